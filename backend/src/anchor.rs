@@ -1,0 +1,63 @@
+//! Where each backend is instantiated once, so that programs need not do it again.
+//!
+//! At the dev profile's `opt-level = 1` rustc shares generic instantiations between crates. [`exercise`] makes this
+//! crate hold one of every operation in use, for every backend, with and without differentiation; a program that
+//! uses them links to these. It is never called.
+
+use burn::tensor::{Bool, Int, Tensor, TensorData, activation, backend::AutodiffBackend};
+use burn_autodiff::Autodiff;
+
+use crate::Backend;
+
+/// Something to run on a backend that is chosen at run time; see [`DeviceSpec::run`](crate::DeviceSpec::run).
+pub trait Program {
+    /// What it results in.
+    type Output;
+
+    /// Runs on a device of the backend `B`.
+    fn run<B: Backend>(self, device: B::Device) -> Self::Output;
+}
+
+/// Floating-point, integer and boolean operations that models use, results folded into one tensor.
+fn forward<B: Backend>(device: &B::Device) -> Tensor<B, 2> {
+    let x = Tensor::<B, 2>::from_data(TensorData::from([[0.5f32, 0.25], [0.125, 1.0]]), device);
+    let ids = Tensor::<B, 2, Int>::from_data(TensorData::from([[0i64, 1], [1, 0]]), device);
+    let mask: Tensor<B, 2, Bool> = ids.clone().equal_elem(1).bool_or(ids.clone().lower(ids.clone().transpose()));
+    let mut y = x.clone().matmul(x.clone().transpose()) + x.clone().mul_scalar(2.0).add_scalar(1.0);
+    y = y.mask_fill(mask.clone(), -1.0).mask_where(mask, x.clone());
+    y = activation::softmax(y.clone(), 1) * activation::log_softmax(y, 1);
+    y = y.clone().mean_dim(1) + y.clone().sum_dim(0) - y.clone().max_dim(1) / y.powf_scalar(2.0).sqrt();
+    y = Tensor::cat(vec![y.clone().slice([0..1, 0..2]), y.clone().narrow(0, 1, 1)], 0).exp().log().tanh().neg();
+    y = y.clone().gather(1, ids.clone()).select(0, ids.clone().reshape([4]).slice([0..2])) + y.swap_dims(0, 1);
+    let wide = y.clone().reshape([1, 1, 2, 2]).permute([0, 2, 1, 3]).repeat_dim(1, 2).flatten::<2>(0, 2);
+    y = wide.slice([0..2, 0..2]) + ids.float() + Tensor::zeros([2, 2], device) + Tensor::ones([1, 2], device);
+    let gelu = B::gelu_tanh(B::gelu_erf(y.into_primitive().tensor()));
+    Tensor::from_primitive(burn::tensor::TensorPrimitive::Float(gelu))
+}
+
+/// Forward, backward and reading back, on one device.
+fn exercise<B: Backend>(device: &B::Device) -> Vec<TensorData> {
+    let plain = forward::<B>(device).cast(burn::tensor::FloatDType::F32);
+    let leaf = forward::<Autodiff<B>>(device).require_grad();
+    let y = forward::<Autodiff<B>>(device).matmul(leaf.clone()).sum();
+    let grads = <Autodiff<B> as AutodiffBackend>::backward(y.into_primitive().tensor());
+    let grad = leaf.grad(&grads).unwrap_or_else(|| plain.clone());
+    vec![plain.into_data(), grad.into_data()]
+}
+
+/// Keeps one instantiation of [`exercise`] for each backend in this crate's object code.
+#[doc(hidden)]
+pub fn anchors() -> Vec<Vec<TensorData>> {
+    vec![
+        #[cfg(feature = "flex")]
+        exercise::<burn_flex::Flex>(&Default::default()),
+        #[cfg(feature = "candle")]
+        exercise::<crate::Candle>(&Default::default()),
+        #[cfg(feature = "cuda")]
+        exercise::<burn_cuda::Cuda>(&Default::default()),
+        #[cfg(feature = "wgpu")]
+        exercise::<burn_wgpu::Wgpu>(&Default::default()),
+        #[cfg(feature = "rocm")]
+        exercise::<burn_rocm::Rocm>(&Default::default()),
+    ]
+}

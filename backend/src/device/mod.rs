@@ -1,0 +1,184 @@
+//! Choosing a device by name, and finding out whether it is there before Burn is touched (Burn panics).
+
+#[cfg(any(feature = "cuda", feature = "rocm"))]
+mod driver;
+mod probe;
+
+use std::{fmt, str::FromStr};
+use thiserror::Error;
+
+use crate::Program;
+
+/// candle's CPU backend. Upstream marks it deprecated; grove keeps it, and names it here alone.
+#[cfg(feature = "candle")]
+#[allow(deprecated)]
+pub type Candle = burn_candle::Candle<f32, i64>;
+
+/// A backend by the name that a person types.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum BackendName {
+    /// Pure-Rust CPU backend.
+    #[default]
+    Flex,
+    /// candle's CPU backend.
+    Candle,
+    /// NVIDIA GPUs, JIT-fusing.
+    Cuda,
+    /// Vulkan, Metal or WebGPU, JIT-fusing.
+    Wgpu,
+    /// AMD GPUs, JIT-fusing.
+    Rocm,
+}
+
+impl BackendName {
+    /// Every backend that grove knows, compiled in or not.
+    pub const ALL: [Self; 5] = [Self::Flex, Self::Candle, Self::Cuda, Self::Wgpu, Self::Rocm];
+
+    /// The name a person types.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Flex => "flex",
+            Self::Candle => "candle",
+            Self::Cuda => "cuda",
+            Self::Wgpu => "wgpu",
+            Self::Rocm => "rocm",
+        }
+    }
+
+    /// Whether this build contains the backend.
+    pub fn is_compiled(self) -> bool {
+        match self {
+            Self::Flex => cfg!(feature = "flex"),
+            Self::Candle => cfg!(feature = "candle"),
+            Self::Cuda => cfg!(feature = "cuda"),
+            Self::Wgpu => cfg!(feature = "wgpu"),
+            Self::Rocm => cfg!(feature = "rocm"),
+        }
+    }
+}
+
+impl fmt::Display for BackendName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+impl FromStr for BackendName {
+    type Err = DeviceError;
+
+    fn from_str(name: &str) -> Result<Self, DeviceError> {
+        let known = Self::ALL.into_iter().find(|backend| backend.as_str() == name);
+        known.ok_or_else(|| DeviceError::Unknown { name: name.to_owned() })
+    }
+}
+
+/// A backend and which of its devices, as given on a command line.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct DeviceSpec {
+    /// The backend.
+    pub backend: BackendName,
+    /// Which of its devices, from 0. CPU backends have one.
+    pub index: usize,
+}
+
+/// Why a device cannot be used.
+#[derive(Debug, Error, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum DeviceError {
+    /// No backend has this name.
+    #[error("unknown backend '{name}'; choose one of flex, candle, cuda, wgpu, rocm")]
+    Unknown {
+        /// What was typed.
+        name: String,
+    },
+    /// The backend is not part of this build.
+    #[error("backend '{backend}' is not compiled in; build with `--features {backend}`")]
+    NotCompiled {
+        /// The backend that was asked for.
+        backend: BackendName,
+    },
+    /// Driver, library or hardware is missing.
+    #[error("backend '{backend}' cannot be used here: {reason}")]
+    Unavailable {
+        /// The backend that was asked for.
+        backend: BackendName,
+        /// What is missing, and what to do.
+        reason: String,
+    },
+    /// The backend has fewer devices.
+    #[error("backend '{backend}' has {count} device(s) here, numbered from 0; there is no device {index}")]
+    Index {
+        /// The backend that was asked for.
+        backend: BackendName,
+        /// How many devices it has.
+        count: usize,
+        /// The number that was asked for.
+        index: usize,
+    },
+}
+
+impl DeviceSpec {
+    /// A device of a backend.
+    pub fn new(backend: BackendName, index: usize) -> Self {
+        Self { backend, index }
+    }
+
+    /// Finds out, without touching Burn, whether the device is there.
+    ///
+    /// # Errors
+    /// The backend is not compiled in, its driver or hardware is missing, or it has no such device.
+    pub fn probe(self) -> Result<(), DeviceError> {
+        let Self { backend, index } = self;
+        if !backend.is_compiled() {
+            return Err(DeviceError::NotCompiled { backend });
+        }
+        let count = probe::device_count(backend).map_err(|reason| DeviceError::Unavailable { backend, reason })?;
+        if index >= count {
+            return Err(DeviceError::Index { backend, count, index });
+        }
+        Ok(())
+    }
+
+    /// Probes for the device, then runs the program on it.
+    ///
+    /// # Errors
+    /// As [`probe`](Self::probe).
+    pub fn run<P: Program>(self, program: P) -> Result<P::Output, DeviceError> {
+        self.probe()?;
+        match self.backend {
+            #[cfg(feature = "flex")]
+            BackendName::Flex => Ok(program.run::<burn_flex::Flex>(burn_flex::FlexDevice)),
+            #[cfg(feature = "candle")]
+            BackendName::Candle => Ok(program.run::<Candle>(Default::default())),
+            #[cfg(feature = "cuda")]
+            BackendName::Cuda => Ok(program.run::<burn_cuda::Cuda>(burn_cuda::CudaDevice::new(self.index))),
+            #[cfg(feature = "wgpu")]
+            BackendName::Wgpu => Ok(program.run::<burn_wgpu::Wgpu>(probe::wgpu_device(self.index))),
+            #[cfg(feature = "rocm")]
+            BackendName::Rocm => Ok(program.run::<burn_rocm::Rocm>(burn_rocm::RocmDevice::new(self.index))),
+            #[allow(unreachable_patterns)]
+            backend => Err(DeviceError::NotCompiled { backend }),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_round_trip() {
+        for backend in BackendName::ALL {
+            assert_eq!(backend.to_string().parse(), Ok(backend));
+        }
+        let error = "cude".parse::<BackendName>().unwrap_err();
+        assert_eq!(error.to_string(), "unknown backend 'cude'; choose one of flex, candle, cuda, wgpu, rocm");
+    }
+
+    #[test]
+    fn a_cpu_has_one_device() {
+        assert_eq!(DeviceSpec::new(BackendName::Flex, 0).probe(), Ok(()));
+        let error = DeviceSpec::new(BackendName::Flex, 1).probe().unwrap_err();
+        assert_eq!(error, DeviceError::Index { backend: BackendName::Flex, count: 1, index: 1 });
+    }
+}

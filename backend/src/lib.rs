@@ -1,0 +1,36 @@
+//! Backends: what grove computes on, and how a program picks one at run time.
+//!
+//! [`Backend`] is Burn's backend trait plus the few operations that grove owns; everything in grove is generic
+//! over it. [`DeviceSpec`] is what a person names at the edge of a program (`flex`, `candle`, `cuda`, `wgpu`,
+//! `rocm`); [`DeviceSpec::run`] probes for it and calls a [`Program`] with the concrete backend.
+#![warn(missing_docs)]
+#![recursion_limit = "256"]
+// A build without any backend has nothing to dispatch to.
+#![cfg_attr(
+    not(any(feature = "flex", feature = "candle", feature = "cuda", feature = "wgpu", feature = "rocm")),
+    allow(unused_variables, dead_code)
+)]
+
+mod anchor;
+mod device;
+mod ops;
+
+pub use anchor::Program;
+#[doc(hidden)]
+pub use anchor::anchors;
+pub use device::{BackendName, DeviceError, DeviceSpec};
+pub use ops::Backend;
+
+#[cfg(feature = "cuda")]
+pub use burn_cuda::Cuda;
+#[cfg(feature = "flex")]
+pub use burn_flex::Flex;
+#[cfg(feature = "rocm")]
+pub use burn_rocm::Rocm;
+#[cfg(feature = "wgpu")]
+pub use burn_wgpu::Wgpu;
+#[cfg(feature = "candle")]
+pub use device::Candle;
+
+/// Reverse-mode differentiation as a decorator of a backend.
+pub use burn_autodiff::Autodiff;

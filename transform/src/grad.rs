@@ -1,0 +1,228 @@
+use burn::tensor::{Tensor, backend::AutodiffBackend};
+use burn_autodiff::{
+    Autodiff,
+    checkpoint::strategy::{BalancedCheckpointing, CheckpointStrategy, NoCheckpointing},
+};
+use grove_backend::Backend;
+use grove_tree::{AnyArray, AnyTensor, Filter, Path, Tree, is_inexact};
+use std::marker::PhantomData;
+
+/// What the backward pass keeps of the forward pass: [`NoRecompute`] or [`Balanced`].
+pub trait Recompute: CheckpointStrategy {}
+
+/// Keeps every intermediate result that the backward pass needs: fastest.
+pub type NoRecompute = NoCheckpointing;
+
+/// Keeps the results that are costly to compute, and computes those bound by memory again (element-wise chains): less
+/// memory.
+pub type Balanced = BalancedCheckpointing;
+
+impl<S: CheckpointStrategy> Recompute for S {}
+
+/// How to differentiate.
+///
+/// ```
+/// use grove_transform::{Balanced, GradOptions};
+/// use grove_tree::{Array, by_path};
+/// # use burn::tensor::Tensor;
+/// # type B = burn_flex::Flex;
+/// # let model = vec![Array::<B, 1>::new(Tensor::from_floats([3.0], &Default::default())); 2];
+/// let options = GradOptions::new().only(by_path("1")).recompute::<Balanced>();
+/// let (loss, grads, ()) = options.value_and_grad_aux(&model, |m| ((m[0].val() * m[1].val()).sum(), ()));
+/// assert!(!grads[0].is_present());
+/// assert_eq!(grads[1].val().into_scalar(), 3.0);
+/// ```
+pub struct GradOptions<B: Backend, S: Recompute = NoRecompute> {
+    only: Filter<B>,
+    strategy: PhantomData<S>,
+}
+
+impl<B: Backend> GradOptions<B> {
+    /// Gradients of all floating-point leaves; nothing is recomputed.
+    #[allow(clippy::new_without_default)]
+    pub fn new() -> Self {
+        Self { only: is_inexact(), strategy: PhantomData }
+    }
+}
+
+impl<B: Backend, S: Recompute> GradOptions<B, S> {
+    /// Gradients of the floating-point leaves that pass a filter; the other gradients are absent, and cost nothing.
+    pub fn only(self, filter: Filter<B>) -> Self {
+        Self { only: is_inexact() & filter, ..self }
+    }
+
+    /// Chooses what the backward pass keeps of the forward pass.
+    pub fn recompute<R: Recompute>(self) -> GradOptions<B, R> {
+        GradOptions { only: self.only, strategy: PhantomData }
+    }
+
+    /// The value of a function, its gradient, and what else the function gives.
+    ///
+    /// The function gets the tree on the differentiating backend and returns the loss, one number, and an auxiliary
+    /// tree. Gradients have the tree's own type; where a leaf does not take part, or is absent, so is its gradient.
+    pub fn value_and_grad_aux<T: Tree<B>, A: Tree<Autodiff<B, S>>>(
+        &self,
+        tree: &T,
+        f: impl FnOnce(T::On<Autodiff<B, S>>) -> (Tensor<Autodiff<B, S>, 1>, A),
+    ) -> (Tensor<B, 1>, T, A::On<B>) {
+        // The tracked handles, in the order of the leaves: the model's own may be replaced inside `f`.
+        let mut tracked = Vec::new();
+        let lifted = tree.clone().lift(&mut Path::root(), &mut |path, leaf| {
+            let track = self.only.passes(path, &leaf);
+            let leaf = lift_leaf::<B, S>(leaf, track);
+            tracked.push(match leaf.value() {
+                Some(AnyTensor::Float(x)) if track => Some(x.clone()),
+                _ => None,
+            });
+            leaf
+        });
+        let (loss, aux) = f(lifted);
+        let value = loss.clone().inner();
+        let aux = aux.lift(&mut Path::root(), &mut |_, leaf| lower_leaf::<B, S>(leaf));
+        let mut grads = <Autodiff<B, S> as AutodiffBackend>::backward(loss.into_primitive().tensor());
+        let mut tracked = tracked.into_iter();
+        let grads = tree.clone().map(&mut Path::root(), &mut |_, leaf| {
+            let Some(handle) = tracked.next().flatten() else {
+                return leaf.into_absent();
+            };
+            match <Autodiff<B, S> as AutodiffBackend>::grad_remove(&handle, &mut grads) {
+                Some(grad) => AnyArray::present(AnyTensor::Float(grad)),
+                // A parameter on which the loss does not depend.
+                None => leaf.zeros_like(),
+            }
+        });
+        (value, grads, aux)
+    }
+}
+
+/// The value of a function of a tree, and its gradient.
+///
+/// The function gets the tree on the differentiating backend and returns the loss, one number. The gradient has the
+/// tree's own type. Leaves that are not floating-point numbers, or are absent, have absent gradients: to
+/// differentiate with respect to a part, [`partition`](grove_tree::partition) first and `combine` inside the
+/// function, or use [`GradOptions::only`].
+pub fn value_and_grad<B: Backend, T: Tree<B>>(
+    tree: &T,
+    f: impl FnOnce(T::On<Autodiff<B>>) -> Tensor<Autodiff<B>, 1>,
+) -> (Tensor<B, 1>, T) {
+    let (value, grads, ()) = value_and_grad_aux(tree, |tree| (f(tree), ()));
+    (value, grads)
+}
+
+/// As [`value_and_grad`] for a function that also returns an auxiliary tree: metrics, or the successor of a model
+/// with running statistics.
+pub fn value_and_grad_aux<B: Backend, T: Tree<B>, A: Tree<Autodiff<B>>>(
+    tree: &T,
+    f: impl FnOnce(T::On<Autodiff<B>>) -> (Tensor<Autodiff<B>, 1>, A),
+) -> (Tensor<B, 1>, T, A::On<B>) {
+    GradOptions::new().value_and_grad_aux(tree, f)
+}
+
+/// The gradient of a function of a tree; see [`value_and_grad`].
+pub fn grad<B: Backend, T: Tree<B>>(tree: &T, f: impl FnOnce(T::On<Autodiff<B>>) -> Tensor<Autodiff<B>, 1>) -> T {
+    value_and_grad(tree, f).1
+}
+
+fn lift_leaf<B: Backend, S: Recompute>(leaf: AnyArray<B>, track: bool) -> AnyArray<Autodiff<B, S>> {
+    let (shape, dtype) = (leaf.shape().to_vec(), leaf.dtype());
+    match leaf.into_value() {
+        None => AnyArray::absent(shape, dtype),
+        Some(AnyTensor::Float(x)) => {
+            let x = <Autodiff<B, S> as AutodiffBackend>::from_inner(x);
+            let x = if track { require_grad::<Autodiff<B, S>>(x) } else { x };
+            AnyArray::present(AnyTensor::Float(x))
+        }
+        Some(AnyTensor::Int(x)) => AnyArray::present(AnyTensor::Int(x)),
+        Some(AnyTensor::Bool(x)) => AnyArray::present(AnyTensor::Bool(x)),
+    }
+}
+
+fn require_grad<B: burn::tensor::backend::Backend>(
+    x: burn::tensor::ops::FloatTensor<B>,
+) -> burn::tensor::ops::FloatTensor<B> {
+    B::float_set_require_grad(x, true)
+}
+
+fn lower_leaf<B: Backend, S: Recompute>(leaf: AnyArray<Autodiff<B, S>>) -> AnyArray<B> {
+    let (shape, dtype) = (leaf.shape().to_vec(), leaf.dtype());
+    match leaf.into_value() {
+        None => AnyArray::absent(shape, dtype),
+        Some(AnyTensor::Float(x)) => AnyArray::present(AnyTensor::Float(<Autodiff<B, S> as AutodiffBackend>::inner(x))),
+        Some(AnyTensor::Int(x)) => AnyArray::present(AnyTensor::Int(x)),
+        Some(AnyTensor::Bool(x)) => AnyArray::present(AnyTensor::Bool(x)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use burn_flex::Flex;
+    use grove_tree::{Array, combine, display, partition};
+
+    #[derive(Tree, Clone, Debug)]
+    struct Line<B: Backend> {
+        slope: Array<B, 1>,
+        offset: Array<B, 1>,
+        #[tree(buffer)]
+        seen: Array<B, 1>,
+        name: String,
+    }
+
+    fn line() -> Line<Flex> {
+        let leaf = |x: f32| Array::new(Tensor::from_floats([x], &Default::default()));
+        Line { slope: leaf(2.0), offset: leaf(1.0), seen: leaf(5.0), name: "line".into() }
+    }
+
+    fn number(leaf: &Array<Flex, 1>) -> f32 {
+        leaf.val().into_scalar()
+    }
+
+    #[test]
+    fn gradients_have_the_models_type() {
+        let (loss, grads) = value_and_grad(&line(), |m| (m.slope.val().powf_scalar(3.0) * 4.0 + m.offset.val()).sum());
+        assert_eq!(loss.into_scalar(), 33.0);
+        assert_eq!((number(&grads.slope), number(&grads.offset), number(&grads.seen)), (48.0, 1.0, 0.0));
+        assert_eq!(display(&grads), display(&line()));
+    }
+
+    #[test]
+    fn successors_come_back_as_auxiliary_output() {
+        let (_, _, seen) = value_and_grad_aux(&line(), |m| {
+            let seen = Array::<_, 1>::new(m.seen.val() + 1.0);
+            (m.slope.val(), seen)
+        });
+        assert_eq!(number(&seen), 6.0);
+    }
+
+    #[test]
+    fn a_part_of_the_tree() {
+        let only_slope = grove_tree::by_path("slope");
+        let f = |m: Line<Autodiff<Flex>>| (m.slope.val() * m.offset.val()).sum();
+        let (_, grads, ()) = GradOptions::new().only(only_slope.clone()).value_and_grad_aux(&line(), |m| (f(m), ()));
+        assert_eq!(number(&grads.slope), 1.0);
+        assert!(!grads.offset.is_present() && !grads.seen.is_present());
+
+        let (trained, frozen) = partition(line(), &only_slope);
+        let frozen = frozen.lift(&mut Path::root(), &mut |_, leaf| lift_leaf::<Flex, NoRecompute>(leaf, false));
+        let (_, grads) = value_and_grad(&trained, |m| f(combine(m, frozen).expect("parts of one tree")));
+        assert_eq!(number(&grads.slope), 1.0);
+        assert!(!grads.offset.is_present());
+    }
+
+    #[test]
+    fn recomputing_gives_the_same_gradient() {
+        let gelu = |x: Array<Autodiff<Flex, Balanced>, 1>| {
+            let x = x.val().into_primitive().tensor();
+            let y = <Autodiff<Flex, Balanced> as Backend>::gelu_tanh(x);
+            let y = Tensor::<Autodiff<Flex, Balanced>, 1>::from_primitive(burn::tensor::TensorPrimitive::Float(y));
+            (y.exp().sum(), ())
+        };
+        let (_, grads, ()) = GradOptions::new().recompute::<Balanced>().value_and_grad_aux(&line().slope, gelu);
+        let x = line().slope;
+        let plain = grad(&x, |x| {
+            let y = <Autodiff<Flex> as Backend>::gelu_tanh(x.val().into_primitive().tensor());
+            Tensor::<_, 1>::from_primitive(burn::tensor::TensorPrimitive::Float(y)).exp().sum()
+        });
+        assert_eq!(number(&grads), number(&plain));
+    }
+}

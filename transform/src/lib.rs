@@ -1,0 +1,19 @@
+//! Transformations of functions of trees: differentiation, and evaluation of shapes alone.
+//!
+//! ```
+//! use burn::tensor::Tensor;
+//! use grove_transform::value_and_grad;
+//! use grove_tree::Array;
+//! # type B = burn_flex::Flex;
+//! let x = Array::<B, 1>::new(Tensor::from_floats([1.0, 2.0, 3.0], &Default::default()));
+//! let (loss, grad) = value_and_grad(&x, |x| x.val().powf_scalar(2.0).sum());
+//! assert_eq!(loss.into_scalar(), 14.0);
+//! assert_eq!(grad.val().to_data().to_vec::<f32>().unwrap(), [2.0, 4.0, 6.0]);
+//! ```
+#![warn(missing_docs)]
+
+mod eval_shape;
+mod grad;
+
+pub use eval_shape::eval_shape;
+pub use grad::{Balanced, GradOptions, NoRecompute, Recompute, grad, value_and_grad, value_and_grad_aux};

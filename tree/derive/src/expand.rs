@@ -1,0 +1,211 @@
+use proc_macro2::{Span, TokenStream};
+use quote::{format_ident, quote};
+use syn::{
+    Data, DeriveInput, Error, Field, Fields, GenericParam, Generics, Ident, Result, Type, TypeParamBound, parse_quote,
+    spanned::Spanned,
+};
+
+/// What the `#[tree(…)]` attributes of a field say.
+#[derive(Clone, Copy, PartialEq)]
+enum Role {
+    Tree,
+    Static,
+    Buffer,
+}
+
+/// The `impl Tree` of a type.
+pub(crate) fn expand(input: &DeriveInput) -> Result<TokenStream> {
+    let name = &input.ident;
+    let backend = backend_parameter(&input.generics)?;
+    let (source, target): (Type, Ident) = match &backend {
+        Some(ident) => (parse_quote!(#ident), format_ident!("__C")),
+        None => (parse_quote!(__B), format_ident!("__C")),
+    };
+    let impl_generics = impl_generics(&input.generics, backend.as_ref(), &source);
+    let (impl_generics, _, where_clause) = impl_generics.split_for_impl();
+    let (_, ty_generics, _) = input.generics.split_for_impl();
+    let on_arguments = on_arguments(&input.generics, backend.as_ref(), &source, &target);
+
+    let arms = match &input.data {
+        Data::Struct(data) => vec![arm(&quote!(#name), name, &data.fields, &source)?],
+        Data::Enum(data) => data
+            .variants
+            .iter()
+            .map(|variant| {
+                let ident = &variant.ident;
+                arm(&quote!(#name::#ident), ident, &variant.fields, &source)
+            })
+            .collect::<Result<_>>()?,
+        Data::Union(_) => return Err(Error::new(name.span(), "a union cannot be a tree; use a struct or an enum")),
+    };
+    let visits = arms.iter().map(|arm| &arm.visit);
+    let maps = arms.iter().map(|arm| &arm.map);
+    let lifts = arms.iter().map(|arm| &arm.lift);
+
+    Ok(quote! {
+        #[automatically_derived]
+        #[allow(unused_variables)]
+        impl #impl_generics ::grove_tree::Tree<#source> for #name #ty_generics #where_clause {
+            type On<#target: ::grove_tree::Backend> = #name #on_arguments;
+
+            fn visit(&self, path: &mut ::grove_tree::Path, visitor: &mut dyn ::grove_tree::Visitor<#source>) {
+                match self { #(#visits)* }
+            }
+
+            fn map(
+                self,
+                path: &mut ::grove_tree::Path,
+                f: &mut dyn FnMut(&::grove_tree::Path, ::grove_tree::AnyArray<#source>) -> ::grove_tree::AnyArray<#source>,
+            ) -> Self {
+                match self { #(#maps)* }
+            }
+
+            fn lift<#target: ::grove_tree::Backend>(
+                self,
+                path: &mut ::grove_tree::Path,
+                f: &mut dyn FnMut(&::grove_tree::Path, ::grove_tree::AnyArray<#source>) -> ::grove_tree::AnyArray<#target>,
+            ) -> Self::On<#target> {
+                match self { #(#lifts)* }
+            }
+        }
+    })
+}
+
+/// The type parameter that stands for the backend: bounded by a trait called `Backend`, or called `B`.
+fn backend_parameter(generics: &Generics) -> Result<Option<Ident>> {
+    let is_backend = |bound: &TypeParamBound| match bound {
+        TypeParamBound::Trait(bound) => bound.path.segments.last().is_some_and(|last| last.ident == "Backend"),
+        _ => false,
+    };
+    let found: Vec<&Ident> = generics
+        .type_params()
+        .filter(|parameter| parameter.ident == "B" || parameter.bounds.iter().any(is_backend))
+        .map(|parameter| &parameter.ident)
+        .collect();
+    match found[..] {
+        [] => Ok(None),
+        [one] => Ok(Some(one.clone())),
+        [_, second, ..] => Err(Error::new(second.span(), "a tree lies on one backend: use one backend parameter")),
+    }
+}
+
+/// The type's generics with the bounds that the `impl` needs: every other type parameter is a tree.
+fn impl_generics(generics: &Generics, backend: Option<&Ident>, source: &Type) -> Generics {
+    let mut generics = generics.clone();
+    for parameter in generics.type_params_mut() {
+        if Some(&parameter.ident) == backend {
+            parameter.bounds.push(parse_quote!(::grove_tree::Backend));
+        } else {
+            parameter.bounds.push(parse_quote!(::grove_tree::Tree<#source>));
+        }
+    }
+    if backend.is_none() {
+        generics.params.push(parse_quote!(__B: ::grove_tree::Backend));
+    }
+    generics
+}
+
+/// The type's arguments with the backend replaced: `<__C, T::On<__C>, N>`.
+fn on_arguments(generics: &Generics, backend: Option<&Ident>, source: &Type, target: &Ident) -> TokenStream {
+    if generics.params.is_empty() {
+        return TokenStream::new();
+    }
+    let arguments = generics.params.iter().map(|parameter| match parameter {
+        GenericParam::Type(ty) if Some(&ty.ident) == backend => quote!(#target),
+        GenericParam::Type(ty) => {
+            let ident = &ty.ident;
+            quote!(<#ident as ::grove_tree::Tree<#source>>::On<#target>)
+        }
+        GenericParam::Lifetime(lifetime) => {
+            let lifetime = &lifetime.lifetime;
+            quote!(#lifetime)
+        }
+        GenericParam::Const(constant) => {
+            let ident = &constant.ident;
+            quote!(#ident)
+        }
+    });
+    quote!(<#(#arguments),*>)
+}
+
+/// One arm of each of the three `match`es.
+struct Arm {
+    visit: TokenStream,
+    map: TokenStream,
+    lift: TokenStream,
+}
+
+fn arm(constructor: &TokenStream, name: &Ident, fields: &Fields, source: &Type) -> Result<Arm> {
+    let label = name.to_string();
+    let node = match fields {
+        Fields::Named(_) => quote!(::grove_tree::Node::Struct(#label)),
+        Fields::Unnamed(_) | Fields::Unit => quote!(::grove_tree::Node::Tuple(#label)),
+    };
+    let (mut members, mut bindings, mut visits, mut maps, mut lifts) = (vec![], vec![], vec![], vec![], vec![]);
+    for (i, field) in fields.iter().enumerate() {
+        let member = match &field.ident {
+            Some(ident) => quote!(#ident),
+            None => {
+                let index = syn::Index::from(i);
+                quote!(#index)
+            }
+        };
+        let binding = format_ident!("field_{}", i, span = Span::call_site());
+        let segment = field.ident.as_ref().map_or_else(|| i.to_string(), |ident| unraw(ident));
+        let ty = &field.ty;
+        let within = match role(field)? {
+            Role::Tree => quote!(within),
+            Role::Buffer => quote!(within_buffer),
+            Role::Static => {
+                maps.push(quote!(#member: #binding));
+                lifts.push(quote!(#member: #binding));
+                members.push(member);
+                bindings.push(binding);
+                continue;
+            }
+        };
+        visits.push(quote! {
+            path.#within(#segment, |path| <#ty as ::grove_tree::Tree<#source>>::visit(#binding, path, visitor));
+        });
+        maps.push(quote! {
+            #member: path.#within(#segment, |path| <#ty as ::grove_tree::Tree<#source>>::map(#binding, path, f))
+        });
+        lifts.push(quote! {
+            #member: path.#within(#segment, |path| <#ty as ::grove_tree::Tree<#source>>::lift(#binding, path, f))
+        });
+        members.push(member);
+        bindings.push(binding);
+    }
+    let pattern = quote!(#constructor { #(#members: #bindings),* });
+    Ok(Arm {
+        visit: quote! { #pattern => { visitor.enter(path, #node); #(#visits)* visitor.exit(path, #node); } },
+        map: quote! { #pattern => #constructor { #(#maps),* }, },
+        lift: quote! { #pattern => #constructor { #(#lifts),* }, },
+    })
+}
+
+fn unraw(ident: &Ident) -> String {
+    let text = ident.to_string();
+    text.strip_prefix("r#").map_or(text.clone(), str::to_owned)
+}
+
+fn role(field: &Field) -> Result<Role> {
+    let mut role = Role::Tree;
+    for attribute in field.attrs.iter().filter(|attribute| attribute.path().is_ident("tree")) {
+        attribute.parse_nested_meta(|meta| {
+            let found = if meta.path.is_ident("buffer") {
+                Role::Buffer
+            } else if meta.path.get_ident().is_some_and(|ident| ident == "static") {
+                Role::Static
+            } else {
+                return Err(meta.error("write `#[tree(static)]` or `#[tree(buffer)]`"));
+            };
+            if role != Role::Tree && role != found {
+                return Err(Error::new(meta.path.span(), "a field is static or a buffer, not both"));
+            }
+            role = found;
+            Ok(())
+        })?;
+    }
+    Ok(role)
+}

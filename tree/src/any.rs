@@ -1,0 +1,219 @@
+use burn::tensor::{
+    Bool, DType, FloatDType, Int, Scalar, Shape, Tensor, TensorData, TensorMetadata, TensorPrimitive,
+    ops::{BoolTensor, FloatTensor, IntTensor},
+};
+use grove_backend::Backend;
+use std::fmt;
+
+/// A tensor of any rank and kind.
+#[derive(Clone, Debug)]
+pub enum AnyTensor<B: Backend> {
+    /// Floating-point numbers.
+    Float(FloatTensor<B>),
+    /// Integers.
+    Int(IntTensor<B>),
+    /// Truth values.
+    Bool(BoolTensor<B>),
+}
+
+/// A leaf whose rank and kind are erased: what functions of leaves get.
+///
+/// Present, it holds a tensor; absent, only shape and dtype. Cloning copies a handle, not the numbers.
+#[derive(Clone, Debug)]
+pub struct AnyArray<B: Backend> {
+    shape: Vec<usize>,
+    dtype: DType,
+    value: Option<AnyTensor<B>>,
+}
+
+/// Applies one of Burn's three families of functions to a tensor.
+macro_rules! by_kind {
+    ($tensor:expr, $x:ident => $float:expr, $int:expr, $bool:expr) => {
+        match $tensor {
+            AnyTensor::Float($x) => AnyTensor::Float($float),
+            AnyTensor::Int($x) => AnyTensor::Int($int),
+            AnyTensor::Bool($x) => AnyTensor::Bool($bool),
+        }
+    };
+}
+
+impl<B: Backend> AnyArray<B> {
+    /// A leaf without a value.
+    pub fn absent(shape: impl Into<Vec<usize>>, dtype: DType) -> Self {
+        Self { shape: shape.into(), dtype, value: None }
+    }
+
+    /// A leaf with a value.
+    pub fn present(tensor: AnyTensor<B>) -> Self {
+        let (shape, dtype) = match &tensor {
+            AnyTensor::Float(x) => (x.shape(), x.dtype()),
+            AnyTensor::Int(x) => (x.shape(), x.dtype()),
+            AnyTensor::Bool(x) => (x.shape(), x.dtype()),
+        };
+        Self { shape: shape.to_vec(), dtype, value: Some(tensor) }
+    }
+
+    /// Puts numbers on a device. The dtype of the data decides between float, int and bool, and stays.
+    pub fn from_data(data: TensorData, device: &B::Device) -> Self {
+        Self::present(match data.dtype {
+            dtype if dtype.is_float() => AnyTensor::Float(B::float_from_data(data, device)),
+            DType::Bool(_) => AnyTensor::Bool(B::bool_from_data(data, device)),
+            _ => AnyTensor::Int(B::int_from_data(data, device)),
+        })
+    }
+
+    /// Reads the numbers, or `None` where the leaf is absent.
+    pub fn into_data(self) -> Option<TensorData> {
+        let count: usize = self.shape.iter().product();
+        let flat = Shape::from(vec![count]);
+        let mut data = match self.value? {
+            AnyTensor::Float(x) => {
+                Tensor::<B, 1>::from_primitive(TensorPrimitive::Float(B::float_reshape(x, flat))).into_data()
+            }
+            AnyTensor::Int(x) => Tensor::<B, 1, Int>::from_primitive(B::int_reshape(x, flat)).into_data(),
+            AnyTensor::Bool(x) => Tensor::<B, 1, Bool>::from_primitive(B::bool_reshape(x, flat)).into_data(),
+        };
+        data.shape = Shape::from(self.shape);
+        Some(data)
+    }
+
+    /// Sizes of the axes.
+    pub fn shape(&self) -> &[usize] {
+        &self.shape
+    }
+
+    /// Number of elements.
+    pub fn len(&self) -> usize {
+        self.shape.iter().product()
+    }
+
+    /// Whether there are no elements.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Type of the elements.
+    pub fn dtype(&self) -> DType {
+        self.dtype
+    }
+
+    /// Whether there is a value.
+    pub fn is_present(&self) -> bool {
+        self.value.is_some()
+    }
+
+    /// The value.
+    pub fn value(&self) -> Option<&AnyTensor<B>> {
+        self.value.as_ref()
+    }
+
+    /// The value, taken out.
+    pub fn into_value(self) -> Option<AnyTensor<B>> {
+        self.value
+    }
+
+    /// The same leaf without its value.
+    pub fn into_absent(self) -> Self {
+        Self { value: None, ..self }
+    }
+
+    /// Where the value lies, or `None` where the leaf is absent.
+    pub fn device(&self) -> Option<B::Device> {
+        Some(match self.value.as_ref()? {
+            AnyTensor::Float(x) => B::float_device(x),
+            AnyTensor::Int(x) => B::int_device(x),
+            AnyTensor::Bool(x) => B::bool_device(x),
+        })
+    }
+
+    /// Moves the value to another device of the same backend.
+    pub fn to_device(self, device: &B::Device) -> Self {
+        self.map_value(|value| {
+            by_kind!(value, x => B::float_to_device(x, device), B::int_to_device(x, device), B::bool_to_device(x, device))
+        })
+    }
+
+    /// Converts a floating-point leaf, absent ones too, to another floating-point type. Other leaves stay.
+    pub fn cast_float(self, dtype: FloatDType) -> Self {
+        if !self.dtype.is_float() || self.dtype == DType::from(dtype) {
+            return self;
+        }
+        Self {
+            shape: self.shape,
+            dtype: dtype.into(),
+            value: self.value.map(|value| by_kind!(value, x => B::float_cast(x, dtype), x, x)),
+        }
+    }
+
+    /// Zeros of the same shape and dtype, on the same device; absent where this is.
+    pub fn zeros_like(&self) -> Self {
+        self.clone().map_value(|value| match value {
+            AnyTensor::Float(x) => AnyTensor::Float(B::float_mul_scalar(x, Scalar::from(0.0))),
+            AnyTensor::Int(x) => AnyTensor::Int(B::int_mul_scalar(x, Scalar::from(0))),
+            AnyTensor::Bool(x) => AnyTensor::Bool(B::bool_and(x.clone(), B::bool_not(x))),
+        })
+    }
+
+    /// Sum of two floating-point leaves of one shape, `None` unless both are present and float.
+    pub fn add(self, other: Self) -> Option<Self> {
+        self.binary(other, B::float_add)
+    }
+
+    /// Difference of two floating-point leaves of one shape, `None` unless both are present and float.
+    pub fn sub(self, other: Self) -> Option<Self> {
+        self.binary(other, B::float_sub)
+    }
+
+    /// Product, element by element, of two floating-point leaves of one shape, `None` unless both are present and
+    /// float.
+    pub fn mul(self, other: Self) -> Option<Self> {
+        self.binary(other, B::float_mul)
+    }
+
+    /// Quotient, element by element, of two floating-point leaves of one shape, `None` unless both are present and
+    /// float.
+    pub fn div(self, other: Self) -> Option<Self> {
+        self.binary(other, B::float_div)
+    }
+
+    /// A floating-point leaf times a number; other leaves stay.
+    pub fn mul_scalar(self, factor: f64) -> Self {
+        self.map_float(|x| B::float_mul_scalar(x, Scalar::from(factor)))
+    }
+
+    /// A floating-point leaf plus a number; other leaves stay.
+    pub fn add_scalar(self, term: f64) -> Self {
+        self.map_float(|x| B::float_add_scalar(x, Scalar::from(term)))
+    }
+
+    /// Square roots of a floating-point leaf; other leaves stay.
+    pub fn sqrt(self) -> Self {
+        self.map_float(B::float_sqrt)
+    }
+
+    /// Applies a function, which keeps shape and dtype, to a floating-point value; other leaves stay.
+    pub fn map_float(self, f: impl FnOnce(FloatTensor<B>) -> FloatTensor<B>) -> Self {
+        self.map_value(|value| match value {
+            AnyTensor::Float(x) => AnyTensor::Float(f(x)),
+            other => other,
+        })
+    }
+
+    fn map_value(self, f: impl FnOnce(AnyTensor<B>) -> AnyTensor<B>) -> Self {
+        Self { value: self.value.map(f), ..self }
+    }
+
+    fn binary(self, other: Self, f: impl FnOnce(FloatTensor<B>, FloatTensor<B>) -> FloatTensor<B>) -> Option<Self> {
+        match (self.value?, other.value?) {
+            (AnyTensor::Float(x), AnyTensor::Float(y)) => Some(Self::present(AnyTensor::Float(f(x, y)))),
+            _ => None,
+        }
+    }
+}
+
+/// `f32[3,4]`; an absent leaf looks the same.
+impl<B: Backend> fmt::Display for AnyArray<B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", crate::print::type_name(&self.shape, self.dtype))
+    }
+}

@@ -1,0 +1,202 @@
+use burn::tensor::{BasicOps, Bool, DType, Float, Int, Tensor, TensorPrimitive};
+use grove_backend::Backend;
+use std::fmt;
+
+use crate::{AnyArray, AnyTensor, Node, Path, Tree, Visitor};
+
+/// The kinds of leaves: [`Float`], [`Int`] and [`Bool`].
+pub trait Kind: Clone + fmt::Debug + Send + Sync + 'static {
+    /// This kind as Burn knows it on a backend; it is always `Self`.
+    type On<B: Backend>: BasicOps<B>;
+    /// The dtype that a leaf without further instruction has.
+    const DTYPE: DType;
+
+    /// Erases rank and kind.
+    fn erase<B: Backend, const D: usize>(tensor: Tensor<B, D, Self::On<B>>) -> AnyTensor<B>;
+    /// Undoes [`erase`](Self::erase); `None` where the tensor is of another kind.
+    fn restore<B: Backend, const D: usize>(tensor: AnyTensor<B>) -> Option<Tensor<B, D, Self::On<B>>>;
+}
+
+impl Kind for Float {
+    type On<B: Backend> = Float;
+    const DTYPE: DType = DType::F32;
+
+    fn erase<B: Backend, const D: usize>(tensor: Tensor<B, D>) -> AnyTensor<B> {
+        AnyTensor::Float(tensor.into_primitive().tensor())
+    }
+
+    fn restore<B: Backend, const D: usize>(tensor: AnyTensor<B>) -> Option<Tensor<B, D>> {
+        match tensor {
+            AnyTensor::Float(x) => Some(Tensor::from_primitive(TensorPrimitive::Float(x))),
+            _ => None,
+        }
+    }
+}
+
+impl Kind for Int {
+    type On<B: Backend> = Int;
+    const DTYPE: DType = DType::I64;
+
+    fn erase<B: Backend, const D: usize>(tensor: Tensor<B, D, Int>) -> AnyTensor<B> {
+        AnyTensor::Int(tensor.into_primitive())
+    }
+
+    fn restore<B: Backend, const D: usize>(tensor: AnyTensor<B>) -> Option<Tensor<B, D, Int>> {
+        match tensor {
+            AnyTensor::Int(x) => Some(Tensor::from_primitive(x)),
+            _ => None,
+        }
+    }
+}
+
+impl Kind for Bool {
+    type On<B: Backend> = Bool;
+    const DTYPE: DType = DType::Bool(burn::tensor::BoolStore::Native);
+
+    fn erase<B: Backend, const D: usize>(tensor: Tensor<B, D, Bool>) -> AnyTensor<B> {
+        AnyTensor::Bool(tensor.into_primitive())
+    }
+
+    fn restore<B: Backend, const D: usize>(tensor: AnyTensor<B>) -> Option<Tensor<B, D, Bool>> {
+        match tensor {
+            AnyTensor::Bool(x) => Some(Tensor::from_primitive(x)),
+            _ => None,
+        }
+    }
+}
+
+/// A leaf of a tree: an array of rank `D`.
+///
+/// Present, it holds a tensor. Absent, it holds only its shape and dtype, which is what makes partitions, skeletons
+/// for loading, and parameter counts of models too large for the machine possible, all with the same struct.
+#[derive(Clone, Debug)]
+pub struct Array<B: Backend, const D: usize, K: Kind = Float> {
+    state: State<B, D, K>,
+}
+
+#[derive(Clone, Debug)]
+enum State<B: Backend, const D: usize, K: Kind> {
+    Present(Tensor<B, D, K::On<B>>),
+    Absent([usize; D], DType),
+}
+
+impl<B: Backend, const D: usize, K: Kind> Array<B, D, K> {
+    /// A leaf with a value.
+    pub fn new(tensor: Tensor<B, D, K::On<B>>) -> Self {
+        Self { state: State::Present(tensor) }
+    }
+
+    /// A leaf without a value, of the kind's usual dtype (f32, i64 or bool).
+    pub fn absent(shape: [usize; D]) -> Self {
+        Self::absent_of(shape, K::DTYPE)
+    }
+
+    /// A leaf without a value, of a dtype.
+    pub fn absent_of(shape: [usize; D], dtype: DType) -> Self {
+        Self { state: State::Absent(shape, dtype) }
+    }
+
+    /// The tensor. A handle is copied, not the numbers.
+    ///
+    /// # Panics
+    /// Where the leaf is absent. [`get`](Self::get) does not panic.
+    #[track_caller]
+    pub fn val(&self) -> Tensor<B, D, K::On<B>> {
+        match &self.state {
+            State::Present(tensor) => tensor.clone(),
+            State::Absent(shape, dtype) => panic!(
+                "this leaf, {}, is absent: the model is a skeleton or one part of a partition; load weights into it, \
+                 or `combine` the parts first",
+                crate::print::type_name(shape, *dtype)
+            ),
+        }
+    }
+
+    /// The tensor, or `None` where the leaf is absent.
+    pub fn get(&self) -> Option<&Tensor<B, D, K::On<B>>> {
+        match &self.state {
+            State::Present(tensor) => Some(tensor),
+            State::Absent(..) => None,
+        }
+    }
+
+    /// Whether the leaf holds a tensor.
+    pub fn is_present(&self) -> bool {
+        self.get().is_some()
+    }
+
+    /// Sizes of the axes.
+    pub fn shape(&self) -> [usize; D] {
+        match &self.state {
+            State::Present(tensor) => tensor.dims(),
+            State::Absent(shape, _) => *shape,
+        }
+    }
+
+    /// Type of the elements.
+    pub fn dtype(&self) -> DType {
+        match &self.state {
+            State::Present(tensor) => tensor.dtype(),
+            State::Absent(_, dtype) => *dtype,
+        }
+    }
+
+    /// Erases rank and kind.
+    pub fn into_any(self) -> AnyArray<B> {
+        match self.state {
+            State::Present(tensor) => AnyArray::present(K::erase(tensor)),
+            State::Absent(shape, dtype) => AnyArray::absent(shape, dtype),
+        }
+    }
+
+    /// Undoes [`into_any`](Self::into_any); `None` where rank or kind differ.
+    pub fn from_any(leaf: AnyArray<B>) -> Option<Self> {
+        let shape: [usize; D] = leaf.shape().try_into().ok()?;
+        let dtype = leaf.dtype();
+        match leaf.into_value() {
+            Some(value) => K::restore(value).map(Self::new),
+            None => Some(Self::absent_of(shape, dtype)),
+        }
+    }
+
+    /// [`from_any`](Self::from_any) for what a function of leaves gave back.
+    fn replaced(path: &Path, expected: String, leaf: AnyArray<B>) -> Self {
+        let found = leaf.to_string();
+        Self::from_any(leaf).unwrap_or_else(|| {
+            panic!("a function mapped over a tree turned the leaf `{path}`, {expected}, into {found}: rank and kind must stay")
+        })
+    }
+}
+
+impl<B: Backend, const D: usize, K: Kind> Tree<B> for Array<B, D, K> {
+    type On<C: Backend> = Array<C, D, K>;
+
+    fn visit(&self, path: &mut Path, visitor: &mut dyn Visitor<B>) {
+        visitor.enter(path, Node::Leaf);
+        visitor.leaf(path, &self.clone().into_any());
+        visitor.exit(path, Node::Leaf);
+    }
+
+    fn map(self, path: &mut Path, f: &mut dyn FnMut(&Path, AnyArray<B>) -> AnyArray<B>) -> Self {
+        self.lift(path, f)
+    }
+
+    fn lift<C: Backend>(self, path: &mut Path, f: &mut dyn FnMut(&Path, AnyArray<B>) -> AnyArray<C>) -> Array<C, D, K> {
+        let leaf = self.into_any();
+        let expected = leaf.to_string();
+        Array::replaced(path, expected, f(path, leaf))
+    }
+}
+
+/// `f32[3,4]`; an absent leaf looks the same.
+impl<B: Backend, const D: usize, K: Kind> fmt::Display for Array<B, D, K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&crate::print::type_name(&self.shape(), self.dtype()))
+    }
+}
+
+impl<B: Backend, const D: usize, K: Kind> From<Tensor<B, D, K::On<B>>> for Array<B, D, K> {
+    fn from(tensor: Tensor<B, D, K::On<B>>) -> Self {
+        Self::new(tensor)
+    }
+}

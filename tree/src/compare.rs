@@ -1,0 +1,38 @@
+use grove_backend::Backend;
+
+use crate::{Tree, display, leaves};
+
+/// Whether two trees have the same structure, the same numbers and strings in it, and leaves of the same dtype,
+/// shape and values, bit by bit. Two absent leaves are equal.
+pub fn eq<B: Backend, T: Tree<B>>(left: &T, right: &T) -> bool {
+    same_structure(left, right)
+        && leaves(left).into_iter().zip(leaves(right)).all(|((_, x), (_, y))| match (x.into_data(), y.into_data()) {
+            (None, None) => true,
+            (Some(x), Some(y)) => x.dtype == y.dtype && x.as_bytes() == y.as_bytes(),
+            _ => false,
+        })
+}
+
+/// Whether two trees have the same structure and `|x - y| <= atol + rtol * |y|` for all elements; dtypes may differ.
+/// NaN is close to nothing.
+pub fn all_close<B: Backend, T: Tree<B>>(left: &T, right: &T, rtol: f64, atol: f64) -> bool {
+    let (left, right) = (leaves(left), leaves(right));
+    left.len() == right.len()
+        && left.into_iter().zip(right).all(|((p, x), (q, y))| {
+            let same_place = p == q && x.shape() == y.shape();
+            same_place
+                && match (x.into_data(), y.into_data()) {
+                    (None, None) => true,
+                    (Some(x), Some(y)) => x
+                        .iter::<f64>()
+                        .zip(y.iter::<f64>())
+                        .all(|(x, y)| x == y || (x - y).abs() <= atol + rtol * y.abs()),
+                    _ => false,
+                }
+        })
+}
+
+/// Whether paths, shapes, dtypes and constants agree.
+fn same_structure<B: Backend, T: Tree<B>>(left: &T, right: &T) -> bool {
+    display(left) == display(right)
+}

@@ -1,0 +1,31 @@
+use thiserror::Error;
+
+/// Two trees that should have the same structure have not, or leaves do not fit each other.
+#[derive(Debug, Error, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum TreeError {
+    /// A leaf stands where the other tree has another leaf, or none.
+    #[error("the trees differ in structure: the first has `{left}` where the second has `{right}`")]
+    Structure {
+        /// Path in the first tree, `(nothing)` past its end.
+        left: String,
+        /// Path in the second tree, `(nothing)` past its end.
+        right: String,
+    },
+    /// A leaf is present in both trees that were to be combined.
+    #[error("the leaf `{path}` is present in both trees; partition them with one filter and its negation")]
+    Overlap {
+        /// The leaf's path.
+        path: String,
+    },
+    /// A leaf has another shape, dtype or kind than the one it replaces.
+    #[error("the leaf `{path}` is {expected}, and {found} was put in its place")]
+    Leaf {
+        /// The leaf's path.
+        path: String,
+        /// What is needed, as `f32[3,4]`.
+        expected: String,
+        /// What was given.
+        found: String,
+    },
+}

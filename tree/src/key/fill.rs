@@ -1,0 +1,122 @@
+//! Fills vectors with the items of a random stream: in blocks, with vector instructions where the
+//! processor has them, and on all cores when there is enough to do.
+
+use std::thread;
+
+/// A sequence of random items, each a function of its index alone.
+///
+/// Implementations mark `item` (and whatever it calls) `#[inline(always)]`, so that it is compiled
+/// anew, with vector instructions, inside the loops below.
+pub(super) trait Stream: Sync {
+    /// What the stream consists of.
+    type Item: Copy + Default + Send;
+
+    /// The item at an index, given as two words, the high one first.
+    fn item(&self, counter: [u32; 2]) -> Self::Item;
+}
+
+/// Below this many items starting threads costs more than it saves.
+const PARALLEL_FROM: usize = 1 << 18;
+
+/// Items computed by one call of the loop over a block; small enough for its output to stay in the
+/// nearest cache, and to count in 32 bits.
+const BLOCK: usize = 1 << 12;
+
+/// The first `n` items.
+pub(super) fn fill<S: Stream>(stream: &S, n: usize) -> Vec<S::Item> {
+    let mut items = vec![S::Item::default(); n];
+    let threads = if n < PARALLEL_FROM { 1 } else { thread::available_parallelism().map_or(1, |count| count.get()) };
+    if threads == 1 {
+        fill_from(stream, 0, &mut items);
+    } else {
+        let share = n.div_ceil(threads).next_multiple_of(BLOCK);
+        thread::scope(|scope| {
+            for (i, part) in items.chunks_mut(share).enumerate() {
+                scope.spawn(move || fill_from(stream, i * share, part));
+            }
+        });
+    }
+    items
+}
+
+/// Writes the items from index `first` on.
+fn fill_from<S: Stream>(stream: &S, first: usize, items: &mut [S::Item]) {
+    for (i, block) in items.chunks_mut(BLOCK).enumerate() {
+        let first = (first + i * BLOCK) as u64;
+        #[cfg(target_arch = "x86_64")]
+        if is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") {
+            // SAFETY: this processor has both features.
+            unsafe { fill_block_avx2(stream, first, block) };
+            continue;
+        }
+        fill_block(stream, first, block);
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2,fma")]
+fn fill_block_avx2<S: Stream>(stream: &S, first: u64, block: &mut [S::Item]) {
+    fill_block(stream, first, block);
+}
+
+// 64-bit counters would halve the width of the vectors: count in 32 bits and carry.
+#[inline(always)]
+fn fill_block<S: Stream>(stream: &S, first: u64, block: &mut [S::Item]) {
+    let [high, low] = super::threefry::counter(first);
+    for (i, item) in block.iter_mut().enumerate() {
+        let index = low.wrapping_add(i as u32);
+        let carry = u32::from(index < low);
+        *item = stream.item([high.wrapping_add(carry), index]);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Indices;
+
+    impl Stream for Indices {
+        type Item = u64;
+
+        #[inline(always)]
+        fn item(&self, [high, low]: [u32; 2]) -> u64 {
+            (u64::from(high) << 32) | u64::from(low)
+        }
+    }
+
+    #[test]
+    fn every_index_comes_once_and_in_order() {
+        for n in [0, 1, BLOCK - 1, BLOCK + 1, PARALLEL_FROM - 1, 2 * PARALLEL_FROM + 5] {
+            let items = fill(&Indices, n);
+            assert_eq!(items.len(), n);
+            assert!(items.iter().enumerate().all(|(i, &item)| item == i as u64));
+        }
+    }
+
+    struct Fused;
+
+    impl Stream for Fused {
+        type Item = f32;
+
+        #[inline(always)]
+        fn item(&self, [_, low]: [u32; 2]) -> f32 {
+            (low as f32 / 7.0).mul_add(0.1, 1.0 / (1.0 + low as f32))
+        }
+    }
+
+    #[test]
+    fn vector_instructions_change_no_bit() {
+        let mut plain = vec![0.0; BLOCK];
+        fill_block(&Fused, 0, &mut plain);
+        assert_eq!(fill(&Fused, BLOCK), plain);
+    }
+
+    #[test]
+    fn counters_carry_into_the_high_word() {
+        let mut items = [0; 4];
+        fill_block(&Indices, u64::from(u32::MAX) - 1, &mut items);
+        let first = u64::from(u32::MAX) - 1;
+        assert_eq!(items, [first, first + 1, first + 2, first + 3]);
+    }
+}

@@ -1,0 +1,136 @@
+//! Gumbel numbers, and sampling from logits with them.
+
+use burn::tensor::backend::Backend;
+use burn::tensor::{Int, Tensor, TensorData};
+
+use super::Key;
+use super::fill::{Stream, fill};
+use super::special::log;
+use super::uniform::Uniform;
+
+impl Key {
+    /// `n` numbers from the standard Gumbel distribution; see [`Key::gumbel`].
+    pub fn gumbel_vec(self, n: usize) -> Vec<f32> {
+        // From the smallest normal number on: the logarithm of zero is infinite.
+        let uniform = Uniform::new(self, f32::MIN_POSITIVE, 1.0);
+        fill(&Gumbel { uniform }, n)
+    }
+
+    /// A tensor from the standard Gumbel distribution (`jax.random.gumbel` in its default, "low", mode).
+    ///
+    /// The values lie between -4.47 and 15.95.
+    ///
+    /// # Shapes
+    /// - output: `shape`
+    pub fn gumbel<B: Backend, const D: usize>(self, shape: [usize; D], device: &B::Device) -> Tensor<B, D> {
+        let values = self.gumbel_vec(shape.iter().product());
+        Tensor::from_data(TensorData::new(values, shape), device)
+    }
+
+    /// An index drawn with the probabilities `softmax(logits)`
+    /// (`jax.random.categorical` of one row).
+    ///
+    /// Logits of minus infinity are never drawn, unless all are: then the index is 0. NaN counts as the
+    /// largest logit.
+    ///
+    /// # Panics
+    /// When `logits` is empty.
+    pub fn categorical_row(self, logits: &[f32]) -> usize {
+        argmax(logits, &self.gumbel_vec(logits.len()))
+    }
+
+    /// An index for each row of `logits`, which holds rows of `classes` numbers; see
+    /// [`Key::categorical`].
+    ///
+    /// # Panics
+    /// When `classes` is zero, or does not divide the number of logits.
+    pub fn categorical_vec(self, logits: &[f32], classes: usize) -> Vec<usize> {
+        assert!(
+            classes > 0 && logits.len().is_multiple_of(classes),
+            "{} logits are not rows of {classes} classes",
+            logits.len()
+        );
+        let noise = self.gumbel_vec(logits.len());
+        logits.chunks_exact(classes).zip(noise.chunks_exact(classes)).map(|(row, noise)| argmax(row, noise)).collect()
+    }
+
+    /// For each row an index drawn with the probabilities `softmax(row)` (`jax.random.categorical` in
+    /// its default mode: the largest of logit plus Gumbel noise).
+    ///
+    /// The logits are read by the host and taken as f32. Special values are as in
+    /// [`Key::categorical_row`].
+    ///
+    /// # Shapes
+    /// - logits: `[rows, classes]`
+    /// - output: `[rows]`
+    ///
+    /// # Panics
+    /// When there are no classes.
+    pub fn categorical<B: Backend>(self, logits: Tensor<B, 2>) -> Tensor<B, 1, Int> {
+        let [rows, classes] = logits.dims();
+        let device = logits.device();
+        let logits: Vec<f32> = logits.into_data().iter::<f32>().collect();
+        let indices = self.categorical_vec(&logits, classes);
+        let indices: Vec<i64> = indices.into_iter().map(|index| index as i64).collect();
+        Tensor::from_data(TensorData::new(indices, [rows]), &device)
+    }
+}
+
+struct Gumbel {
+    uniform: Uniform,
+}
+
+impl Stream for Gumbel {
+    type Item = f32;
+
+    #[inline(always)]
+    fn item(&self, counter: [u32; 2]) -> f32 {
+        -log(-log(self.uniform.item(counter)))
+    }
+}
+
+/// The index of the largest sum; the first of several, and the first NaN if there is one.
+fn argmax(logits: &[f32], noise: &[f32]) -> usize {
+    assert!(!logits.is_empty(), "cannot draw from no logits");
+    let mut best = (0, logits[0] + noise[0]);
+    for (index, (logit, noise)) in logits.iter().zip(noise).enumerate() {
+        let score = logit + noise;
+        if score.is_nan() {
+            return index;
+        }
+        if score > best.1 {
+            best = (index, score);
+        }
+    }
+    best.0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn special_logits() {
+        let (key, low) = (Key::new(3), f32::NEG_INFINITY);
+        assert_eq!(key.categorical_row(&[low, low]), 0);
+        assert_eq!(key.categorical_row(&[low, -50.0, low]), 1);
+        assert_eq!(key.categorical_row(&[1.0, f32::INFINITY]), 1);
+        assert_eq!(key.categorical_row(&[1.0, f32::NAN, f32::NAN]), 1);
+    }
+
+    #[test]
+    fn frequencies_follow_the_softmax() {
+        let logits = [0.1_f32, 0.6, 0.3].map(f32::ln).repeat(20_000);
+        let indices = Key::new(0).categorical_vec(&logits, 3);
+        let share = |class| indices.iter().filter(|&&i| i == class).count() as f32 / 20_000.0;
+        for (class, expected) in [0.1, 0.6, 0.3].into_iter().enumerate() {
+            assert!((share(class) - expected).abs() < 0.01);
+        }
+    }
+
+    #[test]
+    #[should_panic(expected = "7 logits are not rows of 3 classes")]
+    fn ragged_rows() {
+        Key::new(0).categorical_vec(&[0.0; 7], 3);
+    }
+}

@@ -1,0 +1,123 @@
+//! Random integers and permutations.
+
+use burn::tensor::backend::Backend;
+use burn::tensor::{Int, Tensor, TensorData};
+
+use super::Key;
+use super::fill::{Stream, fill};
+use super::threefry;
+
+impl Key {
+    /// `n` integers from `low` to `high - 1`; see [`Key::randint`].
+    pub fn randint_vec(self, n: usize, low: i32, high: i32) -> Vec<i32> {
+        fill(&Integers::new(self, low, high), n)
+    }
+
+    /// A tensor of integers from `low` to `high - 1`, all equally likely (`jax.random.randint`).
+    ///
+    /// As in jax, the bounds are not checked: every number is `low` when `high <= low`.
+    ///
+    /// # Shapes
+    /// - output: `shape`
+    pub fn randint<B: Backend, const D: usize>(
+        self,
+        shape: [usize; D],
+        low: i32,
+        high: i32,
+        device: &B::Device,
+    ) -> Tensor<B, D, Int> {
+        let values = self.randint_vec(shape.iter().product(), low, high);
+        Tensor::from_data(TensorData::new(values, shape), device)
+    }
+
+    /// The numbers below `n` in random order (`jax.random.permutation`).
+    ///
+    /// Sorts by random bits, in as many rounds as it takes to make the effect of equal bits
+    /// negligible: one up to 1625 numbers, two up to 2.6 million.
+    ///
+    /// # Panics
+    /// When `n` exceeds 2^32.
+    pub fn permutation(self, n: usize) -> Vec<usize> {
+        assert!(n as u64 <= 1 << 32, "permutation of {n} numbers: at most 2^32 can be permuted");
+        let mut key = self;
+        let mut order: Vec<usize> = (0..n).collect();
+        for _ in 0..sorting_rounds(n) {
+            let (next, sorting) = key.split();
+            key = next;
+            // Bits above, position below: sorting these sorts by bits, and equal bits by position.
+            let mut keyed: Vec<u64> =
+                (0_u64..).zip(sorting.bits(n)).map(|(position, bits)| (u64::from(bits) << 32) | position).collect();
+            keyed.sort_unstable();
+            order = keyed.into_iter().map(|keyed| order[keyed as u32 as usize]).collect();
+        }
+        order
+    }
+}
+
+/// How often jax sorts: so often that all elements probably get different sequences of bits.
+fn sorting_rounds(n: usize) -> usize {
+    (3.0 * (n.max(1) as f64).ln() / f64::from(u32::MAX).ln()).ceil() as usize
+}
+
+/// Integers as remainders of 64 random bits, which makes the bias towards small ones negligible.
+struct Integers {
+    high_bits: [u32; 2],
+    low_bits: [u32; 2],
+    low: i32,
+    span: u32,
+    /// 2^32 modulo `span`.
+    wrap: u32,
+}
+
+impl Integers {
+    fn new(key: Key, low: i32, high: i32) -> Self {
+        let (high_bits, low_bits) = key.split();
+        let span = if high > low { high.abs_diff(low) } else { 1 };
+        // jax squares 2^16 modulo span in 32 bits, which wraps to zero where span exceeds 2^16.
+        let root = (1 << 16) % span;
+        Self { high_bits: high_bits.words, low_bits: low_bits.words, low, span, wrap: root.wrapping_mul(root) % span }
+    }
+}
+
+impl Stream for Integers {
+    type Item = i32;
+
+    #[inline(always)]
+    fn item(&self, counter: [u32; 2]) -> i32 {
+        let high = threefry::bits(self.high_bits, counter) % self.span;
+        let low = threefry::bits(self.low_bits, counter) % self.span;
+        let offset = high.wrapping_mul(self.wrap).wrapping_add(low) % self.span;
+        self.low.wrapping_add_unsigned(offset)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bounds() {
+        let key = Key::new(5);
+        assert_eq!(key.randint_vec(3, 4, 4), [4; 3]);
+        assert_eq!(key.randint_vec(3, 4, -4), [4; 3]);
+        assert!(key.randint_vec(0, 0, 9).is_empty());
+        let dice = key.randint_vec(600, 1, 7);
+        assert_eq!((dice.iter().min(), dice.iter().max()), (Some(&1), Some(&6)));
+        let all = key.randint_vec(100, i32::MIN, i32::MAX);
+        assert!(all.iter().any(|&x| x < 0) && all.iter().any(|&x| x > 0));
+    }
+
+    #[test]
+    fn permutations_hold_every_number_once() {
+        for n in [0, 1, 2, 1625, 1626, 5000] {
+            let mut order = Key::new(1).permutation(n);
+            order.sort_unstable();
+            assert!(order.into_iter().eq(0..n));
+        }
+    }
+
+    #[test]
+    fn rounds() {
+        assert_eq!([0, 1, 2, 1625, 1626].map(sorting_rounds), [0, 0, 1, 1, 2]);
+    }
+}

@@ -1,0 +1,114 @@
+//! Random keys: every random number comes from an explicit [`Key`].
+//!
+//! A key is a value. Using it twice gives the same numbers twice, so a function that needs randomness
+//! takes a key and whoever calls it [splits](Key::split) its own:
+//!
+//! ```
+//! use grove_tree::Key;
+//!
+//! let (init, data) = Key::new(42).split();
+//! let weights = init.normal_vec(6);
+//! assert_eq!(weights, init.normal_vec(6));
+//! assert_ne!(weights, data.normal_vec(6));
+//! ```
+//!
+//! The numbers are those of `jax.random` (jax 0.10 on a CPU, in its default, partitionable, threefry
+//! mode), bit for bit. They are computed on the host, in f32 or i32, and only then converted to the
+//! element type of a backend, so that one key gives the same numbers on every backend. A number
+//! depends on the key and on its index in row-major order, never on the shape: the first six of thirty
+//! numbers are the six.
+//!
+//! Each distribution comes twice: a `*_vec` function that gives numbers to the host, and a function of
+//! the bare name that gives a tensor.
+
+mod fill;
+mod gumbel;
+mod integers;
+mod normal;
+mod rand_impl;
+mod special;
+mod threefry;
+mod uniform;
+
+pub use rand_impl::KeyRng;
+
+use threefry::threefry2x32;
+
+/// A random key: two 32-bit words that determine a stream of random numbers.
+///
+/// Keys are `Copy` and immutable; see the [module](self) for how they are used. Reference:
+/// Salmon et al., "Parallel random numbers: as easy as 1, 2, 3" (2011), for Threefry-2x32-20, and
+/// `jax.random` for everything built on it.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Key {
+    words: [u32; 2],
+}
+
+impl Key {
+    /// The key that `jax.random.key(seed)` gives.
+    ///
+    /// jax (with 64-bit types disabled, its default) keeps the low 32 bits of a seed, and so does this
+    /// function: seeds that are equal modulo 2^32 give the same key. A negative seed of jax is
+    /// `seed as u64` here. [`Key::from_words`] makes a key of all 64 bits.
+    pub const fn new(seed: u64) -> Self {
+        Self::from_words([0, seed as u32])
+    }
+
+    /// The key with these two words (`jax.random.wrap_key_data`), the high one first.
+    pub const fn from_words(words: [u32; 2]) -> Self {
+        Self { words }
+    }
+
+    /// The two words of this key (`jax.random.key_data`), the high one first.
+    pub const fn words(self) -> [u32; 2] {
+        self.words
+    }
+
+    /// Two new keys (`jax.random.split(key)`), independent of each other and of this one.
+    ///
+    /// After splitting a key use only the new ones: numbers drawn from the old key are computed from the
+    /// same blocks as the new keys are.
+    pub fn split(self) -> (Self, Self) {
+        (self.child(0), self.child(1))
+    }
+
+    /// `n` new keys (`jax.random.split(key, n)`), independent of each other and of this one.
+    ///
+    /// Key `i` does not depend on `n`.
+    pub fn split_n(self, n: usize) -> Vec<Self> {
+        (0..n as u64).map(|i| self.child(i)).collect()
+    }
+
+    /// A new key made of this one and a number (`jax.random.fold_in`), such as the index of a step, an
+    /// epoch or a worker.
+    ///
+    /// `fold_in(i)` is key `i` of [`Key::split_n`] (in jax too), so use one of the two on a key, not both.
+    pub fn fold_in(self, data: u32) -> Self {
+        self.child(u64::from(data))
+    }
+
+    // In jax's partitionable mode `split` and `fold_in` are the same function of a 64-bit counter.
+    fn child(self, index: u64) -> Self {
+        Self::from_words(threefry2x32(self.words, threefry::counter(index)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_seed_keeps_its_low_32_bits() {
+        assert_eq!(Key::new(1 << 32), Key::new(0));
+        assert_eq!(Key::new(-1_i64 as u64).words(), [0, u32::MAX]);
+    }
+
+    #[test]
+    fn split_agrees_with_split_n_and_fold_in() {
+        let key = Key::new(7);
+        let keys = key.split_n(3);
+        assert_eq!(key.split(), (keys[0], keys[1]));
+        assert_eq!(key.fold_in(2), keys[2]);
+        assert!(key.split_n(0).is_empty());
+    }
+}

@@ -1,0 +1,116 @@
+//! Bits, uniform numbers and coin tosses.
+
+use burn::tensor::backend::Backend;
+use burn::tensor::{Bool, Tensor, TensorData};
+
+use super::Key;
+use super::fill::{Stream, fill};
+use super::threefry;
+
+impl Key {
+    /// `n` times 32 random bits (`jax.random.bits`).
+    pub fn bits(self, n: usize) -> Vec<u32> {
+        fill(&Bits { key: self.words }, n)
+    }
+
+    /// `n` numbers from the uniform distribution on `[low, high)`; see [`Key::uniform`].
+    pub fn uniform_vec(self, n: usize, low: f32, high: f32) -> Vec<f32> {
+        fill(&Uniform::new(self, low, high), n)
+    }
+
+    /// A tensor from the uniform distribution on `[low, high)` (`jax.random.uniform`).
+    ///
+    /// There are 2^23 different values, evenly spaced. As in jax, bounds are not checked: every number
+    /// is `low` when `high <= low`, and when `high - low` overflows or a bound is not finite some are
+    /// infinite or NaN.
+    ///
+    /// # Shapes
+    /// - output: `shape`
+    pub fn uniform<B: Backend, const D: usize>(
+        self,
+        shape: [usize; D],
+        low: f32,
+        high: f32,
+        device: &B::Device,
+    ) -> Tensor<B, D> {
+        let values = self.uniform_vec(shape.iter().product(), low, high);
+        Tensor::from_data(TensorData::new(values, shape), device)
+    }
+
+    /// `n` coin tosses, each true with probability `p`; see [`Key::bernoulli`].
+    pub fn bernoulli_vec(self, n: usize, p: f32) -> Vec<bool> {
+        let uniform = Uniform::new(self, 0.0, 1.0);
+        fill(&Bernoulli { uniform, p }, n)
+    }
+
+    /// A tensor of coin tosses, each true with probability `p` (`jax.random.bernoulli`).
+    ///
+    /// The resolution of `p` is 2^-23. As in jax, `p` is not checked: from one on every toss is true,
+    /// and below zero, or for NaN, every toss is false.
+    ///
+    /// # Shapes
+    /// - output: `shape`
+    pub fn bernoulli<B: Backend, const D: usize>(
+        self,
+        shape: [usize; D],
+        p: f32,
+        device: &B::Device,
+    ) -> Tensor<B, D, Bool> {
+        let values = self.bernoulli_vec(shape.iter().product(), p);
+        Tensor::from_data(TensorData::new(values, shape), device)
+    }
+}
+
+struct Bits {
+    key: [u32; 2],
+}
+
+impl Stream for Bits {
+    type Item = u32;
+
+    #[inline(always)]
+    fn item(&self, counter: [u32; 2]) -> u32 {
+        threefry::bits(self.key, counter)
+    }
+}
+
+/// Uniform numbers, of which other distributions are made.
+pub(super) struct Uniform {
+    key: [u32; 2],
+    low: f32,
+    span: f32,
+}
+
+impl Uniform {
+    pub(super) fn new(key: Key, low: f32, high: f32) -> Self {
+        Self { key: key.words, low, span: high - low }
+    }
+}
+
+impl Stream for Uniform {
+    type Item = f32;
+
+    #[inline(always)]
+    fn item(&self, counter: [u32; 2]) -> f32 {
+        // 23 bits as the fraction of a number in [1, 2)
+        let fraction = threefry::bits(self.key, counter) >> 9;
+        let unit = f32::from_bits(fraction | 1.0_f32.to_bits()) - 1.0;
+        let value = unit.mul_add(self.span, self.low);
+        // Unlike `f32::max` this lets NaN through.
+        if value < self.low { self.low } else { value }
+    }
+}
+
+struct Bernoulli {
+    uniform: Uniform,
+    p: f32,
+}
+
+impl Stream for Bernoulli {
+    type Item = bool;
+
+    #[inline(always)]
+    fn item(&self, counter: [u32; 2]) -> bool {
+        self.uniform.item(counter) < self.p
+    }
+}

@@ -1,0 +1,59 @@
+//! Trees of arrays, and random keys.
+//!
+//! A model, an optimizer's state, a batch, a cache: in grove each of them is a plain struct whose leaves are
+//! [`Array`]s. `#[derive(Tree)]` makes the struct a [`Tree`], and everything else is a function of trees:
+//! [`map`], [`partition`], [`count_params`], [`summary`]. Nothing is mutated: a function takes a tree and
+//! returns a tree. Randomness comes from an explicit [`Key`] with the numbers of `jax.random`.
+//!
+//! ```
+//! use grove_tree::{Array, Tree, count_params};
+//! use grove_backend::Backend;
+//!
+//! #[derive(Tree, Clone, Debug)]
+//! struct Linear<B: Backend> {
+//!     weight: Array<B, 2>,
+//!     bias: Option<Array<B, 1>>,
+//! }
+//!
+//! let linear = Linear::<burn_flex::Flex> { weight: Array::absent([3, 4]), bias: Some(Array::absent([3])) };
+//! assert_eq!(grove_tree::display(&linear), "Linear { weight: f32[3,4], bias: f32[3] }");
+//! assert_eq!(count_params(&linear), 15);
+//! ```
+#![warn(missing_docs)]
+
+extern crate self as grove_tree;
+
+mod any;
+mod array;
+mod compare;
+mod error;
+mod filter;
+mod init;
+pub mod key;
+mod map;
+mod node;
+mod partition;
+mod path;
+mod print;
+mod summary;
+mod tree;
+
+pub use any::{AnyArray, AnyTensor};
+pub use array::{Array, Kind};
+pub use compare::{all_close, eq};
+pub use error::TreeError;
+pub use filter::{Filter, by_path, everything, is_inexact, is_param};
+pub use grove_tree_derive::Tree;
+pub use init::Init;
+pub use key::Key;
+pub use map::{
+    at, cast, leaves, map, map_with_path, paths, skeleton, to_backend, to_device, try_map_with_path, zip_map,
+};
+pub use partition::{combine, filter, partition};
+pub use path::Path;
+pub use print::display;
+pub use summary::{count_params, summary};
+pub use tree::{Node, Tree, Visitor};
+
+#[doc(no_inline)]
+pub use grove_backend::Backend;

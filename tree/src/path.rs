@@ -1,0 +1,93 @@
+use std::fmt;
+
+/// Where a leaf lies in its tree: dotted field names and indices, `blocks.0.attn.qkv.weight`.
+///
+/// Paths are the names in files, errors, masks and printouts. While a tree is walked there is one `Path`, which
+/// grows and shrinks; keep `path.to_string()` where the name has to outlive the walk.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Path {
+    text: String,
+    /// Length of `text` before each segment that was pushed.
+    marks: Vec<usize>,
+    /// How many of the enclosing fields are marked `#[tree(buffer)]`.
+    buffers: usize,
+}
+
+impl Path {
+    /// The path of the tree itself: empty.
+    pub fn root() -> Self {
+        Self::default()
+    }
+
+    /// The dotted name.
+    pub fn as_str(&self) -> &str {
+        &self.text
+    }
+
+    /// The last segment, or an empty string at the root.
+    pub fn last(&self) -> &str {
+        self.text.rsplit('.').next().unwrap_or_default()
+    }
+
+    /// How many segments there are.
+    pub fn depth(&self) -> usize {
+        self.marks.len()
+    }
+
+    /// Whether the leaf here is state rather than a parameter (`#[tree(buffer)]`).
+    pub fn is_buffer(&self) -> bool {
+        self.buffers > 0
+    }
+
+    /// Runs `walk` one segment further down.
+    pub fn within<R>(&mut self, segment: &str, walk: impl FnOnce(&mut Self) -> R) -> R {
+        self.marks.push(self.text.len());
+        if !self.text.is_empty() {
+            self.text.push('.');
+        }
+        self.text.push_str(segment);
+        let result = walk(self);
+        self.text.truncate(self.marks.pop().unwrap_or_default());
+        result
+    }
+
+    /// As [`within`](Self::within), for the element `index` of a sequence.
+    pub fn within_index<R>(&mut self, index: usize, walk: impl FnOnce(&mut Self) -> R) -> R {
+        self.within(&index.to_string(), walk)
+    }
+
+    /// As [`within`](Self::within), for a field marked as a buffer.
+    pub fn within_buffer<R>(&mut self, segment: &str, walk: impl FnOnce(&mut Self) -> R) -> R {
+        self.buffers += 1;
+        let result = self.within(segment, walk);
+        self.buffers -= 1;
+        result
+    }
+}
+
+impl fmt::Display for Path {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Path;
+
+    #[test]
+    fn grows_and_shrinks() {
+        let mut path = Path::root();
+        path.within("blocks", |path| {
+            path.within_index(3, |path| {
+                assert_eq!(path.as_str(), "blocks.3");
+                path.within_buffer("mean", |path| {
+                    assert_eq!((path.as_str(), path.last(), path.depth()), ("blocks.3.mean", "mean", 3));
+                    assert!(path.is_buffer());
+                });
+                assert!(!path.is_buffer());
+            });
+        });
+        assert_eq!(path, Path::root());
+    }
+}

@@ -1,0 +1,64 @@
+use grove_backend::Backend;
+use std::fmt;
+
+use crate::{AnyArray, Path};
+
+/// A value made of leaves: arrays, and structs, sequences, options and maps of trees.
+///
+/// Write `#[derive(Tree)]` on a struct or an enum instead of implementing it. Its fields are trees themselves, or
+/// numbers, strings and truth values, which have no leaves, or carry `#[tree(static)]`. `#[tree(buffer)]` marks
+/// leaves that are state rather than parameters (running statistics).
+///
+/// These are the three ways to walk; the functions of this crate ([`map`](crate::map),
+/// [`partition`](crate::partition), …) are what programs call.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not a tree on the backend `{B}`",
+    label = "this is neither an array, nor made of arrays, nor a plain number or string",
+    note = "derive it: `#[derive(Tree, Clone)]` on `{Self}`; or, if it holds no arrays, mark the field `#[tree(static)]`"
+)]
+pub trait Tree<B: Backend>: Clone {
+    /// The same structure on another backend.
+    type On<C: Backend>: Tree<C>;
+
+    /// Shows every leaf, in the order of the fields.
+    fn visit(&self, path: &mut Path, visitor: &mut dyn Visitor<B>);
+
+    /// Replaces every leaf. Rank and kind must stay.
+    fn map(self, path: &mut Path, f: &mut dyn FnMut(&Path, AnyArray<B>) -> AnyArray<B>) -> Self;
+
+    /// Replaces every leaf by one on another backend. Rank and kind must stay.
+    fn lift<C: Backend>(self, path: &mut Path, f: &mut dyn FnMut(&Path, AnyArray<B>) -> AnyArray<C>) -> Self::On<C>;
+}
+
+/// What kind of thing is being visited.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Node<'a> {
+    /// An array.
+    Leaf,
+    /// A struct, or a variant of an enum, with named fields; its name.
+    Struct(&'a str),
+    /// A struct, or a variant of an enum, with numbered fields; its name. A tuple has an empty one.
+    Tuple(&'a str),
+    /// A vector or an array of trees.
+    Sequence,
+    /// A map from strings to trees.
+    Map,
+}
+
+/// What [`Tree::visit`] shows a tree to. Only [`leaf`](Self::leaf) has to be written.
+pub trait Visitor<B: Backend> {
+    /// A leaf.
+    fn leaf(&mut self, path: &Path, leaf: &AnyArray<B>);
+    /// Before a node and what it contains.
+    fn enter(&mut self, _path: &Path, _node: Node<'_>) {}
+    /// After a node and what it contains.
+    fn exit(&mut self, _path: &Path, _node: Node<'_>) {}
+    /// A number, a string or a truth value in the tree, or an option that is none.
+    fn constant(&mut self, _path: &Path, _value: &dyn fmt::Debug) {}
+}
+
+impl<B: Backend, F: FnMut(&Path, &AnyArray<B>)> Visitor<B> for F {
+    fn leaf(&mut self, path: &Path, leaf: &AnyArray<B>) {
+        self(path, leaf);
+    }
+}

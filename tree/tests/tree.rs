@@ -1,0 +1,172 @@
+//! Trees as a user sees them: derive, paths, partition, surgery, printing.
+
+use burn::tensor::{DType, FloatDType, Int, Tensor};
+use burn_flex::Flex;
+use grove_tree::*;
+use std::collections::{BTreeMap, HashMap};
+
+#[derive(Tree, Clone, Debug)]
+struct Linear<B: Backend> {
+    weight: Array<B, 2>,
+    bias: Option<Array<B, 1>>,
+}
+
+#[derive(Tree, Clone, Debug)]
+enum Mixer<B: Backend> {
+    Attention { qkv: Linear<B>, heads: usize },
+    Pool(Array<B, 1>),
+    Identity,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+enum Mode {
+    Fast,
+}
+
+#[derive(Tree, Clone, Debug)]
+struct Block<B: Backend, M: Tree<B>, const N: usize> {
+    mixers: Vec<M>,
+    ids: Array<B, 1, Int>,
+    #[tree(buffer)]
+    mean: Array<B, 1>,
+    #[tree(static)]
+    mode: Mode,
+    sizes: [Option<Linear<B>>; N],
+    extra: (Box<Array<B, 1>>, BTreeMap<String, Array<B, 1>>, HashMap<String, f64>),
+}
+
+type Model = Block<Flex, Mixer<Flex>, 2>;
+
+fn vector(values: &[f32]) -> Array<Flex, 1> {
+    Array::new(Tensor::from_floats(values, &Default::default()))
+}
+
+fn linear(rows: usize, bias: bool) -> Linear<Flex> {
+    let weight = Array::new(Tensor::ones([rows, 2], &Default::default()));
+    Linear { weight, bias: bias.then(|| vector(&vec![0.5; rows])) }
+}
+
+fn model() -> Model {
+    Block {
+        mixers: vec![
+            Mixer::Attention { qkv: linear(3, true), heads: 3 },
+            Mixer::Pool(vector(&[1.0, 2.0])),
+            Mixer::Identity,
+        ],
+        ids: Array::new(Tensor::from_ints([4, 5], &Default::default())),
+        mean: vector(&[7.0]),
+        mode: Mode::Fast,
+        sizes: [Some(linear(1, false)), None],
+        extra: (
+            Box::new(vector(&[8.0])),
+            BTreeMap::from([("b".into(), vector(&[9.0])), ("a".into(), vector(&[10.0]))]),
+            HashMap::from([("rate".into(), 0.5)]),
+        ),
+    }
+}
+
+#[test]
+fn paths_are_field_names_and_indices() {
+    let expected = [
+        "mixers.0.qkv.weight",
+        "mixers.0.qkv.bias",
+        "mixers.1.0",
+        "ids",
+        "mean",
+        "sizes.0.weight",
+        "extra.0",
+        "extra.1.a",
+        "extra.1.b",
+    ];
+    assert_eq!(paths(&model()), expected);
+    assert_eq!(model().mode, Mode::Fast);
+}
+
+#[test]
+fn one_line_says_it_all() {
+    let ids = model().ids;
+    assert_eq!(
+        display(&model()),
+        format!(
+            "Block {{ mixers: [Attention {{ qkv: Linear {{ weight: f32[3,2], bias: f32[3] }}, heads: 3 }}, \
+             Pool(f32[2]), Identity()], ids: {ids}, mean: f32[1], sizes: [Linear {{ weight: f32[1,2], bias: None }}, \
+             None], extra: (f32[1], {{ a: f32[1], b: f32[1] }}, {{ rate: 0.5 }}) }}"
+        )
+    );
+}
+
+#[test]
+fn parts_come_together_again() {
+    let keep = is_param() & !by_path("extra.**");
+    let (kept, rest) = partition(model(), &keep);
+    assert!(kept.mixers.iter().all(|mixer| match mixer {
+        Mixer::Attention { qkv, .. } => qkv.weight.is_present(),
+        Mixer::Pool(leaf) => leaf.is_present(),
+        Mixer::Identity => true,
+    }));
+    assert!(!kept.mean.is_present() && !kept.ids.is_present() && !kept.extra.0.is_present());
+    assert!(eq(&combine(kept.clone(), rest.clone()).unwrap(), &model()));
+    assert!(eq(&combine(rest, kept).unwrap(), &model()));
+    let overlap = combine(model(), model()).unwrap_err();
+    assert_eq!(overlap, TreeError::Overlap { path: "mixers.0.qkv.weight".into() });
+}
+
+#[test]
+fn surgery_replaces_one_part() {
+    let operated = at(model(), |m| &mut m.extra.0, Box::new(vector(&[-1.0])));
+    assert_eq!(operated.extra.0.val().into_scalar(), -1.0);
+    assert!(!eq(&operated, &model()));
+    assert!(eq(&at(operated, |m| &mut m.extra, model().extra), &model()));
+}
+
+#[test]
+fn mapping_and_zipping() {
+    let doubled = map(model(), |leaf| leaf.mul_scalar(2.0));
+    assert_eq!(doubled.mean.val().into_scalar(), 14.0);
+    let sum = zip_map(doubled, &model(), |_, x, y| if x.dtype().is_float() { x.add(y).unwrap() } else { x }).unwrap();
+    assert_eq!(sum.mean.val().into_scalar(), 21.0);
+    assert_eq!(sum.ids.val().to_data().iter::<i64>().collect::<Vec<_>>(), [4, 5]);
+
+    let shorter = at(model(), |m| &mut m.sizes, [None, None]);
+    let error = zip_map(model(), &shorter, |_, x, _| x).unwrap_err();
+    assert_eq!(error, TreeError::Structure { left: "sizes.0.weight".into(), right: "extra.0".into() });
+}
+
+#[test]
+fn values_are_compared() {
+    assert!(eq(&model(), &model()));
+    let near = map(model(), |leaf| leaf.add_scalar(1e-6));
+    assert!(!eq(&near, &model()));
+    assert!(all_close(&near, &model(), 1e-5, 1e-5) && !all_close(&near, &model(), 0.0, 1e-9));
+    let nan = at(model(), |m| &mut m.mean, vector(&[f32::NAN]));
+    assert!(!all_close(&nan, &nan, 1.0, 1.0));
+}
+
+#[test]
+fn skeletons_keep_shape_and_dtype() {
+    let bare = skeleton(cast(model(), FloatDType::BF16));
+    assert_eq!(bare.mean.dtype(), DType::BF16);
+    assert_eq!(bare.ids.dtype(), model().ids.dtype());
+    assert_eq!(count_params(&bare), 6 + 3 + 2 + 2 + 1 + 1 + 1);
+    assert_eq!(display(&bare), display(&cast(model(), FloatDType::BF16)));
+    let table = summary(&model());
+    assert!(table.contains("mixers.0.qkv.weight  f32[3,2]") && table.contains("(buffer)"), "{table}");
+    assert!(table.contains("16 parameters, 3 elements of state, "), "{table}");
+}
+
+#[test]
+#[should_panic(expected = "this leaf, f32[1], is absent")]
+fn an_absent_leaf_has_no_value() {
+    let _ = skeleton(model()).mean.val();
+}
+
+#[test]
+fn another_backend() {
+    let lifted: Block<Autodiff, Mixer<Autodiff>, 2> = to_backend::<Flex, Autodiff, _>(model(), &Default::default());
+    assert_eq!(display(&lifted), display(&model()));
+    assert_eq!(lifted.extra.1["a"].val().into_scalar(), 10.0);
+    let bare = to_backend::<Flex, Autodiff, _>(skeleton(model()), &Default::default());
+    assert!(!bare.mean.is_present());
+}
+
+type Autodiff = grove_backend::Autodiff<Flex>;
