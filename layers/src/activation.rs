@@ -1,0 +1,62 @@
+//! Activation functions, by the names that published configurations use.
+
+use burn::tensor::{Tensor, TensorPrimitive, activation};
+use grove_backend::Backend;
+use std::str::FromStr;
+
+/// Gaussian error linear unit, exact. Any shape.
+pub fn gelu<B: Backend, const D: usize>(x: Tensor<B, D>) -> Tensor<B, D> {
+    Tensor::from_primitive(TensorPrimitive::Float(B::gelu_erf(x.into_primitive().tensor())))
+}
+
+/// GELU by its tanh approximation, as GPT-2 uses it. Any shape.
+pub fn gelu_tanh<B: Backend, const D: usize>(x: Tensor<B, D>) -> Tensor<B, D> {
+    Tensor::from_primitive(TensorPrimitive::Float(B::gelu_tanh(x.into_primitive().tensor())))
+}
+
+/// An activation function chosen by a configuration.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Activation {
+    /// `gelu`: exact.
+    Gelu,
+    /// `gelu_new`, `gelu_pytorch_tanh`, `gelu_fast`: by the tanh approximation.
+    GeluTanh,
+    /// `relu`.
+    Relu,
+    /// `silu`, `swish`.
+    Silu,
+    /// `tanh`.
+    Tanh,
+}
+
+impl Activation {
+    /// Applies the function to each element.
+    pub fn forward<B: Backend, const D: usize>(self, x: Tensor<B, D>) -> Tensor<B, D> {
+        match self {
+            Self::Gelu => gelu(x),
+            Self::GeluTanh => gelu_tanh(x),
+            Self::Relu => activation::relu(x),
+            Self::Silu => activation::silu(x),
+            Self::Tanh => activation::tanh(x),
+        }
+    }
+}
+
+impl FromStr for Activation {
+    type Err = String;
+
+    /// Reads a name as in transformers' `config.json`.
+    fn from_str(name: &str) -> Result<Self, String> {
+        match name {
+            "gelu" => Ok(Self::Gelu),
+            "gelu_new" | "gelu_pytorch_tanh" | "gelu_fast" => Ok(Self::GeluTanh),
+            "relu" => Ok(Self::Relu),
+            "silu" | "swish" => Ok(Self::Silu),
+            "tanh" => Ok(Self::Tanh),
+            other => Err(format!(
+                "unknown activation function '{other}'; known are gelu, gelu_new, gelu_pytorch_tanh, gelu_fast, relu, \
+                 silu, swish, tanh"
+            )),
+        }
+    }
+}

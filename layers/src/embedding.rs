@@ -1,0 +1,37 @@
+use burn::tensor::{Int, Tensor, module};
+use grove_backend::Backend;
+use grove_tree::{Array, Init, Tree};
+
+/// A table with a row for each of a number of symbols.
+#[derive(Tree, Clone, Debug)]
+pub struct Embedding<B: Backend> {
+    /// `[symbols, size]`.
+    pub weight: Array<B, 2>,
+}
+
+impl<B: Backend> Embedding<B> {
+    /// Rows normally distributed with a standard deviation.
+    pub fn normal(symbols: usize, size: usize, std: f64, init: &Init<B>) -> Self {
+        Self { weight: init.named("weight").normal([symbols, size], std) }
+    }
+
+    /// Looks rows up. Symbols must lie in `0..symbols`; callers check what comes from outside.
+    ///
+    /// # Shapes
+    /// - input `[b, t]`
+    /// - output `[b, t, size]`
+    pub fn forward(&self, symbols: Tensor<B, 2, Int>) -> Tensor<B, 3> {
+        module::embedding(self.weight.val(), symbols)
+    }
+
+    /// The table as the output layer of a language model: the product with each row.
+    ///
+    /// # Shapes
+    /// - input `[b, t, size]`
+    /// - output `[b, t, symbols]`
+    pub fn attend(&self, x: Tensor<B, 3>) -> Tensor<B, 3> {
+        let [b, t, size] = x.dims();
+        let symbols = self.weight.shape()[0];
+        x.reshape([b * t, size]).matmul(self.weight.val().transpose()).reshape([b, t, symbols])
+    }
+}

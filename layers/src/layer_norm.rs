@@ -1,0 +1,34 @@
+use burn::tensor::Tensor;
+use grove_backend::Backend;
+use grove_tree::{Array, Init, Tree};
+
+/// Normalisation of the last axis to mean 0 and variance 1, then scaled and shifted (Ba et al., 2016).
+#[derive(Tree, Clone, Debug)]
+pub struct LayerNorm<B: Backend> {
+    /// Scale, `[size]`.
+    pub weight: Array<B, 1>,
+    /// Shift, `[size]`.
+    pub bias: Option<Array<B, 1>>,
+    /// What is added to the variance.
+    pub eps: f64,
+}
+
+impl<B: Backend> LayerNorm<B> {
+    /// Scale 1, shift 0.
+    pub fn new(size: usize, eps: f64, init: &Init<B>) -> Self {
+        Self { weight: init.ones([size]), bias: Some(init.zeros([size])), eps }
+    }
+
+    /// # Shapes
+    /// - input `[..., size]`
+    /// - output `[..., size]`
+    pub fn forward<const D: usize>(&self, x: Tensor<B, D>) -> Tensor<B, D> {
+        let centred = x.clone() - x.mean_dim(D - 1);
+        let variance = centred.clone().powi_scalar(2).mean_dim(D - 1); // [..., 1]
+        let y = centred / variance.add_scalar(self.eps).sqrt() * self.weight.val().unsqueeze();
+        match &self.bias {
+            Some(bias) => y + bias.val().unsqueeze(),
+            None => y,
+        }
+    }
+}

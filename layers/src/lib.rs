@@ -1,0 +1,21 @@
+//! Layers: structs of arrays with a `forward`. A layer is a tree; it has no mode, no name and no state of its own.
+//!
+//! Randomness is a key: `Option<Key>`, where `None` means inference.
+#![warn(missing_docs)]
+
+pub mod activation;
+mod attention;
+mod cache;
+mod dropout;
+mod embedding;
+mod layer_norm;
+mod linear;
+pub mod loss;
+
+pub use activation::Activation;
+pub use attention::{AttentionMask, attend};
+pub use cache::KvCache;
+pub use dropout::dropout;
+pub use embedding::Embedding;
+pub use layer_norm::LayerNorm;
+pub use linear::Linear;

@@ -1,0 +1,88 @@
+use grove_weights::WeightsError;
+use std::path::PathBuf;
+use thiserror::Error;
+
+/// The result of working with a model.
+pub type Result<T> = std::result::Result<T, ModelError>;
+
+/// What can be wrong with a model's files or with what it is asked for.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum ModelError {
+    /// Weights could not be found, read or placed.
+    #[error(transparent)]
+    Weights(#[from] WeightsError),
+    /// A file could not be read or written.
+    #[error("{}: {source}", file.display())]
+    Io {
+        /// The file.
+        file: PathBuf,
+        /// What went wrong.
+        source: std::io::Error,
+    },
+    /// A JSON file does not say what it should.
+    #[error("{}: {reason}", file.display())]
+    Json {
+        /// The file.
+        file: PathBuf,
+        /// What is wrong, with line and column where they are known.
+        reason: String,
+    },
+    /// A configuration describes no possible model.
+    #[error("impossible configuration: {reason}")]
+    Config {
+        /// Which field, and why.
+        reason: String,
+    },
+    /// No preset has this name.
+    #[error("unknown size '{name}'; known are {known}")]
+    UnknownPreset {
+        /// What was asked for.
+        name: String,
+        /// What there is.
+        known: String,
+    },
+    /// A tokenizer is missing or broken.
+    #[error("{}: {reason}", path.display())]
+    Tokenizer {
+        /// The file, or the directory in which none was found.
+        path: PathBuf,
+        /// What is wrong.
+        reason: String,
+    },
+    /// A prompt without tokens.
+    #[error("the prompt is empty; give at least one token")]
+    EmptyPrompt,
+    /// A token that the model does not have.
+    #[error("token id {id} is outside the vocabulary, which has {vocab_size} tokens (0 to {})", vocab_size - 1)]
+    TokenOutside {
+        /// The token.
+        id: u32,
+        /// How many tokens there are.
+        vocab_size: usize,
+    },
+    /// A prompt that leaves no room for an answer, or does not fit at all.
+    #[error("the prompt has {len} tokens, and the model's context holds {context}; shorten the prompt")]
+    PromptTooLong {
+        /// Tokens of the prompt.
+        len: usize,
+        /// Positions of the model.
+        context: usize,
+    },
+    /// Too short a text to score: the first token has nothing before it.
+    #[error("scoring needs at least two tokens, and the prompt has {len}")]
+    TooShortToScore {
+        /// Tokens of the prompt.
+        len: usize,
+    },
+    /// A generation option out of its range.
+    #[error("{option} is {value}; it must be {range}")]
+    Option {
+        /// The option.
+        option: &'static str,
+        /// What was given.
+        value: String,
+        /// What is possible.
+        range: &'static str,
+    },
+}

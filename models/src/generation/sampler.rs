@@ -1,0 +1,134 @@
+use grove_tree::Key;
+
+use crate::error::{ModelError, Result};
+
+/// How the next token is drawn from its logits. The steps follow each other as in transformers: repetition penalty,
+/// temperature, top-k, top-p, min-p.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Sampling {
+    /// Divides the logits; 0 takes the likeliest token.
+    pub temperature: f32,
+    /// Keeps the k likeliest tokens (and those as likely as the last of them).
+    pub top_k: Option<usize>,
+    /// Keeps the fewest likeliest tokens whose probabilities add up to this (Holtzman et al., 2019).
+    pub top_p: Option<f32>,
+    /// Keeps tokens at least this times as likely as the likeliest (Nguyen et al., 2024).
+    pub min_p: Option<f32>,
+    /// Divides positive logits, and multiplies negative ones, of tokens that have occurred (Keskar et al., 2019). 1
+    /// changes nothing.
+    pub repetition_penalty: f32,
+}
+
+impl Default for Sampling {
+    /// Plain sampling at temperature 1.
+    fn default() -> Self {
+        Self { temperature: 1.0, top_k: None, top_p: None, min_p: None, repetition_penalty: 1.0 }
+    }
+}
+
+impl Sampling {
+    /// Always the likeliest token.
+    pub fn greedy() -> Self {
+        Self { temperature: 0.0, ..Self::default() }
+    }
+
+    /// Checks the ranges.
+    ///
+    /// # Errors
+    /// [`ModelError::Option`] naming the option.
+    pub fn validate(&self) -> Result<()> {
+        let check = |option, value: f32, fits: bool, range| match fits {
+            true => Ok(()),
+            false => Err(ModelError::Option { option, value: value.to_string(), range }),
+        };
+        let (t, penalty) = (self.temperature, self.repetition_penalty);
+        check("temperature", t, t.is_finite() && t >= 0.0, "0 (greedy) or a positive number")?;
+        check("repetition penalty", penalty, penalty.is_finite() && penalty > 0.0, "a positive number")?;
+        if self.top_k == Some(0) {
+            return Err(ModelError::Option { option: "top-k", value: "0".into(), range: "at least 1" });
+        }
+        if let Some(p) = self.top_p {
+            check("top-p", p, p > 0.0 && p <= 1.0, "above 0 and at most 1")?;
+        }
+        if let Some(p) = self.min_p {
+            check("min-p", p, (0.0..=1.0).contains(&p), "between 0 and 1")?;
+        }
+        Ok(())
+    }
+
+    /// The logits after all steps; what cannot be drawn is minus infinity. `seen` are the tokens so far.
+    pub fn process(&self, logits: &mut [f32], seen: &[u32]) {
+        if self.repetition_penalty != 1.0 {
+            self.penalise(logits, seen);
+        }
+        if self.temperature > 0.0 && self.temperature != 1.0 {
+            logits.iter_mut().for_each(|x| *x /= self.temperature);
+        }
+        if let Some(k) = self.top_k.filter(|&k| k < logits.len()) {
+            let mut sorted = logits.to_vec();
+            let (_, kth, _) = sorted.select_nth_unstable_by(k - 1, |a, b| b.total_cmp(a));
+            let kth = *kth;
+            forbid(logits, |x| x < kth);
+        }
+        if let Some(p) = self.top_p.filter(|&p| p < 1.0) {
+            keep_nucleus(logits, p);
+        }
+        if let Some(p) = self.min_p.filter(|&p| p > 0.0) {
+            let best = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+            let least = best + p.ln();
+            forbid(logits, |x| x < least);
+        }
+    }
+
+    /// The next token.
+    pub fn draw(&self, logits: &mut [f32], seen: &[u32], key: Key) -> u32 {
+        if self.temperature == 0.0 {
+            if self.repetition_penalty != 1.0 {
+                self.penalise(logits, seen);
+            }
+            return likeliest(logits) as u32;
+        }
+        self.process(logits, seen);
+        key.categorical_row(logits) as u32
+    }
+
+    /// Makes tokens that have occurred less likely, each once.
+    fn penalise(&self, logits: &mut [f32], seen: &[u32]) {
+        let mut seen = seen.to_vec();
+        seen.sort_unstable();
+        seen.dedup();
+        for token in seen {
+            if let Some(x) = logits.get_mut(token as usize) {
+                *x = if *x < 0.0 { *x * self.repetition_penalty } else { *x / self.repetition_penalty };
+            }
+        }
+    }
+}
+
+/// The first of the largest.
+fn likeliest(logits: &[f32]) -> usize {
+    let best = |best: usize, i: usize| if logits[i] > logits[best] || logits[best].is_nan() { i } else { best };
+    (1..logits.len()).fold(0, best)
+}
+
+fn forbid(logits: &mut [f32], condition: impl Fn(f32) -> bool) {
+    logits.iter_mut().filter(|x| condition(**x)).for_each(|x| *x = f32::NEG_INFINITY);
+}
+
+/// Keeps the fewest likeliest tokens whose probabilities add up to `p`.
+fn keep_nucleus(logits: &mut [f32], p: f32) {
+    let mut order: Vec<usize> = (0..logits.len()).collect();
+    // From the least likely up, as in the reference: there, of equally likely tokens the first ones go first.
+    order.sort_by(|&a, &b| logits[a].total_cmp(&logits[b]));
+    let best = order.last().map_or(0.0, |&i| logits[i]);
+    let total: f64 = logits.iter().map(|&x| f64::from(x - best).exp()).sum();
+    let mut below = 0.0;
+    let likeliest = order.len().saturating_sub(1);
+    for &i in &order[..likeliest] {
+        below += f64::from(logits[i] - best).exp() / total;
+        if below > 1.0 - f64::from(p) {
+            break;
+        }
+        logits[i] = f32::NEG_INFINITY;
+    }
+}

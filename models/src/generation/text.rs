@@ -1,0 +1,88 @@
+use crate::{Tokenizer, error::Result};
+
+/// Turns tokens into text as they come: characters that are spread over several tokens are held back until they are
+/// whole, and so is what may be the beginning of a stop string.
+pub struct TextStream<'a> {
+    tokenizer: &'a Tokenizer,
+    stops: &'a [String],
+    ids: Vec<u32>,
+    /// How many bytes of the decoded text are final.
+    decoded: usize,
+    text: String,
+    /// How many bytes of `text` have been given out.
+    shown: usize,
+    stopped: bool,
+}
+
+impl<'a> TextStream<'a> {
+    /// A stream that ends before the first of the stop strings.
+    pub fn new(tokenizer: &'a Tokenizer, stops: &'a [String]) -> Self {
+        let (ids, text) = (Vec::new(), String::new());
+        Self { tokenizer, stops, ids, decoded: 0, text, shown: 0, stopped: false }
+    }
+
+    /// Adds a token and gives the text that has become certain, possibly none.
+    ///
+    /// # Errors
+    /// The tokenizer cannot decode the token.
+    pub fn push(&mut self, id: u32) -> Result<String> {
+        if self.stopped {
+            return Ok(String::new());
+        }
+        self.ids.push(id);
+        let decoded = self.tokenizer.decode(&self.ids)?;
+        // The replacement character at the end stands for the beginning of a character that is not whole yet.
+        let whole = decoded.trim_end_matches('\u{fffd}').len();
+        if whole > self.decoded && decoded.is_char_boundary(self.decoded) {
+            self.text = decoded[..whole].to_owned();
+            self.decoded = whole;
+        }
+        Ok(self.release(false))
+    }
+
+    /// The rest of the text.
+    ///
+    /// # Errors
+    /// The tokenizer cannot decode the tokens.
+    pub fn finish(&mut self) -> Result<String> {
+        if !self.stopped {
+            self.text = self.tokenizer.decode(&self.ids)?;
+        }
+        Ok(self.release(true))
+    }
+
+    /// Whether a stop string has come.
+    pub fn stopped(&self) -> bool {
+        self.stopped
+    }
+
+    /// All text that has been given out.
+    pub fn text(&self) -> &str {
+        &self.text[..self.shown]
+    }
+
+    /// Gives out what cannot be part of a stop string any more.
+    fn release(&mut self, all: bool) -> String {
+        let first = self.stops.iter().filter(|stop| !stop.is_empty()).filter_map(|stop| self.text.find(stop)).min();
+        let end = if let Some(first) = first {
+            self.text.truncate(first);
+            self.stopped = true;
+            first
+        } else if all {
+            self.text.len()
+        } else {
+            self.text.len() - self.held_back()
+        };
+        let shown = self.shown;
+        self.shown = end.max(shown);
+        self.text.get(shown..self.shown).unwrap_or_default().to_owned()
+    }
+
+    /// Length of the longest end of the text that begins a stop string.
+    fn held_back(&self) -> usize {
+        let begins = |stop: &String| {
+            (1..stop.len()).rev().find(|&n| stop.is_char_boundary(n) && self.text.ends_with(&stop[..n])).unwrap_or(0)
+        };
+        self.stops.iter().map(begins).max().unwrap_or(0)
+    }
+}

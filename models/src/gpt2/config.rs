@@ -1,0 +1,191 @@
+use grove_layers::Activation;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use crate::error::{ModelError, Result};
+
+/// A GPT-2's sizes and options: the fields of the published `config.json`, by their names there. What is missing in a
+/// file has the value that the 124M model has.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Gpt2Config {
+    /// Number of tokens.
+    pub vocab_size: usize,
+    /// Longest sequence, in tokens.
+    pub n_positions: usize,
+    /// Width of the residual stream.
+    pub n_embd: usize,
+    /// Number of blocks.
+    pub n_layer: usize,
+    /// Attention heads of a block; divides `n_embd`.
+    pub n_head: usize,
+    /// Width inside the feed-forward layers; `None` is 4 `n_embd`.
+    pub n_inner: Option<usize>,
+    /// Activation of the feed-forward layers, as transformers names it.
+    pub activation_function: String,
+    /// What layer norms add to the variance.
+    pub layer_norm_epsilon: f64,
+    /// Standard deviation of initial weights.
+    pub initializer_range: f64,
+    /// Dropout of the embeddings while training.
+    pub embd_pdrop: f64,
+    /// Dropout of attention weights while training.
+    pub attn_pdrop: f64,
+    /// Dropout of each residual branch while training.
+    pub resid_pdrop: f64,
+    /// Whether attention scores are divided by the square root of a head's width.
+    pub scale_attn_weights: bool,
+    /// Whether they are also divided by the block's number, counted from 1.
+    pub scale_attn_by_inverse_layer_idx: bool,
+    /// Token that ends a text.
+    pub eos_token_id: Option<u32>,
+    /// Token that begins a text.
+    pub bos_token_id: Option<u32>,
+    /// Whether the output layer is the token embedding. GPT-2's always is.
+    pub tie_word_embeddings: bool,
+    /// Fields of a file that are not listed here; they are written back.
+    #[serde(flatten)]
+    pub other: Map<String, Value>,
+}
+
+impl Default for Gpt2Config {
+    /// The 124M model.
+    fn default() -> Self {
+        let other = [("model_type", "gpt2".into()), ("architectures", vec!["GPT2LMHeadModel"].into())];
+        Self {
+            vocab_size: 50257,
+            n_positions: 1024,
+            n_embd: 768,
+            n_layer: 12,
+            n_head: 12,
+            n_inner: None,
+            activation_function: "gelu_new".into(),
+            layer_norm_epsilon: 1e-5,
+            initializer_range: 0.02,
+            embd_pdrop: 0.1,
+            attn_pdrop: 0.1,
+            resid_pdrop: 0.1,
+            scale_attn_weights: true,
+            scale_attn_by_inverse_layer_idx: false,
+            eos_token_id: Some(50256),
+            bos_token_id: Some(50256),
+            tie_word_embeddings: true,
+            other: other.into_iter().map(|(key, value)| (key.to_owned(), value)).collect(),
+        }
+    }
+}
+
+impl Gpt2Config {
+    /// The published sizes: `gpt2` (124M), `gpt2-medium` (355M), `gpt2-large` (774M) and `gpt2-xl` (1.5B).
+    ///
+    /// # Errors
+    /// [`ModelError::UnknownPreset`] for any other name.
+    pub fn preset(name: &str) -> Result<Self> {
+        let (n_embd, n_layer, n_head) = match name {
+            "gpt2" => (768, 12, 12),
+            "gpt2-medium" => (1024, 24, 16),
+            "gpt2-large" => (1280, 36, 20),
+            "gpt2-xl" => (1600, 48, 25),
+            _ => {
+                let known = "gpt2, gpt2-medium, gpt2-large, gpt2-xl".into();
+                return Err(ModelError::UnknownPreset { name: name.into(), known });
+            }
+        };
+        Ok(Self { n_embd, n_layer, n_head, ..Self::default() })
+    }
+
+    /// Width inside the feed-forward layers.
+    pub fn inner(&self) -> usize {
+        self.n_inner.unwrap_or(4 * self.n_embd)
+    }
+
+    /// The activation of the feed-forward layers.
+    ///
+    /// # Errors
+    /// [`ModelError::Config`] where the name is unknown.
+    pub fn activation(&self) -> Result<Activation> {
+        self.activation_function.parse().map_err(|reason| ModelError::Config { reason })
+    }
+
+    /// Checks that the configuration describes a possible model.
+    ///
+    /// # Errors
+    /// [`ModelError::Config`] naming the field.
+    pub fn validate(&self) -> Result<()> {
+        let wrong = |reason: String| Err(ModelError::Config { reason });
+        if let Some(Value::String(kind)) = self.other.get("model_type").filter(|&kind| kind != "gpt2") {
+            return wrong(format!("model_type is '{kind}', and this is the loader of gpt2"));
+        }
+        let sizes = [
+            ("vocab_size", self.vocab_size),
+            ("n_positions", self.n_positions),
+            ("n_embd", self.n_embd),
+            ("n_layer", self.n_layer),
+            ("n_head", self.n_head),
+            ("n_inner", self.inner()),
+        ];
+        for (name, size) in sizes {
+            // Beyond this a product of two sizes leaves the range of a machine word.
+            if size == 0 || size > 1 << 28 {
+                return wrong(format!("{name} is {size}; it must be between 1 and 2^28"));
+            }
+        }
+        if !self.n_embd.is_multiple_of(self.n_head) {
+            return wrong(format!("n_embd, {}, is not divisible by n_head, {}", self.n_embd, self.n_head));
+        }
+        if self.n_layer > 10_000 {
+            return wrong(format!("n_layer is {}; more than 10000 are not supported", self.n_layer));
+        }
+        if !(self.layer_norm_epsilon.is_finite() && self.layer_norm_epsilon > 0.0) {
+            return wrong(format!("layer_norm_epsilon is {}; it must be positive", self.layer_norm_epsilon));
+        }
+        if !(self.initializer_range.is_finite() && self.initializer_range >= 0.0) {
+            return wrong(format!("initializer_range is {}; it must not be negative", self.initializer_range));
+        }
+        for (name, rate) in
+            [("embd_pdrop", self.embd_pdrop), ("attn_pdrop", self.attn_pdrop), ("resid_pdrop", self.resid_pdrop)]
+        {
+            if !(0.0..1.0).contains(&rate) {
+                return wrong(format!("{name} is {rate}; it must be at least 0 and less than 1"));
+            }
+        }
+        for (name, token) in [("eos_token_id", self.eos_token_id), ("bos_token_id", self.bos_token_id)] {
+            if let Some(id) = token.filter(|&id| id as usize >= self.vocab_size) {
+                return wrong(format!("{name} is {id}, outside the vocabulary of {}", self.vocab_size));
+            }
+        }
+        if !self.tie_word_embeddings {
+            return wrong("tie_word_embeddings is false; GPT-2's output layer is its token embedding".into());
+        }
+        self.activation().map(drop)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn message(config: &Gpt2Config) -> String {
+        config.validate().unwrap_err().to_string()
+    }
+
+    #[test]
+    fn presets_are_possible() {
+        for name in ["gpt2", "gpt2-medium", "gpt2-large", "gpt2-xl"] {
+            Gpt2Config::preset(name).unwrap().validate().unwrap();
+        }
+        assert!(Gpt2Config::preset("gpt3").unwrap_err().to_string().contains("gpt2-xl"));
+    }
+
+    #[test]
+    fn impossible_ones_are_refused() {
+        let base = Gpt2Config::default();
+        assert!(message(&Gpt2Config { n_head: 7, ..base.clone() }).contains("not divisible"));
+        assert!(message(&Gpt2Config { n_layer: 0, ..base.clone() }).contains("n_layer is 0"));
+        assert!(message(&Gpt2Config { vocab_size: 1 << 60, ..base.clone() }).contains("vocab_size"));
+        assert!(message(&Gpt2Config { layer_norm_epsilon: f64::NAN, ..base.clone() }).contains("layer_norm_epsilon"));
+        assert!(message(&Gpt2Config { attn_pdrop: 1.5, ..base.clone() }).contains("attn_pdrop"));
+        assert!(message(&Gpt2Config { activation_function: "mish".into(), ..base.clone() }).contains("mish"));
+        assert!(message(&Gpt2Config { eos_token_id: Some(60000), ..base }).contains("eos_token_id"));
+    }
+}

@@ -1,0 +1,10 @@
+//! GPT-2: "Language Models are Unsupervised Multitask Learners" (Radford et al., 2019).
+
+mod config;
+mod model;
+mod names;
+mod pretrained;
+
+pub use config::Gpt2Config;
+pub use model::{Attention, Block, Gpt2, Gpt2State, Mlp};
+pub use names::published_names;

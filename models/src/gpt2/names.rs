@@ -1,0 +1,21 @@
+use grove_weights::NameMap;
+
+/// The names of published GPT-2 files, which are this model's paths up to a prefix.
+///
+/// Weights of linear layers are `[in, out]` in the files (transformers' `Conv1D`) as here.
+pub fn published_names() -> NameMap {
+    NameMap::new()
+        .prefix("transformer.")
+        .rule("wte.weight", "wte.weight")
+        .alias("lm_head.weight", "wte.weight")
+        .rule("wpe.weight", "wpe.weight")
+        .rule("h.{i}.{part}.weight", "h.{i}.{part}.weight")
+        .rule("h.{i}.{part}.bias", "h.{i}.{part}.bias")
+        .rule("h.{i}.{part}.{layer}.weight", "h.{i}.{part}.{layer}.weight")
+        .rule("h.{i}.{part}.{layer}.bias", "h.{i}.{part}.{layer}.bias")
+        .rule("ln_f.weight", "ln_f.weight")
+        .rule("ln_f.bias", "ln_f.bias")
+        // The causal mask, which older files store.
+        .ignore("h.{i}.attn.bias")
+        .ignore("h.{i}.attn.masked_bias")
+}

@@ -1,0 +1,15 @@
+//! Models: each a folder with its configuration (the fields of the published `config.json`), its structs, and its
+//! published names; and what they share, text generation and tokenizers.
+#![warn(missing_docs)]
+
+mod error;
+pub mod generation;
+pub mod gpt2;
+mod pretrained;
+mod tokenizer;
+
+pub use error::{ModelError, Result};
+pub use generation::{Decoder, GenerateOptions, Generated, generate};
+pub use gpt2::{Gpt2, Gpt2Config};
+pub use pretrained::read_json;
+pub use tokenizer::Tokenizer;

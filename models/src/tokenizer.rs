@@ -1,0 +1,81 @@
+use std::path::Path;
+use tokenizers::{
+    Tokenizer as HfTokenizer, models::bpe::BPE, pre_tokenizers::byte_level::ByteLevel,
+    processors::byte_level::ByteLevel as ByteLevelProcessor,
+};
+
+use crate::error::{ModelError, Result};
+
+/// Text to tokens and back, by the files that are published beside a model.
+#[derive(Clone, Debug)]
+pub struct Tokenizer {
+    inner: HfTokenizer,
+}
+
+/// The pairs of files that a byte-level BPE may consist of, newest names first.
+const BPE_FILES: [(&str, &str); 2] = [("vocab.json", "merges.txt"), ("encoder.json", "vocab.bpe")];
+
+/// Token by which GPT-2 ends a text.
+const END_OF_TEXT: &str = "<|endoftext|>";
+
+impl Tokenizer {
+    /// Opens a directory's tokenizer: `tokenizer.json`, or GPT-2's `vocab.json` and `merges.txt`, or the older
+    /// `encoder.json` and `vocab.bpe`. A `tokenizer.json` can also be given itself.
+    ///
+    /// # Errors
+    /// There is none, which is said with the names looked for, or it is broken, which is said with its file.
+    pub fn from_path(path: impl AsRef<Path>) -> Result<Self> {
+        let path = path.as_ref();
+        let broken = |path: &Path, error: &dyn std::fmt::Display| ModelError::Tokenizer {
+            path: path.into(),
+            reason: format!("this is not a tokenizer that can be read: {error}"),
+        };
+        let whole = if path.is_dir() { path.join("tokenizer.json") } else { path.to_owned() };
+        if whole.is_file() {
+            let inner = HfTokenizer::from_file(&whole).map_err(|error| broken(&whole, &error))?;
+            return Ok(Self { inner });
+        }
+        let pairs = BPE_FILES.map(|(vocab, merges)| (path.join(vocab), path.join(merges)));
+        let Some((vocab, merges)) = pairs.iter().find(|(vocab, merges)| vocab.is_file() && merges.is_file()) else {
+            let reason = "no tokenizer here: looked for tokenizer.json, vocab.json with merges.txt, and encoder.json \
+                          with vocab.bpe";
+            return Err(ModelError::Tokenizer { path: path.into(), reason: reason.into() });
+        };
+        let text = |file: &Path| file.to_string_lossy().into_owned();
+        let bpe = BPE::from_file(&text(vocab), &text(merges)).build().map_err(|error| broken(vocab, &error))?;
+        let mut inner = HfTokenizer::new(bpe);
+        inner.with_pre_tokenizer(Some(ByteLevel::default().add_prefix_space(false)));
+        inner.with_decoder(Some(ByteLevel::default()));
+        inner.with_post_processor(Some(ByteLevelProcessor::default().trim_offsets(false)));
+        if inner.token_to_id(END_OF_TEXT).is_some() {
+            inner.add_special_tokens(&[tokenizers::AddedToken::from(END_OF_TEXT, true)]);
+        }
+        Ok(Self { inner })
+    }
+
+    /// The tokens of a text. No token is added at either end that the tokenizer does not always add.
+    ///
+    /// # Errors
+    /// [`ModelError::Tokenizer`] where the tokenizer refuses the text.
+    pub fn encode(&self, text: &str) -> Result<Vec<u32>> {
+        let encoding = self.inner.encode(text, true).map_err(|error| Self::failed(&error))?;
+        Ok(encoding.get_ids().to_vec())
+    }
+
+    /// The text of tokens; bytes that are no UTF-8 become U+FFFD. Special tokens are shown.
+    ///
+    /// # Errors
+    /// [`ModelError::Tokenizer`] where the tokenizer fails.
+    pub fn decode(&self, ids: &[u32]) -> Result<String> {
+        self.inner.decode(ids, false).map_err(|error| Self::failed(&error))
+    }
+
+    /// Number of tokens, added ones included.
+    pub fn vocab_size(&self) -> usize {
+        self.inner.get_vocab_size(true)
+    }
+
+    fn failed(error: &dyn std::fmt::Display) -> ModelError {
+        ModelError::Tokenizer { path: "the tokenizer".into(), reason: error.to_string() }
+    }
+}
