@@ -1,1 +1,41 @@
-//! grove
+#![doc = include_str!("../README.md")]
+#![warn(missing_docs)]
+#![recursion_limit = "256"]
+
+mod anchor;
+
+#[doc(hidden)]
+pub use anchor::anchors;
+
+/// What computes: backends, and choosing one at run time.
+pub use grove_backend as backend;
+/// Layers and losses.
+pub use grove_layers as layers;
+/// Models, text generation, tokenizers.
+pub use grove_models as models;
+/// Differentiation and evaluation of shapes.
+pub use grove_transform as transform;
+/// Trees of arrays, and keys.
+pub use grove_tree as tree;
+/// Checkpoints and the hub.
+pub use grove_weights as weights;
+
+pub use burn::tensor;
+pub use grove_backend::Backend;
+
+/// What most programs need: `use grove::prelude::*;`.
+pub mod prelude {
+    pub use burn::tensor::{Bool, Float, Int, Tensor};
+    #[cfg(feature = "candle")]
+    pub use grove_backend::Candle;
+    #[cfg(feature = "cuda")]
+    pub use grove_backend::Cuda;
+    #[cfg(feature = "flex")]
+    pub use grove_backend::Flex;
+    pub use grove_backend::{Autodiff, Backend, BackendName, DeviceSpec, Program};
+    pub use grove_models::{
+        Decoder, GenerateOptions, Generated, Gpt2, Gpt2Config, Tokenizer, generate, generation::Sampling,
+    };
+    pub use grove_transform::{eval_shape, grad, value_and_grad, value_and_grad_aux};
+    pub use grove_tree::{self as tree, Array, Init, Key, Tree};
+}

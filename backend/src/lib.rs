@@ -31,6 +31,8 @@ pub use burn_rocm::Rocm;
 pub use burn_wgpu::Wgpu;
 #[cfg(feature = "candle")]
 pub use device::Candle;
+#[cfg(feature = "wgpu")]
+pub use device::wgpu_device;
 
 /// Reverse-mode differentiation as a decorator of a backend.
 pub use burn_autodiff::Autodiff;

@@ -29,11 +29,13 @@ impl<B: Backend> AttentionMask<B> {
             }
         }
         let s = seen + t;
+        let padding = if padding.is_empty() { &[0] } else { padding };
         let hidden = padding.iter().flat_map(|&pad| {
             (seen..s).flat_map(move |query| (0..s).map(move |key| key != query && (key > query || key < pad)))
         });
-        let data = TensorData::new(hidden.collect::<Vec<bool>>(), [padding.len(), 1, t, s]);
-        Self::Explicit(Tensor::from_data(data, device))
+        // Candle takes no booleans from the host, hence numbers.
+        let data = TensorData::new(hidden.map(i64::from).collect(), [padding.len(), 1, t, s]);
+        Self::Explicit(Tensor::<B, 4, Int>::from_data(data, device).equal_elem(1))
     }
 }
 
@@ -75,7 +77,9 @@ pub fn attend<B: Backend>(
             let hidden: Tensor<B, 2, Bool> = columns.repeat_dim(0, t).greater(rows.repeat_dim(1, s));
             scores.clone().mask_fill(hidden.unsqueeze::<4>().expand(scores.dims()), f32::NEG_INFINITY)
         }
-        AttentionMask::Explicit(mask) => scores.clone().mask_fill(mask.clone().expand(scores.dims()), f32::NEG_INFINITY),
+        AttentionMask::Explicit(mask) => {
+            scores.clone().mask_fill(mask.clone().expand(scores.dims()), f32::NEG_INFINITY)
+        }
     };
     dropout(activation::softmax(scores, 3), rate, Some(key)).matmul(values)
 }

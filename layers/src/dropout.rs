@@ -11,8 +11,11 @@ pub fn dropout<B: Backend, const D: usize>(x: Tensor<B, D>, rate: f64, key: Opti
     let keep = 1.0 - rate;
     let scale = if keep > 0.0 { (1.0 / keep) as f32 } else { 0.0 };
     let shape = x.shape();
-    let factors: Vec<f32> =
-        key.bernoulli_vec(shape.num_elements(), keep as f32).into_iter().map(|kept| if kept { scale } else { 0.0 }).collect();
+    let factors: Vec<f32> = key
+        .bernoulli_vec(shape.num_elements(), keep as f32)
+        .into_iter()
+        .map(|kept| if kept { scale } else { 0.0 })
+        .collect();
     let factors = Tensor::<B, D>::from_data(TensorData::new(factors, shape), &x.device()).cast(x.dtype());
     x * factors
 }

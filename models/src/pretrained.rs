@@ -28,8 +28,11 @@ pub(crate) fn write_json(file: &Path, value: &impl serde::Serialize) -> Result<(
     let text = serde_json::to_vec_pretty(value)
         .map_err(|error| ModelError::Json { file: file.into(), reason: error.to_string() })?;
     grove_weights::write_atomically(file, |writer| {
-        std::io::Write::write_all(writer, &text)
-            .map_err(|source| grove_weights::WeightsError::Io { action: "write", path: file.into(), source })
+        std::io::Write::write_all(writer, &text).map_err(|source| grove_weights::WeightsError::Io {
+            action: "write",
+            path: file.into(),
+            source,
+        })
     })?;
     Ok(())
 }

@@ -1,3 +1,4 @@
+use grove_weights::{HubOptions, Source, Wanted};
 use std::path::Path;
 use tokenizers::{
     Tokenizer as HfTokenizer, models::bpe::BPE, pre_tokenizers::byte_level::ByteLevel,
@@ -51,6 +52,15 @@ impl Tokenizer {
             inner.add_special_tokens(&[tokenizers::AddedToken::from(END_OF_TEXT, true)]);
         }
         Ok(Self { inner })
+    }
+
+    /// The tokenizer of a published model: a directory, a file in it, or a hub id.
+    ///
+    /// # Errors
+    /// As [`from_path`](Self::from_path), or the files could not be downloaded.
+    pub fn from_pretrained(source: &str) -> Result<Self> {
+        let path = Source::parse(source)?.resolve(&HubOptions::from_env(), &Wanted::model())?;
+        Self::from_path(if path.is_dir() { &path } else { path.parent().unwrap_or(&path) })
     }
 
     /// The tokens of a text. No token is added at either end that the tokenizer does not always add.

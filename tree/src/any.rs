@@ -57,7 +57,7 @@ impl<B: Backend> AnyArray<B> {
     pub fn from_data(data: TensorData, device: &B::Device) -> Self {
         Self::present(match data.dtype {
             dtype if dtype.is_float() => AnyTensor::Float(B::float_from_data(data, device)),
-            DType::Bool(_) => AnyTensor::Bool(B::bool_from_data(data, device)),
+            DType::Bool(_) => AnyTensor::Bool(bool_from_data::<B>(data, device)),
             _ => AnyTensor::Int(B::int_from_data(data, device)),
         })
     }
@@ -209,6 +209,14 @@ impl<B: Backend> AnyArray<B> {
             _ => None,
         }
     }
+}
+
+/// Booleans from the host by way of numbers: not every backend takes them as they are.
+fn bool_from_data<B: Backend>(data: TensorData, device: &B::Device) -> BoolTensor<B> {
+    let (shape, count) = (data.shape.clone(), data.num_elements());
+    let numbers = TensorData::new(data.iter::<bool>().map(i64::from).collect(), [count]);
+    let flat = Tensor::<B, 1, Int>::from_data(numbers, device).not_equal_elem(0);
+    B::bool_reshape(flat.into_primitive(), shape)
 }
 
 /// `f32[3,4]`; an absent leaf looks the same.

@@ -120,6 +120,15 @@ impl<B: Backend, const D: usize, K: Kind> Array<B, D, K> {
         }
     }
 
+    /// The tensor itself, or `None` where the leaf is absent. Where this was the only handle, what is made of the
+    /// tensor next can reuse its memory.
+    pub fn into_val(self) -> Option<Tensor<B, D, K::On<B>>> {
+        match self.state {
+            State::Present(tensor) => Some(tensor),
+            State::Absent(..) => None,
+        }
+    }
+
     /// Whether the leaf holds a tensor.
     pub fn is_present(&self) -> bool {
         self.get().is_some()

@@ -9,6 +9,9 @@ use thiserror::Error;
 
 use crate::Program;
 
+#[cfg(feature = "wgpu")]
+pub use probe::wgpu_device;
+
 /// candle's CPU backend. Upstream marks it deprecated; grove keeps it, and names it here alone.
 #[cfg(feature = "candle")]
 #[allow(deprecated)]

@@ -83,8 +83,8 @@ fn wgpu() -> Result<usize, String> {
     }
 }
 
-/// The device with this number, which [`device_count`] has found to exist.
+/// The wgpu device with a number as on the command line, or wgpu's default where there is none such.
 #[cfg(feature = "wgpu")]
-pub(super) fn wgpu_device(index: usize) -> burn_wgpu::WgpuDevice {
+pub fn wgpu_device(index: usize) -> burn_wgpu::WgpuDevice {
     wgpu_devices().into_iter().nth(index).unwrap_or_default()
 }

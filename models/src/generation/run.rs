@@ -122,10 +122,8 @@ pub fn generate<B: Backend, M: Decoder<B>>(
         // Rows that have ended go on with their last token, unread.
         input = rows.iter().map(|row| row.ids.last().copied().into_iter().collect()).collect();
     }
-    let finished = |row: Row| Generated {
-        ids: row.ids[row.prompt..].to_vec(),
-        finish: row.finish.unwrap_or(Finish::Length),
-    };
+    let finished =
+        |row: Row| Generated { ids: row.ids[row.prompt..].to_vec(), finish: row.finish.unwrap_or(Finish::Length) };
     Ok(rows.into_iter().map(finished).collect())
 }
 

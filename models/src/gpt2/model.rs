@@ -88,7 +88,8 @@ impl<B: Backend> Gpt2<B> {
         let block = |i: usize| {
             let init = init.named("h").fold_in(i as u32);
             let (attn, mlp) = (init.named("attn"), init.named("mlp"));
-            let mut scale = if config.scale_attn_weights { 1.0 / ((n_embd / config.n_head) as f64).sqrt() } else { 1.0 };
+            let mut scale =
+                if config.scale_attn_weights { 1.0 / ((n_embd / config.n_head) as f64).sqrt() } else { 1.0 };
             if config.scale_attn_by_inverse_layer_idx {
                 scale /= (i + 1) as f64;
             }
@@ -244,12 +245,7 @@ impl<B: Backend> Decoder<B> for Gpt2<B> {
         Gpt2State { caches: vec![KvCache::new(); self.h.len()] }
     }
 
-    fn decode(
-        &self,
-        ids: Tensor<B, 2, Int>,
-        padding: &[usize],
-        state: Gpt2State<B>,
-    ) -> (Tensor<B, 2>, Gpt2State<B>) {
+    fn decode(&self, ids: Tensor<B, 2, Int>, padding: &[usize], state: Gpt2State<B>) -> (Tensor<B, 2>, Gpt2State<B>) {
         let [b, t] = ids.dims();
         let seen = state.caches.first().map_or(0, KvCache::len);
         let mask = AttentionMask::causal(t, seen, padding, &ids.device());

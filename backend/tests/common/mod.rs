@@ -1,0 +1,37 @@
+//! What tests of several crates share: one test on every backend, and comparison with a reference. Other crates
+//! include this file by its path.
+
+/// Makes a `#[test]` for each backend in this build out of each function `fn name<B: Backend>(device: B::Device)`.
+///
+/// The functions are called with concrete types: `DeviceSpec::run` would compile every test for CUDA too.
+macro_rules! on_each_backend {
+    ($($test:ident),* $(,)?) => {$(
+        mod $test {
+            #[test]
+            fn flex() {
+                super::$test::<grove_backend::Flex>(Default::default());
+            }
+
+            #[test]
+            fn candle() {
+                super::$test::<grove_backend::Candle>(Default::default());
+            }
+
+            #[cfg(feature = "wgpu")]
+            #[test]
+            fn wgpu() {
+                match grove_backend::DeviceSpec::new(grove_backend::BackendName::Wgpu, 0).probe() {
+                    Ok(()) => super::$test::<grove_backend::Wgpu>(grove_backend::wgpu_device(0)),
+                    Err(error) => println!("skipped: {error}"),
+                }
+            }
+        }
+    )*};
+}
+
+/// Largest distance between two lists of numbers, and the largest absolute value in the second. NaN where one is.
+pub fn distance(a: &[f64], b: &[f64]) -> (f64, f64) {
+    assert_eq!(a.len(), b.len(), "as many numbers");
+    let max = |max: f64, x: f64| if x.is_nan() { x } else { max.max(x.abs()) };
+    (a.iter().zip(b).map(|(x, y)| x - y).fold(0.0, max), b.iter().copied().fold(0.0, max))
+}

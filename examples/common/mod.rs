@@ -1,0 +1,77 @@
+//! What every example has in common: options that mean the same everywhere, and how a program ends.
+
+use clap::{Args, ValueEnum};
+use grove::{
+    backend::{BackendName, DeviceError, DeviceSpec},
+    tensor::DType,
+};
+use std::process::ExitCode;
+
+/// Where to compute, and in which type of numbers.
+#[derive(Args, Debug, Clone)]
+pub struct DeviceArgs {
+    /// What computes: flex, candle, cuda, wgpu or rocm
+    #[arg(long, value_name = "NAME", default_value = "flex", help_heading = "Device")]
+    pub backend: String,
+
+    /// Which of the backend's devices, from 0
+    #[arg(long, value_name = "N", default_value_t = 0, help_heading = "Device")]
+    pub device_index: usize,
+
+    /// Type of the model's numbers
+    #[arg(long, value_enum, value_name = "TYPE", default_value_t = Dtype::F32, help_heading = "Device")]
+    pub dtype: Dtype,
+}
+
+impl DeviceArgs {
+    /// The device, which may turn out not to be there.
+    pub fn spec(&self) -> Result<DeviceSpec, DeviceError> {
+        Ok(DeviceSpec::new(self.backend.parse::<BackendName>()?, self.device_index))
+    }
+}
+
+/// A type of floating-point numbers.
+#[derive(ValueEnum, Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Dtype {
+    F32,
+    F16,
+    Bf16,
+}
+
+impl From<Dtype> for DType {
+    fn from(dtype: Dtype) -> Self {
+        match dtype {
+            Dtype::F32 => Self::F32,
+            Dtype::F16 => Self::F16,
+            Dtype::Bf16 => Self::BF16,
+        }
+    }
+}
+
+/// Why a program ends early: `Usage` (exit status 2) is for the command line, `Failure` (1) for everything else.
+#[derive(Debug)]
+pub enum Exit {
+    Usage(String),
+    Failure(String),
+}
+
+impl From<DeviceError> for Exit {
+    fn from(error: DeviceError) -> Self {
+        Self::Usage(error.to_string())
+    }
+}
+
+/// Runs a program's body, prints the one sentence that says what went wrong, and gives the exit status.
+pub fn finish(body: impl FnOnce() -> Result<(), Exit>) -> ExitCode {
+    match body() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(Exit::Usage(message)) => {
+            eprintln!("error: {message}");
+            ExitCode::from(2)
+        }
+        Err(Exit::Failure(message)) => {
+            eprintln!("error: {message}");
+            ExitCode::from(1)
+        }
+    }
+}

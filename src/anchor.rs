@@ -1,0 +1,34 @@
+//! Where each model is instantiated once on each backend, so that examples and programs need not do it again; see
+//! the crate `grove-backend`, which does the same for operations. Never called.
+
+use grove_backend::{Backend, DeviceError, DeviceSpec, Program};
+use grove_models::{GenerateOptions, Gpt2, generate, generation::score};
+use grove_transform::value_and_grad;
+use grove_tree::summary;
+use std::path::Path;
+
+/// What a program does with a model.
+struct UseGpt2<'a>(&'a Path);
+
+impl Program for UseGpt2<'_> {
+    type Output = grove_models::Result<String>;
+
+    fn run<B: Backend>(self, device: B::Device) -> Self::Output {
+        let (model, _) = Gpt2::<B>::from_path(self.0, &device, None)?;
+        let generated = generate(&model, &[vec![0, 1]], &GenerateOptions::default(), |_, _| true)?;
+        let ids = burn::tensor::Tensor::from_ints([[0, 1]], &device);
+        let nll = score(model.forward(ids), &[0, 1])?;
+        let (loss, grads) = value_and_grad(&model, |m| {
+            let ids = burn::tensor::Tensor::from_ints([[0, 1]], &device);
+            m.loss(ids.clone(), ids, Some(grove_tree::Key::new(0)))
+        });
+        model.save_pretrained(self.0)?;
+        Ok(format!("{generated:?} {nll} {} {}", loss.into_data(), summary(&grads)))
+    }
+}
+
+/// Runs every model on a device.
+#[doc(hidden)]
+pub fn anchors(device: DeviceSpec, model: &Path) -> Result<grove_models::Result<String>, DeviceError> {
+    device.run(UseGpt2(model))
+}

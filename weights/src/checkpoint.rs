@@ -1,0 +1,186 @@
+//! A checkpoint: named tensors in one file or several, read when they are asked for.
+
+use std::collections::{BTreeMap, HashMap};
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use burn::tensor::TensorData;
+
+use crate::entry::{Contents, Entry, TensorInfo};
+use crate::error::{Result, WeightsError};
+use crate::locate::{ShardIndex, file_name, find};
+use crate::mapped::MappedFile;
+use crate::suggest::suggest;
+use crate::view::{View, materialise};
+use crate::{pytorch, safetensors_file};
+
+/// Named tensors on disk: safetensors or PyTorch files, single or sharded.
+///
+/// Opening reads tables of contents only and maps the files into memory; a tensor's values are read when it is
+/// asked for. Files are not trusted: everything that [`open`](Self::open) accepts has been checked, so that
+/// every tensor listed can be read.
+#[derive(Debug)]
+pub struct Checkpoint {
+    directory: PathBuf,
+    files: Vec<MappedFile>,
+    /// Tensor names to the file's number and the place in it.
+    tensors: BTreeMap<String, (usize, Entry)>,
+    metadata: BTreeMap<String, String>,
+}
+
+impl Checkpoint {
+    /// Opens a directory or a file.
+    ///
+    /// In a directory these are looked for, in this order: `model.safetensors`, `model.safetensors.index.json`,
+    /// `pytorch_model.bin`, `pytorch_model.bin.index.json`, a single `*.safetensors`, `*.bin`, `*.pt` or `*.pth`.
+    /// A file may be any of these. What a file is, is decided by its content, not by its name.
+    ///
+    /// # Errors
+    /// One of the variants of [`WeightsError`] that name a file; nothing is read by a length that a file only
+    /// claims, and no malformed file panics.
+    pub fn open(path: impl AsRef<Path>) -> Result<Self> {
+        let path = path.as_ref();
+        let about = std::fs::metadata(path).map_err(WeightsError::io("open", path))?;
+        let file = if about.is_dir() { find(path)? } else { path.to_path_buf() };
+        if file.extension().is_some_and(|extension| extension == "json") {
+            return Self::open_sharded(&file);
+        }
+        let mut checkpoint = Self::empty(&file);
+        checkpoint.add(&file, None)?;
+        Ok(checkpoint)
+    }
+
+    fn empty(file: &Path) -> Self {
+        let directory = file.parent().map_or_else(PathBuf::new, Path::to_path_buf);
+        Self { directory, files: Vec::new(), tensors: BTreeMap::new(), metadata: BTreeMap::new() }
+    }
+
+    fn open_sharded(path: &Path) -> Result<Self> {
+        let index = ShardIndex::read(path)?;
+        let mut checkpoint = Self::empty(path);
+        let homes: HashMap<&str, &str> = index.weight_map.iter().map(|(name, shard)| (&**name, &**shard)).collect();
+        for shard in index.shards() {
+            let file = checkpoint.directory.join(shard);
+            if !file.exists() {
+                let reason = format!("its shard {shard} is missing from {}", checkpoint.directory.display());
+                return Err(WeightsError::Malformed { file: path.into(), reason });
+            }
+            checkpoint.add(&file, Some(&homes))?;
+        }
+        for (tensor, shard) in &index.weight_map {
+            if !checkpoint.tensors.contains_key(tensor) {
+                let reason = format!("the index says that it lies in {shard}, which does not hold it");
+                return Err(WeightsError::MalformedTensor { file: path.into(), tensor: tensor.clone(), reason });
+            }
+        }
+        Ok(checkpoint)
+    }
+
+    /// Adds a file's tensors; with an index, those it places elsewhere are passed over.
+    fn add(&mut self, path: &Path, homes: Option<&HashMap<&str, &str>>) -> Result<()> {
+        let file = MappedFile::open(path)?;
+        let shard = file_name(path);
+        let Contents { entries, metadata } = read_contents(&file)?;
+        for (name, entry) in entries {
+            if homes.and_then(|homes| homes.get(&*name)).is_some_and(|home| *home != shard) {
+                continue;
+            }
+            if let Some((other, _)) = self.tensors.get(&name) {
+                let reason = format!("{} holds it too", self.files[*other].path().display());
+                return Err(WeightsError::MalformedTensor { file: path.into(), tensor: name, reason });
+            }
+            self.tensors.insert(name, (self.files.len(), entry));
+        }
+        self.metadata.extend(metadata);
+        self.files.push(file);
+        Ok(())
+    }
+
+    /// Names of all tensors, sorted.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.tensors.keys().map(String::as_str)
+    }
+
+    /// Whether there is a tensor of this name.
+    pub fn contains(&self, name: &str) -> bool {
+        self.tensors.contains_key(name)
+    }
+
+    /// Shape, stored type and file of a tensor, without reading it.
+    ///
+    /// # Errors
+    /// [`WeightsError::UnknownTensor`], with similar names.
+    pub fn info(&self, name: &str) -> Result<TensorInfo> {
+        let (file, entry) = self.entry(name)?;
+        Ok(TensorInfo { shape: entry.shape.clone(), dtype: entry.dtype, file: file.path().into() })
+    }
+
+    /// The files' remarks about themselves, such as `format: pt`.
+    pub fn metadata(&self) -> &BTreeMap<String, String> {
+        &self.metadata
+    }
+
+    /// The directory in which the weights lie, and with them, usually, `config.json` and the tokenizer.
+    pub fn directory(&self) -> &Path {
+        &self.directory
+    }
+
+    /// Reads a tensor in its stored type.
+    ///
+    /// # Errors
+    /// If there is none of this name, or its type is not supported (8-bit floats, complex numbers).
+    pub fn tensor(&self, name: &str) -> Result<TensorData> {
+        let view = self.view(name)?;
+        let dtype = view.dtype();
+        materialise(&[view], 0, dtype)
+    }
+
+    pub(crate) fn view<'a>(&'a self, name: &'a str) -> Result<View<'a>> {
+        let (file, entry) = self.entry(name)?;
+        View::of_file(name, file, entry)
+    }
+
+    fn entry(&self, name: &str) -> Result<(&MappedFile, &Entry)> {
+        let (file, entry) = self.tensors.get(name).ok_or_else(|| WeightsError::UnknownTensor {
+            name: name.into(),
+            place: self.directory.clone(),
+            suggestions: suggest(name, self.names()),
+        })?;
+        Ok((&self.files[*file], entry))
+    }
+
+    /// One line for a log: files, number of tensors and of values, stored types.
+    pub fn describe(&self) -> String {
+        let values: usize = self.tensors.values().map(|(_, entry)| entry.shape.iter().product::<usize>()).sum();
+        let dtypes: std::collections::BTreeSet<_> =
+            self.tensors.values().map(|(_, entry)| entry.dtype.to_string()).collect();
+        let files = match &self.files[..] {
+            [single] => single.path().display().to_string(),
+            several => format!("{} files in {}", several.len(), self.directory.display()),
+        };
+        let dtypes: Vec<_> = dtypes.into_iter().collect();
+        format!("{files}: {} tensors, {values} values ({})", self.tensors.len(), dtypes.join(", "))
+    }
+}
+
+impl fmt::Display for Checkpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.describe())
+    }
+}
+
+/// Reads a file's table of contents in whatever format it is.
+fn read_contents(file: &MappedFile) -> Result<Contents> {
+    let bytes = file.bytes();
+    let extension = file.path().extension().and_then(std::ffi::OsStr::to_str).unwrap_or_default();
+    if pytorch::is_archive(bytes) {
+        pytorch::read_contents(file)
+    } else if bytes.starts_with(b"GGUF") {
+        let reason = "it is a GGUF file, which this version does not read".into();
+        Err(WeightsError::Unsupported { file: file.path().into(), reason })
+    } else if let Some(reason) = pytorch::old_format(bytes, extension) {
+        Err(WeightsError::Unsupported { file: file.path().into(), reason })
+    } else {
+        safetensors_file::read_contents(file)
+    }
+}

@@ -1,0 +1,112 @@
+//! One tensor's place in a file, the same for every format.
+
+use std::path::PathBuf;
+
+pub use safetensors::Dtype as StoredDtype;
+
+use burn::tensor::{BoolStore, DType};
+
+use crate::error::{Result, WeightsError};
+
+/// What is known of a tensor without reading it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct TensorInfo {
+    /// Sizes, outermost first; empty for a scalar.
+    pub shape: Vec<usize>,
+    /// Type of the stored values.
+    pub dtype: StoredDtype,
+    /// The file that holds it.
+    pub file: PathBuf,
+}
+
+/// Where a tensor's values lie. Made by a format's reader, which has checked that every element that `shape`
+/// and `strides` reach lies inside the file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Entry {
+    pub(crate) dtype: StoredDtype,
+    pub(crate) shape: Vec<usize>,
+    /// Distance between neighbours along each axis, in elements.
+    pub(crate) strides: Vec<usize>,
+    /// Position of the first element in the file, in bytes.
+    pub(crate) offset: usize,
+}
+
+/// A format's table of contents.
+#[derive(Debug, Default)]
+pub(crate) struct Contents {
+    /// Names and places, in the order of the file.
+    pub(crate) entries: Vec<(String, Entry)>,
+    /// The file's own remarks, such as `format: pt`.
+    pub(crate) metadata: Vec<(String, String)>,
+}
+
+/// Strides of a row-major array of this shape, in elements.
+pub(crate) fn row_major(shape: &[usize]) -> Vec<usize> {
+    let mut strides = vec![1usize; shape.len()];
+    for axis in (1..shape.len()).rev() {
+        strides[axis - 1] = strides[axis].saturating_mul(shape[axis]);
+    }
+    strides
+}
+
+/// Number of elements, `None` if it does not fit.
+pub(crate) fn element_count(shape: &[usize]) -> Option<usize> {
+    shape.iter().try_fold(1usize, |count, &size| count.checked_mul(size))
+}
+
+/// Burn's name for a stored type, `None` where Burn has none (8-bit and smaller floats, complex numbers).
+pub(crate) fn burn_dtype(dtype: StoredDtype) -> Option<DType> {
+    Some(match dtype {
+        StoredDtype::F64 => DType::F64,
+        StoredDtype::F32 => DType::F32,
+        StoredDtype::F16 => DType::F16,
+        StoredDtype::BF16 => DType::BF16,
+        StoredDtype::I64 => DType::I64,
+        StoredDtype::I32 => DType::I32,
+        StoredDtype::I16 => DType::I16,
+        StoredDtype::I8 => DType::I8,
+        StoredDtype::U64 => DType::U64,
+        StoredDtype::U32 => DType::U32,
+        StoredDtype::U16 => DType::U16,
+        StoredDtype::U8 => DType::U8,
+        StoredDtype::BOOL => DType::Bool(BoolStore::Native),
+        _ => return None,
+    })
+}
+
+/// The stored type that holds values of a Burn type exactly, `None` for quantized values.
+pub(crate) fn stored_dtype(dtype: DType) -> Option<StoredDtype> {
+    Some(match dtype {
+        DType::F64 => StoredDtype::F64,
+        DType::F32 | DType::Flex32 => StoredDtype::F32,
+        DType::F16 => StoredDtype::F16,
+        DType::BF16 => StoredDtype::BF16,
+        DType::I64 => StoredDtype::I64,
+        DType::I32 => StoredDtype::I32,
+        DType::I16 => StoredDtype::I16,
+        DType::I8 => StoredDtype::I8,
+        DType::U64 => StoredDtype::U64,
+        DType::U32 => StoredDtype::U32,
+        DType::U16 => StoredDtype::U16,
+        DType::U8 => StoredDtype::U8,
+        DType::Bool(_) => StoredDtype::BOOL,
+        DType::QFloat(_) => return None,
+    })
+}
+
+/// Size of one stored element in bytes.
+///
+/// # Errors
+/// For types smaller than a byte, which cannot be read.
+pub(crate) fn element_size(dtype: StoredDtype, tensor: &str) -> Result<usize> {
+    match dtype.bitsize() {
+        bits if bits % 8 == 0 && bits > 0 => Ok(bits / 8),
+        _ => Err(WeightsError::Conversion {
+            tensor: tensor.into(),
+            from: dtype.to_string(),
+            to: "values".into(),
+            reason: "elements smaller than a byte are not read".into(),
+        }),
+    }
+}

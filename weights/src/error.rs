@@ -1,0 +1,257 @@
+//! What can go wrong between a file, or a hub, and a model.
+
+use std::path::PathBuf;
+
+use crate::report::Report;
+
+/// Result of everything in this crate.
+pub type Result<T> = std::result::Result<T, WeightsError>;
+
+/// An error of this crate. Each names the file, the tensor or the model it is about, in one sentence that a
+/// person can act on; a report of names ([`WeightsError::Incompatible`]) takes a few lines.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum WeightsError {
+    /// The operating system refused.
+    #[error("cannot {action} {}: {source}", path.display())]
+    Io {
+        /// What was being done: "open", "write", ….
+        action: &'static str,
+        /// The file or directory.
+        path: PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
+
+    /// A directory holds no weights under any name this crate knows.
+    #[error("no weights in {}: looked for {}", directory.display(), looked_for.join(", "))]
+    NothingFound {
+        /// The directory.
+        directory: PathBuf,
+        /// The names and patterns tried, in order.
+        looked_for: Vec<String>,
+    },
+
+    /// The file is something else than weights: empty, a git-lfs pointer, a web page, a directory, ….
+    #[error("{} is not a weights file: {found}", file.display())]
+    NotWeights {
+        /// The file.
+        file: PathBuf,
+        /// What it is instead, and what to do about it.
+        found: String,
+    },
+
+    /// The file is of a kind that is known and not read.
+    #[error("{} cannot be read: {reason}", file.display())]
+    Unsupported {
+        /// The file.
+        file: PathBuf,
+        /// Why not, and how to convert it.
+        reason: String,
+    },
+
+    /// The file breaks its format's rules.
+    #[error("{} is malformed: {reason}", file.display())]
+    Malformed {
+        /// The file.
+        file: PathBuf,
+        /// The rule and how it is broken.
+        reason: String,
+    },
+
+    /// The file's entry for one tensor breaks the format's rules.
+    #[error("{} is malformed: tensor `{tensor}`: {reason}", file.display())]
+    MalformedTensor {
+        /// The file.
+        file: PathBuf,
+        /// The tensor's name in the file.
+        tensor: String,
+        /// The rule and how it is broken.
+        reason: String,
+    },
+
+    /// The checkpoint has no tensor of this name.
+    #[error("no tensor `{name}` in {}{}", place.display(), did_you_mean(suggestions))]
+    UnknownTensor {
+        /// The name asked for.
+        name: String,
+        /// The checkpoint.
+        place: PathBuf,
+        /// Similar names that exist.
+        suggestions: Vec<String>,
+    },
+
+    /// Values of this stored type cannot become values of that type.
+    #[error("tensor `{tensor}`: cannot convert {from} to {to}: {reason}")]
+    Conversion {
+        /// The tensor's name in the file.
+        tensor: String,
+        /// Stored type.
+        from: String,
+        /// Wanted type.
+        to: String,
+        /// Why not.
+        reason: String,
+    },
+
+    /// A transpose, split, merge or reshape of the name map does not fit the tensor it is applied to.
+    #[error("tensor `{tensor}`: the name map's {step} does not fit: {reason}")]
+    Transform {
+        /// The tensor's name in the file, or the model's path when saving.
+        tensor: String,
+        /// The step.
+        step: String,
+        /// Why it does not fit.
+        reason: String,
+    },
+
+    /// Names or shapes of checkpoint and model differ; the report lists every difference.
+    #[error("the checkpoint does not fit the model\n{0}")]
+    Incompatible(Box<Report>),
+
+    /// A leaf that is to be saved holds no values.
+    #[error("cannot save `{path}`: the leaf is absent (a skeleton, or a part cut away by `partition`)")]
+    AbsentLeaf {
+        /// The leaf.
+        path: String,
+    },
+
+    /// A leaf cannot be written to the file format.
+    #[error("cannot save `{path}`: {reason}")]
+    CannotSave {
+        /// The leaf.
+        path: String,
+        /// Why not.
+        reason: String,
+    },
+
+    /// The text names neither something on disk nor a hub id.
+    #[error("`{text}` is neither a file or directory that exists nor a hub id: {reason}")]
+    BadSource {
+        /// What was given.
+        text: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+
+    /// An option of the hub cannot be used.
+    #[error("{0}")]
+    BadHubOption(String),
+
+    /// The hub knows no such repository, or hides it from whoever asks.
+    #[error("no model `{id}` at {endpoint}: check the spelling; if it is private, set HF_TOKEN")]
+    UnknownRepository {
+        /// The hub id.
+        id: String,
+        /// The hub.
+        endpoint: String,
+    },
+
+    /// The repository exists and the revision does not.
+    #[error("model `{id}` at {endpoint} has no revision `{revision}`")]
+    UnknownRevision {
+        /// The hub id.
+        id: String,
+        /// Branch, tag or commit.
+        revision: String,
+        /// The hub.
+        endpoint: String,
+    },
+
+    /// The repository lacks a file that is needed.
+    #[error("model `{id}` at {endpoint} has no {wanted}")]
+    MissingFile {
+        /// The hub id.
+        id: String,
+        /// The file, or a description of the files.
+        wanted: String,
+        /// The hub.
+        endpoint: String,
+    },
+
+    /// The hub refuses without a token, or with this one (HTTP 401 and 403).
+    #[error(
+        "{endpoint} refuses access to `{id}` (HTTP {status}): {}",
+        if *had_token { "the token has no access to it; accept the model's licence on its page or use another HF_TOKEN" }
+        else { "set HF_TOKEN to a token that may read it; for a public model check the spelling" }
+    )]
+    Unauthorized {
+        /// The hub id.
+        id: String,
+        /// The hub.
+        endpoint: String,
+        /// The HTTP status.
+        status: u16,
+        /// Whether a token was sent.
+        had_token: bool,
+    },
+
+    /// The hub cannot be reached.
+    #[error("cannot reach {endpoint} for `{id}`: {reason}; give a local directory, or set HF_ENDPOINT to a mirror")]
+    Network {
+        /// The hub id.
+        id: String,
+        /// The hub.
+        endpoint: String,
+        /// What the connection said.
+        reason: String,
+    },
+
+    /// Offline mode, and the files are not in the cache.
+    #[error("offline, and `{id}` at revision `{revision}` is not complete in the cache {}: {missing} is missing; unset HF_HUB_OFFLINE to download it", cache.display())]
+    Offline {
+        /// The hub id.
+        id: String,
+        /// Branch, tag or commit.
+        revision: String,
+        /// The cache directory.
+        cache: PathBuf,
+        /// The first thing that is not there.
+        missing: String,
+    },
+
+    /// The hub answers with an error of its own (HTTP 5xx), or with something that is no answer.
+    #[error("{endpoint} failed to serve `{id}`: {reason}")]
+    Server {
+        /// The hub id.
+        id: String,
+        /// The hub.
+        endpoint: String,
+        /// The HTTP status or what is wrong with the answer.
+        reason: String,
+    },
+
+    /// A transfer broke, and broke again each time it was resumed.
+    #[error("downloading {file} of `{id}` broke {attempts} times: {reason}; run again to resume")]
+    Transfer {
+        /// The hub id.
+        id: String,
+        /// The file in the repository.
+        file: String,
+        /// How often it was tried.
+        attempts: usize,
+        /// What the last attempt said.
+        reason: String,
+    },
+}
+
+impl WeightsError {
+    /// For `map_err` on an operation of `std::io`: `.map_err(WeightsError::io("open", path))`.
+    pub(crate) fn io(action: &'static str, path: impl Into<PathBuf>) -> impl FnOnce(std::io::Error) -> Self {
+        let path = path.into();
+        move |source| Self::Io { action, path, source }
+    }
+
+    /// The report of [`WeightsError::Incompatible`], `None` for every other error.
+    pub fn report(&self) -> Option<&Report> {
+        match self {
+            Self::Incompatible(report) => Some(report),
+            _ => None,
+        }
+    }
+}
+
+/// `; did you mean ‘a’ or ‘b’?`, or nothing.
+fn did_you_mean(suggestions: &[String]) -> String {
+    if suggestions.is_empty() { String::new() } else { format!("; did you mean `{}`?", suggestions.join("` or `")) }
+}

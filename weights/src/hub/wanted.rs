@@ -1,0 +1,117 @@
+//! Which files of a repository are needed.
+
+use std::path::Path;
+
+use crate::locate::{PUBLISHED, ShardIndex, find, is_plain_file_name};
+
+/// Files that belong to a model beside its weights, where they exist.
+const BESIDE: [&str; 16] = [
+    "generation_config.json",
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "chat_template.jinja",
+    "vocab.json",
+    "merges.txt",
+    "vocab.txt",
+    "encoder.json",
+    "vocab.bpe",
+    "tokenizer.model",
+    "preprocessor_config.json",
+    "modules.json",
+    "sentence_bert_config.json",
+    "1_Pooling/config.json",
+];
+
+/// What to download of a repository.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Wanted {
+    pub(super) required: Vec<String>,
+    pub(super) optional: Vec<String>,
+    pub(super) weights: bool,
+}
+
+impl Wanted {
+    /// A whole model: `config.json`, the weights in one format (safetensors if there are any, else PyTorch's; all
+    /// shards), and what there is of tokenizer, generation and preprocessing files.
+    pub fn model() -> Self {
+        let optional = BESIDE.iter().map(|name| (*name).to_string()).collect();
+        Self { required: vec!["config.json".into()], optional, weights: true }
+    }
+
+    /// These files, no others.
+    pub fn files<S: Into<String>>(names: impl IntoIterator<Item = S>) -> Self {
+        Self { required: names.into_iter().map(Into::into).collect(), optional: Vec::new(), weights: false }
+    }
+
+    /// The same and, if the repository has it, this file.
+    pub fn and_maybe(mut self, name: impl Into<String>) -> Self {
+        self.optional.push(name.into());
+        self
+    }
+
+    /// What a directory lacks of this, in words; `None` if it has everything that is required.
+    pub(super) fn lacking(&self, directory: &Path) -> Option<String> {
+        if let Some(missing) = self.required.iter().find(|name| !directory.join(name).exists()) {
+            return Some(missing.clone());
+        }
+        if !self.weights {
+            return None;
+        }
+        let Ok(weights) = find(directory) else { return Some("a weights file".into()) };
+        if weights.extension().is_none_or(|extension| extension != "json") {
+            return None;
+        }
+        match ShardIndex::read(&weights) {
+            Ok(index) => index.shards().into_iter().find(|shard| !directory.join(shard).exists()).map(Into::into),
+            Err(_) => Some("a valid index of shards".into()),
+        }
+    }
+}
+
+/// The file of weights, or the index of several, among a repository's files.
+pub(super) fn weights_among<'a>(files: &[&'a str]) -> Option<&'a str> {
+    let published = PUBLISHED.iter().find_map(|name| files.iter().find(|file| *file == name));
+    let single = || {
+        ["safetensors", "bin", "pt", "pth"].iter().find_map(|ending| {
+            let mut fitting = files.iter().filter(|file| {
+                is_plain_file_name(file) && Path::new(file).extension().is_some_and(|extension| extension == *ending)
+            });
+            fitting.next().filter(|_| fitting.next().is_none())
+        })
+    };
+    published.or_else(single).copied()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn prefers_safetensors() {
+        for (files, expected) in [
+            (&["pytorch_model.bin", "model.safetensors"][..], Some("model.safetensors")),
+            (&["pytorch_model.bin", "model.safetensors.index.json"], Some("model.safetensors.index.json")),
+            (&["onnx/model.pt", "resnet.pth", "README.md"], Some("resnet.pth")),
+            (&["a.safetensors", "b.safetensors"], None),
+            (&["README.md"], None),
+        ] {
+            assert_eq!(weights_among(files), expected);
+        }
+    }
+
+    #[test]
+    fn says_what_a_directory_lacks() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let put = |name: &str, text: &str| std::fs::write(directory.path().join(name), text).expect("written");
+        let lacking = || Wanted::model().lacking(directory.path());
+        assert_eq!(lacking().as_deref(), Some("config.json"));
+        put("config.json", "{}");
+        assert_eq!(lacking().as_deref(), Some("a weights file"));
+        put("model.safetensors.index.json", r#"{"weight_map": {"a": "x.safetensors"}}"#);
+        assert_eq!(lacking().as_deref(), Some("x.safetensors"));
+        put("x.safetensors", "");
+        assert_eq!(lacking(), None);
+    }
+}

@@ -1,0 +1,112 @@
+//! Placing a checkpoint's tensors in a model's leaves.
+
+use burn::tensor::DType;
+use grove_backend::Backend;
+use grove_tree::{AnyArray, Path, Tree};
+
+use crate::checkpoint::Checkpoint;
+use crate::error::{Result, WeightsError};
+use crate::names::NameMap;
+use crate::plan::plan;
+use crate::report::Report;
+
+/// Where and how tensors are placed.
+#[derive(Clone, Debug)]
+pub struct LoadOptions<B: Backend> {
+    /// The device that gets them.
+    pub device: B::Device,
+    /// Type of floating-point leaves; `None` leaves the choice to each leaf of the skeleton. Leaves of whole
+    /// numbers and booleans keep theirs.
+    pub dtype: Option<DType>,
+    /// Whether missing, unexpected and mismatched names are errors (the default).
+    pub strict: bool,
+}
+
+impl<B: Backend> LoadOptions<B> {
+    /// Strict, each leaf in the skeleton's type.
+    pub fn new(device: &B::Device) -> Self {
+        Self { device: device.clone(), dtype: None, strict: true }
+    }
+
+    /// Floating-point leaves as `dtype`.
+    pub fn dtype(self, dtype: DType) -> Self {
+        Self { dtype: Some(dtype), ..self }
+    }
+
+    /// Whether every name must meet its like.
+    pub fn strict(self, strict: bool) -> Self {
+        Self { strict, ..self }
+    }
+
+    /// The type in which a leaf is placed.
+    fn dtype_of(&self, leaf: &AnyArray<B>) -> DType {
+        self.dtype.filter(|_| leaf.dtype().is_float()).unwrap_or(leaf.dtype())
+    }
+}
+
+/// Fills a skeleton, a model whose leaves need not hold anything yet, with a checkpoint's tensors, and reports
+/// which names met.
+///
+/// All names and shapes are compared before anything is read, so that one error tells everything. Then leaf after
+/// leaf is read from the mapped file straight into its place, converted and rearranged on the way; beside the
+/// model no more than one leaf is held.
+///
+/// Where `options.strict` is false, leaves that are missing or of another shape stay as they are in the skeleton:
+/// give an initialised model to fine-tune with a new head.
+///
+/// # Errors
+/// [`WeightsError::Incompatible`] with the report, if strict and not everything fits;
+/// [`WeightsError::Conversion`], if values cannot become what a leaf holds (floats for whole numbers);
+/// [`WeightsError::Unsupported`], if the device does not compute with `options.dtype`.
+pub fn load<B: Backend, T: Tree<B>>(
+    skeleton: T,
+    checkpoint: &Checkpoint,
+    names: &NameMap,
+    options: &LoadOptions<B>,
+) -> Result<(T, Report)> {
+    let mut leaves = Vec::new();
+    let mut unsupported = None;
+    skeleton.visit(&mut Path::root(), &mut |path: &Path, leaf: &AnyArray<B>| {
+        let dtype = options.dtype_of(leaf);
+        if dtype.is_float() && !B::supports_dtype(&options.device, dtype) {
+            unsupported = Some((path.to_string(), dtype));
+        }
+        leaves.push((path.to_string(), leaf.shape().to_vec()));
+    });
+    if let Some((path, dtype)) = unsupported {
+        let reason = format!("`{path}` is to be {}, which this device does not compute with", dtype.name());
+        return Err(WeightsError::Unsupported { file: checkpoint.directory().into(), reason });
+    }
+    let (placements, report) = plan(&leaves, checkpoint, names);
+    if options.strict && !report.is_complete() {
+        return Err(WeightsError::Incompatible(Box::new(report)));
+    }
+    let mut failed = None;
+    let model = skeleton.map(&mut Path::root(), &mut |path, leaf| {
+        let Some(placement) = placements.get(path.as_str()).filter(|_| failed.is_none()) else { return leaf };
+        match placement.read(checkpoint, options.dtype_of(&leaf)) {
+            Ok(data) => AnyArray::from_data(data, &options.device),
+            Err(error) => {
+                failed = Some(error);
+                leaf
+            }
+        }
+    });
+    match failed {
+        Some(error) => Err(error),
+        None => Ok((model, report)),
+    }
+}
+
+/// Reads a tree that [`save_tree`](crate::save_tree) wrote: names are the tree's own paths, and all must be there.
+///
+/// # Errors
+/// As [`Checkpoint::open`] and [`load`].
+pub fn load_tree<B: Backend, T: Tree<B>>(
+    skeleton: T,
+    path: impl AsRef<std::path::Path>,
+    device: &B::Device,
+) -> Result<T> {
+    let checkpoint = Checkpoint::open(path)?;
+    load(skeleton, &checkpoint, &NameMap::new(), &LoadOptions::new(device)).map(|(tree, _)| tree)
+}

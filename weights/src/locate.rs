@@ -1,0 +1,183 @@
+//! Finding the weights in a directory, and the shards that an index names.
+
+use std::ffi::OsStr;
+use std::path::{Component, Path, PathBuf};
+
+use serde::Deserialize;
+
+use crate::error::{Result, WeightsError};
+use crate::unique::Unique;
+
+/// File names of published weights, in the order in which they are looked for.
+pub(crate) const PUBLISHED: [&str; 4] =
+    ["model.safetensors", "model.safetensors.index.json", "pytorch_model.bin", "pytorch_model.bin.index.json"];
+
+/// Endings of weights files with other names.
+const ENDINGS: [&str; 4] = ["safetensors", "bin", "pt", "pth"];
+
+/// Files beside weights that have their endings and hold none.
+const NOT_WEIGHTS: [&str; 4] = ["training_args.bin", "optimizer.bin", "optimizer.pt", "scheduler.pt"];
+
+/// An index has one line per tensor; beyond this size it is something else.
+const INDEX_LIMIT: u64 = 256 << 20;
+
+/// The file of weights, or the index of several, in `directory`.
+///
+/// # Errors
+/// If there is none, or several and nothing says which.
+pub(crate) fn find(directory: &Path) -> Result<PathBuf> {
+    if let Some(found) = PUBLISHED.iter().map(|name| directory.join(name)).find(|path| path.exists()) {
+        return Ok(found);
+    }
+    let listing = std::fs::read_dir(directory).map_err(WeightsError::io("list", directory))?;
+    let mut files: Vec<PathBuf> = Vec::new();
+    for item in listing {
+        files.push(item.map_err(WeightsError::io("list", directory))?.path());
+    }
+    files.retain(|path| {
+        path.is_file() && !path.file_name().is_some_and(|name| NOT_WEIGHTS.iter().any(|not| name == *not))
+    });
+    files.sort();
+    for ending in ENDINGS {
+        let with_ending: Vec<_> = files.iter().filter(|path| path.extension() == Some(OsStr::new(ending))).collect();
+        match with_ending[..] {
+            [] => {}
+            [single] => return Ok(single.clone()),
+            [first, second, ..] => {
+                let reason = format!(
+                    "it holds several weights files ({}, {}, …) and no index; give the path of one",
+                    file_name(first),
+                    file_name(second)
+                );
+                return Err(WeightsError::Unsupported { file: directory.into(), reason });
+            }
+        }
+    }
+    let looked_for =
+        PUBLISHED.iter().map(|name| (*name).to_string()).chain(ENDINGS.iter().map(|e| format!("a single *.{e}")));
+    Err(WeightsError::NothingFound { directory: directory.into(), looked_for: looked_for.collect() })
+}
+
+/// The last component, for messages.
+pub(crate) fn file_name(path: &Path) -> String {
+    path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned()
+}
+
+/// `model.safetensors.index.json` and its like: which shard holds which tensor.
+#[derive(Debug)]
+pub(crate) struct ShardIndex {
+    /// (tensor, shard's file name), in the order of the file.
+    pub(crate) weight_map: Vec<(String, String)>,
+}
+
+#[derive(Deserialize)]
+struct IndexText {
+    weight_map: Unique<String>,
+}
+
+impl ShardIndex {
+    /// Reads an index file.
+    ///
+    /// # Errors
+    /// If it is not valid, names a tensor twice, or names a shard outside its own directory.
+    pub(crate) fn read(path: &Path) -> Result<Self> {
+        let about = std::fs::metadata(path).map_err(WeightsError::io("open", path))?;
+        if !about.is_file() || about.len() > INDEX_LIMIT {
+            let found = "an index of shards is a JSON file of one line per tensor".into();
+            return Err(WeightsError::NotWeights { file: path.into(), found });
+        }
+        let bytes = std::fs::read(path).map_err(WeightsError::io("read", path))?;
+        Self::parse(&bytes).map_err(|reason| WeightsError::Malformed { file: path.into(), reason })
+    }
+
+    /// The content of an index file; the error is a reason.
+    pub(crate) fn parse(bytes: &[u8]) -> std::result::Result<Self, String> {
+        let index: IndexText = serde_json::from_slice(bytes).map_err(|error| format!("not a valid index: {error}"))?;
+        let weight_map = index.weight_map.0;
+        match weight_map.iter().find(|(_, shard)| !is_plain_file_name(shard)) {
+            Some((tensor, shard)) => {
+                Err(format!("tensor `{tensor}` is said to lie in `{shard}`; a shard must be a file beside the index"))
+            }
+            None if weight_map.is_empty() => Err("its `weight_map` is empty".into()),
+            None => Ok(Self { weight_map }),
+        }
+    }
+
+    /// The shards' names, each once, in order of first mention.
+    pub(crate) fn shards(&self) -> Vec<&str> {
+        let mut seen = std::collections::HashSet::new();
+        self.weight_map.iter().map(|(_, shard)| shard.as_str()).filter(|shard| seen.insert(*shard)).collect()
+    }
+}
+
+/// Whether `name` is the name of a file in the directory at hand, on every system: no separators, no `..`, no
+/// drive, no control characters.
+pub(crate) fn is_plain_file_name(name: &str) -> bool {
+    let mut components = Path::new(name).components();
+    !name.contains(['/', '\\', ':'])
+        && !name.contains(char::is_control)
+        && matches!((components.next(), components.next()), (Some(Component::Normal(_)), None))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn directory(files: &[&str]) -> tempfile::TempDir {
+        let directory = tempfile::tempdir().expect("a directory");
+        for file in files {
+            std::fs::write(directory.path().join(file), b"x").expect("written");
+        }
+        directory
+    }
+
+    #[test]
+    fn takes_the_published_names_in_order() {
+        for (files, expected) in [
+            (&["pytorch_model.bin", "model.safetensors", "config.json"][..], "model.safetensors"),
+            (&["pytorch_model.bin", "model.safetensors.index.json"], "model.safetensors.index.json"),
+            (&["pytorch_model.bin", "training_args.bin"], "pytorch_model.bin"),
+            (&["resnet50.pth", "notes.txt"], "resnet50.pth"),
+            (&["lstm.pt", "optimizer.pt"], "lstm.pt"),
+        ] {
+            let directory = directory(files);
+            let found = find(directory.path()).map(|path| file_name(&path));
+            assert_eq!(found.ok().as_deref(), Some(expected));
+        }
+    }
+
+    #[test]
+    fn says_what_it_looked_for() {
+        let error = find(directory(&["config.json"]).path()).expect_err("nothing there").to_string();
+        for word in PUBLISHED.iter().chain(&["a single *.pth"]) {
+            assert!(error.contains(word), "{error}");
+        }
+        let error = find(directory(&["a.safetensors", "b.safetensors"]).path()).expect_err("two").to_string();
+        assert!(error.contains("a.safetensors, b.safetensors"), "{error}");
+    }
+
+    #[test]
+    fn refuses_shards_elsewhere() {
+        for name in ["../x.safetensors", "/etc/passwd", "a/b", "..", ".", "", "c:\\x", "a\\b", "a\nb"] {
+            assert!(!is_plain_file_name(name), "{name}");
+            let text = serde_json::json!({ "weight_map": { "a": name } }).to_string();
+            assert!(ShardIndex::parse(text.as_bytes()).is_err_and(|reason| reason.contains("`a`")), "{name}");
+        }
+        assert!(is_plain_file_name("model-00001-of-00002.safetensors"));
+    }
+
+    #[test]
+    fn refuses_broken_indices() {
+        for text in [
+            "",
+            "{",
+            "[]",
+            "{}",
+            r#"{"weight_map": {}}"#,
+            r#"{"weight_map": {"a": 1}}"#,
+            r#"{"weight_map": {"a": "x", "a": "y"}}"#,
+        ] {
+            assert!(ShardIndex::parse(text.as_bytes()).is_err(), "{text}");
+        }
+    }
+}

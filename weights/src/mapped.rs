@@ -1,0 +1,133 @@
+//! A file in memory: mapped, read where it lies, and let go of piece by piece.
+
+use std::fs::File;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+
+use memmap2::Mmap;
+
+use crate::error::{Result, WeightsError};
+
+/// A weights file, mapped into memory for reading.
+///
+/// The pages are the operating system's cache of the file; nothing is copied until a tensor is placed. The file
+/// must not be shortened while it is mapped (the system would end the process with `SIGBUS`): replace a file by
+/// renaming another over it, as [`write_atomically`](crate::write_atomically) does.
+#[derive(Debug)]
+pub(crate) struct MappedFile {
+    path: PathBuf,
+    map: Mmap,
+}
+
+impl MappedFile {
+    /// Maps a regular, non-empty file.
+    ///
+    /// # Errors
+    /// If it cannot be opened, is not a regular file, or is empty.
+    pub(crate) fn open(path: &Path) -> Result<Self> {
+        let not_weights = |found: &str| WeightsError::NotWeights { file: path.into(), found: found.into() };
+        // Asked before opening: opening a pipe would wait for somebody to write into it.
+        let about = std::fs::metadata(path).map_err(WeightsError::io("open", path))?;
+        if about.is_dir() {
+            return Err(not_weights("it is a directory"));
+        }
+        if !about.is_file() {
+            return Err(not_weights("it is not a regular file"));
+        }
+        if about.len() == 0 {
+            return Err(not_weights("it is empty"));
+        }
+        let file = File::open(path).map_err(WeightsError::io("open", path))?;
+        // SAFETY: the map is read-only; that nobody shortens the file meanwhile is the documented condition.
+        let map = unsafe { Mmap::map(&file) }.map_err(WeightsError::io("map", path))?;
+        let mapped = Self { path: path.into(), map };
+        match mapped.disguise() {
+            Some(found) => Err(not_weights(found)),
+            None => Ok(mapped),
+        }
+    }
+
+    /// The file.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Its content.
+    pub(crate) fn bytes(&self) -> &[u8] {
+        &self.map
+    }
+
+    /// Tells the system that these bytes have been read and will not be read soon, so that a large file is
+    /// never resident as a whole beside the tensors made of it. Reading them again works; it costs a page fault.
+    pub(crate) fn release(&self, bytes: Range<usize>) {
+        #[cfg(unix)]
+        {
+            const PAGE: usize = 4096;
+            // Inner pages only: those at the edges may belong to neighbours that are being read.
+            let (start, end) = (bytes.start.next_multiple_of(PAGE), bytes.end / PAGE * PAGE);
+            if start < end {
+                // SAFETY: the mapping is shared and read-only, so that a dropped page comes back from the file
+                // with the same content. The result does not matter: this is advice.
+                let _ =
+                    unsafe { self.map.unchecked_advise_range(memmap2::UncheckedAdvice::DontNeed, start, end - start) };
+            }
+        }
+        #[cfg(not(unix))]
+        let _ = bytes;
+    }
+
+    /// What the file is, if it is one of the things that stand where weights should: the download that was
+    /// never made, the error page that was saved under the model's name.
+    fn disguise(&self) -> Option<&'static str> {
+        let head = self.bytes().get(..512).unwrap_or(self.bytes());
+        let text = String::from_utf8_lossy(head).trim_start().to_ascii_lowercase();
+        if text.starts_with("version https://git-lfs") {
+            Some("it is a git-lfs pointer; run `git lfs pull` in its repository to get the content")
+        } else if text.starts_with("<!doctype") || text.starts_with("<html") || text.starts_with("<?xml") {
+            Some("it is a web page, saved in place of the download")
+        } else if text.starts_with('{') || text.starts_with('[') {
+            Some("it is JSON text")
+        } else {
+            None
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn write(content: &[u8]) -> tempfile::NamedTempFile {
+        let file = tempfile::NamedTempFile::new().expect("a temporary file");
+        std::fs::write(file.path(), content).expect("written");
+        file
+    }
+
+    #[test]
+    fn says_what_is_there_instead() {
+        let pointer = b"version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 12345\n";
+        for (content, word) in [
+            (&pointer[..], "git lfs pull"),
+            (b"<!DOCTYPE html><html>Not found</html>", "web page"),
+            (b"{\"error\": \"Entry not found\"}", "JSON"),
+            (b"", "empty"),
+        ] {
+            let error = MappedFile::open(write(content).path()).expect_err(word).to_string();
+            assert!(error.contains(word), "{error}");
+        }
+        let error = MappedFile::open(&std::env::temp_dir()).expect_err("a directory").to_string();
+        assert!(error.contains("directory"), "{error}");
+        let error = MappedFile::open(Path::new("/nowhere/model.safetensors")).expect_err("absent").to_string();
+        assert!(error.contains("/nowhere/model.safetensors"), "{error}");
+    }
+
+    #[test]
+    fn released_bytes_can_be_read_again() {
+        let content: Vec<u8> = (0..100_000u32).flat_map(u32::to_le_bytes).collect();
+        let file = write(&content);
+        let mapped = MappedFile::open(file.path()).expect("opened");
+        assert_eq!(mapped.bytes(), &content[..]);
+        mapped.release(0..content.len());
+        assert_eq!(mapped.bytes(), &content[..]);
+    }
+}

@@ -1,0 +1,245 @@
+//! Matching a checkpoint's names and shapes with a model's leaves, before anything is read.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::ops::Range;
+
+use burn::tensor::{DType, TensorData};
+
+use crate::checkpoint::Checkpoint;
+use crate::error::Result;
+use crate::names::{NameMap, Rule};
+use crate::pattern::{Captures, Pattern};
+use crate::report::{Loaded, Mismatched, Missing, Report, Unexpected};
+use crate::step::Step;
+use crate::suggest::suggest;
+use crate::view::materialise;
+
+/// For how many names of a kind similar ones are searched.
+const SUGGESTED: usize = 20;
+
+/// Where the values of one leaf lie and what is done to them.
+#[derive(Debug)]
+pub(crate) struct Placement {
+    /// Names in the checkpoint; several are merged.
+    names: Vec<String>,
+    /// The part that is taken of a tensor that holds several leaves.
+    part: Option<Range<usize>>,
+    /// Along which parts lie.
+    axis: usize,
+    steps: Vec<Step>,
+}
+
+impl Placement {
+    /// Reads the leaf as values of type `to`.
+    pub(crate) fn read(&self, checkpoint: &Checkpoint, to: DType) -> Result<TensorData> {
+        let mut views = Vec::with_capacity(self.names.len());
+        for name in &self.names {
+            let mut view = checkpoint.view(name)?;
+            if let Some(part) = &self.part {
+                view = view.slice(self.axis, part.clone())?;
+            }
+            views.push(self.steps.iter().try_fold(view, |view, step| step.apply(view))?);
+        }
+        materialise(&views, self.axis, to)
+    }
+}
+
+/// For each leaf (path and shape) its placement, and the report of all names.
+pub(crate) fn plan(
+    leaves: &[(String, Vec<usize>)],
+    checkpoint: &Checkpoint,
+    names: &NameMap,
+) -> (HashMap<String, Placement>, Report) {
+    let matching = Matching::new(leaves, checkpoint, names);
+    let mut placements = HashMap::new();
+    let mut report = Report { prefix: matching.prefix(), ..Report::default() };
+    let mut used = HashSet::new();
+    for (path, shape) in leaves {
+        match matching.find(path, shape) {
+            Found::Fits(placement) => {
+                used.extend(placement.names.iter().cloned());
+                report.loaded.push(Loaded { path: path.clone(), names: placement.names.clone() });
+                placements.insert(path.clone(), placement);
+            }
+            Found::Misfit(found) => {
+                used.extend(found.iter().map(|(name, _)| name.clone()));
+                report.mismatched.push(Mismatched { path: path.clone(), expected: shape.clone(), found });
+            }
+            Found::Nothing(names) => report.missing.push(Missing {
+                path: path.clone(),
+                shape: shape.clone(),
+                names,
+                suggestions: Vec::new(),
+            }),
+        }
+    }
+    let placed: HashSet<&str> = placements.keys().map(String::as_str).collect();
+    for name in checkpoint.names().filter(|name| !used.contains(*name)) {
+        if matching.is_ignored(name) || matching.repeats(name, &placed) {
+            report.ignored.push(name.into());
+        } else {
+            let shape = checkpoint.info(name).map(|info| info.shape).unwrap_or_default();
+            report.unexpected.push(Unexpected { name: name.into(), shape, suggestions: Vec::new() });
+        }
+    }
+    add_suggestions(&mut report, names);
+    (placements, report)
+}
+
+/// Pairs what is missing with what is left over. Prefixes make no difference.
+fn add_suggestions(report: &mut Report, map: &NameMap) {
+    let left_over: Vec<String> = report.unexpected.iter().map(|unexpected| unexpected.name.clone()).collect();
+    let wanted: Vec<String> = report.missing.iter().flat_map(|missing| missing.names.clone()).collect();
+    let similar = |name: &str, among: &[String]| -> Vec<String> {
+        let bare = |name| map.without_prefix(name).1;
+        let found = suggest(bare(name), among.iter().map(|name| bare(name)));
+        among.iter().filter(|name| found.iter().any(|found| found == bare(name))).cloned().collect()
+    };
+    for missing in report.missing.iter_mut().take(SUGGESTED) {
+        missing.suggestions = similar(missing.names.first().unwrap_or(&missing.path), &left_over);
+    }
+    for unexpected in report.unexpected.iter_mut().take(SUGGESTED) {
+        unexpected.suggestions = similar(&unexpected.name, &wanted);
+    }
+}
+
+enum Found {
+    Fits(Placement),
+    /// Names and shapes of what is there.
+    Misfit(Vec<(String, Vec<usize>)>),
+    /// Names that were looked for.
+    Nothing(Vec<String>),
+}
+
+struct Matching<'a> {
+    checkpoint: &'a Checkpoint,
+    map: &'a NameMap,
+    shapes: HashMap<&'a str, &'a [usize]>,
+    /// Names without their prefixes to the names in the checkpoint.
+    actual: HashMap<&'a str, &'a str>,
+    /// The rules with their names' patterns without prefixes.
+    patterns: Vec<(&'a Rule, Vec<Pattern>)>,
+}
+
+impl<'a> Matching<'a> {
+    fn new(leaves: &'a [(String, Vec<usize>)], checkpoint: &'a Checkpoint, map: &'a NameMap) -> Self {
+        let mut actual = HashMap::new();
+        for name in checkpoint.names() {
+            actual.entry(map.without_prefix(name).1).or_insert(name);
+        }
+        let bare = |pattern: &Pattern| Pattern::new(map.without_prefix(pattern.text()).1);
+        let patterns = map.rules.iter().map(|rule| (rule, rule.names.iter().map(bare).collect())).collect();
+        let shapes = leaves.iter().map(|(path, shape)| (path.as_str(), shape.as_slice())).collect();
+        Self { checkpoint, map, shapes, actual, patterns }
+    }
+
+    /// The prefix that most names have.
+    fn prefix(&self) -> String {
+        let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
+        for name in self.checkpoint.names() {
+            *counts.entry(self.map.without_prefix(name).0).or_default() += 1;
+        }
+        counts.into_iter().max_by_key(|&(_, count)| count).map(|(prefix, _)| prefix.to_string()).unwrap_or_default()
+    }
+
+    /// The name in the checkpoint of what a rule calls `name`.
+    fn actual(&self, name: &str) -> Option<&'a str> {
+        self.actual.get(self.map.without_prefix(name).1).copied()
+    }
+
+    fn find(&self, path: &str, shape: &[usize]) -> Found {
+        let mut looked_for = Vec::new();
+        let mut has_rule = false;
+        for (rule, captures, part) in self.map.rules_for(path) {
+            has_rule = true;
+            let Some(names) = rule.names.iter().map(|name| name.expand(&captures)).collect::<Option<Vec<_>>>() else {
+                continue;
+            };
+            match names.iter().map(|name| self.actual(name)).collect::<Option<Vec<_>>>() {
+                Some(names) => return self.fit(rule, &captures, part, names, shape),
+                None => looked_for.extend(names),
+            }
+        }
+        match (has_rule, self.actual(path)) {
+            (false, Some(name)) => {
+                let same = NameMap::new().rule(path, path);
+                self.fit(&same.rules[0], &Captures::new(), 0, vec![name], shape)
+            }
+            (false, None) => Found::Nothing(vec![path.to_string()]),
+            (true, _) => Found::Nothing(looked_for),
+        }
+    }
+
+    /// Compares shapes.
+    fn fit(&self, rule: &Rule, captures: &Captures, part: usize, names: Vec<&str>, shape: &[usize]) -> Found {
+        let published: Vec<Vec<usize>> =
+            names.iter().filter_map(|name| self.checkpoint.info(name).ok()).map(|info| info.shape).collect();
+        let range = match (rule.paths.len(), &published[..]) {
+            (1, _) => Some(None),
+            (_, [whole]) => self.part(rule, captures, part, whole).map(Some),
+            _ => None,
+        };
+        let fits = range.as_ref().is_some_and(|range| {
+            let pieces = published.iter().map(|published| {
+                let mut piece = published.clone();
+                if let Some(range) = range {
+                    piece[rule.axis] = range.len();
+                }
+                rule.shape_after(&piece)
+            });
+            pieces.collect::<Option<Vec<_>>>().and_then(|pieces| joined(&pieces, rule.axis)).as_deref() == Some(shape)
+        });
+        match range {
+            Some(part) if fits => Found::Fits(Placement {
+                names: names.iter().map(ToString::to_string).collect(),
+                part,
+                axis: rule.axis,
+                steps: rule.steps.clone(),
+            }),
+            _ => Found::Misfit(names.iter().map(ToString::to_string).zip(published).collect()),
+        }
+    }
+
+    /// Where part number `part` lies in a tensor of shape `whole` that is divided among the rule's paths.
+    fn part(&self, rule: &Rule, captures: &Captures, part: usize, whole: &[usize]) -> Option<Range<usize>> {
+        let extent = *whole.get(rule.axis)?;
+        let extents: Option<Vec<usize>> = rule
+            .paths
+            .iter()
+            .map(|path| rule.shape_before(self.shapes.get(path.expand(captures)?.as_str())?)?.get(rule.axis).copied())
+            .collect();
+        // A model that lacks some of the parts says nothing about their sizes.
+        let extents = extents.unwrap_or_else(|| vec![extent / rule.paths.len(); rule.paths.len()]);
+        let start: usize = extents[..part].iter().sum();
+        (extents.iter().sum::<usize>() == extent).then(|| start..start + extents[part])
+    }
+
+    fn is_ignored(&self, name: &str) -> bool {
+        let bare = self.map.without_prefix(name).1;
+        self.map.ignored.iter().any(|pattern| pattern.matches(name).is_some() || pattern.matches(bare).is_some())
+    }
+
+    /// Whether `name` is another published name of leaves that already have their values.
+    fn repeats(&self, name: &str, placed: &HashSet<&str>) -> bool {
+        let bare = self.map.without_prefix(name).1;
+        self.patterns.iter().any(|(rule, patterns)| {
+            patterns.iter().filter_map(|pattern| pattern.matches(bare)).any(|captures| {
+                rule.paths.iter().all(|path| path.expand(&captures).is_some_and(|path| placed.contains(path.as_str())))
+            })
+        })
+    }
+}
+
+/// The shape of pieces one after another along `axis`.
+pub(crate) fn joined(pieces: &[Vec<usize>], axis: usize) -> Option<Vec<usize>> {
+    let (first, others) = pieces.split_first()?;
+    let mut shape = first.clone();
+    for piece in others {
+        let fits = piece.len() == shape.len() && (0..shape.len()).all(|i| i == axis || piece[i] == shape[i]);
+        if !fits || axis >= shape.len() {
+            return None;
+        }
+        shape[axis] = shape[axis].checked_add(piece[axis])?;
+    }
+    Some(shape)
+}

@@ -1,0 +1,160 @@
+//! PyTorch's `.bin`, `.pt` and `.pth` files: a zip archive with a pickle that describes tensors, and one stored
+//! entry for each tensor's storage.
+//!
+//! The pickle is interpreted by `candle-core`, which builds plain values and never runs anything. Before it is,
+//! [`guard`] walks through it and refuses what would make an interpreter allocate by a claimed length, repeat
+//! a value exponentially, or nest without end. Storages are not compressed, so that tensors are read from the map
+//! like those of safetensors. Every storage, offset, size and stride is checked against the file.
+
+mod guard;
+mod state_dict;
+
+use std::collections::{BTreeMap, HashSet};
+use std::io::Cursor;
+use std::ops::Range;
+
+use candle_core::pickle::{Object, Stack};
+use zip::{CompressionMethod, ZipArchive};
+
+use crate::entry::{Contents, Entry, element_count, element_size};
+use crate::error::{Result, WeightsError};
+use crate::mapped::MappedFile;
+use crate::view::reaches_inside;
+
+use state_dict::PickledTensor;
+
+/// A tensor that repeats its elements (stride 0) may be larger than its file, up to this many bytes.
+const EXPANDED_LIMIT: usize = 1 << 20;
+
+/// How to convert what is not read.
+const CONVERT: &str = "convert it in Python: torch.save(torch.load(old, map_location='cpu'), new)";
+
+/// Whether the content is a zip archive.
+pub(crate) fn is_archive(bytes: &[u8]) -> bool {
+    bytes.starts_with(b"PK\x03\x04")
+}
+
+/// If the content is one of PyTorch's formats from before version 1.6, or under one of PyTorch's endings and
+/// nothing that can be read: what to say of it.
+pub(crate) fn old_format(bytes: &[u8], extension: &str) -> Option<String> {
+    // A safetensors header begins at byte 8 with a brace, and its length may begin with any bytes.
+    if bytes.get(8) == Some(&b'{') {
+        return None;
+    }
+    let is_pickle = matches!(bytes, [0x80, 0..=5, ..]);
+    let is_tar = bytes.get(257..262) == Some(b"ustar");
+    if is_pickle || is_tar {
+        Some(format!("it is in PyTorch's format from before version 1.6; {CONVERT}"))
+    } else if matches!(extension, "bin" | "pt" | "pth" | "ckpt") {
+        Some("it is neither a PyTorch zip archive nor safetensors".into())
+    } else {
+        None
+    }
+}
+
+/// Reads and checks the archive's directory and the pickle.
+///
+/// # Errors
+/// [`WeightsError::Malformed`], [`WeightsError::MalformedTensor`] or [`WeightsError::Unsupported`].
+pub(crate) fn read_contents(file: &MappedFile) -> Result<Contents> {
+    let malformed = |reason: String| WeightsError::Malformed { file: file.path().into(), reason };
+    let bytes = file.bytes();
+    let records = records(bytes).map_err(malformed)?;
+    let (folder, pickle) = records
+        .iter()
+        .find_map(|(name, range)| Some((name.strip_suffix("data.pkl")?, range.clone())))
+        .ok_or_else(|| malformed("the archive has no data.pkl; it is not a PyTorch file".into()))?;
+    if let Some(order) = records.get(&format!("{folder}byteorder"))
+        && bytes.get(order.clone()) != Some(b"little")
+    {
+        return Err(WeightsError::Unsupported {
+            file: file.path().into(),
+            reason: "its numbers are big-endian".into(),
+        });
+    }
+    let object = unpickle(bytes.get(pickle).unwrap_or_default()).map_err(malformed)?;
+    let tensors =
+        state_dict::tensors(object).map_err(|reason| WeightsError::Unsupported { file: file.path().into(), reason })?;
+
+    let mut contents = Contents::default();
+    let mut seen = HashSet::new();
+    for (name, tensor) in tensors {
+        let wrong =
+            |reason: String| WeightsError::MalformedTensor { file: file.path().into(), tensor: name.clone(), reason };
+        let tensor = tensor.map_err(wrong)?;
+        let storage = format!("{folder}data/{}", tensor.storage);
+        let range = records.get(&storage).ok_or_else(|| wrong(format!("its storage {storage} is missing")))?;
+        let entry = place(&tensor, range, &name, bytes.len()).map_err(wrong)?;
+        if !seen.insert(name.clone()) {
+            return Err(wrong("the name appears twice".into()));
+        }
+        contents.entries.push((name, entry));
+    }
+    Ok(contents)
+}
+
+/// The archive's entries and where their bytes lie.
+fn records(bytes: &[u8]) -> std::result::Result<BTreeMap<String, Range<usize>>, String> {
+    let broken = |error: zip::result::ZipError| format!("the zip archive is broken or truncated: {error}");
+    let mut archive = ZipArchive::new(Cursor::new(bytes)).map_err(broken)?;
+    let mut records = BTreeMap::new();
+    for index in 0..archive.len() {
+        let record = archive.by_index_raw(index).map_err(broken)?;
+        let name = record.name().to_string();
+        // The rest, such as TorchScript's code, may be stored in any way.
+        if !["data.pkl", "byteorder"].iter().any(|end| name.ends_with(end)) && !name.contains("data/") {
+            continue;
+        }
+        if record.compression() != CompressionMethod::Stored || record.encrypted() {
+            return Err(format!("its entry {name} is compressed or encrypted, which PyTorch's own never are"));
+        }
+        let range = || {
+            let start = usize::try_from(record.data_start()?).ok()?;
+            let end = start.checked_add(usize::try_from(record.size()).ok()?)?;
+            (end <= bytes.len()).then_some(start..end)
+        };
+        let range = range().ok_or_else(|| format!("its entry {name} reaches beyond the end (truncated?)"))?;
+        records.insert(name, range);
+    }
+    Ok(records)
+}
+
+/// Interprets a pickle that has passed the guard.
+fn unpickle(pickle: &[u8]) -> std::result::Result<Object, String> {
+    guard::check(pickle)?;
+    let mut stack = Stack::empty();
+    let mut reader = pickle;
+    stack.read_loop(&mut reader).map_err(|error| format!("its pickle is broken: {error}"))?;
+    stack.finalize().map_err(|error| format!("its pickle is broken: {error}"))
+}
+
+/// Checks a tensor's numbers against its storage's place in the file.
+fn place(
+    tensor: &PickledTensor,
+    storage: &Range<usize>,
+    name: &str,
+    file: usize,
+) -> std::result::Result<Entry, String> {
+    let size = element_size(tensor.dtype, name).map_err(|error| error.to_string())?;
+    let offset = tensor.offset.checked_mul(size).and_then(|offset| offset.checked_add(storage.start));
+    let entry = Entry {
+        dtype: tensor.dtype,
+        shape: tensor.shape.clone(),
+        strides: tensor.strides.clone(),
+        offset: offset.ok_or("its offset is too large")?,
+    };
+    if !reaches_inside(&entry, size, storage.end) {
+        return Err(format!(
+            "shape {:?} with strides {:?} from element {} reaches beyond its storage of {} bytes",
+            entry.shape,
+            entry.strides,
+            tensor.offset,
+            storage.len()
+        ));
+    }
+    let bytes = element_count(&entry.shape).and_then(|count| count.checked_mul(size));
+    if bytes.is_none_or(|bytes| bytes > file.max(EXPANDED_LIMIT)) {
+        return Err(format!("shape {:?} repeats elements until it is larger than the file", entry.shape));
+    }
+    Ok(entry)
+}

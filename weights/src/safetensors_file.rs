@@ -1,0 +1,132 @@
+//! The safetensors format: eight bytes of header length, a JSON header, the tensors' bytes.
+//!
+//! Source: <https://huggingface.co/docs/safetensors>. The `safetensors` crate has the last word on what is valid;
+//! the checks before it name the tensor that is wrong, and find names that appear twice, which the crate
+//! overlooks. A header is read where it lies, after its length has been compared with the file's: nothing is
+//! allocated by what a header claims.
+
+use serde::Deserialize;
+
+use crate::entry::{Contents, Entry, StoredDtype, element_count, row_major};
+use crate::error::{Result, WeightsError};
+use crate::mapped::MappedFile;
+use crate::unique::Unique;
+
+/// Bytes of the header's length field.
+const LENGTH_FIELD: usize = 8;
+
+/// A value of the header: the remarks under `__metadata__`, or what is said of a tensor.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum HeaderValue {
+    Tensor(HeaderTensor),
+    Other(serde_json::Value),
+}
+
+#[derive(Deserialize)]
+struct HeaderTensor {
+    dtype: StoredDtype,
+    shape: Vec<usize>,
+    data_offsets: (usize, usize),
+}
+
+/// Reads and checks the header.
+///
+/// # Errors
+/// [`WeightsError::Malformed`] or [`WeightsError::MalformedTensor`] for everything the format forbids.
+pub(crate) fn read_contents(file: &MappedFile) -> Result<Contents> {
+    let malformed = |reason: String| WeightsError::Malformed { file: file.path().into(), reason };
+    let bytes = file.bytes();
+    let Some((length, rest)) = bytes.split_first_chunk::<LENGTH_FIELD>() else {
+        let reason = format!("{} bytes are too few for a header length", bytes.len());
+        return Err(malformed(reason));
+    };
+    let length = u64::from_le_bytes(*length);
+    let header = usize::try_from(length).ok().and_then(|length| rest.get(..length)).ok_or_else(|| {
+        malformed(format!(
+            "the header claims {length} bytes and the file holds {} after it begins (truncated, or not safetensors)",
+            rest.len()
+        ))
+    })?;
+    let text = std::str::from_utf8(header).map_err(|error| malformed(format!("the header is not UTF-8: {error}")))?;
+    let header: Unique<HeaderValue> =
+        serde_json::from_str(text).map_err(|error| malformed(format!("the header is not valid: {error}")))?;
+
+    let data_start = LENGTH_FIELD + text.len();
+    let data_len = bytes.len() - data_start;
+    let mut contents = Contents::default();
+    let mut places = Vec::with_capacity(header.0.len());
+    for (name, value) in header.0 {
+        if name == "__metadata__" {
+            contents.metadata =
+                metadata(value).ok_or_else(|| malformed("`__metadata__` must map text to text".into()))?;
+            continue;
+        }
+        let HeaderValue::Tensor(tensor) = value else {
+            let reason = "needs a known `dtype`, a `shape` and two `data_offsets`, all whole numbers".into();
+            return Err(WeightsError::MalformedTensor { file: file.path().into(), tensor: name, reason });
+        };
+        let wrong =
+            |reason: String| WeightsError::MalformedTensor { file: file.path().into(), tensor: name.clone(), reason };
+        check_tensor(&tensor, data_len).map_err(wrong)?;
+        places.push((tensor.data_offsets, name.clone()));
+        let entry = Entry {
+            dtype: tensor.dtype,
+            strides: row_major(&tensor.shape),
+            shape: tensor.shape,
+            offset: data_start + tensor.data_offsets.0,
+        };
+        contents.entries.push((name, entry));
+    }
+    check_cover(places, data_len, file)?;
+    safetensors::SafeTensors::read_metadata(bytes).map_err(|error| malformed(error.to_string()))?;
+    Ok(contents)
+}
+
+/// One tensor's own numbers: offsets in order and inside the file, and as many bytes as shape and dtype need.
+fn check_tensor(tensor: &HeaderTensor, data_len: usize) -> std::result::Result<(), String> {
+    let (start, end) = tensor.data_offsets;
+    if start > end {
+        return Err(format!("its data begins at byte {start} and ends before it, at {end}"));
+    }
+    if end > data_len {
+        return Err(format!("its data ends at byte {end} and the file holds {data_len} (truncated?)"));
+    }
+    let bits = element_count(&tensor.shape).and_then(|count| count.checked_mul(tensor.dtype.bitsize()));
+    match bits {
+        None => Err(format!("its shape {:?} has more elements than can be counted", tensor.shape)),
+        Some(bits) if bits % 8 != 0 || bits / 8 != end - start => Err(format!(
+            "shape {:?} of {} needs {} bytes and its data has {}",
+            tensor.shape,
+            tensor.dtype,
+            bits.div_ceil(8),
+            end - start
+        )),
+        Some(_) => Ok(()),
+    }
+}
+
+/// The tensors together cover the data without holes and without overlaps.
+fn check_cover(mut places: Vec<((usize, usize), String)>, data_len: usize, file: &MappedFile) -> Result<()> {
+    places.sort();
+    let mut position = 0;
+    for ((start, end), tensor) in places {
+        if start != position {
+            let what =
+                if start < position { "overlap those of the tensor before it" } else { "leave a hole before them" };
+            let reason = format!("its bytes {start}..{end} {what}, which ends at {position}");
+            return Err(WeightsError::MalformedTensor { file: file.path().into(), tensor, reason });
+        }
+        position = end;
+    }
+    if position != data_len {
+        let reason = format!("{} bytes at its end belong to no tensor", data_len - position);
+        return Err(WeightsError::Malformed { file: file.path().into(), reason });
+    }
+    Ok(())
+}
+
+fn metadata(value: HeaderValue) -> Option<Vec<(String, String)>> {
+    let HeaderValue::Other(serde_json::Value::Object(map)) = value else { return None };
+    map.into_iter().map(|(key, value)| Some((key, value.as_str()?.to_string()))).collect()
+}

@@ -1,0 +1,183 @@
+//! Writing trees and models as safetensors.
+
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use grove_backend::Backend;
+use grove_tree::{AnyArray, Path as TreePath, Tree};
+use serde_json::{Map, Value, json};
+
+use crate::atomic::{Draft, write_atomically};
+use crate::error::{Result, WeightsError};
+use crate::locate::PUBLISHED;
+use crate::names::NameMap;
+use crate::outputs::{Leaf, Output, outputs};
+
+/// How a model is written.
+#[derive(Clone, Debug)]
+pub struct SaveOptions {
+    /// Remarks in the files' headers. By default `format: pt`, which transformers asks for.
+    pub metadata: BTreeMap<String, String>,
+    /// A model of more bytes than this is divided into several files with an index. `None`, the default: one file.
+    pub max_shard_bytes: Option<usize>,
+}
+
+impl Default for SaveOptions {
+    fn default() -> Self {
+        Self { metadata: BTreeMap::from([("format".into(), "pt".into())]), max_shard_bytes: None }
+    }
+}
+
+/// Saves a tree, be it a model, an optimizer's state or a mere pair of them, in one file under its own paths, for
+/// [`load_tree`](crate::load_tree). The file replaces an older one at the end or not at all.
+///
+/// # Errors
+/// [`WeightsError::AbsentLeaf`], [`WeightsError::CannotSave`] or [`WeightsError::Io`].
+pub fn save_tree<B: Backend, T: Tree<B>>(tree: &T, path: impl AsRef<Path>) -> Result<()> {
+    let leaves = leaves(tree);
+    let outputs = outputs(&leaves, &NameMap::new())?;
+    write_atomically(path, |writer| {
+        write_safetensors(writer, &outputs.iter().collect::<Vec<_>>(), &leaves, &SaveOptions::default())
+    })
+}
+
+/// Saves a model under the names and layouts under which such models are published: in the file `path`, if that
+/// ends in `.safetensors`, else in that directory as `model.safetensors`, or as shards with an index if
+/// `options.max_shard_bytes` asks for it.
+///
+/// All files are written completely before the first takes its name. Weights of an earlier save in the directory
+/// that would be taken for these, such as shards of a larger number, are removed at the end.
+///
+/// # Errors
+/// [`WeightsError::AbsentLeaf`], [`WeightsError::CannotSave`] or [`WeightsError::Io`].
+pub fn save_model<B: Backend, T: Tree<B>>(
+    model: &T,
+    names: &NameMap,
+    path: impl AsRef<Path>,
+    options: &SaveOptions,
+) -> Result<()> {
+    let path = path.as_ref();
+    let leaves = leaves(model);
+    let outputs = outputs(&leaves, names)?;
+    if path.extension().is_some_and(|extension| extension == "safetensors") {
+        return write_atomically(path, |writer| {
+            write_safetensors(writer, &outputs.iter().collect::<Vec<_>>(), &leaves, options)
+        });
+    }
+    let shards = shards(&outputs, options.max_shard_bytes.unwrap_or(usize::MAX));
+    let count = shards.len();
+    let mut drafts = Vec::with_capacity(count);
+    let mut kept = Vec::with_capacity(count);
+    let mut weight_map = Map::new();
+    for (index, shard) in shards.iter().enumerate() {
+        let name = match count {
+            1 => "model.safetensors".to_string(),
+            _ => format!("model-{:05}-of-{count:05}.safetensors", index + 1),
+        };
+        weight_map.extend(shard.iter().map(|output| (output.name.clone(), Value::from(name.as_str()))));
+        drafts.push(Draft::write(&path.join(&name), |writer| write_safetensors(writer, shard, &leaves, options))?);
+        kept.push(name);
+    }
+    if count > 1 {
+        let name = "model.safetensors.index.json";
+        let total: usize = outputs.iter().map(Output::bytes).sum();
+        let index = json!({ "metadata": { "total_size": total }, "weight_map": weight_map });
+        drafts.push(Draft::write(&path.join(name), |writer| {
+            writeln!(writer, "{index:#}").map_err(WeightsError::io("write", path.join(name)))
+        })?);
+        kept.push(name.into());
+    }
+    for draft in drafts {
+        draft.publish()?;
+    }
+    remove_stale(path, &kept)
+}
+
+fn leaves<B: Backend, T: Tree<B>>(tree: &T) -> Vec<Leaf<B>> {
+    let mut leaves = Vec::new();
+    tree.visit(&mut TreePath::root(), &mut |path: &TreePath, leaf: &AnyArray<B>| {
+        leaves.push((path.to_string(), leaf.clone()));
+    });
+    leaves
+}
+
+/// Divides tensors, in order, into groups of at most `limit` bytes; a larger tensor has a group of its own.
+fn shards(outputs: &[Output], limit: usize) -> Vec<Vec<&Output>> {
+    let mut shards: Vec<Vec<&Output>> = vec![Vec::new()];
+    let mut filled = 0usize;
+    for output in outputs {
+        let full = filled.saturating_add(output.bytes()) > limit;
+        match shards.last_mut() {
+            Some(last) if !full || last.is_empty() => last.push(output),
+            _ => {
+                filled = 0;
+                shards.push(vec![output]);
+            }
+        }
+        filled += output.bytes();
+    }
+    shards
+}
+
+/// Writes the format: header length, header, values. Tensors of wider elements come first, so that each is
+/// aligned, then by name; of the values one tensor is held at a time.
+fn write_safetensors<B: Backend>(
+    writer: &mut dyn Write,
+    outputs: &[&Output],
+    leaves: &[Leaf<B>],
+    options: &SaveOptions,
+) -> Result<()> {
+    let mut outputs = outputs.to_vec();
+    outputs.sort_by(|a, b| b.dtype.bitsize().cmp(&a.dtype.bitsize()).then_with(|| a.name.cmp(&b.name)));
+    let mut header = Map::new();
+    if !options.metadata.is_empty() {
+        header.insert("__metadata__".into(), json!(options.metadata));
+    }
+    let mut start = 0;
+    for output in &outputs {
+        let end = start + output.bytes();
+        let dtype = output.dtype.to_string();
+        let about = json!({ "dtype": dtype, "shape": output.shape, "data_offsets": [start, end] });
+        header.insert(output.name.clone(), about);
+        start = end;
+    }
+    let mut header = Value::Object(header).to_string().into_bytes();
+    header.resize(header.len().next_multiple_of(8), b' ');
+    let failed = |error| WeightsError::io("write", "the temporary file of the weights")(error);
+    writer.write_all(&(header.len() as u64).to_le_bytes()).map_err(failed)?;
+    writer.write_all(&header).map_err(failed)?;
+    for output in outputs {
+        let data = output.read(leaves)?;
+        if data.bytes.len() != output.bytes() {
+            let reason = format!("the device gave {} bytes for {}", data.bytes.len(), output.bytes());
+            return Err(WeightsError::CannotSave { path: output.name.clone(), reason });
+        }
+        writer.write_all(&data.bytes).map_err(failed)?;
+    }
+    Ok(())
+}
+
+/// Removes weights files in `directory` that this crate, or transformers, would read instead of or together with
+/// the new ones.
+fn remove_stale(directory: &Path, kept: &[String]) -> Result<()> {
+    let listing = std::fs::read_dir(directory).map_err(WeightsError::io("list", directory))?;
+    let names = listing.filter_map(|item| item.ok()?.file_name().into_string().ok());
+    let stale: Vec<PathBuf> = names
+        .filter(|name| PUBLISHED[..2].contains(&name.as_str()) || is_shard(name))
+        .filter(|name| !kept.contains(name))
+        .map(|name| directory.join(name))
+        .collect();
+    for path in stale {
+        std::fs::remove_file(&path).map_err(WeightsError::io("remove", &path))?;
+    }
+    Ok(())
+}
+
+/// `model-00001-of-00003.safetensors`
+fn is_shard(name: &str) -> bool {
+    let numbers = name.strip_prefix("model-").and_then(|name| name.strip_suffix(".safetensors"));
+    numbers.and_then(|numbers| numbers.split_once("-of-")).is_some_and(|(index, count)| {
+        [index, count].iter().all(|number| number.len() == 5 && number.bytes().all(|byte| byte.is_ascii_digit()))
+    })
+}

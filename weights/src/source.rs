@@ -1,0 +1,168 @@
+//! What a person gives as `--model`.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use crate::error::{Result, WeightsError};
+use crate::hub::{HubOptions, Wanted, fetch};
+
+/// Endings that a hub id hardly has and a file does.
+const FILE_ENDINGS: [&str; 8] = [".safetensors", ".bin", ".pt", ".pth", ".gguf", ".json", ".ckpt", ".zip"];
+
+/// Where a model comes from: something on disk, or a repository on the hub.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Source {
+    /// A directory or a file.
+    Local(PathBuf),
+    /// A repository on the hub.
+    Hub {
+        /// `owner/name`, or just `name` for the oldest ones.
+        id: String,
+        /// Branch, tag or commit, if one was asked for.
+        revision: Option<String>,
+    },
+}
+
+impl Source {
+    /// Reads a directory, a file, or a hub id with an optional revision (`openai-community/gpt2`, `gpt2@main`).
+    /// What exists on disk wins over a hub id that is spelled the same.
+    ///
+    /// # Errors
+    /// [`WeightsError::BadSource`], if nothing of that name exists and it cannot be a hub id.
+    pub fn parse(text: &str) -> Result<Self> {
+        if !text.is_empty() && Path::new(text).exists() {
+            return Ok(Self::Local(text.into()));
+        }
+        let bad = |reason: String| WeightsError::BadSource { text: text.into(), reason };
+        if text.starts_with(['.', '/', '~', '\\']) || FILE_ENDINGS.iter().any(|ending| text.ends_with(ending)) {
+            return Err(bad("no such file or directory (a hub id looks like openai-community/gpt2)".into()));
+        }
+        let (id, revision) = match text.split_once('@') {
+            Some((id, revision)) => (id, Some(revision)),
+            None => (text, None),
+        };
+        check_id(id).and_then(|()| revision.map_or(Ok(()), check_revision)).map_err(bad)?;
+        Ok(Self::Hub { id: id.into(), revision: revision.map(Into::into) })
+    }
+
+    /// The directory or file on disk; a hub repository is downloaded first, unless it is in the cache.
+    ///
+    /// # Errors
+    /// As [`fetch`].
+    pub fn resolve(&self, options: &HubOptions, wanted: &Wanted) -> Result<PathBuf> {
+        match self {
+            Self::Local(path) => Ok(path.clone()),
+            Self::Hub { id, revision: None } => fetch(options, id, wanted),
+            Self::Hub { id, revision: Some(revision) } => {
+                fetch(&HubOptions { revision: revision.clone(), ..options.clone() }, id, wanted)
+            }
+        }
+    }
+}
+
+impl std::str::FromStr for Source {
+    type Err = WeightsError;
+
+    fn from_str(text: &str) -> Result<Self> {
+        Self::parse(text)
+    }
+}
+
+impl fmt::Display for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Local(path) => write!(f, "{}", path.display()),
+            Self::Hub { id, revision: None } => f.write_str(id),
+            Self::Hub { id, revision: Some(revision) } => write!(f, "{id}@{revision}"),
+        }
+    }
+}
+
+/// The hub's rules for the name of a repository; the error is a reason.
+pub(crate) fn check_id(id: &str) -> std::result::Result<(), String> {
+    let valid = |part: &str| {
+        !part.is_empty()
+            && part.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.'))
+            && !part.starts_with(['-', '.'])
+            && !part.ends_with(['-', '.'])
+            && !part.contains("--")
+            && !part.contains("..")
+    };
+    let parts: Vec<&str> = id.split('/').collect();
+    if parts.len() > 2 {
+        return Err("nothing on disk has this path, and a hub id is `owner/name`".into());
+    }
+    if id.len() > 96 || !parts.into_iter().all(valid) {
+        return Err(
+            "nothing on disk has this name, and a hub id is `owner/name` of letters, digits, `-`, `_` and `.`".into()
+        );
+    }
+    Ok(())
+}
+
+/// Git's rules for names of branches and tags, as far as they matter for paths and addresses.
+pub(crate) fn check_revision(revision: &str) -> std::result::Result<(), String> {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.' | b'/');
+    let valid = !revision.is_empty()
+        && revision.len() <= 255
+        && revision.bytes().all(plain)
+        && !revision.starts_with(['/', '-', '.'])
+        && !revision.ends_with(['/', '.'])
+        && !["..", "//", "/."].iter().any(|part| revision.contains(part));
+    if valid { Ok(()) } else { Err(format!("`{revision}` is not the name of a branch, a tag or a commit")) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hub_ids() {
+        for (text, id, revision) in [
+            ("gpt2", "gpt2", None),
+            ("openai-community/gpt2", "openai-community/gpt2", None),
+            ("gpt2@v1.0", "gpt2", Some("v1.0")),
+            ("a/b_c.d@refs/pr/5", "a/b_c.d", Some("refs/pr/5")),
+        ] {
+            let expected = Source::Hub { id: id.into(), revision: revision.map(Into::into) };
+            let source = Source::parse(text).expect("a hub id");
+            assert_eq!(source, expected);
+            assert_eq!(source.to_string(), text);
+        }
+    }
+
+    #[test]
+    fn what_exists_wins() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let text = directory.path().to_str().expect("a plain path");
+        assert_eq!(Source::parse(text).ok(), Some(Source::Local(directory.path().into())));
+    }
+
+    #[test]
+    fn bad_sources_say_both_things() {
+        for text in [
+            "",
+            "./nowhere",
+            "/nowhere/model",
+            "model.safetensors",
+            "~/models/gpt2",
+            "a/b/c",
+            "a b",
+            "-x",
+            "a//b",
+            "a/..",
+            "gpt2@",
+            "gpt2@../x",
+            "gpt2@a b",
+            "a/b@c@d",
+            "x\\y",
+            "ä/b",
+            "a/b?c=d",
+        ] {
+            let error = Source::parse(text).expect_err(text);
+            assert!(matches!(error, WeightsError::BadSource { .. }), "{error}");
+            let message = error.to_string();
+            assert!(message.contains("file or directory") && message.contains("hub id"), "{message}");
+        }
+    }
+}

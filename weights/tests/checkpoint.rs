@@ -1,0 +1,144 @@
+//! Files written by PyTorch, safetensors and huggingface_hub (`tools/fixtures/weights.py`), read back.
+
+use std::path::{Path, PathBuf};
+
+use burn::tensor::TensorData;
+use grove_weights::{Checkpoint, WeightsError};
+use serde_json::Value;
+
+fn fixture(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(name)
+}
+
+fn expected() -> Value {
+    let text = std::fs::read_to_string(fixture("expected.json")).expect("expected.json");
+    serde_json::from_str(&text).expect("JSON")
+}
+
+/// Values as text that names each exactly.
+fn values(data: &TensorData) -> Vec<String> {
+    match data.dtype {
+        dtype if dtype.is_float() => data.iter::<f64>().map(|v| format!("{v:?}")).collect(),
+        dtype if dtype.is_bool() => data.iter::<bool>().map(|v| u8::from(v).to_string()).collect(),
+        dtype if dtype.is_uint() => data.iter::<u64>().map(|v| v.to_string()).collect(),
+        _ => data.iter::<i64>().map(|v| v.to_string()).collect(),
+    }
+}
+
+/// Python's spelling of a number in Rust's.
+fn spelled(text: &Value, is_float: bool) -> String {
+    let text = text.as_str().expect("a number as text");
+    if is_float { format!("{:?}", text.parse::<f64>().expect("a float")) } else { text.to_string() }
+}
+
+/// PyTorch's name of a type.
+fn torch_name(data: &TensorData) -> &'static str {
+    use burn::tensor::DType;
+    match data.dtype {
+        DType::F64 => "float64",
+        DType::F32 => "float32",
+        DType::F16 => "float16",
+        DType::BF16 => "bfloat16",
+        DType::I64 => "int64",
+        DType::I32 => "int32",
+        DType::I16 => "int16",
+        DType::I8 => "int8",
+        DType::U64 => "uint64",
+        DType::U32 => "uint32",
+        DType::U16 => "uint16",
+        DType::U8 => "uint8",
+        DType::Bool(_) => "bool",
+        _ => "other",
+    }
+}
+
+#[test]
+fn reads_what_python_wrote() {
+    let expected = expected();
+    for (file, tensors) in expected.as_object().expect("files") {
+        let checkpoint = Checkpoint::open(fixture(file)).unwrap_or_else(|error| panic!("{error}"));
+        let tensors = tensors.as_object().expect("tensors");
+        let mut names: Vec<_> = tensors.keys().map(String::as_str).collect();
+        names.sort_unstable();
+        assert_eq!(checkpoint.names().collect::<Vec<_>>(), names, "{file}");
+        for (name, about) in tensors {
+            let data = checkpoint.tensor(name).unwrap_or_else(|error| panic!("{file}: {error}"));
+            let shape: Vec<usize> = serde_json::from_value(about["shape"].clone()).expect("a shape");
+            assert_eq!(data.shape.to_vec(), shape, "{file} {name}");
+            assert_eq!(checkpoint.info(name).expect("info").shape, shape);
+            assert_eq!(torch_name(&data), about["dtype"], "{file} {name}");
+            let wanted = about["values"].as_array().expect("values").iter();
+            let wanted: Vec<String> = wanted.map(|value| spelled(value, data.dtype.is_float())).collect();
+            assert_eq!(values(&data), wanted, "{file} {name}");
+        }
+    }
+}
+
+#[test]
+fn knows_metadata_and_describes_itself() {
+    let checkpoint = Checkpoint::open(fixture("dtypes.safetensors")).expect("opened");
+    assert_eq!(checkpoint.metadata().get("note").map(String::as_str), Some("grove"));
+    assert_eq!(checkpoint.directory(), fixture("").as_path());
+    assert!(checkpoint.describe().contains("dtypes.safetensors: 17 tensors"), "{checkpoint}");
+    let sharded = Checkpoint::open(fixture("sharded")).expect("opened");
+    assert!(sharded.describe().contains("3 files in"), "{sharded}");
+    assert!(sharded.info("layers.2.bias").expect("info").file.ends_with("model-00003-of-00003.safetensors"));
+    let error = sharded.tensor("layers.2.bais").expect_err("no such name").to_string();
+    assert!(error.contains("did you mean `layers.2.bias`"), "{error}");
+}
+
+#[test]
+fn an_index_may_be_opened_itself() {
+    let index = fixture("sharded/model.safetensors.index.json");
+    assert_eq!(Checkpoint::open(index).expect("opened").names().count(), 6);
+}
+
+#[test]
+fn refuses_with_reasons() {
+    for (file, word) in [
+        ("old_format.pt", "before version 1.6"),
+        ("whole_module.pt", "torch.nn.modules.linear.Linear"),
+        ("protocol4.pt", "protocol 2"),
+        ("no_tensors.pt", "no tensors"),
+        ("torchscript.pt", "whole Python object"),
+        ("quantized.pt", "_rebuild_qtensor"),
+        ("expected.json", "index"),
+        ("nowhere.safetensors", "nowhere.safetensors"),
+    ] {
+        let error = Checkpoint::open(fixture(file)).expect_err(file).to_string();
+        assert!(error.contains(word) && error.contains(file), "{error}");
+    }
+}
+
+/// A copy of a sharded fixture that a test may break.
+fn sharded_copy() -> tempfile::TempDir {
+    let directory = tempfile::tempdir().expect("a directory");
+    for item in std::fs::read_dir(fixture("sharded")).expect("listed") {
+        let item = item.expect("an entry");
+        std::fs::copy(item.path(), directory.path().join(item.file_name())).expect("copied");
+    }
+    directory
+}
+
+#[test]
+fn a_missing_shard_is_named() {
+    let directory = sharded_copy();
+    std::fs::remove_file(directory.path().join("model-00002-of-00003.safetensors")).expect("removed");
+    let error = Checkpoint::open(directory.path()).expect_err("a shard is missing").to_string();
+    assert!(error.contains("model-00002-of-00003.safetensors is missing"), "{error}");
+}
+
+#[test]
+fn an_index_that_lies_is_found_out() {
+    let directory = sharded_copy();
+    let index = directory.path().join("model.safetensors.index.json");
+    let text = std::fs::read_to_string(&index).expect("read");
+    std::fs::write(&index, text.replace("layers.1.bias", "layers.1.other")).expect("written");
+    let error = Checkpoint::open(directory.path()).expect_err("not there");
+    assert!(matches!(&error, WeightsError::MalformedTensor { tensor, .. } if tensor == "layers.1.other"), "{error}");
+
+    let text = text.replace("model-00002-of-00003.safetensors", "../model-00002-of-00003.safetensors");
+    std::fs::write(&index, text).expect("written");
+    let error = Checkpoint::open(directory.path()).expect_err("outside").to_string();
+    assert!(error.contains("beside the index"), "{error}");
+}
