@@ -17,6 +17,7 @@ pub fn cross_entropy<B: Backend>(logits: Tensor<B, 2>, labels: Tensor<B, 1, Int>
     let ignored = labels.clone().equal_elem(IGNORED); // [n]
     let safe = labels.mask_fill(ignored.clone(), 0).unsqueeze_dim::<2>(1); // [n, 1]
     let losses = activation::log_softmax(logits, 1).gather(1, safe).squeeze_dim::<1>(1).neg(); // [n]
-    let counted = ignored.bool_not().float().cast(losses.dtype());
-    (losses * counted.clone()).sum() / counted.sum()
+    let counted = ignored.clone().bool_not().float().cast(losses.dtype());
+    // Filled, not multiplied by 0: the loss of a row that does not count may be infinite.
+    losses.mask_fill(ignored, 0.0).sum() / counted.sum()
 }

@@ -1,14 +1,223 @@
 //! Layers and their gradients against torch. Fixture: tools/fixtures/layers.py.
 #![recursion_limit = "256"]
 
-use burn::tensor::{Distribution, Int, Shape, Tensor, TensorData};
+use burn::tensor::{DType, Int, Tensor, TensorData};
 use grove_backend::{Autodiff, Backend};
-use grove_layers::{AttentionMask, Embedding, KvCache, LayerNorm, Linear, attend, loss::cross_entropy};
+use grove_layers::{AttentionMask, Embedding, LayerNorm, Linear, attend, loss};
 use grove_transform::value_and_grad_aux;
 use grove_tree::{Array, Key, Tree, leaves};
-use safetensors::{Dtype, SafeTensors};
+use safetensors::SafeTensors;
 use std::path::Path;
 
 #[path = "../../backend/tests/common/mod.rs"]
 #[macro_use]
 mod common;
+
+/// What torch computed for one case.
+struct Case {
+    name: &'static str,
+    file: Vec<u8>,
+}
+
+impl Case {
+    fn new(name: &'static str) -> Self {
+        let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/layers.safetensors");
+        Self { name, file: std::fs::read(file).unwrap() }
+    }
+
+    fn find(&self, part: &str) -> Option<TensorData> {
+        let file = SafeTensors::deserialize(&self.file).unwrap();
+        let view = file.tensor(&format!("{}.{part}", self.name)).ok()?;
+        let dtype = match view.dtype() {
+            safetensors::Dtype::F32 => DType::F32,
+            safetensors::Dtype::I64 => DType::I64,
+            other => panic!("{}.{part}: {other:?}", self.name),
+        };
+        Some(TensorData::from_bytes_vec(view.data().to_vec(), view.shape().to_vec(), dtype))
+    }
+
+    fn data(&self, part: &str) -> TensorData {
+        self.find(part).unwrap_or_else(|| panic!("no {part} in {}", self.name))
+    }
+
+    fn leaf<B: Backend, const D: usize>(&self, part: &str, device: &B::Device) -> Array<B, D> {
+        Array::new(Tensor::from_data(self.data(part), device))
+    }
+
+    fn ids<B: Backend>(&self, part: &str, device: &B::Device) -> Array<B, 2, Int> {
+        Array::new(Tensor::from_data(self.data(part), device))
+    }
+
+    fn linear<B: Backend>(&self, prefix: &str, device: &B::Device) -> Linear<B> {
+        let bias = format!("{prefix}bias");
+        Linear {
+            weight: self.leaf(&format!("{prefix}weight"), device),
+            bias: self.find(&bias).map(|_| self.leaf(&bias, device)),
+        }
+    }
+
+    /// Compares the output, with and without differentiation, and the gradients. `names` are the fixture's names of
+    /// the tree's leaves, in order.
+    fn check<B: Backend, T: Tree<B>, const D: usize>(
+        &self,
+        names: &[&str],
+        tree: T,
+        plain: impl FnOnce(T) -> Tensor<B, D>,
+        tracked: impl FnOnce(T::On<Autodiff<B>>) -> Tensor<Autodiff<B>, D>,
+    ) {
+        let y = plain(tree.clone());
+        let device = y.device();
+        let backend = B::name(&device);
+        let close = |part: &str, found: TensorData, tolerance| {
+            let what = format!("{backend} {} {part}", self.name);
+            assert_close(&what, found, self.data(part.split(' ').next().unwrap()), tolerance);
+        };
+        close("y", y.into_data(), 1e-4);
+        let (_, grads, y) = value_and_grad_aux(&tree, |tree| {
+            let y = tracked(tree);
+            let dy = Tensor::<Autodiff<B>, D>::from_data(self.data("dy"), &device);
+            ((y.clone() * dy).sum(), Array::<_, D>::new(y))
+        });
+        close("y under differentiation", y.val().into_data(), 1e-4);
+        let grads = leaves(&grads);
+        assert_eq!(grads.len(), names.len(), "a name for each leaf");
+        for ((_, grad), name) in grads.into_iter().zip(names) {
+            if grad.dtype().is_float() {
+                close(&format!("grad.{name}"), grad.into_data().unwrap(), 1e-3);
+            }
+        }
+    }
+}
+
+/// Fails unless `max |a - b| <= tolerance * max |b|`.
+fn assert_close(what: &str, a: TensorData, b: TensorData, tolerance: f64) {
+    assert_eq!(a.shape, b.shape, "{what}");
+    let (a, b): (Vec<f64>, Vec<f64>) = (a.iter().collect(), b.iter().collect());
+    let (apart, largest) = common::distance(&a, &b);
+    println!("{what}: apart by {:.1e} of the largest", apart / largest);
+    assert!(apart <= tolerance * largest, "{what}: apart by {apart}, the largest is {largest}");
+}
+
+fn linear<B: Backend, const D: usize>((x, linear): (Array<B, D>, Linear<B>)) -> Tensor<B, D> {
+    linear.forward(x.val())
+}
+
+fn linears<B: Backend>(device: B::Device) {
+    let case = Case::new("linear2d");
+    let tree = (case.leaf("x", &device), case.linear("", &device));
+    case.check(&["x", "weight", "bias"], tree, linear::<B, 2>, linear::<Autodiff<B>, 2>);
+
+    let case = Case::new("linear3d");
+    let tree = (case.leaf("x", &device), case.linear("", &device));
+    case.check(&["x", "weight", "bias"], tree, linear::<B, 3>, linear::<Autodiff<B>, 3>);
+
+    let case = Case::new("linear_no_bias");
+    let tree = (case.leaf("x", &device), case.linear("", &device));
+    case.check(&["x", "weight"], tree, linear::<B, 2>, linear::<Autodiff<B>, 2>);
+}
+
+fn embed<B: Backend>((ids, embedding): (Array<B, 2, Int>, Embedding<B>)) -> Tensor<B, 3> {
+    embedding.forward(ids.val())
+}
+
+fn embeddings<B: Backend>(device: B::Device) {
+    let case = Case::new("embedding");
+    let tree = (case.ids("input", &device), Embedding { weight: case.leaf("weight", &device) });
+    case.check(&["input", "weight"], tree, embed::<B>, embed::<Autodiff<B>>);
+}
+
+fn normalise<B: Backend, const D: usize>((x, norm): (Array<B, D>, LayerNorm<B>)) -> Tensor<B, D> {
+    norm.forward(x.val())
+}
+
+fn layer_norms<B: Backend>(device: B::Device) {
+    let norm = |case: &Case| LayerNorm {
+        weight: case.leaf("weight", &device),
+        bias: Some(case.leaf("bias", &device)),
+        eps: 1e-5,
+    };
+    let case = Case::new("layer_norm");
+    let tree = (case.leaf("x", &device), norm(&case));
+    case.check(&["x", "weight", "bias"], tree, normalise::<B, 3>, normalise::<Autodiff<B>, 3>);
+
+    let case = Case::new("layer_norm_small_variance");
+    let tree = (case.leaf("x", &device), norm(&case));
+    case.check(&["x", "weight", "bias"], tree, normalise::<B, 2>, normalise::<Autodiff<B>, 2>);
+}
+
+type Heads<B> = Array<B, 4>;
+
+/// Attention of the last positions, whose keys and values are the last ones, with an optional dropout.
+fn attention<B: Backend>(
+    (q, k, v): (Heads<B>, Heads<B>, Heads<B>),
+    padding: &[usize],
+    dropping: Option<(f64, Key)>,
+) -> Tensor<B, 4> {
+    let [_, _, t, head_dim] = q.shape();
+    let seen = k.shape()[2] - t;
+    let mask = AttentionMask::causal(t, seen, padding, &q.val().device());
+    attend(q.val(), k.val(), v.val(), &mask, (head_dim as f64).powf(-0.5), dropping)
+}
+
+fn attentions<B: Backend>(device: B::Device) {
+    // So small a rate drops nothing, but takes the way of training.
+    let none_dropped = Some((1e-9, Key::new(0)));
+    for name in ["attention", "attention_cached"] {
+        let case = Case::new(name);
+        let tree = (case.leaf("q", &device), case.leaf("k", &device), case.leaf("v", &device));
+        for (padding, dropping) in [(&[][..], None), (&[], none_dropped), (&[0, 0], None)] {
+            case.check(
+                &["q", "k", "v"],
+                tree.clone(),
+                |tree| attention::<B>(tree, padding, dropping),
+                |tree| attention::<Autodiff<B>>(tree, padding, dropping),
+            );
+        }
+    }
+}
+
+fn multi_head<B: Backend>((x, c_attn, c_proj): (Array<B, 3>, Linear<B>, Linear<B>)) -> Tensor<B, 3> {
+    let [b, t, c] = x.shape();
+    let split = |part: Tensor<B, 3>| part.reshape([b, t, 3, c / 3]).swap_dims(1, 2); // [b, n_head, t, head_dim]
+    let qkv = c_attn.forward(x.val());
+    let [q, k, v] = [0, 1, 2].map(|i| split(qkv.clone().narrow(2, i * c, c)));
+    let y = attend(q, k, v, &AttentionMask::Causal, (c as f64 / 3.0).powf(-0.5), None);
+    c_proj.forward(y.swap_dims(1, 2).reshape([b, t, c]))
+}
+
+fn multi_head_attention<B: Backend>(device: B::Device) {
+    let case = Case::new("multi_head_attention");
+    let tree = (case.leaf("x", &device), case.linear("c_attn_", &device), case.linear("c_proj_", &device));
+    let names = ["x", "c_attn_weight", "c_attn_bias", "c_proj_weight", "c_proj_bias"];
+    case.check(&names, tree, multi_head::<B>, multi_head::<Autodiff<B>>);
+}
+
+fn entropy<B: Backend>((logits, labels): (Array<B, 3>, Array<B, 2, Int>)) -> Tensor<B, 1> {
+    let [b, t, classes] = logits.shape();
+    loss::cross_entropy(logits.val().reshape([b * t, classes]), labels.val().reshape([b * t]))
+}
+
+fn cross_entropy<B: Backend>(device: B::Device) {
+    let case = Case::new("cross_entropy");
+    let tree = (case.leaf("logits", &device), case.ids("labels", &device));
+    case.check(&["logits", "labels"], tree, entropy::<B>, entropy::<Autodiff<B>>);
+}
+
+/// As in torch: what an ignored row holds does not matter, and of nothing but ignored rows there is no mean.
+fn ignored_rows<B: Backend>(device: B::Device) {
+    let masked = f32::NEG_INFINITY; // a token that was made impossible
+    let logits = Array::<B, 2>::new(Tensor::from_data([[0.0, 3f32.ln()], [masked, 0.0], [9.0, 1e30]], &device));
+    let (value, grad, ()) = value_and_grad_aux(&logits, |logits| {
+        let labels = Tensor::from_data([0i64, loss::IGNORED, loss::IGNORED], &device);
+        (loss::cross_entropy(logits.val(), labels), ())
+    });
+    assert_close("one row", value.into_data(), TensorData::from([4f32.ln()]), 1e-5);
+    let expected = TensorData::from([[-0.75f32, 0.75], [0.0, 0.0], [0.0, 0.0]]);
+    assert_close("gradient of one row", grad.val().into_data(), expected, 1e-5);
+
+    let labels = Tensor::from_data([loss::IGNORED; 3], &device);
+    let nothing = loss::cross_entropy(logits.val(), labels).into_data();
+    assert!(nothing.iter::<f32>().all(f32::is_nan));
+}
+
+on_each_backend!(ignored_rows, linears, embeddings, layer_norms, attentions, multi_head_attention, cross_entropy);

@@ -1,11 +1,14 @@
 use grove_weights::{HubOptions, Source, Wanted};
-use std::path::Path;
+use std::{collections::HashMap, path::Path};
 use tokenizers::{
     Tokenizer as HfTokenizer, models::bpe::BPE, pre_tokenizers::byte_level::ByteLevel,
     processors::byte_level::ByteLevel as ByteLevelProcessor,
 };
 
-use crate::error::{ModelError, Result};
+use crate::{
+    error::{ModelError, Result},
+    read_json,
+};
 
 /// Text to tokens and back, by the files that are published beside a model.
 #[derive(Clone, Debug)]
@@ -43,7 +46,10 @@ impl Tokenizer {
             return Err(ModelError::Tokenizer { path: path.into(), reason: reason.into() });
         };
         let text = |file: &Path| file.to_string_lossy().into_owned();
-        let bpe = BPE::from_file(&text(vocab), &text(merges)).build().map_err(|error| broken(vocab, &error))?;
+        let bpe = BPE::from_file(&text(vocab), &text(merges)).build().map_err(|error| {
+            let at_fault = if read_json::<HashMap<String, u32>>(vocab).is_err() { vocab } else { merges };
+            broken(at_fault, &error)
+        })?;
         let mut inner = HfTokenizer::new(bpe);
         inner.with_pre_tokenizer(Some(ByteLevel::default().add_prefix_space(false)));
         inner.with_decoder(Some(ByteLevel::default()));

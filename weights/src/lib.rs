@@ -6,6 +6,33 @@
 //! [`save_model`] writes the published names back. [`Source`] is what a person gives as `--model`: a directory, a
 //! file or a hub id; [`fetch`] downloads the latter.
 //!
+//! ```
+//! use burn_flex::Flex;
+//! use grove_tree::{Array, Tree};
+//! use grove_weights::{Checkpoint, LoadOptions, NameMap, SaveOptions, Step, load, save_model};
+//!
+//! #[derive(Tree, Clone, Debug)]
+//! struct Linear<B: grove_backend::Backend> {
+//!     weight: Array<B, 2>, // [in, out]
+//! }
+//!
+//! // Published as PyTorch has it: [out, in].
+//! let names = NameMap::new().rule("fc.weight", "weight").then(Step::Transpose);
+//! let device = Default::default();
+//! let model = Linear::<Flex> { weight: Array::new(burn::tensor::Tensor::ones([3, 2], &device)) };
+//! # let directory = tempfile::tempdir()?;
+//! # let path = directory.path().join("model.safetensors");
+//! save_model(&model, &names, &path, &SaveOptions::default())?;
+//!
+//! let checkpoint = Checkpoint::open(&path)?;
+//! assert_eq!(checkpoint.info("fc.weight")?.shape, [2, 3]);
+//! let skeleton = Linear::<Flex> { weight: Array::absent([3, 2]) };
+//! let (loaded, report) = load(skeleton, &checkpoint, &names, &LoadOptions::new(&device))?;
+//! assert_eq!(report.to_string(), "1 of 1 leaves loaded");
+//! # assert!(grove_tree::eq(&loaded, &model));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
 //! Files are not trusted. Whatever is wrong with one is a [`WeightsError`] that names file and tensor.
 #![warn(missing_docs)]
 

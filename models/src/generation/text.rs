@@ -15,7 +15,7 @@ pub struct TextStream<'a> {
 }
 
 impl<'a> TextStream<'a> {
-    /// A stream that ends before the first of the stop strings.
+    /// A stream that ends before the stop string that is complete first, however the text is cut into tokens.
     pub fn new(tokenizer: &'a Tokenizer, stops: &'a [String]) -> Self {
         let (ids, text) = (Vec::new(), String::new());
         Self { tokenizer, stops, ids, decoded: 0, text, shown: 0, stopped: false }
@@ -63,8 +63,9 @@ impl<'a> TextStream<'a> {
 
     /// Gives out what cannot be part of a stop string any more.
     fn release(&mut self, all: bool) -> String {
-        let first = self.stops.iter().filter(|stop| !stop.is_empty()).filter_map(|stop| self.text.find(stop)).min();
-        let end = if let Some(first) = first {
+        let place = |stop: &String| self.text.find(stop).map(|first| (first + stop.len(), first));
+        let complete = self.stops.iter().filter(|stop| !stop.is_empty()).filter_map(place).min();
+        let end = if let Some((_, first)) = complete {
             self.text.truncate(first);
             self.stopped = true;
             first

@@ -30,7 +30,7 @@ use wanted::weights_among;
 ///
 /// The hub is asked which commit the revision is; only files that the cache lacks are downloaded, and a transfer
 /// that breaks is resumed. If the hub cannot be reached and the cache has everything, the cache serves; with
-/// `options.offline` the hub is not asked at all.
+/// `options.offline` the hub is not asked at all. There is no time limit: `hf-hub` sets none and offers none.
 ///
 /// # Errors
 /// [`WeightsError::UnknownRepository`], [`UnknownRevision`](WeightsError::UnknownRevision),
@@ -114,7 +114,9 @@ impl<'a> Hub<'a> {
 
     /// Commit and list of files.
     fn info(&self) -> Result<RepoInfo> {
-        let ask = |revision: &str| with_retries(2, || self.api.repo(self.repo(revision)).info().map_err(Failure::from));
+        let ask = |revision: &str| {
+            with_retries(2, || self.api.repo(self.repo(revision)).info().map_err(Failure::of_question))
+        };
         let revision = &self.options.revision;
         let info = match ask(revision) {
             Ok(info) => info,

@@ -44,6 +44,16 @@ impl Failure {
     }
 }
 
+impl Failure {
+    /// Why a question that writes nothing failed: whatever the system forbids, it is not the disk.
+    pub(super) fn of_question(error: ApiError) -> Self {
+        match Self::from(error) {
+            Self::Disk(error) => Self::Unreachable(error.to_string()),
+            failure => failure,
+        }
+    }
+}
+
 impl From<ApiError> for Failure {
     fn from(error: ApiError) -> Self {
         match error {
@@ -54,6 +64,9 @@ impl From<ApiError> for Failure {
                 error @ (ureq::Error::ConnectionFailed | ureq::Error::Timeout(_) | ureq::Error::Tls(_)) => {
                     Self::Unreachable(error.to_string())
                 }
+                ureq::Error::Rustls(error) => Self::Unreachable(format!(
+                    "{error} (certificates are checked against the public authorities, not the system's)"
+                )),
                 error @ ureq::Error::Protocol(_) => Self::Broken(error.to_string()),
                 error => Self::Answer(error.to_string()),
             },
@@ -73,12 +86,12 @@ impl From<ApiError> for Failure {
 impl From<std::io::Error> for Failure {
     fn from(error: std::io::Error) -> Self {
         match error.kind() {
-            ErrorKind::ConnectionRefused
-            | ErrorKind::HostUnreachable
-            | ErrorKind::NetworkUnreachable
-            | ErrorKind::NetworkDown
-            | ErrorKind::AddrNotAvailable
-            | ErrorKind::TimedOut => Self::Unreachable(error.to_string()),
+            ErrorKind::UnexpectedEof
+            | ErrorKind::ConnectionReset
+            | ErrorKind::ConnectionAborted
+            | ErrorKind::BrokenPipe
+            | ErrorKind::Interrupted
+            | ErrorKind::WouldBlock => Self::Broken(error.to_string()),
             ErrorKind::PermissionDenied
             | ErrorKind::StorageFull
             | ErrorKind::QuotaExceeded
@@ -86,7 +99,8 @@ impl From<std::io::Error> for Failure {
             | ErrorKind::NotADirectory
             | ErrorKind::AlreadyExists
             | ErrorKind::NotFound => Self::Disk(error),
-            _ => Self::Broken(error.to_string()),
+            // Refused, no route, a name that cannot be looked up (which has no kind of its own), ….
+            _ => Self::Unreachable(error.to_string()),
         }
     }
 }

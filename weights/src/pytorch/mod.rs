@@ -6,15 +6,14 @@
 //! a value exponentially, or nest without end. Storages are not compressed, so that tensors are read from the map
 //! like those of safetensors. Every storage, offset, size and stride is checked against the file.
 
+mod archive;
 mod guard;
 mod state_dict;
 
-use std::collections::{BTreeMap, HashSet};
-use std::io::Cursor;
+use std::collections::HashSet;
 use std::ops::Range;
 
 use candle_core::pickle::{Object, Stack};
-use zip::{CompressionMethod, ZipArchive};
 
 use crate::entry::{Contents, Entry, element_count, element_size};
 use crate::error::{Result, WeightsError};
@@ -59,20 +58,23 @@ pub(crate) fn old_format(bytes: &[u8], extension: &str) -> Option<String> {
 pub(crate) fn read_contents(file: &MappedFile) -> Result<Contents> {
     let malformed = |reason: String| WeightsError::Malformed { file: file.path().into(), reason };
     let bytes = file.bytes();
-    let records = records(bytes).map_err(malformed)?;
-    let (folder, pickle) = records
-        .iter()
-        .find_map(|(name, range)| Some((name.strip_suffix("data.pkl")?, range.clone())))
-        .ok_or_else(|| malformed("the archive has no data.pkl; it is not a PyTorch file".into()))?;
-    if let Some(order) = records.get(&format!("{folder}byteorder"))
-        && bytes.get(order.clone()) != Some(b"little")
+    let records = archive::records(bytes).map_err(malformed)?;
+    let content = |name: &str| match records.get(name) {
+        Some(record) if record.is_stored => Ok(Some(record.range.clone())),
+        Some(_) => Err(malformed(format!("its entry {name} is compressed or encrypted, which PyTorch's never are"))),
+        None => Ok(None),
+    };
+    let pickle = records.keys().find(|name| name.ends_with("data.pkl"));
+    let pickle = pickle.ok_or_else(|| malformed("the archive has no data.pkl; it is not a PyTorch file".into()))?;
+    let folder = pickle.strip_suffix("data.pkl").unwrap_or_default();
+    if let Some(order) = content(&format!("{folder}byteorder"))?
+        && bytes.get(order) != Some(b"little")
     {
-        return Err(WeightsError::Unsupported {
-            file: file.path().into(),
-            reason: "its numbers are big-endian".into(),
-        });
+        let reason = "its numbers are big-endian".into();
+        return Err(WeightsError::Unsupported { file: file.path().into(), reason });
     }
-    let object = unpickle(bytes.get(pickle).unwrap_or_default()).map_err(malformed)?;
+    let pickle = content(pickle)?.and_then(|range| bytes.get(range)).unwrap_or_default();
+    let object = unpickle(pickle).map_err(malformed)?;
     let tensors =
         state_dict::tensors(object).map_err(|reason| WeightsError::Unsupported { file: file.path().into(), reason })?;
 
@@ -83,40 +85,14 @@ pub(crate) fn read_contents(file: &MappedFile) -> Result<Contents> {
             |reason: String| WeightsError::MalformedTensor { file: file.path().into(), tensor: name.clone(), reason };
         let tensor = tensor.map_err(wrong)?;
         let storage = format!("{folder}data/{}", tensor.storage);
-        let range = records.get(&storage).ok_or_else(|| wrong(format!("its storage {storage} is missing")))?;
-        let entry = place(&tensor, range, &name, bytes.len()).map_err(wrong)?;
+        let range = content(&storage)?.ok_or_else(|| wrong(format!("its storage {storage} is missing")))?;
+        let entry = place(&tensor, &range, &name, bytes.len()).map_err(wrong)?;
         if !seen.insert(name.clone()) {
             return Err(wrong("the name appears twice".into()));
         }
         contents.entries.push((name, entry));
     }
     Ok(contents)
-}
-
-/// The archive's entries and where their bytes lie.
-fn records(bytes: &[u8]) -> std::result::Result<BTreeMap<String, Range<usize>>, String> {
-    let broken = |error: zip::result::ZipError| format!("the zip archive is broken or truncated: {error}");
-    let mut archive = ZipArchive::new(Cursor::new(bytes)).map_err(broken)?;
-    let mut records = BTreeMap::new();
-    for index in 0..archive.len() {
-        let record = archive.by_index_raw(index).map_err(broken)?;
-        let name = record.name().to_string();
-        // The rest, such as TorchScript's code, may be stored in any way.
-        if !["data.pkl", "byteorder"].iter().any(|end| name.ends_with(end)) && !name.contains("data/") {
-            continue;
-        }
-        if record.compression() != CompressionMethod::Stored || record.encrypted() {
-            return Err(format!("its entry {name} is compressed or encrypted, which PyTorch's own never are"));
-        }
-        let range = || {
-            let start = usize::try_from(record.data_start()?).ok()?;
-            let end = start.checked_add(usize::try_from(record.size()).ok()?)?;
-            (end <= bytes.len()).then_some(start..end)
-        };
-        let range = range().ok_or_else(|| format!("its entry {name} reaches beyond the end (truncated?)"))?;
-        records.insert(name, range);
-    }
-    Ok(records)
 }
 
 /// Interprets a pickle that has passed the guard.
@@ -157,4 +133,42 @@ fn place(
         return Err(format!("shape {:?} repeats elements until it is larger than the file", entry.shape));
     }
     Ok(entry)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::entry::StoredDtype;
+
+    #[test]
+    fn numbers_that_reach_outside_the_storage_are_refused() {
+        // A storage of 40 bytes at 100, in a file of 200.
+        let placed = |shape: &[usize], strides: &[usize], offset| {
+            let (shape, strides, dtype) = (shape.into(), strides.into(), StoredDtype::F32);
+            place(&PickledTensor { dtype, shape, strides, offset, storage: "0".into() }, &(100..140), "w", 200)
+        };
+        assert_eq!(placed(&[2, 5], &[5, 1], 0).map(|entry| entry.offset), Ok(100));
+        assert_eq!(placed(&[3], &[0], 9).map(|entry| entry.offset), Ok(136));
+        for (shape, strides, offset, word) in [
+            (&[2, 5][..], &[5, 1][..], 1, "beyond its storage"),
+            (&[2, 5], &[6, 1], 0, "beyond its storage"),
+            (&[2], &[1, 1], 0, "beyond its storage"),
+            (&[2], &[usize::MAX], 0, "beyond its storage"),
+            (&[1], &[1], usize::MAX / 2, "offset"),
+            (&[1 << 40], &[0], 0, "larger than the file"),
+            (&[1 << 40, 1 << 40], &[0, 0], 0, "beyond its storage"),
+        ] {
+            let reason = placed(shape, strides, offset).expect_err(word);
+            assert!(reason.contains(word), "{reason}");
+        }
+    }
+
+    #[test]
+    fn old_formats_are_recognised() {
+        assert!(old_format(b"\x80\x02\x8a\x0al\xfc\x9cF\xf9 j\xa8P", "bin").is_some_and(|text| text.contains("1.6")));
+        assert!(old_format(b"something else", "pth").is_some());
+        assert!(old_format(b"something else", "safetensors").is_none());
+        // A safetensors header of 0x280 bytes begins like a pickle.
+        assert!(old_format(b"\x80\x02\0\0\0\0\0\0{\"a\"", "bin").is_none());
+    }
 }

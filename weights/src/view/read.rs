@@ -1,14 +1,13 @@
-//! Strided views of stored tensors, and the one place where they become values in memory.
+//! The one place where stored tensors become values in memory.
 
-use std::borrow::Cow;
 use std::ops::Range;
 
 use burn::tensor::{Bytes, DType, TensorData};
 
+use super::{Storage, View};
 use crate::convert::convert;
-use crate::entry::{Entry, burn_dtype, element_count, element_size, row_major};
+use crate::entry::{element_count, row_major};
 use crate::error::{Result, WeightsError};
-use crate::mapped::MappedFile;
 
 /// Bytes converted between two calls to [`MappedFile::release`].
 const CHUNK: usize = 4 << 20;
@@ -19,119 +18,7 @@ const BLOCK: usize = 16;
 /// Runs of fewer bytes than this are gathered.
 const SHORT_RUN: usize = 256;
 
-/// A tensor as it lies in a file, seen through transposes, slices and reshapes that move nothing.
-#[derive(Clone, Debug)]
-pub(crate) struct View<'a> {
-    name: &'a str,
-    bytes: Storage<'a>,
-    dtype: DType,
-    shape: Vec<usize>,
-    /// Distance between neighbours along each axis, in elements.
-    strides: Vec<usize>,
-    /// Position of the first element, in bytes.
-    offset: usize,
-}
-
-#[derive(Clone, Debug)]
-enum Storage<'a> {
-    Mapped(&'a MappedFile),
-    Memory(Cow<'a, Bytes>),
-}
-
-impl Storage<'_> {
-    fn bytes(&self) -> &[u8] {
-        match self {
-            Self::Mapped(file) => file.bytes(),
-            Self::Memory(bytes) => bytes,
-        }
-    }
-}
-
-impl<'a> View<'a> {
-    /// The tensor `name` at `entry`.
-    ///
-    /// # Errors
-    /// If its stored type has no counterpart among Burn's, or the entry reaches beyond the file.
-    pub(crate) fn of_file(name: &'a str, file: &'a MappedFile, entry: &Entry) -> Result<Self> {
-        let dtype = burn_dtype(entry.dtype).ok_or_else(|| WeightsError::Conversion {
-            tensor: name.into(),
-            from: entry.dtype.to_string(),
-            to: "values".into(),
-            reason: "this type is not supported".into(),
-        })?;
-        if !reaches_inside(entry, element_size(entry.dtype, name)?, file.bytes().len()) {
-            return Err(WeightsError::MalformedTensor {
-                file: file.path().into(),
-                tensor: name.into(),
-                reason: "its elements lie outside the file".into(),
-            });
-        }
-        let Entry { shape, strides, offset, .. } = entry.clone();
-        Ok(Self { name, bytes: Storage::Mapped(file), dtype, shape, strides, offset })
-    }
-
-    /// Values in memory, row-major.
-    pub(crate) fn of_data(name: &'a str, data: &'a TensorData) -> Self {
-        let shape = data.shape.to_vec();
-        let strides = row_major(&shape);
-        Self { name, bytes: Storage::Memory(Cow::Borrowed(&data.bytes)), dtype: data.dtype, shape, strides, offset: 0 }
-    }
-
-    pub(crate) fn name(&self) -> &'a str {
-        self.name
-    }
-
-    pub(crate) fn dtype(&self) -> DType {
-        self.dtype
-    }
-
-    pub(crate) fn shape(&self) -> &[usize] {
-        &self.shape
-    }
-
-    fn misfit(&self, step: &str, reason: String) -> WeightsError {
-        WeightsError::Transform { tensor: self.name.into(), step: step.into(), reason }
-    }
-
-    /// Axes in another order: axis `i` of the result is axis `axes[i]` of this.
-    pub(crate) fn permute(mut self, axes: &[usize]) -> Result<Self> {
-        let mut sorted = axes.to_vec();
-        sorted.sort_unstable();
-        if !sorted.into_iter().eq(0..self.shape.len()) {
-            return Err(self.misfit("permutation", format!("{axes:?} is no order of the axes of {:?}", self.shape)));
-        }
-        self.shape = axes.iter().map(|&axis| self.shape[axis]).collect();
-        self.strides = axes.iter().map(|&axis| self.strides[axis]).collect();
-        Ok(self)
-    }
-
-    /// The part `range` along `axis`.
-    pub(crate) fn slice(mut self, axis: usize, range: Range<usize>) -> Result<Self> {
-        if self.shape.get(axis).is_none_or(|&size| range.end > size || range.start > range.end) {
-            return Err(self.misfit("split", format!("no part {range:?} along axis {axis} of {:?}", self.shape)));
-        }
-        self.offset += range.start * self.strides[axis] * self.dtype.size();
-        self.shape[axis] = range.len();
-        Ok(self)
-    }
-
-    /// The same elements in row-major order under another shape.
-    pub(crate) fn reshape(mut self, shape: &[usize]) -> Result<Self> {
-        if element_count(shape) != element_count(&self.shape) {
-            return Err(
-                self.misfit("reshape", format!("{:?} has another number of elements than {shape:?}", self.shape))
-            );
-        }
-        if self.strides != row_major(&self.shape) {
-            let data = materialise(std::slice::from_ref(&self), 0, self.dtype)?;
-            self.bytes = Storage::Memory(Cow::Owned(data.bytes));
-            self.offset = 0;
-        }
-        self.shape = shape.to_vec();
-        self.strides = row_major(shape);
-        Ok(self)
-    }
-
+impl View<'_> {
     /// Element number along the leading axes to byte position.
     fn position(&self, mut index: usize, axes: usize) -> usize {
         let mut elements = 0;
@@ -247,21 +134,6 @@ fn gather_elements<const N: usize>(bytes: &[u8], starts: &[usize], stride: usize
             }
         }
     }
-}
-
-/// Whether every element that the entry's shape and strides reach lies below `len` bytes.
-pub(crate) fn reaches_inside(entry: &Entry, size: usize, len: usize) -> bool {
-    let last = || -> Option<usize> {
-        let mut last = 0usize;
-        for (&count, &stride) in entry.shape.iter().zip(&entry.strides) {
-            last = last.checked_add(count.checked_sub(1)?.checked_mul(stride)?)?;
-        }
-        last.checked_add(1)?.checked_mul(size)?.checked_add(entry.offset)
-    };
-    let empty = entry.shape.contains(&0);
-    entry.shape.len() == entry.strides.len()
-        && element_count(&entry.shape).is_some()
-        && (empty && entry.offset <= len || last().is_some_and(|last| last <= len))
 }
 
 /// Reads views into memory, one after another along `axis`, as values of type `to`. This is the only copy that
@@ -403,30 +275,6 @@ mod tests {
             assert_eq!(read(&[View::of_data("e", &data)], 0), data);
             let turned = View::of_data("e", &data).permute(&[2, 1, 0]).expect("fits");
             assert_eq!(read(&[turned.clone(), turned], 1).num_elements(), 0);
-        }
-    }
-
-    #[test]
-    fn reaching_outside_is_noticed() {
-        let entry = |shape: &[usize], strides: &[usize], offset| Entry {
-            dtype: crate::StoredDtype::F32,
-            shape: shape.into(),
-            strides: strides.into(),
-            offset,
-        };
-        for (shape, strides, offset, inside) in [
-            (&[2, 3][..], &[3, 1][..], 16, true),
-            (&[2, 3], &[3, 1], 17, false),
-            (&[2, 3], &[4, 1], 16, false),
-            (&[usize::MAX, 2], &[0, 0], 0, false),
-            (&[2], &[usize::MAX], 0, false),
-            (&[1], &[1], usize::MAX, false),
-            (&[0, 5], &[5, 1], 40, true),
-            (&[0, 5], &[5, 1], 41, false),
-            (&[], &[], 36, true),
-            (&[2], &[], 0, false),
-        ] {
-            assert_eq!(reaches_inside(&entry(shape, strides, offset), 4, 40), inside, "{shape:?} {strides:?} {offset}");
         }
     }
 }

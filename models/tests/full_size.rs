@@ -1,0 +1,68 @@
+//! The 124M GPT-2 against transformers, with the directory that tools/make_gpt2_124m.py writes:
+//! `GROVE_GPT2_124M=DIR cargo test -p grove-models --test full_size -- --ignored --nocapture`
+
+use burn::tensor::{Int, Tensor};
+use grove_backend::Backend;
+use grove_models::{GenerateOptions, Gpt2, generate, generation::Sampling};
+use grove_weights::Checkpoint;
+use std::{path::PathBuf, time::Instant};
+
+fn directory(suffix: &str) -> PathBuf {
+    let directory = std::env::var("GROVE_GPT2_124M").expect("GROVE_GPT2_124M names the directory");
+    PathBuf::from(format!("{directory}{suffix}"))
+}
+
+/// Largest difference between two lists of numbers.
+fn apart(a: &[f32], b: &[f32]) -> f32 {
+    assert_eq!(a.len(), b.len());
+    a.iter().zip(b).fold(0.0, |max: f32, (x, y)| max.max((x - y).abs()))
+}
+
+fn check<B: Backend>(suffix: &str, tolerance: f32) -> Gpt2<B> {
+    let device = B::Device::default();
+    let begun = Instant::now();
+    let (model, _) = Gpt2::<B>::from_path(directory(suffix), &device, None).expect("it loads");
+    let loaded = begun.elapsed();
+    let reference = Checkpoint::open(directory("").join("reference.safetensors")).expect("the reference");
+    let ids = reference.tensor("input_ids").expect("ids");
+    let prompt: Vec<u32> = ids.iter::<i64>().map(|id| id as u32).collect();
+    let logits = model.forward(Tensor::<B, 2, Int>::from_data(ids, &device)).into_data().convert::<f32>();
+    let expected = reference.tensor("logits").expect("logits");
+    let apart = apart(logits.as_slice().expect("f32"), expected.as_slice().expect("f32"));
+    println!("{}{suffix}: loaded in {loaded:.2?}, logits apart by {apart:.1e}", B::name(&device));
+    assert!(apart <= tolerance, "logits are apart by {apart}");
+
+    let text = std::fs::read_to_string(directory("").join("reference.json")).expect("the reference");
+    let reference: serde_json::Value = serde_json::from_str(&text).expect("JSON");
+    let expected: Vec<u32> = serde_json::from_value(reference["greedy_ids"].clone()).expect("numbers");
+    let options = GenerateOptions {
+        max_new_tokens: expected.len(),
+        sampling: Sampling::greedy(),
+        ignore_eos: true,
+        ..GenerateOptions::default()
+    };
+    let made = generate(&model, &[prompt], &options, |_, _| true).expect("it generates");
+    assert_eq!(made[0].ids, expected, "{suffix}");
+    model
+}
+
+#[test]
+#[ignore = "needs the directory that tools/make_gpt2_124m.py writes"]
+fn flex() {
+    let model = check::<grove_backend::Flex>("", 1e-3);
+    for copy in ["-sharded", "-bin"] {
+        let same = check::<grove_backend::Flex>(copy, 1e-3);
+        assert!(grove_tree::eq(&same, &model), "{copy}");
+    }
+    // Half the digits: the file is another, coarser model.
+    check::<grove_backend::Flex>("-f16", 0.2);
+    if let Ok(export) = std::env::var("GROVE_EXPORT") {
+        model.save_pretrained(export).expect("it saves");
+    }
+}
+
+#[test]
+#[ignore = "needs the directory that tools/make_gpt2_124m.py writes"]
+fn candle() {
+    check::<grove_backend::Candle>("", 1e-3);
+}

@@ -1,0 +1,220 @@
+//! Tokenizers in each published form, and text as it streams. Fixtures: tools/fixtures/gpt2.py.
+
+use grove_models::{ModelError, Tokenizer, generation::TextStream};
+use serde::Deserialize;
+use std::path::{Path, PathBuf};
+
+#[derive(Deserialize)]
+struct Case {
+    text: String,
+    ids: Vec<u32>,
+}
+
+fn fixtures() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/gpt2")
+}
+
+fn tokenizer() -> Tokenizer {
+    Tokenizer::from_path(fixtures().join("tokenizer")).unwrap()
+}
+
+/// Texts of many scripts with transformers' ids.
+fn cases() -> Vec<Case> {
+    serde_json::from_slice(&std::fs::read(fixtures().join("tokenizer/cases.json")).unwrap()).unwrap()
+}
+
+fn ids_of(text: &str) -> Vec<u32> {
+    let case = cases().into_iter().find(|case| case.text == text);
+    case.unwrap_or_else(|| panic!("no case {text}")).ids
+}
+
+#[test]
+fn every_form_gives_the_reference_ids() {
+    let folder = fixtures().join("tokenizer");
+    for form in ["", "tokenizer.json", "vocab_merges", "original"] {
+        let tokenizer = Tokenizer::from_path(folder.join(form)).unwrap();
+        assert_eq!(tokenizer.vocab_size(), 400, "{form}");
+        for Case { text, ids } in cases() {
+            assert_eq!(tokenizer.encode(&text).unwrap(), ids, "{form}: {text:?}");
+            assert_eq!(tokenizer.decode(&ids).unwrap(), text, "{form}");
+        }
+    }
+}
+
+#[test]
+fn missing_tokenizers_say_what_was_looked_for() {
+    let folder = tempfile::tempdir().unwrap();
+    let nowhere = folder.path().join("nowhere");
+    std::fs::write(folder.path().join("vocab.json"), "{}").unwrap(); // without merges.txt
+    for missing in [folder.path(), &nowhere] {
+        let error = Tokenizer::from_path(missing).unwrap_err();
+        assert!(matches!(&error, ModelError::Tokenizer { path, .. } if path == missing), "{error}");
+        let message = error.to_string();
+        for name in ["tokenizer.json", "vocab.json", "merges.txt", "encoder.json", "vocab.bpe"] {
+            assert!(message.contains(name), "{message}");
+        }
+    }
+}
+
+#[test]
+fn broken_tokenizers_name_their_file() {
+    let original = |name: &str| std::fs::read(fixtures().join("tokenizer/vocab_merges").join(name)).unwrap();
+    let whole = std::fs::read(fixtures().join("tokenizer/tokenizer.json")).unwrap();
+    let cut = |bytes: &[u8]| bytes[..bytes.len() / 2].to_vec();
+
+    // What is in the folder, and the file that is at fault.
+    let mut broken: Vec<(Vec<(&str, Vec<u8>)>, &str)> = vec![];
+    for bytes in [vec![], b"{}".to_vec(), b"[1, 2".to_vec(), vec![0xff, 0xfe, 0, 1], cut(&whole)] {
+        broken.push((vec![("tokenizer.json", bytes)], "tokenizer.json"));
+    }
+    for bytes in [vec![], b"[]".to_vec(), br#"{"a": -1}"#.to_vec(), vec![0xff; 9], cut(&original("vocab.json"))] {
+        broken.push((vec![("vocab.json", bytes), ("merges.txt", original("merges.txt"))], "vocab.json"));
+    }
+    for bytes in [b"#version: 0.2\na b c d\n".to_vec(), b"no_pair\n".to_vec(), vec![0xff; 9], "木 龘\n".into()] {
+        broken.push((vec![("vocab.json", original("vocab.json")), ("merges.txt", bytes)], "merges.txt"));
+    }
+    for (files, at_fault) in broken {
+        let folder = tempfile::tempdir().unwrap();
+        for (name, bytes) in files {
+            std::fs::write(folder.path().join(name), bytes).unwrap();
+        }
+        let error = Tokenizer::from_path(folder.path()).unwrap_err();
+        println!("{error}");
+        assert!(matches!(&error, ModelError::Tokenizer { path, .. } if path.starts_with(folder.path())), "{error}");
+        assert!(error.to_string().contains(at_fault), "{error} does not name {at_fault}");
+    }
+}
+
+/// What a stream gives for each token, and at its end.
+fn stream(ids: &[u32], stops: &[&str]) -> (Vec<String>, String, bool) {
+    let (tokenizer, stops) = (tokenizer(), stops.iter().map(|stop| stop.to_string()).collect::<Vec<_>>());
+    let mut stream = TextStream::new(&tokenizer, &stops);
+    let pieces: Vec<String> = ids.iter().map(|&id| stream.push(id).unwrap()).collect();
+    assert_eq!(stream.text(), pieces.concat());
+    let rest = stream.finish().unwrap();
+    assert_eq!(stream.text(), pieces.concat() + &rest, "all that was given out");
+    assert_eq!(stream.finish().unwrap(), "", "nothing comes twice");
+    let stopped = stream.stopped();
+    (pieces, rest, stopped)
+}
+
+/// The text that a stream gives, and whether a stop string ended it.
+fn streamed(ids: &[u32], stops: &[&str]) -> (String, bool) {
+    let (pieces, rest, stopped) = stream(ids, stops);
+    (pieces.concat() + &rest, stopped)
+}
+
+#[test]
+fn streams_of_valid_text_are_whole_characters() {
+    for Case { text, ids } in cases() {
+        let (pieces, rest, stopped) = stream(&ids, &[]);
+        assert_eq!(pieces.concat(), text, "nothing is held back in the end");
+        assert_eq!((&*rest, stopped), ("", false), "{text}");
+        assert!(pieces.iter().all(|piece| !piece.contains('\u{fffd}')), "{text}: {pieces:?}");
+    }
+}
+
+#[test]
+fn streams_of_any_bytes_are_their_decoding() {
+    #[derive(Deserialize)]
+    struct Generated {
+        greedy_ids: Vec<u32>,
+        text: String,
+    }
+    let file = fixtures().join("tiny_text/reference.json");
+    let cases: Vec<Generated> = serde_json::from_slice(&std::fs::read(file).unwrap()).unwrap();
+    assert!(cases.iter().any(|case| case.text.contains('\u{fffd}')));
+    for Generated { greedy_ids, text } in cases {
+        assert_eq!(streamed(&greedy_ids, &[]), (text, false));
+    }
+    let tokenizer = tokenizer();
+    for seed in 0..200 {
+        let ids = grove_tree::Key::new(seed).randint_vec(30, 0, 400);
+        let ids: Vec<u32> = ids.into_iter().map(|id| id as u32).collect();
+        assert_eq!(streamed(&ids, &[]).0, tokenizer.decode(&ids).unwrap());
+        // A stop string that does not occur changes only when text is given out.
+        assert_eq!(streamed(&ids, &["\u{1}\u{2}\u{3}", "tree tree tree"]).0, tokenizer.decode(&ids).unwrap());
+    }
+}
+
+#[test]
+fn half_a_character_waits_for_its_other_half() {
+    let trees = ids_of("🌳🌲🍎");
+    let (pieces, _, _) = stream(&trees, &[]);
+    assert_eq!(pieces.iter().filter(|piece| !piece.is_empty()).count(), 3, "{pieces:?}");
+
+    // 259 begins an emoji. At the end it is shown as what it is; before other text too.
+    let (pieces, rest, _) = stream(&trees[..1], &[]);
+    assert_eq!((pieces.concat(), &*rest), (String::new(), "\u{fffd}"));
+    let broken = [&trees[..1], &ids_of("a"), &trees[..1]].concat();
+    let (pieces, rest, _) = stream(&broken, &[]);
+    assert_eq!((pieces, &*rest), (vec![String::new(), "\u{fffd}a".into(), String::new()], "\u{fffd}"));
+}
+
+#[test]
+fn stop_strings_end_a_text_before_them() {
+    let text = "The old apple tree";
+    let ids = ids_of(text);
+    assert!(ids.len() > 4);
+    let stopped = |text: &str| (text.to_owned(), true);
+    // Across tokens, within one, at the beginning, at the end, all of it.
+    assert_eq!(streamed(&ids, &["e old a"]), stopped("Th"));
+    assert_eq!(streamed(&ids, &["l"]), stopped("The o"));
+    assert_eq!(streamed(&ids, &["The"]), stopped(""));
+    assert_eq!(streamed(&ids, &["T"]), stopped(""));
+    assert_eq!(streamed(&ids, &["tree"]), stopped("The old apple "));
+    assert_eq!(streamed(&ids, &[text]), stopped(""));
+    // Not there, or only begun: what was held back comes in the end.
+    for stop in ["oak", "tree!", "The old apple trees", "trek"] {
+        assert_eq!(streamed(&ids, &[stop]), (text.to_owned(), false), "{stop}");
+    }
+    // The first of several; an empty one is none.
+    assert_eq!(streamed(&ids, &["tree", "apple", "oak"]), stopped("The old "));
+    // Of several that overlap, the one that is complete first, also where one token brings both.
+    assert_eq!(streamed(&ids, &["old apple", "ld a"]), stopped("The o"));
+    assert_eq!(tokenizer().decode(&ids[..1]).unwrap(), "The");
+    assert_eq!(streamed(&ids, &["The", "h"]), stopped("T"));
+    assert_eq!(streamed(&ids, &["e", "he"]), stopped("T"));
+    assert_eq!(streamed(&ids, &[""]), (text.to_owned(), false));
+    assert_eq!(streamed(&ids, &["", "old"]), stopped("The "));
+    // A false start that overlaps the stop string: "pp" begins twice in "apple".
+    assert_eq!(streamed(&ids, &["pple t"]), stopped("The old a"));
+    assert_eq!(streamed(&ids_of("\n\n\nthree newlines"), &["\n\nt"]), stopped("\n"));
+    assert_eq!(streamed(&ids_of("\n\n\nthree newlines"), &["\n\n"]), stopped(""));
+}
+
+#[test]
+fn stop_strings_of_broken_characters_and_special_tokens() {
+    let stopped = |text: &str| (text.to_owned(), true);
+    assert_eq!(streamed(&ids_of("🌳🌲🍎"), &["🌲"]), stopped("🌳"));
+    assert_eq!(streamed(&ids_of("木が三本あれば森になる。"), &["三本", "森"]), stopped("木が"));
+    assert_eq!(streamed(&ids_of("木が三本あれば森になる。"), &["。"]), stopped("木が三本あれば森になる"));
+    assert_eq!(streamed(&ids_of("one text<|endoftext|>another text"), &["<|endoftext|>"]), stopped("one text"));
+}
+
+/// No piece holds any of a stop string, and nothing follows it.
+#[test]
+fn nothing_of_a_stop_string_leaks() {
+    for Case { text, ids } in cases() {
+        let places: Vec<usize> = text.char_indices().map(|(i, _)| i).chain([text.len()]).collect();
+        for (from, to) in places.iter().zip(places.iter().skip(3)) {
+            let stop = &text[*from..*to];
+            let end = text.find(stop).unwrap();
+            assert_eq!(streamed(&ids, &[stop]), (text[..end].to_owned(), true), "{text:?} until {stop:?}");
+        }
+    }
+}
+
+#[test]
+fn a_stopped_stream_takes_no_more() {
+    let (tokenizer, stops) = (tokenizer(), ["old".to_owned()]);
+    let mut stream = TextStream::new(&tokenizer, &stops);
+    let mut stopped_at = None;
+    for (i, id) in ids_of("The old apple tree").into_iter().enumerate() {
+        let piece = stream.push(id).unwrap();
+        assert!(stopped_at.is_none() || piece.is_empty());
+        stopped_at = stopped_at.or(stream.stopped().then_some(i));
+    }
+    assert!(stopped_at.is_some_and(|i| i < 4), "the stream knows at once");
+    assert_eq!((stream.finish().unwrap(), stream.text()), (String::new(), "The "));
+}
