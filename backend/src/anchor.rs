@@ -28,7 +28,7 @@ fn forward<B: Backend>(device: &B::Device) -> Tensor<B, 2> {
     y = activation::softmax(y.clone(), 1) * activation::log_softmax(y, 1);
     y = y.clone().mean_dim(1) + y.clone().sum_dim(0) - y.clone().max_dim(1) / y.powf_scalar(2.0).sqrt();
     y = Tensor::cat(vec![y.clone().slice([0..1, 0..2]), y.clone().narrow(0, 1, 1)], 0).exp().log().tanh().neg();
-    y = y.clone().gather(1, ids.clone()).select(0, ids.clone().reshape([4]).slice([0..2])) + y.swap_dims(0, 1);
+    y = y.clone().gather(1, ids.clone()).select(0, ids.clone().reshape([4]).narrow(0, 0, 2)) + y.swap_dims(0, 1);
     let wide = y.clone().reshape([1, 1, 2, 2]).permute([0, 2, 1, 3]).repeat_dim(1, 2).flatten::<2>(0, 2);
     y = wide.slice([0..2, 0..2]) + ids.float() + Tensor::zeros([2, 2], device) + Tensor::ones([1, 2], device);
     let gelu = B::gelu_tanh(B::gelu_erf(y.into_primitive().tensor()));

@@ -62,8 +62,7 @@ fn broken_tokenizers_name_their_file() {
     let whole = std::fs::read(fixtures().join("tokenizer/tokenizer.json")).unwrap();
     let cut = |bytes: &[u8]| bytes[..bytes.len() / 2].to_vec();
 
-    // What is in the folder, and the file that is at fault.
-    let mut broken: Vec<(Vec<(&str, Vec<u8>)>, &str)> = vec![];
+    let mut broken = vec![]; // what is in the folder, and the file that is at fault
     for bytes in [vec![], b"{}".to_vec(), b"[1, 2".to_vec(), vec![0xff, 0xfe, 0, 1], cut(&whole)] {
         broken.push((vec![("tokenizer.json", bytes)], "tokenizer.json"));
     }

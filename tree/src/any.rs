@@ -155,24 +155,24 @@ impl<B: Backend> AnyArray<B> {
     }
 
     /// Sum of two floating-point leaves of one shape, `None` unless both are present and float.
-    pub fn add(self, other: Self) -> Option<Self> {
+    pub fn try_add(self, other: Self) -> Option<Self> {
         self.binary(other, B::float_add)
     }
 
     /// Difference of two floating-point leaves of one shape, `None` unless both are present and float.
-    pub fn sub(self, other: Self) -> Option<Self> {
+    pub fn try_sub(self, other: Self) -> Option<Self> {
         self.binary(other, B::float_sub)
     }
 
     /// Product, element by element, of two floating-point leaves of one shape, `None` unless both are present and
     /// float.
-    pub fn mul(self, other: Self) -> Option<Self> {
+    pub fn try_mul(self, other: Self) -> Option<Self> {
         self.binary(other, B::float_mul)
     }
 
     /// Quotient, element by element, of two floating-point leaves of one shape, `None` unless both are present and
     /// float.
-    pub fn div(self, other: Self) -> Option<Self> {
+    pub fn try_div(self, other: Self) -> Option<Self> {
         self.binary(other, B::float_div)
     }
 

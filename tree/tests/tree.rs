@@ -24,6 +24,7 @@ enum Mode {
 }
 
 #[derive(Tree, Clone, Debug)]
+#[allow(clippy::type_complexity)]
 struct Block<B: Backend, M: Tree<B>, const N: usize> {
     mixers: Vec<M>,
     ids: Array<B, 1, Int>,
@@ -123,7 +124,8 @@ fn surgery_replaces_one_part() {
 fn mapping_and_zipping() {
     let doubled = map(model(), |leaf| leaf.mul_scalar(2.0));
     assert_eq!(doubled.mean.val().into_scalar(), 14.0);
-    let sum = zip_map(doubled, &model(), |_, x, y| if x.dtype().is_float() { x.add(y).unwrap() } else { x }).unwrap();
+    let sum =
+        zip_map(doubled, &model(), |_, x, y| if x.dtype().is_float() { x.try_add(y).unwrap() } else { x }).unwrap();
     assert_eq!(sum.mean.val().into_scalar(), 21.0);
     assert_eq!(sum.ids.val().to_data().iter::<i64>().collect::<Vec<_>>(), [4, 5]);
 

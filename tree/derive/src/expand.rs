@@ -151,7 +151,7 @@ fn arm(constructor: &TokenStream, name: &Ident, fields: &Fields, source: &Type) 
             }
         };
         let binding = format_ident!("field_{}", i, span = Span::call_site());
-        let segment = field.ident.as_ref().map_or_else(|| i.to_string(), |ident| unraw(ident));
+        let segment = field.ident.as_ref().map_or_else(|| i.to_string(), unraw);
         let ty = &field.ty;
         let within = match role(field)? {
             Role::Tree => quote!(within),

@@ -98,10 +98,18 @@ pub(crate) fn read_contents(file: &MappedFile) -> Result<Contents> {
 /// Interprets a pickle that has passed the guard.
 fn unpickle(pickle: &[u8]) -> std::result::Result<Object, String> {
     guard::check(pickle)?;
+    let broken = |error: candle_core::Error| {
+        // With RUST_BACKTRACE set, candle's errors print where they were made; that is no news for a user.
+        let error = match error {
+            candle_core::Error::WithBacktrace { inner, .. } => *inner,
+            error => error,
+        };
+        format!("its pickle is broken: {error}")
+    };
     let mut stack = Stack::empty();
     let mut reader = pickle;
-    stack.read_loop(&mut reader).map_err(|error| format!("its pickle is broken: {error}"))?;
-    stack.finalize().map_err(|error| format!("its pickle is broken: {error}"))
+    stack.read_loop(&mut reader).map_err(broken)?;
+    stack.finalize().map_err(broken)
 }
 
 /// Checks a tensor's numbers against its storage's place in the file.
