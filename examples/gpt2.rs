@@ -6,7 +6,7 @@ use clap::Parser;
 use grove::{
     models::{
         Gpt2, Gpt2Config, ModelError, Tokenizer, generate,
-        generation::{Finish, GenerateOptions, Sampling, TextStream, score},
+        generation::{Finish, GenerateOptions, Sampling, TextStream, check_prompt, score},
     },
     prelude::*,
     tree::summary,
@@ -165,8 +165,7 @@ fn print_summary<B: Backend>(options: &Options) -> Result<(), Exit> {
         Ok(config) if !Path::new(&options.model).exists() => config,
         _ => {
             let path = resolve(&options.model, &Wanted::files(["config.json"]))?;
-            let file = if path.is_dir() { path.join("config.json") } else { path.with_file_name("config.json") };
-            Gpt2Config::from_file(file).map_err(failure)?
+            Gpt2Config::beside(path).map_err(failure)?
         }
     };
     let skeleton = Gpt2::<B>::skeleton(&config).map_err(failure)?;
@@ -206,13 +205,7 @@ fn prompt_ids(options: &Options, tokenizer: Option<&Tokenizer>) -> Result<Vec<u3
 }
 
 fn print_score<B: Backend>(options: &Options, model: &Gpt2<B>, ids: &[u32]) -> Result<(), Exit> {
-    let (vocab_size, context) = (model.config.vocab_size, model.config.n_positions);
-    if let Some(&id) = ids.iter().find(|&&id| id as usize >= vocab_size) {
-        return Err(failure(ModelError::TokenOutside { id, vocab_size }));
-    }
-    if ids.len() > context {
-        return Err(failure(ModelError::PromptTooLong { len: ids.len(), context }));
-    }
+    check_prompt(model, ids).map_err(failure)?;
     if ids.len() < 2 {
         return Err(failure(ModelError::TooShortToScore { len: ids.len() }));
     }
@@ -247,12 +240,10 @@ fn speak<B: Backend>(
         show(&tokenizer.decode(ids).map_err(failure)?)?;
     }
     let mut broken = None;
-    let mut times: Vec<Instant> = Vec::new();
+    let mut first = None;
     let begun = Instant::now();
     let generated = generate(model, &vec![ids.to_vec(); options.samples], &settings, |row, token| {
-        if row == 0 || times.is_empty() {
-            times.push(Instant::now());
-        }
+        first.get_or_insert_with(Instant::now);
         let piece = match &mut texts[row] {
             Some(stream) => stream.push(token).map_err(failure),
             None => Ok(format!("{token} ")),
@@ -277,7 +268,7 @@ fn speak<B: Backend>(
         }
     }
 
-    let first_token_seconds = times.first().map(|first| first.duration_since(begun).as_secs_f64());
+    let first_token_seconds = first.map(|first: Instant| first.duration_since(begun).as_secs_f64());
     let count: usize = generated.iter().map(|row| row.ids.len()).sum();
     // Without the first token, whose time is that of reading the prompt.
     let decoded = count.saturating_sub(options.samples);

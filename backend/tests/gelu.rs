@@ -10,7 +10,7 @@ use std::{collections::HashMap, path::Path};
 mod common;
 
 fn fixture() -> HashMap<String, Vec<f64>> {
-    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/gelu.json");
+    let file = Path::new("tests/fixtures/gelu.json");
     serde_json::from_slice(&std::fs::read(file).unwrap()).unwrap()
 }
 

@@ -21,7 +21,7 @@ struct Case {
 
 impl Case {
     fn new(name: &'static str) -> Self {
-        let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/layers.safetensors");
+        let file = Path::new("tests/fixtures/layers.safetensors");
         Self { name, file: std::fs::read(file).unwrap() }
     }
 

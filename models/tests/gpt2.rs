@@ -10,8 +10,12 @@ use grove_tree::{all_close, eq, leaves};
 use grove_weights::Checkpoint;
 use std::path::{Path, PathBuf};
 
+#[path = "../../backend/tests/common/mod.rs"]
+#[macro_use]
+mod common;
+
 fn fixtures() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/gpt2")
+    Path::new("tests/fixtures/gpt2")
 }
 
 /// What transformers computed.
@@ -39,9 +43,7 @@ impl Reference {
 fn assert_close(what: &str, a: TensorData, b: TensorData, tolerance: f64) {
     assert_eq!(a.shape, b.shape, "{what}");
     let (a, b): (Vec<f64>, Vec<f64>) = (a.iter().collect(), b.iter().collect());
-    let largest = b.iter().fold(0.0f64, |max, x| max.max(x.abs()));
-    let apart =
-        a.iter().zip(&b).fold(0.0f64, |max, (x, y)| if (x - y).is_nan() { f64::NAN } else { max.max((x - y).abs()) });
+    let (apart, largest) = common::distance(&a, &b);
     assert!(apart <= tolerance * largest, "{what}: apart by {apart}, the largest is {largest}");
 }
 
@@ -114,30 +116,6 @@ fn cache<B: Backend>(device: B::Device) {
     }
 }
 
-macro_rules! on_each_backend {
-    ($($test:ident),*) => {$(
-        mod $test {
-            #[test]
-            fn flex() {
-                super::$test::<grove_backend::Flex>(Default::default());
-            }
-
-            #[test]
-            fn candle() {
-                super::$test::<grove_backend::Candle>(Default::default());
-            }
-
-            #[cfg(feature = "wgpu")]
-            #[test]
-            fn wgpu() {
-                match grove_backend::DeviceSpec::new(grove_backend::BackendName::Wgpu, 0).probe() {
-                    Ok(()) => super::$test::<grove_backend::Wgpu>(grove_backend::wgpu_device(0)),
-                    Err(error) => println!("skipped: {error}"),
-                }
-            }
-        }
-    )*};
-}
 on_each_backend!(forward_and_gradients, decoding, cache);
 
 type Flex = grove_backend::Flex;

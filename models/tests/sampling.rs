@@ -49,7 +49,7 @@ impl Settings {
 }
 
 fn fixture() -> Fixture {
-    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/gpt2/sampling.json");
+    let file = Path::new("tests/fixtures/gpt2/sampling.json");
     serde_json::from_slice(&std::fs::read(file).unwrap()).unwrap()
 }
 

@@ -11,7 +11,7 @@ struct Case {
 }
 
 fn fixtures() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/gpt2")
+    Path::new("tests/fixtures/gpt2")
 }
 
 fn tokenizer() -> Tokenizer {

@@ -9,7 +9,7 @@ use serde_json::Value;
 
 /// The entries of a fixture file.
 fn fixture(name: &str) -> Vec<Value> {
-    let path = format!("{}/tests/fixtures/key/{name}.json", env!("CARGO_MANIFEST_DIR"));
+    let path = format!("tests/fixtures/key/{name}.json");
     let text = std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{path}: {error}"));
     serde_json::from_str(&text).unwrap_or_else(|error| panic!("{path}: {error}"))
 }

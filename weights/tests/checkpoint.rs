@@ -7,7 +7,7 @@ use grove_weights::{Checkpoint, WeightsError};
 use serde_json::Value;
 
 fn fixture(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(name)
+    Path::new("tests/fixtures").join(name)
 }
 
 fn expected() -> Value {

@@ -53,7 +53,7 @@ fn allowed() -> usize {
 }
 
 fn fixture(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(name)
+    Path::new("tests/fixtures").join(name)
 }
 
 /// Opens the bytes as a file of this name and reads all its tensors.

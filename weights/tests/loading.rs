@@ -37,7 +37,7 @@ fn options() -> LoadOptions<Flex> {
 }
 
 fn fixture(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(name)
+    Path::new("tests/fixtures").join(name)
 }
 
 /// What PyTorch reads from a fixture.

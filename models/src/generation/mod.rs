@@ -8,7 +8,7 @@ use burn::tensor::{Int, Tensor};
 use grove_backend::Backend;
 use grove_tree::Tree;
 
-pub use run::{Finish, GenerateOptions, Generated, generate, score};
+pub use run::{Finish, GenerateOptions, Generated, check_prompt, generate, score};
 pub use sampler::Sampling;
 pub use text::TextStream;
 

@@ -144,8 +144,11 @@ pub fn score<B: Backend>(logits: Tensor<B, 3>, ids: &[u32]) -> Result<f64> {
     Ok(loss.iter::<f64>().next().unwrap_or(f64::NAN))
 }
 
-/// Checks that a prompt can be continued by at least one token.
-pub(crate) fn check_prompt<B: Backend, M: Decoder<B>>(model: &M, prompt: &[u32]) -> Result<()> {
+/// Checks that a model can read a prompt: it has tokens, the model knows them, and they fit into its context.
+///
+/// # Errors
+/// [`ModelError::EmptyPrompt`], [`ModelError::TokenOutside`] or [`ModelError::PromptTooLong`].
+pub fn check_prompt<B: Backend, M: Decoder<B>>(model: &M, prompt: &[u32]) -> Result<()> {
     if prompt.is_empty() {
         return Err(ModelError::EmptyPrompt);
     }

@@ -6,8 +6,7 @@ pub struct TextStream<'a> {
     tokenizer: &'a Tokenizer,
     stops: &'a [String],
     ids: Vec<u32>,
-    /// How many bytes of the decoded text are final.
-    decoded: usize,
+    /// What has been decoded and is whole, up to a stop string.
     text: String,
     /// How many bytes of `text` have been given out.
     shown: usize,
@@ -18,7 +17,7 @@ impl<'a> TextStream<'a> {
     /// A stream that ends before the stop string that is complete first, however the text is cut into tokens.
     pub fn new(tokenizer: &'a Tokenizer, stops: &'a [String]) -> Self {
         let (ids, text) = (Vec::new(), String::new());
-        Self { tokenizer, stops, ids, decoded: 0, text, shown: 0, stopped: false }
+        Self { tokenizer, stops, ids, text, shown: 0, stopped: false }
     }
 
     /// Adds a token and gives the text that has become certain, possibly none.
@@ -33,9 +32,8 @@ impl<'a> TextStream<'a> {
         let decoded = self.tokenizer.decode(&self.ids)?;
         // The replacement character at the end stands for the beginning of a character that is not whole yet.
         let whole = decoded.trim_end_matches('\u{fffd}').len();
-        if whole > self.decoded && decoded.is_char_boundary(self.decoded) {
+        if whole > self.text.len() && decoded.is_char_boundary(self.text.len()) {
             self.text = decoded[..whole].to_owned();
-            self.decoded = whole;
         }
         Ok(self.release(false))
     }

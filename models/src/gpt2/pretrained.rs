@@ -1,7 +1,7 @@
 use burn::tensor::DType;
 use grove_backend::Backend;
 use grove_weights::{Checkpoint, HubOptions, LoadOptions, Report, SaveOptions, Source, Wanted, load, save_model};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use super::{Gpt2, Gpt2Config, published_names};
 use crate::{
@@ -20,6 +20,15 @@ impl Gpt2Config {
         let config: Self = read_json(&file)?;
         config.validate().map_err(|error| crate::ModelError::Json { file, reason: error.to_string() })?;
         Ok(config)
+    }
+
+    /// The `config.json` that belongs to a model: in its directory, or beside its weights file.
+    ///
+    /// # Errors
+    /// As [`from_file`](Self::from_file).
+    pub fn beside(model: impl AsRef<Path>) -> Result<Self> {
+        let model = model.as_ref();
+        Self::from_file(if model.is_dir() { model.join("config.json") } else { model.with_file_name("config.json") })
     }
 }
 
@@ -41,7 +50,7 @@ impl<B: Backend> Gpt2<B> {
     /// Each names the file, the tensor where one is at fault, and what to do.
     pub fn from_path(path: impl AsRef<Path>, device: &B::Device, dtype: Option<DType>) -> Result<(Self, Report)> {
         let path = path.as_ref();
-        let config = Gpt2Config::from_file(config_beside(path))?;
+        let config = Gpt2Config::beside(path)?;
         let checkpoint = Checkpoint::open(path)?;
         let mut options = LoadOptions::new(device);
         options.dtype = dtype;
@@ -59,9 +68,4 @@ impl<B: Backend> Gpt2<B> {
         save_model(self, &published_names(), directory, &SaveOptions::default())?;
         write_json(&directory.join("config.json"), &self.config)
     }
-}
-
-/// The configuration that belongs to a directory or a weights file.
-fn config_beside(path: &Path) -> PathBuf {
-    if path.is_dir() { path.join("config.json") } else { path.with_file_name("config.json") }
 }

@@ -1,0 +1,2 @@
+//! Gradient transformations.
+#![warn(missing_docs)]
