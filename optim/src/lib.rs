@@ -1,2 +1,38 @@
-//! Gradient transformations.
+//! Optimizers as chains of gradient transformations, in the words of optax.
+//!
+//! Every part has one shape, [`GradientTransformation`]: a state made from the parameters, and a function from
+//! updates and state to updates and state. Mathematics lives in the `scale_by_*` functions; optimizers only chain.
+//! States are trees, hyperparameters that change are arrays of the state or [`Schedule`]s of its step count, so that
+//! a whole train step is one function of arrays.
+//!
+//! ```
+//! use grove_optim::{Adamw, GradientTransformation, adamw, apply_updates, chain, clip_by_global_norm, matrices};
+//! use grove_tree::{Array, Init, Key};
+//! # type B = burn_flex::Flex;
+//! let params = Init::<B>::new(Key::new(0), &Default::default()).normal([3, 4], 1.0);
+//! let optimizer = chain((
+//!     clip_by_global_norm(1.0),
+//!     adamw(3e-4, Adamw { weight_decay: 0.1.into(), mask: Some(matrices()), ..Adamw::default() }),
+//! ));
+//! let state = optimizer.init(&params);
+//! let grads = params.clone();
+//! let (updates, state) = optimizer.update(grads, state, &params);
+//! let params = apply_updates(params, updates);
+//! # let _ = (params, state);
+//! ```
 #![warn(missing_docs)]
+
+mod leafwise;
+mod optimizers;
+mod scalar;
+mod schedule;
+mod transformation;
+mod transforms;
+mod wrappers;
+
+pub use optimizers::*;
+pub use scalar::{Scalar, ScalarOrSchedule};
+pub use schedule::*;
+pub use transformation::{Count, GradientTransformation, apply_updates, chain};
+pub use transforms::*;
+pub use wrappers::*;

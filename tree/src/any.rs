@@ -5,6 +5,8 @@ use burn::tensor::{
 use grove_backend::Backend;
 use std::fmt;
 
+use crate::{Node, Path, Tree, Visitor};
+
 /// A tensor of any rank and kind.
 #[derive(Clone, Debug)]
 pub enum AnyTensor<B: Backend> {
@@ -208,6 +210,25 @@ impl<B: Backend> AnyArray<B> {
             (AnyTensor::Float(x), AnyTensor::Float(y)) => Some(Self::present(AnyTensor::Float(f(x, y)))),
             _ => None,
         }
+    }
+}
+
+/// A leaf by itself is a tree, of a rank that is known only when the program runs.
+impl<B: Backend> Tree<B> for AnyArray<B> {
+    type On<C: Backend> = AnyArray<C>;
+
+    fn visit(&self, path: &mut Path, visitor: &mut dyn Visitor<B>) {
+        visitor.enter(path, Node::Leaf);
+        visitor.leaf(path, self);
+        visitor.exit(path, Node::Leaf);
+    }
+
+    fn map(self, path: &mut Path, f: &mut dyn FnMut(&Path, AnyArray<B>) -> AnyArray<B>) -> Self {
+        f(path, self)
+    }
+
+    fn lift<C: Backend>(self, path: &mut Path, f: &mut dyn FnMut(&Path, AnyArray<B>) -> AnyArray<C>) -> AnyArray<C> {
+        f(path, self)
     }
 }
 

@@ -31,6 +31,7 @@ mod filter;
 mod init;
 pub mod key;
 mod map;
+mod named;
 mod node;
 mod partition;
 mod path;
@@ -47,8 +48,10 @@ pub use grove_tree_derive::Tree;
 pub use init::Init;
 pub use key::Key;
 pub use map::{
-    at, cast, leaves, map, map_with_path, paths, skeleton, to_backend, to_device, try_map_with_path, zip_map,
+    at, cast, leaves, map, map_together, map_with_path, paths, skeleton, to_backend, to_device, try_map_with_path,
+    zip_map,
 };
+pub use named::{NamedLeaves, named_leaves, with_named_leaves};
 pub use partition::{combine, filter, partition};
 pub use path::Path;
 pub use print::display;

@@ -59,6 +59,52 @@ pub fn zip_map<B: Backend, T: Tree<B>, U: Tree<B>>(
     }
 }
 
+/// Applies a function to the leaves of several trees of one type and structure, which it gets together and may replace
+/// each. The trees are taken apart first, so that the function holds the only handle of a leaf that nobody else keeps,
+/// and a backend can reuse its memory.
+///
+/// # Errors
+/// [`TreeError::Structure`] where the paths of the trees differ.
+pub fn map_together<B: Backend, T: Tree<B>, const N: usize>(
+    trees: [T; N],
+    mut f: impl FnMut(&Path, [AnyArray<B>; N]) -> [AnyArray<B>; N],
+) -> Result<[T; N], TreeError> {
+    let mut columns: Vec<Vec<(Path, AnyArray<B>)>> = Vec::with_capacity(N);
+    let frames = trees.map(|tree| {
+        let mut column = Vec::new();
+        let frame = map_with_path(tree, |path, leaf| {
+            let absent = AnyArray::absent(leaf.shape(), leaf.dtype());
+            column.push((path.clone(), leaf));
+            absent
+        });
+        columns.push(column);
+        frame
+    });
+    let count = columns.iter().map(Vec::len).max().unwrap_or_default();
+    let mut columns: Vec<_> = columns.into_iter().map(Vec::into_iter).collect();
+    let mut results: [std::collections::VecDeque<AnyArray<B>>; N] = std::array::from_fn(|_| Default::default());
+    for _ in 0..count {
+        let row: Vec<Option<(Path, AnyArray<B>)>> = columns.iter_mut().map(Iterator::next).collect();
+        let name = |item: &Option<(Path, AnyArray<B>)>| {
+            item.as_ref().map_or_else(|| "(nothing)".to_owned(), |(path, _)| path.to_string())
+        };
+        let names: Vec<String> = row.iter().map(name).collect();
+        if let Some(other) = names.iter().find(|other| **other != names[0]) {
+            return Err(TreeError::Structure { left: names[0].clone(), right: other.clone() });
+        }
+        let (mut paths, leaves): (Vec<Path>, Vec<AnyArray<B>>) = row.into_iter().flatten().unzip();
+        let (Some(path), Ok(leaves)) = (paths.pop(), leaves.try_into()) else { break };
+        for (column, leaf) in results.iter_mut().zip(f(&path, leaves)) {
+            column.push_back(leaf);
+        }
+    }
+    let mut results = results.into_iter();
+    Ok(frames.map(|frame| {
+        let mut column = results.next().unwrap_or_default();
+        map(frame, |leaf| column.pop_front().unwrap_or(leaf))
+    }))
+}
+
 /// Every leaf with its path, in order. Handles are copied, not numbers.
 pub fn leaves<B: Backend, T: Tree<B>>(tree: &T) -> Vec<(String, AnyArray<B>)> {
     let mut leaves = Vec::new();

@@ -1,0 +1,84 @@
+//! Walking updates and states leaf by leaf. Ranks are erased there; element-wise mathematics is written on the
+//! flattened leaf, `[n]`, where a scalar of the state, `[1]`, broadcasts.
+
+use burn::tensor::{DType, FloatDType, Tensor, TensorPrimitive};
+use grove_backend::Backend;
+use grove_tree::{AnyArray, AnyTensor, Path, Tree, map};
+
+use crate::transformation::together;
+
+/// Applies a function to the flattened f32 leaves of several trees that are present in the first; the others stay.
+///
+/// The first tree is the updates. Where a leaf is absent there, the whole row is left as it is.
+pub(crate) fn elementwise<B: Backend, P: Tree<B>, const N: usize>(
+    trees: [P; N],
+    mut f: impl FnMut([Tensor<B, 1>; N]) -> [Tensor<B, 1>; N],
+) -> [P; N] {
+    leafwise(trees, |_, rows| {
+        let shape = rows[0].shape().to_vec();
+        f(rows.map(flat)).map(|leaf| unflat(leaf, &shape))
+    })
+}
+
+/// As [`elementwise`], with leaves in their own shape and their path.
+pub(crate) fn leafwise<B: Backend, P: Tree<B>, const N: usize>(
+    trees: [P; N],
+    mut f: impl FnMut(&Path, [AnyArray<B>; N]) -> [AnyArray<B>; N],
+) -> [P; N] {
+    together(trees, |path, row| {
+        if !takes_part(&row[0]) {
+            return row;
+        }
+        if let Some(absent) = row.iter().position(|leaf| !leaf.is_present()) {
+            panic!(
+                "`{path}` has a gradient, and tree {absent} of the optimizer's state has nothing for it: make the state \
+                 with `init` from the parameters that are trained"
+            );
+        }
+        f(path, row.map(|leaf| leaf.cast_float(FloatDType::F32)))
+    })
+}
+
+/// Whether optimizers do anything with a leaf.
+pub(crate) fn takes_part<B: Backend>(leaf: &AnyArray<B>) -> bool {
+    leaf.is_present() && leaf.dtype().is_float()
+}
+
+/// Zeros in f32 for each floating-point leaf, absent where the parameter is; other leaves are absent.
+pub(crate) fn zeros_like<B: Backend, P: Tree<B>>(params: &P) -> P {
+    filled_like(params, 0.0)
+}
+
+/// One value in f32 for each floating-point leaf, absent where the parameter is; other leaves are absent.
+pub(crate) fn filled_like<B: Backend, P: Tree<B>>(params: &P, value: f64) -> P {
+    map(params.clone(), |leaf| {
+        let shape = leaf.shape().to_vec();
+        match leaf.device() {
+            _ if !leaf.dtype().is_float() => leaf.into_absent(),
+            None => AnyArray::absent(shape, DType::F32),
+            Some(device) => {
+                let tensor = Tensor::<B, 1>::full([leaf.len()], value, (&device, DType::F32));
+                unflat(tensor, &shape)
+            }
+        }
+    })
+}
+
+/// A present floating-point leaf as `[n]` in f32.
+pub(crate) fn flat<B: Backend>(leaf: AnyArray<B>) -> Tensor<B, 1> {
+    shaped(leaf.clone(), [leaf.len()])
+}
+
+/// A present floating-point leaf in f32 and another shape of as many elements.
+pub(crate) fn shaped<B: Backend, const D: usize>(leaf: AnyArray<B>, shape: [usize; D]) -> Tensor<B, D> {
+    match leaf.cast_float(FloatDType::F32).into_value() {
+        Some(AnyTensor::Float(x)) => Tensor::from_primitive(TensorPrimitive::Float(B::float_reshape(x, shape.into()))),
+        _ => panic!("only present floating-point leaves take part in an optimizer's step"),
+    }
+}
+
+/// A tensor as a leaf of a shape of as many elements.
+pub(crate) fn unflat<B: Backend, const D: usize>(tensor: Tensor<B, D>, shape: &[usize]) -> AnyArray<B> {
+    let x = tensor.into_primitive().tensor();
+    AnyArray::present(AnyTensor::Float(B::float_reshape(x, shape.to_vec().into())))
+}

@@ -1,0 +1,57 @@
+use grove_backend::Backend;
+use grove_tree::Filter;
+
+use crate::{
+    AddDecayedWeights, Scalar, ScalarOrSchedule, ScaleByAdam, ScaleByLearningRate, add_decayed_weights,
+    scale_by_learning_rate,
+};
+
+/// Options of [`adam`].
+pub type Adam<B> = ScaleByAdam<B>;
+
+/// What [`adam`] chains.
+pub type AdamChain<B> = (ScaleByAdam<B>, ScaleByLearningRate<B>);
+
+/// Adam. Kingma and Ba, "Adam: A Method for Stochastic Optimization" (2015).
+pub fn adam<B: Backend>(learning_rate: impl Into<ScalarOrSchedule<B>>, options: Adam<B>) -> AdamChain<B> {
+    (options, scale_by_learning_rate(learning_rate))
+}
+
+/// Options of [`adamw`].
+#[derive(Clone)]
+pub struct Adamw<B: Backend> {
+    /// How much of the first moment stays at each step: 0.9.
+    pub b1: Scalar<B>,
+    /// How much of the second moment stays at each step: 0.999.
+    pub b2: Scalar<B>,
+    /// Added to the root: 1e-8.
+    pub eps: Scalar<B>,
+    /// Added below the root: 0.
+    pub eps_root: Scalar<B>,
+    /// What part of a parameter, times the learning rate, is taken from it at each step: 1e-4.
+    pub weight_decay: Scalar<B>,
+    /// Which parameters decay: all.
+    pub mask: Option<Filter<B>>,
+    /// Whether to look one step ahead: no.
+    pub nesterov: bool,
+}
+
+impl<B: Backend> Default for Adamw<B> {
+    fn default() -> Self {
+        let ScaleByAdam { b1, b2, eps, eps_root, nesterov } = ScaleByAdam::default();
+        Self { b1, b2, eps, eps_root, weight_decay: 1e-4.into(), mask: None, nesterov }
+    }
+}
+
+/// What [`adamw`] chains.
+pub type AdamwChain<B> = (ScaleByAdam<B>, AddDecayedWeights<B>, ScaleByLearningRate<B>);
+
+/// Adam with decoupled weight decay. Loshchilov and Hutter, "Decoupled Weight Decay Regularization" (2019).
+pub fn adamw<B: Backend>(learning_rate: impl Into<ScalarOrSchedule<B>>, options: Adamw<B>) -> AdamwChain<B> {
+    let Adamw { b1, b2, eps, eps_root, weight_decay, mask, nesterov } = options;
+    (
+        ScaleByAdam { b1, b2, eps, eps_root, nesterov },
+        add_decayed_weights(weight_decay, mask),
+        scale_by_learning_rate(learning_rate),
+    )
+}

@@ -1,0 +1,93 @@
+use burn::tensor::Tensor;
+use grove_backend::Backend;
+
+use crate::Schedule;
+
+/// A hyperparameter: a number, or an array `[1]` that [`inject_hyperparams`](crate::inject_hyperparams) read from its
+/// state.
+#[derive(Clone, Debug)]
+pub enum Scalar<B: Backend> {
+    /// A number that is part of the program.
+    Number(f64),
+    /// A number that is part of the state.
+    Array(Tensor<B, 1>),
+}
+
+impl<B: Backend> Scalar<B> {
+    /// The product with a tensor `[n]`.
+    pub(crate) fn times(&self, x: Tensor<B, 1>) -> Tensor<B, 1> {
+        match self {
+            Self::Number(number) => x.mul_scalar(*number),
+            Self::Array(array) => x * array.clone(),
+        }
+    }
+
+    /// The sum with a tensor `[n]`; 0 costs nothing.
+    pub(crate) fn plus(&self, x: Tensor<B, 1>) -> Tensor<B, 1> {
+        match self {
+            Self::Number(0.0) => x,
+            Self::Number(number) => x.add_scalar(*number),
+            Self::Array(array) => x + array.clone(),
+        }
+    }
+
+    /// 1 minus this.
+    pub(crate) fn complement(&self) -> Self {
+        match self {
+            Self::Number(number) => Self::Number(1.0 - number),
+            Self::Array(array) => Self::Array(array.clone().neg().add_scalar(1.0)),
+        }
+    }
+
+    /// As an array `[1]` of f32.
+    pub(crate) fn array(&self, device: &B::Device) -> Tensor<B, 1> {
+        match self {
+            Self::Number(number) => Tensor::full([1], *number, (device, burn::tensor::DType::F32)),
+            Self::Array(array) => array.clone(),
+        }
+    }
+
+    /// Whether this is the number 0.
+    pub(crate) fn is_zero(&self) -> bool {
+        matches!(self, Self::Number(0.0))
+    }
+}
+
+impl<B: Backend> From<f64> for Scalar<B> {
+    fn from(number: f64) -> Self {
+        Self::Number(number)
+    }
+}
+
+impl<B: Backend> From<Tensor<B, 1>> for Scalar<B> {
+    fn from(array: Tensor<B, 1>) -> Self {
+        Self::Array(array)
+    }
+}
+
+/// A learning rate, or another hyperparameter that may follow a schedule.
+#[derive(Clone, Debug)]
+pub enum ScalarOrSchedule<B: Backend> {
+    /// The same at each step, unless somebody sets it.
+    Scalar(Scalar<B>),
+    /// A function of the step count.
+    Schedule(Schedule),
+}
+
+impl<B: Backend> From<f64> for ScalarOrSchedule<B> {
+    fn from(number: f64) -> Self {
+        Self::Scalar(number.into())
+    }
+}
+
+impl<B: Backend> From<Tensor<B, 1>> for ScalarOrSchedule<B> {
+    fn from(array: Tensor<B, 1>) -> Self {
+        Self::Scalar(array.into())
+    }
+}
+
+impl<B: Backend> From<Schedule> for ScalarOrSchedule<B> {
+    fn from(schedule: Schedule) -> Self {
+        Self::Schedule(schedule)
+    }
+}

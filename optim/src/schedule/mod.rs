@@ -1,0 +1,219 @@
+//! Schedules: hyperparameters as functions of the step count.
+
+mod constructors;
+mod value;
+
+pub use constructors::*;
+
+use burn::tensor::{DType, Int, Tensor};
+use grove_backend::Backend;
+use serde::{Deserialize, Serialize};
+use std::f64::consts::PI;
+
+use value::Value;
+
+/// A hyperparameter as a function of the step count, which begins at 0.
+///
+/// A schedule is plain data: it can be read from a configuration file. In a train step it is a function of arrays
+/// ([`at`](Self::at), in f32); for logs and plots there is [`value`](Self::value). The functions of this module make
+/// schedules under optax's names; a function of your own becomes a schedule with [`Schedule::table`].
+///
+/// ```
+/// use grove_optim::warmup_cosine_decay_schedule;
+/// let schedule = warmup_cosine_decay_schedule(0.0, 1e-3, 100, 1000, 1e-4);
+/// assert_eq!(schedule.value(50), 0.5e-3);
+/// assert_eq!(schedule.value(100), 1e-3);
+/// assert!((schedule.value(5000) - 1e-4).abs() < 1e-12);
+/// ```
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+#[non_exhaustive]
+pub enum Schedule {
+    /// Always this value.
+    Constant(f64),
+    /// From one value to another as a power of the time that is left; see [`polynomial_schedule`].
+    Polynomial {
+        /// Before and at the begin.
+        init_value: f64,
+        /// At and after the end.
+        end_value: f64,
+        /// 1 is linear.
+        power: f64,
+        /// Steps from the begin to the end.
+        transition_steps: u64,
+        /// Steps before the begin.
+        transition_begin: u64,
+    },
+    /// Half a cosine; see [`cosine_decay_schedule`].
+    Cosine {
+        /// At step 0.
+        init_value: f64,
+        /// Steps until the end.
+        decay_steps: u64,
+        /// The end, as a part of `init_value`.
+        alpha: f64,
+        /// What the cosine is raised to.
+        exponent: f64,
+    },
+    /// A factor every so many steps; see [`exponential_decay`].
+    Exponential {
+        /// Before and at the begin.
+        init_value: f64,
+        /// Steps in which the value is multiplied by `decay_rate` once.
+        transition_steps: u64,
+        /// The factor.
+        decay_rate: f64,
+        /// Steps before the begin.
+        transition_begin: u64,
+        /// Whether to decay in jumps.
+        staircase: bool,
+        /// Where to stop.
+        end_value: Option<f64>,
+    },
+    /// Factors at boundaries; see [`piecewise_constant_schedule`].
+    PiecewiseConstant {
+        /// Before the first boundary.
+        init_value: f64,
+        /// From each boundary on, one more factor.
+        boundaries_and_scales: Vec<(u64, f64)>,
+    },
+    /// Factors reached at boundaries, interpolated between; see [`piecewise_interpolate_schedule`].
+    PiecewiseInterpolate {
+        /// How to go from one to the next.
+        interpolation: Interpolation,
+        /// At step 0.
+        init_value: f64,
+        /// The factor that each boundary adds.
+        boundaries_and_scales: Vec<(u64, f64)>,
+    },
+    /// One schedule after another, each counting from its own begin; see [`join_schedules`].
+    Join {
+        /// One more than boundaries.
+        schedules: Vec<Schedule>,
+        /// The first step of each schedule but the first.
+        boundaries: Vec<u64>,
+    },
+    /// A value for each step; the last one stays.
+    Table(Vec<f64>),
+}
+
+/// A way from one value to the next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Interpolation {
+    /// A straight line.
+    Linear,
+    /// Half a cosine: level at both ends.
+    Cosine,
+}
+
+impl Schedule {
+    /// A schedule of a function of your own, which is called once for each of `steps` steps (at least 1); its last
+    /// value stays.
+    pub fn table(steps: u64, f: impl FnMut(u64) -> f64) -> Self {
+        Self::Table((0..steps.max(1)).map(f).collect())
+    }
+
+    /// The value at a step, as an array of f32.
+    ///
+    /// # Shapes
+    /// - count `[1]`
+    /// - output `[1]`
+    pub fn at<B: Backend>(&self, count: Tensor<B, 1, Int>) -> Tensor<B, 1> {
+        self.of(count.float().cast(DType::F32))
+    }
+
+    /// The value at a step.
+    pub fn value(&self, count: u64) -> f64 {
+        self.of(count as f64)
+    }
+
+    fn of<V: Value>(&self, count: V) -> V {
+        match self {
+            Self::Constant(value) => count.constant(*value),
+            Self::Polynomial { init_value, transition_steps: 0, .. } => count.constant(*init_value),
+            &Self::Polynomial { init_value, end_value, power, transition_steps, transition_begin } => {
+                let (begin, steps) = (transition_begin as f64, transition_steps as f64);
+                let left = count.plus(-begin).clamp(0.0, steps).times(-1.0 / steps).plus(1.0);
+                left.power(power).times(init_value - end_value).plus(end_value)
+            }
+            &Self::Cosine { init_value, decay_steps, alpha, exponent } => {
+                let cosine = cosine(count, decay_steps.max(1) as f64);
+                cosine.power(exponent).times(1.0 - alpha).plus(alpha).times(init_value)
+            }
+            Self::Exponential { init_value, transition_steps, decay_rate, .. }
+                if *transition_steps == 0 || *decay_rate == 0.0 =>
+            {
+                count.constant(*init_value)
+            }
+            &Self::Exponential { init_value, transition_steps, decay_rate, transition_begin, staircase, end_value } => {
+                let count = count.plus(-(transition_begin as f64));
+                let p = count.clone().times(1.0 / transition_steps as f64);
+                let p = if staircase { p.floor() } else { p };
+                let decayed = p.exponent_of(decay_rate).times(init_value);
+                let decayed = count.below(f64::MIN_POSITIVE, count.constant(init_value), decayed);
+                match end_value {
+                    Some(end) if decay_rate < 1.0 => decayed.clamp(end, f64::INFINITY),
+                    Some(end) => decayed.clamp(f64::NEG_INFINITY, end),
+                    None => decayed,
+                }
+            }
+            Self::PiecewiseConstant { init_value, boundaries_and_scales } => {
+                let (bounds, values) = knots(*init_value, boundaries_and_scales);
+                let steps = bounds.iter().zip(&values[1..]);
+                let last = count.constant(values[0]);
+                steps.fold(last, |before, (&bound, &value)| count.below(bound, before, count.constant(value)))
+            }
+            Self::PiecewiseInterpolate { interpolation, init_value, boundaries_and_scales } => {
+                let (mut bounds, values) = knots(*init_value, boundaries_and_scales);
+                bounds.insert(0, 0.0);
+                let mut result = count.constant(values[values.len() - 1]);
+                for i in (0..bounds.len() - 1).rev() {
+                    let size = (bounds[i + 1] - bounds[i]).max(1.0);
+                    let (start, end) = (values[i], values[i + 1]);
+                    let way = count.clone().plus(-bounds[i]);
+                    let value = match interpolation {
+                        Interpolation::Linear => way.times((end - start) / size).plus(start),
+                        Interpolation::Cosine => {
+                            way.times(PI / size).cos().plus(1.0).times((start - end) / 2.0).plus(end)
+                        }
+                    };
+                    result = count.below(bounds[i + 1], value, result);
+                }
+                result
+            }
+            Self::Join { schedules, boundaries } => {
+                let first = schedules.first().map_or_else(|| count.constant(0.0), |first| first.of(count.clone()));
+                schedules.iter().skip(1).zip(boundaries).fold(first, |before, (schedule, &boundary)| {
+                    let boundary = boundary as f64;
+                    count.below(boundary, before, schedule.of(count.clone().plus(-boundary)))
+                })
+            }
+            Self::Table(values) => count.lookup(values),
+        }
+    }
+}
+
+/// From 1 at step 0 to 0 at the last step and after.
+fn cosine<V: Value>(count: V, steps: f64) -> V {
+    count.clamp(f64::NEG_INFINITY, steps).times(PI / steps).cos().plus(1.0).times(0.5)
+}
+
+/// The boundaries in order, and the values before the first and from each on.
+fn knots(init_value: f64, boundaries_and_scales: &[(u64, f64)]) -> (Vec<f64>, Vec<f64>) {
+    let mut sorted = boundaries_and_scales.to_vec();
+    sorted.sort_by_key(|(boundary, _)| *boundary);
+    let mut value = init_value;
+    let mut values = vec![value];
+    for (_, scale) in &sorted {
+        value *= scale;
+        values.push(value);
+    }
+    (sorted.into_iter().map(|(boundary, _)| boundary as f64).collect(), values)
+}
+
+impl From<f64> for Schedule {
+    fn from(value: f64) -> Self {
+        Self::Constant(value)
+    }
+}

@@ -1,0 +1,97 @@
+//! What schedules are computed with: numbers on the host, for logs and plots, and arrays inside a train step. The
+//! mathematics is written once, for both.
+
+use burn::tensor::{DType, Tensor, TensorData};
+use grove_backend::Backend;
+
+/// A number, or an array of one number.
+pub(super) trait Value: Clone {
+    /// This value where `self` is a step count.
+    fn constant(&self, value: f64) -> Self;
+    fn plus(self, term: f64) -> Self;
+    fn times(self, factor: f64) -> Self;
+    fn power(self, exponent: f64) -> Self;
+    /// `base` to the power of this.
+    fn exponent_of(self, base: f64) -> Self;
+    fn cos(self) -> Self;
+    fn floor(self) -> Self;
+    fn clamp(self, low: f64, high: f64) -> Self;
+    /// `then` where this is below the bound, else `otherwise`.
+    fn below(&self, bound: f64, then: Self, otherwise: Self) -> Self;
+    /// The element of a table that this is the index of; the last one for indices past the end.
+    fn lookup(self, table: &[f64]) -> Self;
+}
+
+impl Value for f64 {
+    fn constant(&self, value: f64) -> Self {
+        value
+    }
+    fn plus(self, term: f64) -> Self {
+        self + term
+    }
+    fn times(self, factor: f64) -> Self {
+        self * factor
+    }
+    fn power(self, exponent: f64) -> Self {
+        self.powf(exponent)
+    }
+    fn exponent_of(self, base: f64) -> Self {
+        base.powf(self)
+    }
+    fn cos(self) -> Self {
+        f64::cos(self)
+    }
+    fn floor(self) -> Self {
+        f64::floor(self)
+    }
+    fn clamp(self, low: f64, high: f64) -> Self {
+        self.max(low).min(high)
+    }
+    fn below(&self, bound: f64, then: Self, otherwise: Self) -> Self {
+        if *self < bound { then } else { otherwise }
+    }
+    fn lookup(self, table: &[f64]) -> Self {
+        let index = self.clamp(0.0, table.len().saturating_sub(1) as f64) as usize;
+        table.get(index).copied().unwrap_or_default()
+    }
+}
+
+/// f32, as in optax: counts are exact up to 2^24.
+impl<B: Backend> Value for Tensor<B, 1> {
+    fn constant(&self, value: f64) -> Self {
+        Tensor::full([1], value, (&self.device(), DType::F32))
+    }
+    fn plus(self, term: f64) -> Self {
+        if term == 0.0 { self } else { self.add_scalar(term) }
+    }
+    fn times(self, factor: f64) -> Self {
+        self.mul_scalar(factor)
+    }
+    fn power(self, exponent: f64) -> Self {
+        if exponent == 1.0 { self } else { self.powf_scalar(exponent) }
+    }
+    fn exponent_of(self, base: f64) -> Self {
+        self.constant(base).powf(self)
+    }
+    fn cos(self) -> Self {
+        Tensor::cos(self)
+    }
+    fn floor(self) -> Self {
+        Tensor::floor(self)
+    }
+    fn clamp(self, low: f64, high: f64) -> Self {
+        let raised = if low == f64::NEG_INFINITY { self } else { self.clamp_min(low) };
+        if high == f64::INFINITY { raised } else { raised.clamp_max(high) }
+    }
+    fn below(&self, bound: f64, then: Self, otherwise: Self) -> Self {
+        otherwise.mask_where(self.clone().lower_elem(bound), then)
+    }
+    fn lookup(self, table: &[f64]) -> Self {
+        if table.is_empty() {
+            return self.constant(0.0);
+        }
+        let numbers = TensorData::new(table.iter().map(|&value| value as f32).collect(), [table.len()]);
+        let index = Value::clamp(self.clone(), 0.0, (table.len() - 1) as f64).int();
+        Tensor::from_data(numbers, &self.device()).select(0, index)
+    }
+}

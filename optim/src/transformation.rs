@@ -1,0 +1,165 @@
+use burn::tensor::{DType, FloatDType, Int, Tensor};
+use grove_backend::Backend;
+use grove_tree::{Array, Path, Tree, map_together};
+
+/// A function from gradients to updates that may remember things: the one shape that every part of an optimizer has.
+///
+/// The first part of an optimizer gets the gradients, each next one what the one before made of them, and what comes
+/// out at the end is added to the parameters by [`apply_updates`]. Everything remembered is in the state, a tree, so
+/// saving, loading and moving it needs no code of its own.
+///
+/// Updates are f32 from the first transformation on, and so are states, whatever the parameters' dtype. Leaves
+/// that are absent from the updates, and leaves that are not floating-point numbers, are not touched and have absent
+/// states. On a skeleton, [`init`](Self::init) gives the skeleton of the state.
+pub trait GradientTransformation<B: Backend, P: Tree<B>> {
+    /// What is remembered from step to step.
+    type State: Tree<B>;
+
+    /// The state before the first step.
+    fn init(&self, params: &P) -> Self::State;
+
+    /// One step: new updates and the next state. Updates and state are taken by value so that their memory can be
+    /// used again.
+    ///
+    /// # Panics
+    /// Where updates, state and parameters are not of one structure.
+    fn update(&self, updates: P, state: Self::State, params: &P) -> (P, Self::State);
+}
+
+/// Transformations one after the other. A tuple is a chain; this function only says so.
+///
+/// ```
+/// use grove_optim::{GradientTransformation, apply_updates, chain, clip_by_global_norm, scale};
+/// use grove_tree::Array;
+/// use burn::tensor::Tensor;
+/// # type B = burn_flex::Flex;
+/// let params = Array::<B, 1>::new(Tensor::from_floats([1.0, 2.0], &Default::default()));
+/// let grads = Array::<B, 1>::new(Tensor::from_floats([3.0, 4.0], &Default::default()));
+/// let optimizer = chain((clip_by_global_norm(1.0), scale(-0.5)));
+/// let state = optimizer.init(&params);
+/// let (updates, _state) = optimizer.update(grads, state, &params);
+/// let params = apply_updates(params, updates);
+/// params.val().to_data().assert_approx_eq::<f32>(&[0.7f32, 1.6].into(), Default::default());
+/// ```
+pub fn chain<T>(transformations: T) -> T {
+    transformations
+}
+
+/// Adds updates to parameters. Where an update is absent the parameter stays; parameters keep their dtype.
+///
+/// # Panics
+/// Where the two are not of one structure.
+pub fn apply_updates<B: Backend, P: Tree<B>>(params: P, updates: P) -> P {
+    let [params, _] = together([params, updates], |_, [param, update]| {
+        let dtype = param.dtype();
+        let absent = update.clone().into_absent();
+        if !dtype.is_float() || !param.is_present() || !update.is_present() {
+            return [param, absent];
+        }
+        let sum = match dtype {
+            DType::F32 => param.try_add(update),
+            _ => param.cast_float(FloatDType::F32).try_add(update.cast_float(FloatDType::F32)),
+        };
+        [sum.expect("both are present and float").cast_float(dtype.into()), absent]
+    });
+    params
+}
+
+/// [`map_together`] for trees whose structures have to agree.
+#[track_caller]
+pub(crate) fn together<B: Backend, P: Tree<B>, const N: usize>(
+    trees: [P; N],
+    f: impl FnMut(&Path, [grove_tree::AnyArray<B>; N]) -> [grove_tree::AnyArray<B>; N],
+) -> [P; N] {
+    map_together(trees, f).unwrap_or_else(|error| {
+        panic!("updates, state and parameters must come from one model (was the state made by `init` for another?): {error}")
+    })
+}
+
+/// A step count: one whole number, on the device of the parameters.
+pub type Count<B> = Array<B, 1, Int>;
+
+/// The count before the first step; absent for a skeleton.
+pub(crate) fn zero_count<B: Backend, P: Tree<B>>(params: &P) -> Count<B> {
+    match device_of(params) {
+        Some(device) => Array::new(Tensor::zeros([1], &device)),
+        None => Array::absent([1]),
+    }
+}
+
+/// The count after one more step.
+pub(crate) fn increment<B: Backend>(count: Count<B>) -> Count<B> {
+    Array::new(count.val().add_scalar(1))
+}
+
+/// Where the first present leaf lies.
+pub(crate) fn device_of<B: Backend, P: Tree<B>>(params: &P) -> Option<B::Device> {
+    let mut device = None;
+    params.visit(&mut Path::root(), &mut |_: &Path, leaf: &grove_tree::AnyArray<B>| {
+        if device.is_none() {
+            device = leaf.device();
+        }
+    });
+    device
+}
+
+macro_rules! chains {
+    ($($T:ident $i:tt),*) => {
+        impl<B: Backend, P: Tree<B>, $($T: GradientTransformation<B, P>),*> GradientTransformation<B, P> for ($($T,)*) {
+            type State = ($($T::State,)*);
+
+            fn init(&self, params: &P) -> Self::State {
+                ($(self.$i.init(params),)*)
+            }
+
+            fn update(&self, updates: P, state: Self::State, params: &P) -> (P, Self::State) {
+                $(let (updates, $T) = self.$i.update(updates, state.$i, params);)*
+                (updates, ($($T,)*))
+            }
+        }
+    };
+}
+#[allow(non_snake_case)]
+mod chains {
+    use super::*;
+    chains!(T0 0);
+    chains!(T0 0, T1 1);
+    chains!(T0 0, T1 1, T2 2);
+    chains!(T0 0, T1 1, T2 2, T3 3);
+    chains!(T0 0, T1 1, T2 2, T3 3, T4 4);
+    chains!(T0 0, T1 1, T2 2, T3 3, T4 4, T5 5);
+    chains!(T0 0, T1 1, T2 2, T3 3, T4 4, T5 5, T6 6);
+    chains!(T0 0, T1 1, T2 2, T3 3, T4 4, T5 5, T6 6, T7 7);
+}
+
+/// `None` changes nothing.
+impl<B: Backend, P: Tree<B>, T: GradientTransformation<B, P>> GradientTransformation<B, P> for Option<T> {
+    type State = Option<T::State>;
+
+    fn init(&self, params: &P) -> Self::State {
+        self.as_ref().map(|inner| inner.init(params))
+    }
+
+    fn update(&self, updates: P, state: Self::State, params: &P) -> (P, Self::State) {
+        match (self, state) {
+            (Some(inner), Some(state)) => {
+                let (updates, state) = inner.update(updates, state, params);
+                (updates, Some(state))
+            }
+            (None, None) => (updates, None),
+            _ => panic!("the state does not belong to this chain: an optional transformation came or went"),
+        }
+    }
+}
+
+impl<B: Backend, P: Tree<B>, T: GradientTransformation<B, P> + ?Sized> GradientTransformation<B, P> for &T {
+    type State = T::State;
+
+    fn init(&self, params: &P) -> Self::State {
+        (**self).init(params)
+    }
+
+    fn update(&self, updates: P, state: Self::State, params: &P) -> (P, Self::State) {
+        (**self).update(updates, state, params)
+    }
+}

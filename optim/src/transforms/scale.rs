@@ -1,0 +1,140 @@
+use grove_backend::Backend;
+use grove_tree::Tree;
+
+use crate::{
+    Count, GradientTransformation, Scalar, ScalarOrSchedule, Schedule,
+    leafwise::elementwise,
+    transformation::{increment, zero_count},
+};
+
+/// See [`identity`].
+#[derive(Clone, Copy, Debug)]
+pub struct Identity;
+
+/// Changes nothing.
+pub fn identity() -> Identity {
+    Identity
+}
+
+impl<B: Backend, P: Tree<B>> GradientTransformation<B, P> for Identity {
+    type State = ();
+
+    fn init(&self, _params: &P) {}
+
+    fn update(&self, updates: P, (): (), _params: &P) -> (P, ()) {
+        (updates, ())
+    }
+}
+
+/// See [`set_to_zero`].
+#[derive(Clone, Copy, Debug)]
+pub struct SetToZero;
+
+/// Replaces updates by zeros, NaN and infinity too.
+pub fn set_to_zero() -> SetToZero {
+    SetToZero
+}
+
+impl<B: Backend, P: Tree<B>> GradientTransformation<B, P> for SetToZero {
+    type State = ();
+
+    fn init(&self, _params: &P) {}
+
+    fn update(&self, updates: P, (): (), _params: &P) -> (P, ()) {
+        let [updates] = elementwise([updates], |[g]| [g.zeros_like()]);
+        (updates, ())
+    }
+}
+
+/// See [`stateless`].
+#[derive(Clone, Copy, Debug)]
+pub struct Stateless<F>(F);
+
+/// A transformation from a function of updates and parameters that remembers nothing.
+pub fn stateless<F>(f: F) -> Stateless<F> {
+    Stateless(f)
+}
+
+impl<B: Backend, P: Tree<B>, F: Fn(P, &P) -> P> GradientTransformation<B, P> for Stateless<F> {
+    type State = ();
+
+    fn init(&self, _params: &P) {}
+
+    fn update(&self, updates: P, (): (), params: &P) -> (P, ()) {
+        ((self.0)(updates, params), ())
+    }
+}
+
+/// See [`scale`].
+#[derive(Clone, Debug)]
+pub struct Scale<B: Backend>(Scalar<B>);
+
+/// Multiplies updates by a number.
+pub fn scale<B: Backend>(step_size: impl Into<Scalar<B>>) -> Scale<B> {
+    Scale(step_size.into())
+}
+
+impl<B: Backend, P: Tree<B>> GradientTransformation<B, P> for Scale<B> {
+    type State = ();
+
+    fn init(&self, _params: &P) {}
+
+    fn update(&self, updates: P, (): (), _params: &P) -> (P, ()) {
+        let [updates] = elementwise([updates], |[g]| [self.0.times(g)]);
+        (updates, ())
+    }
+}
+
+/// See [`scale_by_schedule`].
+#[derive(Clone, Debug)]
+pub struct ScaleBySchedule(Schedule);
+
+/// Multiplies updates by what a schedule says for the step. The state is the step count.
+pub fn scale_by_schedule(step_size: impl Into<Schedule>) -> ScaleBySchedule {
+    ScaleBySchedule(step_size.into())
+}
+
+impl<B: Backend, P: Tree<B>> GradientTransformation<B, P> for ScaleBySchedule {
+    type State = Count<B>;
+
+    fn init(&self, params: &P) -> Count<B> {
+        zero_count(params)
+    }
+
+    fn update(&self, updates: P, count: Count<B>, _params: &P) -> (P, Count<B>) {
+        let factor = Scalar::Array(self.0.at(count.val()));
+        let [updates] = elementwise([updates], |[g]| [factor.times(g)]);
+        (updates, increment(count))
+    }
+}
+
+/// See [`scale_by_learning_rate`].
+#[derive(Clone, Debug)]
+pub struct ScaleByLearningRate<B: Backend>(ScalarOrSchedule<B>);
+
+/// Multiplies updates by minus a learning rate: the end of every optimizer that descends. Where the learning rate is
+/// a schedule the state is the step count, else nothing.
+pub fn scale_by_learning_rate<B: Backend>(learning_rate: impl Into<ScalarOrSchedule<B>>) -> ScaleByLearningRate<B> {
+    ScaleByLearningRate(learning_rate.into())
+}
+
+impl<B: Backend, P: Tree<B>> GradientTransformation<B, P> for ScaleByLearningRate<B> {
+    type State = Option<Count<B>>;
+
+    fn init(&self, params: &P) -> Self::State {
+        matches!(self.0, ScalarOrSchedule::Schedule(_)).then(|| zero_count(params))
+    }
+
+    fn update(&self, updates: P, count: Self::State, _params: &P) -> (P, Self::State) {
+        let factor = match (&self.0, &count) {
+            (ScalarOrSchedule::Scalar(Scalar::Number(rate)), _) => Scalar::Number(-rate),
+            (ScalarOrSchedule::Scalar(Scalar::Array(rate)), _) => Scalar::Array(rate.clone().neg()),
+            (ScalarOrSchedule::Schedule(schedule), Some(count)) => Scalar::Array(schedule.at(count.val()).neg()),
+            (ScalarOrSchedule::Schedule(_), None) => {
+                panic!("the state does not belong to this chain: the learning rate became a schedule")
+            }
+        };
+        let [updates] = elementwise([updates], |[g]| [factor.times(g)]);
+        (updates, count.map(increment))
+    }
+}

@@ -1,0 +1,35 @@
+use grove_backend::Backend;
+use grove_tree::{Filter, Tree, combine, filter, partition};
+
+use crate::GradientTransformation;
+
+/// See [`masked`].
+#[derive(Clone)]
+pub struct Masked<B: Backend, T> {
+    inner: T,
+    mask: Filter<B>,
+}
+
+/// Applies a transformation to the leaves that pass a filter; the others go through as they are, and have no state.
+pub fn masked<B: Backend, T>(inner: T, mask: Filter<B>) -> Masked<B, T> {
+    Masked { inner, mask }
+}
+
+impl<B: Backend, P: Tree<B>, T: GradientTransformation<B, P>> GradientTransformation<B, P> for Masked<B, T> {
+    type State = T::State;
+
+    fn init(&self, params: &P) -> Self::State {
+        self.inner.init(&filter(params.clone(), &self.mask))
+    }
+
+    fn update(&self, updates: P, state: Self::State, params: &P) -> (P, Self::State) {
+        let (updates, rest) = partition(updates, &self.mask);
+        let (updates, state) = self.inner.update(updates, state, &filter(params.clone(), &self.mask));
+        (combine(updates, rest).expect("the parts of one tree"), state)
+    }
+}
+
+/// Passes parameters with two axes or more: those that weight decay is for. Biases and the scales of norms do not pass.
+pub fn matrices<B: Backend>() -> Filter<B> {
+    Filter::new(|path, leaf| leaf.dtype().is_float() && !path.is_buffer() && leaf.shape().len() >= 2)
+}

@@ -1,0 +1,5 @@
+//! Transformations of transformations.
+
+mod masked;
+
+pub use masked::{Masked, masked, matrices};

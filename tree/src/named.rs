@@ -1,0 +1,71 @@
+use grove_backend::Backend;
+use std::collections::BTreeMap;
+
+use crate::{AnyArray, Tree, TreeError, leaves, try_map_with_path};
+
+/// Leaves by their paths: any tree with its type erased, and a tree itself.
+pub type NamedLeaves<B> = BTreeMap<String, AnyArray<B>>;
+
+/// The leaves of a tree that are present, by their paths.
+pub fn named_leaves<B: Backend, T: Tree<B>>(tree: &T) -> NamedLeaves<B> {
+    leaves(tree).into_iter().filter(|(_, leaf)| leaf.is_present()).collect()
+}
+
+/// Undoes [`named_leaves`]: the tree with each present leaf replaced by the one of its name. Leaves that are absent
+/// stay absent.
+///
+/// # Errors
+/// [`TreeError::Structure`] where a name is missing or stands for no present leaf, [`TreeError::Leaf`] where shape or
+/// dtype differ.
+pub fn with_named_leaves<B: Backend, T: Tree<B>>(tree: T, mut named: NamedLeaves<B>) -> Result<T, TreeError> {
+    let nothing = || "(nothing)".to_owned();
+    let tree = try_map_with_path(tree, |path, leaf| {
+        if !leaf.is_present() {
+            return Ok(leaf);
+        }
+        let Some(other) = named.remove(path.as_str()) else {
+            return Err(TreeError::Structure { left: path.to_string(), right: nothing() });
+        };
+        if (other.shape(), other.dtype()) != (leaf.shape(), leaf.dtype()) {
+            let (path, expected, found) = (path.to_string(), leaf.to_string(), other.to_string());
+            return Err(TreeError::Leaf { path, expected, found });
+        }
+        Ok(other)
+    })?;
+    match named.into_keys().next() {
+        Some(right) => Err(TreeError::Structure { left: nothing(), right }),
+        None => Ok(tree),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Array;
+    use burn::tensor::{Int, Tensor};
+    use burn_flex::Flex;
+
+    type Pair = (Array<Flex, 1>, Option<Array<Flex, 2, Int>>);
+
+    fn pair() -> Pair {
+        let device = Default::default();
+        (Array::absent([3]), Some(Array::new(Tensor::from_ints([[1, 2]], &device))))
+    }
+
+    #[test]
+    fn there_and_back() {
+        let named = named_leaves::<Flex, _>(&pair());
+        assert_eq!(named.keys().collect::<Vec<_>>(), ["1"]);
+        assert!(crate::eq::<Flex, _>(&with_named_leaves(pair(), named).unwrap(), &pair()));
+    }
+
+    #[test]
+    fn what_does_not_fit_is_named() {
+        let mut named = named_leaves::<Flex, _>(&pair());
+        named.insert("2".into(), named["1"].clone());
+        assert!(with_named_leaves(pair(), named).unwrap_err().to_string().contains("`2`"));
+        assert!(with_named_leaves(pair(), NamedLeaves::new()).unwrap_err().to_string().contains("`1`"));
+        let wrong = NamedLeaves::from([("1".into(), AnyArray::absent([5], burn::tensor::DType::I64))]);
+        assert!(matches!(with_named_leaves(pair(), wrong), Err(TreeError::Leaf { .. })));
+    }
+}
