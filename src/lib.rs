@@ -13,6 +13,10 @@ pub use grove_backend as backend;
 pub use grove_layers as layers;
 /// Models, text generation, tokenizers.
 pub use grove_models as models;
+/// Gradient transformations, schedules and optimizers.
+pub use grove_optim as optim;
+/// Training: steps, loops, data, checkpoints and logs.
+pub use grove_train as train;
 /// Differentiation and evaluation of shapes.
 pub use grove_transform as transform;
 /// Trees of arrays, and keys.

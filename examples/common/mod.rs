@@ -5,7 +5,7 @@ use grove::{
     backend::{BackendName, DeviceError, DeviceSpec},
     tensor::DType,
 };
-use std::process::ExitCode;
+use std::{path::PathBuf, process::ExitCode};
 
 /// Where to compute, and in which type of numbers.
 #[derive(Args, Debug, Clone)]
@@ -46,6 +46,16 @@ impl From<Dtype> for DType {
             Dtype::Bf16 => Self::BF16,
         }
     }
+}
+
+/// A file or directory that ships with grove, below `models/assets`. The repository is found from where cargo runs the
+/// program, or from where it was built.
+pub fn shipped(name: &str) -> PathBuf {
+    let running = std::env::var_os("CARGO_MANIFEST_DIR").map(PathBuf::from);
+    let places = [running, Some(PathBuf::from(".")), Some(PathBuf::from(env!("CARGO_MANIFEST_DIR")))];
+    let mut candidates = places.into_iter().flatten().map(|place| place.join("models/assets").join(name));
+    let first = candidates.next().unwrap_or_default();
+    if first.exists() { first } else { candidates.find(|path| path.exists()).unwrap_or(first) }
 }
 
 /// Why a program ends early: `Usage` (exit status 2) is for the command line, `Failure` (1) for everything else.

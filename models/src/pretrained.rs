@@ -25,10 +25,15 @@ pub fn read_json<T: DeserializeOwned>(file: &Path) -> Result<T> {
 
 /// Writes a value as JSON beside the old file and takes its name at the end.
 pub(crate) fn write_json(file: &Path, value: &impl serde::Serialize) -> Result<()> {
-    let text = serde_json::to_vec_pretty(value)
+    let text = serde_json::to_string_pretty(value)
         .map_err(|error| ModelError::Json { file: file.into(), reason: error.to_string() })?;
+    write_text(file, &text)
+}
+
+/// Writes a text beside the old file and takes its name at the end.
+pub(crate) fn write_text(file: &Path, text: &str) -> Result<()> {
     grove_weights::write_atomically(file, |writer| {
-        std::io::Write::write_all(writer, &text).map_err(|source| grove_weights::WeightsError::Io {
+        std::io::Write::write_all(writer, text.as_bytes()).map_err(|source| grove_weights::WeightsError::Io {
             action: "write",
             path: file.into(),
             source,

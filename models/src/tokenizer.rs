@@ -1,13 +1,18 @@
 use grove_weights::{HubOptions, Source, Wanted};
 use std::{collections::HashMap, path::Path};
 use tokenizers::{
-    Tokenizer as HfTokenizer, models::bpe::BPE, pre_tokenizers::byte_level::ByteLevel,
+    AddedToken, Tokenizer as HfTokenizer,
+    models::{
+        TrainerWrapper,
+        bpe::{BPE, BpeTrainer},
+    },
+    pre_tokenizers::byte_level::ByteLevel,
     processors::byte_level::ByteLevel as ByteLevelProcessor,
 };
 
 use crate::{
     error::{ModelError, Result},
-    read_json,
+    pretrained::{read_json, write_json, write_text},
 };
 
 /// Text to tokens and back, by the files that are published beside a model.
@@ -21,6 +26,18 @@ const BPE_FILES: [(&str, &str); 2] = [("vocab.json", "merges.txt"), ("encoder.js
 
 /// Token by which GPT-2 ends a text.
 const END_OF_TEXT: &str = "<|endoftext|>";
+
+/// `<|endoftext|>` and a token for each byte.
+const SMALLEST_BPE: usize = 257;
+
+/// GPT-2's way around a BPE: bytes in, bytes out, spaces stay where they are.
+fn byte_level(bpe: BPE) -> HfTokenizer {
+    let mut inner = HfTokenizer::new(bpe);
+    inner.with_pre_tokenizer(Some(ByteLevel::default().add_prefix_space(false)));
+    inner.with_decoder(Some(ByteLevel::default()));
+    inner.with_post_processor(Some(ByteLevelProcessor::default().trim_offsets(false)));
+    inner
+}
 
 impl Tokenizer {
     /// Opens a directory's tokenizer: `tokenizer.json`, or GPT-2's `vocab.json` and `merges.txt`, or the older
@@ -50,12 +67,9 @@ impl Tokenizer {
             let at_fault = if read_json::<HashMap<String, u32>>(vocab).is_err() { vocab } else { merges };
             broken(at_fault, &error)
         })?;
-        let mut inner = HfTokenizer::new(bpe);
-        inner.with_pre_tokenizer(Some(ByteLevel::default().add_prefix_space(false)));
-        inner.with_decoder(Some(ByteLevel::default()));
-        inner.with_post_processor(Some(ByteLevelProcessor::default().trim_offsets(false)));
+        let mut inner = byte_level(bpe);
         if inner.token_to_id(END_OF_TEXT).is_some() {
-            inner.add_special_tokens(&[tokenizers::AddedToken::from(END_OF_TEXT, true)]);
+            inner.add_special_tokens(&[AddedToken::from(END_OF_TEXT, true)]);
         }
         Ok(Self { inner })
     }
@@ -67,6 +81,53 @@ impl Tokenizer {
     pub fn from_pretrained(source: &str) -> Result<Self> {
         let path = Source::parse(source)?.resolve(&HubOptions::from_env(), &Wanted::model())?;
         Self::from_path(if path.is_dir() { &path } else { path.parent().unwrap_or(&path) })
+    }
+
+    /// Learns a byte-level BPE of GPT-2's kind from texts: `<|endoftext|>` (token 0), the 256 bytes, and merges until
+    /// there are `vocab_size` tokens, or no pair occurs twice. Sennrich, Haddow and Birch, "Neural Machine Translation
+    /// of Rare Words with Subword Units" (2016).
+    ///
+    /// # Errors
+    /// [`ModelError::Option`] where the size leaves no room for the bytes.
+    pub fn train_bpe<S: AsRef<str> + Sync>(texts: &[S], vocab_size: usize) -> Result<Self> {
+        if vocab_size < SMALLEST_BPE {
+            let value = vocab_size.to_string();
+            return Err(ModelError::Option { option: "vocabulary size", value, range: "at least 257" });
+        }
+        let trainer = BpeTrainer::builder()
+            .vocab_size(vocab_size)
+            .min_frequency(2)
+            .special_tokens(vec![AddedToken::from(END_OF_TEXT, true)])
+            .initial_alphabet(ByteLevel::alphabet().into_iter().collect())
+            .show_progress(false)
+            .build();
+        let mut inner = byte_level(BPE::default());
+        let mut trainer = TrainerWrapper::BpeTrainer(trainer);
+        inner.train(&mut trainer, texts.iter().map(AsRef::as_ref)).map_err(|error| Self::failed(&error))?;
+        Ok(Self { inner })
+    }
+
+    /// Writes `tokenizer.json`, and the `tokenizer_config.json` by which transformers knows its kind, to a directory.
+    ///
+    /// # Errors
+    /// A file cannot be written.
+    pub fn save(&self, directory: impl AsRef<Path>) -> Result<()> {
+        let directory = directory.as_ref();
+        let text = self.inner.to_string(false).map_err(|error| Self::failed(&error))?;
+        write_text(&directory.join("tokenizer.json"), &text)?;
+        let mut config = serde_json::Map::new();
+        config.insert("tokenizer_class".into(), "GPT2TokenizerFast".into());
+        for role in ["bos_token", "eos_token", "unk_token"] {
+            if self.end_of_text().is_some() {
+                config.insert(role.into(), END_OF_TEXT.into());
+            }
+        }
+        write_json(&directory.join("tokenizer_config.json"), &config)
+    }
+
+    /// The token by which GPT-2's tokenizers end a text, if this one has it.
+    pub fn end_of_text(&self) -> Option<u32> {
+        self.inner.token_to_id(END_OF_TEXT)
     }
 
     /// The tokens of a text. No token is added at either end that the tokenizer does not always add.

@@ -1,5 +1,23 @@
 //! Training: data, steps, loops, checkpoints and logs.
+//!
+//! A train step is a pure function, [`train_step`]; [`fit`] is the loop around it that a long run needs: evaluation,
+//! checkpoints, logs, and going on after anything that may happen in between.
 #![warn(missing_docs)]
 
+pub mod checkpoint;
 pub mod data;
+mod ema;
+mod error;
+mod fit;
+mod interrupt;
 pub mod log;
+mod scale;
+mod step;
+
+pub use checkpoint::{Checkpoints, Progressed, Restored};
+pub use ema::ema_step;
+pub use error::{Result, TrainError};
+pub use fit::{Ended, Evaluation, FitOptions, Fitted, Length, TrainState, fit};
+pub use interrupt::{Stop, stop_on_interrupt};
+pub use scale::LossScale;
+pub use step::{Metrics, Outcome, StepOptions, train_step};

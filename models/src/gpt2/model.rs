@@ -168,6 +168,23 @@ impl<B: Backend> Gpt2<B> {
         loss::cross_entropy(logits.reshape([n, self.config.vocab_size]), labels.reshape([n]))
     }
 
+    /// Mean negative log-likelihood, in nats, of targets that are the tokens after the inputs: what is trained where the
+    /// text is cut into windows of one token more than the context.
+    ///
+    /// # Shapes
+    /// - ids, targets `[b, t]`; a target of -100 does not count
+    /// - output `[1]`
+    pub fn next_token_loss(
+        &self,
+        ids: Tensor<B, 2, Int>,
+        targets: Tensor<B, 2, Int>,
+        key: Option<Key>,
+    ) -> Tensor<B, 1> {
+        let [b, t] = ids.dims();
+        let logits = self.train(ids, key).reshape([b * t, self.config.vocab_size]);
+        loss::cross_entropy(logits, targets.reshape([b * t]))
+    }
+
     /// Token and position embeddings of the positions from `seen` on, in rows that begin with padding: `[b, t, n_embd]`
     fn embed(&self, ids: Tensor<B, 2, Int>, seen: usize, padding: &[usize]) -> Tensor<B, 3> {
         let ([_, t], device) = (ids.dims(), ids.device());

@@ -1,1 +1,51 @@
 //! Data: what is trained on, in batches whose order is a function of a key and the epoch.
+//!
+//! A [`Data`] says which examples make the batches of an epoch and how they are loaded. Shipped are
+//! [`TokenWindows`] over a [`TokenStream`], in memory or mapped from a file, for language models, and
+//! [`Examples`] for everything that fits in memory; both take their order from an [`Order`], and so may a `Data` of
+//! your own. [`prefetch`] loads ahead on a thread, from any [`Position`], and [`epoch`] reads one epoch in place.
+//!
+//! As the batches depend on nothing but (key, epoch), a position is all that a run needs to save in order to go on
+//! with the batches that it would have seen:
+//!
+//! ```
+//! use std::sync::Arc;
+//! use grove_train::data::{Position, TokenStream, TokenWindows, prefetch};
+//! use grove_tree::Key;
+//!
+//! let text = TokenStream::new((0..100).collect());
+//! let (train, _held_out) = text.split(0.1)?;
+//! let windows = Arc::new(TokenWindows::new(train, 8, 4, Some(Key::new(0)))?);
+//!
+//! let mut whole = prefetch(windows.clone(), Position::default(), 2);
+//! let (position, _batch) = whole.nth(2).expect("endless")?;
+//!
+//! let mut resumed = prefetch(windows, position, 2);
+//! assert_eq!(resumed.next().expect("endless")?, whole.next().expect("endless")?);
+//! # Ok::<(), grove_train::data::DataError>(())
+//! ```
+
+mod error;
+mod examples;
+mod order;
+mod pad;
+mod position;
+mod prefetch;
+mod source;
+mod text;
+mod token_batch;
+mod token_file;
+mod token_stream;
+mod token_windows;
+
+pub use error::DataError;
+pub use examples::Examples;
+pub use order::Order;
+pub use pad::{PaddedBatch, pad};
+pub use position::Position;
+pub use prefetch::{Prefetch, prefetch};
+pub use source::{Data, epoch};
+pub use text::read_text;
+pub use token_batch::TokenBatch;
+pub use token_stream::TokenStream;
+pub use token_windows::TokenWindows;

@@ -1,1 +1,60 @@
 //! What a person sees of a run, and what it leaves on the disk.
+//!
+//! A training loop measures numbers and hands them, as [`Record`]s, to [`Sink`]s:
+//!
+//! | sink | a person gets |
+//! |---|---|
+//! | [`Progress`] | a bar with loss, rate and time left; plain lines where there is no terminal |
+//! | [`MetricsFile`] | `metrics.jsonl`, one JSON object a line |
+//! | [`TensorBoard`] | event files that TensorBoard reads |
+//! | [`LossCurve`] | an SVG of the losses, redrawn while the run goes on |
+//!
+//! and [`summary_table`] and [`records_table`] print what came of it. Every sink can take up a run that was killed:
+//! records after the step that the run resumes from are dropped, so that no step is there twice.
+//!
+//! ```
+//! use grove_train::log::{EVAL_LOSS, LossCurve, MetricsFile, Record, Sink, TRAIN_LOSS, TensorBoard};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let directory = tempfile::tempdir()?;
+//! let mut sinks: Vec<Box<dyn Sink>> = vec![
+//!     Box::new(MetricsFile::create(directory.path().join("metrics.jsonl"))?),
+//!     Box::new(TensorBoard::create(directory.path().join("tensorboard"))?),
+//!     Box::new(LossCurve::new(directory.path().join("loss.svg"))),
+//! ];
+//! sinks.record(&Record::new(1, 0.5, 0.8).with(TRAIN_LOSS, 2.31))?;
+//! sinks.record(&Record::new(2, 1.0, 1.6).with(TRAIN_LOSS, 2.12).with(EVAL_LOSS, 2.2))?;
+//! sinks.flush()?;
+//!
+//! // The run is killed, and resumes from its checkpoint of step 1:
+//! let (file, records) = MetricsFile::resume(directory.path().join("metrics.jsonl"), 1)?;
+//! let board = TensorBoard::resume(directory.path().join("tensorboard"), 1)?;
+//! let curve = LossCurve::new(directory.path().join("loss.svg")).with_records(&records);
+//! assert_eq!(records.len(), 1);
+//! # let _ = (file, board, curve);
+//! # Ok(())
+//! # }
+//! ```
+
+mod append;
+mod axis;
+mod curve;
+mod error;
+mod event;
+mod metrics;
+mod plot;
+mod progress;
+mod record;
+mod series;
+mod sink;
+mod table;
+mod tensorboard;
+
+pub use curve::LossCurve;
+pub use error::LogError;
+pub use metrics::{MetricsFile, read_metrics};
+pub use progress::Progress;
+pub use record::{EVAL_LOSS, GRAD_NORM, LEARNING_RATE, Record, TOKENS_PER_SECOND, TRAIN_LOSS};
+pub use sink::Sink;
+pub use table::{records_table, summary_table};
+pub use tensorboard::TensorBoard;

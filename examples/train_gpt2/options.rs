@@ -1,0 +1,195 @@
+//! The command line.
+
+use clap::Parser;
+use std::path::PathBuf;
+
+use crate::common::DeviceArgs;
+
+/// Trains a GPT-2 on text: a new one of any size, or one that exists.
+///
+/// Without arguments it trains a tiny model on the text that ships with grove for a minute, to show what happens.
+#[derive(Parser, Debug)]
+#[command(name = "train_gpt2", version)]
+pub struct Options {
+    /// Text files, or folders of .txt files; each file is one document. Also token files, .tokens
+    #[arg(long, value_name = "PATH", num_args = 1..)]
+    pub data: Vec<PathBuf>,
+
+    /// Text for the evaluation; without it, the last part of the data is held out
+    #[arg(long, value_name = "PATH", num_args = 1..)]
+    pub held_out: Vec<PathBuf>,
+
+    /// How much of the data is held out, where --held-out is not given
+    #[arg(long, default_value_t = 0.05, value_name = "FRACTION")]
+    pub held_out_part: f64,
+
+    /// Where the run lives: checkpoints, logs, and the model at the end. Without it nothing is kept
+    #[arg(long, value_name = "DIR")]
+    pub output: Option<PathBuf>,
+
+    /// Go on with the run in --output
+    #[arg(long, requires = "output")]
+    pub resume: bool,
+
+    /// Do not train: print the model's loss on the data
+    #[arg(long, requires = "model")]
+    pub evaluate: bool,
+
+    #[command(flatten)]
+    pub device: DeviceArgs,
+
+    /// Where the random numbers come from
+    #[arg(long, default_value_t = 0)]
+    pub seed: u64,
+
+    /// Print one JSON object at the end
+    #[arg(long)]
+    pub json: bool,
+
+    /// Model to fine-tune: directory, weights file, or hub id. Without it, a new one is made
+    #[arg(long, help_heading = "Model")]
+    pub model: Option<String>,
+
+    /// Sizes of a new model from a config.json, or a published size as gpt2; the options below go before it
+    #[arg(long, value_name = "FILE|NAME", conflicts_with = "model", help_heading = "Model")]
+    pub config: Option<String>,
+
+    /// Number of blocks [default: 4]
+    #[arg(long, value_name = "N", conflicts_with = "model", help_heading = "Model")]
+    pub n_layer: Option<usize>,
+
+    /// Attention heads of a block [default: 4]
+    #[arg(long, value_name = "N", conflicts_with = "model", help_heading = "Model")]
+    pub n_head: Option<usize>,
+
+    /// Width of the model [default: 128]
+    #[arg(long, value_name = "N", conflicts_with = "model", help_heading = "Model")]
+    pub n_embd: Option<usize>,
+
+    /// Tokens that the model sees at once [default: 128, or what the model to fine-tune has]
+    #[arg(long, value_name = "N", help_heading = "Model")]
+    pub context: Option<usize>,
+
+    /// Dropout, everywhere [default: 0.1, or what the model has]
+    #[arg(long, value_name = "RATE", help_heading = "Model")]
+    pub dropout: Option<f64>,
+
+    /// Directory with a tokenizer; without it a new model learns one from the data
+    #[arg(long, value_name = "DIR", help_heading = "Model")]
+    pub tokenizer: Option<PathBuf>,
+
+    /// Size of the vocabulary that is learned
+    #[arg(long, default_value_t = 2048, value_name = "N", help_heading = "Model")]
+    pub vocab_size: usize,
+
+    /// Steps of the optimizer
+    #[arg(long, value_name = "N", conflicts_with = "epochs", help_heading = "Training")]
+    pub steps: Option<u64>,
+
+    /// Passes over the data [default: 1]
+    #[arg(long, value_name = "N", help_heading = "Training")]
+    pub epochs: Option<f64>,
+
+    /// Rows of a batch
+    #[arg(long, default_value_t = 16, value_name = "N", help_heading = "Training")]
+    pub batch_size: usize,
+
+    /// Batches whose mean gradient makes one step
+    #[arg(long, default_value_t = 1, value_name = "N", help_heading = "Training")]
+    pub accumulate: usize,
+
+    /// Highest learning rate
+    #[arg(long, default_value_t = 1e-3, value_name = "RATE", help_heading = "Training")]
+    pub learning_rate: f64,
+
+    /// Learning rate at the end, as a part of the highest
+    #[arg(long, default_value_t = 0.1, value_name = "FRACTION", help_heading = "Training")]
+    pub final_learning_rate: f64,
+
+    /// Steps in which the learning rate rises [default: a twentieth of all, at most 1000]
+    #[arg(long, value_name = "N", help_heading = "Training")]
+    pub warmup: Option<u64>,
+
+    /// How much of a matrix, times the learning rate, is taken from it at each step
+    #[arg(long, default_value_t = 0.1, value_name = "RATE", help_heading = "Training")]
+    pub weight_decay: f64,
+
+    /// How much of the gradient's second moment stays at each step
+    #[arg(long, default_value_t = 0.99, value_name = "B", help_heading = "Training")]
+    pub beta2: f64,
+
+    /// Largest norm of a gradient; 0 does not clip
+    #[arg(long, default_value_t = 1.0, value_name = "NORM", help_heading = "Training")]
+    pub clip: f64,
+
+    /// Keep a moving average of the model with this decay, and evaluate that
+    #[arg(long, value_name = "DECAY", help_heading = "Training")]
+    pub ema: Option<f64>,
+
+    /// Steps between evaluations [default: a tenth of all]
+    #[arg(long, value_name = "N", help_heading = "Training")]
+    pub evaluate_every: Option<u64>,
+
+    /// End after so many evaluations without a better loss
+    #[arg(long, value_name = "N", help_heading = "Training")]
+    pub patience: Option<u64>,
+
+    /// Steps between checkpoints
+    #[arg(long, default_value_t = 200, value_name = "N", help_heading = "Training")]
+    pub checkpoint_every: u64,
+
+    /// How many checkpoints to keep
+    #[arg(long, default_value_t = 2, value_name = "N", help_heading = "Training")]
+    pub keep: usize,
+
+    /// Steps between records in the logs
+    #[arg(long, default_value_t = 10, value_name = "N", help_heading = "Training")]
+    pub log_every: u64,
+
+    /// Type in which the trained model is written
+    #[arg(long, value_enum, default_value_t = crate::common::Dtype::F32, value_name = "TYPE", help_heading = "Training")]
+    pub save_dtype: crate::common::Dtype,
+}
+
+impl Options {
+    /// What can be told from the options alone.
+    pub fn check(&self) -> Result<(), String> {
+        let positive = |name: &str, value: f64| match value > 0.0 && value.is_finite() {
+            true => Ok(()),
+            false => Err(format!("--{name} is {value}; it must be greater than 0")),
+        };
+        let fraction = |name: &str, value: f64| match (0.0..1.0).contains(&value) {
+            true => Ok(()),
+            false => Err(format!("--{name} is {value}; it must be at least 0 and less than 1")),
+        };
+        let at_least_one = |name: &str, value: u64| match value {
+            0 => Err(format!("--{name} is 0; it must be at least 1")),
+            _ => Ok(()),
+        };
+        positive("learning-rate", self.learning_rate)?;
+        if let Some(epochs) = self.epochs {
+            positive("epochs", epochs)?;
+        }
+        fraction("held-out-part", self.held_out_part)?;
+        fraction("beta2", self.beta2)?;
+        fraction("dropout", self.dropout.unwrap_or(0.0))?;
+        fraction("ema", self.ema.unwrap_or(0.0))?;
+        at_least_one("batch-size", self.batch_size as u64)?;
+        at_least_one("accumulate", self.accumulate as u64)?;
+        at_least_one("log-every", self.log_every)?;
+        at_least_one("checkpoint-every", self.checkpoint_every)?;
+        at_least_one("keep", self.keep as u64)?;
+        at_least_one("steps", self.steps.unwrap_or(1))?;
+        at_least_one("context", self.context.unwrap_or(1) as u64)?;
+        for (name, value) in [
+            ("weight-decay", self.weight_decay),
+            ("clip", self.clip),
+            ("final-learning-rate", self.final_learning_rate),
+        ] {
+            if !(value >= 0.0 && value.is_finite()) {
+                return Err(format!("--{name} is {value}; it must be at least 0"));
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,146 @@
+use super::{at_least_f32, pair};
+use burn::tensor::{Int, Tensor, activation};
+use grove_backend::Backend;
+
+/// The label of a position that does not count.
+pub const IGNORED: i64 = -100;
+
+/// Cross entropy of distributions over the last axis, in nats: `-Σ_c labels[c] · log_softmax(logits)[c]`
+/// (`optax.softmax_cross_entropy`). A class of label 0 counts nothing even if its logit is `-inf`.
+///
+/// # Shapes
+/// - logits `[..., classes]`, unnormalised
+/// - labels `[..., classes]`, probabilities; one-hot or not
+/// - output `[..., 1]`
+pub fn softmax_cross_entropy<B: Backend, const D: usize>(logits: Tensor<B, D>, labels: Tensor<B, D>) -> Tensor<B, D> {
+    let (logits, labels) = pair(("logits", logits), ("labels", labels));
+    let log_probs = activation::log_softmax(logits, D - 1);
+    // 0 · -inf, which a class that was masked out gives, would be NaN.
+    let impossible = log_probs.clone().equal_elem(f64::NEG_INFINITY).bool_and(labels.clone().equal_elem(0.0));
+    (labels * log_probs.mask_fill(impossible, 0.0)).sum_dim(D - 1).neg()
+}
+
+/// Cross entropy of integer labels, in nats: `-log_softmax(logits)[label]`
+/// (`optax.softmax_cross_entropy_with_integer_labels`). For labels that are to be ignored see [`CrossEntropy`].
+///
+/// # Shapes
+/// - logits `[..., classes]`, unnormalised
+/// - labels `[...]`, one rank less, each in `0..classes`; this is not checked, which would wait for the device
+/// - output `[...]`
+pub fn softmax_cross_entropy_with_integer_labels<B: Backend, const D: usize, const L: usize>(
+    logits: Tensor<B, D>,
+    labels: Tensor<B, L, Int>,
+) -> Tensor<B, L> {
+    integer_labels(logits, labels, 0.0)
+}
+
+/// Labels mixed with the uniform distribution: `(1 - alpha) · labels + alpha / classes` (`optax.smooth_labels`;
+/// Müller et al., 2019, <https://arxiv.org/abs/1906.02629>). Integer labels are smoothed by
+/// [`CrossEntropy::label_smoothing`] without being made one-hot.
+///
+/// # Shapes
+/// - labels `[..., classes]`, one-hot
+/// - output `[..., classes]`
+pub fn smooth_labels<B: Backend, const D: usize>(labels: Tensor<B, D>, alpha: f64) -> Tensor<B, D> {
+    let classes = labels.dims()[D - 1];
+    labels.mul_scalar(1.0 - alpha).add_scalar(alpha / classes as f64)
+}
+
+/// Cross entropy of integer labels with the options of `torch.nn.functional.cross_entropy`.
+///
+/// ```
+/// use burn::tensor::{Int, Tensor};
+/// use grove_backend::Flex;
+/// use grove_layers::loss::{CrossEntropy, IGNORED};
+///
+/// let device = Default::default();
+/// let logits = Tensor::<Flex, 2>::zeros([3, 5], &device);
+/// let labels = Tensor::<Flex, 1, Int>::from_data([1, IGNORED, 4], &device);
+/// let loss = CrossEntropy { label_smoothing: 0.1, ..Default::default() };
+/// assert!((loss.mean(logits, labels).into_scalar() - 5f32.ln()).abs() < 1e-6);
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct CrossEntropy {
+    /// What part of each label is spread evenly over all classes, from 0 to 1. Default 0.
+    pub label_smoothing: f64,
+    /// The label of a position that does not count. Default [`IGNORED`].
+    pub ignore_index: i64,
+}
+
+impl Default for CrossEntropy {
+    fn default() -> Self {
+        Self { label_smoothing: 0.0, ignore_index: IGNORED }
+    }
+}
+
+impl CrossEntropy {
+    /// The loss of each position, 0 where it is ignored (`reduction="none"`).
+    ///
+    /// # Shapes
+    /// - logits `[..., classes]`, unnormalised
+    /// - labels `[...]`, one rank less, each in `0..classes` or `ignore_index`
+    /// - output `[...]`
+    pub fn each<B: Backend, const D: usize, const L: usize>(
+        &self,
+        logits: Tensor<B, D>,
+        labels: Tensor<B, L, Int>,
+    ) -> Tensor<B, L> {
+        let ignored = labels.clone().equal_elem(self.ignore_index);
+        let losses = integer_labels(logits, labels.mask_fill(ignored.clone(), 0), self.label_smoothing);
+        // Filled, not multiplied by 0: the loss of a row that does not count may be infinite.
+        losses.mask_fill(ignored, 0.0)
+    }
+
+    /// The mean over the positions that count (`reduction="mean"`). NaN where all are ignored, as in PyTorch.
+    ///
+    /// # Shapes
+    /// - logits `[..., classes]`, unnormalised
+    /// - labels `[...]`, one rank less, each in `0..classes` or `ignore_index`
+    /// - output `[1]`
+    pub fn mean<B: Backend, const D: usize, const L: usize>(
+        &self,
+        logits: Tensor<B, D>,
+        labels: Tensor<B, L, Int>,
+    ) -> Tensor<B, 1> {
+        let counted = labels.clone().not_equal_elem(self.ignore_index).float();
+        let losses = self.each(logits, labels);
+        let count = counted.cast(losses.dtype()).sum();
+        losses.sum() / count
+    }
+}
+
+/// Mean cross entropy of integer labels, in nats: `-log_softmax(logits)[label]`, over the rows whose label is not
+/// [`IGNORED`]. NaN where all are ignored, as in PyTorch. This is [`CrossEntropy::mean`] with the defaults, for one
+/// axis of examples.
+///
+/// # Shapes
+/// - logits `[n, classes]`, unnormalised
+/// - labels `[n]`, each in `0..classes` or [`IGNORED`]
+/// - output `[1]`
+pub fn cross_entropy<B: Backend>(logits: Tensor<B, 2>, labels: Tensor<B, 1, Int>) -> Tensor<B, 1> {
+    CrossEntropy::default().mean(logits, labels)
+}
+
+/// `-log_softmax(logits)[label]`, or `(1 - smoothing)` of it and `smoothing` of the mean of `-log_softmax(logits)`.
+fn integer_labels<B: Backend, const D: usize, const L: usize>(
+    logits: Tensor<B, D>,
+    labels: Tensor<B, L, Int>,
+    smoothing: f64,
+) -> Tensor<B, L> {
+    const { assert!(D == L + 1, "the labels of [..., classes] logits have the shape [...], one rank less") };
+    let (rows, expected) = (labels.dims(), &logits.dims()[..L]);
+    assert_eq!(rows, expected, "labels {rows:?} do not fit logits {:?}", logits.dims());
+
+    let logits = at_least_f32(logits);
+    let largest = logits.clone().detach().max_dim(D - 1);
+    let shifted = logits - largest; // [..., classes], at most 0
+    // The normaliser is subtracted from the label's logit alone, not from every class.
+    let normaliser = shifted.clone().exp().sum_dim(D - 1).log(); // [..., 1]
+    let label = shifted.clone().gather(D - 1, labels.unsqueeze_dim::<D>(L)); // [..., 1]
+    let target = if smoothing == 0.0 {
+        label
+    } else {
+        label.mul_scalar(1.0 - smoothing) + shifted.mean_dim(D - 1).mul_scalar(smoothing)
+    };
+    (normaliser - target).squeeze_dim(L)
+}

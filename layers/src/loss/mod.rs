@@ -1,0 +1,71 @@
+//! Losses. Names, arguments and defaults are optax's; [`CrossEntropy`] and [`cross_entropy`] are PyTorch's.
+//!
+//! A function named as in optax gives a loss for each example and reduces nothing: `.mean()` is the caller's. Losses
+//! of single numbers keep the shape of their inputs. Losses over the last axis keep that axis with size 1, as Burn's
+//! `sum_dim` does, because Rust cannot write the rank `D - 1` of a result; with integer labels the losses have the
+//! labels' shape. Shapes must be equal: what another library would broadcast silently, `[n, 1]` with `[n, n]`, is an
+//! error here.
+//!
+//! f16 and bf16 inputs are converted to f32 first and the loss is f32, as PyTorch does under autocast: a mean over
+//! thousands of examples, and a sum over thousands of classes, do not fit into 8 bits of mantissa. The gradients have
+//! the inputs' types again.
+//!
+//! ```
+//! use burn::tensor::{Int, Tensor};
+//! use grove_backend::Flex;
+//! use grove_layers::loss;
+//!
+//! let device = Default::default();
+//! let logits = Tensor::<Flex, 2>::from_data([[2.0, 0.5, -1.0], [0.1, 0.2, 0.3]], &device);
+//! let labels = Tensor::<Flex, 1, Int>::from_data([0i64, 2], &device);
+//! let each = loss::softmax_cross_entropy_with_integer_labels(logits.clone(), labels.clone()); // [2]
+//! assert_eq!(each.dims(), [2]);
+//! let mean = loss::cross_entropy(logits, labels); // [1]
+//! assert!((mean.into_scalar() - each.mean().into_scalar()).abs() < 1e-6);
+//! ```
+
+mod binary;
+mod cosine;
+mod cross_entropy;
+mod kl;
+mod regression;
+
+pub use binary::{sigmoid_binary_cross_entropy, sigmoid_focal_loss};
+pub use cosine::{cosine_distance, cosine_similarity};
+pub use cross_entropy::{
+    CrossEntropy, IGNORED, cross_entropy, smooth_labels, softmax_cross_entropy,
+    softmax_cross_entropy_with_integer_labels,
+};
+pub use kl::{kl_divergence, kl_divergence_with_log_targets};
+pub use regression::{huber_loss, l2_loss, log_cosh, squared_error};
+
+use burn::tensor::{DType, Tensor};
+use grove_backend::Backend;
+
+/// f16 and bf16 as f32; f32 and f64 as they are.
+fn at_least_f32<B: Backend, const D: usize>(x: Tensor<B, D>) -> Tensor<B, D> {
+    match x.dtype() {
+        DType::F16 | DType::BF16 => x.cast(DType::F32),
+        _ => x,
+    }
+}
+
+/// Both in at least f32, after a check that they have one shape.
+fn pair<B: Backend, const D: usize>(
+    (a_name, a): (&str, Tensor<B, D>),
+    (b_name, b): (&str, Tensor<B, D>),
+) -> (Tensor<B, D>, Tensor<B, D>) {
+    let (a_shape, b_shape) = (a.dims(), b.dims());
+    assert_eq!(
+        a_shape, b_shape,
+        "{a_name} {a_shape:?} and {b_name} {b_shape:?} need one shape; call .reshape(..) or .expand(..) on one of them"
+    );
+    (at_least_f32(a), at_least_f32(b))
+}
+
+/// 1 where `x >= 0`, else 0, without a gradient. Written with this step, `|x|` and `max(x, 0)` have slopes at 0 that
+/// belong together, where the backends' own have 0 each and a sum such as `max(x, 0) + log1p(exp(-|x|))` gets a wrong
+/// gradient.
+fn step<B: Backend, const D: usize>(x: &Tensor<B, D>) -> Tensor<B, D> {
+    x.clone().greater_equal_elem(0.0).float().cast(x.dtype())
+}

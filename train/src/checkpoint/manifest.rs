@@ -1,0 +1,91 @@
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+use std::{fs::File, io::Write, path::Path};
+
+use crate::{Result, TrainError, data::Position};
+
+/// The format that this grove reads and writes.
+const FORMAT: u64 = 1;
+
+/// How far a run has come: everything beside the arrays.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Progressed {
+    /// Steps made.
+    pub step: u64,
+    /// The next batch.
+    pub position: Position,
+    /// The run's key, from which each step's comes.
+    pub key: [u32; 2],
+    /// Seconds of training, all resumes together.
+    pub seconds: f64,
+    /// The best evaluation: its step and its loss.
+    pub best: Option<(u64, f64)>,
+    /// Evaluations since then.
+    pub stale: u64,
+}
+
+/// `checkpoint.json`.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Manifest {
+    /// The layout of the directory.
+    pub format: u64,
+    /// SHA-256 of the file of arrays, in hexadecimal digits.
+    pub state_sha256: String,
+    /// How far the run has come.
+    #[serde(flatten)]
+    pub progressed: Progressed,
+}
+
+/// The format alone: what follows may be anything in a later one.
+#[derive(Deserialize)]
+struct Format {
+    format: u64,
+}
+
+impl Manifest {
+    pub(super) fn new(progressed: Progressed, state: &Path) -> Result<Self> {
+        let state_sha256 = sha256(state).map_err(TrainError::io("read", state))?;
+        Ok(Self { format: FORMAT, state_sha256, progressed })
+    }
+
+    pub(super) fn write(&self, path: &Path) -> Result<()> {
+        let text = serde_json::to_string_pretty(self).expect("numbers and strings are JSON");
+        let write = |mut file: File| {
+            file.write_all(text.as_bytes())?;
+            file.sync_all()
+        };
+        File::create(path).and_then(write).map_err(TrainError::io("write", path))
+    }
+
+    /// The inner error says how the file is damaged; `checkpoint` is named where the format is newer.
+    pub(super) fn read(path: &Path, checkpoint: &Path) -> Result<std::result::Result<Self, String>> {
+        let damaged = |error: &dyn std::fmt::Display| Ok(Err(format!("{}: {error}", path.display())));
+        let text = match std::fs::read_to_string(path) {
+            Ok(text) => text,
+            Err(error) => return damaged(&error),
+        };
+        match serde_json::from_str::<Format>(&text) {
+            Ok(Format { format: found }) if found > FORMAT => {
+                return Err(TrainError::NewerCheckpoint { path: checkpoint.into(), found, known: FORMAT });
+            }
+            Ok(_) => {}
+            Err(error) => return damaged(&error),
+        }
+        serde_json::from_str(&text).map_or_else(|error| damaged(&error), |manifest| Ok(Ok(manifest)))
+    }
+
+    /// Whether the arrays are those that were written.
+    pub(super) fn check(&self, state: &Path) -> std::result::Result<(), String> {
+        let found = sha256(state).map_err(|error| format!("{}: {error}", state.display()))?;
+        if found == self.state_sha256 {
+            return Ok(());
+        }
+        Err(format!("{} does not have the checksum that was written with it", state.display()))
+    }
+}
+
+fn sha256(path: &Path) -> std::io::Result<String> {
+    let mut hasher = Sha256::new();
+    std::io::copy(&mut File::open(path)?, &mut hasher)?;
+    Ok(hasher.finalize().iter().map(|byte| format!("{byte:02x}")).collect())
+}

@@ -1,0 +1,85 @@
+//! Rows of tokens of different lengths, made equal.
+
+use burn::tensor::{Bool, Int, Tensor, TensorData};
+use grove_backend::Backend;
+
+use super::TokenBatch;
+
+/// Rows of tokens that were filled up to the length of the longest, on the host.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct PaddedBatch {
+    /// The rows, padding behind.
+    pub tokens: TokenBatch,
+    /// The length of each row without padding.
+    pub lengths: Vec<usize>,
+}
+
+/// Fills rows up to the length of the longest, at their ends.
+///
+/// - `rows`: the tokens of each row.
+/// - `pad`: the token to fill up with.
+///
+/// ```
+/// use grove_train::data::pad;
+///
+/// let batch = pad(&[&[1, 2, 3], &[4]], 0);
+/// assert_eq!(batch.tokens.tokens, [1, 2, 3, 4, 0, 0]);
+/// assert_eq!(batch.lengths, [3, 1]);
+/// ```
+pub fn pad(rows: &[&[u32]], pad: u32) -> PaddedBatch {
+    let lengths: Vec<usize> = rows.iter().map(|row| row.len()).collect();
+    let columns = lengths.iter().copied().max().unwrap_or(0);
+    let mut tokens = Vec::with_capacity(rows.len() * columns);
+    for (end, row) in rows.iter().enumerate().map(|(i, row)| ((i + 1) * columns, row)) {
+        tokens.extend_from_slice(row);
+        tokens.resize(end, pad);
+    }
+    PaddedBatch { tokens: TokenBatch { tokens, rows: rows.len(), columns }, lengths }
+}
+
+impl PaddedBatch {
+    /// All tokens and the padding.
+    ///
+    /// # Shapes
+    /// - output: `[rows, columns]`
+    pub fn tokens<B: Backend>(&self, device: &B::Device) -> Tensor<B, 2, Int> {
+        self.tokens.tokens(device)
+    }
+
+    /// Which are tokens and not padding (the `attention_mask` of transformers).
+    ///
+    /// # Shapes
+    /// - output: `[rows, columns]`, true for a token
+    pub fn mask<B: Backend>(&self, device: &B::Device) -> Tensor<B, 2, Bool> {
+        let TokenBatch { rows, columns, .. } = self.tokens;
+        let mask: Vec<bool> =
+            self.lengths.iter().flat_map(|&length| (0..columns).map(move |column| column < length)).collect();
+        Tensor::from_data(TensorData::new(mask, [rows, columns]), device)
+    }
+
+    /// How much of the batch is padding, from 0 to 1.
+    pub fn padding(&self) -> f64 {
+        let all = self.tokens.tokens.len();
+        if all == 0 {
+            return 0.0;
+        }
+        1.0 - self.lengths.iter().sum::<usize>() as f64 / all as f64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn masks_and_shares() {
+        let batch = pad(&[&[1, 2, 3, 4], &[], &[5, 6]], 9);
+        assert_eq!(batch.tokens.tokens, [1, 2, 3, 4, 9, 9, 9, 9, 5, 6, 9, 9]);
+        let mask = batch.mask::<burn_flex::Flex>(&Default::default());
+        assert_eq!(mask.dims(), [3, 4]);
+        let mask: Vec<bool> = mask.into_data().iter::<bool>().collect();
+        assert_eq!(mask.iter().map(|&real| u8::from(real)).collect::<Vec<_>>(), [1, 1, 1, 1, 0, 0, 0, 0, 1, 1, 0, 0]);
+        assert_eq!(batch.padding(), 0.5);
+        assert_eq!((pad(&[], 0).tokens.columns, pad(&[&[]], 0).padding()), (0, 0.0));
+    }
+}

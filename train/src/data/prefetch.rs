@@ -1,0 +1,111 @@
+//! Batches loaded ahead, on a thread.
+
+use std::any::Any;
+use std::iter::FusedIterator;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::thread::{self, JoinHandle};
+
+use super::{Data, DataError, Position};
+
+/// A batch, and the position after it.
+type Item<D> = Result<(Position, <D as Data>::Batch), DataError>;
+
+/// An endless iterator over batches that a thread loads ahead; see [`prefetch`].
+pub struct Prefetch<D: Data> {
+    /// `None` once the iterator has ended.
+    batches: Option<Receiver<Item<D>>>,
+    thread: Option<JoinHandle<()>>,
+    /// Why there is no thread.
+    refused: Option<DataError>,
+}
+
+/// The batches from a position on, through this epoch and all that follow, loaded ahead on a thread.
+///
+/// Each comes with the position after it, which is what to save in order to go on behind that batch. An error, or
+/// a panic in the thread, comes as the last item. Dropping the iterator ends the thread, which first finishes the
+/// batch it is loading.
+///
+/// - `from`: the first batch; the default is the beginning.
+/// - `depth`: batches that wait; one more is being loaded or held by the thread. 2 is enough if no batch takes
+///   longer than a train step.
+pub fn prefetch<D: Data>(data: Arc<D>, from: Position, depth: usize) -> Prefetch<D> {
+    let (sender, batches) = sync_channel(depth);
+    let work = move || {
+        if let Err(error) = load(&*data, from, &sender) {
+            // Nobody listens if the iterator was dropped meanwhile.
+            let _ = sender.send(Err(error));
+        }
+    };
+    match thread::Builder::new().name("grove-data".into()).spawn(work) {
+        Ok(thread) => Prefetch { batches: Some(batches), thread: Some(thread), refused: None },
+        Err(error) => Prefetch { batches: None, thread: None, refused: Some(DataError::Thread(error)) },
+    }
+}
+
+/// Loads and sends until nobody listens any more, or something fails.
+fn load<D: Data>(data: &D, from: Position, sender: &SyncSender<Item<D>>) -> Result<(), DataError> {
+    let mut position = from;
+    loop {
+        let order = data.order(position.epoch);
+        if order.is_empty() {
+            return Err(DataError::NoBatches { epoch: position.epoch });
+        }
+        let first = usize::try_from(position.batch).ok().filter(|&first| first < order.len());
+        let Some(first) = first else {
+            return Err(DataError::NoSuchPosition { position, batches: order.len() });
+        };
+        for examples in &order[first..] {
+            let batch = data.load(position.epoch, examples)?;
+            position = position.following(order.len());
+            if sender.send(Ok((position, batch))).is_err() {
+                return Ok(());
+            }
+        }
+    }
+}
+
+impl<D: Data> Iterator for Prefetch<D> {
+    type Item = Item<D>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if let Some(refused) = self.refused.take() {
+            return Some(Err(refused));
+        }
+        match self.batches.as_ref()?.recv() {
+            Ok(Ok(batch)) => Some(Ok(batch)),
+            Ok(Err(error)) => {
+                self.batches = None;
+                Some(Err(error))
+            }
+            // The thread hung up without a word: it panicked.
+            Err(_) => {
+                self.batches = None;
+                let panic = self.thread.take()?.join().err()?;
+                Some(Err(DataError::Panicked { message: message(&*panic) }))
+            }
+        }
+    }
+}
+
+impl<D: Data> FusedIterator for Prefetch<D> {}
+
+impl<D: Data> Drop for Prefetch<D> {
+    fn drop(&mut self) {
+        // In this order: it is the closed channel that ends the thread.
+        self.batches = None;
+        if let Some(thread) = self.thread.take() {
+            // A panic of a batch that nobody asked for is no news.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// What `panic!` was given.
+fn message(panic: &(dyn Any + Send)) -> String {
+    match (panic.downcast_ref::<&str>(), panic.downcast_ref::<String>()) {
+        (Some(message), _) => (*message).into(),
+        (_, Some(message)) => message.clone(),
+        _ => "without a message".into(),
+    }
+}

@@ -1,0 +1,78 @@
+//! Text files.
+
+use std::path::Path;
+
+use super::DataError;
+
+/// The whole of a UTF-8 text file.
+///
+/// # Errors
+/// If it cannot be read, is a directory, is empty, or is not UTF-8; then the error says at which byte, and how to
+/// convert it.
+pub fn read_text(path: impl AsRef<Path>) -> Result<String, DataError> {
+    let path = path.as_ref();
+    let not_text = |reason: &str| DataError::NotText { file: path.into(), reason: reason.into() };
+    // Only directories are refused: a pipe, such as a shell's `<(…)`, is a fine source of text.
+    if std::fs::metadata(path).map_err(DataError::io("open", path))?.is_dir() {
+        return Err(not_text("it is a directory; give one of the files in it"));
+    }
+    let bytes = std::fs::read(path).map_err(DataError::io("read", path))?;
+    if bytes.is_empty() {
+        return Err(not_text("it is empty; give a file with text in it"));
+    }
+    String::from_utf8(bytes).map_err(|error| {
+        let offset = error.utf8_error().valid_up_to();
+        not_text(&what_instead(error.as_bytes(), offset))
+    })
+}
+
+/// What bytes are that are no UTF-8 from `offset` on, and how to make it of them.
+fn what_instead(bytes: &[u8], offset: usize) -> String {
+    let wrong = bytes.get(offset).copied().unwrap_or_default();
+    let is_utf16 = bytes.starts_with(&[0xff, 0xfe]) || bytes.starts_with(&[0xfe, 0xff]);
+    if is_utf16 {
+        "it is UTF-16; convert it with `iconv -f UTF-16 -t UTF-8`".into()
+    } else if bytes.contains(&0) {
+        format!("byte {offset} (0x{wrong:02x}) is not UTF-8, and there are zero bytes: it seems to be no text at all")
+    } else {
+        format!(
+            "byte {offset} (0x{wrong:02x}) is not UTF-8; convert it from the encoding it has, \
+             such as `iconv -f ISO-8859-1 -t UTF-8`"
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn texts_and_what_is_none() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("text.txt");
+        let read = |bytes: &[u8]| {
+            std::fs::write(&path, bytes).expect("written");
+            read_text(&path).map_err(|error| error.to_string())
+        };
+        assert_eq!(read("Grüße\r\n".as_bytes()).as_deref(), Ok("Grüße\r\n"));
+        for (bytes, words) in [
+            (&b""[..], &["is empty"][..]),
+            (b"Gr\xfc\xdfe", &["byte 2 (0xfc)", "iconv -f ISO-8859-1 -t UTF-8"]),
+            (b"Gr\xc3", &["byte 2 (0xc3)"]),
+            (b"\xff\xfeG\0r\0", &["UTF-16"]),
+            (b"\x89PNG\r\n\0\0", &["byte 0 (0x89)", "no text"]),
+        ] {
+            let error = read(bytes).expect_err("no text");
+            assert!(words.iter().all(|word| error.contains(word)) && error.contains("text.txt"), "{error}");
+        }
+    }
+
+    #[test]
+    fn files_that_are_not_there() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let error = read_text(directory.path()).expect_err("a directory").to_string();
+        assert!(error.contains("it is a directory"), "{error}");
+        let error = read_text("/nowhere/text.txt").expect_err("absent").to_string();
+        assert!(error.starts_with("cannot open /nowhere/text.txt: "), "{error}");
+    }
+}

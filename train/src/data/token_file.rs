@@ -1,0 +1,176 @@
+//! Tokens in a file.
+//!
+//! The format, little-endian throughout:
+//!
+//! | bytes | content |
+//! |---|---|
+//! | 8 | `grovetok` |
+//! | 4 | version: 1 |
+//! | 4 | width of a token: 2 or 4 |
+//! | count · width | the tokens |
+//! | 8 | count |
+//!
+//! The count stands at the end, so that a stream can be written whose length is not known when it begins; a file
+//! that was cut short ends in something else.
+
+use std::fs::File;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+
+use grove_weights::{WeightsError, write_atomically};
+use memmap2::Mmap;
+
+use super::DataError;
+
+const MAGIC: &[u8; 8] = b"grovetok";
+const VERSION: u32 = 1;
+const HEADER: usize = 16;
+const TRAILER: usize = 8;
+
+/// A token file, mapped into memory for reading.
+#[derive(Debug)]
+pub(super) struct TokenFile {
+    path: PathBuf,
+    map: Mmap,
+    width: Width,
+    count: usize,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Width {
+    Two = 2,
+    Four = 4,
+}
+
+impl TokenFile {
+    pub(super) fn open(path: &Path) -> Result<Self, DataError> {
+        let not_tokens = |reason: &str| DataError::NotTokens { file: path.into(), reason: reason.into() };
+        // Asked before opening: opening a pipe would wait for somebody to write into it.
+        let about = std::fs::metadata(path).map_err(DataError::io("open", path))?;
+        if !about.is_file() {
+            let what = if about.is_dir() { "it is a directory" } else { "it is not a regular file" };
+            return Err(not_tokens(&format!("{what}; give the file that `TokenStream::write` made")));
+        }
+        if about.len() == 0 {
+            return Err(not_tokens("it is empty; make it again"));
+        }
+        let file = File::open(path).map_err(DataError::io("open", path))?;
+        // SAFETY: the map is read-only; that nobody shortens the file meanwhile is the documented condition.
+        let map = unsafe { Mmap::map(&file) }.map_err(DataError::io("map", path))?;
+        let (width, count) = parse(&map, path)?;
+        Ok(Self { path: path.into(), map, width, count })
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.count
+    }
+
+    /// Appends the tokens of a range, which must lie within the file.
+    pub(super) fn extend(&self, range: Range<usize>, tokens: &mut Vec<u32>) {
+        let width = self.width as usize;
+        let bytes = &self.map[HEADER..][range.start * width..range.end * width];
+        match self.width {
+            Width::Two => tokens.extend(bytes.as_chunks().0.iter().map(|&token| u32::from(u16::from_le_bytes(token)))),
+            Width::Four => tokens.extend(bytes.as_chunks().0.iter().map(|&token| u32::from_le_bytes(token))),
+        }
+    }
+}
+
+/// The width and number of the tokens in the bytes of a file, which then all lie within it.
+fn parse(bytes: &[u8], path: &Path) -> Result<(Width, usize), DataError> {
+    let not_tokens = |reason: String| DataError::NotTokens { file: path.into(), reason };
+    if !bytes.starts_with(&MAGIC[..bytes.len().min(MAGIC.len())]) {
+        let found = String::from_utf8_lossy(&bytes[..bytes.len().min(MAGIC.len())]).into_owned();
+        return Err(not_tokens(format!(
+            "it begins with {found:?} in place of \"grovetok\"; give the file that `TokenStream::write` made"
+        )));
+    }
+    let cut = || not_tokens(format!("it was cut short to {} bytes; make it again", bytes.len()));
+    let word = |at: usize| bytes.get(at..).and_then(<[u8]>::first_chunk).copied().map(u32::from_le_bytes);
+    let (version, width) = (word(8).ok_or_else(cut)?, word(12).ok_or_else(cut)?);
+    // Before everything that a later version may do otherwise.
+    if version > VERSION {
+        return Err(DataError::NewerTokens { file: path.into(), version, known: VERSION });
+    }
+    if version < VERSION {
+        return Err(not_tokens(format!("it says that its version is {version}, which there never was; make it again")));
+    }
+    let width = match width {
+        2 => Width::Two,
+        4 => Width::Four,
+        other => return Err(not_tokens(format!("it says that a token has {other} bytes, not 2 or 4; make it again"))),
+    };
+    let (content, &count) = bytes.get(HEADER..).and_then(<[u8]>::split_last_chunk::<TRAILER>).ok_or_else(cut)?;
+    let (count, room) = (u64::from_le_bytes(count), content.len() / width as usize);
+    if count != room as u64 || content.len() % width as usize != 0 {
+        return Err(not_tokens(format!(
+            "it has room for {room} tokens and says at its end that they are {count}: it was cut short or damaged; \
+             make it again"
+        )));
+    }
+    Ok((width, room))
+}
+
+/// Writes a token file; see [`TokenStream::write`](super::TokenStream::write).
+pub(super) fn write(path: &Path, tokens: impl Iterator<Item = u32>, vocabulary: u32) -> Result<u64, DataError> {
+    // Tokens are below the vocabulary: 65536 of them fit two bytes.
+    let width = if vocabulary <= 1 << 16 { Width::Two } else { Width::Four };
+    let mut count = 0;
+    let mut stray = None;
+    let written = write_atomically(path, |writer| {
+        let mut put = |bytes: &[u8]| writer.write_all(bytes).map_err(|source| io_error(path, source));
+        put(&[&MAGIC[..], &VERSION.to_le_bytes(), &(width as u32).to_le_bytes()].concat())?;
+        // The writer is called through a pointer, so not for each token.
+        let mut block = Vec::with_capacity(BLOCK);
+        for token in tokens {
+            if token >= vocabulary {
+                stray = Some(token);
+                // Replaced below; it is the way to have the draft thrown away.
+                return Err(io_error(path, std::io::ErrorKind::InvalidData.into()));
+            }
+            match width {
+                Width::Two => block.extend_from_slice(&(token as u16).to_le_bytes()),
+                Width::Four => block.extend_from_slice(&token.to_le_bytes()),
+            }
+            count += 1;
+            if block.len() >= BLOCK {
+                put(&block)?;
+                block.clear();
+            }
+        }
+        block.extend_from_slice(&u64::to_le_bytes(count));
+        put(&block)
+    });
+    match stray {
+        Some(token) => Err(DataError::OutsideVocabulary { file: path.into(), token, position: count, vocabulary }),
+        None => written.map(|()| count).map_err(DataError::from),
+    }
+}
+
+/// Bytes written at once.
+const BLOCK: usize = 1 << 16;
+
+fn io_error(path: &Path, source: std::io::Error) -> WeightsError {
+    WeightsError::Io { action: "write", path: path.into(), source }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_bytes_of_a_file() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("tokens");
+        write(&path, [1, 65535].into_iter(), 65536).expect("written");
+        let two = b"grovetok\x01\0\0\0\x02\0\0\0\x01\0\xff\xff\x02\0\0\0\0\0\0\0";
+        assert_eq!(std::fs::read(&path).expect("read"), two);
+        write(&path, [65536].into_iter(), 65537).expect("written");
+        let four = b"grovetok\x01\0\0\0\x04\0\0\0\0\0\x01\0\x01\0\0\0\0\0\0\0";
+        assert_eq!(std::fs::read(&path).expect("read"), four);
+    }
+}

@@ -1,0 +1,214 @@
+//! A long row of tokens, in memory or in a file.
+
+use std::fmt;
+use std::ops::Range;
+use std::path::Path;
+use std::sync::Arc;
+
+use super::DataError;
+use super::token_file::{self, TokenFile};
+
+/// A long row of tokens, in memory or mapped from a file; or a part of one.
+///
+/// Clones and parts share the tokens.
+///
+/// ```
+/// use grove_train::data::TokenStream;
+///
+/// let directory = tempfile::tempdir()?;
+/// let path = directory.path().join("text.tokens");
+/// TokenStream::write(&path, 0..1000, 50257)?;
+/// let (train, held_out) = TokenStream::open(&path)?.split(0.1)?;
+/// assert_eq!((train.len(), held_out.len()), (900, 100));
+/// assert_eq!(held_out.read(0..3), [900, 901, 902]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone)]
+pub struct TokenStream {
+    tokens: Arc<Tokens>,
+    part: Range<usize>,
+}
+
+enum Tokens {
+    Memory(Vec<u32>),
+    File(TokenFile),
+}
+
+impl Tokens {
+    fn len(&self) -> usize {
+        match self {
+            Self::Memory(tokens) => tokens.len(),
+            Self::File(file) => file.len(),
+        }
+    }
+}
+
+impl TokenStream {
+    /// Tokens in memory.
+    pub fn new(tokens: Vec<u32>) -> Self {
+        Self::whole(Tokens::Memory(tokens))
+    }
+
+    /// The tokens of a file that [`write`](TokenStream::write) made, which are read as they are needed.
+    ///
+    /// The file must not be shortened while it is in use (the system would end the process with `SIGBUS`).
+    /// `write` is safe in this respect: it puts a new file in the place of the old one.
+    ///
+    /// # Errors
+    /// If the file cannot be opened, is not a token file, is damaged, or is of a later version.
+    pub fn open(path: impl AsRef<Path>) -> Result<Self, DataError> {
+        Ok(Self::whole(Tokens::File(TokenFile::open(path.as_ref())?)))
+    }
+
+    /// Writes a token file, which appears whole or not at all, and returns the number of tokens.
+    ///
+    /// A token takes two bytes if the vocabulary has at most 65536, and else four. The tokens are written as they
+    /// come: they need not fit in memory.
+    ///
+    /// - `vocabulary`: the number of different tokens; every token is below it.
+    ///
+    /// # Errors
+    /// If a token is not in the vocabulary, or the file cannot be written.
+    pub fn write(
+        path: impl AsRef<Path>,
+        tokens: impl IntoIterator<Item = u32>,
+        vocabulary: u32,
+    ) -> Result<u64, DataError> {
+        token_file::write(path.as_ref(), tokens.into_iter(), vocabulary)
+    }
+
+    fn whole(tokens: Tokens) -> Self {
+        Self { part: 0..tokens.len(), tokens: Arc::new(tokens) }
+    }
+
+    /// The number of tokens.
+    pub fn len(&self) -> usize {
+        self.part.len()
+    }
+
+    /// Whether there are no tokens.
+    pub fn is_empty(&self) -> bool {
+        self.part.is_empty()
+    }
+
+    /// Some of the tokens.
+    ///
+    /// # Panics
+    /// If the range goes beyond the stream.
+    pub fn read(&self, range: Range<usize>) -> Vec<u32> {
+        let mut tokens = Vec::with_capacity(range.len().min(self.len()));
+        self.extend(range, &mut tokens);
+        tokens
+    }
+
+    /// Appends some of the tokens.
+    pub(super) fn extend(&self, range: Range<usize>, tokens: &mut Vec<u32>) {
+        let range = self.within(range);
+        match &*self.tokens {
+            Tokens::Memory(all) => tokens.extend_from_slice(&all[range]),
+            Tokens::File(file) => file.extend(range, tokens),
+        }
+    }
+
+    /// A part of the stream as a stream of its own.
+    ///
+    /// # Panics
+    /// If the range goes beyond the stream.
+    pub fn part(&self, range: Range<usize>) -> Self {
+        Self { tokens: self.tokens.clone(), part: self.within(range) }
+    }
+
+    /// The stream without its last part, and that part, which is held out from training.
+    ///
+    /// - `held_out`: the size of the last part relative to the whole, from 0 to 1; rounded to whole tokens.
+    ///
+    /// # Errors
+    /// If `held_out` is not from 0 to 1.
+    pub fn split(&self, held_out: f64) -> Result<(Self, Self), DataError> {
+        if !(0.0..=1.0).contains(&held_out) {
+            return Err(DataError::Fraction { fraction: held_out });
+        }
+        // Beyond 2^53 tokens the product could come out larger than the stream.
+        let held_out = ((self.len() as f64 * held_out).round() as usize).min(self.len());
+        let at = self.len() - held_out;
+        Ok((self.part(0..at), self.part(at..self.len())))
+    }
+
+    /// The largest token, which must be below the vocabulary of the model that reads this; `None` of an empty
+    /// stream. Reads the whole of it.
+    pub fn largest(&self) -> Option<u32> {
+        const BLOCK: usize = 1 << 16;
+        let mut block = Vec::new();
+        let mut largest = None;
+        for start in (0..self.len()).step_by(BLOCK) {
+            block.clear();
+            self.extend(start..self.len().min(start + BLOCK), &mut block);
+            largest = largest.max(block.iter().copied().max());
+        }
+        largest
+    }
+
+    /// From positions in this part to positions in the whole.
+    fn within(&self, range: Range<usize>) -> Range<usize> {
+        let Range { start, end } = range;
+        assert!(start <= end && end <= self.len(), "tokens {start}..{end} of a stream of {}", self.len());
+        self.part.start + start..self.part.start + end
+    }
+
+    /// What this is, for the beginning of an error.
+    pub(super) fn description(&self) -> String {
+        let whole = match &*self.tokens {
+            Tokens::Memory(_) => "the text".into(),
+            Tokens::File(file) => file.path().display().to_string(),
+        };
+        if self.part == (0..self.tokens.len()) {
+            return whole;
+        }
+        format!("the part of {whole} from token {} to {}", self.part.start, self.part.end)
+    }
+}
+
+impl fmt::Debug for TokenStream {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "TokenStream({}, {} tokens)", self.description(), self.len())
+    }
+}
+
+impl From<Vec<u32>> for TokenStream {
+    fn from(tokens: Vec<u32>) -> Self {
+        Self::new(tokens)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_of_parts() {
+        let stream = TokenStream::new((0..10).collect());
+        let part = stream.part(2..8).part(1..4);
+        assert_eq!(part.read(0..3), [3, 4, 5]);
+        assert_eq!((part.largest(), part.part(1..1).largest()), (Some(5), None));
+        assert_eq!(format!("{part:?}"), "TokenStream(the part of the text from token 3 to 6, 3 tokens)");
+    }
+
+    #[test]
+    #[should_panic(expected = "tokens 1..4 of a stream of 3")]
+    fn a_part_hides_what_lies_beyond() {
+        TokenStream::new((0..10).collect()).part(2..5).read(1..4);
+    }
+
+    #[test]
+    fn splits() {
+        let stream = TokenStream::new((0..9).collect());
+        for (fraction, lengths) in [(0.0, (9, 0)), (1.0, (0, 9)), (0.1, (8, 1)), (1e-9, (9, 0))] {
+            let (train, held_out) = stream.split(fraction).expect("a fraction");
+            assert_eq!((train.len(), held_out.len()), lengths);
+        }
+        for fraction in [-0.1, 1.5, f64::NAN] {
+            let error = stream.split(fraction).expect_err("no fraction").to_string();
+            assert!(error.contains("from 0 to 1"), "{error}");
+        }
+    }
+}

@@ -1,0 +1,114 @@
+use std::path::PathBuf;
+
+use grove_weights::WeightsError;
+
+use crate::{data::DataError, log::LogError};
+
+/// What can go wrong in a training run.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum TrainError {
+    /// The data could not be read.
+    #[error(transparent)]
+    Data(#[from] DataError),
+
+    /// A log could not be written.
+    #[error(transparent)]
+    Log(#[from] LogError),
+
+    /// A model or a checkpoint could not be written or read.
+    #[error(transparent)]
+    Weights(#[from] WeightsError),
+
+    /// The operating system refused.
+    #[error("cannot {action} {}: {source}", path.display())]
+    Io {
+        /// What was being done: "open", "rename", ….
+        action: &'static str,
+        /// The file or directory.
+        path: PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
+
+    /// The checkpoint was written by a later grove.
+    #[error("{} has format {found}, and this grove reads format {known}: update grove, or train in another directory", path.display())]
+    NewerCheckpoint {
+        /// The checkpoint's directory.
+        path: PathBuf,
+        /// Its format.
+        found: u64,
+        /// The format that this grove reads and writes.
+        known: u64,
+    },
+
+    /// The checkpoint is of another model, another optimizer or other options.
+    #[error(
+        "{} is the checkpoint of another model or optimizer, and cannot be resumed with these options: {reason}",
+        path.display()
+    )]
+    OtherModel {
+        /// The checkpoint's directory.
+        path: PathBuf,
+        /// The first leaves that differ.
+        reason: String,
+    },
+
+    /// No checkpoint of a directory is whole.
+    #[error("none of the checkpoints in {} is whole: {reason}; remove them to begin anew", directory.display())]
+    AllDamaged {
+        /// The directory.
+        directory: PathBuf,
+        /// What is wrong with the newest.
+        reason: String,
+    },
+
+    /// A run lies where a new one was to begin.
+    #[error("{} already holds a run at step {step}: resume it, or name another directory", directory.display())]
+    RunExists {
+        /// The run's directory.
+        directory: PathBuf,
+        /// Its newest checkpoint's step.
+        step: u64,
+    },
+
+    /// The loss or the gradient is no longer a number.
+    #[error("the {what} is {value} at step {step}; {}", advice(kept))]
+    NotFinite {
+        /// `loss` or `norm of the gradient`.
+        what: &'static str,
+        /// NaN or infinity.
+        value: f64,
+        /// The step, from 1.
+        step: u64,
+        /// The newest checkpoint, all of whose numbers are good.
+        kept: Option<PathBuf>,
+    },
+
+    /// Options that make no sense.
+    #[error("{0}")]
+    Options(String),
+
+    /// What else an evaluation says.
+    #[error("the evaluation failed: {0}")]
+    Evaluation(Box<dyn std::error::Error + Send + Sync>),
+}
+
+fn advice(kept: &Option<PathBuf>) -> String {
+    let how = "a lower learning rate, a longer warm-up or a smaller clipping norm helps";
+    match kept {
+        Some(path) => format!("the last good checkpoint is {}; {how}", path.display()),
+        None => how.into(),
+    }
+}
+
+impl TrainError {
+    /// For `map_err` of what the operating system says.
+    pub(crate) fn io(action: &'static str, path: impl Into<PathBuf>) -> impl FnOnce(std::io::Error) -> Self {
+        let path = path.into();
+        move |source| Self::Io { action, path, source }
+    }
+}
+
+/// Result of everything in this crate's loops and checkpoints.
+pub type Result<T> = std::result::Result<T, TrainError>;

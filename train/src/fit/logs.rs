@@ -1,0 +1,120 @@
+use grove_backend::Backend;
+use std::{collections::BTreeMap, time::Instant};
+
+use super::{Evaluation, FitOptions};
+use crate::{
+    Progressed, Result,
+    log::{
+        EVAL_LOSS, GRAD_NORM, LEARNING_RATE, LossCurve, MetricsFile, Progress, Record, Sink, TRAIN_LOSS, TensorBoard,
+    },
+};
+use grove_optim::Schedule;
+
+/// Where a run's numbers go, and the sums since the last record.
+pub(super) struct Logs {
+    sinks: Vec<Box<dyn Sink>>,
+    progress: Option<Progress>,
+    learning_rate: Option<Schedule>,
+    unit: Option<(&'static str, u64)>,
+    sums: BTreeMap<String, f64>,
+    steps: u64,
+    since: Instant,
+}
+
+impl Logs {
+    pub(super) fn open<B: Backend>(
+        options: &FitOptions<B>,
+        steps: u64,
+        progressed: &Progressed,
+        remarks: &[String],
+    ) -> Result<Self> {
+        let mut sinks: Vec<Box<dyn Sink>> = Vec::new();
+        if let Some(directory) = &options.directory {
+            let step = progressed.step;
+            let (metrics, records) = MetricsFile::resume(directory.join("metrics.jsonl"), step)?;
+            let board = match step {
+                0 => TensorBoard::create(directory.join("tensorboard"))?,
+                _ => TensorBoard::resume(directory.join("tensorboard"), step)?,
+            };
+            sinks.push(Box::new(metrics));
+            sinks.push(Box::new(board));
+            sinks.push(Box::new(LossCurve::new(directory.join("loss.svg")).with_records(&records)));
+        }
+        let mut progress = options.progress.then(|| Progress::new(steps).starting_at(progressed.step));
+        for remark in remarks {
+            match &mut progress {
+                Some(progress) => progress.println(remark),
+                None => eprintln!("{remark}"),
+            }
+        }
+        let unit = options.unit.map(|(name, count)| (name, count * options.accumulate as u64));
+        let learning_rate = options.learning_rate.clone();
+        Ok(Self { sinks, progress, learning_rate, unit, sums: BTreeMap::new(), steps: 0, since: Instant::now() })
+    }
+
+    /// Takes what one step measured.
+    pub(super) fn measured(
+        &mut self,
+        step: u64,
+        loss: f64,
+        grad_norm: f64,
+        others: impl Iterator<Item = (String, f64)>,
+    ) {
+        let named = [(TRAIN_LOSS.to_owned(), loss), (GRAD_NORM.to_owned(), grad_norm)];
+        for (name, value) in named.into_iter().chain(others.map(|(name, value)| (format!("train/{name}"), value))) {
+            *self.sums.entry(name).or_default() += value;
+        }
+        self.steps += 1;
+        if let Some(progress) = &mut self.progress {
+            progress.step(step);
+        }
+    }
+
+    /// Writes the means since the last record.
+    pub(super) fn record(&mut self, progressed: &Progressed, epoch: f64) -> Result<()> {
+        if self.steps == 0 {
+            return Ok(());
+        }
+        let mut record = Record::new(progressed.step, epoch, progressed.seconds);
+        for (name, sum) in std::mem::take(&mut self.sums) {
+            record = record.with(name, sum / self.steps as f64);
+        }
+        if let Some(schedule) = &self.learning_rate {
+            record = record.with(LEARNING_RATE, schedule.value(progressed.step - 1));
+        }
+        let rate = self.steps as f64 / self.since.elapsed().as_secs_f64().max(1e-9);
+        record = match self.unit {
+            Some((name, count)) => record.with(format!("{name}_per_second"), rate * count as f64),
+            None => record.with("steps_per_second", rate),
+        };
+        (self.steps, self.since) = (0, Instant::now());
+        self.write(&record)
+    }
+
+    /// Writes an evaluation, which does not count for the rate.
+    pub(super) fn evaluated(&mut self, progressed: &Progressed, epoch: f64, evaluation: Evaluation) -> Result<()> {
+        let record = Record::new(progressed.step, epoch, progressed.seconds);
+        let name = |name: String| if name == "loss" { EVAL_LOSS.to_owned() } else { format!("eval/{name}") };
+        let record = evaluation.into_iter().fold(record, |record, (key, value)| record.with(name(key), value));
+        if self.steps == 0 {
+            self.since = Instant::now();
+        }
+        self.write(&record)
+    }
+
+    pub(super) fn flush(&mut self) -> Result<()> {
+        self.sinks.flush()?;
+        Ok(match &mut self.progress {
+            Some(progress) => progress.flush()?,
+            None => (),
+        })
+    }
+
+    fn write(&mut self, record: &Record) -> Result<()> {
+        self.sinks.record(record)?;
+        Ok(match &mut self.progress {
+            Some(progress) => progress.record(record)?,
+            None => (),
+        })
+    }
+}

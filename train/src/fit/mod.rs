@@ -1,0 +1,8 @@
+//! The loop of a long run.
+
+mod logs;
+mod options;
+mod run;
+
+pub use options::{Ended, Evaluation, FitOptions, Fitted, Length, TrainState};
+pub use run::fit;

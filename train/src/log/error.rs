@@ -1,0 +1,79 @@
+//! What can go wrong while a run is written down.
+
+use std::path::PathBuf;
+
+use grove_weights::WeightsError;
+
+/// An error of this module. Each names the file it is about, in one sentence that a person can act on.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum LogError {
+    /// The operating system refused: the disk is full, the directory is read-only, ….
+    #[error("cannot {action} {}: {source}", path.display())]
+    Io {
+        /// What was being done: "open", "write", ….
+        action: &'static str,
+        /// The file or directory.
+        path: PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
+
+    /// A directory is needed where there is a file.
+    #[error("{} is not a directory: give another one, or move the file away", path.display())]
+    NotADirectory {
+        /// The file.
+        path: PathBuf,
+    },
+
+    /// A line of a metrics file is no record. The last line may be: a run that was killed may have torn it.
+    #[error("{}, line {line}, is not a record: {reason}; delete the line, or move the file away", path.display())]
+    BadLine {
+        /// The metrics file.
+        path: PathBuf,
+        /// The line, counted from one.
+        line: usize,
+        /// What is wrong with it.
+        reason: String,
+    },
+
+    /// A value has the name of one of a record's own fields.
+    #[error("a record of step {step} has a value named `{name}`, which is a field of every record: rename it")]
+    ReservedName {
+        /// The record's step.
+        step: u64,
+        /// The name.
+        name: String,
+    },
+
+    /// The plot could not be drawn.
+    #[error("cannot draw {}: {reason}", path.display())]
+    Plot {
+        /// The image file.
+        path: PathBuf,
+        /// What the drawing library said.
+        reason: String,
+    },
+
+    /// A file could not be replaced by its next version.
+    #[error(transparent)]
+    Replace(WeightsError),
+}
+
+impl LogError {
+    /// For `map_err` on an operation of `std::io`: `.map_err(LogError::io("open", path))`.
+    pub(crate) fn io(action: &'static str, path: impl Into<PathBuf>) -> impl FnOnce(std::io::Error) -> Self {
+        let path = path.into();
+        move |source| Self::Io { action, path, source }
+    }
+}
+
+impl From<WeightsError> for LogError {
+    /// Of the errors of [`grove_weights::write_atomically`].
+    fn from(error: WeightsError) -> Self {
+        match error {
+            WeightsError::Io { action, path, source } => Self::Io { action, path, source },
+            other => Self::Replace(other),
+        }
+    }
+}

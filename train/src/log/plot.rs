@@ -1,0 +1,174 @@
+//! Drawing of loss curves.
+//!
+//! The library's SVG backend writes text as text, so that neither fonts nor a font library of the system are
+//! needed; whoever shows the image picks the font.
+
+use std::error::Error;
+
+use plotters::chart::{ChartBuilder, ChartContext};
+use plotters::coord::Shift;
+use plotters::coord::cartesian::Cartesian2d;
+use plotters::drawing::{DrawingArea, IntoDrawingArea};
+use plotters::element::{Circle, Cross, PathElement, Polygon, Text};
+use plotters::prelude::SVGBackend;
+use plotters::series::LineSeries;
+use plotters::style::text_anchor::{HPos, Pos, VPos};
+use plotters::style::{Color, IntoFont, RGBColor, TextStyle, WHITE};
+
+use crate::log::axis::{self, Axis};
+use crate::log::series::{Bucket, Series};
+use crate::log::table::number;
+
+/// Width and height of the image in pixels.
+const SIZE: (u32, u32) = (960, 560);
+/// Pixels above the axes, for title and legend, and beside them.
+const HEADER: u32 = 72;
+const LEFT: u32 = 88;
+/// Pixels that stay empty at the left.
+const EDGE: u32 = 14;
+/// Okabe and Ito's palette, which people who do not see all colours can tell apart too: train, eval, others.
+const COLORS: [RGBColor; 5] = [
+    RGBColor(0, 114, 178),
+    RGBColor(213, 94, 0),
+    RGBColor(0, 158, 115),
+    RGBColor(204, 121, 167),
+    RGBColor(86, 180, 233),
+];
+/// Where values are that cannot be drawn.
+const ALARM: RGBColor = RGBColor(200, 0, 0);
+const INK: RGBColor = RGBColor(51, 51, 51);
+const GRID: RGBColor = RGBColor(228, 228, 228);
+/// Up to this many points each gets a dot.
+const DOTS: usize = 50;
+
+/// What is to be drawn.
+pub(crate) struct Plot<'a> {
+    pub(crate) title: &'a str,
+    pub(crate) log_y: bool,
+    /// Names and curves. Those without points are left out.
+    pub(crate) curves: &'a [(String, Series)],
+}
+
+type Drawn = Result<(), Box<dyn Error>>;
+type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
+type Chart<'a, 'b> = ChartContext<'a, SVGBackend<'b>, Cartesian2d<Axis, Axis>>;
+
+impl Plot<'_> {
+    /// The image, or what the library says is wrong.
+    pub(crate) fn svg(&self) -> Result<String, String> {
+        self.draw().map_err(|error| error.to_string())
+    }
+
+    fn draw(&self) -> Result<String, Box<dyn Error>> {
+        let mut image = String::new();
+        {
+            let root = SVGBackend::with_string(&mut image, SIZE).into_drawing_area();
+            root.fill(&WHITE)?;
+            self.header(&root)?;
+            let steps = Axis::of_steps(self.buckets().map(Bucket::step));
+            // The range is that of the means, lest one wild value flatten the curves.
+            let means = self.buckets().filter_map(|bucket| self.mean(bucket));
+            let values = if self.log_y { Axis::logarithmic(means) } else { Axis::linear(means) };
+            let bottom = values.start();
+            let mut chart = ChartBuilder::on(&root)
+                .margin_top(HEADER)
+                .margin_left(EDGE)
+                .margin_right(40)
+                .margin_bottom(12)
+                .x_label_area_size(48)
+                .y_label_area_size(LEFT - EDGE)
+                .build_cartesian_2d(steps, values)?;
+            chart
+                .configure_mesh()
+                .light_line_style(WHITE.mix(0.0))
+                .bold_line_style(GRID)
+                .axis_style(INK)
+                .label_style(text(15))
+                .axis_desc_style(text(16))
+                .x_desc("step")
+                .y_desc(if self.log_y { "loss, logarithmic" } else { "loss" })
+                .x_label_formatter(&|step| axis::step_label(*step))
+                .y_label_formatter(&|value| axis::label(*value))
+                .draw()?;
+            for (_, series, color) in self.shown() {
+                self.curve(&mut chart, bottom, series, color)?;
+            }
+            root.present()?;
+        }
+        Ok(image)
+    }
+
+    /// Title and legend, above the axes, where they hide nothing.
+    fn header(&self, root: &Area<'_>) -> Drawn {
+        let (mut x, y) = (LEFT as i32, 50);
+        let write = |text: &str, x, y, style: TextStyle<'static>| {
+            root.draw(&Text::new(printable(text), (x, y), style.pos(Pos::new(HPos::Left, VPos::Center))))
+        };
+        write(self.title, x, 24, text(22))?;
+        for (name, series, color) in self.shown() {
+            let label = format!("{name} {}", series.last().map_or_else(String::new, number));
+            root.draw(&PathElement::new([(x, y), (x + 20, y)], color.stroke_width(3)))?;
+            write(&label, x + 28, y, text(15))?;
+            // Nothing here knows how wide text will be; this is enough for the usual fonts.
+            x += 28 + 8 * label.chars().count() as i32 + 24;
+        }
+        if self.buckets().any(|bucket| self.is_off(bucket)) {
+            root.draw(&Cross::new((x + 4, y), 4, ALARM.stroke_width(2)))?;
+            let what = if self.log_y { "NaN, infinite or not positive" } else { "NaN or infinite" };
+            write(what, x + 18, y, text(15))?;
+        }
+        Ok(())
+    }
+
+    /// Draws a curve: a line through the means, with gaps where there are none; a band as wide as the values
+    /// spread; crosses on the axis for values that cannot be drawn.
+    fn curve(&self, chart: &mut Chart<'_, '_>, bottom: f64, series: &Series, color: RGBColor) -> Drawn {
+        let buckets = series.buckets();
+        for run in buckets.split(|bucket| self.mean(bucket).is_none()) {
+            if run.iter().any(|bucket| bucket.low < bucket.high) {
+                let upper = run.iter().map(|bucket| (bucket.step(), bucket.high));
+                let lower = run.iter().rev().map(|bucket| (bucket.step(), bucket.low));
+                chart.draw_series([Polygon::new(upper.chain(lower).collect::<Vec<_>>(), color.mix(0.2))])?;
+            }
+            let line: Vec<_> = run.iter().filter_map(|bucket| Some((bucket.step(), self.mean(bucket)?))).collect();
+            if line.len() == 1 || buckets.len() <= DOTS {
+                chart.draw_series(line.iter().map(|point| Circle::new(*point, 3, color.filled())))?;
+            }
+            chart.draw_series(LineSeries::new(line, color.stroke_width(2)))?;
+        }
+        let off = buckets.iter().filter(|bucket| self.is_off(bucket));
+        chart.draw_series(off.map(|bucket| Cross::new((bucket.step(), bottom), 4, ALARM.stroke_width(2))))?;
+        Ok(())
+    }
+
+    /// The curves that have points, with their colours.
+    fn shown(&self) -> impl Iterator<Item = (&str, &Series, RGBColor)> {
+        let curves = self.curves.iter().zip(COLORS.iter().cycle());
+        curves
+            .filter(|((_, series), _)| series.last().is_some())
+            .map(|((name, series), color)| (&**name, series, *color))
+    }
+
+    fn buckets(&self) -> impl Iterator<Item = &Bucket> {
+        self.curves.iter().flat_map(|(_, series)| series.buckets())
+    }
+
+    /// A bucket's mean, if it has one that these axes can show.
+    fn mean(&self, bucket: &Bucket) -> Option<f64> {
+        bucket.mean().filter(|mean| !self.log_y || *mean > 0.0)
+    }
+
+    /// Whether the bucket has a value that these axes cannot show.
+    fn is_off(&self, bucket: &Bucket) -> bool {
+        bucket.has_gap() || self.log_y && bucket.low <= 0.0
+    }
+}
+
+fn text(size: u32) -> TextStyle<'static> {
+    ("sans-serif", size).into_font().color(&INK)
+}
+
+/// Text without the characters that XML forbids.
+fn printable(text: &str) -> String {
+    text.chars().filter(|c| !c.is_control() && !matches!(c, '\u{fffe}' | '\u{ffff}')).collect()
+}

@@ -1,0 +1,143 @@
+//! One row of what was measured.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+/// Mean training loss since the record before.
+pub const TRAIN_LOSS: &str = "train/loss";
+/// Mean loss over the evaluation data.
+pub const EVAL_LOSS: &str = "eval/loss";
+/// Learning rate of the last update.
+pub const LEARNING_RATE: &str = "learning_rate";
+/// Global norm of the gradient, before clipping.
+pub const GRAD_NORM: &str = "grad_norm";
+/// Tokens trained on per second. [`Progress`](crate::log::Progress) shows whatever ends in `_per_second`.
+pub const TOKENS_PER_SECOND: &str = "tokens_per_second";
+
+/// One row of what was measured: when, and named numbers.
+///
+/// As JSON it is one flat object, `{"step":20,"epoch":0.5,"seconds":1.2,"train/loss":2.31}`. JSON has no word for
+/// numbers that are not finite; they are the strings `"NaN"`, `"Infinity"` and `"-Infinity"`, which Python's
+/// `float` and JavaScript's `Number` understand. `null` is read as NaN.
+#[derive(Serialize, Deserialize, Clone, Debug, PartialEq)]
+pub struct Record {
+    /// Updates made so far: 1 after the first.
+    pub step: u64,
+    /// Passes over the training data so far, with the fraction of the current one.
+    #[serde(with = "number")]
+    pub epoch: f64,
+    /// Seconds since the run began, summed over resumes.
+    #[serde(with = "number")]
+    pub seconds: f64,
+    /// The numbers: [`TRAIN_LOSS`], [`EVAL_LOSS`], …. A name may be anything but one of the fields above.
+    #[serde(flatten, with = "numbers")]
+    pub values: BTreeMap<String, f64>,
+}
+
+impl Record {
+    /// A record without values yet.
+    pub fn new(step: u64, epoch: f64, seconds: f64) -> Self {
+        Self { step, epoch, seconds, values: BTreeMap::new() }
+    }
+
+    /// The record with one more value, which replaces an earlier one of the same name.
+    pub fn with(mut self, name: impl Into<String>, value: f64) -> Self {
+        self.values.insert(name.into(), value);
+        self
+    }
+
+    /// The value of this name.
+    pub fn get(&self, name: &str) -> Option<f64> {
+        self.values.get(name).copied()
+    }
+
+    /// A value's name that is a field's name too, which makes the record's JSON unreadable.
+    pub(crate) fn reserved_name(&self) -> Option<&'static str> {
+        ["step", "epoch", "seconds"].into_iter().find(|name| self.values.contains_key(*name))
+    }
+}
+
+/// A number as JSON can hold it.
+struct Number(f64);
+
+impl Serialize for Number {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self.0 {
+            value if value.is_finite() => serializer.serialize_f64(value),
+            value if value.is_nan() => serializer.serialize_str("NaN"),
+            value => serializer.serialize_str(if value > 0.0 { "Infinity" } else { "-Infinity" }),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Number {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Visitor;
+        impl serde::de::Visitor<'_> for Visitor {
+            type Value = Number;
+
+            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str("a number, \"NaN\", \"Infinity\" or \"-Infinity\"")
+            }
+
+            fn visit_f64<E>(self, value: f64) -> Result<Number, E> {
+                Ok(Number(value))
+            }
+
+            fn visit_u64<E>(self, value: u64) -> Result<Number, E> {
+                Ok(Number(value as f64))
+            }
+
+            fn visit_i64<E>(self, value: i64) -> Result<Number, E> {
+                Ok(Number(value as f64))
+            }
+
+            fn visit_unit<E>(self) -> Result<Number, E> {
+                Ok(Number(f64::NAN))
+            }
+
+            fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<Number, E> {
+                match text {
+                    "NaN" => Ok(Number(f64::NAN)),
+                    "Infinity" => Ok(Number(f64::INFINITY)),
+                    "-Infinity" => Ok(Number(f64::NEG_INFINITY)),
+                    _ => Err(E::invalid_value(serde::de::Unexpected::Str(text), &self)),
+                }
+            }
+        }
+        deserializer.deserialize_any(Visitor)
+    }
+}
+
+/// How serde is to write and read the fields that are one number.
+mod number {
+    use super::*;
+
+    pub(super) fn serialize<S: serde::Serializer>(value: &f64, serializer: S) -> Result<S::Ok, S::Error> {
+        Number(*value).serialize(serializer)
+    }
+
+    pub(super) fn deserialize<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<f64, D::Error> {
+        Number::deserialize(deserializer).map(|number| number.0)
+    }
+}
+
+/// How serde is to write and read the named numbers.
+mod numbers {
+    use super::*;
+
+    pub(super) fn serialize<S: serde::Serializer>(
+        values: &BTreeMap<String, f64>,
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        serializer.collect_map(values.iter().map(|(name, value)| (name, Number(*value))))
+    }
+
+    pub(super) fn deserialize<'de, D: serde::Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<BTreeMap<String, f64>, D::Error> {
+        let values = BTreeMap::<String, Number>::deserialize(deserializer)?;
+        Ok(values.into_iter().map(|(name, number)| (name, number.0)).collect())
+    }
+}

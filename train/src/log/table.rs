@@ -1,0 +1,69 @@
+//! Tables of text.
+
+use std::collections::BTreeSet;
+use std::fmt::Write;
+
+use indicatif::HumanCount;
+
+use crate::log::Record;
+
+/// A table of names and what they are, one pair a line, the second column aligned. No line end after the last.
+///
+/// ```
+/// # use grove_train::log::summary_table;
+/// let rows = [("steps", "5,000"), ("eval/loss", "2.4021")].map(|(name, value)| (name.into(), value.into()));
+/// assert_eq!(summary_table(&rows), "steps      5,000\neval/loss  2.4021");
+/// ```
+pub fn summary_table(rows: &[(String, String)]) -> String {
+    let width = rows.iter().map(|(name, _)| name.chars().count()).max().unwrap_or(0);
+    let lines: Vec<String> = rows.iter().map(|(name, value)| format!("{name:<width$}  {value}")).collect();
+    lines.join("\n")
+}
+
+/// A table of records, one a line under a line of names: step, epoch, and the values of these names, or of all
+/// names if none are given. A value that a record does not have is a dash. No line end after the last.
+///
+/// ```
+/// # use grove_train::log::{Record, records_table};
+/// let records = [Record::new(900, 1.0, 8.0).with("eval/loss", 2.5), Record::new(1800, 2.0, 16.0)];
+/// assert_eq!(records_table(&records, &["eval/loss"]), "
+///  step   epoch  eval/loss
+///   900  1.0000     2.5000
+/// 1,800  2.0000          -"[1..]);
+/// ```
+pub fn records_table(records: &[Record], names: &[&str]) -> String {
+    let every: BTreeSet<&str> = records.iter().flat_map(|record| record.values.keys().map(String::as_str)).collect();
+    let names: Vec<&str> = if names.is_empty() { every.into_iter().collect() } else { names.to_vec() };
+    let mut rows = vec![["step", "epoch"].into_iter().chain(names.iter().copied()).map(String::from).collect()];
+    rows.extend(records.iter().map(|record| {
+        let values = names.iter().map(|name| record.get(name).map_or("-".into(), number));
+        [HumanCount(record.step).to_string(), number(record.epoch)].into_iter().chain(values).collect::<Vec<_>>()
+    }));
+    let widths: Vec<usize> = (0..names.len() + 2)
+        .map(|column| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0))
+        .collect();
+    let mut table = String::new();
+    for (i, row) in rows.iter().enumerate() {
+        for (column, (cell, width)) in row.iter().zip(&widths).enumerate() {
+            // Writing to a string cannot fail.
+            let _ = write!(table, "{}{cell:>width$}", if column > 0 { "  " } else { "" });
+        }
+        table.push_str(if i + 1 < rows.len() { "\n" } else { "" });
+    }
+    table
+}
+
+/// A measured number for a person: five digits or so.
+pub(crate) fn number(value: f64) -> String {
+    let size = value.abs();
+    match size {
+        _ if !value.is_finite() => value.to_string(),
+        0.0 => "0".into(),
+        _ if !(1e-3..1e9).contains(&size) => format!("{value:.2e}"),
+        _ if size < 10.0 => format!("{value:.4}"),
+        _ if size < 100.0 => format!("{value:.3}"),
+        _ if size < 1000.0 => format!("{value:.2}"),
+        _ if value < 0.0 => format!("-{}", HumanCount(size.round() as u64)),
+        _ => HumanCount(size.round() as u64).to_string(),
+    }
+}

@@ -1,0 +1,187 @@
+use burn::tensor::{FloatDType, Tensor};
+use grove_backend::{Autodiff, Backend};
+use grove_optim::{GradientTransformation, apply_updates, global_norm};
+use grove_transform::GradOptions;
+use grove_tree::{AnyArray, Array, Filter, Key, Tree, cast, is_param, map_together, zip_map};
+use std::collections::BTreeMap;
+
+use crate::LossScale;
+
+/// What a loss function gives: the loss, and what else came out on the way. A mere loss turns into one with `into`.
+pub struct Outcome<B: Backend, M: Tree<B>> {
+    loss: Tensor<Autodiff<B>, 1>,
+    successor: Option<M::On<Autodiff<B>>>,
+    metrics: BTreeMap<String, Array<Autodiff<B>, 1>>,
+}
+
+impl<B: Backend, M: Tree<B>> Outcome<B, M> {
+    /// A loss, `[1]`, to be made small.
+    pub fn new(loss: Tensor<Autodiff<B>, 1>) -> Self {
+        Self { loss, successor: None, metrics: BTreeMap::new() }
+    }
+
+    /// The model's successor, where it has running statistics: its buffers are taken over.
+    pub fn successor(self, model: M::On<Autodiff<B>>) -> Self {
+        Self { successor: Some(model), ..self }
+    }
+
+    /// A number worth logging, `[1]`.
+    pub fn metric(mut self, name: &str, value: Tensor<Autodiff<B>, 1>) -> Self {
+        self.metrics.insert(name.to_owned(), Array::new(value));
+        self
+    }
+}
+
+impl<B: Backend, M: Tree<B>> From<Tensor<Autodiff<B>, 1>> for Outcome<B, M> {
+    fn from(loss: Tensor<Autodiff<B>, 1>) -> Self {
+        Self::new(loss)
+    }
+}
+
+/// What a step measured. The numbers are still on the device.
+#[derive(Tree, Clone, Debug)]
+pub struct Metrics<B: Backend> {
+    /// The loss before the step, `[1]`.
+    pub loss: Array<B, 1>,
+    /// Global norm of the gradients before the optimizer saw them, `[1]`.
+    pub grad_norm: Array<B, 1>,
+    /// What the loss function added.
+    pub others: BTreeMap<String, Array<B, 1>>,
+}
+
+impl<B: Backend> Metrics<B> {
+    /// The means over the batches of one step, whose mean gradient this is.
+    pub(crate) fn of_several<P: Tree<B>>(mut measured: Vec<Self>, grads: &P) -> Self {
+        let count = measured.len();
+        let last = measured.pop().expect("a step has at least one batch");
+        if count == 1 {
+            return last;
+        }
+        let mean = |of: &dyn Fn(&Self) -> Option<Tensor<B, 1>>, last: Tensor<B, 1>| {
+            let sum = measured.iter().filter_map(of).fold(last, |sum, value| sum + value);
+            Array::new(sum / count as f32)
+        };
+        let others = last
+            .others
+            .iter()
+            .map(|(name, value)| (name.clone(), mean(&|metrics| Some(metrics.others.get(name)?.val()), value.val())));
+        let grad_norm = global_norm(grads).map_or(last.grad_norm.clone(), Array::new);
+        Self { loss: mean(&|metrics| Some(metrics.loss.val()), last.loss.val()), grad_norm, others: others.collect() }
+    }
+}
+
+/// How a step computes.
+#[derive(Clone)]
+pub struct StepOptions<B: Backend> {
+    /// Which leaves are trained; the others cost no gradient. All parameters by default.
+    pub trainable: Filter<B>,
+    /// In which type the loss function computes; the model itself stays as it is. `None`: in the model's own.
+    pub compute: Option<FloatDType>,
+}
+
+impl<B: Backend> Default for StepOptions<B> {
+    fn default() -> Self {
+        Self { trainable: is_param(), compute: None }
+    }
+}
+
+/// Makes a train step: a pure function `(model, opt_state, batch, key) -> (model, opt_state, metrics)`.
+///
+/// The loss function gets the model on the differentiating backend, the batch and the key, and gives the loss or an
+/// [`Outcome`]. A training loop of one's own is three lines:
+///
+/// ```
+/// use burn::tensor::Tensor;
+/// use grove_optim::{GradientTransformation, sgd, Sgd};
+/// use grove_train::train_step;
+/// use grove_tree::{Array, Key};
+/// # type B = burn_flex::Flex;
+/// let mut model = Array::<B, 1>::new(Tensor::from_floats([5.0], &Default::default()));
+/// let optimizer = sgd(0.1, Sgd::default());
+/// let step = train_step(|m: Array<_, 1>, target: &f64, _key| (m.val() - *target).powf_scalar(2.0), &optimizer);
+///
+/// let mut state = optimizer.init(&model);
+/// for i in 0..100 {
+///     (model, state, _) = step(model, state, &3.0, Key::new(0).fold_in(i));
+/// }
+/// assert!((model.val().into_scalar() - 3.0).abs() < 1e-3);
+/// ```
+pub fn train_step<'a, B, M, T, D, O>(
+    loss_fn: impl Fn(M::On<Autodiff<B>>, &D, Key) -> O + 'a,
+    optimizer: &'a T,
+) -> impl Fn(M, T::State, &D, Key) -> (M, T::State, Metrics<B>) + 'a
+where
+    B: Backend,
+    M: Tree<B>,
+    T: GradientTransformation<B, M>,
+    O: Into<Outcome<B, M>>,
+{
+    move |model, state, batch, key| {
+        let (grads, successor, metrics) = gradients(&model, &loss_fn, batch, key, &StepOptions::default(), None);
+        let (updates, state) = optimizer.update(grads, state, &model);
+        (with_buffers(apply_updates(model, updates), successor), state, metrics)
+    }
+}
+
+/// The loss's gradients, the successor with the new buffers, and what was measured.
+pub(crate) fn gradients<B: Backend, M: Tree<B>, D: ?Sized, O: Into<Outcome<B, M>>>(
+    model: &M,
+    loss_fn: &impl Fn(M::On<Autodiff<B>>, &D, Key) -> O,
+    batch: &D,
+    key: Key,
+    options: &StepOptions<B>,
+    scale: Option<&LossScale<B>>,
+) -> (M, Option<Successor<B, M>>, Metrics<B>) {
+    let (_, grads, (loss, successor, others)) =
+        GradOptions::new().only(options.trainable.clone()).value_and_grad_aux(model, |model| {
+            let model = match options.compute {
+                Some(dtype) => cast::<Autodiff<B>, _>(model, dtype),
+                None => model,
+            };
+            let Outcome { loss, successor, metrics } = loss_fn(model, batch, key).into();
+            let loss = loss.cast(FloatDType::F32);
+            let scaled = match scale {
+                Some(scale) => loss.clone() * Tensor::from_inner(scale.factor.val()),
+                None => loss.clone(),
+            };
+            (scaled, (Array::new(loss), successor, metrics))
+        });
+    let grads = match scale {
+        Some(scale) => scale.unscale(grads),
+        None => grads,
+    };
+    let norm = global_norm(&grads).unwrap_or_else(|| loss.val().zeros_like());
+    (grads, successor, Metrics { loss, grad_norm: Array::new(norm), others })
+}
+
+/// A model as it comes back from the differentiating backend: the compiler does not know that it is an `M`.
+pub(crate) type Successor<B, M> = <<M as Tree<B>>::On<Autodiff<B>> as Tree<Autodiff<B>>>::On<B>;
+
+/// The model with the buffers of its successor.
+pub(crate) fn with_buffers<B: Backend, M: Tree<B>>(model: M, successor: Option<Successor<B, M>>) -> M {
+    let Some(successor) = successor else { return model };
+    let taken = zip_map(model, &successor, |path, mine, theirs| match mine.dtype() {
+        dtype if path.is_buffer() && dtype.is_float() => theirs.cast_float(dtype.into()),
+        _ if path.is_buffer() => theirs,
+        _ => mine,
+    });
+    taken.expect("a model and its successor have one structure")
+}
+
+/// The mean of the gradients of several batches, given their sum.
+pub(crate) fn mean<B: Backend, M: Tree<B>>(sum: M, count: usize) -> M {
+    if count == 1 { sum } else { grove_tree::map(sum, |leaf| leaf.mul_scalar(1.0 / count as f64)) }
+}
+
+/// The sum of two trees of gradients.
+pub(crate) fn sum<B: Backend, M: Tree<B>>(left: M, right: M) -> M {
+    let [sum, _] = map_together([left, right], |_, [x, y]: [AnyArray<B>; 2]| {
+        let absent = y.clone().into_absent();
+        if !x.is_present() || !x.dtype().is_float() {
+            return [x, absent];
+        }
+        [x.try_add(y).expect("gradients of one model"), absent]
+    })
+    .expect("gradients of one model");
+    sum
+}
