@@ -1,7 +1,7 @@
 //! Walking updates and states leaf by leaf. Ranks are erased there; element-wise mathematics is written on the
 //! flattened leaf, `[n]`, where a scalar of the state, `[1]`, broadcasts.
 
-use burn::tensor::{DType, FloatDType, Tensor, TensorPrimitive};
+use burn::tensor::{DType, FloatDType, Tensor, TensorPrimitive, ops::FloatTensor};
 use grove_backend::Backend;
 use grove_tree::{AnyArray, AnyTensor, Path, Tree, map};
 
@@ -66,19 +66,46 @@ pub(crate) fn filled_like<B: Backend, P: Tree<B>>(params: &P, value: f64) -> P {
 
 /// A present floating-point leaf as `[n]` in f32.
 pub(crate) fn flat<B: Backend>(leaf: AnyArray<B>) -> Tensor<B, 1> {
-    shaped(leaf.clone(), [leaf.len()])
+    let len = leaf.len();
+    shaped(leaf, [len])
 }
 
 /// A present floating-point leaf in f32 and another shape of as many elements.
 pub(crate) fn shaped<B: Backend, const D: usize>(leaf: AnyArray<B>, shape: [usize; D]) -> Tensor<B, D> {
-    match leaf.cast_float(FloatDType::F32).into_value() {
-        Some(AnyTensor::Float(x)) => Tensor::from_primitive(TensorPrimitive::Float(B::float_reshape(x, shape.into()))),
-        _ => panic!("only present floating-point leaves take part in an optimizer's step"),
-    }
+    let x = B::float_reshape(float(leaf.cast_float(FloatDType::F32)), shape.into());
+    Tensor::from_primitive(TensorPrimitive::Float(x))
 }
 
 /// A tensor as a leaf of a shape of as many elements.
 pub(crate) fn unflat<B: Backend, const D: usize>(tensor: Tensor<B, D>, shape: &[usize]) -> AnyArray<B> {
     let x = tensor.into_primitive().tensor();
     AnyArray::present(AnyTensor::Float(B::float_reshape(x, shape.to_vec().into())))
+}
+
+/// A leaf in another shape of as many elements.
+pub(crate) fn reshaped<B: Backend>(leaf: AnyArray<B>, shape: Vec<usize>) -> AnyArray<B> {
+    AnyArray::present(AnyTensor::Float(B::float_reshape(float(leaf), shape.into())))
+}
+
+/// A leaf with its axes in another order.
+pub(crate) fn permuted<B: Backend>(leaf: AnyArray<B>, order: &[usize]) -> AnyArray<B> {
+    AnyArray::present(AnyTensor::Float(B::float_permute(float(leaf), order)))
+}
+
+/// Sums along axes, each of which stays with one element.
+pub(crate) fn sum_axes<B: Backend>(leaf: AnyArray<B>, axes: &[usize]) -> AnyArray<B> {
+    let sum = axes.iter().fold(float(leaf), |x, &axis| B::float_sum_dim(x, axis));
+    AnyArray::present(AnyTensor::Float(sum))
+}
+
+/// Means along an axis, which stays with one element.
+pub(crate) fn mean_axis<B: Backend>(leaf: AnyArray<B>, axis: usize) -> AnyArray<B> {
+    AnyArray::present(AnyTensor::Float(B::float_mean_dim(float(leaf), axis)))
+}
+
+fn float<B: Backend>(leaf: AnyArray<B>) -> FloatTensor<B> {
+    match leaf.into_value() {
+        Some(AnyTensor::Float(x)) => x,
+        _ => panic!("only present floating-point leaves take part in an optimizer's step"),
+    }
 }

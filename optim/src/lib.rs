@@ -22,17 +22,25 @@
 //! ```
 #![warn(missing_docs)]
 
+mod config;
+mod error;
 mod leafwise;
+mod masks;
 mod optimizers;
 mod scalar;
 mod schedule;
+mod select;
 mod transformation;
 mod transforms;
 mod wrappers;
 
+pub use config::{MaskConfig, NamedSchedule, OptimizerConfig, OptimizerName, ScheduleConfig};
+pub use error::OptimError;
+pub use masks::{Role, by_rank, by_role, matrices};
 pub use optimizers::*;
 pub use scalar::{Scalar, ScalarOrSchedule};
 pub use schedule::*;
+pub use select::{all_finite, select};
 pub use transformation::{Count, GradientTransformation, apply_updates, chain};
 pub use transforms::*;
 pub use wrappers::*;

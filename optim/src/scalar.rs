@@ -1,7 +1,11 @@
 use burn::tensor::Tensor;
 use grove_backend::Backend;
+use grove_tree::Tree;
 
-use crate::Schedule;
+use crate::{
+    Count, Schedule,
+    transformation::{increment, zero_count},
+};
 
 /// A hyperparameter: a number, or an array `[1]` that [`inject_hyperparams`](crate::inject_hyperparams) read from its
 /// state.
@@ -39,6 +43,14 @@ impl<B: Backend> Scalar<B> {
         }
     }
 
+    /// Minus this.
+    pub(crate) fn negated(&self) -> Self {
+        match self {
+            Self::Number(number) => Self::Number(-number),
+            Self::Array(array) => Self::Array(array.clone().neg()),
+        }
+    }
+
     /// As an array `[1]` of f32.
     pub(crate) fn array(&self, device: &B::Device) -> Tensor<B, 1> {
         match self {
@@ -72,6 +84,32 @@ pub enum ScalarOrSchedule<B: Backend> {
     Scalar(Scalar<B>),
     /// A function of the step count.
     Schedule(Schedule),
+}
+
+impl<B: Backend> ScalarOrSchedule<B> {
+    /// What has to be remembered: the step count for a schedule, else nothing.
+    pub(crate) fn init<P: Tree<B>>(&self, params: &P) -> Option<Count<B>> {
+        matches!(self, Self::Schedule(_)).then(|| zero_count(params))
+    }
+
+    /// The value at this step, and the count for the next one.
+    pub(crate) fn step(&self, count: Option<Count<B>>) -> (Scalar<B>, Option<Count<B>>) {
+        match (self, count) {
+            (Self::Scalar(scalar), count) => (scalar.clone(), count),
+            (Self::Schedule(schedule), Some(count)) => {
+                (Scalar::Array(schedule.at(count.val())), Some(increment(count)))
+            }
+            (Self::Schedule(_), None) => {
+                panic!("the state does not belong to this chain: a number became a schedule")
+            }
+        }
+    }
+}
+
+impl<B: Backend> From<Scalar<B>> for ScalarOrSchedule<B> {
+    fn from(scalar: Scalar<B>) -> Self {
+        Self::Scalar(scalar)
+    }
 }
 
 impl<B: Backend> From<f64> for ScalarOrSchedule<B> {

@@ -2,8 +2,8 @@ use grove_backend::Backend;
 use grove_tree::Filter;
 
 use crate::{
-    AddDecayedWeights, Scalar, ScalarOrSchedule, ScaleByAdam, ScaleByLearningRate, add_decayed_weights,
-    scale_by_learning_rate,
+    AddDecayedWeights, Scalar, ScalarOrSchedule, ScaleByAdam, ScaleByAmsgrad, ScaleByBelief, ScaleByLearningRate,
+    ScaleByRadam, add_decayed_weights, scale_by_learning_rate,
 };
 
 /// Options of [`adam`].
@@ -29,7 +29,7 @@ pub struct Adamw<B: Backend> {
     /// Added below the root: 0.
     pub eps_root: Scalar<B>,
     /// What part of a parameter, times the learning rate, is taken from it at each step: 1e-4.
-    pub weight_decay: Scalar<B>,
+    pub weight_decay: ScalarOrSchedule<B>,
     /// Which parameters decay: all.
     pub mask: Option<Filter<B>>,
     /// Whether to look one step ahead: no.
@@ -54,4 +54,46 @@ pub fn adamw<B: Backend>(learning_rate: impl Into<ScalarOrSchedule<B>>, options:
         add_decayed_weights(weight_decay, mask),
         scale_by_learning_rate(learning_rate),
     )
+}
+
+/// [`adamw`] that looks one step ahead: `nesterov` is set whatever the options say. Dozat, "Incorporating Nesterov
+/// Momentum into Adam" (2016).
+pub fn nadamw<B: Backend>(learning_rate: impl Into<ScalarOrSchedule<B>>, options: Adamw<B>) -> AdamwChain<B> {
+    adamw(learning_rate, Adamw { nesterov: true, ..options })
+}
+
+/// Options of [`amsgrad`].
+pub type Amsgrad<B> = ScaleByAmsgrad<B>;
+
+/// What [`amsgrad`] chains.
+pub type AmsgradChain<B> = (ScaleByAmsgrad<B>, ScaleByLearningRate<B>);
+
+/// AMSGrad. Reddi, Kale and Kumar, "On the Convergence of Adam and Beyond" (2018).
+pub fn amsgrad<B: Backend>(learning_rate: impl Into<ScalarOrSchedule<B>>, options: Amsgrad<B>) -> AmsgradChain<B> {
+    (options, scale_by_learning_rate(learning_rate))
+}
+
+/// Options of [`radam`].
+pub type Radam<B> = ScaleByRadam<B>;
+
+/// What [`radam`] chains.
+pub type RadamChain<B> = (ScaleByRadam<B>, ScaleByLearningRate<B>);
+
+/// Rectified Adam. Liu et al., "On the Variance of the Adaptive Learning Rate and Beyond" (2020).
+pub fn radam<B: Backend>(learning_rate: impl Into<ScalarOrSchedule<B>>, options: Radam<B>) -> RadamChain<B> {
+    (options, scale_by_learning_rate(learning_rate))
+}
+
+/// Options of [`adabelief`].
+pub type Adabelief<B> = ScaleByBelief<B>;
+
+/// What [`adabelief`] chains.
+pub type AdabeliefChain<B> = (ScaleByBelief<B>, ScaleByLearningRate<B>);
+
+/// AdaBelief. Zhuang et al., "AdaBelief Optimizer: Adapting Stepsizes by the Belief in Observed Gradients" (2020).
+pub fn adabelief<B: Backend>(
+    learning_rate: impl Into<ScalarOrSchedule<B>>,
+    options: Adabelief<B>,
+) -> AdabeliefChain<B> {
+    (options, scale_by_learning_rate(learning_rate))
 }

@@ -1,5 +1,6 @@
 //! Schedules: hyperparameters as functions of the step count.
 
+mod check;
 mod constructors;
 mod value;
 

@@ -1,7 +1,7 @@
-use burn::tensor::Tensor;
 use grove_backend::Backend;
 use grove_tree::Tree;
 
+use super::moment::{Ratio, bias_correction, decayed_mean, decayed_square, look_ahead};
 use crate::{
     Count, GradientTransformation, Scalar,
     leafwise::{elementwise, zeros_like},
@@ -49,41 +49,39 @@ pub struct ScaleByAdamState<B: Backend, P> {
     pub nu: P,
 }
 
+impl<B: Backend, P: Tree<B>> ScaleByAdamState<B, P> {
+    /// Before the first step.
+    pub(crate) fn zero(params: &P) -> Self {
+        Self { count: zero_count(params), mu: zeros_like(params), nu: zeros_like(params) }
+    }
+}
+
 impl<B: Backend, P: Tree<B>> GradientTransformation<B, P> for ScaleByAdam<B> {
     type State = ScaleByAdamState<B, P>;
 
     fn init(&self, params: &P) -> Self::State {
-        ScaleByAdamState { count: zero_count(params), mu: zeros_like(params), nu: zeros_like(params) }
+        ScaleByAdamState::zero(params)
     }
 
     fn update(&self, updates: P, state: Self::State, _params: &P) -> (P, Self::State) {
         let count = increment(state.count);
         let steps = count.val().float();
-        let correction1 = bias_correction(&self.b1, steps.clone());
-        let correction2 = bias_correction(&self.b2, steps.clone());
-        let next1 = bias_correction(&self.b1, steps.add_scalar(1.0));
+        let first = bias_correction(&self.b1, steps.clone());
+        let next = self.nesterov.then(|| bias_correction(&self.b1, steps.clone().add_scalar(1.0)));
+        let second = bias_correction(&self.b2, steps);
+        let ratio =
+            Ratio { first: Some(first.clone()), second: Some(second), eps: &self.eps, eps_root: &self.eps_root };
         let [updates, mu, nu] = elementwise([updates, state.mu, state.nu], |[g, mu, nu]| {
             let mu = decayed_mean(&self.b1, mu, g.clone());
-            let nu = decayed_mean(&self.b2, nu, g.clone() * g.clone());
-            let mu_hat = if self.nesterov {
-                self.b1.times(mu.clone()) / next1.clone() + self.b1.complement().times(g) / correction1.clone()
-            } else {
-                mu.clone() / correction1.clone()
+            let (mean, nu) = match &next {
+                Some(next) => {
+                    let nu = decayed_square(&self.b2, nu, g.clone());
+                    (look_ahead(&self.b1, mu.clone(), g, first.clone(), next.clone()), nu)
+                }
+                None => (mu.clone(), decayed_square(&self.b2, nu, g)),
             };
-            let nu_hat = nu.clone() / correction2.clone();
-            let root = self.eps.plus(self.eps_root.plus(nu_hat).sqrt());
-            [mu_hat / root, mu, nu]
+            [ratio.of(mean, nu.clone()), mu, nu]
         });
         (updates, ScaleByAdamState { count, mu, nu })
     }
-}
-
-/// `decay * mean + (1 - decay) * x`
-pub(crate) fn decayed_mean<B: Backend>(decay: &Scalar<B>, mean: Tensor<B, 1>, x: Tensor<B, 1>) -> Tensor<B, 1> {
-    decay.complement().times(x) + decay.times(mean)
-}
-
-/// `1 - decay^count`: what a decaying mean that began at zero is too small by.
-pub(crate) fn bias_correction<B: Backend>(decay: &Scalar<B>, count: Tensor<B, 1>) -> Tensor<B, 1> {
-    decay.array(&count.device()).powf(count).neg().add_scalar(1.0)
 }

@@ -50,8 +50,10 @@ impl<B: Backend, P: Tree<B>> GradientTransformation<B, P> for ClipByGlobalNorm<B
         let Some(norm) = global_norm(&updates) else {
             return (updates, ());
         };
-        let factor = self.max_norm.array(&norm.device()) / norm;
-        let factor = Scalar::Array(factor.clamp_max(1.0));
+        let max_norm = self.max_norm.array(&norm.device());
+        let within = norm.clone().lower(max_norm.clone());
+        // Not a minimum: where the norm is NaN, all updates are to be.
+        let factor = Scalar::Array((max_norm / norm).mask_fill(within, 1.0));
         let [updates] = elementwise([updates], |[g]| [factor.times(g)]);
         (updates, ())
     }

@@ -1,44 +1,47 @@
 use grove_backend::Backend;
 use grove_tree::{Filter, Tree, filter};
 
-use crate::{GradientTransformation, Scalar, leafwise::elementwise};
+use crate::{Count, GradientTransformation, ScalarOrSchedule, leafwise::elementwise};
 
 /// See [`add_decayed_weights`].
 #[derive(Clone)]
 pub struct AddDecayedWeights<B: Backend> {
-    weight_decay: Scalar<B>,
+    weight_decay: ScalarOrSchedule<B>,
     mask: Option<Filter<B>>,
 }
 
 /// Adds a multiple of the parameters to their updates: decoupled weight decay where it comes after a rescaling
 /// (Loshchilov and Hutter, "Decoupled Weight Decay Regularization", 2019). With a mask only parameters that pass decay,
-/// as [`matrices`](crate::matrices).
+/// as [`matrices`](crate::matrices). Where the multiple is a schedule the state is the step count, else nothing.
 pub fn add_decayed_weights<B: Backend>(
-    weight_decay: impl Into<Scalar<B>>,
+    weight_decay: impl Into<ScalarOrSchedule<B>>,
     mask: Option<Filter<B>>,
 ) -> AddDecayedWeights<B> {
     AddDecayedWeights { weight_decay: weight_decay.into(), mask }
 }
 
 impl<B: Backend, P: Tree<B>> GradientTransformation<B, P> for AddDecayedWeights<B> {
-    type State = ();
+    type State = Option<Count<B>>;
 
-    fn init(&self, _params: &P) {}
+    fn init(&self, params: &P) -> Self::State {
+        self.weight_decay.init(params)
+    }
 
-    fn update(&self, updates: P, (): (), params: &P) -> (P, ()) {
-        if self.weight_decay.is_zero() {
-            return (updates, ());
+    fn update(&self, updates: P, count: Self::State, params: &P) -> (P, Self::State) {
+        let (weight_decay, count) = self.weight_decay.step(count);
+        if weight_decay.is_zero() {
+            return (updates, count);
         }
         let add = |updates: P, params: P| {
-            let [updates, _] = elementwise([updates, params], |[g, p]| [g + self.weight_decay.times(p.clone()), p]);
+            let [updates, _] = elementwise([updates, params], |[g, p]| [g + weight_decay.times(p.clone()), p]);
             updates
         };
         let Some(mask) = &self.mask else {
-            return (add(updates, params.clone()), ());
+            return (add(updates, params.clone()), count);
         };
         // Whether a leaf decays is a property of the parameter; the update has its path and shape.
         let (decaying, rest) = grove_tree::partition(updates, mask);
         let decaying = add(decaying, filter(params.clone(), mask));
-        (grove_tree::combine(decaying, rest).expect("the parts of one tree"), ())
+        (grove_tree::combine(decaying, rest).expect("the parts of one tree"), count)
     }
 }

@@ -110,31 +110,35 @@ impl<B: Backend, P: Tree<B>> GradientTransformation<B, P> for ScaleBySchedule {
 
 /// See [`scale_by_learning_rate`].
 #[derive(Clone, Debug)]
-pub struct ScaleByLearningRate<B: Backend>(ScalarOrSchedule<B>);
+pub struct ScaleByLearningRate<B: Backend> {
+    learning_rate: ScalarOrSchedule<B>,
+    flip_sign: bool,
+}
 
 /// Multiplies updates by minus a learning rate: the end of every optimizer that descends. Where the learning rate is
 /// a schedule the state is the step count, else nothing.
 pub fn scale_by_learning_rate<B: Backend>(learning_rate: impl Into<ScalarOrSchedule<B>>) -> ScaleByLearningRate<B> {
-    ScaleByLearningRate(learning_rate.into())
+    ScaleByLearningRate { learning_rate: learning_rate.into(), flip_sign: true }
+}
+
+impl<B: Backend> ScaleByLearningRate<B> {
+    /// Whether to multiply by minus the learning rate (yes) or by the learning rate.
+    pub fn flip_sign(self, flip_sign: bool) -> Self {
+        Self { flip_sign, ..self }
+    }
 }
 
 impl<B: Backend, P: Tree<B>> GradientTransformation<B, P> for ScaleByLearningRate<B> {
     type State = Option<Count<B>>;
 
     fn init(&self, params: &P) -> Self::State {
-        matches!(self.0, ScalarOrSchedule::Schedule(_)).then(|| zero_count(params))
+        self.learning_rate.init(params)
     }
 
     fn update(&self, updates: P, count: Self::State, _params: &P) -> (P, Self::State) {
-        let factor = match (&self.0, &count) {
-            (ScalarOrSchedule::Scalar(Scalar::Number(rate)), _) => Scalar::Number(-rate),
-            (ScalarOrSchedule::Scalar(Scalar::Array(rate)), _) => Scalar::Array(rate.clone().neg()),
-            (ScalarOrSchedule::Schedule(schedule), Some(count)) => Scalar::Array(schedule.at(count.val()).neg()),
-            (ScalarOrSchedule::Schedule(_), None) => {
-                panic!("the state does not belong to this chain: the learning rate became a schedule")
-            }
-        };
+        let (rate, count) = self.learning_rate.step(count);
+        let factor = if self.flip_sign { rate.negated() } else { rate };
         let [updates] = elementwise([updates], |[g]| [factor.times(g)]);
-        (updates, count.map(increment))
+        (updates, count)
     }
 }

@@ -28,8 +28,3 @@ impl<B: Backend, P: Tree<B>, T: GradientTransformation<B, P>> GradientTransforma
         (combine(updates, rest).expect("the parts of one tree"), state)
     }
 }
-
-/// Passes parameters with two axes or more: those that weight decay is for. Biases and the scales of norms do not pass.
-pub fn matrices<B: Backend>() -> Filter<B> {
-    Filter::new(|path, leaf| leaf.dtype().is_float() && !path.is_buffer() && leaf.shape().len() >= 2)
-}

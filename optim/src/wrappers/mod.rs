@@ -1,5 +1,28 @@
 //! Transformations of transformations.
 
+mod apply_if_finite;
+mod boxed;
+mod freeze;
+mod inject;
+mod lookahead;
 mod masked;
+mod multi_steps;
+mod named_chain;
+mod partition;
+mod schedule_free;
 
-pub use masked::{Masked, masked, matrices};
+pub use apply_if_finite::{ApplyIfFinite, ApplyIfFiniteState, apply_if_finite};
+pub use boxed::{Boxed, boxed};
+pub use freeze::{Freeze, SelectiveTransform, freeze, selective_transform};
+pub use inject::{
+    Hyperparams, InjectHyperparams, InjectHyperparamsState, hyperparam, inject_hyperparams, set_hyperparam,
+};
+pub use lookahead::{Lookahead, LookaheadState, lookahead};
+pub use masked::{Masked, masked};
+pub use multi_steps::{EveryK, MultiSteps, MultiStepsState, SkipUpdates, multi_steps};
+pub use named_chain::{NamedChain, named_chain};
+pub use partition::{Partition, partition};
+pub use schedule_free::{
+    ScheduleFree, ScheduleFreeAdamw, ScheduleFreeSgd, ScheduleFreeState, schedule_free, schedule_free_adamw,
+    schedule_free_eval_params, schedule_free_sgd,
+};

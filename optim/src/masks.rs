@@ -1,0 +1,109 @@
+//! Filters of parameters by what they are. [`by_path`](grove_tree::by_path) chooses them by where they lie.
+
+use grove_backend::Backend;
+use grove_tree::{AnyArray, Filter, Node, Path, Tree, Visitor};
+use serde::{Deserialize, Serialize};
+use std::{collections::HashSet, ops::RangeBounds};
+
+/// Passes parameters with two axes or more: those that weight decay is for. Biases and the scales of norms do not pass.
+pub fn matrices<B: Backend>() -> Filter<B> {
+    by_rank(2..)
+}
+
+/// Passes parameters by their number of axes.
+///
+/// ```
+/// # use grove_optim::by_rank;
+/// # use grove_tree::Filter;
+/// # type B = burn_flex::Flex;
+/// let vectors: Filter<B> = by_rank(1..=1);
+/// let kernels: Filter<B> = by_rank(4..);
+/// ```
+pub fn by_rank<B: Backend>(rank: impl RangeBounds<usize> + Send + Sync + 'static) -> Filter<B> {
+    Filter::new(move |path, leaf| leaf.dtype().is_float() && !path.is_buffer() && rank.contains(&leaf.shape().len()))
+}
+
+/// What a parameter is for. Each parameter has one role.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Role {
+    /// A scale or shift of a normalisation: whatever lies in a struct with `Norm` in its name, its bias too.
+    Norm,
+    /// Vectors of tokens or positions: whatever lies in a struct, or a field, with `embed` in its name.
+    Embedding,
+    /// A leaf whose name begins with `bias`, outside of norms.
+    Bias,
+    /// Everything else.
+    Weight,
+}
+
+/// Passes the parameters of a model that have a role.
+///
+/// Roles are read off the names of the structs around a leaf and of its field, by walking the parameters once; the
+/// filter is for these parameters, and for the updates and states that belong to them.
+///
+/// ```
+/// # use grove_optim::{Role, by_role};
+/// # use grove_tree::{Array, Filter, Tree};
+/// # use grove_backend::Backend;
+/// #[derive(Tree, Clone)]
+/// struct LayerNorm<B: Backend> { weight: Array<B, 1>, bias: Array<B, 1> }
+/// #[derive(Tree, Clone)]
+/// struct Model<B: Backend> { norm: LayerNorm<B>, weight: Array<B, 2>, bias: Array<B, 1> }
+///
+/// let norm = LayerNorm { weight: Array::absent([4]), bias: Array::absent([4]) };
+/// let model = Model::<burn_flex::Flex> { norm, weight: Array::absent([4, 3]), bias: Array::absent([3]) };
+/// let decaying: Filter<burn_flex::Flex> = by_role(&model, Role::Weight);
+/// let without_decay = by_role(&model, Role::Norm) | by_role(&model, Role::Bias);
+/// # let passing = |filter: &Filter<burn_flex::Flex>| {
+/// #     let mut passing = Vec::new();
+/// #     grove_tree::map_with_path(model.clone(), |path, leaf| {
+/// #         if filter.passes(path, &leaf) { passing.push(path.to_string()); }
+/// #         leaf
+/// #     });
+/// #     passing
+/// # };
+/// # assert_eq!(passing(&decaying), ["weight"]);
+/// # assert_eq!(passing(&without_decay), ["norm.weight", "norm.bias", "bias"]);
+/// ```
+pub fn by_role<B: Backend, P: Tree<B>>(params: &P, role: Role) -> Filter<B> {
+    let mut finder = Finder { role, around: Vec::new(), found: HashSet::new() };
+    params.visit(&mut Path::root(), &mut finder);
+    let found = finder.found;
+    Filter::new(move |path, leaf| leaf.dtype().is_float() && !path.is_buffer() && found.contains(path.as_str()))
+}
+
+/// Collects the paths of a role.
+struct Finder {
+    role: Role,
+    /// What the enclosing nodes say, if anything.
+    around: Vec<Option<Role>>,
+    found: HashSet<String>,
+}
+
+impl<B: Backend> Visitor<B> for Finder {
+    fn leaf(&mut self, path: &Path, _: &AnyArray<B>) {
+        // The innermost node that says something counts: a norm within an embedding is a norm.
+        let around = self.around.iter().rev().find_map(|role| *role);
+        let role = around.unwrap_or_else(|| match path.last() {
+            name if name.contains("embed") => Role::Embedding,
+            name if name.starts_with("bias") => Role::Bias,
+            _ => Role::Weight,
+        });
+        if role == self.role {
+            self.found.insert(path.to_string());
+        }
+    }
+
+    fn enter(&mut self, _: &Path, node: Node<'_>) {
+        self.around.push(match node {
+            Node::Struct(name) | Node::Tuple(name) if name.contains("Norm") => Some(Role::Norm),
+            Node::Struct(name) | Node::Tuple(name) if name.contains("Embed") => Some(Role::Embedding),
+            _ => None,
+        });
+    }
+
+    fn exit(&mut self, _: &Path, _: Node<'_>) {
+        self.around.pop();
+    }
+}

@@ -1,0 +1,44 @@
+use grove_backend::Backend;
+
+use crate::{Scalar, ScalarOrSchedule, ScaleByLearningRate, Trace, scale_by_learning_rate, trace};
+
+/// Options of [`sgd`].
+#[derive(Clone, Debug)]
+pub struct Sgd<B: Backend> {
+    /// How much of the sum of updates stays at each step; none: no momentum.
+    pub momentum: Option<Scalar<B>>,
+    /// Whether to look one step ahead: no.
+    pub nesterov: bool,
+}
+
+impl<B: Backend> Default for Sgd<B> {
+    fn default() -> Self {
+        Self { momentum: None, nesterov: false }
+    }
+}
+
+/// What [`sgd`] chains.
+pub type SgdChain<B> = (Option<Trace<B>>, ScaleByLearningRate<B>);
+
+/// Stochastic gradient descent, with momentum if wanted. Sutskever et al., "On the importance of initialization and
+/// momentum in deep learning" (2013).
+///
+/// ```
+/// use grove_optim::{GradientTransformation, Sgd, apply_updates, sgd};
+/// use grove_tree::Array;
+/// use burn::tensor::Tensor;
+/// # type B = burn_flex::Flex;
+/// let mut params = Array::<B, 1>::new(Tensor::from_floats([5.0], &Default::default()));
+/// let optimizer = sgd(0.1, Sgd { momentum: Some(0.5.into()), ..Sgd::default() });
+/// let mut state = optimizer.init(&params);
+/// for _ in 0..50 {
+///     let grads = Array::new(params.val() * 2.0);
+///     let (updates, next) = optimizer.update(grads, state, &params);
+///     (params, state) = (apply_updates(params, updates), next);
+/// }
+/// assert!(params.val().into_scalar().abs() < 1e-3);
+/// ```
+pub fn sgd<B: Backend>(learning_rate: impl Into<ScalarOrSchedule<B>>, options: Sgd<B>) -> SgdChain<B> {
+    let Sgd { momentum, nesterov } = options;
+    (momentum.map(|momentum| trace(momentum, nesterov)), scale_by_learning_rate(learning_rate))
+}

@@ -1,0 +1,71 @@
+use super::Schedule;
+use crate::OptimError;
+
+impl Schedule {
+    /// Looks for what makes no sense in a schedule of a learning rate, as one may come from a file: values that are not
+    /// finite, negative, or all 0; decays without steps; parts and boundaries that do not go together.
+    ///
+    /// # Errors
+    /// [`OptimError::Value`] with what is wrong.
+    pub fn check(&self) -> Result<(), OptimError> {
+        let mut levels = Vec::new();
+        self.check_parts(&mut levels)?;
+        match levels.iter().any(|&level| level > 0.0) {
+            true => Ok(()),
+            false => wrong("learning_rate", 0.0, "positive somewhere"),
+        }
+    }
+
+    /// Checks all but that something is positive, and collects values that the schedule takes or goes towards.
+    fn check_parts(&self, levels: &mut Vec<f64>) -> Result<(), OptimError> {
+        let mut level = |name: &str, value: f64| {
+            levels.push(value);
+            if value.is_finite() && value >= 0.0 { Ok(()) } else { wrong(name, value, "a number from 0 on") }
+        };
+        let nonnegative = |name: &str, value: f64| {
+            if value.is_finite() && value >= 0.0 { Ok(()) } else { wrong(name, value, "a number from 0 on") }
+        };
+        match self {
+            Self::Constant(value) => level("learning_rate", *value),
+            Self::Polynomial { init_value, end_value, power, .. } => {
+                level("init_value", *init_value)?;
+                level("end_value", *end_value)?;
+                nonnegative("power", *power)
+            }
+            Self::Cosine { init_value, decay_steps, alpha, exponent } => {
+                level("init_value", *init_value)?;
+                nonnegative("alpha", *alpha)?;
+                nonnegative("exponent", *exponent)?;
+                match decay_steps {
+                    0 => wrong("decay_steps", 0.0, "positive, and more than `warmup_steps` after a warm-up"),
+                    _ => Ok(()),
+                }
+            }
+            Self::Exponential { init_value, decay_rate, end_value, .. } => {
+                level("init_value", *init_value)?;
+                nonnegative("decay_rate", *decay_rate)?;
+                nonnegative("end_value", end_value.unwrap_or(0.0))
+            }
+            Self::PiecewiseConstant { init_value, boundaries_and_scales }
+            | Self::PiecewiseInterpolate { init_value, boundaries_and_scales, .. } => {
+                level("init_value", *init_value)?;
+                boundaries_and_scales.iter().try_for_each(|(_, scale)| nonnegative("boundaries_and_scales", *scale))
+            }
+            Self::Join { schedules, boundaries } => {
+                if schedules.len() != boundaries.len() + 1 {
+                    let schedules = schedules.len() as f64;
+                    return wrong("schedules", schedules, "one more than `boundaries` in number");
+                }
+                if let Some(pair) = boundaries.windows(2).find(|pair| pair[0] >= pair[1]) {
+                    return wrong("boundaries", pair[1] as f64, "more than the boundary before");
+                }
+                schedules.iter().try_for_each(|schedule| schedule.check_parts(levels))
+            }
+            Self::Table(values) => values.iter().try_for_each(|value| level("table", *value)),
+        }
+    }
+}
+
+fn wrong(name: &str, value: f64, expected: &'static str) -> Result<(), OptimError> {
+    Err(OptimError::Value { name: name.to_owned(), value: value.to_string(), expected })
+}

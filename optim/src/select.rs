@@ -1,0 +1,61 @@
+//! Decisions inside a step. They are made by the device, so that a step stays one function of arrays.
+
+use burn::tensor::{Bool, Shape, Tensor};
+use grove_backend::Backend;
+use grove_tree::{AnyArray, AnyTensor, Tree};
+
+use crate::{
+    leafwise::{flat, takes_part},
+    transformation::together,
+};
+
+/// One of two trees of one structure: `then` where the condition holds, else `otherwise`. Floats, integers and truth
+/// values are chosen as they are, NaN and infinity too; nothing is read from the device. A leaf that is present in one
+/// of the trees only comes from that one.
+///
+/// # Shapes
+/// - condition `[1]`
+///
+/// # Panics
+/// Where the trees are not of one structure.
+pub fn select<B: Backend, T: Tree<B>>(condition: &Tensor<B, 1, Bool>, then: T, otherwise: T) -> T {
+    let [selected, _] = together([then, otherwise], |_, [then, otherwise]| {
+        let absent = otherwise.clone().into_absent();
+        [select_leaf(condition, then, otherwise), absent]
+    });
+    selected
+}
+
+fn select_leaf<B: Backend>(condition: &Tensor<B, 1, Bool>, then: AnyArray<B>, otherwise: AnyArray<B>) -> AnyArray<B> {
+    let shape = Shape::from(then.shape().to_vec());
+    let mask = || {
+        let mask = B::bool_reshape(condition.clone().into_primitive(), vec![1; shape.num_dims()].into());
+        B::bool_expand(mask, shape.clone())
+    };
+    if !then.is_present() {
+        return otherwise;
+    }
+    let absent = AnyArray::absent(then.shape(), then.dtype());
+    match (then.into_value(), otherwise.into_value()) {
+        (Some(AnyTensor::Float(x)), Some(AnyTensor::Float(y))) => {
+            AnyArray::present(AnyTensor::Float(B::float_mask_where(y, mask(), x)))
+        }
+        (Some(AnyTensor::Int(x)), Some(AnyTensor::Int(y))) => {
+            AnyArray::present(AnyTensor::Int(B::int_mask_where(y, mask(), x)))
+        }
+        (Some(AnyTensor::Bool(x)), Some(AnyTensor::Bool(y))) => {
+            let y = B::bool_and(y, B::bool_not(mask()));
+            AnyArray::present(AnyTensor::Bool(B::bool_or(B::bool_and(x, mask()), y)))
+        }
+        (Some(x), _) => AnyArray::present(x),
+        (None, _) => absent,
+    }
+}
+
+/// Whether all elements of all floating-point leaves are finite, `[1]`; `None` where no leaf is present.
+pub fn all_finite<B: Backend, T: Tree<B>>(tree: &T) -> Option<Tensor<B, 1, Bool>> {
+    let leaves = grove_tree::leaves(tree).into_iter().filter(|(_, leaf)| takes_part(leaf));
+    // x * 0 is 0 for what is finite and NaN for what is not; a sum of x might overflow.
+    let sums = leaves.map(|(_, leaf)| flat(leaf).mul_scalar(0.0).sum());
+    sums.reduce(|sum, leaf| sum + leaf).map(|sum| sum.equal_elem(0.0))
+}

@@ -1,0 +1,89 @@
+use grove_backend::Backend;
+use grove_tree::Tree;
+
+use super::moment::{Ratio, bias_correction, decayed_mean, decayed_square};
+use crate::{
+    Count, GradientTransformation, Scalar,
+    leafwise::{elementwise, zeros_like},
+    transformation::{increment, zero_count},
+};
+
+/// Adam's rescaling with the largest second moment so far in place of the current one, so that steps never grow
+/// because a large gradient was forgotten. The fields are the hyperparameters; [`Default`] has optax's values.
+///
+/// Reddi, Kale and Kumar, "On the Convergence of Adam and Beyond" (2018).
+#[derive(Clone, Debug)]
+pub struct ScaleByAmsgrad<B: Backend> {
+    /// How much of the first moment stays at each step: 0.9.
+    pub b1: Scalar<B>,
+    /// How much of the second moment stays at each step: 0.999.
+    pub b2: Scalar<B>,
+    /// Added to the root: 1e-8.
+    pub eps: Scalar<B>,
+    /// Added below the root: 0.
+    pub eps_root: Scalar<B>,
+    /// Whether to correct the first moment for having begun at zero: yes.
+    pub bias_correction_mu: bool,
+    /// Whether to correct the second moment, before the largest is taken: yes.
+    pub bias_correction_nu: bool,
+}
+
+impl<B: Backend> Default for ScaleByAmsgrad<B> {
+    fn default() -> Self {
+        Self {
+            b1: 0.9.into(),
+            b2: 0.999.into(),
+            eps: 1e-8.into(),
+            eps_root: 0.0.into(),
+            bias_correction_mu: true,
+            bias_correction_nu: true,
+        }
+    }
+}
+
+/// AMSGrad's rescaling with these options; see [`ScaleByAmsgrad`].
+pub fn scale_by_amsgrad<B: Backend>(options: ScaleByAmsgrad<B>) -> ScaleByAmsgrad<B> {
+    options
+}
+
+/// Step count, moments, and the largest second moment.
+#[derive(Tree, Clone, Debug)]
+pub struct ScaleByAmsgradState<B: Backend, P> {
+    /// Steps so far.
+    pub count: Count<B>,
+    /// First moment, f32.
+    pub mu: P,
+    /// Second moment, f32.
+    pub nu: P,
+    /// The largest second moment so far, f32.
+    pub nu_max: P,
+}
+
+impl<B: Backend, P: Tree<B>> GradientTransformation<B, P> for ScaleByAmsgrad<B> {
+    type State = ScaleByAmsgradState<B, P>;
+
+    fn init(&self, params: &P) -> Self::State {
+        let zeros = || zeros_like(params);
+        ScaleByAmsgradState { count: zero_count(params), mu: zeros(), nu: zeros(), nu_max: zeros() }
+    }
+
+    fn update(&self, updates: P, state: Self::State, _params: &P) -> (P, Self::State) {
+        let count = increment(state.count);
+        let steps = count.val().float();
+        let first = self.bias_correction_mu.then(|| bias_correction(&self.b1, steps.clone()));
+        let second = self.bias_correction_nu.then(|| bias_correction(&self.b2, steps.clone()));
+        let ratio = Ratio { first, second: None, eps: &self.eps, eps_root: &self.eps_root };
+        let trees = [updates, state.mu, state.nu, state.nu_max];
+        let [updates, mu, nu, nu_max] = elementwise(trees, |[g, mu, nu, nu_max]| {
+            let mu = decayed_mean(&self.b1, mu, g.clone());
+            let nu = decayed_square(&self.b2, nu, g);
+            let corrected = match &second {
+                Some(second) => nu.clone() / second.clone(),
+                None => nu.clone(),
+            };
+            let nu_max = nu_max.max_pair(corrected);
+            [ratio.of(mu.clone(), nu_max.clone()), mu, nu, nu_max]
+        });
+        (updates, ScaleByAmsgradState { count, mu, nu, nu_max })
+    }
+}

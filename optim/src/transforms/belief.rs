@@ -1,0 +1,66 @@
+use grove_backend::Backend;
+use grove_tree::Tree;
+
+use super::{
+    ScaleByAdamState,
+    moment::{Ratio, bias_correction, decayed_mean, decayed_square, look_ahead},
+};
+use crate::{GradientTransformation, Scalar, leafwise::elementwise, transformation::increment};
+
+/// AdaBelief's rescaling: Adam's, with the squares of the gradients' distances from their mean in place of their own
+/// squares, so that steps are long where gradients are as expected. The fields are the hyperparameters; [`Default`]
+/// has optax's values.
+///
+/// Zhuang et al., "AdaBelief Optimizer: Adapting Stepsizes by the Belief in Observed Gradients" (2020).
+#[derive(Clone, Debug)]
+pub struct ScaleByBelief<B: Backend> {
+    /// How much of the first moment stays at each step: 0.9.
+    pub b1: Scalar<B>,
+    /// How much of the second moment stays at each step: 0.999.
+    pub b2: Scalar<B>,
+    /// Added to the root: 1e-16.
+    pub eps: Scalar<B>,
+    /// Added to the second moment, where it stays: 1e-16.
+    pub eps_root: Scalar<B>,
+    /// Whether to look one step ahead: no.
+    pub nesterov: bool,
+}
+
+impl<B: Backend> Default for ScaleByBelief<B> {
+    fn default() -> Self {
+        Self { b1: 0.9.into(), b2: 0.999.into(), eps: 1e-16.into(), eps_root: 1e-16.into(), nesterov: false }
+    }
+}
+
+/// AdaBelief's rescaling with these options; see [`ScaleByBelief`].
+pub fn scale_by_belief<B: Backend>(options: ScaleByBelief<B>) -> ScaleByBelief<B> {
+    options
+}
+
+impl<B: Backend, P: Tree<B>> GradientTransformation<B, P> for ScaleByBelief<B> {
+    type State = ScaleByAdamState<B, P>;
+
+    fn init(&self, params: &P) -> Self::State {
+        ScaleByAdamState::zero(params)
+    }
+
+    fn update(&self, updates: P, state: Self::State, _params: &P) -> (P, Self::State) {
+        let count = increment(state.count);
+        let steps = count.val().float();
+        let first = bias_correction(&self.b1, steps.clone());
+        let next = bias_correction(&self.b1, steps.clone().add_scalar(1.0));
+        let second = bias_correction(&self.b2, steps);
+        let zero = Scalar::Number(0.0);
+        let ratio = Ratio { first: Some(first.clone()), second: Some(second), eps: &self.eps, eps_root: &zero };
+        let [updates, mu, nu] = elementwise([updates, state.mu, state.nu], |[g, mu, nu]| {
+            let mu = decayed_mean(&self.b1, mu, g.clone());
+            let nu = self.eps_root.plus(decayed_square(&self.b2, nu, g.clone() - mu.clone()));
+            let mean = match self.nesterov {
+                true => look_ahead(&self.b1, mu.clone(), g, first.clone(), next.clone()),
+                false => mu.clone(),
+            };
+            [ratio.of(mean, nu.clone()), mu, nu]
+        });
+        (updates, ScaleByAdamState { count, mu, nu })
+    }
+}

@@ -1,0 +1,126 @@
+use burn::tensor::Tensor;
+use grove_backend::Backend;
+use grove_tree::{AnyArray, Tree};
+
+use crate::{
+    GradientTransformation, Scalar,
+    leafwise::{flat, leafwise, unflat},
+};
+
+/// `[1]`: the root of the sum of the squares.
+fn norm<B: Backend>(x: Tensor<B, 1>) -> Tensor<B, 1> {
+    (x.clone() * x).sum().sqrt()
+}
+
+/// `[1]`: the root of the mean of the squares.
+fn rms<B: Backend>(x: Tensor<B, 1>) -> Tensor<B, 1> {
+    (x.clone() * x).mean().sqrt()
+}
+
+/// Multiplies each update by a number, `[1]`, made of the update and the parameter.
+fn scale_leaves<B: Backend, P: Tree<B>>(
+    updates: P,
+    params: &P,
+    factor: impl Fn(Tensor<B, 1>, Tensor<B, 1>) -> Tensor<B, 1>,
+) -> P {
+    let [updates, _] = leafwise([updates, params.clone()], |_, [g, p]: [AnyArray<B>; 2]| {
+        if g.is_empty() {
+            return [g, p];
+        }
+        let shape = g.shape().to_vec();
+        let g = flat(g);
+        let factor = factor(g.clone(), flat(p.clone()));
+        [unflat(g * factor, &shape), p]
+    });
+    updates
+}
+
+/// Scales each update to the size of its parameter: by `trust_coefficient |parameter| / (|update| + eps)`, and not at
+/// all where one of the two norms is 0. The fields are the hyperparameters; [`Default`] has optax's values.
+///
+/// You, Gitman and Ginsburg, "Large Batch Training of Convolutional Networks" (2017); You et al., "Large Batch
+/// Optimization for Deep Learning: Training BERT in 76 minutes" (2020).
+#[derive(Clone, Debug)]
+pub struct ScaleByTrustRatio<B: Backend> {
+    /// The least that norms are taken for: 0.
+    pub min_norm: Scalar<B>,
+    /// What the ratio is multiplied by: 1.
+    pub trust_coefficient: Scalar<B>,
+    /// Added to the norm of the update: 0.
+    pub eps: Scalar<B>,
+}
+
+impl<B: Backend> Default for ScaleByTrustRatio<B> {
+    fn default() -> Self {
+        Self { min_norm: 0.0.into(), trust_coefficient: 1.0.into(), eps: 0.0.into() }
+    }
+}
+
+/// The rescaling of LARS and LAMB with these options; see [`ScaleByTrustRatio`].
+pub fn scale_by_trust_ratio<B: Backend>(options: ScaleByTrustRatio<B>) -> ScaleByTrustRatio<B> {
+    options
+}
+
+impl<B: Backend, P: Tree<B>> GradientTransformation<B, P> for ScaleByTrustRatio<B> {
+    type State = ();
+
+    fn init(&self, _params: &P) {}
+
+    fn update(&self, updates: P, (): (), params: &P) -> (P, ()) {
+        let ratio = |g: Tensor<B, 1>, p: Tensor<B, 1>| {
+            let least = self.min_norm.array(&g.device());
+            let (update, param) = (norm(g).max_pair(least.clone()), norm(p).max_pair(least));
+            let zero = update.clone().equal_elem(0.0).bool_or(param.clone().equal_elem(0.0));
+            (self.trust_coefficient.times(param) / self.eps.plus(update)).mask_fill(zero, 1.0)
+        };
+        (scale_leaves(updates, params, ratio), ())
+    }
+}
+
+/// See [`scale_by_param_block_rms`].
+#[derive(Clone, Debug)]
+pub struct ScaleByParamBlockRms<B: Backend> {
+    min_scale: Scalar<B>,
+}
+
+/// Multiplies each update by the root mean square of its parameter, at least by `min_scale` (1e-3 in optax). Shazeer
+/// and Stern, "Adafactor: Adaptive Learning Rates with Sublinear Memory Cost" (2018).
+pub fn scale_by_param_block_rms<B: Backend>(min_scale: impl Into<Scalar<B>>) -> ScaleByParamBlockRms<B> {
+    ScaleByParamBlockRms { min_scale: min_scale.into() }
+}
+
+impl<B: Backend, P: Tree<B>> GradientTransformation<B, P> for ScaleByParamBlockRms<B> {
+    type State = ();
+
+    fn init(&self, _params: &P) {}
+
+    fn update(&self, updates: P, (): (), params: &P) -> (P, ()) {
+        (scale_leaves(updates, params, |_, p| rms(p.clone()).max_pair(self.min_scale.array(&p.device()))), ())
+    }
+}
+
+/// See [`clip_by_block_rms`].
+#[derive(Clone, Debug)]
+pub struct ClipByBlockRms<B: Backend> {
+    threshold: Scalar<B>,
+}
+
+/// Scales each leaf's update down so that its root mean square is at most `threshold`. Shazeer and Stern, "Adafactor"
+/// (2018).
+pub fn clip_by_block_rms<B: Backend>(threshold: impl Into<Scalar<B>>) -> ClipByBlockRms<B> {
+    ClipByBlockRms { threshold: threshold.into() }
+}
+
+impl<B: Backend, P: Tree<B>> GradientTransformation<B, P> for ClipByBlockRms<B> {
+    type State = ();
+
+    fn init(&self, _params: &P) {}
+
+    fn update(&self, updates: P, (): (), params: &P) -> (P, ()) {
+        let factor = |g: Tensor<B, 1>, _| {
+            let threshold = self.threshold.array(&g.device());
+            (rms(g) / threshold).clamp_min(1.0).recip()
+        };
+        (scale_leaves(updates, params, factor), ())
+    }
+}

@@ -1,0 +1,154 @@
+use burn::tensor::{DType, Tensor};
+use grove_backend::Backend;
+use grove_tree::{AnyArray, NamedLeaves, Tree, leaves};
+
+use super::moment::decayed_mean;
+use crate::{
+    Count, GradientTransformation, Scalar,
+    leafwise::{flat, leafwise, mean_axis, reshaped, unflat},
+    transformation::{increment, zero_count},
+};
+
+/// Adafactor's rescaling: gradients over the root of the decaying mean of their squares, of which large matrices keep
+/// only the means of rows and columns. The fields are the hyperparameters; [`Default`] has optax's values.
+///
+/// The mean decays by `1 - (step - step_offset)^-decay_rate` with steps counted from 1, so it needs no correction. A
+/// leaf is factored along its two largest axes where the smaller of them has at least `min_dim_size_to_factor`
+/// elements.
+///
+/// Shazeer and Stern, "Adafactor: Adaptive Learning Rates with Sublinear Memory Cost" (2018).
+#[derive(Clone, Debug)]
+pub struct ScaleByFactoredRms<B: Backend> {
+    /// Whether to factor at all: yes.
+    pub factored: bool,
+    /// The exponent of the decay: 0.8.
+    pub decay_rate: Scalar<B>,
+    /// The step from which steps are counted, for fine-tuning: 0.
+    pub step_offset: u64,
+    /// The least size of both axes: 128.
+    pub min_dim_size_to_factor: usize,
+    /// Added to the squares: 1e-30.
+    pub epsilon: Scalar<B>,
+}
+
+impl<B: Backend> Default for ScaleByFactoredRms<B> {
+    fn default() -> Self {
+        Self {
+            factored: true,
+            decay_rate: 0.8.into(),
+            step_offset: 0,
+            min_dim_size_to_factor: 128,
+            epsilon: 1e-30.into(),
+        }
+    }
+}
+
+/// Adafactor's rescaling with these options; see [`ScaleByFactoredRms`].
+pub fn scale_by_factored_rms<B: Backend>(options: ScaleByFactoredRms<B>) -> ScaleByFactoredRms<B> {
+    options
+}
+
+/// Step count and means of squares, by the paths of the parameters: a parameter has either `v_row` and `v_col` or `v`.
+/// (optax puts an array of one zero where there is none.)
+#[derive(Tree, Clone, Debug)]
+pub struct FactoredState<B: Backend> {
+    /// Steps so far.
+    pub count: Count<B>,
+    /// Means over the largest axis, which is left out of the shape.
+    pub v_row: NamedLeaves<B>,
+    /// Means over the second-largest axis, which is left out of the shape.
+    pub v_col: NamedLeaves<B>,
+    /// The whole mean of leaves that are not factored.
+    pub v: NamedLeaves<B>,
+}
+
+impl<B: Backend> ScaleByFactoredRms<B> {
+    /// The second-largest and the largest axis, unless the leaf is not factored. Of axes of one size the later one is
+    /// the larger.
+    fn axes(&self, shape: &[usize]) -> Option<(usize, usize)> {
+        let mut axes: Vec<usize> = (0..shape.len()).collect();
+        axes.sort_by_key(|&axis| shape[axis]);
+        let (&largest, rest) = axes.split_last()?;
+        let &second = rest.last()?;
+        (self.factored && shape[second] >= self.min_dim_size_to_factor).then_some((second, largest))
+    }
+}
+
+impl<B: Backend, P: Tree<B>> GradientTransformation<B, P> for ScaleByFactoredRms<B> {
+    type State = FactoredState<B>;
+
+    fn init(&self, params: &P) -> Self::State {
+        let empty = NamedLeaves::new;
+        let mut state = FactoredState { count: zero_count(params), v_row: empty(), v_col: empty(), v: empty() };
+        for (path, leaf) in leaves(params).into_iter().filter(|(_, leaf)| leaf.dtype().is_float()) {
+            let shape = leaf.shape();
+            match self.axes(shape) {
+                Some((second, largest)) => {
+                    state.v_row.insert(path.clone(), zeros(&leaf, without(shape, largest)));
+                    state.v_col.insert(path, zeros(&leaf, without(shape, second)));
+                }
+                None => {
+                    state.v.insert(path, zeros(&leaf, shape.to_vec()));
+                }
+            }
+        }
+        state
+    }
+
+    fn update(&self, updates: P, state: Self::State, _params: &P) -> (P, Self::State) {
+        let FactoredState { count, mut v_row, mut v_col, mut v } = state;
+        let steps = count.val().float().add_scalar(1.0 - self.step_offset as f64);
+        let exponent = self.decay_rate.negated().array(&steps.device());
+        let decay = Scalar::Array(steps.powf(exponent).neg().add_scalar(1.0));
+        let [updates] = leafwise([updates], |path, [g]| {
+            let shape = g.shape().to_vec();
+            let take = |means: &mut NamedLeaves<B>| {
+                means.remove(path.as_str()).unwrap_or_else(|| {
+                    panic!(
+                        "`{path}` has a gradient and no second moment: make the state with `init` from these parameters"
+                    )
+                })
+            };
+            let flat_g = flat(g.clone());
+            let squares = self.epsilon.plus(flat_g.clone() * flat_g.clone());
+            let Some((second, largest)) = self.axes(&shape) else {
+                let mean = decayed_mean(&decay, flat(take(&mut v)), squares);
+                let update = mean.clone().sqrt().recip() * flat_g;
+                v.insert(path.to_string(), unflat(mean, &shape));
+                return [unflat(update, &shape)];
+            };
+            let squares = unflat(squares, &shape);
+            // Means in the leaf's own shape, with one element along the axis.
+            let next = |means: &mut NamedLeaves<B>, axis: usize| {
+                let now = mean_axis(squares.clone(), axis);
+                let kept = now.shape().to_vec();
+                let mean = unflat(decayed_mean(&decay, flat(take(means)), flat(now)), &kept);
+                means.insert(path.to_string(), reshaped(mean.clone(), without(&shape, axis)));
+                mean
+            };
+            let (row, column) = (next(&mut v_row, largest), next(&mut v_col, second));
+            let relative = row.clone().try_div(mean_axis(row, second)).expect("present and float");
+            let update = [relative, column].into_iter().try_fold(g, |g, mean| {
+                let kept = mean.shape().to_vec();
+                g.try_mul(unflat(flat(mean).sqrt().recip(), &kept))
+            });
+            [update.expect("present and float")]
+        });
+        (updates, FactoredState { count: increment(count), v_row, v_col, v })
+    }
+}
+
+/// A shape without one of its axes.
+fn without(shape: &[usize], axis: usize) -> Vec<usize> {
+    let mut shape = shape.to_vec();
+    shape.remove(axis);
+    shape
+}
+
+/// Zeros in f32 where a leaf lies, absent where it is.
+fn zeros<B: Backend>(leaf: &AnyArray<B>, shape: Vec<usize>) -> AnyArray<B> {
+    match leaf.device() {
+        Some(device) => unflat(Tensor::<B, 1>::zeros([shape.iter().product::<usize>()], (&device, DType::F32)), &shape),
+        None => AnyArray::absent(shape, DType::F32),
+    }
+}

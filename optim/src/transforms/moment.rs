@@ -1,0 +1,91 @@
+//! Decaying means, which most of the transformations with a memory keep.
+
+use burn::tensor::Tensor;
+use grove_backend::Backend;
+
+use crate::Scalar;
+
+/// `decay * mean + (1 - decay) * x`
+pub(crate) fn decayed_mean<B: Backend>(decay: &Scalar<B>, mean: Tensor<B, 1>, x: Tensor<B, 1>) -> Tensor<B, 1> {
+    decay.times(mean) + decay.complement().times(x)
+}
+
+/// `decay * mean + (1 - decay) * x^2`
+pub(crate) fn decayed_square<B: Backend>(decay: &Scalar<B>, mean: Tensor<B, 1>, x: Tensor<B, 1>) -> Tensor<B, 1> {
+    decayed_mean(decay, mean, x.clone() * x)
+}
+
+/// `1 - decay^count`: what a decaying mean that began at zero is too small by.
+///
+/// It is a small difference of numbers near 1 (0.001 at the first step of Adam's second moment), of which f32 would
+/// keep four digits; `1 - exp(-2y) = 2 tanh(y) / (1 + tanh(y))` keeps all of them.
+pub(crate) fn bias_correction<B: Backend>(decay: &Scalar<B>, count: Tensor<B, 1>) -> Tensor<B, 1> {
+    let tanh = half_exponent(decay, count).tanh();
+    tanh.clone().mul_scalar(2.0) / tanh.add_scalar(1.0)
+}
+
+/// The `y` of `decay^count = exp(-2y)`.
+pub(crate) fn half_exponent<B: Backend>(decay: &Scalar<B>, count: Tensor<B, 1>) -> Tensor<B, 1> {
+    match decay {
+        // exp(-2 * 1e4) is 0 in f32; infinity would not come through every backend's tanh.
+        Scalar::Number(decay) => count.mul_scalar((-0.5 * decay.ln()).min(1e4)),
+        Scalar::Array(decay) => count * decay.clone().log().mul_scalar(-0.5).clamp_max(1e4),
+    }
+}
+
+/// How the two moments of Adam's family become an update.
+pub(crate) struct Ratio<'a, B: Backend> {
+    /// What the first moment is too small by.
+    pub first: Option<Tensor<B, 1>>,
+    /// What the second moment is too small by.
+    pub second: Option<Tensor<B, 1>>,
+    pub eps: &'a Scalar<B>,
+    pub eps_root: &'a Scalar<B>,
+}
+
+impl<B: Backend> Ratio<'_, B> {
+    /// `(mean / first) / (sqrt(square / second + eps_root) + eps)`
+    ///
+    /// The corrections are numbers, so they are brought together, where a pass over memory costs nothing.
+    pub(crate) fn of(&self, mean: Tensor<B, 1>, square: Tensor<B, 1>) -> Tensor<B, 1> {
+        let device = mean.device();
+        let root = if self.eps_root.is_zero() {
+            let factor = self.second.clone().map(|second| second.sqrt().recip());
+            scaled(square.sqrt(), product(factor, self.first.clone()))
+        } else {
+            let corrected = scaled(square, self.second.clone().map(Tensor::recip));
+            scaled(self.eps_root.plus(corrected).sqrt(), self.first.clone())
+        };
+        let eps = match &self.first {
+            Some(first) => Scalar::Array(self.eps.array(&device) * first.clone()),
+            None => self.eps.clone(),
+        };
+        eps.plus(root).recip() * mean
+    }
+}
+
+fn scaled<B: Backend>(x: Tensor<B, 1>, factor: Option<Tensor<B, 1>>) -> Tensor<B, 1> {
+    match factor {
+        Some(factor) => x * factor,
+        None => x,
+    }
+}
+
+fn product<B: Backend>(x: Option<Tensor<B, 1>>, y: Option<Tensor<B, 1>>) -> Option<Tensor<B, 1>> {
+    match (x, y) {
+        (Some(x), Some(y)) => Some(x * y),
+        (x, y) => x.or(y),
+    }
+}
+
+/// The first moment one step ahead, times `first`: `b1 * mu * first / next + (1 - b1) * g`. Dozat (2016).
+pub(crate) fn look_ahead<B: Backend>(
+    b1: &Scalar<B>,
+    mu: Tensor<B, 1>,
+    g: Tensor<B, 1>,
+    first: Tensor<B, 1>,
+    next: Tensor<B, 1>,
+) -> Tensor<B, 1> {
+    let factor = b1.times(first / next);
+    b1.complement().times(g) + mu * factor
+}

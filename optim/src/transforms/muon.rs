@@ -1,0 +1,227 @@
+use grove_backend::Backend;
+use grove_tree::{AnyArray, Path, Tree};
+use std::{fmt, sync::Arc};
+
+use super::{
+    moment::{bias_correction, decayed_mean, look_ahead},
+    orthogonalize::{Preconditioning, orthogonalize},
+};
+use crate::{
+    Count, GradientTransformation, Scalar,
+    leafwise::{elementwise, flat, leafwise, permuted, shaped, unflat, zeros_like},
+    transformation::{increment, zero_count},
+};
+
+/// Muon's rescaling: momentum, orthogonalised, so that the update of a matrix has singular values near 1. The fields
+/// are the hyperparameters; [`Default`] has optax's values.
+///
+/// Jordan et al., "Muon: An optimizer for hidden layers in neural networks" (2024).
+#[derive(Clone, Debug)]
+pub struct ScaleByMuon<B: Backend> {
+    /// Coefficients of the Newton–Schulz iteration `a x + b (x x') x + c (x x')^2 x`: one triple, which is used in
+    /// each step, or one for each step, which then say how many there are. [`MUON_NS_COEFFS`] unless set.
+    pub ns_coeffs: Vec<[f64; 3]>,
+    /// Steps of the iteration: 5.
+    pub ns_steps: usize,
+    /// How much of the mean of gradients stays at each step: 0.95.
+    pub beta: Scalar<B>,
+    /// Added to the norm that matrices are divided by: 1e-8.
+    pub eps: f64,
+    /// Whether to look one step ahead: yes.
+    pub nesterov: bool,
+    /// Whether to multiply updates by their inner product with the momentum: no.
+    pub adaptive: bool,
+    /// How matrices are brought to a norm of at most 1: by their Frobenius norm.
+    pub preconditioning: Preconditioning,
+    /// How a leaf is a matrix: those with two axes are, and no others.
+    pub weight_dimension_numbers: WeightDimensionNumbers<B>,
+}
+
+/// Jordan's coefficients, which converge fast to singular values between about 0.7 and 1.2.
+pub const MUON_NS_COEFFS: [f64; 3] = [3.4445, -4.7750, 2.0315];
+
+/// The coefficients of each of five steps in Dion (Ahn et al., "Dion: Distributed Orthonormalized Updates", 2025).
+pub const DION_NS_COEFFS: [[f64; 3]; 5] = [
+    [4.0848, -6.8946, 2.9270],
+    [3.9505, -6.3029, 2.6377],
+    [3.7418, -5.5913, 2.3037],
+    [2.8769, -3.1427, 1.2046],
+    [2.8366, -3.0525, 1.2012],
+];
+
+impl<B: Backend> Default for ScaleByMuon<B> {
+    fn default() -> Self {
+        Self {
+            ns_coeffs: vec![MUON_NS_COEFFS],
+            ns_steps: 5,
+            beta: 0.95.into(),
+            eps: 1e-8,
+            nesterov: true,
+            adaptive: false,
+            preconditioning: Preconditioning::Frobenius,
+            weight_dimension_numbers: WeightDimensionNumbers::default(),
+        }
+    }
+}
+
+/// Muon's rescaling with these options; see [`ScaleByMuon`].
+pub fn scale_by_muon<B: Backend>(options: ScaleByMuon<B>) -> ScaleByMuon<B> {
+    options
+}
+
+/// Which axes of a leaf are the inputs and the outputs of a matrix; along the others there are several matrices.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MuonDimensionNumbers {
+    /// The axes of the inputs.
+    pub reduction_axis: Vec<usize>,
+    /// The axes of the outputs.
+    pub output_axis: Vec<usize>,
+}
+
+/// How each leaf is a matrix, or that it is none.
+#[derive(Clone)]
+pub struct WeightDimensionNumbers<B: Backend>(Arc<DimensionNumbers<B>>);
+
+type DimensionNumbers<B> = dyn Fn(&Path, &AnyArray<B>) -> Option<MuonDimensionNumbers> + Send + Sync;
+
+impl<B: Backend> WeightDimensionNumbers<B> {
+    /// From a function of path and leaf. `None`: the leaf is no matrix.
+    pub fn new(f: impl Fn(&Path, &AnyArray<B>) -> Option<MuonDimensionNumbers> + Send + Sync + 'static) -> Self {
+        Self(Arc::new(f))
+    }
+
+    /// How a leaf is a matrix, or that it is none.
+    pub fn of(&self, path: &Path, leaf: &AnyArray<B>) -> Option<MuonDimensionNumbers> {
+        (self.0)(path, leaf)
+    }
+
+    fn matrix(&self, path: &Path, leaf: &AnyArray<B>) -> MuonDimensionNumbers {
+        self.of(path, leaf).unwrap_or_else(|| {
+            panic!("`{path}`, {leaf}, is no matrix: leave it out with `masked`, or say in `weight_dimension_numbers` how it is one")
+        })
+    }
+}
+
+/// Leaves with two axes are matrices `[inputs, outputs]`, others are none.
+impl<B: Backend> Default for WeightDimensionNumbers<B> {
+    fn default() -> Self {
+        let matrix = MuonDimensionNumbers { reduction_axis: vec![0], output_axis: vec![1] };
+        Self::new(move |_, leaf| (leaf.shape().len() == 2).then(|| matrix.clone()))
+    }
+}
+
+impl<B: Backend> fmt::Debug for WeightDimensionNumbers<B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("WeightDimensionNumbers")
+    }
+}
+
+/// Step count and momentum.
+#[derive(Tree, Clone, Debug)]
+pub struct MuonState<B: Backend, P> {
+    /// Steps so far.
+    pub count: Count<B>,
+    /// Decaying mean of the gradients, f32.
+    pub mu: P,
+}
+
+impl<B: Backend> ScaleByMuon<B> {
+    /// The coefficients of each step.
+    fn coefficients(&self) -> Vec<[f64; 3]> {
+        match self.ns_coeffs[..] {
+            [one] => vec![one; self.ns_steps],
+            _ => self.ns_coeffs.clone(),
+        }
+    }
+
+    fn orthogonal(&self, path: &Path, leaf: &AnyArray<B>, coefficients: &[[f64; 3]]) -> AnyArray<B> {
+        let numbers = self.weight_dimension_numbers.matrix(path, leaf);
+        let MuonDimensionNumbers { reduction_axis, output_axis } = numbers;
+        let rank = leaf.shape().len();
+        let batch: Vec<usize> =
+            (0..rank).filter(|axis| !reduction_axis.contains(axis) && !output_axis.contains(axis)).collect();
+        let order = [batch.clone(), reduction_axis.clone(), output_axis.clone()].concat();
+        let mut inverse = vec![0; rank];
+        for (to, &from) in order.iter().enumerate() {
+            inverse[from] = to;
+        }
+        let size = |axes: &[usize]| axes.iter().map(|&axis| leaf.shape()[axis]).product::<usize>();
+        let matrices = permuted(leaf.clone(), &order);
+        let shape = matrices.shape().to_vec();
+        let matrices = shaped(matrices, [size(&batch), size(&reduction_axis), size(&output_axis)]);
+        let matrices = orthogonalize(matrices, coefficients, self.preconditioning, self.eps);
+        permuted(unflat(matrices, &shape), &inverse)
+    }
+}
+
+impl<B: Backend, P: Tree<B>> GradientTransformation<B, P> for ScaleByMuon<B> {
+    type State = MuonState<B, P>;
+
+    fn init(&self, params: &P) -> Self::State {
+        MuonState { count: zero_count(params), mu: zeros_like(params) }
+    }
+
+    fn update(&self, updates: P, state: Self::State, _params: &P) -> (P, Self::State) {
+        let count = increment(state.count);
+        let steps = count.val().float();
+        let first = bias_correction(&self.beta, steps.clone());
+        let next = bias_correction(&self.beta, steps.add_scalar(1.0));
+        let [means, mu] = elementwise([updates, state.mu], |[g, mu]| {
+            let mu = decayed_mean(&self.beta, mu, g.clone());
+            let mean = match self.nesterov {
+                true => look_ahead(&self.beta, mu.clone(), g, first.clone(), next.clone()),
+                false => mu.clone(),
+            };
+            [mean / first.clone(), mu]
+        });
+        let coefficients = self.coefficients();
+        let [updates] = leafwise([means], |path, [mean]| {
+            let update = self.orthogonal(path, &mean, &coefficients);
+            if !self.adaptive {
+                return [update];
+            }
+            let shape = update.shape().to_vec();
+            let update = flat(update);
+            let product = (flat(mean) * update.clone()).sum();
+            [unflat(update * product, &shape)]
+        });
+        (updates, MuonState { count, mu })
+    }
+}
+
+/// Scales updates by the shapes of their matrices; see [`scale_by_shape`].
+#[derive(Clone, Debug)]
+pub struct ScaleByShape<B: Backend> {
+    consistent_rms: Option<f64>,
+    weight_dimension_numbers: WeightDimensionNumbers<B>,
+}
+
+/// Scales the update of each matrix by `sqrt(max(1, outputs / inputs))`, so that one learning rate serves all widths;
+/// or, with `consistent_rms`, by that times `sqrt(max(inputs, outputs))`, so that it has about the root mean square
+/// that Adam's has (0.2). Liu et al., "Muon is Scalable for LLM Training" (2025).
+pub fn scale_by_shape<B: Backend>(
+    consistent_rms: Option<f64>,
+    weight_dimension_numbers: WeightDimensionNumbers<B>,
+) -> ScaleByShape<B> {
+    ScaleByShape { consistent_rms, weight_dimension_numbers }
+}
+
+impl<B: Backend, P: Tree<B>> GradientTransformation<B, P> for ScaleByShape<B> {
+    type State = ();
+
+    fn init(&self, _params: &P) {}
+
+    fn update(&self, updates: P, (): (), _params: &P) -> (P, ()) {
+        let [updates] = leafwise([updates], |path, [g]| {
+            let numbers = self.weight_dimension_numbers.matrix(path, &g);
+            let size = |axes: &[usize]| axes.iter().map(|&axis| g.shape()[axis]).product::<usize>() as f64;
+            let (inputs, outputs) = (size(&numbers.reduction_axis), size(&numbers.output_axis));
+            let factor = match self.consistent_rms {
+                Some(rms) => inputs.max(outputs).sqrt() * rms,
+                None => (outputs / inputs).max(1.0).sqrt(),
+            };
+            [g.mul_scalar(factor)]
+        });
+        (updates, ())
+    }
+}

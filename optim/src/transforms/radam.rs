@@ -1,0 +1,119 @@
+use burn::tensor::Tensor;
+use grove_backend::Backend;
+use grove_tree::Tree;
+
+use super::{
+    ScaleByAdamState,
+    moment::{Ratio, bias_correction, decayed_mean, decayed_square, half_exponent, look_ahead},
+};
+use crate::{GradientTransformation, Scalar, leafwise::elementwise, transformation::increment};
+
+/// RAdam's rescaling: Adam's, times a factor that is small while few gradients have been seen and their variance is
+/// hardly known, and only the first moment before that factor exists. The fields are the hyperparameters; [`Default`]
+/// has optax's values.
+///
+/// With `ro` the length of the mean of squares (its limit is `2 / (1 - b2) - 1`), the factor is
+/// `sqrt((ro - 4)(ro - 2) ro_limit / ((ro_limit - 4)(ro_limit - 2) ro))` where `ro` reaches the threshold.
+///
+/// Liu et al., "On the Variance of the Adaptive Learning Rate and Beyond" (2020).
+#[derive(Clone, Debug)]
+pub struct ScaleByRadam<B: Backend> {
+    /// How much of the first moment stays at each step: 0.9.
+    pub b1: Scalar<B>,
+    /// How much of the second moment stays at each step: 0.999.
+    pub b2: Scalar<B>,
+    /// Added to the root: 1e-8.
+    pub eps: Scalar<B>,
+    /// Added below the root: 0.
+    pub eps_root: Scalar<B>,
+    /// From which length on the second moment is used: 5.
+    pub threshold: Scalar<B>,
+    /// Whether to look one step ahead: no.
+    pub nesterov: bool,
+}
+
+impl<B: Backend> Default for ScaleByRadam<B> {
+    fn default() -> Self {
+        Self {
+            b1: 0.9.into(),
+            b2: 0.999.into(),
+            eps: 1e-8.into(),
+            eps_root: 0.0.into(),
+            threshold: 5.0.into(),
+            nesterov: false,
+        }
+    }
+}
+
+/// RAdam's rescaling with these options; see [`ScaleByRadam`].
+pub fn scale_by_radam<B: Backend>(options: ScaleByRadam<B>) -> ScaleByRadam<B> {
+    options
+}
+
+impl<B: Backend, P: Tree<B>> GradientTransformation<B, P> for ScaleByRadam<B> {
+    type State = ScaleByAdamState<B, P>;
+
+    fn init(&self, params: &P) -> Self::State {
+        ScaleByAdamState::zero(params)
+    }
+
+    fn update(&self, updates: P, state: Self::State, _params: &P) -> (P, Self::State) {
+        let count = increment(state.count);
+        let steps = count.val().float();
+        let first = bias_correction(&self.b1, steps.clone());
+        let next = bias_correction(&self.b1, steps.clone().add_scalar(1.0));
+        let second = bias_correction(&self.b2, steps.clone());
+        let (limit, length) = lengths(&self.b2, steps);
+        let known = length.clone().greater_equal(self.threshold.array(&length.device()));
+        let above = |x: &Tensor<B, 1>, least: f64| x.clone().sub_scalar(least);
+        let numerator = above(&length, 4.0) * above(&length, 2.0) * limit.clone();
+        let factor = (numerator / (above(&limit, 4.0) * above(&limit, 2.0) * length)).sqrt();
+        let ratio =
+            Ratio { first: Some(first.clone()), second: Some(second), eps: &self.eps, eps_root: &self.eps_root };
+        let [updates, mu, nu] = elementwise([updates, state.mu, state.nu], |[g, mu, nu]| {
+            let mu = decayed_mean(&self.b1, mu, g.clone());
+            let nu = decayed_square(&self.b2, nu, g.clone());
+            let mean = match self.nesterov {
+                true => look_ahead(&self.b1, mu.clone(), g, first.clone(), next.clone()),
+                false => mu.clone(),
+            };
+            let rectified = ratio.of(mean.clone(), nu.clone()) * factor.clone();
+            let plain = mean / first.clone();
+            let known = known.clone().expand(plain.shape());
+            [plain.mask_where(known, rectified), mu, nu]
+        });
+        (updates, ScaleByAdamState { count, mu, nu })
+    }
+}
+
+/// The length of the mean of squares in the limit, `2 / (1 - b2) - 1`, and after so many steps,
+/// `limit - 2 t b2^t / (1 - b2^t)`.
+///
+/// That is about `t` and the difference of numbers near `limit` (1999), of which f32 would keep not two digits after
+/// the point, while at 5 the method changes. With `b2^t = exp(-2y)` it is `(limit - t/y) + t - (t/y)(y coth(y) - 1)`,
+/// whose first part is small and known beforehand, and whose last is a series in `y`.
+fn lengths<B: Backend>(b2: &Scalar<B>, steps: Tensor<B, 1>) -> (Tensor<B, 1>, Tensor<B, 1>) {
+    let device = steps.device();
+    let y = half_exponent(b2, steps.clone());
+    let (limit, offset, inverse) = match b2 {
+        Scalar::Number(b2) => {
+            let (limit, inverse) = (2.0 / (1.0 - b2) - 1.0, -2.0 / b2.ln());
+            let array = |number: f64| Scalar::Number(number).array(&device);
+            (array(limit), array(limit - inverse), array(inverse))
+        }
+        Scalar::Array(b2) => {
+            let rest = b2.clone().neg().add_scalar(1.0);
+            let limit = rest.clone().recip().mul_scalar(2.0).sub_scalar(1.0);
+            // -ln(1 - d) = d + d^2/2 + …, so 2/d - 1 + 2/ln(1 - d) = -d/6 - d^2/12 - 19 d^3/360 - …
+            let offset = rest.clone() * (rest.clone() * (rest * (-19.0 / 360.0) - 1.0 / 12.0) - 1.0 / 6.0);
+            (limit, offset, b2.clone().log().recip().mul_scalar(-2.0))
+        }
+    };
+    let square = y.clone() * y.clone();
+    let series = [2.0 / 93555.0, -1.0 / 4725.0, 2.0 / 945.0, -1.0 / 45.0, 1.0 / 3.0]
+        .into_iter()
+        .fold(square.zeros_like(), |sum, coefficient| (sum + coefficient) * square.clone());
+    let early = offset + steps.clone() - inverse * series;
+    let late = limit.clone() - steps * y.clone().mul_scalar(2.0).exp().sub_scalar(1.0).recip().mul_scalar(2.0);
+    (limit, late.mask_where(y.lower_elem(0.5), early))
+}

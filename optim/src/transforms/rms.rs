@@ -1,0 +1,135 @@
+use burn::tensor::Tensor;
+use grove_backend::Backend;
+use grove_tree::Tree;
+
+use super::moment::{bias_correction, decayed_mean, decayed_square};
+use crate::{
+    Count, GradientTransformation, Scalar,
+    leafwise::{elementwise, filled_like, zeros_like},
+    transformation::{increment, zero_count},
+};
+
+/// RMSProp's rescaling: gradients over the root of the decaying mean of their squares. The fields are the
+/// hyperparameters; [`Default`] has optax's values.
+///
+/// Tieleman and Hinton, "Lecture 6.5 - RMSProp, Coursera: Neural Networks for Machine Learning" (2012).
+#[derive(Clone, Debug)]
+pub struct ScaleByRms<B: Backend> {
+    /// How much of the mean of squares stays at each step: 0.9.
+    pub decay: Scalar<B>,
+    /// Added to the mean or to its root: 1e-8.
+    pub eps: Scalar<B>,
+    /// The mean of squares before the first step: 0.
+    pub initial_scale: f64,
+    /// Whether `eps` is added below the root (yes) or to it, as in PyTorch.
+    pub eps_in_sqrt: bool,
+    /// Whether to correct the mean for having begun at zero: no.
+    pub bias_correction: bool,
+}
+
+impl<B: Backend> Default for ScaleByRms<B> {
+    fn default() -> Self {
+        Self { decay: 0.9.into(), eps: 1e-8.into(), initial_scale: 0.0, eps_in_sqrt: true, bias_correction: false }
+    }
+}
+
+/// RMSProp's rescaling with these options; see [`ScaleByRms`].
+pub fn scale_by_rms<B: Backend>(options: ScaleByRms<B>) -> ScaleByRms<B> {
+    options
+}
+
+/// The mean of squares, and the step count where it is corrected.
+#[derive(Tree, Clone, Debug)]
+pub struct ScaleByRmsState<B: Backend, P> {
+    /// Steps so far; nothing without bias correction.
+    pub count: Option<Count<B>>,
+    /// Decaying mean of the squares, f32.
+    pub nu: P,
+}
+
+impl<B: Backend> ScaleByRms<B> {
+    /// The count for the next step, and what means are too small by.
+    fn correction(&self, count: Option<Count<B>>) -> (Option<Count<B>>, Option<Tensor<B, 1>>) {
+        let count = count.map(increment);
+        let correction = count.as_ref().map(|count| bias_correction(&self.decay, count.val().float()));
+        (count, correction)
+    }
+
+    /// 1 over the root of a variance.
+    fn over_root(&self, variance: Tensor<B, 1>) -> Tensor<B, 1> {
+        match self.eps_in_sqrt {
+            true => self.eps.plus(variance).sqrt(),
+            false => self.eps.plus(variance.sqrt()),
+        }
+        .recip()
+    }
+}
+
+impl<B: Backend, P: Tree<B>> GradientTransformation<B, P> for ScaleByRms<B> {
+    type State = ScaleByRmsState<B, P>;
+
+    fn init(&self, params: &P) -> Self::State {
+        ScaleByRmsState {
+            count: self.bias_correction.then(|| zero_count(params)),
+            nu: filled_like(params, self.initial_scale),
+        }
+    }
+
+    fn update(&self, updates: P, state: Self::State, _params: &P) -> (P, Self::State) {
+        let (count, correction) = self.correction(state.count);
+        let [updates, nu] = elementwise([updates, state.nu], |[g, nu]| {
+            let nu = decayed_square(&self.decay, nu, g.clone());
+            [self.over_root(corrected(nu.clone(), &correction)) * g, nu]
+        });
+        (updates, ScaleByRmsState { count, nu })
+    }
+}
+
+/// See [`scale_by_stddev`].
+#[derive(Clone, Debug)]
+pub struct ScaleByStddev<B: Backend>(ScaleByRms<B>);
+
+/// Gradients over their standard deviation: [`scale_by_rms`] with the square of the decaying mean taken from the mean
+/// of squares. Graves, "Generating Sequences With Recurrent Neural Networks" (2013).
+pub fn scale_by_stddev<B: Backend>(options: ScaleByRms<B>) -> ScaleByStddev<B> {
+    ScaleByStddev(options)
+}
+
+/// Both means, and the step count where they are corrected.
+#[derive(Tree, Clone, Debug)]
+pub struct ScaleByStddevState<B: Backend, P> {
+    /// Steps so far; nothing without bias correction.
+    pub count: Option<Count<B>>,
+    /// Decaying mean, f32.
+    pub mu: P,
+    /// Decaying mean of the squares, f32.
+    pub nu: P,
+}
+
+impl<B: Backend, P: Tree<B>> GradientTransformation<B, P> for ScaleByStddev<B> {
+    type State = ScaleByStddevState<B, P>;
+
+    fn init(&self, params: &P) -> Self::State {
+        let ScaleByRmsState { count, nu } = self.0.init(params);
+        ScaleByStddevState { count, mu: zeros_like(params), nu }
+    }
+
+    fn update(&self, updates: P, state: Self::State, _params: &P) -> (P, Self::State) {
+        let (count, correction) = self.0.correction(state.count);
+        let [updates, mu, nu] = elementwise([updates, state.mu, state.nu], |[g, mu, nu]| {
+            let mu = decayed_mean(&self.0.decay, mu, g.clone());
+            let nu = decayed_square(&self.0.decay, nu, g.clone());
+            let mean = corrected(mu.clone(), &correction);
+            let variance = corrected(nu.clone(), &correction) - mean.clone() * mean;
+            [self.0.over_root(variance) * g, mu, nu]
+        });
+        (updates, ScaleByStddevState { count, mu, nu })
+    }
+}
+
+fn corrected<B: Backend>(mean: Tensor<B, 1>, correction: &Option<Tensor<B, 1>>) -> Tensor<B, 1> {
+    match correction {
+        Some(correction) => mean / correction.clone(),
+        None => mean,
+    }
+}

@@ -1,0 +1,97 @@
+use grove_backend::Backend;
+use grove_tree::Tree;
+
+use super::moment::{bias_correction, decayed_mean};
+use crate::{
+    Count, GradientTransformation, Scalar,
+    leafwise::{elementwise, zeros_like},
+    transformation::{increment, zero_count},
+};
+
+/// See [`trace`].
+#[derive(Clone, Debug)]
+pub struct Trace<B: Backend> {
+    decay: Scalar<B>,
+    nesterov: bool,
+}
+
+/// Momentum: what remains of the sum of all updates where it is multiplied by `decay` before each is added. With
+/// `nesterov` the sum is decayed once more, and the update added once more.
+///
+/// Polyak, "Some methods of speeding up the convergence of iteration methods" (1964); Nesterov (1983), in the form of
+/// Sutskever et al., "On the importance of initialization and momentum in deep learning" (2013).
+pub fn trace<B: Backend>(decay: impl Into<Scalar<B>>, nesterov: bool) -> Trace<B> {
+    Trace { decay: decay.into(), nesterov }
+}
+
+/// The decaying sum.
+#[derive(Tree, Clone, Debug)]
+pub struct TraceState<P> {
+    /// Decaying sum, f32.
+    pub trace: P,
+}
+
+impl<B: Backend, P: Tree<B>> GradientTransformation<B, P> for Trace<B> {
+    type State = TraceState<P>;
+
+    fn init(&self, params: &P) -> Self::State {
+        TraceState { trace: zeros_like(params) }
+    }
+
+    fn update(&self, updates: P, state: Self::State, _params: &P) -> (P, Self::State) {
+        let [updates, trace] = elementwise([updates, state.trace], |[g, trace]| match self.nesterov {
+            true => {
+                let trace = self.decay.times(trace) + g.clone();
+                [g + self.decay.times(trace.clone()), trace]
+            }
+            false => {
+                let trace = self.decay.times(trace) + g;
+                [trace.clone(), trace]
+            }
+        });
+        (updates, TraceState { trace })
+    }
+}
+
+/// See [`ema`].
+#[derive(Clone, Debug)]
+pub struct Ema<B: Backend> {
+    decay: Scalar<B>,
+    debias: bool,
+}
+
+/// The decaying mean of updates in place of each; with `debias` corrected for having begun at zero.
+pub fn ema<B: Backend>(decay: impl Into<Scalar<B>>, debias: bool) -> Ema<B> {
+    Ema { decay: decay.into(), debias }
+}
+
+/// Step count and mean.
+#[derive(Tree, Clone, Debug)]
+pub struct EmaState<B: Backend, P> {
+    /// Steps so far.
+    pub count: Count<B>,
+    /// Decaying mean, f32, not corrected.
+    pub ema: P,
+}
+
+impl<B: Backend, P: Tree<B>> GradientTransformation<B, P> for Ema<B> {
+    type State = EmaState<B, P>;
+
+    fn init(&self, params: &P) -> Self::State {
+        EmaState { count: zero_count(params), ema: zeros_like(params) }
+    }
+
+    fn update(&self, updates: P, state: Self::State, _params: &P) -> (P, Self::State) {
+        let count = increment(state.count);
+        let correction = self.debias.then(|| bias_correction(&self.decay, count.val().float()));
+        let [updates, ema] = elementwise([updates, state.ema], |[g, ema]| {
+            let ema = decayed_mean(&self.decay, ema, g);
+            let update = match &correction {
+                Some(correction) => ema.clone() / correction.clone(),
+                None => ema.clone(),
+            };
+            [update, ema]
+        });
+        (updates, EmaState { count, ema })
+    }
+}

@@ -1,0 +1,76 @@
+use burn::tensor::{Bool, Tensor};
+use grove_backend::Backend;
+use grove_tree::{Array, Tree};
+
+use crate::{
+    Count, GradientTransformation, all_finite,
+    leafwise::zeros_like,
+    select,
+    transformation::{device_of, zero_count},
+};
+
+/// See [`apply_if_finite`].
+#[derive(Clone, Debug)]
+pub struct ApplyIfFinite<T> {
+    inner: T,
+    max_consecutive_errors: u64,
+}
+
+/// Ignores gradients that are not finite: updates are 0 and the inner state stays, unless that has happened
+/// `max_consecutive_errors` times in a row; then they go through, to be seen.
+///
+/// Whether they are finite is not read back: the inner step is always computed, and taken or not.
+pub fn apply_if_finite<T>(inner: T, max_consecutive_errors: u64) -> ApplyIfFinite<T> {
+    ApplyIfFinite { inner, max_consecutive_errors }
+}
+
+/// What has been ignored, and the inner state.
+#[derive(Tree, Clone, Debug)]
+pub struct ApplyIfFiniteState<B: Backend, S> {
+    /// Steps that were not finite since the last that was.
+    pub notfinite_count: Count<B>,
+    /// Whether the last step was finite, `[1]`.
+    pub last_finite: Array<B, 1, Bool>,
+    /// All steps that were not finite.
+    pub total_notfinite: Count<B>,
+    /// The state of the inner transformation.
+    pub inner_state: S,
+}
+
+impl<B: Backend, P: Tree<B>, T: GradientTransformation<B, P>> GradientTransformation<B, P> for ApplyIfFinite<T> {
+    type State = ApplyIfFiniteState<B, T::State>;
+
+    fn init(&self, params: &P) -> Self::State {
+        let last_finite = match device_of(params) {
+            Some(device) => Array::new(Tensor::<B, 1>::zeros([1], &device).equal_elem(0.0)),
+            None => Array::absent([1]),
+        };
+        ApplyIfFiniteState {
+            notfinite_count: zero_count(params),
+            last_finite,
+            total_notfinite: zero_count(params),
+            inner_state: self.inner.init(params),
+        }
+    }
+
+    fn update(&self, updates: P, state: Self::State, params: &P) -> (P, Self::State) {
+        let Some(finite) = all_finite(&updates) else {
+            let (updates, inner_state) = self.inner.update(updates, state.inner_state, params);
+            return (updates, ApplyIfFiniteState { inner_state, ..state });
+        };
+        let failed = finite.clone().bool_not().int();
+        let notfinite_count = (state.notfinite_count.val() + failed.clone()) * failed.clone();
+        let total_notfinite = state.total_notfinite.val() + failed;
+        let too_many = notfinite_count.clone().greater_elem(self.max_consecutive_errors as i64);
+        let taken = finite.clone().bool_or(too_many);
+        let (updates, inner_state) = self.inner.update(updates, state.inner_state.clone(), params);
+        let zeros = zeros_like(&updates);
+        let state = ApplyIfFiniteState {
+            notfinite_count: Array::new(notfinite_count),
+            last_finite: Array::new(finite),
+            total_notfinite: Array::new(total_notfinite),
+            inner_state: select(&taken, inner_state, state.inner_state),
+        };
+        (select(&taken, updates, zeros), state)
+    }
+}

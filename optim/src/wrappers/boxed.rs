@@ -1,0 +1,122 @@
+use grove_backend::Backend;
+use grove_tree::{NamedLeaves, Tree, leaves, map_with_path, skeleton};
+use std::{fmt, sync::Arc};
+
+use crate::GradientTransformation;
+
+/// A transformation whose type is known only when the program runs, for chains that are built from a configuration.
+///
+/// Its state is the leaves of the inner state by their paths. They are the same paths, so what was saved with the one
+/// can be loaded with the other. A vector of boxed transformations is a chain.
+///
+/// ```
+/// use grove_optim::{Adam, Boxed, GradientTransformation, adam, boxed, clip_by_global_norm};
+/// use grove_tree::{Array, paths};
+/// # type B = burn_flex::Flex;
+/// let clip = Some(1.0);
+/// let mut parts: Vec<Boxed<B, Array<B, 2>>> = Vec::new();
+/// if let Some(max_norm) = clip {
+///     parts.push(boxed(clip_by_global_norm(max_norm)));
+/// }
+/// parts.push(boxed(adam(1e-3, Adam::default())));
+/// let state = parts.init(&Array::absent([2, 3]));
+/// assert_eq!(paths::<B, _>(&state), ["1.0.count", "1.0.mu", "1.0.nu"]);
+/// ```
+pub struct Boxed<B: Backend, P> {
+    inner: Arc<dyn Erased<B, P>>,
+}
+
+/// Erases the type of a transformation and of its state; see [`Boxed`].
+pub fn boxed<B, P, T>(inner: T) -> Boxed<B, P>
+where
+    B: Backend,
+    P: Tree<B>,
+    T: GradientTransformation<B, P> + Send + Sync + 'static,
+{
+    Boxed { inner: Arc::new(inner) }
+}
+
+impl<B: Backend, P> Clone for Boxed<B, P> {
+    fn clone(&self) -> Self {
+        Self { inner: self.inner.clone() }
+    }
+}
+
+impl<B: Backend, P> fmt::Debug for Boxed<B, P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Boxed")
+    }
+}
+
+trait Erased<B: Backend, P>: Send + Sync {
+    fn init_named(&self, params: &P) -> NamedLeaves<B>;
+    fn update_named(&self, updates: P, state: NamedLeaves<B>, params: &P) -> (P, NamedLeaves<B>);
+}
+
+impl<B, P, T> Erased<B, P> for T
+where
+    B: Backend,
+    P: Tree<B>,
+    T: GradientTransformation<B, P> + Send + Sync,
+{
+    fn init_named(&self, params: &P) -> NamedLeaves<B> {
+        named(&self.init(params))
+    }
+
+    fn update_named(&self, updates: P, mut state: NamedLeaves<B>, params: &P) -> (P, NamedLeaves<B>) {
+        // The structure of the state; nothing is allocated for absent leaves.
+        let frame = self.init(&skeleton(params.clone()));
+        let inner = map_with_path(frame, |path, _| {
+            state.remove(path.as_str()).unwrap_or_else(|| {
+                panic!("the state does not belong to this chain, which wants a leaf `{path}`: make it with `init`")
+            })
+        });
+        if let Some(path) = state.keys().next() {
+            panic!("the state does not belong to this chain, which has no leaf `{path}`: make it with `init`");
+        }
+        let (updates, inner) = self.update(updates, inner, params);
+        let state = named(&inner);
+        (updates, state)
+    }
+}
+
+/// All leaves by their paths, absent ones too.
+fn named<B: Backend, S: Tree<B>>(state: &S) -> NamedLeaves<B> {
+    leaves(state).into_iter().collect()
+}
+
+impl<B: Backend, P: Tree<B>> GradientTransformation<B, P> for Boxed<B, P> {
+    type State = NamedLeaves<B>;
+
+    fn init(&self, params: &P) -> Self::State {
+        self.inner.init_named(params)
+    }
+
+    fn update(&self, updates: P, state: Self::State, params: &P) -> (P, Self::State) {
+        self.inner.update_named(updates, state, params)
+    }
+}
+
+/// A vector is a chain of transformations of one type, as [`Boxed`] ones are.
+impl<B: Backend, P: Tree<B>, T: GradientTransformation<B, P>> GradientTransformation<B, P> for Vec<T> {
+    type State = Vec<T::State>;
+
+    fn init(&self, params: &P) -> Self::State {
+        self.iter().map(|inner| inner.init(params)).collect()
+    }
+
+    fn update(&self, mut updates: P, state: Self::State, params: &P) -> (P, Self::State) {
+        assert_eq!(
+            self.len(),
+            state.len(),
+            "the state does not belong to this chain: it is for another number of parts"
+        );
+        let mut next = Vec::with_capacity(state.len());
+        for (inner, state) in self.iter().zip(state) {
+            let (new, state) = inner.update(updates, state, params);
+            updates = new;
+            next.push(state);
+        }
+        (updates, next)
+    }
+}

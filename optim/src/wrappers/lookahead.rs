@@ -1,0 +1,88 @@
+use grove_backend::Backend;
+use grove_tree::{Array, Tree, cast};
+
+use crate::{
+    Count, GradientTransformation, Scalar,
+    leafwise::{elementwise, zeros_like},
+    select,
+    transformation::{increment, zero_count},
+};
+
+/// See [`lookahead`].
+#[derive(Clone, Debug)]
+pub struct Lookahead<B: Backend, T> {
+    /// The optimizer of the fast parameters.
+    pub fast_optimizer: T,
+    /// After how many steps fast and slow parameters meet.
+    pub sync_period: u64,
+    /// Which part of the way the slow parameters go to the fast ones.
+    pub slow_step_size: Scalar<B>,
+    /// Whether the optimizer begins anew after each meeting: no.
+    pub reset_state: bool,
+}
+
+/// Every `sync_period` steps of an optimizer its parameters go back, along the straight way, to where they were at the
+/// last such step, all but `slow_step_size` of the way.
+///
+/// The parameters of the model are the fast ones. The slow ones are part of the state: [`LookaheadState::slow`] is what
+/// to evaluate with. (In optax both are parameters, a `LookaheadParams`, and updates are pairs; the numbers are the
+/// same.)
+///
+/// Zhang et al., "Lookahead Optimizer: k steps forward, 1 step back" (2019).
+///
+/// # Panics
+/// Where `sync_period` is 0.
+pub fn lookahead<B: Backend, T>(
+    fast_optimizer: T,
+    sync_period: u64,
+    slow_step_size: impl Into<Scalar<B>>,
+) -> Lookahead<B, T> {
+    assert_ne!(sync_period, 0, "fast and slow parameters have to meet: `sync_period` is 0");
+    Lookahead { fast_optimizer, sync_period, slow_step_size: slow_step_size.into(), reset_state: false }
+}
+
+/// The optimizer's state, the count and the slow parameters.
+#[derive(Tree, Clone, Debug)]
+pub struct LookaheadState<B: Backend, S, P> {
+    /// The state of the optimizer.
+    pub fast_state: S,
+    /// Steps since the parameters met.
+    pub steps_since_sync: Count<B>,
+    /// The slow parameters, f32; absent where the model's are.
+    pub slow: P,
+}
+
+impl<B: Backend, P: Tree<B>, T: GradientTransformation<B, P>> GradientTransformation<B, P> for Lookahead<B, T> {
+    type State = LookaheadState<B, T::State, P>;
+
+    fn init(&self, params: &P) -> Self::State {
+        let slow = grove_tree::filter(params.clone(), &grove_tree::is_inexact());
+        LookaheadState {
+            fast_state: self.fast_optimizer.init(params),
+            steps_since_sync: zero_count(params),
+            slow: cast(slow, burn::tensor::FloatDType::F32),
+        }
+    }
+
+    fn update(&self, updates: P, state: Self::State, params: &P) -> (P, Self::State) {
+        let (updates, mut fast_state) = self.fast_optimizer.update(updates, state.fast_state, params);
+        let steps = increment(state.steps_since_sync).val();
+        let sync = steps.clone().greater_equal_elem(self.sync_period as i64);
+        if self.reset_state {
+            fast_state = select(&sync, self.fast_optimizer.init(params), fast_state);
+        }
+        // How far fast parameters are from the slow ones after this step; what counts is 0 where they do not meet.
+        let [distance, _, _] = elementwise([updates.clone(), params.clone(), state.slow.clone()], |[g, p, slow]| {
+            [p.clone() + g - slow.clone(), p, slow]
+        });
+        let nothing = zeros_like(&distance);
+        let distance = select(&sync, distance, nothing);
+        let back = self.slow_step_size.complement();
+        let [updates, _, slow] = elementwise([updates, distance, state.slow], |[g, distance, slow]| {
+            let slow = slow + self.slow_step_size.times(distance.clone());
+            [g - back.times(distance.clone()), distance, slow]
+        });
+        let steps_since_sync = Array::new(steps * sync.bool_not().int());
+        (updates, LookaheadState { fast_state, steps_since_sync, slow })
+    }
+}

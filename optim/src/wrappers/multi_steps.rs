@@ -1,0 +1,200 @@
+use burn::tensor::{Bool, Tensor};
+use grove_backend::Backend;
+use grove_tree::{Array, Tree};
+
+use crate::{
+    Count, GradientTransformation, Scalar, Schedule, all_finite, global_norm,
+    leafwise::{elementwise, zeros_like},
+    select,
+    transformation::{increment, zero_count},
+};
+
+/// Collects the gradients of several steps and makes one step of an optimizer of their mean: as good as a larger batch
+/// where there is no memory for it. Between those steps updates are 0. See [`multi_steps`].
+///
+/// [`update`](GradientTransformation::update) is one function of arrays, which does not know which step it is: it
+/// computes the inner step each time and takes it or not. A loop that counts itself saves that work by calling
+/// [`accumulate`](Self::accumulate) for all but the last of the steps and [`emit`](Self::emit) for the last.
+#[derive(Clone, Debug)]
+pub struct MultiSteps<T> {
+    /// The optimizer.
+    pub inner: T,
+    /// How many gradients make a step.
+    pub every_k: EveryK,
+    /// Whether the optimizer gets the mean (yes) or the sum.
+    pub use_grad_mean: bool,
+    /// Gradients that do not count: none.
+    pub skip: SkipUpdates,
+}
+
+/// How many gradients make a step.
+#[derive(Clone, Debug, PartialEq)]
+pub enum EveryK {
+    /// Always as many.
+    Steps(u64),
+    /// As a function of the number of steps made.
+    Schedule(Schedule),
+}
+
+impl From<u64> for EveryK {
+    fn from(steps: u64) -> Self {
+        Self::Steps(steps)
+    }
+}
+
+impl From<Schedule> for EveryK {
+    fn from(schedule: Schedule) -> Self {
+        Self::Schedule(schedule)
+    }
+}
+
+/// Gradients that are neither collected nor counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub enum SkipUpdates {
+    /// All count.
+    #[default]
+    Never,
+    /// Those with an element that is not finite.
+    NotFinite,
+    /// Those whose squared global norm is not below this.
+    Large {
+        /// The bound.
+        max_squared_norm: f64,
+    },
+}
+
+/// One step of an optimizer for each `every_k` gradients, of their mean; see [`MultiSteps`].
+///
+/// ```
+/// use grove_optim::{Adam, GradientTransformation, adam, multi_steps};
+/// # use grove_tree::Array;
+/// # type B = burn_flex::Flex;
+/// let optimizer = multi_steps(adam(1e-3, Adam::default()), 4);
+/// # optimizer.init(&Array::<B, 1>::absent([3]));
+/// ```
+///
+/// # Panics
+/// Where `every_k` is 0.
+pub fn multi_steps<T>(inner: T, every_k: impl Into<EveryK>) -> MultiSteps<T> {
+    let every_k = every_k.into();
+    assert_ne!(every_k, EveryK::Steps(0), "a step needs at least one gradient: `every_k` is 0");
+    MultiSteps { inner, every_k, use_grad_mean: true, skip: SkipUpdates::Never }
+}
+
+/// Where a [`MultiSteps`] is, the inner state and the gradients so far.
+#[derive(Tree, Clone, Debug)]
+pub struct MultiStepsState<B: Backend, S, P> {
+    /// Gradients collected for the next step.
+    pub mini_step: Count<B>,
+    /// Steps made.
+    pub gradient_step: Count<B>,
+    /// The state of the optimizer.
+    pub inner_opt_state: S,
+    /// Mean or sum of the gradients so far, f32.
+    pub acc_grads: P,
+}
+
+impl<B: Backend, S, P> MultiStepsState<B, S, P> {
+    /// Whether the last update was a step of the optimizer, `[1]`.
+    pub fn has_updated(&self) -> Tensor<B, 1, Bool> {
+        self.mini_step.val().equal_elem(0).bool_and(self.gradient_step.val().greater_elem(0))
+    }
+}
+
+impl<T> MultiSteps<T> {
+    /// Adds gradients to those collected. Gives what is collected now as updates, absent where they are, and as state.
+    fn collect<B: Backend, P: Tree<B>>(&self, updates: P, acc_grads: P, mini_step: &Count<B>) -> [P; 2] {
+        let part = Scalar::Array(mini_step.val().float().add_scalar(1.0).recip());
+        elementwise([updates, acc_grads], |[g, acc]| {
+            let acc = match self.use_grad_mean {
+                true => acc.clone() + part.times(g - acc),
+                false => acc + g,
+            };
+            [acc.clone(), acc]
+        })
+    }
+
+    /// One of the gradients before the last of a step: only collects it. `skip` is not asked.
+    pub fn accumulate<B: Backend, P: Tree<B>, S>(
+        &self,
+        updates: P,
+        state: MultiStepsState<B, S, P>,
+    ) -> MultiStepsState<B, S, P> {
+        let [_, acc_grads] = self.collect(updates, state.acc_grads, &state.mini_step);
+        MultiStepsState { mini_step: increment(state.mini_step), acc_grads, ..state }
+    }
+
+    /// The last of the gradients of a step, whatever the count says. `skip` is not asked.
+    pub fn emit<B: Backend, P: Tree<B>>(
+        &self,
+        updates: P,
+        state: MultiStepsState<B, T::State, P>,
+        params: &P,
+    ) -> (P, MultiStepsState<B, T::State, P>)
+    where
+        T: GradientTransformation<B, P>,
+    {
+        let [collected, acc_grads] = self.collect(updates, state.acc_grads, &state.mini_step);
+        let acc_grads = zeros_like(&acc_grads);
+        let (updates, inner_opt_state) = self.inner.update(collected, state.inner_opt_state, params);
+        let state = MultiStepsState {
+            mini_step: Array::new(state.mini_step.val().zeros_like()),
+            gradient_step: increment(state.gradient_step),
+            inner_opt_state,
+            acc_grads,
+        };
+        (updates, state)
+    }
+
+    /// Whether gradients do not count, `[1]`; `None` where none could.
+    fn skipped<B: Backend, P: Tree<B>>(&self, updates: &P) -> Option<Tensor<B, 1, Bool>> {
+        match self.skip {
+            SkipUpdates::Never => None,
+            SkipUpdates::NotFinite => all_finite(updates).map(Tensor::bool_not),
+            SkipUpdates::Large { max_squared_norm } => {
+                global_norm(updates).map(|norm| (norm.clone() * norm).lower_elem(max_squared_norm).bool_not())
+            }
+        }
+    }
+}
+
+impl<B: Backend, P: Tree<B>, T: GradientTransformation<B, P>> GradientTransformation<B, P> for MultiSteps<T> {
+    type State = MultiStepsState<B, T::State, P>;
+
+    fn init(&self, params: &P) -> Self::State {
+        MultiStepsState {
+            mini_step: zero_count(params),
+            gradient_step: zero_count(params),
+            inner_opt_state: self.inner.init(params),
+            acc_grads: zeros_like(params),
+        }
+    }
+
+    fn update(&self, updates: P, state: Self::State, params: &P) -> (P, Self::State) {
+        let skipped = self.skipped(&updates);
+        let before = skipped.as_ref().map(|_| state.clone());
+        let collected = increment(state.mini_step.clone());
+        let emit = match &self.every_k {
+            EveryK::Steps(steps) => collected.val().greater_equal_elem(*steps as i64),
+            EveryK::Schedule(schedule) => {
+                // Schedules are f32; counts of steps are whole numbers.
+                let steps = schedule.at(state.gradient_step.val()).round();
+                collected.val().float().greater_equal(steps)
+            }
+        };
+        let [mean, acc_grads] = self.collect(updates, state.acc_grads, &state.mini_step);
+        let (updates, inner) = self.inner.update(mean, state.inner_opt_state.clone(), params);
+        let (zero_updates, zero_grads) = (zeros_like(&updates), zeros_like(&acc_grads));
+        let updates = select(&emit, updates, zero_updates.clone());
+        let state = MultiStepsState {
+            mini_step: Array::new(collected.val() * emit.clone().bool_not().int()),
+            gradient_step: Array::new(state.gradient_step.val() + emit.clone().int()),
+            inner_opt_state: select(&emit, inner, state.inner_opt_state),
+            acc_grads: select(&emit, zero_grads, acc_grads),
+        };
+        match (skipped, before) {
+            (Some(skipped), Some(before)) => (select(&skipped, zero_updates, updates), select(&skipped, before, state)),
+            _ => (updates, state),
+        }
+    }
+}

@@ -1,0 +1,92 @@
+use grove_backend::Backend;
+use grove_tree::{AnyArray, Filter, Path, Tree};
+use std::{collections::BTreeMap, sync::Arc};
+
+use super::masked;
+use crate::{GradientTransformation, transformation::device_of};
+
+type Labels<B> = dyn Fn(&Path, &AnyArray<B>) -> String + Send + Sync;
+
+/// See [`partition`].
+#[derive(Clone)]
+pub struct Partition<B: Backend, T> {
+    parts: Vec<(String, T)>,
+    labels: Arc<Labels<B>>,
+}
+
+/// Different transformations for different leaves: each leaf goes through the one whose name is its label.
+/// Transformations of several types are [`boxed`](crate::boxed). The state lies under the names, `head.0.count`.
+///
+/// ```
+/// use grove_optim::{Adamw, GradientTransformation, adamw, partition};
+/// use grove_tree::{Array, paths};
+/// # type B = burn_flex::Flex;
+/// let with = |weight_decay: f64| adamw(1e-3, Adamw { weight_decay: weight_decay.into(), ..Adamw::default() });
+/// let optimizer = partition([("decay", with(0.1)), ("rest", with(0.0))], |_, leaf| {
+///     if leaf.shape().len() > 1 { "decay" } else { "rest" }
+/// });
+/// let params = (Array::<B, 1>::absent([3]), Array::<B, 2>::absent([2, 3]));
+/// let state = optimizer.init(&params);
+/// assert!(paths::<B, _>(&state).contains(&"decay.0.mu.1".to_owned()));
+/// ```
+///
+/// # Panics
+/// Where two transformations have one name; `init` where a leaf has a label that is no name.
+pub fn partition<B: Backend, T, L: Into<String>>(
+    transforms: impl IntoIterator<Item = (impl Into<String>, T)>,
+    param_labels: impl Fn(&Path, &AnyArray<B>) -> L + Send + Sync + 'static,
+) -> Partition<B, T> {
+    let parts: Vec<(String, T)> = transforms.into_iter().map(|(name, part)| (name.into(), part)).collect();
+    for (i, (name, _)) in parts.iter().enumerate() {
+        assert!(parts[..i].iter().all(|(other, _)| other != name), "two transformations are called `{name}`");
+    }
+    Partition { parts, labels: Arc::new(move |path, leaf| param_labels(path, leaf).into()) }
+}
+
+impl<B: Backend, T> Partition<B, T> {
+    fn with_label(&self, name: &str) -> Filter<B> {
+        let (labels, name) = (self.labels.clone(), name.to_owned());
+        Filter::new(move |path, leaf| leaf.dtype().is_float() && labels(path, leaf) == name)
+    }
+
+    fn check_labels<P: Tree<B>>(&self, params: &P) {
+        // Absent leaves are somebody else's, unless all are: then this is a skeleton.
+        let skeleton = device_of(params).is_none();
+        let mut check = |path: &Path, leaf: &AnyArray<B>| {
+            if !leaf.dtype().is_float() || path.is_buffer() || !(skeleton || leaf.is_present()) {
+                return;
+            }
+            let label = (self.labels)(path, leaf);
+            let names: Vec<&str> = self.parts.iter().map(|(name, _)| name.as_str()).collect();
+            assert!(
+                names.contains(&label.as_str()),
+                "the parameter `{path}` has the label `{label}`, and there is no transformation of that name; there are: {}",
+                names.join(", ")
+            );
+        };
+        params.visit(&mut Path::root(), &mut check);
+    }
+}
+
+impl<B: Backend, P: Tree<B>, T: GradientTransformation<B, P>> GradientTransformation<B, P> for Partition<B, T> {
+    type State = BTreeMap<String, T::State>;
+
+    fn init(&self, params: &P) -> Self::State {
+        self.check_labels(params);
+        let init = |(name, inner): &(String, T)| (name.clone(), masked(inner, self.with_label(name)).init(params));
+        self.parts.iter().map(init).collect()
+    }
+
+    fn update(&self, mut updates: P, mut state: Self::State, params: &P) -> (P, Self::State) {
+        let mut next = BTreeMap::new();
+        for (name, inner) in &self.parts {
+            let state = state
+                .remove(name)
+                .unwrap_or_else(|| panic!("the state does not belong to this chain: there is nothing for `{name}`"));
+            let (new, state) = masked(inner, self.with_label(name)).update(updates, state, params);
+            updates = new;
+            next.insert(name.clone(), state);
+        }
+        (updates, next)
+    }
+}

@@ -1,0 +1,212 @@
+use burn::tensor::{DType, FloatDType, Int, Tensor};
+use grove_backend::Backend;
+use grove_tree::{Array, Tree, cast};
+
+use crate::{
+    AddDecayedWeights, Count, GradientTransformation, Scalar, ScalarOrSchedule, ScaleByLearningRate, ScaleByRms, Sgd,
+    SgdChain, add_decayed_weights,
+    leafwise::elementwise,
+    scale_by_learning_rate, sgd,
+    transformation::{device_of, increment, together},
+    warmup_constant_schedule,
+};
+
+/// Replaces a schedule of the learning rate, and the momentum, of an optimizer by a mean of its parameters; see
+/// [`schedule_free`].
+#[derive(Clone, Debug)]
+pub struct ScheduleFree<B: Backend, T> {
+    /// The optimizer, without momentum.
+    pub base_optimizer: T,
+    /// The learning rate that the optimizer has.
+    pub learning_rate: ScalarOrSchedule<B>,
+    /// Where between the optimizer's parameters (0) and their mean (1) gradients are taken: 0.9.
+    pub b1: Scalar<B>,
+    /// Power of the largest learning rate so far that weighs a step in the mean: 2.
+    pub weight_lr_power: f64,
+}
+
+/// Learning without a schedule: the optimizer steps its own parameters `z`, from gradients at the model's parameters
+/// `y`, which lie between `z` and the mean `x` of all `z` so far. [`schedule_free_eval_params`] gives `x`, which is what
+/// to evaluate with. `learning_rate` must be the optimizer's own.
+///
+/// Defazio et al., "The Road Less Scheduled" (2024).
+pub fn schedule_free<B: Backend, T>(
+    base_optimizer: T,
+    learning_rate: impl Into<ScalarOrSchedule<B>>,
+) -> ScheduleFree<B, T> {
+    ScheduleFree { base_optimizer, learning_rate: learning_rate.into(), b1: 0.9.into(), weight_lr_power: 2.0 }
+}
+
+/// Weights, counts, and the optimizer's own parameters.
+#[derive(Tree, Clone, Debug)]
+pub struct ScheduleFreeState<B: Backend, S, P> {
+    /// The `b1` of this run, `[1]`.
+    pub b1: Array<B, 1>,
+    /// Sum of the weights so far, `[1]`.
+    pub weight_sum: Array<B, 1>,
+    /// The number of the next step, from 1.
+    pub step_count: Count<B>,
+    /// The largest learning rate so far, `[1]`.
+    pub max_lr: Array<B, 1>,
+    /// The state of the optimizer.
+    pub base_optimizer_state: S,
+    /// The optimizer's parameters, f32.
+    pub z: P,
+}
+
+impl<B: Backend, P: Tree<B>, T: GradientTransformation<B, P>> GradientTransformation<B, P> for ScheduleFree<B, T> {
+    type State = ScheduleFreeState<B, T::State, P>;
+
+    fn init(&self, params: &P) -> Self::State {
+        let device = device_of(params);
+        let zero = || match &device {
+            Some(device) => Array::new(Tensor::zeros([1], (device, DType::F32))),
+            None => Array::absent([1]),
+        };
+        let z = grove_tree::filter(params.clone(), &grove_tree::is_inexact());
+        ScheduleFreeState {
+            b1: device.as_ref().map_or(Array::absent([1]), |device| Array::new(self.b1.array(device))),
+            weight_sum: zero(),
+            step_count: device
+                .as_ref()
+                .map_or(Array::absent([1]), |device| Array::new(Tensor::<B, 1, Int>::ones([1], device))),
+            max_lr: zero(),
+            base_optimizer_state: self.base_optimizer.init(params),
+            z: cast(z, FloatDType::F32),
+        }
+    }
+
+    fn update(&self, updates: P, state: Self::State, params: &P) -> (P, Self::State) {
+        let learning_rate = match &self.learning_rate {
+            ScalarOrSchedule::Scalar(scalar) => scalar.array(&state.max_lr.val().device()),
+            ScalarOrSchedule::Schedule(schedule) => schedule.at(state.step_count.val()),
+        };
+        let max_lr = state.max_lr.val().max_pair(learning_rate);
+        let weight = max_lr.clone().powf_scalar(self.weight_lr_power);
+        let weight_sum = state.weight_sum.val() + weight.clone();
+        // A warm-up may begin at 0, where nothing has any weight.
+        let nothing = weight_sum.clone().equal_elem(0.0);
+        let part = (weight / weight_sum.clone()).mask_fill(nothing, 0.0);
+        let (stay, part) = (Scalar::Array(part.clone().neg().add_scalar(1.0)), Scalar::Array(part));
+
+        let (steps, base_optimizer_state) = self.base_optimizer.update(updates, state.base_optimizer_state, params);
+        let rest = self.b1.complement();
+        let over_b1 = Scalar::Array(self.b1.array(&max_lr.device()).recip());
+        let [updates, _, z] = elementwise([steps, params.clone(), state.z], |[step, y, z]| {
+            let x = over_b1.times(y.clone() - rest.times(z.clone()));
+            let z = z + step;
+            let x = stay.times(x) + part.times(z.clone());
+            let next = self.b1.times(x) + rest.times(z.clone());
+            [next - y.clone(), y, z]
+        });
+        let state = ScheduleFreeState {
+            weight_sum: Array::new(weight_sum),
+            step_count: increment(state.step_count),
+            max_lr: Array::new(max_lr),
+            base_optimizer_state,
+            z,
+            ..state
+        };
+        (updates, state)
+    }
+}
+
+/// The parameters to evaluate with: the mean of the optimizer's. Leaves that are not trained, and dtypes, are those of
+/// `params`, the model as it is trained.
+pub fn schedule_free_eval_params<B: Backend, S, P: Tree<B>>(state: &ScheduleFreeState<B, S, P>, params: P) -> P {
+    let b1 = Scalar::Array(state.b1.val());
+    let (rest, over_b1) = (b1.complement(), Scalar::Array(state.b1.val().recip()));
+    let [params, _] = together([params, state.z.clone()], |_, [y, z]| {
+        if !y.is_present() || !z.is_present() || !y.dtype().is_float() {
+            return [y, z];
+        }
+        let (shape, dtype) = (y.shape().to_vec(), y.dtype());
+        let z_flat = crate::leafwise::flat(z.clone());
+        let x = over_b1.times(crate::leafwise::flat(y) - rest.times(z_flat));
+        [crate::leafwise::unflat(x, &shape).cast_float(dtype.into()), z]
+    });
+    params
+}
+
+/// Options of [`schedule_free_sgd`].
+#[derive(Clone, Debug)]
+pub struct ScheduleFreeSgd<B: Backend> {
+    /// Steps in which the learning rate rises in a straight line: none.
+    pub warmup_steps: Option<u64>,
+    /// As in [`ScheduleFree`]: 0.9.
+    pub b1: Scalar<B>,
+    /// Multiple of the parameters that is added to the gradients: none.
+    pub weight_decay: Option<ScalarOrSchedule<B>>,
+    /// As in [`ScheduleFree`]: 2.
+    pub weight_lr_power: f64,
+}
+
+impl<B: Backend> Default for ScheduleFreeSgd<B> {
+    fn default() -> Self {
+        Self { warmup_steps: None, b1: 0.9.into(), weight_decay: None, weight_lr_power: 2.0 }
+    }
+}
+
+/// Stochastic gradient descent without a schedule. optax's learning rate is 1. Defazio et al. (2024).
+pub fn schedule_free_sgd<B: Backend>(
+    learning_rate: f64,
+    options: ScheduleFreeSgd<B>,
+) -> ScheduleFree<B, (Option<AddDecayedWeights<B>>, SgdChain<B>)> {
+    let rate = warm_up(learning_rate, options.warmup_steps);
+    let decay = options.weight_decay.map(|weight_decay| add_decayed_weights(weight_decay, None));
+    let base_optimizer = (decay, sgd(rate.clone(), Sgd::default()));
+    let ScheduleFreeSgd { b1, weight_lr_power, .. } = options;
+    ScheduleFree { base_optimizer, learning_rate: rate, b1, weight_lr_power }
+}
+
+/// Options of [`schedule_free_adamw`].
+#[derive(Clone, Debug)]
+pub struct ScheduleFreeAdamw<B: Backend> {
+    /// Steps in which the learning rate rises in a straight line: none.
+    pub warmup_steps: Option<u64>,
+    /// As in [`ScheduleFree`]: 0.9.
+    pub b1: Scalar<B>,
+    /// How much of the second moment stays at each step: 0.999.
+    pub b2: Scalar<B>,
+    /// Added to the root: 1e-8.
+    pub eps: Scalar<B>,
+    /// What part of a parameter, times the learning rate, is taken from it at each step: 0.
+    pub weight_decay: ScalarOrSchedule<B>,
+    /// As in [`ScheduleFree`]: 2.
+    pub weight_lr_power: f64,
+}
+
+impl<B: Backend> Default for ScheduleFreeAdamw<B> {
+    fn default() -> Self {
+        Self {
+            warmup_steps: None,
+            b1: 0.9.into(),
+            b2: 0.999.into(),
+            eps: 1e-8.into(),
+            weight_decay: 0.0.into(),
+            weight_lr_power: 2.0,
+        }
+    }
+}
+
+/// Adam with decoupled weight decay, without a schedule. optax's learning rate is 0.0025. Defazio et al. (2024).
+pub fn schedule_free_adamw<B: Backend>(
+    learning_rate: f64,
+    options: ScheduleFreeAdamw<B>,
+) -> ScheduleFree<B, (ScaleByRms<B>, AddDecayedWeights<B>, ScaleByLearningRate<B>)> {
+    let ScheduleFreeAdamw { warmup_steps, b1, b2, eps, weight_decay, weight_lr_power } = options;
+    let rate = warm_up(learning_rate, warmup_steps);
+    let base_optimizer = (
+        ScaleByRms { decay: b2, eps, initial_scale: 0.0, eps_in_sqrt: false, bias_correction: true },
+        add_decayed_weights(weight_decay, None),
+        scale_by_learning_rate(rate.clone()),
+    );
+    ScheduleFree { base_optimizer, learning_rate: rate, b1, weight_lr_power }
+}
+
+fn warm_up<B: Backend>(learning_rate: f64, warmup_steps: Option<u64>) -> ScalarOrSchedule<B> {
+    match warmup_steps {
+        Some(steps) => warmup_constant_schedule(0.0, learning_rate, steps).into(),
+        None => learning_rate.into(),
+    }
+}

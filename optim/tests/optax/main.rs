@@ -1,0 +1,12 @@
+//! Every transformation, optimizer, wrapper and schedule against optax. Fixture: tools/fixtures/optim.py.
+#![recursion_limit = "256"]
+
+#[path = "../../../backend/tests/common/mod.rs"]
+#[macro_use]
+mod common;
+
+mod fixture;
+mod optimizers;
+mod schedules;
+mod transforms;
+mod wrappers;
