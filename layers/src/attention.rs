@@ -1,4 +1,4 @@
-use burn::tensor::{Bool, Int, Tensor, TensorData, activation, module, ops::AttentionModuleOptions};
+use burn::tensor::{Bool, Int, Tensor, TensorData, TensorPrimitive, module, ops::AttentionModuleOptions};
 use grove_backend::Backend;
 use grove_tree::Key;
 
@@ -54,32 +54,31 @@ pub fn attend<B: Backend>(
     scale: f64,
     dropping: Option<(f64, Key)>,
 ) -> Tensor<B, 4> {
-    let Some((rate, key)) = dropping.filter(|(rate, _)| *rate > 0.0) else {
-        let (is_causal, mask) = match mask {
-            AttentionMask::Causal => (true, None),
-            AttentionMask::Full => (false, None),
-            AttentionMask::Explicit(mask) => {
-                let [b, n_head, t, _] = queries.dims();
-                (false, Some(mask.clone().expand([b, n_head, t, keys.dims()[2]])))
-            }
-        };
-        let options = AttentionModuleOptions { scale: Some(scale), softcap: None, is_causal };
-        return module::attention(queries, keys, values, mask, None, options);
-    };
-    let [_, _, t, _] = queries.dims();
+    let dropping = dropping.filter(|(rate, _)| *rate > 0.0);
+    let [b, n_head, t, _] = queries.dims();
     let s = keys.dims()[2];
-    let scores = queries.matmul(keys.swap_dims(2, 3)).mul_scalar(scale); // [b, n_head, t, s]
+    let causal = matches!(mask, AttentionMask::Causal);
+    // Without a backward pass to come the weights need not be kept, and a backend may never write them down.
+    if dropping.is_none() && !B::ad_enabled(&queries.device()) {
+        let mask = match mask {
+            AttentionMask::Explicit(mask) => Some(mask.clone().expand([b, n_head, t, s])),
+            _ => None,
+        };
+        let options = AttentionModuleOptions { scale: Some(scale), softcap: None, is_causal: causal };
+        return module::attention(queries, keys, values, mask, None, options);
+    }
+    let scores = queries.matmul(keys.swap_dims(2, 3)); // [b, n_head, t, s]
     let scores = match mask {
-        AttentionMask::Full => scores,
-        AttentionMask::Causal => {
-            let rows = Tensor::<B, 1, Int>::arange(0..t as i64, &scores.device()).reshape([t, 1]);
-            let columns = Tensor::<B, 1, Int>::arange(0..s as i64, &scores.device()).reshape([1, s]);
-            let hidden: Tensor<B, 2, Bool> = columns.repeat_dim(0, t).greater(rows.repeat_dim(1, s));
-            scores.clone().mask_fill(hidden.unsqueeze::<4>().expand(scores.dims()), f32::NEG_INFINITY)
-        }
         AttentionMask::Explicit(mask) => {
-            scores.clone().mask_fill(mask.clone().expand(scores.dims()), f32::NEG_INFINITY)
+            let hidden = mask.clone().expand(scores.dims());
+            scores.mask_fill(hidden, f32::NEG_INFINITY * scale.signum() as f32)
         }
+        _ => scores,
     };
-    dropout(activation::softmax(scores, 3), rate, Some(key)).matmul(values)
+    let weights = B::attention_weights(scores.into_primitive().tensor(), scale, causal);
+    let weights = Tensor::<B, 4>::from_primitive(TensorPrimitive::Float(weights));
+    match dropping {
+        Some((rate, key)) => dropout(weights, rate, Some(key)).matmul(values),
+        None => weights.matmul(values),
+    }
 }

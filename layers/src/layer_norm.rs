@@ -1,4 +1,4 @@
-use burn::tensor::Tensor;
+use burn::tensor::{Tensor, TensorPrimitive};
 use grove_backend::Backend;
 use grove_tree::{Array, Init, Tree};
 
@@ -23,9 +23,12 @@ impl<B: Backend> LayerNorm<B> {
     /// - input `[..., size]`
     /// - output `[..., size]`
     pub fn forward<const D: usize>(&self, x: Tensor<B, D>) -> Tensor<B, D> {
-        let centred = x.clone() - x.mean_dim(D - 1);
-        let variance = centred.clone().powi_scalar(2).mean_dim(D - 1); // [..., 1]
-        let y = centred / variance.add_scalar(self.eps).sqrt() * self.weight.val().unsqueeze();
+        let shape = x.dims();
+        let size = shape[D - 1];
+        let rows = x.reshape([shape.iter().product::<usize>() / size.max(1), size]);
+        let (y, _) = B::normalize(rows.into_primitive().tensor(), self.eps);
+        let y = Tensor::<B, 2>::from_primitive(TensorPrimitive::Float(y)).reshape(shape);
+        let y = y * self.weight.val().unsqueeze();
         match &self.bias {
             Some(bias) => y + bias.val().unsqueeze(),
             None => y,

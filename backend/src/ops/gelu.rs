@@ -72,13 +72,13 @@ pub(super) fn tanh_backward<B: Backend>(x: FloatTensor<B>, grad: FloatTensor<B>)
 }
 
 /// A function of one tensor with a backward pass of its own: what [`differentiable`] registers.
-trait Unary: Debug + Copy + Send + Sync + 'static {
+pub(super) trait Unary: Debug + Copy + Send + Sync + 'static {
     fn forward<B: Backend>(x: FloatTensor<B>) -> FloatTensor<B>;
     fn backward<B: Backend>(x: FloatTensor<B>, grad: FloatTensor<B>) -> FloatTensor<B>;
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Erf;
+pub(super) struct Erf;
 impl Unary for Erf {
     fn forward<B: Backend>(x: FloatTensor<B>) -> FloatTensor<B> {
         B::gelu_erf(x)
@@ -89,7 +89,7 @@ impl Unary for Erf {
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Tanh;
+pub(super) struct Tanh;
 impl Unary for Tanh {
     fn forward<B: Backend>(x: FloatTensor<B>) -> FloatTensor<B> {
         B::gelu_tanh(x)
@@ -125,7 +125,7 @@ impl<B: Backend, F: Unary> Backward<B, 1> for Step<F> {
     }
 }
 
-fn differentiable<B: Backend, C: CheckpointStrategy, F: Unary>(
+pub(super) fn differentiable<B: Backend, C: CheckpointStrategy, F: Unary>(
     x: FloatTensor<Autodiff<B, C>>,
 ) -> FloatTensor<Autodiff<B, C>> {
     let retro = Node::<B, F> { input: x.node.id, kind: PhantomData };
@@ -140,15 +140,5 @@ fn differentiable<B: Backend, C: CheckpointStrategy, F: Unary>(
             step.finish(state, F::forward::<B>(x.primitive.clone()))
         }
         OpsKind::UnTracked(step) => step.finish(F::forward::<B>(x.primitive)),
-    }
-}
-
-impl<B: Backend, C: CheckpointStrategy> Backend for Autodiff<B, C> {
-    fn gelu_erf(x: FloatTensor<Self>) -> FloatTensor<Self> {
-        differentiable::<B, C, Erf>(x)
-    }
-
-    fn gelu_tanh(x: FloatTensor<Self>) -> FloatTensor<Self> {
-        differentiable::<B, C, Tanh>(x)
     }
 }

@@ -1,8 +1,13 @@
 //! The operations that grove owns.
 
+mod autodiff;
+mod custom;
+#[cfg(feature = "flex")]
+mod flex;
 mod gelu;
+mod rows;
 
-use burn::tensor::ops::FloatTensor;
+use burn::tensor::ops::{FloatTensor, IntTensor};
 
 /// Burn's backend trait plus the operations that grove owns.
 ///
@@ -31,10 +36,55 @@ pub trait Backend: burn::tensor::backend::Backend {
     fn gelu_tanh_backward(x: FloatTensor<Self>, grad: FloatTensor<Self>) -> FloatTensor<Self> {
         gelu::tanh_backward::<Self>(x, grad)
     }
-}
 
-#[cfg(feature = "flex")]
-impl Backend for burn_flex::Flex {}
+    /// Softmax over the last axis of `scale * scores`, `[b, n_head, t, s]`. If `causal`, the queries are the last `t` of
+    /// the `s` positions, and each sees itself and those before it.
+    fn attention_weights(scores: FloatTensor<Self>, scale: f64, causal: bool) -> FloatTensor<Self> {
+        rows::attention_weights::<Self>(scores, scale, causal)
+    }
+
+    /// Gradient of [`attention_weights`](Self::attention_weights) with respect to the scores, given its result and that
+    /// result's gradient.
+    fn attention_weights_backward(
+        weights: FloatTensor<Self>,
+        grad: FloatTensor<Self>,
+        scale: f64,
+    ) -> FloatTensor<Self> {
+        rows::attention_weights_backward::<Self>(weights, grad, scale)
+    }
+
+    /// Each row of `[rows, size]` less its mean, over the root of its variance plus `eps`; and the inverse of that root,
+    /// `[rows, 1]`, through which no gradient flows. A layer norm without scale and shift.
+    fn normalize(x: FloatTensor<Self>, eps: f64) -> (FloatTensor<Self>, FloatTensor<Self>) {
+        rows::normalize::<Self>(x, eps)
+    }
+
+    /// Gradient of [`normalize`](Self::normalize), given its results.
+    fn normalize_backward(
+        y: FloatTensor<Self>,
+        inverse_std: FloatTensor<Self>,
+        grad: FloatTensor<Self>,
+    ) -> FloatTensor<Self> {
+        rows::normalize_backward::<Self>(y, inverse_std, grad)
+    }
+
+    /// Negative log-likelihood of labels, `[rows]`, each one of the classes, under the softmax of logits,
+    /// `[rows, classes]`: `[rows]`; and the logarithms of the sums of exponentials, `[rows]`, through which no gradient
+    /// flows.
+    fn nll(logits: FloatTensor<Self>, labels: IntTensor<Self>) -> (FloatTensor<Self>, FloatTensor<Self>) {
+        rows::nll::<Self>(logits, labels)
+    }
+
+    /// Gradient of [`nll`](Self::nll) with respect to the logits, given its second result.
+    fn nll_backward(
+        logits: FloatTensor<Self>,
+        labels: IntTensor<Self>,
+        normaliser: FloatTensor<Self>,
+        grad: FloatTensor<Self>,
+    ) -> FloatTensor<Self> {
+        rows::nll_backward::<Self>(logits, labels, normaliser, grad)
+    }
+}
 
 #[cfg(feature = "candle")]
 impl Backend for crate::Candle {}

@@ -1,5 +1,5 @@
 use super::{at_least_f32, pair};
-use burn::tensor::{Int, Tensor, activation};
+use burn::tensor::{Int, Tensor, TensorPrimitive, activation};
 use grove_backend::Backend;
 
 /// The label of a position that does not count.
@@ -132,15 +132,15 @@ fn integer_labels<B: Backend, const D: usize, const L: usize>(
     assert_eq!(rows, expected, "labels {rows:?} do not fit logits {:?}", logits.dims());
 
     let logits = at_least_f32(logits);
-    let largest = logits.clone().detach().max_dim(D - 1);
-    let shifted = logits - largest; // [..., classes], at most 0
-    // The normaliser is subtracted from the label's logit alone, not from every class.
-    let normaliser = shifted.clone().exp().sum_dim(D - 1).log(); // [..., 1]
-    let label = shifted.clone().gather(D - 1, labels.unsqueeze_dim::<D>(L)); // [..., 1]
-    let target = if smoothing == 0.0 {
-        label
-    } else {
-        label.mul_scalar(1.0 - smoothing) + shifted.mean_dim(D - 1).mul_scalar(smoothing)
-    };
-    (normaliser - target).squeeze_dim(L)
+    let (count, classes) = (rows.iter().product::<usize>(), logits.dims()[D - 1]);
+    let flat = logits.clone().reshape([count, classes]).into_primitive().tensor();
+    let (losses, _) = B::nll(flat, labels.clone().reshape([count]).into_primitive());
+    let losses = Tensor::<B, 1>::from_primitive(TensorPrimitive::Float(losses)).reshape(rows);
+    if smoothing == 0.0 {
+        return losses;
+    }
+    // The mean over the classes in place of the label's, for a part of it.
+    let label = logits.clone().gather(D - 1, labels.unsqueeze_dim::<D>(L)); // [..., 1]
+    let difference: Tensor<B, L> = (label - logits.mean_dim(D - 1)).squeeze_dim(L);
+    losses + difference.mul_scalar(smoothing)
 }

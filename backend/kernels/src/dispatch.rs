@@ -1,0 +1,36 @@
+//! Compiling a loop twice and choosing one, and dividing work among threads.
+
+/// Defines a function whose body is also compiled with AVX2 and FMA, and calls that where the CPU has them.
+macro_rules! vectorized {
+    (fn $name:ident($($arg:ident: $ty:ty),* $(,)?) $(-> $out:ty)? $body:block) => {
+        #[allow(clippy::too_many_arguments)]
+        fn $name($($arg: $ty),*) $(-> $out)? {
+            #[inline(always)]
+            #[allow(clippy::too_many_arguments)]
+            fn body($($arg: $ty),*) $(-> $out)? $body
+
+            #[cfg(target_arch = "x86_64")]
+            {
+                #[target_feature(enable = "avx2,fma")]
+                #[allow(clippy::too_many_arguments)]
+                fn with_avx2($($arg: $ty),*) $(-> $out)? {
+                    body($($arg),*)
+                }
+                if std::arch::is_x86_feature_detected!("avx2") && std::arch::is_x86_feature_detected!("fma") {
+                    // SAFETY: the CPU has what the function was compiled for.
+                    return unsafe { with_avx2($($arg),*) };
+                }
+            }
+            body($($arg),*)
+        }
+    };
+}
+pub(crate) use vectorized;
+
+/// Elements that are worth a task of their own: some tens of microseconds.
+pub(crate) const TASK: usize = 1 << 14;
+
+/// Rows of this length that make a task.
+pub(crate) fn rows_per_task(columns: usize) -> usize {
+    (TASK / columns.max(1)).max(1)
+}

@@ -1,0 +1,88 @@
+use rayon::prelude::*;
+
+use crate::{
+    dispatch::{TASK, vectorized},
+    math::sigmoid,
+};
+
+/// sqrt(2/pi)
+const SQRT_2_OVER_PI: f32 = 0.797_884_6;
+/// Weight of the cubic term.
+const CUBIC: f32 = 0.044_715;
+
+/// GELU by its tanh approximation: `x/2 (1 + tanh(u))` with `u = sqrt(2/pi) (x + 0.044715 x^3)`, computed as
+/// `x sigmoid(2u)`.
+///
+/// # Panics
+/// If the slices differ in length.
+pub fn gelu_tanh(x: &[f32], y: &mut [f32]) {
+    assert_eq!(x.len(), y.len());
+    x.par_chunks(TASK).zip(y.par_chunks_mut(TASK)).for_each(|(x, y)| forward(x, y));
+}
+
+/// The gradient of [`gelu_tanh`] at `x` times `grad`, in place of `grad`.
+///
+/// # Panics
+/// If the slices differ in length.
+pub fn gelu_tanh_backward(x: &[f32], grad: &mut [f32]) {
+    assert_eq!(x.len(), grad.len());
+    x.par_chunks(TASK).zip(grad.par_chunks_mut(TASK)).for_each(|(x, grad)| backward(x, grad));
+}
+
+vectorized! {
+    fn forward(x: &[f32], y: &mut [f32]) {
+        for (&x, y) in x.iter().zip(y) {
+            *y = x * sigmoid(2.0 * SQRT_2_OVER_PI * x * (1.0 + CUBIC * x * x));
+        }
+    }
+}
+
+vectorized! {
+    fn backward(x: &[f32], grad: &mut [f32]) {
+        for (&x, grad) in x.iter().zip(grad) {
+            // Beyond 12 the slope is 0 or 1; larger ones would overflow on the way there. NaN stays.
+            let x = if x < -12.0 { -12.0 } else { x };
+            let x = if x > 12.0 { 12.0 } else { x };
+            let square = x * x;
+            let s = sigmoid(2.0 * SQRT_2_OVER_PI * x * (1.0 + CUBIC * square));
+            let slope = 2.0 * SQRT_2_OVER_PI * (1.0 + 3.0 * CUBIC * square);
+            *grad *= s + x * s * (1.0 - s) * slope;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn exact(x: f64) -> (f64, f64) {
+        let k = (2.0 / std::f64::consts::PI).sqrt();
+        let t = (k * (x + 0.044715 * x.powi(3))).tanh();
+        (0.5 * x * (1.0 + t), 0.5 * (1.0 + t) + 0.5 * x * (1.0 - t * t) * k * (1.0 + 3.0 * 0.044715 * x * x))
+    }
+
+    #[test]
+    fn values_and_slopes() {
+        for len in [0, 1, 7, 8, 17, 40_001] {
+            let x: Vec<f32> = (0..len).map(|i| (i as f32 - len as f32 / 2.0) * 24.0 / len.max(1) as f32).collect();
+            let (mut y, mut slope) = (vec![0.0; len], vec![1.0; len]);
+            gelu_tanh(&x, &mut y);
+            gelu_tanh_backward(&x, &mut slope);
+            for i in 0..len {
+                let (value, gradient) = exact(f64::from(x[i]));
+                assert!((f64::from(y[i]) - value).abs() < 1e-6 * (1.0 + value.abs()), "{}", x[i]);
+                assert!((f64::from(slope[i]) - gradient).abs() < 2e-6, "{}: {} {gradient}", x[i], slope[i]);
+            }
+        }
+    }
+
+    #[test]
+    fn extremes() {
+        let x = [f32::INFINITY, f32::NEG_INFINITY, f32::NAN, 1e30, -1e30];
+        let (mut y, mut slope) = ([0.0; 5], [1.0; 5]);
+        gelu_tanh(&x, &mut y);
+        gelu_tanh_backward(&x, &mut slope);
+        assert!(y[0] == f32::INFINITY && y[2].is_nan() && y[3] == 1e30);
+        assert!(slope[0] == 1.0 && slope[2].is_nan() && slope[3] == 1.0 && slope[4] == 0.0 && y[4] == 0.0);
+    }
+}

@@ -1,0 +1,20 @@
+//! Kernels for the CPU: functions of slices of f32 that make one pass over memory where Burn's operations make many.
+//!
+//! They know nothing of tensors. `grove-backend` calls them for its flex backend; this crate is apart from it so that it
+//! can be compiled at the highest optimisation level while that one shares its instantiations.
+//!
+//! The loops are plain Rust that the compiler vectorises, compiled twice: for any CPU of the target, and with AVX2 and FMA,
+//! which is chosen when the program runs. Rows are divided among rayon's threads. NaN comes out where NaN goes in.
+#![warn(missing_docs)]
+
+mod dispatch;
+mod gelu;
+mod math;
+mod nll;
+mod normalize;
+mod softmax;
+
+pub use gelu::{gelu_tanh, gelu_tanh_backward};
+pub use nll::{nll, nll_backward};
+pub use normalize::{normalize, normalize_backward};
+pub use softmax::{softmax_rows, softmax_rows_backward};

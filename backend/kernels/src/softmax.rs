@@ -1,0 +1,121 @@
+use rayon::prelude::*;
+
+use crate::{
+    dispatch::{rows_per_task, vectorized},
+    math::{dot, exp, max, sum},
+};
+
+/// Softmax of each row times `scale`, in place.
+///
+/// `queries` is given for attention that looks only back: row `i` then is query `i % queries`, and of the last
+/// `columns - queries + 1` columns it sees those up to its own; the others become 0. `None`: every row is whole.
+///
+/// # Panics
+/// If the rows are not whole, or there are more queries than columns.
+pub fn softmax_rows(x: &mut [f32], columns: usize, scale: f32, queries: Option<usize>) {
+    if x.is_empty() {
+        return;
+    }
+    check(x.len(), columns, queries);
+    let rows = rows_per_task(columns);
+    x.par_chunks_mut(rows * columns).enumerate().for_each(|(task, x)| forward(x, columns, scale, queries, task * rows));
+}
+
+/// The gradient with respect to the input of [`softmax_rows`], given its output `y`, in place of `grad`.
+///
+/// # Panics
+/// If the slices differ in length or the rows are not whole.
+pub fn softmax_rows_backward(y: &[f32], grad: &mut [f32], columns: usize, scale: f32) {
+    assert_eq!(y.len(), grad.len());
+    if y.is_empty() {
+        return;
+    }
+    check(y.len(), columns, None);
+    let size = rows_per_task(columns) * columns;
+    y.par_chunks(size).zip(grad.par_chunks_mut(size)).for_each(|(y, grad)| backward(y, grad, columns, scale));
+}
+
+fn check(len: usize, columns: usize, queries: Option<usize>) {
+    assert!(columns > 0 && len.is_multiple_of(columns), "{len} elements are no rows of {columns}");
+    assert!(queries.is_none_or(|queries| (1..=columns).contains(&queries)), "{queries:?} queries of {columns} keys");
+}
+
+vectorized! {
+    fn forward(x: &mut [f32], columns: usize, scale: f32, queries: Option<usize>, first_row: usize) {
+        for (i, row) in x.chunks_exact_mut(columns).enumerate() {
+            let visible = queries.map_or(columns, |queries| columns - queries + 1 + (first_row + i) % queries);
+            let (row, hidden) = row.split_at_mut(visible);
+            // A negative scale would turn the order round, so it comes first.
+            for value in row.iter_mut() {
+                *value *= scale;
+            }
+            let largest = max(row);
+            for value in row.iter_mut() {
+                *value = exp(*value - largest);
+            }
+            let inverse = 1.0 / sum(row, |x| x);
+            for value in row.iter_mut() {
+                *value *= inverse;
+            }
+            hidden.fill(0.0);
+        }
+    }
+}
+
+vectorized! {
+    fn backward(y: &[f32], grad: &mut [f32], columns: usize, scale: f32) {
+        for (y, grad) in y.chunks_exact(columns).zip(grad.chunks_exact_mut(columns)) {
+            let mean = dot(y, grad);
+            for (grad, &y) in grad.iter_mut().zip(y) {
+                *grad = scale * y * (*grad - mean);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn values(len: usize, seed: u32) -> Vec<f32> {
+        (0..len as u32)
+            .map(|i| ((i.wrapping_mul(2_654_435_761).wrapping_add(seed) >> 8) % 1000) as f32 / 100.0 - 5.0)
+            .collect()
+    }
+
+    #[test]
+    fn rows_and_their_gradients() {
+        for (rows, columns, queries) in
+            [(1, 1, None), (6, 5, None), (300, 100, None), (6, 3, Some(3)), (8, 7, Some(4)), (512, 64, Some(64))]
+        {
+            let (x, g) = (values(rows * columns, 1), values(rows * columns, 2));
+            let scale = 0.37f32;
+            let (mut y, mut grad) = (x.clone(), g.clone());
+            softmax_rows(&mut y, columns, scale, queries);
+            softmax_rows_backward(&y, &mut grad, columns, scale);
+            for row in 0..rows {
+                let visible = queries.map_or(columns, |queries| columns - queries + 1 + row % queries);
+                let at = |i: usize| row * columns + i;
+                let e: Vec<f64> = (0..visible).map(|i| (f64::from(scale) * f64::from(x[at(i)])).exp()).collect();
+                let total: f64 = e.iter().sum();
+                let dot: f64 = (0..visible).map(|i| e[i] / total * f64::from(g[at(i)])).sum();
+                for i in 0..columns {
+                    let p = e.get(i).map_or(0.0, |e| e / total);
+                    assert!((f64::from(y[at(i)]) - p).abs() < 1e-6);
+                    let expected = f64::from(scale) * p * (f64::from(g[at(i)]) - dot);
+                    assert!((f64::from(grad[at(i)]) - expected).abs() < 1e-5);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_not_finite() {
+        let mut x = [0.0, f32::NEG_INFINITY, 0.0];
+        softmax_rows(&mut x, 3, 1.0, None);
+        assert!((x[0] - 0.5).abs() < 1e-6 && x[1] == 0.0);
+        let mut x = [0.0, f32::NAN, 0.0];
+        softmax_rows(&mut x, 3, 1.0, None);
+        assert!(x.iter().all(|x| x.is_nan()));
+    }
+}

@@ -1,0 +1,142 @@
+//! The flex backend's own kernels, for contiguous f32; everything else takes the defaults.
+
+use burn::tensor::{
+    DType, Shape,
+    ops::{FloatTensor, IntTensor},
+};
+use burn_flex::{Flex, FlexTensor, Layout};
+use grove_kernels as kernels;
+
+use super::{Backend, gelu, rows};
+
+/// A tensor of f32 in a shape.
+fn tensor(values: Vec<f32>, shape: Shape) -> FlexTensor {
+    FlexTensor::new(burn::tensor::Bytes::from_elems(values), Layout::contiguous(shape), DType::F32)
+}
+
+fn is_f32(x: &FlexTensor) -> bool {
+    x.dtype() == DType::F32
+}
+
+/// The tensor itself where it is contiguous, else a copy.
+fn contiguous(x: FlexTensor) -> FlexTensor {
+    // The handle that came in must go, or the one that goes out is not the only one.
+    let y = x.to_contiguous();
+    drop(x);
+    y
+}
+
+/// The elements of a contiguous f32 tensor.
+fn elements(x: &FlexTensor) -> &[f32] {
+    x.as_slice::<f32>().expect("a contiguous tensor of f32")
+}
+
+/// Changes the elements in place; in a copy, where somebody else holds the tensor or it is not contiguous.
+fn changed(x: FlexTensor, f: impl FnOnce(&mut [f32])) -> FlexTensor {
+    let mut x = contiguous(x);
+    let shape = x.layout().shape().clone();
+    let whole = x.layout().contiguous_offsets() == Some((0, shape.num_elements()));
+    if whole && let Some(values) = x.try_storage_mut::<f32>().filter(|values| values.len() == shape.num_elements()) {
+        f(values);
+        return x;
+    }
+    let mut values = elements(&x).to_vec();
+    f(&mut values);
+    tensor(values, shape)
+}
+
+impl Backend for Flex {
+    fn gelu_tanh(x: FloatTensor<Self>) -> FloatTensor<Self> {
+        if !is_f32(&x) {
+            return gelu::tanh::<Self>(x);
+        }
+        let x = contiguous(x);
+        let mut y = vec![0.0; elements(&x).len()];
+        kernels::gelu_tanh(elements(&x), &mut y);
+        tensor(y, x.layout().shape().clone())
+    }
+
+    fn gelu_tanh_backward(x: FloatTensor<Self>, grad: FloatTensor<Self>) -> FloatTensor<Self> {
+        if !is_f32(&x) || !is_f32(&grad) {
+            return gelu::tanh_backward::<Self>(x, grad);
+        }
+        let x = contiguous(x);
+        changed(grad, |grad| kernels::gelu_tanh_backward(elements(&x), grad))
+    }
+
+    fn attention_weights(scores: FloatTensor<Self>, scale: f64, causal: bool) -> FloatTensor<Self> {
+        let [.., t, s] = scores.layout().shape()[..] else {
+            return rows::attention_weights::<Self>(scores, scale, causal);
+        };
+        if !is_f32(&scores) {
+            return rows::attention_weights::<Self>(scores, scale, causal);
+        }
+        changed(scores, |scores| kernels::softmax_rows(scores, s, scale as f32, causal.then_some(t)))
+    }
+
+    fn attention_weights_backward(
+        weights: FloatTensor<Self>,
+        grad: FloatTensor<Self>,
+        scale: f64,
+    ) -> FloatTensor<Self> {
+        if !is_f32(&weights) || !is_f32(&grad) {
+            return rows::attention_weights_backward::<Self>(weights, grad, scale);
+        }
+        let weights = contiguous(weights);
+        let columns = weights.layout().shape()[3];
+        changed(grad, |grad| kernels::softmax_rows_backward(elements(&weights), grad, columns, scale as f32))
+    }
+
+    fn normalize(x: FloatTensor<Self>, eps: f64) -> (FloatTensor<Self>, FloatTensor<Self>) {
+        if !is_f32(&x) {
+            return rows::normalize::<Self>(x, eps);
+        }
+        let x = contiguous(x);
+        let shape = x.layout().shape().clone();
+        let (mut y, mut inverse_std) = (vec![0.0; shape.num_elements()], vec![0.0; shape[0]]);
+        kernels::normalize(elements(&x), &mut y, &mut inverse_std, eps as f32);
+        let rows = Shape::from([shape[0], 1]);
+        (tensor(y, shape), tensor(inverse_std, rows))
+    }
+
+    fn normalize_backward(
+        y: FloatTensor<Self>,
+        inverse_std: FloatTensor<Self>,
+        grad: FloatTensor<Self>,
+    ) -> FloatTensor<Self> {
+        if !is_f32(&y) || !is_f32(&grad) {
+            return rows::normalize_backward::<Self>(y, inverse_std, grad);
+        }
+        let (y, inverse_std) = (contiguous(y), contiguous(inverse_std));
+        changed(grad, |grad| kernels::normalize_backward(elements(&y), elements(&inverse_std), grad))
+    }
+
+    fn nll(logits: FloatTensor<Self>, labels: IntTensor<Self>) -> (FloatTensor<Self>, FloatTensor<Self>) {
+        if !is_f32(&logits) || labels.dtype() != DType::I64 {
+            return rows::nll::<Self>(logits, labels);
+        }
+        let (logits, labels) = (contiguous(logits), contiguous(labels));
+        let labels = labels.as_slice::<i64>().expect("a contiguous tensor of i64");
+        let (mut loss, mut normaliser) = (vec![0.0; labels.len()], vec![0.0; labels.len()]);
+        kernels::nll(elements(&logits), labels, &mut loss, &mut normaliser);
+        let shape = Shape::from([labels.len()]);
+        (tensor(loss, shape.clone()), tensor(normaliser, shape))
+    }
+
+    fn nll_backward(
+        logits: FloatTensor<Self>,
+        labels: IntTensor<Self>,
+        normaliser: FloatTensor<Self>,
+        grad: FloatTensor<Self>,
+    ) -> FloatTensor<Self> {
+        if !is_f32(&logits) || !is_f32(&grad) || labels.dtype() != DType::I64 {
+            return rows::nll_backward::<Self>(logits, labels, normaliser, grad);
+        }
+        let (logits, labels) = (contiguous(logits), contiguous(labels));
+        let (normaliser, grad) = (contiguous(normaliser), contiguous(grad));
+        let labels = labels.as_slice::<i64>().expect("a contiguous tensor of i64");
+        let mut out = vec![0.0; elements(&logits).len()];
+        kernels::nll_backward(elements(&logits), labels, elements(&normaliser), elements(&grad), &mut out);
+        tensor(out, logits.layout().shape().clone())
+    }
+}
