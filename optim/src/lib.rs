@@ -5,6 +5,17 @@
 //! States are trees, hyperparameters that change are arrays of the state or [`Schedule`]s of its step count, so that
 //! a whole train step is one function of arrays.
 //!
+//! | what | where |
+//! |---|---|
+//! | optimizers | [`sgd`], [`adam`], [`adamw`], [`nadamw`], [`amsgrad`], [`adagrad`], [`rmsprop`], [`lion`], [`lamb`], [`lars`], [`radam`], [`adabelief`], [`adafactor`], [`muon`], [`schedule_free_adamw`] |
+//! | chains | tuples ([`chain`]), [`named_chain`], [`partition`], vectors of [`boxed`] parts, [`OptimizerConfig`] |
+//! | which parameters | [`masked`], [`freeze`], [`selective_transform`]; [`matrices`], [`by_rank`], [`by_role`], [`by_path`](grove_tree::by_path) |
+//! | around an optimizer | [`multi_steps`], [`apply_if_finite`], [`inject_hyperparams`], [`lookahead`], [`schedule_free`] |
+//! | schedules | [`Schedule`] and the functions that make one |
+//!
+//! Options are structs with public fields whose [`Default`] has optax's values; `rmsprop(1e-3, Rmsprop { decay:
+//! 0.95.into(), ..Rmsprop::default() })`. All of it is tested against optax 0.2.8, with its state.
+//!
 //! ```
 //! use grove_optim::{Adamw, GradientTransformation, adamw, apply_updates, chain, clip_by_global_norm, matrices};
 //! use grove_tree::{Array, Init, Key};

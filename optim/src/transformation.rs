@@ -1,4 +1,4 @@
-use burn::tensor::{DType, FloatDType, Int, Tensor};
+use burn::tensor::{DType, FloatDType, Int, Tensor, TensorPrimitive};
 use grove_backend::Backend;
 use grove_tree::{Array, Path, Tree, map_together};
 
@@ -90,6 +90,17 @@ pub(crate) fn zero_count<B: Backend, P: Tree<B>>(params: &P) -> Count<B> {
 /// The count after one more step.
 pub(crate) fn increment<B: Backend>(count: Count<B>) -> Count<B> {
     Array::new(count.val().add_scalar(1))
+}
+
+/// A count as f32, whatever the device's usual type is: exact up to 2^24.
+pub(crate) fn steps<B: Backend>(count: &Count<B>) -> Tensor<B, 1> {
+    let x = B::int_into_float(count.val().into_primitive(), FloatDType::F32);
+    Tensor::from_primitive(TensorPrimitive::Float(x))
+}
+
+/// A number of steps to compare counts with. Not every device has integers of more than 32 bits.
+pub(crate) fn bound(steps: u64) -> i64 {
+    steps.min(i32::MAX as u64) as i64
 }
 
 /// Where the first present leaf lies.

@@ -135,6 +135,8 @@ enum Kind {
     Positive,
     Flag,
     Count,
+    /// Steps of an iteration that is computed in each step.
+    Few,
 }
 
 fn kind(name: &str) -> Kind {
@@ -149,7 +151,8 @@ fn kind(name: &str) -> Kind {
         | "multiply_by_parameter_scale"
         | "factored"
         | "adaptive" => Kind::Flag,
-        "min_dim_size_to_factor" | "decay_offset" | "ns_steps" => Kind::Count,
+        "min_dim_size_to_factor" | "decay_offset" => Kind::Count,
+        "ns_steps" => Kind::Few,
         "trust_coefficient" | "clipping_threshold" | "adam_learning_rate" | "consistent_rms" => Kind::Positive,
         _ => Kind::Nonnegative,
     }
@@ -169,6 +172,7 @@ pub(super) fn check(optimizer: OptimizerName, options: &BTreeMap<String, Value>)
             Kind::Positive => (number.is_some_and(|x| x > 0.0), "a positive number"),
             Kind::Flag => (value.is_boolean(), "true or false"),
             Kind::Count => (value.as_u64().is_some_and(|x| x <= u64::from(u32::MAX)), "a whole number from 0 on"),
+            Kind::Few => (value.as_u64().is_some_and(|x| (1..=100).contains(&x)), "a whole number from 1 to 100"),
         };
         if !fits && !value.is_null() {
             return Err(OptimError::Value { name: name.clone(), value: value.to_string(), expected });

@@ -6,11 +6,13 @@ mod value;
 
 pub use constructors::*;
 
-use burn::tensor::{DType, Int, Tensor};
+use burn::tensor::{Int, Tensor};
 use grove_backend::Backend;
+use grove_tree::Array;
 use serde::{Deserialize, Serialize};
 use std::f64::consts::PI;
 
+use crate::transformation::steps;
 use value::Value;
 
 /// A hyperparameter as a function of the step count, which begins at 0.
@@ -121,7 +123,7 @@ impl Schedule {
     /// - count `[1]`
     /// - output `[1]`
     pub fn at<B: Backend>(&self, count: Tensor<B, 1, Int>) -> Tensor<B, 1> {
-        self.of(count.float().cast(DType::F32))
+        self.of(steps(&Array::new(count)))
     }
 
     /// The value at a step.

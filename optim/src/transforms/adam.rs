@@ -5,7 +5,7 @@ use super::moment::{Ratio, bias_correction, decayed_mean, decayed_square, look_a
 use crate::{
     Count, GradientTransformation, Scalar,
     leafwise::{elementwise, zeros_like},
-    transformation::{increment, zero_count},
+    transformation::{increment, steps, zero_count},
 };
 
 /// Adam's rescaling: the mean of the gradients over the root of the mean of their squares, both decaying and corrected
@@ -65,7 +65,7 @@ impl<B: Backend, P: Tree<B>> GradientTransformation<B, P> for ScaleByAdam<B> {
 
     fn update(&self, updates: P, state: Self::State, _params: &P) -> (P, Self::State) {
         let count = increment(state.count);
-        let steps = count.val().float();
+        let steps = steps(&count);
         let first = bias_correction(&self.b1, steps.clone());
         let next = self.nesterov.then(|| bias_correction(&self.b1, steps.clone().add_scalar(1.0)));
         let second = bias_correction(&self.b2, steps);

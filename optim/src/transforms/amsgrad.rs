@@ -5,7 +5,7 @@ use super::moment::{Ratio, bias_correction, decayed_mean, decayed_square};
 use crate::{
     Count, GradientTransformation, Scalar,
     leafwise::{elementwise, zeros_like},
-    transformation::{increment, zero_count},
+    transformation::{increment, steps, zero_count},
 };
 
 /// Adam's rescaling with the largest second moment so far in place of the current one, so that steps never grow
@@ -69,7 +69,7 @@ impl<B: Backend, P: Tree<B>> GradientTransformation<B, P> for ScaleByAmsgrad<B> 
 
     fn update(&self, updates: P, state: Self::State, _params: &P) -> (P, Self::State) {
         let count = increment(state.count);
-        let steps = count.val().float();
+        let steps = steps(&count);
         let first = self.bias_correction_mu.then(|| bias_correction(&self.b1, steps.clone()));
         let second = self.bias_correction_nu.then(|| bias_correction(&self.b2, steps.clone()));
         let ratio = Ratio { first, second: None, eps: &self.eps, eps_root: &self.eps_root };

@@ -5,7 +5,11 @@ use super::{
     ScaleByAdamState,
     moment::{Ratio, bias_correction, decayed_mean, decayed_square, look_ahead},
 };
-use crate::{GradientTransformation, Scalar, leafwise::elementwise, transformation::increment};
+use crate::{
+    GradientTransformation, Scalar,
+    leafwise::elementwise,
+    transformation::{increment, steps},
+};
 
 /// AdaBelief's rescaling: Adam's, with the squares of the gradients' distances from their mean in place of their own
 /// squares, so that steps are long where gradients are as expected. The fields are the hyperparameters; [`Default`]
@@ -46,7 +50,7 @@ impl<B: Backend, P: Tree<B>> GradientTransformation<B, P> for ScaleByBelief<B> {
 
     fn update(&self, updates: P, state: Self::State, _params: &P) -> (P, Self::State) {
         let count = increment(state.count);
-        let steps = count.val().float();
+        let steps = steps(&count);
         let first = bias_correction(&self.b1, steps.clone());
         let next = bias_correction(&self.b1, steps.clone().add_scalar(1.0));
         let second = bias_correction(&self.b2, steps);

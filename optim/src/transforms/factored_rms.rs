@@ -6,7 +6,7 @@ use super::moment::decayed_mean;
 use crate::{
     Count, GradientTransformation, Scalar,
     leafwise::{flat, leafwise, mean_axis, reshaped, unflat},
-    transformation::{increment, zero_count},
+    transformation::{increment, steps, zero_count},
 };
 
 /// Adafactor's rescaling: gradients over the root of the decaying mean of their squares, of which large matrices keep
@@ -97,7 +97,7 @@ impl<B: Backend, P: Tree<B>> GradientTransformation<B, P> for ScaleByFactoredRms
 
     fn update(&self, updates: P, state: Self::State, _params: &P) -> (P, Self::State) {
         let FactoredState { count, mut v_row, mut v_col, mut v } = state;
-        let steps = count.val().float().add_scalar(1.0 - self.step_offset as f64);
+        let steps = steps(&count).add_scalar(1.0 - self.step_offset as f64);
         let exponent = self.decay_rate.negated().array(&steps.device());
         let decay = Scalar::Array(steps.powf(exponent).neg().add_scalar(1.0));
         let [updates] = leafwise([updates], |path, [g]| {

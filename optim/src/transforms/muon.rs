@@ -9,7 +9,7 @@ use super::{
 use crate::{
     Count, GradientTransformation, Scalar,
     leafwise::{elementwise, flat, leafwise, permuted, shaped, unflat, zeros_like},
-    transformation::{increment, zero_count},
+    transformation::{increment, steps, zero_count},
 };
 
 /// Muon's rescaling: momentum, orthogonalised, so that the update of a matrix has singular values near 1. The fields
@@ -163,7 +163,7 @@ impl<B: Backend, P: Tree<B>> GradientTransformation<B, P> for ScaleByMuon<B> {
 
     fn update(&self, updates: P, state: Self::State, _params: &P) -> (P, Self::State) {
         let count = increment(state.count);
-        let steps = count.val().float();
+        let steps = steps(&count);
         let first = bias_correction(&self.beta, steps.clone());
         let next = bias_correction(&self.beta, steps.add_scalar(1.0));
         let [means, mu] = elementwise([updates, state.mu], |[g, mu]| {

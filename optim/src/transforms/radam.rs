@@ -6,7 +6,11 @@ use super::{
     ScaleByAdamState,
     moment::{Ratio, bias_correction, decayed_mean, decayed_square, half_exponent, look_ahead},
 };
-use crate::{GradientTransformation, Scalar, leafwise::elementwise, transformation::increment};
+use crate::{
+    GradientTransformation, Scalar,
+    leafwise::elementwise,
+    transformation::{increment, steps},
+};
 
 /// RAdam's rescaling: Adam's, times a factor that is small while few gradients have been seen and their variance is
 /// hardly known, and only the first moment before that factor exists. The fields are the hyperparameters; [`Default`]
@@ -59,7 +63,7 @@ impl<B: Backend, P: Tree<B>> GradientTransformation<B, P> for ScaleByRadam<B> {
 
     fn update(&self, updates: P, state: Self::State, _params: &P) -> (P, Self::State) {
         let count = increment(state.count);
-        let steps = count.val().float();
+        let steps = steps(&count);
         let first = bias_correction(&self.b1, steps.clone());
         let next = bias_correction(&self.b1, steps.clone().add_scalar(1.0));
         let second = bias_correction(&self.b2, steps.clone());

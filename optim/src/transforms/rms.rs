@@ -6,7 +6,7 @@ use super::moment::{bias_correction, decayed_mean, decayed_square};
 use crate::{
     Count, GradientTransformation, Scalar,
     leafwise::{elementwise, filled_like, zeros_like},
-    transformation::{increment, zero_count},
+    transformation::{increment, steps, zero_count},
 };
 
 /// RMSProp's rescaling: gradients over the root of the decaying mean of their squares. The fields are the
@@ -51,7 +51,7 @@ impl<B: Backend> ScaleByRms<B> {
     /// The count for the next step, and what means are too small by.
     fn correction(&self, count: Option<Count<B>>) -> (Option<Count<B>>, Option<Tensor<B, 1>>) {
         let count = count.map(increment);
-        let correction = count.as_ref().map(|count| bias_correction(&self.decay, count.val().float()));
+        let correction = count.as_ref().map(|count| bias_correction(&self.decay, steps(count)));
         (count, correction)
     }
 

@@ -5,7 +5,7 @@ use super::moment::{bias_correction, decayed_mean};
 use crate::{
     Count, GradientTransformation, Scalar,
     leafwise::{elementwise, zeros_like},
-    transformation::{increment, zero_count},
+    transformation::{increment, steps, zero_count},
 };
 
 /// See [`trace`].
@@ -83,7 +83,7 @@ impl<B: Backend, P: Tree<B>> GradientTransformation<B, P> for Ema<B> {
 
     fn update(&self, updates: P, state: Self::State, _params: &P) -> (P, Self::State) {
         let count = increment(state.count);
-        let correction = self.debias.then(|| bias_correction(&self.decay, count.val().float()));
+        let correction = self.debias.then(|| bias_correction(&self.decay, steps(&count)));
         let [updates, ema] = elementwise([updates, state.ema], |[g, ema]| {
             let ema = decayed_mean(&self.decay, ema, g);
             let update = match &correction {

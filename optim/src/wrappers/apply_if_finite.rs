@@ -6,7 +6,7 @@ use crate::{
     Count, GradientTransformation, all_finite,
     leafwise::zeros_like,
     select,
-    transformation::{device_of, zero_count},
+    transformation::{bound, device_of, zero_count},
 };
 
 /// See [`apply_if_finite`].
@@ -61,7 +61,7 @@ impl<B: Backend, P: Tree<B>, T: GradientTransformation<B, P>> GradientTransforma
         let failed = finite.clone().bool_not().int();
         let notfinite_count = (state.notfinite_count.val() + failed.clone()) * failed.clone();
         let total_notfinite = state.total_notfinite.val() + failed;
-        let too_many = notfinite_count.clone().greater_elem(self.max_consecutive_errors as i64);
+        let too_many = notfinite_count.clone().greater_elem(bound(self.max_consecutive_errors));
         let taken = finite.clone().bool_or(too_many);
         let (updates, inner_state) = self.inner.update(updates, state.inner_state.clone(), params);
         let zeros = zeros_like(&updates);

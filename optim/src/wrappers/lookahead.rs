@@ -5,7 +5,7 @@ use crate::{
     Count, GradientTransformation, Scalar,
     leafwise::{elementwise, zeros_like},
     select,
-    transformation::{increment, zero_count},
+    transformation::{bound, increment, zero_count},
 };
 
 /// See [`lookahead`].
@@ -67,7 +67,7 @@ impl<B: Backend, P: Tree<B>, T: GradientTransformation<B, P>> GradientTransforma
     fn update(&self, updates: P, state: Self::State, params: &P) -> (P, Self::State) {
         let (updates, mut fast_state) = self.fast_optimizer.update(updates, state.fast_state, params);
         let steps = increment(state.steps_since_sync).val();
-        let sync = steps.clone().greater_equal_elem(self.sync_period as i64);
+        let sync = steps.clone().greater_equal_elem(bound(self.sync_period));
         if self.reset_state {
             fast_state = select(&sync, self.fast_optimizer.init(params), fast_state);
         }

@@ -6,7 +6,7 @@ use crate::{
     Count, GradientTransformation, Scalar, Schedule, all_finite, global_norm,
     leafwise::{elementwise, zeros_like},
     select,
-    transformation::{increment, zero_count},
+    transformation::{bound, increment, steps, zero_count},
 };
 
 /// Collects the gradients of several steps and makes one step of an optimizer of their mean: as good as a larger batch
@@ -104,7 +104,7 @@ impl<B: Backend, S, P> MultiStepsState<B, S, P> {
 impl<T> MultiSteps<T> {
     /// Adds gradients to those collected. Gives what is collected now as updates, absent where they are, and as state.
     fn collect<B: Backend, P: Tree<B>>(&self, updates: P, acc_grads: P, mini_step: &Count<B>) -> [P; 2] {
-        let part = Scalar::Array(mini_step.val().float().add_scalar(1.0).recip());
+        let part = Scalar::Array(steps(mini_step).add_scalar(1.0).recip());
         elementwise([updates, acc_grads], |[g, acc]| {
             let acc = match self.use_grad_mean {
                 true => acc.clone() + part.times(g - acc),
@@ -175,11 +175,11 @@ impl<B: Backend, P: Tree<B>, T: GradientTransformation<B, P>> GradientTransforma
         let before = skipped.as_ref().map(|_| state.clone());
         let collected = increment(state.mini_step.clone());
         let emit = match &self.every_k {
-            EveryK::Steps(steps) => collected.val().greater_equal_elem(*steps as i64),
+            EveryK::Steps(every_k) => collected.val().greater_equal_elem(bound(*every_k)),
             EveryK::Schedule(schedule) => {
                 // Schedules are f32; counts of steps are whole numbers.
-                let steps = schedule.at(state.gradient_step.val()).round();
-                collected.val().float().greater_equal(steps)
+                let every_k = schedule.at(state.gradient_step.val()).round();
+                steps(&collected).greater_equal(every_k)
             }
         };
         let [mean, acc_grads] = self.collect(updates, state.acc_grads, &state.mini_step);

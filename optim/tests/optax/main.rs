@@ -5,7 +5,9 @@
 #[macro_use]
 mod common;
 
+mod config;
 mod fixture;
+mod laws;
 mod optimizers;
 mod schedules;
 mod transforms;
