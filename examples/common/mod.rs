@@ -25,8 +25,15 @@ pub struct DeviceArgs {
 
 impl DeviceArgs {
     /// The device, which may turn out not to be there.
-    pub fn spec(&self) -> Result<DeviceSpec, DeviceError> {
-        Ok(DeviceSpec::new(self.backend.parse::<BackendName>()?, self.device_index))
+    pub fn spec(&self) -> Result<DeviceSpec, Exit> {
+        let backend = self.backend.parse::<BackendName>()?;
+        // candle has no such matrix products on a CPU, and Burn panics there.
+        if (backend, self.dtype) == (BackendName::Candle, Dtype::Bf16) {
+            return Err(Exit::Usage(
+                "--backend candle cannot compute in bf16: choose another backend or --dtype".into(),
+            ));
+        }
+        Ok(DeviceSpec::new(backend, self.device_index))
     }
 }
 

@@ -5,13 +5,17 @@ use std::path::PathBuf;
 
 use crate::common::DeviceArgs;
 
+/// Passes over the text that ships with grove.
+pub const DEMONSTRATION_EPOCHS: f64 = 6.0;
+
 /// Trains a GPT-2 on text: a new one of any size, or one that exists.
 ///
-/// Without arguments it trains a tiny model on the text that ships with grove for a minute, to show what happens.
+/// Without arguments it trains a tiny model for a minute or two on the text that ships with grove, to show what happens.
+/// Ctrl-C ends a run after a checkpoint, and the same command with --resume goes on.
 #[derive(Parser, Debug)]
-#[command(name = "train_gpt2", version)]
+#[command(name = "train_gpt2", version, allow_negative_numbers = true)]
 pub struct Options {
-    /// Text files, or folders of .txt files; each file is one document. Also token files, .tokens
+    /// Text files, or folders of .txt files; each file is one document. Or one token file, .tokens
     #[arg(long, value_name = "PATH", num_args = 1..)]
     pub data: Vec<PathBuf>,
 
@@ -19,26 +23,26 @@ pub struct Options {
     #[arg(long, value_name = "PATH", num_args = 1..)]
     pub held_out: Vec<PathBuf>,
 
-    /// How much of the data is held out, where --held-out is not given
-    #[arg(long, default_value_t = 0.05, value_name = "FRACTION")]
+    /// How much of the data is held out, where --held-out is not given; with 0 there is no evaluation
+    #[arg(long, default_value_t = 0.05, value_name = "FRACTION", conflicts_with = "held_out")]
     pub held_out_part: f64,
 
-    /// Where the run lives: checkpoints, logs, and the model at the end. Without it nothing is kept
+    /// Directory of the run: checkpoints, logs, and at the end the model. Without it nothing is kept
     #[arg(long, value_name = "DIR")]
     pub output: Option<PathBuf>,
 
-    /// Go on with the run in --output
+    /// Go on with the run in --output, if there is one; give it the options that it began with
     #[arg(long, requires = "output")]
     pub resume: bool,
 
-    /// Do not train: print the model's loss on the data
-    #[arg(long, requires = "model")]
+    /// Do not train: print the model's loss and perplexity on the data
+    #[arg(long, requires = "model", conflicts_with_all = ["output", "held_out", "held_out_part", "steps", "epochs"])]
     pub evaluate: bool,
 
     #[command(flatten)]
     pub device: DeviceArgs,
 
-    /// Where the random numbers come from
+    /// Where the random numbers come from: initial weights, order of the data, dropout
     #[arg(long, default_value_t = 0)]
     pub seed: u64,
 
@@ -50,43 +54,43 @@ pub struct Options {
     #[arg(long, help_heading = "Model")]
     pub model: Option<String>,
 
-    /// Sizes of a new model from a config.json, or a published size as gpt2; the options below go before it
+    /// Sizes of a new model: a config.json, or a published size such as gpt2; the options below override it
     #[arg(long, value_name = "FILE|NAME", conflicts_with = "model", help_heading = "Model")]
     pub config: Option<String>,
 
-    /// Number of blocks [default: 4]
+    /// Number of blocks [default: 4, or what --config says]
     #[arg(long, value_name = "N", conflicts_with = "model", help_heading = "Model")]
     pub n_layer: Option<usize>,
 
-    /// Attention heads of a block [default: 4]
+    /// Attention heads of a block [default: 4, or what --config says]
     #[arg(long, value_name = "N", conflicts_with = "model", help_heading = "Model")]
     pub n_head: Option<usize>,
 
-    /// Width of the model [default: 128]
+    /// Width of the model [default: 128, or what --config says]
     #[arg(long, value_name = "N", conflicts_with = "model", help_heading = "Model")]
     pub n_embd: Option<usize>,
 
-    /// Tokens that the model sees at once [default: 128, or what the model to fine-tune has]
+    /// Tokens that the model sees at once [default: 128, or what the model or --config has]
     #[arg(long, value_name = "N", help_heading = "Model")]
     pub context: Option<usize>,
 
-    /// Dropout, everywhere [default: 0.1, or what the model has]
+    /// Dropout, everywhere [default: 0.1, or what the model or --config has]
     #[arg(long, value_name = "RATE", help_heading = "Model")]
     pub dropout: Option<f64>,
 
-    /// Directory with a tokenizer; without it a new model learns one from the data
+    /// Directory of a tokenizer; without it a new model learns one from the data, and a model to fine-tune has its own
     #[arg(long, value_name = "DIR", help_heading = "Model")]
     pub tokenizer: Option<PathBuf>,
 
-    /// Size of the vocabulary that is learned
-    #[arg(long, default_value_t = 2048, value_name = "N", help_heading = "Model")]
+    /// Size of the vocabulary that is learned, or that a token file has
+    #[arg(long, default_value_t = 2048, value_name = "N", conflicts_with = "model", help_heading = "Model")]
     pub vocab_size: usize,
 
-    /// Steps of the optimizer
+    /// Steps of the optimizer, in place of --epochs
     #[arg(long, value_name = "N", conflicts_with = "epochs", help_heading = "Training")]
     pub steps: Option<u64>,
 
-    /// Passes over the data [default: 1]
+    /// Passes over the data, parts of one too [default: 1]
     #[arg(long, value_name = "N", help_heading = "Training")]
     pub epochs: Option<f64>,
 
@@ -106,7 +110,7 @@ pub struct Options {
     #[arg(long, default_value_t = 0.1, value_name = "FRACTION", help_heading = "Training")]
     pub final_learning_rate: f64,
 
-    /// Steps in which the learning rate rises [default: a twentieth of all, at most 1000]
+    /// Steps in which the learning rate rises from 0 [default: a twentieth of all, at most 1000]
     #[arg(long, value_name = "N", help_heading = "Training")]
     pub warmup: Option<u64>,
 
@@ -122,7 +126,7 @@ pub struct Options {
     #[arg(long, default_value_t = 1.0, value_name = "NORM", help_heading = "Training")]
     pub clip: f64,
 
-    /// Keep a moving average of the model with this decay, and evaluate that
+    /// Keep a moving average of the model with this decay, such as 0.999, and evaluate and save that
     #[arg(long, value_name = "DECAY", help_heading = "Training")]
     pub ema: Option<f64>,
 
@@ -156,7 +160,7 @@ impl Options {
     pub fn check(&self) -> Result<(), String> {
         let positive = |name: &str, value: f64| match value > 0.0 && value.is_finite() {
             true => Ok(()),
-            false => Err(format!("--{name} is {value}; it must be greater than 0")),
+            false => Err(format!("--{name} is {value}; it must be a number greater than 0")),
         };
         let fraction = |name: &str, value: f64| match (0.0..1.0).contains(&value) {
             true => Ok(()),
@@ -181,15 +185,25 @@ impl Options {
         at_least_one("keep", self.keep as u64)?;
         at_least_one("steps", self.steps.unwrap_or(1))?;
         at_least_one("context", self.context.unwrap_or(1) as u64)?;
+        at_least_one("evaluate-every", self.evaluate_every.unwrap_or(1))?;
+        at_least_one("patience", self.patience.unwrap_or(1))?;
         for (name, value) in [
             ("weight-decay", self.weight_decay),
             ("clip", self.clip),
             ("final-learning-rate", self.final_learning_rate),
         ] {
             if !(value >= 0.0 && value.is_finite()) {
-                return Err(format!("--{name} is {value}; it must be at least 0"));
+                return Err(format!("--{name} is {value}; it must be a number, at least 0"));
             }
         }
+        if self.patience.is_some() && self.held_out_part == 0.0 {
+            return Err("--patience needs an evaluation, and --held-out-part is 0".into());
+        }
         Ok(())
+    }
+
+    /// Whether the text that ships with grove is trained on, to show what happens.
+    pub fn is_demonstration(&self) -> bool {
+        self.data.is_empty() && self.model.is_none()
     }
 }

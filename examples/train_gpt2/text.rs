@@ -10,32 +10,40 @@ use crate::common::Exit;
 
 /// What a person gave as data.
 pub enum Text {
-    /// Documents, and the files they were in.
+    /// Documents.
     Documents(Vec<String>),
     /// Tokens already.
     Tokens(TokenStream),
 }
 
-/// Reads files, and the .txt files of folders in the order of their names.
+/// Whether a file is called as token files are.
+pub fn holds_tokens(file: &Path) -> bool {
+    file.extension().is_some_and(|extension| extension == "tokens")
+}
+
+/// Reads a token file, or text files and the .txt files of folders in the order of their names.
 pub fn read(paths: &[PathBuf]) -> Result<Text, Exit> {
-    if let [file] = paths
-        && file.extension().is_some_and(|extension| extension == "tokens")
-    {
-        return Ok(Text::Tokens(TokenStream::open(file).map_err(failure)?));
+    match paths {
+        [file] if holds_tokens(file) => return Ok(Text::Tokens(TokenStream::open(file).map_err(failure)?)),
+        _ => {}
     }
-    let mut files = Vec::new();
+    let mut documents = Vec::new();
     for path in paths {
-        match path.is_dir() {
-            true => files.extend(text_files(path)?),
-            false => files.push(path.clone()),
+        if holds_tokens(path) {
+            return Err(Exit::Usage(format!("{} is a token file: give it alone, as one path", path.display())));
+        }
+        let files = if path.is_dir() { text_files(path)? } else { vec![path.clone()] };
+        for file in files {
+            documents.push(read_text(file).map_err(failure)?);
         }
     }
-    Ok(Text::Documents(files.iter().map(|file| read_text(file).map_err(failure)).collect::<Result<_, _>>()?))
+    Ok(Text::Documents(documents))
 }
 
 fn text_files(directory: &Path) -> Result<Vec<PathBuf>, Exit> {
-    let listing = std::fs::read_dir(directory).map_err(|error| failure(format!("{}: {error}", directory.display())))?;
-    let mut files: Vec<PathBuf> = listing.filter_map(|item| Some(item.ok()?.path())).collect();
+    let cannot = |error| failure(format!("cannot list {}: {error}", directory.display()));
+    let listing = std::fs::read_dir(directory).map_err(cannot)?;
+    let mut files = listing.map(|item| Ok(item?.path())).collect::<Result<Vec<_>, _>>().map_err(cannot)?;
     files.retain(|file| file.extension().is_some_and(|extension| extension == "txt"));
     files.sort();
     match files.is_empty() {
@@ -46,15 +54,15 @@ fn text_files(directory: &Path) -> Result<Vec<PathBuf>, Exit> {
 
 impl Text {
     /// The tokens of all documents, each followed by the token that ends a text.
-    pub fn tokens(&self, tokenizer: Option<&Tokenizer>) -> Result<TokenStream, Exit> {
+    pub fn tokens(self, tokenizer: Option<&Tokenizer>) -> Result<TokenStream, Exit> {
         let documents = match self {
-            Self::Tokens(stream) => return Ok(stream.clone()),
+            Self::Tokens(stream) => return Ok(stream),
             Self::Documents(documents) => documents,
         };
         let tokenizer = tokenizer.ok_or_else(|| failure("text needs a tokenizer: give one with --tokenizer"))?;
         let mut tokens = Vec::new();
         for document in documents {
-            tokens.extend(tokenizer.encode(document).map_err(failure)?);
+            tokens.extend(tokenizer.encode(&document).map_err(failure)?);
             tokens.extend(tokenizer.end_of_text());
         }
         Ok(TokenStream::new(tokens))

@@ -1,0 +1,94 @@
+//! What the tests of examples share: running one as a person does, away from any network.
+
+// Each test program uses a part of this.
+#![allow(dead_code)]
+
+use serde_json::Value;
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::{Child, Command, Output, Stdio},
+};
+
+/// An example, by its name.
+#[derive(Clone, Copy)]
+pub struct Example(pub &'static str);
+
+impl Example {
+    /// The binary, which `cargo test` builds beside the tests.
+    fn program(self) -> PathBuf {
+        let test = std::env::current_exe().expect("a running test has a path");
+        let target = test.ancestors().nth(2).expect("tests lie in target/PROFILE/deps");
+        let program = target.join("examples").join(format!("{}{}", self.0, std::env::consts::EXE_SUFFIX));
+        assert!(program.is_file(), "{} is missing; build it with `cargo build --examples`", program.display());
+        program
+    }
+
+    /// Starts it away from any network and any cache of this machine.
+    pub fn start(self, arguments: &[&str]) -> Child {
+        let home = tempfile::tempdir().expect("a temporary directory");
+        let mut command = Command::new(self.program());
+        command.args(arguments).env("HF_HOME", home.path()).env("HF_HUB_OFFLINE", "1").env_remove("HF_TOKEN");
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the example starts")
+    }
+
+    /// Runs it to its end.
+    pub fn run(self, arguments: &[&str], input: &str) -> Output {
+        let mut child = self.start(arguments);
+        // It may end without reading.
+        let _ = std::io::Write::write_all(&mut child.stdin.take().expect("piped"), input.as_bytes());
+        child.wait_with_output().expect("the example ends")
+    }
+
+    /// The object that it prints.
+    #[track_caller]
+    pub fn json(self, arguments: &[&str]) -> Value {
+        let output = self.run(arguments, "");
+        assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+        serde_json::from_slice(&output.stdout).expect("one JSON object on standard output")
+    }
+
+    /// Fails unless it ends with the status and nothing but one sentence on standard error that has all the words.
+    #[track_caller]
+    pub fn assert_refused(self, arguments: &[&str], status: i32, words: &[&str]) {
+        let message = self.assert_fails(arguments, status, words);
+        assert!(message.starts_with("error: "), "{arguments:?}: {message}");
+    }
+
+    /// The same, where the sentence may come after others.
+    #[track_caller]
+    pub fn assert_fails(self, arguments: &[&str], status: i32, words: &[&str]) -> String {
+        let output = self.run(arguments, "");
+        let message = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(status), "{arguments:?}: {message}");
+        assert!(output.stdout.is_empty(), "{arguments:?} wrote to standard output");
+        let sentences: Vec<&str> = message.lines().filter(|line| line.starts_with("error: ")).collect();
+        assert_eq!(sentences.len(), 1, "{arguments:?}: {message}");
+        for word in words {
+            assert!(message.contains(word), "{arguments:?} does not say '{word}': {message}");
+        }
+        message
+    }
+}
+
+/// Tests run in the folder of their package; a path compiled in would be that of whoever built last.
+pub fn fixture(name: &str) -> String {
+    format!("models/tests/fixtures/gpt2/{name}")
+}
+
+/// A path as an argument.
+pub fn text(path: &Path) -> &str {
+    path.to_str().expect("a path that is text")
+}
+
+/// A copy of a fixture in which one file is changed.
+pub fn damaged(fixture_name: &str, file: &str, change: impl FnOnce(Vec<u8>) -> Vec<u8>) -> tempfile::TempDir {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    for entry in fs::read_dir(fixture(fixture_name)).expect("a fixture") {
+        let path = entry.expect("a file").path();
+        fs::copy(&path, directory.path().join(path.file_name().expect("a name"))).expect("copied");
+    }
+    let path = directory.path().join(file);
+    fs::write(&path, change(fs::read(&path).expect("readable"))).expect("writable");
+    directory
+}
