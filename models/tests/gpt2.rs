@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 mod common;
 
 fn fixtures() -> PathBuf {
-    Path::new("tests/fixtures/gpt2")
+    Path::new("tests/fixtures/gpt2").into()
 }
 
 /// What transformers computed.
