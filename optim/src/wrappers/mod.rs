@@ -23,6 +23,6 @@ pub use multi_steps::{EveryK, MultiSteps, MultiStepsState, SkipUpdates, multi_st
 pub use named_chain::{NamedChain, named_chain};
 pub use partition::{Partition, partition};
 pub use schedule_free::{
-    ScheduleFree, ScheduleFreeAdamw, ScheduleFreeSgd, ScheduleFreeState, schedule_free, schedule_free_adamw,
-    schedule_free_eval_params, schedule_free_sgd,
+    ScheduleFree, ScheduleFreeAdamw, ScheduleFreeAdamwBase, ScheduleFreeSgd, ScheduleFreeState, schedule_free,
+    schedule_free_adamw, schedule_free_eval_params, schedule_free_sgd,
 };

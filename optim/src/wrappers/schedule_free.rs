@@ -189,11 +189,14 @@ impl<B: Backend> Default for ScheduleFreeAdamw<B> {
     }
 }
 
+/// The optimizer inside [`schedule_free_adamw`].
+pub type ScheduleFreeAdamwBase<B> = (ScaleByRms<B>, AddDecayedWeights<B>, ScaleByLearningRate<B>);
+
 /// Adam with decoupled weight decay, without a schedule. optax's learning rate is 0.0025. Defazio et al. (2024).
 pub fn schedule_free_adamw<B: Backend>(
     learning_rate: f64,
     options: ScheduleFreeAdamw<B>,
-) -> ScheduleFree<B, (ScaleByRms<B>, AddDecayedWeights<B>, ScaleByLearningRate<B>)> {
+) -> ScheduleFree<B, ScheduleFreeAdamwBase<B>> {
     let ScheduleFreeAdamw { warmup_steps, b1, b2, eps, weight_decay, weight_lr_power } = options;
     let rate = warm_up(learning_rate, warmup_steps);
     let base_optimizer = (
