@@ -6,40 +6,18 @@ use grove_backend::{Autodiff, Backend};
 use grove_layers::loss::{self, CrossEntropy, IGNORED};
 use grove_transform::{value_and_grad, value_and_grad_aux};
 use grove_tree::Array;
-use safetensors::SafeTensors;
 
 #[path = "../../backend/tests/common/mod.rs"]
 #[macro_use]
 mod common;
 
-/// What the reference computed for one case.
-struct Case {
-    name: &'static str,
-    file: Vec<u8>,
-}
+#[path = "case/mod.rs"]
+mod case;
+use case::Case;
 
 impl Case {
     fn new(name: &'static str) -> Self {
-        Self { name, file: std::fs::read("tests/fixtures/losses.safetensors").unwrap() }
-    }
-
-    fn find(&self, part: &str) -> Option<TensorData> {
-        let file = SafeTensors::deserialize(&self.file).unwrap();
-        let view = file.tensor(&format!("{}.{part}", self.name)).ok()?;
-        let dtype = match view.dtype() {
-            safetensors::Dtype::F32 => DType::F32,
-            safetensors::Dtype::I64 => DType::I64,
-            other => panic!("{}.{part}: {other:?}", self.name),
-        };
-        Some(TensorData::from_bytes_vec(view.data().to_vec(), view.shape().to_vec(), dtype))
-    }
-
-    fn data(&self, part: &str) -> TensorData {
-        self.find(part).unwrap_or_else(|| panic!("no {part} in {}", self.name))
-    }
-
-    fn floats<B: Backend, const D: usize>(&self, part: &str, device: &B::Device) -> Array<B, D> {
-        Array::new(Tensor::from_data(self.data(part), device))
+        Self::of("losses", name)
     }
 
     fn integers<B: Backend, const D: usize>(&self, part: &str, device: &B::Device) -> Tensor<B, D, Int> {

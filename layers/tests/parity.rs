@@ -1,47 +1,23 @@
 //! Layers and their gradients against torch. Fixture: tools/fixtures/layers.py.
 #![recursion_limit = "256"]
 
-use burn::tensor::{DType, Int, Tensor, TensorData};
+use burn::tensor::{Int, Tensor, TensorData};
 use grove_backend::{Autodiff, Backend};
 use grove_layers::{AttentionMask, Embedding, LayerNorm, Linear, attend, loss};
 use grove_transform::value_and_grad_aux;
 use grove_tree::{Array, Key, Tree, leaves};
-use safetensors::SafeTensors;
-use std::path::Path;
 
 #[path = "../../backend/tests/common/mod.rs"]
 #[macro_use]
 mod common;
 
-/// What torch computed for one case.
-struct Case {
-    name: &'static str,
-    file: Vec<u8>,
-}
+#[path = "case/mod.rs"]
+mod case;
+use case::Case;
 
 impl Case {
     fn new(name: &'static str) -> Self {
-        let file = Path::new("tests/fixtures/layers.safetensors");
-        Self { name, file: std::fs::read(file).unwrap() }
-    }
-
-    fn find(&self, part: &str) -> Option<TensorData> {
-        let file = SafeTensors::deserialize(&self.file).unwrap();
-        let view = file.tensor(&format!("{}.{part}", self.name)).ok()?;
-        let dtype = match view.dtype() {
-            safetensors::Dtype::F32 => DType::F32,
-            safetensors::Dtype::I64 => DType::I64,
-            other => panic!("{}.{part}: {other:?}", self.name),
-        };
-        Some(TensorData::from_bytes_vec(view.data().to_vec(), view.shape().to_vec(), dtype))
-    }
-
-    fn data(&self, part: &str) -> TensorData {
-        self.find(part).unwrap_or_else(|| panic!("no {part} in {}", self.name))
-    }
-
-    fn leaf<B: Backend, const D: usize>(&self, part: &str, device: &B::Device) -> Array<B, D> {
-        Array::new(Tensor::from_data(self.data(part), device))
+        Self::of("layers", name)
     }
 
     fn ids<B: Backend>(&self, part: &str, device: &B::Device) -> Array<B, 2, Int> {
@@ -51,8 +27,8 @@ impl Case {
     fn linear<B: Backend>(&self, prefix: &str, device: &B::Device) -> Linear<B> {
         let bias = format!("{prefix}bias");
         Linear {
-            weight: self.leaf(&format!("{prefix}weight"), device),
-            bias: self.find(&bias).map(|_| self.leaf(&bias, device)),
+            weight: self.floats(&format!("{prefix}weight"), device),
+            bias: self.find(&bias).map(|_| self.floats(&bias, device)),
         }
     }
 
@@ -104,15 +80,15 @@ fn linear<B: Backend, const D: usize>((x, linear): (Array<B, D>, Linear<B>)) -> 
 
 fn linears<B: Backend>(device: B::Device) {
     let case = Case::new("linear2d");
-    let tree = (case.leaf("x", &device), case.linear("", &device));
+    let tree = (case.floats("x", &device), case.linear("", &device));
     case.check(&["x", "weight", "bias"], tree, linear::<B, 2>, linear::<Autodiff<B>, 2>);
 
     let case = Case::new("linear3d");
-    let tree = (case.leaf("x", &device), case.linear("", &device));
+    let tree = (case.floats("x", &device), case.linear("", &device));
     case.check(&["x", "weight", "bias"], tree, linear::<B, 3>, linear::<Autodiff<B>, 3>);
 
     let case = Case::new("linear_no_bias");
-    let tree = (case.leaf("x", &device), case.linear("", &device));
+    let tree = (case.floats("x", &device), case.linear("", &device));
     case.check(&["x", "weight"], tree, linear::<B, 2>, linear::<Autodiff<B>, 2>);
 }
 
@@ -122,7 +98,7 @@ fn embed<B: Backend>((ids, embedding): (Array<B, 2, Int>, Embedding<B>)) -> Tens
 
 fn embeddings<B: Backend>(device: B::Device) {
     let case = Case::new("embedding");
-    let tree = (case.ids("input", &device), Embedding { weight: case.leaf("weight", &device) });
+    let tree = (case.ids("input", &device), Embedding { weight: case.floats("weight", &device) });
     case.check(&["input", "weight"], tree, embed::<B>, embed::<Autodiff<B>>);
 }
 
@@ -132,16 +108,16 @@ fn normalise<B: Backend, const D: usize>((x, norm): (Array<B, D>, LayerNorm<B>))
 
 fn layer_norms<B: Backend>(device: B::Device) {
     let norm = |case: &Case| LayerNorm {
-        weight: case.leaf("weight", &device),
-        bias: Some(case.leaf("bias", &device)),
+        weight: case.floats("weight", &device),
+        bias: Some(case.floats("bias", &device)),
         eps: 1e-5,
     };
     let case = Case::new("layer_norm");
-    let tree = (case.leaf("x", &device), norm(&case));
+    let tree = (case.floats("x", &device), norm(&case));
     case.check(&["x", "weight", "bias"], tree, normalise::<B, 3>, normalise::<Autodiff<B>, 3>);
 
     let case = Case::new("layer_norm_small_variance");
-    let tree = (case.leaf("x", &device), norm(&case));
+    let tree = (case.floats("x", &device), norm(&case));
     case.check(&["x", "weight", "bias"], tree, normalise::<B, 2>, normalise::<Autodiff<B>, 2>);
 }
 
@@ -164,7 +140,7 @@ fn attentions<B: Backend>(device: B::Device) {
     let none_dropped = Some((1e-9, Key::new(0)));
     for name in ["attention", "attention_cached"] {
         let case = Case::new(name);
-        let tree = (case.leaf("q", &device), case.leaf("k", &device), case.leaf("v", &device));
+        let tree = (case.floats("q", &device), case.floats("k", &device), case.floats("v", &device));
         for (padding, dropping) in [(&[][..], None), (&[], none_dropped), (&[0, 0], None)] {
             case.check(
                 &["q", "k", "v"],
@@ -187,7 +163,7 @@ fn multi_head<B: Backend>((x, c_attn, c_proj): (Array<B, 3>, Linear<B>, Linear<B
 
 fn multi_head_attention<B: Backend>(device: B::Device) {
     let case = Case::new("multi_head_attention");
-    let tree = (case.leaf("x", &device), case.linear("c_attn_", &device), case.linear("c_proj_", &device));
+    let tree = (case.floats("x", &device), case.linear("c_attn_", &device), case.linear("c_proj_", &device));
     let names = ["x", "c_attn_weight", "c_attn_bias", "c_proj_weight", "c_proj_bias"];
     case.check(&names, tree, multi_head::<B>, multi_head::<Autodiff<B>>);
 }
@@ -199,7 +175,7 @@ fn entropy<B: Backend>((logits, labels): (Array<B, 3>, Array<B, 2, Int>)) -> Ten
 
 fn cross_entropy<B: Backend>(device: B::Device) {
     let case = Case::new("cross_entropy");
-    let tree = (case.leaf("logits", &device), case.ids("labels", &device));
+    let tree = (case.floats("logits", &device), case.ids("labels", &device));
     case.check(&["logits", "labels"], tree, entropy::<B>, entropy::<Autodiff<B>>);
 }
 

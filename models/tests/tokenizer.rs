@@ -2,7 +2,7 @@
 
 use grove_models::{ModelError, Tokenizer, generation::TextStream};
 use serde::Deserialize;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 #[derive(Deserialize)]
 struct Case {
@@ -11,7 +11,7 @@ struct Case {
 }
 
 fn fixtures() -> PathBuf {
-    Path::new("tests/fixtures/gpt2")
+    PathBuf::from("tests/fixtures/gpt2")
 }
 
 fn tokenizer() -> Tokenizer {
