@@ -1,7 +1,7 @@
 use std::{
     process,
     sync::{
-        Arc, OnceLock,
+        Arc, Mutex, PoisonError,
         atomic::{AtomicBool, Ordering},
     },
 };
@@ -15,11 +15,12 @@ pub type Stop = Arc<AtomicBool>;
 /// # Errors
 /// A sentence, where the program already has a handler of its own.
 pub fn stop_on_interrupt() -> Result<Stop, String> {
-    static STOP: OnceLock<Stop> = OnceLock::new();
-    if let Some(stop) = STOP.get() {
+    static STOP: Mutex<Option<Stop>> = Mutex::new(None);
+    let mut known = STOP.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(stop) = &*known {
         return Ok(stop.clone());
     }
-    let stop = STOP.get_or_init(Stop::default).clone();
+    let stop = Stop::default();
     let seen = stop.clone();
     ctrlc::set_handler(move || {
         if seen.swap(true, Ordering::Relaxed) {
@@ -28,5 +29,5 @@ pub fn stop_on_interrupt() -> Result<Stop, String> {
         eprintln!("\nstopping after this step; once more ends at once, without a checkpoint");
     })
     .map_err(|error| format!("cannot watch for Ctrl-C: {error}"))?;
-    Ok(stop)
+    Ok(known.insert(stop).clone())
 }

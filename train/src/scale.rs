@@ -1,10 +1,14 @@
-use burn::tensor::{DType, Int, Tensor};
+use burn::tensor::{Bool, DType, FloatDType, Int, Tensor};
 use grove_backend::Backend;
-use grove_tree::{AnyArray, AnyTensor, Array, Tree, leaves, map};
+use grove_tree::{Array, Tree, map};
+
+/// The factor's bounds: loss scaling with less than 1 would make gradients smaller, and a larger factor gains nothing.
+const BOUNDS: (f64, f64) = (1.0, 16_777_216.0);
 
 /// Loss scaling for f16: gradients too small for the type are made with a loss that is multiplied by a large factor.
 /// Where they overflow the step is left out and the factor halved; after `growth_interval` good steps it doubles.
-/// Micikevicius et al., "Mixed Precision Training" (2018); the numbers are those of PyTorch's `GradScaler`.
+/// Micikevicius et al., "Mixed Precision Training" (2018); the numbers are those of PyTorch's `GradScaler`. The factor
+/// stays between 1 and 2^24.
 #[derive(Tree, Clone, Debug)]
 pub struct LossScale<B: Backend> {
     /// The factor, `[1]`.
@@ -25,67 +29,103 @@ impl<B: Backend> LossScale<B> {
         }
     }
 
-    /// Gradients of the loss itself.
+    /// Gradients of the loss itself, in f32: in f16 they might vanish.
     pub(crate) fn unscale<P: Tree<B>>(&self, grads: P) -> P {
         let inverse = self.factor.val().recip();
         map(grads, |leaf| {
             let rank = leaf.shape().len();
-            leaf.map_float(|x| {
+            leaf.cast_float(FloatDType::F32).map_float(|x| {
                 let inverse = B::float_reshape(inverse.clone().into_primitive().tensor(), vec![1; rank].into());
                 B::float_mul(x, inverse)
             })
         })
     }
 
-    /// The next factor. `finite` is 1 where all gradients were finite, else 0.
-    pub(crate) fn adjusted(self, finite: Tensor<B, 1>) -> Self {
+    /// The next factor, given whether all gradients were finite.
+    pub(crate) fn adjusted(self, finite: Tensor<B, 1, Bool>) -> Self {
         let good_steps = (self.good_steps.val() + 1) * finite.clone().int();
-        let grown = good_steps.clone().equal_elem(self.growth_interval as i64).float();
-        // Halved, kept or doubled: 2^(grown - overflow).
-        let change = (grown.clone() * std::f32::consts::LN_2).exp() * (finite + 1.0) * 0.5;
-        let factor = (self.factor.val() * change).clamp(1.0, 16_777_216.0);
-        let good_steps = good_steps * (grown.neg() + 1.0).int();
+        let grown = good_steps.clone().equal_elem(self.growth_interval as i64);
+        // Halved, kept or doubled.
+        let change = (finite.float() + 1.0) * (grown.clone().float() + 1.0) * 0.5;
+        let factor = (self.factor.val() * change.cast(DType::F32)).clamp(BOUNDS.0, BOUNDS.1);
+        let good_steps = good_steps.mask_fill(grown, 0);
         Self { factor: Array::new(factor), good_steps: Array::new(good_steps), ..self }
     }
+
+    /// Whether the factor cannot be halved any more, so that gradients that are not finite will stay so.
+    pub(crate) fn is_least(factor: f64) -> bool {
+        factor <= BOUNDS.0
+    }
 }
 
-/// 1 where all elements of all floating-point leaves are finite, else 0: `[1]`.
-pub(crate) fn all_finite<B: Backend, P: Tree<B>>(tree: &P, device: &B::Device) -> Tensor<B, 1> {
-    let mut finite = Tensor::<B, 1>::ones([1], device);
-    for (_, leaf) in leaves(tree) {
-        let count = leaf.len();
-        if let Some(AnyTensor::Float(x)) = leaf.into_value() {
-            let x = B::float_reshape(x, [count].into());
-            let x = Tensor::<B, 1>::from_primitive(burn::tensor::TensorPrimitive::Float(x)).cast(DType::F32);
-            // A sum of squares may overflow where no element does; x * 0 is NaN exactly for those that are not finite.
-            let zero = (x * 0.0).sum();
-            finite = finite * zero.equal_elem(0.0).float();
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use burn_flex::Flex;
+
+    fn scale(factor: f32, good_steps: i32, growth_interval: u64) -> LossScale<Flex> {
+        let device = Default::default();
+        LossScale {
+            factor: Array::new(Tensor::from_floats([factor], &device)),
+            good_steps: Array::new(Tensor::from_ints([good_steps], &device)),
+            growth_interval,
         }
     }
-    finite
-}
 
-/// One of two trees: `then` where the condition, `[1]`, is 1, `otherwise` where it is 0.
-pub(crate) fn select<B: Backend, P: Tree<B>>(condition: &Tensor<B, 1>, then: P, otherwise: P) -> P {
-    let [selected, _] = grove_tree::map_together([then, otherwise], |_, [then, otherwise]: [AnyArray<B>; 2]| {
-        let absent = otherwise.clone().into_absent();
-        [choose(condition, then, otherwise), absent]
-    })
-    .expect("two states of one run");
-    selected
-}
+    /// Factor and good steps after each of these steps.
+    fn history(mut scale: LossScale<Flex>, steps: &[bool]) -> Vec<(f32, i64)> {
+        let mut seen = Vec::new();
+        for finite in steps {
+            scale = scale.adjusted(Tensor::from_data([*finite], &Default::default()));
+            let good_steps = scale.good_steps.val().into_data().iter::<i64>().next().expect("one number");
+            seen.push((scale.factor.val().into_scalar(), good_steps));
+        }
+        seen
+    }
 
-fn choose<B: Backend>(condition: &Tensor<B, 1>, then: AnyArray<B>, otherwise: AnyArray<B>) -> AnyArray<B> {
-    let (shape, rank) = (then.shape().to_vec(), then.shape().len());
-    let mask = condition.clone().equal_elem(0.0).into_primitive();
-    let mask = B::bool_expand(B::bool_reshape(mask, vec![1; rank].into()), shape.into());
-    match (then.clone().into_value(), otherwise.into_value()) {
-        (Some(AnyTensor::Float(x)), Some(AnyTensor::Float(y))) => {
-            AnyArray::present(AnyTensor::Float(B::float_mask_where(x, mask, y)))
-        }
-        (Some(AnyTensor::Int(x)), Some(AnyTensor::Int(y))) => {
-            AnyArray::present(AnyTensor::Int(B::int_mask_where(x, mask, y)))
-        }
-        _ => then,
+    /// Worked out by hand from the documentation of `torch.amp.GradScaler(init_scale=1024, growth_interval=3)`: halved
+    /// where something overflowed, doubled after 3 good steps in a row.
+    #[test]
+    fn follows_grad_scaler() {
+        let steps = [true, true, true, true, false, true, true, false, false, true, true, true];
+        let expected = [
+            (1024.0, 1),
+            (1024.0, 2),
+            (2048.0, 0),
+            (2048.0, 1),
+            (1024.0, 0),
+            (1024.0, 1),
+            (1024.0, 2),
+            (512.0, 0),
+            (256.0, 0),
+            (256.0, 1),
+            (256.0, 2),
+            (512.0, 0),
+        ];
+        assert_eq!(history(scale(1024.0, 0, 3), &steps), expected);
+    }
+
+    #[test]
+    fn begins_as_grad_scaler_does() {
+        let new = LossScale::<Flex>::new(&Default::default());
+        assert_eq!((new.factor.val().into_scalar(), new.growth_interval), (65_536.0, 2_000));
+        assert_eq!(history(scale(65_536.0, 1_999, 2_000), &[true]), [(131_072.0, 0)]);
+    }
+
+    #[test]
+    fn stays_within_bounds() {
+        assert_eq!(history(scale(2.0, 0, 1), &[false, false, false]), [(1.0, 0), (1.0, 0), (1.0, 0)]);
+        let most = BOUNDS.1 as f32;
+        assert_eq!(history(scale(most / 2.0, 0, 1), &[true, true]), [(most, 0), (most, 0)]);
+        assert!(LossScale::<Flex>::is_least(1.0) && !LossScale::<Flex>::is_least(2.0));
+    }
+
+    #[test]
+    fn unscales_in_f32() {
+        // 2^-20 is a subnormal number in f16, and 2^-20 / 65,536 is none at all.
+        let tiny = Tensor::<Flex, 1>::from_floats([2f32.powi(-20)], &Default::default()).cast(DType::F16);
+        let grads = LossScale::new(&Default::default()).unscale(Array::<Flex, 1>::new(tiny));
+        assert_eq!(grads.val().dtype(), DType::F32);
+        assert_eq!(grads.val().into_scalar(), 2f32.powi(-36));
     }
 }

@@ -49,25 +49,32 @@ pub struct Metrics<B: Backend> {
     pub others: BTreeMap<String, Array<B, 1>>,
 }
 
+/// What one batch of a step measured.
+pub(crate) type Measured<B> = (Array<B, 1>, BTreeMap<String, Array<B, 1>>);
+
 impl<B: Backend> Metrics<B> {
-    /// The means over the batches of one step, whose mean gradient this is.
-    pub(crate) fn of_several<P: Tree<B>>(mut measured: Vec<Self>, grads: &P) -> Self {
-        let count = measured.len();
-        let last = measured.pop().expect("a step has at least one batch");
-        if count == 1 {
-            return last;
+    /// Of one step: the means over its batches, whose mean gradient this is.
+    pub(crate) fn new<P: Tree<B>>(measured: Vec<Measured<B>>, grads: &P) -> Self {
+        let mut losses = Vec::with_capacity(measured.len());
+        let mut named: BTreeMap<String, Vec<Array<B, 1>>> = BTreeMap::new();
+        for (loss, others) in measured {
+            losses.push(loss);
+            for (name, value) in others {
+                named.entry(name).or_default().push(value);
+            }
         }
-        let mean = |of: &dyn Fn(&Self) -> Option<Tensor<B, 1>>, last: Tensor<B, 1>| {
-            let sum = measured.iter().filter_map(of).fold(last, |sum, value| sum + value);
-            Array::new(sum / count as f32)
-        };
-        let others = last
-            .others
-            .iter()
-            .map(|(name, value)| (name.clone(), mean(&|metrics| Some(metrics.others.get(name)?.val()), value.val())));
-        let grad_norm = global_norm(grads).map_or(last.grad_norm.clone(), Array::new);
-        Self { loss: mean(&|metrics| Some(metrics.loss.val()), last.loss.val()), grad_norm, others: others.collect() }
+        let loss = mean_of(losses);
+        let grad_norm = Array::new(global_norm(grads).unwrap_or_else(|| loss.val().zeros_like()));
+        Self { loss, grad_norm, others: named.into_iter().map(|(name, values)| (name, mean_of(values))).collect() }
     }
+}
+
+/// The mean of at least one number.
+fn mean_of<B: Backend>(values: Vec<Array<B, 1>>) -> Array<B, 1> {
+    let count = values.len();
+    let sum = values.into_iter().map(|value| value.val()).reduce(|sum, value| sum + value);
+    let sum = sum.expect("a step has at least one batch");
+    Array::new(if count == 1 { sum } else { sum / count as f32 })
 }
 
 /// How a step computes.
@@ -106,6 +113,7 @@ impl<B: Backend> Default for StepOptions<B> {
 /// }
 /// assert!((model.val().into_scalar() - 3.0).abs() < 1e-3);
 /// ```
+#[allow(clippy::type_complexity)]
 pub fn train_step<'a, B, M, T, D, O>(
     loss_fn: impl Fn(M::On<Autodiff<B>>, &D, Key) -> O + 'a,
     optimizer: &'a T,
@@ -117,13 +125,14 @@ where
     O: Into<Outcome<B, M>>,
 {
     move |model, state, batch, key| {
-        let (grads, successor, metrics) = gradients(&model, &loss_fn, batch, key, &StepOptions::default(), None);
+        let (grads, successor, measured) = gradients(&model, &loss_fn, batch, key, &StepOptions::default(), None);
+        let metrics = Metrics::new(vec![measured], &grads);
         let (updates, state) = optimizer.update(grads, state, &model);
         (with_buffers(apply_updates(model, updates), successor), state, metrics)
     }
 }
 
-/// The loss's gradients, the successor with the new buffers, and what was measured.
+/// The gradients of the loss, or of the loss times a scale; the successor with the new buffers; what was measured.
 pub(crate) fn gradients<B: Backend, M: Tree<B>, D: ?Sized, O: Into<Outcome<B, M>>>(
     model: &M,
     loss_fn: &impl Fn(M::On<Autodiff<B>>, &D, Key) -> O,
@@ -131,7 +140,7 @@ pub(crate) fn gradients<B: Backend, M: Tree<B>, D: ?Sized, O: Into<Outcome<B, M>
     key: Key,
     options: &StepOptions<B>,
     scale: Option<&LossScale<B>>,
-) -> (M, Option<Successor<B, M>>, Metrics<B>) {
+) -> (M, Option<Successor<B, M>>, Measured<B>) {
     let (_, grads, (loss, successor, others)) =
         GradOptions::new().only(options.trainable.clone()).value_and_grad_aux(model, |model| {
             let model = match options.compute {
@@ -146,12 +155,7 @@ pub(crate) fn gradients<B: Backend, M: Tree<B>, D: ?Sized, O: Into<Outcome<B, M>
             };
             (scaled, (Array::new(loss), successor, metrics))
         });
-    let grads = match scale {
-        Some(scale) => scale.unscale(grads),
-        None => grads,
-    };
-    let norm = global_norm(&grads).unwrap_or_else(|| loss.val().zeros_like());
-    (grads, successor, Metrics { loss, grad_norm: Array::new(norm), others })
+    (grads, successor, (loss, others))
 }
 
 /// A model as it comes back from the differentiating backend: the compiler does not know that it is an `M`.

@@ -1,14 +1,15 @@
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
-use std::{fs::File, io::Write, path::Path};
+use std::{collections::BTreeMap, fs::File, io::Write, path::Path};
 
+use super::exact;
 use crate::{Result, TrainError, data::Position};
 
 /// The format that this grove reads and writes.
 const FORMAT: u64 = 1;
 
 /// How far a run has come: everything beside the arrays.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Progressed {
     /// Steps made.
     pub step: u64,
@@ -19,9 +20,13 @@ pub struct Progressed {
     /// Seconds of training, all resumes together.
     pub seconds: f64,
     /// The best evaluation: its step and its loss.
+    #[serde(with = "exact::scored")]
     pub best: Option<(u64, f64)>,
     /// Evaluations since then.
     pub stale: u64,
+    /// What was measured since the last record in the logs: sums, and of how many steps.
+    #[serde(default, with = "exact::sums")]
+    pub unrecorded: BTreeMap<String, (f64, u64)>,
 }
 
 /// `checkpoint.json`.
@@ -31,6 +36,8 @@ pub struct Manifest {
     pub format: u64,
     /// SHA-256 of the file of arrays, in hexadecimal digits.
     pub state_sha256: String,
+    /// SHA-256 of this file as it was with zeros here.
+    pub manifest_sha256: String,
     /// How far the run has come.
     #[serde(flatten)]
     pub progressed: Progressed,
@@ -44,12 +51,13 @@ struct Format {
 
 impl Manifest {
     pub(super) fn new(progressed: Progressed, state: &Path) -> Result<Self> {
-        let state_sha256 = sha256(state).map_err(TrainError::io("read", state))?;
-        Ok(Self { format: FORMAT, state_sha256, progressed })
+        let state_sha256 = File::open(state).and_then(sha256).map_err(TrainError::io("read", state))?;
+        Ok(Self { format: FORMAT, state_sha256, manifest_sha256: zeros(), progressed })
     }
 
     pub(super) fn write(&self, path: &Path) -> Result<()> {
-        let text = serde_json::to_string_pretty(self).expect("numbers and strings are JSON");
+        let text = serde_json::to_string_pretty(self).map_err(|error| TrainError::io("write", path)(error.into()))?;
+        let text = text.replacen(&zeros(), &digest(&text), 1);
         let write = |mut file: File| {
             file.write_all(text.as_bytes())?;
             file.sync_all()
@@ -71,12 +79,19 @@ impl Manifest {
             Ok(_) => {}
             Err(error) => return damaged(&error),
         }
-        serde_json::from_str(&text).map_or_else(|error| damaged(&error), |manifest| Ok(Ok(manifest)))
+        let manifest: Self = match serde_json::from_str(&text) {
+            Ok(manifest) => manifest,
+            Err(error) => return damaged(&error),
+        };
+        if digest(&text.replacen(&manifest.manifest_sha256, &zeros(), 1)) != manifest.manifest_sha256 {
+            return damaged(&"it does not have the checksum that was written in it");
+        }
+        Ok(Ok(manifest))
     }
 
     /// Whether the arrays are those that were written.
     pub(super) fn check(&self, state: &Path) -> std::result::Result<(), String> {
-        let found = sha256(state).map_err(|error| format!("{}: {error}", state.display()))?;
+        let found = File::open(state).and_then(sha256).map_err(|error| format!("{}: {error}", state.display()))?;
         if found == self.state_sha256 {
             return Ok(());
         }
@@ -84,8 +99,21 @@ impl Manifest {
     }
 }
 
-fn sha256(path: &Path) -> std::io::Result<String> {
+/// As long as a digest.
+fn zeros() -> String {
+    "0".repeat(64)
+}
+
+fn digest(text: &str) -> String {
+    hexadecimal(&Sha256::digest(text))
+}
+
+fn sha256(mut file: File) -> std::io::Result<String> {
     let mut hasher = Sha256::new();
-    std::io::copy(&mut File::open(path)?, &mut hasher)?;
-    Ok(hasher.finalize().iter().map(|byte| format!("{byte:02x}")).collect())
+    std::io::copy(&mut file, &mut hasher)?;
+    Ok(hexadecimal(&hasher.finalize()))
+}
+
+fn hexadecimal(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }

@@ -4,13 +4,15 @@
 //! `checkpoint.json`, checksum included. It is written beside and renamed, so it is there whole or not at all; the
 //! newest few are kept. A checkpoint that turns out damaged is skipped for the one before it.
 
+mod exact;
 mod manifest;
 
 pub use manifest::{Manifest, Progressed};
 
+use burn::tensor::DType;
 use grove_backend::Backend;
 use grove_tree::{Tree, named_leaves, skeleton, with_named_leaves};
-use grove_weights::{WeightsError, load_tree, save_tree};
+use grove_weights::{Checkpoint, LoadOptions, NameMap, WeightsError, load, save_tree};
 use std::{
     fs,
     path::{Path, PathBuf},
@@ -51,13 +53,9 @@ impl Checkpoints {
     /// # Errors
     /// [`TrainError::Io`].
     pub fn open(directory: impl Into<PathBuf>, keep: usize) -> Result<Self> {
-        let checkpoints = Self { directory: directory.into(), keep: keep.max(1) };
-        for (name, path) in checkpoints.entries()? {
-            if name.starts_with(TEMPORARY) {
-                remove(&path)?;
-            }
-        }
-        Ok(checkpoints)
+        let directory = directory.into();
+        clear_drafts(&directory)?;
+        Ok(Self { directory, keep: keep.max(1) })
     }
 
     /// The directories of the checkpoints, newest first.
@@ -67,22 +65,45 @@ impl Checkpoints {
     pub fn list(&self) -> Result<Vec<(u64, PathBuf)>> {
         let number = |name: &str| name.strip_prefix(PREFIX)?.parse().ok();
         let mut found: Vec<(u64, PathBuf)> =
-            self.entries()?.into_iter().filter_map(|(name, path)| Some((number(&name)?, path))).collect();
+            entries(&self.directory)?.into_iter().filter_map(|(name, path)| Some((number(&name)?, path))).collect();
         found.sort_by(|a, b| b.cmp(a));
         Ok(found)
     }
 
-    /// Writes a checkpoint and removes those that are too many. Its directory.
+    /// Writes a checkpoint and removes those that are too many, and those of later steps: they were damaged, or belong
+    /// to a run that was gone back from. The new one's directory.
     ///
     /// # Errors
     /// [`TrainError::Io`], or the state cannot be written; older checkpoints are still there then.
     pub fn save<B: Backend, T: Tree<B>>(&self, state: &T, progressed: &Progressed) -> Result<PathBuf> {
-        let path = self.directory.join(format!("{PREFIX}{:010}", progressed.step));
-        write(state, progressed, &path)?;
-        for (_, old) in self.list()?.into_iter().skip(self.keep) {
-            remove(&old)?;
+        let path = self.write(state, progressed)?;
+        for (_, later) in self.list()?.iter().filter(|(step, _)| *step > progressed.step) {
+            self.remove(later)?;
         }
+        self.thin(progressed.step)?;
         Ok(path)
+    }
+
+    /// Of this step and those before it, removes those that are too many.
+    pub(crate) fn thin(&self, newest: u64) -> Result<()> {
+        let old = self.list()?.into_iter().filter(|(step, _)| *step <= newest);
+        old.skip(self.keep).try_for_each(|(_, path)| self.remove(&path))
+    }
+
+    /// Writes a checkpoint beside the others, and removes all but those of these steps.
+    pub(crate) fn save_among<B: Backend, T: Tree<B>>(
+        &self,
+        state: &T,
+        progressed: &Progressed,
+        steps: &[u64],
+    ) -> Result<()> {
+        self.write(state, progressed)?;
+        self.retain(steps)
+    }
+
+    /// Removes all but the checkpoints of these steps.
+    pub(crate) fn retain(&self, steps: &[u64]) -> Result<()> {
+        self.list()?.iter().filter(|(step, _)| !steps.contains(step)).try_for_each(|(_, path)| self.remove(path))
     }
 
     /// Reads the newest checkpoint that is whole into a tree of the same structure; `None` where there is none at all.
@@ -103,37 +124,96 @@ impl Checkpoints {
         }
     }
 
-    fn entries(&self) -> Result<Vec<(String, PathBuf)>> {
-        let listing = match fs::read_dir(&self.directory) {
-            Ok(listing) => listing,
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
-            Err(error) => return Err(TrainError::io("list", &self.directory)(error)),
-        };
-        Ok(listing
-            .filter_map(|item| item.ok())
-            .filter_map(|item| Some((item.file_name().into_string().ok()?, item.path())))
-            .collect())
+    /// Reads the checkpoint of one step; the inner error says how it is missing or damaged.
+    pub(crate) fn load_step<B: Backend, T: Tree<B>>(
+        &self,
+        step: u64,
+        like: &T,
+        device: &B::Device,
+    ) -> Result<std::result::Result<T, String>> {
+        Ok(read(like, &self.path(step), device)?.map(|(state, _)| state))
+    }
+
+    fn path(&self, step: u64) -> PathBuf {
+        self.directory.join(format!("{PREFIX}{step:010}"))
+    }
+
+    /// Writes one checkpoint. Loading takes the newest whole one, so what has its name already is a damaged one, and
+    /// makes way.
+    fn write<B: Backend, T: Tree<B>>(&self, state: &T, progressed: &Progressed) -> Result<PathBuf> {
+        let path = self.path(progressed.step);
+        fs::create_dir_all(&self.directory).map_err(TrainError::io("make directory", &self.directory))?;
+        let draft = self.draft()?;
+        fill(draft.path(), state, progressed).map_err(|error| match error {
+            // The name that a person knows, not that of the draft.
+            TrainError::Io { source, .. } | TrainError::Weights(WeightsError::Io { source, .. }) => {
+                TrainError::io("write", &path)(source)
+            }
+            error => error,
+        })?;
+        self.remove(&path)?;
+        fs::rename(draft.path(), &path).map_err(TrainError::io("write", &path))?;
+        // It has another name now, and is not to be removed.
+        let _ = draft.keep();
+        sync(&self.directory);
+        Ok(path)
+    }
+
+    /// A directory with a name that no checkpoint has, which is removed when it is dropped.
+    fn draft(&self) -> Result<tempfile::TempDir> {
+        let mut builder = tempfile::Builder::new();
+        builder.prefix(TEMPORARY).suffix(".writing");
+        #[cfg(unix)]
+        {
+            // What any program's new directory gets, less the umask; temporary ones are private by default.
+            use std::os::unix::fs::PermissionsExt;
+            builder.permissions(fs::Permissions::from_mode(0o777));
+        }
+        builder.tempdir_in(&self.directory).map_err(TrainError::io("write in", &self.directory))
+    }
+
+    /// Removes a checkpoint, which is gone at once, whenever the process is killed.
+    fn remove(&self, path: &Path) -> Result<()> {
+        if !path.exists() {
+            return Ok(());
+        }
+        let draft = self.draft()?;
+        fs::rename(path, draft.path().join("removed")).map_err(TrainError::io("remove", path))?;
+        draft.close().map_err(TrainError::io("remove", path))
     }
 }
 
-/// Writes one checkpoint as the directory `path`.
-fn write<B: Backend, T: Tree<B>>(state: &T, progressed: &Progressed, path: &Path) -> Result<()> {
-    let parent = path.parent().unwrap_or(Path::new("."));
-    fs::create_dir_all(parent).map_err(TrainError::io("make directory", parent))?;
-    let draft = tempfile::Builder::new()
-        .prefix(TEMPORARY)
-        .suffix(".writing")
-        .tempdir_in(parent)
-        .map_err(TrainError::io("write in", parent))?;
-    let file = draft.path().join(STATE);
+/// Writes the files of a checkpoint.
+fn fill<B: Backend, T: Tree<B>>(draft: &Path, state: &T, progressed: &Progressed) -> Result<()> {
+    let file = draft.join(STATE);
     save_tree::<B, _>(&named_leaves(state), &file)?;
-    Manifest::new(*progressed, &file)?.write(&draft.path().join(MANIFEST))?;
-    // Loading takes the newest whole checkpoint, so what has this step's name already is a damaged one.
-    remove(path)?;
-    let draft = draft.keep();
-    fs::rename(&draft, path).map_err(TrainError::io("rename", &draft))?;
-    sync(parent);
+    Manifest::new(progressed.clone(), &file)?.write(&draft.join(MANIFEST))?;
+    sync(draft);
     Ok(())
+}
+
+/// Removes what a process that was killed left half-written in a directory.
+pub(crate) fn clear_drafts(directory: &Path) -> Result<()> {
+    for (name, path) in entries(directory)? {
+        if name.starts_with(TEMPORARY) {
+            let removed = if path.is_dir() { fs::remove_dir_all(&path) } else { fs::remove_file(&path) };
+            removed.map_err(TrainError::io("remove", &path))?;
+        }
+    }
+    Ok(())
+}
+
+/// Names and paths of what is in a directory, if there is one.
+fn entries(directory: &Path) -> Result<Vec<(String, PathBuf)>> {
+    let listing = match fs::read_dir(directory) {
+        Ok(listing) => listing,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) => return Err(TrainError::io("list", directory)(error)),
+    };
+    Ok(listing
+        .filter_map(|item| item.ok())
+        .filter_map(|item| Some((item.file_name().into_string().ok()?, item.path())))
+        .collect())
 }
 
 /// Reads the checkpoint in the directory `path` into a tree of the same structure. The inner error says how it is
@@ -156,8 +236,20 @@ fn read<B: Backend, T: Tree<B>>(
     }
     let other = |reason: String| TrainError::OtherModel { path: path.into(), reason };
     let names = named_leaves(like);
-    let leaves = match load_tree::<B, _>(skeleton::<B, _>(names), &file, device) {
-        Ok(leaves) => leaves,
+    let file = match Checkpoint::open(&file) {
+        Ok(file) => file,
+        Err(error) => return Ok(Err(error.to_string())),
+    };
+    // Loading converts, and a run that goes on in another type is another run.
+    for (name, leaf) in &names {
+        let (Ok(info), dtype) = (file.info(name), leaf.dtype()) else { continue };
+        let found = info.dtype.to_string().to_lowercase();
+        if [DType::F64, DType::F32, DType::F16, DType::BF16].contains(&dtype) && found != dtype.name() {
+            return Err(other(format!("`{name}` is {found} there, and {} here", dtype.name())));
+        }
+    }
+    let leaves = match load(skeleton::<B, _>(names), &file, &NameMap::new(), &LoadOptions::new(device)) {
+        Ok((leaves, _)) => leaves,
         Err(error @ WeightsError::Incompatible(_)) => return Err(other(error.to_string())),
         Err(error) => return Ok(Err(error.to_string())),
     };
@@ -165,14 +257,7 @@ fn read<B: Backend, T: Tree<B>>(
     Ok(Ok((state, manifest.progressed)))
 }
 
-fn remove(path: &Path) -> Result<()> {
-    match fs::remove_dir_all(path) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(TrainError::io("remove", path)(error)),
-        _ => Ok(()),
-    }
-}
-
-/// Makes a rename survive a power failure, where the file system can.
+/// Makes what happened in a directory survive a power failure, where the file system can.
 fn sync(directory: &Path) {
     if cfg!(unix)
         && let Ok(directory) = fs::File::open(directory)

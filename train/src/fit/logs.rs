@@ -1,23 +1,23 @@
 use grove_backend::Backend;
-use std::{collections::BTreeMap, time::Instant};
+use std::time::{Duration, Instant};
 
 use super::{Evaluation, FitOptions};
 use crate::{
     Progressed, Result,
-    log::{
-        EVAL_LOSS, GRAD_NORM, LEARNING_RATE, LossCurve, MetricsFile, Progress, Record, Sink, TRAIN_LOSS, TensorBoard,
-    },
+    log::{EVAL_LOSS, LEARNING_RATE, LossCurve, MetricsFile, Progress, Record, Sink, TensorBoard},
 };
 use grove_optim::Schedule;
 
-/// Where a run's numbers go, and the sums since the last record.
+/// Where a run's numbers go. The sums since the last record are in [`Progressed`], so that a run that is resumed
+/// between two records writes the next one as if nothing had happened.
 pub(super) struct Logs {
     sinks: Vec<Box<dyn Sink>>,
     progress: Option<Progress>,
     learning_rate: Option<Schedule>,
     unit: Option<(&'static str, u64)>,
-    sums: BTreeMap<String, f64>,
+    /// Steps of this process since the last record, for the rate.
     steps: u64,
+    /// When that was, but for the time that is not to count.
     since: Instant,
 }
 
@@ -49,20 +49,19 @@ impl Logs {
         }
         let unit = options.unit.map(|(name, count)| (name, count * options.accumulate as u64));
         let learning_rate = options.learning_rate.clone();
-        Ok(Self { sinks, progress, learning_rate, unit, sums: BTreeMap::new(), steps: 0, since: Instant::now() })
+        Ok(Self { sinks, progress, learning_rate, unit, steps: 0, since: Instant::now() })
     }
 
     /// Takes what one step measured.
     pub(super) fn measured(
         &mut self,
+        progressed: &mut Progressed,
         step: u64,
-        loss: f64,
-        grad_norm: f64,
-        others: impl Iterator<Item = (String, f64)>,
+        values: impl IntoIterator<Item = (String, f64)>,
     ) {
-        let named = [(TRAIN_LOSS.to_owned(), loss), (GRAD_NORM.to_owned(), grad_norm)];
-        for (name, value) in named.into_iter().chain(others.map(|(name, value)| (format!("train/{name}"), value))) {
-            *self.sums.entry(name).or_default() += value;
+        for (name, value) in values {
+            let (sum, count) = progressed.unrecorded.entry(name).or_default();
+            (*sum, *count) = (*sum + value, *count + 1);
         }
         self.steps += 1;
         if let Some(progress) = &mut self.progress {
@@ -71,16 +70,16 @@ impl Logs {
     }
 
     /// Writes the means since the last record.
-    pub(super) fn record(&mut self, progressed: &Progressed, epoch: f64) -> Result<()> {
-        if self.steps == 0 {
+    pub(super) fn record(&mut self, progressed: &mut Progressed, epoch: f64) -> Result<()> {
+        if progressed.unrecorded.is_empty() {
             return Ok(());
         }
         let mut record = Record::new(progressed.step, epoch, progressed.seconds);
-        for (name, sum) in std::mem::take(&mut self.sums) {
-            record = record.with(name, sum / self.steps as f64);
+        for (name, (sum, count)) in std::mem::take(&mut progressed.unrecorded) {
+            record = record.with(name, sum / count as f64);
         }
         if let Some(schedule) = &self.learning_rate {
-            record = record.with(LEARNING_RATE, schedule.value(progressed.step - 1));
+            record = record.with(LEARNING_RATE, schedule.value(progressed.step.saturating_sub(1)));
         }
         let rate = self.steps as f64 / self.since.elapsed().as_secs_f64().max(1e-9);
         record = match self.unit {
@@ -91,30 +90,32 @@ impl Logs {
         self.write(&record)
     }
 
-    /// Writes an evaluation, which does not count for the rate.
+    /// Leaves out of the rate what was no training.
+    pub(super) fn pause(&mut self, time: Duration) {
+        self.since += time;
+    }
+
+    /// Writes an evaluation.
     pub(super) fn evaluated(&mut self, progressed: &Progressed, epoch: f64, evaluation: Evaluation) -> Result<()> {
         let record = Record::new(progressed.step, epoch, progressed.seconds);
         let name = |name: String| if name == "loss" { EVAL_LOSS.to_owned() } else { format!("eval/{name}") };
         let record = evaluation.into_iter().fold(record, |record, (key, value)| record.with(name(key), value));
-        if self.steps == 0 {
-            self.since = Instant::now();
-        }
         self.write(&record)
     }
 
     pub(super) fn flush(&mut self) -> Result<()> {
         self.sinks.flush()?;
-        Ok(match &mut self.progress {
-            Some(progress) => progress.flush()?,
-            None => (),
-        })
+        if let Some(progress) = &mut self.progress {
+            progress.flush()?;
+        }
+        Ok(())
     }
 
     fn write(&mut self, record: &Record) -> Result<()> {
         self.sinks.record(record)?;
-        Ok(match &mut self.progress {
-            Some(progress) => progress.record(record)?,
-            None => (),
-        })
+        if let Some(progress) = &mut self.progress {
+            progress.record(record)?;
+        }
+        Ok(())
     }
 }

@@ -1,5 +1,7 @@
 //! The loop of a long run.
 
+mod begin;
+mod best;
 mod logs;
 mod options;
 mod run;

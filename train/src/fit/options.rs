@@ -10,7 +10,8 @@ use crate::{LossScale, Result, StepOptions, Stop, TrainError};
 pub enum Length {
     /// So many steps.
     Steps(u64),
-    /// So many passes over the data; parts of one are possible.
+    /// So many passes over the data; parts of one are possible. The last step is a whole one, so it may take batches
+    /// of the next pass.
     Epochs(f64),
 }
 
@@ -29,7 +30,7 @@ pub struct FitOptions<B: Backend> {
     pub ema: Option<f64>,
     /// Steps from one evaluation to the next; there is one at the end too. 0, the default, leaves them out.
     pub evaluate_every: u64,
-    /// Evaluations without a better loss after which to end: never.
+    /// Evaluations without a better loss after which to end: never. A loss that is not finite is not better.
     pub patience: Option<u64>,
     /// Steps from one record in the logs to the next: 10.
     pub log_every: u64,
@@ -90,17 +91,19 @@ impl<B: Backend> FitOptions<B> {
         {
             return wrong(&format!("the moving average's decay is {decay}; it must be at least 0 and less than 1"));
         }
-        let steps = match self.length {
-            Length::Steps(steps) => steps,
-            Length::Epochs(epochs) if epochs.is_finite() && epochs > 0.0 => {
-                (epochs * (batches_per_epoch / self.accumulate) as f64).ceil() as u64
-            }
-            Length::Epochs(epochs) => return wrong(&format!("{epochs} epochs: the number must be greater than 0")),
-        };
-        if steps == 0 {
-            return wrong("0 steps: there is nothing to train (are fewer batches in an epoch than are accumulated?)");
+        if self.patience.is_some() && self.evaluate_every == 0 {
+            return wrong("early stopping goes by evaluations, and there are none: set `evaluate_every` too");
         }
-        Ok(steps)
+        match self.length {
+            Length::Steps(0) => wrong("0 steps: there is nothing to train"),
+            Length::Steps(steps) => Ok(steps),
+            Length::Epochs(epochs) if epochs.is_finite() && epochs > 0.0 => {
+                // A rounding error is not a step.
+                let steps = epochs * batches_per_epoch as f64 / self.accumulate as f64 - 1e-9;
+                Ok((steps.ceil() as u64).max(1))
+            }
+            Length::Epochs(epochs) => wrong(&format!("{epochs} epochs: the number must be greater than 0")),
+        }
     }
 }
 

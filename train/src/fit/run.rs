@@ -1,19 +1,18 @@
 use grove_backend::{Autodiff, Backend};
-use grove_optim::{GradientTransformation, apply_updates};
-use grove_tree::{Array, Key, Tree, leaves};
+use grove_optim::{GradientTransformation, all_finite, apply_updates, global_norm, select};
+use grove_tree::{Array, Key, Tree, filter};
 use std::{
     path::PathBuf,
     sync::{Arc, atomic::Ordering},
     time::Instant,
 };
 
-use super::{Ended, Evaluation, FitOptions, Fitted, TrainState};
+use super::{Ended, Evaluation, FitOptions, Fitted, TrainState, begin::Beginning, best::Best, logs::Logs};
 use crate::{
     Checkpoints, LossScale, Metrics, Outcome, Progressed, Result, TrainError,
-    data::{Data, Position, prefetch},
+    data::{Data, DataError, Position, Prefetch, prefetch},
     ema::{ema_decay, ema_step},
-    fit::logs::Logs,
-    scale::{all_finite, select},
+    log::{GRAD_NORM, TRAIN_LOSS},
     step::{gradients, mean, sum, with_buffers},
 };
 
@@ -44,111 +43,70 @@ where
     D: Data,
     O: Into<Outcome<B, M>>,
 {
-    let steps = options.steps(data.batches_per_epoch())?;
-    let run = Run::begin(model, optimizer, loss_fn, evaluate, key, steps, data.batches_per_epoch(), options)?;
-    run.train(data)
+    let batches_per_epoch = data.batches_per_epoch();
+    let steps = options.steps(batches_per_epoch)?;
+    let Beginning { state, progressed, checkpoints, kept, best, remarks } =
+        Beginning::new(model, optimizer, key, options)?;
+    let run = Run {
+        optimizer,
+        loss_fn,
+        evaluate,
+        options,
+        steps,
+        batches_per_epoch,
+        checkpoints,
+        kept,
+        best,
+        logs: Logs::open(options, steps, &progressed, &remarks)?,
+        pending: None,
+        begun: Instant::now(),
+        before: progressed.seconds,
+        progressed,
+    };
+    run.train(state, data)
 }
 
-/// A run that is going on.
-struct Run<'a, B: Backend, M: Tree<B>, T: GradientTransformation<B, M>, L, E> {
+/// A run that is going on. Its arrays are not here but handed on, so that the optimizer gets the only handles and can
+/// use their memory again.
+struct Run<'a, B: Backend, M, T, L, E> {
     optimizer: &'a T,
     loss_fn: L,
     evaluate: E,
     options: &'a FitOptions<B>,
-    device: B::Device,
     steps: u64,
     batches_per_epoch: usize,
-    /// There, but for the inside of a step.
-    state: Option<TrainState<B, M, T::State>>,
     progressed: Progressed,
-    best: Option<M>,
     checkpoints: Option<Checkpoints>,
-    best_checkpoint: Option<Checkpoints>,
     /// The newest checkpoint.
     kept: Option<(u64, PathBuf)>,
+    best: Best<M>,
     logs: Logs,
     /// What the last step measured, still on the device.
-    pending: Option<(u64, Metrics<B>)>,
+    pending: Option<Pending<B>>,
     begun: Instant,
     /// Seconds of training before this process.
     before: f64,
 }
 
-impl<'a, B, M, T, L, E> Run<'a, B, M, T, L, E>
+struct Pending<B: Backend> {
+    /// From 1.
+    step: u64,
+    metrics: Metrics<B>,
+    /// The factor of the loss.
+    factor: Option<Array<B, 1>>,
+}
+
+/// The arrays of a run.
+type State<B, M, T> = TrainState<B, M, <T as GradientTransformation<B, M>>::State>;
+
+impl<B, M, T, L, E> Run<'_, B, M, T, L, E>
 where
     B: Backend,
     M: Tree<B>,
     T: GradientTransformation<B, M>,
     E: FnMut(&M) -> Result<Evaluation>,
 {
-    #[allow(clippy::too_many_arguments)]
-    fn begin(
-        model: M,
-        optimizer: &'a T,
-        loss_fn: L,
-        evaluate: E,
-        key: Key,
-        steps: u64,
-        batches_per_epoch: usize,
-        options: &'a FitOptions<B>,
-    ) -> Result<Self> {
-        let device = leaves(&model).into_iter().find_map(|(_, leaf)| leaf.device());
-        let device = device.ok_or_else(|| TrainError::Options("the model has no weights to train".into()))?;
-        // Frozen parameters need no state.
-        let trained = grove_tree::filter(model.clone(), &options.step.trainable);
-        let mut state = TrainState {
-            optimizer: optimizer.init(&trained),
-            ema: options.ema.map(|_| model.clone()),
-            loss_scale: options.loss_scaling.then(|| LossScale::new(&device)),
-            model,
-        };
-        let position = Position::default();
-        let mut progressed = Progressed { step: 0, position, key: key.words(), seconds: 0.0, best: None, stale: 0 };
-        let open = |name: &str, keep| options.directory.as_ref().map(|run| Checkpoints::open(run.join(name), keep));
-        let checkpoints = open("checkpoints", options.keep).transpose()?;
-        let best_checkpoint = open("best", 1).transpose()?;
-        let (mut best, mut kept, mut remarks) = (None, None, Vec::new());
-        if let (Some(checkpoints), Some(directory)) = (&checkpoints, &options.directory) {
-            if !options.resume
-                && let Some((step, _)) = checkpoints.list()?.first()
-            {
-                return Err(TrainError::RunExists { directory: directory.clone(), step: *step });
-            }
-            if let Some(restored) = checkpoints.load(&state, &device)? {
-                remarks = restored.skipped;
-                (state, progressed) = (restored.state, restored.progressed);
-                remarks.push(format!("going on after step {} of {}", progressed.step, restored.path.display()));
-                kept = Some((progressed.step, restored.path));
-            }
-        }
-        if let (Some(_), Some(checkpoint)) = (progressed.best, &best_checkpoint) {
-            let restored = checkpoint.load(&state.model, &device)?;
-            // A best model saved by a process that was killed before its next checkpoint will be found again.
-            best = restored.filter(|best| Some(best.progressed.step) == progressed.best.map(|(step, _)| step));
-        }
-        let logs = Logs::open(options, steps, &progressed, &remarks)?;
-        Ok(Self {
-            optimizer,
-            loss_fn,
-            evaluate,
-            options,
-            device,
-            steps,
-            batches_per_epoch,
-            state: Some(state),
-            before: progressed.seconds,
-            progressed,
-            best: best.map(|restored| restored.state),
-            checkpoints,
-            best_checkpoint,
-            kept,
-            logs,
-            pending: None,
-            begun: Instant::now(),
-        })
-    }
-
-    fn train<D: Data, O: Into<Outcome<B, M>>>(mut self, data: &Arc<D>) -> Result<Fitted<M>>
+    fn train<D: Data, O: Into<Outcome<B, M>>>(mut self, mut state: State<B, M, T>, data: &Arc<D>) -> Result<Fitted<M>>
     where
         L: Fn(M::On<Autodiff<B>>, &D::Batch, Key) -> O,
     {
@@ -159,30 +117,21 @@ where
                 ended = Ended::Interrupted;
                 break;
             }
-            if self.exhausted() {
+            if self.options.patience.is_some_and(|patience| self.progressed.stale >= patience.max(1)) {
                 ended = Ended::EarlyStop;
                 break;
             }
-            let mut window = Vec::with_capacity(self.options.accumulate);
-            for _ in 0..self.options.accumulate {
-                // The iterator is endless, unless it ends with an error.
-                let Some(item) = batches.next() else { break };
-                let (position, batch) = item?;
-                self.progressed.position = position;
-                window.push(batch);
-            }
-            self.step(&window)?;
-            self.after_step()?;
+            state = self.step(state, &mut batches)?;
+            self.after_step(&state)?;
         }
         self.settle()?;
-        if !self.progressed.step.is_multiple_of(self.options.log_every) && ended != Ended::Finished {
-            self.logs.record(&self.progressed, self.epoch())?;
+        if ended == Ended::EarlyStop {
+            self.record()?;
         }
-        self.save()?;
+        self.save(&state)?;
         self.logs.flush()?;
-        let state = self.state.ok_or_else(|| TrainError::Options("the run has no state".into()))?;
         Ok(Fitted {
-            best: self.best.zip(self.progressed.best).map(|(model, (step, loss))| (model, step, loss)),
+            best: self.best.into_model().zip(self.progressed.best).map(|(model, (step, loss))| (model, step, loss)),
             model: state.model,
             ema: state.ema,
             steps: self.progressed.step,
@@ -191,99 +140,104 @@ where
         })
     }
 
-    fn exhausted(&self) -> bool {
-        self.options.patience.is_some_and(|patience| self.progressed.stale >= patience.max(1))
-    }
-
     /// One step of the optimizer.
-    fn step<D, O: Into<Outcome<B, M>>>(&mut self, window: &[D]) -> Result<()>
+    fn step<D: Data, O: Into<Outcome<B, M>>>(
+        &mut self,
+        state: State<B, M, T>,
+        batches: &mut Prefetch<D>,
+    ) -> Result<State<B, M, T>>
     where
-        L: Fn(M::On<Autodiff<B>>, &D, Key) -> O,
+        L: Fn(M::On<Autodiff<B>>, &D::Batch, Key) -> O,
     {
         let step = self.progressed.step;
         let key = Key::from_words(self.progressed.key).fold_in(step as u32);
-        // Taken out, so that the optimizer gets the only handles and can use their memory again.
-        let Some(TrainState { model, optimizer: state, ema, loss_scale }) = self.state.take() else { return Ok(()) };
+        let TrainState { mut model, optimizer: mut state, ema, mut loss_scale } = state;
+        let count = self.options.accumulate;
         let mut total: Option<M> = None;
-        let mut measured: Vec<Metrics<B>> = Vec::with_capacity(window.len());
-        let mut successor = None;
-        for (i, batch) in window.iter().enumerate() {
-            let key = if window.len() == 1 { key } else { key.fold_in(i as u32) };
-            let (grads, next, metrics) =
-                gradients(&model, &self.loss_fn, batch, key, &self.options.step, loss_scale.as_ref());
+        let mut measured = Vec::new();
+        for i in 0..count {
+            // The iterator is endless, unless it ends with an error.
+            let epoch = self.progressed.position.epoch;
+            let (position, batch) = batches.next().ok_or(DataError::NoBatches { epoch })??;
+            self.progressed.position = position;
+            let key = if count == 1 { key } else { key.fold_in(i as u32) };
+            let (grads, successor, numbers) =
+                gradients(&model, &self.loss_fn, &batch, key, &self.options.step, loss_scale.as_ref());
+            model = with_buffers(model, successor);
+            measured.push(numbers);
             total = Some(match total {
                 Some(total) => sum(total, grads),
                 None => grads,
             });
-            successor = next.or(successor);
-            measured.push(metrics);
         }
-        let Some(grads) = total.map(|total| mean(total, window.len())) else { return Ok(()) };
-        let metrics = Metrics::of_several(measured, &grads);
-        let (model, state, loss_scale) = match loss_scale {
-            None => {
-                let (updates, state) = self.optimizer.update(grads, state, &model);
-                (apply_updates(model, updates), state, None)
-            }
-            Some(scale) => {
-                let finite = all_finite(&grads, &self.device);
-                let (updates, next) = self.optimizer.update(grads, state.clone(), &model);
-                let moved = apply_updates(model.clone(), updates);
-                let (model, state) = (select(&finite, moved, model), select(&finite, next, state));
-                (model, state, Some(scale.adjusted(finite)))
-            }
+        let Some(mut grads) = total.map(|total| mean(total, count)) else {
+            return Err(TrainError::Options("0 batches a step: at least 1 must be accumulated".into()));
         };
-        let model = with_buffers(model, successor);
+        if let Some(scale) = &loss_scale {
+            grads = scale.unscale(grads);
+        }
+        let metrics = Metrics::new(measured, &grads);
+        let factor = loss_scale.as_ref().map(|scale| scale.factor.clone());
+        let finite = loss_scale.as_ref().and_then(|_| all_finite(&grads));
+        let before = finite.as_ref().map(|_| (model.clone(), state.clone()));
+        let updates;
+        (updates, state) = self.optimizer.update(grads, state, &model);
+        model = apply_updates(model, updates);
+        if let (Some(finite), Some(before)) = (finite, before) {
+            (model, state) = (select(&finite, model, before.0), select(&finite, state, before.1));
+            loss_scale = loss_scale.map(|scale| scale.adjusted(finite));
+        }
         let ema = match (ema, self.options.ema) {
             (Some(ema), Some(decay)) => Some(ema_step(ema, &model, ema_decay(decay, step))),
             (ema, _) => ema,
         };
-        self.state = Some(TrainState { model, optimizer: state, ema, loss_scale });
         // The step before is read only now, when this one is under way.
         self.settle()?;
-        self.pending = Some((step + 1, metrics));
+        self.pending = Some(Pending { step: step + 1, metrics, factor });
         self.progressed.step += 1;
         self.progressed.seconds = self.before + self.begun.elapsed().as_secs_f64();
-        Ok(())
+        Ok(TrainState { model, optimizer: state, ema, loss_scale })
     }
 
     /// Reads what the last step measured, and refuses to go on where it is not finite.
     fn settle(&mut self) -> Result<()> {
-        let Some((step, metrics)) = self.pending.take() else { return Ok(()) };
-        let loss = number(&metrics.loss);
-        let grad_norm = number(&metrics.grad_norm);
-        let not_finite = |what, value| {
-            let kept = self.kept.as_ref().map(|(_, path)| path.clone());
-            Err(TrainError::NotFinite { what, value, step, kept })
-        };
+        let Some(Pending { step, metrics, factor }) = self.pending.take() else { return Ok(()) };
+        let (loss, grad_norm) = (number(&metrics.loss), number(&metrics.grad_norm));
         if !loss.is_finite() {
-            return not_finite("loss", loss);
+            return Err(self.not_finite("loss", loss, step));
         }
-        // With loss scaling gradients may overflow; the step was then left out.
-        if !grad_norm.is_finite() && !self.options.loss_scaling {
-            return not_finite("norm of the gradient", grad_norm);
+        let mut values = vec![(TRAIN_LOSS.to_owned(), loss)];
+        if grad_norm.is_finite() {
+            values.push((GRAD_NORM.to_owned(), grad_norm));
+        } else if factor.is_none_or(|factor| LossScale::<B>::is_least(number(&factor))) {
+            // Else the scaled loss was too large, and the step was left out.
+            return Err(self.not_finite("norm of the gradient", grad_norm, step));
         }
-        let others = metrics.others.iter().map(|(name, value)| (name.clone(), number(value)));
-        self.logs.measured(step, loss, grad_norm, others);
+        values.extend(metrics.others.iter().map(|(name, value)| (format!("train/{name}"), number(value))));
+        self.logs.measured(&mut self.progressed, step, values);
         Ok(())
     }
 
+    fn not_finite(&self, what: &'static str, value: f64, step: u64) -> TrainError {
+        let kept = self.kept.as_ref().map(|(_, path)| path.clone());
+        TrainError::NotFinite { what, value, step, kept }
+    }
+
     /// What is due after a step.
-    fn after_step(&mut self) -> Result<()> {
-        let step = self.progressed.step;
+    fn after_step(&mut self, state: &State<B, M, T>) -> Result<()> {
+        let (step, every) = (self.progressed.step, self.options.evaluate_every);
         let last = step == self.steps;
         if step.is_multiple_of(self.options.log_every) || last {
             self.settle()?;
-            self.logs.record(&self.progressed, self.epoch())?;
+            self.record()?;
         }
-        let every = self.options.evaluate_every;
         if every > 0 && (step.is_multiple_of(every) || last) {
             self.settle()?;
-            self.evaluate()?;
+            self.evaluate(state)?;
         }
         if step.is_multiple_of(self.options.checkpoint_every) {
             self.settle()?;
-            self.save()?;
+            self.save(state)?;
         }
         Ok(())
     }
@@ -294,37 +248,56 @@ where
         epoch as f64 + batch as f64 / self.batches_per_epoch.max(1) as f64
     }
 
-    fn evaluate(&mut self) -> Result<()> {
-        let Some(state) = &self.state else { return Ok(()) };
+    fn record(&mut self) -> Result<()> {
+        let epoch = self.epoch();
+        self.logs.record(&mut self.progressed, epoch)
+    }
+
+    fn evaluate(&mut self, state: &State<B, M, T>) -> Result<()> {
+        let begun = Instant::now();
         let model = state.ema.as_ref().unwrap_or(&state.model);
         let evaluation = (self.evaluate)(model)?;
         let loss = evaluation.get("loss").copied();
         self.logs.evaluated(&self.progressed, self.epoch(), evaluation)?;
-        let Some(loss) = loss else { return Ok(()) };
-        if self.progressed.best.is_some_and(|(_, best)| loss.is_nan() || loss >= best) {
-            self.progressed.stale += 1;
-            return Ok(());
+        match (loss, self.progressed.best) {
+            (None, _) => {}
+            (Some(loss), best) if loss.is_finite() && best.is_none_or(|(_, best)| loss < best) => {
+                (self.progressed.best, self.progressed.stale) = (Some((self.progressed.step, loss)), 0);
+                self.best.replace(model, &self.progressed)?;
+            }
+            _ => self.progressed.stale += 1,
         }
-        (self.progressed.best, self.progressed.stale) = (Some((self.progressed.step, loss)), 0);
-        if let Some(checkpoint) = &self.best_checkpoint {
-            checkpoint.save(model, &self.progressed)?;
-        }
-        self.best = Some(model.clone());
+        self.logs.pause(begun.elapsed());
         Ok(())
     }
 
     /// Writes a checkpoint, unless the newest is of this step.
-    fn save(&mut self) -> Result<()> {
+    fn save(&mut self, state: &State<B, M, T>) -> Result<()> {
         let step = self.progressed.step;
-        let (Some(checkpoints), Some(state)) = (&self.checkpoints, &self.state) else { return Ok(()) };
         if self.kept.as_ref().is_some_and(|(kept, _)| *kept == step) {
             return Ok(());
         }
+        let begun = Instant::now();
+        self.check(state)?;
+        let Some(checkpoints) = &self.checkpoints else { return Ok(()) };
         // The logs first: a checkpoint says that everything up to its step is on the disk.
         self.logs.flush()?;
         let path = checkpoints.save(state, &self.progressed)?;
         self.kept = Some((step, path));
+        self.best.checkpointed(&self.progressed)?;
+        self.logs.pause(begun.elapsed());
         Ok(())
+    }
+
+    /// Refuses parameters that are not finite: a step's loss and gradient say nothing about what it led to.
+    fn check(&self, state: &State<B, M, T>) -> Result<()> {
+        let trained = filter(state.model.clone(), &self.options.step.trainable);
+        let finite = all_finite(&trained).is_none_or(|finite| finite.into_data().iter::<bool>().all(|finite| finite));
+        if finite {
+            return Ok(());
+        }
+        let norm = global_norm(&trained).map_or(f64::NAN, |norm| number(&Array::new(norm)));
+        Err(self.not_finite("norm of the parameters", norm, self.progressed.step))
     }
 }
 
