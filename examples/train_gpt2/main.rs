@@ -82,7 +82,7 @@ fn train<B: Backend>(
     if let Some(held_out) = &held_out {
         evaluate::check("the held-out text", held_out)?;
     }
-    let steps = steps(options, data.batches_per_epoch());
+    let steps = length(options).steps(data.batches_per_epoch(), options.accumulate).map_err(failure)?;
     let schedule = learning_rate(options, steps)?;
     let optimizer = chain((
         (options.clip > 0.0).then(|| clip_by_global_norm::<B>(options.clip)),
@@ -140,10 +140,9 @@ fn train<B: Backend>(
     Ok(ended)
 }
 
-fn steps(options: &Options, batches_per_epoch: usize) -> u64 {
-    let epochs = options.epochs.unwrap_or(if options.is_demonstration() { options::DEMONSTRATION_EPOCHS } else { 1.0 });
-    let steps_per_epoch = batches_per_epoch / options.accumulate;
-    options.steps.unwrap_or(((epochs * steps_per_epoch as f64).ceil() as u64).max(1))
+fn length(options: &Options) -> Length {
+    let epochs = if options.is_demonstration() { options::DEMONSTRATION_EPOCHS } else { 1.0 };
+    options.steps.map_or(Length::Epochs(options.epochs.unwrap_or(epochs)), Length::Steps)
 }
 
 /// Up in a straight line, down along half a cosine.

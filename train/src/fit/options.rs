@@ -94,15 +94,26 @@ impl<B: Backend> FitOptions<B> {
         if self.patience.is_some() && self.evaluate_every == 0 {
             return wrong("early stopping goes by evaluations, and there are none: set `evaluate_every` too");
         }
-        match self.length {
-            Length::Steps(0) => wrong("0 steps: there is nothing to train"),
-            Length::Steps(steps) => Ok(steps),
-            Length::Epochs(epochs) if epochs.is_finite() && epochs > 0.0 => {
+        self.length.steps(batches_per_epoch, self.accumulate)
+    }
+}
+
+impl Length {
+    /// The number of steps, of which a schedule may want to know beforehand.
+    ///
+    /// # Errors
+    /// [`TrainError::Options`] where there would be none.
+    pub fn steps(self, batches_per_epoch: usize, accumulate: usize) -> Result<u64> {
+        let wrong = |what: String| Err(TrainError::Options(what));
+        match self {
+            Self::Steps(0) => wrong("0 steps: there is nothing to train".into()),
+            Self::Steps(steps) => Ok(steps),
+            Self::Epochs(epochs) if epochs.is_finite() && epochs > 0.0 => {
                 // A rounding error is not a step.
-                let steps = epochs * batches_per_epoch as f64 / self.accumulate as f64 - 1e-9;
+                let steps = epochs * batches_per_epoch as f64 / accumulate.max(1) as f64 - 1e-9;
                 Ok((steps.ceil() as u64).max(1))
             }
-            Length::Epochs(epochs) => wrong(&format!("{epochs} epochs: the number must be greater than 0")),
+            Self::Epochs(epochs) => wrong(format!("{epochs} epochs: the number must be greater than 0")),
         }
     }
 }
