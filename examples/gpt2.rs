@@ -28,6 +28,10 @@ const SHIPPED: &str = "gpt2-austen";
 /// What is continued where nothing else is given.
 const DEFAULT_PROMPT: &str = "The next morning brought a letter from her sister,";
 
+/// How tokens are drawn where neither the options nor the model say it.
+const DEFAULT_SAMPLING: Sampling =
+    Sampling { temperature: 0.8, top_k: None, top_p: None, min_p: None, repetition_penalty: 1.0 };
+
 /// Generates text with GPT-2, in any published size.
 #[derive(Parser, Debug)]
 #[command(name = "gpt2", version)]
@@ -52,9 +56,11 @@ struct Options {
     #[arg(long, default_value_t = 128, value_name = "N", help_heading = "Generation")]
     max_new_tokens: usize,
 
-    /// How bold to be: 0 always takes the likeliest token
-    #[arg(long, default_value_t = 0.8, value_name = "T", help_heading = "Generation")]
-    temperature: f32,
+    /// How bold to be: 0 always takes the likeliest token [default: 0.8]
+    ///
+    /// What is not given here or below is taken from the model's generation_config.json, where that asks for sampling.
+    #[arg(long, value_name = "T", help_heading = "Generation")]
+    temperature: Option<f32>,
 
     /// Draw among the K likeliest tokens
     #[arg(long, value_name = "K", help_heading = "Generation")]
@@ -68,9 +74,9 @@ struct Options {
     #[arg(long, value_name = "P", help_heading = "Generation")]
     min_p: Option<f32>,
 
-    /// Make tokens that have occurred less likely; 1 does not
-    #[arg(long, default_value_t = 1.0, value_name = "R", help_heading = "Generation")]
-    repetition_penalty: f32,
+    /// Make tokens that have occurred less likely; 1 does not [default: 1]
+    #[arg(long, value_name = "R", help_heading = "Generation")]
+    repetition_penalty: Option<f32>,
 
     /// How many continuations to generate
     #[arg(long, default_value_t = 1, value_name = "N", help_heading = "Generation")]
@@ -117,16 +123,17 @@ fn check(options: &Options) -> Result<(), Exit> {
     if options.prompt.as_deref() == Some("") || options.prompt_ids.as_ref().is_some_and(Vec::is_empty) {
         return Err(Exit::Usage(ModelError::EmptyPrompt.to_string()));
     }
-    sampling(options).validate().map_err(|error| Exit::Usage(error.to_string()))
+    sampling(options, DEFAULT_SAMPLING).validate().map_err(|error| Exit::Usage(error.to_string()))
 }
 
-fn sampling(options: &Options) -> Sampling {
+/// What the options say, and where they say nothing what the model does.
+fn sampling(options: &Options, default: Sampling) -> Sampling {
     Sampling {
-        temperature: options.temperature,
-        top_k: options.top_k,
-        top_p: options.top_p,
-        min_p: options.min_p,
-        repetition_penalty: options.repetition_penalty,
+        temperature: options.temperature.unwrap_or(default.temperature),
+        top_k: options.top_k.or(default.top_k),
+        top_p: options.top_p.or(default.top_p),
+        min_p: options.min_p.or(default.min_p),
+        repetition_penalty: options.repetition_penalty.unwrap_or(default.repetition_penalty),
     }
 }
 
@@ -154,7 +161,8 @@ impl Program for Run<'_> {
         if options.score {
             return print_score(options, &model, &ids);
         }
-        speak(options, &model, tokenizer.as_ref(), &ids, load_seconds)
+        let default = Sampling::published(&path).map_err(failure)?.unwrap_or(DEFAULT_SAMPLING);
+        speak(options, &model, tokenizer.as_ref(), &ids, sampling(options, default), load_seconds)
     }
 }
 
@@ -228,11 +236,12 @@ fn speak<B: Backend>(
     model: &Gpt2<B>,
     tokenizer: Option<&Tokenizer>,
     ids: &[u32],
+    sampling: Sampling,
     load_seconds: f64,
 ) -> Result<(), Exit> {
     let settings = GenerateOptions {
         max_new_tokens: options.max_new_tokens,
-        sampling: sampling(options),
+        sampling,
         ignore_eos: options.ignore_eos,
         key: Key::new(options.seed),
         ..GenerateOptions::default()

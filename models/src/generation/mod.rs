@@ -1,5 +1,6 @@
 //! Text generation, shared by every decoder.
 
+mod published;
 mod run;
 mod sampler;
 mod text;
