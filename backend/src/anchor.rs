@@ -7,7 +7,7 @@
 use burn::tensor::{Bool, Int, Tensor, TensorData, TensorPrimitive, activation, backend::AutodiffBackend};
 use burn_autodiff::Autodiff;
 
-use crate::Backend;
+use crate::{Backend, GruReset, RnnActivation, Steps};
 
 /// Something to run on a backend that is chosen at run time; see [`DeviceSpec::run`](crate::DeviceSpec::run).
 pub trait Program {
@@ -36,8 +36,22 @@ fn forward<B: Backend>(device: &B::Device) -> Tensor<B, 2> {
     let y = Tensor::<B, 2>::from_primitive(TensorPrimitive::Float(normal));
     let scores = y.clone().reshape([1, 1, 2, 2]).into_primitive().tensor();
     let weights = Tensor::<B, 4>::from_primitive(TensorPrimitive::Float(B::attention_weights(scores, 0.5, true)));
+    let y = y.clone() + recurrent(y);
     let (loss, _) = B::nll(y.into_primitive().tensor(), ids.reshape([4]).narrow(0, 0, 2).into_primitive());
     weights.reshape([2, 2]) + Tensor::<B, 1>::from_primitive(TensorPrimitive::Float(loss)).unsqueeze()
+}
+
+/// Each kind of recurrent layer, one step of two sequences.
+fn recurrent<B: Backend>(x: Tensor<B, 2>) -> Tensor<B, 2> {
+    let float = |x: Tensor<B, 2>| x.into_primitive().tensor();
+    let bias = |gates: usize| Tensor::<B, 1>::zeros([2 * gates], &x.device()).into_primitive().tensor();
+    let weight = |gates: usize| float(x.clone().repeat_dim(0, gates));
+    let (steps, state) = (Steps::new([2], false), || float(x.clone()));
+    let (lstm, _) = B::lstm([state(), weight(4), weight(4), bias(4), state(), state()], &steps, false);
+    let (gru, _) = B::gru([state(), weight(3), weight(3), bias(4), state()], GruReset::After, &steps, false);
+    let rnn = B::rnn([state(), weight(1), weight(1), bias(1), state()], RnnActivation::Tanh, &steps);
+    let [lstm, gru, rnn] = [lstm, gru, rnn].map(|y| Tensor::from_primitive(TensorPrimitive::Float(y)).narrow(0, 0, 2));
+    lstm + gru + rnn
 }
 
 /// Forward, backward and reading back, on one device.

@@ -30,7 +30,7 @@ pub use anchor::Program;
 #[doc(hidden)]
 pub use anchor::anchors;
 pub use device::{BackendName, DeviceError, DeviceSpec};
-pub use ops::Backend;
+pub use ops::{Backend, GruReset, Recurrence, RnnActivation, Steps};
 
 #[cfg(feature = "cuda")]
 pub use burn_cuda::Cuda;

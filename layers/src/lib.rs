@@ -11,6 +11,7 @@ mod embedding;
 mod layer_norm;
 mod linear;
 pub mod loss;
+pub mod rnn;
 
 pub use activation::Activation;
 pub use attention::{AttentionMask, attend};

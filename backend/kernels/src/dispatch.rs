@@ -1,27 +1,30 @@
 //! Compiling a loop twice and choosing one, and dividing work among threads.
 
 /// Defines a function whose body is also compiled with AVX2 and FMA, and calls that where the CPU has them.
+///
+/// A name in angle brackets is a constant that the body may ask whether products and sums can be fused here: without the
+/// instruction, `mul_add` is a call into the C library.
 macro_rules! vectorized {
-    (fn $name:ident($($arg:ident: $ty:ty),* $(,)?) $(-> $out:ty)? $body:block) => {
+    (fn $name:ident<$fused:ident>($($arg:ident: $ty:ty),* $(,)?) $(-> $out:ty)? $body:block) => {
         #[allow(clippy::too_many_arguments)]
-        fn $name($($arg: $ty),*) $(-> $out)? {
+        pub(crate) fn $name($($arg: $ty),*) $(-> $out)? {
             #[inline(always)]
             #[allow(clippy::too_many_arguments)]
-            fn body($($arg: $ty),*) $(-> $out)? $body
+            fn body<const $fused: bool>($($arg: $ty),*) $(-> $out)? $body
 
             #[cfg(target_arch = "x86_64")]
             {
                 #[target_feature(enable = "avx2,fma")]
                 #[allow(clippy::too_many_arguments)]
                 fn with_avx2($($arg: $ty),*) $(-> $out)? {
-                    body($($arg),*)
+                    body::<true>($($arg),*)
                 }
                 if std::arch::is_x86_feature_detected!("avx2") && std::arch::is_x86_feature_detected!("fma") {
                     // SAFETY: the CPU has what the function was compiled for.
                     return unsafe { with_avx2($($arg),*) };
                 }
             }
-            body($($arg),*)
+            body::<{ cfg!(target_arch = "aarch64") }>($($arg),*)
         }
     };
 }

@@ -30,21 +30,21 @@ pub fn gelu_tanh_backward(x: &[f32], grad: &mut [f32]) {
 }
 
 vectorized! {
-    fn forward(x: &[f32], y: &mut [f32]) {
+    fn forward<FUSED>(x: &[f32], y: &mut [f32]) {
         for (&x, y) in x.iter().zip(y) {
-            *y = x * sigmoid(2.0 * SQRT_2_OVER_PI * x * (1.0 + CUBIC * x * x));
+            *y = x * sigmoid::<FUSED>(2.0 * SQRT_2_OVER_PI * x * (1.0 + CUBIC * x * x));
         }
     }
 }
 
 vectorized! {
-    fn backward(x: &[f32], grad: &mut [f32]) {
+    fn backward<FUSED>(x: &[f32], grad: &mut [f32]) {
         for (&x, grad) in x.iter().zip(grad) {
             // Beyond 12 the slope is 0 or 1; larger ones would overflow on the way there. NaN stays.
             let x = if x < -12.0 { -12.0 } else { x };
             let x = if x > 12.0 { 12.0 } else { x };
             let square = x * x;
-            let s = sigmoid(2.0 * SQRT_2_OVER_PI * x * (1.0 + CUBIC * square));
+            let s = sigmoid::<FUSED>(2.0 * SQRT_2_OVER_PI * x * (1.0 + CUBIC * square));
             let slope = 2.0 * SQRT_2_OVER_PI * (1.0 + 3.0 * CUBIC * square);
             *grad *= s + x * s * (1.0 - s) * slope;
         }

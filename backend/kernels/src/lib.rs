@@ -10,11 +10,17 @@
 mod dispatch;
 mod gelu;
 mod math;
+mod matmul;
 mod nll;
 mod normalize;
+mod recurrent;
 mod softmax;
 
 pub use gelu::{gelu_tanh, gelu_tanh_backward};
+pub use matmul::{Matrix, matmul, sum_rows};
 pub use nll::{nll, nll_backward};
 pub use normalize::{normalize, normalize_backward};
+pub use recurrent::{
+    GruReset, RnnActivation, Steps, gru, gru_backward, in_pool, lstm, lstm_backward, rnn, rnn_backward,
+};
 pub use softmax::{softmax_rows, softmax_rows_backward};

@@ -52,11 +52,11 @@ fn columns(len: usize, labels: &[i64]) -> Option<usize> {
 }
 
 vectorized! {
-    fn forward(x: &[f32], labels: &[i64], loss: &mut [f32], normaliser: &mut [f32], columns: usize) {
+    fn forward<FUSED>(x: &[f32], labels: &[i64], loss: &mut [f32], normaliser: &mut [f32], columns: usize) {
         for (i, row) in x.chunks_exact(columns).enumerate() {
             let largest = max(row);
             // Where all is minus infinity, as with no finite logit, the differences would be NaN; so they are in PyTorch.
-            let total = sum(row, |x| exp(x - largest));
+            let total = sum(row, |x| exp::<FUSED>(x - largest));
             let log = total.ln();
             normaliser[i] = largest + log;
             // The differences first: the normaliser of large logits has fewer digits after the point.
@@ -66,11 +66,11 @@ vectorized! {
 }
 
 vectorized! {
-    fn backward(x: &[f32], labels: &[i64], normaliser: &[f32], grad: &[f32], out: &mut [f32], columns: usize) {
+    fn backward<FUSED>(x: &[f32], labels: &[i64], normaliser: &[f32], grad: &[f32], out: &mut [f32], columns: usize) {
         for (i, (row, out)) in x.chunks_exact(columns).zip(out.chunks_exact_mut(columns)).enumerate() {
             let (shift, factor) = (normaliser[i], grad[i]);
             for (out, &x) in out.iter_mut().zip(row) {
-                *out = exp(x - shift) * factor;
+                *out = exp::<FUSED>(x - shift) * factor;
             }
             out[labels[i] as usize] -= factor;
         }

@@ -39,7 +39,7 @@ fn columns(x: usize, y: usize, rows: usize) -> Option<usize> {
 }
 
 vectorized! {
-    fn forward(x: &[f32], y: &mut [f32], inverse_std: &mut [f32], columns: usize, eps: f32) {
+    fn forward<_FUSED>(x: &[f32], y: &mut [f32], inverse_std: &mut [f32], columns: usize, eps: f32) {
         let each = 1.0 / columns as f32;
         for ((x, y), inverse_std) in x.chunks_exact(columns).zip(y.chunks_exact_mut(columns)).zip(inverse_std) {
             let mean = sum(x, |x| x) * each;
@@ -53,7 +53,7 @@ vectorized! {
 }
 
 vectorized! {
-    fn backward(y: &[f32], inverse_std: &[f32], grad: &mut [f32], columns: usize) {
+    fn backward<_FUSED>(y: &[f32], inverse_std: &[f32], grad: &mut [f32], columns: usize) {
         let each = 1.0 / columns as f32;
         for ((y, grad), &inverse_std) in y.chunks_exact(columns).zip(grad.chunks_exact_mut(columns)).zip(inverse_std) {
             let mean = sum(grad, |g| g) * each;

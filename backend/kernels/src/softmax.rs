@@ -41,7 +41,7 @@ fn check(len: usize, columns: usize, queries: Option<usize>) {
 }
 
 vectorized! {
-    fn forward(x: &mut [f32], columns: usize, scale: f32, queries: Option<usize>, first_row: usize) {
+    fn forward<FUSED>(x: &mut [f32], columns: usize, scale: f32, queries: Option<usize>, first_row: usize) {
         for (i, row) in x.chunks_exact_mut(columns).enumerate() {
             let visible = queries.map_or(columns, |queries| columns - queries + 1 + (first_row + i) % queries);
             let (row, hidden) = row.split_at_mut(visible);
@@ -51,7 +51,7 @@ vectorized! {
             }
             let largest = max(row);
             for value in row.iter_mut() {
-                *value = exp(*value - largest);
+                *value = exp::<FUSED>(*value - largest);
             }
             let inverse = 1.0 / sum(row, |x| x);
             for value in row.iter_mut() {
@@ -63,7 +63,7 @@ vectorized! {
 }
 
 vectorized! {
-    fn backward(y: &[f32], grad: &mut [f32], columns: usize, scale: f32) {
+    fn backward<_FUSED>(y: &[f32], grad: &mut [f32], columns: usize, scale: f32) {
         for (y, grad) in y.chunks_exact(columns).zip(grad.chunks_exact_mut(columns)) {
             let mean = dot(y, grad);
             for (grad, &y) in grad.iter_mut().zip(y) {

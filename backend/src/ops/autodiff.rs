@@ -7,7 +7,7 @@ use burn::tensor::{
 use burn_autodiff::{Autodiff, checkpoint::strategy::CheckpointStrategy};
 
 use super::{
-    Backend,
+    Backend, GruReset, Recurrence, RnnActivation, Steps,
     custom::recorded,
     gelu::{Erf, Tanh, differentiable},
 };
@@ -22,33 +22,70 @@ impl<B: Backend, C: CheckpointStrategy> Backend for Autodiff<B, C> {
     }
 
     fn attention_weights(scores: FloatTensor<Self>, scale: f64, causal: bool) -> FloatTensor<Self> {
-        let backward = |(weights, scale), grad| B::attention_weights_backward(weights, grad, scale);
-        recorded::<B, C, _>(scores, backward, |scores| {
+        let backward = |(weights, scale), grad, _| [Some(B::attention_weights_backward(weights, grad, scale))];
+        recorded::<B, C, _, 1>([scores], backward, |[scores], _| {
             let weights = B::attention_weights(scores, scale, causal);
-            (weights.clone(), (weights, scale))
+            (weights.clone(), Some((weights, scale)))
         })
     }
 
     fn normalize(x: FloatTensor<Self>, eps: f64) -> (FloatTensor<Self>, FloatTensor<Self>) {
         let mut second = None;
-        let backward = |(y, inverse_std), grad| B::normalize_backward(y, inverse_std, grad);
-        let y = recorded::<B, C, _>(x, backward, |x| {
+        let backward = |(y, inverse_std), grad, _| [Some(B::normalize_backward(y, inverse_std, grad))];
+        let y = recorded::<B, C, _, 1>([x], backward, |[x], _| {
             let (y, inverse_std) = B::normalize(x, eps);
             second = Some(inverse_std.clone());
-            (y.clone(), (y, inverse_std))
+            (y.clone(), Some((y, inverse_std)))
         });
         (y, untracked::<B, C>(second))
     }
 
     fn nll(logits: FloatTensor<Self>, labels: IntTensor<Self>) -> (FloatTensor<Self>, FloatTensor<Self>) {
         let mut second = None;
-        let backward = |(logits, labels, normaliser), grad| B::nll_backward(logits, labels, normaliser, grad);
-        let loss = recorded::<B, C, (FloatTensor<B>, IntTensor<B>, FloatTensor<B>)>(logits, backward, |logits| {
+        let backward = |(logits, labels, normaliser): (FloatTensor<B>, IntTensor<B>, FloatTensor<B>), grad, _| {
+            [Some(B::nll_backward(logits, labels, normaliser, grad))]
+        };
+        let loss = recorded::<B, C, _, 1>([logits], backward, |[logits], _| {
             let (loss, normaliser) = B::nll(logits.clone(), labels.clone());
             second = Some(normaliser.clone());
-            (loss, (logits, labels, normaliser))
+            (loss, Some((logits, labels, normaliser)))
         });
         (loss, untracked::<B, C>(second))
+    }
+
+    fn lstm(inputs: [FloatTensor<Self>; 6], steps: &Steps, _keep: bool) -> Recurrence<Self, 2> {
+        type Kept<B> = ([FloatTensor<B>; 6], [FloatTensor<B>; 2], FloatTensor<B>, Steps);
+        let backward = |(inputs, kept, output, steps): Kept<B>, grad, needs| {
+            B::lstm_backward(inputs, kept, output, grad, &steps, needs)
+        };
+        let output = recorded::<B, C, _, 6>(inputs, backward, |inputs, keep| {
+            let (output, kept) = B::lstm(inputs.clone(), steps, keep);
+            (output.clone(), kept.map(|kept| (inputs, kept, output, steps.clone())))
+        });
+        (output, None)
+    }
+
+    fn gru(inputs: [FloatTensor<Self>; 5], reset: GruReset, steps: &Steps, _keep: bool) -> Recurrence<Self, 2> {
+        type Kept<B> = ([FloatTensor<B>; 5], [FloatTensor<B>; 2], FloatTensor<B>, GruReset, Steps);
+        let backward = |(inputs, kept, output, reset, steps): Kept<B>, grad, needs| {
+            B::gru_backward(inputs, kept, output, grad, reset, &steps, needs)
+        };
+        let output = recorded::<B, C, _, 5>(inputs, backward, |inputs, keep| {
+            let (output, kept) = B::gru(inputs.clone(), reset, steps, keep);
+            (output.clone(), kept.map(|kept| (inputs, kept, output, reset, steps.clone())))
+        });
+        (output, None)
+    }
+
+    fn rnn(inputs: [FloatTensor<Self>; 5], activation: RnnActivation, steps: &Steps) -> FloatTensor<Self> {
+        type Kept<B> = ([FloatTensor<B>; 5], FloatTensor<B>, RnnActivation, Steps);
+        let backward = |(inputs, output, activation, steps): Kept<B>, grad, needs| {
+            B::rnn_backward(inputs, output, grad, activation, &steps, needs)
+        };
+        recorded::<B, C, _, 5>(inputs, backward, |inputs, _| {
+            let output = B::rnn(inputs.clone(), activation, steps);
+            (output.clone(), Some((inputs, output, activation, steps.clone())))
+        })
     }
 }
 

@@ -1,41 +1,54 @@
-//! Operations of one tensor with a backward pass of their own, for `Autodiff`.
+//! Operations with a backward pass of their own, for `Autodiff`.
 
 use burn::tensor::ops::FloatTensor;
 use burn_autodiff::{
     Autodiff,
     checkpoint::{base::Checkpointer, strategy::CheckpointStrategy},
     grads::Gradients,
-    ops::{Backward, Ops, OpsKind, unary},
+    ops::{Backward, Ops, OpsKind},
 };
 use std::fmt::Debug;
 
 use super::Backend;
 
-/// The backward pass: what was kept of the forward pass and the gradient of the result give the gradient of the input.
-type BackwardFn<B, S> = fn(S, FloatTensor<B>) -> FloatTensor<B>;
+/// The backward pass: what was kept of the forward pass, the gradient of the result, and which inputs' gradients are
+/// needed, give those gradients.
+type BackwardFn<B, S, const N: usize> = fn(S, FloatTensor<B>, [bool; N]) -> [Option<FloatTensor<B>>; N];
 
 #[derive(Debug)]
-struct Custom<B: Backend, S: 'static>(BackwardFn<B, S>);
+struct Custom<B: Backend, S: 'static, const N: usize>(BackwardFn<B, S, N>);
 
-impl<B: Backend, S: Clone + Debug + Send + 'static> Backward<B, 1> for Custom<B, S> {
+impl<B: Backend, S: Clone + Debug + Send + 'static, const N: usize> Backward<B, N> for Custom<B, S, N> {
     type State = S;
 
-    fn backward(self, ops: Ops<S, 1>, grads: &mut Gradients, _checkpointer: &mut Checkpointer) {
-        unary::<B, _>(ops.parents, ops.node, grads, |grad| (self.0)(ops.state, grad));
+    fn backward(self, ops: Ops<S, N>, grads: &mut Gradients, _checkpointer: &mut Checkpointer) {
+        let grad = grads.consume::<B>(&ops.node);
+        let needs = ops.parents.each_ref().map(Option::is_some);
+        let results = (self.0)(ops.state, grad, needs);
+        for (parent, grad) in ops.parents.into_iter().zip(results) {
+            if let (Some(parent), Some(grad)) = (parent, grad) {
+                grads.register::<B>(parent.id, grad);
+            }
+        }
     }
 }
 
 /// Computes an operation on the inner backend and puts it into the graph with what has to be kept in order to go back.
-/// Nothing of it is recomputed.
-pub(super) fn recorded<B: Backend, C: CheckpointStrategy, S: Clone + Debug + Send + 'static>(
-    input: FloatTensor<Autodiff<B, C>>,
-    backward: BackwardFn<B, S>,
-    compute: impl FnOnce(FloatTensor<B>) -> (FloatTensor<B>, S),
+/// Nothing of it is recomputed. `compute` is told whether anything need be kept; where nothing need, what it says is not
+/// used.
+pub(super) fn recorded<B: Backend, C: CheckpointStrategy, S: Clone + Debug + Send + 'static, const N: usize>(
+    inputs: [FloatTensor<Autodiff<B, C>>; N],
+    backward: BackwardFn<B, S, N>,
+    compute: impl FnOnce([FloatTensor<B>; N], bool) -> (FloatTensor<B>, Option<S>),
 ) -> FloatTensor<Autodiff<B, C>> {
-    let prepared = Custom(backward).prepare::<C>([input.node.clone()]).compute_bound().stateful();
-    let (output, kept) = compute(input.primitive);
+    let nodes = inputs.each_ref().map(|input| input.node.clone());
+    let prepared = Custom(backward).prepare::<C>(nodes).compute_bound().stateful();
+    let inputs = inputs.map(|input| input.primitive);
     match prepared {
-        OpsKind::Tracked(step) => step.finish(kept, output),
-        OpsKind::UnTracked(step) => step.finish(output),
+        OpsKind::Tracked(step) => {
+            let (output, kept) = compute(inputs, true);
+            step.finish(kept.expect("an operation keeps what its backward pass needs"), output)
+        }
+        OpsKind::UnTracked(step) => step.finish(compute(inputs, false).0),
     }
 }

@@ -5,9 +5,12 @@ mod custom;
 #[cfg(feature = "flex")]
 mod flex;
 mod gelu;
+mod recurrent;
 mod rows;
 
 use burn::tensor::ops::{FloatTensor, IntTensor};
+
+pub use recurrent::{GruReset, Recurrence, RnnActivation, Steps};
 
 /// Burn's backend trait plus the operations that grove owns.
 ///
@@ -83,6 +86,75 @@ pub trait Backend: burn::tensor::backend::Backend {
         grad: FloatTensor<Self>,
     ) -> FloatTensor<Self> {
         rows::nll_backward::<Self>(logits, labels, normaliser, grad)
+    }
+
+    /// A layer of LSTM (Hochreiter and Schmidhuber, 1997), in one direction, over a packed batch.
+    ///
+    /// With `b` sequences of together `rows` steps, `i` inputs and `n` hidden units, gates in the order input, forget,
+    /// cell, output:
+    /// - inputs: `x` `[rows, i]`, `w_ih` `[4 n, i]`, `w_hh` `[4 n, n]`, the sum of both biases `[4 n]`, and the states
+    ///   before the first step, `h` and `c`, each `[b, n]`
+    /// - result `[rows + 2 b, n]`: the hidden states of each row, then `h` and then `c` after each sequence's last step;
+    ///   and, if `keep`, what the backward pass needs. The differentiating backend keeps that itself, and gives none.
+    fn lstm(inputs: [FloatTensor<Self>; 6], steps: &Steps, keep: bool) -> Recurrence<Self, 2> {
+        recurrent::lstm::<Self>(inputs, steps, keep)
+    }
+
+    /// Gradients of [`lstm`](Self::lstm) with respect to the inputs that need them, given its results and the gradient of
+    /// the first.
+    fn lstm_backward(
+        inputs: [FloatTensor<Self>; 6],
+        kept: [FloatTensor<Self>; 2],
+        output: FloatTensor<Self>,
+        grad: FloatTensor<Self>,
+        steps: &Steps,
+        needs: [bool; 6],
+    ) -> [Option<FloatTensor<Self>>; 6] {
+        recurrent::lstm_backward::<Self>(inputs, kept, output, grad, steps, needs)
+    }
+
+    /// A layer of GRU (Cho et al., 2014), in one direction, over a packed batch; as [`lstm`](Self::lstm), with gates in the
+    /// order reset, update, new.
+    ///
+    /// - inputs: `x` `[rows, i]`, `w_ih` `[3 n, i]`, `w_hh` `[3 n, n]`, the bias `[4 n]`, and `h` `[b, n]`. The bias is the
+    ///   sum of both for the reset and update gates, and for the new gate that of the input followed by that of the state
+    /// - result `[rows + b, n]`: the hidden states of each row, then those after each sequence's last step
+    fn gru(inputs: [FloatTensor<Self>; 5], reset: GruReset, steps: &Steps, keep: bool) -> Recurrence<Self, 2> {
+        recurrent::gru::<Self>(inputs, reset, steps, keep)
+    }
+
+    /// Gradients of [`gru`](Self::gru); see [`lstm_backward`](Self::lstm_backward).
+    fn gru_backward(
+        inputs: [FloatTensor<Self>; 5],
+        kept: [FloatTensor<Self>; 2],
+        output: FloatTensor<Self>,
+        grad: FloatTensor<Self>,
+        reset: GruReset,
+        steps: &Steps,
+        needs: [bool; 5],
+    ) -> [Option<FloatTensor<Self>>; 5] {
+        recurrent::gru_backward::<Self>(inputs, kept, output, grad, reset, steps, needs)
+    }
+
+    /// A plain recurrent layer, `h' = f(W_ih x + W_hh h + b)` (Elman, 1990), in one direction, over a packed batch; as
+    /// [`lstm`](Self::lstm).
+    ///
+    /// - inputs: `x` `[rows, i]`, `w_ih` `[n, i]`, `w_hh` `[n, n]`, the sum of both biases `[n]`, and `h` `[b, n]`
+    /// - result `[rows + b, n]`: the hidden states of each row, then those after each sequence's last step
+    fn rnn(inputs: [FloatTensor<Self>; 5], activation: RnnActivation, steps: &Steps) -> FloatTensor<Self> {
+        recurrent::rnn::<Self>(inputs, activation, steps)
+    }
+
+    /// Gradients of [`rnn`](Self::rnn); see [`lstm_backward`](Self::lstm_backward).
+    fn rnn_backward(
+        inputs: [FloatTensor<Self>; 5],
+        output: FloatTensor<Self>,
+        grad: FloatTensor<Self>,
+        activation: RnnActivation,
+        steps: &Steps,
+        needs: [bool; 5],
+    ) -> [Option<FloatTensor<Self>>; 5] {
+        recurrent::rnn_backward::<Self>(inputs, output, grad, activation, steps, needs)
     }
 }
 

@@ -1,5 +1,7 @@
 //! The flex backend's own kernels, for contiguous f32; everything else takes the defaults.
 
+mod recurrent;
+
 use burn::tensor::{
     DType, Shape,
     ops::{FloatTensor, IntTensor},
@@ -7,7 +9,7 @@ use burn::tensor::{
 use burn_flex::{Flex, FlexTensor, Layout};
 use grove_kernels as kernels;
 
-use super::{Backend, gelu, rows};
+use super::{Backend, GruReset, Recurrence, RnnActivation, Steps, gelu, rows};
 
 /// A tensor of f32 in a shape.
 fn tensor(values: Vec<f32>, shape: Shape) -> FlexTensor {
@@ -138,5 +140,51 @@ impl Backend for Flex {
         let mut out = vec![0.0; elements(&logits).len()];
         kernels::nll_backward(elements(&logits), labels, elements(&normaliser), elements(&grad), &mut out);
         tensor(out, logits.layout().shape().clone())
+    }
+
+    fn lstm(inputs: [FloatTensor<Self>; 6], steps: &Steps, keep: bool) -> Recurrence<Self, 2> {
+        recurrent::lstm(inputs, steps, keep)
+    }
+
+    fn lstm_backward(
+        inputs: [FloatTensor<Self>; 6],
+        kept: [FloatTensor<Self>; 2],
+        output: FloatTensor<Self>,
+        grad: FloatTensor<Self>,
+        steps: &Steps,
+        needs: [bool; 6],
+    ) -> [Option<FloatTensor<Self>>; 6] {
+        recurrent::lstm_backward(inputs, kept, output, grad, steps, needs)
+    }
+
+    fn gru(inputs: [FloatTensor<Self>; 5], reset: GruReset, steps: &Steps, keep: bool) -> Recurrence<Self, 2> {
+        recurrent::gru(inputs, reset, steps, keep)
+    }
+
+    fn gru_backward(
+        inputs: [FloatTensor<Self>; 5],
+        kept: [FloatTensor<Self>; 2],
+        output: FloatTensor<Self>,
+        grad: FloatTensor<Self>,
+        reset: GruReset,
+        steps: &Steps,
+        needs: [bool; 5],
+    ) -> [Option<FloatTensor<Self>>; 5] {
+        recurrent::gru_backward(inputs, kept, output, grad, reset, steps, needs)
+    }
+
+    fn rnn(inputs: [FloatTensor<Self>; 5], activation: RnnActivation, steps: &Steps) -> FloatTensor<Self> {
+        recurrent::rnn(inputs, activation, steps)
+    }
+
+    fn rnn_backward(
+        inputs: [FloatTensor<Self>; 5],
+        output: FloatTensor<Self>,
+        grad: FloatTensor<Self>,
+        activation: RnnActivation,
+        steps: &Steps,
+        needs: [bool; 5],
+    ) -> [Option<FloatTensor<Self>>; 5] {
+        recurrent::rnn_backward(inputs, output, grad, activation, steps, needs)
     }
 }

@@ -1,0 +1,152 @@
+//! Products of matrices that lie in slices.
+
+mod panels;
+mod tile;
+
+use rayon::prelude::*;
+
+pub(crate) use panels::{Layout, Panels};
+use tile::HEIGHT;
+pub(crate) use tile::WIDTH;
+
+/// A matrix in a slice.
+#[derive(Clone, Copy)]
+pub struct Matrix<'a> {
+    /// The elements; further ones may lie between the rows.
+    pub data: &'a [f32],
+    /// Rows of the matrix.
+    pub rows: usize,
+    /// Columns of the matrix.
+    pub columns: usize,
+    /// Elements from one row in memory to the next.
+    pub stride: usize,
+    /// The rows in memory are the columns of the matrix.
+    pub transposed: bool,
+}
+
+impl<'a> Matrix<'a> {
+    /// `data` as `rows` rows of `columns`.
+    pub fn new(data: &'a [f32], rows: usize, columns: usize) -> Self {
+        Self { data, rows, columns, stride: columns, transposed: false }
+    }
+
+    /// The same memory, rows for columns.
+    #[must_use]
+    pub fn transpose(self) -> Self {
+        Self { rows: self.columns, columns: self.rows, transposed: !self.transposed, ..self }
+    }
+
+    fn layout(&self) -> Layout {
+        Layout { stride: self.stride, transposed: self.transposed }
+    }
+
+    fn check(&self) {
+        let (outer, inner) = if self.transposed { (self.columns, self.rows) } else { (self.rows, self.columns) };
+        let needed = if outer * inner == 0 { 0 } else { (outer - 1) * self.stride + inner };
+        assert!(self.stride >= inner && self.data.len() >= needed, "{} elements are too few", self.data.len());
+    }
+}
+
+/// `c = a b + bias`, where `c` is `[a.rows, b.columns]` and the bias, if there is one, a row that is added to all.
+///
+/// # Panics
+/// If the sizes do not fit each other.
+pub fn matmul(a: Matrix<'_>, b: Matrix<'_>, bias: Option<&[f32]>, c: &mut [f32]) {
+    a.check();
+    b.check();
+    let columns = b.columns;
+    assert!(a.columns == b.rows && c.len() == a.rows * columns && bias.is_none_or(|bias| bias.len() == columns));
+    if c.is_empty() {
+        return;
+    }
+    let panels = Panels::new(b.data, b.rows, columns, b.layout());
+    // Few enough rows that they stay in the second-level cache. A transposed matrix is read in pieces of its rows, which
+    // should not be short; otherwise many tasks, so that none is waited for.
+    let most = (96 * 256 / a.columns.max(1)).clamp(8 * HEIGHT, 32 * HEIGHT);
+    let threads = rayon::current_num_threads();
+    let tasks = if a.transposed { threads * a.rows.div_ceil(threads * 96) } else { threads * 8 };
+    let rows = a.rows.div_ceil(tasks).next_multiple_of(HEIGHT);
+    let rows = if a.transposed { rows } else { rows.min(most.next_multiple_of(HEIGHT)) };
+    c.par_chunks_mut(rows * columns).enumerate().for_each_init(Vec::new, |scratch, (i, c)| {
+        match bias {
+            Some(bias) => c.chunks_exact_mut(columns).for_each(|c| c.copy_from_slice(bias)),
+            None => c.fill(0.0),
+        }
+        let height = c.len() / columns;
+        if a.transposed {
+            panels.add_transposed(&a.data[(i * rows).min(a.data.len())..], a.stride, height, c, columns, scratch);
+        } else {
+            let a_rows = &a.data[(i * rows * a.stride).min(a.data.len())..];
+            panels.add(0, panels.count(), a_rows, a.stride, height, c, columns);
+        }
+    });
+}
+
+/// The sum of a matrix's rows. Each thread takes some of the columns, so that the order of the sums is always the same.
+///
+/// # Panics
+/// If the sizes do not fit each other, or the matrix is transposed.
+pub fn sum_rows(a: Matrix<'_>, sums: &mut [f32]) {
+    a.check();
+    assert!(!a.transposed && a.columns == sums.len(), "{} sums of {} columns", sums.len(), a.columns);
+    sums.fill(0.0);
+    if a.rows == 0 || a.columns == 0 {
+        return;
+    }
+    let tasks = (a.rows * a.columns).div_ceil(1 << 16).min(rayon::current_num_threads());
+    let share = a.columns.div_ceil(tasks).next_multiple_of(WIDTH);
+    sums.par_chunks_mut(share).enumerate().for_each(|(task, sums)| {
+        for row in 0..a.rows {
+            let values = &a.data[row * a.stride + task * share..][..sums.len()];
+            for (sum, value) in sums.iter_mut().zip(values) {
+                *sum += value;
+            }
+        }
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sums_of_rows() {
+        for (rows, columns, stride) in [(0, 3, 3), (5, 1, 4), (700, 210, 210), (300, 1000, 1003)] {
+            let data: Vec<f32> = (0..rows * stride).map(|i| ((i * 7919) % 113) as f32 - 50.0).collect();
+            let mut sums = vec![f32::NAN; columns];
+            sum_rows(Matrix { data: &data, rows, columns, stride, transposed: false }, &mut sums);
+            for (column, sum) in sums.iter().enumerate() {
+                assert_eq!(*sum, (0..rows).map(|row| data[row * stride + column]).sum::<f32>());
+            }
+        }
+    }
+
+    #[test]
+    fn sizes_and_layouts() {
+        for (m, k, n) in
+            [(0, 3, 4), (3, 0, 4), (1, 1, 1), (5, 7, 9), (6, 256, 16), (13, 300, 33), (100, 17, 70), (201, 520, 18)]
+        {
+            let a: Vec<f32> = (0..m * k).map(|i| ((i * 7919) % 113) as f32 / 50.0 - 1.0).collect();
+            let b: Vec<f32> = (0..k * n).map(|i| ((i * 104_729) % 97) as f32 / 50.0 - 1.0).collect();
+            let bias: Vec<f32> = (0..n).map(|i| i as f32).collect();
+            let turned = |x: &[f32], rows: usize, columns: usize| -> Vec<f32> {
+                (0..rows * columns).map(|i| x[i % rows * columns + i / rows]).collect()
+            };
+            let (a_turned, b_turned) = (turned(&a, m, k), turned(&b, k, n));
+            let a_both = [Matrix::new(&a, m, k), Matrix::new(&a_turned, k, m).transpose()];
+            let b_both = [Matrix::new(&b, k, n), Matrix::new(&b_turned, n, k).transpose()];
+            for a_form in a_both {
+                for b_form in b_both {
+                    let mut c = vec![f32::NAN; m * n];
+                    matmul(a_form, b_form, Some(&bias), &mut c);
+                    for (at, found) in c.iter().enumerate() {
+                        let (i, j) = (at / n, at % n);
+                        let expected: f64 =
+                            (0..k).map(|p| f64::from(a[i * k + p]) * f64::from(b[p * n + j])).sum::<f64>() + j as f64;
+                        assert!((f64::from(*found) - expected).abs() < 1e-4, "{m} {k} {n}: {found} {expected}");
+                    }
+                }
+            }
+        }
+    }
+}

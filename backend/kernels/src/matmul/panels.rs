@@ -1,0 +1,254 @@
+//! The right-hand matrix of a product, laid out in the order in which the tiles read it.
+
+use rayon::prelude::*;
+
+use super::tile::{HEIGHT, WIDTH, tile};
+use crate::dispatch::vectorized;
+
+/// Rows of a panel that are walked at once: 16 KiB, so that it stays in the first-level cache while the rows of the
+/// left-hand matrix pass.
+const DEPTH: usize = 256;
+
+/// A matrix `[depth, columns]` as panels of [`WIDTH`] columns, cut into blocks of at most [`DEPTH`] rows:
+/// `[block][panel][row of the block][column of the panel]`. Columns that the last panel lacks are 0.
+pub(crate) struct Panels {
+    depth: usize,
+    columns: usize,
+    /// Rows of each block but the last, which may be shorter.
+    block: usize,
+    data: Vec<[f32; WIDTH]>,
+}
+
+/// How a matrix lies in memory.
+#[derive(Clone, Copy)]
+pub(crate) struct Layout {
+    /// Elements from one row to the next, or with `transposed` from one column to the next.
+    pub stride: usize,
+    /// Columns, not rows, are contiguous.
+    pub transposed: bool,
+}
+
+impl Panels {
+    /// Packs a matrix of `depth` rows and `columns` columns.
+    pub fn new(b: &[f32], depth: usize, columns: usize, layout: Layout) -> Self {
+        let block = depth.div_ceil(depth.div_ceil(DEPTH).max(1)).max(1);
+        let panels = columns.div_ceil(WIDTH);
+        let mut data = vec![[0.0; WIDTH]; depth * panels];
+        for (i, data) in data.chunks_mut((block * panels).max(1)).enumerate() {
+            let rows = data.len() / panels;
+            // Some tens of microseconds of copying make a task.
+            data.par_chunks_mut(rows).with_min_len(DEPTH.div_ceil(rows) * 2).enumerate().for_each(|(panel, data)| {
+                pack(b, layout, i * block, panel * WIDTH, columns, data);
+            });
+        }
+        Self { depth, columns, block, data }
+    }
+
+    /// Panels side by side.
+    pub fn count(&self) -> usize {
+        self.columns.div_ceil(WIDTH)
+    }
+
+    /// Adds to `c` the product of `rows` rows of `a` and this matrix, of which only the panels `from..to` are used: the
+    /// first of their columns is the first of `c`. The strides are elements from one row to the next.
+    #[allow(clippy::too_many_arguments)]
+    pub fn add(&self, from: usize, to: usize, a: &[f32], a_stride: usize, rows: usize, c: &mut [f32], c_stride: usize) {
+        if rows > 0 {
+            add_rows(self, from, to, a, a_stride, rows, c, c_stride);
+        }
+    }
+
+    /// As [`add`](Self::add) for all panels, with `a` transposed: its rows are `depth`, and `a_stride` apart; its first
+    /// `rows` columns are used. `scratch` is any buffer.
+    pub fn add_transposed(
+        &self,
+        a: &[f32],
+        a_stride: usize,
+        rows: usize,
+        c: &mut [f32],
+        c_stride: usize,
+        scratch: &mut Vec<[f32; HEIGHT]>,
+    ) {
+        add_columns(self, a, a_stride, rows, c, c_stride, scratch);
+    }
+
+    /// The blocks: the row each starts at, its rows, and its panels.
+    #[inline(always)]
+    fn blocks(&self) -> impl Iterator<Item = (usize, usize, &[[f32; WIDTH]])> {
+        let chunk = (self.block * self.count()).max(1);
+        let rows = move |i: usize| self.block.min(self.depth - i * self.block);
+        self.data.chunks(chunk).enumerate().map(move |(i, data)| (i * self.block, rows(i), data))
+    }
+}
+
+/// Fills one panel of one block.
+fn pack(b: &[f32], layout: Layout, row: usize, column: usize, columns: usize, data: &mut [[f32; WIDTH]]) {
+    let width = WIDTH.min(columns - column);
+    if !layout.transposed {
+        for (k, data) in data.iter_mut().enumerate() {
+            data[..width].copy_from_slice(&b[(row + k) * layout.stride + column..][..width]);
+        }
+    } else if width == WIDTH {
+        let rows = data.len();
+        let source: [&[f32]; WIDTH] = std::array::from_fn(|j| &b[(column + j) * layout.stride + row..][..rows]);
+        for (k, data) in data.iter_mut().enumerate() {
+            for j in 0..WIDTH {
+                data[j] = source[j][k];
+            }
+        }
+    } else {
+        for j in 0..width {
+            let source = &b[(column + j) * layout.stride + row..][..data.len()];
+            for (data, &value) in data.iter_mut().zip(source) {
+                data[j] = value;
+            }
+        }
+    }
+}
+
+/// Adds a tile to the rows of `c` from `row` on; its last columns are left out where `width` says so.
+#[inline(always)]
+fn add_tile<const M: usize, const P: usize>(
+    sums: &[[[f32; WIDTH]; P]; M],
+    c: &mut [f32],
+    stride: usize,
+    column: usize,
+    width: usize,
+) {
+    for i in 0..M {
+        let c = &mut c[i * stride + column..][..width];
+        if width == P * WIDTH {
+            for p in 0..P {
+                for j in 0..WIDTH {
+                    c[p * WIDTH + j] += sums[i][p][j];
+                }
+            }
+        } else {
+            for (c, sum) in c.iter_mut().zip(sums[i].as_flattened()) {
+                *c += sum;
+            }
+        }
+    }
+}
+
+/// The products of `M` rows and the panels `from..to` of one block, `P` at a time.
+#[inline(always)]
+#[allow(clippy::too_many_arguments)]
+fn add_strip<const FUSED: bool, const M: usize, const P: usize>(
+    panels: &[[f32; WIDTH]],
+    from: usize,
+    to: usize,
+    columns: usize,
+    depth: usize,
+    a: impl Fn(usize) -> [f32; M] + Copy,
+    c: &mut [f32],
+    c_stride: usize,
+) {
+    let mut at = from;
+    while at + P <= to {
+        let b = std::array::from_fn(|p| &panels[(at + p) * depth..][..depth]);
+        let sums = tile::<FUSED, M, P>(depth, a, b);
+        let width = (P * WIDTH).min(columns - at * WIDTH);
+        add_tile(&sums, c, c_stride, (at - from) * WIDTH, width);
+        at += P;
+    }
+    while at < to {
+        let sums = tile::<FUSED, M, 1>(depth, a, [&panels[at * depth..][..depth]]);
+        add_tile(&sums, c, c_stride, (at - from) * WIDTH, WIDTH.min(columns - at * WIDTH));
+        at += 1;
+    }
+}
+
+/// Heights of tiles, as even as can be, that cover `rows` rows: the row each starts at and its height.
+#[inline(always)]
+fn tiles(rows: usize) -> impl Iterator<Item = (usize, usize)> {
+    let count = rows.div_ceil(HEIGHT);
+    (0..count).map(move |i| (rows * i / count, rows * (i + 1) / count - rows * i / count))
+}
+
+vectorized! {
+    fn add_rows<FUSED>(
+        panels: &Panels, from: usize, to: usize, a: &[f32], a_stride: usize, rows: usize, c: &mut [f32], c_stride: usize,
+    ) {
+        /// The columns of `M` rows of `a`.
+        #[inline(always)]
+        fn rows_of<const M: usize>(a: &[f32], stride: usize, start: usize, depth: usize) -> impl Fn(usize) -> [f32; M] + Copy {
+            let a: [&[f32]; M] = std::array::from_fn(|i| &a[start + i * stride..][..depth]);
+            move |k| {
+                // Not `map`, which is not always inlined.
+                let mut column = [0.0; M];
+                for i in 0..M {
+                    column[i] = a[i][k];
+                }
+                column
+            }
+        }
+        let columns = panels.columns;
+        for (start, depth, data) in panels.blocks() {
+            // With few rows a panel is read once, and several at a time keep enough sums in flight.
+            match rows {
+                1 => add_strip::<FUSED, 1, 4>(data, from, to, columns, depth, rows_of(a, a_stride, start, depth), c, c_stride),
+                2 => add_strip::<FUSED, 2, 2>(data, from, to, columns, depth, rows_of(a, a_stride, start, depth), c, c_stride),
+                3 => add_strip::<FUSED, 3, 2>(data, from, to, columns, depth, rows_of(a, a_stride, start, depth), c, c_stride),
+                _ => for panel in from..to {
+                    for (row, height) in tiles(rows) {
+                        let (a, c) = (&a[row * a_stride..], &mut c[row * c_stride + (panel - from) * WIDTH..]);
+                        macro_rules! strip {
+                            ($height:literal) => {
+                                add_strip::<FUSED, $height, 1>(
+                                    data, panel, panel + 1, columns, depth, rows_of(a, a_stride, start, depth), c, c_stride,
+                                )
+                            };
+                        }
+                        match height {
+                            6 => strip!(6),
+                            5 => strip!(5),
+                            4 => strip!(4),
+                            _ => strip!(3),
+                        }
+                    }
+                },
+            }
+        }
+    }
+}
+
+vectorized! {
+    fn add_columns<FUSED>(
+        panels: &Panels, a: &[f32], a_stride: usize, rows: usize, c: &mut [f32], c_stride: usize,
+        scratch: &mut Vec<[f32; HEIGHT]>,
+    ) {
+        let strips = rows.div_ceil(HEIGHT);
+        for (start, depth, data) in panels.blocks() {
+            // The rows of `a` that a tile reads lie far apart, and are read once for each panel: they are copied first.
+            scratch.clear();
+            scratch.resize(strips * depth, [0.0; HEIGHT]);
+            for k in 0..depth {
+                let row = &a[(start + k) * a_stride..][..rows];
+                let (whole, rest) = row.as_chunks::<HEIGHT>();
+                for (i, values) in whole.iter().enumerate() {
+                    scratch[i * depth + k] = *values;
+                }
+                if !rest.is_empty() {
+                    scratch[whole.len() * depth + k][..rest.len()].copy_from_slice(rest);
+                }
+            }
+            for panel in 0..panels.count() {
+                let width = WIDTH.min(panels.columns - panel * WIDTH);
+                let b = &data[panel * depth..][..depth];
+                for (strip, a) in scratch.chunks_exact(depth).enumerate() {
+                    let sums = tile::<FUSED, HEIGHT, 1>(depth, |k| a[k], [b]);
+                    let c = &mut c[strip * HEIGHT * c_stride..];
+                    let height = HEIGHT.min(rows - strip * HEIGHT);
+                    if height == HEIGHT {
+                        add_tile(&sums, c, c_stride, panel * WIDTH, width);
+                    } else {
+                        for (i, sums) in sums.iter().take(height).enumerate() {
+                            add_tile(&[*sums], &mut c[i * c_stride..], c_stride, panel * WIDTH, width);
+                        }
+                    }
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,197 @@
+//! The product with the recurrent weights that every step makes.
+
+use rayon::prelude::*;
+
+use crate::{
+    dispatch::vectorized,
+    math::fma,
+    matmul::{Layout, Panels, WIDTH},
+    recurrent::steps::Steps,
+};
+
+/// Rows beyond one in a step, summed over the steps, up to which the weights are read where they lie, once for each row:
+/// to lay them out in panels, which are read once for all rows of a step, costs about as much as so many readings.
+const FEW: usize = 4;
+
+/// Runs something on a thread of the pool. What consists of several parallel parts is run so: each part that is begun from
+/// outside would put a thread to sleep and wake others, and the system may wake two of them on one core.
+pub fn in_pool<R: Send>(run: impl FnOnce() -> R + Send) -> R {
+    rayon::scope(|_| run())
+}
+
+/// Who does what in a layer.
+pub(crate) struct Plan {
+    /// The sequences of each task, which walks all steps alone.
+    pub groups: Vec<std::ops::Range<usize>>,
+    /// There is one group, and the threads share each of its products instead: then no thread reads all the weights,
+    /// but they wait for each other at every step.
+    pub shared: bool,
+}
+
+impl Plan {
+    /// For a layer with so many recurrent weights.
+    pub fn new(steps: &Steps, weights: usize) -> Self {
+        let threads = rayon::current_num_threads();
+        let batch = steps.batch();
+        // Waiting costs some microseconds: little where a step takes a hundred, and less than it saves where the weights
+        // of a step are many and its rows few.
+        let long = batch * weights >= 1 << 26;
+        let few = batch <= 6 && weights >= 1 << 18;
+        let shared = threads > 1 && (long || few);
+        let count = if shared { 1 } else { threads.min(batch) };
+        Self { groups: steps.groups(count), shared }
+    }
+
+    /// Runs a task for each group, with what was made for it.
+    pub fn run<T: Send>(&self, tasks: Vec<T>, run: impl Fn(T) + Sync + Send) {
+        match tasks.len() {
+            1 => tasks.into_iter().for_each(run),
+            _ => tasks.into_par_iter().for_each(run),
+        }
+    }
+}
+
+/// A matrix `[depth, columns]` that is multiplied by rows again and again.
+pub(crate) struct Product<'a> {
+    depth: usize,
+    columns: usize,
+    shared: bool,
+    form: Form<'a>,
+}
+
+enum Form<'a> {
+    Plain(&'a [f32], Layout),
+    Packed(Panels),
+}
+
+impl<'a> Product<'a> {
+    /// For products with the rows of all steps.
+    pub fn new(w: &'a [f32], depth: usize, columns: usize, layout: Layout, steps: &Steps, plan: &Plan) -> Self {
+        let plain = steps.rows() - steps.len() <= FEW;
+        let form = if plain { Form::Plain(w, layout) } else { Form::Packed(Panels::new(w, depth, columns, layout)) };
+        Self { depth, columns, shared: plan.shared, form }
+    }
+
+    /// Adds to `rows` rows of `c` the product of as many rows of `a`. The strides are elements from row to row.
+    pub fn add(&self, a: &[f32], a_stride: usize, rows: usize, c: &mut [f32], c_stride: usize) {
+        // A thread gets whole panels, and enough of them to be worth waking it for.
+        let panels = self.columns.div_ceil(WIDTH);
+        let threads = rayon::current_num_threads().min(rows * self.depth * self.columns >> 15);
+        if !self.shared || threads < 2 {
+            return self.add_part(0, panels, a, a_stride, rows, c, c_stride);
+        }
+        let share = panels.div_ceil(threads);
+        let stride = share * WIDTH;
+        let mut parts = vec![0.0; panels.div_ceil(share) * rows * stride];
+        parts.par_chunks_mut(rows * stride).enumerate().for_each(|(i, part)| {
+            self.add_part(i * share, panels.min((i + 1) * share), a, a_stride, rows, part, stride);
+        });
+        for (i, part) in parts.chunks_exact(rows * stride).enumerate() {
+            for (row, part) in part.chunks_exact(stride).enumerate() {
+                let width = stride.min(self.columns - i * stride);
+                for (c, part) in c[row * c_stride + i * stride..][..width].iter_mut().zip(part) {
+                    *c += part;
+                }
+            }
+        }
+    }
+
+    /// The columns of the panels `from..to`.
+    #[allow(clippy::too_many_arguments)]
+    fn add_part(
+        &self,
+        from: usize,
+        to: usize,
+        a: &[f32],
+        a_stride: usize,
+        rows: usize,
+        c: &mut [f32],
+        c_stride: usize,
+    ) {
+        match &self.form {
+            Form::Packed(panels) => panels.add(from, to, a, a_stride, rows, c, c_stride),
+            Form::Plain(w, layout) => {
+                let (first, end) = (from * WIDTH, self.columns.min(to * WIDTH));
+                for row in 0..rows {
+                    let (a, c) = (&a[row * a_stride..][..self.depth], &mut c[row * c_stride..][..end - first]);
+                    if layout.transposed {
+                        add_dots(&w[first * layout.stride..], layout.stride, a, c);
+                    } else {
+                        add_scaled(&w[first..], layout.stride, a, c);
+                    }
+                }
+            }
+        }
+    }
+}
+
+vectorized! {
+    fn add_dots<FUSED>(w: &[f32], stride: usize, a: &[f32], c: &mut [f32]) {
+        /// Lanes of a sum; eight sums are held at once.
+        const LANES: usize = 8;
+        #[inline(always)]
+        fn dots<const FUSED: bool, const N: usize>(w: &[f32], stride: usize, a: &[f32], c: &mut [f32]) {
+            let rows: [&[f32]; N] = std::array::from_fn(|i| &w[i * stride..][..a.len()]);
+            let (chunks, rest) = a.as_chunks::<LANES>();
+            let row_chunks = rows.map(|row| &row.as_chunks::<LANES>().0[..chunks.len()]);
+            let mut sums = [[0.0; LANES]; N];
+            for k in 0..chunks.len() {
+                for i in 0..N {
+                    for j in 0..LANES {
+                        sums[i][j] = fma::<FUSED>(row_chunks[i][k][j], chunks[k][j], sums[i][j]);
+                    }
+                }
+            }
+            for i in 0..N {
+                let mut total = c[i];
+                for (&w, &a) in rows[i][a.len() - rest.len()..].iter().zip(rest) {
+                    total = fma::<FUSED>(w, a, total);
+                }
+                for j in 0..LANES {
+                    total += sums[i][j];
+                }
+                c[i] = total;
+            }
+        }
+        let (eights, rest) = c.as_chunks_mut::<8>();
+        let done = eights.len() * 8;
+        for (i, c) in eights.iter_mut().enumerate() {
+            dots::<FUSED, 8>(&w[i * 8 * stride..], stride, a, c);
+        }
+        for (i, c) in rest.iter_mut().enumerate() {
+            dots::<FUSED, 1>(&w[(done + i) * stride..], stride, a, std::slice::from_mut(c));
+        }
+    }
+}
+
+/// Adds the rows of `w`, `stride` apart, each times an element of `a`.
+fn add_scaled(w: &[f32], stride: usize, a: &[f32], c: &mut [f32]) {
+    let n = c.len();
+    let (fours, rest) = a.as_chunks::<4>();
+    for (i, a) in fours.iter().enumerate() {
+        let [w0, w1, w2, w3] = std::array::from_fn(|k| &w[(i * 4 + k) * stride..][..n]);
+        add_four(a, w0, w1, w2, w3, c);
+    }
+    for (i, &a) in rest.iter().enumerate() {
+        add_one(a, &w[(fours.len() * 4 + i) * stride..][..n], c);
+    }
+}
+
+vectorized! {
+    fn add_four<FUSED>(a: &[f32; 4], w0: &[f32], w1: &[f32], w2: &[f32], w3: &[f32], c: &mut [f32]) {
+        let n = c.len();
+        let (w0, w1, w2, w3) = (&w0[..n], &w1[..n], &w2[..n], &w3[..n]);
+        for j in 0..n {
+            let low = fma::<FUSED>(a[1], w1[j], fma::<FUSED>(a[0], w0[j], c[j]));
+            c[j] = low + fma::<FUSED>(a[3], w3[j], a[2] * w2[j]);
+        }
+    }
+}
+
+vectorized! {
+    fn add_one<FUSED>(a: f32, w: &[f32], c: &mut [f32]) {
+        for (c, &w) in c.iter_mut().zip(w) {
+            *c = fma::<FUSED>(a, w, *c);
+        }
+    }
+}

@@ -1,0 +1,131 @@
+use crate::{
+    dispatch::vectorized,
+    math::tanh,
+    matmul::{Layout, Matrix, matmul},
+    recurrent::product::{Plan, Product, in_pool},
+    recurrent::steps::Steps,
+};
+
+/// The non-linearity of a plain recurrent layer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RnnActivation {
+    /// The hyperbolic tangent.
+    Tanh,
+    /// `max(x, 0)`
+    Relu,
+}
+
+/// A plain recurrent layer over packed sequences, in one direction, as `torch.nn.RNN`: `h = f(x + W_hh h)`.
+///
+/// `b` is the number of sequences, `s` that of packed rows, `n` that of hidden units.
+///
+/// - `w_hh` `[n, n]`: the recurrent weights.
+/// - `output` `[s, n]`: the projected inputs with both biases; becomes the hidden states.
+/// - `h` `[b, n]`: the states before the first step; becomes those after each sequence's last.
+///
+/// # Panics
+/// If a slice has another size.
+pub fn rnn(steps: &Steps, activation: RnnActivation, w_hh: &[f32], output: &mut [f32], h: &mut [f32]) {
+    let Some(n) = steps.hidden(output.len(), w_hh.len(), 1) else { return };
+    in_pool(|| {
+        let plan = Plan::new(steps, w_hh.len());
+        let product = Product::new(w_hh, n, n, Layout { stride: n, transposed: true }, steps, &plan);
+        let states = steps.split_state(&plan.groups, n, h).into_iter();
+        plan.run(states.zip(steps.split(&plan.groups, n, output)).collect(), |(h, mut output)| {
+            for step in steps.order() {
+                let output = &mut *output[step];
+                product.add(h, n, output.len() / n, output, n);
+                match activation {
+                    RnnActivation::Tanh => tanh_in_place(output),
+                    RnnActivation::Relu => relu_in_place(output),
+                }
+                h[..output.len()].copy_from_slice(output);
+            }
+        });
+    });
+}
+
+/// The gradients of [`rnn`].
+///
+/// - `output`: as [`rnn`] left it.
+/// - `h0` `[b, n]`: the states before the first step.
+/// - `grad` `[s, n]`: the gradient of the output; becomes that of the projected inputs.
+/// - `grad_h` `[b, n]`: the gradient of the states after the last steps; becomes that of the states before the first.
+/// - `grad_w_hh` `[n, n]`: receives the gradient of the weights, if it is wanted.
+///
+/// # Panics
+/// If a slice has another size.
+#[allow(clippy::too_many_arguments)]
+pub fn rnn_backward(
+    steps: &Steps,
+    activation: RnnActivation,
+    w_hh: &[f32],
+    output: &[f32],
+    h0: &[f32],
+    grad: &mut [f32],
+    grad_h: &mut [f32],
+    grad_w_hh: Option<&mut [f32]>,
+) {
+    assert!(output.len() == grad.len() && h0.len() == grad_h.len());
+    let Some(n) = steps.hidden(output.len(), w_hh.len(), 1) else {
+        return grad_w_hh.into_iter().for_each(|grad| grad.fill(0.0));
+    };
+    in_pool(|| {
+        let plan = Plan::new(steps, w_hh.len());
+        let product = Product::new(w_hh, n, n, Layout { stride: n, transposed: false }, steps, &plan);
+        let states = steps.split_state(&plan.groups, n, grad_h);
+        let tasks = plan.groups.iter().zip(states).zip(steps.split(&plan.groups, n, grad)).collect();
+        plan.run(tasks, |((group, grad_h), mut grad)| {
+            for step in steps.order().rev() {
+                let at = steps.rows_at(step, group);
+                let (output, grad) = (&output[at.start * n..at.end * n], &mut *grad[step]);
+                match activation {
+                    RnnActivation::Tanh => tanh_backward(output, grad, grad_h),
+                    RnnActivation::Relu => relu_backward(output, grad, grad_h),
+                }
+                product.add(grad, n, at.len(), grad_h, n);
+            }
+        });
+        if let Some(grad_w_hh) = grad_w_hh {
+            let before = steps.gather_before(n, output, h0);
+            let rows = steps.rows();
+            matmul(Matrix::new(grad, rows, n).transpose(), Matrix::new(&before, rows, n), None, grad_w_hh);
+        }
+    });
+}
+
+vectorized! {
+    fn tanh_in_place<FUSED>(x: &mut [f32]) {
+        for x in x {
+            *x = tanh::<FUSED>(*x);
+        }
+    }
+}
+
+vectorized! {
+    fn relu_in_place<_FUSED>(x: &mut [f32]) {
+        for x in x {
+            // False for NaN, so that it stays.
+            *x = if *x < 0.0 { 0.0 } else { *x };
+        }
+    }
+}
+
+vectorized! {
+    // `grad` becomes that of the sum; `grad_h` is used up and becomes 0.
+    fn tanh_backward<_FUSED>(y: &[f32], grad: &mut [f32], grad_h: &mut [f32]) {
+        for ((&y, grad), grad_h) in y.iter().zip(grad).zip(grad_h) {
+            *grad = (*grad + *grad_h) * (1.0 - y * y);
+            *grad_h = 0.0;
+        }
+    }
+}
+
+vectorized! {
+    fn relu_backward<_FUSED>(y: &[f32], grad: &mut [f32], grad_h: &mut [f32]) {
+        for ((&y, grad), grad_h) in y.iter().zip(grad).zip(grad_h) {
+            *grad = if y <= 0.0 { 0.0 } else { *grad + *grad_h };
+            *grad_h = 0.0;
+        }
+    }
+}

@@ -1,0 +1,151 @@
+use std::ops::Range;
+
+/// Which rows of a packed batch belong to which step, as in PyTorch's `PackedSequence`: the sequences are sorted, longest
+/// first, and the rows of step 0 come first, then those of step 1, and so on, with only those still alive.
+#[derive(Clone, Debug)]
+pub struct Steps {
+    /// The first packed row of each step, and after the last their number.
+    offsets: Vec<usize>,
+    reverse: bool,
+}
+
+impl Steps {
+    /// From the number of sequences alive at each step. With `reverse` each sequence is walked from its own end.
+    ///
+    /// # Panics
+    /// If the numbers increase, or one is 0.
+    pub fn new(batch_sizes: &[usize], reverse: bool) -> Self {
+        let falling = batch_sizes.windows(2).all(|pair| pair[0] >= pair[1]);
+        assert!(falling && !batch_sizes.contains(&0), "batch sizes are positive and never increase: {batch_sizes:?}");
+        let mut offsets = vec![0];
+        for size in batch_sizes {
+            offsets.push(offsets[offsets.len() - 1] + size);
+        }
+        Self { offsets, reverse }
+    }
+
+    /// Sequences.
+    pub fn batch(&self) -> usize {
+        self.offsets.get(1).copied().unwrap_or(0)
+    }
+
+    /// Packed rows: the sum of the lengths.
+    pub fn rows(&self) -> usize {
+        self.offsets[self.len()]
+    }
+
+    /// Steps of the longest sequence.
+    pub fn len(&self) -> usize {
+        self.offsets.len() - 1
+    }
+
+    /// There are no steps.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Hidden units of a layer with so many outputs, and weights of so many gates; `None` where there is nothing to do.
+    pub(crate) fn hidden(&self, outputs: usize, weights: usize, gates: usize) -> Option<usize> {
+        let hidden = outputs / self.rows().max(1);
+        assert_eq!(outputs, hidden * self.rows(), "outputs are no rows");
+        assert!(outputs == 0 || weights == gates * hidden * hidden, "{weights} weights for {hidden} hidden units");
+        (outputs > 0).then_some(hidden)
+    }
+
+    /// Sequences alive at a step.
+    fn size(&self, step: usize) -> usize {
+        self.offsets[step + 1] - self.offsets[step]
+    }
+
+    /// The steps in the order in which they are walked.
+    pub(crate) fn order(&self) -> impl DoubleEndedIterator<Item = usize> + use<> {
+        let (len, reverse) = (self.len(), self.reverse);
+        (0..len).map(move |i| if reverse { len - 1 - i } else { i })
+    }
+
+    /// The packed rows of some of the sequences at a step.
+    pub(crate) fn rows_at(&self, step: usize, group: &Range<usize>) -> Range<usize> {
+        let (start, size) = (self.offsets[step], self.size(step));
+        start + group.start.min(size)..start + group.end.min(size)
+    }
+
+    /// What sequences `group` held before a step, as parts of `packed`, which holds what came of each step, and of
+    /// `initial`, which holds what there was before the first: those that were alive at the step before come first.
+    pub(crate) fn before<'a>(
+        &self,
+        step: usize,
+        group: &Range<usize>,
+        columns: usize,
+        packed: &'a [f32],
+        initial: &'a [f32],
+    ) -> (&'a [f32], &'a [f32]) {
+        let earlier = if self.reverse { (step + 1 < self.len()).then_some(step + 1) } else { step.checked_sub(1) };
+        let now = self.rows_at(step, group).len();
+        let rows = earlier.map_or(0..0, |earlier| self.rows_at(earlier, group));
+        let from_packed = rows.len().min(now);
+        let first = &packed[rows.start * columns..][..from_packed * columns];
+        (first, &initial[(group.start + from_packed) * columns..][..(now - from_packed) * columns])
+    }
+
+    /// [`before`](Self::before) for all packed rows, copied.
+    pub(crate) fn gather_before(&self, columns: usize, packed: &[f32], initial: &[f32]) -> Vec<f32> {
+        let mut out = Vec::with_capacity(packed.len());
+        for step in 0..self.len() {
+            let (first, second) = self.before(step, &(0..self.batch()), columns, packed, initial);
+            out.extend_from_slice(first);
+            out.extend_from_slice(second);
+        }
+        out
+    }
+
+    /// Divides the sequences into at most `count` groups with about as many rows each.
+    pub(crate) fn groups(&self, count: usize) -> Vec<Range<usize>> {
+        let mut groups = Vec::new();
+        let (mut start, mut taken, mut length) = (0, 0, self.len());
+        for row in 0..self.batch() {
+            while self.size(length - 1) <= row {
+                length -= 1;
+            }
+            // A row goes where its middle lies.
+            let group = (2 * taken + length) * count / (2 * self.rows());
+            if group > groups.len() && row > start {
+                groups.push(start..row);
+                start = row;
+            }
+            taken += length;
+        }
+        if start < self.batch() {
+            groups.push(start..self.batch());
+        }
+        groups
+    }
+
+    /// Divides packed rows among groups: for each group, its rows at each step.
+    pub(crate) fn split<'a>(
+        &self,
+        groups: &[Range<usize>],
+        columns: usize,
+        mut packed: &'a mut [f32],
+    ) -> Vec<Vec<&'a mut [f32]>> {
+        assert_eq!(packed.len(), self.rows() * columns, "a packed buffer has another size");
+        let mut parts: Vec<Vec<_>> = groups.iter().map(|_| Vec::with_capacity(self.len())).collect();
+        for step in 0..self.len() {
+            for (group, part) in groups.iter().zip(&mut parts) {
+                let rows = self.rows_at(step, group).len();
+                part.push(packed.split_off_mut(..rows * columns).unwrap_or_default());
+            }
+        }
+        parts
+    }
+
+    /// Divides the rows of a state among groups.
+    pub(crate) fn split_state<'a>(
+        &self,
+        groups: &[Range<usize>],
+        columns: usize,
+        mut state: &'a mut [f32],
+    ) -> Vec<&'a mut [f32]> {
+        assert_eq!(state.len(), self.batch() * columns, "a state has another size");
+        groups.iter().map(|group| state.split_off_mut(..group.len() * columns).unwrap_or_default()).collect()
+    }
+}

@@ -1,0 +1,94 @@
+use burn::tensor::Tensor;
+use std::{ops::Range, sync::Arc};
+
+use crate::Backend;
+
+/// Which rows of a packed batch belong to which step, as in PyTorch's `PackedSequence`: the sequences are sorted, longest
+/// first, and the rows of step 0 come first, then those of step 1, and so on, with only those still alive.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Steps {
+    sizes: Arc<[usize]>,
+    reverse: bool,
+}
+
+impl Steps {
+    /// From the number of sequences alive at each step. With `reverse` each sequence is walked from its own end.
+    ///
+    /// # Panics
+    /// If there is no step, the numbers increase, or one is 0.
+    pub fn new(sizes: impl Into<Arc<[usize]>>, reverse: bool) -> Self {
+        let sizes = sizes.into();
+        let falling = sizes.windows(2).all(|pair| pair[0] >= pair[1]);
+        assert!(
+            falling && sizes.last().is_some_and(|&size| size > 0),
+            "batch sizes are positive and never increase, and there is at least one: {sizes:?}"
+        );
+        Self { sizes, reverse }
+    }
+
+    /// Sequences alive at each step.
+    pub fn sizes(&self) -> &[usize] {
+        &self.sizes
+    }
+
+    /// Whether each sequence is walked from its end.
+    pub fn is_reverse(&self) -> bool {
+        self.reverse
+    }
+
+    /// Number of sequences.
+    pub fn batch(&self) -> usize {
+        self.sizes[0]
+    }
+
+    /// Packed rows: the sum of the lengths.
+    pub fn rows(&self) -> usize {
+        self.sizes.iter().sum()
+    }
+
+    /// The steps in the order in which they are walked, with their rows.
+    pub fn walk(&self) -> Vec<(usize, Range<usize>)> {
+        let mut start = 0;
+        let mut steps = Vec::with_capacity(self.sizes.len());
+        for (step, &size) in self.sizes.iter().enumerate() {
+            steps.push((step, start..start + size));
+            start += size;
+        }
+        if self.reverse {
+            steps.reverse();
+        }
+        steps
+    }
+
+    /// What the sequences of each step held before it, for all packed rows: the `packed` rows of the step before, and
+    /// `initial` for those that begin.
+    pub(super) fn before<B: Backend>(&self, packed: &Tensor<B, 2>, initial: &Tensor<B, 2>) -> Tensor<B, 2> {
+        let mut parts = vec![];
+        let mut earlier = 0..0;
+        for (step, rows) in self.walk() {
+            let held = earlier.len().min(rows.len());
+            let mut part = vec![];
+            if held > 0 {
+                part.push(packed.clone().narrow(0, earlier.start, held));
+            }
+            if held < rows.len() {
+                part.push(initial.clone().narrow(0, held, rows.len() - held));
+            }
+            parts.push((step, part));
+            earlier = rows;
+        }
+        in_order(parts)
+    }
+}
+
+/// Parts that were made in the order of the walk, as rows in the order of the steps.
+pub(super) fn in_order<B: Backend>(mut parts: Vec<(usize, Vec<Tensor<B, 2>>)>) -> Tensor<B, 2> {
+    parts.sort_by_key(|(step, _)| *step);
+    Tensor::cat(parts.into_iter().flat_map(|(_, part)| part).collect(), 0)
+}
+
+/// A state with its first rows replaced.
+pub(super) fn replace<B: Backend>(state: Tensor<B, 2>, first: Tensor<B, 2>) -> Tensor<B, 2> {
+    let (all, new) = (state.dims()[0], first.dims()[0]);
+    if new == all { first } else { Tensor::cat(vec![first, state.narrow(0, new, all - new)], 0) }
+}

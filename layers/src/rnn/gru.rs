@@ -1,0 +1,67 @@
+use burn::tensor::{Tensor, TensorPrimitive};
+use grove_backend::{Backend, GruReset, Steps};
+use grove_tree::{Array, Init, Tree};
+
+use super::{
+    Cell, Recurrent, RnnOptions, State,
+    cell::{Weights, bias_or_zeros, primitive, split_states},
+};
+
+/// Layers of gated recurrent units, as `torch.nn.GRU`.
+pub type Gru<B> = Recurrent<GruCell<B>>;
+
+/// A gated recurrent unit (Cho et al., 2014), as `torch.nn.GRUCell`: with gates in the order reset `r`, update `z`, new,
+/// `h' = (1 - z) n + z h` and `n = tanh(W_in x + b_in + r (W_hn h + b_hn))`, or the form of the paper; see [`GruReset`].
+#[derive(Tree, Clone, Debug)]
+pub struct GruCell<B: Backend> {
+    /// `[3 n, inputs]`.
+    pub weight_ih: Array<B, 2>,
+    /// `[3 n, n]`.
+    pub weight_hh: Array<B, 2>,
+    /// `[3 n]`.
+    pub bias_ih: Option<Array<B, 1>>,
+    /// `[3 n]`.
+    pub bias_hh: Option<Array<B, 1>>,
+    /// Where the reset gate acts.
+    #[tree(static)]
+    pub reset: GruReset,
+}
+
+impl<B: Backend> GruCell<B> {
+    /// Initial weights as PyTorch's.
+    pub fn new(inputs: usize, n: usize, reset: GruReset, bias: bool, init: &Init<B>) -> Self {
+        let Weights { w_ih, w_hh, b_ih, b_hh } = Weights::new([inputs, n, n, 3 * n], bias, init);
+        Self { weight_ih: w_ih, weight_hh: w_hh, bias_ih: b_ih, bias_hh: b_hh, reset }
+    }
+}
+
+impl<B: Backend> Cell<B, 1> for GruCell<B> {
+    fn state_sizes(&self) -> [usize; 1] {
+        [self.weight_hh.shape()[1]]
+    }
+
+    fn run(&self, x: Tensor<B, 2>, steps: &Steps, [h]: State<B, 1>) -> (Tensor<B, 2>, State<B, 1>) {
+        let [n] = self.state_sizes();
+        let (b_ih, b_hh) =
+            (bias_or_zeros(&self.bias_ih, &self.weight_ih), bias_or_zeros(&self.bias_hh, &self.weight_hh));
+        // The state's bias of the new gate stands behind the reset gate; the others are one with the input's.
+        let r_z = b_ih.clone().narrow(0, 0, 2 * n) + b_hh.clone().narrow(0, 0, 2 * n);
+        let bias = Tensor::cat(vec![r_z, b_ih.narrow(0, 2 * n, n), b_hh.narrow(0, 2 * n, n)], 0);
+        let (w_ih, w_hh) = (primitive(self.weight_ih.val()), primitive(self.weight_hh.val()));
+        let inputs = [primitive(x), w_ih, w_hh, primitive(bias), primitive(h.val())];
+        let (output, _) = B::gru(inputs, self.reset, steps, false);
+        split_states(Tensor::from_primitive(TensorPrimitive::Float(output)), steps)
+    }
+}
+
+impl<B: Backend> Gru<B> {
+    /// Layers in PyTorch's form, with initial weights as PyTorch's.
+    pub fn new(inputs: usize, n: usize, options: &RnnOptions, init: &Init<B>) -> Self {
+        Self::with_reset(inputs, n, GruReset::After, options, init)
+    }
+
+    /// Layers in either form, with initial weights as PyTorch's.
+    pub fn with_reset(inputs: usize, n: usize, reset: GruReset, options: &RnnOptions, init: &Init<B>) -> Self {
+        Self::build(inputs, n, options, init, |inputs, init| GruCell::new(inputs, n, reset, options.bias, init))
+    }
+}

@@ -1,0 +1,164 @@
+use burn::tensor::Tensor;
+use grove_backend::{Backend, Steps};
+use grove_tree::{Array, Init, Key, Tree};
+
+use super::{Cell, PackError, PackedSequence, Packing, RnnOptions, State, pack_padded_sequence, pad_packed_sequence};
+use crate::dropout;
+
+/// Layers of recurrent cells, one above the other, in one or two directions: [`Rnn`](super::Rnn), [`Gru`](super::Gru) and
+/// [`Lstm`](super::Lstm).
+#[derive(Tree, Clone, Debug)]
+pub struct Recurrent<C> {
+    /// The lowest first.
+    pub layers: Vec<Directions<C>>,
+    /// How they are put together.
+    #[tree(static)]
+    pub options: RnnOptions,
+}
+
+/// The cells of one layer.
+#[derive(Tree, Clone, Debug)]
+pub struct Directions<C> {
+    /// Reads each sequence from its beginning; with [`RnnOptions::reverse`] from its end.
+    pub forward: C,
+    /// Reads each sequence from its end.
+    pub backward: Option<C>,
+}
+
+impl<C> Recurrent<C> {
+    /// Layers of cells; `n` is the size of a cell's output.
+    pub(super) fn build<B: Backend>(
+        inputs: usize,
+        n: usize,
+        options: &RnnOptions,
+        init: &Init<B>,
+        cell: impl Fn(usize, &Init<B>) -> C,
+    ) -> Self {
+        let directions = if options.bidirectional { 2 } else { 1 };
+        let layer = |i: usize| {
+            let init = init.named("layers").fold_in(i as u32);
+            let inputs = if i == 0 { inputs } else { n * directions };
+            Directions {
+                forward: cell(inputs, &init.named("forward")),
+                backward: options.bidirectional.then(|| cell(inputs, &init.named("backward"))),
+            }
+        };
+        Self { layers: (0..options.layers).map(layer).collect(), options: options.clone() }
+    }
+
+    /// Reads a padded batch of sequences of equal length. Without `state` it begins with zeros; with a `key` there is
+    /// dropout between the layers.
+    ///
+    /// # Shapes
+    /// - x `[t, b, inputs]`, or `[b, t, inputs]` with `batch_first`; t and b at least 1
+    /// - states, before and after, `[layers * directions, b, n]`
+    /// - output `[t, b, directions * n]`, or `[b, t, …]`
+    pub fn forward<B: Backend, const S: usize>(
+        &self,
+        x: Tensor<B, 3>,
+        state: Option<State<B, S, 3>>,
+        key: Option<Key>,
+    ) -> (Tensor<B, 3>, State<B, S, 3>)
+    where
+        C: Cell<B, S>,
+    {
+        let turned = |x: Tensor<B, 3>| if self.options.batch_first { x.swap_dims(0, 1) } else { x };
+        let x = turned(x);
+        let [t, b, inputs] = x.dims();
+        assert!(t > 0 && b > 0, "a recurrent layer reads at least one step of one sequence, not {t} of {b}");
+        let (y, state) = self.run(x.reshape([t * b, inputs]), &vec![b; t], state, key);
+        let n = y.dims()[1];
+        (turned(y.reshape([t, b, n])), state)
+    }
+
+    /// Reads a padded batch of sequences of these lengths, in any order: it is packed, so that no padded step is computed.
+    /// Outputs beyond a sequence's end are 0, and the states after are those of its own last step.
+    ///
+    /// # Shapes
+    /// As [`forward`](Self::forward).
+    ///
+    /// # Errors
+    /// A length is 0 or longer than the batch, or there are not as many as sequences.
+    pub fn forward_lengths<B: Backend, const S: usize>(
+        &self,
+        x: Tensor<B, 3>,
+        lengths: &[usize],
+        state: Option<State<B, S, 3>>,
+        key: Option<Key>,
+    ) -> Result<(Tensor<B, 3>, State<B, S, 3>), PackError>
+    where
+        C: Cell<B, S>,
+    {
+        let batch_first = self.options.batch_first;
+        let t = x.dims()[usize::from(batch_first)];
+        let packed = pack_padded_sequence::<_, 3, 2, _>(x, lengths, batch_first, false)?;
+        let (y, state) = self.forward_packed(&packed, state, key);
+        let (y, _) = pad_packed_sequence::<_, 2, 3>(&y, batch_first, 0.0, Some(t))?;
+        Ok((y, state))
+    }
+
+    /// Reads a packed batch.
+    ///
+    /// # Shapes
+    /// - x `[rows, inputs]`, packed
+    /// - states, before and after, `[layers * directions, b, n]`, in the order of the sequences before packing
+    /// - output `[rows, directions * n]`, packed in the same way
+    pub fn forward_packed<B: Backend, const S: usize>(
+        &self,
+        x: &PackedSequence<Array<B, 2>>,
+        state: Option<State<B, S, 3>>,
+        key: Option<Key>,
+    ) -> (PackedSequence<Array<B, 2>>, State<B, S, 3>)
+    where
+        C: Cell<B, S>,
+    {
+        let packing: &Packing = &x.packing;
+        let state = state.map(|state| state.map(|state| Array::new(packing.sort(state.val(), 1))));
+        let (y, state) = self.run(x.data.val(), packing.batch_sizes(), state, key);
+        let state = state.map(|state| Array::new(packing.unsort(state.val(), 1)));
+        (PackedSequence { data: Array::new(y), packing: packing.clone() }, state)
+    }
+
+    fn run<B: Backend, const S: usize>(
+        &self,
+        mut x: Tensor<B, 2>,
+        sizes: &[usize],
+        state: Option<State<B, S, 3>>,
+        key: Option<Key>,
+    ) -> (Tensor<B, 2>, State<B, S, 3>)
+    where
+        C: Cell<B, S>,
+    {
+        let steps = [false, true].map(|reverse| Steps::new(sizes, reverse));
+        let b = steps[0].batch();
+        let mut after: [Vec<Tensor<B, 3>>; S] = std::array::from_fn(|_| vec![]);
+        for (i, layer) in self.layers.iter().enumerate() {
+            if i > 0 {
+                x = dropout(x, self.options.dropout, key.map(|key| key.fold_in(i as u32)));
+            }
+            let cells =
+                [Some((&layer.forward, self.options.reverse)), layer.backward.as_ref().map(|cell| (cell, true))];
+            let mut outputs = vec![];
+            for (cell, reverse) in cells.into_iter().flatten() {
+                let index = after[0].len();
+                let before = match &state {
+                    Some(state) => state.each_ref().map(|all| first_of(all.val().narrow(0, index, 1))),
+                    None => cell.zeros(b, &x),
+                };
+                let (y, state) = cell.run(x.clone(), &steps[usize::from(reverse)], before);
+                for (all, state) in after.iter_mut().zip(state) {
+                    all.push(state.val().unsqueeze());
+                }
+                outputs.push(y);
+            }
+            x = if outputs.len() == 1 { outputs.remove(0) } else { Tensor::cat(outputs, 1) };
+        }
+        (x, after.map(|states| Array::new(Tensor::cat(states, 0))))
+    }
+}
+
+/// `[1, b, n]` as `[b, n]`.
+fn first_of<B: Backend>(x: Tensor<B, 3>) -> Array<B, 2> {
+    let [_, b, n] = x.dims();
+    Array::new(x.reshape([b, n]))
+}

@@ -1,0 +1,111 @@
+use burn::tensor::{
+    Tensor, TensorPrimitive,
+    activation::{sigmoid, tanh},
+};
+use grove_backend::{Backend, Steps};
+use grove_tree::{Array, Init, Tree};
+
+use super::{
+    Cell, Recurrent, RnnOptions, State,
+    cell::{Weights, bias_or_zeros, primitive, split_states},
+};
+
+/// Layers of long short-term memory, as `torch.nn.LSTM`.
+pub type Lstm<B> = Recurrent<LstmCell<B>>;
+
+/// Long short-term memory (Hochreiter and Schmidhuber, 1997), as `torch.nn.LSTMCell`: with gates in the order input `i`,
+/// forget `f`, cell `g`, output `o`, `c' = f c + i g` and `h' = o tanh(c')`; with a projection `h' = W_hr (o tanh(c'))`
+/// (Sak et al., 2014).
+#[derive(Tree, Clone, Debug)]
+pub struct LstmCell<B: Backend> {
+    /// `[4 n, inputs]`.
+    pub weight_ih: Array<B, 2>,
+    /// `[4 n, n]`; with a projection `[4 n, p]`.
+    pub weight_hh: Array<B, 2>,
+    /// `[4 n]`.
+    pub bias_ih: Option<Array<B, 1>>,
+    /// `[4 n]`.
+    pub bias_hh: Option<Array<B, 1>>,
+    /// The projection, `[p, n]`.
+    pub weight_hr: Option<Array<B, 2>>,
+}
+
+impl<B: Backend> LstmCell<B> {
+    /// Initial weights as PyTorch's.
+    pub fn new(inputs: usize, n: usize, projection: Option<usize>, bias: bool, init: &Init<B>) -> Self {
+        let state = projection.unwrap_or(n);
+        let Weights { w_ih, w_hh, b_ih, b_hh } = Weights::new([inputs, n, state, 4 * n], bias, init);
+        let bound = 1.0 / (n as f32).sqrt();
+        let weight_hr = projection.map(|p| init.named("weight_hr").uniform([p, n], -bound, bound));
+        Self { weight_ih: w_ih, weight_hh: w_hh, bias_ih: b_ih, bias_hh: b_hh, weight_hr }
+    }
+
+    fn bias(&self) -> Tensor<B, 1> {
+        bias_or_zeros(&self.bias_ih, &self.weight_ih) + bias_or_zeros(&self.bias_hh, &self.weight_hh)
+    }
+
+    /// One step after another, with the projection in each.
+    fn run_projected(
+        &self,
+        w_hr: Tensor<B, 2>,
+        x: Tensor<B, 2>,
+        steps: &Steps,
+        [h, c]: State<B, 2>,
+    ) -> (Tensor<B, 2>, State<B, 2>) {
+        let [p, n] = w_hr.dims();
+        let (mut h, mut c) = (h.val(), c.val()); // [b, p], [b, n]
+        let b = steps.batch();
+        let gates = x.matmul(self.weight_ih.val().transpose()) + self.bias().unsqueeze(); // [rows, 4 n]
+        let (w_hh, w_hr) = (self.weight_hh.val().transpose(), w_hr.transpose());
+        let mut outputs = vec![];
+        for (step, rows) in steps.walk() {
+            let alive = rows.len();
+            let from_state = h.clone().narrow(0, 0, alive).matmul(w_hh.clone());
+            let gates = gates.clone().narrow(0, rows.start, alive) + from_state;
+            let gate = |i: usize| gates.clone().narrow(1, i * n, n);
+            let (i, f, g, o) = (sigmoid(gate(0)), sigmoid(gate(1)), tanh(gate(2)), sigmoid(gate(3)));
+            let cell = f * c.clone().narrow(0, 0, alive) + i * g;
+            let output = (o * tanh(cell.clone())).matmul(w_hr.clone()); // [alive, p]
+            let ended = |state: Tensor<B, 2>, first: Tensor<B, 2>| match b - alive {
+                0 => first,
+                ended => Tensor::cat(vec![first, state.narrow(0, alive, ended)], 0),
+            };
+            (h, c) = (ended(h, output.clone()), ended(c, cell));
+            outputs.push((step, output));
+        }
+        outputs.sort_by_key(|(step, _)| *step);
+        let y = Tensor::cat(outputs.into_iter().map(|(_, output)| output).collect(), 0);
+        debug_assert_eq!(y.dims(), [steps.rows(), p]);
+        (y, [Array::new(h), Array::new(c)])
+    }
+}
+
+impl<B: Backend> Cell<B, 2> for LstmCell<B> {
+    fn state_sizes(&self) -> [usize; 2] {
+        [self.weight_hh.shape()[1], self.weight_hh.shape()[0] / 4]
+    }
+
+    fn run(&self, x: Tensor<B, 2>, steps: &Steps, state: State<B, 2>) -> (Tensor<B, 2>, State<B, 2>) {
+        if let Some(w_hr) = &self.weight_hr {
+            return self.run_projected(w_hr.val(), x, steps, state);
+        }
+        let [h, c] = state.map(|state| primitive(state.val()));
+        let (w_ih, w_hh) = (primitive(self.weight_ih.val()), primitive(self.weight_hh.val()));
+        let (output, _) = B::lstm([primitive(x), w_ih, w_hh, primitive(self.bias()), h, c], steps, false);
+        split_states(Tensor::from_primitive(TensorPrimitive::Float(output)), steps)
+    }
+}
+
+impl<B: Backend> Lstm<B> {
+    /// Layers with initial weights as PyTorch's.
+    pub fn new(inputs: usize, n: usize, options: &RnnOptions, init: &Init<B>) -> Self {
+        Self::build(inputs, n, options, init, |inputs, init| LstmCell::new(inputs, n, None, options.bias, init))
+    }
+
+    /// Layers whose hidden states are projected to a smaller size, PyTorch's `proj_size`.
+    pub fn projected(inputs: usize, n: usize, projection: usize, options: &RnnOptions, init: &Init<B>) -> Self {
+        Self::build(inputs, projection, options, init, |inputs, init| {
+            LstmCell::new(inputs, n, Some(projection), options.bias, init)
+        })
+    }
+}

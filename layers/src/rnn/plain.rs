@@ -1,0 +1,56 @@
+use burn::tensor::{Tensor, TensorPrimitive};
+use grove_backend::{Backend, RnnActivation, Steps};
+use grove_tree::{Array, Init, Tree};
+
+use super::{
+    Cell, Recurrent, RnnOptions, State,
+    cell::{Weights, bias_or_zeros, primitive, split_states},
+};
+
+/// Layers of plain recurrent cells, as `torch.nn.RNN`.
+pub type Rnn<B> = Recurrent<RnnCell<B>>;
+
+/// `h' = f(W_ih x + b_ih + W_hh h + b_hh)` (Elman, 1990), as `torch.nn.RNNCell`.
+#[derive(Tree, Clone, Debug)]
+pub struct RnnCell<B: Backend> {
+    /// `[n, inputs]`.
+    pub weight_ih: Array<B, 2>,
+    /// `[n, n]`.
+    pub weight_hh: Array<B, 2>,
+    /// `[n]`.
+    pub bias_ih: Option<Array<B, 1>>,
+    /// `[n]`.
+    pub bias_hh: Option<Array<B, 1>>,
+    /// The function `f`.
+    #[tree(static)]
+    pub activation: RnnActivation,
+}
+
+impl<B: Backend> RnnCell<B> {
+    /// Initial weights as PyTorch's.
+    pub fn new(inputs: usize, n: usize, activation: RnnActivation, bias: bool, init: &Init<B>) -> Self {
+        let Weights { w_ih, w_hh, b_ih, b_hh } = Weights::new([inputs, n, n, n], bias, init);
+        Self { weight_ih: w_ih, weight_hh: w_hh, bias_ih: b_ih, bias_hh: b_hh, activation }
+    }
+}
+
+impl<B: Backend> Cell<B, 1> for RnnCell<B> {
+    fn state_sizes(&self) -> [usize; 1] {
+        [self.weight_hh.shape()[1]]
+    }
+
+    fn run(&self, x: Tensor<B, 2>, steps: &Steps, [h]: State<B, 1>) -> (Tensor<B, 2>, State<B, 1>) {
+        let bias = bias_or_zeros(&self.bias_ih, &self.weight_ih) + bias_or_zeros(&self.bias_hh, &self.weight_hh);
+        let (w_ih, w_hh) = (primitive(self.weight_ih.val()), primitive(self.weight_hh.val()));
+        let inputs = [primitive(x), w_ih, w_hh, primitive(bias), primitive(h.val())];
+        let output = B::rnn(inputs, self.activation, steps);
+        split_states(Tensor::from_primitive(TensorPrimitive::Float(output)), steps)
+    }
+}
+
+impl<B: Backend> Rnn<B> {
+    /// Layers with initial weights as PyTorch's.
+    pub fn new(inputs: usize, n: usize, activation: RnnActivation, options: &RnnOptions, init: &Init<B>) -> Self {
+        Self::build(inputs, n, options, init, |inputs, init| RnnCell::new(inputs, n, activation, options.bias, init))
+    }
+}
