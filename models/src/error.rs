@@ -1,3 +1,4 @@
+use grove_layers::rnn::PackError;
 use grove_weights::WeightsError;
 use std::path::PathBuf;
 use thiserror::Error;
@@ -61,6 +62,9 @@ pub enum ModelError {
         /// How many tokens there are.
         vocab_size: usize,
     },
+    /// Texts of which no batch can be made.
+    #[error(transparent)]
+    Pack(#[from] PackError),
     /// A prompt that leaves no room for an answer, or does not fit at all.
     #[error("the prompt has {len} tokens, and the model's context holds {context}; shorten the prompt")]
     PromptTooLong {

@@ -6,10 +6,12 @@ mod error;
 pub mod generation;
 pub mod gpt2;
 mod pretrained;
+pub mod rnn;
 mod tokenizer;
 
 pub use error::{ModelError, Result};
 pub use generation::{Decoder, GenerateOptions, Generated, generate};
 pub use gpt2::{Gpt2, Gpt2Config};
 pub use pretrained::read_json;
+pub use rnn::{RnnClassifier, RnnClassifierConfig, RnnKind, RnnLm, RnnLmConfig};
 pub use tokenizer::Tokenizer;

@@ -1,0 +1,150 @@
+//! The classifier: embedding, recurrent layers, and a linear layer over their last states.
+
+use burn::tensor::{DType, Int, Tensor, activation::softmax};
+use grove_backend::Backend;
+use grove_layers::{Embedding, Linear, dropout, loss, rnn::PackedSequence};
+use grove_transform::eval_shape;
+use grove_tree::{Array, Init, Key, Tree};
+
+use super::{
+    RnnClassifierConfig, RnnLayers,
+    pack::{embed, pack_tokens},
+};
+use crate::error::Result;
+
+/// A classifier of texts by a recurrent network.
+///
+/// ```
+/// use burn::tensor::{Int, Tensor};
+/// use grove_models::{RnnClassifier, RnnClassifierConfig};
+/// use grove_transform::value_and_grad;
+/// use grove_tree::Key;
+/// # type B = burn_flex::Flex;
+/// # let device = Default::default();
+/// let sizes = RnnClassifierConfig { vocab_size: 50, embedding_size: 8, ..RnnClassifierConfig::default() };
+/// let config = RnnClassifierConfig { labels: vec!["bad".into(), "good".into()], hidden_size: 6, ..sizes };
+/// let model = RnnClassifier::<B>::init(&config, Key::new(0), &device)?;
+/// let texts = [vec![3, 14, 15], vec![9], vec![2, 6]];
+/// let (loss, grads) = value_and_grad(&model, |model| {
+///     let labels = Tensor::<_, 1, Int>::from_ints([0, 1, 1], &device);
+///     model.loss(&model.pack(&texts).expect("tokens of the vocabulary"), labels, Some(Key::new(1)))
+/// });
+/// assert!(loss.into_scalar() > 0.0);
+/// assert_eq!(grads.classifier.weight.shape(), [12, 2]);           // both directions
+///
+/// let predictions = model.predict(&model.pack(&texts)?);
+/// assert!(["bad", "good"].contains(&&*predictions[1].label) && predictions[1].probability >= 0.5);
+/// # Ok::<(), grove_models::ModelError>(())
+/// ```
+#[derive(Tree, Clone, Debug)]
+pub struct RnnClassifier<B: Backend> {
+    /// Token embedding, `[vocab_size, embedding_size]`.
+    pub embedding: Embedding<B>,
+    /// The layers, from `embedding_size` to `hidden_size` in each direction.
+    pub rnn: RnnLayers<B>,
+    /// `[directions * hidden_size, classes]`.
+    pub classifier: Linear<B>,
+    /// Sizes and options.
+    #[tree(static)]
+    pub config: RnnClassifierConfig,
+}
+
+/// The class that a text most probably has.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Prediction {
+    /// Its number.
+    pub class: usize,
+    /// Its name.
+    pub label: String,
+    /// How probable it is, from 0 to 1.
+    pub probability: f32,
+}
+
+impl<B: Backend> RnnClassifier<B> {
+    /// A model with initial weights as PyTorch's: a normal embedding, the last layer uniform up to one over the root of
+    /// its inputs.
+    ///
+    /// # Errors
+    /// [`ModelError::Config`](crate::ModelError::Config) where the configuration describes no possible model.
+    pub fn new(config: &RnnClassifierConfig, init: &Init<B>) -> Result<Self> {
+        config.validate()?;
+        let (embedding_size, n, classes) = (config.embedding_size, config.hidden_size, config.labels.len());
+        let inputs = config.directions() * n;
+        let (bound, head) = (1.0 / (inputs as f32).sqrt(), init.named("classifier"));
+        Ok(Self {
+            embedding: Embedding::normal(config.vocab_size, embedding_size, 1.0, &init.named("embedding")),
+            rnn: RnnLayers::new(config.cell, embedding_size, n, &config.options(), &init.named("rnn")),
+            classifier: Linear {
+                weight: head.named("weight").uniform([inputs, classes], -bound, bound),
+                bias: Some(head.named("bias").uniform([classes], -bound, bound)),
+            },
+            config: config.clone(),
+        })
+    }
+
+    /// A model with initial weights; see [`new`](Self::new).
+    ///
+    /// # Errors
+    /// As [`new`](Self::new).
+    pub fn init(config: &RnnClassifierConfig, key: Key, device: &B::Device) -> Result<Self> {
+        Self::new(config, &Init::new(key, device))
+    }
+
+    /// The model without weights: for counting, printing and loading.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new).
+    pub fn skeleton(config: &RnnClassifierConfig) -> Result<Self> {
+        eval_shape(|init| Self::new(config, init))
+    }
+
+    /// Packs texts of different lengths, in any order, on the model's device.
+    ///
+    /// # Errors
+    /// There are no texts, one is empty, or a token is outside the vocabulary.
+    pub fn pack(&self, texts: &[Vec<u32>]) -> Result<PackedSequence<Array<B, 1, Int>>> {
+        pack_tokens(texts, self.config.vocab_size, &self.embedding.weight.val().device())
+    }
+
+    /// Logits of the classes, in the order of the texts before packing. With a `key` there is dropout.
+    ///
+    /// # Shapes
+    /// - ids `[rows]`, packed, each in `0..vocab_size`
+    /// - output `[b, classes]`
+    pub fn forward(&self, ids: &PackedSequence<Array<B, 1, Int>>, key: Option<Key>) -> Tensor<B, 2> {
+        let [key_in, key_rnn, key_out] = [0, 1, 2].map(|i| key.map(|key| key.fold_in(i)));
+        let x = dropout(embed(&self.embedding, ids.data.val()), self.config.dropout, key_in); // [rows, embedding_size]
+        let x = PackedSequence { data: Array::new(x), packing: ids.packing.clone() };
+        let (_, state) = self.rnn.forward_packed(&x, None, key_rnn);
+        let (b, n, d) = (ids.packing.batch(), self.config.hidden_size, self.config.directions());
+        let last = state.h.val().narrow(0, (self.config.num_layers - 1) * d, d); // [d, b, n]
+        let last = last.swap_dims(0, 1).reshape([b, d * n]);
+        self.classifier.forward(dropout(last, self.config.dropout, key_out))
+    }
+
+    /// Mean negative log-likelihood, in nats, of the texts' classes.
+    ///
+    /// # Shapes
+    /// - ids `[rows]`, packed
+    /// - labels `[b]`, each in `0..classes`, or -100 where a text does not count
+    /// - output `[1]`
+    pub fn loss(
+        &self,
+        ids: &PackedSequence<Array<B, 1, Int>>,
+        labels: Tensor<B, 1, Int>,
+        key: Option<Key>,
+    ) -> Tensor<B, 1> {
+        loss::cross_entropy(self.forward(ids, key), labels)
+    }
+
+    /// The most probable class of each text.
+    pub fn predict(&self, ids: &PackedSequence<Array<B, 1, Int>>) -> Vec<Prediction> {
+        let probabilities = softmax(self.forward(ids, None).cast(DType::F32), 1).into_data(); // [b, classes]
+        let probabilities: Vec<f32> = probabilities.iter().collect();
+        let most_probable = |row: &[f32]| {
+            let (class, &probability) = row.iter().enumerate().max_by(|a, b| a.1.total_cmp(b.1)).expect("two classes");
+            Prediction { class, label: self.config.labels[class].clone(), probability }
+        };
+        probabilities.chunks(self.config.labels.len()).map(most_probable).collect()
+    }
+}

@@ -1,0 +1,245 @@
+use grove_layers::rnn::RnnOptions;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use super::RnnKind;
+use crate::error::{ModelError, Result};
+
+/// A recurrent language model's sizes and options. What is missing in a file has the value of [`Default`].
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct RnnLmConfig {
+    /// `grove_rnn_lm`
+    pub model_type: String,
+    /// Kind of cells.
+    pub cell: RnnKind,
+    /// Number of tokens.
+    pub vocab_size: usize,
+    /// Size of token embeddings.
+    pub embedding_size: usize,
+    /// Size of hidden states.
+    pub hidden_size: usize,
+    /// Recurrent layers, one above the other.
+    pub num_layers: usize,
+    /// Dropout after the embedding, between the layers and before the output layer while training.
+    pub dropout: f64,
+    /// Whether the output layer's matrix is the token embedding; then both sizes are equal.
+    pub tie_word_embeddings: bool,
+    /// Token that ends a text.
+    pub eos_token_id: Option<u32>,
+    /// Fields of a file that are not listed here; they are written back.
+    #[serde(flatten)]
+    pub other: Map<String, Value>,
+}
+
+impl Default for RnnLmConfig {
+    /// The defaults of PyTorch's `word_language_model`, whose text is WikiText-2.
+    fn default() -> Self {
+        Self {
+            model_type: "grove_rnn_lm".into(),
+            cell: RnnKind::Lstm,
+            vocab_size: 33278,
+            embedding_size: 200,
+            hidden_size: 200,
+            num_layers: 2,
+            dropout: 0.2,
+            tie_word_embeddings: false,
+            eos_token_id: None,
+            other: Map::new(),
+        }
+    }
+}
+
+impl RnnLmConfig {
+    /// Checks that the configuration describes a possible model.
+    ///
+    /// # Errors
+    /// [`ModelError::Config`] naming the field.
+    pub fn validate(&self) -> Result<()> {
+        check_kind(&self.model_type, "grove_rnn_lm")?;
+        let sizes = [
+            ("vocab_size", self.vocab_size),
+            ("embedding_size", self.embedding_size),
+            ("hidden_size", self.hidden_size),
+        ];
+        check_sizes(&sizes, self.num_layers, self.dropout)?;
+        let (embedding, hidden) = (self.embedding_size, self.hidden_size);
+        if self.tie_word_embeddings && embedding != hidden {
+            return wrong(format!(
+                "tie_word_embeddings makes the output layer the embedding, which asks for embedding_size, {embedding}, \
+                 to equal hidden_size, {hidden}"
+            ));
+        }
+        Ok(())
+    }
+
+    /// How the layers are put together.
+    pub(super) fn options(&self) -> RnnOptions {
+        RnnOptions { layers: self.num_layers, dropout: self.dropout, ..RnnOptions::default() }
+    }
+}
+
+/// A recurrent classifier's sizes and options. What is missing in a file has the value of [`Default`].
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct RnnClassifierConfig {
+    /// `grove_rnn_classifier`
+    pub model_type: String,
+    /// Kind of cells.
+    pub cell: RnnKind,
+    /// Number of tokens.
+    pub vocab_size: usize,
+    /// Size of token embeddings.
+    pub embedding_size: usize,
+    /// Size of hidden states in each direction.
+    pub hidden_size: usize,
+    /// Recurrent layers, one above the other.
+    pub num_layers: usize,
+    /// Whether texts are read from both ends.
+    pub bidirectional: bool,
+    /// Dropout after the embedding, between the layers and before the last one while training.
+    pub dropout: f64,
+    /// The classes' names, `id2label` in files: an object of numbers and names, as transformers writes it, or a list.
+    #[serde(rename = "id2label", alias = "labels", with = "super::labels")]
+    pub labels: Vec<String>,
+    /// Fields of a file that are not listed here; they are written back.
+    #[serde(flatten)]
+    pub other: Map<String, Value>,
+}
+
+impl Default for RnnClassifierConfig {
+    /// One layer of an LSTM that reads from both ends, sizes as those of [`RnnLmConfig`], and two classes.
+    fn default() -> Self {
+        let RnnLmConfig { cell, vocab_size, embedding_size, hidden_size, dropout, .. } = RnnLmConfig::default();
+        Self {
+            model_type: "grove_rnn_classifier".into(),
+            cell,
+            vocab_size,
+            embedding_size,
+            hidden_size,
+            num_layers: 1,
+            bidirectional: true,
+            dropout,
+            labels: vec!["LABEL_0".into(), "LABEL_1".into()],
+            other: Map::new(),
+        }
+    }
+}
+
+impl RnnClassifierConfig {
+    /// Checks that the configuration describes a possible model.
+    ///
+    /// # Errors
+    /// [`ModelError::Config`] naming the field.
+    pub fn validate(&self) -> Result<()> {
+        check_kind(&self.model_type, "grove_rnn_classifier")?;
+        let sizes = [
+            ("vocab_size", self.vocab_size),
+            ("embedding_size", self.embedding_size),
+            ("hidden_size", self.hidden_size),
+        ];
+        check_sizes(&sizes, self.num_layers, self.dropout)?;
+        if self.labels.len() < 2 {
+            return wrong(format!("id2label has {} classes; there must be at least two", self.labels.len()));
+        }
+        let mut sorted: Vec<&String> = self.labels.iter().collect();
+        sorted.sort();
+        match sorted.windows(2).find(|pair| pair[0] == pair[1]) {
+            Some(pair) => wrong(format!("id2label has two classes called '{}'", pair[0])),
+            None => Ok(()),
+        }
+    }
+
+    /// How the layers are put together.
+    pub(super) fn options(&self) -> RnnOptions {
+        let (bidirectional, dropout) = (self.bidirectional, self.dropout);
+        RnnOptions { layers: self.num_layers, bidirectional, dropout, ..RnnOptions::default() }
+    }
+
+    /// Directions in which texts are read.
+    pub(super) fn directions(&self) -> usize {
+        if self.bidirectional { 2 } else { 1 }
+    }
+}
+
+fn wrong(reason: String) -> Result<()> {
+    Err(ModelError::Config { reason })
+}
+
+fn check_kind(found: &str, expected: &str) -> Result<()> {
+    if found == expected {
+        return Ok(());
+    }
+    wrong(format!("model_type is '{found}', and this is the loader of {expected}"))
+}
+
+fn check_sizes(sizes: &[(&str, usize)], num_layers: usize, dropout: f64) -> Result<()> {
+    for &(name, size) in sizes {
+        // Beyond this a product of two sizes and the number of gates leaves the range of a machine word.
+        if size == 0 || size > 1 << 28 {
+            return wrong(format!("{name} is {size}; it must be between 1 and 2^28"));
+        }
+    }
+    if num_layers == 0 || num_layers > 1000 {
+        return wrong(format!("num_layers is {num_layers}; it must be between 1 and 1000"));
+    }
+    if !(0.0..1.0).contains(&dropout) {
+        return wrong(format!("dropout is {dropout}; it must be at least 0 and less than 1"));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn defaults_are_possible() {
+        RnnLmConfig::default().validate().unwrap();
+        RnnClassifierConfig::default().validate().unwrap();
+    }
+
+    #[test]
+    fn impossible_ones_are_refused() {
+        let base = RnnLmConfig::default();
+        for (config, expected) in [
+            (RnnLmConfig { vocab_size: 1 << 60, ..base.clone() }, "vocab_size"),
+            (RnnLmConfig { hidden_size: 0, ..base.clone() }, "hidden_size is 0"),
+            (RnnLmConfig { num_layers: usize::MAX, ..base.clone() }, "num_layers"),
+            (RnnLmConfig { dropout: f64::NAN, ..base.clone() }, "dropout"),
+            (RnnLmConfig { model_type: "gpt2".into(), ..base.clone() }, "model_type is 'gpt2'"),
+            (RnnLmConfig { tie_word_embeddings: true, hidden_size: 300, ..base }, "embedding_size, 200"),
+        ] {
+            let message = config.validate().unwrap_err().to_string();
+            assert!(message.contains(expected), "{message}");
+        }
+        for (labels, expected) in [(vec!["a"], "1 classes"), (vec!["a", "b", "a"], "called 'a'")] {
+            let labels = labels.into_iter().map(String::from).collect();
+            let config = RnnClassifierConfig { labels, ..RnnClassifierConfig::default() };
+            let message = config.validate().unwrap_err().to_string();
+            assert!(message.contains(expected), "{message}");
+        }
+    }
+
+    #[test]
+    fn labels_are_written_as_transformers_does() {
+        let parse = serde_json::from_str::<RnnClassifierConfig>;
+        let labels: Vec<String> = (0..11).map(|i| format!("kind {i}")).collect();
+        let config = RnnClassifierConfig { labels, ..RnnClassifierConfig::default() };
+        let text = serde_json::to_string(&config).unwrap();
+        assert!(text.contains(r#""id2label":{"0":"kind 0","1":"kind 1""#), "{text}");
+        assert_eq!(parse(&text).unwrap(), config);
+        assert_eq!(parse(r#"{"labels": ["a", "b"]}"#).unwrap().labels, ["a", "b"]);
+        let config = parse(r#"{"id2label": {"1": "b", "0": "a"}, "cell": "rnn_relu", "author": "me"}"#).unwrap();
+        assert_eq!((&config.labels[..], config.cell), (&["a".to_string(), "b".into()][..], RnnKind::RnnRelu));
+        assert_eq!(config.other["author"], "me");
+        for (text, expected) in [
+            (r#"{"id2label": {"0": "a", "18446744073709551615": "b"}}"#, "2 entries and none for class 1"),
+            (r#"{"id2label": "a"}"#, "a list of labels"),
+            (r#"{"cell": "transformer"}"#, "transformer"),
+        ] {
+            let message = parse(text).unwrap_err().to_string();
+            assert!(message.contains(expected), "{message}");
+        }
+    }
+}

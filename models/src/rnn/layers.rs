@@ -1,0 +1,189 @@
+use burn::tensor::Tensor;
+use grove_backend::Backend;
+use grove_layers::rnn::{Gru, Lstm, PackedSequence, Rnn, RnnActivation, RnnOptions};
+use grove_tree::{AnyArray, Array, Init, Key, Path, Tree, Visitor};
+use serde::{Deserialize, Serialize};
+use std::{fmt, str::FromStr};
+
+use crate::error::ModelError;
+
+/// The kinds of recurrent cells.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RnnKind {
+    /// `lstm`: long short-term memory.
+    #[default]
+    Lstm,
+    /// `gru`: gated recurrent units.
+    Gru,
+    /// `rnn_tanh`: plain cells with a hyperbolic tangent.
+    RnnTanh,
+    /// `rnn_relu`: plain cells with `max(x, 0)`.
+    RnnRelu,
+}
+
+impl RnnKind {
+    /// Every kind.
+    pub const ALL: [Self; 4] = [Self::Lstm, Self::Gru, Self::RnnTanh, Self::RnnRelu];
+}
+
+impl fmt::Display for RnnKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Lstm => "lstm",
+            Self::Gru => "gru",
+            Self::RnnTanh => "rnn_tanh",
+            Self::RnnRelu => "rnn_relu",
+        })
+    }
+}
+
+impl FromStr for RnnKind {
+    type Err = ModelError;
+
+    fn from_str(name: &str) -> Result<Self, ModelError> {
+        let unknown = || ModelError::Option {
+            option: "cell",
+            value: format!("'{name}'"),
+            range: "lstm, gru, rnn_tanh or rnn_relu",
+        };
+        Self::ALL.into_iter().find(|kind| kind.to_string() == name).ok_or_else(unknown)
+    }
+}
+
+/// Recurrent layers whose cells are chosen at run time. As a tree it is the layers themselves: its paths are
+/// `layers.0.forward.weight_ih` and so on.
+#[derive(Clone, Debug)]
+pub enum RnnLayers<B: Backend> {
+    /// Plain cells.
+    Rnn(Rnn<B>),
+    /// Gated recurrent units.
+    Gru(Gru<B>),
+    /// Long short-term memory.
+    Lstm(Lstm<B>),
+}
+
+/// What recurrent layers carry from step to step.
+#[derive(Tree, Clone, Debug)]
+pub struct RnnState<B: Backend> {
+    /// Hidden states, `[layers * directions, b, n]` in PyTorch's order.
+    pub h: Array<B, 3>,
+    /// Cell states of an LSTM, likewise.
+    pub c: Option<Array<B, 3>>,
+}
+
+impl<B: Backend> RnnLayers<B> {
+    /// Layers with initial weights as PyTorch's.
+    pub fn new(kind: RnnKind, inputs: usize, n: usize, options: &RnnOptions, init: &Init<B>) -> Self {
+        let plain = |activation| Self::Rnn(Rnn::new(inputs, n, activation, options, init));
+        match kind {
+            RnnKind::Lstm => Self::Lstm(Lstm::new(inputs, n, options, init)),
+            RnnKind::Gru => Self::Gru(Gru::new(inputs, n, options, init)),
+            RnnKind::RnnTanh => plain(RnnActivation::Tanh),
+            RnnKind::RnnRelu => plain(RnnActivation::Relu),
+        }
+    }
+
+    /// How the layers are put together.
+    pub fn options(&self) -> &RnnOptions {
+        match self {
+            Self::Rnn(layers) => &layers.options,
+            Self::Gru(layers) => &layers.options,
+            Self::Lstm(layers) => &layers.options,
+        }
+    }
+
+    /// Reads a padded batch of sequences of equal length. Without `state` it begins with zeros; with a `key` there is
+    /// dropout between the layers.
+    ///
+    /// # Shapes
+    /// - x `[t, b, inputs]`, or `[b, t, inputs]` with `batch_first`; t and b at least 1
+    /// - output `[t, b, directions * n]`, or `[b, t, …]`
+    ///
+    /// # Panics
+    /// An LSTM is given a state without cell states.
+    pub fn forward(
+        &self,
+        x: Tensor<B, 3>,
+        state: Option<RnnState<B>>,
+        key: Option<Key>,
+    ) -> (Tensor<B, 3>, RnnState<B>) {
+        let state = self.checked(state);
+        match self {
+            Self::Rnn(layers) => one(layers.forward(x, state.map(hidden), key)),
+            Self::Gru(layers) => one(layers.forward(x, state.map(hidden), key)),
+            Self::Lstm(layers) => two(layers.forward(x, state.and_then(both), key)),
+        }
+    }
+
+    /// Reads a packed batch.
+    ///
+    /// # Shapes
+    /// - x `[rows, inputs]`, packed
+    /// - states before and after: of the sequences in their order before packing
+    /// - output `[rows, directions * n]`, packed in the same way
+    ///
+    /// # Panics
+    /// As [`forward`](Self::forward).
+    pub fn forward_packed(
+        &self,
+        x: &PackedSequence<Array<B, 2>>,
+        state: Option<RnnState<B>>,
+        key: Option<Key>,
+    ) -> (PackedSequence<Array<B, 2>>, RnnState<B>) {
+        let state = self.checked(state);
+        match self {
+            Self::Rnn(layers) => one(layers.forward_packed(x, state.map(hidden), key)),
+            Self::Gru(layers) => one(layers.forward_packed(x, state.map(hidden), key)),
+            Self::Lstm(layers) => two(layers.forward_packed(x, state.and_then(both), key)),
+        }
+    }
+
+    fn checked(&self, state: Option<RnnState<B>>) -> Option<RnnState<B>> {
+        if let (Self::Lstm(_), Some(state)) = (self, &state) {
+            assert!(state.c.is_some(), "an LSTM's state has cell states; this one comes from a network of other cells");
+        }
+        state
+    }
+}
+
+fn hidden<B: Backend>(state: RnnState<B>) -> [Array<B, 3>; 1] {
+    [state.h]
+}
+
+fn both<B: Backend>(state: RnnState<B>) -> Option<[Array<B, 3>; 2]> {
+    Some([state.h, state.c?])
+}
+
+fn one<B: Backend, Y>((y, [h]): (Y, [Array<B, 3>; 1])) -> (Y, RnnState<B>) {
+    (y, RnnState { h, c: None })
+}
+
+fn two<B: Backend, Y>((y, [h, c]): (Y, [Array<B, 3>; 2])) -> (Y, RnnState<B>) {
+    (y, RnnState { h, c: Some(c) })
+}
+
+/// By hand, since a derived one would put the variant's field, `0`, into every path.
+impl<B: Backend> Tree<B> for RnnLayers<B> {
+    type On<C: Backend> = RnnLayers<C>;
+
+    fn visit(&self, path: &mut Path, visitor: &mut dyn Visitor<B>) {
+        match self {
+            Self::Rnn(layers) => layers.visit(path, visitor),
+            Self::Gru(layers) => layers.visit(path, visitor),
+            Self::Lstm(layers) => layers.visit(path, visitor),
+        }
+    }
+
+    fn map(self, path: &mut Path, f: &mut dyn FnMut(&Path, AnyArray<B>) -> AnyArray<B>) -> Self {
+        self.lift(path, f)
+    }
+
+    fn lift<C: Backend>(self, path: &mut Path, f: &mut dyn FnMut(&Path, AnyArray<B>) -> AnyArray<C>) -> RnnLayers<C> {
+        match self {
+            Self::Rnn(layers) => RnnLayers::Rnn(layers.lift(path, f)),
+            Self::Gru(layers) => RnnLayers::Gru(layers.lift(path, f)),
+            Self::Lstm(layers) => RnnLayers::Lstm(layers.lift(path, f)),
+        }
+    }
+}

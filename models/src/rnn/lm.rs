@@ -1,0 +1,163 @@
+//! The language model. Reference: `model.py` of PyTorch's example `word_language_model`,
+//! <https://github.com/pytorch/examples/tree/main/word_language_model>; weights tied as in "Using the Output Embedding to
+//! Improve Language Models" (Press and Wolf, 2017).
+
+use burn::tensor::{Int, Tensor};
+use grove_backend::Backend;
+use grove_layers::{Embedding, dropout, loss};
+use grove_transform::eval_shape;
+use grove_tree::{Array, Init, Key, Tree};
+
+use super::{RnnLayers, RnnLmConfig, RnnState};
+use crate::error::Result;
+
+/// A recurrent language model.
+///
+/// ```
+/// use burn::tensor::{Int, Tensor};
+/// use grove_models::{RnnLm, RnnLmConfig};
+/// use grove_tree::Key;
+/// # type B = burn_flex::Flex;
+/// # let device = Default::default();
+/// let config = RnnLmConfig { vocab_size: 50, embedding_size: 8, hidden_size: 12, ..RnnLmConfig::default() };
+/// let model = RnnLm::<B>::init(&config, Key::new(0), &device)?;
+/// let text = Tensor::<B, 2, Int>::from_ints([[1, 2, 3, 4, 5]], &device);
+/// let (logits, state) = model.forward(text.clone().narrow(1, 0, 3), None, None);
+/// assert_eq!(logits.dims(), [1, 3, 50]);
+///
+/// // The state carries what has been read: in two parts or at once is the same.
+/// let (rest, _) = model.forward(text.clone().narrow(1, 3, 2), Some(state), None);
+/// let (whole, _) = model.forward(text, None, None);
+/// assert!(rest.all_close(whole.narrow(1, 3, 2), Some(1e-5), Some(1e-6)));
+/// # Ok::<(), grove_models::ModelError>(())
+/// ```
+#[derive(Tree, Clone, Debug)]
+pub struct RnnLm<B: Backend> {
+    /// Token embedding, `[vocab_size, embedding_size]`.
+    pub encoder: Embedding<B>,
+    /// The layers, from `embedding_size` to `hidden_size`.
+    pub rnn: RnnLayers<B>,
+    /// The output layer.
+    pub decoder: OutputLayer<B>,
+    /// Sizes and options.
+    #[tree(static)]
+    pub config: RnnLmConfig,
+}
+
+/// The output layer of a language model, with a matrix of its own or the token embedding's.
+#[derive(Tree, Clone, Debug)]
+pub struct OutputLayer<B: Backend> {
+    /// `[vocab_size, hidden_size]`; `None` where it is the token embedding.
+    pub weight: Option<Array<B, 2>>,
+    /// `[vocab_size]`.
+    pub bias: Array<B, 1>,
+}
+
+impl<B: Backend> RnnLm<B> {
+    /// A model with initial weights as in the reference: the embedding and the output layer uniform up to 0.1, its bias 0,
+    /// the layers as PyTorch's.
+    ///
+    /// # Errors
+    /// [`ModelError::Config`](crate::ModelError::Config) where the configuration describes no possible model.
+    pub fn new(config: &RnnLmConfig, init: &Init<B>) -> Result<Self> {
+        config.validate()?;
+        let (vocab_size, embedding_size, n) = (config.vocab_size, config.embedding_size, config.hidden_size);
+        let table = |part: &str, size| init.named(part).named("weight").uniform([vocab_size, size], -0.1, 0.1);
+        Ok(Self {
+            encoder: Embedding { weight: table("encoder", embedding_size) },
+            rnn: RnnLayers::new(config.cell, embedding_size, n, &config.options(), &init.named("rnn")),
+            decoder: OutputLayer {
+                weight: (!config.tie_word_embeddings).then(|| table("decoder", n)),
+                bias: init.zeros([vocab_size]),
+            },
+            config: config.clone(),
+        })
+    }
+
+    /// A model with initial weights; see [`new`](Self::new).
+    ///
+    /// # Errors
+    /// As [`new`](Self::new).
+    pub fn init(config: &RnnLmConfig, key: Key, device: &B::Device) -> Result<Self> {
+        Self::new(config, &Init::new(key, device))
+    }
+
+    /// The model without weights: for counting, printing and loading.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new).
+    pub fn skeleton(config: &RnnLmConfig) -> Result<Self> {
+        eval_shape(|init| Self::new(config, init))
+    }
+
+    /// Logits of the next token at each position, and the state after the last. Without `state` the text begins here;
+    /// with a `key` there is dropout.
+    ///
+    /// # Shapes
+    /// - ids `[b, t]`, each in `0..vocab_size`
+    /// - output `[b, t, vocab_size]`
+    pub fn forward(
+        &self,
+        ids: Tensor<B, 2, Int>,
+        state: Option<RnnState<B>>,
+        key: Option<Key>,
+    ) -> (Tensor<B, 3>, RnnState<B>) {
+        let [b, t] = ids.dims();
+        let (x, state) = self.run(ids, state, key);
+        let logits = self.logits(x.swap_dims(0, 1).reshape([b * t, self.config.hidden_size]));
+        (logits.reshape([b, t, self.config.vocab_size]), state)
+    }
+
+    /// Mean negative log-likelihood, in nats, of targets that are the tokens after the inputs: what is trained where the
+    /// text is cut into windows, each of which begins anew.
+    ///
+    /// # Shapes
+    /// - ids, targets `[b, t]`; a target of -100 does not count
+    /// - output `[1]`
+    pub fn next_token_loss(
+        &self,
+        ids: Tensor<B, 2, Int>,
+        targets: Tensor<B, 2, Int>,
+        key: Option<Key>,
+    ) -> Tensor<B, 1> {
+        self.continued_loss(ids, targets, None, key).0
+    }
+
+    /// As [`next_token_loss`](Self::next_token_loss), for a window that goes on where the one before it ended: takes the
+    /// state there and gives the state after the window.
+    ///
+    /// # Shapes
+    /// As [`next_token_loss`](Self::next_token_loss).
+    pub fn continued_loss(
+        &self,
+        ids: Tensor<B, 2, Int>,
+        targets: Tensor<B, 2, Int>,
+        state: Option<RnnState<B>>,
+        key: Option<Key>,
+    ) -> (Tensor<B, 1>, RnnState<B>) {
+        let [b, t] = ids.dims();
+        let (x, state) = self.run(ids, state, key);
+        let logits = self.logits(x.reshape([t * b, self.config.hidden_size])); // [t * b, vocab_size]
+        (loss::cross_entropy(logits, targets.swap_dims(0, 1).reshape([t * b])), state)
+    }
+
+    /// The last layer's outputs with the axis of time first, as the layers compute them: `[t, b, hidden_size]`.
+    pub(super) fn run(
+        &self,
+        ids: Tensor<B, 2, Int>,
+        state: Option<RnnState<B>>,
+        key: Option<Key>,
+    ) -> (Tensor<B, 3>, RnnState<B>) {
+        let [key_in, key_rnn, key_out] = [0, 1, 2].map(|i| key.map(|key| key.fold_in(i)));
+        let x = self.encoder.forward(ids.swap_dims(0, 1)); // [t, b, embedding_size]
+        let x = dropout(x, self.config.dropout, key_in);
+        let (x, state) = self.rnn.forward(x, state, key_rnn); // [t, b, hidden_size]
+        (dropout(x, self.config.dropout, key_out), state)
+    }
+
+    /// `[rows, hidden_size]` to `[rows, vocab_size]`.
+    pub(super) fn logits(&self, x: Tensor<B, 2>) -> Tensor<B, 2> {
+        let weight = self.decoder.weight.as_ref().unwrap_or(&self.encoder.weight);
+        x.matmul(weight.val().transpose()) + self.decoder.bias.val().unsqueeze()
+    }
+}

@@ -1,0 +1,41 @@
+//! Recurrent networks over tokens: a language model and a classifier of texts, each with LSTM, GRU or plain cells under
+//! PyTorch's names.
+//!
+//! ```
+//! use grove_models::{GenerateOptions, RnnClassifier, RnnClassifierConfig, RnnKind, RnnLm, RnnLmConfig, generate};
+//! use grove_tree::Key;
+//! # type B = burn_flex::Flex;
+//! # let device = Default::default();
+//! let config = RnnLmConfig { vocab_size: 50, embedding_size: 8, hidden_size: 12, ..RnnLmConfig::default() };
+//! let model = RnnLm::<B>::init(&config, Key::new(0), &device)?;
+//! let options = GenerateOptions { max_new_tokens: 5, ..GenerateOptions::default() };
+//! let texts = generate(&model, &[vec![1, 2, 3], vec![4]], &options, |_, _| true)?;
+//! assert_eq!(texts[1].ids.len(), 5);
+//!
+//! let labels = vec!["bad".into(), "good".into()];
+//! let (cell, sizes) = (RnnKind::Gru, RnnClassifierConfig { labels, ..RnnClassifierConfig::default() });
+//! let config = RnnClassifierConfig { cell, vocab_size: 50, embedding_size: 8, hidden_size: 12, ..sizes };
+//! let model = RnnClassifier::<B>::init(&config, Key::new(0), &device)?;
+//! let texts = model.pack(&[vec![1, 2, 3], vec![4]])?;             // of different lengths, in any order
+//! assert_eq!(model.forward(&texts, None).dims(), [2, 2]);         // [b, classes]
+//! println!("{}", model.predict(&texts)[1].label);
+//! # Ok::<(), grove_models::ModelError>(())
+//! ```
+
+mod classifier;
+mod config;
+mod decode;
+mod labels;
+mod layers;
+mod lm;
+mod names;
+mod pack;
+mod pretrained;
+
+pub use classifier::{Prediction, RnnClassifier};
+pub use config::{RnnClassifierConfig, RnnLmConfig};
+pub use decode::RnnDecoding;
+pub use layers::{RnnKind, RnnLayers, RnnState};
+pub use lm::{OutputLayer, RnnLm};
+pub use names::{classifier_names, published_names, torch_rnn_names};
+pub use pack::pack_tokens;

@@ -1,0 +1,59 @@
+use grove_weights::{NameMap, Step};
+
+use super::RnnLmConfig;
+
+/// The names of a language model's files: those of PyTorch's `word_language_model` example, with or without `model.` or
+/// `module.` before them.
+pub fn published_names(config: &RnnLmConfig) -> NameMap {
+    let names = NameMap::new().prefix("model.").prefix("module.").rule("encoder.weight", "encoder.weight");
+    let names = if config.tie_word_embeddings {
+        names.alias("decoder.weight", "encoder.weight")
+    } else {
+        names.rule("decoder.weight", "decoder.weight")
+    };
+    torch_rnn_names(names, "rnn.", "rnn.").rule("decoder.bias", "decoder.bias")
+}
+
+/// The names of a classifier's files, with or without `model.` or `module.` before them.
+pub fn classifier_names() -> NameMap {
+    let names = NameMap::new().prefix("model.").prefix("module.").rule("embedding.weight", "embedding.weight");
+    torch_rnn_names(names, "rnn.", "rnn.")
+        .rule("classifier.weight", "classifier.weight")
+        .then(Step::Transpose)
+        .rule("classifier.bias", "classifier.bias")
+}
+
+/// Adds the rules by which the weights of `torch.nn.RNN`, `GRU` and `LSTM` become those of
+/// [`Recurrent`](grove_layers::rnn::Recurrent): `weight_ih_l0` is `layers.0.forward.weight_ih`, `weight_ih_l0_reverse` is
+/// `layers.0.backward.weight_ih`, and so for `weight_hh`, `bias_ih`, `bias_hh` and `weight_hr`. `name_prefix` stands before
+/// the names in files, `path_prefix` before the paths; either may be empty.
+///
+/// ```
+/// use grove_layers::rnn::{Lstm, RnnOptions};
+/// use grove_models::rnn::torch_rnn_names;
+/// use grove_tree::{Init, Key, eq};
+/// use grove_weights::{Checkpoint, LoadOptions, NameMap, SaveOptions, load, save_model};
+/// # type B = burn_flex::Flex;
+/// # let (device, directory) = (Default::default(), tempfile::tempdir()?);
+/// # let file = directory.path().join("tagger.safetensors");
+/// let options = RnnOptions { bidirectional: true, ..RnnOptions::default() };
+/// let lstm = Lstm::<B>::new(3, 5, &options, &Init::new(Key::new(0), &device));
+/// let names = torch_rnn_names(NameMap::new(), "tagger.lstm.", "");
+/// save_model(&lstm, &names, &file, &SaveOptions::default())?;
+///
+/// let checkpoint = Checkpoint::open(&file)?;
+/// assert!(checkpoint.contains("tagger.lstm.weight_hh_l0_reverse"));
+/// let skeleton = Lstm::new(3, 5, &options, &Init::skeleton());
+/// let (loaded, _) = load(skeleton, &checkpoint, &names, &LoadOptions::new(&device))?;
+/// assert!(eq(&loaded, &lstm));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub fn torch_rnn_names(map: NameMap, name_prefix: &str, path_prefix: &str) -> NameMap {
+    let directions = [("_reverse", "backward"), ("", "forward")];
+    let parts = ["weight_ih", "weight_hh", "bias_ih", "bias_hh", "weight_hr"];
+    let rules = directions.iter().flat_map(|direction| parts.iter().map(move |part| (part, direction)));
+    rules.fold(map, |map, (part, (suffix, direction))| {
+        let name = format!("{name_prefix}{part}_l{{k}}{suffix}");
+        map.rule(&name, &format!("{path_prefix}layers.{{k}}.{direction}.{part}"))
+    })
+}

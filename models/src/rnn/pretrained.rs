@@ -1,0 +1,141 @@
+use burn::tensor::DType;
+use grove_backend::Backend;
+use grove_tree::Tree;
+use grove_weights::{
+    Checkpoint, HubOptions, LoadOptions, NameMap, Report, SaveOptions, Source, Wanted, load, save_model,
+};
+use serde::{Serialize, de::DeserializeOwned};
+use std::path::{Path, PathBuf};
+
+use super::{RnnClassifier, RnnClassifierConfig, RnnLm, RnnLmConfig, classifier_names, published_names};
+use crate::{
+    error::{ModelError, Result},
+    pretrained::{read_json, write_json},
+};
+
+impl RnnLmConfig {
+    /// Reads and checks a `config.json`, given as such or by its directory.
+    ///
+    /// # Errors
+    /// The file cannot be read, is no such JSON, or describes no possible model; each error names the file.
+    pub fn from_file(path: impl AsRef<Path>) -> Result<Self> {
+        read_config(path.as_ref(), Self::validate)
+    }
+
+    /// The `config.json` that belongs to a model: in its directory, or beside its weights file.
+    ///
+    /// # Errors
+    /// As [`from_file`](Self::from_file).
+    pub fn beside(model: impl AsRef<Path>) -> Result<Self> {
+        Self::from_file(config_beside(model.as_ref()))
+    }
+}
+
+impl RnnClassifierConfig {
+    /// Reads and checks a `config.json`, given as such or by its directory.
+    ///
+    /// # Errors
+    /// The file cannot be read, is no such JSON, or describes no possible model; each error names the file.
+    pub fn from_file(path: impl AsRef<Path>) -> Result<Self> {
+        read_config(path.as_ref(), Self::validate)
+    }
+
+    /// The `config.json` that belongs to a model: in its directory, or beside its weights file.
+    ///
+    /// # Errors
+    /// As [`from_file`](Self::from_file).
+    pub fn beside(model: impl AsRef<Path>) -> Result<Self> {
+        Self::from_file(config_beside(model.as_ref()))
+    }
+}
+
+impl<B: Backend> RnnLm<B> {
+    /// Loads a model: a directory, a weights file with its `config.json` beside it, or a hub id, which is downloaded
+    /// unless it lies in the cache.
+    ///
+    /// # Errors
+    /// Each names the file, or the hub's answer, and what to do.
+    pub fn from_pretrained(source: &str, device: &B::Device) -> Result<Self> {
+        Ok(Self::from_path(resolve(source)?, device, None)?.0)
+    }
+
+    /// Loads a model from a directory or a weights file (safetensors or what `torch.save` wrote of a `state_dict`) with
+    /// its `config.json` beside it, its numbers as `dtype` (f32 where `None`), and reports which names met.
+    ///
+    /// # Errors
+    /// Each names the file, the tensor where one is at fault, and what to do.
+    pub fn from_path(path: impl AsRef<Path>, device: &B::Device, dtype: Option<DType>) -> Result<(Self, Report)> {
+        let config = RnnLmConfig::beside(&path)?;
+        read_weights(Self::skeleton(&config)?, path.as_ref(), &published_names(&config), device, dtype)
+    }
+
+    /// Writes `config.json` and `model.safetensors` under PyTorch's names.
+    ///
+    /// # Errors
+    /// The directory or a file cannot be written; what lay there before stays.
+    pub fn save_pretrained(&self, directory: impl AsRef<Path>) -> Result<()> {
+        write(self, &self.config, &published_names(&self.config), directory.as_ref())
+    }
+}
+
+impl<B: Backend> RnnClassifier<B> {
+    /// Loads a model: a directory, a weights file with its `config.json` beside it, or a hub id, which is downloaded
+    /// unless it lies in the cache.
+    ///
+    /// # Errors
+    /// Each names the file, or the hub's answer, and what to do.
+    pub fn from_pretrained(source: &str, device: &B::Device) -> Result<Self> {
+        Ok(Self::from_path(resolve(source)?, device, None)?.0)
+    }
+
+    /// Loads a model from a directory or a weights file (safetensors or what `torch.save` wrote of a `state_dict`) with
+    /// its `config.json` beside it, its numbers as `dtype` (f32 where `None`), and reports which names met.
+    ///
+    /// # Errors
+    /// Each names the file, the tensor where one is at fault, and what to do.
+    pub fn from_path(path: impl AsRef<Path>, device: &B::Device, dtype: Option<DType>) -> Result<(Self, Report)> {
+        let config = RnnClassifierConfig::beside(&path)?;
+        read_weights(Self::skeleton(&config)?, path.as_ref(), &classifier_names(), device, dtype)
+    }
+
+    /// Writes `config.json` and `model.safetensors` under PyTorch's names.
+    ///
+    /// # Errors
+    /// The directory or a file cannot be written; what lay there before stays.
+    pub fn save_pretrained(&self, directory: impl AsRef<Path>) -> Result<()> {
+        write(self, &self.config, &classifier_names(), directory.as_ref())
+    }
+}
+
+fn read_config<C: DeserializeOwned>(path: &Path, validate: impl Fn(&C) -> Result<()>) -> Result<C> {
+    let file = if path.is_dir() { path.join("config.json") } else { path.to_owned() };
+    let config: C = read_json(&file)?;
+    validate(&config).map_err(|error| ModelError::Json { file, reason: error.to_string() })?;
+    Ok(config)
+}
+
+fn config_beside(model: &Path) -> PathBuf {
+    if model.is_dir() { model.join("config.json") } else { model.with_file_name("config.json") }
+}
+
+fn resolve(source: &str) -> Result<PathBuf> {
+    Ok(Source::parse(source)?.resolve(&HubOptions::from_env(), &Wanted::model())?)
+}
+
+fn read_weights<B: Backend, M: Tree<B>>(
+    skeleton: M,
+    path: &Path,
+    names: &NameMap,
+    device: &B::Device,
+    dtype: Option<DType>,
+) -> Result<(M, Report)> {
+    let mut options = LoadOptions::new(device);
+    options.dtype = dtype;
+    Ok(load(skeleton, &Checkpoint::open(path)?, names, &options)?)
+}
+
+fn write<B: Backend, M: Tree<B>>(model: &M, config: &impl Serialize, names: &NameMap, directory: &Path) -> Result<()> {
+    std::fs::create_dir_all(directory).map_err(|source| ModelError::Io { file: directory.into(), source })?;
+    save_model(model, names, directory, &SaveOptions::default())?;
+    write_json(&directory.join("config.json"), config)
+}
