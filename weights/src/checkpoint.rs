@@ -12,13 +12,14 @@ use crate::locate::{ShardIndex, file_name, find};
 use crate::mapped::MappedFile;
 use crate::suggest::suggest;
 use crate::view::{View, materialise};
-use crate::{pytorch, safetensors_file};
+use crate::{numpy, pytorch, safetensors_file, zip};
 
-/// Named tensors on disk: safetensors or PyTorch files, single or sharded.
+/// Named tensors on disk: safetensors or PyTorch files, single or sharded, or numpy's `.npz` and `.npy`.
 ///
 /// Opening reads tables of contents only and maps the files into memory; a tensor's values are read when it is
 /// asked for. Files are not trusted: everything that [`open`](Self::open) accepts has been checked, so that
-/// every tensor listed can be read.
+/// every tensor listed can be read. One thing is found out later: a compressed array (of `numpy.savez_compressed`)
+/// is only unpacked, and its check sum compared, when it is asked for.
 #[derive(Debug)]
 pub struct Checkpoint {
     directory: PathBuf,
@@ -32,8 +33,9 @@ impl Checkpoint {
     /// Opens a directory or a file.
     ///
     /// In a directory these are looked for, in this order: `model.safetensors`, `model.safetensors.index.json`,
-    /// `pytorch_model.bin`, `pytorch_model.bin.index.json`, a single `*.safetensors`, `*.bin`, `*.pt` or `*.pth`.
-    /// A file may be any of these. What a file is, is decided by its content, not by its name.
+    /// `pytorch_model.bin`, `pytorch_model.bin.index.json`, a single `*.safetensors`, `*.bin`, `*.pt`, `*.pth` or
+    /// `*.npz`. A file may be any of these, or an `.npy`: one array, which goes by the name of its file. Names in an
+    /// `.npz` are those of its entries without `.npy`, and may contain slashes. What a file is, is decided by its content, not by its name.
     ///
     /// # Errors
     /// One of the variants of [`WeightsError`] that name a file; nothing is read by a length that a file only
@@ -128,7 +130,8 @@ impl Checkpoint {
     /// Reads a tensor in its stored type.
     ///
     /// # Errors
-    /// If there is none of this name, or its type is not supported (8-bit floats, complex numbers).
+    /// If there is none of this name, its type is not supported (8-bit floats, complex numbers), or it is compressed
+    /// and its data is broken.
     pub fn tensor(&self, name: &str) -> Result<TensorData> {
         let view = self.view(name)?;
         let dtype = view.dtype();
@@ -173,8 +176,15 @@ impl fmt::Display for Checkpoint {
 fn read_contents(file: &MappedFile) -> Result<Contents> {
     let bytes = file.bytes();
     let extension = file.path().extension().and_then(std::ffi::OsStr::to_str).unwrap_or_default();
-    if pytorch::is_archive(bytes) {
-        pytorch::read_contents(file)
+    if zip::is_archive(bytes) {
+        let records =
+            zip::records(bytes).map_err(|reason| WeightsError::Malformed { file: file.path().into(), reason })?;
+        match numpy::is_npz(&records, extension) {
+            true => numpy::read_archive(file, &records),
+            false => pytorch::read_contents(file, &records),
+        }
+    } else if numpy::is_array(bytes) {
+        numpy::read_single(file)
     } else if bytes.starts_with(b"GGUF") {
         let reason = "it is a GGUF file, which this version does not read".into();
         Err(WeightsError::Unsupported { file: file.path().into(), reason })

@@ -7,6 +7,7 @@ pub use safetensors::Dtype as StoredDtype;
 use burn::tensor::{BoolStore, DType};
 
 use crate::error::{Result, WeightsError};
+use crate::packed::Packed;
 
 /// What is known of a tensor without reading it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,15 +22,17 @@ pub struct TensorInfo {
 }
 
 /// Where a tensor's values lie. Made by a format's reader, which has checked that every element that `shape`
-/// and `strides` reach lies inside the file.
+/// and `strides` reach lies inside the file, or inside what is unpacked from it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Entry {
     pub(crate) dtype: StoredDtype,
     pub(crate) shape: Vec<usize>,
     /// Distance between neighbours along each axis, in elements.
     pub(crate) strides: Vec<usize>,
-    /// Position of the first element in the file, in bytes.
+    /// Position of the first element in the file, or in what is unpacked, in bytes.
     pub(crate) offset: usize,
+    /// What has to be unpacked first; `None` if the values lie in the file as they are in memory.
+    pub(crate) packed: Option<Packed>,
 }
 
 /// A format's table of contents.
@@ -50,9 +53,32 @@ pub(crate) fn row_major(shape: &[usize]) -> Vec<usize> {
     strides
 }
 
+/// Strides of a column-major array of this shape (Fortran's order), in elements.
+pub(crate) fn column_major(shape: &[usize]) -> Vec<usize> {
+    let mut strides = vec![1usize; shape.len()];
+    for axis in 1..shape.len() {
+        strides[axis] = strides[axis - 1].saturating_mul(shape[axis - 1]);
+    }
+    strides
+}
+
 /// Number of elements, `None` if it does not fit.
 pub(crate) fn element_count(shape: &[usize]) -> Option<usize> {
     shape.iter().try_fold(1usize, |count, &size| count.checked_mul(size))
+}
+
+/// Whether the values of this shape and type take exactly `bytes` bytes.
+///
+/// # Errors
+/// A reason, with the numbers.
+pub(crate) fn check_size(dtype: StoredDtype, shape: &[usize], bytes: usize) -> std::result::Result<(), String> {
+    match element_count(shape).and_then(|count| count.checked_mul(dtype.bitsize())) {
+        None => Err(format!("its shape {shape:?} has more elements than can be counted")),
+        Some(bits) if bits % 8 != 0 || bits / 8 != bytes => {
+            Err(format!("shape {shape:?} of {dtype} needs {} bytes and its data has {bytes}", bits.div_ceil(8)))
+        }
+        Some(_) => Ok(()),
+    }
 }
 
 /// Burn's name for a stored type, `None` where Burn has none (8-bit and smaller floats, complex numbers).

@@ -1,7 +1,7 @@
 //! Weights: from files, or the hub, into models, and back.
 //!
-//! A [`Checkpoint`] is a set of named tensors on disk (safetensors or PyTorch files, single or sharded), of which
-//! nothing is read but the table of contents. A [`NameMap`] says which published name belongs to which path of a
+//! A [`Checkpoint`] is a set of named tensors on disk (safetensors or PyTorch files, single or sharded, or numpy's
+//! `.npz` and `.npy`), of which nothing is read but the table of contents. A [`NameMap`] says which published name belongs to which path of a
 //! model, and what is transposed, split or merged on the way. [`load`] fills a skeleton and reports what met;
 //! [`save_model`] writes the published names back. [`Source`] is what a person gives as `--model`: a directory, a
 //! file or a hub id; [`fetch`] downloads the latter.
@@ -46,7 +46,9 @@ mod load;
 mod locate;
 mod mapped;
 mod names;
+mod numpy;
 mod outputs;
+mod packed;
 mod pattern;
 mod plan;
 mod pytorch;
@@ -58,6 +60,7 @@ mod step;
 mod suggest;
 mod unique;
 mod view;
+mod zip;
 
 pub use atomic::write_atomically;
 pub use checkpoint::Checkpoint;

@@ -12,8 +12,8 @@ use crate::unique::Unique;
 pub(crate) const PUBLISHED: [&str; 4] =
     ["model.safetensors", "model.safetensors.index.json", "pytorch_model.bin", "pytorch_model.bin.index.json"];
 
-/// Endings of weights files with other names.
-const ENDINGS: [&str; 4] = ["safetensors", "bin", "pt", "pth"];
+/// Endings of weights files with other names, in the order in which they are looked for.
+pub(crate) const ENDINGS: [&str; 5] = ["safetensors", "bin", "pt", "pth", "npz"];
 
 /// Files beside weights that have their endings and hold none.
 const NOT_WEIGHTS: [&str; 4] = ["training_args.bin", "optimizer.bin", "optimizer.pt", "scheduler.pt"];
@@ -139,6 +139,8 @@ mod tests {
             (&["pytorch_model.bin", "training_args.bin"], "pytorch_model.bin"),
             (&["resnet50.pth", "notes.txt"], "resnet50.pth"),
             (&["lstm.pt", "optimizer.pt"], "lstm.pt"),
+            (&["ViT-B_16.npz", "README.md"], "ViT-B_16.npz"),
+            (&["voices.npz", "kokoro.pth"], "kokoro.pth"),
         ] {
             let directory = directory(files);
             let found = find(directory.path()).map(|path| file_name(&path));
@@ -149,7 +151,7 @@ mod tests {
     #[test]
     fn says_what_it_looked_for() {
         let error = find(directory(&["config.json"]).path()).expect_err("nothing there").to_string();
-        for word in PUBLISHED.iter().chain(&["a single *.pth"]) {
+        for word in PUBLISHED.iter().chain(&["a single *.pth", "a single *.npz"]) {
             assert!(error.contains(word), "{error}");
         }
         let error = find(directory(&["a.safetensors", "b.safetensors"]).path()).expect_err("two").to_string();

@@ -7,7 +7,7 @@
 
 use serde::Deserialize;
 
-use crate::entry::{Contents, Entry, StoredDtype, element_count, row_major};
+use crate::entry::{Contents, Entry, StoredDtype, check_size, row_major};
 use crate::error::{Result, WeightsError};
 use crate::mapped::MappedFile;
 use crate::unique::Unique;
@@ -74,6 +74,7 @@ pub(crate) fn read_contents(file: &MappedFile) -> Result<Contents> {
             dtype: tensor.dtype,
             strides: row_major(&tensor.shape),
             shape: tensor.shape,
+            packed: None,
             offset: data_start + tensor.data_offsets.0,
         };
         contents.entries.push((name, entry));
@@ -92,18 +93,7 @@ fn check_tensor(tensor: &HeaderTensor, data_len: usize) -> std::result::Result<(
     if end > data_len {
         return Err(format!("its data ends at byte {end} and the file holds {data_len} (truncated?)"));
     }
-    let bits = element_count(&tensor.shape).and_then(|count| count.checked_mul(tensor.dtype.bitsize()));
-    match bits {
-        None => Err(format!("its shape {:?} has more elements than can be counted", tensor.shape)),
-        Some(bits) if bits % 8 != 0 || bits / 8 != end - start => Err(format!(
-            "shape {:?} of {} needs {} bytes and its data has {}",
-            tensor.shape,
-            tensor.dtype,
-            bits.div_ceil(8),
-            end - start
-        )),
-        Some(_) => Ok(()),
-    }
+    check_size(tensor.dtype, &tensor.shape, end - start)
 }
 
 /// The tensors together cover the data without holes and without overlaps.

@@ -7,7 +7,8 @@ use crate::error::{Result, WeightsError};
 use crate::hub::{HubOptions, Wanted, fetch};
 
 /// Endings that a hub id hardly has and a file does.
-const FILE_ENDINGS: [&str; 8] = [".safetensors", ".bin", ".pt", ".pth", ".gguf", ".json", ".ckpt", ".zip"];
+const FILE_ENDINGS: [&str; 10] =
+    [".safetensors", ".bin", ".pt", ".pth", ".npz", ".npy", ".gguf", ".json", ".ckpt", ".zip"];
 
 /// Where a model comes from: something on disk, or a repository on the hub.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -145,6 +146,7 @@ mod tests {
             "./nowhere",
             "/nowhere/model",
             "model.safetensors",
+            "ViT-B_16.npz",
             "~/models/gpt2",
             "a/b/c",
             "a b",

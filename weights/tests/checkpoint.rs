@@ -1,4 +1,5 @@
-//! Files written by PyTorch, safetensors and huggingface_hub (`tools/fixtures/weights.py`), read back.
+//! Files written by PyTorch, safetensors and huggingface_hub (`tools/fixtures/weights.py`) and by numpy (`npz.py`),
+//! read back.
 
 use std::path::{Path, PathBuf};
 
@@ -10,9 +11,11 @@ fn fixture(name: &str) -> PathBuf {
     Path::new("tests/fixtures").join(name)
 }
 
-fn expected() -> Value {
-    let text = std::fs::read_to_string(fixture("expected.json")).expect("expected.json");
-    serde_json::from_str(&text).expect("JSON")
+/// The files of a folder of fixtures, each with what it holds.
+fn expected(folder: &str) -> Vec<(String, Value)> {
+    let text = std::fs::read_to_string(fixture(folder).join("expected.json")).expect("expected.json");
+    let files: serde_json::Map<String, Value> = serde_json::from_str(&text).expect("JSON");
+    files.into_iter().map(|(file, tensors)| (format!("{folder}{file}"), tensors)).collect()
 }
 
 /// Values as text that names each exactly.
@@ -31,8 +34,8 @@ fn spelled(text: &Value, is_float: bool) -> String {
     if is_float { format!("{:?}", text.parse::<f64>().expect("a float")) } else { text.to_string() }
 }
 
-/// PyTorch's name of a type.
-fn torch_name(data: &TensorData) -> &'static str {
+/// PyTorch's name of a type, and numpy's.
+fn python_name(data: &TensorData) -> &'static str {
     use burn::tensor::DType;
     match data.dtype {
         DType::F64 => "float64",
@@ -54,9 +57,8 @@ fn torch_name(data: &TensorData) -> &'static str {
 
 #[test]
 fn reads_what_python_wrote() {
-    let expected = expected();
-    for (file, tensors) in expected.as_object().expect("files") {
-        let checkpoint = Checkpoint::open(fixture(file)).unwrap_or_else(|error| panic!("{error}"));
+    for (file, tensors) in expected("").into_iter().chain(expected("numpy/")) {
+        let checkpoint = Checkpoint::open(fixture(&file)).unwrap_or_else(|error| panic!("{error}"));
         let tensors = tensors.as_object().expect("tensors");
         let mut names: Vec<_> = tensors.keys().map(String::as_str).collect();
         names.sort_unstable();
@@ -66,7 +68,7 @@ fn reads_what_python_wrote() {
             let shape: Vec<usize> = serde_json::from_value(about["shape"].clone()).expect("a shape");
             assert_eq!(data.shape.to_vec(), shape, "{file} {name}");
             assert_eq!(checkpoint.info(name).expect("info").shape, shape);
-            assert_eq!(torch_name(&data), about["dtype"], "{file} {name}");
+            assert_eq!(python_name(&data), about["dtype"], "{file} {name}");
             let wanted = about["values"].as_array().expect("values").iter();
             let wanted: Vec<String> = wanted.map(|value| spelled(value, data.dtype.is_float())).collect();
             assert_eq!(values(&data), wanted, "{file} {name}");
@@ -103,6 +105,14 @@ fn refuses_with_reasons() {
         ("torchscript.pt", "whole Python object"),
         ("quantized.pt", "_rebuild_qtensor"),
         ("expected.json", "index"),
+        ("numpy/objects.npz", "`bad` holds Python objects"),
+        ("numpy/bfloat16.npz", "`bad` holds raw bytes (`<V2`)"),
+        ("numpy/text.npz", "`bad` holds text"),
+        ("numpy/fields.npz", "`bad` has several fields"),
+        ("numpy/long_double.npz", "`bad` is of type `<f16`"),
+        ("numpy/notes.npz", "`notes.txt` is no .npy"),
+        ("numpy/disguised.npz", "tensor `bad`: it does not begin"),
+        ("numpy/bzip2.npz", "tensor `bad`: it is encrypted, or compressed by another method"),
         ("nowhere.safetensors", "nowhere.safetensors"),
     ] {
         let error = Checkpoint::open(fixture(file)).expect_err(file).to_string();

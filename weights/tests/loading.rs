@@ -175,7 +175,7 @@ fn aliases_stand_in_and_repeat() {
 /// Query, key and value of unequal sizes (grouped queries), and what must come of a fused `[out, in]` matrix.
 type Attention = BTreeMap<String, Array<Flex, 2>>;
 
-fn attention(rows: [(&str, [usize; 2]); 3]) -> Attention {
+fn attention<const N: usize>(rows: [(&str, [usize; 2]); N]) -> Attention {
     rows.into_iter().map(|(name, shape)| (name.to_string(), Array::absent(shape))).collect()
 }
 
@@ -220,6 +220,34 @@ fn splits_and_merges_along_every_axis_and_back() {
     let back = saved(&model, &names);
     for (name, part) in ["q.weight", "k.weight", "v.weight"].iter().zip(parts) {
         assert_eq!(back.tensor(name).expect("read"), TensorData::new(part.to_vec(), [2, 3]), "{name}");
+    }
+}
+
+#[test]
+fn arrays_of_numpy_are_placed() {
+    for file in ["stored.npz", "deflated.npz"] {
+        let checkpoint = Checkpoint::open(fixture("numpy").join(file)).expect("opened");
+        let stored = |name: &str| -> Vec<f32> {
+            checkpoint.tensor(name).expect("read").convert::<f32>().into_vec().expect("floats")
+        };
+        // Names with slashes, a kernel that lies [in, out], and arrays that lie column by column.
+        let names = NameMap::new()
+            .rule("params/encoder/layer_{i}/kernel", "{i}")
+            .then(Step::Transpose)
+            .split("fortran/matrix", 0, &["q", "k"])
+            .rule("big/fortran", "big")
+            .then(Step::Transpose);
+        let skeleton = attention([("0", [3, 4]), ("q", [3, 4]), ("k", [4, 4]), ("big", [4, 3])]);
+        let (model, report) = load(skeleton, &checkpoint, &names, &options().strict(false)).expect("loaded");
+        assert_eq!(report.loaded.len(), 4, "{report}");
+        let kernel = stored("params/encoder/layer_0/kernel");
+        let transposed: Vec<f32> = (0..12).map(|at| kernel[at % 4 * 3 + at / 4]).collect();
+        assert_eq!(floats(&model["0"]), transposed);
+        let matrix = stored("fortran/matrix");
+        assert_eq!((floats(&model["q"]), floats(&model["k"])), (matrix[..12].to_vec(), matrix[12..].to_vec()));
+        let big = stored("big/fortran");
+        let transposed: Vec<f32> = (0..12).map(|at| big[at % 3 * 4 + at / 3]).collect();
+        assert_eq!(floats(&model["big"]), transposed);
     }
 }
 

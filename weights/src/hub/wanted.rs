@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use crate::locate::{PUBLISHED, ShardIndex, find, is_plain_file_name};
+use crate::locate::{ENDINGS, PUBLISHED, ShardIndex, find, is_plain_file_name};
 
 /// Files that belong to a model beside its weights, where they exist.
 const BESIDE: [&str; 16] = [
@@ -33,8 +33,8 @@ pub struct Wanted {
 }
 
 impl Wanted {
-    /// A whole model: `config.json`, the weights in one format (safetensors if there are any, else PyTorch's; all
-    /// shards), and what there is of tokenizer, generation and preprocessing files.
+    /// A whole model: `config.json`, the weights in one format (safetensors if there are any, else PyTorch's, else
+    /// numpy's; all shards), and what there is of tokenizer, generation and preprocessing files.
     pub fn model() -> Self {
         let optional = BESIDE.iter().map(|name| (*name).to_string()).collect();
         Self { required: vec!["config.json".into()], optional, weights: true }
@@ -74,7 +74,7 @@ impl Wanted {
 pub(super) fn weights_among<'a>(files: &[&'a str]) -> Option<&'a str> {
     let published = PUBLISHED.iter().find_map(|name| files.iter().find(|file| *file == name));
     let single = || {
-        ["safetensors", "bin", "pt", "pth"].iter().find_map(|ending| {
+        ENDINGS.iter().find_map(|ending| {
             let mut fitting = files.iter().filter(|file| {
                 is_plain_file_name(file) && Path::new(file).extension().is_some_and(|extension| extension == *ending)
             });
@@ -95,6 +95,7 @@ mod tests {
             (&["pytorch_model.bin", "model.safetensors.index.json"], Some("model.safetensors.index.json")),
             (&["onnx/model.pt", "resnet.pth", "README.md"], Some("resnet.pth")),
             (&["a.safetensors", "b.safetensors"], None),
+            (&["ViT-B_16.npz", "config.json"], Some("ViT-B_16.npz")),
             (&["README.md"], None),
         ] {
             assert_eq!(weights_among(files), expected);

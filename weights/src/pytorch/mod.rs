@@ -6,11 +6,10 @@
 //! a value exponentially, or nest without end. Storages are not compressed, so that tensors are read from the map
 //! like those of safetensors. Every storage, offset, size and stride is checked against the file.
 
-mod archive;
 mod guard;
 mod state_dict;
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::ops::Range;
 
 use candle_core::pickle::{Object, Stack};
@@ -19,6 +18,7 @@ use crate::entry::{Contents, Entry, element_count, element_size};
 use crate::error::{Result, WeightsError};
 use crate::mapped::MappedFile;
 use crate::view::reaches_inside;
+use crate::zip::{Method, Record};
 
 use state_dict::PickledTensor;
 
@@ -27,11 +27,6 @@ const EXPANDED_LIMIT: usize = 1 << 20;
 
 /// How to convert what is not read.
 const CONVERT: &str = "convert it in Python: torch.save(torch.load(old, map_location='cpu'), new)";
-
-/// Whether the content is a zip archive.
-pub(crate) fn is_archive(bytes: &[u8]) -> bool {
-    bytes.starts_with(b"PK\x03\x04")
-}
 
 /// If the content is one of PyTorch's formats from before version 1.6, or under one of PyTorch's endings and
 /// nothing that can be read: what to say of it.
@@ -51,21 +46,21 @@ pub(crate) fn old_format(bytes: &[u8], extension: &str) -> Option<String> {
     }
 }
 
-/// Reads and checks the archive's directory and the pickle.
+/// Reads and checks the pickle of an archive.
 ///
 /// # Errors
 /// [`WeightsError::Malformed`], [`WeightsError::MalformedTensor`] or [`WeightsError::Unsupported`].
-pub(crate) fn read_contents(file: &MappedFile) -> Result<Contents> {
+pub(crate) fn read_contents(file: &MappedFile, records: &BTreeMap<String, Record>) -> Result<Contents> {
     let malformed = |reason: String| WeightsError::Malformed { file: file.path().into(), reason };
     let bytes = file.bytes();
-    let records = archive::records(bytes).map_err(malformed)?;
     let content = |name: &str| match records.get(name) {
-        Some(record) if record.is_stored => Ok(Some(record.range.clone())),
+        Some(record) if record.method == Method::Stored => Ok(Some(record.range.clone())),
         Some(_) => Err(malformed(format!("its entry {name} is compressed or encrypted, which PyTorch's never are"))),
         None => Ok(None),
     };
     let pickle = records.keys().find(|name| name.ends_with("data.pkl"));
-    let pickle = pickle.ok_or_else(|| malformed("the archive has no data.pkl; it is not a PyTorch file".into()))?;
+    let pickle = pickle
+        .ok_or_else(|| malformed("the archive holds neither data.pkl (PyTorch) nor .npy arrays (numpy)".into()))?;
     let folder = pickle.strip_suffix("data.pkl").unwrap_or_default();
     if let Some(order) = content(&format!("{folder}byteorder"))?
         && bytes.get(order) != Some(b"little")
@@ -125,6 +120,7 @@ fn place(
         dtype: tensor.dtype,
         shape: tensor.shape.clone(),
         strides: tensor.strides.clone(),
+        packed: None,
         offset: offset.ok_or("its offset is too large")?,
     };
     if !reaches_inside(&entry, size, storage.end) {

@@ -42,10 +42,11 @@ impl Storage<'_> {
 }
 
 impl<'a> View<'a> {
-    /// The tensor `name` at `entry`.
+    /// The tensor `name` at `entry`; what is packed is unpacked into memory.
     ///
     /// # Errors
-    /// If its stored type has no counterpart among Burn's, or the entry reaches beyond the file.
+    /// If its stored type has no counterpart among Burn's, the entry reaches beyond the file, or it cannot be
+    /// unpacked.
     pub(crate) fn of_file(name: &'a str, file: &'a MappedFile, entry: &Entry) -> Result<Self> {
         let dtype = burn_dtype(entry.dtype).ok_or_else(|| WeightsError::Conversion {
             tensor: name.into(),
@@ -53,15 +54,25 @@ impl<'a> View<'a> {
             to: "values".into(),
             reason: "this type is not supported".into(),
         })?;
-        if !reaches_inside(entry, element_size(entry.dtype, name)?, file.bytes().len()) {
-            return Err(WeightsError::MalformedTensor {
-                file: file.path().into(),
-                tensor: name.into(),
-                reason: "its elements lie outside the file".into(),
-            });
+        let wrong = |reason| WeightsError::MalformedTensor { file: file.path().into(), tensor: name.into(), reason };
+        let bytes = match &entry.packed {
+            None => Storage::Mapped(file),
+            Some(packed) => {
+                let unpacked = packed.unpack(file, entry.offset).map_err(wrong)?;
+                Storage::Memory(Cow::Owned(Bytes::from_bytes_vec(unpacked)))
+            }
+        };
+        if !reaches_inside(entry, element_size(entry.dtype, name)?, bytes.bytes().len()) {
+            return Err(wrong("its elements lie outside the file".into()));
         }
-        let Entry { shape, strides, offset, .. } = entry.clone();
-        Ok(Self { name, bytes: Storage::Mapped(file), dtype, shape, strides, offset })
+        Ok(Self {
+            name,
+            bytes,
+            dtype,
+            shape: entry.shape.clone(),
+            strides: entry.strides.clone(),
+            offset: entry.offset,
+        })
     }
 
     /// Values in memory, row-major.
@@ -153,6 +164,7 @@ mod tests {
             shape: shape.into(),
             strides: strides.into(),
             offset,
+            packed: None,
         };
         for (shape, strides, offset, inside) in [
             (&[2, 3][..], &[3, 1][..], 16, true),

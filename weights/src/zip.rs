@@ -1,8 +1,8 @@
-//! The directory of a zip archive, as far as PyTorch's files need it: where each stored entry lies.
+//! The directory of a zip archive, as far as PyTorch's and numpy's files need it: where each entry lies and how.
 //!
 //! Source: PKWARE's APPNOTE.TXT, sections 4.3 and 4.5.3. Read where it lies, without allocating by a claimed count
 //! or length (the `zip` crate reserves room for as many entries as the directory claims). Check sums are not
-//! compared.
+//! compared here; those of stored entries never are, so that their pages are only touched when they are needed.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -21,19 +21,39 @@ const LONGEST_COMMENT: usize = 0xffff;
 const ZIP64: u64 = 1;
 
 /// An entry of the archive.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) struct Record {
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Record {
     /// Where its bytes lie in the file.
-    pub(super) range: Range<usize>,
-    /// Whether those are its content, neither compressed nor encrypted.
-    pub(super) is_stored: bool,
+    pub(crate) range: Range<usize>,
+    /// How they become its content.
+    pub(crate) method: Method,
+    /// Size of its content, as the directory claims it.
+    pub(crate) size: usize,
+    /// CRC-32 of its content, as the directory claims it.
+    pub(crate) checksum: u32,
+}
+
+/// How an entry is kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Method {
+    /// The bytes are the content: as many as `size`, neither compressed nor encrypted.
+    Stored,
+    /// Compressed by deflate.
+    Deflated,
+    /// Anything else.
+    Other,
+}
+
+/// Whether the content is a zip archive; one without entries begins with its end.
+pub(crate) fn is_archive(bytes: &[u8]) -> bool {
+    bytes.starts_with(b"PK\x03\x04") || bytes.starts_with(b"PK\x05\x06")
 }
 
 /// All entries by name.
 ///
 /// # Errors
 /// A reason, if the directory or an entry is broken or reaches beyond the file.
-pub(super) fn records(bytes: &[u8]) -> Result<BTreeMap<String, Record>, String> {
+pub(crate) fn records(bytes: &[u8]) -> Result<BTreeMap<String, Record>, String> {
     let directory = directory(bytes).ok_or("its zip directory is missing or broken (truncated?)")?;
     let mut rest = directory;
     let mut records = BTreeMap::new();
@@ -86,6 +106,7 @@ fn record<'a>(bytes: &[u8], rest: &'a [u8]) -> Option<(String, Record, &'a [u8])
         return None;
     }
     let (flags, method) = (number(rest, 8, 2)?, number(rest, 10, 2)?);
+    let checksum = u32::try_from(number(rest, 16, 4)?).ok()?;
     let (mut stored, mut size, mut start) = (number(rest, 20, 4)?, number(rest, 24, 4)?, number(rest, 42, 4)?);
     let (name, extra, comment) = (number(rest, 28, 2)?, number(rest, 30, 2)?, number(rest, 32, 2)?);
     let mut extra_fields = part(rest, ENTRY as u64 + name, extra)?;
@@ -110,9 +131,14 @@ fn record<'a>(bytes: &[u8], rest: &'a [u8]) -> Option<(String, Record, &'a [u8])
     let data = usize::try_from(data).ok()?;
     let range = data..data.checked_add(usize::try_from(stored).ok()?)?;
     // Bit 0: encrypted.
-    let is_stored = method == 0 && flags & 1 == 0 && stored == size;
+    let method = match method {
+        0 if flags & 1 == 0 && stored == size => Method::Stored,
+        8 if flags & 1 == 0 => Method::Deflated,
+        _ => Method::Other,
+    };
     let later = rest.get(ENTRY + usize::try_from(name + extra + comment).ok()?..)?;
-    (range.end <= bytes.len()).then(|| (text.to_string(), Record { range, is_stored }, later))
+    let record = Record { range, method, size: usize::try_from(size).ok()?, checksum };
+    (record.range.end <= bytes.len()).then(|| (text.to_string(), record, later))
 }
 
 #[cfg(test)]
@@ -156,7 +182,7 @@ mod tests {
             let records = records(&bytes).expect("valid");
             let record = &records["a/data.pkl"];
             assert_eq!(&bytes[record.range.clone()], b"content");
-            assert!(record.is_stored);
+            assert_eq!((record.method, record.size), (Method::Stored, 7));
         }
     }
 

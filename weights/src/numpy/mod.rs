@@ -1,0 +1,96 @@
+//! numpy's `.npz` and `.npy` files: a zip archive of arrays, and one array.
+//!
+//! Source: <https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html>. What `numpy.savez` wrote is read
+//! from the map, Fortran's order through strides; what `numpy.savez_compressed` wrote, and big-endian numbers, are
+//! unpacked into memory when they are placed. (`candle_core::npy` makes room for as many elements as a header
+//! claims, and knows neither Fortran's order nor booleans.)
+
+mod dictionary;
+mod header;
+
+use std::collections::BTreeMap;
+
+use crate::entry::{Contents, Entry, StoredDtype, check_size, column_major, row_major};
+use crate::error::{Result, WeightsError};
+use crate::mapped::MappedFile;
+use crate::packed::{Packed, head};
+use crate::zip::{Method, Record};
+
+use header::Header;
+
+/// Ending of an archive's arrays, which is no part of their names.
+const ENDING: &str = ".npy";
+
+/// Whether an archive is numpy's: it holds arrays and is not PyTorch's.
+pub(crate) fn is_npz(records: &BTreeMap<String, Record>, extension: &str) -> bool {
+    let any = |ending| records.keys().any(|name| name.ends_with(ending));
+    !any("data.pkl") && (extension == "npz" || any(ENDING))
+}
+
+/// Whether the content is an `.npy`, a single array.
+pub(crate) fn is_array(bytes: &[u8]) -> bool {
+    bytes.starts_with(header::MAGIC)
+}
+
+/// Reads and checks the headers of an archive's arrays.
+///
+/// # Errors
+/// [`WeightsError::MalformedTensor`] or [`WeightsError::Unsupported`], with the entry's name.
+pub(crate) fn read_archive(file: &MappedFile, records: &BTreeMap<String, Record>) -> Result<Contents> {
+    let mut contents = Contents::default();
+    for (path, record) in records {
+        // A folder that `zip -r` lists before what lies in it.
+        if path.ends_with('/') && record.size == 0 {
+            continue;
+        }
+        let Some(name) = path.strip_suffix(ENDING) else {
+            let reason = format!("its entry `{path}` is no {ENDING} array; take it out of the archive");
+            return Err(WeightsError::Unsupported { file: file.path().into(), reason });
+        };
+        contents.entries.push((name.to_string(), entry(file, name, record)?));
+    }
+    Ok(contents)
+}
+
+/// Reads and checks the header of an `.npy`. The array goes by the file's name, without its ending.
+///
+/// # Errors
+/// As [`read_archive`].
+pub(crate) fn read_single(file: &MappedFile) -> Result<Contents> {
+    let size = file.bytes().len();
+    let whole = Record { range: 0..size, method: Method::Stored, size, checksum: 0 };
+    let name = file.path().file_stem().unwrap_or_default().to_string_lossy().into_owned();
+    let entry = entry(file, &name, &whole)?;
+    Ok(Contents { entries: vec![(name, entry)], ..Contents::default() })
+}
+
+/// An array's place, after its header.
+fn entry(file: &MappedFile, name: &str, record: &Record) -> Result<Entry> {
+    let wrong = |reason| WeightsError::MalformedTensor { file: file.path().into(), tensor: name.into(), reason };
+    let start = head(record, file.bytes(), header::LONGEST).map_err(wrong)?;
+    let header = Header::read(&start).map_err(wrong)?;
+    let number = header.number().map_err(|reason| WeightsError::Unsupported {
+        file: file.path().into(),
+        reason: format!("its array `{name}` {reason}"),
+    })?;
+    let data =
+        record.size.checked_sub(header.length).ok_or_else(|| wrong("its header is longer than its entry".into()))?;
+    check_size(number.dtype, &header.shape, data).map_err(wrong)?;
+    let packed = (record.method != Method::Stored || number.reversed > 1)
+        .then(|| Packed { record: record.clone(), reversed: number.reversed });
+    Ok(Entry {
+        dtype: number.dtype,
+        strides: if header.is_fortran { column_major(&header.shape) } else { row_major(&header.shape) },
+        shape: header.shape,
+        offset: if packed.is_some() { header.length } else { record.range.start + header.length },
+        packed,
+    })
+}
+
+/// What an array's elements are.
+#[derive(Debug, PartialEq, Eq)]
+struct Number {
+    dtype: StoredDtype,
+    /// Size of the numbers whose bytes are in reverse order; 1 where nothing is.
+    reversed: usize,
+}
