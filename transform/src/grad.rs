@@ -7,6 +7,8 @@ use grove_backend::Backend;
 use grove_tree::{AnyArray, AnyTensor, Filter, Path, Tree, is_inexact};
 use std::marker::PhantomData;
 
+use crate::tape::{lift_leaf, lower_leaf};
+
 /// What the backward pass keeps of the forward pass: [`NoRecompute`] or [`Balanced`].
 pub trait Recompute: CheckpointStrategy {}
 
@@ -121,36 +123,6 @@ pub fn value_and_grad_aux<B: Backend, T: Tree<B>, A: Tree<Autodiff<B>>>(
 /// The gradient of a function of a tree; see [`value_and_grad`].
 pub fn grad<B: Backend, T: Tree<B>>(tree: &T, f: impl FnOnce(T::On<Autodiff<B>>) -> Tensor<Autodiff<B>, 1>) -> T {
     value_and_grad(tree, f).1
-}
-
-fn lift_leaf<B: Backend, S: Recompute>(leaf: AnyArray<B>, track: bool) -> AnyArray<Autodiff<B, S>> {
-    let (shape, dtype) = (leaf.shape().to_vec(), leaf.dtype());
-    match leaf.into_value() {
-        None => AnyArray::absent(shape, dtype),
-        Some(AnyTensor::Float(x)) => {
-            let x = <Autodiff<B, S> as AutodiffBackend>::from_inner(x);
-            let x = if track { require_grad::<Autodiff<B, S>>(x) } else { x };
-            AnyArray::present(AnyTensor::Float(x))
-        }
-        Some(AnyTensor::Int(x)) => AnyArray::present(AnyTensor::Int(x)),
-        Some(AnyTensor::Bool(x)) => AnyArray::present(AnyTensor::Bool(x)),
-    }
-}
-
-fn require_grad<B: burn::tensor::backend::Backend>(
-    x: burn::tensor::ops::FloatTensor<B>,
-) -> burn::tensor::ops::FloatTensor<B> {
-    B::float_set_require_grad(x, true)
-}
-
-fn lower_leaf<B: Backend, S: Recompute>(leaf: AnyArray<Autodiff<B, S>>) -> AnyArray<B> {
-    let (shape, dtype) = (leaf.shape().to_vec(), leaf.dtype());
-    match leaf.into_value() {
-        None => AnyArray::absent(shape, dtype),
-        Some(AnyTensor::Float(x)) => AnyArray::present(AnyTensor::Float(<Autodiff<B, S> as AutodiffBackend>::inner(x))),
-        Some(AnyTensor::Int(x)) => AnyArray::present(AnyTensor::Int(x)),
-        Some(AnyTensor::Bool(x)) => AnyArray::present(AnyTensor::Bool(x)),
-    }
 }
 
 #[cfg(test)]

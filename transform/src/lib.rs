@@ -1,4 +1,4 @@
-//! Transformations of functions of trees: differentiation, and evaluation of shapes alone.
+//! Transformations of functions of trees: differentiation, loops, and evaluation of shapes alone.
 //!
 //! ```
 //! use burn::tensor::Tensor;
@@ -14,6 +14,13 @@
 
 mod eval_shape;
 mod grad;
+mod scan;
+mod stack;
+mod tape;
+mod vjp;
 
 pub use eval_shape::eval_shape;
 pub use grad::{Balanced, GradOptions, NoRecompute, Recompute, grad, value_and_grad, value_and_grad_aux};
+pub use scan::{CheckpointedScan, Scan, scan};
+pub use stack::{Stack, Unstack, stack, stacked_len, unstack};
+pub use vjp::vjp;

@@ -1,0 +1,243 @@
+//! Loops over trees, as `jax.lax.scan`.
+
+mod checkpointed;
+mod replay;
+
+use grove_backend::Backend;
+use grove_tree::{Tree, map};
+
+use crate::stack::{Stack, Unstack, stack, stacked_len, zero_rows};
+
+pub use checkpointed::CheckpointedScan;
+
+/// Runs a function over the steps of a tree, a carry going from step to step: `jax.lax.scan`.
+///
+/// `f` gets the carry and one step of `xs`, and returns the next carry and one step of `ys`. The result is the last
+/// carry and the stacked `ys`. [`Scan`] has options, and tells what happens where there are no steps.
+///
+/// Under [`value_and_grad`](crate::value_and_grad) the backward pass keeps what every step computed;
+/// [`Scan::checkpointed`] keeps less and computes twice.
+///
+/// Source: <https://docs.jax.dev/en/latest/_autosummary/jax.lax.scan.html>
+///
+/// # Shapes
+/// - leaf of `xs` `[t, …]`, of a step of it `[…]`
+/// - leaf of a step of `ys` `[…]`, of the result `[t, …]`
+///
+/// # Panics
+/// Where the leaves of `xs` disagree about the number of steps, or there are none; where the `ys` of two steps cannot be
+/// [stacked](stack).
+///
+/// ```
+/// use burn::tensor::Tensor;
+/// use grove_transform::scan;
+/// use grove_tree::Array;
+/// # type B = burn_flex::Flex;
+/// let xs = Array::<B, 2>::new(Tensor::from_floats([[1.0], [2.0], [3.0]], &Default::default()));
+/// let zero = Array::<B, 1>::new(Tensor::zeros([1], &Default::default()));
+/// let (sum, sums) = scan(
+///     |sum: Array<B, 1>, x| {
+///         let sum = Array::<B, 1>::new(sum.val() + x.val());
+///         (sum.clone(), sum)
+///     },
+///     zero,
+///     xs,
+/// );
+/// assert_eq!(sum.val().into_scalar(), 6.0);
+/// assert_eq!(sums.val().to_data().to_vec::<f32>().unwrap(), [1.0, 3.0, 6.0]);
+/// ```
+pub fn scan<B, C, X, Y>(f: impl FnMut(C, X::Step) -> (C, Y), init: C, xs: X) -> (C, Y::Stacked)
+where
+    B: Backend,
+    C: Clone,
+    X: Unstack<B>,
+    Y: Stack<B>,
+{
+    Scan::new().run(f, init, xs)
+}
+
+/// How to [`scan`].
+///
+/// ```
+/// use burn::tensor::Tensor;
+/// use grove_transform::Scan;
+/// use grove_tree::Array;
+/// # type B = burn_flex::Flex;
+/// // Powers of two, the largest first: nothing to read, so the number of steps has to be said.
+/// let one = Array::<B, 1>::new(Tensor::ones([1], &Default::default()));
+/// let double = |x: Array<B, 1>, ()| (Array::new(x.val() * 2.0), x);
+/// let (last, powers) = Scan::new().reverse().length(4).run(double, one, ());
+/// assert_eq!(last.val().into_scalar(), 16.0);
+/// assert_eq!(powers.val().to_data().to_vec::<f32>().unwrap(), [8.0, 4.0, 2.0, 1.0]);
+/// ```
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Scan {
+    reverse: bool,
+    length: Option<usize>,
+}
+
+impl Scan {
+    /// From the first step to the last, as many as `xs` holds.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// From the last step of `xs` to the first. The `ys` come out in the order of the `xs`.
+    pub fn reverse(self) -> Self {
+        Self { reverse: true, ..self }
+    }
+
+    /// Says how many steps there are, which is needed where `xs` has no leaves, and otherwise has to agree with them.
+    pub fn length(self, steps: usize) -> Self {
+        Self { length: Some(steps), ..self }
+    }
+
+    /// The scan with a backward pass that keeps few carries and computes the steps again.
+    pub fn checkpointed(self) -> CheckpointedScan {
+        CheckpointedScan::new(self)
+    }
+
+    /// Runs it; see [`scan`].
+    ///
+    /// With no steps the result is `init`, and `ys` whose leaves have no rows. Their shapes are learnt as JAX learns
+    /// them: `f` is called once, with zeros for a step of `xs`, and what it computes is thrown away.
+    ///
+    /// # Panics
+    /// As [`scan`]; and where [`length`](Self::length) does not agree with `xs`.
+    #[track_caller]
+    pub fn run<B, C, X, Y>(self, mut f: impl FnMut(C, X::Step) -> (C, Y), init: C, xs: X) -> (C, Y::Stacked)
+    where
+        B: Backend,
+        C: Clone,
+        X: Unstack<B>,
+        Y: Stack<B>,
+    {
+        let steps = self.steps(&xs);
+        if steps == 0 {
+            let ys = no_steps(|x| f(init.clone(), x).1, xs);
+            return (init, ys);
+        }
+        let mut ys = Vec::with_capacity(steps);
+        let mut carry = init;
+        for x in self.in_order(xs.unstack(steps)) {
+            let (next, y) = f(carry, x);
+            carry = next;
+            ys.push(y);
+        }
+        (carry, stack(self.in_order(ys)))
+    }
+
+    /// How many steps there are.
+    #[track_caller]
+    fn steps<B: Backend, X: Tree<B>>(self, xs: &X) -> usize {
+        match (stacked_len(xs), self.length) {
+            (Some(held), Some(said)) if held != said => {
+                panic!("`length({said})` does not agree with the leaves of `xs`, which hold {held} steps")
+            }
+            (Some(steps), _) | (None, Some(steps)) => steps,
+            (None, None) => {
+                panic!("`xs` has no leaves, so it does not say how many steps there are: `Scan::new().length(n)` does")
+            }
+        }
+    }
+
+    /// What belongs to the steps, in the order in which they are run; and from that order back.
+    fn in_order<T>(self, mut steps: Vec<T>) -> Vec<T> {
+        if self.reverse {
+            steps.reverse();
+        }
+        steps
+    }
+}
+
+/// The `ys` of no steps, by trying the function on zeros.
+fn no_steps<B: Backend, X: Unstack<B>, Y: Stack<B>>(f: impl FnOnce(X::Step) -> Y, xs: X) -> Y::Stacked {
+    let zeros = map(xs, |leaf| zero_rows(leaf, 1)).unstack(1).pop().expect("one step");
+    map(stack(vec![f(zeros)]), |leaf| zero_rows(leaf, 0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use burn::tensor::{Int, Tensor};
+    use burn_flex::Flex;
+    use grove_tree::{Array, display};
+
+    type B = Flex;
+
+    fn array<const D: usize>(shape: [usize; D], x: &[f32]) -> Array<B, D> {
+        Array::new(Tensor::<B, 1>::from_floats(x, &Default::default()).reshape(shape))
+    }
+
+    fn numbers<const D: usize>(leaf: &Array<B, D>) -> Vec<f32> {
+        leaf.val().to_data().to_vec().expect("f32")
+    }
+
+    /// `c -> a c + x`, giving the old carry.
+    fn leaky<C: Backend>(a: Tensor<C, 1>) -> impl Fn(Array<C, 1>, Array<C, 1>) -> (Array<C, 1>, Array<C, 1>) {
+        move |c, x| (Array::new(a.clone() * c.val() + x.val()), c)
+    }
+
+    #[test]
+    fn both_directions() {
+        let half = Tensor::from_floats([0.5], &Default::default());
+        let xs = array([3, 1], &[1.0, 2.0, 4.0]);
+        let (last, ys) = scan(leaky(half.clone()), array([1], &[8.0]), xs.clone());
+        assert_eq!((numbers(&last), numbers(&ys)), (vec![6.25], vec![8.0, 5.0, 4.5]));
+        let (last, ys) = Scan::new().reverse().length(3).run(leaky(half.clone()), array([1], &[8.0]), xs);
+        assert_eq!((numbers(&last), numbers(&ys)), (vec![4.0], vec![6.0, 8.0, 8.0]));
+        let (last, ys) = scan(leaky(half), array([1], &[8.0]), array([1, 1], &[1.0]));
+        assert_eq!((numbers(&last), numbers(&ys)), (vec![5.0], vec![8.0]));
+    }
+
+    #[test]
+    fn nested_trees_and_a_carry_that_is_no_tree() {
+        let xs = (array([2, 2], &[1.0, 2.0, 3.0, 4.0]), [array([2, 1], &[5.0, 6.0])]);
+        let f = |seen: Vec<f32>, (x, [y]): (Array<B, 1>, [Array<B, 1>; 1])| {
+            let sum = x.val().sum() + y.val();
+            ([seen, vec![sum.clone().into_scalar()]].concat(), (Some(Array::<B, 1>::new(sum)), ()))
+        };
+        let (seen, (sums, ())) = scan(f, Vec::new(), xs);
+        assert_eq!((seen, sums.map(|sums| numbers(&sums))), (vec![8.0, 13.0], Some(vec![8.0, 13.0])));
+    }
+
+    #[test]
+    fn no_steps() {
+        let mut calls = 0;
+        let mut f = |c: Array<B, 1>, x: Array<B, 2, Int>| {
+            calls += 1;
+            assert_eq!(x.val().sum().into_scalar(), 0);
+            (c.clone(), (c, x))
+        };
+        let xs = Array::<B, 3, Int>::new(Tensor::empty([0, 4, 3], &Default::default()));
+        let (last, ys) = scan(&mut f, array([1], &[8.0]), xs);
+        assert_eq!((numbers(&last), display(&ys).as_str()), (vec![8.0], "(f32[0,1], i32[0,4,3])"));
+        let (last, ys) = Scan::new().length(0).run(|c, ()| (c, array([2], &[1.0, 2.0])), 3, ());
+        assert_eq!((last, calls, ys.shape()), (3, 1, [0, 2]));
+    }
+
+    #[test]
+    fn gradients_come_from_the_tape() {
+        let inputs = (array([1], &[0.5]), array([1], &[8.0]), array([3, 1], &[1.0, 2.0, 4.0]));
+        let (loss, (da, dc, dxs)) = crate::value_and_grad(&inputs, |(a, c, xs)| {
+            let (last, ys) = scan(leaky(a.val()), c, xs);
+            last.val() + ys.val().sum()
+        });
+        // a³c + a²x₀ + a x₁ + x₂ and the sums before it; its derivatives by hand.
+        assert_eq!(loss.into_scalar(), 6.25 + 17.5);
+        assert_eq!(numbers(&da), [3.0 * 0.25 * 8.0 + 1.0 + 2.0 + 2.0 * 0.5 * 8.0 + 1.0 + 8.0]);
+        assert_eq!((numbers(&dc), numbers(&dxs)), (vec![1.875], vec![1.75, 1.5, 1.0]));
+    }
+
+    #[test]
+    #[should_panic(expected = "`length(2)` does not agree with the leaves of `xs`, which hold 3 steps")]
+    fn the_length_has_to_agree() {
+        Scan::new().length(2).run(|c, x: Array<B, 1>| (c, x), (), array([3, 1], &[1.0, 2.0, 4.0]));
+    }
+
+    #[test]
+    #[should_panic(expected = "`xs` has no leaves")]
+    fn the_length_has_to_be_known() {
+        scan(|c, ()| (c, array([1], &[0.0])), (), ());
+    }
+}
