@@ -33,11 +33,11 @@ impl<B: Backend> RnnLm<B> {
             return after;
         }
         // What has read nothing yet is in the state of the beginning, which is zeros.
-        let untouched: Vec<bool> = pad.iter().map(|&pad| pad == t).collect();
-        let begins = Tensor::<B, 1, burn::tensor::Bool>::from_data(TensorData::new(untouched, [b]), &device);
+        let read: Vec<i64> = pad.iter().map(|&pad| (t - pad) as i64).collect();
+        let untouched = Tensor::<B, 1, Int>::from_data(TensorData::new(read, [b]), &device).equal_elem(0); // [b]
         let clear = |x: Array<B, 3>| {
-            let mask = begins.clone().reshape([1, b, 1]).expand(x.shape());
-            Array::new(x.val().mask_fill(mask, 0.0))
+            let untouched = untouched.clone().reshape([1, b, 1]).expand(x.shape());
+            Array::new(x.val().mask_fill(untouched, 0.0))
         };
         RnnState { h: clear(after.h), c: after.c.map(clear) }
     }

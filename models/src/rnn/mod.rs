@@ -12,9 +12,8 @@
 //! let texts = generate(&model, &[vec![1, 2, 3], vec![4]], &options, |_, _| true)?;
 //! assert_eq!(texts[1].ids.len(), 5);
 //!
-//! let labels = vec!["bad".into(), "good".into()];
-//! let (cell, sizes) = (RnnKind::Gru, RnnClassifierConfig { labels, ..RnnClassifierConfig::default() });
-//! let config = RnnClassifierConfig { cell, vocab_size: 50, embedding_size: 8, hidden_size: 12, ..sizes };
+//! let sizes = RnnClassifierConfig { vocab_size: 50, embedding_size: 8, hidden_size: 12, ..Default::default() };
+//! let config = RnnClassifierConfig { cell: RnnKind::Gru, labels: vec!["bad".into(), "good".into()], ..sizes };
 //! let model = RnnClassifier::<B>::init(&config, Key::new(0), &device)?;
 //! let texts = model.pack(&[vec![1, 2, 3], vec![4]])?;             // of different lengths, in any order
 //! assert_eq!(model.forward(&texts, None).dims(), [2, 2]);         // [b, classes]
