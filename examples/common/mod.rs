@@ -3,9 +3,9 @@
 use clap::{Args, ValueEnum};
 use grove::{
     backend::{BackendName, DeviceError, DeviceSpec},
-    tensor::DType,
+    tensor::{DType, FloatDType},
 };
-use std::{path::PathBuf, process::ExitCode};
+use std::{io::Write, path::PathBuf, process::ExitCode};
 
 /// Where to compute, and in which type of numbers.
 #[derive(Args, Debug, Clone)]
@@ -45,13 +45,19 @@ pub enum Dtype {
     Bf16,
 }
 
-impl From<Dtype> for DType {
+impl From<Dtype> for FloatDType {
     fn from(dtype: Dtype) -> Self {
         match dtype {
             Dtype::F32 => Self::F32,
             Dtype::F16 => Self::F16,
             Dtype::Bf16 => Self::BF16,
         }
+    }
+}
+
+impl From<Dtype> for DType {
+    fn from(dtype: Dtype) -> Self {
+        FloatDType::from(dtype).into()
     }
 }
 
@@ -91,4 +97,33 @@ pub fn finish(body: impl FnOnce() -> Result<(), Exit>) -> ExitCode {
             ExitCode::from(1)
         }
     }
+}
+
+/// For `map_err`: what went wrong, as a failure.
+pub fn failure(error: impl std::fmt::Display) -> Exit {
+    Exit::Failure(error.to_string())
+}
+
+/// Writes a piece of text to standard output at once.
+pub fn show(text: &str) -> Result<(), Exit> {
+    let mut stdout = std::io::stdout().lock();
+    stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()).map_err(broken_pipe)
+}
+
+/// Writes a line to standard output.
+pub fn write_line(line: &str) -> Result<(), Exit> {
+    show(&format!("{line}\n"))
+}
+
+/// Writes the one object that scripts read.
+pub fn write_json(value: &serde_json::Value) -> Result<(), Exit> {
+    write_line(&value.to_string())
+}
+
+/// The reader of our output went away, as `head` does: that is no failure of ours.
+fn broken_pipe(error: std::io::Error) -> Exit {
+    if error.kind() == std::io::ErrorKind::BrokenPipe {
+        std::process::exit(0);
+    }
+    Exit::Failure(format!("standard output: {error}"))
 }

@@ -1,32 +1,13 @@
-//! The command line.
+//! The options of every run.
 
-use clap::Parser;
+use clap::Args;
 use std::path::PathBuf;
 
-use crate::common::DeviceArgs;
+use crate::common::{DeviceArgs, Dtype};
 
-/// Passes over the text that ships with grove.
-pub const DEMONSTRATION_EPOCHS: f64 = 6.0;
-
-/// Trains a GPT-2 on text: a new one of any size, or one that exists.
-///
-/// Without arguments it trains a tiny model for a minute or two on the text that ships with grove, to show what happens.
-/// Ctrl-C ends a run after a checkpoint, and the same command with --resume goes on.
-#[derive(Parser, Debug)]
-#[command(name = "train_gpt2", version, allow_negative_numbers = true)]
-pub struct Options {
-    /// Text files, or folders of .txt files; each file is one document. Or one token file, .tokens
-    #[arg(long, value_name = "PATH", num_args = 1..)]
-    pub data: Vec<PathBuf>,
-
-    /// Text for the evaluation; without it, the last part of the data is held out
-    #[arg(long, value_name = "PATH", num_args = 1..)]
-    pub held_out: Vec<PathBuf>,
-
-    /// How much of the data is held out, where --held-out is not given; with 0 there is no evaluation
-    #[arg(long, default_value_t = 0.05, value_name = "FRACTION", conflicts_with = "held_out")]
-    pub held_out_part: f64,
-
+/// Where a run lives, and where it computes.
+#[derive(Args, Debug)]
+pub struct RunArgs {
     /// Directory of the run: checkpoints, logs, and at the end the model. Without it nothing is kept
     #[arg(long, value_name = "DIR")]
     pub output: Option<PathBuf>,
@@ -34,10 +15,6 @@ pub struct Options {
     /// Go on with the run in --output, if there is one; give it the options that it began with
     #[arg(long, requires = "output")]
     pub resume: bool,
-
-    /// Do not train: print the model's loss and perplexity on the data
-    #[arg(long, requires = "model", conflicts_with_all = ["output", "held_out", "held_out_part", "steps", "epochs"])]
-    pub evaluate: bool,
 
     #[command(flatten)]
     pub device: DeviceArgs,
@@ -49,43 +26,11 @@ pub struct Options {
     /// Print one JSON object at the end
     #[arg(long)]
     pub json: bool,
+}
 
-    /// Model to fine-tune: directory, weights file, or hub id. Without it, a new one is made
-    #[arg(long, help_heading = "Model")]
-    pub model: Option<String>,
-
-    /// Sizes of a new model: a config.json, or a published size such as gpt2; the options below override it
-    #[arg(long, value_name = "FILE|NAME", conflicts_with = "model", help_heading = "Model")]
-    pub config: Option<String>,
-
-    /// Number of blocks [default: 4, or what --config says]
-    #[arg(long, value_name = "N", conflicts_with = "model", help_heading = "Model")]
-    pub n_layer: Option<usize>,
-
-    /// Attention heads of a block [default: 4, or what --config says]
-    #[arg(long, value_name = "N", conflicts_with = "model", help_heading = "Model")]
-    pub n_head: Option<usize>,
-
-    /// Width of the model [default: 128, or what --config says]
-    #[arg(long, value_name = "N", conflicts_with = "model", help_heading = "Model")]
-    pub n_embd: Option<usize>,
-
-    /// Tokens that the model sees at once [default: 128, or what the model or --config has]
-    #[arg(long, value_name = "N", help_heading = "Model")]
-    pub context: Option<usize>,
-
-    /// Dropout, everywhere [default: 0.1, or what the model or --config has]
-    #[arg(long, value_name = "RATE", help_heading = "Model")]
-    pub dropout: Option<f64>,
-
-    /// Directory of a tokenizer; without it a new model learns one from the data, and a model to fine-tune has its own
-    #[arg(long, value_name = "DIR", help_heading = "Model")]
-    pub tokenizer: Option<PathBuf>,
-
-    /// Size of the vocabulary that is learned, or that a token file has
-    #[arg(long, default_value_t = 2048, value_name = "N", conflicts_with = "model", help_heading = "Model")]
-    pub vocab_size: usize,
-
+/// How a run trains.
+#[derive(Args, Debug)]
+pub struct TrainingArgs {
     /// Steps of the optimizer, in place of --epochs
     #[arg(long, value_name = "N", conflicts_with = "epochs", help_heading = "Training")]
     pub steps: Option<u64>,
@@ -151,32 +96,18 @@ pub struct Options {
     pub log_every: u64,
 
     /// Type in which the trained model is written
-    #[arg(long, value_enum, default_value_t = crate::common::Dtype::F32, value_name = "TYPE", help_heading = "Training")]
-    pub save_dtype: crate::common::Dtype,
+    #[arg(long, value_enum, default_value_t = Dtype::F32, value_name = "TYPE", help_heading = "Training")]
+    pub save_dtype: Dtype,
 }
 
-impl Options {
+impl TrainingArgs {
     /// What can be told from the options alone.
     pub fn check(&self) -> Result<(), String> {
-        let positive = |name: &str, value: f64| match value > 0.0 && value.is_finite() {
-            true => Ok(()),
-            false => Err(format!("--{name} is {value}; it must be a number greater than 0")),
-        };
-        let fraction = |name: &str, value: f64| match (0.0..1.0).contains(&value) {
-            true => Ok(()),
-            false => Err(format!("--{name} is {value}; it must be at least 0 and less than 1")),
-        };
-        let at_least_one = |name: &str, value: u64| match value {
-            0 => Err(format!("--{name} is 0; it must be at least 1")),
-            _ => Ok(()),
-        };
         positive("learning-rate", self.learning_rate)?;
         if let Some(epochs) = self.epochs {
             positive("epochs", epochs)?;
         }
-        fraction("held-out-part", self.held_out_part)?;
         fraction("beta2", self.beta2)?;
-        fraction("dropout", self.dropout.unwrap_or(0.0))?;
         fraction("ema", self.ema.unwrap_or(0.0))?;
         at_least_one("batch-size", self.batch_size as u64)?;
         at_least_one("accumulate", self.accumulate as u64)?;
@@ -184,7 +115,6 @@ impl Options {
         at_least_one("checkpoint-every", self.checkpoint_every)?;
         at_least_one("keep", self.keep as u64)?;
         at_least_one("steps", self.steps.unwrap_or(1))?;
-        at_least_one("context", self.context.unwrap_or(1) as u64)?;
         at_least_one("evaluate-every", self.evaluate_every.unwrap_or(1))?;
         at_least_one("patience", self.patience.unwrap_or(1))?;
         for (name, value) in [
@@ -196,14 +126,29 @@ impl Options {
                 return Err(format!("--{name} is {value}; it must be a number, at least 0"));
             }
         }
-        if self.patience.is_some() && self.held_out_part == 0.0 {
-            return Err("--patience needs an evaluation, and --held-out-part is 0".into());
-        }
         Ok(())
     }
+}
 
-    /// Whether the text that ships with grove is trained on, to show what happens.
-    pub fn is_demonstration(&self) -> bool {
-        self.data.is_empty() && self.model.is_none()
+fn positive(name: &str, value: f64) -> Result<(), String> {
+    match value > 0.0 && value.is_finite() {
+        true => Ok(()),
+        false => Err(format!("--{name} is {value}; it must be a number greater than 0")),
+    }
+}
+
+/// Refuses what is no part of a whole.
+pub fn fraction(name: &str, value: f64) -> Result<(), String> {
+    match (0.0..1.0).contains(&value) {
+        true => Ok(()),
+        false => Err(format!("--{name} is {value}; it must be at least 0 and less than 1")),
+    }
+}
+
+/// Refuses 0.
+pub fn at_least_one(name: &str, value: u64) -> Result<(), String> {
+    match value {
+        0 => Err(format!("--{name} is 0; it must be at least 1")),
+        _ => Ok(()),
     }
 }

@@ -6,7 +6,7 @@ use grove::{
 };
 use std::path::{Path, PathBuf};
 
-use crate::common::Exit;
+use crate::common::{Exit, failure};
 
 /// What a person gave as data.
 pub enum Text {
@@ -67,8 +67,4 @@ impl Text {
         }
         Ok(TokenStream::new(tokens))
     }
-}
-
-pub fn failure(error: impl std::fmt::Display) -> Exit {
-    Exit::Failure(error.to_string())
 }

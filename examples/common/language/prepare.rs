@@ -1,23 +1,24 @@
 //! Model, tokenizer and data, from the options and from the run that is resumed.
 
 use grove::{
-    models::{Gpt2, Gpt2Config, ModelError, Tokenizer},
+    models::{ModelError, Tokenizer},
     prelude::*,
     train::data::TokenStream,
     weights::{HubOptions, Source, Wanted},
 };
-use std::path::Path;
 
+use super::{
+    LanguageArgs, LanguageModel,
+    text::{self, Text},
+};
 use crate::{
-    common::{Exit, shipped},
-    options::Options,
-    output::Output,
-    text::{self, Text, failure},
+    common::{Exit, failure, shipped},
+    training::Output,
 };
 
 /// What a run begins with.
-pub struct Prepared<B: Backend> {
-    pub model: Gpt2<B>,
+pub struct Prepared<M> {
+    pub model: M,
     /// `None` where the data is tokens already, and no tokenizer came with the model.
     pub tokenizer: Option<Tokenizer>,
     /// What is trained on, or evaluated with `--evaluate`.
@@ -25,11 +26,12 @@ pub struct Prepared<B: Backend> {
     pub held_out: Option<TokenStream>,
 }
 
-pub fn prepare<B: Backend>(
-    options: &Options,
+pub fn prepare<B: Backend, M: LanguageModel<B>>(
+    options: &LanguageArgs,
+    sizes: &M::Sizes,
     output: Option<&Output>,
     device: &B::Device,
-) -> Result<Prepared<B>, Exit> {
+) -> Result<Prepared<M>, Exit> {
     let demonstration = [shipped("gpt2-austen/held_out.txt")];
     let data = text::read(if options.data.is_empty() { &demonstration } else { &options.data })?;
     let held_out = if options.held_out.is_empty() { None } else { Some(text::read(&options.held_out)?) };
@@ -38,15 +40,19 @@ pub fn prepare<B: Backend>(
         Some(model) => existing(options, model, resumed, device)?,
         None => {
             let tokenizer = resumed.map_or_else(|| new_tokenizer(options, &data), |tokenizer| Ok(Some(tokenizer)))?;
-            let config = match output.map_or(Ok(None), Output::config)? {
-                Some(config) => same_config(options, config)?,
-                None => new_config(options, tokenizer.as_ref())?,
+            let config = match output.and_then(Output::config) {
+                Some(file) => M::resumed_config(sizes, &file)?,
+                None => M::new_config(sizes, options, tokenizer.as_ref())?,
             };
-            let key = Key::new(options.seed).fold_in(1);
-            (Gpt2::init(&config, key, device).map_err(|error| Exit::Usage(error.to_string()))?, tokenizer)
+            let key = Key::new(options.run.seed).fold_in(1);
+            (M::init(&config, key, device).map_err(|error| Exit::Usage(error.to_string()))?, tokenizer)
         }
     };
-    let tokens = |text: Text| tokens(text, tokenizer.as_ref(), model.config.vocab_size);
+    let model = match options.dropout {
+        Some(rate) => model.with_dropout(rate),
+        None => model,
+    };
+    let tokens = |text: Text| tokens(text, tokenizer.as_ref(), model.vocab_size());
     let (training, held_out) = match held_out {
         Some(held_out) => (tokens(data)?, Some(tokens(held_out)?)),
         None if options.evaluate || options.held_out_part == 0.0 => (tokens(data)?, None),
@@ -70,18 +76,15 @@ fn tokens(text: Text, tokenizer: Option<&Tokenizer>, vocab_size: usize) -> Resul
 }
 
 /// A model to fine-tune or to evaluate, and its tokenizer.
-fn existing<B: Backend>(
-    options: &Options,
+fn existing<B: Backend, M: LanguageModel<B>>(
+    options: &LanguageArgs,
     model: &str,
     resumed: Option<Tokenizer>,
     device: &B::Device,
-) -> Result<(Gpt2<B>, Option<Tokenizer>), Exit> {
+) -> Result<(M, Option<Tokenizer>), Exit> {
     let source = Source::parse(model).map_err(failure)?;
     let path = source.resolve(&HubOptions::from_env(), &Wanted::model()).map_err(failure)?;
-    let (mut model, _) = Gpt2::<B>::from_path(&path, device, None).map_err(failure)?;
-    if let Some(dropout) = options.dropout {
-        set_dropout(&mut model.config, dropout);
-    }
+    let model = M::load(&path, device).map_err(failure)?;
     let directory = if path.is_dir() { &*path } else { path.parent().unwrap_or(&path) };
     let tokenizer = match (resumed, &options.tokenizer) {
         (Some(tokenizer), _) => Some(tokenizer),
@@ -96,7 +99,7 @@ fn existing<B: Backend>(
 }
 
 /// The tokenizer of a new model: the one that is named, or one learned from the text.
-fn new_tokenizer(options: &Options, text: &Text) -> Result<Option<Tokenizer>, Exit> {
+fn new_tokenizer(options: &LanguageArgs, text: &Text) -> Result<Option<Tokenizer>, Exit> {
     match (&options.tokenizer, text) {
         (Some(path), _) => Tokenizer::from_path(path).map(Some).map_err(failure),
         (None, Text::Tokens(_)) => Ok(None),
@@ -107,47 +110,4 @@ fn new_tokenizer(options: &Options, text: &Text) -> Result<Option<Tokenizer>, Ex
             tokenizer => tokenizer.map(Some).map_err(failure),
         },
     }
-}
-
-fn new_config(options: &Options, tokenizer: Option<&Tokenizer>) -> Result<Gpt2Config, Exit> {
-    let mut config = match &options.config {
-        None => Gpt2Config { n_layer: 4, n_head: 4, n_embd: 128, n_positions: 128, ..Gpt2Config::default() },
-        Some(file) if Path::new(file).exists() => Gpt2Config::from_file(file).map_err(failure)?,
-        Some(name) => Gpt2Config::preset(name).map_err(|error| {
-            Exit::Usage(format!("--config '{name}' is not a file that exists, nor a published size: {error}"))
-        })?,
-    };
-    config.n_layer = options.n_layer.unwrap_or(config.n_layer);
-    config.n_head = options.n_head.unwrap_or(config.n_head);
-    config.n_embd = options.n_embd.unwrap_or(config.n_embd);
-    config.n_positions = options.context.unwrap_or(config.n_positions);
-    config.vocab_size = tokenizer.map_or(options.vocab_size, Tokenizer::vocab_size);
-    config.eos_token_id = tokenizer.and_then(Tokenizer::end_of_text);
-    config.bos_token_id = config.eos_token_id;
-    if let Some(dropout) = options.dropout {
-        set_dropout(&mut config, dropout);
-    }
-    Ok(config)
-}
-
-/// The sizes of the run that is resumed, where the options do not say otherwise. (The number of heads shows in no
-/// shape, so the checkpoint alone would not tell.)
-fn same_config(options: &Options, mut config: Gpt2Config) -> Result<Gpt2Config, Exit> {
-    for (name, asked, has) in [
-        ("n-layer", options.n_layer, config.n_layer),
-        ("n-head", options.n_head, config.n_head),
-        ("n-embd", options.n_embd, config.n_embd),
-    ] {
-        if let Some(asked) = asked.filter(|asked| *asked != has) {
-            return Err(Exit::Usage(format!("--{name} is {asked}, and the run to resume has {has}: leave it out")));
-        }
-    }
-    if let Some(dropout) = options.dropout {
-        set_dropout(&mut config, dropout);
-    }
-    Ok(config)
-}
-
-fn set_dropout(config: &mut Gpt2Config, rate: f64) {
-    (config.embd_pdrop, config.attn_pdrop, config.resid_pdrop) = (rate, rate, rate);
 }

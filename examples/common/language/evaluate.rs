@@ -1,21 +1,21 @@
 //! How well a model predicts a text.
 
 use grove::{
-    models::Gpt2,
     prelude::*,
     train::data::{TokenBatch, TokenStream},
 };
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
 
-use crate::{common::Exit, options::Options, text::failure};
+use super::{LanguageArgs, LanguageModel};
+use crate::common::{Exit, failure, write_json, write_line};
 
 /// Mean loss, in nats, of each token of a stream but the first, and the number of those tokens.
 ///
 /// The stream is cut into windows of `context` predictions, the last of which may be shorter; within a window each
 /// token is predicted from those before it there.
 pub fn mean_loss<B: Backend>(
-    model: &Gpt2<B>,
+    model: &impl LanguageModel<B>,
     stream: &TokenStream,
     context: usize,
     batch_size: usize,
@@ -24,7 +24,7 @@ pub fn mean_loss<B: Backend>(
     let count = stream.len().saturating_sub(1);
     let whole = count - count % context;
     let starts: Vec<usize> = (0..whole).step_by(context).collect();
-    let device = Decoder::device(model);
+    let device = model.device();
     let sum_of = |starts: &[usize], context: usize| {
         let tokens = starts.iter().flat_map(|&start| stream.read(start..start + context + 1)).collect();
         let batch = TokenBatch { tokens, rows: starts.len(), columns: context + 1 };
@@ -48,17 +48,20 @@ pub fn check(what: &str, stream: &TokenStream) -> Result<(), Exit> {
 }
 
 /// Does what `--evaluate` asks for.
-pub fn print<B: Backend>(options: &Options, model: &Gpt2<B>, stream: &TokenStream, context: usize) -> Result<(), Exit> {
+pub fn print<B: Backend>(
+    options: &LanguageArgs,
+    model: &impl LanguageModel<B>,
+    stream: &TokenStream,
+    context: usize,
+) -> Result<(), Exit> {
     check("the text", stream)?;
     let style = ProgressStyle::with_template("{percent:>3}% {wide_bar} {human_pos}/{human_len} tokens  {eta} left");
     let progress = ProgressBar::new(stream.len() as u64 - 1).with_style(style.map_err(failure)?);
-    let (loss, tokens) = mean_loss(model, stream, context, options.batch_size, &progress);
+    let (loss, tokens) = mean_loss(model, stream, context, options.training.batch_size, &progress);
     progress.finish_and_clear();
     let perplexity = loss.exp();
-    if options.json {
-        println!("{}", json!({ "loss": loss, "perplexity": perplexity, "tokens": tokens, "context": context }));
-    } else {
-        println!("{tokens} tokens, {loss:.4} nats a token, perplexity {perplexity:.2}");
+    if options.run.json {
+        return write_json(&json!({ "loss": loss, "perplexity": perplexity, "tokens": tokens, "context": context }));
     }
-    Ok(())
+    write_line(&format!("{tokens} tokens, {loss:.4} nats a token, perplexity {perplexity:.2}"))
 }

@@ -1,0 +1,117 @@
+//! What the examples that generate text have in common: from a prompt to what the model makes of it.
+
+mod options;
+mod speak;
+
+use grove::{
+    models::{
+        ModelError, Tokenizer,
+        generation::{Sampling, check_prompt, score},
+    },
+    prelude::*,
+    tree::summary,
+    weights::{HubOptions, Source, Wanted},
+};
+use serde_json::json;
+use std::{
+    io::{IsTerminal, Read},
+    path::{Path, PathBuf},
+    time::Instant,
+};
+
+use crate::common::{Exit, failure, shipped, write_json, write_line};
+pub use options::GenerationArgs;
+
+/// What is continued where nothing else is given.
+const DEFAULT_PROMPT: &str = "The next morning brought a letter from her sister,";
+
+/// Where the model's files lie: what `--model` names, downloaded where it is not here yet, or the one that ships.
+pub fn resolve(model: Option<&str>, ships: &str, wanted: &Wanted) -> Result<PathBuf, Exit> {
+    let Some(model) = model else {
+        let path = shipped(ships);
+        return match path.exists() {
+            true => Ok(path),
+            false => Err(failure(format!(
+                "the model that ships with grove is not where it should be, {}: name another with --model",
+                path.display()
+            ))),
+        };
+    };
+    let source = Source::parse(model).map_err(failure)?;
+    source.resolve(&HubOptions::from_env(), wanted).map_err(failure)
+}
+
+/// Continues the prompt, or scores it. `load` gives the model, and `logits` a forward pass's, `[1, t, vocab_size]`.
+pub fn run<B: Backend, M: Decoder<B>>(
+    options: &GenerationArgs,
+    path: &Path,
+    load: impl FnOnce() -> Result<M, ModelError>,
+    logits: impl FnOnce(&M, Tensor<B, 2, Int>) -> Tensor<B, 3>,
+) -> Result<(), Exit> {
+    let tokenizer = tokenizer(options, path)?;
+    let ids = prompt_ids(options, tokenizer.as_ref())?;
+    let begun = Instant::now();
+    let model = load().map_err(failure)?;
+    let load_seconds = begun.elapsed().as_secs_f64();
+    if options.score {
+        return print_score(options, &model, &ids, logits);
+    }
+    let default = Sampling::published(path).map_err(failure)?.unwrap_or(options::DEFAULT_SAMPLING);
+    speak::speak(options, &model, tokenizer.as_ref(), &ids, options.sampling(default), load_seconds)
+}
+
+/// The table of a skeleton's parameters.
+pub fn print_summary<B: Backend>(options: &GenerationArgs, skeleton: &impl Tree<B>) -> Result<(), Exit> {
+    if options.json {
+        let shapes: serde_json::Map<_, _> =
+            tree::leaves(skeleton).into_iter().map(|(path, leaf)| (path, json!(leaf.shape()))).collect();
+        return write_json(&json!({ "parameters": tree::count_params(skeleton), "shapes": shapes }));
+    }
+    write_line(&summary(skeleton))
+}
+
+/// The model's tokenizer; none where the prompt is given in numbers and there is none.
+fn tokenizer(options: &GenerationArgs, path: &Path) -> Result<Option<Tokenizer>, Exit> {
+    let directory = if path.is_dir() { path } else { path.parent().unwrap_or(path) };
+    match Tokenizer::from_path(directory) {
+        Ok(tokenizer) => Ok(Some(tokenizer)),
+        Err(_) if options.prompt_ids.is_some() && options.stop.is_empty() => Ok(None),
+        Err(error) => Err(failure(format!("{error}; without a tokenizer, give the prompt as --prompt-ids 5,17,400"))),
+    }
+}
+
+fn prompt_ids(options: &GenerationArgs, tokenizer: Option<&Tokenizer>) -> Result<Vec<u32>, Exit> {
+    if let Some(ids) = &options.prompt_ids {
+        return Ok(ids.clone());
+    }
+    let text = match &options.prompt {
+        Some(text) => text.clone(),
+        None if std::io::stdin().is_terminal() => DEFAULT_PROMPT.into(),
+        None => {
+            let mut text = String::new();
+            std::io::stdin().read_to_string(&mut text).map_err(|error| failure(format!("standard input: {error}")))?;
+            // A closed standard input is no prompt at all.
+            if text.is_empty() { DEFAULT_PROMPT.into() } else { text }
+        }
+    };
+    tokenizer.map_or(Ok(Vec::new()), |tokenizer| tokenizer.encode(&text)).map_err(failure)
+}
+
+fn print_score<B: Backend, M: Decoder<B>>(
+    options: &GenerationArgs,
+    model: &M,
+    ids: &[u32],
+    logits: impl FnOnce(&M, Tensor<B, 2, Int>) -> Tensor<B, 3>,
+) -> Result<(), Exit> {
+    check_prompt(model, ids).map_err(failure)?;
+    if ids.len() < 2 {
+        return Err(failure(ModelError::TooShortToScore { len: ids.len() }));
+    }
+    let tensor = Tensor::<B, 1, Int>::from_ints(&*ids.iter().map(|&id| id as i32).collect::<Vec<_>>(), &model.device());
+    let loss = score(logits(model, tensor.unsqueeze::<2>()), ids).map_err(failure)?;
+    let perplexity = loss.exp();
+    if options.json {
+        return write_json(&json!({ "prompt_ids": ids, "loss": loss, "perplexity": perplexity }));
+    }
+    write_line(&format!("{} tokens, {loss:.4} nats a token, perplexity {perplexity:.2}", ids.len()))
+}

@@ -1,0 +1,96 @@
+//! The options of examples that generate text.
+
+use clap::Args;
+use grove::models::{ModelError, generation::Sampling};
+
+use crate::common::Exit;
+
+/// How tokens are drawn where neither the options nor the model say it.
+pub const DEFAULT_SAMPLING: Sampling =
+    Sampling { temperature: 0.8, top_k: None, top_p: None, min_p: None, repetition_penalty: 1.0 };
+
+/// What to continue, and how.
+#[derive(Args, Debug)]
+pub struct GenerationArgs {
+    /// Text to continue; without it, standard input is read, or a small text of our own is used
+    #[arg(long, conflicts_with = "prompt_ids")]
+    pub prompt: Option<String>,
+
+    /// Tokens to continue, as numbers: 5,17,400. No tokenizer is needed then
+    #[arg(long, value_delimiter = ',', value_name = "IDS")]
+    pub prompt_ids: Option<Vec<u32>>,
+
+    /// Most tokens to generate
+    #[arg(long, default_value_t = 128, value_name = "N", help_heading = "Generation")]
+    pub max_new_tokens: usize,
+
+    /// How bold to be: 0 always takes the likeliest token [default: 0.8]
+    ///
+    /// What is not given here or below is taken from the model's generation_config.json, where that asks for sampling.
+    #[arg(long, value_name = "T", help_heading = "Generation")]
+    pub temperature: Option<f32>,
+
+    /// Draw among the K likeliest tokens
+    #[arg(long, value_name = "K", help_heading = "Generation")]
+    pub top_k: Option<usize>,
+
+    /// Draw among the likeliest tokens that make up this probability
+    #[arg(long, value_name = "P", help_heading = "Generation")]
+    pub top_p: Option<f32>,
+
+    /// Draw among tokens at least this times as likely as the likeliest
+    #[arg(long, value_name = "P", help_heading = "Generation")]
+    pub min_p: Option<f32>,
+
+    /// Make tokens that have occurred less likely; 1 does not [default: 1]
+    #[arg(long, value_name = "R", help_heading = "Generation")]
+    pub repetition_penalty: Option<f32>,
+
+    /// How many continuations to generate
+    #[arg(long, default_value_t = 1, value_name = "N", help_heading = "Generation")]
+    pub samples: usize,
+
+    /// End before this text; can be given several times
+    #[arg(long, value_name = "TEXT", help_heading = "Generation")]
+    pub stop: Vec<String>,
+
+    /// Go on after the model has ended its text
+    #[arg(long, help_heading = "Generation")]
+    pub ignore_eos: bool,
+
+    /// Where the random numbers come from
+    #[arg(long, default_value_t = 0, help_heading = "Generation")]
+    pub seed: u64,
+
+    /// Do not generate: print the prompt's mean negative log-likelihood (nats a token) and perplexity
+    #[arg(long)]
+    pub score: bool,
+
+    /// Print one JSON object
+    #[arg(long)]
+    pub json: bool,
+}
+
+impl GenerationArgs {
+    /// What can be told from the options alone.
+    pub fn check(&self) -> Result<(), Exit> {
+        if self.samples == 0 {
+            return Err(Exit::Usage("--samples is 0; it must be at least 1".into()));
+        }
+        if self.prompt.as_deref() == Some("") || self.prompt_ids.as_ref().is_some_and(Vec::is_empty) {
+            return Err(Exit::Usage(ModelError::EmptyPrompt.to_string()));
+        }
+        self.sampling(DEFAULT_SAMPLING).validate().map_err(|error| Exit::Usage(error.to_string()))
+    }
+
+    /// What the options say, and where they say nothing what the model does.
+    pub fn sampling(&self, default: Sampling) -> Sampling {
+        Sampling {
+            temperature: self.temperature.unwrap_or(default.temperature),
+            top_k: self.top_k.or(default.top_k),
+            top_p: self.top_p.or(default.top_p),
+            min_p: self.min_p.or(default.min_p),
+            repetition_penalty: self.repetition_penalty.unwrap_or(default.repetition_penalty),
+        }
+    }
+}

@@ -1,0 +1,97 @@
+//! A model writes.
+
+use grove::{
+    models::{
+        Tokenizer, generate,
+        generation::{Finish, GenerateOptions, Sampling, TextStream},
+    },
+    prelude::*,
+};
+use serde_json::json;
+use std::time::Instant;
+
+use super::GenerationArgs;
+use crate::common::{Exit, failure, show, write_json, write_line};
+
+/// Generates, showing the text of a single sample as it is made.
+pub fn speak<B: Backend>(
+    options: &GenerationArgs,
+    model: &impl Decoder<B>,
+    tokenizer: Option<&Tokenizer>,
+    ids: &[u32],
+    sampling: Sampling,
+    load_seconds: f64,
+) -> Result<(), Exit> {
+    let settings = GenerateOptions {
+        max_new_tokens: options.max_new_tokens,
+        sampling,
+        ignore_eos: options.ignore_eos,
+        key: Key::new(options.seed),
+        ..GenerateOptions::default()
+    };
+    let mut texts: Vec<Option<TextStream<'_>>> =
+        (0..options.samples).map(|_| tokenizer.map(|tokenizer| TextStream::new(tokenizer, &options.stop))).collect();
+    let live = options.samples == 1 && !options.json;
+    if let Some(tokenizer) = tokenizer.filter(|_| live) {
+        show(&tokenizer.decode(ids).map_err(failure)?)?;
+    }
+    let mut broken = None;
+    let mut first = None;
+    let begun = Instant::now();
+    let generated = generate(model, &vec![ids.to_vec(); options.samples], &settings, |row, token| {
+        first.get_or_insert_with(Instant::now);
+        let piece = match &mut texts[row] {
+            Some(stream) => stream.push(token).map_err(failure),
+            None => Ok(format!("{token} ")),
+        };
+        match piece.and_then(|piece| if live { show(&piece) } else { Ok(()) }) {
+            Ok(()) => texts[row].as_ref().is_none_or(|stream| !stream.stopped()),
+            Err(error) => {
+                broken = Some(error);
+                false
+            }
+        }
+    })
+    .map_err(failure)?;
+    let seconds = begun.elapsed().as_secs_f64();
+    if let Some(error) = broken {
+        return Err(error);
+    }
+    for stream in texts.iter_mut().flatten() {
+        let rest = stream.finish().map_err(failure)?;
+        if live {
+            show(&rest)?;
+        }
+    }
+
+    let first_token_seconds = first.map(|first: Instant| first.duration_since(begun).as_secs_f64());
+    let count: usize = generated.iter().map(|row| row.ids.len()).sum();
+    // Without the first token, whose time is that of reading the prompt.
+    let decoded = count.saturating_sub(options.samples);
+    let decoding = seconds - first_token_seconds.unwrap_or(0.0);
+    let tokens_per_second = (decoded > 0 && decoding > 0.0).then(|| decoded as f64 / decoding);
+    if options.json {
+        let one_or_all = |mut all: Vec<serde_json::Value>| if all.len() == 1 { all.remove(0) } else { all.into() };
+        return write_json(&json!({
+            "prompt_ids": ids,
+            "generated_ids": one_or_all(generated.iter().map(|row| json!(row.ids)).collect()),
+            "text": one_or_all(texts.iter().map(|text| json!(text.as_ref().map(TextStream::text))).collect()),
+            "tokens_per_second": tokens_per_second,
+            "first_token_seconds": first_token_seconds,
+            "load_seconds": load_seconds,
+        }));
+    }
+    if !live {
+        for (i, (row, text)) in generated.iter().zip(&texts).enumerate() {
+            let ids = || row.ids.iter().map(u32::to_string).collect::<Vec<_>>().join(" ");
+            let text = text.as_ref().map_or_else(ids, |text| text.text().to_owned());
+            write_line(&format!("--- sample {} ---\n{}", i + 1, text.trim_start_matches('\n')))?;
+        }
+    } else {
+        write_line("")?;
+    }
+    let ended = if generated.iter().all(|row| row.finish == Finish::Length) { "" } else { ", ended by itself" };
+    let speed = tokens_per_second.map_or_else(String::new, |speed| format!(", {speed:.1} tokens per second"));
+    eprintln!("[{count} tokens{ended}; loaded in {load_seconds:.2} s{speed}]");
+    Ok(())
+}

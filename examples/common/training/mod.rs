@@ -1,0 +1,27 @@
+//! What all examples that train have in common: options, the directory of a run, and what is told at the end.
+
+mod options;
+mod output;
+mod report;
+mod settings;
+
+use grove::train::Ended;
+use std::process::ExitCode;
+
+use crate::common::{Exit, finish};
+pub use options::{RunArgs, TrainingArgs, at_least_one, fraction};
+pub use output::Output;
+pub use report::Summary;
+
+/// Exit status of a program that was ended by Ctrl-C.
+const INTERRUPTED: u8 = 130;
+
+/// As [`finish`], for a run that may have been interrupted.
+pub fn finish_run(body: impl FnOnce() -> Result<Ended, Exit>) -> ExitCode {
+    let mut interrupted = false;
+    let status = finish(|| {
+        interrupted = body()? == Ended::Interrupted;
+        Ok(())
+    });
+    if interrupted { ExitCode::from(INTERRUPTED) } else { status }
+}

@@ -1,0 +1,85 @@
+//! From options to what the loop takes.
+
+use grove::{
+    optim::{
+        Adamw, GradientTransformation, Schedule, adamw, chain, clip_by_global_norm, matrices,
+        warmup_cosine_decay_schedule,
+    },
+    prelude::*,
+    train::{FitOptions, Length, StepOptions, stop_on_interrupt},
+};
+
+use super::{RunArgs, TrainingArgs};
+use crate::common::{Dtype, Exit, failure};
+
+impl TrainingArgs {
+    /// Steps of the run; so many `epochs` where the options do not say it.
+    pub fn steps(&self, epochs: f64, batches_per_epoch: usize) -> Result<u64, Exit> {
+        let length = self.steps.map_or(Length::Epochs(self.epochs.unwrap_or(epochs)), Length::Steps);
+        length.steps(batches_per_epoch, self.accumulate).map_err(failure)
+    }
+
+    /// Up in a straight line, down along half a cosine.
+    pub fn schedule(&self, steps: u64) -> Result<Schedule, Exit> {
+        let warmup = self.warmup.unwrap_or((steps / 20).min(1000));
+        if warmup >= steps && warmup > 0 {
+            return Err(Exit::Usage(format!(
+                "--warmup is {warmup}; it must be less than all steps, which are {steps}"
+            )));
+        }
+        let peak = self.learning_rate;
+        Ok(warmup_cosine_decay_schedule(0.0, peak, warmup, steps, peak * self.final_learning_rate))
+    }
+
+    /// AdamW, which decays matrices only, after clipping.
+    pub fn optimizer<B: Backend, M: Tree<B>>(
+        &self,
+        schedule: &Schedule,
+    ) -> impl GradientTransformation<B, M> + use<B, M> {
+        chain((
+            (self.clip > 0.0).then(|| clip_by_global_norm::<B>(self.clip)),
+            adamw(
+                schedule.clone(),
+                Adamw {
+                    b2: self.beta2.into(),
+                    weight_decay: self.weight_decay.into(),
+                    mask: Some(matrices()),
+                    ..Adamw::default()
+                },
+            ),
+        ))
+    }
+
+    /// What [`fit`](grove::train::fit) is told. `unit` is what is counted for the rate, and how many of it a batch has.
+    pub fn fit_options<B: Backend>(
+        &self,
+        run: &RunArgs,
+        steps: u64,
+        evaluated: bool,
+        schedule: Schedule,
+        unit: (&'static str, u64),
+    ) -> Result<FitOptions<B>, Exit> {
+        let evaluate_every = self.evaluate_every.unwrap_or((steps / 10).max(1));
+        let dtype = run.device.dtype;
+        // In f32 the loss is computed in the model's own type.
+        let compute = dtype != Dtype::F32;
+        Ok(FitOptions {
+            length: Length::Steps(steps),
+            accumulate: self.accumulate,
+            step: StepOptions { compute: compute.then(|| dtype.into()), ..StepOptions::default() },
+            loss_scaling: dtype == Dtype::F16,
+            ema: self.ema,
+            evaluate_every: if evaluated { evaluate_every } else { 0 },
+            patience: self.patience,
+            log_every: self.log_every,
+            checkpoint_every: self.checkpoint_every,
+            keep: self.keep,
+            directory: run.output.clone(),
+            resume: run.resume,
+            learning_rate: Some(schedule),
+            unit: Some(unit),
+            stop: Some(stop_on_interrupt().map_err(failure)?),
+            progress: true,
+        })
+    }
+}
