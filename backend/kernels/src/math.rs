@@ -56,11 +56,11 @@ pub(crate) fn tanh<const FUSED: bool>(x: f32) -> f32 {
         6.372_619_3e-4,
         1.485_722_4e-5,
         5.122_297_1e-8,
-        -8.604_671_5e-11,
+        -8.604_672e-11,
         2.000_188e-13,
         -2.760_768_5e-16,
     ];
-    const EVEN: [f32; 4] = [4.893_525_2e-3, 2.268_434_6e-3, 1.185_347_1e-4, 1.198_258_4e-6];
+    const EVEN: [f32; 4] = [4.893_525e-3, 2.268_434_6e-3, 1.185_347_1e-4, 1.198_258_4e-6];
     // Comparisons that are false for NaN, so that it stays.
     let x = if x > CLAMP { CLAMP } else { x };
     let x = if x < -CLAMP { -CLAMP } else { x };

@@ -10,6 +10,7 @@ use super::{
     Backend, GruReset, Recurrence, RnnActivation, Steps,
     custom::recorded,
     gelu::{Erf, Tanh, differentiable},
+    unstack,
 };
 
 impl<B: Backend, C: CheckpointStrategy> Backend for Autodiff<B, C> {
@@ -51,6 +52,10 @@ impl<B: Backend, C: CheckpointStrategy> Backend for Autodiff<B, C> {
             (loss, Some((logits, labels, normaliser)))
         });
         (loss, untracked::<B, C>(second))
+    }
+
+    fn unstack(x: FloatTensor<Self>) -> Vec<FloatTensor<Self>> {
+        unstack::differentiable::<B, C>(x)
     }
 
     fn lstm(inputs: [FloatTensor<Self>; 6], steps: &Steps, _keep: bool) -> Recurrence<Self, 2> {

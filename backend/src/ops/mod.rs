@@ -7,6 +7,7 @@ mod flex;
 mod gelu;
 mod recurrent;
 mod rows;
+mod unstack;
 
 use burn::tensor::ops::{FloatTensor, IntTensor};
 
@@ -86,6 +87,12 @@ pub trait Backend: burn::tensor::backend::Backend {
         grad: FloatTensor<Self>,
     ) -> FloatTensor<Self> {
         rows::nll_backward::<Self>(logits, labels, normaliser, grad)
+    }
+
+    /// The rows of `[n, …]`, each `[1, …]`. Their gradients are put together in one pass, where those of slices would be
+    /// as many tensors of the whole size.
+    fn unstack(x: FloatTensor<Self>) -> Vec<FloatTensor<Self>> {
+        unstack::rows::<Self>(x)
     }
 
     /// A layer of LSTM (Hochreiter and Schmidhuber, 1997), in one direction, over a packed batch.

@@ -1,4 +1,4 @@
-use burn::tensor::{BasicOps, Shape, Slice, Tensor, TensorData, TensorMetadata, ops::FloatTensor};
+use burn::tensor::{Shape, Slice, Tensor, TensorData, TensorMetadata, ops::FloatTensor};
 use grove_backend::Backend;
 use grove_tree::{AnyArray, AnyTensor, Array, Kind, Path, Tree};
 use std::ops::Range;
@@ -37,23 +37,11 @@ pub(super) fn unstack_leaf<B: Backend, K: Kind, const D: usize, const E: usize>(
     let Some(x) = leaf.into_val() else {
         return vec![Array::absent_of(std::array::from_fn(|axis| shape[axis + 1]), dtype); steps];
     };
-    let mut parts = Vec::with_capacity(steps);
-    if dtype.is_float() && B::ad_enabled(&x.device()) && steps > 0 {
-        halve(x, &mut parts);
-    } else {
-        parts.extend((0..steps).map(|i| x.clone().narrow(0, i, 1)));
-    }
+    let parts: Vec<Tensor<B, E, K::On<B>>> = match K::erase(x.clone()) {
+        AnyTensor::Float(x) => B::unstack(x).into_iter().filter_map(|row| K::restore(AnyTensor::Float(row))).collect(),
+        _ => (0..steps).map(|i| x.clone().narrow(0, i, 1)).collect(),
+    };
     parts.into_iter().map(|part| Array::new(part.squeeze_dim(0))).collect()
-}
-
-/// The rows of `x`, each of size 1 along the first axis, by halving: see [`unstack`](super::unstack).
-fn halve<B: Backend, const E: usize, K: BasicOps<B>>(x: Tensor<B, E, K>, parts: &mut Vec<Tensor<B, E, K>>) {
-    let len = x.dims()[0];
-    if len == 1 {
-        return parts.push(x);
-    }
-    halve(x.clone().narrow(0, 0, len / 2), parts);
-    halve(x.narrow(0, len / 2, len - len / 2), parts);
 }
 
 /// Some rows of a stacked leaf.

@@ -76,7 +76,7 @@ impl<'a> Product<'a> {
     pub fn add(&self, a: &[f32], a_stride: usize, rows: usize, c: &mut [f32], c_stride: usize) {
         // A thread gets whole panels, and enough of them to be worth waking it for.
         let panels = self.columns.div_ceil(WIDTH);
-        let threads = rayon::current_num_threads().min(rows * self.depth * self.columns >> 15);
+        let threads = rayon::current_num_threads().min((rows * self.depth * self.columns) >> 15);
         if !self.shared || threads < 2 {
             return self.add_part(0, panels, a, a_stride, rows, c, c_stride);
         }
@@ -147,8 +147,8 @@ vectorized! {
                 for (&w, &a) in rows[i][a.len() - rest.len()..].iter().zip(rest) {
                     total = fma::<FUSED>(w, a, total);
                 }
-                for j in 0..LANES {
-                    total += sums[i][j];
+                for sum in sums[i] {
+                    total += sum;
                 }
                 c[i] = total;
             }
