@@ -1,0 +1,155 @@
+//! Training a classifier.
+
+use grove::{
+    models::{RnnClassifier, RnnClassifierConfig, Tokenizer},
+    prelude::*,
+    tensor::TensorData,
+    train::{
+        Ended, Evaluation, TrainError,
+        data::Data,
+        data::{DataError, Examples},
+        fit,
+    },
+};
+use indicatif::HumanCount;
+use std::{path::Path, sync::Arc};
+
+use super::{
+    ClassifyOptions,
+    data::{self, Example},
+    evaluate, options, read,
+};
+use crate::{
+    common::{Exit, failure, write_json, write_line},
+    training::{Output, Summary},
+};
+
+/// Batches among which texts of similar length are brought together.
+const POOL: usize = 50;
+
+/// Texts and their classes.
+struct Batch {
+    texts: Vec<Vec<u32>>,
+    classes: Vec<i64>,
+}
+
+/// What a run begins with.
+struct Prepared<B: Backend> {
+    model: RnnClassifier<B>,
+    tokenizer: Tokenizer,
+    training: Vec<Example>,
+    held_out: Vec<Example>,
+}
+
+pub fn run<B: Backend>(options: &ClassifyOptions, device: &B::Device) -> Result<Ended, Exit> {
+    let asked = &options.training;
+    let output = Output::open(&options.run, asked.keep)?;
+    let Prepared { model, tokenizer, training, held_out } = prepare::<B>(options, output.as_ref(), device)?;
+    let labels = model.config.labels.clone();
+    let key = Key::new(options.run.seed);
+    let counts = [training.len(), held_out.len()].map(|count| HumanCount(count as u64));
+    let collate = |batch: &[&Example]| Batch {
+        texts: batch.iter().map(|example| example.ids.clone()).collect(),
+        classes: batch.iter().map(|example| example.class as i64).collect(),
+    };
+    let data = Examples::new(training, asked.batch_size, collate).map_err(failure)?;
+    let data = data.shuffle(key.fold_in(2)).bucket(|example| example.ids.len(), POOL).map_err(failure)?;
+    let data = Arc::new(data);
+    let steps = asked.steps(options::EPOCHS, data.batches_per_epoch())?;
+    let schedule = asked.schedule(steps)?;
+    let optimizer = asked.optimizer::<B, RnnClassifier<B>>(&schedule);
+    let loss_fn = |model: RnnClassifier<Autodiff<B>>, batch: &Batch, key: Key| {
+        let texts = model.pack(&batch.texts).expect("texts are not empty, and their tokens are the model's");
+        let classes = TensorData::new(batch.classes.clone(), [batch.classes.len()]);
+        model.loss(&texts, Tensor::from_data(classes, device), Some(key))
+    };
+    let score = |model: &RnnClassifier<B>| evaluate::score(model, &held_out, asked.batch_size);
+    let evaluate = |model: &RnnClassifier<B>| {
+        let found = score(model).map_err(|error| TrainError::from(DataError::other(format!("{error:?}"))))?;
+        Ok(Evaluation::from([("loss".into(), found.loss), ("accuracy".into(), found.accuracy())]))
+    };
+    let unit = ("texts", asked.batch_size as u64);
+    let settings = asked.fit_options(&options.run, steps, !held_out.is_empty(), schedule, unit)?;
+    if let Some(output) = &output {
+        let config = serde_json::to_string_pretty(&model.config).map_err(failure)?;
+        output.begin(&config, Some(&tokenizer))?;
+    }
+    eprintln!(
+        "{} parameters; {} classes; {} texts to train on, {} held out; {} steps of {} texts",
+        HumanCount(tree::count_params(&model) as u64),
+        labels.len(),
+        counts[0],
+        counts[1],
+        HumanCount(steps),
+        asked.batch_size * asked.accumulate,
+    );
+    let fitted = fit(model, &optimizer, &data, loss_fn, evaluate, key.fold_in(3), &settings).map_err(failure)?;
+    let save = |model: RnnClassifier<B>, directory: &Path| model.save_pretrained(directory);
+    let (model, summary) = Summary::save(fitted, output.as_ref(), asked.save_dtype, save)?;
+    let found = if held_out.is_empty() { None } else { Some(score(&model)?) };
+    let accuracy = found.as_ref().map(evaluate::Score::accuracy);
+    if options.run.json {
+        write_json(&summary.json("accuracy", accuracy))?;
+        return Ok(summary.ended);
+    }
+    let measure = accuracy.map(|accuracy| ("accuracy", format!("{:.1} %", 100.0 * accuracy)));
+    write_line(&summary.table("text", measure))?;
+    if let Some(found) = found {
+        write_line(&format!("\n{}", found.table(&labels)))?;
+    }
+    Ok(summary.ended)
+}
+
+/// Model, tokenizer and data, from the options and from the run that is resumed.
+fn prepare<B: Backend>(
+    options: &ClassifyOptions,
+    output: Option<&Output>,
+    device: &B::Device,
+) -> Result<Prepared<B>, Exit> {
+    let key = Key::new(options.run.seed);
+    let texts = read::read(&options.data)?;
+    let resumed = output.and_then(Output::config).map(RnnClassifierConfig::from_file).transpose().map_err(failure)?;
+    let labels = resumed.as_ref().map_or_else(|| data::labels(&texts), |config| Ok(config.labels.clone()))?;
+    let texts = data::with_classes(texts, &labels)?;
+    let tokenizer = match output.map_or(Ok(None), Output::tokenizer)? {
+        Some(tokenizer) => tokenizer,
+        None => data::new_tokenizer(options, &texts)?,
+    };
+    let config = match resumed {
+        Some(config) => {
+            let sizes = [config.num_layers, config.hidden_size, config.embedding_size];
+            options.sizes.check_resumed(config.cell, sizes)?;
+            config
+        }
+        None => new_config(options, labels, &tokenizer),
+    };
+    let model = RnnClassifier::init(&config, key.fold_in(1), device).map_err(|error| Exit::Usage(error.to_string()))?;
+    let examples = data::examples(texts, &tokenizer, config.vocab_size, options.max_length)?;
+    let (training, held_out) = data::split(examples, options.held_out, key.fold_in(4));
+    if held_out.is_empty() && options.held_out > 0.0 {
+        let files: Vec<String> = options.data.iter().map(|file| file.display().to_string()).collect();
+        return Err(failure(format!(
+            "{}: {} texts are too few to hold out {} of each class: give more, or a larger --held-out, or 0",
+            files.join(", "),
+            training.len(),
+            options.held_out
+        )));
+    }
+    Ok(Prepared { model, tokenizer, training, held_out })
+}
+
+fn new_config(options: &ClassifyOptions, labels: Vec<String>, tokenizer: &Tokenizer) -> RnnClassifierConfig {
+    let sizes = &options.sizes;
+    let hidden_size = sizes.hidden.unwrap_or(128);
+    RnnClassifierConfig {
+        cell: sizes.cell.unwrap_or_default(),
+        vocab_size: tokenizer.vocab_size(),
+        embedding_size: sizes.embedding.unwrap_or(hidden_size),
+        hidden_size,
+        num_layers: sizes.layers.unwrap_or(1),
+        bidirectional: !options.one_direction,
+        dropout: options.dropout,
+        labels,
+        ..RnnClassifierConfig::default()
+    }
+}
