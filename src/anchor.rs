@@ -2,7 +2,7 @@
 //! the crate `grove-backend`, which does the same for operations. Never called.
 
 use grove_backend::{Backend, DeviceError, DeviceSpec, Program};
-use grove_models::{GenerateOptions, Gpt2, generate, generation::score};
+use grove_models::{GenerateOptions, Gpt2, RnnClassifier, RnnLm, generate, generation::score};
 use grove_transform::value_and_grad;
 use grove_tree::summary;
 use std::path::Path;
@@ -27,8 +27,36 @@ impl Program for UseGpt2<'_> {
     }
 }
 
+/// What a program does with recurrent models.
+struct UseRnn<'a>(&'a Path);
+
+impl Program for UseRnn<'_> {
+    type Output = grove_models::Result<String>;
+
+    fn run<B: Backend>(self, device: B::Device) -> Self::Output {
+        let (model, _) = RnnLm::<B>::from_path(self.0, &device, None)?;
+        let generated = generate(&model, &[vec![0, 1]], &GenerateOptions::default(), |_, _| true)?;
+        let (loss, grads) = value_and_grad(&model, |m| {
+            let ids = burn::tensor::Tensor::from_ints([[0, 1]], &device);
+            m.next_token_loss(ids.clone(), ids, Some(grove_tree::Key::new(0)))
+        });
+        model.save_pretrained(self.0)?;
+        let (classifier, _) = RnnClassifier::<B>::from_path(self.0, &device, None)?;
+        let texts = classifier.pack(&[vec![0, 1], vec![0]])?;
+        let (_, slopes) = value_and_grad(&classifier, |m| {
+            let (texts, labels) = (m.pack(&[vec![0, 1], vec![0]]), burn::tensor::Tensor::from_ints([0, 1], &device));
+            m.loss(&texts.expect("tokens of the vocabulary"), labels, None)
+        });
+        classifier.save_pretrained(self.0)?;
+        let found = classifier.predict(&texts);
+        Ok(format!("{generated:?} {} {} {} {found:?}", loss.into_data(), summary(&grads), summary(&slopes)))
+    }
+}
+
 /// Runs every model on a device.
 #[doc(hidden)]
 pub fn anchors(device: DeviceSpec, model: &Path) -> Result<grove_models::Result<String>, DeviceError> {
-    device.run(UseGpt2(model))
+    let gpt2 = device.run(UseGpt2(model))?;
+    let rnn = device.run(UseRnn(model))?;
+    Ok(gpt2.and_then(|gpt2| Ok(gpt2 + &rnn?)))
 }
