@@ -21,7 +21,7 @@ use training::finish_run;
 
 /// Trains recurrent networks: LSTM, GRU and plain cells.
 ///
-/// Without a task it trains a small model for a minute on the text that ships with grove, to show what happens.
+/// Without a task it trains a small model for half a minute on the text that ships with grove, to show what happens.
 /// Ctrl-C ends a run after a checkpoint, and the same command with --resume goes on.
 #[derive(Parser, Debug)]
 #[command(name = "train_rnn", version, args_conflicts_with_subcommands = true)]

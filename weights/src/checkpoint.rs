@@ -15,6 +15,7 @@ use crate::view::{View, materialise};
 use crate::{numpy, pytorch, safetensors_file, zip};
 
 /// Named tensors on disk: safetensors or PyTorch files, single or sharded, or numpy's `.npz` and `.npy`.
+/// PyTorch's are read in both of their containers: the zip archive, and the stream of before version 1.6.
 ///
 /// Opening reads tables of contents only and maps the files into memory; a tensor's values are read when it is
 /// asked for. Files are not trusted: everything that [`open`](Self::open) accepts has been checked, so that
@@ -35,7 +36,11 @@ impl Checkpoint {
     /// In a directory these are looked for, in this order: `model.safetensors`, `model.safetensors.index.json`,
     /// `pytorch_model.bin`, `pytorch_model.bin.index.json`, a single `*.safetensors`, `*.bin`, `*.pt`, `*.pth` or
     /// `*.npz`. A file may be any of these, or an `.npy`: one array, which goes by the name of its file. Names in an
-    /// `.npz` are those of its entries without `.npy`, and may contain slashes. What a file is, is decided by its content, not by its name.
+    /// `.npz` are those of its entries without `.npy`, and may contain slashes. What a file is, is decided by its
+    /// content, not by its name.
+    ///
+    /// In a PyTorch file the state dict may be all there is, or lie in a training checkpoint under `state_dict`,
+    /// `model_state_dict`, `model_state`, `model` and the like; then the names are those inside it.
     ///
     /// # Errors
     /// One of the variants of [`WeightsError`] that name a file; nothing is read by a length that a file only
@@ -181,14 +186,16 @@ fn read_contents(file: &MappedFile) -> Result<Contents> {
             zip::records(bytes).map_err(|reason| WeightsError::Malformed { file: file.path().into(), reason })?;
         match numpy::is_npz(&records, extension) {
             true => numpy::read_archive(file, &records),
-            false => pytorch::read_contents(file, &records),
+            false => pytorch::read_archive(file, &records),
         }
     } else if numpy::is_array(bytes) {
         numpy::read_single(file)
     } else if bytes.starts_with(b"GGUF") {
         let reason = "it is a GGUF file, which this version does not read".into();
         Err(WeightsError::Unsupported { file: file.path().into(), reason })
-    } else if let Some(reason) = pytorch::old_format(bytes, extension) {
+    } else if pytorch::is_stream(bytes) {
+        pytorch::read_stream(file)
+    } else if let Some(reason) = pytorch::refusal(bytes, extension) {
         Err(WeightsError::Unsupported { file: file.path().into(), reason })
     } else {
         safetensors_file::read_contents(file)

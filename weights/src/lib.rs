@@ -1,10 +1,10 @@
 //! Weights: from files, or the hub, into models, and back.
 //!
-//! A [`Checkpoint`] is a set of named tensors on disk (safetensors or PyTorch files, single or sharded, or numpy's
-//! `.npz` and `.npy`), of which nothing is read but the table of contents. A [`NameMap`] says which published name belongs to which path of a
-//! model, and what is transposed, split or merged on the way. [`load`] fills a skeleton and reports what met;
-//! [`save_model`] writes the published names back. [`Source`] is what a person gives as `--model`: a directory, a
-//! file or a hub id; [`fetch`] downloads the latter.
+//! A [`Checkpoint`] is a set of named tensors on disk (safetensors or PyTorch files, single or sharded, also of
+//! PyTorch before version 1.6, or numpy's `.npz` and `.npy`), of which nothing is read but the table of contents. A
+//! [`NameMap`] says which published name belongs to which path of a model, and what is transposed, split or merged
+//! on the way. [`load`] fills a skeleton and reports what met; [`save_model`] writes the published names back.
+//! [`Source`] is what a person gives as `--model`: a directory, a file or a hub id; [`fetch`] downloads the latter.
 //!
 //! ```
 //! use burn_flex::Flex;

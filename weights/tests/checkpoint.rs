@@ -98,7 +98,8 @@ fn an_index_may_be_opened_itself() {
 #[test]
 fn refuses_with_reasons() {
     for (file, word) in [
-        ("old_format.pt", "before version 1.6"),
+        ("old_module.pt", "torch.nn.modules.linear.Identity"),
+        ("old_sparse.pt", "_rebuild_sparse_tensor"),
         ("whole_module.pt", "torch.nn.modules.linear.Linear"),
         ("protocol4.pt", "protocol 2"),
         ("no_tensors.pt", "no tensors"),

@@ -87,6 +87,18 @@ fn loads_shards_of_both_formats() {
 }
 
 #[test]
+fn the_container_does_not_matter() {
+    // The same state in PyTorch's containers since and before version 1.6, alone and beside an optimizer's.
+    for file in ["state_dict.bin", "nested.pt", "old_format.pt", "old_nested.pt"] {
+        let checkpoint = Checkpoint::open(fixture(file)).expect("opened");
+        let (model, report) = load(linear(2, 3), &checkpoint, &NameMap::new(), &options()).expect(file);
+        assert!(report.is_complete() && report.loaded.len() == 2, "{file}: {report}");
+        assert_eq!(floats(&model.weight), expected(file, "weight"), "{file}");
+        assert_eq!(floats(&model.bias), expected(file, "bias"), "{file}");
+    }
+}
+
+#[test]
 fn converts_while_placing() {
     let checkpoint = Checkpoint::open(fixture("dtypes.safetensors")).expect("opened");
     let names = |from: &str| NameMap::new().rule(from, "0").ignore("**");

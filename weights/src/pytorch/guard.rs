@@ -6,11 +6,13 @@
 
 use std::collections::HashMap;
 
+use super::CONVERT;
+
 /// Deepest nesting of values; a state dict needs about ten.
 const DEEPEST: usize = 64;
 /// What may be built regardless of the pickle's length, in bytes.
 const ALWAYS: usize = 16 << 20;
-/// What may be built per byte of pickle.
+/// What may be built per byte of pickle that has been read.
 const PER_BYTE: usize = 256;
 /// What a value takes, without its text.
 const VALUE: usize = 64;
@@ -29,24 +31,26 @@ const LEAF: Extent = Extent { size: VALUE, depth: 1 };
 struct Machine {
     stack: Vec<Option<Extent>>,
     memo: HashMap<u32, Extent>,
-    /// Sum of all sizes.
+    /// Sum of the sizes of all that lies on the stack and all that was ever remembered.
     held: usize,
 }
 
-/// Goes through a pickle.
+/// Goes through the pickle with which the bytes begin, and returns its length.
 ///
 /// # Errors
 /// A reason: an unknown opcode, a length beyond the end, too much or too deep.
-pub(super) fn check(pickle: &[u8]) -> Result<(), String> {
-    let limit = pickle.len().saturating_mul(PER_BYTE).saturating_add(ALWAYS);
+pub(super) fn check(bytes: &[u8]) -> Result<usize, String> {
     let mut machine = Machine::default();
-    let mut rest = pickle;
+    let mut rest = bytes;
     loop {
         let [opcode] = take::<1>(&mut rest)?;
-        if machine.step(opcode, &mut rest)? {
-            return Ok(());
+        let is_last = machine.step(opcode, &mut rest)?;
+        let length = bytes.len() - rest.len();
+        if is_last {
+            return Ok(length);
         }
-        if machine.held > limit {
+        // By what has been read, not by what is there: a pickle may stand before gigabytes of something else.
+        if machine.held > length.saturating_mul(PER_BYTE).saturating_add(ALWAYS) {
             return Err("its pickle would grow far beyond its length".into());
         }
     }
@@ -127,6 +131,7 @@ impl Machine {
                 let items = self.pop_to_mark()?;
                 self.add_to_top(items)?;
             }
+            b'T' | b'U' => return Err(format!("its pickle was written by Python 2; {CONVERT}")),
             other => {
                 return Err(format!(
                     "its pickle uses opcode {other:#04x}; save it with torch.save's default pickle protocol 2"
@@ -186,8 +191,10 @@ impl Machine {
 
     fn remember(&mut self, id: u32) -> Result<(), String> {
         let top = self.stack.last().copied().flatten().ok_or("its pickle remembers a value where there is none")?;
-        let forgotten = self.memo.insert(id, top).map_or(0, |old| old.size);
-        self.held = self.held.saturating_add(top.size).saturating_sub(forgotten);
+        // What was remembered under this number before still counts: it was copied too, and that took time. PyTorch
+        // never uses a number twice.
+        self.memo.insert(id, top);
+        self.held = self.held.saturating_add(top.size);
         Ok(())
     }
 
@@ -209,7 +216,9 @@ mod tests {
     fn plain_pickles_pass() {
         // pickle.dumps({'a': (1, 2.5, None), 'b': [True, 'x']}, protocol=2), without the memo.
         let pickle = b"\x80\x02}(X\x01\0\0\0aK\x01G\x40\x04\0\0\0\0\0\0N\x87X\x01\0\0\0b](\x88X\x01\0\0\0xeu.";
-        assert_eq!(check(pickle), Ok(()));
+        assert_eq!(check(pickle), Ok(pickle.len()));
+        // What follows is left alone.
+        assert_eq!(check(&[&pickle[..], b"}."].concat()), Ok(pickle.len()));
     }
 
     #[test]
@@ -222,15 +231,24 @@ mod tests {
             laughs.extend([b'h', id - 1, b'h', id - 1, 0x86, b'q', id]);
         }
         laughs.push(b'.');
+        // The same, before a megabyte that does not belong to it.
+        let followed = [&laughs[..], &[0; 1 << 20]].concat();
+        // A megabyte of text, remembered in the same place a million times.
+        let mut forgetful = b"\x80\x02X\0\0\x10\0".to_vec();
+        forgetful.resize(forgetful.len() + (1 << 20), b'a');
+        forgetful.extend(b"q\0".repeat(1 << 20));
         let mut deep = b"\x80\x02)".to_vec();
         deep.extend([0x85; 100_000]);
         deep.push(b'.');
         for (pickle, word) in [
             (long_text, "beyond its end"),
             (laughs, "far beyond"),
+            (followed, "far beyond"),
+            (forgetful, "far beyond"),
             (deep, "too deep"),
             (b"\x80\x02".to_vec(), "too early"),
             (b"\x80\x04\x95\0\0\0\0\0\0\0\0.".to_vec(), "protocol 2"),
+            (b"\x80\x02U\x01a.".to_vec(), "Python 2"),
             (b"u.".to_vec(), "mark"),
             (b"R.".to_vec(), "none"),
             (b"h\x05.".to_vec(), "never remembered"),

@@ -1,15 +1,18 @@
-//! PyTorch's `.bin`, `.pt` and `.pth` files: a zip archive with a pickle that describes tensors, and one stored
-//! entry for each tensor's storage.
+//! PyTorch's `.bin`, `.pt` and `.pth` files: a pickle that describes tensors, and the tensors' storages. Since
+//! version 1.6 they lie in a zip archive ([`archive`]); before, they followed each other in a stream ([`stream`]).
 //!
 //! The pickle is interpreted by `candle-core`, which builds plain values and never runs anything. Before it is,
 //! [`guard`] walks through it and refuses what would make an interpreter allocate by a claimed length, repeat
 //! a value exponentially, or nest without end. Storages are not compressed, so that tensors are read from the map
 //! like those of safetensors. Every storage, offset, size and stride is checked against the file.
 
+mod archive;
 mod guard;
 mod state_dict;
+mod storage;
+mod stream;
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::HashSet;
 use std::ops::Range;
 
 use candle_core::pickle::{Object, Stack};
@@ -18,9 +21,12 @@ use crate::entry::{Contents, Entry, element_count, element_size};
 use crate::error::{Result, WeightsError};
 use crate::mapped::MappedFile;
 use crate::view::reaches_inside;
-use crate::zip::{Method, Record};
 
-use state_dict::PickledTensor;
+pub(crate) use archive::read_archive;
+pub(crate) use stream::{is_stream, read_stream};
+
+use state_dict::{Named, PickledTensor};
+use storage::PickledStorage;
 
 /// A tensor that repeats its elements (stride 0) may be larger than its file, up to this many bytes.
 const EXPANDED_LIMIT: usize = 1 << 20;
@@ -28,71 +34,32 @@ const EXPANDED_LIMIT: usize = 1 << 20;
 /// How to convert what is not read.
 const CONVERT: &str = "convert it in Python: torch.save(torch.load(old, map_location='cpu'), new)";
 
-/// If the content is one of PyTorch's formats from before version 1.6, or under one of PyTorch's endings and
-/// nothing that can be read: what to say of it.
-pub(crate) fn old_format(bytes: &[u8], extension: &str) -> Option<String> {
+/// If the content is in one of PyTorch's formats that are not read, or under one of PyTorch's endings and nothing
+/// that can be read: what to say of it.
+pub(crate) fn refusal(bytes: &[u8], extension: &str) -> Option<String> {
     // A safetensors header begins at byte 8 with a brace, and its length may begin with any bytes.
     if bytes.get(8) == Some(&b'{') {
         return None;
     }
-    let is_pickle = matches!(bytes, [0x80, 0..=5, ..]);
-    let is_tar = bytes.get(257..262) == Some(b"ustar");
-    if is_pickle || is_tar {
-        Some(format!("it is in PyTorch's format from before version 1.6; {CONVERT}"))
+    if bytes.get(257..262) == Some(b"ustar") {
+        Some(format!(
+            "it is in PyTorch's oldest format, a tar archive; {CONVERT} (with weights_only=False, which runs what \
+             the file says: only if you trust it)"
+        ))
+    } else if matches!(bytes, [0x80, 0..=5, ..]) {
+        Some(format!(
+            "it is a Python pickle, and not as torch.save writes it with its default pickle protocol 2; {CONVERT}"
+        ))
     } else if matches!(extension, "bin" | "pt" | "pth" | "ckpt") {
-        Some("it is neither a PyTorch zip archive nor safetensors".into())
+        Some("it is neither one of PyTorch's files nor safetensors".into())
     } else {
         None
     }
 }
 
-/// Reads and checks the pickle of an archive.
-///
-/// # Errors
-/// [`WeightsError::Malformed`], [`WeightsError::MalformedTensor`] or [`WeightsError::Unsupported`].
-pub(crate) fn read_contents(file: &MappedFile, records: &BTreeMap<String, Record>) -> Result<Contents> {
-    let malformed = |reason: String| WeightsError::Malformed { file: file.path().into(), reason };
-    let bytes = file.bytes();
-    let content = |name: &str| match records.get(name) {
-        Some(record) if record.method == Method::Stored => Ok(Some(record.range.clone())),
-        Some(_) => Err(malformed(format!("its entry {name} is compressed or encrypted, which PyTorch's never are"))),
-        None => Ok(None),
-    };
-    let pickle = records.keys().find(|name| name.ends_with("data.pkl"));
-    let pickle = pickle
-        .ok_or_else(|| malformed("the archive holds neither data.pkl (PyTorch) nor .npy arrays (numpy)".into()))?;
-    let folder = pickle.strip_suffix("data.pkl").unwrap_or_default();
-    if let Some(order) = content(&format!("{folder}byteorder"))?
-        && bytes.get(order) != Some(b"little")
-    {
-        let reason = "its numbers are big-endian".into();
-        return Err(WeightsError::Unsupported { file: file.path().into(), reason });
-    }
-    let pickle = content(pickle)?.and_then(|range| bytes.get(range)).unwrap_or_default();
-    let object = unpickle(pickle).map_err(malformed)?;
-    let tensors =
-        state_dict::tensors(object).map_err(|reason| WeightsError::Unsupported { file: file.path().into(), reason })?;
-
-    let mut contents = Contents::default();
-    let mut seen = HashSet::new();
-    for (name, tensor) in tensors {
-        let wrong =
-            |reason: String| WeightsError::MalformedTensor { file: file.path().into(), tensor: name.clone(), reason };
-        let tensor = tensor.map_err(wrong)?;
-        let storage = format!("{folder}data/{}", tensor.storage);
-        let range = content(&storage)?.ok_or_else(|| wrong(format!("its storage {storage} is missing")))?;
-        let entry = place(&tensor, &range, &name, bytes.len()).map_err(wrong)?;
-        if !seen.insert(name.clone()) {
-            return Err(wrong("the name appears twice".into()));
-        }
-        contents.entries.push((name, entry));
-    }
-    Ok(contents)
-}
-
-/// Interprets a pickle that has passed the guard.
-fn unpickle(pickle: &[u8]) -> std::result::Result<Object, String> {
-    guard::check(pickle)?;
+/// Interprets the pickle with which the bytes begin; returns what follows it too.
+fn unpickle(bytes: &[u8]) -> std::result::Result<(Object, &[u8]), String> {
+    let (mut pickle, rest) = bytes.split_at(guard::check(bytes)?);
     let broken = |error: candle_core::Error| {
         // With RUST_BACKTRACE set, candle's errors print where they were made; that is no news for a user.
         let error = match error {
@@ -102,9 +69,45 @@ fn unpickle(pickle: &[u8]) -> std::result::Result<Object, String> {
         format!("its pickle is broken: {error}")
     };
     let mut stack = Stack::empty();
-    let mut reader = pickle;
-    stack.read_loop(&mut reader).map_err(broken)?;
-    stack.finalize().map_err(broken)
+    stack.read_loop(&mut pickle).map_err(broken)?;
+    Ok((stack.finalize().map_err(broken)?, rest))
+}
+
+/// Checks every tensor, in the storage that `find` finds for it.
+fn contents(
+    file: &MappedFile,
+    tensors: Named,
+    find: impl Fn(&PickledStorage) -> std::result::Result<Range<usize>, String>,
+) -> Result<Contents> {
+    let mut contents = Contents::default();
+    let mut seen = HashSet::new();
+    for (name, tensor) in tensors {
+        let wrong =
+            |reason: String| WeightsError::MalformedTensor { file: file.path().into(), tensor: name.clone(), reason };
+        let tensor = tensor.map_err(wrong)?;
+        let storage = find(&tensor.storage).and_then(|whole| part(&tensor.storage, whole)).map_err(wrong)?;
+        let entry = place(&tensor, &storage, &name, file.bytes().len()).map_err(wrong)?;
+        if !seen.insert(name.clone()) {
+            return Err(wrong("the name appears twice".into()));
+        }
+        contents.entries.push((name, entry));
+    }
+    Ok(contents)
+}
+
+/// The place of the part of a storage that is meant, from the place of the whole.
+fn part(storage: &PickledStorage, whole: Range<usize>) -> std::result::Result<Range<usize>, String> {
+    let Some((offset, count)) = storage.part else { return Ok(whole) };
+    let unit = storage.unit().ok_or_else(|| format!("its storage is of unknown type {}", storage.class))?;
+    let start = offset.checked_mul(unit).and_then(|bytes| whole.start.checked_add(bytes));
+    let end = count.checked_mul(unit).and_then(|bytes| start?.checked_add(bytes));
+    match (start, end) {
+        (Some(start), Some(end)) if end <= whole.end => Ok(start..end),
+        _ => Err(format!(
+            "its storage is said to be {count} elements from element {offset} of another, which has {} bytes",
+            whole.len()
+        )),
+    }
 }
 
 /// Checks a tensor's numbers against its storage's place in the file.
@@ -149,7 +152,8 @@ mod tests {
         // A storage of 40 bytes at 100, in a file of 200.
         let placed = |shape: &[usize], strides: &[usize], offset| {
             let (shape, strides, dtype) = (shape.into(), strides.into(), StoredDtype::F32);
-            place(&PickledTensor { dtype, shape, strides, offset, storage: "0".into() }, &(100..140), "w", 200)
+            let storage = PickledStorage { class: "FloatStorage".into(), key: "0".into(), count: 10, part: None };
+            place(&PickledTensor { dtype, shape, strides, offset, storage }, &(100..140), "w", 200)
         };
         assert_eq!(placed(&[2, 5], &[5, 1], 0).map(|entry| entry.offset), Ok(100));
         assert_eq!(placed(&[3], &[0], 9).map(|entry| entry.offset), Ok(136));
@@ -168,11 +172,27 @@ mod tests {
     }
 
     #[test]
-    fn old_formats_are_recognised() {
-        assert!(old_format(b"\x80\x02\x8a\x0al\xfc\x9cF\xf9 j\xa8P", "bin").is_some_and(|text| text.contains("1.6")));
-        assert!(old_format(b"something else", "pth").is_some());
-        assert!(old_format(b"something else", "safetensors").is_none());
+    fn parts_of_storages_lie_inside_them() {
+        let of = |part| {
+            let storage = PickledStorage { class: "HalfStorage".into(), key: "0".into(), count: 20, part };
+            super::part(&storage, 100..140)
+        };
+        assert_eq!(of(None), Ok(100..140));
+        assert_eq!(of(Some((3, 17))), Ok(106..140));
+        for (offset, count) in [(3, 18), (21, 0), (usize::MAX, 1), (1, usize::MAX), (usize::MAX / 2, 0)] {
+            assert!(of(Some((offset, count))).is_err(), "{count} from {offset}");
+        }
+    }
+
+    #[test]
+    fn what_is_not_read_is_recognised() {
+        assert!(refusal(b"\x80\x04\x95\0\0\0\0\0", "bin").is_some_and(|text| text.contains("protocol 2")));
+        assert!(refusal(b"something else", "pth").is_some());
+        assert!(refusal(b"something else", "safetensors").is_none());
+        let mut tar = vec![0; 512];
+        tar[257..262].copy_from_slice(b"ustar");
+        assert!(refusal(&tar, "pt").is_some_and(|text| text.contains("tar archive")));
         // A safetensors header of 0x280 bytes begins like a pickle.
-        assert!(old_format(b"\x80\x02\0\0\0\0\0\0{\"a\"", "bin").is_none());
+        assert!(refusal(b"\x80\x02\0\0\0\0\0\0{\"a\"", "bin").is_none());
     }
 }

@@ -4,6 +4,8 @@ use candle_core::pickle::Object;
 
 use crate::entry::StoredDtype;
 
+use super::storage::{PickledStorage, storage_dtype, torch_dtype, whole};
+
 /// Under which keys training programs put the state dict, in order of preference.
 const KEYS: [&str; 9] =
     ["state_dict", "model_state_dict", "model_state", "model", "module", "net", "network", "weights", "params"];
@@ -20,11 +22,11 @@ pub(super) struct PickledTensor {
     pub(super) strides: Vec<usize>,
     /// In elements from the start of the storage.
     pub(super) offset: usize,
-    /// Name of the archive's entry below `data/`.
-    pub(super) storage: String,
+    pub(super) storage: PickledStorage,
 }
 
-type Named = Vec<(String, Result<PickledTensor, String>)>;
+/// Names and tensors, or what is wrong with them.
+pub(super) type Named = Vec<(String, Result<PickledTensor, String>)>;
 
 /// The tensors of a state dict, or of the one inside a training checkpoint. A tensor that cannot be understood is
 /// listed with the reason; values that are no tensors are passed over.
@@ -68,13 +70,21 @@ pub(super) fn tensors(object: Object) -> Result<Named, String> {
 
 fn whole_object(object: Object) -> String {
     let class = match object {
-        Object::Reduce { callable, .. } => match *callable {
-            Object::Class { module_name, class_name } => format!("{module_name}.{class_name}"),
-            _ => "unknown class".into(),
-        },
-        _ => "unknown class".into(),
+        Object::Reduce { callable, .. } => class_name(*callable),
+        _ => None,
     };
+    let class = class.unwrap_or_else(|| "unknown class".into());
     format!("it holds a whole Python object ({class}), not a state dict; in Python, save model.state_dict() instead")
+}
+
+/// Of a class, which older files accompany by its source: ("module", class, file, source).
+fn class_name(object: Object) -> Option<String> {
+    let object = match object {
+        Object::PersistentLoad(id) => id.tuple().ok()?.into_iter().nth(1)?,
+        object => object,
+    };
+    let (module, class) = object.class().ok()?;
+    Some(format!("{module}.{class}"))
 }
 
 fn named_tensors(entries: &[(Object, Object)]) -> Named {
@@ -117,61 +127,23 @@ fn tensor(object: Object, wrapped: usize) -> Option<Result<PickledTensor, String
 fn rebuilt(args: Vec<Object>) -> Option<PickledTensor> {
     let dtype = args.get(6).cloned();
     let mut args = args.into_iter();
-    let storage = args.next()?.persistent_load().ok()?.tuple().ok()?;
-    let offset = whole(args.next()?)?;
+    let storage = PickledStorage::read(&args.next()?.persistent_load().ok()?)?;
+    let offset = whole(&args.next()?)?;
     let shape = sizes(args.next()?)?;
     let strides = sizes(args.next()?)?;
-    // ("storage", class, key, location, number of elements)
-    let mut storage = storage.into_iter().skip(1);
-    let (_, class) = storage.next()?.class().ok()?;
-    let key = storage.next()?.unicode().ok()?;
-    let dtype = match &*class {
+    let dtype = match &*storage.class {
         "UntypedStorage" => match dtype? {
             Object::Class { module_name, class_name } if module_name == "torch" => torch_dtype(&class_name)?,
             _ => return None,
         },
-        _ => storage_dtype(&class)?,
+        class => storage_dtype(class)?,
     };
-    Some(PickledTensor { dtype, shape, strides, offset, storage: key })
-}
-
-fn whole(object: Object) -> Option<usize> {
-    usize::try_from(object.int_or_long().ok()?).ok()
+    Some(PickledTensor { dtype, shape, strides, offset, storage })
 }
 
 fn sizes(object: Object) -> Option<Vec<usize>> {
     match object {
-        Object::Tuple(items) | Object::List(items) => items.into_iter().map(whole).collect(),
+        Object::Tuple(items) | Object::List(items) => items.iter().map(whole).collect(),
         _ => None,
     }
-}
-
-/// The element type of a class of `torch.storage`.
-fn storage_dtype(class: &str) -> Option<StoredDtype> {
-    Some(match class {
-        "DoubleStorage" => StoredDtype::F64,
-        "FloatStorage" => StoredDtype::F32,
-        "HalfStorage" => StoredDtype::F16,
-        "BFloat16Storage" => StoredDtype::BF16,
-        "LongStorage" => StoredDtype::I64,
-        "IntStorage" => StoredDtype::I32,
-        "ShortStorage" => StoredDtype::I16,
-        "CharStorage" => StoredDtype::I8,
-        "ByteStorage" => StoredDtype::U8,
-        "BoolStorage" => StoredDtype::BOOL,
-        "ComplexFloatStorage" => StoredDtype::C64,
-        _ => return None,
-    })
-}
-
-/// The types that have no storage class of their own.
-fn torch_dtype(name: &str) -> Option<StoredDtype> {
-    Some(match name {
-        "uint16" => StoredDtype::U16,
-        "uint32" => StoredDtype::U32,
-        "uint64" => StoredDtype::U64,
-        "float8_e4m3fn" => StoredDtype::F8_E4M3,
-        "float8_e5m2" => StoredDtype::F8_E5M2,
-        _ => return None,
-    })
 }

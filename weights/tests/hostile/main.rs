@@ -2,6 +2,7 @@
 //! never allocates by what the file claims.
 
 mod numpy;
+mod stream;
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;

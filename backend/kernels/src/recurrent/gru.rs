@@ -24,7 +24,7 @@ pub enum GruReset {
 /// - `gates` `[s, 3 n]`: the projected inputs with their biases; becomes the gates after their non-linearities.
 /// - `h` `[b, n]`: the states before the first step; becomes those after each sequence's last.
 /// - `output` `[s, n]`: receives the hidden states.
-/// - `saved` `[s, n]`: receives what [`gru_backward`] needs: `W_hn h + b_hn`, or `r h` for [`GruReset::Before`].
+/// - `saved` `[s, n]`: receives what [`gru_backward`](super::gru_backward) needs: `W_hn h + b_hn`, or `r h` for [`GruReset::Before`].
 ///
 /// # Panics
 /// If a slice has another size.

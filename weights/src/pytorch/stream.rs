@@ -1,0 +1,188 @@
+//! The container before version 1.6 (and of `_use_new_zipfile_serialization=False` since): pickles, then storages.
+//!
+//! In this order: a magic number, the version of the protocol, a dictionary about the system, the object that was
+//! saved, and the list of the storages' keys, each a pickle; then, for each key, the number of elements in eight
+//! bytes and the elements, one storage right behind the other. Where a storage lies thus follows from the sizes of
+//! all before it, and the size of an element from what the object says of its storage. Only the pickles and the
+//! numbers of elements are read; the elements stay in the file until a tensor is asked for.
+//!
+//! Source: `_legacy_save` and `_legacy_load` in PyTorch's `torch/serialization.py`, `THPStorage_writeFileRaw` in
+//! `torch/csrc/serialization.cpp`.
+
+use std::collections::HashMap;
+use std::ops::Range;
+
+use candle_core::pickle::Object;
+
+use crate::entry::Contents;
+use crate::error::{Result, WeightsError};
+use crate::mapped::MappedFile;
+
+use super::storage::{PickledStorage, whole};
+use super::{contents, state_dict, unpickle};
+
+/// The pickle of 0x1950a86a20f9469cfc6c, behind its two bytes of protocol. No safetensors file begins like this: as
+/// the length of a header it would be exabytes.
+const MAGIC: &[u8] = b"\x8a\x0al\xfc\x9cF\xf9 j\xa8P\x19.";
+/// The only version there has been.
+const VERSION: usize = 1001;
+/// Bytes of a number of elements.
+const COUNT: usize = 8;
+
+/// What is wrong, and with which storage.
+struct Fault {
+    key: String,
+    reason: String,
+}
+
+/// Whether the content is such a stream.
+pub(crate) fn is_stream(bytes: &[u8]) -> bool {
+    matches!(bytes, [0x80, 2 | 3, magic @ ..] if magic.starts_with(MAGIC))
+}
+
+/// Reads and checks the pickles, and finds the storages.
+///
+/// # Errors
+/// [`WeightsError::Malformed`], [`WeightsError::MalformedTensor`] or [`WeightsError::Unsupported`].
+pub(crate) fn read_stream(file: &MappedFile) -> Result<Contents> {
+    let malformed = |reason: String| WeightsError::Malformed { file: file.path().into(), reason };
+    let unsupported = |reason: String| WeightsError::Unsupported { file: file.path().into(), reason };
+    let bytes = file.bytes();
+    let rest = bytes.get(2 + MAGIC.len()..).unwrap_or_default();
+    let (version, rest) = unpickle(rest).map_err(malformed)?;
+    if whole(&version) != Some(VERSION) {
+        return Err(malformed(format!("the version of its protocol is not {VERSION}")));
+    }
+    let (system, rest) = unpickle(rest).map_err(malformed)?;
+    match is_little_endian(&system) {
+        Some(true) => {}
+        Some(false) => return Err(unsupported("it was written on a big-endian machine".into())),
+        None => return Err(malformed("it does not say whether its system was `little_endian`".into())),
+    }
+    let (object, rest) = unpickle(rest).map_err(malformed)?;
+    let mut named = HashMap::new();
+    let mut found = collect(&object, &mut named);
+    let tensors = state_dict::tensors(object).map_err(unsupported)?;
+    let (keys, rest) = unpickle(rest).map_err(malformed)?;
+    let mut places = HashMap::new();
+    if found.is_ok() {
+        let keys = keys_of(keys).ok_or_else(|| malformed("its list of storages is no list of names".into()))?;
+        found = locate(keys, &named, bytes, bytes.len() - rest.len(), &mut places);
+    }
+    // A tensor whose description is broken says more than that its storage is not known.
+    let all_understood = tensors.iter().all(|(_, tensor)| tensor.is_ok());
+    if let Err(Fault { key, reason }) = found
+        && all_understood
+    {
+        // Said of a tensor, if one is in that storage; it may as well be of an optimizer's state.
+        let tensor = tensors.iter().find(|(_, tensor)| tensor.as_ref().is_ok_and(|tensor| tensor.storage.key == key));
+        let reason = format!("storage {key}: {reason}");
+        return Err(match tensor {
+            Some((name, _)) => WeightsError::MalformedTensor { file: file.path().into(), tensor: name.clone(), reason },
+            None => malformed(reason),
+        });
+    }
+    contents(file, tensors, |storage| {
+        places.get(&storage.key).cloned().ok_or_else(|| format!("its storage {} is missing", storage.key))
+    })
+}
+
+/// What the dictionary about the system says; `None` if it does not, or says both.
+fn is_little_endian(system: &Object) -> Option<bool> {
+    let Object::Dict(entries) = system else { return None };
+    let mut said = entries.iter().filter_map(|(key, value)| match (key, value) {
+        (Object::Unicode(key), Object::Bool(value)) if key == "little_endian" => Some(*value),
+        _ => None,
+    });
+    let first = said.next()?;
+    said.all(|value| value == first).then_some(first)
+}
+
+fn keys_of(object: Object) -> Option<Vec<String>> {
+    let Object::List(keys) = object else { return None };
+    keys.into_iter().map(|key| key.unicode().ok()).collect()
+}
+
+/// Collects by key what an object says of storages, wherever in it. The guard has limited how deep it nests.
+fn collect(object: &Object, named: &mut HashMap<String, PickledStorage>) -> std::result::Result<(), Fault> {
+    match object {
+        Object::PersistentLoad(id) => {
+            let Some(storage) = PickledStorage::read(id) else { return Ok(()) };
+            match named.get(&storage.key) {
+                // Which part of it is meant may differ.
+                Some(other) if (&other.class, other.count) != (&storage.class, storage.count) => {
+                    let reason = format!(
+                        "it is said to be {} elements of a {}, and {} of a {}",
+                        other.count, other.class, storage.count, storage.class
+                    );
+                    Err(Fault { key: storage.key, reason })
+                }
+                Some(_) => Ok(()),
+                None => {
+                    named.insert(storage.key.clone(), storage);
+                    Ok(())
+                }
+            }
+        }
+        Object::Tuple(items) | Object::List(items) => items.iter().try_for_each(|item| collect(item, named)),
+        Object::Dict(entries) => entries.iter().try_for_each(|(key, value)| {
+            collect(key, named)?;
+            collect(value, named)
+        }),
+        Object::Reduce { callable, args } | Object::Build { callable, args } => {
+            collect(callable, named)?;
+            collect(args, named)
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Goes from storage to storage, and notes where the elements of each lie.
+fn locate(
+    keys: Vec<String>,
+    named: &HashMap<String, PickledStorage>,
+    bytes: &[u8],
+    mut position: usize,
+    places: &mut HashMap<String, Range<usize>>,
+) -> std::result::Result<(), Fault> {
+    for key in keys {
+        let place = match places.contains_key(&key) {
+            true => Err("it is listed twice".into()),
+            false => match named.get(&key) {
+                Some(storage) => place(storage, bytes, position),
+                None => Err("it is listed, and nothing is said of it".into()),
+            },
+        };
+        match place {
+            Ok(place) => {
+                position = place.end;
+                places.insert(key, place);
+            }
+            Err(reason) => return Err(Fault { key, reason }),
+        }
+    }
+    Ok(())
+}
+
+/// Where the elements lie of the storage that begins, with their number, at `position`.
+fn place(storage: &PickledStorage, bytes: &[u8], position: usize) -> std::result::Result<Range<usize>, String> {
+    let unit = storage.unit().ok_or_else(|| format!("it is of unknown type {}", storage.class))?;
+    let rest = bytes.get(position..).unwrap_or_default();
+    let Some((count, rest)) = rest.split_first_chunk::<COUNT>() else {
+        return Err("the file ends before it (truncated?)".into());
+    };
+    let count = i64::from_le_bytes(*count);
+    if usize::try_from(count).ok() != Some(storage.count) {
+        return Err(format!("it is said to be of {} elements, and where it lies, of {count}", storage.count));
+    }
+    match storage.count.checked_mul(unit) {
+        Some(size) if size <= rest.len() => {
+            let start = position + COUNT;
+            Ok(start..start + size)
+        }
+        _ => Err(format!(
+            "its {count} elements of {unit} bytes reach beyond the file, which holds {} bytes more (truncated?)",
+            rest.len()
+        )),
+    }
+}
