@@ -24,12 +24,14 @@
 
 mod anchor;
 mod device;
+mod matmul;
 mod ops;
 
 pub use anchor::Program;
 #[doc(hidden)]
 pub use anchor::anchors;
 pub use device::{BackendName, DeviceError, DeviceSpec};
+pub use matmul::matmul;
 pub use ops::{Backend, GruReset, Recurrence, RnnActivation, Steps};
 
 #[cfg(feature = "cuda")]

@@ -1,5 +1,5 @@
 use burn::tensor::{Bool, Int, Tensor, TensorData, TensorPrimitive, module, ops::AttentionModuleOptions};
-use grove_backend::Backend;
+use grove_backend::{Backend, matmul};
 use grove_tree::Key;
 
 use crate::dropout;
@@ -58,6 +58,12 @@ pub fn attend<B: Backend>(
     let [b, n_head, t, _] = queries.dims();
     let s = keys.dims()[2];
     let causal = matches!(mask, AttentionMask::Causal);
+    // A single query sees everything, and twice it is one that no backend takes for a vector.
+    if B::FUSES_VECTORS_WRONGLY && t == 1 {
+        let mask = if causal { &AttentionMask::Full } else { mask };
+        let queries = Tensor::cat(vec![queries.clone(), queries], 2);
+        return attend(queries, keys, values, mask, scale, dropping).narrow(2, 0, 1);
+    }
     // Without a backward pass to come the weights need not be kept, and a backend may never write them down.
     if dropping.is_none() && !B::ad_enabled(&queries.device()) {
         let mask = match mask {
@@ -67,7 +73,7 @@ pub fn attend<B: Backend>(
         let options = AttentionModuleOptions { scale: Some(scale), softcap: None, is_causal: causal };
         return module::attention(queries, keys, values, mask, None, options);
     }
-    let scores = queries.matmul(keys.swap_dims(2, 3)); // [b, n_head, t, s]
+    let scores = matmul(queries, keys.swap_dims(2, 3)); // [b, n_head, t, s]
     let scores = match mask {
         AttentionMask::Explicit(mask) => {
             let hidden = mask.clone().expand(scores.dims());
@@ -78,7 +84,7 @@ pub fn attend<B: Backend>(
     let weights = B::attention_weights(scores.into_primitive().tensor(), scale, causal);
     let weights = Tensor::<B, 4>::from_primitive(TensorPrimitive::Float(weights));
     match dropping {
-        Some((rate, key)) => dropout(weights, rate, Some(key)).matmul(values),
-        None => weights.matmul(values),
+        Some((rate, key)) => matmul(dropout(weights, rate, Some(key)), values),
+        None => matmul(weights, values),
     }
 }

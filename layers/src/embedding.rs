@@ -1,5 +1,5 @@
 use burn::tensor::{Int, Tensor, module};
-use grove_backend::Backend;
+use grove_backend::{Backend, matmul};
 use grove_tree::{Array, Init, Tree};
 
 /// A table with a row for each of a number of symbols.
@@ -32,6 +32,6 @@ impl<B: Backend> Embedding<B> {
     pub fn attend(&self, x: Tensor<B, 3>) -> Tensor<B, 3> {
         let [b, t, size] = x.dims();
         let symbols = self.weight.shape()[0];
-        x.reshape([b * t, size]).matmul(self.weight.val().transpose()).reshape([b, t, symbols])
+        matmul(x.reshape([b * t, size]), self.weight.val().transpose()).reshape([b, t, symbols])
     }
 }

@@ -14,6 +14,8 @@ use super::{
 };
 
 impl<B: Backend, C: CheckpointStrategy> Backend for Autodiff<B, C> {
+    const FUSES_VECTORS_WRONGLY: bool = B::FUSES_VECTORS_WRONGLY;
+
     fn gelu_erf(x: FloatTensor<Self>) -> FloatTensor<Self> {
         differentiable::<B, C, Erf>(x)
     }

@@ -19,6 +19,13 @@ pub use recurrent::{GruReset, Recurrence, RnnActivation, Steps};
 /// overrides one with a fused kernel; [`Autodiff`](burn_autodiff::Autodiff) overrides each with an exact backward
 /// pass.
 pub trait Backend: burn::tensor::backend::Backend {
+    /// Whether a matrix times a vector may come out wrong where the backend fuses the product with what follows.
+    ///
+    /// Burn 0.21's fused autotuning counts a kernel among the candidates that reads the matrix as though it were row-major
+    /// ([m = 1](https://github.com/tracel-ai/cubek/pull/262), [n = 1](https://github.com/tracel-ai/burn/issues/5122)), and
+    /// takes it where it is the fastest. [`matmul`](crate::matmul) goes around that.
+    const FUSES_VECTORS_WRONGLY: bool = false;
+
     /// Gaussian error linear unit, exact: `x * Phi(x)` with the normal distribution function `Phi`
     /// (Hendrycks and Gimpel, 2016). Any shape; the shape stays.
     fn gelu_erf(x: FloatTensor<Self>) -> FloatTensor<Self> {
@@ -169,10 +176,16 @@ pub trait Backend: burn::tensor::backend::Backend {
 impl Backend for crate::Candle {}
 
 #[cfg(feature = "cuda")]
-impl Backend for burn_cuda::Cuda {}
+impl Backend for burn_cuda::Cuda {
+    const FUSES_VECTORS_WRONGLY: bool = true;
+}
 
 #[cfg(feature = "wgpu")]
-impl Backend for burn_wgpu::Wgpu {}
+impl Backend for burn_wgpu::Wgpu {
+    const FUSES_VECTORS_WRONGLY: bool = true;
+}
 
 #[cfg(feature = "rocm")]
-impl Backend for burn_rocm::Rocm {}
+impl Backend for burn_rocm::Rocm {
+    const FUSES_VECTORS_WRONGLY: bool = true;
+}

@@ -2,7 +2,7 @@ use burn::tensor::{
     Tensor, TensorPrimitive,
     activation::{sigmoid, tanh},
 };
-use grove_backend::{Backend, Steps};
+use grove_backend::{Backend, Steps, matmul};
 use grove_tree::{Array, Init, Tree};
 
 use super::{
@@ -55,17 +55,17 @@ impl<B: Backend> LstmCell<B> {
         let [p, n] = w_hr.dims();
         let (mut h, mut c) = (h.val(), c.val()); // [b, p], [b, n]
         let b = steps.batch();
-        let gates = x.matmul(self.weight_ih.val().transpose()) + self.bias().unsqueeze(); // [rows, 4 n]
+        let gates = matmul(x, self.weight_ih.val().transpose()) + self.bias().unsqueeze(); // [rows, 4 n]
         let (w_hh, w_hr) = (self.weight_hh.val().transpose(), w_hr.transpose());
         let mut outputs = vec![];
         for (step, rows) in steps.walk() {
             let alive = rows.len();
-            let from_state = h.clone().narrow(0, 0, alive).matmul(w_hh.clone());
+            let from_state = matmul(h.clone().narrow(0, 0, alive), w_hh.clone());
             let gates = gates.clone().narrow(0, rows.start, alive) + from_state;
             let gate = |i: usize| gates.clone().narrow(1, i * n, n);
             let (i, f, g, o) = (sigmoid(gate(0)), sigmoid(gate(1)), tanh(gate(2)), sigmoid(gate(3)));
             let cell = f * c.clone().narrow(0, 0, alive) + i * g;
-            let output = (o * tanh(cell.clone())).matmul(w_hr.clone()); // [alive, p]
+            let output = matmul(o * tanh(cell.clone()), w_hr.clone()); // [alive, p]
             let ended = |state: Tensor<B, 2>, first: Tensor<B, 2>| match b - alive {
                 0 => first,
                 ended => Tensor::cat(vec![first, state.narrow(0, alive, ended)], 0),

@@ -3,7 +3,7 @@
 //! Improve Language Models" (Press and Wolf, 2017).
 
 use burn::tensor::{Int, Tensor};
-use grove_backend::Backend;
+use grove_backend::{Backend, matmul};
 use grove_layers::{Embedding, dropout, loss};
 use grove_transform::eval_shape;
 use grove_tree::{Array, Init, Key, Tree};
@@ -158,6 +158,6 @@ impl<B: Backend> RnnLm<B> {
     /// `[rows, hidden_size]` to `[rows, vocab_size]`.
     pub(super) fn logits(&self, x: Tensor<B, 2>) -> Tensor<B, 2> {
         let weight = self.decoder.weight.as_ref().unwrap_or(&self.encoder.weight);
-        x.matmul(weight.val().transpose()) + self.decoder.bias.val().unsqueeze()
+        matmul(x, weight.val().transpose()) + self.decoder.bias.val().unsqueeze()
     }
 }

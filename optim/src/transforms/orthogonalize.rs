@@ -1,5 +1,5 @@
 use burn::tensor::Tensor;
-use grove_backend::Backend;
+use grove_backend::{Backend, matmul};
 
 /// How matrices are scaled before they are orthogonalised, so that the iteration converges.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -35,7 +35,7 @@ pub fn orthogonalize<B: Backend>(
         x = x / norm;
     }
     for (i, &[a, b, c]) in coefficients.iter().enumerate() {
-        let mut product = x.clone().matmul(x.clone().swap_dims(1, 2));
+        let mut product = matmul(x.clone(), x.clone().swap_dims(1, 2));
         match preconditioning {
             Preconditioning::Aol if i == 0 => {
                 let rows = product.clone().abs().sum_dim(2).clamp_min(FIRST_EPS).sqrt().recip();
@@ -49,8 +49,8 @@ pub fn orthogonalize<B: Backend>(
             }
             _ => {}
         }
-        let polynomial = product.clone().matmul(product.clone()).mul_scalar(c) + product.mul_scalar(b);
-        x = polynomial.matmul(x.clone()) + x.mul_scalar(a);
+        let polynomial = matmul(product.clone(), product.clone()).mul_scalar(c) + product.mul_scalar(b);
+        x = matmul(polynomial, x.clone()) + x.mul_scalar(a);
     }
     if tall { x.swap_dims(1, 2) } else { x }
 }

@@ -8,7 +8,7 @@ use super::{
     GruReset, Recurrence, Steps, float, gate, primitive, project, project_backward,
     steps::{in_order, replace},
 };
-use crate::Backend;
+use crate::{Backend, matmul};
 
 /// Kept for the backward pass: the gates `[rows, 3 n]`, and `W_hn h + b_hn` or, for [`GruReset::Before`], `r h`.
 pub(in super::super) fn gru<B: Backend>(
@@ -29,16 +29,16 @@ pub(in super::super) fn gru<B: Backend>(
         let alive = rows.len();
         let before = h.clone().narrow(0, 0, alive);
         let x = projected.clone().narrow(0, rows.start, alive);
-        let r_z = sigmoid(x.clone().narrow(1, 0, 2 * n) + before.clone().matmul(w_rz.clone()));
+        let r_z = sigmoid(x.clone().narrow(1, 0, 2 * n) + matmul(before.clone(), w_rz.clone()));
         let (r, z) = (gate(&r_z, 0, n), gate(&r_z, 1, n));
         let (sum, save) = match reset {
             GruReset::After => {
-                let hidden = before.clone().matmul(w_n.clone()) + b_hn.clone();
+                let hidden = matmul(before.clone(), w_n.clone()) + b_hn.clone();
                 (r * hidden.clone(), hidden)
             }
             GruReset::Before => {
                 let state = r * before.clone();
-                (state.clone().matmul(w_n.clone()) + b_hn.clone(), state)
+                (matmul(state.clone(), w_n.clone()) + b_hn.clone(), state)
             }
         };
         let new = tanh(gate(&x, 2, n) + sum);
@@ -92,15 +92,15 @@ pub(in super::super) fn gru_backward<B: Backend>(
             GruReset::After => {
                 let d_hidden = d_new.clone() * at(&r);
                 grad_hidden.push((step, vec![d_hidden.clone()]));
-                (d_new.clone() * at(&reset_slope), d_hidden.matmul(w_n.clone()))
+                (d_new.clone() * at(&reset_slope), matmul(d_hidden, w_n.clone()))
             }
             GruReset::Before => {
-                let d_state = d_new.clone().matmul(w_n.clone());
+                let d_state = matmul(d_new.clone(), w_n.clone());
                 (d_state.clone() * at(&reset_slope), d_state * at(&r))
             }
         };
         let d_rz = Tensor::cat(vec![d_r, d_z], 1);
-        dh = replace(dh, straight + through_new + d_rz.clone().matmul(w_rz.clone()));
+        dh = replace(dh, straight + through_new + matmul(d_rz.clone(), w_rz.clone()));
         grad_gates.push((step, vec![Tensor::cat(vec![d_rz, d_new], 1)]));
     }
     let grad_gates = in_order(grad_gates); // [rows, 3 n]
@@ -110,8 +110,8 @@ pub(in super::super) fn gru_backward<B: Backend>(
         GruReset::Before => (gate(&grad_gates, 2, n), saved),
     };
     let dw_hh = needs[2].then(|| {
-        let d_rz = grad_gates.clone().narrow(1, 0, 2 * n).transpose().matmul(before);
-        primitive(Tensor::cat(vec![d_rz, grad_new.clone().transpose().matmul(state)], 0))
+        let d_rz = matmul(grad_gates.clone().narrow(1, 0, 2 * n).transpose(), before);
+        primitive(Tensor::cat(vec![d_rz, matmul(grad_new.clone().transpose(), state)], 0))
     });
     let [dx, dw_ih, db] = project_backward(float(x), float(w_ih), grad_gates, [needs[0], needs[1], needs[3]]);
     let db = db.map(|db| primitive(Tensor::cat(vec![db, grad_new.sum_dim(0)], 1).reshape([4 * n])));

@@ -8,7 +8,7 @@ use super::{
     Recurrence, Steps, float, gate, primitive, project, project_backward,
     steps::{in_order, replace},
 };
-use crate::Backend;
+use crate::{Backend, matmul};
 
 pub(in super::super) fn lstm<B: Backend>(inputs: [FloatTensor<B>; 6], steps: &Steps, keep: bool) -> Recurrence<B, 2> {
     let [x, w_ih, w_hh, bias, h, c] = inputs;
@@ -19,7 +19,7 @@ pub(in super::super) fn lstm<B: Backend>(inputs: [FloatTensor<B>; 6], steps: &St
     let (mut outputs, mut all_gates, mut cells) = (vec![], vec![], vec![]);
     for (step, rows) in steps.walk() {
         let alive = rows.len();
-        let from_state = h.clone().narrow(0, 0, alive).matmul(w.clone());
+        let from_state = matmul(h.clone().narrow(0, 0, alive), w.clone());
         let gates = projected.clone().narrow(0, rows.start, alive) + from_state;
         let (i, f) = (sigmoid(gate(&gates, 0, n)), sigmoid(gate(&gates, 1, n)));
         let (g, o) = (tanh(gate(&gates, 2, n)), sigmoid(gate(&gates, 3, n)));
@@ -70,13 +70,13 @@ pub(in super::super) fn lstm_backward<B: Backend>(
         let d_cell = alive(&dc) + d_output.clone() * at(&to_cell);
         let through_cell = [&to_i, &to_f, &to_g].map(|to| d_cell.clone() * at(to));
         let d_gates = Tensor::cat(through_cell.into_iter().chain([d_output * at(&to_o)]).collect(), 1); // [alive, 4 n]
-        dh = replace(dh, d_gates.clone().matmul(w_hh.clone()));
+        dh = replace(dh, matmul(d_gates.clone(), w_hh.clone()));
         dc = replace(dc, d_cell * at(&f));
         grad_gates.push((step, vec![d_gates]));
     }
     let grad_gates = in_order(grad_gates); // [rows, 4 n]
     let h_before = || steps.before(&float::<B, 2>(output).narrow(0, 0, rows), &h0);
-    let dw_hh = needs[2].then(|| grad_gates.clone().transpose().matmul(h_before()));
+    let dw_hh = needs[2].then(|| matmul(grad_gates.clone().transpose(), h_before()));
     let [dx, dw_ih, db] = project_backward(input(x), input(w_ih), grad_gates, [needs[0], needs[1], needs[3]]);
     let db = db.map(|db| primitive(db.reshape([4 * n])));
     let (dh, dc) = (needs[4].then(|| primitive(dh)), needs[5].then(|| primitive(dc)));

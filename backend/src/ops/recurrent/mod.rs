@@ -17,6 +17,7 @@ pub use steps::Steps;
 use burn::tensor::{Tensor, TensorPrimitive, ops::FloatTensor};
 
 use super::Backend;
+use crate::matmul;
 
 /// Where the reset gate of a GRU acts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -51,7 +52,7 @@ fn primitive<B: Backend, const D: usize>(x: Tensor<B, D>) -> FloatTensor<B> {
 
 /// The inputs of all steps through their weights, `[rows, gates n]`.
 fn project<B: Backend>(x: Tensor<B, 2>, w_ih: Tensor<B, 2>, bias: Tensor<B, 1>) -> Tensor<B, 2> {
-    x.matmul(w_ih.transpose()) + bias.unsqueeze()
+    matmul(x, w_ih.transpose()) + bias.unsqueeze()
 }
 
 /// Columns of gate `i` of those that lie side by side.
@@ -67,8 +68,8 @@ fn project_backward<B: Backend>(
     needs: [bool; 3],
 ) -> [Option<Tensor<B, 2>>; 3] {
     [
-        needs[0].then(|| grad.clone().matmul(w_ih)),
-        needs[1].then(|| grad.clone().transpose().matmul(x)),
+        needs[0].then(|| matmul(grad.clone(), w_ih)),
+        needs[1].then(|| matmul(grad.clone().transpose(), x)),
         needs[2].then(|| grad.sum_dim(0)),
     ]
 }

@@ -8,7 +8,7 @@ use super::{
     RnnActivation, Steps, float, primitive, project, project_backward,
     steps::{in_order, replace},
 };
-use crate::Backend;
+use crate::{Backend, matmul};
 
 pub(in super::super) fn rnn<B: Backend>(
     inputs: [FloatTensor<B>; 5],
@@ -22,7 +22,7 @@ pub(in super::super) fn rnn<B: Backend>(
     let mut outputs = vec![];
     for (step, rows) in steps.walk() {
         let alive = rows.len();
-        let sum = projected.clone().narrow(0, rows.start, alive) + h.clone().narrow(0, 0, alive).matmul(w.clone());
+        let sum = projected.clone().narrow(0, rows.start, alive) + matmul(h.clone().narrow(0, 0, alive), w.clone());
         let output = match activation {
             RnnActivation::Tanh => tanh(sum),
             RnnActivation::Relu => relu(sum),
@@ -54,11 +54,11 @@ pub(in super::super) fn rnn_backward<B: Backend>(
     for (step, rows) in steps.walk().into_iter().rev() {
         let at = |x: &Tensor<B, 2>| x.clone().narrow(0, rows.start, rows.len());
         let d_sum = (dh.clone().narrow(0, 0, rows.len()) + at(&grad)) * at(&slope);
-        dh = replace(dh, d_sum.clone().matmul(w_hh.clone()));
+        dh = replace(dh, matmul(d_sum.clone(), w_hh.clone()));
         grads.push((step, vec![d_sum]));
     }
     let d_sums = in_order(grads); // [rows, n]
-    let dw_hh = needs[2].then(|| primitive(d_sums.clone().transpose().matmul(steps.before(&output, &h0))));
+    let dw_hh = needs[2].then(|| primitive(matmul(d_sums.clone().transpose(), steps.before(&output, &h0))));
     let n = float::<B, 1>(bias).dims()[0];
     let [dx, dw_ih, db] = project_backward(float(x), float(w_ih), d_sums, [needs[0], needs[1], needs[3]]);
     let db = db.map(|db| primitive(db.reshape([n])));

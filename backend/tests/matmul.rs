@@ -1,0 +1,73 @@
+//! Products with vectors, where a JIT-fusing backend fuses what follows.
+#![recursion_limit = "256"]
+#![cfg(all(feature = "flex", feature = "candle"))]
+
+use burn::tensor::{Distribution, Tensor, TensorData};
+use grove_backend::{Autodiff, Backend, Flex, matmul};
+
+#[macro_use]
+mod common;
+
+/// Whole numbers, so that the order of a sum does not matter.
+fn numbers<B: Backend>(shape: [usize; 2], seed: usize, device: &B::Device) -> Tensor<B, 2> {
+    let values = (0..shape[0] * shape[1]).map(|i| ((i * 7919 + seed * 104_729) % 17) as f32 - 8.0).collect();
+    Tensor::from_data(TensorData::new(values, shape), device)
+}
+
+/// A product and what is fused with it; the gradients of both factors.
+fn run<B: Backend>([m, k, n]: [usize; 3], transposed: bool, narrowed: bool, device: &B::Device) -> [Vec<f32>; 3] {
+    let lhs = Tensor::<Autodiff<B>, 2>::from_inner(numbers::<B>([m + 3, k], 1, device)).require_grad();
+    let rhs = if transposed { [n, k] } else { [k, n] };
+    let rhs = Tensor::<Autodiff<B>, 2>::from_inner(numbers::<B>(rhs, 2, device)).require_grad();
+    let x = lhs.clone().narrow(0, if narrowed { 2 } else { 0 }, m);
+    let w = if transposed { rhs.clone().transpose() } else { rhs.clone() };
+    // Whatever comes between a product and what follows keeps them from being fused.
+    let bias = Tensor::from_inner(numbers::<B>([m, n], 3, device));
+    let y = matmul(x, w) + bias;
+    let y = y.clone() * y.mul_scalar(0.5);
+    let grads = y.clone().sum().backward();
+    let list = |x: Tensor<B, 2>| x.into_data().iter::<f32>().collect();
+    [list(y.inner()), list(lhs.grad(&grads).unwrap()), list(rhs.grad(&grads).unwrap())]
+}
+
+fn vectors<B: Backend>(device: B::Device) {
+    for sizes in [[1, 4, 4], [4, 8, 1], [1, 5, 1], [2, 4, 4]] {
+        for (transposed, narrowed) in [(false, false), (true, false), (true, true)] {
+            let found = run::<B>(sizes, transposed, narrowed, &device);
+            let expected = run::<Flex>(sizes, transposed, narrowed, &Default::default());
+            assert_eq!(found, expected, "{sizes:?}, transposed {transposed}, narrowed {narrowed}");
+        }
+    }
+}
+
+/// A state that fewer and fewer sequences still write to: where the wrong kernel was found.
+fn states<B: Backend>(device: B::Device) {
+    fn walk<B: Backend>(device: &B::Device) -> Vec<f64> {
+        let (x, w) = (numbers::<B>([18, 4], 1, device), numbers::<B>([4, 4], 2, device).transpose());
+        let mut h = numbers::<B>([4, 4], 3, device);
+        let (mut outputs, mut start) = (vec![], 0);
+        for alive in [4, 4, 3, 3, 2, 1, 1] {
+            let sum = x.clone().narrow(0, start, alive) + matmul(h.clone().narrow(0, 0, alive), w.clone());
+            h = if alive == 4 { sum.clone() } else { Tensor::cat(vec![sum.clone(), h.narrow(0, alive, 4 - alive)], 0) };
+            outputs.push(sum);
+            start += alive;
+        }
+        outputs.push(h);
+        Tensor::cat(outputs, 0).into_data().iter().collect()
+    }
+    let (apart, largest) = common::distance(&walk::<B>(&device), &walk::<Flex>(&Default::default()));
+    assert!(apart <= 1e-5 * largest, "apart by {apart} of {largest}");
+}
+
+/// Three axes, as where a batch of attention's heads meets its keys.
+fn batches<B: Backend>(device: B::Device) {
+    let random = |shape: [usize; 3]| Tensor::<B, 3>::random(shape, Distribution::Uniform(-1.0, 1.0), &device);
+    let (query, keys) = (random([3, 1, 8]), random([3, 6, 8]));
+    let found = matmul(query.clone(), keys.clone().swap_dims(1, 2)).mul_scalar(2.0);
+    let expected = (query * keys).sum_dim(2).swap_dims(1, 2).mul_scalar(2.0);
+    let list = |x: Tensor<B, 3>| x.into_data().iter::<f64>().collect::<Vec<_>>();
+    let (apart, largest) = common::distance(&list(found), &list(expected));
+    assert!(apart <= 1e-5 * largest, "apart by {apart} of {largest}");
+}
+
+on_each_backend!(vectors, states, batches);
