@@ -29,4 +29,23 @@ fn main() {
     let (mut loss, mut normaliser) = (vec![0.0; 256], vec![0.0; 256]);
     time("nll 256 rows of 4096", || grove_kernels::nll(&x, &labels, &mut loss, &mut normaliser));
     time("nll backward", || grove_kernels::nll_backward(&x, &labels, &normaliser, &loss, &mut y));
+
+    // A layer of LSTM, 50 steps of 32 sequences with 256 units: its recurrent half, without the inputs' product.
+    let (b, n) = (32, 256);
+    let steps = grove_kernels::Steps::new(&[b; 50], false);
+    let (w, mut gates) = (x[..4 * n * n].to_vec(), vec![0.0; 50 * b * 4 * n]);
+    let (mut h, mut c, mut output) = (vec![0.0; b * n], vec![0.0; b * n], vec![0.0; 50 * b * n]);
+    time("lstm 256, 50 steps of 32", || {
+        gates.fill(0.1);
+        grove_kernels::lstm(&steps, &w, &mut gates, &mut h, &mut c, &mut output, None);
+    });
+    let one = grove_kernels::Steps::new(&[1; 50], false);
+    time("lstm 256, 50 steps of 1", || {
+        gates[..50 * 4 * n].fill(0.1);
+        grove_kernels::lstm(&one, &w, &mut gates[..50 * 4 * n], &mut h[..n], &mut c[..n], &mut output[..50 * n], None);
+    });
+    let mut product = vec![0.0; 1600 * 4 * n];
+    let rows = grove_kernels::Matrix { data: &x[..1600 * n], rows: 1600, columns: n, stride: n, transposed: false };
+    let weights = grove_kernels::Matrix { data: &w, rows: n, columns: 4 * n, stride: n, transposed: true };
+    time("product 1600 x 256 x 1024", || grove_kernels::matmul(rows, weights, None, &mut product));
 }

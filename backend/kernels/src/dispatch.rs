@@ -5,7 +5,8 @@
 /// A name in angle brackets is a constant that the body may ask whether products and sums can be fused here: without the
 /// instruction, `mul_add` is a call into the C library.
 macro_rules! vectorized {
-    (fn $name:ident<$fused:ident>($($arg:ident: $ty:ty),* $(,)?) $(-> $out:ty)? $body:block) => {
+    ($(#[$attribute:meta])* fn $name:ident<$fused:ident>($($arg:ident: $ty:ty),* $(,)?) $(-> $out:ty)? $body:block) => {
+        $(#[$attribute])*
         #[allow(clippy::too_many_arguments)]
         pub(crate) fn $name($($arg: $ty),*) $(-> $out)? {
             #[inline(always)]

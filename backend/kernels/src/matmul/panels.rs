@@ -106,16 +106,23 @@ fn pack(b: &[f32], layout: Layout, row: usize, column: usize, columns: usize, da
     }
 }
 
-/// Adds a tile to the rows of `c` from `row` on; its last columns are left out where `width` says so.
+/// Adds the first `height` rows and `width` columns of a tile to `c`.
+///
+/// By value and without iterators: if any call is left that could see the address of the sums, they are written to memory
+/// in every round of the innermost loop, which then takes three times as long.
 #[inline(always)]
 fn add_tile<const M: usize, const P: usize>(
-    sums: &[[[f32; WIDTH]; P]; M],
+    sums: [[[f32; WIDTH]; P]; M],
     c: &mut [f32],
     stride: usize,
     column: usize,
+    height: usize,
     width: usize,
 ) {
     for i in 0..M {
+        if i >= height {
+            return;
+        }
         let c = &mut c[i * stride + column..][..width];
         if width == P * WIDTH {
             for p in 0..P {
@@ -124,8 +131,12 @@ fn add_tile<const M: usize, const P: usize>(
                 }
             }
         } else {
-            for (c, sum) in c.iter_mut().zip(sums[i].as_flattened()) {
-                *c += sum;
+            for p in 0..P {
+                for j in 0..WIDTH {
+                    if p * WIDTH + j < width {
+                        c[p * WIDTH + j] += sums[i][p][j];
+                    }
+                }
             }
         }
     }
@@ -146,15 +157,18 @@ fn add_strip<const FUSED: bool, const M: usize, const P: usize>(
 ) {
     let mut at = from;
     while at + P <= to {
-        let b = std::array::from_fn(|p| &panels[(at + p) * depth..][..depth]);
+        let mut b: [&[[f32; WIDTH]]; P] = [&[]; P];
+        for p in 0..P {
+            b[p] = &panels[(at + p) * depth..][..depth];
+        }
         let sums = tile::<FUSED, M, P>(depth, a, b);
         let width = (P * WIDTH).min(columns - at * WIDTH);
-        add_tile(&sums, c, c_stride, (at - from) * WIDTH, width);
+        add_tile(sums, c, c_stride, (at - from) * WIDTH, M, width);
         at += P;
     }
     while at < to {
         let sums = tile::<FUSED, M, 1>(depth, a, [&panels[at * depth..][..depth]]);
-        add_tile(&sums, c, c_stride, (at - from) * WIDTH, WIDTH.min(columns - at * WIDTH));
+        add_tile(sums, c, c_stride, (at - from) * WIDTH, M, WIDTH.min(columns - at * WIDTH));
         at += 1;
     }
 }
@@ -173,12 +187,15 @@ vectorized! {
         /// The columns of `M` rows of `a`.
         #[inline(always)]
         fn rows_of<const M: usize>(a: &[f32], stride: usize, start: usize, depth: usize) -> impl Fn(usize) -> [f32; M] + Copy {
-            let a: [&[f32]; M] = std::array::from_fn(|i| &a[start + i * stride..][..depth]);
+            // Loops, as neither `from_fn` nor `map` is always inlined, and the lengths must be known.
+            let mut rows: [&[f32]; M] = [&[]; M];
+            for i in 0..M {
+                rows[i] = &a[start + i * stride..][..depth];
+            }
             move |k| {
-                // Not `map`, which is not always inlined.
                 let mut column = [0.0; M];
                 for i in 0..M {
-                    column[i] = a[i][k];
+                    column[i] = rows[i][k];
                 }
                 column
             }
@@ -239,14 +256,7 @@ vectorized! {
                 for (strip, a) in scratch.chunks_exact(depth).enumerate() {
                     let sums = tile::<FUSED, HEIGHT, 1>(depth, |k| a[k], [b]);
                     let c = &mut c[strip * HEIGHT * c_stride..];
-                    let height = HEIGHT.min(rows - strip * HEIGHT);
-                    if height == HEIGHT {
-                        add_tile(&sums, c, c_stride, panel * WIDTH, width);
-                    } else {
-                        for (i, sums) in sums.iter().take(height).enumerate() {
-                            add_tile(&[*sums], &mut c[i * c_stride..], c_stride, panel * WIDTH, width);
-                        }
-                    }
+                    add_tile(sums, c, c_stride, panel * WIDTH, HEIGHT.min(rows - strip * HEIGHT), width);
                 }
             }
         }

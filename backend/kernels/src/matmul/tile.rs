@@ -15,10 +15,12 @@ pub(crate) const HEIGHT: usize = 6;
 pub(crate) fn tile<const FUSED: bool, const M: usize, const P: usize>(
     depth: usize,
     a: impl Fn(usize) -> [f32; M],
-    b: [&[[f32; WIDTH]]; P],
+    mut b: [&[[f32; WIDTH]]; P],
 ) -> [[[f32; WIDTH]; P]; M] {
-    // The compiler sees here that no index of the loop is out of range.
-    let b = b.map(|panel| &panel[..depth]);
+    // The compiler sees here that no index of the loop is out of range; not in `map`, which is not always inlined.
+    for panel in &mut b {
+        *panel = &panel[..depth];
+    }
     let mut sums = [[[0.0; WIDTH]; P]; M];
     for k in 0..depth {
         let a = a(k);

@@ -125,41 +125,62 @@ impl<'a> Product<'a> {
     }
 }
 
+/// Lanes of a sum.
+const LANES: usize = 8;
+
 vectorized! {
+    /// Adds to each element of `c` the product of `a` with a row of `w`.
     fn add_dots<FUSED>(w: &[f32], stride: usize, a: &[f32], c: &mut [f32]) {
-        /// Lanes of a sum; eight sums are held at once.
-        const LANES: usize = 8;
+        // What follows is written so that the sums stay in registers whatever the compiler decides about unrolling and
+        // inlining: no index of them is a variable, and no call sees their address.
         #[inline(always)]
-        fn dots<const FUSED: bool, const N: usize>(w: &[f32], stride: usize, a: &[f32], c: &mut [f32]) {
-            let rows: [&[f32]; N] = std::array::from_fn(|i| &w[i * stride..][..a.len()]);
-            let (chunks, rest) = a.as_chunks::<LANES>();
-            let row_chunks = rows.map(|row| &row.as_chunks::<LANES>().0[..chunks.len()]);
-            let mut sums = [[0.0; LANES]; N];
-            for k in 0..chunks.len() {
-                for i in 0..N {
-                    for j in 0..LANES {
-                        sums[i][j] = fma::<FUSED>(row_chunks[i][k][j], chunks[k][j], sums[i][j]);
-                    }
-                }
+        fn add<const FUSED: bool>(sum: [f32; LANES], w: &[f32; LANES], a: &[f32; LANES]) -> [f32; LANES] {
+            let mut next = [0.0; LANES];
+            for j in 0..LANES {
+                next[j] = fma::<FUSED>(w[j], a[j], sum[j]);
             }
-            for i in 0..N {
-                let mut total = c[i];
-                for (&w, &a) in rows[i][a.len() - rest.len()..].iter().zip(rest) {
-                    total = fma::<FUSED>(w, a, total);
-                }
-                for sum in sums[i] {
-                    total += sum;
-                }
-                c[i] = total;
-            }
+            next
         }
-        let (eights, rest) = c.as_chunks_mut::<8>();
+        #[inline(always)]
+        fn total<const FUSED: bool>(sum: [f32; LANES], w: &[f32], a: &[f32]) -> f32 {
+            let mut total = 0.0;
+            for k in 0..a.len() {
+                total = fma::<FUSED>(w[k], a[k], total);
+            }
+            for j in 0..LANES {
+                total += sum[j];
+            }
+            total
+        }
+        let (chunks, rest) = a.as_chunks::<LANES>();
+        let (count, n) = (chunks.len(), a.len());
+        let row = |i: usize| {
+            let row = &w[i * stride..][..n];
+            (&row.as_chunks::<LANES>().0[..count], &row[count * LANES..])
+        };
+        let (eights, others) = c.as_chunks_mut::<8>();
         let done = eights.len() * 8;
         for (i, c) in eights.iter_mut().enumerate() {
-            dots::<FUSED, 8>(&w[i * 8 * stride..], stride, a, c);
+            // Eight rows at once keep enough sums in flight.
+            macro_rules! eight {
+                ($($number:literal $w:ident $rest:ident $sum:ident)*) => {
+                    $(let ($w, $rest) = row(i * 8 + $number);)*
+                    $(let mut $sum = [0.0; LANES];)*
+                    for k in 0..count {
+                        $($sum = add::<FUSED>($sum, &$w[k], &chunks[k]);)*
+                    }
+                    $(c[$number] += total::<FUSED>($sum, $rest, rest);)*
+                };
+            }
+            eight!(0 w0 r0 s0 1 w1 r1 s1 2 w2 r2 s2 3 w3 r3 s3 4 w4 r4 s4 5 w5 r5 s5 6 w6 r6 s6 7 w7 r7 s7);
         }
-        for (i, c) in rest.iter_mut().enumerate() {
-            dots::<FUSED, 1>(&w[(done + i) * stride..], stride, a, std::slice::from_mut(c));
+        for (i, c) in others.iter_mut().enumerate() {
+            let (w, w_rest) = row(done + i);
+            let mut sum = [0.0; LANES];
+            for k in 0..count {
+                sum = add::<FUSED>(sum, &w[k], &chunks[k]);
+            }
+            *c += total::<FUSED>(sum, w_rest, rest);
         }
     }
 }
@@ -169,8 +190,8 @@ fn add_scaled(w: &[f32], stride: usize, a: &[f32], c: &mut [f32]) {
     let n = c.len();
     let (fours, rest) = a.as_chunks::<4>();
     for (i, a) in fours.iter().enumerate() {
-        let [w0, w1, w2, w3] = std::array::from_fn(|k| &w[(i * 4 + k) * stride..][..n]);
-        add_four(a, w0, w1, w2, w3, c);
+        let w = |k: usize| &w[(i * 4 + k) * stride..][..n];
+        add_four(a, w(0), w(1), w(2), w(3), c);
     }
     for (i, &a) in rest.iter().enumerate() {
         add_one(a, &w[(fours.len() * 4 + i) * stride..][..n], c);
@@ -190,8 +211,9 @@ vectorized! {
 
 vectorized! {
     fn add_one<FUSED>(a: f32, w: &[f32], c: &mut [f32]) {
-        for (c, &w) in c.iter_mut().zip(w) {
-            *c = fma::<FUSED>(a, w, *c);
+        let w = &w[..c.len()];
+        for j in 0..c.len() {
+            c[j] = fma::<FUSED>(a, w[j], c[j]);
         }
     }
 }
