@@ -15,6 +15,10 @@ Prints a JSON line for each measurement as it goes, to OUT too:
 - `packed`: pack_padded_sequence with enforce_sorted=False, the layer, pad_packed_sequence.
 - `scan`: jax.lax.scan in jit, the products of all inputs before it in one; with unequal lengths, masks.
 
+`--peer peak` measures what the machine gives, for the roofline: {"peer": "peak", "gflops": of a product of 2048 x 2048
+matrices, "gb_per_s": {HIDDEN: of a product of a [4 HIDDEN, HIDDEN] matrix and a vector, again and again, so that it may
+stay in the caches}}, with PyTorch.
+
 `--seconds` is the time that a measurement may take after a first run that does not count; where one run takes longer,
 the first counts, and only a second is made. `peak_mib` is the largest resident size of the process during a
 measurement; what the runtime holds, and what earlier rows left in the allocator, is in it.
@@ -166,9 +170,32 @@ class Jax:
         return lambda: jax.block_until_ready(compiled(*arguments)), dict(compile_ms=compile_ms)
 
 
+def peaks(hiddens: list[int], threads: int) -> dict:
+    import torch
+
+    torch.set_num_threads(threads)
+
+    def best(run) -> float:
+        times = []
+        while len(times) < 20 or sum(times) < 1:
+            begun = time.perf_counter()
+            run()
+            times.append(time.perf_counter() - begun)
+        return min(times)
+
+    square = torch.randn(2048, 2048)
+    out = torch.empty(2048, 2048)
+    gflops = 2 * 2048**3 / best(lambda: torch.mm(square, square, out=out)) / 1e9
+    gb_per_s = {}
+    for hidden in hiddens:
+        weight, state, product = torch.randn(4 * hidden, hidden), torch.randn(hidden), torch.empty(4 * hidden)
+        gb_per_s[hidden] = 16 * hidden**2 / best(lambda: torch.mv(weight, state, out=product)) / 1e9
+    return dict(peer="peak", gflops=gflops, gb_per_s=gb_per_s)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--peer", choices=["torch", "jax"], required=True)
+    parser.add_argument("--peer", choices=["torch", "jax", "peak"], required=True)
     parser.add_argument("--rows", nargs="+", required=True, metavar="KIND,HIDDEN,BATCH,STEPS")
     parser.add_argument("--seconds", type=float, default=1.0)
     parser.add_argument("--threads", type=int, default=2)
@@ -176,9 +203,15 @@ def main() -> None:
     args = parser.parse_args()
     # XLA has no option for its threads, it counts the cores that it may use.
     os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: args.threads])
+    out = open(args.json, "w") if args.json else None
+    if args.peer == "peak":
+        line = json.dumps(peaks(sorted({int(row.split(",")[1]) for row in args.rows}), args.threads))
+        print(line)
+        if out is not None:
+            print(line, file=out)
+        return
     peer = dict(torch=Torch, jax=Jax)[args.peer](args.threads)
 
-    out = open(args.json, "w") if args.json else None
     for row in args.rows:
         kind, hidden, batch, steps, *only = row.split(",")
         hidden, batch, steps = int(hidden), int(batch), int(steps)

@@ -8,7 +8,7 @@
 # with "peer": "grove". From the environment:
 #   GROVE_RNN  grove's program; empty leaves grove out               (must be set)
 #   PYTHON     a Python with tools/fixtures/requirements.txt         (python3)
-#   PEERS      what to run                                           (grove torch jax)
+#   PEERS      what to run; `peak` is the machine itself, for the roofline   (peak grove torch jax)
 #   ROUNDS     runs of each, in turn                                 (3)
 #   BUDGET     seconds that a measurement may take                   (1.0)
 #   THREADS    threads for all                                       (2)
@@ -26,7 +26,7 @@ python=${PYTHON:-python3}
 threads=${THREADS:-2}
 budget=${BUDGET:-1.0}
 rounds=${ROUNDS:-3}
-peers=${PEERS:-grove torch jax}
+peers=${PEERS:-peak grove torch jax}
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 results=${RESULTS:-$work/results}
