@@ -142,6 +142,7 @@ vectorized! {
             next
         }
         #[inline(always)]
+        #[allow(clippy::needless_range_loop)]
         fn total<const FUSED: bool>(sum: [f32; LANES], w: &[f32], a: &[f32]) -> f32 {
             let mut total = 0.0;
             for k in 0..a.len() {
