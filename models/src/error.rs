@@ -62,6 +62,25 @@ pub enum ModelError {
         /// How many tokens there are.
         vocab_size: usize,
     },
+    /// A text without words where one is needed.
+    #[error("the text is empty")]
+    EmptyText,
+    /// A text of more tokens than the model has positions.
+    #[error("the text has {len} tokens, and the model reads at most {most} at once; cut it, or read it in windows")]
+    TextTooLong {
+        /// Tokens of the text.
+        len: usize,
+        /// Positions of the model.
+        most: usize,
+    },
+    /// A text to be filled in that leaves nothing out.
+    #[error("the text has no {mask}{cut}; write {mask} where a word is to be filled in")]
+    NoMask {
+        /// The token that stands for what is left out.
+        mask: String,
+        /// Where it was looked for, if not everywhere.
+        cut: String,
+    },
     /// Texts of which no batch can be made.
     #[error(transparent)]
     Pack(#[from] PackError),

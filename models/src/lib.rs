@@ -2,16 +2,19 @@
 //! published names; and what they share, text generation and tokenizers.
 #![warn(missing_docs)]
 
+pub mod bert;
 mod error;
 pub mod generation;
 pub mod gpt2;
+mod labels;
 mod pretrained;
 pub mod rnn;
 mod tokenizer;
 
+pub use bert::{Bert, BertConfig};
 pub use error::{ModelError, Result};
 pub use generation::{Decoder, GenerateOptions, Generated, generate};
 pub use gpt2::{Gpt2, Gpt2Config};
 pub use pretrained::read_json;
 pub use rnn::{RnnClassifier, RnnClassifierConfig, RnnKind, RnnLm, RnnLmConfig};
-pub use tokenizer::Tokenizer;
+pub use tokenizer::{EncodedText, Tokenizer, Truncation};

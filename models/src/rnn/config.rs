@@ -100,7 +100,7 @@ pub struct RnnClassifierConfig {
     /// Dropout after the embedding, between the layers and before the last one while training.
     pub dropout: f64,
     /// The classes' names, `id2label` in files: an object of numbers and names, as transformers writes it, or a list.
-    #[serde(rename = "id2label", alias = "labels", with = "super::labels")]
+    #[serde(rename = "id2label", alias = "labels", with = "crate::labels")]
     pub labels: Vec<String>,
     /// Fields of a file that are not listed here; they are written back.
     #[serde(flatten)]

@@ -24,7 +24,6 @@
 mod classifier;
 mod config;
 mod decode;
-mod labels;
 mod layers;
 mod lm;
 mod names;

@@ -10,11 +10,11 @@ enum Labels {
     Numbered(BTreeMap<String, String>),
 }
 
-pub(super) fn serialize<S: Serializer>(labels: &[String], serializer: S) -> Result<S::Ok, S::Error> {
+pub(crate) fn serialize<S: Serializer>(labels: &[String], serializer: S) -> Result<S::Ok, S::Error> {
     serializer.collect_map(labels.iter().enumerate().map(|(i, label)| (i.to_string(), label)))
 }
 
-pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<String>, D::Error> {
+pub(crate) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<String>, D::Error> {
     let mut numbered = match Labels::deserialize(deserializer)? {
         Labels::List(labels) => return Ok(labels),
         Labels::Numbered(numbered) => numbered,

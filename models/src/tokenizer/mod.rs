@@ -10,6 +10,11 @@ use tokenizers::{
     processors::byte_level::ByteLevel as ByteLevelProcessor,
 };
 
+mod text;
+mod wordpiece;
+
+pub use text::{EncodedText, Truncation};
+
 use crate::{
     error::{ModelError, Result},
     pretrained::{read_json, write_json, write_text},
@@ -41,7 +46,8 @@ fn byte_level(bpe: BPE) -> HfTokenizer {
 
 impl Tokenizer {
     /// Opens a directory's tokenizer: `tokenizer.json`, or GPT-2's `vocab.json` and `merges.txt`, or the older
-    /// `encoder.json` and `vocab.bpe`. A `tokenizer.json` can also be given itself.
+    /// `encoder.json` and `vocab.bpe`, or BERT's `vocab.txt`. A `tokenizer.json` can also be given itself. What it says of
+    /// cutting and padding is left to the methods.
     ///
     /// # Errors
     /// There is none, which is said with the names looked for, or it is broken, which is said with its file.
@@ -53,13 +59,18 @@ impl Tokenizer {
         };
         let whole = if path.is_dir() { path.join("tokenizer.json") } else { path.to_owned() };
         if whole.is_file() {
-            let inner = HfTokenizer::from_file(&whole).map_err(|error| broken(&whole, &error))?;
+            let mut inner = HfTokenizer::from_file(&whole).map_err(|error| broken(&whole, &error))?;
+            inner.with_padding(None).with_truncation(None).map_err(|error| broken(&whole, &error))?;
             return Ok(Self { inner });
         }
         let pairs = BPE_FILES.map(|(vocab, merges)| (path.join(vocab), path.join(merges)));
         let Some((vocab, merges)) = pairs.iter().find(|(vocab, merges)| vocab.is_file() && merges.is_file()) else {
-            let reason = "no tokenizer here: looked for tokenizer.json, vocab.json with merges.txt, and encoder.json \
-                          with vocab.bpe";
+            let pieces = path.join("vocab.txt");
+            if pieces.is_file() {
+                return Ok(Self { inner: wordpiece::from_vocabulary(&pieces)? });
+            }
+            let reason = "no tokenizer here: looked for tokenizer.json, vocab.json with merges.txt, encoder.json with \
+                          vocab.bpe, and vocab.txt";
             return Err(ModelError::Tokenizer { path: path.into(), reason: reason.into() });
         };
         let text = |file: &Path| file.to_string_lossy().into_owned();
@@ -145,6 +156,21 @@ impl Tokenizer {
     /// [`ModelError::Tokenizer`] where the tokenizer fails.
     pub fn decode(&self, ids: &[u32]) -> Result<String> {
         self.inner.decode(ids, false).map_err(|error| Self::failed(&error))
+    }
+
+    /// The token that stands for a masked one, `[MASK]` or `<mask>`, if this tokenizer has one.
+    pub fn mask_token(&self) -> Option<u32> {
+        ["[MASK]", "<mask>"].iter().find_map(|token| self.inner.token_to_id(token))
+    }
+
+    /// The number of a token, `[MASK]` for instance.
+    pub fn token_to_id(&self, token: &str) -> Option<u32> {
+        self.inner.token_to_id(token)
+    }
+
+    /// The token of a number.
+    pub fn id_to_token(&self, id: u32) -> Option<String> {
+        self.inner.id_to_token(id)
     }
 
     /// Number of tokens, added ones included.

@@ -1,0 +1,306 @@
+use grove_layers::Activation;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use super::Family;
+use crate::error::{ModelError, Result};
+
+/// Sizes and options of a BERT, a RoBERTa or a DistilBERT: the fields of BERT's published `config.json`, by their names
+/// there. [`Family`] knows how the others' files call them. What is missing in a file has the value that BERT base has.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct BertConfig {
+    /// Which of the three it is.
+    pub model_type: Family,
+    /// Number of tokens.
+    pub vocab_size: usize,
+    /// Width of the hidden states.
+    pub hidden_size: usize,
+    /// Number of layers.
+    pub num_hidden_layers: usize,
+    /// Attention heads of a layer; divides `hidden_size`.
+    pub num_attention_heads: usize,
+    /// Width inside the feed-forward layers.
+    pub intermediate_size: usize,
+    /// Activation of the feed-forward layers, as transformers names it.
+    pub hidden_act: String,
+    /// Dropout of the embeddings and of each branch while training.
+    pub hidden_dropout_prob: f64,
+    /// Dropout of attention weights while training.
+    pub attention_probs_dropout_prob: f64,
+    /// Dropout before a classifier while training; `None` is `hidden_dropout_prob`.
+    pub classifier_dropout: Option<f64>,
+    /// Number of position embeddings. RoBERTa's longest text is shorter than that: [`positions`](Self::positions).
+    pub max_position_embeddings: usize,
+    /// Kinds of tokens, such as those of a first and of a second text; 0 for DistilBERT, which has no such embedding.
+    pub type_vocab_size: usize,
+    /// Standard deviation of initial weights.
+    pub initializer_range: f64,
+    /// What layer norms add to the variance.
+    pub layer_norm_eps: f64,
+    /// Token that fills short texts up.
+    pub pad_token_id: u32,
+    /// Whether the masked language model's output matrix is the token embedding.
+    pub tie_word_embeddings: bool,
+    /// What a sequence classifier is trained for: `single_label_classification`, `multi_label_classification` or
+    /// `regression`; where `None`, regression if there is one label, else a single label.
+    pub problem_type: Option<String>,
+    /// The classes' names.
+    #[serde(rename = "id2label", with = "crate::labels")]
+    pub labels: Vec<String>,
+    /// Fields of a file that are not listed here; they are written back.
+    #[serde(flatten)]
+    pub other: Map<String, Value>,
+}
+
+impl Default for BertConfig {
+    /// BERT base, uncased.
+    fn default() -> Self {
+        Self {
+            model_type: Family::Bert,
+            vocab_size: 30522,
+            hidden_size: 768,
+            num_hidden_layers: 12,
+            num_attention_heads: 12,
+            intermediate_size: 3072,
+            hidden_act: "gelu".into(),
+            hidden_dropout_prob: 0.1,
+            attention_probs_dropout_prob: 0.1,
+            classifier_dropout: None,
+            max_position_embeddings: 512,
+            type_vocab_size: 2,
+            initializer_range: 0.02,
+            layer_norm_eps: 1e-12,
+            pad_token_id: 0,
+            tie_word_embeddings: true,
+            problem_type: None,
+            labels: vec!["LABEL_0".into(), "LABEL_1".into()],
+            other: Map::new(),
+        }
+    }
+}
+
+/// What a sequence classifier is trained for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Problem {
+    /// Each text has one of the labels.
+    SingleLabel,
+    /// Each text has any number of the labels.
+    MultiLabel,
+    /// Each label is a number that is to be predicted.
+    Regression,
+}
+
+impl BertConfig {
+    /// The published sizes: `tiny`, `mini`, `small` and `medium` ("Well-Read Students Learn Better", Turc et al., 2019),
+    /// `base` and `large` (Devlin et al., 2019); each as `bert-{size}-uncased` or `bert-{size}-cased`, or by the size alone
+    /// (uncased). Also `roberta-base`, `roberta-large` and `distilbert-base-{uncased,cased}`.
+    ///
+    /// # Errors
+    /// [`ModelError::UnknownPreset`] for any other name.
+    pub fn preset(name: &str) -> Result<Self> {
+        let unknown = || {
+            let known = "tiny, mini, small, medium, base, large, bert-SIZE-uncased, bert-SIZE-cased, roberta-base, \
+                         roberta-large, distilbert-base-uncased, distilbert-base-cased";
+            ModelError::UnknownPreset { name: name.into(), known: known.into() }
+        };
+        let (family, rest) = match name.split_once('-') {
+            Some(("bert", rest)) => (Family::Bert, rest),
+            Some(("roberta", rest)) => (Family::Roberta, rest),
+            Some(("distilbert", rest)) => (Family::DistilBert, rest),
+            _ => (Family::Bert, name),
+        };
+        let (size, cased) = match rest.split_once('-') {
+            None => (rest, false),
+            Some((size, "uncased")) if family != Family::Roberta => (size, false),
+            Some((size, "cased")) if family != Family::Roberta => (size, true),
+            Some(_) => return Err(unknown()),
+        };
+        let (hidden_size, num_hidden_layers) = match (family, size) {
+            (Family::Bert, "tiny") => (128, 2),
+            (Family::Bert, "mini") => (256, 4),
+            (Family::Bert, "small") => (512, 4),
+            (Family::Bert, "medium") => (512, 8),
+            (Family::Bert | Family::Roberta, "base") => (768, 12),
+            (Family::Bert | Family::Roberta, "large") => (1024, 24),
+            (Family::DistilBert, "base") => (768, 6),
+            _ => return Err(unknown()),
+        };
+        let config = Self {
+            hidden_size,
+            num_hidden_layers,
+            num_attention_heads: hidden_size / 64,
+            intermediate_size: 4 * hidden_size,
+            vocab_size: if cased { 28996 } else { 30522 },
+            model_type: family,
+            ..Self::default()
+        };
+        Ok(match family {
+            Family::Bert => config,
+            Family::Roberta => Self {
+                vocab_size: 50265,
+                max_position_embeddings: 514,
+                type_vocab_size: 1,
+                layer_norm_eps: 1e-5,
+                pad_token_id: 1,
+                ..config
+            },
+            Family::DistilBert => Self { type_vocab_size: 0, classifier_dropout: Some(0.2), ..config },
+        })
+    }
+
+    /// Longest text, in tokens: RoBERTa's positions begin after the padding token's number.
+    pub fn positions(&self) -> usize {
+        self.max_position_embeddings.saturating_sub(self.first_position())
+    }
+
+    /// The position of a text's first token.
+    pub fn first_position(&self) -> usize {
+        if self.model_type == Family::Roberta { self.pad_token_id as usize + 1 } else { 0 }
+    }
+
+    /// Dropout before a classifier while training.
+    pub fn classifier_dropout(&self) -> f64 {
+        self.classifier_dropout.unwrap_or(self.hidden_dropout_prob)
+    }
+
+    /// The activation of the feed-forward layers.
+    ///
+    /// # Errors
+    /// [`ModelError::Config`] where the name is unknown.
+    pub fn activation(&self) -> Result<Activation> {
+        self.hidden_act.parse().map_err(|reason| ModelError::Config { reason })
+    }
+
+    /// What a sequence classifier is trained for.
+    ///
+    /// # Errors
+    /// [`ModelError::Config`] where `problem_type` is unknown.
+    pub fn problem(&self) -> Result<Problem> {
+        match self.problem_type.as_deref() {
+            None if self.labels.len() == 1 => Ok(Problem::Regression),
+            None | Some("single_label_classification") => Ok(Problem::SingleLabel),
+            Some("multi_label_classification") => Ok(Problem::MultiLabel),
+            Some("regression") => Ok(Problem::Regression),
+            Some(other) => {
+                let known = "single_label_classification, multi_label_classification and regression";
+                Err(ModelError::Config { reason: format!("problem_type is '{other}'; known are {known}") })
+            }
+        }
+    }
+
+    /// Checks that the configuration describes a possible model.
+    ///
+    /// # Errors
+    /// [`ModelError::Config`] naming the field.
+    pub fn validate(&self) -> Result<()> {
+        let wrong = |reason: String| Err(ModelError::Config { reason });
+        let sizes = [
+            ("vocab_size", self.vocab_size),
+            ("hidden_size", self.hidden_size),
+            ("num_hidden_layers", self.num_hidden_layers),
+            ("num_attention_heads", self.num_attention_heads),
+            ("intermediate_size", self.intermediate_size),
+            ("max_position_embeddings", self.max_position_embeddings),
+            ("the number of labels", self.labels.len()),
+        ];
+        for (name, size) in sizes {
+            // Beyond this a product of two sizes leaves the range of a machine word.
+            if size == 0 || size > 1 << 28 {
+                return wrong(format!("{name} is {size}; it must be between 1 and 2^28"));
+            }
+        }
+        if self.type_vocab_size > 1 << 28 {
+            return wrong(format!("type_vocab_size is {}; it must be at most 2^28", self.type_vocab_size));
+        }
+        if (self.type_vocab_size == 0) != (self.model_type == Family::DistilBert) {
+            let (types, family) = (self.type_vocab_size, self.model_type.name());
+            return wrong(format!("type_vocab_size is {types}, which is impossible for {family}"));
+        }
+        if self.positions() == 0 {
+            let (positions, pad) = (self.max_position_embeddings, self.pad_token_id);
+            return wrong(format!(
+                "max_position_embeddings is {positions}, and RoBERTa's positions begin at pad_token_id + 1, {}",
+                u64::from(pad) + 1
+            ));
+        }
+        if !self.hidden_size.is_multiple_of(self.num_attention_heads) {
+            let (size, heads) = (self.hidden_size, self.num_attention_heads);
+            return wrong(format!("hidden_size, {size}, is not divisible by num_attention_heads, {heads}"));
+        }
+        if self.num_hidden_layers > 10_000 {
+            return wrong(format!(
+                "num_hidden_layers is {}; more than 10000 are not supported",
+                self.num_hidden_layers
+            ));
+        }
+        if !(self.layer_norm_eps.is_finite() && self.layer_norm_eps > 0.0) {
+            return wrong(format!("layer_norm_eps is {}; it must be positive", self.layer_norm_eps));
+        }
+        if !(self.initializer_range.is_finite() && self.initializer_range >= 0.0) {
+            return wrong(format!("initializer_range is {}; it must not be negative", self.initializer_range));
+        }
+        let rates = [
+            ("hidden_dropout_prob", self.hidden_dropout_prob),
+            ("attention_probs_dropout_prob", self.attention_probs_dropout_prob),
+            ("classifier_dropout", self.classifier_dropout()),
+        ];
+        for (name, rate) in rates {
+            if !(0.0..1.0).contains(&rate) {
+                return wrong(format!("{name} is {rate}; it must be at least 0 and less than 1"));
+            }
+        }
+        let unsupported =
+            [("position_embedding_type", "absolute"), ("is_decoder", "false"), ("chunk_size_feed_forward", "0")];
+        for (name, supported) in unsupported {
+            let said = self.other.get(name).map(|value| value.as_str().map_or(value.to_string(), str::to_owned));
+            if let Some(said) = said.filter(|said| said != supported && said != "null") {
+                return wrong(format!("{name} is {said}; only {supported} is supported"));
+            }
+        }
+        self.activation()?;
+        self.problem().map(drop)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn message(config: &BertConfig) -> String {
+        config.validate().unwrap_err().to_string()
+    }
+
+    #[test]
+    fn presets_are_possible() {
+        for name in ["tiny", "mini", "bert-small-uncased", "medium", "bert-base-cased", "large", "roberta-large"] {
+            BertConfig::preset(name).unwrap().validate().unwrap();
+        }
+        let distil = BertConfig::preset("distilbert-base-uncased").unwrap();
+        distil.validate().unwrap();
+        assert_eq!((distil.num_hidden_layers, distil.positions()), (6, 512));
+        assert_eq!(BertConfig::preset("roberta-base").unwrap().positions(), 512);
+        for name in ["huge", "roberta-base-cased", "distilbert-large", "bert-base-german", "gpt2"] {
+            assert!(BertConfig::preset(name).unwrap_err().to_string().contains("roberta-base"), "{name}");
+        }
+    }
+
+    #[test]
+    fn impossible_ones_are_refused() {
+        let base = BertConfig::default();
+        let with = |field: &str, value: Value| BertConfig {
+            other: [(field.to_owned(), value)].into_iter().collect(),
+            ..base.clone()
+        };
+        assert!(message(&BertConfig { num_attention_heads: 7, ..base.clone() }).contains("not divisible"));
+        assert!(message(&BertConfig { hidden_size: 1 << 60, ..base.clone() }).contains("hidden_size"));
+        assert!(message(&BertConfig { labels: vec![], ..base.clone() }).contains("labels"));
+        assert!(message(&BertConfig { type_vocab_size: 0, ..base.clone() }).contains("impossible for bert"));
+        assert!(message(&BertConfig { hidden_act: "mish".into(), ..base.clone() }).contains("mish"));
+        assert!(message(&BertConfig { problem_type: Some("rank".into()), ..base.clone() }).contains("'rank'"));
+        assert!(message(&with("position_embedding_type", "relative_key".into())).contains("relative_key"));
+        assert!(message(&with("is_decoder", true.into())).contains("is_decoder is true"));
+        let roberta = BertConfig { model_type: Family::Roberta, pad_token_id: u32::MAX, ..base };
+        assert!(message(&roberta).contains("pad_token_id + 1"));
+    }
+}

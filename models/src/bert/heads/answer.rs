@@ -1,0 +1,64 @@
+use burn::tensor::{Int, Tensor};
+use grove_backend::Backend;
+use grove_layers::{Linear, dropout, loss};
+use grove_tree::{Init, Key, Tree};
+use grove_weights::NameMap;
+
+use super::{Bert, BertConfig, BertHead, Family, WithHead, dense, keys, linear};
+use crate::bert::TextBatch;
+
+/// Logits of a token's being an answer's first, and its last.
+#[derive(Tree, Clone, Debug)]
+pub struct AnswerHead<B: Backend> {
+    /// `[hidden_size, 2]`.
+    pub qa_outputs: Linear<B>,
+}
+
+impl<B: Backend> BertHead<B> for AnswerHead<B> {
+    const CLASS: &'static str = "ForQuestionAnswering";
+
+    fn new(config: &BertConfig, init: &Init<B>) -> Self {
+        Self { qa_outputs: dense(2, config, "qa_outputs", init) }
+    }
+
+    fn pooled(_: Family) -> bool {
+        false
+    }
+
+    fn names(map: NameMap, _: &BertConfig) -> NameMap {
+        linear(map, "qa_outputs", "head.qa_outputs")
+    }
+}
+
+impl<B: Backend> WithHead<Bert<B>, AnswerHead<B>> {
+    /// Logits of each token's being the answer's first, and its last. With a `key` there is dropout.
+    ///
+    /// # Shapes
+    /// - questions with texts of `[b, t]`
+    /// - output twice `[b, t]`; minus infinity where there is padding
+    pub fn forward(&self, texts: &TextBatch<B>, key: Option<Key>) -> [Tensor<B, 2>; 2] {
+        let [key, key_head] = keys(key);
+        let [b, t] = texts.dims();
+        // DistilBERT has a dropout here, the others none.
+        let config = &self.bert.config;
+        let distilbert = config.model_type == Family::DistilBert;
+        let rate = config.other.get("qa_dropout").and_then(|rate| rate.as_f64()).unwrap_or(0.1);
+        let states = dropout(self.bert.forward(texts, key), rate, key_head.filter(|_| distilbert));
+        let logits = self.head.qa_outputs.forward(states); // [b, t, 2]
+        let padding = texts.mask.val().equal_elem(0);
+        [0, 1].map(|i| logits.clone().narrow(2, i, 1).reshape([b, t]).mask_fill(padding.clone(), f32::NEG_INFINITY))
+    }
+
+    /// Mean of both negative log-likelihoods, in nats, of the answer's first and last token, each `[b]`; -100, for an answer
+    /// that is not in the text, does not count. Padding does not take part, where transformers lets it.
+    pub fn loss(
+        &self,
+        texts: &TextBatch<B>,
+        starts: Tensor<B, 1, Int>,
+        ends: Tensor<B, 1, Int>,
+        key: Option<Key>,
+    ) -> Tensor<B, 1> {
+        let [first, last] = self.forward(texts, key);
+        (loss::cross_entropy(first, starts) + loss::cross_entropy(last, ends)).mul_scalar(0.5)
+    }
+}

@@ -1,0 +1,102 @@
+use burn::tensor::{Int, Tensor};
+use grove_backend::{Backend, matmul};
+use grove_layers::{LayerNorm, Linear, loss};
+use grove_tree::{Array, Init, Key, Tree};
+use grove_weights::NameMap;
+
+use super::{Bert, BertConfig, BertHead, Family, WithHead, dense, linear};
+use crate::bert::{TextBatch, names::norm};
+
+/// Logits of all tokens for each position.
+#[derive(Tree, Clone, Debug)]
+pub struct MaskedLmHead<B: Backend> {
+    /// `[hidden_size, hidden_size]`.
+    pub dense: Linear<B>,
+    /// After the activation.
+    pub layer_norm: LayerNorm<B>,
+    /// `[vocab_size, hidden_size]`; where `None`, the token embedding.
+    pub decoder: Option<Array<B, 2>>,
+    /// `[vocab_size]`.
+    pub bias: Array<B, 1>,
+}
+
+impl<B: Backend> BertHead<B> for MaskedLmHead<B> {
+    const CLASS: &'static str = "ForMaskedLM";
+
+    fn new(config: &BertConfig, init: &Init<B>) -> Self {
+        let (vocab, n) = (config.vocab_size, config.hidden_size);
+        Self {
+            dense: dense(n, config, "dense", init),
+            layer_norm: LayerNorm::new(n, config.layer_norm_eps, init),
+            decoder: (!config.tie_word_embeddings)
+                .then(|| init.named("decoder").normal([vocab, n], config.initializer_range)),
+            bias: init.zeros([vocab]),
+        }
+    }
+
+    fn pooled(_: Family) -> bool {
+        false
+    }
+
+    fn names(map: NameMap, config: &BertConfig) -> NameMap {
+        let [transform, layer_norm, decoder, bias] = match config.model_type {
+            Family::Bert => [
+                "cls.predictions.transform.dense",
+                "cls.predictions.transform.LayerNorm",
+                "cls.predictions.decoder",
+                "cls.predictions.bias",
+            ],
+            Family::Roberta => ["lm_head.dense", "lm_head.layer_norm", "lm_head.decoder", "lm_head.bias"],
+            Family::DistilBert => ["vocab_transform", "vocab_layer_norm", "vocab_projector", "vocab_projector.bias"],
+        };
+        let map = norm(linear(map, transform, "head.dense"), layer_norm, "head.layer_norm");
+        // Both names mean the same bias, unless transformers 5 wrote an untied model: then it adds the decoder's.
+        let decoder_bias = format!("{decoder}.bias");
+        let [first, second] = if config.tie_word_embeddings { [bias, &*decoder_bias] } else { [&*decoder_bias, bias] };
+        let map = map.rule(first, "head.bias").alias(second, "head.bias");
+        let weight = format!("{decoder}.weight");
+        if config.tie_word_embeddings {
+            map.alias(&weight, "bert.embeddings.word_embeddings.weight")
+        } else {
+            map.rule(&weight, "head.decoder")
+        }
+        // What pretraining had besides.
+        .ignore("cls.seq_relationship.*")
+    }
+}
+
+impl<B: Backend> WithHead<Bert<B>, MaskedLmHead<B>> {
+    /// Logits of all tokens for each position. With a `key` there is dropout.
+    ///
+    /// # Shapes
+    /// - texts of `[b, t]`
+    /// - output `[b, t, vocab_size]`
+    pub fn forward(&self, texts: &TextBatch<B>, key: Option<Key>) -> Tensor<B, 3> {
+        let states = self.bert.forward(texts, key);
+        let [b, t, n] = states.dims();
+        self.logits(states.reshape([b * t, n])).reshape([b, t, self.bert.config.vocab_size])
+    }
+
+    /// Logits of all tokens for some positions, `[rows, hidden_size]` to `[rows, vocab_size]`.
+    pub fn logits(&self, states: Tensor<B, 2>) -> Tensor<B, 2> {
+        // RoBERTa's and DistilBERT's activation is always gelu, and BERT's that of the layers.
+        let activation = match self.bert.config.model_type {
+            Family::Roberta => grove_layers::Activation::Gelu,
+            _ => self.bert.encoder.layer[0].activation,
+        };
+        let x = self.head.layer_norm.forward(activation.forward(self.head.dense.forward(states)));
+        let weight = self.head.decoder.as_ref().unwrap_or(&self.bert.embeddings.word_embeddings.weight);
+        matmul(x, weight.val().transpose()) + self.head.bias.val().unsqueeze()
+    }
+
+    /// Mean negative log-likelihood, in nats, of the masked tokens; a label of -100 does not count.
+    ///
+    /// # Shapes
+    /// - labels `[b, t]`
+    /// - output `[1]`
+    pub fn loss(&self, texts: &TextBatch<B>, labels: Tensor<B, 2, Int>, key: Option<Key>) -> Tensor<B, 1> {
+        let logits = self.forward(texts, key);
+        let [b, t, vocab] = logits.dims();
+        loss::cross_entropy(logits.reshape([b * t, vocab]), labels.reshape([b * t]))
+    }
+}

@@ -1,0 +1,105 @@
+//! Heads: what a task puts on top of the encoder.
+
+mod answer;
+mod choice;
+mod classify;
+mod masked;
+mod next;
+mod tokens;
+
+pub use answer::AnswerHead;
+pub use choice::ChoiceHead;
+pub use classify::SequenceHead;
+pub use masked::MaskedLmHead;
+pub use next::NextSentenceHead;
+pub use tokens::TokenHead;
+
+use burn::tensor::Tensor;
+use grove_backend::Backend;
+use grove_layers::Linear;
+use grove_transform::eval_shape;
+use grove_tree::{Init, Key, Tree};
+use grove_weights::NameMap;
+
+use super::{Bert, BertConfig, Family, names::linear};
+use crate::error::Result;
+
+/// An encoder with a head.
+#[derive(Tree, Clone, Debug)]
+pub struct WithHead<E, H> {
+    /// The encoder.
+    pub bert: E,
+    /// The head.
+    pub head: H,
+}
+
+/// Fills in masked tokens.
+pub type BertForMaskedLm<B> = WithHead<Bert<B>, MaskedLmHead<B>>;
+/// Tells whether the second text follows the first.
+pub type BertForNextSentence<B> = WithHead<Bert<B>, NextSentenceHead<B>>;
+/// Classes of texts.
+pub type BertForSequenceClassification<B> = WithHead<Bert<B>, SequenceHead<B>>;
+/// Classes of tokens.
+pub type BertForTokenClassification<B> = WithHead<Bert<B>, TokenHead<B>>;
+/// Where in a text the answer to a question stands.
+pub type BertForQuestionAnswering<B> = WithHead<Bert<B>, AnswerHead<B>>;
+/// Which of several continuations fits.
+pub type BertForMultipleChoice<B> = WithHead<Bert<B>, ChoiceHead<B>>;
+
+/// What can stand on an encoder.
+pub trait BertHead<B: Backend>: Tree<B> {
+    /// A head with initial weights.
+    fn new(config: &BertConfig, init: &Init<B>) -> Self;
+
+    /// Whether it needs the pooler.
+    fn pooled(family: Family) -> bool;
+
+    /// Adds its published names; its own paths begin with `head.`.
+    fn names(map: NameMap, config: &BertConfig) -> NameMap;
+
+    /// The end of the name of transformers' class, such as `ForMaskedLM`.
+    const CLASS: &'static str;
+}
+
+impl<B: Backend, H: BertHead<B>> WithHead<Bert<B>, H> {
+    /// A model with initial weights as published: normal with `initializer_range`, biases 0.
+    ///
+    /// # Errors
+    /// [`ModelError::Config`](crate::ModelError::Config) where the configuration describes no possible model.
+    pub fn new(config: &BertConfig, init: &Init<B>) -> Result<Self> {
+        let bert = Bert::new(config, H::pooled(config.model_type), &init.named("bert"))?;
+        Ok(Self { bert, head: H::new(config, &init.named("head")) })
+    }
+
+    /// A model with initial weights; see [`new`](Self::new).
+    ///
+    /// # Errors
+    /// As [`new`](Self::new).
+    pub fn init(config: &BertConfig, key: Key, device: &B::Device) -> Result<Self> {
+        Self::new(config, &Init::new(key, device))
+    }
+
+    /// The model without weights: for counting, printing and loading.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new).
+    pub fn skeleton(config: &BertConfig) -> Result<Self> {
+        eval_shape(|init| Self::new(config, init))
+    }
+}
+
+/// A layer that ends a head.
+fn dense<B: Backend>(outputs: usize, config: &BertConfig, name: &str, init: &Init<B>) -> Linear<B> {
+    Linear::normal(config.hidden_size, outputs, config.initializer_range, &init.named(name))
+}
+
+/// The keys of an encoder and of its head.
+fn keys(key: Option<Key>) -> [Option<Key>; 2] {
+    [0, 1].map(|i| key.map(|key| key.fold_in(i)))
+}
+
+/// The state of whole texts, with dropout: the pooler's.
+fn pooled<B: Backend>(bert: &Bert<B>, states: Tensor<B, 3>, key: Option<Key>) -> Tensor<B, 2> {
+    let x = bert.pool(states).expect("heads that need a pooler have one");
+    grove_layers::dropout(x, bert.config.classifier_dropout(), key)
+}

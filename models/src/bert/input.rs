@@ -1,0 +1,119 @@
+use burn::tensor::{Bool, Int, Tensor, TensorData, backend::AutodiffBackend};
+use grove_backend::Backend;
+use grove_layers::AttentionMask;
+use grove_tree::{Array, Tree};
+
+use super::BertConfig;
+use crate::error::{ModelError, Result};
+
+/// A text, or a pair of texts, as numbers.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TextIds {
+    /// Tokens, those that mark beginning and end among them.
+    pub ids: Vec<u32>,
+    /// Which of two texts each token belongs to, 0 or 1; may be empty where there is one.
+    pub token_types: Vec<u32>,
+}
+
+impl From<Vec<u32>> for TextIds {
+    fn from(ids: Vec<u32>) -> Self {
+        Self { ids, token_types: vec![] }
+    }
+}
+
+/// Texts of different lengths side by side, the shorter ones filled up at their ends, with a mask that says so. Padding
+/// changes nothing: each text's results are those that it has alone.
+#[derive(Tree, Clone, Debug)]
+pub struct TextBatch<B: Backend> {
+    /// Tokens, `[b, t]`.
+    pub ids: Array<B, 2, Int>,
+    /// Which of two texts each belongs to, `[b, t]`.
+    pub token_types: Array<B, 2, Int>,
+    /// 1 where there is a token, 0 where there is padding, `[b, t]`.
+    pub mask: Array<B, 2, Int>,
+    /// Tokens of each text.
+    #[tree(static)]
+    pub lengths: Vec<usize>,
+}
+
+impl<B: Backend> TextBatch<B> {
+    /// Puts texts side by side, as long as the longest.
+    ///
+    /// # Errors
+    /// There are no texts, or one is empty, too long, or holds a token or a type that the model does not have.
+    pub fn new(texts: &[TextIds], config: &BertConfig, device: &B::Device) -> Result<Self> {
+        let t = texts.iter().map(|text| text.ids.len()).max().ok_or(ModelError::EmptyText)?;
+        let filled = |row: &dyn Fn(&TextIds) -> Vec<i64>, padding: i64| {
+            let mut all = Vec::with_capacity(texts.len() * t);
+            for (i, text) in texts.iter().enumerate() {
+                all.extend(row(text));
+                all.resize((i + 1) * t, padding);
+            }
+            Array::new(Tensor::from_data(TensorData::new(all, [texts.len(), t]), device))
+        };
+        for text in texts {
+            check(text, config)?;
+        }
+        let numbers = |ids: &[u32]| ids.iter().map(|&id| i64::from(id)).collect();
+        Ok(Self {
+            ids: filled(&|text| numbers(&text.ids), i64::from(config.pad_token_id)),
+            token_types: filled(&|text| numbers(&text.token_types), 0),
+            mask: filled(&|text| vec![1; text.ids.len()], 0),
+            lengths: texts.iter().map(|text| text.ids.len()).collect(),
+        })
+    }
+
+    /// Number of texts, and of tokens that the longest has.
+    pub fn dims(&self) -> [usize; 2] {
+        [self.lengths.len(), self.lengths.iter().copied().max().unwrap_or(0)]
+    }
+
+    /// What each token may look at: all but padding.
+    pub(super) fn attention_mask(&self) -> AttentionMask<B> {
+        let [b, t] = self.dims();
+        if self.lengths.iter().all(|&length| length == t) {
+            return AttentionMask::Full;
+        }
+        let hidden: Tensor<B, 2, Bool> = self.mask.val().equal_elem(0);
+        AttentionMask::Explicit(hidden.reshape([b, 1, 1, t]))
+    }
+}
+
+impl<A: Backend + AutodiffBackend> TextBatch<A>
+where
+    A::InnerBackend: Backend,
+{
+    /// The texts on the differentiating backend, as a loss takes them.
+    pub fn from_inner(texts: TextBatch<A::InnerBackend>) -> Self {
+        let lift = |x: Array<A::InnerBackend, 2, Int>| Array::new(Tensor::from_inner(x.val()));
+        Self {
+            ids: lift(texts.ids),
+            token_types: lift(texts.token_types),
+            mask: lift(texts.mask),
+            lengths: texts.lengths,
+        }
+    }
+}
+
+fn check(text: &TextIds, config: &BertConfig) -> Result<()> {
+    let len = text.ids.len();
+    if len == 0 {
+        return Err(ModelError::EmptyText);
+    }
+    if len > config.positions() {
+        return Err(ModelError::TextTooLong { len, most: config.positions() });
+    }
+    if let Some(&id) = text.ids.iter().find(|&&id| id as usize >= config.vocab_size) {
+        return Err(ModelError::TokenOutside { id, vocab_size: config.vocab_size });
+    }
+    if !text.token_types.is_empty() && text.token_types.len() != len {
+        let value = text.token_types.len().to_string();
+        return Err(ModelError::Option { option: "the number of token types", value, range: "that of the tokens" });
+    }
+    let types = config.type_vocab_size.max(1);
+    if let Some(kind) = text.token_types.iter().find(|&&kind| kind as usize >= types) {
+        let range = if types == 1 { "0, which is all that this model knows" } else { "a type that the model knows" };
+        return Err(ModelError::Option { option: "a token type", value: kind.to_string(), range });
+    }
+    Ok(())
+}

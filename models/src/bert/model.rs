@@ -1,0 +1,290 @@
+//! The encoder. Paper: "BERT: Pre-training of Deep Bidirectional Transformers for Language Understanding" (Devlin et al.,
+//! 2019). Reference: transformers' `models/bert/modeling_bert.py`, and those of `roberta` and `distilbert`.
+
+use burn::tensor::{Int, Tensor, activation::tanh};
+use grove_backend::Backend;
+use grove_layers::{Activation, AttentionMask, Embedding, LayerNorm, Linear, attend, dropout};
+use grove_transform::eval_shape;
+use grove_tree::{Init, Key, Tree};
+
+use super::{BertConfig, TextBatch};
+use crate::error::Result;
+
+/// A BERT, RoBERTa or DistilBERT without a head: hidden states of tokens.
+#[derive(Tree, Clone, Debug)]
+pub struct Bert<B: Backend> {
+    /// Tokens to vectors.
+    pub embeddings: BertEmbeddings<B>,
+    /// The layers.
+    pub encoder: BertEncoder<B>,
+    /// The first token's state to a state of the whole text, `[hidden_size, hidden_size]`.
+    pub pooler: Option<BertPooler<B>>,
+    /// Sizes and options.
+    #[tree(static)]
+    pub config: BertConfig,
+}
+
+/// The sum of what a token, its position and its type are.
+#[derive(Tree, Clone, Debug)]
+pub struct BertEmbeddings<B: Backend> {
+    /// `[vocab_size, hidden_size]`.
+    pub word_embeddings: Embedding<B>,
+    /// `[max_position_embeddings, hidden_size]`.
+    pub position_embeddings: Embedding<B>,
+    /// `[type_vocab_size, hidden_size]`; DistilBERT has none.
+    pub token_type_embeddings: Option<Embedding<B>>,
+    /// Of the sum.
+    pub layer_norm: LayerNorm<B>,
+}
+
+/// The layers.
+#[derive(Tree, Clone, Debug)]
+pub struct BertEncoder<B: Backend> {
+    /// The lowest first.
+    pub layer: Vec<BertLayer<B>>,
+}
+
+/// Attention and a feed-forward layer, each added to what went in, and normalised then.
+#[derive(Tree, Clone, Debug)]
+pub struct BertLayer<B: Backend> {
+    /// The attention.
+    pub attention: BertAttention<B>,
+    /// `[hidden_size, intermediate_size]`.
+    pub intermediate: Linear<B>,
+    /// `[intermediate_size, hidden_size]`.
+    pub output: Linear<B>,
+    /// Of the sum.
+    pub layer_norm: LayerNorm<B>,
+    /// Between the two.
+    #[tree(static)]
+    pub activation: Activation,
+}
+
+/// Self-attention with several heads; every token sees every other.
+#[derive(Tree, Clone, Debug)]
+pub struct BertAttention<B: Backend> {
+    /// `[hidden_size, hidden_size]`, as the others.
+    pub query: Linear<B>,
+    /// What queries are compared with.
+    pub key: Linear<B>,
+    /// What is gathered.
+    pub value: Linear<B>,
+    /// Of all heads.
+    pub output: Linear<B>,
+    /// Of the sum.
+    pub layer_norm: LayerNorm<B>,
+    /// Number of heads.
+    pub n_head: usize,
+}
+
+/// A layer over the first token's state.
+#[derive(Tree, Clone, Debug)]
+pub struct BertPooler<B: Backend> {
+    /// `[hidden_size, hidden_size]`.
+    pub dense: Linear<B>,
+}
+
+/// Dropout rates and this part's key, while training.
+type Dropping<'a> = Option<(&'a BertConfig, Key)>;
+
+/// The key of a part: each gets its own.
+fn part(dropping: Dropping<'_>, number: u32) -> Dropping<'_> {
+    dropping.map(|(config, key)| (config, key.fold_in(number)))
+}
+
+/// A branch's dropout.
+fn drop_branch<B: Backend>(x: Tensor<B, 3>, dropping: Dropping<'_>, number: u32) -> Tensor<B, 3> {
+    match part(dropping, number) {
+        Some((config, key)) => dropout(x, config.hidden_dropout_prob, Some(key)),
+        None => x,
+    }
+}
+
+impl<B: Backend> Bert<B> {
+    /// A model with initial weights as published: normal with `initializer_range`, biases 0.
+    ///
+    /// # Errors
+    /// [`ModelError::Config`](crate::ModelError::Config) where the configuration describes no possible model.
+    pub fn new(config: &BertConfig, pooler: bool, init: &Init<B>) -> Result<Self> {
+        config.validate()?;
+        let (n, std, eps) = (config.hidden_size, config.initializer_range, config.layer_norm_eps);
+        let activation = config.activation()?;
+        let embedding =
+            |symbols: usize, name: &str| Embedding::normal(symbols, n, std, &init.named("embeddings").named(name));
+        let layer = |i: usize| {
+            let init = init.named("encoder").named("layer").fold_in(i as u32);
+            let attention = init.named("attention");
+            let square = |name: &str| Linear::normal(n, n, std, &attention.named(name));
+            BertLayer {
+                attention: BertAttention {
+                    query: square("query"),
+                    key: square("key"),
+                    value: square("value"),
+                    output: square("output"),
+                    layer_norm: LayerNorm::new(n, eps, &attention),
+                    n_head: config.num_attention_heads,
+                },
+                intermediate: Linear::normal(n, config.intermediate_size, std, &init.named("intermediate")),
+                output: Linear::normal(config.intermediate_size, n, std, &init.named("output")),
+                layer_norm: LayerNorm::new(n, eps, &init),
+                activation,
+            }
+        };
+        Ok(Self {
+            embeddings: BertEmbeddings {
+                word_embeddings: embedding(config.vocab_size, "word_embeddings"),
+                position_embeddings: embedding(config.max_position_embeddings, "position_embeddings"),
+                token_type_embeddings: (config.type_vocab_size > 0)
+                    .then(|| embedding(config.type_vocab_size, "token_type_embeddings")),
+                layer_norm: LayerNorm::new(n, eps, init),
+            },
+            encoder: BertEncoder { layer: (0..config.num_hidden_layers).map(layer).collect() },
+            pooler: pooler.then(|| BertPooler { dense: Linear::normal(n, n, std, &init.named("pooler")) }),
+            config: config.clone(),
+        })
+    }
+
+    /// A model with initial weights and, where its family has one, a pooler; see [`new`](Self::new).
+    ///
+    /// # Errors
+    /// As [`new`](Self::new).
+    pub fn init(config: &BertConfig, key: Key, device: &B::Device) -> Result<Self> {
+        Self::new(config, config.type_vocab_size > 0, &Init::new(key, device))
+    }
+
+    /// The model without weights: for counting, printing and loading.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new).
+    pub fn skeleton(config: &BertConfig, pooler: bool) -> Result<Self> {
+        eval_shape(|init| Self::new(config, pooler, init))
+    }
+
+    /// Puts texts side by side on the model's device.
+    ///
+    /// # Errors
+    /// As [`TextBatch::new`].
+    pub fn batch(&self, texts: &[super::TextIds]) -> Result<TextBatch<B>> {
+        TextBatch::new(texts, &self.config, &self.embeddings.word_embeddings.weight.val().device())
+    }
+
+    /// The last hidden states of all tokens. With a `key` there is dropout. Where there is padding, the states mean nothing.
+    ///
+    /// # Shapes
+    /// - texts of `[b, t]`
+    /// - output `[b, t, hidden_size]`
+    pub fn forward(&self, texts: &TextBatch<B>, key: Option<Key>) -> Tensor<B, 3> {
+        let mut states = self.states(texts, key);
+        let mut last = states.next().expect("the embeddings");
+        for state in states {
+            last = state;
+        }
+        last
+    }
+
+    /// The embeddings and then the states after each layer, as they are made; each `[b, t, hidden_size]`.
+    pub fn states<'a>(&'a self, texts: &TextBatch<B>, key: Option<Key>) -> impl Iterator<Item = Tensor<B, 3>> + 'a {
+        let dropping = key.map(|key| (&self.config, key));
+        let mask = texts.attention_mask();
+        let x = drop_branch(self.embed(texts), dropping, 0);
+        let mut layers = self.encoder.layer.iter().enumerate();
+        std::iter::successors(Some(x), move |x| {
+            let (i, layer) = layers.next()?;
+            Some(layer.forward(x.clone(), &mask, part(dropping, 1 + i as u32)))
+        })
+    }
+
+    /// The state of whole texts that the pooler makes of their first tokens' states: `[b, t, hidden_size]` to
+    /// `[b, hidden_size]`; `None` without a pooler.
+    pub fn pool(&self, states: Tensor<B, 3>) -> Option<Tensor<B, 2>> {
+        let pooler = self.pooler.as_ref()?;
+        Some(tanh(pooler.dense.forward(first(states))))
+    }
+
+    fn embed(&self, texts: &TextBatch<B>) -> Tensor<B, 3> {
+        let ids = texts.ids.val();
+        let [b, t] = ids.dims();
+        let from = self.config.first_position() as i64;
+        let positions = Tensor::<B, 1, Int>::arange(from..from + t as i64, &ids.device()).reshape([1, t]);
+        let parts = &self.embeddings;
+        let positions = parts.position_embeddings.forward(positions); // [1, t, hidden_size]
+        let x = parts.word_embeddings.forward(ids) + positions.expand([b, t, self.config.hidden_size]);
+        let x = match &parts.token_type_embeddings {
+            Some(types) => x + types.forward(texts.token_types.val()),
+            None => x,
+        };
+        parts.layer_norm.forward(x)
+    }
+}
+
+/// The first token's state: `[b, t, n]` to `[b, n]`.
+pub(super) fn first<B: Backend>(states: Tensor<B, 3>) -> Tensor<B, 2> {
+    let [b, _, n] = states.dims();
+    states.narrow(1, 0, 1).reshape([b, n])
+}
+
+impl<B: Backend> BertLayer<B> {
+    fn forward(&self, x: Tensor<B, 3>, mask: &AttentionMask<B>, dropping: Dropping<'_>) -> Tensor<B, 3> {
+        let x = self.attention.forward(x, mask, part(dropping, 0));
+        let y = self.output.forward(self.activation.forward(self.intermediate.forward(x.clone())));
+        self.layer_norm.forward(x + drop_branch(y, dropping, 1))
+    }
+}
+
+impl<B: Backend> BertAttention<B> {
+    fn forward(&self, x: Tensor<B, 3>, mask: &AttentionMask<B>, dropping: Dropping<'_>) -> Tensor<B, 3> {
+        let [b, t, n] = x.dims();
+        let head_dim = n / self.n_head;
+        let heads = |layer: &Linear<B>| {
+            layer.forward(x.clone()).reshape([b, t, self.n_head, head_dim]).swap_dims(1, 2) // [b, n_head, t, head_dim]
+        };
+        let scale = 1.0 / (head_dim as f64).sqrt();
+        let attended = attend(
+            heads(&self.query),
+            heads(&self.key),
+            heads(&self.value),
+            mask,
+            scale,
+            part(dropping, 0).map(|(config, key)| (config.attention_probs_dropout_prob, key)),
+        );
+        let y = self.output.forward(attended.swap_dims(1, 2).reshape([b, t, n]));
+        self.layer_norm.forward(x + drop_branch(y, dropping, 1))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use burn_flex::Flex;
+    use grove_tree::count_params;
+
+    #[test]
+    fn published_sizes_have_the_published_numbers_of_parameters() {
+        // Counted by transformers: sum(p.numel() for p in AutoModel.from_config(config).parameters()).
+        let known = [
+            ("bert-tiny-uncased", 4_385_920),
+            ("bert-base-uncased", 109_482_240),
+            ("bert-base-cased", 108_310_272),
+            ("bert-large-uncased", 335_141_888),
+            ("roberta-base", 124_645_632),
+            ("distilbert-base-uncased", 66_362_880),
+        ];
+        for (name, count) in known {
+            let config = BertConfig::preset(name).unwrap();
+            let skeleton = Bert::<Flex>::skeleton(&config, config.type_vocab_size > 0).unwrap();
+            assert_eq!(count_params(&skeleton), count, "{name}");
+        }
+    }
+
+    #[test]
+    fn dropout_follows_its_key() {
+        let config = BertConfig { hidden_size: 16, num_hidden_layers: 1, num_attention_heads: 2, ..Default::default() };
+        let config = BertConfig { vocab_size: 11, intermediate_size: 8, max_position_embeddings: 8, ..config };
+        let model = Bert::<Flex>::init(&config, Key::new(0), &Default::default()).unwrap();
+        let texts = model.batch(&[vec![1, 2, 3].into(), vec![4].into()]).unwrap();
+        let states = |key: Option<u64>| model.forward(&texts, key.map(Key::new)).into_data();
+        assert_eq!(states(Some(1)), states(Some(1)));
+        assert_ne!(states(Some(1)), states(Some(2)));
+        assert_ne!(states(Some(1)), states(None));
+    }
+}

@@ -1,0 +1,169 @@
+use burn::tensor::DType;
+use grove_backend::Backend;
+use grove_tree::{Key, Tree};
+use grove_weights::{
+    Checkpoint, HubOptions, LoadOptions, NameMap, Report, SaveOptions, Source, Wanted, load, save_model,
+};
+use serde_json::{Map, Value};
+use std::path::{Path, PathBuf};
+
+use super::{
+    Bert, BertConfig, BertHead, WithHead,
+    names::{encoder_below_head, published_names},
+};
+use crate::{
+    error::{ModelError, Result},
+    pretrained::{read_json, write_json},
+};
+
+impl BertConfig {
+    /// Reads and checks a `config.json`, given as such or by its directory.
+    ///
+    /// # Errors
+    /// The file cannot be read, is no such JSON, or describes no possible model; each error names the file.
+    pub fn from_file(path: impl AsRef<Path>) -> Result<Self> {
+        let path = path.as_ref();
+        let file = if path.is_dir() { path.join("config.json") } else { path.to_owned() };
+        let fields: Map<String, Value> = read_json(&file)?;
+        let wrong = |reason: String| ModelError::Json { file: file.clone(), reason };
+        let config = Self::from_json(fields).map_err(|error| wrong(error.to_string()))?;
+        config.validate().map_err(|error| wrong(error.to_string()))?;
+        Ok(config)
+    }
+
+    /// The `config.json` that belongs to a model: in its directory, or beside its weights file.
+    ///
+    /// # Errors
+    /// As [`from_file`](Self::from_file).
+    pub fn beside(model: impl AsRef<Path>) -> Result<Self> {
+        let model = model.as_ref();
+        Self::from_file(if model.is_dir() { model.join("config.json") } else { model.with_file_name("config.json") })
+    }
+}
+
+impl<B: Backend> Bert<B> {
+    /// Loads a published model: a directory, a weights file with its `config.json` beside it, or a hub id such as
+    /// `google-bert/bert-base-uncased`, which is downloaded unless it lies in the cache. It has a pooler if the file has
+    /// one; heads are left out.
+    ///
+    /// # Errors
+    /// Each names the file, or the hub's answer, and what to do.
+    pub fn from_pretrained(source: &str, device: &B::Device) -> Result<Self> {
+        Ok(Self::from_path(resolve(source)?, device, None)?.0)
+    }
+
+    /// Loads a model from a directory or a weights file with its `config.json` beside it, its numbers as `dtype` (f32
+    /// where `None`), and reports which names met.
+    ///
+    /// # Errors
+    /// Each names the file, the tensor where one is at fault, and what to do.
+    pub fn from_path(path: impl AsRef<Path>, device: &B::Device, dtype: Option<DType>) -> Result<(Self, Report)> {
+        let config = BertConfig::beside(&path)?;
+        let checkpoint = Checkpoint::open(path)?;
+        let pooler = has_pooler(&checkpoint, &config);
+        let names = published_names(&config, pooler);
+        place(Self::skeleton(&config, pooler)?, &checkpoint, &names, device, dtype, true)
+    }
+
+    /// Writes `config.json` and `model.safetensors` under the published names, so that transformers loads them.
+    ///
+    /// # Errors
+    /// The directory or a file cannot be written; what lay there before stays.
+    pub fn save_pretrained(&self, directory: impl AsRef<Path>) -> Result<()> {
+        let names = published_names(&self.config, self.pooler.is_some());
+        write(self, &self.config, "Model", &names, directory.as_ref())
+    }
+}
+
+impl<B: Backend, H: BertHead<B>> WithHead<Bert<B>, H> {
+    /// The names of its files.
+    pub fn published_names(config: &BertConfig) -> NameMap {
+        H::names(encoder_below_head(config, H::pooled(config.model_type)), config)
+    }
+
+    /// Loads a published model with this head: a directory, a weights file with its `config.json` beside it, or a hub id,
+    /// which is downloaded unless it lies in the cache.
+    ///
+    /// # Errors
+    /// Each names the file, or the hub's answer, and what to do.
+    pub fn from_pretrained(source: &str, device: &B::Device) -> Result<Self> {
+        Ok(Self::from_path(resolve(source)?, device, None)?.0)
+    }
+
+    /// Loads a model with this head from a directory or a weights file with its `config.json` beside it, its numbers as
+    /// `dtype` (f32 where `None`), and reports which names met.
+    ///
+    /// # Errors
+    /// Each names the file, the tensor where one is at fault, and what to do.
+    pub fn from_path(path: impl AsRef<Path>, device: &B::Device, dtype: Option<DType>) -> Result<(Self, Report)> {
+        let config = BertConfig::beside(&path)?;
+        let names = Self::published_names(&config);
+        place(Self::skeleton(&config)?, &Checkpoint::open(path)?, &names, device, dtype, true)
+    }
+
+    /// Puts a new head on a published encoder, to be fine-tuned: what the file does not have, or has for another number of
+    /// labels than `config`'s, gets initial weights. The report says what.
+    ///
+    /// # Errors
+    /// Each names the file and what to do; so does that of a file that holds no part of the encoder.
+    pub fn with_new_head(
+        path: impl AsRef<Path>,
+        config: &BertConfig,
+        key: Key,
+        device: &B::Device,
+        dtype: Option<DType>,
+    ) -> Result<(Self, Report)> {
+        let checkpoint = Checkpoint::open(&path)?;
+        let names = published_names(config, false);
+        // The encoder itself must be whole; this reads nothing but says what is missing.
+        let fresh = Self::init(config, key, device)?;
+        let own = Self::published_names(config);
+        let (bert, _) = place(Bert::skeleton(config, false)?, &checkpoint, &names, device, dtype, true)?;
+        let (mut model, report) = place(fresh, &checkpoint, &own, device, dtype, false)?;
+        (model.bert.embeddings, model.bert.encoder) = (bert.embeddings, bert.encoder);
+        Ok((model, report))
+    }
+
+    /// Writes `config.json` and `model.safetensors` under the published names, so that transformers loads them.
+    ///
+    /// # Errors
+    /// The directory or a file cannot be written; what lay there before stays.
+    pub fn save_pretrained(&self, directory: impl AsRef<Path>) -> Result<()> {
+        let config = &self.bert.config;
+        write(self, config, H::CLASS, &Self::published_names(config), directory.as_ref())
+    }
+}
+
+fn has_pooler(checkpoint: &Checkpoint, config: &BertConfig) -> bool {
+    ["", config.model_type.prefix()].iter().any(|prefix| checkpoint.contains(&format!("{prefix}pooler.dense.weight")))
+}
+
+fn resolve(source: &str) -> Result<PathBuf> {
+    Ok(Source::parse(source)?.resolve(&HubOptions::from_env(), &Wanted::model())?)
+}
+
+fn place<B: Backend, M: Tree<B>>(
+    skeleton: M,
+    checkpoint: &Checkpoint,
+    names: &NameMap,
+    device: &B::Device,
+    dtype: Option<DType>,
+    strict: bool,
+) -> Result<(M, Report)> {
+    let options = LoadOptions { device: device.clone(), dtype, strict };
+    Ok(load(skeleton, checkpoint, names, &options)?)
+}
+
+fn write<B: Backend, M: Tree<B>>(
+    model: &M,
+    config: &BertConfig,
+    class: &str,
+    names: &NameMap,
+    directory: &Path,
+) -> Result<()> {
+    std::fs::create_dir_all(directory).map_err(|source| ModelError::Io { file: directory.into(), source })?;
+    save_model(model, names, directory, &SaveOptions::default())?;
+    let mut fields = config.to_json();
+    fields.insert("architectures".into(), vec![format!("{}{class}", config.model_type.class())].into());
+    write_json(&directory.join("config.json"), &fields)
+}

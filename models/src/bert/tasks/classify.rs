@@ -1,0 +1,57 @@
+use burn::tensor::{
+    DType,
+    activation::{sigmoid, softmax},
+};
+use grove_backend::Backend;
+
+use super::{Reading, largest};
+use crate::{
+    bert::{BertForSequenceClassification, Problem},
+    error::Result,
+};
+
+/// A label, and how far a text has it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Label {
+    /// Its number.
+    pub class: usize,
+    /// Its name.
+    pub label: String,
+    /// How probable it is, from 0 to 1; of a regression the number itself.
+    pub score: f32,
+}
+
+/// The labels of texts, or of pairs, the most probable first; of a regression in their own order.
+///
+/// # Errors
+/// A text is empty, or the tokenizer is not the model's.
+pub fn classify<B: Backend>(
+    model: &BertForSequenceClassification<B>,
+    reading: Reading<'_>,
+    texts: &[(impl AsRef<str>, Option<impl AsRef<str>>)],
+) -> Result<Vec<Vec<Label>>> {
+    let encode = |(text, pair): &(_, Option<_>)| {
+        let (text, pair): (&dyn AsRef<str>, Option<&dyn AsRef<str>>) = (text, pair.as_ref().map(|pair| pair as _));
+        reading.encode(text.as_ref(), pair.map(AsRef::as_ref))
+    };
+    let texts = texts.iter().map(encode).collect::<Result<Vec<_>>>()?;
+    let (labels, problem) = (&model.bert.config.labels, model.bert.config.problem()?);
+    reading.in_batches(&texts, |texts| {
+        let logits = model.forward(&model.bert.batch(texts)?, None).cast(DType::F32); // [b, labels]
+        let scores = match problem {
+            Problem::SingleLabel => softmax(logits, 1),
+            Problem::MultiLabel => sigmoid(logits),
+            Problem::Regression => logits,
+        };
+        let all: Vec<f32> = scores.into_data().iter().collect();
+        let of = |scores: &[f32]| {
+            let order = match problem {
+                Problem::Regression => (0..labels.len()).collect(),
+                _ => largest(scores, labels.len()),
+            };
+            let label = |class: usize| Label { class, label: labels[class].clone(), score: scores[class] };
+            order.into_iter().map(label).collect()
+        };
+        Ok(all.chunks(labels.len()).map(of).collect())
+    })
+}

@@ -1,0 +1,142 @@
+use burn::tensor::{DType, activation::softmax};
+use grove_backend::Backend;
+use std::ops::Range;
+
+use super::{Reading, largest};
+use crate::{
+    bert::{BertForTokenClassification, TextIds},
+    error::{ModelError, Result},
+    tokenizer::EncodedText,
+};
+
+/// A part of a text that has a label.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Entity {
+    /// The label, without the `B-` or `I-` that begins or continues one.
+    pub label: String,
+    /// The part.
+    pub text: String,
+    /// Where it stands, in bytes.
+    pub range: Range<usize>,
+    /// The mean of its words' probabilities.
+    pub score: f32,
+}
+
+/// A word's label and its probability.
+struct Word {
+    range: Range<usize>,
+    class: usize,
+    score: f32,
+    /// Tokens between it and the nearest end of its window: what stands in two windows is believed where it has more around
+    /// it.
+    within: usize,
+}
+
+/// The labelled parts of a text of any length, in their order. Each word has the label of its first token; words that go on
+/// with a label are one part; the label `O`, and a word without one, is none.
+///
+/// # Errors
+/// The text is empty, or the tokenizer is not the model's.
+pub fn entities<B: Backend>(
+    model: &BertForTokenClassification<B>,
+    reading: Reading<'_>,
+    text: &str,
+    stride: usize,
+) -> Result<Vec<Entity>> {
+    if text.trim().is_empty() {
+        return Err(ModelError::EmptyText);
+    }
+    let labels = &model.bert.config.labels;
+    let stride = stride.min(reading.max_len / 4);
+    let windows = reading.tokenizer.encode_windows(text, None, reading.max_len, stride)?;
+    let scores = reading.in_batches(&windows, |texts: &[TextIds]| {
+        let logits = model.forward(&model.bert.batch(texts)?, None).cast(DType::F32); // [b, t, labels]
+        let t = logits.dims()[1];
+        let all: Vec<f32> = softmax(logits, 2).into_data().iter().collect();
+        Ok(all.chunks(t * labels.len()).map(<[f32]>::to_vec).collect())
+    })?;
+    let mut words: Vec<Word> = vec![];
+    for (window, scores) in windows.iter().zip(&scores) {
+        for word in of_window(window, scores, labels.len()) {
+            match words.iter_mut().find(|known| known.range.start == word.range.start) {
+                Some(known) if known.within >= word.within => {}
+                Some(known) => *known = word,
+                None => words.push(word),
+            }
+        }
+    }
+    words.sort_by_key(|word| word.range.start);
+    Ok(join(&words, labels, text))
+}
+
+/// The words of a window.
+fn of_window(window: &EncodedText, scores: &[f32], classes: usize) -> Vec<Word> {
+    let count = window.sources.len();
+    let mut words: Vec<Word> = vec![];
+    let mut last = None;
+    for i in (0..count).filter(|&i| window.sources[i].is_some() && !window.offsets[i].is_empty()) {
+        // A tokenizer that knows no words has one in each token.
+        let number = window.words[i].map_or((i, false), |word| (word as usize, true));
+        if last == Some(number) {
+            words.last_mut().expect("there was one").range.end = window.offsets[i].end;
+            continue;
+        }
+        last = Some(number);
+        let scores = &scores[i * classes..][..classes];
+        let class = largest(scores, 1)[0];
+        let within = i.min(count - 1 - i);
+        words.push(Word { range: window.offsets[i].clone(), class, score: scores[class], within });
+    }
+    words
+}
+
+fn join(words: &[Word], labels: &[String], text: &str) -> Vec<Entity> {
+    let mut parts: Vec<(Entity, usize)> = vec![];
+    let mut open = false;
+    for word in words {
+        let label = &labels[word.class];
+        let (begins, name) = match label.split_once('-') {
+            Some(("B", name)) => (true, name),
+            Some(("I", name)) => (false, name),
+            _ => (false, &**label),
+        };
+        if name == "O" {
+            open = false;
+            continue;
+        }
+        match parts.last_mut().filter(|(part, _)| open && !begins && part.label == name) {
+            Some((part, count)) => {
+                part.range.end = word.range.end;
+                part.score += word.score;
+                *count += 1;
+            }
+            None => {
+                let (label, range) = (name.to_owned(), word.range.clone());
+                parts.push((Entity { label, text: String::new(), range, score: word.score }, 1));
+            }
+        }
+        open = true;
+    }
+    let finish = |(part, count): (Entity, usize)| Entity {
+        text: text.get(part.range.clone()).unwrap_or_default().into(),
+        score: part.score / count as f32,
+        ..part
+    };
+    parts.into_iter().map(finish).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_that_go_on_are_one_part() {
+        let labels = ["O", "B-PER", "I-PER", "I-LOC"].map(str::to_owned);
+        let text = "Ann Lee met Bob in Bath";
+        let classes = [(0..3, 1), (4..7, 2), (8..11, 0), (12..15, 2), (16..18, 0), (19..23, 3)];
+        let words = classes.map(|(range, class)| Word { range, class, score: 0.5, within: 1 });
+        let found: Vec<_> = join(&words, &labels, text).into_iter().map(|part| (part.label, part.text)).collect();
+        let expected = [("PER", "Ann Lee"), ("PER", "Bob"), ("LOC", "Bath")];
+        assert_eq!(found, expected.map(|(label, text)| (label.to_owned(), text.to_owned())));
+    }
+}

@@ -1,0 +1,82 @@
+use burn::tensor::{DType, Int, Tensor, TensorData, activation::softmax};
+use grove_backend::Backend;
+
+use super::{Reading, largest};
+use crate::{
+    bert::{BertForMaskedLm, TextIds},
+    error::{ModelError, Result},
+};
+
+/// A token that may stand in a masked place.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Candidate {
+    /// Its number.
+    pub id: u32,
+    /// Its text.
+    pub token: String,
+    /// How probable it is, from 0 to 1.
+    pub score: f32,
+}
+
+/// A masked place of a text, and what may stand there, the most probable first.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Filled {
+    /// Number of the token in the text.
+    pub position: usize,
+    /// The likeliest tokens.
+    pub candidates: Vec<Candidate>,
+}
+
+/// The likeliest `k` tokens for each masked place of each text.
+///
+/// # Errors
+/// A text is empty or has no masked place, also because it is cut before it; or the tokenizer has no such token, or is not
+/// the model's.
+pub fn fill_mask<B: Backend>(
+    model: &BertForMaskedLm<B>,
+    reading: Reading<'_>,
+    texts: &[impl AsRef<str>],
+    k: usize,
+) -> Result<Vec<Vec<Filled>>> {
+    let tokenizer = reading.tokenizer;
+    let mask = tokenizer.mask_token().ok_or_else(|| ModelError::Tokenizer {
+        path: "the tokenizer".into(),
+        reason: "it has neither [MASK] nor <mask>, so that it belongs to no masked language model".into(),
+    })?;
+    let name = tokenizer.id_to_token(mask).unwrap_or_default();
+    let encode = |text: &_| {
+        let encoded = reading.encode(AsRef::<str>::as_ref(text), None)?;
+        if !encoded.text.ids.contains(&mask) {
+            let cut =
+                if encoded.truncated { format!(" among its first {} tokens", reading.max_len) } else { String::new() };
+            return Err(ModelError::NoMask { mask: name.clone(), cut });
+        }
+        Ok(encoded)
+    };
+    let texts = texts.iter().map(encode).collect::<Result<Vec<_>>>()?;
+    reading.in_batches(&texts, |texts| {
+        let batch = model.bert.batch(texts)?;
+        let states = model.bert.forward(&batch, None);
+        let [b, t, n] = states.dims();
+        let places = |(i, text): (usize, &TextIds)| {
+            let masked = text.ids.iter().enumerate().filter(|(_, id)| **id == mask);
+            masked.map(|(position, _)| (i, position)).collect::<Vec<_>>()
+        };
+        let places: Vec<(usize, usize)> = texts.iter().enumerate().flat_map(places).collect();
+        let rows: Vec<i64> = places.iter().map(|(i, position)| (i * t + position) as i64).collect();
+        let count = rows.len();
+        let rows = Tensor::<B, 1, Int>::from_data(TensorData::new(rows, [count]), &states.device());
+        let logits = model.logits(states.reshape([b * t, n]).select(0, rows)); // [masked, vocab_size]
+        let all: Vec<f32> = softmax(logits.cast(DType::F32), 1).into_data().iter().collect();
+        let mut filled = vec![vec![]; texts.len()];
+        for ((i, position), scores) in places.into_iter().zip(all.chunks(model.bert.config.vocab_size)) {
+            let candidate = |id: usize| Candidate {
+                id: id as u32,
+                token: tokenizer.id_to_token(id as u32).unwrap_or_default(),
+                score: scores[id],
+            };
+            filled[i].push(Filled { position, candidates: largest(scores, k).into_iter().map(candidate).collect() });
+        }
+        Ok(filled)
+    })
+}

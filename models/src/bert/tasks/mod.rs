@@ -1,0 +1,106 @@
+//! From texts to answers: what programs do with encoders. Each takes any number of texts of any length, reads them in batches
+//! of similar length, and gives the results in their order.
+
+mod answer;
+mod classify;
+mod embed;
+mod entities;
+mod fill_mask;
+
+pub use answer::{Answer, AnswerOptions, answer};
+pub use classify::{Label, classify};
+pub use embed::embed;
+pub use entities::{Entity, entities};
+pub use fill_mask::{Candidate, Filled, fill_mask};
+
+use super::TextIds;
+use crate::{
+    error::{ModelError, Result},
+    tokenizer::{EncodedText, Tokenizer, Truncation},
+};
+
+/// How texts are read.
+#[derive(Clone, Copy)]
+pub struct Reading<'a> {
+    /// The model's tokenizer.
+    pub tokenizer: &'a Tokenizer,
+    /// Most tokens that are read at once; a longer text is cut, or, where a task says so, read in windows.
+    pub max_len: usize,
+    /// Texts of a batch.
+    pub batch_size: usize,
+    /// Told after each batch how many texts it had; for progress bars.
+    pub progress: Option<&'a dyn Fn(usize)>,
+}
+
+impl<'a> Reading<'a> {
+    /// In batches of 32, without anybody being told.
+    pub fn new(tokenizer: &'a Tokenizer, max_len: usize) -> Self {
+        Self { tokenizer, max_len, batch_size: 32, progress: None }
+    }
+
+    /// A text, or a pair, cut where it is too long.
+    fn encode(&self, text: &str, pair: Option<&str>) -> Result<EncodedText> {
+        if text.trim().is_empty() || pair.is_some_and(|pair| pair.trim().is_empty()) {
+            return Err(ModelError::EmptyText);
+        }
+        self.tokenizer.encode_text(text, pair, Some(self.max_len), Truncation::LongestFirst)
+    }
+
+    /// Reads texts in batches of similar length and puts what comes of each in the texts' order.
+    fn in_batches<T>(
+        &self,
+        texts: &[EncodedText],
+        mut read: impl FnMut(&[TextIds]) -> Result<Vec<T>>,
+    ) -> Result<Vec<T>> {
+        let mut results: Vec<Option<T>> = texts.iter().map(|_| None).collect();
+        for batch in by_length(texts.iter().map(|text| text.text.ids.len()), self.batch_size) {
+            let ids: Vec<TextIds> = batch.iter().map(|&i| texts[i].text.clone()).collect();
+            for (&i, result) in batch.iter().zip(read(&ids)?) {
+                results[i] = Some(result);
+            }
+            if let Some(progress) = self.progress {
+                progress(batch.len());
+            }
+        }
+        Ok(results.into_iter().flatten().collect())
+    }
+}
+
+/// Numbers of texts in batches of at most `size`, the longest texts first: what is padded in a batch is then little, and
+/// what needs most memory comes at once.
+pub fn by_length(lengths: impl IntoIterator<Item = usize>, size: usize) -> Vec<Vec<usize>> {
+    let mut order: Vec<(usize, usize)> = lengths.into_iter().enumerate().collect();
+    order.sort_by_key(|&(i, length)| (std::cmp::Reverse(length), i));
+    order.chunks(size.max(1)).map(|batch| batch.iter().map(|&(i, _)| i).collect()).collect()
+}
+
+/// The places of the `k` largest, the largest first; of equal ones the first.
+fn largest(values: &[f32], k: usize) -> Vec<usize> {
+    let mut order: Vec<usize> = (0..values.len()).collect();
+    let by_value = |a: &usize, b: &usize| values[*b].total_cmp(&values[*a]).then(a.cmp(b));
+    let k = k.min(order.len());
+    if k > 0 && k < order.len() {
+        order.select_nth_unstable_by(k - 1, by_value);
+    }
+    order.truncate(k);
+    order.sort_by(by_value);
+    order
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn batches_are_of_similar_length() {
+        assert_eq!(by_length([3, 9, 1, 9, 4], 2), [vec![1, 3], vec![4, 0], vec![2]]);
+        assert!(by_length([], 2).is_empty());
+    }
+
+    #[test]
+    fn the_largest_come_first() {
+        assert_eq!(largest(&[0.1, 0.7, 0.2, 0.7], 3), [1, 3, 2]);
+        assert_eq!(largest(&[0.1, 0.7], 5), [1, 0]);
+        assert!(largest(&[0.1], 0).is_empty());
+    }
+}

@@ -1,0 +1,135 @@
+//! Texts, and pairs of texts, as encoders read them: with the tokens that mark beginning and end, cut to a length.
+
+use std::ops::Range;
+use tokenizers::{Encoding, TruncationDirection, TruncationParams, TruncationStrategy, truncate_encodings};
+
+use super::Tokenizer;
+use crate::{
+    bert::TextIds,
+    error::{ModelError, Result},
+};
+
+/// Which of two texts loses its end where both together are too long.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Truncation {
+    /// Whichever is longer.
+    #[default]
+    LongestFirst,
+    /// The first.
+    OnlyFirst,
+    /// The second.
+    OnlySecond,
+}
+
+/// A text, or a pair, in tokens, and where in it they stand.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct EncodedText {
+    /// Tokens and their types.
+    pub text: TextIds,
+    /// The bytes of its own text that each token stands for; empty for one that was added.
+    pub offsets: Vec<Range<usize>>,
+    /// Which text each token comes from, 0 or 1; `None` for one that was added.
+    pub sources: Vec<Option<usize>>,
+    /// Number of the word in its text, where words are cut into tokens.
+    pub words: Vec<Option<u32>>,
+    /// Whether something was cut off.
+    pub truncated: bool,
+}
+
+impl EncodedText {
+    fn new(encoding: &Encoding, truncated: bool) -> Self {
+        let special = encoding.get_special_tokens_mask();
+        let sources = encoding.get_sequence_ids().into_iter().zip(special);
+        Self {
+            text: TextIds { ids: encoding.get_ids().to_vec(), token_types: encoding.get_type_ids().to_vec() },
+            offsets: encoding.get_offsets().iter().map(|&(from, to)| from..to).collect(),
+            sources: sources.map(|(source, &special)| source.filter(|_| special == 0)).collect(),
+            words: encoding.get_word_ids().to_vec(),
+            truncated,
+        }
+    }
+}
+
+impl Tokenizer {
+    /// The tokens of a text, or of a pair, with those that the model's tokenizer adds, cut to `max_len` tokens where there
+    /// are more.
+    ///
+    /// # Errors
+    /// The tokenizer refuses the text, or `max_len` leaves no room for it beside what is added.
+    pub fn encode_text(
+        &self,
+        text: &str,
+        pair: Option<&str>,
+        max_len: Option<usize>,
+        truncation: Truncation,
+    ) -> Result<EncodedText> {
+        let windows = self.windows(text, pair, max_len.unwrap_or(usize::MAX), 0, truncation)?;
+        let truncated = windows.len() > 1;
+        Ok(EncodedText::new(&windows[0], truncated))
+    }
+
+    /// A long text in windows of at most `max_len` tokens, each of which begins with the last `stride` of the one before;
+    /// with a pair, such as a question and a long text, the second is cut, and the first stands in every window.
+    ///
+    /// # Errors
+    /// As [`encode_text`](Self::encode_text); also where the windows would not advance.
+    pub fn encode_windows(
+        &self,
+        text: &str,
+        pair: Option<&str>,
+        max_len: usize,
+        stride: usize,
+    ) -> Result<Vec<EncodedText>> {
+        let which = if pair.is_some() { Truncation::OnlySecond } else { Truncation::OnlyFirst };
+        let windows = self.windows(text, pair, max_len, stride, which)?;
+        let several = windows.len() > 1;
+        Ok(windows.iter().map(|window| EncodedText::new(window, several)).collect())
+    }
+
+    /// At least one window.
+    fn windows(
+        &self,
+        text: &str,
+        pair: Option<&str>,
+        max_len: usize,
+        stride: usize,
+        truncation: Truncation,
+    ) -> Result<Vec<Encoding>> {
+        let failed = |error: tokenizers::Error| Self::failed(&error);
+        let tokens = |text: &str| self.inner.encode(text, false).map_err(failed);
+        let (first, second) = (tokens(text)?, pair.map(tokens).transpose()?);
+        let added = self
+            .inner
+            .get_post_processor()
+            .map_or(0, |processor| tokenizers::PostProcessor::added_tokens(processor, pair.is_some()));
+        let room = max_len.saturating_sub(added);
+        let total = first.len() + second.as_ref().map_or(0, Encoding::len);
+        let (first, second) = if total <= room {
+            (first, second)
+        } else {
+            let fixed = match truncation {
+                Truncation::LongestFirst => 0,
+                Truncation::OnlyFirst => second.as_ref().map_or(0, Encoding::len),
+                Truncation::OnlySecond => first.len(),
+            };
+            // What is left must be more than what windows share, or they would not advance.
+            if room <= fixed + stride {
+                let value = max_len.to_string();
+                let range = "longer than the part that is not cut, the tokens that are added and the overlap together";
+                return Err(ModelError::Option { option: "the longest text", value, range });
+            }
+            let strategy = match truncation {
+                Truncation::LongestFirst => TruncationStrategy::LongestFirst,
+                Truncation::OnlyFirst => TruncationStrategy::OnlyFirst,
+                Truncation::OnlySecond => TruncationStrategy::OnlySecond,
+            };
+            let params = TruncationParams { max_length: room, strategy, stride, direction: TruncationDirection::Right };
+            truncate_encodings(first, second, &params).map_err(failed)?
+        };
+        let mut whole = self.inner.post_process(first, second, true).map_err(failed)?;
+        let mut windows = vec![];
+        windows.extend(whole.take_overflowing());
+        windows.insert(0, whole);
+        Ok(windows)
+    }
+}
