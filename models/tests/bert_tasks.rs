@@ -1,0 +1,145 @@
+//! From texts to answers: BERT's tokenizer from a vocabulary, cutting, windows, and the tasks on tiny models.
+
+use grove_models::{
+    EncodedText, ModelError, Tokenizer, Truncation,
+    bert::{
+        BertForMaskedLm, BertForQuestionAnswering, BertForSequenceClassification, BertForTokenClassification,
+        SentenceEncoder,
+        tasks::{AnswerOptions, Reading, answer, classify, embed, entities, fill_mask},
+    },
+};
+use std::path::{Path, PathBuf};
+
+type Flex = grove_backend::Flex;
+
+/// As many tokens as the tiny models have, or fewer.
+const VOCABULARY: &str =
+    "[PAD] [UNK] [CLS] [SEP] [MASK] the cat sat on a mat dog ran ##s away . , who where did it go wal ##k ##ed";
+
+fn tokenizer(directory: &Path) -> Tokenizer {
+    std::fs::write(directory.join("vocab.txt"), VOCABULARY.replace(' ', "\n") + "\n").unwrap();
+    Tokenizer::from_path(directory).unwrap()
+}
+
+fn model(name: &str) -> PathBuf {
+    Path::new("tests/fixtures/bert").join(name)
+}
+
+fn tokens(tokenizer: &Tokenizer, encoded: &EncodedText) -> Vec<String> {
+    encoded.text.ids.iter().map(|&id| tokenizer.id_to_token(id).unwrap()).collect()
+}
+
+#[test]
+fn texts_and_pairs_are_cut_to_length() {
+    let directory = tempfile::tempdir().unwrap();
+    let tokenizer = tokenizer(directory.path());
+    let text = "The cat walked on a mat.";
+    let whole = tokenizer.encode_text(text, None, None, Truncation::default()).unwrap();
+    let expected = ["[CLS]", "the", "cat", "wal", "##k", "##ed", "on", "a", "mat", ".", "[SEP]"];
+    assert_eq!(tokens(&tokenizer, &whole), expected);
+    assert!(!whole.truncated);
+    assert_eq!((&text[whole.offsets[3].clone()], whole.words[3], whole.words[5]), ("wal", Some(2), Some(2)));
+    assert_eq!((whole.sources[0], whole.sources[1], whole.sources[10]), (None, Some(0), None));
+
+    let cut = tokenizer.encode_text(text, None, Some(5), Truncation::default()).unwrap();
+    assert_eq!(tokens(&tokenizer, &cut), ["[CLS]", "the", "cat", "wal", "[SEP]"]);
+    assert!(cut.truncated);
+
+    let pair = |most, truncation| {
+        let pair = tokenizer.encode_text("the dog", Some("a cat sat on it"), Some(most), truncation).unwrap();
+        (tokens(&tokenizer, &pair).join(" "), pair.text.token_types)
+    };
+    let all = "[CLS] the dog [SEP] a cat sat on it [SEP]";
+    assert_eq!(pair(20, Truncation::LongestFirst), (all.into(), vec![0, 0, 0, 0, 1, 1, 1, 1, 1, 1]));
+    assert_eq!(pair(7, Truncation::LongestFirst).0, "[CLS] the dog [SEP] a cat [SEP]");
+    assert_eq!(pair(7, Truncation::OnlySecond).0, "[CLS] the dog [SEP] a cat [SEP]");
+    assert_eq!(pair(9, Truncation::OnlyFirst).0, "[CLS] the [SEP] a cat sat on it [SEP]");
+
+    let error = tokenizer.encode_text(text, Some("the dog"), Some(4), Truncation::OnlyFirst).unwrap_err();
+    assert!(matches!(error, ModelError::Option { option: "the longest text", .. }));
+}
+
+#[test]
+fn long_texts_are_read_in_windows() {
+    let directory = tempfile::tempdir().unwrap();
+    let tokenizer = tokenizer(directory.path());
+    let windows = tokenizer.encode_windows("who sat", Some("the cat sat on a mat , the dog ran away"), 10, 2).unwrap();
+    let texts: Vec<String> = windows.iter().map(|window| tokens(&tokenizer, window).join(" ")).collect();
+    assert_eq!(texts[0], "[CLS] who sat [SEP] the cat sat on a [SEP]");
+    assert_eq!(texts[1], "[CLS] who sat [SEP] on a mat , the [SEP]");
+    assert!(texts.last().unwrap().ends_with("ran away [SEP]"), "{texts:?}");
+    assert!(windows.iter().all(|window| window.truncated && window.sources[4] == Some(1)));
+    assert!(tokenizer.encode_windows("who sat", Some("the cat"), 10, 2).unwrap().len() == 1);
+    // Windows that share all they have would never end.
+    assert!(tokenizer.encode_windows("the cat sat on a mat", None, 5, 3).is_err());
+    let long = "the cat ".repeat(50_000);
+    assert_eq!(tokenizer.encode_text(&long, None, Some(128), Truncation::default()).unwrap().text.ids.len(), 128);
+}
+
+#[test]
+fn vocabularies_that_are_none() {
+    let directory = tempfile::tempdir().unwrap();
+    let says = |text: &str| {
+        std::fs::write(directory.path().join("vocab.txt"), text).unwrap();
+        Tokenizer::from_path(directory.path()).unwrap_err().to_string()
+    };
+    assert!(says("the\ncat\n").contains("[CLS] is not among the word pieces"));
+    assert!(says("").contains("vocab.txt"));
+}
+
+#[test]
+fn tasks_answer_in_the_order_of_their_texts() {
+    let (device, directory) = (Default::default(), tempfile::tempdir().unwrap());
+    let tokenizer = tokenizer(directory.path());
+    let reading = Reading { batch_size: 2, ..Reading::new(&tokenizer, 17) };
+    let texts = ["the cat sat on [MASK] mat", "[MASK] ran [MASK]", "a [MASK]"];
+
+    let (masked, _) = BertForMaskedLm::<Flex>::from_path(model("bert_masked"), &device, None).unwrap();
+    let filled = fill_mask(&masked, reading, &texts, 4).unwrap();
+    assert_eq!(filled.iter().map(Vec::len).collect::<Vec<_>>(), [1, 2, 1]);
+    assert_eq!((filled[0][0].position, filled[1][1].position), (5, 3));
+    for (text, filled) in texts.iter().zip(&filled) {
+        let alone = &fill_mask(&masked, reading, &[text], 4).unwrap()[0];
+        for (a, b) in alone.iter().zip(filled) {
+            assert_eq!(a.candidates.len(), 4);
+            assert!(
+                a.candidates.iter().zip(&b.candidates).all(|(a, b)| a.id == b.id && (a.score - b.score).abs() < 1e-5)
+            );
+            assert!(a.candidates.is_sorted_by(|a, b| a.score >= b.score));
+        }
+    }
+    assert!(matches!(fill_mask(&masked, reading, &["the cat"], 4), Err(ModelError::NoMask { .. })));
+    assert!(matches!(fill_mask(&masked, reading, &[" "], 4), Err(ModelError::EmptyText)));
+
+    let (classifier, _) =
+        BertForSequenceClassification::<Flex>::from_path(model("bert_classify"), &device, None).unwrap();
+    let pairs = [("the cat sat", None), ("who ran", Some("the dog ran away")), ("a mat", None)];
+    let labelled = classify(&classifier, reading, &pairs).unwrap();
+    for (pair, labels) in pairs.iter().zip(&labelled) {
+        let sum: f32 = labels.iter().map(|label| label.score).sum();
+        assert!((sum - 1.0).abs() < 1e-5 && labels[0].score >= labels[1].score);
+        let alone = &classify(&classifier, reading, &[*pair]).unwrap()[0];
+        assert_eq!(alone[0].label, labels[0].label);
+    }
+
+    let (encoder, _) = SentenceEncoder::<Flex>::from_path(model("sentence/mean_tokens"), &device, None).unwrap();
+    let vectors = embed(&encoder, reading, &["the cat sat on a mat", "a dog", "the cat sat on a mat"]).unwrap();
+    assert!(vectors[0].iter().zip(&vectors[2]).all(|(a, b)| (a - b).abs() < 1e-5) && vectors[0] != vectors[1]);
+
+    let (reader, _) = BertForQuestionAnswering::<Flex>::from_path(model("bert_answer"), &device, None).unwrap();
+    let text = "the cat sat on a mat , the dog ran away . it did walk on the mat";
+    let options = AnswerOptions { top_k: 5, max_answer_len: 3, stride: 4 };
+    let answers = answer(&reader, reading, "who ran", text, &options).unwrap();
+    assert_eq!(answers.len(), 5);
+    for found in &answers {
+        assert_eq!(&text[found.range.clone()], found.text);
+        assert!(found.score > 0.0 && found.score <= 1.0 && found.text.split(' ').count() <= 3);
+    }
+    assert!(answers.is_sorted_by(|a, b| a.score >= b.score));
+
+    let (labeller, _) = BertForTokenClassification::<Flex>::from_path(model("bert_tokens"), &device, None).unwrap();
+    let parts = entities(&labeller, reading, text, 4).unwrap();
+    // No label of the tiny model is O, so that the parts cover the text.
+    let words: Vec<&str> = parts.iter().flat_map(|part| part.text.split(' ')).collect();
+    assert_eq!(words.join(" "), text);
+}
