@@ -1,7 +1,10 @@
 //! Reading and writing the JSON files beside published weights.
 
-use serde::de::DeserializeOwned;
-use std::path::Path;
+use grove_backend::Backend;
+use grove_tree::Tree;
+use grove_weights::{HubOptions, NameMap, SaveOptions, Source, Wanted, save_model};
+use serde::{Serialize, de::DeserializeOwned};
+use std::path::{Path, PathBuf};
 
 use crate::error::{ModelError, Result};
 
@@ -23,8 +26,35 @@ pub fn read_json<T: DeserializeOwned>(file: &Path) -> Result<T> {
     serde_json::from_slice(&bytes).map_err(|error| ModelError::Json { file: file.into(), reason: error.to_string() })
 }
 
+/// Where a configuration lies that is given as such or by its directory.
+pub(crate) fn config_file(path: &Path) -> PathBuf {
+    if path.is_dir() { path.join("config.json") } else { path.to_owned() }
+}
+
+/// The `config.json` that belongs to a model: in its directory, or beside its weights file.
+pub(crate) fn config_beside(model: &Path) -> PathBuf {
+    if model.is_dir() { model.join("config.json") } else { model.with_file_name("config.json") }
+}
+
+/// Where a published model's files lie: a directory, a file, or a hub id, which is downloaded unless it lies in the cache.
+pub(crate) fn resolve(source: &str) -> Result<PathBuf> {
+    Ok(Source::parse(source)?.resolve(&HubOptions::from_env(), &Wanted::model())?)
+}
+
+/// Writes a model's weights under their published names, and its `config.json`.
+pub(crate) fn save_pretrained<B: Backend, M: Tree<B>>(
+    model: &M,
+    config: &impl Serialize,
+    names: &NameMap,
+    directory: &Path,
+) -> Result<()> {
+    std::fs::create_dir_all(directory).map_err(|source| ModelError::Io { file: directory.into(), source })?;
+    save_model(model, names, directory, &SaveOptions::default())?;
+    write_json(&directory.join("config.json"), config)
+}
+
 /// Writes a value as JSON beside the old file and takes its name at the end.
-pub(crate) fn write_json(file: &Path, value: &impl serde::Serialize) -> Result<()> {
+pub(crate) fn write_json(file: &Path, value: &impl Serialize) -> Result<()> {
     let text = serde_json::to_string_pretty(value)
         .map_err(|error| ModelError::Json { file: file.into(), reason: error.to_string() })?;
     write_text(file, &text)

@@ -1,11 +1,9 @@
 use burn::tensor::DType;
 use grove_backend::Backend;
 use grove_tree::{Key, Tree};
-use grove_weights::{
-    Checkpoint, HubOptions, LoadOptions, NameMap, Report, SaveOptions, Source, Wanted, load, save_model,
-};
+use grove_weights::{Checkpoint, LoadOptions, NameMap, Report, load};
 use serde_json::{Map, Value};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use super::{
     Bert, BertConfig, BertHead, WithHead,
@@ -13,7 +11,7 @@ use super::{
 };
 use crate::{
     error::{ModelError, Result},
-    pretrained::{read_json, write_json},
+    pretrained::{config_beside, config_file, read_json, resolve, save_pretrained},
 };
 
 impl BertConfig {
@@ -22,8 +20,7 @@ impl BertConfig {
     /// # Errors
     /// The file cannot be read, is no such JSON, or describes no possible model; each error names the file.
     pub fn from_file(path: impl AsRef<Path>) -> Result<Self> {
-        let path = path.as_ref();
-        let file = if path.is_dir() { path.join("config.json") } else { path.to_owned() };
+        let file = config_file(path.as_ref());
         let fields: Map<String, Value> = read_json(&file)?;
         let wrong = |reason: String| ModelError::Json { file: file.clone(), reason };
         let config = Self::from_json(fields).map_err(|error| wrong(error.to_string()))?;
@@ -36,8 +33,7 @@ impl BertConfig {
     /// # Errors
     /// As [`from_file`](Self::from_file).
     pub fn beside(model: impl AsRef<Path>) -> Result<Self> {
-        let model = model.as_ref();
-        Self::from_file(if model.is_dir() { model.join("config.json") } else { model.with_file_name("config.json") })
+        Self::from_file(config_beside(model.as_ref()))
     }
 }
 
@@ -114,12 +110,11 @@ impl<B: Backend, H: BertHead<B>> WithHead<Bert<B>, H> {
         dtype: Option<DType>,
     ) -> Result<(Self, Report)> {
         let checkpoint = Checkpoint::open(&path)?;
-        let names = published_names(config, false);
-        // The encoder itself must be whole; this reads nothing but says what is missing.
+        // The encoder itself must be whole, and is read strictly; the second reading is for the head.
+        let encoder_names = published_names(config, false);
+        let (bert, _) = place(Bert::skeleton(config, false)?, &checkpoint, &encoder_names, device, dtype, true)?;
         let fresh = Self::init(config, key, device)?;
-        let own = Self::published_names(config);
-        let (bert, _) = place(Bert::skeleton(config, false)?, &checkpoint, &names, device, dtype, true)?;
-        let (mut model, report) = place(fresh, &checkpoint, &own, device, dtype, false)?;
+        let (mut model, report) = place(fresh, &checkpoint, &Self::published_names(config), device, dtype, false)?;
         (model.bert.embeddings, model.bert.encoder) = (bert.embeddings, bert.encoder);
         Ok((model, report))
     }
@@ -136,10 +131,6 @@ impl<B: Backend, H: BertHead<B>> WithHead<Bert<B>, H> {
 
 fn has_pooler(checkpoint: &Checkpoint, config: &BertConfig) -> bool {
     ["", config.model_type.prefix()].iter().any(|prefix| checkpoint.contains(&format!("{prefix}pooler.dense.weight")))
-}
-
-fn resolve(source: &str) -> Result<PathBuf> {
-    Ok(Source::parse(source)?.resolve(&HubOptions::from_env(), &Wanted::model())?)
 }
 
 fn place<B: Backend, M: Tree<B>>(
@@ -161,9 +152,7 @@ fn write<B: Backend, M: Tree<B>>(
     names: &NameMap,
     directory: &Path,
 ) -> Result<()> {
-    std::fs::create_dir_all(directory).map_err(|source| ModelError::Io { file: directory.into(), source })?;
-    save_model(model, names, directory, &SaveOptions::default())?;
     let mut fields = config.to_json();
     fields.insert("architectures".into(), vec![format!("{}{class}", config.model_type.class())].into());
-    write_json(&directory.join("config.json"), &fields)
+    save_pretrained(model, &fields, names, directory)
 }

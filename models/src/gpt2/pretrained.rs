@@ -1,12 +1,12 @@
 use burn::tensor::DType;
 use grove_backend::Backend;
-use grove_weights::{Checkpoint, HubOptions, LoadOptions, Report, SaveOptions, Source, Wanted, load, save_model};
+use grove_weights::{Checkpoint, LoadOptions, Report, load};
 use std::path::Path;
 
 use super::{Gpt2, Gpt2Config, published_names};
 use crate::{
     error::Result,
-    pretrained::{read_json, write_json},
+    pretrained::{config_beside, config_file, read_json, resolve, save_pretrained},
 };
 
 impl Gpt2Config {
@@ -15,8 +15,7 @@ impl Gpt2Config {
     /// # Errors
     /// The file cannot be read, is no such JSON, or describes no possible model; each error names the file.
     pub fn from_file(path: impl AsRef<Path>) -> Result<Self> {
-        let path = path.as_ref();
-        let file = if path.is_dir() { path.join("config.json") } else { path.to_owned() };
+        let file = config_file(path.as_ref());
         let config: Self = read_json(&file)?;
         config.validate().map_err(|error| crate::ModelError::Json { file, reason: error.to_string() })?;
         Ok(config)
@@ -27,8 +26,7 @@ impl Gpt2Config {
     /// # Errors
     /// As [`from_file`](Self::from_file).
     pub fn beside(model: impl AsRef<Path>) -> Result<Self> {
-        let model = model.as_ref();
-        Self::from_file(if model.is_dir() { model.join("config.json") } else { model.with_file_name("config.json") })
+        Self::from_file(config_beside(model.as_ref()))
     }
 }
 
@@ -39,8 +37,7 @@ impl<B: Backend> Gpt2<B> {
     /// # Errors
     /// Each names the file, or the hub's answer, and what to do.
     pub fn from_pretrained(source: &str, device: &B::Device) -> Result<Self> {
-        let path = Source::parse(source)?.resolve(&HubOptions::from_env(), &Wanted::model())?;
-        Ok(Self::from_path(path, device, None)?.0)
+        Ok(Self::from_path(resolve(source)?, device, None)?.0)
     }
 
     /// Loads a model from a directory or a weights file with its `config.json` beside it, its numbers as `dtype` (f32
@@ -62,10 +59,6 @@ impl<B: Backend> Gpt2<B> {
     /// # Errors
     /// The directory or a file cannot be written; what lay there before stays.
     pub fn save_pretrained(&self, directory: impl AsRef<Path>) -> Result<()> {
-        let directory = directory.as_ref();
-        std::fs::create_dir_all(directory)
-            .map_err(|source| crate::ModelError::Io { file: directory.into(), source })?;
-        save_model(self, &published_names(), directory, &SaveOptions::default())?;
-        write_json(&directory.join("config.json"), &self.config)
+        save_pretrained(self, &self.config, &published_names(), directory.as_ref())
     }
 }

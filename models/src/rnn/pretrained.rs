@@ -1,16 +1,14 @@
 use burn::tensor::DType;
 use grove_backend::Backend;
 use grove_tree::Tree;
-use grove_weights::{
-    Checkpoint, HubOptions, LoadOptions, NameMap, Report, SaveOptions, Source, Wanted, load, save_model,
-};
-use serde::{Serialize, de::DeserializeOwned};
-use std::path::{Path, PathBuf};
+use grove_weights::{Checkpoint, LoadOptions, NameMap, Report, load};
+use serde::de::DeserializeOwned;
+use std::path::Path;
 
 use super::{RnnClassifier, RnnClassifierConfig, RnnLm, RnnLmConfig, classifier_names, published_names};
 use crate::{
     error::{ModelError, Result},
-    pretrained::{read_json, write_json},
+    pretrained::{config_beside, config_file, read_json, resolve, save_pretrained},
 };
 
 impl RnnLmConfig {
@@ -74,7 +72,7 @@ impl<B: Backend> RnnLm<B> {
     /// # Errors
     /// The directory or a file cannot be written; what lay there before stays.
     pub fn save_pretrained(&self, directory: impl AsRef<Path>) -> Result<()> {
-        write(self, &self.config, &published_names(&self.config), directory.as_ref())
+        save_pretrained(self, &self.config, &published_names(&self.config), directory.as_ref())
     }
 }
 
@@ -103,23 +101,15 @@ impl<B: Backend> RnnClassifier<B> {
     /// # Errors
     /// The directory or a file cannot be written; what lay there before stays.
     pub fn save_pretrained(&self, directory: impl AsRef<Path>) -> Result<()> {
-        write(self, &self.config, &classifier_names(), directory.as_ref())
+        save_pretrained(self, &self.config, &classifier_names(), directory.as_ref())
     }
 }
 
 fn read_config<C: DeserializeOwned>(path: &Path, validate: impl Fn(&C) -> Result<()>) -> Result<C> {
-    let file = if path.is_dir() { path.join("config.json") } else { path.to_owned() };
+    let file = config_file(path);
     let config: C = read_json(&file)?;
     validate(&config).map_err(|error| ModelError::Json { file, reason: error.to_string() })?;
     Ok(config)
-}
-
-fn config_beside(model: &Path) -> PathBuf {
-    if model.is_dir() { model.join("config.json") } else { model.with_file_name("config.json") }
-}
-
-fn resolve(source: &str) -> Result<PathBuf> {
-    Ok(Source::parse(source)?.resolve(&HubOptions::from_env(), &Wanted::model())?)
 }
 
 fn read_weights<B: Backend, M: Tree<B>>(
@@ -132,10 +122,4 @@ fn read_weights<B: Backend, M: Tree<B>>(
     let mut options = LoadOptions::new(device);
     options.dtype = dtype;
     Ok(load(skeleton, &Checkpoint::open(path)?, names, &options)?)
-}
-
-fn write<B: Backend, M: Tree<B>>(model: &M, config: &impl Serialize, names: &NameMap, directory: &Path) -> Result<()> {
-    std::fs::create_dir_all(directory).map_err(|source| ModelError::Io { file: directory.into(), source })?;
-    save_model(model, names, directory, &SaveOptions::default())?;
-    write_json(&directory.join("config.json"), config)
 }

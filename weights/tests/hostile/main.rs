@@ -55,6 +55,14 @@ fn allowed() -> usize {
     if backtraces { 64 << 20 } else { 2 << 20 }
 }
 
+/// The tensor that an error names.
+fn tensor_of(error: &WeightsError) -> Option<&str> {
+    match error {
+        WeightsError::MalformedTensor { tensor, .. } => Some(tensor),
+        _ => None,
+    }
+}
+
 fn fixture(name: &str) -> PathBuf {
     Path::new("tests/fixtures").join(name)
 }

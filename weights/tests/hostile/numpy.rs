@@ -6,7 +6,7 @@ use flate2::{Compression, Crc, bufread::DeflateEncoder};
 use grove_weights::{Checkpoint, WeightsError};
 use proptest::prelude::*;
 
-use super::{change, changed, fixture, read_all};
+use super::{change, changed, fixture, read_all, tensor_of};
 
 const STORED: u16 = 0;
 const DEFLATED: u16 = 8;
@@ -68,13 +68,6 @@ fn array_of(descr: &str, fortran: &str, shape: &str, data: usize) -> Vec<u8> {
     let mut bytes = [b"\x93NUMPY\x01\0", &(text.len() as u16).to_le_bytes()[..], text.as_bytes()].concat();
     bytes.resize(bytes.len() + data, 1);
     bytes
-}
-
-fn tensor_of(error: &WeightsError) -> Option<&str> {
-    match error {
-        WeightsError::MalformedTensor { tensor, .. } => Some(tensor),
-        _ => None,
-    }
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use grove_weights::{Checkpoint, WeightsError};
 use proptest::prelude::*;
 
-use super::{LARGEST, allowed, change, changed, fixture, read_all};
+use super::{LARGEST, allowed, change, changed, fixture, read_all, tensor_of};
 
 /// The pickle of the magic number.
 const MAGIC: &[u8] = b"\x80\x02\x8a\x0al\xfc\x9cF\xf9 j\xa8P\x19.";
@@ -85,13 +85,6 @@ fn good() -> File {
 fn single(tensor: Vec<u8>, count: i64) -> File {
     let data = vec![(count, vec![1; 4 * count as usize])];
     File { object: dictionary(&[("w", tensor)]), keys: list(&[text("a")]), data, ..good() }
-}
-
-fn tensor_of(error: &WeightsError) -> Option<&str> {
-    match error {
-        WeightsError::MalformedTensor { tensor, .. } => Some(tensor),
-        _ => None,
-    }
 }
 
 #[test]
