@@ -88,6 +88,17 @@ impl Reference {
         assert!(apart <= tolerance * largest, "{} {part}: apart by {apart}, the largest is {largest}", self.name);
     }
 
+    /// Compares a loss and its gradients.
+    fn loss<B: Backend, H: BertHead<B>>(
+        &self,
+        model: &WithHead<Bert<B>, H>,
+        f: impl FnOnce(WithHead<Bert<Autodiff<B>>, H::On<Autodiff<B>>>) -> Tensor<Autodiff<B>, 1>,
+    ) {
+        let (loss, grads) = value_and_grad(model, f);
+        self.close("loss", loss.into_data(), 1e-4, false);
+        self.gradients(&grads);
+    }
+
     /// Compares the gradients of a loss under their published names.
     fn gradients<B: Backend, H: BertHead<B>>(&self, grads: &WithHead<Bert<B>, H>) {
         let directory = tempfile::tempdir().unwrap();
@@ -140,11 +151,8 @@ fn masked<B: Backend>(device: B::Device) {
         let model: BertForMaskedLm<B> = load(&reference, &device);
         let texts = model.bert.batch(&reference.texts()).unwrap();
         reference.close("logits", model.forward(&texts, None).into_data(), 1e-4, true);
-        let (loss, grads) = value_and_grad(&model, |model| {
-            model.loss(&TextBatch::from_inner(texts.clone()), reference.labels("labels", &device), None)
-        });
-        reference.close("loss", loss.into_data(), 1e-4, false);
-        reference.gradients(&grads);
+        let texts = || TextBatch::from_inner(texts.clone());
+        reference.loss(&model, |model| model.loss(&texts(), reference.labels("labels", &device), None));
     }
 }
 
@@ -153,11 +161,8 @@ fn next_sentence<B: Backend>(device: B::Device) {
     let model: BertForNextSentence<B> = load(&reference, &device);
     let texts = model.bert.batch(&reference.texts()).unwrap();
     reference.close("logits", model.forward(&texts, None).into_data(), 1e-4, false);
-    let (loss, grads) = value_and_grad(&model, |model| {
-        model.loss(&TextBatch::from_inner(texts.clone()), reference.labels("labels", &device), None)
-    });
-    reference.close("loss", loss.into_data(), 1e-4, false);
-    reference.gradients(&grads);
+    let texts = || TextBatch::from_inner(texts.clone());
+    reference.loss(&model, |model| model.loss(&texts(), reference.labels("labels", &device), None));
 }
 
 fn classes<B: Backend>(device: B::Device) {
@@ -169,8 +174,9 @@ fn classes<B: Backend>(device: B::Device) {
         let texts = model.bert.batch(&reference.texts()).unwrap();
         reference.close("logits", model.forward(&texts, None).into_data(), 1e-4, false);
         let problem = model.bert.config.problem().unwrap();
-        let (loss, grads) = value_and_grad(&model, |model| {
-            let texts = TextBatch::from_inner(texts.clone());
+        let texts = || TextBatch::from_inner(texts.clone());
+        reference.loss(&model, |model| {
+            let texts = texts();
             let numbers = || Tensor::<Autodiff<B>, 2>::from_data(reference.data("labels"), &device);
             match problem {
                 Problem::SingleLabel => model.loss(&texts, reference.labels("labels", &device), None),
@@ -178,8 +184,6 @@ fn classes<B: Backend>(device: B::Device) {
                 Problem::Regression => model.regression_loss(&texts, numbers(), None),
             }
         });
-        reference.close("loss", loss.into_data(), 1e-4, false);
-        reference.gradients(&grads);
     }
 }
 
@@ -189,11 +193,8 @@ fn tokens<B: Backend>(device: B::Device) {
         let model: BertForTokenClassification<B> = load(&reference, &device);
         let texts = model.bert.batch(&reference.texts()).unwrap();
         reference.close("logits", model.forward(&texts, None).into_data(), 1e-4, true);
-        let (loss, grads) = value_and_grad(&model, |model| {
-            model.loss(&TextBatch::from_inner(texts.clone()), reference.labels("labels", &device), None)
-        });
-        reference.close("loss", loss.into_data(), 1e-4, false);
-        reference.gradients(&grads);
+        let texts = || TextBatch::from_inner(texts.clone());
+        reference.loss(&model, |model| model.loss(&texts(), reference.labels("labels", &device), None));
     }
 }
 
@@ -205,12 +206,11 @@ fn answers<B: Backend>(device: B::Device) {
         let [starts, ends] = model.forward(&texts, None);
         reference.close("starts", starts.into_data(), 1e-4, true);
         reference.close("ends", ends.into_data(), 1e-4, true);
-        let (loss, grads) = value_and_grad(&model, |model| {
+        let texts = || TextBatch::from_inner(texts.clone());
+        reference.loss(&model, |model| {
             let [starts, ends] = ["start_positions", "end_positions"].map(|part| reference.labels(part, &device));
-            model.loss(&TextBatch::from_inner(texts.clone()), starts, ends, None)
+            model.loss(&texts(), starts, ends, None)
         });
-        reference.close("loss", loss.into_data(), 1e-4, false);
-        reference.gradients(&grads);
     }
 }
 
@@ -220,11 +220,8 @@ fn choices<B: Backend>(device: B::Device) {
         let model: BertForMultipleChoice<B> = load(&reference, &device);
         let texts = model.bert.batch(&reference.texts()).unwrap();
         reference.close("logits", model.forward(&texts, 2, None).into_data(), 1e-4, false);
-        let (loss, grads) = value_and_grad(&model, |model| {
-            model.loss(&TextBatch::from_inner(texts.clone()), 2, reference.labels("labels", &device), None)
-        });
-        reference.close("loss", loss.into_data(), 1e-4, false);
-        reference.gradients(&grads);
+        let texts = || TextBatch::from_inner(texts.clone());
+        reference.loss(&model, |model| model.loss(&texts(), 2, reference.labels("labels", &device), None));
     }
 }
 
