@@ -1,5 +1,7 @@
 //! Training language models on text: what the examples for GPT-2 and for recurrent networks have in common.
 
+#[path = "../documents.rs"]
+mod documents;
 mod evaluate;
 mod options;
 mod prepare;

@@ -1,11 +1,9 @@
 //! From files to tokens.
 
-use grove::{
-    models::Tokenizer,
-    train::data::{TokenStream, read_text},
-};
+use grove::{models::Tokenizer, train::data::TokenStream};
 use std::path::{Path, PathBuf};
 
+use super::documents::documents;
 use crate::common::{Exit, failure};
 
 /// What a person gave as data.
@@ -27,28 +25,9 @@ pub fn read(paths: &[PathBuf]) -> Result<Text, Exit> {
         [file] if holds_tokens(file) => return Ok(Text::Tokens(TokenStream::open(file).map_err(failure)?)),
         _ => {}
     }
-    let mut documents = Vec::new();
-    for path in paths {
-        if holds_tokens(path) {
-            return Err(Exit::Usage(format!("{} is a token file: give it alone, as one path", path.display())));
-        }
-        let files = if path.is_dir() { text_files(path)? } else { vec![path.clone()] };
-        for file in files {
-            documents.push(read_text(file).map_err(failure)?);
-        }
-    }
-    Ok(Text::Documents(documents))
-}
-
-fn text_files(directory: &Path) -> Result<Vec<PathBuf>, Exit> {
-    let cannot = |error| failure(format!("cannot list {}: {error}", directory.display()));
-    let listing = std::fs::read_dir(directory).map_err(cannot)?;
-    let mut files = listing.map(|item| Ok(item?.path())).collect::<Result<Vec<_>, _>>().map_err(cannot)?;
-    files.retain(|file| file.extension().is_some_and(|extension| extension == "txt"));
-    files.sort();
-    match files.is_empty() {
-        true => Err(failure(format!("{} has no .txt files", directory.display()))),
-        false => Ok(files),
+    match paths.iter().find(|path| holds_tokens(path)) {
+        Some(path) => Err(Exit::Usage(format!("{} is a token file: give it alone, as one path", path.display()))),
+        None => documents(paths).map(Text::Documents),
     }
 }
 

@@ -32,6 +32,22 @@ const BPE_FILES: [(&str, &str); 2] = [("vocab.json", "merges.txt"), ("encoder.js
 /// Token by which GPT-2 ends a text.
 const END_OF_TEXT: &str = "<|endoftext|>";
 
+/// The tokens of GPT-2's tokenizers by what they are for, as transformers calls it.
+const GPT2_ROLES: [(&str, &str); 3] =
+    [("bos_token", END_OF_TEXT), ("eos_token", END_OF_TEXT), ("unk_token", END_OF_TEXT)];
+
+/// Those of BERT's.
+const BERT_ROLES: [(&str, &str); 5] = [
+    ("unk_token", "[UNK]"),
+    ("cls_token", "[CLS]"),
+    ("sep_token", "[SEP]"),
+    ("pad_token", "[PAD]"),
+    ("mask_token", "[MASK]"),
+];
+
+/// Room for special tokens and letters, each in both of its forms, within a word and at its beginning.
+const SMALLEST_WORDPIECE: usize = 500;
+
 /// `<|endoftext|>` and a token for each byte.
 const SMALLEST_BPE: usize = 257;
 
@@ -118,6 +134,21 @@ impl Tokenizer {
         Ok(Self { inner })
     }
 
+    /// Learns word pieces of BERT's kind, without capitals and accents, from texts: `[PAD]`, `[UNK]`, `[CLS]`, `[SEP]`,
+    /// `[MASK]`, the letters that occur, and joined ones until there are `vocab_size` tokens, or no pair occurs twice.
+    /// Schuster and Nakajima, "Japanese and Korean Voice Search" (2012); Devlin et al. (2019).
+    ///
+    /// # Errors
+    /// [`ModelError::Option`] where the size leaves no room for letters.
+    pub fn train_wordpiece<S: AsRef<str> + Sync>(texts: &[S], vocab_size: usize) -> Result<Self> {
+        if vocab_size < SMALLEST_WORDPIECE {
+            let value = vocab_size.to_string();
+            return Err(ModelError::Option { option: "vocabulary size", value, range: "at least 500" });
+        }
+        let inner = wordpiece::learned(texts, vocab_size).map_err(|error| Self::failed(&error))?;
+        Ok(Self { inner })
+    }
+
     /// Writes `tokenizer.json`, and the `tokenizer_config.json` by which transformers knows its kind, to a directory.
     ///
     /// # Errors
@@ -127,11 +158,12 @@ impl Tokenizer {
         let text = self.inner.to_string(false).map_err(|error| Self::failed(&error))?;
         write_text(&directory.join("tokenizer.json"), &text)?;
         let mut config = serde_json::Map::new();
-        config.insert("tokenizer_class".into(), "GPT2TokenizerFast".into());
-        for role in ["bos_token", "eos_token", "unk_token"] {
-            if self.end_of_text().is_some() {
-                config.insert(role.into(), END_OF_TEXT.into());
-            }
+        let bert = self.token_to_id("[CLS]").is_some();
+        let roles: &[(&str, &str)] = if bert { &BERT_ROLES } else { &GPT2_ROLES };
+        let class = if bert { "BertTokenizerFast" } else { "GPT2TokenizerFast" };
+        config.insert("tokenizer_class".into(), class.into());
+        for (role, token) in roles.iter().filter(|(_, token)| self.token_to_id(token).is_some()) {
+            config.insert((*role).into(), (*token).into());
         }
         write_json(&directory.join("tokenizer_config.json"), &config)
     }

@@ -3,8 +3,14 @@
 use serde_json::Value;
 use std::path::Path;
 use tokenizers::{
-    AddedToken, Tokenizer as HfTokenizer, decoders::wordpiece::WordPiece as WordPieceDecoder,
-    models::wordpiece::WordPiece, normalizers::bert::BertNormalizer, pre_tokenizers::bert::BertPreTokenizer,
+    AddedToken, Tokenizer as HfTokenizer,
+    decoders::wordpiece::WordPiece as WordPieceDecoder,
+    models::{
+        ModelWrapper, TrainerWrapper,
+        wordpiece::{WordPiece, WordPieceTrainer},
+    },
+    normalizers::bert::BertNormalizer,
+    pre_tokenizers::bert::BertPreTokenizer,
     processors::bert::BertProcessing,
 };
 
@@ -13,26 +19,54 @@ use crate::{
     pretrained::read_json,
 };
 
-/// The special tokens that must be in the vocabulary.
+/// BERT's special tokens: unknown, beginning, end, padding, mask.
 const SPECIAL: [&str; 5] = ["[UNK]", "[CLS]", "[SEP]", "[PAD]", "[MASK]"];
+
+/// Letters and signs that a learned vocabulary has by themselves; rarer ones are unknown.
+const ALPHABET: usize = 200;
 
 /// Reads `vocab.txt`, and from `tokenizer_config.json` beside it whether capitals and accents count.
 pub(super) fn from_vocabulary(vocab: &Path) -> Result<HfTokenizer> {
     let broken = |reason: String| ModelError::Tokenizer { path: vocab.into(), reason };
-    let model = WordPiece::from_file(&vocab.to_string_lossy()).unk_token(SPECIAL[0].into()).build();
-    let mut tokenizer =
-        HfTokenizer::new(model.map_err(|error| broken(format!("this is no list of word pieces: {error}")))?);
-    let id = |token: &str| {
-        tokenizer.token_to_id(token).ok_or_else(|| broken(format!("{token} is not among the word pieces")))
-    };
-    let (cls, sep) = (id("[CLS]")?, id("[SEP]")?);
-    id("[UNK]")?;
+    let pieces = WordPiece::from_file(&vocab.to_string_lossy()).unk_token(SPECIAL[0].into()).build();
+    let pieces = pieces.map_err(|error| broken(format!("this is no list of word pieces: {error}")))?;
     let config = vocab.with_file_name("tokenizer_config.json");
     let config: Value = if config.is_file() { read_json(&config)? } else { Value::Null };
     let said = |name: &str| config.get(name).and_then(Value::as_bool);
     let lowercase = said("do_lower_case").unwrap_or(true);
     let chinese = said("tokenize_chinese_chars").unwrap_or(true);
-    tokenizer.with_normalizer(Some(BertNormalizer::new(true, chinese, said("strip_accents"), lowercase)));
+    let normalizer = BertNormalizer::new(true, chinese, said("strip_accents"), lowercase);
+    with_pieces(pieces, normalizer).map_err(|token| broken(format!("{token} is not among the word pieces")))
+}
+
+/// Learns word pieces of small letters from texts.
+pub(super) fn learned<S: AsRef<str> + Sync>(
+    texts: &[S],
+    vocab_size: usize,
+) -> std::result::Result<HfTokenizer, Box<dyn std::error::Error + Send + Sync>> {
+    let mut learner = HfTokenizer::new(WordPiece::default());
+    learner.with_normalizer(Some(BertNormalizer::default())).with_pre_tokenizer(Some(BertPreTokenizer));
+    let trainer = WordPieceTrainer::builder()
+        .vocab_size(vocab_size)
+        .min_frequency(2)
+        .limit_alphabet(ALPHABET)
+        .special_tokens(
+            ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"].map(|token| AddedToken::from(token, true)).into(),
+        )
+        .show_progress(false)
+        .build();
+    learner.train(&mut TrainerWrapper::WordPieceTrainer(trainer), texts.iter().map(AsRef::as_ref))?;
+    let ModelWrapper::WordPiece(pieces) = learner.get_model() else { unreachable!("word pieces stay word pieces") };
+    with_pieces(pieces.clone(), BertNormalizer::default()).map_err(|token| format!("{token} was not learned").into())
+}
+
+/// BERT's way from a text to these pieces and back; or the special token that they lack.
+fn with_pieces(pieces: WordPiece, normalizer: BertNormalizer) -> std::result::Result<HfTokenizer, &'static str> {
+    let mut tokenizer = HfTokenizer::new(pieces);
+    let id = |token: &'static str| tokenizer.token_to_id(token).ok_or(token);
+    let (cls, sep) = (id("[CLS]")?, id("[SEP]")?);
+    id("[UNK]")?;
+    tokenizer.with_normalizer(Some(normalizer));
     tokenizer.with_pre_tokenizer(Some(BertPreTokenizer));
     tokenizer.with_decoder(Some(WordPieceDecoder::default()));
     tokenizer.with_post_processor(Some(BertProcessing::new(("[SEP]".into(), sep), ("[CLS]".into(), cls))));

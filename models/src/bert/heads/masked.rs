@@ -99,4 +99,22 @@ impl<B: Backend> WithHead<Bert<B>, MaskedLmHead<B>> {
         let [b, t, vocab] = logits.dims();
         loss::cross_entropy(logits.reshape([b * t, vocab]), labels.reshape([b * t]))
     }
+
+    /// The same mean over the tokens at some positions alone, without the logits of the others, which are most of them.
+    ///
+    /// # Shapes
+    /// - positions `[m]`, each `row * t + column` of a token in the batch
+    /// - labels `[m]`
+    /// - output `[1]`
+    pub fn loss_at(
+        &self,
+        texts: &TextBatch<B>,
+        positions: Tensor<B, 1, Int>,
+        labels: Tensor<B, 1, Int>,
+        key: Option<Key>,
+    ) -> Tensor<B, 1> {
+        let states = self.bert.forward(texts, key);
+        let [b, t, n] = states.dims();
+        loss::cross_entropy(self.logits(states.reshape([b * t, n]).select(0, positions)), labels)
+    }
 }
