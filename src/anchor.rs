@@ -2,7 +2,15 @@
 //! the crate `grove-backend`, which does the same for operations. Never called.
 
 use grove_backend::{Backend, DeviceError, DeviceSpec, Program};
-use grove_models::{GenerateOptions, Gpt2, RnnClassifier, RnnLm, generate, generation::score};
+use grove_models::{
+    GenerateOptions, Gpt2, RnnClassifier, RnnLm,
+    bert::{
+        BertForMaskedLm, BertForQuestionAnswering, BertForSequenceClassification, BertForTokenClassification,
+        SentenceEncoder, TextBatch,
+    },
+    generate,
+    generation::score,
+};
 use grove_transform::value_and_grad;
 use grove_tree::summary;
 use std::path::Path;
@@ -53,10 +61,39 @@ impl Program for UseRnn<'_> {
     }
 }
 
+/// What a program does with BERT.
+struct UseBert<'a>(&'a Path);
+
+impl Program for UseBert<'_> {
+    type Output = grove_models::Result<String>;
+
+    fn run<B: Backend>(self, device: B::Device) -> Self::Output {
+        let (encoder, _) = SentenceEncoder::<B>::from_path(self.0, &device, None)?;
+        let texts = encoder.bert.batch(&[vec![0, 1].into(), vec![0].into()])?;
+        let vectors = encoder.forward(&texts);
+        let (masked, _) = BertForMaskedLm::<B>::from_path(self.0, &device, None)?;
+        let (classifier, _) = BertForSequenceClassification::<B>::from_path(self.0, &device, None)?;
+        let (tokens, _) = BertForTokenClassification::<B>::from_path(self.0, &device, None)?;
+        let (answers, _) = BertForQuestionAnswering::<B>::from_path(self.0, &device, None)?;
+        let [starts, ends] = answers.forward(&texts, None);
+        let found = [masked.forward(&texts, None), tokens.forward(&texts, None), starts.unsqueeze(), ends.unsqueeze()];
+        let texts = TextBatch::from_inner(texts);
+        let zeros = || burn::tensor::Tensor::from_ints([0, 0], &device);
+        let key = Some(grove_tree::Key::new(0));
+        let (_, slopes) = value_and_grad(&masked, |m| m.loss_at(&texts, zeros(), zeros(), key));
+        let (_, grads) = value_and_grad(&classifier, |m| m.loss(&texts, zeros(), key));
+        masked.save_pretrained(self.0)?;
+        classifier.save_pretrained(self.0)?;
+        let found = found.map(|logits| logits.into_data());
+        Ok(format!("{} {found:?} {} {}", vectors.into_data(), summary(&slopes), summary(&grads)))
+    }
+}
+
 /// Runs every model on a device.
 #[doc(hidden)]
 pub fn anchors(device: DeviceSpec, model: &Path) -> Result<grove_models::Result<String>, DeviceError> {
     let gpt2 = device.run(UseGpt2(model))?;
     let rnn = device.run(UseRnn(model))?;
-    Ok(gpt2.and_then(|gpt2| Ok(gpt2 + &rnn?)))
+    let bert = device.run(UseBert(model))?;
+    Ok(gpt2.and_then(|gpt2| Ok(gpt2 + &rnn? + &bert?)))
 }

@@ -38,8 +38,8 @@ pub mod prelude {
     pub use grove_backend::Flex;
     pub use grove_backend::{Autodiff, Backend, BackendName, DeviceSpec, Program};
     pub use grove_models::{
-        Decoder, GenerateOptions, Generated, Gpt2, Gpt2Config, RnnClassifier, RnnClassifierConfig, RnnKind, RnnLm,
-        RnnLmConfig, Tokenizer, generate, generation::Sampling,
+        Bert, BertConfig, Decoder, GenerateOptions, Generated, Gpt2, Gpt2Config, RnnClassifier, RnnClassifierConfig,
+        RnnKind, RnnLm, RnnLmConfig, Tokenizer, generate, generation::Sampling,
     };
     pub use grove_transform::{eval_shape, grad, value_and_grad, value_and_grad_aux};
     pub use grove_tree::{self as tree, Array, Init, Key, Tree};

@@ -2,10 +2,9 @@
 //! say about bad input.
 
 use serde_json::Value;
-use std::{fs, path::PathBuf};
-use tempfile::TempDir;
+use std::fs;
 
-use common::{Example, fixture, text};
+use common::{Example, Place, fixture, json_file, text};
 
 mod common;
 
@@ -15,51 +14,8 @@ const RNN: Example = Example("rnn");
 /// Of a model that trains in a moment.
 const TINY: [&str; 8] = ["--layers", "1", "--hidden", "16", "--batch-size", "4", "--log-every", "1"];
 
-/// A directory for data and runs.
-struct Place(TempDir);
-
-impl Place {
-    fn new() -> Self {
-        Self(tempfile::tempdir().expect("a temporary directory"))
-    }
-
-    fn path(&self, name: &str) -> PathBuf {
-        self.0.path().join(name)
-    }
-
-    /// The path as an argument.
-    fn named(&self, name: &str) -> String {
-        text(&self.path(name)).to_owned()
-    }
-
-    fn write(&self, name: &str, content: impl AsRef<[u8]>) -> String {
-        fs::write(self.path(name), content).expect("written");
-        self.named(name)
-    }
-
-    fn book(&self) -> String {
-        let (who, what) = (["The cat", "A dog", "My aunt"], ["sleeps", "sings", "eats fish", "runs away"]);
-        let sentence = |i: usize| format!("{} {} by the river {}. ", who[i * i % 3], what[(i / 3 + i) % 4], i % 7);
-        self.write("book.txt", (0..150).map(sentence).collect::<String>())
-    }
-
-    /// Sentences whose words tell the label.
-    fn labelled(&self, name: &str, line: impl Fn(&str, String) -> String) -> String {
-        let words = [("animal", ["cat", "dog", "hen"]), ("fruit", ["fig", "lime", "plum"])];
-        let lines = (0..120).map(|i| {
-            let (label, words) = words[i % 2];
-            line(label, format!("{} {} {}", "very ".repeat(i % 5), words[i % 3], words[(i / 3) % 3]))
-        });
-        self.write(name, lines.collect::<String>())
-    }
-}
-
 fn arguments<'a>(parts: &[&[&'a str]]) -> Vec<&'a str> {
     [parts, &[&TINY[..]]].concat().concat()
-}
-
-fn json_file(path: PathBuf) -> Value {
-    serde_json::from_slice(&fs::read(path).expect("a file")).expect("JSON")
 }
 
 #[test]
@@ -253,10 +209,10 @@ fn labelled_texts_that_cannot_be_read() {
         TRAIN.assert_refused(&["classify", "--data", &data, "--output", &run], 1, &[words, &[name]].concat());
         assert!(!place.path("run").exists(), "refused before anything was written");
     };
-    refused("a.tsv", b"good\tfine\nbad\n", &["a.tsv, line 2", "there is no tab"]);
+    refused("a.tsv", b"good\tfine\nbad\n", &["a.tsv, line 2", "no column 2", "tabs"]);
     refused("b.tsv", b"good\tfine\n\tawful\n", &["b.tsv, line 2", "the label is empty"]);
     refused("c.tsv", b"good\t \r\nbad\tawful\r\n", &["c.tsv, line 1", "the text is empty"]);
-    refused("d.tsv", b"good\tfine\nbad\tGr\xfc\xdfe\n", &["d.tsv, line 2", "byte 7", "not UTF-8", "iconv"]);
+    refused("d.tsv", b"good\tfine\nbad\tGr\xfc\xdfe\n", &["d.tsv, line 2", "0xfc after \"Gr\"", "not UTF-8", "iconv"]);
     refused("e.tsv", b"", &["e.tsv is empty"]);
     refused("f.tsv", b"\n \n", &["f.tsv is empty"]);
     refused("g.tsv", b"good\tfine\ngood\tlovely\n", &["g.tsv, line 1", "label 'good'", "at least two labels"]);
@@ -265,7 +221,7 @@ fn labelled_texts_that_cannot_be_read() {
     refused("j.jsonl", b"label\ttext\n", &["j.jsonl, line 1", "not JSON"]);
     refused("k.tsv", b"good\tfine\nbad\tawful\n", &["2 texts are too few", "--held-out"]);
     TRAIN.assert_refused(&["classify", "--data", "./nowhere.tsv"], 1, &["./nowhere.tsv"]);
-    TRAIN.assert_refused(&["classify", "--data", text(place.0.path())], 1, &["cannot read"]);
+    TRAIN.assert_refused(&["classify", "--data", text(place.directory.path())], 1, &["cannot read"]);
 }
 
 #[test]

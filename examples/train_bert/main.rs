@@ -5,6 +5,8 @@ mod common;
 mod data;
 #[path = "../common/documents.rs"]
 mod documents;
+#[path = "../common/encoder.rs"]
+mod encoder;
 mod options;
 mod train;
 #[path = "../common/training/mod.rs"]

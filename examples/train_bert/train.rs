@@ -11,7 +11,6 @@ use grove::{
         data::{Data, DataError, Examples},
         fit,
     },
-    weights::{HubOptions, Source, Wanted},
 };
 use indicatif::HumanCount;
 use serde_json::json;
@@ -21,6 +20,7 @@ use crate::{
     common::{Exit, failure, shipped, write_json, write_line},
     data::{mask, masking, texts},
     documents::documents,
+    encoder::Published,
     options::{self, Options},
     training::{Output, Summary},
 };
@@ -188,12 +188,9 @@ fn held_out(mut texts: Vec<TextIds>, options: &Options) -> (Vec<TextIds>, Vec<Te
 
 /// A model to go on with, and its tokenizer.
 fn existing<B: Backend>(model: &str, device: &B::Device) -> Result<(BertForMaskedLm<B>, Tokenizer), Exit> {
-    let source = Source::parse(model).map_err(failure)?;
-    let wanted = Wanted::model().and_maybe("vocab.txt");
-    let path = source.resolve(&HubOptions::from_env(), &wanted).map_err(failure)?;
+    let Published { path, tokenizer, .. } = Published::open(Some(model))?;
     let (model, _) = BertForMaskedLm::from_path(&path, device, None).map_err(failure)?;
-    let tokenizer = Tokenizer::from_path(if path.is_dir() { &path } else { path.parent().unwrap_or(&path) });
-    Ok((model, tokenizer.map_err(failure)?))
+    Ok((model, tokenizer))
 }
 
 /// A model that knows nothing yet, of the sizes that are asked for or that the resumed run has.
@@ -220,6 +217,8 @@ fn new<B: Backend>(
             num_attention_heads: options.heads,
             intermediate_size: 4 * options.hidden,
             max_position_embeddings: options.context.unwrap_or(options::CONTEXT),
+            // The published 0.02 is for 768 units; narrower models of that spread take long to begin to learn.
+            initializer_range: 0.02 * (768.0 / options.hidden as f64).sqrt(),
             pad_token_id: tokenizer.token_to_id("[PAD]").unwrap_or(0),
             ..BertConfig::default()
         },

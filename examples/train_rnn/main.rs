@@ -3,6 +3,8 @@
 mod classify;
 #[path = "../common/mod.rs"]
 mod common;
+#[path = "../common/labelled/mod.rs"]
+mod labelled;
 #[path = "../common/language/mod.rs"]
 mod language;
 mod lm;

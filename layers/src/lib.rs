@@ -11,6 +11,7 @@ mod embedding;
 mod layer_norm;
 mod linear;
 pub mod loss;
+mod low_rank;
 pub mod rnn;
 
 pub use activation::Activation;
@@ -20,3 +21,4 @@ pub use dropout::dropout;
 pub use embedding::Embedding;
 pub use layer_norm::LayerNorm;
 pub use linear::Linear;
+pub use low_rank::LowRank;

@@ -26,10 +26,10 @@ impl Case {
 
     fn linear<B: Backend>(&self, prefix: &str, device: &B::Device) -> Linear<B> {
         let bias = format!("{prefix}bias");
-        Linear {
-            weight: self.floats(&format!("{prefix}weight"), device),
-            bias: self.find(&bias).map(|_| self.floats(&bias, device)),
-        }
+        Linear::new(
+            self.floats(&format!("{prefix}weight"), device),
+            self.find(&bias).map(|_| self.floats(&bias, device)),
+        )
     }
 
     /// Compares the output, with and without differentiation, and the gradients. `names` are the fixture's names of

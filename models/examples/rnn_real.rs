@@ -38,7 +38,7 @@ struct Speller<T: grove_backend::Backend> {
 }
 
 fn linear(inputs: usize, outputs: usize) -> Linear<B> {
-    Linear { weight: Array::absent([inputs, outputs]), bias: Some(Array::absent([outputs])) }
+    Linear::new(Array::absent([inputs, outputs]), Some(Array::absent([outputs])))
 }
 
 /// Distances to a reference, printed as they come.

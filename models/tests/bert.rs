@@ -8,12 +8,12 @@ use grove_models::{
     ModelError,
     bert::{
         Bert, BertConfig, BertForMaskedLm, BertForMultipleChoice, BertForNextSentence, BertForQuestionAnswering,
-        BertForSequenceClassification, BertForTokenClassification, BertHead, Problem, SentenceEncoder, TextBatch,
-        TextIds, WithHead,
+        BertForSequenceClassification, BertForTokenClassification, BertHead, LORA_TARGETS, Problem, SentenceEncoder,
+        TextBatch, TextIds, WithHead,
     },
 };
-use grove_transform::value_and_grad;
-use grove_tree::{Key, all_close, eq, leaves};
+use grove_transform::{GradOptions, value_and_grad};
+use grove_tree::{AnyArray, Key, all_close, by_path, eq, leaves, map_with_path};
 use grove_weights::{Checkpoint, SaveOptions, save_model};
 use std::path::{Path, PathBuf};
 
@@ -254,7 +254,68 @@ fn sentences<B: Backend>(device: B::Device) {
     }
 }
 
+/// Adapters of low rank against peft's: outputs, loss and gradients; merged, the same outputs.
+fn adapters<B: Backend>(device: B::Device) {
+    let reference = Reference::of("bert_classify");
+    let lora = Reference {
+        name: "lora",
+        checkpoint: Checkpoint::open(reference.directory().join("lora.safetensors")).unwrap(),
+    };
+    let model: BertForSequenceClassification<B> = load(&reference, &device);
+    let before = model.clone();
+    let adapt = |bert: Bert<B>| bert.adapted(&LORA_TARGETS, 3, 5.0, Key::new(0)).unwrap();
+    let model = BertForSequenceClassification { bert: adapt(model.bert), head: model.head };
+    let texts = model.bert.batch(&reference.texts()).unwrap();
+    // Nothing has changed yet.
+    assert_eq!(model.forward(&texts, None).into_data(), before.forward(&texts, None).into_data());
+    let published = |path: &grove_tree::Path| {
+        let (linear, part) = path.as_str().strip_prefix("bert.")?.split_once(".low_rank.")?;
+        Some(format!("{part}.{linear}"))
+    };
+    let model = map_with_path(model, |path, leaf| match published(path) {
+        Some(name) => AnyArray::from_data(lora.data(&name), &device),
+        None => leaf,
+    });
+    let logits = model.forward(&texts, None);
+    lora.close("logits", logits.into_data(), 1e-4, false);
+    let merged = BertForSequenceClassification { bert: model.bert.clone().merged(), head: model.head.clone() };
+    lora.close("logits", merged.forward(&texts, None).into_data(), 1e-4, false);
+    assert_eq!(leaves(&merged).len(), leaves(&before).len());
+
+    let texts = TextBatch::from_inner(texts);
+    let only = GradOptions::new().only(by_path("**.low_rank.**"));
+    let (loss, grads, ()) =
+        only.value_and_grad_aux(&model, |model| (model.loss(&texts, reference.labels("labels", &device), None), ()));
+    lora.close("loss", loss.into_data(), 1e-4, false);
+    let mut compared = 0;
+    map_with_path(grads, |path, leaf| {
+        let name = published(path);
+        assert_eq!(leaf.is_present(), name.is_some(), "{path}");
+        if let Some(name) = name {
+            lora.close(&format!("grad.{name}"), leaf.clone().into_data().unwrap(), 1e-3, false);
+            compared += 1;
+        }
+        leaf
+    });
+    assert_eq!(compared, 8);
+}
+
+/// The loss of some positions is that of all with the others ignored.
+fn loss_at_positions<B: Backend>(device: B::Device) {
+    let reference = Reference::of("bert_masked");
+    let model: BertForMaskedLm<B> = load(&reference, &device);
+    let texts = model.bert.batch(&reference.texts()).unwrap();
+    let labels: Vec<i64> = reference.data("labels").iter().collect();
+    let (positions, labels): (Vec<i64>, Vec<i64>) = (0..).zip(labels).filter(|(_, label)| *label >= 0).unzip();
+    let count = labels.len();
+    let numbers = |values: Vec<i64>| Tensor::from_data(TensorData::new(values, [count]), &device);
+    let loss = model.loss_at(&texts, numbers(positions), numbers(labels), None);
+    reference.close("loss", loss.into_data(), 1e-4, false);
+}
+
 on_each_backend!(
+    adapters,
+    loss_at_positions,
     encoders,
     masked,
     next_sentence,

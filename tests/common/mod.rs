@@ -92,3 +92,50 @@ pub fn damaged(fixture_name: &str, file: &str, change: impl FnOnce(Vec<u8>) -> V
     fs::write(&path, change(fs::read(&path).expect("readable"))).expect("writable");
     directory
 }
+
+/// A directory for data and runs.
+pub struct Place {
+    pub directory: tempfile::TempDir,
+}
+
+impl Place {
+    #[allow(clippy::new_without_default)]
+    pub fn new() -> Self {
+        Self { directory: tempfile::tempdir().expect("a temporary directory") }
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+
+    /// The path as an argument.
+    pub fn named(&self, name: &str) -> String {
+        text(&self.path(name)).to_owned()
+    }
+
+    pub fn write(&self, name: &str, content: impl AsRef<[u8]>) -> String {
+        fs::write(self.path(name), content).expect("written");
+        self.named(name)
+    }
+
+    pub fn book(&self) -> String {
+        let (who, what) = (["The cat", "A dog", "My aunt"], ["sleeps", "sings", "eats fish", "runs away"]);
+        let sentence = |i: usize| format!("{} {} by the river {}. ", who[i * i % 3], what[(i / 3 + i) % 4], i % 7);
+        self.write("book.txt", (0..150).map(sentence).collect::<String>())
+    }
+
+    /// Sentences whose words tell the label.
+    pub fn labelled(&self, name: &str, line: impl Fn(&str, String) -> String) -> String {
+        let words = [("animal", ["cat", "dog", "hen"]), ("fruit", ["fig", "lime", "plum"])];
+        let lines = (0..120).map(|i| {
+            let (label, words) = words[i % 2];
+            line(label, format!("{} {} {}", "very ".repeat(i % 5), words[i % 3], words[(i / 3) % 3]))
+        });
+        self.write(name, lines.collect::<String>())
+    }
+}
+
+/// What a JSON file holds.
+pub fn json_file(path: PathBuf) -> Value {
+    serde_json::from_slice(&fs::read(path).expect("a file")).expect("JSON")
+}

@@ -5,6 +5,7 @@
 #![warn(missing_docs)]
 
 pub mod checkpoint;
+mod confusion;
 pub mod data;
 mod ema;
 mod error;
@@ -15,6 +16,7 @@ mod scale;
 mod step;
 
 pub use checkpoint::{Checkpoints, Progressed, Restored};
+pub use confusion::Confusion;
 pub use ema::ema_step;
 pub use error::{Result, TrainError};
 pub use fit::{Ended, Evaluation, FitOptions, Fitted, Length, TrainState, fit};

@@ -73,6 +73,16 @@ pub fn by_path<B: Backend>(pattern: &str) -> Filter<B> {
     })
 }
 
+/// Whether a dotted path fits a pattern as [`by_path`] takes it.
+///
+/// ```
+/// assert!(grove_tree::path_fits("encoder.layer.*.query", "encoder.layer.3.query"));
+/// ```
+pub fn path_fits(pattern: &str, path: &str) -> bool {
+    let pattern: Vec<String> = pattern.split('.').map(str::to_owned).collect();
+    match_segments(&pattern, &path.split('.').collect::<Vec<_>>())
+}
+
 fn match_segments(pattern: &[String], segments: &[&str]) -> bool {
     match pattern.split_first() {
         None => segments.is_empty(),
@@ -101,10 +111,7 @@ mod tests {
 
     #[test]
     fn patterns() {
-        let check = |pattern: &str, path: &str| {
-            let pattern: Vec<String> = pattern.split('.').map(str::to_owned).collect();
-            match_segments(&pattern, &path.split('.').collect::<Vec<_>>())
-        };
+        let check = path_fits;
         assert!(check("blocks.*.attn.**", "blocks.3.attn.qkv.weight"));
         assert!(!check("blocks.*.attn.**", "blocks.3.mlp.weight"));
         assert!(check("**.bias", "blocks.0.bias") && check("**.bias", "bias"));

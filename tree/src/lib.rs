@@ -43,7 +43,7 @@ pub use any::{AnyArray, AnyTensor};
 pub use array::{Array, Kind};
 pub use compare::{all_close, eq};
 pub use error::TreeError;
-pub use filter::{Filter, by_path, everything, is_inexact, is_param};
+pub use filter::{Filter, by_path, everything, is_inexact, is_param, path_fits};
 pub use grove_tree_derive::Tree;
 pub use init::Init;
 pub use key::Key;

@@ -1,5 +1,8 @@
 //! What all examples that train have in common: options, the directory of a run, and what is told at the end.
 
+// Each example uses a part of this.
+#![allow(dead_code)]
+
 mod options;
 mod output;
 mod report;

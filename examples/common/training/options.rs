@@ -1,6 +1,6 @@
 //! The options of every run.
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 use std::path::PathBuf;
 
 use crate::common::{DeviceArgs, Dtype};
@@ -51,6 +51,10 @@ pub struct TrainingArgs {
     #[arg(long, default_value_t = 1e-3, value_name = "RATE", help_heading = "Training")]
     pub learning_rate: f64,
 
+    /// How the learning rate falls after it has risen
+    #[arg(long, value_enum, value_name = "NAME", default_value_t = Decay::Cosine, help_heading = "Training")]
+    pub schedule: Decay,
+
     /// Learning rate at the end, as a part of the highest
     #[arg(long, default_value_t = 0.1, value_name = "FRACTION", help_heading = "Training")]
     pub final_learning_rate: f64,
@@ -98,6 +102,17 @@ pub struct TrainingArgs {
     /// Type in which the trained model is written
     #[arg(long, value_enum, default_value_t = Dtype::F32, value_name = "TYPE", help_heading = "Training")]
     pub save_dtype: Dtype,
+}
+
+/// How a learning rate falls.
+#[derive(ValueEnum, Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Decay {
+    /// Along half a cosine
+    Cosine,
+    /// In a straight line
+    Linear,
+    /// Not at all
+    Constant,
 }
 
 impl TrainingArgs {

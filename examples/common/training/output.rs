@@ -4,7 +4,7 @@ use grove::{
     models::Tokenizer,
     train::{Checkpoints, TrainError},
 };
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use super::RunArgs;
 use crate::common::{Exit, failure};
@@ -37,6 +37,11 @@ impl Output {
             )));
         }
         Ok(Some(output))
+    }
+
+    /// The directory of the run.
+    pub fn directory(&self) -> &Path {
+        &self.directory
     }
 
     /// The directory of the model that comes of the run.

@@ -2,14 +2,14 @@
 
 use grove::{
     optim::{
-        Adamw, GradientTransformation, Schedule, adamw, chain, clip_by_global_norm, matrices,
-        warmup_cosine_decay_schedule,
+        Adamw, GradientTransformation, Schedule, adamw, chain, clip_by_global_norm, join_schedules, linear_schedule,
+        matrices, warmup_constant_schedule, warmup_cosine_decay_schedule,
     },
     prelude::*,
     train::{FitOptions, Length, StepOptions, stop_on_interrupt},
 };
 
-use super::{RunArgs, TrainingArgs};
+use super::{RunArgs, TrainingArgs, options::Decay};
 use crate::common::{Dtype, Exit, failure};
 
 impl TrainingArgs {
@@ -19,7 +19,7 @@ impl TrainingArgs {
         length.steps(batches_per_epoch, self.accumulate).map_err(failure)
     }
 
-    /// Up in a straight line, down along half a cosine.
+    /// Up in a straight line, down as `--schedule` says.
     pub fn schedule(&self, steps: u64) -> Result<Schedule, Exit> {
         let warmup = self.warmup.unwrap_or((steps / 20).min(1000));
         if warmup >= steps && warmup > 0 {
@@ -27,8 +27,15 @@ impl TrainingArgs {
                 "--warmup is {warmup}; it must be less than all steps, which are {steps}"
             )));
         }
-        let peak = self.learning_rate;
-        Ok(warmup_cosine_decay_schedule(0.0, peak, warmup, steps, peak * self.final_learning_rate))
+        let (peak, last) = (self.learning_rate, self.learning_rate * self.final_learning_rate);
+        Ok(match self.schedule {
+            Decay::Cosine => warmup_cosine_decay_schedule(0.0, peak, warmup, steps, last),
+            Decay::Linear => {
+                let parts = vec![linear_schedule(0.0, peak, warmup), linear_schedule(peak, last, steps - warmup)];
+                join_schedules(parts, vec![warmup])
+            }
+            Decay::Constant => warmup_constant_schedule(0.0, peak, warmup),
+        })
     }
 
     /// AdamW, which decays matrices only, after clipping.

@@ -1,64 +1,29 @@
 //! From labelled texts to what is trained on.
 
-use grove::{models::Tokenizer, prelude::*};
+use grove::models::Tokenizer;
 
-use super::{
-    ClassifyOptions,
-    read::{Labelled, Place},
+use super::ClassifyOptions;
+use crate::{
+    common::{Exit, failure},
+    labelled::{self, Columns, Labelled, Place},
 };
-use crate::common::{Exit, failure};
+
+/// Reads labelled texts: of a table without names the label stands before the text.
+pub fn read(options: &ClassifyOptions) -> Result<Vec<Labelled>, Exit> {
+    let objects = |file: &std::path::PathBuf| file.extension().is_some_and(|extension| extension == "jsonl");
+    let (objects, tables): (Vec<_>, Vec<_>) = options.data.iter().cloned().partition(objects);
+    let columns =
+        |text: &str, label: &str| Columns { text: text.into(), pair: None, label: label.into(), header: false };
+    let mut texts = labelled::read(&tables, &columns("2", "1"))?;
+    texts.extend(labelled::read(&objects, &columns("text", "label"))?);
+    Ok(texts)
+}
 
 /// A text as the model reads it.
 #[derive(Clone)]
 pub struct Example {
     pub ids: Vec<u32>,
     pub class: usize,
-}
-
-/// The labels that occur, sorted; at least two.
-pub fn labels(texts: &[Labelled]) -> Result<Vec<String>, Exit> {
-    let mut labels: Vec<String> = texts.iter().map(|text| text.label.clone()).collect();
-    labels.sort();
-    labels.dedup();
-    match (&labels[..], texts) {
-        ([label], [first, ..]) => Err(failure(format!(
-            "{}: all texts from here on have the label '{label}', and a classifier needs at least two labels",
-            first.place
-        ))),
-        _ => Ok(labels),
-    }
-}
-
-/// Splits each class in two: what is trained on, and the part of it that is held out, drawn by the key. Of a class with
-/// one text none is held out.
-pub fn split<T>(items: Vec<(usize, T)>, held_out: f64, key: Key) -> (Vec<T>, Vec<T>) {
-    let classes = items.iter().map(|(class, _)| class + 1).max().unwrap_or(0);
-    let mut held = vec![false; items.len()];
-    for class in 0..classes {
-        let members: Vec<usize> = (0..items.len()).filter(|&i| items[i].0 == class).collect();
-        let count = (members.len() as f64 * held_out).round() as usize;
-        let order = key.fold_in(class as u32).permutation(members.len());
-        for &i in order.iter().take(count.min(members.len().saturating_sub(1))) {
-            held[members[i]] = true;
-        }
-    }
-    let (held, rest): (Vec<_>, Vec<_>) = items.into_iter().zip(held).partition(|(_, held)| *held);
-    let item = |((_, item), _): ((usize, T), bool)| item;
-    (rest.into_iter().map(item).collect(), held.into_iter().map(item).collect())
-}
-
-/// Each text with the number of its class.
-pub fn with_classes(texts: Vec<Labelled>, labels: &[String]) -> Result<Vec<(usize, Labelled)>, Exit> {
-    let class = |text: Labelled| match labels.iter().position(|label| *label == text.label) {
-        Some(class) => Ok((class, text)),
-        None => Err(failure(format!(
-            "{}: the label '{}' is not one of the model's, which are {}",
-            text.place,
-            text.label,
-            labels.join(", ")
-        ))),
-    };
-    texts.into_iter().map(class).collect()
 }
 
 /// The tokenizer of a new model: the one that is named, or one learned from the texts.

@@ -3,7 +3,6 @@
 mod data;
 mod evaluate;
 mod options;
-mod read;
 mod train;
 
 use grove::{
@@ -14,7 +13,10 @@ use grove::{
 };
 use serde_json::{Map, json};
 
-use crate::common::{Exit, failure, write_json, write_line};
+use crate::{
+    common::{Exit, failure, write_json, write_line},
+    labelled,
+};
 pub use options::ClassifyOptions;
 
 /// Trains a classifier, or uses one, as the options ask.
@@ -39,22 +41,18 @@ fn print_score<B: Backend>(
     tokenizer: &Tokenizer,
 ) -> Result<(), Exit> {
     let config = &model.config;
-    let texts = data::with_classes(read::read(&options.data)?, &config.labels)?;
+    let texts = labelled::with_classes(data::read(options)?, &config.labels)?;
     let examples = data::examples(texts, tokenizer, config.vocab_size, options.max_length)?;
     let examples: Vec<data::Example> = examples.into_iter().map(|(_, example)| example).collect();
     let score = evaluate::score(model, &examples, options.training.batch_size)?;
-    let (texts, accuracy, loss) = (examples.len(), score.accuracy(), score.loss);
+    let (texts, accuracy, loss) = (examples.len(), score.confusion.accuracy(), score.loss());
     if options.run.json {
-        let classes: Map<_, _> = config
-            .labels
-            .iter()
-            .cloned()
-            .zip(score.classes.iter().map(|class| json!(class[0] as f64 / class[1] as f64)))
-            .collect();
+        let classes: Map<_, _> =
+            config.labels.iter().cloned().zip((0..).map(|class| json!(score.confusion.recall(class)))).collect();
         return write_json(&json!({ "accuracy": accuracy, "loss": loss, "texts": texts, "classes": classes }));
     }
     write_line(&format!("{texts} texts, {:.1} % recognised, {loss:.4} nats a text", 100.0 * accuracy))?;
-    write_line(&score.table(&config.labels))
+    write_line(&score.confusion.table())
 }
 
 /// Does what `--predict` asks for.

@@ -17,10 +17,11 @@ use std::{path::Path, sync::Arc};
 use super::{
     ClassifyOptions,
     data::{self, Example},
-    evaluate, options, read,
+    evaluate, options,
 };
 use crate::{
     common::{Exit, failure, write_json, write_line},
+    labelled,
     training::{Output, Summary},
 };
 
@@ -45,7 +46,6 @@ pub fn run<B: Backend>(options: &ClassifyOptions, device: &B::Device) -> Result<
     let asked = &options.training;
     let output = Output::open(&options.run, asked.keep)?;
     let Prepared { model, tokenizer, training, held_out } = prepare::<B>(options, output.as_ref(), device)?;
-    let labels = model.config.labels.clone();
     let key = Key::new(options.run.seed);
     let counts = [training.len(), held_out.len()].map(|count| HumanCount(count as u64));
     let collate = |batch: &[&Example]| Batch {
@@ -66,7 +66,7 @@ pub fn run<B: Backend>(options: &ClassifyOptions, device: &B::Device) -> Result<
     let score = |model: &RnnClassifier<B>| evaluate::score(model, &held_out, asked.batch_size);
     let evaluate = |model: &RnnClassifier<B>| {
         let found = score(model).map_err(|error| TrainError::from(DataError::other(format!("{error:?}"))))?;
-        Ok(Evaluation::from([("loss".into(), found.loss), ("accuracy".into(), found.accuracy())]))
+        Ok(Evaluation::from([("loss".into(), found.loss()), ("accuracy".into(), found.confusion.accuracy())]))
     };
     let unit = ("texts", asked.batch_size as u64);
     let settings = asked.fit_options(&options.run, steps, !held_out.is_empty(), schedule, unit)?;
@@ -77,7 +77,7 @@ pub fn run<B: Backend>(options: &ClassifyOptions, device: &B::Device) -> Result<
     eprintln!(
         "{} parameters; {} classes; {} texts to train on, {} held out; {} steps of {} texts",
         HumanCount(tree::count_params(&model) as u64),
-        labels.len(),
+        model.config.labels.len(),
         counts[0],
         counts[1],
         HumanCount(steps),
@@ -87,7 +87,7 @@ pub fn run<B: Backend>(options: &ClassifyOptions, device: &B::Device) -> Result<
     let save = |model: RnnClassifier<B>, directory: &Path| model.save_pretrained(directory);
     let (model, summary) = Summary::save(fitted, output.as_ref(), asked.save_dtype, save)?;
     let found = if held_out.is_empty() { None } else { Some(score(&model)?) };
-    let accuracy = found.as_ref().map(evaluate::Score::accuracy);
+    let accuracy = found.as_ref().map(|found| found.confusion.accuracy());
     if options.run.json {
         write_json(&summary.json("accuracy", accuracy))?;
         return Ok(summary.ended);
@@ -95,7 +95,7 @@ pub fn run<B: Backend>(options: &ClassifyOptions, device: &B::Device) -> Result<
     let measure = accuracy.map(|accuracy| ("accuracy", format!("{:.1} %", 100.0 * accuracy)));
     write_line(&summary.table("text", measure))?;
     if let Some(found) = found {
-        write_line(&format!("\n{}", found.table(&labels)))?;
+        write_line(&format!("\n{}", found.confusion.table()))?;
     }
     Ok(summary.ended)
 }
@@ -107,10 +107,10 @@ fn prepare<B: Backend>(
     device: &B::Device,
 ) -> Result<Prepared<B>, Exit> {
     let key = Key::new(options.run.seed);
-    let texts = read::read(&options.data)?;
+    let texts = data::read(options)?;
     let resumed = output.and_then(Output::config).map(RnnClassifierConfig::from_file).transpose().map_err(failure)?;
-    let labels = resumed.as_ref().map_or_else(|| data::labels(&texts), |config| Ok(config.labels.clone()))?;
-    let texts = data::with_classes(texts, &labels)?;
+    let labels = resumed.as_ref().map_or_else(|| labelled::labels(&texts), |config| Ok(config.labels.clone()))?;
+    let texts = labelled::with_classes(texts, &labels)?;
     let tokenizer = match output.map_or(Ok(None), Output::tokenizer)? {
         Some(tokenizer) => tokenizer,
         None => data::new_tokenizer(options, &texts)?,
@@ -125,7 +125,7 @@ fn prepare<B: Backend>(
     };
     let model = RnnClassifier::init(&config, key.fold_in(1), device).map_err(|error| Exit::Usage(error.to_string()))?;
     let examples = data::examples(texts, &tokenizer, config.vocab_size, options.max_length)?;
-    let (training, held_out) = data::split(examples, options.held_out, key.fold_in(4));
+    let (training, held_out) = labelled::split(examples, options.held_out, key.fold_in(4));
     if held_out.is_empty() && options.held_out > 0.0 {
         let files: Vec<String> = options.data.iter().map(|file| file.display().to_string()).collect();
         return Err(failure(format!(

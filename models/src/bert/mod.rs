@@ -16,6 +16,7 @@
 //! # Ok::<(), grove_models::ModelError>(())
 //! ```
 
+mod adapt;
 mod config;
 mod family;
 mod heads;
@@ -27,6 +28,7 @@ mod pretrained;
 mod sentence;
 pub mod tasks;
 
+pub use adapt::LORA_TARGETS;
 pub use config::{BertConfig, Problem};
 pub use family::Family;
 pub use heads::{

@@ -74,10 +74,10 @@ impl<B: Backend> RnnClassifier<B> {
         Ok(Self {
             embedding: Embedding::normal(config.vocab_size, embedding_size, 1.0, &init.named("embedding")),
             rnn: RnnLayers::new(config.cell, embedding_size, n, &config.options(), &init.named("rnn")),
-            classifier: Linear {
-                weight: head.named("weight").uniform([inputs, classes], -bound, bound),
-                bias: Some(head.named("bias").uniform([classes], -bound, bound)),
-            },
+            classifier: Linear::new(
+                head.named("weight").uniform([inputs, classes], -bound, bound),
+                Some(head.named("bias").uniform([classes], -bound, bound)),
+            ),
             config: config.clone(),
         })
     }

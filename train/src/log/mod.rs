@@ -53,6 +53,7 @@ mod tensorboard;
 pub use curve::LossCurve;
 pub use error::LogError;
 pub use metrics::{MetricsFile, read_metrics};
+pub(crate) use plot::printable;
 pub use progress::Progress;
 pub use record::{EVAL_LOSS, GRAD_NORM, LEARNING_RATE, Record, TOKENS_PER_SECOND, TRAIN_LOSS};
 pub use sink::Sink;

@@ -169,6 +169,6 @@ fn text(size: u32) -> TextStyle<'static> {
 }
 
 /// Text without the characters that XML forbids.
-fn printable(text: &str) -> String {
+pub(crate) fn printable(text: &str) -> String {
     text.chars().filter(|c| !c.is_control() && !matches!(c, '\u{fffe}' | '\u{ffff}')).collect()
 }

@@ -1,0 +1,123 @@
+//! BERT reads texts: `cargo run --example bert -- --task embed --model ./all-MiniLM-L6-v2 "A sentence"`.
+
+#[path = "../common/mod.rs"]
+mod common;
+#[path = "../common/encoder.rs"]
+mod encoder;
+mod similarity;
+mod tasks;
+mod texts;
+
+use clap::{Parser, ValueEnum};
+use grove::prelude::*;
+use std::{path::PathBuf, process::ExitCode};
+
+use common::{DeviceArgs, Exit, finish};
+
+/// Reads texts with BERT, RoBERTa or DistilBERT: fills in words, embeds, compares, classifies, labels words, answers.
+///
+/// Texts come from the command line, from --file, or from standard input, one a line.
+#[derive(Parser, Debug)]
+#[command(name = "bert", version)]
+struct Options {
+    /// What is to be done
+    #[arg(long, value_enum, default_value_t = Task::FillMask)]
+    task: Task,
+
+    /// Texts; of similarity the first is what the others are compared with, unless --query is given
+    #[arg(value_name = "TEXT")]
+    texts: Vec<String>,
+
+    /// File with a text on each line
+    #[arg(long, value_name = "FILE", conflicts_with = "texts")]
+    file: Option<PathBuf>,
+
+    /// Directory, weights file, or hub id, such as sentence-transformers/all-MiniLM-L6-v2 [default: a small model that
+    /// ships with grove, for fill-mask]
+    #[arg(long)]
+    model: Option<String>,
+
+    #[command(flatten)]
+    device: DeviceArgs,
+
+    /// What the texts are compared with, by how near their meaning is
+    #[arg(long, value_name = "TEXT")]
+    query: Option<String>,
+
+    /// What the texts are to answer
+    #[arg(long, value_name = "TEXT", required_if_eq("task", "answer"))]
+    question: Option<String>,
+
+    /// How many results to show [default: 5 of fill-mask, 1 of answer, all of the others]
+    #[arg(long, value_name = "N")]
+    top_k: Option<usize>,
+
+    /// Texts that are read at once
+    #[arg(long, value_name = "N", default_value_t = 32)]
+    batch_size: usize,
+
+    /// Most tokens of a text that are read; answer and tokens read the rest too, in windows [default: the model's]
+    #[arg(long, value_name = "N")]
+    max_length: Option<usize>,
+
+    /// Tokens that windows share
+    #[arg(long, value_name = "N", default_value_t = 128)]
+    stride: usize,
+
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(ValueEnum, Debug, Clone, Copy, PartialEq, Eq)]
+enum Task {
+    /// The likeliest words where the text says [MASK] (RoBERTa: <mask>)
+    FillMask,
+    /// A vector of each text
+    Embed,
+    /// How near texts are in meaning
+    Similarity,
+    /// Labels of each text, or of each pair: two texts with a tab between
+    Classify,
+    /// Labels of words, such as names of people and places
+    Tokens,
+    /// The part of a text that answers a question
+    Answer,
+}
+
+fn main() -> ExitCode {
+    let options = Options::parse();
+    finish(|| {
+        options.check()?;
+        options.device.spec()?.run(Run(&options))?
+    })
+}
+
+impl Options {
+    /// What can be told from the options alone.
+    fn check(&self) -> Result<(), Exit> {
+        if self.model.is_none() && self.task != Task::FillMask {
+            let task = self.task.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned());
+            return Err(Exit::Usage(format!(
+                "--task {task} needs a --model that was trained for it; the one that ships only does fill-mask"
+            )));
+        }
+        let at_least_one =
+            [("batch-size", Some(self.batch_size)), ("top-k", self.top_k), ("max-length", self.max_length)];
+        match at_least_one.iter().find(|(_, value)| *value == Some(0)) {
+            Some((name, _)) => Err(Exit::Usage(format!("--{name} is 0; it must be at least 1"))),
+            None => Ok(()),
+        }
+    }
+}
+
+/// The program, for whichever backend was chosen.
+struct Run<'a>(&'a Options);
+
+impl Program for Run<'_> {
+    type Output = Result<(), Exit>;
+
+    fn run<B: Backend>(self, device: B::Device) -> Result<(), Exit> {
+        tasks::run::<B>(self.0, &device)
+    }
+}

@@ -1,0 +1,55 @@
+//! A published BERT and what belongs to it.
+
+// Each example uses a part of this.
+#![allow(dead_code)]
+
+use grove::{
+    models::{BertConfig, Tokenizer},
+    weights::{HubOptions, Source, Wanted},
+};
+use std::path::PathBuf;
+
+use crate::common::{Exit, failure, shipped};
+
+/// The model that ships with grove, below `models/assets`.
+const SHIPPED: &str = "bert-austen";
+
+/// Where a model's files lie, its configuration, and its tokenizer.
+pub struct Published {
+    /// Directory or weights file.
+    pub path: PathBuf,
+    pub directory: PathBuf,
+    pub config: BertConfig,
+    pub tokenizer: Tokenizer,
+}
+
+impl Published {
+    /// What `--model` names, downloaded where it is not here yet, or the model that ships.
+    pub fn open(model: Option<&str>) -> Result<Self, Exit> {
+        let path = match model {
+            Some(model) => {
+                let wanted = Wanted::model().and_maybe("vocab.txt");
+                Source::parse(model).map_err(failure)?.resolve(&HubOptions::from_env(), &wanted).map_err(failure)?
+            }
+            None => shipped(SHIPPED),
+        };
+        if model.is_none() && !path.exists() {
+            return Err(failure(format!(
+                "the model that ships with grove is not where it should be, {}: name another with --model",
+                path.display()
+            )));
+        }
+        let directory = if path.is_dir() { path.clone() } else { path.parent().unwrap_or(&path).to_owned() };
+        let tokenizer = Tokenizer::from_path(&directory).map_err(failure)?;
+        let config = BertConfig::beside(&path).map_err(failure)?;
+        if tokenizer.vocab_size() > config.vocab_size {
+            return Err(failure(format!(
+                "{}: the tokenizer has {} tokens and the model {}: they do not belong together",
+                directory.display(),
+                tokenizer.vocab_size(),
+                config.vocab_size
+            )));
+        }
+        Ok(Self { path, directory, config, tokenizer })
+    }
+}

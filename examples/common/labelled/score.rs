@@ -1,0 +1,31 @@
+//! How often a classifier is right.
+
+use grove::train::Confusion;
+
+/// What an evaluation found.
+pub struct Score {
+    /// Sum of the texts' losses, in nats.
+    sum: f64,
+    pub confusion: Confusion,
+}
+
+impl Score {
+    /// Of nothing yet.
+    pub fn new(labels: &[String]) -> Self {
+        Self { sum: 0.0, confusion: Confusion::new(labels.to_vec()) }
+    }
+
+    /// Takes the logits of a text of a class into account.
+    pub fn add(&mut self, logits: &[f64], class: usize) {
+        let most = logits.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+        let sum: f64 = logits.iter().map(|logit| (logit - most).exp()).sum();
+        self.sum += sum.ln() + most - logits[class];
+        let predicted = logits.iter().position(|logit| *logit == most).unwrap_or(0);
+        self.confusion.add(class, predicted);
+    }
+
+    /// Mean loss of a text, in nats.
+    pub fn loss(&self) -> f64 {
+        self.sum / self.confusion.count() as f64
+    }
+}

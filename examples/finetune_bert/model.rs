@@ -1,0 +1,67 @@
+//! The model that is trained, and which parts of it.
+
+use grove::{
+    models::bert::BertForSequenceClassification,
+    prelude::*,
+    tree::{Filter, by_path, is_param, path_fits, paths},
+};
+
+use crate::{
+    common::{Exit, failure},
+    encoder::Published,
+    options::Options,
+};
+
+pub type Classifier<B> = BertForSequenceClassification<B>;
+
+/// The published encoder with a head for these labels, the model's own where it has one for as many, and with adapters
+/// where they are asked for.
+pub fn prepare<B: Backend>(
+    options: &Options,
+    published: &Published,
+    labels: Vec<String>,
+    device: &B::Device,
+) -> Result<Classifier<B>, Exit> {
+    let mut config = published.config.clone();
+    config.labels = labels;
+    config.problem_type = Some("single_label_classification".into());
+    let key = Key::new(options.run.seed).fold_in(1);
+    let (model, report) = Classifier::with_new_head(&published.path, &config, key, device, None).map_err(failure)?;
+    let missing = report.missing.iter().map(|missing| &*missing.path);
+    let new: Vec<&str> = missing.chain(report.mismatched.iter().map(|other| &*other.path)).collect();
+    if !new.is_empty() {
+        eprintln!("new, as the checkpoint does not have them: {}", new.join(", "));
+    }
+    let Some(rank) = options.lora_rank else { return Ok(model) };
+    let alpha = options.lora_alpha.unwrap_or(2.0 * rank as f64);
+    let bert = model.bert.adapted(&options.lora_targets, rank, alpha, key.fold_in(1));
+    Ok(Classifier { bert: bert.map_err(|error| Exit::Usage(format!("--lora-targets: {error}")))?, head: model.head })
+}
+
+/// The leaves that are trained: all but what is frozen, and with adapters those, the pooler and the head.
+pub fn trainable<B: Backend>(options: &Options, model: &Classifier<B>) -> Result<Filter<B>, Exit> {
+    let known = paths(model);
+    let mut trained = is_param();
+    if options.lora_rank.is_some() {
+        trained = trained & (by_path("**.low_rank.**") | by_path("head.**") | by_path("bert.pooler.**"));
+    }
+    for pattern in &options.freeze {
+        // People name the encoder's parts as its files do, without the prefix.
+        let patterns = [pattern.clone(), format!("bert.{pattern}")];
+        if !known.iter().any(|path| patterns.iter().any(|pattern| path_fits(pattern, path))) {
+            return Err(Exit::Usage(format!(
+                "--freeze {pattern}: nothing in the model is called so; its first parts are {}",
+                known.iter().take(3).map(|path| path.trim_start_matches("bert.")).collect::<Vec<_>>().join(", ")
+            )));
+        }
+        for pattern in patterns {
+            trained = trained & !by_path(&pattern);
+        }
+    }
+    Ok(trained)
+}
+
+/// The model as it is saved: with its adapters in the weights.
+pub fn finished<B: Backend>(model: Classifier<B>) -> Classifier<B> {
+    Classifier { bert: model.bert.merged(), head: model.head }
+}

@@ -1,0 +1,155 @@
+//! How often a classifier is right, and what it takes for what.
+
+mod plot;
+
+use serde_json::{Map, Value, json};
+
+/// Which classes were taken for which.
+///
+/// ```
+/// use grove_train::Confusion;
+///
+/// let mut found = Confusion::new(vec!["cat".into(), "dog".into()]);
+/// for (class, predicted) in [(0, 0), (0, 0), (0, 1), (1, 1)] {
+///     found.add(class, predicted);
+/// }
+/// assert_eq!(found.accuracy(), 0.75);
+/// assert_eq!((found.precision(1), found.recall(1)), (0.5, 1.0));
+/// ```
+#[derive(Clone, Debug, PartialEq)]
+pub struct Confusion {
+    labels: Vec<String>,
+    /// `counts[class][predicted]`.
+    counts: Vec<Vec<usize>>,
+}
+
+impl Confusion {
+    /// Of nothing yet, given the names of the classes.
+    pub fn new(labels: Vec<String>) -> Self {
+        let counts = vec![vec![0; labels.len()]; labels.len()];
+        Self { labels, counts }
+    }
+
+    /// Counts an example of a class for which another, or the same, was predicted.
+    ///
+    /// # Panics
+    /// If there is no such class.
+    pub fn add(&mut self, class: usize, predicted: usize) {
+        self.counts[class][predicted] += 1;
+    }
+
+    /// Number of examples.
+    pub fn count(&self) -> usize {
+        self.counts.iter().flatten().sum()
+    }
+
+    /// The part of all examples that was recognised; NaN where there are none.
+    pub fn accuracy(&self) -> f64 {
+        let right: usize = (0..self.labels.len()).map(|class| self.counts[class][class]).sum();
+        right as f64 / self.count() as f64
+    }
+
+    /// The part of what was taken for a class that is of it; 0 where nothing was.
+    pub fn precision(&self, class: usize) -> f64 {
+        let predicted = self.counts.iter().map(|row| row[class]).sum();
+        part(self.counts[class][class], predicted)
+    }
+
+    /// The part of a class that was recognised; 0 where it has no example.
+    pub fn recall(&self, class: usize) -> f64 {
+        part(self.counts[class][class], self.counts[class].iter().sum())
+    }
+
+    /// The harmonic mean of [`precision`](Self::precision) and [`recall`](Self::recall); 0 where both are.
+    pub fn f1(&self, class: usize) -> f64 {
+        let predicted: usize = self.counts.iter().map(|row| row[class]).sum();
+        let all: usize = self.counts[class].iter().sum();
+        part(2 * self.counts[class][class], predicted + all)
+    }
+
+    /// The mean of the classes' [`f1`](Self::f1), each counting the same; scikit-learn's `f1_score(average="macro")`.
+    pub fn macro_f1(&self) -> f64 {
+        (0..self.labels.len()).map(|class| self.f1(class)).sum::<f64>() / self.labels.len() as f64
+    }
+
+    /// For a person: a line for each class.
+    pub fn table(&self) -> String {
+        let width = self.labels.iter().map(|label| label.chars().count()).max().unwrap_or(0);
+        let mut lines = vec![format!("{:<width$}  precision  recall     F1  examples", "")];
+        for (i, label) in self.labels.iter().enumerate() {
+            let [precision, recall, f1] = [self.precision(i), self.recall(i), self.f1(i)].map(|part| 100.0 * part);
+            let all: usize = self.counts[i].iter().sum();
+            lines.push(format!("{label:<width$}  {precision:7.1} %  {recall:4.1} %  {f1:4.1} %  {all:8}"));
+        }
+        lines.join("\n")
+    }
+
+    /// For scripts: accuracy, macro F1, and of each class precision, recall, F1 and how often it was taken for which.
+    pub fn json(&self) -> Value {
+        let classes: Map<String, Value> = (0..self.labels.len())
+            .map(|i| {
+                let predicted: Map<String, Value> =
+                    self.labels.iter().cloned().zip(self.counts[i].iter().map(|&count| count.into())).collect();
+                let class = json!({
+                    "precision": self.precision(i), "recall": self.recall(i), "f1": self.f1(i), "predicted": predicted,
+                });
+                (self.labels[i].clone(), class)
+            })
+            .collect();
+        json!({ "accuracy": self.accuracy(), "macro_f1": self.macro_f1(), "classes": classes })
+    }
+
+    /// A picture, as SVG: a row for each class, a column for each prediction, darker the larger the part of the row.
+    ///
+    /// # Errors
+    /// What the drawing library says is wrong.
+    pub fn svg(&self) -> Result<String, String> {
+        plot::svg(&self.labels, &self.counts).map_err(|error| error.to_string())
+    }
+}
+
+fn part(some: usize, all: usize) -> f64 {
+    if all == 0 { 0.0 } else { some as f64 / all as f64 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn close(a: f64, b: f64) {
+        assert!((a - b).abs() < 1e-12, "{a} is not {b}");
+    }
+
+    /// Three classes counted by hand: of "a" 3 of 4 are right, of "b" 1 of 2, "c" is never seen and once predicted.
+    #[test]
+    fn parts_of_a_small_table() {
+        let mut found = Confusion::new(["a", "b", "c"].map(String::from).to_vec());
+        for (class, predicted) in [(0, 0), (0, 0), (0, 0), (0, 1), (1, 1), (1, 2)] {
+            found.add(class, predicted);
+        }
+        assert_eq!(found.count(), 6);
+        close(found.accuracy(), 4.0 / 6.0);
+        close(found.precision(0), 1.0);
+        close(found.recall(0), 0.75);
+        close(found.f1(0), 6.0 / 7.0);
+        close(found.precision(1), 0.5);
+        close(found.f1(1), 0.5);
+        assert_eq!((found.precision(2), found.recall(2), found.f1(2)), (0.0, 0.0, 0.0));
+        close(found.macro_f1(), (6.0 / 7.0 + 0.5) / 3.0);
+        let lines: Vec<String> = found.table().lines().map(str::to_owned).collect();
+        assert_eq!(lines[1], "a    100.0 %  75.0 %  85.7 %         4");
+        assert_eq!(found.json()["classes"]["b"]["predicted"]["c"], 1);
+    }
+
+    #[test]
+    fn the_picture_has_every_class_and_count() {
+        let mut found = Confusion::new(vec!["merry <b>".into(), "sad".into()]);
+        (0..37).for_each(|_| found.add(0, 1));
+        found.add(1, 1);
+        let svg = found.svg().unwrap();
+        for part in ["merry &lt;b&gt;", "sad", "37", "</svg>"] {
+            assert!(svg.contains(part), "{part}");
+        }
+        Confusion::new((0..200).map(|i| i.to_string()).collect()).svg().unwrap();
+    }
+}

@@ -1,0 +1,82 @@
+//! The picture of a confusion matrix.
+
+use plotters::{
+    drawing::IntoDrawingArea,
+    element::{Rectangle, Text},
+    prelude::SVGBackend,
+    style::{
+        Color, IntoFont, RGBColor, TextStyle, WHITE,
+        text_anchor::{HPos, Pos, VPos},
+    },
+};
+use std::error::Error;
+
+use crate::log::printable;
+
+const INK: RGBColor = RGBColor(51, 51, 51);
+/// What a row's whole is drawn in; nothing is white.
+const FULL: [f64; 3] = [0.0, 114.0, 178.0];
+/// Room for the names of the classes, and a margin.
+const NAMES: i32 = 160;
+const MARGIN: i32 = 24;
+/// Pixels of all cells together, and how small and how large one may be.
+const CELLS: i32 = 640;
+const SMALLEST: i32 = 12;
+const LARGEST: i32 = 110;
+/// Cells smaller than this have no room for a number.
+const WITH_NUMBER: i32 = 26;
+/// Letters of a name that there is room for.
+const LETTERS: usize = 18;
+
+pub(super) fn svg(labels: &[String], counts: &[Vec<usize>]) -> Result<String, Box<dyn Error>> {
+    let n = labels.len() as i32;
+    let cell = (CELLS / n.max(1)).clamp(SMALLEST, LARGEST);
+    let (left, top) = (NAMES + MARGIN, NAMES);
+    let size = ((left + n * cell + MARGIN) as u32, (top + n * cell + MARGIN) as u32);
+    let mut image = String::new();
+    {
+        let root = SVGBackend::with_string(&mut image, size).into_drawing_area();
+        root.fill(&WHITE)?;
+        let letters = (cell * 2 / 5).clamp(9, 18);
+        let style = |color: &RGBColor, horizontal: HPos| {
+            let style: TextStyle<'static> = ("sans-serif", letters).into_font().color(color);
+            style.pos(Pos::new(horizontal, VPos::Center))
+        };
+        let write = |text: String, at: (i32, i32), style: TextStyle<'static>| root.draw(&Text::new(text, at, style));
+        write("predicted".into(), (left, MARGIN), style(&INK, HPos::Left))?;
+        for (row, label) in (0..).zip(labels) {
+            let middle = row * cell + cell / 2;
+            write(short(label), (left - 8, top + middle), style(&INK, HPos::Right))?;
+            // Upright, so that narrow columns keep their names.
+            let font = ("sans-serif", letters).into_font().transform(plotters::style::FontTransform::Rotate270);
+            let upright = font.color(&INK).pos(Pos::new(HPos::Left, VPos::Center));
+            write(short(label), (left + middle, top - 8), upright)?;
+        }
+        for (row, counts) in (0..).zip(counts) {
+            let all: usize = counts.iter().sum();
+            for (column, &count) in (0..).zip(counts) {
+                let part = if all == 0 { 0.0 } else { count as f64 / all as f64 };
+                let mix = |full: f64| (255.0 + part * (full - 255.0)).round() as u8;
+                let color = RGBColor(mix(FULL[0]), mix(FULL[1]), mix(FULL[2]));
+                let (x, y) = (left + column * cell, top + row * cell);
+                root.draw(&Rectangle::new([(x, y), (x + cell - 1, y + cell - 1)], color.filled()))?;
+                root.draw(&Rectangle::new([(x, y), (x + cell - 1, y + cell - 1)], INK.mix(0.15)))?;
+                if cell >= WITH_NUMBER && count > 0 {
+                    let ink = if part > 0.5 { &WHITE } else { &INK };
+                    write(count.to_string(), (x + cell / 2, y + cell / 2), style(ink, HPos::Center))?;
+                }
+            }
+        }
+        root.present()?;
+    }
+    Ok(image)
+}
+
+/// A name that fits, without characters that XML forbids.
+fn short(label: &str) -> String {
+    let label = printable(label);
+    match label.char_indices().nth(LETTERS) {
+        Some((cut, _)) => format!("{}…", &label[..cut]),
+        None => label,
+    }
+}
