@@ -6,8 +6,7 @@ mod tile;
 use rayon::prelude::*;
 
 pub(crate) use panels::{Layout, Panels};
-use tile::HEIGHT;
-pub(crate) use tile::WIDTH;
+pub(crate) use tile::{HEIGHT, WIDTH};
 
 /// A matrix in a slice.
 #[derive(Clone, Copy)]
