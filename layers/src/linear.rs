@@ -1,5 +1,5 @@
-use burn::tensor::{Tensor, module};
-use grove_backend::{Backend, matmul};
+use burn::tensor::{Tensor, TensorPrimitive};
+use grove_backend::Backend;
 use grove_tree::{Array, Init, Tree};
 
 /// An affine map of the last axis, `y = x W + b`.
@@ -24,13 +24,9 @@ impl<B: Backend> Linear<B> {
     /// - input `[..., in]`
     /// - output `[..., out]`
     pub fn forward<const D: usize>(&self, x: Tensor<B, D>) -> Tensor<B, D> {
-        let (weight, bias) = (self.weight.val(), self.bias.as_ref().map(Array::val));
-        let (mut shape, [inputs, outputs]) = (x.dims(), weight.dims());
-        if B::FUSES_VECTORS_WRONGLY && (outputs == 1 || shape[..D - 1].ends_with(&[1])) {
-            let y = matmul(x.reshape([-1, inputs as i32]), weight);
-            shape[D - 1] = outputs;
-            return bias.map_or(y.clone(), |bias| y + bias.unsqueeze()).reshape(shape);
-        }
-        module::linear(x, weight, bias)
+        let primitive = |x: Tensor<B, 1>| x.into_primitive().tensor();
+        let bias = self.bias.as_ref().map(|bias| primitive(bias.val()));
+        let (x, weight) = (x.into_primitive().tensor(), self.weight.val().into_primitive().tensor());
+        Tensor::from_primitive(TensorPrimitive::Float(B::affine(x, weight, bias)))
     }
 }
