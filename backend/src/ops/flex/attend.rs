@@ -65,10 +65,8 @@ impl Prepared {
         let hidden = self.hidden.as_ref().map(|hidden| {
             let data = hidden.storage::<u8>();
             let mut strides = strides(hidden).expect("a contiguous last axis");
-            for i in 0..3 {
-                if hidden.layout().shape()[i] == 1 {
-                    strides[i] = 0;
-                }
+            for (stride, &size) in strides.iter_mut().zip(&hidden.layout().shape()[..]) {
+                *stride = if size == 1 { 0 } else { *stride };
             }
             Hidden { data: &data[hidden.layout().start_offset().min(data.len())..], strides }
         });
