@@ -22,6 +22,11 @@ pub fn gelu_erf(x: &[f32], y: &mut [f32]) {
     x.par_chunks(TASK).zip(y.par_chunks_mut(TASK)).for_each(|(x, y)| forward_erf(x, y));
 }
 
+/// As [`gelu_erf`], in place.
+pub fn gelu_erf_in_place(x: &mut [f32]) {
+    x.par_chunks_mut(TASK).for_each(in_place_erf);
+}
+
 /// The gradient of [`gelu_erf`] at `x` times `grad`, in place of `grad`.
 ///
 /// # Panics
@@ -60,6 +65,14 @@ vectorized! {
     fn forward_erf<FUSED>(x: &[f32], y: &mut [f32]) {
         for (&x, y) in x.iter().zip(y) {
             *y = x * normal_cdf::<FUSED>(x);
+        }
+    }
+}
+
+vectorized! {
+    fn in_place_erf<FUSED>(x: &mut [f32]) {
+        for x in x {
+            *x *= normal_cdf::<FUSED>(*x);
         }
     }
 }
@@ -131,6 +144,15 @@ mod tests {
                 assert!((f64::from(slope[i]) - gradient).abs() < 2e-6, "{}: {} {gradient}", x[i], slope[i]);
             }
         }
+    }
+
+    #[test]
+    fn in_place_is_the_same() {
+        let x: Vec<f32> = (0..40_001).map(|i| (i as f32 - 20_000.0) * 3e-4).collect();
+        let (mut y, mut z) = (vec![0.0; x.len()], x.clone());
+        gelu_erf(&x, &mut y);
+        gelu_erf_in_place(&mut z);
+        assert_eq!(y, z);
     }
 
     #[test]

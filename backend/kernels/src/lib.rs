@@ -18,7 +18,7 @@ mod recurrent;
 mod softmax;
 
 pub use attention::{Attention, Heads, Hidden};
-pub use gelu::{gelu_erf, gelu_erf_backward, gelu_tanh, gelu_tanh_backward};
+pub use gelu::{gelu_erf, gelu_erf_backward, gelu_erf_in_place, gelu_tanh, gelu_tanh_backward};
 pub use matmul::{Matrix, matmul, sum_rows};
 pub use nll::{nll, nll_backward};
 pub use normalize::{normalize, normalize_backward};

@@ -93,7 +93,8 @@ impl Backend for Flex {
         if !is_f32(&x) {
             return gelu::erf::<Self>(x);
         }
-        mapped(x, kernels::gelu_erf)
+        // A fresh tensor costs more than the function: its pages have to be got from the system.
+        if x.is_unique() { changed(x, kernels::gelu_erf_in_place) } else { mapped(x, kernels::gelu_erf) }
     }
 
     fn gelu_erf_backward(x: FloatTensor<Self>, grad: FloatTensor<Self>) -> FloatTensor<Self> {
