@@ -7,7 +7,7 @@
 use burn::tensor::{Bool, Int, Tensor, TensorData, TensorPrimitive, activation, backend::AutodiffBackend};
 use burn_autodiff::Autodiff;
 
-use crate::{Backend, GruReset, RnnActivation, Steps};
+use crate::{AttendOptions, Backend, GruReset, RnnActivation, Steps};
 
 /// Something to run on a backend that is chosen at run time; see [`DeviceSpec::run`](crate::DeviceSpec::run).
 pub trait Program {
@@ -37,8 +37,19 @@ fn forward<B: Backend>(device: &B::Device) -> Tensor<B, 2> {
     let scores = y.clone().reshape([1, 1, 2, 2]).into_primitive().tensor();
     let weights = Tensor::<B, 4>::from_primitive(TensorPrimitive::Float(B::attention_weights(scores, 0.5, true)));
     let y = y.clone() + recurrent(y);
+    let y = y.clone() + layers(y);
     let (loss, _) = B::nll(y.into_primitive().tensor(), ids.reshape([4]).narrow(0, 0, 2).into_primitive());
     weights.reshape([2, 2]) + Tensor::<B, 1>::from_primitive(TensorPrimitive::Float(loss)).unsqueeze()
+}
+
+/// Attention of an affine map.
+fn layers<B: Backend>(x: Tensor<B, 2>) -> Tensor<B, 2> {
+    let bias = Tensor::<B, 1>::zeros([2], &x.device()).into_primitive().tensor();
+    let y = B::affine(x.clone().into_primitive().tensor(), x.into_primitive().tensor(), Some(bias));
+    let y = Tensor::<B, 2>::from_primitive(TensorPrimitive::Float(y)).reshape([1, 1, 2, 2]).into_primitive().tensor();
+    let options = AttendOptions { scale: 1.0, causal: true, hidden: None, factors: None };
+    let (y, _) = B::attend([y.clone(), y.clone(), y], options, false);
+    Tensor::<B, 4>::from_primitive(TensorPrimitive::Float(y)).reshape([2, 2])
 }
 
 /// Each kind of recurrent layer, one step of two sequences.

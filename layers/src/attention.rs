@@ -1,8 +1,8 @@
-use burn::tensor::{Bool, Int, Tensor, TensorData, TensorPrimitive, module, ops::AttentionModuleOptions};
-use grove_backend::{Backend, matmul};
+use burn::tensor::{Bool, Int, Tensor, TensorData, TensorPrimitive};
+use grove_backend::{AttendOptions, Backend};
 use grove_tree::Key;
 
-use crate::dropout;
+use crate::dropout::dropout_factors;
 
 /// Which positions a causal attention layer must not look at.
 #[derive(Clone, Debug)]
@@ -54,37 +54,20 @@ pub fn attend<B: Backend>(
     scale: f64,
     dropping: Option<(f64, Key)>,
 ) -> Tensor<B, 4> {
-    let dropping = dropping.filter(|(rate, _)| *rate > 0.0);
     let [b, n_head, t, _] = queries.dims();
-    let s = keys.dims()[2];
-    let causal = matches!(mask, AttentionMask::Causal);
-    // A single query sees everything, and twice it is one that no backend takes for a vector.
-    if B::FUSES_VECTORS_WRONGLY && t == 1 {
-        let mask = if causal { &AttentionMask::Full } else { mask };
-        let queries = Tensor::cat(vec![queries.clone(), queries], 2);
-        return attend(queries, keys, values, mask, scale, dropping).narrow(2, 0, 1);
-    }
-    // Without a backward pass to come the weights need not be kept, and a backend may never write them down.
-    if dropping.is_none() && !B::ad_enabled(&queries.device()) {
-        let mask = match mask {
-            AttentionMask::Explicit(mask) => Some(mask.clone().expand([b, n_head, t, s])),
+    let weights = [b, n_head, t, keys.dims()[2]];
+    let factors =
+        dropping.and_then(|(rate, key)| dropout_factors(weights, rate, key, queries.dtype(), &queries.device()));
+    let primitive = |x: Tensor<B, 4>| x.into_primitive().tensor();
+    let options = AttendOptions {
+        scale,
+        causal: matches!(mask, AttentionMask::Causal),
+        hidden: match mask {
+            AttentionMask::Explicit(hidden) => Some(hidden.clone().into_primitive()),
             _ => None,
-        };
-        let options = AttentionModuleOptions { scale: Some(scale), softcap: None, is_causal: causal };
-        return module::attention(queries, keys, values, mask, None, options);
-    }
-    let scores = matmul(queries, keys.swap_dims(2, 3)); // [b, n_head, t, s]
-    let scores = match mask {
-        AttentionMask::Explicit(mask) => {
-            let hidden = mask.clone().expand(scores.dims());
-            scores.mask_fill(hidden, f32::NEG_INFINITY * scale.signum() as f32)
-        }
-        _ => scores,
+        },
+        factors: factors.map(primitive),
     };
-    let weights = B::attention_weights(scores.into_primitive().tensor(), scale, causal);
-    let weights = Tensor::<B, 4>::from_primitive(TensorPrimitive::Float(weights));
-    match dropping {
-        Some((rate, key)) => matmul(dropout(weights, rate, Some(key)), values),
-        None => matmul(weights, values),
-    }
+    let (output, _) = B::attend([queries, keys, values].map(primitive), options, false);
+    Tensor::from_primitive(TensorPrimitive::Float(output))
 }

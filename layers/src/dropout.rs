@@ -1,23 +1,32 @@
-use burn::tensor::{Tensor, TensorData};
+use burn::tensor::{DType, Tensor, TensorData};
 use grove_backend::Backend;
 use grove_tree::Key;
 
 /// Sets elements to 0 with probability `rate` and divides the others by `1 - rate`, so that the mean stays
 /// (Srivastava et al., 2014). Without a key, or with rate 0, nothing happens. Any shape.
 pub fn dropout<B: Backend, const D: usize>(x: Tensor<B, D>, rate: f64, key: Option<Key>) -> Tensor<B, D> {
-    let Some(key) = key.filter(|_| rate > 0.0) else {
-        return x;
-    };
+    match key.and_then(|key| dropout_factors(x.dims(), rate, key, x.dtype(), &x.device())) {
+        Some(factors) => x * factors,
+        None => x,
+    }
+}
+
+/// What [`dropout`] multiplies by; `None` with rate 0.
+pub(crate) fn dropout_factors<B: Backend, const D: usize>(
+    shape: [usize; D],
+    rate: f64,
+    key: Key,
+    dtype: DType,
+    device: &B::Device,
+) -> Option<Tensor<B, D>> {
+    if rate <= 0.0 {
+        return None;
+    }
     let keep = 1.0 - rate;
     let scale = if keep > 0.0 { (1.0 / keep) as f32 } else { 0.0 };
-    let shape = x.shape();
-    let factors: Vec<f32> = key
-        .bernoulli_vec(shape.num_elements(), keep as f32)
-        .into_iter()
-        .map(|kept| if kept { scale } else { 0.0 })
-        .collect();
-    let factors = Tensor::<B, D>::from_data(TensorData::new(factors, shape), &x.device()).cast(x.dtype());
-    x * factors
+    let kept = key.bernoulli_vec(shape.iter().product(), keep as f32);
+    let factors = kept.into_iter().map(|kept| if kept { scale } else { 0.0 }).collect();
+    Some(Tensor::<B, D>::from_data(TensorData::new(factors, shape), device).cast(dtype))
 }
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
-use burn::tensor::{Tensor, module};
-use grove_backend::{Backend, matmul};
+use burn::tensor::{Tensor, TensorPrimitive};
+use grove_backend::Backend;
 use grove_tree::{Array, Init, Key, Tree, cast};
 
 use crate::LowRank;
@@ -50,20 +50,21 @@ impl<B: Backend> Linear<B> {
     /// - input `[..., in]`
     /// - output `[..., out]`
     pub fn forward<const D: usize>(&self, x: Tensor<B, D>) -> Tensor<B, D> {
+        let bias = self.bias.as_ref();
         match &self.low_rank {
-            Some(change) => self.affine(x.clone()) + change.forward(x),
-            None => self.affine(x),
+            Some(change) => affine(x.clone(), &self.weight, bias) + change.forward(x),
+            None => affine(x, &self.weight, bias),
         }
     }
+}
 
-    fn affine<const D: usize>(&self, x: Tensor<B, D>) -> Tensor<B, D> {
-        let (weight, bias) = (self.weight.val(), self.bias.as_ref().map(Array::val));
-        let (mut shape, [inputs, outputs]) = (x.dims(), weight.dims());
-        if B::FUSES_VECTORS_WRONGLY && (outputs == 1 || shape[..D - 1].ends_with(&[1])) {
-            let y = matmul(x.reshape([-1, inputs as i32]), weight);
-            shape[D - 1] = outputs;
-            return bias.map_or(y.clone(), |bias| y + bias.unsqueeze()).reshape(shape);
-        }
-        module::linear(x, weight, bias)
-    }
+/// `x W + b` of the last axis.
+pub(crate) fn affine<B: Backend, const D: usize>(
+    x: Tensor<B, D>,
+    weight: &Array<B, 2>,
+    bias: Option<&Array<B, 1>>,
+) -> Tensor<B, D> {
+    let bias = bias.map(|bias| bias.val().into_primitive().tensor());
+    let (x, weight) = (x.into_primitive().tensor(), weight.val().into_primitive().tensor());
+    Tensor::from_primitive(TensorPrimitive::Float(B::affine(x, weight, bias)))
 }

@@ -2,6 +2,8 @@ use burn::tensor::Tensor;
 use grove_backend::{Backend, matmul};
 use grove_tree::{Array, Init, Tree};
 
+use crate::linear::affine;
+
 /// A change of a linear map that has few parameters, `x -> scale * (x A) B` (LoRA; Hu et al., 2021,
 /// <https://arxiv.org/abs/2106.09685>).
 ///
@@ -50,11 +52,7 @@ impl<B: Backend> LowRank<B> {
     /// - input `[..., in]`
     /// - output `[..., out]`
     pub fn forward<const D: usize>(&self, x: Tensor<B, D>) -> Tensor<B, D> {
-        let mut shape = x.dims();
-        let [inputs, _] = self.a.shape();
-        let x = matmul(x.reshape([-1, inputs as i32]), self.a.val()).mul_scalar(self.scale); // [rows, rank]
-        shape[D - 1] = self.b.shape()[1];
-        matmul(x, self.b.val()).reshape(shape)
+        affine(affine(x, &self.a, None).mul_scalar(self.scale), &self.b, None)
     }
 
     /// The change as a matrix, `[in, out]`.

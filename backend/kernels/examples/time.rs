@@ -19,6 +19,8 @@ fn main() {
     let mut y = x.clone();
     time("gelu_tanh 1M", || grove_kernels::gelu_tanh(&x, &mut y));
     time("gelu_tanh_backward 1M", || grove_kernels::gelu_tanh_backward(&x, &mut y));
+    time("gelu_erf 1M", || grove_kernels::gelu_erf(&x, &mut y));
+    time("gelu_erf_backward 1M", || grove_kernels::gelu_erf_backward(&x, &mut y));
     time("softmax 4096 rows of 256", || grove_kernels::softmax_rows(&mut y, 256, 1.0, None));
     time("the same, looking back", || grove_kernels::softmax_rows(&mut y, 256, 1.0, Some(256)));
     time("softmax backward", || grove_kernels::softmax_rows_backward(&x, &mut y, 256, 1.0));

@@ -2,13 +2,39 @@ use rayon::prelude::*;
 
 use crate::{
     dispatch::{TASK, vectorized},
-    math::sigmoid,
+    math::{erf, exp, sigmoid},
 };
 
 /// sqrt(2/pi)
 const SQRT_2_OVER_PI: f32 = 0.797_884_6;
 /// Weight of the cubic term.
 const CUBIC: f32 = 0.044_715;
+
+/// 1/sqrt(2 pi)
+const FRAC_1_SQRT_2PI: f32 = 0.398_942_3;
+
+/// GELU, exact: `x/2 (1 + erf(x/sqrt 2))`.
+///
+/// # Panics
+/// If the slices differ in length.
+pub fn gelu_erf(x: &[f32], y: &mut [f32]) {
+    assert_eq!(x.len(), y.len());
+    x.par_chunks(TASK).zip(y.par_chunks_mut(TASK)).for_each(|(x, y)| forward_erf(x, y));
+}
+
+/// As [`gelu_erf`], in place.
+pub fn gelu_erf_in_place(x: &mut [f32]) {
+    x.par_chunks_mut(TASK).for_each(in_place_erf);
+}
+
+/// The gradient of [`gelu_erf`] at `x` times `grad`, in place of `grad`.
+///
+/// # Panics
+/// If the slices differ in length.
+pub fn gelu_erf_backward(x: &[f32], grad: &mut [f32]) {
+    assert_eq!(x.len(), grad.len());
+    x.par_chunks(TASK).zip(grad.par_chunks_mut(TASK)).for_each(|(x, grad)| backward_erf(x, grad));
+}
 
 /// GELU by its tanh approximation: `x/2 (1 + tanh(u))` with `u = sqrt(2/pi) (x + 0.044715 x^3)`, computed as
 /// `x sigmoid(2u)`.
@@ -27,6 +53,40 @@ pub fn gelu_tanh(x: &[f32], y: &mut [f32]) {
 pub fn gelu_tanh_backward(x: &[f32], grad: &mut [f32]) {
     assert_eq!(x.len(), grad.len());
     x.par_chunks(TASK).zip(grad.par_chunks_mut(TASK)).for_each(|(x, grad)| backward(x, grad));
+}
+
+/// The normal distribution function.
+#[inline(always)]
+fn normal_cdf<const FUSED: bool>(x: f32) -> f32 {
+    0.5 + 0.5 * erf::<FUSED>(x * std::f32::consts::FRAC_1_SQRT_2)
+}
+
+vectorized! {
+    fn forward_erf<FUSED>(x: &[f32], y: &mut [f32]) {
+        for (&x, y) in x.iter().zip(y) {
+            *y = x * normal_cdf::<FUSED>(x);
+        }
+    }
+}
+
+vectorized! {
+    fn in_place_erf<FUSED>(x: &mut [f32]) {
+        for x in x {
+            *x *= normal_cdf::<FUSED>(*x);
+        }
+    }
+}
+
+vectorized! {
+    fn backward_erf<FUSED>(x: &[f32], grad: &mut [f32]) {
+        for (&x, grad) in x.iter().zip(grad) {
+            // Beyond 14 the slope is 0 or 1; infinity times the density there would be no number. NaN stays.
+            let x = if x < -14.0 { -14.0 } else { x };
+            let x = if x > 14.0 { 14.0 } else { x };
+            let density = FRAC_1_SQRT_2PI * exp::<FUSED>(-0.5 * x * x);
+            *grad *= normal_cdf::<FUSED>(x) + x * density;
+        }
+    }
 }
 
 vectorized! {
@@ -61,13 +121,23 @@ mod tests {
         (0.5 * x * (1.0 + t), 0.5 * (1.0 + t) + 0.5 * x * (1.0 - t * t) * k * (1.0 + 3.0 * 0.044715 * x * x))
     }
 
+    fn exact_erf(x: f64) -> (f64, f64) {
+        let cdf = 0.5 * (1.0 + libm::erf(x / 2f64.sqrt()));
+        (x * cdf, cdf + x * (-0.5 * x * x).exp() / (2.0 * std::f64::consts::PI).sqrt())
+    }
+
+    type Form = (fn(&[f32], &mut [f32]), fn(&[f32], &mut [f32]), fn(f64) -> (f64, f64));
+    const FORMS: [Form; 2] = [(gelu_tanh, gelu_tanh_backward, exact), (gelu_erf, gelu_erf_backward, exact_erf)];
+
     #[test]
     fn values_and_slopes() {
-        for len in [0, 1, 7, 8, 17, 40_001] {
+        for (len, (forward, backward, exact)) in
+            [0, 1, 7, 8, 17, 40_001].into_iter().flat_map(|len| FORMS.map(|form| (len, form)))
+        {
             let x: Vec<f32> = (0..len).map(|i| (i as f32 - len as f32 / 2.0) * 24.0 / len.max(1) as f32).collect();
             let (mut y, mut slope) = (vec![0.0; len], vec![1.0; len]);
-            gelu_tanh(&x, &mut y);
-            gelu_tanh_backward(&x, &mut slope);
+            forward(&x, &mut y);
+            backward(&x, &mut slope);
             for i in 0..len {
                 let (value, gradient) = exact(f64::from(x[i]));
                 assert!((f64::from(y[i]) - value).abs() < 1e-6 * (1.0 + value.abs()), "{}", x[i]);
@@ -77,12 +147,23 @@ mod tests {
     }
 
     #[test]
+    fn in_place_is_the_same() {
+        let x: Vec<f32> = (0..40_001).map(|i| (i as f32 - 20_000.0) * 3e-4).collect();
+        let (mut y, mut z) = (vec![0.0; x.len()], x.clone());
+        gelu_erf(&x, &mut y);
+        gelu_erf_in_place(&mut z);
+        assert_eq!(y, z);
+    }
+
+    #[test]
     fn extremes() {
         let x = [f32::INFINITY, f32::NEG_INFINITY, f32::NAN, 1e30, -1e30];
-        let (mut y, mut slope) = ([0.0; 5], [1.0; 5]);
-        gelu_tanh(&x, &mut y);
-        gelu_tanh_backward(&x, &mut slope);
-        assert!(y[0] == f32::INFINITY && y[2].is_nan() && y[3] == 1e30);
-        assert!(slope[0] == 1.0 && slope[2].is_nan() && slope[3] == 1.0 && slope[4] == 0.0 && y[4] == 0.0);
+        for (forward, backward, _) in FORMS {
+            let (mut y, mut slope) = ([0.0; 5], [1.0; 5]);
+            forward(&x, &mut y);
+            backward(&x, &mut slope);
+            assert!(y[0] == f32::INFINITY && y[2].is_nan() && y[3] == 1e30);
+            assert!(slope[0] == 1.0 && slope[2].is_nan() && slope[3] == 1.0 && slope[4] == 0.0 && y[4] == 0.0);
+        }
     }
 }

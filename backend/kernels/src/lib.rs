@@ -7,6 +7,7 @@
 //! which is chosen when the program runs. Rows are divided among rayon's threads. NaN comes out where NaN goes in.
 #![warn(missing_docs)]
 
+mod attention;
 mod dispatch;
 mod gelu;
 mod math;
@@ -16,7 +17,8 @@ mod normalize;
 mod recurrent;
 mod softmax;
 
-pub use gelu::{gelu_tanh, gelu_tanh_backward};
+pub use attention::{Attention, Heads, Hidden};
+pub use gelu::{gelu_erf, gelu_erf_backward, gelu_erf_in_place, gelu_tanh, gelu_tanh_backward};
 pub use matmul::{Matrix, matmul, sum_rows};
 pub use nll::{nll, nll_backward};
 pub use normalize::{normalize, normalize_backward};

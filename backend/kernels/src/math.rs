@@ -77,6 +77,34 @@ pub(crate) fn tanh<const FUSED: bool>(x: f32) -> f32 {
     x * p / q
 }
 
+/// The error function, with an error below 4e-7.
+///
+/// The quotient of polynomials that XLA uses; beyond the clamp the result rounds to 1.
+#[inline(always)]
+pub(crate) fn erf<const FUSED: bool>(x: f32) -> f32 {
+    /// From here on 1 is the nearest number.
+    const CLAMP: f32 = 3.743_921_2;
+    const ODD: [f32; 5] =
+        [std::f32::consts::FRAC_2_SQRT_PI, 0.185_208_32, 5.095_569_5e-2, 3.408_291e-3, 2.290_506_6e-4];
+    const EVEN: [f32; 7] =
+        [1.0, 0.497_469_25, 0.110_985_05, 1.407_047e-2, 1.017_962_5e-3, 2.354_796_6e-5, -1.179_160_3e-7];
+    let (low, high) = (x < -CLAMP, x > CLAMP);
+    let square = x * x;
+    let p = fma::<FUSED>(square, ODD[4], ODD[3]);
+    let p = fma::<FUSED>(square, p, ODD[2]);
+    let p = fma::<FUSED>(square, p, ODD[1]);
+    let p = fma::<FUSED>(square, p, ODD[0]);
+    let q = fma::<FUSED>(square, EVEN[6], EVEN[5]);
+    let q = fma::<FUSED>(square, q, EVEN[4]);
+    let q = fma::<FUSED>(square, q, EVEN[3]);
+    let q = fma::<FUSED>(square, q, EVEN[2]);
+    let q = fma::<FUSED>(square, q, EVEN[1]);
+    let q = fma::<FUSED>(square, q, EVEN[0]);
+    let value = x * p / q;
+    let value = if low { -1.0 } else { value };
+    if high { 1.0 } else { value }
+}
+
 /// The sum of `f` over a row.
 #[inline(always)]
 pub(crate) fn sum(x: &[f32], f: impl Fn(f32) -> f32) -> f32 {
@@ -144,6 +172,11 @@ mod tests {
             let tanh = f64::from(tanh::<FUSED>(x)) - wide.tanh();
             worst_bounded = worst_bounded.max(sigmoid.abs()).max(tanh.abs());
         }
+        let erf_off = |x: f32| (f64::from(erf::<FUSED>(x)) - libm::erf(f64::from(x))).abs();
+        let worst_erf = (-600_000..600_000).map(|i| erf_off(i as f32 * 1e-5)).fold(0.0, f64::max);
+        assert!(worst_erf < 4e-7, "{worst_erf}");
+        assert!(erf::<FUSED>(f32::NAN).is_nan());
+        assert!(erf::<FUSED>(f32::INFINITY) == 1.0 && erf::<FUSED>(f32::NEG_INFINITY) == -1.0);
         assert!(worst_exp < 2e-7 && worst_bounded < 5e-7, "{worst_exp} {worst_bounded}");
         assert!(exp::<FUSED>(f32::NAN).is_nan() && tanh::<FUSED>(f32::NAN).is_nan());
         assert!(sigmoid::<FUSED>(f32::NAN).is_nan());

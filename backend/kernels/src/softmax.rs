@@ -40,23 +40,29 @@ fn check(len: usize, columns: usize, queries: Option<usize>) {
     assert!(queries.is_none_or(|queries| (1..=columns).contains(&queries)), "{queries:?} queries of {columns} keys");
 }
 
+/// Softmax of one row times `scale`.
+#[inline(always)]
+pub(crate) fn softmax_row<const FUSED: bool>(row: &mut [f32], scale: f32) {
+    // A negative scale would turn the order round, so it comes first.
+    for value in row.iter_mut() {
+        *value *= scale;
+    }
+    let largest = max(row);
+    for value in row.iter_mut() {
+        *value = exp::<FUSED>(*value - largest);
+    }
+    let inverse = 1.0 / sum(row, |x| x);
+    for value in row.iter_mut() {
+        *value *= inverse;
+    }
+}
+
 vectorized! {
     fn forward<FUSED>(x: &mut [f32], columns: usize, scale: f32, queries: Option<usize>, first_row: usize) {
         for (i, row) in x.chunks_exact_mut(columns).enumerate() {
             let visible = queries.map_or(columns, |queries| columns - queries + 1 + (first_row + i) % queries);
             let (row, hidden) = row.split_at_mut(visible);
-            // A negative scale would turn the order round, so it comes first.
-            for value in row.iter_mut() {
-                *value *= scale;
-            }
-            let largest = max(row);
-            for value in row.iter_mut() {
-                *value = exp::<FUSED>(*value - largest);
-            }
-            let inverse = 1.0 / sum(row, |x| x);
-            for value in row.iter_mut() {
-                *value *= inverse;
-            }
+            softmax_row::<FUSED>(row, scale);
             hidden.fill(0.0);
         }
     }

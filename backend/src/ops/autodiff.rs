@@ -7,7 +7,7 @@ use burn::tensor::{
 use burn_autodiff::{Autodiff, checkpoint::strategy::CheckpointStrategy};
 
 use super::{
-    Backend, GruReset, Recurrence, RnnActivation, Steps,
+    AttendOptions, Backend, GruReset, Recurrence, RnnActivation, Steps, affine, attend,
     custom::recorded,
     gelu::{Erf, Tanh, differentiable},
     unstack,
@@ -15,6 +15,18 @@ use super::{
 
 impl<B: Backend, C: CheckpointStrategy> Backend for Autodiff<B, C> {
     const FUSES_VECTORS_WRONGLY: bool = B::FUSES_VECTORS_WRONGLY;
+
+    fn affine(x: FloatTensor<Self>, weight: FloatTensor<Self>, bias: Option<FloatTensor<Self>>) -> FloatTensor<Self> {
+        affine::differentiable::<B, C>(x, weight, bias)
+    }
+
+    fn attend(
+        inputs: [FloatTensor<Self>; 3],
+        options: AttendOptions<Self>,
+        _keep: bool,
+    ) -> (FloatTensor<Self>, Option<FloatTensor<Self>>) {
+        (attend::differentiable::<B, C>(inputs, options), None)
+    }
 
     fn gelu_erf(x: FloatTensor<Self>) -> FloatTensor<Self> {
         differentiable::<B, C, Erf>(x)

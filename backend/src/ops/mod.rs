@@ -1,5 +1,7 @@
 //! The operations that grove owns.
 
+mod affine;
+mod attend;
 mod autodiff;
 mod custom;
 #[cfg(feature = "flex")]
@@ -11,6 +13,7 @@ mod unstack;
 
 use burn::tensor::ops::{FloatTensor, IntTensor};
 
+pub use attend::AttendOptions;
 pub use recurrent::{GruReset, Recurrence, RnnActivation, Steps};
 
 /// Burn's backend trait plus the operations that grove owns.
@@ -25,6 +28,26 @@ pub trait Backend: burn::tensor::backend::Backend {
     /// ([m = 1](https://github.com/tracel-ai/cubek/pull/262), [n = 1](https://github.com/tracel-ai/burn/issues/5122)), and
     /// takes it where it is the fastest. [`matmul`](crate::matmul) goes around that.
     const FUSES_VECTORS_WRONGLY: bool = false;
+
+    /// An affine map of the last axis, `x W + b`, right on every backend.
+    ///
+    /// # Shapes
+    /// - `x` `[.., in]`, `weight` `[in, out]`, `bias` `[out]`
+    /// - output `[.., out]`
+    fn affine(x: FloatTensor<Self>, weight: FloatTensor<Self>, bias: Option<FloatTensor<Self>>) -> FloatTensor<Self> {
+        affine::forward::<Self>(x, weight, bias)
+    }
+
+    /// Gradients of [`affine`](Self::affine) with respect to `x`, given the weight, the weight, given `x`, and the bias,
+    /// if it needs one.
+    fn affine_backward(
+        x: Option<FloatTensor<Self>>,
+        weight: Option<FloatTensor<Self>>,
+        grad: FloatTensor<Self>,
+        bias: bool,
+    ) -> [Option<FloatTensor<Self>>; 3] {
+        affine::backward::<Self>(x, weight, grad, bias)
+    }
 
     /// Gaussian error linear unit, exact: `x * Phi(x)` with the normal distribution function `Phi`
     /// (Hendrycks and Gimpel, 2016). Any shape; the shape stays.
@@ -46,6 +69,32 @@ pub trait Backend: burn::tensor::backend::Backend {
     /// Gradient of [`gelu_tanh`](Self::gelu_tanh) at `x`, times `grad`.
     fn gelu_tanh_backward(x: FloatTensor<Self>, grad: FloatTensor<Self>) -> FloatTensor<Self> {
         gelu::tanh_backward::<Self>(x, grad)
+    }
+
+    /// Scaled dot-product attention, `softmax(q k^T * scale) v` (Vaswani et al., 2017), and, if `keep`, what its backward
+    /// pass needs besides the inputs, if anything. The differentiating backend keeps that itself, and gives none.
+    ///
+    /// # Shapes
+    /// - queries `[b, n_head, t, head_dim]`
+    /// - keys, values `[b, n_head, s, head_dim]`
+    /// - output `[b, n_head, t, head_dim]`
+    fn attend(
+        inputs: [FloatTensor<Self>; 3],
+        options: AttendOptions<Self>,
+        keep: bool,
+    ) -> (FloatTensor<Self>, Option<FloatTensor<Self>>) {
+        attend::forward::<Self>(inputs, options, keep)
+    }
+
+    /// Gradients of [`attend`](Self::attend) with respect to the inputs that need them, given what was kept.
+    fn attend_backward(
+        inputs: [FloatTensor<Self>; 3],
+        options: AttendOptions<Self>,
+        kept: Option<FloatTensor<Self>>,
+        grad: FloatTensor<Self>,
+        needs: [bool; 3],
+    ) -> [Option<FloatTensor<Self>>; 3] {
+        attend::backward::<Self>(inputs, options, kept, grad, needs)
     }
 
     /// Softmax over the last axis of `scale * scores`, `[b, n_head, t, s]`. If `causal`, the queries are the last `t` of

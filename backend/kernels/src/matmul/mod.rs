@@ -4,10 +4,12 @@ mod panels;
 mod tile;
 
 use rayon::prelude::*;
+use std::cell::Cell;
 
+use crate::dispatch::TASK;
+use panels::DEPTH;
 pub(crate) use panels::{Layout, Panels};
-use tile::HEIGHT;
-pub(crate) use tile::WIDTH;
+pub(crate) use tile::{HEIGHT, WIDTH};
 
 /// A matrix in a slice.
 #[derive(Clone, Copy)]
@@ -36,6 +38,13 @@ impl<'a> Matrix<'a> {
         Self { rows: self.columns, columns: self.rows, transposed: !self.transposed, ..self }
     }
 
+    /// At most `rows` rows from one on, and at most `columns` columns.
+    fn part(self, row: usize, rows: usize, column: usize, columns: usize) -> Self {
+        let at = if self.transposed { column * self.stride + row } else { row * self.stride + column };
+        let data = &self.data[at.min(self.data.len())..];
+        Self { data, rows: rows.min(self.rows - row), columns: columns.min(self.columns - column), ..self }
+    }
+
     fn layout(&self) -> Layout {
         Layout { stride: self.stride, transposed: self.transposed }
     }
@@ -59,7 +68,35 @@ pub fn matmul(a: Matrix<'_>, b: Matrix<'_>, bias: Option<&[f32]>, c: &mut [f32])
     if c.is_empty() {
         return;
     }
-    let panels = Panels::new(b.data, b.rows, columns, b.layout());
+    c.par_chunks_mut(columns.max(TASK / columns * columns)).for_each(|c| match bias {
+        Some(bias) => c.chunks_exact_mut(columns).for_each(|c| c.copy_from_slice(bias)),
+        None => c.fill(0.0),
+    });
+    // A part of the depth at a time, so that the panels stay in the last-level cache while all rows pass.
+    let depth = (PANELS / columns / DEPTH * DEPTH).max(DEPTH);
+    let mut memory = MEMORY.take();
+    for from in (0..b.rows).step_by(depth) {
+        let (a, b) = (a.part(0, a.rows, from, depth), b.part(from, depth, 0, columns));
+        let panels = Panels::reusing(memory, b.data, b.rows, columns, b.layout());
+        add(a, &panels, c);
+        memory = panels.into_memory();
+    }
+    if memory.len() * WIDTH <= 2 * PANELS {
+        MEMORY.set(memory);
+    }
+}
+
+/// Elements of panels that are held at once, if they can be: 4 MiB.
+const PANELS: usize = 1 << 20;
+
+thread_local! {
+    /// What held the last panels. Fresh memory would cost as much as filling it.
+    static MEMORY: Cell<Vec<[f32; WIDTH]>> = const { Cell::new(Vec::new()) };
+}
+
+/// Adds to `c` the product of a matrix and panels.
+fn add(a: Matrix<'_>, panels: &Panels, c: &mut [f32]) {
+    let columns = c.len() / a.rows;
     // Few enough rows that they stay in the second-level cache. A transposed matrix is read in pieces of its rows, which
     // should not be short; otherwise many tasks, so that none is waited for.
     let most = (96 * 256 / a.columns.max(1)).clamp(8 * HEIGHT, 32 * HEIGHT);
@@ -68,16 +105,12 @@ pub fn matmul(a: Matrix<'_>, b: Matrix<'_>, bias: Option<&[f32]>, c: &mut [f32])
     let rows = a.rows.div_ceil(tasks).next_multiple_of(HEIGHT);
     let rows = if a.transposed { rows } else { rows.min(most.next_multiple_of(HEIGHT)) };
     c.par_chunks_mut(rows * columns).enumerate().for_each_init(Vec::new, |scratch, (i, c)| {
-        match bias {
-            Some(bias) => c.chunks_exact_mut(columns).for_each(|c| c.copy_from_slice(bias)),
-            None => c.fill(0.0),
-        }
         let height = c.len() / columns;
+        let a_part = a.part(i * rows, height, 0, a.columns);
         if a.transposed {
-            panels.add_transposed(&a.data[(i * rows).min(a.data.len())..], a.stride, height, c, columns, scratch);
+            panels.add_transposed(a_part.data, a.stride, height, c, columns, scratch);
         } else {
-            let a_rows = &a.data[(i * rows * a.stride).min(a.data.len())..];
-            panels.add(0, panels.count(), a_rows, a.stride, height, c, columns);
+            panels.add(0, panels.count(), a_part.data, a.stride, height, c, columns);
         }
     });
 }
@@ -123,12 +156,20 @@ mod tests {
 
     #[test]
     fn sizes_and_layouts() {
-        for (m, k, n) in
-            [(0, 3, 4), (3, 0, 4), (1, 1, 1), (5, 7, 9), (6, 256, 16), (13, 300, 33), (100, 17, 70), (201, 520, 18)]
-        {
+        for (m, k, n) in [
+            (0, 3, 4),
+            (3, 0, 4),
+            (1, 1, 1),
+            (5, 7, 9),
+            (6, 256, 16),
+            (13, 300, 33),
+            (100, 17, 70),
+            (201, 520, 18),
+            (7, 600, 4200),
+        ] {
             let a: Vec<f32> = (0..m * k).map(|i| ((i * 7919) % 113) as f32 / 50.0 - 1.0).collect();
             let b: Vec<f32> = (0..k * n).map(|i| ((i * 104_729) % 97) as f32 / 50.0 - 1.0).collect();
-            let bias: Vec<f32> = (0..n).map(|i| i as f32).collect();
+            let bias: Vec<f32> = (0..n).map(|i| (i % 50) as f32).collect();
             let turned = |x: &[f32], rows: usize, columns: usize| -> Vec<f32> {
                 (0..rows * columns).map(|i| x[i % rows * columns + i / rows]).collect()
             };
@@ -142,7 +183,8 @@ mod tests {
                     for (at, found) in c.iter().enumerate() {
                         let (i, j) = (at / n, at % n);
                         let expected: f64 =
-                            (0..k).map(|p| f64::from(a[i * k + p]) * f64::from(b[p * n + j])).sum::<f64>() + j as f64;
+                            (0..k).map(|p| f64::from(a[i * k + p]) * f64::from(b[p * n + j])).sum::<f64>()
+                                + (j % 50) as f64;
                         assert!((f64::from(*found) - expected).abs() < 1e-4, "{m} {k} {n}: {found} {expected}");
                     }
                 }

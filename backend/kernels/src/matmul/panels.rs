@@ -7,7 +7,7 @@ use crate::dispatch::vectorized;
 
 /// Rows of a panel that are walked at once: 16 KiB, so that it stays in the first-level cache while the rows of the
 /// left-hand matrix pass.
-const DEPTH: usize = 256;
+pub(super) const DEPTH: usize = 256;
 
 /// A matrix `[depth, columns]` as panels of [`WIDTH`] columns, cut into blocks of at most [`DEPTH`] rows:
 /// `[block][panel][row of the block][column of the panel]`. Columns that the last panel lacks are 0.
@@ -31,9 +31,24 @@ pub(crate) struct Layout {
 impl Panels {
     /// Packs a matrix of `depth` rows and `columns` columns.
     pub fn new(b: &[f32], depth: usize, columns: usize, layout: Layout) -> Self {
+        Self::reusing(vec![], b, depth, columns, layout)
+    }
+
+    /// The memory, for another matrix.
+    pub fn into_memory(self) -> Vec<[f32; WIDTH]> {
+        self.data
+    }
+
+    /// As [`new`](Self::new), in memory that is there already: whatever it holds is overwritten.
+    pub fn reusing(mut data: Vec<[f32; WIDTH]>, b: &[f32], depth: usize, columns: usize, layout: Layout) -> Self {
         let block = depth.div_ceil(depth.div_ceil(DEPTH).max(1)).max(1);
         let panels = columns.div_ceil(WIDTH);
-        let mut data = vec![[0.0; WIDTH]; depth * panels];
+        if data.is_empty() {
+            // From the system, which has zeros at no cost.
+            data = vec![[0.0; WIDTH]; depth * panels];
+        } else {
+            data.resize(depth * panels, [0.0; WIDTH]);
+        }
         for (i, data) in data.chunks_mut((block * panels).max(1)).enumerate() {
             let rows = data.len() / panels;
             // Some tens of microseconds of copying make a task.
@@ -84,8 +99,14 @@ impl Panels {
 /// Fills one panel of one block.
 fn pack(b: &[f32], layout: Layout, row: usize, column: usize, columns: usize, data: &mut [[f32; WIDTH]]) {
     let width = WIDTH.min(columns - column);
-    if !layout.transposed {
+    if !layout.transposed && width == WIDTH {
+        // Apart from the rest, as a copy of a length that is not known is a call.
         for (k, data) in data.iter_mut().enumerate() {
+            data.copy_from_slice(&b[(row + k) * layout.stride + column..][..WIDTH]);
+        }
+    } else if !layout.transposed {
+        for (k, data) in data.iter_mut().enumerate() {
+            data[width..].fill(0.0);
             data[..width].copy_from_slice(&b[(row + k) * layout.stride + column..][..width]);
         }
     } else if width == WIDTH {
@@ -97,6 +118,7 @@ fn pack(b: &[f32], layout: Layout, row: usize, column: usize, columns: usize, da
             }
         }
     } else {
+        data.fill([0.0; WIDTH]);
         for j in 0..width {
             let source = &b[(column + j) * layout.stride + row..][..data.len()];
             for (data, &value) in data.iter_mut().zip(source) {
@@ -240,14 +262,20 @@ vectorized! {
             // The rows of `a` that a tile reads lie far apart, and are read once for each panel: they are copied first.
             scratch.clear();
             scratch.resize(strips * depth, [0.0; HEIGHT]);
-            for k in 0..depth {
-                let row = &a[(start + k) * a_stride..][..rows];
-                let (whole, rest) = row.as_chunks::<HEIGHT>();
-                for (i, values) in whole.iter().enumerate() {
-                    scratch[i * depth + k] = *values;
+            // Some rows at once, which stay in the first-level cache, so that what is written for a strip lies together.
+            for from in (0..depth).step_by(WIDTH) {
+                let to = (from + WIDTH).min(depth);
+                for strip in 0..rows / HEIGHT {
+                    for k in from..to {
+                        let values = &a[(start + k) * a_stride + strip * HEIGHT..][..HEIGHT];
+                        scratch[strip * depth + k].copy_from_slice(values);
+                    }
                 }
-                if !rest.is_empty() {
-                    scratch[whole.len() * depth + k][..rest.len()].copy_from_slice(rest);
+                for k in from..to {
+                    let rest = &a[(start + k) * a_stride..][rows / HEIGHT * HEIGHT..rows];
+                    if !rest.is_empty() {
+                        scratch[(strips - 1) * depth + k][..rest.len()].copy_from_slice(rest);
+                    }
                 }
             }
             for panel in 0..panels.count() {

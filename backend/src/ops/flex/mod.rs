@@ -1,5 +1,7 @@
 //! The flex backend's own kernels, for contiguous f32; everything else takes the defaults.
 
+mod affine;
+mod attend;
 mod recurrent;
 
 use burn::tensor::{
@@ -9,7 +11,7 @@ use burn::tensor::{
 use burn_flex::{Flex, FlexTensor, Layout};
 use grove_kernels as kernels;
 
-use super::{Backend, GruReset, Recurrence, RnnActivation, Steps, gelu, rows};
+use super::{AttendOptions, Backend, GruReset, Recurrence, RnnActivation, Steps, gelu, rows};
 
 /// A tensor of f32 in a shape.
 fn tensor(values: Vec<f32>, shape: Shape) -> FlexTensor {
@@ -47,15 +49,67 @@ fn changed(x: FlexTensor, f: impl FnOnce(&mut [f32])) -> FlexTensor {
     tensor(values, shape)
 }
 
+/// A function of each element, in a new tensor.
+fn mapped(x: FlexTensor, f: fn(&[f32], &mut [f32])) -> FlexTensor {
+    let x = contiguous(x);
+    let mut y = vec![0.0; elements(&x).len()];
+    f(elements(&x), &mut y);
+    tensor(y, x.layout().shape().clone())
+}
+
 impl Backend for Flex {
+    fn affine(x: FloatTensor<Self>, weight: FloatTensor<Self>, bias: Option<FloatTensor<Self>>) -> FloatTensor<Self> {
+        affine::forward(x, weight, bias)
+    }
+
+    fn affine_backward(
+        x: Option<FloatTensor<Self>>,
+        weight: Option<FloatTensor<Self>>,
+        grad: FloatTensor<Self>,
+        bias: bool,
+    ) -> [Option<FloatTensor<Self>>; 3] {
+        affine::backward(x, weight, grad, bias)
+    }
+
+    fn attend(
+        inputs: [FloatTensor<Self>; 3],
+        options: AttendOptions<Self>,
+        keep: bool,
+    ) -> (FloatTensor<Self>, Option<FloatTensor<Self>>) {
+        attend::forward(inputs, options, keep)
+    }
+
+    fn attend_backward(
+        inputs: [FloatTensor<Self>; 3],
+        options: AttendOptions<Self>,
+        kept: Option<FloatTensor<Self>>,
+        grad: FloatTensor<Self>,
+        needs: [bool; 3],
+    ) -> [Option<FloatTensor<Self>>; 3] {
+        attend::backward(inputs, options, kept, grad, needs)
+    }
+
+    fn gelu_erf(x: FloatTensor<Self>) -> FloatTensor<Self> {
+        if !is_f32(&x) {
+            return gelu::erf::<Self>(x);
+        }
+        // A fresh tensor costs more than the function: its pages have to be got from the system.
+        if x.is_unique() { changed(x, kernels::gelu_erf_in_place) } else { mapped(x, kernels::gelu_erf) }
+    }
+
+    fn gelu_erf_backward(x: FloatTensor<Self>, grad: FloatTensor<Self>) -> FloatTensor<Self> {
+        if !is_f32(&x) || !is_f32(&grad) {
+            return gelu::erf_backward::<Self>(x, grad);
+        }
+        let x = contiguous(x);
+        changed(grad, |grad| kernels::gelu_erf_backward(elements(&x), grad))
+    }
+
     fn gelu_tanh(x: FloatTensor<Self>) -> FloatTensor<Self> {
         if !is_f32(&x) {
             return gelu::tanh::<Self>(x);
         }
-        let x = contiguous(x);
-        let mut y = vec![0.0; elements(&x).len()];
-        kernels::gelu_tanh(elements(&x), &mut y);
-        tensor(y, x.layout().shape().clone())
+        mapped(x, kernels::gelu_tanh)
     }
 
     fn gelu_tanh_backward(x: FloatTensor<Self>, grad: FloatTensor<Self>) -> FloatTensor<Self> {

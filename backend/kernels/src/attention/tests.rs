@@ -1,0 +1,109 @@
+use super::*;
+
+fn values(len: usize, seed: usize) -> Vec<f32> {
+    (0..len).map(|i| ((i * 7919 + seed * 104_729 + 13) % 1013) as f32 / 500.0 - 1.0).collect()
+}
+
+/// Which keys a query sees, in the order in which the kernel is told.
+fn sees(sizes: &Attention<'_>, at: [usize; 4]) -> bool {
+    let [i, head, query, key] = at;
+    let behind = !sizes.causal || key <= sizes.s - sizes.t + query;
+    behind
+        && sizes.hidden.is_none_or(|Hidden { data, strides }| {
+            data[i * strides[0] + head * strides[1] + query * strides[2] + key] == 0
+        })
+}
+
+/// Output, and the gradients of queries, keys and values, in f64 and in the obvious way.
+fn reference(sizes: &Attention<'_>, [q, k, v, g]: [Heads<'_>; 4]) -> [Vec<f64>; 4] {
+    let Attention { b, n_head, t, s, head_dim: d, .. } = *sizes;
+    let at = |x: Heads<'_>, i, head, position, c| f64::from(x.head(i, head)[position * x.stride() + c]);
+    let place = |i, head, position, c, positions| ((i * positions + position) * n_head + head) * d + c;
+    let mut out = [t, t, s, s].map(|positions| vec![0.0; b * positions * n_head * d]);
+    for (i, head, query) in (0..b * n_head * t).map(|x| (x / (n_head * t), x / t % n_head, x % t)) {
+        let score = |key| (0..d).map(|c| at(q, i, head, query, c) * at(k, i, head, key, c)).sum::<f64>();
+        let e: Vec<f64> = (0..s)
+            .map(|key| match sees(sizes, [i, head, query, key]) {
+                true => (f64::from(sizes.scale) * score(key)).exp(),
+                false => 0.0,
+            })
+            .collect();
+        let total = e.iter().sum::<f64>();
+        let weight = |key: usize| if total > 0.0 { e[key] / total } else { 0.0 };
+        let factor = |key: usize| sizes.factors(i, head, query, 1).map_or(1.0, |factors| f64::from(factors[key]));
+        let grad =
+            |key: usize| factor(key) * (0..d).map(|c| at(g, i, head, query, c) * at(v, i, head, key, c)).sum::<f64>();
+        let mean: f64 = (0..s).map(|key| weight(key) * grad(key)).sum();
+        for key in 0..s {
+            let slope = f64::from(sizes.scale) * weight(key) * (grad(key) - mean);
+            for c in 0..d {
+                let used = weight(key) * factor(key);
+                out[0][place(i, head, query, c, t)] += used * at(v, i, head, key, c);
+                out[1][place(i, head, query, c, t)] += slope * at(k, i, head, key, c);
+                out[2][place(i, head, key, c, s)] += slope * at(q, i, head, query, c);
+                out[3][place(i, head, key, c, s)] += used * at(g, i, head, query, c);
+            }
+        }
+    }
+    out
+}
+
+fn close(what: &str, found: &[f32], expected: &[f64]) {
+    assert_eq!(found.len(), expected.len());
+    for (i, (found, expected)) in found.iter().zip(expected).enumerate() {
+        assert!((f64::from(*found) - expected).abs() < 2e-5, "{what}, {i}: {found} {expected}");
+    }
+}
+
+fn check(sizes: &Attention<'_>) {
+    let Attention { b, n_head, t, s, head_dim: d, .. } = *sizes;
+    // Queries as a projection leaves them, keys as a cache holds them, values with gaps.
+    let (wide, far) = (n_head * d, n_head * (d + 3));
+    let data = [values(b * t * wide, 1), values(b * wide * s, 2), values(b * s * far, 3), values(b * t * wide, 4)];
+    let strides = [[t * wide, d, wide], [wide * s, s * d, d], [s * far, d + 3, far], [t * wide, d, wide]];
+    let parts: [Heads<'_>; 4] = std::array::from_fn(|i| Heads { data: &data[i], strides: strides[i] });
+    let [q, k, v, g] = parts;
+    let expected = reference(sizes, parts);
+    let mut found = expected.each_ref().map(|x| vec![f32::NAN; x.len()]);
+    let [output, dq, dk, dv] = &mut found;
+    sizes.forward(q, k, v, output);
+    sizes.backward(q, k, v, g, [Some(dq), Some(dk), Some(dv)]);
+    for (what, (found, expected)) in ["output", "dq", "dk", "dv"].iter().zip(found.iter().zip(&expected)) {
+        close(&format!("{what} of {:?}, causal {}", [b, n_head, t, s, d], sizes.causal), found, expected);
+    }
+    // Each gradient alone is the same.
+    for i in 0..3 {
+        let mut alone = vec![f32::NAN; found[i + 1].len()];
+        let mut grads = [None, None, None];
+        grads[i] = Some(&mut alone[..]);
+        sizes.backward(q, k, v, g, grads);
+        assert_eq!(alone, found[i + 1]);
+    }
+}
+
+#[test]
+fn values_and_gradients() {
+    for [b, n_head, t, s, head_dim] in [
+        [0, 2, 3, 3, 4],
+        [1, 1, 1, 1, 1],
+        [2, 3, 1, 7, 5],
+        [2, 2, 5, 5, 8],
+        [3, 2, 4, 9, 17],
+        [1, 2, 70, 70, 32],
+        [1, 1, 130, 400, 3],
+    ] {
+        let plain = Attention { b, n_head, t, s, head_dim, scale: 0.4, causal: false, hidden: None, factors: None };
+        // The first query of the last text sees nothing; a mask of keys alone always leaves one.
+        let mask: Vec<u8> = (0..b * t * s).map(|i| u8::from(i % 3 == 1 || i / s == t * b - t)).collect();
+        let ends: Vec<u8> = (0..b * s).map(|i| u8::from(i % s > i / s)).collect();
+        let factors: Vec<f32> = (0..b * n_head * t * s).map(|i| if i % 4 == 0 { 0.0 } else { 4.0 / 3.0 }).collect();
+        let of_queries = Some(Hidden { data: &mask, strides: [t * s, 0, s] });
+        let of_keys = Some(Hidden { data: &ends, strides: [s, 0, 0] });
+        for hidden in [None, of_queries, of_keys] {
+            for factors in [None, Some(&factors[..])] {
+                check(&Attention { hidden, factors, ..plain });
+                check(&Attention { hidden, factors, causal: true, scale: -0.3, ..plain });
+            }
+        }
+    }
+}

@@ -1,0 +1,125 @@
+//! The affine map of a layer: one product for all rows, forwards and backwards.
+
+use burn::tensor::{
+    Shape, Tensor, TensorMetadata, TensorPrimitive,
+    ops::{FloatTensor, ModuleOps},
+};
+use burn_autodiff::{
+    Autodiff, NodeId,
+    checkpoint::{base::Checkpointer, strategy::CheckpointStrategy},
+    grads::Gradients,
+    ops::{Backward, Ops, OpsKind},
+};
+
+use super::Backend;
+use crate::matmul;
+
+fn matrix<B: Backend>(x: FloatTensor<B>) -> Tensor<B, 2> {
+    Tensor::from_primitive(TensorPrimitive::Float(x))
+}
+
+fn primitive<B: Backend, const D: usize>(x: Tensor<B, D>) -> FloatTensor<B> {
+    x.into_primitive().tensor()
+}
+
+/// `[.., n]` as `[rows, n]`.
+fn rows<B: Backend>(x: FloatTensor<B>) -> Tensor<B, 2> {
+    let shape = x.shape();
+    let n = shape[shape.num_dims() - 1];
+    let rows = shape[..shape.num_dims() - 1].iter().product::<usize>();
+    matrix(B::float_reshape(x, Shape::from([rows, n])))
+}
+
+/// `[rows, n]` in the shape of another tensor but for its last axis.
+fn unflatten<B: Backend>(y: Tensor<B, 2>, mut shape: Shape) -> FloatTensor<B> {
+    let last = shape.num_dims() - 1;
+    shape[last] = y.dims()[1];
+    B::float_reshape(primitive(y), shape)
+}
+
+pub(super) fn forward<B: Backend>(
+    x: FloatTensor<B>,
+    weight: FloatTensor<B>,
+    bias: Option<FloatTensor<B>>,
+) -> FloatTensor<B> {
+    let shape = x.shape();
+    let (inputs, outputs) = (&shape[..shape.num_dims() - 1], weight.shape()[1]);
+    if inputs.is_empty() || B::FUSES_VECTORS_WRONGLY && (outputs == 1 || inputs.ends_with(&[1])) {
+        let y = matmul(rows::<B>(x), matrix(weight));
+        let y = match bias {
+            Some(bias) => y + Tensor::<B, 1>::from_primitive(TensorPrimitive::Float(bias)).unsqueeze(),
+            None => y,
+        };
+        return unflatten(y, shape);
+    }
+    <B as ModuleOps<B>>::linear(x, weight, bias)
+}
+
+/// What of `x`, the weight and the bias needs a gradient gets it.
+pub(super) fn backward<B: Backend>(
+    x: Option<FloatTensor<B>>,
+    weight: Option<FloatTensor<B>>,
+    grad: FloatTensor<B>,
+    bias: bool,
+) -> [Option<FloatTensor<B>>; 3] {
+    let (shape, grad) = (grad.shape(), rows::<B>(grad));
+    [
+        weight.map(|weight| unflatten(matmul(grad.clone(), matrix::<B>(weight).transpose()), shape)),
+        x.map(|x| primitive(matmul(rows::<B>(x).transpose(), grad.clone()))),
+        bias.then(|| primitive::<B, 1>(grad.sum_dim(0).squeeze_dim(0))),
+    ]
+}
+
+/// With a bias `N` is 3, without one 2.
+#[derive(Debug)]
+struct Affine;
+
+impl<B: Backend, const N: usize> Backward<B, N> for Affine {
+    /// The input, where the weight needs a gradient; and the other way round.
+    type State = [Option<NodeId>; 2];
+
+    fn backward(self, ops: Ops<Self::State, N>, grads: &mut Gradients, checkpointer: &mut Checkpointer) {
+        let grad = grads.consume::<B>(&ops.node);
+        let [x, weight] = ops.state.map(|id| id.map(|id| checkpointer.retrieve_node_output::<FloatTensor<B>>(id)));
+        let bias = ops.parents.get(2).is_some_and(Option::is_some);
+        let results = B::affine_backward(x, weight, grad, bias);
+        for (parent, grad) in ops.parents.into_iter().zip(results) {
+            if let (Some(parent), Some(grad)) = (parent, grad) {
+                grads.register::<B>(parent.id, grad);
+            }
+        }
+    }
+}
+
+pub(super) fn differentiable<B: Backend, C: CheckpointStrategy>(
+    x: FloatTensor<Autodiff<B, C>>,
+    weight: FloatTensor<Autodiff<B, C>>,
+    bias: Option<FloatTensor<Autodiff<B, C>>>,
+) -> FloatTensor<Autodiff<B, C>> {
+    match bias {
+        Some(bias) => recorded::<B, C, 3>([x, weight, bias]),
+        None => recorded::<B, C, 2>([x, weight]),
+    }
+}
+
+/// Not by `custom`: what is cheap to compute, an activation say, may be computed again instead of kept.
+fn recorded<B: Backend, C: CheckpointStrategy, const N: usize>(
+    inputs: [FloatTensor<Autodiff<B, C>>; N],
+) -> FloatTensor<Autodiff<B, C>> {
+    let nodes = inputs.each_ref().map(|input| input.node.clone());
+    let compute = |inputs: [FloatTensor<Autodiff<B, C>>; N]| {
+        let mut inputs = inputs.into_iter().map(|input| input.primitive);
+        let mut next = || inputs.next();
+        let (x, weight) = (next().expect("an input"), next().expect("a weight"));
+        B::affine(x, weight, next())
+    };
+    match Backward::<B, N>::prepare::<C>(Affine, nodes).compute_bound().stateful() {
+        OpsKind::Tracked(mut step) => {
+            let (x, weight) = (&inputs[0], &inputs[1]);
+            let kept =
+                [weight.is_tracked().then(|| step.checkpoint(x)), x.is_tracked().then(|| step.checkpoint(weight))];
+            step.finish(kept, compute(inputs))
+        }
+        OpsKind::UnTracked(step) => step.finish(compute(inputs)),
+    }
+}

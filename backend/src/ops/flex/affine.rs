@@ -1,0 +1,84 @@
+//! The affine map on flex, for f32: the bias is where the product's sums begin.
+
+use burn::tensor::Shape;
+use burn_flex::{Flex, FlexTensor};
+use grove_kernels::{self as kernels, Matrix};
+
+use super::{contiguous, elements, is_f32, tensor};
+use crate::ops::affine;
+
+/// `[.., n]` as a matrix of rows, of a contiguous tensor.
+fn rows(x: &FlexTensor) -> Matrix<'_> {
+    let shape = x.layout().shape();
+    let n = shape[shape.num_dims() - 1];
+    Matrix::new(elements(x), shape[..shape.num_dims() - 1].iter().product(), n)
+}
+
+/// A matrix whose rows or columns are contiguous as it lies in memory, others as a copy.
+fn plain(x: FlexTensor) -> FlexTensor {
+    let ([rows, columns], [down, right]) =
+        ([0, 1].map(|i| x.layout().shape()[i]), [0, 1].map(|i| x.layout().strides()[i]));
+    if right == 1 && down >= columns as isize || down == 1 && right >= rows as isize { x } else { contiguous(x) }
+}
+
+/// What [`plain`] gave.
+fn matrix(x: &FlexTensor) -> Matrix<'_> {
+    let (shape, strides) = (x.layout().shape(), x.layout().strides());
+    let data = &x.storage::<f32>()[x.layout().start_offset().min(x.storage::<f32>().len())..];
+    // With one row its stride says nothing, nor with one column.
+    if strides[1] == 1 && strides[0] >= shape[1] as isize {
+        return Matrix { stride: strides[0] as usize, ..Matrix::new(data, shape[0], shape[1]) };
+    }
+    Matrix { stride: strides[1] as usize, ..Matrix::new(data, shape[1], shape[0]).transpose() }
+}
+
+fn product(a: Matrix<'_>, b: Matrix<'_>, bias: Option<&[f32]>, shape: Shape) -> FlexTensor {
+    let mut out = vec![0.0; shape.num_elements()];
+    kernels::matmul(a, b, bias, &mut out);
+    tensor(out, shape)
+}
+
+/// The shape with another last axis.
+fn with_last(shape: &Shape, n: usize) -> Shape {
+    let mut shape = shape.clone();
+    let last = shape.num_dims() - 1;
+    shape[last] = n;
+    shape
+}
+
+pub(super) fn forward(x: FlexTensor, weight: FlexTensor, bias: Option<FlexTensor>) -> FlexTensor {
+    if ![Some(&x), Some(&weight), bias.as_ref()].into_iter().flatten().all(is_f32) {
+        return affine::forward::<Flex>(x, weight, bias);
+    }
+    let (x, weight, bias) = (contiguous(x), plain(weight), bias.map(contiguous));
+    let weight = matrix(&weight);
+    let shape = with_last(x.layout().shape(), weight.columns);
+    product(rows(&x), weight, bias.as_ref().map(elements), shape)
+}
+
+pub(super) fn backward(
+    x: Option<FlexTensor>,
+    weight: Option<FlexTensor>,
+    grad: FlexTensor,
+    bias: bool,
+) -> [Option<FlexTensor>; 3] {
+    if ![x.as_ref(), weight.as_ref(), Some(&grad)].into_iter().flatten().all(is_f32) {
+        return affine::backward::<Flex>(x, weight, grad, bias);
+    }
+    let (x, weight, grad) = (x.map(contiguous), weight.map(plain), contiguous(grad));
+    let grads = rows(&grad);
+    let dx = weight.as_ref().map(matrix).map(|weight| {
+        let shape = with_last(grad.layout().shape(), weight.rows);
+        product(grads, weight.transpose(), None, shape)
+    });
+    let dw = x.as_ref().map(rows).map(|x| {
+        let shape = Shape::from([x.columns, grads.columns]);
+        product(x.transpose(), grads, None, shape)
+    });
+    let db = bias.then(|| {
+        let mut sums = vec![0.0; grads.columns];
+        kernels::sum_rows(grads, &mut sums);
+        tensor(sums, Shape::from([grads.columns]))
+    });
+    [dx, dw, db]
+}
