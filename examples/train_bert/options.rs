@@ -38,7 +38,7 @@ pub struct Options {
     #[arg(long, default_value_t = 0.05, value_name = "FRACTION", conflicts_with = "held_out")]
     pub held_out_part: f64,
 
-    /// How many of the tokens are masked
+    /// How many of the tokens are masked in training; more is more to learn from a text. An evaluation masks 0.15
     #[arg(long, default_value_t = 0.15, value_name = "FRACTION")]
     pub mask: f32,
 

@@ -28,6 +28,9 @@ use crate::{
 /// Batches among which texts of similar length are brought together.
 const POOL: usize = 50;
 
+/// How many tokens an evaluation masks.
+const PUBLISHED_RATE: f32 = 0.15;
+
 /// What a run begins with.
 struct Prepared<B: Backend> {
     model: BertForMaskedLm<B>,
@@ -105,7 +108,8 @@ struct Score {
     tokens: usize,
 }
 
-/// Masks tokens, always the same ones, and counts how many the model restores.
+/// Masks tokens, always the same ones, and counts how many the model restores. It masks as many as the published models
+/// were trained with, whatever this one is trained with.
 fn score<B: Backend>(
     model: &BertForMaskedLm<B>,
     texts: &[TextIds],
@@ -113,6 +117,7 @@ fn score<B: Backend>(
     batch_size: usize,
     device: &B::Device,
 ) -> Result<Score, Exit> {
+    let masking = &Masking { rate: PUBLISHED_RATE, ..masking.clone() };
     let mut order: Vec<&TextIds> = texts.iter().collect();
     // Of similar length together, for less padding.
     order.sort_by_key(|text| text.ids.len());

@@ -75,7 +75,12 @@ fn table(
         .delimiter(if tabs { b'\t' } else { b',' })
         .quoting(!tabs)
         .from_reader(bytes);
-    let at = |record: &ByteRecord| Place { file: file.clone(), line: record.position().map_or(0, csv::Position::line) };
+    let at = |record: &ByteRecord| {
+        let (byte, line) = record.position().map_or((0, 0), |position| (position.byte() as usize, position.line()));
+        // The reader counts from where it began to look, before lines with nothing on them.
+        let skipped = bytes[byte.min(bytes.len())..].iter().take_while(|byte| b"\r\n".contains(byte));
+        Place { file: file.clone(), line: line + skipped.filter(|byte| **byte == b'\n').count() as u64 }
+    };
     let mut record = ByteRecord::new();
     let mut next = |record: &mut ByteRecord| {
         reader.read_byte_record(record).map_err(|error| failure(format!("{}: {error}", file.display())))

@@ -5,9 +5,9 @@ use rayon::prelude::*;
 use super::tile::{HEIGHT, WIDTH, tile};
 use crate::dispatch::vectorized;
 
-/// Rows of a panel that are walked at once: 16 KiB, so that it stays in the first-level cache while the rows of the
-/// left-hand matrix pass.
-pub(super) const DEPTH: usize = 256;
+/// Rows of a panel that are walked at once: 24 KiB, so that it stays in the first-level cache while the rows of the
+/// left-hand matrix pass, and the results are added up in memory as seldom as can be.
+pub(super) const DEPTH: usize = 384;
 
 /// A matrix `[depth, columns]` as panels of [`WIDTH`] columns, cut into blocks of at most [`DEPTH`] rows:
 /// `[block][panel][row of the block][column of the panel]`. Columns that the last panel lacks are 0.
