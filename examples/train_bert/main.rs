@@ -7,6 +7,7 @@ mod data;
 mod documents;
 #[path = "../common/encoder.rs"]
 mod encoder;
+mod init;
 mod options;
 mod train;
 #[path = "../common/training/mod.rs"]

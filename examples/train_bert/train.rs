@@ -21,6 +21,7 @@ use crate::{
     data::{mask, masking, texts},
     documents::documents,
     encoder::Published,
+    init,
     options::{self, Options},
     training::{Output, Summary},
 };
@@ -230,7 +231,7 @@ fn new<B: Backend>(
     };
     let key = Key::new(options.run.seed).fold_in(1);
     let model = BertForMaskedLm::init(&config, key, device).map_err(|error| Exit::Usage(error.to_string()))?;
-    Ok((model, tokenizer))
+    Ok((init::aware_of_neighbours(model), tokenizer))
 }
 
 fn with_dropout<B: Backend>(mut model: BertForMaskedLm<B>, rate: Option<f64>) -> BertForMaskedLm<B> {
