@@ -122,7 +122,7 @@ fn a_classifier_is_tuned_in_every_way_and_used() {
     let frozen =
         tune(&lines, &place.named("frozen"), &[&columns[..], &["--freeze", "embeddings.**,encoder.**"]].concat());
     let adapted = tune(&lines, &place.named("adapted"), &[&columns[..], &["--lora-rank", "2"]].concat());
-    assert!(frozen["accuracy"].is_f64() && adapted["accuracy"].as_f64() > Some(0.8), "{adapted}");
+    assert!(frozen["accuracy"].is_f64() && adapted["accuracy"].as_f64() > Some(0.7), "{adapted}");
     let weights = |file: &str| {
         let bytes = fs::read(place.path(file)).expect("weights");
         let file = safetensors(&bytes);

@@ -28,8 +28,8 @@ impl Published {
     pub fn open(model: Option<&str>) -> Result<Self, Exit> {
         let path = match model {
             Some(model) => {
-                let wanted = Wanted::model().and_maybe("vocab.txt");
-                Source::parse(model).map_err(failure)?.resolve(&HubOptions::from_env(), &wanted).map_err(failure)?
+                let source = Source::parse(model).map_err(failure)?;
+                source.resolve(&HubOptions::from_env(), &Wanted::model()).map_err(failure)?
             }
             None => shipped(SHIPPED),
         };

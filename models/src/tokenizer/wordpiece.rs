@@ -1,9 +1,9 @@
 //! BERT's tokenizer from a `vocab.txt`, which older repositories have alone.
 
 use serde_json::Value;
-use std::path::Path;
+use std::{collections::BTreeMap, path::Path};
 use tokenizers::{
-    AddedToken, Tokenizer as HfTokenizer,
+    AddedToken, NormalizedString, Normalizer, Tokenizer as HfTokenizer,
     decoders::wordpiece::WordPiece as WordPieceDecoder,
     models::{
         ModelWrapper, TrainerWrapper,
@@ -46,18 +46,40 @@ pub(super) fn learned<S: AsRef<str> + Sync>(
 ) -> std::result::Result<HfTokenizer, Box<dyn std::error::Error + Send + Sync>> {
     let mut learner = HfTokenizer::new(WordPiece::default());
     learner.with_normalizer(Some(BertNormalizer::default())).with_pre_tokenizer(Some(BertPreTokenizer));
+    let alphabet = alphabet(texts)?;
+    // The library numbers pieces within words in the order of a hash map, unless they are given first, and then what it
+    // learns is another thing each time.
+    let inner = alphabet.iter().filter(|letter| letter.is_alphanumeric()).map(|letter| format!("##{letter}"));
+    let special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"].map(String::from);
+    let first = special.into_iter().chain(inner).map(|token| AddedToken::from(token, true));
     let trainer = WordPieceTrainer::builder()
         .vocab_size(vocab_size)
         .min_frequency(2)
-        .limit_alphabet(ALPHABET)
-        .special_tokens(
-            ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"].map(|token| AddedToken::from(token, true)).into(),
-        )
+        .limit_alphabet(alphabet.len())
+        .initial_alphabet(alphabet.iter().copied().collect())
+        .special_tokens(first.collect())
         .show_progress(false)
         .build();
     learner.train(&mut TrainerWrapper::WordPieceTrainer(trainer), texts.iter().map(AsRef::as_ref))?;
     let ModelWrapper::WordPiece(pieces) = learner.get_model() else { unreachable!("word pieces stay word pieces") };
     with_pieces(pieces.clone(), BertNormalizer::default()).map_err(|token| format!("{token} was not learned").into())
+}
+
+/// The letters and signs that occur most often, in their order.
+fn alphabet<S: AsRef<str>>(texts: &[S]) -> std::result::Result<Vec<char>, Box<dyn std::error::Error + Send + Sync>> {
+    let mut counts = BTreeMap::new();
+    for text in texts {
+        let mut text = NormalizedString::from(text.as_ref());
+        BertNormalizer::default().normalize(&mut text)?;
+        for letter in text.get().chars().filter(|letter| !letter.is_whitespace()) {
+            *counts.entry(letter).or_insert(0usize) += 1;
+        }
+    }
+    let mut letters: Vec<(char, usize)> = counts.into_iter().collect();
+    letters.sort_by_key(|&(_, count)| std::cmp::Reverse(count));
+    letters.truncate(ALPHABET);
+    letters.sort();
+    Ok(letters.into_iter().map(|(letter, _)| letter).collect())
 }
 
 /// BERT's way from a text to these pieces and back; or the special token that they lack.
@@ -77,4 +99,25 @@ fn with_pieces(pieces: WordPiece, normalizer: BertNormalizer) -> std::result::Re
         .collect();
     tokenizer.add_special_tokens(&special);
     Ok(tokenizer)
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::Tokenizer;
+
+    #[test]
+    fn the_same_text_teaches_the_same_pieces() {
+        let words = ["river", "rivers", "arrive", "driver", "thrive", "Élan", "cat,", "cattle", "scatter", "category"];
+        let text: String = (0..400).map(|i| words[i * i % 7 + i % 4].to_owned() + " ").collect();
+        let learned = || {
+            let tokenizer = Tokenizer::train_wordpiece(&[&text], 500).unwrap();
+            (0..tokenizer.vocab_size() as u32).map(|id| tokenizer.id_to_token(id).unwrap()).collect::<Vec<_>>()
+        };
+        let first = learned();
+        assert_eq!(first[..5], ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]);
+        assert!(first.contains(&"river".to_owned()) && first.contains(&"elan".to_owned()), "{first:?}");
+        for _ in 0..8 {
+            assert_eq!(learned(), first);
+        }
+    }
 }
