@@ -24,10 +24,11 @@ pub const EPOCHS: f64 = 3.0;
     mut_arg("epochs", |arg| arg.help("Passes over the data, parts of one too [default: 3]")),
     mut_arg("batch_size", |arg| arg.default_value("32").help("Texts of a batch")),
     mut_arg("learning_rate", |arg| {
-        arg.default_value_if("lora_rank", ArgPredicate::IsPresent, "1e-3")
-            .default_value("5e-5")
+        let given = ArgPredicate::IsPresent;
+        arg.default_value_ifs([("lora_rank", given.clone(), "1e-3"), ("model", given, "5e-5")])
+            .default_value("1e-3")
             .hide_default_value(true)
-            .help("Highest learning rate [default: 5e-5, and with --lora-rank 1e-3]")
+            .help("Highest learning rate [default: 5e-5; 1e-3 with --lora-rank, and for the small model that ships]")
     }),
     mut_arg("schedule", |arg| arg.default_value("linear")),
     mut_arg("final_learning_rate", |arg| arg.default_value("0")),
