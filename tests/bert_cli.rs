@@ -66,6 +66,17 @@ fn a_model_is_trained_and_fills_in_words() {
 }
 
 #[test]
+fn texts_of_unknown_signs_have_nothing_to_mask() {
+    let place = Place::new();
+    let model = pretrained(&place);
+    let mixed = place.write("mixed.txt", "☃☃\nthe cat sings by the river\n☃\n");
+    let options = ["--batch-size", "1", "--steps", "4", "--held-out-part", "0", "--json"];
+    assert_eq!(TRAIN.json(&[&["--model", &model, "--data", &mixed], &options[..]].concat())["steps"], 4);
+    let unknown = place.write("unknown.txt", "☃☃\n");
+    TRAIN.assert_refused(&["--model", &model, "--data", &unknown], 1, &["no text", "masked"]);
+}
+
+#[test]
 fn a_run_is_resumed() {
     let place = Place::new();
     let (book, whole, parts) = (place.book(), place.named("whole"), place.named("parts"));

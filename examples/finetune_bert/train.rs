@@ -6,8 +6,8 @@ use grove::{
     prelude::*,
     tensor::TensorData,
     train::{
-        Ended, Evaluation, StepOptions, TrainError,
-        data::{Data, DataError, Examples},
+        Ended, Evaluation, StepOptions,
+        data::{Data, Examples},
         fit,
     },
 };
@@ -22,11 +22,8 @@ use crate::{
     optimizer::optimizer,
     options::{self, Options},
     report,
-    training::{Output, Summary},
+    training::{Output, POOL, Summary, evaluation_failed},
 };
-
-/// Batches among which texts of similar length are brought together.
-const POOL: usize = 50;
 
 /// Files of a tokenizer.
 const TOKENIZER_FILES: [&str; 6] =
@@ -62,8 +59,7 @@ pub fn run<B: Backend>(options: &Options, device: &B::Device) -> Result<Ended, E
     let loss_fn =
         |model: Classifier<Autodiff<B>>, batch: &Vec<Example>, key: Key| loss(&model, batch, &weights, key, device);
     let evaluate = |model: &Classifier<B>| {
-        let found = report::score(model, &held_out, asked.batch_size)
-            .map_err(|error| TrainError::from(DataError::other(format!("{error:?}"))))?;
+        let found = report::score(model, &held_out, asked.batch_size).map_err(evaluation_failed)?;
         let confusion = &found.confusion;
         Ok(Evaluation::from([
             ("loss".into(), found.loss()),

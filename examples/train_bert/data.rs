@@ -11,21 +11,24 @@ use grove::{
 
 use crate::common::{Exit, failure};
 
-/// The lines of documents, as the model reads them: each, or where it is too long each part of it, with the tokens that
+/// The lines of documents in which something can be masked, as the model reads them: each, or where it is too long each part of it, with the tokens that
 /// mark beginning and end.
 pub fn texts(
     documents: &[String],
     tokenizer: &Tokenizer,
     config: &BertConfig,
     context: usize,
+    masking: &Masking,
 ) -> Result<Vec<TextIds>, Exit> {
     let mut texts = vec![];
     for line in documents.iter().flat_map(|document| document.lines()).filter(|line| !line.trim().is_empty()) {
         let windows = tokenizer.encode_windows(line, None, context, 0).map_err(failure)?;
         texts.extend(windows.into_iter().map(|window| window.text));
     }
+    // Of signs that the tokenizer does not know, for instance.
+    texts.retain(|text: &TextIds| text.ids.iter().any(|id| !masking.special.contains(id)));
     match texts.iter().flat_map(|text| &text.ids).max() {
-        None => Err(failure("the data has no text")),
+        None => Err(failure("the data has no text of which a token can be masked")),
         Some(&id) if id as usize >= config.vocab_size => Err(failure(format!(
             "the tokenizer gives token {id}, and the model has {}: it belongs to another model",
             config.vocab_size

@@ -7,8 +7,8 @@ use grove::{
     },
     prelude::*,
     train::{
-        Ended, Evaluation, TrainError,
-        data::{Data, DataError, Examples},
+        Ended, Evaluation,
+        data::{Data, Examples},
         fit,
     },
 };
@@ -23,14 +23,8 @@ use crate::{
     encoder::Published,
     init,
     options::{self, Options},
-    training::{Output, Summary},
+    training::{Output, POOL, Summary, evaluation_failed},
 };
-
-/// Batches among which texts of similar length are brought together.
-const POOL: usize = 50;
-
-/// How many tokens an evaluation masks.
-const PUBLISHED_RATE: f32 = 0.15;
 
 /// What a run begins with.
 struct Prepared<B: Backend> {
@@ -68,8 +62,7 @@ pub fn run<B: Backend>(options: &Options, device: &B::Device) -> Result<Ended, E
         model.loss_at(&masked.texts, masked.positions, masked.tokens, Some(dropout))
     };
     let evaluate = |model: &BertForMaskedLm<B>| {
-        let found = score(model, &held_out, &masking, asked.batch_size, device)
-            .map_err(|error| TrainError::from(DataError::other(format!("{error:?}"))))?;
+        let found = score(model, &held_out, &masking, asked.batch_size, device).map_err(evaluation_failed)?;
         Ok(Evaluation::from([("loss".into(), found.loss), ("accuracy".into(), found.accuracy)]))
     };
     let unit = ("texts", asked.batch_size as u64);
@@ -118,7 +111,7 @@ fn score<B: Backend>(
     batch_size: usize,
     device: &B::Device,
 ) -> Result<Score, Exit> {
-    let masking = &Masking { rate: PUBLISHED_RATE, ..masking.clone() };
+    let masking = &Masking::new(masking.mask, masking.special.clone(), masking.vocab_size);
     let mut order: Vec<&TextIds> = texts.iter().collect();
     // Of similar length together, for less padding.
     order.sort_by_key(|text| text.ids.len());
@@ -168,8 +161,8 @@ fn prepare<B: Backend>(options: &Options, output: Option<&Output>, device: &B::D
         }
         asked => asked.unwrap_or(positions),
     };
-    let read = |documents: Vec<String>| texts(&documents, &tokenizer, config, context);
     let masking = masking(&tokenizer, config, options.mask)?;
+    let read = |documents: Vec<String>| texts(&documents, &tokenizer, config, context, &masking);
     let training = read(data)?;
     let (training, held_out) = match &options.held_out[..] {
         [] if options.evaluate => (training, vec![]),

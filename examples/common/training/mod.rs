@@ -8,7 +8,7 @@ mod output;
 mod report;
 mod settings;
 
-use grove::train::Ended;
+use grove::train::{Ended, TrainError, data::DataError};
 use std::process::ExitCode;
 
 use crate::common::{Exit, finish};
@@ -18,6 +18,14 @@ pub use report::Summary;
 
 /// Exit status of a program that was ended by Ctrl-C.
 const INTERRUPTED: u8 = 130;
+
+/// Batches among which texts of similar length are brought together.
+pub const POOL: usize = 50;
+
+/// What the loop is told of an evaluation that failed.
+pub fn evaluation_failed(error: Exit) -> TrainError {
+    DataError::other(format!("{error:?}")).into()
+}
 
 /// As [`finish`], for a run that may have been interrupted.
 pub fn finish_run(body: impl FnOnce() -> Result<Ended, Exit>) -> ExitCode {

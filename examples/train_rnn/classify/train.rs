@@ -5,9 +5,8 @@ use grove::{
     prelude::*,
     tensor::TensorData,
     train::{
-        Ended, Evaluation, TrainError,
-        data::Data,
-        data::{DataError, Examples},
+        Ended, Evaluation,
+        data::{Data, Examples},
         fit,
     },
 };
@@ -22,11 +21,8 @@ use super::{
 use crate::{
     common::{Exit, failure, write_json, write_line},
     labelled,
-    training::{Output, Summary},
+    training::{Output, POOL, Summary, evaluation_failed},
 };
-
-/// Batches among which texts of similar length are brought together.
-const POOL: usize = 50;
 
 /// Texts and their classes.
 struct Batch {
@@ -65,7 +61,7 @@ pub fn run<B: Backend>(options: &ClassifyOptions, device: &B::Device) -> Result<
     };
     let score = |model: &RnnClassifier<B>| evaluate::score(model, &held_out, asked.batch_size);
     let evaluate = |model: &RnnClassifier<B>| {
-        let found = score(model).map_err(|error| TrainError::from(DataError::other(format!("{error:?}"))))?;
+        let found = score(model).map_err(evaluation_failed)?;
         Ok(Evaluation::from([("loss".into(), found.loss()), ("accuracy".into(), found.confusion.accuracy())]))
     };
     let unit = ("texts", asked.batch_size as u64);
