@@ -1,15 +1,17 @@
 //! Where each model is instantiated once on each backend, so that examples and programs need not do it again; see
 //! the crate `grove-backend`, which does the same for operations. Never called.
 
-use grove_backend::{Backend, DeviceError, DeviceSpec, Program};
+use grove_backend::{Autodiff, Backend, DeviceError, DeviceSpec, Program};
+use grove_layers::loss::cross_entropy;
 use grove_models::{
-    GenerateOptions, Gpt2, RnnClassifier, RnnLm,
+    GenerateOptions, Gpt2, ResNet, RnnClassifier, RnnLm, Vit,
     bert::{
         BertForMaskedLm, BertForQuestionAnswering, BertForSequenceClassification, BertForTokenClassification,
         SentenceEncoder, TextBatch,
     },
     generate,
     generation::score,
+    vision::{ImageClassifier, predictions},
 };
 use grove_transform::value_and_grad;
 use grove_tree::summary;
@@ -89,11 +91,51 @@ impl Program for UseBert<'_> {
     }
 }
 
+/// What a program does with a model of pictures.
+struct UsePictures<'a, F>(&'a Path, F);
+
+/// A model of pictures on any backend.
+trait Family {
+    type Model<B: Backend>: ImageClassifier<B, On<Autodiff<B>> = Self::Model<Autodiff<B>>>;
+}
+
+struct ResNets;
+
+impl Family for ResNets {
+    type Model<B: Backend> = ResNet<B>;
+}
+
+struct Vits;
+
+impl Family for Vits {
+    type Model<B: Backend> = Vit<B>;
+}
+
+impl<F: Family> Program for UsePictures<'_, F> {
+    type Output = grove_models::Result<String>;
+
+    fn run<B: Backend>(self, device: B::Device) -> Self::Output {
+        let pixels = burn::tensor::Tensor::<B, 4>::ones([1, 3, 8, 8], &device);
+        let (model, _) = F::Model::<B>::open(self.0, &device, None)?;
+        let found = predictions(model.logits(pixels.clone()), model.labels(), 1);
+        let (loss, grads) = value_and_grad(&model, |m| {
+            let pixels = burn::tensor::Tensor::from_inner(pixels.clone());
+            let (logits, _) = m.logits_in_training(pixels.clone(), grove_tree::Key::new(0));
+            cross_entropy(logits + m.logits(pixels), burn::tensor::Tensor::from_ints([0], &device))
+        });
+        let model = model.with_classes(vec!["a".into()], grove_tree::Key::new(0));
+        model.save(self.0)?;
+        Ok(format!("{found:?} {} {}", loss.into_data(), summary(&grads)))
+    }
+}
+
 /// Runs every model on a device.
 #[doc(hidden)]
 pub fn anchors(device: DeviceSpec, model: &Path) -> Result<grove_models::Result<String>, DeviceError> {
     let gpt2 = device.run(UseGpt2(model))?;
     let rnn = device.run(UseRnn(model))?;
     let bert = device.run(UseBert(model))?;
-    Ok(gpt2.and_then(|gpt2| Ok(gpt2 + &rnn? + &bert?)))
+    let resnet = device.run(UsePictures(model, ResNets))?;
+    let vit = device.run(UsePictures(model, Vits))?;
+    Ok(gpt2.and_then(|gpt2| Ok(gpt2 + &rnn? + &bert? + &resnet? + &vit?)))
 }

@@ -9,6 +9,8 @@ pub use anchor::anchors;
 
 /// What computes: backends, and choosing one at run time.
 pub use grove_backend as backend;
+/// Pictures: decoding, preprocessing, augmentation, data sets.
+pub use grove_images as images;
 /// Layers and losses.
 pub use grove_layers as layers;
 /// Models, text generation, tokenizers.
@@ -38,8 +40,8 @@ pub mod prelude {
     pub use grove_backend::Flex;
     pub use grove_backend::{Autodiff, Backend, BackendName, DeviceSpec, Program};
     pub use grove_models::{
-        Bert, BertConfig, Decoder, GenerateOptions, Generated, Gpt2, Gpt2Config, RnnClassifier, RnnClassifierConfig,
-        RnnKind, RnnLm, RnnLmConfig, Tokenizer, generate, generation::Sampling,
+        Bert, BertConfig, Decoder, GenerateOptions, Generated, Gpt2, Gpt2Config, ResNet, ResNetConfig, RnnClassifier,
+        RnnClassifierConfig, RnnKind, RnnLm, RnnLmConfig, Tokenizer, Vit, VitConfig, generate, generation::Sampling,
     };
     pub use grove_transform::{eval_shape, grad, value_and_grad, value_and_grad_aux};
     pub use grove_tree::{self as tree, Array, Init, Key, Tree};

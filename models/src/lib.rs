@@ -8,6 +8,7 @@ pub mod generation;
 pub mod gpt2;
 mod labels;
 mod pretrained;
+mod rank;
 pub mod resnet;
 pub mod rnn;
 mod tokenizer;

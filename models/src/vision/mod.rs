@@ -1,6 +1,10 @@
-//! What models of pictures share.
+//! What models of pictures share: one trait for all of them, and the names of classes.
 
 mod classes;
+mod classifier;
+mod predict;
 
 pub use classes::imagenet_labels;
 pub(crate) use classes::{find_name, fit_labels, head_rows, timm_labels};
+pub use classifier::{ImageClassifier, Kind};
+pub use predict::{Prediction, predictions};

@@ -50,12 +50,14 @@ impl VitConfig {
         serde_json::from_value(Value::Object(fields)).map_err(|error| wrong(error.to_string()))
     }
 
-    /// What timm's `config.json` says, put onto what the weights' shapes tell.
+    /// What timm's `config.json` says, put onto what the weights' shapes tell. `num_attention_heads` alone will do, for
+    /// torchvision's models of unusual sizes.
     pub(super) fn with_timm(mut self, fields: &Fields) -> Result<Self> {
         let wrong = |reason: String| ModelError::Config { reason };
         let args = fields.get("model_args").and_then(Value::as_object);
         let said = |name: &str| args.and_then(|args| args.get(name)).or_else(|| fields.get(name));
-        if let Some(heads) = said("num_heads").and_then(Value::as_u64) {
+        let heads = said("num_heads").or_else(|| said("num_attention_heads"));
+        if let Some(heads) = heads.and_then(Value::as_u64) {
             self.num_attention_heads = heads as usize;
         }
         match said("global_pool").and_then(Value::as_str) {

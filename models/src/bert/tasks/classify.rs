@@ -4,7 +4,8 @@ use burn::tensor::{
 };
 use grove_backend::Backend;
 
-use super::{Reading, largest};
+use super::Reading;
+use crate::rank::largest;
 use crate::{
     bert::{BertForSequenceClassification, Problem},
     error::Result,

@@ -2,7 +2,8 @@ use burn::tensor::{DType, activation::softmax};
 use grove_backend::Backend;
 use std::ops::Range;
 
-use super::{Reading, largest};
+use super::Reading;
+use crate::rank::largest;
 use crate::{
     bert::{BertForTokenClassification, TextIds},
     error::{ModelError, Result},

@@ -1,7 +1,8 @@
 use burn::tensor::{DType, Int, Tensor, TensorData, activation::softmax};
 use grove_backend::Backend;
 
-use super::{Reading, largest};
+use super::Reading;
+use crate::rank::largest;
 use crate::{
     bert::{BertForMaskedLm, TextIds},
     error::{ModelError, Result},

@@ -74,19 +74,6 @@ pub fn by_length(lengths: impl IntoIterator<Item = usize>, size: usize) -> Vec<V
     order.chunks(size.max(1)).map(|batch| batch.iter().map(|&(i, _)| i).collect()).collect()
 }
 
-/// The places of the `k` largest, the largest first; of equal ones the first.
-fn largest(values: &[f32], k: usize) -> Vec<usize> {
-    let mut order: Vec<usize> = (0..values.len()).collect();
-    let by_value = |a: &usize, b: &usize| values[*b].total_cmp(&values[*a]).then(a.cmp(b));
-    let k = k.min(order.len());
-    if k > 0 && k < order.len() {
-        order.select_nth_unstable_by(k - 1, by_value);
-    }
-    order.truncate(k);
-    order.sort_by(by_value);
-    order
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -95,12 +82,5 @@ mod tests {
     fn batches_are_of_similar_length() {
         assert_eq!(by_length([3, 9, 1, 9, 4], 2), [vec![1, 3], vec![4, 0], vec![2]]);
         assert!(by_length([], 2).is_empty());
-    }
-
-    #[test]
-    fn the_largest_come_first() {
-        assert_eq!(largest(&[0.1, 0.7, 0.2, 0.7], 3), [1, 3, 2]);
-        assert_eq!(largest(&[0.1, 0.7], 5), [1, 0]);
-        assert!(largest(&[0.1], 0).is_empty());
     }
 }

@@ -1,0 +1,13 @@
+//! What the programs that look at pictures have in common.
+
+// Each example uses a part of this.
+#![allow(dead_code)]
+
+mod bars;
+mod classify;
+mod pictures;
+mod published;
+
+pub use classify::{ClassifyArgs, classify};
+pub use pictures::{Picture, read_pictures};
+pub use published::{Published, preprocessor_of};

@@ -1,0 +1,58 @@
+//! A published classifier and how pictures are prepared for it.
+
+use grove::{
+    images::Preprocessor,
+    weights::{HubOptions, Source, Wanted},
+};
+use std::path::{Path, PathBuf};
+
+use crate::common::{Exit, failure, shipped};
+
+/// Where a model's files lie.
+pub struct Published {
+    /// Directory or weights file.
+    pub path: PathBuf,
+    pub directory: PathBuf,
+}
+
+impl Published {
+    /// What `--model` names, downloaded where it is not here yet, or a model that ships.
+    pub fn open(model: Option<&str>, default: &str) -> Result<Self, Exit> {
+        let path = match model {
+            Some(model) => {
+                let source = Source::parse(model).map_err(failure)?;
+                source.resolve(&HubOptions::from_env(), &Wanted::model()).map_err(failure)?
+            }
+            None => shipped(default),
+        };
+        if model.is_none() && !path.exists() {
+            return Err(failure(format!(
+                "the model that ships with grove is not where it should be, {}: name another with --model",
+                path.display()
+            )));
+        }
+        let directory = if path.is_dir() { path.clone() } else { path.parent().unwrap_or(&path).to_owned() };
+        Ok(Self { path, directory })
+    }
+}
+
+/// How a model's pictures are prepared: as `--preprocess` says, by name or file; as the files beside the model say; or as
+/// torchvision does it.
+pub fn preprocessor_of(asked: Option<&str>, directory: &Path) -> Result<Preprocessor, Exit> {
+    if let Some(asked) = asked {
+        let file = Path::new(asked);
+        return match file.exists() {
+            true => Preprocessor::from_file(file).map_err(failure),
+            false => Preprocessor::preset(asked).map_err(|error| Exit::Usage(format!("--preprocess: {error}"))),
+        };
+    }
+    let described = directory.join("preprocessor_config.json").is_file();
+    let timm = std::fs::read_to_string(directory.join("config.json")).is_ok_and(|text| text.contains("pretrained_cfg"));
+    match described || timm {
+        true => Preprocessor::from_file(directory).map_err(failure),
+        false => {
+            eprintln!("no preprocessor_config.json beside the model: pictures are prepared as torchvision does it");
+            Preprocessor::preset("torchvision").map_err(failure)
+        }
+    }
+}

@@ -1,0 +1,108 @@
+//! How training pictures are changed.
+
+use clap::{Args, ValueEnum};
+use grove::images::{
+    ImageError, Preprocessor, RgbImage,
+    augment::{Augment, ColorJitter, Erasing, HorizontalFlip, Mix, RandAugment, RandomCrop, RandomResizedCrop},
+};
+
+use crate::training::fraction;
+
+/// How training pictures are changed, at random.
+#[derive(Args, Debug, Clone)]
+pub struct AugmentArgs {
+    /// What is done to each picture
+    #[arg(long, value_enum, value_name = "NAME", default_value_t = Changes::Standard, help_heading = "Augmentation")]
+    pub augment: Changes,
+
+    /// Blend pictures of a batch: both parameters of the beta distribution, such as 0.2; 0 does not (mixup)
+    #[arg(long, value_name = "ALPHA", default_value_t = 0.0, help_heading = "Augmentation")]
+    pub mixup: f64,
+
+    /// Put parts of pictures into others: both parameters of the beta distribution, such as 1; 0 does not (CutMix)
+    #[arg(long, value_name = "ALPHA", default_value_t = 0.0, help_heading = "Augmentation")]
+    pub cutmix: f64,
+
+    /// How often a part of a picture is erased
+    #[arg(long, value_name = "FRACTION", default_value_t = 0.0, help_heading = "Augmentation")]
+    pub erasing: f64,
+
+    /// How far brightness, contrast and saturation may change, such as 0.4
+    #[arg(long, value_name = "FRACTION", default_value_t = 0.0, help_heading = "Augmentation")]
+    pub jitter: f64,
+
+    /// How much of a label is spread over all classes
+    #[arg(long, value_name = "FRACTION", default_value_t = 0.0, help_heading = "Augmentation")]
+    pub label_smoothing: f64,
+}
+
+/// What is done to each picture.
+#[derive(ValueEnum, Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Changes {
+    /// Nothing
+    None,
+    /// It is shifted by up to a tenth
+    Shift,
+    /// It is shifted by up to an eighth, and half are mirrored
+    ShiftFlip,
+    /// A part of random size and shape is cut out, and half are mirrored
+    Standard,
+    /// As standard, and then RandAugment: two of fourteen changes
+    Rand,
+}
+
+impl AugmentArgs {
+    /// What can be told from the options alone.
+    pub fn check(&self) -> Result<(), String> {
+        fraction("erasing", self.erasing)?;
+        fraction("jitter", self.jitter)?;
+        fraction("label-smoothing", self.label_smoothing)?;
+        for (name, alpha) in [("mixup", self.mixup), ("cutmix", self.cutmix)] {
+            if !(alpha >= 0.0 && alpha.is_finite()) {
+                return Err(format!("--{name} is {alpha}; it must be a number, at least 0"));
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether batches are mixed, and how.
+    pub fn mix(&self) -> Option<Mix> {
+        let any = self.mixup > 0.0 || self.cutmix > 0.0;
+        any.then(|| Mix { mixup_alpha: self.mixup, cutmix_alpha: self.cutmix, ..Mix::default() })
+    }
+
+    /// A picture as the model sees it in training, `[c, h, w]` of the size.
+    pub fn apply(
+        &self,
+        picture: &RgbImage,
+        preprocessor: &Preprocessor,
+        [h, w]: [usize; 2],
+        rng: &mut grove::tree::KeyRng,
+    ) -> Result<Vec<f32>, ImageError> {
+        let size = [h as u32, w as u32];
+        let shifted = |part: u32| RandomCrop::new(size, (size[0].max(size[1]) / part).max(1));
+        let cut = || RandomResizedCrop { filter: preprocessor.filter, ..RandomResizedCrop::new(size) };
+        let (whole, steps) = match self.augment {
+            Changes::None => (true, Augment::default()),
+            Changes::Shift => (true, Augment::default().then(shifted(10))),
+            Changes::ShiftFlip => (true, Augment::default().then(shifted(8)).then(HorizontalFlip { p: 0.5 })),
+            Changes::Standard => (false, Augment::default().then(cut()).then(HorizontalFlip { p: 0.5 })),
+            Changes::Rand => {
+                let steps = Augment::default().then(cut()).then(HorizontalFlip { p: 0.5 });
+                (false, steps.then(RandAugment::default()))
+            }
+        };
+        let jitter = self.jitter as f32;
+        let steps = if jitter > 0.0 { steps.then(ColorJitter::new(jitter, jitter, jitter, 0.0)) } else { steps };
+        let seen = match whole {
+            true => steps.apply(&preprocessor.prepare(picture)?, rng)?,
+            false => steps.apply(picture, rng)?,
+        };
+        let mut values = preprocessor.normalise(&seen)?;
+        if self.erasing > 0.0 {
+            let erasing = Erasing { p: self.erasing, ..Erasing::default() };
+            erasing.apply(&mut values, [preprocessor.channels(), h, w], rng)?;
+        }
+        Ok(values)
+    }
+}

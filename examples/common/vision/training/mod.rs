@@ -1,0 +1,16 @@
+//! Training classifiers of pictures.
+
+// Each example uses a part of this.
+#![allow(dead_code)]
+
+mod augment;
+mod dataset;
+mod loader;
+mod score;
+mod train;
+
+pub use augment::AugmentArgs;
+pub use dataset::{Dataset, HeldOutArgs, Split};
+pub use loader::{Batch, Pictures, output_size};
+pub use score::{Scored, print, score};
+pub use train::{Job, train};

@@ -1,0 +1,67 @@
+//! How well a model classifies, and how that is told.
+
+use grove::{models::vision::ImageClassifier, prelude::*, train::data::epoch};
+use serde_json::{Value, json};
+use std::path::Path;
+
+use super::Pictures;
+use crate::{
+    common::{Exit, failure, write_json, write_line},
+    labelled::Score,
+};
+
+/// What an evaluation found.
+pub struct Scored {
+    pub score: Score,
+    /// Pictures that could not be read.
+    pub unreadable: usize,
+}
+
+/// Looks at all pictures.
+pub fn score<B: Backend, M: ImageClassifier<B>>(
+    model: &M,
+    pictures: &Pictures,
+    device: &B::Device,
+) -> Result<Scored, Exit> {
+    let mut score = Score::new(model.labels());
+    let classes = model.labels().len();
+    for batch in epoch(pictures, 0) {
+        let batch = batch.map_err(failure)?;
+        let logits: Vec<f64> = model.logits(batch.pixels(device)).into_data().iter().collect();
+        for (logits, &class) in logits.chunks(classes).zip(&batch.classes) {
+            score.add(logits, class as usize);
+        }
+    }
+    Ok(Scored { score, unreadable: pictures.unreadable().0 })
+}
+
+impl Scored {
+    /// For scripts.
+    pub fn json(&self) -> Value {
+        let mut found = self.score.confusion.json();
+        found["loss"] = json!(self.score.loss());
+        found["top5"] = json!(self.score.top5());
+        found["pictures"] = json!(self.score.confusion.count());
+        found["unreadable"] = json!(self.unreadable);
+        found
+    }
+
+    /// Draws which classes were taken for which.
+    pub fn draw(&self, file: &Path) -> Result<(), Exit> {
+        let cannot = |error: &dyn std::fmt::Display| failure(format!("cannot write {}: {error}", file.display()));
+        let picture = self.score.confusion.svg().map_err(|error| cannot(&error))?;
+        std::fs::write(file, picture).map_err(|error| cannot(&error))
+    }
+}
+
+/// Does what `--evaluate` asks for.
+pub fn print(found: &Scored, as_json: bool) -> Result<(), Exit> {
+    if as_json {
+        return write_json(&found.json());
+    }
+    let score = &found.score;
+    let (pictures, accuracy) = (score.confusion.count(), 100.0 * score.confusion.accuracy());
+    let (top5, loss) = (100.0 * score.top5(), score.loss());
+    write_line(&format!("{pictures} pictures, {accuracy:.2} % right, top-5 {top5:.2} %, {loss:.4} nats a picture"))?;
+    write_line(&format!("\n{}", score.confusion.table()))
+}

@@ -1,0 +1,108 @@
+//! Fine-tunes a classifier of pictures: `cargo run --example finetune_vision -- --model DIR --data pictures --output run`.
+
+#[path = "../common/mod.rs"]
+mod common;
+#[path = "../common/labelled/mod.rs"]
+mod labelled;
+mod model;
+mod options;
+#[path = "../common/training/mod.rs"]
+mod training;
+#[path = "../common/vision/mod.rs"]
+mod vision;
+#[path = "../common/vision/training/mod.rs"]
+mod vision_training;
+
+use clap::Parser;
+use grove::{
+    models::vision::{ImageClassifier, Kind},
+    prelude::*,
+    train::Ended,
+};
+use std::process::ExitCode;
+
+use common::{Exit, failure};
+use options::Options;
+use training::finish_run;
+use vision::{Published, preprocessor_of};
+use vision_training::{Job, Pictures, Split, print, score, train};
+
+fn main() -> ExitCode {
+    let options = Options::parse();
+    finish_run(|| {
+        options.check().map_err(Exit::Usage)?;
+        options.run.device.spec()?.run(Run(&options))?
+    })
+}
+
+/// The program, for whichever backend was chosen.
+struct Run<'a>(&'a Options);
+
+impl Program for Run<'_> {
+    type Output = Result<Ended, Exit>;
+
+    fn run<B: Backend>(self, device: B::Device) -> Result<Ended, Exit> {
+        let published = Published::open(self.0.model.as_deref(), "mnist-resnet")?;
+        match Kind::of(&published.path).map_err(failure)? {
+            Kind::ResNet => run::<B, ResNet<B>>(self.0, &published, &device),
+            Kind::Vit => run::<B, Vit<B>>(self.0, &published, &device),
+        }
+    }
+}
+
+fn run<B: Backend, M>(options: &Options, published: &Published, device: &B::Device) -> Result<Ended, Exit>
+where
+    M: ImageClassifier<B>,
+    M::On<Autodiff<B>>: ImageClassifier<Autodiff<B>>,
+{
+    let (model, _) = M::open(&published.path, device, None).map_err(failure)?;
+    let preprocessor = options.preprocessor(preprocessor_of(options.preprocess.as_deref(), &published.directory)?)?;
+    if preprocessor.channels() != model.channels() {
+        return Err(failure(format!(
+            "pictures are prepared with {} channels, and the model wants {}: choose with --preprocess",
+            preprocessor.channels(),
+            model.channels()
+        )));
+    }
+    let split = Split::open(options.data.as_deref(), &options.held_out, options.run.seed)?;
+    if options.evaluate {
+        let data = split.held_out.unwrap_or(split.training);
+        same_classes(model.labels(), &data.labels)?;
+        let size = vision_training::output_size(&preprocessor)?;
+        let pictures = Pictures::new(data, options.training.batch_size, preprocessor, size).map_err(failure)?;
+        print(&score(&model, &pictures, device)?, options.run.json)?;
+        return Ok(Ended::Finished);
+    }
+    let labels = split.training.labels.clone();
+    let model = match model.labels() == labels && !options.new_head {
+        true => model,
+        false => {
+            eprintln!("the head is new: {} classes in place of {}", labels.len(), model.labels().len());
+            model.with_classes(labels, Key::new(options.run.seed).fold_in(1))
+        }
+    };
+    let job = Job {
+        run: &options.run,
+        training: &options.training,
+        augment: &options.augment,
+        preprocessor,
+        epochs: options::EPOCHS,
+        inference: options.freezes_backbone(),
+    };
+    let trainable = model::trainable(options, &model)?;
+    train(&job, split, model, trainable, |model, schedule| model::optimizer(options, model, schedule), device)
+}
+
+/// Refuses pictures of other classes than the model's.
+fn same_classes(model: &[String], pictures: &[String]) -> Result<(), Exit> {
+    if model == pictures {
+        return Ok(());
+    }
+    let unknown: Vec<&str> = pictures.iter().filter(|label| !model.contains(label)).map(String::as_str).collect();
+    Err(failure(format!(
+        "the pictures have {} classes and the model {}{}: evaluate with the classes that it was trained on",
+        pictures.len(),
+        model.len(),
+        if unknown.is_empty() { String::new() } else { format!(", and it does not know {}", unknown.join(", ")) }
+    )))
+}

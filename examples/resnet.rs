@@ -1,0 +1,49 @@
+//! A ResNet tells what is on pictures: `cargo run --example resnet -- --model microsoft/resnet-50 --image cat.jpg`.
+
+#[path = "common/mod.rs"]
+mod common;
+#[path = "common/vision/mod.rs"]
+mod vision;
+
+use clap::Parser;
+use grove::prelude::*;
+use std::process::ExitCode;
+
+use common::{Exit, finish};
+use vision::{ClassifyArgs, Published, classify};
+
+/// Tells what is on pictures with a ResNet, wide ResNet or ResNeXt of torchvision, timm or transformers.
+///
+/// Pictures are JPEG, PNG, WebP, GIF, BMP or TIFF. Without arguments a small network that ships with grove, trained on
+/// handwritten digits, reads one.
+#[derive(Parser, Debug)]
+#[command(name = "resnet", version)]
+struct Options {
+    /// Directory, weights file, or hub id, such as microsoft/resnet-50 or timm/resnet50.a1_in1k [default: a small network
+    /// that ships with grove]
+    #[arg(long)]
+    model: Option<String>,
+
+    #[command(flatten)]
+    classify: ClassifyArgs,
+}
+
+fn main() -> ExitCode {
+    let options = Options::parse();
+    finish(|| {
+        options.classify.check()?;
+        options.classify.device.spec()?.run(Run(&options))?
+    })
+}
+
+/// The program, for whichever backend was chosen.
+struct Run<'a>(&'a Options);
+
+impl Program for Run<'_> {
+    type Output = Result<(), Exit>;
+
+    fn run<B: Backend>(self, device: B::Device) -> Result<(), Exit> {
+        let published = Published::open(self.0.model.as_deref(), "mnist-resnet")?;
+        classify::<B, ResNet<B>>(&self.0.classify, &published, "pictures/digit.png", &device, |_, _, _| Ok(()))
+    }
+}

@@ -1,0 +1,62 @@
+//! A ViT tells what is on pictures, and where it looked: `cargo run --example vit -- --image cat.jpg --attention seen.png`.
+
+mod attention;
+#[path = "../common/mod.rs"]
+mod common;
+#[path = "../common/vision/mod.rs"]
+mod vision;
+
+use clap::Parser;
+use grove::prelude::*;
+use std::{path::PathBuf, process::ExitCode};
+
+use common::{Exit, finish};
+use vision::{ClassifyArgs, Published, classify};
+
+/// Tells what is on pictures with a ViT or a DINOv2 classifier of transformers, timm or torchvision.
+///
+/// Pictures are JPEG, PNG, WebP, GIF, BMP or TIFF. Without arguments a small model that ships with grove, trained on
+/// handwritten digits, reads one.
+#[derive(Parser, Debug)]
+#[command(name = "vit", version)]
+struct Options {
+    /// Directory, weights file, or hub id, such as google/vit-base-patch16-224 or timm/vit_small_patch16_224.augreg_in1k
+    /// [default: a small model that ships with grove]
+    #[arg(long)]
+    model: Option<String>,
+
+    /// Draw over the picture where the model looked (attention rollout), as PNG; for one picture
+    #[arg(long, value_name = "FILE")]
+    attention: Option<PathBuf>,
+
+    #[command(flatten)]
+    classify: ClassifyArgs,
+}
+
+fn main() -> ExitCode {
+    let options = Options::parse();
+    finish(|| {
+        options.classify.check()?;
+        options.classify.device.spec()?.run(Run(&options))?
+    })
+}
+
+/// The program, for whichever backend was chosen.
+struct Run<'a>(&'a Options);
+
+impl Program for Run<'_> {
+    type Output = Result<(), Exit>;
+
+    fn run<B: Backend>(self, device: B::Device) -> Result<(), Exit> {
+        let Options { model, attention, classify: options } = self.0;
+        let published = Published::open(model.as_deref(), "mnist-vit")?;
+        let mut drawn = false;
+        classify::<B, Vit<B>>(options, &published, "pictures/digit.png", &device, |model, preprocessor, picture| {
+            let Some(file) = attention else { return Ok(()) };
+            if std::mem::replace(&mut drawn, true) {
+                return Err(Exit::Usage("--attention draws over one picture: give one".into()));
+            }
+            attention::draw(model, preprocessor, picture, file, &device)
+        })
+    }
+}

@@ -1,0 +1,193 @@
+use burn::tensor::{DType, Tensor};
+use grove_backend::Backend;
+use grove_tree::{Key, Tree};
+use grove_weights::{Checkpoint, Report};
+use std::path::Path;
+
+use crate::{
+    error::{ModelError, Result},
+    resnet::{self, ResNet},
+    vit::{self, Vit},
+};
+
+/// A model that tells classes of pictures apart, whichever it is: what programs need that classify and train.
+pub trait ImageClassifier<B: Backend>: Tree<B> {
+    /// Loads a model from a directory or a weights file, its numbers as `dtype` (f32 where `None`).
+    ///
+    /// # Errors
+    /// Each names the file, the tensor where one is at fault, and what to do.
+    fn open(path: &Path, device: &B::Device, dtype: Option<DType>) -> Result<(Self, Report)>;
+
+    /// Writes `config.json` and `model.safetensors`.
+    ///
+    /// # Errors
+    /// The directory or a file cannot be written; what lay there before stays.
+    fn save(&self, directory: &Path) -> Result<()>;
+
+    /// Logits of pictures, `[b, channels, h, w]` to `[b, classes]`.
+    fn logits(&self, pixels: Tensor<B, 4>) -> Tensor<B, 2>;
+
+    /// Logits in training mode, and the successor with the statistics that have moved, if the model has any.
+    fn logits_in_training(&self, pixels: Tensor<B, 4>, key: Key) -> (Tensor<B, 2>, Self);
+
+    /// The same model with a new head for other classes.
+    #[must_use]
+    fn with_classes(self, labels: Vec<String>, key: Key) -> Self;
+
+    /// The classes' names.
+    fn labels(&self) -> &[String];
+
+    /// Channels of its pictures.
+    fn channels(&self) -> usize;
+
+    /// Height and width of the pictures that it was made for, where it was made for any.
+    fn image_size(&self) -> Option<[usize; 2]>;
+
+    /// How many layers below the head a leaf lies, by its path, and for the deepest how many layers there are.
+    fn depth(&self, path: &str) -> usize;
+}
+
+impl<B: Backend> ImageClassifier<B> for ResNet<B> {
+    fn open(path: &Path, device: &B::Device, dtype: Option<DType>) -> Result<(Self, Report)> {
+        Self::from_path(path, device, dtype)
+    }
+
+    fn save(&self, directory: &Path) -> Result<()> {
+        self.save_pretrained(directory)
+    }
+
+    fn logits(&self, pixels: Tensor<B, 4>) -> Tensor<B, 2> {
+        self.forward(pixels)
+    }
+
+    fn logits_in_training(&self, pixels: Tensor<B, 4>, _key: Key) -> (Tensor<B, 2>, Self) {
+        self.train(pixels)
+    }
+
+    fn with_classes(self, labels: Vec<String>, key: Key) -> Self {
+        self.with_new_head(labels, key)
+    }
+
+    fn labels(&self) -> &[String] {
+        &self.config.labels
+    }
+
+    fn channels(&self) -> usize {
+        self.config.num_channels
+    }
+
+    fn image_size(&self) -> Option<[usize; 2]> {
+        None
+    }
+
+    /// Layers are blocks, and the stem.
+    fn depth(&self, path: &str) -> usize {
+        let depths = &self.config.depths;
+        let all: usize = depths.iter().sum();
+        if path.starts_with("stem.") {
+            return all + 1;
+        }
+        let mut numbers = path.strip_prefix("stages.").unwrap_or_default().split('.').map_while(|n| n.parse().ok());
+        match (numbers.next(), numbers.next()) {
+            (Some(stage), Some(block)) => all - depths.iter().take(stage).sum::<usize>() - block,
+            _ => 0,
+        }
+    }
+}
+
+impl<B: Backend> ImageClassifier<B> for Vit<B> {
+    fn open(path: &Path, device: &B::Device, dtype: Option<DType>) -> Result<(Self, Report)> {
+        Self::from_path(path, device, dtype)
+    }
+
+    fn save(&self, directory: &Path) -> Result<()> {
+        self.save_pretrained(directory)
+    }
+
+    fn logits(&self, pixels: Tensor<B, 4>) -> Tensor<B, 2> {
+        self.forward(pixels, None)
+    }
+
+    fn logits_in_training(&self, pixels: Tensor<B, 4>, key: Key) -> (Tensor<B, 2>, Self) {
+        (self.forward(pixels, Some(key)), self.clone())
+    }
+
+    fn with_classes(self, labels: Vec<String>, key: Key) -> Self {
+        self.with_new_head(labels, key)
+    }
+
+    fn labels(&self) -> &[String] {
+        &self.config.labels
+    }
+
+    fn channels(&self) -> usize {
+        self.config.num_channels
+    }
+
+    fn image_size(&self) -> Option<[usize; 2]> {
+        Some(self.config.image_size)
+    }
+
+    /// Layers are blocks, and the embeddings.
+    fn depth(&self, path: &str) -> usize {
+        let all = self.blocks.len();
+        if path.starts_with("embeddings.") {
+            return all + 1;
+        }
+        let block = path.strip_prefix("blocks.").and_then(|rest| rest.split('.').next()?.parse::<usize>().ok());
+        block.map_or(0, |block| all - block)
+    }
+}
+
+/// Which of the models of pictures a checkpoint holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// [`ResNet`].
+    ResNet,
+    /// [`Vit`], or a DINOv2.
+    Vit,
+}
+
+impl Kind {
+    /// Of a directory or a weights file.
+    ///
+    /// # Errors
+    /// The file cannot be read, or holds neither.
+    pub fn of(path: impl AsRef<Path>) -> Result<Self> {
+        let checkpoint = Checkpoint::open(&path)?;
+        match () {
+            () if resnet::Naming::of(&checkpoint).is_some() => Ok(Self::ResNet),
+            () if vit::Naming::of(&checkpoint).is_some() => Ok(Self::Vit),
+            () => Err(ModelError::Config {
+                reason: format!(
+                    "{} holds neither a ResNet nor a ViT by the names of transformers, timm or torchvision",
+                    path.as_ref().display()
+                ),
+            }),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use burn_flex::Flex;
+
+    #[test]
+    fn depths_below_the_head() {
+        let model = ResNet::<Flex>::skeleton(&resnet::ResNetConfig::preset("resnet18").unwrap()).unwrap();
+        let depth = |path: &str| model.depth(path);
+        assert_eq!(
+            ["head.weight", "stages.3.1.layers.0.conv.weight", "stages.3.0.shortcut.norm.bias"].map(depth),
+            [0, 1, 2]
+        );
+        assert_eq!(["stages.0.0.layers.1.norm.weight", "stem.conv.weight"].map(depth), [8, 9]);
+        let model = Vit::<Flex>::skeleton(&vit::VitConfig::default()).unwrap();
+        let depth = |path: &str| model.depth(path);
+        assert_eq!(
+            ["head.bias", "norm.weight", "blocks.11.norm1.bias", "blocks.0.mlp.up.weight"].map(depth),
+            [0, 0, 1, 12]
+        );
+        assert_eq!(depth("embeddings.class"), 13);
+    }
+}

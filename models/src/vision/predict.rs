@@ -1,0 +1,53 @@
+use burn::tensor::Tensor;
+use grove_backend::Backend;
+
+use crate::rank::largest;
+
+/// A class of a picture, and how likely it is.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Prediction {
+    /// Its number.
+    pub class: usize,
+    /// Its name.
+    pub label: String,
+    /// From 0 to 1; those of all classes sum to 1.
+    pub probability: f32,
+}
+
+/// The likeliest classes of each picture, the likeliest first.
+///
+/// - logits: `[b, classes]`
+/// - labels: the classes' names, as many
+/// - `k`: how many of each, or all if there are fewer
+pub fn predictions<B: Backend>(logits: Tensor<B, 2>, labels: &[String], k: usize) -> Vec<Vec<Prediction>> {
+    let classes = logits.dims()[1];
+    let logits: Vec<f32> = logits.into_data().iter().collect();
+    let row = |logits: &[f32]| {
+        let most = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+        let sum: f32 = logits.iter().map(|logit| (logit - most).exp()).sum();
+        let prediction = |class: usize| Prediction {
+            class,
+            label: labels.get(class).cloned().unwrap_or_else(|| class.to_string()),
+            probability: (logits[class] - most).exp() / sum,
+        };
+        largest(logits, k).into_iter().map(prediction).collect()
+    };
+    logits.chunks(classes.max(1)).map(row).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use burn_flex::Flex;
+
+    #[test]
+    fn the_likeliest_come_first() {
+        let logits = Tensor::<Flex, 2>::from_data([[0.0, 3f32.ln(), 0.0], [5.0, 5.0, -1e9]], &Default::default());
+        let labels = ["a", "b", "c"].map(str::to_owned);
+        let found = predictions(logits, &labels, 2);
+        let short =
+            |row: &[Prediction]| row.iter().map(|p| (p.class, (p.probability * 100.0).round())).collect::<Vec<_>>();
+        assert_eq!(found[0][0].label, "b");
+        assert_eq!((short(&found[0]), short(&found[1])), (vec![(1, 60.0), (0, 20.0)], vec![(0, 50.0), (1, 50.0)]));
+    }
+}
