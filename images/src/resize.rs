@@ -52,6 +52,9 @@ pub(crate) fn resize_region(image: &RgbImage, [height, width]: [u64; 2], region:
 
 /// One direction of a resize.
 struct Axis {
+    /// Source pixels to a new one, and the new ones before the part.
+    scale: f64,
+    offset: u64,
     /// Where the part begins and how long it is, in source pixels.
     start: f64,
     length: f64,
@@ -71,12 +74,12 @@ impl Axis {
         let reach = filter.support() * scale.max(1.0) + 1.0;
         let first = (start - reach).floor().max(0.0) as u32;
         let last = ((start + length + reach).ceil() as u32).min(source);
-        Self { start, length, first, last, out }
+        Self { scale, offset, start, length, first, last, out }
     }
 
     /// A direction in which nothing happens.
     fn all(source: u32) -> Self {
-        Self { start: 0.0, length: f64::from(source), first: 0, last: source, out: source }
+        Self { scale: 1.0, offset: 0, start: 0.0, length: f64::from(source), first: 0, last: source, out: source }
     }
 
     /// The direction after its pass.
@@ -86,6 +89,17 @@ impl Axis {
 
     fn count(&self) -> u32 {
         self.last - self.first
+    }
+
+    /// The source pixel under the middle of each new one, of `side` source pixels.
+    fn middles(&self, side: u32) -> Vec<usize> {
+        let pixel = |place: f64| (place as usize).min(side as usize - 1);
+        if self.offset > 1 << 20 {
+            return (0..self.out).map(|i| pixel(self.start + (f64::from(i) + 0.5) * self.scale)).collect();
+        }
+        // Pillow adds up, which decides between two pixels where a middle lies on their border.
+        let places = std::iter::successors(Some(0.5 * self.scale), |place| Some(place + self.scale));
+        places.skip(self.offset as usize).take(self.out as usize).map(pixel).collect()
     }
 }
 
@@ -127,15 +141,12 @@ fn pass(pixels: &[u8], [height, width]: [u32; 2], across: &Axis, down: Option<&A
 
 /// The source pixel under the middle of each new one.
 fn nearest(image: &RgbImage, across: &Axis, down: &Axis) -> Vec<u8> {
-    let index = |axis: &Axis, side: u32, i: u32| {
-        ((axis.start + (f64::from(i) + 0.5) * axis.length / f64::from(axis.out)) as usize).min(side as usize - 1)
-    };
-    let columns: Vec<usize> = (0..across.out).map(|x| index(across, image.width(), x) * 3).collect();
+    let columns = across.middles(image.width());
     let mut pixels = Vec::with_capacity(across.out as usize * down.out as usize * 3);
-    for y in 0..down.out {
-        let row = &image.as_raw()[index(down, image.height(), y) * image.width() as usize * 3..];
-        for &x in &columns {
-            pixels.extend_from_slice(&row[x..x + 3]);
+    for y in down.middles(image.height()) {
+        let row = &image.as_raw()[y * image.width() as usize * 3..];
+        for x in &columns {
+            pixels.extend_from_slice(&row[x * 3..x * 3 + 3]);
         }
     }
     pixels

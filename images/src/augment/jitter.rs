@@ -85,16 +85,18 @@ fn to_hsv([r, g, b]: [u8; 3]) -> [u8; 3] {
     } else {
         4.0 + distance(g) - distance(r)
     };
-    let hue = (f64::from(sixth) / 6.0 + 1.0) % 1.0;
-    [(hue * 255.0) as u8, (f64::from(saturation) * 255.0) as u8, high]
+    // Single precision where Pillow keeps it: a level is cut off, so that the last bit can show.
+    let hue = ((f64::from(sixth) / 6.0 + 1.0) % 1.0) as f32;
+    [(f64::from(hue) * 255.0) as u8, (f64::from(saturation) * 255.0) as u8, high]
 }
 
 fn to_rgb([h, s, v]: [u8; 3]) -> [u8; 3] {
     if s == 0 {
         return [v; 3];
     }
-    let sixth = f32::from(h) * 6.0 / 255.0;
-    let (part, saturation, value) = (sixth - sixth.floor(), f32::from(s) / 255.0, f32::from(v));
+    let sixth = f64::from(h) * 6.0 / 255.0;
+    let single = |v: f64| f64::from(v as f32);
+    let (part, saturation, value) = (single(sixth - sixth.floor()), single(f64::from(s) / 255.0), f64::from(v));
     let p = (value * (1.0 - saturation)).round() as u8;
     let q = (value * (1.0 - saturation * part)).round() as u8;
     let t = (value * (1.0 - saturation * (1.0 - part))).round() as u8;

@@ -4,13 +4,12 @@ use std::path::Path;
 
 use serde_json::{Map, Value};
 
-use super::{CropRounding, IMAGENET_MEAN, IMAGENET_STD, Preprocessor, Resize, timm};
+use super::{CropRounding, Preprocessor, Resize, timm};
 use crate::error::{ImageError, Result};
 use crate::filter::Filter;
 
 /// The means and standard deviations of CLIP's training set, which transformers gives to BiT as well.
 const CLIP: [[f32; 3]; 2] = [[0.48145466, 0.4578275, 0.40821073], [0.26862954, 0.261_302_6, 0.275_777_1]];
-const IMAGENET: [[f32; 3]; 2] = [IMAGENET_MEAN, IMAGENET_STD];
 const HALF: [[f32; 3]; 2] = [[0.5; 3]; 2];
 /// A configuration is a page of text.
 const MOST_BYTES: u64 = 16 << 20;
@@ -79,7 +78,7 @@ fn defaults(class: &str) -> Option<Defaults> {
     let known = |square, resize, crop, filter, colours| Some(Defaults { square, resize, crop, filter, colours });
     match class {
         "ViT" => known(true, exact(224), None, Filter::Bilinear, HALF),
-        "DeiT" => known(true, exact(256), Some([224; 2]), Filter::Bicubic, IMAGENET),
+        "DeiT" => known(true, exact(256), Some([224; 2]), Filter::Bicubic, HALF),
         "Beit" => known(true, exact(224), None, Filter::Bicubic, HALF),
         "Siglip" => known(false, exact(224), None, Filter::Bicubic, HALF),
         "ConvNext" => known(false, Resize::Shorter(384), None, Filter::Bicubic, HALF),
