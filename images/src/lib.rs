@@ -1,1 +1,41 @@
-//! Pictures.
+//! Pictures for neural networks: decoding, preprocessing, augmentation, and data sets of pictures.
+//!
+//! What a pretrained classifier says depends on every pixel it is shown. Here a file becomes the numbers that
+//! transformers, timm or torchvision would make of it: [`open`] decodes as Pillow does, [`resize`] is within one grey
+//! level of Pillow's, and a [`Preprocessor`] does what a model's own `preprocessor_config.json` says.
+//!
+//! ```
+//! use grove_images::{Limits, Preprocessor, open};
+//!
+//! let picture = open("tests/fixtures/decode/chelsea.png", &Limits::default())?;
+//! let preprocessor = Preprocessor::preset("vit")?; // or Preprocessor::from_file("model/")?
+//! let pixels = preprocessor.apply(&picture)?; // [3, 224, 224], channels first
+//! assert_eq!(pixels.len(), 3 * 224 * 224);
+//! assert!(pixels.iter().all(|v| (-1.0..=1.0).contains(v)));
+//! # Ok::<(), grove_images::ImageError>(())
+//! ```
+//!
+//! For training, [`augment`] changes pictures at random, [`ImageFolder`] finds them in folders, and [`datasets`] reads
+//! MNIST's and CIFAR's files.
+#![warn(missing_docs)]
+
+pub mod augment;
+pub mod datasets;
+
+mod decode;
+mod error;
+mod files;
+mod filter;
+mod folder;
+mod jpeg;
+mod preprocess;
+mod resize;
+
+pub use image::RgbImage;
+
+pub use decode::{Limits, decode, open};
+pub use error::{ImageError, Result};
+pub use filter::Filter;
+pub use folder::{EXTENSIONS, ImageFolder, files};
+pub use preprocess::{CropRounding, IMAGENET_MEAN, IMAGENET_STD, Preprocessor, Resize};
+pub use resize::resize;

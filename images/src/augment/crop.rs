@@ -1,0 +1,132 @@
+//! Random parts of pictures.
+
+use image::{Rgb, RgbImage, imageops};
+use rand::{Rng, RngExt};
+
+use super::uniform;
+use crate::error::{ImageError, Result};
+use crate::filter::Filter;
+use crate::resize::resize;
+
+/// A random part of the picture, of random area and proportions, resized (Szegedy et al. 2014, "Going deeper with
+/// convolutions"; torchvision's `RandomResizedCrop`).
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct RandomResizedCrop {
+    /// `[height, width]` of what comes out.
+    pub size: [u32; 2],
+    /// Smallest and largest area, as parts of the picture's.
+    pub scale: (f64, f64),
+    /// Smallest and largest width ÷ height.
+    pub ratio: (f64, f64),
+    /// The filter to resize with.
+    pub filter: Filter,
+}
+
+impl RandomResizedCrop {
+    /// torchvision's defaults: area 0.08 to 1, proportions 3:4 to 4:3, bilinear.
+    pub fn new(size: [u32; 2]) -> Self {
+        Self { size, scale: (0.08, 1.0), ratio: (3.0 / 4.0, 4.0 / 3.0), filter: Filter::Bilinear }
+    }
+
+    /// A view of the picture, of [`size`](Self::size).
+    ///
+    /// # Errors
+    /// A size, scale or ratio that is not positive, and an empty picture.
+    pub fn apply(&self, image: &RgbImage, rng: &mut (impl Rng + ?Sized)) -> Result<RgbImage> {
+        check_size(self.size)?;
+        let ordered = |(low, high): (f64, f64)| low > 0.0 && low <= high && high.is_finite();
+        if !ordered(self.scale) || !ordered(self.ratio) {
+            let (scale, ratio) = (self.scale, self.ratio);
+            let reason = format!("RandomResizedCrop: scale {scale:?} and ratio {ratio:?} must be positive and ascend");
+            return Err(ImageError::BadOption(reason));
+        }
+        if image.width() == 0 || image.height() == 0 {
+            return Err(ImageError::BadOption("RandomResizedCrop: the picture is empty".into()));
+        }
+        let [left, top, width, height] = self.draw(image.width(), image.height(), rng);
+        let part = imageops::crop_imm(image, left, top, width, height).to_image();
+        Ok(resize(&part, self.size[1], self.size[0], self.filter))
+    }
+
+    /// `[left, top, width, height]` of the part.
+    fn draw(&self, width: u32, height: u32, rng: &mut (impl Rng + ?Sized)) -> [u32; 4] {
+        let area = f64::from(width) * f64::from(height);
+        let (narrow, broad) = self.ratio;
+        for _ in 0..10 {
+            let target = area * uniform(self.scale.0, self.scale.1, rng);
+            let ratio = uniform(narrow.ln(), broad.ln(), rng).exp();
+            let w = (target * ratio).sqrt().round_ties_even();
+            let h = (target / ratio).sqrt().round_ties_even();
+            if w >= 1.0 && h >= 1.0 && w <= f64::from(width) && h <= f64::from(height) {
+                let (w, h) = (w as u32, h as u32);
+                let top = rng.random_range(0..=height - h);
+                return [rng.random_range(0..=width - w), top, w, h];
+            }
+        }
+        // No luck: the largest part of the centre whose proportions are allowed.
+        let proportions = f64::from(width) / f64::from(height);
+        let (w, h) = if proportions < narrow {
+            (width, (f64::from(width) / narrow).round_ties_even() as u32)
+        } else if proportions > broad {
+            ((f64::from(height) * broad).round_ties_even() as u32, height)
+        } else {
+            (width, height)
+        };
+        let (w, h) = (w.clamp(1, width), h.clamp(1, height));
+        [(width - w) / 2, (height - h) / 2, w, h]
+    }
+}
+
+/// A random part of fixed size of the picture with a border, which shifts small pictures about (He et al. 2015 for
+/// CIFAR: 32×32 out of 40×40; torchvision's `RandomCrop`).
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct RandomCrop {
+    /// `[height, width]` of what comes out.
+    pub size: [u32; 2],
+    /// Pixels of border on every side.
+    pub padding: u32,
+    /// The border's colour.
+    pub fill: [u8; 3],
+}
+
+impl RandomCrop {
+    /// With a black border.
+    pub fn new(size: [u32; 2], padding: u32) -> Self {
+        Self { size, padding, fill: [0; 3] }
+    }
+
+    /// A view of the picture, of [`size`](Self::size).
+    ///
+    /// # Errors
+    /// A size that is zero, or larger than the picture with its border.
+    pub fn apply(&self, image: &RgbImage, rng: &mut (impl Rng + ?Sized)) -> Result<RgbImage> {
+        check_size(self.size)?;
+        let [height, width] = self.size;
+        let border = i64::from(self.padding);
+        let spare = |have: u32, want: u32| {
+            let spare = i64::from(have) + 2 * border - i64::from(want);
+            if spare >= 0 { Ok(spare) } else { Err(self.too_small(image)) }
+        };
+        let (down, across) = (spare(image.height(), height)?, spare(image.width(), width)?);
+        let top = rng.random_range(0..=down) - border;
+        let left = rng.random_range(0..=across) - border;
+        let mut view = RgbImage::from_pixel(width, height, Rgb(self.fill));
+        imageops::replace(&mut view, image, -left, -top);
+        Ok(view)
+    }
+
+    fn too_small(&self, image: &RgbImage) -> ImageError {
+        let ([height, width], padding) = (self.size, self.padding);
+        let (w, h) = image.dimensions();
+        let reason =
+            format!("RandomCrop: {width}×{height} does not fit into {w}×{h} pixels with a border of {padding}");
+        ImageError::BadOption(format!("{reason}; resize first, or pad more"))
+    }
+}
+
+fn check_size([height, width]: [u32; 2]) -> Result<()> {
+    if (1..=1 << 14).contains(&height) && (1..=1 << 14).contains(&width) {
+        return Ok(());
+    }
+    Err(ImageError::BadOption(format!("a view of {width}×{height} pixels: each side must be 1 to 16384")))
+}

@@ -1,0 +1,69 @@
+//! Erasing a random rectangle.
+
+use rand::{Rng, RngExt};
+use rand_distr::StandardNormal;
+
+use super::uniform;
+use crate::error::{ImageError, Result};
+
+/// Overwrites a rectangle of the normalised picture (Zhong et al. 2017, <https://arxiv.org/abs/1708.04896>;
+/// torchvision's `RandomErasing`).
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Erasing {
+    /// How often, 0 to 1.
+    pub p: f64,
+    /// Smallest and largest area, as parts of the picture's.
+    pub scale: (f64, f64),
+    /// Smallest and largest height ÷ width.
+    pub ratio: (f64, f64),
+    /// What is written: this value, or normal noise for `None`. After normalisation, 0 is the mean colour.
+    pub value: Option<f32>,
+}
+
+impl Default for Erasing {
+    /// torchvision's: every second picture, 0.02 to 0.33 of it, proportions 0.3 to 3.3, with 0.
+    fn default() -> Self {
+        Self { p: 0.5, scale: (0.02, 0.33), ratio: (0.3, 3.3), value: Some(0.0) }
+    }
+}
+
+impl Erasing {
+    /// Erases in place; `pixels` is `[c, h, w]`, channels first.
+    ///
+    /// # Errors
+    /// A length other than `c * h * w`, and a scale or ratio that is not positive.
+    pub fn apply(&self, pixels: &mut [f32], [c, h, w]: [usize; 3], rng: &mut (impl Rng + ?Sized)) -> Result<()> {
+        let needed = c.checked_mul(h).and_then(|n| n.checked_mul(w));
+        if needed != Some(pixels.len()) {
+            let reason = format!("Erasing: {} values are not [{c}, {h}, {w}]", pixels.len());
+            return Err(ImageError::BadOption(reason));
+        }
+        let ordered = |(low, high): (f64, f64)| low > 0.0 && low <= high && high.is_finite();
+        if !ordered(self.scale) || !ordered(self.ratio) {
+            return Err(ImageError::BadOption(format!("{self:?}: scale and ratio must be positive and ascend")));
+        }
+        if rng.random::<f64>() >= self.p || pixels.is_empty() {
+            return Ok(());
+        }
+        for _ in 0..10 {
+            let area = (h * w) as f64 * uniform(self.scale.0, self.scale.1, rng);
+            let ratio = uniform(self.ratio.0.ln(), self.ratio.1.ln(), rng).exp();
+            let rows = (area * ratio).sqrt().round_ties_even() as usize;
+            let columns = (area / ratio).sqrt().round_ties_even() as usize;
+            if rows >= h || columns >= w {
+                continue;
+            }
+            let top = rng.random_range(0..=h - rows);
+            let left = rng.random_range(0..=w - columns);
+            for plane in pixels.chunks_exact_mut(h * w) {
+                for row in plane.chunks_exact_mut(w).skip(top).take(rows) {
+                    for pixel in &mut row[left..left + columns] {
+                        *pixel = self.value.unwrap_or_else(|| rng.sample(StandardNormal));
+                    }
+                }
+            }
+            break;
+        }
+        Ok(())
+    }
+}

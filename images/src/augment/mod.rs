@@ -1,0 +1,135 @@
+//! Random changes to training pictures. Randomness comes from the generator that the caller passes: made of the same
+//! key, it gives the same pictures.
+
+mod affine;
+mod colour;
+mod crop;
+mod erasing;
+mod histogram;
+mod jitter;
+mod mix;
+mod ops;
+mod rand_augment;
+
+use image::{RgbImage, imageops};
+use rand::{Rng, RngExt};
+
+use crate::error::Result;
+
+pub use crop::{RandomCrop, RandomResizedCrop};
+pub use erasing::Erasing;
+pub use jitter::{ColorJitter, adjust_hue};
+pub use mix::{Mix, Mixed, Rect};
+pub use ops::{Op, apply_op};
+pub use rand_augment::RandAugment;
+
+/// Mirrors left and right.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct HorizontalFlip {
+    /// How often, 0 to 1.
+    pub p: f64,
+}
+
+impl HorizontalFlip {
+    /// The picture, or its mirror image.
+    pub fn apply(&self, image: RgbImage, rng: &mut (impl Rng + ?Sized)) -> RgbImage {
+        if rng.random::<f64>() < self.p { imageops::flip_horizontal(&image) } else { image }
+    }
+}
+
+/// One change of an [`Augment`].
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum Step {
+    /// See [`RandomResizedCrop`].
+    ResizedCrop(RandomResizedCrop),
+    /// See [`RandomCrop`].
+    Crop(RandomCrop),
+    /// See [`HorizontalFlip`].
+    Flip(HorizontalFlip),
+    /// See [`ColorJitter`].
+    Jitter(ColorJitter),
+    /// See [`RandAugment`].
+    RandAugment(RandAugment),
+}
+
+macro_rules! step_from {
+    ($($variant:ident($step:ty)),*) => {$(
+        impl From<$step> for Step {
+            fn from(step: $step) -> Self {
+                Self::$variant(step)
+            }
+        }
+    )*};
+}
+step_from!(
+    ResizedCrop(RandomResizedCrop),
+    Crop(RandomCrop),
+    Flip(HorizontalFlip),
+    Jitter(ColorJitter),
+    RandAugment(RandAugment)
+);
+
+/// Changes, one after the other. What comes out goes to
+/// [`Preprocessor::normalise`](crate::Preprocessor::normalise).
+///
+/// ```
+/// use grove_images::{RgbImage, augment::{Augment, ColorJitter}};
+/// use rand::{SeedableRng, rngs::SmallRng};
+///
+/// let augment = Augment::training([224, 224]).then(ColorJitter::new(0.4, 0.4, 0.4, 0.1));
+/// let picture = RgbImage::new(500, 375);
+/// let view = augment.apply(&picture, &mut SmallRng::seed_from_u64(7))?;
+/// assert_eq!(view.dimensions(), (224, 224));
+/// # Ok::<(), grove_images::ImageError>(())
+/// ```
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Augment {
+    /// In the order in which they act.
+    pub steps: Vec<Step>,
+}
+
+impl Augment {
+    /// What ImageNet models are trained with: a [`RandomResizedCrop`] to `size`, `[height, width]`, and a flip of
+    /// every second picture.
+    pub fn training(size: [u32; 2]) -> Self {
+        Self::default().then(RandomResizedCrop::new(size)).then(HorizontalFlip { p: 0.5 })
+    }
+
+    /// Adds a step at the end.
+    pub fn then(mut self, step: impl Into<Step>) -> Self {
+        self.steps.push(step.into());
+        self
+    }
+
+    /// Runs the steps.
+    ///
+    /// # Errors
+    /// A step whose fields make no sense, or that does not fit the picture (a [`RandomCrop`] larger than it).
+    pub fn apply(&self, image: &RgbImage, rng: &mut (impl Rng + ?Sized)) -> Result<RgbImage> {
+        // A first step that crops need not copy the whole picture.
+        let mut steps = self.steps.iter();
+        let mut view = match self.steps.first() {
+            Some(Step::ResizedCrop(step)) => {
+                steps.next();
+                step.apply(image, rng)?
+            }
+            _ => image.clone(),
+        };
+        for step in steps {
+            view = match step {
+                Step::ResizedCrop(step) => step.apply(&view, rng)?,
+                Step::Crop(step) => step.apply(&view, rng)?,
+                Step::Flip(step) => step.apply(view, rng),
+                Step::Jitter(step) => step.apply(&view, rng)?,
+                Step::RandAugment(step) => step.apply(&view, rng)?,
+            };
+        }
+        Ok(view)
+    }
+}
+
+/// `low..=high`, uniformly; `low` where they are equal.
+pub(crate) fn uniform(low: f64, high: f64, rng: &mut (impl Rng + ?Sized)) -> f64 {
+    low + (high - low) * rng.random::<f64>()
+}

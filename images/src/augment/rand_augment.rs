@@ -1,0 +1,64 @@
+//! RandAugment: a few random operations, all of one strength.
+
+use image::RgbImage;
+use rand::{Rng, RngExt};
+
+use super::ops::{Op, apply_op};
+use crate::error::{ImageError, Result};
+
+/// Strengths are steps of this many.
+const BINS: f64 = 31.0;
+
+/// `num_ops` operations drawn from the fourteen of [`Op::ALL`], each at strength `magnitude` (Cubuk et al. 2019,
+/// <https://arxiv.org/abs/1909.13719>, as torchvision has it). Operations with a direction go either way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RandAugment {
+    /// Operations, one after the other.
+    pub num_ops: usize,
+    /// 0 (nothing) to 30 (strongest).
+    pub magnitude: u32,
+    /// The colour of what comes in from outside.
+    pub fill: [u8; 3],
+}
+
+impl Default for RandAugment {
+    /// torchvision's: 2 operations of magnitude 9, black outside.
+    fn default() -> Self {
+        Self { num_ops: 2, magnitude: 9, fill: [0; 3] }
+    }
+}
+
+impl RandAugment {
+    /// A view of the picture.
+    ///
+    /// # Errors
+    /// A magnitude over 30.
+    pub fn apply(&self, image: &RgbImage, rng: &mut (impl Rng + ?Sized)) -> Result<RgbImage> {
+        if f64::from(self.magnitude) >= BINS {
+            return Err(ImageError::BadOption(format!("RandAugment: magnitude {} is not 0 to 30", self.magnitude)));
+        }
+        let mut view = image.clone();
+        for _ in 0..self.num_ops {
+            let op = Op::ALL[rng.random_range(0..Op::ALL.len())];
+            let (strength, either_way) = self.strength(op, &view);
+            let strength = if either_way && rng.random::<bool>() { -strength } else { strength };
+            view = apply_op(&view, op, strength, self.fill);
+        }
+        Ok(view)
+    }
+
+    /// What this magnitude means to an operation, and whether its sign is drawn.
+    pub fn strength(&self, op: Op, image: &RgbImage) -> (f64, bool) {
+        let part = f64::from(self.magnitude) / (BINS - 1.0);
+        match op {
+            Op::Identity | Op::AutoContrast | Op::Equalize => (0.0, false),
+            Op::ShearX | Op::ShearY => (0.3 * part, true),
+            Op::TranslateX => (150.0 / 331.0 * f64::from(image.width()) * part, true),
+            Op::TranslateY => (150.0 / 331.0 * f64::from(image.height()) * part, true),
+            Op::Rotate => (30.0 * part, true),
+            Op::Brightness | Op::Color | Op::Contrast | Op::Sharpness => (0.9 * part, true),
+            Op::Posterize => (8.0 - (4.0 * part).round_ties_even(), false),
+            Op::Solarize => (255.0 * (1.0 - part), false),
+        }
+    }
+}

@@ -1,0 +1,180 @@
+//! MNIST's idx files (<https://yann.lecun.org/exdb/mnist/>): two zeros, the type of the values, the number of sizes,
+//! the sizes as 32-bit big-endian numbers, the values.
+
+use std::fs::File;
+use std::io::{BufReader, Read};
+use std::path::Path;
+
+use flate2::read::MultiGzDecoder;
+
+use super::ImageSet;
+use crate::error::{ImageError, Result};
+use crate::files;
+
+const FORMAT: &str = "MNIST idx";
+/// The type of unsigned bytes.
+const BYTES: u8 = 0x08;
+/// More than any data set of this kind has. A compressed file could claim, and hold, anything.
+const MOST_BYTES: u64 = 4 << 30;
+
+/// Reads pictures from an idx file, plain or compressed with gzip (told by content): MNIST, Fashion-MNIST, EMNIST, ….
+///
+/// # Errors
+/// No such file, another magic number, a file that is shorter or longer than its header says, more than 4 GiB.
+pub fn read_idx_images(path: impl AsRef<Path>) -> Result<ImageSet> {
+    let ([n, height, width], pixels) = read::<3>(path.as_ref())?;
+    Ok(ImageSet { n, channels: 1, height, width, pixels, labels: Vec::new() })
+}
+
+/// Reads labels from an idx file, plain or compressed with gzip.
+///
+/// # Errors
+/// As [`read_idx_images`].
+pub fn read_idx_labels(path: impl AsRef<Path>) -> Result<Vec<u8>> {
+    Ok(read::<1>(path.as_ref())?.1)
+}
+
+/// Writes the pictures of a set, which must be grey, as an idx file. It is written beside and then renamed.
+///
+/// # Errors
+/// Pictures in colour, sizes that do not fit the pixels, and where the system refuses.
+pub fn write_idx_images(path: impl AsRef<Path>, set: &ImageSet) -> Result<()> {
+    if set.channels != 1 {
+        return Err(ImageError::BadOption(format!("an idx file holds grey pictures, not {} channels", set.channels)));
+    }
+    write(path.as_ref(), &[set.n, set.height, set.width], &set.pixels)
+}
+
+/// Writes labels as an idx file. It is written beside and then renamed.
+///
+/// # Errors
+/// Where the system refuses.
+pub fn write_idx_labels(path: impl AsRef<Path>, labels: &[u8]) -> Result<()> {
+    write(path.as_ref(), &[labels.len()], labels)
+}
+
+fn read<const RANK: usize>(path: &Path) -> Result<([usize; RANK], Vec<u8>)> {
+    let wrong = |reason: String| ImageError::dataset(path, FORMAT, reason);
+    let file = File::open(path).map_err(ImageError::io("open", path))?;
+    let metadata = file.metadata().map_err(ImageError::io("read", path))?;
+    if metadata.is_dir() {
+        return Err(wrong("it is a directory".into()));
+    }
+    let mut file = BufReader::new(file);
+    let start = std::io::BufRead::fill_buf(&mut file).map_err(ImageError::io("read", path))?;
+    let compressed = start.starts_with(&[0x1f, 0x8b]);
+    let mut data: Box<dyn Read> = if compressed { Box::new(MultiGzDecoder::new(file)) } else { Box::new(file) };
+
+    let ended = |e: std::io::Error| match e.kind() {
+        std::io::ErrorKind::UnexpectedEof => wrong("it ends early (truncated); download it again".into()),
+        _ if compressed => wrong(format!("it cannot be decompressed: {e}; download it again")),
+        _ => ImageError::io("read", path)(e),
+    };
+    let mut magic = [0; 4];
+    data.read_exact(&mut magic).map_err(ended)?;
+    if magic != [0, 0, BYTES, RANK as u8] {
+        let what = if RANK == 3 { "pictures" } else { "labels" };
+        return Err(wrong(format!("it begins with {magic:?}; {what} begin with [0, 0, {BYTES}, {RANK}]")));
+    }
+    let mut sizes = [0; RANK];
+    for size in &mut sizes {
+        let mut bytes = [0; 4];
+        data.read_exact(&mut bytes).map_err(ended)?;
+        *size = u32::from_be_bytes(bytes) as usize;
+    }
+    let needed = sizes.iter().try_fold(1u64, |product, &size| product.checked_mul(size as u64));
+    let Some(needed) = needed.filter(|&needed| needed <= MOST_BYTES) else {
+        return Err(wrong(format!("its header says {sizes:?}, which is more than 4 GiB")));
+    };
+    let header = 4 + 4 * RANK as u64;
+    if !compressed && metadata.is_file() && metadata.len() != header + needed {
+        return Err(wrong(format!("its header says {sizes:?}, {needed} bytes; {} follow", metadata.len() - header)));
+    }
+    // Grows with what arrives, not with what the header says.
+    let mut values = Vec::new();
+    data.take(needed + 1).read_to_end(&mut values).map_err(ended)?;
+    if values.len() as u64 != needed {
+        let found =
+            if values.len() as u64 > needed { "more follow".into() } else { format!("{} follow", values.len()) };
+        return Err(wrong(format!("its header says {sizes:?}, {needed} bytes; {found}")));
+    }
+    Ok((sizes, values))
+}
+
+fn write(path: &Path, sizes: &[usize], values: &[u8]) -> Result<()> {
+    let fits = sizes.iter().try_fold(1usize, |product, &size| product.checked_mul(size)) == Some(values.len());
+    let sizes: Option<Vec<u32>> = sizes.iter().map(|&size| u32::try_from(size).ok()).collect();
+    let Some(sizes) = sizes.filter(|_| fits) else {
+        return Err(ImageError::BadOption(format!("{} values are not of the sizes given", values.len())));
+    };
+    files::write(path, |out| {
+        out.write_all(&[0, 0, BYTES, sizes.len() as u8])?;
+        for size in sizes {
+            out.write_all(&size.to_be_bytes())?;
+        }
+        out.write_all(values)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use flate2::{Compression, write::GzEncoder};
+
+    use super::*;
+
+    // Two pictures of 1×3, by hand.
+    const IMAGES: &[u8] = &[0, 0, 8, 3, 0, 0, 0, 2, 0, 0, 0, 1, 0, 0, 0, 3, 10, 20, 30, 40, 50, 60];
+
+    fn saved(bytes: &[u8]) -> tempfile::NamedTempFile {
+        let mut file = tempfile::NamedTempFile::new().unwrap();
+        file.write_all(bytes).unwrap();
+        file
+    }
+
+    #[test]
+    fn plain_and_compressed_files_are_read() {
+        let mut gzip = GzEncoder::new(Vec::new(), Compression::default());
+        gzip.write_all(IMAGES).unwrap();
+        for bytes in [IMAGES.to_vec(), gzip.finish().unwrap()] {
+            let set = read_idx_images(saved(&bytes).path()).unwrap();
+            assert_eq!((set.n, set.channels, set.height, set.width), (2, 1, 1, 3));
+            assert_eq!(set.get(1), Some(&[40, 50, 60][..]));
+            assert_eq!(set.get(2), None);
+            assert_eq!(set.image(0).unwrap().into_raw(), [10, 10, 10, 20, 20, 20, 30, 30, 30]);
+        }
+        assert_eq!(read_idx_labels(saved(&[0, 0, 8, 1, 0, 0, 0, 2, 7, 9]).path()).unwrap(), [7, 9]);
+    }
+
+    #[test]
+    fn what_is_written_is_the_format() {
+        let dir = tempfile::tempdir().unwrap();
+        let (images, labels) = (dir.path().join("images"), dir.path().join("labels"));
+        let pixels = vec![10, 20, 30, 40, 50, 60];
+        let set = ImageSet { n: 2, channels: 1, height: 1, width: 3, pixels, labels: vec![7, 9] };
+        write_idx_images(&images, &set).unwrap();
+        write_idx_labels(&labels, &set.labels).unwrap();
+        assert_eq!(std::fs::read(&images).unwrap(), IMAGES);
+        assert_eq!(std::fs::read(&labels).unwrap(), [0, 0, 8, 1, 0, 0, 0, 2, 7, 9]);
+        assert!(write_idx_images(&images, &ImageSet { n: 3, ..set }).is_err());
+    }
+
+    #[test]
+    fn broken_files_are_errors() {
+        let message = |bytes: &[u8]| read_idx_images(saved(bytes).path()).unwrap_err().to_string();
+        for length in 0..IMAGES.len() {
+            message(&IMAGES[..length]);
+        }
+        assert!(message(&[IMAGES, &[1]].concat()).contains("7 follow"));
+        assert!(message(&[0, 0, 8, 1, 0, 0, 0, 0]).contains("pictures begin with"));
+        let huge = [0, 0, 8, 3, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255];
+        assert!(message(&huge).contains("more than 4 GiB"));
+        let mut gzip = GzEncoder::new(Vec::new(), Compression::default());
+        gzip.write_all(IMAGES).unwrap();
+        let gzip = gzip.finish().unwrap();
+        for length in 2..gzip.len() {
+            message(&gzip[..length]);
+        }
+    }
+}

@@ -1,0 +1,43 @@
+//! Small pictures in the files that MNIST and CIFAR come in.
+
+mod cifar;
+mod idx;
+
+use image::RgbImage;
+
+pub use cifar::{CifarKind, read_cifar};
+pub use idx::{read_idx_images, read_idx_labels, write_idx_images, write_idx_labels};
+
+/// Pictures of one size, and their labels.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ImageSet {
+    /// Pictures.
+    pub n: usize,
+    /// 1 for grey, 3 for red, green and blue.
+    pub channels: usize,
+    /// Rows.
+    pub height: usize,
+    /// Columns.
+    pub width: usize,
+    /// Grey levels, `[n, channels, height, width]`.
+    pub pixels: Vec<u8>,
+    /// The class of each picture; empty where the file holds none.
+    pub labels: Vec<u8>,
+}
+
+impl ImageSet {
+    /// The levels of picture `i`, `[channels, height, width]`; `None` beyond the end.
+    pub fn get(&self, i: usize) -> Option<&[u8]> {
+        let size = self.channels * self.height * self.width;
+        self.pixels.get(i.checked_mul(size)?..i.checked_add(1)?.checked_mul(size)?)
+    }
+
+    /// Picture `i`, grey copied to the three channels; `None` beyond the end.
+    pub fn image(&self, i: usize) -> Option<RgbImage> {
+        let levels = self.get(i)?;
+        let plane = self.height * self.width;
+        let of = |channel: usize, pixel: usize| levels[channel.min(self.channels - 1) * plane + pixel];
+        let pixels = (0..plane).flat_map(|p| [of(0, p), of(1, p), of(2, p)]).collect();
+        RgbImage::from_raw(u32::try_from(self.width).ok()?, u32::try_from(self.height).ok()?, pixels)
+    }
+}

@@ -1,0 +1,173 @@
+//! From the bytes of a file to red, green and blue.
+
+use std::fs::File;
+use std::io::{Cursor, Read};
+use std::path::Path;
+
+use image::error::{ImageError as CodecError, LimitErrorKind};
+use image::{DynamicImage, ImageDecoder, ImageFormat, ImageReader, RgbImage};
+
+use crate::error::{ImageError, Result};
+use crate::jpeg;
+
+/// How large a file and its picture may be. All are checked before memory is taken for the pixels, so that a small
+/// file that claims to be a huge picture costs nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Most pixels (width × height). The default, 178,956,970, is where Pillow refuses too.
+    pub max_pixels: u64,
+    /// Most pixels in a row or in a column; default 1,000,000.
+    pub max_side: u32,
+    /// Most bytes of the file itself; default 512 MiB.
+    pub max_file_bytes: u64,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { max_pixels: 178_956_970, max_side: 1_000_000, max_file_bytes: 512 << 20 }
+    }
+}
+
+/// Reads a picture file: see [`decode`].
+///
+/// # Errors
+/// What [`decode`] refuses, a directory, and a file that cannot be opened or is larger than
+/// [`Limits::max_file_bytes`].
+pub fn open(path: impl AsRef<Path>, limits: &Limits) -> Result<RgbImage> {
+    let path = path.as_ref();
+    let file = File::open(path).map_err(ImageError::io("open", path))?;
+    let metadata = file.metadata().map_err(ImageError::io("read", path))?;
+    if metadata.is_dir() {
+        let found = "it is a directory; name one of its files".to_owned();
+        return Err(ImageError::NotAnImage { file: path.to_owned(), found });
+    }
+    // The length is only a hint: a pipe has none, and a file can grow.
+    let mut bytes = Vec::new();
+    if metadata.len() <= limits.max_file_bytes {
+        let most = limits.max_file_bytes.saturating_add(1);
+        file.take(most).read_to_end(&mut bytes).map_err(ImageError::io("read", path))?;
+    }
+    if metadata.len().max(bytes.len() as u64) > limits.max_file_bytes {
+        let reason = format!("more than {} bytes (Limits::max_file_bytes)", limits.max_file_bytes);
+        return Err(ImageError::TooLarge { file: path.to_owned(), reason });
+    }
+    decode(&bytes, path, limits)
+}
+
+/// Decodes a JPEG, PNG, WebP, GIF (its first frame), BMP or TIFF picture as Pillow's `convert("RGB")` would, turned
+/// upright as its EXIF orientation says.
+///
+/// The format is recognised by content; `name` only appears in errors. Grey is copied to the three channels, palettes
+/// are looked up, alpha is dropped (not blended), 16 bits keep their upper 8, and CMYK is taken as inverted, which is
+/// how JPEG files hold it.
+///
+/// # Errors
+/// No bytes, no picture, a kind that is not read, a picture beyond `limits`, and a damaged or truncated file.
+pub fn decode(bytes: &[u8], name: &Path, limits: &Limits) -> Result<RgbImage> {
+    let too_large = |reason| ImageError::TooLarge { file: name.to_owned(), reason };
+    let damaged = |reason: &str| ImageError::Damaged { file: name.to_owned(), reason: reason.to_owned() };
+    if bytes.len() as u64 > limits.max_file_bytes {
+        return Err(too_large(format!("more than {} bytes (Limits::max_file_bytes)", limits.max_file_bytes)));
+    }
+    let format = image::guess_format(bytes).ok().filter(ImageFormat::reading_enabled);
+    let Some(format) = format else { return Err(unknown(bytes, name)) };
+
+    let mut reader = ImageReader::with_format(Cursor::new(bytes), format);
+    let mut codec_limits = image::Limits::no_limits();
+    // Up to 16 bytes for a pixel (four floats in a TIFF), and room for a codec's own tables.
+    codec_limits.max_alloc = Some(limits.max_pixels.saturating_mul(16).saturating_add(64 << 20));
+    reader.limits(codec_limits);
+    let mut decoder = reader.into_decoder().map_err(|e| codec(e, name))?;
+
+    let (width, height) = decoder.dimensions();
+    if width == 0 || height == 0 {
+        return Err(damaged(&format!("it says that it is {width}×{height} pixels")));
+    }
+    if u64::from(width) * u64::from(height) > limits.max_pixels {
+        let most = limits.max_pixels;
+        return Err(too_large(format!("{width}×{height} pixels are more than {most} (Limits::max_pixels)")));
+    }
+    if width.max(height) > limits.max_side {
+        let most = limits.max_side;
+        return Err(too_large(format!("{width}×{height} pixels: no side may have over {most} (Limits::max_side)")));
+    }
+    if format == ImageFormat::Jpeg && !jpeg::is_complete(bytes) {
+        return Err(damaged("it ends before the picture does (truncated)"));
+    }
+    // A broken EXIF block does not harm the pixels; Pillow overlooks it too.
+    let orientation = decoder.orientation().ok();
+    let mut picture = DynamicImage::from_decoder(decoder).map_err(|e| codec(e, name))?;
+    if let Some(orientation) = orientation {
+        picture.apply_orientation(orientation);
+    }
+    Ok(to_rgb(picture))
+}
+
+/// Red, green and blue of any kind of pixels.
+fn to_rgb(picture: DynamicImage) -> RgbImage {
+    // `to_rgb8` rounds 16 bits to 8 and Pillow cuts them off.
+    let high = |value: u16| (value >> 8) as u8;
+    let rgb = |width, height, pixels: Vec<u8>| RgbImage::from_raw(width, height, pixels);
+    let (width, height) = (picture.width(), picture.height());
+    let converted = match &picture {
+        DynamicImage::ImageLuma16(p) => rgb(width, height, p.pixels().flat_map(|p| [high(p.0[0]); 3]).collect()),
+        DynamicImage::ImageLumaA16(p) => rgb(width, height, p.pixels().flat_map(|p| [high(p.0[0]); 3]).collect()),
+        DynamicImage::ImageRgb16(p) => rgb(width, height, p.pixels().flat_map(|p| p.0.map(high)).collect()),
+        DynamicImage::ImageRgba16(p) => {
+            rgb(width, height, p.pixels().flat_map(|p| [high(p.0[0]), high(p.0[1]), high(p.0[2])]).collect())
+        }
+        _ => None,
+    };
+    converted.unwrap_or_else(|| picture.into_rgb8())
+}
+
+/// A codec's complaint in this crate's words.
+fn codec(error: CodecError, name: &Path) -> ImageError {
+    let file = name.to_owned();
+    match error {
+        CodecError::Unsupported(e) => {
+            ImageError::Unsupported { file, reason: format!("{e}; save it again as PNG or JPEG") }
+        }
+        CodecError::Limits(e) => {
+            let reason = match e.kind() {
+                LimitErrorKind::InsufficientMemory => {
+                    "decoding needs more memory than Limits::max_pixels allows".into()
+                }
+                _ => e.to_string(),
+            };
+            ImageError::TooLarge { file, reason }
+        }
+        CodecError::IoError(e) if e.kind() == std::io::ErrorKind::UnexpectedEof => {
+            ImageError::Damaged { file, reason: "it ends before the picture does (truncated)".into() }
+        }
+        other => ImageError::Damaged { file, reason: other.to_string() },
+    }
+}
+
+/// Says what a file is that no codec recognises.
+fn unknown(bytes: &[u8], name: &Path) -> ImageError {
+    let file = name.to_owned();
+    let start = bytes.get(..64).unwrap_or(bytes);
+    let text = String::from_utf8_lossy(start).trim_start_matches('\u{feff}').trim_start().to_lowercase();
+    let brand = if bytes.get(4..8) == Some(b"ftyp") { bytes.get(8..12).unwrap_or_default() } else { &[] };
+    let unsupported = |kind: &str| ImageError::Unsupported {
+        file: file.clone(),
+        reason: format!("it is {kind}; save it as PNG or JPEG first"),
+    };
+    let found = match () {
+        () if bytes.is_empty() => "the file is empty",
+        () if matches!(brand, b"avif" | b"avis") => return unsupported("an AVIF picture"),
+        () if matches!(brand, b"heic" | b"heix" | b"hevc" | b"mif1" | b"msf1") => return unsupported("a HEIC picture"),
+        () if start.starts_with(b"\xff\x0a") || start.get(4..8) == Some(b"JXL ") => return unsupported("JPEG XL"),
+        () if start.get(4..8) == Some(b"jP  ") => return unsupported("JPEG 2000"),
+        () if start.starts_with(b"8BPS") => return unsupported("a Photoshop document"),
+        () if start.starts_with(b"%PDF") => return unsupported("a PDF document"),
+        () if text.starts_with("<svg") || text.starts_with("<?xml") => return unsupported("an SVG or XML document"),
+        () if text.starts_with("version https://git-lfs") => "it is a git-lfs pointer; run `git lfs pull`",
+        () if text.starts_with("<!doctype html") || text.starts_with("<html") => {
+            "it is a web page; the download went wrong, fetch the picture itself"
+        }
+        () => "its first bytes belong to no format that is read (JPEG, PNG, WebP, GIF, BMP, TIFF)",
+    };
+    ImageError::NotAnImage { file, found: found.to_owned() }
+}

@@ -1,0 +1,22 @@
+//! Writing files whole.
+
+use std::io::{BufWriter, Write};
+use std::path::Path;
+
+use crate::error::{ImageError, Result};
+
+/// Writes beside the file, then renames: whoever reads it sees the old one or the new one.
+pub(crate) fn write(path: &Path, fill: impl FnOnce(&mut dyn Write) -> std::io::Result<()>) -> Result<()> {
+    let failed = || ImageError::io("write", path);
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let mut builder = tempfile::Builder::new();
+    // As other programs make files, not only for the user as temporary files are.
+    #[cfg(unix)]
+    builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666));
+    let file = builder.prefix(".grove-").tempfile_in(folder).map_err(failed())?;
+    let mut out = BufWriter::new(file);
+    fill(&mut out).map_err(failed())?;
+    let file = out.into_inner().map_err(|e| failed()(e.into_error()))?;
+    file.persist(path).map_err(|e| failed()(e.error))?;
+    Ok(())
+}

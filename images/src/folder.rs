@@ -1,0 +1,147 @@
+//! Pictures in folders: one folder for each class.
+
+use std::path::{Path, PathBuf};
+
+use crate::error::{ImageError, Result};
+
+/// What the names of pictures end with. [`open`](crate::open) goes by the content; this only tells pictures from the
+/// other files that lie beside them.
+pub const EXTENSIONS: &[&str] = &["jpg", "jpeg", "png", "webp", "gif", "bmp", "tif", "tiff"];
+
+/// Deeper folders are not searched.
+const MOST_DEPTH: usize = 32;
+
+/// A data set laid out as `dir/class/…/picture.jpg`, as torchvision's and Hugging Face's `imagefolder` have it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ImageFolder {
+    /// The names of the classes, sorted. A class's number is its place here.
+    pub classes: Vec<String>,
+    /// The pictures and the numbers of their classes: class by class, sorted by path within.
+    pub samples: Vec<(PathBuf, usize)>,
+}
+
+impl ImageFolder {
+    /// Looks through a directory. Hidden files and folders are left out, as are files that are no pictures by name.
+    ///
+    /// # Errors
+    /// No directory, no folders in it, only one of them, one without pictures, a name that is not UTF-8.
+    pub fn open(dir: impl AsRef<Path>) -> Result<Self> {
+        let dir = dir.as_ref();
+        let wrong = |reason: String| ImageError::Folder { directory: dir.to_owned(), reason };
+        if dir.is_file() {
+            return Err(wrong("it is a file; name the directory that holds the classes' folders".into()));
+        }
+        let folders: Vec<PathBuf> = entries(dir)?.into_iter().filter(|path| path.is_dir()).collect();
+        if folders.is_empty() {
+            return Err(wrong("it holds no folders; put the pictures of each class into a folder of its name".into()));
+        }
+        let mut found = Self { classes: Vec::new(), samples: Vec::new() };
+        for folder in folders {
+            let name = folder.file_name().and_then(|name| name.to_str());
+            let name =
+                name.ok_or_else(|| wrong(format!("the name of {} is not UTF-8; rename it", folder.display())))?;
+            let pictures = files(&folder)?;
+            if pictures.is_empty() {
+                let kinds = EXTENSIONS.join(", ");
+                return Err(wrong(format!("class `{name}` holds no pictures ({kinds}); fill or remove its folder")));
+            }
+            found.samples.extend(pictures.into_iter().map(|picture| (picture, found.classes.len())));
+            found.classes.push(name.to_owned());
+        }
+        if let [only] = found.classes.as_slice() {
+            return Err(wrong(format!(
+                "`{only}` is its only class, and a classifier needs two; is this one class's folder?"
+            )));
+        }
+        Ok(found)
+    }
+}
+
+/// A file itself, or all pictures of a directory and of those below it, sorted.
+///
+/// # Errors
+/// Nothing of that name, a directory that cannot be read.
+pub fn files(path: impl AsRef<Path>) -> Result<Vec<PathBuf>> {
+    let path = path.as_ref();
+    let metadata = std::fs::metadata(path).map_err(ImageError::io("open", path))?;
+    let mut found = Vec::new();
+    if metadata.is_dir() {
+        search(path, 0, &mut found)?;
+        found.sort();
+    } else {
+        found.push(path.to_owned());
+    }
+    Ok(found)
+}
+
+fn search(dir: &Path, depth: usize, found: &mut Vec<PathBuf>) -> Result<()> {
+    for path in entries(dir)? {
+        let extension = path.extension().and_then(|e| e.to_str()).unwrap_or_default();
+        if path.is_dir() {
+            // A link to a folder above would lead round in circles.
+            if depth < MOST_DEPTH && !path.is_symlink() {
+                search(&path, depth + 1, found)?;
+            }
+        } else if EXTENSIONS.iter().any(|known| known.eq_ignore_ascii_case(extension)) {
+            found.push(path);
+        }
+    }
+    Ok(())
+}
+
+/// What lies in a directory and is not hidden, sorted.
+fn entries(dir: &Path) -> Result<Vec<PathBuf>> {
+    let failed = || ImageError::io("read the directory", dir);
+    let mut paths = Vec::new();
+    for entry in std::fs::read_dir(dir).map_err(failed())? {
+        let entry = entry.map_err(failed())?;
+        if !entry.file_name().as_encoded_bytes().starts_with(b".") {
+            paths.push(entry.path());
+        }
+    }
+    paths.sort();
+    Ok(paths)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    fn tree(files: &[&str]) -> tempfile::TempDir {
+        let dir = tempfile::tempdir().unwrap();
+        for file in files {
+            let path = dir.path().join(file);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, b"x").unwrap();
+        }
+        dir
+    }
+
+    #[test]
+    fn classes_and_pictures_are_sorted() {
+        let dir =
+            tree(&["dog/b.png", "dog/a/z.JPG", "cat/1.webp", "dog/notes.txt", ".git/x.png", "cat/.h.png", "top.png"]);
+        let found = ImageFolder::open(dir.path()).unwrap();
+        assert_eq!(found.classes, ["cat", "dog"]);
+        let names = found
+            .samples
+            .iter()
+            .map(|(path, class)| (path.strip_prefix(dir.path()).unwrap().to_str().unwrap(), *class));
+        assert_eq!(names.collect::<Vec<_>>(), [("cat/1.webp", 0), ("dog/a/z.JPG", 1), ("dog/b.png", 1)]);
+        assert_eq!(files(dir.path().join("top.png")).unwrap(), [dir.path().join("top.png")]);
+        assert_eq!(files(dir.path()).unwrap().len(), 4);
+    }
+
+    #[test]
+    fn what_is_missing_is_named() {
+        let message = |files: &[&str]| ImageFolder::open(tree(files).path()).unwrap_err().to_string();
+        assert!(message(&["a.png"]).contains("no folders"));
+        assert!(message(&["cat/a.png"]).contains("`cat` is its only class"));
+        assert!(message(&["cat/a.png", "dog/notes.txt"]).contains("class `dog` holds no pictures"));
+        let dir = tree(&["a.png"]);
+        assert!(ImageFolder::open(dir.path().join("a.png")).unwrap_err().to_string().contains("it is a file"));
+        assert!(matches!(ImageFolder::open(dir.path().join("none")), Err(ImageError::Io { .. })));
+    }
+}

@@ -1,0 +1,264 @@
+//! Reading what transformers writes: `preprocessor_config.json`.
+
+use std::path::Path;
+
+use serde_json::{Map, Value};
+
+use super::{CropRounding, Preprocessor, Resize, timm};
+use crate::error::{ImageError, Result};
+use crate::filter::Filter;
+
+/// The means and standard deviations of CLIP's training set, which transformers gives to BiT as well.
+const CLIP: [[f32; 3]; 2] = [[0.48145466, 0.4578275, 0.40821073], [0.26862954, 0.261_302_6, 0.275_777_1]];
+const HALF: [[f32; 3]; 2] = [[0.5; 3]; 2];
+/// A configuration is a page of text.
+const MOST_BYTES: u64 = 16 << 20;
+
+impl Preprocessor {
+    /// Reads a model's own preprocessing: `preprocessor_config.json` of transformers (the image processors of ViT,
+    /// DeiT, BEiT, SigLIP, ConvNeXT, BiT and CLIP, old and new spellings), or `config.json` of timm.
+    ///
+    /// `path` is such a file, or a directory that holds one; there, the first of `preprocessor_config.json`,
+    /// `processor_config.json` and `config.json` counts.
+    ///
+    /// # Errors
+    /// No such file, no JSON, an image processor that is not known, and entries that make no sense.
+    pub fn from_file(path: impl AsRef<Path>) -> Result<Self> {
+        let path = path.as_ref();
+        let names = ["preprocessor_config.json", "processor_config.json", "config.json"];
+        let file = if path.is_dir() {
+            let found = names.iter().map(|name| path.join(name)).find(|file| file.is_file());
+            found.ok_or_else(|| ImageError::config(path, format!("it holds none of {}", names.join(", "))))?
+        } else {
+            path.to_owned()
+        };
+        let length = std::fs::metadata(&file).map_err(ImageError::io("open", &file))?.len();
+        if length > MOST_BYTES {
+            return Err(ImageError::config(&file, format!("{length} bytes are no configuration")));
+        }
+        let text = std::fs::read_to_string(&file).map_err(ImageError::io("read", &file))?;
+        let json: Value = serde_json::from_str(&text).map_err(|e| ImageError::config(&file, e.to_string()))?;
+        Self::from_json(&json, &file)
+    }
+
+    /// As [`from_file`](Self::from_file), of JSON that was read already; `name` only appears in errors.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn from_json(json: &Value, name: &Path) -> Result<Self> {
+        let Some(mut entries) = json.as_object() else {
+            return Err(ImageError::config(name, "it is no JSON object"));
+        };
+        if let Some(inner) = entries.get("image_processor").and_then(Value::as_object) {
+            entries = inner;
+        }
+        let entries = Entries { entries, file: name };
+        let read = match entries.entries.get("pretrained_cfg").and_then(Value::as_object) {
+            Some(inner) => timm::read(&Entries { entries: inner, file: name }),
+            None if entries.has("input_size") => timm::read(&entries),
+            None => transformers(&entries),
+        }?;
+        read.check().map_err(|e| ImageError::config(name, e.to_string()))?;
+        Ok(read)
+    }
+}
+
+/// What a class of transformers assumes where the file is silent.
+struct Defaults {
+    /// Whether a single number means a square rather than the shorter side.
+    square: bool,
+    resize: Resize,
+    crop: Option<[u32; 2]>,
+    filter: Filter,
+    colours: [[f32; 3]; 2],
+}
+
+fn defaults(class: &str) -> Option<Defaults> {
+    let exact = |side| Resize::Exact { height: side, width: side };
+    let known = |square, resize, crop, filter, colours| Some(Defaults { square, resize, crop, filter, colours });
+    match class {
+        "ViT" => known(true, exact(224), None, Filter::Bilinear, HALF),
+        "DeiT" => known(true, exact(256), Some([224; 2]), Filter::Bicubic, HALF),
+        "Beit" => known(true, exact(224), None, Filter::Bicubic, HALF),
+        "Siglip" => known(false, exact(224), None, Filter::Bicubic, HALF),
+        "ConvNext" => known(false, Resize::Shorter(384), None, Filter::Bicubic, HALF),
+        "Bit" | "CLIP" => known(false, Resize::Shorter(224), Some([224; 2]), Filter::Bicubic, CLIP),
+        _ => None,
+    }
+}
+
+fn transformers(config: &Entries) -> Result<Preprocessor> {
+    let class = config.class()?;
+    let Some(defaults) = defaults(&class) else {
+        let known = "ViT, DeiT, Beit, Siglip, ConvNext, Bit and CLIP";
+        return Err(config.wrong(format!("the image processor `{class}` is not known: {known} are")));
+    };
+    let resize = match config.get("size") {
+        None => defaults.resize,
+        Some(size) => config.resize(size, defaults.square)?,
+    };
+    let crop = match config.get("crop_size") {
+        None => defaults.crop,
+        Some(Value::Object(sides)) => Some([config.side(sides, "height")?, config.side(sides, "width")?]),
+        Some(side) => Some([config.pixels("crop_size", side)?; 2]),
+    };
+    let on = |key, default| config.flag(key, default);
+    let mut read = Preprocessor {
+        resize: if on("do_resize", true)? { resize } else { Resize::None },
+        filter: config.filter()?.unwrap_or(defaults.filter),
+        crop: None,
+        crop_rounding: CropRounding::Down,
+        fill: [0; 3],
+        rescale: if on("do_rescale", true)? { config.number("rescale_factor", 1.0 / 255.0)? } else { 1.0 },
+        mean: config.numbers("image_mean", &defaults.colours[0])?,
+        std: config.numbers("image_std", &defaults.colours[1])?,
+    };
+    if config.get("crop_rounding").and_then(Value::as_str) == Some("half_even") {
+        read.crop_rounding = CropRounding::HalfEven;
+    }
+    if on("do_center_crop", defaults.crop.is_some())? {
+        read.crop = Some(crop.ok_or_else(|| config.wrong("do_center_crop is true and crop_size is missing".into()))?);
+    }
+    if !on("do_normalize", true)? {
+        read.mean.fill(0.0);
+        read.std.fill(1.0);
+    }
+    if class == "ConvNext" && read.resize != Resize::None {
+        let Resize::Shorter(side) = resize else {
+            return Err(config.wrong("a ConvNext image processor has a size of {\"shortest_edge\": …}".into()));
+        };
+        let crop_pct = config.number("crop_pct", 224.0 / 256.0)?;
+        if side < 384 {
+            if read.crop.is_some_and(|crop| crop != [side; 2]) {
+                return Err(config.wrong("crop_size differs from what crop_pct leaves".into()));
+            }
+            // In double precision, as Python has it: 224 / 0.875 is 256 exactly.
+            let larger =
+                f64::from(side) / config.get("crop_pct").and_then(Value::as_f64).unwrap_or(f64::from(crop_pct));
+            read.resize = Resize::Shorter(config.cast("crop_pct", larger)?);
+            read.crop = Some([side; 2]);
+        } else {
+            read.resize = Resize::Exact { height: side, width: side };
+        }
+    }
+    Ok(read)
+}
+
+/// A JSON object, and the file it stands in for errors.
+pub(super) struct Entries<'a> {
+    pub entries: &'a Map<String, Value>,
+    pub file: &'a Path,
+}
+
+impl Entries<'_> {
+    pub fn wrong(&self, reason: String) -> ImageError {
+        ImageError::config(self.file, reason)
+    }
+
+    /// An entry that is there and not null.
+    pub fn get(&self, key: &str) -> Option<&Value> {
+        self.entries.get(key).filter(|value| !value.is_null())
+    }
+
+    pub fn has(&self, key: &str) -> bool {
+        self.get(key).is_some()
+    }
+
+    /// The kind of image processor, without what only tells how it is implemented.
+    fn class(&self) -> Result<String> {
+        let named = self.get("image_processor_type").or_else(|| self.get("feature_extractor_type"));
+        if let Some(name) = named.and_then(Value::as_str) {
+            let name = name.strip_suffix("Fast").or_else(|| name.strip_suffix("Pil")).unwrap_or(name);
+            let name = name.strip_suffix("ImageProcessor").or_else(|| name.strip_suffix("FeatureExtractor"));
+            return Ok(name.unwrap_or_default().to_owned());
+        }
+        // Files of before there were types.
+        if !self.has("size") {
+            return Err(self.wrong("it has neither an image_processor_type, a size nor a pretrained_cfg".into()));
+        }
+        Ok(if self.has("crop_pct") { "ConvNext" } else { "ViT" }.to_owned())
+    }
+
+    fn resize(&self, size: &Value, square: bool) -> Result<Resize> {
+        match size {
+            Value::Object(sides) if sides.get("longest_edge").is_some_and(|v| !v.is_null()) => {
+                Err(self.wrong("size: longest_edge is not read; give height and width, or shortest_edge".into()))
+            }
+            Value::Object(sides) if sides.get("shortest_edge").is_some_and(|v| !v.is_null()) => {
+                Ok(Resize::Shorter(self.side(sides, "shortest_edge")?))
+            }
+            Value::Object(sides) => {
+                Ok(Resize::Exact { height: self.side(sides, "height")?, width: self.side(sides, "width")? })
+            }
+            Value::Array(sides) => match sides.as_slice() {
+                [height, width] => {
+                    Ok(Resize::Exact { height: self.pixels("size", height)?, width: self.pixels("size", width)? })
+                }
+                _ => Err(self.wrong(format!("size {size} is not [height, width]"))),
+            },
+            side => {
+                let side = self.pixels("size", side)?;
+                Ok(if square { Resize::Exact { height: side, width: side } } else { Resize::Shorter(side) })
+            }
+        }
+    }
+
+    fn side(&self, sides: &Map<String, Value>, key: &str) -> Result<u32> {
+        let side = sides.get(key).ok_or_else(|| self.wrong(format!("size without `{key}`")))?;
+        self.pixels(key, side)
+    }
+
+    pub fn pixels(&self, key: &str, value: &Value) -> Result<u32> {
+        let number = value.as_f64().filter(|n| n.fract() == 0.0);
+        self.cast(key, number.ok_or_else(|| self.wrong(format!("{key}: {value} is no number of pixels")))?)
+    }
+
+    /// Cuts off the fraction.
+    pub fn cast(&self, key: &str, number: f64) -> Result<u32> {
+        if (1.0..=65536.0).contains(&number) {
+            Ok(number as u32)
+        } else {
+            Err(self.wrong(format!("{key}: {number} pixels are not between 1 and 65536")))
+        }
+    }
+
+    fn flag(&self, key: &str, default: bool) -> Result<bool> {
+        match self.get(key) {
+            None => Ok(default),
+            Some(Value::Bool(flag)) => Ok(*flag),
+            Some(other) => Err(self.wrong(format!("{key}: {other} is neither true nor false"))),
+        }
+    }
+
+    fn number(&self, key: &str, default: f32) -> Result<f32> {
+        match self.get(key) {
+            None => Ok(default),
+            Some(value) => {
+                value.as_f64().map(|n| n as f32).ok_or_else(|| self.wrong(format!("{key}: {value} is no number")))
+            }
+        }
+    }
+
+    /// A list of numbers, or one number that holds for each channel.
+    pub fn numbers(&self, key: &str, default: &[f32]) -> Result<Vec<f32>> {
+        let wrong = |value: &Value| self.wrong(format!("{key}: {value} are no numbers"));
+        match self.get(key) {
+            None => Ok(default.to_vec()),
+            Some(value @ Value::Array(list)) => {
+                list.iter().map(|n| n.as_f64().map(|n| n as f32).ok_or_else(|| wrong(value))).collect()
+            }
+            Some(value) => Ok(vec![value.as_f64().ok_or_else(|| wrong(value))? as f32; default.len()]),
+        }
+    }
+
+    fn filter(&self) -> Result<Option<Filter>> {
+        let wrong = |value: &Value| self.wrong(format!("resample: {value} is no filter of 0 to 3"));
+        match self.get("resample") {
+            None => Ok(None),
+            Some(value) => {
+                let number = value.as_u64().and_then(|n| u8::try_from(n).ok()).ok_or_else(|| wrong(value))?;
+                Filter::try_from(number).map(Some).map_err(|_| wrong(value))
+            }
+        }
+    }
+}

@@ -1,0 +1,78 @@
+//! Writing preprocessing so that transformers reads it.
+
+use std::path::Path;
+
+use serde_json::{Map, Value, json};
+
+use super::{CropRounding, Preprocessor, Resize};
+use crate::error::{ImageError, Result};
+
+impl Preprocessor {
+    /// The `preprocessor_config.json` that transformers' `AutoImageProcessor` reads: a `ViTImageProcessor` where
+    /// there is no crop, otherwise a `BitImageProcessor`.
+    ///
+    /// transformers puts the centre of a crop as [`CropRounding::Down`] has it; the entry `crop_rounding`, which it
+    /// overlooks, keeps the other one for [`from_file`](Self::from_file).
+    ///
+    /// # Errors
+    /// What [`check`](Self::check) refuses, and what no image processor of transformers does: [`Resize::Cover`],
+    /// [`Resize::Within`], and a border that is not black.
+    pub fn to_json(&self) -> Result<Value> {
+        self.check()?;
+        let size = match self.resize {
+            Resize::None => Value::Null,
+            Resize::Exact { height, width } => json!({"height": height, "width": width}),
+            Resize::Shorter(side) => json!({"shortest_edge": side}),
+            Resize::Cover { .. } | Resize::Within { .. } => {
+                let reason =
+                    "no image processor of transformers can cover or border an oblong size: use Exact or Shorter";
+                return Err(ImageError::BadOption(reason.into()));
+            }
+        };
+        if self.crop.is_some() && self.fill != [0; 3] {
+            return Err(ImageError::BadOption("transformers only borders with black: set fill to 0".into()));
+        }
+        // A number as it is written, 0.485, rather than its value in single precision, 0.48500001430511475.
+        let number = |v: f32| v.to_string().parse().unwrap_or(f64::from(v));
+        let numbers = |list: &[f32]| list.iter().map(|&v| number(v)).collect::<Vec<f64>>();
+        let rescale = if self.rescale == 1.0 / 255.0 { 1.0 / 255.0 } else { number(self.rescale) };
+        let plain = self.mean.iter().all(|&m| m == 0.0) && self.std.iter().all(|&s| s == 1.0);
+
+        let mut entries = Map::new();
+        let mut put = |key: &str, value: Value| entries.insert(key.to_owned(), value);
+        // Only the ViT one would square a shorter side, and only the BiT one crops.
+        let vit = self.crop.is_none() && !matches!(self.resize, Resize::Shorter(_));
+        put("image_processor_type", if vit { "ViTImageProcessor" } else { "BitImageProcessor" }.into());
+        put("do_resize", (self.resize != Resize::None).into());
+        if !size.is_null() {
+            put("size", size);
+        }
+        put("resample", u8::from(self.filter).into());
+        put("do_center_crop", self.crop.is_some().into());
+        if let Some([height, width]) = self.crop {
+            put("crop_size", json!({"height": height, "width": width}));
+            if self.crop_rounding == CropRounding::HalfEven {
+                put("crop_rounding", "half_even".into());
+            }
+        }
+        put("do_rescale", (self.rescale != 1.0).into());
+        put("rescale_factor", rescale.into());
+        put("do_normalize", (!plain).into());
+        put("image_mean", numbers(&self.mean).into());
+        put("image_std", numbers(&self.std).into());
+        put("do_convert_rgb", (self.mean.len() == 3).into());
+        Ok(Value::Object(entries))
+    }
+
+    /// Writes [`to_json`](Self::to_json) to a file, or to `preprocessor_config.json` in a directory. The file is
+    /// written beside and then renamed, so that nobody reads half of it.
+    ///
+    /// # Errors
+    /// As [`to_json`](Self::to_json), and where the system refuses.
+    pub fn save(&self, path: impl AsRef<Path>) -> Result<()> {
+        let path = path.as_ref();
+        let file = if path.is_dir() { path.join("preprocessor_config.json") } else { path.to_owned() };
+        let text = format!("{:#}\n", self.to_json()?);
+        crate::files::write(&file, |out| out.write_all(text.as_bytes()))
+    }
+}
