@@ -129,6 +129,8 @@ class TorchvisionResNet(nn.Module):
         super().__init__()
         from torchvision.models.resnet import BasicBlock, Bottleneck
 
+        if "conv1.weight" not in weights or "layer1.0.conv1.weight" not in weights:
+            raise SystemExit(f"not torchvision's names: {sorted(weights)[:3]} ...")
         shape = {name: value.shape for name, value in weights.items()}
         stem, channels, size, _ = shape["conv1.weight"]
         if size not in [3, 7]:
@@ -169,6 +171,8 @@ class TorchvisionResNet(nn.Module):
 def torchvision_vit(weights: dict, heads: int | None) -> nn.Module:
     from torchvision.models.vision_transformer import VisionTransformer
 
+    if "conv_proj.weight" not in weights or "class_token" not in weights:
+        raise SystemExit(f"not torchvision's names: {sorted(weights)[:3]} ...")
     width, channels, patch, _ = weights["conv_proj.weight"].shape
     if channels != 3:
         raise SystemExit(f"unsupported: torchvision's vision transformer has 3 channels, these weights {channels}")
@@ -193,6 +197,8 @@ def build(folder: Path, kind: str, heads: int | None):
     if library == "timm":
         import timm
 
+        if "architecture" not in json.loads((folder / "config.json").read_text()):
+            raise SystemExit("not a configuration of timm's")
         return timm.create_model(f"local-dir:{folder}", pretrained=True), lambda out: out
     if library == "transformers":
         import transformers

@@ -7,7 +7,7 @@
 use burn::tensor::{Bool, Int, Tensor, TensorData, TensorPrimitive, activation, backend::AutodiffBackend};
 use burn_autodiff::Autodiff;
 
-use crate::{AttendOptions, Backend, GruReset, RnnActivation, Steps};
+use crate::{AttendOptions, Backend, ConvolveOptions, ConvolveThen, GruReset, PoolOptions, RnnActivation, Steps};
 
 /// Something to run on a backend that is chosen at run time; see [`DeviceSpec::run`](crate::DeviceSpec::run).
 pub trait Program {
@@ -38,6 +38,7 @@ fn forward<B: Backend>(device: &B::Device) -> Tensor<B, 2> {
     let weights = Tensor::<B, 4>::from_primitive(TensorPrimitive::Float(B::attention_weights(scores, 0.5, true)));
     let y = y.clone() + recurrent(y);
     let y = y.clone() + layers(y);
+    let y = y.clone() + pictures(y);
     let (loss, _) = B::nll(y.into_primitive().tensor(), ids.reshape([4]).narrow(0, 0, 2).into_primitive());
     weights.reshape([2, 2]) + Tensor::<B, 1>::from_primitive(TensorPrimitive::Float(loss)).unsqueeze()
 }
@@ -49,6 +50,21 @@ fn layers<B: Backend>(x: Tensor<B, 2>) -> Tensor<B, 2> {
     let y = Tensor::<B, 2>::from_primitive(TensorPrimitive::Float(y)).reshape([1, 1, 2, 2]).into_primitive().tensor();
     let options = AttendOptions { scale: 1.0, causal: true, hidden: None, factors: None };
     let (y, _) = B::attend([y.clone(), y.clone(), y], options, false);
+    Tensor::<B, 4>::from_primitive(TensorPrimitive::Float(y)).reshape([2, 2])
+}
+
+/// A convolution, a batch norm and a pooling of a picture.
+fn pictures<B: Backend>(x: Tensor<B, 2>) -> Tensor<B, 2> {
+    let float = |x: Tensor<B, 4>| x.into_primitive().tensor();
+    let picture = x.clone().reshape([1, 1, 2, 2]);
+    let ones = || Tensor::<B, 1>::ones([1], &x.device()).into_primitive().tensor();
+    let weight = || float(picture.clone().slice([0..1, 0..1, 0..1, 0..1]));
+    let options = ConvolveOptions::default();
+    let y = B::convolve(float(picture.clone()), weight(), options);
+    let y = B::batch_norm([y, ones(), ones()], Some(float(picture.clone())), true, 1e-5).output;
+    let then = ConvolveThen { scale: ones(), shift: ones(), residual: Some(float(picture.clone())), relu: true };
+    let y = B::convolve_then(y, weight(), then, options);
+    let y = B::max_pool(y, PoolOptions { kernel: [1, 1], stride: [1, 1], padding: [0, 0] });
     Tensor::<B, 4>::from_primitive(TensorPrimitive::Float(y)).reshape([2, 2])
 }
 

@@ -5,6 +5,17 @@ use std::path::Path;
 
 use crate::error::{ImageError, Result};
 
+/// Writes a picture as PNG, whatever the file's name ends with. It is written beside and then renamed.
+///
+/// # Errors
+/// Where the system refuses.
+pub fn save_png(image: &image::RgbImage, path: impl AsRef<Path>) -> Result<()> {
+    let mut bytes = std::io::Cursor::new(Vec::new());
+    let encoded = image.write_to(&mut bytes, image::ImageFormat::Png).map_err(std::io::Error::other);
+    encoded.map_err(ImageError::io("write", path.as_ref()))?;
+    write(path.as_ref(), |out| out.write_all(bytes.get_ref()))
+}
+
 /// Writes beside the file, then renames: whoever reads it sees the old one or the new one.
 pub(crate) fn write(path: &Path, fill: impl FnOnce(&mut dyn Write) -> std::io::Result<()>) -> Result<()> {
     let failed = || ImageError::io("write", path);

@@ -35,6 +35,7 @@ pub use image::RgbImage;
 
 pub use decode::{Limits, decode, open};
 pub use error::{ImageError, Result};
+pub use files::save_png;
 pub use filter::Filter;
 pub use folder::{EXTENSIONS, ImageFolder, files};
 pub use preprocess::{CropRounding, IMAGENET_MEAN, IMAGENET_STD, Preprocessor, Resize};

@@ -86,6 +86,35 @@ pub(super) fn backward<B: Backend>(
     [dx, dw]
 }
 
+/// As [`backward`], each group by itself.
+#[cfg(feature = "candle")]
+pub(super) fn backward_by_groups<B: Backend>(
+    x: FloatTensor<B>,
+    weight: FloatTensor<B>,
+    grad: FloatTensor<B>,
+    options: ConvolveOptions,
+    needs: [bool; 2],
+) -> [Option<FloatTensor<B>>; 2] {
+    let groups = options.groups;
+    if groups == 1 {
+        return backward::<B>(x, weight, grad, options, needs);
+    }
+    let part = |x: &Tensor<B, 4>, axis: usize, group: usize| {
+        let size = x.dims()[axis] / groups;
+        primitive(x.clone().narrow(axis, group * size, size))
+    };
+    let (x, weight, grad) = (float::<B, 4>(x), float::<B, 4>(weight), float::<B, 4>(grad));
+    let one = ConvolveOptions { groups: 1, ..options };
+    let (mut dx, mut dw) = (Vec::new(), Vec::new());
+    for group in 0..groups {
+        let [x, weight, grad] = [part(&x, 1, group), part(&weight, 0, group), part(&grad, 1, group)];
+        let [of_x, of_weight] = backward::<B>(x, weight, grad, one, needs);
+        dx.extend(of_x.map(float::<B, 4>));
+        dw.extend(of_weight.map(float::<B, 4>));
+    }
+    [(dx, 1), (dw, 0)].map(|(parts, axis)| (!parts.is_empty()).then(|| primitive(Tensor::cat(parts, axis))))
+}
+
 fn input_gradient<B: Backend>(
     x: FloatTensor<B>,
     weight: FloatTensor<B>,

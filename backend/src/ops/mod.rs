@@ -293,7 +293,18 @@ pub trait Backend: burn::tensor::backend::Backend {
 }
 
 #[cfg(feature = "candle")]
-impl Backend for crate::Candle {}
+impl Backend for crate::Candle {
+    /// candle has no transposed convolution of groups.
+    fn convolve_backward(
+        x: FloatTensor<Self>,
+        weight: FloatTensor<Self>,
+        grad: FloatTensor<Self>,
+        options: ConvolveOptions,
+        needs: [bool; 2],
+    ) -> [Option<FloatTensor<Self>>; 2] {
+        convolve::backward_by_groups::<Self>(x, weight, grad, options, needs)
+    }
+}
 
 #[cfg(feature = "cuda")]
 impl Backend for burn_cuda::Cuda {

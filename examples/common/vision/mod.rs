@@ -1,7 +1,7 @@
 //! What the programs that look at pictures have in common.
 
 // Each example uses a part of this.
-#![allow(dead_code)]
+#![allow(dead_code, unused_imports)]
 
 mod bars;
 mod classify;

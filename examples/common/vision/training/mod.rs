@@ -1,7 +1,7 @@
 //! Training classifiers of pictures.
 
 // Each example uses a part of this.
-#![allow(dead_code)]
+#![allow(dead_code, unused_imports)]
 
 mod augment;
 mod dataset;
