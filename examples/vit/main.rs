@@ -37,6 +37,10 @@ fn main() -> ExitCode {
     let options = Options::parse();
     finish(|| {
         options.classify.check()?;
+        let several = options.classify.image.len() > 1 || options.classify.image.iter().any(|path| path.is_dir());
+        if options.attention.is_some() && several {
+            return Err(Exit::Usage("--attention draws over one picture: give one --image".into()));
+        }
         options.classify.device.spec()?.run(Run(&options))?
     })
 }
@@ -50,13 +54,11 @@ impl Program for Run<'_> {
     fn run<B: Backend>(self, device: B::Device) -> Result<(), Exit> {
         let Options { model, attention, classify: options } = self.0;
         let published = Published::open(model.as_deref(), "mnist-vit")?;
-        let mut drawn = false;
         classify::<B, Vit<B>>(options, &published, "pictures/digit.png", &device, |model, preprocessor, picture| {
-            let Some(file) = attention else { return Ok(()) };
-            if std::mem::replace(&mut drawn, true) {
-                return Err(Exit::Usage("--attention draws over one picture: give one".into()));
+            match attention {
+                Some(file) => attention::draw(model, preprocessor, picture, file, &device),
+                None => Ok(()),
             }
-            attention::draw(model, preprocessor, picture, file, &device)
         })
     }
 }

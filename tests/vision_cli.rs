@@ -1,0 +1,205 @@
+//! The examples `train_vision`, `finetune_vision`, `resnet` and `vit` as a person uses them: from folders of pictures to a
+//! classifier, what is done with it, and what they say about bad input.
+
+use grove::images::{RgbImage, open, save_png};
+use std::{fs, path::Path};
+
+use common::{Example, Place, json_file, text};
+
+mod common;
+
+const TRAIN: Example = Example("train_vision");
+const FINETUNE: Example = Example("finetune_vision");
+const RESNET: Example = Example("resnet");
+const VIT: Example = Example("vit");
+
+/// Photographs of other formats.
+const DECODE: &str = "images/tests/fixtures/decode";
+
+/// Light on the left or on the right, at random otherwise.
+fn picture(right: bool, number: u32, side: u32) -> RgbImage {
+    RgbImage::from_fn(side, side, |x, y| {
+        let noise = ((x * 31 + y * 17 + number * 97) % 64) as u8;
+        let light = if (x >= side / 2) == right { 160 } else { 20 };
+        image_pixel([light + noise, light, noise])
+    })
+}
+
+fn image_pixel<P: From<[u8; 3]>>(levels: [u8; 3]) -> P {
+    levels.into()
+}
+
+/// A folder with a folder for each class.
+fn folder(place: &Place, name: &str, count: u32) -> String {
+    for (class, right) in [("left", false), ("right", true)] {
+        let directory = place.path(name).join(class);
+        fs::create_dir_all(&directory).expect("a directory");
+        for number in 0..count {
+            save_png(&picture(right, number, 20 + number % 5), directory.join(format!("{number:03}.png")))
+                .expect("written");
+        }
+    }
+    place.named(name)
+}
+
+const SMALL: [&str; 10] =
+    ["--image-size", "16", "--channels", "4,8", "--depths", "1,1", "--hidden-size", "16", "--layers", "2"];
+
+/// A classifier of such pictures, which is trained in a moment.
+fn trained(place: &Place, arch: &str) -> String {
+    let (data, run) = (folder(place, "pictures", 40), place.named(arch));
+    let options = ["--arch", arch, "--data", &data, "--output", &run, "--augment", "none", "--json"];
+    let length = ["--batch-size", "16", "--steps", "40", "--learning-rate", "5e-3"];
+    let made = TRAIN.json(&[&options[..], &SMALL, &length].concat());
+    assert_eq!((&made["steps"], &made["ended"]), (&40.into(), &"finished".into()));
+    assert!(made["accuracy"].as_f64() >= Some(0.9), "{made}");
+    assert_eq!(made["evaluation"]["top5"], 1.0);
+    assert!(place.path(arch).join("confusion.svg").is_file());
+    format!("{run}/model")
+}
+
+#[test]
+fn a_resnet_is_trained_and_used_and_tuned() {
+    let place = Place::new();
+    let model = trained(&place, "resnet");
+    let config = json_file(Path::new(&model).join("config.json"));
+    assert_eq!((&config["id2label"]["0"], &config["hidden_sizes"][1]), (&"left".into(), &8.into()));
+    let prepared = json_file(Path::new(&model).join("preprocessor_config.json"));
+    assert!(prepared["image_mean"].is_array(), "{prepared}");
+
+    // Files, folders and standard input; what cannot be read is named, counted and left out.
+    let right = place.path("pictures/right");
+    let broken = place.write("pictures/right/notes.png", "this is no picture");
+    let found = RESNET.run(&["--model", &model, "--image", text(&right), "--json"], "");
+    let message = String::from_utf8_lossy(&found.stderr).into_owned();
+    assert!(found.status.success() && message.contains(&broken), "{message}");
+    let found: serde_json::Value = serde_json::from_slice(&found.stdout).expect("JSON");
+    assert_eq!((&found["skipped"], found["images"].as_array().map(Vec::len)), (&1.into(), Some(40)));
+    let rightly = found["images"].as_array().expect("pictures").iter();
+    let rightly = rightly.filter(|image| image["predictions"][0]["label"] == "right").count();
+    assert!(rightly >= 36, "{rightly} of 40");
+    let bars = RESNET.run(&["--model", &model, "--image", text(&right.join("001.png"))], "");
+    let bars = String::from_utf8_lossy(&bars.stdout).into_owned();
+    assert!(bars.contains('█') && bars.contains("right") && bars.contains('%'), "{bars}");
+
+    // Half of the classes' pictures as another task, with a frozen backbone and with everything.
+    let tuned = place.named("tuned");
+    let data = ["--data", &place.named("pictures"), "--augment", "none", "--image-size", "16", "--batch-size", "16"];
+    let frozen = ["--model", &model, "--new-head", "--freeze", "backbone", "--steps", "30", "--learning-rate", "5e-2"];
+    let made = FINETUNE.json(&[&data[..], &frozen, &["--json", "--output", &tuned]].concat());
+    assert!(made["accuracy"].as_f64() >= Some(0.8) && made["evaluation"]["pictures"] == 8, "{made}");
+    // In order, so that it is not only met where the order of an epoch brings it.
+    assert!(made["unreadable"].as_u64() <= Some(1), "{made}");
+    let changes = ["--augment", "rand", "--mixup", "0.2", "--cutmix", "1", "--erasing", "0.2", "--jitter", "0.2"];
+    let rates =
+        ["--layer-decay", "0.7", "--ema", "0.9", "--label-smoothing", "0.1", "--steps", "3", "--freeze", "stem.**"];
+    let all = ["--model", &model, "--data", &place.named("pictures"), "--image-size", "16", "--json"];
+    let made = FINETUNE.json(&[&all[..], &changes, &rates].concat());
+    assert_eq!((&made["steps"], &made["model"]), (&3.into(), &serde_json::Value::Null));
+    let evaluated = FINETUNE.json(&["--evaluate", "--model", &model, "--data", &place.named("pictures"), "--json"]);
+    assert!(evaluated["accuracy"].as_f64() >= Some(0.9), "{evaluated}");
+
+    // Other classes than the model's.
+    let (other, second) = (place.path("other/up"), place.path("other/down"));
+    for directory in [&other, &second] {
+        fs::create_dir_all(directory).expect("a directory");
+        save_png(&picture(true, 1, 16), directory.join("1.png")).expect("written");
+    }
+    let arguments = ["--evaluate", "--model", &model, "--data", &place.named("other"), "--held-out-part", "0"];
+    FINETUNE.assert_refused(&arguments, 1, &["2 classes", "does not know down, up"]);
+}
+
+#[test]
+fn a_vit_is_trained_and_shows_where_it_looks() {
+    let place = Place::new();
+    let model = trained(&place, "vit");
+    let (image, drawn) = (place.named("pictures/left/002.png"), place.named("seen.png"));
+    let found = VIT.json(&["--model", &model, "--image", &image, "--attention", &drawn, "--json"]);
+    assert_eq!(found["images"][0]["predictions"][0]["label"], "left");
+    let drawing = open(&drawn, &Default::default()).expect("a picture");
+    assert_eq!(drawing.width(), drawing.height());
+    let mut colours: Vec<[u8; 3]> = drawing.pixels().map(|pixel| pixel.0).collect();
+    colours.sort_unstable();
+    colours.dedup();
+    assert!(colours.len() > 50, "{} colours", colours.len());
+    VIT.assert_refused(&["--model", &model, "--attention", &drawn, "--image", &image, &image], 2, &["give one"]);
+}
+
+/// Grey pictures in MNIST's files, and a run that goes on where it was.
+#[test]
+fn files_of_mnist_and_resuming() {
+    let place = Place::new();
+    let data = "models/assets/digits";
+    let run = place.named("run");
+    let options = ["--data", data, "--output", &run, "--channels", "4,8", "--depths", "1,1", "--json"];
+    let made = TRAIN.json(&[&options[..], &["--steps", "4"]].concat());
+    assert_eq!(made["evaluation"]["pictures"], 297);
+    let config = json_file(place.path("run/model/config.json"));
+    assert_eq!((&config["num_channels"], &config["stem"]), (&1.into(), &"small".into()));
+    TRAIN.assert_refused(&[&options[..], &["--steps", "4"]].concat(), 1, &["--resume"]);
+    let resumed = TRAIN.json(&[&options[..], &["--steps", "6", "--resume"]].concat());
+    assert_eq!(resumed["steps"], 6);
+    // A picture in colour is made grey.
+    let photograph = format!("{DECODE}/chelsea.png");
+    let found = RESNET.json(&["--model", &place.named("run/model"), "--image", &photograph, "--json"]);
+    assert_eq!(found["images"][0]["predictions"].as_array().map(Vec::len), Some(5));
+    // Labels that do not belong to the pictures.
+    fs::copy("models/assets/digits/train-images-idx3-ubyte", place.path("train-images-idx3-ubyte")).expect("copied");
+    fs::copy("models/assets/digits/t10k-labels-idx1-ubyte", place.path("train-labels-idx1-ubyte")).expect("copied");
+    TRAIN.assert_refused(&["--data", &place.named("train-images-idx3-ubyte")], 1, &["297 labels", "1500 pictures"]);
+}
+
+#[test]
+fn bad_pictures_are_named() {
+    let place = Place::new();
+    let refuse = |name: &str, content: Vec<u8>, words: &[&str]| {
+        let file = place.write(name, content);
+        RESNET.assert_refused(&["--image", &file], 1, &[&[&file[..]], words].concat());
+    };
+    refuse("page.jpg", b"<!DOCTYPE html><html>".to_vec(), &["not a picture"]);
+    refuse("empty.png", vec![], &["empty"]);
+    let jpeg = fs::read(format!("{DECODE}/420.jpg")).expect("a fixture");
+    refuse("half.jpg", jpeg[..jpeg.len() / 2].to_vec(), &["damaged"]);
+    // A header that claims 60,000 x 60,000 pixels.
+    let mut bomb = fs::read(format!("{DECODE}/chelsea.png")).expect("a fixture");
+    bomb[16..24].copy_from_slice(&[0, 0, 0xEA, 0x60, 0, 0, 0xEA, 0x60]);
+    refuse("bomb.png", bomb, &["60000"]);
+    RESNET.assert_refused(&["--image", &place.named("none.jpg")], 1, &["none.jpg"]);
+    fs::create_dir(place.path("nothing")).expect("a directory");
+    RESNET.assert_refused(&["--image", &place.named("nothing")], 1, &["no pictures"]);
+    // The smallest, and the longest.
+    for (name, width, height) in [("dot.png", 1, 1), ("line.png", 30_000, 2)] {
+        save_png(&RgbImage::new(width, height), place.path(name)).expect("written");
+        let found = RESNET.json(&["--image", &place.named(name), "--json"]);
+        assert_eq!(found["images"].as_array().map(Vec::len), Some(1));
+        let torchvision = ["--preprocess", "torchvision", "--image", &place.named(name)];
+        RESNET.assert_refused(&torchvision, 1, &["3 channels", "wants 1"]);
+    }
+}
+
+#[test]
+fn bad_folders_and_options_are_named() {
+    let place = Place::new();
+    let data = folder(&place, "pictures", 4);
+    let train = |words: &[&str]| TRAIN.assert_refused(&["--data", &data, "--steps", "1"], 1, words);
+    fs::create_dir(place.path("pictures/middle")).expect("a directory");
+    train(&["middle", "no pictures"]);
+    fs::remove_dir(place.path("pictures/middle")).expect("removed");
+    TRAIN.assert_refused(&["--data", &place.named("pictures/left")], 1, &["no folders"]);
+    fs::remove_dir_all(place.path("pictures/left")).expect("removed");
+    train(&["right", "only class"]);
+    TRAIN.assert_refused(&["--data", &place.named("nowhere")], 1, &["nowhere"]);
+
+    TRAIN.assert_refused(&["--batch-size", "1"], 2, &["at least two pictures"]);
+    TRAIN.assert_refused(&["--channels", "8,16"], 2, &["--channels has 2", "--depths 3"]);
+    TRAIN.assert_refused(&["--arch", "vit", "--heads", "5"], 2, &["not divisible"]);
+    TRAIN.assert_refused(&["--arch", "vit", "--image-size", "16", "--patch-size", "5"], 2, &["patches of 5"]);
+    TRAIN.assert_refused(&["--mixup", "-1"], 2, &["--mixup is -1"]);
+    RESNET.assert_refused(&["--top-k", "0"], 2, &["--top-k is 0"]);
+    RESNET.assert_refused(&["--model", "models/tests/fixtures/gpt2/tiny_a"], 1, &["no ResNet"]);
+    RESNET.assert_refused(&["--preprocess", "keras"], 2, &["keras", "torchvision"]);
+    VIT.assert_refused(&["--model", "models/tests/fixtures/vit/dinov2"], 1, &["no head", "finetune_vision"]);
+    FINETUNE.assert_refused(&["--freeze", "tail.**"], 2, &["tail.**", "stem."]);
+    FINETUNE.assert_refused(&["--layer-decay", "2"], 2, &["--layer-decay is 2"]);
+    FINETUNE.assert_refused(&["--model", "models/tests/fixtures/gpt2/tiny_a"], 1, &["neither a ResNet nor a ViT"]);
+}
