@@ -8,6 +8,7 @@
 #![warn(missing_docs)]
 
 mod attention;
+mod conv;
 mod dispatch;
 mod gelu;
 mod math;
@@ -18,6 +19,7 @@ mod recurrent;
 mod softmax;
 
 pub use attention::{Attention, Heads, Hidden};
+pub use conv::{Conv2d, Epilogue, conv2d, conv2d_backward_input, conv2d_backward_weight};
 pub use gelu::{gelu_erf, gelu_erf_backward, gelu_erf_in_place, gelu_tanh, gelu_tanh_backward};
 pub use matmul::{Matrix, matmul, sum_rows};
 pub use nll::{nll, nll_backward};

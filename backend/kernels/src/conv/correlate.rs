@@ -1,0 +1,201 @@
+//! The product that all convolutions are, divided among threads.
+
+use rayon::prelude::*;
+use std::cell::Cell;
+
+use super::{
+    Epilogue,
+    pack::{Places, grow},
+    product::product,
+    sampling::Sampling,
+};
+use crate::{dispatch::vectorized, matmul::WIDTH};
+
+/// Rows of a panel that are walked at once, unless one channel has more.
+const DEPTH: usize = 384;
+/// Rows of panels that a task holds at once: 256 KiB, half of a second-level cache.
+const HELD: usize = 4096;
+/// Rows of the matrix that stay in the second-level cache while all panels of a task pass.
+const BLOCK: usize = 48;
+
+/// `out[image][row][place] = matrix[row] . what the place sees of all channels`, for each group of rows and channels.
+pub(super) struct Correlation<'a> {
+    pub batch: usize,
+    pub groups: usize,
+    /// Channels of a group.
+    pub channels: usize,
+    /// Rows of a group.
+    pub rows: usize,
+    pub sampling: Sampling,
+    /// `[groups, rows, channels, taps]`
+    pub matrix: &'a [f32],
+}
+
+/// An [`Epilogue`] with a factor and a summand for each channel.
+pub(super) struct Finish<'a> {
+    scale: Option<Vec<f32>>,
+    shift: Option<&'a [f32]>,
+    residual: Option<&'a [f32]>,
+    relu: bool,
+}
+
+impl<'a> Finish<'a> {
+    pub fn new(epilogue: Epilogue<'a>, channels: usize) -> Self {
+        let Epilogue { scale, shift, residual, relu } = epilogue;
+        let scale = (scale.is_some() || shift.is_some()).then(|| scale.map_or(vec![1.0; channels], <[f32]>::to_vec));
+        Self { scale, shift, residual, relu }
+    }
+
+    /// Of results of one channel, whose first is at some place of the output.
+    fn apply(&self, y: &[f32], channel: usize, at: usize, out: &mut [f32]) {
+        let factors = self.scale.as_ref().map(|scale| (scale[channel], self.shift.map_or(0.0, |shift| shift[channel])));
+        let residual = self.residual.map(|residual| &residual[at..at + out.len()]);
+        finish(y, factors, residual, self.relu, out);
+    }
+}
+
+vectorized! {
+    fn finish<FUSED>(
+        y: &[f32], factors: Option<(f32, f32)>, residual: Option<&[f32]>, relu: bool, out: &mut [f32],
+    ) {
+        match factors {
+            Some((scale, shift)) => out.iter_mut().zip(y).for_each(|(out, y)| *out = scale * y + shift),
+            None => out.copy_from_slice(y),
+        }
+        if let Some(residual) = residual {
+            out.iter_mut().zip(residual).for_each(|(out, residual)| *out += residual);
+        }
+        if relu {
+            // A comparison that is false for NaN, so that it stays.
+            out.iter_mut().for_each(|out| *out = if *out < 0.0 { 0.0 } else { *out });
+        }
+    }
+}
+
+/// What a thread holds. Fresh memory would cost as much as filling it.
+#[derive(Default)]
+struct Scratch {
+    window: Vec<f32>,
+    panels: Vec<[f32; WIDTH]>,
+    sums: Vec<[f32; WIDTH]>,
+}
+
+thread_local! {
+    static SCRATCH: Cell<Scratch> = Cell::default();
+}
+
+/// Some places and rows of one group, and where their results go.
+struct Task<'a> {
+    group: usize,
+    rows: [usize; 2],
+    places: [usize; 2],
+    /// For each image and row what belongs to the task.
+    out: Vec<&'a mut [f32]>,
+}
+
+impl Correlation<'_> {
+    pub fn run(&self, x: &[f32], finish: &Finish<'_>, out: &mut [f32]) {
+        if out.is_empty() {
+            return;
+        }
+        self.tasks(out).into_par_iter().for_each(|mut task| {
+            let mut scratch = SCRATCH.take();
+            self.part(x, finish, &mut task, &mut scratch);
+            SCRATCH.set(scratch);
+        });
+    }
+
+    /// Channels that are walked at once.
+    fn block(&self) -> usize {
+        let most = (DEPTH / self.sampling.taps.len().max(1)).max(1);
+        self.channels.div_ceil(self.channels.div_ceil(most).max(1)).max(1)
+    }
+
+    /// Cuts places, and where these are few rows, so that no thread is idle.
+    fn tasks<'a>(&self, out: &'a mut [f32]) -> Vec<Task<'a>> {
+        let (each, threads) = (self.sampling.places(), rayon::current_num_threads());
+        let places = self.batch * each;
+        let panels = places.div_ceil(WIDTH);
+        let depth = self.block() * self.sampling.taps.len();
+        let held = (HELD / depth.max(1)).clamp(4, 16);
+        // Enough for each thread to have some, and a number that can be divided among them.
+        let wanted = threads.div_ceil(self.groups);
+        let columns = panels.div_ceil(held).next_multiple_of(wanted);
+        let (columns, parts) = if panels / columns < 4 && wanted > 1 {
+            (panels.div_ceil(held), wanted.min(self.rows))
+        } else {
+            (columns, 1)
+        };
+        let ends: Vec<usize> = (0..=columns).map(|i| (panels * i / columns * WIDTH).min(places)).collect();
+        let edges: Vec<usize> = (0..=parts).map(|i| self.rows * i / parts).collect();
+        let mut tasks = Vec::with_capacity(self.groups * parts * columns);
+        for group in 0..self.groups {
+            for edge in edges.windows(2) {
+                for end in ends.windows(2) {
+                    tasks.push(Task { group, rows: [edge[0], edge[1]], places: [end[0], end[1]], out: vec![] });
+                }
+            }
+        }
+        for (at, mut plane) in out.chunks_exact_mut(each).enumerate() {
+            let (image, channel) = (at / (self.groups * self.rows), at % (self.groups * self.rows));
+            let part = edges.partition_point(|&edge| edge <= channel % self.rows) - 1;
+            let first = (channel / self.rows * parts + part) * columns;
+            let mut from = image * each;
+            let mut column = ends.partition_point(|&end| end <= from) - 1;
+            while !plane.is_empty() {
+                let len = plane.len().min(ends[column + 1] - from);
+                let (head, rest) = plane.split_at_mut(len);
+                tasks[first + column].out.push(head);
+                (plane, from, column) = (rest, from + len, column + 1);
+            }
+        }
+        tasks
+    }
+
+    fn part(&self, x: &[f32], finish: &Finish<'_>, task: &mut Task<'_>, scratch: &mut Scratch) {
+        let Scratch { window, panels, sums } = scratch;
+        let (taps, [first, last]) = (self.sampling.taps.len(), task.rows);
+        let (rows, stride) = (last - first, self.channels * taps);
+        let matrix = &self.matrix[(task.group * self.rows + first) * stride..][..rows * stride];
+        let [from, to] = task.places;
+        let places = Places::new(&self.sampling, self.groups * self.channels, from, to - from, WIDTH);
+        let count = places.count();
+        let block = self.block();
+        // What is not added up over several blocks can be forgotten.
+        let held = if block < self.channels { rows } else { rows.min(BLOCK) };
+        grow(sums, held * count, [0.0; WIDTH]);
+        // One block at least, as there are results even where there is nothing to be added up.
+        for channel in (0..self.channels.max(1)).step_by(block) {
+            let channels = block.min(self.channels - channel);
+            places.pack(x, [task.group * self.channels + channel, channels], window, panels);
+            for row in (0..rows).step_by(BLOCK) {
+                let height = BLOCK.min(rows - row);
+                let a = &matrix[row * stride + channel * taps..];
+                let sums = &mut sums[if held == rows { row } else { 0 } * count..][..height * count];
+                let pitch = places.pitch(channels);
+                product(a, stride, height, panels, pitch, channels * taps, count, sums, count, channel > 0);
+                if channel + channels >= self.channels {
+                    self.finish(finish, task, row, sums);
+                }
+            }
+        }
+    }
+
+    /// Writes the results of some rows from one on.
+    fn finish(&self, finish: &Finish<'_>, task: &mut Task<'_>, row: usize, sums: &[[f32; WIDTH]]) {
+        let (each, [first, last]) = (self.sampling.places(), task.rows);
+        let (rows, count) = (last - first, (task.places[1] - task.places[0]).div_ceil(WIDTH));
+        for (i, out) in task.out.chunks_exact_mut(rows).enumerate() {
+            // The first image may be one of which only the end belongs to the task.
+            let image = task.places[0] / each + i;
+            let from = (image * each).max(task.places[0]);
+            for (j, sums) in sums.chunks_exact(count).enumerate() {
+                let channel = task.group * self.rows + first + row + j;
+                let at = (image * self.groups * self.rows + channel) * each + from - image * each;
+                let out = &mut *out[row + j];
+                let sums = &sums.as_flattened()[from - task.places[0]..][..out.len()];
+                finish.apply(sums, channel, at, out);
+            }
+        }
+    }
+}

@@ -1,0 +1,102 @@
+//! The product of rows in plain memory with packed panels.
+
+use crate::{
+    dispatch::vectorized,
+    matmul::{HEIGHT, WIDTH, tile},
+};
+
+/// Rows of `M` at a time: their elements at one depth.
+#[inline(always)]
+fn rows_of<const M: usize>(a: &[f32], stride: usize, depth: usize) -> impl Fn(usize) -> [f32; M] + Copy {
+    // Loops, as neither `from_fn` nor `map` is always inlined, and the lengths must be known.
+    let mut rows: [&[f32]; M] = [&[]; M];
+    for i in 0..M {
+        rows[i] = &a[i * stride..][..depth];
+    }
+    move |k| {
+        let mut column = [0.0; M];
+        for i in 0..M {
+            column[i] = rows[i][k];
+        }
+        column
+    }
+}
+
+/// Writes a tile, or adds it to what is there.
+///
+/// By value and without iterators: see `add_tile` of the matrix product.
+#[inline(always)]
+fn store<const M: usize, const P: usize>(
+    sums: [[[f32; WIDTH]; P]; M],
+    c: &mut [[f32; WIDTH]],
+    stride: usize,
+    add: bool,
+) {
+    for i in 0..M {
+        for p in 0..P {
+            let c = &mut c[i * stride + p];
+            if add {
+                for j in 0..WIDTH {
+                    c[j] += sums[i][p][j];
+                }
+            } else {
+                for j in 0..WIDTH {
+                    c[j] = sums[i][p][j];
+                }
+            }
+        }
+    }
+}
+
+vectorized! {
+    /// The product of `rows` rows of `a`, `a_stride` apart, and panels of `depth` rows, `pitch` apart, in `c`, whose rows
+    /// hold one row of each panel and are `c_stride` apart; added to what is there, if so told.
+    fn product<FUSED>(
+        a: &[f32], a_stride: usize, rows: usize, panels: &[[f32; WIDTH]], pitch: usize, depth: usize, count: usize,
+        c: &mut [[f32; WIDTH]], c_stride: usize, add: bool,
+    ) {
+        let tiles = rows.div_ceil(HEIGHT);
+        macro_rules! strip {
+            ($height:literal, $wide:literal, $row:expr, $panel:expr) => {{
+                let mut b: [&[[f32; WIDTH]]; $wide] = [&[]; $wide];
+                for p in 0..$wide {
+                    b[p] = &panels[($panel + p) * pitch..][..depth];
+                }
+                let sums = tile::<FUSED, $height, $wide>(depth, rows_of(&a[$row * a_stride..], a_stride, depth), b);
+                store(sums, &mut c[$row * c_stride + $panel..], c_stride, add);
+            }};
+        }
+        // With few rows a panel is read once, and several at a time keep enough sums in flight.
+        macro_rules! few {
+            ($height:literal, $wide:literal) => {{
+                let mut panel = 0;
+                while panel + $wide <= count {
+                    strip!($height, $wide, 0, panel);
+                    panel += $wide;
+                }
+                while panel < count {
+                    strip!($height, 1, 0, panel);
+                    panel += 1;
+                }
+            }};
+        }
+        match rows {
+            0 => {}
+            1 => few!(1, 4),
+            2 => few!(2, 2),
+            3 => few!(3, 2),
+            _ => for panel in 0..count {
+                for i in 0..tiles {
+                    // Heights as even as can be.
+                    let (row, end) = (rows * i / tiles, rows * (i + 1) / tiles);
+                    match end - row {
+                        6 => strip!(6, 1, row, panel),
+                        5 => strip!(5, 1, row, panel),
+                        4 => strip!(4, 1, row, panel),
+                        _ => strip!(3, 1, row, panel),
+                    }
+                }
+            },
+        }
+    }
+}
