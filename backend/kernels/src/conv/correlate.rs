@@ -6,15 +6,17 @@ use std::cell::Cell;
 use super::{
     Epilogue,
     pack::{Places, grow},
-    product::product,
+    product::{product, product_of_column},
     sampling::Sampling,
 };
 use crate::{dispatch::vectorized, matmul::WIDTH};
 
 /// Rows of a panel that are walked at once, unless one channel has more.
 const DEPTH: usize = 384;
-/// Rows of panels that a task holds at once: 256 KiB, half of a second-level cache.
+/// Rows of panels that a task holds at once: 256 KiB.
 const HELD: usize = 4096;
+/// Columns of a panel for which one column after another takes less time than the panel.
+const FEW: usize = 6;
 /// Rows of the matrix that stay in the second-level cache while all panels of a task pass.
 const BLOCK: usize = 48;
 
@@ -78,6 +80,7 @@ struct Scratch {
     window: Vec<f32>,
     panels: Vec<[f32; WIDTH]>,
     sums: Vec<[f32; WIDTH]>,
+    column: Vec<f32>,
 }
 
 thread_local! {
@@ -117,7 +120,7 @@ impl Correlation<'_> {
         let places = self.batch * each;
         let panels = places.div_ceil(WIDTH);
         let depth = self.block() * self.sampling.taps.len();
-        let held = (HELD / depth.max(1)).clamp(4, 16);
+        let held = (HELD / depth.max(1)).clamp(4, 32);
         // Enough for each thread to have some, and a number that can be divided among them.
         let wanted = threads.div_ceil(self.groups);
         let columns = panels.div_ceil(held).next_multiple_of(wanted);
@@ -153,13 +156,19 @@ impl Correlation<'_> {
     }
 
     fn part(&self, x: &[f32], finish: &Finish<'_>, task: &mut Task<'_>, scratch: &mut Scratch) {
-        let Scratch { window, panels, sums } = scratch;
+        let Scratch { window, panels, sums, column } = scratch;
         let (taps, [first, last]) = (self.sampling.taps.len(), task.rows);
         let (rows, stride) = (last - first, self.channels * taps);
         let matrix = &self.matrix[(task.group * self.rows + first) * stride..][..rows * stride];
         let [from, to] = task.places;
         let places = Places::new(&self.sampling, self.groups * self.channels, from, to - from, WIDTH);
         let count = places.count();
+        // Of the last panel, if it has few columns, each is a product of its own.
+        let few = match (to - from) % WIDTH {
+            few if few <= FEW => few,
+            _ => 0,
+        };
+        let whole = count - few.min(1);
         let block = self.block();
         // What is not added up over several blocks can be forgotten.
         let held = if block < self.channels { rows } else { rows.min(BLOCK) };
@@ -173,7 +182,13 @@ impl Correlation<'_> {
                 let a = &matrix[row * stride + channel * taps..];
                 let sums = &mut sums[if held == rows { row } else { 0 } * count..][..height * count];
                 let pitch = places.pitch(channels);
-                product(a, stride, height, panels, pitch, channels * taps, count, sums, count, channel > 0);
+                let depth = channels * taps;
+                product(a, stride, height, panels, pitch, depth, whole, sums, count, channel > 0);
+                for at in 0..few {
+                    column.clear();
+                    column.extend(panels[whole * pitch..][..depth].iter().map(|row| row[at]));
+                    product_of_column(a, stride, height, column, &mut sums[whole..], count, at, channel > 0);
+                }
                 if channel + channels >= self.channels {
                     self.finish(finish, task, row, sums);
                 }

@@ -1,6 +1,6 @@
 //! What some places of the output see, as panels of columns.
 
-use super::sampling::{Band, Sampling};
+use super::sampling::{Band, Sampling, copy};
 use crate::{dispatch::vectorized, matmul::WIDTH};
 
 /// Neighbouring places of one row of the grid in one panel.
@@ -87,14 +87,13 @@ impl<'a> Places<'a> {
         if self.sampling.plain {
             return (&x[first * plane..], plane);
         }
-        grow(window, self.window * channels, 0.0);
+        grow(window, self.window * channels + WIDTH, 0.0);
         for c in 0..channels {
             let mut at = c * self.window;
             for band in &self.bands {
-                let len = self.sampling.channel(band.rows);
                 let from = (band.image * self.channels + first + c) * plane;
-                self.sampling.window(*band, &x[from..from + plane], &mut window[at..at + len]);
-                at += len;
+                self.sampling.window(*band, &x[from..from + plane], &mut window[at..]);
+                at += self.sampling.channel(band.rows);
             }
         }
         (window, self.window)
@@ -105,20 +104,6 @@ impl<'a> Places<'a> {
 pub(super) fn grow<T: Clone>(buffer: &mut Vec<T>, len: usize, value: T) {
     if buffer.len() < len {
         buffer.resize(len, value);
-    }
-}
-
-/// A whole row of a panel, or as much of it as there is: its length is then known to the compiler. What is copied too
-/// much is overwritten by what comes next.
-#[inline(always)]
-fn copy(source: &[f32], from: usize, to: &mut [f32], at: usize) {
-    let to = &mut to[at..][..WIDTH];
-    if let Some(values) = source.get(from..from + WIDTH) {
-        to.copy_from_slice(values);
-    } else {
-        for (to, value) in to.iter_mut().zip(&source[from..]) {
-            *to = *value;
-        }
     }
 }
 

@@ -2,6 +2,7 @@
 
 use crate::{
     dispatch::vectorized,
+    math::fma,
     matmul::{HEIGHT, WIDTH, tile},
 };
 
@@ -97,6 +98,65 @@ vectorized! {
                     }
                 }
             },
+        }
+    }
+}
+
+/// The products of `M` rows and a column.
+#[inline(always)]
+fn dots<const FUSED: bool, const M: usize>(a: &[f32], stride: usize, column: &[f32]) -> [f32; M] {
+    const LANES: usize = 8;
+    let depth = column.len();
+    let whole = depth / LANES;
+    let chunks = &column.as_chunks::<LANES>().0[..whole];
+    let mut rows: [&[[f32; LANES]]; M] = [&[]; M];
+    for i in 0..M {
+        rows[i] = &a[i * stride..][..depth].as_chunks::<LANES>().0[..whole];
+    }
+    let mut sums = [[0.0; LANES]; M];
+    for k in 0..whole {
+        let x = chunks[k];
+        for i in 0..M {
+            for lane in 0..LANES {
+                sums[i][lane] = fma::<FUSED>(rows[i][k][lane], x[lane], sums[i][lane]);
+            }
+        }
+    }
+    let mut dots = [0.0; M];
+    for i in 0..M {
+        for lane in 0..LANES {
+            dots[i] += sums[i][lane];
+        }
+        for k in whole * LANES..depth {
+            dots[i] = fma::<FUSED>(a[i * stride + k], column[k], dots[i]);
+        }
+    }
+    dots
+}
+
+vectorized! {
+    /// The same as [`product`] for one column, which is the `at`th of the first panel in `c`: where a panel would have few
+    /// columns, most of its products would be for nothing.
+    fn product_of_column<FUSED>(
+        a: &[f32], a_stride: usize, rows: usize, column: &[f32], c: &mut [[f32; WIDTH]], c_stride: usize, at: usize,
+        add: bool,
+    ) {
+        let mut row = 0;
+        macro_rules! strip {
+            ($height:literal) => {{
+                let dots = dots::<FUSED, $height>(&a[row * a_stride..], a_stride, column);
+                for i in 0..$height {
+                    let c = &mut c[(row + i) * c_stride][at];
+                    *c = if add { *c + dots[i] } else { dots[i] };
+                }
+                row += $height;
+            }};
+        }
+        while row + 8 <= rows {
+            strip!(8);
+        }
+        while row < rows {
+            strip!(1);
         }
     }
 }

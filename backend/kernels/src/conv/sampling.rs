@@ -1,5 +1,7 @@
 //! Which elements of an image each place of the output sees.
 
+use crate::{dispatch::vectorized, matmul::WIDTH};
+
 /// Each place `(y, x)` of a grid sees, for each tap, the element `(y * stride + dy, x * stride + dx)` of a plane, and 0
 /// outside of it.
 pub(super) struct Sampling {
@@ -82,48 +84,94 @@ impl Sampling {
     }
 
     /// Copies what a band sees of a channel, so that no place lies outside and neighbouring places are neighbours
-    /// whatever the stride: `[row of the grid][residue of rows][residue of columns][column of the grid]`.
+    /// whatever the stride: `[row of the grid][residue of rows][residue of columns][column of the grid]`. What lies
+    /// behind the window may be overwritten.
     pub fn window(&self, band: Band, plane: &[f32], window: &mut [f32]) {
-        let [height, width] = self.plane;
-        let columns = self.columns();
-        let mut lines = window.chunks_exact_mut(columns.max(1));
-        for row in band.row..band.row + band.rows + self.reach[0] {
-            for down in &self.residues[0] {
-                let y = (row * self.stride[0] + down) as isize + self.low[0];
-                for right in &self.residues[1] {
-                    let line = lines.next().expect("a line for each residue");
+        fill_window(self, band, plane, window);
+    }
+}
+
+vectorized! {
+    fn fill_window<_FUSED>(sampling: &Sampling, band: Band, plane: &[f32], window: &mut [f32]) {
+        let Sampling { plane: [height, width], stride, low, ref residues, reach, .. } = *sampling;
+        let (columns, step) = (sampling.columns(), stride[1]);
+        let mut at = 0;
+        for row in band.row..band.row + band.rows + reach[0] {
+            for down in &residues[0] {
+                let y = (row * stride[0] + down) as isize + low[0];
+                for right in &residues[1] {
+                    let end = at + columns;
                     if y < 0 || y >= height as isize {
-                        line.fill(0.0);
+                        zeros(window, at, end);
+                        at = end;
                         continue;
                     }
-                    let (first, step) = (*right as isize + self.low[1], self.stride[1]);
+                    let first = *right as isize + low[1];
                     // Columns of the line that lie left of the plane, and those not right of it.
                     let left = ((-first).max(0) as usize).div_ceil(step).min(columns);
                     let inside = ((width as isize - first).max(0) as usize).div_ceil(step).clamp(left, columns);
-                    line[..left].fill(0.0);
-                    line[inside..].fill(0.0);
+                    zeros(window, at, at + left);
                     if left < inside {
-                        let from = (first + (left * step) as isize) as usize;
-                        let source = &plane[y as usize * width + from..(y as usize + 1) * width];
-                        copy_steps(source, step, &mut line[left..inside]);
+                        let from = y as usize * width + (first + (left * step) as isize) as usize;
+                        copy_steps(plane, from, step, window, at + left, inside - left);
                     }
+                    zeros(window, at + inside, end);
+                    at = end;
                 }
             }
         }
     }
 }
 
-/// Every `step`th element.
-fn copy_steps(source: &[f32], step: usize, line: &mut [f32]) {
+/// Zeros, of which the last may be too many.
+#[inline(always)]
+fn zeros(line: &mut [f32], mut from: usize, to: usize) {
+    while from < to {
+        *line[from..].first_chunk_mut::<WIDTH>().expect("room behind the last line") = [0.0; WIDTH];
+        from += WIDTH;
+    }
+}
+
+/// Every `step`th element of a source from one on. More than were wanted may be written.
+#[inline(always)]
+fn copy_steps(source: &[f32], from: usize, step: usize, line: &mut [f32], at: usize, len: usize) {
     match step {
-        1 => line.copy_from_slice(&source[..line.len()]),
-        2 => {
-            let (last, line) = line.split_last_mut().expect("a line that is not empty");
-            for (line, pair) in line.iter_mut().zip(source.as_chunks::<2>().0) {
-                *line = pair[0];
+        1 => {
+            for done in (0..len).step_by(WIDTH) {
+                copy(source, from + done, line, at + done);
             }
-            *last = source[2 * line.len()];
         }
-        _ => line.iter_mut().zip(source.iter().step_by(step)).for_each(|(line, &value)| *line = value),
+        2 => {
+            for done in (0..len).step_by(WIDTH) {
+                let line = &mut line[at + done..][..WIDTH];
+                if let Some(values) = source.get(from + 2 * done..from + 2 * done + 2 * WIDTH) {
+                    for i in 0..WIDTH {
+                        line[i] = values[2 * i];
+                    }
+                } else {
+                    let values = source[from + 2 * done..].iter().step_by(2);
+                    line.iter_mut().zip(values).for_each(|(line, value)| *line = *value);
+                }
+            }
+        }
+        _ => {
+            let values = source[from..].iter().step_by(step);
+            line[at..at + len].iter_mut().zip(values).for_each(|(line, value)| *line = *value);
+        }
+    }
+}
+
+/// As many elements as a panel has columns, or as many as there are. What is copied too much is overwritten by what comes
+/// next. Arrays, as a copy of a slice is a call.
+#[inline(always)]
+pub(super) fn copy(source: &[f32], from: usize, to: &mut [f32], at: usize) {
+    let to = to[at..].first_chunk_mut::<WIDTH>().expect("room behind the last row");
+    let source = &source[from..];
+    if let Some(values) = source.first_chunk::<WIDTH>() {
+        *to = *values;
+    } else {
+        for (to, value) in to.iter_mut().zip(source) {
+            *to = *value;
+        }
     }
 }
