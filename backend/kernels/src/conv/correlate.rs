@@ -4,12 +4,12 @@ use rayon::prelude::*;
 use std::cell::Cell;
 
 use super::{
-    Epilogue,
+    finish::Finish,
     pack::{Places, grow},
-    product::{product, product_of_column},
-    sampling::Sampling,
+    product::{product, product_in_place, product_of_column, turn_strips},
+    sampling::{Band, Sampling},
 };
-use crate::{dispatch::vectorized, matmul::WIDTH};
+use crate::matmul::WIDTH;
 
 /// Rows of a panel that are walked at once, unless one channel has more.
 const DEPTH: usize = 384;
@@ -17,6 +17,10 @@ const DEPTH: usize = 384;
 const HELD: usize = 4096;
 /// Columns of a panel for which one column after another takes less time than the panel.
 const FEW: usize = 6;
+/// The most rows for which places are seen where they lie.
+const ROWS: usize = 32;
+/// The most rows of the grid that are then walked at once.
+const BAND: usize = 16;
 /// Rows of the matrix that stay in the second-level cache while all panels of a task pass.
 const BLOCK: usize = 48;
 
@@ -33,47 +37,6 @@ pub(super) struct Correlation<'a> {
     pub matrix: &'a [f32],
 }
 
-/// An [`Epilogue`] with a factor and a summand for each channel.
-pub(super) struct Finish<'a> {
-    scale: Option<Vec<f32>>,
-    shift: Option<&'a [f32]>,
-    residual: Option<&'a [f32]>,
-    relu: bool,
-}
-
-impl<'a> Finish<'a> {
-    pub fn new(epilogue: Epilogue<'a>, channels: usize) -> Self {
-        let Epilogue { scale, shift, residual, relu } = epilogue;
-        let scale = (scale.is_some() || shift.is_some()).then(|| scale.map_or(vec![1.0; channels], <[f32]>::to_vec));
-        Self { scale, shift, residual, relu }
-    }
-
-    /// Of results of one channel, whose first is at some place of the output.
-    fn apply(&self, y: &[f32], channel: usize, at: usize, out: &mut [f32]) {
-        let factors = self.scale.as_ref().map(|scale| (scale[channel], self.shift.map_or(0.0, |shift| shift[channel])));
-        let residual = self.residual.map(|residual| &residual[at..at + out.len()]);
-        finish(y, factors, residual, self.relu, out);
-    }
-}
-
-vectorized! {
-    fn finish<FUSED>(
-        y: &[f32], factors: Option<(f32, f32)>, residual: Option<&[f32]>, relu: bool, out: &mut [f32],
-    ) {
-        match factors {
-            Some((scale, shift)) => out.iter_mut().zip(y).for_each(|(out, y)| *out = scale * y + shift),
-            None => out.copy_from_slice(y),
-        }
-        if let Some(residual) = residual {
-            out.iter_mut().zip(residual).for_each(|(out, residual)| *out += residual);
-        }
-        if relu {
-            // A comparison that is false for NaN, so that it stays.
-            out.iter_mut().for_each(|out| *out = if *out < 0.0 { 0.0 } else { *out });
-        }
-    }
-}
-
 /// What a thread holds. Fresh memory would cost as much as filling it.
 #[derive(Default)]
 struct Scratch {
@@ -81,6 +44,7 @@ struct Scratch {
     panels: Vec<[f32; WIDTH]>,
     sums: Vec<[f32; WIDTH]>,
     column: Vec<f32>,
+    offsets: Vec<usize>,
 }
 
 thread_local! {
@@ -101,9 +65,22 @@ impl Correlation<'_> {
         if out.is_empty() {
             return;
         }
+        let mut strips = vec![];
+        if self.direct() {
+            let stride = self.channels * self.sampling.taps.len();
+            for group in self.matrix.chunks_exact((self.rows * stride).max(1)) {
+                for rows in group.chunks(BLOCK * stride) {
+                    turn_strips(rows, rows.len() / stride, stride, &mut strips);
+                }
+            }
+        }
         self.tasks(out).into_par_iter().for_each(|mut task| {
             let mut scratch = SCRATCH.take();
-            self.part(x, finish, &mut task, &mut scratch);
+            if self.direct() {
+                self.band(x, &strips, finish, &mut task, &mut scratch);
+            } else {
+                self.part(x, finish, &mut task, &mut scratch);
+            }
             SCRATCH.set(scratch);
         });
     }
@@ -114,22 +91,30 @@ impl Correlation<'_> {
         self.channels.div_ceil(self.channels.div_ceil(most).max(1)).max(1)
     }
 
-    /// Cuts places, and where these are few rows, so that no thread is idle.
-    fn tasks<'a>(&self, out: &'a mut [f32]) -> Vec<Task<'a>> {
-        let (each, threads) = (self.sampling.places(), rayon::current_num_threads());
+    /// Where each task's places end, and of how many rows it has a share.
+    fn cuts(&self) -> (Vec<usize>, usize) {
+        let (each, wanted) = (self.sampling.places(), rayon::current_num_threads().div_ceil(self.groups));
         let places = self.batch * each;
+        if self.direct() {
+            let [rows, columns] = self.sampling.grid;
+            // Neither lines that are seen twice for each that is not, nor fewer tasks than threads.
+            let bands = (wanted * 2).div_ceil(self.batch).max(rows.div_ceil(BAND)).min(rows.div_ceil(4));
+            let line = |i: usize| (i / bands * rows + i % bands * rows / bands) * columns;
+            return ((0..=self.batch * bands).map(line).collect(), 1);
+        }
         let panels = places.div_ceil(WIDTH);
-        let depth = self.block() * self.sampling.taps.len();
-        let held = (HELD / depth.max(1)).clamp(4, 32);
+        let held = (HELD / (self.block() * self.sampling.taps.len()).max(1)).clamp(4, 32);
         // Enough for each thread to have some, and a number that can be divided among them.
-        let wanted = threads.div_ceil(self.groups);
-        let columns = panels.div_ceil(held).next_multiple_of(wanted);
-        let (columns, parts) = if panels / columns < 4 && wanted > 1 {
-            (panels.div_ceil(held), wanted.min(self.rows))
-        } else {
-            (columns, 1)
-        };
-        let ends: Vec<usize> = (0..=columns).map(|i| (panels * i / columns * WIDTH).min(places)).collect();
+        let few = panels.div_ceil(held);
+        let many = few.next_multiple_of(wanted);
+        let (columns, shares) = if panels / many < 4 { (few, wanted.min(self.rows)) } else { (many, 1) };
+        ((0..=columns).map(|i| (panels * i / columns * WIDTH).min(places)).collect(), shares)
+    }
+
+    fn tasks<'a>(&self, out: &'a mut [f32]) -> Vec<Task<'a>> {
+        let each = self.sampling.places();
+        let (ends, parts) = self.cuts();
+        let columns = ends.len() - 1;
         let edges: Vec<usize> = (0..=parts).map(|i| self.rows * i / parts).collect();
         let mut tasks = Vec::with_capacity(self.groups * parts * columns);
         for group in 0..self.groups {
@@ -155,8 +140,46 @@ impl Correlation<'_> {
         tasks
     }
 
+    /// Whether places in a line are seen where they lie: for few rows, copying them into panels takes longer than the
+    /// products that are made between the lines.
+    fn direct(&self) -> bool {
+        self.sampling.lines() && self.rows <= ROWS && self.channels * self.sampling.taps.len() <= 4 * DEPTH
+    }
+
+    /// One image's band of rows of the grid.
+    fn band(&self, x: &[f32], strips: &[f32], finish: &Finish<'_>, task: &mut Task<'_>, scratch: &mut Scratch) {
+        let Scratch { window, sums, offsets, .. } = scratch;
+        let (each, columns) = (self.sampling.places(), self.sampling.grid[1]);
+        let [from, to] = task.places;
+        let band = Band { image: from / each, row: from % each / columns, rows: (to - from) / columns };
+        let (pitch, channel) = (self.sampling.pitch(), self.sampling.channel(band.rows));
+        let count = (band.rows * pitch).div_ceil(WIDTH);
+        let plane = self.sampling.plane[0] * self.sampling.plane[1];
+        // Some more, as the last panel goes on behind the last line.
+        grow(window, self.channels * channel + 2 * WIDTH + pitch, 0.0);
+        let first = (band.image * self.groups + task.group) * self.channels;
+        let taps = self.sampling.offsets();
+        offsets.clear();
+        for c in 0..self.channels {
+            self.sampling.window(band, &x[(first + c) * plane..][..plane], &mut window[c * channel..]);
+            offsets.extend(taps.iter().map(|tap| c * channel + tap));
+        }
+        let stride = self.channels * taps.len();
+        let matrix = &strips[task.group * self.rows * stride..][..self.rows * stride];
+        grow(sums, BLOCK.min(self.rows) * count, [0.0; WIDTH]);
+        for row in (0..self.rows).step_by(BLOCK) {
+            let height = BLOCK.min(self.rows - row);
+            product_in_place(&matrix[row * stride..], height, window, offsets, count, sums);
+            for (i, sums) in sums.chunks_exact(count).take(height).enumerate() {
+                let channel = task.group * self.rows + row + i;
+                let at = (band.image * self.groups * self.rows + channel) * each + from % each;
+                finish.apply(sums.as_flattened(), [columns, pitch], channel, at, task.out[row + i]);
+            }
+        }
+    }
+
     fn part(&self, x: &[f32], finish: &Finish<'_>, task: &mut Task<'_>, scratch: &mut Scratch) {
-        let Scratch { window, panels, sums, column } = scratch;
+        let Scratch { window, panels, sums, column, offsets } = scratch;
         let (taps, [first, last]) = (self.sampling.taps.len(), task.rows);
         let (rows, stride) = (last - first, self.channels * taps);
         let matrix = &self.matrix[(task.group * self.rows + first) * stride..][..rows * stride];
@@ -173,6 +196,8 @@ impl Correlation<'_> {
         // What is not added up over several blocks can be forgotten.
         let held = if block < self.channels { rows } else { rows.min(BLOCK) };
         grow(sums, held * count, [0.0; WIDTH]);
+        offsets.clear();
+        offsets.extend((0..rows.min(BLOCK)).map(|row| row * stride));
         // One block at least, as there are results even where there is nothing to be added up.
         for channel in (0..self.channels.max(1)).step_by(block) {
             let channels = block.min(self.channels - channel);
@@ -183,7 +208,7 @@ impl Correlation<'_> {
                 let sums = &mut sums[if held == rows { row } else { 0 } * count..][..height * count];
                 let pitch = places.pitch(channels);
                 let depth = channels * taps;
-                product(a, stride, height, panels, pitch, depth, whole, sums, count, channel > 0);
+                product(a, &offsets[..height], panels, pitch, depth, whole, sums, count, channel > 0);
                 for at in 0..few {
                     column.clear();
                     column.extend(panels[whole * pitch..][..depth].iter().map(|row| row[at]));
@@ -209,7 +234,7 @@ impl Correlation<'_> {
                 let at = (image * self.groups * self.rows + channel) * each + from - image * each;
                 let out = &mut *out[row + j];
                 let sums = &sums.as_flattened()[from - task.places[0]..][..out.len()];
-                finish.apply(sums, channel, at, out);
+                finish.apply(sums, [out.len(); 2], channel, at, out);
             }
         }
     }

@@ -2,6 +2,7 @@
 //! covers at each place, are laid out some places and channels at a time, in the order in which the tiles read them.
 
 mod correlate;
+mod finish;
 mod input;
 mod pack;
 mod product;
@@ -10,7 +11,8 @@ mod sampling;
 mod tests;
 mod weight;
 
-use correlate::{Correlation, Finish};
+use correlate::Correlation;
+use finish::Finish;
 pub use input::conv2d_backward_input;
 use sampling::Sampling;
 pub use weight::conv2d_backward_weight;

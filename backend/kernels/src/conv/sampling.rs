@@ -51,6 +51,11 @@ impl Sampling {
         self.grid[0] * self.grid[1]
     }
 
+    /// Whether places of a line are neighbours in a window, and lines follow each other with little in between.
+    pub fn lines(&self) -> bool {
+        !self.plain && self.residues.iter().all(|some| some.len() == 1) && self.grid[1] * 8 >= self.columns() * 7
+    }
+
     /// Columns of a window: those of the grid and those that further taps reach.
     fn columns(&self) -> usize {
         self.grid[1] + self.reach[1]
