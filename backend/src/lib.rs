@@ -32,7 +32,10 @@ pub use anchor::Program;
 pub use anchor::anchors;
 pub use device::{BackendName, DeviceError, DeviceSpec};
 pub use matmul::matmul;
-pub use ops::{AttendOptions, Backend, GruReset, Recurrence, RnnActivation, Steps};
+pub use ops::{
+    AttendOptions, Backend, BatchNormKept, BatchNormed, ConvolveOptions, ConvolveThen, GruReset, PoolOptions,
+    Recurrence, RnnActivation, Steps,
+};
 
 #[cfg(feature = "cuda")]
 pub use burn_cuda::Cuda;

@@ -5,20 +5,28 @@
 
 pub mod activation;
 mod attention;
+mod batch_norm;
 mod cache;
+mod conv;
+mod conv_norm;
 mod dropout;
 mod embedding;
 mod layer_norm;
 mod linear;
 pub mod loss;
 mod low_rank;
+mod pool;
 pub mod rnn;
 
 pub use activation::Activation;
 pub use attention::{AttentionMask, attend};
+pub use batch_norm::BatchNorm;
 pub use cache::KvCache;
+pub use conv::Conv2d;
+pub use conv_norm::ConvNorm;
 pub use dropout::dropout;
 pub use embedding::Embedding;
 pub use layer_norm::LayerNorm;
 pub use linear::Linear;
 pub use low_rank::LowRank;
+pub use pool::{global_average_pool, max_pool};

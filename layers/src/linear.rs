@@ -27,6 +27,13 @@ impl<B: Backend> Linear<B> {
         Self::new(weight, Some(init.named("bias").zeros([outputs])))
     }
 
+    /// Weights and bias uniform up to one over the root of `inputs`, as PyTorch's `nn.Linear` begins.
+    pub fn torch_default(inputs: usize, outputs: usize, init: &Init<B>) -> Self {
+        let bound = 1.0 / (inputs as f32).sqrt();
+        let weight = init.named("weight").uniform([inputs, outputs], -bound, bound);
+        Self::new(weight, Some(init.named("bias").uniform([outputs], -bound, bound)))
+    }
+
     /// The same map with a change of a rank added to it, at first none; see [`LowRank::new`].
     ///
     /// # Panics

@@ -43,6 +43,19 @@ pub enum ModelError {
         /// What there is.
         known: String,
     },
+    /// A configuration names more or fewer classes than the weights tell apart.
+    #[error(
+        "{} names {named} classes, and the weights tell {classes} apart; correct id2label (label_names in timm's files), \
+         or put a new head on the model", file.display()
+    )]
+    Classes {
+        /// The configuration.
+        file: PathBuf,
+        /// Classes that it names.
+        named: usize,
+        /// Classes of the weights.
+        classes: usize,
+    },
     /// A tokenizer is missing or broken.
     #[error("{}: {reason}", path.display())]
     Tokenizer {

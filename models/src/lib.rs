@@ -8,13 +8,18 @@ pub mod generation;
 pub mod gpt2;
 mod labels;
 mod pretrained;
+pub mod resnet;
 pub mod rnn;
 mod tokenizer;
+pub mod vision;
+pub mod vit;
 
 pub use bert::{Bert, BertConfig};
 pub use error::{ModelError, Result};
 pub use generation::{Decoder, GenerateOptions, Generated, generate};
 pub use gpt2::{Gpt2, Gpt2Config};
 pub use pretrained::read_json;
+pub use resnet::{ResNet, ResNetConfig};
 pub use rnn::{RnnClassifier, RnnClassifierConfig, RnnKind, RnnLm, RnnLmConfig};
 pub use tokenizer::{EncodedText, Tokenizer, Truncation};
+pub use vit::{Vit, VitConfig};

@@ -62,6 +62,11 @@ impl<B: Backend> Init<B> {
         self.leaf(shape, |_, device| Tensor::ones(shape, device))
     }
 
+    /// The same number everywhere.
+    pub fn full<const D: usize>(&self, shape: [usize; D], value: f64) -> Array<B, D> {
+        self.leaf(shape, |_, device| Tensor::full(shape, value, device))
+    }
+
     fn leaf<const D: usize>(
         &self,
         shape: [usize; D],

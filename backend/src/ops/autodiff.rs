@@ -7,10 +7,11 @@ use burn::tensor::{
 use burn_autodiff::{Autodiff, checkpoint::strategy::CheckpointStrategy};
 
 use super::{
-    AttendOptions, Backend, GruReset, Recurrence, RnnActivation, Steps, affine, attend,
+    AttendOptions, Backend, BatchNormed, ConvolveOptions, GruReset, PoolOptions, Recurrence, RnnActivation, Steps,
+    affine, attend, batch_norm, convolve,
     custom::recorded,
     gelu::{Erf, Tanh, differentiable},
-    unstack,
+    max_pool, unstack,
 };
 
 impl<B: Backend, C: CheckpointStrategy> Backend for Autodiff<B, C> {
@@ -34,6 +35,23 @@ impl<B: Backend, C: CheckpointStrategy> Backend for Autodiff<B, C> {
 
     fn gelu_tanh(x: FloatTensor<Self>) -> FloatTensor<Self> {
         differentiable::<B, C, Tanh>(x)
+    }
+
+    fn convolve(x: FloatTensor<Self>, weight: FloatTensor<Self>, options: ConvolveOptions) -> FloatTensor<Self> {
+        convolve::differentiable::<B, C>(x, weight, options)
+    }
+
+    fn batch_norm(
+        inputs: [FloatTensor<Self>; 3],
+        residual: Option<FloatTensor<Self>>,
+        relu: bool,
+        eps: f64,
+    ) -> BatchNormed<Self> {
+        batch_norm::differentiable::<B, C>(inputs, residual, relu, eps)
+    }
+
+    fn max_pool(x: FloatTensor<Self>, options: PoolOptions) -> FloatTensor<Self> {
+        max_pool::differentiable::<B, C>(x, options)
     }
 
     fn attention_weights(scores: FloatTensor<Self>, scale: f64, causal: bool) -> FloatTensor<Self> {
@@ -109,6 +127,8 @@ impl<B: Backend, C: CheckpointStrategy> Backend for Autodiff<B, C> {
 }
 
 /// The second result of an operation, through which no gradient flows.
-fn untracked<B: Backend, C: CheckpointStrategy>(second: Option<FloatTensor<B>>) -> FloatTensor<Autodiff<B, C>> {
+pub(super) fn untracked<B: Backend, C: CheckpointStrategy>(
+    second: Option<FloatTensor<B>>,
+) -> FloatTensor<Autodiff<B, C>> {
     <Autodiff<B, C> as AutodiffBackend>::from_inner(second.expect("the operation was computed"))
 }

@@ -3,10 +3,13 @@
 mod affine;
 mod attend;
 mod autodiff;
+mod batch_norm;
+mod convolve;
 mod custom;
 #[cfg(feature = "flex")]
 mod flex;
 mod gelu;
+mod max_pool;
 mod recurrent;
 mod rows;
 mod unstack;
@@ -14,6 +17,9 @@ mod unstack;
 use burn::tensor::ops::{FloatTensor, IntTensor};
 
 pub use attend::AttendOptions;
+pub use batch_norm::{BatchNormKept, BatchNormed};
+pub use convolve::{ConvolveOptions, ConvolveThen};
+pub use max_pool::PoolOptions;
 pub use recurrent::{GruReset, Recurrence, RnnActivation, Steps};
 
 /// Burn's backend trait plus the operations that grove owns.
@@ -95,6 +101,71 @@ pub trait Backend: burn::tensor::backend::Backend {
         needs: [bool; 3],
     ) -> [Option<FloatTensor<Self>>; 3] {
         attend::backward::<Self>(inputs, options, kept, grad, needs)
+    }
+
+    /// A convolution of pictures (as it is called: no kernel is turned around), without a bias.
+    ///
+    /// # Shapes
+    /// - `x` `[b, in, h, w]`, `weight` `[out, in / groups, kh, kw]`
+    /// - output `[b, out, h', w']`; see [`ConvolveOptions::output_size`]
+    fn convolve(x: FloatTensor<Self>, weight: FloatTensor<Self>, options: ConvolveOptions) -> FloatTensor<Self> {
+        convolve::forward::<Self>(x, weight, options)
+    }
+
+    /// Gradients of [`convolve`](Self::convolve) with respect to the input and the weight, if they need one.
+    fn convolve_backward(
+        x: FloatTensor<Self>,
+        weight: FloatTensor<Self>,
+        grad: FloatTensor<Self>,
+        options: ConvolveOptions,
+        needs: [bool; 2],
+    ) -> [Option<FloatTensor<Self>>; 2] {
+        convolve::backward::<Self>(x, weight, grad, options, needs)
+    }
+
+    /// [`convolve`](Self::convolve) and what follows it in inference, in one pass: `relu(scale * conv + shift + residual)`.
+    fn convolve_then(
+        x: FloatTensor<Self>,
+        weight: FloatTensor<Self>,
+        then: ConvolveThen<Self>,
+        options: ConvolveOptions,
+    ) -> FloatTensor<Self> {
+        convolve::then::<Self>(x, weight, then, options)
+    }
+
+    /// Batch normalisation in training (Ioffe and Szegedy, 2015), each channel to mean 0 and variance 1 over the batch and
+    /// the picture, scaled and shifted, and what follows it in a residual network: `relu(weight * normal + bias + residual)`.
+    ///
+    /// # Shapes
+    /// - inputs: `x` `[b, c, h, w]`, the scale and the shift `[c]`; `residual` as `x`
+    /// - output as `x`
+    fn batch_norm(
+        inputs: [FloatTensor<Self>; 3],
+        residual: Option<FloatTensor<Self>>,
+        relu: bool,
+        eps: f64,
+    ) -> BatchNormed<Self> {
+        batch_norm::forward::<Self>(inputs, residual, relu, eps)
+    }
+
+    /// Gradients of [`batch_norm`](Self::batch_norm) with respect to the input, the scale, the shift and the residual.
+    fn batch_norm_backward(kept: BatchNormKept<Self>, grad: FloatTensor<Self>) -> [FloatTensor<Self>; 4] {
+        batch_norm::backward::<Self>(kept, grad)
+    }
+
+    /// The largest number of each window, `[b, c, h, w]` to `[b, c, h', w']`; see [`PoolOptions::output_size`].
+    fn max_pool(x: FloatTensor<Self>, options: PoolOptions) -> FloatTensor<Self> {
+        max_pool::forward::<Self>(x, options)
+    }
+
+    /// Gradient of [`max_pool`](Self::max_pool), given its output. Of equal numbers in a window the first gets it.
+    fn max_pool_backward(
+        x: FloatTensor<Self>,
+        output: FloatTensor<Self>,
+        grad: FloatTensor<Self>,
+        options: PoolOptions,
+    ) -> FloatTensor<Self> {
+        max_pool::backward::<Self>(x, output, grad, options)
     }
 
     /// Softmax over the last axis of `scale * scores`, `[b, n_head, t, s]`. If `causal`, the queries are the last `t` of

@@ -1,0 +1,140 @@
+//! Convolutions of pictures, written with Burn's operations: the defaults of [`Backend`].
+
+use burn::tensor::{
+    Tensor, TensorMetadata, TensorPrimitive, activation,
+    ops::{ConvOptions, ConvTransposeOptions, FloatTensor, ModuleOps},
+};
+use burn_autodiff::{Autodiff, checkpoint::strategy::CheckpointStrategy};
+
+use super::{Backend, custom::recorded};
+
+/// How a convolution steps over a picture.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ConvolveOptions {
+    /// Pixels from one position to the next, down and right.
+    pub stride: [usize; 2],
+    /// Zeros around the picture: above and below, left and right.
+    pub padding: [usize; 2],
+    /// Pixels between neighbours of the kernel, down and right: 1 where there are no gaps.
+    pub dilation: [usize; 2],
+    /// Into how many parts the channels fall, each of which is convolved by itself.
+    pub groups: usize,
+}
+
+impl Default for ConvolveOptions {
+    fn default() -> Self {
+        Self { stride: [1, 1], padding: [0, 0], dilation: [1, 1], groups: 1 }
+    }
+}
+
+impl ConvolveOptions {
+    /// Height and width of the output.
+    ///
+    /// # Panics
+    /// If the kernel is larger than the padded picture.
+    pub fn output_size(&self, size: [usize; 2], kernel: [usize; 2]) -> [usize; 2] {
+        [0, 1].map(|i| {
+            let (padded, reach) = (size[i] + 2 * self.padding[i], self.dilation[i] * (kernel[i] - 1) + 1);
+            assert!(padded >= reach, "a kernel of {reach} pixels does not fit into a picture of {padded}");
+            (padded - reach) / self.stride[i] + 1
+        })
+    }
+
+    fn burn(&self) -> ConvOptions<2> {
+        ConvOptions::new(self.stride, self.padding, self.dilation, self.groups)
+    }
+}
+
+/// What follows a convolution, in this order.
+#[derive(Clone, Debug)]
+pub struct ConvolveThen<B: Backend> {
+    /// What each channel is multiplied by, `[out]`.
+    pub scale: FloatTensor<B>,
+    /// What is added to each channel then, `[out]`.
+    pub shift: FloatTensor<B>,
+    /// What is added then, of the output's shape.
+    pub residual: Option<FloatTensor<B>>,
+    /// Whether negative numbers become 0 then.
+    pub relu: bool,
+}
+
+fn float<B: Backend, const D: usize>(x: FloatTensor<B>) -> Tensor<B, D> {
+    Tensor::from_primitive(TensorPrimitive::Float(x))
+}
+
+fn primitive<B: Backend, const D: usize>(x: Tensor<B, D>) -> FloatTensor<B> {
+    x.into_primitive().tensor()
+}
+
+pub(super) fn forward<B: Backend>(
+    x: FloatTensor<B>,
+    weight: FloatTensor<B>,
+    options: ConvolveOptions,
+) -> FloatTensor<B> {
+    <B as ModuleOps<B>>::conv2d(x, weight, None, options.burn())
+}
+
+pub(super) fn backward<B: Backend>(
+    x: FloatTensor<B>,
+    weight: FloatTensor<B>,
+    grad: FloatTensor<B>,
+    options: ConvolveOptions,
+    needs: [bool; 2],
+) -> [Option<FloatTensor<B>>; 2] {
+    let dx = needs[0].then(|| input_gradient::<B>(x.clone(), weight.clone(), grad.clone(), options));
+    let dw = needs[1].then(|| B::conv2d_weight_backward(x, weight, grad, options.burn()));
+    [dx, dw]
+}
+
+fn input_gradient<B: Backend>(
+    x: FloatTensor<B>,
+    weight: FloatTensor<B>,
+    grad: FloatTensor<B>,
+    options: ConvolveOptions,
+) -> FloatTensor<B> {
+    let (size, kernel, out) = (x.shape(), weight.shape(), grad.shape());
+    // Pixels at the end that no position of the kernel reaches.
+    let beyond = [0, 1].map(|i| {
+        let reach = options.dilation[i] * (kernel[2 + i] - 1) + 1;
+        size[2 + i] + 2 * options.padding[i] - ((out[2 + i] - 1) * options.stride[i] + reach)
+    });
+    if beyond[0] == beyond[1] {
+        return B::conv2d_x_backward(x, weight, grad, options.burn());
+    }
+    // Candle wants as many below as to the right: some are cut off again.
+    let most = beyond[0].max(beyond[1]);
+    let ConvolveOptions { stride, padding, dilation, groups } = options;
+    let options = ConvTransposeOptions::new(stride, padding, [most, most], dilation, groups);
+    let dx = float::<B, 4>(B::conv_transpose2d(grad, weight, None, options));
+    primitive(dx.narrow(2, 0, size[2]).narrow(3, 0, size[3]))
+}
+
+pub(super) fn then<B: Backend>(
+    x: FloatTensor<B>,
+    weight: FloatTensor<B>,
+    then: ConvolveThen<B>,
+    options: ConvolveOptions,
+) -> FloatTensor<B> {
+    let y = float::<B, 4>(B::convolve(x, weight, options));
+    let channels = y.dims()[1];
+    let row = |x: FloatTensor<B>| float::<B, 1>(x).reshape([1, channels, 1, 1]);
+    let y = y * row(then.scale) + row(then.shift);
+    let y = match then.residual {
+        Some(residual) => y + float(residual),
+        None => y,
+    };
+    primitive(if then.relu { activation::relu(y) } else { y })
+}
+
+pub(super) fn differentiable<B: Backend, C: CheckpointStrategy>(
+    x: FloatTensor<Autodiff<B, C>>,
+    weight: FloatTensor<Autodiff<B, C>>,
+    options: ConvolveOptions,
+) -> FloatTensor<Autodiff<B, C>> {
+    type Kept<B> = ([FloatTensor<B>; 2], ConvolveOptions);
+    let backward = |([x, weight], options): Kept<B>, grad, needs| B::convolve_backward(x, weight, grad, options, needs);
+    recorded::<B, C, _, 2>([x, weight], backward, |[x, weight], keep| {
+        let kept = keep.then(|| ([x.clone(), weight.clone()], options));
+        (B::convolve(x, weight, options), kept)
+    })
+}

@@ -1,0 +1,62 @@
+use burn::tensor::{Tensor, TensorPrimitive};
+use grove_backend::{Backend, ConvolveOptions};
+use grove_tree::{Array, Init, Tree};
+
+/// A convolution of pictures.
+///
+/// ```
+/// use burn::tensor::Tensor;
+/// use grove_backend::ConvolveOptions;
+/// use grove_layers::Conv2d;
+/// use grove_tree::{Init, Key};
+/// # type B = burn_flex::Flex;
+/// let device = Default::default();
+/// let halving = ConvolveOptions { stride: [2, 2], padding: [1, 1], ..Default::default() };
+/// let conv = Conv2d::<B>::kaiming(3, 8, [3, 3], halving, &Init::new(Key::new(0), &device));
+/// assert_eq!(conv.forward(Tensor::ones([1, 3, 32, 20], &device)).dims(), [1, 8, 16, 10]);
+/// ```
+#[derive(Tree, Clone, Debug)]
+pub struct Conv2d<B: Backend> {
+    /// `[out, in / groups, kernel height, kernel width]`, as in PyTorch's files.
+    pub weight: Array<B, 4>,
+    /// `[out]`.
+    pub bias: Option<Array<B, 1>>,
+    /// Stride, padding, dilation and groups.
+    #[tree(static)]
+    pub options: ConvolveOptions,
+}
+
+impl<B: Backend> Conv2d<B> {
+    /// A convolution without a bias, its weights normally distributed so that what a ReLU lets through keeps its variance on
+    /// the way back (He et al., 2015, <https://arxiv.org/abs/1502.01852>; PyTorch's `kaiming_normal_` with `fan_out`).
+    ///
+    /// # Panics
+    /// If the groups do not divide the channels.
+    pub fn kaiming(
+        inputs: usize,
+        outputs: usize,
+        kernel: [usize; 2],
+        options: ConvolveOptions,
+        init: &Init<B>,
+    ) -> Self {
+        let groups = options.groups;
+        assert!(inputs.is_multiple_of(groups) && outputs.is_multiple_of(groups), "{groups} groups of other channels");
+        let [height, width] = kernel;
+        // PyTorch counts all outputs, of whatever group.
+        let std = (2.0 / (outputs * height * width) as f64).sqrt();
+        let weight = init.named("weight").normal([outputs, inputs / groups, height, width], std);
+        Self { weight, bias: None, options }
+    }
+
+    /// # Shapes
+    /// - input `[b, in, h, w]`
+    /// - output `[b, out, h', w']`
+    pub fn forward(&self, x: Tensor<B, 4>) -> Tensor<B, 4> {
+        let (x, weight) = (x.into_primitive().tensor(), self.weight.val().into_primitive().tensor());
+        let y = Tensor::from_primitive(TensorPrimitive::Float(B::convolve(x, weight, self.options)));
+        match &self.bias {
+            Some(bias) => y + bias.val().reshape([1, bias.shape()[0], 1, 1]),
+            None => y,
+        }
+    }
+}

@@ -1,0 +1,45 @@
+use burn::tensor::{Tensor, TensorPrimitive};
+use grove_backend::{Backend, ConvolveOptions, ConvolveThen};
+use grove_tree::{Init, Tree};
+
+use crate::{BatchNorm, Conv2d};
+
+/// A convolution without a bias and a batch normalisation, of which convolutional networks are made. On backends with a
+/// kernel for it, inference is one pass.
+#[derive(Tree, Clone, Debug)]
+pub struct ConvNorm<B: Backend> {
+    /// The convolution.
+    pub conv: Conv2d<B>,
+    /// The normalisation.
+    pub norm: BatchNorm<B>,
+}
+
+impl<B: Backend> ConvNorm<B> {
+    /// See [`Conv2d::kaiming`] and [`BatchNorm::new`].
+    pub fn new(inputs: usize, outputs: usize, kernel: [usize; 2], options: ConvolveOptions, init: &Init<B>) -> Self {
+        let conv = Conv2d::kaiming(inputs, outputs, kernel, options, &init.named("conv"));
+        Self { conv, norm: BatchNorm::new(outputs, &init.named("norm")) }
+    }
+
+    /// By the running statistics: `relu(norm(conv(x)) + residual)`, the last two where they are asked for.
+    ///
+    /// # Shapes
+    /// - input `[b, in, h, w]`
+    /// - output and residual `[b, out, h', w']`
+    pub fn forward(&self, x: Tensor<B, 4>, residual: Option<Tensor<B, 4>>, rectify: bool) -> Tensor<B, 4> {
+        if self.conv.bias.is_some() {
+            return self.norm.forward_then(self.conv.forward(x), residual, rectify);
+        }
+        let [scale, shift] = self.norm.scale_and_shift().map(|row| row.into_primitive().tensor());
+        let residual = residual.map(|residual| residual.into_primitive().tensor());
+        let then = ConvolveThen { scale, shift, residual, relu: rectify };
+        let (x, weight) = (x.into_primitive().tensor(), self.conv.weight.val().into_primitive().tensor());
+        Tensor::from_primitive(TensorPrimitive::Float(B::convolve_then(x, weight, then, self.conv.options)))
+    }
+
+    /// By the batch's own statistics, with the layer's successor; see [`BatchNorm::train`].
+    pub fn train(&self, x: Tensor<B, 4>, residual: Option<Tensor<B, 4>>, rectify: bool) -> (Tensor<B, 4>, Self) {
+        let (y, norm) = self.norm.train(self.conv.forward(x), residual, rectify);
+        (y, Self { conv: self.conv.clone(), norm })
+    }
+}

@@ -1,0 +1,203 @@
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use crate::error::{ModelError, Result};
+
+/// Sizes and options of a ResNet: the fields of transformers' `config.json`, and what that has no field for. What is missing
+/// in a file has the value that ResNet-50 has.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ResNetConfig {
+    /// Channels of the pictures.
+    pub num_channels: usize,
+    /// Channels after the stem.
+    pub embedding_size: usize,
+    /// Channels after each stage.
+    pub hidden_sizes: Vec<usize>,
+    /// Blocks of each stage.
+    pub depths: Vec<usize>,
+    /// What a block is made of.
+    pub layer_type: LayerType,
+    /// The activation; `relu` is supported.
+    pub hidden_act: String,
+    /// Whether the first stage halves the picture too.
+    pub downsample_in_first_stage: bool,
+    /// Whether a bottleneck halves the picture in its first convolution, as in the paper (v1), and not in its 3x3 one, as
+    /// torchvision does and everybody since (v1.5).
+    pub downsample_in_bottleneck: bool,
+    /// Channels inside the bottlenecks of each stage; `None`: a quarter of `hidden_sizes`. Wide ResNets and ResNeXts have more.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub bottleneck_sizes: Option<Vec<usize>>,
+    /// Groups of a bottleneck's 3x3 convolution: ResNeXt's cardinality.
+    #[serde(skip_serializing_if = "is_one")]
+    pub groups: usize,
+    /// How a picture enters.
+    #[serde(skip_serializing_if = "is_default")]
+    pub stem: Stem,
+    /// By which library's names the weights are saved.
+    #[serde(skip_serializing_if = "is_default")]
+    pub naming: Naming,
+    /// The classes' names; without any, the network has no head and gives its pooled features.
+    #[serde(rename = "id2label", with = "crate::labels", skip_serializing_if = "Vec::is_empty")]
+    pub labels: Vec<String>,
+    /// Fields of a file that are not listed here; they are written back.
+    #[serde(flatten)]
+    pub other: Map<String, Value>,
+}
+
+fn is_one(groups: &usize) -> bool {
+    *groups == 1
+}
+
+fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
+}
+
+/// What a block is made of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum LayerType {
+    /// Two 3x3 convolutions.
+    Basic,
+    /// A 1x1 convolution to fewer channels, a 3x3 one, and a 1x1 one back.
+    Bottleneck,
+}
+
+/// How a picture enters.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Stem {
+    /// A 7x7 convolution and max pooling, which leave a quarter of the height and width.
+    #[default]
+    Large,
+    /// A 3x3 convolution that leaves the size as it is: for pictures of some ten pixels.
+    Small,
+}
+
+/// By which library's names weights are saved. Both are loaded, whichever it says.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Naming {
+    /// transformers.
+    #[default]
+    Transformers,
+    /// torchvision and timm, which call them the same.
+    Torchvision,
+}
+
+impl Default for ResNetConfig {
+    /// ResNet-50 without a head.
+    fn default() -> Self {
+        Self {
+            num_channels: 3,
+            embedding_size: 64,
+            hidden_sizes: vec![256, 512, 1024, 2048],
+            depths: vec![3, 4, 6, 3],
+            layer_type: LayerType::Bottleneck,
+            hidden_act: "relu".into(),
+            downsample_in_first_stage: false,
+            downsample_in_bottleneck: false,
+            bottleneck_sizes: None,
+            groups: 1,
+            stem: Stem::Large,
+            naming: Naming::Transformers,
+            labels: Vec::new(),
+            other: Map::new(),
+        }
+    }
+}
+
+impl ResNetConfig {
+    /// The same network with these classes.
+    #[must_use]
+    pub fn labelled<S: Into<String>>(self, labels: impl IntoIterator<Item = S>) -> Self {
+        Self { labels: labels.into_iter().map(Into::into).collect(), ..self }
+    }
+
+    /// Channels inside the blocks of a stage: between the convolutions.
+    pub fn inner_size(&self, stage: usize) -> usize {
+        match (&self.bottleneck_sizes, self.layer_type) {
+            (Some(sizes), LayerType::Bottleneck) => sizes[stage],
+            (None, LayerType::Bottleneck) => self.hidden_sizes[stage] / 4,
+            (_, LayerType::Basic) => self.hidden_sizes[stage],
+        }
+    }
+
+    /// How much smaller than the picture the last stage's output is, each way.
+    pub fn reduction(&self) -> usize {
+        let stem = if self.stem == Stem::Large { 4 } else { 1 };
+        let halved = self.depths.len().saturating_sub(usize::from(!self.downsample_in_first_stage));
+        stem << halved.min(32)
+    }
+
+    /// Checks that the configuration describes a possible network.
+    ///
+    /// # Errors
+    /// [`ModelError::Config`] naming the field.
+    pub fn validate(&self) -> Result<()> {
+        let wrong = |reason: String| Err(ModelError::Config { reason });
+        let stages = self.hidden_sizes.len();
+        if !(1..=16).contains(&stages) {
+            return wrong(format!("hidden_sizes has {stages} stages; there must be between 1 and 16"));
+        }
+        if self.depths.len() != stages {
+            return wrong(format!("depths has {} stages, and hidden_sizes {stages}", self.depths.len()));
+        }
+        if let Some(sizes) = self.bottleneck_sizes.as_ref().filter(|sizes| sizes.len() != stages) {
+            return wrong(format!("bottleneck_sizes has {} stages, and hidden_sizes {stages}", sizes.len()));
+        }
+        if let Some(depth) = self.depths.iter().find(|depth| !(1..=1000).contains(*depth)) {
+            return wrong(format!("a stage of depths has {depth} blocks; there must be between 1 and 1000"));
+        }
+        let inner: Vec<usize> = (0..stages).map(|stage| self.inner_size(stage)).collect();
+        let single =
+            [("num_channels", self.num_channels), ("embedding_size", self.embedding_size), ("groups", self.groups)];
+        let of_stages = self.hidden_sizes.iter().map(|&size| ("a size of hidden_sizes", size));
+        let of_bottlenecks = inner.iter().map(|&size| ("the width of a bottleneck", size));
+        for (name, size) in single.into_iter().chain(of_stages).chain(of_bottlenecks) {
+            // Beyond this the elements of a kernel leave the range of a machine word.
+            if size == 0 || size > 1 << 20 {
+                return wrong(format!("{name} is {size}; it must be between 1 and 2^20"));
+            }
+        }
+        let groups = self.groups;
+        if groups > 1 && self.layer_type == LayerType::Basic {
+            return wrong(format!("groups is {groups}; basic blocks have one group"));
+        }
+        if let Some(size) = inner.iter().find(|size| !size.is_multiple_of(groups)) {
+            return wrong(format!("a bottleneck of {size} channels does not fall into {groups} groups"));
+        }
+        if self.hidden_act != "relu" {
+            return wrong(format!("hidden_act is '{}'; only relu is supported", self.hidden_act));
+        }
+        let beyond = groups > 1 || self.bottleneck_sizes.is_some() || self.stem != Stem::Large;
+        if self.naming == Naming::Transformers && beyond {
+            return wrong("naming is transformers, which has no such network: set it to torchvision".into());
+        }
+        if self.labels.len() > 1 << 24 {
+            return wrong(format!("{} classes are too many", self.labels.len()));
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn impossible_ones_are_refused() {
+        let base = ResNetConfig::default();
+        base.validate().unwrap();
+        let message = |config: ResNetConfig| config.validate().unwrap_err().to_string();
+        assert!(message(ResNetConfig { depths: vec![1], ..base.clone() }).contains("depths has 1 stages"));
+        assert!(message(ResNetConfig { groups: 3, ..base.clone() }).contains("3 groups"));
+        assert!(message(ResNetConfig { groups: 2, ..base.clone() }).contains("set it to torchvision"));
+        assert!(message(ResNetConfig { hidden_act: "silu".into(), ..base.clone() }).contains("'silu'"));
+        assert!(message(ResNetConfig { num_channels: 0, ..base.clone() }).contains("num_channels"));
+        assert!(message(ResNetConfig { hidden_sizes: vec![2; 4], ..base.clone() }).contains("bottleneck"));
+        assert!(message(ResNetConfig { embedding_size: 1 << 40, ..base.clone() }).contains("embedding_size"));
+        let few = ResNetConfig { hidden_sizes: vec![], depths: vec![], ..base };
+        assert!(message(few).contains("between 1 and 16"));
+    }
+}

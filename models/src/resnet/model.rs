@@ -1,0 +1,229 @@
+//! The network. Papers: "Deep Residual Learning for Image Recognition" (He et al., 2015), "Wide Residual Networks"
+//! (Zagoruyko and Komodakis, 2016), "Aggregated Residual Transformations for Deep Neural Networks" (Xie et al., 2017).
+//! References: torchvision's `models/resnet.py`, transformers' `models/resnet/modeling_resnet.py`.
+
+use burn::tensor::{Int, Tensor};
+use grove_backend::{Backend, ConvolveOptions, PoolOptions};
+use grove_layers::{ConvNorm, Linear, global_average_pool, loss, max_pool};
+use grove_transform::eval_shape;
+use grove_tree::{Init, Key, Tree};
+
+use super::{LayerType, ResNetConfig, Stem};
+use crate::error::Result;
+
+/// A ResNet.
+#[derive(Tree, Clone, Debug)]
+pub struct ResNet<B: Backend> {
+    /// The first convolution.
+    pub stem: ConvNorm<B>,
+    /// Blocks by stages; each stage but the first halves height and width.
+    pub stages: Vec<Vec<ResNetBlock<B>>>,
+    /// Pooled features to logits, `[channels, classes]`; none where the configuration has no labels.
+    pub head: Option<Linear<B>>,
+    /// Sizes and options.
+    #[tree(static)]
+    pub config: ResNetConfig,
+}
+
+/// Convolutions, to whose result what went in is added.
+#[derive(Tree, Clone, Debug)]
+pub struct ResNetBlock<B: Backend> {
+    /// Two or three; the last is rectified after the sum.
+    pub layers: Vec<ConvNorm<B>>,
+    /// Brings what went in to the result's shape, where that is another.
+    pub shortcut: Option<ConvNorm<B>>,
+}
+
+/// What a network sees on its way.
+#[derive(Clone, Debug)]
+pub struct Features<B: Backend> {
+    /// After the stem, `[b, embedding_size, h/4, w/4]` (or without the division, with a small stem).
+    pub stem: Tensor<B, 4>,
+    /// After each stage, `[b, hidden_size, h', w']`.
+    pub stages: Vec<Tensor<B, 4>>,
+    /// The last stage's means, `[b, hidden_size]`: what the head gets.
+    pub pooled: Tensor<B, 2>,
+}
+
+/// A square convolution that leaves the size as it is, but for its stride.
+fn conv<B: Backend>(
+    inputs: usize,
+    outputs: usize,
+    kernel: usize,
+    stride: usize,
+    groups: usize,
+    init: &Init<B>,
+) -> ConvNorm<B> {
+    let options = ConvolveOptions { stride: [stride; 2], padding: [kernel / 2; 2], dilation: [1; 2], groups };
+    ConvNorm::new(inputs, outputs, [kernel; 2], options, init)
+}
+
+impl<B: Backend> ResNet<B> {
+    /// A network with initial weights as torchvision's and transformers': convolutions by He et al., the head uniform up to
+    /// one over the root of its inputs.
+    ///
+    /// # Errors
+    /// [`ModelError::Config`](crate::ModelError::Config) where the configuration describes no possible network.
+    pub fn new(config: &ResNetConfig, init: &Init<B>) -> Result<Self> {
+        config.validate()?;
+        let (kernel, stride) = if config.stem == Stem::Large { (7, 2) } else { (3, 1) };
+        let mut channels = config.embedding_size;
+        let stem = conv(config.num_channels, channels, kernel, stride, 1, &init.named("stem"));
+        let mut stages = Vec::with_capacity(config.depths.len());
+        for (i, (&depth, &outputs)) in config.depths.iter().zip(&config.hidden_sizes).enumerate() {
+            let init = init.named("stages").fold_in(i as u32);
+            let halving = i > 0 || config.downsample_in_first_stage;
+            let block = |j: usize| {
+                let (inputs, stride) = if j == 0 { (channels, 1 + usize::from(halving)) } else { (outputs, 1) };
+                ResNetBlock::new(inputs, outputs, i, stride, config, &init.fold_in(j as u32))
+            };
+            stages.push((0..depth).map(block).collect());
+            channels = outputs;
+        }
+        let classes = config.labels.len();
+        let head = (classes > 0).then(|| Linear::torch_default(channels, classes, &init.named("head")));
+        Ok(Self { stem, stages, head, config: config.clone() })
+    }
+
+    /// A network with initial weights; see [`new`](Self::new).
+    ///
+    /// # Errors
+    /// As [`new`](Self::new).
+    pub fn init(config: &ResNetConfig, key: Key, device: &B::Device) -> Result<Self> {
+        Self::new(config, &Init::new(key, device))
+    }
+
+    /// The network without weights: for counting, printing and loading.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new).
+    pub fn skeleton(config: &ResNetConfig) -> Result<Self> {
+        eval_shape(|init| Self::new(config, init))
+    }
+
+    /// Logits of the classes, by the running statistics; of a network without a head, its pooled features.
+    ///
+    /// # Shapes
+    /// - pixels `[b, num_channels, h, w]`, normalised as the network was trained
+    /// - output `[b, classes]`
+    pub fn forward(&self, pixels: Tensor<B, 4>) -> Tensor<B, 2> {
+        let x = self.enter(self.stem.forward(pixels, None, true));
+        let x = self.stages.iter().flatten().fold(x, |x, block| block.forward(x));
+        self.classify(global_average_pool(x))
+    }
+
+    /// What the network sees on its way, by the running statistics: for detection, segmentation, search. Pixels as for
+    /// [`forward`](Self::forward).
+    pub fn features(&self, pixels: Tensor<B, 4>) -> Features<B> {
+        let stem = self.enter(self.stem.forward(pixels, None, true));
+        let mut x = stem.clone();
+        let mut stages = Vec::with_capacity(self.stages.len());
+        for stage in &self.stages {
+            x = stage.iter().fold(x, |x, block| block.forward(x));
+            stages.push(x.clone());
+        }
+        Features { stem, stages, pooled: global_average_pool(x) }
+    }
+
+    /// As [`forward`](Self::forward) by the batch's own statistics, with the successor, whose running statistics have moved.
+    ///
+    /// # Panics
+    /// If the batch has one picture and a stage one pixel.
+    pub fn train(&self, pixels: Tensor<B, 4>) -> (Tensor<B, 2>, Self) {
+        let (x, stem) = self.stem.train(pixels, None, true);
+        let mut x = self.enter(x);
+        let mut stages = Vec::with_capacity(self.stages.len());
+        for stage in &self.stages {
+            let mut blocks = Vec::with_capacity(stage.len());
+            for block in stage {
+                let (y, block) = block.train(x);
+                x = y;
+                blocks.push(block);
+            }
+            stages.push(blocks);
+        }
+        let logits = self.classify(global_average_pool(x));
+        (logits, Self { stem, stages, head: self.head.clone(), config: self.config.clone() })
+    }
+
+    /// Mean negative log-likelihood, in nats, of each picture's class, `[b]`, by the running statistics.
+    pub fn loss(&self, pixels: Tensor<B, 4>, labels: Tensor<B, 1, Int>) -> Tensor<B, 1> {
+        loss::cross_entropy(self.forward(pixels), labels)
+    }
+
+    /// The same network with a new head for other classes.
+    #[must_use]
+    pub fn with_new_head(self, labels: Vec<String>, key: Key) -> Self {
+        let channels = self.config.hidden_sizes.last().copied().unwrap_or_default();
+        let init = Init::new(key, &self.stem.conv.weight.val().device());
+        let head = (!labels.is_empty()).then(|| Linear::torch_default(channels, labels.len(), &init));
+        Self { head, config: self.config.clone().labelled(labels), ..self }
+    }
+
+    fn enter(&self, x: Tensor<B, 4>) -> Tensor<B, 4> {
+        match self.config.stem {
+            Stem::Large => max_pool(x, PoolOptions { kernel: [3; 2], stride: [2; 2], padding: [1; 2] }),
+            Stem::Small => x,
+        }
+    }
+
+    fn classify(&self, pooled: Tensor<B, 2>) -> Tensor<B, 2> {
+        match &self.head {
+            Some(head) => head.forward(pooled),
+            None => pooled,
+        }
+    }
+}
+
+impl<B: Backend> ResNetBlock<B> {
+    fn new(inputs: usize, outputs: usize, stage: usize, stride: usize, config: &ResNetConfig, init: &Init<B>) -> Self {
+        let inner = config.inner_size(stage);
+        // Inputs, outputs, kernel, stride and groups of each.
+        let sizes = match config.layer_type {
+            LayerType::Basic => vec![(inputs, inner, 3, stride, 1), (inner, outputs, 3, 1, 1)],
+            LayerType::Bottleneck => {
+                let [first, second] = if config.downsample_in_bottleneck { [stride, 1] } else { [1, stride] };
+                vec![(inputs, inner, 1, first, 1), (inner, inner, 3, second, config.groups), (inner, outputs, 1, 1, 1)]
+            }
+        };
+        let layer = |(k, (inputs, outputs, kernel, stride, groups))| {
+            conv(inputs, outputs, kernel, stride, groups, &init.fold_in(k as u32))
+        };
+        let other_shape = inputs != outputs || stride != 1;
+        Self {
+            layers: sizes.into_iter().enumerate().map(layer).collect(),
+            shortcut: other_shape.then(|| conv(inputs, outputs, 1, stride, 1, &init.named("shortcut"))),
+        }
+    }
+
+    fn forward(&self, x: Tensor<B, 4>) -> Tensor<B, 4> {
+        let residual = match &self.shortcut {
+            Some(shortcut) => shortcut.forward(x.clone(), None, false),
+            None => x.clone(),
+        };
+        let (last, others) = self.layers.split_last().expect("a block has layers");
+        let x = others.iter().fold(x, |x, layer| layer.forward(x, None, true));
+        last.forward(x, Some(residual), true)
+    }
+
+    fn train(&self, x: Tensor<B, 4>) -> (Tensor<B, 4>, Self) {
+        let (residual, shortcut) = match &self.shortcut {
+            Some(shortcut) => {
+                let (residual, successor) = shortcut.train(x.clone(), None, false);
+                (residual, Some(successor))
+            }
+            None => (x.clone(), None),
+        };
+        let (last, others) = self.layers.split_last().expect("a block has layers");
+        let mut layers = Vec::with_capacity(self.layers.len());
+        let mut x = x;
+        for layer in others {
+            let (y, layer) = layer.train(x, None, true);
+            x = y;
+            layers.push(layer);
+        }
+        let (y, last) = last.train(x, Some(residual), true);
+        layers.push(last);
+        (y, Self { layers, shortcut })
+    }
+}

@@ -1,0 +1,61 @@
+use grove_weights::{NameMap, Step};
+
+use super::{LayerType, Naming, ResNetConfig};
+
+/// The published names of a network's files: those of transformers, and those of torchvision and timm. Saving takes the
+/// configuration's [`Naming`].
+pub fn published_names(config: &ResNetConfig) -> NameMap {
+    let map = NameMap::new().prefix("resnet.").prefix("module.").prefix("model.").ignore("**.num_batches_tracked");
+    match config.naming {
+        Naming::Transformers => torchvision(transformers(map, config, false), config, true),
+        Naming::Torchvision => transformers(torchvision(map, config, false), config, true),
+    }
+}
+
+/// A tensor under its name, or under another library's, which is only read.
+fn named(map: NameMap, alias: bool, name: &str, path: &str) -> NameMap {
+    if alias { map.alias(name, path) } else { map.rule(name, path) }
+}
+
+fn conv_norm(map: NameMap, alias: bool, conv: &str, norm: &str, path: &str) -> NameMap {
+    let map = named(map, alias, &format!("{conv}.weight"), &format!("{path}.conv.weight"));
+    ["weight", "bias", "running_mean", "running_var"]
+        .iter()
+        .fold(map, |map, part| named(map, alias, &format!("{norm}.{part}"), &format!("{path}.norm.{part}")))
+}
+
+fn head(map: NameMap, alias: bool, config: &ResNetConfig, name: &str) -> NameMap {
+    if config.labels.is_empty() {
+        return map.ignore(&format!("{name}.*"));
+    }
+    let map = named(map, alias, &format!("{name}.weight"), "head.weight").then(Step::Transpose);
+    named(map, alias, &format!("{name}.bias"), "head.bias")
+}
+
+fn transformers(map: NameMap, config: &ResNetConfig, alias: bool) -> NameMap {
+    // With a head, the rest stands below it.
+    let below = if config.labels.is_empty() { "" } else { "resnet." };
+    let part = |map, name: &str, path: &str| {
+        let (conv, norm) = (format!("{below}{name}.convolution"), format!("{below}{name}.normalization"));
+        conv_norm(map, alias, &conv, &norm, path)
+    };
+    let map = part(map, "embedder.embedder", "stem");
+    let map = part(map, "encoder.stages.{s}.layers.{j}.layer.{k}", "stages.{s}.{j}.layers.{k}");
+    let map = part(map, "encoder.stages.{s}.layers.{j}.shortcut", "stages.{s}.{j}.shortcut");
+    head(map, alias, config, "classifier.1")
+}
+
+fn torchvision(map: NameMap, config: &ResNetConfig, alias: bool) -> NameMap {
+    let convolutions = if config.layer_type == LayerType::Basic { 2 } else { 3 };
+    let mut map = conv_norm(map, alias, "conv1", "bn1", "stem");
+    for s in 0..config.depths.len() {
+        let (block, path) = (format!("layer{}.{{j}}", s + 1), format!("stages.{s}.{{j}}"));
+        for k in 0..convolutions {
+            let [conv, norm] = ["conv", "bn"].map(|kind| format!("{block}.{kind}{}", k + 1));
+            map = conv_norm(map, alias, &conv, &norm, &format!("{path}.layers.{k}"));
+        }
+        let [conv, norm] = [0, 1].map(|part| format!("{block}.downsample.{part}"));
+        map = conv_norm(map, alias, &conv, &norm, &format!("{path}.shortcut"));
+    }
+    head(map, alias, config, "fc")
+}

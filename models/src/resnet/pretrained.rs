@@ -1,0 +1,89 @@
+use burn::tensor::DType;
+use grove_backend::Backend;
+use grove_weights::{Checkpoint, LoadOptions, Report, load};
+use serde_json::{Map, Value};
+use std::path::Path;
+
+use super::{Naming, ResNet, ResNetConfig, infer::classes, published_names};
+use crate::{
+    error::{ModelError, Result},
+    pretrained::{config_beside, config_file, read_json, resolve, save_pretrained},
+    vision::{fit_labels, timm_labels},
+};
+
+impl ResNetConfig {
+    /// Reads and checks transformers' `config.json`, given as such or by its directory.
+    ///
+    /// # Errors
+    /// The file cannot be read, is no such JSON, or describes no possible network; each error names the file.
+    pub fn from_file(path: impl AsRef<Path>) -> Result<Self> {
+        let file = config_file(path.as_ref());
+        let config: Self = read_json(&file)?;
+        config.validate().map_err(|error| ModelError::Json { file, reason: error.to_string() })?;
+        Ok(config)
+    }
+
+    /// What belongs to a checkpoint: the `config.json` of transformers beside it, or without one (torchvision, timm) what
+    /// the tensors' shapes tell. Its labels are as many as the head's classes.
+    ///
+    /// # Errors
+    /// As [`from_file`](Self::from_file) and [`infer`](Self::infer); [`ModelError::Classes`] where a file names more or
+    /// fewer classes than the head has.
+    pub fn of(path: impl AsRef<Path>, checkpoint: &Checkpoint) -> Result<Self> {
+        let file = config_beside(path.as_ref());
+        let fields: Option<Map<String, Value>> = if file.exists() { Some(read_json(&file)?) } else { None };
+        let published = fields.as_ref().is_some_and(|fields| fields.contains_key("hidden_sizes"));
+        let mut config = match &fields {
+            Some(fields) if published => {
+                let config = serde_json::from_value(Value::Object(fields.clone()));
+                let naming = Naming::of(checkpoint).unwrap_or_default();
+                let config = config.map(|config: Self| Self { naming, ..config }).map_err(|error| error.to_string());
+                let checked = config
+                    .and_then(|config| config.validate().map(|()| config.clone()).map_err(|error| error.to_string()));
+                checked.map_err(|reason| ModelError::Json { file: file.clone(), reason })?
+            }
+            Some(fields) => Self { labels: timm_labels(fields), ..Self::infer(checkpoint)? },
+            None => Self::infer(checkpoint)?,
+        };
+        if let Some(naming) = Naming::of(checkpoint) {
+            config.naming = naming;
+        }
+        config.labels = fit_labels(config.labels, classes(checkpoint, config.naming), &file)?;
+        Ok(config)
+    }
+}
+
+impl<B: Backend> ResNet<B> {
+    /// Loads a published network: a directory, a weights file, or a hub id such as `microsoft/resnet-50` or
+    /// `timm/resnet50.a1_in1k`, which is downloaded unless it lies in the cache.
+    ///
+    /// # Errors
+    /// Each names the file, or the hub's answer, and what to do.
+    pub fn from_pretrained(source: &str, device: &B::Device) -> Result<Self> {
+        Ok(Self::from_path(resolve(source)?, device, None)?.0)
+    }
+
+    /// Loads a network of torchvision, timm or transformers from a directory or a weights file, its numbers as `dtype` (f32
+    /// where `None`), and reports which names met. See [`ResNetConfig::of`] for where its sizes come from.
+    ///
+    /// # Errors
+    /// Each names the file, the tensor where one is at fault, and what to do.
+    pub fn from_path(path: impl AsRef<Path>, device: &B::Device, dtype: Option<DType>) -> Result<(Self, Report)> {
+        let checkpoint = Checkpoint::open(&path)?;
+        let config = ResNetConfig::of(&path, &checkpoint)?;
+        let options = LoadOptions { device: device.clone(), dtype, strict: true };
+        Ok(load(Self::skeleton(&config)?, &checkpoint, &published_names(&config), &options)?)
+    }
+
+    /// Writes `config.json` and `model.safetensors` by the names of [`ResNetConfig::naming`].
+    ///
+    /// # Errors
+    /// The directory or a file cannot be written; what lay there before stays.
+    pub fn save_pretrained(&self, directory: impl AsRef<Path>) -> Result<()> {
+        let mut config = self.config.clone();
+        let class = if self.head.is_some() { "ResNetForImageClassification" } else { "ResNetModel" };
+        config.other.insert("model_type".into(), "resnet".into());
+        config.other.insert("architectures".into(), vec![class].into());
+        save_pretrained(self, &config, &published_names(&self.config), directory.as_ref())
+    }
+}

@@ -1,0 +1,62 @@
+//! Classes of published checkpoints: how many there are, and their names.
+
+use grove_weights::Checkpoint;
+use serde_json::{Map, Value};
+use std::path::Path;
+
+use crate::error::{ModelError, Result};
+
+/// The names of ImageNet's 1000 classes, by which most published classifiers are trained.
+pub fn imagenet_labels() -> Vec<String> {
+    include_str!("imagenet.txt").lines().map(str::to_owned).collect()
+}
+
+/// A name as it stands in a checkpoint, after one of the prefixes.
+pub(crate) fn find_name(checkpoint: &Checkpoint, prefixes: &[&str], name: &str) -> Option<String> {
+    prefixes.iter().map(|prefix| format!("{prefix}{name}")).find(|name| checkpoint.contains(name))
+}
+
+/// Rows of a head's weight, `[classes, channels]`, if it is there.
+pub(crate) fn head_rows(checkpoint: &Checkpoint, prefixes: &[&str], name: &str) -> Option<usize> {
+    let name = find_name(checkpoint, prefixes, name)?;
+    checkpoint.info(&name).ok()?.shape.first().copied()
+}
+
+/// The classes' names in timm's `config.json`, which may have none.
+pub(crate) fn timm_labels(fields: &Map<String, Value>) -> Vec<String> {
+    let cfg = fields.get("pretrained_cfg").and_then(Value::as_object);
+    let of = |fields: &Map<String, Value>| -> Option<Vec<String>> {
+        fields.get("label_names")?.as_array()?.iter().map(|name| Some(name.as_str()?.to_owned())).collect()
+    };
+    of(fields).or_else(|| of(cfg?)).unwrap_or_default()
+}
+
+/// As many names as a head has classes: those of the configuration, ImageNet's where there are 1000 and none is named, else
+/// `LABEL_0` and so on, as transformers calls them.
+pub(crate) fn fit_labels(labels: Vec<String>, classes: Option<usize>, file: &Path) -> Result<Vec<String>> {
+    match classes {
+        None => Ok(Vec::new()),
+        Some(classes) if labels.len() == classes => Ok(labels),
+        Some(1000) if labels.is_empty() => Ok(imagenet_labels()),
+        Some(classes) if labels.is_empty() => Ok((0..classes).map(|i| format!("LABEL_{i}")).collect()),
+        Some(classes) => Err(ModelError::Classes { file: file.into(), named: labels.len(), classes }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_classes() {
+        let labels = imagenet_labels();
+        assert_eq!((labels.len(), &*labels[0], &*labels[999]), (1000, "tench", "toilet tissue"));
+        let names = |names: &[&str]| names.iter().map(|&name| name.to_owned()).collect::<Vec<_>>();
+        let fit = |labels, classes| fit_labels(labels, classes, Path::new("m/config.json"));
+        assert_eq!(fit(names(&["a"]), None).unwrap(), names(&[]));
+        assert_eq!(fit(names(&["a", "b"]), Some(2)).unwrap(), names(&["a", "b"]));
+        assert_eq!(fit(names(&[]), Some(2)).unwrap(), names(&["LABEL_0", "LABEL_1"]));
+        let message = fit(names(&["a"]), Some(2)).unwrap_err().to_string();
+        assert!(message.contains("m/config.json") && message.contains("1 ") && message.contains("2 "), "{message}");
+    }
+}

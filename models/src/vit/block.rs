@@ -1,0 +1,172 @@
+use burn::tensor::{Tensor, TensorData, TensorPrimitive};
+use grove_backend::{Backend, matmul};
+use grove_layers::{Activation, AttentionMask, LayerNorm, Linear, attend, dropout};
+use grove_tree::{Array, Init, Key, Tree};
+
+use super::VitConfig;
+use crate::error::Result;
+
+/// Attention and a feed-forward layer, each normalised before it and added to what went in.
+#[derive(Tree, Clone, Debug)]
+pub struct VitBlock<B: Backend> {
+    /// Before the attention.
+    pub norm1: LayerNorm<B>,
+    /// The attention.
+    pub attention: VitAttention<B>,
+    /// What the attention's result is multiplied by, `[hidden_size]`.
+    pub scale1: Option<Array<B, 1>>,
+    /// Before the feed-forward layer.
+    pub norm2: LayerNorm<B>,
+    /// The feed-forward layer.
+    pub mlp: VitMlp<B>,
+    /// What the feed-forward layer's result is multiplied by, `[hidden_size]`.
+    pub scale2: Option<Array<B, 1>>,
+}
+
+/// Self-attention with several heads; every token sees every other.
+#[derive(Tree, Clone, Debug)]
+pub struct VitAttention<B: Backend> {
+    /// `[hidden_size, hidden_size]`, as the others.
+    pub query: Linear<B>,
+    /// What queries are compared with.
+    pub key: Linear<B>,
+    /// What is gathered.
+    pub value: Linear<B>,
+    /// Of all heads.
+    pub output: Linear<B>,
+    /// Number of heads.
+    pub n_head: usize,
+}
+
+/// A feed-forward layer.
+#[derive(Tree, Clone, Debug)]
+pub struct VitMlp<B: Backend> {
+    /// `[hidden_size, intermediate_size]`; multiplied by it if the layer is gated.
+    pub gate: Option<Linear<B>>,
+    /// `[hidden_size, intermediate_size]`.
+    pub up: Linear<B>,
+    /// `[intermediate_size, hidden_size]`.
+    pub down: Linear<B>,
+    /// Of the gate if there is one, else between the two.
+    #[tree(static)]
+    pub activation: Activation,
+}
+
+/// A part's key and rates, while training.
+pub(super) type Dropping<'a> = Option<(&'a VitConfig, Key)>;
+
+/// The key of a part: each gets its own.
+pub(super) fn part(dropping: Dropping<'_>, number: u32) -> Dropping<'_> {
+    dropping.map(|(config, key)| (config, key.fold_in(number)))
+}
+
+/// Dropout of hidden states.
+pub(super) fn drop_hidden<B: Backend>(x: Tensor<B, 3>, dropping: Dropping<'_>, number: u32) -> Tensor<B, 3> {
+    match part(dropping, number) {
+        Some((config, key)) => dropout(x, config.hidden_dropout_prob, Some(key)),
+        None => x,
+    }
+}
+
+/// Sets a branch to 0 for some of the pictures, and divides those of the others by how many they are (stochastic depth).
+fn drop_path<B: Backend>(x: Tensor<B, 3>, rate: f64, dropping: Dropping<'_>) -> Tensor<B, 3> {
+    let Some((_, key)) = dropping.filter(|_| rate > 0.0) else { return x };
+    let [b, t, n] = x.dims();
+    let keep = 1.0 - rate;
+    let kept = key.bernoulli_vec(b, keep as f32).into_iter().map(|kept| if kept { (1.0 / keep) as f32 } else { 0.0 });
+    let factors = Tensor::<B, 2>::from_data(TensorData::new(kept.collect(), [b, 1]), &x.device()).cast(x.dtype());
+    (x.reshape([b, t * n]) * factors).reshape([b, t, n])
+}
+
+impl<B: Backend> VitBlock<B> {
+    pub(super) fn new(config: &VitConfig, init: &Init<B>) -> Result<Self> {
+        let (n, inner, std, eps) =
+            (config.hidden_size, config.intermediate_size, config.initializer_range, config.layer_norm_eps);
+        let projection = |name: &str| {
+            let linear = Linear::normal(n, n, std, &init.named("attention").named(name));
+            Linear { bias: linear.bias.filter(|_| config.qkv_bias), ..linear }
+        };
+        let layer = |inputs: usize, outputs: usize, name: &str| {
+            Linear::normal(inputs, outputs, std, &init.named("mlp").named(name))
+        };
+        let scale = || config.layerscale_value.map(|value| init.full([n], value));
+        Ok(Self {
+            norm1: LayerNorm::new(n, eps, init),
+            attention: VitAttention {
+                query: projection("query"),
+                key: projection("key"),
+                value: projection("value"),
+                output: Linear::normal(n, n, std, &init.named("attention").named("output")),
+                n_head: config.num_attention_heads,
+            },
+            scale1: scale(),
+            norm2: LayerNorm::new(n, eps, init),
+            mlp: VitMlp {
+                gate: config.swiglu.then(|| layer(n, inner, "gate")),
+                up: layer(n, inner, "up"),
+                down: layer(inner, n, "down"),
+                activation: config.activation()?,
+            },
+            scale2: scale(),
+        })
+    }
+
+    /// `rate` is how often a picture goes around the branches.
+    pub(super) fn forward(&self, x: Tensor<B, 3>, rate: f64, dropping: Dropping<'_>) -> Tensor<B, 3> {
+        let attended = self.attention.forward(self.norm1.forward(x.clone()), part(dropping, 0));
+        let x = x + drop_path(scaled(attended, &self.scale1), rate, part(dropping, 1));
+        let y = self.mlp.forward(self.norm2.forward(x.clone()), part(dropping, 2));
+        x + drop_path(scaled(y, &self.scale2), rate, part(dropping, 3))
+    }
+}
+
+fn scaled<B: Backend>(x: Tensor<B, 3>, scale: &Option<Array<B, 1>>) -> Tensor<B, 3> {
+    match scale {
+        Some(scale) => x * scale.val().unsqueeze(),
+        None => x,
+    }
+}
+
+impl<B: Backend> VitAttention<B> {
+    /// `[b, t, n]` as `[b, n_head, t, head_dim]`.
+    fn heads(&self, layer: &Linear<B>, x: &Tensor<B, 3>) -> Tensor<B, 4> {
+        let [b, t, n] = x.dims();
+        layer.forward(x.clone()).reshape([b, t, self.n_head, n / self.n_head]).swap_dims(1, 2)
+    }
+
+    fn scale(&self) -> f64 {
+        let [_, n] = self.query.weight.shape();
+        1.0 / ((n / self.n_head) as f64).sqrt()
+    }
+
+    fn forward(&self, x: Tensor<B, 3>, dropping: Dropping<'_>) -> Tensor<B, 3> {
+        let [b, t, n] = x.dims();
+        let attended = attend(
+            self.heads(&self.query, &x),
+            self.heads(&self.key, &x),
+            self.heads(&self.value, &x),
+            &AttentionMask::Full,
+            self.scale(),
+            part(dropping, 0).map(|(config, key)| (config.attention_probs_dropout_prob, key)),
+        );
+        let y = self.output.forward(attended.swap_dims(1, 2).reshape([b, t, n]));
+        drop_hidden(y, dropping, 1)
+    }
+
+    /// How much each token takes of each, `[b, n_head, t, t]`.
+    pub(super) fn weights(&self, x: Tensor<B, 3>) -> Tensor<B, 4> {
+        let scores = matmul(self.heads(&self.query, &x), self.heads(&self.key, &x).swap_dims(2, 3));
+        let weights = B::attention_weights(scores.into_primitive().tensor(), self.scale(), false);
+        Tensor::from_primitive(TensorPrimitive::Float(weights))
+    }
+}
+
+impl<B: Backend> VitMlp<B> {
+    fn forward(&self, x: Tensor<B, 3>, dropping: Dropping<'_>) -> Tensor<B, 3> {
+        let inner = match &self.gate {
+            Some(gate) => self.activation.forward(gate.forward(x.clone())) * self.up.forward(x),
+            None => self.activation.forward(self.up.forward(x)),
+        };
+        drop_hidden(self.down.forward(inner), dropping, 0)
+    }
+}

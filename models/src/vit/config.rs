@@ -1,0 +1,307 @@
+use grove_layers::Activation;
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error};
+use serde_json::{Map, Value};
+
+use crate::error::{ModelError, Result};
+
+/// Sizes and options of a ViT: the fields of transformers' `config.json`, and what that has no field for. What is missing in
+/// a file has the value that ViT base has.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct VitConfig {
+    /// Which of transformers' models it is.
+    pub model_type: Family,
+    /// Width of the hidden states.
+    pub hidden_size: usize,
+    /// Number of blocks.
+    pub num_hidden_layers: usize,
+    /// Attention heads of a block; divides `hidden_size`.
+    pub num_attention_heads: usize,
+    /// Width inside the feed-forward layers.
+    pub intermediate_size: usize,
+    /// Activation of the feed-forward layers, as transformers names it.
+    pub hidden_act: String,
+    /// Whether the feed-forward layers are gated by SiLU (SwiGLU; Shazeer, 2020).
+    #[serde(rename = "use_swiglu_ffn", skip_serializing_if = "is_default")]
+    pub swiglu: bool,
+    /// Dropout of the embeddings and inside the blocks while training.
+    pub hidden_dropout_prob: f64,
+    /// Dropout of attention weights while training.
+    pub attention_probs_dropout_prob: f64,
+    /// How often a picture goes around the last block's branches while training; the earlier ones less (stochastic depth;
+    /// Huang et al., 2016).
+    #[serde(skip_serializing_if = "is_default")]
+    pub drop_path_rate: f64,
+    /// Standard deviation of initial weights.
+    pub initializer_range: f64,
+    /// What layer norms add to the variance.
+    pub layer_norm_eps: f64,
+    /// Height and width of the pictures whose positions are learned, in pixels. Others are read too.
+    #[serde(serialize_with = "write_size", deserialize_with = "read_size")]
+    pub image_size: [usize; 2],
+    /// Height and width of a patch, in pixels.
+    pub patch_size: usize,
+    /// Channels of the pictures.
+    pub num_channels: usize,
+    /// Whether queries, keys and values have a bias.
+    pub qkv_bias: bool,
+    /// Tokens that stand for nothing and give attention a place to write to (registers).
+    #[serde(skip_serializing_if = "is_default")]
+    pub num_register_tokens: usize,
+    /// What branches are multiplied by at the begin of training (layer scale; Touvron et al., 2021); `None`: there is none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub layerscale_value: Option<f64>,
+    /// Whether there is a class token.
+    #[serde(skip_serializing_if = "is_true")]
+    pub class_token: bool,
+    /// How many of the tokens before the patches have a position: the class token, as a rule.
+    #[serde(skip_serializing_if = "is_one")]
+    pub position_prefix: usize,
+    /// What the head gets.
+    #[serde(skip_serializing_if = "is_default")]
+    pub pooling: Pooling,
+    /// By which library's names the weights are saved, and as which it interpolates positions.
+    #[serde(skip_serializing_if = "is_default")]
+    pub naming: Naming,
+    /// The classes' names; without any, there is no head, and what it would get comes out.
+    #[serde(rename = "id2label", with = "crate::labels", skip_serializing_if = "Vec::is_empty")]
+    pub labels: Vec<String>,
+    /// Fields of a file that are not listed here; they are written back.
+    #[serde(flatten)]
+    pub other: Map<String, Value>,
+}
+
+fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
+}
+
+fn is_true(value: &bool) -> bool {
+    *value
+}
+
+fn is_one(value: &usize) -> bool {
+    *value == 1
+}
+
+/// A number where both are the same, as transformers writes it.
+fn write_size<S: Serializer>(size: &[usize; 2], serializer: S) -> std::result::Result<S::Ok, S::Error> {
+    if size[0] == size[1] { size[0].serialize(serializer) } else { size.serialize(serializer) }
+}
+
+fn read_size<'de, D: Deserializer<'de>>(deserializer: D) -> std::result::Result<[usize; 2], D::Error> {
+    let value = Value::deserialize(deserializer)?;
+    size_of(&value)
+        .ok_or_else(|| D::Error::custom(format!("an image_size of {value}; give a number, or height and width")))
+}
+
+/// A size that is given as a number, or as height and width.
+pub(super) fn size_of(value: &Value) -> Option<[usize; 2]> {
+    let number = |value: &Value| usize::try_from(value.as_u64()?).ok();
+    match value.as_array().map(Vec::as_slice) {
+        None => number(value).map(|size| [size; 2]),
+        Some([size]) => number(size).map(|size| [size; 2]),
+        Some([height, width]) => Some([number(height)?, number(width)?]),
+        Some(_) => None,
+    }
+}
+
+/// Which of transformers' models it is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Family {
+    /// ViT.
+    #[default]
+    Vit,
+    /// DINOv2: layer scale, and a head that sees the class token and the patches' mean.
+    Dinov2,
+    /// DINOv2 with registers.
+    Dinov2WithRegisters,
+}
+
+/// What the head gets.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Pooling {
+    /// The class token's state.
+    #[default]
+    Class,
+    /// The mean of the patches' states.
+    Mean,
+    /// The mean of the patches' states before the last norm, which is applied to it (timm's `fc_norm`).
+    MeanThenNorm,
+    /// The class token's state and the mean of the patches', one after the other (DINOv2's classifiers).
+    ClassAndMean,
+}
+
+/// By which library's names weights are saved. All are loaded, whichever it says.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Naming {
+    /// transformers, 4 and 5.
+    #[default]
+    Transformers,
+    /// timm, and DINOv2's own files.
+    Timm,
+    /// torchvision.
+    Torchvision,
+}
+
+impl Default for VitConfig {
+    /// ViT base with patches of 16 pixels, without a head.
+    fn default() -> Self {
+        Self {
+            model_type: Family::Vit,
+            hidden_size: 768,
+            num_hidden_layers: 12,
+            num_attention_heads: 12,
+            intermediate_size: 3072,
+            hidden_act: "gelu".into(),
+            swiglu: false,
+            hidden_dropout_prob: 0.0,
+            attention_probs_dropout_prob: 0.0,
+            drop_path_rate: 0.0,
+            initializer_range: 0.02,
+            layer_norm_eps: 1e-12,
+            image_size: [224, 224],
+            patch_size: 16,
+            num_channels: 3,
+            qkv_bias: true,
+            num_register_tokens: 0,
+            layerscale_value: None,
+            class_token: true,
+            position_prefix: 1,
+            pooling: Pooling::Class,
+            naming: Naming::Transformers,
+            labels: Vec::new(),
+            other: Map::new(),
+        }
+    }
+}
+
+impl VitConfig {
+    /// The same model with these classes.
+    #[must_use]
+    pub fn labelled<S: Into<String>>(self, labels: impl IntoIterator<Item = S>) -> Self {
+        Self { labels: labels.into_iter().map(Into::into).collect(), ..self }
+    }
+
+    /// Rows and columns of patches of a picture of the configured size.
+    pub fn grid(&self) -> [usize; 2] {
+        self.image_size.map(|size| size / self.patch_size)
+    }
+
+    /// Tokens before the patches: the class token and the registers.
+    pub fn prefix_tokens(&self) -> usize {
+        usize::from(self.class_token) + self.num_register_tokens
+    }
+
+    /// Width of what the head gets.
+    pub fn pooled_size(&self) -> usize {
+        if self.pooling == Pooling::ClassAndMean { 2 * self.hidden_size } else { self.hidden_size }
+    }
+
+    /// The activation of the feed-forward layers.
+    ///
+    /// # Errors
+    /// [`ModelError::Config`] where the name is unknown.
+    pub fn activation(&self) -> Result<Activation> {
+        if self.swiglu {
+            return Ok(Activation::Silu);
+        }
+        self.hidden_act.parse().map_err(|reason| ModelError::Config { reason })
+    }
+
+    /// Checks that the configuration describes a possible model.
+    ///
+    /// # Errors
+    /// [`ModelError::Config`] naming the field.
+    pub fn validate(&self) -> Result<()> {
+        let wrong = |reason: String| Err(ModelError::Config { reason });
+        let sizes = [
+            ("hidden_size", self.hidden_size),
+            ("num_hidden_layers", self.num_hidden_layers),
+            ("num_attention_heads", self.num_attention_heads),
+            ("intermediate_size", self.intermediate_size),
+            ("image_size", self.image_size[0]),
+            ("image_size", self.image_size[1]),
+            ("patch_size", self.patch_size),
+            ("num_channels", self.num_channels),
+        ];
+        for (name, size) in sizes {
+            // Beyond this the elements of a matrix leave the range of a machine word.
+            if size == 0 || size > 1 << 20 {
+                return wrong(format!("{name} is {size}; it must be between 1 and 2^20"));
+            }
+        }
+        if self.patch_size > 1 << 10 || self.num_channels > 1 << 10 {
+            let (patch, channels) = (self.patch_size, self.num_channels);
+            return wrong(format!("patches of {patch} pixels and {channels} channels are too large"));
+        }
+        let (size, heads) = (self.hidden_size, self.num_attention_heads);
+        if !size.is_multiple_of(heads) {
+            return wrong(format!("hidden_size, {size}, is not divisible by num_attention_heads, {heads}"));
+        }
+        let ([height, width], patch) = (self.image_size, self.patch_size);
+        if height < patch || width < patch {
+            return wrong(format!("pictures of {height}x{width} pixels have no patch of {patch}x{patch}"));
+        }
+        if self.num_hidden_layers > 10_000 || self.num_register_tokens > 1 << 20 {
+            return wrong(format!(
+                "{} layers with {} registers are too many",
+                self.num_hidden_layers, self.num_register_tokens
+            ));
+        }
+        let prefix = self.position_prefix;
+        if ![0, usize::from(self.class_token), self.prefix_tokens()].contains(&prefix) {
+            return wrong(format!("position_prefix is {prefix}, and there are {} tokens", self.prefix_tokens()));
+        }
+        if !self.class_token && matches!(self.pooling, Pooling::Class | Pooling::ClassAndMean) {
+            return wrong("pooling wants the class token, and class_token is false".into());
+        }
+        if self.naming == Naming::Transformers && !self.transformers_has_it() {
+            return wrong("naming is transformers, which has no such model: set it to timm".into());
+        }
+        if !(self.layer_norm_eps.is_finite() && self.layer_norm_eps > 0.0) {
+            return wrong(format!("layer_norm_eps is {}; it must be positive", self.layer_norm_eps));
+        }
+        if !(self.initializer_range.is_finite() && self.initializer_range >= 0.0) {
+            return wrong(format!("initializer_range is {}; it must not be negative", self.initializer_range));
+        }
+        let rates = [
+            ("hidden_dropout_prob", self.hidden_dropout_prob),
+            ("attention_probs_dropout_prob", self.attention_probs_dropout_prob),
+            ("drop_path_rate", self.drop_path_rate),
+        ];
+        for (name, rate) in rates {
+            if !(0.0..1.0).contains(&rate) {
+                return wrong(format!("{name} is {rate}; it must be at least 0 and less than 1"));
+            }
+        }
+        if self.labels.len() > 1 << 24 {
+            return wrong(format!("{} classes are too many", self.labels.len()));
+        }
+        self.activation().map(drop)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn impossible_ones_are_refused() {
+        let base = VitConfig::default();
+        base.validate().unwrap();
+        let message = |config: VitConfig| config.validate().unwrap_err().to_string();
+        assert!(message(VitConfig { num_attention_heads: 7, ..base.clone() }).contains("not divisible"));
+        assert!(message(VitConfig { patch_size: 0, ..base.clone() }).contains("patch_size"));
+        assert!(message(VitConfig { patch_size: 300, ..base.clone() }).contains("no patch of 300x300"));
+        assert!(message(VitConfig { class_token: false, position_prefix: 0, ..base.clone() }).contains("class token"));
+        assert!(message(VitConfig { position_prefix: 3, ..base.clone() }).contains("position_prefix"));
+        assert!(message(VitConfig { drop_path_rate: 1.0, ..base.clone() }).contains("drop_path_rate"));
+        assert!(message(VitConfig { hidden_act: "mish".into(), ..base.clone() }).contains("mish"));
+        let pooled = VitConfig { pooling: Pooling::Mean, ..base };
+        VitConfig { naming: Naming::Timm, ..pooled.clone() }.validate().unwrap();
+        assert!(message(pooled).contains("set it to timm"));
+    }
+}

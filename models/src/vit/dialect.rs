@@ -1,0 +1,119 @@
+//! How transformers' and timm's `config.json` say what [`VitConfig`] holds.
+
+use serde_json::{Map, Value, json};
+
+use super::{Family, Pooling, VitConfig, config::size_of};
+use crate::{
+    error::{ModelError, Result},
+    vision::timm_labels,
+};
+
+type Fields = Map<String, Value>;
+
+impl VitConfig {
+    /// From transformers' `config.json` of a ViT or a DINOv2.
+    pub(super) fn from_json(mut fields: Fields) -> Result<Self> {
+        let wrong = |reason: String| ModelError::Config { reason };
+        let supported = ["vit", "dinov2", "dinov2_with_registers"];
+        let family = fields.get("model_type").and_then(Value::as_str).unwrap_or("vit").to_owned();
+        if !supported.contains(&&*family) {
+            return Err(wrong(format!("model_type is '{family}'; known are {}", supported.join(", "))));
+        }
+        if let Some(Value::Array(patch)) = fields.get("patch_size") {
+            let [height, width] = size_of(&Value::Array(patch.clone())).unwrap_or_default();
+            if height != width {
+                return Err(wrong(format!("patches of {height}x{width} pixels; only square ones are supported")));
+            }
+            fields.insert("patch_size".into(), height.into());
+        }
+        if family != "vit" {
+            // What is missing has the values that these have, which are others than ViT's.
+            let mut missing = |name: &str, value: Value| fields.entry(name).or_insert(value).clone();
+            missing("layer_norm_eps", 1e-6.into());
+            missing("layerscale_value", 1.0.into());
+            missing("pooling", "class_and_mean".into());
+            if family == "dinov2_with_registers" {
+                missing("num_register_tokens", 4.into());
+            }
+            let size = missing("hidden_size", 768.into()).as_u64();
+            let ratio = missing("mlp_ratio", 4.into()).as_f64();
+            let swiglu = missing("use_swiglu_ffn", false.into()).as_bool();
+            if !fields.contains_key("intermediate_size") {
+                let (Some(size), Some(ratio), Some(swiglu)) = (size, ratio, swiglu) else {
+                    return Err(wrong(
+                        "hidden_size and mlp_ratio must be numbers, use_swiglu_ffn true or false".into(),
+                    ));
+                };
+                fields.insert("intermediate_size".into(), inner_size(size, ratio, swiglu).into());
+            }
+        }
+        serde_json::from_value(Value::Object(fields)).map_err(|error| wrong(error.to_string()))
+    }
+
+    /// What timm's `config.json` says, put onto what the weights' shapes tell.
+    pub(super) fn with_timm(mut self, fields: &Fields) -> Result<Self> {
+        let wrong = |reason: String| ModelError::Config { reason };
+        let args = fields.get("model_args").and_then(Value::as_object);
+        let said = |name: &str| args.and_then(|args| args.get(name)).or_else(|| fields.get(name));
+        if let Some(heads) = said("num_heads").and_then(Value::as_u64) {
+            self.num_attention_heads = heads as usize;
+        }
+        match said("global_pool").and_then(Value::as_str) {
+            None | Some("token" | "") => {}
+            Some("avg") if self.pooling == Pooling::MeanThenNorm => {}
+            Some("avg") => self.pooling = Pooling::Mean,
+            Some(other) => return Err(wrong(format!("global_pool is '{other}'; known are token and avg"))),
+        }
+        if let Some(size) = said("img_size").and_then(size_of) {
+            let grid = size.map(|size| size / self.patch_size.max(1));
+            let patches = self.grid().iter().product::<usize>();
+            // The shapes tell only how many patches there are, and that a square is likely.
+            if grid[0] * grid[1] == patches {
+                self.image_size = size;
+            }
+        }
+        self.labels = timm_labels(fields);
+        Ok(self)
+    }
+
+    /// As transformers writes it.
+    pub(super) fn to_json(&self) -> Result<Fields> {
+        let fields = serde_json::to_value(self).map_err(|error| ModelError::Config { reason: error.to_string() })?;
+        let Value::Object(mut fields) = fields else {
+            return Err(ModelError::Config { reason: "a configuration is no object".into() });
+        };
+        let labels = !self.labels.is_empty();
+        let class = match self.model_type {
+            Family::Vit => "ViT",
+            Family::Dinov2 => "Dinov2",
+            Family::Dinov2WithRegisters => "Dinov2WithRegisters",
+        };
+        let kind = if labels { "ForImageClassification" } else { "Model" };
+        fields.insert("architectures".into(), json!([format!("{class}{kind}")]));
+        if self.model_type != Family::Vit && !fields.contains_key("mlp_ratio") {
+            let (size, inner) = (self.hidden_size as u64, self.intermediate_size as u64);
+            // transformers wants a whole ratio where one is enough.
+            let ratio = (1..=8).find(|&ratio| inner_size(size, ratio as f64, self.swiglu) == inner);
+            let exact = || json!(inner as f64 / size as f64 * if self.swiglu { 1.5 } else { 1.0 });
+            fields.insert("mlp_ratio".into(), ratio.map_or_else(exact, |ratio| json!(ratio)));
+        }
+        Ok(fields)
+    }
+
+    /// Whether transformers has a model that is made so.
+    pub(super) fn transformers_has_it(&self) -> bool {
+        let scaled = self.layerscale_value.is_some();
+        let of_family = match self.model_type {
+            Family::Vit => self.pooling == Pooling::Class && self.num_register_tokens == 0 && !scaled && !self.swiglu,
+            Family::Dinov2 => self.num_register_tokens == 0 && scaled,
+            Family::Dinov2WithRegisters => self.num_register_tokens > 0 && scaled,
+        };
+        of_family && self.class_token && self.position_prefix == 1
+    }
+}
+
+/// Width inside a feed-forward layer of DINOv2: gated ones have two thirds, and a multiple of eight.
+fn inner_size(hidden: u64, ratio: f64, swiglu: bool) -> u64 {
+    let inner = (hidden as f64 * ratio) as u64;
+    if swiglu { ((inner as f64 * 2.0 / 3.0) as u64).div_ceil(8) * 8 } else { inner }
+}

@@ -1,0 +1,136 @@
+//! What a model's files tell of its sizes, for those that come without a `config.json` of transformers.
+
+use grove_weights::Checkpoint;
+
+use super::{Family, Naming, Pooling, VitConfig, names::PREFIXES};
+use crate::{
+    error::{ModelError, Result},
+    vision::{find_name, head_rows},
+};
+
+impl Naming {
+    /// By which library's names a checkpoint was saved, if it holds a ViT.
+    pub fn of(checkpoint: &Checkpoint) -> Option<Self> {
+        let has = |name: &str| find_name(checkpoint, &PREFIXES, name).is_some();
+        match () {
+            () if has("embeddings.patch_embeddings.projection.weight") => Some(Self::Transformers),
+            () if has("patch_embed.proj.weight") => Some(Self::Timm),
+            () if has("conv_proj.weight") => Some(Self::Torchvision),
+            () => None,
+        }
+    }
+
+    fn head(self) -> &'static str {
+        match self {
+            Self::Transformers => "classifier.weight",
+            Self::Timm => "head.weight",
+            Self::Torchvision => "heads.head.weight",
+        }
+    }
+}
+
+/// The classes that a checkpoint's head tells apart, if it has one.
+pub(super) fn classes(checkpoint: &Checkpoint, naming: Naming) -> Option<usize> {
+    head_rows(checkpoint, &PREFIXES, naming.head())
+}
+
+impl VitConfig {
+    /// Reads the sizes from the shapes of a timm or torchvision checkpoint's tensors; the labels are left empty. Heads are
+    /// those of the published size with this width, and pictures are taken to be square.
+    ///
+    /// # Errors
+    /// [`ModelError::Config`] where the tensors are not those of such a ViT, or no published size has its width.
+    pub fn infer(checkpoint: &Checkpoint) -> Result<Self> {
+        let file = checkpoint.directory().display();
+        let wrong = |reason: String| ModelError::Config { reason: format!("{file}: {reason}") };
+        let shape = |name: &str| {
+            let name = find_name(checkpoint, &PREFIXES, name)?;
+            Some(checkpoint.info(&name).ok()?.shape)
+        };
+        let has = |name: &str| shape(name).is_some();
+        let (naming, patch, positions, up, qkv_bias) = match Naming::of(checkpoint) {
+            Some(naming @ Naming::Timm) => {
+                (naming, "patch_embed.proj.weight", "pos_embed", "mlp.fc1.weight", "blocks.0.attn.qkv.bias")
+            }
+            Some(naming @ Naming::Torchvision) => {
+                let bias = "encoder.layers.encoder_layer_0.self_attention.in_proj_bias";
+                (naming, "conv_proj.weight", "encoder.pos_embedding", "mlp.0.weight", bias)
+            }
+            Some(Naming::Transformers) => {
+                return Err(wrong("the weights are transformers', and its config.json is missing".into()));
+            }
+            None => {
+                return Err(wrong(
+                    "no ViT that is known here: none of `embeddings.patch_embeddings.projection.weight` (transformers), \
+                     `patch_embed.proj.weight` (timm) and `conv_proj.weight` (torchvision)"
+                        .into(),
+                ));
+            }
+        };
+        let block = |i: usize, part: &str| match naming {
+            Naming::Torchvision => format!("encoder.layers.encoder_layer_{i}.{part}"),
+            _ => format!("blocks.{i}.{part}"),
+        };
+        let [hidden_size, num_channels, patch_size, width] = shape(patch)
+            .and_then(|shape| <[usize; 4]>::try_from(shape).ok())
+            .ok_or_else(|| wrong(format!("`{patch}` has not four axes")))?;
+        if patch_size != width {
+            return Err(wrong(format!("patches of {patch_size}x{width} pixels; only square ones are supported")));
+        }
+        let up = if has(&block(0, up)) { up } else { up.rsplit_once('.').map_or(up, |_| first_names(naming)) };
+        let swiglu_name = ["mlp.w12.weight", "mlp.fc1.weight"].into_iter().find(|name| has(&block(0, name)));
+        let rows = |name: &str| shape(&block(0, name)).and_then(|shape| shape.first().copied());
+        let columns = |name: &str| shape(&block(0, name)).and_then(|shape| shape.get(1).copied());
+        let inner = rows(up).or_else(|| rows(swiglu_name?)).ok_or_else(|| wrong("block 0 has no `mlp`".into()))?;
+        let down = ["mlp.fc2.weight", "mlp.w3.weight"].into_iter().find_map(columns);
+        let swiglu = naming == Naming::Timm && down == Some(inner / 2) && inner > 1;
+        let norm1 = if naming == Naming::Torchvision { "ln_1.weight" } else { "norm1.weight" };
+        let layers = (0..10_000).take_while(|&i| has(&block(i, norm1))).count();
+        let class_token = has("cls_token") || has("class_token");
+        let registers = ["reg_token", "register_tokens"].into_iter().find_map(shape);
+        let num_register_tokens = registers.and_then(|shape| shape.get(1).copied()).unwrap_or(0);
+        let places = shape(positions).and_then(|shape| shape.get(1).copied());
+        let places = places.ok_or_else(|| wrong(format!("`{positions}` is missing, or has not three axes")))?;
+        let class = usize::from(class_token);
+        // Of the counts that a library may leave for the patches, the one that makes a square.
+        let (prefix, side) = [class, 0, class + num_register_tokens]
+            .into_iter()
+            .filter_map(|prefix| Some((prefix, places.checked_sub(prefix)?)))
+            .find_map(|(prefix, patches)| Some((prefix, patches.isqrt())).filter(|(_, n)| n * n == patches && *n > 0))
+            .unwrap_or((class, 0));
+        let [height, width] = if side > 0 { [side, side] } else { [1, places.saturating_sub(class)] };
+        let mean = has("fc_norm.weight");
+        Ok(Self {
+            model_type: Family::Vit,
+            hidden_size,
+            num_hidden_layers: layers,
+            num_attention_heads: match hidden_size {
+                1152 | 1280 | 1408 => 16,
+                _ => (hidden_size / 64).max(1),
+            },
+            intermediate_size: if swiglu { inner / 2 } else { inner },
+            swiglu,
+            layer_norm_eps: 1e-6,
+            image_size: [height.saturating_mul(patch_size), width.saturating_mul(patch_size)],
+            patch_size,
+            num_channels,
+            qkv_bias: has(qkv_bias),
+            num_register_tokens,
+            layerscale_value: has(&block(0, "ls1.gamma")).then_some(1.0),
+            class_token,
+            position_prefix: prefix,
+            pooling: match class_token {
+                _ if mean => Pooling::MeanThenNorm,
+                true => Pooling::Class,
+                false => Pooling::Mean,
+            },
+            naming,
+            ..Self::default()
+        })
+    }
+}
+
+/// What torchvision's first files called the feed-forward layer, and DINOv2's own call it.
+fn first_names(naming: Naming) -> &'static str {
+    if naming == Naming::Torchvision { "mlp.linear_1.weight" } else { "mlp.w12.weight" }
+}

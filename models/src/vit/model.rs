@@ -1,0 +1,247 @@
+//! The model. Papers: "An Image is Worth 16x16 Words" (Dosovitskiy et al., 2020), "DINOv2" (Oquab et al., 2023), "Vision
+//! Transformers Need Registers" (Darcet et al., 2023). References: transformers' `models/vit/modeling_vit.py` and those of
+//! `dinov2` and `dinov2_with_registers`, timm's `vision_transformer.py`, torchvision's `models/vision_transformer.py`.
+
+use burn::tensor::{Int, Tensor};
+use grove_backend::Backend;
+use grove_layers::{LayerNorm, Linear, loss};
+use grove_transform::eval_shape;
+use grove_tree::{Array, Init, Key, Tree};
+
+use super::{
+    Pooling, VitBlock, VitConfig,
+    block::{Dropping, drop_hidden, part},
+};
+use crate::error::Result;
+
+/// A ViT.
+#[derive(Tree, Clone, Debug)]
+pub struct Vit<B: Backend> {
+    /// Pixels to tokens.
+    pub embeddings: VitEmbeddings<B>,
+    /// The blocks, the lowest first.
+    pub blocks: Vec<VitBlock<B>>,
+    /// Of the last states, or of their mean: see [`Pooling`].
+    pub norm: LayerNorm<B>,
+    /// What was pooled to logits, `[pooled_size, classes]`; none where the configuration has no labels.
+    pub head: Option<Linear<B>>,
+    /// Sizes and options.
+    #[tree(static)]
+    pub config: VitConfig,
+}
+
+/// Pixels to tokens.
+#[derive(Tree, Clone, Debug)]
+pub struct VitEmbeddings<B: Backend> {
+    /// A patch's pixels to its state, `[num_channels * patch_size^2, hidden_size]`.
+    pub patch: Linear<B>,
+    /// The class token, `[1, 1, hidden_size]`.
+    pub class: Option<Array<B, 3>>,
+    /// Registers, `[1, num_register_tokens, hidden_size]`.
+    pub registers: Option<Array<B, 3>>,
+    /// `[1, position_prefix + patches, hidden_size]`.
+    pub positions: Array<B, 3>,
+}
+
+/// What a model makes of pictures.
+#[derive(Clone, Debug)]
+pub struct Features<B: Backend> {
+    /// The last states, normalised (with [`Pooling::MeanThenNorm`] not), `[b, tokens, hidden_size]`: the class token, the
+    /// registers, and the patches row by row.
+    pub last: Tensor<B, 3>,
+    /// What the head gets, `[b, pooled_size]`.
+    pub pooled: Tensor<B, 2>,
+}
+
+impl<B: Backend> Vit<B> {
+    /// A model with initial weights as published: normal with `initializer_range`, biases 0.
+    ///
+    /// # Errors
+    /// [`ModelError::Config`](crate::ModelError::Config) where the configuration describes no possible model.
+    pub fn new(config: &VitConfig, init: &Init<B>) -> Result<Self> {
+        config.validate()?;
+        let (n, std) = (config.hidden_size, config.initializer_range);
+        let embeddings = init.named("embeddings");
+        let token = |name: &str, count: usize| embeddings.named(name).normal([1, count, n], std);
+        let [rows, columns] = config.grid();
+        let pixels = config.num_channels * config.patch_size * config.patch_size;
+        let block = |i: usize| VitBlock::new(config, &init.named("blocks").fold_in(i as u32));
+        let classes = config.labels.len();
+        Ok(Self {
+            embeddings: VitEmbeddings {
+                patch: Linear::normal(pixels, n, std, &embeddings.named("patch")),
+                class: config.class_token.then(|| token("class", 1)),
+                registers: (config.num_register_tokens > 0).then(|| token("registers", config.num_register_tokens)),
+                positions: token("positions", config.position_prefix + rows * columns),
+            },
+            blocks: (0..config.num_hidden_layers).map(block).collect::<Result<_>>()?,
+            norm: LayerNorm::new(n, config.layer_norm_eps, init),
+            head: (classes > 0).then(|| Linear::normal(config.pooled_size(), classes, std, &init.named("head"))),
+            config: config.clone(),
+        })
+    }
+
+    /// A model with initial weights; see [`new`](Self::new).
+    ///
+    /// # Errors
+    /// As [`new`](Self::new).
+    pub fn init(config: &VitConfig, key: Key, device: &B::Device) -> Result<Self> {
+        Self::new(config, &Init::new(key, device))
+    }
+
+    /// The model without weights: for counting, printing and loading.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new).
+    pub fn skeleton(config: &VitConfig) -> Result<Self> {
+        eval_shape(|init| Self::new(config, init))
+    }
+
+    /// Logits of the classes; of a model without a head, what it would get. With a `key` there is dropout.
+    ///
+    /// # Shapes
+    /// - pixels `[b, num_channels, h, w]`, normalised as the model was trained; of other sizes than `image_size` positions
+    ///   are interpolated, and what is left of a patch at the right and at the bottom is not seen
+    /// - output `[b, classes]`
+    ///
+    /// # Panics
+    /// If a picture is smaller than a patch.
+    pub fn forward(&self, pixels: Tensor<B, 4>, key: Option<Key>) -> Tensor<B, 2> {
+        let pooled = self.pool(self.last(pixels, key));
+        match &self.head {
+            Some(head) => head.forward(pooled),
+            None => pooled,
+        }
+    }
+
+    /// The last states, and what the head gets of them. Pixels as for [`forward`](Self::forward).
+    pub fn features(&self, pixels: Tensor<B, 4>) -> Features<B> {
+        let last = self.last(pixels, None);
+        Features { pooled: self.pool(last.clone()), last }
+    }
+
+    /// The embeddings and then the states after each block, as they are made; each `[b, tokens, hidden_size]`.
+    pub fn states(&self, pixels: Tensor<B, 4>, key: Option<Key>) -> impl Iterator<Item = Tensor<B, 3>> + '_ {
+        let dropping = key.map(|key| (&self.config, key));
+        let x = drop_hidden(self.embed(pixels), dropping, 0);
+        let mut blocks = self.blocks.iter().enumerate();
+        std::iter::successors(Some(x), move |x| {
+            let (i, block) = blocks.next()?;
+            Some(block.forward(x.clone(), self.drop_path(i), part(dropping, 1 + i as u32)))
+        })
+    }
+
+    /// How much each token takes of each in every block, `[b, n_head, tokens, tokens]`; pixels as for
+    /// [`forward`](Self::forward).
+    pub fn attentions(&self, pixels: Tensor<B, 4>) -> Vec<Tensor<B, 4>> {
+        let states = self.states(pixels, None);
+        self.blocks.iter().zip(states).map(|(block, x)| block.attention.weights(block.norm1.forward(x))).collect()
+    }
+
+    /// Mean negative log-likelihood, in nats, of each picture's class, `[b]`. With a `key` there is dropout.
+    pub fn loss(&self, pixels: Tensor<B, 4>, labels: Tensor<B, 1, Int>, key: Option<Key>) -> Tensor<B, 1> {
+        loss::cross_entropy(self.forward(pixels, key), labels)
+    }
+
+    /// The same model with a new head for other classes.
+    #[must_use]
+    pub fn with_new_head(self, labels: Vec<String>, key: Key) -> Self {
+        let config = self.config.clone().labelled(labels);
+        let init = Init::new(key, &self.norm.weight.val().device());
+        let (inputs, classes) = (config.pooled_size(), config.labels.len());
+        let head = (classes > 0).then(|| Linear::normal(inputs, classes, config.initializer_range, &init));
+        Self { head, config, ..self }
+    }
+
+    /// How often pictures go around a block's branches in training: from never in the first to the rate in the last.
+    fn drop_path(&self, block: usize) -> f64 {
+        self.config.drop_path_rate * block as f64 / (self.blocks.len() - 1).max(1) as f64
+    }
+
+    fn last(&self, pixels: Tensor<B, 4>, key: Option<Key>) -> Tensor<B, 3> {
+        // Not by `states`, which holds the state before for whoever asks.
+        let dropping: Dropping<'_> = key.map(|key| (&self.config, key));
+        let x = drop_hidden(self.embed(pixels), dropping, 0);
+        let blocks = self.blocks.iter().enumerate();
+        let x = blocks.fold(x, |x, (i, block)| block.forward(x, self.drop_path(i), part(dropping, 1 + i as u32)));
+        if self.config.pooling == Pooling::MeanThenNorm { x } else { self.norm.forward(x) }
+    }
+
+    fn pool(&self, x: Tensor<B, 3>) -> Tensor<B, 2> {
+        let [b, t, n] = x.dims();
+        let class = |x: Tensor<B, 3>| x.narrow(1, 0, 1).reshape([b, n]);
+        let prefix = self.config.prefix_tokens();
+        let mean = |x: Tensor<B, 3>| x.narrow(1, prefix, t - prefix).mean_dim(1).reshape([b, n]);
+        match self.config.pooling {
+            Pooling::Class => class(x),
+            Pooling::Mean => mean(x),
+            Pooling::MeanThenNorm => self.norm.forward(mean(x)),
+            Pooling::ClassAndMean => Tensor::cat(vec![class(x.clone()), mean(x)], 1),
+        }
+    }
+
+    /// Pixels to tokens with their positions, `[b, tokens, hidden_size]`.
+    fn embed(&self, pixels: Tensor<B, 4>) -> Tensor<B, 3> {
+        let ([b, channels, h, w], p, n) = (pixels.dims(), self.config.patch_size, self.config.hidden_size);
+        let (rows, columns) = (h / p, w / p);
+        assert!(rows > 0 && columns > 0, "a picture of {h}x{w} pixels has no patch of {p}x{p}");
+        let whole = pixels.narrow(2, 0, rows * p).narrow(3, 0, columns * p);
+        let patches = whole.reshape([b, channels, rows, p, columns, p]).permute([0, 2, 4, 1, 3, 5]);
+        let patches = patches.reshape([b, rows * columns, channels * p * p]);
+        let parts = &self.embeddings;
+        let (positions, prefix) = (parts.positions.val(), self.config.position_prefix);
+        let count = positions.dims()[1];
+        let of_patches = positions.clone().narrow(1, prefix, count - prefix);
+        let of_patches = self.config.interpolation().apply(of_patches, self.config.grid(), [rows, columns]);
+        // As rows, for which broadcasting is fast everywhere.
+        let t = rows * columns;
+        let x = parts.patch.forward(patches).reshape([b, t * n]) + of_patches.reshape([1, t * n]);
+        let before = [&parts.class, &parts.registers].into_iter().flatten().map(|token| token.val());
+        let before: Vec<_> = before.collect();
+        if before.is_empty() {
+            return x.reshape([b, t, n]);
+        }
+        let before = Tensor::cat(before, 1);
+        let count = before.dims()[1];
+        let before = match prefix {
+            0 => before,
+            _ if prefix == count => before + positions.narrow(1, 0, prefix),
+            // The registers have none.
+            _ => Tensor::cat(
+                vec![
+                    before.clone().narrow(1, 0, prefix) + positions.narrow(1, 0, prefix),
+                    before.narrow(1, prefix, count - prefix),
+                ],
+                1,
+            ),
+        };
+        Tensor::cat(vec![before.expand([b, count, n]), x.reshape([b, t, n])], 1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use burn_flex::Flex;
+
+    #[test]
+    fn dropout_follows_its_key() {
+        let config = VitConfig { hidden_size: 16, num_hidden_layers: 3, num_attention_heads: 2, ..Default::default() };
+        let config = VitConfig { intermediate_size: 8, image_size: [8, 8], patch_size: 4, num_channels: 1, ..config };
+        let rates: [fn(&mut VitConfig); 3] = [
+            |config| config.hidden_dropout_prob = 0.2,
+            |config| config.attention_probs_dropout_prob = 0.2,
+            |config| config.drop_path_rate = 0.5,
+        ];
+        for set in rates {
+            let mut config = VitConfig { initializer_range: 0.5, ..config.clone() };
+            set(&mut config);
+            let model = Vit::<Flex>::init(&config, Key::new(0), &Default::default()).unwrap();
+            let pixels = Key::new(1).normal::<Flex, 4>([5, 1, 8, 8], &Default::default());
+            let found = |key: Option<u64>| model.forward(pixels.clone(), key.map(Key::new)).into_data();
+            assert_eq!(found(Some(1)), found(Some(1)));
+            assert_ne!(found(Some(1)), found(Some(2)));
+            assert_ne!(found(Some(1)), found(None));
+        }
+    }
+}

@@ -1,0 +1,115 @@
+//! Position embeddings for pictures of another size than the one they were learned for: bicubic interpolation as the
+//! reference libraries do it, which differ in where they take the corners to be and in whether they smooth first.
+
+use burn::tensor::{Tensor, TensorData};
+use grove_backend::{Backend, matmul};
+
+use super::{Family, Naming, VitConfig};
+
+/// How positions are interpolated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Interpolation {
+    /// transformers' ViT and DINOv2 without registers: `F.interpolate(mode="bicubic", align_corners=False)`.
+    Plain,
+    /// timm, and DINOv2 with registers: the same with `antialias=True`.
+    Smooth,
+    /// torchvision: with `align_corners=True`.
+    Corners,
+}
+
+impl VitConfig {
+    pub(super) fn interpolation(&self) -> Interpolation {
+        match (self.naming, self.model_type) {
+            (Naming::Torchvision, _) => Interpolation::Corners,
+            (Naming::Timm, _) | (_, Family::Dinov2WithRegisters) => Interpolation::Smooth,
+            (Naming::Transformers, Family::Vit | Family::Dinov2) => Interpolation::Plain,
+        }
+    }
+}
+
+/// Keys' cubic, by its one parameter: -0.75 in PyTorch's plain interpolation, -0.5 where it smooths (and in Pillow).
+fn cubic(x: f64, a: f64) -> f64 {
+    let x = x.abs();
+    if x <= 1.0 {
+        ((a + 2.0) * x - (a + 3.0)) * x * x + 1.0
+    } else if x < 2.0 {
+        (((x - 5.0) * x + 8.0) * x - 4.0) * a
+    } else {
+        0.0
+    }
+}
+
+impl Interpolation {
+    /// What each of `to` new positions takes of each of `from` old ones, row by row.
+    fn weights(self, from: usize, to: usize) -> Vec<f64> {
+        let mut weights = vec![0.0; from * to];
+        let last = from as isize - 1;
+        for (i, row) in weights.chunks_exact_mut(from).enumerate() {
+            match self {
+                Self::Plain | Self::Corners => {
+                    let at = match self {
+                        Self::Corners if to > 1 => (from - 1) as f64 / (to - 1) as f64 * i as f64,
+                        Self::Corners => 0.0,
+                        _ => from as f64 / to as f64 * (i as f64 + 0.5) - 0.5,
+                    };
+                    for j in at.floor() as isize - 1..=at.floor() as isize + 2 {
+                        row[j.clamp(0, last) as usize] += cubic(at - j as f64, -0.75);
+                    }
+                }
+                Self::Smooth => {
+                    let scale = from as f64 / to as f64;
+                    let (width, centre) = (scale.max(1.0), scale * (i as f64 + 0.5));
+                    let begin = (centre - 2.0 * width + 0.5).max(0.0) as usize;
+                    let end = ((centre + 2.0 * width + 0.5) as usize).min(from);
+                    for j in begin..end {
+                        row[j] = cubic((j as f64 + 0.5 - centre) / width, -0.5);
+                    }
+                    let sum: f64 = row.iter().sum();
+                    row.iter_mut().for_each(|weight| *weight /= sum);
+                }
+            }
+        }
+        weights
+    }
+
+    /// Positions of a grid for another one.
+    ///
+    /// # Shapes
+    /// - positions `[1, from.0 * from.1, n]`
+    /// - output `[1, to.0 * to.1, n]`
+    pub(super) fn apply<B: Backend>(self, positions: Tensor<B, 3>, from: [usize; 2], to: [usize; 2]) -> Tensor<B, 3> {
+        if from == to {
+            return positions;
+        }
+        let n = positions.dims()[2];
+        let (device, dtype) = (positions.device(), positions.dtype());
+        let matrix = |i: usize| {
+            let weights: Vec<f32> = self.weights(from[i], to[i]).into_iter().map(|weight| weight as f32).collect();
+            Tensor::<B, 2>::from_data(TensorData::new(weights, [to[i], from[i]]), &device).cast(dtype)
+        };
+        let rows = matmul(matrix(0), positions.reshape([from[0], from[1] * n])); // [to.0, from.1 * n]
+        let columns = rows.reshape([to[0], from[1], n]).swap_dims(0, 1).reshape([from[1], to[0] * n]);
+        let both = matmul(matrix(1), columns); // [to.1, to.0 * n]
+        both.reshape([to[1], to[0], n]).swap_dims(0, 1).reshape([1, to[0] * to[1], n])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn weights_are_shares() {
+        for kind in [Interpolation::Plain, Interpolation::Smooth, Interpolation::Corners] {
+            for (from, to) in [(1, 1), (1, 5), (5, 1), (4, 9), (9, 4), (7, 7)] {
+                let weights = kind.weights(from, to);
+                for row in weights.chunks_exact(from) {
+                    assert!((row.iter().sum::<f64>() - 1.0).abs() < 1e-12, "{kind:?} {from} {to}");
+                }
+            }
+        }
+        // The same grid stays as it is.
+        let same = Interpolation::Corners.weights(3, 3);
+        assert_eq!(same, [1.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 1.0]);
+    }
+}

@@ -1,0 +1,111 @@
+use super::{Family, Pooling, VitConfig};
+use crate::{
+    error::{ModelError, Result},
+    vision::imagenet_labels,
+};
+
+impl VitConfig {
+    /// The published sizes: `vit-SIZE-patchN` with `tiny`, `small`, `base`, `large` or `huge` and patches of 8, 14, 16 or 32
+    /// pixels, for pictures of 224 pixels and ImageNet's 1000 classes; and the backbones `dinov2-small`, `dinov2-base`,
+    /// `dinov2-large` and `dinov2-giant`, each also as `dinov2-with-registers-SIZE`, without classes.
+    ///
+    /// # Errors
+    /// [`ModelError::UnknownPreset`] for any other name.
+    pub fn preset(name: &str) -> Result<Self> {
+        let unknown = || ModelError::UnknownPreset {
+            name: name.into(),
+            known: "vit-SIZE-patchN (tiny, small, base, large, huge; 8, 14, 16, 32), dinov2-SIZE and \
+                    dinov2-with-registers-SIZE (small, base, large, giant)"
+                .into(),
+        };
+        if let Some(rest) = name.strip_prefix("dinov2-") {
+            let (registers, size) = match rest.strip_prefix("with-registers-") {
+                Some(size) => (4, size),
+                None => (0, rest),
+            };
+            let (hidden_size, layers, heads) = match size {
+                "giant" => (1536, 40, 24),
+                "small" | "base" | "large" => of_size(size).ok_or_else(unknown)?,
+                _ => return Err(unknown()),
+            };
+            let swiglu = size == "giant";
+            return Ok(Self {
+                model_type: if registers > 0 { Family::Dinov2WithRegisters } else { Family::Dinov2 },
+                swiglu,
+                intermediate_size: if swiglu { 4096 } else { 4 * hidden_size },
+                layer_norm_eps: 1e-6,
+                image_size: [518, 518],
+                patch_size: 14,
+                num_register_tokens: registers,
+                layerscale_value: Some(1.0),
+                ..Self::sized(hidden_size, layers, heads)
+            });
+        }
+        let (size, patch) = name.strip_prefix("vit-").and_then(|rest| rest.split_once("-patch")).ok_or_else(unknown)?;
+        let patch_size = ["8", "14", "16", "32"].contains(&patch).then(|| patch.parse().ok()).flatten();
+        let (hidden_size, layers, heads) = of_size(size).ok_or_else(unknown)?;
+        Ok(Self {
+            patch_size: patch_size.ok_or_else(unknown)?,
+            labels: imagenet_labels(),
+            ..Self::sized(hidden_size, layers, heads)
+        })
+    }
+
+    fn sized(hidden_size: usize, num_hidden_layers: usize, num_attention_heads: usize) -> Self {
+        Self {
+            hidden_size,
+            num_hidden_layers,
+            num_attention_heads,
+            intermediate_size: 4 * hidden_size,
+            pooling: Pooling::Class,
+            ..Self::default()
+        }
+    }
+}
+
+/// Width, blocks and heads.
+fn of_size(size: &str) -> Option<(usize, usize, usize)> {
+    Some(match size {
+        "tiny" => (192, 12, 3),
+        "small" => (384, 12, 6),
+        "base" => (768, 12, 12),
+        "large" => (1024, 24, 16),
+        "huge" => (1280, 32, 16),
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::vit::Vit;
+    use burn_flex::Flex;
+    use grove_tree::count_params;
+
+    #[test]
+    fn published_sizes_have_the_published_numbers_of_parameters() {
+        // Counted by timm and, of DINOv2, by transformers (less its mask token, which only its training needs).
+        let known = [
+            ("vit-tiny-patch16", 5_717_416),
+            ("vit-small-patch16", 22_050_664),
+            ("vit-small-patch32", 22_878_952),
+            ("vit-base-patch8", 86_576_872),
+            ("vit-base-patch16", 86_567_656),
+            ("vit-base-patch32", 88_224_232),
+            ("vit-large-patch14", 304_199_656),
+            ("vit-large-patch16", 304_326_632),
+            ("vit-huge-patch14", 632_045_800),
+            ("dinov2-small", 22_056_192),
+            ("dinov2-base", 86_579_712),
+            ("dinov2-large", 304_367_616),
+        ];
+        for (name, count) in known {
+            let config = VitConfig::preset(name).unwrap();
+            config.validate().unwrap();
+            assert_eq!(count_params(&Vit::<Flex>::skeleton(&config).unwrap()), count, "{name}");
+        }
+        for name in ["vit-base", "vit-giant-patch14", "vit-base-patch9", "dinov2-tiny", "dinov3-base"] {
+            assert!(VitConfig::preset(name).unwrap_err().to_string().contains("vit-SIZE-patchN"), "{name}");
+        }
+    }
+}

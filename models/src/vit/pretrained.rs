@@ -1,0 +1,88 @@
+use burn::tensor::DType;
+use grove_backend::Backend;
+use grove_weights::{Checkpoint, LoadOptions, Report, load};
+use serde_json::{Map, Value};
+use std::path::Path;
+
+use super::{Naming, Pooling, Vit, VitConfig, infer::classes, published_names};
+use crate::{
+    error::{ModelError, Result},
+    pretrained::{config_beside, config_file, read_json, resolve, save_pretrained},
+    vision::fit_labels,
+};
+
+impl VitConfig {
+    /// Reads and checks transformers' `config.json` of a ViT or a DINOv2, given as such or by its directory.
+    ///
+    /// # Errors
+    /// The file cannot be read, is no such JSON, or describes no possible model; each error names the file.
+    pub fn from_file(path: impl AsRef<Path>) -> Result<Self> {
+        let file = config_file(path.as_ref());
+        let fields: Map<String, Value> = read_json(&file)?;
+        Self::checked(&file, || Self::from_json(fields))
+    }
+
+    /// What belongs to a checkpoint: the `config.json` of transformers beside it; else what the tensors' shapes tell, and
+    /// timm's `config.json` where there is one. Its labels are as many as the head's classes.
+    ///
+    /// # Errors
+    /// As [`from_file`](Self::from_file) and [`infer`](Self::infer); [`ModelError::Classes`] where a file names more or
+    /// fewer classes than the head has.
+    pub fn of(path: impl AsRef<Path>, checkpoint: &Checkpoint) -> Result<Self> {
+        let file = config_beside(path.as_ref());
+        let fields: Option<Map<String, Value>> = if file.exists() { Some(read_json(&file)?) } else { None };
+        let mut config = match fields {
+            Some(fields) if fields.contains_key("model_type") => Self::checked(&file, || Self::from_json(fields))?,
+            Some(fields) => {
+                let inferred = Self::infer(checkpoint)?;
+                Self::checked(&file, || inferred.with_timm(&fields))?
+            }
+            None => Self::checked(path.as_ref(), || Self::infer(checkpoint))?,
+        };
+        if let Some(naming) = Naming::of(checkpoint) {
+            config.naming = naming;
+        }
+        config.labels = fit_labels(config.labels, classes(checkpoint, config.naming), &file)?;
+        if config.labels.is_empty() && config.pooling == Pooling::ClassAndMean {
+            config.pooling = Pooling::Class;
+        }
+        Ok(config)
+    }
+
+    fn checked(file: &Path, make: impl FnOnce() -> Result<Self>) -> Result<Self> {
+        let made = make().and_then(|config| config.validate().map(|()| config));
+        made.map_err(|error| ModelError::Json { file: file.into(), reason: error.to_string() })
+    }
+}
+
+impl<B: Backend> Vit<B> {
+    /// Loads a published model: a directory, a weights file, or a hub id such as `google/vit-base-patch16-224`,
+    /// `facebook/dinov2-small` or `timm/vit_small_patch16_224.augreg_in1k`, which is downloaded unless it lies in the cache.
+    ///
+    /// # Errors
+    /// Each names the file, or the hub's answer, and what to do.
+    pub fn from_pretrained(source: &str, device: &B::Device) -> Result<Self> {
+        Ok(Self::from_path(resolve(source)?, device, None)?.0)
+    }
+
+    /// Loads a model of transformers, timm or torchvision from a directory or a weights file, its numbers as `dtype` (f32
+    /// where `None`), and reports which names met. See [`VitConfig::of`] for where its sizes come from.
+    ///
+    /// # Errors
+    /// Each names the file, the tensor where one is at fault, and what to do.
+    pub fn from_path(path: impl AsRef<Path>, device: &B::Device, dtype: Option<DType>) -> Result<(Self, Report)> {
+        let checkpoint = Checkpoint::open(&path)?;
+        let config = VitConfig::of(&path, &checkpoint)?;
+        let options = LoadOptions { device: device.clone(), dtype, strict: true };
+        Ok(load(Self::skeleton(&config)?, &checkpoint, &published_names(&config), &options)?)
+    }
+
+    /// Writes `config.json` and `model.safetensors` by the names of [`VitConfig::naming`].
+    ///
+    /// # Errors
+    /// The directory or a file cannot be written; what lay there before stays.
+    pub fn save_pretrained(&self, directory: impl AsRef<Path>) -> Result<()> {
+        let names = published_names(&self.config);
+        save_pretrained(self, &self.config.to_json()?, &names, directory.as_ref())
+    }
+}

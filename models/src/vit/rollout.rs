@@ -1,0 +1,39 @@
+use burn::tensor::Tensor;
+use grove_backend::{Backend, matmul};
+
+/// How much of each token of the picture has come to each after all blocks (attention rollout; Abnar and Zuidema, 2020,
+/// <https://arxiv.org/abs/2005.00928>): the product over the blocks of half the heads' mean and half the identity, which
+/// stands for the branch that goes around the attention.
+///
+/// # Shapes
+/// - attentions of each block, `[b, n_head, t, t]`; see [`Vit::attentions`](super::Vit::attentions)
+/// - output `[b, t, t]`: rows sum to 1
+///
+/// # Panics
+/// If there are no blocks.
+pub fn attention_rollout<B: Backend>(attentions: &[Tensor<B, 4>]) -> Tensor<B, 3> {
+    let step = |weights: &Tensor<B, 4>| {
+        let [b, _, t, _] = weights.dims();
+        let identity = Tensor::<B, 2>::eye(t, &weights.device()).cast(weights.dtype());
+        let mean = weights.clone().mean_dim(1).reshape([b, t, t]);
+        (mean + identity.unsqueeze()).mul_scalar(0.5)
+    };
+    let rollout = attentions.iter().map(step).reduce(|below, above| matmul(above, below));
+    rollout.expect("a model has blocks")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use burn_flex::Flex;
+
+    #[test]
+    fn two_blocks_by_hand() {
+        let device = Default::default();
+        let first = Tensor::<Flex, 4>::from_data([[[[1.0, 0.0], [1.0, 0.0]], [[0.0, 1.0], [1.0, 0.0]]]], &device);
+        let second = Tensor::<Flex, 4>::from_data([[[[0.0, 1.0], [0.0, 1.0]]]], &device);
+        // Means: [[.5, .5], [1, 0]] and [[0, 1], [0, 1]]; with the identity: [[.75, .25], [.5, .5]] and [[.5, .5], [0, 1]].
+        let found = attention_rollout(&[first, second]).into_data();
+        assert_eq!(found.to_vec::<f32>().unwrap(), [0.625, 0.375, 0.5, 0.5]);
+    }
+}

@@ -1,0 +1,83 @@
+//! What a reference library computed of a model of pictures: `reference.safetensors` beside the model.
+
+use burn::tensor::{Int, Tensor, TensorData};
+use grove_backend::Backend;
+use grove_tree::{Tree, leaves};
+use grove_weights::{Checkpoint, NameMap, SaveOptions, save_model};
+use std::path::{Path, PathBuf};
+
+use crate::common::distance;
+
+/// A model's folder among the fixtures.
+pub struct Reference {
+    pub name: String,
+    pub directory: PathBuf,
+    checkpoint: Checkpoint,
+}
+
+impl Reference {
+    /// Of `tests/fixtures/{kind}/{name}`.
+    pub fn of(kind: &str, name: &str) -> Self {
+        let directory = Path::new("tests/fixtures").join(kind).join(name);
+        let checkpoint = Checkpoint::open(directory.join("reference.safetensors")).unwrap();
+        Self { name: name.into(), directory, checkpoint }
+    }
+
+    pub fn has(&self, part: &str) -> bool {
+        self.checkpoint.contains(part)
+    }
+
+    pub fn data(&self, part: &str) -> TensorData {
+        self.checkpoint.tensor(part).unwrap_or_else(|error| panic!("{}: {error}", self.name))
+    }
+
+    pub fn tensor<B: Backend, const D: usize>(&self, part: &str, device: &B::Device) -> Tensor<B, D> {
+        Tensor::from_data(self.data(part), device)
+    }
+
+    pub fn labels<B: Backend>(&self, device: &B::Device) -> Tensor<B, 1, Int> {
+        Tensor::from_data(self.data("labels"), device)
+    }
+
+    /// The parts whose names begin so, without that.
+    pub fn parts(&self, prefix: &str) -> Vec<String> {
+        self.checkpoint.names().filter_map(|name| name.strip_prefix(prefix)).map(str::to_owned).collect()
+    }
+
+    /// Fails unless `max |a - b| <= tolerance * max |b|`.
+    pub fn close(&self, part: &str, found: TensorData, tolerance: f64) {
+        let expected = self.data(part);
+        assert_eq!(found.shape, expected.shape, "{} {part}", self.name);
+        let (apart, largest) = distance(&found.iter().collect::<Vec<_>>(), &expected.iter().collect::<Vec<_>>());
+        println!("{} {part}: apart by {:.1e} of the largest", self.name, apart / largest);
+        assert!(apart <= tolerance * largest, "{} {part}: apart by {apart}, the largest is {largest}", self.name);
+    }
+
+    /// Compares all leaves of a tree that the reference has under `prefix`, by their published names.
+    pub fn leaves<B: Backend, M: Tree<B>>(&self, prefix: &str, tree: &M, names: &NameMap, tolerance: f64) {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("tree.safetensors");
+        save_model(tree, names, &file, &SaveOptions::default()).unwrap();
+        let found = Checkpoint::open(&file).unwrap();
+        let expected = self.parts(prefix);
+        assert!(!expected.is_empty(), "{} has nothing under {prefix}", self.name);
+        let largest = |data: &TensorData| data.iter::<f64>().map(f64::abs).fold(0.0, f64::max);
+        let overall = expected.iter().map(|name| largest(&self.data(&format!("{prefix}{name}")))).fold(0.0, f64::max);
+        for name in expected {
+            let data = found.tensor(&name).unwrap_or_else(|error| panic!("{}: {error}", self.name));
+            // Some true gradients are 0, as of what moves all scores alike; what is found is rounding then.
+            if largest(&self.data(&format!("{prefix}{name}"))) < 1e-6 * overall {
+                assert!(largest(&data) <= 1e-5 * overall, "{} {prefix}{name}", self.name);
+                continue;
+            }
+            self.close(&format!("{prefix}{name}"), data, tolerance);
+        }
+    }
+
+    /// Compares gradients with respect to all parameters.
+    pub fn gradients<B: Backend, M: Tree<B>>(&self, prefix: &str, grads: &M, names: &NameMap) {
+        let present = leaves(grads).iter().filter(|(_, leaf)| leaf.is_present()).count();
+        assert!(present > 0, "{}", self.name);
+        self.leaves(prefix, grads, names, 1e-3);
+    }
+}

@@ -1,0 +1,175 @@
+//! ResNets against torchvision, timm and transformers: every kind of block and naming; logits, features, gradients, training
+//! mode and its running statistics. Fixtures: tools/fixtures/resnet.py.
+#![recursion_limit = "256"]
+
+use grove_backend::Backend;
+use grove_models::resnet::{LayerType, Naming, ResNet, ResNetConfig, published_names};
+use grove_transform::{value_and_grad, value_and_grad_aux};
+use grove_tree::{Array, Key, eq, is_param, partition};
+
+#[path = "../../backend/tests/common/mod.rs"]
+#[macro_use]
+mod common;
+#[path = "reference/mod.rs"]
+mod reference;
+use reference::Reference;
+
+const WITH_HEAD: [&str; 9] = [
+    "torchvision_basic",
+    "torchvision_bottleneck",
+    "torchvision_grouped",
+    "torchvision_wide",
+    "timm_basic",
+    "timm_bottleneck",
+    "transformers_basic",
+    "transformers_bottleneck",
+    "transformers_v1",
+];
+
+fn load<B: Backend>(name: &str, device: &B::Device) -> (Reference, ResNet<B>) {
+    let reference = Reference::of("resnet", name);
+    let (model, report) = ResNet::from_path(&reference.directory, device, None).unwrap();
+    assert!(report.is_complete(), "{name}: {report}");
+    (reference, model)
+}
+
+fn inference<B: Backend>(device: B::Device) {
+    for name in WITH_HEAD {
+        let (reference, model) = load::<B>(name, &device);
+        let pixels = || reference.tensor::<B, 4>("pixels", &device);
+        reference.close("logits", model.forward(pixels()).into_data(), 1e-4);
+        features(&reference, &model, &device);
+        let names = published_names(&model.config);
+        let (loss, grads) =
+            value_and_grad(&model, |model| model.loss(reference.tensor("pixels", &device), reference.labels(&device)));
+        reference.close("loss", loss.into_data(), 1e-4);
+        reference.gradients("grad.", &grads, &names);
+    }
+}
+
+fn features<B: Backend>(reference: &Reference, model: &ResNet<B>, device: &B::Device) {
+    let features = model.features(reference.tensor("pixels", device));
+    if reference.has("stem") {
+        reference.close("stem", features.stem.into_data(), 1e-4);
+    }
+    assert_eq!(features.stages.len(), reference.parts("stages.").len());
+    for (i, stage) in features.stages.into_iter().enumerate() {
+        reference.close(&format!("stages.{i}"), stage.into_data(), 1e-4);
+    }
+    reference.close("pooled", features.pooled.into_data(), 1e-4);
+}
+
+fn without_head<B: Backend>(device: B::Device) {
+    let (reference, model) = load::<B>("transformers_model", &device);
+    assert!(model.head.is_none());
+    features(&reference, &model, &device);
+    reference.close("pooled", model.forward(reference.tensor("pixels", &device)).into_data(), 1e-4);
+    let (pooled, successor) = model.train(reference.tensor("pixels", &device));
+    reference.close("train.pooled", pooled.into_data(), 1e-4);
+    reference.leaves("after.", &successor, &published_names(&model.config), 1e-4);
+}
+
+fn training<B: Backend>(device: B::Device) {
+    for name in WITH_HEAD {
+        one_step(&load::<B>(name, &device), &device);
+    }
+}
+
+/// One kind of block, for backends that take long.
+fn one_kind<B: Backend>(device: B::Device) {
+    let (reference, model) = load::<B>("torchvision_grouped", &device);
+    reference.close("logits", model.forward(reference.tensor("pixels", &device)).into_data(), 1e-4);
+    one_step(&(reference, model), &device);
+}
+
+/// A step in training mode: by the batch's statistics, with their gradients and the successor's running ones.
+fn one_step<B: Backend>((reference, model): &(Reference, ResNet<B>), device: &B::Device) {
+    let names = published_names(&model.config);
+    let (loss, grads, (logits, successor)) = value_and_grad_aux(model, |model| {
+        let (logits, successor) = model.train(reference.tensor("pixels", device));
+        let loss = grove_layers::loss::cross_entropy(logits.clone(), reference.labels(device));
+        (loss, (Array::<_, 2>::new(logits), successor))
+    });
+    reference.close("train.loss", loss.into_data(), 1e-4);
+    reference.close("train.logits", logits.val().into_data(), 1e-4);
+    reference.gradients("train.grad.", &grads, &names);
+    let successor: ResNet<B> = successor;
+    reference.leaves("after.", &successor, &names, 1e-4);
+    let parameters = |model: &ResNet<B>| partition(model.clone(), &is_param()).0;
+    assert!(eq(&parameters(&successor), &parameters(model)), "a step moves no parameter");
+    assert!(!eq(&successor, model));
+}
+
+/// What is written is read again, by whichever library's names.
+fn saved<B: Backend>(device: B::Device) {
+    for name in ["torchvision_grouped", "timm_basic", "transformers_v1", "transformers_model"] {
+        let (reference, model) = load::<B>(name, &device);
+        let directory = tempfile::tempdir().unwrap();
+        model.save_pretrained(directory.path()).unwrap();
+        let (again, _) = ResNet::<B>::from_path(directory.path(), &device, None).unwrap();
+        assert!(eq(&again, &model), "{name}");
+        let names = |path: &std::path::Path| {
+            let checkpoint = grove_weights::Checkpoint::open(path).unwrap();
+            checkpoint.names().filter(|name| !name.ends_with("num_batches_tracked")).map(str::to_owned).collect()
+        };
+        let (found, expected): (Vec<String>, Vec<String>) = (names(directory.path()), names(&reference.directory));
+        assert_eq!(found, expected, "{name}");
+    }
+    // A file of PyTorch holds the same.
+    let file = "tests/fixtures/resnet/torchvision_pth/model.pth";
+    let (from_pth, _) = ResNet::<B>::from_path(file, &device, None).unwrap();
+    assert!(eq(&from_pth, &load::<B>("torchvision_basic", &device).1));
+}
+
+fn new_heads<B: Backend>(device: B::Device) {
+    let (reference, model) = load::<B>("torchvision_basic", &device);
+    let changed = model.clone().with_new_head(vec!["a".into(), "b".into()], Key::new(0));
+    assert_eq!(changed.forward(reference.tensor("pixels", &device)).dims(), [3, 2]);
+    assert!(eq(&changed.stages, &model.stages) && changed.config.labels == ["a", "b"]);
+    let directory = tempfile::tempdir().unwrap();
+    changed.save_pretrained(directory.path()).unwrap();
+    assert!(eq(&ResNet::<B>::from_path(directory.path(), &device, None).unwrap().0, &changed));
+}
+
+on_each_backend!(inference, without_head, training, saved, new_heads, one_kind);
+
+#[test]
+fn sizes_are_read_from_shapes() {
+    let of = |name: &str| {
+        let checkpoint = grove_weights::Checkpoint::open(Reference::of("resnet", name).directory).unwrap();
+        ResNetConfig::infer(&checkpoint).unwrap()
+    };
+    let grouped = of("torchvision_grouped");
+    assert_eq!((grouped.naming, grouped.layer_type, grouped.groups), (Naming::Torchvision, LayerType::Bottleneck, 2));
+    assert!(grouped.bottleneck_sizes.is_some());
+    let published = ResNetConfig::from_file(Reference::of("resnet", "transformers_bottleneck").directory).unwrap();
+    let inferred = of("transformers_bottleneck");
+    assert_eq!(
+        (inferred.hidden_sizes, inferred.depths, inferred.num_channels, inferred.embedding_size),
+        (published.hidden_sizes, published.depths, published.num_channels, published.embedding_size),
+    );
+    assert_eq!(published.labels, ["gull", "heron", "owl", "rook", "wren"]);
+}
+
+#[test]
+fn what_is_no_such_network_is_said() {
+    let message = |path: &std::path::Path| {
+        let result = ResNet::<burn_flex::Flex>::from_path(path, &Default::default(), None);
+        result.map(drop).unwrap_err().to_string()
+    };
+    let deep = message("tests/fixtures/resnet/timm_deep".as_ref());
+    assert!(deep.contains("timm_deep") && deep.contains("deep stem"), "{deep}");
+    let other = message("tests/fixtures/gpt2/tiny_a".as_ref());
+    assert!(other.contains("no ResNet"), "{other}");
+
+    // More classes named than there are.
+    let directory = tempfile::tempdir().unwrap();
+    let from = Reference::of("resnet", "transformers_basic").directory;
+    std::fs::copy(from.join("model.safetensors"), directory.path().join("model.safetensors")).unwrap();
+    let config = std::fs::read_to_string(from.join("config.json"))
+        .unwrap()
+        .replace("\"4\": \"wren\"", "\"4\": \"w\", \"5\": \"x\"");
+    std::fs::write(directory.path().join("config.json"), config).unwrap();
+    let classes = message(directory.path());
+    assert!(classes.contains("names 6 classes, and the weights tell 5 apart"), "{classes}");
+}
