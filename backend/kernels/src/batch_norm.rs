@@ -68,8 +68,8 @@ impl BatchNorm<'_> {
         });
     }
 
-    /// The gradients of `x`, in `dx` or else in place of `grad`, weight and bias, given that of `y`, which becomes that of
-    /// the residual if it is not replaced. Only with `relu` is `y` looked at.
+    /// The gradients of `x`, weight and bias, given that of `y`, which becomes that of the residual. Only with `relu` is `y`
+    /// looked at.
     ///
     /// # Panics
     /// If the slices do not fit each other.
@@ -81,57 +81,50 @@ impl BatchNorm<'_> {
         [mean, variance]: [&[f32]; 2],
         y: &[f32],
         grad: &mut [f32],
-        dx: Option<&mut [f32]>,
+        dx: &mut [f32],
         dweight: &mut [f32],
         dbias: &mut [f32],
     ) {
         self.check(x.len(), [mean.len(), variance.len(), dweight.len()]);
-        assert!(dbias.len() == mean.len() && grad.len() == x.len() && (!self.relu || y.len() == x.len()));
-        assert!(dx.as_ref().is_none_or(|dx| dx.len() == x.len()), "gradients of another size");
+        assert!(dbias.len() == mean.len() && (!self.relu || y.len() == x.len()), "of another size");
+        assert!(grad.len() == x.len() && dx.len() == x.len(), "gradients of another size");
         let (block, plane) = (self.block(), self.plane);
-        let grads = self.parts(grad);
-        let dx = match dx {
-            Some(dx) => self.parts(dx),
-            None => grads.iter().map(|_| vec![]).collect(),
-        };
         let sums = dweight.par_chunks_mut(block).zip(dbias.par_chunks_mut(block));
-        grads.into_par_iter().zip(dx).zip(sums).enumerate().for_each(|(i, ((mut grad, mut dx), (dweight, dbias)))| {
-            let first = i * block;
-            let inverse: Vec<f32> =
-                variance[first..first + dbias.len()].iter().map(|variance| 1.0 / (variance + eps).sqrt()).collect();
-            let mut totals = vec![[0.0f64; 2]; dbias.len()];
-            for (image, grad) in grad.iter_mut().enumerate() {
-                for (j, grad) in grad.chunks_exact_mut(plane).enumerate() {
-                    let at = (image * self.channels + first + j) * plane;
-                    for (k, grad) in grad.chunks_mut(CHUNK).enumerate() {
-                        let from = at + k * CHUNK;
-                        let y = self.relu.then(|| &y[from..from + grad.len()]);
-                        let [total, along] = masked_sums(&x[from..from + grad.len()], mean[first + j], y, grad);
-                        totals[j][0] += f64::from(total);
-                        totals[j][1] += f64::from(along);
+        self.parts(grad).into_par_iter().zip(self.parts(dx)).zip(sums).enumerate().for_each(
+            |(i, ((mut grad, mut dx), (dweight, dbias)))| {
+                let first = i * block;
+                let inverse: Vec<f32> =
+                    variance[first..first + dbias.len()].iter().map(|variance| 1.0 / (variance + eps).sqrt()).collect();
+                let mut totals = vec![[0.0f64; 2]; dbias.len()];
+                for (image, grad) in grad.iter_mut().enumerate() {
+                    for (j, grad) in grad.chunks_exact_mut(plane).enumerate() {
+                        let at = (image * self.channels + first + j) * plane;
+                        for (k, grad) in grad.chunks_mut(CHUNK).enumerate() {
+                            let from = at + k * CHUNK;
+                            let y = self.relu.then(|| &y[from..from + grad.len()]);
+                            let [total, along] = masked_sums(&x[from..from + grad.len()], mean[first + j], y, grad);
+                            totals[j][0] += f64::from(total);
+                            totals[j][1] += f64::from(along);
+                        }
                     }
                 }
-            }
-            for (j, [total, along]) in totals.iter().enumerate() {
-                dbias[j] = *total as f32;
-                dweight[j] = (along * f64::from(inverse[j])) as f32;
-            }
-            let each = 1.0 / (grad.len() * plane).max(1) as f32;
-            for image in 0..grad.len() {
-                for j in 0..dbias.len() {
-                    let at = (image * self.channels + first + j) * plane;
-                    let x = &x[at..at + plane];
-                    // dx = scale * (grad - mean of grad - normal * mean of grad * normal)
-                    let slope = inverse[j] * dweight[j] * each;
-                    let factors = [mean[first + j], dbias[j] * each, slope, self.weight[first + j] * inverse[j]];
-                    let grad = &mut grad[image][j * plane..][..plane];
-                    match dx.get_mut(image) {
-                        Some(dx) => backward(x, factors, grad, &mut dx[j * plane..][..plane]),
-                        None => backward_in_place(x, factors, grad),
+                for (j, [total, along]) in totals.iter().enumerate() {
+                    dbias[j] = *total as f32;
+                    dweight[j] = (along * f64::from(inverse[j])) as f32;
+                }
+                let each = 1.0 / (grad.len() * plane).max(1) as f32;
+                for image in 0..grad.len() {
+                    for j in 0..dbias.len() {
+                        let at = (image * self.channels + first + j) * plane;
+                        let x = &x[at..at + plane];
+                        // dx = scale * (grad - mean of grad - normal * mean of grad * normal)
+                        let slope = inverse[j] * dweight[j] * each;
+                        let factors = [mean[first + j], dbias[j] * each, slope, self.weight[first + j] * inverse[j]];
+                        backward(x, factors, &grad[image][j * plane..][..plane], &mut dx[image][j * plane..][..plane]);
                     }
                 }
-            }
-        });
+            },
+        );
     }
 
     fn check(&self, x: usize, channels: [usize; 3]) {
@@ -235,9 +228,10 @@ vectorized! {
             }
         }
         let mut totals = [0.0; 2];
-        for i in 0..LANES {
-            totals[0] += lanes[0][i];
-            totals[1] += lanes[1][i];
+        for (total, lanes) in totals.iter_mut().zip(lanes) {
+            for lane in lanes {
+                *total += lane;
+            }
         }
         for (x, grad) in x_rest.iter().zip(grad_rest) {
             totals[0] += grad;
@@ -251,13 +245,6 @@ vectorized! {
     fn backward<_FUSED>(x: &[f32], factors: [f32; 4], grad: &[f32], dx: &mut [f32]) {
         let [mean, total, slope, scale] = factors;
         dx.iter_mut().zip(x).zip(grad).for_each(|((dx, x), grad)| *dx = scale * (grad - total - (x - mean) * slope));
-    }
-}
-
-vectorized! {
-    fn backward_in_place<_FUSED>(x: &[f32], factors: [f32; 4], grad: &mut [f32]) {
-        let [mean, total, slope, scale] = factors;
-        grad.iter_mut().zip(x).for_each(|(grad, x)| *grad = scale * (*grad - total - (x - mean) * slope));
     }
 }
 
@@ -288,10 +275,7 @@ mod tests {
         let (mut masked, mut dx) = (grad.clone(), vec![f32::NAN; len]);
         let (mut dweight, mut dbias) = (vec![0.0; channels], vec![0.0; channels]);
         let moments = [&mean[..], &variance[..]];
-        norm.backward(&x, 1e-3, moments, &y, &mut masked, Some(&mut dx), &mut dweight, &mut dbias);
-        let mut in_place = grad.clone();
-        norm.backward(&x, 1e-3, moments, &y, &mut in_place, None, &mut dweight, &mut dbias);
-        assert_eq!(in_place, dx);
+        norm.backward(&x, 1e-3, moments, &y, &mut masked, &mut dx, &mut dweight, &mut dbias);
         let mut expected = [(); 3].map(|()| vec![0.0; len]);
         let mut sums = [(); 4].map(|()| vec![0.0; channels]);
         for c in 0..channels {

@@ -39,56 +39,58 @@ impl Pool2d {
         [first.saturating_sub(self.padding[i]), (first + self.kernel[i] - self.padding[i]).min(self.size[i])]
     }
 
-    /// The largest element of each window, of planes one after another. If asked for, its place in the plane is written
-    /// too: the first of several, in the order of rows; with NaN the last of these.
+    /// The largest element of each window, of planes one after another.
     ///
     /// # Panics
     /// If the sizes do not fit each other, or the padding is more than half of the kernel.
-    pub fn max(&self, x: &[f32], y: &mut [f32], places: Option<&mut [i64]>) {
-        let [plane, out] = self.elements();
-        if out == 0 || y.is_empty() {
-            return assert!(y.is_empty(), "no results of {self:?}");
-        }
-        assert_eq!(x.len() * out, y.len() * plane, "planes of another number: {self:?}");
-        assert!(places.as_ref().is_none_or(|places| places.len() == y.len()), "places of another number");
+    pub fn max(&self, x: &[f32], y: &mut [f32]) {
+        let Some([plane, out]) = self.check(x.len(), y.len()) else { return };
         let some = rows_per_task(plane);
         let tasks = x.par_chunks(some * plane).zip(y.par_chunks_mut(some * out));
-        match places {
-            Some(places) => tasks.zip(places.par_chunks_mut(some * out)).for_each(|((x, y), places)| {
-                for ((x, y), places) in x.chunks(plane).zip(y.chunks_mut(out)).zip(places.chunks_mut(out)) {
-                    largest_places(self, x, y, places);
-                }
-            }),
-            None => tasks.for_each_init(Vec::new, |line, (x, y)| {
-                line.resize(self.size[1], 0.0);
-                x.chunks(plane).zip(y.chunks_mut(out)).for_each(|(x, y)| largest(self, x, y, line));
-            }),
-        }
+        tasks.for_each_init(Vec::new, |line, (x, y)| {
+            line.resize(self.size[1], 0.0);
+            x.chunks(plane).zip(y.chunks_mut(out)).for_each(|(x, y)| largest(self, x, y, line));
+        });
     }
 
-    /// The gradient of [`max`](Self::max), given the places that it wrote.
+    /// The gradient of [`max`](Self::max), given what it wrote. Of equal elements the first gets it, in the order of rows.
     ///
     /// # Panics
-    /// If the sizes do not fit each other, or a place is not in the plane.
-    pub fn max_backward(&self, places: &[i64], grad: &[f32], dx: &mut [f32]) {
-        let [plane, out] = self.elements();
-        assert!(
-            places.len() == grad.len() && dx.len() * out == grad.len() * plane,
-            "planes of another number: {self:?}"
-        );
-        if grad.is_empty() {
-            return dx.fill(0.0);
-        }
+    /// If the sizes do not fit each other, or the padding is more than half of the kernel.
+    pub fn max_backward(&self, x: &[f32], y: &[f32], grad: &[f32], dx: &mut [f32]) {
+        assert!(grad.len() == y.len() && dx.len() == x.len(), "gradients of another size: {self:?}");
+        dx.fill(0.0);
+        let Some([plane, out]) = self.check(x.len(), y.len()) else { return };
         let some = rows_per_task(plane);
-        let tasks = dx.par_chunks_mut(some * plane).zip(grad.par_chunks(some * out));
-        tasks.zip(places.par_chunks(some * out)).for_each(|((dx, grad), places)| {
-            for ((dx, grad), places) in dx.chunks_mut(plane).zip(grad.chunks(out)).zip(places.chunks(out)) {
-                dx.fill(0.0);
-                for (place, grad) in places.iter().zip(grad) {
-                    dx[*place as usize] += grad;
-                }
+        let tasks = x.par_chunks(some * plane).zip(dx.par_chunks_mut(some * plane));
+        tasks.zip(y.par_chunks(some * out).zip(grad.par_chunks(some * out))).for_each(|((x, dx), (y, grad))| {
+            let planes = x.chunks(plane).zip(dx.chunks_mut(plane));
+            for ((x, dx), (y, grad)) in planes.zip(y.chunks(out).zip(grad.chunks(out))) {
+                self.pass_on(x, y, grad, dx);
             }
         });
+    }
+
+    /// Elements of a plane and of what comes out of it; nothing where nothing does.
+    fn check(&self, x: usize, y: usize) -> Option<[usize; 2]> {
+        let [plane, out] = self.elements();
+        assert!(x * out == y * plane && (y > 0 || x * out == 0), "{x} and {y} elements: {self:?}");
+        (y > 0).then_some([plane, out])
+    }
+
+    fn pass_on(&self, x: &[f32], y: &[f32], grad: &[f32], dx: &mut [f32]) {
+        let (width, [_, columns]) = (self.size[1], self.output());
+        for (row, (y, grad)) in y.chunks_exact(columns).zip(grad.chunks_exact(columns)).enumerate() {
+            let [top, bottom] = self.window(0, row);
+            for (column, (y, grad)) in y.iter().zip(grad).enumerate() {
+                let [left, right] = self.window(1, column);
+                let mut places = (top..bottom).flat_map(|row| row * width + left..row * width + right);
+                // NaN is equal to nothing.
+                if let Some(place) = places.find(|&place| x[place] == *y || x[place].is_nan()) {
+                    dx[place] += grad;
+                }
+            }
+        }
     }
 }
 
@@ -136,31 +138,12 @@ vectorized! {
     }
 }
 
-fn largest_places(pool: &Pool2d, x: &[f32], y: &mut [f32], places: &mut [i64]) {
-    let (width, [_, columns]) = (pool.size[1], pool.output());
-    for (row, (y, places)) in y.chunks_exact_mut(columns).zip(places.chunks_exact_mut(columns)).enumerate() {
-        let [top, bottom] = pool.window(0, row);
-        for (column, (y, place)) in y.iter_mut().zip(places).enumerate() {
-            let [left, right] = pool.window(1, column);
-            let (mut best, mut at) = (x[top * width + left], top * width + left);
-            for row in top..bottom {
-                for (i, &value) in x[row * width + left..row * width + right].iter().enumerate() {
-                    if larger(value, best) {
-                        (best, at) = (value, row * width + left + i);
-                    }
-                }
-            }
-            (*y, *place) = (best, at as i64);
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn values_places_and_gradients() {
+    fn values_and_gradients() {
         let pools = [
             ([1, 1], [1, 1], [1, 1], [0, 0]),
             ([112, 112], [3, 3], [2, 2], [1, 1]),
@@ -175,15 +158,11 @@ mod tests {
             // Many equal ones, as after a ReLU, and one NaN.
             let mut x: Vec<f32> = (0..planes * plane).map(|i| ((i * 7919 % 1013) as f32 - 600.0).max(0.0)).collect();
             x[3 * plane / 2] = f32::NAN;
-            let (mut y, mut places) = (vec![0.0; planes * out], vec![0; planes * out]);
-            pool.max(&x, &mut y, Some(&mut places));
-            let mut alone = y.clone();
-            alone.fill(-1.0);
-            pool.max(&x, &mut alone, None);
-            assert!(y.iter().zip(&alone).all(|(a, b)| a.to_bits() == b.to_bits()), "{pool:?}");
+            let mut y = vec![0.0; planes * out];
+            pool.max(&x, &mut y);
             let grad: Vec<f32> = (0..planes * out).map(|i| i as f32).collect();
             let (mut dx, mut expected) = (vec![f32::NAN; x.len()], vec![0.0; x.len()]);
-            pool.max_backward(&places, &grad, &mut dx);
+            pool.max_backward(&x, &y, &grad, &mut dx);
             for (i, y) in y.iter().enumerate() {
                 let (row, column) = (i % out / pool.output()[1], i % pool.output()[1]);
                 let mut best = (f32::NEG_INFINITY, 0);
@@ -195,11 +174,11 @@ mod tests {
                     }
                     let at = (y - padding[0]) * size[1] + x_at - padding[1];
                     let value = x[i / out * plane + at];
-                    if value > best.0 || value.is_nan() {
+                    if value > best.0 || value.is_nan() && !best.0.is_nan() {
                         best = (value, at);
                     }
                 }
-                assert!(y.to_bits() == best.0.to_bits() && places[i] == best.1 as i64, "{pool:?}, {i}");
+                assert!(y.to_bits() == best.0.to_bits(), "{pool:?}, {i}");
                 expected[i / out * plane + best.1] += grad[i];
             }
             assert_eq!(dx, expected);

@@ -41,9 +41,7 @@ fn store<const M: usize, const P: usize>(
                     c[j] += sums[i][p][j];
                 }
             } else {
-                for j in 0..WIDTH {
-                    c[j] = sums[i][p][j];
-                }
+                *c = sums[i][p];
             }
         }
     }
@@ -125,8 +123,8 @@ fn dots<const FUSED: bool, const M: usize>(a: &[f32], stride: usize, column: &[f
     }
     let mut dots = [0.0; M];
     for i in 0..M {
-        for lane in 0..LANES {
-            dots[i] += sums[i][lane];
+        for sum in sums[i] {
+            dots[i] += sum;
         }
         for k in whole * LANES..depth {
             dots[i] = fma::<FUSED>(a[i * stride + k], column[k], dots[i]);
