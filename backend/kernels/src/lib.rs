@@ -8,20 +8,26 @@
 #![warn(missing_docs)]
 
 mod attention;
+mod batch_norm;
+mod conv;
 mod dispatch;
 mod gelu;
 mod math;
 mod matmul;
 mod nll;
 mod normalize;
+mod pool;
 mod recurrent;
 mod softmax;
 
 pub use attention::{Attention, Heads, Hidden};
+pub use batch_norm::BatchNorm;
+pub use conv::{Conv2d, Epilogue, conv2d, conv2d_backward_input, conv2d_backward_weight};
 pub use gelu::{gelu_erf, gelu_erf_backward, gelu_erf_in_place, gelu_tanh, gelu_tanh_backward};
 pub use matmul::{Matrix, matmul, sum_rows};
 pub use nll::{nll, nll_backward};
 pub use normalize::{normalize, normalize_backward};
+pub use pool::Pool2d;
 pub use recurrent::{
     GruReset, RnnActivation, Steps, gru, gru_backward, in_pool, lstm, lstm_backward, rnn, rnn_backward,
 };

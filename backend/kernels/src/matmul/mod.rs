@@ -9,7 +9,7 @@ use std::cell::Cell;
 use crate::dispatch::TASK;
 use panels::DEPTH;
 pub(crate) use panels::{Layout, Panels};
-pub(crate) use tile::{HEIGHT, WIDTH};
+pub(crate) use tile::{HEIGHT, WIDTH, tile};
 
 /// A matrix in a slice.
 #[derive(Clone, Copy)]

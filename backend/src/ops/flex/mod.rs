@@ -2,6 +2,8 @@
 
 mod affine;
 mod attend;
+mod batch_norm;
+mod convolve;
 mod recurrent;
 
 use burn::tensor::{
@@ -11,7 +13,10 @@ use burn::tensor::{
 use burn_flex::{Flex, FlexTensor, Layout};
 use grove_kernels as kernels;
 
-use super::{AttendOptions, Backend, GruReset, Recurrence, RnnActivation, Steps, gelu, rows};
+use super::{
+    AttendOptions, Backend, BatchNormKept, BatchNormed, ConvolveOptions, ConvolveThen, GruReset, PoolOptions,
+    Recurrence, RnnActivation, Steps, gelu, rows,
+};
 
 /// A tensor of f32 in a shape.
 fn tensor(values: Vec<f32>, shape: Shape) -> FlexTensor {
@@ -87,6 +92,55 @@ impl Backend for Flex {
         needs: [bool; 3],
     ) -> [Option<FloatTensor<Self>>; 3] {
         attend::backward(inputs, options, kept, grad, needs)
+    }
+
+    fn convolve(x: FloatTensor<Self>, weight: FloatTensor<Self>, options: ConvolveOptions) -> FloatTensor<Self> {
+        convolve::forward(x, weight, options)
+    }
+
+    fn convolve_backward(
+        x: FloatTensor<Self>,
+        weight: FloatTensor<Self>,
+        grad: FloatTensor<Self>,
+        options: ConvolveOptions,
+        needs: [bool; 2],
+    ) -> [Option<FloatTensor<Self>>; 2] {
+        convolve::backward(x, weight, grad, options, needs)
+    }
+
+    fn convolve_then(
+        x: FloatTensor<Self>,
+        weight: FloatTensor<Self>,
+        then: ConvolveThen<Self>,
+        options: ConvolveOptions,
+    ) -> FloatTensor<Self> {
+        convolve::then(x, weight, then, options)
+    }
+
+    fn batch_norm(
+        inputs: [FloatTensor<Self>; 3],
+        residual: Option<FloatTensor<Self>>,
+        relu: bool,
+        eps: f64,
+    ) -> BatchNormed<Self> {
+        batch_norm::forward(inputs, residual, relu, eps)
+    }
+
+    fn batch_norm_backward(kept: BatchNormKept<Self>, grad: FloatTensor<Self>) -> [FloatTensor<Self>; 4] {
+        batch_norm::backward(kept, grad)
+    }
+
+    fn max_pool(x: FloatTensor<Self>, options: PoolOptions) -> FloatTensor<Self> {
+        convolve::max(x, options)
+    }
+
+    fn max_pool_backward(
+        x: FloatTensor<Self>,
+        output: FloatTensor<Self>,
+        grad: FloatTensor<Self>,
+        options: PoolOptions,
+    ) -> FloatTensor<Self> {
+        convolve::max_backward(x, output, grad, options)
     }
 
     fn gelu_erf(x: FloatTensor<Self>) -> FloatTensor<Self> {

@@ -1,0 +1,325 @@
+use rayon::prelude::*;
+
+use crate::{
+    dispatch::vectorized,
+    math::{LANES, sum},
+};
+
+/// Elements of an image that a task has at least, so that it does not walk through memory in short pieces.
+const PIECE: usize = 512;
+/// Elements whose sums are held in f32.
+const CHUNK: usize = 4096;
+
+/// A batch norm of images, `[batch, channels, plane]`, and what follows it in a residual network.
+#[derive(Clone, Copy, Debug)]
+pub struct BatchNorm<'a> {
+    /// Channels of an image.
+    pub channels: usize,
+    /// Elements of a channel of an image.
+    pub plane: usize,
+    /// A factor for each channel.
+    pub weight: &'a [f32],
+    /// Whether negative outputs become 0.
+    pub relu: bool,
+}
+
+impl BatchNorm<'_> {
+    /// `relu((x - mean) / sqrt(variance + eps) * weight + bias + residual)` in `y`, with mean and biased variance of each
+    /// channel over batch and plane, which are written too.
+    ///
+    /// # Panics
+    /// If the slices do not fit each other.
+    #[allow(clippy::too_many_arguments)]
+    pub fn forward(
+        &self,
+        x: &[f32],
+        eps: f32,
+        bias: &[f32],
+        residual: Option<&[f32]>,
+        y: &mut [f32],
+        mean: &mut [f32],
+        variance: &mut [f32],
+    ) {
+        self.check(x.len(), [bias.len(), mean.len(), variance.len()]);
+        assert!(y.len() == x.len() && residual.is_none_or(|residual| residual.len() == x.len()), "of another size");
+        let block = self.block();
+        let parts = self.parts(y).into_par_iter().zip(mean.par_chunks_mut(block)).zip(variance.par_chunks_mut(block));
+        parts.enumerate().for_each(|(i, ((mut y, mean), variance))| {
+            let first = i * block;
+            let mut moments = vec![Moments::default(); mean.len()];
+            for image in 0..y.len() {
+                let x = &x[(image * self.channels + first) * self.plane..];
+                for (moments, x) in moments.iter_mut().zip(x.chunks_exact(self.plane)) {
+                    x.chunks(CHUNK).for_each(|x| moments.add(x));
+                }
+            }
+            for (j, moments) in moments.iter().enumerate() {
+                mean[j] = moments.mean as f32;
+                variance[j] = moments.variance() as f32;
+            }
+            for (image, y) in y.iter_mut().enumerate() {
+                for (j, y) in y.chunks_exact_mut(self.plane).enumerate() {
+                    let at = (image * self.channels + first + j) * self.plane;
+                    let residual = residual.map(|residual| &residual[at..at + self.plane]);
+                    let scale = self.weight[first + j] * (1.0 / (variance[j] + eps).sqrt());
+                    normalized(&x[at..at + self.plane], [mean[j], scale, bias[first + j]], residual, self.relu, y);
+                }
+            }
+        });
+    }
+
+    /// The gradients of `x`, weight and bias, given that of `y`, which becomes that of the residual. Only with `relu` is `y`
+    /// looked at.
+    ///
+    /// # Panics
+    /// If the slices do not fit each other.
+    #[allow(clippy::too_many_arguments)]
+    pub fn backward(
+        &self,
+        x: &[f32],
+        eps: f32,
+        [mean, variance]: [&[f32]; 2],
+        y: &[f32],
+        grad: &mut [f32],
+        dx: &mut [f32],
+        dweight: &mut [f32],
+        dbias: &mut [f32],
+    ) {
+        self.check(x.len(), [mean.len(), variance.len(), dweight.len()]);
+        assert!(dbias.len() == mean.len() && (!self.relu || y.len() == x.len()), "of another size");
+        assert!(grad.len() == x.len() && dx.len() == x.len(), "gradients of another size");
+        let (block, plane) = (self.block(), self.plane);
+        let sums = dweight.par_chunks_mut(block).zip(dbias.par_chunks_mut(block));
+        self.parts(grad).into_par_iter().zip(self.parts(dx)).zip(sums).enumerate().for_each(
+            |(i, ((mut grad, mut dx), (dweight, dbias)))| {
+                let first = i * block;
+                let inverse: Vec<f32> =
+                    variance[first..first + dbias.len()].iter().map(|variance| 1.0 / (variance + eps).sqrt()).collect();
+                let mut totals = vec![[0.0f64; 2]; dbias.len()];
+                for (image, grad) in grad.iter_mut().enumerate() {
+                    for (j, grad) in grad.chunks_exact_mut(plane).enumerate() {
+                        let at = (image * self.channels + first + j) * plane;
+                        for (k, grad) in grad.chunks_mut(CHUNK).enumerate() {
+                            let from = at + k * CHUNK;
+                            let y = self.relu.then(|| &y[from..from + grad.len()]);
+                            let [total, along] = masked_sums(&x[from..from + grad.len()], mean[first + j], y, grad);
+                            totals[j][0] += f64::from(total);
+                            totals[j][1] += f64::from(along);
+                        }
+                    }
+                }
+                for (j, [total, along]) in totals.iter().enumerate() {
+                    dbias[j] = *total as f32;
+                    dweight[j] = (along * f64::from(inverse[j])) as f32;
+                }
+                let each = 1.0 / (grad.len() * plane).max(1) as f32;
+                for image in 0..grad.len() {
+                    for j in 0..dbias.len() {
+                        let at = (image * self.channels + first + j) * plane;
+                        let x = &x[at..at + plane];
+                        // dx = scale * (grad - mean of grad - normal * mean of grad * normal)
+                        let slope = inverse[j] * dweight[j] * each;
+                        let factors = [mean[first + j], dbias[j] * each, slope, self.weight[first + j] * inverse[j]];
+                        backward(x, factors, &grad[image][j * plane..][..plane], &mut dx[image][j * plane..][..plane]);
+                    }
+                }
+            },
+        );
+    }
+
+    fn check(&self, x: usize, channels: [usize; 3]) {
+        let Self { channels: c, plane, weight, .. } = *self;
+        assert!(x == 0 || x.is_multiple_of(c * plane), "{x} elements in {c} channels of {plane}");
+        assert!(weight.len() == c && channels.iter().all(|&len| len == c), "{channels:?}, not {c} channels");
+    }
+
+    /// Channels of a task.
+    fn block(&self) -> usize {
+        PIECE.div_ceil(self.plane.max(1)).clamp(1, self.channels.div_ceil(rayon::current_num_threads()).max(1))
+    }
+
+    /// Of each block of channels its part of every image.
+    fn parts<'a>(&self, x: &'a mut [f32]) -> Vec<Vec<&'a mut [f32]>> {
+        let block = self.block();
+        let mut parts: Vec<Vec<&mut [f32]>> = (0..self.channels.div_ceil(block)).map(|_| vec![]).collect();
+        for image in x.chunks_exact_mut((self.channels * self.plane).max(1)) {
+            for (parts, part) in parts.iter_mut().zip(image.chunks_mut(block * self.plane)) {
+                parts.push(part);
+            }
+        }
+        parts
+    }
+}
+
+/// Mean and variance of what has been seen, put together from those of chunks: T. F. Chan and others, "Updating formulae
+/// and a pairwise algorithm for computing sample variances", 1982.
+#[derive(Clone, Default)]
+struct Moments {
+    count: f64,
+    mean: f64,
+    /// The sum of the squares of the distances from the mean.
+    squares: f64,
+}
+
+impl Moments {
+    fn add(&mut self, x: &[f32]) {
+        let [total, mean, squares] = chunk_moments(x).map(f64::from);
+        let count = x.len() as f64;
+        // What the mean lacks for having been rounded.
+        let rest = total / count - mean;
+        let (mean, squares) = (mean + rest, squares - count * rest * rest);
+        let all = self.count + count;
+        let apart = mean - self.mean;
+        self.mean += apart * (count / all);
+        self.squares += squares + apart * apart * (self.count * count / all);
+        self.count = all;
+    }
+
+    /// The biased one; NaN of nothing.
+    fn variance(&self) -> f64 {
+        self.squares / self.count
+    }
+}
+
+vectorized! {
+    /// Sum, rounded mean, and the sum of the squares of the distances from that.
+    fn chunk_moments<_FUSED>(x: &[f32]) -> [f32; 3] {
+        let total = sum(x, |x| x);
+        let mean = total / x.len() as f32;
+        [total, mean, sum(x, |x| (x - mean) * (x - mean))]
+    }
+}
+
+vectorized! {
+    fn normalized<_FUSED>(
+        x: &[f32], factors: [f32; 3], residual: Option<&[f32]>, relu: bool, y: &mut [f32],
+    ) {
+        let [mean, scale, bias] = factors;
+        // Comparisons that are false for NaN, so that it stays.
+        match (residual, relu) {
+            (None, false) => y.iter_mut().zip(x).for_each(|(y, x)| *y = (x - mean) * scale + bias),
+            (None, true) => y.iter_mut().zip(x).for_each(|(y, x)| {
+                let value = (x - mean) * scale + bias;
+                *y = if value < 0.0 { 0.0 } else { value };
+            }),
+            (Some(residual), false) => y.iter_mut().zip(x).zip(residual).for_each(|((y, x), residual)| {
+                *y = (x - mean) * scale + bias + residual;
+            }),
+            (Some(residual), true) => y.iter_mut().zip(x).zip(residual).for_each(|((y, x), residual)| {
+                let value = (x - mean) * scale + bias + residual;
+                *y = if value < 0.0 { 0.0 } else { value };
+            }),
+        }
+    }
+}
+
+vectorized! {
+    /// Sets the gradient to 0 where `y` is, and sums it up, also along the distance of `x` from the mean.
+    fn masked_sums<_FUSED>(x: &[f32], mean: f32, y: Option<&[f32]>, grad: &mut [f32]) -> [f32; 2] {
+        if let Some(y) = y {
+            grad.iter_mut().zip(y).for_each(|(grad, y)| *grad = if *y <= 0.0 { 0.0 } else { *grad });
+        }
+        let mut lanes = [[0.0f32; LANES]; 2];
+        let ((xs, x_rest), (grads, grad_rest)) = (x.as_chunks::<LANES>(), grad.as_chunks::<LANES>());
+        for (x, grad) in xs.iter().zip(grads) {
+            for i in 0..LANES {
+                lanes[0][i] += grad[i];
+                lanes[1][i] += grad[i] * (x[i] - mean);
+            }
+        }
+        let mut totals = [0.0; 2];
+        for (total, lanes) in totals.iter_mut().zip(lanes) {
+            for lane in lanes {
+                *total += lane;
+            }
+        }
+        for (x, grad) in x_rest.iter().zip(grad_rest) {
+            totals[0] += grad;
+            totals[1] += grad * (x - mean);
+        }
+        totals
+    }
+}
+
+vectorized! {
+    fn backward<_FUSED>(x: &[f32], factors: [f32; 4], grad: &[f32], dx: &mut [f32]) {
+        let [mean, total, slope, scale] = factors;
+        dx.iter_mut().zip(x).zip(grad).for_each(|((dx, x), grad)| *dx = scale * (grad - total - (x - mean) * slope));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn values(len: usize, seed: usize) -> Vec<f32> {
+        (0..len).map(|i| ((i * 7919 + seed * 104_729 + 13) % 1013) as f32 / 500.0 - 1.0).collect()
+    }
+
+    fn close(what: &str, found: &[f32], expected: &[f64]) {
+        let largest = expected.iter().fold(1.0f64, |largest, value| largest.max(value.abs()));
+        for (i, (found, expected)) in found.iter().zip(expected).enumerate() {
+            assert!((f64::from(*found) - expected).abs() < 1e-5 * largest, "{what}, {i}: {found} {expected}");
+        }
+    }
+
+    fn check(batch: usize, channels: usize, plane: usize, with_residual: bool, relu: bool) {
+        let len = batch * channels * plane;
+        let (x, weight, bias) = (values(len, 1), values(channels, 2), values(channels, 3));
+        // Far from 0, as the inputs of a first layer may be.
+        let x: Vec<f32> = x.iter().map(|x| x + 7.0).collect();
+        let (residual, grad) = (values(len, 4), values(len, 5));
+        let norm = BatchNorm { channels, plane, weight: &weight, relu };
+        let (mut y, mut mean, mut variance) = (vec![f32::NAN; len], vec![0.0; channels], vec![0.0; channels]);
+        norm.forward(&x, 1e-3, &bias, with_residual.then_some(&residual), &mut y, &mut mean, &mut variance);
+        let (mut masked, mut dx) = (grad.clone(), vec![f32::NAN; len]);
+        let (mut dweight, mut dbias) = (vec![0.0; channels], vec![0.0; channels]);
+        let moments = [&mean[..], &variance[..]];
+        norm.backward(&x, 1e-3, moments, &y, &mut masked, &mut dx, &mut dweight, &mut dbias);
+        let mut expected = [(); 3].map(|()| vec![0.0; len]);
+        let mut sums = [(); 4].map(|()| vec![0.0; channels]);
+        for c in 0..channels {
+            let places: Vec<usize> =
+                (0..batch * plane).map(|i| (i / plane * channels + c) * plane + i % plane).collect();
+            let n = places.len() as f64;
+            let wide = |values: &[f32], at: usize| f64::from(values[at]);
+            let mean = places.iter().map(|&at| wide(&x, at)).sum::<f64>() / n;
+            let variance = places.iter().map(|&at| (wide(&x, at) - mean).powi(2)).sum::<f64>() / n;
+            let inverse = 1.0 / (variance + 1e-3).sqrt();
+            let normal = |at| (wide(&x, at) - mean) * inverse;
+            for &at in &places {
+                let value = normal(at) * wide(&weight, c) + wide(&bias, c);
+                let value = value + if with_residual { wide(&residual, at) } else { 0.0 };
+                expected[0][at] = if relu { value.max(0.0) } else { value };
+                expected[1][at] = if relu && value <= 0.0 { 0.0 } else { wide(&grad, at) };
+            }
+            let total = places.iter().map(|&at| expected[1][at]).sum::<f64>();
+            let along = places.iter().map(|&at| expected[1][at] * normal(at)).sum::<f64>();
+            for &at in &places {
+                expected[2][at] = wide(&weight, c) * inverse * (expected[1][at] - total / n - normal(at) * along / n);
+            }
+            for (sums, value) in sums.iter_mut().zip([mean, variance, along, total]) {
+                sums[c] = value;
+            }
+        }
+        for (found, expected) in [&y, &masked, &dx].into_iter().zip(&expected) {
+            close(&format!("{batch} {channels} {plane}"), found, expected);
+        }
+        if len > 0 {
+            for (found, expected) in [&mean, &variance, &dweight, &dbias].into_iter().zip(&sums) {
+                close(&format!("{batch} {channels} {plane}, sums"), found, expected);
+            }
+        }
+    }
+
+    #[test]
+    fn values_and_gradients() {
+        for (batch, channels, plane) in
+            [(0, 3, 4), (2, 1, 1), (7, 5, 1), (3, 70, 49), (2, 3, 5000), (5, 16, 30), (2, 2, 700)]
+        {
+            for (with_residual, relu) in [(false, false), (false, true), (true, false), (true, true)] {
+                check(batch, channels, plane, with_residual, relu);
+            }
+        }
+    }
+}

@@ -1,0 +1,241 @@
+//! The product that all convolutions are, divided among threads.
+
+use rayon::prelude::*;
+use std::cell::Cell;
+
+use super::{
+    finish::Finish,
+    pack::{Places, grow},
+    product::{product, product_in_place, product_of_column, turn_strips},
+    sampling::{Band, Sampling},
+};
+use crate::matmul::WIDTH;
+
+/// Rows of a panel that are walked at once, unless one channel has more.
+const DEPTH: usize = 384;
+/// Rows of panels that a task holds at once: 256 KiB.
+const HELD: usize = 4096;
+/// Columns of a panel for which one column after another takes less time than the panel.
+const FEW: usize = 6;
+/// The most rows for which places are seen where they lie.
+const ROWS: usize = 32;
+/// The most rows of the grid that are then walked at once.
+const BAND: usize = 16;
+/// Rows of the matrix that stay in the second-level cache while all panels of a task pass.
+const BLOCK: usize = 48;
+
+/// `out[image][row][place] = matrix[row] . what the place sees of all channels`, for each group of rows and channels.
+pub(super) struct Correlation<'a> {
+    pub batch: usize,
+    pub groups: usize,
+    /// Channels of a group.
+    pub channels: usize,
+    /// Rows of a group.
+    pub rows: usize,
+    pub sampling: Sampling,
+    /// `[groups, rows, channels, taps]`
+    pub matrix: &'a [f32],
+}
+
+/// What a thread holds. Fresh memory would cost as much as filling it.
+#[derive(Default)]
+struct Scratch {
+    window: Vec<f32>,
+    panels: Vec<[f32; WIDTH]>,
+    sums: Vec<[f32; WIDTH]>,
+    column: Vec<f32>,
+    offsets: Vec<usize>,
+}
+
+thread_local! {
+    static SCRATCH: Cell<Scratch> = Cell::default();
+}
+
+/// Some places and rows of one group, and where their results go.
+struct Task<'a> {
+    group: usize,
+    rows: [usize; 2],
+    places: [usize; 2],
+    /// For each image and row what belongs to the task.
+    out: Vec<&'a mut [f32]>,
+}
+
+impl Correlation<'_> {
+    pub fn run(&self, x: &[f32], finish: &Finish<'_>, out: &mut [f32]) {
+        if out.is_empty() {
+            return;
+        }
+        let mut strips = vec![];
+        if self.direct() {
+            let stride = self.channels * self.sampling.taps.len();
+            for group in self.matrix.chunks_exact((self.rows * stride).max(1)) {
+                for rows in group.chunks(BLOCK * stride) {
+                    turn_strips(rows, rows.len() / stride, stride, &mut strips);
+                }
+            }
+        }
+        self.tasks(out).into_par_iter().for_each(|mut task| {
+            let mut scratch = SCRATCH.take();
+            if self.direct() {
+                self.band(x, &strips, finish, &mut task, &mut scratch);
+            } else {
+                self.part(x, finish, &mut task, &mut scratch);
+            }
+            SCRATCH.set(scratch);
+        });
+    }
+
+    /// Channels that are walked at once.
+    fn block(&self) -> usize {
+        let most = (DEPTH / self.sampling.taps.len().max(1)).max(1);
+        self.channels.div_ceil(self.channels.div_ceil(most).max(1)).max(1)
+    }
+
+    /// Where each task's places end, and of how many rows it has a share.
+    fn cuts(&self) -> (Vec<usize>, usize) {
+        let (each, wanted) = (self.sampling.places(), rayon::current_num_threads().div_ceil(self.groups));
+        let places = self.batch * each;
+        if self.direct() {
+            let [rows, columns] = self.sampling.grid;
+            // Neither lines that are seen twice for each that is not, nor fewer tasks than threads.
+            let bands = (wanted * 2).div_ceil(self.batch).max(rows.div_ceil(BAND)).min(rows.div_ceil(4));
+            let line = |i: usize| (i / bands * rows + i % bands * rows / bands) * columns;
+            return ((0..=self.batch * bands).map(line).collect(), 1);
+        }
+        let panels = places.div_ceil(WIDTH);
+        let held = (HELD / (self.block() * self.sampling.taps.len()).max(1)).clamp(4, 32);
+        // Enough for each thread to have some, and a number that can be divided among them.
+        let few = panels.div_ceil(held);
+        let many = few.next_multiple_of(wanted);
+        let (columns, shares) = if panels / many < 4 { (few, wanted.min(self.rows)) } else { (many, 1) };
+        ((0..=columns).map(|i| (panels * i / columns * WIDTH).min(places)).collect(), shares)
+    }
+
+    fn tasks<'a>(&self, out: &'a mut [f32]) -> Vec<Task<'a>> {
+        let each = self.sampling.places();
+        let (ends, parts) = self.cuts();
+        let columns = ends.len() - 1;
+        let edges: Vec<usize> = (0..=parts).map(|i| self.rows * i / parts).collect();
+        let mut tasks = Vec::with_capacity(self.groups * parts * columns);
+        for group in 0..self.groups {
+            for edge in edges.windows(2) {
+                for end in ends.windows(2) {
+                    tasks.push(Task { group, rows: [edge[0], edge[1]], places: [end[0], end[1]], out: vec![] });
+                }
+            }
+        }
+        for (at, mut plane) in out.chunks_exact_mut(each).enumerate() {
+            let (image, channel) = (at / (self.groups * self.rows), at % (self.groups * self.rows));
+            let part = edges.partition_point(|&edge| edge <= channel % self.rows) - 1;
+            let first = (channel / self.rows * parts + part) * columns;
+            let mut from = image * each;
+            let mut column = ends.partition_point(|&end| end <= from) - 1;
+            while !plane.is_empty() {
+                let len = plane.len().min(ends[column + 1] - from);
+                let (head, rest) = plane.split_at_mut(len);
+                tasks[first + column].out.push(head);
+                (plane, from, column) = (rest, from + len, column + 1);
+            }
+        }
+        tasks
+    }
+
+    /// Whether places in a line are seen where they lie: for few rows, copying them into panels takes longer than the
+    /// products that are made between the lines.
+    fn direct(&self) -> bool {
+        self.sampling.lines() && self.rows <= ROWS && self.channels * self.sampling.taps.len() <= 4 * DEPTH
+    }
+
+    /// One image's band of rows of the grid.
+    fn band(&self, x: &[f32], strips: &[f32], finish: &Finish<'_>, task: &mut Task<'_>, scratch: &mut Scratch) {
+        let Scratch { window, sums, offsets, .. } = scratch;
+        let (each, columns) = (self.sampling.places(), self.sampling.grid[1]);
+        let [from, to] = task.places;
+        let band = Band { image: from / each, row: from % each / columns, rows: (to - from) / columns };
+        let (pitch, channel) = (self.sampling.pitch(), self.sampling.channel(band.rows));
+        let count = (band.rows * pitch).div_ceil(WIDTH);
+        let plane = self.sampling.plane[0] * self.sampling.plane[1];
+        // Some more, as the last panel goes on behind the last line.
+        grow(window, self.channels * channel + 2 * WIDTH + pitch, 0.0);
+        let first = (band.image * self.groups + task.group) * self.channels;
+        let taps = self.sampling.offsets();
+        offsets.clear();
+        for c in 0..self.channels {
+            self.sampling.window(band, &x[(first + c) * plane..][..plane], &mut window[c * channel..]);
+            offsets.extend(taps.iter().map(|tap| c * channel + tap));
+        }
+        let stride = self.channels * taps.len();
+        let matrix = &strips[task.group * self.rows * stride..][..self.rows * stride];
+        grow(sums, BLOCK.min(self.rows) * count, [0.0; WIDTH]);
+        for row in (0..self.rows).step_by(BLOCK) {
+            let height = BLOCK.min(self.rows - row);
+            product_in_place(&matrix[row * stride..], height, window, offsets, count, sums);
+            for (i, sums) in sums.chunks_exact(count).take(height).enumerate() {
+                let channel = task.group * self.rows + row + i;
+                let at = (band.image * self.groups * self.rows + channel) * each + from % each;
+                finish.apply(sums.as_flattened(), [columns, pitch], channel, at, task.out[row + i]);
+            }
+        }
+    }
+
+    fn part(&self, x: &[f32], finish: &Finish<'_>, task: &mut Task<'_>, scratch: &mut Scratch) {
+        let Scratch { window, panels, sums, column, offsets } = scratch;
+        let (taps, [first, last]) = (self.sampling.taps.len(), task.rows);
+        let (rows, stride) = (last - first, self.channels * taps);
+        let matrix = &self.matrix[(task.group * self.rows + first) * stride..][..rows * stride];
+        let [from, to] = task.places;
+        let places = Places::new(&self.sampling, self.groups * self.channels, from, to - from, WIDTH);
+        let count = places.count();
+        // Of the last panel, if it has few columns, each is a product of its own.
+        let few = match (to - from) % WIDTH {
+            few if few <= FEW => few,
+            _ => 0,
+        };
+        let whole = count - few.min(1);
+        let block = self.block();
+        // What is not added up over several blocks can be forgotten.
+        let held = if block < self.channels { rows } else { rows.min(BLOCK) };
+        grow(sums, held * count, [0.0; WIDTH]);
+        offsets.clear();
+        offsets.extend((0..rows.min(BLOCK)).map(|row| row * stride));
+        // One block at least, as there are results even where there is nothing to be added up.
+        for channel in (0..self.channels.max(1)).step_by(block) {
+            let channels = block.min(self.channels - channel);
+            places.pack(x, [task.group * self.channels + channel, channels], window, panels);
+            for row in (0..rows).step_by(BLOCK) {
+                let height = BLOCK.min(rows - row);
+                let a = &matrix[row * stride + channel * taps..];
+                let sums = &mut sums[if held == rows { row } else { 0 } * count..][..height * count];
+                let pitch = places.pitch(channels);
+                let depth = channels * taps;
+                product(a, &offsets[..height], panels, pitch, depth, whole, sums, count, channel > 0);
+                for at in 0..few {
+                    column.clear();
+                    column.extend(panels[whole * pitch..][..depth].iter().map(|row| row[at]));
+                    product_of_column(a, stride, height, column, &mut sums[whole..], count, at, channel > 0);
+                }
+                if channel + channels >= self.channels {
+                    self.finish(finish, task, row, sums);
+                }
+            }
+        }
+    }
+
+    /// Writes the results of some rows from one on.
+    fn finish(&self, finish: &Finish<'_>, task: &mut Task<'_>, row: usize, sums: &[[f32; WIDTH]]) {
+        let (each, [first, last]) = (self.sampling.places(), task.rows);
+        let (rows, count) = (last - first, (task.places[1] - task.places[0]).div_ceil(WIDTH));
+        for (i, out) in task.out.chunks_exact_mut(rows).enumerate() {
+            // The first image may be one of which only the end belongs to the task.
+            let image = task.places[0] / each + i;
+            let from = (image * each).max(task.places[0]);
+            for (j, sums) in sums.chunks_exact(count).enumerate() {
+                let channel = task.group * self.rows + first + row + j;
+                let at = (image * self.groups * self.rows + channel) * each + from - image * each;
+                let out = &mut *out[row + j];
+                let sums = &sums.as_flattened()[from - task.places[0]..][..out.len()];
+                finish.apply(sums, [out.len(); 2], channel, at, out);
+            }
+        }
+    }
+}

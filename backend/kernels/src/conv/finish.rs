@@ -1,0 +1,52 @@
+//! What is done with the sums of a convolution.
+
+use super::Epilogue;
+use crate::dispatch::vectorized;
+
+/// An [`Epilogue`] with a factor and a summand for each channel.
+pub(super) struct Finish<'a> {
+    scale: Option<Vec<f32>>,
+    shift: Option<&'a [f32]>,
+    residual: Option<&'a [f32]>,
+    relu: bool,
+}
+
+impl<'a> Finish<'a> {
+    pub fn new(epilogue: Epilogue<'a>, channels: usize) -> Self {
+        let Epilogue { scale, shift, residual, relu } = epilogue;
+        let scale = (scale.is_some() || shift.is_some()).then(|| scale.map_or(vec![1.0; channels], <[f32]>::to_vec));
+        Self { scale, shift, residual, relu }
+    }
+
+    /// Of results of one channel, whose first is at some place of the output. With lines, only the first elements of each
+    /// `[1]` sums are results, `[0]` of them.
+    pub fn apply(&self, y: &[f32], lines: [usize; 2], channel: usize, at: usize, out: &mut [f32]) {
+        let factors = self.scale.as_ref().map(|scale| (scale[channel], self.shift.map_or(0.0, |shift| shift[channel])));
+        let residual = self.residual.map(|residual| &residual[at..at + out.len()]);
+        finish(y, lines, factors, residual, self.relu, out);
+    }
+}
+
+vectorized! {
+    fn finish<_FUSED>(
+        y: &[f32], lines: [usize; 2], factors: Option<(f32, f32)>, residual: Option<&[f32]>, relu: bool, out: &mut [f32],
+    ) {
+        let (scale, shift) = factors.unwrap_or((1.0, 0.0));
+        for (i, out) in out.chunks_mut(lines[0]).enumerate() {
+            let y = &y[i * lines[1]..][..out.len()];
+            if factors.is_some() {
+                out.iter_mut().zip(y).for_each(|(out, y)| *out = scale * y + shift);
+            } else {
+                out.iter_mut().zip(y).for_each(|(out, y)| *out = *y);
+            }
+            if let Some(residual) = residual {
+                let residual = &residual[i * lines[0]..][..out.len()];
+                out.iter_mut().zip(residual).for_each(|(out, residual)| *out += residual);
+            }
+            if relu {
+                // A comparison that is false for NaN, so that it stays.
+                out.iter_mut().for_each(|out| *out = if *out < 0.0 { 0.0 } else { *out });
+            }
+        }
+    }
+}

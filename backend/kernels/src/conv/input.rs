@@ -1,0 +1,74 @@
+use rayon::prelude::*;
+
+use super::{Conv2d, Epilogue, Finish, correlate::Correlation, sampling::Sampling};
+
+/// The gradient of a convolution with respect to its inputs, in `out`, given that of its outputs.
+///
+/// Places of the input whose coordinates leave the same remainders when divided by the stride meet the same elements of
+/// the kernel: for each such remainders it is a convolution of the gradient with a part of the kernel.
+///
+/// # Panics
+/// If the sizes do not fit each other.
+pub fn conv2d_backward_input(weight: &[f32], grad: &[f32], conv: &Conv2d, out: &mut [f32]) {
+    conv.check(Some(out.len()), Some(weight.len()), Some(grad.len()));
+    if conv.stride == [1, 1] {
+        return remainders(weight, grad, conv, [0, 0], out).unwrap_or_else(|| out.fill(0.0));
+    }
+    let (plane, [down, right]) = (conv.height * conv.width, conv.stride);
+    if plane == 0 {
+        return;
+    }
+    let mut part = vec![];
+    for first in (0..down).flat_map(|y| (0..right).map(move |x| [y, x])) {
+        let [rows, columns] = grid(conv, first);
+        part.resize(conv.batch * conv.channels_in * rows * columns, 0.0);
+        let some = remainders(weight, grad, conv, first, &mut part).is_some();
+        out.par_chunks_mut(plane).enumerate().for_each(|(i, out)| {
+            let part = &part[i * rows * columns..][..rows * columns];
+            for row in 0..rows {
+                let out = out[(first[0] + row * down) * conv.width..][..conv.width].iter_mut().skip(first[1]);
+                let values = part[row * columns..][..columns].iter();
+                out.step_by(right).zip(values).for_each(|(out, value)| *out = if some { *value } else { 0.0 });
+            }
+        });
+    }
+}
+
+/// Rows and columns of the input that leave these remainders.
+fn grid(conv: &Conv2d, first: [usize; 2]) -> [usize; 2] {
+    [0, 1].map(|i| [conv.height, conv.width][i].saturating_sub(first[i]).div_ceil(conv.stride[i]))
+}
+
+/// The gradient of those places; nothing where no element of the kernel meets them.
+fn remainders(weight: &[f32], grad: &[f32], conv: &Conv2d, first: [usize; 2], out: &mut [f32]) -> Option<()> {
+    let Conv2d { kernel, stride, padding, dilation, groups, .. } = *conv;
+    // Which output an element of the kernel takes to the first place, if to any.
+    let place = |i: usize, at: usize| {
+        let from = (first[i] + padding[i]) as isize - (at * dilation[i]) as isize;
+        (from % stride[i] as isize == 0).then(|| from / stride[i] as isize)
+    };
+    let (mut taps, mut elements) = (vec![], vec![]);
+    for element in 0..kernel[0] * kernel[1] {
+        if let (Some(y), Some(x)) = (place(0, element / kernel[1]), place(1, element % kernel[1])) {
+            taps.push([y, x]);
+            elements.push(element);
+        }
+    }
+    if taps.is_empty() {
+        return None;
+    }
+    let (channels, rows, each) = (conv.channels_out / groups, conv.channels_in / groups, kernel[0] * kernel[1]);
+    let mut matrix = vec![0.0; groups * rows * channels * taps.len()];
+    let depth = channels * taps.len();
+    matrix.par_chunks_exact_mut(depth.max(1)).enumerate().for_each(|(at, line)| {
+        let (group, row) = (at / rows, at % rows);
+        for (channel, line) in line.chunks_exact_mut(elements.len()).enumerate() {
+            let kernel = &weight[((group * channels + channel) * rows + row) * each..][..each];
+            line.iter_mut().zip(&elements).for_each(|(to, &element)| *to = kernel[element]);
+        }
+    });
+    let sampling = Sampling::new(conv.output(), grid(conv, first), [1, 1], taps);
+    let correlation = Correlation { batch: conv.batch, groups, channels, rows, sampling, matrix: &matrix };
+    correlation.run(grad, &Finish::new(Epilogue::default(), conv.channels_in), out);
+    Some(())
+}

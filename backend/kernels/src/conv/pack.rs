@@ -1,0 +1,150 @@
+//! What some places of the output see, as panels of columns.
+
+use super::sampling::{Band, Sampling, copy};
+use crate::{dispatch::vectorized, matmul::WIDTH};
+
+/// Neighbouring places of one row of the grid in one panel.
+struct Run {
+    /// The place in the panel of the first of them.
+    column: usize,
+    /// Where in the source it is for the first channel and a tap of no offset.
+    at: usize,
+    len: usize,
+}
+
+/// Some of the places of the grids of all images, one grid after another, and where what they see is found: in windows,
+/// or with a plain sampling in the images.
+pub(super) struct Places<'a> {
+    sampling: &'a Sampling,
+    /// Channels of an image.
+    channels: usize,
+    /// What the places touch.
+    bands: Vec<Band>,
+    runs: Vec<Run>,
+    /// The first run of each panel, and the end.
+    panels: Vec<usize>,
+    /// Elements from one channel to the next in the windows of all bands.
+    window: usize,
+    offsets: Vec<usize>,
+}
+
+impl<'a> Places<'a> {
+    /// So many places from one on, of images of so many channels, in panels of `width`.
+    pub fn new(sampling: &'a Sampling, channels: usize, first: usize, count: usize, width: usize) -> Self {
+        let (each, columns) = (sampling.places(), sampling.grid[1]);
+        let offsets = sampling.offsets();
+        let mut places = Self { sampling, channels, bands: vec![], runs: vec![], panels: vec![0], window: 0, offsets };
+        let (mut at, end, mut base) = (first, first + count, 0);
+        while at < end {
+            let (image, place) = (at / each, at % each);
+            let (row, column) = (place / columns, place % columns);
+            if places.bands.last().is_none_or(|band| band.image != image) {
+                let rows = ((end - image * each).min(each) - 1) / columns - row + 1;
+                base = if sampling.plain { image * channels * each } else { places.window };
+                places.bands.push(Band { image, row, rows });
+                places.window += sampling.channel(rows);
+            }
+            let from = if sampling.plain { 0 } else { places.bands[places.bands.len() - 1].row };
+            let in_panel = (at - first) % width;
+            let len = (columns - column).min(width - in_panel).min(end - at);
+            places.runs.push(Run { column: in_panel, at: base + (row - from) * sampling.pitch() + column, len });
+            at += len;
+            if (at - first).is_multiple_of(width) || at == end {
+                places.panels.push(places.runs.len());
+            }
+        }
+        places
+    }
+
+    /// Panels side by side.
+    pub fn count(&self) -> usize {
+        self.panels.len() - 1
+    }
+
+    /// Rows of memory from one panel to the next: one more than the panel has, for what is copied too much.
+    pub fn pitch(&self, channels: usize) -> usize {
+        channels * self.offsets.len() + 1
+    }
+
+    /// What the places see of some channels from one on, for each panel, the taps of each channel.
+    pub fn pack(&self, x: &[f32], channels: [usize; 2], window: &mut Vec<f32>, panels: &mut Vec<[f32; WIDTH]>) {
+        let (source, step) = self.source(x, channels, window);
+        grow(panels, self.pitch(channels[1]) * self.count(), [0.0; WIDTH]);
+        pack(self, source, step, channels[1], panels);
+    }
+
+    /// What the places see of some channels from one on, a row for each tap of each channel.
+    pub fn rows(&self, x: &[f32], channels: [usize; 2], window: &mut Vec<f32>, rows: &mut Vec<f32>) {
+        let (source, step) = self.source(x, channels, window);
+        let len: usize = self.runs.iter().map(|run| run.len).sum();
+        grow(rows, channels[1] * self.offsets.len() * len + WIDTH, 0.0);
+        lay(self, source, step, channels[1], rows, len);
+    }
+
+    /// The source for some channels from one on, and the elements from one channel to the next there.
+    fn source<'b>(&self, x: &'b [f32], [first, channels]: [usize; 2], window: &'b mut Vec<f32>) -> (&'b [f32], usize) {
+        let plane = self.sampling.plane[0] * self.sampling.plane[1];
+        if self.sampling.plain {
+            return (&x[first * plane..], plane);
+        }
+        grow(window, self.window * channels + WIDTH, 0.0);
+        for c in 0..channels {
+            let mut at = c * self.window;
+            for band in &self.bands {
+                let from = (band.image * self.channels + first + c) * plane;
+                self.sampling.window(*band, &x[from..from + plane], &mut window[at..]);
+                at += self.sampling.channel(band.rows);
+            }
+        }
+        (window, self.window)
+    }
+}
+
+/// Makes room.
+pub(super) fn grow<T: Clone>(buffer: &mut Vec<T>, len: usize, value: T) {
+    if buffer.len() < len {
+        buffer.resize(len, value);
+    }
+}
+
+vectorized! {
+    fn pack<_FUSED>(
+        places: &Places<'_>, source: &[f32], channel: usize, channels: usize, panels: &mut [[f32; WIDTH]],
+    ) {
+        let (pitch, taps) = (places.pitch(channels) * WIDTH, places.offsets.len());
+        let panels = panels.as_flattened_mut();
+        for c in 0..channels {
+            for panel in 0..places.count() {
+                let runs = &places.runs[places.panels[panel]..places.panels[panel + 1]];
+                let mut to = panel * pitch + c * taps * WIDTH;
+                for offset in &places.offsets {
+                    for run in runs {
+                        copy(source, c * channel + run.at + offset, panels, to + run.column);
+                    }
+                    to += WIDTH;
+                }
+            }
+        }
+    }
+}
+
+vectorized! {
+    fn lay<_FUSED>(
+        places: &Places<'_>, source: &[f32], channel: usize, channels: usize, rows: &mut [f32], len: usize,
+    ) {
+        for c in 0..channels {
+            for (tap, offset) in places.offsets.iter().enumerate() {
+                let mut to = (c * places.offsets.len() + tap) * len;
+                for run in &places.runs {
+                    let from = c * channel + run.at + offset;
+                    let mut done = 0;
+                    while done < run.len {
+                        copy(source, from + done, rows, to + done);
+                        done += WIDTH;
+                    }
+                    to += run.len;
+                }
+            }
+        }
+    }
+}

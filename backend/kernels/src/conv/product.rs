@@ -1,0 +1,246 @@
+//! The product of rows in plain memory with packed panels.
+
+use crate::{
+    dispatch::vectorized,
+    math::fma,
+    matmul::{HEIGHT, WIDTH, tile},
+};
+
+/// The elements of `M` rows, of which each starts somewhere in `a`, at one depth.
+#[inline(always)]
+fn rows_of<const M: usize>(a: &[f32], starts: &[usize], depth: usize) -> impl Fn(usize) -> [f32; M] + Copy {
+    // Loops, as neither `from_fn` nor `map` is always inlined, and the lengths must be known.
+    let mut rows: [&[f32]; M] = [&[]; M];
+    for i in 0..M {
+        rows[i] = &a[starts[i]..][..depth];
+    }
+    move |k| {
+        let mut column = [0.0; M];
+        for i in 0..M {
+            column[i] = rows[i][k];
+        }
+        column
+    }
+}
+
+/// Writes a tile, or adds it to what is there.
+///
+/// By value and without iterators: see `add_tile` of the matrix product.
+#[inline(always)]
+fn store<const M: usize, const P: usize>(
+    sums: [[[f32; WIDTH]; P]; M],
+    c: &mut [[f32; WIDTH]],
+    stride: usize,
+    add: bool,
+) {
+    for i in 0..M {
+        for p in 0..P {
+            let c = &mut c[i * stride + p];
+            if add {
+                for j in 0..WIDTH {
+                    c[j] += sums[i][p][j];
+                }
+            } else {
+                *c = sums[i][p];
+            }
+        }
+    }
+}
+
+vectorized! {
+    /// The product of rows, of which each starts somewhere in `a`, and panels of `depth` rows, `pitch` apart, in `c`, whose rows
+    /// hold one row of each panel and are `c_stride` apart; added to what is there, if so told.
+    fn product<FUSED>(
+        a: &[f32], starts: &[usize], panels: &[[f32; WIDTH]], pitch: usize, depth: usize, count: usize,
+        c: &mut [[f32; WIDTH]], c_stride: usize, add: bool,
+    ) {
+        let rows = starts.len();
+        let tiles = rows.div_ceil(HEIGHT);
+        macro_rules! strip {
+            ($height:literal, $wide:literal, $row:expr, $panel:expr) => {{
+                let mut b: [&[[f32; WIDTH]]; $wide] = [&[]; $wide];
+                for p in 0..$wide {
+                    b[p] = &panels[($panel + p) * pitch..][..depth];
+                }
+                let sums = tile::<FUSED, $height, $wide>(depth, rows_of(a, &starts[$row..], depth), b);
+                store(sums, &mut c[$row * c_stride + $panel..], c_stride, add);
+            }};
+        }
+        // With few rows a panel is read once, and several at a time keep enough sums in flight.
+        macro_rules! few {
+            ($height:literal, $wide:literal) => {{
+                let mut panel = 0;
+                while panel + $wide <= count {
+                    strip!($height, $wide, 0, panel);
+                    panel += $wide;
+                }
+                while panel < count {
+                    strip!($height, 1, 0, panel);
+                    panel += 1;
+                }
+            }};
+        }
+        match rows {
+            0 => {}
+            1 => few!(1, 4),
+            2 => few!(2, 2),
+            3 => few!(3, 2),
+            _ => for panel in 0..count {
+                for i in 0..tiles {
+                    // Heights as even as can be.
+                    let (row, end) = (rows * i / tiles, rows * (i + 1) / tiles);
+                    match end - row {
+                        6 => strip!(6, 1, row, panel),
+                        5 => strip!(5, 1, row, panel),
+                        4 => strip!(4, 1, row, panel),
+                        _ => strip!(3, 1, row, panel),
+                    }
+                }
+            },
+        }
+    }
+}
+
+/// The products of `M` rows and a column.
+#[inline(always)]
+fn dots<const FUSED: bool, const M: usize>(a: &[f32], stride: usize, column: &[f32]) -> [f32; M] {
+    const LANES: usize = 8;
+    let depth = column.len();
+    let whole = depth / LANES;
+    let chunks = &column.as_chunks::<LANES>().0[..whole];
+    let mut rows: [&[[f32; LANES]]; M] = [&[]; M];
+    for i in 0..M {
+        rows[i] = &a[i * stride..][..depth].as_chunks::<LANES>().0[..whole];
+    }
+    let mut sums = [[0.0; LANES]; M];
+    for k in 0..whole {
+        let x = chunks[k];
+        for i in 0..M {
+            for lane in 0..LANES {
+                sums[i][lane] = fma::<FUSED>(rows[i][k][lane], x[lane], sums[i][lane]);
+            }
+        }
+    }
+    let mut dots = [0.0; M];
+    for i in 0..M {
+        for sum in sums[i] {
+            dots[i] += sum;
+        }
+        for k in whole * LANES..depth {
+            dots[i] = fma::<FUSED>(a[i * stride + k], column[k], dots[i]);
+        }
+    }
+    dots
+}
+
+vectorized! {
+    /// The same as [`product`] for one column, which is the `at`th of the first panel in `c`: where a panel would have few
+    /// columns, most of its products would be for nothing.
+    fn product_of_column<FUSED>(
+        a: &[f32], a_stride: usize, rows: usize, column: &[f32], c: &mut [[f32; WIDTH]], c_stride: usize, at: usize,
+        add: bool,
+    ) {
+        let mut row = 0;
+        macro_rules! strip {
+            ($height:literal) => {{
+                let dots = dots::<FUSED, $height>(&a[row * a_stride..], a_stride, column);
+                for i in 0..$height {
+                    let c = &mut c[(row + i) * c_stride][at];
+                    *c = if add { *c + dots[i] } else { dots[i] };
+                }
+                row += $height;
+            }};
+        }
+        while row + 8 <= rows {
+            strip!(8);
+        }
+        while row < rows {
+            strip!(1);
+        }
+    }
+}
+
+/// Rows in the order in which [`product_in_place`] reads them: of each strip of them one column after another.
+pub(super) fn turn_strips(a: &[f32], rows: usize, depth: usize, strips: &mut Vec<f32>) {
+    let tiles = rows.div_ceil(HEIGHT);
+    for i in 0..tiles {
+        let (row, end) = (rows * i / tiles, rows * (i + 1) / tiles);
+        for k in 0..depth {
+            strips.extend((row..end).map(|row| a[row * depth + k]));
+        }
+    }
+}
+
+/// The product of `M` rows and what is found in a window at each of the offsets and the places that follow it.
+///
+/// The innermost loop as that of `tile` in the matrix product.
+#[inline(always)]
+fn tile_in_place<const FUSED: bool, const M: usize, const P: usize>(
+    a: &[[f32; M]],
+    window: &[f32],
+    offsets: &[usize],
+    at: usize,
+) -> [[[f32; WIDTH]; P]; M] {
+    let mut sums = [[[0.0; WIDTH]; P]; M];
+    let a = &a[..offsets.len()];
+    for k in 0..offsets.len() {
+        let a = a[k];
+        let places = &window[at + offsets[k]..][..P * WIDTH];
+        for p in 0..P {
+            for i in 0..M {
+                for j in 0..WIDTH {
+                    sums[i][p][j] = fma::<FUSED>(a[i], places[p * WIDTH + j], sums[i][p][j]);
+                }
+            }
+        }
+    }
+    sums
+}
+
+vectorized! {
+    /// The product of `rows` rows that [`turn_strips`] has laid out and what is found in a window at each of the offsets, for so many
+    /// panels of places.
+    fn product_in_place<FUSED>(
+        a: &[f32], rows: usize, window: &[f32], offsets: &[usize], count: usize, c: &mut [[f32; WIDTH]],
+    ) {
+        let depth = offsets.len();
+        macro_rules! strip {
+            ($height:literal, $wide:literal, $row:expr, $panel:expr) => {{
+                let a = a[$row * depth..][..$height * depth].as_chunks::<$height>().0;
+                let sums = tile_in_place::<FUSED, $height, $wide>(a, window, offsets, $panel * WIDTH);
+                store(sums, &mut c[$row * count + $panel..], count, false);
+            }};
+        }
+        macro_rules! few {
+            ($height:literal, $wide:literal) => {{
+                let mut panel = 0;
+                while panel + $wide <= count {
+                    strip!($height, $wide, 0, panel);
+                    panel += $wide;
+                }
+                while panel < count {
+                    strip!($height, 1, 0, panel);
+                    panel += 1;
+                }
+            }};
+        }
+        let tiles = rows.div_ceil(HEIGHT);
+        match rows {
+            0 => {}
+            1 => few!(1, 4),
+            2 => few!(2, 2),
+            3 => few!(3, 2),
+            _ => for panel in 0..count {
+                for i in 0..tiles {
+                    let (row, end) = (rows * i / tiles, rows * (i + 1) / tiles);
+                    match end - row {
+                        6 => strip!(6, 1, row, panel),
+                        5 => strip!(5, 1, row, panel),
+                        4 => strip!(4, 1, row, panel),
+                        _ => strip!(3, 1, row, panel),
+                    }
+                }
+            },
+        }
+    }
+}

@@ -1,0 +1,182 @@
+//! Which elements of an image each place of the output sees.
+
+use crate::{dispatch::vectorized, matmul::WIDTH};
+
+/// Each place `(y, x)` of a grid sees, for each tap, the element `(y * stride + dy, x * stride + dx)` of a plane, and 0
+/// outside of it.
+pub(super) struct Sampling {
+    /// Rows and columns of the plane.
+    pub plane: [usize; 2],
+    /// Rows and columns of the grid.
+    pub grid: [usize; 2],
+    stride: [usize; 2],
+    pub taps: Vec<[isize; 2]>,
+    /// What is seen is the plane itself.
+    pub plain: bool,
+    /// The least offset of a tap.
+    low: [isize; 2],
+    /// Offsets modulo the stride, as far as there are any.
+    residues: [Vec<usize>; 2],
+    /// The most strides by which a tap is further than the least one.
+    reach: [usize; 2],
+}
+
+/// Rows of the grid in one image.
+#[derive(Clone, Copy)]
+pub(super) struct Band {
+    pub image: usize,
+    pub row: usize,
+    pub rows: usize,
+}
+
+impl Sampling {
+    pub fn new(plane: [usize; 2], grid: [usize; 2], stride: [usize; 2], taps: Vec<[isize; 2]>) -> Self {
+        let plain = taps == [[0, 0]] && stride == [1, 1] && grid == plane;
+        // Then rows do not matter.
+        let one_row = |[rows, columns]: [usize; 2]| if plain { [1, rows * columns] } else { [rows, columns] };
+        let low = [0, 1].map(|i| taps.iter().map(|tap| tap[i]).min().unwrap_or(0));
+        let steps = |i: usize| taps.iter().map(move |tap| (tap[i] - low[i]) as usize);
+        let residues = [0, 1].map(|i| {
+            let mut residues: Vec<usize> = steps(i).map(|step| step % stride[i]).collect();
+            residues.sort_unstable();
+            residues.dedup();
+            residues
+        });
+        let reach = [0, 1].map(|i| steps(i).map(|step| step / stride[i]).max().unwrap_or(0));
+        Self { plane: one_row(plane), grid: one_row(grid), stride, taps, plain, low, residues, reach }
+    }
+
+    /// Places of the grid.
+    pub fn places(&self) -> usize {
+        self.grid[0] * self.grid[1]
+    }
+
+    /// Whether places of a line are neighbours in a window, and lines follow each other with little in between.
+    pub fn lines(&self) -> bool {
+        !self.plain && self.residues.iter().all(|some| some.len() == 1) && self.grid[1] * 8 >= self.columns() * 7
+    }
+
+    /// Columns of a window: those of the grid and those that further taps reach.
+    fn columns(&self) -> usize {
+        self.grid[1] + self.reach[1]
+    }
+
+    /// Elements from one row of the grid to the next in a window.
+    pub fn pitch(&self) -> usize {
+        if self.plain { self.plane[1] } else { self.residues[0].len() * self.residues[1].len() * self.columns() }
+    }
+
+    /// Elements of a channel in a window of so many rows of the grid.
+    pub fn channel(&self, rows: usize) -> usize {
+        if self.plain { self.plane[1] } else { (rows + self.reach[0]) * self.pitch() }
+    }
+
+    /// How much further than the place itself each tap lies in a window.
+    pub fn offsets(&self) -> Vec<usize> {
+        if self.plain {
+            return vec![0];
+        }
+        let part = |tap: &[isize; 2], i: usize| {
+            let step = (tap[i] - self.low[i]) as usize;
+            let residue = self.residues[i].partition_point(|&residue| residue < step % self.stride[i]);
+            (step / self.stride[i], residue)
+        };
+        let offset = |tap| {
+            let ((down, y), (right, x)) = (part(tap, 0), part(tap, 1));
+            down * self.pitch() + (y * self.residues[1].len() + x) * self.columns() + right
+        };
+        self.taps.iter().map(offset).collect()
+    }
+
+    /// Copies what a band sees of a channel, so that no place lies outside and neighbouring places are neighbours
+    /// whatever the stride: `[row of the grid][residue of rows][residue of columns][column of the grid]`. What lies
+    /// behind the window may be overwritten.
+    pub fn window(&self, band: Band, plane: &[f32], window: &mut [f32]) {
+        fill_window(self, band, plane, window);
+    }
+}
+
+vectorized! {
+    fn fill_window<_FUSED>(sampling: &Sampling, band: Band, plane: &[f32], window: &mut [f32]) {
+        let Sampling { plane: [height, width], stride, low, ref residues, reach, .. } = *sampling;
+        let (columns, step) = (sampling.columns(), stride[1]);
+        let mut at = 0;
+        for row in band.row..band.row + band.rows + reach[0] {
+            for down in &residues[0] {
+                let y = (row * stride[0] + down) as isize + low[0];
+                for right in &residues[1] {
+                    let end = at + columns;
+                    if y < 0 || y >= height as isize {
+                        zeros(window, at, end);
+                        at = end;
+                        continue;
+                    }
+                    let first = *right as isize + low[1];
+                    // Columns of the line that lie left of the plane, and those not right of it.
+                    let left = ((-first).max(0) as usize).div_ceil(step).min(columns);
+                    let inside = ((width as isize - first).max(0) as usize).div_ceil(step).clamp(left, columns);
+                    zeros(window, at, at + left);
+                    if left < inside {
+                        let from = y as usize * width + (first + (left * step) as isize) as usize;
+                        copy_steps(plane, from, step, window, at + left, inside - left);
+                    }
+                    zeros(window, at + inside, end);
+                    at = end;
+                }
+            }
+        }
+    }
+}
+
+/// Zeros, of which the last may be too many.
+#[inline(always)]
+fn zeros(line: &mut [f32], mut from: usize, to: usize) {
+    while from < to {
+        *line[from..].first_chunk_mut::<WIDTH>().expect("room behind the last line") = [0.0; WIDTH];
+        from += WIDTH;
+    }
+}
+
+/// Every `step`th element of a source from one on. More than were wanted may be written.
+#[inline(always)]
+fn copy_steps(source: &[f32], from: usize, step: usize, line: &mut [f32], at: usize, len: usize) {
+    match step {
+        1 => {
+            for done in (0..len).step_by(WIDTH) {
+                copy(source, from + done, line, at + done);
+            }
+        }
+        2 => {
+            for done in (0..len).step_by(WIDTH) {
+                let line = &mut line[at + done..][..WIDTH];
+                if let Some(values) = source.get(from + 2 * done..from + 2 * done + 2 * WIDTH) {
+                    for i in 0..WIDTH {
+                        line[i] = values[2 * i];
+                    }
+                } else {
+                    let values = source[from + 2 * done..].iter().step_by(2);
+                    line.iter_mut().zip(values).for_each(|(line, value)| *line = *value);
+                }
+            }
+        }
+        _ => {
+            let values = source[from..].iter().step_by(step);
+            line[at..at + len].iter_mut().zip(values).for_each(|(line, value)| *line = *value);
+        }
+    }
+}
+
+/// As many elements as a panel has columns, or as many as there are. What is copied too much is overwritten by what comes
+/// next. Arrays, as a copy of a slice is a call.
+#[inline(always)]
+pub(super) fn copy(source: &[f32], from: usize, to: &mut [f32], at: usize) {
+    let to = to[at..].first_chunk_mut::<WIDTH>().expect("room behind the last row");
+    let source = &source[from..];
+    if let Some(values) = source.first_chunk::<WIDTH>() {
+        *to = *values;
+    } else {
+        for (to, value) in to.iter_mut().zip(source) {
+            *to = *value;
+        }
+    }
+}

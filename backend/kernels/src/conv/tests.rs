@@ -1,0 +1,128 @@
+use super::*;
+
+fn values(len: usize, seed: usize) -> Vec<f32> {
+    (0..len).map(|i| ((i * 7919 + seed * 104_729 + 13) % 1013) as f32 / 500.0 - 1.0).collect()
+}
+
+/// Calls `f` with the places in x, weight and output of each product.
+fn products(conv: &Conv2d, mut f: impl FnMut(usize, usize, usize)) {
+    let Conv2d { kernel, stride, padding, dilation, groups, .. } = *conv;
+    let [rows, columns] = conv.output();
+    let (each_in, each_out) = (conv.channels_in / groups, conv.channels_out / groups);
+    for y_at in 0..conv.batch * conv.channels_out * rows * columns {
+        let (column, row) = (y_at % columns, y_at / columns % rows);
+        let (channel, image) = (y_at / columns / rows % conv.channels_out, y_at / columns / rows / conv.channels_out);
+        for weight_at in 0..each_in * kernel[0] * kernel[1] {
+            let (kx, ky) = (weight_at % kernel[1], weight_at / kernel[1] % kernel[0]);
+            let c = channel / each_out * each_in + weight_at / kernel[1] / kernel[0];
+            let (y, x) = (row * stride[0] + ky * dilation[0], column * stride[1] + kx * dilation[1]);
+            if y < padding[0] || x < padding[1] || y - padding[0] >= conv.height || x - padding[1] >= conv.width {
+                continue;
+            }
+            let x_at = ((image * conv.channels_in + c) * conv.height + y - padding[0]) * conv.width + x - padding[1];
+            f(x_at, channel * each_in * kernel[0] * kernel[1] + weight_at, y_at);
+        }
+    }
+}
+
+fn close(what: &str, found: &[f32], expected: &[f64]) {
+    let largest = expected.iter().fold(1.0f64, |largest, value| largest.max(value.abs()));
+    for (i, (found, expected)) in found.iter().zip(expected).enumerate() {
+        assert!((f64::from(*found) - expected).abs() < 1e-5 * largest, "{what}, {i}: {found} {expected}");
+    }
+}
+
+fn check(conv: &Conv2d) {
+    let [inputs, weights, outputs] = conv.elements();
+    let (x, weight, grad) = (values(inputs, 1), values(weights, 2), values(outputs, 3));
+    let (scale, shift) = (values(conv.channels_out, 4), values(conv.channels_out, 5));
+    let [mut y, mut dx, mut dw] = [outputs, inputs, weights].map(|len| vec![0.0f64; len]);
+    products(conv, |x_at, weight_at, y_at| {
+        let wide = |values: &[f32], at: usize| f64::from(values[at]);
+        y[y_at] += wide(&x, x_at) * wide(&weight, weight_at);
+        dx[x_at] += wide(&grad, y_at) * wide(&weight, weight_at);
+        dw[weight_at] += wide(&grad, y_at) * wide(&x, x_at);
+    });
+    let mut found = vec![f32::NAN; outputs];
+    conv2d(&x, &weight, conv, Epilogue::default(), &mut found);
+    close(&format!("output of {conv:?}"), &found, &y);
+    let epilogue = Epilogue { scale: Some(&scale), shift: Some(&shift), residual: Some(&grad), relu: true };
+    conv2d(&x, &weight, conv, epilogue, &mut found);
+    let [rows, columns] = conv.output();
+    for (i, y) in y.iter_mut().enumerate() {
+        let channel = i / (rows * columns) % conv.channels_out;
+        *y = (f64::from(scale[channel]) * *y + f64::from(shift[channel]) + f64::from(grad[i])).max(0.0);
+    }
+    close(&format!("finished output of {conv:?}"), &found, &y);
+    let mut found = vec![f32::NAN; inputs];
+    conv2d_backward_input(&weight, &grad, conv, &mut found);
+    close(&format!("gradient of the input of {conv:?}"), &found, &dx);
+    let mut found = vec![f32::NAN; weights];
+    conv2d_backward_weight(&x, &grad, conv, &mut found);
+    close(&format!("gradient of the weights of {conv:?}"), &found, &dw);
+}
+
+#[test]
+fn values_and_gradients() {
+    // Batch, channels, rows, columns, channels of the output, groups.
+    let sizes = [
+        [0, 2, 5, 5, 3, 1],
+        [1, 1, 1, 1, 1, 1],
+        [2, 3, 9, 7, 5, 1],
+        [3, 4, 7, 7, 6, 2],
+        [1, 6, 12, 31, 6, 6],
+        [5, 50, 4, 5, 17, 1],
+        [1, 8, 33, 20, 64, 1],
+        [2, 150, 6, 6, 70, 1],
+    ];
+    // Kernel, stride, padding, dilation.
+    let shapes = [
+        [[1, 1], [1, 1], [0, 0], [1, 1]],
+        [[1, 1], [2, 2], [0, 0], [1, 1]],
+        [[3, 3], [1, 1], [1, 1], [1, 1]],
+        [[3, 3], [2, 2], [1, 1], [1, 1]],
+        [[1, 3], [1, 2], [0, 2], [1, 3]],
+        [[2, 1], [3, 1], [4, 0], [2, 1]],
+        [[7, 7], [2, 2], [3, 3], [1, 1]],
+        [[4, 2], [1, 3], [3, 3], [1, 2]],
+    ];
+    for [batch, channels_in, height, width, channels_out, groups] in sizes {
+        for [kernel, stride, padding, dilation] in shapes {
+            check(&Conv2d {
+                batch,
+                channels_in,
+                height,
+                width,
+                channels_out,
+                kernel,
+                stride,
+                padding,
+                dilation,
+                groups,
+            });
+        }
+    }
+}
+
+#[test]
+fn nan_stays() {
+    let conv = Conv2d {
+        batch: 1,
+        channels_in: 2,
+        height: 5,
+        width: 5,
+        channels_out: 3,
+        kernel: [3, 3],
+        stride: [1, 1],
+        padding: [1, 1],
+        dilation: [1, 1],
+        groups: 1,
+    };
+    let (mut x, weight, mut y) = (vec![0.5; 50], vec![0.0; 54], vec![0.0; 75]);
+    x[12] = f32::NAN;
+    conv2d(&x, &weight, &conv, Epilogue { relu: true, ..Epilogue::default() }, &mut y);
+    for (i, y) in y.iter().enumerate() {
+        let (row, column) = (i / 5 % 5, i % 5);
+        assert_eq!(y.is_nan(), (1..4).contains(&row) && (1..4).contains(&column));
+    }
+}

@@ -1,0 +1,220 @@
+use rayon::prelude::*;
+use std::cell::Cell;
+
+use super::{
+    Conv2d,
+    pack::{Places, grow},
+    product::product,
+    sampling::{Band, Sampling},
+};
+use crate::{dispatch::vectorized, matmul::WIDTH};
+
+/// Places that are walked at once.
+const DEPTH: usize = 384;
+/// Rows that stay in the second-level cache while all panels pass.
+const BLOCK: usize = 48;
+
+#[derive(Default)]
+struct Scratch {
+    window: Vec<f32>,
+    rows: Vec<f32>,
+    panels: Vec<[f32; WIDTH]>,
+    starts: Vec<usize>,
+}
+
+thread_local! {
+    static SCRATCH: Cell<Scratch> = Cell::default();
+}
+
+/// The gradient of a convolution with respect to its weights, in `out`, given that of its outputs.
+///
+/// It is the product of what all places see, a row for each weight of a channel, and the gradients of the places, a column
+/// for each channel of the output.
+///
+/// # Panics
+/// If the sizes do not fit each other.
+pub fn conv2d_backward_weight(x: &[f32], grad: &[f32], conv: &Conv2d, out: &mut [f32]) {
+    conv.check(Some(x.len()), Some(out.len()), Some(grad.len()));
+    if out.is_empty() {
+        return;
+    }
+    let (sampling, threads) = (conv.sampling(), rayon::current_num_threads());
+    let (taps, places) = (sampling.taps.len(), conv.batch * sampling.places());
+    let (channels, columns) = (conv.channels_in / conv.groups, conv.channels_out / conv.groups);
+    let panels = columns.div_ceil(WIDTH);
+    // Threads take channels of their own, or where these are too few, places of their own, and then the results are
+    // added up in the order of the places.
+    let wanted = threads.div_ceil(conv.groups);
+    let by_channel = channels * taps >= 256 * wanted;
+    let parts = if by_channel { wanted } else { 1 };
+    let shares = if by_channel { 1 } else { wanted.min(places.div_ceil(DEPTH)).max(1) };
+    let edges: Vec<usize> = (0..=parts).map(|i| channels * i / parts).collect();
+    let units = if sampling.lines() { conv.batch * sampling.grid[0] } else { places };
+    let ends: Vec<usize> = (0..=shares).map(|i| units * i / shares).collect();
+    let mut sums: Vec<Vec<[f32; WIDTH]>> = vec![vec![]; conv.groups * parts * shares];
+    sums.par_iter_mut().enumerate().for_each(|(task, sums)| {
+        let (share, part, group) = (task % shares, task / shares % parts, task / shares / parts);
+        let mut scratch = SCRATCH.take();
+        let task = Task {
+            conv,
+            sampling: &sampling,
+            group,
+            channels: [edges[part], edges[part + 1]],
+            share: [ends[share], ends[share + 1]],
+        };
+        *sums = task.run(x, grad, &mut scratch);
+        SCRATCH.set(scratch);
+    });
+    // Some channels of the output at a time: what a panel holds.
+    let depth = channels * taps;
+    let tasks: Vec<(usize, &mut [f32])> =
+        out.chunks_exact_mut(columns * depth).flat_map(|group| group.chunks_mut(WIDTH * depth)).enumerate().collect();
+    tasks.into_par_iter().for_each(|(task, out)| {
+        let (group, panel) = (task / panels, task % panels);
+        for part in 0..parts {
+            for share in 0..shares {
+                let sums = &sums[(group * parts + part) * shares + share];
+                turn(sums, panel, panels, edges[part] * taps, depth, share > 0, out);
+            }
+        }
+    });
+}
+
+/// Some lines or places, and channels of one group.
+struct Task<'a> {
+    conv: &'a Conv2d,
+    sampling: &'a Sampling,
+    group: usize,
+    channels: [usize; 2],
+    share: [usize; 2],
+}
+
+impl Task<'_> {
+    /// For each weight of a channel its gradient for all channels of the output, in panels side by side.
+    fn run(&self, x: &[f32], grad: &[f32], scratch: &mut Scratch) -> Vec<[f32; WIDTH]> {
+        let panels = (self.conv.channels_out / self.conv.groups).div_ceil(WIDTH);
+        let mut sums = vec![[0.0; WIDTH]; (self.channels[1] - self.channels[0]) * self.sampling.taps.len() * panels];
+        if self.sampling.lines() {
+            self.add_lines(x, grad, scratch, &mut sums);
+        } else {
+            self.add_places(x, grad, scratch, &mut sums);
+        }
+        sums
+    }
+
+    /// What places see is laid out in rows without gaps.
+    fn add_places(&self, x: &[f32], grad: &[f32], scratch: &mut Scratch, sums: &mut [[f32; WIDTH]]) {
+        let Scratch { window, rows, panels, starts } = scratch;
+        let (conv, taps, [first, last]) = (self.conv, self.sampling.taps.len(), self.channels);
+        let (count, each) = ((conv.channels_out / conv.groups).div_ceil(WIDTH), self.sampling.places());
+        let block = (BLOCK / taps).max(1);
+        for from in (self.share[0]..self.share[1]).step_by(DEPTH) {
+            let depth = DEPTH.min(self.share[1] - from);
+            grow(panels, depth * count, [0.0; WIDTH]);
+            let mut done = 0;
+            while done < depth {
+                let (image, place) = ((from + done) / each, (from + done) % each);
+                let len = (each - place).min(depth - done);
+                self.turn(grad, image, place, len, &mut panels[done..], depth);
+                done += len;
+            }
+            let places = Places::new(self.sampling, conv.channels_in, from, depth, usize::MAX);
+            starts.clear();
+            starts.extend((0..block * taps).map(|row| row * depth));
+            for channel in (first..last).step_by(block) {
+                let some = block.min(last - channel);
+                places.rows(x, [self.group * (conv.channels_in / conv.groups) + channel, some], window, rows);
+                let sums = &mut sums[(channel - first) * taps * count..][..some * taps * count];
+                product(rows, &starts[..some * taps], panels, depth, depth, count, sums, count, true);
+            }
+        }
+    }
+
+    /// What places see is read where it lies in the windows, with what lies between the lines; gradients are 0 there.
+    fn add_lines(&self, x: &[f32], grad: &[f32], scratch: &mut Scratch, sums: &mut [[f32; WIDTH]]) {
+        let Scratch { window, panels, starts, .. } = scratch;
+        let (conv, sampling, [first, last]) = (self.conv, self.sampling, self.channels);
+        let count = (conv.channels_out / conv.groups).div_ceil(WIDTH);
+        let ([lines, columns], pitch, offsets) = (sampling.grid, sampling.pitch(), sampling.offsets());
+        let (block, taps) = ((BLOCK / offsets.len()).max(1), offsets.len());
+        let plane = sampling.plane[0] * sampling.plane[1];
+        let mut line = self.share[0];
+        while line < self.share[1] {
+            let (image, row) = (line / lines, line % lines);
+            let rows = (DEPTH / pitch).max(1).min(lines - row).min(self.share[1] - line);
+            // No further than the last line's last place: what is behind it is not of this window.
+            let (band, depth) = (Band { image, row, rows }, (rows - 1) * pitch + columns);
+            grow(panels, depth * count, [0.0; WIDTH]);
+            for i in 0..rows {
+                let panels = &mut panels[i * pitch..];
+                self.turn(grad, image, (row + i) * columns, columns, panels, depth);
+                if i + 1 < rows {
+                    for panel in panels.chunks_mut(depth).take(count) {
+                        panel[columns..pitch].fill([0.0; WIDTH]);
+                    }
+                }
+            }
+            let channel = sampling.channel(rows);
+            grow(window, block * channel + 2 * WIDTH + pitch, 0.0);
+            starts.clear();
+            starts.extend((0..block).flat_map(|c| offsets.iter().map(move |offset| c * channel + offset)));
+            for from in (first..last).step_by(block) {
+                let some = block.min(last - from);
+                for c in 0..some {
+                    let at = image * conv.channels_in + self.group * (conv.channels_in / conv.groups) + from + c;
+                    sampling.window(band, &x[at * plane..][..plane], &mut window[c * channel..]);
+                }
+                let sums = &mut sums[(from - first) * taps * count..][..some * taps * count];
+                product(window, &starts[..some * taps], panels, depth, depth, count, sums, count, true);
+            }
+            line += rows;
+        }
+    }
+
+    /// The gradients of places of one image from one on, a row for each place and a column for each channel, in panels
+    /// that are `pitch` apart.
+    fn turn(&self, grad: &[f32], image: usize, place: usize, len: usize, panels: &mut [[f32; WIDTH]], pitch: usize) {
+        let (each, groups) = (self.sampling.places(), self.conv.groups);
+        let columns = self.conv.channels_out / groups;
+        for (panel, column) in (0..columns).step_by(WIDTH).enumerate() {
+            let first = (image * groups + self.group) * columns + column;
+            let panel = &mut panels[panel * pitch..][..len];
+            turn_rows(&grad[first * each + place..], each, WIDTH.min(columns - column), panel);
+        }
+    }
+}
+
+vectorized! {
+    /// The first `width` rows of `x`, `stride` apart, as columns.
+    fn turn_rows<_FUSED>(x: &[f32], stride: usize, width: usize, columns: &mut [[f32; WIDTH]]) {
+        let len = columns.len();
+        if width < WIDTH {
+            columns.fill([0.0; WIDTH]);
+            for j in 0..width {
+                for (column, value) in columns.iter_mut().zip(&x[j * stride..][..len]) {
+                    column[j] = *value;
+                }
+            }
+            return;
+        }
+        let mut rows: [&[f32]; WIDTH] = [&[]; WIDTH];
+        for j in 0..WIDTH {
+            rows[j] = &x[j * stride..][..len];
+        }
+        for k in 0..len {
+            for j in 0..WIDTH {
+                columns[k][j] = rows[j][k];
+            }
+        }
+    }
+}
+
+/// One panel of `sums`, of which `panels` lie side by side, with rows for columns: its rows are those from one on.
+fn turn(sums: &[[f32; WIDTH]], panel: usize, panels: usize, first: usize, depth: usize, add: bool, out: &mut [f32]) {
+    for (row, sums) in sums.chunks_exact(panels).enumerate() {
+        for (out, sum) in out.chunks_exact_mut(depth).zip(&sums[panel]) {
+            let out = &mut out[first + row];
+            *out = if add { *out + sum } else { *sum };
+        }
+    }
+}

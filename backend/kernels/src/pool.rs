@@ -1,0 +1,187 @@
+use rayon::prelude::*;
+
+use crate::dispatch::{rows_per_task, vectorized};
+
+/// The sizes of a two-dimensional pooling of planes.
+#[derive(Clone, Copy, Debug)]
+pub struct Pool2d {
+    /// Rows and columns of a plane.
+    pub size: [usize; 2],
+    /// Rows and columns of a window.
+    pub kernel: [usize; 2],
+    /// Places from one window to the next.
+    pub stride: [usize; 2],
+    /// Places on each side of a plane, which have no part in the results.
+    pub padding: [usize; 2],
+}
+
+impl Pool2d {
+    /// Rows and columns of what comes out of a plane.
+    pub fn output(&self) -> [usize; 2] {
+        [0, 1].map(|i| {
+            let size = self.size[i] + 2 * self.padding[i];
+            if size < self.kernel[i] { 0 } else { (size - self.kernel[i]) / self.stride[i] + 1 }
+        })
+    }
+
+    /// Elements of a plane, and of what comes out of it.
+    fn elements(&self) -> [usize; 2] {
+        assert!(self.stride.iter().all(|&step| step > 0), "a stride of 0: {self:?}");
+        assert!((0..2).all(|i| self.padding[i] * 2 <= self.kernel[i]), "windows without elements: {self:?}");
+        let [rows, columns] = self.output();
+        [self.size[0] * self.size[1], rows * columns]
+    }
+
+    /// The part of a window that lies in the plane.
+    #[inline(always)]
+    fn window(&self, i: usize, at: usize) -> [usize; 2] {
+        let first = at * self.stride[i];
+        [first.saturating_sub(self.padding[i]), (first + self.kernel[i] - self.padding[i]).min(self.size[i])]
+    }
+
+    /// The largest element of each window, of planes one after another.
+    ///
+    /// # Panics
+    /// If the sizes do not fit each other, or the padding is more than half of the kernel.
+    pub fn max(&self, x: &[f32], y: &mut [f32]) {
+        let Some([plane, out]) = self.check(x.len(), y.len()) else { return };
+        let some = rows_per_task(plane);
+        let tasks = x.par_chunks(some * plane).zip(y.par_chunks_mut(some * out));
+        tasks.for_each_init(Vec::new, |line, (x, y)| {
+            line.resize(self.size[1], 0.0);
+            x.chunks(plane).zip(y.chunks_mut(out)).for_each(|(x, y)| largest(self, x, y, line));
+        });
+    }
+
+    /// The gradient of [`max`](Self::max), given what it wrote. Of equal elements the first gets it, in the order of rows.
+    ///
+    /// # Panics
+    /// If the sizes do not fit each other, or the padding is more than half of the kernel.
+    pub fn max_backward(&self, x: &[f32], y: &[f32], grad: &[f32], dx: &mut [f32]) {
+        assert!(grad.len() == y.len() && dx.len() == x.len(), "gradients of another size: {self:?}");
+        dx.fill(0.0);
+        let Some([plane, out]) = self.check(x.len(), y.len()) else { return };
+        let some = rows_per_task(plane);
+        let tasks = x.par_chunks(some * plane).zip(dx.par_chunks_mut(some * plane));
+        tasks.zip(y.par_chunks(some * out).zip(grad.par_chunks(some * out))).for_each(|((x, dx), (y, grad))| {
+            let planes = x.chunks(plane).zip(dx.chunks_mut(plane));
+            for ((x, dx), (y, grad)) in planes.zip(y.chunks(out).zip(grad.chunks(out))) {
+                self.pass_on(x, y, grad, dx);
+            }
+        });
+    }
+
+    /// Elements of a plane and of what comes out of it; nothing where nothing does.
+    fn check(&self, x: usize, y: usize) -> Option<[usize; 2]> {
+        let [plane, out] = self.elements();
+        assert!(x * out == y * plane && (y > 0 || x * out == 0), "{x} and {y} elements: {self:?}");
+        (y > 0).then_some([plane, out])
+    }
+
+    fn pass_on(&self, x: &[f32], y: &[f32], grad: &[f32], dx: &mut [f32]) {
+        let (width, [_, columns]) = (self.size[1], self.output());
+        for (row, (y, grad)) in y.chunks_exact(columns).zip(grad.chunks_exact(columns)).enumerate() {
+            let [top, bottom] = self.window(0, row);
+            for (column, (y, grad)) in y.iter().zip(grad).enumerate() {
+                let [left, right] = self.window(1, column);
+                let mut places = (top..bottom).flat_map(|row| row * width + left..row * width + right);
+                // NaN is equal to nothing.
+                if let Some(place) = places.find(|&place| x[place] == *y || x[place].is_nan()) {
+                    dx[place] += grad;
+                }
+            }
+        }
+    }
+}
+
+/// Whether a value comes in place of the largest one so far: NaN does, and then nothing but NaN does.
+#[inline(always)]
+fn larger(value: f32, than: f32) -> bool {
+    value > than || value.is_nan()
+}
+
+vectorized! {
+    /// First of each column of the windows of a row, in `line`, then of each window.
+    fn largest<_FUSED>(pool: &Pool2d, x: &[f32], y: &mut [f32], line: &mut [f32]) {
+        let (width, [_, columns]) = (pool.size[1], pool.output());
+        let [kernel, stride, padding] = [pool.kernel[1], pool.stride[1], pool.padding[1]];
+        // Windows none of which goes beyond an edge.
+        let first = padding.div_ceil(stride).min(columns);
+        let last = if width + padding < kernel { 0 } else { (width + padding - kernel) / stride + 1 }.clamp(first, columns);
+        for (row, y) in y.chunks_exact_mut(columns).enumerate() {
+            let [from, to] = pool.window(0, row);
+            line.copy_from_slice(&x[from * width..][..width]);
+            for row in from + 1..to {
+                for (line, &x) in line.iter_mut().zip(&x[row * width..][..width]) {
+                    *line = if larger(x, *line) { x } else { *line };
+                }
+            }
+            for column in (0..first).chain(last..columns) {
+                let [from, to] = pool.window(1, column);
+                y[column] = line[from];
+                for &value in &line[from + 1..to] {
+                    y[column] = if larger(value, y[column]) { value } else { y[column] };
+                }
+            }
+            let (y, line) = (&mut y[first..last], &line[(first * stride).saturating_sub(padding)..]);
+            if y.is_empty() {
+                continue;
+            }
+            for at in 0..kernel {
+                let line = &line[at..][..(y.len() - 1) * stride + 1];
+                for (i, y) in y.iter_mut().enumerate() {
+                    let value = line[i * stride];
+                    *y = if at == 0 || larger(value, *y) { value } else { *y };
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_and_gradients() {
+        let pools = [
+            ([1, 1], [1, 1], [1, 1], [0, 0]),
+            ([112, 112], [3, 3], [2, 2], [1, 1]),
+            ([5, 9], [2, 2], [2, 2], [0, 0]),
+            ([7, 6], [3, 2], [1, 3], [1, 1]),
+            ([4, 4], [4, 5], [3, 1], [2, 2]),
+            ([2, 1], [4, 3], [2, 1], [2, 1]),
+        ];
+        for (size, kernel, stride, padding) in pools {
+            let pool = Pool2d { size, kernel, stride, padding };
+            let ([plane, out], planes) = (pool.elements(), 5);
+            // Many equal ones, as after a ReLU, and one NaN.
+            let mut x: Vec<f32> = (0..planes * plane).map(|i| ((i * 7919 % 1013) as f32 - 600.0).max(0.0)).collect();
+            x[3 * plane / 2] = f32::NAN;
+            let mut y = vec![0.0; planes * out];
+            pool.max(&x, &mut y);
+            let grad: Vec<f32> = (0..planes * out).map(|i| i as f32).collect();
+            let (mut dx, mut expected) = (vec![f32::NAN; x.len()], vec![0.0; x.len()]);
+            pool.max_backward(&x, &y, &grad, &mut dx);
+            for (i, y) in y.iter().enumerate() {
+                let (row, column) = (i % out / pool.output()[1], i % pool.output()[1]);
+                let mut best = (f32::NEG_INFINITY, 0);
+                for (ky, kx) in (0..kernel[0]).flat_map(|ky| (0..kernel[1]).map(move |kx| (ky, kx))) {
+                    let (y, x_at) = (row * stride[0] + ky, column * stride[1] + kx);
+                    if y < padding[0] || x_at < padding[1] || y - padding[0] >= size[0] || x_at - padding[1] >= size[1]
+                    {
+                        continue;
+                    }
+                    let at = (y - padding[0]) * size[1] + x_at - padding[1];
+                    let value = x[i / out * plane + at];
+                    if value > best.0 || value.is_nan() && !best.0.is_nan() {
+                        best = (value, at);
+                    }
+                }
+                assert!(y.to_bits() == best.0.to_bits(), "{pool:?}, {i}");
+                expected[i / out * plane + best.1] += grad[i];
+            }
+            assert_eq!(dx, expected);
+        }
+    }
+}
