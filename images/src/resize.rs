@@ -55,7 +55,7 @@ pub(crate) fn resize_region(
     let pass = Passes {
         // Pillow leaves a direction alone in which nothing changes.
         across: (width != u64::from(image.width()))
-            .then(|| Taps::new(image.width(), width, region.left, region.width, filter, convention)),
+            .then(|| Taps::new(image.width(), width, region.left, region.width, filter, convention).with_levels()),
         down: Taps::new(image.height(), height, region.top, region.height, filter, convention),
         left: region.left as usize,
         down_first: convention == Convention::Torchvision
@@ -154,13 +154,21 @@ fn resample(image: &RgbImage, Passes { across, down, left, down_first }: &Passes
 fn resize_row(source: &[u8], taps: &Taps, row: &mut [u8]) {
     let first = taps.first();
     for (i, pixel) in row.chunks_exact_mut(3).enumerate() {
-        let Some((start, weights)) = taps.get(i) else { return };
-        let mut sums = [taps.half(); 3];
-        for (levels, &weight) in source[(start - first) * 3..].chunks_exact(3).zip(weights) {
-            sums[0] += weight * i32::from(levels[0]);
-            sums[1] += weight * i32::from(levels[1]);
-            sums[2] += weight * i32::from(levels[2]);
+        let Some((start, weights)) = taps.of_levels(i) else { return };
+        // Eight pixels at a time: product by product, which vectors do well, and the colours apart only at the end.
+        let mut products = [0; 24];
+        let (eights, rest) = source[(start - first) * 3..][..weights.len()].as_chunks::<24>();
+        let (eight_weights, rest_weights) = weights.as_chunks::<24>();
+        for (levels, weights) in eights.iter().zip(eight_weights) {
+            for ((product, &level), &weight) in products.iter_mut().zip(levels).zip(weights) {
+                *product += weight * i32::from(level);
+            }
         }
-        pixel.copy_from_slice(&sums.map(|sum| taps.level(sum)));
+        for ((product, &level), &weight) in products.iter_mut().zip(rest).zip(rest_weights) {
+            *product += weight * i32::from(level);
+        }
+        for (colour, level) in pixel.iter_mut().enumerate() {
+            *level = taps.level(taps.half() + products.iter().skip(colour).step_by(3).sum::<i32>());
+        }
     }
 }

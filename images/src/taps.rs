@@ -13,6 +13,8 @@ pub(crate) struct Taps {
     /// First source pixel, and where its weight lies in `weights`.
     starts: Vec<(usize, usize)>,
     weights: Vec<i32>,
+    /// The weights again, three times each: one for each level of a pixel.
+    of_levels: Vec<i32>,
     /// Binary places of a weight.
     places: u32,
 }
@@ -65,7 +67,21 @@ impl Taps {
             let scaled = weight * f64::from(1u32 << places);
             (scaled + 0.5f64.copysign(scaled)) as i32
         };
-        Self { starts, weights: exact.iter().map(fixed).collect(), places }
+        Self { starts, weights: exact.iter().map(fixed).collect(), of_levels: Vec::new(), places }
+    }
+
+    /// With what [`of_levels`](Self::of_levels) gives.
+    pub fn with_levels(mut self) -> Self {
+        self.of_levels = self.weights.iter().flat_map(|&weight| [weight; 3]).collect();
+        self
+    }
+
+    /// The first source pixel of new pixel `i`, and a weight for each level from there on.
+    #[inline(always)]
+    pub fn of_levels(&self, i: usize) -> Option<(usize, &[i32])> {
+        let &(start, from) = self.starts.get(i)?;
+        let to = self.starts.get(i + 1).map_or(self.weights.len(), |&(_, next)| next);
+        Some((start, &self.of_levels[from * 3..to * 3]))
     }
 
     /// What a sum begins with, so that cutting it off rounds it.
