@@ -21,18 +21,6 @@ pub enum Filter {
     Bicubic,
 }
 
-impl Filter {
-    /// How many pixels away a pixel still counts, at a scale of one.
-    pub(crate) fn support(self) -> f64 {
-        match self {
-            Self::Nearest => 0.0,
-            Self::Bilinear => 1.0,
-            Self::Bicubic => 2.0,
-            Self::Lanczos => 3.0,
-        }
-    }
-}
-
 impl From<Filter> for u8 {
     fn from(filter: Filter) -> Self {
         match filter {

@@ -1,8 +1,8 @@
 //! Pictures for neural networks: decoding, preprocessing, augmentation, and data sets of pictures.
 //!
 //! What a pretrained classifier says depends on every pixel it is shown. Here a file becomes the numbers that
-//! transformers, timm or torchvision would make of it: [`open`] decodes as Pillow does, [`resize`] is within one grey
-//! level of Pillow's, and a [`Preprocessor`] does what a model's own `preprocessor_config.json` says.
+//! transformers, timm or torchvision would make of it: [`open`] decodes as Pillow does, [`resize`] gives
+//! Pillow's bits, and a [`Preprocessor`] does what a model's own `preprocessor_config.json` says.
 //!
 //! ```
 //! use grove_images::{Limits, Preprocessor, open};
@@ -22,6 +22,7 @@
 pub mod augment;
 pub mod datasets;
 
+mod convention;
 mod decode;
 mod error;
 mod files;
@@ -30,13 +31,15 @@ mod folder;
 mod jpeg;
 mod preprocess;
 mod resize;
+mod taps;
 
 pub use image::RgbImage;
 
+pub use convention::Convention;
 pub use decode::{Limits, decode, open};
 pub use error::{ImageError, Result};
 pub use files::save_png;
 pub use filter::Filter;
 pub use folder::{EXTENSIONS, ImageFolder, files};
-pub use preprocess::{CropRounding, IMAGENET_MEAN, IMAGENET_STD, Preprocessor, Resize};
+pub use preprocess::{IMAGENET_MEAN, IMAGENET_STD, Preprocessor, Resize};
 pub use resize::resize;

@@ -6,7 +6,7 @@ use common::{difference, fixture, picture};
 use grove_images::{Filter, RgbImage, resize};
 
 #[test]
-fn within_a_level_of_pillow_and_torchvision() {
+fn pillows_bits_and_within_a_level_of_torchvision() {
     let mut compared = 0;
     for entry in std::fs::read_dir(fixture("resize")).unwrap() {
         let name = entry.unwrap().file_name().into_string().unwrap();
@@ -18,7 +18,8 @@ fn within_a_level_of_pillow_and_torchvision() {
         let resized = resize(&source, width.parse().unwrap(), height.parse().unwrap(), filter);
         let (largest, mean) = difference(&name, &resized, &picture(&format!("resize/{name}")));
         println!("{name}: largest {largest}, mean {mean:.4}");
-        assert!(largest <= u8::from(filter != Filter::Nearest), "{name}: largest {largest}, mean {mean}");
+        // torchvision weighs with 16 bits.
+        assert!(largest <= u8::from(name.starts_with("tv_")), "{name}: largest {largest}, mean {mean}");
         compared += 1;
     }
     assert_eq!(compared, 34);

@@ -2,7 +2,8 @@
 
 use image::{Rgb, RgbImage, imageops};
 
-use super::{CropRounding, Preprocessor, Resize};
+use super::{Preprocessor, Resize};
+use crate::convention::Convention;
 use crate::decode::Limits;
 use crate::error::{ImageError, Result};
 use crate::resize::{Region, resize_region};
@@ -26,10 +27,10 @@ pub(super) fn prepare(preprocessor: &Preprocessor, image: &RgbImage) -> Result<R
             "{width}×{height} pixels would become {w}×{h}, over {most}: {advice}"
         )));
     }
-    let rounding = preprocessor.crop_rounding;
-    let (rows, columns) = (Span::new(resized[0], size[0], rounding), Span::new(resized[1], size[1], rounding));
+    let convention = preprocessor.convention;
+    let (rows, columns) = (Span::new(resized[0], size[0], convention), Span::new(resized[1], size[1], convention));
     let region = Region { left: columns.from, top: rows.from, width: columns.count, height: rows.count };
-    let kept = resize_region(image, resized, region, preprocessor.filter);
+    let kept = resize_region(image, resized, region, preprocessor.filter, convention);
     if [u64::from(rows.count), u64::from(columns.count)] == size {
         return Ok(kept);
     }
@@ -65,13 +66,13 @@ struct Span {
 }
 
 impl Span {
-    fn new(have: u64, want: u64, rounding: CropRounding) -> Self {
+    fn new(have: u64, want: u64, convention: Convention) -> Self {
         if have < want {
             return Self { from: 0, count: have as u32, border: ((want - have) / 2) as u32 };
         }
         let over = have - want;
         // Half of an odd number, n + 1/2, goes to the even neighbour.
-        let up = rounding == CropRounding::HalfEven && over % 4 == 3;
+        let up = convention == Convention::Torchvision && over % 4 == 3;
         Self { from: over / 2 + u64::from(up), count: want as u32, border: 0 }
     }
 }
@@ -83,10 +84,10 @@ mod tests {
     #[test]
     fn halves_go_where_python_puts_them() {
         // int(round(n / 2)) of Python: 0.5 → 0, 1.5 → 2, 2.5 → 2, 3.5 → 4; int(n / 2): 0, 1, 2, 3.
-        let from = |over: u64, rounding| Span::new(224 + over, 224, rounding).from;
-        assert_eq!([1, 3, 5, 7].map(|over| from(over, CropRounding::HalfEven)), [0, 2, 2, 4]);
-        assert_eq!([1, 3, 5, 7].map(|over| from(over, CropRounding::Down)), [0, 1, 2, 3]);
-        assert_eq!([2, 4].map(|over| from(over, CropRounding::HalfEven)), [1, 2]);
+        let from = |over: u64, convention| Span::new(224 + over, 224, convention).from;
+        assert_eq!([1, 3, 5, 7].map(|over| from(over, Convention::Torchvision)), [0, 2, 2, 4]);
+        assert_eq!([1, 3, 5, 7].map(|over| from(over, Convention::Transformers)), [0, 1, 2, 3]);
+        assert_eq!([2, 4].map(|over| from(over, Convention::Torchvision)), [1, 2]);
     }
 
     #[test]

@@ -8,6 +8,7 @@ mod timm;
 
 use image::RgbImage;
 
+use crate::convention::Convention;
 use crate::error::{ImageError, Result};
 use crate::filter::Filter;
 
@@ -46,16 +47,6 @@ pub enum Resize {
     },
 }
 
-/// Where the centre is when an odd number of pixels is to be cut away.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum CropRounding {
-    /// Half a pixel goes to the even side, as torchvision and timm have it.
-    #[default]
-    HalfEven,
-    /// Half a pixel goes up and left, as transformers has it.
-    Down,
-}
-
 /// Everything that is done to a picture before a model sees it. Fields are in the order in which they act.
 ///
 /// ```
@@ -76,8 +67,8 @@ pub struct Preprocessor {
     pub filter: Filter,
     /// Cut this `[height, width]` out of the centre; a smaller picture gets a border of `fill`.
     pub crop: Option<[u32; 2]>,
-    /// Where the centre is.
-    pub crop_rounding: CropRounding,
+    /// Whose arithmetic it is.
+    pub convention: Convention,
     /// The border's colour.
     pub fill: [u8; 3],
     /// What grey levels are multiplied with: 1/255 makes them 0..1.

@@ -1,6 +1,7 @@
 //! Preprocessing that is known by name.
 
-use super::{CropRounding, IMAGENET_MEAN, IMAGENET_STD, Preprocessor, Resize};
+use super::{IMAGENET_MEAN, IMAGENET_STD, Preprocessor, Resize};
+use crate::convention::Convention;
 use crate::error::{ImageError, Result};
 use crate::filter::Filter;
 
@@ -27,7 +28,7 @@ impl Preprocessor {
             resize: Resize::Shorter(256),
             filter: Filter::Bilinear,
             crop: Some([224, 224]),
-            crop_rounding: CropRounding::HalfEven,
+            convention: Convention::Torchvision,
             fill: [0; 3],
             rescale: 1.0 / 255.0,
             mean: IMAGENET_MEAN.to_vec(),
@@ -37,7 +38,12 @@ impl Preprocessor {
         Ok(match name {
             "torchvision" => base,
             "torchvision-v2" => Self { resize: Resize::Shorter(232), ..base },
-            "vit" => Self { resize: Resize::Exact { height: 224, width: 224 }, crop: None, ..half },
+            "vit" => Self {
+                resize: Resize::Exact { height: 224, width: 224 },
+                crop: None,
+                convention: Convention::Transformers,
+                ..half
+            },
             "timm" => Self { resize: Resize::Shorter(248), filter: Filter::Bicubic, ..half },
             "timm-imagenet" => Self { resize: Resize::Shorter(235), filter: Filter::Bicubic, ..base },
             "mnist" => Self {

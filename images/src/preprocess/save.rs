@@ -4,14 +4,15 @@ use std::path::Path;
 
 use serde_json::{Map, Value, json};
 
-use super::{CropRounding, Preprocessor, Resize};
+use super::{Preprocessor, Resize};
+use crate::convention::Convention;
 use crate::error::{ImageError, Result};
 
 impl Preprocessor {
     /// The `preprocessor_config.json` that transformers' `AutoImageProcessor` reads: a `ViTImageProcessor` where
     /// there is no crop, otherwise a `BitImageProcessor`.
     ///
-    /// transformers puts the centre of a crop as [`CropRounding::Down`] has it; the entry `crop_rounding`, which it
+    /// transformers goes by [`Convention::Transformers`] whatever the file says; the entry `convention`, which it
     /// overlooks, keeps the other one for [`from_file`](Self::from_file).
     ///
     /// # Errors
@@ -51,9 +52,9 @@ impl Preprocessor {
         put("do_center_crop", self.crop.is_some().into());
         if let Some([height, width]) = self.crop {
             put("crop_size", json!({"height": height, "width": width}));
-            if self.crop_rounding == CropRounding::HalfEven {
-                put("crop_rounding", "half_even".into());
-            }
+        }
+        if self.convention == Convention::Torchvision {
+            put("convention", "torchvision".into());
         }
         put("do_rescale", (self.rescale != 1.0).into());
         put("rescale_factor", rescale.into());

@@ -3,7 +3,8 @@
 use serde_json::Value;
 
 use super::config::Entries;
-use super::{CropRounding, IMAGENET_MEAN, IMAGENET_STD, Preprocessor, Resize};
+use super::{IMAGENET_MEAN, IMAGENET_STD, Preprocessor, Resize};
+use crate::convention::Convention;
 use crate::error::Result;
 use crate::filter::Filter;
 
@@ -44,7 +45,7 @@ pub(super) fn read(config: &Entries) -> Result<Preprocessor> {
         resize,
         filter,
         crop: Some([height, width]),
-        crop_rounding: CropRounding::HalfEven,
+        convention: Convention::Torchvision,
         fill,
         rescale: 1.0 / 255.0,
         mean,

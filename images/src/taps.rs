@@ -1,0 +1,162 @@
+//! Which source pixels make a new one, and by what weights.
+
+use std::f64::consts::PI;
+
+use crate::convention::Convention;
+use crate::filter::Filter;
+
+/// Binary places of a weight in Pillow: 8 bits are left for the level and 2 for what a filter overshoots.
+const PLACES: u32 = 32 - 8 - 2;
+
+/// For each new pixel along one direction, the first source pixel and the weights of it and those that follow.
+pub(crate) struct Taps {
+    /// First source pixel, and where its weight lies in `weights`.
+    starts: Vec<(usize, usize)>,
+    weights: Vec<i32>,
+    /// The weights again, three times each: one for each level of a pixel.
+    of_levels: Vec<i32>,
+    /// Binary places of a weight.
+    places: u32,
+}
+
+impl Taps {
+    /// The weights of the `out` pixels from `offset` on, of `source` pixels resized to `resized`. Step by step as
+    /// Pillow and torch compute them, so that the same numbers are rounded.
+    pub fn new(source: u32, resized: u64, offset: u64, out: u32, filter: Filter, convention: Convention) -> Self {
+        let scale = f64::from(source) / resized as f64;
+        // A picture made smaller is blurred as much; one made larger is not.
+        let stretch = scale.max(1.0);
+        let support = filter.support() * stretch;
+        // Appends the weights of new pixel `i`, and gives its first source pixel.
+        let weigh = |i: u64, exact: &mut Vec<f64>| {
+            let centre = (i as f64 + 0.5) * scale;
+            // Casting cuts off, and holds within 0.
+            let start = (centre - support + 0.5) as u32;
+            let end = ((centre + support + 0.5) as u32).min(source);
+            let start = start.min(end.saturating_sub(1));
+            let from = exact.len();
+            exact.extend((start..end).map(|x| filter.weight((f64::from(x) - centre + 0.5) * (1.0 / stretch))));
+            let total: f64 = exact[from..].iter().sum();
+            if total != 0.0 {
+                exact[from..].iter_mut().for_each(|weight| *weight /= total);
+            }
+            start as usize
+        };
+        let mut starts = Vec::with_capacity(out as usize);
+        let mut exact = Vec::new();
+        for i in 0..u64::from(out) {
+            let from = exact.len();
+            starts.push((weigh(offset + i, &mut exact), from));
+        }
+        let places = match convention {
+            Convention::Torchvision => PLACES,
+            Convention::Transformers => {
+                let largest = |weights: &[f64]| weights.iter().copied().fold(0.0, f64::max);
+                let mut most = largest(&exact);
+                // Those of pixels that are cropped away count too, as far as that is no great effort.
+                let mut other = Vec::new();
+                for i in (0..offset).chain(offset + u64::from(out)..resized).take(1 << 12) {
+                    other.clear();
+                    weigh(i, &mut other);
+                    most = largest(&other).max(most);
+                }
+                places_in_16_bits(most)
+            }
+        };
+        let fixed = |weight: &f64| {
+            let scaled = weight * f64::from(1u32 << places);
+            (scaled + 0.5f64.copysign(scaled)) as i32
+        };
+        Self { starts, weights: exact.iter().map(fixed).collect(), of_levels: Vec::new(), places }
+    }
+
+    /// With what [`of_levels`](Self::of_levels) gives.
+    pub fn with_levels(mut self) -> Self {
+        self.of_levels = self.weights.iter().flat_map(|&weight| [weight; 3]).collect();
+        self
+    }
+
+    /// The first source pixel of new pixel `i`, and a weight for each level from there on.
+    #[inline(always)]
+    pub fn of_levels(&self, i: usize) -> Option<(usize, &[i32])> {
+        let &(start, from) = self.starts.get(i)?;
+        let to = self.starts.get(i + 1).map_or(self.weights.len(), |&(_, next)| next);
+        Some((start, &self.of_levels[from * 3..to * 3]))
+    }
+
+    /// What a sum begins with, so that cutting it off rounds it.
+    #[inline(always)]
+    pub fn half(&self) -> i32 {
+        1 << (self.places - 1)
+    }
+
+    /// A sum without its binary places; what a filter overshoots is cut off.
+    #[inline(always)]
+    pub fn level(&self, sum: i32) -> u8 {
+        (sum >> self.places).clamp(0, 255) as u8
+    }
+
+    /// The first source pixel of new pixel `i`, and the weights from there on.
+    #[inline(always)]
+    pub fn get(&self, i: usize) -> Option<(usize, &[i32])> {
+        let &(start, from) = self.starts.get(i)?;
+        let to = self.starts.get(i + 1).map_or(self.weights.len(), |&(_, next)| next);
+        Some((start, &self.weights[from..to]))
+    }
+
+    /// The first source pixel of all.
+    pub fn first(&self) -> usize {
+        self.starts.first().map_or(0, |&(start, _)| start)
+    }
+
+    /// Behind the last source pixel of all.
+    pub fn end(&self) -> usize {
+        self.get(self.starts.len().wrapping_sub(1)).map_or(0, |(start, weights)| start + weights.len())
+    }
+}
+
+impl Filter {
+    /// How many pixels away a pixel still counts, at a scale of one.
+    fn support(self) -> f64 {
+        match self {
+            Self::Nearest => 0.0,
+            Self::Bilinear => 1.0,
+            Self::Bicubic => 2.0,
+            Self::Lanczos => 3.0,
+        }
+    }
+
+    /// The weight of a pixel at this distance.
+    fn weight(self, distance: f64) -> f64 {
+        let x = distance.abs();
+        match self {
+            Self::Bilinear if x < 1.0 => 1.0 - x,
+            Self::Bicubic if x < 1.0 => (1.5 * x - 2.5) * x * x + 1.0,
+            Self::Bicubic if x < 2.0 => (((x - 5.0) * x + 8.0) * x - 4.0) * -0.5,
+            Self::Lanczos if (-3.0..3.0).contains(&distance) => sinc(distance) * sinc(distance / 3.0),
+            _ => 0.0,
+        }
+    }
+}
+
+/// As many binary places as the largest weight allows in 16 bits with a sign.
+fn places_in_16_bits(largest: f64) -> u32 {
+    (1..=PLACES).take_while(|&places| ((0.5 + largest * f64::from(1u32 << places)) as i64) < 1 << 15).count().max(1)
+        as u32
+}
+
+fn sinc(x: f64) -> f64 {
+    if x == 0.0 { 1.0 } else { (x * PI).sin() / (x * PI) }
+}
+
+/// The source pixel under the middle of each of the `out` new pixels from `offset` on.
+pub(crate) fn nearest(source: u32, resized: u64, offset: u64, out: u32) -> Vec<usize> {
+    let scale = f64::from(source) / resized as f64;
+    let pixel = |place: f64| (place as usize).min(source as usize - 1);
+    if offset > 1 << 20 {
+        return (0..u64::from(out)).map(|i| pixel(((offset + i) as f64 + 0.5) * scale)).collect();
+    }
+    // Pillow adds up, which decides between two pixels where a middle lies on their border.
+    let places = std::iter::successors(Some(0.5 * scale), |place| Some(place + scale));
+    places.skip(offset as usize).take(out as usize).map(pixel).collect()
+}
