@@ -215,3 +215,23 @@ fn products_avx2(levels: &[[u8; 24]], weights: &[[i32; 24]]) -> [i32; 24] {
     }
     products
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_kinds_of_products() {
+        let levels: [[u8; 24]; 2] = [std::array::from_fn(|i| i as u8), [255; 24]];
+        let weights = [[1000; 24], [-2; 24]];
+        // 1000·i − 2·255.
+        let expected: [i32; 24] = std::array::from_fn(|i| 1000 * i as i32 - 510);
+        assert_eq!(products(&levels, &weights), expected);
+        assert_eq!(products(&levels[..1], &weights), expected.map(|v| v + 510));
+        #[cfg(target_arch = "x86_64")]
+        if std::arch::is_x86_feature_detected!("avx2") {
+            // SAFETY: the processor has AVX2.
+            assert_eq!(unsafe { products_avx2(&levels, &weights) }, expected);
+        }
+    }
+}
