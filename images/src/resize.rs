@@ -55,7 +55,7 @@ pub(crate) fn resize_region(
     let pass = Passes {
         // Pillow leaves a direction alone in which nothing changes.
         across: (width != u64::from(image.width()))
-            .then(|| Taps::new(image.width(), width, region.left, region.width, filter, convention).with_levels()),
+            .then(|| Taps::new(image.width(), width, region.left, region.width, filter, convention).with_eights()),
         down: Taps::new(image.height(), height, region.top, region.height, filter, convention),
         left: region.left as usize,
         down_first: convention == Convention::Torchvision
@@ -67,7 +67,7 @@ pub(crate) fn resize_region(
         unsafe { resample_avx2(image, &pass, &mut resized) };
         return resized;
     }
-    resample(image, &pass, &mut resized);
+    resample::<false>(image, &pass, &mut resized);
     resized
 }
 
@@ -90,16 +90,20 @@ struct Passes {
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2")]
 fn resample_avx2(image: &RgbImage, pass: &Passes, resized: &mut RgbImage) {
-    resample(image, pass, resized);
+    resample::<true>(image, pass, resized);
 }
 
 /// Goes down the source once. Each of its rows is added, weighted, to the new rows that it reaches; it is resized
 /// across before that, or they are after, so that no picture of the size in between is ever held.
 #[inline(always)]
-fn resample(image: &RgbImage, Passes { across, down, left, down_first }: &Passes, resized: &mut RgbImage) {
+fn resample<const AVX2: bool>(
+    image: &RgbImage,
+    Passes { across, down, left, down_first }: &Passes,
+    resized: &mut RgbImage,
+) {
     let out_width = resized.width() as usize * 3;
     let stride = image.width() as usize * 3;
-    // The columns that matter, and the length of a row under way.
+    // The columns that matter.
     let (from, to) = match across {
         Some(taps) => (taps.first() * 3, taps.end() * 3),
         None => (left * 3, left * 3 + out_width),
@@ -116,7 +120,7 @@ fn resample(image: &RgbImage, Passes { across, down, left, down_first }: &Passes
         let source = &image.as_raw()[y * stride..][from..to];
         let levels = match before {
             Some(taps) => {
-                resize_row(source, taps, &mut row);
+                resize_row::<AVX2>(source, taps, &mut row);
                 &row
             }
             None => source,
@@ -141,7 +145,7 @@ fn resample(image: &RgbImage, Passes { across, down, left, down_first }: &Passes
                 *level = down.level(sum);
             }
             if let Some(taps) = after {
-                resize_row(&row, taps, out);
+                resize_row::<AVX2>(&row, taps, out);
             }
             spare.push(sum);
             done += 1;
@@ -151,24 +155,83 @@ fn resample(image: &RgbImage, Passes { across, down, left, down_first }: &Passes
 
 /// One row, across. `source` begins with the first pixel that matters.
 #[inline(always)]
-fn resize_row(source: &[u8], taps: &Taps, row: &mut [u8]) {
+fn resize_row<const AVX2: bool>(source: &[u8], taps: &Taps, row: &mut [u8]) {
     let first = taps.first();
     for (i, pixel) in row.chunks_exact_mut(3).enumerate() {
-        let Some((start, weights)) = taps.of_levels(i) else { return };
-        // Eight pixels at a time: product by product, which vectors do well, and the colours apart only at the end.
-        let mut products = [0; 24];
-        let (eights, rest) = source[(start - first) * 3..][..weights.len()].as_chunks::<24>();
-        let (eight_weights, rest_weights) = weights.as_chunks::<24>();
-        for (levels, weights) in eights.iter().zip(eight_weights) {
-            for ((product, &level), &weight) in products.iter_mut().zip(levels).zip(weights) {
+        let Some((start, weights)) = taps.eights(i) else { return };
+        // Eight pixels at a time, the colours apart only at the end.
+        let (eights, rest) = source[(start - first) * 3..].as_chunks::<24>();
+        let mut products = match () {
+            // SAFETY: only `resample_avx2` asks for this, and needs AVX2 itself.
+            #[cfg(target_arch = "x86_64")]
+            () if AVX2 => unsafe { products_avx2(eights, weights) },
+            () => products(eights, weights),
+        };
+        // Fewer than eight are left at the end of the row.
+        for weights in weights.iter().skip(eights.len()) {
+            for ((product, &level), &weight) in products.iter_mut().zip(rest).zip(weights) {
                 *product += weight * i32::from(level);
             }
         }
-        for ((product, &level), &weight) in products.iter_mut().zip(rest).zip(rest_weights) {
-            *product += weight * i32::from(level);
-        }
         for (colour, level) in pixel.iter_mut().enumerate() {
             *level = taps.level(taps.half() + products.iter().skip(colour).step_by(3).sum::<i32>());
+        }
+    }
+}
+
+/// Sums of the products of levels and weights, each of the 24 by itself.
+fn products(levels: &[[u8; 24]], weights: &[[i32; 24]]) -> [i32; 24] {
+    let mut products = [0; 24];
+    for (levels, weights) in levels.iter().zip(weights) {
+        for ((product, &level), &weight) in products.iter_mut().zip(levels).zip(weights) {
+            *product += weight * i32::from(level);
+        }
+    }
+    products
+}
+
+/// [`products`] in three vectors. The compiler's own choice is vectors of one of the 24 each, gathered byte by byte.
+#[cfg(target_arch = "x86_64")]
+#[inline]
+#[target_feature(enable = "avx2")]
+fn products_avx2(levels: &[[u8; 24]], weights: &[[i32; 24]]) -> [i32; 24] {
+    use std::arch::x86_64::*;
+
+    let mut sums = [_mm256_setzero_si256(); 3];
+    for (levels, weights) in levels.iter().zip(weights) {
+        for (i, sum) in sums.iter_mut().enumerate() {
+            // SAFETY: the eight from 8·i on lie within the 24, and neither load asks for alignment.
+            let (level, weight) = unsafe {
+                let level = _mm_loadl_epi64(levels.as_ptr().add(8 * i).cast());
+                (level, _mm256_loadu_si256(weights.as_ptr().add(8 * i).cast()))
+            };
+            *sum = _mm256_add_epi32(*sum, _mm256_mullo_epi32(_mm256_cvtepu8_epi32(level), weight));
+        }
+    }
+    let mut products = [0; 24];
+    for (i, sum) in sums.into_iter().enumerate() {
+        // SAFETY: as above.
+        unsafe { _mm256_storeu_si256(products.as_mut_ptr().add(8 * i).cast(), sum) };
+    }
+    products
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_kinds_of_products() {
+        let levels: [[u8; 24]; 2] = [std::array::from_fn(|i| i as u8), [255; 24]];
+        let weights = [[1000; 24], [-2; 24]];
+        // 1000·i − 2·255.
+        let expected: [i32; 24] = std::array::from_fn(|i| 1000 * i as i32 - 510);
+        assert_eq!(products(&levels, &weights), expected);
+        assert_eq!(products(&levels[..1], &weights), expected.map(|v| v + 510));
+        #[cfg(target_arch = "x86_64")]
+        if std::arch::is_x86_feature_detected!("avx2") {
+            // SAFETY: the processor has AVX2.
+            assert_eq!(unsafe { products_avx2(&levels, &weights) }, expected);
         }
     }
 }

@@ -13,8 +13,9 @@ pub(crate) struct Taps {
     /// First source pixel, and where its weight lies in `weights`.
     starts: Vec<(usize, usize)>,
     weights: Vec<i32>,
-    /// The weights again, three times each: one for each level of a pixel.
-    of_levels: Vec<i32>,
+    /// The weights again, three times each, one for each level of a pixel; and for each new pixel where they begin.
+    eights: Vec<[i32; 24]>,
+    eight_starts: Vec<usize>,
     /// Binary places of a weight.
     places: u32,
 }
@@ -67,21 +68,34 @@ impl Taps {
             let scaled = weight * f64::from(1u32 << places);
             (scaled + 0.5f64.copysign(scaled)) as i32
         };
-        Self { starts, weights: exact.iter().map(fixed).collect(), of_levels: Vec::new(), places }
+        Self {
+            starts,
+            weights: exact.iter().map(fixed).collect(),
+            eights: Vec::new(),
+            eight_starts: Vec::new(),
+            places,
+        }
     }
 
-    /// With what [`of_levels`](Self::of_levels) gives.
-    pub fn with_levels(mut self) -> Self {
-        self.of_levels = self.weights.iter().flat_map(|&weight| [weight; 3]).collect();
+    /// With what [`eights`](Self::eights) gives.
+    pub fn with_eights(mut self) -> Self {
+        for i in 0..self.starts.len() {
+            self.eight_starts.push(self.eights.len());
+            let weights = self.get(i).map_or(&[][..], |(_, weights)| weights);
+            let eights =
+                weights.chunks(8).map(|some| std::array::from_fn(|level| some.get(level / 3).copied().unwrap_or(0)));
+            let eights: Vec<[i32; 24]> = eights.collect();
+            self.eights.extend(eights);
+        }
         self
     }
 
-    /// The first source pixel of new pixel `i`, and a weight for each level from there on.
+    /// The first source pixel of new pixel `i`, and a weight for each level from there on, zeros at the end.
     #[inline(always)]
-    pub fn of_levels(&self, i: usize) -> Option<(usize, &[i32])> {
-        let &(start, from) = self.starts.get(i)?;
-        let to = self.starts.get(i + 1).map_or(self.weights.len(), |&(_, next)| next);
-        Some((start, &self.of_levels[from * 3..to * 3]))
+    pub fn eights(&self, i: usize) -> Option<(usize, &[[i32; 24]])> {
+        let &(start, _) = self.starts.get(i)?;
+        let to = self.eight_starts.get(i + 1).copied().unwrap_or(self.eights.len());
+        Some((start, &self.eights[*self.eight_starts.get(i)?..to]))
     }
 
     /// What a sum begins with, so that cutting it off rounds it.

@@ -24,10 +24,9 @@ fn pixels_are_pillows() {
         let reference = picture(&format!("decode/{name}.ref.png"));
         let (largest, mean) = difference(&name, &picture(&format!("decode/{name}")), &reference);
         println!("{name}: largest {largest}, mean {mean:.3}");
-        // Decoders of lossy formats may round otherwise, and interpolate colour otherwise.
+        // JPEG leaves open how the transform is rounded and how halved colour is interpolated.
         let (most, most_mean) = match name.rsplit('.').next().unwrap() {
             "jpg" => (4, 0.5),
-            "webp" if name == "lossy.webp" => (12, 1.0),
             _ => (0, 0.0),
         };
         assert!(largest <= most && mean <= most_mean, "{name}: largest {largest}, mean {mean}");
