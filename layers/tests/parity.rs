@@ -2,8 +2,10 @@
 #![recursion_limit = "256"]
 
 use burn::tensor::{Int, Tensor, TensorData};
-use grove_backend::{Autodiff, Backend};
-use grove_layers::{AttentionMask, Embedding, LayerNorm, Linear, attend, loss};
+use grove_backend::{Autodiff, Backend, ConvolveOptions, PoolOptions};
+use grove_layers::{
+    Activation, AttentionMask, BatchNorm, Conv2d, Embedding, LayerNorm, Linear, attend, loss, max_pool,
+};
 use grove_transform::value_and_grad_aux;
 use grove_tree::{Array, Key, Tree, leaves};
 
@@ -179,6 +181,84 @@ fn cross_entropy<B: Backend>(device: B::Device) {
     case.check(&["logits", "labels"], tree, entropy::<B>, entropy::<Autodiff<B>>);
 }
 
+fn convolutions<B: Backend>(device: B::Device) {
+    type Parts<B> = (Array<B, 4>, Array<B, 4>, Array<B, 1>);
+    fn convolve<B: Backend>((x, weight, bias): Parts<B>, options: ConvolveOptions) -> Tensor<B, 4> {
+        Conv2d { weight, bias: Some(bias), options }.forward(x.val())
+    }
+    let options = |stride, padding, dilation, groups| ConvolveOptions {
+        stride: [stride; 2],
+        padding: [padding; 2],
+        dilation: [dilation; 2],
+        groups,
+    };
+    let cases = [
+        ("conv", options(2, 1, 1, 1)),
+        ("conv_grouped", options(1, 1, 1, 3)),
+        ("conv_dilated", options(1, 2, 2, 1)),
+        ("conv_depthwise", options(2, 0, 1, 4)),
+    ];
+    for (name, options) in cases {
+        let case = Case::new(name);
+        let tree = (case.floats("x", &device), case.floats("weight", &device), case.floats("bias", &device));
+        let names = ["x", "weight", "bias"];
+        case.check(&names, tree, |tree| convolve::<B>(tree, options), |tree| convolve::<Autodiff<B>>(tree, options));
+    }
+}
+
+fn batch_norms<B: Backend>(device: B::Device) {
+    type Parts<B> = (Array<B, 4>, Array<B, 1>, Array<B, 1>, Array<B, 4>);
+    fn norm<B: Backend>(weight: Array<B, 1>, bias: Array<B, 1>, statistics: [Array<B, 1>; 2]) -> BatchNorm<B> {
+        let [running_mean, running_var] = statistics;
+        BatchNorm { weight, bias, running_mean, running_var, eps: 1e-5, momentum: 0.1 }
+    }
+    fn train<B: Backend>((x, weight, bias, residual): Parts<B>) -> (Tensor<B, 4>, BatchNorm<B>) {
+        let device = residual.val().device();
+        let statistics = [Tensor::zeros([4], &device), Tensor::ones([4], &device)].map(Array::new);
+        norm(weight, bias, statistics).train(x.val(), Some(residual.val()), true)
+    }
+    let case = Case::new("batch_norm");
+    let tree = (case.floats("x", &device), case.floats("weight", &device), case.floats("bias", &device));
+    let of = ["running_mean", "running_var"];
+    let statistics = || of.map(|name| case.floats::<B, 1>(name, &device));
+    let tracked = || of.map(|name| case.floats::<Autodiff<B>, 1>(name, &device));
+    type Inference<B> = (Array<B, 4>, Array<B, 1>, Array<B, 1>);
+    case.check(
+        &["x", "weight", "bias"],
+        tree,
+        |(x, weight, bias): Inference<B>| norm(weight, bias, statistics()).forward(x.val()),
+        |(x, weight, bias): Inference<Autodiff<B>>| norm(weight, bias, tracked()).forward(x.val()),
+    );
+
+    let case = Case::new("batch_norm_training");
+    let floats = |name: &str| case.floats::<B, 1>(name, &device);
+    let tree = (case.floats("x", &device), floats("weight"), floats("bias"), case.floats("residual", &device));
+    let (_, successor) = train::<B>(tree.clone());
+    for (name, found) in [("after_mean", successor.running_mean), ("after_var", successor.running_var)] {
+        assert_close(name, found.val().into_data(), case.data(name), 1e-4);
+    }
+    let names = ["x", "weight", "bias", "residual"];
+    case.check(&names, tree, |tree| train::<B>(tree).0, |tree| train::<Autodiff<B>>(tree).0);
+}
+
+fn pools<B: Backend>(device: B::Device) {
+    fn pool<B: Backend>(x: Array<B, 4>, options: PoolOptions, rectified: bool) -> Tensor<B, 4> {
+        max_pool(if rectified { Activation::Relu.forward(x.val()) } else { x.val() }, options)
+    }
+    let rectified = PoolOptions { kernel: [3, 3], stride: [2, 2], padding: [1, 1] };
+    let wide = PoolOptions { kernel: [2, 3], stride: [3, 1], padding: [0, 0] };
+    for (name, options) in [("max_pool", rectified), ("max_pool_wide", wide)] {
+        let case = Case::new(name);
+        let first = name == "max_pool";
+        case.check(
+            &["x"],
+            case.floats("x", &device),
+            |x| pool::<B>(x, options, first),
+            |x| pool::<Autodiff<B>>(x, options, first),
+        );
+    }
+}
+
 /// As in torch: what an ignored row holds does not matter, and of nothing but ignored rows there is no mean.
 fn ignored_rows<B: Backend>(device: B::Device) {
     let masked = f32::NEG_INFINITY; // a token that was made impossible
@@ -196,4 +276,15 @@ fn ignored_rows<B: Backend>(device: B::Device) {
     assert!(nothing.iter::<f32>().all(f32::is_nan));
 }
 
-on_each_backend!(ignored_rows, linears, embeddings, layer_norms, attentions, multi_head_attention, cross_entropy);
+on_each_backend!(
+    ignored_rows,
+    linears,
+    embeddings,
+    layer_norms,
+    attentions,
+    multi_head_attention,
+    cross_entropy,
+    convolutions,
+    batch_norms,
+    pools,
+);

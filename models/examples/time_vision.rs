@@ -49,9 +49,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let (key, device) = (Key::new(0), Default::default());
     match options.model {
         Model::Resnet50 => time(&options, "resnet50", ResNet::init(&ResNetConfig::preset("resnet50")?, key, &device)?),
-        Model::VitB16 => {
-            time(&options, "vit_b_16", Vit::init(&VitConfig::preset("vit-base-patch16")?, key, &device)?)
-        }
+        Model::VitB16 => time(&options, "vit_b_16", Vit::init(&VitConfig::preset("vit-base-patch16")?, key, &device)?),
     }
 }
 
