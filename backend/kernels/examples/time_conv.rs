@@ -15,7 +15,7 @@ fn time(rounds: usize, mut f: impl FnMut()) -> f64 {
     best
 }
 
-/// The layer's name in both programs, how often a network has it, channels in, size, channels out, kernel, stride.
+/// How often a network has the layer, channels in, size, channels out, kernel, stride.
 type Layer = (usize, usize, usize, usize, usize, usize);
 
 /// The convolutions of a ResNet-50, and how many of each it has.

@@ -6,23 +6,19 @@ use std::cell::Cell;
 use super::{
     finish::Finish,
     pack::{Places, grow},
-    product::{product, product_in_place, product_of_column, turn_strips},
-    sampling::{Band, Sampling},
+    product::{product, product_of_column},
+    sampling::Sampling,
 };
 use crate::matmul::WIDTH;
 
 /// Rows of a panel that are walked at once, unless one channel has more.
-const DEPTH: usize = 384;
+pub(super) const DEPTH: usize = 384;
 /// Rows of panels that a task holds at once: 256 KiB.
 const HELD: usize = 4096;
 /// Columns of a panel for which one column after another takes less time than the panel.
 const FEW: usize = 6;
-/// The most rows for which places are seen where they lie.
-const ROWS: usize = 32;
-/// The most rows of the grid that are then walked at once.
-const BAND: usize = 16;
 /// Rows of the matrix that stay in the second-level cache while all panels of a task pass.
-const BLOCK: usize = 48;
+pub(super) const BLOCK: usize = 48;
 
 /// `out[image][row][place] = matrix[row] . what the place sees of all channels`, for each group of rows and channels.
 pub(super) struct Correlation<'a> {
@@ -39,12 +35,12 @@ pub(super) struct Correlation<'a> {
 
 /// What a thread holds. Fresh memory would cost as much as filling it.
 #[derive(Default)]
-struct Scratch {
-    window: Vec<f32>,
+pub(super) struct Scratch {
+    pub window: Vec<f32>,
     panels: Vec<[f32; WIDTH]>,
-    sums: Vec<[f32; WIDTH]>,
+    pub sums: Vec<[f32; WIDTH]>,
     column: Vec<f32>,
-    offsets: Vec<usize>,
+    pub offsets: Vec<usize>,
 }
 
 thread_local! {
@@ -52,12 +48,12 @@ thread_local! {
 }
 
 /// Some places and rows of one group, and where their results go.
-struct Task<'a> {
-    group: usize,
+pub(super) struct Task<'a> {
+    pub group: usize,
     rows: [usize; 2],
-    places: [usize; 2],
+    pub places: [usize; 2],
     /// For each image and row what belongs to the task.
-    out: Vec<&'a mut [f32]>,
+    pub out: Vec<&'a mut [f32]>,
 }
 
 impl Correlation<'_> {
@@ -65,15 +61,7 @@ impl Correlation<'_> {
         if out.is_empty() {
             return;
         }
-        let mut strips = vec![];
-        if self.direct() {
-            let stride = self.channels * self.sampling.taps.len();
-            for group in self.matrix.chunks_exact((self.rows * stride).max(1)) {
-                for rows in group.chunks(BLOCK * stride) {
-                    turn_strips(rows, rows.len() / stride, stride, &mut strips);
-                }
-            }
-        }
+        let strips = if self.direct() { self.strips() } else { vec![] };
         self.tasks(out).into_par_iter().for_each(|mut task| {
             let mut scratch = SCRATCH.take();
             if self.direct() {
@@ -96,11 +84,7 @@ impl Correlation<'_> {
         let (each, wanted) = (self.sampling.places(), rayon::current_num_threads().div_ceil(self.groups));
         let places = self.batch * each;
         if self.direct() {
-            let [rows, columns] = self.sampling.grid;
-            // Neither lines that are seen twice for each that is not, nor fewer tasks than threads.
-            let bands = (wanted * 2).div_ceil(self.batch).max(rows.div_ceil(BAND)).min(rows.div_ceil(4));
-            let line = |i: usize| (i / bands * rows + i % bands * rows / bands) * columns;
-            return ((0..=self.batch * bands).map(line).collect(), 1);
+            return (self.bands(wanted), 1);
         }
         let panels = places.div_ceil(WIDTH);
         let held = (HELD / (self.block() * self.sampling.taps.len()).max(1)).clamp(4, 32);
@@ -138,44 +122,6 @@ impl Correlation<'_> {
             }
         }
         tasks
-    }
-
-    /// Whether places in a line are seen where they lie: for few rows, copying them into panels takes longer than the
-    /// products that are made between the lines.
-    fn direct(&self) -> bool {
-        self.sampling.lines() && self.rows <= ROWS && self.channels * self.sampling.taps.len() <= 4 * DEPTH
-    }
-
-    /// One image's band of rows of the grid.
-    fn band(&self, x: &[f32], strips: &[f32], finish: &Finish<'_>, task: &mut Task<'_>, scratch: &mut Scratch) {
-        let Scratch { window, sums, offsets, .. } = scratch;
-        let (each, columns) = (self.sampling.places(), self.sampling.grid[1]);
-        let [from, to] = task.places;
-        let band = Band { image: from / each, row: from % each / columns, rows: (to - from) / columns };
-        let (pitch, channel) = (self.sampling.pitch(), self.sampling.channel(band.rows));
-        let count = (band.rows * pitch).div_ceil(WIDTH);
-        let plane = self.sampling.plane[0] * self.sampling.plane[1];
-        // Some more, as the last panel goes on behind the last line.
-        grow(window, self.channels * channel + 2 * WIDTH + pitch, 0.0);
-        let first = (band.image * self.groups + task.group) * self.channels;
-        let taps = self.sampling.offsets();
-        offsets.clear();
-        for c in 0..self.channels {
-            self.sampling.window(band, &x[(first + c) * plane..][..plane], &mut window[c * channel..]);
-            offsets.extend(taps.iter().map(|tap| c * channel + tap));
-        }
-        let stride = self.channels * taps.len();
-        let matrix = &strips[task.group * self.rows * stride..][..self.rows * stride];
-        grow(sums, BLOCK.min(self.rows) * count, [0.0; WIDTH]);
-        for row in (0..self.rows).step_by(BLOCK) {
-            let height = BLOCK.min(self.rows - row);
-            product_in_place(&matrix[row * stride..], height, window, offsets, count, sums);
-            for (i, sums) in sums.chunks_exact(count).take(height).enumerate() {
-                let channel = task.group * self.rows + row + i;
-                let at = (band.image * self.groups * self.rows + channel) * each + from % each;
-                finish.apply(sums.as_flattened(), [columns, pitch], channel, at, task.out[row + i]);
-            }
-        }
     }
 
     fn part(&self, x: &[f32], finish: &Finish<'_>, task: &mut Task<'_>, scratch: &mut Scratch) {

@@ -2,7 +2,9 @@
 //! covers at each place, are laid out some places and channels at a time, in the order in which the tiles read them.
 
 mod correlate;
+mod direct;
 mod finish;
+mod in_place;
 mod input;
 mod pack;
 mod product;

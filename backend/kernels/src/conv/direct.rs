@@ -1,0 +1,76 @@
+//! Convolutions of few channels, which see images where they lie.
+
+use super::{
+    correlate::{BLOCK, Correlation, DEPTH, Scratch, Task},
+    finish::Finish,
+    in_place::{product_in_place, turn_strips},
+    pack::grow,
+    sampling::Band,
+};
+use crate::matmul::WIDTH;
+
+/// The most rows for which places are seen where they lie.
+const ROWS: usize = 64;
+/// The most rows of the grid that are then walked at once.
+const BAND: usize = 16;
+
+impl Correlation<'_> {
+    /// Whether places in a line are seen where they lie: for few rows, copying them into panels takes longer than the
+    /// products that are made between the lines.
+    pub fn direct(&self) -> bool {
+        self.sampling.lines() && self.rows <= ROWS && self.channels * self.sampling.taps.len() <= 2 * DEPTH
+    }
+
+    /// One image's band of rows of the grid.
+    pub fn band(&self, x: &[f32], strips: &[f32], finish: &Finish<'_>, task: &mut Task<'_>, scratch: &mut Scratch) {
+        let Scratch { window, sums, offsets, .. } = scratch;
+        let (each, columns) = (self.sampling.places(), self.sampling.grid[1]);
+        let [from, to] = task.places;
+        let band = Band { image: from / each, row: from % each / columns, rows: (to - from) / columns };
+        let (pitch, channel) = (self.sampling.pitch(), self.sampling.channel(band.rows));
+        let count = (band.rows * pitch).div_ceil(WIDTH);
+        let plane = self.sampling.plane[0] * self.sampling.plane[1];
+        // Some more, as the last panel goes on behind the last line.
+        grow(window, self.channels * channel + 2 * WIDTH + pitch, 0.0);
+        let first = (band.image * self.groups + task.group) * self.channels;
+        let taps = self.sampling.offsets();
+        offsets.clear();
+        for c in 0..self.channels {
+            self.sampling.window(band, &x[(first + c) * plane..][..plane], &mut window[c * channel..]);
+            offsets.extend(taps.iter().map(|tap| c * channel + tap));
+        }
+        let stride = self.channels * taps.len();
+        let matrix = &strips[task.group * self.rows * stride..][..self.rows * stride];
+        grow(sums, BLOCK.min(self.rows) * count, [0.0; WIDTH]);
+        for row in (0..self.rows).step_by(BLOCK) {
+            let height = BLOCK.min(self.rows - row);
+            product_in_place(&matrix[row * stride..], height, window, offsets, count, sums);
+            for (i, sums) in sums.chunks_exact(count).take(height).enumerate() {
+                let channel = task.group * self.rows + row + i;
+                let at = (band.image * self.groups * self.rows + channel) * each + from % each;
+                finish.apply(sums.as_flattened(), [columns, pitch], channel, at, task.out[row + i]);
+            }
+        }
+    }
+
+    /// The matrix as the product reads it.
+    pub fn strips(&self) -> Vec<f32> {
+        let stride = self.channels * self.sampling.taps.len();
+        let mut strips = Vec::with_capacity(self.matrix.len());
+        for group in self.matrix.chunks_exact((self.rows * stride).max(1)) {
+            for rows in group.chunks(BLOCK * stride) {
+                turn_strips(rows, rows.len() / stride, stride, &mut strips);
+            }
+        }
+        strips
+    }
+
+    /// Where bands of lines end, of as many for each image that `wanted` threads have some.
+    pub fn bands(&self, wanted: usize) -> Vec<usize> {
+        let [rows, columns] = self.sampling.grid;
+        // Not so few lines that most are read for several bands.
+        let bands = (wanted * 2).div_ceil(self.batch).max(rows.div_ceil(BAND)).min(rows.div_ceil(4));
+        let line = |i: usize| (i / bands * rows + i % bands * rows / bands) * columns;
+        (0..=self.batch * bands).map(line).collect()
+    }
+}

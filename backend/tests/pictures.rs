@@ -1,0 +1,139 @@
+//! The operations of pictures on flex: kernels and exact backward passes against Burn's own operations on the same
+//! backend, which Burn differentiates. (What torch gives is compared where layers use them.)
+#![recursion_limit = "256"]
+#![cfg(feature = "flex")]
+
+use burn::tensor::{
+    Tensor, TensorData, TensorPrimitive, activation, module,
+    ops::{ConvOptions, FloatTensor},
+};
+use grove_backend::{Autodiff, Backend, ConvolveOptions, ConvolveThen, Flex, PoolOptions};
+
+type Diff = Autodiff<Flex>;
+type Image = Tensor<Diff, 4>;
+
+/// Numbers without order.
+fn numbers<const D: usize>(shape: [usize; D], seed: u64) -> Tensor<Diff, D> {
+    let count = shape.iter().product::<usize>() as u64;
+    let hash = |i: u64| (i + seed * 1_000_003).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 40;
+    let values: Vec<f32> = (0..count).map(|i| hash(i) as f32 / (1 << 23) as f32 - 1.0).collect();
+    Tensor::from_data(TensorData::new(values, shape), &Default::default())
+}
+
+fn float<B: Backend, const D: usize>(x: FloatTensor<B>) -> Tensor<B, D> {
+    Tensor::from_primitive(TensorPrimitive::Float(x))
+}
+
+fn primitive<B: Backend, const D: usize>(x: Tensor<B, D>) -> FloatTensor<B> {
+    x.into_primitive().tensor()
+}
+
+fn values<const D: usize>(x: Tensor<Flex, D>) -> Vec<f64> {
+    x.into_data().iter().collect()
+}
+
+fn close(what: &str, found: &[f64], expected: &[f64]) {
+    assert_eq!(found.len(), expected.len(), "{what}");
+    let largest = expected.iter().fold(1.0f64, |largest, x| largest.max(x.abs()));
+    for (a, b) in found.iter().zip(expected) {
+        assert!((a - b).abs() < 2e-5 * largest, "{what}: {a}, not {b}");
+    }
+}
+
+/// Outputs and gradients of two functions of inputs of some shapes.
+fn compare(what: &str, shapes: &[[usize; 4]], ours: &dyn Fn(&[Image]) -> Image, theirs: &dyn Fn(&[Image]) -> Image) {
+    let run = |f: &dyn Fn(&[Image]) -> Image| {
+        let inputs: Vec<Image> =
+            shapes.iter().zip(1..).map(|(shape, seed)| numbers(*shape, seed).require_grad()).collect();
+        // Not as they lie in memory either.
+        let turned: Vec<Image> = inputs.iter().map(|x| x.clone().swap_dims(2, 3)).collect();
+        let mut found = vec![];
+        for x in [&inputs, &turned] {
+            let y = f(x);
+            let grads = (y.clone() * numbers(y.dims(), 77)).sum().backward();
+            found.push(values(y.inner()));
+            found.extend(inputs.iter().map(|x| values(x.grad(&grads).expect("a gradient"))));
+        }
+        found
+    };
+    for (found, expected) in run(ours).iter().zip(&run(theirs)) {
+        close(what, found, expected);
+    }
+}
+
+#[test]
+fn convolutions() {
+    for (size, out, kernel, options) in [
+        ([2, 3, 8, 8], 5, 1, ConvolveOptions::default()),
+        ([2, 16, 9, 9], 20, 3, ConvolveOptions { padding: [1, 1], ..Default::default() }),
+        ([3, 4, 9, 9], 6, 3, ConvolveOptions { stride: [2, 2], padding: [1, 1], groups: 2, ..Default::default() }),
+        ([1, 6, 11, 11], 6, 3, ConvolveOptions { padding: [2, 2], dilation: [2, 2], groups: 6, ..Default::default() }),
+        ([1, 3, 15, 15], 4, 7, ConvolveOptions { stride: [2, 2], padding: [3, 3], ..Default::default() }),
+    ] {
+        let shapes = [size, [out, size[1] / options.groups, kernel, kernel]];
+        let ConvolveOptions { stride, padding, dilation, groups } = options;
+        let burn = ConvOptions::new(stride, padding, dilation, groups);
+        compare(
+            &format!("{options:?}"),
+            &shapes,
+            &|x| float(Diff::convolve(primitive(x[0].clone()), primitive(x[1].clone()), options)),
+            &|x| module::conv2d(x[0].clone(), x[1].clone(), None, burn.clone()),
+        );
+        let [x, weight] = [numbers(shapes[0], 1).inner(), numbers(shapes[1], 2).inner()];
+        let [scale, shift] = [numbers([out], 3).inner(), numbers([out], 4).inner()];
+        let y = module::conv2d(x.clone(), weight.clone(), None, burn);
+        let residual = numbers(y.dims(), 5).inner();
+        let row = |x: &Tensor<Flex, 1>| x.clone().reshape([1, out, 1, 1]);
+        let expected = activation::relu(y * row(&scale) + row(&shift) + residual.clone());
+        let then = ConvolveThen {
+            scale: primitive(scale),
+            shift: primitive(shift),
+            residual: Some(primitive(residual)),
+            relu: true,
+        };
+        let found = Flex::convolve_then(primitive(x), primitive(weight), then, options);
+        close("what follows", &values(float::<Flex, 4>(found)), &values(expected));
+    }
+}
+
+#[test]
+fn batch_norm() {
+    for (residual, relu) in [(false, false), (false, true), (true, true)] {
+        let each = |x: &Image| x.clone().reshape([3]);
+        let shape = [4, 3, 5, 5];
+        let mut shapes = vec![shape, [1, 3, 1, 1], [1, 3, 1, 1]];
+        shapes.extend(residual.then_some(shape));
+        compare(
+            &format!("residual {residual}, relu {relu}"),
+            &shapes,
+            &|x| {
+                let inputs = [primitive(x[0].clone()), primitive(each(&x[1])), primitive(each(&x[2]))];
+                float(Diff::batch_norm(inputs, x.get(3).cloned().map(primitive), relu, 1e-3).output)
+            },
+            &|x| {
+                let mean = x[0].clone().mean_dim(0).mean_dim(2).mean_dim(3);
+                let centred = x[0].clone() - mean;
+                let variance = centred.clone().powi_scalar(2).mean_dim(0).mean_dim(2).mean_dim(3);
+                let y = centred / (variance + 1e-3).sqrt() * x[1].clone() + x[2].clone();
+                let y = if residual { y + x[3].clone() } else { y };
+                if relu { activation::relu(y) } else { y }
+            },
+        );
+    }
+}
+
+#[test]
+fn max_pool() {
+    for options in [
+        PoolOptions { kernel: [3, 3], stride: [2, 2], padding: [1, 1] },
+        PoolOptions { kernel: [2, 3], stride: [1, 3], padding: [0, 1] },
+    ] {
+        let PoolOptions { kernel, stride, padding } = options;
+        compare(
+            &format!("{options:?}"),
+            &[[2, 3, 9, 9]],
+            &|x| float(Diff::max_pool(primitive(x[0].clone()), options)),
+            &|x| module::max_pool2d(x[0].clone(), kernel, stride, padding, [1, 1], false),
+        );
+    }
+}
