@@ -41,6 +41,7 @@ struct Options {
 #[value(rename_all = "snake_case")]
 enum Model {
     Resnet50,
+    #[value(name = "vit_b_16")]
     VitB16,
 }
 

@@ -10,6 +10,7 @@ mod jitter;
 mod mix;
 mod ops;
 mod rand_augment;
+mod random_affine;
 
 use image::{RgbImage, imageops};
 use rand::{Rng, RngExt};
@@ -22,6 +23,7 @@ pub use jitter::{ColorJitter, adjust_hue};
 pub use mix::{Mix, Mixed, Rect};
 pub use ops::{Op, apply_op};
 pub use rand_augment::RandAugment;
+pub use random_affine::RandomAffine;
 
 /// Mirrors left and right.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -51,6 +53,8 @@ pub enum Step {
     Jitter(ColorJitter),
     /// See [`RandAugment`].
     RandAugment(RandAugment),
+    /// See [`RandomAffine`].
+    Affine(RandomAffine),
 }
 
 macro_rules! step_from {
@@ -67,7 +71,8 @@ step_from!(
     Crop(RandomCrop),
     Flip(HorizontalFlip),
     Jitter(ColorJitter),
-    RandAugment(RandAugment)
+    RandAugment(RandAugment),
+    Affine(RandomAffine)
 );
 
 /// Changes, one after the other. What comes out goes to
@@ -123,6 +128,7 @@ impl Augment {
                 Step::Flip(step) => step.apply(view, rng),
                 Step::Jitter(step) => step.apply(&view, rng)?,
                 Step::RandAugment(step) => step.apply(&view, rng)?,
+                Step::Affine(step) => step.apply(&view, rng)?,
             };
         }
         Ok(view)

@@ -67,11 +67,13 @@ impl VitConfig {
             Some(other) => return Err(wrong(format!("global_pool is '{other}'; known are token and avg"))),
         }
         if let Some(size) = said("img_size").and_then(size_of) {
-            let grid = size.map(|size| size / self.patch_size.max(1));
-            let patches = self.grid().iter().product::<usize>();
-            // The shapes tell only how many patches there are, and that a square is likely.
-            if grid[0] * grid[1] == patches {
-                self.image_size = size;
+            let [rows, columns] = size.map(|size| size / self.patch_size.max(1));
+            let places = self.position_prefix + self.grid().iter().product::<usize>();
+            // The shapes tell only how many places there are, and that a square of patches is likely.
+            let prefix = rows.checked_mul(columns).and_then(|patches| places.checked_sub(patches));
+            let possible = [0, usize::from(self.class_token), self.prefix_tokens()];
+            if let Some(prefix) = prefix.filter(|prefix| possible.contains(prefix)) {
+                (self.image_size, self.position_prefix) = (size, prefix);
             }
         }
         self.labels = timm_labels(fields);

@@ -3,7 +3,9 @@
 use clap::{Args, ValueEnum};
 use grove::images::{
     ImageError, Preprocessor, RgbImage,
-    augment::{Augment, ColorJitter, Erasing, HorizontalFlip, Mix, RandAugment, RandomCrop, RandomResizedCrop},
+    augment::{
+        Augment, ColorJitter, Erasing, HorizontalFlip, Mix, Op, RandAugment, RandomCrop, RandomResizedCrop, apply_op,
+    },
 };
 
 use crate::training::fraction;
@@ -31,6 +33,10 @@ pub struct AugmentArgs {
     #[arg(long, value_name = "FRACTION", default_value_t = 0.0, help_heading = "Augmentation")]
     pub jitter: f64,
 
+    /// How far pictures are turned at most, in degrees; they are stretched and slanted by up to a tenth too
+    #[arg(long, value_name = "DEGREES", default_value_t = 0.0, help_heading = "Augmentation")]
+    pub affine: f64,
+
     /// How much of a label is spread over all classes
     #[arg(long, value_name = "FRACTION", default_value_t = 0.0, help_heading = "Augmentation")]
     pub label_smoothing: f64,
@@ -57,7 +63,7 @@ impl AugmentArgs {
         fraction("erasing", self.erasing)?;
         fraction("jitter", self.jitter)?;
         fraction("label-smoothing", self.label_smoothing)?;
-        for (name, alpha) in [("mixup", self.mixup), ("cutmix", self.cutmix)] {
+        for (name, alpha) in [("mixup", self.mixup), ("cutmix", self.cutmix), ("affine", self.affine)] {
             if !(alpha >= 0.0 && alpha.is_finite()) {
                 return Err(format!("--{name} is {alpha}; it must be a number, at least 0"));
             }
@@ -94,6 +100,7 @@ impl AugmentArgs {
         };
         let jitter = self.jitter as f32;
         let steps = if jitter > 0.0 { steps.then(ColorJitter::new(jitter, jitter, jitter, 0.0)) } else { steps };
+        let steps = if self.affine > 0.0 { steps.then(RandomAffine::new(self.affine)) } else { steps };
         let seen = match whole {
             true => steps.apply(&preprocessor.prepare(picture)?, rng)?,
             false => steps.apply(picture, rng)?,
