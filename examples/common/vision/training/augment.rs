@@ -4,7 +4,7 @@ use clap::{Args, ValueEnum};
 use grove::images::{
     ImageError, Preprocessor, RgbImage,
     augment::{
-        Augment, ColorJitter, Erasing, HorizontalFlip, Mix, Op, RandAugment, RandomCrop, RandomResizedCrop, apply_op,
+        Augment, ColorJitter, Erasing, HorizontalFlip, Mix, RandAugment, RandomAffine, RandomCrop, RandomResizedCrop,
     },
 };
 
