@@ -6,6 +6,7 @@ Prints a line for each epoch and at the end a JSON line: parameters, accuracy on
 """
 
 import argparse
+import copy
 import json
 import math
 import resource
@@ -104,6 +105,7 @@ def main() -> None:
     add("--warmup", type=float, default=1.0, help="epochs")
     add("--label-smoothing", type=float, default=0.0)
     add("--clip", type=float, default=0.0)
+    add("--ema", type=float, default=0.0, help="decay of a moving average of the model, which is then evaluated")
     add("--pad", type=int, default=2)
     add("--affine", type=float, default=0.0, help="degrees; with it goes a tenth of scale and of shear")
     add("--seed", type=int, default=0)
@@ -149,6 +151,7 @@ def main() -> None:
         return 0.5 * (1 + math.cos(math.pi * (step - warm) / max(1, steps - warm)))
 
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, rate)
+    average, taken = copy.deepcopy(model) if given.ema else model, 0
     began = time.time()
     accuracy = best = 0.0
     for epoch in range(given.epochs):
@@ -169,12 +172,17 @@ def main() -> None:
                 nn.utils.clip_grad_norm_(model.parameters(), given.clip)
             optimizer.step()
             schedule.step()
+            if given.ema:
+                decay, taken = min(given.ema, (1 + taken) / (10 + taken)), taken + 1
+                with torch.no_grad():
+                    for old, new in zip(average.state_dict().values(), model.state_dict().values()):
+                        old.lerp_(new, 1 - decay) if old.is_floating_point() else old.copy_(new)
             total += loss.item()
-        model.eval()
+        average.eval()
         with torch.inference_mode():
             held, truth = sets["t10k"]
             right = sum(
-                (model((held[i : i + 250] - mean) / std).argmax(1) == truth[i : i + 250]).sum().item()
+                (average((held[i : i + 250] - mean) / std).argmax(1) == truth[i : i + 250]).sum().item()
                 for i in range(0, len(held), 250)
             )
         accuracy = right / len(truth)
@@ -183,7 +191,7 @@ def main() -> None:
     if given.save:
         from safetensors.torch import save_file
 
-        save_file(model.state_dict(), given.save)
+        save_file(average.state_dict(), given.save)
     print(
         json.dumps(
             dict(

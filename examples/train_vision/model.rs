@@ -4,11 +4,15 @@ use grove::{
     images::Preprocessor,
     models::{
         resnet::{LayerType, Naming, ResNetConfig, Stem},
-        vit::VitConfig,
+        vit::{self, Pooling, VitConfig},
     },
 };
 
-use crate::{common::Exit, options::Options, vision_training::Dataset};
+use crate::{
+    common::Exit,
+    options::{Options, Pool},
+    vision_training::Dataset,
+};
 
 /// From this size on pictures are made smaller as they enter.
 const LARGE: usize = 96;
@@ -29,7 +33,7 @@ pub fn resnet(options: &Options, data: &Dataset, preprocessor: &Preprocessor) ->
     .labelled(data.labels.clone())
 }
 
-/// A model with a class token, as transformers has it.
+/// A model of which timm or transformers has the like.
 pub fn vit(options: &Options, data: &Dataset, preprocessor: &Preprocessor) -> Result<VitConfig, Exit> {
     let [height, width] = preprocessor.size().unwrap_or([64; 2]);
     let seventh =
@@ -50,6 +54,16 @@ pub fn vit(options: &Options, data: &Dataset, preprocessor: &Preprocessor) -> Re
         num_channels: preprocessor.channels(),
         layer_norm_eps: 1e-6,
         ..VitConfig::default()
+    };
+    let config = match options.pool {
+        Pool::Mean => VitConfig {
+            class_token: false,
+            position_prefix: 0,
+            pooling: Pooling::MeanThenNorm,
+            naming: vit::Naming::Timm,
+            ..config
+        },
+        Pool::Class => config,
     };
     Ok(config.labelled(data.labels.clone()))
 }

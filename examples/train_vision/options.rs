@@ -84,6 +84,10 @@ pub struct Options {
     #[arg(long, value_name = "N", default_value_t = 4, help_heading = "Model")]
     pub heads: usize,
 
+    /// What the ViT's head sees
+    #[arg(long, value_enum, value_name = "NAME", default_value_t = Pool::Mean, help_heading = "Model")]
+    pub pool: Pool,
+
     #[command(flatten)]
     pub augment: AugmentArgs,
 
@@ -98,6 +102,15 @@ pub enum Arch {
     Resnet,
     /// Vision transformer
     Vit,
+}
+
+/// What the ViT's head sees.
+#[derive(ValueEnum, Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Pool {
+    /// The mean of all patches; the model is saved as timm names things
+    Mean,
+    /// A class token; the model is saved as transformers names things
+    Class,
 }
 
 impl Options {
