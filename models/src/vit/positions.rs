@@ -61,8 +61,8 @@ impl Interpolation {
                     let (width, centre) = (scale.max(1.0), scale * (i as f64 + 0.5));
                     let begin = (centre - 2.0 * width + 0.5).max(0.0) as usize;
                     let end = ((centre + 2.0 * width + 0.5) as usize).min(from);
-                    for j in begin..end {
-                        row[j] = cubic((j as f64 + 0.5 - centre) / width, -0.5);
+                    for (j, weight) in row.iter_mut().enumerate().take(end).skip(begin) {
+                        *weight = cubic((j as f64 + 0.5 - centre) / width, -0.5);
                     }
                     let sum: f64 = row.iter().sum();
                     row.iter_mut().for_each(|weight| *weight /= sum);
