@@ -73,6 +73,7 @@ where
         print(&score(&model, &pictures, device)?, options.run.json)?;
         return Ok(Ended::Finished);
     }
+    let model = model.for_size(vision_training::output_size(&preprocessor)?).map_err(failure)?;
     let labels = split.training.labels.clone();
     let model = match model.labels() == labels && !options.new_head {
         true => model,

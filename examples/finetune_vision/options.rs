@@ -1,6 +1,6 @@
 //! The command line.
 
-use clap::Parser;
+use clap::{Parser, builder::ArgPredicate};
 use grove::images::{Preprocessor, Resize};
 use std::path::PathBuf;
 
@@ -33,6 +33,11 @@ pub const BACKBONE: &str = "backbone";
     mut_arg("weight_decay", |arg| arg.default_value("0.05")),
     mut_arg("beta2", |arg| arg.default_value("0.999")),
     mut_arg("checkpoint_every", |arg| arg.default_value("500")),
+    mut_arg("augment", |arg| {
+        arg.default_value_if("data", ArgPredicate::IsPresent, "standard").default_value("shift").hide_default_value(true).help(
+            "What is done to each picture [default: standard; shift for the digits that ship]",
+        )
+    }),
 )]
 pub struct Options {
     /// Pictures: a folder with one folder for each class (or with such in train and val), MNIST's idx files, or CIFAR's

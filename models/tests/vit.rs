@@ -75,6 +75,11 @@ fn check<B: Backend>(reference: &Reference, model: &Vit<B>, device: &B::Device) 
         let large = || reference.tensor::<B, 4>("large.pixels", device);
         let embedded = model.states(large(), None).next().unwrap();
         reference.close("large.hidden.0", embedded.into_data(), 1e-4);
+        let [_, _, h, w] = large().dims();
+        let resized = model.clone().with_image_size([h, w]).unwrap();
+        let embedded = resized.states(large(), None).next().unwrap();
+        reference.close("large.hidden.0", embedded.into_data(), 1e-4);
+        assert!(model.clone().with_image_size([h, 1]).is_err());
         if reference.has("large.logits") {
             reference.close("large.logits", model.forward(large(), None).into_data(), 1e-4);
         }

@@ -34,14 +34,17 @@ pub trait ImageClassifier<B: Backend>: Tree<B> {
     #[must_use]
     fn with_classes(self, labels: Vec<String>, key: Key) -> Self;
 
+    /// The same model for pictures of this height and width, where it was made for others.
+    ///
+    /// # Errors
+    /// [`ModelError::Config`] where it cannot read such pictures.
+    fn for_size(self, size: [usize; 2]) -> Result<Self>;
+
     /// The classes' names.
     fn labels(&self) -> &[String];
 
     /// Channels of its pictures.
     fn channels(&self) -> usize;
-
-    /// Height and width of the pictures that it was made for, where it was made for any.
-    fn image_size(&self) -> Option<[usize; 2]>;
 
     /// How many layers below the head a leaf lies, by its path, and for the deepest how many layers there are.
     fn depth(&self, path: &str) -> usize;
@@ -68,16 +71,16 @@ impl<B: Backend> ImageClassifier<B> for ResNet<B> {
         self.with_new_head(labels, key)
     }
 
+    fn for_size(self, _size: [usize; 2]) -> Result<Self> {
+        Ok(self)
+    }
+
     fn labels(&self) -> &[String] {
         &self.config.labels
     }
 
     fn channels(&self) -> usize {
         self.config.num_channels
-    }
-
-    fn image_size(&self) -> Option<[usize; 2]> {
-        None
     }
 
     /// Layers are blocks, and the stem.
@@ -116,16 +119,16 @@ impl<B: Backend> ImageClassifier<B> for Vit<B> {
         self.with_new_head(labels, key)
     }
 
+    fn for_size(self, size: [usize; 2]) -> Result<Self> {
+        self.with_image_size(size)
+    }
+
     fn labels(&self) -> &[String] {
         &self.config.labels
     }
 
     fn channels(&self) -> usize {
         self.config.num_channels
-    }
-
-    fn image_size(&self) -> Option<[usize; 2]> {
-        Some(self.config.image_size)
     }
 
     /// Layers are blocks, and the embeddings.

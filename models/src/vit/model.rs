@@ -153,6 +153,25 @@ impl<B: Backend> Vit<B> {
         Self { head, config, ..self }
     }
 
+    /// The same model for pictures of another size: its positions are interpolated once and for all, and can be trained then.
+    ///
+    /// # Errors
+    /// [`ModelError::Config`](crate::ModelError::Config) where no patch fits.
+    pub fn with_image_size(self, image_size: [usize; 2]) -> Result<Self> {
+        let config = VitConfig { image_size, ..self.config.clone() };
+        config.validate()?;
+        let (positions, prefix) = (self.embeddings.positions.val(), config.position_prefix);
+        let count = positions.dims()[1];
+        let of_patches = positions.clone().narrow(1, prefix, count - prefix);
+        let of_patches = config.interpolation().apply(of_patches, self.config.grid(), config.grid());
+        let positions = match prefix {
+            0 => of_patches,
+            _ => Tensor::cat(vec![positions.narrow(1, 0, prefix), of_patches], 1),
+        };
+        let embeddings = VitEmbeddings { positions: Array::new(positions), ..self.embeddings };
+        Ok(Self { embeddings, config, ..self })
+    }
+
     /// How often pictures go around a block's branches in training: from never in the first to the rate in the last.
     fn drop_path(&self, block: usize) -> f64 {
         self.config.drop_path_rate * block as f64 / (self.blocks.len() - 1).max(1) as f64
