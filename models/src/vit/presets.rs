@@ -92,12 +92,14 @@ mod tests {
             ("vit-base-patch8", 86_576_872),
             ("vit-base-patch16", 86_567_656),
             ("vit-base-patch32", 88_224_232),
-            ("vit-large-patch14", 304_199_656),
+            ("vit-large-patch14", 304_203_752),
             ("vit-large-patch16", 304_326_632),
             ("vit-huge-patch14", 632_045_800),
             ("dinov2-small", 22_056_192),
             ("dinov2-base", 86_579_712),
             ("dinov2-large", 304_367_616),
+            ("dinov2-giant", 1_136_479_232),
+            ("dinov2-with-registers-base", 86_582_784),
         ];
         for (name, count) in known {
             let config = VitConfig::preset(name).unwrap();
