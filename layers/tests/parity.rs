@@ -197,6 +197,9 @@ fn convolutions<B: Backend>(device: B::Device) {
         ("conv_grouped", options(1, 1, 1, 3)),
         ("conv_dilated", options(1, 2, 2, 1)),
         ("conv_depthwise", options(2, 0, 1, 4)),
+        ("conv_pointwise", options(1, 0, 1, 1)),
+        ("conv_halving", options(2, 0, 1, 1)),
+        ("conv_halving_even", options(2, 0, 1, 1)),
     ];
     for (name, options) in cases {
         let case = Case::new(name);

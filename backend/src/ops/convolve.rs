@@ -127,6 +127,13 @@ fn input_gradient<B: Backend>(
         let reach = options.dilation[i] * (kernel[2 + i] - 1) + 1;
         size[2 + i] + 2 * options.padding[i] - ((out[2 + i] - 1) * options.stride[i] + reach)
     });
+    // Where pixels lie between the kernel's positions, Burn 0.21's own passes give zeros on GPUs.
+    if (0..2).any(|i| options.dilation[i] * (kernel[2 + i] - 1) + 1 < options.stride[i]) {
+        let lengths = [0, 1].map(|i| (out[2 + i] - 1) * options.stride[i] + 1 + beyond[i]);
+        let grad = spread(float::<B, 4>(grad), options.stride, lengths);
+        let options = ConvolveOptions { stride: [1, 1], ..options };
+        return B::conv2d_x_backward(x, weight, primitive(grad), options.burn());
+    }
     if beyond[0] == beyond[1] {
         return B::conv2d_x_backward(x, weight, grad, options.burn());
     }
@@ -136,6 +143,14 @@ fn input_gradient<B: Backend>(
     let options = ConvTransposeOptions::new(stride, padding, [most, most], dilation, groups);
     let dx = float::<B, 4>(B::conv_transpose2d(grad, weight, None, options));
     primitive(dx.narrow(2, 0, size[2]).narrow(3, 0, size[3]))
+}
+
+/// A picture with its pixels `stride` apart, and zeros between them and at the end.
+fn spread<B: Backend>(x: Tensor<B, 4>, [down, right]: [usize; 2], [rows, columns]: [usize; 2]) -> Tensor<B, 4> {
+    let [b, c, h, w] = x.dims();
+    let zeros = Tensor::<B, 6>::zeros([b, c, h, down, w, right], &x.device()).cast(x.dtype());
+    let spread = zeros.slice_assign([0..b, 0..c, 0..h, 0..1, 0..w, 0..1], x.reshape([b, c, h, 1, w, 1]));
+    spread.reshape([b, c, h * down, w * right]).narrow(2, 0, rows).narrow(3, 0, columns)
 }
 
 pub(super) fn then<B: Backend>(

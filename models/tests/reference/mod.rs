@@ -46,11 +46,20 @@ impl Reference {
 
     /// Fails unless `max |a - b| <= tolerance * max |b|`.
     pub fn close(&self, part: &str, found: TensorData, tolerance: f64) {
+        if let Err(message) = self.compare(part, found, tolerance) {
+            panic!("{message}");
+        }
+    }
+
+    fn compare(&self, part: &str, found: TensorData, tolerance: f64) -> Result<(), String> {
         let expected = self.data(part);
         assert_eq!(found.shape, expected.shape, "{} {part}", self.name);
         let (apart, largest) = distance(&found.iter().collect::<Vec<_>>(), &expected.iter().collect::<Vec<_>>());
         println!("{} {part}: apart by {:.1e} of the largest", self.name, apart / largest);
-        assert!(apart <= tolerance * largest, "{} {part}: apart by {apart}, the largest is {largest}", self.name);
+        match apart <= tolerance * largest {
+            true => Ok(()),
+            false => Err(format!("{} {part}: apart by {apart}, the largest is {largest}", self.name)),
+        }
     }
 
     /// Compares all leaves of a tree that the reference has under `prefix`, by their published names.
@@ -63,6 +72,7 @@ impl Reference {
         assert!(!expected.is_empty(), "{} has nothing under {prefix}", self.name);
         let largest = |data: &TensorData| data.iter::<f64>().map(f64::abs).fold(0.0, f64::max);
         let overall = expected.iter().map(|name| largest(&self.data(&format!("{prefix}{name}")))).fold(0.0, f64::max);
+        let mut wrong = Vec::new();
         for name in expected {
             let data = found.tensor(&name).unwrap_or_else(|error| panic!("{}: {error}", self.name));
             // Some true gradients are 0, as of what moves all scores alike; what is found is rounding then.
@@ -70,8 +80,9 @@ impl Reference {
                 assert!(largest(&data) <= 1e-5 * overall, "{} {prefix}{name}", self.name);
                 continue;
             }
-            self.close(&format!("{prefix}{name}"), data, tolerance);
+            wrong.extend(self.compare(&format!("{prefix}{name}"), data, tolerance).err());
         }
+        assert!(wrong.is_empty(), "{}", wrong.join("\n"));
     }
 
     /// Compares gradients with respect to all parameters.
