@@ -2,7 +2,6 @@
 
 use grove::prelude::*;
 use serde_json::{Value, json};
-use std::path::Path;
 
 use crate::{
     common::{Exit, failure, write_json, write_line},
@@ -46,11 +45,4 @@ pub fn print(score: &Score, as_json: bool) -> Result<(), Exit> {
     let f1 = 100.0 * score.confusion.macro_f1();
     write_line(&format!("{texts} texts, {accuracy:.1} % right, macro F1 {f1:.1} %, {:.4} nats a text", score.loss()))?;
     write_line(&format!("\n{}", score.confusion.table()))
-}
-
-/// Draws which classes were taken for which.
-pub fn draw(score: &Score, file: &Path) -> Result<(), Exit> {
-    let cannot = |error: &dyn std::fmt::Display| failure(format!("cannot write {}: {error}", file.display()));
-    let picture = score.confusion.svg().map_err(|error| cannot(&error))?;
-    std::fs::write(file, picture).map_err(|error| cannot(&error))
 }

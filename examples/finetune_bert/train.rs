@@ -92,7 +92,7 @@ pub fn run<B: Backend>(options: &Options, device: &B::Device) -> Result<Ended, E
     let (model, summary) = Summary::save(fitted, output.as_ref(), asked.save_dtype, save)?;
     let found = if held_out.is_empty() { None } else { Some(report::score(&model, &held_out, asked.batch_size)?) };
     if let (Some(found), Some(output)) = (&found, &output) {
-        report::draw(found, &output.directory().join("confusion.svg"))?;
+        found.draw(&output.directory().join("confusion.svg"))?;
     }
     let accuracy = found.as_ref().map(|found| found.confusion.accuracy());
     if options.run.json {

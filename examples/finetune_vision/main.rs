@@ -25,7 +25,7 @@ use common::{Exit, failure};
 use options::Options;
 use training::finish_run;
 use vision::{Published, preprocessor_of};
-use vision_training::{Job, Pictures, Split, print, score, train};
+use vision_training::{Job, Split, evaluate, train};
 
 fn main() -> ExitCode {
     let options = Options::parse();
@@ -56,22 +56,14 @@ where
     M::On<Autodiff<B>>: ImageClassifier<Autodiff<B>>,
 {
     let (model, _) = M::open(&published.path, device, None).map_err(failure)?;
-    let preprocessor = options.preprocessor(preprocessor_of(options.preprocess.as_deref(), &published.directory)?)?;
-    if preprocessor.channels() != model.channels() {
-        return Err(failure(format!(
-            "pictures are prepared with {} channels, and the model wants {}: choose with --preprocess",
-            preprocessor.channels(),
-            model.channels()
-        )));
-    }
+    let asked = options.preprocess.as_deref();
+    let preprocessor = options.preprocessor(preprocessor_of(asked, &published.directory, model.channels())?)?;
     let split = Split::open(options.data.as_deref(), &options.held_out, options.run.seed)?;
     if options.evaluate {
         let data = split.held_out.unwrap_or(split.training);
         same_classes(model.labels(), &data.labels)?;
-        let size = vision_training::output_size(&preprocessor)?;
-        let pictures = Pictures::new(data, options.training.batch_size, preprocessor, size).map_err(failure)?;
-        print(&score(&model, &pictures, device)?, options.run.json)?;
-        return Ok(Ended::Finished);
+        let batch_size = options.training.batch_size;
+        return evaluate(&model, data, batch_size, preprocessor, options.run.json, device);
     }
     let model = model.for_size(vision_training::output_size(&preprocessor)?).map_err(failure)?;
     let labels = split.training.labels.clone();

@@ -20,7 +20,7 @@ use std::process::ExitCode;
 use common::{Exit, failure};
 use options::{Arch, Options};
 use training::finish_run;
-use vision_training::{Job, Pictures, Split, print, score, train};
+use vision_training::{Job, Split, train};
 
 fn main() -> ExitCode {
     let options = Options::parse();
@@ -90,7 +90,7 @@ fn evaluate<B: Backend, M: ImageClassifier<B>>(options: &Options, device: &B::De
     let published = vision::Published::open(options.model.as_deref(), "mnist-resnet")?;
     let (model, _) = M::open(&published.path, device, None).map_err(failure)?;
     let split = Split::open(options.data.as_deref(), &options.held_out, options.run.seed)?;
-    let preprocessor = vision::preprocessor_of(None, &published.directory)?;
+    let preprocessor = vision::preprocessor_of(None, &published.directory, model.channels())?;
     let data = split.held_out.unwrap_or(split.training);
     if data.labels.len() != model.labels().len() {
         return Err(failure(format!(
@@ -100,8 +100,6 @@ fn evaluate<B: Backend, M: ImageClassifier<B>>(options: &Options, device: &B::De
             model.labels().len()
         )));
     }
-    let size = vision_training::output_size(&preprocessor)?;
-    let pictures = Pictures::new(data, options.training.batch_size, preprocessor, size).map_err(failure)?;
-    print(&score(&model, &pictures, device)?, options.run.json)?;
-    Ok(Ended::Finished)
+    let batch_size = options.training.batch_size;
+    vision_training::evaluate(&model, data, batch_size, preprocessor, options.run.json, device)
 }

@@ -1,6 +1,9 @@
 //! How often a classifier is right.
 
 use grove::train::Confusion;
+use std::path::Path;
+
+use crate::common::{Exit, failure};
 
 /// What an evaluation found.
 pub struct Score {
@@ -25,6 +28,13 @@ impl Score {
         let predicted = logits.iter().position(|logit| *logit == most).unwrap_or(0);
         self.confusion.add(class, predicted);
         self.in_five += usize::from(logits.iter().filter(|logit| **logit > logits[class]).count() < 5);
+    }
+
+    /// Draws which classes were taken for which.
+    pub fn draw(&self, file: &Path) -> Result<(), Exit> {
+        let cannot = |error: &dyn std::fmt::Display| failure(format!("cannot write {}: {error}", file.display()));
+        let picture = self.confusion.svg().map_err(|error| cannot(&error))?;
+        std::fs::write(file, picture).map_err(|error| cannot(&error))
     }
 
     /// The part of all whose class is among the five likeliest.

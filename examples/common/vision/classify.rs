@@ -79,13 +79,8 @@ pub fn classify<B: Backend, M: ImageClassifier<B>>(
             "{path} has no head that tells classes apart: give it one with `cargo run --example finetune_vision`"
         )));
     }
-    let preprocessor = preprocessor_of(options.preprocess.as_deref(), &published.directory)?;
-    let (expected, found) = (model.channels(), preprocessor.channels());
-    if expected != found {
-        return Err(failure(format!(
-            "pictures are prepared with {found} channels, and the model wants {expected}: choose with --preprocess"
-        )));
-    }
+    let channels = model.channels();
+    let preprocessor = preprocessor_of(options.preprocess.as_deref(), &published.directory, channels)?;
     let bar = progress();
     let mut all = Vec::new();
     let skipped = read_pictures(

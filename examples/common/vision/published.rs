@@ -37,8 +37,19 @@ impl Published {
 }
 
 /// How a model's pictures are prepared: as `--preprocess` says, by name or file; as the files beside the model say; or as
-/// torchvision does it.
-pub fn preprocessor_of(asked: Option<&str>, directory: &Path) -> Result<Preprocessor, Exit> {
+/// torchvision does it. The model reads pictures of so many channels.
+pub fn preprocessor_of(asked: Option<&str>, directory: &Path, channels: usize) -> Result<Preprocessor, Exit> {
+    let preprocessor = find(asked, directory)?;
+    let found = preprocessor.channels();
+    match found == channels {
+        true => Ok(preprocessor),
+        false => Err(failure(format!(
+            "pictures are prepared with {found} channels, and the model wants {channels}: choose with --preprocess"
+        ))),
+    }
+}
+
+fn find(asked: Option<&str>, directory: &Path) -> Result<Preprocessor, Exit> {
     if let Some(asked) = asked {
         let file = Path::new(asked);
         return match file.exists() {

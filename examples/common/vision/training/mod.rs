@@ -12,5 +12,5 @@ mod train;
 pub use augment::AugmentArgs;
 pub use dataset::{Dataset, HeldOutArgs, Split};
 pub use loader::{Batch, Pictures, output_size};
-pub use score::{Scored, print, score};
+pub use score::{evaluate, score};
 pub use train::{Job, train};

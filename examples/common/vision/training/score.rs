@@ -1,10 +1,14 @@
 //! How well a model classifies, and how that is told.
 
-use grove::{models::vision::ImageClassifier, prelude::*, train::data::epoch};
+use grove::{
+    images::Preprocessor,
+    models::vision::ImageClassifier,
+    prelude::*,
+    train::{Ended, data::epoch},
+};
 use serde_json::{Value, json};
-use std::path::Path;
 
-use super::Pictures;
+use super::{Dataset, Pictures, loader::output_size};
 use crate::{
     common::{Exit, failure, write_json, write_line},
     labelled::Score,
@@ -45,17 +49,24 @@ impl Scored {
         found["unreadable"] = json!(self.unreadable);
         found
     }
-
-    /// Draws which classes were taken for which.
-    pub fn draw(&self, file: &Path) -> Result<(), Exit> {
-        let cannot = |error: &dyn std::fmt::Display| failure(format!("cannot write {}: {error}", file.display()));
-        let picture = self.score.confusion.svg().map_err(|error| cannot(&error))?;
-        std::fs::write(file, picture).map_err(|error| cannot(&error))
-    }
 }
 
-/// Does what `--evaluate` asks for.
-pub fn print(found: &Scored, as_json: bool) -> Result<(), Exit> {
+/// Does what `--evaluate` asks for: tells how well a model classifies what is held out, or all where nothing is.
+pub fn evaluate<B: Backend, M: ImageClassifier<B>>(
+    model: &M,
+    data: Dataset,
+    batch_size: usize,
+    preprocessor: Preprocessor,
+    as_json: bool,
+    device: &B::Device,
+) -> Result<Ended, Exit> {
+    let size = output_size(&preprocessor)?;
+    let pictures = Pictures::new(data, batch_size, preprocessor, size).map_err(failure)?;
+    print(&score(model, &pictures, device)?, as_json)?;
+    Ok(Ended::Finished)
+}
+
+fn print(found: &Scored, as_json: bool) -> Result<(), Exit> {
     if as_json {
         return write_json(&found.json());
     }

@@ -107,7 +107,7 @@ where
     }
     let found = held_out.as_ref().map(|held_out| score(&model, held_out, device)).transpose()?;
     if let (Some(found), Some(output)) = (&found, &output) {
-        found.draw(&output.directory().join("confusion.svg"))?;
+        found.score.draw(&output.directory().join("confusion.svg"))?;
     }
     let accuracy = found.as_ref().map(|found| found.score.confusion.accuracy());
     if job.run.json {
