@@ -12,8 +12,8 @@ use grove::{
 };
 use std::{path::Path, process::ExitCode};
 
-use common::{DeviceArgs, Exit, failure, finish};
-use generation::{GenerationArgs, print_summary, resolve};
+use common::{DeviceArgs, Exit, failure, finish, resolve};
+use generation::{GenerationArgs, print_summary};
 
 /// The model where nothing else is given: a small one that grove trained itself, on Jane Austen's novels.
 const SHIPPED: &str = "gpt2-austen";

@@ -5,11 +5,11 @@
 
 use grove::{
     models::{BertConfig, Tokenizer},
-    weights::{HubOptions, Source, Wanted},
+    weights::Wanted,
 };
 use std::path::PathBuf;
 
-use crate::common::{Exit, failure, shipped};
+use crate::common::{Exit, failure, resolve};
 
 /// The model that ships with grove, below `models/assets`.
 const SHIPPED: &str = "bert-austen";
@@ -26,19 +26,7 @@ pub struct Published {
 impl Published {
     /// What `--model` names, downloaded where it is not here yet, or the model that ships.
     pub fn open(model: Option<&str>) -> Result<Self, Exit> {
-        let path = match model {
-            Some(model) => {
-                let source = Source::parse(model).map_err(failure)?;
-                source.resolve(&HubOptions::from_env(), &Wanted::model()).map_err(failure)?
-            }
-            None => shipped(SHIPPED),
-        };
-        if model.is_none() && !path.exists() {
-            return Err(failure(format!(
-                "the model that ships with grove is not where it should be, {}: name another with --model",
-                path.display()
-            )));
-        }
+        let path = resolve(model, SHIPPED, &Wanted::model())?;
         let directory = if path.is_dir() { path.clone() } else { path.parent().unwrap_or(&path).to_owned() };
         let tokenizer = Tokenizer::from_path(&directory).map_err(failure)?;
         let config = BertConfig::beside(&path).map_err(failure)?;

@@ -4,6 +4,7 @@ use clap::{Args, ValueEnum};
 use grove::{
     backend::{BackendName, DeviceError, DeviceSpec},
     tensor::{DType, FloatDType},
+    weights::{HubOptions, Source, Wanted},
 };
 use std::{io::Write, path::PathBuf, process::ExitCode};
 
@@ -69,6 +70,23 @@ pub fn shipped(name: &str) -> PathBuf {
     let mut candidates = places.into_iter().flatten().map(|place| place.join("models/assets").join(name));
     let first = candidates.next().unwrap_or_default();
     if first.exists() { first } else { candidates.find(|path| path.exists()).unwrap_or(first) }
+}
+
+/// Where the model's files lie: what `--model` names, downloaded where it is not here yet, or the one that ships.
+#[allow(dead_code)] // Not every example has a model that ships.
+pub fn resolve(model: Option<&str>, ships: &str, wanted: &Wanted) -> Result<PathBuf, Exit> {
+    let Some(model) = model else {
+        let path = shipped(ships);
+        return match path.exists() {
+            true => Ok(path),
+            false => Err(failure(format!(
+                "the model that ships with grove is not where it should be, {}: name another with --model",
+                path.display()
+            ))),
+        };
+    };
+    let source = Source::parse(model).map_err(failure)?;
+    source.resolve(&HubOptions::from_env(), wanted).map_err(failure)
 }
 
 /// Why a program ends early: `Usage` (exit status 2) is for the command line, `Failure` (1) for everything else.

@@ -14,9 +14,9 @@ use grove::{
 };
 use std::process::ExitCode;
 
-use common::{DeviceArgs, Exit, failure, finish};
+use common::{DeviceArgs, Exit, failure, finish, resolve};
 use compare::CompareArgs;
-use generation::{GenerationArgs, print_summary, resolve};
+use generation::{GenerationArgs, print_summary};
 
 /// The model where nothing else is given: a small one that grove trained itself, on Jane Austen's novels.
 const SHIPPED: &str = "rnn-austen";

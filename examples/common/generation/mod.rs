@@ -10,36 +10,19 @@ use grove::{
     },
     prelude::*,
     tree::summary,
-    weights::{HubOptions, Source, Wanted},
 };
 use serde_json::json;
 use std::{
     io::{IsTerminal, Read},
-    path::{Path, PathBuf},
+    path::Path,
     time::Instant,
 };
 
-use crate::common::{Exit, failure, shipped, write_json, write_line};
+use crate::common::{Exit, failure, write_json, write_line};
 pub use options::GenerationArgs;
 
 /// What is continued where nothing else is given.
 const DEFAULT_PROMPT: &str = "The next morning brought a letter from her sister,";
-
-/// Where the model's files lie: what `--model` names, downloaded where it is not here yet, or the one that ships.
-pub fn resolve(model: Option<&str>, ships: &str, wanted: &Wanted) -> Result<PathBuf, Exit> {
-    let Some(model) = model else {
-        let path = shipped(ships);
-        return match path.exists() {
-            true => Ok(path),
-            false => Err(failure(format!(
-                "the model that ships with grove is not where it should be, {}: name another with --model",
-                path.display()
-            ))),
-        };
-    };
-    let source = Source::parse(model).map_err(failure)?;
-    source.resolve(&HubOptions::from_env(), wanted).map_err(failure)
-}
 
 /// Continues the prompt, or scores it. `load` gives the model, and `logits` a forward pass's, `[1, t, vocab_size]`.
 pub fn run<B: Backend, M: Decoder<B>>(

@@ -1,12 +1,9 @@
 //! A published classifier and how pictures are prepared for it.
 
-use grove::{
-    images::Preprocessor,
-    weights::{HubOptions, Source, Wanted},
-};
+use grove::{images::Preprocessor, weights::Wanted};
 use std::path::{Path, PathBuf};
 
-use crate::common::{Exit, failure, shipped};
+use crate::common::{Exit, failure, resolve};
 
 /// Where a model's files lie.
 pub struct Published {
@@ -18,19 +15,7 @@ pub struct Published {
 impl Published {
     /// What `--model` names, downloaded where it is not here yet, or a model that ships.
     pub fn open(model: Option<&str>, default: &str) -> Result<Self, Exit> {
-        let path = match model {
-            Some(model) => {
-                let source = Source::parse(model).map_err(failure)?;
-                source.resolve(&HubOptions::from_env(), &Wanted::model()).map_err(failure)?
-            }
-            None => shipped(default),
-        };
-        if model.is_none() && !path.exists() {
-            return Err(failure(format!(
-                "the model that ships with grove is not where it should be, {}: name another with --model",
-                path.display()
-            )));
-        }
+        let path = resolve(model, default, &Wanted::model())?;
         let directory = if path.is_dir() { path.clone() } else { path.parent().unwrap_or(&path).to_owned() };
         Ok(Self { path, directory })
     }

@@ -32,22 +32,17 @@ impl ResNetConfig {
     pub fn of(path: impl AsRef<Path>, checkpoint: &Checkpoint) -> Result<Self> {
         let file = config_beside(path.as_ref());
         let fields: Option<Map<String, Value>> = if file.exists() { Some(read_json(&file)?) } else { None };
-        let published = fields.as_ref().is_some_and(|fields| fields.contains_key("hidden_sizes"));
-        let mut config = match &fields {
-            Some(fields) if published => {
-                let config = serde_json::from_value(Value::Object(fields.clone()));
-                let naming = Naming::of(checkpoint).unwrap_or_default();
-                let config = config.map(|config: Self| Self { naming, ..config }).map_err(|error| error.to_string());
-                let checked = config
-                    .and_then(|config| config.validate().map(|()| config.clone()).map_err(|error| error.to_string()));
-                checked.map_err(|reason| ModelError::Json { file: file.clone(), reason })?
+        let wrong = |reason: String| ModelError::Json { file: file.clone(), reason };
+        let mut config = match fields {
+            Some(fields) if fields.contains_key("hidden_sizes") => {
+                serde_json::from_value(Value::Object(fields)).map_err(|error| wrong(error.to_string()))?
             }
-            Some(fields) => Self { labels: timm_labels(fields), ..Self::infer(checkpoint)? },
+            Some(fields) => Self { labels: timm_labels(&fields), ..Self::infer(checkpoint)? },
             None => Self::infer(checkpoint)?,
         };
-        if let Some(naming) = Naming::of(checkpoint) {
-            config.naming = naming;
-        }
+        // A file of another library's names may describe what transformers has no field for.
+        config.naming = Naming::of(checkpoint).unwrap_or(config.naming);
+        config.validate().map_err(|error| wrong(error.to_string()))?;
         config.labels = fit_labels(config.labels, classes(checkpoint, config.naming), &file)?;
         Ok(config)
     }
