@@ -2,6 +2,8 @@
 
     python tools/train_vision_reference.py --arch resnet ~/data/mnist
 
+The options of the two runs that benches/README.md compares are listed there.
+
 Prints a line for each epoch and at the end a JSON line: parameters, accuracy on what is held out, seconds, peak MiB.
 """
 
