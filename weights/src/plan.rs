@@ -34,7 +34,7 @@ impl Placement {
     pub(crate) fn read(&self, checkpoint: &Checkpoint, to: DType) -> Result<TensorData> {
         let mut views = Vec::with_capacity(self.names.len());
         for name in &self.names {
-            let mut view = checkpoint.view(name)?;
+            let mut view = checkpoint.view(name, to)?;
             if let Some(part) = &self.part {
                 view = view.slice(self.axis, part.clone())?;
             }
