@@ -14,7 +14,7 @@ use crate::gguf::{GgufMetadata, Split};
 use crate::locate::{ShardIndex, file_name, find};
 use crate::mapped::MappedFile;
 use crate::suggest::suggest;
-use crate::view::{View, materialise};
+use crate::view::{View, check_decodable, materialise};
 
 /// Named tensors on disk: safetensors or PyTorch files, single or sharded, numpy's `.npz` and `.npy`, or llama.cpp's
 /// GGUF, whole or split. PyTorch's are read in both of their containers: the zip archive, and the stream of before
@@ -170,6 +170,18 @@ impl Checkpoint {
     pub(crate) fn view<'a>(&'a self, name: &'a str, to: DType) -> Result<View<'a>> {
         let (file, entry) = self.entry(name)?;
         View::of_file(name, file, entry, to)
+    }
+
+    /// A quantised tensor that is to be read as it is.
+    pub(crate) fn raw_view<'a>(&'a self, name: &'a str) -> Result<View<'a>> {
+        let (file, entry) = self.entry(name)?;
+        View::of_rows(name, file, entry)
+    }
+
+    /// Whether the values of a tensor, if it is quantised, can be decoded.
+    pub(crate) fn check_decodable(&self, name: &str) -> Result<()> {
+        let (file, entry) = self.entry(name)?;
+        entry.quantised().map_or(Ok(()), |kind| check_decodable(name, file, kind))
     }
 
     fn entry(&self, name: &str) -> Result<(&MappedFile, &Entry)> {

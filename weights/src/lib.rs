@@ -2,7 +2,7 @@
 //!
 //! A [`Checkpoint`] is a set of named tensors on disk (safetensors or PyTorch files, single or sharded, also of
 //! PyTorch before version 1.6, numpy's `.npz` and `.npy`, or llama.cpp's GGUF), of which nothing is read but the table
-//! of contents. What is quantised in a GGUF file is read as floats. A
+//! of contents. What is quantised in a GGUF file is read as floats, or as it is, into leaves of bytes. A
 //! [`NameMap`] says which published name belongs to which path of a model, and what is transposed, split or merged
 //! on the way. [`load`] fills a skeleton and reports what met; [`save_model`] writes the published names back.
 //! [`Source`] is what a person gives as `--model`: a directory, a file or a hub id; [`fetch`] downloads the latter.
@@ -53,8 +53,10 @@ mod numpy;
 mod outputs;
 mod packed;
 mod pattern;
+mod placement;
 mod plan;
 mod pytorch;
+mod raw;
 mod report;
 mod safetensors_file;
 mod save;

@@ -1,12 +1,14 @@
-//! GGUF files written by llama.cpp's gguf-py (`tools/fixtures/gguf_files.py`), read back.
+//! GGUF files written by llama.cpp's gguf-py (`tools/fixtures/gguf_files.py`), read back: as floats and as they are.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use burn::tensor::{DType, TensorData};
+use burn::tensor::{BasicOps, DType, Int, TensorData};
 use burn_flex::Flex;
-use grove_tree::Array;
-use grove_weights::{BlockType, Checkpoint, GgufValue, LoadOptions, NameMap, Result, Step, StoredDtype, load};
+use grove_tree::{Array, Kind};
+use grove_weights::{
+    BlockType, Checkpoint, GgufValue, LoadOptions, NameMap, Report, Result, Step, StoredDtype, WeightsError, load,
+};
 use serde_json::Value;
 
 fn fixture(name: &str) -> PathBuf {
@@ -151,6 +153,7 @@ fn describes_types() {
 }
 
 type Floats = BTreeMap<String, Array<Flex, 2>>;
+type Bytes = BTreeMap<String, Array<Flex, 2, Int>>;
 
 fn options() -> LoadOptions<Flex> {
     LoadOptions::new(&Default::default()).strict(false)
@@ -160,7 +163,14 @@ fn floats<const N: usize>(leaves: [(&str, [usize; 2]); N]) -> Floats {
     leaves.into_iter().map(|(name, shape)| (name.to_string(), Array::absent(shape))).collect()
 }
 
-fn data(leaf: &Array<Flex, 2>) -> TensorData {
+fn bytes<const N: usize>(leaves: [(&str, [usize; 2]); N]) -> Bytes {
+    leaves.into_iter().map(|(name, shape)| (name.to_string(), Array::absent_of(shape, DType::U8))).collect()
+}
+
+fn data<K>(leaf: &Array<Flex, 2, K>) -> TensorData
+where
+    K: Kind<On<Flex> = K> + BasicOps<Flex>,
+{
     leaf.val().into_data()
 }
 
@@ -213,6 +223,104 @@ fn quantised_tensors_become_floats_of_any_layout() {
 
 fn reshape<const N: usize>(to: [isize; N]) -> Step {
     Step::Reshape { from: vec![-1], to: to.into() }
+}
+
+/// The bytes that gguf-py wrote, through rules that count bytes.
+fn raw_by_python(names: &NameMap, leaves: &Bytes) -> Bytes {
+    load(leaves.clone(), &open("expected.safetensors"), names, &options()).expect("loaded").0
+}
+
+#[test]
+fn quantised_tensors_are_taken_as_they_are() {
+    let checkpoint = open("types.gguf");
+    let rule = |name: &str| NameMap::new().rule(name, "w");
+    for (names, by_python, leaves) in [
+        (rule("blocks.Q4_K"), rule("raw.blocks.Q4_K"), bytes([("w", [8, 144])])),
+        (rule("other.MXFP4"), rule("raw.other.MXFP4"), bytes([("w", [2, 136])])),
+        (rope(rule("blocks.Q4_K"), -1, 256), rope(rule("raw.blocks.Q4_K"), -1, 144), bytes([("w", [8, 144])])),
+        (rope(rule("blocks.Q4_1"), 2, -1), rope(rule("raw.blocks.Q4_1"), 2, -1), bytes([("w", [8, 40])])),
+        (
+            NameMap::new().split("blocks.Q5_1", 0, &["a", "b"]),
+            NameMap::new().split("raw.blocks.Q5_1", 0, &["a", "b"]),
+            bytes([("a", [3, 48]), ("b", [5, 48])]),
+        ),
+        (
+            rope(NameMap::new().split("blocks.Q5_1", 0, &["a", "b"]), -1, 64),
+            rope(NameMap::new().split("raw.blocks.Q5_1", 0, &["a", "b"]), -1, 48),
+            bytes([("a", [4, 48]), ("b", [4, 48])]),
+        ),
+        (
+            NameMap::new().merge(&["blocks.Q4_0", "more.Q4_0"], 0, "w"),
+            NameMap::new().merge(&["raw.blocks.Q4_0", "raw.more.Q4_0"], 0, "w"),
+            bytes([("w", [12, 36])]),
+        ),
+        (
+            rule("cube.Q5_1").then(reshape([6, 32])),
+            rule("raw.cube.Q5_1").then(reshape([6, 24])),
+            bytes([("w", [6, 24])]),
+        ),
+    ] {
+        let (found, report) = load(leaves.clone(), &checkpoint, &names, &options().dtype(DType::BF16)).expect("loaded");
+        assert_eq!(report.loaded.len(), leaves.len(), "{report}");
+        let expected = raw_by_python(&by_python, &leaves);
+        for (path, leaf) in &found {
+            assert_eq!(leaf.dtype(), DType::U8);
+            assert_eq!(data(leaf), data(&expected[path]), "{names:?}");
+        }
+    }
+}
+
+#[test]
+fn a_model_may_hold_one_tensor_as_floats_and_as_it_is() {
+    let names = NameMap::new().split("blocks.Q8_0", 0, &["0.a", "1.b"]);
+    let skeleton = (floats([("a", [3, 64])]), bytes([("b", [5, 68])]));
+    let (model, _) = load(skeleton, &open("types.gguf"), &names, &options()).expect("loaded");
+    let python = open("expected.safetensors");
+    let floats: Vec<f32> = python.tensor("blocks.Q8_0").expect("there").iter::<f32>().take(3 * 64).collect();
+    assert_close(&data(&model.0["a"]), &TensorData::new(floats, [3, 64]), "a");
+    let raw: Vec<u8> = python.tensor("raw.blocks.Q8_0").expect("there").iter::<u8>().skip(3 * 68).collect();
+    assert_eq!(data(&model.1["b"]), TensorData::new(raw, [5, 68]));
+}
+
+/// The report of a load that is to fail.
+fn report_of<T: grove_tree::Tree<Flex>>(skeleton: T, names: &NameMap) -> Report {
+    let names = names.clone().ignore("**");
+    let strict = options().strict(true);
+    match load(skeleton, &open("types.gguf"), &names, &strict) {
+        Err(WeightsError::Incompatible(report)) => *report,
+        Err(error) => panic!("{error}"),
+        Ok((_, report)) => panic!("{report}"),
+    }
+}
+
+#[test]
+fn rows_are_not_cut_or_turned() {
+    let rule = || NameMap::new().rule("blocks.Q8_0", "w");
+    // Two blocks of 34 bytes a row.
+    let report = report_of(bytes([("w", [8, 64])]), &rule());
+    assert_eq!(report.mismatched[0].found, [("blocks.Q8_0".to_string(), vec![8, 68])], "counted in bytes, as the leaf");
+    for (names, leaves) in [
+        (rule().then(Step::Transpose), bytes([("w", [68, 8])])),
+        (rule().then(reshape([16, 32])), bytes([("w", [16, 34])])),
+        (NameMap::new().split("blocks.Q8_0", 1, &["a", "b"]), bytes([("a", [8, 34]), ("b", [8, 34])])),
+        (NameMap::new().merge(&["blocks.Q4_0", "blocks.Q4_0"], 1, "w"), bytes([("w", [8, 72])])),
+        (NameMap::new().merge(&["blocks.Q4_K", "blocks.Q6_K"], 0, "w"), bytes([("w", [16, 144])])),
+    ] {
+        assert_eq!(report_of(leaves.clone(), &names).mismatched.len(), leaves.len(), "{names:?}");
+    }
+}
+
+#[test]
+fn what_is_not_decoded_is_refused_before_anything_is_read() {
+    let names = NameMap::new().rule("other.IQ4_NL", "w").rule("blocks.Q8_0", "a");
+    let skeleton = floats([("a", [8, 64]), ("w", [2, 256])]);
+    let error = load(skeleton, &open("types.gguf"), &names, &options()).expect_err("IQ4_NL").to_string();
+    assert!(error.contains("types.gguf cannot be read: its tensor `other.IQ4_NL` is quantised as IQ4_NL"), "{error}");
+    // Floats are no whole numbers, quantised or not.
+    let skeleton: (Array<Flex, 2, Int>,) = (Array::absent([8, 64]),);
+    let names = NameMap::new().rule("blocks.Q8_0", "0");
+    let error = load(skeleton, &open("types.gguf"), &names, &options()).expect_err("no whole numbers");
+    assert!(matches!(&error, WeightsError::Conversion { from, .. } if from == "Q8_0"), "{error}");
 }
 
 /// A copy of the split model that a test may break.

@@ -6,7 +6,8 @@ use candle_core::quantized::GgmlDType;
 
 /// How a tensor is quantised: in blocks of 32, 64, 128 or 256 neighbours in a row, which share scales.
 ///
-/// The names are llama.cpp's. Kinds that [`is_decodable`](Self::is_decodable) are read as floats.
+/// The names are llama.cpp's. Kinds that [`is_decodable`](Self::is_decodable) are read as floats; all can be read
+/// as they are, into a leaf of bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 #[allow(non_camel_case_types)] // their names everywhere else

@@ -83,6 +83,27 @@ impl<'a> View<'a> {
         Ok(Self { name, bytes, dtype, shape, strides, offset: entry.offset })
     }
 
+    /// The blocks of the quantised tensor `name` as they are: each row's as bytes.
+    ///
+    /// # Errors
+    /// If the tensor is not quantised, or lies outside the file.
+    pub(crate) fn of_rows(name: &'a str, file: &'a MappedFile, entry: &Entry) -> Result<Self> {
+        let wrong = |reason: &str| {
+            let (file, reason) = (file.path().into(), reason.into());
+            WeightsError::MalformedTensor { file, tensor: name.into(), reason }
+        };
+        let kind = entry.quantised().ok_or_else(|| wrong("it is not quantised"))?;
+        let mut shape = entry.shape.clone();
+        if Blocks::new(file, entry, kind).is_none() {
+            return Err(wrong("its blocks lie outside the file"));
+        }
+        if let Some(row) = shape.last_mut() {
+            *row = kind.row_bytes(*row).ok_or_else(|| wrong("its rows are no whole blocks"))?;
+        }
+        let strides = row_major(&shape);
+        Ok(Self { name, bytes: Storage::Mapped(file), dtype: DType::U8, shape, strides, offset: entry.offset })
+    }
+
     /// Values in memory, row-major.
     pub(crate) fn of_data(name: &'a str, data: &'a TensorData) -> Self {
         let shape = data.shape.to_vec();
@@ -155,7 +176,7 @@ impl<'a> View<'a> {
 ///
 /// # Errors
 /// [`WeightsError::Unsupported`], with the kind of its blocks.
-fn check_decodable(name: &str, file: &MappedFile, kind: BlockType) -> Result<()> {
+pub(crate) fn check_decodable(name: &str, file: &MappedFile, kind: BlockType) -> Result<()> {
     if kind.is_decodable() {
         return Ok(());
     }
