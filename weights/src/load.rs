@@ -7,7 +7,7 @@ use grove_tree::{AnyArray, Path, Tree};
 use crate::checkpoint::Checkpoint;
 use crate::error::{Result, WeightsError};
 use crate::names::NameMap;
-use crate::placement::Slot;
+use crate::placement::{Placement, Slot};
 use crate::plan::plan;
 use crate::report::Report;
 
@@ -19,6 +19,8 @@ pub struct LoadOptions<B: Backend> {
     /// Type of floating-point leaves; `None` leaves the choice to each leaf of the skeleton. Leaves of whole
     /// numbers and booleans keep theirs.
     pub dtype: Option<DType>,
+    /// Which floating-point leaves, by their paths, are placed in the type in which the file has them instead.
+    pub stored: fn(&str) -> bool,
     /// Whether missing, unexpected and mismatched names are errors (the default).
     pub strict: bool,
 }
@@ -26,12 +28,19 @@ pub struct LoadOptions<B: Backend> {
 impl<B: Backend> LoadOptions<B> {
     /// Strict, each leaf in the skeleton's type.
     pub fn new(device: &B::Device) -> Self {
-        Self { device: device.clone(), dtype: None, strict: true }
+        Self { device: device.clone(), dtype: None, stored: |_| false, strict: true }
     }
 
     /// Floating-point leaves as `dtype`.
     pub fn dtype(self, dtype: DType) -> Self {
         Self { dtype: Some(dtype), ..self }
+    }
+
+    /// Floating-point leaves for whose paths `keeps` is true are placed in the type in which the file has them: f32,
+    /// f16 or bf16; f32 for f64, and for a merge of different types. What is quantised, or no float, follows
+    /// [`dtype`](Self::dtype) like all other leaves.
+    pub fn stored(self, keeps: fn(&str) -> bool) -> Self {
+        Self { stored: keeps, ..self }
     }
 
     /// Whether every name must meet its like.
@@ -40,8 +49,12 @@ impl<B: Backend> LoadOptions<B> {
     }
 
     /// The type in which a leaf is placed.
-    fn dtype_of(&self, dtype: DType) -> DType {
-        self.dtype.filter(|_| dtype.is_float()).unwrap_or(dtype)
+    fn dtype_of(&self, path: &str, dtype: DType, placement: &Placement, checkpoint: &Checkpoint) -> DType {
+        if !dtype.is_float() {
+            return dtype;
+        }
+        let stored = (self.stored)(path).then(|| placement.stored_float(checkpoint)).flatten();
+        stored.or(self.dtype).unwrap_or(dtype)
     }
 }
 
@@ -81,7 +94,7 @@ pub fn load<B: Backend, T: Tree<B>>(
     for Slot { path, dtype, .. } in &leaves {
         let Some(placement) = placements.get(path) else { continue };
         placement.check_decodable(checkpoint)?;
-        let dtype = options.dtype_of(*dtype);
+        let dtype = options.dtype_of(path, *dtype, placement, checkpoint);
         if dtype.is_float() && !B::supports_dtype(&options.device, dtype) {
             let reason = format!("`{path}` is to be {}, which this device does not compute with", dtype.name());
             return Err(WeightsError::Unsupported { file: checkpoint.directory().into(), reason });
@@ -90,7 +103,7 @@ pub fn load<B: Backend, T: Tree<B>>(
     let mut failed = None;
     let model = skeleton.map(&mut Path::root(), &mut |path, leaf| {
         let Some(placement) = placements.get(path.as_str()).filter(|_| failed.is_none()) else { return leaf };
-        let dtype = options.dtype_of(leaf.dtype());
+        let dtype = options.dtype_of(path.as_str(), leaf.dtype(), placement, checkpoint);
         match placement.read(checkpoint, dtype) {
             Ok(data) => AnyArray::from_data(data, &options.device),
             Err(error) => {

@@ -5,6 +5,7 @@ use std::ops::Range;
 use burn::tensor::{DType, TensorData};
 
 use crate::checkpoint::Checkpoint;
+use crate::entry::burn_dtype;
 use crate::error::Result;
 use crate::step::Step;
 use crate::view::materialise;
@@ -48,5 +49,21 @@ impl Placement {
     /// Whether what the leaf takes can be decoded, if that is needed.
     pub(crate) fn check_decodable(&self, checkpoint: &Checkpoint) -> Result<()> {
         if self.is_raw { Ok(()) } else { self.names.iter().try_for_each(|name| checkpoint.check_decodable(name)) }
+    }
+
+    /// The type of floats in which the checkpoint has all that the leaf takes: f32, f16 or bf16, and f32 for f64 and
+    /// for a mixture. `None` if something is quantised or no float.
+    pub(crate) fn stored_float(&self, checkpoint: &Checkpoint) -> Option<DType> {
+        let stored = |name: &String| {
+            let info = checkpoint.info(name).ok().filter(|info| info.quantised.is_none())?;
+            match burn_dtype(info.dtype)? {
+                dtype @ (DType::F32 | DType::F16 | DType::BF16) => Some(dtype),
+                DType::F64 => Some(DType::F32),
+                _ => None,
+            }
+        };
+        let types: Vec<DType> = self.names.iter().map(stored).collect::<Option<_>>()?;
+        let (first, others) = types.split_first()?;
+        Some(if others.iter().all(|other| other == first) { *first } else { DType::F32 })
     }
 }

@@ -323,6 +323,45 @@ fn what_is_not_decoded_is_refused_before_anything_is_read() {
     assert!(matches!(&error, WeightsError::Conversion { from, .. } if from == "Q8_0"), "{error}");
 }
 
+#[test]
+fn leaves_may_keep_the_stored_type() {
+    let checkpoint = open("types.gguf");
+    let names = NameMap::new().rule("float.{type}", "{type}").rule("blocks.Q4_0", "quantised").merge(
+        &["float.float32", "float.float16"],
+        0,
+        "mixed",
+    );
+    let shape = [3, 5];
+    let skeleton = || {
+        floats([
+            ("float64", shape),
+            ("float32", shape),
+            ("float16", shape),
+            ("bfloat16", shape),
+            ("quantised", [8, 64]),
+            ("mixed", [6, 5]),
+        ])
+    };
+    let types = |options: &LoadOptions<Flex>| -> Vec<DType> {
+        let (model, report) = load(skeleton(), &checkpoint, &names, options).expect("loaded");
+        assert_eq!(report.loaded.len(), 6, "{report}");
+        ["float64", "float32", "float16", "bfloat16", "quantised", "mixed"].map(|path| model[path].dtype()).into()
+    };
+    use DType::{BF16, F16, F32};
+    assert_eq!(types(&options().stored(|_| true)), [F32, F32, F16, BF16, F32, F32]);
+    assert_eq!(types(&options().stored(|_| true).dtype(F16)), [F32, F32, F16, BF16, F16, F32]);
+    assert_eq!(types(&options().stored(|path| path.starts_with("b")).dtype(F16)), [F16, F16, F16, BF16, F16, F16]);
+    // What has no fraction has no float type to keep.
+    let (model, _) = load(
+        floats([("int8", [2, 3])]),
+        &checkpoint,
+        &NameMap::new().rule("whole.{type}", "{type}"),
+        &options().stored(|_| true).dtype(BF16),
+    )
+    .expect("loaded");
+    assert_eq!(model["int8"].dtype(), BF16);
+}
+
 /// A copy of the split model that a test may break.
 fn split_copy() -> tempfile::TempDir {
     let directory = tempfile::tempdir().expect("a directory");
