@@ -362,6 +362,33 @@ fn leaves_may_keep_the_stored_type() {
     assert_eq!(model["int8"].dtype(), BF16);
 }
 
+#[test]
+fn published_names_are_found_without_shapes() {
+    let checkpoint = open("types.gguf");
+    let names = NameMap::new()
+        .prefix("blocks.")
+        .prefix("model.")
+        .merge(&["nowhere", "Q4_0"], 0, "first")
+        .merge(&["Q4_K", "Q6_K"], 0, "first")
+        .rule("model.Q{n}", "layers.{n}")
+        .rule("gone", "head")
+        .alias("vector", "head")
+        .rule("never", "nothing");
+    for (path, name, kind) in [
+        ("first", "blocks.Q4_K", Some(BlockType::Q4_K)),
+        ("layers.5_1", "blocks.Q5_1", Some(BlockType::Q5_1)),
+        ("head", "vector", None),
+        ("axes", "axes", None),
+    ] {
+        let (found, info) = names.published(&checkpoint, path).expect(path);
+        assert_eq!((found, info.quantised), (name, kind), "{path}");
+        assert_eq!(Some(info), checkpoint.info(name).ok());
+    }
+    for path in ["nothing", "layers.9", "elsewhere"] {
+        assert!(names.published(&checkpoint, path).is_none(), "{path}");
+    }
+}
+
 /// A copy of the split model that a test may break.
 fn split_copy() -> tempfile::TempDir {
     let directory = tempfile::tempdir().expect("a directory");
