@@ -3,40 +3,47 @@
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-use burn::tensor::TensorData;
+use burn::tensor::{DType, TensorData};
 
 use crate::entry::{Contents, Entry, TensorInfo};
 use crate::error::{Result, WeightsError};
+use crate::format::read_contents;
+use crate::gguf::{GgufMetadata, Split};
 use crate::locate::{ShardIndex, file_name, find};
 use crate::mapped::MappedFile;
 use crate::suggest::suggest;
-use crate::view::{View, materialise};
-use crate::{numpy, pytorch, safetensors_file, zip};
+use crate::view::{View, check_decodable, materialise};
 
-/// Named tensors on disk: safetensors or PyTorch files, single or sharded, or numpy's `.npz` and `.npy`.
-/// PyTorch's are read in both of their containers: the zip archive, and the stream of before version 1.6.
+/// Named tensors on disk: safetensors or PyTorch files, single or sharded, numpy's `.npz` and `.npy`, or llama.cpp's
+/// GGUF, whole or split. PyTorch's are read in both of their containers: the zip archive, and the stream of before
+/// version 1.6.
 ///
 /// Opening reads tables of contents only and maps the files into memory; a tensor's values are read when it is
 /// asked for. Files are not trusted: everything that [`open`](Self::open) accepts has been checked, so that
-/// every tensor listed can be read. One thing is found out later: a compressed array (of `numpy.savez_compressed`)
-/// is only unpacked, and its check sum compared, when it is asked for.
+/// every tensor listed can be read. Two things are found out later. A compressed array (of `numpy.savez_compressed`)
+/// is only unpacked, and its check sum compared, when it is asked for. And a type that is known but not computed
+/// with, such as 8-bit floats or GGUF's `IQ4_XS`, is listed, so that what lies beside it can be used, and refused
+/// when it is asked for.
 #[derive(Debug)]
 pub struct Checkpoint {
     directory: PathBuf,
-    files: Vec<MappedFile>,
+    files: Vec<Arc<MappedFile>>,
     /// Tensor names to the file's number and the place in it.
     tensors: BTreeMap<String, (usize, Entry)>,
     metadata: BTreeMap<String, String>,
+    gguf: Option<GgufMetadata>,
 }
 
 impl Checkpoint {
     /// Opens a directory or a file.
     ///
     /// In a directory these are looked for, in this order: `model.safetensors`, `model.safetensors.index.json`,
-    /// `pytorch_model.bin`, `pytorch_model.bin.index.json`, a single `*.safetensors`, `*.bin`, `*.pt`, `*.pth` or
-    /// `*.npz`. A file may be any of these, or an `.npy`: one array, which goes by the name of its file. Names in an
-    /// `.npz` are those of its entries without `.npy`, and may contain slashes. What a file is, is decided by its
+    /// `pytorch_model.bin`, `pytorch_model.bin.index.json`, a single `*.safetensors`, `*.bin`, `*.pt`, `*.pth`,
+    /// `*.npz` or `*.gguf`. A file may be any of these, or an `.npy`: one array, which goes by the name of its file.
+    /// Names in an `.npz` are those of its entries without `.npy`, and may contain slashes. Of a split GGUF
+    /// (`…-00001-of-00003.gguf`) give the first part; the others lie beside it. What a file is, is decided by its
     /// content, not by its name.
     ///
     /// In a PyTorch file the state dict may be all there is, or lie in a training checkpoint under `state_dict`,
@@ -53,13 +60,21 @@ impl Checkpoint {
             return Self::open_sharded(&file);
         }
         let mut checkpoint = Self::empty(&file);
-        checkpoint.add(&file, None)?;
+        checkpoint.gguf = checkpoint.add(&file, None)?;
+        if let Some(split) = checkpoint.gguf.as_ref().map(|gguf| Split::of(&file, gguf)).transpose()?.flatten() {
+            for part in split.others() {
+                let (number, path) = part?;
+                let gguf = checkpoint.add(&path, None)?;
+                split.check_part(number, &path, gguf.as_ref())?;
+            }
+            split.check_total(checkpoint.tensors.len())?;
+        }
         Ok(checkpoint)
     }
 
     fn empty(file: &Path) -> Self {
         let directory = file.parent().map_or_else(PathBuf::new, Path::to_path_buf);
-        Self { directory, files: Vec::new(), tensors: BTreeMap::new(), metadata: BTreeMap::new() }
+        Self { directory, files: Vec::new(), tensors: BTreeMap::new(), metadata: BTreeMap::new(), gguf: None }
     }
 
     fn open_sharded(path: &Path) -> Result<Self> {
@@ -83,11 +98,12 @@ impl Checkpoint {
         Ok(checkpoint)
     }
 
-    /// Adds a file's tensors; with an index, those it places elsewhere are passed over.
-    fn add(&mut self, path: &Path, homes: Option<&HashMap<&str, &str>>) -> Result<()> {
-        let file = MappedFile::open(path)?;
+    /// Adds a file's tensors; with an index, those it places elsewhere are passed over. Returns a GGUF file's own
+    /// remarks.
+    fn add(&mut self, path: &Path, homes: Option<&HashMap<&str, &str>>) -> Result<Option<GgufMetadata>> {
+        let file = Arc::new(MappedFile::open(path)?);
         let shard = file_name(path);
-        let Contents { entries, metadata } = read_contents(&file)?;
+        let Contents { entries, metadata, gguf } = read_contents(&file)?;
         for (name, entry) in entries {
             if homes.and_then(|homes| homes.get(&*name)).is_some_and(|home| *home != shard) {
                 continue;
@@ -100,7 +116,7 @@ impl Checkpoint {
         }
         self.metadata.extend(metadata);
         self.files.push(file);
-        Ok(())
+        Ok(gguf)
     }
 
     /// Names of all tensors, sorted.
@@ -119,12 +135,19 @@ impl Checkpoint {
     /// [`WeightsError::UnknownTensor`], with similar names.
     pub fn info(&self, name: &str) -> Result<TensorInfo> {
         let (file, entry) = self.entry(name)?;
-        Ok(TensorInfo { shape: entry.shape.clone(), dtype: entry.dtype, file: file.path().into() })
+        let (shape, dtype, quantised) = (entry.shape.clone(), entry.dtype, entry.quantised());
+        Ok(TensorInfo { shape, dtype, quantised, file: file.path().into() })
     }
 
-    /// The files' remarks about themselves, such as `format: pt`.
+    /// The files' remarks about themselves, such as `format: pt`; of a GGUF file the texts under `general.`.
     pub fn metadata(&self) -> &BTreeMap<String, String> {
         &self.metadata
+    }
+
+    /// All that a GGUF file says of its model, with types; `None` for other formats. Of a split model the first
+    /// part's, which says it all.
+    pub fn gguf(&self) -> Option<&GgufMetadata> {
+        self.gguf.as_ref()
     }
 
     /// The directory in which the weights lie, and with them, usually, `config.json` and the tokenizer.
@@ -132,20 +155,33 @@ impl Checkpoint {
         &self.directory
     }
 
-    /// Reads a tensor in its stored type.
+    /// Reads a tensor in its stored type; a quantised one as `f32`.
     ///
     /// # Errors
-    /// If there is none of this name, its type is not supported (8-bit floats, complex numbers), or it is compressed
-    /// and its data is broken.
+    /// If there is none of this name, its type is not supported (8-bit floats, complex numbers, some kinds of
+    /// blocks), or it is compressed and its data is broken.
     pub fn tensor(&self, name: &str) -> Result<TensorData> {
-        let view = self.view(name)?;
+        let view = self.view(name, DType::F32)?;
         let dtype = view.dtype();
         materialise(&[view], 0, dtype)
     }
 
-    pub(crate) fn view<'a>(&'a self, name: &'a str) -> Result<View<'a>> {
+    /// A tensor that is to be read as values of type `to`.
+    pub(crate) fn view<'a>(&'a self, name: &'a str, to: DType) -> Result<View<'a>> {
         let (file, entry) = self.entry(name)?;
-        View::of_file(name, file, entry)
+        View::of_file(name, file, entry, to)
+    }
+
+    /// A quantised tensor that is to be read as it is.
+    pub(crate) fn raw_view<'a>(&'a self, name: &'a str) -> Result<View<'a>> {
+        let (file, entry) = self.entry(name)?;
+        View::of_rows(name, file, entry)
+    }
+
+    /// Whether the values of a tensor, if it is quantised, can be decoded.
+    pub(crate) fn check_decodable(&self, name: &str) -> Result<()> {
+        let (file, entry) = self.entry(name)?;
+        entry.quantised().map_or(Ok(()), |kind| check_decodable(name, file, kind))
     }
 
     fn entry(&self, name: &str) -> Result<(&MappedFile, &Entry)> {
@@ -154,14 +190,13 @@ impl Checkpoint {
             place: self.directory.clone(),
             suggestions: suggest(name, self.names()),
         })?;
-        Ok((&self.files[*file], entry))
+        Ok((&*self.files[*file], entry))
     }
 
     /// One line for a log: files, number of tensors and of values, stored types.
     pub fn describe(&self) -> String {
         let values: usize = self.tensors.values().map(|(_, entry)| entry.shape.iter().product::<usize>()).sum();
-        let dtypes: std::collections::BTreeSet<_> =
-            self.tensors.values().map(|(_, entry)| entry.dtype.to_string()).collect();
+        let dtypes: std::collections::BTreeSet<_> = self.tensors.values().map(|(_, entry)| entry.type_name()).collect();
         let files = match &self.files[..] {
             [single] => single.path().display().to_string(),
             several => format!("{} files in {}", several.len(), self.directory.display()),
@@ -174,30 +209,5 @@ impl Checkpoint {
 impl fmt::Display for Checkpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.describe())
-    }
-}
-
-/// Reads a file's table of contents in whatever format it is.
-fn read_contents(file: &MappedFile) -> Result<Contents> {
-    let bytes = file.bytes();
-    let extension = file.path().extension().and_then(std::ffi::OsStr::to_str).unwrap_or_default();
-    if zip::is_archive(bytes) {
-        let records =
-            zip::records(bytes).map_err(|reason| WeightsError::Malformed { file: file.path().into(), reason })?;
-        match numpy::is_npz(&records, extension) {
-            true => numpy::read_archive(file, &records),
-            false => pytorch::read_archive(file, &records),
-        }
-    } else if numpy::is_array(bytes) {
-        numpy::read_single(file)
-    } else if bytes.starts_with(b"GGUF") {
-        let reason = "it is a GGUF file, which this version does not read".into();
-        Err(WeightsError::Unsupported { file: file.path().into(), reason })
-    } else if pytorch::is_stream(bytes) {
-        pytorch::read_stream(file)
-    } else if let Some(reason) = pytorch::refusal(bytes, extension) {
-        Err(WeightsError::Unsupported { file: file.path().into(), reason })
-    } else {
-        safetensors_file::read_contents(file)
     }
 }

@@ -7,18 +7,30 @@ pub use safetensors::Dtype as StoredDtype;
 use burn::tensor::{BoolStore, DType};
 
 use crate::error::{Result, WeightsError};
+use crate::gguf::{BlockType, GgufMetadata};
 use crate::packed::Packed;
 
 /// What is known of a tensor without reading it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct TensorInfo {
-    /// Sizes, outermost first; empty for a scalar.
+    /// Sizes, outermost first; empty for a scalar. Values are counted, quantised or not.
     pub shape: Vec<usize>,
-    /// Type of the stored values.
+    /// Type of the stored values; of a quantised tensor `F32`, as which its values are read.
     pub dtype: StoredDtype,
+    /// The kind of blocks in which the values are quantised; `None` for plain numbers.
+    pub quantised: Option<BlockType>,
     /// The file that holds it.
     pub file: PathBuf,
+}
+
+impl TensorInfo {
+    /// The shape of a leaf of bytes (u8) that takes a quantised tensor as it is: its rows, and the bytes of each.
+    /// `None` for plain numbers.
+    pub fn raw_shape(&self) -> Option<Vec<usize>> {
+        let (&row, rows) = self.shape.split_last()?;
+        Some([rows, &[self.quantised?.row_bytes(row)?]].concat())
+    }
 }
 
 /// Where a tensor's values lie. Made by a format's reader, which has checked that every element that `shape`
@@ -31,8 +43,30 @@ pub(crate) struct Entry {
     pub(crate) strides: Vec<usize>,
     /// Position of the first element in the file, or in what is unpacked, in bytes.
     pub(crate) offset: usize,
-    /// What has to be unpacked first; `None` if the values lie in the file as they are in memory.
-    pub(crate) packed: Option<Packed>,
+    pub(crate) form: Form,
+}
+
+/// How values are kept.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Form {
+    /// As they are in memory.
+    Plain,
+    /// In a way that has to be undone for the whole tensor before its elements can be found.
+    Packed(Packed),
+    /// Quantised, in blocks of neighbours along the last axis; the tensor is row-major and its dtype `F32`.
+    Blocks(BlockType),
+}
+
+impl Entry {
+    /// The kind of blocks, if the values are quantised.
+    pub(crate) fn quantised(&self) -> Option<BlockType> {
+        if let Form::Blocks(kind) = self.form { Some(kind) } else { None }
+    }
+
+    /// How people call the type of the stored values.
+    pub(crate) fn type_name(&self) -> String {
+        self.quantised().map_or_else(|| self.dtype.to_string(), |kind| kind.to_string())
+    }
 }
 
 /// A format's table of contents.
@@ -42,6 +76,8 @@ pub(crate) struct Contents {
     pub(crate) entries: Vec<(String, Entry)>,
     /// The file's own remarks, such as `format: pt`.
     pub(crate) metadata: Vec<(String, String)>,
+    /// The typed remarks of a GGUF file.
+    pub(crate) gguf: Option<GgufMetadata>,
 }
 
 /// Strides of a row-major array of this shape, in elements.

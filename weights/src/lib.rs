@@ -1,7 +1,8 @@
 //! Weights: from files, or the hub, into models, and back.
 //!
 //! A [`Checkpoint`] is a set of named tensors on disk (safetensors or PyTorch files, single or sharded, also of
-//! PyTorch before version 1.6, or numpy's `.npz` and `.npy`), of which nothing is read but the table of contents. A
+//! PyTorch before version 1.6, numpy's `.npz` and `.npy`, or llama.cpp's GGUF), of which nothing is read but the table
+//! of contents. What is quantised in a GGUF file is read as floats, or as it is, into leaves of bytes. A
 //! [`NameMap`] says which published name belongs to which path of a model, and what is transposed, split or merged
 //! on the way. [`load`] fills a skeleton and reports what met; [`save_model`] writes the published names back.
 //! [`Source`] is what a person gives as `--model`: a directory, a file or a hub id; [`fetch`] downloads the latter.
@@ -41,6 +42,8 @@ mod checkpoint;
 mod convert;
 mod entry;
 mod error;
+mod format;
+mod gguf;
 mod hub;
 mod load;
 mod locate;
@@ -50,8 +53,10 @@ mod numpy;
 mod outputs;
 mod packed;
 mod pattern;
+mod placement;
 mod plan;
 mod pytorch;
+mod raw;
 mod report;
 mod safetensors_file;
 mod save;
@@ -66,6 +71,7 @@ pub use atomic::write_atomically;
 pub use checkpoint::Checkpoint;
 pub use entry::{StoredDtype, TensorInfo};
 pub use error::{Result, WeightsError};
+pub use gguf::{BlockType, GgufArray, GgufMetadata, GgufValue};
 pub use hub::{HubOptions, Wanted, fetch};
 pub use load::{LoadOptions, load, load_tree};
 pub use names::NameMap;

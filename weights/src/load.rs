@@ -7,6 +7,7 @@ use grove_tree::{AnyArray, Path, Tree};
 use crate::checkpoint::Checkpoint;
 use crate::error::{Result, WeightsError};
 use crate::names::NameMap;
+use crate::placement::{Placement, Slot};
 use crate::plan::plan;
 use crate::report::Report;
 
@@ -18,6 +19,8 @@ pub struct LoadOptions<B: Backend> {
     /// Type of floating-point leaves; `None` leaves the choice to each leaf of the skeleton. Leaves of whole
     /// numbers and booleans keep theirs.
     pub dtype: Option<DType>,
+    /// Which floating-point leaves, by their paths, are placed in the type in which the file has them instead.
+    pub stored: fn(&str) -> bool,
     /// Whether missing, unexpected and mismatched names are errors (the default).
     pub strict: bool,
 }
@@ -25,12 +28,19 @@ pub struct LoadOptions<B: Backend> {
 impl<B: Backend> LoadOptions<B> {
     /// Strict, each leaf in the skeleton's type.
     pub fn new(device: &B::Device) -> Self {
-        Self { device: device.clone(), dtype: None, strict: true }
+        Self { device: device.clone(), dtype: None, stored: |_| false, strict: true }
     }
 
     /// Floating-point leaves as `dtype`.
     pub fn dtype(self, dtype: DType) -> Self {
         Self { dtype: Some(dtype), ..self }
+    }
+
+    /// Floating-point leaves for whose paths `keeps` is true are placed in the type in which the file has them: f32,
+    /// f16 or bf16; f32 for f64, and for a merge of different types. What is quantised, or no float, follows
+    /// [`dtype`](Self::dtype) like all other leaves.
+    pub fn stored(self, keeps: fn(&str) -> bool) -> Self {
+        Self { stored: keeps, ..self }
     }
 
     /// Whether every name must meet its like.
@@ -39,8 +49,12 @@ impl<B: Backend> LoadOptions<B> {
     }
 
     /// The type in which a leaf is placed.
-    fn dtype_of(&self, leaf: &AnyArray<B>) -> DType {
-        self.dtype.filter(|_| leaf.dtype().is_float()).unwrap_or(leaf.dtype())
+    fn dtype_of(&self, path: &str, dtype: DType, placement: &Placement, checkpoint: &Checkpoint) -> DType {
+        if !dtype.is_float() {
+            return dtype;
+        }
+        let stored = (self.stored)(path).then(|| placement.stored_float(checkpoint)).flatten();
+        stored.or(self.dtype).unwrap_or(dtype)
     }
 }
 
@@ -51,13 +65,18 @@ impl<B: Backend> LoadOptions<B> {
 /// leaf is read from the mapped file straight into its place, converted and rearranged on the way; beside the
 /// model no more than one leaf is held.
 ///
+/// A quantised tensor becomes floats. Or it is taken as it is, by a model that computes with blocks: a leaf of u8 with
+/// the shape [`TensorInfo::raw_shape`](crate::TensorInfo::raw_shape) gets its bytes. Rules of the name map then say
+/// the same, in values, as long as they leave rows whole: no transpose, and no split or merge along the last axis.
+///
 /// Where `options.strict` is false, leaves that are missing or of another shape stay as they are in the skeleton:
 /// give an initialised model to fine-tune with a new head.
 ///
 /// # Errors
 /// [`WeightsError::Incompatible`] with the report, if strict and not everything fits;
 /// [`WeightsError::Conversion`], if values cannot become what a leaf holds (floats for whole numbers);
-/// [`WeightsError::Unsupported`], if the device does not compute with `options.dtype`.
+/// [`WeightsError::Unsupported`], if the device does not compute with the type of a leaf, or a tensor is quantised in
+/// a way that is not decoded.
 pub fn load<B: Backend, T: Tree<B>>(
     skeleton: T,
     checkpoint: &Checkpoint,
@@ -65,26 +84,27 @@ pub fn load<B: Backend, T: Tree<B>>(
     options: &LoadOptions<B>,
 ) -> Result<(T, Report)> {
     let mut leaves = Vec::new();
-    let mut unsupported = None;
     skeleton.visit(&mut Path::root(), &mut |path: &Path, leaf: &AnyArray<B>| {
-        let dtype = options.dtype_of(leaf);
-        if dtype.is_float() && !B::supports_dtype(&options.device, dtype) {
-            unsupported = Some((path.to_string(), dtype));
-        }
-        leaves.push((path.to_string(), leaf.shape().to_vec()));
+        leaves.push(Slot { path: path.to_string(), shape: leaf.shape().to_vec(), dtype: leaf.dtype() });
     });
-    if let Some((path, dtype)) = unsupported {
-        let reason = format!("`{path}` is to be {}, which this device does not compute with", dtype.name());
-        return Err(WeightsError::Unsupported { file: checkpoint.directory().into(), reason });
-    }
     let (placements, report) = plan(&leaves, checkpoint, names);
     if options.strict && !report.is_complete() {
         return Err(WeightsError::Incompatible(Box::new(report)));
     }
+    for Slot { path, dtype, .. } in &leaves {
+        let Some(placement) = placements.get(path) else { continue };
+        placement.check_decodable(checkpoint)?;
+        let dtype = options.dtype_of(path, *dtype, placement, checkpoint);
+        if dtype.is_float() && !B::supports_dtype(&options.device, dtype) {
+            let reason = format!("`{path}` is to be {}, which this device does not compute with", dtype.name());
+            return Err(WeightsError::Unsupported { file: checkpoint.directory().into(), reason });
+        }
+    }
     let mut failed = None;
     let model = skeleton.map(&mut Path::root(), &mut |path, leaf| {
         let Some(placement) = placements.get(path.as_str()).filter(|_| failed.is_none()) else { return leaf };
-        match placement.read(checkpoint, options.dtype_of(&leaf)) {
+        let dtype = options.dtype_of(path.as_str(), leaf.dtype(), placement, checkpoint);
+        match placement.read(checkpoint, dtype) {
             Ok(data) => AnyArray::from_data(data, &options.device),
             Err(error) => {
                 failed = Some(error);

@@ -6,6 +6,7 @@ use std::path::{Component, Path, PathBuf};
 use serde::Deserialize;
 
 use crate::error::{Result, WeightsError};
+use crate::gguf::part_of;
 use crate::unique::Unique;
 
 /// File names of published weights, in the order in which they are looked for.
@@ -13,7 +14,7 @@ pub(crate) const PUBLISHED: [&str; 4] =
     ["model.safetensors", "model.safetensors.index.json", "pytorch_model.bin", "pytorch_model.bin.index.json"];
 
 /// Endings of weights files with other names, in the order in which they are looked for.
-pub(crate) const ENDINGS: [&str; 5] = ["safetensors", "bin", "pt", "pth", "npz"];
+pub(crate) const ENDINGS: [&str; 6] = ["safetensors", "bin", "pt", "pth", "npz", "gguf"];
 
 /// Files beside weights that have their endings and hold none.
 const NOT_WEIGHTS: [&str; 4] = ["training_args.bin", "optimizer.bin", "optimizer.pt", "scheduler.pt"];
@@ -34,8 +35,12 @@ pub(crate) fn find(directory: &Path) -> Result<PathBuf> {
     for item in listing {
         files.push(item.map_err(WeightsError::io("list", directory))?.path());
     }
+    // Of a split GGUF the first part stands for all.
+    let is_later_part = |path: &Path| part_of(&file_name(path)).is_some_and(|(_, number, _)| number > 1);
     files.retain(|path| {
-        path.is_file() && !path.file_name().is_some_and(|name| NOT_WEIGHTS.iter().any(|not| name == *not))
+        path.is_file()
+            && !path.file_name().is_some_and(|name| NOT_WEIGHTS.iter().any(|not| name == *not))
+            && !is_later_part(path)
     });
     files.sort();
     for ending in ENDINGS {
@@ -141,6 +146,9 @@ mod tests {
             (&["lstm.pt", "optimizer.pt"], "lstm.pt"),
             (&["ViT-B_16.npz", "README.md"], "ViT-B_16.npz"),
             (&["voices.npz", "kokoro.pth"], "kokoro.pth"),
+            (&["SmolLM2-135M.Q4_1.gguf", "README.md"], "SmolLM2-135M.Q4_1.gguf"),
+            (&["model-00002-of-00002.gguf", "model-00001-of-00002.gguf"], "model-00001-of-00002.gguf"),
+            (&["model.gguf", "model.safetensors"], "model.safetensors"),
         ] {
             let directory = directory(files);
             let found = find(directory.path()).map(|path| file_name(&path));
@@ -151,11 +159,14 @@ mod tests {
     #[test]
     fn says_what_it_looked_for() {
         let error = find(directory(&["config.json"]).path()).expect_err("nothing there").to_string();
-        for word in PUBLISHED.iter().chain(&["a single *.pth", "a single *.npz"]) {
+        for word in PUBLISHED.iter().chain(&["a single *.pth", "a single *.npz", "a single *.gguf"]) {
             assert!(error.contains(word), "{error}");
         }
-        let error = find(directory(&["a.safetensors", "b.safetensors"]).path()).expect_err("two").to_string();
-        assert!(error.contains("a.safetensors, b.safetensors"), "{error}");
+        for ending in ["safetensors", "gguf"] {
+            let files = [format!("a.{ending}"), format!("b.{ending}")];
+            let error = find(directory(&[&files[0], &files[1]]).path()).expect_err("two").to_string();
+            assert!(error.contains(&files.join(", ")), "{error}");
+        }
     }
 
     #[test]

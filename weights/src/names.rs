@@ -1,5 +1,7 @@
 //! The map between the names in published checkpoints and a model's own paths.
 
+use crate::checkpoint::Checkpoint;
+use crate::entry::TensorInfo;
 use crate::pattern::{Captures, Pattern};
 use crate::step::Step;
 
@@ -93,6 +95,27 @@ impl NameMap {
     pub fn ignore(mut self, pattern: &str) -> Self {
         self.ignored.push(Pattern::new(pattern));
         self
+    }
+
+    /// The name in `checkpoint` of the tensor that the leaf `path` would take, and what is known of it; of several
+    /// that are merged the first one's. Shapes are not compared: this is how a model is built by what a file holds,
+    /// plain or quantised, before there is anything to load into.
+    ///
+    /// `None` if the checkpoint has none of the leaf's published names.
+    pub fn published<'a>(&self, checkpoint: &'a Checkpoint, path: &str) -> Option<(&'a str, TensorInfo)> {
+        let actual = |name: &str| {
+            let bare = self.without_prefix(name).1;
+            checkpoint.names().find(|name| name.ends_with(bare) && self.without_prefix(name).1 == bare)
+        };
+        let mut rules = self.rules_for(path).peekable();
+        let name = match rules.peek() {
+            None => actual(path),
+            Some(_) => rules.find_map(|(rule, captures, _)| {
+                let names = rule.names.iter().map(|name| actual(&name.expand(&captures)?));
+                names.collect::<Option<Vec<_>>>()?.first().copied()
+            }),
+        }?;
+        Some((name, checkpoint.info(name).ok()?))
     }
 
     fn push(mut self, names: &[&str], axis: usize, paths: &[&str], alias: bool) -> Self {

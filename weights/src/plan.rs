@@ -3,59 +3,28 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ops::Range;
 
-use burn::tensor::{DType, TensorData};
-
 use crate::checkpoint::Checkpoint;
-use crate::error::Result;
+use crate::entry::TensorInfo;
 use crate::names::{NameMap, Rule};
 use crate::pattern::{Captures, Pattern};
+use crate::placement::{Placement, Slot};
+use crate::raw;
 use crate::report::{Loaded, Mismatched, Missing, Report, Unexpected};
 use crate::step::Step;
 use crate::suggest::suggest;
-use crate::view::materialise;
 
 /// For how many names of a kind similar ones are searched.
 const SUGGESTED: usize = 20;
 
-/// Where the values of one leaf lie and what is done to them.
-#[derive(Debug)]
-pub(crate) struct Placement {
-    /// Names in the checkpoint; several are merged.
-    names: Vec<String>,
-    /// The part that is taken of a tensor that holds several leaves.
-    part: Option<Range<usize>>,
-    /// Along which parts lie.
-    axis: usize,
-    steps: Vec<Step>,
-}
-
-impl Placement {
-    /// Reads the leaf as values of type `to`.
-    pub(crate) fn read(&self, checkpoint: &Checkpoint, to: DType) -> Result<TensorData> {
-        let mut views = Vec::with_capacity(self.names.len());
-        for name in &self.names {
-            let mut view = checkpoint.view(name)?;
-            if let Some(part) = &self.part {
-                view = view.slice(self.axis, part.clone())?;
-            }
-            views.push(self.steps.iter().try_fold(view, |view, step| step.apply(view))?);
-        }
-        materialise(&views, self.axis, to)
-    }
-}
-
-/// For each leaf (path and shape) its placement, and the report of all names.
-pub(crate) fn plan(
-    leaves: &[(String, Vec<usize>)],
-    checkpoint: &Checkpoint,
-    names: &NameMap,
-) -> (HashMap<String, Placement>, Report) {
+/// For each leaf its placement, and the report of all names.
+pub(crate) fn plan(leaves: &[Slot], checkpoint: &Checkpoint, names: &NameMap) -> (HashMap<String, Placement>, Report) {
     let matching = Matching::new(leaves, checkpoint, names);
     let mut placements = HashMap::new();
     let mut report = Report { prefix: matching.prefix(), ..Report::default() };
     let mut used = HashSet::new();
-    for (path, shape) in leaves {
-        match matching.find(path, shape) {
+    for slot in leaves {
+        let (path, shape) = (&slot.path, &slot.shape);
+        match matching.find(slot) {
             Found::Fits(placement) => {
                 used.extend(placement.names.iter().cloned());
                 report.loaded.push(Loaded { path: path.clone(), names: placement.names.clone() });
@@ -114,7 +83,7 @@ enum Found {
 struct Matching<'a> {
     checkpoint: &'a Checkpoint,
     map: &'a NameMap,
-    shapes: HashMap<&'a str, &'a [usize]>,
+    slots: HashMap<&'a str, &'a Slot>,
     /// Names without their prefixes to the names in the checkpoint.
     actual: HashMap<&'a str, &'a str>,
     /// The rules with their names' patterns without prefixes.
@@ -122,15 +91,15 @@ struct Matching<'a> {
 }
 
 impl<'a> Matching<'a> {
-    fn new(leaves: &'a [(String, Vec<usize>)], checkpoint: &'a Checkpoint, map: &'a NameMap) -> Self {
+    fn new(leaves: &'a [Slot], checkpoint: &'a Checkpoint, map: &'a NameMap) -> Self {
         let mut actual = HashMap::new();
         for name in checkpoint.names() {
             actual.entry(map.without_prefix(name).1).or_insert(name);
         }
         let bare = |pattern: &Pattern| Pattern::new(map.without_prefix(pattern.text()).1);
         let patterns = map.rules.iter().map(|rule| (rule, rule.names.iter().map(bare).collect())).collect();
-        let shapes = leaves.iter().map(|(path, shape)| (path.as_str(), shape.as_slice())).collect();
-        Self { checkpoint, map, shapes, actual, patterns }
+        let slots = leaves.iter().map(|slot| (slot.path.as_str(), slot)).collect();
+        Self { checkpoint, map, slots, actual, patterns }
     }
 
     /// The prefix that most names have.
@@ -147,7 +116,8 @@ impl<'a> Matching<'a> {
         self.actual.get(self.map.without_prefix(name).1).copied()
     }
 
-    fn find(&self, path: &str, shape: &[usize]) -> Found {
+    fn find(&self, slot: &Slot) -> Found {
+        let path = slot.path.as_str();
         let mut looked_for = Vec::new();
         let mut has_rule = false;
         for (rule, captures, part) in self.map.rules_for(path) {
@@ -156,58 +126,73 @@ impl<'a> Matching<'a> {
                 continue;
             };
             match names.iter().map(|name| self.actual(name)).collect::<Option<Vec<_>>>() {
-                Some(names) => return self.fit(rule, &captures, part, names, shape),
+                Some(names) => return self.fit(rule, &captures, part, names, slot),
                 None => looked_for.extend(names),
             }
         }
         match (has_rule, self.actual(path)) {
             (false, Some(name)) => {
                 let same = NameMap::new().rule(path, path);
-                self.fit(&same.rules[0], &Captures::new(), 0, vec![name], shape)
+                self.fit(&same.rules[0], &Captures::new(), 0, vec![name], slot)
             }
             (false, None) => Found::Nothing(vec![path.to_string()]),
             (true, _) => Found::Nothing(looked_for),
         }
     }
 
-    /// Compares shapes.
-    fn fit(&self, rule: &Rule, captures: &Captures, part: usize, names: Vec<&str>, shape: &[usize]) -> Found {
-        let published: Vec<Vec<usize>> =
-            names.iter().filter_map(|name| self.checkpoint.info(name).ok()).map(|info| info.shape).collect();
-        let range = match (rule.paths.len(), &published[..]) {
-            (1, _) => Some(None),
-            (_, [whole]) => self.part(rule, captures, part, whole).map(Some),
-            _ => None,
-        };
-        let fits = range.as_ref().is_some_and(|range| {
-            let pieces = published.iter().map(|published| {
-                let mut piece = published.clone();
-                if let Some(range) = range {
-                    piece[rule.axis] = range.len();
-                }
-                rule.shape_after(&piece)
-            });
-            pieces.collect::<Option<Vec<_>>>().and_then(|pieces| joined(&pieces, rule.axis)).as_deref() == Some(shape)
-        });
-        match range {
-            Some(part) if fits => Found::Fits(Placement {
-                names: names.iter().map(ToString::to_string).collect(),
-                part,
-                axis: rule.axis,
-                steps: rule.steps.clone(),
-            }),
-            _ => Found::Misfit(names.iter().map(ToString::to_string).zip(published).collect()),
+    /// Compares shapes, counted in values.
+    fn fit(&self, rule: &Rule, captures: &Captures, part: usize, names: Vec<&str>, slot: &Slot) -> Found {
+        let infos: Vec<TensorInfo> = names.iter().filter_map(|name| self.checkpoint.info(name).ok()).collect();
+        let names: Vec<String> = names.iter().map(ToString::to_string).collect();
+        match self.placed(rule, captures, part, &infos, slot) {
+            Some((part, steps, is_raw)) => Found::Fits(Placement { names, part, axis: rule.axis, steps, is_raw }),
+            None => {
+                let found = infos.iter().map(|info| raw::shape_for(slot, info));
+                Found::Misfit(names.into_iter().zip(found).collect())
+            }
         }
     }
 
-    /// Where part number `part` lies in a tensor of shape `whole` that is divided among the rule's paths.
-    fn part(&self, rule: &Rule, captures: &Captures, part: usize, whole: &[usize]) -> Option<Range<usize>> {
-        let extent = *whole.get(rule.axis)?;
-        let extents: Option<Vec<usize>> = rule
-            .paths
+    /// The part that a leaf takes, what is done to it, and whether it is taken quantised as it is; `None` if that
+    /// does not give the leaf its shape.
+    fn placed(
+        &self,
+        rule: &Rule,
+        captures: &Captures,
+        part: usize,
+        infos: &[TensorInfo],
+        slot: &Slot,
+    ) -> Option<(Option<Range<usize>>, Vec<Step>, bool)> {
+        let range = match (rule.paths.len(), infos) {
+            (1, _) => None,
+            (_, [whole]) => Some(self.part(rule, captures, part, whole)?),
+            _ => return None,
+        };
+        let published: Vec<Vec<usize>> = infos
             .iter()
-            .map(|path| rule.shape_before(self.shapes.get(path.expand(captures)?.as_str())?)?.get(rule.axis).copied())
+            .map(|info| {
+                let mut piece = info.shape.clone();
+                if let Some(range) = &range {
+                    piece[rule.axis] = range.len();
+                }
+                piece
+            })
             .collect();
+        let pieces: Vec<Vec<usize>> = published.iter().map(|piece| rule.shape_after(piece)).collect::<Option<_>>()?;
+        let is_raw = infos.iter().any(|info| raw::kind(slot, info).is_some());
+        let steps = if is_raw { raw::steps(rule, infos, published.first()?)? } else { rule.steps.clone() };
+        let wanted = raw::shape_in_values(slot, infos.first()?)?;
+        (joined(&pieces, rule.axis)? == wanted).then_some((range, steps, is_raw))
+    }
+
+    /// Where part number `part` lies in a tensor that is divided among the rule's paths.
+    fn part(&self, rule: &Rule, captures: &Captures, part: usize, whole: &TensorInfo) -> Option<Range<usize>> {
+        let extent = *whole.shape.get(rule.axis)?;
+        let of_path = |path: &Pattern| {
+            let slot = self.slots.get(path.expand(captures)?.as_str())?;
+            rule.shape_before(&raw::shape_in_values(slot, whole)?)?.get(rule.axis).copied()
+        };
+        let extents: Option<Vec<usize>> = rule.paths.iter().map(of_path).collect();
         // A model that lacks some of the parts says nothing about their sizes.
         let extents = extents.unwrap_or_else(|| vec![extent / rule.paths.len(); rule.paths.len()]);
         let start: usize = extents[..part].iter().sum();

@@ -7,7 +7,7 @@
 
 use serde::Deserialize;
 
-use crate::entry::{Contents, Entry, StoredDtype, check_size, row_major};
+use crate::entry::{Contents, Entry, Form, StoredDtype, check_size, row_major};
 use crate::error::{Result, WeightsError};
 use crate::mapped::MappedFile;
 use crate::unique::Unique;
@@ -74,7 +74,7 @@ pub(crate) fn read_contents(file: &MappedFile) -> Result<Contents> {
             dtype: tensor.dtype,
             strides: row_major(&tensor.shape),
             shape: tensor.shape,
-            packed: None,
+            form: Form::Plain,
             offset: data_start + tensor.data_offsets.0,
         };
         contents.entries.push((name, entry));

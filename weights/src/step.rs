@@ -59,6 +59,25 @@ impl Step {
         }
     }
 
+    /// The same step for a tensor of this shape whose rows are not values but `bytes` bytes, which stay together;
+    /// `None` if it does not leave the rows whole.
+    pub(crate) fn on_rows(&self, shape: &[usize], bytes: usize) -> Option<Self> {
+        let bytes = isize::try_from(bytes).ok()?;
+        let with_bytes = |sizes: &[isize]| {
+            let mut sizes = sizes.to_vec();
+            if let Some(last) = sizes.last_mut() {
+                *last = bytes;
+            }
+            sizes
+        };
+        match self {
+            Self::Transpose => None,
+            Self::Permute(axes) => (axes.last()? + 1 == shape.len()).then(|| self.clone()),
+            Self::Reshape { from, to } => (self.shape_after(shape)?.last() == shape.last())
+                .then(|| Self::Reshape { from: with_bytes(from), to: with_bytes(to) }),
+        }
+    }
+
     /// Rearranges a view; nothing is copied, except by a reshape of what is not contiguous.
     pub(crate) fn apply<'a>(&self, view: View<'a>) -> Result<View<'a>> {
         let Some(shape) = self.shape_after(view.shape()) else {

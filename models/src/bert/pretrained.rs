@@ -141,7 +141,7 @@ fn place<B: Backend, M: Tree<B>>(
     dtype: Option<DType>,
     strict: bool,
 ) -> Result<(M, Report)> {
-    let options = LoadOptions { device: device.clone(), dtype, strict };
+    let options = LoadOptions { dtype, strict, ..LoadOptions::new(device) };
     Ok(load(skeleton, checkpoint, names, &options)?)
 }
 

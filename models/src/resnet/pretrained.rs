@@ -66,7 +66,7 @@ impl<B: Backend> ResNet<B> {
     pub fn from_path(path: impl AsRef<Path>, device: &B::Device, dtype: Option<DType>) -> Result<(Self, Report)> {
         let checkpoint = Checkpoint::open(&path)?;
         let config = ResNetConfig::of(&path, &checkpoint)?;
-        let options = LoadOptions { device: device.clone(), dtype, strict: true };
+        let options = LoadOptions { dtype, ..LoadOptions::new(device) };
         Ok(load(Self::skeleton(&config)?, &checkpoint, &published_names(&config), &options)?)
     }
 

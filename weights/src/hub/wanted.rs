@@ -34,7 +34,7 @@ pub struct Wanted {
 
 impl Wanted {
     /// A whole model: `config.json`, the weights in one format (safetensors if there are any, else PyTorch's, else
-    /// numpy's; all shards), and what there is of tokenizer, generation and preprocessing files.
+    /// numpy's, else a single GGUF file; all shards), and what there is of tokenizer, generation and preprocessing files.
     pub fn model() -> Self {
         let optional = BESIDE.iter().map(|name| (*name).to_string()).collect();
         Self { required: vec!["config.json".into()], optional, weights: true }
@@ -96,6 +96,8 @@ mod tests {
             (&["onnx/model.pt", "resnet.pth", "README.md"], Some("resnet.pth")),
             (&["a.safetensors", "b.safetensors"], None),
             (&["ViT-B_16.npz", "config.json"], Some("ViT-B_16.npz")),
+            (&["model.Q4_1.gguf", "config.json"], Some("model.Q4_1.gguf")),
+            (&["model.Q4_1.gguf", "model.Q8_0.gguf"], None),
             (&["README.md"], None),
         ] {
             assert_eq!(weights_among(files), expected);

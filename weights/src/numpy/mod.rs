@@ -10,7 +10,7 @@ mod header;
 
 use std::collections::BTreeMap;
 
-use crate::entry::{Contents, Entry, StoredDtype, check_size, column_major, row_major};
+use crate::entry::{Contents, Entry, Form, StoredDtype, check_size, column_major, row_major};
 use crate::error::{Result, WeightsError};
 use crate::mapped::MappedFile;
 use crate::packed::{Packed, head};
@@ -76,14 +76,16 @@ fn entry(file: &MappedFile, name: &str, record: &Record) -> Result<Entry> {
     let data =
         record.size.checked_sub(header.length).ok_or_else(|| wrong("its header is longer than its entry".into()))?;
     check_size(number.dtype, &header.shape, data).map_err(wrong)?;
-    let packed = (record.method != Method::Stored || number.reversed > 1)
-        .then(|| Packed { record: record.clone(), reversed: number.reversed });
+    let form = match record.method {
+        Method::Stored if number.reversed == 1 => Form::Plain,
+        _ => Form::Packed(Packed { record: record.clone(), reversed: number.reversed }),
+    };
     Ok(Entry {
         dtype: number.dtype,
         strides: if header.is_fortran { column_major(&header.shape) } else { row_major(&header.shape) },
         shape: header.shape,
-        offset: if packed.is_some() { header.length } else { record.range.start + header.length },
-        packed,
+        offset: if form == Form::Plain { record.range.start + header.length } else { header.length },
+        form,
     })
 }
 

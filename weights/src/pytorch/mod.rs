@@ -17,7 +17,7 @@ use std::ops::Range;
 
 use candle_core::pickle::{Object, Stack};
 
-use crate::entry::{Contents, Entry, element_count, element_size};
+use crate::entry::{Contents, Entry, Form, element_count, element_size};
 use crate::error::{Result, WeightsError};
 use crate::mapped::MappedFile;
 use crate::view::reaches_inside;
@@ -123,7 +123,7 @@ fn place(
         dtype: tensor.dtype,
         shape: tensor.shape.clone(),
         strides: tensor.strides.clone(),
-        packed: None,
+        form: Form::Plain,
         offset: offset.ok_or("its offset is too large")?,
     };
     if !reaches_inside(&entry, size, storage.end) {

@@ -9,8 +9,9 @@ pub(crate) use read::materialise;
 
 use burn::tensor::{Bytes, DType, TensorData};
 
-use crate::entry::{Entry, burn_dtype, element_count, element_size, row_major};
+use crate::entry::{Entry, Form, burn_dtype, element_count, element_size, row_major};
 use crate::error::{Result, WeightsError};
+use crate::gguf::{BlockType, Blocks};
 use crate::mapped::MappedFile;
 
 /// A tensor as it lies in a file, seen through transposes, slices and reshapes that move nothing.
@@ -30,49 +31,77 @@ pub(crate) struct View<'a> {
 enum Storage<'a> {
     Mapped(&'a MappedFile),
     Memory(Cow<'a, Bytes>),
+    /// Decoded as they are read. The view is one of the decoded values, of its dtype, as if they lay in memory.
+    Blocks(Blocks<'a>),
 }
 
 impl Storage<'_> {
-    fn bytes(&self) -> &[u8] {
+    /// The bytes in which the elements lie, if they do not have to be decoded.
+    fn plain(&self) -> Option<&[u8]> {
         match self {
-            Self::Mapped(file) => file.bytes(),
-            Self::Memory(bytes) => bytes,
+            Self::Mapped(file) => Some(file.bytes()),
+            Self::Memory(bytes) => Some(bytes),
+            Self::Blocks(_) => None,
         }
     }
 }
 
 impl<'a> View<'a> {
-    /// The tensor `name` at `entry`; what is packed is unpacked into memory.
+    /// The tensor `name` at `entry`, to be read as values of type `to`; what is packed is unpacked into memory.
     ///
     /// # Errors
     /// If its stored type has no counterpart among Burn's, the entry reaches beyond the file, or it cannot be
-    /// unpacked.
-    pub(crate) fn of_file(name: &'a str, file: &'a MappedFile, entry: &Entry) -> Result<Self> {
+    /// unpacked or decoded.
+    pub(crate) fn of_file(name: &'a str, file: &'a MappedFile, entry: &Entry, to: DType) -> Result<Self> {
+        let wrong = |reason| WeightsError::MalformedTensor { file: file.path().into(), tensor: name.into(), reason };
+        let outside = || wrong("its elements lie outside the file".into());
         let dtype = burn_dtype(entry.dtype).ok_or_else(|| WeightsError::Conversion {
             tensor: name.into(),
             from: entry.dtype.to_string(),
             to: "values".into(),
             reason: "this type is not supported".into(),
         })?;
-        let wrong = |reason| WeightsError::MalformedTensor { file: file.path().into(), tensor: name.into(), reason };
-        let bytes = match &entry.packed {
-            None => Storage::Mapped(file),
-            Some(packed) => {
+        let (shape, strides) = (entry.shape.clone(), entry.strides.clone());
+        let bytes = match &entry.form {
+            Form::Plain => Storage::Mapped(file),
+            Form::Packed(packed) => {
                 let unpacked = packed.unpack(file, entry.offset).map_err(wrong)?;
                 Storage::Memory(Cow::Owned(Bytes::from_bytes_vec(unpacked)))
             }
+            Form::Blocks(kind) => {
+                check_decodable(name, file, *kind)?;
+                let bytes = Storage::Blocks(Blocks::new(file, entry, *kind).ok_or_else(outside)?);
+                // What has to be kept on the way is kept in no wider type than is wanted.
+                let dtype = if matches!(to, DType::F16 | DType::BF16) { to } else { dtype };
+                return Ok(Self { name, bytes, dtype, shape, strides, offset: 0 });
+            }
         };
-        if !reaches_inside(entry, element_size(entry.dtype, name)?, bytes.bytes().len()) {
-            return Err(wrong("its elements lie outside the file".into()));
+        let len = bytes.plain().map_or(0, <[u8]>::len);
+        if !reaches_inside(entry, element_size(entry.dtype, name)?, len) {
+            return Err(outside());
         }
-        Ok(Self {
-            name,
-            bytes,
-            dtype,
-            shape: entry.shape.clone(),
-            strides: entry.strides.clone(),
-            offset: entry.offset,
-        })
+        Ok(Self { name, bytes, dtype, shape, strides, offset: entry.offset })
+    }
+
+    /// The blocks of the quantised tensor `name` as they are: each row's as bytes.
+    ///
+    /// # Errors
+    /// If the tensor is not quantised, or lies outside the file.
+    pub(crate) fn of_rows(name: &'a str, file: &'a MappedFile, entry: &Entry) -> Result<Self> {
+        let wrong = |reason: &str| {
+            let (file, reason) = (file.path().into(), reason.into());
+            WeightsError::MalformedTensor { file, tensor: name.into(), reason }
+        };
+        let kind = entry.quantised().ok_or_else(|| wrong("it is not quantised"))?;
+        let mut shape = entry.shape.clone();
+        if Blocks::new(file, entry, kind).is_none() {
+            return Err(wrong("its blocks lie outside the file"));
+        }
+        if let Some(row) = shape.last_mut() {
+            *row = kind.row_bytes(*row).ok_or_else(|| wrong("its rows are no whole blocks"))?;
+        }
+        let strides = row_major(&shape);
+        Ok(Self { name, bytes: Storage::Mapped(file), dtype: DType::U8, shape, strides, offset: entry.offset })
     }
 
     /// Values in memory, row-major.
@@ -92,6 +121,11 @@ impl<'a> View<'a> {
 
     pub(crate) fn shape(&self) -> &[usize] {
         &self.shape
+    }
+
+    /// How people call the type in which the values are kept.
+    fn stored_name(&self) -> &'static str {
+        if let Storage::Blocks(blocks) = &self.bytes { blocks.kind().name() } else { self.dtype.name() }
     }
 
     fn misfit(&self, step: &str, reason: String) -> WeightsError {
@@ -138,6 +172,21 @@ impl<'a> View<'a> {
     }
 }
 
+/// Whether a quantised tensor can be read as floats.
+///
+/// # Errors
+/// [`WeightsError::Unsupported`], with the kind of its blocks.
+pub(crate) fn check_decodable(name: &str, file: &MappedFile, kind: BlockType) -> Result<()> {
+    if kind.is_decodable() {
+        return Ok(());
+    }
+    let reason = format!(
+        "its tensor `{name}` is quantised as {kind}, which is not decoded; take the model as Q8_0, or in one of the \
+         K-quants (Q4_K_M, for example)"
+    );
+    Err(WeightsError::Unsupported { file: file.path().into(), reason })
+}
+
 /// Whether every element that the entry's shape and strides reach lies below `len` bytes.
 pub(crate) fn reaches_inside(entry: &Entry, size: usize, len: usize) -> bool {
     let last = || -> Option<usize> {
@@ -164,7 +213,7 @@ mod tests {
             shape: shape.into(),
             strides: strides.into(),
             offset,
-            packed: None,
+            form: Form::Plain,
         };
         for (shape, strides, offset, inside) in [
             (&[2, 3][..], &[3, 1][..], 16, true),

@@ -1,5 +1,6 @@
 //! The one place where stored tensors become values in memory.
 
+use std::borrow::Cow;
 use std::ops::Range;
 
 use burn::tensor::{Bytes, DType, TensorData};
@@ -36,16 +37,39 @@ impl View<'_> {
         (0..self.shape.len()).rev().take_while(fits).count()
     }
 
+    /// Where the runs begin that are contiguous in memory, where pieces have `lead` axes in common: the first axis
+    /// of a run, and the number of its elements.
+    fn runs(&self, lead: usize) -> (usize, usize) {
+        let head = (self.shape.len() - self.contiguous_axes()).max(lead);
+        (head, self.shape[head..].iter().product())
+    }
+
+    /// The view itself or, of blocks that would be decoded again and again for runs shorter than they are, one of
+    /// the values decoded once, into memory.
+    fn decoded(&self, lead: usize) -> std::result::Result<Cow<'_, Self>, String> {
+        let Storage::Blocks(blocks) = &self.bytes else { return Ok(Cow::Borrowed(self)) };
+        let (head, run) = self.runs(lead);
+        let is_long = run >= blocks.kind().values_per_block() && run * self.dtype.size() >= SHORT_RUN;
+        if is_long || self.shape[..head].iter().product::<usize>() <= 1 {
+            return Ok(Cow::Borrowed(self));
+        }
+        let mut values = zeroed(blocks.count(), self.dtype)
+            .ok_or_else(|| format!("no memory for {} decoded values", blocks.count()))?;
+        blocks.write(0, &mut values, self.dtype)?;
+        Ok(Cow::Owned(Self { bytes: Storage::Memory(Cow::Owned(values)), ..self.clone() }))
+    }
+
     /// Writes the elements `rows` (counted along the first `lead` axes, each with all that is below it) in
     /// row-major order into `target`.
     fn write(&self, lead: usize, rows: Range<usize>, target: &mut [u8], to: DType) -> std::result::Result<(), String> {
-        let rank = self.shape.len();
-        let head = (rank - self.contiguous_axes()).max(lead);
-        let run: usize = self.shape[head..].iter().product();
+        let (head, run) = self.runs(lead);
         let inner: usize = self.shape[lead..head].iter().product();
         let runs = rows.start * inner..rows.end * inner;
-        if run * self.dtype.size() < SHORT_RUN && runs.len() > 1 {
-            return self.write_gathered(head, runs, run, target, to);
+        if let Some(bytes) = self.bytes.plain()
+            && run * self.dtype.size() < SHORT_RUN
+            && runs.len() > 1
+        {
+            return self.write_gathered(bytes, head, runs, run, target, to);
         }
         for (index, target) in runs.zip(target.chunks_mut((run * to.size()).max(1))) {
             self.write_run(self.position(index, head), target, to)?;
@@ -55,20 +79,29 @@ impl View<'_> {
 
     /// Lets go of everything that the view reaches.
     fn release(&self) {
-        if let Storage::Mapped(file) = self.bytes {
-            let last: usize =
-                self.shape.iter().zip(&self.strides).map(|(size, stride)| size.saturating_sub(1) * stride).sum();
-            file.release(self.offset..self.offset + (last + 1) * self.dtype.size());
+        match &self.bytes {
+            Storage::Mapped(file) => {
+                let last: usize =
+                    self.shape.iter().zip(&self.strides).map(|(size, stride)| size.saturating_sub(1) * stride).sum();
+                file.release(self.offset..self.offset + (last + 1) * self.dtype.size());
+            }
+            Storage::Memory(_) => {}
+            Storage::Blocks(blocks) => blocks.release(),
         }
     }
 
     /// Writes one contiguous run from byte `start`, releasing what has been read.
     fn write_run(&self, start: usize, target: &mut [u8], to: DType) -> std::result::Result<(), String> {
+        let bytes: &[u8] = match &self.bytes {
+            Storage::Mapped(file) => file.bytes(),
+            Storage::Memory(bytes) => bytes,
+            Storage::Blocks(blocks) => return blocks.write(start / self.dtype.size(), target, to),
+        };
         let per_chunk = CHUNK / self.dtype.size();
         let mut start = start;
         for target in target.chunks_mut(per_chunk * to.size()) {
             let end = start + target.len() / to.size() * self.dtype.size();
-            convert(&self.bytes.bytes()[start..end], self.dtype, target, to)?;
+            convert(&bytes[start..end], self.dtype, target, to)?;
             if let Storage::Mapped(file) = self.bytes {
                 file.release(start..end);
             }
@@ -80,6 +113,7 @@ impl View<'_> {
     /// Writes short runs: collects them in a buffer, and converts the buffer.
     fn write_gathered(
         &self,
+        bytes: &[u8],
         head: usize,
         runs: Range<usize>,
         run: usize,
@@ -87,7 +121,6 @@ impl View<'_> {
         to: DType,
     ) -> std::result::Result<(), String> {
         let size = self.dtype.size();
-        let bytes = self.bytes.bytes();
         let row = self.shape[head - 1];
         // Whole rows of the last axis that is not contiguous, so that they can be transposed in tiles.
         let rows_at_once = (GATHER / (row * run).max(1)).next_multiple_of(BLOCK).max(BLOCK);
@@ -170,16 +203,17 @@ pub(crate) fn materialise(views: &[View<'_>], axis: usize, to: DType) -> Result<
         let size = view.shape[lead..].iter().product::<usize>() * to.size();
         let failed = |reason| WeightsError::Conversion {
             tensor: view.name.into(),
-            from: view.dtype.name().into(),
+            from: view.stored_name().into(),
             to: to.name().into(),
             reason,
         };
+        let source = view.decoded(lead).map_err(failed)?;
         if size == row_bytes {
-            view.write(0, 0..1, &mut bytes, to).map_err(failed)?;
+            source.write(0, 0..1, &mut bytes, to).map_err(failed)?;
         } else if size > 0 {
             for row in 0..rows {
                 let start = row * row_bytes + start;
-                view.write(lead, row..row + 1, &mut bytes[start..start + size], to).map_err(failed)?;
+                source.write(lead, row..row + 1, &mut bytes[start..start + size], to).map_err(failed)?;
             }
         }
         view.release();

@@ -1,0 +1,35 @@
+//! What kind of file it is.
+
+use std::sync::Arc;
+
+use crate::entry::Contents;
+use crate::error::{Result, WeightsError};
+use crate::mapped::MappedFile;
+use crate::{gguf, numpy, pytorch, safetensors_file, zip};
+
+/// Reads a file's table of contents in whatever format it is.
+///
+/// # Errors
+/// As the formats' readers.
+pub(crate) fn read_contents(file: &Arc<MappedFile>) -> Result<Contents> {
+    let bytes = file.bytes();
+    let extension = file.path().extension().and_then(std::ffi::OsStr::to_str).unwrap_or_default();
+    if zip::is_archive(bytes) {
+        let records =
+            zip::records(bytes).map_err(|reason| WeightsError::Malformed { file: file.path().into(), reason })?;
+        match numpy::is_npz(&records, extension) {
+            true => numpy::read_archive(file, &records),
+            false => pytorch::read_archive(file, &records),
+        }
+    } else if numpy::is_array(bytes) {
+        numpy::read_single(file)
+    } else if gguf::is_gguf(bytes) {
+        gguf::read_contents(file)
+    } else if pytorch::is_stream(bytes) {
+        pytorch::read_stream(file)
+    } else if let Some(reason) = pytorch::refusal(bytes, extension) {
+        Err(WeightsError::Unsupported { file: file.path().into(), reason })
+    } else {
+        safetensors_file::read_contents(file)
+    }
+}

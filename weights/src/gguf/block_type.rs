@@ -1,0 +1,219 @@
+//! The kinds of blocks in which llama.cpp keeps quantised values.
+
+use std::fmt;
+
+use candle_core::quantized::GgmlDType;
+
+/// How a tensor is quantised: in blocks of 32, 64, 128 or 256 neighbours in a row, which share scales.
+///
+/// The names are llama.cpp's. Kinds that [`is_decodable`](Self::is_decodable) are read as floats; all can be read
+/// as they are, into a leaf of bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
+#[allow(non_camel_case_types)] // their names everywhere else
+pub enum BlockType {
+    /// 4 bits, a scale for 32 values.
+    Q4_0,
+    /// 4 bits, a scale and a minimum for 32 values.
+    Q4_1,
+    /// 5 bits, a scale for 32 values.
+    Q5_0,
+    /// 5 bits, a scale and a minimum for 32 values.
+    Q5_1,
+    /// 8 bits, a scale for 32 values.
+    Q8_0,
+    /// 8 bits, a scale and a sum for 32 values. llama.cpp computes with it and saves none.
+    Q8_1,
+    /// 2 bits, quantised scales and minima for 16 values each.
+    Q2_K,
+    /// 3 bits, quantised scales for 16 values each.
+    Q3_K,
+    /// 4 bits, quantised scales and minima for 32 values each.
+    Q4_K,
+    /// 5 bits, quantised scales and minima for 32 values each.
+    Q5_K,
+    /// 6 bits, quantised scales for 16 values each.
+    Q6_K,
+    /// 8 bits, a scale for 256 values, and sums. llama.cpp computes with it and saves none.
+    Q8_K,
+    /// About 2 bits, of a table of patterns.
+    IQ2_XXS,
+    /// About 2.3 bits, of a table of patterns.
+    IQ2_XS,
+    /// About 3 bits, of a table of patterns.
+    IQ3_XXS,
+    /// About 1.6 bits, of a table of patterns.
+    IQ1_S,
+    /// 4 bits for unevenly spaced values, a scale for 32 of them.
+    IQ4_NL,
+    /// About 3.4 bits, of a table of patterns.
+    IQ3_S,
+    /// About 2.6 bits, of a table of patterns.
+    IQ2_S,
+    /// 4 bits for unevenly spaced values, quantised scales for 32 of them each.
+    IQ4_XS,
+    /// About 1.8 bits, of a table of patterns.
+    IQ1_M,
+    /// −1, 0 or 1: five in a byte.
+    TQ1_0,
+    /// −1, 0 or 1: four in a byte.
+    TQ2_0,
+    /// Floats of 4 bits, an exponent for 32 of them (the Open Compute Project's microscaling format).
+    MXFP4,
+    /// Floats of 4 bits, a float of 8 bits for 16 of them.
+    NVFP4,
+    /// −1 or 1, a scale for 128 values.
+    Q1_0,
+}
+
+/// Number in the format, name, values in a block, bytes of a block.
+type Facts = (u32, &'static str, usize, usize);
+
+impl BlockType {
+    /// All kinds, in the order of their numbers in the format.
+    pub const ALL: [Self; 26] = [
+        Self::Q4_0,
+        Self::Q4_1,
+        Self::Q5_0,
+        Self::Q5_1,
+        Self::Q8_0,
+        Self::Q8_1,
+        Self::Q2_K,
+        Self::Q3_K,
+        Self::Q4_K,
+        Self::Q5_K,
+        Self::Q6_K,
+        Self::Q8_K,
+        Self::IQ2_XXS,
+        Self::IQ2_XS,
+        Self::IQ3_XXS,
+        Self::IQ1_S,
+        Self::IQ4_NL,
+        Self::IQ3_S,
+        Self::IQ2_S,
+        Self::IQ4_XS,
+        Self::IQ1_M,
+        Self::TQ1_0,
+        Self::TQ2_0,
+        Self::MXFP4,
+        Self::NVFP4,
+        Self::Q1_0,
+    ];
+
+    /// From `ggml.h` and `ggml-common.h`.
+    const fn facts(self) -> Facts {
+        match self {
+            Self::Q4_0 => (2, "Q4_0", 32, 18),
+            Self::Q4_1 => (3, "Q4_1", 32, 20),
+            Self::Q5_0 => (6, "Q5_0", 32, 22),
+            Self::Q5_1 => (7, "Q5_1", 32, 24),
+            Self::Q8_0 => (8, "Q8_0", 32, 34),
+            Self::Q8_1 => (9, "Q8_1", 32, 36),
+            Self::Q2_K => (10, "Q2_K", 256, 84),
+            Self::Q3_K => (11, "Q3_K", 256, 110),
+            Self::Q4_K => (12, "Q4_K", 256, 144),
+            Self::Q5_K => (13, "Q5_K", 256, 176),
+            Self::Q6_K => (14, "Q6_K", 256, 210),
+            Self::Q8_K => (15, "Q8_K", 256, 292),
+            Self::IQ2_XXS => (16, "IQ2_XXS", 256, 66),
+            Self::IQ2_XS => (17, "IQ2_XS", 256, 74),
+            Self::IQ3_XXS => (18, "IQ3_XXS", 256, 98),
+            Self::IQ1_S => (19, "IQ1_S", 256, 50),
+            Self::IQ4_NL => (20, "IQ4_NL", 32, 18),
+            Self::IQ3_S => (21, "IQ3_S", 256, 110),
+            Self::IQ2_S => (22, "IQ2_S", 256, 82),
+            Self::IQ4_XS => (23, "IQ4_XS", 256, 136),
+            Self::IQ1_M => (29, "IQ1_M", 256, 56),
+            Self::TQ1_0 => (34, "TQ1_0", 256, 54),
+            Self::TQ2_0 => (35, "TQ2_0", 256, 66),
+            Self::MXFP4 => (39, "MXFP4", 32, 17),
+            Self::NVFP4 => (40, "NVFP4", 64, 36),
+            Self::Q1_0 => (41, "Q1_0", 128, 18),
+        }
+    }
+
+    /// The kind of this number in the format.
+    pub(super) fn of_number(number: u32) -> Option<Self> {
+        Self::ALL.into_iter().find(|kind| kind.facts().0 == number)
+    }
+
+    /// llama.cpp's name, such as `Q4_K`.
+    pub const fn name(self) -> &'static str {
+        self.facts().1
+    }
+
+    /// How many values a block holds.
+    pub const fn values_per_block(self) -> usize {
+        self.facts().2
+    }
+
+    /// How many bytes a block takes.
+    pub const fn bytes_per_block(self) -> usize {
+        self.facts().3
+    }
+
+    /// Bytes of a row of so many values; `None` if they are no whole number of blocks.
+    pub fn row_bytes(self, values: usize) -> Option<usize> {
+        let blocks = values.is_multiple_of(self.values_per_block()).then(|| values / self.values_per_block())?;
+        blocks.checked_mul(self.bytes_per_block())
+    }
+
+    /// Values of a row of so many bytes; `None` if they are no whole number of blocks.
+    pub fn row_values(self, bytes: usize) -> Option<usize> {
+        let blocks = bytes.is_multiple_of(self.bytes_per_block()).then(|| bytes / self.bytes_per_block())?;
+        blocks.checked_mul(self.values_per_block())
+    }
+
+    /// Whether tensors of this kind can be read as floats.
+    pub fn is_decodable(self) -> bool {
+        self.candle().is_some()
+    }
+
+    /// candle-core's name, of the kinds that it decodes. (Of `Q8_1` it knows the name and panics.)
+    pub(super) fn candle(self) -> Option<GgmlDType> {
+        Some(match self {
+            Self::Q4_0 => GgmlDType::Q4_0,
+            Self::Q4_1 => GgmlDType::Q4_1,
+            Self::Q5_0 => GgmlDType::Q5_0,
+            Self::Q5_1 => GgmlDType::Q5_1,
+            Self::Q8_0 => GgmlDType::Q8_0,
+            Self::Q2_K => GgmlDType::Q2K,
+            Self::Q3_K => GgmlDType::Q3K,
+            Self::Q4_K => GgmlDType::Q4K,
+            Self::Q5_K => GgmlDType::Q5K,
+            Self::Q6_K => GgmlDType::Q6K,
+            Self::Q8_K => GgmlDType::Q8K,
+            _ => return None,
+        })
+    }
+}
+
+impl fmt::Display for BlockType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::BlockType;
+
+    #[test]
+    fn candle_has_the_same_sizes() {
+        for kind in BlockType::ALL {
+            if let Some(candle) = kind.candle() {
+                let sizes = (kind.values_per_block(), kind.bytes_per_block());
+                assert_eq!((candle.block_size(), candle.type_size()), sizes, "{kind}");
+            }
+            assert_eq!(BlockType::of_number(kind.facts().0), Some(kind));
+        }
+    }
+
+    #[test]
+    fn rows_are_whole_blocks() {
+        assert_eq!(BlockType::Q6_K.row_bytes(512), Some(420));
+        assert_eq!(BlockType::Q6_K.row_values(420), Some(512));
+        assert_eq!((BlockType::Q6_K.row_bytes(128), BlockType::Q6_K.row_values(128)), (None, None));
+        assert_eq!(BlockType::MXFP4.row_values(usize::MAX / 17 * 17), None);
+    }
+}

@@ -1,0 +1,123 @@
+//! Quantised values, decoded as they are asked for.
+
+use std::borrow::Cow;
+
+use burn::tensor::DType;
+use candle_core::CpuStorage;
+
+use super::BlockType;
+use crate::convert::convert;
+use crate::entry::{Entry, element_count};
+use crate::mapped::MappedFile;
+
+/// Values decoded at a time: whole blocks of every kind, and small enough for a processor's cache.
+const CHUNK: usize = 1 << 14;
+
+/// The blocks of a quantised tensor, seen as an array of floats that is not there yet.
+#[derive(Clone, Debug)]
+pub(crate) struct Blocks<'a> {
+    file: &'a MappedFile,
+    kind: BlockType,
+    /// Where the first block begins, in bytes.
+    start: usize,
+    /// How many values there are.
+    count: usize,
+}
+
+impl<'a> Blocks<'a> {
+    /// The blocks of an entry; `None` if they lie outside the file.
+    pub(crate) fn new(file: &'a MappedFile, entry: &Entry, kind: BlockType) -> Option<Self> {
+        let count = element_count(&entry.shape)?;
+        let end = kind.row_bytes(count)?.checked_add(entry.offset)?;
+        (end <= file.bytes().len()).then_some(Self { file, kind, start: entry.offset, count })
+    }
+
+    pub(crate) fn kind(&self) -> BlockType {
+        self.kind
+    }
+
+    /// How many values there are.
+    pub(crate) fn count(&self) -> usize {
+        self.count
+    }
+
+    /// Writes values of type `to`, from value `first` on, until `target` is full.
+    ///
+    /// # Errors
+    /// A reason, if `to` is no type of floats or candle cannot decode this kind.
+    pub(crate) fn write(&self, first: usize, target: &mut [u8], to: DType) -> Result<(), String> {
+        let mut first = first;
+        let mut room = Vec::new();
+        for target in target.chunks_mut(CHUNK * to.size()) {
+            let last = first + target.len() / to.size();
+            // The blocks that hold these values, and what the first of them holds before.
+            let (block, skipped) = (first / self.kind.values_per_block(), first % self.kind.values_per_block());
+            let end = last.div_ceil(self.kind.values_per_block());
+            let bytes =
+                self.start + block * self.kind.bytes_per_block()..self.start + end * self.kind.bytes_per_block();
+            let values = decode(self.kind, &self.file.bytes()[bytes.clone()], &mut room)?;
+            let values = &values[skipped..skipped + last - first];
+            convert(bytemuck::cast_slice(values), DType::F32, target, to)?;
+            self.file.release(bytes);
+            first = last;
+        }
+        Ok(())
+    }
+
+    /// Lets go of everything.
+    pub(crate) fn release(&self) {
+        let bytes = self.kind.row_bytes(self.count).unwrap_or_default();
+        self.file.release(self.start..self.start + bytes);
+    }
+}
+
+/// Decodes whole blocks. They are copied into `room` first: candle wants them aligned, and a file need not be.
+fn decode(kind: BlockType, bytes: &[u8], room: &mut Vec<u64>) -> Result<Vec<f32>, String> {
+    let candle = kind.candle().ok_or_else(|| format!("blocks of {kind} are not decoded"))?;
+    room.resize(bytes.len().div_ceil(8), 0);
+    let aligned = &mut bytemuck::cast_slice_mut(room)[..bytes.len()];
+    aligned.copy_from_slice(bytes);
+    let count = bytes.len() / kind.bytes_per_block() * kind.values_per_block();
+    match candle.from_data(Cow::Borrowed(aligned)).dequantize(count) {
+        Ok(CpuStorage::F32(values)) => Ok(values),
+        Ok(_) => Err(format!("candle decodes {kind} to something else than f32")),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::entry::{Form, StoredDtype};
+
+    #[test]
+    fn any_stretch_of_values_is_decoded() {
+        // More than two chunks of Q8_0, whose blocks are a scale (1) and 32 whole numbers; it begins at an odd byte.
+        let count = 2 * CHUNK + 3 * 32;
+        let number = |value: usize| (value % 251) as u8 as i8;
+        let mut content = vec![7u8; 5];
+        for block in 0..count / 32 {
+            content.extend([0x00, 0x3c]);
+            content.extend((0..32).map(|i| number(block * 32 + i) as u8));
+        }
+        let file = tempfile::NamedTempFile::new().expect("a temporary file");
+        std::fs::write(file.path(), content).expect("written");
+        let file = MappedFile::open(file.path()).expect("opened");
+        let entry = |count: usize| Entry {
+            dtype: StoredDtype::F32,
+            shape: vec![count],
+            strides: vec![1],
+            offset: 5,
+            form: Form::Blocks(BlockType::Q8_0),
+        };
+        assert!(Blocks::new(&file, &entry(count + 32), BlockType::Q8_0).is_none(), "beyond the end");
+        let blocks = Blocks::new(&file, &entry(count), BlockType::Q8_0).expect("inside");
+        for (first, last) in [(0, count), (1, 2), (31, 33), (32, 64), (CHUNK - 1, 2 * CHUNK + 1), (count - 1, count)] {
+            let mut target = vec![0; (last - first) * 4];
+            blocks.write(first, &mut target, DType::F32).expect("decoded");
+            let expected: Vec<u8> = (first..last).flat_map(|value| f32::from(number(value)).to_le_bytes()).collect();
+            assert!(target == expected, "{first}..{last}");
+        }
+        assert!(blocks.write(0, &mut [0; 4], DType::I32).is_err(), "floats are no whole numbers");
+    }
+}

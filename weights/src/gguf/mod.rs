@@ -1,0 +1,93 @@
+//! llama.cpp's GGUF files: typed keys and values, a table of tensors, and the tensors' data.
+//!
+//! Source: <https://github.com/ggml-org/ggml/blob/master/docs/gguf.md>. Versions 2 and 3 are read, little-endian. The
+//! header is read where it lies, and every number in it is compared with the file before it is used.
+//!
+//! What is quantised is decoded by `candle-core` ([`blocks`]). Its reader of headers is not used: it makes room for
+//! whatever a length claims, follows nested arrays however deep, overlooks names that appear twice, replaces what
+//! is not UTF-8, and refuses files with whole numbers, 64-bit floats or newer kinds of blocks among their tensors.
+
+mod block_type;
+mod blocks;
+mod metadata;
+mod reader;
+mod split;
+mod tensors;
+mod value;
+
+use std::sync::Arc;
+
+pub use block_type::BlockType;
+pub use metadata::GgufMetadata;
+pub use value::{GgufArray, GgufValue};
+
+pub(crate) use blocks::Blocks;
+pub(crate) use split::{Split, part_of};
+
+use reader::Reader;
+
+use crate::entry::Contents;
+use crate::error::{Result, WeightsError};
+use crate::mapped::MappedFile;
+
+const MAGIC: &[u8] = b"GGUF";
+/// Of big-endian files.
+const REVERSED: &[u8] = b"FUGG";
+
+const ALIGNMENT_KEY: &str = "general.alignment";
+/// Where the key is missing.
+const USUAL_ALIGNMENT: usize = 32;
+
+/// Whether the content is a GGUF file, of whichever version and order of bytes.
+pub(crate) fn is_gguf(bytes: &[u8]) -> bool {
+    bytes.starts_with(MAGIC) || bytes.starts_with(REVERSED)
+}
+
+/// Reads and checks the header.
+///
+/// # Errors
+/// [`WeightsError::Malformed`], [`WeightsError::MalformedTensor`] or [`WeightsError::Unsupported`].
+pub(crate) fn read_contents(file: &Arc<MappedFile>) -> Result<Contents> {
+    let (path, len) = (file.path(), file.bytes().len());
+    let malformed = |reason| WeightsError::Malformed { file: path.into(), reason };
+    if let Some(reason) = refusal(file.bytes()) {
+        return Err(WeightsError::Unsupported { file: path.into(), reason });
+    }
+    let mut reader = Reader::new(file.bytes(), MAGIC.len());
+    let mut numbers = || Ok((reader.u32()?, reader.u64()?, reader.u64()?));
+    let (version, tensors, keys) = numbers().map_err(|reason: String| malformed(format!("its head: {reason}")))?;
+
+    let gguf = GgufMetadata::read(file, version, keys, &mut reader)?;
+    let alignment = alignment(&gguf).map_err(malformed)?;
+    let rows = tensors::rows(path, tensors, &mut reader)?;
+    let start = reader.position().checked_next_multiple_of(alignment);
+    let start = start.ok_or_else(|| malformed(format!("key `{ALIGNMENT_KEY}`: {alignment} is too large")))?;
+    let entries = tensors::places(path, rows, start, alignment, len)?;
+
+    let general = gguf.iter().filter(|(key, _)| key.starts_with("general."));
+    let metadata = general.filter_map(|(key, value)| Some((key.to_string(), value.string()?.to_string()))).collect();
+    Ok(Contents { entries, metadata, gguf: Some(gguf) })
+}
+
+/// What to say of a file of a version, or an order of bytes, that is not read.
+fn refusal(bytes: &[u8]) -> Option<String> {
+    let version = u32::from_le_bytes(*bytes.get(MAGIC.len()..)?.first_chunk()?);
+    // Before big-endian files had a magic of their own they were known by their version.
+    if bytes.starts_with(REVERSED) || version != 0 && version.trailing_zeros() >= 16 {
+        return Some("its numbers are big-endian; convert it with gguf-py's gguf-convert-endian".into());
+    }
+    match version {
+        2 | 3 => None,
+        1 => Some("it is of GGUF's version 1, of August 2023; convert the original model again".into()),
+        other => Some(format!("it is of GGUF's version {other}; 2 and 3 are read")),
+    }
+}
+
+/// Of what the tensors' offsets are multiples; the error is a reason.
+fn alignment(metadata: &GgufMetadata) -> std::result::Result<usize, String> {
+    let Some(value) = metadata.get(ALIGNMENT_KEY) else { return Ok(USUAL_ALIGNMENT) };
+    let alignment = value.integer().and_then(|alignment| usize::try_from(alignment).ok());
+    alignment
+        .filter(|alignment| alignment.is_power_of_two())
+        .ok_or_else(|| format!("key `{ALIGNMENT_KEY}`: it must be a power of two"))
+}

@@ -1,0 +1,85 @@
+//! Reading a header's numbers and texts where they lie.
+
+/// A place in a file's bytes that moves forward. Each read is compared with the bytes that are left, and nothing is
+/// copied.
+#[derive(Clone, Debug)]
+pub(super) struct Reader<'a> {
+    bytes: &'a [u8],
+    position: usize,
+}
+
+impl<'a> Reader<'a> {
+    /// Reads `bytes` from `position` on.
+    pub(super) fn new(bytes: &'a [u8], position: usize) -> Self {
+        Self { bytes, position: position.min(bytes.len()) }
+    }
+
+    /// Where the next byte lies.
+    pub(super) fn position(&self) -> usize {
+        self.position
+    }
+
+    /// How many bytes are left.
+    pub(super) fn left(&self) -> usize {
+        self.bytes.len() - self.position
+    }
+
+    /// Whether `count` things of at least `size` bytes each may follow, and are not too many to be true.
+    ///
+    /// # Errors
+    /// A reason.
+    pub(super) fn check_count(&self, count: u64, size: usize, most: u64, what: &str) -> Result<(), String> {
+        let left = self.left();
+        if count > (left / size) as u64 {
+            return Err(format!("it claims {count} {what}, and {left} bytes follow (truncated?)"));
+        }
+        if count > most {
+            return Err(format!("it has {count} {what}; at most {most} are read"));
+        }
+        Ok(())
+    }
+
+    /// The next `count` bytes.
+    ///
+    /// # Errors
+    /// A reason, if there are fewer.
+    pub(super) fn take(&mut self, count: u64) -> Result<&'a [u8], String> {
+        let left = &self.bytes[self.position..];
+        let taken = usize::try_from(count)
+            .ok()
+            .and_then(|count| left.get(..count))
+            .ok_or_else(|| format!("it claims {count} bytes and the file holds {} more (truncated?)", left.len()))?;
+        self.position += taken.len();
+        Ok(taken)
+    }
+
+    /// The next `N` bytes, for a number.
+    ///
+    /// # Errors
+    /// A reason, if there are fewer.
+    pub(super) fn array<const N: usize>(&mut self) -> Result<[u8; N], String> {
+        let left = self.bytes[self.position..].first_chunk().ok_or("the file ends within it (truncated?)")?;
+        self.position += N;
+        Ok(*left)
+    }
+
+    pub(super) fn u32(&mut self) -> Result<u32, String> {
+        self.array().map(u32::from_le_bytes)
+    }
+
+    pub(super) fn u64(&mut self) -> Result<u64, String> {
+        self.array().map(u64::from_le_bytes)
+    }
+
+    /// A text of at most `longest` bytes, after its length.
+    ///
+    /// # Errors
+    /// A reason, if it is longer, reaches beyond the end, or is not UTF-8.
+    pub(super) fn text(&mut self, longest: u64) -> Result<&'a str, String> {
+        let length = self.u64()?;
+        if length > longest {
+            return Err(format!("it claims {length} bytes of text; at most {longest} are allowed"));
+        }
+        std::str::from_utf8(self.take(length)?).map_err(|error| format!("its text is not UTF-8: {error}"))
+    }
+}

@@ -1,0 +1,119 @@
+//! Models that llama.cpp's `gguf-split` divided among several files.
+
+use std::path::{Path, PathBuf};
+
+use super::GgufMetadata;
+use crate::error::{Result, WeightsError};
+use crate::locate::file_name;
+
+/// How to make one file of several.
+const MERGE: &str = "or join the parts with `llama-gguf-split --merge`";
+
+/// A model in several files, of which the first is known.
+#[derive(Debug)]
+pub(crate) struct Split {
+    first: PathBuf,
+    /// What the parts' names begin with.
+    stem: String,
+    /// How many parts there are; at least two.
+    count: u64,
+    /// How many tensors they hold together, if the first part says so.
+    tensors: Option<u64>,
+}
+
+impl Split {
+    /// What a file says of itself; `None` if it is the whole model.
+    ///
+    /// # Errors
+    /// [`WeightsError::Unsupported`], if it is not the first part, or is not named like one.
+    pub(crate) fn of(path: &Path, metadata: &GgufMetadata) -> Result<Option<Self>> {
+        let Some(count) = metadata.integer("split.count").filter(|&count| count > 1) else { return Ok(None) };
+        let number = metadata.integer("split.no").map_or(1, |number| number.saturating_add(1));
+        let unsupported = |what: String| WeightsError::Unsupported {
+            file: path.into(),
+            reason: format!("it is part {number} of {count} of a model; {what}, {MERGE}"),
+        };
+        let name = file_name(path);
+        let Some((stem, ..)) = part_of(&name).filter(|&(_, part, parts)| (part, parts) == (number, count)) else {
+            let like = part_name("…", number, count);
+            return Err(unsupported(format!("the others are found by its name, which must be like {like}: rename it")));
+        };
+        if number != 1 {
+            return Err(unsupported(format!("give the first, {}", part_name(stem, 1, count))));
+        }
+        let tensors = metadata.integer("split.tensors.count");
+        Ok(Some(Self { first: path.into(), stem: stem.into(), count, tensors }))
+    }
+
+    /// The other parts, each with its number.
+    ///
+    /// # Errors
+    /// [`WeightsError::Malformed`] for one that is not there.
+    pub(crate) fn others(&self) -> impl Iterator<Item = Result<(u64, PathBuf)>> {
+        (2..=self.count).map(|number| {
+            let path = self.first.with_file_name(part_name(&self.stem, number, self.count));
+            if path.exists() {
+                return Ok((number, path));
+            }
+            let reason = format!("its part {number} of {}, {}, is missing", self.count, path.display());
+            Err(WeightsError::Malformed { file: self.first.clone(), reason })
+        })
+    }
+
+    /// Whether the file found under a part's name is that part.
+    ///
+    /// # Errors
+    /// [`WeightsError::Malformed`].
+    pub(crate) fn check_part(&self, number: u64, path: &Path, metadata: Option<&GgufMetadata>) -> Result<()> {
+        let says = |key| metadata.and_then(|metadata| metadata.integer(key));
+        if says("split.no") == number.checked_sub(1) && says("split.count") == Some(self.count) {
+            return Ok(());
+        }
+        let reason = format!("it is named as part {number} of {} of a model and says otherwise", self.count);
+        Err(WeightsError::Malformed { file: path.into(), reason })
+    }
+
+    /// Whether all parts together hold as many tensors as the first one says.
+    ///
+    /// # Errors
+    /// [`WeightsError::Malformed`].
+    pub(crate) fn check_total(&self, found: usize) -> Result<()> {
+        match self.tensors.filter(|&tensors| tensors != found as u64) {
+            Some(tensors) => {
+                let reason = format!("its {} parts hold {found} tensors and should hold {tensors}", self.count);
+                Err(WeightsError::Malformed { file: self.first.clone(), reason })
+            }
+            None => Ok(()),
+        }
+    }
+}
+
+/// `model-00002-of-00003.gguf`
+fn part_name(stem: &str, number: u64, count: u64) -> String {
+    format!("{stem}-{number:05}-of-{count:05}.gguf")
+}
+
+/// Stem, number and count of a name that [`part_name`] gives.
+pub(crate) fn part_of(name: &str) -> Option<(&str, u64, u64)> {
+    let digits = |text: &str| text.len() >= 5 && text.bytes().all(|byte| byte.is_ascii_digit());
+    let (rest, count) = name.strip_suffix(".gguf")?.rsplit_once("-of-").filter(|(_, count)| digits(count))?;
+    let (stem, number) = rest.rsplit_once('-').filter(|(_, number)| digits(number))?;
+    Some((stem, number.parse().ok()?, count.parse().ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_parts() {
+        for (stem, number, count) in [("m", 1, 2), ("a-00001-of-00002", 3, 12), ("", 99_999, 100_000)] {
+            assert_eq!(part_of(&part_name(stem, number, count)), Some((stem, number, count)));
+        }
+        for name in ["m.gguf", "m-1-of-2.gguf", "m-00001-of-00002.bin", "m-0000x-of-00002.gguf", "00001-of-00002.gguf"]
+        {
+            assert_eq!(part_of(name), None, "{name}");
+        }
+        assert_eq!(part_of("m-00001-of-99999999999999999999.gguf"), None);
+    }
+}

@@ -1,0 +1,162 @@
+//! The table of tensors, and where in the file each lies.
+
+use std::collections::HashSet;
+use std::path::Path;
+
+use super::BlockType;
+use super::metadata::LONGEST_NAME;
+use super::reader::Reader;
+use crate::entry::{Entry, Form, StoredDtype, element_count, row_major};
+use crate::error::{Result, WeightsError};
+
+/// Most axes of a tensor, by the format.
+const MOST_AXES: u32 = 4;
+/// Fewest bytes that the table takes for a tensor: the length of its name, its rank, its type and its offset.
+const SMALLEST_ROW: usize = 8 + 4 + 4 + 8;
+/// The largest models have some thousands. Beyond this a table takes much more room in memory than in the file.
+const MOST_TENSORS: u64 = 1 << 20;
+
+/// A tensor's row in the table.
+#[derive(Debug)]
+pub(super) struct Row<'a> {
+    name: &'a str,
+    /// Outermost first, unlike in the file.
+    shape: Vec<usize>,
+    kind: Kind,
+    /// From where the data of all tensors begins, in bytes.
+    offset: u64,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Kind {
+    Plain(StoredDtype),
+    Blocks(BlockType),
+}
+
+impl Kind {
+    fn of_number(number: u32) -> Option<Self> {
+        Some(Self::Plain(match number {
+            0 => StoredDtype::F32,
+            1 => StoredDtype::F16,
+            24 => StoredDtype::I8,
+            25 => StoredDtype::I16,
+            26 => StoredDtype::I32,
+            27 => StoredDtype::I64,
+            28 => StoredDtype::F64,
+            30 => StoredDtype::BF16,
+            _ => return BlockType::of_number(number).map(Self::Blocks),
+        }))
+    }
+
+    /// Bytes of a tensor of this shape.
+    fn bytes(self, shape: &[usize]) -> std::result::Result<usize, String> {
+        let too_many = || format!("its shape {shape:?} has more elements than can be counted");
+        let count = element_count(shape).ok_or_else(too_many)?;
+        match self {
+            Self::Plain(dtype) => count.checked_mul(dtype.bitsize() / 8).ok_or_else(too_many),
+            Self::Blocks(kind) => {
+                let row = shape.last().copied().unwrap_or(1);
+                let bytes = kind.row_bytes(row).ok_or_else(|| {
+                    format!("its rows of {row} values are no whole blocks of {} ({kind})", kind.values_per_block())
+                })?;
+                // Where a row is empty there is nothing.
+                let rows = count.checked_div(row).unwrap_or(0);
+                rows.checked_mul(bytes).ok_or_else(too_many)
+            }
+        }
+    }
+}
+
+/// Reads `count` rows.
+///
+/// # Errors
+/// [`WeightsError::Malformed`] up to a tensor's name; then [`WeightsError::MalformedTensor`], and
+/// [`WeightsError::Unsupported`] for types that are not known.
+pub(super) fn rows<'a>(path: &Path, count: u64, reader: &mut Reader<'a>) -> Result<Vec<Row<'a>>> {
+    let malformed = |reason| WeightsError::Malformed { file: path.into(), reason };
+    reader.check_count(count, SMALLEST_ROW, MOST_TENSORS, "tensors").map_err(malformed)?;
+    let mut rows = Vec::new();
+    let mut seen = HashSet::new();
+    for number in 1..=count {
+        let name = reader
+            .text(LONGEST_NAME)
+            .map_err(|reason| malformed(format!("the name of tensor {number} of {count}: {reason}")))?;
+        let wrong = |reason| WeightsError::MalformedTensor { file: path.into(), tensor: name.into(), reason };
+        let (shape, kind, offset) = facts(reader).map_err(wrong)?;
+        let kind = Kind::of_number(kind).ok_or_else(|| WeightsError::Unsupported {
+            file: path.into(),
+            reason: format!(
+                "its tensor `{name}` is of type {kind}, which is not known here: one of a later llama.cpp, or one \
+                 that was given up; quantise the model again, as Q4_K_M or Q8_0 for example"
+            ),
+        })?;
+        if !seen.insert(name) {
+            return Err(wrong("the name appears twice".into()));
+        }
+        rows.push(Row { name, shape, kind, offset });
+    }
+    Ok(rows)
+}
+
+/// Shape, type's number and offset.
+fn facts(reader: &mut Reader<'_>) -> std::result::Result<(Vec<usize>, u32, u64), String> {
+    let rank = reader.u32()?;
+    if rank > MOST_AXES {
+        return Err(format!("it has {rank} axes; at most {MOST_AXES} are allowed"));
+    }
+    let mut shape = Vec::new();
+    for _ in 0..rank {
+        let size = reader.u64()?;
+        shape.push(usize::try_from(size).map_err(|_| format!("its size {size} is too large"))?);
+    }
+    shape.reverse();
+    Ok((shape, reader.u32()?, reader.u64()?))
+}
+
+/// The tensors' places in a file of `len` bytes whose data begins at `start`.
+///
+/// # Errors
+/// [`WeightsError::MalformedTensor`], if one lies outside the file, on another one, or askew.
+pub(super) fn places(
+    path: &Path,
+    rows: Vec<Row<'_>>,
+    start: usize,
+    alignment: usize,
+    len: usize,
+) -> Result<Vec<(String, Entry)>> {
+    let mut entries = Vec::with_capacity(rows.len());
+    let mut taken = Vec::with_capacity(rows.len());
+    for Row { name, shape, kind, offset } in rows {
+        let wrong = |reason| WeightsError::MalformedTensor { file: path.into(), tensor: name.into(), reason };
+        let bytes = kind.bytes(&shape).map_err(wrong)?;
+        if !offset.is_multiple_of(alignment as u64) {
+            return Err(wrong(format!(
+                "its data begins at {offset}, which is no multiple of the alignment {alignment}"
+            )));
+        }
+        let first = usize::try_from(offset).ok().and_then(|offset| start.checked_add(offset));
+        let range = first.and_then(|first| Some(first..first.checked_add(bytes)?)).filter(|range| range.end <= len);
+        let range = range.ok_or_else(|| {
+            let reason = format!("its data, {bytes} bytes from {start} + {offset}, ends beyond the file's {len} bytes");
+            wrong(reason + " (truncated?)")
+        })?;
+        let (dtype, form) = match kind {
+            Kind::Plain(dtype) => (dtype, Form::Plain),
+            Kind::Blocks(kind) => (StoredDtype::F32, Form::Blocks(kind)),
+        };
+        let entry = Entry { dtype, strides: row_major(&shape), shape, offset: range.start, form };
+        entries.push((name.to_string(), entry));
+        if !range.is_empty() {
+            taken.push((range.start, range.end, name));
+        }
+    }
+    taken.sort_unstable();
+    match taken.windows(2).find(|pair| pair[1].0 < pair[0].1) {
+        Some(pair) => Err(WeightsError::MalformedTensor {
+            file: path.into(),
+            tensor: pair[1].2.into(),
+            reason: format!("its data begins at byte {}, within that of `{}`", pair[1].0, pair[0].2),
+        }),
+        None => Ok(entries),
+    }
+}
