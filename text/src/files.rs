@@ -1,0 +1,49 @@
+//! Reading files that somebody else wrote.
+
+use std::{
+    fs::File,
+    io::{ErrorKind, Read},
+    path::Path,
+};
+
+use serde_json::Value;
+
+use crate::error::{Result, TextError};
+
+/// The largest file of settings that is read. The largest that are published, with thousands of added tokens, have
+/// a few megabytes.
+const LARGEST_JSON: u64 = 32 << 20;
+
+/// All of a file, or `None` where there is no file of that name.
+pub(crate) fn read(path: &Path, largest: u64) -> Result<Option<Vec<u8>>> {
+    let file = match File::open(path) {
+        Ok(file) => file,
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(TextError::io("open", path)(error)),
+    };
+    if !file.metadata().map_err(TextError::io("read", path))?.is_file() {
+        return Err(TextError::config(path, "it is no ordinary file"));
+    }
+    let mut bytes = Vec::new();
+    file.take(largest + 1).read_to_end(&mut bytes).map_err(TextError::io("read", path))?;
+    if bytes.len() as u64 > largest {
+        let reason = format!("it is larger than {} MiB, which no file of its kind is", largest >> 20);
+        return Err(TextError::config(path, reason));
+    }
+    Ok(Some(bytes))
+}
+
+/// A JSON object, or `None` where there is no file of that name.
+pub(crate) fn object(path: &Path) -> Result<Option<serde_json::Map<String, Value>>> {
+    let Some(bytes) = read(path, LARGEST_JSON)? else { return Ok(None) };
+    match serde_json::from_slice(&bytes) {
+        Ok(Value::Object(object)) => Ok(Some(object)),
+        Ok(_) => Err(TextError::config(path, "it holds no JSON object")),
+        Err(error) => Err(TextError::config(path, format!("it is not JSON: {error}"))),
+    }
+}
+
+/// A token as settings give it: a text, or an object that holds one.
+pub(crate) fn token(value: &Value) -> Option<&str> {
+    value.as_str().or_else(|| value.get("content")?.as_str())
+}

@@ -1,0 +1,37 @@
+//! GPT-2's letters for bytes.
+
+use std::{collections::HashSet, sync::LazyLock};
+
+use tokenizers::pre_tokenizers::byte_level::ByteLevel;
+
+/// The letter of each byte: itself where it can be seen, and one from U+0100 on for the others.
+static LETTERS: LazyLock<Vec<char>> = LazyLock::new(|| {
+    let visible = |byte: u8| matches!(byte, b'!'..=b'~' | 0xA1..=0xAC | 0xAE..=0xFF);
+    let mut others = (256u32..).filter_map(char::from_u32);
+    (0..=255).map(|byte| if visible(byte) { byte.into() } else { others.next().unwrap_or_default() }).collect()
+});
+
+/// The letters.
+static ALPHABET: LazyLock<HashSet<char>> = LazyLock::new(|| ByteLevel::alphabet().into_iter().collect());
+
+/// Whether a token is written in those letters.
+pub(super) fn is_spelled(token: &str) -> bool {
+    token.chars().all(|letter| ALPHABET.contains(&letter))
+}
+
+/// Writes a text in those letters.
+pub(super) fn spell(text: &str) -> String {
+    text.bytes().map(|byte| LETTERS[usize::from(byte)]).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn letters_are_the_library_s() {
+        assert_eq!(LETTERS.iter().copied().collect::<HashSet<_>>(), *ALPHABET);
+        assert_eq!(spell(" é\n"), "ĠÃ©Ċ");
+        assert!(is_spelled("Ġhello") && !is_spelled("a b"));
+    }
+}

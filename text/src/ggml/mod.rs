@@ -1,0 +1,203 @@
+//! Tokenizers from the vocabulary in a GGUF file.
+//!
+//! A GGUF file has no `tokenizer.json`; it has a list of tokens and, by the kind of tokenizer, scores or merges, under
+//! `tokenizer.ggml.*`. Whoever reads the file fills a [`Vocabulary`], and [`Vocabulary::tokenizer`] builds what transformers
+//! would build of it. Where llama.cpp goes another way, transformers' is taken: a text that begins with a space gets no
+//! second one, and `default` cuts texts as GPT-2 does.
+
+use serde::{Deserialize, Serialize};
+use tokenizers::{
+    AddedToken, Tokenizer,
+    models::bpe::{BPE, Merges, Vocab},
+    pre_tokenizers::{byte_level::ByteLevel, metaspace::PrependScheme},
+};
+
+mod byte_level;
+mod split;
+
+use crate::{
+    error::{Result, TextError},
+    merges::{self, Order},
+    pieces::{self, Kind, Piece, Pipeline},
+    special,
+};
+
+/// What a GGUF file says of its tokens, under `tokenizer.ggml.*`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Vocabulary {
+    /// `model`: `llama` (SentencePiece's byte pairs) or `gpt2` (byte pairs of bytes).
+    pub model: String,
+    /// `pre`: by whose pattern texts are cut first, for `gpt2`: `llama-bpe`, `smollm`, ….
+    pub pre: Option<String>,
+    /// `tokens`: their place is their number.
+    pub tokens: Vec<String>,
+    /// `scores`: which pieces are joined first, for `llama`.
+    pub scores: Option<Vec<f32>>,
+    /// `token_type`: 1 ordinary, 2 unknown, 3 control, 4 user-defined, 5 unused, 6 byte.
+    pub token_types: Option<Vec<i32>>,
+    /// `merges`: pairs with a space between, best first, for `gpt2`.
+    pub merges: Option<Vec<String>>,
+    /// `bos_token_id`: the token that begins a text.
+    pub bos: Option<u32>,
+    /// `eos_token_id`: the token that ends a text.
+    pub eos: Option<u32>,
+    /// `unknown_token_id`: the token for what is unknown.
+    pub unknown: Option<u32>,
+    /// `padding_token_id`: the token that fills rows.
+    pub padding: Option<u32>,
+    /// `add_bos_token`: whether every text begins with `bos`. If not given: for `llama`, and LLaMA 3's and Mistral's way of
+    /// cutting.
+    pub add_bos: Option<bool>,
+    /// `add_eos_token`: whether every text ends with `eos`.
+    pub add_eos: Option<bool>,
+    /// `add_space_prefix`: whether a space is put before a text, for `llama`; yes if not given.
+    pub add_space_prefix: Option<bool>,
+}
+
+impl Vocabulary {
+    /// Builds the tokenizer.
+    ///
+    /// # Errors
+    /// [`TextError::Vocabulary`]: lists differ in length, a number is none of a token, a token occurs twice, a merge names
+    /// what is none, or the kind of tokenizer or its way of cutting texts is not known.
+    pub fn tokenizer(self) -> Result<Tokenizer> {
+        self.build().map_err(TextError::Vocabulary)
+    }
+
+    fn build(mut self) -> std::result::Result<Tokenizer, String> {
+        self.check()?;
+        for (id, token) in self.tokens.iter_mut().enumerate() {
+            // As llama.cpp does; some files have them.
+            if token.is_empty() {
+                *token = format!("[EMPTY_{id}]");
+            }
+        }
+        let (mut tokenizer, bos_first) = match self.model.as_str() {
+            "llama" => (self.sentencepiece()?, true),
+            "gpt2" => self.byte_pairs()?,
+            other => {
+                return Err(format!(
+                    "its tokenizer is of the kind {other:?}; known are \"llama\" and \"gpt2\". Use the model's tokenizer.json"
+                ));
+            }
+        };
+        let end = |wanted: bool, id: Option<u32>| {
+            let id = id.filter(|_| wanted)?;
+            Some((self.tokens.get(id as usize)?.clone(), id))
+        };
+        let (first, last) = (self.add_bos.unwrap_or(bos_first), self.add_eos.unwrap_or(false));
+        special::surround(&mut tokenizer, end(first, self.bos), end(last, self.eos))?;
+        Ok(tokenizer)
+    }
+
+    /// That lists and numbers fit.
+    fn check(&self) -> std::result::Result<(), String> {
+        let count = self.tokens.len();
+        let scores = self.scores.as_ref().map(Vec::len);
+        let kinds = self.token_types.as_ref().map(Vec::len);
+        for (name, len) in [("scores", scores), ("token types", kinds)] {
+            if let Some(len) = len.filter(|len| *len != count) {
+                return Err(format!("it has {count} tokens, but {len} {name}"));
+            }
+        }
+        let roles = [("bos", self.bos), ("eos", self.eos), ("unknown", self.unknown), ("padding", self.padding)];
+        for (role, id) in roles {
+            if let Some(id) = id.filter(|id| *id as usize >= count) {
+                return Err(format!("its {role} token is number {id}, of {count} tokens"));
+            }
+        }
+        Ok(())
+    }
+
+    fn kind(&self, id: usize) -> Kind {
+        let number = self.token_types.as_ref().and_then(|kinds| kinds.get(id));
+        let unknown = self.unknown == u32::try_from(id).ok() && self.unknown.is_some();
+        if unknown { Kind::Unknown } else { number.map_or(Kind::Normal, |number| Kind::of(*number)) }
+    }
+
+    /// The tokens that have a role, which are special whatever their kind.
+    fn roles(&self) -> Vec<AddedToken> {
+        let ids = [self.bos, self.eos, self.unknown, self.padding];
+        let texts = ids.into_iter().flatten().filter_map(|id| self.tokens.get(id as usize));
+        texts.map(|text| special::added(text, true)).collect()
+    }
+
+    /// The pairs that `merges` lists.
+    fn pairs(&mut self) -> std::result::Result<Option<Merges>, String> {
+        let Some(merges) = self.merges.take() else { return Ok(None) };
+        let pairs = merges.into_iter().enumerate().map(|(place, merge)| {
+            // As llama.cpp has it: a first half may begin with a space, were it ever one.
+            let after_first = merge.chars().next().map_or(0, char::len_utf8);
+            let Some(space) = merge.get(after_first..).and_then(|rest| rest.find(' ')) else {
+                return Err(format!("merge {place}, {merge:?}, is no pair with a space between"));
+            };
+            let (first, second) = merge.split_at(after_first + space);
+            Ok((first.to_owned(), second[1..].to_owned()))
+        });
+        pairs.collect::<std::result::Result<_, _>>().map(Some)
+    }
+
+    fn sentencepiece(&mut self) -> std::result::Result<Tokenizer, String> {
+        let listed = self.pairs()?;
+        if listed.is_none() && self.scores.is_none() {
+            return Err("it has neither scores nor merges, one of which SentencePiece's way needs".into());
+        }
+        let scores = self.scores.take().unwrap_or_else(|| vec![0.0; self.tokens.len()]);
+        let pieces: Vec<Piece> = self
+            .tokens
+            .iter()
+            .zip(scores)
+            .enumerate()
+            .map(|(id, (text, score))| Piece { text: text.clone(), score, kind: self.kind(id) })
+            .collect();
+        let merges = match listed {
+            Some(merges) => merges,
+            None => merges::recover(&pieces, Order::Score)?,
+        };
+        let prefix = if self.add_space_prefix.unwrap_or(true) { PrependScheme::First } else { PrependScheme::Never };
+        let pipeline = Pipeline { charsmap: None, collapse: false, prefix, escape: true };
+        pieces::tokenizer(pieces::bpe(&pieces, merges)?, &pieces, pipeline, &self.roles())
+    }
+
+    /// The tokenizer, and whether its texts usually begin with a token of their own.
+    fn byte_pairs(&mut self) -> std::result::Result<(Tokenizer, bool), String> {
+        let cut = split::named(self.pre.as_deref())?;
+        let Some(merges) = self.pairs()? else { return Err("it has no merges, which byte pairs need".into()) };
+        let ids = pieces::numbered(self.tokens.iter().map(String::as_str))?;
+        let mut vocabulary = Vocab::with_capacity(ids.len());
+        let mut whole: Vec<AddedToken> = Vec::new();
+        for (&text, &id) in &ids {
+            let kind = self.kind(id as usize);
+            let spelled = match kind {
+                // These are found in the text as it is.
+                Kind::Control | Kind::Unknown | Kind::UserDefined => text.to_owned(),
+                // Some converters leave tokens that were added later as they read. They are spelled like the others, unless
+                // there is one that reads so.
+                _ if byte_level::is_spelled(text) => text.to_owned(),
+                _ => Some(byte_level::spell(text))
+                    .filter(|text| !ids.contains_key(text.as_str()))
+                    .unwrap_or(text.to_owned()),
+            };
+            match kind {
+                Kind::Control | Kind::Unknown => whole.push(special::added(text, true)),
+                Kind::UserDefined => whole.push(special::added(text, false)),
+                _ => {}
+            }
+            if vocabulary.insert(spelled, id).is_some() {
+                return Err(format!("token {id}, {text:?}, is the same as another in GPT-2's letters for bytes"));
+            }
+        }
+        whole.extend(self.roles());
+        let mut builder = BPE::builder().vocab_and_merges(vocabulary, merges).ignore_merges(cut.whole_first);
+        if let Some(unknown) = self.unknown.and_then(|id| self.tokens.get(id as usize)) {
+            builder = builder.unk_token(unknown.clone());
+        }
+        let model = builder.build().map_err(|error| error.to_string())?;
+        let mut tokenizer = Tokenizer::new(model);
+        tokenizer.with_pre_tokenizer(Some(cut.pre_tokenizer()?));
+        tokenizer.with_decoder(Some(ByteLevel::default()));
+        special::add(&mut tokenizer, &whole)?;
+        Ok((tokenizer, cut.add_bos))
+    }
+}

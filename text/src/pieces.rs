@@ -1,0 +1,172 @@
+//! What SentencePiece models and GGUF's "llama" vocabularies share: pieces with scores, and the way of a text to them.
+
+use std::collections::HashMap;
+
+use tokenizers::{
+    AddedToken, DecoderWrapper, NormalizerWrapper, Tokenizer,
+    decoders::{byte_fallback::ByteFallback, fuse::Fuse, sequence::Sequence as Decoders, strip::Strip as StripDecoder},
+    models::{
+        ModelWrapper,
+        bpe::{BPE, Merges},
+        unigram::Unigram,
+    },
+    normalizers::{
+        Sequence as Normalizers,
+        precompiled::Precompiled,
+        replace::{Replace, ReplacePattern},
+    },
+    pre_tokenizers::metaspace::{Metaspace, PrependScheme},
+};
+
+use crate::special;
+
+/// The letter that stands for a space within pieces, U+2581.
+pub(crate) const SPACE: char = '▁';
+
+/// The text that unigram pieces may have together. Each byte becomes a node of a trie, of some 200 bytes.
+const MOST_UNIGRAM: usize = 8 << 20;
+
+/// The length of a unigram piece: the trie is dropped recursively.
+const LONGEST_UNIGRAM: usize = 1 << 10;
+
+/// What a piece is for. The numbers are the same in both kinds of file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Normal,
+    Unknown,
+    Control,
+    UserDefined,
+    Unused,
+    Byte,
+}
+
+impl Kind {
+    /// By its number, 1 to 6; others are ordinary pieces, as llama.cpp has it.
+    pub(crate) fn of(number: i32) -> Self {
+        match number {
+            2 => Self::Unknown,
+            3 => Self::Control,
+            4 => Self::UserDefined,
+            5 => Self::Unused,
+            6 => Self::Byte,
+            _ => Self::Normal,
+        }
+    }
+}
+
+/// A piece of text that is one token. Its place in the list is its number.
+#[derive(Clone, Debug)]
+pub(crate) struct Piece {
+    pub(crate) text: String,
+    pub(crate) score: f32,
+    pub(crate) kind: Kind,
+}
+
+/// The way of a text to its pieces and back.
+#[derive(Debug)]
+pub(crate) struct Pipeline {
+    /// Which letters become which others first.
+    pub(crate) charsmap: Option<Precompiled>,
+    /// Whether runs of spaces become one, and those at the end none.
+    pub(crate) collapse: bool,
+    /// Where a space is put before a text, unless there is one: transformers has it before the first part of a text only,
+    /// or, in its older way, behind every special token too.
+    pub(crate) prefix: PrependScheme,
+    /// Whether spaces are written as [`SPACE`].
+    pub(crate) escape: bool,
+}
+
+/// The number of each piece; or what is wrong with the list.
+pub(crate) fn numbered<'a>(texts: impl Iterator<Item = &'a str>) -> Result<HashMap<&'a str, u32>, String> {
+    let mut ids = HashMap::new();
+    for (id, text) in texts.enumerate() {
+        let id = u32::try_from(id).map_err(|_| "it has more tokens than a number has room for".to_owned())?;
+        if let Some(first) = ids.insert(text, id) {
+            return Err(format!("tokens {first} and {id} are both {text:?}"));
+        }
+    }
+    if ids.is_empty() {
+        return Err("it has no tokens".into());
+    }
+    Ok(ids)
+}
+
+/// What both kinds of pieces ask for.
+fn checked(pieces: &[Piece]) -> Result<HashMap<&str, u32>, String> {
+    if let Some((id, piece)) = pieces.iter().enumerate().find(|(_, piece)| piece.score.is_nan()) {
+        return Err(format!("the score of token {id}, {:?}, is not a number", piece.text));
+    }
+    numbered(pieces.iter().map(|piece| piece.text.as_str()))
+}
+
+/// Byte pairs: the pairs are joined in the order of `merges`. What no piece covers becomes bytes, or the unknown piece.
+pub(crate) fn bpe(pieces: &[Piece], merges: Merges) -> Result<BPE, String> {
+    let vocabulary: Vec<(String, u32)> = checked(pieces)?.into_iter().map(|(text, id)| (text.to_owned(), id)).collect();
+    let mut builder = BPE::builder()
+        .vocab_and_merges(vocabulary.into_iter().collect::<tokenizers::models::bpe::Vocab>(), merges)
+        .fuse_unk(true)
+        .byte_fallback(true);
+    if let Some(unknown) = pieces.iter().find(|piece| piece.kind == Kind::Unknown) {
+        builder = builder.unk_token(unknown.text.clone());
+    }
+    builder.build().map_err(|error| error.to_string())
+}
+
+/// The likeliest sequence of pieces.
+pub(crate) fn unigram(pieces: &[Piece]) -> Result<Unigram, String> {
+    checked(pieces)?;
+    if let Some(piece) = pieces.iter().find(|piece| piece.text.len() > LONGEST_UNIGRAM) {
+        return Err(format!("one of its pieces has {} bytes; {LONGEST_UNIGRAM} are the most", piece.text.len()));
+    }
+    if pieces.iter().map(|piece| piece.text.len()).sum::<usize>() > MOST_UNIGRAM {
+        return Err(format!("its pieces have more than {} MiB of text", MOST_UNIGRAM >> 20));
+    }
+    let Some(unknown) = pieces.iter().position(|piece| piece.kind == Kind::Unknown) else {
+        return Err("none of its pieces stands for what is unknown, which a unigram model needs".into());
+    };
+    let scored = pieces.iter().map(|piece| (piece.text.clone(), f64::from(piece.score))).collect();
+    Unigram::from(scored, Some(unknown), true).map_err(|error| error.to_string())
+}
+
+/// Puts a model and the way to it together. `more` are added tokens that the pieces do not tell.
+pub(crate) fn tokenizer(
+    model: impl Into<ModelWrapper>,
+    pieces: &[Piece],
+    pipeline: Pipeline,
+    more: &[AddedToken],
+) -> Result<Tokenizer, String> {
+    let mut tokenizer = Tokenizer::new(model);
+    let mut normalizers: Vec<NormalizerWrapper> = pipeline.charsmap.into_iter().map(Into::into).collect();
+    if pipeline.collapse {
+        normalizers.push(replace(" {2,}", " ")?.into());
+        // Spaces at the beginning need no care: one is put there anyway.
+        normalizers.push(replace(r" +\z", "")?.into());
+    }
+    if !normalizers.is_empty() {
+        tokenizer.with_normalizer(Some(Normalizers::new(normalizers)));
+    }
+    let space = if pipeline.escape { SPACE } else { ' ' };
+    tokenizer.with_pre_tokenizer(Some(Metaspace::new(space, pipeline.prefix, false)));
+    let mut decoders: Vec<DecoderWrapper> = Vec::new();
+    if pipeline.escape {
+        decoders.push(Replace::new(SPACE.to_string(), " ").map_err(|error| error.to_string())?.into());
+    }
+    decoders.push(ByteFallback::default().into());
+    decoders.push(Fuse::default().into());
+    if pipeline.prefix != PrependScheme::Never {
+        decoders.push(StripDecoder::new(' ', 1, 0).into());
+    }
+    tokenizer.with_decoder(Some(Decoders::new(decoders)));
+    let own = pieces.iter().filter_map(|piece| match piece.kind {
+        Kind::Control | Kind::Unknown => Some(special::added(&piece.text, true)),
+        Kind::UserDefined => Some(special::added(&piece.text, false)),
+        Kind::Normal | Kind::Unused | Kind::Byte => None,
+    });
+    let all: Vec<AddedToken> = own.chain(more.iter().cloned()).collect();
+    special::add(&mut tokenizer, &all)?;
+    Ok(tokenizer)
+}
+
+fn replace(pattern: &str, with: &str) -> Result<Replace, String> {
+    Replace::new(ReplacePattern::Regex(pattern.into()), with).map_err(|error| error.to_string())
+}

@@ -1,0 +1,126 @@
+//! Tokenizers from a SentencePiece model, `tokenizer.model`.
+//!
+//! Older LLaMA, Mistral and similar repositories have nothing else. [`from_file`] gives the tokens that transformers'
+//! `LlamaTokenizer` gives from the same file (as of version 5), where the model is of LLaMA's kind. What else
+//! SentencePiece can do, other normalisation and unigram models, follows SentencePiece's own encoder.
+//!
+//! Two things are transformers' and not SentencePiece's: special tokens within a text are found, and a text that
+//! begins with a space gets no second one.
+
+use std::path::Path;
+
+use prost::Message;
+use tokenizers::{Tokenizer, pre_tokenizers::metaspace::PrependScheme};
+
+mod charsmap;
+mod options;
+mod proto;
+
+pub use options::Options;
+
+use crate::{
+    error::{Result, TextError},
+    files,
+    merges::{self, Order},
+    pieces::{self, Kind, Piece, Pipeline},
+    special,
+};
+
+/// The largest model that is read. The largest published ones, with 262,000 pieces, have under 5 MB.
+const LARGEST: u64 = 16 << 20;
+
+/// Reads a `tokenizer.model`, and what `tokenizer_config.json` and `added_tokens.json` beside it add.
+///
+/// # Errors
+/// The file cannot be read, is something else, or contradicts itself; a file beside it does.
+pub fn from_file(path: impl AsRef<Path>) -> Result<Tokenizer> {
+    let path = path.as_ref();
+    let Some(bytes) = files::read(path, LARGEST)? else {
+        return Err(TextError::io("open", path)(std::io::ErrorKind::NotFound.into()));
+    };
+    build(&bytes, &Options::beside(path)?, path)
+}
+
+/// Reads a model from memory.
+///
+/// # Errors
+/// The bytes are no model that can be used.
+pub fn from_bytes(bytes: &[u8], options: &Options) -> Result<Tokenizer> {
+    build(bytes, options, Path::new("the model in memory"))
+}
+
+fn build(bytes: &[u8], options: &Options, file: &Path) -> Result<Tokenizer> {
+    let wrong = |reason: String| TextError::sentencepiece(file, reason);
+    let model = proto::Model::decode(bytes).map_err(|error| wrong(instead(bytes, &error.to_string())))?;
+    if model.pieces.is_empty() {
+        return Err(wrong(instead(bytes, "there are no pieces in it")));
+    }
+    let trainer = model.trainer.unwrap_or_default();
+    let normalizer = model.normalizer.unwrap_or_default();
+    if trainer.space_as_suffix {
+        return Err(wrong("it puts the space behind words, which the tokenizers crate cannot".into()));
+    }
+    let pieces: Vec<Piece> = model
+        .pieces
+        .into_iter()
+        .map(|piece| Piece { text: piece.piece, score: piece.score, kind: Kind::of(piece.kind.unwrap_or(1)) })
+        .collect();
+    let spaces_first = options.add_prefix_space.or(normalizer.add_dummy_prefix).unwrap_or(true);
+    let charsmap = match normalizer.charsmap.as_slice() {
+        [] => None,
+        bytes => Some(charsmap::precompiled(bytes).map_err(wrong)?),
+    };
+    let pipeline = Pipeline {
+        charsmap,
+        collapse: normalizer.remove_extra_whitespaces.unwrap_or(true),
+        prefix: match (spaces_first, options.legacy) {
+            (false, _) => PrependScheme::Never,
+            (true, false) => PrependScheme::First,
+            (true, true) => PrependScheme::Always,
+        },
+        escape: normalizer.escape_whitespaces.unwrap_or(true),
+    };
+    let named = options.named(&pieces);
+    let mut tokenizer = match trainer.model.unwrap_or(1) {
+        1 => pieces::tokenizer(pieces::unigram(&pieces).map_err(wrong)?, &pieces, pipeline, &named),
+        2 => {
+            let merges = merges::recover(&pieces, Order::Rank).map_err(wrong)?;
+            pieces::tokenizer(pieces::bpe(&pieces, merges).map_err(wrong)?, &pieces, pipeline, &named)
+        }
+        other => Err(format!("it is of kind {other}; known are 1, unigram, and 2, byte pairs")),
+    }
+    .map_err(wrong)?;
+    options.add_to(&mut tokenizer, file)?;
+    let bos = options.end(
+        &tokenizer,
+        options.add_bos,
+        options.bos.as_deref(),
+        trainer.bos.as_deref().unwrap_or("<s>"),
+        file,
+    )?;
+    let eos = options.end(
+        &tokenizer,
+        options.add_eos,
+        options.eos.as_deref(),
+        trainer.eos.as_deref().unwrap_or("</s>"),
+        file,
+    )?;
+    special::surround(&mut tokenizer, bos, eos).map_err(wrong)?;
+    Ok(tokenizer)
+}
+
+/// What bytes are that are no model.
+fn instead(bytes: &[u8], otherwise: &str) -> String {
+    if bytes.is_empty() {
+        return "it is empty".into();
+    }
+    if bytes.starts_with(b"version https://git-lfs") {
+        return "it is a git-lfs pointer; fetch the file itself with `git lfs pull`".into();
+    }
+    let line = bytes.split(|byte| *byte == b'\n').next().unwrap_or_default();
+    let (word, rank) = line.split_at(line.iter().position(|byte| *byte == b' ').unwrap_or(line.len()));
+    if word.len() >= 4 && rank.len() > 1 && rank[1..].iter().all(u8::is_ascii_digit) {
+        return "it is a tiktoken file, as LLaMA 3 has it; use the tokenizer.json of the model instead".into();
+    }
+    otherwise.into()
+}

@@ -1,0 +1,181 @@
+//! What a `tokenizer_config.json` adds to a model.
+
+use std::path::Path;
+
+use serde::Deserialize;
+use serde_json::Value;
+use tokenizers::{AddedToken, Tokenizer};
+
+use crate::{
+    error::{Result, TextError},
+    files,
+    pieces::Piece,
+    special,
+};
+
+/// Entries that name a token for a purpose.
+const ROLES: [&str; 7] = ["bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"];
+
+/// What a SentencePiece model does not say itself. The default is LLaMA's.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Whether every text gets the token that begins one. LLaMA's default, yes, holds wherever nothing is said.
+    pub add_bos: bool,
+    /// Whether every text gets the token that ends one.
+    pub add_eos: bool,
+    /// The token that begins a text, if not the one that the model names, `<s>`.
+    pub bos: Option<String>,
+    /// The token that ends a text, if not the one that the model names, `</s>`.
+    pub eos: Option<String>,
+    /// Pieces that are special tokens besides the model's control pieces. A name that is no piece is left out.
+    pub special: Vec<String>,
+    /// Whether a space is put before a text; if not given, as the model says.
+    pub add_prefix_space: Option<bool>,
+    /// Whether a space is put behind each special token within a text too, as transformers did before July 2023.
+    pub legacy: bool,
+    /// Tokens with numbers behind the model's pieces, or other properties for some of those.
+    pub added: Vec<(u32, AddedToken)>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            add_bos: true,
+            add_eos: false,
+            bos: None,
+            eos: None,
+            special: Vec::new(),
+            add_prefix_space: None,
+            legacy: false,
+            added: Vec::new(),
+        }
+    }
+}
+
+/// An entry of `added_tokens_decoder`.
+#[derive(Deserialize)]
+struct Entry {
+    content: String,
+    #[serde(default)]
+    single_word: bool,
+    #[serde(default)]
+    lstrip: bool,
+    #[serde(default)]
+    rstrip: bool,
+    #[serde(default)]
+    normalized: bool,
+    #[serde(default)]
+    special: bool,
+}
+
+impl Options {
+    /// Reads `tokenizer_config.json` and `added_tokens.json` beside a model, as far as they are there.
+    ///
+    /// # Errors
+    /// One of them cannot be read, or an entry is not of its kind.
+    pub fn beside(model: impl AsRef<Path>) -> Result<Self> {
+        let model = model.as_ref();
+        let file = model.with_file_name("tokenizer_config.json");
+        let mut options = Self::default();
+        let config = files::object(&file)?.unwrap_or_default();
+        let flag = |name: &str| match config.get(name) {
+            None | Some(Value::Null) => Ok(None),
+            Some(Value::Bool(flag)) => Ok(Some(*flag)),
+            Some(other) => Err(TextError::config(&file, format!("its {name} is {other}, not true or false"))),
+        };
+        options.add_bos = flag("add_bos_token")?.unwrap_or(true);
+        options.add_eos = flag("add_eos_token")?.unwrap_or(false);
+        options.add_prefix_space = flag("add_prefix_space")?;
+        options.legacy = flag("legacy")?.unwrap_or(false);
+        let named = |role: &str| config.get(role).and_then(files::token).map(str::to_owned);
+        (options.bos, options.eos) = (named("bos_token"), named("eos_token"));
+        options.special.extend(ROLES.into_iter().filter_map(named));
+        for list in ["additional_special_tokens", "extra_special_tokens"] {
+            let tokens = config.get(list).and_then(Value::as_array).into_iter().flatten();
+            options.special.extend(tokens.filter_map(files::token).map(str::to_owned));
+        }
+        options.added = match config.get("added_tokens_decoder") {
+            Some(entries) => decoder(entries).map_err(|reason| TextError::config(&file, reason))?,
+            None => options.old_list(&model.with_file_name("added_tokens.json"))?,
+        };
+        Ok(options)
+    }
+
+    /// The older `added_tokens.json`: texts and their numbers.
+    fn old_list(&self, file: &Path) -> Result<Vec<(u32, AddedToken)>> {
+        let mut added = Vec::new();
+        for (text, id) in files::object(file)?.unwrap_or_default() {
+            let Some(id) = id.as_u64().and_then(|id| u32::try_from(id).ok()) else {
+                return Err(TextError::config(file, format!("{text:?} has no number")));
+            };
+            added.push((id, AddedToken::from(text.clone(), self.special.contains(&text))));
+        }
+        added.sort_by_key(|(id, _)| *id);
+        Ok(added)
+    }
+
+    /// The special tokens that are pieces.
+    pub(super) fn named(&self, pieces: &[Piece]) -> Vec<AddedToken> {
+        let texts: std::collections::HashSet<&str> = pieces.iter().map(|piece| piece.text.as_str()).collect();
+        let known = self.special.iter().filter(|text| texts.contains(text.as_str()));
+        known.map(|text| special::added(text, true)).collect()
+    }
+
+    /// Adds the tokens that have numbers, which must be those that they get.
+    pub(super) fn add_to(&self, tokenizer: &mut Tokenizer, file: &Path) -> Result<()> {
+        let wrong = |reason: String| TextError::config(&file.with_file_name("tokenizer_config.json"), reason);
+        let tokens: Vec<AddedToken> = self.added.iter().map(|(_, token)| token.clone()).collect();
+        special::add(tokenizer, &tokens).map_err(wrong)?;
+        for (id, token) in &self.added {
+            let got = tokenizer.token_to_id(&token.content);
+            if got != Some(*id) {
+                let got = got.map_or("none".into(), |got| got.to_string());
+                let text = &token.content;
+                return Err(wrong(format!(
+                    "the added token {text:?} is to have the number {id}, but gets {got}; is this the model's own file?"
+                )));
+            }
+        }
+        Ok(())
+    }
+
+    /// The token at an end of each text and its number, if there is to be one.
+    pub(super) fn end(
+        &self,
+        tokenizer: &Tokenizer,
+        wanted: bool,
+        named: Option<&str>,
+        usual: &str,
+        file: &Path,
+    ) -> Result<Option<(String, u32)>> {
+        if !wanted {
+            return Ok(None);
+        }
+        let text = named.unwrap_or(usual);
+        match tokenizer.token_to_id(text) {
+            Some(id) => Ok(Some((text.to_owned(), id))),
+            None if named.is_some() => {
+                let reason = format!("{text:?}, which is to stand at an end of every text, is no token of the model");
+                Err(TextError::config(&file.with_file_name("tokenizer_config.json"), reason))
+            }
+            None => Ok(None),
+        }
+    }
+}
+
+fn decoder(entries: &Value) -> std::result::Result<Vec<(u32, AddedToken)>, String> {
+    let Some(entries) = entries.as_object() else { return Err("its added_tokens_decoder is no object".into()) };
+    let mut added = Vec::new();
+    for (id, entry) in entries {
+        let number: u32 = id.parse().map_err(|_| format!("{id:?} in its added_tokens_decoder is no number"))?;
+        let entry = Entry::deserialize(entry).map_err(|error| format!("its added token {id} is wrong: {error}"))?;
+        let token = AddedToken::from(entry.content, entry.special)
+            .single_word(entry.single_word)
+            .lstrip(entry.lstrip)
+            .rstrip(entry.rstrip)
+            .normalized(entry.normalized);
+        added.push((number, token));
+    }
+    added.sort_by_key(|(id, _)| *id);
+    Ok(added)
+}
