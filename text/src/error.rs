@@ -77,4 +77,8 @@ impl TextError {
     pub(crate) fn config(file: &Path, reason: impl Into<String>) -> Self {
         Self::Config { file: file.to_owned(), reason: reason.into() }
     }
+
+    pub(crate) fn template(line: Option<usize>, reason: impl Into<String>) -> Self {
+        Self::Template { line, reason: reason.into() }
+    }
 }

@@ -33,6 +33,12 @@ pub(crate) fn read(path: &Path, largest: u64) -> Result<Option<Vec<u8>>> {
     Ok(Some(bytes))
 }
 
+/// A text, or `None` where there is no file of that name.
+pub(crate) fn text(path: &Path, largest: u64) -> Result<Option<String>> {
+    let Some(bytes) = read(path, largest)? else { return Ok(None) };
+    String::from_utf8(bytes).map(Some).map_err(|_| TextError::config(path, "it is not in UTF-8"))
+}
+
 /// A JSON object, or `None` where there is no file of that name.
 pub(crate) fn object(path: &Path) -> Result<Option<serde_json::Map<String, Value>>> {
     let Some(bytes) = read(path, LARGEST_JSON)? else { return Ok(None) };

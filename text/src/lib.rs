@@ -1,6 +1,21 @@
 //! Text for language models: tokenizers from files that have no `tokenizer.json`, and chat templates.
+//!
+//! Both are as transformers has them. [`sentencepiece`] reads the `tokenizer.model` of older LLaMAs and their like, and
+//! [`ggml`] the vocabulary of a GGUF file; each gives a [`tokenizers::Tokenizer`]. [`chat`] writes a conversation as the
+//! model reads it. Files and templates come from whoever published them: what is broken, or made to harm, is an error.
+//!
+//! ```
+//! use grove_text::sentencepiece;
+//!
+//! let tokenizer = sentencepiece::from_file("tests/fixtures/models/llama.model")?;
+//! let tokens = tokenizer.encode("The river 🌲", true).map_err(|error| error.to_string())?;
+//! assert_eq!(tokens.get_tokens(), ["<s>", "▁The", "▁river", "▁", "<0xF0>", "<0x9F>", "<0x8C>", "<0xB2>"]);
+//! assert_eq!(tokenizer.decode(tokens.get_ids(), true).map_err(|error| error.to_string())?, "The river 🌲");
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 #![warn(missing_docs)]
 
+pub mod chat;
 pub mod ggml;
 pub mod sentencepiece;
 

@@ -69,8 +69,8 @@ pub(crate) struct Pipeline {
     pub(crate) charsmap: Option<Precompiled>,
     /// Whether runs of spaces become one, and those at the end none.
     pub(crate) collapse: bool,
-    /// Where a space is put before a text, unless there is one: transformers has it before the first part of a text only,
-    /// or, in its older way, behind every special token too.
+    /// Where a space is put before a text, unless there is one: transformers has it before the first part of a text
+    /// only, or, in its older way, behind every special token too.
     pub(crate) prefix: PrependScheme,
     /// Whether spaces are written as [`SPACE`].
     pub(crate) escape: bool,
@@ -109,7 +109,7 @@ pub(crate) fn bpe(pieces: &[Piece], merges: Merges) -> Result<BPE, String> {
     if let Some(unknown) = pieces.iter().find(|piece| piece.kind == Kind::Unknown) {
         builder = builder.unk_token(unknown.text.clone());
     }
-    builder.build().map_err(|error| error.to_string())
+    builder.build().map_err(|error| format!("its merges do not fit its tokens: {error}"))
 }
 
 /// The likeliest sequence of pieces.

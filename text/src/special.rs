@@ -3,8 +3,8 @@
 use serde_json::{Value, json};
 use tokenizers::{AddedToken, Tokenizer, processors::template::TemplateProcessing};
 
-/// How many tokens may be matched whole within a text. The most that published models have are some 6,000; the automaton
-/// that finds them takes memory for each letter.
+/// How many tokens may be matched whole within a text. The most that published models have are some 6,000; the
+/// automaton that finds them takes memory for each letter.
 const MOST: usize = 1 << 16;
 
 /// How many bytes those tokens may have together.

@@ -5,7 +5,7 @@ mod common;
 use std::fs;
 
 use common::{fixture, json, texts};
-use grove_text::{ggml::Vocabulary, sentencepiece};
+use grove_text::{chat::ChatTemplate, ggml::Vocabulary, sentencepiece};
 use serde_json::Value;
 use tokenizers::Tokenizer;
 
@@ -104,4 +104,7 @@ fn a_published_vocabulary() {
         assert_eq!(ids, expected, "{text:?}");
         assert_eq!(tokenizer.decode(&ids, false).unwrap(), text);
     }
+    let template = ChatTemplate::new(file["chat_template"].as_str().unwrap(), [("bos_token", "<|im_start|>")]).unwrap();
+    let messages = file["messages"].as_array().unwrap();
+    assert_eq!(template.render(messages, true).unwrap(), file["prompt"].as_str().unwrap());
 }

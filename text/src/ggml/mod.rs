@@ -1,9 +1,9 @@
 //! Tokenizers from the vocabulary in a GGUF file.
 //!
 //! A GGUF file has no `tokenizer.json`; it has a list of tokens and, by the kind of tokenizer, scores or merges, under
-//! `tokenizer.ggml.*`. Whoever reads the file fills a [`Vocabulary`], and [`Vocabulary::tokenizer`] builds what transformers
-//! would build of it. Where llama.cpp goes another way, transformers' is taken: a text that begins with a space gets no
-//! second one, and `default` cuts texts as GPT-2 does.
+//! `tokenizer.ggml.*`. Whoever reads the file fills a [`Vocabulary`], and [`Vocabulary::tokenizer`] builds what
+//! transformers would build of it. Where llama.cpp goes another way, transformers' is taken: a text that begins with a
+//! space gets no second one, and `default` cuts texts as GPT-2 does.
 
 use serde::{Deserialize, Serialize};
 use tokenizers::{
@@ -46,8 +46,8 @@ pub struct Vocabulary {
     pub unknown: Option<u32>,
     /// `padding_token_id`: the token that fills rows.
     pub padding: Option<u32>,
-    /// `add_bos_token`: whether every text begins with `bos`. If not given: for `llama`, and LLaMA 3's and Mistral's way of
-    /// cutting.
+    /// `add_bos_token`: whether every text begins with `bos`. If not given: for `llama`, and LLaMA 3's and Mistral's
+    /// way of cutting.
     pub add_bos: Option<bool>,
     /// `add_eos_token`: whether every text ends with `eos`.
     pub add_eos: Option<bool>,
@@ -59,8 +59,8 @@ impl Vocabulary {
     /// Builds the tokenizer.
     ///
     /// # Errors
-    /// [`TextError::Vocabulary`]: lists differ in length, a number is none of a token, a token occurs twice, a merge names
-    /// what is none, or the kind of tokenizer or its way of cutting texts is not known.
+    /// [`TextError::Vocabulary`]: lists differ in length, a number is none of a token, a token occurs twice, a merge
+    /// names what is none, or the kind of tokenizer or its way of cutting texts is not known.
     pub fn tokenizer(self) -> Result<Tokenizer> {
         self.build().map_err(TextError::Vocabulary)
     }
@@ -78,7 +78,8 @@ impl Vocabulary {
             "gpt2" => self.byte_pairs()?,
             other => {
                 return Err(format!(
-                    "its tokenizer is of the kind {other:?}; known are \"llama\" and \"gpt2\". Use the model's tokenizer.json"
+                    "its tokenizer is of the kind {other:?}; known are \"llama\" and \"gpt2\". Use the model's \
+                     tokenizer.json"
                 ));
             }
         };
@@ -172,8 +173,8 @@ impl Vocabulary {
             let spelled = match kind {
                 // These are found in the text as it is.
                 Kind::Control | Kind::Unknown | Kind::UserDefined => text.to_owned(),
-                // Some converters leave tokens that were added later as they read. They are spelled like the others, unless
-                // there is one that reads so.
+                // Some converters leave tokens that were added later as they read. They are spelled like the others,
+                // unless there is one that reads so.
                 _ if byte_level::is_spelled(text) => text.to_owned(),
                 _ => Some(byte_level::spell(text))
                     .filter(|text| !ids.contains_key(text.as_str()))
@@ -193,7 +194,7 @@ impl Vocabulary {
         if let Some(unknown) = self.unknown.and_then(|id| self.tokens.get(id as usize)) {
             builder = builder.unk_token(unknown.clone());
         }
-        let model = builder.build().map_err(|error| error.to_string())?;
+        let model = builder.build().map_err(|error| format!("its merges do not fit its tokens: {error}"))?;
         let mut tokenizer = Tokenizer::new(model);
         tokenizer.with_pre_tokenizer(Some(cut.pre_tokenizer()?));
         tokenizer.with_decoder(Some(ByteLevel::default()));

@@ -1,7 +1,7 @@
 //! How texts are cut before byte pairs are joined: the pre-tokenizers that GGUF files name.
 //!
-//! The names are those of llama.cpp (`src/llama-vocab.cpp`). The patterns are those of the models' own `tokenizer.json`,
-//! which llama.cpp rewrites for its engine.
+//! The names are those of llama.cpp (`src/llama-vocab.cpp`). The patterns are those of the models' own
+//! `tokenizer.json`, which llama.cpp rewrites for its engine.
 
 use tokenizers::{
     PreTokenizerWrapper,
@@ -57,24 +57,25 @@ const DEEPSEEK3: &str = concat!(
     r"| ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 );
 
-/// Letters of scripts with capitals, as DeepSeek lists them; by number where an editor that normalises would change them.
+/// Letters of scripts with capitals, as DeepSeek lists them; by number where an editor that normalises would change
+/// them.
 const CASED: &str = concat!(
     r"\s?[A-Za-zµÀ-ÖØ-öø-ƺƼ-ƿǄ-ʓʕ-ʯͰ-ͳͶͷͻ-ͽͿΆΈ-ΊΌΎ-ΡΣ-ϵϷ-ҁҊ-ԯԱ-ՖႠ-ჅᎠ-Ᏽᏸ-ᏽᲐ-ᲺᲽ-Ჿᴀ-ᴫᵫ-ᵷᵹ-ᶚḀ-ἕἘ-Ἕἠ-ὅὈ-Ὅὐ-ὗὙὛὝ",
     r"\x{1F5F}-\x{1F7D}ᾀ-ᾴᾶ-ᾼ\x{1FBE}ῂ-ῄῆ-ῌ\x{1FD0}-\x{1FD3}\x{1FD6}-\x{1FDB}ῠ-Ῥῲ-ῴῶ-ῼℂℇℊ-ℓℕℙ-ℝℤ\x{2126}ℨ",
     r"\x{212A}-\x{212D}ℯ-ℴℹℼ-ℿⅅ-ⅉⅎↃↄⰀ-ⱻⱾ-ⳤⳫ-ⳮⳲⳳꙀ-ꙭꚀ-ꚛꜢ-ꝯꝱ-ꞇꞋ-ꞎꭰ-ꮿﬀ-ﬆﬓ-ﬗＡ-Ｚａ-ｚ𐐀-𐑏𐒰-𐓓𐓘-𐓻𐲀-𐲲𐳀-𐳲𑢠-𑣟𞤀-𞥃]+"
 );
 
-/// Patterns by llama.cpp's names for them. Names with an asterisk: a whole part comes first; with a plus: texts begin with a
-/// token.
+/// Patterns by llama.cpp's names for them. Names with an asterisk: a whole part comes first; with a plus: texts begin
+/// with a token.
 const NAMED: [(&str, &[&str]); 13] = [
     (
-        "default gpt-2 phi-2 jina-es jina-de jina-v2-es jina-v2-de gigachat a.x-4.0 mellum modern-bert exaone4 mpt olmo jais \
-         trillion granite-docling",
+        "default gpt-2 phi-2 jina-es jina-de jina-v2-es jina-v2-de gigachat a.x-4.0 mellum modern-bert exaone4 mpt \
+         olmo jais trillion granite-docling",
         &[GPT2],
     ),
     (
-        "llama3*+ llama-v3*+ llama-bpe*+ falcon3*+ falcon-h1*+ pixtral*+ midm-2.0*+ lfm2*+ jina-v5-nano*+ dbrx smaug-bpe glm4 \
-         chatglm-bpe",
+        "llama3*+ llama-v3*+ llama-bpe*+ falcon3*+ falcon-h1*+ pixtral*+ midm-2.0*+ lfm2*+ jina-v5-nano*+ dbrx \
+         smaug-bpe glm4 chatglm-bpe",
         &[LLAMA3],
     ),
     ("qwen2 deepseek-r1-qwen kormo f2llmv2 megrez stablelm2 hunyuan solar-open grok-2", &[QWEN2]),
@@ -90,7 +91,8 @@ const NAMED: [(&str, &[&str]); 13] = [
     ("viking", &[r" ?[^(\s|.,!?…。，、।۔،)]+", r"\p{N}"]),
 ];
 
-/// How the models cut texts that a file means by `pre`. A file without a name is older than the names, and cut as GPT-2 does.
+/// How the models cut texts that a file means by `pre`. A file without a name is older than the names, and cut as GPT-2
+/// does.
 pub(super) fn named(pre: Option<&str>) -> Result<Cut, String> {
     let pre = pre.unwrap_or("default");
     for (names, patterns) in NAMED {
@@ -104,8 +106,8 @@ pub(super) fn named(pre: Option<&str>) -> Result<Cut, String> {
     let known: Vec<&str> = NAMED.iter().flat_map(|(names, _)| names.split_whitespace()).collect();
     let known = known.join(", ").replace(['*', '+'], "");
     Err(format!(
-        "texts are to be cut as {pre:?} does, which is not known, and any other way would give tokens that the model was not \
-         trained on; use the model's tokenizer.json, or name one of {known} that cuts the same way"
+        "texts are to be cut as {pre:?} does, which is not known, and any other way would give tokens that the model \
+         was not trained on; use the model's tokenizer.json, or name one of {known} that cuts the same way"
     ))
 }
 

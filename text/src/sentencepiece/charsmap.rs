@@ -2,9 +2,9 @@
 
 use tokenizers::normalizers::precompiled::Precompiled;
 
-/// Reads a `precompiled_charsmap`: a trie as a double array, behind its size, and then the replacements, each ended by a
-/// zero. The library follows the trie's offsets without a look at the array's end, so that a damaged one would end the
-/// program; here every offset is checked first.
+/// Reads a `precompiled_charsmap`: a trie as a double array, behind its size, and then the replacements, each ended by
+/// a zero. The library follows the trie's offsets without a look at the array's end, so that a damaged one would end
+/// the program; here every offset is checked first.
 pub(super) fn precompiled(bytes: &[u8]) -> Result<Precompiled, String> {
     let broken = |what: &str| Err(format!("the map of letters in it is damaged: {what}"));
     let Some((size, rest)) = bytes.split_first_chunk::<4>() else { return broken("it has no size") };

@@ -25,8 +25,8 @@ pub(super) struct Piece {
     pub(super) kind: Option<i32>,
 }
 
-/// How the model was made: the kind of model (missing or 1: unigram, 2: byte pairs, 3: words, 4: letters), where the space
-/// goes, and which piece begins and which ends a text (missing: `<s>` and `</s>`).
+/// How the model was made: the kind of model (missing or 1: unigram, 2: byte pairs, 3: words, 4: letters), where the
+/// space goes, and which piece begins and which ends a text (missing: `<s>` and `</s>`).
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct Trainer {
     #[prost(int32, optional, tag = "3")]

@@ -1,0 +1,146 @@
+//! Values as Python's `json` writes them.
+
+use std::fmt::Write;
+
+use minijinja::{Error, ErrorKind, Value, value::ValueKind};
+
+use super::{
+    budget::{Budget, ENTRY},
+    python::{DEEPEST, number, too_deep},
+};
+
+/// How `json.dumps` writes.
+#[derive(Debug)]
+pub(super) struct Json {
+    /// What each level is indented by; without, all is one line.
+    pub(super) indent: Option<String>,
+    /// What stands between entries.
+    pub(super) comma: String,
+    /// What stands between a key and its value.
+    pub(super) colon: String,
+    /// Whether every letter that is not ASCII is written as a number.
+    pub(super) ascii: bool,
+    /// Whether keys are put in order.
+    pub(super) sorted: bool,
+}
+
+impl Json {
+    /// What `json.dumps` makes of a value.
+    pub(super) fn dump(&self, value: &Value, budget: &Budget) -> Result<String, Error> {
+        let mut out = String::new();
+        self.write(value, budget, &mut out, 0)?;
+        Ok(out)
+    }
+
+    fn write(&self, value: &Value, budget: &Budget, out: &mut String, depth: usize) -> Result<(), Error> {
+        if depth > DEEPEST {
+            return Err(too_deep());
+        }
+        match value.kind() {
+            ValueKind::None => out.push_str("null"),
+            ValueKind::Bool => out.push_str(if value.is_true() { "true" } else { "false" }),
+            ValueKind::Number => number(value, out, ["Infinity", "NaN"]),
+            ValueKind::String => {
+                let text = value.as_str().unwrap_or_default();
+                budget.spend(text.len())?;
+                self.quoted(text, out);
+            }
+            ValueKind::Seq | ValueKind::Iterable => {
+                out.push('[');
+                let mut any = false;
+                for item in value.try_iter()? {
+                    self.next(budget, out, any, depth + 1)?;
+                    self.write(&item, budget, out, depth + 1)?;
+                    any = true;
+                }
+                self.close(out, any, depth, ']');
+            }
+            ValueKind::Map => {
+                out.push('{');
+                let mut entries = Vec::new();
+                for key in value.try_iter()? {
+                    budget.spend(ENTRY + key.as_str().map_or(0, str::len))?;
+                    entries.push((self.key(&key)?, value.get_item(&key)?));
+                }
+                if self.sorted {
+                    entries.sort_by(|a, b| a.0.cmp(&b.0));
+                }
+                let any = !entries.is_empty();
+                for (place, (key, value)) in entries.into_iter().enumerate() {
+                    self.next(budget, out, place > 0, depth + 1)?;
+                    self.quoted(&key, out);
+                    out.push_str(&self.colon);
+                    self.write(&value, budget, out, depth + 1)?;
+                }
+                self.close(out, any, depth, '}');
+            }
+            kind => {
+                let reason = format!("what is {kind} cannot be written as JSON");
+                return Err(Error::new(ErrorKind::BadSerialization, reason));
+            }
+        }
+        Ok(())
+    }
+
+    /// Keys are texts in JSON; Python turns numbers and the like into such.
+    fn key(&self, key: &Value) -> Result<String, Error> {
+        match key.kind() {
+            ValueKind::String => Ok(key.as_str().unwrap_or_default().to_owned()),
+            ValueKind::None => Ok("null".into()),
+            ValueKind::Bool => Ok(if key.is_true() { "true" } else { "false" }.into()),
+            ValueKind::Number => {
+                let mut out = String::new();
+                number(key, &mut out, ["Infinity", "NaN"]);
+                Ok(out)
+            }
+            kind => Err(Error::new(ErrorKind::BadSerialization, format!("what is {kind} cannot be a key in JSON"))),
+        }
+    }
+
+    /// Goes on to the next entry.
+    fn next(&self, budget: &Budget, out: &mut String, comma: bool, depth: usize) -> Result<(), Error> {
+        let indent = self.indent.as_ref().map_or(0, |indent| 1 + indent.len() * depth);
+        budget.spend(ENTRY + indent + self.comma.len() + self.colon.len())?;
+        if comma {
+            out.push_str(&self.comma);
+        }
+        self.line(out, depth);
+        Ok(())
+    }
+
+    fn close(&self, out: &mut String, any: bool, depth: usize, bracket: char) {
+        if any {
+            self.line(out, depth);
+        }
+        out.push(bracket);
+    }
+
+    fn line(&self, out: &mut String, depth: usize) {
+        if let Some(indent) = &self.indent {
+            out.push('\n');
+            out.extend(std::iter::repeat_n(indent.as_str(), depth));
+        }
+    }
+
+    fn quoted(&self, text: &str, out: &mut String) {
+        out.push('"');
+        for letter in text.chars() {
+            let _ = match letter {
+                '"' => out.write_str("\\\""),
+                '\\' => out.write_str("\\\\"),
+                '\n' => out.write_str("\\n"),
+                '\r' => out.write_str("\\r"),
+                '\t' => out.write_str("\\t"),
+                '\u{8}' => out.write_str("\\b"),
+                '\u{c}' => out.write_str("\\f"),
+                letter if letter < ' ' => write!(out, "\\u{:04x}", u32::from(letter)),
+                letter if self.ascii && (!letter.is_ascii() || letter == '\u{7f}') => {
+                    let mut units = [0; 2];
+                    letter.encode_utf16(&mut units).iter().try_for_each(|unit| write!(out, "\\u{unit:04x}"))
+                }
+                letter => out.write_char(letter),
+            };
+        }
+        out.push('"');
+    }
+}

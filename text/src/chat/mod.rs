@@ -1,0 +1,249 @@
+//! Chat templates: what a model's repository says of how messages become the text that the model reads.
+//!
+//! A template is a program in Jinja, published beside a model and written by whoever published it. It is rendered as
+//! transformers renders it, and is kept to its task: it sees the messages, the names of special tokens and a clock,
+//! reads no files, and ends, by an error if need be, before it takes much time or memory.
+
+use std::{path::Path, time::SystemTime};
+
+use jiff::{Timestamp, Zoned, tz::TimeZone};
+use minijinja::{
+    AutoEscape, Environment, Error, ErrorKind, Output, State, Value, functions,
+    machinery::{Vm, make_string_output},
+    value::Rest,
+};
+use serde::{Deserialize, Serialize};
+use serde_json::Map;
+
+mod budget;
+mod files;
+mod filters;
+mod guard;
+mod json;
+mod methods;
+mod paid;
+mod predicates;
+mod python;
+mod tags;
+
+use self::budget::Budget;
+use crate::error::{Result, TextError};
+
+/// The longest template. Published ones, with tools and reasoning, have some 20 kB.
+const LONGEST: usize = 256 << 10;
+
+/// How many instructions a template may take, and more for each message. Published ones take some hundred for a
+/// message.
+const FUEL: u64 = 500_000;
+const FUEL_PER_MESSAGE: u64 = 5_000;
+
+/// How deep macros and loops may call each other; a call of a macro counts four.
+const DEEPEST: usize = 400;
+
+/// How long a prompt may be besides sixteen times what goes into it.
+const LONGEST_PROMPT: usize = 4 << 20;
+
+/// The stack of a rendering, most of which is never touched. Freeing what lies within itself takes stack for each level,
+/// and a template can have some hundred thousand: `x.a.a.a…`.
+const STACK: usize = 256 << 20;
+
+/// A message of a conversation.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Message {
+    /// Who says it: `system`, `user` or `assistant`, mostly.
+    pub role: String,
+    /// What is said.
+    pub content: String,
+}
+
+impl Message {
+    /// A message.
+    pub fn new(role: impl Into<String>, content: impl Into<String>) -> Self {
+        Self { role: role.into(), content: content.into() }
+    }
+}
+
+/// A chat template, with the values that it may use.
+///
+/// ```
+/// use grove_text::chat::{ChatTemplate, Message};
+///
+/// let source = "{% for message in messages %}<{{ message.role }}>{{ message.content | trim }}</s>{% endfor %}\
+///               {% if add_generation_prompt %}{{ bos_token }}{% endif %}";
+/// let template = ChatTemplate::new(source, [("bos_token", "<s>")])?;
+/// let prompt = template.render(&[Message::new("user", " Good morning! ")], true)?;
+/// assert_eq!(prompt, "<user>Good morning!</s><s>");
+/// # Ok::<(), grove_text::TextError>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct ChatTemplate {
+    source: String,
+    variables: Map<String, serde_json::Value>,
+    now: Option<SystemTime>,
+}
+
+impl ChatTemplate {
+    /// A template, and variables by their names: `bos_token`, `eos_token`, or whatever else it asks for. `tools` and
+    /// `documents` are none where they are not given, as transformers has it.
+    ///
+    /// # Errors
+    /// [`TextError::Template`], with the line: it is no Jinja, or uses what has no place in a chat template.
+    pub fn new<N, V>(source: &str, variables: impl IntoIterator<Item = (N, V)>) -> Result<Self>
+    where
+        N: Into<String>,
+        V: Into<serde_json::Value>,
+    {
+        if source.len() > LONGEST {
+            let reason = format!("it has {} bytes; {LONGEST} are the most", source.len());
+            return Err(TextError::template(None, reason));
+        }
+        // Jinja reads every end of a line as a newline.
+        let source = source.replace("\r\n", "\n").replace('\r', "\n");
+        let source = tags::known(&source).into_owned();
+        let mut all: Map<String, serde_json::Value> =
+            ["tools", "documents"].map(|name| (name.to_owned(), serde_json::Value::Null)).into_iter().collect();
+        all.extend(variables.into_iter().map(|(name, value)| (name.into(), value.into())));
+        on_own_stack(|| guard::compile(&source).map(|_| ()))?;
+        Ok(Self { source, variables: all, now: None })
+    }
+
+    /// The template of a model's directory and its special tokens: `chat_template.jinja`, or the entry `chat_template`
+    /// of `tokenizer_config.json` (of several, the one named `default`), or that of `chat_template.json`. `None` where
+    /// there is none of them.
+    ///
+    /// # Errors
+    /// A file cannot be read, or there are several templates and none is the default one; and as [`new`](Self::new).
+    pub fn from_directory(directory: impl AsRef<Path>) -> Result<Option<Self>> {
+        let Some((source, variables)) = files::template(directory.as_ref())? else { return Ok(None) };
+        Self::new(&source, variables).map(Some)
+    }
+
+    /// The same template, for which it is always this time, in UTC. Templates may put the date into a prompt; by
+    /// default it is the system's, in its time zone.
+    #[must_use]
+    pub fn at(mut self, now: SystemTime) -> Self {
+        self.now = Some(now);
+        self
+    }
+
+    /// Writes a conversation as the model reads it: [`Message`]s, or others that serialise to maps, with tool calls for
+    /// instance. `add_generation_prompt` ends it with what comes before the model's answer.
+    ///
+    /// # Errors
+    /// [`TextError::Refused`], with the template's own words, where it raises an exception; [`TextError::Template`]
+    /// where it fails or takes too much time or memory.
+    pub fn render<M: Serialize>(&self, messages: &[M], add_generation_prompt: bool) -> Result<String> {
+        let count = messages.len() as u64;
+        let messages = Value::from_serialize(messages);
+        on_own_stack(move || self.rendered(messages, count, add_generation_prompt))
+    }
+
+    fn rendered(&self, messages: Value, count: u64, add_generation_prompt: bool) -> Result<String> {
+        let instructions = guard::compile(&self.source)?;
+        let given = self.variables.iter().map(|(name, value)| (name.as_str(), Value::from_serialize(value)));
+        let own = [("messages", messages), ("add_generation_prompt", Value::from(add_generation_prompt))];
+        let context: Value = given.chain(own).collect();
+        let (budget, given) = Budget::of(&context);
+        let mut env = environment(&budget, self.now);
+        env.set_fuel(Some(FUEL + FUEL_PER_MESSAGE * count));
+        let mut prompt = String::new();
+        let longest = given.saturating_mul(16).saturating_add(LONGEST_PROMPT);
+        let mut output = make_string_output(&mut prompt);
+        let blocks = Default::default();
+        Vm::new(&env)
+            .eval(&instructions, context, &blocks, &mut output, AutoEscape::None)
+            .map_err(|error| failed(&error))?;
+        if prompt.len() > longest {
+            return Err(TextError::template(
+                None,
+                format!("its prompt has {} bytes; {longest} are the most", prompt.len()),
+            ));
+        }
+        Ok(prompt)
+    }
+}
+
+/// What a template can use.
+fn environment(budget: &Budget, now: Option<SystemTime>) -> Environment<'static> {
+    // Neither filters nor functions but those that are added here.
+    let mut env = Environment::empty();
+    env.set_debug(false); // errors would print all variables, to any depth
+    env.set_recursion_limit(DEEPEST);
+    filters::add(&mut env, budget);
+    let paying = budget.clone();
+    env.set_unknown_method_callback(move |state, value, method, args| {
+        methods::call(state, value, method, args, &paying)
+    });
+    let paying = budget.clone();
+    env.set_formatter(move |out: &mut Output<'_>, _: &State<'_, '_>, value: &Value| {
+        match value.as_str() {
+            Some(text) => {
+                paying.spend(text.len())?;
+                out.write_str(text)?;
+            }
+            None => out.write_str(&python::text(value, &paying)?)?,
+        }
+        Ok(())
+    });
+    env.add_function("range", functions::range);
+    for (name, function) in
+        [("namespace", Value::from_function(functions::namespace)), ("dict", Value::from_function(functions::dict))]
+    {
+        let paying = budget.clone();
+        env.add_function(name, move |state: &State, args: Rest<Value>| {
+            args.iter().try_for_each(|arg| paying.count(arg))?;
+            function.call(state, &args)
+        });
+    }
+    let paying = budget.clone();
+    env.add_function("raise_exception", move |args: Rest<Value>| -> std::result::Result<Value, Error> {
+        let message = args.first().map(|message| python::text(message, &paying)).transpose()?.unwrap_or_default();
+        Err(Error::new(ErrorKind::InvalidOperation, "refused").with_source(Raised(message)))
+    });
+    env.add_function("strftime_now", move |format: &str| {
+        let wrong = |reason: String| Error::new(ErrorKind::InvalidOperation, reason);
+        if format.len() > 256 {
+            return Err(wrong("a pattern for a date has 256 bytes at most".into()));
+        }
+        let zoned = match now {
+            None => Zoned::now(),
+            Some(now) => Timestamp::try_from(now).map_err(|error| wrong(error.to_string()))?.to_zoned(TimeZone::UTC),
+        };
+        jiff::fmt::strtime::format(format, &zoned).map_err(|error| wrong(error.to_string()))
+    });
+    env
+}
+
+/// What a template says when it raises an exception.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+struct Raised(String);
+
+/// An error of minijinja's.
+fn failed(error: &Error) -> TextError {
+    let mut source = std::error::Error::source(error);
+    while let Some(inner) = source {
+        if let Some(Raised(message)) = inner.downcast_ref() {
+            return TextError::Refused { message: message.clone() };
+        }
+        source = inner.source();
+    }
+    let reason = match (error.kind(), error.detail()) {
+        (ErrorKind::OutOfFuel, Some(detail)) => detail.to_owned(),
+        (ErrorKind::OutOfFuel, None) => "it takes more steps than any conversation needs; does a loop not end?".into(),
+        (kind, Some(detail)) => format!("{kind}: {detail}"),
+        (kind, None) => kind.to_string(),
+    };
+    TextError::template(error.line(), reason)
+}
+
+/// Runs what may need much stack. Should minijinja panic, it is an error.
+fn on_own_stack<T: Send>(work: impl FnOnce() -> Result<T> + Send) -> Result<T> {
+    std::thread::scope(|scope| {
+        let thread = std::thread::Builder::new().name("chat template".into()).stack_size(STACK);
+        let thread = thread
+            .spawn_scoped(scope, work)
+            .map_err(|error| TextError::template(None, format!("there is no thread to render it in: {error}")))?;
+        thread.join().unwrap_or_else(|_| Err(TextError::template(None, "the template engine fails on it")))
+    })
+}

@@ -1,0 +1,105 @@
+//! The filters that `guard` puts into a template, by which its operators pay.
+
+use minijinja::{
+    Environment, Error, ErrorKind, State, Value,
+    value::{Rest, ValueKind, from_args},
+};
+
+use super::{
+    budget::{Budget, ENTRY},
+    filters::{one, own},
+    guard, methods, python,
+};
+
+type Result<T> = std::result::Result<T, Error>;
+
+/// Adds them.
+pub(super) fn add(env: &mut Environment<'_>, budget: &Budget) {
+    own(env, budget, guard::TEXT, |_, args, budget| match one(&args)? {
+        text if text.kind() == ValueKind::String => Ok(text.clone()),
+        other => Ok(Value::from(python::text(other, budget)?)),
+    });
+    own(env, budget, guard::PART, |_, args, budget| {
+        let value = one(&args)?;
+        budget.count(value)?;
+        Ok(value.clone())
+    });
+    own(env, budget, guard::TIMES, times);
+    // What is only looked at stays as it is, without `own`.
+    let paying = budget.clone();
+    env.add_filter(guard::READ, move |value: Value| paying.read(&value).map(|()| value));
+    env.add_filter(guard::KEY, |value: Value| match value.as_object() {
+        None => Ok(value),
+        Some(_) => Err(Error::new(ErrorKind::InvalidOperation, "a list or a map cannot be a key")),
+    });
+    own(env, budget, guard::SETTLED, |_, args, _| Ok(one(&args)?.clone()));
+    let paying = budget.clone();
+    env.add_filter(guard::HELD, move |value: Value| held(&value, &paying).map(|()| value));
+    own(env, budget, guard::METHOD, methods::of_map);
+}
+
+/// Texts, numbers, lists and maps may be held by a namespace. Were it to hold itself, it would never be freed.
+fn held(value: &Value, budget: &Budget) -> Result<()> {
+    let mut pending = vec![value.clone()];
+    while let Some(value) = pending.pop() {
+        budget.spend(ENTRY)?;
+        let Some(object) = value.as_object() else { continue };
+        let name = object.type_name();
+        if ["Namespace", "Loop", "Macro", "Closure"].iter().any(|kind| name.ends_with(kind)) {
+            let reason = "a namespace, a loop or a macro cannot be kept in a namespace";
+            return Err(Error::new(ErrorKind::InvalidOperation, reason));
+        }
+        match value.kind() {
+            ValueKind::Map => {
+                for key in value.try_iter()? {
+                    budget.spend(1)?;
+                    pending.push(value.get_item(&key)?);
+                }
+            }
+            ValueKind::Seq | ValueKind::Iterable => {
+                for item in value.try_iter()? {
+                    budget.spend(1)?;
+                    pending.push(item);
+                }
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// `a * b`: of numbers, or a text or list so many times.
+fn times(_: &State, args: Rest<Value>, budget: &Budget) -> Result<Value> {
+    let (a, b): (&Value, &Value) = from_args(&args)?;
+    let many = |value: &Value| value.as_str().is_some() || matches!(value.kind(), ValueKind::Seq | ValueKind::Iterable);
+    if many(a) || many(b) {
+        let (value, count) = if many(a) { (a, b) } else { (b, a) };
+        let Ok(count) = i64::try_from(count.clone()) else {
+            return Err(Error::new(
+                ErrorKind::InvalidOperation,
+                "a text or list can be repeated a whole number of times only",
+            ));
+        };
+        let count = usize::try_from(count).unwrap_or(0);
+        let size = value.as_str().map_or_else(|| value.len().unwrap_or(0).saturating_mul(ENTRY), str::len);
+        budget.spend(size.saturating_mul(count))?;
+        if let Some(text) = value.as_str() {
+            return Ok(Value::from(text.repeat(count)));
+        }
+        let items: Vec<Value> = value.try_iter()?.collect();
+        return Ok(std::iter::repeat_n(&items, count).flatten().cloned().collect());
+    }
+    let whole = |value: &Value| {
+        i128::try_from(value.clone()).ok().filter(|_| value.is_integer() || value.kind() == ValueKind::Bool)
+    };
+    let float = |value: &Value| whole(value).map(|whole| whole as f64).or_else(|| f64::try_from(value.clone()).ok());
+    let product = match (whole(a), whole(b)) {
+        (Some(a), Some(b)) => {
+            a.checked_mul(b).map(|product| i64::try_from(product).map_or(Value::from(product), Value::from))
+        }
+        _ => float(a).zip(float(b)).map(|(a, b)| Value::from(a * b)),
+    };
+    let refused =
+        || Error::new(ErrorKind::InvalidOperation, format!("{} and {} cannot be multiplied", a.kind(), b.kind()));
+    product.ok_or_else(refused)
+}
