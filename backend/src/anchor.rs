@@ -7,7 +7,9 @@
 use burn::tensor::{Bool, Int, Tensor, TensorData, TensorPrimitive, activation, backend::AutodiffBackend};
 use burn_autodiff::Autodiff;
 
-use crate::{AttendOptions, Backend, ConvolveOptions, ConvolveThen, GruReset, PoolOptions, RnnActivation, Steps};
+use crate::{
+    AttendOptions, Backend, ConvolveOptions, ConvolveThen, GruReset, PoolOptions, Quantisation, RnnActivation, Steps,
+};
 
 /// Something to run on a backend that is chosen at run time; see [`DeviceSpec::run`](crate::DeviceSpec::run).
 pub trait Program {
@@ -38,6 +40,7 @@ fn forward<B: Backend>(device: &B::Device) -> Tensor<B, 2> {
     let weights = Tensor::<B, 4>::from_primitive(TensorPrimitive::Float(B::attention_weights(scores, 0.5, true)));
     let y = y.clone() + recurrent(y);
     let y = y.clone() + layers(y);
+    let y = y.clone() + large(y);
     let y = y.clone() + pictures(y);
     let (loss, _) = B::nll(y.into_primitive().tensor(), ids.reshape([4]).narrow(0, 0, 2).into_primitive());
     weights.reshape([2, 2]) + Tensor::<B, 1>::from_primitive(TensorPrimitive::Float(loss)).unsqueeze()
@@ -51,6 +54,25 @@ fn layers<B: Backend>(x: Tensor<B, 2>) -> Tensor<B, 2> {
     let options = AttendOptions { scale: 1.0, causal: true, hidden: None, factors: None };
     let (y, _) = B::attend([y.clone(), y.clone(), y], options, false);
     Tensor::<B, 4>::from_primitive(TensorPrimitive::Float(y)).reshape([2, 2])
+}
+
+/// What LLaMA needs besides: a norm, a rotation, a gate, and a product with quantised weights.
+fn large<B: Backend>(x: Tensor<B, 2>) -> Tensor<B, 2> {
+    let float = |x: Tensor<B, 4>| x.into_primitive().tensor();
+    let (x, angles) = (x.clone().reshape([1, 2, 1, 2]), x.narrow(1, 0, 1).reshape([1, 2, 1]));
+    let angles = || angles.clone().into_primitive().tensor();
+    let y = B::rotate(float(x), angles(), angles(), false);
+    let y = Tensor::<B, 4>::from_primitive(TensorPrimitive::Float(y)).reshape([1, 2, 2]).into_primitive().tensor();
+    let y = Tensor::<B, 3>::from_primitive(TensorPrimitive::Float(B::silu_mul(y.clone(), y))).reshape([2, 2]);
+    let (y, _) = B::rms_normalize(y.into_primitive().tensor(), 1e-5);
+    let y = Tensor::<B, 2>::from_primitive(TensorPrimitive::Float(y));
+    let kind = Quantisation::Q8_0;
+    let blocks = TensorData::new(vec![0u8; 2 * kind.block_bytes()], [2, kind.block_bytes()]);
+    let blocks = || B::int_from_data(blocks.clone(), &y.device());
+    let wide = y.clone().repeat_dim(1, kind.block_len() / 2).into_primitive().tensor();
+    let product = Tensor::<B, 2>::from_primitive(TensorPrimitive::Float(B::affine_quantised(wide, blocks(), kind)));
+    let row = Tensor::<B, 2>::from_primitive(TensorPrimitive::Float(B::dequantise(blocks(), kind)));
+    y + product + row.narrow(1, 0, 2)
 }
 
 /// A convolution, a batch norm and a pooling of a picture.

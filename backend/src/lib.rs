@@ -34,7 +34,7 @@ pub use device::{BackendName, DeviceError, DeviceSpec};
 pub use matmul::matmul;
 pub use ops::{
     AttendOptions, Backend, BatchNormKept, BatchNormed, ConvolveOptions, ConvolveThen, GruReset, PoolOptions,
-    Recurrence, RnnActivation, Steps,
+    Quantisation, Recurrence, RnnActivation, Steps,
 };
 
 #[cfg(feature = "cuda")]

@@ -3,61 +3,13 @@
 #![recursion_limit = "256"]
 #![cfg(all(feature = "flex", feature = "candle"))]
 
-use burn::tensor::{Bool, Int, Tensor, TensorData, TensorPrimitive, activation, ops::FloatTensor};
+use against::{compare, flat, float, numbers, primitive};
+use burn::tensor::{Bool, Int, Tensor, TensorData, activation, ops::FloatTensor};
 use grove_backend::{AttendOptions, Autodiff, Backend};
 
+mod against;
 #[macro_use]
 mod common;
-
-/// Numbers without order, the same on every backend.
-fn numbers<B: Backend, const D: usize>(shape: [usize; D], seed: u64, device: &B::Device) -> Tensor<B, D> {
-    let count = shape.iter().product::<usize>() as u64;
-    let hash = |i: u64| (i + seed).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 40;
-    let values: Vec<f32> = (0..count).map(|i| hash(i) as f32 / (1 << 23) as f32 - 1.0).collect();
-    Tensor::from_data(TensorData::new(values, shape), device)
-}
-
-fn float<B: Backend, const D: usize>(x: FloatTensor<B>) -> Tensor<B, D> {
-    Tensor::from_primitive(TensorPrimitive::Float(x))
-}
-
-fn primitive<B: Backend, const D: usize>(x: Tensor<B, D>) -> FloatTensor<B> {
-    x.into_primitive().tensor()
-}
-
-/// A function of flat tensors, as the differentiating backend has it.
-type Function<'a, B> = &'a dyn Fn(&[Tensor<Autodiff<B>, 1>]) -> Tensor<Autodiff<B>, 1>;
-
-/// Values of two functions, and their gradients with respect to those of the inputs that need one, each choice of them.
-fn compare<B: Backend>(what: &str, inputs: &[Tensor<B, 1>], ours: Function<'_, B>, theirs: Function<'_, B>) {
-    for needs in 1..1 << inputs.len() {
-        let needed = |i: usize| needs >> i & 1 == 1;
-        let run = |f: Function<'_, B>| {
-            let lift = |(i, x): (usize, &Tensor<B, 1>)| {
-                let x = Tensor::<Autodiff<B>, 1>::from_inner(x.clone());
-                if needed(i) { x.require_grad() } else { x }
-            };
-            let inputs: Vec<_> = inputs.iter().enumerate().map(lift).collect();
-            let y = f(&inputs);
-            let factors = numbers::<Autodiff<B>, 1>(y.dims(), 77, &y.device());
-            let grads = (y.clone() * factors).sum().backward();
-            let mut found = vec![y.inner().into_data().iter::<f64>().collect::<Vec<_>>()];
-            for (_, x) in inputs.iter().enumerate().filter(|(i, _)| needed(*i)) {
-                found.push(x.grad(&grads).expect("a gradient").into_data().iter().collect());
-            }
-            found
-        };
-        for (part, (a, b)) in run(ours).iter().zip(&run(theirs)).enumerate() {
-            let (apart, largest) = common::distance(a, b);
-            assert!(apart <= 1e-5 * largest.max(1.0), "{what}, {needs:b}, part {part}: apart by {apart} of {largest}");
-        }
-    }
-}
-
-fn flat<B: Backend, const D: usize>(x: Tensor<B, D>) -> Tensor<B, 1> {
-    let count = x.shape().num_elements();
-    x.reshape([count])
-}
 
 fn affine<B: Backend>(device: B::Device) {
     for ([a, b, i, o], turned) in [
@@ -109,22 +61,38 @@ fn mask<B: Backend>(
 }
 
 fn attend<B: Backend>(device: B::Device) {
-    for [b, n_head, t, s, d] in [[1, 1, 1, 1, 1], [2, 3, 1, 6, 4], [2, 2, 7, 7, 5], [1, 3, 19, 35, 8]] {
-        let inputs =
-            [t, s, s].map(|positions| numbers::<B, 1>([b * n_head * positions * d], positions as u64, &device));
+    for [b, n_head, n_kv_head, t, s, d] in [
+        [1, 1, 1, 1, 1, 1],
+        [2, 3, 3, 1, 6, 4],
+        [2, 2, 2, 7, 7, 5],
+        [1, 3, 3, 19, 35, 8],
+        // Heads of keys and values that serve several of queries.
+        [2, 4, 2, 1, 6, 4],
+        [2, 6, 2, 9, 9, 5],
+        [1, 3, 1, 19, 35, 8],
+    ] {
+        let inputs = [(n_head, t), (n_kv_head, s), (n_kv_head, s)]
+            .map(|(heads, positions)| numbers::<B, 1>([b * heads * positions * d], positions as u64, &device));
         let of_queries = mask::<Autodiff<B>>([b, t, s], &device, |i, query, key| (i + query + key) % 3 == 1 && key > 0);
         let of_keys = mask::<Autodiff<B>>([b, 1, s], &device, |i, _, key| key > i + s / 2);
         let factors = numbers::<Autodiff<B>, 4>([b, n_head, t, s], 9, &device);
         // Heads as a projection leaves them, or as a cache holds them.
-        let view = |x: &Tensor<Autodiff<B>, 1>, positions: usize, projected: bool| match projected {
-            true => x.clone().reshape([b, positions, n_head, d]).swap_dims(1, 2),
-            false => x.clone().reshape([b, n_head, positions, d]),
+        let view = |x: &Tensor<Autodiff<B>, 1>, [heads, positions]: [usize; 2], projected: bool| match projected {
+            true => x.clone().reshape([b, positions, heads, d]).swap_dims(1, 2),
+            false => x.clone().reshape([b, heads, positions, d]),
+        };
+        let repeated = |x: Tensor<Autodiff<B>, 4>| {
+            let each = x.unsqueeze_dim::<5>(2).repeat_dim(2, n_head / n_kv_head);
+            each.reshape([b, n_head, s, d])
         };
         for case in 0..24 {
             let (causal, projected) = (case % 2 == 1, case / 2 % 2 == 1);
             let hidden = [None, Some(&of_queries), Some(&of_keys)][case / 4 % 3].cloned();
             let factors = (case >= 12).then(|| factors.clone());
-            let views = |x: &[Tensor<Autodiff<B>, 1>]| [(0, t), (1, s), (2, s)].map(|(i, n)| view(&x[i], n, projected));
+            let views = |x: &[Tensor<Autodiff<B>, 1>]| {
+                let sizes = [[n_head, t], [n_kv_head, s], [n_kv_head, s]];
+                [0, 1, 2].map(|i| view(&x[i], sizes[i], projected))
+            };
             let ours = |x: &[Tensor<Autodiff<B>, 1>]| {
                 let options = AttendOptions {
                     scale: 0.3,
@@ -137,6 +105,7 @@ fn attend<B: Backend>(device: B::Device) {
             };
             let theirs = |x: &[Tensor<Autodiff<B>, 1>]| {
                 let [q, k, v] = views(x);
+                let (k, v) = (repeated(k), repeated(v));
                 let scores = q.matmul(k.swap_dims(2, 3)).mul_scalar(0.3);
                 let size = scores.dims();
                 let scores = match &hidden {
@@ -148,7 +117,7 @@ fn attend<B: Backend>(device: B::Device) {
                 let weights = if let Some(factors) = &factors { weights * factors.clone() } else { weights };
                 flat(weights.matmul(v).swap_dims(1, 2))
             };
-            compare(&format!("{:?}, case {case}", [b, n_head, t, s, d]), &inputs, &ours, &theirs);
+            compare(&format!("{:?}, case {case}", [b, n_head, n_kv_head, t, s, d]), &inputs, &ours, &theirs);
             // Without a backward pass to come another way may be taken.
             let plain =
                 |x: FloatTensor<B>| float::<B, 4>(x).swap_dims(1, 2).into_data().iter::<f64>().collect::<Vec<_>>();

@@ -1,7 +1,7 @@
 //! The affine map of a layer: one product for all rows, forwards and backwards.
 
 use burn::tensor::{
-    Shape, Tensor, TensorMetadata, TensorPrimitive,
+    DType, Shape, Tensor, TensorMetadata,
     ops::{FloatTensor, ModuleOps},
 };
 use burn_autodiff::{
@@ -11,23 +11,15 @@ use burn_autodiff::{
     ops::{Backward, Ops, OpsKind},
 };
 
-use super::Backend;
+use super::{Backend, float, primitive};
 use crate::matmul;
-
-fn matrix<B: Backend>(x: FloatTensor<B>) -> Tensor<B, 2> {
-    Tensor::from_primitive(TensorPrimitive::Float(x))
-}
-
-fn primitive<B: Backend, const D: usize>(x: Tensor<B, D>) -> FloatTensor<B> {
-    x.into_primitive().tensor()
-}
 
 /// `[.., n]` as `[rows, n]`.
 fn rows<B: Backend>(x: FloatTensor<B>) -> Tensor<B, 2> {
     let shape = x.shape();
     let n = shape[shape.num_dims() - 1];
     let rows = shape[..shape.num_dims() - 1].iter().product::<usize>();
-    matrix(B::float_reshape(x, Shape::from([rows, n])))
+    float(B::float_reshape(x, Shape::from([rows, n])))
 }
 
 /// `[rows, n]` in the shape of another tensor but for its last axis.
@@ -37,17 +29,23 @@ fn unflatten<B: Backend>(y: Tensor<B, 2>, mut shape: Shape) -> FloatTensor<B> {
     B::float_reshape(primitive(y), shape)
 }
 
+/// The tensor in a type of numbers.
+fn of<B: Backend>(x: FloatTensor<B>, dtype: DType) -> FloatTensor<B> {
+    if x.dtype() == dtype { x } else { B::float_cast(x, dtype.into()) }
+}
+
 pub(super) fn forward<B: Backend>(
     x: FloatTensor<B>,
     weight: FloatTensor<B>,
     bias: Option<FloatTensor<B>>,
 ) -> FloatTensor<B> {
+    let (weight, bias) = (of::<B>(weight, x.dtype()), bias.map(|bias| of::<B>(bias, x.dtype())));
     let shape = x.shape();
     let (inputs, outputs) = (&shape[..shape.num_dims() - 1], weight.shape()[1]);
     if inputs.is_empty() || B::FUSES_VECTORS_WRONGLY && (outputs == 1 || inputs.ends_with(&[1])) {
-        let y = matmul(rows::<B>(x), matrix(weight));
+        let y = matmul(rows::<B>(x), float(weight));
         let y = match bias {
-            Some(bias) => y + Tensor::<B, 1>::from_primitive(TensorPrimitive::Float(bias)).unsqueeze(),
+            Some(bias) => y + float::<B, 1>(bias).unsqueeze(),
             None => y,
         };
         return unflatten(y, shape);
@@ -62,9 +60,11 @@ pub(super) fn backward<B: Backend>(
     grad: FloatTensor<B>,
     bias: bool,
 ) -> [Option<FloatTensor<B>>; 3] {
+    let dtype = grad.dtype();
     let (shape, grad) = (grad.shape(), rows::<B>(grad));
+    let weight = weight.map(|weight| of::<B>(weight, dtype));
     [
-        weight.map(|weight| unflatten(matmul(grad.clone(), matrix::<B>(weight).transpose()), shape)),
+        weight.map(|weight| unflatten(matmul(grad.clone(), float::<B, 2>(weight).transpose()), shape)),
         x.map(|x| primitive(matmul(rows::<B>(x).transpose(), grad.clone()))),
         bias.then(|| primitive::<B, 1>(grad.sum_dim(0).squeeze_dim(0))),
     ]

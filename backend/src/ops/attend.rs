@@ -1,12 +1,12 @@
 //! Attention, written with Burn's operations: the defaults of [`Backend`].
 
 use burn::tensor::{
-    Bool, Tensor, TensorPrimitive, module,
+    Bool, Tensor, TensorMetadata, module,
     ops::{AttentionModuleOptions, BoolTensor, FloatTensor},
 };
 use burn_autodiff::{Autodiff, checkpoint::strategy::CheckpointStrategy};
 
-use super::{Backend, custom::recorded};
+use super::{Backend, custom::recorded, float, primitive};
 use crate::matmul;
 
 /// What attention looks at.
@@ -22,12 +22,23 @@ pub struct AttendOptions<B: Backend> {
     pub factors: Option<FloatTensor<B>>,
 }
 
-fn float<B: Backend>(x: FloatTensor<B>) -> Tensor<B, 4> {
-    Tensor::from_primitive(TensorPrimitive::Float(x))
+/// Keys or values with each head once for every head of queries that it serves, `[b, n_head, s, head_dim]`.
+fn repeated<B: Backend>(x: Tensor<B, 4>, n_head: usize) -> Tensor<B, 4> {
+    let [b, n_kv_head, s, head_dim] = x.dims();
+    if n_kv_head == n_head {
+        return x;
+    }
+    let group = n_head / n_kv_head;
+    x.unsqueeze_dim::<5>(2).expand([b, n_kv_head, group, s, head_dim]).reshape([b, n_head, s, head_dim])
 }
 
-fn primitive<B: Backend>(x: Tensor<B, 4>) -> FloatTensor<B> {
-    x.into_primitive().tensor()
+/// What [`repeated`] did, the other way round, for a gradient.
+fn summed<B: Backend>(x: Tensor<B, 4>, n_kv_head: usize) -> Tensor<B, 4> {
+    let [b, n_head, s, head_dim] = x.dims();
+    if n_kv_head == n_head {
+        return x;
+    }
+    x.reshape([b, n_kv_head, n_head / n_kv_head, s, head_dim]).sum_dim(2).reshape([b, n_kv_head, s, head_dim])
 }
 
 /// The output, and the weights before dropout if they are to be kept.
@@ -36,9 +47,19 @@ pub(super) fn forward<B: Backend>(
     options: AttendOptions<B>,
     keep: bool,
 ) -> (FloatTensor<B>, Option<FloatTensor<B>>) {
-    let (q, k, v) = (float::<B>(q), float::<B>(k), float::<B>(v));
+    let (q, k, v) = (float::<B, 4>(q), float::<B, 4>(k), float::<B, 4>(v));
+    let ([b, n_head, t, head_dim], [_, n_kv_head, s, _]) = (q.dims(), k.dims());
+    let hidden = options.hidden.as_ref().map(|hidden| hidden.shape());
+    let for_all_heads = hidden.is_none_or(|shape| shape[1] == 1);
+    if n_kv_head < n_head && t == 1 && !keep && for_all_heads && options.factors.is_none() {
+        // A group's heads are the queries of one: nothing is copied.
+        let q = q.reshape([b, n_kv_head, n_head / n_kv_head, head_dim]);
+        let inputs = [primitive(q), primitive(k), primitive(v)];
+        let (output, _) = forward::<B>(inputs, AttendOptions { causal: false, ..options }, false);
+        return (primitive(float::<B, 4>(output).reshape([b, n_head, t, head_dim])), None);
+    }
+    let (k, v) = (repeated(k, n_head), repeated(v, n_head));
     let AttendOptions { scale, causal, hidden, factors } = options;
-    let ([b, n_head, t, _], s) = (q.dims(), k.dims()[2]);
     let hidden = hidden.map(|hidden| Tensor::<B, 4, Bool>::from_primitive(hidden).expand([b, n_head, t, s]));
     // A single query, twice, is one that no backend takes for a vector.
     let twice = B::FUSES_VECTORS_WRONGLY && t == 1;
@@ -52,7 +73,7 @@ pub(super) fn forward<B: Backend>(
         Some(hidden) => scores.mask_fill(hidden, f32::NEG_INFINITY * scale.signum() as f32),
         None => scores,
     };
-    let weights = float::<B>(B::attention_weights(primitive(scores), scale, causal));
+    let weights = float::<B, 4>(B::attention_weights(primitive(scores), scale, causal));
     let kept = keep.then(|| primitive(weights.clone()));
     let used = match factors {
         Some(factors) => weights * float(factors),
@@ -69,21 +90,24 @@ pub(super) fn backward<B: Backend>(
     needs: [bool; 3],
 ) -> [Option<FloatTensor<B>>; 3] {
     let scale = options.scale;
-    let factors = options.factors.clone().map(float::<B>);
+    let factors = options.factors.clone().map(float::<B, 4>);
     let weights = kept.unwrap_or_else(|| {
         let inputs = [q.clone(), k.clone(), v.clone()];
         forward::<B>(inputs, options, true).1.expect("weights that are to be kept")
     });
-    let (q, k, v, grad) = (float::<B>(q), float::<B>(k), float::<B>(v), float::<B>(grad));
+    let (q, k, v, grad) = (float::<B, 4>(q), float::<B, 4>(k), float::<B, 4>(v), float::<B, 4>(grad));
+    let (n_head, n_kv_head) = (q.dims()[1], k.dims()[1]);
+    let (k, v) = (repeated(k, n_head), repeated(v, n_head));
     let drop = |x: Tensor<B, 4>| match &factors {
         Some(factors) => x * factors.clone(),
         None => x,
     };
-    let dv = needs[2].then(|| matmul(drop(float(weights.clone())).swap_dims(2, 3), grad.clone()));
+    let dv = needs[2].then(|| summed(matmul(drop(float(weights.clone())).swap_dims(2, 3), grad.clone()), n_kv_head));
     let [dq, dk] = if needs[0] || needs[1] {
         let slope = drop(matmul(grad, v.swap_dims(2, 3)));
-        let slope = float::<B>(B::attention_weights_backward(weights, primitive(slope), scale)); // [b, n_head, t, s]
-        [needs[0].then(|| matmul(slope.clone(), k)), needs[1].then(|| matmul(slope.swap_dims(2, 3), q))]
+        let slope = float::<B, 4>(B::attention_weights_backward(weights, primitive(slope), scale)); // [b, n_head, t, s]
+        let dk = |slope: Tensor<B, 4>| summed(matmul(slope.swap_dims(2, 3), q), n_kv_head);
+        [needs[0].then(|| matmul(slope.clone(), k)), needs[1].then(|| dk(slope))]
     } else {
         [None, None]
     };

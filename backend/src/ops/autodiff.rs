@@ -7,15 +7,17 @@ use burn::tensor::{
 use burn_autodiff::{Autodiff, checkpoint::strategy::CheckpointStrategy};
 
 use super::{
-    AttendOptions, Backend, BatchNormed, ConvolveOptions, GruReset, PoolOptions, Recurrence, RnnActivation, Steps,
-    affine, attend, batch_norm, convolve,
+    AttendOptions, Backend, BatchNormed, ConvolveOptions, GruReset, PoolOptions, Quantisation, Recurrence,
+    RnnActivation, Steps, affine, attend, batch_norm, convolve,
     custom::recorded,
+    gated,
     gelu::{Erf, Tanh, differentiable},
-    max_pool, unstack,
+    max_pool, quantised, rotary, unstack,
 };
 
 impl<B: Backend, C: CheckpointStrategy> Backend for Autodiff<B, C> {
     const FUSES_VECTORS_WRONGLY: bool = B::FUSES_VECTORS_WRONGLY;
+    const WIDENS_WEIGHTS: bool = B::WIDENS_WEIGHTS;
 
     fn affine(x: FloatTensor<Self>, weight: FloatTensor<Self>, bias: Option<FloatTensor<Self>>) -> FloatTensor<Self> {
         affine::differentiable::<B, C>(x, weight, bias)
@@ -27,6 +29,27 @@ impl<B: Backend, C: CheckpointStrategy> Backend for Autodiff<B, C> {
         _keep: bool,
     ) -> (FloatTensor<Self>, Option<FloatTensor<Self>>) {
         (attend::differentiable::<B, C>(inputs, options), None)
+    }
+
+    fn affine_quantised(x: FloatTensor<Self>, blocks: IntTensor<Self>, kind: Quantisation) -> FloatTensor<Self> {
+        quantised::differentiable::<B, C>(x, blocks, kind)
+    }
+
+    fn dequantise(blocks: IntTensor<Self>, kind: Quantisation) -> FloatTensor<Self> {
+        <Self as AutodiffBackend>::from_inner(B::dequantise(blocks, kind))
+    }
+
+    fn rotate(
+        x: FloatTensor<Self>,
+        cos: FloatTensor<Self>,
+        sin: FloatTensor<Self>,
+        interleaved: bool,
+    ) -> FloatTensor<Self> {
+        rotary::differentiable::<B, C>(x, cos, sin, interleaved)
+    }
+
+    fn silu_mul(gate: FloatTensor<Self>, up: FloatTensor<Self>) -> FloatTensor<Self> {
+        gated::differentiable::<B, C>(gate, up)
     }
 
     fn gelu_erf(x: FloatTensor<Self>) -> FloatTensor<Self> {
@@ -69,6 +92,17 @@ impl<B: Backend, C: CheckpointStrategy> Backend for Autodiff<B, C> {
             let (y, inverse_std) = B::normalize(x, eps);
             second = Some(inverse_std.clone());
             (y.clone(), Some((y, inverse_std)))
+        });
+        (y, untracked::<B, C>(second))
+    }
+
+    fn rms_normalize(x: FloatTensor<Self>, eps: f64) -> (FloatTensor<Self>, FloatTensor<Self>) {
+        let mut second = None;
+        let backward = |(y, inverse_rms), grad, _| [Some(B::rms_normalize_backward(y, inverse_rms, grad))];
+        let y = recorded::<B, C, _, 1>([x], backward, |[x], _| {
+            let (y, inverse_rms) = B::rms_normalize(x, eps);
+            second = Some(inverse_rms.clone());
+            (y.clone(), Some((y, inverse_rms)))
         });
         (y, untracked::<B, C>(second))
     }

@@ -1,9 +1,9 @@
 //! Batch normalisation, written with Burn's operations: the defaults of [`Backend`].
 
-use burn::tensor::{Tensor, TensorPrimitive, activation, ops::FloatTensor};
+use burn::tensor::{Tensor, activation, ops::FloatTensor};
 use burn_autodiff::{Autodiff, checkpoint::strategy::CheckpointStrategy};
 
-use super::{Backend, autodiff::untracked, custom::recorded};
+use super::{Backend, autodiff::untracked, custom::recorded, float, primitive};
 
 /// A batch, normalised.
 #[derive(Clone, Debug)]
@@ -29,14 +29,6 @@ pub struct BatchNormKept<B: Backend> {
     pub eps: f64,
     /// Whether negative numbers became 0.
     pub relu: bool,
-}
-
-fn float<B: Backend, const D: usize>(x: FloatTensor<B>) -> Tensor<B, D> {
-    Tensor::from_primitive(TensorPrimitive::Float(x))
-}
-
-fn primitive<B: Backend, const D: usize>(x: Tensor<B, D>) -> FloatTensor<B> {
-    x.into_primitive().tensor()
 }
 
 /// A number of each channel, to be broadcast.

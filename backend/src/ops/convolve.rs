@@ -1,12 +1,12 @@
 //! Convolutions of pictures, written with Burn's operations: the defaults of [`Backend`].
 
 use burn::tensor::{
-    Tensor, TensorMetadata, TensorPrimitive, activation,
+    Tensor, TensorMetadata, activation,
     ops::{ConvOptions, ConvTransposeOptions, FloatTensor, ModuleOps},
 };
 use burn_autodiff::{Autodiff, checkpoint::strategy::CheckpointStrategy};
 
-use super::{Backend, custom::recorded};
+use super::{Backend, custom::recorded, float, primitive};
 
 /// How a convolution steps over a picture.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,14 +56,6 @@ pub struct ConvolveThen<B: Backend> {
     pub residual: Option<FloatTensor<B>>,
     /// Whether negative numbers become 0 then.
     pub relu: bool,
-}
-
-fn float<B: Backend, const D: usize>(x: FloatTensor<B>) -> Tensor<B, D> {
-    Tensor::from_primitive(TensorPrimitive::Float(x))
-}
-
-fn primitive<B: Backend, const D: usize>(x: Tensor<B, D>) -> FloatTensor<B> {
-    x.into_primitive().tensor()
 }
 
 pub(super) fn forward<B: Backend>(

@@ -1,9 +1,9 @@
 //! Max pooling, written with Burn's operations that every backend has: the defaults of [`Backend`].
 
-use burn::tensor::{Bool, Tensor, TensorPrimitive, ops::FloatTensor};
+use burn::tensor::{Bool, Tensor, ops::FloatTensor};
 use burn_autodiff::{Autodiff, checkpoint::strategy::CheckpointStrategy};
 
-use super::{Backend, custom::recorded};
+use super::{Backend, custom::recorded, float, primitive};
 
 /// Windows whose largest numbers are taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,14 +29,6 @@ impl PoolOptions {
             (padded - kernel) / self.stride[i] + 1
         })
     }
-}
-
-fn float<B: Backend>(x: FloatTensor<B>) -> Tensor<B, 4> {
-    Tensor::from_primitive(TensorPrimitive::Float(x))
-}
-
-fn primitive<B: Backend>(x: Tensor<B, 4>) -> FloatTensor<B> {
-    x.into_primitive().tensor()
 }
 
 /// A picture whose rows and columns are divided by the strides, so that what all windows have at one place is a part of it
@@ -95,7 +87,7 @@ fn places(kernel: [usize; 2]) -> impl Iterator<Item = (usize, usize)> {
 }
 
 pub(super) fn forward<B: Backend>(x: FloatTensor<B>, options: PoolOptions) -> FloatTensor<B> {
-    let x = Strided::new(float::<B>(x), options, f32::NEG_INFINITY);
+    let x = Strided::new(float::<B, 4>(x), options, f32::NEG_INFINITY);
     let largest = places(options.kernel).map(|(row, column)| x.at(row, column)).reduce(Tensor::max_pair);
     primitive(largest.expect("a window has at least one pixel"))
 }
@@ -106,9 +98,9 @@ pub(super) fn backward<B: Backend>(
     grad: FloatTensor<B>,
     options: PoolOptions,
 ) -> FloatTensor<B> {
-    let (output, grad) = (float::<B>(output), float::<B>(grad));
-    let zeros = float::<B>(x.clone()).zeros_like();
-    let x = Strided::new(float::<B>(x), options, f32::NEG_INFINITY);
+    let (output, grad) = (float::<B, 4>(output), float::<B, 4>(grad));
+    let zeros = float::<B, 4>(x.clone()).zeros_like();
+    let x = Strided::new(float::<B, 4>(x), options, f32::NEG_INFINITY);
     let mut dx = Strided::new(zeros, options, 0.0);
     let mut open: Option<Tensor<B, 4, Bool>> = None;
     for (row, column) in places(options.kernel) {

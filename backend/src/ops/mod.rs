@@ -8,19 +8,35 @@ mod convolve;
 mod custom;
 #[cfg(feature = "flex")]
 mod flex;
+mod gated;
 mod gelu;
 mod max_pool;
+mod quantised;
 mod recurrent;
+mod rotary;
 mod rows;
 mod unstack;
 
-use burn::tensor::ops::{FloatTensor, IntTensor};
+use burn::tensor::{
+    Tensor, TensorPrimitive,
+    ops::{FloatTensor, IntTensor},
+};
+
+pub use grove_kernels::Quantisation;
 
 pub use attend::AttendOptions;
 pub use batch_norm::{BatchNormKept, BatchNormed};
 pub use convolve::{ConvolveOptions, ConvolveThen};
 pub use max_pool::PoolOptions;
 pub use recurrent::{GruReset, Recurrence, RnnActivation, Steps};
+
+fn float<B: burn::tensor::backend::Backend, const D: usize>(x: FloatTensor<B>) -> Tensor<B, D> {
+    Tensor::from_primitive(TensorPrimitive::Float(x))
+}
+
+fn primitive<B: burn::tensor::backend::Backend, const D: usize>(x: Tensor<B, D>) -> FloatTensor<B> {
+    x.into_primitive().tensor()
+}
 
 /// Burn's backend trait plus the operations that grove owns.
 ///
@@ -35,7 +51,12 @@ pub trait Backend: burn::tensor::backend::Backend {
     /// takes it where it is the fastest. [`matmul`](crate::matmul) goes around that.
     const FUSES_VECTORS_WRONGLY: bool = false;
 
-    /// An affine map of the last axis, `x W + b`, right on every backend.
+    /// Whether weights of 16 bits, and quantised ones, are for keeping only: where a product takes them with an input of
+    /// f32, as they lie in memory, and computes in f32.
+    const WIDENS_WEIGHTS: bool = false;
+
+    /// An affine map of the last axis, `x W + b`, right on every backend. The weight may be of another floating-point type
+    /// than the input, whose type the product is computed in.
     ///
     /// # Shapes
     /// - `x` `[.., in]`, `weight` `[in, out]`, `bias` `[out]`
@@ -53,6 +74,61 @@ pub trait Backend: burn::tensor::backend::Backend {
         bias: bool,
     ) -> [Option<FloatTensor<Self>>; 3] {
         affine::backward::<Self>(x, weight, grad, bias)
+    }
+
+    /// The product with the transpose of a quantised matrix, `x W^T`, without unpacking all of it where the backend can.
+    ///
+    /// # Shapes
+    /// - `x` `[.., in]`, `blocks` of u8 `[out, bytes of a row]`; see [`Quantisation`]
+    /// - output `[.., out]`
+    fn affine_quantised(x: FloatTensor<Self>, blocks: IntTensor<Self>, kind: Quantisation) -> FloatTensor<Self> {
+        quantised::affine::<Self>(x, blocks, kind)
+    }
+
+    /// Gradient of [`affine_quantised`](Self::affine_quantised) with respect to `x`.
+    fn affine_quantised_backward(
+        blocks: IntTensor<Self>,
+        kind: Quantisation,
+        grad: FloatTensor<Self>,
+    ) -> FloatTensor<Self> {
+        quantised::affine_backward::<Self>(blocks, kind, grad)
+    }
+
+    /// A quantised matrix, of u8 `[rows, bytes of a row]`, in numbers, f32 `[rows, columns]`.
+    fn dequantise(blocks: IntTensor<Self>, kind: Quantisation) -> FloatTensor<Self> {
+        quantised::dequantise::<Self>(blocks, kind)
+    }
+
+    /// Rotary position embedding (Su et al., 2021): pairs of numbers, as points of a plane, turned by the position's angles.
+    /// The partners are half of the last axis apart, or with `interleaved` neighbours. No gradient flows to the angles.
+    ///
+    /// # Shapes
+    /// - `x` `[b, t, n_head, head_dim]`; `cos`, `sin` `[b or 1, t, head_dim / 2]`
+    /// - output as `x`
+    fn rotate(
+        x: FloatTensor<Self>,
+        cos: FloatTensor<Self>,
+        sin: FloatTensor<Self>,
+        interleaved: bool,
+    ) -> FloatTensor<Self> {
+        rotary::rotate::<Self>(x, cos, sin, interleaved)
+    }
+
+    /// `silu(gate) * up`, with `silu(x) = x / (1 + exp(-x))`: SwiGLU between its linear maps (Shazeer, 2020).
+    ///
+    /// # Shapes
+    /// - both, and the output, `[b, t, size]`
+    fn silu_mul(gate: FloatTensor<Self>, up: FloatTensor<Self>) -> FloatTensor<Self> {
+        gated::silu_mul::<Self>(gate, up)
+    }
+
+    /// Gradients of [`silu_mul`](Self::silu_mul) with respect to both.
+    fn silu_mul_backward(
+        gate: FloatTensor<Self>,
+        up: FloatTensor<Self>,
+        grad: FloatTensor<Self>,
+    ) -> [FloatTensor<Self>; 2] {
+        gated::backward::<Self>(gate, up, grad)
     }
 
     /// Gaussian error linear unit, exact: `x * Phi(x)` with the normal distribution function `Phi`
@@ -82,7 +158,7 @@ pub trait Backend: burn::tensor::backend::Backend {
     ///
     /// # Shapes
     /// - queries `[b, n_head, t, head_dim]`
-    /// - keys, values `[b, n_head, s, head_dim]`
+    /// - keys, values `[b, n_kv_head, s, head_dim]`, where each head serves `n_head / n_kv_head` heads of queries
     /// - output `[b, n_head, t, head_dim]`
     fn attend(
         inputs: [FloatTensor<Self>; 3],
@@ -199,6 +275,21 @@ pub trait Backend: burn::tensor::backend::Backend {
         rows::normalize_backward::<Self>(y, inverse_std, grad)
     }
 
+    /// Each row of `[rows, size]` over the root of its mean square plus `eps` (Zhang and Sennrich, 2019); and the inverse of
+    /// that root, `[rows, 1]`, through which no gradient flows. An RMS norm without scale.
+    fn rms_normalize(x: FloatTensor<Self>, eps: f64) -> (FloatTensor<Self>, FloatTensor<Self>) {
+        rows::rms_normalize::<Self>(x, eps)
+    }
+
+    /// Gradient of [`rms_normalize`](Self::rms_normalize), given its results.
+    fn rms_normalize_backward(
+        y: FloatTensor<Self>,
+        inverse_rms: FloatTensor<Self>,
+        grad: FloatTensor<Self>,
+    ) -> FloatTensor<Self> {
+        rows::rms_normalize_backward::<Self>(y, inverse_rms, grad)
+    }
+
     /// Negative log-likelihood of labels, `[rows]`, each one of the classes, under the softmax of logits,
     /// `[rows, classes]`: `[rows]`; and the logarithms of the sums of exponentials, `[rows]`, through which no gradient
     /// flows.
@@ -294,6 +385,8 @@ pub trait Backend: burn::tensor::backend::Backend {
 
 #[cfg(feature = "candle")]
 impl Backend for crate::Candle {
+    const WIDENS_WEIGHTS: bool = true;
+
     /// candle has no transposed convolution of groups.
     fn convolve_backward(
         x: FloatTensor<Self>,

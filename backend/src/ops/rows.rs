@@ -1,19 +1,11 @@
 //! Operations on rows, written with Burn's: the defaults of [`Backend`].
 
 use burn::tensor::{
-    Bool, Int, Tensor, TensorPrimitive, activation,
+    Bool, Int, Tensor, activation,
     ops::{FloatTensor, IntTensor},
 };
 
-use super::Backend;
-
-fn float<B: Backend, const D: usize>(x: FloatTensor<B>) -> Tensor<B, D> {
-    Tensor::from_primitive(TensorPrimitive::Float(x))
-}
-
-fn primitive<B: Backend, const D: usize>(x: Tensor<B, D>) -> FloatTensor<B> {
-    x.into_primitive().tensor()
-}
+use super::{Backend, float, primitive};
 
 pub(super) fn attention_weights<B: Backend>(scores: FloatTensor<B>, scale: f64, causal: bool) -> FloatTensor<B> {
     let scores = float::<B, 4>(scores).mul_scalar(scale);
@@ -56,6 +48,22 @@ pub(super) fn normalize_backward<B: Backend>(
     let (y, inverse_std, grad) = (float::<B, 2>(y), float::<B, 2>(inverse_std), float::<B, 2>(grad));
     let along = (grad.clone() * y.clone()).mean_dim(1);
     primitive((grad.clone() - grad.mean_dim(1) - y * along) * inverse_std)
+}
+
+pub(super) fn rms_normalize<B: Backend>(x: FloatTensor<B>, eps: f64) -> (FloatTensor<B>, FloatTensor<B>) {
+    let x = float::<B, 2>(x);
+    let inverse_rms = x.clone().powi_scalar(2).mean_dim(1).add_scalar(eps).sqrt().recip(); // [rows, 1]
+    (primitive(x * inverse_rms.clone()), primitive(inverse_rms))
+}
+
+pub(super) fn rms_normalize_backward<B: Backend>(
+    y: FloatTensor<B>,
+    inverse_rms: FloatTensor<B>,
+    grad: FloatTensor<B>,
+) -> FloatTensor<B> {
+    let (y, inverse_rms, grad) = (float::<B, 2>(y), float::<B, 2>(inverse_rms), float::<B, 2>(grad));
+    let along = (grad.clone() * y.clone()).mean_dim(1);
+    primitive((grad - y * along) * inverse_rms)
 }
 
 pub(super) fn nll<B: Backend>(logits: FloatTensor<B>, labels: IntTensor<B>) -> (FloatTensor<B>, FloatTensor<B>) {

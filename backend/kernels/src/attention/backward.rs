@@ -31,9 +31,10 @@ impl Attention<'_> {
     /// are needed, given that of what [`forward`](Self::forward) gave. The weights are computed again.
     ///
     /// # Panics
-    /// If the sizes do not fit each other.
+    /// If the sizes do not fit each other, or heads share keys and values.
     pub fn backward(&self, q: Heads<'_>, k: Heads<'_>, v: Heads<'_>, grad: Heads<'_>, grads: [Option<&mut [f32]>; 3]) {
         self.check(q, k, v);
+        assert_eq!(self.n_kv_head, self.n_head, "each head has its own gradients");
         let (heads, d) = (self.b * self.n_head, self.head_dim);
         let mut rows = Vec::with_capacity(3);
         for (grad, positions) in grads.into_iter().zip([self.t, self.s, self.s]) {

@@ -32,7 +32,9 @@ impl Attention<'_> {
             Scratch::default,
             |scratch, (at, mut rows)| {
                 let (i, head) = (at / self.n_head, at % self.n_head);
-                let [q, k, v] = [q, k, v].map(|x| (x.head(i, head), x.stride()));
+                let kv_head = head / (self.n_head / self.n_kv_head);
+                let q = (q.head(i, head), q.stride());
+                let [k, v] = [k, v].map(|x| (x.head(i, kv_head), x.stride()));
                 match &mut rows[..] {
                     // Packing keys and values would take longer than the products.
                     [row] => self.gather_once([i, head], q.0, k, v, &mut scratch.scores, row),
@@ -57,13 +59,15 @@ impl Attention<'_> {
         for (j, rows) in rows.chunks_mut(block).enumerate() {
             let (query, n) = (j * block, rows.len());
             let scores = zeros(&mut scratch.scores, n * s);
-            keys.add(0, keys.count(), &q[query * q_stride..], q_stride, n, scores, s);
+            // Nobody looks beyond what the last of these queries sees.
+            let seen = if self.causal { s - self.t + query + n } else { s };
+            keys.add_corner(d, seen, &q[query * q_stride..], q_stride, n, scores, s);
             self.weigh(scores, i, head, query);
             if let Some(factors) = self.factors(i, head, query, n) {
                 scores.iter_mut().zip(factors).for_each(|(weight, factor)| *weight *= factor);
             }
             let gathered = zeros(&mut scratch.gathered, n * d);
-            values.add(0, values.count(), scores, s, n, gathered, d);
+            values.add_corner(seen, d, scores, s, n, gathered, d);
             place(rows, gathered, d);
         }
     }

@@ -49,6 +49,8 @@ pub struct Attention<'a> {
     pub b: usize,
     /// Heads.
     pub n_head: usize,
+    /// Heads of keys and values, each of which serves as many heads of queries.
+    pub n_kv_head: usize,
     /// Queries.
     pub t: usize,
     /// Keys and values.
@@ -93,6 +95,7 @@ impl<'a> Attention<'a> {
 
     fn check(&self, q: Heads<'_>, k: Heads<'_>, v: Heads<'_>) {
         let weights = self.b * self.n_head * self.t * self.s;
+        assert!(self.n_kv_head > 0 && self.n_head.is_multiple_of(self.n_kv_head), "{} heads", self.n_head);
         assert!(!self.causal || self.t <= self.s, "{} queries of {} keys", self.t, self.s);
         assert!(self.factors.is_none_or(|factors| factors.len() == weights), "factors of {weights} weights");
         for (x, positions) in [(q, self.t), (k, self.s), (v, self.s)] {

@@ -92,7 +92,18 @@ fn values_and_gradients() {
         [1, 2, 70, 70, 32],
         [1, 1, 130, 400, 3],
     ] {
-        let plain = Attention { b, n_head, t, s, head_dim, scale: 0.4, causal: false, hidden: None, factors: None };
+        let plain = Attention {
+            b,
+            n_head,
+            n_kv_head: n_head,
+            t,
+            s,
+            head_dim,
+            scale: 0.4,
+            causal: false,
+            hidden: None,
+            factors: None,
+        };
         // The first query of the last text sees nothing; a mask of keys alone always leaves one.
         let mask: Vec<u8> = (0..b * t * s).map(|i| u8::from(i % 3 == 1 || i / s == t * b - t)).collect();
         let ends: Vec<u8> = (0..b * s).map(|i| u8::from(i % s > i / s)).collect();

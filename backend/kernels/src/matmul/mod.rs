@@ -1,14 +1,20 @@
 //! Products of matrices that lie in slices.
 
+mod bands;
+mod converted;
+mod pack;
 mod panels;
 mod tile;
 
 use rayon::prelude::*;
-use std::cell::Cell;
+use std::{borrow::Cow, cell::Cell};
 
 use crate::dispatch::TASK;
+pub(crate) use bands::for_bands;
+pub(crate) use converted::{Source, matmul_converted};
+pub(crate) use pack::{Layout, pack};
 use panels::DEPTH;
-pub(crate) use panels::{Layout, Panels};
+pub(crate) use panels::Panels;
 pub(crate) use tile::{HEIGHT, WIDTH, tile};
 
 /// A matrix in a slice.
@@ -45,11 +51,21 @@ impl<'a> Matrix<'a> {
         Self { data, rows: rows.min(self.rows - row), columns: columns.min(self.columns - column), ..self }
     }
 
+    /// The elements row after row, with nothing between them; for few rows, since this is a copy.
+    pub(crate) fn contiguous(self) -> Cow<'a, [f32]> {
+        let Self { data, rows, columns, stride, .. } = self;
+        if !self.transposed && (stride == columns || rows <= 1) {
+            return Cow::Borrowed(&data[..rows * columns]);
+        }
+        let (down, across) = if self.transposed { (1, stride) } else { (stride, 1) };
+        Cow::Owned((0..rows * columns).map(|i| data[i / columns * down + i % columns * across]).collect())
+    }
+
     fn layout(&self) -> Layout {
         Layout { stride: self.stride, transposed: self.transposed }
     }
 
-    fn check(&self) {
+    pub(crate) fn check(&self) {
         let (outer, inner) = if self.transposed { (self.columns, self.rows) } else { (self.rows, self.columns) };
         let needed = if outer * inner == 0 { 0 } else { (outer - 1) * self.stride + inner };
         assert!(self.stride >= inner && self.data.len() >= needed, "{} elements are too few", self.data.len());

@@ -2,7 +2,10 @@
 
 use rayon::prelude::*;
 
-use super::tile::{HEIGHT, WIDTH, tile};
+use super::{
+    pack::{Layout, pack},
+    tile::{HEIGHT, WIDTH, tile},
+};
 use crate::dispatch::vectorized;
 
 /// Rows of a panel that are walked at once: 24 KiB, so that it stays in the first-level cache while the rows of the
@@ -17,15 +20,6 @@ pub(crate) struct Panels {
     /// Rows of each block but the last, which may be shorter.
     block: usize,
     data: Vec<[f32; WIDTH]>,
-}
-
-/// How a matrix lies in memory.
-#[derive(Clone, Copy)]
-pub(crate) struct Layout {
-    /// Elements from one row to the next, or with `transposed` from one column to the next.
-    pub stride: usize,
-    /// Columns, not rows, are contiguous.
-    pub transposed: bool,
 }
 
 impl Panels {
@@ -59,6 +53,20 @@ impl Panels {
         Self { depth, columns, block, data }
     }
 
+    /// Panels of a single block, which `fill` fills: it gets the number of each, and must overwrite what that holds.
+    pub fn filled(
+        mut data: Vec<[f32; WIDTH]>,
+        depth: usize,
+        columns: usize,
+        mut fill: impl FnMut(usize, &mut [[f32; WIDTH]]),
+    ) -> Self {
+        data.resize(depth * columns.div_ceil(WIDTH), [0.0; WIDTH]);
+        for (panel, data) in data.chunks_exact_mut(depth.max(1)).enumerate() {
+            fill(panel, data);
+        }
+        Self { depth, columns, block: depth.max(1), data }
+    }
+
     /// Panels side by side.
     pub fn count(&self) -> usize {
         self.columns.div_ceil(WIDTH)
@@ -69,7 +77,24 @@ impl Panels {
     #[allow(clippy::too_many_arguments)]
     pub fn add(&self, from: usize, to: usize, a: &[f32], a_stride: usize, rows: usize, c: &mut [f32], c_stride: usize) {
         if rows > 0 {
-            add_rows(self, from, to, a, a_stride, rows, c, c_stride);
+            add_rows(self, from, to, self.depth, self.columns, a, a_stride, rows, c, c_stride);
+        }
+    }
+
+    /// As [`add`](Self::add) for only the first `depth` rows and `columns` columns of this matrix.
+    #[allow(clippy::too_many_arguments)]
+    pub fn add_corner(
+        &self,
+        depth: usize,
+        columns: usize,
+        a: &[f32],
+        a_stride: usize,
+        rows: usize,
+        c: &mut [f32],
+        c_stride: usize,
+    ) {
+        if rows > 0 {
+            add_rows(self, 0, columns.div_ceil(WIDTH), depth, columns, a, a_stride, rows, c, c_stride);
         }
     }
 
@@ -93,38 +118,6 @@ impl Panels {
         let chunk = (self.block * self.count()).max(1);
         let rows = move |i: usize| self.block.min(self.depth - i * self.block);
         self.data.chunks(chunk).enumerate().map(move |(i, data)| (i * self.block, rows(i), data))
-    }
-}
-
-/// Fills one panel of one block.
-fn pack(b: &[f32], layout: Layout, row: usize, column: usize, columns: usize, data: &mut [[f32; WIDTH]]) {
-    let width = WIDTH.min(columns - column);
-    if !layout.transposed && width == WIDTH {
-        // Apart from the rest, as a copy of a length that is not known is a call.
-        for (k, data) in data.iter_mut().enumerate() {
-            data.copy_from_slice(&b[(row + k) * layout.stride + column..][..WIDTH]);
-        }
-    } else if !layout.transposed {
-        for (k, data) in data.iter_mut().enumerate() {
-            data[width..].fill(0.0);
-            data[..width].copy_from_slice(&b[(row + k) * layout.stride + column..][..width]);
-        }
-    } else if width == WIDTH {
-        let rows = data.len();
-        let source: [&[f32]; WIDTH] = std::array::from_fn(|j| &b[(column + j) * layout.stride + row..][..rows]);
-        for (k, data) in data.iter_mut().enumerate() {
-            for j in 0..WIDTH {
-                data[j] = source[j][k];
-            }
-        }
-    } else {
-        data.fill([0.0; WIDTH]);
-        for j in 0..width {
-            let source = &b[(column + j) * layout.stride + row..][..data.len()];
-            for (data, &value) in data.iter_mut().zip(source) {
-                data[j] = value;
-            }
-        }
     }
 }
 
@@ -164,7 +157,7 @@ fn add_tile<const M: usize, const P: usize>(
     }
 }
 
-/// The products of `M` rows and the panels `from..to` of one block, `P` at a time.
+/// The products of `M` rows and the panels `from..to` of one block, `pitch` apart, `P` at a time.
 #[inline(always)]
 #[allow(clippy::too_many_arguments)]
 fn add_strip<const FUSED: bool, const M: usize, const P: usize>(
@@ -172,6 +165,7 @@ fn add_strip<const FUSED: bool, const M: usize, const P: usize>(
     from: usize,
     to: usize,
     columns: usize,
+    pitch: usize,
     depth: usize,
     a: impl Fn(usize) -> [f32; M] + Copy,
     c: &mut [f32],
@@ -181,7 +175,7 @@ fn add_strip<const FUSED: bool, const M: usize, const P: usize>(
     while at + P <= to {
         let mut b: [&[[f32; WIDTH]]; P] = [&[]; P];
         for p in 0..P {
-            b[p] = &panels[(at + p) * depth..][..depth];
+            b[p] = &panels[(at + p) * pitch..][..depth];
         }
         let sums = tile::<FUSED, M, P>(depth, a, b);
         let width = (P * WIDTH).min(columns - at * WIDTH);
@@ -189,7 +183,7 @@ fn add_strip<const FUSED: bool, const M: usize, const P: usize>(
         at += P;
     }
     while at < to {
-        let sums = tile::<FUSED, M, 1>(depth, a, [&panels[at * depth..][..depth]]);
+        let sums = tile::<FUSED, M, 1>(depth, a, [&panels[at * pitch..][..depth]]);
         add_tile(sums, c, c_stride, (at - from) * WIDTH, M, WIDTH.min(columns - at * WIDTH));
         at += 1;
     }
@@ -204,7 +198,8 @@ fn tiles(rows: usize) -> impl Iterator<Item = (usize, usize)> {
 
 vectorized! {
     fn add_rows<FUSED>(
-        panels: &Panels, from: usize, to: usize, a: &[f32], a_stride: usize, rows: usize, c: &mut [f32], c_stride: usize,
+        panels: &Panels, from: usize, to: usize, depth: usize, columns: usize,
+        a: &[f32], a_stride: usize, rows: usize, c: &mut [f32], c_stride: usize,
     ) {
         /// The columns of `M` rows of `a`.
         #[inline(always)]
@@ -222,20 +217,31 @@ vectorized! {
                 column
             }
         }
-        let columns = panels.columns;
-        for (start, depth, data) in panels.blocks() {
+        let end = depth;
+        for (start, pitch, data) in panels.blocks() {
+            if start >= end {
+                break;
+            }
+            let depth = pitch.min(end - start);
+            macro_rules! few {
+                ($height:literal, $wide:literal) => {
+                    add_strip::<FUSED, $height, $wide>(
+                        data, from, to, columns, pitch, depth, rows_of(a, a_stride, start, depth), c, c_stride,
+                    )
+                };
+            }
             // With few rows a panel is read once, and several at a time keep enough sums in flight.
             match rows {
-                1 => add_strip::<FUSED, 1, 4>(data, from, to, columns, depth, rows_of(a, a_stride, start, depth), c, c_stride),
-                2 => add_strip::<FUSED, 2, 2>(data, from, to, columns, depth, rows_of(a, a_stride, start, depth), c, c_stride),
-                3 => add_strip::<FUSED, 3, 2>(data, from, to, columns, depth, rows_of(a, a_stride, start, depth), c, c_stride),
+                1 => few!(1, 4),
+                2 => few!(2, 2),
+                3 => few!(3, 2),
                 _ => for panel in from..to {
                     for (row, height) in tiles(rows) {
                         let (a, c) = (&a[row * a_stride..], &mut c[row * c_stride + (panel - from) * WIDTH..]);
                         macro_rules! strip {
                             ($height:literal) => {
                                 add_strip::<FUSED, $height, 1>(
-                                    data, panel, panel + 1, columns, depth, rows_of(a, a_stride, start, depth), c, c_stride,
+                                    data, panel, panel + 1, columns, pitch, depth, rows_of(a, a_stride, start, depth), c, c_stride,
                                 )
                             };
                         }

@@ -1,8 +1,10 @@
-//! The affine map on flex, for f32: the bias is where the product's sums begin.
+//! The affine map on flex, for inputs of f32: the bias is where the product's sums begin. Weights of 16 bits, and quantised
+//! ones, are unpacked a tile at a time.
 
-use burn::tensor::Shape;
+use burn::tensor::{DType, Shape};
 use burn_flex::{Flex, FlexTensor};
-use grove_kernels::{self as kernels, Matrix};
+use grove_kernels::{self as kernels, HalfFormat, HalfMatrix, Matrix, Quantisation, QuantisedMatrix};
+use half::{bf16, f16, slice::HalfFloatSliceExt};
 
 use super::{contiguous, elements, is_f32, tensor};
 use crate::ops::affine;
@@ -32,6 +34,22 @@ fn matrix(x: &FlexTensor) -> Matrix<'_> {
     Matrix { stride: strides[1] as usize, ..Matrix::new(data, shape[1], shape[0]).transpose() }
 }
 
+/// The same of numbers of 16 bits.
+fn half_matrix(x: &FlexTensor) -> Option<HalfMatrix<'_>> {
+    let (data, format): (&[u16], _) = match x.dtype() {
+        DType::F16 => (x.storage::<f16>().reinterpret_cast(), HalfFormat::F16),
+        DType::BF16 => (x.storage::<bf16>().reinterpret_cast(), HalfFormat::Bf16),
+        _ => return None,
+    };
+    let (shape, strides) = (x.layout().shape(), x.layout().strides());
+    let data = &data[x.layout().start_offset().min(data.len())..];
+    if strides[1] == 1 && strides[0] >= shape[1] as isize {
+        return Some(HalfMatrix { stride: strides[0] as usize, ..HalfMatrix::new(data, format, shape[0], shape[1]) });
+    }
+    let turned = HalfMatrix::new(data, format, shape[1], shape[0]);
+    Some(HalfMatrix { stride: strides[1] as usize, ..turned.transpose() })
+}
+
 fn product(a: Matrix<'_>, b: Matrix<'_>, bias: Option<&[f32]>, shape: Shape) -> FlexTensor {
     let mut out = vec![0.0; shape.num_elements()];
     kernels::matmul(a, b, bias, &mut out);
@@ -47,6 +65,14 @@ fn with_last(shape: &Shape, n: usize) -> Shape {
 }
 
 pub(super) fn forward(x: FlexTensor, weight: FlexTensor, bias: Option<FlexTensor>) -> FlexTensor {
+    if is_f32(&x) && bias.as_ref().is_none_or(is_f32) && matches!(weight.dtype(), DType::F16 | DType::BF16) {
+        let (x, weight, bias) = (contiguous(x), plain(weight), bias.map(contiguous));
+        let weight = half_matrix(&weight).expect("numbers of 16 bits");
+        let shape = with_last(x.layout().shape(), weight.columns);
+        let mut out = vec![0.0; shape.num_elements()];
+        kernels::matmul_half(rows(&x), weight, bias.as_ref().map(elements), &mut out);
+        return tensor(out, shape);
+    }
     if ![Some(&x), Some(&weight), bias.as_ref()].into_iter().flatten().all(is_f32) {
         return affine::forward::<Flex>(x, weight, bias);
     }
@@ -81,4 +107,23 @@ pub(super) fn backward(
         tensor(sums, Shape::from([grads.columns]))
     });
     [dx, dw, db]
+}
+
+pub(super) fn quantised(x: FlexTensor, blocks: FlexTensor, kind: Quantisation) -> FlexTensor {
+    let (x, blocks) = (contiguous(x), contiguous(blocks));
+    let (outputs, a) = (blocks.layout().shape()[0], rows(&x));
+    let data = blocks.as_slice::<u8>().expect("a contiguous tensor of u8");
+    let shape = with_last(x.layout().shape(), outputs);
+    let mut out = vec![0.0; shape.num_elements()];
+    kernels::matmul_quantised(a, QuantisedMatrix { data, rows: outputs, columns: a.columns, kind }, None, &mut out);
+    tensor(out, shape)
+}
+
+pub(super) fn dequantise(blocks: FlexTensor, kind: Quantisation) -> FlexTensor {
+    let blocks = contiguous(blocks);
+    let [rows, bytes] = blocks.layout().shape()[..] else { panic!("a quantised matrix has rows of bytes") };
+    let shape = Shape::from([rows, bytes / kind.block_bytes() * kind.block_len()]);
+    let mut out = vec![0.0; shape.num_elements()];
+    kernels::dequantise(kind, blocks.as_slice::<u8>().expect("a contiguous tensor of u8"), &mut out);
+    tensor(out, shape)
 }

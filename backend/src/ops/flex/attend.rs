@@ -43,7 +43,12 @@ struct Prepared {
 
 fn prepare(inputs: &[FlexTensor; 3], options: &AttendOptions<Flex>) -> Option<Prepared> {
     let [q, k, v] = inputs.each_ref().map(|x| x.layout().shape());
-    let fits = q.num_dims() == 4 && k == v && q[3] == k[3] && q[..2] == k[..2] && (!options.causal || q[2] <= k[2]);
+    let fits = q.num_dims() == 4
+        && k == v
+        && (q[0], q[3]) == (k[0], k[3])
+        && k[1] > 0
+        && q[1].is_multiple_of(k[1])
+        && (!options.causal || q[2] <= k[2]);
     let hidden = options.hidden.as_ref();
     let bytes = hidden.is_none_or(|hidden| matches!(hidden.dtype(), DType::Bool(_)) && hidden.dtype().size() == 1);
     if !fits || !bytes || !inputs.iter().chain(&options.factors).all(is_f32) {
@@ -61,7 +66,7 @@ fn prepare(inputs: &[FlexTensor; 3], options: &AttendOptions<Flex>) -> Option<Pr
 
 impl Prepared {
     fn kernel(&self, q: &FlexTensor, k: &FlexTensor, options: &AttendOptions<Flex>) -> Attention<'_> {
-        let (shape, s) = (q.layout().shape(), k.layout().shape()[2]);
+        let (shape, [_, n_kv_head, s, _]) = (q.layout().shape(), [0, 1, 2, 3].map(|i| k.layout().shape()[i]));
         let hidden = self.hidden.as_ref().map(|hidden| {
             let data = hidden.storage::<u8>();
             let mut strides = strides(hidden).expect("a contiguous last axis");
@@ -73,6 +78,7 @@ impl Prepared {
         Attention {
             b: shape[0],
             n_head: shape[1],
+            n_kv_head,
             t: shape[2],
             s,
             head_dim: shape[3],
@@ -106,17 +112,18 @@ pub(super) fn backward(
     grad: FlexTensor,
     needs: [bool; 3],
 ) -> [Option<FlexTensor>; 3] {
-    let Some(prepared) = prepare(&inputs, &options).filter(|_| is_f32(&grad) && kept.is_none()) else {
+    let own_keys = inputs[0].layout().shape()[1] == inputs[1].layout().shape()[1];
+    let Some(prepared) = prepare(&inputs, &options).filter(|_| own_keys && is_f32(&grad) && kept.is_none()) else {
         return attend::backward::<Flex>(inputs, options, kept, grad, needs);
     };
     let ([q, k, v], grad) = (inputs.map(plain), plain(grad));
     let kernel = prepared.kernel(&q, &k, &options);
-    let Attention { b, n_head, t, s, head_dim, .. } = kernel;
-    let room = |i: usize, positions| needs[i].then(|| vec![0.0; b * n_head * positions * head_dim]);
-    let mut grads = [room(0, t), room(1, s), room(2, s)];
+    let Attention { b, n_head, n_kv_head, t, s, head_dim, .. } = kernel;
+    let room = |i: usize, rows: usize| needs[i].then(|| vec![0.0; b * rows * head_dim]);
+    let mut grads = [room(0, n_head * t), room(1, n_kv_head * s), room(2, n_kv_head * s)];
     let rooms = grads.each_mut().map(|grad| grad.as_deref_mut());
     kernel.backward(heads(&q), heads(&k), heads(&v), heads(&grad), rooms);
     let [dq, dk, dv] = grads;
-    let of_keys = |x: Option<Vec<f32>>| x.map(|x| turned(x, [b, n_head, s, head_dim]));
+    let of_keys = |x: Option<Vec<f32>>| x.map(|x| turned(x, [b, n_kv_head, s, head_dim]));
     [dq.map(|x| turned(x, [b, n_head, t, head_dim])), of_keys(dk), of_keys(dv)]
 }

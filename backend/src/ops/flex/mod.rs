@@ -15,7 +15,7 @@ use grove_kernels as kernels;
 
 use super::{
     AttendOptions, Backend, BatchNormKept, BatchNormed, ConvolveOptions, ConvolveThen, GruReset, PoolOptions,
-    Recurrence, RnnActivation, Steps, gelu, rows,
+    Quantisation, Recurrence, RnnActivation, Steps, gated, gelu, quantised, rotary, rows,
 };
 
 /// A tensor of f32 in a shape.
@@ -63,6 +63,8 @@ fn mapped(x: FlexTensor, f: fn(&[f32], &mut [f32])) -> FlexTensor {
 }
 
 impl Backend for Flex {
+    const WIDENS_WEIGHTS: bool = true;
+
     fn affine(x: FloatTensor<Self>, weight: FloatTensor<Self>, bias: Option<FloatTensor<Self>>) -> FloatTensor<Self> {
         affine::forward(x, weight, bias)
     }
@@ -74,6 +76,57 @@ impl Backend for Flex {
         bias: bool,
     ) -> [Option<FloatTensor<Self>>; 3] {
         affine::backward(x, weight, grad, bias)
+    }
+
+    fn affine_quantised(x: FloatTensor<Self>, blocks: IntTensor<Self>, kind: Quantisation) -> FloatTensor<Self> {
+        if !is_f32(&x) || blocks.dtype() != DType::U8 {
+            return quantised::affine::<Self>(x, blocks, kind);
+        }
+        affine::quantised(x, blocks, kind)
+    }
+
+    fn dequantise(blocks: IntTensor<Self>, kind: Quantisation) -> FloatTensor<Self> {
+        if blocks.dtype() != DType::U8 {
+            return quantised::dequantise::<Self>(blocks, kind);
+        }
+        affine::dequantise(blocks, kind)
+    }
+
+    fn rotate(
+        x: FloatTensor<Self>,
+        cos: FloatTensor<Self>,
+        sin: FloatTensor<Self>,
+        interleaved: bool,
+    ) -> FloatTensor<Self> {
+        if ![&x, &cos, &sin].into_iter().all(is_f32) {
+            return rotary::rotate::<Self>(x, cos, sin, interleaved);
+        }
+        let (cos, sin) = (contiguous(cos), contiguous(sin));
+        let (heads, half) = (x.layout().shape()[2], x.layout().shape()[3] / 2);
+        changed(x, |x| kernels::rotate(x, elements(&cos), elements(&sin), half, heads, interleaved))
+    }
+
+    fn silu_mul(gate: FloatTensor<Self>, up: FloatTensor<Self>) -> FloatTensor<Self> {
+        if !is_f32(&gate) || !is_f32(&up) {
+            return gated::silu_mul::<Self>(gate, up);
+        }
+        let up = contiguous(up);
+        changed(gate, |gate| kernels::silu_mul(gate, elements(&up)))
+    }
+
+    fn silu_mul_backward(
+        gate: FloatTensor<Self>,
+        up: FloatTensor<Self>,
+        grad: FloatTensor<Self>,
+    ) -> [FloatTensor<Self>; 2] {
+        if ![&gate, &up, &grad].into_iter().all(is_f32) {
+            return gated::backward::<Self>(gate, up, grad);
+        }
+        let (gate, up, grad) = (contiguous(gate), contiguous(up), contiguous(grad));
+        let shape = gate.layout().shape().clone();
+        let (mut d_gate, mut d_up) = (vec![0.0; shape.num_elements()], vec![0.0; shape.num_elements()]);
+        kernels::silu_mul_backward(elements(&gate), elements(&up), elements(&grad), &mut d_gate, &mut d_up);
+        [tensor(d_gate, shape.clone()), tensor(d_up, shape)]
     }
 
     fn attend(
@@ -219,6 +272,30 @@ impl Backend for Flex {
         }
         let (y, inverse_std) = (contiguous(y), contiguous(inverse_std));
         changed(grad, |grad| kernels::normalize_backward(elements(&y), elements(&inverse_std), grad))
+    }
+
+    fn rms_normalize(x: FloatTensor<Self>, eps: f64) -> (FloatTensor<Self>, FloatTensor<Self>) {
+        if !is_f32(&x) {
+            return rows::rms_normalize::<Self>(x, eps);
+        }
+        let x = contiguous(x);
+        let shape = x.layout().shape().clone();
+        let (mut y, mut inverse_rms) = (vec![0.0; shape.num_elements()], vec![0.0; shape[0]]);
+        kernels::rms_normalize(elements(&x), &mut y, &mut inverse_rms, eps as f32);
+        let rows = Shape::from([shape[0], 1]);
+        (tensor(y, shape), tensor(inverse_rms, rows))
+    }
+
+    fn rms_normalize_backward(
+        y: FloatTensor<Self>,
+        inverse_rms: FloatTensor<Self>,
+        grad: FloatTensor<Self>,
+    ) -> FloatTensor<Self> {
+        if !is_f32(&y) || !is_f32(&grad) {
+            return rows::rms_normalize_backward::<Self>(y, inverse_rms, grad);
+        }
+        let (y, inverse_rms) = (contiguous(y), contiguous(inverse_rms));
+        changed(grad, |grad| kernels::rms_normalize_backward(elements(&y), elements(&inverse_rms), grad))
     }
 
     fn nll(logits: FloatTensor<Self>, labels: IntTensor<Self>) -> (FloatTensor<Self>, FloatTensor<Self>) {

@@ -14,9 +14,9 @@ pub(super) use lstm::{lstm, lstm_backward};
 pub(super) use rnn::{rnn, rnn_backward};
 pub use steps::Steps;
 
-use burn::tensor::{Tensor, TensorPrimitive, ops::FloatTensor};
+use burn::tensor::{Tensor, ops::FloatTensor};
 
-use super::Backend;
+use super::{Backend, float, primitive};
 use crate::matmul;
 
 /// Where the reset gate of a GRU acts.
@@ -41,14 +41,6 @@ pub enum RnnActivation {
 
 /// What a recurrent layer gives, and what its backward pass needs besides: `K` tensors, where they were asked for.
 pub type Recurrence<B, const K: usize> = (FloatTensor<B>, Option<[FloatTensor<B>; K]>);
-
-fn float<B: Backend, const D: usize>(x: FloatTensor<B>) -> Tensor<B, D> {
-    Tensor::from_primitive(TensorPrimitive::Float(x))
-}
-
-fn primitive<B: Backend, const D: usize>(x: Tensor<B, D>) -> FloatTensor<B> {
-    x.into_primitive().tensor()
-}
 
 /// The inputs of all steps through their weights, `[rows, gates n]`.
 fn project<B: Backend>(x: Tensor<B, 2>, w_ih: Tensor<B, 2>, bias: Tensor<B, 1>) -> Tensor<B, 2> {

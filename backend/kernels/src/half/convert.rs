@@ -1,0 +1,121 @@
+//! Numbers of 16 bits as f32, which holds them all.
+
+use rayon::prelude::*;
+
+use crate::{
+    dispatch::{TASK, vectorized},
+    matmul::WIDTH,
+};
+
+/// How a number is held in 16 bits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum HalfFormat {
+    /// IEEE 754's binary16: 5 bits of exponent, 10 of fraction.
+    F16,
+    /// The upper half of an f32: 8 bits of exponent, 7 of fraction.
+    Bf16,
+}
+
+/// An f16 as f32: exact, whether normal, subnormal, infinite or NaN.
+#[inline(always)]
+pub(crate) fn from_f16(bits: u16) -> f32 {
+    /// 2^112, by which the exponents' zeros differ: subnormals come right too, as numbers below 2^-126 are products.
+    const SCALE: f32 = f32::from_bits((127 + 112) << 23);
+    /// The exponent of infinity and NaN, where it is after the shift.
+    const LARGEST: u32 = 0x1f << 23;
+    // The sign is copied on the way, so that sign and magnitude are in place with one shift.
+    let moved = ((i32::from(bits as i16)) << 13) as u32 & 0x8fff_e000;
+    let special = if moved & LARGEST == LARGEST { 0xff << 23 } else { 0 };
+    f32::from_bits((f32::from_bits(moved) * SCALE).to_bits() | special)
+}
+
+/// A number of 16 bits as f32: an f16 or a bf16.
+#[inline(always)]
+pub(super) fn number<const F16: bool>(bits: u16) -> f32 {
+    if F16 { from_f16(bits) } else { f32::from_bits(u32::from(bits) << 16) }
+}
+
+/// Numbers of 16 bits as f32, exactly.
+///
+/// # Panics
+/// If the slices differ in length.
+pub fn widen(format: HalfFormat, x: &[u16], out: &mut [f32]) {
+    assert_eq!(x.len(), out.len());
+    if x.len() <= TASK {
+        return widen_part(format, x, out);
+    }
+    x.par_chunks(TASK).zip(out.par_chunks_mut(TASK)).for_each(|(x, out)| widen_part(format, x, out));
+}
+
+vectorized! {
+    /// As [`widen`], on this thread.
+    fn widen_part<_FUSED>(format: HalfFormat, x: &[u16], out: &mut [f32]) {
+        #[inline(always)]
+        fn each<const F16: bool>(x: &[u16], out: &mut [f32]) {
+            for (out, &x) in out.iter_mut().zip(x) {
+                *out = number::<F16>(x);
+            }
+        }
+        match format {
+            HalfFormat::F16 => each::<true>(x, out),
+            HalfFormat::Bf16 => each::<false>(x, out),
+        }
+    }
+}
+
+vectorized! {
+    /// The first `width` numbers of each row; the rest of a row of the panel becomes 0.
+    fn widen_columns<_FUSED>(format: HalfFormat, x: &[u16], stride: usize, width: usize, panel: &mut [[f32; WIDTH]]) {
+        #[inline(always)]
+        fn each<const F16: bool>(x: &[u16], stride: usize, width: usize, panel: &mut [[f32; WIDTH]]) {
+            for (k, out) in panel.iter_mut().enumerate() {
+                let x = &x[k * stride..][..width];
+                if let Ok(x) = <&[u16; WIDTH]>::try_from(x) {
+                    for j in 0..WIDTH {
+                        out[j] = number::<F16>(x[j]);
+                    }
+                } else {
+                    out[width..].fill(0.0);
+                    for (out, &x) in out.iter_mut().zip(x) {
+                        *out = number::<F16>(x);
+                    }
+                }
+            }
+        }
+        match format {
+            HalfFormat::F16 => each::<true>(x, stride, width, panel),
+            HalfFormat::Bf16 => each::<false>(x, stride, width, panel),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// From the definition: sign, exponent and fraction.
+    fn f16(bits: u16) -> f64 {
+        let sign = if bits >> 15 == 0 { 1.0 } else { -1.0 };
+        let (exponent, fraction) = (i32::from(bits >> 10 & 31), f64::from(bits & 1023) / 1024.0);
+        match (exponent, fraction == 0.0) {
+            (0, _) => sign * fraction * 2f64.powi(-14),
+            (31, true) => sign * f64::INFINITY,
+            (31, false) => f64::NAN,
+            _ => sign * (1.0 + fraction) * 2f64.powi(exponent - 15),
+        }
+    }
+
+    #[test]
+    fn every_number() {
+        let bits: Vec<u16> = (0..=u16::MAX).collect();
+        let (mut from_f16, mut from_bf16) = (vec![0.0; bits.len()], vec![0.0; bits.len()]);
+        widen(HalfFormat::F16, &bits, &mut from_f16);
+        widen(HalfFormat::Bf16, &bits, &mut from_bf16);
+        for &bits in &bits {
+            let (found, expected) = (from_f16[usize::from(bits)], f16(bits));
+            let same = f64::from(found) == expected && found.is_sign_negative() == expected.is_sign_negative();
+            assert!(same || found.is_nan() && expected.is_nan(), "{bits:#x}: {found} {expected}");
+            assert_eq!(from_bf16[usize::from(bits)].to_bits(), u32::from(bits) << 16);
+        }
+    }
+}

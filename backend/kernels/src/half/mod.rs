@@ -1,0 +1,92 @@
+//! Products with matrices of 16-bit numbers, which are converted where they are used: what is read is half of what f32
+//! would take, and a copy in f32 never exists.
+
+mod convert;
+mod direct;
+#[cfg(test)]
+mod tests;
+
+pub(crate) use convert::from_f16;
+pub use convert::{HalfFormat, widen};
+use convert::{widen_columns, widen_part};
+
+use crate::matmul::{Layout, Matrix, Source, WIDTH, matmul_converted, pack};
+
+/// A matrix of 16-bit numbers in a slice.
+#[derive(Clone, Copy)]
+pub struct HalfMatrix<'a> {
+    /// The bits of the elements; further ones may lie between the rows.
+    pub data: &'a [u16],
+    /// What they mean.
+    pub format: HalfFormat,
+    /// Rows of the matrix.
+    pub rows: usize,
+    /// Columns of the matrix.
+    pub columns: usize,
+    /// Elements from one row in memory to the next.
+    pub stride: usize,
+    /// The rows in memory are the columns of the matrix.
+    pub transposed: bool,
+}
+
+impl<'a> HalfMatrix<'a> {
+    /// `data` as `rows` rows of `columns`.
+    pub fn new(data: &'a [u16], format: HalfFormat, rows: usize, columns: usize) -> Self {
+        Self { data, format, rows, columns, stride: columns, transposed: false }
+    }
+
+    /// The same memory, rows for columns.
+    #[must_use]
+    pub fn transpose(self) -> Self {
+        Self { rows: self.columns, columns: self.rows, transposed: !self.transposed, ..self }
+    }
+
+    fn check(&self) {
+        let (outer, inner) = if self.transposed { (self.columns, self.rows) } else { (self.rows, self.columns) };
+        let needed = if outer * inner == 0 { 0 } else { (outer - 1) * self.stride + inner };
+        assert!(self.stride >= inner && self.data.len() >= needed, "{} elements are too few", self.data.len());
+    }
+}
+
+/// Rows up to which each element is used where it is read. For more it is laid out in panels first, which costs about as
+/// much as so many uses.
+const FEW: usize = 4;
+
+/// `c = a b + bias`, computed in f32, where `c` is `[a.rows, b.columns]` and the bias, if there is one, a row that is
+/// added to all.
+///
+/// # Panics
+/// If the sizes do not fit each other.
+pub fn matmul_half(a: Matrix<'_>, b: HalfMatrix<'_>, bias: Option<&[f32]>, c: &mut [f32]) {
+    a.check();
+    b.check();
+    let columns = b.columns;
+    assert!(a.columns == b.rows && c.len() == a.rows * columns && bias.is_none_or(|bias| bias.len() == columns));
+    if c.is_empty() {
+        return;
+    }
+    if a.rows > FEW || b.rows == 0 {
+        return matmul_converted(a, &b, bias, columns, c);
+    }
+    let rows = a.contiguous();
+    if b.transposed {
+        direct::dots(&rows, b, bias, c);
+    } else {
+        direct::sums(&rows, b, bias, c);
+    }
+}
+
+impl Source for HalfMatrix<'_> {
+    fn pack(&self, row: usize, column: usize, panel: &mut [[f32; WIDTH]], scratch: &mut Vec<f32>) {
+        let (depth, width) = (panel.len(), WIDTH.min(self.columns - column));
+        if self.transposed {
+            scratch.resize(WIDTH * depth, 0.0);
+            for (j, values) in scratch.chunks_exact_mut(depth).take(width).enumerate() {
+                widen_part(self.format, &self.data[(column + j) * self.stride + row..][..depth], values);
+            }
+            pack(scratch, Layout { stride: depth, transposed: true }, 0, 0, width, panel);
+        } else {
+            widen_columns(self.format, &self.data[row * self.stride + column..], self.stride, width, panel);
+        }
+    }
+}

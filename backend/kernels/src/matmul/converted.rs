@@ -1,0 +1,91 @@
+//! Products with a matrix of which only what is needed at once is ever there in f32.
+
+use std::cell::Cell;
+
+use super::{Matrix, Panels, WIDTH, bands::for_bands, tile::HEIGHT};
+
+/// A right-hand matrix whose elements are converted while they are packed.
+pub(crate) trait Source: Sync {
+    /// Fills one panel: the rows from `row` on of the [`WIDTH`] columns from `column` on; those that the matrix lacks
+    /// become 0. `row` is a multiple of [`DEPTH`]. `scratch` is any buffer.
+    fn pack(&self, row: usize, column: usize, panel: &mut [[f32; WIDTH]], scratch: &mut Vec<f32>);
+}
+
+/// Rows of the right-hand matrix that are converted at once: a panel of them fills half of the first-level cache, and
+/// whole blocks of every quantised format are as deep.
+pub(crate) const DEPTH: usize = 256;
+/// Panels that a task converts at once. With the rows that pass, they stay in the second-level cache.
+const PANELS: usize = 4;
+/// Rows of the left-hand matrix that pass all panels of a task before others do.
+const PASS: usize = 16 * HEIGHT;
+/// Rows of the left-hand matrix for which the right-hand matrix is converted once: then this costs next to nothing.
+const ROWS: usize = 5 * PASS;
+
+/// What a thread holds.
+#[derive(Default)]
+struct Scratch {
+    panels: Vec<[f32; WIDTH]>,
+    /// What a source needs for a panel.
+    source: Vec<f32>,
+    /// The results of a band.
+    sums: Vec<f32>,
+    /// For products with a transposed matrix.
+    turned: Vec<[f32; HEIGHT]>,
+}
+
+thread_local! {
+    /// What the last task held. Fresh memory would cost as much as filling it.
+    static SCRATCH: Cell<Scratch> = Cell::default();
+}
+
+/// `c = a b + bias`, where `b` is `[a.columns, columns]`. Each task converts some columns of `b`, a part of the depth at a
+/// time, and multiplies all rows.
+pub(crate) fn matmul_converted(a: Matrix<'_>, b: &impl Source, bias: Option<&[f32]>, columns: usize, c: &mut [f32]) {
+    // Wide bands read the rows less often; but every thread should have some, so that none is waited for.
+    let share = columns.div_ceil(WIDTH) / (8 * rayon::current_num_threads());
+    let width = share.clamp(1, PANELS) * WIDTH;
+    for (i, c) in c.chunks_mut(ROWS * columns).enumerate() {
+        let a = a.part(i * ROWS, ROWS, 0, a.columns);
+        for_bands(c, columns, width, |first, rows| {
+            let mut scratch = SCRATCH.take();
+            band(a, b, bias.map(|bias| &bias[first..]), first, rows, &mut scratch);
+            SCRATCH.set(scratch);
+        });
+    }
+}
+
+/// The columns from `first` on.
+fn band(
+    a: Matrix<'_>,
+    b: &impl Source,
+    bias: Option<&[f32]>,
+    first: usize,
+    rows: &mut [&mut [f32]],
+    scratch: &mut Scratch,
+) {
+    let Scratch { panels: memory, source, sums, turned } = scratch;
+    let width = rows[0].len();
+    sums.clear();
+    sums.resize(rows.len() * width, 0.0);
+    for from in (0..a.columns).step_by(DEPTH) {
+        let depth = DEPTH.min(a.columns - from);
+        let panels = Panels::filled(std::mem::take(memory), depth, width, |panel, data| {
+            b.pack(from, first + panel * WIDTH, data, source);
+        });
+        for (i, sums) in sums.chunks_mut(PASS * width).enumerate() {
+            let (a, n) = (a.part(i * PASS, PASS, from, depth), sums.len() / width);
+            if a.transposed {
+                panels.add_transposed(a.data, a.stride, n, sums, width, turned);
+            } else {
+                panels.add(0, panels.count(), a.data, a.stride, n, sums, width);
+            }
+        }
+        *memory = panels.into_memory();
+    }
+    for (row, sums) in rows.iter_mut().zip(sums.chunks_exact(width)) {
+        match bias {
+            Some(bias) => row.iter_mut().zip(sums).zip(bias).for_each(|((c, sum), bias)| *c = sum + bias),
+            None => row.copy_from_slice(sums),
+        }
+    }
+}

@@ -1,0 +1,44 @@
+//! Laying out the columns of a matrix side by side.
+
+use super::tile::WIDTH;
+
+/// How a matrix lies in memory.
+#[derive(Clone, Copy)]
+pub(crate) struct Layout {
+    /// Elements from one row to the next, or with `transposed` from one column to the next.
+    pub stride: usize,
+    /// Columns, not rows, are contiguous.
+    pub transposed: bool,
+}
+
+/// Fills one panel: the rows from `row` on of the [`WIDTH`] columns from `column` on. Those beyond `columns` become 0.
+pub(crate) fn pack(b: &[f32], layout: Layout, row: usize, column: usize, columns: usize, data: &mut [[f32; WIDTH]]) {
+    let width = WIDTH.min(columns - column);
+    if !layout.transposed && width == WIDTH {
+        // Apart from the rest, as a copy of a length that is not known is a call.
+        for (k, data) in data.iter_mut().enumerate() {
+            data.copy_from_slice(&b[(row + k) * layout.stride + column..][..WIDTH]);
+        }
+    } else if !layout.transposed {
+        for (k, data) in data.iter_mut().enumerate() {
+            data[width..].fill(0.0);
+            data[..width].copy_from_slice(&b[(row + k) * layout.stride + column..][..width]);
+        }
+    } else if width == WIDTH {
+        let rows = data.len();
+        let source: [&[f32]; WIDTH] = std::array::from_fn(|j| &b[(column + j) * layout.stride + row..][..rows]);
+        for (k, data) in data.iter_mut().enumerate() {
+            for j in 0..WIDTH {
+                data[j] = source[j][k];
+            }
+        }
+    } else {
+        data.fill([0.0; WIDTH]);
+        for j in 0..width {
+            let source = &b[(column + j) * layout.stride + row..][..data.len()];
+            for (data, &value) in data.iter_mut().zip(source) {
+                data[j] = value;
+            }
+        }
+    }
+}

@@ -1,0 +1,140 @@
+//! Products with quantised matrices: whole numbers of a few bits in blocks that share a scale, as GGML has them.
+//!
+//! What is multiplied is f32: the results are those of a product with the matrix in f32, which is never there as a whole.
+
+mod direct;
+#[cfg(test)]
+mod tests;
+mod unpack;
+
+use crate::matmul::{Matrix, matmul_converted};
+pub use unpack::dequantise;
+
+/// GGML's block formats. The name of each says how many bits a weight has; `K` are those with two levels of scales.
+///
+/// The layouts are those of `ggml-common.h` in <https://github.com/ggml-org/ggml>.
+#[allow(non_camel_case_types)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Quantisation {
+    /// 32 weights in 18 bytes: a scale.
+    Q4_0,
+    /// 32 weights in 20 bytes: a scale and a minimum.
+    Q4_1,
+    /// 32 weights in 22 bytes: a scale.
+    Q5_0,
+    /// 32 weights in 24 bytes: a scale and a minimum.
+    Q5_1,
+    /// 32 weights in 34 bytes: a scale.
+    Q8_0,
+    /// 256 weights in 144 bytes: scales and minima of 32 each.
+    Q4K,
+    /// 256 weights in 176 bytes: scales and minima of 32 each.
+    Q5K,
+    /// 256 weights in 210 bytes: scales of 16 each.
+    Q6K,
+}
+
+impl Quantisation {
+    /// Every format.
+    pub const ALL: [Self; 8] =
+        [Self::Q4_0, Self::Q4_1, Self::Q5_0, Self::Q5_1, Self::Q8_0, Self::Q4K, Self::Q5K, Self::Q6K];
+
+    /// Weights of a block.
+    pub fn block_len(self) -> usize {
+        match self {
+            Self::Q4_0 | Self::Q4_1 | Self::Q5_0 | Self::Q5_1 | Self::Q8_0 => 32,
+            Self::Q4K | Self::Q5K | Self::Q6K => 256,
+        }
+    }
+
+    /// Bytes of a block.
+    pub fn block_bytes(self) -> usize {
+        match self {
+            Self::Q4_0 => 18,
+            Self::Q4_1 => 20,
+            Self::Q5_0 => 22,
+            Self::Q5_1 => 24,
+            Self::Q8_0 => 34,
+            Self::Q4K => 144,
+            Self::Q5K => 176,
+            Self::Q6K => 210,
+        }
+    }
+
+    /// What GGML calls it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Q4_0 => "Q4_0",
+            Self::Q4_1 => "Q4_1",
+            Self::Q5_0 => "Q5_0",
+            Self::Q5_1 => "Q5_1",
+            Self::Q8_0 => "Q8_0",
+            Self::Q4K => "Q4_K",
+            Self::Q5K => "Q5_K",
+            Self::Q6K => "Q6_K",
+        }
+    }
+
+    /// The format that GGML calls so.
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|kind| kind.name() == name)
+    }
+
+    /// Bytes of so many weights, which are whole blocks.
+    fn bytes(self, weights: usize) -> usize {
+        weights / self.block_len() * self.block_bytes()
+    }
+}
+
+impl std::fmt::Display for Quantisation {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+/// A quantised matrix: its rows, each of whole blocks, one after the other.
+#[derive(Clone, Copy)]
+pub struct QuantisedMatrix<'a> {
+    /// The blocks.
+    pub data: &'a [u8],
+    /// Rows of the matrix: the outputs of a layer.
+    pub rows: usize,
+    /// Columns of the matrix, a multiple of the length of a block: the inputs of a layer.
+    pub columns: usize,
+    /// What the blocks are.
+    pub kind: Quantisation,
+}
+
+impl<'a> QuantisedMatrix<'a> {
+    /// Some weights of a row, from a block's first to a block's last.
+    fn part(&self, row: usize, column: usize, columns: usize) -> &'a [u8] {
+        let start = self.kind.bytes(row * self.columns + column);
+        &self.data[start..][..self.kind.bytes(columns)]
+    }
+}
+
+/// Rows up to which the blocks are multiplied as they are. For more they are laid out in panels first, which costs about as
+/// much as so many uses.
+const FEW: usize = 8;
+
+/// `c = a b^T + bias`, computed in f32, where `c` is `[a.rows, b.rows]` and the bias, if there is one, a row that is added
+/// to all.
+///
+/// # Panics
+/// If the sizes do not fit each other, or `a` is transposed.
+pub fn matmul_quantised(a: Matrix<'_>, b: QuantisedMatrix<'_>, bias: Option<&[f32]>, c: &mut [f32]) {
+    a.check();
+    let QuantisedMatrix { rows: columns, columns: depth, kind, .. } = b;
+    assert!(depth.is_multiple_of(kind.block_len()), "{depth} columns are no blocks of {kind}");
+    assert!(b.data.len() == kind.bytes(columns * depth), "{} bytes for {columns} x {depth} of {kind}", b.data.len());
+    assert!(!a.transposed && a.columns == depth && c.len() == a.rows * columns, "{} x {}", a.rows, a.columns);
+    assert!(bias.is_none_or(|bias| bias.len() == columns));
+    if c.is_empty() {
+        return;
+    }
+    if a.rows > FEW || depth == 0 {
+        matmul_converted(a, &b, bias, columns, c);
+    } else {
+        direct::product(a, b, bias, c);
+    }
+}

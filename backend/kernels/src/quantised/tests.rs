@@ -1,0 +1,166 @@
+use super::*;
+
+/// An f16 that is not infinite or NaN, from the definition.
+fn f16(block: &[u8], at: usize) -> f32 {
+    let bits = u16::from_le_bytes([block[at], block[at + 1]]);
+    let (exponent, fraction) = (i32::from(bits >> 10 & 31), f32::from(bits & 1023) / 1024.0);
+    let sign = if bits >> 15 == 0 { 1.0 } else { -1.0 };
+    sign * if exponent == 0 { fraction * 2f32.powi(-14) } else { (1.0 + fraction) * 2f32.powi(exponent - 15) }
+}
+
+/// Weight `j` of a block, as ggml's `dequantize_row` of the format has it.
+fn weight(kind: Quantisation, block: &[u8], j: usize) -> f32 {
+    let nibble = |byte: u8, upper: bool| if upper { byte >> 4 } else { byte & 15 };
+    // Of 32 weights.
+    let simple = |start: usize| nibble(block[start + j % 16], j >= 16);
+    let fifth = |start: usize| (block[start + j / 8] >> (j % 8) & 1) << 4;
+    // Of 256 weights: scale and minimum, and four of the bits.
+    let scale_and_minimum = |i: usize| {
+        let q = &block[4..16];
+        if i < 4 {
+            (q[i] & 63, q[i + 4] & 63)
+        } else {
+            ((q[i + 4] & 15) | (q[i - 4] >> 6) << 4, (q[i + 4] >> 4) | (q[i] >> 6) << 4)
+        }
+    };
+    let with_minimum = |code: u8| {
+        let (scale, minimum) = scale_and_minimum(j / 32);
+        f16(block, 0) * f32::from(scale) * f32::from(code) - f16(block, 2) * f32::from(minimum)
+    };
+    let large = |start: usize| nibble(block[start + j / 64 * 32 + j % 32], j / 32 % 2 == 1);
+    match kind {
+        Quantisation::Q4_0 => f16(block, 0) * (f32::from(simple(2)) - 8.0),
+        Quantisation::Q4_1 => f16(block, 0) * f32::from(simple(4)) + f16(block, 2),
+        Quantisation::Q5_0 => f16(block, 0) * (f32::from(simple(6) | fifth(2)) - 16.0),
+        Quantisation::Q5_1 => f16(block, 0) * f32::from(simple(8) | fifth(4)) + f16(block, 2),
+        Quantisation::Q8_0 => f16(block, 0) * f32::from(block[2 + j] as i8),
+        Quantisation::Q4K => with_minimum(large(16)),
+        Quantisation::Q5K => with_minimum(large(48) | (block[16 + j % 32] >> (j / 32) & 1) << 4),
+        Quantisation::Q6K => {
+            let (n, quarter, l) = (j / 128, j % 128 / 32, j % 32);
+            let low = nibble(block[64 * n + 32 * (quarter % 2) + l], quarter >= 2);
+            let high = block[128 + 32 * n + l] >> (2 * quarter) & 3;
+            let scale = block[192 + 8 * n + 2 * quarter + l / 16] as i8;
+            f16(block, 208) * f32::from(scale) * (f32::from(low | high << 4) - 32.0)
+        }
+    }
+}
+
+/// Blocks of any bytes but for their factors, which are of some sizes, subnormal ones and 0 among them.
+fn blocks(kind: Quantisation, count: usize) -> Vec<u8> {
+    let noise = |i: usize| ((i as u32).wrapping_mul(2_654_435_761) >> 13) as u8;
+    let mut data: Vec<u8> = (0..count * kind.block_bytes()).map(noise).collect();
+    let factors: &[usize] = match kind {
+        Quantisation::Q4_0 | Quantisation::Q5_0 | Quantisation::Q8_0 => &[0],
+        Quantisation::Q4_1 | Quantisation::Q5_1 | Quantisation::Q4K | Quantisation::Q5K => &[0, 2],
+        Quantisation::Q6K => &[208],
+    };
+    for (i, block) in data.chunks_exact_mut(kind.block_bytes()).enumerate() {
+        for &at in factors {
+            let exponent = [0x28, 0x20, 0xac, 0x00, 0xa4, 0x24, 0x2c][(i + at) % 7];
+            block[at + 1] = block[at + 1] & 3 | exponent;
+        }
+    }
+    data
+}
+
+fn weights(kind: Quantisation, data: &[u8]) -> Vec<f32> {
+    data.chunks_exact(kind.block_bytes())
+        .flat_map(|block| (0..kind.block_len()).map(|j| weight(kind, block, j)))
+        .collect()
+}
+
+#[test]
+fn names() {
+    for kind in Quantisation::ALL {
+        assert_eq!(Quantisation::from_name(kind.name()), Some(kind));
+        assert_eq!(kind.to_string(), kind.name());
+    }
+    assert_eq!(Quantisation::from_name("Q2_K"), None);
+}
+
+#[test]
+fn weights_are_those_of_ggml() {
+    for kind in Quantisation::ALL {
+        for count in [0, 1, 2, 3, 33, 2000] {
+            let data = blocks(kind, count);
+            let mut out = vec![f32::NAN; count * kind.block_len()];
+            dequantise(kind, &data, &mut out);
+            assert!(out == weights(kind, &data), "{kind}, {count} blocks");
+        }
+    }
+}
+
+fn check(kind: Quantisation, m: usize, n: usize, blocks_of_row: usize) {
+    let k = blocks_of_row * kind.block_len();
+    let data = blocks(kind, n * blocks_of_row);
+    let wide = weights(kind, &data);
+    let stride = k + 5;
+    let a: Vec<f32> = (0..m * stride).map(|i| ((i * 7919) % 1013) as f32 / 500.0 - 1.0).collect();
+    let bias: Vec<f32> = (0..n).map(|j| (j % 50) as f32).collect();
+    let b = QuantisedMatrix { data: &data, rows: n, columns: k, kind };
+    for bias in [None, Some(&bias[..])] {
+        let mut c = vec![f32::NAN; m * n];
+        matmul_quantised(Matrix { data: &a, rows: m, columns: k, stride, transposed: false }, b, bias, &mut c);
+        for (at, &found) in c.iter().enumerate() {
+            let (i, j) = (at / n, at % n);
+            let (mut expected, mut size) = (bias.map_or(0.0, |bias| f64::from(bias[j])), 0.0);
+            for p in 0..k {
+                let product = f64::from(a[i * stride + p]) * f64::from(wide[j * k + p]);
+                (expected, size) = (expected + product, size + product.abs());
+            }
+            let error = (f64::from(found) - expected).abs();
+            assert!(error <= 1e-6 * (size + expected.abs()), "{kind}, {m} {n} {k}: {found} {expected} {size}");
+        }
+    }
+}
+
+#[test]
+fn products_of_few_rows_and_of_many() {
+    for kind in Quantisation::ALL {
+        for (m, n) in [(0, 3), (1, 0), (1, 1), (1, 2), (1, 301), (2, 17), (3, 5), (4, 70), (7, 33), (9, 40), (100, 19)]
+        {
+            for blocks_of_row in [0, 1, 3, 6] {
+                check(kind, m, n, blocks_of_row);
+            }
+        }
+        // Several tasks, several depths, several passes of rows.
+        check(kind, 1, 700, if kind.block_len() == 32 { 45 } else { 5 });
+        check(kind, 485, 150, if kind.block_len() == 32 { 19 } else { 2 });
+    }
+}
+
+#[test]
+fn nan_stays() {
+    for kind in Quantisation::ALL {
+        let k = kind.block_len();
+        let data = blocks(kind, 3);
+        for m in [1, 9] {
+            let mut a = vec![1.0; m * k];
+            a[k - 3] = f32::NAN;
+            let mut c = vec![0.0; m * 3];
+            let b = QuantisedMatrix { data: &data, rows: 3, columns: k, kind };
+            matmul_quantised(Matrix::new(&a, m, k), b, None, &mut c);
+            assert!(c[..3].iter().all(|c| c.is_nan()) && c[3..].iter().all(|c| c.is_finite()));
+        }
+    }
+}
+
+#[test]
+fn threads_do_not_matter() {
+    let (n, k) = (1000, 512);
+    for kind in [Quantisation::Q4_1, Quantisation::Q6K] {
+        let data = blocks(kind, n * k / kind.block_len());
+        let a: Vec<f32> = (0..10 * k).map(|i| ((i * 7919) % 1013) as f32 / 500.0 - 1.0).collect();
+        for m in [1, 10] {
+            let run = |threads: usize| {
+                let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
+                let mut c = vec![0.0; m * n];
+                let b = QuantisedMatrix { data: &data, rows: n, columns: k, kind };
+                pool.install(|| matmul_quantised(Matrix::new(&a[..m * k], m, k), b, None, &mut c));
+                c
+            };
+            assert_eq!(run(1), run(3));
+        }
+    }
+}

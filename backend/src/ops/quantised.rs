@@ -1,0 +1,51 @@
+//! Products with weights that stay quantised: the defaults of [`Backend`], which unpack a layer's weights each time.
+
+use burn::tensor::{
+    DType, Int, Tensor, TensorData, TensorMetadata,
+    ops::{FloatTensor, IntTensor},
+};
+use burn_autodiff::{Autodiff, checkpoint::strategy::CheckpointStrategy};
+use grove_kernels::{self as kernels, Quantisation};
+
+use super::{Backend, custom::recorded, float, primitive};
+
+/// `[rows, bytes]` to `[rows, columns]`, by way of the host.
+pub(super) fn dequantise<B: Backend>(blocks: IntTensor<B>, kind: Quantisation) -> FloatTensor<B> {
+    let blocks = Tensor::<B, 2, Int>::from_primitive(blocks);
+    let ([rows, bytes], device) = (blocks.dims(), blocks.device());
+    let columns = bytes / kind.block_bytes() * kind.block_len();
+    let data = blocks.into_data().convert_dtype(DType::U8);
+    let mut values = vec![0.0; rows * columns];
+    kernels::dequantise(kind, data.as_bytes(), &mut values);
+    B::float_from_data(TensorData::new(values, [rows, columns]), &device)
+}
+
+/// The matrix, `[out, in]`, in the type of another tensor.
+fn matrix<B: Backend>(blocks: IntTensor<B>, kind: Quantisation, dtype: DType) -> Tensor<B, 2> {
+    float::<B, 2>(B::dequantise(blocks, kind)).cast(dtype)
+}
+
+pub(super) fn affine<B: Backend>(x: FloatTensor<B>, blocks: IntTensor<B>, kind: Quantisation) -> FloatTensor<B> {
+    let dtype = x.dtype();
+    B::affine(x, primitive(matrix::<B>(blocks, kind, dtype).transpose()), None)
+}
+
+pub(super) fn affine_backward<B: Backend>(
+    blocks: IntTensor<B>,
+    kind: Quantisation,
+    grad: FloatTensor<B>,
+) -> FloatTensor<B> {
+    let dtype = grad.dtype();
+    B::affine(grad, primitive(matrix::<B>(blocks, kind, dtype)), None)
+}
+
+pub(super) fn differentiable<B: Backend, C: CheckpointStrategy>(
+    x: FloatTensor<Autodiff<B, C>>,
+    blocks: IntTensor<B>,
+    kind: Quantisation,
+) -> FloatTensor<Autodiff<B, C>> {
+    let backward = |(blocks, kind): (IntTensor<B>, Quantisation), grad, _| {
+        [Some(B::affine_quantised_backward(blocks, kind, grad))]
+    };
+    recorded::<B, C, _, 1>([x], backward, |[x], _| (B::affine_quantised(x, blocks.clone(), kind), Some((blocks, kind))))
+}
