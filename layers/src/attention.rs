@@ -1,6 +1,7 @@
 use burn::tensor::{Bool, Int, Tensor, TensorData, TensorPrimitive};
 use grove_backend::{AttendOptions, Backend};
 use grove_tree::Key;
+use std::ops::Range;
 
 use crate::dropout::dropout_factors;
 
@@ -20,22 +21,55 @@ impl<B: Backend> AttentionMask<B> {
     ///
     /// A position of padding sees only itself, so that no row is empty (a softmax over nothing is NaN).
     pub fn causal(t: usize, seen: usize, padding: &[usize], device: &B::Device) -> Self {
-        if padding.iter().all(|&pad| pad == 0) {
+        Self::within(None, t, 0..seen + t, padding, device)
+    }
+
+    /// The same where a position sees no more than the last `window`, itself included, of the positions `keys`, which end
+    /// with the `t` that look.
+    ///
+    /// # Panics
+    /// If there are fewer keys than positions that look.
+    pub fn within(window: Option<usize>, t: usize, keys: Range<usize>, padding: &[usize], device: &B::Device) -> Self {
+        let s = keys.len();
+        let seen = keys.end - t;
+        assert!(t <= s, "{t} positions look at {s}");
+        let window = window.unwrap_or(usize::MAX);
+        if padding.iter().all(|&pad| pad <= keys.start) && s <= window {
             if t == 1 {
                 return Self::Full;
             }
-            if seen == 0 {
+            if t == s {
                 return Self::Causal;
             }
         }
-        let s = seen + t;
         let padding = if padding.is_empty() { &[0] } else { padding };
-        let hidden = padding.iter().flat_map(|&pad| {
-            (seen..s).flat_map(move |query| (0..s).map(move |key| key != query && (key > query || key < pad)))
-        });
+        let hides =
+            |query: usize, key: usize, pad: usize| key != query && (key > query || key < pad || query - key >= window);
+        let row = |pad: usize, query: usize| keys.clone().map(move |key| i64::from(hides(query, key, pad)));
+        let hidden = padding.iter().flat_map(|&pad| (seen..keys.end).flat_map(move |query| row(pad, query)));
         // Candle takes no booleans from the host, hence numbers.
-        let data = TensorData::new(hidden.map(i64::from).collect(), [padding.len(), 1, t, s]);
+        let data = TensorData::new(hidden.collect(), [padding.len(), 1, t, s]);
         Self::Explicit(Tensor::<B, 4, Int>::from_data(data, device).equal_elem(1))
+    }
+
+    /// The mask of each layer by the window it has, if any; those that see alike share one. `keys(i)` are the positions that
+    /// layer `i` looks at, the same for layers of the same window.
+    pub fn of_layers(
+        windows: &[Option<usize>],
+        t: usize,
+        keys: impl Fn(usize) -> Range<usize>,
+        padding: &[usize],
+        device: &B::Device,
+    ) -> Vec<Self> {
+        let mut masks: Vec<Self> = Vec::with_capacity(windows.len());
+        for (i, window) in windows.iter().enumerate() {
+            let mask = match windows[..i].iter().position(|other| other == window) {
+                Some(same) => masks[same].clone(),
+                None => Self::within(*window, t, keys(i), padding, device),
+            };
+            masks.push(mask);
+        }
+        masks
     }
 }
 
@@ -44,7 +78,7 @@ impl<B: Backend> AttentionMask<B> {
 ///
 /// # Shapes
 /// - queries `[b, n_head, t, head_dim]`
-/// - keys, values `[b, n_head, s, head_dim]`
+/// - keys, values `[b, n_kv_head, s, head_dim]`, where each head serves `n_head / n_kv_head` heads of queries
 /// - output `[b, n_head, t, head_dim]`
 pub fn attend<B: Backend>(
     queries: Tensor<B, 4>,

@@ -1,29 +1,71 @@
 use burn::tensor::Tensor;
 use grove_backend::Backend;
 use grove_tree::{Array, Tree};
+use std::ops::Range;
 
 /// Keys and values of the positions that one attention layer has seen, for decoding without computing them again.
 ///
-/// Room is taken ahead, and doubled when it runs out, so that appending a position writes only that position where
-/// the backend can write in place.
+/// Room is taken ahead, once where it is known how much is needed, else doubled when it runs out, so that appending a
+/// position writes only that position where the backend can write in place. A layer that looks back no further than a
+/// window keeps no more than that, and a little room in which the window moves.
 #[derive(Tree, Clone, Debug, Default)]
 pub struct KvCache<B: Backend> {
-    /// Keys and values, each `[b, n_head, capacity, head_dim]`; none before the first position.
+    /// Keys and values, each `[b, n_kv_head, capacity, head_dim]`; none before the first position.
     buffers: Option<(Array<B, 4>, Array<B, 4>)>,
-    /// How many positions are filled.
+    /// The position at the beginning of the buffers.
+    first: usize,
+    /// How many positions have been seen.
     len: usize,
+    /// How many positions will come, as far as is known.
+    room: usize,
+    /// How many positions a query sees, itself included.
+    window: Option<usize>,
 }
 
-/// Positions for which room is taken at first.
+/// Positions for which room is taken at first, where nothing is known.
 const FIRST_CAPACITY: usize = 64;
 
+/// Positions that a window is moved by at once.
+const SLACK: usize = 64;
+
+/// How many positions can be taken back from a window's cache.
+pub const MOST_TAKEN_BACK: usize = 16;
+
 impl<B: Backend> KvCache<B> {
-    /// A cache of nothing.
+    /// A cache of nothing, for layers that look back to the first position.
     pub fn new() -> Self {
-        Self { buffers: None, len: 0 }
+        Self { buffers: None, first: 0, len: 0, room: 0, window: None }
     }
 
-    /// How many positions are in the cache.
+    /// A cache of nothing that takes room for this many positions at once.
+    pub fn with_room(room: usize) -> Self {
+        Self { room, ..Self::new() }
+    }
+
+    /// A cache of nothing, for a layer in which a position sees itself and the `window - 1` before it.
+    pub fn windowed(window: usize) -> Self {
+        Self { window: Some(window), ..Self::new() }
+    }
+
+    /// A cache of nothing for a layer that sees a window, or everything, where `room` positions will come (0: unknown).
+    pub fn seeing(window: Option<usize>, room: usize) -> Self {
+        match window {
+            Some(window) if room == 0 || window < room => Self::windowed(window),
+            _ => Self::with_room(room),
+        }
+    }
+
+    /// Bytes that the caches of layers with these windows take for a number of positions; `numbers` are those that a position
+    /// leaves, keys and values together.
+    pub fn bytes(windows: impl Iterator<Item = Option<usize>>, positions: usize, numbers: usize, size: usize) -> usize {
+        let held = |window: Option<usize>| match window {
+            Some(window) => positions.min(window + MOST_TAKEN_BACK + SLACK),
+            None => positions.max(FIRST_CAPACITY),
+        };
+        windows.map(|window| held(window).saturating_mul(numbers).saturating_mul(size)).sum()
+    }
+
+    /// How many positions have been seen.
     pub fn len(&self) -> usize {
         self.len
     }
@@ -33,30 +75,75 @@ impl<B: Backend> KvCache<B> {
         self.len == 0
     }
 
-    /// Adds positions, and gives all keys, all values and the cache's successor.
+    /// The positions whose keys an [`append`](Self::append) of `t` positions gives.
+    pub fn keys_of(&self, t: usize) -> Range<usize> {
+        let from = match self.window {
+            // What the first of the new positions sees.
+            Some(window) => (self.len + 1).saturating_sub(window).max(self.first),
+            None => 0,
+        };
+        from..self.len + t
+    }
+
+    /// Adds positions, and gives the keys and values of those that they see, and the cache's successor.
     ///
     /// # Shapes
-    /// - keys, values `[b, n_head, t, head_dim]`
-    /// - all keys, all values `[b, n_head, len + t, head_dim]`
+    /// - keys, values `[b, n_kv_head, t, head_dim]`
+    /// - keys and values that are seen `[b, n_kv_head, s, head_dim]`, where s is the length of [`keys_of`](Self::keys_of)
     pub fn append(self, keys: Tensor<B, 4>, values: Tensor<B, 4>) -> (Tensor<B, 4>, Tensor<B, 4>, Self) {
         let [b, n_head, t, head_dim] = keys.dims();
-        let (old, len) = (self.len, self.len + t);
-        let full = [0..b, 0..n_head, 0..len, 0..head_dim];
+        let seen = self.keys_of(t);
+        let held = self.len - self.first;
+        // A window that has no room left begins anew, with what later positions see and what may be taken back.
+        let capacity = self.window.map(|window| window + MOST_TAKEN_BACK + SLACK);
+        let kept = match (self.window, capacity) {
+            (Some(window), Some(capacity)) if held + t > capacity => held.min(window - 1 + MOST_TAKEN_BACK),
+            _ => held,
+        };
+        let (dropped, len) = (held - kept, self.len + t);
         let write = |buffer: Option<Array<B, 4>>, new: Tensor<B, 4>| {
             // The array is taken apart here, so that the handle is the only one and the buffer is written in place.
             let buffer = buffer.and_then(Array::into_val);
+            let place = |at: usize, count: usize| [0..b, 0..n_head, at..at + count, 0..head_dim];
+            if let Some(capacity) = capacity.filter(|&capacity| kept + t > capacity) {
+                // More than the window at once: what is seen now is put together, and the end of it kept.
+                let old = buffer.map(|buffer| buffer.slice(place(dropped, kept)));
+                let all = Tensor::cat(old.into_iter().chain([new]).collect(), 2); // from position first + dropped
+                let end = all.dims()[2];
+                let keep = end.min(capacity - SLACK);
+                let empty = Tensor::zeros([b, n_head, capacity, head_dim], (&all.device(), all.dtype()));
+                let buffer = empty.slice_assign(place(0, keep), all.clone().slice(place(end - keep, keep)));
+                let from = seen.start - (self.first + dropped);
+                return (all.slice(place(from, seen.len())), Array::new(buffer), len - keep);
+            }
+            let first = self.first + dropped;
             let room = buffer.as_ref().map_or(0, |buffer| buffer.dims()[2]);
+            let needed = kept + t;
             let buffer = match buffer {
-                Some(buffer) if len <= room => buffer,
-                buffer => grow(buffer, &new, len.max(2 * room).max(FIRST_CAPACITY)),
+                Some(buffer) if dropped > 0 => {
+                    let old = buffer.clone().slice(place(dropped, kept));
+                    buffer.slice_assign(place(0, kept), old)
+                }
+                Some(buffer) if needed <= room => buffer,
+                buffer => {
+                    let ahead = needed.max(self.room).max(2 * room).max(FIRST_CAPACITY);
+                    grow(buffer, &new, capacity.unwrap_or(ahead))
+                }
             };
-            let buffer = buffer.slice_assign([0..b, 0..n_head, old..len, 0..head_dim], new);
-            (buffer.clone().slice(full.clone()), Array::new(buffer))
+            let buffer = buffer.slice_assign(place(kept, t), new);
+            (buffer.clone().slice(place(seen.start - first, seen.len())), Array::new(buffer), first)
         };
         let (old_keys, old_values) = self.buffers.unzip();
-        let (all_keys, key_buffer) = write(old_keys, keys);
-        let (all_values, value_buffer) = write(old_values, values);
-        (all_keys, all_values, Self { buffers: Some((key_buffer, value_buffer)), len })
+        let (all_keys, key_buffer, first) = write(old_keys, keys);
+        let (all_values, value_buffer, _) = write(old_values, values);
+        (all_keys, all_values, Self { buffers: Some((key_buffer, value_buffer)), first, len, ..self })
+    }
+
+    /// The cache without the positions from `len` on, which then come anew. `None` where it has fewer, or its window has
+    /// forgotten what the next position sees; of the furthest that it has seen, [`MOST_TAKEN_BACK`] positions can be taken back.
+    pub fn truncate(self, len: usize) -> Option<Self> {
+        let needed = self.window.map_or(0, |window| (len + 1).saturating_sub(window));
+        (len <= self.len && self.first <= needed).then_some(Self { len, ..self })
     }
 }
 
@@ -78,19 +165,55 @@ mod tests {
     use super::*;
     use burn_flex::Flex;
 
+    /// Positions are told apart by their number.
+    fn positions(range: Range<usize>) -> Tensor<Flex, 4> {
+        let numbers =
+            Tensor::<Flex, 1, burn::tensor::Int>::arange(range.start as i64..range.end as i64, &Default::default());
+        numbers.float().reshape([1, 1, range.len(), 1]).repeat(&[1, 2, 1, 3])
+    }
+
     #[test]
     fn grows_and_keeps_what_it_saw() {
-        let step = |i: usize, t: usize| Tensor::<Flex, 4>::full([1, 2, t, 3], i as f64, &Default::default());
-        let mut cache = KvCache::new();
-        let mut expected = vec![];
-        for (i, t) in [(1, 5), (2, 58), (3, 1), (4, 1), (5, 70)] {
-            expected.push(step(i, t));
-            let (keys, values, next) = cache.append(step(i, t), step(i, t).neg());
-            let all = Tensor::cat(expected.clone(), 2);
-            assert_eq!(keys.to_data(), all.to_data());
-            assert_eq!(values.to_data(), all.neg().to_data());
-            cache = next;
+        for room in [0, 100, 300] {
+            let mut cache = KvCache::with_room(room);
+            for t in [5, 58, 1, 1, 70] {
+                let new = positions(cache.len()..cache.len() + t);
+                let (keys, values, next) = cache.append(new.clone(), new.neg());
+                assert_eq!(keys.to_data(), positions(0..next.len()).to_data());
+                assert_eq!(values.to_data(), positions(0..next.len()).neg().to_data());
+                cache = next;
+            }
+            assert_eq!(cache.len(), 135);
         }
-        assert_eq!(cache.len(), 135);
+    }
+
+    #[test]
+    fn a_window_keeps_what_is_seen() {
+        for window in [1, 2, 7, 100] {
+            let mut cache = KvCache::windowed(window);
+            // One at a time beyond the room, then many at once, then after something was taken back.
+            let steps = [3, 1, 1].into_iter().chain([1; 200]).chain([2, 5, 300, 1, 40]).chain([1; 90]);
+            for (i, t) in steps.enumerate() {
+                let new = positions(cache.len()..cache.len() + t);
+                let seen = cache.keys_of(t);
+                let first = cache.len();
+                assert!(seen.start <= (first + 1).saturating_sub(window) && seen.end == first + t, "{seen:?}");
+                let (keys, values, next) = cache.append(new.clone(), new.neg());
+                assert_eq!(keys.to_data(), positions(seen.clone()).to_data(), "window {window}, step {i}");
+                assert_eq!(values.to_data(), positions(seen).neg().to_data());
+                let most = window + MOST_TAKEN_BACK + SLACK;
+                assert!(next.buffers.as_ref().is_some_and(|(keys, _)| keys.shape()[2] <= most));
+                cache = next;
+                if i % 5 == 3 {
+                    // What is taken back comes again, as it was.
+                    let (len, back) = (cache.len(), MOST_TAKEN_BACK.min(cache.len()));
+                    cache = cache.truncate(len - back).expect("few positions are taken back");
+                    let seen = cache.keys_of(back);
+                    let (keys, _, again) = cache.append(positions(len - back..len), positions(len - back..len));
+                    assert_eq!(keys.to_data(), positions(seen).to_data(), "window {window}, step {i}, again");
+                    cache = again;
+                }
+            }
+        }
     }
 }

@@ -1,5 +1,5 @@
-use burn::tensor::{Int, Tensor, module};
-use grove_backend::{Backend, matmul};
+use burn::tensor::{Int, Tensor, TensorPrimitive, module};
+use grove_backend::Backend;
 use grove_tree::{Array, Init, Tree};
 
 /// A table with a row for each of a number of symbols.
@@ -30,8 +30,7 @@ impl<B: Backend> Embedding<B> {
     /// - input `[b, t, size]`
     /// - output `[b, t, symbols]`
     pub fn attend(&self, x: Tensor<B, 3>) -> Tensor<B, 3> {
-        let [b, t, size] = x.dims();
-        let symbols = self.weight.shape()[0];
-        matmul(x.reshape([b * t, size]), self.weight.val().transpose()).reshape([b, t, symbols])
+        let weight = self.weight.val().transpose().into_primitive().tensor();
+        Tensor::from_primitive(TensorPrimitive::Float(B::affine(x.into_primitive().tensor(), weight, None)))
     }
 }

@@ -15,6 +15,13 @@ pub fn count_params<B: Backend, T: Tree<B>>(tree: &T) -> usize {
     count
 }
 
+/// Bytes that the leaves take, present or absent.
+pub fn count_bytes<B: Backend, T: Tree<B>>(tree: &T) -> usize {
+    let mut bytes = 0;
+    tree.visit(&mut Path::root(), &mut |_: &Path, leaf: &AnyArray<B>| bytes += leaf.len() * leaf.dtype().size());
+    bytes
+}
+
 /// A table of the leaves, a line each: path, type, elements; and a line of totals. Works on skeletons too.
 pub fn summary<B: Backend, T: Tree<B>>(tree: &T) -> String {
     let mut rows = Vec::new();

@@ -1,0 +1,162 @@
+//! Linear maps and tables of large models, whose weights may stay quantised.
+
+use burn::tensor::{DType, Int, Tensor, TensorPrimitive};
+use grove_backend::{Backend, Quantisation};
+use grove_tree::{AnyArray, Array, Path, Tree, Visitor};
+
+use crate::{Embedding, Linear};
+
+/// A matrix in blocks of GGML's formats, each row a multiple of a block.
+#[derive(Tree, Clone, Debug)]
+pub struct Quantised<B: Backend> {
+    /// Of u8, `[out, bytes of a row]`.
+    pub blocks: Array<B, 2, Int>,
+    /// Added to the product, `[out]`.
+    pub bias: Option<Array<B, 1>>,
+    /// The format of the blocks.
+    #[tree(static)]
+    pub kind: Quantisation,
+}
+
+impl<B: Backend> Quantised<B> {
+    /// A matrix without values, of `rows` rows (a map's outputs) and `columns` columns (its inputs).
+    pub fn absent(rows: usize, columns: usize, kind: Quantisation) -> Self {
+        let bytes = columns / kind.block_len() * kind.block_bytes();
+        Self { blocks: Array::absent_of([rows, bytes], DType::U8), bias: None, kind }
+    }
+
+    /// How many numbers the blocks stand for.
+    pub fn len(&self) -> usize {
+        let [rows, bytes] = self.blocks.shape();
+        rows * (bytes / self.kind.block_bytes() * self.kind.block_len())
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// # Shapes
+    /// - input `[..., in]`
+    /// - output `[..., out]`
+    pub fn forward<const D: usize>(&self, x: Tensor<B, D>) -> Tensor<B, D> {
+        let y = B::affine_quantised(x.into_primitive().tensor(), self.blocks.val().into_primitive(), self.kind);
+        let y = Tensor::from_primitive(TensorPrimitive::Float(y));
+        match &self.bias {
+            Some(bias) => y + bias.val().unsqueeze(),
+            None => y,
+        }
+    }
+
+    /// Rows of the matrix, in f32.
+    ///
+    /// # Shapes
+    /// - input `[b, t]`, each in `0..rows`
+    /// - output `[b, t, columns]`
+    pub fn rows(&self, ids: Tensor<B, 2, Int>) -> Tensor<B, 3> {
+        let [b, t] = ids.dims();
+        let blocks = self.blocks.val().select(0, ids.reshape([b * t]));
+        let rows = B::dequantise(blocks.into_primitive(), self.kind);
+        let rows = Tensor::<B, 2>::from_primitive(TensorPrimitive::Float(rows));
+        let columns = rows.dims()[1];
+        rows.reshape([b, t, columns])
+    }
+}
+
+/// A layer's weights as they lie in a file: in numbers, or quantised.
+#[derive(Clone, Debug)]
+pub enum Weights<D, Q> {
+    /// In numbers.
+    Dense(D),
+    /// In blocks of quantised numbers.
+    Quantised(Q),
+}
+
+/// The leaves are those of what it holds, under the same paths: `weight`, or `blocks`.
+impl<B: Backend, D: Tree<B>, Q: Tree<B>> Tree<B> for Weights<D, Q> {
+    type On<C: Backend> = Weights<D::On<C>, Q::On<C>>;
+
+    fn visit(&self, path: &mut Path, visitor: &mut dyn Visitor<B>) {
+        match self {
+            Self::Dense(weights) => weights.visit(path, visitor),
+            Self::Quantised(weights) => weights.visit(path, visitor),
+        }
+    }
+
+    fn map(self, path: &mut Path, f: &mut dyn FnMut(&Path, AnyArray<B>) -> AnyArray<B>) -> Self {
+        match self {
+            Self::Dense(weights) => Self::Dense(weights.map(path, f)),
+            Self::Quantised(weights) => Self::Quantised(weights.map(path, f)),
+        }
+    }
+
+    fn lift<C: Backend>(self, path: &mut Path, f: &mut dyn FnMut(&Path, AnyArray<B>) -> AnyArray<C>) -> Self::On<C> {
+        match self {
+            Self::Dense(weights) => Weights::Dense(weights.lift(path, f)),
+            Self::Quantised(weights) => Weights::Quantised(weights.lift(path, f)),
+        }
+    }
+}
+
+/// A linear map of a large model.
+pub type Projection<B> = Weights<Linear<B>, Quantised<B>>;
+
+/// A table of rows for symbols, which may be an output layer too.
+pub type Table<B> = Weights<Embedding<B>, Quantised<B>>;
+
+impl<B: Backend> Projection<B> {
+    /// # Shapes
+    /// - input `[..., in]`
+    /// - output `[..., out]`
+    pub fn forward<const D: usize>(&self, x: Tensor<B, D>) -> Tensor<B, D> {
+        match self {
+            Self::Dense(map) => map.forward(x),
+            Self::Quantised(map) => map.forward(x),
+        }
+    }
+
+    /// Numbers of an output.
+    pub fn outputs(&self) -> usize {
+        match self {
+            Self::Dense(map) => map.weight.shape()[1],
+            Self::Quantised(map) => map.blocks.shape()[0],
+        }
+    }
+}
+
+impl<B: Backend> Table<B> {
+    /// Looks rows up; those of a quantised table come in f32.
+    ///
+    /// # Shapes
+    /// - input `[b, t]`, each in `0..symbols`
+    /// - output `[b, t, size]`
+    pub fn rows(&self, symbols: Tensor<B, 2, Int>) -> Tensor<B, 3> {
+        match self {
+            Self::Dense(table) => table.forward(symbols),
+            Self::Quantised(table) => table.rows(symbols),
+        }
+    }
+
+    /// The product with each row: a language model's output layer.
+    ///
+    /// # Shapes
+    /// - input `[b, t, size]`
+    /// - output `[b, t, symbols]`
+    pub fn attend(&self, x: Tensor<B, 3>) -> Tensor<B, 3> {
+        match self {
+            Self::Dense(table) => table.attend(x),
+            Self::Quantised(table) => table.forward(x),
+        }
+    }
+
+    /// The device that holds it.
+    ///
+    /// # Panics
+    /// If it is absent.
+    pub fn device(&self) -> B::Device {
+        match self {
+            Self::Dense(table) => table.weight.val().device(),
+            Self::Quantised(table) => table.blocks.val().device(),
+        }
+    }
+}

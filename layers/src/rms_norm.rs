@@ -1,0 +1,36 @@
+use burn::tensor::{DType, Tensor, TensorPrimitive};
+use grove_backend::Backend;
+use grove_tree::{Array, Init, Tree};
+
+/// Division of the last axis by the root of its mean square, then scaled (Zhang and Sennrich, "Root Mean Square Layer
+/// Normalization", 2019).
+#[derive(Tree, Clone, Debug)]
+pub struct RmsNorm<B: Backend> {
+    /// Scale, `[size]`.
+    pub weight: Array<B, 1>,
+    /// What is added to the mean square.
+    pub eps: f64,
+}
+
+impl<B: Backend> RmsNorm<B> {
+    /// Scale 1.
+    pub fn new(size: usize, eps: f64, init: &Init<B>) -> Self {
+        Self { weight: init.ones([size]), eps }
+    }
+
+    /// Squares of 16-bit numbers are summed in f32.
+    ///
+    /// # Shapes
+    /// - input `[..., size]`
+    /// - output `[..., size]`
+    pub fn forward<const D: usize>(&self, x: Tensor<B, D>) -> Tensor<B, D> {
+        let (shape, dtype) = (x.dims(), x.dtype());
+        let size = shape[D - 1];
+        let rows = x.reshape([shape.iter().product::<usize>() / size.max(1), size]);
+        let rows = if dtype.size() < 4 { rows.cast(DType::F32) } else { rows };
+        let (y, _) = B::rms_normalize(rows.into_primitive().tensor(), self.eps);
+        let y = Tensor::<B, 2>::from_primitive(TensorPrimitive::Float(y)).reshape(shape);
+        let y = if y.dtype() == dtype { y } else { y.cast(dtype) };
+        y * self.weight.val().unsqueeze()
+    }
+}
