@@ -1,20 +1,21 @@
 //! Where each model is instantiated once on each backend, so that examples and programs need not do it again; see
 //! the crate `grove-backend`, which does the same for operations. Never called.
 
+use burn::tensor::{Int, Tensor};
 use grove_backend::{Autodiff, Backend, DeviceError, DeviceSpec, Program};
 use grove_layers::loss::cross_entropy;
 use grove_models::{
-    GenerateOptions, Gpt2, ResNet, RnnClassifier, RnnLm, Vit,
+    GenerateOptions, Gpt2, GptNeo, Llama, ResNet, RnnClassifier, RnnLm, Vit,
     bert::{
         BertForMaskedLm, BertForQuestionAnswering, BertForSequenceClassification, BertForTokenClassification,
         SentenceEncoder, TextBatch,
     },
     generate,
-    generation::score,
+    generation::{Reading, Rewind, generate_on, generate_with_draft, score},
     vision::{ImageClassifier, predictions},
 };
 use grove_transform::value_and_grad;
-use grove_tree::summary;
+use grove_tree::{Tree, summary};
 use std::path::Path;
 
 /// What a program does with a model.
@@ -34,6 +35,79 @@ impl Program for UseGpt2<'_> {
         });
         model.save_pretrained(self.0)?;
         Ok(format!("{generated:?} {nll} {} {}", loss.into_data(), summary(&grads)))
+    }
+}
+
+/// What a program does with a large decoder.
+struct UseLarge<'a, F>(&'a Path, F);
+
+/// A large decoder on any backend.
+trait Large {
+    type Model<B: Backend>: Rewind<B> + Tree<B, On<Autodiff<B>> = Self::Model<Autodiff<B>>>;
+
+    fn open<B: Backend>(path: &Path, device: &B::Device) -> grove_models::Result<Self::Model<B>>;
+    fn logits<B: Backend>(model: &Self::Model<B>, ids: Tensor<B, 2, Int>) -> Tensor<B, 3>;
+    fn loss<B: Backend>(model: &Self::Model<B>, ids: Tensor<B, 2, Int>) -> Tensor<B, 1>;
+    fn save<B: Backend>(model: &Self::Model<B>, path: &Path) -> grove_models::Result<()>;
+}
+
+struct Llamas;
+
+impl Large for Llamas {
+    type Model<B: Backend> = Llama<B>;
+
+    fn open<B: Backend>(path: &Path, device: &B::Device) -> grove_models::Result<Llama<B>> {
+        Ok(Llama::from_path(path, device, None)?.0)
+    }
+
+    fn logits<B: Backend>(model: &Llama<B>, ids: Tensor<B, 2, Int>) -> Tensor<B, 3> {
+        model.forward(ids)
+    }
+
+    fn loss<B: Backend>(model: &Llama<B>, ids: Tensor<B, 2, Int>) -> Tensor<B, 1> {
+        model.next_token_loss(ids.clone(), ids, Some(grove_tree::Key::new(0)))
+    }
+
+    fn save<B: Backend>(model: &Llama<B>, path: &Path) -> grove_models::Result<()> {
+        model.save_pretrained(path)
+    }
+}
+
+struct GptNeos;
+
+impl Large for GptNeos {
+    type Model<B: Backend> = GptNeo<B>;
+
+    fn open<B: Backend>(path: &Path, device: &B::Device) -> grove_models::Result<GptNeo<B>> {
+        Ok(GptNeo::from_path(path, device, None)?.0)
+    }
+
+    fn logits<B: Backend>(model: &GptNeo<B>, ids: Tensor<B, 2, Int>) -> Tensor<B, 3> {
+        model.forward(ids)
+    }
+
+    fn loss<B: Backend>(model: &GptNeo<B>, ids: Tensor<B, 2, Int>) -> Tensor<B, 1> {
+        model.loss(ids.clone(), ids, Some(grove_tree::Key::new(0)))
+    }
+
+    fn save<B: Backend>(model: &GptNeo<B>, path: &Path) -> grove_models::Result<()> {
+        model.save_pretrained(path)
+    }
+}
+
+impl<F: Large> Program for UseLarge<'_, F> {
+    type Output = grove_models::Result<String>;
+
+    fn run<B: Backend>(self, device: B::Device) -> Self::Output {
+        let model = F::open::<B>(self.0, &device)?;
+        let options = GenerateOptions::default();
+        let generated = generate(&model, &[vec![0, 1]], &options, |_, _| true)?;
+        let drafted = generate_with_draft(&model, &model, &[0, 1], 2, &options, |_| true)?;
+        let (spoken, _) = generate_on(&model, Reading::new(&model, 0), &[0, 1], &options, |_| true)?;
+        let nll = score(F::logits(&model, Tensor::from_ints([[0, 1]], &device)), &[0, 1])?;
+        let (loss, grads) = value_and_grad(&model, |m| F::loss(&m, Tensor::from_ints([[0, 1]], &device)));
+        F::save(&model, self.0)?;
+        Ok(format!("{generated:?} {drafted:?} {spoken:?} {nll} {} {}", loss.into_data(), summary(&grads)))
     }
 }
 
@@ -137,5 +211,7 @@ pub fn anchors(device: DeviceSpec, model: &Path) -> Result<grove_models::Result<
     let bert = device.run(UseBert(model))?;
     let resnet = device.run(UsePictures(model, ResNets))?;
     let vit = device.run(UsePictures(model, Vits))?;
-    Ok(gpt2.and_then(|gpt2| Ok(gpt2 + &rnn? + &bert? + &resnet? + &vit?)))
+    let llama = device.run(UseLarge(model, Llamas))?;
+    let gpt_neo = device.run(UseLarge(model, GptNeos))?;
+    Ok(gpt2.and_then(|gpt2| Ok(gpt2 + &rnn? + &bert? + &resnet? + &vit? + &llama? + &gpt_neo?)))
 }

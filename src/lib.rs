@@ -17,6 +17,8 @@ pub use grove_layers as layers;
 pub use grove_models as models;
 /// Gradient transformations, schedules and optimizers.
 pub use grove_optim as optim;
+/// Tokenizers from SentencePiece's and GGUF's vocabularies, and chat templates.
+pub use grove_text as text;
 /// Training: steps, loops, data, checkpoints and logs.
 pub use grove_train as train;
 /// Differentiation and evaluation of shapes.
@@ -40,8 +42,9 @@ pub mod prelude {
     pub use grove_backend::Flex;
     pub use grove_backend::{Autodiff, Backend, BackendName, DeviceSpec, Program};
     pub use grove_models::{
-        Bert, BertConfig, Decoder, GenerateOptions, Generated, Gpt2, Gpt2Config, ResNet, ResNetConfig, RnnClassifier,
-        RnnClassifierConfig, RnnKind, RnnLm, RnnLmConfig, Tokenizer, Vit, VitConfig, generate, generation::Sampling,
+        Bert, BertConfig, Decoder, GenerateOptions, Generated, Gpt2, Gpt2Config, GptNeo, GptNeoConfig, Llama,
+        LlamaConfig, ResNet, ResNetConfig, RnnClassifier, RnnClassifierConfig, RnnKind, RnnLm, RnnLmConfig, Tokenizer,
+        Vit, VitConfig, generate, generation::Sampling,
     };
     pub use grove_transform::{eval_shape, grad, value_and_grad, value_and_grad_aux};
     pub use grove_tree::{self as tree, Array, Init, Key, Tree};

@@ -13,6 +13,9 @@ pub enum ModelError {
     /// Weights could not be found, read or placed.
     #[error(transparent)]
     Weights(#[from] WeightsError),
+    /// A tokenizer's file, or a chat template, is broken.
+    #[error(transparent)]
+    Text(#[from] grove_text::TextError),
     /// A file could not be read or written.
     #[error("{}: {source}", file.display())]
     Io {
@@ -104,6 +107,14 @@ pub enum ModelError {
         len: usize,
         /// Positions of the model.
         context: usize,
+    },
+    /// A draft that does not speak the model's language.
+    #[error("the draft knows {draft_tokens} tokens, and the model {tokens}: a draft needs the model's tokenizer")]
+    Draft {
+        /// Tokens of the model.
+        tokens: usize,
+        /// Tokens of the draft.
+        draft_tokens: usize,
     },
     /// Too short a text to score: the first token has nothing before it.
     #[error("scoring needs at least two tokens, and the prompt has {len}")]

@@ -6,7 +6,9 @@ pub mod bert;
 mod error;
 pub mod generation;
 pub mod gpt2;
+pub mod gpt_neo;
 mod labels;
+pub mod llama;
 mod pretrained;
 mod rank;
 pub mod resnet;
@@ -18,9 +20,17 @@ pub mod vit;
 pub use bert::{Bert, BertConfig};
 pub use error::{ModelError, Result};
 pub use generation::{Decoder, GenerateOptions, Generated, generate};
+pub use gpt_neo::{GptNeo, GptNeoConfig};
 pub use gpt2::{Gpt2, Gpt2Config};
+pub use llama::{Llama, LlamaConfig};
 pub use pretrained::read_json;
 pub use resnet::{ResNet, ResNetConfig};
 pub use rnn::{RnnClassifier, RnnClassifierConfig, RnnKind, RnnLm, RnnLmConfig};
 pub use tokenizer::{EncodedText, Tokenizer, Truncation};
 pub use vit::{Vit, VitConfig};
+
+/// Conversations: chat templates, and the one that belongs to a model.
+pub mod chat {
+    pub use crate::tokenizer::chat_template;
+    pub use grove_text::chat::{ChatTemplate, Message};
+}

@@ -107,7 +107,7 @@ fn cache<B: Backend>(device: B::Device) {
     let ids = reference.int::<B>("input_ids", &device);
     let [b, t] = ids.dims();
     let all = model.forward(ids.clone());
-    let mut state = model.start();
+    let mut state = model.start(0);
     for (from, to) in [(0, 4), (4, 5), (5, 11), (11, t)] {
         let (logits, next) = model.decode(ids.clone().slice([0..b, from..to]), &[], state);
         let expected = all.clone().slice([0..b, to - 1..to]).reshape([b, 67]);

@@ -158,7 +158,7 @@ fn padding_leaves_the_state<B: Backend>(device: B::Device) {
         let padded: Vec<Vec<u32>> =
             prompts.iter().map(|prompt| [vec![11; 7 - prompt.len()], prompt.clone()].concat()).collect();
         for cuts in [vec![0, 7], vec![0, 2, 7], vec![0, 3, 6, 7], vec![0, 1, 2, 3, 4, 5, 6, 7]] {
-            let mut state = model.start();
+            let mut state = model.start(0);
             let mut logits = None;
             for cut in cuts.windows(2) {
                 let (last, next) = model.decode(ids(&padded).slice([0..4, cut[0]..cut[1]]), &padding, state);

@@ -1,16 +1,20 @@
 //! Text generation, shared by every decoder.
 
 mod published;
+mod reading;
 mod run;
 mod sampler;
+mod speculative;
 mod text;
 
-use burn::tensor::{Int, Tensor};
+use burn::tensor::{Int, Tensor, TensorData};
 use grove_backend::Backend;
 use grove_tree::Tree;
 
+pub use reading::{Reading, Rewind, generate_on};
 pub use run::{Finish, GenerateOptions, Generated, check_prompt, generate, score};
 pub use sampler::Sampling;
+pub use speculative::{Drafted, generate_with_draft};
 pub use text::TextStream;
 
 /// A model that tells the next token's logits and carries a state from position to position: a cache of keys and
@@ -19,8 +23,9 @@ pub trait Decoder<B: Backend> {
     /// What is carried.
     type State: Tree<B>;
 
-    /// The state before the first position.
-    fn start(&self) -> Self::State;
+    /// The state before the first position. Memory for `room` positions is taken at once; 0 where nobody knows how many
+    /// will come.
+    fn start(&self, room: usize) -> Self::State;
 
     /// Takes the next positions and gives the logits after the last of them, and the state's successor.
     ///
@@ -43,4 +48,26 @@ pub trait Decoder<B: Backend> {
 
     /// Tokens that end a text.
     fn end_tokens(&self) -> Vec<u32>;
+}
+
+/// Positions of the tokens after `seen` others, in rows that begin with padding: one row for all where none does, else one
+/// for each. Padding itself stands at position 0.
+pub(crate) fn row_positions(seen: usize, t: usize, padding: &[usize]) -> (Vec<usize>, usize) {
+    let row = |pad: usize| (seen..seen + t).map(move |position| position.saturating_sub(pad));
+    match padding.iter().all(|&pad| pad == 0) {
+        true => (row(0).collect(), 1),
+        false => (padding.iter().flat_map(|&pad| row(pad)).collect(), padding.len()),
+    }
+}
+
+/// The same as a tensor, `[1 or b, t]`.
+pub(crate) fn position_ids<B: Backend>(
+    seen: usize,
+    t: usize,
+    padding: &[usize],
+    device: &B::Device,
+) -> Tensor<B, 2, Int> {
+    let (positions, rows) = row_positions(seen, t, padding);
+    let positions: Vec<i64> = positions.into_iter().map(|position| position as i64).collect();
+    Tensor::from_data(TensorData::new(positions, [rows, t]), device)
 }

@@ -34,6 +34,13 @@ impl Default for GenerateOptions {
     }
 }
 
+impl GenerateOptions {
+    /// The key of a row's next token, `step` tokens after the prompt.
+    pub(super) fn key_of(&self, step: usize, row: usize) -> Key {
+        self.key.fold_in(step as u32).fold_in(row as u32)
+    }
+}
+
 /// Why a text ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Finish {
@@ -81,12 +88,8 @@ pub fn generate<B: Backend, M: Decoder<B>>(
         check_prompt(model, prompt)?;
     }
     let longest = prompts.iter().map(Vec::len).max().unwrap_or(0);
-    let room = model.context().map_or(usize::MAX, |context| context - longest + 1);
-    let steps = options.max_new_tokens.min(room);
-    let mut ends = options.stop_tokens.clone();
-    if !options.ignore_eos {
-        ends.extend(model.end_tokens());
-    }
+    let steps = steps_of(model, longest, options);
+    let ends = ends_of(model, options);
 
     let row = |prompt: &Vec<u32>| Row { ids: prompt.clone(), prompt: prompt.len(), finish: None };
     let mut rows: Vec<Row> = prompts.iter().map(row).collect();
@@ -94,7 +97,7 @@ pub fn generate<B: Backend, M: Decoder<B>>(
     let padded = |(prompt, &pad): (&Vec<u32>, &usize)| [vec![0; pad], prompt.clone()].concat();
     let mut input: Vec<Vec<u32>> = prompts.iter().zip(&padding).map(padded).collect();
     let device = model.device();
-    let mut state = model.start();
+    let mut state = model.start(longest.saturating_add(steps));
     for step in 0..steps {
         if rows.iter().all(|row| row.finish.is_some()) {
             break;
@@ -102,14 +105,13 @@ pub fn generate<B: Backend, M: Decoder<B>>(
         let (logits, next_state) = model.decode(int_tensor(&input, &device), &padding, state);
         state = next_state;
         let mut logits = float_vec(logits);
-        let step_key = options.key.fold_in(step as u32);
         for (i, row) in rows.iter_mut().enumerate() {
             if row.finish.is_some() {
                 continue;
             }
             let vocab_size = model.vocab_size();
             let logits = &mut logits[i * vocab_size..(i + 1) * vocab_size];
-            let token = options.sampling.draw(logits, &row.ids, step_key.fold_in(i as u32));
+            let token = options.sampling.draw(logits, &row.ids, options.key_of(step, i));
             if ends.contains(&token) {
                 row.finish = Some(Finish::Stop);
                 continue;
@@ -162,15 +164,27 @@ pub fn check_prompt<B: Backend, M: Decoder<B>>(model: &M, prompt: &[u32]) -> Res
     }
 }
 
+/// How many tokens can follow a prompt that the model can read.
+pub(super) fn steps_of<B: Backend, M: Decoder<B>>(model: &M, prompt: usize, options: &GenerateOptions) -> usize {
+    let room = model.context().map_or(usize::MAX, |context| context.saturating_sub(prompt).saturating_add(1));
+    options.max_new_tokens.min(room)
+}
+
+/// The tokens that end a text.
+pub(super) fn ends_of<B: Backend, M: Decoder<B>>(model: &M, options: &GenerateOptions) -> Vec<u32> {
+    let own = if options.ignore_eos { vec![] } else { model.end_tokens() };
+    options.stop_tokens.iter().copied().chain(own).collect()
+}
+
 /// Rows of equal length as a tensor, `[rows, t]`.
-fn int_tensor<B: Backend>(rows: &[Vec<u32>], device: &B::Device) -> Tensor<B, 2, Int> {
+pub(super) fn int_tensor<B: Backend>(rows: &[Vec<u32>], device: &B::Device) -> Tensor<B, 2, Int> {
     let t = rows.first().map_or(0, Vec::len);
     let ids: Vec<i64> = rows.iter().flatten().map(|&id| i64::from(id)).collect();
     Tensor::from_data(TensorData::new(ids, [rows.len(), t]), device)
 }
 
 /// The numbers of a tensor of any floating-point type.
-fn float_vec<B: Backend>(x: Tensor<B, 2>) -> Vec<f32> {
+pub(super) fn float_vec<B: Backend>(x: Tensor<B, 2>) -> Vec<f32> {
     let data = x.into_data();
     data.convert::<f32>().into_vec().unwrap_or_default()
 }

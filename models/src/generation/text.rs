@@ -1,11 +1,17 @@
 use crate::{Tokenizer, error::Result};
 
+/// Tokens over which a character may be spread: one for each of its bytes.
+const LONGEST_CHARACTER: usize = 4;
+
 /// Turns tokens into text as they come: characters that are spread over several tokens are held back until they are
 /// whole, and so is what may be the beginning of a stop string.
 pub struct TextStream<'a> {
     tokenizer: &'a Tokenizer,
     stops: &'a [String],
+    /// The last tokens of the prompt, then the new ones: what a token says may depend on the one before it.
     ids: Vec<u32>,
+    /// Bytes of the text that stand for the prompt's.
+    before: usize,
     /// What has been decoded and is whole, up to a stop string.
     text: String,
     /// How many bytes of `text` have been given out.
@@ -16,8 +22,26 @@ pub struct TextStream<'a> {
 impl<'a> TextStream<'a> {
     /// A stream that ends before the stop string that is complete first, however the text is cut into tokens.
     pub fn new(tokenizer: &'a Tokenizer, stops: &'a [String]) -> Self {
-        let (ids, text) = (Vec::new(), String::new());
-        Self { tokenizer, stops, ids, text, shown: 0, stopped: false }
+        Self::after(tokenizer, stops, &[])
+    }
+
+    /// The same for a text that continues a prompt.
+    pub fn after(tokenizer: &'a Tokenizer, stops: &'a [String], prompt: &[u32]) -> Self {
+        // As many of the last tokens as make whole characters, if few do.
+        let whole = |count: &usize| {
+            let text = tokenizer.decode(&prompt[prompt.len() - count..]).ok()?;
+            (!text.ends_with('\u{fffd}')).then_some((*count, text.len()))
+        };
+        let (count, before) =
+            (1..=prompt.len().min(LONGEST_CHARACTER)).find_map(|count| whole(&count)).unwrap_or((0, 0));
+        let (ids, text) = (prompt[prompt.len() - count..].to_vec(), String::new());
+        Self { tokenizer, stops, ids, before, text, shown: 0, stopped: false }
+    }
+
+    /// What the new tokens say.
+    fn decoded(&self) -> Result<String> {
+        let mut text = self.tokenizer.decode(&self.ids)?;
+        Ok(if text.is_char_boundary(self.before) { text.split_off(self.before) } else { String::new() })
     }
 
     /// Adds a token and gives the text that has become certain, possibly none.
@@ -29,7 +53,7 @@ impl<'a> TextStream<'a> {
             return Ok(String::new());
         }
         self.ids.push(id);
-        let decoded = self.tokenizer.decode(&self.ids)?;
+        let decoded = self.decoded()?;
         // The replacement character at the end stands for the beginning of a character that is not whole yet.
         let whole = decoded.trim_end_matches('\u{fffd}').len();
         if whole > self.text.len() && decoded.is_char_boundary(self.text.len()) {
@@ -44,7 +68,7 @@ impl<'a> TextStream<'a> {
     /// The tokenizer cannot decode the tokens.
     pub fn finish(&mut self) -> Result<String> {
         if !self.stopped {
-            self.text = self.tokenizer.decode(&self.ids)?;
+            self.text = self.decoded()?;
         }
         Ok(self.release(true))
     }

@@ -1,14 +1,18 @@
 //! The model. Paper: "Language Models are Unsupervised Multitask Learners" (Radford et al., 2019). Reference:
 //! transformers' `models/gpt2/modeling_gpt2.py`.
 
-use burn::tensor::{Int, Tensor, TensorData};
+use burn::tensor::{Int, Tensor};
 use grove_backend::Backend;
 use grove_layers::{Activation, AttentionMask, Embedding, KvCache, LayerNorm, Linear, attend, dropout, loss};
 use grove_transform::eval_shape;
 use grove_tree::{Init, Key, Tree};
 
 use super::Gpt2Config;
-use crate::{Decoder, error::Result};
+use crate::{
+    Decoder,
+    error::Result,
+    generation::{Rewind, position_ids},
+};
 
 /// A GPT-2 with its language-modelling head, which is the token embedding.
 #[derive(Tree, Clone, Debug)]
@@ -187,14 +191,7 @@ impl<B: Backend> Gpt2<B> {
 
     /// Token and position embeddings of the positions from `seen` on, in rows that begin with padding: `[b, t, n_embd]`
     fn embed(&self, ids: Tensor<B, 2, Int>, seen: usize, padding: &[usize]) -> Tensor<B, 3> {
-        let ([_, t], device) = (ids.dims(), ids.device());
-        let row = |pad: usize| (seen..seen + t).map(move |position| position.saturating_sub(pad) as i64);
-        let (positions, rows): (Vec<i64>, usize) = if padding.iter().all(|&pad| pad == 0) {
-            (row(0).collect(), 1)
-        } else {
-            (padding.iter().flat_map(|&pad| row(pad)).collect(), padding.len())
-        };
-        let positions = Tensor::<B, 2, Int>::from_data(TensorData::new(positions, [rows, t]), &device);
+        let positions = position_ids(seen, ids.dims()[1], padding, &ids.device());
         self.wte.forward(ids) + self.wpe.forward(positions)
     }
 }
@@ -255,15 +252,22 @@ fn part(dropping: Dropping<'_>, number: u32) -> Dropping<'_> {
     dropping.map(|(config, key)| (config, key.fold_in(number)))
 }
 
-impl<B: Backend> Decoder<B> for Gpt2<B> {
-    type State = Gpt2State<B>;
-
-    fn start(&self) -> Gpt2State<B> {
-        Gpt2State { caches: vec![KvCache::new(); self.h.len()] }
+impl<B: Backend> Gpt2<B> {
+    /// Bytes that decoding a text of this many positions keeps.
+    pub fn cache_bytes(&self, positions: usize) -> usize {
+        let windows = self.h.iter().map(|_| None);
+        KvCache::<B>::bytes(windows, positions, 2 * self.config.n_embd, self.ln_f.weight.dtype().size())
     }
 
-    fn decode(&self, ids: Tensor<B, 2, Int>, padding: &[usize], state: Gpt2State<B>) -> (Tensor<B, 2>, Gpt2State<B>) {
-        let [b, t] = ids.dims();
+    /// Takes the next positions: the logits after each of the last `n`, and the state's successor.
+    fn advance(
+        &self,
+        ids: Tensor<B, 2, Int>,
+        n: usize,
+        padding: &[usize],
+        state: Gpt2State<B>,
+    ) -> (Tensor<B, 3>, Gpt2State<B>) {
+        let t = ids.dims()[1];
         let seen = state.caches.first().map_or(0, KvCache::len);
         let mask = AttentionMask::causal(t, seen, padding, &ids.device());
         let mut x = self.embed(ids, seen, padding);
@@ -273,9 +277,33 @@ impl<B: Backend> Decoder<B> for Gpt2<B> {
             x = y;
             caches.push(cache);
         }
-        let last = x.narrow(1, t - 1, 1); // [b, 1, n_embd]
-        let logits = self.wte.attend(self.ln_f.forward(last)).reshape([b, self.config.vocab_size]);
-        (logits, Gpt2State { caches })
+        let last = x.narrow(1, t - n, n); // [b, n, n_embd]
+        (self.wte.attend(self.ln_f.forward(last)), Gpt2State { caches })
+    }
+}
+
+impl<B: Backend> Rewind<B> for Gpt2<B> {
+    fn decode_last(&self, ids: Tensor<B, 2, Int>, n: usize, state: Gpt2State<B>) -> (Tensor<B, 3>, Gpt2State<B>) {
+        self.advance(ids, n, &[], state)
+    }
+
+    fn rewind(&self, state: Gpt2State<B>, len: usize) -> Option<Gpt2State<B>> {
+        let caches = state.caches.into_iter().map(|cache| cache.truncate(len)).collect::<Option<_>>()?;
+        Some(Gpt2State { caches })
+    }
+}
+
+impl<B: Backend> Decoder<B> for Gpt2<B> {
+    type State = Gpt2State<B>;
+
+    fn start(&self, room: usize) -> Gpt2State<B> {
+        Gpt2State { caches: vec![KvCache::with_room(room); self.h.len()] }
+    }
+
+    fn decode(&self, ids: Tensor<B, 2, Int>, padding: &[usize], state: Gpt2State<B>) -> (Tensor<B, 2>, Gpt2State<B>) {
+        let (logits, state) = self.advance(ids, 1, padding, state);
+        let b = logits.dims()[0];
+        (logits.reshape([b, self.config.vocab_size]), state)
     }
 
     fn vocab_size(&self) -> usize {

@@ -46,7 +46,7 @@ impl<B: Backend> RnnLm<B> {
 impl<B: Backend> Decoder<B> for RnnLm<B> {
     type State = RnnDecoding<B>;
 
-    fn start(&self) -> RnnDecoding<B> {
+    fn start(&self, _room: usize) -> RnnDecoding<B> {
         RnnDecoding { state: None, seen: 0 }
     }
 

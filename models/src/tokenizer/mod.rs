@@ -10,9 +10,11 @@ use tokenizers::{
     processors::byte_level::ByteLevel as ByteLevelProcessor,
 };
 
+mod large;
 mod text;
 mod wordpiece;
 
+pub use large::chat_template;
 pub use text::{EncodedText, Truncation};
 
 use crate::{
@@ -62,8 +64,9 @@ fn byte_level(bpe: BPE) -> HfTokenizer {
 
 impl Tokenizer {
     /// Opens a directory's tokenizer: `tokenizer.json`, or GPT-2's `vocab.json` and `merges.txt`, or the older
-    /// `encoder.json` and `vocab.bpe`, or BERT's `vocab.txt`. A `tokenizer.json` can also be given itself. What it says of
-    /// cutting and padding is left to the methods.
+    /// `encoder.json` and `vocab.bpe`, or BERT's `vocab.txt`, or SentencePiece's `tokenizer.model`, or what a GGUF file holds.
+    /// A `tokenizer.json`, a `*.model` or a `*.gguf` can also be given itself. What it says of cutting and padding is left to
+    /// the methods.
     ///
     /// # Errors
     /// There is none, which is said with the names looked for, or it is broken, which is said with its file.
@@ -73,6 +76,9 @@ impl Tokenizer {
             path: path.into(),
             reason: format!("this is not a tokenizer that can be read: {error}"),
         };
+        if let Some(inner) = large::from_file(path)? {
+            return Ok(Self { inner });
+        }
         let whole = if path.is_dir() { path.join("tokenizer.json") } else { path.to_owned() };
         if whole.is_file() {
             let mut inner = HfTokenizer::from_file(&whole).map_err(|error| broken(&whole, &error))?;
@@ -85,8 +91,11 @@ impl Tokenizer {
             if pieces.is_file() {
                 return Ok(Self { inner: wordpiece::from_vocabulary(&pieces)? });
             }
+            if let Some(inner) = large::from_directory(path)? {
+                return Ok(Self { inner });
+            }
             let reason = "no tokenizer here: looked for tokenizer.json, vocab.json with merges.txt, encoder.json with \
-                          vocab.bpe, and vocab.txt";
+                          vocab.bpe, vocab.txt, tokenizer.model, and a single *.gguf";
             return Err(ModelError::Tokenizer { path: path.into(), reason: reason.into() });
         };
         let text = |file: &Path| file.to_string_lossy().into_owned();
@@ -101,13 +110,23 @@ impl Tokenizer {
         Ok(Self { inner })
     }
 
+    /// The tokenizer that belongs to a model's files: in its directory, in the GGUF file that it is, or beside its weights.
+    ///
+    /// # Errors
+    /// As [`from_path`](Self::from_path).
+    pub fn beside(model: impl AsRef<Path>) -> Result<Self> {
+        let model = model.as_ref();
+        let itself = model.is_dir() || large::is_gguf(model);
+        Self::from_path(if itself { model } else { model.parent().unwrap_or(model) })
+    }
+
     /// The tokenizer of a published model: a directory, a file in it, or a hub id.
     ///
     /// # Errors
     /// As [`from_path`](Self::from_path), or the files could not be downloaded.
     pub fn from_pretrained(source: &str) -> Result<Self> {
         let path = Source::parse(source)?.resolve(&HubOptions::from_env(), &Wanted::model())?;
-        Self::from_path(if path.is_dir() { &path } else { path.parent().unwrap_or(&path) })
+        Self::beside(path)
     }
 
     /// Learns a byte-level BPE of GPT-2's kind from texts: `<|endoftext|>` (token 0), the 256 bytes, and merges until
@@ -188,6 +207,23 @@ impl Tokenizer {
     /// [`ModelError::Tokenizer`] where the tokenizer fails.
     pub fn decode(&self, ids: &[u32]) -> Result<String> {
         self.inner.decode(ids, false).map_err(|error| Self::failed(&error))
+    }
+
+    /// The text of tokens without the special ones.
+    ///
+    /// # Errors
+    /// As [`decode`](Self::decode).
+    pub fn decode_text(&self, ids: &[u32]) -> Result<String> {
+        self.inner.decode(ids, true).map_err(|error| Self::failed(&error))
+    }
+
+    /// The tokens of a text in which the special ones are written out, as a chat template leaves it: none is added.
+    ///
+    /// # Errors
+    /// As [`encode`](Self::encode).
+    pub fn encode_rendered(&self, text: &str) -> Result<Vec<u32>> {
+        let encoding = self.inner.encode(text, false).map_err(|error| Self::failed(&error))?;
+        Ok(encoding.get_ids().to_vec())
     }
 
     /// The token that stands for a masked one, `[MASK]` or `<mask>`, if this tokenizer has one.

@@ -23,6 +23,13 @@ impl Reference {
         Self { name: name.into(), directory, checkpoint }
     }
 
+    /// Of a file, in `*.safetensors` beside it.
+    #[allow(dead_code)] // For formats that are a file alone.
+    pub fn beside(file: &Path) -> Self {
+        let checkpoint = Checkpoint::open(file.with_extension("safetensors")).unwrap();
+        Self { name: file.display().to_string(), directory: file.parent().unwrap().into(), checkpoint }
+    }
+
     pub fn has(&self, part: &str) -> bool {
         self.checkpoint.contains(part)
     }
@@ -31,10 +38,12 @@ impl Reference {
         self.checkpoint.tensor(part).unwrap_or_else(|error| panic!("{}: {error}", self.name))
     }
 
+    #[allow(dead_code)] // Not every model takes numbers.
     pub fn tensor<B: Backend, const D: usize>(&self, part: &str, device: &B::Device) -> Tensor<B, D> {
         Tensor::from_data(self.data(part), device)
     }
 
+    #[allow(dead_code)] // Not every test has labels of whole inputs.
     pub fn labels<B: Backend>(&self, device: &B::Device) -> Tensor<B, 1, Int> {
         Tensor::from_data(self.data("labels"), device)
     }

@@ -1,0 +1,89 @@
+use burn::tensor::{Int, Tensor};
+use grove_backend::Backend;
+
+use super::{
+    Decoder, Finish, GenerateOptions, Generated,
+    run::{check_prompt, ends_of, float_vec, int_tensor, steps_of},
+};
+use crate::error::Result;
+
+/// A decoder whose state can be taken back to an earlier position, as a cache of keys and values can.
+pub trait Rewind<B: Backend>: Decoder<B> {
+    /// As [`decode`](Decoder::decode) without padding, with the logits after each of the last `n` positions.
+    ///
+    /// # Shapes
+    /// - ids `[b, t]`, t at least `n`
+    /// - output `[b, n, vocab_size]`
+    fn decode_last(&self, ids: Tensor<B, 2, Int>, n: usize, state: Self::State) -> (Tensor<B, 3>, Self::State);
+
+    /// The state after the first `len` positions; `None` where it has forgotten what is needed for that.
+    fn rewind(&self, state: Self::State, len: usize) -> Option<Self::State>;
+}
+
+/// A text as far as a model has read it. Reading on, or another text that begins alike, costs only what is new.
+pub struct Reading<B: Backend, M: Rewind<B>> {
+    state: M::State,
+    ids: Vec<u32>,
+}
+
+impl<B: Backend, M: Rewind<B>> Reading<B, M> {
+    /// Of nothing yet; memory for `room` positions is taken at once (0: nobody knows how many will come).
+    pub fn new(model: &M, room: usize) -> Self {
+        Self { state: model.start(room), ids: vec![] }
+    }
+
+    /// The tokens that have been read.
+    pub fn ids(&self) -> &[u32] {
+        &self.ids
+    }
+
+    /// Reads `ids` in place of whatever was read before, and gives the logits after each of its last `n` tokens,
+    /// `[n * vocab_size]`. What both texts begin with is not read again.
+    ///
+    /// # Panics
+    /// If there are fewer than `n` tokens, or `n` is 0.
+    pub(super) fn read(self, model: &M, ids: &[u32], n: usize) -> (Vec<f32>, Self) {
+        assert!(n > 0 && n <= ids.len(), "logits after {n} of {} tokens", ids.len());
+        let alike = self.ids.iter().zip(ids).take_while(|(a, b)| a == b).count().min(ids.len() - n);
+        let state = if alike < self.ids.len() { model.rewind(self.state, alike) } else { Some(self.state) };
+        let (state, alike) = state.map_or_else(|| (model.start(ids.len()), 0), |state| (state, alike));
+        let new = int_tensor(&[ids[alike..].to_vec()], &model.device());
+        let (logits, state) = model.decode_last(new, n, state);
+        let logits = float_vec(logits.reshape([n, model.vocab_size()]));
+        (logits, Self { state, ids: ids.to_vec() })
+    }
+}
+
+/// Continues a prompt as [`generate`](super::generate) does a single one, where some of it may have been read already: the
+/// next turn of a conversation costs what is new in it.
+///
+/// # Errors
+/// As [`generate`](super::generate).
+pub fn generate_on<B: Backend, M: Rewind<B>>(
+    model: &M,
+    mut reading: Reading<B, M>,
+    prompt: &[u32],
+    options: &GenerateOptions,
+    mut watch: impl FnMut(u32) -> bool,
+) -> Result<(Generated, Reading<B, M>)> {
+    options.sampling.validate()?;
+    check_prompt(model, prompt)?;
+    let ends = ends_of(model, options);
+    let mut ids = prompt.to_vec();
+    let mut finish = Finish::Length;
+    for step in 0..steps_of(model, prompt.len(), options) {
+        let (mut logits, next) = reading.read(model, &ids, 1);
+        reading = next;
+        let token = options.sampling.draw(&mut logits, &ids, options.key_of(step, 0));
+        if ends.contains(&token) {
+            finish = Finish::Stop;
+            break;
+        }
+        ids.push(token);
+        if !watch(token) {
+            finish = Finish::Watcher;
+            break;
+        }
+    }
+    Ok((Generated { ids: ids.split_off(prompt.len()), finish }, reading))
+}

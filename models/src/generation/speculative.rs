@@ -1,0 +1,95 @@
+//! Speculative decoding: Leviathan, Kalman and Matias, "Fast Inference from Transformers via Speculative Decoding" (2023).
+
+use grove_backend::Backend;
+use grove_layers::MOST_TAKEN_BACK;
+
+use super::{
+    Decoder, Finish, GenerateOptions, Generated, Reading, Rewind,
+    run::{check_prompt, ends_of, steps_of},
+};
+use crate::error::{ModelError, Result};
+
+/// How well a draft foretold the text.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Drafted {
+    /// Tokens that the draft proposed.
+    pub proposed: usize,
+    /// Those of them that the model took.
+    pub accepted: usize,
+}
+
+/// Continues a prompt as [`generate`](super::generate) does, with a smaller model's help: the draft proposes the next
+/// `lookahead` tokens one by one, and the model looks at all of them at once and takes those that it would have drawn.
+///
+/// The text is the one without a draft: the model draws each token itself, from its own logits, with the random numbers of
+/// its position; the draft draws its proposals with the same numbers, so that both mostly agree even where tokens are
+/// sampled. (Logits of several positions at once differ from those of one by rounding; where two tokens are as good as
+/// equally likely, that can decide.)
+///
+/// # Errors
+/// As [`generate`](super::generate); [`ModelError::Draft`] where the two models do not have the same number of tokens, and
+/// [`ModelError::Option`] for a look-ahead that is not between 1 and 16.
+pub fn generate_with_draft<B: Backend, M: Rewind<B>, D: Rewind<B>>(
+    model: &M,
+    draft: &D,
+    prompt: &[u32],
+    lookahead: usize,
+    options: &GenerateOptions,
+    mut watch: impl FnMut(u32) -> bool,
+) -> Result<(Generated, Drafted)> {
+    options.sampling.validate()?;
+    check_prompt(model, prompt)?;
+    if lookahead == 0 || lookahead > MOST_TAKEN_BACK {
+        let (option, range) = ("the draft's look-ahead", "between 1 and 16 tokens");
+        return Err(ModelError::Option { option, value: lookahead.to_string(), range });
+    }
+    let (tokens, draft_tokens) = (Decoder::vocab_size(model), Decoder::vocab_size(draft));
+    if tokens != draft_tokens {
+        return Err(ModelError::Draft { tokens, draft_tokens });
+    }
+    let ends = ends_of(model, options);
+    let steps = steps_of(model, prompt.len(), options);
+    let room = prompt.len() + steps + lookahead;
+    let (mut read, mut foreseen) = (Reading::new(model, room), Reading::new(draft, room));
+    let mut ids = prompt.to_vec();
+    let mut drafted = Drafted::default();
+    let draw = |logits: &mut [f32], ids: &[u32]| {
+        options.sampling.draw(logits, ids, options.key_of(ids.len() - prompt.len(), 0))
+    };
+    'text: while ids.len() - prompt.len() < steps {
+        let taken = ids.len();
+        // The last token is the model's own in any case, and neither model goes beyond its context.
+        let left = steps - (taken - prompt.len()) - 1;
+        let room = draft.context().map_or(left, |context| context.saturating_sub(taken).min(left));
+        let mut guess = ids.clone();
+        for _ in 0..lookahead.min(room) {
+            let (mut logits, next) = foreseen.read(draft, &guess, 1);
+            foreseen = next;
+            let token = draw(&mut logits, &guess);
+            guess.push(token);
+            if ends.contains(&token) {
+                break;
+            }
+        }
+        let proposals = guess.len() - taken;
+        drafted.proposed += proposals;
+        let (mut logits, next) = read.read(model, &guess, proposals + 1);
+        read = next;
+        for (i, logits) in logits.chunks_exact_mut(tokens).enumerate() {
+            let token = draw(logits, &ids);
+            let foretold = guess.get(taken + i) == Some(&token);
+            drafted.accepted += usize::from(foretold);
+            if ends.contains(&token) {
+                return Ok((Generated { ids: ids.split_off(prompt.len()), finish: Finish::Stop }, drafted));
+            }
+            ids.push(token);
+            if !watch(token) {
+                return Ok((Generated { ids: ids.split_off(prompt.len()), finish: Finish::Watcher }, drafted));
+            }
+            if !foretold {
+                continue 'text;
+            }
+        }
+    }
+    Ok((Generated { ids: ids.split_off(prompt.len()), finish: Finish::Length }, drafted))
+}

@@ -1,0 +1,215 @@
+use grove_layers::Activation;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use crate::error::{ModelError, Result};
+
+/// A GPT-Neo's sizes and options: the fields of the published `config.json`, by their names there. What is missing in a
+/// file has the value that the 1.3B model has.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct GptNeoConfig {
+    /// Number of tokens.
+    pub vocab_size: usize,
+    /// Longest sequence, in tokens.
+    pub max_position_embeddings: usize,
+    /// Width of the residual stream.
+    pub hidden_size: usize,
+    /// Number of blocks.
+    pub num_layers: usize,
+    /// Attention heads of a block; divides `hidden_size`.
+    pub num_heads: usize,
+    /// Width inside the feed-forward layers; `None` is 4 `hidden_size`.
+    pub intermediate_size: Option<usize>,
+    /// Kinds of attention and how often they repeat: `[[["global", "local"], 12]]`.
+    pub attention_types: Vec<(Vec<AttentionKind>, usize)>,
+    /// How many positions a local block's position sees, itself included.
+    pub window_size: usize,
+    /// Activation of the feed-forward layers, as transformers names it.
+    pub activation_function: String,
+    /// What layer norms add to the variance.
+    pub layer_norm_epsilon: f64,
+    /// Standard deviation of initial weights.
+    pub initializer_range: f64,
+    /// Dropout of the embeddings while training.
+    pub embed_dropout: f64,
+    /// Dropout of attention weights while training.
+    pub attention_dropout: f64,
+    /// Dropout of each residual branch while training.
+    pub resid_dropout: f64,
+    /// Token that ends a text. One outside the vocabulary never comes.
+    pub eos_token_id: Option<u32>,
+    /// Token that begins a text.
+    pub bos_token_id: Option<u32>,
+    /// Whether the output layer is the token embedding. GPT-Neo's always is.
+    pub tie_word_embeddings: bool,
+    /// Fields of a file that are not listed here; they are written back.
+    #[serde(flatten)]
+    pub other: Map<String, Value>,
+}
+
+/// What a block's positions see.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum AttentionKind {
+    /// All positions before them.
+    Global,
+    /// The last `window_size`.
+    Local,
+}
+
+impl Default for GptNeoConfig {
+    /// The 1.3B model.
+    fn default() -> Self {
+        let other = [("model_type", "gpt_neo".into()), ("architectures", vec!["GPTNeoForCausalLM"].into())];
+        Self {
+            vocab_size: 50257,
+            max_position_embeddings: 2048,
+            hidden_size: 2048,
+            num_layers: 24,
+            num_heads: 16,
+            intermediate_size: None,
+            attention_types: vec![(vec![AttentionKind::Global, AttentionKind::Local], 12)],
+            window_size: 256,
+            activation_function: "gelu_new".into(),
+            layer_norm_epsilon: 1e-5,
+            initializer_range: 0.02,
+            embed_dropout: 0.0,
+            attention_dropout: 0.0,
+            resid_dropout: 0.0,
+            eos_token_id: Some(50256),
+            bos_token_id: Some(50256),
+            tie_word_embeddings: true,
+            other: other.into_iter().map(|(key, value)| (key.to_owned(), value)).collect(),
+        }
+    }
+}
+
+impl GptNeoConfig {
+    /// The published sizes: `gpt-neo-125m`, `gpt-neo-1.3B` and `gpt-neo-2.7B`.
+    ///
+    /// # Errors
+    /// [`ModelError::UnknownPreset`] for any other name.
+    pub fn preset(name: &str) -> Result<Self> {
+        let (hidden_size, num_layers, num_heads) = match name {
+            "gpt-neo-125m" => (768, 12, 12),
+            "gpt-neo-1.3B" => (2048, 24, 16),
+            "gpt-neo-2.7B" => (2560, 32, 20),
+            _ => {
+                let known = "gpt-neo-125m, gpt-neo-1.3B, gpt-neo-2.7B".into();
+                return Err(ModelError::UnknownPreset { name: name.into(), known });
+            }
+        };
+        let attention_types = vec![(vec![AttentionKind::Global, AttentionKind::Local], num_layers / 2)];
+        Ok(Self { hidden_size, num_layers, num_heads, attention_types, ..Self::default() })
+    }
+
+    /// Width inside the feed-forward layers.
+    pub fn inner(&self) -> usize {
+        self.intermediate_size.unwrap_or(4 * self.hidden_size)
+    }
+
+    /// The kind of each block.
+    pub fn kinds(&self) -> impl Iterator<Item = AttentionKind> {
+        self.attention_types.iter().flat_map(|(kinds, times)| {
+            // No more than there are blocks, whatever a file says.
+            std::iter::repeat_n(kinds, (*times).min(self.num_layers)).flatten().copied()
+        })
+    }
+
+    /// The activation of the feed-forward layers.
+    ///
+    /// # Errors
+    /// [`ModelError::Config`] where the name is unknown.
+    pub fn activation(&self) -> Result<Activation> {
+        self.activation_function.parse().map_err(|reason| ModelError::Config { reason })
+    }
+
+    /// Checks that the configuration describes a possible model.
+    ///
+    /// # Errors
+    /// [`ModelError::Config`] naming the field.
+    pub fn validate(&self) -> Result<()> {
+        let wrong = |reason: String| Err(ModelError::Config { reason });
+        if let Some(Value::String(kind)) = self.other.get("model_type").filter(|&kind| kind != "gpt_neo") {
+            return wrong(format!("model_type is '{kind}', and this is the loader of gpt_neo"));
+        }
+        let sizes = [
+            ("vocab_size", self.vocab_size),
+            ("max_position_embeddings", self.max_position_embeddings),
+            ("hidden_size", self.hidden_size),
+            ("num_layers", self.num_layers),
+            ("num_heads", self.num_heads),
+            ("intermediate_size", self.inner()),
+            ("window_size", self.window_size),
+        ];
+        for (name, size) in sizes {
+            // Beyond this a product of two sizes leaves the range of a machine word.
+            if size == 0 || size > 1 << 28 {
+                return wrong(format!("{name} is {size}; it must be between 1 and 2^28"));
+            }
+        }
+        if !self.hidden_size.is_multiple_of(self.num_heads) {
+            return wrong(format!(
+                "hidden_size, {}, is not divisible by num_heads, {}",
+                self.hidden_size, self.num_heads
+            ));
+        }
+        if self.num_layers > 10_000 {
+            return wrong(format!("num_layers is {}; more than 10000 are not supported", self.num_layers));
+        }
+        let kinds = self.kinds().take(self.num_layers + 1).count();
+        if kinds != self.num_layers {
+            return wrong(format!(
+                "attention_types names kinds for other than the {} blocks there are",
+                self.num_layers
+            ));
+        }
+        if !(self.layer_norm_epsilon.is_finite() && self.layer_norm_epsilon > 0.0) {
+            return wrong(format!("layer_norm_epsilon is {}; it must be positive", self.layer_norm_epsilon));
+        }
+        if !(self.initializer_range.is_finite() && self.initializer_range >= 0.0) {
+            return wrong(format!("initializer_range is {}; it must not be negative", self.initializer_range));
+        }
+        let rates = [
+            ("embed_dropout", self.embed_dropout),
+            ("attention_dropout", self.attention_dropout),
+            ("resid_dropout", self.resid_dropout),
+        ];
+        for (name, rate) in rates {
+            if !(0.0..1.0).contains(&rate) {
+                return wrong(format!("{name} is {rate}; it must be at least 0 and less than 1"));
+            }
+        }
+        if !self.tie_word_embeddings {
+            return wrong("tie_word_embeddings is false; GPT-Neo's output layer is its token embedding".into());
+        }
+        self.activation().map(drop)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn presets_are_possible() {
+        for name in ["gpt-neo-125m", "gpt-neo-1.3B", "gpt-neo-2.7B"] {
+            let config = GptNeoConfig::preset(name).unwrap();
+            config.validate().unwrap();
+            assert_eq!(config.kinds().filter(|kind| *kind == AttentionKind::Local).count(), config.num_layers / 2);
+        }
+        assert!(GptNeoConfig::preset("gpt-neo").unwrap_err().to_string().contains("gpt-neo-1.3B"));
+    }
+
+    #[test]
+    fn impossible_ones_are_refused() {
+        let base = GptNeoConfig::default();
+        let message = |config: GptNeoConfig| config.validate().unwrap_err().to_string();
+        assert!(message(GptNeoConfig { num_heads: 7, ..base.clone() }).contains("not divisible"));
+        assert!(message(GptNeoConfig { num_layers: 23, ..base.clone() }).contains("attention_types"));
+        let types = vec![(vec![AttentionKind::Local], usize::MAX)];
+        assert!(message(GptNeoConfig { attention_types: types, num_layers: 0, ..base.clone() }).contains("num_layers"));
+        assert!(message(GptNeoConfig { window_size: 0, ..base }).contains("window_size"));
+    }
+}

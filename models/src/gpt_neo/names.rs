@@ -1,0 +1,23 @@
+use grove_weights::{NameMap, Step};
+
+/// The names of published GPT-Neo files. Weights of linear layers are `[out, in]` there, unlike GPT-2's.
+pub fn published_names() -> NameMap {
+    NameMap::new()
+        .prefix("transformer.")
+        .rule("transformer.wte.weight", "wte.weight")
+        .alias("lm_head.weight", "wte.weight")
+        .rule("transformer.wpe.weight", "wpe.weight")
+        .rule("transformer.h.{i}.attn.attention.{layer}.weight", "h.{i}.attn.{layer}.weight")
+        .then(Step::Transpose)
+        .rule("transformer.h.{i}.attn.attention.{layer}.bias", "h.{i}.attn.{layer}.bias")
+        .rule("transformer.h.{i}.mlp.{layer}.weight", "h.{i}.mlp.{layer}.weight")
+        .then(Step::Transpose)
+        .rule("transformer.h.{i}.mlp.{layer}.bias", "h.{i}.mlp.{layer}.bias")
+        .rule("transformer.h.{i}.{norm}.weight", "h.{i}.{norm}.weight")
+        .rule("transformer.h.{i}.{norm}.bias", "h.{i}.{norm}.bias")
+        .rule("transformer.ln_f.weight", "ln_f.weight")
+        .rule("transformer.ln_f.bias", "ln_f.bias")
+        // The masks, which older files store.
+        .ignore("h.{i}.attn.attention.bias")
+        .ignore("h.{i}.attn.attention.masked_bias")
+}

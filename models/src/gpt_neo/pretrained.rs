@@ -1,0 +1,74 @@
+use burn::tensor::DType;
+use grove_backend::Backend;
+use grove_weights::{Checkpoint, LoadOptions, Report, load};
+use std::path::Path;
+
+use super::{GptNeo, GptNeoConfig, published_names};
+use crate::{
+    error::Result,
+    pretrained::{computing_in, config_beside, config_file, read_json, resolve, save_pretrained},
+};
+
+impl GptNeoConfig {
+    /// Reads and checks a `config.json`, given as such or by its directory.
+    ///
+    /// # Errors
+    /// The file cannot be read, is no such JSON, or describes no possible model; each error names the file.
+    pub fn from_file(path: impl AsRef<Path>) -> Result<Self> {
+        let file = config_file(path.as_ref());
+        let config: Self = read_json(&file)?;
+        config.validate().map_err(|error| crate::ModelError::Json { file, reason: error.to_string() })?;
+        Ok(config)
+    }
+
+    /// The `config.json` that belongs to a model: in its directory, or beside its weights file.
+    ///
+    /// # Errors
+    /// As [`from_file`](Self::from_file).
+    pub fn beside(model: impl AsRef<Path>) -> Result<Self> {
+        Self::from_file(config_beside(model.as_ref()))
+    }
+}
+
+impl<B: Backend> GptNeo<B> {
+    /// Loads a published model: a directory, a weights file with its `config.json` beside it, or a hub id such as
+    /// `EleutherAI/gpt-neo-125m`, which is downloaded unless it lies in the cache.
+    ///
+    /// # Errors
+    /// Each names the file, or the hub's answer, and what to do.
+    pub fn from_pretrained(source: &str, device: &B::Device) -> Result<Self> {
+        Ok(Self::from_path(resolve(source)?, device, None)?.0)
+    }
+
+    /// Loads a model from a directory or a weights file with its `config.json` beside it, and reports which names met.
+    ///
+    /// Its matrices are held as `dtype`, or as they are in the file where `None`. A CPU computes in f32 all the same, and
+    /// widens them as it goes.
+    ///
+    /// # Errors
+    /// Each names the file, the tensor where one is at fault, and what to do.
+    pub fn from_path(path: impl AsRef<Path>, device: &B::Device, dtype: Option<DType>) -> Result<(Self, Report)> {
+        let path = path.as_ref();
+        let config = GptNeoConfig::beside(path)?;
+        let checkpoint = Checkpoint::open(path)?;
+        let skeleton = Self::skeleton_for(&checkpoint, &config, dtype)?;
+        Ok(load(skeleton, &checkpoint, &published_names(), &LoadOptions::new(device))?)
+    }
+
+    /// The model without weights, each leaf of the type that [`from_path`](Self::from_path) would give it: tells how much
+    /// memory it needs.
+    ///
+    /// # Errors
+    /// [`ModelError::Config`](crate::ModelError::Config) where the configuration describes no possible model.
+    pub fn skeleton_for(checkpoint: &Checkpoint, config: &GptNeoConfig, dtype: Option<DType>) -> Result<Self> {
+        Ok(computing_in::<B, _>(Self::skeleton(config)?, checkpoint, &published_names(), dtype))
+    }
+
+    /// Writes `config.json` and `model.safetensors` under the published names, so that transformers loads them.
+    ///
+    /// # Errors
+    /// The directory or a file cannot be written; what lay there before stays.
+    pub fn save_pretrained(&self, directory: impl AsRef<Path>) -> Result<()> {
+        save_pretrained(self, &self.config, &published_names(), directory.as_ref())
+    }
+}

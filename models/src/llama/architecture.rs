@@ -1,0 +1,26 @@
+use serde::{Deserialize, Serialize};
+
+/// The models that share LLaMA's architecture, by their names in `config.json`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Architecture {
+    /// LLaMA 2 and 3, TinyLlama, SmolLM2: Touvron et al., "Llama 2" (2023); Grattafiori et al., "The Llama 3 Herd of
+    /// Models" (2024).
+    #[default]
+    Llama,
+    /// Mistral, which may see no more than a window: Jiang et al., "Mistral 7B" (2023).
+    Mistral,
+    /// Qwen2, whose queries, keys and values have biases: Yang et al., "Qwen2 Technical Report" (2024).
+    Qwen2,
+}
+
+impl Architecture {
+    /// The name of transformers' class with the language-modelling head.
+    pub fn class(self) -> &'static str {
+        match self {
+            Self::Llama => "LlamaForCausalLM",
+            Self::Mistral => "MistralForCausalLM",
+            Self::Qwen2 => "Qwen2ForCausalLM",
+        }
+    }
+}

@@ -1,0 +1,237 @@
+use grove_layers::Activation;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use super::Architecture;
+use crate::error::{ModelError, Result};
+
+/// A LLaMA's sizes and options: the fields of the published `config.json`, by their names there. What is missing in a
+/// file has the value that LLaMA 2 7B has.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct LlamaConfig {
+    /// Which of the models that share this architecture it is.
+    pub model_type: Architecture,
+    /// Number of tokens.
+    pub vocab_size: usize,
+    /// Width of the residual stream.
+    pub hidden_size: usize,
+    /// Width inside the feed-forward layers.
+    pub intermediate_size: usize,
+    /// Number of layers.
+    pub num_hidden_layers: usize,
+    /// Heads of queries of a layer.
+    pub num_attention_heads: usize,
+    /// Heads of keys and values, each of which serves as many heads of queries; `None` is one for each.
+    pub num_key_value_heads: Option<usize>,
+    /// Width of a head; `None` is `hidden_size / num_attention_heads`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub head_dim: Option<usize>,
+    /// Activation of the feed-forward layers' gate, as transformers names it.
+    pub hidden_act: String,
+    /// Longest text, in tokens.
+    pub max_position_embeddings: usize,
+    /// Standard deviation of initial weights.
+    pub initializer_range: f64,
+    /// What RMS norms add to the mean square.
+    pub rms_norm_eps: f64,
+    /// Base of the rotary angles, as transformers 4 writes it; `None` is 10000.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rope_theta: Option<f64>,
+    /// How angles are scaled, as transformers 4 writes it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rope_scaling: Option<Map<String, Value>>,
+    /// Base and scaling, as transformers 5 writes them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rope_parameters: Option<Map<String, Value>>,
+    /// Whether the attention's maps have biases. Qwen2's queries, keys and values always do.
+    pub attention_bias: bool,
+    /// Whether the feed-forward layers' maps have.
+    pub mlp_bias: bool,
+    /// Dropout of attention weights while training.
+    pub attention_dropout: f64,
+    /// Whether the output layer is the token embedding.
+    pub tie_word_embeddings: bool,
+    /// How many positions a position sees, itself included, where the architecture has such a window; all if `None`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sliding_window: Option<usize>,
+    /// Whether Qwen2's window is used.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub use_sliding_window: Option<bool>,
+    /// Qwen2's first layers, this many, see everything.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_window_layers: Option<usize>,
+    /// What each layer sees, `full_attention` or `sliding_attention`, as transformers 5 writes it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub layer_types: Option<Vec<String>>,
+    /// Token that begins a text.
+    pub bos_token_id: Option<u32>,
+    /// Tokens that end a text.
+    pub eos_token_id: EndTokens,
+    /// Fields of a file that are not listed here; they are written back.
+    #[serde(flatten)]
+    pub other: Map<String, Value>,
+}
+
+/// Tokens that end a text: in a file one, several, or none.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged, expecting = "a token's number, or a list of such")]
+pub enum EndTokens {
+    /// One.
+    One(u32),
+    /// Any of several.
+    Any(Vec<u32>),
+    /// A text does not end by itself.
+    None,
+}
+
+impl EndTokens {
+    /// The tokens.
+    pub fn to_vec(&self) -> Vec<u32> {
+        match self {
+            Self::One(token) => vec![*token],
+            Self::Any(tokens) => tokens.clone(),
+            Self::None => vec![],
+        }
+    }
+}
+
+impl Default for LlamaConfig {
+    /// LLaMA 2 7B.
+    fn default() -> Self {
+        Self {
+            model_type: Architecture::Llama,
+            vocab_size: 32000,
+            hidden_size: 4096,
+            intermediate_size: 11008,
+            num_hidden_layers: 32,
+            num_attention_heads: 32,
+            num_key_value_heads: None,
+            head_dim: None,
+            hidden_act: "silu".into(),
+            max_position_embeddings: 2048,
+            initializer_range: 0.02,
+            rms_norm_eps: 1e-6,
+            rope_theta: None,
+            rope_scaling: None,
+            rope_parameters: None,
+            attention_bias: false,
+            mlp_bias: false,
+            attention_dropout: 0.0,
+            tie_word_embeddings: false,
+            sliding_window: None,
+            use_sliding_window: None,
+            max_window_layers: None,
+            layer_types: None,
+            bos_token_id: Some(1),
+            eos_token_id: EndTokens::One(2),
+            other: Map::new(),
+        }
+    }
+}
+
+impl LlamaConfig {
+    /// Heads of keys and values.
+    pub fn n_kv_head(&self) -> usize {
+        self.num_key_value_heads.unwrap_or(self.num_attention_heads)
+    }
+
+    /// Width of a head.
+    pub fn head_dim(&self) -> usize {
+        self.head_dim.unwrap_or(self.hidden_size / self.num_attention_heads.max(1))
+    }
+
+    /// Whether the maps to queries, keys and values have biases, and whether the one from the heads has.
+    pub fn attention_biases(&self) -> [bool; 2] {
+        match self.model_type {
+            Architecture::Llama => [self.attention_bias; 2],
+            Architecture::Mistral => [false; 2],
+            Architecture::Qwen2 => [true, false],
+        }
+    }
+
+    /// How many positions a position of a layer sees, itself included; `None` is all.
+    pub fn window(&self, layer: usize) -> Option<usize> {
+        let slides = match (&self.layer_types, self.model_type) {
+            (_, Architecture::Llama) => false,
+            (Some(types), _) => types.get(layer).is_some_and(|name| name == "sliding_attention"),
+            (None, Architecture::Mistral) => true,
+            (None, Architecture::Qwen2) => {
+                self.use_sliding_window == Some(true) && layer >= self.max_window_layers.unwrap_or(28)
+            }
+        };
+        self.sliding_window.filter(|_| slides)
+    }
+
+    /// The activation of the feed-forward layers' gate.
+    ///
+    /// # Errors
+    /// [`ModelError::Config`] where the name is unknown.
+    pub fn activation(&self) -> Result<Activation> {
+        self.hidden_act.parse().map_err(|reason| ModelError::Config { reason })
+    }
+
+    /// Checks that the configuration describes a possible model.
+    ///
+    /// # Errors
+    /// [`ModelError::Config`] naming the field.
+    pub fn validate(&self) -> Result<()> {
+        let wrong = |reason: String| Err(ModelError::Config { reason });
+        let sizes = [
+            ("vocab_size", self.vocab_size),
+            ("hidden_size", self.hidden_size),
+            ("intermediate_size", self.intermediate_size),
+            ("num_hidden_layers", self.num_hidden_layers),
+            ("num_attention_heads", self.num_attention_heads),
+            ("num_key_value_heads", self.n_kv_head()),
+            ("head_dim", self.head_dim()),
+            ("max_position_embeddings", self.max_position_embeddings),
+            ("sliding_window", self.sliding_window.unwrap_or(1)),
+        ];
+        for (name, size) in sizes {
+            // Beyond this a product of two sizes leaves the range of a machine word.
+            if size == 0 || size > 1 << 28 {
+                return wrong(format!("{name} is {size}; it must be between 1 and 2^28"));
+            }
+        }
+        let (heads, kv_heads) = (self.num_attention_heads, self.n_kv_head());
+        if self.head_dim.is_none() && !self.hidden_size.is_multiple_of(heads) {
+            return wrong(format!(
+                "hidden_size, {}, is not divisible by num_attention_heads, {heads}",
+                self.hidden_size
+            ));
+        }
+        if !self.head_dim().is_multiple_of(2) {
+            return wrong(format!("head_dim is {}; rotary positions need an even number", self.head_dim()));
+        }
+        if !heads.is_multiple_of(kv_heads) {
+            return wrong(format!("num_attention_heads, {heads}, is not divisible by num_key_value_heads, {kv_heads}"));
+        }
+        if self.num_hidden_layers > 10_000 {
+            return wrong(format!(
+                "num_hidden_layers is {}; more than 10000 are not supported",
+                self.num_hidden_layers
+            ));
+        }
+        if heads.saturating_mul(self.head_dim()) > 1 << 28 {
+            return wrong(format!("{heads} heads of {} are too wide", self.head_dim()));
+        }
+        if self.layer_types.as_ref().is_some_and(|types| types.len() != self.num_hidden_layers) {
+            return wrong("layer_types does not have as many entries as there are layers".into());
+        }
+        if !(self.rms_norm_eps.is_finite() && self.rms_norm_eps > 0.0) {
+            return wrong(format!("rms_norm_eps is {}; it must be positive", self.rms_norm_eps));
+        }
+        if !(self.initializer_range.is_finite() && self.initializer_range >= 0.0) {
+            return wrong(format!("initializer_range is {}; it must not be negative", self.initializer_range));
+        }
+        if !(0.0..1.0).contains(&self.attention_dropout) {
+            return wrong(format!(
+                "attention_dropout is {}; it must be at least 0 and less than 1",
+                self.attention_dropout
+            ));
+        }
+        self.rope()?;
+        self.activation().map(drop)
+    }
+}

@@ -1,0 +1,45 @@
+use burn::tensor::{Tensor, TensorPrimitive};
+use grove_backend::Backend;
+use grove_layers::{Activation, Projection};
+use grove_tree::{Init, Tree};
+
+use super::{LlamaConfig, model::map};
+
+/// The gated feed-forward layer: Shazeer, "GLU Variants Improve Transformer" (2020).
+#[derive(Tree, Clone, Debug)]
+pub struct Mlp<B: Backend> {
+    /// `hidden_size` to `intermediate_size`, activated.
+    pub gate_proj: Projection<B>,
+    /// `hidden_size` to `intermediate_size`, multiplied with the gate.
+    pub up_proj: Projection<B>,
+    /// `intermediate_size` to `hidden_size`.
+    pub down_proj: Projection<B>,
+    /// Of the gate.
+    #[tree(static)]
+    pub activation: Activation,
+}
+
+impl<B: Backend> Mlp<B> {
+    pub(super) fn new(config: &LlamaConfig, activation: Activation, init: &Init<B>) -> Self {
+        let (hidden, inner, std) = (config.hidden_size, config.intermediate_size, config.initializer_range);
+        let bias = config.mlp_bias;
+        Self {
+            gate_proj: map(hidden, inner, std, bias, &init.named("gate_proj")),
+            up_proj: map(hidden, inner, std, bias, &init.named("up_proj")),
+            down_proj: map(inner, hidden, std, bias, &init.named("down_proj")),
+            activation,
+        }
+    }
+
+    pub(super) fn forward(&self, x: Tensor<B, 3>) -> Tensor<B, 3> {
+        let (gate, up) = (self.gate_proj.forward(x.clone()), self.up_proj.forward(x));
+        let inner = match self.activation {
+            Activation::Silu => {
+                let gated = B::silu_mul(gate.into_primitive().tensor(), up.into_primitive().tensor());
+                Tensor::from_primitive(TensorPrimitive::Float(gated))
+            }
+            other => other.forward(gate) * up,
+        };
+        self.down_proj.forward(inner)
+    }
+}

@@ -1,0 +1,195 @@
+//! Configurations as GGUF files carry them, and their weights, which may be quantised.
+
+use burn::tensor::DType;
+use grove_backend::{Backend, Quantisation};
+use grove_layers::{Projection, Quantised, RopeScaling, Table, Weights};
+use grove_weights::{Checkpoint, GgufMetadata, NameMap};
+use serde_json::{Map, Value, json};
+
+use super::{Architecture, EndTokens, Llama, LlamaConfig};
+use crate::error::{ModelError, Result};
+
+/// What a file says under the keys of its architecture.
+struct Keys<'a> {
+    metadata: &'a GgufMetadata,
+    architecture: &'a str,
+}
+
+fn wrong<T>(reason: String) -> Result<T> {
+    Err(ModelError::Config { reason })
+}
+
+impl Keys<'_> {
+    fn key(&self, name: &str) -> String {
+        format!("{}.{name}", self.architecture)
+    }
+
+    fn size(&self, name: &str) -> Option<usize> {
+        self.metadata.integer(&self.key(name)).and_then(|size| usize::try_from(size).ok())
+    }
+
+    fn needed(&self, name: &str) -> Result<usize> {
+        self.size(name).map_or_else(|| wrong(format!("the file does not say {}", self.key(name))), Ok)
+    }
+
+    fn number(&self, name: &str) -> Option<f64> {
+        self.metadata.float(&self.key(name))
+    }
+}
+
+/// The configuration of a model in a GGUF file.
+pub(super) fn read(metadata: &GgufMetadata, checkpoint: &Checkpoint) -> Result<LlamaConfig> {
+    let architecture = metadata.string("general.architecture").unwrap_or_default();
+    let model_type = match architecture {
+        "llama" => Architecture::Llama,
+        "qwen2" => Architecture::Qwen2,
+        other => {
+            return wrong(format!("the file holds a model of architecture '{other}'; llama and qwen2 are read"));
+        }
+    };
+    let keys = Keys { metadata, architecture };
+    let heads = keys.needed("attention.head_count")?;
+    let hidden_size = keys.needed("embedding_length")?;
+    let positions = keys.needed("context_length")?;
+    let vocab_size = checkpoint.info("token_embd.weight")?.shape.first().copied().unwrap_or(0);
+    let token = |name: &str| metadata.integer(&format!("tokenizer.ggml.{name}_token_id")).map(|id| id as u32);
+    let mut ends: Vec<u32> = ["eos", "eot", "eom"].into_iter().filter_map(token).collect();
+    ends.dedup();
+    // A file of Mistral's says llama, and has a window.
+    let window = keys.size("attention.sliding_window").filter(|&window| window > 0);
+    let config = LlamaConfig {
+        model_type: if window.is_some() && model_type == Architecture::Llama {
+            Architecture::Mistral
+        } else {
+            model_type
+        },
+        vocab_size,
+        hidden_size,
+        intermediate_size: keys.needed("feed_forward_length")?,
+        num_hidden_layers: keys.needed("block_count")?,
+        num_attention_heads: heads,
+        num_key_value_heads: Some(keys.size("attention.head_count_kv").unwrap_or(heads)),
+        head_dim: keys.size("attention.key_length").or(keys.size("rope.dimension_count")),
+        max_position_embeddings: positions,
+        rms_norm_eps: keys.number("attention.layer_norm_rms_epsilon").unwrap_or(1e-6),
+        rope_theta: keys.number("rope.freq_base"),
+        rope_scaling: scaling(&keys, checkpoint)?,
+        tie_word_embeddings: !checkpoint.contains("output.weight"),
+        attention_bias: model_type == Architecture::Llama && checkpoint.contains("blk.0.attn_q.bias"),
+        sliding_window: window,
+        bos_token_id: token("bos"),
+        eos_token_id: EndTokens::Any(ends),
+        ..LlamaConfig::default()
+    };
+    config.validate()?;
+    Ok(config)
+}
+
+/// How angles are scaled. The factors of LLaMA 3's kind come as a tensor, of which those that were published are known.
+fn scaling(keys: &Keys<'_>, checkpoint: &Checkpoint) -> Result<Option<Map<String, Value>>> {
+    let object = |fields: Value| fields.as_object().cloned();
+    if let Some(factors) = factors(checkpoint)? {
+        for factor in [8.0, 32.0] {
+            let fields = object(json!({
+                "rope_type": "llama3", "factor": factor, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+                "original_max_position_embeddings": 8192,
+            }));
+            let rope = LlamaConfig {
+                head_dim: Some(2 * factors.len()),
+                rope_theta: keys.number("rope.freq_base"),
+                rope_scaling: fields.clone(),
+                ..LlamaConfig::default()
+            };
+            let alike = |(a, b): (&f32, &f32)| (a / b - 1.0).abs() < 1e-4;
+            if rope.rope()?.factors().iter().zip(&factors).all(alike) {
+                return Ok(fields);
+            }
+        }
+        return Ok(object(json!({ "rope_type": FACTORS, "factors": factors })));
+    }
+    let factor = keys.number("rope.scaling.factor").or(keys.number("rope.scale_linear"));
+    let kind = keys.metadata.string(&keys.key("rope.scaling.type"));
+    Ok(match (kind, factor) {
+        (None | Some("none"), None) | (Some("none"), _) => None,
+        (None | Some("linear"), factor) => object(json!({ "rope_type": "linear", "factor": factor.unwrap_or(1.0) })),
+        (Some("yarn"), factor) => object(json!({
+            "rope_type": "yarn", "factor": factor.unwrap_or(1.0),
+            "original_max_position_embeddings": keys.size("rope.scaling.original_context_length"),
+        })),
+        (Some(other), _) => {
+            return wrong(format!("the scaling of rotary angles is of kind '{other}'; known are none, linear, yarn"));
+        }
+    })
+}
+
+/// The kind of scaling whose factors a file lists.
+pub(super) const FACTORS: &str = "factors";
+
+fn factors(checkpoint: &Checkpoint) -> Result<Option<Vec<f32>>> {
+    let name = "rope_freqs.weight";
+    if !checkpoint.contains(name) {
+        return Ok(None);
+    }
+    let factors: Vec<f32> = checkpoint.tensor(name)?.convert_dtype(DType::F32).iter::<f32>().collect();
+    match factors.iter().all(|factor| factor.is_finite() && *factor > 0.0) {
+        true => Ok(Some(factors)),
+        false => wrong(format!("{name} has factors that are not positive")),
+    }
+}
+
+/// Whether a backend keeps a tensor as it is quantised in a file, and how.
+fn kept<B: Backend>(names: &NameMap, checkpoint: &Checkpoint, path: &str) -> Option<Quantisation> {
+    let (_, info) = names.published(checkpoint, &format!("{path}.blocks"))?;
+    Quantisation::from_name(info.quantised?.name()).filter(|_| B::WIDENS_WEIGHTS)
+}
+
+impl<B: Backend> Llama<B> {
+    /// The skeleton with those matrices in blocks that are quantised in a file, where the backend multiplies such.
+    pub(super) fn quantised_as(mut self, checkpoint: &Checkpoint, names: &NameMap) -> Self {
+        let projection = |map: &mut Projection<B>, path: String| {
+            let Weights::Dense(dense) = map else { return };
+            let [inputs, outputs] = dense.weight.shape();
+            if let Some(kind) = kept::<B>(names, checkpoint, &path) {
+                let bias = dense.bias.take();
+                *map = Weights::Quantised(Quantised { bias, ..Quantised::absent(outputs, inputs, kind) });
+            }
+        };
+        let table = |table: &mut Table<B>, path: &str| {
+            let Weights::Dense(dense) = table else { return };
+            let [symbols, size] = dense.weight.shape();
+            if let Some(kind) = kept::<B>(names, checkpoint, path) {
+                *table = Weights::Quantised(Quantised::absent(symbols, size, kind));
+            }
+        };
+        table(&mut self.embed_tokens, "embed_tokens");
+        if let Some(head) = &mut self.lm_head {
+            table(head, "lm_head");
+        }
+        for (i, layer) in self.layers.iter_mut().enumerate() {
+            let (attn, mlp) = (&mut layer.self_attn, &mut layer.mlp);
+            for (map, name) in [
+                (&mut attn.q_proj, "self_attn.q_proj"),
+                (&mut attn.k_proj, "self_attn.k_proj"),
+                (&mut attn.v_proj, "self_attn.v_proj"),
+                (&mut attn.o_proj, "self_attn.o_proj"),
+                (&mut mlp.gate_proj, "mlp.gate_proj"),
+                (&mut mlp.up_proj, "mlp.up_proj"),
+                (&mut mlp.down_proj, "mlp.down_proj"),
+            ] {
+                projection(map, format!("layers.{i}.{name}"));
+            }
+        }
+        self
+    }
+}
+
+/// The factors that a configuration lists.
+pub(super) fn listed(fields: &Map<String, Value>) -> Result<RopeScaling> {
+    let list = fields.get("factors").and_then(Value::as_array);
+    let factors: Option<Vec<f32>> =
+        list.and_then(|list| list.iter().map(|factor| factor.as_f64().map(|factor| factor as f32)).collect());
+    match factors {
+        Some(factors) if factors.iter().all(|factor| *factor > 0.0) => Ok(RopeScaling::Factors(factors)),
+        _ => wrong("the scaling 'factors' of rotary angles needs a list of positive factors".into()),
+    }
+}

@@ -1,0 +1,68 @@
+//! Configurations as Meta publishes them: `params.json`.
+
+use grove_weights::Checkpoint;
+use serde::Deserialize;
+use serde_json::json;
+use std::path::Path;
+
+use super::{EndTokens, LlamaConfig};
+use crate::{
+    error::{ModelError, Result},
+    pretrained::read_json,
+};
+
+/// The fields that are needed; widths are read from the weights.
+#[derive(Deserialize)]
+struct Params {
+    n_layers: usize,
+    n_heads: usize,
+    n_kv_heads: Option<usize>,
+    norm_eps: f64,
+    rope_theta: Option<f64>,
+    #[serde(default)]
+    use_scaled_rope: bool,
+}
+
+/// Width of the smallest model whose angles LLaMA 3.1's factor scales; those of 3.2, which are narrower, are scaled by
+/// more, and their files say as little about it.
+const SCALED_BY_8: usize = 4096;
+
+/// The configuration of a model in Meta's files.
+pub(super) fn read(file: &Path, checkpoint: &Checkpoint) -> Result<LlamaConfig> {
+    let params: Params = read_json(file)?;
+    let wrong = |reason: String| ModelError::Json { file: file.into(), reason };
+    let shape = |name: &str| match checkpoint.info(name)?.shape[..] {
+        [rows, columns] => Ok([rows, columns]),
+        _ => Err(wrong(format!("{name} is no matrix"))),
+    };
+    let [vocab_size, hidden_size] = shape("tok_embeddings.weight")?;
+    let [intermediate_size, _] = shape("layers.0.feed_forward.w1.weight")?;
+    let third = params.rope_theta.is_some_and(|base| base > 10_000.0);
+    let (first, last) = if third { (128_000, 128_001) } else { (1, 2) };
+    let scaling = json!({
+        "rope_type": "llama3", "factor": if hidden_size < SCALED_BY_8 { 32.0 } else { 8.0 },
+        "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 8192,
+    });
+    let config = LlamaConfig {
+        vocab_size,
+        hidden_size,
+        intermediate_size,
+        num_hidden_layers: params.n_layers,
+        num_attention_heads: params.n_heads,
+        num_key_value_heads: params.n_kv_heads,
+        rms_norm_eps: params.norm_eps,
+        rope_theta: params.rope_theta,
+        rope_scaling: scaling.as_object().cloned().filter(|_| params.use_scaled_rope),
+        max_position_embeddings: match (params.use_scaled_rope, third) {
+            (true, _) => 131_072,
+            (false, true) => 8192,
+            (false, false) => 4096,
+        },
+        tie_word_embeddings: !checkpoint.contains("output.weight"),
+        bos_token_id: Some(first),
+        eos_token_id: EndTokens::One(last),
+        ..LlamaConfig::default()
+    };
+    config.validate().map_err(|error| wrong(error.to_string()))?;
+    Ok(config)
+}

@@ -1,0 +1,19 @@
+//! LLaMA and the models of its architecture: TinyLlama, SmolLM2, Mistral, Qwen2.
+
+mod architecture;
+mod config;
+mod decode;
+mod feed_forward;
+mod gguf;
+mod meta;
+mod model;
+mod names;
+mod presets;
+mod pretrained;
+mod rope;
+
+pub use architecture::Architecture;
+pub use config::{EndTokens, LlamaConfig};
+pub use feed_forward::Mlp;
+pub use model::{Attention, Layer, Llama, LlamaState};
+pub use names::published_names;

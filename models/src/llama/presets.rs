@@ -1,0 +1,135 @@
+use serde_json::{Map, Value, json};
+
+use super::{Architecture, EndTokens, LlamaConfig};
+use crate::error::{ModelError, Result};
+
+/// Sizes by published names: vocabulary, width, width inside the feed-forward layers, layers, heads of queries, heads of
+/// keys and values, longest text.
+const SIZES: [(&str, [usize; 7]); 17] = [
+    ("llama-2-7b", [32000, 4096, 11008, 32, 32, 32, 4096]),
+    ("llama-2-13b", [32000, 5120, 13824, 40, 40, 40, 4096]),
+    ("llama-2-70b", [32000, 8192, 28672, 80, 64, 8, 4096]),
+    ("llama-3-8b", [128_256, 4096, 14336, 32, 32, 8, 8192]),
+    ("llama-3.1-8b", [128_256, 4096, 14336, 32, 32, 8, 131_072]),
+    ("llama-3.1-70b", [128_256, 8192, 28672, 80, 64, 8, 131_072]),
+    ("llama-3.1-405b", [128_256, 16384, 53248, 126, 128, 8, 131_072]),
+    ("llama-3.2-1b", [128_256, 2048, 8192, 16, 32, 8, 131_072]),
+    ("llama-3.2-3b", [128_256, 3072, 8192, 28, 24, 8, 131_072]),
+    ("tinyllama-1.1b", [32000, 2048, 5632, 22, 32, 4, 2048]),
+    ("smollm2-135m", [49152, 576, 1536, 30, 9, 3, 8192]),
+    ("smollm2-360m", [49152, 960, 2560, 32, 15, 5, 8192]),
+    ("smollm2-1.7b", [49152, 2048, 8192, 24, 32, 32, 8192]),
+    ("mistral-7b-v0.1", [32000, 4096, 14336, 32, 32, 8, 32768]),
+    ("qwen2-0.5b", [151_936, 896, 4864, 24, 14, 2, 131_072]),
+    ("qwen2-1.5b", [151_936, 1536, 8960, 28, 12, 2, 131_072]),
+    ("qwen2-7b", [152_064, 3584, 18944, 28, 28, 4, 131_072]),
+];
+
+impl LlamaConfig {
+    /// The published sizes, from `smollm2-135m` to `llama-3.1-405b`.
+    ///
+    /// # Errors
+    /// [`ModelError::UnknownPreset`], with all names, for any other.
+    pub fn preset(name: &str) -> Result<Self> {
+        let Some((_, sizes)) = SIZES.iter().find(|(known, _)| *known == name) else {
+            let known = SIZES.map(|(name, _)| name).join(", ");
+            return Err(ModelError::UnknownPreset { name: name.into(), known });
+        };
+        let [vocab_size, hidden_size, intermediate_size, num_hidden_layers, heads, kv_heads, positions] = *sizes;
+        let family = |name_of: &str| name.starts_with(name_of);
+        let model_type = if family("mistral") {
+            Architecture::Mistral
+        } else if family("qwen2") {
+            Architecture::Qwen2
+        } else {
+            Architecture::Llama
+        };
+        let base = if family("llama-3") {
+            500_000.0
+        } else if name == "smollm2-1.7b" {
+            130_000.0
+        } else if family("smollm2") {
+            100_000.0
+        } else if family("qwen2") {
+            1e6
+        } else {
+            10_000.0
+        };
+        let scaled = |factor: f64| {
+            let fields = json!({
+                "rope_type": "llama3", "factor": factor, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+                "original_max_position_embeddings": 8192,
+            });
+            fields.as_object().cloned().unwrap_or_default()
+        };
+        let (begin, end) = match name {
+            _ if family("llama-3") => (128_000, 128_001),
+            _ if family("smollm2") => (0, 0),
+            _ if family("qwen2") => (151_643, 151_643),
+            _ => (1, 2),
+        };
+        let other: Map<String, Value> =
+            [("architectures".to_owned(), json!([model_type.class()]))].into_iter().collect();
+        Ok(Self {
+            model_type,
+            vocab_size,
+            hidden_size,
+            intermediate_size,
+            num_hidden_layers,
+            num_attention_heads: heads,
+            num_key_value_heads: Some(kv_heads),
+            max_position_embeddings: positions,
+            rms_norm_eps: if family("qwen2") { 1e-6 } else { 1e-5 },
+            rope_theta: Some(base),
+            rope_scaling: match name {
+                _ if family("llama-3.1") => Some(scaled(8.0)),
+                _ if family("llama-3.2") => Some(scaled(32.0)),
+                _ => None,
+            },
+            tie_word_embeddings: family("llama-3.2") || family("smollm2") || family("qwen2-0") || family("qwen2-1"),
+            sliding_window: (model_type == Architecture::Mistral).then_some(4096),
+            bos_token_id: Some(begin),
+            eos_token_id: EndTokens::One(end),
+            other,
+            ..Self::default()
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Llama;
+    use burn_flex::Flex;
+    use grove_tree::count_params;
+
+    #[test]
+    fn published_sizes_have_the_published_numbers_of_parameters() {
+        // Counted by transformers: sum(p.numel() for p in AutoModelForCausalLM.from_config(config).parameters()).
+        let known = [
+            ("llama-2-7b", 6_738_415_616),
+            ("llama-2-13b", 13_015_864_320),
+            ("llama-2-70b", 68_976_648_192),
+            ("llama-3-8b", 8_030_261_248),
+            ("llama-3.1-8b", 8_030_261_248),
+            ("llama-3.1-70b", 70_553_706_496),
+            ("llama-3.1-405b", 405_853_388_800),
+            ("llama-3.2-1b", 1_235_814_400),
+            ("llama-3.2-3b", 3_212_749_824),
+            ("tinyllama-1.1b", 1_100_048_384),
+            ("smollm2-135m", 134_515_008),
+            ("smollm2-360m", 361_821_120),
+            ("smollm2-1.7b", 1_711_376_384),
+            ("mistral-7b-v0.1", 7_241_732_096),
+            ("qwen2-0.5b", 494_032_768),
+            ("qwen2-1.5b", 1_543_714_304),
+            ("qwen2-7b", 7_615_616_512),
+        ];
+        for (name, count) in known {
+            let config = LlamaConfig::preset(name).unwrap();
+            assert_eq!(count_params(&Llama::<Flex>::skeleton(&config).unwrap()), count, "{name}");
+        }
+        let error = LlamaConfig::preset("llama-7").unwrap_err().to_string();
+        assert!(error.contains("llama-3.1-8b") && error.contains("qwen2-7b"), "{error}");
+    }
+}

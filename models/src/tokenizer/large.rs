@@ -1,0 +1,92 @@
+//! Tokenizers and chat templates of large models: SentencePiece's files, and what a GGUF file says.
+
+use grove_text::{chat::ChatTemplate, ggml::Vocabulary, sentencepiece};
+use grove_weights::{Checkpoint, GgufMetadata};
+use std::{collections::BTreeMap, ffi::OsStr, path::Path};
+use tokenizers::Tokenizer as HfTokenizer;
+
+use crate::error::{ModelError, Result};
+
+/// Whether a file is one of llama.cpp's, by its name.
+pub(super) fn is_gguf(path: &Path) -> bool {
+    path.extension() == Some(OsStr::new("gguf"))
+}
+
+/// The tokenizer in a file of one of these kinds.
+pub(super) fn from_file(path: &Path) -> Result<Option<HfTokenizer>> {
+    if is_gguf(path) {
+        let checkpoint = Checkpoint::open(path)?;
+        return checkpoint.gguf().map(|metadata| from_metadata(metadata, path)).transpose();
+    }
+    let is_model = path.extension() == Some(OsStr::new("model")) && path.is_file();
+    Ok(if is_model { Some(sentencepiece::from_file(path)?) } else { None })
+}
+
+/// The tokenizer in a directory that has no other.
+pub(super) fn from_directory(directory: &Path) -> Result<Option<HfTokenizer>> {
+    let model = directory.join("tokenizer.model");
+    if model.is_file() {
+        return from_file(&model);
+    }
+    // What else is wrong with the weights is told where they are loaded.
+    let Ok(checkpoint) = Checkpoint::open(directory) else { return Ok(None) };
+    checkpoint.gguf().map(|metadata| from_metadata(metadata, directory)).transpose()
+}
+
+fn from_metadata(metadata: &GgufMetadata, file: &Path) -> Result<HfTokenizer> {
+    let key = |name: &str| format!("tokenizer.ggml.{name}");
+    let texts = |name: &str| -> Option<Vec<String>> {
+        Some(metadata.strings(&key(name))?.into_iter().map(str::to_owned).collect())
+    };
+    let token = |name: &str| metadata.integer(&key(&format!("{name}_token_id"))).and_then(|id| u32::try_from(id).ok());
+    let broken = |reason: String| ModelError::Tokenizer { path: file.into(), reason };
+    let (Some(model), Some(tokens)) = (metadata.string(&key("model")), texts("tokens")) else {
+        return Err(broken("the file holds no tokenizer".into()));
+    };
+    let vocabulary = Vocabulary {
+        model: model.into(),
+        pre: metadata.string(&key("pre")).map(str::to_owned),
+        tokens,
+        scores: metadata.floats(&key("scores")).map(|scores| scores.into_iter().map(|score| score as f32).collect()),
+        token_types: metadata
+            .integers(&key("token_type"))
+            .map(|kinds| kinds.into_iter().map(|kind| kind as i32).collect()),
+        merges: texts("merges"),
+        bos: token("bos"),
+        eos: token("eos"),
+        unknown: token("unknown"),
+        padding: token("padding"),
+        add_bos: metadata.boolean(&key("add_bos_token")),
+        add_eos: metadata.boolean(&key("add_eos_token")),
+        add_space_prefix: metadata.boolean(&key("add_space_prefix")),
+    };
+    vocabulary.tokenizer().map_err(|error| broken(error.to_string()))
+}
+
+/// The chat template that belongs to a model's files; `None` where it has none.
+///
+/// # Errors
+/// A file cannot be read, or holds no template that can be used.
+pub fn chat_template(model: impl AsRef<Path>) -> Result<Option<ChatTemplate>> {
+    let model = model.as_ref();
+    let directory = if model.is_dir() { model } else { model.parent().unwrap_or(model) };
+    if !is_gguf(model)
+        && let Some(template) = ChatTemplate::from_directory(directory)?
+    {
+        return Ok(Some(template));
+    }
+    let checkpoint = Checkpoint::open(model)?;
+    let Some(metadata) = checkpoint.gguf() else { return Ok(None) };
+    let Some(source) = metadata.string("tokenizer.chat_template") else { return Ok(None) };
+    let tokens = metadata.strings("tokenizer.ggml.tokens").unwrap_or_default();
+    let mut variables = BTreeMap::new();
+    for (variable, name) in
+        [("bos_token", "bos"), ("eos_token", "eos"), ("unk_token", "unknown"), ("pad_token", "padding")]
+    {
+        let id = metadata.integer(&format!("tokenizer.ggml.{name}_token_id"));
+        if let Some(token) = id.and_then(|id| tokens.get(usize::try_from(id).ok()?)) {
+            variables.insert(variable.to_owned(), (*token).to_owned());
+        }
+    }
+    Ok(Some(ChatTemplate::new(source, variables)?))
+}

@@ -1,0 +1,128 @@
+//! What every decoder must do as transformers does: logits, loss, gradients, greedy continuations of one prompt and of
+//! several padded ones, and the same with a cache, in steps, after going back, and with a draft.
+
+use burn::tensor::{Int, Tensor};
+use grove_backend::{Autodiff, Backend};
+use grove_models::{
+    GenerateOptions, generate,
+    generation::{Reading, Rewind, Sampling, generate_on, generate_with_draft},
+};
+use grove_transform::value_and_grad;
+use grove_tree::Tree;
+use grove_weights::NameMap;
+
+use crate::reference::Reference;
+
+/// A language model as the tests use it.
+pub trait Language<B: Backend>: Rewind<B> + Tree<B> {
+    fn logits(&self, ids: Tensor<B, 2, Int>) -> Tensor<B, 3>;
+    fn nll(&self, ids: Tensor<B, 2, Int>, labels: Tensor<B, 2, Int>) -> Tensor<B, 1>;
+}
+
+fn greedy(max_new_tokens: usize) -> GenerateOptions {
+    let sampling = Sampling::greedy();
+    GenerateOptions { max_new_tokens, sampling, ignore_eos: true, ..GenerateOptions::default() }
+}
+
+impl Reference {
+    fn ids(&self, part: &str) -> Vec<u32> {
+        self.data(part).iter::<i64>().map(|id| id as u32).collect()
+    }
+
+    pub fn tensor_of_ids<B: Backend>(&self, part: &str, device: &B::Device) -> Tensor<B, 2, Int> {
+        Tensor::from_data(self.data(part), device)
+    }
+}
+
+fn lift<B: Backend>(x: &Tensor<B, 2, Int>) -> Tensor<Autodiff<B>, 2, Int> {
+    Tensor::from_primitive(x.clone().into_primitive())
+}
+
+pub fn check_forward<B: Backend, M: Language<B>>(reference: &Reference, model: &M, device: &B::Device) {
+    let ids = || reference.tensor_of_ids::<B>("input_ids", device);
+    reference.close("logits", model.logits(ids()).into_data(), 1e-4);
+    if reference.has("loss") {
+        let labels = reference.tensor_of_ids::<B>("labels", device);
+        reference.close("loss", model.nll(ids(), labels).into_data(), 1e-4);
+    }
+    if reference.has("deep.input_ids") {
+        let ids = reference.tensor_of_ids::<B>("deep.input_ids", device);
+        let [b, t] = ids.dims();
+        let logits = model.logits(ids.clone());
+        let [.., vocab] = logits.dims();
+        reference.close("deep.logits", logits.slice([0..b, t - 3..t, 0..vocab]).into_data(), 1e-4);
+    }
+}
+
+/// The cache, read in steps of several sizes, gives what one pass over all gives.
+pub fn check_cache<B: Backend, M: Language<B>>(model: &M, ids: Tensor<B, 2, Int>, steps: &[usize]) {
+    let [b, t] = ids.dims();
+    let all = model.logits(ids.clone());
+    let vocab = all.dims()[2];
+    for room in [0, t] {
+        let (mut state, mut at) = (model.start(room), 0);
+        for step in steps.iter().cycle() {
+            let step = (*step).min(t - at);
+            let (logits, next) = model.decode(ids.clone().slice([0..b, at..at + step]), &[], state);
+            (state, at) = (next, at + step);
+            let expected = all.clone().slice([0..b, at - 1..at]).reshape([b, vocab]);
+            let [found, expected] = [logits, expected].map(|x| x.into_data().iter::<f64>().collect::<Vec<_>>());
+            let (apart, largest) = crate::common::distance(&found, &expected);
+            assert!(apart <= 1e-4 * largest, "after {at} positions, room {room}: apart by {apart} of {largest}");
+            if at == t {
+                break;
+            }
+        }
+    }
+}
+
+pub fn check_gradients<B: Backend, M>(reference: &Reference, model: &M, names: &NameMap, device: &B::Device)
+where
+    M: Language<B>,
+    M::On<Autodiff<B>>: Language<Autodiff<B>>,
+{
+    let (ids, labels) =
+        (reference.tensor_of_ids::<B>("input_ids", device), reference.tensor_of_ids::<B>("labels", device));
+    let (loss, grads) = value_and_grad(model, |m| m.nll(lift(&ids), lift(&labels)));
+    reference.close("loss", loss.into_data(), 1e-4);
+    reference.gradients("grad.", &grads, names);
+}
+
+/// Continuations, each the same in every way to get it.
+pub fn check_greedy<B: Backend, M: Language<B>>(reference: &Reference, model: &M) {
+    let (prompt, expected) = (reference.ids("greedy_prompt_ids"), reference.ids("greedy_ids"));
+    let alone = |prompt: &[u32], expected: &[u32]| {
+        let options = greedy(expected.len());
+        let found = generate(model, &[prompt.to_vec()], &options, |_, _| true).unwrap();
+        assert_eq!(found[0].ids, expected, "{}: alone", reference.name);
+        for lookahead in [1, 3, 16] {
+            let (found, drafted) = generate_with_draft(model, model, prompt, lookahead, &options, |_| true).unwrap();
+            assert_eq!(found.ids, expected, "{}: with itself as a draft", reference.name);
+            assert!(drafted.accepted * 10 >= drafted.proposed * 9, "{drafted:?}: it knows what it would say");
+        }
+    };
+    alone(&prompt, &expected);
+    // In turns, each of which begins with what was said.
+    let reading = Reading::new(model, 0);
+    let half = expected.len() / 2;
+    let (first, reading) = generate_on(model, reading, &prompt, &greedy(half), |_| true).unwrap();
+    assert_eq!(first.ids, expected[..half], "{}: first turn", reference.name);
+    let so_far = [prompt.clone(), first.ids].concat();
+    let (second, reading) = generate_on(model, reading, &so_far, &greedy(expected.len() - half), |_| true).unwrap();
+    assert_eq!(second.ids, expected[half..], "{}: second turn", reference.name);
+    let (again, _) = generate_on(model, reading, &prompt, &greedy(expected.len()), |_| true).unwrap();
+    assert_eq!(again.ids, expected, "{}: from the beginning", reference.name);
+
+    let lengths = reference.ids("padded.lengths");
+    let all = reference.ids("padded.input_ids");
+    let width = all.len() / lengths.len();
+    let row = |(i, &length): (usize, &u32)| all[(i + 1) * width - length as usize..(i + 1) * width].to_vec();
+    let prompts: Vec<Vec<u32>> = lengths.iter().enumerate().map(row).collect();
+    let expected: Vec<Vec<u32>> = (0..prompts.len()).map(|i| reference.ids(&format!("padded.greedy_{i}"))).collect();
+    let found = generate(model, &prompts, &greedy(expected[0].len()), |_, _| true).unwrap();
+    let found: Vec<Vec<u32>> = found.into_iter().map(|row| row.ids).collect();
+    assert_eq!(found, expected, "{}: all at once", reference.name);
+    for (prompt, expected) in prompts.iter().zip(&expected) {
+        alone(prompt, expected);
+    }
+}
