@@ -6,73 +6,61 @@ mod generation;
 
 use clap::Parser;
 use grove::{
-    models::{Gpt2, Gpt2Config},
+    models::{Gpt2, Gpt2Config, ModelError},
     prelude::*,
-    weights::Wanted,
+    tensor::DType,
+    tree::cast,
 };
 use std::{path::Path, process::ExitCode};
 
-use common::{DeviceArgs, Exit, failure, finish, resolve};
-use generation::{GenerationArgs, print_summary};
+use common::finish;
+use generation::decoder::{DecoderArgs, Family, Run};
 
-/// The model where nothing else is given: a small one that grove trained itself, on Jane Austen's novels.
-const SHIPPED: &str = "gpt2-austen";
-
-/// Generates text with GPT-2, in any published size.
+/// Generates text with GPT-2, in any published size (gpt2, gpt2-medium, gpt2-large, gpt2-xl).
 #[derive(Parser, Debug)]
 #[command(name = "gpt2", version)]
 struct Options {
-    /// Directory, weights file, or hub id (as `openai-community/gpt2`, `gpt2-xl`, `user/model@revision`). Without it,
-    /// the small model that ships with grove
-    #[arg(long)]
-    model: Option<String>,
-
     #[command(flatten)]
-    device: DeviceArgs,
-
-    #[command(flatten)]
-    generation: GenerationArgs,
-
-    /// Do not generate: print the table of parameters. No weights are read; a preset's name will do as the model
-    #[arg(long, conflicts_with = "score")]
-    summary: bool,
+    decoder: DecoderArgs,
 }
 
 fn main() -> ExitCode {
-    let options = Options::parse();
+    let Options { decoder } = Options::parse();
     finish(|| {
-        options.generation.check()?;
-        options.device.spec()?.run(Run(&options))?
+        decoder.generation.check()?;
+        decoder.device.spec()?.run(Run { options: &decoder, chat: None, family: Models })?
     })
 }
 
-/// The program, for whichever backend was chosen.
-struct Run<'a>(&'a Options);
+struct Models;
 
-impl Program for Run<'_> {
-    type Output = Result<(), Exit>;
+impl Family for Models {
+    type Model<B: Backend> = Gpt2<B>;
+    const SHIPS: Option<&'static str> = Some("gpt2-austen");
+    const PUBLISHED: &'static str = "openai-community/gpt2";
 
-    fn run<B: Backend>(self, device: B::Device) -> Result<(), Exit> {
-        let Options { model, device: DeviceArgs { dtype, .. }, generation, summary } = self.0;
-        if *summary {
-            let skeleton = Gpt2::<B>::skeleton(&config(model.as_deref())?).map_err(failure)?;
-            return print_summary(generation, &skeleton);
-        }
-        let path = resolve(model.as_deref(), SHIPPED, &Wanted::model())?;
-        let load = || Ok(Gpt2::<B>::from_path(&path, &device, Some((*dtype).into()))?.0);
-        generation::run(generation, &path, load, Gpt2::forward)?;
-        if model.is_none() && !generation.score && !generation.json {
-            eprintln!("[this was grove's own small model; for the published one: --model openai-community/gpt2]");
-        }
-        Ok(())
+    fn preset<B: Backend>(name: &str) -> Result<Gpt2<B>, ModelError> {
+        Gpt2::skeleton(&Gpt2Config::preset(name)?)
     }
-}
 
-/// The sizes of a model that need not be here.
-fn config(model: Option<&str>) -> Result<Gpt2Config, Exit> {
-    let preset = model.filter(|model| !Path::new(model).exists()).map(Gpt2Config::preset);
-    match preset {
-        Some(Ok(config)) => Ok(config),
-        _ => Gpt2Config::beside(resolve(model, SHIPPED, &Wanted::files(["config.json"]))?).map_err(failure),
+    fn configured<B: Backend>(file: &Path) -> Result<Gpt2<B>, ModelError> {
+        Gpt2::skeleton(&Gpt2Config::from_file(file)?)
+    }
+
+    fn skeleton<B: Backend>(path: &Path, dtype: Option<DType>) -> Result<Gpt2<B>, ModelError> {
+        let skeleton = Gpt2::skeleton(&Gpt2Config::beside(path)?)?;
+        Ok(cast(skeleton, dtype.unwrap_or(DType::F32).into()))
+    }
+
+    fn load<B: Backend>(path: &Path, device: &B::Device, dtype: Option<DType>) -> Result<Gpt2<B>, ModelError> {
+        Ok(Gpt2::from_path(path, device, dtype)?.0)
+    }
+
+    fn logits<B: Backend>(model: &Gpt2<B>, ids: Tensor<B, 2, Int>) -> Tensor<B, 3> {
+        model.forward(ids)
+    }
+
+    fn cache_bytes<B: Backend>(model: &Gpt2<B>, positions: usize) -> usize {
+        model.cache_bytes(positions)
     }
 }

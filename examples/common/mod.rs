@@ -1,5 +1,8 @@
 //! What every example has in common: options that mean the same everywhere, and how a program ends.
 
+#[allow(dead_code)] // Small models fit everywhere.
+pub mod memory;
+
 use clap::{Args, ValueEnum};
 use grove::{
     backend::{BackendName, DeviceError, DeviceSpec},
@@ -44,12 +47,22 @@ pub enum Dtype {
     F32,
     F16,
     Bf16,
+    /// As the file has them, where the model is made for that; else f32
+    Auto,
+}
+
+impl Dtype {
+    /// The type that was asked for, if one was.
+    #[allow(dead_code)] // For the large models.
+    pub fn wanted(self) -> Option<DType> {
+        (self != Self::Auto).then(|| self.into())
+    }
 }
 
 impl From<Dtype> for FloatDType {
     fn from(dtype: Dtype) -> Self {
         match dtype {
-            Dtype::F32 => Self::F32,
+            Dtype::F32 | Dtype::Auto => Self::F32,
             Dtype::F16 => Self::F16,
             Dtype::Bf16 => Self::BF16,
         }

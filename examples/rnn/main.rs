@@ -75,7 +75,7 @@ impl Program for Run<'_> {
             return print_summary(generation, &RnnLm::<B>::skeleton(&config).map_err(failure)?);
         }
         let path = resolve(model.as_deref(), SHIPPED, &Wanted::model())?;
-        let load = || Ok(RnnLm::<B>::from_path(&path, &device, Some((*dtype).into()))?.0);
+        let load = || Ok(RnnLm::<B>::from_path(&path, &device, Some((*dtype).into())).map_err(failure)?.0);
         generation::run(generation, &path, load, |model, ids| model.forward(ids, None, None).0)
     }
 }

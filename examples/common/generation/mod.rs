@@ -1,15 +1,20 @@
 //! What the examples that generate text have in common: from a prompt to what the model makes of it.
 
+#[allow(dead_code)] // Not every model was made for conversations.
+pub mod chat;
+#[allow(dead_code)] // Recurrent models have a program of their own.
+pub mod decoder;
 mod options;
 mod speak;
 
 use grove::{
     models::{
         ModelError, Tokenizer,
-        generation::{Sampling, check_prompt, score},
+        generation::{Rewind, Sampling, check_prompt, generate_with_draft, score},
     },
     prelude::*,
     tree::summary,
+    weights::Wanted,
 };
 use serde_json::json;
 use std::{
@@ -18,29 +23,76 @@ use std::{
     time::Instant,
 };
 
-use crate::common::{Exit, failure, write_json, write_line};
-pub use options::GenerationArgs;
+use crate::common::{Exit, failure, resolve, write_json, write_line};
+pub use options::{DraftArgs, GenerationArgs};
 
 /// What is continued where nothing else is given.
 const DEFAULT_PROMPT: &str = "The next morning brought a letter from her sister,";
 
 /// Continues the prompt, or scores it. `load` gives the model, and `logits` a forward pass's, `[1, t, vocab_size]`.
+#[allow(dead_code)] // Models of another kind have a draft's help.
 pub fn run<B: Backend, M: Decoder<B>>(
     options: &GenerationArgs,
     path: &Path,
-    load: impl FnOnce() -> Result<M, ModelError>,
+    load: impl FnOnce() -> Result<M, Exit>,
     logits: impl FnOnce(&M, Tensor<B, 2, Int>) -> Tensor<B, 3>,
 ) -> Result<(), Exit> {
-    let tokenizer = tokenizer(options, path)?;
-    let ids = prompt_ids(options, tokenizer.as_ref())?;
+    let prepared = Prepared::new(options, path)?;
     let begun = Instant::now();
-    let model = load().map_err(failure)?;
+    let model = load()?;
     let load_seconds = begun.elapsed().as_secs_f64();
     if options.score {
-        return print_score(options, &model, &ids, logits);
+        return print_score(options, &model, &prepared.ids, logits);
     }
-    let default = Sampling::published(path).map_err(failure)?.unwrap_or(options::DEFAULT_SAMPLING);
-    speak::speak(options, &model, tokenizer.as_ref(), &ids, options.sampling(default), load_seconds)
+    prepared.speak(options, load_seconds, |prompts, settings, watch| {
+        Ok((generate(&model, prompts, settings, watch)?, None))
+    })
+}
+
+/// As [`run`], with a smaller model's help if one is named.
+#[allow(dead_code)] // Recurrent models have none.
+pub fn run_with_draft<B: Backend, M: Rewind<B>>(
+    options: &GenerationArgs,
+    drafting: &DraftArgs,
+    path: &Path,
+    load: impl Fn(&Path) -> Result<M, Exit>,
+    logits: impl FnOnce(&M, Tensor<B, 2, Int>) -> Tensor<B, 3>,
+) -> Result<(), Exit> {
+    let Some(draft) = &drafting.draft else {
+        return run(options, path, || load(path), logits);
+    };
+    let prepared = Prepared::new(options, path)?;
+    let begun = Instant::now();
+    let model = load(path)?;
+    let draft = load(&resolve(Some(draft), "", &Wanted::model())?)?;
+    let load_seconds = begun.elapsed().as_secs_f64();
+    prepared.speak(options, load_seconds, |prompts, settings, watch| {
+        let watch = |token| watch(0, token);
+        let (row, drafted) = generate_with_draft(&model, &draft, &prompts[0], drafting.draft_tokens, settings, watch)?;
+        Ok((vec![row], Some(drafted)))
+    })
+}
+
+/// What is known before the model is read.
+struct Prepared {
+    tokenizer: Option<Tokenizer>,
+    ids: Vec<u32>,
+    /// How whoever published the model means it to be sampled.
+    default: Sampling,
+}
+
+impl Prepared {
+    fn new(options: &GenerationArgs, path: &Path) -> Result<Self, Exit> {
+        let tokenizer = tokenizer(options, path)?;
+        let ids = prompt_ids(options, tokenizer.as_ref())?;
+        let default = Sampling::published(path).map_err(failure)?.unwrap_or(options::DEFAULT_SAMPLING);
+        Ok(Self { tokenizer, ids, default })
+    }
+
+    fn speak(self, options: &GenerationArgs, load_seconds: f64, write: impl speak::Writer) -> Result<(), Exit> {
+        let sampling = options.sampling(self.default);
+        speak::speak(options, write, self.tokenizer.as_ref(), &self.ids, sampling, load_seconds)
+    }
 }
 
 /// The table of a skeleton's parameters.
@@ -55,8 +107,7 @@ pub fn print_summary<B: Backend>(options: &GenerationArgs, skeleton: &impl Tree<
 
 /// The model's tokenizer; none where the prompt is given in numbers and there is none.
 fn tokenizer(options: &GenerationArgs, path: &Path) -> Result<Option<Tokenizer>, Exit> {
-    let directory = if path.is_dir() { path } else { path.parent().unwrap_or(path) };
-    match Tokenizer::from_path(directory) {
+    match Tokenizer::beside(path) {
         Ok(tokenizer) => Ok(Some(tokenizer)),
         Err(_) if options.prompt_ids.is_some() && options.stop.is_empty() => Ok(None),
         Err(error) => Err(failure(format!("{error}; without a tokenizer, give the prompt as --prompt-ids 5,17,400"))),

@@ -94,3 +94,15 @@ impl GenerationArgs {
         }
     }
 }
+
+/// A smaller model's help.
+#[derive(Args, Debug)]
+pub struct DraftArgs {
+    /// A smaller model with the same tokens that proposes what comes next; the text stays the one without it
+    #[arg(long, value_name = "MODEL", conflicts_with_all = ["samples", "score"], help_heading = "Draft")]
+    pub draft: Option<String>,
+
+    /// How many tokens it proposes at once
+    #[arg(long, value_name = "N", default_value_t = 4, help_heading = "Draft")]
+    pub draft_tokens: usize,
+}

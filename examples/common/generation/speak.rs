@@ -2,8 +2,8 @@
 
 use grove::{
     models::{
-        Tokenizer, generate,
-        generation::{Finish, GenerateOptions, Sampling, TextStream},
+        ModelError, Tokenizer,
+        generation::{Drafted, Finish, GenerateOptions, Generated, Sampling, TextStream},
     },
     prelude::*,
 };
@@ -13,10 +13,29 @@ use std::time::Instant;
 use super::GenerationArgs;
 use crate::common::{Exit, failure, show, write_json, write_line};
 
+/// Continues prompts, each token of which it shows to whom it is told; with what a draft foretold, if there was one.
+pub trait Writer:
+    FnOnce(
+    &[Vec<u32>],
+    &GenerateOptions,
+    &mut dyn FnMut(usize, u32) -> bool,
+) -> Result<(Vec<Generated>, Option<Drafted>), ModelError>
+{
+}
+
+impl<F> Writer for F where
+    F: FnOnce(
+        &[Vec<u32>],
+        &GenerateOptions,
+        &mut dyn FnMut(usize, u32) -> bool,
+    ) -> Result<(Vec<Generated>, Option<Drafted>), ModelError>
+{
+}
+
 /// Generates, showing the text of a single sample as it is made.
-pub fn speak<B: Backend>(
+pub fn speak(
     options: &GenerationArgs,
-    model: &impl Decoder<B>,
+    write: impl Writer,
     tokenizer: Option<&Tokenizer>,
     ids: &[u32],
     sampling: Sampling,
@@ -29,16 +48,17 @@ pub fn speak<B: Backend>(
         key: Key::new(options.seed),
         ..GenerateOptions::default()
     };
-    let mut texts: Vec<Option<TextStream<'_>>> =
-        (0..options.samples).map(|_| tokenizer.map(|tokenizer| TextStream::new(tokenizer, &options.stop))).collect();
+    let mut texts: Vec<Option<TextStream<'_>>> = (0..options.samples)
+        .map(|_| tokenizer.map(|tokenizer| TextStream::after(tokenizer, &options.stop, ids)))
+        .collect();
     let live = options.samples == 1 && !options.json;
     if let Some(tokenizer) = tokenizer.filter(|_| live) {
-        show(&tokenizer.decode(ids).map_err(failure)?)?;
+        show(&tokenizer.decode_text(ids).map_err(failure)?)?;
     }
     let mut broken = None;
     let mut first = None;
     let begun = Instant::now();
-    let generated = generate(model, &vec![ids.to_vec(); options.samples], &settings, |row, token| {
+    let mut watch = |row: usize, token: u32| {
         first.get_or_insert_with(Instant::now);
         let piece = match &mut texts[row] {
             Some(stream) => stream.push(token).map_err(failure),
@@ -51,8 +71,8 @@ pub fn speak<B: Backend>(
                 false
             }
         }
-    })
-    .map_err(failure)?;
+    };
+    let (generated, drafted) = write(&vec![ids.to_vec(); options.samples], &settings, &mut watch).map_err(failure)?;
     let seconds = begun.elapsed().as_secs_f64();
     if let Some(error) = broken {
         return Err(error);
@@ -79,6 +99,7 @@ pub fn speak<B: Backend>(
             "tokens_per_second": tokens_per_second,
             "first_token_seconds": first_token_seconds,
             "load_seconds": load_seconds,
+            "draft": drafted.map(|Drafted { proposed, accepted }| json!({ "proposed": proposed, "accepted": accepted })),
         }));
     }
     if !live {
@@ -92,6 +113,9 @@ pub fn speak<B: Backend>(
     }
     let ended = if generated.iter().all(|row| row.finish == Finish::Length) { "" } else { ", ended by itself" };
     let speed = tokens_per_second.map_or_else(String::new, |speed| format!(", {speed:.1} tokens per second"));
-    eprintln!("[{count} tokens{ended}; loaded in {load_seconds:.2} s{speed}]");
+    let draft = drafted.map_or_else(String::new, |Drafted { proposed, accepted }| {
+        format!("; of {proposed} tokens that the draft proposed {accepted} were taken")
+    });
+    eprintln!("[{count} tokens{ended}; loaded in {load_seconds:.2} s{speed}{draft}]");
     Ok(())
 }

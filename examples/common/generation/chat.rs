@@ -1,0 +1,123 @@
+//! A conversation in the terminal.
+
+use clap::Args;
+use grove::{
+    models::{
+        GenerateOptions, Tokenizer,
+        chat::{Message, chat_template},
+        generation::{Finish, Reading, Rewind, Sampling, TextStream, generate_on},
+    },
+    prelude::*,
+};
+use serde_json::json;
+use std::{
+    io::{BufRead, IsTerminal},
+    path::Path,
+    time::Instant,
+};
+
+use super::{GenerationArgs, options};
+use crate::common::{Exit, failure, show, write_json, write_line};
+
+/// Options of a conversation.
+#[derive(Args, Debug)]
+pub struct ChatArgs {
+    /// Talk with a model that was made for conversations: each line that is typed (or that --prompt, or standard input,
+    /// gives) is a message, and the model answers. An empty line ends it
+    #[arg(long, conflicts_with_all = ["prompt_ids", "score", "samples", "draft"], help_heading = "Conversation")]
+    pub chat: bool,
+
+    /// What the model is told before the conversation
+    #[arg(long, value_name = "TEXT", requires = "chat", help_heading = "Conversation")]
+    pub system: Option<String>,
+}
+
+/// Talks until there is nothing left to say.
+pub fn chat<B: Backend, M: Rewind<B>>(
+    options: &GenerationArgs,
+    chat: &ChatArgs,
+    path: &Path,
+    load: impl FnOnce(&Path) -> Result<M, Exit>,
+) -> Result<(), Exit> {
+    let tokenizer = Tokenizer::beside(path).map_err(failure)?;
+    let template = chat_template(path).map_err(failure)?.ok_or_else(|| {
+        failure(format!(
+            "{}: the model has no chat template, so it was not made for conversations: leave out --chat, or name one that was",
+            path.display()
+        ))
+    })?;
+    let model = load(path)?;
+    let default = Sampling::published(path).map_err(failure)?.unwrap_or(options::DEFAULT_SAMPLING);
+    let settings = GenerateOptions {
+        max_new_tokens: options.max_new_tokens,
+        sampling: options.sampling(default),
+        ignore_eos: options.ignore_eos,
+        key: Key::new(options.seed),
+        ..GenerateOptions::default()
+    };
+    let live = !options.json;
+    let typed = std::io::stdin().is_terminal();
+    let mut lines = options.prompt.clone().map(Ok).into_iter().chain(from_input(options, live && typed));
+    let mut messages: Vec<Message> = chat.system.iter().map(|system| Message::new("system", system)).collect();
+    let mut reading = Reading::new(&model, 0);
+    let mut turns = vec![];
+    while let Some(line) = lines.next().transpose().map_err(failure)? {
+        if line.trim().is_empty() {
+            break;
+        }
+        if live && !typed {
+            write_line(&format!("> {line}"))?;
+        }
+        messages.push(Message::new("user", &line));
+        let text = template.render(&messages, true).map_err(failure)?;
+        let ids = tokenizer.encode_rendered(&text).map_err(failure)?;
+        let mut stream = TextStream::after(&tokenizer, &options.stop, &ids);
+        let mut broken = None;
+        let begun = Instant::now();
+        let watch = |token| match stream.push(token).map_err(failure).and_then(|piece| show_if(live, &piece)) {
+            Ok(()) => !stream.stopped(),
+            Err(error) => {
+                broken = Some(error);
+                false
+            }
+        };
+        let turn_key = settings.key.fold_in(turns.len() as u32);
+        let (generated, read) =
+            generate_on(&model, reading, &ids, &GenerateOptions { key: turn_key, ..settings.clone() }, watch)
+                .map_err(failure)?;
+        reading = read;
+        if let Some(error) = broken {
+            return Err(error);
+        }
+        let rest = stream.finish().map_err(failure)?;
+        show_if(live, &rest)?;
+        let answer = stream.text().trim().to_owned();
+        let seconds = begun.elapsed().as_secs_f64();
+        if live {
+            write_line("")?;
+            let cut = if generated.finish == Finish::Length { ", cut at --max-new-tokens" } else { "" };
+            eprintln!("[{} tokens in {seconds:.1} s{cut}]", generated.ids.len());
+        }
+        turns.push(json!({ "user": line, "assistant": answer, "tokens": generated.ids.len(), "seconds": seconds }));
+        messages.push(Message::new("assistant", &answer));
+    }
+    if options.json { write_json(&json!({ "turns": turns })) } else { Ok(()) }
+}
+
+fn show_if(live: bool, piece: &str) -> Result<(), Exit> {
+    if live { show(piece) } else { Ok(()) }
+}
+
+/// Lines of standard input; none where the one message was given as an option.
+fn from_input(options: &GenerationArgs, ask: bool) -> impl Iterator<Item = std::io::Result<String>> {
+    let none = options.prompt.is_some();
+    std::iter::from_fn(move || {
+        if none {
+            return None;
+        }
+        if ask {
+            eprint!("> ");
+        }
+        std::io::stdin().lock().lines().next()
+    })
+}

@@ -1,0 +1,40 @@
+//! Whether a model fits into the machine's memory, told before it is read.
+
+use grove::{backend::BackendName, prelude::*, tree::count_bytes};
+
+use super::{DeviceArgs, Exit};
+
+/// Bytes as people say them.
+pub fn gib(bytes: usize) -> String {
+    match bytes as f64 / (1 << 30) as f64 {
+        small if small < 0.1 => format!("{:.1} MiB", bytes as f64 / (1 << 20) as f64),
+        large => format!("{large:.1} GiB"),
+    }
+}
+
+/// Refuses a model that needs more memory than the machine has to give: its weights, and a cache of `cache` bytes.
+pub fn fits<B: Backend>(device: &DeviceArgs, skeleton: &impl Tree<B>, cache: usize) -> Result<(), Exit> {
+    let on_cpu = matches!(device.backend.parse(), Ok(BackendName::Flex | BackendName::Candle));
+    let weights = count_bytes(skeleton);
+    let Some(available) = available().filter(|_| on_cpu) else { return Ok(()) };
+    if weights.saturating_add(cache) <= available {
+        return Ok(());
+    }
+    Err(Exit::Failure(format!(
+        "the model needs {} of memory for its weights and {} for what it keeps of the text, and this machine has {} to give: \
+         try a smaller model, a quantised one (GGUF), --dtype bf16, or fewer --max-new-tokens",
+        gib(weights),
+        gib(cache),
+        gib(available)
+    )))
+}
+
+/// Memory that programs can have without anything being swapped out; `None` where the system does not tell.
+fn available() -> Option<usize> {
+    let mut system = sysinfo::System::new();
+    system.refresh_memory();
+    let of_machine = system.available_memory();
+    // A container may have less.
+    let of_group = system.cgroup_limits().map_or(u64::MAX, |limits| limits.free_memory);
+    usize::try_from(of_machine.min(of_group)).ok().filter(|&bytes| bytes > 0)
+}

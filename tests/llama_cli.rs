@@ -1,0 +1,103 @@
+//! The examples `llama` and `gpt_neo` as a person uses them: files of several kinds, drafts, conversations, and what they say
+//! about bad input.
+
+use serde_json::Value;
+use std::fs;
+
+use common::Example;
+
+mod common;
+
+const LLAMA: Example = Example("llama");
+const GPT_NEO: Example = Example("gpt_neo");
+
+fn llama(path: &str) -> String {
+    format!("models/tests/fixtures/llama/{path}")
+}
+
+/// What the reference says of the tokenizer and the conversations of a GGUF file.
+fn of_tokenizer(file: &str) -> Value {
+    let text = fs::read_to_string(llama("gguf/tokenizers.json")).expect("a fixture");
+    serde_json::from_str::<Value>(&text).expect("JSON")[file].clone()
+}
+
+#[test]
+fn a_gguf_file_is_a_whole_model() {
+    for name in ["f32", "f16", "q8_0"] {
+        let model = llama(&format!("gguf/{name}.gguf"));
+        let of_file = of_tokenizer(name);
+        let case = &of_file["texts"][0];
+        let prompt = case["text"].as_str().expect("text");
+        let made =
+            LLAMA.json(&["--model", &model, "--json", "--prompt", prompt, "--max-new-tokens", "5", "--ignore-eos"]);
+        assert_eq!(made["generated_ids"].as_array().map(Vec::len), Some(5), "{name}");
+        // Without the token that begins every text.
+        let ids = made["prompt_ids"].as_array().expect("tokens").clone();
+        let expected = case["ids"].as_array().expect("tokens").clone();
+        assert!(ids.ends_with(&expected), "{name}: {ids:?} {expected:?}");
+    }
+}
+
+#[test]
+fn a_draft_changes_nothing() {
+    let (model, draft) = (llama("gqa"), llama("gqa"));
+    let common = ["--model", &model, "--json", "--prompt-ids", "5,17,40", "--max-new-tokens", "30", "--ignore-eos"];
+    for temperature in ["0", "0.9"] {
+        let options = [&common[..], &["--temperature", temperature]].concat();
+        let alone = LLAMA.json(&options);
+        let helped = LLAMA.json(&[&options[..], &["--draft", &draft, "--draft-tokens", "3"]].concat());
+        assert_eq!(alone["generated_ids"], helped["generated_ids"]);
+        assert!(alone["draft"].is_null());
+        let count = |key: &str| helped["draft"][key].as_u64().expect("a number");
+        assert!(count("proposed") > 10 && count("accepted") * 10 >= count("proposed") * 9, "{}", helped["draft"]);
+    }
+    LLAMA.assert_fails(&[&common[..], &["--draft", &llama("mha")]].concat(), 1, &["67 tokens"]);
+    LLAMA.assert_fails(&[&common[..], &["--draft", &draft, "--draft-tokens", "17"]].concat(), 1, &["between 1 and 16"]);
+}
+
+#[test]
+fn a_conversation_goes_on() {
+    let model = llama("gguf/f16.gguf");
+    let options = ["--model", &model, "--chat", "--max-new-tokens", "6", "--temperature", "0"];
+    let output = LLAMA.run(&[&options[..], &["--json"]].concat(), "One tree.\nTwo trees.\n\nNot read.\n");
+    let talk: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let turns = talk["turns"].as_array().expect("turns");
+    assert_eq!(turns.len(), 2, "{talk}");
+    assert_eq!((&turns[0]["user"], &turns[1]["user"]), (&"One tree.".into(), &"Two trees.".into()));
+    assert!(turns.iter().all(|turn| turn["tokens"].as_u64().is_some_and(|count| count <= 6)));
+    LLAMA.assert_fails(&["--model", &llama("gqa"), "--chat"], 1, &["tokenizer"]);
+    LLAMA.assert_fails(&["--model", &llama("gguf/bf16.gguf"), "--chat"], 1, &["tokenizer"]);
+}
+
+#[test]
+fn a_published_size_is_summarised() {
+    let table = LLAMA.json(&["--model", "llama-3.1-8b", "--summary", "--json"]);
+    assert_eq!(table["parameters"], 8_030_261_248u64);
+    let table = GPT_NEO.json(&["--model", "gpt-neo-1.3B", "--summary", "--json"]);
+    assert_eq!(table["parameters"], 1_315_575_808u64);
+}
+
+#[test]
+fn gpt_neo_ships_and_writes() {
+    let made = GPT_NEO.json(&["--json", "--max-new-tokens", "8", "--prompt", "It is a truth"]);
+    assert_eq!(made["generated_ids"].as_array().map(Vec::len), Some(8));
+    let scored = GPT_NEO.json(&["--json", "--score", "--prompt", "It is a truth universally acknowledged"]);
+    let same = Example("gpt2").json(&["--json", "--score", "--prompt", "It is a truth universally acknowledged"]);
+    let loss = |of: &Value| of["loss"].as_f64().expect("a number");
+    assert!((loss(&scored) - loss(&same)).abs() < 5e-3, "the same model: {scored} {same}");
+}
+
+#[test]
+fn bad_input_is_one_sentence() {
+    LLAMA.assert_fails(&["--prompt", "a"], 2, &["--model"]);
+    let directory = tempfile::tempdir().expect("a directory");
+    let broken = directory.path().join("broken.gguf");
+    let whole = fs::read(llama("gguf/q8_0.gguf")).expect("a fixture");
+    for (content, word) in
+        [(&whole[..whole.len() / 2], "broken.gguf"), (&whole[..40], "broken.gguf"), (b"GGUF", "broken.gguf")]
+    {
+        fs::write(&broken, content).expect("written");
+        LLAMA.assert_fails(&["--model", broken.to_str().expect("a path"), "--prompt", "a"], 1, &[word]);
+    }
+    LLAMA.assert_fails(&["--model", &llama("gqa"), "--prompt-ids", "5,9999"], 1, &["9999"]);
+}
