@@ -209,7 +209,7 @@ mod tests {
                     let (len, back) = (cache.len(), MOST_TAKEN_BACK.min(cache.len()));
                     cache = cache.truncate(len - back).expect("few positions are taken back");
                     let seen = cache.keys_of(back);
-                    let (keys, _, again) = cache.append(positions(len - back..len), positions(len - back..len));
+                    let (keys, _, again) = cache.append(positions(len - back..len), positions(len - back..len).neg());
                     assert_eq!(keys.to_data(), positions(seen).to_data(), "window {window}, step {i}, again");
                     cache = again;
                 }
