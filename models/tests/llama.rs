@@ -17,7 +17,7 @@ mod common;
 mod decoder;
 mod reference;
 
-use decoder::{Language, check_cache, check_forward, check_gradients, check_greedy};
+use decoder::{Language, check_cache, check_forward, check_gradients, check_greedy, check_logits};
 use reference::Reference;
 
 impl<B: Backend> Language<B> for Llama<B> {
@@ -165,7 +165,9 @@ fn gguf<B: Backend>(device: B::Device) {
             let (model, report) = Llama::<B>::from_path(&file, &device, dtype).unwrap();
             assert!(report.is_complete(), "{name}: {report}");
             assert_eq!(model.is_quantised(), dtype.is_none() && name.contains('q') && name != "f16", "{name}");
-            check_forward(&reference, &model, &device);
+            // What no kernel multiplies is unpacked to 16 bits.
+            let tolerance = if name == "q2_k_q3_k" && dtype.is_none() { 5e-3 } else { 1e-4 };
+            check_logits(&reference, &model, &device, tolerance);
         }
     }
     for name in ["rope_linear", "rope_llama3"] {

@@ -43,14 +43,25 @@ pub(super) fn forward<B: Backend>(
     let shape = x.shape();
     let (inputs, outputs) = (&shape[..shape.num_dims() - 1], weight.shape()[1]);
     if inputs.is_empty() || B::FUSES_VECTORS_WRONGLY && (outputs == 1 || inputs.ends_with(&[1])) {
-        let y = matmul(rows::<B>(x), float(weight));
-        let y = match bias {
-            Some(bias) => y + float::<B, 1>(bias).unsqueeze(),
-            None => y,
-        };
-        return unflatten(y, shape);
+        return by_rows::<B>(x, weight, bias);
     }
     <B as ModuleOps<B>>::linear(x, weight, bias)
+}
+
+/// The same as one product of two matrices.
+pub(super) fn by_rows<B: Backend>(
+    x: FloatTensor<B>,
+    weight: FloatTensor<B>,
+    bias: Option<FloatTensor<B>>,
+) -> FloatTensor<B> {
+    let (weight, bias) = (of::<B>(weight, x.dtype()), bias.map(|bias| of::<B>(bias, x.dtype())));
+    let shape = x.shape();
+    let y = matmul(rows::<B>(x), float(weight));
+    let y = match bias {
+        Some(bias) => y + float::<B, 1>(bias).unsqueeze(),
+        None => y,
+    };
+    unflatten(y, shape)
 }
 
 /// What of `x`, the weight and the bias needs a gradient gets it.

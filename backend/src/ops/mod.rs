@@ -387,6 +387,12 @@ pub trait Backend: burn::tensor::backend::Backend {
 impl Backend for crate::Candle {
     const WIDENS_WEIGHTS: bool = true;
 
+    /// A batch of matrices times one that is transposed, and so not contiguous, does not always come out the same on candle
+    /// (train/tests/parity.rs).
+    fn affine(x: FloatTensor<Self>, weight: FloatTensor<Self>, bias: Option<FloatTensor<Self>>) -> FloatTensor<Self> {
+        affine::by_rows::<Self>(x, weight, bias)
+    }
+
     /// candle has no transposed convolution of groups.
     fn convolve_backward(
         x: FloatTensor<Self>,
