@@ -1,6 +1,6 @@
 use rayon::prelude::*;
 
-use super::{Attention, Heads, place, rows_of_heads, zeros};
+use super::{Attention, Heads, Rows, place, rows_of_heads, zeros};
 use crate::{
     matmul::{HEIGHT, Layout, Panels},
     softmax,
@@ -23,93 +23,110 @@ struct Scratch {
     turned: Vec<[f32; HEIGHT]>,
 }
 
-/// Where the gradients of a head's queries, keys or values go; empty where they are not needed.
-type Rows<'a> = Vec<&'a mut [f32]>;
-
 impl Attention<'_> {
-    /// The gradients of queries, `[b, t, n_head, head_dim]`, keys and values, `[b, s, n_head, head_dim]`, as far as they
-    /// are needed, given that of what [`forward`](Self::forward) gave. The weights are computed again.
+    /// The gradients of queries, `[b, t, n_head, head_dim]`, keys and values, `[b, s, n_kv_head, head_dim]`, as far as
+    /// they are needed, given that of what [`forward`](Self::forward) gave. The weights are computed again.
     ///
     /// # Panics
-    /// If the sizes do not fit each other, or heads share keys and values.
+    /// If the sizes do not fit each other.
     pub fn backward(&self, q: Heads<'_>, k: Heads<'_>, v: Heads<'_>, grad: Heads<'_>, grads: [Option<&mut [f32]>; 3]) {
         self.check(q, k, v);
-        assert_eq!(self.n_kv_head, self.n_head, "each head has its own gradients");
-        let (heads, d) = (self.b * self.n_head, self.head_dim);
+        let (b, d, n_kv_head, group) = (self.b, self.head_dim, self.n_kv_head, self.group());
         let mut rows = Vec::with_capacity(3);
-        for (grad, positions) in grads.into_iter().zip([self.t, self.s, self.s]) {
+        let sizes = [[b, self.t, self.n_head, d], [b, self.s, n_kv_head, d], [b, self.s, n_kv_head, d]];
+        for (grad, sizes) in grads.into_iter().zip(sizes) {
             rows.push(match grad {
                 Some(grad) => {
-                    assert_eq!(grad.len(), heads * positions * d);
+                    assert_eq!(grad.len(), sizes.iter().product::<usize>());
                     // Where there are no queries, nobody writes the gradients of the keys.
                     grad.fill(0.0);
-                    rows_of_heads(grad, self, positions)
+                    rows_of_heads(grad, sizes)
                 }
-                None => (0..heads).map(|_| Rows::new()).collect(),
+                // Empty where they are not needed.
+                None => (0..b * sizes[2]).map(|_| Rows::new()).collect(),
             });
         }
-        if heads * self.t * self.s * d == 0 {
+        if b * self.n_head * self.t * self.s * d == 0 {
             return;
         }
-        let [dq, dk, dv] = <[Vec<Rows<'_>>; 3]>::try_from(rows).unwrap_or_else(|_| unreachable!("three were made"));
-        let rows = dq.into_par_iter().zip(dk).zip(dv).with_min_len(self.heads_per_task());
-        rows.enumerate().for_each_init(Scratch::default, |scratch, (at, ((dq, dk), dv))| {
-            let (i, head) = (at / self.n_head, at % self.n_head);
-            let parts = [q, k, v, grad].map(|x| (x.head(i, head), x.stride()));
-            self.head_backward([i, head], parts, scratch, [dq, dk, dv]);
+        let [mut dq, dk, dv] = <[Vec<Rows<'_>>; 3]>::try_from(rows).unwrap_or_else(|_| unreachable!("three were made"));
+        // A task is a head of keys and all heads of queries that share it, one after the other: their sums have one order.
+        let rows = dq.par_chunks_mut(group).zip(dk).zip(dv).with_min_len(self.heads_per_task().div_ceil(group));
+        rows.enumerate().for_each_init(Scratch::default, |scratch, (at, ((dq, mut dk), mut dv))| {
+            let (i, kv_head) = (at / n_kv_head, at % n_kv_head);
+            let [k, v] = [k, v].map(|x| (x.head(i, kv_head), x.stride()));
+            let packed = self.pack(k, v);
+            scratch.dk.clear();
+            scratch.dk.resize(self.s * d, 0.0);
+            scratch.dv.clear();
+            scratch.dv.resize(self.s * d, 0.0);
+            let needed = [!dk.is_empty(), !dv.is_empty()];
+            for (head, dq) in (kv_head * group..).zip(dq) {
+                let [q, grad] = [q, grad].map(|x| (x.head(i, head), x.stride()));
+                self.head_backward([i, head], [q, grad], &packed, scratch, dq, needed);
+            }
+            place(&mut dk, &scratch.dk, d);
+            place(&mut dv, &scratch.dv, d);
         });
     }
 
+    /// What all heads that share keys and values need of them: both as columns, and keys as rows.
+    fn pack(&self, (k, k_stride): (&[f32], usize), (v, v_stride): (&[f32], usize)) -> [Panels; 3] {
+        let (s, d) = (self.s, self.head_dim);
+        let columns = |x, stride| Panels::new(x, d, s, Layout { stride, transposed: true });
+        [
+            columns(k, k_stride),
+            columns(v, v_stride),
+            Panels::new(k, s, d, Layout { stride: k_stride, transposed: false }),
+        ]
+    }
+
+    /// The gradients of a head's queries, and what it adds to those of keys and values.
     fn head_backward(
         &self,
         [i, head]: [usize; 2],
-        [(q, q_stride), (k, k_stride), (v, v_stride), (g, g_stride)]: [(&[f32], usize); 4],
+        [(q, q_stride), (g, g_stride)]: [(&[f32], usize); 2],
+        [keys_turned, values_turned, keys]: &[Panels; 3],
         scratch: &mut Scratch,
-        [mut dq_rows, mut dk_rows, mut dv_rows]: [Rows<'_>; 3],
+        dq_rows: &mut Rows<'_>,
+        [keys_needed, values_needed]: [bool; 2],
     ) {
-        let (s, d, block) = (self.s, self.head_dim, self.block());
+        let (d, block) = (self.head_dim, self.block());
         let Scratch { weights, dropped, grad, dq, dk, dv, turned } = scratch;
-        let columns = |x, stride| Panels::new(x, d, s, Layout { stride, transposed: true });
         let rows = |x, stride, n| Panels::new(x, n, d, Layout { stride, transposed: false });
-        let (keys_turned, values_turned, keys) = (columns(k, k_stride), columns(v, v_stride), rows(k, k_stride, s));
-        let (dk, dv) = (zeros(dk, s * d), zeros(dv, s * d));
         for query in (0..self.t).step_by(block) {
             let n = block.min(self.t - query);
+            let seen = self.seen(query + n);
             let (q, g) = (&q[query * q_stride..], &g[query * g_stride..]);
-            let weights = zeros(weights, n * s);
-            keys_turned.add(0, keys_turned.count(), q, q_stride, n, weights, s);
-            self.weigh(weights, i, head, query);
-            let factors = self.factors(i, head, query, n);
-            if !dv_rows.is_empty() {
-                let used = match factors {
-                    Some(factors) => {
-                        dropped.clear();
-                        dropped.extend(weights.iter().zip(factors).map(|(weight, factor)| weight * factor));
-                        &dropped[..]
-                    }
-                    None => &*weights,
+            let weights = zeros(weights, n * seen);
+            keys_turned.add_corner(d, seen, q, q_stride, n, weights, seen);
+            self.weigh(weights, seen, i, head, query);
+            if values_needed {
+                let used = if self.factors.is_some() {
+                    dropped.clear();
+                    dropped.extend_from_slice(weights);
+                    self.drop(dropped, seen, i, head, query);
+                    &dropped[..]
+                } else {
+                    &*weights
                 };
-                rows(g, g_stride, n).add_transposed(used, s, s, dv, d, turned);
+                rows(g, g_stride, n).add_transposed(used, seen, seen, dv, d, turned);
             }
-            if dq_rows.is_empty() && dk_rows.is_empty() {
+            if dq_rows.is_empty() && !keys_needed {
                 continue;
             }
-            let grad = zeros(grad, n * s);
-            values_turned.add(0, values_turned.count(), g, g_stride, n, grad, s);
-            if let Some(factors) = factors {
-                grad.iter_mut().zip(factors).for_each(|(grad, factor)| *grad *= factor);
-            }
-            softmax::backward(weights, grad, s, self.scale);
-            if !dk_rows.is_empty() {
-                rows(q, q_stride, n).add_transposed(grad, s, s, dk, d, turned);
+            let grad = zeros(grad, n * seen);
+            values_turned.add_corner(d, seen, g, g_stride, n, grad, seen);
+            self.drop(grad, seen, i, head, query);
+            softmax::backward(weights, grad, seen, self.scale);
+            if keys_needed {
+                rows(q, q_stride, n).add_transposed(grad, seen, seen, dk, d, turned);
             }
             if !dq_rows.is_empty() {
                 let dq = zeros(dq, n * d);
-                keys.add(0, keys.count(), grad, s, n, dq, d);
+                keys.add_corner(seen, d, grad, seen, n, dq, d);
                 place(&mut dq_rows[query..query + n], dq, d);
             }
         }
-        place(&mut dk_rows, dk, d);
-        place(&mut dv_rows, dv, d);
     }
 }

@@ -1,17 +1,16 @@
 use rayon::prelude::*;
 
-use super::{Attention, Heads, place, rows_of_heads, zeros};
-use crate::{
-    dispatch::vectorized,
-    math::{dot, fma},
-    matmul::{Layout, Panels},
-};
+use super::{Attention, Heads, Rows, place, rows_of_heads, zeros};
+use crate::matmul::{Layout, Panels, WIDTH};
 
-/// What a thread holds of a head.
+/// What a thread holds.
 #[derive(Default)]
-struct Scratch {
+pub(super) struct Scratch {
+    /// Keys and values of a head, laid out for products.
+    keys: Vec<[f32; WIDTH]>,
+    values: Vec<[f32; WIDTH]>,
     /// Of a block of queries.
-    scores: Vec<f32>,
+    pub scores: Vec<f32>,
     /// What they gather.
     gathered: Vec<f32>,
 }
@@ -27,86 +26,58 @@ impl Attention<'_> {
         if output.is_empty() || self.s == 0 {
             return output.fill(0.0);
         }
-        let rows = rows_of_heads(output, self, self.t);
-        rows.into_par_iter().with_min_len(self.heads_per_task()).enumerate().for_each_init(
+        let mut rows = rows_of_heads(output, [self.b, self.t, self.n_head, self.head_dim]);
+        let together = self.together();
+        let min = self.heads_per_task().div_ceil(together);
+        rows.par_chunks_mut(together).with_min_len(min).enumerate().for_each_init(
             Scratch::default,
-            |scratch, (at, mut rows)| {
-                let (i, head) = (at / self.n_head, at % self.n_head);
-                let kv_head = head / (self.n_head / self.n_kv_head);
-                let q = (q.head(i, head), q.stride());
-                let [k, v] = [k, v].map(|x| (x.head(i, kv_head), x.stride()));
-                match &mut rows[..] {
+            |scratch, (at, rows)| {
+                let (i, first) = (at * together / self.n_head, at * together % self.n_head);
+                let [k, v] = [k, v].map(|x| (x.head(i, first / self.group()), x.stride()));
+                if self.t == 1 {
                     // Packing keys and values would take longer than the products.
-                    [row] => self.gather_once([i, head], q.0, k, v, &mut scratch.scores, row),
-                    rows => self.gather([i, head], q, k, v, scratch, rows),
+                    self.gather_once([i, first], q, k, v, scratch, rows);
+                } else {
+                    self.gather([i, first], q, k, v, scratch, rows);
                 }
             },
         );
     }
 
+    /// Heads of a group that make up a task, as keys and values are then packed or read only once: all of them where that
+    /// leaves the threads as busy as they would be.
+    fn together(&self) -> usize {
+        let (tasks, threads) = (self.b * self.n_kv_head, rayon::current_num_threads());
+        if tasks.is_multiple_of(threads) || tasks >= 4 * threads { self.group() } else { 1 }
+    }
+
+    /// For some heads of a group, from `first` on.
     fn gather(
         &self,
-        [i, head]: [usize; 2],
-        (q, q_stride): (&[f32], usize),
+        [i, first]: [usize; 2],
+        q: Heads<'_>,
         (k, k_stride): (&[f32], usize),
         (v, v_stride): (&[f32], usize),
         scratch: &mut Scratch,
-        rows: &mut [&mut [f32]],
+        rows: &mut [Rows<'_>],
     ) {
         let (s, d, block) = (self.s, self.head_dim, self.block());
-        let keys = Panels::new(k, d, s, Layout { stride: k_stride, transposed: true });
-        let values = Panels::new(v, s, d, Layout { stride: v_stride, transposed: false });
-        for (j, rows) in rows.chunks_mut(block).enumerate() {
-            let (query, n) = (j * block, rows.len());
-            let scores = zeros(&mut scratch.scores, n * s);
-            // Nobody looks beyond what the last of these queries sees.
-            let seen = if self.causal { s - self.t + query + n } else { s };
-            keys.add_corner(d, seen, &q[query * q_stride..], q_stride, n, scores, s);
-            self.weigh(scores, i, head, query);
-            if let Some(factors) = self.factors(i, head, query, n) {
-                scores.iter_mut().zip(factors).for_each(|(weight, factor)| *weight *= factor);
-            }
-            let gathered = zeros(&mut scratch.gathered, n * d);
-            values.add_corner(seen, d, scores, s, n, gathered, d);
-            place(rows, gathered, d);
-        }
-    }
-
-    /// The same for a single query.
-    fn gather_once(
-        &self,
-        [i, head]: [usize; 2],
-        q: &[f32],
-        (k, k_stride): (&[f32], usize),
-        (v, v_stride): (&[f32], usize),
-        scores: &mut Vec<f32>,
-        row: &mut [f32],
-    ) {
-        let scores = zeros(scores, self.s);
-        score_once(&q[..self.head_dim], k, k_stride, scores);
-        self.weigh(scores, i, head, 0);
-        if let Some(factors) = self.factors(i, head, 0, 1) {
-            scores.iter_mut().zip(factors).for_each(|(weight, factor)| *weight *= factor);
-        }
-        sum_once(scores, v, v_stride, row);
-    }
-}
-
-vectorized! {
-    fn score_once<_FUSED>(q: &[f32], k: &[f32], stride: usize, scores: &mut [f32]) {
-        for (i, score) in scores.iter_mut().enumerate() {
-            *score = dot(q, &k[i * stride..][..q.len()]);
-        }
-    }
-}
-
-vectorized! {
-    fn sum_once<FUSED>(weights: &[f32], v: &[f32], stride: usize, row: &mut [f32]) {
-        row.fill(0.0);
-        for (i, &weight) in weights.iter().enumerate() {
-            for (sum, &value) in row.iter_mut().zip(&v[i * stride..]) {
-                *sum = fma::<FUSED>(weight, value, *sum);
+        let [keys, values] = [&mut scratch.keys, &mut scratch.values].map(std::mem::take);
+        let keys = Panels::reusing(keys, k, d, s, Layout { stride: k_stride, transposed: true });
+        let values = Panels::reusing(values, v, s, d, Layout { stride: v_stride, transposed: false });
+        for (head, rows) in (first..).zip(rows) {
+            for (j, rows) in rows.chunks_mut(block).enumerate() {
+                let (query, n) = (j * block, rows.len());
+                let seen = self.seen(query + n);
+                let scores = zeros(&mut scratch.scores, n * seen);
+                keys.add_corner(d, seen, &q.head(i, head)[query * q.stride()..], q.stride(), n, scores, seen);
+                self.weigh(scores, seen, i, head, query);
+                self.drop(scores, seen, i, head, query);
+                let gathered = zeros(&mut scratch.gathered, n * d);
+                values.add_corner(seen, d, scores, seen, n, gathered, d);
+                place(rows, gathered, d);
             }
         }
+        (scratch.keys, scratch.values) = (keys.into_memory(), values.into_memory());
     }
 }

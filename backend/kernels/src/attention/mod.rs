@@ -2,6 +2,7 @@
 
 mod backward;
 mod forward;
+mod once;
 #[cfg(test)]
 mod tests;
 
@@ -42,14 +43,15 @@ pub struct Hidden<'a> {
     pub strides: [usize; 3],
 }
 
-/// Scaled dot-product attention, `softmax(q k^T * scale) v`.
+/// Scaled dot-product attention, `softmax(q k^T * scale) v`. (Vaswani et al., "Attention Is All You Need", 2017.)
 #[derive(Clone, Copy)]
 pub struct Attention<'a> {
     /// Texts.
     pub b: usize,
-    /// Heads.
+    /// Heads of queries.
     pub n_head: usize,
-    /// Heads of keys and values, each of which serves as many heads of queries.
+    /// Heads of keys and values, a divisor of the former: as many heads of queries as there are for each follow each other
+    /// and share it. (Ainslie et al., "GQA", 2023.)
     pub n_kv_head: usize,
     /// Queries.
     pub t: usize,
@@ -78,24 +80,43 @@ impl<'a> Attention<'a> {
         (2 * TASK).div_ceil((self.t * self.s * self.head_dim).max(1))
     }
 
-    /// The factors of some queries of a head.
-    fn factors(&self, i: usize, head: usize, query: usize, count: usize) -> Option<&'a [f32]> {
-        let row = (i * self.n_head + head) * self.t + query;
-        self.factors.map(|factors| &factors[row * self.s..][..count * self.s])
+    /// Heads of queries that share keys and values.
+    fn group(&self) -> usize {
+        self.n_head / self.n_kv_head.max(1)
     }
 
-    /// Scores of the queries from `query` on to weights, before dropout.
-    fn weigh(&self, scores: &mut [f32], i: usize, head: usize, query: usize) {
+    /// Keys that the queries before this one see.
+    fn seen(&self, query: usize) -> usize {
+        if self.causal { self.s - self.t + query } else { self.s }
+    }
+
+    /// The factors of the queries of a head from one on, each with all keys.
+    fn factors(&self, i: usize, head: usize, query: usize) -> Option<std::slice::ChunksExact<'a, f32>> {
+        let row = (i * self.n_head + head) * self.t + query;
+        self.factors.map(|factors| factors[row * self.s..].chunks_exact(self.s))
+    }
+
+    /// Multiplies what queries have for the first `seen` keys by factors, if there are any.
+    fn drop(&self, weights: &mut [f32], seen: usize, i: usize, head: usize, query: usize) {
+        let Some(factors) = self.factors(i, head, query) else { return };
+        for (weights, factors) in weights.chunks_exact_mut(seen).zip(factors) {
+            weights.iter_mut().zip(factors).for_each(|(weight, factor)| *weight *= factor);
+        }
+    }
+
+    /// Scores of the queries from `query` on and the first `seen` keys to weights, before dropout.
+    fn weigh(&self, scores: &mut [f32], seen: usize, i: usize, head: usize, query: usize) {
         let first = self.causal.then(|| self.s - self.t + query + 1);
         let hidden = self.hidden.map(|Hidden { data, strides }| {
             (&data[i * strides[0] + head * strides[1] + query * strides[2]..], strides[2])
         });
-        weigh(scores, self.s, self.scale, first, hidden);
+        weigh(scores, seen, self.scale, first, hidden);
     }
 
     fn check(&self, q: Heads<'_>, k: Heads<'_>, v: Heads<'_>) {
         let weights = self.b * self.n_head * self.t * self.s;
-        assert!(self.n_kv_head > 0 && self.n_head.is_multiple_of(self.n_kv_head), "{} heads", self.n_head);
+        let grouped = self.n_head == 0 || self.n_kv_head > 0 && self.n_head.is_multiple_of(self.n_kv_head);
+        assert!(grouped, "{} heads of queries for {} of keys", self.n_head, self.n_kv_head);
         assert!(!self.causal || self.t <= self.s, "{} queries of {} keys", self.t, self.s);
         assert!(self.factors.is_none_or(|factors| factors.len() == weights), "factors of {weights} weights");
         for (x, positions) in [(q, self.t), (k, self.s), (v, self.s)] {
@@ -131,13 +152,16 @@ vectorized! {
     }
 }
 
-/// The rows of each head, in the order of texts and heads, of `[b, positions, n_head, head_dim]`.
-fn rows_of_heads<'a>(x: &'a mut [f32], sizes: &Attention<'_>, positions: usize) -> Vec<Vec<&'a mut [f32]>> {
-    let mut rows: Vec<Vec<&mut [f32]>> = Vec::new();
-    rows.resize_with(sizes.b * sizes.n_head, || Vec::with_capacity(positions));
-    for (at, row) in x.chunks_exact_mut(sizes.head_dim.max(1)).enumerate() {
-        let (text, head) = (at / (positions * sizes.n_head), at % sizes.n_head);
-        rows[text * sizes.n_head + head].push(row);
+/// The rows of a head, wherever they lie.
+type Rows<'a> = Vec<&'a mut [f32]>;
+
+/// The rows of each head, in the order of texts and heads, of `[b, positions, heads, head_dim]`.
+fn rows_of_heads(x: &mut [f32], [b, positions, heads, head_dim]: [usize; 4]) -> Vec<Rows<'_>> {
+    let mut rows: Vec<Rows<'_>> = Vec::new();
+    rows.resize_with(b * heads, || Vec::with_capacity(positions));
+    for (at, row) in x.chunks_exact_mut(head_dim.max(1)).enumerate() {
+        let (text, head) = (at / (positions * heads), at % heads);
+        rows[text * heads + head].push(row);
     }
     rows
 }

@@ -16,12 +16,15 @@ fn sees(sizes: &Attention<'_>, at: [usize; 4]) -> bool {
 
 /// Output, and the gradients of queries, keys and values, in f64 and in the obvious way.
 fn reference(sizes: &Attention<'_>, [q, k, v, g]: [Heads<'_>; 4]) -> [Vec<f64>; 4] {
-    let Attention { b, n_head, t, s, head_dim: d, .. } = *sizes;
+    let Attention { b, n_head, n_kv_head, t, s, head_dim: d, .. } = *sizes;
+    let group = n_head / n_kv_head;
     let at = |x: Heads<'_>, i, head, position, c| f64::from(x.head(i, head)[position * x.stride() + c]);
-    let place = |i, head, position, c, positions| ((i * positions + position) * n_head + head) * d + c;
-    let mut out = [t, t, s, s].map(|positions| vec![0.0; b * positions * n_head * d]);
+    let place =
+        |i, head, position, c, [positions, heads]: [usize; 2]| ((i * positions + position) * heads + head) * d + c;
+    let forms = [[t, n_head], [t, n_head], [s, n_kv_head], [s, n_kv_head]];
+    let mut out = forms.map(|[positions, heads]| vec![0.0; b * positions * heads * d]);
     for (i, head, query) in (0..b * n_head * t).map(|x| (x / (n_head * t), x / t % n_head, x % t)) {
-        let score = |key| (0..d).map(|c| at(q, i, head, query, c) * at(k, i, head, key, c)).sum::<f64>();
+        let score = |key| (0..d).map(|c| at(q, i, head, query, c) * at(k, i, head / group, key, c)).sum::<f64>();
         let e: Vec<f64> = (0..s)
             .map(|key| match sees(sizes, [i, head, query, key]) {
                 true => (f64::from(sizes.scale) * score(key)).exp(),
@@ -30,18 +33,20 @@ fn reference(sizes: &Attention<'_>, [q, k, v, g]: [Heads<'_>; 4]) -> [Vec<f64>; 
             .collect();
         let total = e.iter().sum::<f64>();
         let weight = |key: usize| if total > 0.0 { e[key] / total } else { 0.0 };
-        let factor = |key: usize| sizes.factors(i, head, query, 1).map_or(1.0, |factors| f64::from(factors[key]));
-        let grad =
-            |key: usize| factor(key) * (0..d).map(|c| at(g, i, head, query, c) * at(v, i, head, key, c)).sum::<f64>();
+        let row = (i * n_head + head) * t + query;
+        let factor = |key: usize| sizes.factors.map_or(1.0, |factors| f64::from(factors[row * s + key]));
+        let grad = |key: usize| {
+            factor(key) * (0..d).map(|c| at(g, i, head, query, c) * at(v, i, head / group, key, c)).sum::<f64>()
+        };
         let mean: f64 = (0..s).map(|key| weight(key) * grad(key)).sum();
         for key in 0..s {
             let slope = f64::from(sizes.scale) * weight(key) * (grad(key) - mean);
             for c in 0..d {
                 let used = weight(key) * factor(key);
-                out[0][place(i, head, query, c, t)] += used * at(v, i, head, key, c);
-                out[1][place(i, head, query, c, t)] += slope * at(k, i, head, key, c);
-                out[2][place(i, head, key, c, s)] += slope * at(q, i, head, query, c);
-                out[3][place(i, head, key, c, s)] += used * at(g, i, head, query, c);
+                out[0][place(i, head, query, c, forms[0])] += used * at(v, i, head / group, key, c);
+                out[1][place(i, head, query, c, forms[1])] += slope * at(k, i, head / group, key, c);
+                out[2][place(i, head / group, key, c, forms[2])] += slope * at(q, i, head, query, c);
+                out[3][place(i, head / group, key, c, forms[3])] += used * at(g, i, head, query, c);
             }
         }
     }
@@ -56,11 +61,11 @@ fn close(what: &str, found: &[f32], expected: &[f64]) {
 }
 
 fn check(sizes: &Attention<'_>) {
-    let Attention { b, n_head, t, s, head_dim: d, .. } = *sizes;
+    let Attention { b, n_head, n_kv_head, t, s, head_dim: d, .. } = *sizes;
     // Queries as a projection leaves them, keys as a cache holds them, values with gaps.
-    let (wide, far) = (n_head * d, n_head * (d + 3));
-    let data = [values(b * t * wide, 1), values(b * wide * s, 2), values(b * s * far, 3), values(b * t * wide, 4)];
-    let strides = [[t * wide, d, wide], [wide * s, s * d, d], [s * far, d + 3, far], [t * wide, d, wide]];
+    let (wide, narrow, far) = (n_head * d, n_kv_head * d, n_kv_head * (d + 3));
+    let data = [values(b * t * wide, 1), values(b * narrow * s, 2), values(b * s * far, 3), values(b * t * wide, 4)];
+    let strides = [[t * wide, d, wide], [narrow * s, s * d, d], [s * far, d + 3, far], [t * wide, d, wide]];
     let parts: [Heads<'_>; 4] = std::array::from_fn(|i| Heads { data: &data[i], strides: strides[i] });
     let [q, k, v, g] = parts;
     let expected = reference(sizes, parts);
@@ -69,7 +74,7 @@ fn check(sizes: &Attention<'_>) {
     sizes.forward(q, k, v, output);
     sizes.backward(q, k, v, g, [Some(dq), Some(dk), Some(dv)]);
     for (what, (found, expected)) in ["output", "dq", "dk", "dv"].iter().zip(found.iter().zip(&expected)) {
-        close(&format!("{what} of {:?}, causal {}", [b, n_head, t, s, d], sizes.causal), found, expected);
+        close(&format!("{what} of {:?}, causal {}", [b, n_head, n_kv_head, t, s, d], sizes.causal), found, expected);
     }
     // Each gradient alone is the same.
     for i in 0..3 {
@@ -83,27 +88,22 @@ fn check(sizes: &Attention<'_>) {
 
 #[test]
 fn values_and_gradients() {
-    for [b, n_head, t, s, head_dim] in [
-        [0, 2, 3, 3, 4],
-        [1, 1, 1, 1, 1],
-        [2, 3, 1, 7, 5],
-        [2, 2, 5, 5, 8],
-        [3, 2, 4, 9, 17],
-        [1, 2, 70, 70, 32],
-        [1, 1, 130, 400, 3],
+    for [b, n_head, n_kv_head, t, s, head_dim] in [
+        [0, 2, 2, 3, 3, 4],
+        [1, 1, 1, 1, 1, 1],
+        [2, 3, 3, 1, 7, 5],
+        [2, 6, 2, 1, 7, 19],
+        [1, 4, 1, 1, 131, 16],
+        [2, 2, 2, 5, 5, 8],
+        [3, 2, 2, 4, 9, 17],
+        [2, 6, 2, 5, 9, 8],
+        [1, 2, 2, 70, 70, 32],
+        [2, 4, 2, 50, 70, 5],
+        [1, 1, 1, 130, 400, 3],
+        [1, 2, 1, 130, 500, 4],
     ] {
-        let plain = Attention {
-            b,
-            n_head,
-            n_kv_head: n_head,
-            t,
-            s,
-            head_dim,
-            scale: 0.4,
-            causal: false,
-            hidden: None,
-            factors: None,
-        };
+        let plain =
+            Attention { b, n_head, n_kv_head, t, s, head_dim, scale: 0.4, causal: false, hidden: None, factors: None };
         // The first query of the last text sees nothing; a mask of keys alone always leaves one.
         let mask: Vec<u8> = (0..b * t * s).map(|i| u8::from(i % 3 == 1 || i / s == t * b - t)).collect();
         let ends: Vec<u8> = (0..b * s).map(|i| u8::from(i % s > i / s)).collect();
@@ -116,5 +116,36 @@ fn values_and_gradients() {
                 check(&Attention { hidden, factors, causal: true, scale: -0.3, ..plain });
             }
         }
+    }
+}
+
+#[test]
+fn threads_do_not_matter() {
+    for t in [1, 40] {
+        let sizes = Attention {
+            b: 1,
+            n_head: 6,
+            n_kv_head: 2,
+            t,
+            s: 90,
+            head_dim: 16,
+            scale: 0.3,
+            causal: true,
+            hidden: None,
+            factors: None,
+        };
+        let (wide, narrow) = (6 * 16, 2 * 16);
+        let data = [values(t * wide, 1), values(90 * narrow, 2), values(90 * narrow, 3), values(t * wide, 4)];
+        let run = |threads: usize| {
+            let heads = |i: usize, size: usize| Heads { data: &data[i], strides: [0, 16, size] };
+            let [q, k, v, g] = [heads(0, wide), heads(1, narrow), heads(2, narrow), heads(3, wide)];
+            let mut found = data.each_ref().map(|x| vec![f32::NAN; x.len()]);
+            let [dq, dk, dv, output] = &mut found;
+            let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
+            pool.install(|| sizes.forward(q, k, v, output));
+            pool.install(|| sizes.backward(q, k, v, g, [Some(dq), Some(dk), Some(dv)]));
+            found
+        };
+        assert_eq!(run(1), run(5));
     }
 }

@@ -1,6 +1,7 @@
 //! Numbers of 16 bits as f32, which holds them all.
 
 use rayon::prelude::*;
+use std::hint::black_box;
 
 use crate::{
     dispatch::{TASK, vectorized},
@@ -79,6 +80,43 @@ vectorized! {
                     for (out, &x) in out.iter_mut().zip(x) {
                         *out = number::<F16>(x);
                     }
+                }
+            }
+        }
+        match format {
+            HalfFormat::F16 => each::<true>(x, stride, width, panel),
+            HalfFormat::Bf16 => each::<false>(x, stride, width, panel),
+        }
+    }
+}
+
+vectorized! {
+    /// As [`widen_columns`], where the columns are contiguous.
+    fn widen_turned<_FUSED>(format: HalfFormat, x: &[u16], stride: usize, width: usize, panel: &mut [[f32; WIDTH]]) {
+        #[inline(always)]
+        fn each<const F16: bool>(x: &[u16], stride: usize, width: usize, panel: &mut [[f32; WIDTH]]) {
+            let n = panel.len();
+            // Where a column lacks, the last takes its place; what it gives there is not used.
+            let columns: [&[u16]; WIDTH] = std::array::from_fn(|j| &x[j.min(width - 1) * stride..][..n]);
+            let (pairs, rest) = panel.as_chunks_mut::<2>();
+            for (k, pair) in pairs.iter_mut().enumerate() {
+                // Hidden from the compiler, which else would put eight numbers of one column into a register.
+                let k = black_box(k);
+                let mut words = [0; WIDTH];
+                for j in 0..WIDTH {
+                    let [low, high] = columns[j].as_chunks::<2>().0[k];
+                    words[j] = u32::from(low) | u32::from(high) << 16;
+                }
+                let mut next = [[0.0; WIDTH]; 2];
+                for j in 0..WIDTH {
+                    next[0][j] = number::<F16>((words[j] & 0xffff) as u16);
+                    next[1][j] = number::<F16>((words[j] >> 16) as u16);
+                }
+                *pair = next;
+            }
+            for values in rest {
+                for j in 0..WIDTH {
+                    values[j] = number::<F16>(columns[j][n - 1]);
                 }
             }
         }

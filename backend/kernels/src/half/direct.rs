@@ -31,37 +31,56 @@ vectorized! {
     fn dots_band<FUSED>(
         w: &[u16], format: HalfFormat, stride: usize, a: &[f32], depth: usize, c: &mut [&mut [f32]],
     ) {
-        /// The products of `R` rows from row `first` of `w` on.
+        // Written so that the sums stay in registers whatever the compiler decides about unrolling and inlining: no index of them
+        // is a variable, and no call sees their address.
         #[inline(always)]
-        fn few<const FUSED: bool, const F16: bool, const R: usize>(
-            w: &[u16], stride: usize, first: usize, a: &[f32],
-        ) -> [f32; R] {
+        fn add<const FUSED: bool, const F16: bool>(
+            sum: [f32; LANES], w: &[u16; LANES], a: &[f32; LANES],
+        ) -> [f32; LANES] {
+            let mut next = [0.0; LANES];
+            for j in 0..LANES {
+                next[j] = fma::<FUSED>(number::<F16>(w[j]), a[j], sum[j]);
+            }
+            next
+        }
+        #[inline(always)]
+        #[allow(clippy::needless_range_loop)]
+        fn total<const FUSED: bool, const F16: bool>(sum: [f32; LANES], w: &[u16], a: &[f32]) -> f32 {
+            let mut total = 0.0;
+            for k in 0..a.len() {
+                total = fma::<FUSED>(number::<F16>(w[k]), a[k], total);
+            }
+            for j in 0..LANES {
+                total += sum[j];
+            }
+            total
+        }
+        /// The products of four rows from row `first` of `w` on, or if there are fewer, of those.
+        #[inline(always)]
+        fn four<const FUSED: bool, const F16: bool>(
+            w: &[u16], stride: usize, first: usize, a: &[f32], c: &mut [f32],
+        ) {
             let (chunks, rest) = a.as_chunks::<LANES>();
-            let count = chunks.len();
-            let mut rows: [&[[u16; LANES]]; R] = [&[]; R];
-            let mut sums = [[0.0; LANES]; R];
-            let mut totals = [0.0; R];
-            for r in 0..R {
-                let row = &w[(first + r) * stride..][..a.len()];
-                rows[r] = &row.as_chunks::<LANES>().0[..count];
-                for (x, &bits) in rest.iter().zip(&row[count * LANES..]) {
-                    totals[r] = fma::<FUSED>(*x, number::<F16>(bits), totals[r]);
-                }
-            }
+            let (count, last) = (chunks.len(), c.len() - 1);
+            let row = |i: usize| {
+                let row = &w[(first + i.min(last)) * stride..][..a.len()];
+                (&row.as_chunks::<LANES>().0[..count], &row[count * LANES..])
+            };
+            let ((w0, rest0), (w1, rest1), (w2, rest2), (w3, rest3)) = (row(0), row(1), row(2), row(3));
+            let (mut s0, mut s1, mut s2, mut s3) = ([0.0; LANES], [0.0; LANES], [0.0; LANES], [0.0; LANES]);
             for k in 0..count {
-                for r in 0..R {
-                    for j in 0..LANES {
-                        sums[r][j] = fma::<FUSED>(number::<F16>(rows[r][k][j]), chunks[k][j], sums[r][j]);
-                    }
-                }
+                s0 = add::<FUSED, F16>(s0, &w0[k], &chunks[k]);
+                s1 = add::<FUSED, F16>(s1, &w1[k], &chunks[k]);
+                s2 = add::<FUSED, F16>(s2, &w2[k], &chunks[k]);
+                s3 = add::<FUSED, F16>(s3, &w3[k], &chunks[k]);
             }
-            for r in 0..R {
-                #[allow(clippy::needless_range_loop)]
-                for j in 0..LANES {
-                    totals[r] += sums[r][j];
-                }
-            }
-            totals
+            let totals = [
+                total::<FUSED, F16>(s0, rest0, rest),
+                total::<FUSED, F16>(s1, rest1, rest),
+                total::<FUSED, F16>(s2, rest2, rest),
+                total::<FUSED, F16>(s3, rest3, rest),
+            ];
+            c.copy_from_slice(&totals[..c.len()]);
         }
         #[inline(always)]
         fn all<const FUSED: bool, const F16: bool>(
@@ -71,14 +90,8 @@ vectorized! {
             // The rows of `a` take turns with the same rows of `w`, which then are in cache.
             for first in (0..width).step_by(4) {
                 for (i, c) in c.iter_mut().enumerate() {
-                    let a = &a[i * depth..][..depth];
-                    if let Some(c) = c.get_mut(first..first + 4) {
-                        c.copy_from_slice(&few::<FUSED, F16, 4>(w, stride, first, a));
-                    } else {
-                        for j in first..width {
-                            [c[j]] = few::<FUSED, F16, 1>(w, stride, j, a);
-                        }
-                    }
+                    let c = &mut c[first..width.min(first + 4)];
+                    four::<FUSED, F16>(w, stride, first, &a[i * depth..][..depth], c);
                 }
             }
         }
@@ -92,7 +105,7 @@ vectorized! {
 /// Columns of a task, where the rows of the matrix are contiguous: enough that the memory is read in long runs.
 const BAND: usize = 1024;
 /// Rows of a task. Both depend on the sizes alone, so that the sums are the same with any number of threads.
-const PART: usize = 512;
+const PART: usize = 256;
 /// Rows that are added at once.
 const STEP: usize = 8;
 

@@ -8,9 +8,9 @@ mod tests;
 
 pub(crate) use convert::from_f16;
 pub use convert::{HalfFormat, widen};
-use convert::{widen_columns, widen_part};
+use convert::{widen_columns, widen_turned};
 
-use crate::matmul::{Layout, Matrix, Source, WIDTH, matmul_converted, pack};
+use crate::matmul::{Matrix, Source, WIDTH, matmul_converted};
 
 /// A matrix of 16-bit numbers in a slice.
 #[derive(Clone, Copy)]
@@ -77,14 +77,10 @@ pub fn matmul_half(a: Matrix<'_>, b: HalfMatrix<'_>, bias: Option<&[f32]>, c: &m
 }
 
 impl Source for HalfMatrix<'_> {
-    fn pack(&self, row: usize, column: usize, panel: &mut [[f32; WIDTH]], scratch: &mut Vec<f32>) {
-        let (depth, width) = (panel.len(), WIDTH.min(self.columns - column));
+    fn pack(&self, row: usize, column: usize, panel: &mut [[f32; WIDTH]]) {
+        let width = WIDTH.min(self.columns - column);
         if self.transposed {
-            scratch.resize(WIDTH * depth, 0.0);
-            for (j, values) in scratch.chunks_exact_mut(depth).take(width).enumerate() {
-                widen_part(self.format, &self.data[(column + j) * self.stride + row..][..depth], values);
-            }
-            pack(scratch, Layout { stride: depth, transposed: true }, 0, 0, width, panel);
+            widen_turned(self.format, &self.data[column * self.stride + row..], self.stride, width, panel);
         } else {
             widen_columns(self.format, &self.data[row * self.stride + column..], self.stride, width, panel);
         }

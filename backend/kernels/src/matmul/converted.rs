@@ -7,8 +7,8 @@ use super::{Matrix, Panels, WIDTH, bands::for_bands, tile::HEIGHT};
 /// A right-hand matrix whose elements are converted while they are packed.
 pub(crate) trait Source: Sync {
     /// Fills one panel: the rows from `row` on of the [`WIDTH`] columns from `column` on; those that the matrix lacks
-    /// become 0. `row` is a multiple of [`DEPTH`]. `scratch` is any buffer.
-    fn pack(&self, row: usize, column: usize, panel: &mut [[f32; WIDTH]], scratch: &mut Vec<f32>);
+    /// may become anything that is finite or that other columns hold. `row` is a multiple of [`DEPTH`].
+    fn pack(&self, row: usize, column: usize, panel: &mut [[f32; WIDTH]]);
 }
 
 /// Rows of the right-hand matrix that are converted at once: a panel of them fills half of the first-level cache, and
@@ -25,8 +25,6 @@ const ROWS: usize = 5 * PASS;
 #[derive(Default)]
 struct Scratch {
     panels: Vec<[f32; WIDTH]>,
-    /// What a source needs for a panel.
-    source: Vec<f32>,
     /// The results of a band.
     sums: Vec<f32>,
     /// For products with a transposed matrix.
@@ -63,14 +61,14 @@ fn band(
     rows: &mut [&mut [f32]],
     scratch: &mut Scratch,
 ) {
-    let Scratch { panels: memory, source, sums, turned } = scratch;
+    let Scratch { panels: memory, sums, turned } = scratch;
     let width = rows[0].len();
     sums.clear();
     sums.resize(rows.len() * width, 0.0);
     for from in (0..a.columns).step_by(DEPTH) {
         let depth = DEPTH.min(a.columns - from);
         let panels = Panels::filled(std::mem::take(memory), depth, width, |panel, data| {
-            b.pack(from, first + panel * WIDTH, data, source);
+            b.pack(from, first + panel * WIDTH, data);
         });
         for (i, sums) in sums.chunks_mut(PASS * width).enumerate() {
             let (a, n) = (a.part(i * PASS, PASS, from, depth), sums.len() / width);

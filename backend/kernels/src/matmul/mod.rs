@@ -4,6 +4,7 @@ mod bands;
 mod converted;
 mod pack;
 mod panels;
+mod strip;
 mod tile;
 
 use rayon::prelude::*;
@@ -11,7 +12,7 @@ use std::{borrow::Cow, cell::Cell};
 
 use crate::dispatch::TASK;
 pub(crate) use bands::for_bands;
-pub(crate) use converted::{Source, matmul_converted};
+pub(crate) use converted::{DEPTH as CONVERTED_DEPTH, Source, matmul_converted};
 pub(crate) use pack::{Layout, pack};
 use panels::DEPTH;
 pub(crate) use panels::Panels;

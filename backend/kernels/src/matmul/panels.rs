@@ -4,6 +4,7 @@ use rayon::prelude::*;
 
 use super::{
     pack::{Layout, pack},
+    strip::{add_strip, add_tile, tiles},
     tile::{HEIGHT, WIDTH, tile},
 };
 use crate::dispatch::vectorized;
@@ -119,81 +120,6 @@ impl Panels {
         let rows = move |i: usize| self.block.min(self.depth - i * self.block);
         self.data.chunks(chunk).enumerate().map(move |(i, data)| (i * self.block, rows(i), data))
     }
-}
-
-/// Adds the first `height` rows and `width` columns of a tile to `c`.
-///
-/// By value and without iterators: if any call is left that could see the address of the sums, they are written to memory
-/// in every round of the innermost loop, which then takes three times as long.
-#[inline(always)]
-fn add_tile<const M: usize, const P: usize>(
-    sums: [[[f32; WIDTH]; P]; M],
-    c: &mut [f32],
-    stride: usize,
-    column: usize,
-    height: usize,
-    width: usize,
-) {
-    for i in 0..M {
-        if i >= height {
-            return;
-        }
-        let c = &mut c[i * stride + column..][..width];
-        if width == P * WIDTH {
-            for p in 0..P {
-                for j in 0..WIDTH {
-                    c[p * WIDTH + j] += sums[i][p][j];
-                }
-            }
-        } else {
-            for p in 0..P {
-                for j in 0..WIDTH {
-                    if p * WIDTH + j < width {
-                        c[p * WIDTH + j] += sums[i][p][j];
-                    }
-                }
-            }
-        }
-    }
-}
-
-/// The products of `M` rows and the panels `from..to` of one block, `pitch` apart, `P` at a time.
-#[inline(always)]
-#[allow(clippy::too_many_arguments)]
-fn add_strip<const FUSED: bool, const M: usize, const P: usize>(
-    panels: &[[f32; WIDTH]],
-    from: usize,
-    to: usize,
-    columns: usize,
-    pitch: usize,
-    depth: usize,
-    a: impl Fn(usize) -> [f32; M] + Copy,
-    c: &mut [f32],
-    c_stride: usize,
-) {
-    let mut at = from;
-    while at + P <= to {
-        let mut b: [&[[f32; WIDTH]]; P] = [&[]; P];
-        for p in 0..P {
-            b[p] = &panels[(at + p) * pitch..][..depth];
-        }
-        let sums = tile::<FUSED, M, P>(depth, a, b);
-        let width = (P * WIDTH).min(columns - at * WIDTH);
-        add_tile(sums, c, c_stride, (at - from) * WIDTH, M, width);
-        at += P;
-    }
-    while at < to {
-        let sums = tile::<FUSED, M, 1>(depth, a, [&panels[at * pitch..][..depth]]);
-        add_tile(sums, c, c_stride, (at - from) * WIDTH, M, WIDTH.min(columns - at * WIDTH));
-        at += 1;
-    }
-}
-
-/// Heights of tiles, as even as can be, that cover `rows` rows: the row each starts at and its height.
-#[inline(always)]
-fn tiles(rows: usize) -> impl Iterator<Item = (usize, usize)> {
-    let count = rows.div_ceil(HEIGHT);
-    (0..count).map(move |i| (rows * i / count, rows * (i + 1) / count - rows * i / count))
 }
 
 vectorized! {

@@ -1,23 +1,82 @@
-//! Products of few rows: each row of the quantised matrix is unpacked where it stays in the first-level cache.
+//! The product of few rows, for which what counts is how fast the blocks are read: they are multiplied as they are.
+//!
+//! A byte of each lane becomes a number by masking the others and converting the lane: it then is 2^8, 2^16 or 2^24 times
+//! too large for all bytes but the lowest, which the left-hand row, laid out once in the order of the bytes, makes up for.
+//! So 8 weights take three instructions. What codes are less and the offsets are sums of the left-hand row times a scale.
 
-use super::{QuantisedMatrix, unpack::unpack};
+use super::{
+    QuantisedMatrix,
+    for_kind::for_kind,
+    format::{CHUNK, Format, STRIP},
+    row::Row,
+    scratch::Scratch,
+    unpack::unpack,
+};
 use crate::{
-    dispatch::TASK,
+    dispatch::vectorized,
     math::dot,
     matmul::{Matrix, for_bands},
 };
 
-/// What [`matmul_quantised`](super::matmul_quantised) does, once the sizes are checked.
+/// Weights of a task: some microseconds.
+const TASK: usize = 1 << 16;
+
+/// `c = a b^T + bias` for few rows.
 pub(super) fn product(a: Matrix<'_>, b: QuantisedMatrix<'_>, bias: Option<&[f32]>, c: &mut [f32]) {
-    let width = (TASK * 4 / b.columns.max(1)).clamp(4, 512);
-    for_bands(c, b.rows, width, |first, rows| {
-        let mut weights = vec![0.0; b.columns];
-        for j in 0..rows[0].len() {
-            unpack(b.kind, b.part(first + j, 0, b.columns), &mut weights);
-            for (i, row) in rows.iter_mut().enumerate() {
-                let sum = dot(&a.data[i * a.stride..][..b.columns], &weights);
-                row[j] = sum + bias.map_or(0.0, |bias| bias[first + j]);
+    let mut rows = Vec::with_capacity(a.rows);
+    for i in 0..a.rows {
+        rows.push(Row::new(&a.data[i * a.stride..][..a.columns], b));
+    }
+    let width = (TASK / b.columns).max(1);
+    for_bands(c, b.rows, width, |first, c| {
+        // The left-hand rows take turns with the same rows of blocks, which then are in cache.
+        for (row, c) in rows.iter().zip(c) {
+            dots(b, first, row, c);
+            if let Some(bias) = bias {
+                c.iter_mut().zip(&bias[first..]).for_each(|(c, bias)| *c += bias);
             }
         }
     });
+}
+
+vectorized! {
+    /// The products of a row with the rows of `b` from `first` on.
+    fn dots<FUSED>(b: QuantisedMatrix<'_>, first: usize, row: &Row<'_>, c: &mut [f32]) {
+        if FUSED {
+            for_kind!(b.kind, dots_for[FUSED](b, first, row, c));
+        } else {
+            plain_dots(b, first, row.numbers, c);
+        }
+    }
+}
+
+/// As [`dots`], for CPUs so old that it is not worth compiling the rest for them.
+pub(super) fn plain_dots(b: QuantisedMatrix<'_>, first: usize, x: &[f32], c: &mut [f32]) {
+    let mut weights = vec![0.0; x.len()];
+    for (j, c) in c.iter_mut().enumerate() {
+        unpack(b.kind, b.part(first + j, 0, b.columns), &mut weights);
+        *c = dot(x, &weights);
+    }
+}
+
+#[inline(always)]
+fn dots_for<F: Format, const FUSED: bool>(b: QuantisedMatrix<'_>, first: usize, row: &Row<'_>, c: &mut [f32]) {
+    let (depth, unit) = (b.columns, F::STRIPS * STRIP);
+    let bytes = |weights: usize| weights * size_of::<F::Unit>() / unit;
+    // Short rows are worked on as one that repeats the left-hand row, unless half units come between them.
+    let rows = if depth.is_multiple_of(unit) { (CHUNK / depth).max(1) } else { 1 };
+    let mut scratch = Scratch::new();
+    for (j, c) in c.chunks_mut(rows).enumerate() {
+        c.fill(0.0);
+        for from in (0..depth).step_by(CHUNK) {
+            let n = CHUNK.min(depth - from);
+            let blocks = &b.data[bytes((first + j * rows) * depth + from)..][..bytes(c.len() * n)];
+            let x = &row.strips[from / STRIP..][..n.div_ceil(unit) * F::STRIPS];
+            let numbers = &row.sums[from / unit * F::SCALES..][..n.div_ceil(unit) * F::SCALES];
+            scratch.add_codes::<F, FUSED>(blocks, x);
+            for (i, c) in c.iter_mut().enumerate() {
+                *c += scratch.total::<F, FUSED>(i, x.len() * F::SUMS, numbers);
+            }
+        }
+    }
 }

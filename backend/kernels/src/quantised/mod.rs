@@ -3,6 +3,13 @@
 //! What is multiplied is f32: the results are those of a product with the matrix in f32, which is never there as a whole.
 
 mod direct;
+mod for_kind;
+mod format;
+mod large;
+mod pairs;
+mod panel;
+mod row;
+mod scratch;
 #[cfg(test)]
 mod tests;
 mod unpack;
@@ -115,7 +122,7 @@ impl<'a> QuantisedMatrix<'a> {
 
 /// Rows up to which the blocks are multiplied as they are. For more they are laid out in panels first, which costs about as
 /// much as so many uses.
-const FEW: usize = 8;
+const FEW: usize = 4;
 
 /// `c = a b^T + bias`, computed in f32, where `c` is `[a.rows, b.rows]` and the bias, if there is one, a row that is added
 /// to all.

@@ -1,4 +1,5 @@
 use super::*;
+use crate::matmul::WIDTH;
 
 /// An f16 that is not infinite or NaN, from the definition.
 fn f16(block: &[u8], at: usize) -> f32 {
@@ -118,7 +119,7 @@ fn check(kind: Quantisation, m: usize, n: usize, blocks_of_row: usize) {
 #[test]
 fn products_of_few_rows_and_of_many() {
     for kind in Quantisation::ALL {
-        for (m, n) in [(0, 3), (1, 0), (1, 1), (1, 2), (1, 301), (2, 17), (3, 5), (4, 70), (7, 33), (9, 40), (100, 19)]
+        for (m, n) in [(0, 3), (1, 0), (1, 1), (1, 2), (1, 301), (2, 17), (3, 5), (4, 70), (5, 33), (9, 40), (100, 19)]
         {
             for blocks_of_row in [0, 1, 3, 6] {
                 check(kind, m, n, blocks_of_row);
@@ -127,6 +128,25 @@ fn products_of_few_rows_and_of_many() {
         // Several tasks, several depths, several passes of rows.
         check(kind, 1, 700, if kind.block_len() == 32 { 45 } else { 5 });
         check(kind, 485, 150, if kind.block_len() == 32 { 19 } else { 2 });
+    }
+}
+
+#[test]
+fn old_cpus() {
+    for kind in Quantisation::ALL {
+        let (n, k) = (19, 3 * kind.block_len());
+        let data = blocks(kind, n * 3);
+        let (wide, b) = (weights(kind, &data), QuantisedMatrix { data: &data, rows: n, columns: k, kind });
+        let a: Vec<f32> = (0..k).map(|i| ((i * 7919) % 1013) as f32 / 500.0 - 1.0).collect();
+        let (mut c, mut panel) = (vec![0.0; n - 2], vec![[f32::NAN; WIDTH]; k]);
+        direct::plain_dots(b, 2, &a, &mut c);
+        panel::plain_pack(&b, 0, 16, &mut panel);
+        for (j, &c) in c.iter().enumerate() {
+            let products = || (0..k).map(|p| f64::from(a[p]) * f64::from(wide[(j + 2) * k + p]));
+            let (dot, size) = (products().sum::<f64>(), products().map(f64::abs).sum::<f64>());
+            assert!((f64::from(c) - dot).abs() <= 1e-6 * size);
+        }
+        assert!((0..k).all(|p| (0..3).all(|j| panel[p][j] == wide[(16 + j) * k + p])));
     }
 }
 

@@ -112,8 +112,7 @@ pub(super) fn backward(
     grad: FlexTensor,
     needs: [bool; 3],
 ) -> [Option<FlexTensor>; 3] {
-    let own_keys = inputs[0].layout().shape()[1] == inputs[1].layout().shape()[1];
-    let Some(prepared) = prepare(&inputs, &options).filter(|_| own_keys && is_f32(&grad) && kept.is_none()) else {
+    let Some(prepared) = prepare(&inputs, &options).filter(|_| is_f32(&grad) && kept.is_none()) else {
         return attend::backward::<Flex>(inputs, options, kept, grad, needs);
     };
     let ([q, k, v], grad) = (inputs.map(plain), plain(grad));

@@ -1,0 +1,115 @@
+//! A single query of each head, as when text is generated: what counts is that keys and values are read once.
+
+use super::{Attention, Heads, Rows, forward::Scratch, zeros};
+use crate::{dispatch::vectorized, math::fma};
+
+/// Keys or values that all heads of a group use before the next ones are read.
+const BLOCK: usize = 64;
+
+/// Lanes of a sum.
+const LANES: usize = 8;
+
+impl Attention<'_> {
+    /// For some heads of a group, from `first` on, whose rows are one each.
+    pub(super) fn gather_once(
+        &self,
+        [i, first]: [usize; 2],
+        q: Heads<'_>,
+        (k, k_stride): (&[f32], usize),
+        (v, v_stride): (&[f32], usize),
+        scratch: &mut Scratch,
+        rows: &mut [Rows<'_>],
+    ) {
+        let (s, d) = (self.s, self.head_dim);
+        let scores = zeros(&mut scratch.scores, rows.len() * s);
+        for from in (0..s).step_by(BLOCK) {
+            for (head, scores) in (first..).zip(scores.chunks_exact_mut(s)) {
+                let scores = &mut scores[from..s.min(from + BLOCK)];
+                score(&q.head(i, head)[..d], &k[from * k_stride..], k_stride, scores);
+            }
+        }
+        for (head, (scores, rows)) in (first..).zip(scores.chunks_exact_mut(s).zip(rows.iter_mut())) {
+            self.weigh(scores, s, i, head, 0);
+            self.drop(scores, s, i, head, 0);
+            rows[0].fill(0.0);
+        }
+        for from in (0..s).step_by(BLOCK) {
+            for (weights, rows) in scores.chunks_exact(s).zip(rows.iter_mut()) {
+                sum(&weights[from..s.min(from + BLOCK)], &v[from * v_stride..], v_stride, rows[0]);
+            }
+        }
+    }
+}
+
+vectorized! {
+    /// The products of a query and keys.
+    fn score<FUSED>(q: &[f32], k: &[f32], stride: usize, scores: &mut [f32]) {
+        // Written so that the sums stay in registers whatever the compiler decides about unrolling and inlining: no index of them
+        // is a variable, and no call sees their address.
+        #[inline(always)]
+        fn add<const FUSED: bool>(sum: [f32; LANES], k: &[f32; LANES], q: &[f32; LANES]) -> [f32; LANES] {
+            let mut next = [0.0; LANES];
+            for j in 0..LANES {
+                next[j] = fma::<FUSED>(k[j], q[j], sum[j]);
+            }
+            next
+        }
+        #[inline(always)]
+        #[allow(clippy::needless_range_loop)]
+        fn total<const FUSED: bool>(sum: [f32; LANES], k: &[f32], q: &[f32]) -> f32 {
+            let mut total = 0.0;
+            for j in 0..q.len() {
+                total = fma::<FUSED>(k[j], q[j], total);
+            }
+            for j in 0..LANES {
+                total += sum[j];
+            }
+            total
+        }
+        let (chunks, rest) = q.as_chunks::<LANES>();
+        let (count, last) = (chunks.len(), scores.len().max(1) - 1);
+        for (i, scores) in scores.chunks_mut(4).enumerate() {
+            // Where there are no four keys, the last takes the places of the others.
+            let row = |j: usize| {
+                let row = &k[last.min(4 * i + j) * stride..][..q.len()];
+                (&row.as_chunks::<LANES>().0[..count], &row[count * LANES..])
+            };
+            let ((k0, rest0), (k1, rest1), (k2, rest2), (k3, rest3)) = (row(0), row(1), row(2), row(3));
+            let (mut s0, mut s1, mut s2, mut s3) = ([0.0; LANES], [0.0; LANES], [0.0; LANES], [0.0; LANES]);
+            for c in 0..count {
+                s0 = add::<FUSED>(s0, &k0[c], &chunks[c]);
+                s1 = add::<FUSED>(s1, &k1[c], &chunks[c]);
+                s2 = add::<FUSED>(s2, &k2[c], &chunks[c]);
+                s3 = add::<FUSED>(s3, &k3[c], &chunks[c]);
+            }
+            let totals = [
+                total::<FUSED>(s0, rest0, rest),
+                total::<FUSED>(s1, rest1, rest),
+                total::<FUSED>(s2, rest2, rest),
+                total::<FUSED>(s3, rest3, rest),
+            ];
+            scores.copy_from_slice(&totals[..scores.len()]);
+        }
+    }
+}
+
+vectorized! {
+    /// Adds values by their weights.
+    fn sum<FUSED>(weights: &[f32], v: &[f32], stride: usize, row: &mut [f32]) {
+        let (fours, rest) = weights.as_chunks::<4>();
+        for (i, &[a, b, c, d]) in fours.iter().enumerate() {
+            let n = row.len();
+            let value = |j: usize| &v[(4 * i + j) * stride..][..n];
+            let (v0, v1, v2, v3) = (value(0), value(1), value(2), value(3));
+            for j in 0..n {
+                let low = fma::<FUSED>(b, v1[j], fma::<FUSED>(a, v0[j], row[j]));
+                row[j] = low + fma::<FUSED>(d, v3[j], c * v2[j]);
+            }
+        }
+        for (i, &weight) in rest.iter().enumerate() {
+            for (sum, &value) in row.iter_mut().zip(&v[(4 * fours.len() + i) * stride..]) {
+                *sum = fma::<FUSED>(weight, value, *sum);
+            }
+        }
+    }
+}

@@ -1,0 +1,125 @@
+//! Blocks to panels, for products of many rows.
+
+use std::hint::black_box;
+
+use super::{
+    QuantisedMatrix,
+    for_kind::for_kind,
+    format::{CHUNK, Factors, Format, LANES, Lanes, Place, STRIP},
+    unpack::{unpack, weight},
+};
+use crate::{
+    dispatch::vectorized,
+    matmul::{self, CONVERTED_DEPTH, Layout, Source, WIDTH},
+};
+
+impl Source for QuantisedMatrix<'_> {
+    fn pack(&self, row: usize, column: usize, panel: &mut [[f32; WIDTH]]) {
+        pack(self, row, column, panel);
+    }
+}
+
+vectorized! {
+    /// Fills a panel with the weights from `row` on of the rows of `b` from `column` on: what is a row of blocks is a column.
+    fn pack<FUSED>(b: &QuantisedMatrix<'_>, row: usize, column: usize, panel: &mut [[f32; WIDTH]]) {
+        if FUSED {
+            for_kind!(b.kind, pack_for[](b, row, column, panel));
+        } else {
+            plain_pack(b, row, column, panel);
+        }
+    }
+}
+
+/// As [`pack`], for CPUs so old that it is not worth compiling the rest for them.
+pub(super) fn plain_pack(b: &QuantisedMatrix<'_>, row: usize, column: usize, panel: &mut [[f32; WIDTH]]) {
+    let (depth, width) = (panel.len(), WIDTH.min(b.rows - column));
+    let mut weights = vec![0.0; width * depth];
+    for (j, weights) in weights.chunks_exact_mut(depth).enumerate() {
+        unpack(b.kind, b.part(column + j, row, depth), weights);
+    }
+    matmul::pack(&weights, Layout { stride: depth, transposed: true }, 0, 0, width, panel);
+}
+
+#[inline(always)]
+fn pack_for<F: Format>(b: &QuantisedMatrix<'_>, row: usize, column: usize, panel: &mut [[f32; WIDTH]]) {
+    const { assert!(CONVERTED_DEPTH.is_multiple_of(256) && CONVERTED_DEPTH <= CHUNK, "whole blocks") };
+    let mut table =
+        Table { scales: [[0.0; LANES]; CONVERTED_DEPTH / 16], offsets: [[0.0; LANES]; CONVERTED_DEPTH / 32] };
+    for side in 0..WIDTH / LANES {
+        // Where there are no eight rows, the last takes the places of the others; what it gives there is not used.
+        let rows: [_; LANES] = std::array::from_fn(|j| {
+            let row_of_blocks = (column + side * LANES + j).min(b.rows - 1);
+            F::units(b.part(row_of_blocks, row, panel.len()))
+        });
+        let count = rows[0].0.len() + usize::from(rows[0].1.is_some());
+        let unit = |i: usize, j: usize| rows[j].0.get(i).or(rows[j].1.as_ref()).expect("rows of one length");
+        table.fill::<F>(count, unit);
+        for i in 0..count {
+            let units: [_; LANES] = std::array::from_fn(|j| unit(i, j));
+            let panel = &mut panel[i * F::STRIPS * STRIP..];
+            for strip in 0..F::STRIPS {
+                for lane in 0..LANES {
+                    // Hidden from the compiler, which else would put the lanes of one row into a register.
+                    pack_lane::<F>(units, [i, strip, black_box(lane)], &table, side, panel);
+                }
+            }
+        }
+    }
+}
+
+/// The scales and offsets of eight rows side by side.
+struct Table {
+    scales: [Lanes; CONVERTED_DEPTH / 16],
+    offsets: [Lanes; CONVERTED_DEPTH / 32],
+}
+
+impl Table {
+    /// For so many units of each row.
+    #[inline(always)]
+    fn fill<'a, F: Format<Unit: 'a>>(&mut self, count: usize, unit: impl Fn(usize, usize) -> &'a F::Unit) {
+        let mut factors = Factors::new();
+        for j in 0..LANES {
+            for i in 0..count {
+                F::note(unit(i, j), i, &mut factors);
+            }
+            F::finish(count, &mut factors);
+            for i in 0..count * F::SCALES {
+                self.scales[i][j] = factors.scales[i];
+                if F::OFFSETS {
+                    self.offsets[i][j] = factors.offsets[i];
+                }
+            }
+        }
+    }
+}
+
+/// What one lane of codes stands for in units of eight rows. Each lane of a register is one of the rows: so the weights lie as
+/// a panel has them.
+#[inline(always)]
+fn pack_lane<F: Format>(
+    units: [&F::Unit; LANES],
+    [i, strip, lane]: [usize; 3],
+    table: &Table,
+    side: usize,
+    panel: &mut [[f32; WIDTH]],
+) {
+    let mut codes = [[0; LANES]; 2];
+    for j in 0..LANES {
+        [codes[0][j], codes[1][j]] = F::lane(units[j], strip, lane);
+    }
+    for (half, codes) in codes.iter().enumerate() {
+        let at = Place { strip, half, part: lane / 4 };
+        let which = i * F::SCALES + F::scale(at);
+        // A unit lacks whole blocks, and so whole parts.
+        let first = (F::first(at) + lane % 4 * 4).min(panel.len());
+        let Some(panel) = panel[first..].first_chunk_mut::<4>() else { continue };
+        let (scales, offsets) = (table.scales[which], if F::OFFSETS { table.offsets[which] } else { [0.0; LANES] });
+        for (k, panel) in panel.iter_mut().enumerate() {
+            let mut weights = [0.0; LANES];
+            for j in 0..LANES {
+                weights[j] = weight::<F>(codes[j], k, scales[j], offsets[j]);
+            }
+            panel.as_chunks_mut().0[side] = weights;
+        }
+    }
+}

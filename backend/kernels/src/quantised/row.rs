@@ -1,0 +1,80 @@
+//! The left-hand row of a product, laid out in the order in which the codes of a format come.
+
+use super::{
+    QuantisedMatrix,
+    for_kind::for_kind,
+    format::{Format, Lanes, Place, STRIP, parts},
+};
+use crate::dispatch::vectorized;
+
+/// The left-hand row.
+pub(super) struct Row<'a> {
+    pub numbers: &'a [f32],
+    /// All of them, laid out for codes.
+    pub strips: Vec<Strip>,
+    /// For each scale, and so for each offset, the sum of the numbers that belong to it.
+    pub sums: Vec<f32>,
+}
+
+/// What a strip of weights is multiplied by, where no register's worth of it is in two lines of the cache.
+#[derive(Clone, Copy, Default)]
+#[repr(align(64))]
+pub(super) struct Strip {
+    /// For each half, and each byte of a lane, what belongs to it, by the factor that undoes the byte's place.
+    pub x: [[Lanes; 4]; 2],
+    /// What the sums of each half begin with, since codes are less than their bytes.
+    pub start: [Lanes; 2],
+}
+
+impl<'a> Row<'a> {
+    /// For products with a matrix of as many columns.
+    pub fn new(numbers: &'a [f32], b: QuantisedMatrix<'_>) -> Self {
+        let mut row = Self { numbers, strips: Vec::new(), sums: Vec::new() };
+        lay_out(b, &mut row);
+        row
+    }
+}
+
+vectorized! {
+    fn lay_out<FUSED>(b: QuantisedMatrix<'_>, row: &mut Row<'_>) {
+        if FUSED {
+            for_kind!(b.kind, lay_out_for[](row));
+        }
+    }
+}
+
+#[inline(always)]
+fn lay_out_for<F: Format>(row: &mut Row<'_>) {
+    let x = row.numbers;
+    let units = x.len().div_ceil(F::STRIPS * STRIP);
+    row.strips.resize(units * F::STRIPS, Strip::default());
+    row.sums.resize(units * F::SCALES, 0.0);
+    let strips = row.strips.chunks_exact_mut(F::STRIPS);
+    for (i, (x, strips)) in x.chunks(F::STRIPS * STRIP).zip(strips).enumerate() {
+        for (strip, laid) in strips.iter_mut().enumerate() {
+            for at in parts(strip) {
+                // A unit lacks whole blocks, and so whole parts.
+                let Some(x) = x[F::first(at).min(x.len())..].first_chunk::<16>() else { continue };
+                let sum = lay_out_part::<F>(x, laid, at);
+                row.sums[i * F::SCALES + F::scale(at)] += sum;
+            }
+        }
+    }
+}
+
+/// Lays out a part, and gives the sum of its numbers.
+#[inline(always)]
+fn lay_out_part<F: Format>(x: &[f32; 16], laid: &mut Strip, at: Place) -> f32 {
+    /// What undoes the place of each byte in its lane.
+    const FACTORS: [f32; 4] = [1.0, 1.0 / 256.0, 1.0 / 65_536.0, 1.0 / 16_777_216.0];
+    let mut totals = [0.0; 4];
+    for i in 0..4 {
+        for k in 0..4 {
+            let value = x[4 * i + k];
+            laid.x[at.half][k][4 * at.part + i] = if F::SIGNED { value } else { value * FACTORS[k] };
+            totals[i] += value;
+        }
+        laid.start[at.half][4 * at.part + i] = -F::SHIFT * totals[i];
+    }
+    (totals[0] + totals[2]) + (totals[1] + totals[3])
+}
