@@ -1,7 +1,7 @@
 //! The examples `llama` and `gpt_neo` as a person uses them: files of several kinds, drafts, conversations, and what they say
 //! about bad input.
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::fs;
 
 use common::Example;
@@ -75,6 +75,18 @@ fn a_conversation_goes_on() {
 fn a_published_size_is_summarised() {
     let table = LLAMA.json(&["--model", "llama-3.1-8b", "--summary", "--json"]);
     assert_eq!(table["parameters"], 8_030_261_248u64);
+    assert_eq!(table["memory"]["f32"], 4 * 8_030_261_248u64);
+    assert_eq!(table["memory"]["f16 or bf16"], 2 * 8_030_261_248u64);
+    // 32 layers have two norms each, and there is one more; all else is 18 bytes for 32 weights.
+    let norms = 4096 * 65u64;
+    assert_eq!(table["memory"]["Q4_0"], (8_030_261_248 - norms) / 32 * 18 + 4 * norms);
+    // Keys and values of 8 heads of 128 in each layer.
+    assert_eq!(table["memory_of_text"], json!({ "tokens": 131_072, "bytes": 131_072u64 * 32 * 2 * 8 * 128 * 4 }));
+    let stored = LLAMA.json(&["--model", &llama("gguf/q8_0.gguf"), "--summary", "--json"]);
+    assert_eq!(
+        stored["memory"].as_object().map(|memory| memory.keys().collect::<Vec<_>>()),
+        Some(vec![&"as stored".to_owned()])
+    );
     let table = GPT_NEO.json(&["--model", "gpt-neo-1.3B", "--summary", "--json"]);
     assert_eq!(table["parameters"], 1_315_575_808u64);
 }

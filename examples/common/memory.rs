@@ -1,6 +1,11 @@
-//! Whether a model fits into the machine's memory, told before it is read.
+//! How much memory a model needs, and whether the machine has it, told before it is read.
 
-use grove::{backend::BackendName, prelude::*, tree::count_bytes};
+use grove::{
+    backend::{BackendName, Quantisation},
+    prelude::*,
+    tensor::DType,
+    tree::{count_bytes, leaves},
+};
 
 use super::{DeviceArgs, Exit};
 
@@ -10,6 +15,28 @@ pub fn gib(bytes: usize) -> String {
         small if small < 0.1 => format!("{:.1} MiB", bytes as f64 / (1 << 20) as f64),
         large => format!("{large:.1} GiB"),
     }
+}
+
+/// Bytes of the weights by the type of numbers that they may have, blocks of few bits among them; of weights that already
+/// lie in such blocks, as they are.
+pub fn by_dtype<B: Backend>(skeleton: &impl Tree<B>) -> Vec<(&'static str, usize)> {
+    let leaves = leaves(skeleton);
+    if leaves.iter().any(|(_, leaf)| !leaf.dtype().is_float()) {
+        return vec![("as stored", count_bytes(skeleton))];
+    }
+    let plain = |dtype: DType| leaves.iter().map(|(_, leaf)| leaf.len() * dtype.size()).sum();
+    // Only matrices lie in blocks, which are parts of rows.
+    let in_blocks = |kind: Quantisation| {
+        let bytes = |leaf: &tree::AnyArray<B>| match leaf.shape()[..] {
+            [.., columns] if leaf.shape().len() > 1 && columns % kind.block_len() == 0 => {
+                leaf.len() / kind.block_len() * kind.block_bytes()
+            }
+            _ => leaf.len() * DType::F32.size(),
+        };
+        leaves.iter().map(|(_, leaf)| bytes(leaf)).sum()
+    };
+    let kinds = [Quantisation::Q8_0, Quantisation::Q4_0].map(|kind| (kind.name(), in_blocks(kind)));
+    [("f32", plain(DType::F32)), ("f16 or bf16", plain(DType::F16))].into_iter().chain(kinds).collect()
 }
 
 /// Refuses a model that needs more memory than the machine has to give: its weights, and a cache of `cache` bytes.

@@ -40,9 +40,12 @@ pub struct Sizes {
     intermediate_size: Option<usize>,
 }
 
+/// Where a configuration has a size.
+type Place = fn(&mut LlamaConfig) -> &mut usize;
+
 impl Sizes {
     /// What is asked for, by its option, and where a configuration has it.
-    fn asked(&self) -> [(&'static str, Option<usize>, fn(&mut LlamaConfig) -> &mut usize); 4] {
+    fn asked(&self) -> [(&'static str, Option<usize>, Place); 4] {
         [
             ("layers", self.layers, |config| &mut config.num_hidden_layers),
             ("heads", self.heads, |config| &mut config.num_attention_heads),

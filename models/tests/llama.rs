@@ -5,10 +5,12 @@
 use burn::tensor::{DType, Int, Tensor};
 use grove_backend::Backend;
 use grove_models::{
-    Llama, LlamaConfig,
+    GenerateOptions, Llama, LlamaConfig, generate,
+    generation::Sampling,
     llama::{EndTokens, published_names},
 };
 use grove_tree::{all_close, eq, leaves};
+use grove_weights::Checkpoint;
 use std::path::{Path, PathBuf};
 
 #[path = "../../backend/tests/common/mod.rs"]
@@ -253,5 +255,37 @@ fn impossible_configurations_are_refused() {
     ] {
         let found = message(text);
         assert!(found.contains(word), "{text}: {found}");
+    }
+}
+
+/// SmolLM2-135M-Instruct, or another GGUF file, beside what transformers makes of the same weights, after
+/// `python tools/check_smollm2.py MODEL.gguf --out REFERENCE.safetensors`:
+/// `GROVE_LLAMA=MODEL.gguf GROVE_LLAMA_REFERENCE=REFERENCE.safetensors cargo test -p grove-models --test llama -- --ignored --nocapture`
+#[test]
+#[ignore = "needs a published model and the file of tools/check_smollm2.py"]
+fn full_size() {
+    let path = |name: &str| PathBuf::from(std::env::var(name).unwrap_or_else(|_| panic!("{name} names a file")));
+    let reference = Checkpoint::open(path("GROVE_LLAMA_REFERENCE")).expect("the reference");
+    let tensor = |name: &str| reference.tensor(name).expect("a tensor");
+    let ids = |name: &str| -> Vec<u32> { tensor(name).iter::<i64>().map(|id| id as u32).collect() };
+    let (prompt, greedy) = (ids("input_ids"), ids("greedy_ids"));
+    let device = Default::default();
+    // As blocks, and in full.
+    for dtype in [None, Some(DType::F32)] {
+        let (model, _) = Llama::<burn_flex::Flex>::from_path(path("GROVE_LLAMA"), &device, dtype).expect("it loads");
+        let logits = model.forward(Tensor::from_data(tensor("input_ids"), &device));
+        let expected = Tensor::from_data(tensor("logits"), &device);
+        let apart = (logits - expected.clone()).abs().max().into_scalar();
+        println!("{dtype:?}: logits up to {:.2}, apart by at most {apart:.1e}", expected.abs().max().into_scalar());
+        assert!(apart <= 1e-2, "logits are apart by {apart}");
+        let options = GenerateOptions {
+            max_new_tokens: greedy.len(),
+            sampling: Sampling::greedy(),
+            ..GenerateOptions::default()
+        };
+        let written = generate(&model, &[prompt.clone()], &options, |_, _| true).expect("it writes");
+        // The reference ends with the token that ends the text.
+        assert_eq!(written[0].ids, greedy[..written[0].ids.len()]);
+        assert!(written[0].ids.len() + 1 >= greedy.len(), "{:?}", written[0]);
     }
 }

@@ -3,29 +3,32 @@
 /// Defines a function whose body is also compiled with AVX2 and FMA, and calls that where the CPU has them.
 ///
 /// A name in angle brackets is a constant that the body may ask whether products and sums can be fused here: without the
-/// instruction, `mul_add` is a call into the C library.
+/// instruction, `mul_add` is a call into the C library. A type may follow.
 macro_rules! vectorized {
-    ($(#[$attribute:meta])* fn $name:ident<$fused:ident>($($arg:ident: $ty:ty),* $(,)?) $(-> $out:ty)? $body:block) => {
+    (
+        $(#[$attribute:meta])*
+        fn $name:ident<$fused:ident $(, $type:ident: $bound:path)?>($($arg:ident: $ty:ty),* $(,)?) $(-> $out:ty)? $body:block
+    ) => {
         $(#[$attribute])*
         #[allow(clippy::too_many_arguments)]
-        pub(crate) fn $name($($arg: $ty),*) $(-> $out)? {
+        pub(crate) fn $name$(<$type: $bound>)?($($arg: $ty),*) $(-> $out)? {
             #[inline(always)]
             #[allow(clippy::too_many_arguments)]
-            fn body<const $fused: bool>($($arg: $ty),*) $(-> $out)? $body
+            fn body<$($type: $bound,)? const $fused: bool>($($arg: $ty),*) $(-> $out)? $body
 
             #[cfg(target_arch = "x86_64")]
             {
                 #[target_feature(enable = "avx2,fma")]
                 #[allow(clippy::too_many_arguments)]
-                fn with_avx2($($arg: $ty),*) $(-> $out)? {
-                    body::<true>($($arg),*)
+                fn with_avx2$(<$type: $bound>)?($($arg: $ty),*) $(-> $out)? {
+                    body::<$($type,)? true>($($arg),*)
                 }
                 if std::arch::is_x86_feature_detected!("avx2") && std::arch::is_x86_feature_detected!("fma") {
                     // SAFETY: the CPU has what the function was compiled for.
-                    return unsafe { with_avx2($($arg),*) };
+                    return unsafe { with_avx2$(::<$type>)?($($arg),*) };
                 }
             }
-            body::<{ cfg!(target_arch = "aarch64") }>($($arg),*)
+            body::<$($type,)? { cfg!(target_arch = "aarch64") }>($($arg),*)
         }
     };
 }

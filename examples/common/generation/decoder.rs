@@ -96,7 +96,9 @@ impl<F: Family> Program for Run<'_, F> {
                 Some(Err(_)) => F::configured::<B>(&resolve(&Wanted::files(["config.json"]))?).map_err(failure)?,
                 None => F::skeleton::<B>(&resolve(&Wanted::model())?, dtype).map_err(failure)?,
             };
-            return print_summary(generation, &skeleton);
+            let positions = skeleton.context().unwrap_or(generation.max_new_tokens);
+            let text = Some((positions, F::cache_bytes(&skeleton, positions)));
+            return print_summary(generation, &skeleton, text);
         }
         let path = resolve(&Wanted::model())?;
         let load = |path: &Path| -> Result<F::Model<B>, Exit> {

@@ -23,7 +23,11 @@ use std::{
     time::Instant,
 };
 
-use crate::common::{Exit, failure, resolve, write_json, write_line};
+use crate::common::{
+    Exit, failure,
+    memory::{by_dtype, gib},
+    resolve, write_json, write_line,
+};
 pub use options::{DraftArgs, GenerationArgs};
 
 /// What is continued where nothing else is given.
@@ -95,14 +99,29 @@ impl Prepared {
     }
 }
 
-/// The table of a skeleton's parameters.
-pub fn print_summary<B: Backend>(options: &GenerationArgs, skeleton: &impl Tree<B>) -> Result<(), Exit> {
+/// The table of a skeleton's parameters, and the memory that they need; `text` is a number of tokens and what they need.
+pub fn print_summary<B: Backend>(
+    options: &GenerationArgs,
+    skeleton: &impl Tree<B>,
+    text: Option<(usize, usize)>,
+) -> Result<(), Exit> {
+    let memory = by_dtype(skeleton);
     if options.json {
         let shapes: serde_json::Map<_, _> =
             tree::leaves(skeleton).into_iter().map(|(path, leaf)| (path, json!(leaf.shape()))).collect();
-        return write_json(&json!({ "parameters": tree::count_params(skeleton), "shapes": shapes }));
+        let memory: serde_json::Map<_, _> =
+            memory.into_iter().map(|(dtype, bytes)| (dtype.into(), json!(bytes))).collect();
+        let text = text.map(|(tokens, bytes)| json!({ "tokens": tokens, "bytes": bytes }));
+        return write_json(&json!({
+            "parameters": tree::count_params(skeleton),
+            "shapes": shapes,
+            "memory": memory,
+            "memory_of_text": text,
+        }));
     }
-    write_line(&summary(skeleton))
+    let weights: Vec<String> = memory.into_iter().map(|(dtype, bytes)| format!("{} ({dtype})", gib(bytes))).collect();
+    let text = text.map_or(String::new(), |(tokens, bytes)| format!("; a text of {tokens} tokens {}", gib(bytes)));
+    write_line(&format!("{}\nmemory: weights {}{text}", summary(skeleton), weights.join(", ")))
 }
 
 /// The model's tokenizer; none where the prompt is given in numbers and there is none.

@@ -5,7 +5,7 @@ use std::hint::black_box;
 
 use crate::{
     dispatch::{TASK, vectorized},
-    matmul::WIDTH,
+    matmul::{Element, WIDTH},
 };
 
 /// How a number is held in 16 bits.
@@ -30,10 +30,28 @@ pub(crate) fn from_f16(bits: u16) -> f32 {
     f32::from_bits((f32::from_bits(moved) * SCALE).to_bits() | special)
 }
 
-/// A number of 16 bits as f32: an f16 or a bf16.
-#[inline(always)]
-pub(super) fn number<const F16: bool>(bits: u16) -> f32 {
-    if F16 { from_f16(bits) } else { f32::from_bits(u32::from(bits) << 16) }
+/// [`HalfFormat::F16`].
+pub(super) struct F16;
+
+impl Element for F16 {
+    type Bits = u16;
+
+    #[inline(always)]
+    fn number(bits: u16) -> f32 {
+        from_f16(bits)
+    }
+}
+
+/// [`HalfFormat::Bf16`].
+pub(super) struct Bf16;
+
+impl Element for Bf16 {
+    type Bits = u16;
+
+    #[inline(always)]
+    fn number(bits: u16) -> f32 {
+        f32::from_bits(u32::from(bits) << 16)
+    }
 }
 
 /// Numbers of 16 bits as f32, exactly.
@@ -52,14 +70,14 @@ vectorized! {
     /// As [`widen`], on this thread.
     fn widen_part<_FUSED>(format: HalfFormat, x: &[u16], out: &mut [f32]) {
         #[inline(always)]
-        fn each<const F16: bool>(x: &[u16], out: &mut [f32]) {
+        fn each<E: Element<Bits = u16>>(x: &[u16], out: &mut [f32]) {
             for (out, &x) in out.iter_mut().zip(x) {
-                *out = number::<F16>(x);
+                *out = E::number(x);
             }
         }
         match format {
-            HalfFormat::F16 => each::<true>(x, out),
-            HalfFormat::Bf16 => each::<false>(x, out),
+            HalfFormat::F16 => each::<F16>(x, out),
+            HalfFormat::Bf16 => each::<Bf16>(x, out),
         }
     }
 }
@@ -68,24 +86,24 @@ vectorized! {
     /// The first `width` numbers of each row; the rest of a row of the panel becomes 0.
     fn widen_columns<_FUSED>(format: HalfFormat, x: &[u16], stride: usize, width: usize, panel: &mut [[f32; WIDTH]]) {
         #[inline(always)]
-        fn each<const F16: bool>(x: &[u16], stride: usize, width: usize, panel: &mut [[f32; WIDTH]]) {
+        fn each<E: Element<Bits = u16>>(x: &[u16], stride: usize, width: usize, panel: &mut [[f32; WIDTH]]) {
             for (k, out) in panel.iter_mut().enumerate() {
                 let x = &x[k * stride..][..width];
                 if let Ok(x) = <&[u16; WIDTH]>::try_from(x) {
                     for j in 0..WIDTH {
-                        out[j] = number::<F16>(x[j]);
+                        out[j] = E::number(x[j]);
                     }
                 } else {
                     out[width..].fill(0.0);
                     for (out, &x) in out.iter_mut().zip(x) {
-                        *out = number::<F16>(x);
+                        *out = E::number(x);
                     }
                 }
             }
         }
         match format {
-            HalfFormat::F16 => each::<true>(x, stride, width, panel),
-            HalfFormat::Bf16 => each::<false>(x, stride, width, panel),
+            HalfFormat::F16 => each::<F16>(x, stride, width, panel),
+            HalfFormat::Bf16 => each::<Bf16>(x, stride, width, panel),
         }
     }
 }
@@ -94,7 +112,7 @@ vectorized! {
     /// As [`widen_columns`], where the columns are contiguous.
     fn widen_turned<_FUSED>(format: HalfFormat, x: &[u16], stride: usize, width: usize, panel: &mut [[f32; WIDTH]]) {
         #[inline(always)]
-        fn each<const F16: bool>(x: &[u16], stride: usize, width: usize, panel: &mut [[f32; WIDTH]]) {
+        fn each<E: Element<Bits = u16>>(x: &[u16], stride: usize, width: usize, panel: &mut [[f32; WIDTH]]) {
             let n = panel.len();
             // Where a column lacks, the last takes its place; what it gives there is not used.
             let columns: [&[u16]; WIDTH] = std::array::from_fn(|j| &x[j.min(width - 1) * stride..][..n]);
@@ -109,20 +127,20 @@ vectorized! {
                 }
                 let mut next = [[0.0; WIDTH]; 2];
                 for j in 0..WIDTH {
-                    next[0][j] = number::<F16>((words[j] & 0xffff) as u16);
-                    next[1][j] = number::<F16>((words[j] >> 16) as u16);
+                    next[0][j] = E::number((words[j] & 0xffff) as u16);
+                    next[1][j] = E::number((words[j] >> 16) as u16);
                 }
                 *pair = next;
             }
             for values in rest {
                 for j in 0..WIDTH {
-                    values[j] = number::<F16>(columns[j][n - 1]);
+                    values[j] = E::number(columns[j][n - 1]);
                 }
             }
         }
         match format {
-            HalfFormat::F16 => each::<true>(x, stride, width, panel),
-            HalfFormat::Bf16 => each::<false>(x, stride, width, panel),
+            HalfFormat::F16 => each::<F16>(x, stride, width, panel),
+            HalfFormat::Bf16 => each::<Bf16>(x, stride, width, panel),
         }
     }
 }

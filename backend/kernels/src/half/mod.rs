@@ -2,15 +2,14 @@
 //! would take, and a copy in f32 never exists.
 
 mod convert;
-mod direct;
 #[cfg(test)]
 mod tests;
 
 pub(crate) use convert::from_f16;
+use convert::{Bf16, F16, widen_columns, widen_turned};
 pub use convert::{HalfFormat, widen};
-use convert::{widen_columns, widen_turned};
 
-use crate::matmul::{Matrix, Source, WIDTH, matmul_converted};
+use crate::matmul::{Element, FEW, Few, Matrix, Source, WIDTH, matmul_converted, matmul_few};
 
 /// A matrix of 16-bit numbers in a slice.
 #[derive(Clone, Copy)]
@@ -41,16 +40,17 @@ impl<'a> HalfMatrix<'a> {
         Self { rows: self.columns, columns: self.rows, transposed: !self.transposed, ..self }
     }
 
+    fn few<E: Element<Bits = u16>>(self) -> Few<'a, E> {
+        let Self { data, rows, columns, stride, transposed, .. } = self;
+        Few { data, rows, columns, stride, transposed }
+    }
+
     fn check(&self) {
         let (outer, inner) = if self.transposed { (self.columns, self.rows) } else { (self.rows, self.columns) };
         let needed = if outer * inner == 0 { 0 } else { (outer - 1) * self.stride + inner };
         assert!(self.stride >= inner && self.data.len() >= needed, "{} elements are too few", self.data.len());
     }
 }
-
-/// Rows up to which each element is used where it is read. For more it is laid out in panels first, which costs about as
-/// much as so many uses.
-const FEW: usize = 4;
 
 /// `c = a b + bias`, computed in f32, where `c` is `[a.rows, b.columns]` and the bias, if there is one, a row that is
 /// added to all.
@@ -68,11 +68,9 @@ pub fn matmul_half(a: Matrix<'_>, b: HalfMatrix<'_>, bias: Option<&[f32]>, c: &m
     if a.rows > FEW || b.rows == 0 {
         return matmul_converted(a, &b, bias, columns, c);
     }
-    let rows = a.contiguous();
-    if b.transposed {
-        direct::dots(&rows, b, bias, c);
-    } else {
-        direct::sums(&rows, b, bias, c);
+    match b.format {
+        HalfFormat::F16 => matmul_few(a, b.few::<F16>(), bias, c),
+        HalfFormat::Bf16 => matmul_few(a, b.few::<Bf16>(), bias, c),
     }
 }
 

@@ -2,6 +2,8 @@
 
 mod bands;
 mod converted;
+mod element;
+mod few;
 mod pack;
 mod panels;
 mod strip;
@@ -13,6 +15,8 @@ use std::{borrow::Cow, cell::Cell};
 use crate::dispatch::TASK;
 pub(crate) use bands::for_bands;
 pub(crate) use converted::{DEPTH as CONVERTED_DEPTH, Source, matmul_converted};
+pub(crate) use element::{Element, F32};
+pub(crate) use few::{FEW, Few, matmul_few};
 pub(crate) use pack::{Layout, pack};
 use panels::DEPTH;
 pub(crate) use panels::Panels;
@@ -84,6 +88,10 @@ pub fn matmul(a: Matrix<'_>, b: Matrix<'_>, bias: Option<&[f32]>, c: &mut [f32])
     assert!(a.columns == b.rows && c.len() == a.rows * columns && bias.is_none_or(|bias| bias.len() == columns));
     if c.is_empty() {
         return;
+    }
+    if a.rows <= FEW && b.rows > 0 {
+        let Matrix { data, rows, columns, stride, transposed } = b;
+        return matmul_few(a, Few::<F32> { data, rows, columns, stride, transposed }, bias, c);
     }
     c.par_chunks_mut(columns.max(TASK / columns * columns)).for_each(|c| match bias {
         Some(bias) => c.chunks_exact_mut(columns).for_each(|c| c.copy_from_slice(bias)),
@@ -178,6 +186,9 @@ mod tests {
             (3, 0, 4),
             (1, 1, 1),
             (5, 7, 9),
+            (1, 600, 1100),
+            (2, 17, 1037),
+            (4, 2100, 33),
             (6, 256, 16),
             (13, 300, 33),
             (100, 17, 70),
