@@ -1,5 +1,5 @@
-//! The example `train_gpt2` as a person uses it: what a run leaves behind, how it is taken up again, and what it says
-//! about bad input.
+//! The examples `train_gpt2` and `train_llama` as a person uses them: what a run leaves behind, how it is taken up
+//! again, and what it says about bad input.
 
 use serde_json::Value;
 use std::{
@@ -148,7 +148,6 @@ fn a_run_leaves_model_checkpoints_and_logs() {
 
     // The loss that it says is the loss that the saved model has.
     let held_out = place.write("tokens.txt", b"The cat sings by the river 3. A dog runs away by the river 4.");
-    let model = place.path("run/model");
     let evaluated = TRAIN.json(&["--evaluate", "--model", text(&model), "--data", &held_out, "--json"]);
     assert!(evaluated["loss"].as_f64() < Some(280f64.ln()), "{evaluated}");
 
@@ -314,6 +313,37 @@ fn a_published_model_is_tuned() {
     // What was tuned and resumed without naming the model again is still that model.
     let more = ["--steps", "14", "--context", "32", "--batch-size", "4", "--resume", "--json"];
     assert_eq!(TRAIN.json(&place.with_model(&more))["steps"], 14);
+}
+
+#[test]
+fn a_llama_is_trained_resumed_and_writes() {
+    let train = Example("train_llama");
+    let place = Place::new();
+    let run = |more: &'static str| {
+        let words: Vec<&str> = more.split(' ').chain("--batch-size 4 --learning-rate 1e-2 --json".split(' ')).collect();
+        place.with_model(&words)
+    };
+    let first =
+        run("--steps 30 --layers 1 --heads 4 --kv-heads 2 --hidden-size 32 --intermediate-size 48 --context 16 \
+                     --vocab-size 280");
+    assert_eq!(train.json(&first)["steps"], 30);
+    // Queries and outputs of 4 heads of 8, keys and values of 2, three matrices of the feed-forward layer, norms, symbols.
+    let model = place.path("run/model");
+    let summary = Example("llama").json(&["--model", text(&model), "--summary", "--json"]);
+    assert_eq!(summary["parameters"], 32 * (2 * 32 + 2 * 16 + 3 * 48) + 3 * 32 + 280 * 32);
+    let config = fs::read_to_string(place.path("run/model/config.json")).expect("written");
+    assert!(config.contains(r#""num_key_value_heads": 2"#) && config.contains("LlamaForCausalLM"), "{config}");
+
+    // What is no size of the checkpoint is refused; the rest goes on.
+    let other = run("--steps 40 --kv-heads 4 --context 16 --resume");
+    train.assert_refused(&other, 2, &["--kv-heads", "4", "2"]);
+    assert_eq!(train.json(&run("--steps 40 --context 16 --resume"))["steps"], 40);
+
+    let evaluated =
+        train.json(&["--evaluate", "--model", text(&model), "--data", text(&place.path("book.txt")), "--json"]);
+    assert!(evaluated["loss"].as_f64().is_some_and(|loss| loss < 4.5), "better than chance, 5.6: {evaluated}");
+    let options = ["--model", text(&model), "--prompt", "The", "--max-new-tokens", "4", "--ignore-eos", "--json"];
+    assert_eq!(Example("llama").json(&options)["generated_ids"].as_array().map(Vec::len), Some(4));
 }
 
 #[test]

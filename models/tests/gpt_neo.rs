@@ -53,7 +53,15 @@ fn decoding<B: Backend>(device: B::Device) {
     }
 }
 
-on_each_backend!(forward_and_gradients, decoding);
+/// What runs on wgpu.
+fn one_kind<B: Backend>(device: B::Device) {
+    let (reference, model) = load::<B>("tiny", &device);
+    check_forward(&reference, &model, &device);
+    check_gradients(&reference, &model, &published_names(), &device);
+    check_greedy(&reference, &model);
+}
+
+on_each_backend!(forward_and_gradients, decoding, one_kind);
 
 type Flex = grove_backend::Flex;
 

@@ -114,6 +114,7 @@ fn one_kind<B: Backend>(device: B::Device) {
     let (reference, model) = load::<B>("gqa2", &device);
     check_forward(&reference, &model, &device);
     check_gradients(&reference, &model, &published_names(&model.config), &device);
+    check_greedy(&reference, &model);
     check_cache(&model, reference.tensor_of_ids("input_ids", &device), &[9, 1]);
 }
 
