@@ -11,7 +11,7 @@ use burn_autodiff::{
     ops::{Backward, Ops, OpsKind},
 };
 
-use super::{Backend, float, primitive};
+use super::{Backend, custom::alive, float, primitive};
 use crate::matmul;
 
 /// `[.., n]` as `[rows, n]`.
@@ -118,6 +118,7 @@ fn recorded<B: Backend, C: CheckpointStrategy, const N: usize>(
     inputs: [FloatTensor<Autodiff<B, C>>; N],
 ) -> FloatTensor<Autodiff<B, C>> {
     let nodes = inputs.each_ref().map(|input| input.node.clone());
+    let _alive = alive::<B, C, N>(&inputs);
     let compute = |inputs: [FloatTensor<Autodiff<B, C>>; N]| {
         let mut inputs = inputs.into_iter().map(|input| input.primitive);
         let mut next = || inputs.next();

@@ -2,12 +2,12 @@
 
 use burn::tensor::ops::FloatTensor;
 use burn_autodiff::{
-    Autodiff,
+    Autodiff, NodeId,
     checkpoint::{base::Checkpointer, strategy::CheckpointStrategy},
     grads::Gradients,
     ops::{Backward, Ops, OpsKind},
 };
-use std::fmt::Debug;
+use std::{fmt::Debug, sync::Arc};
 
 use super::Backend;
 
@@ -33,6 +33,14 @@ impl<B: Backend, S: Clone + Debug + Send + 'static, const N: usize> Backward<B, 
     }
 }
 
+/// What keeps inputs' nodes in the graph. They must outlive the computation of a result, which is not in the graph yet: a
+/// backward pass on another thread, even of another model, clears away what nobody seems to need.
+pub(super) fn alive<B: Backend, C: CheckpointStrategy, const N: usize>(
+    inputs: &[FloatTensor<Autodiff<B, C>>; N],
+) -> [Arc<NodeId>; N] {
+    inputs.each_ref().map(|input| input.rc.clone())
+}
+
 /// Computes an operation on the inner backend and puts it into the graph with what has to be kept in order to go back.
 /// Nothing of it is recomputed. `compute` is told whether anything need be kept; where nothing need, what it says is not
 /// used.
@@ -43,6 +51,7 @@ pub(super) fn recorded<B: Backend, C: CheckpointStrategy, S: Clone + Debug + Sen
 ) -> FloatTensor<Autodiff<B, C>> {
     let nodes = inputs.each_ref().map(|input| input.node.clone());
     let prepared = Custom(backward).prepare::<C>(nodes).compute_bound().stateful();
+    let _alive = alive::<B, C, N>(&inputs);
     let inputs = inputs.map(|input| input.primitive);
     match prepared {
         OpsKind::Tracked(step) => {
