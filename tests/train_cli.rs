@@ -148,6 +148,7 @@ fn a_run_leaves_model_checkpoints_and_logs() {
 
     // The loss that it says is the loss that the saved model has.
     let held_out = place.write("tokens.txt", b"The cat sings by the river 3. A dog runs away by the river 4.");
+    let model = place.path("run/model");
     let evaluated = TRAIN.json(&["--evaluate", "--model", text(&model), "--data", &held_out, "--json"]);
     assert!(evaluated["loss"].as_f64() < Some(280f64.ln()), "{evaluated}");
 
