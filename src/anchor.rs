@@ -42,7 +42,7 @@ impl Program for UseGpt2<'_> {
 struct UseLarge<'a, F>(&'a Path, F);
 
 /// A large decoder on any backend.
-trait Large {
+trait Large: Send {
     type Model<B: Backend>: Rewind<B> + Tree<B, On<Autodiff<B>> = Self::Model<Autodiff<B>>>;
 
     fn open<B: Backend>(path: &Path, device: &B::Device) -> grove_models::Result<Self::Model<B>>;
@@ -169,7 +169,7 @@ impl Program for UseBert<'_> {
 struct UsePictures<'a, F>(&'a Path, F);
 
 /// A model of pictures on any backend.
-trait Family {
+trait Family: Send {
     type Model<B: Backend>: ImageClassifier<B, On<Autodiff<B>> = Self::Model<Autodiff<B>>>;
 }
 

@@ -12,9 +12,9 @@ use crate::{
 };
 
 /// Something to run on a backend that is chosen at run time; see [`DeviceSpec::run`](crate::DeviceSpec::run).
-pub trait Program {
+pub trait Program: Send {
     /// What it results in.
-    type Output;
+    type Output: Send;
 
     /// Runs on a device of the backend `B`.
     fn run<B: Backend>(self, device: B::Device) -> Self::Output;

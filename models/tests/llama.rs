@@ -284,7 +284,7 @@ fn full_size() {
             sampling: Sampling::greedy(),
             ..GenerateOptions::default()
         };
-        let written = generate(&model, &[prompt.clone()], &options, |_, _| true).expect("it writes");
+        let written = generate(&model, std::slice::from_ref(&prompt), &options, |_, _| true).expect("it writes");
         // The reference ends with the token that ends the text.
         assert_eq!(written[0].ids, greedy[..written[0].ids.len()]);
         assert!(written[0].ids.len() + 1 >= greedy.len(), "{:?}", written[0]);

@@ -36,7 +36,7 @@ pub use normalize::{normalize, normalize_backward};
 pub use pool::Pool2d;
 pub use quantised::{Quantisation, QuantisedMatrix, dequantise, matmul_quantised};
 pub use recurrent::{
-    GruReset, RnnActivation, Steps, gru, gru_backward, in_pool, lstm, lstm_backward, rnn, rnn_backward,
+    GruReset, RnnActivation, Steps, as_worker, gru, gru_backward, in_pool, lstm, lstm_backward, rnn, rnn_backward,
 };
 pub use rms::{rms_normalize, rms_normalize_backward};
 pub use rotate::rotate;

@@ -142,7 +142,7 @@ impl DeviceSpec {
         Ok(())
     }
 
-    /// Probes for the device, then runs the program on it.
+    /// Probes for the device, then runs the program on it; on a CPU, on one of the threads that share its kernels' work.
     ///
     /// # Errors
     /// As [`probe`](Self::probe).
@@ -150,9 +150,9 @@ impl DeviceSpec {
         self.probe()?;
         match self.backend {
             #[cfg(feature = "flex")]
-            BackendName::Flex => Ok(program.run::<burn_flex::Flex>(burn_flex::FlexDevice)),
+            BackendName::Flex => Ok(grove_kernels::as_worker(|| program.run::<burn_flex::Flex>(burn_flex::FlexDevice))),
             #[cfg(feature = "candle")]
-            BackendName::Candle => Ok(program.run::<Candle>(Default::default())),
+            BackendName::Candle => Ok(grove_kernels::as_worker(|| program.run::<Candle>(Default::default()))),
             #[cfg(feature = "cuda")]
             BackendName::Cuda => Ok(program.run::<burn_cuda::Cuda>(burn_cuda::CudaDevice::new(self.index))),
             #[cfg(feature = "wgpu")]

@@ -39,7 +39,7 @@ pub struct DecoderArgs {
 }
 
 /// A family of models.
-pub trait Family {
+pub trait Family: Send {
     /// On a backend.
     type Model<B: Backend>: Rewind<B> + Tree<B>;
     /// The model where nothing else is given: a small one that grove trained itself, if there is one.
