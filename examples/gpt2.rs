@@ -36,7 +36,7 @@ struct Models;
 
 impl Family for Models {
     type Model<B: Backend> = Gpt2<B>;
-    const SHIPS: Option<&'static str> = Some("gpt2-austen");
+    const SHIPS: &'static str = "gpt2-austen";
     const PUBLISHED: &'static str = "openai-community/gpt2";
 
     fn preset<B: Backend>(name: &str) -> Result<Gpt2<B>, ModelError> {

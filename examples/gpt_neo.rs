@@ -36,7 +36,7 @@ struct Models;
 
 impl Family for Models {
     type Model<B: Backend> = GptNeo<B>;
-    const SHIPS: Option<&'static str> = Some("gpt-neo-austen");
+    const SHIPS: &'static str = "gpt-neo-austen";
     const PUBLISHED: &'static str = "EleutherAI/gpt-neo-125m";
 
     fn preset<B: Backend>(name: &str) -> Result<GptNeo<B>, ModelError> {

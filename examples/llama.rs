@@ -42,7 +42,7 @@ struct Models;
 
 impl Family for Models {
     type Model<B: Backend> = Llama<B>;
-    const SHIPS: Option<&'static str> = None;
+    const SHIPS: &'static str = "llama-austen";
     const PUBLISHED: &'static str = "HuggingFaceTB/SmolLM2-135M-Instruct --chat";
 
     fn preset<B: Backend>(name: &str) -> Result<Llama<B>, ModelError> {

@@ -92,6 +92,19 @@ fn a_published_size_is_summarised() {
 }
 
 #[test]
+fn llama_ships_and_reads_better_than_gpt2() {
+    let made = LLAMA.json(&["--json", "--max-new-tokens", "8", "--prompt", "It is a truth"]);
+    assert_eq!(made["generated_ids"].as_array().map(Vec::len), Some(8));
+    // Both were trained on the same text with the same tokens.
+    let held_out = fs::read_to_string("models/assets/gpt2-austen/held_out.txt").expect("it ships");
+    let text: String = held_out.chars().take(800).collect();
+    let [ours, other] = [LLAMA, Example("gpt2")].map(|example| example.json(&["--json", "--score", "--prompt", &text]));
+    assert_eq!(ours["prompt_ids"], other["prompt_ids"]);
+    let loss = |of: &Value| of["loss"].as_f64().expect("a number");
+    assert!(loss(&ours) < loss(&other) && loss(&ours) > 2.0, "{} {}", loss(&ours), loss(&other));
+}
+
+#[test]
 fn gpt_neo_ships_and_writes() {
     let made = GPT_NEO.json(&["--json", "--max-new-tokens", "8", "--prompt", "It is a truth"]);
     assert_eq!(made["generated_ids"].as_array().map(Vec::len), Some(8));
@@ -103,7 +116,8 @@ fn gpt_neo_ships_and_writes() {
 
 #[test]
 fn bad_input_is_one_sentence() {
-    LLAMA.assert_fails(&["--prompt", "a"], 2, &["--model"]);
+    // What ships was not made for conversations.
+    LLAMA.assert_fails(&["--chat"], 1, &["template"]);
     let directory = tempfile::tempdir().expect("a directory");
     let broken = directory.path().join("broken.gguf");
     let whole = fs::read(llama("gguf/q8_0.gguf")).expect("a fixture");
@@ -111,7 +125,8 @@ fn bad_input_is_one_sentence() {
         [(&whole[..whole.len() / 2], "broken.gguf"), (&whole[..40], "broken.gguf"), (b"GGUF", "broken.gguf")]
     {
         fs::write(&broken, content).expect("written");
-        LLAMA.assert_fails(&["--model", broken.to_str().expect("a path"), "--prompt", "a"], 1, &[word]);
+        let message = LLAMA.assert_fails(&["--model", broken.to_str().expect("a path"), "--prompt", "a"], 1, &[word]);
+        assert!(!message.contains("--prompt-ids"), "no prompt would help: {message}");
     }
     LLAMA.assert_fails(&["--model", &llama("gqa"), "--prompt-ids", "5,9999"], 1, &["9999"]);
 }

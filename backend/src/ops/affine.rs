@@ -15,7 +15,7 @@ use super::{Backend, custom::alive, float, primitive};
 use crate::matmul;
 
 /// `[.., n]` as `[rows, n]`.
-fn rows<B: Backend>(x: FloatTensor<B>) -> Tensor<B, 2> {
+pub(super) fn rows<B: Backend>(x: FloatTensor<B>) -> Tensor<B, 2> {
     let shape = x.shape();
     let n = shape[shape.num_dims() - 1];
     let rows = shape[..shape.num_dims() - 1].iter().product::<usize>();
@@ -23,7 +23,7 @@ fn rows<B: Backend>(x: FloatTensor<B>) -> Tensor<B, 2> {
 }
 
 /// `[rows, n]` in the shape of another tensor but for its last axis.
-fn unflatten<B: Backend>(y: Tensor<B, 2>, mut shape: Shape) -> FloatTensor<B> {
+pub(super) fn unflatten<B: Backend>(y: Tensor<B, 2>, mut shape: Shape) -> FloatTensor<B> {
     let last = shape.num_dims() - 1;
     shape[last] = y.dims()[1];
     B::float_reshape(primitive(y), shape)

@@ -387,10 +387,13 @@ pub trait Backend: burn::tensor::backend::Backend {
 impl Backend for crate::Candle {
     const WIDENS_WEIGHTS: bool = true;
 
-    /// A batch of matrices times one that is transposed, and so not contiguous, does not always come out the same on candle
-    /// (train/tests/parity.rs).
+    /// candle copies a matrix for each of a batch with which it is multiplied.
     fn affine(x: FloatTensor<Self>, weight: FloatTensor<Self>, bias: Option<FloatTensor<Self>>) -> FloatTensor<Self> {
         affine::by_rows::<Self>(x, weight, bias)
+    }
+
+    fn affine_quantised(x: FloatTensor<Self>, blocks: IntTensor<Self>, kind: Quantisation) -> FloatTensor<Self> {
+        quantised::affine_on_host::<Self>(x, blocks, kind)
     }
 
     /// candle has no transposed convolution of groups.

@@ -30,6 +30,28 @@ pub(super) fn affine<B: Backend>(x: FloatTensor<B>, blocks: IntTensor<B>, kind: 
     B::affine(x, primitive(matrix::<B>(blocks, kind, dtype).transpose()), None)
 }
 
+/// As [`affine`], where the device is the host: rows and blocks are copied out of their tensors, and nothing is unpacked.
+#[cfg(feature = "candle")]
+pub(super) fn affine_on_host<B: Backend>(
+    x: FloatTensor<B>,
+    blocks: IntTensor<B>,
+    kind: Quantisation,
+) -> FloatTensor<B> {
+    if x.dtype() != DType::F32 {
+        return affine::<B>(x, blocks, kind);
+    }
+    let (shape, blocks) = (x.shape(), Tensor::<B, 2, Int>::from_primitive(blocks));
+    let ([outputs, _], device) = (blocks.dims(), blocks.device());
+    let x = super::affine::rows::<B>(x);
+    let [rows, columns] = x.dims();
+    let (x, blocks) = (x.into_data(), blocks.into_data().convert_dtype(DType::U8));
+    let matrix = kernels::QuantisedMatrix { data: blocks.as_bytes(), rows: outputs, columns, kind };
+    let mut y = vec![0.0; rows * outputs];
+    let x = x.as_slice().expect("numbers of the type that was asked for");
+    kernels::matmul_quantised(kernels::Matrix::new(x, rows, columns), matrix, None, &mut y);
+    super::affine::unflatten::<B>(float(B::float_from_data(TensorData::new(y, [rows, outputs]), &device)), shape)
+}
+
 pub(super) fn affine_backward<B: Backend>(
     blocks: IntTensor<B>,
     kind: Quantisation,

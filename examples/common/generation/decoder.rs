@@ -42,8 +42,8 @@ pub struct DecoderArgs {
 pub trait Family: Send {
     /// On a backend.
     type Model<B: Backend>: Rewind<B> + Tree<B>;
-    /// The model where nothing else is given: a small one that grove trained itself, if there is one.
-    const SHIPS: Option<&'static str>;
+    /// The model where nothing else is given: a small one that grove trained itself.
+    const SHIPS: &'static str;
     /// A hub id of a published one.
     const PUBLISHED: &'static str;
 
@@ -80,14 +80,7 @@ impl<F: Family> Program for Run<'_, F> {
     fn run<B: Backend>(self, device: B::Device) -> Result<(), Exit> {
         let DecoderArgs { model, device: device_args, generation, draft, summary } = self.options;
         let dtype = device_args.dtype.wanted();
-        let resolve = |wanted: &Wanted| match (model, F::SHIPS) {
-            (None, None) => {
-                let message =
-                    format!("no model of this kind ships with grove yet: name one, as --model {}", F::PUBLISHED);
-                Err(Exit::Usage(message))
-            }
-            (model, ships) => resolve(model.as_deref(), ships.unwrap_or_default(), wanted),
-        };
+        let resolve = |wanted: &Wanted| resolve(model.as_deref(), F::SHIPS, wanted);
         if *summary {
             let elsewhere = model.as_deref().filter(|model| !Path::new(model).exists());
             let skeleton = match elsewhere.map(F::preset::<B>) {

@@ -129,6 +129,8 @@ fn tokenizer(options: &GenerationArgs, path: &Path) -> Result<Option<Tokenizer>,
     match Tokenizer::beside(path) {
         Ok(tokenizer) => Ok(Some(tokenizer)),
         Err(_) if options.prompt_ids.is_some() && options.stop.is_empty() => Ok(None),
+        // It is the model's own file that is broken.
+        Err(error @ ModelError::Weights(_)) => Err(failure(error)),
         Err(error) => Err(failure(format!("{error}; without a tokenizer, give the prompt as --prompt-ids 5,17,400"))),
     }
 }

@@ -172,9 +172,12 @@ impl Plain {
     }
 }
 
+/// More is no estimate: what was asleep for a while, and now seems to stand still.
+const LONGEST: Duration = Duration::from_secs(1000 * 86_400);
+
 /// `4m 12s left`; nothing as long as the rate is not known.
 fn time_left(rate: f64, left: Duration) -> String {
-    if rate.is_finite() && rate > 0.0 { format!("{} left", span(left)) } else { String::new() }
+    if rate.is_finite() && rate > 0.0 && left < LONGEST { format!("{} left", span(left)) } else { String::new() }
 }
 
 /// `4m 12s`, `1h 05m`, `3d 02h`.
@@ -185,5 +188,20 @@ fn span(time: Duration) -> String {
         (0, 0, minutes, seconds) => format!("{minutes}m {seconds:02}s"),
         (0, hours, minutes, _) => format!("{hours}h {minutes:02}m"),
         (days, hours, ..) => format!("{days}d {hours:02}h"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn time_left_is_told_where_it_is_known() {
+        let told = |rate, seconds| time_left(rate, Duration::from_secs(seconds));
+        assert_eq!(
+            [told(1.0, 252), told(0.5, 3900), told(2.0, 180_000)],
+            ["4m 12s left", "1h 05m left", "2d 02h left"]
+        );
+        assert_eq!([told(0.0, 5), told(f64::INFINITY, 5), told(1e-9, 40_000_000_000)], [""; 3]);
     }
 }
