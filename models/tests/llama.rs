@@ -273,7 +273,7 @@ fn full_size() {
     let device = Default::default();
     // As blocks, and in full.
     for dtype in [None, Some(DType::F32)] {
-        let (model, _) = Llama::<burn_flex::Flex>::from_path(path("GROVE_LLAMA"), &device, dtype).expect("it loads");
+        let (model, _) = Llama::<Flex>::from_path(path("GROVE_LLAMA"), &device, dtype).expect("it loads");
         let logits = model.forward(Tensor::from_data(tensor("input_ids"), &device));
         let expected = Tensor::from_data(tensor("logits"), &device);
         let apart = (logits - expected.clone()).abs().max().into_scalar();

@@ -39,12 +39,12 @@ pub(super) fn forward<B: Backend>(
     weight: FloatTensor<B>,
     bias: Option<FloatTensor<B>>,
 ) -> FloatTensor<B> {
-    let (weight, bias) = (of::<B>(weight, x.dtype()), bias.map(|bias| of::<B>(bias, x.dtype())));
     let shape = x.shape();
     let (inputs, outputs) = (&shape[..shape.num_dims() - 1], weight.shape()[1]);
     if inputs.is_empty() || B::FUSES_VECTORS_WRONGLY && (outputs == 1 || inputs.ends_with(&[1])) {
         return by_rows::<B>(x, weight, bias);
     }
+    let (weight, bias) = (of::<B>(weight, x.dtype()), bias.map(|bias| of::<B>(bias, x.dtype())));
     <B as ModuleOps<B>>::linear(x, weight, bias)
 }
 
