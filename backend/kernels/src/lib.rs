@@ -28,6 +28,7 @@ mod softmax;
 pub use attention::{Attention, Heads, Hidden};
 pub use batch_norm::BatchNorm;
 pub use conv::{Conv2d, Epilogue, conv2d, conv2d_backward_input, conv2d_backward_weight};
+pub use dispatch::{as_worker, in_pool};
 pub use gelu::{gelu_erf, gelu_erf_backward, gelu_erf_in_place, gelu_tanh, gelu_tanh_backward};
 pub use half::{HalfFormat, HalfMatrix, matmul_half, widen};
 pub use matmul::{Matrix, matmul, sum_rows};
@@ -35,9 +36,7 @@ pub use nll::{nll, nll_backward};
 pub use normalize::{normalize, normalize_backward};
 pub use pool::Pool2d;
 pub use quantised::{Quantisation, QuantisedMatrix, dequantise, matmul_quantised};
-pub use recurrent::{
-    GruReset, RnnActivation, Steps, as_worker, gru, gru_backward, in_pool, lstm, lstm_backward, rnn, rnn_backward,
-};
+pub use recurrent::{GruReset, RnnActivation, Steps, gru, gru_backward, lstm, lstm_backward, rnn, rnn_backward};
 pub use rms::{rms_normalize, rms_normalize_backward};
 pub use rotate::rotate;
 pub use silu::{silu_mul, silu_mul_backward};

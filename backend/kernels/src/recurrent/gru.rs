@@ -1,8 +1,8 @@
 use crate::{
-    dispatch::vectorized,
+    dispatch::{in_pool, vectorized},
     math::{sigmoid, tanh},
     matmul::Layout,
-    recurrent::product::{Plan, Product, in_pool},
+    recurrent::product::{Plan, Product},
     recurrent::steps::Steps,
 };
 

@@ -1,8 +1,8 @@
 use crate::{
-    dispatch::vectorized,
+    dispatch::{in_pool, vectorized},
     matmul::{Layout, Matrix, matmul, sum_rows},
     recurrent::gru::GruReset,
-    recurrent::product::{Plan, Product, in_pool},
+    recurrent::product::{Plan, Product},
     recurrent::steps::Steps,
 };
 

@@ -10,6 +10,5 @@ mod steps;
 pub use gru::{GruReset, gru};
 pub use gru_backward::gru_backward;
 pub use lstm::{lstm, lstm_backward};
-pub use product::{as_worker, in_pool};
 pub use rnn::{RnnActivation, rnn, rnn_backward};
 pub use steps::Steps;

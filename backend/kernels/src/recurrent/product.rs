@@ -13,24 +13,6 @@ use crate::{
 /// to lay them out in panels, which are read once for all rows of a step, costs about as much as so many readings.
 const FEW: usize = 4;
 
-/// Runs something on a thread of the pool. What consists of several parallel parts is run so: each part that is begun from
-/// outside would put a thread to sleep and wake others, and the system may wake two of them on one core.
-pub fn in_pool<R: Send>(run: impl FnOnce() -> R + Send) -> R {
-    rayon::scope(|_| run())
-}
-
-/// Bytes of a thread's stack: as many as a program's first thread usually has.
-const STACK: usize = 8 << 20;
-
-/// Runs a whole program on a thread of the pool, for which see [`in_pool`]: none of its kernels then wakes more than those
-/// that help it. Makes the pool, if there is none yet.
-pub fn as_worker<R: Send>(run: impl FnOnce() -> R + Send) -> R {
-    // If somebody has made the pool before, its stacks are as large as they wanted.
-    let _ = rayon::ThreadPoolBuilder::new().stack_size(STACK).build_global();
-    // The one thread of a pool would wait in vain for others that want its help: those that read data, say.
-    if rayon::current_num_threads() == 1 { run() } else { in_pool(run) }
-}
-
 /// Who does what in a layer.
 pub(crate) struct Plan {
     /// The sequences of each task, which walks all steps alone.

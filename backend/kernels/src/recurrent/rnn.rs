@@ -1,8 +1,8 @@
 use crate::{
-    dispatch::vectorized,
+    dispatch::{in_pool, vectorized},
     math::tanh,
     matmul::{Layout, Matrix, matmul},
-    recurrent::product::{Plan, Product, in_pool},
+    recurrent::product::{Plan, Product},
     recurrent::steps::Steps,
 };
 
