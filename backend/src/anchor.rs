@@ -8,7 +8,8 @@ use burn::tensor::{Bool, Int, Tensor, TensorData, TensorPrimitive, activation, b
 use burn_autodiff::Autodiff;
 
 use crate::{
-    AttendOptions, Backend, ConvolveOptions, ConvolveThen, GruReset, PoolOptions, Quantisation, RnnActivation, Steps,
+    AttendOptions, Backend, ConvolveOptions, ConvolveThen, GruReset, PoolOptions, Quantisation, RnnActivation,
+    RowNormOptions, Steps,
 };
 
 /// Something to run on a backend that is chosen at run time; see [`DeviceSpec::run`](crate::DeviceSpec::run).
@@ -34,7 +35,8 @@ fn forward<B: Backend>(device: &B::Device) -> Tensor<B, 2> {
     let wide = y.clone().reshape([1, 1, 2, 2]).permute([0, 2, 1, 3]).repeat_dim(1, 2).flatten::<2>(0, 2);
     y = wide.slice([0..2, 0..2]) + ids.clone().float() + Tensor::zeros([2, 2], device) + Tensor::ones([1, 2], device);
     let gelu = B::gelu_tanh(B::gelu_erf(y.into_primitive().tensor()));
-    let (normal, _) = B::normalize(gelu, 1e-5);
+    let ones = || Tensor::<B, 1>::ones([2], device).into_primitive().tensor();
+    let (normal, _) = B::row_norm(B::selu(gelu), ones(), Some(ones()), RowNormOptions { centred: true, eps: 1e-5 });
     let y = Tensor::<B, 2>::from_primitive(TensorPrimitive::Float(normal));
     let scores = y.clone().reshape([1, 1, 2, 2]).into_primitive().tensor();
     let weights = Tensor::<B, 4>::from_primitive(TensorPrimitive::Float(B::attention_weights(scores, 0.5, true)));
@@ -64,7 +66,9 @@ fn large<B: Backend>(x: Tensor<B, 2>) -> Tensor<B, 2> {
     let y = B::rotate(float(x), angles(), angles(), false);
     let y = Tensor::<B, 4>::from_primitive(TensorPrimitive::Float(y)).reshape([1, 2, 2]).into_primitive().tensor();
     let y = Tensor::<B, 3>::from_primitive(TensorPrimitive::Float(B::silu_mul(y.clone(), y))).reshape([2, 2]);
-    let (y, _) = B::rms_normalize(y.into_primitive().tensor(), 1e-5);
+    let weight = Tensor::<B, 1>::ones([2], &y.device()).into_primitive().tensor();
+    let options = RowNormOptions { centred: false, eps: 1e-5 };
+    let (y, _) = B::row_norm(y.into_primitive().tensor(), weight, None, options);
     let y = Tensor::<B, 2>::from_primitive(TensorPrimitive::Float(y));
     let kind = Quantisation::Q8_0;
     let blocks = TensorData::new(vec![0u8; 2 * kind.block_bytes()], [2, kind.block_bytes()]);
@@ -110,7 +114,11 @@ fn exercise<B: Backend>(device: &B::Device) -> Vec<TensorData> {
     let y = forward::<Autodiff<B>>(device).matmul(leaf.clone()).sum();
     let grads = <Autodiff<B> as AutodiffBackend>::backward(y.into_primitive().tensor());
     let grad = leaf.grad(&grads).unwrap_or_else(|| plain.clone());
-    vec![plain.into_data(), grad.into_data()]
+    let leaf = || plain.clone().into_primitive().tensor();
+    let numbers = Tensor::<B, 1>::ones([10], device).into_primitive().tensor();
+    let [params, ..] = B::adam_step([leaf(), leaf(), leaf(), leaf()], numbers);
+    let squares = Tensor::<B, 1>::from_primitive(TensorPrimitive::Float(B::sum_of_squares(params)));
+    vec![plain.into_data(), grad.into_data(), squares.into_data()]
 }
 
 /// Keeps one instantiation of [`exercise`] for each backend in this crate's object code.

@@ -34,7 +34,7 @@ pub use device::{BackendName, DeviceError, DeviceSpec};
 pub use matmul::matmul;
 pub use ops::{
     AttendOptions, Backend, BatchNormKept, BatchNormed, ConvolveOptions, ConvolveThen, GruReset, PoolOptions,
-    Quantisation, Recurrence, RnnActivation, Steps,
+    Quantisation, Recurrence, RnnActivation, RowNormOptions, Steps,
 };
 
 #[cfg(feature = "cuda")]

@@ -119,20 +119,4 @@ fn gates<B: Backend>(device: B::Device) {
     }
 }
 
-fn rms_norms<B: Backend>(device: B::Device) {
-    for [rows, size] in [[1, 1], [3, 7], [70, 260]] {
-        let inputs = [numbers::<B, 1>([rows * size], 1, &device)];
-        let ours = |x: &[Tensor<Autodiff<B>, 1>]| {
-            let (y, _) = <Autodiff<B>>::rms_normalize(primitive(x[0].clone().reshape([rows, size])), 1e-3);
-            flat(float::<Autodiff<B>, 2>(y))
-        };
-        let theirs = |x: &[Tensor<Autodiff<B>, 1>]| {
-            let x = x[0].clone().reshape([rows, size]);
-            let square = (x.clone() * x.clone()).mean_dim(1).add_scalar(1e-3);
-            flat(x / square.sqrt())
-        };
-        compare(&format!("{:?}", [rows, size]), &inputs, &ours, &theirs);
-    }
-}
-
-on_each_backend!(narrow_weights, quantised_weights, rotations, gates, rms_norms);
+on_each_backend!(narrow_weights, quantised_weights, rotations, gates);

@@ -4,7 +4,7 @@
 #![cfg(all(feature = "flex", feature = "candle"))]
 
 use burn::tensor::{Bool, Int, Tensor, TensorData, TensorPrimitive, activation};
-use grove_backend::{Autodiff, Backend};
+use grove_backend::{Autodiff, Backend, RowNormOptions};
 
 #[macro_use]
 mod common;
@@ -71,26 +71,83 @@ fn attention_weights<B: Backend>(device: B::Device) {
     }
 }
 
-fn normalize<B: Backend>(device: B::Device) {
-    for shape in [[1, 1], [3, 5], [33, 192], [7, 17]] {
+/// The rows of `[rows + 2, size]` but for the last two, which are scale and shift, so that all have gradients.
+fn row_norm<B: Backend>(device: B::Device) {
+    for (shape, centred) in
+        [[1, 1], [3, 5], [33, 192], [7, 17]].into_iter().flat_map(|shape| [(shape, true), (shape, false)])
+    {
+        let [rows, size] = shape;
+        let split = |x: Tensor<Autodiff<B>, 2>| {
+            let vector = |row: usize| x.clone().slice([row..row + 1, 0..size]).reshape([size]);
+            (x.clone().slice([0..rows, 0..size]), vector(rows), vector(rows + 1))
+        };
+        let options = RowNormOptions { centred, eps: 1e-5 };
+        let ours = |x: Tensor<Autodiff<B>, 2>, shifts: bool| {
+            let (x, weight, bias) = split(x);
+            let bias = shifts.then(|| bias.into_primitive().tensor());
+            let (x, weight) = (x.into_primitive().tensor(), weight.into_primitive().tensor());
+            let (y, _) = <Autodiff<B>>::row_norm(x, weight, bias, options);
+            float::<Autodiff<B>, 2>(y).reshape([rows * size])
+        };
+        let theirs = |x: Tensor<Autodiff<B>, 2>, shifts: bool| {
+            let (x, weight, bias) = split(x);
+            let centred = if centred { x.clone() - x.mean_dim(1) } else { x };
+            let root = centred.clone().powi_scalar(2).mean_dim(1).add_scalar(1e-5).sqrt();
+            let y = centred / root * weight.unsqueeze();
+            let y = if shifts { y + bias.unsqueeze() } else { y };
+            y.reshape([rows * size])
+        };
+        for shifts in [true, false] {
+            let what = format!("{shape:?}, {centred}, {shifts}");
+            let x = numbers::<Autodiff<B>, 2>([rows + 2, size], 3, &device);
+            compare(&what, x, |x| ours(x, shifts), |x| theirs(x, shifts));
+            let part = |x: Tensor<Autodiff<B>, 2>| x.swap_dims(0, 1).slice([2..4 + rows, 1..1 + size]);
+            let x = numbers::<Autodiff<B>, 2>([size + 2, rows + 5], 4, &device);
+            compare(&format!("a part, {what}"), x, |x| ours(part(x), shifts), |x| theirs(part(x), shifts));
+        }
+    }
+}
+
+fn selu<B: Backend>(device: B::Device) {
+    for shape in [[1, 1], [3, 5], [130, 193]] {
+        let flat = |x: Tensor<Autodiff<B>, 2>| x.reshape([shape[0] * shape[1]]);
         let ours = |x: Tensor<Autodiff<B>, 2>| {
-            let (y, inverse_std) = <Autodiff<B>>::normalize(x.clone().into_primitive().tensor(), 1e-5);
-            let inverse_std = float::<Autodiff<B>, 2>(inverse_std).inner();
-            let expected = x.inner().var_bias(1).add_scalar(1e-5).sqrt().recip();
-            let [a, b] = [inverse_std, expected].map(|x| x.into_data().iter::<f64>().collect::<Vec<_>>());
-            let (apart, largest) = common::distance(&a, &b);
-            assert!(apart <= 1e-5 * largest, "inverse roots apart by {apart}");
-            float::<Autodiff<B>, 2>(y).reshape([shape[0] * shape[1]])
+            flat(float::<Autodiff<B>, 2>(<Autodiff<B>>::selu(x.swap_dims(0, 1).into_primitive().tensor())))
         };
+        // Klambauer et al. (2017)
         let theirs = |x: Tensor<Autodiff<B>, 2>| {
-            let centred = x.clone() - x.mean_dim(1);
-            let std = centred.clone().powi_scalar(2).mean_dim(1).add_scalar(1e-5).sqrt();
-            (centred / std).reshape([shape[0] * shape[1]])
+            let x = x.swap_dims(0, 1);
+            let below = (x.clone().clamp_max(0.0).exp() - 1.0) * 1.673_263_242_354_377_2;
+            flat((x.clamp_min(0.0) + below) * 1.050_700_987_355_480_5)
         };
-        compare(&format!("{shape:?}"), numbers::<Autodiff<B>, 2>(shape, 3, &device), ours, theirs);
-        let part = |x: Tensor<Autodiff<B>, 2>| x.slice([2..2 + shape[0], 1..1 + shape[1]]);
-        let x = numbers::<Autodiff<B>, 2>([shape[0] + 3, shape[1] + 2], 4, &device);
-        compare("a part", x, |x| ours(part(x)), |x| theirs(part(x)));
+        compare(&format!("{shape:?}"), numbers::<Autodiff<B>, 2>(shape, 9, &device), ours, theirs);
+    }
+}
+
+/// A step with numbers that are all different, against the formula.
+fn adam_step<B: Backend>(device: B::Device) {
+    let numbers_of_step = [0.8f32, 0.25, 0.99, 0.02, 1e-3, 1e-4, 0.3, 0.05, 0.1, 0.2];
+    for shape in [[1, 1], [3, 5], [130, 193]] {
+        // Turned around, which is not contiguous.
+        let leaf = |seed: u64| numbers::<B, 2>([shape[1], shape[0]], seed, &device).swap_dims(0, 1);
+        let leaf = [leaf(1), leaf(2), leaf(3), leaf(4).abs()];
+        let primitive = leaf.clone().map(|x| x.into_primitive().tensor());
+        let numbers = Tensor::<B, 1>::from_floats(numbers_of_step, &device).into_primitive().tensor();
+        let after = B::adam_step(primitive, numbers).map(float::<B, 2>);
+        let [p, g, mu, nu] = leaf.map(|x| x.into_data().iter::<f64>().collect::<Vec<_>>());
+        let [b1, c1, b2, c2, eps, below, first, second, rate, decay] = numbers_of_step.map(f64::from);
+        let mu: Vec<f64> = mu.iter().zip(&g).map(|(mu, g)| b1 * mu + c1 * g).collect();
+        let nu: Vec<f64> = nu.iter().zip(&g).map(|(nu, g)| b2 * nu + c2 * g * g).collect();
+        let update = |i: usize| mu[i] / first / ((nu[i] / second + below).sqrt() + eps) + decay * p[i];
+        let p: Vec<f64> = (0..p.len()).map(|i| p[i] - rate * update(i)).collect();
+        for (ours, exact) in after.into_iter().zip([p, mu, nu]) {
+            let (apart, largest) = common::distance(&ours.into_data().iter::<f64>().collect::<Vec<_>>(), &exact);
+            assert!(apart <= 1e-5 * largest, "{shape:?}: apart by {apart}");
+        }
+        let x = self::numbers::<B, 2>(shape, 11, &device);
+        let exact: f64 = x.clone().into_data().iter::<f64>().map(|x| x * x).sum();
+        let ours = float::<B, 1>(B::sum_of_squares(x.swap_dims(0, 1).into_primitive().tensor())).into_data();
+        assert!((ours.iter::<f64>().next().unwrap() - exact).abs() < 1e-5 * exact);
     }
 }
 
@@ -111,4 +168,4 @@ fn nll<B: Backend>(device: B::Device) {
     }
 }
 
-on_each_backend!(attention_weights, normalize, nll);
+on_each_backend!(attention_weights, row_norm, selu, adam_step, nll);

@@ -57,7 +57,7 @@ pub fn fits<B: Backend>(device: &DeviceArgs, skeleton: &impl Tree<B>, cache: usi
 }
 
 /// Memory that programs can have without anything being swapped out; `None` where the system does not tell.
-fn available() -> Option<usize> {
+pub fn available() -> Option<usize> {
     let mut system = sysinfo::System::new();
     system.refresh_memory();
     let of_machine = system.available_memory();

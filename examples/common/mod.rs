@@ -75,12 +75,17 @@ impl From<Dtype> for DType {
     }
 }
 
-/// A file or directory that ships with grove, below `models/assets`. The repository is found from where cargo runs the
-/// program, or from where it was built.
+/// A file or directory that ships with grove, below `models/assets`.
+#[allow(dead_code)] // Not every example has a model that ships.
 pub fn shipped(name: &str) -> PathBuf {
+    in_repository(&format!("models/assets/{name}"))
+}
+
+/// A file or directory of the repository, which is found from where cargo runs the program, or from where it was built.
+pub fn in_repository(path: &str) -> PathBuf {
     let running = std::env::var_os("CARGO_MANIFEST_DIR").map(PathBuf::from);
     let places = [running, Some(PathBuf::from(".")), Some(PathBuf::from(env!("CARGO_MANIFEST_DIR")))];
-    let mut candidates = places.into_iter().flatten().map(|place| place.join("models/assets").join(name));
+    let mut candidates = places.into_iter().flatten().map(|place| place.join(path));
     let first = candidates.next().unwrap_or_default();
     if first.exists() { first } else { candidates.find(|path| path.exists()).unwrap_or(first) }
 }

@@ -14,6 +14,21 @@ pub fn gelu_tanh<B: Backend, const D: usize>(x: Tensor<B, D>) -> Tensor<B, D> {
     Tensor::from_primitive(TensorPrimitive::Float(B::gelu_tanh(x.into_primitive().tensor())))
 }
 
+/// Scaled exponential linear unit (Klambauer et al., "Self-Normalizing Neural Networks", 2017). Any shape.
+pub fn selu<B: Backend, const D: usize>(x: Tensor<B, D>) -> Tensor<B, D> {
+    Tensor::from_primitive(TensorPrimitive::Float(B::selu(x.into_primitive().tensor())))
+}
+
+/// Softmax over the last axis. Any shape.
+pub fn softmax<B: Backend, const D: usize>(x: Tensor<B, D>) -> Tensor<B, D> {
+    let shape = x.dims();
+    let columns = shape[D - 1];
+    let rows = shape.iter().product::<usize>() / columns.max(1);
+    let scores = x.reshape([1, 1, rows, columns]).into_primitive().tensor();
+    let weights = B::attention_weights(scores, 1.0, false);
+    Tensor::<B, 4>::from_primitive(TensorPrimitive::Float(weights)).reshape(shape)
+}
+
 /// An activation function chosen by a configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Activation {
@@ -23,6 +38,8 @@ pub enum Activation {
     GeluTanh,
     /// `relu`.
     Relu,
+    /// `selu`.
+    Selu,
     /// `silu`, `swish`.
     Silu,
     /// `tanh`.
@@ -36,6 +53,7 @@ impl Activation {
             Self::Gelu => gelu(x),
             Self::GeluTanh => gelu_tanh(x),
             Self::Relu => activation::relu(x),
+            Self::Selu => selu(x),
             Self::Silu => activation::silu(x),
             Self::Tanh => activation::tanh(x),
         }
@@ -51,11 +69,12 @@ impl FromStr for Activation {
             "gelu" => Ok(Self::Gelu),
             "gelu_new" | "gelu_pytorch_tanh" | "gelu_fast" => Ok(Self::GeluTanh),
             "relu" => Ok(Self::Relu),
+            "selu" => Ok(Self::Selu),
             "silu" | "swish" => Ok(Self::Silu),
             "tanh" => Ok(Self::Tanh),
             other => Err(format!(
                 "unknown activation function '{other}'; known are gelu, gelu_new, gelu_pytorch_tanh, gelu_fast, relu, \
-                 silu, swish, tanh"
+                 selu, silu, swish, tanh"
             )),
         }
     }

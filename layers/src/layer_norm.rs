@@ -1,5 +1,5 @@
 use burn::tensor::{Tensor, TensorPrimitive};
-use grove_backend::Backend;
+use grove_backend::{Backend, RowNormOptions};
 use grove_tree::{Array, Init, Tree};
 
 /// Normalisation of the last axis to mean 0 and variance 1, then scaled and shifted (Ba et al., 2016).
@@ -26,12 +26,10 @@ impl<B: Backend> LayerNorm<B> {
         let shape = x.dims();
         let size = shape[D - 1];
         let rows = x.reshape([shape.iter().product::<usize>() / size.max(1), size]);
-        let (y, _) = B::normalize(rows.into_primitive().tensor(), self.eps);
-        let y = Tensor::<B, 2>::from_primitive(TensorPrimitive::Float(y)).reshape(shape);
-        let y = y * self.weight.val().unsqueeze();
-        match &self.bias {
-            Some(bias) => y + bias.val().unsqueeze(),
-            None => y,
-        }
+        let weight = self.weight.val().into_primitive().tensor();
+        let bias = self.bias.as_ref().map(|bias| bias.val().into_primitive().tensor());
+        let options = RowNormOptions { centred: true, eps: self.eps };
+        let (y, _) = B::row_norm(rows.into_primitive().tensor(), weight, bias, options);
+        Tensor::<B, 2>::from_primitive(TensorPrimitive::Float(y)).reshape(shape)
     }
 }

@@ -1,5 +1,5 @@
-use burn::tensor::{DType, Tensor, TensorPrimitive};
-use grove_backend::Backend;
+use burn::tensor::{Tensor, TensorPrimitive};
+use grove_backend::{Backend, RowNormOptions};
 use grove_tree::{Array, Init, Tree};
 
 /// Division of the last axis by the root of its mean square, then scaled (Zhang and Sennrich, "Root Mean Square Layer
@@ -24,13 +24,12 @@ impl<B: Backend> RmsNorm<B> {
     /// - input `[..., size]`
     /// - output `[..., size]`
     pub fn forward<const D: usize>(&self, x: Tensor<B, D>) -> Tensor<B, D> {
-        let (shape, dtype) = (x.dims(), x.dtype());
+        let shape = x.dims();
         let size = shape[D - 1];
         let rows = x.reshape([shape.iter().product::<usize>() / size.max(1), size]);
-        let rows = if dtype.size() < 4 { rows.cast(DType::F32) } else { rows };
-        let (y, _) = B::rms_normalize(rows.into_primitive().tensor(), self.eps);
-        let y = Tensor::<B, 2>::from_primitive(TensorPrimitive::Float(y)).reshape(shape);
-        let y = if y.dtype() == dtype { y } else { y.cast(dtype) };
-        y * self.weight.val().unsqueeze()
+        let weight = self.weight.val().into_primitive().tensor();
+        let options = RowNormOptions { centred: false, eps: self.eps };
+        let (y, _) = B::row_norm(rows.into_primitive().tensor(), weight, None, options);
+        Tensor::<B, 2>::from_primitive(TensorPrimitive::Float(y)).reshape(shape)
     }
 }

@@ -24,6 +24,16 @@ pub trait GradientTransformation<B: Backend, P: Tree<B>> {
     /// # Panics
     /// Where updates, state and parameters are not of one structure.
     fn update(&self, updates: P, state: Self::State, params: &P) -> (P, Self::State);
+
+    /// One step and the parameters after it: [`update`](Self::update), then [`apply_updates`]. The end of an optimizer may
+    /// do both in one pass over each leaf, within rounding.
+    ///
+    /// # Panics
+    /// As [`update`](Self::update).
+    fn step(&self, updates: P, state: Self::State, params: P) -> (P, Self::State) {
+        let (updates, state) = self.update(updates, state, &params);
+        (apply_updates(params, updates), state)
+    }
 }
 
 /// Transformations one after the other. A tuple is a chain; this function only says so.
@@ -115,17 +125,30 @@ pub(crate) fn device_of<B: Backend, P: Tree<B>>(params: &P) -> Option<B::Device>
 }
 
 macro_rules! chains {
-    ($($T:ident $i:tt),*) => {
-        impl<B: Backend, P: Tree<B>, $($T: GradientTransformation<B, P>),*> GradientTransformation<B, P> for ($($T,)*) {
-            type State = ($($T::State,)*);
+    ($($T:ident $i:tt,)* > $L:ident $l:tt) => {
+        impl<B, P, $($T,)* $L> GradientTransformation<B, P> for ($($T,)* $L,)
+        where
+            B: Backend,
+            P: Tree<B>,
+            $($T: GradientTransformation<B, P>,)*
+            $L: GradientTransformation<B, P>,
+        {
+            type State = ($($T::State,)* $L::State,);
 
             fn init(&self, params: &P) -> Self::State {
-                ($(self.$i.init(params),)*)
+                ($(self.$i.init(params),)* self.$l.init(params),)
             }
 
             fn update(&self, updates: P, state: Self::State, params: &P) -> (P, Self::State) {
                 $(let (updates, $T) = self.$i.update(updates, state.$i, params);)*
-                (updates, ($($T,)*))
+                let (updates, $L) = self.$l.update(updates, state.$l, params);
+                (updates, ($($T,)* $L,))
+            }
+
+            fn step(&self, updates: P, state: Self::State, params: P) -> (P, Self::State) {
+                $(let (updates, $T) = self.$i.update(updates, state.$i, &params);)*
+                let (params, $L) = self.$l.step(updates, state.$l, params);
+                (params, ($($T,)* $L,))
             }
         }
     };
@@ -133,14 +156,14 @@ macro_rules! chains {
 #[allow(non_snake_case)]
 mod chains {
     use super::*;
-    chains!(T0 0);
-    chains!(T0 0, T1 1);
-    chains!(T0 0, T1 1, T2 2);
-    chains!(T0 0, T1 1, T2 2, T3 3);
-    chains!(T0 0, T1 1, T2 2, T3 3, T4 4);
-    chains!(T0 0, T1 1, T2 2, T3 3, T4 4, T5 5);
-    chains!(T0 0, T1 1, T2 2, T3 3, T4 4, T5 5, T6 6);
-    chains!(T0 0, T1 1, T2 2, T3 3, T4 4, T5 5, T6 6, T7 7);
+    chains!(> T0 0);
+    chains!(T0 0, > T1 1);
+    chains!(T0 0, T1 1, > T2 2);
+    chains!(T0 0, T1 1, T2 2, > T3 3);
+    chains!(T0 0, T1 1, T2 2, T3 3, > T4 4);
+    chains!(T0 0, T1 1, T2 2, T3 3, T4 4, > T5 5);
+    chains!(T0 0, T1 1, T2 2, T3 3, T4 4, T5 5, > T6 6);
+    chains!(T0 0, T1 1, T2 2, T3 3, T4 4, T5 5, T6 6, > T7 7);
 }
 
 /// `None` changes nothing.
@@ -161,6 +184,17 @@ impl<B: Backend, P: Tree<B>, T: GradientTransformation<B, P>> GradientTransforma
             _ => panic!("the state does not belong to this chain: an optional transformation came or went"),
         }
     }
+
+    fn step(&self, updates: P, state: Self::State, params: P) -> (P, Self::State) {
+        match (self, state) {
+            (Some(inner), Some(state)) => {
+                let (params, state) = inner.step(updates, state, params);
+                (params, Some(state))
+            }
+            (None, None) => (apply_updates(params, updates), None),
+            _ => panic!("the state does not belong to this chain: an optional transformation came or went"),
+        }
+    }
 }
 
 impl<B: Backend, P: Tree<B>, T: GradientTransformation<B, P> + ?Sized> GradientTransformation<B, P> for &T {
@@ -172,5 +206,9 @@ impl<B: Backend, P: Tree<B>, T: GradientTransformation<B, P> + ?Sized> GradientT
 
     fn update(&self, updates: P, state: Self::State, params: &P) -> (P, Self::State) {
         (**self).update(updates, state, params)
+    }
+
+    fn step(&self, updates: P, state: Self::State, params: P) -> (P, Self::State) {
+        (**self).step(updates, state, params)
     }
 }

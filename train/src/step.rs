@@ -1,6 +1,6 @@
 use burn::tensor::{FloatDType, Tensor};
 use grove_backend::{Autodiff, Backend};
-use grove_optim::{GradientTransformation, apply_updates, global_norm};
+use grove_optim::{GradientTransformation, global_norm};
 use grove_transform::GradOptions;
 use grove_tree::{AnyArray, Array, Filter, Key, Tree, cast, is_param, map_together, zip_map};
 use std::collections::BTreeMap;
@@ -127,8 +127,8 @@ where
     move |model, state, batch, key| {
         let (grads, successor, measured) = gradients(&model, &loss_fn, batch, key, &StepOptions::default(), None);
         let metrics = Metrics::new(vec![measured], &grads);
-        let (updates, state) = optimizer.update(grads, state, &model);
-        (with_buffers(apply_updates(model, updates), successor), state, metrics)
+        let (model, state) = optimizer.step(grads, state, model);
+        (with_buffers(model, successor), state, metrics)
     }
 }
 

@@ -24,9 +24,13 @@ fn main() {
     time("softmax 4096 rows of 256", || grove_kernels::softmax_rows(&mut y, 256, 1.0, None));
     time("the same, looking back", || grove_kernels::softmax_rows(&mut y, 256, 1.0, Some(256)));
     time("softmax backward", || grove_kernels::softmax_rows_backward(&x, &mut y, 256, 1.0));
-    let mut inverse_std = vec![0.0; 4096];
-    time("normalize 4096 rows of 256", || grove_kernels::normalize(&x, &mut y, &mut inverse_std, 1e-5));
-    time("normalize backward", || grove_kernels::normalize_backward(&x, &inverse_std, &mut y));
+    let norm = grove_kernels::RowNorm { centred: true, eps: 1e-5 };
+    let (weight, mut stats) = (vec![0.5; 256], vec![0.0; 2 * 4096]);
+    time("layer norm 4096 rows of 256", || norm.forward(&x, &weight, Some(&weight), &mut y, &mut stats));
+    let (mut d_weight, mut d_bias) = (vec![0.0; 256], vec![0.0; 256]);
+    time("layer norm backward", || norm.backward(&x, &weight, &stats, &mut y, &mut d_weight, &mut d_bias));
+    time("selu 1M", || grove_kernels::selu(&x, &mut y));
+    time("sum of squares 1M", || drop(grove_kernels::sum_of_squares(&x)));
     let labels = vec![7i64; 256];
     let (mut loss, mut normaliser) = (vec![0.0; 256], vec![0.0; 256]);
     time("nll 256 rows of 4096", || grove_kernels::nll(&x, &labels, &mut loss, &mut normaliser));

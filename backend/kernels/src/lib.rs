@@ -7,6 +7,7 @@
 //! which is chosen when the program runs. Rows are divided among rayon's threads. NaN comes out where NaN goes in.
 #![warn(missing_docs)]
 
+mod adam;
 mod attention;
 mod batch_norm;
 mod conv;
@@ -16,15 +17,16 @@ mod half;
 mod math;
 mod matmul;
 mod nll;
-mod normalize;
+mod norm;
 mod pool;
 mod quantised;
 mod recurrent;
-mod rms;
 mod rotate;
+mod selu;
 mod silu;
 mod softmax;
 
+pub use adam::{AdamStep, sum_of_squares};
 pub use attention::{Attention, Heads, Hidden};
 pub use batch_norm::BatchNorm;
 pub use conv::{Conv2d, Epilogue, conv2d, conv2d_backward_input, conv2d_backward_weight};
@@ -33,11 +35,11 @@ pub use gelu::{gelu_erf, gelu_erf_backward, gelu_erf_in_place, gelu_tanh, gelu_t
 pub use half::{HalfFormat, HalfMatrix, matmul_half, widen};
 pub use matmul::{Matrix, matmul, sum_rows};
 pub use nll::{nll, nll_backward};
-pub use normalize::{normalize, normalize_backward};
+pub use norm::RowNorm;
 pub use pool::Pool2d;
 pub use quantised::{Quantisation, QuantisedMatrix, dequantise, matmul_quantised};
 pub use recurrent::{GruReset, RnnActivation, Steps, gru, gru_backward, lstm, lstm_backward, rnn, rnn_backward};
-pub use rms::{rms_normalize, rms_normalize_backward};
 pub use rotate::rotate;
+pub use selu::{selu, selu_backward};
 pub use silu::{silu_mul, silu_mul_backward};
 pub use softmax::{softmax_rows, softmax_rows_backward};

@@ -8,10 +8,10 @@ use burn_autodiff::{Autodiff, checkpoint::strategy::CheckpointStrategy};
 
 use super::{
     AttendOptions, Backend, BatchNormed, ConvolveOptions, GruReset, PoolOptions, Quantisation, Recurrence,
-    RnnActivation, Steps, affine, attend, batch_norm, convolve,
+    RnnActivation, RowNormOptions, Steps, affine, attend, batch_norm, convolve,
     custom::recorded,
     gated,
-    gelu::{Erf, Tanh, differentiable},
+    gelu::{Erf, Selu, Tanh, differentiable},
     max_pool, quantised, rotary, unstack,
 };
 
@@ -60,6 +60,10 @@ impl<B: Backend, C: CheckpointStrategy> Backend for Autodiff<B, C> {
         differentiable::<B, C, Tanh>(x)
     }
 
+    fn selu(x: FloatTensor<Self>) -> FloatTensor<Self> {
+        differentiable::<B, C, Selu>(x)
+    }
+
     fn convolve(x: FloatTensor<Self>, weight: FloatTensor<Self>, options: ConvolveOptions) -> FloatTensor<Self> {
         convolve::differentiable::<B, C>(x, weight, options)
     }
@@ -85,25 +89,36 @@ impl<B: Backend, C: CheckpointStrategy> Backend for Autodiff<B, C> {
         })
     }
 
-    fn normalize(x: FloatTensor<Self>, eps: f64) -> (FloatTensor<Self>, FloatTensor<Self>) {
+    fn row_norm(
+        x: FloatTensor<Self>,
+        weight: FloatTensor<Self>,
+        bias: Option<FloatTensor<Self>>,
+        options: RowNormOptions,
+    ) -> (FloatTensor<Self>, FloatTensor<Self>) {
+        type Kept<B> = ([FloatTensor<B>; 2], FloatTensor<B>, RowNormOptions);
         let mut second = None;
-        let backward = |(y, inverse_std), grad, _| [Some(B::normalize_backward(y, inverse_std, grad))];
-        let y = recorded::<B, C, _, 1>([x], backward, |[x], _| {
-            let (y, inverse_std) = B::normalize(x, eps);
-            second = Some(inverse_std.clone());
-            (y.clone(), Some((y, inverse_std)))
-        });
-        (y, untracked::<B, C>(second))
-    }
-
-    fn rms_normalize(x: FloatTensor<Self>, eps: f64) -> (FloatTensor<Self>, FloatTensor<Self>) {
-        let mut second = None;
-        let backward = |(y, inverse_rms), grad, _| [Some(B::rms_normalize_backward(y, inverse_rms, grad))];
-        let y = recorded::<B, C, _, 1>([x], backward, |[x], _| {
-            let (y, inverse_rms) = B::rms_normalize(x, eps);
-            second = Some(inverse_rms.clone());
-            (y.clone(), Some((y, inverse_rms)))
-        });
+        let mut compute = |x: FloatTensor<B>, weight: FloatTensor<B>, bias| {
+            let (y, stats) = B::row_norm(x.clone(), weight.clone(), bias, options);
+            second = Some(stats.clone());
+            (y, Some(([x, weight], stats, options)))
+        };
+        let y = match bias {
+            Some(bias) => {
+                let backward = |(inputs, stats, options): Kept<B>, grad, needs| {
+                    B::row_norm_backward(inputs, stats, grad, options, needs)
+                };
+                recorded::<B, C, _, 3>([x, weight, bias], backward, |[x, weight, bias], _| {
+                    compute(x, weight, Some(bias))
+                })
+            }
+            None => {
+                let backward = |(inputs, stats, options): Kept<B>, grad, [x, weight]: [bool; 2]| {
+                    let [dx, d_weight, _] = B::row_norm_backward(inputs, stats, grad, options, [x, weight, false]);
+                    [dx, d_weight]
+                };
+                recorded::<B, C, _, 2>([x, weight], backward, |[x, weight], _| compute(x, weight, None))
+            }
+        };
         (y, untracked::<B, C>(second))
     }
 

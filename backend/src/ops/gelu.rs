@@ -1,8 +1,8 @@
-//! GELU in its two forms, with exact gradients.
+//! GELU in its two forms and SELU, with exact gradients.
 //!
-//! Burn's own default differentiates the tanh form whichever form the forward pass used, hence ours.
+//! For GELU Burn's own default differentiates the tanh form whichever form the forward pass used, hence ours.
 
-use burn::tensor::{Scalar, ops::FloatTensor};
+use burn::tensor::{Scalar, TensorMetadata, ops::FloatTensor};
 use burn_autodiff::{
     Autodiff, NodeId,
     checkpoint::{
@@ -13,7 +13,7 @@ use burn_autodiff::{
 };
 use std::{fmt::Debug, marker::PhantomData};
 
-use super::Backend;
+use super::{Backend, float, primitive};
 
 /// 1/sqrt(2)
 const FRAC_1_SQRT_2: f64 = std::f64::consts::FRAC_1_SQRT_2;
@@ -71,6 +71,28 @@ pub(super) fn tanh_backward<B: Backend>(x: FloatTensor<B>, grad: FloatTensor<B>)
     B::float_mul(grad, slope)
 }
 
+/// What SELU multiplies positive numbers by, and, besides, negative ones.
+const SELU: [f64; 2] = [1.050_700_987_355_480_5, 1.673_263_242_354_377_2];
+
+pub(super) fn selu<B: Backend>(x: FloatTensor<B>) -> FloatTensor<B> {
+    let above = B::float_clamp_min(x.clone(), Scalar::from(0.0));
+    let below = shift::<B>(B::float_exp(B::float_clamp_max(x, Scalar::from(0.0))), -1.0);
+    scale::<B>(B::float_add(above, scale::<B>(below, SELU[1])), SELU[0])
+}
+
+pub(super) fn selu_backward<B: Backend>(x: FloatTensor<B>, grad: FloatTensor<B>) -> FloatTensor<B> {
+    let below = scale::<B>(B::float_exp(B::float_clamp_max(x.clone(), Scalar::from(0.0))), SELU[0] * SELU[1]);
+    let positive = float::<B, 1>(flat::<B>(x)).greater_elem(0.0);
+    let shape = below.shape();
+    let slope = float::<B, 1>(flat::<B>(below)).mask_fill(positive, SELU[0]);
+    B::float_mul(grad, B::float_reshape(primitive(slope), shape))
+}
+
+fn flat<B: Backend>(x: FloatTensor<B>) -> FloatTensor<B> {
+    let count = x.shape().num_elements();
+    B::float_reshape(x, [count].into())
+}
+
 /// A function of one tensor with a backward pass of its own: what [`differentiable`] registers.
 pub(super) trait Unary: Debug + Copy + Send + Sync + 'static {
     fn forward<B: Backend>(x: FloatTensor<B>) -> FloatTensor<B>;
@@ -96,6 +118,17 @@ impl Unary for Tanh {
     }
     fn backward<B: Backend>(x: FloatTensor<B>, grad: FloatTensor<B>) -> FloatTensor<B> {
         B::gelu_tanh_backward(x, grad)
+    }
+}
+
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Selu;
+impl Unary for Selu {
+    fn forward<B: Backend>(x: FloatTensor<B>) -> FloatTensor<B> {
+        B::selu(x)
+    }
+    fn backward<B: Backend>(x: FloatTensor<B>, grad: FloatTensor<B>) -> FloatTensor<B> {
+        B::selu_backward(x, grad)
     }
 }
 

@@ -11,6 +11,7 @@ mod flex;
 mod gated;
 mod gelu;
 mod max_pool;
+mod optimizer;
 mod quantised;
 mod recurrent;
 mod rotary;
@@ -29,6 +30,7 @@ pub use batch_norm::{BatchNormKept, BatchNormed};
 pub use convolve::{ConvolveOptions, ConvolveThen};
 pub use max_pool::PoolOptions;
 pub use recurrent::{GruReset, Recurrence, RnnActivation, Steps};
+pub use rows::RowNormOptions;
 
 fn float<B: burn::tensor::backend::Backend, const D: usize>(x: FloatTensor<B>) -> Tensor<B, D> {
     Tensor::from_primitive(TensorPrimitive::Float(x))
@@ -153,6 +155,16 @@ pub trait Backend: burn::tensor::backend::Backend {
         gelu::tanh_backward::<Self>(x, grad)
     }
 
+    /// Scaled exponential linear unit (Klambauer et al., 2017). Any shape; the shape stays.
+    fn selu(x: FloatTensor<Self>) -> FloatTensor<Self> {
+        gelu::selu::<Self>(x)
+    }
+
+    /// Gradient of [`selu`](Self::selu) at `x`, times `grad`.
+    fn selu_backward(x: FloatTensor<Self>, grad: FloatTensor<Self>) -> FloatTensor<Self> {
+        gelu::selu_backward::<Self>(x, grad)
+    }
+
     /// Scaled dot-product attention, `softmax(q k^T * scale) v` (Vaswani et al., 2017), and, if `keep`, what its backward
     /// pass needs besides the inputs, if anything. The differentiating backend keeps that itself, and gives none.
     ///
@@ -260,34 +272,31 @@ pub trait Backend: burn::tensor::backend::Backend {
         rows::attention_weights_backward::<Self>(weights, grad, scale)
     }
 
-    /// Each row of `[rows, size]` less its mean, over the root of its variance plus `eps`; and the inverse of that root,
-    /// `[rows, 1]`, through which no gradient flows. A layer norm without scale and shift.
-    fn normalize(x: FloatTensor<Self>, eps: f64) -> (FloatTensor<Self>, FloatTensor<Self>) {
-        rows::normalize::<Self>(x, eps)
+    /// Each row of `[rows, size]` less its mean, over the root of its variance plus `eps`, scaled and shifted: a layer norm
+    /// (Ba et al., 2016). With other [options](RowNormOptions) an RMS norm (Zhang and Sennrich, 2019). The second result,
+    /// `[rows, 2]`, has the means and the inverse roots; no gradient flows through it.
+    ///
+    /// # Shapes
+    /// - `x` and output `[rows, size]`, `weight` and `bias` `[size]`
+    fn row_norm(
+        x: FloatTensor<Self>,
+        weight: FloatTensor<Self>,
+        bias: Option<FloatTensor<Self>>,
+        options: RowNormOptions,
+    ) -> (FloatTensor<Self>, FloatTensor<Self>) {
+        rows::row_norm::<Self>(x, weight, bias, options)
     }
 
-    /// Gradient of [`normalize`](Self::normalize), given its results.
-    fn normalize_backward(
-        y: FloatTensor<Self>,
-        inverse_std: FloatTensor<Self>,
+    /// Gradients of [`row_norm`](Self::row_norm) with respect to the input, the weight and the bias, if they need one, given
+    /// its second result.
+    fn row_norm_backward(
+        inputs: [FloatTensor<Self>; 2],
+        stats: FloatTensor<Self>,
         grad: FloatTensor<Self>,
-    ) -> FloatTensor<Self> {
-        rows::normalize_backward::<Self>(y, inverse_std, grad)
-    }
-
-    /// Each row of `[rows, size]` over the root of its mean square plus `eps` (Zhang and Sennrich, 2019); and the inverse of
-    /// that root, `[rows, 1]`, through which no gradient flows. An RMS norm without scale.
-    fn rms_normalize(x: FloatTensor<Self>, eps: f64) -> (FloatTensor<Self>, FloatTensor<Self>) {
-        rows::rms_normalize::<Self>(x, eps)
-    }
-
-    /// Gradient of [`rms_normalize`](Self::rms_normalize), given its results.
-    fn rms_normalize_backward(
-        y: FloatTensor<Self>,
-        inverse_rms: FloatTensor<Self>,
-        grad: FloatTensor<Self>,
-    ) -> FloatTensor<Self> {
-        rows::rms_normalize_backward::<Self>(y, inverse_rms, grad)
+        options: RowNormOptions,
+        needs: [bool; 3],
+    ) -> [Option<FloatTensor<Self>>; 3] {
+        rows::row_norm_backward::<Self>(inputs, stats, grad, options, needs)
     }
 
     /// Negative log-likelihood of labels, `[rows]`, each one of the classes, under the softmax of logits,
@@ -305,6 +314,22 @@ pub trait Backend: burn::tensor::backend::Backend {
         grad: FloatTensor<Self>,
     ) -> FloatTensor<Self> {
         rows::nll_backward::<Self>(logits, labels, normaliser, grad)
+    }
+
+    /// One step of AdamW (Loshchilov and Hutter, 2019): parameters and both moments after it.
+    ///
+    /// # Shapes
+    /// - leaf: parameters, their gradients, and the moments of first and second order, all f32 and of one shape
+    /// - numbers `[10]`, f32: how much of the first moment stays, and how much of the gradient comes to it; the same two of
+    ///   the second moment; what is added to the root, and below it; what the moments are too small by, having begun at zero;
+    ///   the learning rate; the weight decay
+    fn adam_step(leaf: [FloatTensor<Self>; 4], numbers: FloatTensor<Self>) -> [FloatTensor<Self>; 3] {
+        optimizer::adam_step::<Self>(leaf, numbers)
+    }
+
+    /// The sum of the squares of all elements, `[1]`.
+    fn sum_of_squares(x: FloatTensor<Self>) -> FloatTensor<Self> {
+        optimizer::sum_of_squares::<Self>(x)
     }
 
     /// The rows of `[n, …]`, each `[1, …]`. Their gradients are put together in one pass, where those of slices would be

@@ -1,7 +1,7 @@
 //! Operations on rows, written with Burn's: the defaults of [`Backend`].
 
 use burn::tensor::{
-    Bool, Int, Tensor, activation,
+    Bool, DType, Int, Tensor, TensorMetadata, activation,
     ops::{FloatTensor, IntTensor},
 };
 
@@ -32,38 +32,62 @@ pub(super) fn attention_weights_backward<B: Backend>(
     primitive((grad - mean) * weights.mul_scalar(scale))
 }
 
-pub(super) fn normalize<B: Backend>(x: FloatTensor<B>, eps: f64) -> (FloatTensor<B>, FloatTensor<B>) {
+/// How rows are normalised.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct RowNormOptions {
+    /// Whether the mean is taken from each row first: in a layer norm, but not in an RMS norm.
+    pub centred: bool,
+    /// What is added to the variance.
+    pub eps: f64,
+}
+
+/// Squares of 16-bit numbers that are not near a mean are summed in f32.
+fn wide<B: Backend>(x: FloatTensor<B>, options: RowNormOptions) -> Tensor<B, 2> {
     let x = float::<B, 2>(x);
-    let centred = x.clone() - x.mean_dim(1);
-    let variance = centred.clone().powi_scalar(2).mean_dim(1); // [rows, 1]
-    let std = variance.add_scalar(eps).sqrt();
-    (primitive(centred / std.clone()), primitive(std.recip()))
+    if !options.centred && x.dtype().size() < 4 { x.cast(DType::F32) } else { x }
 }
 
-pub(super) fn normalize_backward<B: Backend>(
-    y: FloatTensor<B>,
-    inverse_std: FloatTensor<B>,
+pub(super) fn row_norm<B: Backend>(
+    x: FloatTensor<B>,
+    weight: FloatTensor<B>,
+    bias: Option<FloatTensor<B>>,
+    options: RowNormOptions,
+) -> (FloatTensor<B>, FloatTensor<B>) {
+    let dtype = x.dtype();
+    let x = wide::<B>(x, options);
+    let mean = if options.centred { x.clone().mean_dim(1) } else { x.clone().narrow(1, 0, 1).zeros_like() }; // [rows, 1]
+    let centred = if options.centred { x - mean.clone() } else { x };
+    let inverse = centred.clone().powi_scalar(2).mean_dim(1).add_scalar(options.eps).sqrt().recip(); // [rows, 1]
+    let y = (centred * inverse.clone()).cast(dtype) * float::<B, 1>(weight).unsqueeze();
+    let y = match bias {
+        Some(bias) => y + float::<B, 1>(bias).unsqueeze(),
+        None => y,
+    };
+    (primitive(y), primitive(Tensor::cat(vec![mean, inverse], 1)))
+}
+
+pub(super) fn row_norm_backward<B: Backend>(
+    [x, weight]: [FloatTensor<B>; 2],
+    stats: FloatTensor<B>,
     grad: FloatTensor<B>,
-) -> FloatTensor<B> {
-    let (y, inverse_std, grad) = (float::<B, 2>(y), float::<B, 2>(inverse_std), float::<B, 2>(grad));
-    let along = (grad.clone() * y.clone()).mean_dim(1);
-    primitive((grad.clone() - grad.mean_dim(1) - y * along) * inverse_std)
-}
-
-pub(super) fn rms_normalize<B: Backend>(x: FloatTensor<B>, eps: f64) -> (FloatTensor<B>, FloatTensor<B>) {
-    let x = float::<B, 2>(x);
-    let inverse_rms = x.clone().powi_scalar(2).mean_dim(1).add_scalar(eps).sqrt().recip(); // [rows, 1]
-    (primitive(x * inverse_rms.clone()), primitive(inverse_rms))
-}
-
-pub(super) fn rms_normalize_backward<B: Backend>(
-    y: FloatTensor<B>,
-    inverse_rms: FloatTensor<B>,
-    grad: FloatTensor<B>,
-) -> FloatTensor<B> {
-    let (y, inverse_rms, grad) = (float::<B, 2>(y), float::<B, 2>(inverse_rms), float::<B, 2>(grad));
-    let along = (grad.clone() * y.clone()).mean_dim(1);
-    primitive((grad - y * along) * inverse_rms)
+    options: RowNormOptions,
+    needs: [bool; 3],
+) -> [Option<FloatTensor<B>>; 3] {
+    let (dtype, of_weight) = (grad.dtype(), weight.dtype());
+    let (x, grad, stats) = (wide::<B>(x, options), wide::<B>(grad, options), float::<B, 2>(stats));
+    let weight = float::<B, 1>(weight).cast(x.dtype());
+    let (mean, inverse) = (stats.clone().narrow(1, 0, 1), stats.narrow(1, 1, 1));
+    let normal = if options.centred { x - mean } else { x } * inverse.clone();
+    let sum = |x: Tensor<B, 2>| primitive(x.sum_dim(0).squeeze_dim::<1>(0).cast(of_weight));
+    let d_weight = needs[1].then(|| sum(grad.clone() * normal.clone()));
+    let d_bias = needs[2].then(|| sum(grad.clone()));
+    let dx = needs[0].then(|| {
+        let scaled = grad * weight.unsqueeze();
+        let along = (scaled.clone() * normal.clone()).mean_dim(1);
+        let rest = if options.centred { scaled.clone() - scaled.mean_dim(1) } else { scaled };
+        primitive(((rest - normal * along) * inverse).cast(dtype))
+    });
+    [dx, d_weight, d_bias]
 }
 
 pub(super) fn nll<B: Backend>(logits: FloatTensor<B>, labels: IntTensor<B>) -> (FloatTensor<B>, FloatTensor<B>) {

@@ -1,20 +1,48 @@
 use grove_backend::Backend;
-use grove_tree::Filter;
+use grove_tree::{Filter, Tree};
 
+use super::fused_adam::Fused;
 use crate::{
-    AddDecayedWeights, Scalar, ScalarOrSchedule, ScaleByAdam, ScaleByAmsgrad, ScaleByBelief, ScaleByLearningRate,
-    ScaleByRadam, add_decayed_weights, scale_by_learning_rate,
+    AddDecayedWeights, Count, GradientTransformation, Scalar, ScalarOrSchedule, ScaleByAdam, ScaleByAdamState,
+    ScaleByAmsgrad, ScaleByBelief, ScaleByLearningRate, ScaleByRadam, add_decayed_weights, apply_updates,
+    scale_by_learning_rate,
 };
 
 /// Options of [`adam`].
 pub type Adam<B> = ScaleByAdam<B>;
 
-/// What [`adam`] chains.
-pub type AdamChain<B> = (ScaleByAdam<B>, ScaleByLearningRate<B>);
+/// What [`adam`] makes: a chain of two transformations, whose whole step is one pass over each leaf.
+#[derive(Clone)]
+pub struct AdamChain<B: Backend>(ScaleByAdam<B>, ScaleByLearningRate<B>);
+
+impl<B: Backend, P: Tree<B>> GradientTransformation<B, P> for AdamChain<B> {
+    type State = (ScaleByAdamState<B, P>, Option<Count<B>>);
+
+    fn init(&self, params: &P) -> Self::State {
+        (self.0.init(params), self.1.init(params))
+    }
+
+    fn update(&self, updates: P, (adam, rate): Self::State, params: &P) -> (P, Self::State) {
+        let (updates, adam) = self.0.update(updates, adam, params);
+        let (updates, rate) = self.1.update(updates, rate, params);
+        (updates, (adam, rate))
+    }
+
+    fn step(&self, updates: P, (adam, rate): Self::State, params: P) -> (P, Self::State) {
+        if self.0.nesterov {
+            let (updates, state) = self.update(updates, (adam, rate), &params);
+            return (apply_updates(params, updates), state);
+        }
+        let (factor, rate) = self.1.factor(rate);
+        let fused = Fused { adam: &self.0, factor, weight_decay: 0.0.into(), mask: None };
+        let (params, adam) = fused.step(updates, adam, params);
+        (params, (adam, rate))
+    }
+}
 
 /// Adam. Kingma and Ba, "Adam: A Method for Stochastic Optimization" (2015).
 pub fn adam<B: Backend>(learning_rate: impl Into<ScalarOrSchedule<B>>, options: Adam<B>) -> AdamChain<B> {
-    (options, scale_by_learning_rate(learning_rate))
+    AdamChain(options, scale_by_learning_rate(learning_rate))
 }
 
 /// Options of [`adamw`].
@@ -43,13 +71,41 @@ impl<B: Backend> Default for Adamw<B> {
     }
 }
 
-/// What [`adamw`] chains.
-pub type AdamwChain<B> = (ScaleByAdam<B>, AddDecayedWeights<B>, ScaleByLearningRate<B>);
+/// What [`adamw`] makes: a chain of three transformations, whose whole step is one pass over each leaf.
+#[derive(Clone)]
+pub struct AdamwChain<B: Backend>(ScaleByAdam<B>, AddDecayedWeights<B>, ScaleByLearningRate<B>);
+
+impl<B: Backend, P: Tree<B>> GradientTransformation<B, P> for AdamwChain<B> {
+    type State = (ScaleByAdamState<B, P>, Option<Count<B>>, Option<Count<B>>);
+
+    fn init(&self, params: &P) -> Self::State {
+        (self.0.init(params), self.1.init(params), self.2.init(params))
+    }
+
+    fn update(&self, updates: P, (adam, decay, rate): Self::State, params: &P) -> (P, Self::State) {
+        let (updates, adam) = self.0.update(updates, adam, params);
+        let (updates, decay) = self.1.update(updates, decay, params);
+        let (updates, rate) = self.2.update(updates, rate, params);
+        (updates, (adam, decay, rate))
+    }
+
+    fn step(&self, updates: P, (adam, decay, rate): Self::State, params: P) -> (P, Self::State) {
+        if self.0.nesterov {
+            let (updates, state) = self.update(updates, (adam, decay, rate), &params);
+            return (apply_updates(params, updates), state);
+        }
+        let (weight_decay, decay) = self.1.weight_decay.step(decay);
+        let (factor, rate) = self.2.factor(rate);
+        let fused = Fused { adam: &self.0, factor, weight_decay, mask: self.1.mask.as_ref() };
+        let (params, adam) = fused.step(updates, adam, params);
+        (params, (adam, decay, rate))
+    }
+}
 
 /// Adam with decoupled weight decay. Loshchilov and Hutter, "Decoupled Weight Decay Regularization" (2019).
 pub fn adamw<B: Backend>(learning_rate: impl Into<ScalarOrSchedule<B>>, options: Adamw<B>) -> AdamwChain<B> {
     let Adamw { b1, b2, eps, eps_root, weight_decay, mask, nesterov } = options;
-    (
+    AdamwChain(
         ScaleByAdam { b1, b2, eps, eps_root, nesterov },
         add_decayed_weights(weight_decay, mask),
         scale_by_learning_rate(learning_rate),

@@ -2,6 +2,7 @@
 
 mod adafactor;
 mod adam;
+mod fused_adam;
 mod large_batch;
 mod lion;
 mod muon;

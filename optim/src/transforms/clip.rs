@@ -1,4 +1,4 @@
-use burn::tensor::Tensor;
+use burn::tensor::{Tensor, TensorPrimitive};
 use grove_backend::Backend;
 use grove_tree::{Tree, leaves};
 
@@ -63,8 +63,8 @@ impl<B: Backend, P: Tree<B>> GradientTransformation<B, P> for ClipByGlobalNorm<B
 /// present.
 pub fn global_norm<B: Backend, P: Tree<B>>(updates: &P) -> Option<Tensor<B, 1>> {
     let squares = leaves(updates).into_iter().filter(|(_, leaf)| takes_part(leaf)).map(|(_, leaf)| {
-        let leaf = flat(leaf);
-        (leaf.clone() * leaf).sum()
+        let squares = B::sum_of_squares(flat(leaf).into_primitive().tensor());
+        Tensor::<B, 1>::from_primitive(TensorPrimitive::Float(squares))
     });
     squares.reduce(|sum, square| sum + square).map(Tensor::sqrt)
 }

@@ -6,8 +6,8 @@ use crate::{Count, GradientTransformation, ScalarOrSchedule, leafwise::elementwi
 /// See [`add_decayed_weights`].
 #[derive(Clone)]
 pub struct AddDecayedWeights<B: Backend> {
-    weight_decay: ScalarOrSchedule<B>,
-    mask: Option<Filter<B>>,
+    pub(crate) weight_decay: ScalarOrSchedule<B>,
+    pub(crate) mask: Option<Filter<B>>,
 }
 
 /// Adds a multiple of the parameters to their updates: decoupled weight decay where it comes after a rescaling

@@ -21,6 +21,8 @@ mod scale;
 mod trace;
 mod zero_nans;
 
+pub(crate) use moment::bias_correction;
+
 pub use adam::{ScaleByAdam, ScaleByAdamState, scale_by_adam};
 pub use adaptive_clip::{AdaptiveGradClip, adaptive_grad_clip};
 pub use amsgrad::{ScaleByAmsgrad, ScaleByAmsgradState, scale_by_amsgrad};

@@ -122,6 +122,12 @@ pub fn scale_by_learning_rate<B: Backend>(learning_rate: impl Into<ScalarOrSched
 }
 
 impl<B: Backend> ScaleByLearningRate<B> {
+    /// What updates are multiplied by at this step, and the count for the next one.
+    pub(crate) fn factor(&self, count: Option<Count<B>>) -> (Scalar<B>, Option<Count<B>>) {
+        let (rate, count) = self.learning_rate.step(count);
+        (if self.flip_sign { rate.negated() } else { rate }, count)
+    }
+
     /// Whether to multiply by minus the learning rate (yes) or by the learning rate.
     pub fn flip_sign(self, flip_sign: bool) -> Self {
         Self { flip_sign, ..self }
@@ -136,8 +142,7 @@ impl<B: Backend, P: Tree<B>> GradientTransformation<B, P> for ScaleByLearningRat
     }
 
     fn update(&self, updates: P, count: Self::State, _params: &P) -> (P, Self::State) {
-        let (rate, count) = self.learning_rate.step(count);
-        let factor = if self.flip_sign { rate.negated() } else { rate };
+        let (factor, count) = self.factor(count);
         let [updates] = elementwise([updates], |[g]| [factor.times(g)]);
         (updates, count)
     }

@@ -2,7 +2,7 @@ use grove_backend::Backend;
 use grove_tree::{NamedLeaves, Tree, leaves, map_with_path, skeleton};
 use std::{fmt, sync::Arc};
 
-use crate::GradientTransformation;
+use crate::{GradientTransformation, apply_updates};
 
 /// A transformation whose type is known only when the program runs, for chains that are built from a configuration.
 ///
@@ -51,6 +51,26 @@ impl<B: Backend, P> fmt::Debug for Boxed<B, P> {
 trait Erased<B: Backend, P>: Send + Sync {
     fn init_named(&self, params: &P) -> NamedLeaves<B>;
     fn update_named(&self, updates: P, state: NamedLeaves<B>, params: &P) -> (P, NamedLeaves<B>);
+    fn step_named(&self, updates: P, state: NamedLeaves<B>, params: P) -> (P, NamedLeaves<B>);
+}
+
+/// A state from its leaves.
+fn state_of<B: Backend, P: Tree<B>, T: GradientTransformation<B, P>>(
+    inner: &T,
+    mut leaves: NamedLeaves<B>,
+    params: &P,
+) -> T::State {
+    // The structure of the state; nothing is allocated for absent leaves.
+    let frame = inner.init(&skeleton(params.clone()));
+    let state = map_with_path(frame, |path, _| {
+        leaves.remove(path.as_str()).unwrap_or_else(|| {
+            panic!("the state does not belong to this chain, which wants a leaf `{path}`: make it with `init`")
+        })
+    });
+    if let Some(path) = leaves.keys().next() {
+        panic!("the state does not belong to this chain, which has no leaf `{path}`: make it with `init`");
+    }
+    state
 }
 
 impl<B, P, T> Erased<B, P> for T
@@ -63,20 +83,15 @@ where
         named(&self.init(params))
     }
 
-    fn update_named(&self, updates: P, mut state: NamedLeaves<B>, params: &P) -> (P, NamedLeaves<B>) {
-        // The structure of the state; nothing is allocated for absent leaves.
-        let frame = self.init(&skeleton(params.clone()));
-        let inner = map_with_path(frame, |path, _| {
-            state.remove(path.as_str()).unwrap_or_else(|| {
-                panic!("the state does not belong to this chain, which wants a leaf `{path}`: make it with `init`")
-            })
-        });
-        if let Some(path) = state.keys().next() {
-            panic!("the state does not belong to this chain, which has no leaf `{path}`: make it with `init`");
-        }
-        let (updates, inner) = self.update(updates, inner, params);
-        let state = named(&inner);
-        (updates, state)
+    fn update_named(&self, updates: P, state: NamedLeaves<B>, params: &P) -> (P, NamedLeaves<B>) {
+        let (updates, inner) = self.update(updates, state_of(self, state, params), params);
+        (updates, named(&inner))
+    }
+
+    fn step_named(&self, updates: P, state: NamedLeaves<B>, params: P) -> (P, NamedLeaves<B>) {
+        let state = state_of(self, state, &params);
+        let (params, inner) = self.step(updates, state, params);
+        (params, named(&inner))
     }
 }
 
@@ -95,6 +110,10 @@ impl<B: Backend, P: Tree<B>> GradientTransformation<B, P> for Boxed<B, P> {
     fn update(&self, updates: P, state: Self::State, params: &P) -> (P, Self::State) {
         self.inner.update_named(updates, state, params)
     }
+
+    fn step(&self, updates: P, state: Self::State, params: P) -> (P, Self::State) {
+        self.inner.step_named(updates, state, params)
+    }
 }
 
 /// A vector is a chain of transformations of one type, as [`Boxed`] ones are.
@@ -105,18 +124,35 @@ impl<B: Backend, P: Tree<B>, T: GradientTransformation<B, P>> GradientTransforma
         self.iter().map(|inner| inner.init(params)).collect()
     }
 
-    fn update(&self, mut updates: P, state: Self::State, params: &P) -> (P, Self::State) {
-        assert_eq!(
-            self.len(),
-            state.len(),
-            "the state does not belong to this chain: it is for another number of parts"
-        );
-        let mut next = Vec::with_capacity(state.len());
-        for (inner, state) in self.iter().zip(state) {
-            let (new, state) = inner.update(updates, state, params);
-            updates = new;
-            next.push(state);
-        }
-        (updates, next)
+    fn update(&self, updates: P, state: Self::State, params: &P) -> (P, Self::State) {
+        update_all(self, updates, state, params)
     }
+
+    fn step(&self, mut updates: P, mut state: Self::State, params: P) -> (P, Self::State) {
+        let (Some((last, before)), Some(last_state)) = (self.split_last(), state.pop()) else {
+            return (apply_updates(params, updates), state);
+        };
+        let mut next;
+        (updates, next) = update_all(before, updates, state, &params);
+        let (params, last_state) = last.step(updates, last_state, params);
+        next.push(last_state);
+        (params, next)
+    }
+}
+
+/// One after the other.
+fn update_all<B: Backend, P: Tree<B>, T: GradientTransformation<B, P>>(
+    chain: &[T],
+    mut updates: P,
+    state: Vec<T::State>,
+    params: &P,
+) -> (P, Vec<T::State>) {
+    assert_eq!(chain.len(), state.len(), "the state does not belong to this chain: it is for another number of parts");
+    let mut next = Vec::with_capacity(state.len());
+    for (inner, state) in chain.iter().zip(state) {
+        let (new, state) = inner.update(updates, state, params);
+        updates = new;
+        next.push(state);
+    }
+    (updates, next)
 }

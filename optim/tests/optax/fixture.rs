@@ -101,7 +101,7 @@ where
 /// Runs a case; `between` may change the state after each step. Gives parameters and state at the end.
 ///
 /// What holds for every transformation is tested too: on a skeleton `init` gives the skeleton of the state, updates
-/// that are absent stay so, and boxed it is the same.
+/// that are absent stay so, boxed it is the same, and a whole step is as near to optax as its two parts.
 pub fn check_with<B, T>(
     name: &str,
     optimizer: T,
@@ -125,14 +125,19 @@ where
     assert!(leaves(&abstract_state).iter().all(|(_, leaf)| !leaf.is_present()), "{name}: the state of a skeleton");
 
     let mut largest: f64 = 0.0;
+    let mut at_once = (first.clone(), optimizer.init(&first));
     for step in 1..=STEPS {
         let updates = grads::<B>(grads_name, step, device);
+        let (stepped, next) = optimizer.step(updates.clone(), at_once.1, at_once.0);
+        at_once = (stepped, between(step, next));
         let (updates, next) = optimizer.update(updates, state, &params);
         params = apply_updates(params, updates);
         state = between(step, next);
         if KEPT.contains(&step) {
-            largest = largest.max(compare(&params, &format!("{name}.{step}.params")));
-            largest = largest.max(compare(&state, &format!("{name}.{step}.state")));
+            for (params, state) in [(&params, &state), (&at_once.0, &at_once.1)] {
+                largest = largest.max(compare(params, &format!("{name}.{step}.params")));
+                largest = largest.max(compare(state, &format!("{name}.{step}.state")));
+            }
         }
     }
     println!("{} {name}: {largest:.1e}", B::name(device));
@@ -165,5 +170,11 @@ where
         state_cell.replace(Some(next));
     });
     assert!(eq(&plain, &erased) || all_close(&plain, &erased, 0.0, 0.0), "{name}: boxed");
+    let chain = vec![optimizer.clone()];
+    let mut erased = (first.clone(), chain.init(&first));
+    for step in 1..=3 {
+        erased = chain.step(grads::<B>(grads_name, step, device), erased.1, erased.0);
+    }
+    assert!(eq(&plain, &erased.0) || all_close(&plain, &erased.0, 1e-4, 1e-6), "{name}: boxed, a whole step");
     (params, state)
 }

@@ -1,5 +1,5 @@
 use grove_backend::{Autodiff, Backend};
-use grove_optim::{GradientTransformation, all_finite, apply_updates, global_norm, select};
+use grove_optim::{GradientTransformation, all_finite, global_norm, select};
 use grove_tree::{Array, Key, Tree, filter};
 use std::{
     path::PathBuf,
@@ -180,9 +180,7 @@ where
         let factor = loss_scale.as_ref().map(|scale| scale.factor.clone());
         let finite = loss_scale.as_ref().and_then(|_| all_finite(&grads));
         let before = finite.as_ref().map(|_| (model.clone(), state.clone()));
-        let updates;
-        (updates, state) = self.optimizer.update(grads, state, &model);
-        model = apply_updates(model, updates);
+        (model, state) = self.optimizer.step(grads, state, model);
         if let (Some(finite), Some(before)) = (finite, before) {
             (model, state) = (select(&finite, model, before.0), select(&finite, state, before.1));
             loss_scale = loss_scale.map(|scale| scale.adjusted(finite));

@@ -15,7 +15,7 @@ use grove_kernels as kernels;
 
 use super::{
     AttendOptions, Backend, BatchNormKept, BatchNormed, ConvolveOptions, ConvolveThen, GruReset, PoolOptions,
-    Quantisation, Recurrence, RnnActivation, Steps, gated, gelu, quantised, rotary, rows,
+    Quantisation, Recurrence, RnnActivation, RowNormOptions, Steps, gated, gelu, optimizer, quantised, rotary, rows,
 };
 
 /// A tensor of f32 in a shape.
@@ -60,6 +60,10 @@ fn mapped(x: FlexTensor, f: fn(&[f32], &mut [f32])) -> FlexTensor {
     let mut y = vec![0.0; elements(&x).len()];
     f(elements(&x), &mut y);
     tensor(y, x.layout().shape().clone())
+}
+
+fn norm_of(options: RowNormOptions) -> kernels::RowNorm {
+    kernels::RowNorm { centred: options.centred, eps: options.eps as f32 }
 }
 
 impl Backend for Flex {
@@ -227,6 +231,21 @@ impl Backend for Flex {
         changed(grad, |grad| kernels::gelu_tanh_backward(elements(&x), grad))
     }
 
+    fn selu(x: FloatTensor<Self>) -> FloatTensor<Self> {
+        if !is_f32(&x) {
+            return gelu::selu::<Self>(x);
+        }
+        mapped(x, kernels::selu)
+    }
+
+    fn selu_backward(x: FloatTensor<Self>, grad: FloatTensor<Self>) -> FloatTensor<Self> {
+        if !is_f32(&x) || !is_f32(&grad) {
+            return gelu::selu_backward::<Self>(x, grad);
+        }
+        let x = contiguous(x);
+        changed(grad, |grad| kernels::selu_backward(elements(&x), grad))
+    }
+
     fn attention_weights(scores: FloatTensor<Self>, scale: f64, causal: bool) -> FloatTensor<Self> {
         let [.., t, s] = scores.layout().shape()[..] else {
             return rows::attention_weights::<Self>(scores, scale, causal);
@@ -250,52 +269,76 @@ impl Backend for Flex {
         changed(grad, |grad| kernels::softmax_rows_backward(elements(&weights), grad, columns, scale as f32))
     }
 
-    fn normalize(x: FloatTensor<Self>, eps: f64) -> (FloatTensor<Self>, FloatTensor<Self>) {
-        if !is_f32(&x) {
-            return rows::normalize::<Self>(x, eps);
+    fn row_norm(
+        x: FloatTensor<Self>,
+        weight: FloatTensor<Self>,
+        bias: Option<FloatTensor<Self>>,
+        options: RowNormOptions,
+    ) -> (FloatTensor<Self>, FloatTensor<Self>) {
+        if !is_f32(&x) || !is_f32(&weight) || !bias.as_ref().is_none_or(is_f32) {
+            return rows::row_norm::<Self>(x, weight, bias, options);
         }
-        let x = contiguous(x);
+        let (x, weight, bias) = (contiguous(x), contiguous(weight), bias.map(contiguous));
         let shape = x.layout().shape().clone();
-        let (mut y, mut inverse_std) = (vec![0.0; shape.num_elements()], vec![0.0; shape[0]]);
-        kernels::normalize(elements(&x), &mut y, &mut inverse_std, eps as f32);
-        let rows = Shape::from([shape[0], 1]);
-        (tensor(y, shape), tensor(inverse_std, rows))
+        let (mut y, mut stats) = (vec![0.0; shape.num_elements()], vec![0.0; 2 * shape[0]]);
+        norm_of(options).forward(elements(&x), elements(&weight), bias.as_ref().map(elements), &mut y, &mut stats);
+        let of_rows = Shape::from([shape[0], 2]);
+        (tensor(y, shape), tensor(stats, of_rows))
     }
 
-    fn normalize_backward(
-        y: FloatTensor<Self>,
-        inverse_std: FloatTensor<Self>,
+    fn row_norm_backward(
+        [x, weight]: [FloatTensor<Self>; 2],
+        stats: FloatTensor<Self>,
         grad: FloatTensor<Self>,
-    ) -> FloatTensor<Self> {
-        if !is_f32(&y) || !is_f32(&grad) {
-            return rows::normalize_backward::<Self>(y, inverse_std, grad);
+        options: RowNormOptions,
+        needs: [bool; 3],
+    ) -> [Option<FloatTensor<Self>>; 3] {
+        if ![&x, &weight, &grad].into_iter().all(is_f32) {
+            return rows::row_norm_backward::<Self>([x, weight], stats, grad, options, needs);
         }
-        let (y, inverse_std) = (contiguous(y), contiguous(inverse_std));
-        changed(grad, |grad| kernels::normalize_backward(elements(&y), elements(&inverse_std), grad))
+        let (x, weight, stats) = (contiguous(x), contiguous(weight), contiguous(stats));
+        let shape = weight.layout().shape().clone();
+        let (mut d_weight, mut d_bias) = (vec![0.0; shape.num_elements()], vec![0.0; shape.num_elements()]);
+        let dx = changed(grad, |grad| {
+            let (x, weight, stats) = (elements(&x), elements(&weight), elements(&stats));
+            norm_of(options).backward(x, weight, stats, grad, &mut d_weight, &mut d_bias);
+        });
+        let [of_weight, of_bias] = [d_weight, d_bias].map(|values| tensor(values, shape.clone()));
+        [needs[0].then_some(dx), needs[1].then_some(of_weight), needs[2].then_some(of_bias)]
     }
 
-    fn rms_normalize(x: FloatTensor<Self>, eps: f64) -> (FloatTensor<Self>, FloatTensor<Self>) {
+    fn adam_step(leaf: [FloatTensor<Self>; 4], numbers: FloatTensor<Self>) -> [FloatTensor<Self>; 3] {
+        if !leaf.iter().chain([&numbers]).all(is_f32) {
+            return optimizer::adam_step::<Self>(leaf, numbers);
+        }
+        let [params, grads, mu, nu] = leaf;
+        let (grads, numbers) = (contiguous(grads), contiguous(numbers));
+        let &[b1, of_grad, b2, of_square, eps, eps_root, first, second, rate, decay] = elements(&numbers) else {
+            panic!("a step of AdamW has 10 numbers, not {}", elements(&numbers).len());
+        };
+        let step = kernels::AdamStep {
+            b1: [b1, of_grad],
+            b2: [b2, of_square],
+            eps,
+            eps_root,
+            correction: [first, second],
+            rate,
+            decay,
+        };
+        let (mut new_mu, mut new_nu) = (None, None);
+        let params = changed(params, |params| {
+            new_mu = Some(changed(mu, |mu| {
+                new_nu = Some(changed(nu, |nu| step.apply(params, elements(&grads), mu, nu)));
+            }));
+        });
+        [params, new_mu.expect("it was changed"), new_nu.expect("it was changed")]
+    }
+
+    fn sum_of_squares(x: FloatTensor<Self>) -> FloatTensor<Self> {
         if !is_f32(&x) {
-            return rows::rms_normalize::<Self>(x, eps);
+            return optimizer::sum_of_squares::<Self>(x);
         }
-        let x = contiguous(x);
-        let shape = x.layout().shape().clone();
-        let (mut y, mut inverse_rms) = (vec![0.0; shape.num_elements()], vec![0.0; shape[0]]);
-        kernels::rms_normalize(elements(&x), &mut y, &mut inverse_rms, eps as f32);
-        let rows = Shape::from([shape[0], 1]);
-        (tensor(y, shape), tensor(inverse_rms, rows))
-    }
-
-    fn rms_normalize_backward(
-        y: FloatTensor<Self>,
-        inverse_rms: FloatTensor<Self>,
-        grad: FloatTensor<Self>,
-    ) -> FloatTensor<Self> {
-        if !is_f32(&y) || !is_f32(&grad) {
-            return rows::rms_normalize_backward::<Self>(y, inverse_rms, grad);
-        }
-        let (y, inverse_rms) = (contiguous(y), contiguous(inverse_rms));
-        changed(grad, |grad| kernels::rms_normalize_backward(elements(&y), elements(&inverse_rms), grad))
+        tensor(vec![kernels::sum_of_squares(elements(&contiguous(x)))], Shape::from([1]))
     }
 
     fn nll(logits: FloatTensor<Self>, labels: IntTensor<Self>) -> (FloatTensor<Self>, FloatTensor<Self>) {

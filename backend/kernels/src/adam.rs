@@ -1,0 +1,106 @@
+use rayon::prelude::*;
+
+use crate::dispatch::{TASK, vectorized};
+
+/// The numbers of a step of AdamW that are the same for all elements (Loshchilov and Hutter, 2019).
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct AdamStep {
+    /// How much of the first moment stays, and how much of the gradient comes to it.
+    pub b1: [f32; 2],
+    /// How much of the second moment stays, and how much of the gradient's square comes to it.
+    pub b2: [f32; 2],
+    /// Added to the root.
+    pub eps: f32,
+    /// Added below the root.
+    pub eps_root: f32,
+    /// What the moments are too small by, having begun at zero.
+    pub correction: [f32; 2],
+    /// The learning rate.
+    pub rate: f32,
+    /// What part of a parameter, times the learning rate, is taken from it.
+    pub decay: f32,
+}
+
+impl AdamStep {
+    /// One step, in place: each number is read and written once.
+    ///
+    /// # Panics
+    /// If the slices differ in length.
+    pub fn apply(&self, params: &mut [f32], grads: &[f32], mu: &mut [f32], nu: &mut [f32]) {
+        let len = params.len();
+        assert!(grads.len() == len && mu.len() == len && nu.len() == len, "slices of different lengths");
+        let tasks = params.par_chunks_mut(TASK).zip(grads.par_chunks(TASK));
+        tasks
+            .zip(mu.par_chunks_mut(TASK).zip(nu.par_chunks_mut(TASK)))
+            .for_each(|((params, grads), (mu, nu))| step(*self, params, grads, mu, nu));
+    }
+}
+
+vectorized! {
+    fn step<_FUSED>(with: AdamStep, params: &mut [f32], grads: &[f32], mu: &mut [f32], nu: &mut [f32]) {
+        let ([b1, of_grad], [b2, of_square]) = (with.b1, with.b2);
+        let (rate, below) = (with.rate / with.correction[0], 1.0 / with.correction[1]);
+        let keep = 1.0 - with.rate * with.decay;
+        for (((p, &g), mu), nu) in params.iter_mut().zip(grads).zip(mu).zip(nu) {
+            *mu = b1 * *mu + of_grad * g;
+            *nu = b2 * *nu + of_square * (g * g);
+            let root = (*nu * below + with.eps_root).sqrt() + with.eps;
+            *p = *p * keep - rate * *mu / root;
+        }
+    }
+}
+
+/// The sum of the squares of all elements, in an order that does not depend on threads.
+pub fn sum_of_squares(x: &[f32]) -> f32 {
+    let parts: Vec<f64> = x.par_chunks(TASK).map(|x| f64::from(squares(x))).collect();
+    parts.into_iter().sum::<f64>() as f32
+}
+
+vectorized! {
+    fn squares<_FUSED>(x: &[f32]) -> f32 {
+        crate::math::sum(x, |x| x * x)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn steps_are_the_formula() {
+        let with = AdamStep {
+            b1: [0.9, 0.1],
+            b2: [0.999, 0.001],
+            eps: 1e-8,
+            eps_root: 1e-6,
+            correction: [0.19, 0.001_999],
+            rate: 0.01,
+            decay: 0.1,
+        };
+        for len in [0, 1, 7, 16, 33, 40_003] {
+            let numbers =
+                |step: usize| -> Vec<f32> { (0..len).map(|i| ((i * step) % 97) as f32 / 50.0 - 0.9).collect() };
+            let (mut p, g, mut mu, mut nu) = (numbers(7), numbers(13), numbers(29), numbers(31));
+            nu.iter_mut().for_each(|nu| *nu = nu.abs());
+            let before = (p.clone(), mu.clone(), nu.clone());
+            with.apply(&mut p, &g, &mut mu, &mut nu);
+            for i in 0..len {
+                let [g, p0, mu0, nu0] = [g[i], before.0[i], before.1[i], before.2[i]].map(f64::from);
+                let (m, v) = (0.9 * mu0 + 0.1 * g, 0.999 * nu0 + 0.001 * g * g);
+                let update = (m / 0.19) / ((v / 0.001_999 + 1e-6).sqrt() + 1e-8) + 0.1 * p0;
+                let close = |x: f32, exact: f64| (f64::from(x) - exact).abs() <= 1e-6 * (0.1 + exact.abs());
+                assert!(close(mu[i], m) && close(nu[i], v) && close(p[i], p0 - 0.01 * update), "{i} of {len}");
+            }
+        }
+    }
+
+    #[test]
+    fn squares_of_every_length() {
+        for len in [0, 1, 17, 16_384, 50_001] {
+            let x: Vec<f32> = (0..len).map(|i| (i % 5) as f32 - 2.0).collect();
+            let exact: f64 = x.iter().map(|&x| f64::from(x * x)).sum();
+            assert_eq!(f64::from(sum_of_squares(&x)), exact);
+        }
+        assert!(sum_of_squares(&[1.0, f32::NAN]).is_nan());
+    }
+}

@@ -1,0 +1,84 @@
+use rayon::prelude::*;
+
+use crate::{
+    dispatch::{TASK, vectorized},
+    math::exp,
+};
+
+/// What positive numbers are multiplied by.
+const SCALE: f32 = 1.050_701;
+/// What negative ones go to, besides.
+const ALPHA: f32 = 1.673_263_2;
+
+/// Scaled exponential linear unit, `scale x` above 0 and `scale alpha (e^x - 1)` below (Klambauer et al., 2017).
+///
+/// # Panics
+/// If the slices differ in length.
+pub fn selu(x: &[f32], y: &mut [f32]) {
+    assert_eq!(x.len(), y.len());
+    x.par_chunks(TASK).zip(y.par_chunks_mut(TASK)).for_each(|(x, y)| forward(x, y));
+}
+
+/// The gradient of [`selu`] at `x` times `grad`, in place of `grad`.
+///
+/// # Panics
+/// If the slices differ in length.
+pub fn selu_backward(x: &[f32], grad: &mut [f32]) {
+    assert_eq!(x.len(), grad.len());
+    x.par_chunks(TASK).zip(grad.par_chunks_mut(TASK)).for_each(|(x, grad)| backward(x, grad));
+}
+
+vectorized! {
+    fn forward<FUSED>(x: &[f32], y: &mut [f32]) {
+        for (&x, y) in x.iter().zip(y) {
+            // Near 0 the difference of e^x and 1 has few digits left: its first terms are nearer.
+            let near = x * (1.0 + x * (0.5 + x * (1.0 / 6.0 + x * (1.0 / 24.0))));
+            let far = exp::<FUSED>(x) - 1.0;
+            let below = SCALE * ALPHA * if x > -0.05 { near } else { far };
+            *y = if x > 0.0 { SCALE * x } else { below };
+        }
+    }
+}
+
+vectorized! {
+    fn backward<FUSED>(x: &[f32], grad: &mut [f32]) {
+        for (&x, grad) in x.iter().zip(grad) {
+            let below = SCALE * ALPHA * exp::<FUSED>(x);
+            *grad *= if x > 0.0 { SCALE } else { below };
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_and_slopes() {
+        let (scale, alpha) = (1.050_700_987_355_480_5, 1.673_263_242_354_377_2);
+        for len in [0, 1, 7, 8, 17, 40_001] {
+            let x: Vec<f32> = (0..len).map(|i| (i as f32 - len as f32 / 2.0) * 24.0 / len.max(1) as f32).collect();
+            let (mut y, mut slope) = (vec![0.0; len], vec![1.0; len]);
+            selu(&x, &mut y);
+            selu_backward(&x, &mut slope);
+            for i in 0..len {
+                let wide = f64::from(x[i]);
+                let value = scale * if wide > 0.0 { wide } else { alpha * wide.exp_m1() };
+                let gradient = scale * if wide > 0.0 { 1.0 } else { alpha * wide.exp() };
+                assert!((f64::from(y[i]) - value).abs() < 3e-6 * value.abs().min(1.0) + 1e-9 || wide > 1.0, "{wide}");
+                assert!((f64::from(y[i]) - value).abs() < 1e-6 * value.abs().max(1.0), "{wide}");
+                assert!((f64::from(slope[i]) - gradient).abs() < 1e-6, "{wide}");
+            }
+        }
+    }
+
+    #[test]
+    fn extremes() {
+        let x = [f32::INFINITY, f32::NEG_INFINITY, f32::NAN, -0.0];
+        let (mut y, mut slope) = ([1.0; 4], [1.0; 4]);
+        selu(&x, &mut y);
+        selu_backward(&x, &mut slope);
+        assert!(y[0] == f32::INFINITY && (y[1] + SCALE * ALPHA).abs() < 1e-6 && y[2].is_nan() && y[3] == 0.0);
+        assert!(slope[0] == SCALE && slope[1] == 0.0 && slope[2].is_nan());
+    }
+}

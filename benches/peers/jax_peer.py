@@ -1,0 +1,59 @@
+"""A bench worker with JAX, its models written out as pure functions; `protocol.py` says how it is spoken to.
+
+    python benches/peers/jax_peer.py '{"row": {...}, "form": "jit", "threads": 2, "device": "cpu", "dtype": "f32"}'
+
+The only form is `jit`. Precision of products in float32 is JAX's default, on GPUs too.
+"""
+
+import os
+
+from protocol import Unsupported, Work, serve
+
+
+def check(row: dict, spec: dict, known: list[str]) -> None:
+    """Raises Unsupported for what this peer does not have."""
+    if row["kind"] not in known:
+        raise Unsupported(f"no rows of kind {row['kind']}")
+    if spec["form"] != "jit":
+        raise Unsupported(f"JAX has no form {spec['form']}")
+    if spec["dtype"] == "bf16" and (row.get("train") or row["kind"] == "optimizer"):
+        raise Unsupported("training is measured in f32 only")
+
+
+def prepare(spec: dict) -> Work:
+    # Whether there is a GPU must not decide it, and a CPU must not stand in for a GPU that is wanted.
+    os.environ["JAX_PLATFORMS"] = spec["device"]
+    import jax
+
+    row = spec["row"]
+    kind = row["kind"]
+    try:
+        device = jax.devices(spec["device"])[0]
+    except RuntimeError as error:
+        raise Unsupported(f"JAX finds no {spec['device']} device") from error
+
+    import jax_models
+    import jax_ops
+    import jax_runs
+
+    check(row, spec, [*jax_ops.OPS, *jax_ops.STEPS, *jax_models.MODELS, *jax_runs.TASKS])
+    randn = jax_ops.Randoms(jax.numpy.dtype(dict(f32="float32", bf16="bfloat16")[spec["dtype"]]))
+
+    if kind in jax_ops.OPS:
+        function, arguments = jax_ops.OPS[kind](row, randn)
+        run = jax_ops.inference(function, arguments)
+    elif kind in jax_ops.STEPS:
+        run = jax_ops.STEPS[kind](row, randn)
+    elif kind in jax_models.MODELS:
+        run = jax_runs.model_run(row, randn)
+    else:
+        run = jax_runs.TASKS[kind](row, randn)
+
+    def device_peak() -> int | None:
+        return (device.memory_stats() or {}).get("peak_bytes_in_use")
+
+    return Work(version=f"JAX {jax.__version__}", run=run, device_peak=device_peak)
+
+
+if __name__ == "__main__":
+    serve(prepare)

@@ -1,0 +1,111 @@
+"""The loop of a bench worker, shared by the Python peers: one process measures one row in one form.
+
+A peer is started with a specification as its only argument, and imports its framework only in `prepare`, because XLA
+takes as many threads as the process is allowed CPUs at the time it begins:
+
+    {"row": {"kind": "gemm", ...}, "form": "eager", "threads": 2, "device": "cpu", "dtype": "f32"}
+
+It answers in JSON lines on stdout, one event each: `first` and `second` for the first two runs, then `times` for every
+line {"run_seconds": S, "max_runs": N} that it reads from stdin, and `end` on {"quit": true} or at the end of stdin.
+Whatever goes wrong is an event `error`, and the process exits with 0 all the same, so that a harness can tell a peer
+that has no such row from one that was killed.
+"""
+
+import json
+import os
+import resource
+import sys
+import time
+from dataclasses import dataclass
+from typing import Callable, TextIO
+
+OUT_OF_MEMORY = ["out of memory", "resource_exhausted", "allocate memory", "not enough memory", "unable to allocate"]
+
+
+class Unsupported(Exception):
+    """The peer has no such row or form; the message says which."""
+
+
+@dataclass
+class Work:
+    """What a peer made of a specification."""
+
+    version: str
+    # One run, which returns once the device is done with it.
+    run: Callable[[], object]
+    # The most memory of the device that was in use, None on a CPU.
+    device_peak: Callable[[], int | None]
+
+
+def serve(prepare: Callable[[dict], Work]) -> None:
+    """Runs the whole life of a worker; `prepare` imports the framework and makes weights and inputs."""
+    begun = time.perf_counter()
+    out = take_stdout()
+
+    def say(event: str, **fields) -> None:
+        print(json.dumps({"event": event} | fields), file=out, flush=True)
+
+    try:
+        spec = json.loads(sys.argv[1])
+        if spec["device"] == "cpu":
+            pin(spec["threads"])
+        work = prepare(spec)
+        setup_seconds = time.perf_counter() - begun
+        say("first", seconds=timed(work.run), setup_seconds=setup_seconds, version=work.version)
+        say("second", seconds=timed(work.run))
+        for line in sys.stdin:
+            request = json.loads(line)
+            if request.get("quit"):
+                break
+            say("times", seconds=times(work.run, request["run_seconds"], request["max_runs"]))
+        say("end", peak_bytes=peak_bytes(), device_peak_bytes=work.device_peak())
+    except Exception as error:
+        say("error", kind=kind_of(error), message=one_line(error))
+
+
+def take_stdout() -> TextIO:
+    """Keeps stdout for events and sends what anything else prints there, C++ included, to stderr."""
+    events = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+    return events
+
+
+def pin(threads: int) -> None:
+    """Leaves the process the first of its CPUs, which is XLA's only setting for its number of threads."""
+    if hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:threads])
+
+
+def timed(run: Callable[[], object]) -> float:
+    begun = time.perf_counter()
+    run()
+    return time.perf_counter() - begun
+
+
+def times(run: Callable[[], object], seconds: float, most: int) -> list[float]:
+    """Times of at least one run and at most `most`, until they add up to `seconds`."""
+    found = [timed(run)]
+    while sum(found) < seconds and len(found) < most:
+        found.append(timed(run))
+    return found
+
+
+def peak_bytes() -> int:
+    """The largest resident size of the process; macOS counts it in bytes, Linux in KiB."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+
+
+def kind_of(error: Exception) -> str:
+    if isinstance(error, Unsupported):
+        return "unsupported"
+    text = str(error).lower()
+    if isinstance(error, MemoryError) or any(sign in text for sign in OUT_OF_MEMORY):
+        return "out_of_memory"
+    return "failed"
+
+
+def one_line(error: Exception) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    if isinstance(error, Unsupported):
+        return lines[0]
+    return ": ".join([type(error).__name__, *lines[:1]])

@@ -1,0 +1,140 @@
+"""Rows of PyTorch that are no models: a function of OPS and its arguments for inference, a run of STEPS otherwise."""
+
+from dataclasses import dataclass
+from typing import Callable
+
+import torch
+from torch.nn import functional as F
+
+
+@dataclass
+class Randoms:
+    """Makes the inputs and weights of a row."""
+
+    device: torch.device
+    dtype: torch.dtype
+
+    def __call__(self, *shape: int, scale: float = 1.0) -> torch.Tensor:
+        return torch.randn(shape, device=self.device, dtype=self.dtype) * scale
+
+
+def inference(function: Callable, arguments: list, compiled: bool) -> Callable[[], torch.Tensor]:
+    if compiled:
+        function = torch.compile(function)
+
+    def run() -> torch.Tensor:
+        with torch.inference_mode():
+            return function(*arguments)
+
+    return run
+
+
+def gemm(row: dict, randn: Randoms):
+    return torch.mm, [randn(row["m"], row["k"]), randn(row["k"], row["n"])]
+
+
+def activation(row: dict, randn: Randoms):
+    return getattr(F, row["function"]), [randn(row["rows"], row["columns"])]
+
+
+def chain(row: dict, randn: Randoms):
+    f, columns = getattr(F, row["function"]), row["columns"]
+    return lambda x, scale, shift: f(x * scale + shift) + x, [randn(row["rows"], columns), randn(columns), randn(columns)]
+
+
+def softmax(row: dict, randn: Randoms):
+    return lambda x: torch.softmax(x, dim=-1), [randn(row["rows"], row["columns"])]
+
+
+def layer_norm(row: dict, randn: Randoms):
+    columns = row["columns"]
+    arguments = [randn(row["rows"], columns), randn(columns), randn(columns)]
+    return lambda x, scale, shift: F.layer_norm(x, (columns,), scale, shift, 1e-5), arguments
+
+
+def ffn(row: dict, randn: Randoms):
+    width, hidden = row["width"], row["hidden"]
+
+    def forward(x, w_up, b_up, w_down, b_down):
+        return F.linear(F.gelu(F.linear(x, w_up, b_up)), w_down, b_down)
+
+    up = [randn(hidden, width, scale=width**-0.5), randn(hidden)]
+    down = [randn(width, hidden, scale=hidden**-0.5), randn(width)]
+    return forward, [randn(row["rows"], width), *up, *down]
+
+
+def mha(row: dict, randn: Randoms):
+    batch, tokens, width, heads, causal = (row[key] for key in ["batch", "tokens", "width", "heads", "causal"])
+
+    def forward(x, w_qkv, b_qkv, w_out, b_out):
+        qkv = F.linear(x, w_qkv, b_qkv).view(batch, tokens, 3, heads, width // heads)
+        q, k, v = qkv.permute(2, 0, 3, 1, 4)
+        mixed = F.scaled_dot_product_attention(q, k, v, is_causal=causal)
+        return F.linear(mixed.transpose(1, 2).reshape(batch, tokens, width), w_out, b_out)
+
+    scale = width**-0.5
+    weights = [randn(3 * width, width, scale=scale), randn(3 * width), randn(width, width, scale=scale), randn(width)]
+    return forward, [randn(batch, tokens, width), *weights]
+
+
+def attention(row: dict, randn: Randoms):
+    shape = [row["batch"], row["heads"], row["tokens"], row["head_dim"]]
+    causal = row["causal"]
+    arguments = [randn(*shape), randn(*shape), randn(*shape)]
+    return lambda q, k, v: F.scaled_dot_product_attention(q, k, v, is_causal=causal), arguments
+
+
+def conv(row: dict, randn: Randoms):
+    fan_in = row["in"] * row["kernel"] ** 2
+    x = randn(row["batch"], row["in"], row["size"], row["size"])
+    weight = randn(row["out"], row["in"], row["kernel"], row["kernel"], scale=fan_in**-0.5)
+    return lambda x, w: F.conv2d(x, w, stride=row["stride"], padding=row["padding"]), [x, weight]
+
+
+def rnn_forward(layer: torch.nn.Module, x: torch.Tensor, lengths: torch.Tensor | None) -> torch.Tensor:
+    """States of all steps, zero after a text's end; the padded tensor itself where all are equally long."""
+    if lengths is None:
+        return layer(x)[0]
+    packed = torch.nn.utils.rnn.pack_padded_sequence(x, lengths, enforce_sorted=False)
+    return torch.nn.utils.rnn.pad_packed_sequence(layer(packed)[0], total_length=x.shape[0])[0]
+
+
+def rnn(row: dict, randn: Randoms) -> Callable[[], object]:
+    """One layer, forward alone or with the gradients of its weights."""
+    layer = dict(lstm=torch.nn.LSTM, gru=torch.nn.GRU)[row["cell"]](row["inputs"], row["hidden"])
+    layer = layer.to(randn.device, randn.dtype)
+    x = randn(row["steps"], row["batch"], row["inputs"])
+    dy = randn(row["steps"], row["batch"], row["hidden"])
+    # On the CPU whatever the device, as packing wants them.
+    lengths = None if row["lengths"] is None else torch.tensor(row["lengths"])
+
+    def forward_and_backward() -> None:
+        layer.zero_grad()
+        (rnn_forward(layer, x, lengths) * dy).sum().backward()
+
+    return forward_and_backward if row["train"] else inference(rnn_forward, [layer, x, lengths], False)
+
+
+def adamw(parameters: list[torch.Tensor]) -> torch.optim.Optimizer:
+    return torch.optim.AdamW(parameters, lr=1e-4, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.01, fused=True)
+
+
+def optimizer(row: dict, randn: Randoms) -> Callable[[], object]:
+    parameters = [torch.nn.Parameter(randn(*shape)) for shape in row["shapes"]]
+    for parameter in parameters:
+        parameter.grad = randn(*parameter.shape)
+    return adamw(parameters).step
+
+
+OPS = dict(
+    gemm=gemm,
+    activation=activation,
+    chain=chain,
+    softmax=softmax,
+    layer_norm=layer_norm,
+    ffn=ffn,
+    mha=mha,
+    attention=attention,
+    conv=conv,
+)
+STEPS = dict(rnn=rnn, optimizer=optimizer)

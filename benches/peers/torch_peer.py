@@ -1,0 +1,78 @@
+"""A bench worker with PyTorch, its models from transformers and torchvision; `protocol.py` says how it is spoken to.
+
+    python benches/peers/torch_peer.py '{"row": {...}, "form": "eager", "threads": 2, "device": "cpu", "dtype": "f32"}'
+
+Forms are `eager`, `compile` (torch.compile with its defaults, of the function or the model) and `channels_last` (the
+memory format, for pictures). Precision of products in float32 is PyTorch's default, on GPUs too.
+"""
+
+import os
+
+from protocol import Unsupported, Work, serve
+
+# Models are made from configurations and read from directories, so the hub has nothing to tell.
+os.environ["HF_HUB_OFFLINE"] = "1"
+
+PICTURES = ["conv", "resnet"]
+# Layers of a C++ library, loops in Python, and reading a file are nothing to compile.
+EAGER_ONLY = ["rnn", "decode", "optimizer", "load", "start"]
+
+
+def check(row: dict, spec: dict, known: list[str]) -> None:
+    """Raises Unsupported for what this peer does not have."""
+    import torch
+
+    kind, form = row["kind"], spec["form"]
+    if kind not in known:
+        raise Unsupported(f"no rows of kind {kind}")
+    if form not in ["eager", "compile", "channels_last"]:
+        raise Unsupported(f"PyTorch has no form {form}")
+    if (form == "channels_last" and kind not in PICTURES) or (form == "compile" and kind in EAGER_ONLY):
+        raise Unsupported(f"{kind} has no form {form}")
+    if spec["device"] == "cuda" and not torch.cuda.is_available():
+        raise Unsupported("PyTorch finds no CUDA device")
+    if spec["dtype"] == "bf16" and (row.get("train") or kind == "optimizer"):
+        raise Unsupported("training is measured in f32 only")
+
+
+def prepare(spec: dict) -> Work:
+    import torch
+
+    import torch_models
+    import torch_ops
+
+    row, form, device = spec["row"], spec["form"], torch.device(spec["device"])
+    check(row, spec, [*torch_ops.OPS, *torch_ops.STEPS, *torch_models.MODELS, *torch_models.TASKS])
+    torch.set_num_threads(spec["threads"])
+    torch.manual_seed(0)
+    torch.backends.cudnn.benchmark = True  # As anyone does whose sizes stay the same.
+    dtype = dict(f32=torch.float32, bf16=torch.bfloat16)[spec["dtype"]]
+    kind = row["kind"]
+
+    if kind in torch_ops.OPS:
+        function, arguments = torch_ops.OPS[kind](row, torch_ops.Randoms(device, dtype))
+        if form == "channels_last":
+            arguments = [x.to(memory_format=torch.channels_last) for x in arguments]
+        run = torch_ops.inference(function, arguments, form == "compile")
+    elif kind in torch_ops.STEPS:
+        run = torch_ops.STEPS[kind](row, torch_ops.Randoms(device, dtype))
+    elif kind in torch_models.MODELS:
+        run = torch_models.model_run(row, form, device, dtype)
+    else:
+        run = torch_models.TASKS[kind](row, device, dtype)
+
+    cuda = device.type == "cuda"
+
+    def synchronised() -> None:
+        run()
+        torch.cuda.synchronize()
+
+    return Work(
+        version=f"PyTorch {torch.__version__.split('+')[0]}",
+        run=synchronised if cuda else run,
+        device_peak=torch.cuda.max_memory_allocated if cuda else lambda: None,
+    )
+
+
+if __name__ == "__main__":
+    serve(prepare)

@@ -1,0 +1,162 @@
+//! Models without training: forward passes, decoding, loading.
+
+use grove::{
+    models::{
+        ModelError,
+        bert::{TextBatch, TextIds},
+        vit::Pooling,
+    },
+    prelude::*,
+    tensor::{DType, TensorPrimitive},
+    tree::{AnyTensor, cast, leaves},
+};
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+use std::path::Path;
+
+use super::{Place, Run};
+use crate::work::{Text, Work};
+
+pub fn prepare<B: Backend>(work: &Work, place: Place<B>) -> Result<Run, String> {
+    let at = place.clone();
+    let (key, device) = (Key::new(0), &at.device);
+    Ok(match work {
+        Work::Resnet { size, batch, .. } => {
+            let model: ResNet<B> = cast(ResNet::init(&resnet_config(work), key, device).map_err(text_of)?, at.dtype);
+            let x = at.normal::<4>(0, [*batch, 3, *size, *size]);
+            place.run(move || model.forward(x.clone()))
+        }
+        Work::Vit { size, batch, .. } => {
+            let model: Vit<B> = cast(Vit::init(&vit_config(work), key, device).map_err(text_of)?, at.dtype);
+            let x = at.normal::<4>(0, [*batch, 3, *size, *size]);
+            place.run(move || model.forward(x.clone(), None))
+        }
+        Work::Bert(text) => {
+            let config: BertConfig = config(&text.config)?;
+            let model: Bert<B> = cast(Bert::init(&config, key, device).map_err(text_of)?, at.dtype);
+            let texts = texts(text, &config, &at)?;
+            place.run(move || {
+                let states = model.forward(&texts, None);
+                (model.pool(states.clone()), states)
+            })
+        }
+        Work::Gpt2(text) => {
+            let model = Gpt2::init(&config::<Gpt2Config>(&text.config)?, key, device).map_err(text_of)?;
+            let (model, ids): (Gpt2<B>, _) = (cast(model, at.dtype), ids(text, &at));
+            place.run(move || model.forward(ids.clone()))
+        }
+        Work::GptNeo(text) => {
+            let model = GptNeo::init(&config::<GptNeoConfig>(&text.config)?, key, device).map_err(text_of)?;
+            let (model, ids): (GptNeo<B>, _) = (cast(model, at.dtype), ids(text, &at));
+            place.run(move || model.forward(ids.clone()))
+        }
+        Work::Llama(text) => {
+            let model = Llama::init(&config::<LlamaConfig>(&text.config)?, key, device).map_err(text_of)?;
+            let (model, ids): (Llama<B>, _) = (cast(model, at.dtype), ids(text, &at));
+            place.run(move || model.forward(ids.clone()))
+        }
+        Work::Decode { config: fields, prompt, new_tokens } => {
+            let config: Gpt2Config = config(fields)?;
+            let model: Gpt2<B> = cast(Gpt2::init(&config, key, device).map_err(text_of)?, at.dtype);
+            let bound = config.vocab_size as i32;
+            let prompt: Vec<u32> =
+                key.fold_in(1).randint_vec(*prompt, 0, bound).into_iter().map(|id| id as u32).collect();
+            let options = GenerateOptions {
+                max_new_tokens: *new_tokens,
+                sampling: Sampling::greedy(),
+                ignore_eos: true,
+                ..GenerateOptions::default()
+            };
+            Box::new(move || {
+                generate(&model, std::slice::from_ref(&prompt), &options, |_, _| true).map(drop).map_err(text_of)
+            })
+        }
+        Work::Load { path, .. } => {
+            let path = path.clone();
+            Box::new(move || at.finish(|| load::<B>(&path, &at).map(drop))?)
+        }
+        Work::Start { path, tokens, .. } => {
+            let (path, tokens) = (path.clone(), *tokens);
+            Box::new(move || {
+                at.finish(|| {
+                    let model = load::<B>(&path, &at)?;
+                    let ids = at.integers::<2>(0, [1, tokens], model.config.vocab_size);
+                    model.forward(ids).into_data();
+                    Ok(())
+                })?
+            })
+        }
+        _ => return Err("no such row on this backend".into()),
+    })
+}
+
+/// Reads a model and every byte of it.
+fn load<B: Backend>(path: &Path, place: &Place<B>) -> Result<Gpt2<B>, String> {
+    let (model, _) = Gpt2::<B>::from_path(path, &place.device, Some(DType::from(place.dtype))).map_err(text_of)?;
+    let sums = leaves(&model).into_iter().filter_map(|(_, leaf)| match leaf.into_value() {
+        Some(AnyTensor::Float(x)) => Some(Tensor::<B, 1>::from_primitive(TensorPrimitive::Float(B::float_sum(x)))),
+        _ => None,
+    });
+    std::hint::black_box(sums.map(Tensor::into_data).collect::<Vec<_>>());
+    Ok(model)
+}
+
+/// Writes a GPT-2 of random weights, as it is published.
+pub fn write_gpt2<B: Backend>(fields: &Value, directory: &Path, device: &B::Device) -> Result<(), String> {
+    let config: Gpt2Config = config(fields)?;
+    let model = Gpt2::<B>::init(&config, Key::new(0), device).map_err(text_of)?;
+    model.save_pretrained(directory).map_err(text_of)
+}
+
+/// A configuration of published fields; those that a row leaves out are the published defaults.
+pub fn config<C: DeserializeOwned>(fields: &Value) -> Result<C, String> {
+    C::deserialize(fields).map_err(|error| format!("the row's configuration: {error}"))
+}
+
+pub fn text_of(error: ModelError) -> String {
+    error.to_string()
+}
+
+/// Random tokens.
+pub fn ids<B: Backend>(text: &Text, place: &Place<B>) -> Tensor<B, 2, Int> {
+    let bound = text.config["vocab_size"].as_u64().unwrap_or(1);
+    place.integers(0, [text.batch, text.tokens], bound as usize)
+}
+
+/// Random texts, all of one length.
+pub fn texts<B: Backend>(text: &Text, config: &BertConfig, place: &Place<B>) -> Result<TextBatch<B>, String> {
+    let one = |row: usize| {
+        let numbers = Key::new(2).fold_in(row as u32).randint_vec(text.tokens, 0, config.vocab_size as i32);
+        TextIds::from(numbers.into_iter().map(|id| id as u32).collect::<Vec<u32>>())
+    };
+    let rows: Vec<TextIds> = (0..text.batch).map(one).collect();
+    TextBatch::new(&rows, config, &place.device).map_err(text_of)
+}
+
+fn labels(classes: usize) -> Vec<String> {
+    (0..classes).map(|class| format!("class {class}")).collect()
+}
+
+pub fn resnet_config(work: &Work) -> ResNetConfig {
+    let Work::Resnet { depths, widths, classes, .. } = work else { unreachable!("only ResNets come here") };
+    let hidden_sizes = (0..depths.len()).map(|stage| (4 * widths) << stage).collect();
+    ResNetConfig { embedding_size: *widths, hidden_sizes, depths: depths.clone(), ..ResNetConfig::default() }
+        .labelled(labels(*classes))
+}
+
+pub fn vit_config(work: &Work) -> VitConfig {
+    let &Work::Vit { size, patch, width, depth, heads, mlp, classes, .. } = work else {
+        unreachable!("only ViTs come here")
+    };
+    VitConfig {
+        hidden_size: width,
+        num_hidden_layers: depth,
+        num_attention_heads: heads,
+        intermediate_size: mlp,
+        image_size: [size; 2],
+        patch_size: patch,
+        pooling: Pooling::default(),
+        ..VitConfig::default()
+    }
+    .labelled(labels(classes))
+}

@@ -1,0 +1,59 @@
+//! What the machine is, and what it gives.
+
+use rayon::prelude::*;
+use std::time::Instant;
+use sysinfo::System;
+
+use crate::{
+    results::{Machine, RowResult},
+    work::Work,
+};
+
+/// Numbers that are read to measure the memory's speed: far more than caches hold.
+const NUMBERS: usize = 1 << 26;
+const READINGS: usize = 5;
+
+/// The machine, with the speed of its memory; the speed of its arithmetic comes from the rows.
+pub fn describe(threads: usize) -> Machine {
+    let mut system = System::new();
+    system.refresh_memory();
+    system.refresh_cpu_all();
+    let cpu = system.cpus().first().map(|cpu| cpu.brand().trim().to_owned()).unwrap_or_default();
+    Machine {
+        cpu,
+        threads,
+        memory_bytes: system.total_memory(),
+        system: System::long_os_version().unwrap_or_else(|| std::env::consts::OS.to_owned()),
+        bytes_per_second: bytes_per_second(threads),
+        operations_per_second: 0.0,
+    }
+}
+
+/// The best of some readings of a large array by all threads.
+fn bytes_per_second(threads: usize) -> f64 {
+    let numbers: Vec<u64> = (0..NUMBERS as u64 / 2).collect();
+    let share = numbers.len().div_ceil(threads.max(1));
+    let reading = || {
+        let begun = Instant::now();
+        let sum: u64 = numbers.par_chunks(share).map(|part| part.iter().fold(0, |sum, &x| x ^ sum)).sum();
+        std::hint::black_box(sum);
+        begun.elapsed().as_secs_f64()
+    };
+    let least = (0..READINGS).map(|_| reading()).fold(f64::INFINITY, f64::min);
+    (size_of::<u64>() * numbers.len()) as f64 / least
+}
+
+/// A product whose speed stands for that of the machine's arithmetic.
+pub fn product() -> Work {
+    let size = 2048;
+    Work::Gemm { m: size, k: size, n: size }
+}
+
+/// Operations a second of the fastest program in the fastest row.
+pub fn operations_per_second<'a>(rows: impl IntoIterator<Item = &'a RowResult>) -> f64 {
+    let speed = |row: &RowResult| {
+        let times = row.columns.iter().filter_map(|column| Some(column.measured()?.median_seconds));
+        times.map(|seconds| row.operations / seconds).fold(0.0, f64::max)
+    };
+    rows.into_iter().map(speed).fold(0.0, f64::max)
+}

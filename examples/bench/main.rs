@@ -1,0 +1,299 @@
+//! Measures grove beside other libraries: `cargo run --example bench -- --peers torch,jax --only gpt2`.
+
+mod chart;
+#[path = "../common/mod.rs"]
+mod common;
+mod compute;
+mod cost;
+mod machine;
+mod markdown;
+mod measure;
+mod program;
+mod results;
+mod rows;
+mod work;
+mod worker;
+
+use clap::Parser;
+use grove::prelude::*;
+use std::{
+    io::Write,
+    path::{Path, PathBuf},
+    process::{Command, ExitCode},
+    time::Duration,
+};
+
+use common::{DeviceArgs, Dtype, Exit, failure, finish};
+use measure::Plan;
+use program::{Column, Peer, Start};
+use results::Results;
+use rows::{Group, Row};
+
+/// Answers how fast grove is here, and against what: operations, layers, models, training steps, loading.
+///
+/// Each program computes each row in a process of its own, on random numbers; those of one row take turns. Tables
+/// (Markdown), all figures (JSON) and a picture (SVG) are written to --output. The whole table takes about an hour with
+/// PyTorch and JAX; --only picks rows. Peers: pip install -r benches/requirements.txt
+#[derive(Parser, Debug)]
+#[command(name = "bench", version)]
+struct Options {
+    /// What grove computes on, one or more of: flex, candle, cuda, wgpu, rocm
+    #[arg(long, value_name = "NAMES", value_delimiter = ',', default_value = "flex")]
+    backend: Vec<String>,
+
+    /// Which of the backend's devices, from 0
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    device_index: usize,
+
+    /// Type of the numbers
+    #[arg(long, value_enum, value_name = "TYPE", default_value_t = Dtype::F32)]
+    dtype: Dtype,
+
+    /// Libraries to compare with
+    #[arg(long, value_enum, value_name = "NAMES", value_delimiter = ',')]
+    peers: Vec<Peer>,
+
+    /// Python that has the peers' packages
+    #[arg(long, value_name = "PROGRAM", default_value = "python3")]
+    python: PathBuf,
+
+    /// candle's side; by default the one that is built from benches/candle
+    #[arg(long, value_name = "PROGRAM")]
+    candle: Option<PathBuf>,
+
+    /// Only rows whose names contain one of these words
+    #[arg(long, value_name = "WORDS", value_delimiter = ',')]
+    only: Vec<String>,
+
+    /// Threads of each program; as many as there are cores by default
+    #[arg(long, value_name = "N")]
+    threads: Option<usize>,
+
+    /// Seconds that each program computes in each row, after two runs that are told apart
+    #[arg(long, value_name = "SECONDS", default_value_t = 2.0)]
+    seconds: f64,
+
+    /// Turns that these are divided into
+    #[arg(long, value_name = "N", default_value_t = 5)]
+    rounds: usize,
+
+    /// Seconds after which a program that gives no answer is ended
+    #[arg(long, value_name = "SECONDS", default_value_t = 900)]
+    timeout: u64,
+
+    /// Directory for results.md, results.json and results.svg
+    #[arg(long, value_name = "DIR", default_value = "target/bench")]
+    output: PathBuf,
+
+    /// List the rows with their operations and bytes, and measure nothing
+    #[arg(long)]
+    dry_run: bool,
+
+    /// Run every row in tiny sizes, to see whether it runs
+    #[arg(long)]
+    smoke: bool,
+
+    /// Write one JSON object to standard output: all results, or with --dry-run the rows
+    #[arg(long)]
+    json: bool,
+
+    /// Compute one row, described in JSON, and answer questions on standard input
+    #[arg(long, value_name = "JSON", hide = true)]
+    worker: Option<String>,
+}
+
+fn main() -> ExitCode {
+    let options = Options::parse();
+    finish(|| match &options.worker {
+        Some(spec) => worker::serve(spec),
+        None => options.run(),
+    })
+}
+
+impl Options {
+    fn run(&self) -> Result<(), Exit> {
+        let rows = self.rows()?;
+        if self.dry_run {
+            return self.list(&rows);
+        }
+        self.check()?;
+        let columns = self.columns()?;
+        let threads = self.threads.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from));
+        let mut machine = machine::describe(threads);
+        let (seconds, rounds) = if self.smoke { (0.0, 1) } else { (self.seconds, self.rounds) };
+        let plan = Plan {
+            columns,
+            threads,
+            device_index: self.device_index,
+            dtype: format!("{:?}", self.dtype).to_lowercase(),
+            seconds,
+            rounds,
+            patience: Duration::from_secs(self.timeout),
+        };
+        let reference =
+            Row { name: "gemm".into(), group: Group::Operations, work: machine::product(), needs_gpu: false };
+        let reference = plan.measure(if self.smoke { vec![] } else { vec![reference] }, write_model)?;
+        let measured = plan.measure(rows, write_model)?;
+        machine.operations_per_second = machine::operations_per_second(reference.iter().chain(&measured));
+        let results = Results { date: today(), command: command_line(), machine, rows: measured };
+        self.write(&results)?;
+        match self.broken(&results) {
+            Some(message) if self.smoke => Err(Exit::Failure(message)),
+            _ => Ok(()),
+        }
+    }
+
+    /// The rows that were asked for.
+    fn rows(&self) -> Result<Vec<Row>, Exit> {
+        let mut rows = rows::all(self.smoke);
+        if let Some(word) = self.only.iter().find(|word| !rows.iter().any(|row| row.name.contains(&***word))) {
+            return Err(Exit::Usage(format!("--only {word}: no row has that in its name; --dry-run lists them")));
+        }
+        rows.retain(|row| self.only.is_empty() || self.only.iter().any(|word| row.name.contains(&**word)));
+        let on_gpu = self.backend.first().is_some_and(|name| name == "cuda" || name == "rocm");
+        rows.retain(|row| on_gpu || !row.needs_gpu || self.dry_run);
+        Ok(rows)
+    }
+
+    fn check(&self) -> Result<(), Exit> {
+        if self.rounds == 0 || !(self.seconds >= 0.0 && self.seconds.is_finite()) || self.threads == Some(0) {
+            return Err(Exit::Usage("--rounds and --threads begin at 1, --seconds at 0".into()));
+        }
+        if self.dtype != Dtype::F32 && self.dtype != Dtype::Bf16 {
+            return Err(Exit::Usage("--dtype is f32 or bf16 here".into()));
+        }
+        Ok(())
+    }
+
+    /// grove's columns and those of the peers, all of which are there.
+    fn columns(&self) -> Result<Vec<Column>, Exit> {
+        let own = std::env::current_exe().map_err(failure)?;
+        let mut columns = Vec::new();
+        for name in &self.backend {
+            let device = DeviceArgs { backend: name.clone(), device_index: self.device_index, dtype: self.dtype };
+            let spec = device.spec()?;
+            spec.probe()?;
+            columns.push(Column {
+                name: format!("grove, {name}"),
+                peer: None,
+                form: name.clone(),
+                start: Start::new(&own, ["--worker".to_owned()]),
+                on_gpu: !matches!(spec.backend, BackendName::Flex | BackendName::Candle),
+            });
+        }
+        let on_gpu = columns.first().is_some_and(|column| column.on_gpu);
+        let peers = common::in_repository("benches/peers");
+        for &peer in &self.peers {
+            self.is_there(peer)?;
+            columns.extend(peer.columns(&self.python, &peers, &self.candle(), on_gpu));
+        }
+        Ok(columns)
+    }
+
+    fn candle(&self) -> PathBuf {
+        let built = || common::in_repository("benches/candle/target/release/candle-peer");
+        self.candle.clone().unwrap_or_else(built)
+    }
+
+    fn is_there(&self, peer: Peer) -> Result<(), Exit> {
+        let module = match peer {
+            Peer::Torch => "torch",
+            Peer::Jax => "jax",
+            Peer::Candle if self.candle().is_file() => return Ok(()),
+            Peer::Candle => {
+                return Err(Exit::Usage(format!(
+                    "{}: there is no such program; build it with `cargo build --release --manifest-path \
+                     benches/candle/Cargo.toml`, or name it with --candle",
+                    self.candle().display()
+                )));
+            }
+        };
+        let find = format!("import importlib.util as u, sys; sys.exit(0 if u.find_spec('{module}') else 3)");
+        let status = Command::new(&self.python).args(["-c", &find]).status();
+        match status {
+            Ok(status) if status.success() => Ok(()),
+            Ok(_) => Err(Exit::Usage(format!(
+                "{} has no module '{module}': run `{} -m pip install -r benches/requirements.txt`, or name another Python \
+                 with --python",
+                self.python.display(),
+                self.python.display()
+            ))),
+            Err(error) => Err(Exit::Usage(format!("--python {}: {error}", self.python.display()))),
+        }
+    }
+
+    fn list(&self, rows: &[Row]) -> Result<(), Exit> {
+        if self.json {
+            let row = |row: &Row| serde_json::json!({"name": row.name, "work": row.work, "operations": row.work.cost().operations, "bytes": row.work.cost().bytes});
+            return common::write_json(&serde_json::json!({"rows": rows.iter().map(row).collect::<Vec<_>>()}));
+        }
+        for row in rows {
+            let cost = row.work.cost();
+            let gpu = if row.needs_gpu { "  (on a GPU only)" } else { "" };
+            let (operations, bytes) = (cost.operations / 1e9, cost.bytes / 1e6);
+            common::write_line(&format!("{:<40} {operations:>10.3} GFLOP {bytes:>10.1} MB{gpu}", row.name))?;
+        }
+        Ok(())
+    }
+
+    /// Writes all three files, and the table of rows to standard output.
+    fn write(&self, results: &Results) -> Result<(), Exit> {
+        let named = |error: std::io::Error| failure(format!("{}: {error}", self.output.display()));
+        std::fs::create_dir_all(&self.output).map_err(named)?;
+        let json = serde_json::to_value(results).map_err(failure)?;
+        let picture = chart::draw(results, |_| true).map_err(failure)?;
+        let files = [
+            ("results.md", markdown::report(results).map_err(failure)?),
+            ("results.json", format!("{json:#}\n")),
+            ("results.svg", picture),
+        ];
+        for (name, text) in &files {
+            // Beside the old one first, so that it is not lost half-way.
+            let mut file = tempfile::NamedTempFile::new_in(&self.output).map_err(named)?;
+            file.write_all(text.as_bytes()).map_err(named)?;
+            file.persist(self.output.join(name)).map_err(|error| named(error.error))?;
+        }
+        if self.json {
+            return common::write_json(&json);
+        }
+        let mut table = String::new();
+        markdown::summary(&mut table, results).map_err(failure)?;
+        common::write_line(&table)?;
+        eprintln!("everything is in {}", self.output.display());
+        Ok(())
+    }
+
+    /// The first thing that failed, as opposed to what is not there or has no memory.
+    fn broken(&self, results: &Results) -> Option<String> {
+        results.rows.iter().find_map(|row| {
+            row.columns.iter().find_map(|column| match &column.outcome {
+                results::Outcome::Nothing { error: worker::ErrorKind::Failed, message } => {
+                    Some(format!("{}, {}: {message}", row.name, column.name))
+                }
+                _ => None,
+            })
+        })
+    }
+}
+
+/// Writes a model for the rows that read one, by the backend that is always there.
+fn write_model(config: &serde_json::Value, directory: &Path) -> Result<(), Exit> {
+    struct Write<'a>(&'a serde_json::Value, &'a Path);
+    impl Program for Write<'_> {
+        type Output = Result<(), String>;
+
+        fn run<B: Backend>(self, device: B::Device) -> Result<(), String> {
+            compute::write_gpt2::<B>(self.0, self.1, &device)
+        }
+    }
+    DeviceSpec::default().run(Write(config, directory))?.map_err(Exit::Failure)
+}
+
+fn today() -> String {
+    jiff::Zoned::now().strftime("%-d %B %Y").to_string()
+}
+
+fn command_line() -> String {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    format!("cargo run --example bench -- {}", arguments.join(" "))
+}

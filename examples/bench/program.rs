@@ -1,0 +1,213 @@
+//! Programs that are measured, each a process for each row.
+
+use clap::ValueEnum;
+use std::{
+    collections::VecDeque,
+    io::{BufRead, BufReader, Read, Write},
+    path::{Path, PathBuf},
+    process::{Child, ChildStdin, Command, Stdio},
+    sync::mpsc::{Receiver, RecvTimeoutError, channel},
+    thread,
+    time::{Duration, Instant},
+};
+
+use crate::worker::{ErrorKind, Event, Question, Spec};
+
+/// A library that grove is compared with.
+#[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Peer {
+    Torch,
+    Jax,
+    Candle,
+}
+
+/// A program in one of its ways to compute: a column of the table.
+#[derive(Clone, Debug)]
+pub struct Column {
+    /// As people say it.
+    pub name: String,
+    /// `None` is grove.
+    pub peer: Option<Peer>,
+    pub form: String,
+    pub start: Start,
+    /// Whether it computes on a GPU.
+    pub on_gpu: bool,
+}
+
+/// How a column's process is started, before the row is named.
+#[derive(Clone, Debug)]
+pub struct Start {
+    pub program: PathBuf,
+    pub arguments: Vec<String>,
+}
+
+impl Start {
+    /// A command line that says nothing of the row yet.
+    pub fn new(program: impl Into<PathBuf>, arguments: impl IntoIterator<Item = String>) -> Self {
+        Self { program: program.into(), arguments: arguments.into_iter().collect() }
+    }
+}
+
+/// Why a column has no figure in a row.
+#[derive(Clone, Debug)]
+pub struct Trouble {
+    pub kind: ErrorKind,
+    pub message: String,
+}
+
+impl Trouble {
+    fn failed(message: impl Into<String>) -> Self {
+        Self { kind: ErrorKind::Failed, message: message.into() }
+    }
+}
+
+/// A running process.
+pub struct Worker {
+    child: Child,
+    stdin: ChildStdin,
+    events: Receiver<String>,
+    stderr: thread::JoinHandle<VecDeque<String>>,
+    started: Instant,
+    patience: Duration,
+}
+
+/// Last lines of a process's messages that are kept to say what went wrong.
+const LINES: usize = 20;
+
+impl Worker {
+    /// Starts a process for a row.
+    pub fn start(start: &Start, spec: &Spec, patience: Duration) -> Result<Self, Trouble> {
+        let json = serde_json::to_string(spec).map_err(|error| Trouble::failed(error.to_string()))?;
+        let threads = spec.threads.to_string();
+        let started = Instant::now();
+        let mut child = Command::new(&start.program)
+            .args(&start.arguments)
+            .arg(json)
+            .env("RAYON_NUM_THREADS", &threads)
+            .env("OMP_NUM_THREADS", &threads)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .map_err(|error| Trouble::failed(format!("{}: {error}", start.program.display())))?;
+        let (Some(stdin), Some(stdout), Some(stderr)) = (child.stdin.take(), child.stdout.take(), child.stderr.take())
+        else {
+            return Err(Trouble::failed("a process without its pipes"));
+        };
+        let (sender, events) = channel();
+        thread::spawn(move || {
+            for line in BufReader::new(stdout).lines().map_while(Result::ok) {
+                if sender.send(line).is_err() {
+                    break;
+                }
+            }
+        });
+        let stderr = thread::spawn(move || last_lines(stderr));
+        Ok(Self { child, stdin, events, stderr, started, patience })
+    }
+
+    /// The next thing the process says, and how long after its start.
+    pub fn next(&mut self) -> Result<(Event, Duration), Trouble> {
+        let line = match self.events.recv_timeout(self.patience) {
+            Ok(line) => line,
+            Err(RecvTimeoutError::Timeout) => {
+                let seconds = self.patience.as_secs();
+                return Err(Trouble::failed(format!("no answer within {seconds} s (--timeout)")));
+            }
+            Err(RecvTimeoutError::Disconnected) => return Err(self.end()),
+        };
+        let since = self.started.elapsed();
+        match serde_json::from_str(&line) {
+            Ok(Event::Error { kind, message }) => Err(Trouble { kind, message }),
+            Ok(event) => Ok((event, since)),
+            Err(error) => Err(Trouble::failed(format!("it said '{line}', which is no answer: {error}"))),
+        }
+    }
+
+    /// Asks the process something.
+    pub fn ask(&mut self, question: Question) -> Result<(), Trouble> {
+        let line = serde_json::to_string(&question).map_err(|error| Trouble::failed(error.to_string()))?;
+        match writeln!(self.stdin, "{line}").and_then(|()| self.stdin.flush()) {
+            Ok(()) => Ok(()),
+            Err(_) => Err(self.end()),
+        }
+    }
+
+    /// Why the process ended without a word.
+    fn end(&mut self) -> Trouble {
+        let status = match self.child.wait() {
+            Ok(status) => status,
+            Err(error) => return Trouble::failed(error.to_string()),
+        };
+        let finished = std::mem::replace(&mut self.stderr, thread::spawn(VecDeque::new));
+        let lines = finished.join().unwrap_or_default();
+        // Of a panic the line after its heading says what it was; else the last line does.
+        let heading = lines.iter().position(|line| line.contains("panicked at"));
+        let said = heading
+            .and_then(|at| lines.get(at + 1))
+            .or_else(|| lines.iter().rev().find(|line| !line.trim().is_empty()));
+        let last = said.cloned().unwrap_or_default();
+        let out_of_memory = killed(&status) || lines.iter().any(|line| line.contains("memory allocation of"));
+        match out_of_memory {
+            true => Trouble { kind: ErrorKind::OutOfMemory, message: format!("{status}") },
+            false => Trouble::failed(format!("{status}: {last}")),
+        }
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        // It has nothing more to say, whatever it still computes.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Whether the system ended a process as it does where memory runs out.
+fn killed(status: &std::process::ExitStatus) -> bool {
+    #[cfg(unix)]
+    {
+        use std::os::unix::process::ExitStatusExt;
+        const SIGKILL: i32 = 9;
+        status.signal() == Some(SIGKILL)
+    }
+    #[cfg(not(unix))]
+    {
+        let _ = status;
+        false
+    }
+}
+
+fn last_lines(stream: impl Read) -> VecDeque<String> {
+    let mut last = VecDeque::new();
+    for line in BufReader::new(stream).lines().map_while(Result::ok) {
+        if last.len() == LINES {
+            last.pop_front();
+        }
+        last.push_back(line);
+    }
+    last
+}
+
+impl Peer {
+    /// Its columns.
+    pub fn columns(self, python: &Path, peers: &Path, candle: &Path, on_gpu: bool) -> Vec<Column> {
+        let column = |name: &str, form: &str, start: Start| Column {
+            name: name.to_owned(),
+            peer: Some(self),
+            form: form.to_owned(),
+            start,
+            on_gpu: on_gpu && self != Self::Candle,
+        };
+        let script = |name: &str| Start::new(python, [peers.join(name).display().to_string()]);
+        match self {
+            Self::Torch => vec![
+                column("PyTorch", "eager", script("torch_peer.py")),
+                column("PyTorch, channels last", "channels_last", script("torch_peer.py")),
+                column("torch.compile", "compile", script("torch_peer.py")),
+            ],
+            Self::Jax => vec![column("JAX", "jit", script("jax_peer.py"))],
+            Self::Candle => vec![column("candle", "eager", Start::new(candle, []))],
+        }
+    }
+}

@@ -1,0 +1,195 @@
+//! The rows of the table.
+
+use serde::Serialize;
+use std::path::PathBuf;
+
+use crate::work::{Cell, Function, Text, Work, bert, gpt_neo, gpt2, llama};
+
+/// A row: its name, which `--only` looks in, and its work.
+#[derive(Clone, Debug)]
+pub struct Row {
+    pub name: String,
+    pub group: Group,
+    pub work: Work,
+    /// Too large for anything but a GPU.
+    pub needs_gpu: bool,
+}
+
+/// A part of the table.
+#[derive(Serialize, Clone, Copy, Debug, PartialEq, Eq)]
+#[serde(rename_all = "snake_case")]
+pub enum Group {
+    Operations,
+    Recurrent,
+    Models,
+    Training,
+    Rest,
+}
+
+impl Group {
+    /// Its heading.
+    pub fn title(self) -> &'static str {
+        match self {
+            Self::Operations => "Operations",
+            Self::Recurrent => "Recurrent layers",
+            Self::Models => "Models, forward",
+            Self::Training => "Training: a whole step with AdamW",
+            Self::Rest => "Decoding, optimizer, loading",
+        }
+    }
+}
+
+fn row(group: Group, name: impl Into<String>, work: Work) -> Row {
+    Row { name: name.into(), group, work, needs_gpu: false }
+}
+
+/// All rows, or with `tiny` the same ones so small that they only show whether everything runs.
+pub fn all(tiny: bool) -> Vec<Row> {
+    let groups = [operations(), recurrent(), models(), training(), rest()];
+    let rows = groups.into_iter().flatten();
+    match tiny {
+        true => rows.map(|row| Row { work: row.work.tiny(), needs_gpu: false, ..row }).collect(),
+        false => rows.collect(),
+    }
+}
+
+fn operations() -> Vec<Row> {
+    let products = [[128, 768, 768], [512, 768, 3072], [512, 3072, 768], [3000, 3000, 3000], [1, 768, 50257]];
+    let products = products.map(|[m, k, n]| (format!("gemm {m}x{k}x{n}"), Work::Gemm { m, k, n }));
+    let (rows, columns) = (1024, 1024);
+    let functions = [(Function::Gelu, "gelu"), (Function::Selu, "selu")].into_iter().flat_map(|(function, name)| {
+        [
+            (format!("{name} 1M"), Work::Activation { function, rows, columns }),
+            (format!("{name} chain 1M"), Work::Chain { function, rows, columns }),
+        ]
+    });
+    let (heads, head_dim) = (12, 64);
+    let attention = |batch, tokens, causal| Work::Attention { batch, heads, tokens, head_dim, causal };
+    let mha = |batch, tokens, causal| Work::Mha { batch, tokens, width: 768, heads, causal };
+    let rest = [
+        ("softmax 1024x1024", Work::Softmax { rows, columns }),
+        ("layer norm 4096x768", Work::LayerNorm { rows: 4096, columns: 768 }),
+        ("ffn 512x768x3072", Work::Ffn { rows: 512, width: 768, hidden: 3072 }),
+        ("attention 4x12x128x64", attention(4, 128, false)),
+        ("attention 1x12x1024x64 causal", attention(1, 1024, true)),
+        ("mha 4x128x768", mha(4, 128, false)),
+        ("mha 1x1024x768 causal", mha(1, 1024, true)),
+    ];
+    let conv = |batch, [inputs, outputs, size, kernel]: [usize; 4], stride| Work::Conv {
+        batch,
+        inputs,
+        outputs,
+        size,
+        kernel,
+        stride,
+        padding: kernel / 2,
+    };
+    let convolutions = [
+        ("conv 3x3, 1x64x56x56", conv(1, [64, 64, 56, 3], 1)),
+        ("conv 3x3, 16x64x56x56", conv(16, [64, 64, 56, 3], 1)),
+        ("conv 3x3, 16x512x7x7", conv(16, [512, 512, 7, 3], 1)),
+        ("conv 1x1, 16x256x56x56 to 64", conv(16, [256, 64, 56, 1], 1)),
+        ("conv 7x7 by 2, 16x3x224x224 to 64", conv(16, [3, 64, 224, 7], 2)),
+    ];
+    let named = |(name, work): (&str, Work)| (name.to_owned(), work);
+    let works = products.into_iter().chain(functions).chain(rest.map(named)).chain(convolutions.map(named));
+    works.map(|(name, work)| row(Group::Operations, name, work)).collect()
+}
+
+fn recurrent() -> Vec<Row> {
+    let (batch, steps, size) = (32, 50, 256);
+    // As uneven as sentences are.
+    let lengths: Vec<usize> = (0..batch).map(|i| 1 + (i * 7919 + 13) * 104_729 % steps).collect();
+    let mut rows = Vec::new();
+    for (cell, name) in [(Cell::Lstm, "lstm"), (Cell::Gru, "gru")] {
+        for (lengths, form) in [(None, "padded"), (Some(&lengths), "packed")] {
+            for (train, pass) in [(false, "forward"), (true, "gradients")] {
+                let lengths = lengths.cloned();
+                let work = Work::Rnn { cell, batch, steps, inputs: size, hidden: size, lengths, train };
+                rows.push(row(Group::Recurrent, format!("{name} 50x32x256 {form}, {pass}"), work));
+            }
+        }
+    }
+    rows
+}
+
+fn resnet50(batch: usize, train: bool) -> Work {
+    Work::Resnet { depths: vec![3, 4, 6, 3], widths: 64, classes: 1000, size: 224, batch, train }
+}
+
+fn vit_b_16(batch: usize, train: bool) -> Work {
+    let [size, patch, width, depth, heads, mlp, classes] = [224, 16, 768, 12, 12, 3072, 1000];
+    Work::Vit { size, patch, width, depth, heads, mlp, classes, batch, train }
+}
+
+fn text(config: serde_json::Value, batch: usize, tokens: usize, train: bool) -> Text {
+    Text { config, batch, tokens, train }
+}
+
+fn bert_base() -> serde_json::Value {
+    bert(30522, 768, 12, 12, 3072, 512)
+}
+
+fn gpt2_small() -> serde_json::Value {
+    gpt2(50257, 1024, 768, 12, 12)
+}
+
+/// The sizes of SmolLM2-135M.
+fn llama_135m() -> serde_json::Value {
+    llama(49152, 576, 1536, 30, [9, 3], 2048)
+}
+
+fn models() -> Vec<Row> {
+    let rows = [
+        ("resnet-50, batch 1", resnet50(1, false)),
+        ("resnet-50, batch 16", resnet50(16, false)),
+        ("vit-b/16, batch 1", vit_b_16(1, false)),
+        ("vit-b/16, batch 16", vit_b_16(16, false)),
+        ("bert-base, 1x128", Work::Bert(text(bert_base(), 1, 128, false))),
+        ("bert-base, 8x128", Work::Bert(text(bert_base(), 8, 128, false))),
+        ("gpt2 small, 1x128", Work::Gpt2(text(gpt2_small(), 1, 128, false))),
+        ("gpt2 small, 4x256", Work::Gpt2(text(gpt2_small(), 4, 256, false))),
+        ("gpt-neo 1.3b, 1x64", Work::GptNeo(text(gpt_neo(50257, 2048, 2048, 24, 16, 256), 1, 64, false))),
+        ("llama 135m, 1x128", Work::Llama(text(llama_135m(), 1, 128, false))),
+        ("llama 135m, 4x256", Work::Llama(text(llama_135m(), 4, 256, false))),
+    ];
+    let mut rows: Vec<Row> = rows.into_iter().map(|(name, work)| row(Group::Models, name, work)).collect();
+    // The sizes of LLaMA-3.1-8B, but for its longer positions.
+    let mut config = llama(128_256, 4096, 14_336, 32, [32, 8], 8192);
+    config["tie_word_embeddings"] = false.into();
+    let work = Work::Llama(text(config, 1, 128, false));
+    rows.push(Row { needs_gpu: true, ..row(Group::Models, "llama 8b, 1x128", work) });
+    rows
+}
+
+fn training() -> Vec<Row> {
+    let rows = [
+        ("train resnet-50, batch 8", resnet50(8, true)),
+        ("train vit-b/16, batch 4", vit_b_16(4, true)),
+        ("train bert-base, 4x128", Work::Bert(text(bert_base(), 4, 128, true))),
+        ("train gpt2 small, 2x128", Work::Gpt2(text(gpt2_small(), 2, 128, true))),
+        ("train gpt2 of 11.6m, 8x256", Work::Gpt2(text(gpt2(2048, 256, 384, 6, 6), 8, 256, true))),
+        ("train llama 135m, 2x128", Work::Llama(text(llama_135m(), 2, 128, true))),
+    ];
+    rows.into_iter().map(|(name, work)| row(Group::Training, name, work)).collect()
+}
+
+fn rest() -> Vec<Row> {
+    let [vocab, positions, width, layers] = [50257, 1024, 768, 12];
+    let mut shapes = vec![vec![vocab, width], vec![positions, width], vec![width], vec![width]];
+    for _ in 0..layers {
+        for wide in [3 * width, width, 4 * width] {
+            shapes.extend([vec![width, wide], vec![wide]]);
+        }
+        shapes.extend([vec![4 * width, width], vec![width]]);
+        shapes.extend(vec![vec![width]; 4]);
+    }
+    let (path, config) = (PathBuf::new(), gpt2_small());
+    let rows = [
+        ("gpt2 small, 64 tokens after 16", Work::Decode { config: config.clone(), prompt: 16, new_tokens: 64 }),
+        ("adamw step, gpt2 small", Work::Optimizer { shapes }),
+        ("load gpt2 small", Work::Load { path: path.clone(), config: config.clone() }),
+        ("start gpt2 small: load, logits of 16", Work::Start { path, config, tokens: 16 }),
+    ];
+    rows.into_iter().map(|(name, work)| row(Group::Rest, name, work)).collect()
+}

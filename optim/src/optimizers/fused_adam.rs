@@ -1,0 +1,74 @@
+use burn::tensor::{FloatDType, Tensor, ops::FloatTensor};
+use grove_backend::Backend;
+use grove_tree::{AnyArray, AnyTensor, Filter, Tree};
+
+use crate::{
+    Scalar, ScaleByAdam, ScaleByAdamState,
+    leafwise::takes_part,
+    transformation::{increment, steps, together},
+    transforms::bias_correction,
+};
+
+/// Adam's rescaling, weight decay, the learning rate and their sum with the parameters, as one operation for each leaf.
+pub(super) struct Fused<'a, B: Backend> {
+    /// Without `nesterov`.
+    pub adam: &'a ScaleByAdam<B>,
+    /// What updates are multiplied by: minus the learning rate.
+    pub factor: Scalar<B>,
+    /// What part of a parameter is added to its update.
+    pub weight_decay: Scalar<B>,
+    /// Which parameters decay: all.
+    pub mask: Option<&'a Filter<B>>,
+}
+
+impl<B: Backend> Fused<'_, B> {
+    /// The parameters after the step, and the state.
+    pub fn step<P: Tree<B>>(
+        &self,
+        updates: P,
+        state: ScaleByAdamState<B, P>,
+        params: P,
+    ) -> (P, ScaleByAdamState<B, P>) {
+        let count = increment(state.count);
+        let steps = steps(&count);
+        let [decaying, others] = [self.weight_decay.clone(), 0.0.into()].map(|decay| self.numbers(decay, &steps));
+        let [_, params, mu, nu] = together([updates, params, state.mu, state.nu], |path, [g, p, mu, nu]| {
+            if !takes_part(&g) || !takes_part(&p) {
+                return [g, p, mu, nu];
+            }
+            if !mu.is_present() || !nu.is_present() {
+                panic!(
+                    "`{path}` has a gradient, and the optimizer's state has nothing for it: make the state with `init` \
+                     from the parameters that are trained"
+                );
+            }
+            let decays = self.mask.is_none_or(|mask| mask.passes(path, &p));
+            let numbers = if decays { decaying.clone() } else { others.clone() };
+            let (absent, dtype) = (g.clone().into_absent(), p.dtype());
+            let [p, mu, nu] = B::adam_step([p, g, mu, nu].map(float), numbers).map(leaf);
+            [absent, p.cast_float(dtype.into()), mu, nu]
+        });
+        (params, ScaleByAdamState { count, mu, nu })
+    }
+
+    /// What [`Backend::adam_step`] wants to know besides the leaf.
+    fn numbers(&self, weight_decay: Scalar<B>, steps: &Tensor<B, 1>) -> FloatTensor<B> {
+        let ScaleByAdam { b1, b2, eps, eps_root, .. } = self.adam;
+        let [first, second] = [b1, b2].map(|decay| Scalar::Array(bias_correction(decay, steps.clone())));
+        let [b1, b2] = [b1, b2].map(|decay| [decay.clone(), decay.complement()]);
+        let rest = [eps.clone(), eps_root.clone(), first, second, self.factor.negated(), weight_decay];
+        let all = b1.into_iter().chain(b2).chain(rest);
+        Tensor::cat(all.map(|number| number.array(&steps.device())).collect(), 0).into_primitive().tensor()
+    }
+}
+
+fn float<B: Backend>(leaf: AnyArray<B>) -> FloatTensor<B> {
+    match leaf.cast_float(FloatDType::F32).into_value() {
+        Some(AnyTensor::Float(x)) => x,
+        _ => unreachable!("only present floating-point leaves take part"),
+    }
+}
+
+fn leaf<B: Backend>(x: FloatTensor<B>) -> AnyArray<B> {
+    AnyArray::present(AnyTensor::Float(x))
+}
