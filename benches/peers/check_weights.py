@@ -52,10 +52,11 @@ def resnet_weights(w: Weights, row: dict) -> dict:
 
 def vit_weights(w: Weights, row: dict) -> dict:
     def block(path: str) -> dict:
+        attention = f"{path}.self_attention"
         return dict(
             norm_1=w.norm(f"{path}.ln_1"),
-            qkv=dict(weight=w(f"{path}.self_attention.in_proj_weight").T, bias=w(f"{path}.self_attention.in_proj_bias")),
-            out=w.linear(f"{path}.self_attention.out_proj"),
+            qkv=dict(weight=w(f"{attention}.in_proj_weight").T, bias=w(f"{attention}.in_proj_bias")),
+            out=w.linear(f"{attention}.out_proj"),
             norm_2=w.norm(f"{path}.ln_2"),
             up=w.linear(f"{path}.mlp.0"),
             down=w.linear(f"{path}.mlp.3"),

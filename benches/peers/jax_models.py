@@ -1,8 +1,8 @@
 """Models of JAX as pure functions of their parameters, which are dicts and lists of arrays.
 
 Every model has a function `*_shapes` of its row, which gives shapes in the place of arrays, and a function of the
-parameters and the pictures or ids. Weights of linear layers are [in, out], of convolutions [h, w, in, out]; pictures are
-[batch, h, w, 3]. Layers are unrolled, since lax.scan over stacked ones keeps XLA from fusing across them.
+parameters and the pictures or ids. Weights of linear layers are [in, out], of convolutions [h, w, in, out]; pictures
+are [batch, h, w, 3]. Layers are unrolled, since lax.scan over stacked ones keeps XLA from fusing across them.
 """
 
 import jax
@@ -51,7 +51,9 @@ def resnet_shapes(row: dict) -> dict:
             inputs = 4 * planes
         stages.append(blocks)
     return dict(
-        stem=dict(kernel=(7, 7, 3, width), norm=norm_shapes(width)), stages=stages, head=linear_shapes(inputs, row["classes"])
+        stem=dict(kernel=(7, 7, 3, width), norm=norm_shapes(width)),
+        stages=stages,
+        head=linear_shapes(inputs, row["classes"]),
     )
 
 

@@ -100,7 +100,8 @@ def activation(row: dict, randn: Randoms):
 
 def chain(row: dict, randn: Randoms):
     f, columns = FUNCTIONS[row["function"]], row["columns"]
-    return lambda x, scale, shift: f(x * scale + shift) + x, [randn(row["rows"], columns), randn(columns), randn(columns)]
+    arguments = [randn(row["rows"], columns), randn(columns), randn(columns)]
+    return lambda x, scale, shift: f(x * scale + shift) + x, arguments
 
 
 def softmax(row: dict, randn: Randoms):

@@ -29,7 +29,7 @@ def prepare(spec: dict) -> Work:
     kind = row["kind"]
     try:
         device = jax.devices(spec["device"])[0]
-    except RuntimeError as error:
+    except (RuntimeError, AssertionError) as error:  # An assertion of JAX's own where no platform is left.
         raise Unsupported(f"JAX finds no {spec['device']} device") from error
 
     import jax_models

@@ -1,4 +1,4 @@
-"""Rows of PyTorch that are models: transformers' and torchvision's, which are imported only for a row that needs them."""
+"""Rows of PyTorch that are models: transformers' and torchvision's, imported only for a row that needs them."""
 
 from typing import Callable
 
@@ -96,7 +96,8 @@ def transformer(row: dict) -> nn.Module:
     head = "ForCausalLM" if kind != "bert" else "ForSequenceClassification" if row["train"] else "Model"
     head = {"GPT2ForCausalLM": "GPT2LMHeadModel"}.get(name + head, name + head)
     # transformers has GPT-Neo without scaled_dot_product_attention.
-    return getattr(transformers, head)._from_config(config, attn_implementation="eager" if kind == "gpt_neo" else "sdpa")
+    attention = "eager" if kind == "gpt_neo" else "sdpa"
+    return getattr(transformers, head)._from_config(config, attn_implementation=attention)
 
 
 def outputs(kind: str, train: bool) -> Callable:

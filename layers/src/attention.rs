@@ -73,6 +73,15 @@ impl<B: Backend> AttentionMask<B> {
     }
 }
 
+/// Queries, keys and values that come out of one affine map, `[b, t, 3 n_head head_dim]`, each `[b, n_head, t, head_dim]`.
+pub fn split_heads<B: Backend>(qkv: Tensor<B, 3>, n_head: usize) -> [Tensor<B, 4>; 3] {
+    let [b, t, size] = qkv.dims();
+    let qkv = qkv.reshape([b, t, 3 * n_head, size / (3 * n_head)]);
+    let parts = B::chunk(qkv.into_primitive().tensor(), 3, 2);
+    let parts: [_; 3] = parts.try_into().unwrap_or_else(|_| unreachable!("three parts of three"));
+    parts.map(|part| Tensor::<B, 4>::from_primitive(TensorPrimitive::Float(part)).swap_dims(1, 2))
+}
+
 /// Scaled dot-product attention, `softmax(q k^T * scale) v` (Vaswani et al., 2017), with dropout of the weights when a
 /// key is given.
 ///

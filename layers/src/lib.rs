@@ -22,7 +22,7 @@ pub mod rnn;
 mod rotary;
 
 pub use activation::Activation;
-pub use attention::{AttentionMask, attend};
+pub use attention::{AttentionMask, attend, split_heads};
 pub use batch_norm::BatchNorm;
 pub use cache::{KvCache, MOST_TAKEN_BACK};
 pub use conv::Conv2d;

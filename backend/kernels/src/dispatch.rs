@@ -1,6 +1,7 @@
-//! Compiling a loop twice and choosing one, and dividing work among threads.
+//! Compiling a loop for several kinds of CPU and choosing one, and dividing work among threads.
 
-/// Defines a function whose body is also compiled with AVX2 and FMA, and calls that where the CPU has them.
+/// Defines a function whose body is also compiled with AVX2 and FMA, and with AVX-512, and calls that where the CPU has
+/// them; see [`Instructions`].
 ///
 /// A name in angle brackets is a constant that the body may ask whether products and sums can be fused here: without the
 /// instruction, `mul_add` is a call into the C library. A type may follow.
@@ -23,9 +24,17 @@ macro_rules! vectorized {
                 fn with_avx2$(<$type: $bound>)?($($arg: $ty),*) $(-> $out)? {
                     body::<$($type,)? true>($($arg),*)
                 }
-                if std::arch::is_x86_feature_detected!("avx2") && std::arch::is_x86_feature_detected!("fma") {
+                #[target_feature(enable = "avx512f,avx512vl,avx512bw,avx512dq,avx2,fma")]
+                #[allow(clippy::too_many_arguments)]
+                fn with_avx512$(<$type: $bound>)?($($arg: $ty),*) $(-> $out)? {
+                    body::<$($type,)? true>($($arg),*)
+                }
+                match $crate::dispatch::Instructions::here() {
                     // SAFETY: the CPU has what the function was compiled for.
-                    return unsafe { with_avx2$(::<$type>)?($($arg),*) };
+                    $crate::dispatch::Instructions::Avx512 => return unsafe { with_avx512$(::<$type>)?($($arg),*) },
+                    // SAFETY: as above.
+                    $crate::dispatch::Instructions::Avx2 => return unsafe { with_avx2$(::<$type>)?($($arg),*) },
+                    $crate::dispatch::Instructions::Baseline => {}
                 }
             }
             body::<$($type,)? { cfg!(target_arch = "aarch64") }>($($arg),*)
@@ -33,6 +42,45 @@ macro_rules! vectorized {
     };
 }
 pub(crate) use vectorized;
+
+/// Which instructions loops are compiled for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
+pub(crate) enum Instructions {
+    /// Those of every CPU of the target.
+    Baseline,
+    /// AVX2 and FMA.
+    Avx2,
+    /// AVX-512 of the Skylake servers and Zen 4.
+    Avx512,
+}
+
+#[cfg(target_arch = "x86_64")]
+impl Instructions {
+    /// The best that this CPU has, or less, where the environment variable `GROVE_CPU_CAPABILITY` says `avx2` or `baseline`
+    /// as the program starts: to find out whether an instruction set is to blame.
+    #[inline(always)]
+    pub fn here() -> Self {
+        static HERE: std::sync::OnceLock<Instructions> = std::sync::OnceLock::new();
+        *HERE.get_or_init(|| {
+            use std::arch::is_x86_feature_detected as has;
+            let avx2 = has!("avx2") && has!("fma");
+            let avx512 = avx2 && has!("avx512f") && has!("avx512vl") && has!("avx512bw") && has!("avx512dq");
+            let best = if avx512 {
+                Self::Avx512
+            } else if avx2 {
+                Self::Avx2
+            } else {
+                Self::Baseline
+            };
+            match std::env::var("GROVE_CPU_CAPABILITY").as_deref() {
+                Ok("baseline") => Self::Baseline,
+                Ok("avx2") => best.min(Self::Avx2),
+                _ => best,
+            }
+        })
+    }
+}
 
 /// Elements that are worth a task of their own: some tens of microseconds.
 pub(crate) const TASK: usize = 1 << 14;

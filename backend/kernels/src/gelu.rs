@@ -46,6 +46,11 @@ pub fn gelu_tanh(x: &[f32], y: &mut [f32]) {
     x.par_chunks(TASK).zip(y.par_chunks_mut(TASK)).for_each(|(x, y)| forward(x, y));
 }
 
+/// As [`gelu_tanh`], in place.
+pub fn gelu_tanh_in_place(x: &mut [f32]) {
+    x.par_chunks_mut(TASK).for_each(in_place_tanh);
+}
+
 /// The gradient of [`gelu_tanh`] at `x` times `grad`, in place of `grad`.
 ///
 /// # Panics
@@ -93,6 +98,14 @@ vectorized! {
     fn forward<FUSED>(x: &[f32], y: &mut [f32]) {
         for (&x, y) in x.iter().zip(y) {
             *y = x * sigmoid::<FUSED>(2.0 * SQRT_2_OVER_PI * x * (1.0 + CUBIC * x * x));
+        }
+    }
+}
+
+vectorized! {
+    fn in_place_tanh<FUSED>(x: &mut [f32]) {
+        for x in x {
+            *x *= sigmoid::<FUSED>(2.0 * SQRT_2_OVER_PI * *x * (1.0 + CUBIC * *x * *x));
         }
     }
 }
@@ -152,6 +165,10 @@ mod tests {
         let (mut y, mut z) = (vec![0.0; x.len()], x.clone());
         gelu_erf(&x, &mut y);
         gelu_erf_in_place(&mut z);
+        assert_eq!(y, z);
+        z.copy_from_slice(&x);
+        gelu_tanh(&x, &mut y);
+        gelu_tanh_in_place(&mut z);
         assert_eq!(y, z);
     }
 

@@ -3,8 +3,9 @@
 //! They know nothing of tensors. `grove-backend` calls them for its flex backend; this crate is apart from it so that it
 //! can be compiled at the highest optimisation level while that one shares its instantiations.
 //!
-//! The loops are plain Rust that the compiler vectorises, compiled twice: for any CPU of the target, and with AVX2 and FMA,
-//! which is chosen when the program runs. Rows are divided among rayon's threads. NaN comes out where NaN goes in.
+//! The loops are plain Rust that the compiler vectorises, compiled for any CPU of the target, with AVX2 and FMA, and with
+//! AVX-512, one of which is chosen when the program runs (`GROVE_CPU_CAPABILITY=avx2` or `baseline` chooses less). Rows are
+//! divided among rayon's threads. NaN comes out where NaN goes in.
 #![warn(missing_docs)]
 
 mod adam;
@@ -31,7 +32,7 @@ pub use attention::{Attention, Heads, Hidden};
 pub use batch_norm::BatchNorm;
 pub use conv::{Conv2d, Epilogue, conv2d, conv2d_backward_input, conv2d_backward_weight};
 pub use dispatch::{as_worker, in_pool};
-pub use gelu::{gelu_erf, gelu_erf_backward, gelu_erf_in_place, gelu_tanh, gelu_tanh_backward};
+pub use gelu::{gelu_erf, gelu_erf_backward, gelu_erf_in_place, gelu_tanh, gelu_tanh_backward, gelu_tanh_in_place};
 pub use half::{HalfFormat, HalfMatrix, matmul_half, widen};
 pub use matmul::{Matrix, matmul, sum_rows};
 pub use nll::{nll, nll_backward};

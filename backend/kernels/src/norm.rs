@@ -176,10 +176,8 @@ mod tests {
                 }
             }
             for i in 0..columns {
-                assert!(
-                    (f64::from(d_weight[i]) - d_weight_exact[i]).abs() < 1e-4 * (rows as f64 + d_weight_exact[i].abs())
-                );
-                assert!((f64::from(d_bias[i]) - d_bias_exact[i]).abs() < 1e-4 * (rows as f64 + d_bias_exact[i].abs()));
+                let close = |sum: f32, exact: f64| (f64::from(sum) - exact).abs() <= 1e-4 * (rows as f64 + exact.abs());
+                assert!(close(d_weight[i], d_weight_exact[i]) && close(d_bias[i], d_bias_exact[i]), "{i} of {columns}");
             }
         }
     }

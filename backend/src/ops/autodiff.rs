@@ -8,11 +8,11 @@ use burn_autodiff::{Autodiff, checkpoint::strategy::CheckpointStrategy};
 
 use super::{
     AttendOptions, Backend, BatchNormed, ConvolveOptions, GruReset, PoolOptions, Quantisation, Recurrence,
-    RnnActivation, RowNormOptions, Steps, affine, attend, batch_norm, convolve,
+    RnnActivation, RowNormOptions, Steps, affine, attend, batch_norm, chunk, convolve,
     custom::recorded,
     gated,
     gelu::{Erf, Selu, Tanh, differentiable},
-    max_pool, quantised, rotary, unstack,
+    max_pool, quantised, rotary,
 };
 
 impl<B: Backend, C: CheckpointStrategy> Backend for Autodiff<B, C> {
@@ -135,8 +135,8 @@ impl<B: Backend, C: CheckpointStrategy> Backend for Autodiff<B, C> {
         (loss, untracked::<B, C>(second))
     }
 
-    fn unstack(x: FloatTensor<Self>) -> Vec<FloatTensor<Self>> {
-        unstack::differentiable::<B, C>(x)
+    fn chunk(x: FloatTensor<Self>, count: usize, axis: usize) -> Vec<FloatTensor<Self>> {
+        chunk::differentiable::<B, C>(x, count, axis)
     }
 
     fn lstm(inputs: [FloatTensor<Self>; 6], steps: &Steps, _keep: bool) -> Recurrence<Self, 2> {

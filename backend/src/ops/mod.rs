@@ -4,6 +4,7 @@ mod affine;
 mod attend;
 mod autodiff;
 mod batch_norm;
+mod chunk;
 mod convolve;
 mod custom;
 #[cfg(feature = "flex")]
@@ -16,7 +17,6 @@ mod quantised;
 mod recurrent;
 mod rotary;
 mod rows;
-mod unstack;
 
 use burn::tensor::{
     Tensor, TensorPrimitive,
@@ -332,10 +332,10 @@ pub trait Backend: burn::tensor::backend::Backend {
         optimizer::sum_of_squares::<Self>(x)
     }
 
-    /// The rows of `[n, …]`, each `[1, …]`. Their gradients are put together in one pass, where those of slices would be
-    /// as many tensors of the whole size.
-    fn unstack(x: FloatTensor<Self>) -> Vec<FloatTensor<Self>> {
-        unstack::rows::<Self>(x)
+    /// Equal parts of a tensor along an axis, whose size `count` divides. Their gradients are put together in one pass, where
+    /// those of slices would be as many tensors of the whole size.
+    fn chunk(x: FloatTensor<Self>, count: usize, axis: usize) -> Vec<FloatTensor<Self>> {
+        chunk::parts::<Self>(x, count, axis)
     }
 
     /// A layer of LSTM (Hochreiter and Schmidhuber, 1997), in one direction, over a packed batch.

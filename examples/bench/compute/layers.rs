@@ -7,6 +7,7 @@ use grove::{
         activation::{gelu, selu, softmax},
         attend,
         rnn::{Cell as RnnCell, Gru, Lstm, Recurrent, RnnOptions},
+        split_heads,
     },
     prelude::*,
     tree::cast,
@@ -64,8 +65,7 @@ pub fn prepare<B: Backend>(work: &Work, place: Place<B>) -> Run {
             let head_dim = width / heads;
             let (mask, scale) = (mask(causal), (head_dim as f64).powf(-0.5));
             place.run(move || {
-                let all = qkv.forward(x.clone()).reshape([batch, tokens, 3 * heads, head_dim]).swap_dims(1, 2);
-                let [q, k, v] = [0, 1, 2].map(|i| all.clone().narrow(1, i * heads, heads));
+                let [q, k, v] = split_heads(qkv.forward(x.clone()), heads);
                 let y = attend(q, k, v, &mask, scale, None);
                 out.forward(y.swap_dims(1, 2).reshape([batch, tokens, width]))
             })

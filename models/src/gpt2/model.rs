@@ -3,7 +3,9 @@
 
 use burn::tensor::{Int, Tensor};
 use grove_backend::Backend;
-use grove_layers::{Activation, AttentionMask, Embedding, KvCache, LayerNorm, Linear, attend, dropout, loss};
+use grove_layers::{
+    Activation, AttentionMask, Embedding, KvCache, LayerNorm, Linear, attend, dropout, loss, split_heads,
+};
 use grove_transform::eval_shape;
 use grove_tree::{Init, Key, Tree};
 
@@ -217,9 +219,7 @@ impl<B: Backend> Block<B> {
 impl<B: Backend> Attention<B> {
     /// `[b, t, n_embd]` to queries, keys and values, each `[b, n_head, t, head_dim]`.
     fn project(&self, x: Tensor<B, 3>) -> [Tensor<B, 4>; 3] {
-        let [b, t, n_embd] = x.dims();
-        let qkv = self.c_attn.forward(x).reshape([b, t, 3 * self.n_head, n_embd / self.n_head]).swap_dims(1, 2);
-        [0, 1, 2].map(|i| qkv.clone().narrow(1, i * self.n_head, self.n_head))
+        split_heads(self.c_attn.forward(x), self.n_head)
     }
 
     /// `[b, n_head, t, head_dim]` to `[b, t, n_embd]`.

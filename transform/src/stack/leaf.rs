@@ -38,7 +38,9 @@ pub(super) fn unstack_leaf<B: Backend, K: Kind, const D: usize, const E: usize>(
         return vec![Array::absent_of(std::array::from_fn(|axis| shape[axis + 1]), dtype); steps];
     };
     let parts: Vec<Tensor<B, E, K::On<B>>> = match K::erase(x.clone()) {
-        AnyTensor::Float(x) => B::unstack(x).into_iter().filter_map(|row| K::restore(AnyTensor::Float(row))).collect(),
+        AnyTensor::Float(x) => {
+            B::chunk(x, steps, 0).into_iter().filter_map(|row| K::restore(AnyTensor::Float(row))).collect()
+        }
         _ => (0..steps).map(|i| x.clone().narrow(0, i, 1)).collect(),
     };
     parts.into_iter().map(|part| Array::new(part.squeeze_dim(0))).collect()

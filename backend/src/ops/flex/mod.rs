@@ -220,7 +220,7 @@ impl Backend for Flex {
         if !is_f32(&x) {
             return gelu::tanh::<Self>(x);
         }
-        mapped(x, kernels::gelu_tanh)
+        if x.is_unique() { changed(x, kernels::gelu_tanh_in_place) } else { mapped(x, kernels::gelu_tanh) }
     }
 
     fn gelu_tanh_backward(x: FloatTensor<Self>, grad: FloatTensor<Self>) -> FloatTensor<Self> {
