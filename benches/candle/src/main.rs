@@ -1,0 +1,272 @@
+//! candle's side of the benchmark in `examples/bench`: `candle-peer '<SPEC JSON>'` computes one row.
+//!
+//! It writes a JSON object a line: after the first run, after the second, then the times of as many runs as it is asked
+//! for on standard input, and at its end the memory that it took. candle takes its number of threads from the
+//! environment variable RAYON_NUM_THREADS, which the benchmark sets.
+
+mod models;
+mod ops;
+
+use anyhow::{Context, Result};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use std::{
+    fmt,
+    io::{BufRead, Write},
+    path::PathBuf,
+    process::ExitCode,
+    time::Instant,
+};
+
+/// One run of a row's work. On the CPU candle's results are there when its functions return.
+pub type Run = Box<dyn FnMut() -> Result<()>>;
+
+/// What this process is started with. The number of threads is there too, but candle reads it from the environment.
+#[derive(Deserialize)]
+struct Spec {
+    row: Row,
+    form: String,
+    device: String,
+    dtype: String,
+}
+
+/// What a row computes, with the names and fields of `examples/bench/work.rs`.
+#[derive(Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+pub enum Row {
+    Gemm {
+        m: usize,
+        k: usize,
+        n: usize,
+    },
+    Activation {
+        function: Function,
+        rows: usize,
+        columns: usize,
+    },
+    Chain {
+        function: Function,
+        rows: usize,
+        columns: usize,
+    },
+    Softmax {
+        rows: usize,
+        columns: usize,
+    },
+    LayerNorm {
+        rows: usize,
+        columns: usize,
+    },
+    Ffn {
+        rows: usize,
+        width: usize,
+        hidden: usize,
+    },
+    Mha {
+        batch: usize,
+        tokens: usize,
+        width: usize,
+        heads: usize,
+        causal: bool,
+    },
+    Attention {
+        batch: usize,
+        heads: usize,
+        tokens: usize,
+        head_dim: usize,
+        causal: bool,
+    },
+    Conv {
+        batch: usize,
+        #[serde(rename = "in")]
+        inputs: usize,
+        #[serde(rename = "out")]
+        outputs: usize,
+        size: usize,
+        kernel: usize,
+        stride: usize,
+        padding: usize,
+    },
+    Rnn {
+        cell: Cell,
+        batch: usize,
+        steps: usize,
+        inputs: usize,
+        hidden: usize,
+        lengths: Option<Vec<usize>>,
+        train: bool,
+    },
+    Resnet {
+        depths: Vec<usize>,
+        widths: usize,
+        classes: usize,
+        size: usize,
+        batch: usize,
+        train: bool,
+    },
+    Vit(models::VitRow),
+    Bert(Text),
+    Gpt2(Text),
+    GptNeo(Text),
+    Llama(Text),
+    Decode {
+        config: Value,
+        prompt: usize,
+        new_tokens: usize,
+    },
+    Optimizer {
+        shapes: Vec<Vec<usize>>,
+    },
+    Load {
+        path: PathBuf,
+        config: Value,
+    },
+    Start {
+        path: PathBuf,
+        config: Value,
+        tokens: usize,
+    },
+    /// A kind that came later than this program.
+    #[serde(other)]
+    Unknown,
+}
+
+/// A model of text: its published configuration and its input.
+#[derive(Deserialize)]
+pub struct Text {
+    pub config: Value,
+    pub batch: usize,
+    pub tokens: usize,
+    pub train: bool,
+}
+
+#[derive(Deserialize, Clone, Copy)]
+#[serde(rename_all = "snake_case")]
+pub enum Function {
+    Selu,
+    Gelu,
+}
+
+#[derive(Deserialize, Clone, Copy)]
+#[serde(rename_all = "snake_case")]
+pub enum Cell {
+    Lstm,
+    Gru,
+}
+
+/// What this process is asked.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Question {
+    Run {
+        run_seconds: f64,
+        max_runs: usize,
+    },
+    Quit {
+        #[serde(rename = "quit")]
+        _quit: bool,
+    },
+}
+
+/// What this process says.
+#[derive(Serialize)]
+#[serde(tag = "event", rename_all = "snake_case")]
+enum Event {
+    First { seconds: f64, setup_seconds: f64, version: &'static str },
+    Second { seconds: f64 },
+    Times { seconds: Vec<f64> },
+    End { peak_bytes: Option<u64>, device_peak_bytes: Option<u64> },
+    Error { kind: ErrorKind, message: String },
+}
+
+/// Why a row has no figure. Where memory runs out a Rust program ends at once, so that it cannot say so itself.
+#[derive(Serialize)]
+#[serde(rename_all = "snake_case")]
+enum ErrorKind {
+    Unsupported,
+    Failed,
+}
+
+/// A row, or a way to compute it, that there is not with candle, and why.
+#[derive(Debug)]
+struct Unsupported(String);
+
+impl fmt::Display for Unsupported {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Unsupported {}
+
+/// The error of a row that there is not with candle.
+pub fn unsupported(why: impl Into<String>) -> anyhow::Error {
+    Unsupported(why.into()).into()
+}
+
+fn main() -> ExitCode {
+    let begun = Instant::now();
+    let Some(spec) = std::env::args().nth(1) else {
+        eprintln!("give a row as JSON; the benchmark in examples/bench starts this program");
+        return ExitCode::from(2);
+    };
+    let Err(error) = serve(&spec, begun) else { return ExitCode::SUCCESS };
+    let kind = if error.is::<Unsupported>() { ErrorKind::Unsupported } else { ErrorKind::Failed };
+    // Both candle and anyhow may say more in further lines.
+    let message = format!("{error:#}").lines().next().unwrap_or_default().to_owned();
+    match say(&Event::Error { kind, message }) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("{error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Computes a row and answers questions until there are no more.
+fn serve(spec: &str, begun: Instant) -> Result<()> {
+    let spec: Spec = serde_json::from_str(spec).context("the row's description")?;
+    if spec.form != "eager" || spec.device != "cpu" || spec.dtype != "f32" {
+        return Err(unsupported("candle computes eagerly here, in f32 on the CPU"));
+    }
+    let mut run = match ops::prepare(&spec.row)? {
+        Some(run) => run,
+        None => models::prepare(&spec.row)?,
+    };
+    let mut timed = || -> Result<f64> {
+        let begun = Instant::now();
+        run()?;
+        Ok(begun.elapsed().as_secs_f64())
+    };
+    let setup_seconds = begun.elapsed().as_secs_f64();
+    let seconds = timed()?;
+    say(&Event::First { seconds, setup_seconds, version: "candle 0.10.2" })?;
+    say(&Event::Second { seconds: timed()? })?;
+    for line in std::io::stdin().lock().lines() {
+        let line = line?;
+        match serde_json::from_str(&line).with_context(|| line.clone())? {
+            Question::Run { run_seconds, max_runs } => {
+                let mut seconds = vec![timed()?];
+                while seconds.len() < max_runs && seconds.iter().sum::<f64>() < run_seconds {
+                    seconds.push(timed()?);
+                }
+                say(&Event::Times { seconds })?;
+            }
+            Question::Quit { .. } => break,
+        }
+    }
+    say(&Event::End { peak_bytes: peak_bytes(), device_peak_bytes: None })
+}
+
+fn say(event: &Event) -> Result<()> {
+    let line = serde_json::to_string(event)?;
+    let mut out = std::io::stdout().lock();
+    writeln!(out, "{line}").and_then(|()| out.flush()).context("nobody listens")
+}
+
+/// The largest resident size of this process so far, where the system tells.
+fn peak_bytes() -> Option<u64> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
+    line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok().map(|kilobytes| kilobytes * 1024)
+}

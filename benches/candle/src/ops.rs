@@ -1,0 +1,208 @@
+//! Rows that are single operations or layers, forward alone, and the optimizer's step.
+
+use anyhow::Result;
+use candle_core::{D, DType, Device, Shape, Tensor, Var};
+use candle_nn::{
+    AdamW, Init, Module, Optimizer, ParamsAdamW, VarBuilder, VarMap,
+    rnn::{GRUConfig, LSTMConfig, RNN},
+    var_builder::SimpleBackend,
+};
+use std::hint::black_box;
+
+use crate::{Cell, Function, Row, Run, unsupported};
+
+/// Makes the inputs and weights of an operation and says how it is done; `None` where the row is none of these.
+pub fn prepare(row: &Row) -> Result<Option<Run>> {
+    Ok(Some(match *row {
+        Row::Gemm { m, k, n } => {
+            let (a, b) = (randn((m, k))?, randn((k, n))?);
+            run(move || a.matmul(&b))
+        }
+        Row::Activation { function, rows, columns } => {
+            let x = randn((rows, columns))?;
+            run(move || activate(function, &x))
+        }
+        Row::Chain { function, rows, columns } => {
+            let (x, scale, shift) = (randn((rows, columns))?, randn(columns)?, randn(columns)?);
+            run(move || activate(function, &x.broadcast_mul(&scale)?.broadcast_add(&shift)?)? + &x)
+        }
+        Row::Softmax { rows, columns } => {
+            let x = randn((rows, columns))?;
+            run(move || candle_nn::ops::softmax_last_dim(&x))
+        }
+        Row::LayerNorm { rows, columns } => {
+            let x = randn((rows, columns))?;
+            let norm = candle_nn::LayerNorm::new(randn(columns)?, randn(columns)?, 1e-5);
+            run(move || norm.forward(&x))
+        }
+        Row::Ffn { rows, width, hidden } => {
+            let x = randn((rows, width))?;
+            let up = candle_nn::linear(width, hidden, weights())?;
+            let down = candle_nn::linear(hidden, width, weights())?;
+            run(move || x.apply(&up)?.gelu_erf()?.apply(&down))
+        }
+        Row::Mha { batch, tokens, width, heads, causal } => {
+            let x = randn((batch, tokens, width))?;
+            let mask = causal.then(|| causal_mask(tokens)).transpose()?;
+            let qkv = candle_nn::linear(width, 3 * width, weights())?;
+            let out = candle_nn::linear(width, width, weights())?;
+            run(move || {
+                let [q, k, v] = split_heads(&x.apply(&qkv)?, heads)?;
+                merge_heads(&attend(&q, &k, &v, mask.as_ref(), Pass::Forward)?)?.apply(&out)
+            })
+        }
+        Row::Attention { batch, heads, tokens, head_dim, causal } => {
+            let shape = (batch, heads, tokens, head_dim);
+            let (q, k, v) = (randn(shape)?, randn(shape)?, randn(shape)?);
+            let mask = causal.then(|| causal_mask(tokens)).transpose()?;
+            run(move || attend(&q, &k, &v, mask.as_ref(), Pass::Forward))
+        }
+        Row::Conv { batch, inputs, outputs, size, kernel, stride, padding } => {
+            let x = randn((batch, inputs, size, size))?;
+            let config = candle_nn::Conv2dConfig { stride, padding, ..Default::default() };
+            let conv = candle_nn::conv2d_no_bias(inputs, outputs, kernel, config, weights())?;
+            run(move || conv.forward(&x))
+        }
+        Row::Rnn { lengths: Some(_), .. } => return Err(unsupported("candle's recurrent layers take no lengths")),
+        Row::Rnn { train: true, .. } => return Err(unsupported("candle's recurrent layers are measured forward only")),
+        Row::Rnn { cell, batch, steps, inputs, hidden, .. } => {
+            // candle has the batch before the steps.
+            let x = randn((batch, steps, inputs))?;
+            match cell {
+                Cell::Lstm => states(candle_nn::rnn::lstm(inputs, hidden, LSTMConfig::default(), weights())?, x),
+                Cell::Gru => states(candle_nn::rnn::gru(inputs, hidden, GRUConfig::default(), weights())?, x),
+            }
+        }
+        Row::Optimizer { ref shapes } => optimizer(shapes)?,
+        _ => return Ok(None),
+    }))
+}
+
+/// A run that computes a tensor and throws it away.
+pub fn run(mut compute: impl FnMut() -> candle_core::Result<Tensor> + 'static) -> Run {
+    Box::new(move || {
+        black_box(compute()?);
+        Ok(())
+    })
+}
+
+/// Normally distributed numbers.
+pub fn randn(shape: impl Into<Shape>) -> candle_core::Result<Tensor> {
+    Tensor::randn(0f32, 1f32, shape, &Device::Cpu)
+}
+
+/// Random weights wherever a layer asks for some.
+///
+/// Layers begin as candle has them, but what would be constant, as biases and scales are, is spread a little: zeros may
+/// be quicker. What is not trained is no variable, as candle would keep all intermediate results of variables.
+#[derive(Clone, Default)]
+pub struct Random {
+    /// Where variables are kept, in training.
+    pub variables: Option<VarMap>,
+}
+
+impl SimpleBackend for Random {
+    fn get(&self, shape: Shape, name: &str, hint: Init, dtype: DType, device: &Device) -> candle_core::Result<Tensor> {
+        let hint = match hint {
+            Init::Const(mean) => Init::Randn { mean, stdev: 0.02 },
+            other => other,
+        };
+        match &self.variables {
+            Some(variables) => variables.get(shape, name, hint, dtype, device),
+            None => Ok(hint.var(shape, dtype, device)?.as_detached_tensor()),
+        }
+    }
+
+    fn get_unchecked(&self, name: &str, _: DType, _: &Device) -> candle_core::Result<Tensor> {
+        candle_core::bail!("{name}: random weights need a shape")
+    }
+
+    fn contains_tensor(&self, _: &str) -> bool {
+        true
+    }
+}
+
+impl Random {
+    /// What layers are made with.
+    pub fn builder(&self) -> VarBuilder<'static> {
+        VarBuilder::from_backend(Box::new(self.clone()), DType::F32, Device::Cpu)
+    }
+}
+
+/// Random weights that are not trained.
+pub fn weights() -> VarBuilder<'static> {
+    Random::default().builder()
+}
+
+fn activate(function: Function, x: &Tensor) -> candle_core::Result<Tensor> {
+    const SELU_ALPHA: f32 = 1.673_263_2;
+    const SELU_GAMMA: f32 = 1.050_701;
+    match function {
+        Function::Gelu => x.gelu_erf(),
+        Function::Selu => candle_nn::ops::selu(x, SELU_ALPHA, SELU_GAMMA),
+    }
+}
+
+/// What is computed of a layer. candle's fused kernels of softmax and layer normalisation have no backward pass: what
+/// goes through them gets no gradients and no error says so. Training therefore takes plain operations.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Pass {
+    Forward,
+    Train,
+}
+
+/// Scaled dot-product attention of `[batch, heads, tokens, head_dim]`, as candle-transformers' models write it.
+pub fn attend(q: &Tensor, k: &Tensor, v: &Tensor, mask: Option<&Tensor>, pass: Pass) -> candle_core::Result<Tensor> {
+    let scores = (q.matmul(&k.t()?)? / (q.dim(D::Minus1)? as f64).sqrt())?;
+    let scores = match mask {
+        Some(mask) => scores.broadcast_add(mask)?,
+        None => scores,
+    };
+    let shares = match pass {
+        Pass::Forward => candle_nn::ops::softmax_last_dim(&scores)?,
+        Pass::Train => candle_nn::ops::softmax(&scores, D::Minus1)?,
+    };
+    shares.matmul(v)
+}
+
+/// Numbers that are added to scores so that no token sees those after it.
+pub fn causal_mask(tokens: usize) -> candle_core::Result<Tensor> {
+    let mask = (0..tokens).flat_map(|i| (0..tokens).map(move |j| if j > i { f32::NEG_INFINITY } else { 0.0 }));
+    Tensor::from_vec(mask.collect(), (tokens, tokens), &Device::Cpu)
+}
+
+/// Queries, keys and values, each `[batch, heads, tokens, head_dim]`, of `[batch, tokens, 3 * width]`.
+pub fn split_heads(qkv: &Tensor, heads: usize) -> candle_core::Result<[Tensor; 3]> {
+    let (batch, tokens, wide) = qkv.dims3()?;
+    let qkv = qkv.reshape((batch, tokens, 3, heads, wide / 3 / heads))?.permute((2, 0, 3, 1, 4))?.contiguous()?;
+    Ok([qkv.get(0)?, qkv.get(1)?, qkv.get(2)?])
+}
+
+/// The reverse: `[batch, tokens, width]` of `[batch, heads, tokens, head_dim]`.
+pub fn merge_heads(x: &Tensor) -> candle_core::Result<Tensor> {
+    x.transpose(1, 2)?.flatten_from(2)
+}
+
+/// A run of a recurrent layer that gives its states of all steps.
+fn states(layer: impl RNN + 'static, x: Tensor) -> Run {
+    run(move || layer.states_to_tensor(&layer.seq(&x)?))
+}
+
+/// The optimizer of all training.
+pub fn adamw(variables: Vec<Var>) -> candle_core::Result<AdamW> {
+    AdamW::new(variables, ParamsAdamW { lr: 1e-4, beta1: 0.9, beta2: 0.999, eps: 1e-8, weight_decay: 0.01 })
+}
+
+/// A run of one step over tensors of these shapes, with gradients that are there already.
+fn optimizer(shapes: &[Vec<usize>]) -> Result<Run> {
+    // candle makes stores of gradients in backward passes alone; this one's own gradient is of no use.
+    let mut gradients = Var::new(0f32, &Device::Cpu)?.backward()?;
+    let mut variables = Vec::new();
+    for shape in shapes {
+        let variable = Var::from_tensor(&randn(shape.as_slice())?)?;
+        gradients.insert(&variable, randn(shape.as_slice())?);
+        variables.push(variable);
+    }
+    let mut adamw = adamw(variables)?;
+    Ok(Box::new(move || Ok(adamw.step(&gradients)?)))
+}
