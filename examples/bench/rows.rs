@@ -101,6 +101,13 @@ fn recurrent() -> Vec<Row> {
     // As uneven as sentences are.
     let lengths: Vec<usize> = (0..batch).map(|i| 1 + (i * 7919 + 13) * 104_729 % steps).collect();
     let mut rows = Vec::new();
+    // One sequence is bound by the weights' reading, wide layers by their products.
+    for (batch, size, train) in [(1, 256, false), (32, 1024, false), (32, 1024, true)] {
+        let cell = Cell::Lstm;
+        let work = Work::Rnn { cell, batch, steps, inputs: size, hidden: size, lengths: None, train };
+        let pass = if train { "gradients" } else { "forward" };
+        rows.push(row(Group::Recurrent, format!("lstm {steps}x{batch}x{size} padded, {pass}"), work));
+    }
     for (cell, name) in [(Cell::Lstm, "lstm"), (Cell::Gru, "gru")] {
         for (lengths, form) in [(None, "padded"), (Some(&lengths), "packed")] {
             for (train, pass) in [(false, "forward"), (true, "gradients")] {

@@ -2,6 +2,7 @@ use rayon::prelude::*;
 
 use crate::{
     dispatch::{TASK, vectorized},
+    fresh::by_chunks,
     math::{erf, exp, sigmoid},
 };
 
@@ -14,12 +15,8 @@ const CUBIC: f32 = 0.044_715;
 const FRAC_1_SQRT_2PI: f32 = 0.398_942_3;
 
 /// GELU, exact: `x/2 (1 + erf(x/sqrt 2))`.
-///
-/// # Panics
-/// If the slices differ in length.
-pub fn gelu_erf(x: &[f32], y: &mut [f32]) {
-    assert_eq!(x.len(), y.len());
-    x.par_chunks(TASK).zip(y.par_chunks_mut(TASK)).for_each(|(x, y)| forward_erf(x, y));
+pub fn gelu_erf(x: &[f32]) -> Vec<f32> {
+    by_chunks(x.len(), TASK, |i, y| forward_erf(&x[i * TASK..][..y.len()], y))
 }
 
 /// As [`gelu_erf`], in place.
@@ -38,12 +35,8 @@ pub fn gelu_erf_backward(x: &[f32], grad: &mut [f32]) {
 
 /// GELU by its tanh approximation: `x/2 (1 + tanh(u))` with `u = sqrt(2/pi) (x + 0.044715 x^3)`, computed as
 /// `x sigmoid(2u)`.
-///
-/// # Panics
-/// If the slices differ in length.
-pub fn gelu_tanh(x: &[f32], y: &mut [f32]) {
-    assert_eq!(x.len(), y.len());
-    x.par_chunks(TASK).zip(y.par_chunks_mut(TASK)).for_each(|(x, y)| forward(x, y));
+pub fn gelu_tanh(x: &[f32]) -> Vec<f32> {
+    by_chunks(x.len(), TASK, |i, y| forward(&x[i * TASK..][..y.len()], y))
 }
 
 /// As [`gelu_tanh`], in place.
@@ -139,7 +132,7 @@ mod tests {
         (x * cdf, cdf + x * (-0.5 * x * x).exp() / (2.0 * std::f64::consts::PI).sqrt())
     }
 
-    type Form = (fn(&[f32], &mut [f32]), fn(&[f32], &mut [f32]), fn(f64) -> (f64, f64));
+    type Form = (fn(&[f32]) -> Vec<f32>, fn(&[f32], &mut [f32]), fn(f64) -> (f64, f64));
     const FORMS: [Form; 2] = [(gelu_tanh, gelu_tanh_backward, exact), (gelu_erf, gelu_erf_backward, exact_erf)];
 
     #[test]
@@ -148,8 +141,7 @@ mod tests {
             [0, 1, 7, 8, 17, 40_001].into_iter().flat_map(|len| FORMS.map(|form| (len, form)))
         {
             let x: Vec<f32> = (0..len).map(|i| (i as f32 - len as f32 / 2.0) * 24.0 / len.max(1) as f32).collect();
-            let (mut y, mut slope) = (vec![0.0; len], vec![1.0; len]);
-            forward(&x, &mut y);
+            let (y, mut slope) = (forward(&x), vec![1.0; len]);
             backward(&x, &mut slope);
             for i in 0..len {
                 let (value, gradient) = exact(f64::from(x[i]));
@@ -162,22 +154,19 @@ mod tests {
     #[test]
     fn in_place_is_the_same() {
         let x: Vec<f32> = (0..40_001).map(|i| (i as f32 - 20_000.0) * 3e-4).collect();
-        let (mut y, mut z) = (vec![0.0; x.len()], x.clone());
-        gelu_erf(&x, &mut y);
+        let mut z = x.clone();
         gelu_erf_in_place(&mut z);
-        assert_eq!(y, z);
+        assert_eq!(gelu_erf(&x), z);
         z.copy_from_slice(&x);
-        gelu_tanh(&x, &mut y);
         gelu_tanh_in_place(&mut z);
-        assert_eq!(y, z);
+        assert_eq!(gelu_tanh(&x), z);
     }
 
     #[test]
     fn extremes() {
         let x = [f32::INFINITY, f32::NEG_INFINITY, f32::NAN, 1e30, -1e30];
         for (forward, backward, _) in FORMS {
-            let (mut y, mut slope) = ([0.0; 5], [1.0; 5]);
-            forward(&x, &mut y);
+            let (y, mut slope) = (forward(&x), [1.0; 5]);
             backward(&x, &mut slope);
             assert!(y[0] == f32::INFINITY && y[2].is_nan() && y[3] == 1e30);
             assert!(slope[0] == 1.0 && slope[2].is_nan() && slope[3] == 1.0 && slope[4] == 0.0 && y[4] == 0.0);

@@ -13,6 +13,7 @@ mod attention;
 mod batch_norm;
 mod conv;
 mod dispatch;
+mod fresh;
 mod gelu;
 mod half;
 mod math;
@@ -34,7 +35,7 @@ pub use conv::{Conv2d, Epilogue, conv2d, conv2d_backward_input, conv2d_backward_
 pub use dispatch::{as_worker, in_pool};
 pub use gelu::{gelu_erf, gelu_erf_backward, gelu_erf_in_place, gelu_tanh, gelu_tanh_backward, gelu_tanh_in_place};
 pub use half::{HalfFormat, HalfMatrix, matmul_half, widen};
-pub use matmul::{Matrix, matmul, sum_rows};
+pub use matmul::{Matrix, matmul, product, sum_rows};
 pub use nll::{nll, nll_backward};
 pub use norm::RowNorm;
 pub use pool::Pool2d;
@@ -43,4 +44,4 @@ pub use recurrent::{GruReset, RnnActivation, Steps, gru, gru_backward, lstm, lst
 pub use rotate::rotate;
 pub use selu::{selu, selu_backward};
 pub use silu::{silu_mul, silu_mul_backward};
-pub use softmax::{softmax_rows, softmax_rows_backward};
+pub use softmax::{softmax_rows, softmax_rows_backward, softmax_rows_of};

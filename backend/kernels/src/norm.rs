@@ -2,6 +2,7 @@ use rayon::prelude::*;
 
 use crate::{
     dispatch::{TASK, rows_per_task, vectorized},
+    fresh::by_chunks_with,
     math::{dot, sum},
 };
 
@@ -15,22 +16,24 @@ pub struct RowNorm {
 }
 
 impl RowNorm {
-    /// Each row less its mean, over the root of its variance plus `eps`, times `weight` and plus `bias`. The means and the
-    /// inverse roots are written to `stats`, two numbers for each row.
+    /// Each row less its mean, over the root of its variance plus `eps`, times `weight` and plus `bias`; and the means and
+    /// the inverse roots, two numbers for each row.
     ///
     /// # Panics
     /// If the slices do not fit each other.
-    pub fn forward(&self, x: &[f32], weight: &[f32], bias: Option<&[f32]>, y: &mut [f32], stats: &mut [f32]) {
+    pub fn forward(&self, x: &[f32], weight: &[f32], bias: Option<&[f32]>) -> (Vec<f32>, Vec<f32>) {
         let columns = weight.len();
         assert!(bias.is_none_or(|bias| bias.len() == columns), "a bias of another size than {columns}");
-        if !check(x.len(), y.len(), stats.len(), columns) {
-            return;
+        if x.is_empty() {
+            return (vec![], vec![]);
         }
+        let mut stats = vec![0.0; 2 * (x.len() / columns)];
+        check(x.len(), x.len(), stats.len(), columns);
         let rows = rows_per_task(columns);
-        x.par_chunks(rows * columns)
-            .zip(y.par_chunks_mut(rows * columns))
-            .zip(stats.par_chunks_mut(2 * rows))
-            .for_each(|((x, y), stats)| forward(*self, x, weight, bias, y, stats));
+        let y = by_chunks_with(x.len(), rows * columns, stats.par_chunks_mut(2 * rows), |i, y, stats| {
+            forward(*self, &x[i * rows * columns..][..y.len()], weight, bias, y, stats);
+        });
+        (y, stats)
     }
 
     /// Gradients of [`forward`](Self::forward), given its input and `stats`: with respect to the input in place of `grad`,
@@ -146,10 +149,8 @@ mod tests {
             let norm = RowNorm { centred, eps: 1e-5 };
             let [x, g] = [7919, 104_729].map(|step| numbers(rows * columns, step));
             let [weight, bias] = [31, 57].map(|step| numbers(columns, step));
-            let (mut y, mut plain) = (vec![0.0; x.len()], vec![0.0; x.len()]);
-            let mut stats = vec![0.0; 2 * rows];
-            norm.forward(&x, &weight, None, &mut plain, &mut stats);
-            norm.forward(&x, &weight, Some(&bias), &mut y, &mut stats);
+            let (plain, _) = norm.forward(&x, &weight, None);
+            let (y, stats) = norm.forward(&x, &weight, Some(&bias));
             let (mut dx, mut d_weight, mut d_bias) = (g.clone(), vec![0.0; columns], vec![0.0; columns]);
             norm.backward(&x, &weight, &stats, &mut dx, &mut d_weight, &mut d_bias);
             let (mut d_weight_exact, mut d_bias_exact) = (vec![0.0; columns], vec![0.0; columns]);
@@ -190,8 +191,7 @@ mod tests {
         let with = |threads: usize| {
             let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
             pool.install(|| {
-                let (mut y, mut stats) = (vec![0.0; x.len()], vec![0.0; 2 * rows]);
-                norm.forward(&x, &weight, None, &mut y, &mut stats);
+                let (mut y, stats) = norm.forward(&x, &weight, None);
                 let (mut d_weight, mut d_bias) = (vec![0.0; columns], vec![0.0; columns]);
                 norm.backward(&x, &weight, &stats, &mut y, &mut d_weight, &mut d_bias);
                 (y, d_weight, d_bias)

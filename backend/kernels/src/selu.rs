@@ -2,6 +2,7 @@ use rayon::prelude::*;
 
 use crate::{
     dispatch::{TASK, vectorized},
+    fresh::by_chunks,
     math::exp,
 };
 
@@ -11,12 +12,8 @@ const SCALE: f32 = 1.050_701;
 const ALPHA: f32 = 1.673_263_2;
 
 /// Scaled exponential linear unit, `scale x` above 0 and `scale alpha (e^x - 1)` below (Klambauer et al., 2017).
-///
-/// # Panics
-/// If the slices differ in length.
-pub fn selu(x: &[f32], y: &mut [f32]) {
-    assert_eq!(x.len(), y.len());
-    x.par_chunks(TASK).zip(y.par_chunks_mut(TASK)).for_each(|(x, y)| forward(x, y));
+pub fn selu(x: &[f32]) -> Vec<f32> {
+    by_chunks(x.len(), TASK, |i, y| forward(&x[i * TASK..][..y.len()], y))
 }
 
 /// The gradient of [`selu`] at `x` times `grad`, in place of `grad`.
@@ -58,8 +55,7 @@ mod tests {
         let (scale, alpha) = (1.050_700_987_355_480_5, 1.673_263_242_354_377_2);
         for len in [0, 1, 7, 8, 17, 40_001] {
             let x: Vec<f32> = (0..len).map(|i| (i as f32 - len as f32 / 2.0) * 24.0 / len.max(1) as f32).collect();
-            let (mut y, mut slope) = (vec![0.0; len], vec![1.0; len]);
-            selu(&x, &mut y);
+            let (y, mut slope) = (selu(&x), vec![1.0; len]);
             selu_backward(&x, &mut slope);
             for i in 0..len {
                 let wide = f64::from(x[i]);
@@ -75,8 +71,7 @@ mod tests {
     #[test]
     fn extremes() {
         let x = [f32::INFINITY, f32::NEG_INFINITY, f32::NAN, -0.0];
-        let (mut y, mut slope) = ([1.0; 4], [1.0; 4]);
-        selu(&x, &mut y);
+        let (y, mut slope) = (selu(&x), [1.0; 4]);
         selu_backward(&x, &mut slope);
         assert!(y[0] == f32::INFINITY && (y[1] + SCALE * ALPHA).abs() < 1e-6 && y[2].is_nan() && y[3] == 0.0);
         assert!(slope[0] == SCALE && slope[1] == 0.0 && slope[2].is_nan());

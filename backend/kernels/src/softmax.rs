@@ -2,6 +2,7 @@ use rayon::prelude::*;
 
 use crate::{
     dispatch::{rows_per_task, vectorized},
+    fresh::by_chunks,
     math::{dot, exp, max, sum},
 };
 
@@ -19,6 +20,22 @@ pub fn softmax_rows(x: &mut [f32], columns: usize, scale: f32, queries: Option<u
     check(x.len(), columns, queries);
     let rows = rows_per_task(columns);
     x.par_chunks_mut(rows * columns).enumerate().for_each(|(task, x)| forward(x, columns, scale, queries, task * rows));
+}
+
+/// As [`softmax_rows`], of rows that stay.
+///
+/// # Panics
+/// As [`softmax_rows`].
+pub fn softmax_rows_of(x: &[f32], columns: usize, scale: f32, queries: Option<usize>) -> Vec<f32> {
+    if x.is_empty() {
+        return vec![];
+    }
+    check(x.len(), columns, queries);
+    let rows = rows_per_task(columns);
+    by_chunks(x.len(), rows * columns, |task, y| {
+        y.copy_from_slice(&x[task * rows * columns..][..y.len()]);
+        forward(y, columns, scale, queries, task * rows);
+    })
 }
 
 /// The gradient with respect to the input of [`softmax_rows`], given its output `y`, in place of `grad`.

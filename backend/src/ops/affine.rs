@@ -12,7 +12,7 @@ use burn_autodiff::{
 };
 
 use super::{Backend, custom::alive, float, primitive};
-use crate::matmul;
+use crate::matmul::composed;
 
 /// `[.., n]` as `[rows, n]`.
 pub(super) fn rows<B: Backend>(x: FloatTensor<B>) -> Tensor<B, 2> {
@@ -56,7 +56,7 @@ pub(super) fn by_rows<B: Backend>(
 ) -> FloatTensor<B> {
     let (weight, bias) = (of::<B>(weight, x.dtype()), bias.map(|bias| of::<B>(bias, x.dtype())));
     let shape = x.shape();
-    let y = matmul(rows::<B>(x), float(weight));
+    let y = composed(rows::<B>(x), float(weight));
     let y = match bias {
         Some(bias) => y + float::<B, 1>(bias).unsqueeze(),
         None => y,
@@ -75,8 +75,8 @@ pub(super) fn backward<B: Backend>(
     let (shape, grad) = (grad.shape(), rows::<B>(grad));
     let weight = weight.map(|weight| of::<B>(weight, dtype));
     [
-        weight.map(|weight| unflatten(matmul(grad.clone(), float::<B, 2>(weight).transpose()), shape)),
-        x.map(|x| primitive(matmul(rows::<B>(x).transpose(), grad.clone()))),
+        weight.map(|weight| unflatten(composed(grad.clone(), float::<B, 2>(weight).transpose()), shape)),
+        x.map(|x| primitive(composed(rows::<B>(x).transpose(), grad.clone()))),
         bias.then(|| primitive::<B, 1>(grad.sum_dim(0).squeeze_dim(0))),
     ]
 }

@@ -12,7 +12,7 @@ mod tile;
 use rayon::prelude::*;
 use std::{borrow::Cow, cell::Cell};
 
-use crate::dispatch::TASK;
+use crate::{dispatch::TASK, fresh::by_chunks};
 pub(crate) use bands::for_bands;
 pub(crate) use converted::{DEPTH as CONVERTED_DEPTH, Source, matmul_converted};
 pub(crate) use element::{Element, F32};
@@ -82,10 +82,9 @@ impl<'a> Matrix<'a> {
 /// # Panics
 /// If the sizes do not fit each other.
 pub fn matmul(a: Matrix<'_>, b: Matrix<'_>, bias: Option<&[f32]>, c: &mut [f32]) {
-    a.check();
-    b.check();
+    check(&a, &b, bias);
     let columns = b.columns;
-    assert!(a.columns == b.rows && c.len() == a.rows * columns && bias.is_none_or(|bias| bias.len() == columns));
+    assert!(c.len() == a.rows * columns, "{} elements are no {} rows of {columns}", c.len(), a.rows);
     if c.is_empty() {
         return;
     }
@@ -97,6 +96,40 @@ pub fn matmul(a: Matrix<'_>, b: Matrix<'_>, bias: Option<&[f32]>, c: &mut [f32])
         Some(bias) => c.chunks_exact_mut(columns).for_each(|c| c.copy_from_slice(bias)),
         None => c.fill(0.0),
     });
+    accumulate(a, b, c);
+}
+
+/// As [`matmul`], in new memory.
+///
+/// # Panics
+/// If the sizes do not fit each other.
+pub fn product(a: Matrix<'_>, b: Matrix<'_>, bias: Option<&[f32]>) -> Vec<f32> {
+    check(&a, &b, bias);
+    let (rows, columns) = (a.rows, b.columns);
+    if rows <= FEW || columns == 0 {
+        let mut c = vec![0.0; rows * columns];
+        matmul(a, b, bias, &mut c);
+        return c;
+    }
+    let mut c = by_chunks(rows * columns, columns.max(TASK / columns * columns), |_, c| {
+        if let Some(bias) = bias {
+            c.chunks_exact_mut(columns).for_each(|c| c.copy_from_slice(bias));
+        }
+    });
+    accumulate(a, b, &mut c);
+    c
+}
+
+fn check(a: &Matrix<'_>, b: &Matrix<'_>, bias: Option<&[f32]>) {
+    a.check();
+    b.check();
+    let columns = b.columns;
+    assert!(a.columns == b.rows && bias.is_none_or(|bias| bias.len() == columns), "matrices of other sizes");
+}
+
+/// Adds the product of more than a few rows to `c`.
+fn accumulate(a: Matrix<'_>, b: Matrix<'_>, c: &mut [f32]) {
+    let columns = b.columns;
     // A part of the depth at a time, so that the panels stay in the last-level cache while all rows pass.
     let depth = (PANELS / columns / DEPTH * DEPTH).max(DEPTH);
     let mut memory = MEMORY.take();
@@ -208,6 +241,7 @@ mod tests {
                 for b_form in b_both {
                     let mut c = vec![f32::NAN; m * n];
                     matmul(a_form, b_form, Some(&bias), &mut c);
+                    assert_eq!(product(a_form, b_form, Some(&bias)), c);
                     for (at, found) in c.iter().enumerate() {
                         let (i, j) = (at / n, at % n);
                         let expected: f64 =

@@ -51,9 +51,7 @@ fn half_matrix(x: &FlexTensor) -> Option<HalfMatrix<'_>> {
 }
 
 fn product(a: Matrix<'_>, b: Matrix<'_>, bias: Option<&[f32]>, shape: Shape) -> FlexTensor {
-    let mut out = vec![0.0; shape.num_elements()];
-    kernels::matmul(a, b, bias, &mut out);
-    tensor(out, shape)
+    tensor(kernels::product(a, b, bias), shape)
 }
 
 /// The shape with another last axis.

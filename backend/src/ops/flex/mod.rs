@@ -55,11 +55,9 @@ fn changed(x: FlexTensor, f: impl FnOnce(&mut [f32])) -> FlexTensor {
 }
 
 /// A function of each element, in a new tensor.
-fn mapped(x: FlexTensor, f: fn(&[f32], &mut [f32])) -> FlexTensor {
+fn mapped(x: FlexTensor, f: fn(&[f32]) -> Vec<f32>) -> FlexTensor {
     let x = contiguous(x);
-    let mut y = vec![0.0; elements(&x).len()];
-    f(elements(&x), &mut y);
-    tensor(y, x.layout().shape().clone())
+    tensor(f(elements(&x)), x.layout().shape().clone())
 }
 
 fn norm_of(options: RowNormOptions) -> kernels::RowNorm {
@@ -253,7 +251,13 @@ impl Backend for Flex {
         if !is_f32(&scores) {
             return rows::attention_weights::<Self>(scores, scale, causal);
         }
-        changed(scores, |scores| kernels::softmax_rows(scores, s, scale as f32, causal.then_some(t)))
+        let (scale, queries) = (scale as f32, causal.then_some(t));
+        if scores.is_unique() {
+            return changed(scores, |scores| kernels::softmax_rows(scores, s, scale, queries));
+        }
+        let scores = contiguous(scores);
+        let weights = kernels::softmax_rows_of(elements(&scores), s, scale, queries);
+        tensor(weights, scores.layout().shape().clone())
     }
 
     fn attention_weights_backward(
@@ -280,8 +284,7 @@ impl Backend for Flex {
         }
         let (x, weight, bias) = (contiguous(x), contiguous(weight), bias.map(contiguous));
         let shape = x.layout().shape().clone();
-        let (mut y, mut stats) = (vec![0.0; shape.num_elements()], vec![0.0; 2 * shape[0]]);
-        norm_of(options).forward(elements(&x), elements(&weight), bias.as_ref().map(elements), &mut y, &mut stats);
+        let (y, stats) = norm_of(options).forward(elements(&x), elements(&weight), bias.as_ref().map(elements));
         let of_rows = Shape::from([shape[0], 2]);
         (tensor(y, shape), tensor(stats, of_rows))
     }
