@@ -5,10 +5,10 @@ use crate::Backend;
 /// The product of matrices, `[.., m, k]` and `[.., k, n]`, right on every backend.
 ///
 /// `Tensor::matmul` is not where [`Backend::FUSES_VECTORS_WRONGLY`]: a product with one row or one column is computed
-/// there with two of them, of which one is dropped. So are the products of its backward pass. And two matrices are
-/// multiplied here as [`Backend::affine`] does it.
+/// there with two of them, of which one is dropped. So are the products of its backward pass. Elsewhere two matrices are
+/// multiplied as [`Backend::affine`] does it.
 pub fn matmul<B: Backend, const D: usize>(lhs: Tensor<B, D>, rhs: Tensor<B, D>) -> Tensor<B, D> {
-    if D == 2 && lhs.dtype() == rhs.dtype() {
+    if D == 2 && !B::FUSES_VECTORS_WRONGLY && lhs.dtype() == rhs.dtype() {
         let product = B::affine(lhs.into_primitive().tensor(), rhs.into_primitive().tensor(), None);
         return Tensor::from_primitive(TensorPrimitive::Float(product));
     }

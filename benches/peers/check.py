@@ -102,8 +102,6 @@ def jax_arguments(kind: str, given: list) -> list:
         names = dict(ffn=("up", "down"), mha=("qkv", "out"))[kind]
         first, last = dict(weight=w_first.T, bias=b_first), dict(weight=w_last.T, bias=b_last)
         return [dict(zip(names, (first, last))), x]
-    if kind == "attention":
-        return [x.transpose(0, 2, 1, 3) for x in given]
     if kind == "conv":
         return [given[0].transpose(0, 2, 3, 1), given[1].transpose(2, 3, 1, 0)]
     return given
@@ -117,8 +115,7 @@ def check_op(row: dict) -> float:
     given = jax_arguments(kind, arrays(arguments))
     assert jax.tree.map(np.shape, given) == jax.tree.map(np.shape, examples), "arguments have other shapes"
     ours = np.asarray(jax.jit(function)(*given))
-    back = dict(attention=(0, 2, 1, 3), conv=(0, 3, 1, 2)).get(kind)
-    return difference(ours if back is None else ours.transpose(back), theirs)
+    return difference(ours.transpose(0, 3, 1, 2) if kind == "conv" else ours, theirs)
 
 
 def check_rnn(cell: str, lengths: list[int] | None) -> float:

@@ -63,15 +63,21 @@ def attend(q, k, v, causal: bool = False, window: int | None = None, scale: floa
             implementation="cudnn" if q.dtype == jnp.bfloat16 else None,
         )
     groups = k.shape[2]
-    q = (q * scale).reshape(batch, tokens, groups, heads // groups, size).transpose(0, 2, 3, 1, 4)
+    q = q.reshape(batch, tokens, groups, heads // groups, size).transpose(0, 2, 3, 1, 4)
     k, v = (x.transpose(0, 2, 1, 3)[:, :, None] for x in (k, v))
+    mixed = weigh(q * scale, k, v, causal, window)
+    return mixed.transpose(0, 3, 1, 2, 4).reshape(batch, tokens, heads, size)
+
+
+def weigh(q, k, v, causal: bool, window: int | None = None) -> jax.Array:
+    """The mean of the values by the softmax of the scores, of [.., tokens, size] that is scaled already."""
+    tokens = q.shape[-2]
     scores = q @ k.swapaxes(-1, -2)
     if causal:
         distance = np.arange(tokens)[:, None] - np.arange(tokens)
         seen = (distance >= 0) & (distance < (window or tokens))
         scores = jnp.where(seen, scores, jnp.finfo(scores.dtype).min)
-    mixed = jax.nn.softmax(scores, axis=-1) @ v
-    return mixed.transpose(0, 3, 1, 2, 4).reshape(batch, tokens, heads, size)
+    return jax.nn.softmax(scores, axis=-1) @ v
 
 
 def self_attention(p: dict, x: jax.Array, heads: int, **settings) -> jax.Array:
@@ -131,8 +137,13 @@ def mha(row: dict, randn: Randoms):
 
 
 def attention(row: dict, randn: Randoms):
-    shape = [row["batch"], row["tokens"], row["heads"], row["head_dim"]]
-    return lambda q, k, v: attend(q, k, v, row["causal"]), [randn(*shape), randn(*shape), randn(*shape)]
+    batch, tokens, heads, size, causal = (row[name] for name in ["batch", "tokens", "heads", "head_dim", "causal"])
+    # The heads come first where they are computed so.
+    if jax.default_backend() == "cpu":
+        shape, function = [batch, heads, tokens, size], lambda q, k, v: weigh(q * size**-0.5, k, v, causal)
+    else:
+        shape, function = [batch, tokens, heads, size], lambda q, k, v: attend(q, k, v, causal)
+    return function, [randn(*shape), randn(*shape), randn(*shape)]
 
 
 def conv(row: dict, randn: Randoms):

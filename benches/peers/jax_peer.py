@@ -2,12 +2,12 @@
 
     python benches/peers/jax_peer.py '{"row": {...}, "form": "jit", "threads": 2, "device": "cpu", "dtype": "f32"}'
 
-The only form is `jit`. Precision of products in float32 is JAX's default, on GPUs too.
+The only form is `jit`. Products of float32 are computed in it, on GPUs too, as PyTorch does by default.
 """
 
 import os
 
-from protocol import Unsupported, Work, serve
+from protocol import Unsupported, Work, pin, serve
 
 
 def check(row: dict, spec: dict, known: list[str]) -> None:
@@ -23,13 +23,21 @@ def check(row: dict, spec: dict, known: list[str]) -> None:
 def prepare(spec: dict) -> Work:
     # Whether there is a GPU must not decide it, and a CPU must not stand in for a GPU that is wanted.
     os.environ["JAX_PLATFORMS"] = spec["device"]
+    # Other programs wait on the same GPU for their turn.
+    os.environ["XLA_PYTHON_CLIENT_PREALLOCATE"] = "false"
+    if spec["device"] == "cpu":
+        pin(spec["threads"])
     import jax
+
+    # PyTorch's default; JAX's own would round the inputs of products on newer GPUs.
+    jax.config.update("jax_default_matmul_precision", "float32")
 
     row = spec["row"]
     kind = row["kind"]
     try:
-        device = jax.devices(spec["device"])[0]
-    except (RuntimeError, AssertionError) as error:  # An assertion of JAX's own where no platform is left.
+        device = jax.devices(spec["device"])[spec.get("device_index", 0)]
+        jax.config.update("jax_default_device", device)
+    except (RuntimeError, AssertionError, IndexError) as error:  # An assertion of JAX's own where no platform is left.
         raise Unsupported(f"JAX finds no {spec['device']} device") from error
 
     import jax_models

@@ -1,7 +1,7 @@
 """The loop of a bench worker, shared by the Python peers: one process measures one row in one form.
 
-A peer is started with a specification as its only argument, and imports its framework only in `prepare`, because XLA
-takes as many threads as the process is allowed CPUs at the time it begins:
+A peer is started with a specification as its only argument, and imports its framework only in `prepare`, once it knows
+for which device and how many threads:
 
     {"row": {"kind": "gemm", ...}, "form": "eager", "threads": 2, "device": "cpu", "dtype": "f32"}
 
@@ -47,8 +47,6 @@ def serve(prepare: Callable[[dict], Work]) -> None:
 
     try:
         spec = json.loads(sys.argv[1])
-        if spec["device"] == "cpu":
-            pin(spec["threads"])
         work = prepare(spec)
         setup_seconds = time.perf_counter() - begun
         say("first", seconds=timed(work.run), setup_seconds=setup_seconds, version=work.version)
@@ -71,8 +69,8 @@ def take_stdout() -> TextIO:
 
 
 def pin(threads: int) -> None:
-    """Leaves the process the first of its CPUs, which is XLA's only setting for its number of threads."""
-    if hasattr(os, "sched_setaffinity"):
+    """Leaves the process the first of its CPUs if it has more, which is XLA's only setting for its number of threads."""
+    if hasattr(os, "sched_setaffinity") and threads < len(os.sched_getaffinity(0)):
         os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:threads])
 
 

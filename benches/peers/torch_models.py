@@ -6,7 +6,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from torch_ops import adamw, inference
+from torch_ops import adamw, compiled, inference
 
 TRANSFORMERS = dict(gpt2="GPT2", gpt_neo="GPTNeo", llama="Llama", bert="Bert")
 NO_DROPOUT = dict(
@@ -163,7 +163,7 @@ def model_run(row: dict, form: str, device: torch.device, dtype: torch.dtype) ->
     if form == "channels_last":
         model, x = model.to(memory_format=torch.channels_last), x.to(memory_format=torch.channels_last)
     elif form == "compile":
-        model = torch.compile(model)
+        model = compiled(model, device, train)
     output = outputs(kind, train)
     return trainer(model, output, x, labels) if train else inference(output, [model, x], False)
 

@@ -42,6 +42,8 @@ def prepare(spec: dict) -> Work:
     import torch_ops
 
     row, form, device = spec["row"], spec["form"], torch.device(spec["device"])
+    if device.type == "cuda":
+        device = torch.device("cuda", spec.get("device_index", 0))
     check(row, spec, [*torch_ops.OPS, *torch_ops.STEPS, *torch_models.MODELS, *torch_models.TASKS])
     torch.set_num_threads(spec["threads"])
     torch.manual_seed(0)

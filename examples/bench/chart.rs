@@ -62,10 +62,14 @@ pub fn draw(results: &Results, shows: impl Fn(&str) -> bool) -> Result<String, B
             // Without a peer, grove's own speed is the measure.
             let peer = row.fastest_peer().map(|(_, peer)| peer);
             let unit = peer.or_else(|| row.grove()?.measured()).map_or(f64::NAN, |measured| measured.median_seconds);
-            for column in &row.columns {
+            for (i, column) in row.columns.iter().enumerate() {
+                let y = y + i as i32 * BAR;
                 let place = names.iter().position(|name| *name == column.name).unwrap_or_default();
                 if let Some(measured) = column.measured() {
                     let speed = unit / measured.median_seconds;
+                    if !speed.is_finite() {
+                        continue;
+                    }
                     let length = (UNIT * speed.min(LONGEST)) as i32;
                     let color = COLORS[place % COLORS.len()];
                     root.draw(&Rectangle::new([(LEFT, y), (LEFT + length, y + BAR - 1)], color.filled()))?;
@@ -74,9 +78,8 @@ pub fn draw(results: &Results, shows: impl Fn(&str) -> bool) -> Result<String, B
                         write(&label, (LEFT + length + 6, y + BAR / 2), 11, HPos::Left)?;
                     }
                 }
-                y += BAR;
             }
-            y += GAP;
+            y += row.columns.len() as i32 * BAR + GAP;
         }
         let one = LEFT + UNIT as i32;
         root.draw(&PathElement::new([(one, HEADER - 6), (one, height - GAP)], INK.mix(0.5)))?;

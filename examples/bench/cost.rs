@@ -62,10 +62,12 @@ impl Work {
             Self::Decode { config, prompt, new_tokens } => {
                 let text = |tokens| Text { config: config.clone(), batch: 1, tokens, train: false };
                 let of = |tokens| transformer(&text(tokens), "n_layer", "n_embd", 2, true);
-                // The first new token comes with the prompt, and only its logits are needed.
-                let mut cost = of(1) * (*new_tokens as f64 - 1.0) + of(*prompt);
-                cost.parameters = of(1).parameters;
-                cost
+                // The first new token comes with the prompt, of which only the last logits are needed.
+                let number = |name: &str| config[name].as_u64().unwrap_or_default() as usize;
+                let [vocabulary, width] = ["vocab_size", "n_embd"].map(number);
+                let unneeded = product(*prompt, width, vocabulary) - product(1, width, vocabulary);
+                let cost = of(1) * (*new_tokens as f64 - 1.0) + of(*prompt) - unneeded;
+                Cost { parameters: of(1).parameters, ..cost }
             }
             Self::Optimizer { shapes } => {
                 let parameters: usize = shapes.iter().map(|shape| shape.iter().product::<usize>()).sum();

@@ -150,14 +150,22 @@ impl Options {
             return Err(Exit::Usage(format!("--only {word}: no row has that in its name; --dry-run lists them")));
         }
         rows.retain(|row| self.only.is_empty() || self.only.iter().any(|word| row.name.contains(&**word)));
-        let on_gpu = self.backend.first().is_some_and(|name| name == "cuda" || name == "rocm");
-        rows.retain(|row| on_gpu || !row.needs_gpu || self.dry_run);
+        rows.retain(|row| self.on_gpu() || !row.needs_gpu || self.dry_run);
+        if rows.is_empty() {
+            return Err(Exit::Usage("these rows are for a GPU only: choose one with --backend".into()));
+        }
         Ok(rows)
     }
 
+    /// Whether the first backend, and so the peers, compute on a GPU that PyTorch and JAX know.
+    fn on_gpu(&self) -> bool {
+        self.backend.first().is_some_and(|name| name == "cuda" || name == "rocm")
+    }
+
     fn check(&self) -> Result<(), Exit> {
-        if self.rounds == 0 || !(self.seconds >= 0.0 && self.seconds.is_finite()) || self.threads == Some(0) {
-            return Err(Exit::Usage("--rounds and --threads begin at 1, --seconds at 0".into()));
+        let counts = [Some(self.rounds), self.threads, Some(self.timeout as usize)];
+        if counts.contains(&Some(0)) || !(self.seconds >= 0.0 && self.seconds.is_finite()) {
+            return Err(Exit::Usage("--rounds, --threads and --timeout begin at 1, --seconds at 0".into()));
         }
         if self.dtype != Dtype::F32 && self.dtype != Dtype::Bf16 {
             return Err(Exit::Usage("--dtype is f32 or bf16 here".into()));
@@ -181,7 +189,7 @@ impl Options {
                 on_gpu: !matches!(spec.backend, BackendName::Flex | BackendName::Candle),
             });
         }
-        let on_gpu = columns.first().is_some_and(|column| column.on_gpu);
+        let on_gpu = self.on_gpu();
         let peers = common::in_repository("benches/peers");
         for &peer in &self.peers {
             self.is_there(peer)?;
@@ -202,8 +210,8 @@ impl Options {
             Peer::Candle if self.candle().is_file() => return Ok(()),
             Peer::Candle => {
                 return Err(Exit::Usage(format!(
-                    "{}: there is no such program; build it with `cargo build --release --manifest-path \
-                     benches/candle/Cargo.toml`, or name it with --candle",
+                    "{}: there is no such program; build it with `cargo build --release` in benches/candle, or name it \
+                     with --candle",
                     self.candle().display()
                 )));
             }

@@ -87,17 +87,23 @@ pub fn summary(out: &mut String, results: &Results) -> fmt::Result {
                 peer.map_or_else(|| "–".to_owned(), |(_, peer)| time(peer.median_seconds)),
                 peer.map_or("", |(column, _)| &column.name),
                 ratio.map_or_else(|| "–".to_owned(), |ratio| format!("{ratio:.2}")),
-                mebibytes(measured.and_then(|measured| measured.peak_bytes)),
+                mebibytes(grove.and_then(ColumnResult::memory)),
                 mebibytes(row.least_memory()),
-                measured.map_or_else(|| "–".to_owned(), |own| roofline(row, own.median_seconds, &results.machine)),
+                grove.map_or_else(String::new, |column| roofline(row, column, &results.machine)),
             )?;
         }
     }
     Ok(())
 }
 
-fn roofline(row: &RowResult, seconds: f64, machine: &Machine) -> String {
-    format!("{:.0} %", 100.0 * row.of_roofline(seconds, machine))
+/// Of a GPU's the speed of the memory is not known.
+fn roofline(row: &RowResult, column: &ColumnResult, machine: &Machine) -> String {
+    match column.measured() {
+        Some(measured) if !column.on_gpu => {
+            format!("{:.0} %", 100.0 * row.of_roofline(measured.median_seconds, machine))
+        }
+        _ => "–".to_owned(),
+    }
 }
 
 /// Every program's figures.
@@ -125,8 +131,8 @@ fn details(out: &mut String, results: &Results) -> fmt::Result {
                 time(measured.lower_quartile_seconds),
                 time(measured.upper_quartile_seconds),
                 measured.runs,
-                mebibytes(measured.device_peak_bytes.or(measured.peak_bytes)),
-                roofline(row, measured.median_seconds, &results.machine),
+                mebibytes(column.memory()),
+                roofline(row, column, &results.machine),
             )?;
         }
     }
@@ -140,7 +146,7 @@ fn nothing(column: &ColumnResult) -> String {
         Outcome::Nothing { error: ErrorKind::OutOfMemory, .. } => "out of memory".to_owned(),
         Outcome::Nothing { error: ErrorKind::Unsupported, .. } => "not there".to_owned(),
         Outcome::Nothing { error: ErrorKind::Failed, message } => {
-            format!("failed: {}", message.replace('|', "/").chars().take(80).collect::<String>())
+            format!("failed: {}", message.replace(['|', '\n'], " ").chars().take(80).collect::<String>())
         }
     }
 }

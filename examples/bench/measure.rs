@@ -25,6 +25,9 @@ pub struct Plan {
     pub patience: Duration,
 }
 
+/// Bytes of weights from which programs do not share a GPU.
+const LARGE: f64 = 1e9;
+
 /// Most runs in a turn.
 const MAX_RUNS: usize = 200;
 
@@ -66,7 +69,10 @@ impl Plan {
         let columns: Vec<&Column> = self.columns.iter().filter(|column| column.has(&row.work)).collect();
         // Weights and, in training, gradients and two moments.
         let each = cost.parameters * 4.0 * if row.work.trains() { 4.0 } else { 1.0 };
+        // Of a GPU's memory nothing is known beforehand.
+        let on_gpu = columns.iter().any(|column| column.on_gpu);
         let together = match memory::available() {
+            Some(_) if on_gpu && each > LARGE => false,
             Some(available) => each * 1.5 * columns.len() as f64 <= available as f64,
             None => true,
         };
@@ -156,7 +162,8 @@ impl Running {
             Ok((other, _)) => unexpected(&other).into(),
             Err(trouble) => trouble.into(),
         };
-        ColumnResult { name: column.name.clone(), is_grove: column.peer.is_none(), outcome }
+        let (name, is_grove) = (column.name.clone(), column.peer.is_none());
+        ColumnResult { name, is_grove, on_gpu: column.on_gpu, outcome }
     }
 }
 

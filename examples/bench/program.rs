@@ -6,7 +6,7 @@ use std::{
     io::{BufRead, BufReader, Read, Write},
     path::{Path, PathBuf},
     process::{Child, ChildStdin, Command, Stdio},
-    sync::mpsc::{Receiver, RecvTimeoutError, channel},
+    sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel},
     thread,
     time::{Duration, Instant},
 };
@@ -66,10 +66,13 @@ pub struct Worker {
     child: Child,
     stdin: ChildStdin,
     events: Receiver<String>,
-    stderr: thread::JoinHandle<VecDeque<String>>,
+    messages: Receiver<String>,
     started: Instant,
     patience: Duration,
 }
+
+/// How long a process may take to end after its last word.
+const FAREWELL: Duration = Duration::from_secs(10);
 
 /// Last lines of a process's messages that are kept to say what went wrong.
 const LINES: usize = 20;
@@ -95,15 +98,10 @@ impl Worker {
             return Err(Trouble::failed("a process without its pipes"));
         };
         let (sender, events) = channel();
-        thread::spawn(move || {
-            for line in BufReader::new(stdout).lines().map_while(Result::ok) {
-                if sender.send(line).is_err() {
-                    break;
-                }
-            }
-        });
-        let stderr = thread::spawn(move || last_lines(stderr));
-        Ok(Self { child, stdin, events, stderr, started, patience })
+        thread::spawn(move || lines_to(stdout, &sender));
+        let (sender, messages) = channel();
+        thread::spawn(move || lines_to(stderr, &sender));
+        Ok(Self { child, stdin, events, messages, started, patience })
     }
 
     /// The next thing the process says, and how long after its start.
@@ -135,12 +133,23 @@ impl Worker {
 
     /// Why the process ended without a word.
     fn end(&mut self) -> Trouble {
-        let status = match self.child.wait() {
-            Ok(status) => status,
-            Err(error) => return Trouble::failed(error.to_string()),
+        let given_up = Instant::now() + self.patience.min(FAREWELL);
+        let status = loop {
+            match self.child.try_wait() {
+                Ok(Some(status)) => break status,
+                Ok(None) if Instant::now() < given_up => thread::sleep(Duration::from_millis(10)),
+                Ok(None) => return Trouble::failed("it says nothing more, and does not end"),
+                Err(error) => return Trouble::failed(error.to_string()),
+            }
         };
-        let finished = std::mem::replace(&mut self.stderr, thread::spawn(VecDeque::new));
-        let lines = finished.join().unwrap_or_default();
+        // Processes of its own may hold the other end long after it.
+        let mut lines = VecDeque::new();
+        while let Ok(line) = self.messages.recv_timeout(Duration::from_millis(200)) {
+            if lines.len() == LINES {
+                lines.pop_front();
+            }
+            lines.push_back(line);
+        }
         // Of a panic the line after its heading says what it was; else the last line does.
         let heading = lines.iter().position(|line| line.contains("panicked at"));
         let said = heading
@@ -178,15 +187,13 @@ fn killed(status: &std::process::ExitStatus) -> bool {
     }
 }
 
-fn last_lines(stream: impl Read) -> VecDeque<String> {
-    let mut last = VecDeque::new();
+/// Passes lines on until either side ends.
+fn lines_to(stream: impl Read, sender: &Sender<String>) {
     for line in BufReader::new(stream).lines().map_while(Result::ok) {
-        if last.len() == LINES {
-            last.pop_front();
+        if sender.send(line).is_err() {
+            break;
         }
-        last.push_back(line);
     }
-    last
 }
 
 impl Peer {

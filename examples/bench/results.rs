@@ -41,6 +41,7 @@ pub struct RowResult {
 pub struct ColumnResult {
     pub name: String,
     pub is_grove: bool,
+    pub on_gpu: bool,
     #[serde(flatten)]
     pub outcome: Outcome,
 }
@@ -86,6 +87,12 @@ impl Measured {
 }
 
 impl ColumnResult {
+    /// The most memory: on a GPU its own, as far as the program tells.
+    pub fn memory(&self) -> Option<u64> {
+        let measured = self.measured()?;
+        if self.on_gpu { measured.device_peak_bytes } else { measured.peak_bytes }
+    }
+
     pub fn measured(&self) -> Option<&Measured> {
         match &self.outcome {
             Outcome::Measured(measured) => Some(measured),
@@ -110,7 +117,7 @@ impl RowResult {
     /// The least memory that a peer took.
     pub fn least_memory(&self) -> Option<u64> {
         let peers = self.columns.iter().filter(|column| !column.is_grove);
-        peers.filter_map(|column| column.measured()?.peak_bytes).min()
+        peers.filter_map(ColumnResult::memory).min()
     }
 
     /// What part of the machine's best a time is: more than 1 where numbers stay in the caches.

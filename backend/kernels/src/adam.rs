@@ -40,12 +40,13 @@ vectorized! {
     fn step<_FUSED>(with: AdamStep, params: &mut [f32], grads: &[f32], mu: &mut [f32], nu: &mut [f32]) {
         let ([b1, of_grad], [b2, of_square]) = (with.b1, with.b2);
         let (rate, below) = (with.rate / with.correction[0], 1.0 / with.correction[1]);
-        let keep = 1.0 - with.rate * with.decay;
+        // Not 1 less this: of a small rate nothing, or too much, would be left of the decay.
+        let decay = with.rate * with.decay;
         for (((p, &g), mu), nu) in params.iter_mut().zip(grads).zip(mu).zip(nu) {
             *mu = b1 * *mu + of_grad * g;
             *nu = b2 * *nu + of_square * (g * g);
             let root = (*nu * below + with.eps_root).sqrt() + with.eps;
-            *p = *p * keep - rate * *mu / root;
+            *p -= rate * *mu / root + decay * *p;
         }
     }
 }
@@ -91,6 +92,34 @@ mod tests {
                 let close = |x: f32, exact: f64| (f64::from(x) - exact).abs() <= 1e-6 * (0.1 + exact.abs());
                 assert!(close(mu[i], m) && close(nu[i], v) && close(p[i], p0 - 0.01 * update), "{i} of {len}");
             }
+        }
+    }
+
+    /// Decay far below the numbers' last digit: among updates that are above it, all numbers together decay as they should.
+    #[test]
+    fn small_rates_decay_too() {
+        for (rate, decay) in [(1e-4, 1e-4), (3e-6, 0.01), (1e-5, 0.01), (1e-3, 1e-4)] {
+            let with = AdamStep {
+                b1: [0.0, 1.0],
+                b2: [1.0, 0.0],
+                eps: 1e-8,
+                eps_root: 0.0,
+                correction: [1.0, 1.0],
+                rate,
+                decay,
+            };
+            let numbers = |step: u64| (0..1 << 20).map(move |i: u64| (i * step % 1_000_003) as f32 / 1_000_003.0);
+            let before: Vec<f32> = numbers(7919).map(|x| 1.0 + x).collect();
+            let grads: Vec<f32> = numbers(104_729).map(|x| x + 0.1).collect();
+            let (mut p, mut mu, mut nu) = (before.clone(), vec![0.0; before.len()], vec![4.0; before.len()]);
+            with.apply(&mut p, &grads, &mut mu, &mut nu);
+            let (mut decayed, mut wanted) = (0.0, 0.0);
+            for ((p, before), g) in p.iter().zip(&before).zip(&grads) {
+                let [p, before, g, rate] = [*p, *before, *g, rate].map(f64::from);
+                decayed += before - rate * g / (2.0 + 1e-8) - p;
+                wanted += rate * f64::from(decay) * before;
+            }
+            assert!((decayed / wanted - 1.0).abs() < 0.05, "{rate}, {decay}: {decayed} of {wanted}");
         }
     }
 

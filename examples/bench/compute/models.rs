@@ -79,7 +79,7 @@ pub fn prepare<B: Backend>(work: &Work, place: Place<B>) -> Result<Run, String> 
             let (path, tokens) = (path.clone(), *tokens);
             Box::new(move || {
                 at.finish(|| {
-                    let model = load::<B>(&path, &at)?;
+                    let model = open::<B>(&path, &at)?;
                     let ids = at.integers::<2>(0, [1, tokens], model.config.vocab_size);
                     model.forward(ids).into_data();
                     Ok(())
@@ -90,9 +90,14 @@ pub fn prepare<B: Backend>(work: &Work, place: Place<B>) -> Result<Run, String> 
     })
 }
 
+fn open<B: Backend>(path: &Path, place: &Place<B>) -> Result<Gpt2<B>, String> {
+    let opened = Gpt2::<B>::from_path(path, &place.device, Some(DType::from(place.dtype)));
+    opened.map(|(model, _)| model).map_err(text_of)
+}
+
 /// Reads a model and every byte of it.
 fn load<B: Backend>(path: &Path, place: &Place<B>) -> Result<Gpt2<B>, String> {
-    let (model, _) = Gpt2::<B>::from_path(path, &place.device, Some(DType::from(place.dtype))).map_err(text_of)?;
+    let model = open::<B>(path, place)?;
     let sums = leaves(&model).into_iter().filter_map(|(_, leaf)| match leaf.into_value() {
         Some(AnyTensor::Float(x)) => Some(Tensor::<B, 1>::from_primitive(TensorPrimitive::Float(B::float_sum(x)))),
         _ => None,

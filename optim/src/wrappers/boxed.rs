@@ -129,6 +129,7 @@ impl<B: Backend, P: Tree<B>, T: GradientTransformation<B, P>> GradientTransforma
     }
 
     fn step(&self, mut updates: P, mut state: Self::State, params: P) -> (P, Self::State) {
+        check(self, &state);
         let (Some((last, before)), Some(last_state)) = (self.split_last(), state.pop()) else {
             return (apply_updates(params, updates), state);
         };
@@ -140,6 +141,10 @@ impl<B: Backend, P: Tree<B>, T: GradientTransformation<B, P>> GradientTransforma
     }
 }
 
+fn check<T, S>(chain: &[T], state: &[S]) {
+    assert_eq!(chain.len(), state.len(), "the state does not belong to this chain: it is for another number of parts");
+}
+
 /// One after the other.
 fn update_all<B: Backend, P: Tree<B>, T: GradientTransformation<B, P>>(
     chain: &[T],
@@ -147,7 +152,7 @@ fn update_all<B: Backend, P: Tree<B>, T: GradientTransformation<B, P>>(
     state: Vec<T::State>,
     params: &P,
 ) -> (P, Vec<T::State>) {
-    assert_eq!(chain.len(), state.len(), "the state does not belong to this chain: it is for another number of parts");
+    check(chain, &state);
     let mut next = Vec::with_capacity(state.len());
     for (inner, state) in chain.iter().zip(state) {
         let (new, state) = inner.update(updates, state, params);

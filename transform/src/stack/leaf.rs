@@ -38,6 +38,7 @@ pub(super) fn unstack_leaf<B: Backend, K: Kind, const D: usize, const E: usize>(
         return vec![Array::absent_of(std::array::from_fn(|axis| shape[axis + 1]), dtype); steps];
     };
     let parts: Vec<Tensor<B, E, K::On<B>>> = match K::erase(x.clone()) {
+        AnyTensor::Float(_) if steps == 0 => vec![],
         AnyTensor::Float(x) => {
             B::chunk(x, steps, 0).into_iter().filter_map(|row| K::restore(AnyTensor::Float(row))).collect()
         }

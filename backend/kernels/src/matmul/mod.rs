@@ -123,8 +123,9 @@ pub fn product(a: Matrix<'_>, b: Matrix<'_>, bias: Option<&[f32]>) -> Vec<f32> {
 fn check(a: &Matrix<'_>, b: &Matrix<'_>, bias: Option<&[f32]>) {
     a.check();
     b.check();
-    let columns = b.columns;
-    assert!(a.columns == b.rows && bias.is_none_or(|bias| bias.len() == columns), "matrices of other sizes");
+    let ([rows, inner], [others, columns]) = ([a.rows, a.columns], [b.rows, b.columns]);
+    assert!(inner == others, "a matrix of {rows} by {inner} cannot be multiplied by one of {others} by {columns}");
+    assert!(bias.is_none_or(|bias| bias.len() == columns), "a bias of another size than {columns}");
 }
 
 /// Adds the product of more than a few rows to `c`.

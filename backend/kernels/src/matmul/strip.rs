@@ -39,6 +39,7 @@ pub(super) fn add_tile<const M: usize, const P: usize>(
 }
 
 /// Asks for the memory of a tile's results, which lie far apart, while the tile is computed.
+#[cfg_attr(not(target_arch = "x86_64"), allow(unused_variables))]
 #[inline(always)]
 fn prefetch<const M: usize>(c: &[f32], stride: usize, column: usize) {
     #[cfg(target_arch = "x86_64")]
