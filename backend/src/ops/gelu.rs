@@ -13,7 +13,7 @@ use burn_autodiff::{
 };
 use std::{fmt::Debug, marker::PhantomData};
 
-use super::{Backend, float, primitive};
+use super::{Backend, flat, primitive};
 
 /// 1/sqrt(2)
 const FRAC_1_SQRT_2: f64 = std::f64::consts::FRAC_1_SQRT_2;
@@ -82,15 +82,10 @@ pub(super) fn selu<B: Backend>(x: FloatTensor<B>) -> FloatTensor<B> {
 
 pub(super) fn selu_backward<B: Backend>(x: FloatTensor<B>, grad: FloatTensor<B>) -> FloatTensor<B> {
     let below = scale::<B>(B::float_exp(B::float_clamp_max(x.clone(), Scalar::from(0.0))), SELU[0] * SELU[1]);
-    let positive = float::<B, 1>(flat::<B>(x)).greater_elem(0.0);
+    let positive = flat::<B>(x).greater_elem(0.0);
     let shape = below.shape();
-    let slope = float::<B, 1>(flat::<B>(below)).mask_fill(positive, SELU[0]);
+    let slope = flat::<B>(below).mask_fill(positive, SELU[0]);
     B::float_mul(grad, B::float_reshape(primitive(slope), shape))
-}
-
-fn flat<B: Backend>(x: FloatTensor<B>) -> FloatTensor<B> {
-    let count = x.shape().num_elements();
-    B::float_reshape(x, [count].into())
 }
 
 /// A function of one tensor with a backward pass of its own: what [`differentiable`] registers.

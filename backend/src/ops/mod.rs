@@ -19,7 +19,7 @@ mod rotary;
 mod rows;
 
 use burn::tensor::{
-    Tensor, TensorPrimitive,
+    Tensor, TensorMetadata, TensorPrimitive,
     ops::{FloatTensor, IntTensor},
 };
 
@@ -38,6 +38,12 @@ fn float<B: burn::tensor::backend::Backend, const D: usize>(x: FloatTensor<B>) -
 
 fn primitive<B: burn::tensor::backend::Backend, const D: usize>(x: Tensor<B, D>) -> FloatTensor<B> {
     x.into_primitive().tensor()
+}
+
+/// A tensor's elements in one row.
+fn flat<B: burn::tensor::backend::Backend>(x: FloatTensor<B>) -> Tensor<B, 1> {
+    let count = x.shape().num_elements();
+    float(B::float_reshape(x, [count].into()))
 }
 
 /// Burn's backend trait plus the operations that grove owns.

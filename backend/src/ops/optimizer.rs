@@ -1,13 +1,8 @@
 //! What optimizers do to each leaf, written with Burn's operations.
 
-use burn::tensor::{Tensor, TensorMetadata, ops::FloatTensor};
+use burn::tensor::{TensorMetadata, ops::FloatTensor};
 
-use super::{Backend, float, primitive};
-
-fn flat<B: Backend>(x: FloatTensor<B>) -> Tensor<B, 1> {
-    let count = x.shape().num_elements();
-    float(B::float_reshape(x, [count].into()))
-}
+use super::{Backend, flat, float, primitive};
 
 pub(super) fn adam_step<B: Backend>(leaf: [FloatTensor<B>; 4], numbers: FloatTensor<B>) -> [FloatTensor<B>; 3] {
     let shape = leaf[0].shape();

@@ -61,11 +61,11 @@ impl Correlation<'_> {
         if out.is_empty() {
             return;
         }
-        let strips = if self.direct() { self.strips() } else { vec![] };
+        let blocks = if self.direct() { self.blocks() } else { vec![] };
         self.tasks(out).into_par_iter().for_each(|mut task| {
             let mut scratch = SCRATCH.take();
             if self.direct() {
-                self.band(x, &strips, finish, &mut task, &mut scratch);
+                self.band(x, &blocks, finish, &mut task, &mut scratch);
             } else {
                 self.part(x, finish, &mut task, &mut scratch);
             }

@@ -3,7 +3,7 @@
 use super::{
     correlate::{BLOCK, Correlation, DEPTH, Scratch, Task},
     finish::Finish,
-    in_place::{product_in_place, turn_strips},
+    in_place::Rows,
     pack::grow,
     sampling::Band,
 };
@@ -22,7 +22,7 @@ impl Correlation<'_> {
     }
 
     /// One image's band of rows of the grid.
-    pub fn band(&self, x: &[f32], strips: &[f32], finish: &Finish<'_>, task: &mut Task<'_>, scratch: &mut Scratch) {
+    pub fn band(&self, x: &[f32], rows: &[Rows], finish: &Finish<'_>, task: &mut Task<'_>, scratch: &mut Scratch) {
         let Scratch { window, sums, offsets, .. } = scratch;
         let (each, columns) = (self.sampling.places(), self.sampling.grid[1]);
         let [from, to] = task.places;
@@ -39,12 +39,11 @@ impl Correlation<'_> {
             self.sampling.window(band, &x[(first + c) * plane..][..plane], &mut window[c * channel..]);
             offsets.extend(taps.iter().map(|tap| c * channel + tap));
         }
-        let stride = self.channels * taps.len();
-        let matrix = &strips[task.group * self.rows * stride..][..self.rows * stride];
+        let rows = &rows[task.group * self.rows.div_ceil(BLOCK)..];
         grow(sums, BLOCK.min(self.rows) * count, [0.0; WIDTH]);
-        for row in (0..self.rows).step_by(BLOCK) {
+        for (row, rows) in (0..self.rows).step_by(BLOCK).zip(rows) {
             let height = BLOCK.min(self.rows - row);
-            product_in_place(&matrix[row * stride..], height, window, offsets, count, sums);
+            rows.multiply(window, offsets, count, sums);
             for (i, sums) in sums.chunks_exact(count).take(height).enumerate() {
                 let channel = task.group * self.rows + row + i;
                 let at = (band.image * self.groups * self.rows + channel) * each + from % each;
@@ -53,16 +52,15 @@ impl Correlation<'_> {
         }
     }
 
-    /// The matrix as the product reads it.
-    pub fn strips(&self) -> Vec<f32> {
+    /// The matrix as the product reads it: the blocks of rows of one group after another.
+    pub fn blocks(&self) -> Vec<Rows> {
         let stride = self.channels * self.sampling.taps.len();
-        let mut strips = Vec::with_capacity(self.matrix.len());
-        for group in self.matrix.chunks_exact((self.rows * stride).max(1)) {
-            for rows in group.chunks(BLOCK * stride) {
-                turn_strips(rows, rows.len() / stride, stride, &mut strips);
-            }
-        }
-        strips
+        let first = |group: usize| (0..self.rows).step_by(BLOCK).map(move |row| (group, row));
+        let block = |(group, row): (usize, usize)| {
+            let height = BLOCK.min(self.rows - row);
+            Rows::new(&self.matrix[(group * self.rows + row) * stride..][..height * stride], height, stride)
+        };
+        (0..self.groups).flat_map(first).map(block).collect()
     }
 
     /// Where bands of lines end, of as many for each image that `wanted` threads have some.

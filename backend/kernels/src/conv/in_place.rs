@@ -4,16 +4,33 @@ use super::product::store;
 use crate::{
     dispatch::vectorized,
     math::fma,
-    matmul::{HEIGHT, WIDTH},
+    matmul::{HEIGHT, Strips, TALL, WIDTH, wide},
 };
 
-/// Rows in the order in which [`product_in_place`] reads them: of each strip of them one column after another.
-pub(super) fn turn_strips(a: &[f32], rows: usize, depth: usize, strips: &mut Vec<f32>) {
-    let tiles = rows.div_ceil(HEIGHT);
-    for i in 0..tiles {
-        let (row, end) = (rows * i / tiles, rows * (i + 1) / tiles);
-        for k in 0..depth {
-            strips.extend((row..end).map(|row| a[row * depth + k]));
+/// Some rows in the order in which their product reads them.
+pub(super) enum Rows {
+    Narrow(Strips<HEIGHT>),
+    Wide(Strips<TALL>),
+}
+
+impl Rows {
+    /// Of `a`, so many rows of `depth`.
+    pub fn new(a: &[f32], rows: usize, depth: usize) -> Self {
+        fn strips<const H: usize>(a: &[f32], rows: usize, depth: usize) -> Strips<H> {
+            let mut strips = Strips::default();
+            strips.pack(a, |row| row * depth, rows, depth);
+            strips
+        }
+        // With few rows, several panels at once keep more sums in flight.
+        if rows >= 4 && wide() { Self::Wide(strips(a, rows, depth)) } else { Self::Narrow(strips(a, rows, depth)) }
+    }
+
+    /// The product with what is found in a window at each of the offsets and the places that follow it, for so many panels
+    /// of places.
+    pub fn multiply(&self, window: &[f32], offsets: &[usize], count: usize, c: &mut [[f32; WIDTH]]) {
+        match self {
+            Self::Narrow(strips) => narrow_product(strips, window, offsets, count, c),
+            Self::Wide(strips) => strips.multiply_in_place(window, offsets, count, c),
         }
     }
 }
@@ -23,7 +40,7 @@ pub(super) fn turn_strips(a: &[f32], rows: usize, depth: usize, strips: &mut Vec
 /// The innermost loop as that of `tile` in the matrix product.
 #[inline(always)]
 fn tile_in_place<const FUSED: bool, const M: usize, const P: usize>(
-    a: &[[f32; M]],
+    a: &[[f32; HEIGHT]],
     window: &[f32],
     offsets: &[usize],
     at: usize,
@@ -46,49 +63,46 @@ fn tile_in_place<const FUSED: bool, const M: usize, const P: usize>(
 }
 
 vectorized! {
-    /// The product of `rows` rows that [`turn_strips`] has laid out and what is found in a window at each of the offsets, for so many
-    /// panels of places.
-    fn product_in_place<FUSED>(
-        a: &[f32], rows: usize, window: &[f32], offsets: &[usize], count: usize, c: &mut [[f32; WIDTH]],
+    fn narrow_product<FUSED>(
+        strips: &Strips<HEIGHT>, window: &[f32], offsets: &[usize], count: usize, c: &mut [[f32; WIDTH]],
     ) {
-        let depth = offsets.len();
         macro_rules! strip {
-            ($height:literal, $wide:literal, $row:expr, $panel:expr) => {{
-                let a = a[$row * depth..][..$height * depth].as_chunks::<$height>().0;
-                let sums = tile_in_place::<FUSED, $height, $wide>(a, window, offsets, $panel * WIDTH);
+            ($height:literal, $wide:literal, $row:expr, $a:expr, $panel:expr) => {{
+                let sums = tile_in_place::<FUSED, $height, $wide>($a, window, offsets, $panel * WIDTH);
                 store(sums, &mut c[$row * count + $panel..], count, false);
             }};
         }
         macro_rules! few {
-            ($height:literal, $wide:literal) => {{
+            ($height:literal, $wide:literal, $a:expr) => {{
                 let mut panel = 0;
                 while panel + $wide <= count {
-                    strip!($height, $wide, 0, panel);
+                    strip!($height, $wide, 0, $a, panel);
                     panel += $wide;
                 }
                 while panel < count {
-                    strip!($height, 1, 0, panel);
+                    strip!($height, 1, 0, $a, panel);
                     panel += 1;
                 }
             }};
         }
-        let tiles = rows.div_ceil(HEIGHT);
-        match rows {
-            0 => {}
-            1 => few!(1, 4),
-            2 => few!(2, 2),
-            3 => few!(3, 2),
-            _ => for panel in 0..count {
-                for i in 0..tiles {
-                    let (row, end) = (rows * i / tiles, rows * (i + 1) / tiles);
-                    match end - row {
-                        6 => strip!(6, 1, row, panel),
-                        5 => strip!(5, 1, row, panel),
-                        4 => strip!(4, 1, row, panel),
-                        _ => strip!(3, 1, row, panel),
-                    }
+        if let (Some((_, height, a)), None) = (strips.each().next(), strips.each().nth(1))
+            && height < 4
+        {
+            return match height {
+                1 => few!(1, 4, a),
+                2 => few!(2, 2, a),
+                _ => few!(3, 2, a),
+            };
+        }
+        for panel in 0..count {
+            for (row, height, a) in strips.each() {
+                match height {
+                    6 => strip!(6, 1, row, a, panel),
+                    5 => strip!(5, 1, row, a, panel),
+                    4 => strip!(4, 1, row, a, panel),
+                    _ => strip!(3, 1, row, a, panel),
                 }
-            },
+            }
         }
     }
 }

@@ -1,9 +1,11 @@
 //! The product of rows in plain memory with packed panels.
 
+use std::cell::Cell;
+
 use crate::{
     dispatch::vectorized,
     math::fma,
-    matmul::{HEIGHT, WIDTH, tile},
+    matmul::{HEIGHT, Start, Strips, TALL, WIDTH, tile, wide},
 };
 
 /// The elements of `M` rows, of which each starts somewhere in `a`, at one depth.
@@ -47,10 +49,37 @@ pub(super) fn store<const M: usize, const P: usize>(
     }
 }
 
+thread_local! {
+    static STRIPS: Cell<Strips<TALL>> = Cell::default();
+}
+
+/// The product of rows, of which each starts somewhere in `a`, and panels of `depth` rows, `pitch` apart, in `c`, whose
+/// rows hold one row of each panel and are `c_stride` apart; added to what is there, if so told.
+#[allow(clippy::too_many_arguments)]
+pub(super) fn product(
+    a: &[f32],
+    starts: &[usize],
+    panels: &[[f32; WIDTH]],
+    pitch: usize,
+    depth: usize,
+    count: usize,
+    c: &mut [[f32; WIDTH]],
+    c_stride: usize,
+    add: bool,
+) {
+    if starts.len() < 4 || !wide() {
+        return narrow_product(a, starts, panels, pitch, depth, count, c, c_stride, add);
+    }
+    let start = if add { Start::There } else { Start::Zero };
+    let mut strips = STRIPS.take();
+    strips.pack(a, |row| starts[row], starts.len(), depth);
+    strips.multiply(panels, pitch, count * WIDTH, c.as_flattened_mut(), c_stride * WIDTH, start);
+    STRIPS.set(strips);
+}
+
 vectorized! {
-    /// The product of rows, of which each starts somewhere in `a`, and panels of `depth` rows, `pitch` apart, in `c`, whose rows
-    /// hold one row of each panel and are `c_stride` apart; added to what is there, if so told.
-    fn product<FUSED>(
+    /// [`product`] with tiles that fit into the registers of every CPU.
+    fn narrow_product<FUSED>(
         a: &[f32], starts: &[usize], panels: &[[f32; WIDTH]], pitch: usize, depth: usize, count: usize,
         c: &mut [[f32; WIDTH]], c_stride: usize, add: bool,
     ) {

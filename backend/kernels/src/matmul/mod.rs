@@ -1,13 +1,17 @@
 //! Products of matrices that lie in slices.
 
 mod bands;
+#[cfg(target_arch = "x86_64")]
+mod blocked;
 mod converted;
 mod element;
 mod few;
 mod pack;
 mod panels;
 mod strip;
+mod strips;
 mod tile;
+mod wide;
 
 use rayon::prelude::*;
 use std::{borrow::Cow, cell::Cell};
@@ -18,9 +22,11 @@ pub(crate) use converted::{DEPTH as CONVERTED_DEPTH, Source, matmul_converted};
 pub(crate) use element::{Element, F32};
 pub(crate) use few::{FEW, Few, matmul_few};
 pub(crate) use pack::{Layout, pack};
-use panels::DEPTH;
 pub(crate) use panels::Panels;
+use panels::deepest;
+pub(crate) use strips::Strips;
 pub(crate) use tile::{HEIGHT, WIDTH, tile};
+pub(crate) use wide::{Start, TALL, usable as wide};
 
 /// A matrix in a slice.
 #[derive(Clone, Copy)]
@@ -92,6 +98,11 @@ pub fn matmul(a: Matrix<'_>, b: Matrix<'_>, bias: Option<&[f32]>, c: &mut [f32])
         let Matrix { data, rows, columns, stride, transposed } = b;
         return matmul_few(a, Few::<F32> { data, rows, columns, stride, transposed }, bias, c);
     }
+    #[cfg(target_arch = "x86_64")]
+    if wide() && b.rows > 0 {
+        // SAFETY: the CPU can, and there is room.
+        return unsafe { blocked::multiply(a, b, bias, blocked::Target { data: c.as_mut_ptr(), columns }) };
+    }
     c.par_chunks_mut(columns.max(TASK / columns * columns)).for_each(|c| match bias {
         Some(bias) => c.chunks_exact_mut(columns).for_each(|c| c.copy_from_slice(bias)),
         None => c.fill(0.0),
@@ -109,6 +120,16 @@ pub fn product(a: Matrix<'_>, b: Matrix<'_>, bias: Option<&[f32]>) -> Vec<f32> {
     if rows <= FEW || columns == 0 {
         let mut c = vec![0.0; rows * columns];
         matmul(a, b, bias, &mut c);
+        return c;
+    }
+    #[cfg(target_arch = "x86_64")]
+    if wide() && b.rows > 0 {
+        let mut c = Vec::with_capacity(rows * columns);
+        // SAFETY: the CPU can, and there is room, all of which is filled.
+        unsafe {
+            blocked::multiply(a, b, bias, blocked::Target { data: c.as_mut_ptr(), columns });
+            c.set_len(rows * columns);
+        }
         return c;
     }
     let mut c = by_chunks(rows * columns, columns.max(TASK / columns * columns), |_, c| {
@@ -132,7 +153,8 @@ fn check(a: &Matrix<'_>, b: &Matrix<'_>, bias: Option<&[f32]>) {
 fn accumulate(a: Matrix<'_>, b: Matrix<'_>, c: &mut [f32]) {
     let columns = b.columns;
     // A part of the depth at a time, so that the panels stay in the last-level cache while all rows pass.
-    let depth = (PANELS / columns / DEPTH * DEPTH).max(DEPTH);
+    let deepest = deepest();
+    let depth = (PANELS / columns / deepest * deepest).max(deepest);
     let mut memory = MEMORY.take();
     for from in (0..b.rows).step_by(depth) {
         let (a, b) = (a.part(0, a.rows, from, depth), b.part(from, depth, 0, columns));
@@ -228,6 +250,8 @@ mod tests {
             (100, 17, 70),
             (201, 520, 18),
             (7, 600, 4200),
+            (7, 2100, 70),
+            (1100, 1030, 40),
         ] {
             let a: Vec<f32> = (0..m * k).map(|i| ((i * 7919) % 113) as f32 / 50.0 - 1.0).collect();
             let b: Vec<f32> = (0..k * n).map(|i| ((i * 104_729) % 97) as f32 / 50.0 - 1.0).collect();

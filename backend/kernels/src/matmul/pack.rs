@@ -1,6 +1,6 @@
 //! Laying out the columns of a matrix side by side.
 
-use super::tile::WIDTH;
+use super::{strips::turn, tile::WIDTH};
 
 /// How a matrix lies in memory.
 #[derive(Clone, Copy)]
@@ -26,12 +26,7 @@ pub(crate) fn pack(b: &[f32], layout: Layout, row: usize, column: usize, columns
         }
     } else if width == WIDTH {
         let rows = data.len();
-        let source: [&[f32]; WIDTH] = std::array::from_fn(|j| &b[(column + j) * layout.stride + row..][..rows]);
-        for (k, data) in data.iter_mut().enumerate() {
-            for j in 0..WIDTH {
-                data[j] = source[j][k];
-            }
-        }
+        turn(|j| &b[(column + j) * layout.stride + row..][..rows], WIDTH, data);
     } else {
         data.fill([0.0; WIDTH]);
         for j in 0..width {

@@ -1,19 +1,33 @@
 //! The right-hand matrix of a product, laid out in the order in which the tiles read it.
 
 use rayon::prelude::*;
+use std::cell::Cell;
 
 use super::{
     pack::{Layout, pack},
     strip::{add_strip, add_tile, tiles},
+    strips::Strips,
     tile::{HEIGHT, WIDTH, tile},
+    wide::{self, Start, TALL},
 };
 use crate::dispatch::vectorized;
 
 /// Rows of a panel that are walked at once: 24 KiB, so that it stays in the first-level cache while the rows of the
 /// left-hand matrix pass, and the results are added up in memory as seldom as can be.
-pub(super) const DEPTH: usize = 384;
+const DEPTH: usize = 384;
+/// The same where tiles are [`wide`], which need not read panels from the first-level cache.
+const WIDE_DEPTH: usize = 768;
 
-/// A matrix `[depth, columns]` as panels of [`WIDTH`] columns, cut into blocks of at most [`DEPTH`] rows:
+/// Rows of a panel that are walked at once on this CPU.
+pub(super) fn deepest() -> usize {
+    if wide::usable() { WIDE_DEPTH } else { DEPTH }
+}
+
+thread_local! {
+    static STRIPS: Cell<Strips<TALL>> = Cell::default();
+}
+
+/// A matrix `[depth, columns]` as panels of [`WIDTH`] columns, cut into blocks of at most [`deepest`] rows:
 /// `[block][panel][row of the block][column of the panel]`. Columns that the last panel lacks are 0.
 pub(crate) struct Panels {
     depth: usize,
@@ -36,7 +50,7 @@ impl Panels {
 
     /// As [`new`](Self::new), in memory that is there already: whatever it holds is overwritten.
     pub fn reusing(mut data: Vec<[f32; WIDTH]>, b: &[f32], depth: usize, columns: usize, layout: Layout) -> Self {
-        let block = depth.div_ceil(depth.div_ceil(DEPTH).max(1)).max(1);
+        let block = depth.div_ceil(depth.div_ceil(deepest()).max(1)).max(1);
         let panels = columns.div_ceil(WIDTH);
         if data.is_empty() {
             // From the system, which has zeros at no cost.
@@ -77,9 +91,7 @@ impl Panels {
     /// first of their columns is the first of `c`. The strides are elements from one row to the next.
     #[allow(clippy::too_many_arguments)]
     pub fn add(&self, from: usize, to: usize, a: &[f32], a_stride: usize, rows: usize, c: &mut [f32], c_stride: usize) {
-        if rows > 0 {
-            add_rows(self, from, to, self.depth, self.columns, a, a_stride, rows, c, c_stride);
-        }
+        self.add_part([from, to], self.depth, self.columns, a, a_stride, rows, c, c_stride);
     }
 
     /// As [`add`](Self::add) for only the first `depth` rows and `columns` columns of this matrix.
@@ -94,9 +106,50 @@ impl Panels {
         c: &mut [f32],
         c_stride: usize,
     ) {
-        if rows > 0 {
-            add_rows(self, 0, columns.div_ceil(WIDTH), depth, columns, a, a_stride, rows, c, c_stride);
+        self.add_part([0, columns.div_ceil(WIDTH)], depth, columns, a, a_stride, rows, c, c_stride);
+    }
+
+    #[allow(clippy::too_many_arguments)]
+    fn add_part(
+        &self,
+        [from, to]: [usize; 2],
+        depth: usize,
+        columns: usize,
+        a: &[f32],
+        a_stride: usize,
+        rows: usize,
+        c: &mut [f32],
+        c_stride: usize,
+    ) {
+        if rows == 0 {
+            return;
         }
+        // With fewer rows a panel is read once, and to lay them out would be much of the work.
+        if rows < 4 || !wide::usable() {
+            return add_rows(self, from, to, depth, columns, a, a_stride, rows, c, c_stride);
+        }
+        let columns = columns.min(to * WIDTH) - from * WIDTH;
+        self.add_wide(from, depth, columns, c, c_stride, |strips, start, depth| {
+            strips.pack(a, |row| row * a_stride + start, rows, depth);
+        });
+    }
+
+    /// Adds the product of strips, which `pack` makes of the columns from one on, so many of them, and panels from `from` on.
+    fn add_wide(
+        &self,
+        from: usize,
+        end: usize,
+        columns: usize,
+        c: &mut [f32],
+        c_stride: usize,
+        mut pack: impl FnMut(&mut Strips<TALL>, usize, usize),
+    ) {
+        let mut strips = STRIPS.take();
+        for (start, pitch, data) in self.blocks().take_while(|(start, ..)| *start < end) {
+            pack(&mut strips, start, pitch.min(end - start));
+            strips.multiply(&data[from * pitch..], pitch, columns, c, c_stride, Start::There);
+        }
+        STRIPS.set(strips);
     }
 
     /// As [`add`](Self::add) for all panels, with `a` transposed: its rows are `depth`, and `a_stride` apart; its first
@@ -110,7 +163,12 @@ impl Panels {
         c_stride: usize,
         scratch: &mut Vec<[f32; HEIGHT]>,
     ) {
-        add_columns(self, a, a_stride, rows, c, c_stride, scratch);
+        if rows == 0 || !wide::usable() {
+            return add_columns(self, a, a_stride, rows, c, c_stride, scratch);
+        }
+        self.add_wide(0, self.depth, self.columns, c, c_stride, |strips, start, depth| {
+            strips.pack_columns(&a[start * a_stride..], a_stride, rows, depth);
+        });
     }
 
     /// The blocks: the row each starts at, its rows, and its panels.

@@ -1,0 +1,144 @@
+//! Products of matrices with [`wide`](super::wide) tiles: the left-hand matrix is laid out once, for all threads, and each
+//! takes some columns of the right-hand one, of which it lays out two panels at a time. Those stay in its second-level cache
+//! while all rows pass, and each result is written once.
+
+use rayon::prelude::*;
+use std::{
+    arch::x86_64::{_MM_HINT_T0, _mm_prefetch},
+    cell::Cell,
+};
+
+use super::{
+    Matrix,
+    pack::pack,
+    strips::Strips,
+    tile::WIDTH,
+    wide::{Start, TALL},
+};
+
+/// The most rows of two panels that are walked at once: an eighth of a second-level cache of 1 MiB.
+const DEPTH: usize = 1024;
+/// Rows of panels that are laid out at once, where they have fewer: with more columns memory is read in longer runs.
+const GROUP: usize = 4096;
+/// Elements of the left-hand matrix that are laid out at once: 4 MiB.
+const HELD: usize = 1 << 20;
+/// Rows of the right-hand matrix that are asked for before they are copied.
+const AHEAD: usize = 16;
+/// Products that are worth waking a thread for.
+const TASK: usize = 1 << 18;
+/// Rows for which two panels are laid out at least.
+const ROWS: usize = 4 * TALL;
+
+thread_local! {
+    /// What held the last left-hand matrix. Fresh memory would cost as much as filling it.
+    static STRIPS: Cell<Strips<TALL>> = Cell::default();
+    static PANELS: Cell<Vec<[f32; WIDTH]>> = Cell::default();
+}
+
+/// Where results go: rows of so many columns, one after the other.
+#[derive(Clone, Copy)]
+pub(super) struct Target {
+    pub data: *mut f32,
+    pub columns: usize,
+}
+
+impl Target {
+    /// The place of a column of the first row.
+    fn from(self, column: usize) -> *mut f32 {
+        self.data.wrapping_add(column)
+    }
+}
+
+// SAFETY: threads write to different columns or rows of it.
+unsafe impl Send for Target {}
+// SAFETY: as above.
+unsafe impl Sync for Target {}
+
+/// `c = a b + bias`, as `matmul`, where nothing is empty.
+///
+/// # Safety
+/// The CPU can ([`wide::usable`](super::wide::usable)), and there is room for `a.rows` rows of `b.columns` at the target.
+pub(super) unsafe fn multiply(a: Matrix<'_>, b: Matrix<'_>, bias: Option<&[f32]>, c: Target) {
+    let blocks = a.columns.div_ceil(DEPTH);
+    let depth = a.columns.div_ceil(blocks);
+    // As even as can be, in whole strips.
+    let most = (HELD / depth).max(ROWS);
+    let rows = a.rows.div_ceil(a.rows.div_ceil(most)).next_multiple_of(TALL);
+    let mut strips = STRIPS.take();
+    for from in (0..a.columns).step_by(depth) {
+        let b = b.part(from, depth, 0, b.columns);
+        let start = match bias {
+            _ if from > 0 => Start::There,
+            Some(bias) => Start::Bias(bias),
+            None => Start::Zero,
+        };
+        for row in (0..a.rows).step_by(rows) {
+            strips.pack_matrix(a.part(row, rows, from, depth));
+            // SAFETY: what was said above, for the rows from this one on.
+            unsafe { block(&strips, b, start, Target { data: c.data.add(row * c.columns), ..c }) };
+        }
+    }
+    STRIPS.set(strips);
+}
+
+/// The product of what is laid out and a matrix of as many rows as that has columns.
+///
+/// # Safety
+/// As [`multiply`].
+unsafe fn block(strips: &Strips<TALL>, b: Matrix<'_>, start: Start<'_>, c: Target) {
+    let (rows, pairs) = (strips.rows(), b.columns.div_ceil(2 * WIDTH));
+    let threads = rayon::current_num_threads();
+    let worth = (rows * b.rows * b.columns).div_ceil(TASK);
+    // Enough tasks that none is waited for; of rows only where there are few columns.
+    let wanted = worth.min(if threads == 1 { 1 } else { 8 * threads });
+    let share = pairs.div_ceil(wanted);
+    let bands = pairs.div_ceil(share);
+    let cuts = strips.cuts((wanted / bands).min(rows / ROWS));
+    let run = |task: usize| {
+        let (band, part) = (task % bands, task / bands);
+        let mut panels = PANELS.take();
+        let together = (GROUP / b.rows / 2).clamp(1, 4).min(share);
+        if panels.len() < 2 * together * b.rows {
+            panels.resize(2 * together * b.rows, [0.0; WIDTH]);
+        }
+        for pair in (band * share..pairs.min((band + 1) * share)).step_by(together) {
+            let column = pair * 2 * WIDTH;
+            let end = b.columns.min((band + 1) * share * 2 * WIDTH);
+            let width = (end - column).min(together * 2 * WIDTH);
+            // SAFETY: the CPU can.
+            unsafe { pack_panels(b, column, width, &mut panels) };
+            // SAFETY: what was said above, for the columns from this one on.
+            unsafe {
+                let (part, start) = ([cuts[part], cuts[part + 1]], start.from(column));
+                strips.multiply_at(part, &panels, b.rows, width, c.from(column), c.columns, start);
+            }
+        }
+        PANELS.set(panels);
+    };
+    let tasks = bands * (cuts.len() - 1);
+    if tasks == 1 { run(0) } else { (0..tasks).into_par_iter().for_each(run) }
+}
+
+/// Lays out panels of so many columns from one on.
+#[target_feature(enable = "avx512f,avx2,fma")]
+fn pack_panels(b: Matrix<'_>, column: usize, width: usize, panels: &mut [[f32; WIDTH]]) {
+    let depth = b.rows;
+    let count = width.div_ceil(WIDTH);
+    if b.transposed || !width.is_multiple_of(WIDTH) {
+        for (p, panel) in panels.chunks_exact_mut(depth).take(count).enumerate() {
+            pack(b.data, b.layout(), 0, column + p * WIDTH, b.columns, panel);
+        }
+        return;
+    }
+    // Each row lies in another page of memory, perhaps, of which no prefetcher knows.
+    for k in 0..depth {
+        let row = &b.data[k * b.stride + column..][..width];
+        for p in 0..count {
+            let ahead = b.data.as_ptr().wrapping_add((k + AHEAD) * b.stride + column + p * WIDTH);
+            _mm_prefetch::<_MM_HINT_T0>(ahead.cast());
+        }
+        for p in 0..count {
+            panels[p * depth + k] = *row[p * WIDTH..].first_chunk().expect("a whole panel");
+        }
+    }
+}

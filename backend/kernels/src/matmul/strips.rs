@@ -1,0 +1,160 @@
+//! The left-hand matrix of a product, laid out in the order in which tiles read it.
+
+#[cfg(target_arch = "x86_64")]
+use std::arch::x86_64::{__m128, _MM_TRANSPOSE4_PS, _mm_loadu_ps, _mm_storeu_ps};
+
+use rayon::prelude::*;
+
+use super::{Matrix, tile::WIDTH};
+use crate::dispatch::TASK;
+
+/// Rows of a left-hand matrix in the order in which tiles of at most `H` rows read them: of each strip one column after
+/// another. What a strip of fewer rows does not use may hold anything.
+#[derive(Default)]
+pub(crate) struct Strips<const H: usize> {
+    rows: usize,
+    depth: usize,
+    data: Vec<[f32; H]>,
+}
+
+impl<const H: usize> Strips<H> {
+    /// Makes room.
+    fn clear(&mut self, rows: usize, depth: usize) {
+        (self.rows, self.depth) = (rows, depth);
+        let needed = rows.div_ceil(H) * depth;
+        if self.data.len() < needed {
+            self.data.resize(needed, [0.0; H]);
+        }
+    }
+
+    /// Rows that were taken.
+    pub fn rows(&self) -> usize {
+        self.rows
+    }
+
+    /// Elements of each.
+    pub fn depth(&self) -> usize {
+        self.depth
+    }
+
+    /// The row each strip starts at, its height, which is as even as can be, and what it holds.
+    #[inline(always)]
+    pub fn each(&self) -> impl Iterator<Item = (usize, usize, &[[f32; H]])> {
+        let strip = |i: usize| &self.data[i * self.depth..][..self.depth];
+        places::<H>(self.rows).enumerate().map(move |(i, (row, height))| (row, height, strip(i)))
+    }
+
+    /// Takes rows of which each starts somewhere in `a`.
+    pub fn pack(&mut self, a: &[f32], start: impl Fn(usize) -> usize, rows: usize, depth: usize) {
+        self.clear(rows, depth);
+        for (number, (row, height)) in places::<H>(rows).enumerate() {
+            let strip = &mut self.data[number * depth..][..depth];
+            turn(|i| &a[start(row + i)..][..depth], height, strip);
+        }
+    }
+
+    /// Takes a matrix, with the help of other threads where that is worth while.
+    pub fn pack_matrix(&mut self, a: Matrix<'_>) {
+        self.clear(a.rows, a.columns);
+        let depth = a.columns;
+        if depth == 0 {
+            return;
+        }
+        let places: Vec<_> = places::<H>(a.rows).collect();
+        let data = &mut self.data[..places.len() * depth];
+        let min = TASK.div_ceil(H * depth);
+        data.par_chunks_exact_mut(depth).zip(&places).with_min_len(min).for_each(|(strip, &(row, height))| {
+            if a.transposed {
+                take_columns(&a.data[row..], a.stride, height, 0, strip);
+            } else {
+                turn(|i| &a.data[(row + i) * a.stride..][..depth], height, strip);
+            }
+        });
+    }
+
+    /// Where the strips begin, in so many parts of about as many rows, and where the last ends.
+    pub fn cuts(&self, parts: usize) -> Vec<usize> {
+        let strips = self.rows.div_ceil(H);
+        let parts = parts.clamp(1, strips.max(1));
+        (0..=parts).map(|i| self.rows * (strips * i / parts) / strips.max(1)).collect()
+    }
+
+    /// Takes the first columns of `depth` rows that are `stride` apart.
+    pub fn pack_columns(&mut self, a: &[f32], stride: usize, columns: usize, depth: usize) {
+        self.clear(columns, depth);
+        // Some rows at once, which stay in the first-level cache, so that what is written for a strip lies together.
+        for from in (0..depth).step_by(WIDTH) {
+            let to = (from + WIDTH).min(depth);
+            for (number, (column, width)) in places::<H>(columns).enumerate() {
+                let strip = &mut self.data[number * depth..][..depth];
+                take_columns(&a[column..], stride, width, from, &mut strip[from..to]);
+            }
+        }
+    }
+}
+
+/// Fills a strip with rows.
+#[inline(always)]
+pub(super) fn turn<'a, const H: usize>(row: impl Fn(usize) -> &'a [f32], height: usize, strip: &mut [[f32; H]]) {
+    let mut i = 0;
+    while i + 4 <= height {
+        turn_four([row(i), row(i + 1), row(i + 2), row(i + 3)], i, strip);
+        i += 4;
+    }
+    for i in i..height {
+        for (column, &value) in strip.iter_mut().zip(row(i)) {
+            column[i] = value;
+        }
+    }
+}
+
+/// Fills a part of a strip with the first columns of rows that are `stride` apart, from row `from` on.
+fn take_columns<const H: usize>(a: &[f32], stride: usize, width: usize, from: usize, strip: &mut [[f32; H]]) {
+    for (k, to) in strip.iter_mut().enumerate() {
+        let values = &a[(from + k) * stride..];
+        match values.first_chunk::<H>() {
+            // What follows is not used, and a copy of a length that is known is no call.
+            Some(values) => *to = *values,
+            None => to[..width].copy_from_slice(&values[..width]),
+        }
+    }
+}
+
+/// Where the strips of so many rows start, and their heights.
+fn places<const H: usize>(rows: usize) -> impl Iterator<Item = (usize, usize)> {
+    let count = rows.div_ceil(H);
+    (0..count).map(move |i| (rows * i / count, rows * (i + 1) / count - rows * i / count))
+}
+
+/// Writes four rows into the columns of a strip, from row `at` of the strip on.
+fn turn_four<const H: usize>(rows: [&[f32]; 4], at: usize, strip: &mut [[f32; H]]) {
+    let depth = strip.len();
+    let [w, x, y, z] = rows.map(|row| &row[..depth]);
+    #[cfg(target_arch = "x86_64")]
+    let done = {
+        let whole = depth / 4 * 4;
+        for k in (0..whole).step_by(4) {
+            let [w, x, y, z] = [&w[k..k + 4], &x[k..k + 4], &y[k..k + 4], &z[k..k + 4]];
+            // SAFETY: four numbers are read of slices of four, and written to four of a column, by what every x86-64 has.
+            unsafe {
+                let [mut w, mut x, mut y, mut z]: [__m128; 4] = [
+                    _mm_loadu_ps(w.as_ptr()),
+                    _mm_loadu_ps(x.as_ptr()),
+                    _mm_loadu_ps(y.as_ptr()),
+                    _mm_loadu_ps(z.as_ptr()),
+                ];
+                _MM_TRANSPOSE4_PS(&mut w, &mut x, &mut y, &mut z);
+                _mm_storeu_ps(strip[k][at..at + 4].as_mut_ptr(), w);
+                _mm_storeu_ps(strip[k + 1][at..at + 4].as_mut_ptr(), x);
+                _mm_storeu_ps(strip[k + 2][at..at + 4].as_mut_ptr(), y);
+                _mm_storeu_ps(strip[k + 3][at..at + 4].as_mut_ptr(), z);
+            }
+        }
+        whole
+    };
+    #[cfg(not(target_arch = "x86_64"))]
+    let done = 0;
+    for k in done..depth {
+        strip[k][at..at + 4].copy_from_slice(&[w[k], x[k], y[k], z[k]]);
+    }
+}

@@ -1,0 +1,249 @@
+//! Products on CPUs with AVX-512, whose registers hold tiles four times as large: 12 rows by two panels. Of what a tile
+//! reads, each element then serves more products, and panels may come from the second-level cache.
+
+#[cfg(target_arch = "x86_64")]
+use std::arch::x86_64::{
+    __m512, _MM_HINT_T0, _mm_prefetch, _mm512_add_ps, _mm512_fmadd_ps, _mm512_loadu_ps, _mm512_mask_storeu_ps,
+    _mm512_maskz_loadu_ps, _mm512_set1_ps, _mm512_setzero_ps, _mm512_storeu_ps,
+};
+
+use super::{strips::Strips, tile::WIDTH};
+#[cfg(target_arch = "x86_64")]
+use crate::dispatch::Instructions;
+
+/// Rows of the highest tile: 24 registers of sums.
+pub(crate) const TALL: usize = 12;
+
+/// Whether this CPU can.
+#[inline(always)]
+pub(crate) fn usable() -> bool {
+    #[cfg(target_arch = "x86_64")]
+    return Instructions::here() == Instructions::Avx512;
+    #[cfg(not(target_arch = "x86_64"))]
+    false
+}
+
+/// Evaluates something for a pair of panels or a single one, `P`, and the height of a strip, `M`, as constants.
+#[cfg(target_arch = "x86_64")]
+macro_rules! by_height {
+    ($pair:expr, $height:expr, $run:expr) => {
+        by_height!($pair, $height, $run, 1 2 3 4 5 6 7 8 9 10 11 12)
+    };
+    ($pair:expr, $height:expr, $run:expr, $($each:literal)*) => {
+        match ($pair, $height) {
+            $((true, $each) => {
+                const M: usize = $each;
+                const P: usize = 2;
+                $run
+            })*
+            $((false, $each) => {
+                const M: usize = $each;
+                const P: usize = 1;
+                $run
+            })*
+            (_, height) => unreachable!("a strip of {height} rows"),
+        }
+    };
+}
+
+impl Strips<TALL> {
+    /// The product with some panels, `pitch` apart. `columns` is what they have together. The rows of `c` are `stride` apart.
+    ///
+    /// # Panics
+    /// If there is no AVX-512, for which see [`usable`], or `c` is too small.
+    #[cfg_attr(not(target_arch = "x86_64"), allow(unused_variables))]
+    pub fn multiply(
+        &self,
+        panels: &[[f32; WIDTH]],
+        pitch: usize,
+        columns: usize,
+        c: &mut [f32],
+        stride: usize,
+        start: Start<'_>,
+    ) {
+        assert!(usable(), "no AVX-512");
+        let needed = if self.rows() == 0 { 0 } else { (self.rows() - 1) * stride + columns };
+        assert!(c.len() >= needed && (self.rows() < 2 || stride >= columns), "{} results are too few", c.len());
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: the CPU has what the function was compiled for, and there is room for all results.
+        unsafe {
+            self.multiply_at([0, self.rows()], panels, pitch, columns, c.as_mut_ptr(), stride, start);
+        }
+    }
+
+    /// Writes the product with what is found in a window at each of the offsets and the places that follow it, for so many
+    /// panels of places.
+    ///
+    /// # Panics
+    /// If there is no AVX-512; see [`usable`].
+    #[cfg_attr(not(target_arch = "x86_64"), allow(unused_variables))]
+    pub fn multiply_in_place(&self, window: &[f32], offsets: &[usize], count: usize, c: &mut [[f32; WIDTH]]) {
+        assert!(usable() && offsets.len() == self.depth(), "no AVX-512, or {} offsets", offsets.len());
+        assert!(c.len() >= self.rows() * count, "{} results are too few", c.len());
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: the CPU has what the function was compiled for, and there is room for all results.
+        unsafe {
+            self.multiply_in_place_at(window, offsets, count, c.as_mut_ptr().cast());
+        }
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    #[target_feature(enable = "avx512f,avx2,fma")]
+    unsafe fn multiply_in_place_at(&self, window: &[f32], offsets: &[usize], count: usize, c: *mut f32) {
+        for panel in (0..count).step_by(2) {
+            let window = &window[panel * WIDTH..];
+            for (row, height, a) in self.each() {
+                // SAFETY: there is room for `count` panels of each row.
+                let c = unsafe { c.add((row * count + panel) * WIDTH) };
+                by_height!(panel + 2 <= count, height, {
+                    let b = |k: usize, p: usize| {
+                        let places = &window[offsets[k] + p * WIDTH..];
+                        places.first_chunk().expect("room behind the last place")
+                    };
+                    // SAFETY: as above.
+                    unsafe { tile::<M, P>(a, b, c, count * WIDTH, usize::MAX, Start::Zero) }
+                });
+            }
+        }
+    }
+
+    /// As [`multiply`](Self::multiply) for the strips from one row to another, which are where strips begin and end, with the
+    /// results of row 0 at `c`.
+    ///
+    /// # Safety
+    /// The CPU has AVX-512, and the results' places are there and nobody else's.
+    #[cfg(target_arch = "x86_64")]
+    #[target_feature(enable = "avx512f,avx2,fma")]
+    #[allow(clippy::too_many_arguments)]
+    pub unsafe fn multiply_at(
+        &self,
+        [from, to]: [usize; 2],
+        panels: &[[f32; WIDTH]],
+        pitch: usize,
+        columns: usize,
+        c: *mut f32,
+        stride: usize,
+        start: Start<'_>,
+    ) {
+        let (depth, count) = (self.depth(), columns.div_ceil(WIDTH));
+        let mut panel = 0;
+        while panel < count {
+            let pair = panel + 2 <= count;
+            let first = &panels[panel * pitch..][..depth];
+            let second = if pair { &panels[(panel + 1) * pitch..][..depth] } else { first };
+            let (start, width) = (start.from(panel * WIDTH), columns - panel * WIDTH);
+            for (row, height, a) in self.each().skip_while(|strip| strip.0 < from).take_while(|strip| strip.0 < to) {
+                // SAFETY: the caller says that the place is there.
+                let c = unsafe { c.add(row * stride + panel * WIDTH) };
+                let a = &a[..depth];
+                by_height!(pair, height, {
+                    let b = |k: usize, p: usize| if p == 0 { &first[k] } else { &second[k] };
+                    // SAFETY: as above.
+                    unsafe { tile::<M, P>(a, b, c, stride, width, start) }
+                });
+            }
+            panel += 2;
+        }
+    }
+}
+
+/// What the sums of a tile begin with.
+#[derive(Clone, Copy)]
+pub(crate) enum Start<'a> {
+    Zero,
+    /// What is there.
+    There,
+    /// In each row these numbers, one for each column.
+    Bias(&'a [f32]),
+}
+
+impl<'a> Start<'a> {
+    /// From a column on.
+    pub fn from(self, column: usize) -> Self {
+        match self {
+            Self::Bias(bias) => Self::Bias(&bias[column..]),
+            other => other,
+        }
+    }
+}
+
+/// The lanes of panel `p` that lie before column `width`.
+#[cfg(target_arch = "x86_64")]
+#[inline(always)]
+fn lanes(p: usize, width: usize) -> u16 {
+    ((1_u32 << width.saturating_sub(p * WIDTH).min(WIDTH)) - 1) as u16
+}
+
+/// The product of `M` rows of a strip and `P` panels, of which `b(k, p)` is row `k` of panel `p`, for the first `width`
+/// columns of `c`.
+///
+/// # Safety
+/// `M` rows of as many columns as the panels have, but at most `width`, lie at `c`, `stride` apart, and are nobody else's.
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx512f,avx2,fma")]
+#[inline]
+// The sums stay in registers where nothing but constants numbers them.
+#[allow(clippy::needless_range_loop)]
+pub(super) unsafe fn tile<'a, const M: usize, const P: usize>(
+    a: &[[f32; TALL]],
+    b: impl Fn(usize, usize) -> &'a [f32; WIDTH],
+    c: *mut f32,
+    stride: usize,
+    width: usize,
+    start: Start<'_>,
+) {
+    // The results lie far apart: they are asked for while the tile is computed.
+    for i in 0..M {
+        for p in 0..P {
+            _mm_prefetch::<_MM_HINT_T0>(c.wrapping_add(i * stride + p * WIDTH).cast());
+        }
+    }
+    let mut sums: [[__m512; P]; M] = [[_mm512_setzero_ps(); P]; M];
+    if let Start::Bias(bias) = start {
+        let bias = &bias[..bias.len().min(width)];
+        for p in 0..P {
+            // SAFETY: the mask leaves what lies in the slice.
+            let first = unsafe { _mm512_maskz_loadu_ps(lanes(p, bias.len()), bias.as_ptr().wrapping_add(p * WIDTH)) };
+            for i in 0..M {
+                sums[i][p] = first;
+            }
+        }
+    }
+    for k in 0..a.len() {
+        let mut row = [_mm512_setzero_ps(); P];
+        for p in 0..P {
+            // SAFETY: an array of 16 numbers is read.
+            row[p] = unsafe { _mm512_loadu_ps(b(k, p).as_ptr()) };
+        }
+        for i in 0..M {
+            let x = _mm512_set1_ps(a[k][i]);
+            for p in 0..P {
+                sums[i][p] = _mm512_fmadd_ps(x, row[p], sums[i][p]);
+            }
+        }
+    }
+    let add = matches!(start, Start::There);
+    if width >= P * WIDTH {
+        for i in 0..M {
+            for p in 0..P {
+                // SAFETY: the caller says that the place is there.
+                unsafe {
+                    let c = c.add(i * stride + p * WIDTH);
+                    let sum = if add { _mm512_add_ps(_mm512_loadu_ps(c), sums[i][p]) } else { sums[i][p] };
+                    _mm512_storeu_ps(c, sum);
+                }
+            }
+        }
+    } else {
+        for i in 0..M {
+            for p in 0..P {
+                let (c, mask) = (c.wrapping_add(i * stride + p * WIDTH), lanes(p, width));
+                // SAFETY: the mask leaves the first `width` columns.
+                unsafe {
+                    let before = if add { _mm512_maskz_loadu_ps(mask, c) } else { _mm512_setzero_ps() };
+                    _mm512_mask_storeu_ps(c, mask, _mm512_add_ps(before, sums[i][p]));
+                }
+            }
+        }
+    }
+}
