@@ -102,6 +102,11 @@ impl ColumnResult {
 }
 
 impl RowResult {
+    /// A row without figures yet.
+    pub fn new(name: String, group: Group, cost: Cost) -> Self {
+        Self { name, group, operations: cost.operations, bytes: cost.bytes, columns: Vec::new() }
+    }
+
     /// The first of grove's columns.
     pub fn grove(&self) -> Option<&ColumnResult> {
         self.columns.iter().find(|column| column.is_grove)
@@ -124,12 +129,5 @@ impl RowResult {
     pub fn of_roofline(&self, seconds: f64, machine: &Machine) -> f64 {
         let least = (self.operations / machine.operations_per_second).max(self.bytes / machine.bytes_per_second);
         least / seconds
-    }
-}
-
-impl RowResult {
-    /// A row without figures yet.
-    pub fn new(name: String, group: Group, cost: Cost) -> Self {
-        Self { name, group, operations: cost.operations, bytes: cost.bytes, columns: Vec::new() }
     }
 }

@@ -1,6 +1,8 @@
-use burn::tensor::{Tensor, TensorPrimitive};
+use burn::tensor::Tensor;
 use grove_backend::{Backend, RowNormOptions};
 use grove_tree::{Array, Init, Tree};
+
+use crate::row_norm::row_norm;
 
 /// Normalisation of the last axis to mean 0 and variance 1, then scaled and shifted (Ba et al., 2016).
 #[derive(Tree, Clone, Debug)]
@@ -23,13 +25,6 @@ impl<B: Backend> LayerNorm<B> {
     /// - input `[..., size]`
     /// - output `[..., size]`
     pub fn forward<const D: usize>(&self, x: Tensor<B, D>) -> Tensor<B, D> {
-        let shape = x.dims();
-        let size = shape[D - 1];
-        let rows = x.reshape([shape.iter().product::<usize>() / size.max(1), size]);
-        let weight = self.weight.val().into_primitive().tensor();
-        let bias = self.bias.as_ref().map(|bias| bias.val().into_primitive().tensor());
-        let options = RowNormOptions { centred: true, eps: self.eps };
-        let (y, _) = B::row_norm(rows.into_primitive().tensor(), weight, bias, options);
-        Tensor::<B, 2>::from_primitive(TensorPrimitive::Float(y)).reshape(shape)
+        row_norm(x, &self.weight, self.bias.as_ref(), RowNormOptions { centred: true, eps: self.eps })
     }
 }

@@ -18,6 +18,7 @@ mod low_rank;
 mod pool;
 mod projection;
 mod rms_norm;
+mod row_norm;
 pub mod rnn;
 mod rotary;
 

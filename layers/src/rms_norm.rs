@@ -1,6 +1,8 @@
-use burn::tensor::{Tensor, TensorPrimitive};
+use burn::tensor::Tensor;
 use grove_backend::{Backend, RowNormOptions};
 use grove_tree::{Array, Init, Tree};
+
+use crate::row_norm::row_norm;
 
 /// Division of the last axis by the root of its mean square, then scaled (Zhang and Sennrich, "Root Mean Square Layer
 /// Normalization", 2019).
@@ -24,12 +26,6 @@ impl<B: Backend> RmsNorm<B> {
     /// - input `[..., size]`
     /// - output `[..., size]`
     pub fn forward<const D: usize>(&self, x: Tensor<B, D>) -> Tensor<B, D> {
-        let shape = x.dims();
-        let size = shape[D - 1];
-        let rows = x.reshape([shape.iter().product::<usize>() / size.max(1), size]);
-        let weight = self.weight.val().into_primitive().tensor();
-        let options = RowNormOptions { centred: false, eps: self.eps };
-        let (y, _) = B::row_norm(rows.into_primitive().tensor(), weight, None, options);
-        Tensor::<B, 2>::from_primitive(TensorPrimitive::Float(y)).reshape(shape)
+        row_norm(x, &self.weight, None, RowNormOptions { centred: false, eps: self.eps })
     }
 }

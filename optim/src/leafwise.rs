@@ -103,7 +103,8 @@ pub(crate) fn mean_axis<B: Backend>(leaf: AnyArray<B>, axis: usize) -> AnyArray<
     AnyArray::present(AnyTensor::Float(B::float_mean_dim(float(leaf), axis)))
 }
 
-fn float<B: Backend>(leaf: AnyArray<B>) -> FloatTensor<B> {
+/// The tensor of a present floating-point leaf.
+pub(crate) fn float<B: Backend>(leaf: AnyArray<B>) -> FloatTensor<B> {
     match leaf.into_value() {
         Some(AnyTensor::Float(x)) => x,
         _ => panic!("only present floating-point leaves take part in an optimizer's step"),

@@ -4,7 +4,7 @@ use grove_tree::{AnyArray, AnyTensor, Filter, Tree};
 
 use crate::{
     Scalar, ScaleByAdam, ScaleByAdamState,
-    leafwise::takes_part,
+    leafwise::{float, takes_part},
     transformation::{increment, steps, together},
     transforms::bias_correction,
 };
@@ -31,7 +31,8 @@ impl<B: Backend> Fused<'_, B> {
     ) -> (P, ScaleByAdamState<B, P>) {
         let count = increment(state.count);
         let steps = steps(&count);
-        let [decaying, others] = [self.weight_decay.clone(), 0.0.into()].map(|decay| self.numbers(decay, &steps));
+        let decaying = self.numbers(self.weight_decay.clone(), &steps);
+        let others = self.mask.map(|_| self.numbers(0.0.into(), &steps));
         let [_, params, mu, nu] = together([updates, params, state.mu, state.nu], |path, [g, p, mu, nu]| {
             if !takes_part(&g) || !takes_part(&p) {
                 return [g, p, mu, nu];
@@ -43,9 +44,9 @@ impl<B: Backend> Fused<'_, B> {
                 );
             }
             let decays = self.mask.is_none_or(|mask| mask.passes(path, &p));
-            let numbers = if decays { decaying.clone() } else { others.clone() };
+            let numbers = others.as_ref().filter(|_| !decays).unwrap_or(&decaying).clone();
             let (absent, dtype) = (g.clone().into_absent(), p.dtype());
-            let [p, mu, nu] = B::adam_step([p, g, mu, nu].map(float), numbers).map(leaf);
+            let [p, mu, nu] = B::adam_step([p, g, mu, nu].map(|leaf| float(leaf.cast_float(FloatDType::F32))), numbers).map(leaf);
             [absent, p.cast_float(dtype.into()), mu, nu]
         });
         (params, ScaleByAdamState { count, mu, nu })
@@ -59,13 +60,6 @@ impl<B: Backend> Fused<'_, B> {
         let rest = [eps.clone(), eps_root.clone(), first, second, self.factor.negated(), weight_decay];
         let all = b1.into_iter().chain(b2).chain(rest);
         Tensor::cat(all.map(|number| number.array(&steps.device())).collect(), 0).into_primitive().tensor()
-    }
-}
-
-fn float<B: Backend>(leaf: AnyArray<B>) -> FloatTensor<B> {
-    match leaf.cast_float(FloatDType::F32).into_value() {
-        Some(AnyTensor::Float(x)) => x,
-        _ => unreachable!("only present floating-point leaves take part"),
     }
 }
 
