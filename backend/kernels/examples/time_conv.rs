@@ -1,4 +1,4 @@
-//! Times convolutions: `cargo run -p grove-kernels --example time_conv`, beside `benches/conv.py`.
+//! Times convolutions: `cargo run -p grove-kernels --example time_conv`.
 
 use std::time::Instant;
 
@@ -64,14 +64,14 @@ fn run(name: &str, batch: usize, layers: &[Layer], rounds: usize, backward: bool
             groups: 1,
         };
         let [rows, columns] = conv.output();
-        let (mut x, mut y) = (values(batch * channels_in * size * size), values(batch * channels_out * rows * columns));
+        let (x, y) = (values(batch * channels_in * size * size), values(batch * channels_out * rows * columns));
         let mut weight = values(channels_out * channels_in * kernel * kernel);
         let shift = vec![0.1; channels_out];
         let flop = 2.0 * (y.len() * channels_in * kernel * kernel) as f64;
         let epilogue = Epilogue { shift: Some(&shift), ..Epilogue::default() };
-        let mut times = vec![time(rounds, || conv2d(&x, &weight, &conv, epilogue, &mut y))];
+        let mut times = vec![time(rounds, || drop(conv2d(&x, &weight, &conv, epilogue)))];
         if backward {
-            times.push(time(rounds, || conv2d_backward_input(&weight, &y, &conv, &mut x)));
+            times.push(time(rounds, || drop(conv2d_backward_input(&weight, &y, &conv))));
             times.push(time(rounds, || conv2d_backward_weight(&x, &y, &conv, &mut weight)));
         }
         print!("{count} x {channels_in:4} -> {channels_out:4}, {size:3} {kernel}x{kernel} /{stride}:");
@@ -90,6 +90,7 @@ fn run(name: &str, batch: usize, layers: &[Layer], rounds: usize, backward: bool
 }
 
 fn main() {
+    grove_kernels::keep_freed_memory();
     run("ResNet-50", 1, &resnet_50(), 25, false);
     run("ResNet-50", 16, &resnet_50(), 3, false);
     run("small ResNet", 128, &SMALL, 15, true);

@@ -30,7 +30,7 @@ pub(crate) fn by_chunks_with<T: Send>(
 }
 
 /// The places, filled with zeros.
-fn zeroed(places: &mut [MaybeUninit<f32>]) -> &mut [f32] {
+pub(crate) fn zeroed(places: &mut [MaybeUninit<f32>]) -> &mut [f32] {
     for place in places.iter_mut() {
         place.write(0.0);
     }

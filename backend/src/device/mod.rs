@@ -142,7 +142,8 @@ impl DeviceSpec {
         Ok(())
     }
 
-    /// Probes for the device, then runs the program on it; on a CPU, on one of the threads that share its kernels' work.
+    /// Probes for the device, then runs the program on it; on a CPU, on one of the threads that share its kernels' work
+    /// and, with glibc, with memory kept for the next tensors (unless the environment sets `MALLOC_TRIM_THRESHOLD_`).
     ///
     /// # Errors
     /// As [`probe`](Self::probe).
@@ -150,9 +151,9 @@ impl DeviceSpec {
         self.probe()?;
         match self.backend {
             #[cfg(feature = "flex")]
-            BackendName::Flex => Ok(grove_kernels::as_worker(|| program.run::<burn_flex::Flex>(burn_flex::FlexDevice))),
+            BackendName::Flex => Ok(on_cpu(|| program.run::<burn_flex::Flex>(burn_flex::FlexDevice))),
             #[cfg(feature = "candle")]
-            BackendName::Candle => Ok(grove_kernels::as_worker(|| program.run::<Candle>(Default::default()))),
+            BackendName::Candle => Ok(on_cpu(|| program.run::<Candle>(Default::default()))),
             #[cfg(feature = "cuda")]
             BackendName::Cuda => Ok(program.run::<burn_cuda::Cuda>(burn_cuda::CudaDevice::new(self.index))),
             #[cfg(feature = "wgpu")]
@@ -163,6 +164,13 @@ impl DeviceSpec {
             backend => Err(DeviceError::NotCompiled { backend }),
         }
     }
+}
+
+/// Runs a program whose kernels share the threads of a pool.
+#[cfg(any(feature = "flex", feature = "candle"))]
+fn on_cpu<R: Send>(run: impl FnOnce() -> R + Send) -> R {
+    grove_kernels::keep_freed_memory();
+    grove_kernels::as_worker(run)
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! The product that all convolutions are, divided among threads.
 
 use rayon::prelude::*;
-use std::cell::Cell;
+use std::{cell::Cell, mem::MaybeUninit};
 
 use super::{
     finish::Finish,
@@ -9,12 +9,14 @@ use super::{
     product::{product, product_of_column},
     sampling::Sampling,
 };
-use crate::matmul::WIDTH;
+use crate::matmul::{WIDTH, wide};
 
 /// Rows of a panel that are walked at once, unless one channel has more.
 pub(super) const DEPTH: usize = 384;
 /// Rows of panels that a task holds at once: 256 KiB.
 const HELD: usize = 4096;
+/// How many times as many where tiles are wide: those need not read them from the first-level cache.
+const WIDER: usize = 2;
 /// Columns of a panel for which one column after another takes less time than the panel.
 const FEW: usize = 6;
 /// Rows of the matrix that stay in the second-level cache while all panels of a task pass.
@@ -53,14 +55,23 @@ pub(super) struct Task<'a> {
     rows: [usize; 2],
     pub places: [usize; 2],
     /// For each image and row what belongs to the task.
-    pub out: Vec<&'a mut [f32]>,
+    pub out: Vec<&'a mut [MaybeUninit<f32>]>,
 }
 
 impl Correlation<'_> {
-    pub fn run(&self, x: &[f32], finish: &Finish<'_>, out: &mut [f32]) {
-        if out.is_empty() {
-            return;
+    /// The results, `[batch, groups rows, places]`.
+    pub fn run(&self, x: &[f32], finish: &Finish<'_>) -> Vec<f32> {
+        let len = self.batch * self.groups * self.rows * self.sampling.places();
+        let mut out = Vec::with_capacity(len);
+        if len > 0 {
+            self.run_in(x, finish, &mut out.spare_capacity_mut()[..len]);
         }
+        // SAFETY: each place of each row of each image belongs to a task, which writes it.
+        unsafe { out.set_len(len) };
+        out
+    }
+
+    fn run_in(&self, x: &[f32], finish: &Finish<'_>, out: &mut [MaybeUninit<f32>]) {
         let blocks = if self.direct() { self.blocks() } else { vec![] };
         self.tasks(out).into_par_iter().for_each(|mut task| {
             let mut scratch = SCRATCH.take();
@@ -87,7 +98,8 @@ impl Correlation<'_> {
             return (self.bands(wanted), 1);
         }
         let panels = places.div_ceil(WIDTH);
-        let held = (HELD / (self.block() * self.sampling.taps.len()).max(1)).clamp(4, 32);
+        let held = HELD * if wide() { WIDER } else { 1 };
+        let held = (held / (self.block() * self.sampling.taps.len()).max(1)).clamp(4, 32);
         // Enough for each thread to have some, and a number that can be divided among them.
         let few = panels.div_ceil(held);
         let many = few.next_multiple_of(wanted);
@@ -95,7 +107,7 @@ impl Correlation<'_> {
         ((0..=columns).map(|i| (panels * i / columns * WIDTH).min(places)).collect(), shares)
     }
 
-    fn tasks<'a>(&self, out: &'a mut [f32]) -> Vec<Task<'a>> {
+    fn tasks<'a>(&self, out: &'a mut [MaybeUninit<f32>]) -> Vec<Task<'a>> {
         let each = self.sampling.places();
         let (ends, parts) = self.cuts();
         let columns = ends.len() - 1;

@@ -1,7 +1,9 @@
 //! What is done with the sums of a convolution.
 
+use std::mem::MaybeUninit;
+
 use super::Epilogue;
-use crate::dispatch::vectorized;
+use crate::{dispatch::vectorized, fresh::zeroed};
 
 /// An [`Epilogue`] with a factor and a summand for each channel.
 pub(super) struct Finish<'a> {
@@ -20,10 +22,10 @@ impl<'a> Finish<'a> {
 
     /// Of results of one channel, whose first is at some place of the output. With lines, only the first elements of each
     /// `[1]` sums are results, `[0]` of them.
-    pub fn apply(&self, y: &[f32], lines: [usize; 2], channel: usize, at: usize, out: &mut [f32]) {
+    pub fn apply(&self, y: &[f32], lines: [usize; 2], channel: usize, at: usize, out: &mut [MaybeUninit<f32>]) {
         let factors = self.scale.as_ref().map(|scale| (scale[channel], self.shift.map_or(0.0, |shift| shift[channel])));
         let residual = self.residual.map(|residual| &residual[at..at + out.len()]);
-        finish(y, lines, factors, residual, self.relu, out);
+        finish(y, lines, factors, residual, self.relu, zeroed(out));
     }
 }
 

@@ -2,36 +2,38 @@ use rayon::prelude::*;
 
 use super::{Conv2d, Epilogue, Finish, correlate::Correlation, sampling::Sampling};
 
-/// The gradient of a convolution with respect to its inputs, in `out`, given that of its outputs.
+/// The gradient of a convolution with respect to its inputs, given that of its outputs.
 ///
 /// Places of the input whose coordinates leave the same remainders when divided by the stride meet the same elements of
 /// the kernel: for each such remainders it is a convolution of the gradient with a part of the kernel.
 ///
 /// # Panics
 /// If the sizes do not fit each other.
-pub fn conv2d_backward_input(weight: &[f32], grad: &[f32], conv: &Conv2d, out: &mut [f32]) {
-    conv.check(Some(out.len()), Some(weight.len()), Some(grad.len()));
+pub fn conv2d_backward_input(weight: &[f32], grad: &[f32], conv: &Conv2d) -> Vec<f32> {
+    conv.check(None, Some(weight.len()), Some(grad.len()));
+    let inputs = conv.elements()[0];
     if conv.stride == [1, 1] {
-        return remainders(weight, grad, conv, [0, 0], out).unwrap_or_else(|| out.fill(0.0));
+        return remainders(weight, grad, conv, [0, 0]).unwrap_or_else(|| vec![0.0; inputs]);
     }
     let (plane, [down, right]) = (conv.height * conv.width, conv.stride);
+    let mut out = vec![0.0; inputs];
     if plane == 0 {
-        return;
+        return out;
     }
-    let mut part = vec![];
     for first in (0..down).flat_map(|y| (0..right).map(move |x| [y, x])) {
         let [rows, columns] = grid(conv, first);
-        part.resize(conv.batch * conv.channels_in * rows * columns, 0.0);
-        let some = remainders(weight, grad, conv, first, &mut part).is_some();
+        // Where no element of the kernel meets them, they stay 0.
+        let Some(part) = remainders(weight, grad, conv, first) else { continue };
         out.par_chunks_mut(plane).enumerate().for_each(|(i, out)| {
             let part = &part[i * rows * columns..][..rows * columns];
             for row in 0..rows {
                 let out = out[(first[0] + row * down) * conv.width..][..conv.width].iter_mut().skip(first[1]);
                 let values = part[row * columns..][..columns].iter();
-                out.step_by(right).zip(values).for_each(|(out, value)| *out = if some { *value } else { 0.0 });
+                out.step_by(right).zip(values).for_each(|(out, value)| *out = *value);
             }
         });
     }
+    out
 }
 
 /// Rows and columns of the input that leave these remainders.
@@ -40,7 +42,7 @@ fn grid(conv: &Conv2d, first: [usize; 2]) -> [usize; 2] {
 }
 
 /// The gradient of those places; nothing where no element of the kernel meets them.
-fn remainders(weight: &[f32], grad: &[f32], conv: &Conv2d, first: [usize; 2], out: &mut [f32]) -> Option<()> {
+fn remainders(weight: &[f32], grad: &[f32], conv: &Conv2d, first: [usize; 2]) -> Option<Vec<f32>> {
     let Conv2d { kernel, stride, padding, dilation, groups, .. } = *conv;
     // Which output an element of the kernel takes to the first place, if to any.
     let place = |i: usize, at: usize| {
@@ -69,6 +71,5 @@ fn remainders(weight: &[f32], grad: &[f32], conv: &Conv2d, first: [usize; 2], ou
     });
     let sampling = Sampling::new(conv.output(), grid(conv, first), [1, 1], taps);
     let correlation = Correlation { batch: conv.batch, groups, channels, rows, sampling, matrix: &matrix };
-    correlation.run(grad, &Finish::new(Epilogue::default(), conv.channels_in), out);
-    Some(())
+    Some(correlation.run(grad, &Finish::new(Epilogue::default(), conv.channels_in)))
 }

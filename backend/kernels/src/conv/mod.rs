@@ -106,16 +106,19 @@ impl Conv2d {
 }
 
 /// A convolution of `x`, `[batch, channels_in, height, width]`, with `weight`, `[channels_out, channels_in / groups,
-/// kernel..]`, and what is done with its results, in `out`, `[batch, channels_out, output..]`.
+/// kernel..]`, and what is done with its results: `[batch, channels_out, output..]`.
 ///
 /// # Panics
 /// If the sizes do not fit each other.
-pub fn conv2d(x: &[f32], weight: &[f32], conv: &Conv2d, epilogue: Epilogue<'_>, out: &mut [f32]) {
-    conv.check(Some(x.len()), Some(weight.len()), Some(out.len()));
+pub fn conv2d(x: &[f32], weight: &[f32], conv: &Conv2d, epilogue: Epilogue<'_>) -> Vec<f32> {
+    conv.check(Some(x.len()), Some(weight.len()), None);
     for values in [epilogue.scale, epilogue.shift].into_iter().flatten() {
         assert_eq!(values.len(), conv.channels_out, "a scale or shift of other channels");
     }
-    assert!(epilogue.residual.is_none_or(|residual| residual.len() == out.len()), "a residual of another size");
+    assert!(
+        epilogue.residual.is_none_or(|residual| residual.len() == conv.elements()[2]),
+        "a residual of another size"
+    );
     let correlation = Correlation {
         batch: conv.batch,
         groups: conv.groups,
@@ -124,5 +127,5 @@ pub fn conv2d(x: &[f32], weight: &[f32], conv: &Conv2d, epilogue: Epilogue<'_>, 
         sampling: conv.sampling(),
         matrix: weight,
     };
-    correlation.run(x, &Finish::new(epilogue, conv.channels_out), out);
+    correlation.run(x, &Finish::new(epilogue, conv.channels_out))
 }

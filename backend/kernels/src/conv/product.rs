@@ -49,6 +49,9 @@ pub(super) fn store<const M: usize, const P: usize>(
     }
 }
 
+/// Panels for which rows are laid out.
+const COLUMNS: usize = 6;
+
 thread_local! {
     static STRIPS: Cell<Strips<TALL>> = Cell::default();
 }
@@ -67,7 +70,8 @@ pub(super) fn product(
     c_stride: usize,
     add: bool,
 ) {
-    if starts.len() < 4 || !wide() {
+    // With few columns, laying the rows out would be much of the work.
+    if starts.len() < 4 || count < COLUMNS || !wide() {
         return narrow_product(a, starts, panels, pitch, depth, count, c, c_stride, add);
     }
     let start = if add { Start::There } else { Start::Zero };

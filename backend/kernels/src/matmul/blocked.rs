@@ -23,7 +23,7 @@ const GROUP: usize = 4096;
 /// Elements of the left-hand matrix that are laid out at once: 4 MiB.
 const HELD: usize = 1 << 20;
 /// Rows of the right-hand matrix that are asked for before they are copied.
-const AHEAD: usize = 16;
+const AHEAD: usize = 6;
 /// Products that are worth waking a thread for.
 const TASK: usize = 1 << 18;
 /// Rows for which two panels are laid out at least.

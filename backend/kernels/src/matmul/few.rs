@@ -115,6 +115,8 @@ vectorized! {
 
 /// Columns of a task, where the rows of the matrix are contiguous: enough that the memory is read in long runs.
 const BAND: usize = 1024;
+/// The same of matrices of many columns.
+const WIDE_BAND: usize = 4096;
 /// Rows of a task. Both depend on the sizes alone, so that the sums are the same with any number of threads.
 const PART: usize = 256;
 /// Rows that are added at once.
@@ -123,7 +125,7 @@ const STEP: usize = 8;
 /// As [`dots`], where the rows of `b` are contiguous. A task adds up some rows of some columns.
 fn sums<E: Element>(a: &[f32], b: &Few<'_, E>, bias: Option<&[f32]>, c: &mut [f32]) {
     let (depth, columns) = (b.rows, b.columns);
-    let band = BAND.min(columns);
+    let band = if columns >= 4 * WIDE_BAND { WIDE_BAND } else { BAND.min(columns) };
     let (parts, bands, rows) = (depth.div_ceil(PART), columns.div_ceil(band), c.len() / columns);
     // `[part][band][row][column of the band]`
     let size = rows * band;

@@ -22,9 +22,7 @@ fn sizes(x: &FlexTensor, weight: &FlexTensor, options: ConvolveOptions) -> (Conv
 fn convolved(x: FlexTensor, weight: FlexTensor, options: ConvolveOptions, epilogue: Epilogue<'_>) -> FlexTensor {
     let (x, weight) = (contiguous(x), contiguous(weight));
     let (conv, shape) = sizes(&x, &weight, options);
-    let mut y = vec![0.0; shape.num_elements()];
-    kernels::conv2d(elements(&x), elements(&weight), &conv, epilogue, &mut y);
-    tensor(y, shape)
+    tensor(kernels::conv2d(elements(&x), elements(&weight), &conv, epilogue), shape)
 }
 
 pub(super) fn forward(x: FlexTensor, weight: FlexTensor, options: ConvolveOptions) -> FlexTensor {
@@ -68,8 +66,7 @@ pub(super) fn backward(
     let grad = contiguous(grad);
     let (x_shape, weight_shape) = (x.layout().shape().clone(), weight.layout().shape().clone());
     let dx = needs[0].then(|| {
-        let mut dx = vec![0.0; x_shape.num_elements()];
-        kernels::conv2d_backward_input(elements(&contiguous(weight)), elements(&grad), &conv, &mut dx);
+        let dx = kernels::conv2d_backward_input(elements(&contiguous(weight)), elements(&grad), &conv);
         tensor(dx, x_shape)
     });
     let dw = needs[1].then(|| {
