@@ -82,6 +82,17 @@ impl Instructions {
     }
 }
 
+/// Asks for memory that is read soon. The address may be any: nothing is read.
+#[cfg_attr(not(target_arch = "x86_64"), allow(unused_variables))]
+#[inline(always)]
+pub(crate) fn prefetch<T>(place: *const T) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: an address that is not there is ignored, and every x86-64 has the instruction.
+    unsafe {
+        std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(place.cast());
+    }
+}
+
 /// Elements that are worth a task of their own: some tens of microseconds.
 pub(crate) const TASK: usize = 1 << 14;
 

@@ -3,10 +3,7 @@
 //! while all rows pass, and each result is written once.
 
 use rayon::prelude::*;
-use std::{
-    arch::x86_64::{_MM_HINT_T0, _mm_prefetch},
-    cell::Cell,
-};
+use std::cell::Cell;
 
 use super::{
     Matrix,
@@ -15,6 +12,7 @@ use super::{
     tile::WIDTH,
     wide::{Start, TALL},
 };
+use crate::dispatch::prefetch;
 
 /// The most rows of two panels that are walked at once: an eighth of a second-level cache of 1 MiB.
 const DEPTH: usize = 1024;
@@ -135,7 +133,7 @@ fn pack_panels(b: Matrix<'_>, column: usize, width: usize, panels: &mut [[f32; W
         let row = &b.data[k * b.stride + column..][..width];
         for p in 0..count {
             let ahead = b.data.as_ptr().wrapping_add((k + AHEAD) * b.stride + column + p * WIDTH);
-            _mm_prefetch::<_MM_HINT_T0>(ahead.cast());
+            prefetch(ahead);
         }
         for p in 0..count {
             panels[p * depth + k] = *row[p * WIDTH..].first_chunk().expect("a whole panel");

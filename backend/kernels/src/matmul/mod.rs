@@ -236,6 +236,23 @@ mod tests {
     }
 
     #[test]
+    fn threads_do_not_matter() {
+        // Many columns, few columns with many rows, and more depth and rows than are laid out at once.
+        for (m, k, n) in [(30, 100, 3000), (700, 300, 40), (1100, 1300, 70)] {
+            let a: Vec<f32> = (0..m * k).map(|i| ((i * 7919) % 113) as f32 / 50.0 - 1.0).collect();
+            let b: Vec<f32> = (0..k * n).map(|i| ((i * 104_729) % 97) as f32 / 50.0 - 1.0).collect();
+            let with = |threads: usize| {
+                let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
+                pool.install(|| product(Matrix::new(&a, m, k), Matrix::new(&b, k, n), None))
+            };
+            let one = with(1);
+            for threads in [2, 3, 8] {
+                assert!(with(threads) == one, "{m} {k} {n} on {threads} threads");
+            }
+        }
+    }
+
+    #[test]
     fn sizes_and_layouts() {
         for (m, k, n) in [
             (0, 3, 4),

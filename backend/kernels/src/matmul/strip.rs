@@ -1,6 +1,7 @@
 //! Strips of results: a few rows of some panels' columns.
 
 use super::tile::{HEIGHT, WIDTH, tile};
+use crate::dispatch::prefetch;
 
 /// Adds the first `height` rows and `width` columns of a tile to `c`.
 ///
@@ -39,15 +40,10 @@ pub(super) fn add_tile<const M: usize, const P: usize>(
 }
 
 /// Asks for the memory of a tile's results, which lie far apart, while the tile is computed.
-#[cfg_attr(not(target_arch = "x86_64"), allow(unused_variables))]
 #[inline(always)]
-fn prefetch<const M: usize>(c: &[f32], stride: usize, column: usize) {
-    #[cfg(target_arch = "x86_64")]
+fn prefetch_rows<const M: usize>(c: &[f32], stride: usize, column: usize) {
     for i in 0..M {
-        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-        let place = c.as_ptr().wrapping_add(i * stride + column);
-        // SAFETY: nothing is read; an address that is not there is ignored.
-        unsafe { _mm_prefetch::<_MM_HINT_T0>(place.cast()) };
+        prefetch(c.as_ptr().wrapping_add(i * stride + column));
     }
 }
 
@@ -71,14 +67,14 @@ pub(super) fn add_strip<const FUSED: bool, const M: usize, const P: usize>(
         for p in 0..P {
             b[p] = &panels[(at + p) * pitch..][..depth];
         }
-        prefetch::<M>(c, c_stride, (at - from) * WIDTH);
+        prefetch_rows::<M>(c, c_stride, (at - from) * WIDTH);
         let sums = tile::<FUSED, M, P>(depth, a, b);
         let width = (P * WIDTH).min(columns - at * WIDTH);
         add_tile(sums, c, c_stride, (at - from) * WIDTH, M, width);
         at += P;
     }
     while at < to {
-        prefetch::<M>(c, c_stride, (at - from) * WIDTH);
+        prefetch_rows::<M>(c, c_stride, (at - from) * WIDTH);
         let sums = tile::<FUSED, M, 1>(depth, a, [&panels[at * pitch..][..depth]]);
         add_tile(sums, c, c_stride, (at - from) * WIDTH, M, WIDTH.min(columns - at * WIDTH));
         at += 1;

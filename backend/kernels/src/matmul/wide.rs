@@ -3,13 +3,13 @@
 
 #[cfg(target_arch = "x86_64")]
 use std::arch::x86_64::{
-    __m512, _MM_HINT_T0, _mm_prefetch, _mm512_add_ps, _mm512_fmadd_ps, _mm512_loadu_ps, _mm512_mask_storeu_ps,
-    _mm512_maskz_loadu_ps, _mm512_set1_ps, _mm512_setzero_ps, _mm512_storeu_ps,
+    __m512, _mm512_add_ps, _mm512_fmadd_ps, _mm512_loadu_ps, _mm512_mask_storeu_ps, _mm512_maskz_loadu_ps,
+    _mm512_set1_ps, _mm512_setzero_ps, _mm512_storeu_ps,
 };
 
 use super::{strips::Strips, tile::WIDTH};
 #[cfg(target_arch = "x86_64")]
-use crate::dispatch::Instructions;
+use crate::dispatch::{Instructions, prefetch};
 
 /// Rows of the highest tile: 24 registers of sums.
 pub(crate) const TALL: usize = 12;
@@ -195,7 +195,7 @@ pub(super) unsafe fn tile<'a, const M: usize, const P: usize>(
     // The results lie far apart: they are asked for while the tile is computed.
     for i in 0..M {
         for p in 0..P {
-            _mm_prefetch::<_MM_HINT_T0>(c.wrapping_add(i * stride + p * WIDTH).cast());
+            prefetch(c.wrapping_add(i * stride + p * WIDTH));
         }
     }
     let mut sums: [[__m512; P]; M] = [[_mm512_setzero_ps(); P]; M];

@@ -1,0 +1,164 @@
+//! Rows that are whole models: forward passes, training steps, decoding, loading.
+
+mod bert;
+mod gpt2;
+mod resnet;
+mod transformer;
+mod vit;
+
+pub(crate) use vit::VitRow;
+
+use anyhow::{Context, Result};
+use candle_core::{DType, Device, Module, Tensor};
+use candle_nn::{Optimizer, VarMap};
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+use std::hint::black_box;
+
+use crate::{
+    Row, Run,
+    ops::{Pass, Random, adamw, randn, run, weights},
+    unsupported,
+};
+use gpt2::{Gpt2, Gpt2Config, read};
+use vit::Vit;
+
+/// Makes a model and its input and says how the row is computed.
+pub fn prepare(row: &Row) -> Result<Run> {
+    Ok(match row {
+        Row::Resnet { train: true, .. } => {
+            return Err(unsupported("candle's max pooling has no backward pass where windows overlap"));
+        }
+        Row::Resnet { depths, widths, classes, size, batch, .. } => {
+            let model = resnet::resnet(depths, *widths, *classes, weights())?;
+            let x = randn((*batch, 3, *size, *size))?;
+            run(move || model.forward(&x))
+        }
+        Row::Vit(row) if row.train => {
+            let random = trained();
+            let model = Vit::load(row, random.builder())?;
+            let (x, labels) = (row.pictures()?, random_ids(row.classes, &[row.batch])?);
+            trainer(&random, labels, move || model.forward(&x))?
+        }
+        Row::Vit(row) => {
+            let (model, x) = (row.published()?, row.pictures()?);
+            run(move || model.forward(&x))
+        }
+        Row::Bert(text) if text.train => return Err(no_backward("BERT", "layer normalisation has")),
+        Row::Bert(text) => bert::bert(text)?,
+        Row::Gpt2(text) => {
+            let config: Gpt2Config = config(&text.config)?;
+            let shape = [text.batch, text.tokens];
+            let ids = random_ids(config.vocab_size, &shape)?;
+            if text.train {
+                let random = trained();
+                let model = Gpt2::load(&config, Pass::Train, random.builder())?;
+                let labels = random_ids(config.vocab_size, &shape)?.flatten_all()?;
+                trainer(&random, labels, move || model.forward(&ids)?.flatten_to(1))?
+            } else {
+                let model = Gpt2::load(&config, Pass::Forward, weights())?;
+                run(move || model.forward(&ids))
+            }
+        }
+        Row::GptNeo(_) => return Err(unsupported("candle-transformers has no GPT-Neo")),
+        Row::Llama(text) if text.train => {
+            return Err(no_backward("LLaMA", "RMS normalisation, rotation and softmax have"));
+        }
+        Row::Llama(_) => {
+            return Err(unsupported("candle-transformers' LLaMA computes the logits of the last position only"));
+        }
+        Row::Decode { config: fields, prompt, new_tokens } => {
+            let (config, new_tokens): (Gpt2Config, _) = (config(fields)?, *new_tokens);
+            let model = Gpt2::load(&config, Pass::Forward, weights())?;
+            let prompt = random_ids(config.vocab_size, &[1, *prompt])?;
+            Box::new(move || {
+                black_box(model.decode(&prompt, new_tokens)?);
+                Ok(())
+            })
+        }
+        Row::Load { path, config: fields } => {
+            let (config, path): (Gpt2Config, _) = (config(fields)?, path.clone());
+            Box::new(move || {
+                black_box(read(&path, &config, true)?);
+                Ok(())
+            })
+        }
+        Row::Start { path, config: fields, tokens } => {
+            let (config, path): (Gpt2Config, _) = (config(fields)?, path.clone());
+            let ids = random_ids(config.vocab_size, &[1, *tokens])?;
+            Box::new(move || {
+                black_box(read(&path, &config, false)?.forward(&ids)?);
+                Ok(())
+            })
+        }
+        _ => return Err(unsupported("candle's side has no such row")),
+    })
+}
+
+/// The error of a model that candle-transformers can only infer with.
+fn no_backward(model: &str, what: &str) -> anyhow::Error {
+    unsupported(format!("candle-transformers' {model} cannot be trained: its {what} no backward pass"))
+}
+
+/// A configuration of published fields.
+fn config<C: DeserializeOwned>(fields: &Value) -> Result<C> {
+    C::deserialize(fields).context("the row's configuration")
+}
+
+/// Random whole numbers below `bound`.
+fn random_ids(bound: usize, shape: &[usize]) -> candle_core::Result<Tensor> {
+    Tensor::rand(0f64, bound as f64, shape, &Device::Cpu)?.to_dtype(DType::U32)
+}
+
+/// Weights that are variables.
+fn trained() -> Random {
+    Random { variables: Some(VarMap::new()) }
+}
+
+/// A run of one training step: forward, loss, backward, AdamW, and the loss read at the end.
+fn trainer(
+    random: &Random,
+    labels: Tensor,
+    forward: impl Fn() -> candle_core::Result<Tensor> + 'static,
+) -> Result<Run> {
+    let variables = random.variables.as_ref().map(VarMap::all_vars).unwrap_or_default();
+    let mut adamw = adamw(variables)?;
+    Ok(Box::new(move || {
+        let loss = candle_nn::loss::cross_entropy(&forward()?, &labels)?;
+        adamw.backward_step(&loss)?;
+        black_box(loss.to_scalar::<f32>()?);
+        Ok(())
+    }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashMap;
+
+    pub(super) fn largest_difference(a: &Tensor, b: &Tensor) -> f32 {
+        (a - b).and_then(|d| d.abs()?.max_all()?.to_scalar()).expect("tensors of one shape")
+    }
+
+    pub(super) fn moves_every_variable(
+        random: &Random,
+        labels: Tensor,
+        forward: impl Fn() -> candle_core::Result<Tensor> + 'static,
+    ) {
+        let variables = random.variables.as_ref().expect("variables").data().lock().unwrap().clone();
+        let before: HashMap<_, _> = variables.iter().map(|(name, var)| (name, var.copy().unwrap())).collect();
+        let loss = |forward: &dyn Fn() -> candle_core::Result<Tensor>| {
+            candle_nn::loss::cross_entropy(&forward().unwrap(), &labels).unwrap().to_scalar::<f32>().unwrap()
+        };
+        let first = loss(&forward);
+        let forward = std::rc::Rc::new(forward);
+        let again = forward.clone();
+        let mut run = trainer(random, labels.clone(), move || again()).expect("a trainer");
+        (0..20).for_each(|_| run().expect("a step"));
+        for (name, before) in before {
+            // Embeddings that no token has may stay as they are.
+            assert!(largest_difference(&before, &variables[name]) > 1e-6, "{name} stays");
+        }
+        assert!(loss(&*forward) < first);
+    }
+}
