@@ -18,9 +18,9 @@ mod low_rank;
 mod pool;
 mod projection;
 mod rms_norm;
-mod row_norm;
 pub mod rnn;
 mod rotary;
+mod row_norm;
 
 pub use activation::Activation;
 pub use attention::{AttentionMask, attend, split_heads};

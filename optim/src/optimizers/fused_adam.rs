@@ -46,7 +46,8 @@ impl<B: Backend> Fused<'_, B> {
             let decays = self.mask.is_none_or(|mask| mask.passes(path, &p));
             let numbers = others.as_ref().filter(|_| !decays).unwrap_or(&decaying).clone();
             let (absent, dtype) = (g.clone().into_absent(), p.dtype());
-            let [p, mu, nu] = B::adam_step([p, g, mu, nu].map(|leaf| float(leaf.cast_float(FloatDType::F32))), numbers).map(leaf);
+            let [p, mu, nu] =
+                B::adam_step([p, g, mu, nu].map(|leaf| float(leaf.cast_float(FloatDType::F32))), numbers).map(leaf);
             [absent, p.cast_float(dtype.into()), mu, nu]
         });
         (params, ScaleByAdamState { count, mu, nu })
