@@ -1,11 +1,9 @@
 //! The product of rows in plain memory with packed panels.
 
-use std::cell::Cell;
-
 use crate::{
     dispatch::vectorized,
     math::fma,
-    matmul::{HEIGHT, Start, Strips, TALL, WIDTH, tile, wide},
+    matmul::{HEIGHT, Start, WIDTH, tile, wide, with_strips},
 };
 
 /// The elements of `M` rows, of which each starts somewhere in `a`, at one depth.
@@ -52,10 +50,6 @@ pub(super) fn store<const M: usize, const P: usize>(
 /// Panels for which rows are laid out.
 const COLUMNS: usize = 6;
 
-thread_local! {
-    static STRIPS: Cell<Strips<TALL>> = Cell::default();
-}
-
 /// The product of rows, of which each starts somewhere in `a`, and panels of `depth` rows, `pitch` apart, in `c`, whose
 /// rows hold one row of each panel and are `c_stride` apart; added to what is there, if so told.
 #[allow(clippy::too_many_arguments)]
@@ -75,10 +69,10 @@ pub(super) fn product(
         return narrow_product(a, starts, panels, pitch, depth, count, c, c_stride, add);
     }
     let start = if add { Start::There } else { Start::Zero };
-    let mut strips = STRIPS.take();
-    strips.pack(a, |row| starts[row], starts.len(), depth);
-    strips.multiply(panels, pitch, count * WIDTH, c.as_flattened_mut(), c_stride * WIDTH, start);
-    STRIPS.set(strips);
+    with_strips(|strips| {
+        strips.pack(a, |row| starts[row], starts.len(), depth);
+        strips.multiply(panels, pitch, count * WIDTH, c.as_flattened_mut(), c_stride * WIDTH, start);
+    });
 }
 
 vectorized! {

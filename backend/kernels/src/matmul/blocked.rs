@@ -10,7 +10,7 @@ use super::{
     pack::pack,
     strips::Strips,
     tile::WIDTH,
-    wide::{Start, TALL},
+    wide::{Start, TALL, with_strips},
 };
 use crate::dispatch::prefetch;
 
@@ -28,8 +28,7 @@ const TASK: usize = 1 << 18;
 const ROWS: usize = 4 * TALL;
 
 thread_local! {
-    /// What held the last left-hand matrix. Fresh memory would cost as much as filling it.
-    static STRIPS: Cell<Strips<TALL>> = Cell::default();
+    /// What held the last panels. Fresh memory would cost as much as filling it.
     static PANELS: Cell<Vec<[f32; WIDTH]>> = Cell::default();
 }
 
@@ -62,7 +61,6 @@ pub(super) unsafe fn multiply(a: Matrix<'_>, b: Matrix<'_>, bias: Option<&[f32]>
     // As even as can be, in whole strips.
     let most = (HELD / depth).max(ROWS);
     let rows = a.rows.div_ceil(a.rows.div_ceil(most)).next_multiple_of(TALL);
-    let mut strips = STRIPS.take();
     for from in (0..a.columns).step_by(depth) {
         let b = b.part(from, depth, 0, b.columns);
         let start = match bias {
@@ -71,12 +69,13 @@ pub(super) unsafe fn multiply(a: Matrix<'_>, b: Matrix<'_>, bias: Option<&[f32]>
             None => Start::Zero,
         };
         for row in (0..a.rows).step_by(rows) {
-            strips.pack_matrix(a.part(row, rows, from, depth));
-            // SAFETY: what was said above, for the rows from this one on.
-            unsafe { block(&strips, b, start, Target { data: c.data.add(row * c.columns), ..c }) };
+            with_strips(|strips| {
+                strips.pack_matrix(a.part(row, rows, from, depth));
+                // SAFETY: what was said above, for the rows from this one on.
+                unsafe { block(strips, b, start, Target { data: c.data.add(row * c.columns), ..c }) };
+            });
         }
     }
-    STRIPS.set(strips);
 }
 
 /// The product of what is laid out and a matrix of as many rows as that has columns.

@@ -22,11 +22,11 @@ pub(crate) use converted::{DEPTH as CONVERTED_DEPTH, Source, matmul_converted};
 pub(crate) use element::{Element, F32};
 pub(crate) use few::{FEW, Few, matmul_few};
 pub(crate) use pack::{Layout, pack};
+use panels::DEPTH;
 pub(crate) use panels::Panels;
-use panels::deepest;
 pub(crate) use strips::Strips;
 pub(crate) use tile::{HEIGHT, WIDTH, tile};
-pub(crate) use wide::{Start, TALL, usable as wide};
+pub(crate) use wide::{Start, TALL, usable as wide, with_strips};
 
 /// A matrix in a slice.
 #[derive(Clone, Copy)]
@@ -153,8 +153,7 @@ fn check(a: &Matrix<'_>, b: &Matrix<'_>, bias: Option<&[f32]>) {
 fn accumulate(a: Matrix<'_>, b: Matrix<'_>, c: &mut [f32]) {
     let columns = b.columns;
     // A part of the depth at a time, so that the panels stay in the last-level cache while all rows pass.
-    let deepest = deepest();
-    let depth = (PANELS / columns / deepest * deepest).max(deepest);
+    let depth = (PANELS / columns / DEPTH * DEPTH).max(DEPTH);
     let mut memory = MEMORY.take();
     for from in (0..b.rows).step_by(depth) {
         let (a, b) = (a.part(0, a.rows, from, depth), b.part(from, depth, 0, columns));

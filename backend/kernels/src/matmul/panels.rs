@@ -1,30 +1,25 @@
 //! The right-hand matrix of a product, laid out in the order in which the tiles read it.
 
 use rayon::prelude::*;
-use std::cell::Cell;
 
 use super::{
     pack::{Layout, pack},
-    strip::{add_strip, add_tile, tiles},
-    strips::Strips,
+    strip::{add_strip, add_tile},
+    strips::{Strips, places},
     tile::{HEIGHT, WIDTH, tile},
-    wide::{self, Start, TALL},
+    wide::{self, Start, TALL, with_strips},
 };
 use crate::dispatch::vectorized;
 
 /// Rows of a panel that are walked at once: 24 KiB, so that it stays in the first-level cache while the rows of the
 /// left-hand matrix pass, and the results are added up in memory as seldom as can be.
-const DEPTH: usize = 384;
+pub(super) const DEPTH: usize = 384;
 /// The same where tiles are [`wide`], which need not read panels from the first-level cache.
 const WIDE_DEPTH: usize = 768;
 
 /// Rows of a panel that are walked at once on this CPU.
-pub(super) fn deepest() -> usize {
+fn deepest() -> usize {
     if wide::usable() { WIDE_DEPTH } else { DEPTH }
-}
-
-thread_local! {
-    static STRIPS: Cell<Strips<TALL>> = Cell::default();
 }
 
 /// A matrix `[depth, columns]` as panels of [`WIDTH`] columns, cut into blocks of at most [`deepest`] rows:
@@ -144,12 +139,12 @@ impl Panels {
         c_stride: usize,
         mut pack: impl FnMut(&mut Strips<TALL>, usize, usize),
     ) {
-        let mut strips = STRIPS.take();
-        for (start, pitch, data) in self.blocks().take_while(|(start, ..)| *start < end) {
-            pack(&mut strips, start, pitch.min(end - start));
-            strips.multiply(&data[from * pitch..], pitch, columns, c, c_stride, Start::There);
-        }
-        STRIPS.set(strips);
+        with_strips(|strips| {
+            for (start, pitch, data) in self.blocks().take_while(|(start, ..)| *start < end) {
+                pack(strips, start, pitch.min(end - start));
+                strips.multiply(&data[from * pitch..], pitch, columns, c, c_stride, Start::There);
+            }
+        });
     }
 
     /// As [`add`](Self::add) for all panels, with `a` transposed: its rows are `depth`, and `a_stride` apart; its first
@@ -220,7 +215,7 @@ vectorized! {
                 2 => few!(2, 2),
                 3 => few!(3, 2),
                 _ => for panel in from..to {
-                    for (row, height) in tiles(rows) {
+                    for (row, height) in places::<HEIGHT>(rows) {
                         let (a, c) = (&a[row * a_stride..], &mut c[row * c_stride + (panel - from) * WIDTH..]);
                         macro_rules! strip {
                             ($height:literal) => {

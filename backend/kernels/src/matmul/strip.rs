@@ -1,6 +1,6 @@
 //! Strips of results: a few rows of some panels' columns.
 
-use super::tile::{HEIGHT, WIDTH, tile};
+use super::tile::{WIDTH, tile};
 use crate::dispatch::prefetch;
 
 /// Adds the first `height` rows and `width` columns of a tile to `c`.
@@ -79,11 +79,4 @@ pub(super) fn add_strip<const FUSED: bool, const M: usize, const P: usize>(
         add_tile(sums, c, c_stride, (at - from) * WIDTH, M, WIDTH.min(columns - at * WIDTH));
         at += 1;
     }
-}
-
-/// Heights of tiles, as even as can be, that cover `rows` rows: the row each starts at and its height.
-#[inline(always)]
-pub(super) fn tiles(rows: usize) -> impl Iterator<Item = (usize, usize)> {
-    let count = rows.div_ceil(HEIGHT);
-    (0..count).map(move |i| (rows * i / count, rows * (i + 1) / count - rows * i / count))
 }

@@ -120,8 +120,9 @@ fn take_columns<const H: usize>(a: &[f32], stride: usize, width: usize, from: us
     }
 }
 
-/// Where the strips of so many rows start, and their heights.
-fn places<const H: usize>(rows: usize) -> impl Iterator<Item = (usize, usize)> {
+/// Where the strips of so many rows start, and their heights, as even as can be.
+#[inline(always)]
+pub(super) fn places<const H: usize>(rows: usize) -> impl Iterator<Item = (usize, usize)> {
     let count = rows.div_ceil(H);
     (0..count).map(move |i| (rows * i / count, rows * (i + 1) / count - rows * i / count))
 }

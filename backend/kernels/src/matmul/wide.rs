@@ -7,12 +7,26 @@ use std::arch::x86_64::{
     _mm512_set1_ps, _mm512_setzero_ps, _mm512_storeu_ps,
 };
 
+use std::cell::Cell;
+
 use super::{strips::Strips, tile::WIDTH};
 #[cfg(target_arch = "x86_64")]
 use crate::dispatch::{Instructions, prefetch};
 
 /// Rows of the highest tile: 24 registers of sums.
 pub(crate) const TALL: usize = 12;
+
+thread_local! {
+    static STRIPS: Cell<Strips<TALL>> = Cell::default();
+}
+
+/// Lends what held this thread's last strips. Fresh memory would cost as much as filling it.
+pub(crate) fn with_strips<R>(run: impl FnOnce(&mut Strips<TALL>) -> R) -> R {
+    let mut strips = STRIPS.take();
+    let result = run(&mut strips);
+    STRIPS.set(strips);
+    result
+}
 
 /// Whether this CPU can.
 #[inline(always)]
@@ -126,8 +140,7 @@ impl Strips<TALL> {
         start: Start<'_>,
     ) {
         let (depth, count) = (self.depth(), columns.div_ceil(WIDTH));
-        let mut panel = 0;
-        while panel < count {
+        for panel in (0..count).step_by(2) {
             let pair = panel + 2 <= count;
             let first = &panels[panel * pitch..][..depth];
             let second = if pair { &panels[(panel + 1) * pitch..][..depth] } else { first };
@@ -142,7 +155,6 @@ impl Strips<TALL> {
                     unsafe { tile::<M, P>(a, b, c, stride, width, start) }
                 });
             }
-            panel += 2;
         }
     }
 }
