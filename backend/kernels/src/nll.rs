@@ -2,6 +2,7 @@ use rayon::prelude::*;
 
 use crate::{
     dispatch::{rows_per_task, vectorized},
+    fresh::by_chunks_with,
     math::{exp, max, sum},
 };
 
@@ -25,16 +26,15 @@ pub fn nll(x: &[f32], labels: &[i64], loss: &mut [f32], normaliser: &mut [f32]) 
 ///
 /// # Panics
 /// If the slices do not fit each other, or a label is not a column.
-pub fn nll_backward(x: &[f32], labels: &[i64], normaliser: &[f32], grad: &[f32], out: &mut [f32]) {
+pub fn nll_backward(x: &[f32], labels: &[i64], normaliser: &[f32], grad: &[f32]) -> Vec<f32> {
     let rows = labels.len();
-    assert!(normaliser.len() == rows && grad.len() == rows && out.len() == x.len(), "{rows} labels");
-    let Some(columns) = columns(x.len(), labels) else { return };
+    assert!(normaliser.len() == rows && grad.len() == rows, "{rows} labels");
+    let Some(columns) = columns(x.len(), labels) else { return vec![] };
     let task = rows_per_task(columns);
-    x.par_chunks(task * columns)
-        .zip(out.par_chunks_mut(task * columns))
-        .zip(labels.par_chunks(task))
-        .zip(normaliser.par_chunks(task).zip(grad.par_chunks(task)))
-        .for_each(|(((x, out), labels), (normaliser, grad))| backward(x, labels, normaliser, grad, out, columns));
+    let of_rows = labels.par_chunks(task).zip(normaliser.par_chunks(task).zip(grad.par_chunks(task)));
+    by_chunks_with(x.len(), task * columns, of_rows, |i, out, (labels, (normaliser, grad))| {
+        backward(&x[i * task * columns..][..out.len()], labels, normaliser, grad, out, columns);
+    })
 }
 
 /// Elements of a row; `None` where there are no rows.
@@ -87,9 +87,9 @@ mod tests {
             let x: Vec<f32> = (0..rows * columns).map(|i| ((i * 7919) % 113) as f32 / 8.0 - 4.0).collect();
             let labels: Vec<i64> = (0..rows).map(|i| ((i * 31) % columns) as i64).collect();
             let grad: Vec<f32> = (0..rows).map(|i| i as f32 / 7.0 - 1.0).collect();
-            let (mut loss, mut normaliser, mut out) = (vec![0.0; rows], vec![0.0; rows], vec![0.0; x.len()]);
+            let (mut loss, mut normaliser) = (vec![0.0; rows], vec![0.0; rows]);
             nll(&x, &labels, &mut loss, &mut normaliser);
-            nll_backward(&x, &labels, &normaliser, &grad, &mut out);
+            let out = nll_backward(&x, &labels, &normaliser, &grad);
             for row in 0..rows {
                 let x = &x[row * columns..][..columns];
                 let total: f64 = x.iter().map(|&x| f64::from(x).exp()).sum();

@@ -1,6 +1,9 @@
 use rayon::prelude::*;
 
-use crate::dispatch::{rows_per_task, vectorized};
+use crate::{
+    dispatch::{rows_per_task, vectorized},
+    fresh::by_chunks_with,
+};
 
 /// The sizes of a two-dimensional pooling of planes.
 #[derive(Clone, Copy, Debug)]
@@ -43,32 +46,32 @@ impl Pool2d {
     ///
     /// # Panics
     /// If the sizes do not fit each other, or the padding is more than half of the kernel.
-    pub fn max(&self, x: &[f32], y: &mut [f32]) {
-        let Some([plane, out]) = self.check(x.len(), y.len()) else { return };
+    pub fn max(&self, x: &[f32]) -> Vec<f32> {
+        let [plane, out] = self.elements();
+        let len = x.len() / plane.max(1) * out;
+        let Some([plane, out]) = self.check(x.len(), len) else { return vec![] };
         let some = rows_per_task(plane);
-        let tasks = x.par_chunks(some * plane).zip(y.par_chunks_mut(some * out));
-        tasks.for_each_init(Vec::new, |line, (x, y)| {
-            line.resize(self.size[1], 0.0);
-            x.chunks(plane).zip(y.chunks_mut(out)).for_each(|(x, y)| largest(self, x, y, line));
-        });
+        by_chunks_with(len, some * out, x.par_chunks(some * plane), |_, y, x| {
+            let mut line = vec![0.0; self.size[1]];
+            x.chunks(plane).zip(y.chunks_mut(out)).for_each(|(x, y)| largest(self, x, y, &mut line));
+        })
     }
 
-    /// The gradient of [`max`](Self::max), given what it wrote. Of equal elements the first gets it, in the order of rows.
+    /// The gradient of [`max`](Self::max), given what it found. Of equal elements the first gets it, in the order of rows.
     ///
     /// # Panics
     /// If the sizes do not fit each other, or the padding is more than half of the kernel.
-    pub fn max_backward(&self, x: &[f32], y: &[f32], grad: &[f32], dx: &mut [f32]) {
-        assert!(grad.len() == y.len() && dx.len() == x.len(), "gradients of another size: {self:?}");
-        dx.fill(0.0);
-        let Some([plane, out]) = self.check(x.len(), y.len()) else { return };
+    pub fn max_backward(&self, x: &[f32], y: &[f32], grad: &[f32]) -> Vec<f32> {
+        assert_eq!(grad.len(), y.len(), "a gradient of another size: {self:?}");
+        let Some([plane, out]) = self.check(x.len(), y.len()) else { return vec![0.0; x.len()] };
         let some = rows_per_task(plane);
-        let tasks = x.par_chunks(some * plane).zip(dx.par_chunks_mut(some * plane));
-        tasks.zip(y.par_chunks(some * out).zip(grad.par_chunks(some * out))).for_each(|((x, dx), (y, grad))| {
+        let others = x.par_chunks(some * plane).zip(y.par_chunks(some * out).zip(grad.par_chunks(some * out)));
+        by_chunks_with(x.len(), some * plane, others, |_, dx, (x, (y, grad))| {
             let planes = x.chunks(plane).zip(dx.chunks_mut(plane));
             for ((x, dx), (y, grad)) in planes.zip(y.chunks(out).zip(grad.chunks(out))) {
                 self.pass_on(x, y, grad, dx);
             }
-        });
+        })
     }
 
     /// Elements of a plane and of what comes out of it; nothing where nothing does.
@@ -158,11 +161,10 @@ mod tests {
             // Many equal ones, as after a ReLU, and one NaN.
             let mut x: Vec<f32> = (0..planes * plane).map(|i| ((i * 7919 % 1013) as f32 - 600.0).max(0.0)).collect();
             x[3 * plane / 2] = f32::NAN;
-            let mut y = vec![0.0; planes * out];
-            pool.max(&x, &mut y);
+            let y = pool.max(&x);
+            assert_eq!(y.len(), planes * out);
             let grad: Vec<f32> = (0..planes * out).map(|i| i as f32).collect();
-            let (mut dx, mut expected) = (vec![f32::NAN; x.len()], vec![0.0; x.len()]);
-            pool.max_backward(&x, &y, &grad, &mut dx);
+            let (dx, mut expected) = (pool.max_backward(&x, &y, &grad), vec![0.0; x.len()]);
             for (i, y) in y.iter().enumerate() {
                 let (row, column) = (i % out / pool.output()[1], i % pool.output()[1]);
                 let mut best = (f32::NEG_INFINITY, 0);

@@ -2,6 +2,7 @@ use rayon::prelude::*;
 
 use crate::{
     dispatch::{TASK, vectorized},
+    fresh::by_chunks_with,
     math::{exp, sigmoid},
 };
 
@@ -18,19 +19,16 @@ pub fn silu_mul(gate: &mut [f32], up: &[f32]) {
     gate.par_chunks_mut(TASK).zip(up.par_chunks(TASK)).for_each(|(gate, up)| forward(gate, up));
 }
 
-/// The gradients with respect to both inputs of [`silu_mul`], given these and the gradient of its output.
+/// The gradients with respect to both inputs of [`silu_mul`], given these and the gradient of its output, in whose place
+/// comes that of `up`.
 ///
 /// # Panics
 /// If the slices differ in length.
-pub fn silu_mul_backward(gate: &[f32], up: &[f32], grad: &[f32], d_gate: &mut [f32], d_up: &mut [f32]) {
+pub fn silu_mul_backward(gate: &[f32], up: &[f32], grad: &mut [f32]) -> Vec<f32> {
     let len = gate.len();
-    assert!(up.len() == len && grad.len() == len && d_gate.len() == len && d_up.len() == len);
-    gate.par_chunks(TASK)
-        .zip(up.par_chunks(TASK))
-        .zip(grad.par_chunks(TASK))
-        .zip(d_gate.par_chunks_mut(TASK))
-        .zip(d_up.par_chunks_mut(TASK))
-        .for_each(|((((gate, up), grad), d_gate), d_up)| backward(gate, up, grad, d_gate, d_up));
+    assert!(up.len() == len && grad.len() == len);
+    let others = gate.par_chunks(TASK).zip(up.par_chunks(TASK)).zip(grad.par_chunks_mut(TASK));
+    by_chunks_with(len, TASK, others, |_, d_gate, ((gate, up), grad)| backward(gate, up, grad, d_gate))
 }
 
 vectorized! {
@@ -42,16 +40,16 @@ vectorized! {
 }
 
 vectorized! {
-    fn backward<FUSED>(gate: &[f32], up: &[f32], grad: &[f32], d_gate: &mut [f32], d_up: &mut [f32]) {
+    fn backward<FUSED>(gate: &[f32], up: &[f32], grad: &mut [f32], d_gate: &mut [f32]) {
         let n = gate.len();
-        let (up, grad, d_gate, d_up) = (&up[..n], &grad[..n], &mut d_gate[..n], &mut d_up[..n]);
+        let (up, grad, d_gate) = (&up[..n], &mut grad[..n], &mut d_gate[..n]);
         for i in 0..n {
             let s = sigmoid::<FUSED>(gate[i]);
-            d_up[i] = grad[i] * gate[i] * s;
             // Beyond 88 the slope is 0 or 1; infinity times 0 would be no number. NaN stays.
             let x = if gate[i] < -88.0 { -88.0 } else { gate[i] };
             let x = if x > 88.0 { 88.0 } else { x };
             d_gate[i] = grad[i] * up[i] * s * (1.0 + x * (1.0 - s));
+            grad[i] *= gate[i] * s;
         }
     }
 }
@@ -66,9 +64,9 @@ mod tests {
             let gate: Vec<f32> = (0..len).map(|i| (i as f32 - len as f32 / 2.0) * 60.0 / len.max(1) as f32).collect();
             let up: Vec<f32> = (0..len).map(|i| ((i * 7919) % 113) as f32 / 10.0 - 4.0).collect();
             let grad: Vec<f32> = (0..len).map(|i| ((i * 104_729) % 97) as f32 / 10.0 - 5.0).collect();
-            let (mut y, mut d_gate, mut d_up) = (gate.clone(), vec![f32::NAN; len], vec![f32::NAN; len]);
+            let (mut y, mut d_up) = (gate.clone(), grad.clone());
             silu_mul(&mut y, &up);
-            silu_mul_backward(&gate, &up, &grad, &mut d_gate, &mut d_up);
+            let d_gate = silu_mul_backward(&gate, &up, &mut d_up);
             for i in 0..len {
                 let [x, up, grad] = [&gate, &up, &grad].map(|values| f64::from(values[i]));
                 let s = 1.0 / (1.0 + (-x).exp());
@@ -88,9 +86,9 @@ mod tests {
     #[test]
     fn extremes() {
         let gate = [f32::INFINITY, f32::NAN, 1e30, -1e30, -100.0];
-        let (mut y, mut d_gate, mut d_up) = (gate, [0.0; 5], [0.0; 5]);
+        let (mut y, mut d_up) = (gate, [1.0f32; 5]);
         silu_mul(&mut y, &[2.0; 5]);
-        silu_mul_backward(&gate, &[2.0; 5], &[1.0; 5], &mut d_gate, &mut d_up);
+        let d_gate = silu_mul_backward(&gate, &[2.0; 5], &mut d_up);
         assert!(y[0] == f32::INFINITY && y[1].is_nan() && y[2] == 2e30 && y[3] == 0.0 && y[4] == 0.0);
         assert!(d_gate[0] == 2.0 && d_gate[1].is_nan() && d_gate[2..] == [2.0, 0.0, 0.0]);
         assert!(d_up[0] == f32::INFINITY && d_up[1].is_nan() && d_up[2..] == [1e30, 0.0, 0.0]);

@@ -2,6 +2,7 @@ use rayon::prelude::*;
 
 use crate::{
     dispatch::vectorized,
+    fresh::zeroed,
     math::{LANES, sum},
 };
 
@@ -27,26 +28,26 @@ pub struct BatchNorm<'a> {
 }
 
 impl BatchNorm<'_> {
-    /// `relu((x - mean) / sqrt(variance + eps) * weight + bias + residual)` in `y`, with mean and biased variance of each
-    /// channel over batch and plane, which are written too.
+    /// `relu((x - mean) / sqrt(variance + eps) * weight + bias + residual)`, with mean and biased variance of each channel over
+    /// batch and plane, which are written.
     ///
     /// # Panics
     /// If the slices do not fit each other.
-    #[allow(clippy::too_many_arguments)]
     pub fn forward(
         &self,
         x: &[f32],
         eps: f32,
         bias: &[f32],
         residual: Option<&[f32]>,
-        y: &mut [f32],
         mean: &mut [f32],
         variance: &mut [f32],
-    ) {
+    ) -> Vec<f32> {
         self.check(x.len(), [bias.len(), mean.len(), variance.len()]);
-        assert!(y.len() == x.len() && residual.is_none_or(|residual| residual.len() == x.len()), "of another size");
+        assert!(residual.is_none_or(|residual| residual.len() == x.len()), "a residual of another size");
         let block = self.block();
-        let parts = self.parts(y).into_par_iter().zip(mean.par_chunks_mut(block)).zip(variance.par_chunks_mut(block));
+        let mut out = Vec::with_capacity(x.len());
+        let places = self.parts(&mut out.spare_capacity_mut()[..x.len()]);
+        let parts = places.into_par_iter().zip(mean.par_chunks_mut(block)).zip(variance.par_chunks_mut(block));
         parts.enumerate().for_each(|(i, ((mut y, mean), variance))| {
             let first = i * block;
             let mut moments = vec![Moments::default(); mean.len()];
@@ -65,14 +66,18 @@ impl BatchNorm<'_> {
                     let at = (image * self.channels + first + j) * self.plane;
                     let residual = residual.map(|residual| &residual[at..at + self.plane]);
                     let scale = self.weight[first + j] * (1.0 / (variance[j] + eps).sqrt());
-                    normalized(&x[at..at + self.plane], [mean[j], scale, bias[first + j]], residual, self.relu, y);
+                    let factors = [mean[j], scale, bias[first + j]];
+                    normalized(&x[at..at + self.plane], factors, residual, self.relu, zeroed(y));
                 }
             }
         });
+        // SAFETY: the parts are all of the places, and each channel of each was filled.
+        unsafe { out.set_len(x.len()) };
+        out
     }
 
-    /// The gradients of `x`, weight and bias, given that of `y`, which becomes that of the residual. Only with `relu` is `y`
-    /// looked at.
+    /// The gradient of `x`, and in their places those of weight and bias, given that of `y`, which becomes that of the
+    /// residual. Only with `relu` is `y` looked at.
     ///
     /// # Panics
     /// If the slices do not fit each other.
@@ -84,16 +89,17 @@ impl BatchNorm<'_> {
         [mean, variance]: [&[f32]; 2],
         y: &[f32],
         grad: &mut [f32],
-        dx: &mut [f32],
         dweight: &mut [f32],
         dbias: &mut [f32],
-    ) {
+    ) -> Vec<f32> {
         self.check(x.len(), [mean.len(), variance.len(), dweight.len()]);
         assert!(dbias.len() == mean.len() && (!self.relu || y.len() == x.len()), "of another size");
-        assert!(grad.len() == x.len() && dx.len() == x.len(), "gradients of another size");
+        assert_eq!(grad.len(), x.len(), "a gradient of another size");
         let (block, plane) = (self.block(), self.plane);
         let sums = dweight.par_chunks_mut(block).zip(dbias.par_chunks_mut(block));
-        self.parts(grad).into_par_iter().zip(self.parts(dx)).zip(sums).enumerate().for_each(
+        let mut out = Vec::with_capacity(x.len());
+        let places = self.parts(&mut out.spare_capacity_mut()[..x.len()]);
+        self.parts(grad).into_par_iter().zip(places).zip(sums).enumerate().for_each(
             |(i, ((mut grad, mut dx), (dweight, dbias)))| {
                 let first = i * block;
                 let inverse: Vec<f32> =
@@ -123,11 +129,15 @@ impl BatchNorm<'_> {
                         // dx = scale * (grad - mean of grad - normal * mean of grad * normal)
                         let slope = inverse[j] * dweight[j] * each;
                         let factors = [mean[first + j], dbias[j] * each, slope, self.weight[first + j] * inverse[j]];
-                        backward(x, factors, &grad[image][j * plane..][..plane], &mut dx[image][j * plane..][..plane]);
+                        let dx = zeroed(&mut dx[image][j * plane..][..plane]);
+                        backward(x, factors, &grad[image][j * plane..][..plane], dx);
                     }
                 }
             },
         );
+        // SAFETY: the parts are all of the places, and each channel of each was filled.
+        unsafe { out.set_len(x.len()) };
+        out
     }
 
     fn check(&self, x: usize, channels: [usize; 3]) {
@@ -142,9 +152,9 @@ impl BatchNorm<'_> {
     }
 
     /// Of each block of channels its part of every image.
-    fn parts<'a>(&self, x: &'a mut [f32]) -> Vec<Vec<&'a mut [f32]>> {
+    fn parts<'a, T>(&self, x: &'a mut [T]) -> Vec<Vec<&'a mut [T]>> {
         let block = self.block();
-        let mut parts: Vec<Vec<&mut [f32]>> = (0..self.channels.div_ceil(block)).map(|_| vec![]).collect();
+        let mut parts: Vec<Vec<&mut [T]>> = (0..self.channels.div_ceil(block)).map(|_| vec![]).collect();
         for image in x.chunks_exact_mut((self.channels * self.plane).max(1)) {
             for (parts, part) in parts.iter_mut().zip(image.chunks_mut(block * self.plane)) {
                 parts.push(part);

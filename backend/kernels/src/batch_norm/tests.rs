@@ -18,12 +18,12 @@ fn check(batch: usize, channels: usize, plane: usize, with_residual: bool, relu:
     let x: Vec<f32> = x.iter().map(|x| x + 7.0).collect();
     let (residual, grad) = (values(len, 4), values(len, 5));
     let norm = BatchNorm { channels, plane, weight: &weight, relu };
-    let (mut y, mut mean, mut variance) = (vec![f32::NAN; len], vec![0.0; channels], vec![0.0; channels]);
-    norm.forward(&x, 1e-3, &bias, with_residual.then_some(&residual), &mut y, &mut mean, &mut variance);
-    let (mut masked, mut dx) = (grad.clone(), vec![f32::NAN; len]);
+    let (mut mean, mut variance) = (vec![0.0; channels], vec![0.0; channels]);
+    let y = norm.forward(&x, 1e-3, &bias, with_residual.then_some(&residual), &mut mean, &mut variance);
+    let mut masked = grad.clone();
     let (mut dweight, mut dbias) = (vec![0.0; channels], vec![0.0; channels]);
     let moments = [&mean[..], &variance[..]];
-    norm.backward(&x, 1e-3, moments, &y, &mut masked, &mut dx, &mut dweight, &mut dbias);
+    let dx = norm.backward(&x, 1e-3, moments, &y, &mut masked, &mut dweight, &mut dbias);
     let mut expected = [(); 3].map(|()| vec![0.0; len]);
     let mut sums = [(); 4].map(|()| vec![0.0; channels]);
     for c in 0..channels {

@@ -24,10 +24,9 @@ pub(super) fn forward(
     }
     let ([x, weight, bias], residual) = ([x, weight, bias].map(contiguous), residual.map(contiguous));
     let norm = norm(&x, &weight, relu);
-    let (mut y, mut mean, mut variance) =
-        (vec![0.0; elements(&x).len()], vec![0.0; norm.channels], vec![0.0; norm.channels]);
+    let (mut mean, mut variance) = (vec![0.0; norm.channels], vec![0.0; norm.channels]);
     let residual = residual.as_ref().map(elements);
-    norm.forward(elements(&x), eps as f32, elements(&bias), residual, &mut y, &mut mean, &mut variance);
+    let y = norm.forward(elements(&x), eps as f32, elements(&bias), residual, &mut mean, &mut variance);
     let channels = Shape::from([norm.channels]);
     BatchNormed {
         output: tensor(y, x.layout().shape().clone()),
@@ -44,12 +43,11 @@ pub(super) fn backward(kept: BatchNormKept<Flex>, grad: FlexTensor) -> [FlexTens
     let BatchNormKept { x, weight, normed: BatchNormed { output, mean, variance }, eps, relu } = kept;
     let [x, weight, output, mean, variance] = [x, weight, output, mean, variance].map(contiguous);
     let norm = norm(&x, &weight, relu);
-    let (mut dx, mut dweight, mut dbias) =
-        (vec![0.0; elements(&x).len()], vec![0.0; norm.channels], vec![0.0; norm.channels]);
+    let (mut dx, mut dweight, mut dbias) = (vec![], vec![0.0; norm.channels], vec![0.0; norm.channels]);
     let moments = [elements(&mean), elements(&variance)];
     let grad = changed(grad, |grad| {
         let y = elements(&output);
-        norm.backward(elements(&x), eps as f32, moments, y, grad, &mut dx, &mut dweight, &mut dbias);
+        dx = norm.backward(elements(&x), eps as f32, moments, y, grad, &mut dweight, &mut dbias);
     });
     let channels = Shape::from([norm.channels]);
     [tensor(dx, x.layout().shape().clone()), tensor(dweight, channels.clone()), tensor(dbias, channels), grad]

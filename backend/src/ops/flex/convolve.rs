@@ -91,9 +91,7 @@ pub(super) fn max(x: FlexTensor, options: PoolOptions) -> FlexTensor {
     }
     let x = contiguous(x);
     let (pool, shape) = pool(&x, options);
-    let mut y = vec![0.0; shape.num_elements()];
-    pool.max(elements(&x), &mut y);
-    tensor(y, shape)
+    tensor(pool.max(elements(&x)), shape)
 }
 
 pub(super) fn max_backward(x: FlexTensor, y: FlexTensor, grad: FlexTensor, options: PoolOptions) -> FlexTensor {
@@ -101,7 +99,6 @@ pub(super) fn max_backward(x: FlexTensor, y: FlexTensor, grad: FlexTensor, optio
         return max_pool::backward::<Flex>(x, y, grad, options);
     }
     let (x, y, grad) = (contiguous(x), contiguous(y), contiguous(grad));
-    let mut dx = vec![0.0; elements(&x).len()];
-    pool(&x, options).0.max_backward(elements(&x), elements(&y), elements(&grad), &mut dx);
+    let dx = pool(&x, options).0.max_backward(elements(&x), elements(&y), elements(&grad));
     tensor(dx, x.layout().shape().clone())
 }

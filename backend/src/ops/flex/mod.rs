@@ -124,11 +124,10 @@ impl Backend for Flex {
         if ![&gate, &up, &grad].into_iter().all(is_f32) {
             return gated::backward::<Self>(gate, up, grad);
         }
-        let (gate, up, grad) = (contiguous(gate), contiguous(up), contiguous(grad));
-        let shape = gate.layout().shape().clone();
-        let (mut d_gate, mut d_up) = (vec![0.0; shape.num_elements()], vec![0.0; shape.num_elements()]);
-        kernels::silu_mul_backward(elements(&gate), elements(&up), elements(&grad), &mut d_gate, &mut d_up);
-        [tensor(d_gate, shape.clone()), tensor(d_up, shape)]
+        let (gate, up) = (contiguous(gate), contiguous(up));
+        let mut d_gate = vec![];
+        let d_up = changed(grad, |grad| d_gate = kernels::silu_mul_backward(elements(&gate), elements(&up), grad));
+        [tensor(d_gate, gate.layout().shape().clone()), d_up]
     }
 
     fn attend(
@@ -368,9 +367,8 @@ impl Backend for Flex {
         let (logits, labels) = (contiguous(logits), contiguous(labels));
         let (normaliser, grad) = (contiguous(normaliser), contiguous(grad));
         let labels = labels.as_slice::<i64>().expect("a contiguous tensor of i64");
-        let mut out = vec![0.0; elements(&logits).len()];
-        kernels::nll_backward(elements(&logits), labels, elements(&normaliser), elements(&grad), &mut out);
-        tensor(out, logits.layout().shape().clone())
+        let grads = kernels::nll_backward(elements(&logits), labels, elements(&normaliser), elements(&grad));
+        tensor(grads, logits.layout().shape().clone())
     }
 
     fn lstm(inputs: [FloatTensor<Self>; 6], steps: &Steps, keep: bool) -> Recurrence<Self, 2> {

@@ -30,10 +30,9 @@ fn all_f32<'a>(tensors: impl IntoIterator<Item = &'a FlexTensor>) -> bool {
 }
 
 /// The inputs of all steps through their weights.
-fn project(x: &FlexTensor, w_ih: &FlexTensor, bias: &[f32], sizes: &Sizes, out: &mut [f32]) {
-    let wide = bias.len();
-    let w_ih = Matrix::new(elements(w_ih), wide, sizes.i);
-    kernels::matmul(Matrix::new(elements(x), sizes.rows, sizes.i), w_ih.transpose(), Some(bias), out);
+fn project(x: &FlexTensor, w_ih: &FlexTensor, bias: &[f32], sizes: &Sizes) -> Vec<f32> {
+    let w_ih = Matrix::new(elements(w_ih), bias.len(), sizes.i);
+    kernels::product(Matrix::new(elements(x), sizes.rows, sizes.i), w_ih.transpose(), Some(bias))
 }
 
 /// The gradients of `x` and `w_ih`, as far as they are needed, given that of their product, `[rows, wide]`.
@@ -47,11 +46,8 @@ fn project_backward(
     let &Sizes { rows, i, .. } = sizes;
     let wide = w_ih.layout().shape()[0];
     let grad = Matrix::new(grad, rows, wide);
-    let product = |a: Matrix<'_>, b: Matrix<'_>, shape: [usize; 2]| {
-        let mut out = vec![0.0; shape[0] * shape[1]];
-        kernels::matmul(a, b, None, &mut out);
-        tensor(out, Shape::from(shape))
-    };
+    let product =
+        |a: Matrix<'_>, b: Matrix<'_>, shape: [usize; 2]| tensor(kernels::product(a, b, None), Shape::from(shape));
     [
         needs[0].then(|| product(grad, Matrix::new(elements(w_ih), wide, i), [rows, i])),
         needs[1].then(|| product(grad.transpose(), Matrix::new(elements(x), rows, i), [wide, i])),
@@ -75,14 +71,14 @@ pub(super) fn lstm(inputs: [FloatTensor<Flex>; 6], steps: &Steps, keep: bool) ->
     let [x, w_ih, w_hh, bias, h0, c0] = inputs.map(contiguous);
     let sizes @ Sizes { rows, b, n, .. } = &Sizes::of(steps, &x, &h0);
     let (rows, b, n) = (*rows, *b, *n);
-    let (mut output, mut gates) = (vec![0.0; (rows + 2 * b) * n], vec![0.0; rows * 4 * n]);
+    let (mut output, mut gates) = (vec![0.0; (rows + 2 * b) * n], vec![]);
     let mut cells = keep.then(|| vec![0.0; rows * n]);
     let (hidden, states) = output.split_at_mut(rows * n);
     let (h, c) = states.split_at_mut(b * n);
     h.copy_from_slice(elements(&h0));
     c.copy_from_slice(elements(&c0));
     kernels::in_pool(|| {
-        project(&x, &w_ih, elements(&bias), sizes, &mut gates);
+        gates = project(&x, &w_ih, elements(&bias), sizes);
         kernels::lstm(&walk(steps), elements(&w_hh), &mut gates, h, c, hidden, cells.as_deref_mut());
     });
     let kept = cells.map(|cells| [tensor(gates, [rows, 4 * n].into()), tensor(cells, [rows, n].into())]);
@@ -149,13 +145,13 @@ pub(super) fn gru(inputs: [FloatTensor<Flex>; 5], reset: GruReset, steps: &Steps
     let [x, w_ih, w_hh, bias, h0] = inputs.map(contiguous);
     let sizes = Sizes::of(steps, &x, &h0);
     let Sizes { rows, b, n, .. } = sizes;
-    let (mut output, mut gates) = (vec![0.0; (rows + b) * n], vec![0.0; rows * 3 * n]);
+    let (mut output, mut gates) = (vec![0.0; (rows + b) * n], vec![]);
     let mut saved = vec![0.0; rows * n];
     let (bias, b_hn) = elements(&bias).split_at(3 * n);
     let (hidden, h) = output.split_at_mut(rows * n);
     h.copy_from_slice(elements(&h0));
     kernels::in_pool(|| {
-        project(&x, &w_ih, bias, &sizes, &mut gates);
+        gates = project(&x, &w_ih, bias, &sizes);
         let (steps, w_hh) = (walk(steps), elements(&w_hh));
         kernels::gru(&steps, gru_reset(reset), w_hh, b_hn, &mut gates, h, hidden, &mut saved);
     });
@@ -227,11 +223,11 @@ pub(super) fn rnn(inputs: [FloatTensor<Flex>; 5], activation: RnnActivation, ste
     let [x, w_ih, w_hh, bias, h0] = inputs.map(contiguous);
     let sizes = Sizes::of(steps, &x, &h0);
     let Sizes { rows, b, n, .. } = sizes;
-    let mut output = vec![0.0; (rows + b) * n];
-    let (hidden, h) = output.split_at_mut(rows * n);
-    h.copy_from_slice(elements(&h0));
+    let mut output = vec![];
     kernels::in_pool(|| {
-        project(&x, &w_ih, elements(&bias), &sizes, hidden);
+        output = project(&x, &w_ih, elements(&bias), &sizes);
+        output.extend_from_slice(elements(&h0));
+        let (hidden, h) = output.split_at_mut(rows * n);
         kernels::rnn(&walk(steps), rnn_activation(activation), elements(&w_hh), hidden, h);
     });
     tensor(output, [rows + b, n].into())
