@@ -1,7 +1,7 @@
 //! The affine map on flex, for inputs of f32: the bias is where the product's sums begin. Weights of 16 bits, and quantised
 //! ones, are unpacked a tile at a time.
 
-use burn::tensor::{DType, Shape};
+use burn::tensor::{DType, Shape, ops::FloatTensorOps};
 use burn_flex::{Flex, FlexTensor};
 use grove_kernels::{self as kernels, HalfFormat, HalfMatrix, Matrix, Quantisation, QuantisedMatrix};
 use half::{bf16, f16, slice::HalfFloatSliceExt};
@@ -95,7 +95,13 @@ pub(super) fn backward(
         let shape = with_last(grad.layout().shape(), weight.rows);
         product(grads, weight.transpose(), None, shape)
     });
+    let turned = weight.as_ref().is_some_and(|weight| matrix(weight).transposed);
     let dw = x.as_ref().map(rows).map(|x| {
+        if turned {
+            // As the weight lies, so that gradients of other uses can be added in one pass, and an optimizer can walk both.
+            let shape = Shape::from([grads.columns, x.columns]);
+            return Flex::float_swap_dims(product(grads.transpose(), x, None, shape), 0, 1);
+        }
         let shape = Shape::from([x.columns, grads.columns]);
         product(x.transpose(), grads, None, shape)
     });
