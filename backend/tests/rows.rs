@@ -168,4 +168,36 @@ fn nll<B: Backend>(device: B::Device) {
     }
 }
 
-on_each_backend!(attention_weights, row_norm, selu, adam_step, nll);
+/// Looking rows up as a product with ones and zeros, where the table is used once, or also as an output layer, which leaves
+/// it a gradient before or after.
+fn embed<B: Backend>(device: B::Device) {
+    let (symbols, size, ids) = (11usize, 6usize, [3i64, 0, 10, 3, 3, 7, 0, 1]);
+    let numbers_of = Tensor::<Autodiff<B>, 2, Int>::from_data(TensorData::new(ids.to_vec(), [2, 4]), &device);
+    let ones: Vec<f32> =
+        ids.iter().flat_map(|&id| (0..symbols).map(move |i| f32::from(u8::from(i as i64 == id)))).collect();
+    let ones = Tensor::<Autodiff<B>, 2>::from_data(TensorData::new(ones, [8, symbols]), &device);
+    let output = |rows: Tensor<Autodiff<B>, 2>, table: Tensor<Autodiff<B>, 2>| {
+        let turned = table.transpose().into_primitive().tensor();
+        let logits = <Autodiff<B>>::affine(rows.into_primitive().tensor(), turned, None);
+        float::<Autodiff<B>, 2>(logits).reshape([8 * symbols])
+    };
+    let looked_up = |table: Tensor<Autodiff<B>, 2>| {
+        let rows = <Autodiff<B>>::embed(table.into_primitive().tensor(), numbers_of.clone().into_primitive());
+        float::<Autodiff<B>, 3>(rows).reshape([8, size])
+    };
+    let plain = |table: Tensor<Autodiff<B>, 2>| ones.clone().matmul(table);
+    let x = || numbers::<Autodiff<B>, 2>([symbols, size], 7, &device);
+    compare("once", x(), |x| looked_up(x).reshape([8 * size]), |x| plain(x).reshape([8 * size]));
+    compare("twice", x(), |x| output(looked_up(x.clone()), x), |x| output(plain(x.clone()), x));
+    compare(
+        "three times",
+        x(),
+        |x| output(looked_up(x.clone()) * looked_up(x.clone()).tanh(), x),
+        |x| output(plain(x.clone()) * plain(x.clone()).tanh(), x),
+    );
+    let turned = numbers::<Autodiff<B>, 2>([size, symbols], 8, &device);
+    let of = |x: Tensor<Autodiff<B>, 2>| x.swap_dims(0, 1);
+    compare("transposed", turned, |x| output(looked_up(of(x.clone())), of(x)), |x| output(plain(of(x.clone())), of(x)));
+}
+
+on_each_backend!(attention_weights, row_norm, selu, adam_step, embed, nll);

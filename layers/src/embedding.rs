@@ -1,4 +1,4 @@
-use burn::tensor::{Int, Tensor, TensorPrimitive, module};
+use burn::tensor::{Int, Tensor, TensorPrimitive};
 use grove_backend::Backend;
 use grove_tree::{Array, Init, Tree};
 
@@ -21,7 +21,8 @@ impl<B: Backend> Embedding<B> {
     /// - input `[b, t]`
     /// - output `[b, t, size]`
     pub fn forward(&self, symbols: Tensor<B, 2, Int>) -> Tensor<B, 3> {
-        module::embedding(self.weight.val(), symbols)
+        let table = self.weight.val().into_primitive().tensor();
+        Tensor::from_primitive(TensorPrimitive::Float(B::embed(table, symbols.into_primitive())))
     }
 
     /// The table as the output layer of a language model: the product with each row.

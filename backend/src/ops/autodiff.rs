@@ -10,7 +10,7 @@ use super::{
     AttendOptions, Backend, BatchNormed, ConvolveOptions, GruReset, PoolOptions, Quantisation, Recurrence,
     RnnActivation, RowNormOptions, Steps, affine, attend, batch_norm, chunk, convolve,
     custom::recorded,
-    gated,
+    embed, gated,
     gelu::{Erf, Selu, Tanh, differentiable},
     max_pool, quantised, rotary,
 };
@@ -133,6 +133,10 @@ impl<B: Backend, C: CheckpointStrategy> Backend for Autodiff<B, C> {
             (loss, Some((logits, labels, normaliser)))
         });
         (loss, untracked::<B, C>(second))
+    }
+
+    fn embed(table: FloatTensor<Self>, symbols: IntTensor<Self>) -> FloatTensor<Self> {
+        embed::differentiable::<B, C>(table, symbols)
     }
 
     fn chunk(x: FloatTensor<Self>, count: usize, axis: usize) -> Vec<FloatTensor<Self>> {

@@ -7,6 +7,7 @@ mod batch_norm;
 mod chunk;
 mod convolve;
 mod custom;
+mod embed;
 #[cfg(feature = "flex")]
 mod flex;
 mod gated;
@@ -20,7 +21,7 @@ mod rows;
 
 use burn::tensor::{
     Tensor, TensorMetadata, TensorPrimitive,
-    ops::{FloatTensor, IntTensor},
+    ops::{FloatTensor, IntTensor, ModuleOps},
 };
 
 pub use grove_kernels::Quantisation;
@@ -336,6 +337,17 @@ pub trait Backend: burn::tensor::backend::Backend {
     /// The sum of the squares of all elements, `[1]`.
     fn sum_of_squares(x: FloatTensor<Self>) -> FloatTensor<Self> {
         optimizer::sum_of_squares::<Self>(x)
+    }
+
+    /// Rows of a table, `[symbols, size]`, one for each of the symbols, `[b, t]`: `[b, t, size]`.
+    fn embed(table: FloatTensor<Self>, symbols: IntTensor<Self>) -> FloatTensor<Self> {
+        <Self as ModuleOps<Self>>::embedding(table, symbols)
+    }
+
+    /// The gradient of the table of [`embed`](Self::embed), given that of the rows, `[b, t, size]`, added to `sum`, `[symbols,
+    /// size]`: what else the table was used for.
+    fn embed_backward(sum: FloatTensor<Self>, symbols: IntTensor<Self>, grad: FloatTensor<Self>) -> FloatTensor<Self> {
+        embed::add::<Self>(sum, symbols, grad)
     }
 
     /// Equal parts of a tensor along an axis, whose size `count` divides. Their gradients are put together in one pass, where

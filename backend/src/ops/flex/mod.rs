@@ -15,7 +15,8 @@ use grove_kernels as kernels;
 
 use super::{
     AttendOptions, Backend, BatchNormKept, BatchNormed, ConvolveOptions, ConvolveThen, GruReset, PoolOptions,
-    Quantisation, Recurrence, RnnActivation, RowNormOptions, Steps, gated, gelu, optimizer, quantised, rotary, rows,
+    Quantisation, Recurrence, RnnActivation, RowNormOptions, Steps, embed, gated, gelu, optimizer, quantised, rotary,
+    rows,
 };
 
 /// A tensor of f32 in a shape.
@@ -341,6 +342,21 @@ impl Backend for Flex {
             return optimizer::sum_of_squares::<Self>(x);
         }
         tensor(vec![kernels::sum_of_squares(elements(&contiguous(x)))], Shape::from([1]))
+    }
+
+    fn embed_backward(sum: FloatTensor<Self>, symbols: IntTensor<Self>, grad: FloatTensor<Self>) -> FloatTensor<Self> {
+        if !is_f32(&sum) || !is_f32(&grad) || symbols.dtype() != DType::I64 {
+            return embed::add::<Self>(sum, symbols, grad);
+        }
+        let (symbols, grad) = (contiguous(symbols), contiguous(grad));
+        let size = sum.layout().shape()[1];
+        let symbols = symbols.as_slice::<i64>().expect("a contiguous tensor of i64");
+        changed(sum, |sum| {
+            for (&symbol, grad) in symbols.iter().zip(elements(&grad).chunks_exact(size.max(1))) {
+                let row = &mut sum[symbol as usize * size..][..size];
+                row.iter_mut().zip(grad).for_each(|(sum, grad)| *sum += grad);
+            }
+        })
     }
 
     fn nll(logits: FloatTensor<Self>, labels: IntTensor<Self>) -> (FloatTensor<Self>, FloatTensor<Self>) {
