@@ -1,7 +1,7 @@
 //! Looking up rows of a table, whose gradient is added where the table's other uses have left theirs.
 
 use burn::tensor::{
-    IndexingUpdateOp, Shape, TensorMetadata,
+    Shape, TensorMetadata,
     ops::{FloatTensor, IntTensor},
 };
 use burn_autodiff::{
@@ -9,7 +9,6 @@ use burn_autodiff::{
     checkpoint::{base::Checkpointer, strategy::CheckpointStrategy},
     grads::Gradients,
     ops::{Backward, Ops, OpsKind},
-    tensor::AutodiffTensor,
 };
 use std::sync::Arc;
 
@@ -23,6 +22,9 @@ pub(super) fn add<B: Backend>(sum: FloatTensor<B>, symbols: IntTensor<B>, grad: 
     B::float_select_add(sum, 0, symbols, rows)
 }
 
+/// A tensor in the graph.
+type Tracked<B> = FloatTensor<Autodiff<B>>;
+
 #[derive(Debug)]
 struct Embed;
 
@@ -35,7 +37,7 @@ impl<B: Backend> Backward<B, 1> for Embed {
         let ([Some(parent)], (shape, symbols)) = (ops.parents, ops.state) else { return };
         // An output layer that is tied to the table has left a gradient already. To add some rows to that takes no time; to
         // make another table for them, and to add the two, would be three passes over all symbols.
-        let place = AutodiffTensor { primitive: grad.clone(), node: parent.clone(), rc: Arc::new(parent.id) };
+        let place = Tracked::<B> { primitive: grad.clone(), node: parent.clone(), rc: Arc::new(parent.id) };
         let before = grads.remove::<B>(&place);
         drop(place);
         let zeros = || B::float_zeros(shape, &B::float_device(&grad), grad.dtype().into());
