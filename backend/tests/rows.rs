@@ -195,9 +195,6 @@ fn embed<B: Backend>(device: B::Device) {
         |x| output(looked_up(x.clone()) * looked_up(x.clone()).tanh(), x),
         |x| output(plain(x.clone()) * plain(x.clone()).tanh(), x),
     );
-    let turned = numbers::<Autodiff<B>, 2>([size, symbols], 8, &device);
-    let of = |x: Tensor<Autodiff<B>, 2>| x.swap_dims(0, 1);
-    compare("transposed", turned, |x| output(looked_up(of(x.clone())), of(x)), |x| output(plain(of(x.clone())), of(x)));
 }
 
 on_each_backend!(attention_weights, row_norm, selu, adam_step, embed, nll);
