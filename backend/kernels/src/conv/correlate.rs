@@ -5,9 +5,11 @@ use std::{cell::Cell, mem::MaybeUninit};
 
 use super::{
     finish::Finish,
+    in_place::Rows,
     pack::{Places, grow},
     product::{product, product_of_column},
     sampling::Sampling,
+    winograd::Winograd,
 };
 use crate::matmul::{WIDTH, wide};
 
@@ -35,13 +37,23 @@ pub(super) struct Correlation<'a> {
     pub matrix: &'a [f32],
 }
 
+/// How a product is made.
+enum Way {
+    /// With a fourth of the products.
+    Winograd(Winograd),
+    /// Of what is seen where it lies, with these blocks of the matrix.
+    InPlace(Vec<Rows>),
+    /// Of what is copied into panels.
+    Panels,
+}
+
 /// What a thread holds. Fresh memory would cost as much as filling it.
 #[derive(Default)]
 pub(super) struct Scratch {
     pub window: Vec<f32>,
-    panels: Vec<[f32; WIDTH]>,
+    pub panels: Vec<[f32; WIDTH]>,
     pub sums: Vec<[f32; WIDTH]>,
-    column: Vec<f32>,
+    pub column: Vec<f32>,
     pub offsets: Vec<usize>,
 }
 
@@ -52,7 +64,7 @@ thread_local! {
 /// Some places and rows of one group, and where their results go.
 pub(super) struct Task<'a> {
     pub group: usize,
-    rows: [usize; 2],
+    pub rows: [usize; 2],
     pub places: [usize; 2],
     /// For each image and row what belongs to the task.
     pub out: Vec<&'a mut [MaybeUninit<f32>]>,
@@ -72,16 +84,24 @@ impl Correlation<'_> {
     }
 
     fn run_in(&self, x: &[f32], finish: &Finish<'_>, out: &mut [MaybeUninit<f32>]) {
-        let blocks = if self.direct() { self.blocks() } else { vec![] };
-        self.tasks(out).into_par_iter().for_each(|mut task| {
+        let way = self.way();
+        self.tasks(&way, out).into_par_iter().for_each(|mut task| {
             let mut scratch = SCRATCH.take();
-            if self.direct() {
-                self.band(x, &blocks, finish, &mut task, &mut scratch);
-            } else {
-                self.part(x, finish, &mut task, &mut scratch);
+            match &way {
+                Way::Winograd(winograd) => winograd.run(self, x, finish, &mut task, &mut scratch),
+                Way::InPlace(blocks) => self.band(x, blocks, finish, &mut task, &mut scratch),
+                Way::Panels => self.part(x, finish, &mut task, &mut scratch),
             }
             SCRATCH.set(scratch);
         });
+    }
+
+    fn way(&self) -> Way {
+        match Winograd::new(self) {
+            Some(winograd) => Way::Winograd(winograd),
+            None if self.direct() => Way::InPlace(self.blocks()),
+            None => Way::Panels,
+        }
     }
 
     /// Channels that are walked at once.
@@ -90,12 +110,14 @@ impl Correlation<'_> {
         self.channels.div_ceil(self.channels.div_ceil(most).max(1)).max(1)
     }
 
-    /// Where each task's places end, and of how many rows it has a share.
-    fn cuts(&self) -> (Vec<usize>, usize) {
+    /// Where each task's places end, and where its share of rows does.
+    fn cuts(&self, way: &Way) -> (Vec<usize>, Vec<usize>) {
         let (each, wanted) = (self.sampling.places(), rayon::current_num_threads().div_ceil(self.groups));
         let places = self.batch * each;
-        if self.direct() {
-            return (self.bands(wanted), 1);
+        match way {
+            Way::Winograd(winograd) => return winograd.cuts(self, wanted),
+            Way::InPlace(_) => return (self.bands(wanted), vec![0, self.rows]),
+            Way::Panels => {}
         }
         let panels = places.div_ceil(WIDTH);
         let held = HELD * if wide() { WIDER } else { 1 };
@@ -104,14 +126,14 @@ impl Correlation<'_> {
         let few = panels.div_ceil(held);
         let many = few.next_multiple_of(wanted);
         let (columns, shares) = if panels / many < 4 { (few, wanted.min(self.rows)) } else { (many, 1) };
-        ((0..=columns).map(|i| (panels * i / columns * WIDTH).min(places)).collect(), shares)
+        let ends = (0..=columns).map(|i| (panels * i / columns * WIDTH).min(places)).collect();
+        (ends, (0..=shares).map(|i| self.rows * i / shares).collect())
     }
 
-    fn tasks<'a>(&self, out: &'a mut [MaybeUninit<f32>]) -> Vec<Task<'a>> {
+    fn tasks<'a>(&self, way: &Way, out: &'a mut [MaybeUninit<f32>]) -> Vec<Task<'a>> {
         let each = self.sampling.places();
-        let (ends, parts) = self.cuts();
-        let columns = ends.len() - 1;
-        let edges: Vec<usize> = (0..=parts).map(|i| self.rows * i / parts).collect();
+        let (ends, edges) = self.cuts(way);
+        let (columns, parts) = (ends.len() - 1, edges.len() - 1);
         let mut tasks = Vec::with_capacity(self.groups * parts * columns);
         for group in 0..self.groups {
             for edge in edges.windows(2) {
@@ -180,7 +202,7 @@ impl Correlation<'_> {
     }
 
     /// Writes the results of some rows from one on.
-    fn finish(&self, finish: &Finish<'_>, task: &mut Task<'_>, row: usize, sums: &[[f32; WIDTH]]) {
+    pub fn finish(&self, finish: &Finish<'_>, task: &mut Task<'_>, row: usize, sums: &[[f32; WIDTH]]) {
         let (each, [first, last]) = (self.sampling.places(), task.rows);
         let (rows, count) = (last - first, (task.places[1] - task.places[0]).div_ceil(WIDTH));
         for (i, out) in task.out.chunks_exact_mut(rows).enumerate() {

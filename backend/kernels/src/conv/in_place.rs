@@ -28,9 +28,34 @@ impl Rows {
     /// The product with what is found in a window at each of the offsets and the places that follow it, for so many panels
     /// of places.
     pub fn multiply(&self, window: &[f32], offsets: &[usize], count: usize, c: &mut [[f32; WIDTH]]) {
+        let rows = match self {
+            Self::Narrow(strips) => strips.rows(),
+            Self::Wide(strips) => strips.rows(),
+        };
+        self.multiply_part([0, rows], 0, window, offsets, count, c);
+    }
+
+    /// The same of some rows, which must be those of whole strips, and as many columns as there are offsets from one on.
+    pub fn multiply_part(
+        &self,
+        rows: [usize; 2],
+        first: usize,
+        window: &[f32],
+        offsets: &[usize],
+        count: usize,
+        c: &mut [[f32; WIDTH]],
+    ) {
         match self {
-            Self::Narrow(strips) => narrow_product(strips, window, offsets, count, c),
-            Self::Wide(strips) => strips.multiply_in_place(window, offsets, count, c),
+            Self::Narrow(strips) => narrow_product(strips, rows, first, window, offsets, count, c),
+            Self::Wide(strips) => strips.multiply_in_place(rows, first, window, offsets, count, c),
+        }
+    }
+
+    /// Where strips begin, in so many parts of about as many rows, and where the last ends.
+    pub fn cuts(&self, parts: usize) -> Vec<usize> {
+        match self {
+            Self::Narrow(strips) => strips.cuts(parts),
+            Self::Wide(strips) => strips.cuts(parts),
         }
     }
 }
@@ -64,28 +89,29 @@ fn tile_in_place<const FUSED: bool, const M: usize, const P: usize>(
 
 vectorized! {
     fn narrow_product<FUSED>(
-        strips: &Strips<HEIGHT>, window: &[f32], offsets: &[usize], count: usize, c: &mut [[f32; WIDTH]],
+        strips: &Strips<HEIGHT>, rows: [usize; 2], first: usize, window: &[f32], offsets: &[usize], count: usize,
+        c: &mut [[f32; WIDTH]],
     ) {
         macro_rules! strip {
             ($height:literal, $wide:literal, $row:expr, $a:expr, $panel:expr) => {{
-                let sums = tile_in_place::<FUSED, $height, $wide>($a, window, offsets, $panel * WIDTH);
-                store(sums, &mut c[$row * count + $panel..], count, false);
+                let sums = tile_in_place::<FUSED, $height, $wide>(&$a[first..], window, offsets, $panel * WIDTH);
+                store(sums, &mut c[($row - rows[0]) * count + $panel..], count, false);
             }};
         }
         macro_rules! few {
             ($height:literal, $wide:literal, $a:expr) => {{
                 let mut panel = 0;
                 while panel + $wide <= count {
-                    strip!($height, $wide, 0, $a, panel);
+                    strip!($height, $wide, rows[0], $a, panel);
                     panel += $wide;
                 }
                 while panel < count {
-                    strip!($height, 1, 0, $a, panel);
+                    strip!($height, 1, rows[0], $a, panel);
                     panel += 1;
                 }
             }};
         }
-        if let (Some((_, height, a)), None) = (strips.each().next(), strips.each().nth(1))
+        if let (Some((_, height, a)), None) = (strips.within(rows).next(), strips.within(rows).nth(1))
             && height < 4
         {
             return match height {
@@ -95,7 +121,7 @@ vectorized! {
             };
         }
         for panel in 0..count {
-            for (row, height, a) in strips.each() {
+            for (row, height, a) in strips.within(rows) {
                 match height {
                     6 => strip!(6, 1, row, a, panel),
                     5 => strip!(5, 1, row, a, panel),

@@ -12,6 +12,7 @@ mod sampling;
 #[cfg(test)]
 mod tests;
 mod weight;
+mod winograd;
 
 use correlate::Correlation;
 use finish::Finish;

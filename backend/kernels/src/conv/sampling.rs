@@ -46,6 +46,11 @@ impl Sampling {
         Self { plane: one_row(plane), grid: one_row(grid), stride, taps, plain, low, residues, reach }
     }
 
+    /// Whether neighbouring places see neighbouring elements.
+    pub fn dense(&self) -> bool {
+        self.stride == [1, 1]
+    }
+
     /// Places of the grid.
     pub fn places(&self) -> usize {
         self.grid[0] * self.grid[1]

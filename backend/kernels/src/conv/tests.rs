@@ -105,6 +105,39 @@ fn values_and_gradients() {
     }
 }
 
+/// Large enough for Winograd's way; tiles that do not fit, several images in a task, several tasks and several threads of
+/// one.
+#[test]
+fn minimal_filtering() {
+    let sizes = [[1, 32, 33, 20, 32], [2, 35, 17, 75, 40], [5, 33, 6, 7, 39], [20, 32, 3, 3, 38], [8, 64, 7, 7, 70]];
+    for [batch, channels_in, height, width, channels_out] in sizes {
+        for padding in [[1, 1], [0, 2]] {
+            let conv = Conv2d {
+                batch,
+                channels_in,
+                height,
+                width,
+                channels_out,
+                kernel: [3, 3],
+                stride: [1, 1],
+                padding,
+                dilation: [1, 1],
+                groups: 1,
+            };
+            let [inputs, weights, outputs] = conv.elements();
+            let (x, weight) = (values(inputs, 1), values(weights, 2));
+            check(&conv);
+            let of = |threads: usize| {
+                let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
+                pool.install(|| conv2d(&x, &weight, &conv, Epilogue::default()))
+            };
+            let one = of(1);
+            assert_eq!(one.len(), outputs);
+            assert!([2, 3, 8].iter().all(|&threads| of(threads) == one), "threads of {conv:?}");
+        }
+    }
+}
+
 #[test]
 fn nan_stays() {
     let conv = Conv2d {

@@ -3,6 +3,8 @@
 #[cfg(target_arch = "x86_64")]
 use std::arch::x86_64::{__m128, _MM_TRANSPOSE4_PS, _mm_loadu_ps, _mm_storeu_ps};
 
+use std::mem::MaybeUninit;
+
 use rayon::prelude::*;
 
 use super::{Matrix, tile::WIDTH};
@@ -27,6 +29,25 @@ impl<const H: usize> Strips<H> {
         }
     }
 
+    /// So many rows, whose strips are written on several threads by what gets the first row of each and its height.
+    ///
+    /// # Safety
+    /// All of what is handed over is written.
+    pub unsafe fn written(
+        rows: usize,
+        depth: usize,
+        write: impl Fn(usize, usize, &mut [MaybeUninit<[f32; H]>]) + Sync,
+    ) -> Self {
+        let places: Vec<_> = places::<H>(rows).collect();
+        let len = places.len() * depth;
+        let mut data = Vec::with_capacity(len);
+        let strips = data.spare_capacity_mut()[..len].par_chunks_exact_mut(depth.max(1));
+        strips.zip(&places).for_each(|(strip, &(row, height))| write(row, height, strip));
+        // SAFETY: the strips are all of it, and the caller says that each was written.
+        unsafe { data.set_len(len) };
+        Self { rows, depth, data }
+    }
+
     /// Rows that were taken.
     pub fn rows(&self) -> usize {
         self.rows
@@ -42,6 +63,12 @@ impl<const H: usize> Strips<H> {
     pub fn each(&self) -> impl Iterator<Item = (usize, usize, &[[f32; H]])> {
         let strip = |i: usize| &self.data[i * self.depth..][..self.depth];
         places::<H>(self.rows).enumerate().map(move |(i, (row, height))| (row, height, strip(i)))
+    }
+
+    /// Of [`each`](Self::each) those that begin within some rows, which are whole if these begin and end where strips do.
+    #[inline(always)]
+    pub fn within(&self, [from, to]: [usize; 2]) -> impl Iterator<Item = (usize, usize, &[[f32; H]])> {
+        self.each().skip_while(move |strip| strip.0 < from).take_while(move |&(row, height, _)| row + height <= to)
     }
 
     /// Takes rows of which each starts somewhere in `a`.

@@ -85,30 +85,48 @@ impl Strips<TALL> {
         }
     }
 
-    /// Writes the product with what is found in a window at each of the offsets and the places that follow it, for so many
-    /// panels of places.
+    /// Writes the product of some rows' columns, as many as there are offsets from `first` on, with what is found in a window
+    /// at each of the offsets and the places that follow it, for so many panels of places. The rows must be those of whole
+    /// strips.
     ///
     /// # Panics
     /// If there is no AVX-512; see [`usable`].
     #[cfg_attr(not(target_arch = "x86_64"), allow(unused_variables))]
-    pub fn multiply_in_place(&self, window: &[f32], offsets: &[usize], count: usize, c: &mut [[f32; WIDTH]]) {
-        assert!(usable() && offsets.len() == self.depth(), "no AVX-512, or {} offsets", offsets.len());
-        assert!(c.len() >= self.rows() * count, "{} results are too few", c.len());
+    pub fn multiply_in_place(
+        &self,
+        rows: [usize; 2],
+        first: usize,
+        window: &[f32],
+        offsets: &[usize],
+        count: usize,
+        c: &mut [[f32; WIDTH]],
+    ) {
+        assert!(usable() && first + offsets.len() <= self.depth(), "no AVX-512, or {} offsets", offsets.len());
+        assert!(rows[1] <= self.rows() && c.len() >= (rows[1] - rows[0]) * count, "{} results are too few", c.len());
         #[cfg(target_arch = "x86_64")]
         // SAFETY: the CPU has what the function was compiled for, and there is room for all results.
         unsafe {
-            self.multiply_in_place_at(window, offsets, count, c.as_mut_ptr().cast());
+            self.multiply_in_place_at(rows, first, window, offsets, count, c.as_mut_ptr().cast());
         }
     }
 
     #[cfg(target_arch = "x86_64")]
     #[target_feature(enable = "avx512f,avx2,fma")]
-    unsafe fn multiply_in_place_at(&self, window: &[f32], offsets: &[usize], count: usize, c: *mut f32) {
+    unsafe fn multiply_in_place_at(
+        &self,
+        rows: [usize; 2],
+        first: usize,
+        window: &[f32],
+        offsets: &[usize],
+        count: usize,
+        c: *mut f32,
+    ) {
         for panel in (0..count).step_by(2) {
             let window = &window[panel * WIDTH..];
-            for (row, height, a) in self.each() {
+            for (row, height, a) in self.within(rows) {
+                let a = &a[first..][..offsets.len()];
                 // SAFETY: there is room for `count` panels of each row.
-                let c = unsafe { c.add((row * count + panel) * WIDTH) };
+                let c = unsafe { c.add(((row - rows[0]) * count + panel) * WIDTH) };
                 by_height!(panel + 2 <= count, height, {
                     let b = |k: usize, p: usize| {
                         let places = &window[offsets[k] + p * WIDTH..];
@@ -131,7 +149,7 @@ impl Strips<TALL> {
     #[allow(clippy::too_many_arguments)]
     pub unsafe fn multiply_at(
         &self,
-        [from, to]: [usize; 2],
+        rows: [usize; 2],
         panels: &[[f32; WIDTH]],
         pitch: usize,
         columns: usize,
@@ -145,7 +163,7 @@ impl Strips<TALL> {
             let first = &panels[panel * pitch..][..depth];
             let second = if pair { &panels[(panel + 1) * pitch..][..depth] } else { first };
             let (start, width) = (start.from(panel * WIDTH), columns - panel * WIDTH);
-            for (row, height, a) in self.each().skip_while(|strip| strip.0 < from).take_while(|strip| strip.0 < to) {
+            for (row, height, a) in self.within(rows) {
                 // SAFETY: the caller says that the place is there.
                 let c = unsafe { c.add(row * stride + panel * WIDTH) };
                 let a = &a[..depth];

@@ -1,0 +1,398 @@
+//! Convolutions with kernels of 3 x 3 that need a fourth of the products: the minimal filtering F(4 x 4, 3 x 3) of Lavin and
+//! Gray, "Fast Algorithms for Convolutional Neural Networks", <https://arxiv.org/abs/1509.09308>.
+//!
+//! A tile of 4 x 4 results sees 6 x 6 elements. As polynomials, both these and the kernel are evaluated at 6 points in each
+//! direction; there, one product for each of the 36 values is the convolution, and what the channels add up to is turned
+//! back into results. The points are 0, ±5/8, ±3/2 and infinity: beside the usual 0, ±1, ±2 the largest error is a sixth,
+//! 2.6e-6 of the largest result with 256 channels, where one product after another has 0.4e-6.
+
+use std::mem::MaybeUninit;
+
+use super::{
+    correlate::{Correlation, Scratch, Task},
+    finish::Finish,
+    in_place::Rows,
+    pack::grow,
+    sampling::Band,
+};
+use crate::{
+    dispatch::vectorized,
+    matmul::{Strips, WIDTH, wide},
+};
+
+/// Results of a tile in each direction.
+const TILE: usize = 4;
+/// What they see.
+const SEEN: usize = TILE + 2;
+/// Values of what a tile sees.
+const VALUES: usize = SEEN * SEEN;
+/// The fewest channels, of inputs and outputs, for which turning them pays.
+const CHANNELS: usize = 32;
+/// The fewest tiles for which turning the kernels pays, and how many kernels there are for each more: where their values do
+/// not stay in a cache, they take longer.
+const TILES: usize = 16;
+const KERNELS: usize = 1 << 13;
+/// Elements that a task holds: 2 MiB of what it sees and of sums.
+const HELD: usize = 1 << 19;
+
+/// Two of the points, without their signs, and their squares.
+const A: f32 = 0.625;
+const B: f32 = 1.5;
+const AA: f32 = A * A;
+const BB: f32 = B * B;
+
+/// A kernel's values and how images are cut into tiles.
+pub(super) struct Winograd {
+    /// Rows and columns of an image.
+    plane: [usize; 2],
+    /// Rows and columns of tiles.
+    grid: [usize; 2],
+    /// Where what the first tile sees begins.
+    low: [isize; 2],
+    /// The matrix, of which the columns of each of the values follow those of the one before.
+    rows: Rows,
+}
+
+/// Where the grid is cut into tiles, if the taps are a kernel of 3 x 3, and the number of each in `taps`.
+fn kernel(taps: &[[isize; 2]]) -> Option<([isize; 2], [usize; 9])> {
+    let low = [0, 1].map(|i| taps.iter().map(|tap| tap[i]).min().unwrap_or(0));
+    let mut order = [0; 9];
+    for (i, order) in order.iter_mut().enumerate() {
+        let tap = [low[0] + (i / 3) as isize, low[1] + (i % 3) as isize];
+        *order = taps.iter().position(|other| *other == tap)?;
+    }
+    (taps.len() == 9).then_some((low, order))
+}
+
+impl Winograd {
+    /// Of a convolution that is large enough and has a kernel of 3 x 3. What it is like does not depend on the threads, as its
+    /// results differ a little from those of other ways.
+    pub fn new(correlation: &Correlation<'_>) -> Option<Self> {
+        let Correlation { batch, groups, channels, rows, ref sampling, matrix } = *correlation;
+        let grid = sampling.grid.map(|size| size.div_ceil(TILE));
+        let few = channels.min(rows) < CHANNELS || batch * grid[0] * grid[1] < TILES.max(channels * rows / KERNELS);
+        if groups > 1 || few || !sampling.dense() {
+            return None;
+        }
+        let (low, order) = kernel(&sampling.taps)?;
+        let rows = if wide() {
+            Rows::Wide(strips(matrix, rows, channels, order))
+        } else {
+            Rows::Narrow(strips(matrix, rows, channels, order))
+        };
+        Some(Self { plane: sampling.plane, grid, low, rows })
+    }
+
+    /// Columns of a window for each remainder of a column, when divided by the size of a tile.
+    fn columns(&self) -> usize {
+        self.grid[1] + 1
+    }
+
+    /// Where in an image the elements of a window are found that some rows of tiles see: `[row][remainder of columns]
+    /// [columns]`, so that what neighbouring tiles see lies side by side. Outside of the image, places are behind its end.
+    fn window(&self, band: Band) -> Vec<usize> {
+        let [height, width] = self.plane;
+        let mut window = Vec::with_capacity((band.rows * TILE + 2) * TILE * self.columns());
+        for row in band.row * TILE..(band.row + band.rows) * TILE + 2 {
+            let y = row.checked_add_signed(self.low[0]).filter(|&y| y < height);
+            for remainder in 0..TILE {
+                let x = |column: usize| (column * TILE + remainder).checked_add_signed(self.low[1]);
+                let place = |column| Some(y? * width + x(column).filter(|&x| x < width)?);
+                window.extend((0..self.columns()).map(|column| place(column).unwrap_or(usize::MAX)));
+            }
+        }
+        window
+    }
+
+    /// How much further than the first each element that a tile sees lies in a window.
+    fn taps(&self) -> [usize; VALUES] {
+        let columns = self.columns();
+        std::array::from_fn(|i| {
+            let (y, x) = (i / SEEN, i % SEEN);
+            (y * TILE + x % TILE) * columns + x / TILE
+        })
+    }
+
+    /// Where each task's places end, and where the shares of rows that it has begin and end.
+    pub fn cuts(&self, correlation: &Correlation<'_>, wanted: usize) -> (Vec<usize>, Vec<usize>) {
+        let (units, columns) = (correlation.batch * self.grid[0], self.grid[1]);
+        let most = (HELD / (VALUES * (correlation.channels + correlation.rows))).max(2 * WIDTH);
+        let lanes = |rows: usize| (rows * columns).next_multiple_of(WIDTH);
+        // As many rows of tiles as leave the fewest places of panels unused.
+        let unused = |rows: usize| (lanes(rows) - rows * columns) as f64 / lanes(rows) as f64;
+        let held = (1..=units).take_while(|&rows| rows == 1 || lanes(rows) <= most);
+        let held = held.reduce(|best, rows| if unused(rows) <= unused(best) { rows } else { best }).unwrap_or(1);
+        let few = units.div_ceil(held);
+        let tasks = if few < wanted { few } else { few.next_multiple_of(wanted).min(units) };
+        let [rows, width] = correlation.sampling.grid;
+        let place = |unit: usize| (unit / self.grid[0] * rows + unit % self.grid[0] * TILE) * width;
+        let ends = (0..=tasks).map(|i| place(units * i / tasks)).collect();
+        (ends, self.rows.cuts(wanted.div_ceil(tasks)))
+    }
+
+    /// The results of a task.
+    pub fn run(
+        &self,
+        correlation: &Correlation<'_>,
+        x: &[f32],
+        finish: &Finish<'_>,
+        task: &mut Task<'_>,
+        scratch: &mut Scratch,
+    ) {
+        let Scratch { window, panels, sums, column: line, offsets } = scratch;
+        let ([from, to], [first, last]) = (task.places, task.rows);
+        let (each, [height, width]) = (correlation.sampling.places(), correlation.sampling.grid);
+        let (channels, columns) = (correlation.channels, self.grid[1]);
+        let unit = |place: usize| place / each * self.grid[0] + (place % each / width).div_ceil(TILE);
+        let bands = bands([unit(from), unit(to)], self.grid[0]);
+        let count = ((unit(to) - unit(from)) * columns).div_ceil(WIDTH);
+        // One more between the values, so that those of one place fall into different sets of a cache.
+        let (seen, summed) = (channels * count + 1, (last - first) * count + 1);
+        grow(panels, VALUES * seen, [0.0; WIDTH]);
+        grow(sums, VALUES * summed + TILE * TILE * count, [0.0; WIDTH]);
+        let (plane, taps) = (self.plane[0] * self.plane[1], self.taps());
+        let windows: Vec<_> = bands.iter().map(|&band| self.window(band)).collect();
+        let longest = windows.iter().map(Vec::len).max().unwrap_or(0);
+        grow(window, longest + WIDTH, 0.0);
+        for channel in 0..channels {
+            let mut at = channel * count * WIDTH;
+            for (band, places) in bands.iter().zip(&windows) {
+                let plane = &x[(band.image * channels + channel) * plane..][..plane];
+                for (to, &place) in window.iter_mut().zip(places) {
+                    *to = plane.get(place).copied().unwrap_or(0.0);
+                }
+                see(window, &taps, [band.rows, columns], panels.as_flattened_mut(), seen * WIDTH, at);
+                at += band.rows * columns;
+            }
+        }
+        offsets.clear();
+        offsets.extend((0..channels).map(|channel| channel * count * WIDTH));
+        for value in 0..VALUES {
+            let panels = panels[value * seen..][..seen].as_flattened();
+            let sums = &mut sums[value * summed..];
+            self.rows.multiply_part([first, last], value * channels, panels, offsets, count, sums);
+        }
+        let places = (to - from).div_ceil(WIDTH);
+        grow(line, (places + TILE + 1) * WIDTH, 0.0);
+        let (sums, tiles) = sums.split_at_mut(VALUES * summed);
+        for row in 0..last - first {
+            result(&sums[row * count..], summed, count, tiles);
+            let (mut tile, mut at) = (0, 0);
+            for band in &bands {
+                for y in band.row..band.row + band.rows {
+                    let lines = TILE.min(height - y * TILE);
+                    interleave(tiles.as_flattened(), count * WIDTH, tile, columns, [lines, width], &mut line[at..]);
+                    tile += columns;
+                    at += lines * width;
+                }
+            }
+            let line = line.as_chunks().0;
+            correlation.finish(finish, task, row, &line[..places]);
+        }
+    }
+}
+
+/// The rows of tiles from one to another, image by image.
+fn bands([mut from, to]: [usize; 2], rows: usize) -> Vec<Band> {
+    let mut bands = vec![];
+    while from < to {
+        let row = from % rows;
+        let band = Band { image: from / rows, row, rows: (rows - row).min(to - from) };
+        from += band.rows;
+        bands.push(band);
+    }
+    bands
+}
+
+/// Channels of kernels that are turned at once: few enough for the first-level cache.
+const BLOCK: usize = 8;
+
+/// The values of kernels in strips: the columns of each are channels. `order` says where the elements of a kernel are found.
+fn strips<const H: usize>(matrix: &[f32], rows: usize, channels: usize, order: [usize; 9]) -> Strips<H> {
+    let depth = channels * 9;
+    let write = |row: usize, height: usize, strip: &mut [MaybeUninit<[f32; H]>]| {
+        let mut kernels = [[0.0; H]; 9 * BLOCK];
+        let mut values = [[0.0; H]; VALUES * BLOCK];
+        for channel in (0..channels).step_by(BLOCK) {
+            let width = BLOCK.min(channels - channel);
+            for i in 0..height {
+                let row = matrix[(row + i) * depth + channel * 9..][..width * 9].as_chunks::<9>().0;
+                for (at, kernel) in row.iter().enumerate() {
+                    for (tap, &from) in order.iter().enumerate() {
+                        kernels[tap * BLOCK + at][i] = kernel[from];
+                    }
+                }
+            }
+            evaluate(kernels.as_flattened(), BLOCK * H, values.as_flattened_mut());
+            for (values, strip) in values.chunks_exact(BLOCK).zip(strip.chunks_exact_mut(channels)) {
+                for (to, value) in strip[channel..][..width].iter_mut().zip(values) {
+                    to.write(*value);
+                }
+            }
+        }
+    };
+    // SAFETY: each value of each channel is written.
+    unsafe { Strips::written(rows, VALUES * channels, write) }
+}
+
+vectorized! {
+    /// The values of kernels of which the elements, and so the values, are `step` apart, which must be a multiple of a
+    /// panel's columns.
+    fn evaluate<_FUSED>(kernels: &[f32], step: usize, values: &mut [f32]) {
+        for from in (0..step).step_by(WIDTH) {
+            let mut half = [[[0.0; WIDTH]; 3]; SEEN];
+            for x in 0..3 {
+                let mut column = [[0.0; WIDTH]; 3];
+                for y in 0..3 {
+                    column[y] = *kernels[(y * 3 + x) * step + from..].first_chunk().expect("whole panels");
+                }
+                let points = kernel_at_points(column);
+                for i in 0..SEEN {
+                    half[i][x] = points[i];
+                }
+            }
+            for i in 0..SEEN {
+                let points = kernel_at_points(half[i]);
+                for j in 0..SEEN {
+                    let to = values[(i * SEEN + j) * step + from..].first_chunk_mut();
+                    *to.expect("whole panels") = points[j];
+                }
+            }
+        }
+    }
+}
+
+/// A polynomial of three coefficients at the points, divided by what interpolation divides by.
+#[inline(always)]
+fn kernel_at_points(g: [[f32; WIDTH]; 3]) -> [[f32; WIDTH]; SEEN] {
+    const ZERO: f32 = 1.0 / (AA * BB);
+    const BY_A: f32 = 1.0 / (2.0 * AA * (AA - BB));
+    const BY_B: f32 = 1.0 / (2.0 * BB * (BB - AA));
+    let mut points = [[0.0; WIDTH]; SEEN];
+    for i in 0..WIDTH {
+        let (even_a, odd_a) = (BY_A * (g[0][i] + AA * g[2][i]), BY_A * A * g[1][i]);
+        let (even_b, odd_b) = (BY_B * (g[0][i] + BB * g[2][i]), BY_B * B * g[1][i]);
+        points[0][i] = ZERO * g[0][i];
+        points[1][i] = even_a + odd_a;
+        points[2][i] = even_a - odd_a;
+        points[3][i] = even_b + odd_b;
+        points[4][i] = even_b - odd_b;
+        points[5][i] = g[2][i];
+    }
+    points
+}
+
+/// What is seen along one direction, by the transpose of interpolation.
+#[inline(always)]
+fn seen_at_points(d: [[f32; WIDTH]; SEEN]) -> [[f32; WIDTH]; SEEN] {
+    let mut points = [[0.0; WIDTH]; SEEN];
+    for i in 0..WIDTH {
+        let (even_a, odd_a) = (d[4][i] - BB * d[2][i], A * (d[3][i] - BB * d[1][i]));
+        let (even_b, odd_b) = (d[4][i] - AA * d[2][i], B * (d[3][i] - AA * d[1][i]));
+        points[0][i] = d[4][i] - (AA + BB) * d[2][i] + AA * BB * d[0][i];
+        points[1][i] = even_a + odd_a;
+        points[2][i] = even_a - odd_a;
+        points[3][i] = even_b + odd_b;
+        points[4][i] = even_b - odd_b;
+        points[5][i] = d[5][i] - (AA + BB) * d[3][i] + AA * BB * d[1][i];
+    }
+    points
+}
+
+/// Results along one direction, by the transpose of evaluation at the points.
+#[inline(always)]
+fn results_of(m: [[f32; WIDTH]; SEEN]) -> [[f32; WIDTH]; TILE] {
+    let mut y = [[0.0; WIDTH]; TILE];
+    for i in 0..WIDTH {
+        let (even_a, odd_a) = (m[1][i] + m[2][i], A * (m[1][i] - m[2][i]));
+        let (even_b, odd_b) = (m[3][i] + m[4][i], B * (m[3][i] - m[4][i]));
+        y[0][i] = m[0][i] + even_a + even_b;
+        y[1][i] = odd_a + odd_b;
+        y[2][i] = AA * even_a + BB * even_b;
+        y[3][i] = AA * odd_a + BB * odd_b + m[5][i];
+    }
+    y
+}
+
+vectorized! {
+    /// The values of what the tiles of some rows see in a window. Values of the first are found from `at` on, `step` apart, and are followed by those of other tiles and what may be overwritten.
+    fn see<_FUSED>(
+        window: &[f32], taps: &[usize; VALUES], grid: [usize; 2], values: &mut [f32], step: usize, at: usize,
+    ) {
+        let [rows, columns] = grid;
+        let pitch = TILE * TILE * (columns + 1);
+        for row in 0..rows {
+            for column in (0..columns).step_by(WIDTH) {
+                let window = &window[row * pitch + column..];
+                let mut half = [[[0.0; WIDTH]; SEEN]; SEEN];
+                for y in 0..SEEN {
+                    let mut line = [[0.0; WIDTH]; SEEN];
+                    for x in 0..SEEN {
+                        line[x] = *window[taps[y * SEEN + x]..].first_chunk().expect("room behind the last tile");
+                    }
+                    let points = seen_at_points(line);
+                    for x in 0..SEEN {
+                        half[x][y] = points[x];
+                    }
+                }
+                let values = &mut values[at + row * columns + column..];
+                for x in 0..SEEN {
+                    let points = seen_at_points(half[x]);
+                    for y in 0..SEEN {
+                        let to = values[(y * SEEN + x) * step..].first_chunk_mut();
+                        *to.expect("room behind the last tile") = points[y];
+                    }
+                }
+            }
+        }
+    }
+}
+
+vectorized! {
+    /// The results of tiles, `[TILE, TILE, count]`, given so many panels of sums of each value, which are `step` apart.
+    fn result<_FUSED>(sums: &[[f32; WIDTH]], step: usize, count: usize, tiles: &mut [[f32; WIDTH]]) {
+        for panel in 0..count {
+            let mut half = [[[0.0; WIDTH]; SEEN]; TILE];
+            for x in 0..SEEN {
+                let mut column = [[0.0; WIDTH]; SEEN];
+                for y in 0..SEEN {
+                    column[y] = sums[(y * SEEN + x) * step + panel];
+                }
+                let y = results_of(column);
+                for i in 0..TILE {
+                    half[i][x] = y[i];
+                }
+            }
+            for y in 0..TILE {
+                let line = results_of(half[y]);
+                for x in 0..TILE {
+                    tiles[(y * TILE + x) * count + panel] = line[x];
+                }
+            }
+        }
+    }
+}
+
+vectorized! {
+    /// The lines of a row of tiles, so many and of such a width, from the results of tiles from one on, which are `step` apart.
+    /// More may be written behind the last line.
+    fn interleave<_FUSED>(tiles: &[f32], step: usize, tile: usize, columns: usize, lines: [usize; 2], out: &mut [f32]) {
+        let [lines, width] = lines;
+        for y in 0..lines {
+            for column in (0..columns).step_by(WIDTH) {
+                let mut from: [&[f32]; TILE] = [&[]; TILE];
+                for x in 0..TILE {
+                    from[x] = &tiles[(y * TILE + x) * step + tile + column..];
+                }
+                let out = &mut out[y * width + column * TILE..];
+                let len = WIDTH.min(columns - column);
+                let out = &mut out.as_chunks_mut::<TILE>().0[..len];
+                for i in 0..len {
+                    for x in 0..TILE {
+                        out[i][x] = from[x][i];
+                    }
+                }
+            }
+        }
+    }
+}
