@@ -96,6 +96,14 @@ pub(crate) fn prefetch<T>(place: *const T) {
 /// Elements that are worth a task of their own: some tens of microseconds.
 pub(crate) const TASK: usize = 1 << 14;
 
+/// Elements that stay in the first-level cache from being zeroed to being computed of as many others.
+pub(crate) const PIECE: usize = 1 << 11;
+
+/// Rows of this length that make a piece.
+pub(crate) fn rows_per_piece(columns: usize) -> usize {
+    (PIECE / columns.max(1)).max(1)
+}
+
 /// Rows of this length that make a task.
 pub(crate) fn rows_per_task(columns: usize) -> usize {
     (TASK / columns.max(1)).max(1)

@@ -3,8 +3,11 @@
 use rayon::{iter::repeat_n, prelude::*};
 use std::mem::MaybeUninit;
 
+use crate::dispatch::TASK;
+
 /// A new vector, made in chunks: each is zeroed by the thread that `change` then runs on, with the chunk's number, and so
-/// while it is in that thread's cache. A vector that is zeroed first goes to memory twice, and by one thread.
+/// while it is in that thread's cache, the nearest one for chunks of at most [`PIECE`](crate::dispatch::PIECE) elements. A
+/// vector that is zeroed first goes to memory twice, and by one thread.
 pub(crate) fn by_chunks(len: usize, chunk: usize, change: impl Fn(usize, &mut [f32]) + Sync + Send) -> Vec<f32> {
     let chunks = len.div_ceil(chunk.max(1));
     by_chunks_with(len, chunk, repeat_n((), chunks), |i, values, ()| change(i, values))
@@ -23,7 +26,8 @@ pub(crate) fn by_chunks_with<T: Send>(
     let mut values = Vec::with_capacity(len);
     let chunks = values.spare_capacity_mut()[..len].par_chunks_mut(chunk.max(1));
     assert_eq!(chunks.len(), others.len(), "not as many as chunks");
-    chunks.zip(others).enumerate().for_each(|(i, (places, other))| change(i, zeroed(places), other));
+    let chunks = chunks.zip(others).enumerate().with_min_len(TASK / chunk.max(1));
+    chunks.for_each(|(i, (places, other))| change(i, zeroed(places), other));
     // SAFETY: the chunks are all of the places, and each was zeroed.
     unsafe { values.set_len(len) };
     values

@@ -1,7 +1,7 @@
 use rayon::prelude::*;
 
 use crate::{
-    dispatch::{TASK, vectorized},
+    dispatch::{PIECE, TASK, vectorized},
     fresh::by_chunks,
     math::{erf, exp, sigmoid},
 };
@@ -16,7 +16,7 @@ const FRAC_1_SQRT_2PI: f32 = 0.398_942_3;
 
 /// GELU, exact: `x/2 (1 + erf(x/sqrt 2))`.
 pub fn gelu_erf(x: &[f32]) -> Vec<f32> {
-    by_chunks(x.len(), TASK, |i, y| forward_erf(&x[i * TASK..][..y.len()], y))
+    by_chunks(x.len(), PIECE, |i, y| forward_erf(&x[i * PIECE..][..y.len()], y))
 }
 
 /// As [`gelu_erf`], in place.
@@ -36,7 +36,7 @@ pub fn gelu_erf_backward(x: &[f32], grad: &mut [f32]) {
 /// GELU by its tanh approximation: `x/2 (1 + tanh(u))` with `u = sqrt(2/pi) (x + 0.044715 x^3)`, computed as
 /// `x sigmoid(2u)`.
 pub fn gelu_tanh(x: &[f32]) -> Vec<f32> {
-    by_chunks(x.len(), TASK, |i, y| forward(&x[i * TASK..][..y.len()], y))
+    by_chunks(x.len(), PIECE, |i, y| forward(&x[i * PIECE..][..y.len()], y))
 }
 
 /// As [`gelu_tanh`], in place.

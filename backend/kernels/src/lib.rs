@@ -44,6 +44,6 @@ pub use pool::Pool2d;
 pub use quantised::{Quantisation, QuantisedMatrix, dequantise, matmul_quantised};
 pub use recurrent::{GruReset, RnnActivation, Steps, gru, gru_backward, lstm, lstm_backward, rnn, rnn_backward};
 pub use rotate::rotate;
-pub use selu::{selu, selu_backward};
+pub use selu::{selu, selu_backward, selu_in_place};
 pub use silu::{silu_mul, silu_mul_backward};
 pub use softmax::{softmax_rows, softmax_rows_backward, softmax_rows_of};

@@ -145,18 +145,47 @@ pub(crate) fn dot(x: &[f32], y: &[f32]) -> f32 {
     total
 }
 
+/// Puts `f` of each element in its place, and sums them as [`sum`] does.
+#[inline(always)]
+pub(crate) fn change_and_sum(x: &mut [f32], f: impl Fn(f32) -> f32) -> f32 {
+    let mut lanes = [0.0f32; LANES];
+    let (chunks, rest) = x.as_chunks_mut::<LANES>();
+    for chunk in chunks {
+        for i in 0..LANES {
+            chunk[i] = f(chunk[i]);
+            lanes[i] += chunk[i];
+        }
+    }
+    let mut total = 0.0;
+    for lane in lanes {
+        total += lane;
+    }
+    for x in rest {
+        *x = f(*x);
+        total += *x;
+    }
+    total
+}
+
 /// The largest element; minus infinity where there are no elements. What it is where there is a NaN is not said.
 #[inline(always)]
 pub(crate) fn max(values: &[f32]) -> f32 {
+    max_of(values, |x| x)
+}
+
+/// The largest of what `f` is of the elements, as [`max`].
+#[inline(always)]
+pub(crate) fn max_of(values: &[f32], f: impl Fn(f32) -> f32) -> f32 {
     let larger = |a: f32, b: f32| if a > b { a } else { b };
     let mut lanes = [f32::NEG_INFINITY; LANES];
     let (chunks, rest) = values.as_chunks::<LANES>();
     for chunk in chunks {
         for i in 0..LANES {
-            lanes[i] = larger(lanes[i], chunk[i]);
+            lanes[i] = larger(lanes[i], f(chunk[i]));
         }
     }
-    lanes.iter().chain(rest).fold(f32::NEG_INFINITY, |largest, &value| larger(largest, value))
+    let largest = lanes.into_iter().fold(f32::NEG_INFINITY, larger);
+    rest.iter().fold(largest, |largest, &value| larger(largest, f(value)))
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 use rayon::prelude::*;
 
 use crate::{
-    dispatch::{TASK, rows_per_task, vectorized},
+    dispatch::{TASK, rows_per_piece, vectorized},
     fresh::by_chunks_with,
     math::{dot, sum},
 };
@@ -29,7 +29,7 @@ impl RowNorm {
         }
         let mut stats = vec![0.0; 2 * (x.len() / columns)];
         check(x.len(), x.len(), stats.len(), columns);
-        let rows = rows_per_task(columns);
+        let rows = rows_per_piece(columns);
         let y = by_chunks_with(x.len(), rows * columns, stats.par_chunks_mut(2 * rows), |i, y, stats| {
             forward(*self, &x[i * rows * columns..][..y.len()], weight, bias, y, stats);
         });

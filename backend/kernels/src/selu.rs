@@ -1,7 +1,7 @@
 use rayon::prelude::*;
 
 use crate::{
-    dispatch::{TASK, vectorized},
+    dispatch::{PIECE, TASK, vectorized},
     fresh::by_chunks,
     math::exp,
 };
@@ -13,7 +13,12 @@ const ALPHA: f32 = 1.673_263_2;
 
 /// Scaled exponential linear unit, `scale x` above 0 and `scale alpha (e^x - 1)` below (Klambauer et al., 2017).
 pub fn selu(x: &[f32]) -> Vec<f32> {
-    by_chunks(x.len(), TASK, |i, y| forward(&x[i * TASK..][..y.len()], y))
+    by_chunks(x.len(), PIECE, |i, y| forward(&x[i * PIECE..][..y.len()], y))
+}
+
+/// As [`selu`], in place.
+pub fn selu_in_place(x: &mut [f32]) {
+    x.par_chunks_mut(TASK).for_each(in_place);
 }
 
 /// The gradient of [`selu`] at `x` times `grad`, in place of `grad`.
@@ -25,14 +30,27 @@ pub fn selu_backward(x: &[f32], grad: &mut [f32]) {
     x.par_chunks(TASK).zip(grad.par_chunks_mut(TASK)).for_each(|(x, grad)| backward(x, grad));
 }
 
+#[inline(always)]
+fn of<const FUSED: bool>(x: f32) -> f32 {
+    // Near 0 the difference of e^x and 1 has few digits left: its first terms are nearer.
+    let near = x * (1.0 + x * (0.5 + x * (1.0 / 6.0 + x * (1.0 / 24.0))));
+    let far = exp::<FUSED>(x) - 1.0;
+    let below = SCALE * ALPHA * if x > -0.05 { near } else { far };
+    if x > 0.0 { SCALE * x } else { below }
+}
+
 vectorized! {
     fn forward<FUSED>(x: &[f32], y: &mut [f32]) {
         for (&x, y) in x.iter().zip(y) {
-            // Near 0 the difference of e^x and 1 has few digits left: its first terms are nearer.
-            let near = x * (1.0 + x * (0.5 + x * (1.0 / 6.0 + x * (1.0 / 24.0))));
-            let far = exp::<FUSED>(x) - 1.0;
-            let below = SCALE * ALPHA * if x > -0.05 { near } else { far };
-            *y = if x > 0.0 { SCALE * x } else { below };
+            *y = of::<FUSED>(x);
+        }
+    }
+}
+
+vectorized! {
+    fn in_place<FUSED>(x: &mut [f32]) {
+        for x in x {
+            *x = of::<FUSED>(*x);
         }
     }
 }
@@ -55,7 +73,9 @@ mod tests {
         let (scale, alpha) = (1.050_700_987_355_480_5, 1.673_263_242_354_377_2);
         for len in [0, 1, 7, 8, 17, 40_001] {
             let x: Vec<f32> = (0..len).map(|i| (i as f32 - len as f32 / 2.0) * 24.0 / len.max(1) as f32).collect();
-            let (y, mut slope) = (selu(&x), vec![1.0; len]);
+            let (y, mut slope, mut changed) = (selu(&x), vec![1.0; len], x.clone());
+            selu_in_place(&mut changed);
+            assert_eq!(changed, y);
             selu_backward(&x, &mut slope);
             for i in 0..len {
                 let wide = f64::from(x[i]);

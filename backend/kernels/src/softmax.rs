@@ -1,9 +1,9 @@
 use rayon::prelude::*;
 
 use crate::{
-    dispatch::{rows_per_task, vectorized},
+    dispatch::{rows_per_piece, rows_per_task, vectorized},
     fresh::by_chunks,
-    math::{dot, exp, max, sum},
+    math::{change_and_sum, dot, exp, max_of},
 };
 
 /// Softmax of each row times `scale`, in place.
@@ -31,7 +31,7 @@ pub fn softmax_rows_of(x: &[f32], columns: usize, scale: f32, queries: Option<us
         return vec![];
     }
     check(x.len(), columns, queries);
-    let rows = rows_per_task(columns);
+    let rows = rows_per_piece(columns);
     by_chunks(x.len(), rows * columns, |task, y| {
         y.copy_from_slice(&x[task * rows * columns..][..y.len()]);
         forward(y, columns, scale, queries, task * rows);
@@ -61,14 +61,8 @@ fn check(len: usize, columns: usize, queries: Option<usize>) {
 #[inline(always)]
 pub(crate) fn softmax_row<const FUSED: bool>(row: &mut [f32], scale: f32) {
     // A negative scale would turn the order round, so it comes first.
-    for value in row.iter_mut() {
-        *value *= scale;
-    }
-    let largest = max(row);
-    for value in row.iter_mut() {
-        *value = exp::<FUSED>(*value - largest);
-    }
-    let inverse = 1.0 / sum(row, |x| x);
+    let largest = max_of(row, |x| scale * x);
+    let inverse = 1.0 / change_and_sum(row, |x| exp::<FUSED>(scale * x - largest));
     for value in row.iter_mut() {
         *value *= inverse;
     }

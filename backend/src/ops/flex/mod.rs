@@ -233,7 +233,7 @@ impl Backend for Flex {
         if !is_f32(&x) {
             return gelu::selu::<Self>(x);
         }
-        mapped(x, kernels::selu)
+        if x.is_unique() { changed(x, kernels::selu_in_place) } else { mapped(x, kernels::selu) }
     }
 
     fn selu_backward(x: FloatTensor<Self>, grad: FloatTensor<Self>) -> FloatTensor<Self> {
