@@ -4,7 +4,7 @@ use rayon::prelude::*;
 
 use super::{Element, Matrix, for_bands};
 use crate::{
-    dispatch::vectorized,
+    dispatch::{prefetch, vectorized},
     math::{LANES, fma},
 };
 
@@ -33,13 +33,17 @@ pub(crate) fn matmul_few<E: Element>(a: Matrix<'_>, b: Few<'_, E>, bias: Option<
 
 /// Elements of a matrix that make a task: some microseconds of reading.
 const TASK: usize = 1 << 15;
+/// Elements of a matrix that no cache holds: it is read line by line, which memory answers faster than four at a time.
+const FAR: usize = 1 << 22;
+/// Elements before a line is read at which it is asked for.
+const AHEAD: usize = 1 << 10;
 
 /// `c = a b + bias`, where the columns of `b` are contiguous. `a` is whole rows, one after the other.
 fn dots<E: Element>(a: &[f32], b: &Few<'_, E>, bias: Option<&[f32]>, c: &mut [f32]) {
     let width = (TASK / b.rows.max(1)).max(4).next_multiple_of(4);
     for_bands(c, b.columns, width, |first, rows| {
         let data = &b.data[(first * b.stride).min(b.data.len())..];
-        dots_band::<E>(data, b.stride, a, b.rows, rows);
+        dots_band::<E>(data, b.stride, a, b.rows, rows, b.rows * b.columns >= FAR);
         if let Some(bias) = bias {
             for row in rows {
                 row.iter_mut().zip(&bias[first..]).for_each(|(c, bias)| *c += bias);
@@ -50,7 +54,7 @@ fn dots<E: Element>(a: &[f32], b: &Few<'_, E>, bias: Option<&[f32]>, c: &mut [f3
 
 vectorized! {
     /// The products of rows of `a`, `depth` long, with rows of `w`.
-    fn dots_band<FUSED, E: Element>(w: &[E::Bits], stride: usize, a: &[f32], depth: usize, c: &mut [&mut [f32]]) {
+    fn dots_band<FUSED, E: Element>(w: &[E::Bits], stride: usize, a: &[f32], depth: usize, c: &mut [&mut [f32]], far: bool) {
         // Written so that the sums stay in registers whatever the compiler decides about unrolling and inlining: no index of them
         // is a variable, and no call sees their address.
         #[inline(always)]
@@ -102,7 +106,37 @@ vectorized! {
             ];
             c.copy_from_slice(&totals[..c.len()]);
         }
+        /// The product of a row of `w` that is far away.
+        #[inline(always)]
+        fn one<E: Element, const FUSED: bool>(w: &[E::Bits], a: &[f32]) -> f32 {
+            let ((chunks, rest), (wide, w_rest)) = (a.as_chunks::<{ 4 * LANES }>(), w.as_chunks::<{ 4 * LANES }>());
+            let mut sums = [0.0; 4 * LANES];
+            for (w, a) in wide.iter().zip(chunks) {
+                for part in 0..4 {
+                    prefetch(w.as_ptr().wrapping_add(AHEAD + part * LANES));
+                }
+                let mut next = [0.0; 4 * LANES];
+                for j in 0..4 * LANES {
+                    next[j] = fma::<FUSED>(E::number(w[j]), a[j], sums[j]);
+                }
+                sums = next;
+            }
+            let mut lanes = [0.0; LANES];
+            for j in 0..LANES {
+                lanes[j] = (sums[j] + sums[LANES + j]) + (sums[2 * LANES + j] + sums[3 * LANES + j]);
+            }
+            total::<E, FUSED>(lanes, w_rest, rest)
+        }
         let width = c[0].len();
+        if far {
+            for first in 0..width {
+                let w = &w[first * stride..][..depth];
+                for (a, c) in a.chunks_exact(depth).zip(c.iter_mut()) {
+                    c[first] = one::<E, FUSED>(w, a);
+                }
+            }
+            return;
+        }
         // The rows of `a` take turns with the same rows of `w`, which then are in cache.
         for first in (0..width).step_by(4) {
             for (i, c) in c.iter_mut().enumerate() {
