@@ -57,6 +57,15 @@ impl MappedFile {
         &self.map
     }
 
+    /// Tells the system that these bytes are read next, so that it maps their pages at once instead of some at each fault.
+    pub(crate) fn expect(&self, bytes: Range<usize>) {
+        // The result does not matter: this is advice, and systems before Linux 5.14 do not know it.
+        #[cfg(target_os = "linux")]
+        let _ = self.map.advise_range(memmap2::Advice::PopulateRead, bytes.start, bytes.len());
+        #[cfg(not(target_os = "linux"))]
+        let _ = bytes;
+    }
+
     /// Tells the system that these bytes have been read and will not be read soon, so that a large file is
     /// never resident as a whole beside the tensors made of it. Reading them again works; it costs a page fault.
     pub(crate) fn release(&self, bytes: Range<usize>) {

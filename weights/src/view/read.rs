@@ -101,6 +101,9 @@ impl View<'_> {
         let mut start = start;
         for target in target.chunks_mut(per_chunk * to.size()) {
             let end = start + target.len() / to.size() * self.dtype.size();
+            if let Storage::Mapped(file) = self.bytes {
+                file.expect(start..end);
+            }
             convert(&bytes[start..end], self.dtype, target, to)?;
             if let Storage::Mapped(file) = self.bytes {
                 file.release(start..end);
