@@ -1,7 +1,10 @@
 //! What some places of the output see, as panels of columns.
 
 use super::sampling::{Band, Sampling, copy};
-use crate::{dispatch::vectorized, matmul::WIDTH};
+use crate::{
+    dispatch::{prefetch, vectorized},
+    matmul::WIDTH,
+};
 
 /// Neighbouring places of one row of the grid in one panel.
 struct Run {
@@ -119,7 +122,10 @@ vectorized! {
                 let mut to = panel * pitch + c * taps * WIDTH;
                 for offset in &places.offsets {
                     for run in runs {
-                        copy(source, c * channel + run.at + offset, panels, to + run.column);
+                        let from = c * channel + run.at + offset;
+                        // The next channel lies too far away for the processor to guess that it is read.
+                        prefetch(source.as_ptr().wrapping_add(from + channel));
+                        copy(source, from, panels, to + run.column);
                     }
                     to += WIDTH;
                 }
