@@ -43,7 +43,7 @@ impl Correlation<'_> {
         grow(sums, BLOCK.min(self.rows) * count, [0.0; WIDTH]);
         for (row, rows) in (0..self.rows).step_by(BLOCK).zip(rows) {
             let height = BLOCK.min(self.rows - row);
-            rows.multiply(window, offsets, count, sums);
+            rows.multiply([0, height], 0, window, offsets, count, sums);
             for (i, sums) in sums.chunks_exact(count).take(height).enumerate() {
                 let channel = task.group * self.rows + row + i;
                 let at = (band.image * self.groups * self.rows + channel) * each + from % each;

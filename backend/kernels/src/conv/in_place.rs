@@ -25,18 +25,9 @@ impl Rows {
         if rows >= 4 && wide() { Self::Wide(strips(a, rows, depth)) } else { Self::Narrow(strips(a, rows, depth)) }
     }
 
-    /// The product with what is found in a window at each of the offsets and the places that follow it, for so many panels
-    /// of places.
-    pub fn multiply(&self, window: &[f32], offsets: &[usize], count: usize, c: &mut [[f32; WIDTH]]) {
-        let rows = match self {
-            Self::Narrow(strips) => strips.rows(),
-            Self::Wide(strips) => strips.rows(),
-        };
-        self.multiply_part([0, rows], 0, window, offsets, count, c);
-    }
-
-    /// The same of some rows, which must be those of whole strips, and as many columns as there are offsets from one on.
-    pub fn multiply_part(
+    /// The product of some rows, which must be those of whole strips, and as many columns as there are offsets from `first`
+    /// on, with what is found in a window at each of the offsets and the places that follow it, for so many panels of places.
+    pub fn multiply(
         &self,
         rows: [usize; 2],
         first: usize,

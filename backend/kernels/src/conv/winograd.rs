@@ -170,7 +170,7 @@ impl Winograd {
         for value in 0..VALUES {
             let panels = panels[value * seen..][..seen].as_flattened();
             let sums = &mut sums[value * summed..];
-            self.rows.multiply_part([first, last], value * channels, panels, offsets, count, sums);
+            self.rows.multiply([first, last], value * channels, panels, offsets, count, sums);
         }
         let places = (to - from).div_ceil(WIDTH);
         grow(line, (places + TILE + 1) * WIDTH, 0.0);
@@ -240,31 +240,49 @@ vectorized! {
     /// panel's columns.
     fn evaluate<_FUSED>(kernels: &[f32], step: usize, values: &mut [f32]) {
         for from in (0..step).step_by(WIDTH) {
-            let mut half = [[[0.0; WIDTH]; 3]; SEEN];
-            for x in 0..3 {
-                let mut column = [[0.0; WIDTH]; 3];
-                for y in 0..3 {
-                    column[y] = *kernels[(y * 3 + x) * step + from..].first_chunk().expect("whole panels");
-                }
-                let points = kernel_at_points(column);
-                for i in 0..SEEN {
-                    half[i][x] = points[i];
-                }
-            }
-            for i in 0..SEEN {
-                let points = kernel_at_points(half[i]);
-                for j in 0..SEEN {
-                    let to = values[(i * SEEN + j) * step + from..].first_chunk_mut();
-                    *to.expect("whole panels") = points[j];
-                }
-            }
+            let kernel = |y, x| *kernels[(y * 3 + x) * step + from..].first_chunk().expect("whole panels");
+            in_both(kernel, kernel_at_points, |y, x, value| {
+                *values[(y * SEEN + x) * step + from..].first_chunk_mut().expect("whole panels") = value;
+            });
+        }
+    }
+}
+
+/// So many numbers of one place, or of neighbouring tiles.
+type Lanes = [f32; WIDTH];
+
+/// A function of what lies along one direction, of the columns first and then of the lines of what these have become.
+/// `from` and `to` take a line and a column.
+// The loops number both directions alike, and neither `from_fn` nor `map` is always inlined.
+#[allow(clippy::needless_range_loop)]
+#[inline(always)]
+fn in_both<const I: usize, const O: usize>(
+    from: impl Fn(usize, usize) -> Lanes,
+    along: impl Fn([Lanes; I]) -> [Lanes; O],
+    mut to: impl FnMut(usize, usize, Lanes),
+) {
+    let mut half = [[[0.0; WIDTH]; I]; O];
+    for x in 0..I {
+        let mut column = [[0.0; WIDTH]; I];
+        for y in 0..I {
+            column[y] = from(y, x);
+        }
+        let column = along(column);
+        for y in 0..O {
+            half[y][x] = column[y];
+        }
+    }
+    for y in 0..O {
+        let line = along(half[y]);
+        for x in 0..O {
+            to(y, x, line[x]);
         }
     }
 }
 
 /// A polynomial of three coefficients at the points, divided by what interpolation divides by.
 #[inline(always)]
-fn kernel_at_points(g: [[f32; WIDTH]; 3]) -> [[f32; WIDTH]; SEEN] {
+fn kernel_at_points(g: [Lanes; 3]) -> [Lanes; SEEN] {
     const ZERO: f32 = 1.0 / (AA * BB);
     const BY_A: f32 = 1.0 / (2.0 * AA * (AA - BB));
     const BY_B: f32 = 1.0 / (2.0 * BB * (BB - AA));
@@ -284,7 +302,7 @@ fn kernel_at_points(g: [[f32; WIDTH]; 3]) -> [[f32; WIDTH]; SEEN] {
 
 /// What is seen along one direction, by the transpose of interpolation.
 #[inline(always)]
-fn seen_at_points(d: [[f32; WIDTH]; SEEN]) -> [[f32; WIDTH]; SEEN] {
+fn seen_at_points(d: [Lanes; SEEN]) -> [Lanes; SEEN] {
     let mut points = [[0.0; WIDTH]; SEEN];
     for i in 0..WIDTH {
         let (even_a, odd_a) = (d[4][i] - BB * d[2][i], A * (d[3][i] - BB * d[1][i]));
@@ -301,7 +319,7 @@ fn seen_at_points(d: [[f32; WIDTH]; SEEN]) -> [[f32; WIDTH]; SEEN] {
 
 /// Results along one direction, by the transpose of evaluation at the points.
 #[inline(always)]
-fn results_of(m: [[f32; WIDTH]; SEEN]) -> [[f32; WIDTH]; TILE] {
+fn results_of(m: [Lanes; SEEN]) -> [Lanes; TILE] {
     let mut y = [[0.0; WIDTH]; TILE];
     for i in 0..WIDTH {
         let (even_a, odd_a) = (m[1][i] + m[2][i], A * (m[1][i] - m[2][i]));
@@ -324,25 +342,13 @@ vectorized! {
         for row in 0..rows {
             for column in (0..columns).step_by(WIDTH) {
                 let window = &window[row * pitch + column..];
-                let mut half = [[[0.0; WIDTH]; SEEN]; SEEN];
-                for y in 0..SEEN {
-                    let mut line = [[0.0; WIDTH]; SEEN];
-                    for x in 0..SEEN {
-                        line[x] = *window[taps[y * SEEN + x]..].first_chunk().expect("room behind the last tile");
-                    }
-                    let points = seen_at_points(line);
-                    for x in 0..SEEN {
-                        half[x][y] = points[x];
-                    }
-                }
                 let values = &mut values[at + row * columns + column..];
-                for x in 0..SEEN {
-                    let points = seen_at_points(half[x]);
-                    for y in 0..SEEN {
-                        let to = values[(y * SEEN + x) * step..].first_chunk_mut();
-                        *to.expect("room behind the last tile") = points[y];
-                    }
-                }
+                // Lines first: columns are asked for as though they were lines.
+                let seen = |x, y| *window[taps[y * SEEN + x]..].first_chunk().expect("room behind the last tile");
+                in_both(seen, seen_at_points, |x, y, value| {
+                    let to = values[(y * SEEN + x) * step..].first_chunk_mut();
+                    *to.expect("room behind the last tile") = value;
+                });
             }
         }
     }
@@ -352,23 +358,8 @@ vectorized! {
     /// The results of tiles, `[TILE, TILE, count]`, given so many panels of sums of each value, which are `step` apart.
     fn result<_FUSED>(sums: &[[f32; WIDTH]], step: usize, count: usize, tiles: &mut [[f32; WIDTH]]) {
         for panel in 0..count {
-            let mut half = [[[0.0; WIDTH]; SEEN]; TILE];
-            for x in 0..SEEN {
-                let mut column = [[0.0; WIDTH]; SEEN];
-                for y in 0..SEEN {
-                    column[y] = sums[(y * SEEN + x) * step + panel];
-                }
-                let y = results_of(column);
-                for i in 0..TILE {
-                    half[i][x] = y[i];
-                }
-            }
-            for y in 0..TILE {
-                let line = results_of(half[y]);
-                for x in 0..TILE {
-                    tiles[(y * TILE + x) * count + panel] = line[x];
-                }
-            }
+            let value = |y, x| sums[(y * SEEN + x) * step + panel];
+            in_both(value, results_of, |y, x, result| tiles[(y * TILE + x) * count + panel] = result);
         }
     }
 }
