@@ -3,6 +3,8 @@
 use rayon::prelude::*;
 use std::{cell::Cell, mem::MaybeUninit};
 
+#[cfg(target_arch = "x86_64")]
+use super::planes::Planes;
 use super::{
     finish::Finish,
     in_place::Rows,
@@ -84,6 +86,10 @@ impl Correlation<'_> {
     }
 
     fn run_in(&self, x: &[f32], finish: &Finish<'_>, out: &mut [MaybeUninit<f32>]) {
+        #[cfg(target_arch = "x86_64")]
+        if let Some(planes) = Planes::new(self) {
+            return planes.run(self, x, finish, out);
+        }
         let way = self.way();
         self.tasks(&way, out).into_par_iter().for_each(|mut task| {
             let mut scratch = SCRATCH.take();

@@ -9,8 +9,8 @@ use crate::{dispatch::vectorized, fresh::zeroed};
 pub(super) struct Finish<'a> {
     scale: Option<Vec<f32>>,
     shift: Option<&'a [f32]>,
-    residual: Option<&'a [f32]>,
-    relu: bool,
+    pub residual: Option<&'a [f32]>,
+    pub relu: bool,
 }
 
 impl<'a> Finish<'a> {
@@ -20,10 +20,21 @@ impl<'a> Finish<'a> {
         Self { scale, shift, residual, relu }
     }
 
+    /// Whether the sums are the results.
+    pub fn nothing(&self) -> bool {
+        self.scale.is_none() && self.residual.is_none() && !self.relu
+    }
+
+    /// A channel's factor and summand, if there are any.
+    #[inline(always)]
+    pub fn factors(&self, channel: usize) -> Option<(f32, f32)> {
+        self.scale.as_ref().map(|scale| (scale[channel], self.shift.map_or(0.0, |shift| shift[channel])))
+    }
+
     /// Of results of one channel, whose first is at some place of the output. With lines, only the first elements of each
     /// `[1]` sums are results, `[0]` of them.
     pub fn apply(&self, y: &[f32], lines: [usize; 2], channel: usize, at: usize, out: &mut [MaybeUninit<f32>]) {
-        let factors = self.scale.as_ref().map(|scale| (scale[channel], self.shift.map_or(0.0, |shift| shift[channel])));
+        let factors = self.factors(channel);
         let residual = self.residual.map(|residual| &residual[at..at + out.len()]);
         finish(y, lines, factors, residual, self.relu, zeroed(out));
     }

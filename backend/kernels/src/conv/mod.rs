@@ -7,6 +7,8 @@ mod finish;
 mod in_place;
 mod input;
 mod pack;
+#[cfg(target_arch = "x86_64")]
+mod planes;
 mod product;
 mod sampling;
 #[cfg(test)]

@@ -124,18 +124,47 @@ fn minimal_filtering() {
                 dilation: [1, 1],
                 groups: 1,
             };
-            let [inputs, weights, outputs] = conv.elements();
-            let (x, weight) = (values(inputs, 1), values(weights, 2));
             check(&conv);
-            let of = |threads: usize| {
-                let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
-                pool.install(|| conv2d(&x, &weight, &conv, Epilogue::default()))
-            };
-            let one = of(1);
-            assert_eq!(one.len(), outputs);
-            assert!([2, 3, 8].iter().all(|&threads| of(threads) == one), "threads of {conv:?}");
+            same_with_threads(&conv);
         }
     }
+}
+
+/// Large enough to be multiplied where they lie; planes that end within a panel and within a pair, several images and groups,
+/// and several threads of one.
+#[test]
+fn planes() {
+    // Batch, channels, rows, columns, channels of the output, groups.
+    let sizes = [[1, 8, 33, 20, 64, 1], [3, 50, 16, 17, 23, 1], [2, 6, 21, 13, 4, 2], [1, 0, 16, 16, 3, 1]];
+    for [batch, channels_in, height, width, channels_out, groups] in sizes {
+        let conv = Conv2d {
+            batch,
+            channels_in,
+            height,
+            width,
+            channels_out,
+            kernel: [1, 1],
+            stride: [1, 1],
+            padding: [0, 0],
+            dilation: [1, 1],
+            groups,
+        };
+        check(&conv);
+        same_with_threads(&conv);
+    }
+}
+
+/// Whether results are the same with any number of threads.
+fn same_with_threads(conv: &Conv2d) {
+    let [inputs, weights, outputs] = conv.elements();
+    let (x, weight) = (values(inputs, 1), values(weights, 2));
+    let of = |threads: usize| {
+        let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
+        pool.install(|| conv2d(&x, &weight, conv, Epilogue::default()))
+    };
+    let one = of(1);
+    assert_eq!(one.len(), outputs);
+    assert!([2, 3, 8].iter().all(|&threads| of(threads) == one), "threads of {conv:?}");
 }
 
 #[test]
@@ -159,4 +188,9 @@ fn nan_stays() {
         let (row, column) = (i / 5 % 5, i % 5);
         assert_eq!(y.is_nan(), (1..4).contains(&row) && (1..4).contains(&column));
     }
+    let conv = Conv2d { height: 20, width: 20, kernel: [1, 1], padding: [0, 0], ..conv };
+    let (mut x, weight) = (vec![0.5; 800], vec![0.0; 6]);
+    x[399] = f32::NAN;
+    let y = conv2d(&x, &weight, &conv, Epilogue { relu: true, ..Epilogue::default() });
+    assert!(y.iter().enumerate().all(|(i, y)| y.is_nan() == (i % 400 == 399)));
 }

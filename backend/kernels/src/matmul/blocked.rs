@@ -34,7 +34,7 @@ thread_local! {
 
 /// Where results go: rows of so many columns, one after the other.
 #[derive(Clone, Copy)]
-pub(super) struct Target {
+pub(crate) struct Target {
     pub data: *mut f32,
     pub columns: usize,
 }

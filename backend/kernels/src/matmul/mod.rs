@@ -18,6 +18,8 @@ use std::{borrow::Cow, cell::Cell};
 
 use crate::{dispatch::TASK, fresh::by_chunks};
 pub(crate) use bands::for_bands;
+#[cfg(target_arch = "x86_64")]
+pub(crate) use blocked::Target;
 pub(crate) use converted::{DEPTH as CONVERTED_DEPTH, Source, matmul_converted};
 pub(crate) use element::{Element, F32};
 pub(crate) use few::{FEW, Few, matmul_few};
@@ -27,6 +29,8 @@ pub(crate) use panels::Panels;
 pub(crate) use strips::Strips;
 pub(crate) use tile::{HEIGHT, WIDTH, tile};
 pub(crate) use wide::{Start, TALL, usable as wide, with_strips};
+#[cfg(target_arch = "x86_64")]
+pub(crate) use wide::{by_height, tile as wide_tile};
 
 /// A matrix in a slice.
 #[derive(Clone, Copy)]

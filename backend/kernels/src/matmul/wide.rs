@@ -60,6 +60,9 @@ macro_rules! by_height {
     };
 }
 
+#[cfg(target_arch = "x86_64")]
+pub(crate) use by_height;
+
 impl Strips<TALL> {
     /// The product with some panels, `pitch` apart. `columns` is what they have together. The rows of `c` are `stride` apart.
     ///
@@ -214,7 +217,7 @@ fn lanes(p: usize, width: usize) -> u16 {
 #[inline]
 // The sums stay in registers where nothing but constants numbers them.
 #[allow(clippy::needless_range_loop)]
-pub(super) unsafe fn tile<'a, const M: usize, const P: usize>(
+pub(crate) unsafe fn tile<'a, const M: usize, const P: usize>(
     a: &[[f32; TALL]],
     b: impl Fn(usize, usize) -> &'a [f32; WIDTH],
     c: *mut f32,
