@@ -15,10 +15,10 @@ use crate::{
 };
 
 /// Places of a plane from which on it costs little that the last panels have some in common.
-const PLACES: usize = 256;
-/// Elements of a matrix that stays in the second-level cache while all panels pass.
-const MATRIX: usize = 1 << 17;
-/// Channels of which a pair of panels does, too.
+const PLACES: usize = 128;
+/// Elements of a matrix that is read for each pair of panels.
+const MATRIX: usize = 1 << 19;
+/// Channels of which a pair of panels stays in the second-level cache.
 const CHANNELS: usize = 2048;
 /// Places whose results are computed together.
 const PAIR: usize = 2 * WIDTH;
