@@ -7,10 +7,12 @@ use super::{
     product::product,
     sampling::{Band, Sampling},
 };
-use crate::{dispatch::vectorized, matmul::WIDTH};
+use crate::matmul::{Layout, WIDTH, pack, transposed};
 
 /// Places that are walked at once.
 const DEPTH: usize = 384;
+/// Places of a plane from which on its parts are no less than worth while.
+const PLANE: usize = 128;
 /// Rows that stay in the second-level cache while all panels pass.
 const BLOCK: usize = 48;
 
@@ -96,10 +98,37 @@ impl Task<'_> {
         let mut sums = vec![[0.0; WIDTH]; (self.channels[1] - self.channels[0]) * self.sampling.taps.len() * panels];
         if self.sampling.lines() {
             self.add_lines(x, grad, scratch, &mut sums);
+        } else if self.sampling.plain && self.sampling.places() >= PLANE {
+            self.add_planes(x, grad, scratch, &mut sums);
         } else {
             self.add_places(x, grad, scratch, &mut sums);
         }
         sums
+    }
+
+    /// What places see are planes as they are.
+    fn add_planes(&self, x: &[f32], grad: &[f32], scratch: &mut Scratch, sums: &mut [[f32; WIDTH]]) {
+        let Scratch { panels, starts, .. } = scratch;
+        let (conv, [first, last], each) = (self.conv, self.channels, self.sampling.places());
+        let (count, channels) = ((conv.channels_out / conv.groups).div_ceil(WIDTH), conv.channels_in / conv.groups);
+        starts.clear();
+        starts.extend((0..BLOCK).map(|channel| channel * each));
+        let mut from = self.share[0];
+        while from < self.share[1] {
+            let (image, place) = (from / each, from % each);
+            // Of what is left of the plane, parts that are as even as can be.
+            let left = (each - place).min(self.share[1] - from);
+            let depth = left.div_ceil(left.div_ceil(DEPTH + DEPTH / 8));
+            grow(panels, depth * count, [0.0; WIDTH]);
+            self.turn(grad, image, place, depth, panels, depth);
+            for channel in (first..last).step_by(BLOCK) {
+                let (some, plane) =
+                    (BLOCK.min(last - channel), image * conv.channels_in + self.group * channels + channel);
+                let sums = &mut sums[(channel - first) * count..][..some * count];
+                product(&x[plane * each + place..], &starts[..some], panels, depth, depth, count, sums, count, true);
+            }
+            from += depth;
+        }
     }
 
     /// What places see is laid out in rows without gaps.
@@ -179,42 +208,25 @@ impl Task<'_> {
         for (panel, column) in (0..columns).step_by(WIDTH).enumerate() {
             let first = (image * groups + self.group) * columns + column;
             let panel = &mut panels[panel * pitch..][..len];
-            turn_rows(&grad[first * each + place..], each, WIDTH.min(columns - column), panel);
-        }
-    }
-}
-
-vectorized! {
-    /// The first `width` rows of `x`, `stride` apart, as columns.
-    fn turn_rows<_FUSED>(x: &[f32], stride: usize, width: usize, columns: &mut [[f32; WIDTH]]) {
-        let len = columns.len();
-        if width < WIDTH {
-            columns.fill([0.0; WIDTH]);
-            for j in 0..width {
-                for (column, value) in columns.iter_mut().zip(&x[j * stride..][..len]) {
-                    column[j] = *value;
-                }
-            }
-            return;
-        }
-        let mut rows: [&[f32]; WIDTH] = [&[]; WIDTH];
-        for j in 0..WIDTH {
-            rows[j] = &x[j * stride..][..len];
-        }
-        for k in 0..len {
-            for j in 0..WIDTH {
-                columns[k][j] = rows[j][k];
-            }
+            let rows = Layout { stride: each, transposed: true };
+            pack(&grad[first * each + place..], rows, 0, 0, columns - column, panel);
         }
     }
 }
 
 /// One panel of `sums`, of which `panels` lie side by side, with rows for columns: its rows are those from one on.
 fn turn(sums: &[[f32; WIDTH]], panel: usize, panels: usize, first: usize, depth: usize, add: bool, out: &mut [f32]) {
-    for (row, sums) in sums.chunks_exact(panels).enumerate() {
-        for (out, sum) in out.chunks_exact_mut(depth).zip(&sums[panel]) {
-            let out = &mut out[first + row];
-            *out = if add { *out + sum } else { *sum };
+    let rows = sums.len() / panels;
+    for (i, out) in out.chunks_mut(4 * depth).enumerate() {
+        let lines = out.len() / depth;
+        for row in (0..rows).step_by(4) {
+            // Behind the last row there is nothing, and what is not there is not written.
+            let four = [0, 1, 2, 3]
+                .map(|k| sums.get((row + k) * panels + panel).map_or([0.0; 4], |sums| sums.as_chunks().0[i]));
+            for (out, sums) in out.chunks_exact_mut(depth).zip(transposed(four)).take(lines) {
+                let out = &mut out[first + row..first + rows.min(row + 4)];
+                out.iter_mut().zip(sums).for_each(|(out, sum)| *out = if add { *out + sum } else { sum });
+            }
         }
     }
 }

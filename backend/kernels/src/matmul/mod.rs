@@ -26,7 +26,7 @@ pub(crate) use few::{FEW, Few, matmul_few};
 pub(crate) use pack::{Layout, pack};
 use panels::DEPTH;
 pub(crate) use panels::Panels;
-pub(crate) use strips::Strips;
+pub(crate) use strips::{Strips, transposed};
 pub(crate) use tile::{HEIGHT, WIDTH, tile};
 pub(crate) use wide::{Start, TALL, usable as wide, with_strips};
 #[cfg(target_arch = "x86_64")]

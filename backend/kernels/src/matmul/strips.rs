@@ -157,32 +157,38 @@ pub(super) fn places<const H: usize>(rows: usize) -> impl Iterator<Item = (usize
 /// Writes four rows into the columns of a strip, from row `at` of the strip on.
 fn turn_four<const H: usize>(rows: [&[f32]; 4], at: usize, strip: &mut [[f32; H]]) {
     let depth = strip.len();
-    let [w, x, y, z] = rows.map(|row| &row[..depth]);
-    #[cfg(target_arch = "x86_64")]
-    let done = {
-        let whole = depth / 4 * 4;
-        for k in (0..whole).step_by(4) {
-            let [w, x, y, z] = [&w[k..k + 4], &x[k..k + 4], &y[k..k + 4], &z[k..k + 4]];
-            // SAFETY: four numbers are read of slices of four, and written to four of a column, by what every x86-64 has.
-            unsafe {
-                let [mut w, mut x, mut y, mut z]: [__m128; 4] = [
-                    _mm_loadu_ps(w.as_ptr()),
-                    _mm_loadu_ps(x.as_ptr()),
-                    _mm_loadu_ps(y.as_ptr()),
-                    _mm_loadu_ps(z.as_ptr()),
-                ];
-                _MM_TRANSPOSE4_PS(&mut w, &mut x, &mut y, &mut z);
-                _mm_storeu_ps(strip[k][at..at + 4].as_mut_ptr(), w);
-                _mm_storeu_ps(strip[k + 1][at..at + 4].as_mut_ptr(), x);
-                _mm_storeu_ps(strip[k + 2][at..at + 4].as_mut_ptr(), y);
-                _mm_storeu_ps(strip[k + 3][at..at + 4].as_mut_ptr(), z);
-            }
+    let [w, x, y, z] = rows.map(|row| row[..depth].as_chunks::<4>());
+    for (k, strip) in strip.chunks_exact_mut(4).enumerate() {
+        let columns = transposed([w.0[k], x.0[k], y.0[k], z.0[k]]);
+        for i in 0..4 {
+            strip[i][at..at + 4].copy_from_slice(&columns[i]);
         }
-        whole
-    };
-    #[cfg(not(target_arch = "x86_64"))]
-    let done = 0;
-    for k in done..depth {
-        strip[k][at..at + 4].copy_from_slice(&[w[k], x[k], y[k], z[k]]);
     }
+    for k in depth / 4 * 4..depth {
+        strip[k][at..at + 4].copy_from_slice(&rows.map(|row| row[k]));
+    }
+}
+
+/// Rows for columns, in registers.
+#[inline(always)]
+pub(crate) fn transposed(rows: [[f32; 4]; 4]) -> [[f32; 4]; 4] {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: four numbers of arrays of four are read and written, by what every x86-64 has.
+    unsafe {
+        let [mut w, mut x, mut y, mut z]: [__m128; 4] = [
+            _mm_loadu_ps(rows[0].as_ptr()),
+            _mm_loadu_ps(rows[1].as_ptr()),
+            _mm_loadu_ps(rows[2].as_ptr()),
+            _mm_loadu_ps(rows[3].as_ptr()),
+        ];
+        _MM_TRANSPOSE4_PS(&mut w, &mut x, &mut y, &mut z);
+        let mut columns = [[0.0; 4]; 4];
+        _mm_storeu_ps(columns[0].as_mut_ptr(), w);
+        _mm_storeu_ps(columns[1].as_mut_ptr(), x);
+        _mm_storeu_ps(columns[2].as_mut_ptr(), y);
+        _mm_storeu_ps(columns[3].as_mut_ptr(), z);
+        columns
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    std::array::from_fn(|i| rows.map(|row| row[i]))
 }
