@@ -15,9 +15,11 @@ mod work;
 mod worker;
 
 use clap::Parser;
-use grove::prelude::*;
+use grove::{
+    prelude::*,
+    weights::{WeightsError, write_atomically},
+};
 use std::{
-    io::Write,
     path::{Path, PathBuf},
     process::{Command, ExitCode},
     time::Duration,
@@ -246,8 +248,6 @@ impl Options {
 
     /// Writes all three files, and the table of rows to standard output.
     fn write(&self, results: &Results) -> Result<(), Exit> {
-        let named = |error: std::io::Error| failure(format!("{}: {error}", self.output.display()));
-        std::fs::create_dir_all(&self.output).map_err(named)?;
         let json = serde_json::to_value(results).map_err(failure)?;
         let picture = chart::draw(results, |_| true).map_err(failure)?;
         let files = [
@@ -256,10 +256,12 @@ impl Options {
             ("results.svg", picture),
         ];
         for (name, text) in &files {
-            // Beside the old one first, so that it is not lost half-way.
-            let mut file = tempfile::NamedTempFile::new_in(&self.output).map_err(named)?;
-            file.write_all(text.as_bytes()).map_err(named)?;
-            file.persist(self.output.join(name)).map_err(|error| named(error.error))?;
+            let path = self.output.join(name);
+            write_atomically(&path, |file| {
+                let named = |source| WeightsError::Io { action: "write", path: path.clone(), source };
+                file.write_all(text.as_bytes()).map_err(named)
+            })
+            .map_err(failure)?;
         }
         if self.json {
             return common::write_json(&json);
