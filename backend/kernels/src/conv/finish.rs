@@ -21,6 +21,7 @@ impl<'a> Finish<'a> {
     }
 
     /// Whether the sums are the results.
+    #[cfg(target_arch = "x86_64")]
     pub fn nothing(&self) -> bool {
         self.scale.is_none() && self.residual.is_none() && !self.relu
     }
