@@ -1,7 +1,6 @@
 use rayon::prelude::*;
 
-use super::{Conv2d, Epilogue, Finish, correlate::Correlation, sampling::Sampling};
-use crate::matmul::transposed;
+use super::{Conv2d, Epilogue, Finish, correlate::Correlation, sampling::Sampling, turn::turn};
 
 /// Rows of a matrix that are taken from the weights at once: as many as lie in a line of the first-level cache.
 const LINES: usize = 16;
@@ -69,7 +68,7 @@ fn remainders(weight: &[f32], grad: &[f32], conv: &Conv2d, first: [usize; 2]) ->
     // Some rows at once, since what they take lies together.
     matrix.par_chunks_mut((LINES * depth).max(1)).enumerate().for_each(|(chunk, lines)| {
         if each == 1 && groups == 1 {
-            return turn(&weight[chunk * LINES..], rows, lines, channels);
+            return turn(&weight[chunk * LINES..], rows, [channels, lines.len() / depth], lines, depth, false);
         }
         let first =
             |line: usize| ((chunk * LINES + line) / rows * channels * rows + (chunk * LINES + line) % rows) * each;
@@ -85,23 +84,4 @@ fn remainders(weight: &[f32], grad: &[f32], conv: &Conv2d, first: [usize; 2]) ->
     let sampling = Sampling::new(conv.output(), grid(conv, first), [1, 1], taps);
     let correlation = Correlation { batch: conv.batch, groups, channels, rows, sampling, matrix: &matrix };
     Some(correlation.run(grad, &Finish::new(Epilogue::default(), conv.channels_in)))
-}
-
-/// The first columns of a matrix whose rows are `stride` apart, as lines of `len`.
-fn turn(matrix: &[f32], stride: usize, lines: &mut [f32], len: usize) {
-    let (count, whole) = (lines.len() / len, len / 4 * 4);
-    for row in (0..whole).step_by(4) {
-        for line in (0..count / 4 * 4).step_by(4) {
-            let four = [0, 1, 2, 3].map(|k| *matrix[(row + k) * stride + line..].first_chunk().expect("four columns"));
-            for (i, four) in transposed(four).iter().enumerate() {
-                lines[(line + i) * len + row..][..4].copy_from_slice(four);
-            }
-        }
-    }
-    for (line, values) in lines.chunks_exact_mut(len).enumerate() {
-        let done = if line < count / 4 * 4 { whole } else { 0 };
-        for (row, value) in values.iter_mut().enumerate().skip(done) {
-            *value = matrix[row * stride + line];
-        }
-    }
 }

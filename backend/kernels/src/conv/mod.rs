@@ -13,6 +13,7 @@ mod product;
 mod sampling;
 #[cfg(test)]
 mod tests;
+mod turn;
 mod weight;
 mod winograd;
 

@@ -4,6 +4,13 @@ fn values(len: usize, seed: usize) -> Vec<f32> {
     (0..len).map(|i| ((i * 7919 + seed * 104_729 + 13) % 1013) as f32 / 500.0 - 1.0).collect()
 }
 
+/// Of every place, with neighbouring elements and all channels.
+fn dense(sizes: [usize; 5], kernel: [usize; 2], padding: [usize; 2]) -> Conv2d {
+    let [batch, channels_in, height, width, channels_out] = sizes;
+    let (stride, dilation, groups) = ([1, 1], [1, 1], 1);
+    Conv2d { batch, channels_in, height, width, channels_out, kernel, stride, padding, dilation, groups }
+}
+
 /// Calls `f` with the places in x, weight and output of each product.
 fn products(conv: &Conv2d, mut f: impl FnMut(usize, usize, usize)) {
     let Conv2d { kernel, stride, padding, dilation, groups, .. } = *conv;
@@ -112,18 +119,7 @@ fn minimal_filtering() {
     let sizes = [[1, 32, 33, 20, 32], [2, 35, 17, 75, 40], [5, 33, 6, 7, 39], [20, 32, 3, 3, 38], [8, 64, 7, 7, 70]];
     for [batch, channels_in, height, width, channels_out] in sizes {
         for padding in [[1, 1], [0, 2]] {
-            let conv = Conv2d {
-                batch,
-                channels_in,
-                height,
-                width,
-                channels_out,
-                kernel: [3, 3],
-                stride: [1, 1],
-                padding,
-                dilation: [1, 1],
-                groups: 1,
-            };
+            let conv = dense([batch, channels_in, height, width, channels_out], [3, 3], padding);
             check(&conv);
             same_with_threads(&conv);
         }
@@ -137,21 +133,17 @@ fn planes() {
     // Batch, channels, rows, columns, channels of the output, groups.
     let sizes = [[1, 8, 33, 20, 64, 1], [3, 50, 16, 17, 23, 1], [2, 6, 21, 13, 4, 2], [1, 0, 16, 16, 3, 1]];
     for [batch, channels_in, height, width, channels_out, groups] in sizes {
-        let conv = Conv2d {
-            batch,
-            channels_in,
-            height,
-            width,
-            channels_out,
-            kernel: [1, 1],
-            stride: [1, 1],
-            padding: [0, 0],
-            dilation: [1, 1],
-            groups,
-        };
+        let conv = Conv2d { groups, ..dense([batch, channels_in, height, width, channels_out], [1, 1], [0, 0]) };
         check(&conv);
         same_with_threads(&conv);
     }
+}
+
+/// A kernel so large that gradients are divided by channels, of which a thread has none.
+#[test]
+fn a_thread_without_channels() {
+    let pool = rayon::ThreadPoolBuilder::new().num_threads(2).build().unwrap();
+    pool.install(|| check(&dense([1, 1, 25, 25, 20], [23, 23], [0, 0])));
 }
 
 /// Whether results are the same with any number of threads.
@@ -169,18 +161,7 @@ fn same_with_threads(conv: &Conv2d) {
 
 #[test]
 fn nan_stays() {
-    let conv = Conv2d {
-        batch: 1,
-        channels_in: 2,
-        height: 5,
-        width: 5,
-        channels_out: 3,
-        kernel: [3, 3],
-        stride: [1, 1],
-        padding: [1, 1],
-        dilation: [1, 1],
-        groups: 1,
-    };
+    let conv = dense([1, 2, 5, 5, 3], [3, 3], [1, 1]);
     let (mut x, weight) = (vec![0.5; 50], vec![0.0; 54]);
     x[12] = f32::NAN;
     let y = conv2d(&x, &weight, &conv, Epilogue { relu: true, ..Epilogue::default() });

@@ -6,8 +6,9 @@ use super::{
     pack::{Places, grow},
     product::product,
     sampling::{Band, Sampling},
+    turn::turn,
 };
-use crate::matmul::{Layout, WIDTH, pack, transposed};
+use crate::matmul::{Layout, WIDTH, pack};
 
 /// Places that are walked at once.
 const DEPTH: usize = 384;
@@ -76,7 +77,10 @@ pub fn conv2d_backward_weight(x: &[f32], grad: &[f32], conv: &Conv2d, out: &mut 
         for part in 0..parts {
             for share in 0..shares {
                 let sums = &sums[(group * parts + part) * shares + share];
-                turn(sums, panel, panels, edges[part] * taps, depth, share > 0, out);
+                let sizes = [sums.len() / panels, out.len() / depth];
+                // Of a part without channels there is nothing.
+                let columns = sums.as_flattened().get(panel * WIDTH..).unwrap_or_default();
+                turn(columns, panels * WIDTH, sizes, &mut out[edges[part] * taps..], depth, share > 0);
             }
         }
     });
@@ -210,23 +214,6 @@ impl Task<'_> {
             let panel = &mut panels[panel * pitch..][..len];
             let rows = Layout { stride: each, transposed: true };
             pack(&grad[first * each + place..], rows, 0, 0, columns - column, panel);
-        }
-    }
-}
-
-/// One panel of `sums`, of which `panels` lie side by side, with rows for columns: its rows are those from one on.
-fn turn(sums: &[[f32; WIDTH]], panel: usize, panels: usize, first: usize, depth: usize, add: bool, out: &mut [f32]) {
-    let rows = sums.len() / panels;
-    for (i, out) in out.chunks_mut(4 * depth).enumerate() {
-        let lines = out.len() / depth;
-        for row in (0..rows).step_by(4) {
-            // Behind the last row there is nothing, and what is not there is not written.
-            let four = [0, 1, 2, 3]
-                .map(|k| sums.get((row + k) * panels + panel).map_or([0.0; 4], |sums| sums.as_chunks().0[i]));
-            for (out, sums) in out.chunks_exact_mut(depth).zip(transposed(four)).take(lines) {
-                let out = &mut out[first + row..first + rows.min(row + 4)];
-                out.iter_mut().zip(sums).for_each(|(out, sum)| *out = if add { *out + sum } else { sum });
-            }
         }
     }
 }
