@@ -52,6 +52,7 @@ impl Draft {
     /// Gives the file its name, in place of what had it.
     pub(crate) fn publish(self) -> Result<()> {
         let Self { file, path } = self;
+        crash_point();
         file.persist(&path).map_err(|error| WeightsError::io("write", &path)(error.error))?;
         // The new name too should survive a power failure. Not every file system can do this; the file is whole
         // in any case.
@@ -66,6 +67,24 @@ impl Draft {
 
 fn directory_of(path: &Path) -> &Path {
     path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
+/// Called before a directory changes. In unit tests the process can be made to crash there.
+#[cfg(not(test))]
+pub(crate) fn crash_point() {}
+
+/// The number of the call of [`crash_point`], from 1, at which the process aborts.
+#[cfg(test)]
+pub(crate) const CRASH_AT: &str = "GROVE_TEST_CRASH_AT";
+
+#[cfg(test)]
+pub(crate) fn crash_point() {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    static CALLS: AtomicUsize = AtomicUsize::new(0);
+    let call = CALLS.fetch_add(1, Ordering::SeqCst) + 1;
+    if std::env::var(CRASH_AT).is_ok_and(|at| at == call.to_string()) {
+        std::process::abort();
+    }
 }
 
 #[cfg(test)]

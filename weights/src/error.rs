@@ -139,7 +139,9 @@ pub enum WeightsError {
     BadHubOption(String),
 
     /// The hub knows no such repository, or hides it from whoever asks.
-    #[error("no model `{id}` at {endpoint}: check the spelling; if it is private, set HF_TOKEN")]
+    #[error(
+        "no model `{id}` at {endpoint}, and no file or directory {id} here: check the spelling; if it is private, set HF_TOKEN"
+    )]
     UnknownRepository {
         /// The hub id.
         id: String,
@@ -173,7 +175,7 @@ pub enum WeightsError {
     #[error(
         "{endpoint} refuses access to `{id}` (HTTP {status}): {}",
         if *had_token { "the token has no access to it; accept the model's licence on its page or use another HF_TOKEN" }
-        else { "set HF_TOKEN to a token that may read it; for a public model check the spelling" }
+        else { "set HF_TOKEN to a token that may read it; for a public model check the spelling, for a local one the path: there is no such file or directory here" }
     )]
     Unauthorized {
         /// The hub id.
@@ -187,7 +189,9 @@ pub enum WeightsError {
     },
 
     /// The hub cannot be reached.
-    #[error("cannot reach {endpoint} for `{id}`: {reason}; give a local directory, or set HF_ENDPOINT to a mirror")]
+    #[error(
+        "cannot reach {endpoint} for `{id}`: {reason}; give a local directory (there is none of this name here), or set HF_ENDPOINT to a mirror"
+    )]
     Network {
         /// The hub id.
         id: String,
@@ -198,7 +202,7 @@ pub enum WeightsError {
     },
 
     /// Offline mode, and the files are not in the cache.
-    #[error("offline, and `{id}` at revision `{revision}` is not complete in the cache {}: {missing} is missing; unset HF_HUB_OFFLINE to download it", cache.display())]
+    #[error("offline, and `{id}` at revision `{revision}` is not complete in the cache {}: {missing} is missing; unset HF_HUB_OFFLINE to download it, or give a local directory (there is none of this name here)", cache.display())]
     Offline {
         /// The hub id.
         id: String,
@@ -232,6 +236,23 @@ pub enum WeightsError {
         attempts: usize,
         /// What the last attempt said.
         reason: String,
+    },
+
+    /// The content of a file is not the one that the hub announced.
+    #[error(
+        "{endpoint} sent a damaged {file} of `{id}`: its sha256 is {received} and should be {announced}; what arrived was removed, run again to download it anew"
+    )]
+    Checksum {
+        /// The hub id.
+        id: String,
+        /// The file in the repository.
+        file: String,
+        /// The hub.
+        endpoint: String,
+        /// The hub's sha256, in hexadecimal digits.
+        announced: String,
+        /// The sha256 of the content that arrived.
+        received: String,
     },
 }
 

@@ -7,6 +7,7 @@ use serde::Deserialize;
 
 use crate::error::{Result, WeightsError};
 use crate::gguf::part_of;
+use crate::shards::shard_of;
 use crate::unique::Unique;
 
 /// File names of published weights, in the order in which they are looked for.
@@ -47,6 +48,11 @@ pub(crate) fn find(directory: &Path) -> Result<PathBuf> {
         let with_ending: Vec<_> = files.iter().filter(|path| path.extension() == Some(OsStr::new(ending))).collect();
         match with_ending[..] {
             [] => {}
+            // What a save that did not come to its end left, or a download of one file of several.
+            [single] if shard_of(&file_name(single)).is_some_and(|(_, count)| count > 1) && ending != "gguf" => {
+                let reason = "it is one of several files of a model, and the index that names them is not here";
+                return Err(WeightsError::Unsupported { file: single.clone(), reason: reason.into() });
+            }
             [single] => return Ok(single.clone()),
             [first, second, ..] => {
                 let reason = format!(
@@ -162,6 +168,10 @@ mod tests {
         for word in PUBLISHED.iter().chain(&["a single *.pth", "a single *.npz", "a single *.gguf"]) {
             assert!(error.contains(word), "{error}");
         }
+        let shard = "model-00001-of-00002.safetensors";
+        let error = find(directory(&[shard]).path()).expect_err("no index").to_string();
+        assert!(error.contains(shard) && error.contains("index"), "{error}");
+        assert!(find(directory(&["model-00001-of-00001.safetensors"]).path()).is_ok());
         for ending in ["safetensors", "gguf"] {
             let files = [format!("a.{ending}"), format!("b.{ending}")];
             let error = find(directory(&[&files[0], &files[1]]).path()).expect_err("two").to_string();

@@ -14,6 +14,8 @@ use crate::unique::Unique;
 
 /// Bytes of the header's length field.
 const LENGTH_FIELD: usize = 8;
+/// Longest header, as the `safetensors` crate has it; its parsed form takes many times the memory.
+const HEADER_LIMIT: usize = 100_000_000;
 
 /// A value of the header: the remarks under `__metadata__`, or what is said of a tensor.
 #[derive(Deserialize)]
@@ -48,6 +50,9 @@ pub(crate) fn read_contents(file: &MappedFile) -> Result<Contents> {
             rest.len()
         ))
     })?;
+    if header.len() > HEADER_LIMIT {
+        return Err(malformed(format!("the header claims {length} bytes; the format allows {HEADER_LIMIT}")));
+    }
     let text = std::str::from_utf8(header).map_err(|error| malformed(format!("the header is not UTF-8: {error}")))?;
     let header: Unique<HeaderValue> =
         serde_json::from_str(text).map_err(|error| malformed(format!("the header is not valid: {error}")))?;
@@ -119,4 +124,22 @@ fn check_cover(mut places: Vec<((usize, usize), String)>, data_len: usize, file:
 fn metadata(value: HeaderValue) -> Option<Vec<(String, String)>> {
     let HeaderValue::Other(serde_json::Value::Object(map)) = value else { return None };
     map.into_iter().map(|(key, value)| Some((key, value.as_str()?.to_string()))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn refuses_long_headers_before_reading_them() {
+        // Zeros after the length, which the disk does not have to hold, and which are no JSON.
+        for (length, words) in [(HEADER_LIMIT + 1, "the format allows 100000000"), (64, "the header is not valid")] {
+            let file = tempfile::NamedTempFile::new().expect("a file");
+            std::fs::write(file.path(), (length as u64).to_le_bytes()).expect("written");
+            file.as_file().set_len((LENGTH_FIELD + length) as u64).expect("lengthened");
+            let mapped = MappedFile::open(file.path()).expect("mapped");
+            let error = read_contents(&mapped).err().expect("malformed").to_string();
+            assert!(error.contains(words), "{error}");
+        }
+    }
 }

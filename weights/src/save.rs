@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use grove_backend::Backend;
 use grove_tree::{AnyArray, Path as TreePath, Tree};
@@ -10,9 +10,9 @@ use serde_json::{Map, Value, json};
 
 use crate::atomic::{Draft, write_atomically};
 use crate::error::{Result, WeightsError};
-use crate::locate::PUBLISHED;
 use crate::names::NameMap;
 use crate::outputs::{Leaf, Output, outputs};
+use crate::shards::{INDEX, SINGLE, free_names, remove_stale};
 
 /// How a model is written.
 #[derive(Clone, Debug)]
@@ -46,8 +46,9 @@ pub fn save_tree<B: Backend, T: Tree<B>>(tree: &T, path: impl AsRef<Path>) -> Re
 /// ends in `.safetensors`, else in that directory as `model.safetensors`, or as shards with an index if
 /// `options.max_shard_bytes` asks for it.
 ///
-/// All files are written completely before the first takes its name. Weights of an earlier save in the directory
-/// that would be taken for these, such as shards of a larger number, are removed at the end.
+/// All files are written completely before the first takes its name, shards do not take the names of shards that are in
+/// use, and weights of an earlier save in the directory are removed at the end: whenever the process or the machine stops,
+/// the directory loads as the old model or as the new one, never as a mixture.
 ///
 /// # Errors
 /// [`WeightsError::AbsentLeaf`], [`WeightsError::CannotSave`] or [`WeightsError::Io`].
@@ -68,25 +69,19 @@ pub fn save_model<B: Backend, T: Tree<B>>(
     let shards = shards(&outputs, options.max_shard_bytes.unwrap_or(usize::MAX));
     let count = shards.len();
     let mut drafts = Vec::with_capacity(count);
-    let mut kept = Vec::with_capacity(count);
+    let mut kept = if count == 1 { vec![SINGLE.to_string()] } else { free_names(path, count) };
     let mut weight_map = Map::new();
-    for (index, shard) in shards.iter().enumerate() {
-        let name = match count {
-            1 => "model.safetensors".to_string(),
-            _ => format!("model-{:05}-of-{count:05}.safetensors", index + 1),
-        };
+    for (shard, name) in shards.iter().zip(&kept) {
         weight_map.extend(shard.iter().map(|output| (output.name.clone(), Value::from(name.as_str()))));
-        drafts.push(Draft::write(&path.join(&name), |writer| write_safetensors(writer, shard, &leaves, options))?);
-        kept.push(name);
+        drafts.push(Draft::write(&path.join(name), |writer| write_safetensors(writer, shard, &leaves, options))?);
     }
     if count > 1 {
-        let name = "model.safetensors.index.json";
         let total: usize = outputs.iter().map(Output::bytes).sum();
         let index = json!({ "metadata": { "total_size": total }, "weight_map": weight_map });
-        drafts.push(Draft::write(&path.join(name), |writer| {
-            writeln!(writer, "{index:#}").map_err(WeightsError::io("write", path.join(name)))
+        drafts.push(Draft::write(&path.join(INDEX), |writer| {
+            writeln!(writer, "{index:#}").map_err(WeightsError::io("write", path.join(INDEX)))
         })?);
-        kept.push(name.into());
+        kept.push(INDEX.into());
     }
     for draft in drafts {
         draft.publish()?;
@@ -156,28 +151,4 @@ fn write_safetensors<B: Backend>(
         writer.write_all(&data.bytes).map_err(failed)?;
     }
     Ok(())
-}
-
-/// Removes weights files in `directory` that this crate, or transformers, would read instead of or together with
-/// the new ones.
-fn remove_stale(directory: &Path, kept: &[String]) -> Result<()> {
-    let listing = std::fs::read_dir(directory).map_err(WeightsError::io("list", directory))?;
-    let names = listing.filter_map(|item| item.ok()?.file_name().into_string().ok());
-    let stale: Vec<PathBuf> = names
-        .filter(|name| PUBLISHED[..2].contains(&name.as_str()) || is_shard(name))
-        .filter(|name| !kept.contains(name))
-        .map(|name| directory.join(name))
-        .collect();
-    for path in stale {
-        std::fs::remove_file(&path).map_err(WeightsError::io("remove", &path))?;
-    }
-    Ok(())
-}
-
-/// `model-00001-of-00003.safetensors`
-fn is_shard(name: &str) -> bool {
-    let numbers = name.strip_prefix("model-").and_then(|name| name.strip_suffix(".safetensors"));
-    numbers.and_then(|numbers| numbers.split_once("-of-")).is_some_and(|(index, count)| {
-        [index, count].iter().all(|number| number.len() == 5 && number.bytes().all(|byte| byte.is_ascii_digit()))
-    })
 }

@@ -26,7 +26,8 @@ pub enum Source {
 
 impl Source {
     /// Reads a directory, a file, or a hub id with an optional revision (`openai-community/gpt2`, `gpt2@main`).
-    /// What exists on disk wins over a hub id that is spelled the same.
+    /// What exists on disk wins over a hub id that is spelled the same, and a path into a directory that exists
+    /// (`run/model` where there is a `run`) is never a hub id.
     ///
     /// # Errors
     /// [`WeightsError::BadSource`], if nothing of that name exists and it cannot be a hub id.
@@ -43,6 +44,13 @@ impl Source {
             None => (text, None),
         };
         check_id(id).and_then(|()| revision.map_or(Ok(()), check_revision)).map_err(bad)?;
+        if let Some((first, rest)) = id.split_once('/')
+            && Path::new(first).exists()
+        {
+            return Err(bad(format!(
+                "no such file or directory: there is a {first} here, and no {rest} in it (to get the hub id {id}, start the program in another directory)"
+            )));
+        }
         Ok(Self::Hub { id: id.into(), revision: revision.map(Into::into) })
     }
 
@@ -137,6 +145,17 @@ mod tests {
         let directory = tempfile::tempdir().expect("a directory");
         let text = directory.path().to_str().expect("a plain path");
         assert_eq!(Source::parse(text).ok(), Some(Source::Local(directory.path().into())));
+    }
+
+    #[test]
+    fn paths_into_directories_are_no_hub_ids() {
+        // Tests run in the directory of their package, which has a `src`.
+        for text in ["src/model", "src/model@main"] {
+            let error = Source::parse(text).expect_err(text);
+            assert!(matches!(error, WeightsError::BadSource { .. }), "{error}");
+            assert!(error.to_string().contains("there is a src here, and no model in it"), "{error}");
+        }
+        assert!(matches!(Source::parse("source/model"), Ok(Source::Hub { .. })));
     }
 
     #[test]

@@ -1,46 +1,61 @@
 //! The hub: repositories of models, over HTTP, kept in a cache.
 //!
-//! `hf-hub` asks, downloads and lays out the cache. Around it: which files are needed, one snapshot for all of
-//! them even if the branch moves meanwhile, resuming of broken transfers, the cache when there is no network, and
-//! errors that say what to do.
+//! `hf-hub` says how a repository is described, where it is found and how the cache is laid out. The rest is here: the
+//! files that are needed, one snapshot for all of them even if the branch moves meanwhile, transfers that are resumed,
+//! checked and done by one process at a time, the cache when there is no network, and errors that say what to do.
+//!
+//! A server is not trusted: the token goes to the hub's own origin only, no name that it sends becomes a path unless it
+//! is hexadecimal, every answer has a largest size and a longest time.
 
+mod certificates;
+mod client;
+mod failure;
+mod lock;
 mod options;
+mod redirect;
 mod transfer;
 mod wanted;
 
+pub use certificates::Certificates;
 pub use options::HubOptions;
 pub use wanted::Wanted;
 
 use std::collections::HashSet;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use hf_hub::api::RepoInfo;
-use hf_hub::api::sync::{Api, ApiBuilder};
 use hf_hub::{Cache, Repo, RepoType};
 
+use crate::atomic::write_atomically;
 use crate::error::{Result, WeightsError};
-use crate::locate::ShardIndex;
+use crate::locate::{ShardIndex, is_plain_file_name};
 use crate::source::{check_id, check_revision};
 
-use transfer::{Failure, with_retries};
+use client::Client;
+use failure::{Failure, with_retries};
+use transfer::Download;
 use wanted::weights_among;
 
 /// Brings what is wanted of the repository `id` into the cache, as far as it is not there, and returns the
 /// directory that holds it: the snapshot of one commit.
 ///
 /// The hub is asked which commit the revision is; only files that the cache lacks are downloaded, and a transfer
-/// that breaks is resumed. If the hub cannot be reached and the cache has everything, the cache serves; with
-/// `options.offline` the hub is not asked at all. There is no time limit: `hf-hub` sets none and offers none.
+/// that breaks or stalls is resumed. If another process downloads a file, this one waits for it. If the hub cannot be
+/// reached and the cache has everything, the cache serves; with `options.offline` the hub is not asked at all.
 ///
 /// # Errors
 /// [`WeightsError::UnknownRepository`], [`UnknownRevision`](WeightsError::UnknownRevision),
 /// [`MissingFile`](WeightsError::MissingFile), [`Unauthorized`](WeightsError::Unauthorized),
 /// [`Network`](WeightsError::Network), [`Offline`](WeightsError::Offline), [`Server`](WeightsError::Server),
-/// [`Transfer`](WeightsError::Transfer), [`BadSource`](WeightsError::BadSource) for an impossible id or revision,
-/// [`BadHubOption`](WeightsError::BadHubOption).
+/// [`Transfer`](WeightsError::Transfer), [`Checksum`](WeightsError::Checksum), [`Io`](WeightsError::Io) for the cache,
+/// [`BadSource`](WeightsError::BadSource) for an impossible id or revision, [`BadHubOption`](WeightsError::BadHubOption)
+/// for an option or a file name that cannot be used.
 pub fn fetch(options: &HubOptions, id: &str, wanted: &Wanted) -> Result<PathBuf> {
     let bad = |reason: String| WeightsError::BadSource { text: id.into(), reason };
     check_id(id).and_then(|()| check_revision(&options.revision)).map_err(bad)?;
+    if let Some(file) = wanted.required.iter().chain(&wanted.optional).find(|file| !is_plain_path(file)) {
+        return Err(WeightsError::BadHubOption(format!("`{file}` cannot be the name of a file in a repository")));
+    }
     let hub = Hub::new(options, id)?;
     if options.offline {
         return hub.cached(wanted).map_err(|missing| WeightsError::Offline {
@@ -50,7 +65,8 @@ pub fn fetch(options: &HubOptions, id: &str, wanted: &Wanted) -> Result<PathBuf>
             missing,
         });
     }
-    let info = match hub.info() {
+    let client = Client::new(options)?;
+    let info = match hub.info(&client) {
         Ok(info) => info,
         // Without a hub the cache serves, if it can.
         Err(error @ (WeightsError::Network { .. } | WeightsError::Server { .. })) => {
@@ -58,7 +74,7 @@ pub fn fetch(options: &HubOptions, id: &str, wanted: &Wanted) -> Result<PathBuf>
         }
         Err(error) => return Err(error),
     };
-    hub.download(&info, wanted)
+    hub.download(&client, &info, wanted)
 }
 
 /// A repository at a hub.
@@ -67,22 +83,12 @@ struct Hub<'a> {
     id: &'a str,
     endpoint: &'a str,
     cache: Cache,
-    api: Api,
 }
 
 impl<'a> Hub<'a> {
     fn new(options: &'a HubOptions, id: &'a str) -> Result<Self> {
         let endpoint = options.checked_endpoint()?;
-        let cache = Cache::new(options.checked_cache()?);
-        // Retries are ours: those of `hf-hub` append to the wrong place after resuming a partial file.
-        let api = ApiBuilder::from_cache(cache.clone())
-            .with_endpoint(endpoint.into())
-            .with_token(options.checked_token()?)
-            .with_progress(false)
-            .with_retries(0)
-            .build()
-            .map_err(|error| WeightsError::BadHubOption(format!("the hub's client cannot be made: {error}")))?;
-        Ok(Self { options, id, endpoint, cache, api })
+        Ok(Self { options, id, endpoint, cache: Cache::new(options.checked_cache()?) })
     }
 
     fn repo(&self, revision: &str) -> Repo {
@@ -94,11 +100,15 @@ impl<'a> Hub<'a> {
         self.cache.repo(self.repo(commit)).pointer_path(commit)
     }
 
+    /// The file that says which commit a revision is.
+    fn reference(&self, revision: &str) -> PathBuf {
+        self.cache.path().join(self.repo(revision).folder_name()).join("refs").join(revision)
+    }
+
     /// The cache's directory for the revision, if it has all that is wanted; else what is missing.
     fn cached(&self, wanted: &Wanted) -> std::result::Result<PathBuf, String> {
         let revision = &self.options.revision;
-        let reference = self.cache.path().join(self.repo(revision).folder_name()).join("refs").join(revision);
-        let commit = match std::fs::read_to_string(reference) {
+        let commit = match std::fs::read_to_string(self.reference(revision)) {
             Ok(commit) => commit.trim().to_string(),
             Err(_) => revision.clone(),
         };
@@ -113,9 +123,12 @@ impl<'a> Hub<'a> {
     }
 
     /// Commit and list of files.
-    fn info(&self) -> Result<RepoInfo> {
-        let ask = |revision: &str| {
-            with_retries(2, || self.api.repo(self.repo(revision)).info().map_err(Failure::of_question))
+    fn info(&self, client: &Client) -> Result<RepoInfo> {
+        let ask = |revision: &str| -> std::result::Result<RepoInfo, Failure> {
+            let url = format!("{}/api/{}", self.endpoint, self.repo(revision).api_url());
+            let text = with_retries(2, |failure| self.tell(failure, "asking again"), || client.listing(&url))?;
+            let odd = |error| Failure::Answer(format!("its answer is not that of a hub: {error}"));
+            serde_json::from_slice(&text).map_err(odd)
         };
         let revision = &self.options.revision;
         let info = match ask(revision) {
@@ -147,14 +160,30 @@ impl<'a> Hub<'a> {
                 WeightsError::Unauthorized { id, endpoint, status, had_token: self.options.token.is_some() }
             }
             Failure::Status(status) => self.server(format!("HTTP status {status}")),
-            Failure::Unreachable(reason) => WeightsError::Network { id, endpoint, reason },
-            Failure::Broken(reason) | Failure::Answer(reason) | Failure::Resume(reason) => self.server(reason),
-            Failure::Disk(source) => WeightsError::Io { action: "write in", path: self.cache.path().clone(), source },
+            Failure::Unreachable(reason) | Failure::TimedOut(reason) => WeightsError::Network { id, endpoint, reason },
+            Failure::Broken(reason) | Failure::Answer(reason) | Failure::Resume(reason) | Failure::Excess(reason) => {
+                self.server(reason)
+            }
+            Failure::Checksum { announced, received } => {
+                self.server(format!("the sha256 of what it sent is {received} and not {announced}, as it announced"))
+            }
+            Failure::Disk { path, source } => WeightsError::Io { action: "write in the cache", path, source },
         }
     }
 
+    /// Says on standard error, if progress is shown there, that something failed and is tried again.
+    fn tell(&self, failure: &Failure, next: &str) {
+        let reason = match failure {
+            _ if !self.options.progress => return,
+            Failure::Status(status) => format!("HTTP status {status}"),
+            Failure::TimedOut(reason) | Failure::Broken(reason) | Failure::Resume(reason) => reason.clone(),
+            _ => return,
+        };
+        eprintln!("{}: {reason}; {next}", self.endpoint);
+    }
+
     /// Downloads what the cache lacks.
-    fn download(&self, info: &RepoInfo, wanted: &Wanted) -> Result<PathBuf> {
+    fn download(&self, client: &Client, info: &RepoInfo, wanted: &Wanted) -> Result<PathBuf> {
         let listed: Vec<&str> = info.siblings.iter().map(|sibling| sibling.rfilename.as_str()).collect();
         let exists: HashSet<&str> = listed.iter().copied().collect();
         let missing = |file: &str| WeightsError::MissingFile {
@@ -171,45 +200,58 @@ impl<'a> Hub<'a> {
         };
         let optional = wanted.optional.iter().filter(|file| exists.contains(file.as_str()));
         for file in wanted.required.iter().chain(optional) {
-            self.get(&info.sha, file)?;
+            self.get(client, &info.sha, file)?;
         }
         if let Some(weights) = weights {
-            let path = self.get(&info.sha, weights)?;
+            let path = self.get(client, &info.sha, weights)?;
             if weights.ends_with(".json") {
                 for shard in ShardIndex::read(&path)?.shards() {
                     if !exists.contains(shard) {
                         return Err(missing(shard));
                     }
-                    self.get(&info.sha, shard)?;
+                    self.get(client, &info.sha, shard)?;
                 }
             }
         }
         // Only now: a revision that the cache knows has its files.
-        self.cache
-            .repo(self.repo(&self.options.revision))
-            .create_ref(&info.sha)
-            .map_err(WeightsError::io("write in", self.cache.path()))?;
+        let revision = &self.options.revision;
+        if *revision != info.sha {
+            write_atomically(self.reference(revision), |writer| {
+                writer.write_all(info.sha.as_bytes()).map_err(WeightsError::io("write in", self.cache.path()))
+            })?;
+        }
         Ok(self.snapshot(&info.sha))
     }
 
     /// One file of a commit, from the cache or the hub.
-    fn get(&self, commit: &str, file: &str) -> Result<PathBuf> {
+    fn get(&self, client: &Client, commit: &str, file: &str) -> Result<PathBuf> {
         let path = self.snapshot(commit).join(file);
         if path.exists() {
             return Ok(path);
         }
-        let repo = self.api.repo(self.repo(commit));
-        let attempts = self.options.retries + 1;
-        let download = || transfer::download(&self.api, &repo, file, &path, self.options.progress);
-        match with_retries(attempts, download) {
+        let repo = self.repo(commit);
+        let folder = repo.folder_name();
+        let url = format!("{}/{}/resolve/{}/{}", self.endpoint, repo.url(), repo.url_revision(), escaped(file));
+        let download = Download {
+            file,
+            url: &url,
+            commit,
+            blobs: &self.cache.path().join(&folder).join("blobs"),
+            locks: &self.cache.path().join(".locks").join(&folder),
+            pointer: &path,
+            progress: self.options.progress,
+        };
+        let attempts = self.options.retries.saturating_add(1);
+        let told = |failure: &Failure| self.tell(failure, &format!("resuming {file}"));
+        let (id, endpoint) = (self.id.to_string(), self.endpoint.to_string());
+        match with_retries(attempts, told, || download.run(client)) {
             Ok(()) => Ok(path),
-            Err(Failure::Status(404)) => Err(WeightsError::MissingFile {
-                id: self.id.into(),
-                wanted: file.into(),
-                endpoint: self.endpoint.into(),
-            }),
-            Err(Failure::Broken(reason) | Failure::Resume(reason)) => {
-                Err(WeightsError::Transfer { id: self.id.into(), file: file.into(), attempts, reason })
+            Err(Failure::Status(404)) => Err(WeightsError::MissingFile { id, wanted: file.into(), endpoint }),
+            Err(Failure::Broken(reason) | Failure::Resume(reason) | Failure::TimedOut(reason)) => {
+                Err(WeightsError::Transfer { id, file: file.into(), attempts, reason })
+            }
+            Err(Failure::Checksum { announced, received }) => {
+                Err(WeightsError::Checksum { id, file: file.into(), endpoint, announced, received })
             }
             Err(failure) => Err(self.error(failure)),
         }
@@ -221,7 +263,29 @@ fn is_commit(text: &str) -> bool {
     (7..=64).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_hexdigit())
 }
 
-/// Whether a path leads to a file of exactly this size.
-fn has_size(path: &Path, size: u64) -> bool {
-    std::fs::metadata(path).is_ok_and(|about| about.len() == size)
+/// Whether this can be the path of a file in a repository: names, divided by slashes, that stay in their directory.
+fn is_plain_path(path: &str) -> bool {
+    path.split('/').all(is_plain_file_name)
+}
+
+/// A file's path as part of an address: whatever has a meaning there is written as `%XX`.
+fn escaped(path: &str) -> String {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.~/".contains(&byte);
+    path.bytes().map(|byte| if plain(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_in_repositories_stay_there() {
+        for path in ["config.json", "1_Pooling/config.json", "a b/ä#?.txt"] {
+            assert!(is_plain_path(path), "{path}");
+        }
+        for path in ["", "/etc/passwd", "../x", "a/../x", "a//b", "a/", "a\\b", "c:x", "a/./b", "a\nb"] {
+            assert!(!is_plain_path(path), "{path}");
+        }
+        assert_eq!(escaped("1_Pooling/a b#?%.txt"), "1_Pooling/a%20b%23%3F%25.txt");
+    }
 }

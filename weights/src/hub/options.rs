@@ -1,7 +1,9 @@
 //! How the hub is reached.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
+use super::certificates::Certificates;
 use crate::error::{Result, WeightsError};
 
 /// Where the hub is, who asks, and where downloads are kept.
@@ -12,7 +14,7 @@ use crate::error::{Result, WeightsError};
 pub struct HubOptions {
     /// Branch, tag or commit.
     pub revision: String,
-    /// Access token, for private and gated models. It is sent to the endpoint's own host only.
+    /// Access token, for private and gated models. It is sent to the endpoint's own scheme, host and port only.
     pub token: Option<String>,
     /// The directory of `models--owner--name`; `None` if no home directory is known.
     pub cache_dir: Option<PathBuf>,
@@ -22,9 +24,18 @@ pub struct HubOptions {
     pub offline: bool,
     /// Whether downloads draw progress bars on standard error; nothing is drawn unless that is a terminal.
     pub progress: bool,
-    /// How often a broken transfer is resumed.
+    /// How often a broken or stalled transfer is resumed.
     pub retries: usize,
+    /// Longest wait for an answer about a repository or a file; connecting has as long.
+    pub etag_timeout: Duration,
+    /// Longest wait for the next bytes of a transfer; connecting and the beginning of the answer have as long.
+    pub download_timeout: Duration,
+    /// The certificate authorities that are trusted.
+    pub certificates: Certificates,
 }
+
+/// `huggingface_hub`'s defaults of both time-outs.
+const TIMEOUT: Duration = Duration::from_secs(10);
 
 impl Default for HubOptions {
     /// The public hub, without a token, with the default cache directory.
@@ -49,9 +60,11 @@ impl std::fmt::Debug for HubOptions {
 impl HubOptions {
     /// The options that the environment asks for, with the variables of `huggingface_hub`: `HF_ENDPOINT`,
     /// `HF_TOKEN` (or the token that `hf auth login` stored, at `HF_TOKEN_PATH`), `HF_HUB_CACHE`, `HF_HOME`,
-    /// `XDG_CACHE_HOME`, `HF_HUB_OFFLINE`, `HF_HUB_DISABLE_PROGRESS_BARS`.
+    /// `XDG_CACHE_HOME`, `HF_HUB_OFFLINE`, `HF_HUB_DISABLE_PROGRESS_BARS`, `HF_HUB_ETAG_TIMEOUT` and
+    /// `HF_HUB_DOWNLOAD_TIMEOUT` (seconds).
     ///
-    /// `hf-hub` itself honours `HF_HOME` and `HF_ENDPOINT` only.
+    /// Certificate authorities are Mozilla's, the system's with `GROVE_SYSTEM_CERTS=1`, else those of the PEM file that
+    /// `SSL_CERT_FILE` names. Proxies are those of `HTTPS_PROXY`, `HTTP_PROXY`, `ALL_PROXY` and `NO_PROXY`.
     pub fn from_env() -> Self {
         let mut options = Self::from_variables(|name| std::env::var(name).ok());
         if options.token.is_none() {
@@ -70,6 +83,17 @@ impl HubOptions {
         };
         let cache_dir =
             variable("HF_HUB_CACHE").map(PathBuf::from).or_else(|| home(variable).map(|home| home.join("hub")));
+        // What is no number of seconds is refused where the options are used.
+        let seconds = |name: &str| {
+            variable(name).map_or(TIMEOUT, |text| {
+                text.parse().ok().and_then(|seconds| Duration::try_from_secs_f64(seconds).ok()).unwrap_or_default()
+            })
+        };
+        let certificates = match variable("SSL_CERT_FILE") {
+            _ if truth("GROVE_SYSTEM_CERTS") => Certificates::System,
+            Some(file) => Certificates::File(file.into()),
+            None => Certificates::Public,
+        };
         let endpoint = variable("HF_ENDPOINT").unwrap_or_else(|| "https://huggingface.co".into());
         Self {
             revision: "main".into(),
@@ -79,6 +103,9 @@ impl HubOptions {
             offline: truth("HF_HUB_OFFLINE"),
             progress: !truth("HF_HUB_DISABLE_PROGRESS_BARS"),
             retries: 5,
+            etag_timeout: seconds("HF_HUB_ETAG_TIMEOUT"),
+            download_timeout: seconds("HF_HUB_DOWNLOAD_TIMEOUT"),
+            certificates,
         }
     }
 
@@ -112,6 +139,22 @@ impl HubOptions {
             )),
             token => Ok(token.clone()),
         }
+    }
+
+    /// The time-outs of questions and of downloads.
+    ///
+    /// # Errors
+    /// [`WeightsError::BadHubOption`] for one of no time at all.
+    pub(super) fn checked_timeouts(&self) -> Result<(Duration, Duration)> {
+        for (name, timeout) in
+            [("HF_HUB_ETAG_TIMEOUT", self.etag_timeout), ("HF_HUB_DOWNLOAD_TIMEOUT", self.download_timeout)]
+        {
+            if timeout.is_zero() {
+                let reason = format!("the hub's time-out ({name}) must be a number of seconds above 0, such as 10");
+                return Err(WeightsError::BadHubOption(reason));
+            }
+        }
+        Ok((self.etag_timeout, self.download_timeout))
     }
 
     /// The cache directory, as an absolute path.
@@ -167,6 +210,13 @@ mod tests {
         let cache = options(&[("HF_HOME", "/data/hf"), ("HF_HUB_CACHE", "/cache"), ("HF_HUB_OFFLINE", "0")]);
         assert_eq!(cache.cache_dir.as_deref(), Some("/cache".as_ref()));
         assert!(!cache.offline);
+        assert_eq!(plain.checked_timeouts().ok(), Some((Duration::from_secs(10), Duration::from_secs(10))));
+        let timed = options(&[("HF_HUB_ETAG_TIMEOUT", "2.5"), ("HF_HUB_DOWNLOAD_TIMEOUT", "60")]);
+        assert_eq!(timed.checked_timeouts().ok(), Some((Duration::from_millis(2500), Duration::from_secs(60))));
+        assert_eq!(plain.certificates, Certificates::Public);
+        let file = [("SSL_CERT_FILE", "/ca.pem")];
+        assert_eq!(options(&file).certificates, Certificates::File("/ca.pem".into()));
+        assert_eq!(options(&[file[0], ("GROVE_SYSTEM_CERTS", "1")]).certificates, Certificates::System);
         let xdg = options(&[("XDG_CACHE_HOME", "/x"), ("HF_TOKEN", " ")]);
         assert_eq!(xdg.cache_dir.as_deref(), Some("/x/huggingface/hub".as_ref()));
         assert_eq!(xdg.token, None);
@@ -177,6 +227,10 @@ mod tests {
         for endpoint in ["", "huggingface.co", "ftp://x", "https://", "http://a b", "https://x/?y=z"] {
             let options = HubOptions { endpoint: endpoint.into(), ..HubOptions::default() };
             assert!(matches!(options.checked_endpoint(), Err(WeightsError::BadHubOption(_))), "{endpoint}");
+        }
+        for seconds in ["0", "-1", "ten", "nan", "inf", "1e300"] {
+            let error = options(&[("HF_HUB_DOWNLOAD_TIMEOUT", seconds)]).checked_timeouts().expect_err(seconds);
+            assert!(error.to_string().contains("HF_HUB_DOWNLOAD_TIMEOUT"), "{error}");
         }
         let options = HubOptions { token: Some("secret\r\nx: y".into()), ..HubOptions::default() };
         let error = options.checked_token().expect_err("not a token").to_string();

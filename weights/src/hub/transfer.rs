@@ -1,225 +1,247 @@
-//! One download, and what to make of its failure.
+//! The download of one file into the cache.
 
-use std::cell::Cell;
-use std::io::ErrorKind;
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::path::Path;
-use std::rc::Rc;
-use std::time::Duration;
+use std::fs::File;
+use std::io::{Read, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
-use hf_hub::api::Progress;
-use hf_hub::api::sync::{Api, ApiError, ApiRepo};
 use indicatif::{ProgressBar, ProgressStyle};
+use sha2::{Digest, Sha256};
 
-/// Pause before the first repetition; each later one is twice as long.
-const FIRST_PAUSE: Duration = Duration::from_millis(200);
-/// Longest pause.
-const LONGEST_PAUSE: Duration = Duration::from_secs(10);
+use super::client::{Client, Metadata};
+use super::failure::Failure;
+use super::lock::Lock;
 
-/// Why a request failed.
-#[derive(Debug)]
-pub(super) enum Failure {
-    /// The hub answered with an error.
-    Status(u16),
-    /// There was no answer.
-    Unreachable(String),
-    /// The answer broke off.
-    Broken(String),
-    /// What was kept of an earlier transfer does not fit; it has been removed.
-    Resume(String),
-    /// The answer is not what a hub answers.
-    Answer(String),
-    /// The cache cannot be written.
-    Disk(std::io::Error),
+/// Bytes read at once.
+const CHUNK: usize = 256 << 10;
+/// Bytes that have to arrive within a time-out; a transfer of fewer counts as stalled.
+const LEAST_PROGRESS: u64 = 1 << 10;
+
+/// A file to be downloaded, and its places in the cache.
+pub(super) struct Download<'a> {
+    /// Its path in the repository.
+    pub(super) file: &'a str,
+    /// Its address at the hub.
+    pub(super) url: &'a str,
+    /// The commit that it is of.
+    pub(super) commit: &'a str,
+    /// The directory of contents, `…/models--owner--name/blobs`.
+    pub(super) blobs: &'a Path,
+    /// The directory of locks, `…/.locks/models--owner--name`.
+    pub(super) locks: &'a Path,
+    /// Its name in the snapshot, `…/models--owner--name/snapshots/commit/file`.
+    pub(super) pointer: &'a Path,
+    /// Whether progress is shown, and waiting said, on standard error.
+    pub(super) progress: bool,
 }
 
-impl Failure {
-    /// Whether another attempt may succeed.
-    fn is_passing(&self) -> bool {
-        match self {
-            Self::Status(status) => *status >= 500 || matches!(status, 408 | 425 | 429),
-            Self::Broken(_) | Self::Resume(_) => true,
-            Self::Unreachable(_) | Self::Answer(_) | Self::Disk(_) => false,
+impl Download<'_> {
+    /// Downloads the file, continuing what an earlier attempt left, and puts it where the cache keeps it.
+    pub(super) fn run(&self, client: &Client) -> Result<(), Failure> {
+        let metadata = client.metadata(self.url)?;
+        if !metadata.commit.eq_ignore_ascii_case(self.commit) {
+            let reason = format!("it served {} of another commit than it was asked for", self.file);
+            return Err(Failure::Answer(reason));
         }
-    }
-}
-
-impl Failure {
-    /// Why a question that writes nothing failed: whatever the system forbids, it is not the disk.
-    pub(super) fn of_question(error: ApiError) -> Self {
-        match Self::from(error) {
-            Self::Disk(error) => Self::Unreachable(error.to_string()),
-            failure => failure,
-        }
-    }
-}
-
-impl From<ApiError> for Failure {
-    fn from(error: ApiError) -> Self {
-        match error {
-            ApiError::RequestError(error) => match *error {
-                ureq::Error::StatusCode(status) => Self::Status(status),
-                ureq::Error::Io(error) => Self::from(error),
-                ureq::Error::HostNotFound => Self::Unreachable("the host's name is not known".into()),
-                error @ (ureq::Error::ConnectionFailed | ureq::Error::Timeout(_) | ureq::Error::Tls(_)) => {
-                    Self::Unreachable(error.to_string())
-                }
-                ureq::Error::Rustls(error) => Self::Unreachable(format!(
-                    "{error} (certificates are checked against the public authorities, not the system's)"
-                )),
-                error @ ureq::Error::Protocol(_) => Self::Broken(error.to_string()),
-                error => Self::Answer(error.to_string()),
-            },
-            ApiError::IoError(error) => Self::from(error),
-            ApiError::TooManyRetries(error) => Self::from(*error),
-            ApiError::InvalidResume => Self::Resume("what was kept of it is longer than the file".into()),
-            ApiError::LockAcquisition(path) => {
-                Self::Answer(format!("another program is downloading it (lock {})", path.display()))
+        let blob = self.blobs.join(&metadata.etag);
+        let lock = Lock::acquire(&self.locks.join(format!("{}.lock", metadata.etag)), || {
+            if self.progress {
+                eprintln!("another process is downloading {}; waiting for it", self.file);
             }
-            error @ (ApiError::MissingHeader(_) | ApiError::InvalidHeader(_) | ApiError::ParseIntError(_)) => {
-                Self::Answer(format!("its answer is not that of a hub: {error}"))
+        })?;
+        if self.pointer.exists() {
+            // While this process waited.
+            return Ok(());
+        }
+        if !is_complete(&blob, metadata.size) {
+            std::fs::create_dir_all(self.blobs).map_err(Failure::disk(self.blobs))?;
+            // Without a lock, another process may write a partial file of the same name.
+            let own = if lock.is_exclusive() { String::new() } else { format!(".{}", std::process::id()) };
+            let partial = self.blobs.join(format!("{}{own}.incomplete", metadata.etag));
+            self.receive(client, &metadata, &partial)?;
+            std::fs::rename(&partial, &blob).map_err(Failure::disk(&blob))?;
+        }
+        link(&blob, self.pointer).map_err(Failure::disk(self.pointer))
+    }
+
+    /// Completes a partial file, checks its content, and leaves it on the disk. A partial file of which nothing can
+    /// be made is removed.
+    fn receive(&self, client: &Client, metadata: &Metadata, partial: &Path) -> Result<(), Failure> {
+        let result = Partial::open(partial).and_then(|mut file| self.complete(client, metadata, &mut file));
+        if let Err(Failure::Resume(_) | Failure::Checksum { .. } | Failure::Excess(_)) = result {
+            let _ = std::fs::remove_file(partial);
+        }
+        result
+    }
+
+    fn complete(&self, client: &Client, metadata: &Metadata, partial: &mut Partial) -> Result<(), Failure> {
+        let sha256 = metadata.sha256();
+        let kept = match (partial.len()?, metadata.size) {
+            // Longer than the file, or as long and nothing says that it is the file: begin anew.
+            (kept, Some(size)) if kept > size || kept == size && sha256.is_none() => 0,
+            (kept, _) => kept,
+        };
+        let resumed = kept > 0;
+        if resumed && metadata.size == Some(kept) {
+            partial.keep(kept)?;
+        } else {
+            self.append(client, metadata, kept, partial)?;
+        }
+        partial.file.sync_all().map_err(Failure::disk(&partial.path))?;
+        match sha256 {
+            Some(announced) if announced != partial.sha256() => {
+                let received = partial.sha256();
+                Err(match resumed {
+                    true => Failure::Resume(format!("with what was kept of it, its sha256 is {received}")),
+                    false => Failure::Checksum { announced, received },
+                })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Transfers the rest of the file.
+    fn append(&self, client: &Client, metadata: &Metadata, kept: u64, partial: &mut Partial) -> Result<(), Failure> {
+        let mut content = client.content(self.url, kept, metadata)?;
+        let size = match (metadata.size, content.size) {
+            (Some(size), Some(other)) if size != other => {
+                let reason = format!("it announced {size} bytes for {} and sends {other}", self.file);
+                return Err(Failure::Answer(reason));
+            }
+            (size, other) => size.or(other),
+        };
+        let size = size.ok_or_else(|| Failure::Answer(format!("it does not say how long {} is", self.file)))?;
+        if content.start > size {
+            return Err(Failure::Resume("the partial file is longer than the file".into()));
+        }
+        partial.keep(content.start)?;
+        let bar = self.progress.then(|| bar(self.file, size, content.start));
+        let (mut position, mut chunk, mut pace) = (content.start, vec![0; CHUNK], Pace::new(client.stall()));
+        loop {
+            let count = content.body.read(&mut chunk).map_err(|error| client.reading_failed(error))?;
+            if count == 0 {
+                break;
+            }
+            position += count as u64;
+            if position > size {
+                return Err(Failure::Excess(format!("it announced {size} bytes for {} and sends more", self.file)));
+            }
+            partial.write(&chunk[..count])?;
+            if let Some(bar) = &bar {
+                bar.set_position(position);
+            }
+            if position < size && !pace.holds(count) {
+                return Err(Failure::TimedOut(client.stalled()));
+            }
+        }
+        if position < size {
+            return Err(Failure::Broken(format!("it ended after {position} of {size} bytes")));
+        }
+        if let Some(bar) = bar {
+            bar.finish();
+        }
+        Ok(())
+    }
+}
+
+/// A partial file and the hash of its content so far.
+struct Partial {
+    file: File,
+    path: PathBuf,
+    hash: Sha256,
+}
+
+impl Partial {
+    fn open(path: &Path) -> Result<Self, Failure> {
+        let options = File::options().read(true).write(true).create(true).truncate(false).open(path);
+        Ok(Self { file: options.map_err(Failure::disk(path))?, path: path.into(), hash: Sha256::new() })
+    }
+
+    fn len(&self) -> Result<u64, Failure> {
+        Ok(self.file.metadata().map_err(Failure::disk(&self.path))?.len())
+    }
+
+    /// Shortens the file to `length` bytes, hashes them, and continues after them.
+    fn keep(&mut self, length: u64) -> Result<(), Failure> {
+        let path = self.path.clone();
+        self.file.set_len(length).map_err(Failure::disk(&path))?;
+        self.file.seek(SeekFrom::Start(0)).map_err(Failure::disk(&path))?;
+        self.hash = Sha256::new();
+        let mut chunk = vec![0; CHUNK];
+        loop {
+            match self.file.read(&mut chunk).map_err(Failure::disk(&path))? {
+                0 => return Ok(()),
+                count => self.hash.update(&chunk[..count]),
             }
         }
     }
-}
 
-impl From<std::io::Error> for Failure {
-    fn from(error: std::io::Error) -> Self {
-        match error.kind() {
-            ErrorKind::UnexpectedEof
-            | ErrorKind::ConnectionReset
-            | ErrorKind::ConnectionAborted
-            | ErrorKind::BrokenPipe
-            | ErrorKind::Interrupted
-            | ErrorKind::WouldBlock => Self::Broken(error.to_string()),
-            ErrorKind::PermissionDenied
-            | ErrorKind::StorageFull
-            | ErrorKind::QuotaExceeded
-            | ErrorKind::ReadOnlyFilesystem
-            | ErrorKind::NotADirectory
-            | ErrorKind::AlreadyExists
-            | ErrorKind::NotFound => Self::Disk(error),
-            // Refused, no route, a name that cannot be looked up (which has no kind of its own), ….
-            _ => Self::Unreachable(error.to_string()),
-        }
+    fn write(&mut self, bytes: &[u8]) -> Result<(), Failure> {
+        self.file.write_all(bytes).map_err(Failure::disk(&self.path))?;
+        self.hash.update(bytes);
+        Ok(())
+    }
+
+    /// In hexadecimal digits.
+    fn sha256(&self) -> String {
+        self.hash.clone().finalize().iter().map(|byte| format!("{byte:02x}")).collect()
     }
 }
 
-/// Runs `attempt` until it succeeds, fails for good, or has failed `attempts` times.
-pub(super) fn with_retries<T>(attempts: usize, mut attempt: impl FnMut() -> Result<T, Failure>) -> Result<T, Failure> {
-    let mut pause = FIRST_PAUSE;
-    for _ in 1..attempts {
-        match attempt() {
-            Err(failure) if failure.is_passing() => std::thread::sleep(pause),
-            result => return result,
-        }
-        pause = (pause * 2).min(LONGEST_PAUSE);
-    }
-    attempt()
+/// Watches that bytes arrive faster than one by one.
+struct Pace {
+    window: Duration,
+    since: Instant,
+    bytes: u64,
 }
 
-/// Downloads `file` to where the cache keeps it, `path`, continuing what an earlier attempt left.
-pub(super) fn download(api: &Api, repo: &ApiRepo, file: &str, path: &Path, progress: bool) -> Result<(), Failure> {
-    let size = Rc::new(Cell::new(None));
-    let meter = Meter { size: size.clone(), bar: progress.then(bar), file: file.into() };
-    // `hf-hub` panics at answers such as a redirect without a target; the message it prints cannot be helped.
-    let result = catch_unwind(AssertUnwindSafe(|| repo.download_with_progress(file, meter)))
-        .unwrap_or_else(|_| Err(ApiError::InvalidHeader("location")));
-    match result {
-        Ok(found) if found != path => {
-            Err(Failure::Answer(format!("it served {file} of another commit than it was asked for")))
+impl Pace {
+    fn new(window: Duration) -> Self {
+        Self { window, since: Instant::now(), bytes: 0 }
+    }
+
+    /// Counts bytes; `false` if a window of time has passed in which too few arrived.
+    fn holds(&mut self, count: usize) -> bool {
+        self.bytes += count as u64;
+        if self.since.elapsed() < self.window {
+            return true;
         }
-        // A server that ignores ranges sends the beginning again, and a transfer may end early without an error.
-        Ok(found) if size.get().is_some_and(|size| !super::has_size(&found, size)) => {
-            let blob = found.canonicalize().unwrap_or_else(|_| found.clone());
-            for path in [&found, &blob] {
-                let _ = std::fs::remove_file(path);
-            }
-            Err(Failure::Resume("it did not arrive in its full length".into()))
-        }
-        Ok(_) => Ok(()),
-        Err(error) => match Failure::from(error) {
-            // 416: the part that was kept is as long as the file, or longer. Begin anew.
-            Failure::Status(416) => {
-                forget_part(api, repo, file, path);
-                Err(Failure::Resume("what was kept of it does not fit the file".into()))
-            }
-            Failure::Resume(reason) => {
-                forget_part(api, repo, file, path);
-                Err(Failure::Resume(reason))
-            }
-            failure => Err(failure),
-        },
+        let enough = self.bytes >= LEAST_PROGRESS;
+        *self = Self::new(self.window);
+        enough
     }
 }
 
-/// Removes what `hf-hub` kept of a broken transfer.
-fn forget_part(api: &Api, repo: &ApiRepo, file: &str, path: &Path) {
-    // path: …/models--owner--name/snapshots/commit/file, where the file may lie deeper
-    let blobs =
-        path.ancestors().find(|folder| folder.ends_with("snapshots")).map(|folder| folder.with_file_name("blobs"));
-    if let (Some(blobs), Ok(metadata)) = (blobs, api.metadata(&repo.url(file))) {
-        let mut part = blobs.join(metadata.etag());
-        part.set_extension("part");
-        let _ = std::fs::remove_file(part);
-    }
+/// Whether a content is in the cache in its full length.
+fn is_complete(blob: &Path, size: Option<u64>) -> bool {
+    std::fs::metadata(blob).is_ok_and(|about| about.is_file() && size.is_none_or(|size| about.len() == size))
 }
 
-/// Notes the size that the hub announced, and draws the progress.
-struct Meter {
-    size: Rc<Cell<Option<u64>>>,
-    bar: Option<ProgressBar>,
-    file: String,
+/// Lets the name in a snapshot lead to a content, by a relative link as `huggingface_hub` makes it. `pointer` lies
+/// below the directory that `blob`'s directory lies in.
+fn link(blob: &Path, pointer: &Path) -> std::io::Result<()> {
+    if let Some(directory) = pointer.parent() {
+        std::fs::create_dir_all(directory)?;
+    }
+    match std::fs::remove_file(pointer) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    #[cfg(unix)]
+    {
+        let repository = blob.parent().and_then(Path::parent).unwrap_or(blob);
+        let below = pointer.strip_prefix(repository).map_err(std::io::Error::other)?;
+        let mut target: PathBuf = below.components().skip(1).map(|_| "..").collect();
+        target.push(blob.strip_prefix(repository).map_err(std::io::Error::other)?);
+        std::os::unix::fs::symlink(target, pointer)
+    }
+    #[cfg(not(unix))]
+    std::fs::hard_link(blob, pointer).or_else(|_| std::fs::copy(blob, pointer).map(drop))
 }
 
 /// On standard error; `indicatif` draws nothing where that is not a terminal.
-fn bar() -> ProgressBar {
+fn bar(file: &str, size: u64, start: u64) -> ProgressBar {
     let style = ProgressStyle::with_template("{msg:30} {wide_bar} {bytes}/{total_bytes} {bytes_per_sec} {eta}");
-    ProgressBar::new(0).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
-}
-
-impl Progress for Meter {
-    fn init(&mut self, size: usize, _: &str) {
-        self.size.set(Some(size as u64));
-        if let Some(bar) = &self.bar {
-            bar.set_length(size as u64);
-            bar.set_position(0);
-            bar.set_message(self.file.clone());
-        }
-    }
-
-    fn update(&mut self, size: usize) {
-        if let Some(bar) = &self.bar {
-            bar.inc(size as u64);
-        }
-    }
-
-    fn finish(&mut self) {
-        if let Some(bar) = &self.bar {
-            bar.finish();
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn repeats_only_what_may_pass() {
-        let tries = |failure: fn() -> Failure, attempts| {
-            let mut count = 0;
-            let result: Result<(), Failure> = with_retries(attempts, || {
-                count += 1;
-                Err(failure())
-            });
-            assert!(result.is_err());
-            count
-        };
-        assert_eq!(tries(|| Failure::Status(404), 3), 1);
-        assert_eq!(tries(|| Failure::Unreachable(String::new()), 3), 1);
-        assert_eq!(tries(|| Failure::Status(503), 2), 2);
-        assert_eq!(tries(|| Failure::Broken(String::new()), 3), 3);
-        assert_eq!(with_retries(1, || Ok::<_, Failure>(7)).ok(), Some(7));
-    }
+    let style = style.unwrap_or_else(|_| ProgressStyle::default_bar());
+    ProgressBar::new(size).with_style(style).with_message(file.to_string()).with_position(start)
 }

@@ -1,0 +1,311 @@
+//! Requests to the hub: redirects are followed here, so that the token goes to the hub's own origin only, and every
+//! wait has an end.
+
+use std::io::Read;
+use std::time::Duration;
+
+use ureq::http::{HeaderMap, Response, StatusCode, Uri, header};
+use ureq::tls::{TlsConfig, TlsProvider};
+use ureq::{Agent, Body, BodyReader};
+
+use super::failure::Failure;
+use super::options::HubOptions;
+use super::redirect::{same_origin, target};
+use crate::error::{Result as WeightsResult, WeightsError};
+
+/// Redirects in a row.
+const MOST_REDIRECTS: usize = 10;
+/// Largest description of a repository; those of 100,000 files have some ten megabytes.
+const LISTING_LIMIT: u64 = 64 << 20;
+/// Time for a description of a repository, in waits for an answer.
+const LISTING_WAITS: u32 = 6;
+
+/// A hub, and how it is asked.
+pub(super) struct Client {
+    endpoint: Uri,
+    token: Option<String>,
+    asking: TimedAgent,
+    loading: TimedAgent,
+}
+
+/// An agent and the time it waits.
+struct TimedAgent {
+    agent: Agent,
+    timeout: Duration,
+    /// Environment variable of the time-out, for messages.
+    variable: &'static str,
+}
+
+impl TimedAgent {
+    fn new(timeout: Duration, whole_body: Option<Duration>, tls: &TlsConfig, variable: &'static str) -> Self {
+        let config = Agent::config_builder()
+            .tls_config(tls.clone())
+            .http_status_as_error(false)
+            .max_redirects(0)
+            .max_redirects_will_error(false)
+            .user_agent(concat!("grove/", env!("CARGO_PKG_VERSION")))
+            .accept_encoding("identity")
+            .timeout_resolve(Some(timeout))
+            .timeout_connect(Some(timeout))
+            .timeout_send_request(Some(timeout))
+            .timeout_recv_response(Some(timeout))
+            .timeout_per_read(Some(timeout))
+            .timeout_recv_body(whole_body);
+        Self { agent: config.build().into(), timeout, variable }
+    }
+
+    fn waited(&self, what: &str) -> String {
+        format!("{what} {:?} ({} sets how long to wait)", self.timeout, self.variable)
+    }
+}
+
+/// A kind of request.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Ask {
+    /// A description of the repository.
+    Listing,
+    /// A file's headers.
+    Headers,
+    /// A file's content from this byte on.
+    Content(u64),
+}
+
+/// The hub's headers about a file.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Metadata {
+    /// Commit that the file is of, in hexadecimal digits.
+    pub(super) commit: String,
+    /// Name of the content, in hexadecimal digits: the sha256 of a file in LFS, else git's hash.
+    pub(super) etag: String,
+    /// Bytes of the file, if the hub says.
+    pub(super) size: Option<u64>,
+}
+
+/// A file's content, on its way.
+pub(super) struct Content {
+    /// The bytes from `start` on.
+    pub(super) body: BodyReader<'static>,
+    /// Position of the first byte in the file; at most the one asked for.
+    pub(super) start: u64,
+    /// Bytes of the whole file, if the server says.
+    pub(super) size: Option<u64>,
+}
+
+impl Client {
+    /// A client for the hub of the options.
+    ///
+    /// # Errors
+    /// [`WeightsError::BadHubOption`] for options that cannot be used.
+    pub(super) fn new(options: &HubOptions) -> WeightsResult<Self> {
+        let endpoint = options.checked_endpoint()?;
+        let unusable =
+            |error| WeightsError::BadHubOption(format!("the hub's address `{endpoint}` cannot be used: {error}"));
+        let (etag, download) = options.checked_timeouts()?;
+        let roots = options.certificates.roots()?;
+        let tls = TlsConfig::builder().provider(TlsProvider::Rustls).root_certs(roots).build();
+        Ok(Self {
+            endpoint: endpoint.parse().map_err(unusable)?,
+            token: options.checked_token()?,
+            asking: TimedAgent::new(etag, Some(etag.saturating_mul(LISTING_WAITS)), &tls, "HF_HUB_ETAG_TIMEOUT"),
+            loading: TimedAgent::new(download, None, &tls, "HF_HUB_DOWNLOAD_TIMEOUT"),
+        })
+    }
+
+    /// The answer to a question about a repository, as text.
+    pub(super) fn listing(&self, url: &str) -> Result<Vec<u8>, Failure> {
+        let response = self.follow(url, Ask::Listing, |_| Ok(false))?;
+        let mut text = Vec::new();
+        let read = response.into_body().into_reader().take(LISTING_LIMIT + 1).read_to_end(&mut text);
+        read.map_err(|error| {
+            let waited = || format!("its answer did not end within {:?}", self.asking.timeout * LISTING_WAITS);
+            Failure::of_request(error.into(), waited)
+        })?;
+        if text.len() as u64 > LISTING_LIMIT {
+            return Err(Failure::Answer(format!("its description of the model is longer than {LISTING_LIMIT} bytes")));
+        }
+        Ok(text)
+    }
+
+    /// What the hub says of a file. The storage that it redirects to is not asked.
+    pub(super) fn metadata(&self, url: &str) -> Result<Metadata, Failure> {
+        let mut found = None;
+        self.follow(url, Ask::Headers, |response| {
+            found = Metadata::of(response)?;
+            Ok(found.is_some())
+        })?;
+        found.ok_or_else(|| Failure::Answer("its answer is not that of a hub: it has no X-Repo-Commit".into()))
+    }
+
+    /// A file's content from byte `start` on, or from an earlier one where the server does not do ranges.
+    /// [`Failure::Resume`] if the file is not the one of `metadata` any more, or has no such byte.
+    pub(super) fn content(&self, url: &str, start: u64, metadata: &Metadata) -> Result<Content, Failure> {
+        let mut found = None;
+        let response = self.follow(url, Ask::Content(start), |response| {
+            // As in `metadata`, the first answer with the hub's headers counts.
+            if found.is_none() {
+                found = Metadata::of(response)?;
+            }
+            match &found {
+                Some(now) if now.etag != metadata.etag || now.commit != metadata.commit => {
+                    Err(Failure::Resume("the file changed on the server".into()))
+                }
+                _ => Ok(false),
+            }
+        });
+        let response = match response {
+            Err(Failure::Status(416)) => {
+                return Err(Failure::Resume("the partial file is longer than the file".into()));
+            }
+            response => response?,
+        };
+        let headers = response.headers();
+        if headers.get(header::CONTENT_ENCODING).is_some_and(|encoding| encoding != "identity") {
+            return Err(Failure::Answer("it sent the file compressed, which was not asked for".into()));
+        }
+        let (start, size) = match response.status() {
+            StatusCode::PARTIAL_CONTENT => match content_range(headers) {
+                Some((first, size)) if first <= start => (first, size),
+                _ => return Err(Failure::Answer("it sent another part of the file than was asked for".into())),
+            },
+            _ => (0, length(headers)),
+        };
+        Ok(Content { start, size, body: response.into_body().into_reader() })
+    }
+
+    /// A reading error of a content's body.
+    pub(super) fn reading_failed(&self, error: std::io::Error) -> Failure {
+        Failure::of_request(error.into(), || self.stalled())
+    }
+
+    /// The sentence about a transfer in which nothing, or next to nothing, arrives.
+    pub(super) fn stalled(&self) -> String {
+        self.loading.waited("the transfer stalled for")
+    }
+
+    /// The time after which a transfer counts as stalled.
+    pub(super) fn stall(&self) -> Duration {
+        self.loading.timeout
+    }
+
+    /// Sends a request, and again to where it is redirected, until there is a successful answer or `enough` says
+    /// that an answer on the way, a redirect or the last, suffices.
+    fn follow(
+        &self,
+        url: &str,
+        ask: Ask,
+        mut enough: impl FnMut(&Response<Body>) -> Result<bool, Failure>,
+    ) -> Result<Response<Body>, Failure> {
+        let unusable = |error| Failure::Answer(format!("the address `{url}` cannot be used: {error}"));
+        let mut address: Uri = url.parse().map_err(unusable)?;
+        for _ in 0..=MOST_REDIRECTS {
+            let response = self.send(&address, ask)?;
+            let status = response.status();
+            let redirect = matches!(status.as_u16(), 301 | 302 | 303 | 307 | 308);
+            if !redirect && !status.is_success() {
+                return Err(Failure::Status(status.as_u16()));
+            }
+            if enough(&response)? || !redirect {
+                return Ok(response);
+            }
+            address = target(&address, response.headers())?;
+        }
+        Err(Failure::Answer(format!("it redirects more than {MOST_REDIRECTS} times")))
+    }
+
+    /// One request and the head of its answer.
+    fn send(&self, address: &Uri, ask: Ask) -> Result<Response<Body>, Failure> {
+        let timed = if matches!(ask, Ask::Content(_)) { &self.loading } else { &self.asking };
+        let mut request = match ask {
+            Ask::Headers => timed.agent.head(address.clone()),
+            Ask::Listing | Ask::Content(_) => timed.agent.get(address.clone()),
+        };
+        if let Ask::Content(start @ 1..) = ask {
+            request = request.header(header::RANGE, format!("bytes={start}-"));
+        }
+        if let Some(token) = self.token.as_ref().filter(|_| same_origin(address, &self.endpoint)) {
+            request = request.header(header::AUTHORIZATION, format!("Bearer {token}"));
+        }
+        request.call().map_err(|error| Failure::of_request(error, || timed.waited("no answer within")))
+    }
+}
+
+impl Metadata {
+    /// The hub's headers, if the answer has them: the storage that a hub redirects to sends none.
+    fn of(response: &Response<Body>) -> Result<Option<Self>, Failure> {
+        let headers = response.headers();
+        let text = |name: &str| headers.get(name).map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned());
+        let Some(commit) = text("x-repo-commit") else { return Ok(None) };
+        let odd = |name: &str| Failure::Answer(format!("its {name} is not one of a hub"));
+        if !super::is_commit(&commit) {
+            return Err(odd("X-Repo-Commit"));
+        }
+        let etag = text("x-linked-etag").or_else(|| text("etag")).as_deref().and_then(clean_etag);
+        let etag = etag.ok_or_else(|| odd("ETag"))?;
+        let size = match text("x-linked-size") {
+            Some(size) => Some(size.parse().map_err(|_| odd("X-Linked-Size"))?),
+            None if response.status() == StatusCode::OK => length(headers),
+            None => None,
+        };
+        Ok(Some(Self { commit, etag, size }))
+    }
+
+    /// The sha256 of the content, where the hub says it.
+    pub(super) fn sha256(&self) -> Option<String> {
+        (self.etag.len() == 64).then(|| self.etag.to_ascii_lowercase())
+    }
+}
+
+/// The hexadecimal digits of an ETag, without the quotes and the mark of a weak one; `None` for anything else. It
+/// becomes a file's name.
+fn clean_etag(text: &str) -> Option<String> {
+    let text = text.trim();
+    let text = text.strip_prefix("W/").unwrap_or(text);
+    let digits = text.strip_prefix('"').and_then(|text| text.strip_suffix('"')).unwrap_or(text);
+    let valid = (1..=128).contains(&digits.len()) && digits.bytes().all(|byte| byte.is_ascii_hexdigit());
+    valid.then(|| digits.to_string())
+}
+
+/// The length that an answer announces.
+fn length(headers: &HeaderMap) -> Option<u64> {
+    headers.get(header::CONTENT_LENGTH)?.to_str().ok()?.trim().parse().ok()
+}
+
+/// First byte of a part, and size of the whole file if it is known: `bytes 500-999/1000`.
+fn content_range(headers: &HeaderMap) -> Option<(u64, Option<u64>)> {
+    let (range, size) =
+        headers.get(header::CONTENT_RANGE)?.to_str().ok()?.trim().strip_prefix("bytes ")?.split_once('/')?;
+    let (first, _) = range.split_once('-')?;
+    Some((first.parse().ok()?, if size == "*" { None } else { Some(size.parse().ok()?) }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn etags_are_hexadecimal() {
+        let sha = "a3".repeat(32);
+        for text in [sha.clone(), format!("\"{sha}\""), format!("W/\"{sha}\"")] {
+            assert_eq!(clean_etag(&text), Some(sha.clone()), "{text}");
+        }
+        for text in ["", "\"\"", "../../../victim", "/etc/passwd", "a\\b", "c:x", "12-34", "\"ab", "xyz", "a b", "a\0b"]
+        {
+            assert_eq!(clean_etag(text), None, "{text}");
+        }
+        assert_eq!(clean_etag(&"a".repeat(129)), None);
+    }
+
+    #[test]
+    fn ranges_are_read() {
+        let of = |text: &str| {
+            let mut headers = HeaderMap::new();
+            headers.insert(header::CONTENT_RANGE, text.parse().expect("a header"));
+            content_range(&headers)
+        };
+        assert_eq!(of("bytes 500-999/1000"), Some((500, Some(1000))));
+        assert_eq!(of("bytes 0-0/*"), Some((0, None)));
+        for text in ["bytes */1000", "500-999/1000", "bytes -1-2/3", "bytes 1-2", "bytes 1-2/x"] {
+            assert_eq!(of(text), None, "{text}");
+        }
+    }
+}

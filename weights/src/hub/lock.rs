@@ -1,0 +1,50 @@
+//! One process at a time downloads a file.
+
+use std::fs::{File, TryLockError};
+use std::io::ErrorKind;
+use std::path::Path;
+use std::time::Duration;
+
+use super::failure::Failure;
+
+/// Pause between two attempts to take the lock.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// A file that is locked while this exists. The system releases the lock when the process ends, however it ends.
+pub(super) struct Lock {
+    /// `None` where the file system knows no locks.
+    file: Option<File>,
+}
+
+impl Lock {
+    /// Waits for the lock of `path`; `waiting` is called once if another process has it.
+    pub(super) fn acquire(path: &Path, waiting: impl FnOnce()) -> Result<Self, Failure> {
+        if let Some(directory) = path.parent() {
+            std::fs::create_dir_all(directory).map_err(Failure::disk(directory))?;
+        }
+        let open = File::options().read(true).write(true).create(true).truncate(false).open(path);
+        let file = open.map_err(Failure::disk(path))?;
+        let mut waiting = Some(waiting);
+        loop {
+            match file.try_lock() {
+                Ok(()) => return Ok(Self { file: Some(file) }),
+                Err(TryLockError::WouldBlock) => {
+                    if let Some(waiting) = waiting.take() {
+                        waiting();
+                    }
+                    std::thread::sleep(PAUSE);
+                }
+                Err(TryLockError::Error(error)) if error.kind() == ErrorKind::Interrupted => {}
+                Err(TryLockError::Error(error)) if error.kind() == ErrorKind::Unsupported => {
+                    return Ok(Self { file: None });
+                }
+                Err(TryLockError::Error(error)) => return Err(Failure::disk(path)(error)),
+            }
+        }
+    }
+
+    /// Whether other processes are kept out.
+    pub(super) fn is_exclusive(&self) -> bool {
+        self.file.is_some()
+    }
+}

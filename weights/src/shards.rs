@@ -1,0 +1,187 @@
+//! Names of a saved model's files, chosen so that a directory is at any time all of one save.
+//!
+//! Readers take `model.safetensors` where there is one, else what `model.safetensors.index.json` names. New files never
+//! take the names of files in use: the last rename, or the removal of `model.safetensors`, is what replaces the old save
+//! by the new one. A crash before it leaves the old save, a crash after it the new one, and files that nobody reads until
+//! the next save removes them.
+
+use std::path::{Path, PathBuf};
+
+use crate::atomic::crash_point;
+use crate::error::{Result, WeightsError};
+
+/// A model in one file.
+pub(crate) const SINGLE: &str = "model.safetensors";
+/// The file that says which shard holds which tensor.
+pub(crate) const INDEX: &str = "model.safetensors.index.json";
+
+/// Names for the shards of a save: `model-00001-of-00003.safetensors` and so on, or, if a file in the directory has one of
+/// these, `model-2-00001-of-00003.safetensors` and so on.
+pub(crate) fn free_names(directory: &Path, count: usize) -> Vec<String> {
+    let names = |save: usize| -> Vec<String> {
+        let save = if save > 1 { format!("{save}-") } else { String::new() };
+        (1..=count).map(|number| format!("model-{save}{number:05}-of-{count:05}.safetensors")).collect()
+    };
+    let is_free = |name: &String| std::fs::symlink_metadata(directory.join(name)).is_err();
+    let mut save = 1;
+    while !names(save).iter().all(is_free) {
+        save += 1;
+    }
+    names(save)
+}
+
+/// Removes weights files in `directory` that this crate, or transformers, would read instead of or together with
+/// the new ones.
+pub(crate) fn remove_stale(directory: &Path, kept: &[String]) -> Result<()> {
+    let listing = std::fs::read_dir(directory).map_err(WeightsError::io("list", directory))?;
+    let names = listing.filter_map(|item| item.ok()?.file_name().into_string().ok());
+    let mut stale: Vec<String> =
+        names.filter(|name| (name == SINGLE || name == INDEX || is_shard(name)) && !kept.contains(name)).collect();
+    // What decides comes first: a file that is read instead of the new ones, then an index, then its shards.
+    stale.sort_by_key(|name| (name != SINGLE, name != INDEX));
+    for path in stale.iter().map(|name| directory.join(name)).collect::<Vec<PathBuf>>() {
+        crash_point();
+        std::fs::remove_file(&path).map_err(WeightsError::io("remove", &path))?;
+    }
+    Ok(())
+}
+
+/// Whether [`free_names`] gives such names.
+fn is_shard(name: &str) -> bool {
+    let digits = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    let numbers = name.strip_prefix("model-").and_then(|name| name.strip_suffix(".safetensors"));
+    numbers.and_then(|numbers| numbers.split_once("-of-")).is_some_and(|(before, count)| {
+        let (save, number) = before.split_once('-').map_or((None, before), |(save, number)| (Some(save), number));
+        save.is_none_or(digits) && [number, count].iter().all(|number| number.len() == 5 && digits(number))
+    })
+}
+
+/// Number and count of a shard's name in any format: `…-00001-of-00003.…`.
+pub(crate) fn shard_of(name: &str) -> Option<(u64, u64)> {
+    let digits = |text: &&str| text.len() == 5 && text.bytes().all(|byte| byte.is_ascii_digit());
+    let (stem, _) = name.rsplit_once('.')?;
+    let (rest, count) = stem.rsplit_once("-of-").filter(|(_, count)| digits(count))?;
+    let (_, number) = rest.rsplit_once('-').filter(|(_, number)| digits(number))?;
+    Some((number.parse().ok()?, count.parse().ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use burn::tensor::Tensor;
+    use burn_flex::Flex;
+    use grove_tree::Array;
+
+    use super::*;
+    use crate::atomic::CRASH_AT;
+    use crate::{Checkpoint, NameMap, SaveOptions, save_model};
+
+    /// The directory into which a child process saves.
+    const DIRECTORY: &str = "GROVE_TEST_DIRECTORY";
+    /// The value of its model, and the largest number of bytes in a file.
+    const SAVE: &str = "GROVE_TEST_SAVE";
+
+    /// Saves a model of four tensors in which every element is `value`.
+    fn save(directory: &Path, value: f32, limit: usize) {
+        let device = Default::default();
+        let leaf = || Array::new(Tensor::<Flex, 1>::full([4], value, &device));
+        let model: Vec<Array<Flex, 1>> = vec![leaf(), leaf(), leaf(), leaf()];
+        let options = SaveOptions { max_shard_bytes: Some(limit), ..SaveOptions::default() };
+        save_model(&model, &NameMap::new(), directory, &options).expect("saved");
+    }
+
+    /// The value of all elements of all tensors in the directory.
+    fn loaded(directory: &Path) -> f32 {
+        let checkpoint = Checkpoint::open(directory).expect("opened");
+        assert_eq!(checkpoint.names().count(), 4);
+        let tensors = checkpoint.names().map(|name| checkpoint.tensor(name).expect("read"));
+        let values: Vec<f32> = tensors.flat_map(|data| data.iter::<f32>().collect::<Vec<_>>()).collect();
+        assert!(values.iter().all(|value| *value == values[0]), "tensors of two saves: {values:?}");
+        values[0]
+    }
+
+    fn files(directory: &Path) -> Vec<String> {
+        let listing = std::fs::read_dir(directory).expect("listed");
+        let mut files: Vec<_> = listing.filter_map(|item| item.ok()?.file_name().into_string().ok()).collect();
+        files.sort();
+        files
+    }
+
+    /// Not a test: the process that [`a_crash_at_any_rename_leaves_one_of_both_saves`] starts and that crashes.
+    #[test]
+    fn child_that_saves() {
+        let (Ok(directory), Ok(text)) = (std::env::var(DIRECTORY), std::env::var(SAVE)) else { return };
+        let (value, limit) = text.split_once(' ').expect("a value and a limit");
+        save(Path::new(&directory), value.parse().expect("a value"), limit.parse().expect("a limit"));
+    }
+
+    #[test]
+    fn a_crash_at_any_rename_leaves_one_of_both_saves() {
+        const WHOLE: usize = usize::MAX;
+        // Four tensors of 16 bytes: one file, two, or four.
+        for (before, after) in [(32, 32), (16, 16), (WHOLE, 32), (32, WHOLE), (16, 32), (32, 16), (WHOLE, WHOLE)] {
+            let mut crash = 1;
+            let mut seen = Vec::new();
+            loop {
+                let directory = tempfile::tempdir().expect("a directory");
+                let directory = directory.path();
+                save(directory, 1.0, before);
+                let child = std::process::Command::new(std::env::current_exe().expect("this test's program"))
+                    .args(["--exact", "shards::tests::child_that_saves"])
+                    .env(DIRECTORY, directory)
+                    .env(SAVE, format!("2 {after}"))
+                    .env(CRASH_AT, crash.to_string())
+                    .output()
+                    .expect("started");
+                let value = loaded(directory);
+                assert!(value == 1.0 || value == 2.0);
+                seen.push(value);
+                let finished = child.status.success();
+                assert!(!finished || value == 2.0);
+                // The next save is whole as well, and tidies up.
+                save(directory, 3.0, after);
+                assert_eq!(loaded(directory), 3.0);
+                let expected = match after {
+                    WHOLE => 1,
+                    after => 64 / after + 1,
+                };
+                let left: Vec<_> = files(directory).into_iter().filter(|name| !name.ends_with(".tmp")).collect();
+                assert_eq!(left.len(), expected, "{left:?}");
+                if finished {
+                    break;
+                }
+                crash += 1;
+            }
+            // It crashed at least once before the new save counted, and then it counted for good.
+            assert_eq!(seen[0], 1.0);
+            assert!(seen.is_sorted(), "{seen:?}");
+            assert!(seen.len() > 1, "{seen:?}");
+        }
+    }
+
+    #[test]
+    fn shards_in_use_keep_their_names() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let directory = directory.path();
+        let first = ["model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors", INDEX];
+        let second = ["model-2-00001-of-00002.safetensors", "model-2-00002-of-00002.safetensors", INDEX];
+        for (value, expected) in [(1.0, first), (2.0, second), (3.0, first)] {
+            save(directory, value, 32);
+            assert_eq!(files(directory), expected);
+            assert_eq!(loaded(directory), value);
+        }
+    }
+
+    #[test]
+    fn names_of_shards() {
+        for name in ["model-00001-of-00002.safetensors", "model-12-00001-of-00002.safetensors"] {
+            assert!(is_shard(name) && shard_of(name) == Some((1, 2)), "{name}");
+        }
+        for name in
+            ["model-1-of-2.safetensors", "model-a-00001-of-00002.safetensors", "model-00001-of-00002.txt", SINGLE]
+        {
+            assert!(!is_shard(name), "{name}");
+        }
+        assert_eq!(shard_of("pytorch_model-00003-of-00007.bin"), Some((3, 7)));
+        assert_eq!(shard_of("model.safetensors"), None);
+    }
+}
