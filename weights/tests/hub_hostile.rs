@@ -31,6 +31,9 @@ fn cache() -> tempfile::TempDir {
     tempfile::tempdir().expect("a directory")
 }
 
+/// A way to answer every request.
+type Answer = Box<dyn Fn() -> Reply + Send + Sync>;
+
 fn sha256(bytes: &[u8]) -> String {
     Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
 }
@@ -324,7 +327,7 @@ fn a_server_that_sends_more_or_says_less_is_left() {
     let announce = |reply: Reply, size: &str| reply.header("x-linked-size", size);
     let whole = || Reply::body(WEIGHTS).header("x-repo-commit", COMMIT).header("etag", &etag(WEIGHTS));
     let unannounced = move || Reply { announced: false, ..whole() };
-    let faults: [(&str, Box<dyn Fn() -> Reply + Send + Sync>); 5] = [
+    let faults: [(&str, Answer); 5] = [
         ("sends more", Box::new(move || announce(unannounced().in_manner(Manner::Endless(1 << 26)), "5000"))),
         ("and sends", Box::new(move || announce(whole(), "100"))),
         ("how long", Box::new(unannounced)),
@@ -349,12 +352,13 @@ fn answers_of_any_length_are_not_held() {
     (0..80).for_each(|_| std::io::Write::write_all(&mut bomb, &zeros).expect("compressed"));
     let bomb = bomb.finish().expect("compressed");
     let spaces = || Reply { announced: false, ..Reply::body(vec![b' '; 1 << 20]) };
-    let answers: [Box<dyn Fn() -> Reply + Send + Sync>; 5] = [
+    let answers: [Answer; 6] = [
         Box::new(move || spaces().in_manner(Manner::Endless(1 << 30))),
         Box::new(move || Reply::body(bomb.clone()).header("content-encoding", "gzip")),
         Box::new(|| Reply::status(200).header("x-long", &"x".repeat(4 << 20))),
         Box::new(|| Reply::body("[".repeat(1 << 20))),
         Box::new(|| Reply::body(vec![0xff; 1 << 10])),
+        Box::new(|| Reply::body(format!("{{\"siblings\": \"{}\"}}", "x".repeat(1 << 20)))),
     ];
     for answer in answers {
         let server = Server::start(move |_| answer());

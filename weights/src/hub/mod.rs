@@ -127,8 +127,11 @@ impl<'a> Hub<'a> {
         let ask = |revision: &str| -> std::result::Result<RepoInfo, Failure> {
             let url = format!("{}/api/{}", self.endpoint, self.repo(revision).api_url());
             let text = with_retries(2, |failure| self.tell(failure, "asking again"), || client.listing(&url))?;
-            let odd = |error| Failure::Answer(format!("its answer is not that of a hub: {error}"));
-            serde_json::from_slice(&text).map_err(odd)
+            serde_json::from_slice(&text).map_err(|error| {
+                // It may quote the answer.
+                let reason: String = error.to_string().chars().take(200).collect();
+                Failure::Answer(format!("its answer is not that of a hub: {reason}"))
+            })
         };
         let revision = &self.options.revision;
         let info = match ask(revision) {
