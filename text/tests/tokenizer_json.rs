@@ -217,3 +217,23 @@ fn accepts_the_parts_of_published_files() {
     let text = "The river Ａ１ﬁ runs";
     assert_eq!(again.encode(text, true).unwrap().get_ids(), written.encode(text, true).unwrap().get_ids());
 }
+
+/// No error repeats all of a file.
+#[test]
+fn errors_quote_little() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("tokenizer.json"), words(json!({})).to_string()).unwrap();
+    let long = "x\u{1b}[2J".repeat(1 << 18);
+    let template =
+        grove_text::chat::ChatTemplate::new("{{ raise_exception(messages[0]['content']) }}", [("", "")]).unwrap();
+    let error = template.render(&[grove_text::chat::Message::new("user", &long)], true).unwrap_err();
+    assert!(matches!(error, TextError::Refused { .. }), "{error}");
+    let refused = error.to_string();
+    fs::copy(fixture("models/llama.model"), folder.path().join("tokenizer.model")).unwrap();
+    let config = json!({ "add_bos_token": [long] }).to_string();
+    fs::write(folder.path().join("tokenizer_config.json"), config).unwrap();
+    let wrong = grove_text::sentencepiece::from_file(folder.path().join("tokenizer.model")).map(|_| ()).unwrap_err();
+    for message in [refused, wrong.to_string()] {
+        assert!(message.len() < 1000 && !message.contains('\u{1b}'), "{} bytes", message.len());
+    }
+}
