@@ -26,19 +26,25 @@ thread_local! {
 /// The code panicked. What it was changing must not be used any more.
 pub fn catch_panic<T>(body: impl FnOnce() -> T) -> Result<T, String> {
     static HOOK: Once = Once::new();
-    HOOK.call_once(|| {
-        let before = take_hook();
-        set_hook(Box::new(move |info| {
-            // A thread that is being torn down has no flag any more, and is in no call of ours.
-            if !QUIET.try_with(Cell::get).unwrap_or(false) {
-                before(info);
-            }
-        }));
-    });
+    // A thread that is panicking already may not change the hook, and has had its say.
+    if !std::thread::panicking() {
+        HOOK.call_once(put_hook);
+    }
     let outer = QUIET.replace(true);
     let result = catch_unwind(AssertUnwindSafe(body));
     QUIET.set(outer);
     result.map_err(|payload| message(&*payload))
+}
+
+/// Silences the present hook on threads that are in [`catch_panic`].
+fn put_hook() {
+    let before = take_hook();
+    set_hook(Box::new(move |info| {
+        // A thread that is being torn down has no flag any more, and is in no call of ours.
+        if !QUIET.try_with(Cell::get).unwrap_or(false) {
+            before(info);
+        }
+    }));
 }
 
 fn message(payload: &(dyn Any + Send)) -> String {

@@ -24,7 +24,7 @@ use crate::{
 };
 
 /// The largest file that is read. The largest that are published, with 262,000 tokens, have 35 MB.
-const LARGEST: u64 = 256 << 20;
+const LARGEST: u64 = 128 << 20;
 
 /// The longest regular expression, in bytes. Those that are published have up to some 2,000.
 const LONGEST_PATTERN: usize = 16 << 10;

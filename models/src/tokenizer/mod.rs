@@ -73,6 +73,11 @@ impl Tokenizer {
     /// There is none, which is said with the names looked for, or it is broken, which is said with its file.
     pub fn from_path(path: impl AsRef<Path>) -> Result<Self> {
         let path = path.as_ref();
+        let broken = |message| failed(path, &format!("this is not a tokenizer that can be read: {message}"));
+        catch_panic(|| Self::read(path)).unwrap_or_else(|message| Err(broken(message)))
+    }
+
+    fn read(path: &Path) -> Result<Self> {
         if let Some((inner, found)) = large::from_file(path)? {
             return Self::found(inner, path, found);
         }
@@ -285,8 +290,7 @@ fn learning_failed(error: &dyn std::fmt::Display) -> ModelError {
 /// GPT-2's tokenizer from its two files.
 fn from_pair(vocab: &Path, merges: &Path) -> Result<HfTokenizer> {
     let text = |file: &Path| file.to_string_lossy().into_owned();
-    let built = catch_panic(|| BPE::from_file(&text(vocab), &text(merges)).build().map_err(|error| error.to_string()));
-    let bpe = built.and_then(|built| built).map_err(|error| {
+    let bpe = BPE::from_file(&text(vocab), &text(merges)).build().map_err(|error| {
         let at_fault = if read_json::<HashMap<String, u32>>(vocab).is_err() { vocab } else { merges };
         failed(at_fault, &format!("this is not a tokenizer that can be read: {error}"))
     })?;
