@@ -1,10 +1,10 @@
 //! Where texts come from.
 
-use std::io::{IsTerminal, Read};
+use std::io::Read;
 
 use crate::{
     Options, Task,
-    common::{Exit, failure},
+    common::{Exit, failure, input},
 };
 
 /// The texts of the command line, of the file, or of standard input; where there are none, some that show what is done.
@@ -23,14 +23,10 @@ pub fn texts(options: &Options) -> Result<Vec<String>, Exit> {
                 bytes.map_err(|error| failure(format!("cannot read {}: {error}", file.display())))?,
             )
         }
-        None if std::io::stdin().is_terminal() => return Ok(samples(options.task)),
+        None if !input::is_given() => return Ok(samples(options.task)),
         None => {
             let mut bytes = Vec::new();
             std::io::stdin().read_to_end(&mut bytes).map_err(|error| failure(format!("standard input: {error}")))?;
-            // A closed standard input is no text at all.
-            if bytes.is_empty() {
-                return Ok(samples(options.task));
-            }
             ("standard input".to_owned(), bytes)
         }
     };

@@ -1,5 +1,7 @@
 //! What every example has in common: options that mean the same everywhere, and how a program ends.
 
+#[allow(dead_code)] // Not every example reads a text.
+pub mod input;
 #[allow(dead_code)] // Small models fit everywhere.
 pub mod memory;
 
@@ -7,9 +9,15 @@ use clap::{Args, ValueEnum};
 use grove::{
     backend::{BackendName, DeviceError, DeviceSpec},
     tensor::{DType, FloatDType},
+    text::printable::{error_message, printable},
     weights::{HubOptions, Source, Wanted},
 };
-use std::{io::Write, path::PathBuf, process::ExitCode};
+use std::{
+    borrow::Cow,
+    io::{IsTerminal, Write},
+    path::PathBuf,
+    process::ExitCode,
+};
 
 /// Where to compute, and in which type of numbers.
 #[derive(Args, Debug, Clone)]
@@ -125,11 +133,11 @@ pub fn finish(body: impl FnOnce() -> Result<(), Exit>) -> ExitCode {
     match body() {
         Ok(()) => ExitCode::SUCCESS,
         Err(Exit::Usage(message)) => {
-            eprintln!("error: {message}");
+            eprintln!("error: {}", error_message(&message));
             ExitCode::from(2)
         }
         Err(Exit::Failure(message)) => {
-            eprintln!("error: {message}");
+            eprintln!("error: {}", error_message(&message));
             ExitCode::from(1)
         }
     }
@@ -140,9 +148,11 @@ pub fn failure(error: impl std::fmt::Display) -> Exit {
     Exit::Failure(error.to_string())
 }
 
-/// Writes a piece of text to standard output at once.
+/// Writes a piece of text to standard output at once. A terminal gets it without control characters: it may be a model's,
+/// or a file's name.
 pub fn show(text: &str) -> Result<(), Exit> {
     let mut stdout = std::io::stdout().lock();
+    let text = if stdout.is_terminal() { printable(text) } else { Cow::Borrowed(text) };
     stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()).map_err(broken_pipe)
 }
 
@@ -151,9 +161,16 @@ pub fn write_line(line: &str) -> Result<(), Exit> {
     show(&format!("{line}\n"))
 }
 
-/// Writes the one object that scripts read.
+/// Writes the one object that scripts read. JSON leaves some control characters as they are; they are escaped too.
 pub fn write_json(value: &serde_json::Value) -> Result<(), Exit> {
-    write_line(&value.to_string())
+    let mut text = String::new();
+    for letter in value.to_string().chars() {
+        match letter.is_control() {
+            true => text.push_str(&format!("\\u{:04x}", u32::from(letter))),
+            false => text.push(letter),
+        }
+    }
+    write_line(&text)
 }
 
 /// The reader of our output went away, as `head` does: that is no failure of ours.

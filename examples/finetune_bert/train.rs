@@ -25,10 +25,6 @@ use crate::{
     training::{Output, POOL, Summary, evaluation_failed},
 };
 
-/// Files of a tokenizer.
-const TOKENIZER_FILES: [&str; 6] =
-    ["tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "vocab.txt", "vocab.json", "merges.txt"];
-
 /// What a run begins with.
 struct Prepared<B: Backend> {
     model: Classifier<B>,
@@ -72,8 +68,7 @@ pub fn run<B: Backend>(options: &Options, device: &B::Device) -> Result<Ended, E
     settings.step = StepOptions { trainable: model::trainable(options, &model)?, ..settings.step };
     if let Some(output) = &output {
         let json = serde_json::to_string_pretty(&config.to_json()).map_err(failure)?;
-        output.begin(&json, None)?;
-        copy_tokenizer(&published.directory, &output.model())?;
+        output.begin(&json, Some(&published.tokenizer))?;
     }
     let trained = tree::leaves(&tree::filter(model.clone(), &settings.step.trainable));
     let trained: usize = trained.iter().filter(|(_, leaf)| leaf.is_present()).map(|(_, leaf)| leaf.len()).sum();
@@ -169,13 +164,4 @@ fn tell_cut(cut: usize) {
     if cut > 0 {
         eprintln!("{cut} texts are cut, as they are longer than --max-length");
     }
-}
-
-/// Puts the model's tokenizer beside the new weights.
-fn copy_tokenizer(from: &Path, to: &Path) -> Result<(), Exit> {
-    for name in TOKENIZER_FILES.iter().filter(|name| from.join(name).is_file()) {
-        std::fs::copy(from.join(name), to.join(name))
-            .map_err(|error| failure(format!("cannot copy {}: {error}", from.join(name).display())))?;
-    }
-    Ok(())
 }

@@ -50,7 +50,7 @@ impl<B: Backend> LanguageModel<B> for Gpt2<B> {
         config.n_positions = options.context.unwrap_or(config.n_positions);
         config.vocab_size = tokenizer.map_or(options.vocab_size, Tokenizer::vocab_size);
         config.eos_token_id = tokenizer.and_then(Tokenizer::end_of_text);
-        config.bos_token_id = config.eos_token_id;
+        config.bos_token_id = tokenizer.and_then(Tokenizer::begin_of_text).or(config.eos_token_id);
         Ok(config)
     }
 

@@ -84,8 +84,8 @@ impl<B: Backend> LanguageModel<B> for Llama<B> {
         config.num_key_value_heads = sizes.kv_heads.or(config.num_key_value_heads);
         config.max_position_embeddings = options.context.unwrap_or(config.max_position_embeddings);
         config.vocab_size = tokenizer.map_or(options.vocab_size, Tokenizer::vocab_size);
-        config.bos_token_id = tokenizer.and_then(Tokenizer::end_of_text);
-        config.eos_token_id = config.bos_token_id.map_or(EndTokens::None, EndTokens::One);
+        config.bos_token_id = tokenizer.and_then(|tokenizer| tokenizer.begin_of_text().or(tokenizer.end_of_text()));
+        config.eos_token_id = tokenizer.and_then(Tokenizer::end_of_text).map_or(EndTokens::None, EndTokens::One);
         config.other.insert("architectures".into(), vec![config.model_type.class()].into());
         Ok(config)
     }

@@ -1,3 +1,4 @@
+use burn::tensor::DType;
 use grove_layers::rnn::PackError;
 use grove_weights::WeightsError;
 use std::path::PathBuf;
@@ -108,6 +109,14 @@ pub enum ModelError {
         /// Positions of the model.
         context: usize,
     },
+    /// A model whose logits are no numbers.
+    #[error("the model's logits are not finite: {}", not_finite(tensor.as_deref(), *dtype))]
+    NotFinite {
+        /// The first of its tensors, by its path, that holds NaN or an infinity; `None` where none is known to.
+        tensor: Option<String>,
+        /// The type of the model's numbers.
+        dtype: DType,
+    },
     /// A draft that does not speak the model's language.
     #[error("the draft knows {draft_tokens} tokens, and the model {tokens}: a draft needs the model's tokenizer")]
     Draft {
@@ -132,4 +141,17 @@ pub enum ModelError {
         /// What is possible.
         range: &'static str,
     },
+}
+
+/// The cause of logits that are not finite, and what to do.
+fn not_finite(tensor: Option<&str>, dtype: DType) -> String {
+    match (tensor, dtype) {
+        (Some(tensor), _) => {
+            format!("its tensor `{tensor}` holds NaN or infinity; the weights are damaged, load others")
+        }
+        (None, DType::F16) => {
+            "no weight is known to be damaged, and f16 overflows beyond 65504; use bf16 or f32".into()
+        }
+        (None, _) => "no floating-point weight is known to be damaged; try another type of numbers, such as f32".into(),
+    }
 }

@@ -26,7 +26,7 @@ pub use llama::{Llama, LlamaConfig};
 pub use pretrained::read_json;
 pub use resnet::{ResNet, ResNetConfig};
 pub use rnn::{RnnClassifier, RnnClassifierConfig, RnnKind, RnnLm, RnnLmConfig};
-pub use tokenizer::{EncodedText, Tokenizer, Truncation};
+pub use tokenizer::{EncodedText, Tokenizer, Truncation, copy_generation_config};
 pub use vit::{Vit, VitConfig};
 
 /// Conversations: chat templates, and the one that belongs to a model.

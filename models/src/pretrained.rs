@@ -2,6 +2,7 @@
 
 use burn::tensor::DType;
 use grove_backend::Backend;
+use grove_text::printable::error_message;
 use grove_tree::{AnyArray, Path as TreePath, Tree};
 use grove_weights::{Checkpoint, HubOptions, NameMap, SaveOptions, Source, StoredDtype, Wanted, save_model};
 use serde::{Serialize, de::DeserializeOwned};
@@ -24,7 +25,10 @@ pub fn read_json<T: DeserializeOwned>(file: &Path) -> Result<T> {
         return Err(ModelError::Json { file: file.into(), reason });
     }
     let bytes = std::fs::read(file).map_err(io)?;
-    serde_json::from_slice(&bytes).map_err(|error| ModelError::Json { file: file.into(), reason: error.to_string() })
+    // The error may quote a value of the file, however long.
+    let json =
+        |error: serde_json::Error| ModelError::Json { file: file.into(), reason: error_message(&error.to_string()) };
+    serde_json::from_slice(&bytes).map_err(json)
 }
 
 /// Where a configuration lies that is given as such or by its directory.

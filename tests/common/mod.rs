@@ -16,7 +16,7 @@ pub struct Example(pub &'static str);
 
 impl Example {
     /// The binary, which `cargo test` builds beside the tests.
-    fn program(self) -> PathBuf {
+    pub fn program(self) -> PathBuf {
         let test = std::env::current_exe().expect("a running test has a path");
         let target = test.ancestors().nth(2).expect("tests lie in target/PROFILE/deps");
         let program = target.join("examples").join(format!("{}{}", self.0, std::env::consts::EXE_SUFFIX));
@@ -24,16 +24,28 @@ impl Example {
         program
     }
 
-    /// Starts it away from any network and any cache of this machine.
+    /// Starts it away from any network and any cache of this machine, with a pipe as its standard input.
     pub fn start(self, arguments: &[&str]) -> Child {
+        self.start_with(arguments, Stdio::piped())
+    }
+
+    fn start_with(self, arguments: &[&str], input: Stdio) -> Child {
         let home = tempfile::tempdir().expect("a temporary directory");
         let mut command = Command::new(self.program());
         command.args(arguments).env("HF_HOME", home.path()).env("HF_HUB_OFFLINE", "1").env_remove("HF_TOKEN");
-        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the example starts")
+        command.stdin(input).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the example starts")
     }
 
-    /// Runs it to its end.
+    /// Runs it to its end. Without input it has no standard input, which is something else than an empty one.
     pub fn run(self, arguments: &[&str], input: &str) -> Output {
+        if input.is_empty() {
+            return self.start_with(arguments, Stdio::null()).wait_with_output().expect("the example ends");
+        }
+        self.run_piped(arguments, input)
+    }
+
+    /// Runs it to its end with a pipe as its standard input, which may be empty.
+    pub fn run_piped(self, arguments: &[&str], input: &str) -> Output {
         let mut child = self.start(arguments);
         // It may end without reading.
         let _ = std::io::Write::write_all(&mut child.stdin.take().expect("piped"), input.as_bytes());

@@ -2,6 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
+use crate::printable::error_message;
+
 /// Result of everything in this crate.
 pub type Result<T> = std::result::Result<T, TextError>;
 
@@ -70,15 +72,16 @@ impl TextError {
         move |source| Self::Io { action, path, source }
     }
 
+    // What follows may quote a file, and no error repeats all of one.
     pub(crate) fn sentencepiece(file: &Path, reason: impl Into<String>) -> Self {
-        Self::SentencePiece { file: file.to_owned(), reason: reason.into() }
+        Self::SentencePiece { file: file.to_owned(), reason: error_message(&reason.into()) }
     }
 
     pub(crate) fn config(file: &Path, reason: impl Into<String>) -> Self {
-        Self::Config { file: file.to_owned(), reason: reason.into() }
+        Self::Config { file: file.to_owned(), reason: error_message(&reason.into()) }
     }
 
     pub(crate) fn template(line: Option<usize>, reason: impl Into<String>) -> Self {
-        Self::Template { line, reason: reason.into() }
+        Self::Template { line, reason: error_message(&reason.into()) }
     }
 }

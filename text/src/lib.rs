@@ -1,8 +1,9 @@
-//! Text for language models: tokenizers from files that have no `tokenizer.json`, and chat templates.
+//! Text for language models: tokenizers from files of several kinds, and chat templates.
 //!
-//! Both are as transformers has them. [`sentencepiece`] reads the `tokenizer.model` of older LLaMAs and their like, and
-//! [`ggml`] the vocabulary of a GGUF file; each gives a [`tokenizers::Tokenizer`]. [`chat`] writes a conversation as the
-//! model reads it. Files and templates come from whoever published them: what is broken, or made to harm, is an error.
+//! Both are as transformers has them. [`tokenizer_json`] reads a `tokenizer.json`, [`sentencepiece`] the `tokenizer.model`
+//! of older LLaMAs and their like, and [`ggml`] the vocabulary of a GGUF file; each gives a [`tokenizers::Tokenizer`].
+//! [`chat`] writes a conversation as the model reads it. Files and templates come from whoever published them: what is
+//! broken, or made to harm, is an error. [`printable`] keeps what they say from commanding a terminal.
 //!
 //! ```
 //! use grove_text::sentencepiece;
@@ -17,12 +18,17 @@
 
 pub mod chat;
 pub mod ggml;
+pub mod printable;
 pub mod sentencepiece;
+pub mod tokenizer_json;
 
 mod error;
 mod files;
 mod merges;
+mod panics;
 mod pieces;
 mod special;
 
 pub use error::{Result, TextError};
+pub use panics::catch_panic;
+pub use special::special_tokens;

@@ -112,15 +112,22 @@ pub(crate) fn bpe(pieces: &[Piece], merges: Merges) -> Result<BPE, String> {
     builder.build().map_err(|error| format!("its merges do not fit its tokens: {error}"))
 }
 
+/// Checks the bytes that the longest piece of a unigram model has, and those of all pieces together.
+pub(crate) fn check_unigram(longest: usize, bytes: usize) -> Result<(), String> {
+    if longest > LONGEST_UNIGRAM {
+        return Err(format!("one of its pieces has {longest} bytes; {LONGEST_UNIGRAM} are the most"));
+    }
+    if bytes > MOST_UNIGRAM {
+        return Err(format!("its pieces have more than {} MiB of text", MOST_UNIGRAM >> 20));
+    }
+    Ok(())
+}
+
 /// The likeliest sequence of pieces.
 pub(crate) fn unigram(pieces: &[Piece]) -> Result<Unigram, String> {
     checked(pieces)?;
-    if let Some(piece) = pieces.iter().find(|piece| piece.text.len() > LONGEST_UNIGRAM) {
-        return Err(format!("one of its pieces has {} bytes; {LONGEST_UNIGRAM} are the most", piece.text.len()));
-    }
-    if pieces.iter().map(|piece| piece.text.len()).sum::<usize>() > MOST_UNIGRAM {
-        return Err(format!("its pieces have more than {} MiB of text", MOST_UNIGRAM >> 20));
-    }
+    let lengths = || pieces.iter().map(|piece| piece.text.len());
+    check_unigram(lengths().max().unwrap_or(0), lengths().sum())?;
     let Some(unknown) = pieces.iter().position(|piece| piece.kind == Kind::Unknown) else {
         return Err("none of its pieces stands for what is unknown, which a unigram model needs".into());
     };

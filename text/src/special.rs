@@ -1,7 +1,11 @@
 //! Tokens that stand for themselves, and those that every text gets.
 
-use serde_json::{Value, json};
+use std::{collections::BTreeMap, path::Path};
+
+use serde_json::{Map, Value, json};
 use tokenizers::{AddedToken, Tokenizer, processors::template::TemplateProcessing};
+
+use crate::{error::Result as TextResult, files, printable::excerpt};
 
 /// How many tokens may be matched whole within a text. The most that published models have are some 6,000; the
 /// automaton that finds them takes memory for each letter.
@@ -9,6 +13,9 @@ const MOST: usize = 1 << 16;
 
 /// How many bytes those tokens may have together.
 const LONGEST: usize = 4 << 20;
+
+/// How many bytes one of them may have: the time to build the automaton grows with the square of a token's length.
+const LONGEST_TOKEN: usize = 1 << 10;
 
 /// A token that is found in a text before the text is cut: a special one, which decoding can leave out, or one that a
 /// user defined.
@@ -18,13 +25,28 @@ pub(crate) fn added(text: &str, special: bool) -> AddedToken {
 
 /// Lets tokens be found whole within texts. Each of them is in the vocabulary already.
 pub(crate) fn add(tokenizer: &mut Tokenizer, tokens: &[AddedToken]) -> Result<(), String> {
-    if tokens.len() > MOST {
-        return Err(format!("{} of its tokens are to be found whole within a text; {MOST} are the most", tokens.len()));
+    let contents = || tokens.iter().map(|token| token.content.as_str());
+    check(contents(), contents().map(str::len).sum())?;
+    tokenizer.add_tokens(tokens);
+    Ok(())
+}
+
+/// Checks tokens that are to be found whole within texts, and the bytes that they have together as they are matched.
+pub(crate) fn check<'a>(tokens: impl Iterator<Item = &'a str>, bytes: usize) -> Result<(), String> {
+    let mut count = 0;
+    for token in tokens {
+        count += 1;
+        if token.len() > LONGEST_TOKEN {
+            let (length, text) = (token.len(), excerpt(token, 20));
+            return Err(format!("the special token \"{text}\" has {length} bytes; {LONGEST_TOKEN} are the most"));
+        }
     }
-    if tokens.iter().map(|token| token.content.len()).sum::<usize>() > LONGEST {
+    if count > MOST {
+        return Err(format!("{count} of its tokens are to be found whole within a text; {MOST} are the most"));
+    }
+    if bytes > LONGEST {
         return Err("its special tokens have more than 4 MiB of text".into());
     }
-    tokenizer.add_tokens(tokens);
     Ok(())
 }
 
@@ -59,4 +81,24 @@ pub(crate) fn surround(
     let template: TemplateProcessing = serde_json::from_value(template).map_err(|error| error.to_string())?;
     tokenizer.with_post_processor(Some(template));
     Ok(())
+}
+
+/// The special tokens of a model's directory by their purpose, `eos_token` for instance, as its `tokenizer_config.json` and
+/// the `special_tokens_map.json` of older repositories name them. None where there are no such files.
+///
+/// # Errors
+/// One of the files cannot be read, or is no JSON object.
+pub fn special_tokens(directory: impl AsRef<Path>) -> TextResult<BTreeMap<String, String>> {
+    let directory = directory.as_ref();
+    let mut tokens = BTreeMap::new();
+    for name in ["special_tokens_map.json", "tokenizer_config.json"] {
+        tokens.extend(named(&files::object(&directory.join(name))?.unwrap_or_default()));
+    }
+    Ok(tokens)
+}
+
+/// The entries that name a token.
+fn named(config: &Map<String, Value>) -> impl Iterator<Item = (String, String)> {
+    let tokens = config.iter().filter(|(name, _)| name.ends_with("_token"));
+    tokens.filter_map(|(name, value)| Some((name.clone(), files::token(value)?.to_owned())))
 }

@@ -5,7 +5,7 @@ use grove::{
     models::{
         GenerateOptions, Tokenizer,
         chat::{Message, chat_template},
-        generation::{Finish, Reading, Rewind, Sampling, TextStream, generate_on},
+        generation::{Finish, Reading, Rewind, TextStream, check_prompt, generate_on},
     },
     prelude::*,
 };
@@ -16,14 +16,14 @@ use std::{
     time::Instant,
 };
 
-use super::{GenerationArgs, options};
-use crate::common::{Exit, failure, show, write_json, write_line};
+use super::GenerationArgs;
+use crate::common::{Exit, failure, input, show, write_json, write_line};
 
 /// Options of a conversation.
 #[derive(Args, Debug)]
 pub struct ChatArgs {
     /// Talk with a model that was made for conversations: each line that is typed (or that --prompt, or standard input,
-    /// gives) is a message, and the model answers. An empty line ends it
+    /// gives) is a message, and the model answers. What is typed ends with an empty line; in a file or pipe those are skipped
     #[arg(long, conflicts_with_all = ["prompt_ids", "score", "samples", "draft"], help_heading = "Conversation")]
     pub chat: bool,
 
@@ -46,31 +46,28 @@ pub fn chat<B: Backend, M: Rewind<B>>(
             path.display()
         ))
     })?;
-    let model = load(path)?;
-    let default = Sampling::published(path).map_err(failure)?.unwrap_or(options::DEFAULT_SAMPLING);
-    let settings = GenerateOptions {
-        max_new_tokens: options.max_new_tokens,
-        sampling: options.sampling(default),
-        ignore_eos: options.ignore_eos,
-        key: Key::new(options.seed),
-        ..GenerateOptions::default()
-    };
-    let live = !options.json;
     let typed = std::io::stdin().is_terminal();
+    check_input(options, typed)?;
+    let model = load(path)?;
+    let settings = options.settings(path)?;
+    let live = !options.json;
     let mut lines = options.prompt.clone().map(Ok).into_iter().chain(from_input(options, live && typed));
     let mut messages: Vec<Message> = chat.system.iter().map(|system| Message::new("system", system)).collect();
     let mut reading = Reading::new(&model, 0);
     let mut turns = vec![];
     while let Some(line) = lines.next().transpose().map_err(failure)? {
-        if line.trim().is_empty() {
-            break;
-        }
-        if live && !typed {
-            write_line(&format!("> {line}"))?;
+        match line.trim().is_empty() {
+            true if typed => break,
+            true => continue,
+            false => {}
         }
         messages.push(Message::new("user", &line));
         let text = template.render(&messages, true).map_err(failure)?;
         let ids = tokenizer.encode_rendered(&text).map_err(failure)?;
+        check_prompt(&model, &ids).map_err(failure)?;
+        if live && !typed {
+            write_line(&format!("> {line}"))?;
+        }
         let mut stream = TextStream::after(&tokenizer, &options.stop, &ids);
         let mut broken = None;
         let begun = Instant::now();
@@ -95,13 +92,35 @@ pub fn chat<B: Backend, M: Rewind<B>>(
         let seconds = begun.elapsed().as_secs_f64();
         if live {
             write_line("")?;
-            let cut = if generated.finish == Finish::Length { ", cut at --max-new-tokens" } else { "" };
+            let cut = match generated.finish {
+                Finish::Length => ", cut at --max-new-tokens",
+                Finish::Context => ", cut where the model's context is full",
+                Finish::Stop | Finish::Watcher => "",
+            };
             eprintln!("[{} tokens in {seconds:.1} s{cut}]", generated.ids.len());
         }
         turns.push(json!({ "user": line, "assistant": answer, "tokens": generated.ids.len(), "seconds": seconds }));
         messages.push(Message::new("assistant", &answer));
     }
+    if turns.is_empty() && !typed {
+        return Err(failure(NO_MESSAGE));
+    }
     if options.json { write_json(&json!({ "turns": turns })) } else { Ok(()) }
+}
+
+const NO_MESSAGE: &str = "there is no message: give one with --prompt, or a line for each on standard input";
+
+/// Fails where no message will come, before the model is read.
+fn check_input(options: &GenerationArgs, typed: bool) -> Result<(), Exit> {
+    match options.prompt.is_some() || typed {
+        true => Ok(()),
+        false if !input::is_given() => Err(failure(NO_MESSAGE)),
+        false => match std::io::stdin().lock().fill_buf() {
+            Ok([]) => Err(input::is_empty()),
+            Ok(_) => Ok(()),
+            Err(error) => Err(failure(format!("standard input: {error}"))),
+        },
+    }
 }
 
 fn show_if(live: bool, piece: &str) -> Result<(), Exit> {

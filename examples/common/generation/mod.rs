@@ -9,22 +9,18 @@ mod speak;
 
 use grove::{
     models::{
-        ModelError, Tokenizer,
-        generation::{Rewind, Sampling, check_prompt, generate_with_draft, score},
+        GenerateOptions, ModelError, Tokenizer,
+        generation::{Rewind, Score, check_prompt, generate_with_draft, score_text},
     },
     prelude::*,
     tree::summary,
     weights::Wanted,
 };
 use serde_json::json;
-use std::{
-    io::{IsTerminal, Read},
-    path::Path,
-    time::Instant,
-};
+use std::{path::Path, time::Instant};
 
 use crate::common::{
-    Exit, failure,
+    Exit, failure, input,
     memory::{by_dtype, gib},
     resolve, write_json, write_line,
 };
@@ -39,7 +35,7 @@ pub fn run<B: Backend, M: Decoder<B>>(
     options: &GenerationArgs,
     path: &Path,
     load: impl FnOnce() -> Result<M, Exit>,
-    logits: impl FnOnce(&M, Tensor<B, 2, Int>) -> Tensor<B, 3>,
+    logits: impl FnMut(&M, Tensor<B, 2, Int>) -> Tensor<B, 3>,
 ) -> Result<(), Exit> {
     let prepared = Prepared::new(options, path)?;
     let begun = Instant::now();
@@ -48,6 +44,8 @@ pub fn run<B: Backend, M: Decoder<B>>(
     if options.score {
         return print_score(options, &model, &prepared.ids, logits);
     }
+    // Before the prompt is shown.
+    check_prompt(&model, &prepared.ids).map_err(failure)?;
     prepared.speak(options, load_seconds, |prompts, settings, watch| {
         Ok((generate(&model, prompts, settings, watch)?, None))
     })
@@ -60,7 +58,7 @@ pub fn run_with_draft<B: Backend, M: Rewind<B>>(
     drafting: &DraftArgs,
     path: &Path,
     load: impl Fn(&Path) -> Result<M, Exit>,
-    logits: impl FnOnce(&M, Tensor<B, 2, Int>) -> Tensor<B, 3>,
+    logits: impl FnMut(&M, Tensor<B, 2, Int>) -> Tensor<B, 3>,
 ) -> Result<(), Exit> {
     let Some(draft) = &drafting.draft else {
         return run(options, path, || load(path), logits);
@@ -68,6 +66,7 @@ pub fn run_with_draft<B: Backend, M: Rewind<B>>(
     let prepared = Prepared::new(options, path)?;
     let begun = Instant::now();
     let model = load(path)?;
+    check_prompt(&model, &prepared.ids).map_err(failure)?;
     let draft = load(&resolve(Some(draft), "", &Wanted::model())?)?;
     let load_seconds = begun.elapsed().as_secs_f64();
     prepared.speak(options, load_seconds, |prompts, settings, watch| {
@@ -81,21 +80,18 @@ pub fn run_with_draft<B: Backend, M: Rewind<B>>(
 struct Prepared {
     tokenizer: Option<Tokenizer>,
     ids: Vec<u32>,
-    /// How whoever published the model means it to be sampled.
-    default: Sampling,
+    settings: GenerateOptions,
 }
 
 impl Prepared {
     fn new(options: &GenerationArgs, path: &Path) -> Result<Self, Exit> {
         let tokenizer = tokenizer(options, path)?;
         let ids = prompt_ids(options, tokenizer.as_ref())?;
-        let default = Sampling::published(path).map_err(failure)?.unwrap_or(options::DEFAULT_SAMPLING);
-        Ok(Self { tokenizer, ids, default })
+        Ok(Self { tokenizer, ids, settings: options.settings(path)? })
     }
 
     fn speak(self, options: &GenerationArgs, load_seconds: f64, write: impl speak::Writer) -> Result<(), Exit> {
-        let sampling = options.sampling(self.default);
-        speak::speak(options, write, self.tokenizer.as_ref(), &self.ids, sampling, load_seconds)
+        speak::speak(options, write, self.tokenizer.as_ref(), &self.ids, &self.settings, load_seconds)
     }
 }
 
@@ -141,13 +137,7 @@ fn prompt_ids(options: &GenerationArgs, tokenizer: Option<&Tokenizer>) -> Result
     }
     let text = match &options.prompt {
         Some(text) => text.clone(),
-        None if std::io::stdin().is_terminal() => DEFAULT_PROMPT.into(),
-        None => {
-            let mut text = String::new();
-            std::io::stdin().read_to_string(&mut text).map_err(|error| failure(format!("standard input: {error}")))?;
-            // A closed standard input is no prompt at all.
-            if text.is_empty() { DEFAULT_PROMPT.into() } else { text }
-        }
+        None => input::text()?.unwrap_or_else(|| DEFAULT_PROMPT.into()),
     };
     tokenizer.map_or(Ok(Vec::new()), |tokenizer| tokenizer.encode(&text)).map_err(failure)
 }
@@ -156,17 +146,19 @@ fn print_score<B: Backend, M: Decoder<B>>(
     options: &GenerationArgs,
     model: &M,
     ids: &[u32],
-    logits: impl FnOnce(&M, Tensor<B, 2, Int>) -> Tensor<B, 3>,
+    logits: impl FnMut(&M, Tensor<B, 2, Int>) -> Tensor<B, 3>,
 ) -> Result<(), Exit> {
-    check_prompt(model, ids).map_err(failure)?;
-    if ids.len() < 2 {
-        return Err(failure(ModelError::TooShortToScore { len: ids.len() }));
-    }
-    let tensor = Tensor::<B, 1, Int>::from_ints(&*ids.iter().map(|&id| id as i32).collect::<Vec<_>>(), &model.device());
-    let loss = score(logits(model, tensor.unsqueeze::<2>()), ids).map_err(failure)?;
+    let Score { loss, windows } = score_text(model, ids, options.stride, logits).map_err(failure)?;
     let perplexity = loss.exp();
     if options.json {
-        return write_json(&json!({ "prompt_ids": ids, "loss": loss, "perplexity": perplexity }));
+        let value = json!({ "prompt_ids": ids, "loss": loss, "perplexity": perplexity, "windows": windows });
+        return write_json(&value);
+    }
+    if windows > 1 {
+        let context = model.context().unwrap_or(ids.len());
+        eprintln!(
+            "[the text is longer than the model's context of {context} tokens: it was read in {windows} windows]"
+        );
     }
     write_line(&format!("{} tokens, {loss:.4} nats a token, perplexity {perplexity:.2}", ids.len()))
 }

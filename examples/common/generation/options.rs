@@ -1,9 +1,13 @@
 //! The options of examples that generate text.
 
 use clap::Args;
-use grove::models::{ModelError, generation::Sampling};
+use grove::{
+    models::{GenerateOptions, ModelError, generation::Sampling},
+    prelude::*,
+};
+use std::path::Path;
 
-use crate::common::Exit;
+use crate::common::{Exit, failure};
 
 /// How tokens are drawn where neither the options nor the model say it.
 pub const DEFAULT_SAMPLING: Sampling =
@@ -26,7 +30,7 @@ pub struct GenerationArgs {
 
     /// How bold to be: 0 always takes the likeliest token [default: 0.8]
     ///
-    /// What is not given here or below is taken from the model's generation_config.json, where that asks for sampling.
+    /// What is not given here or below is taken from the model's generation_config.json.
     #[arg(long, value_name = "T", help_heading = "Generation")]
     pub temperature: Option<f32>,
 
@@ -66,6 +70,11 @@ pub struct GenerationArgs {
     #[arg(long)]
     pub score: bool,
 
+    /// With --score, of a text longer than the model's context: how many tokens the window moves on each time [default: half
+    /// the context]
+    #[arg(long, value_name = "N", requires = "score")]
+    pub stride: Option<usize>,
+
     /// Print one JSON object
     #[arg(long)]
     pub json: bool,
@@ -77,14 +86,29 @@ impl GenerationArgs {
         if self.samples == 0 {
             return Err(Exit::Usage("--samples is 0; it must be at least 1".into()));
         }
+        if self.stride == Some(0) {
+            return Err(Exit::Usage("--stride is 0; it must be at least 1".into()));
+        }
         if self.prompt.as_deref() == Some("") || self.prompt_ids.as_ref().is_some_and(Vec::is_empty) {
             return Err(Exit::Usage(ModelError::EmptyPrompt.to_string()));
         }
         self.sampling(DEFAULT_SAMPLING).validate().map_err(|error| Exit::Usage(error.to_string()))
     }
 
+    /// What to generate with a model: what the options say, and where they say nothing what the model's files do.
+    pub fn settings(&self, path: &Path) -> Result<GenerateOptions, Exit> {
+        let published = GenerateOptions::published(path, DEFAULT_SAMPLING).map_err(failure)?;
+        Ok(GenerateOptions {
+            max_new_tokens: self.max_new_tokens,
+            sampling: self.sampling(published.sampling.clone()),
+            ignore_eos: self.ignore_eos,
+            key: Key::new(self.seed),
+            ..published
+        })
+    }
+
     /// What the options say, and where they say nothing what the model does.
-    pub fn sampling(&self, default: Sampling) -> Sampling {
+    fn sampling(&self, default: Sampling) -> Sampling {
         Sampling {
             temperature: self.temperature.unwrap_or(default.temperature),
             top_k: self.top_k.or(default.top_k),

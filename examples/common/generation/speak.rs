@@ -1,11 +1,8 @@
 //! A model writes.
 
-use grove::{
-    models::{
-        ModelError, Tokenizer,
-        generation::{Drafted, Finish, GenerateOptions, Generated, Sampling, TextStream},
-    },
-    prelude::*,
+use grove::models::{
+    ModelError, Tokenizer,
+    generation::{Drafted, Finish, GenerateOptions, Generated, TextStream},
 };
 use serde_json::json;
 use std::time::Instant;
@@ -38,16 +35,9 @@ pub fn speak(
     write: impl Writer,
     tokenizer: Option<&Tokenizer>,
     ids: &[u32],
-    sampling: Sampling,
+    settings: &GenerateOptions,
     load_seconds: f64,
 ) -> Result<(), Exit> {
-    let settings = GenerateOptions {
-        max_new_tokens: options.max_new_tokens,
-        sampling,
-        ignore_eos: options.ignore_eos,
-        key: Key::new(options.seed),
-        ..GenerateOptions::default()
-    };
     let mut texts: Vec<Option<TextStream<'_>>> = (0..options.samples)
         .map(|_| tokenizer.map(|tokenizer| TextStream::after(tokenizer, &options.stop, ids)))
         .collect();
@@ -72,7 +62,7 @@ pub fn speak(
             }
         }
     };
-    let (generated, drafted) = write(&vec![ids.to_vec(); options.samples], &settings, &mut watch).map_err(failure)?;
+    let (generated, drafted) = write(&vec![ids.to_vec(); options.samples], settings, &mut watch).map_err(failure)?;
     let seconds = begun.elapsed().as_secs_f64();
     if let Some(error) = broken {
         return Err(error);
@@ -95,6 +85,7 @@ pub fn speak(
         return write_json(&json!({
             "prompt_ids": ids,
             "generated_ids": one_or_all(generated.iter().map(|row| json!(row.ids)).collect()),
+            "finish": one_or_all(generated.iter().map(|row| json!(reason(row.finish))).collect()),
             "text": one_or_all(texts.iter().map(|text| json!(text.as_ref().map(TextStream::text))).collect()),
             "tokens_per_second": tokens_per_second,
             "first_token_seconds": first_token_seconds,
@@ -111,11 +102,27 @@ pub fn speak(
     } else {
         write_line("")?;
     }
-    let ended = if generated.iter().all(|row| row.finish == Finish::Length) { "" } else { ", ended by itself" };
+    let is = |finish| generated.iter().any(|row| row.finish == finish);
+    let ended = match (is(Finish::Stop) || is(Finish::Watcher), is(Finish::Context)) {
+        (true, _) => ", ended by itself",
+        (false, true) => ", and the model's context is full: --max-new-tokens asks for more than it holds",
+        (false, false) => "",
+    };
     let speed = tokens_per_second.map_or_else(String::new, |speed| format!(", {speed:.1} tokens per second"));
     let draft = drafted.map_or_else(String::new, |Drafted { proposed, accepted }| {
         format!("; of {proposed} tokens that the draft proposed {accepted} were taken")
     });
     eprintln!("[{count} tokens{ended}; loaded in {load_seconds:.2} s{speed}{draft}]");
     Ok(())
+}
+
+/// The reason why a text ended, for scripts.
+fn reason(finish: Finish) -> &'static str {
+    match finish {
+        Finish::Stop => "stop",
+        Finish::Length => "length",
+        Finish::Context => "context",
+        // What watches here are the stop strings.
+        Finish::Watcher => "stop_string",
+    }
 }

@@ -1,7 +1,9 @@
 //! How well a model predicts a text.
 
 use grove::{
+    models::{ModelError, generation::first_not_finite},
     prelude::*,
+    tensor::DType,
     train::data::{TokenBatch, TokenStream},
 };
 use indicatif::{ProgressBar, ProgressStyle};
@@ -59,6 +61,10 @@ pub fn print<B: Backend>(
     let progress = ProgressBar::new(stream.len() as u64 - 1).with_style(style.map_err(failure)?);
     let (loss, tokens) = mean_loss(model, stream, context, options.training.batch_size, &progress);
     progress.finish_and_clear();
+    if !loss.is_finite() {
+        let cause = ModelError::NotFinite { tensor: first_not_finite(model), dtype: DType::F32 };
+        return Err(failure(cause));
+    }
     let perplexity = loss.exp();
     if options.run.json {
         return write_json(&json!({ "loss": loss, "perplexity": perplexity, "tokens": tokens, "context": context }));

@@ -9,7 +9,7 @@ mod report;
 mod text;
 
 use grove::{
-    models::{ModelError, Tokenizer},
+    models::{ModelError, Tokenizer, copy_generation_config},
     prelude::*,
     train::{
         Ended, Evaluation,
@@ -92,7 +92,7 @@ fn train<B: Backend, M: LanguageModel<B>>(
 where
     M::On<Autodiff<B>>: LanguageModel<Autodiff<B>>,
 {
-    let Prepared { model, tokenizer, training, held_out } = prepared;
+    let Prepared { model, tokenizer, training, held_out, source } = prepared;
     let LanguageArgs { run, training: asked, .. } = options;
     let key = Key::new(run.seed);
     let tokens = HumanCount(training.len() as u64);
@@ -117,6 +117,7 @@ where
     let settings = asked.fit_options(run, steps, held_out.is_some(), schedule, ("tokens", per_batch))?;
     if let Some(output) = &output {
         output.begin(&model.config_json().map_err(failure)?, tokenizer.as_ref())?;
+        source.map_or(Ok(()), |source| copy_generation_config(source, output.model())).map_err(failure)?;
     }
     eprintln!(
         "{} parameters; {tokens} tokens to train on, {} held out; {} steps of {} tokens",

@@ -1,11 +1,12 @@
 //! Model, tokenizer and data, from the options and from the run that is resumed.
 
 use grove::{
-    models::{ModelError, Tokenizer},
+    models::{GenerateOptions, ModelError, Tokenizer, generation::Sampling},
     prelude::*,
     train::data::TokenStream,
     weights::{HubOptions, Source, Wanted},
 };
+use std::path::{Path, PathBuf};
 
 use super::{
     LanguageArgs, LanguageModel,
@@ -24,6 +25,8 @@ pub struct Prepared<M> {
     /// What is trained on, or evaluated with `--evaluate`.
     pub training: TokenStream,
     pub held_out: Option<TokenStream>,
+    /// Where the model that is fine-tuned lies.
+    pub source: Option<PathBuf>,
 }
 
 pub fn prepare<B: Backend, M: LanguageModel<B>>(
@@ -36,8 +39,9 @@ pub fn prepare<B: Backend, M: LanguageModel<B>>(
     let data = text::read(if options.data.is_empty() { &demonstration } else { &options.data })?;
     let held_out = if options.held_out.is_empty() { None } else { Some(text::read(&options.held_out)?) };
     let resumed = output.map_or(Ok(None), Output::tokenizer)?;
-    let (model, tokenizer) = match &options.model {
-        Some(model) => existing(options, model, resumed, device)?,
+    let source = options.model.as_deref().map(resolve_model).transpose()?;
+    let (model, tokenizer) = match &source {
+        Some(path) => existing(options, path, resumed, device)?,
         None => {
             let tokenizer = resumed.map_or_else(|| new_tokenizer(options, &data), |tokenizer| Ok(Some(tokenizer)))?;
             let config = match output.and_then(Output::config) {
@@ -52,7 +56,8 @@ pub fn prepare<B: Backend, M: LanguageModel<B>>(
         Some(rate) => model.with_dropout(rate),
         None => model,
     };
-    let tokens = |text: Text| tokens(text, tokenizer.as_ref(), model.vocab_size());
+    let end = tokenizer.as_ref().map_or(Ok(None), |tokenizer| end_of_document(&model, source.as_deref(), tokenizer))?;
+    let tokens = |text: Text| tokens(text, tokenizer.as_ref(), end, model.vocab_size());
     let (training, held_out) = match held_out {
         Some(held_out) => (tokens(data)?, Some(tokens(held_out)?)),
         None if options.evaluate || options.held_out_part == 0.0 => (tokens(data)?, None),
@@ -61,11 +66,25 @@ pub fn prepare<B: Backend, M: LanguageModel<B>>(
             (training, Some(held_out))
         }
     };
-    Ok(Prepared { model, tokenizer, training, held_out })
+    Ok(Prepared { model, tokenizer, training, held_out, source })
 }
 
-fn tokens(text: Text, tokenizer: Option<&Tokenizer>, vocab_size: usize) -> Result<TokenStream, Exit> {
-    let stream = text.tokens(tokenizer)?;
+/// The token behind each document, by which the model learns to end one: the tokenizer's own, unless the model's files say
+/// that it ends a text by others.
+fn end_of_document<B: Backend>(
+    model: &impl Decoder<B>,
+    source: Option<&Path>,
+    tokenizer: &Tokenizer,
+) -> Result<Option<u32>, Exit> {
+    let published = source.map(|path| GenerateOptions::published(path, Sampling::default())).transpose();
+    let ends = published.map_err(failure)?.and_then(|published| published.end_tokens);
+    let ends = ends.unwrap_or_else(|| model.end_tokens());
+    let own = tokenizer.end_of_text();
+    Ok(own.filter(|token| ends.is_empty() || ends.contains(token)).or(ends.first().copied()).or(own))
+}
+
+fn tokens(text: Text, tokenizer: Option<&Tokenizer>, end: Option<u32>, vocab_size: usize) -> Result<TokenStream, Exit> {
+    let stream = text.tokens(tokenizer, end)?;
     match stream.largest() {
         Some(largest) if largest as usize >= vocab_size => Err(failure(format!(
             "the data has token {largest}, and the model's vocabulary has {vocab_size} tokens, from 0 on: \
@@ -75,21 +94,24 @@ fn tokens(text: Text, tokenizer: Option<&Tokenizer>, vocab_size: usize) -> Resul
     }
 }
 
+/// Where a model's files lie, downloaded where they are not here yet.
+fn resolve_model(model: &str) -> Result<PathBuf, Exit> {
+    let source = Source::parse(model).map_err(failure)?;
+    source.resolve(&HubOptions::from_env(), &Wanted::model()).map_err(failure)
+}
+
 /// A model to fine-tune or to evaluate, and its tokenizer.
 fn existing<B: Backend, M: LanguageModel<B>>(
     options: &LanguageArgs,
-    model: &str,
+    path: &Path,
     resumed: Option<Tokenizer>,
     device: &B::Device,
 ) -> Result<(M, Option<Tokenizer>), Exit> {
-    let source = Source::parse(model).map_err(failure)?;
-    let path = source.resolve(&HubOptions::from_env(), &Wanted::model()).map_err(failure)?;
-    let model = M::load(&path, device).map_err(failure)?;
-    let directory = if path.is_dir() { &*path } else { path.parent().unwrap_or(&path) };
+    let model = M::load(path, device).map_err(failure)?;
     let tokenizer = match (resumed, &options.tokenizer) {
         (Some(tokenizer), _) => Some(tokenizer),
         (None, Some(path)) => Some(Tokenizer::from_path(path).map_err(failure)?),
-        (None, None) => match Tokenizer::from_path(directory) {
+        (None, None) => match Tokenizer::beside(path) {
             Ok(tokenizer) => Some(tokenizer),
             Err(_) if options.data.iter().any(|file| text::holds_tokens(file)) => None,
             Err(error) => return Err(failure(format!("{error}; --tokenizer names one that lies elsewhere"))),

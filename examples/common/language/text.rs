@@ -32,17 +32,21 @@ pub fn read(paths: &[PathBuf]) -> Result<Text, Exit> {
 }
 
 impl Text {
-    /// The tokens of all documents, each followed by the token that ends a text.
-    pub fn tokens(self, tokenizer: Option<&Tokenizer>) -> Result<TokenStream, Exit> {
+    /// The tokens of all documents, each followed by the token that ends it.
+    pub fn tokens(self, tokenizer: Option<&Tokenizer>, end: Option<u32>) -> Result<TokenStream, Exit> {
         let documents = match self {
             Self::Tokens(stream) => return Ok(stream),
             Self::Documents(documents) => documents,
         };
         let tokenizer = tokenizer.ok_or_else(|| failure("text needs a tokenizer: give one with --tokenizer"))?;
         let mut tokens = Vec::new();
+        if end.is_none() && documents.len() > 1 {
+            eprintln!("no token ends a text here: the documents follow each other without one");
+        }
         for document in documents {
             tokens.extend(tokenizer.encode(&document).map_err(failure)?);
-            tokens.extend(tokenizer.end_of_text());
+            // Some tokenizers put it behind every text themselves.
+            tokens.extend(end.filter(|end| tokens.last() != Some(end)));
         }
         Ok(TokenStream::new(tokens))
     }

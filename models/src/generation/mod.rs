@@ -1,9 +1,11 @@
 //! Text generation, shared by every decoder.
 
+mod finite;
 mod published;
 mod reading;
 mod run;
 mod sampler;
+mod score;
 mod speculative;
 mod text;
 
@@ -11,15 +13,17 @@ use burn::tensor::{Int, Tensor, TensorData};
 use grove_backend::Backend;
 use grove_tree::Tree;
 
+pub use finite::first_not_finite;
 pub use reading::{Reading, Rewind, generate_on};
-pub use run::{Finish, GenerateOptions, Generated, check_prompt, generate, score};
+pub use run::{Finish, GenerateOptions, Generated, check_prompt, generate};
 pub use sampler::Sampling;
+pub use score::{Score, score, score_text};
 pub use speculative::{Drafted, generate_with_draft};
 pub use text::TextStream;
 
 /// A model that tells the next token's logits and carries a state from position to position: a cache of keys and
 /// values, or the state of a recurrent network.
-pub trait Decoder<B: Backend> {
+pub trait Decoder<B: Backend>: Tree<B> {
     /// What is carried.
     type State: Tree<B>;
 
@@ -46,7 +50,7 @@ pub trait Decoder<B: Backend> {
     /// Where the model lies.
     fn device(&self) -> B::Device;
 
-    /// Tokens that end a text.
+    /// Tokens that end a text, as the model's `config.json` names them.
     fn end_tokens(&self) -> Vec<u32>;
 }
 

@@ -3,7 +3,7 @@ use grove_backend::Backend;
 
 use super::{
     Decoder, Finish, GenerateOptions, Generated,
-    run::{check_prompt, ends_of, float_vec, int_tensor, steps_of},
+    run::{check_prompt, draw, ends_of, float_vec, int_tensor, limit_of, steps_of},
 };
 use crate::error::Result;
 
@@ -70,11 +70,12 @@ pub fn generate_on<B: Backend, M: Rewind<B>>(
     check_prompt(model, prompt)?;
     let ends = ends_of(model, options);
     let mut ids = prompt.to_vec();
-    let mut finish = Finish::Length;
-    for step in 0..steps_of(model, prompt.len(), options) {
+    let steps = steps_of(model, prompt.len(), options);
+    let mut finish = limit_of(steps, options);
+    for step in 0..steps {
         let (mut logits, next) = reading.read(model, &ids, 1);
         reading = next;
-        let token = options.sampling.draw(&mut logits, &ids, options.key_of(step, 0));
+        let token = draw(model, options, &mut logits, &ids, options.key_of(step, 0))?;
         if ends.contains(&token) {
             finish = Finish::Stop;
             break;

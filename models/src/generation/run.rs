@@ -1,13 +1,12 @@
-use burn::tensor::{DType, Int, Tensor, TensorData};
+use burn::tensor::{Int, Tensor, TensorData};
 use grove_backend::Backend;
-use grove_layers::loss::cross_entropy;
 use grove_tree::Key;
 
-use super::{Decoder, Sampling};
+use super::{Decoder, Sampling, finite::not_finite};
 use crate::error::{ModelError, Result};
 
 /// What to generate.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct GenerateOptions {
     /// Most tokens to add to each prompt.
     pub max_new_tokens: usize,
@@ -15,6 +14,8 @@ pub struct GenerateOptions {
     pub sampling: Sampling,
     /// Tokens that end a text, besides the model's own; they are not part of the result.
     pub stop_tokens: Vec<u32>,
+    /// The model's own end tokens, where its `generation_config.json` names them; `None` are those of its `config.json`.
+    pub end_tokens: Option<Vec<u32>>,
     /// Goes on after the model's own end tokens.
     pub ignore_eos: bool,
     /// Where the random numbers come from.
@@ -28,6 +29,7 @@ impl Default for GenerateOptions {
             max_new_tokens: 128,
             sampling: Sampling::default(),
             stop_tokens: Vec::new(),
+            end_tokens: None,
             ignore_eos: false,
             key: Key::new(0),
         }
@@ -46,8 +48,10 @@ impl GenerateOptions {
 pub enum Finish {
     /// The model ended it, or a stop token did.
     Stop,
-    /// As many tokens as allowed, or the model's context is full.
+    /// As many tokens as allowed.
     Length,
+    /// The model's context is full before as many tokens have come as were allowed.
+    Context,
     /// The function that watches the tokens said so.
     Watcher,
 }
@@ -76,7 +80,7 @@ struct Row {
 ///
 /// # Errors
 /// A prompt is empty, has a token that the model has not, or does not fit into the context with at least one token
-/// more; an option is out of its range.
+/// more; an option is out of its range; the logits are not finite.
 pub fn generate<B: Backend, M: Decoder<B>>(
     model: &M,
     prompts: &[Vec<u32>],
@@ -111,7 +115,7 @@ pub fn generate<B: Backend, M: Decoder<B>>(
             }
             let vocab_size = model.vocab_size();
             let logits = &mut logits[i * vocab_size..(i + 1) * vocab_size];
-            let token = options.sampling.draw(logits, &row.ids, options.key_of(step, i));
+            let token = draw(model, options, logits, &row.ids, options.key_of(step, i))?;
             if ends.contains(&token) {
                 row.finish = Some(Finish::Stop);
                 continue;
@@ -124,26 +128,9 @@ pub fn generate<B: Backend, M: Decoder<B>>(
         // Rows that have ended go on with their last token, unread.
         input = rows.iter().map(|row| row.ids.last().copied().into_iter().collect()).collect();
     }
-    let finished =
-        |row: Row| Generated { ids: row.ids[row.prompt..].to_vec(), finish: row.finish.unwrap_or(Finish::Length) };
+    let limit = limit_of(steps, options);
+    let finished = |row: Row| Generated { ids: row.ids[row.prompt..].to_vec(), finish: row.finish.unwrap_or(limit) };
     Ok(rows.into_iter().map(finished).collect())
-}
-
-/// Mean negative log-likelihood of a text's tokens after the first, in nats; its exponential is the perplexity.
-/// `logits` are a forward pass's, `[1, t, vocab_size]`.
-///
-/// # Errors
-/// [`ModelError::TooShortToScore`] for fewer than two tokens.
-pub fn score<B: Backend>(logits: Tensor<B, 3>, ids: &[u32]) -> Result<f64> {
-    let t = ids.len();
-    if t < 2 {
-        return Err(ModelError::TooShortToScore { len: t });
-    }
-    let [_, _, vocab_size] = logits.dims();
-    let logits = logits.slice([0..1, 0..t - 1]).reshape([t - 1, vocab_size]).cast(DType::F32);
-    let labels = int_tensor(&[ids[1..].to_vec()], &logits.device()).reshape([t - 1]);
-    let loss = cross_entropy(logits, labels).into_data();
-    Ok(loss.iter::<f64>().next().unwrap_or(f64::NAN))
 }
 
 /// Checks that a model can read a prompt: it has tokens, the model knows them, and they fit into its context.
@@ -154,13 +141,19 @@ pub fn check_prompt<B: Backend, M: Decoder<B>>(model: &M, prompt: &[u32]) -> Res
     if prompt.is_empty() {
         return Err(ModelError::EmptyPrompt);
     }
-    let vocab_size = model.vocab_size();
-    if let Some(&id) = prompt.iter().find(|&&id| id as usize >= vocab_size) {
-        return Err(ModelError::TokenOutside { id, vocab_size });
-    }
+    check_tokens(model, prompt)?;
     match model.context() {
         Some(context) if prompt.len() > context => Err(ModelError::PromptTooLong { len: prompt.len(), context }),
         _ => Ok(()),
+    }
+}
+
+/// Checks that a model has all of the tokens.
+pub(super) fn check_tokens<B: Backend, M: Decoder<B>>(model: &M, ids: &[u32]) -> Result<()> {
+    let vocab_size = model.vocab_size();
+    match ids.iter().find(|&&id| id as usize >= vocab_size) {
+        Some(&id) => Err(ModelError::TokenOutside { id, vocab_size }),
+        None => Ok(()),
     }
 }
 
@@ -170,10 +163,35 @@ pub(super) fn steps_of<B: Backend, M: Decoder<B>>(model: &M, prompt: usize, opti
     options.max_new_tokens.min(room)
 }
 
+/// The reason why a text ends that has all of its `steps`.
+pub(super) fn limit_of(steps: usize, options: &GenerateOptions) -> Finish {
+    if steps < options.max_new_tokens { Finish::Context } else { Finish::Length }
+}
+
 /// The tokens that end a text.
 pub(super) fn ends_of<B: Backend, M: Decoder<B>>(model: &M, options: &GenerateOptions) -> Vec<u32> {
-    let own = if options.ignore_eos { vec![] } else { model.end_tokens() };
+    let own = match &options.end_tokens {
+        _ if options.ignore_eos => vec![],
+        Some(tokens) => tokens.clone(),
+        None => model.end_tokens(),
+    };
     options.stop_tokens.iter().copied().chain(own).collect()
+}
+
+/// Draws the next token from the logits of a model, which is asked for its bad tensor if they are no numbers.
+pub(super) fn draw<B: Backend, M: Decoder<B>>(
+    model: &M,
+    options: &GenerateOptions,
+    logits: &mut [f32],
+    seen: &[u32],
+    key: Key,
+) -> Result<u32> {
+    // A token may be impossible, with minus infinity, but not all of them.
+    let numbers = logits.iter().all(|&x| x < f32::INFINITY);
+    if !numbers || logits.iter().all(|&x| x == f32::NEG_INFINITY) {
+        return Err(not_finite(model));
+    }
+    Ok(options.sampling.draw(logits, seen, key))
 }
 
 /// Rows of equal length as a tensor, `[rows, t]`.

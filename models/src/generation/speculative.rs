@@ -5,7 +5,7 @@ use grove_layers::MOST_TAKEN_BACK;
 
 use super::{
     Decoder, Finish, GenerateOptions, Generated, Reading, Rewind,
-    run::{check_prompt, ends_of, steps_of},
+    run::{check_prompt, draw, ends_of, limit_of, steps_of},
 };
 use crate::error::{ModelError, Result};
 
@@ -53,9 +53,7 @@ pub fn generate_with_draft<B: Backend, M: Rewind<B>, D: Rewind<B>>(
     let (mut read, mut foreseen) = (Reading::new(model, room), Reading::new(draft, room));
     let mut ids = prompt.to_vec();
     let mut drafted = Drafted::default();
-    let draw = |logits: &mut [f32], ids: &[u32]| {
-        options.sampling.draw(logits, ids, options.key_of(ids.len() - prompt.len(), 0))
-    };
+    let key_of = |ids: &[u32]| options.key_of(ids.len() - prompt.len(), 0);
     'text: while ids.len() - prompt.len() < steps {
         let taken = ids.len();
         // The last token is the model's own in any case, and neither model goes beyond its context.
@@ -65,7 +63,7 @@ pub fn generate_with_draft<B: Backend, M: Rewind<B>, D: Rewind<B>>(
         for _ in 0..lookahead.min(room) {
             let (mut logits, next) = foreseen.read(draft, &guess, 1);
             foreseen = next;
-            let token = draw(&mut logits, &guess);
+            let token = draw(draft, options, &mut logits, &guess, key_of(&guess))?;
             guess.push(token);
             if ends.contains(&token) {
                 break;
@@ -76,7 +74,7 @@ pub fn generate_with_draft<B: Backend, M: Rewind<B>, D: Rewind<B>>(
         let (mut logits, next) = read.read(model, &guess, proposals + 1);
         read = next;
         for (i, logits) in logits.chunks_exact_mut(tokens).enumerate() {
-            let token = draw(logits, &ids);
+            let token = draw(model, options, logits, &ids, key_of(&ids))?;
             let foretold = guess.get(taken + i) == Some(&token);
             drafted.accepted += usize::from(foretold);
             if ends.contains(&token) {
@@ -91,5 +89,5 @@ pub fn generate_with_draft<B: Backend, M: Rewind<B>, D: Rewind<B>>(
             }
         }
     }
-    Ok((Generated { ids: ids.split_off(prompt.len()), finish: Finish::Length }, drafted))
+    Ok((Generated { ids: ids.split_off(prompt.len()), finish: limit_of(steps, options) }, drafted))
 }

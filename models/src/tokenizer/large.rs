@@ -5,6 +5,7 @@ use grove_weights::{Checkpoint, GgufMetadata};
 use std::{collections::BTreeMap, ffi::OsStr, path::Path};
 use tokenizers::Tokenizer as HfTokenizer;
 
+use super::Found;
 use crate::error::{ModelError, Result};
 
 /// Whether a file is one of llama.cpp's, by its name.
@@ -13,17 +14,17 @@ pub(super) fn is_gguf(path: &Path) -> bool {
 }
 
 /// The tokenizer in a file of one of these kinds.
-pub(super) fn from_file(path: &Path) -> Result<Option<HfTokenizer>> {
+pub(super) fn from_file(path: &Path) -> Result<Option<(HfTokenizer, Found)>> {
     if is_gguf(path) {
         let checkpoint = Checkpoint::open(path)?;
         return checkpoint.gguf().map(|metadata| from_metadata(metadata, path)).transpose();
     }
     let is_model = path.extension() == Some(OsStr::new("model")) && path.is_file();
-    Ok(if is_model { Some(sentencepiece::from_file(path)?) } else { None })
+    Ok(if is_model { Some((sentencepiece::from_file(path)?, Found::Files)) } else { None })
 }
 
 /// The tokenizer in a directory that has no other.
-pub(super) fn from_directory(directory: &Path) -> Result<Option<HfTokenizer>> {
+pub(super) fn from_directory(directory: &Path) -> Result<Option<(HfTokenizer, Found)>> {
     let model = directory.join("tokenizer.model");
     if model.is_file() {
         return from_file(&model);
@@ -33,7 +34,7 @@ pub(super) fn from_directory(directory: &Path) -> Result<Option<HfTokenizer>> {
     checkpoint.gguf().map(|metadata| from_metadata(metadata, directory)).transpose()
 }
 
-fn from_metadata(metadata: &GgufMetadata, file: &Path) -> Result<HfTokenizer> {
+fn from_metadata(metadata: &GgufMetadata, file: &Path) -> Result<(HfTokenizer, Found)> {
     let key = |name: &str| format!("tokenizer.ggml.{name}");
     let texts = |name: &str| -> Option<Vec<String>> {
         Some(metadata.strings(&key(name))?.into_iter().map(str::to_owned).collect())
@@ -60,7 +61,22 @@ fn from_metadata(metadata: &GgufMetadata, file: &Path) -> Result<HfTokenizer> {
         add_eos: metadata.boolean(&key("add_eos_token")),
         add_space_prefix: metadata.boolean(&key("add_space_prefix")),
     };
-    vocabulary.tokenizer().map_err(|error| broken(error.to_string()))
+    let tokenizer = vocabulary.tokenizer().map_err(|error| broken(error.to_string()))?;
+    Ok((tokenizer, Found::Gguf(roles(metadata), metadata.string(TEMPLATE).map(str::to_owned))))
+}
+
+/// Where a GGUF file has its chat template.
+const TEMPLATE: &str = "tokenizer.chat_template";
+
+/// The special tokens of a GGUF file by their purpose, as transformers calls it.
+fn roles(metadata: &GgufMetadata) -> BTreeMap<String, String> {
+    let tokens = metadata.strings("tokenizer.ggml.tokens").unwrap_or_default();
+    let purposes = [("bos_token", "bos"), ("eos_token", "eos"), ("unk_token", "unknown"), ("pad_token", "padding")];
+    let token = |name: &str| {
+        let id = metadata.integer(&format!("tokenizer.ggml.{name}_token_id"))?;
+        tokens.get(usize::try_from(id).ok()?).copied()
+    };
+    purposes.iter().filter_map(|&(role, name)| Some((role.to_owned(), token(name)?.to_owned()))).collect()
 }
 
 /// The chat template that belongs to a model's files; `None` where it has none.
@@ -77,16 +93,6 @@ pub fn chat_template(model: impl AsRef<Path>) -> Result<Option<ChatTemplate>> {
     }
     let checkpoint = Checkpoint::open(model)?;
     let Some(metadata) = checkpoint.gguf() else { return Ok(None) };
-    let Some(source) = metadata.string("tokenizer.chat_template") else { return Ok(None) };
-    let tokens = metadata.strings("tokenizer.ggml.tokens").unwrap_or_default();
-    let mut variables = BTreeMap::new();
-    for (variable, name) in
-        [("bos_token", "bos"), ("eos_token", "eos"), ("unk_token", "unknown"), ("pad_token", "padding")]
-    {
-        let id = metadata.integer(&format!("tokenizer.ggml.{name}_token_id"));
-        if let Some(token) = id.and_then(|id| tokens.get(usize::try_from(id).ok()?)) {
-            variables.insert(variable.to_owned(), (*token).to_owned());
-        }
-    }
-    Ok(Some(ChatTemplate::new(source, variables)?))
+    let Some(source) = metadata.string(TEMPLATE) else { return Ok(None) };
+    Ok(Some(ChatTemplate::new(source, roles(metadata))?))
 }

@@ -1,5 +1,9 @@
+use grove_text::{TextError, catch_panic, printable::excerpt, special_tokens, tokenizer_json};
 use grove_weights::{HubOptions, Source, Wanted};
-use std::{collections::HashMap, path::Path};
+use std::{
+    collections::{BTreeMap, HashMap},
+    path::{Path, PathBuf},
+};
 use tokenizers::{
     AddedToken, Tokenizer as HfTokenizer,
     models::{
@@ -11,21 +15,31 @@ use tokenizers::{
 };
 
 mod large;
+mod saving;
 mod text;
 mod wordpiece;
 
 pub use large::chat_template;
+pub use saving::copy_generation_config;
 pub use text::{EncodedText, Truncation};
 
 use crate::{
     error::{ModelError, Result},
-    pretrained::{read_json, write_json, write_text},
+    pretrained::read_json,
 };
 
 /// Text to tokens and back, by the files that are published beside a model.
 #[derive(Clone, Debug)]
 pub struct Tokenizer {
     inner: HfTokenizer,
+    /// The file or directory that it was read from, for errors.
+    place: PathBuf,
+    /// The directory whose files it consists of, if it does.
+    source: Option<PathBuf>,
+    /// Special tokens by their purpose, as transformers calls it: `eos_token`.
+    roles: BTreeMap<String, String>,
+    /// The chat template of the GGUF file that it was read from.
+    template: Option<String>,
 }
 
 /// The pairs of files that a byte-level BPE may consist of, newest names first.
@@ -33,19 +47,6 @@ const BPE_FILES: [(&str, &str); 2] = [("vocab.json", "merges.txt"), ("encoder.js
 
 /// Token by which GPT-2 ends a text.
 const END_OF_TEXT: &str = "<|endoftext|>";
-
-/// The tokens of GPT-2's tokenizers by what they are for, as transformers calls it.
-const GPT2_ROLES: [(&str, &str); 3] =
-    [("bos_token", END_OF_TEXT), ("eos_token", END_OF_TEXT), ("unk_token", END_OF_TEXT)];
-
-/// Those of BERT's.
-const BERT_ROLES: [(&str, &str); 5] = [
-    ("unk_token", "[UNK]"),
-    ("cls_token", "[CLS]"),
-    ("sep_token", "[SEP]"),
-    ("pad_token", "[PAD]"),
-    ("mask_token", "[MASK]"),
-];
 
 /// Room for special tokens and letters, each in both of its forms, within a word and at its beginning.
 const SMALLEST_WORDPIECE: usize = 500;
@@ -72,42 +73,56 @@ impl Tokenizer {
     /// There is none, which is said with the names looked for, or it is broken, which is said with its file.
     pub fn from_path(path: impl AsRef<Path>) -> Result<Self> {
         let path = path.as_ref();
-        let broken = |path: &Path, error: &dyn std::fmt::Display| ModelError::Tokenizer {
-            path: path.into(),
-            reason: format!("this is not a tokenizer that can be read: {error}"),
-        };
-        if let Some(inner) = large::from_file(path)? {
-            return Ok(Self { inner });
+        let broken = |message| failed(path, &format!("this is not a tokenizer that can be read: {message}"));
+        catch_panic(|| Self::read(path)).unwrap_or_else(|message| Err(broken(message)))
+    }
+
+    fn read(path: &Path) -> Result<Self> {
+        if let Some((inner, found)) = large::from_file(path)? {
+            return Self::found(inner, path, found);
         }
         let whole = if path.is_dir() { path.join("tokenizer.json") } else { path.to_owned() };
         if whole.is_file() {
-            let mut inner = HfTokenizer::from_file(&whole).map_err(|error| broken(&whole, &error))?;
-            inner.with_padding(None).with_truncation(None).map_err(|error| broken(&whole, &error))?;
-            return Ok(Self { inner });
+            let inner = tokenizer_json::from_file(&whole).map_err(|error| match error {
+                TextError::Config { file, reason } => ModelError::Tokenizer { path: file, reason },
+                error => error.into(),
+            })?;
+            return Self::found(inner, &whole, Found::Files);
         }
         let pairs = BPE_FILES.map(|(vocab, merges)| (path.join(vocab), path.join(merges)));
-        let Some((vocab, merges)) = pairs.iter().find(|(vocab, merges)| vocab.is_file() && merges.is_file()) else {
-            let pieces = path.join("vocab.txt");
-            if pieces.is_file() {
-                return Ok(Self { inner: wordpiece::from_vocabulary(&pieces)? });
-            }
-            if let Some(inner) = large::from_directory(path)? {
-                return Ok(Self { inner });
-            }
-            let reason = "no tokenizer here: looked for tokenizer.json, vocab.json with merges.txt, encoder.json with \
-                          vocab.bpe, vocab.txt, tokenizer.model, and a single *.gguf";
-            return Err(ModelError::Tokenizer { path: path.into(), reason: reason.into() });
+        let inner = match pairs.iter().find(|(vocab, merges)| vocab.is_file() && merges.is_file()) {
+            Some((vocab, merges)) => from_pair(vocab, merges)?,
+            None if path.join("vocab.txt").is_file() => wordpiece::from_vocabulary(&path.join("vocab.txt"))?,
+            None => match large::from_directory(path)? {
+                Some((inner, found)) => return Self::found(inner, path, found),
+                None => {
+                    let reason = "no tokenizer here: looked for tokenizer.json, vocab.json with merges.txt, \
+                                  encoder.json with vocab.bpe, vocab.txt, tokenizer.model, and a single *.gguf";
+                    return Err(ModelError::Tokenizer { path: path.into(), reason: reason.into() });
+                }
+            },
         };
-        let text = |file: &Path| file.to_string_lossy().into_owned();
-        let bpe = BPE::from_file(&text(vocab), &text(merges)).build().map_err(|error| {
-            let at_fault = if read_json::<HashMap<String, u32>>(vocab).is_err() { vocab } else { merges };
-            broken(at_fault, &error)
-        })?;
-        let mut inner = byte_level(bpe);
-        if inner.token_to_id(END_OF_TEXT).is_some() {
-            inner.add_special_tokens(&[AddedToken::from(END_OF_TEXT, true)]);
-        }
-        Ok(Self { inner })
+        Self::found(inner, path, Found::Files)
+    }
+
+    /// A tokenizer with what belongs to it, read from a file or directory.
+    fn found(inner: HfTokenizer, place: &Path, found: Found) -> Result<Self> {
+        let directory = if place.is_dir() { place } else { place.parent().unwrap_or(place) };
+        let directory = if directory.as_os_str().is_empty() { Path::new(".") } else { directory };
+        // A file of another name than transformers gives it is not found beside a model.
+        let named = place.is_dir() || OWN_NAMES.iter().any(|name| place.file_name().is_some_and(|file| file == *name));
+        let (source, roles, template) = match found {
+            Found::Files => (named.then(|| directory.to_owned()), special_tokens(directory)?, None),
+            Found::Gguf(roles, template) => (None, roles, template),
+        };
+        let roles = if roles.is_empty() { saving::usual_roles(&inner) } else { roles };
+        Ok(Self { inner, place: place.to_owned(), source, roles, template })
+    }
+
+    /// A tokenizer that was made just now.
+    fn new(inner: HfTokenizer) -> Self {
+        let roles = saving::usual_roles(&inner);
+        Self { inner, place: "the tokenizer".into(), source: None, roles, template: None }
     }
 
     /// The tokenizer that belongs to a model's files: in its directory, in the GGUF file that it is, or beside its weights.
@@ -149,8 +164,8 @@ impl Tokenizer {
             .build();
         let mut inner = byte_level(BPE::default());
         let mut trainer = TrainerWrapper::BpeTrainer(trainer);
-        inner.train(&mut trainer, texts.iter().map(AsRef::as_ref)).map_err(|error| Self::failed(&error))?;
-        Ok(Self { inner })
+        inner.train(&mut trainer, texts.iter().map(AsRef::as_ref)).map_err(|error| learning_failed(&error))?;
+        Ok(Self::new(inner))
     }
 
     /// Learns word pieces of BERT's kind, without capitals and accents, from texts: `[PAD]`, `[UNK]`, `[CLS]`, `[SEP]`,
@@ -164,32 +179,23 @@ impl Tokenizer {
             let value = vocab_size.to_string();
             return Err(ModelError::Option { option: "vocabulary size", value, range: "at least 500" });
         }
-        let inner = wordpiece::learned(texts, vocab_size).map_err(|error| Self::failed(&error))?;
-        Ok(Self { inner })
+        let inner = wordpiece::learned(texts, vocab_size).map_err(|error| learning_failed(&error))?;
+        Ok(Self::new(inner))
     }
 
-    /// Writes `tokenizer.json`, and the `tokenizer_config.json` by which transformers knows its kind, to a directory.
-    ///
-    /// # Errors
-    /// A file cannot be written.
-    pub fn save(&self, directory: impl AsRef<Path>) -> Result<()> {
-        let directory = directory.as_ref();
-        let text = self.inner.to_string(false).map_err(|error| Self::failed(&error))?;
-        write_text(&directory.join("tokenizer.json"), &text)?;
-        let mut config = serde_json::Map::new();
-        let bert = self.token_to_id("[CLS]").is_some();
-        let roles: &[(&str, &str)] = if bert { &BERT_ROLES } else { &GPT2_ROLES };
-        let class = if bert { "BertTokenizerFast" } else { "GPT2TokenizerFast" };
-        config.insert("tokenizer_class".into(), class.into());
-        for (role, token) in roles.iter().filter(|(_, token)| self.token_to_id(token).is_some()) {
-            config.insert((*role).into(), (*token).into());
-        }
-        write_json(&directory.join("tokenizer_config.json"), &config)
-    }
-
-    /// The token by which GPT-2's tokenizers end a text, if this one has it.
+    /// The token that ends a text, as the tokenizer's files name it (`eos_token`): `<|endoftext|>`, `</s>`, and so on.
     pub fn end_of_text(&self) -> Option<u32> {
-        self.inner.token_to_id(END_OF_TEXT)
+        self.role("eos_token")
+    }
+
+    /// The token that begins a text, as the tokenizer's files name it (`bos_token`).
+    pub fn begin_of_text(&self) -> Option<u32> {
+        self.role("bos_token")
+    }
+
+    /// The token for a purpose.
+    fn role(&self, role: &str) -> Option<u32> {
+        self.inner.token_to_id(self.roles.get(role)?)
     }
 
     /// The tokens of a text. No token is added at either end that the tokenizer does not always add.
@@ -197,7 +203,7 @@ impl Tokenizer {
     /// # Errors
     /// [`ModelError::Tokenizer`] where the tokenizer refuses the text.
     pub fn encode(&self, text: &str) -> Result<Vec<u32>> {
-        let encoding = self.inner.encode(text, true).map_err(|error| Self::failed(&error))?;
+        let encoding = self.run(|inner| inner.encode(text, true))?;
         Ok(encoding.get_ids().to_vec())
     }
 
@@ -206,7 +212,7 @@ impl Tokenizer {
     /// # Errors
     /// [`ModelError::Tokenizer`] where the tokenizer fails.
     pub fn decode(&self, ids: &[u32]) -> Result<String> {
-        self.inner.decode(ids, false).map_err(|error| Self::failed(&error))
+        self.run(|inner| inner.decode(ids, false))
     }
 
     /// The text of tokens without the special ones.
@@ -214,7 +220,7 @@ impl Tokenizer {
     /// # Errors
     /// As [`decode`](Self::decode).
     pub fn decode_text(&self, ids: &[u32]) -> Result<String> {
-        self.inner.decode(ids, true).map_err(|error| Self::failed(&error))
+        self.run(|inner| inner.decode(ids, true))
     }
 
     /// The tokens of a text in which the special ones are written out, as a chat template leaves it: none is added.
@@ -222,7 +228,7 @@ impl Tokenizer {
     /// # Errors
     /// As [`encode`](Self::encode).
     pub fn encode_rendered(&self, text: &str) -> Result<Vec<u32>> {
-        let encoding = self.inner.encode(text, false).map_err(|error| Self::failed(&error))?;
+        let encoding = self.run(|inner| inner.encode(text, false))?;
         Ok(encoding.get_ids().to_vec())
     }
 
@@ -246,7 +252,51 @@ impl Tokenizer {
         self.inner.get_vocab_size(true)
     }
 
-    fn failed(error: &dyn std::fmt::Display) -> ModelError {
-        ModelError::Tokenizer { path: "the tokenizer".into(), reason: error.to_string() }
+    /// Does what the library can refuse, or panic about: regular expressions of a file can be made to.
+    fn run<T>(&self, work: impl FnOnce(&HfTokenizer) -> tokenizers::Result<T>) -> Result<T> {
+        match catch_panic(|| work(&self.inner)) {
+            Ok(result) => result.map_err(|error| self.failed(&error)),
+            Err(message) => Err(self.failed(&format!("it breaks down with this text: {message}"))),
+        }
     }
+
+    fn failed(&self, error: &dyn std::fmt::Display) -> ModelError {
+        failed(&self.place, error)
+    }
+}
+
+/// What a tokenizer was read from.
+enum Found {
+    /// Files of a directory.
+    Files,
+    /// A GGUF file, with its special tokens by their purpose, and its chat template.
+    Gguf(BTreeMap<String, String>, Option<String>),
+}
+
+/// The names of files that transformers finds beside a model, and that can be given themselves.
+const OWN_NAMES: [&str; 4] = ["tokenizer.json", "tokenizer.model", "sentencepiece.bpe.model", "spiece.model"];
+
+/// The longest error of a library that is repeated, in characters. It may quote a text.
+const LONGEST_REASON: usize = 300;
+
+fn failed(place: &Path, error: &dyn std::fmt::Display) -> ModelError {
+    ModelError::Tokenizer { path: place.into(), reason: excerpt(&error.to_string(), LONGEST_REASON) }
+}
+
+fn learning_failed(error: &dyn std::fmt::Display) -> ModelError {
+    failed(Path::new("the tokenizer"), error)
+}
+
+/// GPT-2's tokenizer from its two files.
+fn from_pair(vocab: &Path, merges: &Path) -> Result<HfTokenizer> {
+    let text = |file: &Path| file.to_string_lossy().into_owned();
+    let bpe = BPE::from_file(&text(vocab), &text(merges)).build().map_err(|error| {
+        let at_fault = if read_json::<HashMap<String, u32>>(vocab).is_err() { vocab } else { merges };
+        failed(at_fault, &format!("this is not a tokenizer that can be read: {error}"))
+    })?;
+    let mut inner = byte_level(bpe);
+    if inner.token_to_id(END_OF_TEXT).is_some() {
+        inner.add_special_tokens(&[AddedToken::from(END_OF_TEXT, true)]);
+    }
+    Ok(inner)
 }

@@ -95,8 +95,7 @@ impl Tokenizer {
         stride: usize,
         truncation: Truncation,
     ) -> Result<Vec<Encoding>> {
-        let failed = |error: tokenizers::Error| Self::failed(&error);
-        let tokens = |text: &str| self.inner.encode(text, false).map_err(failed);
+        let tokens = |text: &str| self.run(|inner| inner.encode(text, false));
         let (first, second) = (tokens(text)?, pair.map(tokens).transpose()?);
         let added = self
             .inner
@@ -124,9 +123,9 @@ impl Tokenizer {
                 Truncation::OnlySecond => TruncationStrategy::OnlySecond,
             };
             let params = TruncationParams { max_length: room, strategy, stride, direction: TruncationDirection::Right };
-            truncate_encodings(first, second, &params).map_err(failed)?
+            self.run(|_| truncate_encodings(first, second, &params))?
         };
-        let mut whole = self.inner.post_process(first, second, true).map_err(failed)?;
+        let mut whole = self.run(|inner| inner.post_process(first, second, true))?;
         let mut windows = vec![];
         windows.extend(whole.take_overflowing());
         windows.insert(0, whole);

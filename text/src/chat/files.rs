@@ -8,6 +8,7 @@ use super::LONGEST;
 use crate::{
     error::{Result, TextError},
     files,
+    special::special_tokens,
 };
 
 /// The template of a directory, and its special tokens by name.
@@ -25,9 +26,7 @@ pub(super) fn template(directory: &Path) -> Result<Option<(String, Map<String, V
         },
     };
     let Some(source) = source else { return Ok(None) };
-    // Older repositories have the tokens in a file of their own.
-    let mut tokens = named(&files::object(&directory.join("special_tokens_map.json"))?.unwrap_or_default());
-    tokens.extend(named(&config));
+    let tokens = special_tokens(directory)?.into_iter().map(|(name, token)| (name, token.into())).collect();
     Ok(Some((source, tokens)))
 }
 
@@ -50,10 +49,4 @@ fn entry(config: &Map<String, Value>, file: &Path) -> Result<Option<String>> {
         }
         Some(_) => Err(TextError::config(file, "its chat_template is neither a text nor a list")),
     }
-}
-
-/// The entries that name a token, `bos_token` for instance.
-fn named(config: &Map<String, Value>) -> Map<String, Value> {
-    let tokens = config.iter().filter(|(name, _)| name.ends_with("_token"));
-    tokens.filter_map(|(name, value)| Some((name.clone(), files::token(value)?.into()))).collect()
 }

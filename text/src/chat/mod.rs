@@ -27,7 +27,10 @@ mod python;
 mod tags;
 
 use self::budget::Budget;
-use crate::error::{Result, TextError};
+use crate::{
+    error::{Result, TextError},
+    printable::error_message,
+};
 
 /// The longest template. Published ones, with tools and reasoning, have some 20 kB.
 const LONGEST: usize = 256 << 10;
@@ -224,7 +227,7 @@ fn failed(error: &Error) -> TextError {
     let mut source = std::error::Error::source(error);
     while let Some(inner) = source {
         if let Some(Raised(message)) = inner.downcast_ref() {
-            return TextError::Refused { message: message.clone() };
+            return TextError::Refused { message: error_message(message) };
         }
         source = inner.source();
     }

@@ -19,6 +19,7 @@ use crate::{
     error::{Result, TextError},
     merges::{self, Order},
     pieces::{self, Kind, Piece, Pipeline},
+    printable::error_message,
     special,
 };
 
@@ -62,7 +63,7 @@ impl Vocabulary {
     /// [`TextError::Vocabulary`]: lists differ in length, a number is none of a token, a token occurs twice, a merge
     /// names what is none, or the kind of tokenizer or its way of cutting texts is not known.
     pub fn tokenizer(self) -> Result<Tokenizer> {
-        self.build().map_err(TextError::Vocabulary)
+        self.build().map_err(|reason| TextError::Vocabulary(error_message(&reason)))
     }
 
     fn build(mut self) -> std::result::Result<Tokenizer, String> {

@@ -2,10 +2,13 @@
 
 use tokenizers::normalizers::precompiled::Precompiled;
 
+/// The longest text that a letter may become, in bytes. Unicode's own longest has 18 letters.
+const LONGEST_REPLACEMENT: usize = 1 << 8;
+
 /// Reads a `precompiled_charsmap`: a trie as a double array, behind its size, and then the replacements, each ended by
 /// a zero. The library follows the trie's offsets without a look at the array's end, so that a damaged one would end
 /// the program; here every offset is checked first.
-pub(super) fn precompiled(bytes: &[u8]) -> Result<Precompiled, String> {
+pub(crate) fn precompiled(bytes: &[u8]) -> Result<Precompiled, String> {
     let broken = |what: &str| Err(format!("the map of letters in it is damaged: {what}"));
     let Some((size, rest)) = bytes.split_first_chunk::<4>() else { return broken("it has no size") };
     let size = u32::from_le_bytes(*size) as usize;
@@ -14,6 +17,9 @@ pub(super) fn precompiled(bytes: &[u8]) -> Result<Precompiled, String> {
     }
     let (trie, replacements) = rest.split_at(size);
     let Ok(replacements) = std::str::from_utf8(replacements) else { return broken("it is not in UTF-8") };
+    if replacements.split('\0').any(|replacement| replacement.len() > LONGEST_REPLACEMENT) {
+        return broken("one letter becomes a long text");
+    }
     let units: Vec<u32> =
         trie.chunks_exact(4).map(|unit| u32::from_le_bytes([unit[0], unit[1], unit[2], unit[3]])).collect();
     for (place, &unit) in units.iter().enumerate() {

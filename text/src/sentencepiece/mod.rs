@@ -12,7 +12,7 @@ use std::path::Path;
 use prost::Message;
 use tokenizers::{Tokenizer, pre_tokenizers::metaspace::PrependScheme};
 
-mod charsmap;
+pub(crate) mod charsmap;
 mod options;
 mod proto;
 

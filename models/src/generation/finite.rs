@@ -1,0 +1,32 @@
+//! The tensor that makes a model's logits NaN or infinite.
+
+use burn::tensor::DType;
+use grove_backend::Backend;
+use grove_tree::{AnyArray, Path, Tree};
+
+use crate::error::ModelError;
+
+/// The first floating-point tensor of a model with NaN or an infinity in it, by its path. Every weight is read: it is for
+/// explaining logits that are not finite, not for each step.
+pub fn first_not_finite<B: Backend>(model: &impl Tree<B>) -> Option<String> {
+    let mut found = None;
+    model.visit(&mut Path::root(), &mut |path: &Path, leaf: &AnyArray<B>| {
+        if found.is_none() && leaf.dtype().is_float() && !is_finite(leaf) {
+            found = Some(path.as_str().to_owned());
+        }
+    });
+    found
+}
+
+fn is_finite<B: Backend>(leaf: &AnyArray<B>) -> bool {
+    leaf.clone().into_data().is_none_or(|data| data.iter::<f64>().all(f64::is_finite))
+}
+
+/// The error for logits that are not finite.
+pub(super) fn not_finite<B: Backend>(model: &impl Tree<B>) -> ModelError {
+    let mut dtype = None;
+    model.visit(&mut Path::root(), &mut |_: &Path, leaf: &AnyArray<B>| {
+        dtype = dtype.or(leaf.dtype().is_float().then(|| leaf.dtype()));
+    });
+    ModelError::NotFinite { tensor: first_not_finite(model), dtype: dtype.unwrap_or(DType::F32) }
+}

@@ -1,0 +1,138 @@
+//! A tokenizer's files beside a model that was trained with it.
+
+use grove_weights::{WeightsError, write_atomically};
+use std::{collections::BTreeMap, fs::File, path::Path};
+use tokenizers::{ModelWrapper, PreTokenizerWrapper, Tokenizer as HfTokenizer};
+
+use super::{END_OF_TEXT, Tokenizer};
+use crate::{
+    error::{ModelError, Result},
+    pretrained::{write_json, write_text},
+};
+
+/// Files by which transformers, and grove, know a tokenizer and a chat template.
+const FILES: [&str; 15] = [
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "vocab.json",
+    "merges.txt",
+    "encoder.json",
+    "vocab.bpe",
+    "vocab.txt",
+    "tokenizer.model",
+    "sentencepiece.bpe.model",
+    "spiece.model",
+    "chat_template.jinja",
+    "chat_template.json",
+    "sentence_bert_config.json",
+];
+
+/// Special tokens by the names that tell what they are for, in the families whose files do not say it: BERT's, LLaMA's and
+/// RoBERTa's, and GPT-2's. A family is recognised by the first of its tokens.
+const FAMILIES: [&[(&str, &str)]; 3] = [
+    &[
+        ("cls_token", "[CLS]"),
+        ("sep_token", "[SEP]"),
+        ("unk_token", "[UNK]"),
+        ("pad_token", "[PAD]"),
+        ("mask_token", "[MASK]"),
+    ],
+    &[
+        ("eos_token", "</s>"),
+        ("bos_token", "<s>"),
+        ("unk_token", "<unk>"),
+        ("pad_token", "<pad>"),
+        ("mask_token", "<mask>"),
+    ],
+    &[("eos_token", END_OF_TEXT), ("bos_token", END_OF_TEXT), ("unk_token", END_OF_TEXT)],
+];
+
+/// The special tokens that a tokenizer has, by their purpose, where no file says it.
+pub(super) fn usual_roles(tokenizer: &HfTokenizer) -> BTreeMap<String, String> {
+    let has = |token: &str| tokenizer.token_to_id(token).is_some();
+    let family = FAMILIES.into_iter().find(|family| family.first().is_some_and(|(_, token)| has(token)));
+    let tokens = family.into_iter().flatten().filter(|(_, token)| has(token));
+    tokens.map(|&(role, token)| (role.to_owned(), token.to_owned())).collect()
+}
+
+impl Tokenizer {
+    /// Writes the tokenizer to a directory, as transformers and grove read it.
+    ///
+    /// One that was read from a directory keeps its files as they are, with its special tokens, its class and its chat
+    /// template: `tokenizer.json` or `tokenizer.model`, `tokenizer_config.json`, `special_tokens_map.json`,
+    /// `chat_template.jinja` and their like. Of another one, learned or of a GGUF file, `tokenizer.json` and
+    /// `tokenizer_config.json` are written.
+    ///
+    /// # Errors
+    /// A file cannot be read or written.
+    pub fn save(&self, directory: impl AsRef<Path>) -> Result<()> {
+        let directory = directory.as_ref();
+        match &self.source {
+            Some(source) => copy_files(source, directory, &FILES),
+            None => self.write(directory),
+        }
+    }
+
+    fn write(&self, directory: &Path) -> Result<()> {
+        let text = self.inner.to_string(false).map_err(|error| self.failed(&error))?;
+        write_text(&directory.join("tokenizer.json"), &text)?;
+        let mut config = serde_json::Map::new();
+        config.insert("tokenizer_class".into(), self.class().into());
+        for (role, token) in &self.roles {
+            config.insert(role.clone(), token.clone().into());
+        }
+        write_json(&directory.join("tokenizer_config.json"), &config)?;
+        self.template.as_ref().map_or(Ok(()), |source| write_text(&directory.join("chat_template.jinja"), source))
+    }
+
+    /// The class by which transformers reads the `tokenizer.json`. Those of a model's own family make parts of it anew, so
+    /// that they are named only where these are the same.
+    fn class(&self) -> &'static str {
+        let is = |role: &str, token: &str| self.roles.get(role).is_some_and(|text| text == token);
+        let byte_level = matches!(
+            self.inner.get_pre_tokenizer(),
+            Some(PreTokenizerWrapper::ByteLevel(step)) if !step.add_prefix_space && step.use_regex
+        );
+        match self.inner.get_model() {
+            ModelWrapper::WordPiece(_) if is("cls_token", "[CLS]") => "BertTokenizerFast",
+            ModelWrapper::BPE(_) if byte_level && is("eos_token", END_OF_TEXT) => "GPT2TokenizerFast",
+            _ => "PreTrainedTokenizerFast",
+        }
+    }
+}
+
+/// Copies those of the files that there are.
+fn copy_files(from: &Path, to: &Path, names: &[&str]) -> Result<()> {
+    let io = |file: &Path| {
+        let file = file.to_owned();
+        move |source| ModelError::Io { file, source }
+    };
+    std::fs::create_dir_all(to).map_err(io(to))?;
+    // A model that is trained in its place keeps its files.
+    if from.canonicalize().map_err(io(from))? == to.canonicalize().map_err(io(to))? {
+        return Ok(());
+    }
+    for name in names {
+        let (from, to) = (from.join(name), to.join(name));
+        if from.is_file() {
+            let mut file = File::open(&from).map_err(io(&from))?;
+            let write = |source| WeightsError::Io { action: "copy", path: from.clone(), source };
+            write_atomically(&to, |writer| std::io::copy(&mut file, writer).map(|_| ()).map_err(write))?;
+        }
+    }
+    Ok(())
+}
+
+/// Copies what a model's files say about generation, its `generation_config.json`, to the directory of a model that was
+/// trained from it; nothing where there is no such file. `model` is a directory or a weights file.
+///
+/// # Errors
+/// The file cannot be read or written.
+pub fn copy_generation_config(model: impl AsRef<Path>, directory: impl AsRef<Path>) -> Result<()> {
+    let model = model.as_ref();
+    let source = if model.is_dir() { model } else { model.parent().unwrap_or(model) };
+    let source = if source.as_os_str().is_empty() { Path::new(".") } else { source };
+    copy_files(source, directory.as_ref(), &["generation_config.json"])
+}

@@ -1,0 +1,179 @@
+//! Generation and scoring as a model's files ask for it, and with weights that are no numbers.
+//! Fixture: tools/fixtures/generation.py.
+
+use burn::tensor::{DType, TensorData};
+use grove_backend::Flex;
+use grove_models::{
+    GenerateOptions, Gpt2, ModelError, generate,
+    generation::{Finish, Reading, Sampling, first_not_finite, generate_on, generate_with_draft, score, score_text},
+};
+use grove_tree::{AnyArray, Path as TreePath, Tree};
+use serde::Deserialize;
+use std::path::Path;
+
+#[derive(Deserialize)]
+struct Fixture {
+    windows: Vec<Text>,
+    published: Vec<Case>,
+}
+
+#[derive(Deserialize)]
+struct Text {
+    ids: Vec<u32>,
+    stride: usize,
+    loss: f64,
+    windows: usize,
+}
+
+#[derive(Deserialize)]
+struct Case {
+    config: serde_json::Value,
+    prompt: Vec<u32>,
+    ids: Vec<u32>,
+    without_penalty: Vec<u32>,
+}
+
+fn fixture() -> Fixture {
+    serde_json::from_slice(&std::fs::read("tests/fixtures/gpt2/generation.json").unwrap()).unwrap()
+}
+
+fn tiny(dtype: Option<DType>) -> Gpt2<Flex> {
+    let directory = Path::new("tests/fixtures/gpt2/tiny_a");
+    Gpt2::from_path(directory, &Default::default(), dtype).unwrap().0
+}
+
+#[test]
+fn long_texts_are_scored_as_in_transformers_guide() {
+    let model = tiny(None);
+    for Text { ids, stride, loss, windows } in fixture().windows {
+        let scored = score_text(&model, &ids, Some(stride), |model, ids| model.forward(ids)).unwrap();
+        assert!((scored.loss / loss - 1.0).abs() < 1e-5, "{} tokens by {stride}: {scored:?}, not {loss}", ids.len());
+        assert_eq!(scored.windows, windows);
+        // Half of 37.
+        if stride == 18 {
+            let usual = score_text(&model, &ids, None, |model, ids| model.forward(ids)).unwrap();
+            assert_eq!(usual, scored);
+        }
+    }
+}
+
+#[test]
+fn rejects_texts_and_strides_that_cannot_be_scored() {
+    let model = tiny(None);
+    let error = |ids: &[u32], stride| score_text(&model, ids, stride, |model, ids| model.forward(ids)).unwrap_err();
+    assert!(matches!(error(&[3], None), ModelError::TooShortToScore { len: 1 }));
+    assert!(matches!(error(&[], None), ModelError::TooShortToScore { len: 0 }));
+    assert!(matches!(error(&[3, 67], None), ModelError::TokenOutside { id: 67, .. }));
+    for stride in [0, 37, 100] {
+        let error = error(&[1; 50], Some(stride)).to_string();
+        assert!(error.contains(&format!("the stride is {stride}")), "{error}");
+    }
+}
+
+#[test]
+fn generation_config_is_followed_as_by_transformers() {
+    let model = tiny(None);
+    let directory = tempfile::tempdir().unwrap();
+    for Case { config, prompt, ids, without_penalty } in fixture().published {
+        std::fs::write(directory.path().join("generation_config.json"), config.to_string()).unwrap();
+        let published = GenerateOptions::published(directory.path(), Sampling::default()).unwrap();
+        let options = GenerateOptions { max_new_tokens: 20, ..published };
+        let generated = generate(&model, std::slice::from_ref(&prompt), &options, |_, _| true).unwrap().remove(0);
+        // transformers keeps the token that ends a text, and grove does not.
+        let ends = options.end_tokens.clone().unwrap_or_default();
+        let (finish, expected) = match ids.split_last() {
+            Some((last, before)) if ends.contains(last) => (Finish::Stop, before),
+            _ => (Finish::Length, &ids[..]),
+        };
+        assert_eq!((&generated.ids[..], generated.finish), (expected, finish), "{config}");
+        let (again, _) = generate_on(&model, Reading::new(&model, 0), &prompt, &options, |_| true).unwrap();
+        assert_eq!(again, generated);
+        let greedy = GenerateOptions { sampling: Sampling::greedy(), end_tokens: Some(vec![]), ..options };
+        let plain = generate(&model, &[prompt], &greedy, |_, _| true).unwrap().remove(0);
+        assert_eq!(plain.ids, without_penalty);
+    }
+}
+
+#[test]
+fn a_full_context_is_told_from_enough_tokens() {
+    let model = tiny(None);
+    let options = |max_new_tokens| GenerateOptions {
+        max_new_tokens,
+        sampling: Sampling::greedy(),
+        ignore_eos: true,
+        ..GenerateOptions::default()
+    };
+    // The context holds 37 tokens, behind which one more is predicted.
+    for (wanted, got, finish) in [(32, 32, Finish::Length), (33, 33, Finish::Length), (34, 33, Finish::Context)] {
+        let prompt = vec![1, 2, 3, 4, 5];
+        let row = generate(&model, std::slice::from_ref(&prompt), &options(wanted), |_, _| true).unwrap().remove(0);
+        assert_eq!((row.ids.len(), row.finish), (got, finish));
+        let (row, _) = generate_on(&model, Reading::new(&model, 0), &prompt, &options(wanted), |_| true).unwrap();
+        assert_eq!((row.ids.len(), row.finish), (got, finish));
+        let (row, _) = generate_with_draft(&model, &model, &prompt, 3, &options(wanted), |_| true).unwrap();
+        assert_eq!((row.ids.len(), row.finish), (got, finish));
+    }
+}
+
+/// The model with one number of a tensor replaced.
+fn damaged(model: &Gpt2<Flex>, tensor: &str, number: f32) -> Gpt2<Flex> {
+    let mut found = false;
+    let changed = model.clone().map(&mut TreePath::root(), &mut |path, leaf| {
+        if path.as_str() != tensor {
+            return leaf;
+        }
+        found = true;
+        let (shape, dtype) = (leaf.shape().to_vec(), leaf.dtype());
+        let mut numbers: Vec<f32> = leaf.into_data().unwrap().convert::<f32>().into_vec().unwrap();
+        let middle = numbers.len() / 2;
+        numbers[middle] = number;
+        AnyArray::from_data(TensorData::new(numbers, shape).convert_dtype(dtype), &Default::default())
+    });
+    assert!(found, "{tensor}");
+    changed
+}
+
+#[test]
+fn damaged_weights_are_named() {
+    let whole = tiny(None);
+    assert_eq!(first_not_finite(&whole), None);
+    let greedy = Sampling::greedy();
+    let sampled = Sampling { top_k: Some(5), top_p: Some(0.9), repetition_penalty: 1.2, ..Sampling::default() };
+    for (tensor, number) in
+        [("h.1.mlp.c_fc.weight", f32::NAN), ("ln_f.bias", f32::INFINITY), ("h.2.ln_1.bias", f32::NAN)]
+    {
+        let model = damaged(&whole, tensor, number);
+        assert_eq!(first_not_finite(&model).as_deref(), Some(tensor));
+        let named = |error: ModelError| {
+            assert!(matches!(&error, ModelError::NotFinite { tensor: Some(found), .. } if found == tensor), "{error}");
+            assert!(error.to_string().contains(tensor));
+        };
+        for sampling in [greedy.clone(), sampled.clone()] {
+            let options = GenerateOptions { max_new_tokens: 5, sampling, ..GenerateOptions::default() };
+            named(generate(&model, &[vec![5, 17], vec![40]], &options, |_, _| true).unwrap_err());
+            named(generate_on(&model, Reading::new(&model, 0), &[5, 17], &options, |_| true).map(|_| ()).unwrap_err());
+            named(generate_with_draft(&model, &whole, &[5, 17], 2, &options, |_| true).unwrap_err());
+            named(generate_with_draft(&whole, &model, &[5, 17], 2, &options, |_| true).unwrap_err());
+        }
+        named(score_text(&model, &[5, 17, 40], None, |model, ids| model.forward(ids)).unwrap_err());
+        let ids = burn::tensor::Tensor::from_ints([[5, 17, 40]], &Default::default());
+        let error = score(model.forward(ids), &[5, 17, 40]).unwrap_err();
+        assert!(matches!(error, ModelError::NotFinite { tensor: None, .. }), "{error}");
+    }
+}
+
+#[test]
+fn an_overflow_in_f16_asks_for_another_type() {
+    // Each weight is finite, and the product of two rows of them is not.
+    let model = tiny(Some(DType::F16)).map(&mut TreePath::root(), &mut |path, leaf| match path.as_str() {
+        "ln_f.weight" | "wte.weight" => {
+            let shape = leaf.shape().to_vec();
+            let data = TensorData::full(shape, 6000.0f32).convert_dtype(DType::F16);
+            AnyArray::from_data(data, &Default::default())
+        }
+        _ => leaf,
+    });
+    let error = generate(&model, &[vec![5, 17]], &GenerateOptions::default(), |_, _| true).unwrap_err();
+    assert!(matches!(&error, ModelError::NotFinite { tensor: None, dtype: DType::F16 }), "{error}");
+    assert!(error.to_string().contains("bf16"), "{error}");
+}

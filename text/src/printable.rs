@@ -1,0 +1,96 @@
+//! Text of outsiders on a person's terminal: without control characters, and not too long.
+//!
+//! Escape sequences in a model's tokens, in names of files and tensors or in an error's quotation could move the cursor,
+//! change the window's title, or hide what was printed before.
+
+use std::borrow::Cow;
+
+/// The longest line of an error that is shown, in characters.
+const LONGEST_LINE: usize = 600;
+
+/// The most lines of an error that are shown. Reports of what is missing in a checkpoint have many.
+const MOST_LINES: usize = 200;
+
+/// Whether a terminal may take it for a command: a control character (C0, DEL or C1) that is neither a line feed nor a tab.
+fn is_command(letter: char) -> bool {
+    letter.is_control() && letter != '\n' && letter != '\t'
+}
+
+/// A text without the control characters that a terminal may take for commands. Line feeds and tabs stay.
+pub fn printable(text: &str) -> Cow<'_, str> {
+    match text.contains(is_command) {
+        false => Cow::Borrowed(text),
+        true => Cow::Owned(text.replace(is_command, "")),
+    }
+}
+
+/// The beginning of a text from outside, for an error that quotes it: at most `longest` characters in one line, with what
+/// is cut off counted. Control characters are written as escapes.
+pub fn excerpt(text: &str, longest: usize) -> String {
+    let mut shown: String = text.chars().take(longest).flat_map(shown).collect();
+    let left = text.chars().skip(longest).count();
+    if left > 0 {
+        shown.push_str(&format!("… ({left} more characters)"));
+    }
+    shown
+}
+
+fn shown(letter: char) -> impl Iterator<Item = char> {
+    let escaped = letter.is_control().then(|| letter.escape_default());
+    let itself = escaped.is_none().then_some(letter);
+    escaped.into_iter().flatten().chain(itself)
+}
+
+/// An error's message as a program shows it: without commands to a terminal, long lines cut, and not too many of them.
+pub fn error_message(message: &str) -> String {
+    let mut lines = message.lines();
+    let shown: Vec<String> = lines.by_ref().take(MOST_LINES).map(short_line).collect();
+    let left = lines.count();
+    let more = if left > 0 { format!("\n… ({left} more lines)") } else { String::new() };
+    shown.join("\n") + &more
+}
+
+/// A line with its middle left out where it is too long: errors say at the beginning where they are, and at the end what
+/// to do.
+fn short_line(line: &str) -> String {
+    let line = printable(line);
+    let length = line.chars().count();
+    if length <= LONGEST_LINE {
+        return line.into_owned();
+    }
+    let half = LONGEST_LINE / 2;
+    let first: String = line.chars().take(half).collect();
+    let last: String = line.chars().skip(length - half).collect();
+    format!("{first}… ({} characters) …{last}", length - 2 * half)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn commands_to_a_terminal_are_left_out() {
+        assert!(matches!(printable("Größe\n\tαβ 🌲"), Cow::Borrowed("Größe\n\tαβ 🌲")));
+        assert_eq!(printable("a\u{1b}[31mred\u{1b}[0m\r\u{8}\u{7f}\u{9b}2J\u{0}b\n"), "a[31mred[0m2Jb\n");
+        assert_eq!(printable("\u{1b}]0;title\u{7}"), "]0;title");
+    }
+
+    #[test]
+    fn quotations_are_short() {
+        assert_eq!(excerpt("the river", 20), "the river");
+        assert_eq!(excerpt("line\nline \u{1b}[2J é", 20), "line\\nline \\u{1b}[2J é");
+        assert_eq!(excerpt("ääääää", 4), "ääää… (2 more characters)");
+        assert_eq!(excerpt("", 4), "");
+    }
+
+    #[test]
+    fn errors_keep_their_beginning_and_their_end() {
+        assert_eq!(error_message("one\ntwo"), "one\ntwo");
+        let long = format!("model.json: unknown \"{}\"; leave it out", "x\u{1b}".repeat(10_000));
+        let shown = error_message(&long);
+        assert!(shown.starts_with("model.json: unknown \"xxx") && shown.ends_with("xxx\"; leave it out"), "{shown}");
+        assert!(shown.chars().count() < 700 && !shown.contains('\u{1b}'), "{shown}");
+        let many = error_message(&"line\n".repeat(1000));
+        assert_eq!((many.lines().count(), many.lines().last()), (201, Some("… (800 more lines)")));
+    }
+}
