@@ -5,7 +5,8 @@
 //!
 //! The loops are plain Rust that the compiler vectorises, compiled for any CPU of the target, with AVX2 and FMA, and with
 //! AVX-512, one of which is chosen when the program runs (`GROVE_CPU_CAPABILITY=avx2` or `baseline` chooses less). Rows are
-//! divided among rayon's threads. NaN comes out where NaN goes in.
+//! divided among rayon's threads; what depends on their number, and how that is turned off, says [`set_deterministic`]. NaN
+//! comes out where NaN goes in.
 #![warn(missing_docs)]
 
 mod adam;
