@@ -31,6 +31,7 @@ pub use anchor::Program;
 #[doc(hidden)]
 pub use anchor::anchors;
 pub use device::{BackendName, DeviceError, DeviceSpec};
+pub use grove_kernels::{deterministic, keep_freed_memory, set_deterministic};
 pub use matmul::matmul;
 pub use ops::{
     AttendOptions, Backend, BatchNormKept, BatchNormed, ConvolveOptions, ConvolveThen, GruReset, PoolOptions,

@@ -128,8 +128,10 @@ impl From<DeviceError> for Exit {
     }
 }
 
-/// Runs a program's body, prints the one sentence that says what went wrong, and gives the exit status.
+/// Runs a program's body, prints the one sentence that says what went wrong, and gives the exit status. Before it, while
+/// there are no threads, the allocator is told to keep freed memory.
 pub fn finish(body: impl FnOnce() -> Result<(), Exit>) -> ExitCode {
+    grove::backend::keep_freed_memory();
     match body() {
         Ok(()) => ExitCode::SUCCESS,
         Err(Exit::Usage(message)) => {

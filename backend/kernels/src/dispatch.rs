@@ -30,7 +30,7 @@ macro_rules! vectorized {
                     body::<$($type,)? true>($($arg),*)
                 }
                 match $crate::dispatch::Instructions::here() {
-                    // SAFETY: the CPU has what the function was compiled for.
+                    // SAFETY: `here` has asked the CPU, and it has the instruction sets that the function is compiled for.
                     $crate::dispatch::Instructions::Avx512 => return unsafe { with_avx512$(::<$type>)?($($arg),*) },
                     // SAFETY: as above.
                     $crate::dispatch::Instructions::Avx2 => return unsafe { with_avx2$(::<$type>)?($($arg),*) },

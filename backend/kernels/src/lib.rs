@@ -5,13 +5,15 @@
 //!
 //! The loops are plain Rust that the compiler vectorises, compiled for any CPU of the target, with AVX2 and FMA, and with
 //! AVX-512, one of which is chosen when the program runs (`GROVE_CPU_CAPABILITY=avx2` or `baseline` chooses less). Rows are
-//! divided among rayon's threads. NaN comes out where NaN goes in.
+//! divided among rayon's threads; what depends on their number, and how that is turned off, says [`set_deterministic`]. NaN
+//! comes out where NaN goes in.
 #![warn(missing_docs)]
 
 mod adam;
 mod attention;
 mod batch_norm;
 mod conv;
+mod determinism;
 mod dispatch;
 mod fresh;
 mod gelu;
@@ -33,6 +35,7 @@ pub use adam::{AdamStep, sum_of_squares};
 pub use attention::{Attention, Heads, Hidden};
 pub use batch_norm::BatchNorm;
 pub use conv::{Conv2d, Epilogue, conv2d, conv2d_backward_input, conv2d_backward_weight};
+pub use determinism::{deterministic, set_deterministic};
 pub use dispatch::{as_worker, in_pool};
 pub use gelu::{gelu_erf, gelu_erf_backward, gelu_erf_in_place, gelu_tanh, gelu_tanh_backward, gelu_tanh_in_place};
 pub use half::{HalfFormat, HalfMatrix, matmul_half, widen};

@@ -1,7 +1,10 @@
 //! Counting GPUs through the vendor's driver library, loaded at run time.
 
 use libloading::{Library, Symbol};
-use std::ffi::{c_int, c_uint};
+use std::{
+    ffi::{c_int, c_uint},
+    mem::ManuallyDrop,
+};
 
 /// The two calls of a driver that tell how many devices it has. Both vendors give them the same signatures.
 pub(super) struct Driver {
@@ -26,8 +29,10 @@ pub(super) enum Missing {
 impl Driver {
     /// How many devices the driver has.
     pub fn device_count(&self) -> Result<usize, Missing> {
-        let library = load_any(self.libraries).ok_or(Missing::Library)?;
-        // SAFETY: these are the documented signatures of cuInit/hipInit and cuDeviceGetCount/hipGetDeviceCount.
+        // Never closed: once it is initialised, a driver has threads and handlers of its own, whose code must stay.
+        let library = ManuallyDrop::new(load_any(self.libraries).ok_or(Missing::Library)?);
+        // SAFETY: these are the documented signatures of cuInit/hipInit and cuDeviceGetCount/hipGetDeviceCount, and the library
+        // is never unloaded.
         unsafe {
             let init: Symbol<unsafe extern "C" fn(c_uint) -> c_int> =
                 library.get(self.init).map_err(|error| Missing::Symbol(error.to_string()))?;
@@ -56,4 +61,24 @@ impl Driver {
 pub(super) fn load_any(names: &[&str]) -> Option<Library> {
     // SAFETY: loading a vendor's driver library runs its initialisers, which is what every user of it does.
     names.iter().find_map(|name| unsafe { Library::new(name) }.ok())
+}
+
+#[cfg(all(test, target_os = "linux", target_env = "gnu"))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_library_stays_loaded() {
+        // A library of glibc's that nothing here uses.
+        let driver = Driver {
+            libraries: &["libNoSuchDriver.so.1", "libBrokenLocale.so.1"],
+            init: b"no_such_init\0",
+            count: b"no_such_count\0",
+            no_device: 100,
+        };
+        let is_loaded = || std::fs::read_to_string("/proc/self/maps").unwrap().contains("libBrokenLocale");
+        assert!(!is_loaded());
+        assert!(matches!(driver.device_count(), Err(Missing::Symbol(_))));
+        assert!(is_loaded());
+    }
 }

@@ -1,6 +1,7 @@
 //! Choosing a device by name, and finding out whether it is there before Burn is touched (Burn panics).
 
-#[cfg(any(feature = "cuda", feature = "rocm"))]
+#[cfg(any(test, feature = "cuda", feature = "rocm"))]
+#[cfg_attr(not(any(feature = "cuda", feature = "rocm")), allow(dead_code))]
 mod driver;
 mod probe;
 
@@ -142,8 +143,10 @@ impl DeviceSpec {
         Ok(())
     }
 
-    /// Probes for the device, then runs the program on it; on a CPU, on one of the threads that share its kernels' work
-    /// and, with glibc, with memory kept for the next tensors (unless the environment sets `MALLOC_TRIM_THRESHOLD_`).
+    /// Probes for the device, then runs the program on it; on a CPU, on one of the threads that share its kernels' work.
+    ///
+    /// The allocator is left as it is: a program that wants freed memory kept for the next tensors, without which training
+    /// takes up to a third longer, calls [`keep_freed_memory`](crate::keep_freed_memory) first.
     ///
     /// # Errors
     /// As [`probe`](Self::probe).
@@ -169,7 +172,6 @@ impl DeviceSpec {
 /// Runs a program whose kernels share the threads of a pool.
 #[cfg(any(feature = "flex", feature = "candle"))]
 fn on_cpu<R: Send>(run: impl FnOnce() -> R + Send) -> R {
-    grove_kernels::keep_freed_memory();
     grove_kernels::as_worker(run)
 }
 

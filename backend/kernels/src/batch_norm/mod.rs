@@ -46,10 +46,11 @@ impl BatchNorm<'_> {
         assert!(residual.is_none_or(|residual| residual.len() == x.len()), "a residual of another size");
         let block = self.block();
         let mut out = Vec::with_capacity(x.len());
-        let places = self.parts(&mut out.spare_capacity_mut()[..x.len()]);
+        let places = self.parts(&mut out.spare_capacity_mut()[..x.len()], block);
         let parts = places.into_par_iter().zip(mean.par_chunks_mut(block)).zip(variance.par_chunks_mut(block));
         parts.enumerate().for_each(|(i, ((mut y, mean), variance))| {
             let first = i * block;
+            assert!(y.iter().all(|y| y.len() == mean.len() * self.plane), "of each image the task's channels");
             let mut moments = vec![Moments::default(); mean.len()];
             for image in 0..y.len() {
                 let x = &x[(image * self.channels + first) * self.plane..];
@@ -71,7 +72,8 @@ impl BatchNorm<'_> {
                 }
             }
         });
-        // SAFETY: the parts are all of the places, and each channel of each was filled.
+        // SAFETY: `parts` asserts that they are all of the places and as many as blocks of channels. Each task asserts that it
+        // has as many elements of each image as its channels have, all of which it fills.
         unsafe { out.set_len(x.len()) };
         out
     }
@@ -98,10 +100,12 @@ impl BatchNorm<'_> {
         let (block, plane) = (self.block(), self.plane);
         let sums = dweight.par_chunks_mut(block).zip(dbias.par_chunks_mut(block));
         let mut out = Vec::with_capacity(x.len());
-        let places = self.parts(&mut out.spare_capacity_mut()[..x.len()]);
-        self.parts(grad).into_par_iter().zip(places).zip(sums).enumerate().for_each(
+        let places = self.parts(&mut out.spare_capacity_mut()[..x.len()], block);
+        self.parts(grad, block).into_par_iter().zip(places).zip(sums).enumerate().for_each(
             |(i, ((mut grad, mut dx), (dweight, dbias)))| {
                 let first = i * block;
+                assert!(dx.len() == grad.len(), "of as many images");
+                assert!(dx.iter().all(|dx| dx.len() == dbias.len() * plane), "of each image the task's channels");
                 let inverse: Vec<f32> =
                     variance[first..first + dbias.len()].iter().map(|variance| 1.0 / (variance + eps).sqrt()).collect();
                 let mut totals = vec![[0.0f64; 2]; dbias.len()];
@@ -135,7 +139,7 @@ impl BatchNorm<'_> {
                 }
             },
         );
-        // SAFETY: the parts are all of the places, and each channel of each was filled.
+        // SAFETY: as in `forward`.
         unsafe { out.set_len(x.len()) };
         out
     }
@@ -151,15 +155,20 @@ impl BatchNorm<'_> {
         PIECE.div_ceil(self.plane.max(1)).clamp(1, self.channels.div_ceil(rayon::current_num_threads()).max(1))
     }
 
-    /// Of each block of channels its part of every image.
-    fn parts<'a, T>(&self, x: &'a mut [T]) -> Vec<Vec<&'a mut [T]>> {
-        let block = self.block();
+    /// Of each block of so many channels its part of every image.
+    ///
+    /// # Panics
+    /// If these are not all elements.
+    fn parts<'a, T>(&self, x: &'a mut [T], block: usize) -> Vec<Vec<&'a mut [T]>> {
+        let len = x.len();
         let mut parts: Vec<Vec<&mut [T]>> = (0..self.channels.div_ceil(block)).map(|_| vec![]).collect();
         for image in x.chunks_exact_mut((self.channels * self.plane).max(1)) {
             for (parts, part) in parts.iter_mut().zip(image.chunks_mut(block * self.plane)) {
                 parts.push(part);
             }
         }
+        let all: usize = parts.iter().flatten().map(|part| part.len()).sum();
+        assert_eq!(all, len, "the parts are not the whole");
         parts
     }
 }

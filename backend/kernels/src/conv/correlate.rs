@@ -13,7 +13,10 @@ use super::{
     sampling::Sampling,
     winograd::Winograd,
 };
-use crate::matmul::{WIDTH, wide};
+use crate::{
+    determinism::deterministic,
+    matmul::{WIDTH, wide},
+};
 
 /// Rows of a panel that are walked at once, unless one channel has more.
 pub(super) const DEPTH: usize = 384;
@@ -70,6 +73,8 @@ pub(super) struct Task<'a> {
     pub places: [usize; 2],
     /// For each image and row what belongs to the task.
     pub out: Vec<&'a mut [MaybeUninit<f32>]>,
+    /// Results that were written.
+    pub written: usize,
 }
 
 impl Correlation<'_> {
@@ -78,20 +83,22 @@ impl Correlation<'_> {
         let len = self.batch * self.groups * self.rows * self.sampling.places();
         let mut out = Vec::with_capacity(len);
         if len > 0 {
-            self.run_in(x, finish, &mut out.spare_capacity_mut()[..len]);
+            let written = self.run_in(x, finish, &mut out.spare_capacity_mut()[..len]);
+            assert_eq!(written, len, "results of a convolution are missing");
         }
-        // SAFETY: each place of each row of each image belongs to a task, which writes it.
+        // SAFETY: each place of each row of each image belongs to one task, and as many were written as there are.
         unsafe { out.set_len(len) };
         out
     }
 
-    fn run_in(&self, x: &[f32], finish: &Finish<'_>, out: &mut [MaybeUninit<f32>]) {
+    /// Writes all results, and returns how many.
+    fn run_in(&self, x: &[f32], finish: &Finish<'_>, out: &mut [MaybeUninit<f32>]) -> usize {
         #[cfg(target_arch = "x86_64")]
         if let Some(planes) = Planes::new(self) {
             return planes.run(self, x, finish, out);
         }
         let way = self.way();
-        self.tasks(&way, out).into_par_iter().for_each(|mut task| {
+        let tasks = self.tasks(&way, out).into_par_iter().map(|mut task| {
             let mut scratch = SCRATCH.take();
             match &way {
                 Way::Winograd(winograd) => winograd.run(self, x, finish, &mut task, &mut scratch),
@@ -99,7 +106,9 @@ impl Correlation<'_> {
                 Way::Panels => self.part(x, finish, &mut task, &mut scratch),
             }
             SCRATCH.set(scratch);
+            task.written
         });
+        tasks.sum()
     }
 
     fn way(&self) -> Way {
@@ -144,7 +153,8 @@ impl Correlation<'_> {
         for group in 0..self.groups {
             for edge in edges.windows(2) {
                 for end in ends.windows(2) {
-                    tasks.push(Task { group, rows: [edge[0], edge[1]], places: [end[0], end[1]], out: vec![] });
+                    let (rows, places) = ([edge[0], edge[1]], [end[0], end[1]]);
+                    tasks.push(Task { group, rows, places, out: vec![], written: 0 });
                 }
             }
         }
@@ -172,9 +182,10 @@ impl Correlation<'_> {
         let [from, to] = task.places;
         let places = Places::new(&self.sampling, self.groups * self.channels, from, to - from, WIDTH);
         let count = places.count();
-        // Of the last panel, if it has few columns, each is a product of its own.
+        // Of the last panel, if it has few columns, each is a product of its own, whose sums have another order. Which places
+        // these are depends on the batch.
         let few = match (to - from) % WIDTH {
-            few if few <= FEW => few,
+            few if few <= FEW && !deterministic() => few,
             _ => 0,
         };
         let whole = count - few.min(1);
@@ -221,6 +232,7 @@ impl Correlation<'_> {
                 let out = &mut *out[row + j];
                 let sums = &sums.as_flattened()[from - task.places[0]..][..out.len()];
                 finish.apply(sums, [out.len(); 2], channel, at, out);
+                task.written += out.len();
             }
         }
     }

@@ -48,6 +48,7 @@ impl Correlation<'_> {
                 let channel = task.group * self.rows + row + i;
                 let at = (band.image * self.groups * self.rows + channel) * each + from % each;
                 finish.apply(sums.as_flattened(), [columns, pitch], channel, at, task.out[row + i]);
+                task.written += task.out[row + i].len();
             }
         }
     }

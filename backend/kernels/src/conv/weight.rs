@@ -8,7 +8,10 @@ use super::{
     sampling::{Band, Sampling},
     turn::turn,
 };
-use crate::matmul::{Layout, WIDTH, pack};
+use crate::{
+    determinism::deterministic,
+    matmul::{Layout, WIDTH, pack},
+};
 
 /// Places that are walked at once.
 const DEPTH: usize = 384;
@@ -16,6 +19,9 @@ const DEPTH: usize = 384;
 const PLANE: usize = 128;
 /// Rows that stay in the second-level cache while all panels pass.
 const BLOCK: usize = 48;
+/// Shares of places, and places of each at least, where these must not depend on the threads.
+const SHARES: usize = 8;
+const SHARE: usize = 8 * DEPTH;
 
 #[derive(Default)]
 struct Scratch {
@@ -46,13 +52,20 @@ pub fn conv2d_backward_weight(x: &[f32], grad: &[f32], conv: &Conv2d, out: &mut 
     let (channels, columns) = (conv.channels_in / conv.groups, conv.channels_out / conv.groups);
     let panels = columns.div_ceil(WIDTH);
     // Threads take channels of their own, or where these are too few, places of their own, and then the results are
-    // added up in the order of the places.
+    // added up in the order of the places: only the shares of places make a difference to the sums.
     let wanted = threads.div_ceil(conv.groups);
     let by_channel = channels * taps >= 256 * wanted;
-    let parts = if by_channel { wanted } else { 1 };
-    let shares = if by_channel { 1 } else { wanted.min(places.div_ceil(DEPTH)).max(1) };
+    let (parts, shares) = if deterministic() {
+        let shares = if channels * taps >= 256 * SHARES { 1 } else { (places / SHARE).clamp(1, SHARES) };
+        (wanted.div_ceil(shares).min(channels), shares)
+    } else if by_channel {
+        (wanted, 1)
+    } else {
+        (1, wanted.min(places.div_ceil(DEPTH)).max(1))
+    };
     let edges: Vec<usize> = (0..=parts).map(|i| channels * i / parts).collect();
-    let units = if sampling.lines() { conv.batch * sampling.grid[0] } else { places };
+    let lines = in_lines(&sampling);
+    let units = if lines { conv.batch * sampling.grid[0] } else { places };
     let ends: Vec<usize> = (0..=shares).map(|i| units * i / shares).collect();
     let mut sums: Vec<Vec<[f32; WIDTH]>> = vec![vec![]; conv.groups * parts * shares];
     sums.par_iter_mut().enumerate().for_each(|(task, sums)| {
@@ -61,6 +74,7 @@ pub fn conv2d_backward_weight(x: &[f32], grad: &[f32], conv: &Conv2d, out: &mut 
         let task = Task {
             conv,
             sampling: &sampling,
+            lines,
             group,
             channels: [edges[part], edges[part + 1]],
             share: [ends[share], ends[share + 1]],
@@ -86,10 +100,18 @@ pub fn conv2d_backward_weight(x: &[f32], grad: &[f32], conv: &Conv2d, out: &mut 
     });
 }
 
+/// Whether what places see is read where it lies, with what lies between the lines. Gradients are 0 there, but times an
+/// infinity or NaN they are NaN.
+fn in_lines(sampling: &Sampling) -> bool {
+    sampling.lines() && !deterministic()
+}
+
 /// Some lines or places, and channels of one group.
 struct Task<'a> {
     conv: &'a Conv2d,
     sampling: &'a Sampling,
+    /// Shares are of lines, for which see [`in_lines`].
+    lines: bool,
     group: usize,
     channels: [usize; 2],
     share: [usize; 2],
@@ -100,7 +122,7 @@ impl Task<'_> {
     fn run(&self, x: &[f32], grad: &[f32], scratch: &mut Scratch) -> Vec<[f32; WIDTH]> {
         let panels = (self.conv.channels_out / self.conv.groups).div_ceil(WIDTH);
         let mut sums = vec![[0.0; WIDTH]; (self.channels[1] - self.channels[0]) * self.sampling.taps.len() * panels];
-        if self.sampling.lines() {
+        if self.lines {
             self.add_lines(x, grad, scratch, &mut sums);
         } else if self.sampling.plain && self.sampling.places() >= PLANE {
             self.add_planes(x, grad, scratch, &mut sums);

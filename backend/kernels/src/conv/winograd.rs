@@ -6,8 +6,6 @@
 //! back into results. The points are 0, ±5/8, ±3/2 and infinity: beside the usual 0, ±1, ±2 the largest error is a sixth,
 //! 2.6e-6 of the largest result with 256 channels, where one product after another has 0.4e-6.
 
-use std::mem::MaybeUninit;
-
 use super::{
     correlate::{Correlation, Scratch, Task},
     finish::Finish,
@@ -16,8 +14,9 @@ use super::{
     sampling::Band,
 };
 use crate::{
+    determinism::deterministic,
     dispatch::vectorized,
-    matmul::{Strips, WIDTH, wide},
+    matmul::{Filling, Strips, WIDTH, wide},
 };
 
 /// Results of a tile in each direction.
@@ -66,12 +65,12 @@ fn kernel(taps: &[[isize; 2]]) -> Option<([isize; 2], [usize; 9])> {
 
 impl Winograd {
     /// Of a convolution that is large enough and has a kernel of 3 x 3. What it is like does not depend on the threads, as its
-    /// results differ a little from those of other ways.
+    /// results differ a little from those of other ways; but on the batch, and infinities and NaN reach a whole tile.
     pub fn new(correlation: &Correlation<'_>) -> Option<Self> {
         let Correlation { batch, groups, channels, rows, ref sampling, matrix } = *correlation;
         let grid = sampling.grid.map(|size| size.div_ceil(TILE));
         let few = channels.min(rows) < CHANNELS || batch * grid[0] * grid[1] < TILES.max(channels * rows / KERNELS);
-        if groups > 1 || few || !sampling.dense() {
+        if groups > 1 || few || !sampling.dense() || deterministic() {
             return None;
         }
         let (low, order) = kernel(&sampling.taps)?;
@@ -210,7 +209,7 @@ const BLOCK: usize = 8;
 /// The values of kernels in strips: the columns of each are channels. `order` says where the elements of a kernel are found.
 fn strips<const H: usize>(matrix: &[f32], rows: usize, channels: usize, order: [usize; 9]) -> Strips<H> {
     let depth = channels * 9;
-    let write = |row: usize, height: usize, strip: &mut [MaybeUninit<[f32; H]>]| {
+    let fill = |row: usize, height: usize, strip: &mut Filling<'_, H>| {
         let mut kernels = [[0.0; H]; 9 * BLOCK];
         let mut values = [[0.0; H]; VALUES * BLOCK];
         for channel in (0..channels).step_by(BLOCK) {
@@ -224,15 +223,12 @@ fn strips<const H: usize>(matrix: &[f32], rows: usize, channels: usize, order: [
                 }
             }
             evaluate(kernels.as_flattened(), BLOCK * H, values.as_flattened_mut());
-            for (values, strip) in values.chunks_exact(BLOCK).zip(strip.chunks_exact_mut(channels)) {
-                for (to, value) in strip[channel..][..width].iter_mut().zip(values) {
-                    to.write(*value);
-                }
+            for (value, columns) in values.chunks_exact(BLOCK).enumerate() {
+                strip.push(value, &columns[..width]);
             }
         }
     };
-    // SAFETY: each value of each channel is written.
-    unsafe { Strips::written(rows, VALUES * channels, write) }
+    Strips::written(rows, [VALUES, channels], fill)
 }
 
 vectorized! {

@@ -9,8 +9,9 @@ use super::{
     Matrix,
     pack::pack,
     strips::Strips,
+    target::Target,
     tile::WIDTH,
-    wide::{Start, TALL, with_strips},
+    wide::{Start, TALL, usable, with_strips},
 };
 use crate::dispatch::prefetch;
 
@@ -32,30 +33,12 @@ thread_local! {
     static PANELS: Cell<Vec<[f32; WIDTH]>> = Cell::default();
 }
 
-/// Where results go: rows of so many columns, one after the other.
-#[derive(Clone, Copy)]
-pub(crate) struct Target {
-    pub data: *mut f32,
-    pub columns: usize,
-}
-
-impl Target {
-    /// The place of a column of the first row.
-    fn from(self, column: usize) -> *mut f32 {
-        self.data.wrapping_add(column)
-    }
-}
-
-// SAFETY: threads write to different columns or rows of it.
-unsafe impl Send for Target {}
-// SAFETY: as above.
-unsafe impl Sync for Target {}
-
-/// `c = a b + bias`, as `matmul`, where nothing is empty.
+/// `c = a b + bias`, as `matmul`, where nothing is empty. All of the target's first `a.rows` rows of `b.columns` is written.
 ///
-/// # Safety
-/// The CPU can ([`wide::usable`](super::wide::usable)), and there is room for `a.rows` rows of `b.columns` at the target.
-pub(super) unsafe fn multiply(a: Matrix<'_>, b: Matrix<'_>, bias: Option<&[f32]>, c: Target) {
+/// # Panics
+/// If there is no AVX-512, for which see [`wide::usable`](super::wide::usable), or the target is too small.
+pub(super) fn multiply(a: Matrix<'_>, b: Matrix<'_>, bias: Option<&[f32]>, c: &Target<'_>) {
+    assert!(usable(), "no AVX-512");
     let blocks = a.columns.div_ceil(DEPTH);
     let depth = a.columns.div_ceil(blocks);
     // As even as can be, in whole strips.
@@ -71,18 +54,16 @@ pub(super) unsafe fn multiply(a: Matrix<'_>, b: Matrix<'_>, bias: Option<&[f32]>
         for row in (0..a.rows).step_by(rows) {
             with_strips(|strips| {
                 strips.pack_matrix(a.part(row, rows, from, depth));
-                // SAFETY: what was said above, for the rows from this one on.
-                unsafe { block(strips, b, start, Target { data: c.data.add(row * c.columns), ..c }) };
+                let written = block(strips, b, start, &c.from(row, 0));
+                assert_eq!(written, strips.rows() * b.columns, "a task is missing");
             });
         }
     }
 }
 
-/// The product of what is laid out and a matrix of as many rows as that has columns.
-///
-/// # Safety
-/// As [`multiply`].
-unsafe fn block(strips: &Strips<TALL>, b: Matrix<'_>, start: Start<'_>, c: Target) {
+/// The product of what is laid out and a matrix of as many rows as that has columns. With [`Start::There`], all of it was
+/// written before. Returns the number of results that were written.
+fn block(strips: &Strips<TALL>, b: Matrix<'_>, start: Start<'_>, c: &Target<'_>) -> usize {
     let (rows, pairs) = (strips.rows(), b.columns.div_ceil(2 * WIDTH));
     let threads = rayon::current_num_threads();
     let worth = (rows * b.rows * b.columns).div_ceil(TASK);
@@ -93,7 +74,9 @@ unsafe fn block(strips: &Strips<TALL>, b: Matrix<'_>, start: Start<'_>, c: Targe
     let cuts = strips.cuts((wanted / bands).min(rows / ROWS));
     let run = |task: usize| {
         let (band, part) = (task % bands, task / bands);
+        let part = [cuts[part], cuts[part + 1]];
         let mut panels = PANELS.take();
+        let mut written = 0;
         let together = (GROUP / b.rows / 2).clamp(1, 4).min(share);
         if panels.len() < 2 * together * b.rows {
             panels.resize(2 * together * b.rows, [0.0; WIDTH]);
@@ -102,18 +85,21 @@ unsafe fn block(strips: &Strips<TALL>, b: Matrix<'_>, start: Start<'_>, c: Targe
             let column = pair * 2 * WIDTH;
             let end = b.columns.min((band + 1) * share * 2 * WIDTH);
             let width = (end - column).min(together * 2 * WIDTH);
-            // SAFETY: the CPU can.
+            // SAFETY: `multiply` asserts that the CPU has AVX-512.
             unsafe { pack_panels(b, column, width, &mut panels) };
-            // SAFETY: what was said above, for the columns from this one on.
+            // SAFETY: as above. A task is one band of columns and one part of rows: no other task has both, and `multiply`
+            // holds the target's exclusive borrow. With `Start::There`, the product of an earlier part of the depth has
+            // written all of it.
             unsafe {
-                let (part, start) = ([cuts[part], cuts[part + 1]], start.from(column));
-                strips.multiply_at(part, &panels, b.rows, width, c.from(column), c.columns, start);
+                strips.multiply_at(part, &panels, b.rows, width, &c.from(0, column), start.from(column));
             }
+            written += (part[1] - part[0]) * width;
         }
         PANELS.set(panels);
+        written
     };
     let tasks = bands * (cuts.len() - 1);
-    if tasks == 1 { run(0) } else { (0..tasks).into_par_iter().for_each(run) }
+    if tasks == 1 { run(0) } else { (0..tasks).into_par_iter().map(run).sum() }
 }
 
 /// Lays out panels of so many columns from one on.

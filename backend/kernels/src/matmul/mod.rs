@@ -10,6 +10,8 @@ mod pack;
 mod panels;
 mod strip;
 mod strips;
+#[cfg(target_arch = "x86_64")]
+mod target;
 mod tile;
 mod wide;
 
@@ -18,15 +20,15 @@ use std::{borrow::Cow, cell::Cell};
 
 use crate::{dispatch::TASK, fresh::by_chunks};
 pub(crate) use bands::for_bands;
-#[cfg(target_arch = "x86_64")]
-pub(crate) use blocked::Target;
 pub(crate) use converted::{DEPTH as CONVERTED_DEPTH, Source, matmul_converted};
 pub(crate) use element::{Element, F32};
 pub(crate) use few::{FEW, Few, matmul_few};
 pub(crate) use pack::{Layout, pack};
 use panels::DEPTH;
 pub(crate) use panels::Panels;
-pub(crate) use strips::{Strips, transposed};
+pub(crate) use strips::{Filling, Strips, transposed};
+#[cfg(target_arch = "x86_64")]
+pub(crate) use target::Target;
 pub(crate) use tile::{HEIGHT, WIDTH, tile};
 pub(crate) use wide::{Start, TALL, usable as wide, with_strips};
 #[cfg(target_arch = "x86_64")]
@@ -104,8 +106,7 @@ pub fn matmul(a: Matrix<'_>, b: Matrix<'_>, bias: Option<&[f32]>, c: &mut [f32])
     }
     #[cfg(target_arch = "x86_64")]
     if wide() && b.rows > 0 {
-        // SAFETY: the CPU can, and there is room.
-        return unsafe { blocked::multiply(a, b, bias, blocked::Target { data: c.as_mut_ptr(), columns }) };
+        return blocked::multiply(a, b, bias, &Target::of(c, columns));
     }
     c.par_chunks_mut(columns.max(TASK / columns * columns)).for_each(|c| match bias {
         Some(bias) => c.chunks_exact_mut(columns).for_each(|c| c.copy_from_slice(bias)),
@@ -129,11 +130,9 @@ pub fn product(a: Matrix<'_>, b: Matrix<'_>, bias: Option<&[f32]>) -> Vec<f32> {
     #[cfg(target_arch = "x86_64")]
     if wide() && b.rows > 0 {
         let mut c = Vec::with_capacity(rows * columns);
-        // SAFETY: the CPU can, and there is room, all of which is filled.
-        unsafe {
-            blocked::multiply(a, b, bias, blocked::Target { data: c.as_mut_ptr(), columns });
-            c.set_len(rows * columns);
-        }
+        blocked::multiply(a, b, bias, &Target::new(&mut c.spare_capacity_mut()[..rows * columns], columns));
+        // SAFETY: there is room for so many, and `multiply` asserts that it has written all rows and columns.
+        unsafe { c.set_len(rows * columns) };
         return c;
     }
     let mut c = by_chunks(rows * columns, columns.max(TASK / columns * columns), |_, c| {

@@ -29,23 +29,38 @@ impl<const H: usize> Strips<H> {
         }
     }
 
-    /// So many rows, whose strips are written on several threads by what gets the first row of each and its height.
+    /// So many rows of `parts` parts of so many columns `each`. The strips are filled on several threads by what gets the
+    /// first row of each and its height.
     ///
-    /// # Safety
-    /// All of what is handed over is written.
-    pub unsafe fn written(
+    /// # Panics
+    /// If a strip is not filled.
+    pub fn written(
         rows: usize,
-        depth: usize,
-        write: impl Fn(usize, usize, &mut [MaybeUninit<[f32; H]>]) + Sync,
+        [parts, each]: [usize; 2],
+        fill: impl Fn(usize, usize, &mut Filling<'_, H>) + Sync,
     ) -> Self {
         let places: Vec<_> = places::<H>(rows).collect();
+        let depth = parts * each;
         let len = places.len() * depth;
         let mut data = Vec::with_capacity(len);
-        let strips = data.spare_capacity_mut()[..len].par_chunks_exact_mut(depth.max(1));
-        strips.zip(&places).for_each(|(strip, &(row, height))| write(row, height, strip));
-        // SAFETY: the strips are all of it, and the caller says that each was written.
+        if depth > 0 {
+            let strips = data.spare_capacity_mut()[..len].par_chunks_exact_mut(depth);
+            assert_eq!(strips.len(), places.len(), "as many strips as places");
+            strips.zip(&places).for_each(|(strip, &(row, height))| {
+                let mut filling = Filling { strip, each, filled: vec![0; parts] };
+                fill(row, height, &mut filling);
+                assert!(filling.filled.iter().all(|&filled| filled == each), "a strip has unfilled columns");
+            });
+        }
+        // SAFETY: the strips are all of it, and each is asserted to be filled, which only `Filling::push` counts.
         unsafe { data.set_len(len) };
         Self { rows, depth, data }
+    }
+
+    /// Whether these are rows that are there, and strips begin at the first of them and end before the last.
+    pub fn begin_and_end(&self, [from, to]: [usize; 2]) -> bool {
+        let edge = |at: usize| at == self.rows || places::<H>(self.rows).any(|(row, _)| row == at);
+        from <= to && edge(from) && edge(to)
     }
 
     /// Rows that were taken.
@@ -120,6 +135,30 @@ impl<const H: usize> Strips<H> {
     }
 }
 
+/// The columns of a strip while they are laid out, in parts of equal length. Each is filled from its beginning to its end.
+pub(crate) struct Filling<'a, const H: usize> {
+    strip: &'a mut [MaybeUninit<[f32; H]>],
+    each: usize,
+    /// Columns of each part that are there.
+    filled: Vec<usize>,
+}
+
+impl<const H: usize> Filling<'_, H> {
+    /// Appends columns to a part.
+    ///
+    /// # Panics
+    /// If it has no such part, or that no room.
+    #[inline]
+    pub fn push(&mut self, part: usize, columns: &[[f32; H]]) {
+        let from = self.filled[part];
+        let free = &mut self.strip[part * self.each..][..self.each][from..][..columns.len()];
+        for (to, column) in free.iter_mut().zip(columns) {
+            to.write(*column);
+        }
+        self.filled[part] = from + columns.len();
+    }
+}
+
 /// Fills a strip with rows.
 #[inline(always)]
 pub(super) fn turn<'a, const H: usize>(row: impl Fn(usize) -> &'a [f32], height: usize, strip: &mut [[f32; H]]) {
@@ -191,4 +230,51 @@ pub(crate) fn transposed(rows: [[f32; 4]; 4]) -> [[f32; 4]; 4] {
     }
     #[cfg(not(target_arch = "x86_64"))]
     std::array::from_fn(|i| rows.map(|row| row[i]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::panic::catch_unwind;
+
+    #[test]
+    fn fills_every_column() {
+        let strips = Strips::<4>::written(9, [3, 5], |row, _, filling| {
+            for part in [2, 0, 1] {
+                filling.push(part, &[[(row * 10 + part) as f32; 4]; 2]);
+                filling.push(part, &[[(row * 10 + part) as f32 + 0.5; 4]; 3]);
+            }
+        });
+        for (row, _, columns) in strips.each() {
+            for (k, column) in columns.iter().enumerate() {
+                let part = (row * 10 + k / 5) as f32;
+                assert_eq!(*column, [if k % 5 < 2 { part } else { part + 0.5 }; 4]);
+            }
+        }
+    }
+
+    #[test]
+    fn rejects_what_is_not_filled() {
+        let with = |counts: [usize; 2]| {
+            catch_unwind(move || {
+                Strips::<4>::written(1, [2, 3], |_, _, filling| {
+                    for (part, count) in counts.into_iter().enumerate() {
+                        filling.push(part, &vec![[1.0; 4]; count]);
+                    }
+                })
+            })
+        };
+        assert!(with([3, 3]).is_ok());
+        assert!(with([3, 2]).is_err() && with([4, 2]).is_err() && with([3, 4]).is_err());
+    }
+
+    #[test]
+    fn knows_where_strips_begin_and_end() {
+        let mut strips = Strips::<6>::default();
+        strips.pack(&[0.0; 20], |row| row, 20, 1);
+        // 20 rows are strips of 5.
+        assert!(strips.begin_and_end([0, 20]) && strips.begin_and_end([5, 15]) && strips.begin_and_end([20, 20]));
+        assert!(!strips.begin_and_end([0, 6]) && !strips.begin_and_end([1, 20]) && !strips.begin_and_end([0, 25]));
+        assert!(!strips.begin_and_end([15, 5]));
+    }
 }

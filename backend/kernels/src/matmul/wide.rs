@@ -9,6 +9,8 @@ use std::arch::x86_64::{
 
 use std::cell::Cell;
 
+#[cfg(target_arch = "x86_64")]
+use super::target::Target;
 use super::{strips::Strips, tile::WIDTH};
 #[cfg(target_arch = "x86_64")]
 use crate::dispatch::{Instructions, prefetch};
@@ -79,12 +81,10 @@ impl Strips<TALL> {
         start: Start<'_>,
     ) {
         assert!(usable(), "no AVX-512");
-        let needed = if self.rows() == 0 { 0 } else { (self.rows() - 1) * stride + columns };
-        assert!(c.len() >= needed && (self.rows() < 2 || stride >= columns), "{} results are too few", c.len());
         #[cfg(target_arch = "x86_64")]
-        // SAFETY: the CPU has what the function was compiled for, and there is room for all results.
+        // SAFETY: the line above is that the CPU has AVX-512; `c` is borrowed exclusively, and holds numbers.
         unsafe {
-            self.multiply_at([0, self.rows()], panels, pitch, columns, c.as_mut_ptr(), stride, start);
+            self.multiply_at([0, self.rows()], panels, pitch, columns, &Target::of(c, stride), start);
         }
     }
 
@@ -105,14 +105,17 @@ impl Strips<TALL> {
         c: &mut [[f32; WIDTH]],
     ) {
         assert!(usable() && first + offsets.len() <= self.depth(), "no AVX-512, or {} offsets", offsets.len());
-        assert!(rows[1] <= self.rows() && c.len() >= (rows[1] - rows[0]) * count, "{} results are too few", c.len());
+        assert!(self.begin_and_end(rows), "rows {rows:?} are not whole strips");
+        let c = &mut c[..(rows[1] - rows[0]) * count];
         #[cfg(target_arch = "x86_64")]
-        // SAFETY: the CPU has what the function was compiled for, and there is room for all results.
+        // SAFETY: the first line asserts that the CPU has AVX-512; `c` has `count` panels for each of the rows.
         unsafe {
-            self.multiply_in_place_at(rows, first, window, offsets, count, c.as_mut_ptr().cast());
+            self.multiply_in_place_at(rows, first, window, offsets, count, c);
         }
     }
 
+    /// # Safety
+    /// The CPU has AVX-512, the rows are those of whole strips, and `c` has `count` panels for each of them.
     #[cfg(target_arch = "x86_64")]
     #[target_feature(enable = "avx512f,avx2,fma")]
     unsafe fn multiply_in_place_at(
@@ -122,44 +125,50 @@ impl Strips<TALL> {
         window: &[f32],
         offsets: &[usize],
         count: usize,
-        c: *mut f32,
+        c: &mut [[f32; WIDTH]],
     ) {
+        let c = c.as_mut_ptr().cast::<f32>();
         for panel in (0..count).step_by(2) {
             let window = &window[panel * WIDTH..];
             for (row, height, a) in self.within(rows) {
                 let a = &a[first..][..offsets.len()];
-                // SAFETY: there is room for `count` panels of each row.
+                // SAFETY: `row` is one of the rows, and `panel` less than `count`.
                 let c = unsafe { c.add(((row - rows[0]) * count + panel) * WIDTH) };
                 by_height!(panel + 2 <= count, height, {
                     let b = |k: usize, p: usize| {
                         let places = &window[offsets[k] + p * WIDTH..];
                         places.first_chunk().expect("room behind the last place")
                     };
-                    // SAFETY: as above.
-                    unsafe { tile::<M, P>(a, b, c, count * WIDTH, usize::MAX, Start::Zero) }
+                    // SAFETY: the strip's `M` rows are among the rows, and `P` panels of them from this one on among the
+                    // `count`.
+                    unsafe { tile::<M, P>(a, b, c, count * WIDTH, P * WIDTH, Start::Zero) }
                 });
             }
         }
     }
 
-    /// As [`multiply`](Self::multiply) for the strips from one row to another, which are where strips begin and end, with the
-    /// results of row 0 at `c`.
+    /// As [`multiply`](Self::multiply) for the strips from one row to another, which are where strips begin and end. The
+    /// results of row 0, the first one or not, are at the target's beginning.
+    ///
+    /// # Panics
+    /// If the rows are not those of whole strips, or the target is too small.
     ///
     /// # Safety
-    /// The CPU has AVX-512, and the results' places are there and nobody else's.
+    /// The CPU has AVX-512, no other thread uses these rows and columns of the target, and with [`Start::There`] they hold
+    /// numbers.
     #[cfg(target_arch = "x86_64")]
     #[target_feature(enable = "avx512f,avx2,fma")]
-    #[allow(clippy::too_many_arguments)]
     pub unsafe fn multiply_at(
         &self,
         rows: [usize; 2],
         panels: &[[f32; WIDTH]],
         pitch: usize,
         columns: usize,
-        c: *mut f32,
-        stride: usize,
+        c: &Target<'_>,
         start: Start<'_>,
     ) {
+        assert!(self.begin_and_end(rows), "rows {rows:?} are not whole strips");
+        let (c, stride) = (c.first(rows[1], columns), c.stride());
         let (depth, count) = (self.depth(), columns.div_ceil(WIDTH));
         for panel in (0..count).step_by(2) {
             let pair = panel + 2 <= count;
@@ -167,12 +176,14 @@ impl Strips<TALL> {
             let second = if pair { &panels[(panel + 1) * pitch..][..depth] } else { first };
             let (start, width) = (start.from(panel * WIDTH), columns - panel * WIDTH);
             for (row, height, a) in self.within(rows) {
-                // SAFETY: the caller says that the place is there.
+                // SAFETY: the target has `rows[1]` rows of `columns`; `row` is less than `rows[1]` and the column less than
+                // `columns`.
                 let c = unsafe { c.add(row * stride + panel * WIDTH) };
                 let a = &a[..depth];
                 by_height!(pair, height, {
                     let b = |k: usize, p: usize| if p == 0 { &first[k] } else { &second[k] };
-                    // SAFETY: as above.
+                    // SAFETY: the strip's `M` rows end before `rows[1]`, and `width` columns are left of `columns`. The
+                    // caller says that they are nobody else's.
                     unsafe { tile::<M, P>(a, b, c, stride, width, start) }
                 });
             }
@@ -211,7 +222,8 @@ fn lanes(p: usize, width: usize) -> u16 {
 /// columns of `c`.
 ///
 /// # Safety
-/// `M` rows of as many columns as the panels have, but at most `width`, lie at `c`, `stride` apart, and are nobody else's.
+/// The CPU has AVX-512. `M` rows of as many columns as the panels have, but at most `width`, lie at `c`, `stride` apart, and
+/// no other thread uses them; with [`Start::There`] they hold numbers.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx512f,avx2,fma")]
 #[inline]
@@ -259,7 +271,7 @@ pub(crate) unsafe fn tile<'a, const M: usize, const P: usize>(
     if width >= P * WIDTH {
         for i in 0..M {
             for p in 0..P {
-                // SAFETY: the caller says that the place is there.
+                // SAFETY: row `i` of the `M`, of which `(p + 1) * WIDTH` columns are no more than `width`.
                 unsafe {
                     let c = c.add(i * stride + p * WIDTH);
                     let sum = if add { _mm512_add_ps(_mm512_loadu_ps(c), sums[i][p]) } else { sums[i][p] };
@@ -271,7 +283,7 @@ pub(crate) unsafe fn tile<'a, const M: usize, const P: usize>(
         for i in 0..M {
             for p in 0..P {
                 let (c, mask) = (c.wrapping_add(i * stride + p * WIDTH), lanes(p, width));
-                // SAFETY: the mask leaves the first `width` columns.
+                // SAFETY: the mask leaves what lies in the row's first `width` columns; what it hides is not touched.
                 unsafe {
                     let before = if add { _mm512_maskz_loadu_ps(mask, c) } else { _mm512_setzero_ps() };
                     _mm512_mask_storeu_ps(c, mask, _mm512_add_ps(before, sums[i][p]));

@@ -18,7 +18,8 @@ pub(crate) struct Plan {
     /// The sequences of each task, which walks all steps alone.
     pub groups: Vec<std::ops::Range<usize>>,
     /// There is one group, and the threads share each of its products instead: then no thread reads all the weights,
-    /// but they wait for each other at every step.
+    /// but they wait for each other at every step. Does not depend on their number, as shared products are added up in
+    /// another order.
     pub shared: bool,
 }
 
@@ -31,7 +32,7 @@ impl Plan {
         // of a step are many and its rows few.
         let long = batch * weights >= 1 << 26;
         let few = batch <= 6 && weights >= 1 << 18;
-        let shared = threads > 1 && (long || few);
+        let shared = long || few;
         let count = if shared { 1 } else { threads.min(batch) };
         Self { groups: steps.groups(count), shared }
     }
@@ -70,11 +71,12 @@ impl<'a> Product<'a> {
     pub fn add(&self, a: &[f32], a_stride: usize, rows: usize, c: &mut [f32], c_stride: usize) {
         // A thread gets whole panels, and enough of them to be worth waking it for.
         let panels = self.columns.div_ceil(WIDTH);
-        let threads = rayon::current_num_threads().min((rows * self.depth * self.columns) >> 15);
-        if !self.shared || threads < 2 {
+        let most = (rows * self.depth * self.columns) >> 15;
+        if !self.shared || most < 2 {
             return self.add_part(0, panels, a, a_stride, rows, c, c_stride);
         }
-        let share = panels.div_ceil(threads);
+        // On one thread too the product is made apart from what it is added to, so that all numbers of threads agree.
+        let share = panels.div_ceil(rayon::current_num_threads().min(most));
         let stride = share * WIDTH;
         let mut parts = vec![0.0; panels.div_ceil(share) * rows * stride];
         parts.par_chunks_mut(rows * stride).enumerate().for_each(|(i, part)| {

@@ -1,0 +1,50 @@
+//! Whether results may depend on the number of threads and on the batch.
+
+use std::sync::atomic::{AtomicU8, Ordering};
+
+/// Nobody has asked or answered yet.
+const UNKNOWN: u8 = 0;
+const OFF: u8 = 1;
+const ON: u8 = 2;
+
+static STATE: AtomicU8 = AtomicU8::new(UNKNOWN);
+
+/// Makes the results of grove's CPU kernels the same with any number of threads, and those of a convolution the same for an
+/// image whatever else is in its batch; or no longer. Winograd's minimal filtering, through which an infinity or NaN reaches
+/// all results of a tile of 4 x 4, is not used then. The program's environment says what holds before the first call:
+/// `GROVE_DETERMINISTIC=1` (or `true`, `on`, `yes`) turns it on.
+///
+/// Large convolutions of 3 x 3 take up to twice as long, gradients of convolutions' weights a little longer. Burn's and
+/// candle's own operations are not affected, nor are GPUs.
+pub fn set_deterministic(on: bool) {
+    STATE.store(if on { ON } else { OFF }, Ordering::Relaxed);
+}
+
+/// Whether results must not depend on the number of threads; see [`set_deterministic`].
+pub fn deterministic() -> bool {
+    match STATE.load(Ordering::Relaxed) {
+        UNKNOWN => {
+            let on = std::env::var("GROVE_DETERMINISTIC").is_ok_and(|value| truth(&value));
+            // Unless somebody has set it meanwhile.
+            let state = if on { ON } else { OFF };
+            let before = STATE.compare_exchange(UNKNOWN, state, Ordering::Relaxed, Ordering::Relaxed);
+            before.map_or_else(|set| set == ON, |_| on)
+        }
+        state => state == ON,
+    }
+}
+
+fn truth(value: &str) -> bool {
+    ["1", "true", "on", "yes"].iter().any(|word| value.trim().eq_ignore_ascii_case(word))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::truth;
+
+    #[test]
+    fn reads_truth() {
+        assert!(["1", "true", "ON", " yes "].into_iter().all(truth));
+        assert!(!["", "0", "false", "off", "2"].into_iter().any(truth));
+    }
+}
