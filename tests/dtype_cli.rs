@@ -75,7 +75,7 @@ fn encoders_are_trained_and_used() {
     let place = Place::new();
     let book = place.book();
     let lines = place.write("lines.txt", fs::read_to_string(book).expect("a book").replace(". ", ".\n"));
-    let sizes = ["--layers", "1", "--hidden", "16", "--heads", "2", "--context", "24", "--vocab-size", "400"];
+    let sizes = ["--layers", "1", "--hidden", "16", "--heads", "2", "--context", "24", "--vocab-size", "500"];
     let data = ["--data", &lines, "--steps", "6", "--batch-size", "8", "--dropout", "0"];
     in_every_dtype("train_bert", &[&data[..], &sizes].concat(), "held_out_loss", 0.02);
 
