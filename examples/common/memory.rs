@@ -69,7 +69,7 @@ pub fn trains<B: Backend>(device: &DeviceArgs, skeleton: &impl Tree<B>) -> Resul
     let needed = count_bytes(skeleton).saturating_mul(TRAINING_COPIES);
     match available().filter(|_| on_cpu) {
         Some(available) if needed > available => Err(Exit::Failure(format!(
-            "training a model of these sizes needs {} of memory for its weights, their gradients and the optimizer's state \
+            "training a model of these sizes needs at least {} of memory for its weights, their gradients and the optimizer's state \
              ({} parameters), and this machine has {} to give: choose smaller sizes",
             gib(needed),
             tree::count_params(skeleton),

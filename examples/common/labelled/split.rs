@@ -76,10 +76,7 @@ pub fn tell_unheld(labels: &[String], held_out: impl IntoIterator<Item = usize>)
         more => format!(" and {more} more"),
     };
     if !unheld.is_empty() {
-        eprintln!(
-            "warning: the evaluation has no example of {} classes, and says nothing about them: {}{more}",
-            unheld.len(),
-            unheld.iter().take(TOLD).copied().collect::<Vec<_>>().join(", ")
-        );
+        let named = unheld.iter().take(TOLD).copied().collect::<Vec<_>>().join(", ");
+        eprintln!("warning: the evaluation has no example of these classes: {named}{more}");
     }
 }
