@@ -66,6 +66,12 @@ impl Family for Models {
         model.forward(ids)
     }
 
+    /// The leaves of a quantised model are bytes; its configuration tells how many values they stand for.
+    fn parameters<B: Backend>(model: &Llama<B>) -> usize {
+        Llama::<B>::skeleton(&model.config)
+            .map_or_else(|_| tree::count_params(model), |dense| tree::count_params(&dense))
+    }
+
     fn cache_bytes<B: Backend>(model: &Llama<B>, positions: usize) -> usize {
         model.cache_bytes(positions)
     }

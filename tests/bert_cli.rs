@@ -184,6 +184,16 @@ fn labelled_texts_that_cannot_be_used() {
         &[],
         &["h.jsonl, line 1", "no \"label\"", "text, stars"],
     );
+    let long = format!("text,label\nfine,{}\n", "x".repeat(70_000));
+    refused("i.csv", long.as_bytes(), &[], &["i.csv, line 2", "the label has 70000 characters"]);
+    refused("j.csv", b"text;label\nfine;good\n", &[], &["no column 'label'", "--delimiter ';'"]);
+    refused(
+        "k.csv",
+        b"fine;good\n",
+        &["--no-header", "--text-column", "1", "--label-column", "2"],
+        &["--delimiter ';'"],
+    );
+    refused("l.csv", b"text;label\nfine\n", &["--delimiter", ";"], &["l.csv, line 2", "between ';'"]);
     let seen = place.write("seen.csv", "text,label\nfine,good\nnice,good\nbad,bad\n");
     let unseen = place.write("unseen.csv", "text,label\nso so,middling\n");
     let words = ["unseen.csv, line 2", "'middling'", "bad, good"];
@@ -202,6 +212,24 @@ fn labelled_texts_that_cannot_be_used() {
     );
     usage(&["--max-length", "500"], &["--max-length is 500", "24 positions"]);
     usage(&["--layer-decay", "1.5"], &["--layer-decay is 1.5"]);
+    usage(&["--delimiter", "ab"], &["--delimiter", "one character"]);
+    usage(&["--lora-rank", "1000000000"], &["--lora-rank is 1000000000", "at most rank 16"]);
+    // Other delimiters; a comma and quotes are a part of the text then, or not.
+    for (name, delimiter, content) in [
+        ("semicolons.csv", ";", "text;label\n\"so; so, so\";good\nbad, bad;bad\nfine;good\nawful;bad\n"),
+        ("tabs.txt", "tab", "text\tlabel\n\"so\tgood\nbad, bad\tbad\nfine\tgood\nawful\tbad\n"),
+    ] {
+        let data = place.write(name, content);
+        let options = ["--delimiter", delimiter, "--held-out-part", "0.5", "--steps", "1", "--json"];
+        let made = FINETUNE.json(&[&["--model", &model, "--data", &data], &options[..]].concat());
+        assert_eq!((&made["evaluation"]["texts"], &made["steps"]), (&2.into(), &1.into()), "{name}: {made}");
+    }
+    // Nothing of a class with one text is held out, which is said, and does not count.
+    let rare = place.write("rare.csv", "text,label\nfine,good\nnice,good\nbad,bad\nawful,bad\nso so,middling\n");
+    let options = ["--held-out-part", "0.5", "--steps", "1", "--json"];
+    let output = FINETUNE.run(&[&["--model", &model, "--data", &rare], &options[..]].concat(), "");
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success() && said.contains("no example of these classes: middling"), "{said}");
     // A text of 100,000 words is cut, and said to be.
     let long = format!("text,label\n{},good\nbad,bad\nfine,good\nawful,bad\n", "cat ".repeat(100_000));
     let long = place.write("long.csv", long);
@@ -222,6 +250,9 @@ fn texts_and_models_that_do_not_fit() {
     with(&[" "], 2, &["text 1 is empty"]);
     with(&["--file", &place.write("latin.txt", b"a [MASK] na\xefve")], 1, &["latin.txt, line 1", "not UTF-8", "iconv"]);
     with(&["--file", &place.write("empty.txt", "\n\n")], 1, &["empty.txt", "no text"]);
+    let lines = place.write("lines.txt", "a [MASK]\n\nthe cat sings\n[MASK]\n");
+    with(&["--file", &lines], 1, &["lines.txt, line 3: the text has no [MASK]"]);
+    with(&["a [MASK]", "the cat sings"], 1, &["text 2: the text has no [MASK]"]);
     with(&["--task", "classify", "fine"], 1, &["classifier"]);
     with(&["--top-k", "0", "a [MASK]"], 2, &["--top-k is 0"]);
     BERT.assert_refused(&["--task", "classify", "fine"], 2, &["--model", "fill-mask"]);

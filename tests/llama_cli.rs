@@ -54,7 +54,11 @@ fn a_draft_changes_nothing() {
         assert!(count("proposed") > 10 && count("accepted") * 10 >= count("proposed") * 9, "{}", helped["draft"]);
     }
     LLAMA.assert_fails(&[&common[..], &["--draft", &llama("mha")]].concat(), 1, &["67 tokens"]);
-    LLAMA.assert_fails(&[&common[..], &["--draft", &draft, "--draft-tokens", "17"]].concat(), 1, &["between 1 and 16"]);
+    for count in ["0", "17"] {
+        // Of the command line alone: no model is looked for.
+        let wrong = ["--model", "nowhere", "--draft", "nowhere", "--draft-tokens", count];
+        LLAMA.assert_fails(&wrong, 2, &["--draft-tokens", "between 1 and 16"]);
+    }
 }
 
 #[test]
@@ -87,6 +91,17 @@ fn a_published_size_is_summarised() {
         stored["memory"].as_object().map(|memory| memory.keys().collect::<Vec<_>>()),
         Some(vec![&"as stored".to_owned()])
     );
+    // What the blocks stand for, as the file's own table says; not their bytes.
+    for file in ["gguf/q8_0.gguf", "gguf/q4_k_q5_k.gguf", "gguf/f16.gguf"] {
+        let checkpoint = grove::weights::Checkpoint::open(llama(file)).expect("a fixture");
+        let values = |name: &str| checkpoint.info(name).expect("listed").shape.iter().product::<usize>();
+        let names = checkpoint.names().filter(|name| !name.contains("rope_freqs"));
+        let table = LLAMA.json(&["--model", &llama(file), "--summary", "--json"]);
+        assert_eq!(table["parameters"], names.map(values).sum::<usize>(), "{file}");
+    }
+    let table = LLAMA.run(&["--model", &llama("gguf/q8_0.gguf"), "--summary"], "");
+    let table = String::from_utf8_lossy(&table.stdout).into_owned();
+    assert!(table.contains("parameters, counting those in quantised blocks"), "{table}");
     let table = GPT_NEO.json(&["--model", "gpt-neo-1.3B", "--summary", "--json"]);
     assert_eq!(table["parameters"], 1_315_575_808u64);
 }

@@ -435,6 +435,7 @@ fn wrong_usage_has_status_two() {
     refused(&["--vocab-size", "10"], &["--vocab-size is 10", "at least 257"]);
     refused(&["--config", "gpt5"], &["gpt5", "gpt2, gpt2-medium, gpt2-large, gpt2-xl"]);
     refused(&["--n-embd", "30", "--n-head", "4"], &["n_embd, 30", "not divisible", "n_head, 4"]);
+    refused(&["--n-embd", "18446744073709551615", "--n-head", "1"], &["n_embd", "2^28"]);
     refused(&["--epochs", "2"], &["--steps", "--epochs"]);
     refused(&["--resume"], &["--output"]);
     refused(&["--patience", "3", "--held-out-part", "0"], &["--patience", "--held-out-part"]);
@@ -535,4 +536,24 @@ fn an_interrupted_run_can_be_resumed() {
     assert_eq!((&made["steps"], &made["ended"]), (&(step + 2).into(), &"finished".into()));
     assert_eq!(lines(&log), place.records().len());
     assert_eq!(place.training_losses().len() as u64, step + 2, "no record is lost and none is twice");
+}
+
+/// An allocation that fails would end a program without a sentence.
+#[test]
+fn sizes_that_no_machine_holds_are_refused() {
+    let place = Place::new();
+    let data = place.path("book.txt");
+    let refused = |program: &str, more: &[&str]| {
+        let arguments = [more, &["--data", text(&data), "--steps", "2"]].concat();
+        Example(program).assert_refused(&arguments, 1, &["of memory", "choose smaller sizes"]);
+    };
+    refused("train_gpt2", &["--n-embd", "100000", "--n-layer", "1000", "--n-head", "1"]);
+    refused("train_gpt2", &["--n-embd", "67108864", "--n-layer", "10000", "--n-head", "1"]);
+    let llama = ["--hidden-size", "268435456", "--intermediate-size", "268435456", "--layers", "10000", "--heads", "4"];
+    refused("train_llama", &[&llama[..], &["--kv-heads", "4"]].concat());
+    refused("train_rnn", &["lm", "--hidden", "100000000", "--layers", "1000"]);
+    refused("train_bert", &["--hidden", "60000000", "--layers", "10000", "--heads", "1"]);
+    let labelled = place.write("labelled.tsv", b"a\tone text\nb\tanother\na\tthree\nb\tfour\n");
+    let classify = ["classify", "--data", &labelled, "--hidden", "100000000", "--layers", "1000"];
+    Example("train_rnn").assert_refused(&classify, 1, &["of memory", "choose smaller sizes"]);
 }

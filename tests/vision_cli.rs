@@ -183,9 +183,6 @@ fn bad_folders_and_options_are_named() {
     let place = Place::new();
     let data = folder(&place, "pictures", 4);
     let train = |words: &[&str]| TRAIN.assert_refused(&["--data", &data, "--steps", "1"], 1, words);
-    fs::create_dir(place.path("pictures/middle")).expect("a directory");
-    train(&["middle", "no pictures"]);
-    fs::remove_dir(place.path("pictures/middle")).expect("removed");
     TRAIN.assert_refused(&["--data", &place.named("pictures/left")], 1, &["no folders"]);
     fs::remove_dir_all(place.path("pictures/left")).expect("removed");
     train(&["right", "only class"]);
@@ -203,4 +200,75 @@ fn bad_folders_and_options_are_named() {
     FINETUNE.assert_refused(&["--freeze", "tail.**"], 2, &["tail.**", "stem."]);
     FINETUNE.assert_refused(&["--layer-decay", "2"], 2, &["--layer-decay is 2"]);
     FINETUNE.assert_refused(&["--model", "models/tests/fixtures/gpt2/tiny_a"], 1, &["neither a ResNet nor a ViT"]);
+}
+
+#[test]
+fn empty_folders_are_left_out() {
+    let place = Place::new();
+    let data = folder(&place, "pictures", 8);
+    fs::create_dir(place.path("pictures/middle")).expect("a directory");
+    let steps = ["--steps", "1", "--batch-size", "4", "--json"];
+    let made = TRAIN.run(&[&["--data", &data][..], &SMALL, &steps].concat(), "");
+    let message = String::from_utf8_lossy(&made.stderr).into_owned();
+    assert!(made.status.success() && message.contains("middle holds no pictures"), "{message}");
+    let made: serde_json::Value = serde_json::from_slice(&made.stdout).expect("JSON");
+    assert_eq!(made["evaluation"]["classes"].as_object().map(serde_json::Map::len), Some(2));
+
+    // The held-out pictures lack a class: its number is still that of the others, and it is named.
+    folder(&place, "split/train", 8);
+    let other = place.path("split/train/above");
+    fs::create_dir_all(&other).expect("a directory");
+    (0..4).for_each(|i| save_png(&picture(true, i, 16), other.join(format!("{i}.png"))).expect("written"));
+    folder(&place, "split/val", 4);
+    let data = place.named("split");
+    let made = TRAIN.run(&[&["--data", &data][..], &SMALL, &steps].concat(), "");
+    let message = String::from_utf8_lossy(&made.stderr).into_owned();
+    assert!(made.status.success() && message.contains("no example of these classes: above"), "{message}");
+    let made: serde_json::Value = serde_json::from_slice(&made.stdout).expect("JSON");
+    let of = |class: &str| made["evaluation"]["classes"][class]["predicted"].as_object().expect("counts").values();
+    let count = |class: &str| of(class).filter_map(serde_json::Value::as_u64).sum::<u64>();
+    assert_eq!(["above", "left", "right"].map(count), [0, 4, 4]);
+    // One that is not trained on is refused.
+    fs::rename(place.path("split/val/left"), place.path("split/val/under")).expect("renamed");
+    TRAIN.assert_refused(&[&["--data", &data][..], &steps].concat(), 1, &["under", "above, left, right"]);
+}
+
+/// A preprocessing that comes with a model says a size of which the model sees nothing, or works for minutes.
+#[test]
+fn impossible_sizes_are_refused() {
+    let place = Place::new();
+    let copy = |name: &str, size: &str| {
+        let directory = place.path(name);
+        fs::create_dir_all(&directory).expect("a directory");
+        for file in ["config.json", "model.safetensors"] {
+            fs::copy(format!("models/assets/mnist-vit/{file}"), directory.join(file)).expect("copied");
+        }
+        let prepared = fs::read("models/assets/mnist-vit/preprocessor_config.json").expect("it ships");
+        let mut prepared: serde_json::Value = serde_json::from_slice(&prepared).expect("JSON");
+        prepared["size"] = serde_json::from_str(size).expect("JSON");
+        prepared["crop_size"] = prepared["size"].clone();
+        fs::write(directory.join("preprocessor_config.json"), prepared.to_string()).expect("written");
+        text(&directory).to_owned()
+    };
+    let small = copy("small", r#"{"height": 2, "width": 28}"#);
+    VIT.assert_refused(&["--model", &small], 1, &["2x28", "no whole patch", "digit.png"]);
+    let evaluate = ["--evaluate", "--data", "models/assets/digits", "--model"];
+    FINETUNE.assert_refused(&[&evaluate[..], &[&small]].concat(), 1, &["2x28", "no whole patch"]);
+    let long = copy("long", r#"{"height": 28, "width": 65536}"#);
+    VIT.assert_refused(&["--model", &long], 1, &["28x65536", "limit of 16384", "--max-patches"]);
+    FINETUNE.assert_refused(&[&evaluate[..], &[&long]].concat(), 1, &["28x65536", "--max-patches"]);
+    let wide = copy("wide", r#"{"height": 28, "width": 56}"#);
+    VIT.assert_refused(&["--model", &wide, "--max-patches", "31"], 1, &["32 patches", "limit of 31"]);
+    assert!(VIT.json(&["--model", &wide, "--max-patches", "32", "--json"])["images"].is_array());
+    // Sizes that no machine holds.
+    TRAIN.assert_refused(&["--image-size", "65536", "--batch-size", "1000000"], 1, &["of memory", "--batch-size"]);
+    TRAIN.assert_refused(&["--channels", "1000000,1000000", "--depths", "9,9"], 1, &["of memory", "smaller sizes"]);
+    let vit = ["--arch", "vit", "--heads", "1", "--layers", "9999", "--hidden-size", "200000"];
+    TRAIN.assert_refused(&vit, 1, &["of memory", "smaller sizes"]);
+    TRAIN.assert_fails(&["--arch", "vit", "--heads", "1", "--hidden-size", "18446744073709551615"], 1, &["2^20"]);
+    TRAIN.assert_refused(
+        &["--data", &folder(&place, "pictures", 2), "--image-size", "4294967295"],
+        2,
+        &["--image-size"],
+    );
 }

@@ -20,12 +20,12 @@ use crate::{
     common::{Exit, failure, write_json, write_line},
     encoder::Published,
     similarity::Ranking,
-    texts::texts,
+    texts::{Texts, texts},
 };
 
 /// Does the task.
 pub fn run<B: Backend>(options: &Options, device: &B::Device) -> Result<(), Exit> {
-    let texts = texts(options)?;
+    let Texts { texts, places } = texts(options)?;
     let Published { path, config, tokenizer, .. } = Published::open(options.model.as_deref())?;
     let most = options.max_length.unwrap_or(usize::MAX);
     let bar = progress(options, texts.len());
@@ -35,7 +35,7 @@ pub fn run<B: Backend>(options: &Options, device: &B::Device) -> Result<(), Exit
         progress: Some(&told),
         ..Reading::new(&tokenizer, most.min(config.positions()))
     };
-    let job = Job { options, path: &path, texts: &texts, reading, bar: &bar, loaded: OnceCell::new() };
+    let job = Job { options, path: &path, texts: &texts, places: &places, reading, bar: &bar, loaded: OnceCell::new() };
     let mut result = match options.task {
         Task::FillMask => job.fill_mask::<B>(device)?,
         Task::Embed => job.embed::<B>(device)?,
@@ -68,24 +68,39 @@ struct Job<'a> {
     options: &'a Options,
     path: &'a Path,
     texts: &'a [String],
+    /// Where each text stands.
+    places: &'a [String],
     reading: Reading<'a>,
     bar: &'a ProgressBar,
     /// When the model had been read.
     loaded: OnceCell<Instant>,
 }
 
-fn read<T>(result: Result<T, ModelError>) -> Result<T, Exit> {
-    result.map_err(failure)
-}
-
 impl Job<'_> {
+    /// What came of the texts; of an error in one of them, its place is told.
+    fn done<T>(&self, result: Result<T, ModelError>) -> Result<T, Exit> {
+        result.map_err(|error| match &error {
+            ModelError::InText { number, error: inner } => match self.places.get(number.saturating_sub(1)) {
+                Some(place) => failure(format!("{place}: {inner}")),
+                None => failure(&error),
+            },
+            _ => failure(&error),
+        })
+    }
+
+    /// The same of one text by its number from 0.
+    fn done_with<T>(&self, text: usize, result: Result<T, ModelError>) -> Result<T, Exit> {
+        let error = |error| ModelError::InText { number: text + 1, error: Box::new(error) };
+        self.done(result.map_err(error))
+    }
+
     fn dtype(&self) -> Option<grove::tensor::DType> {
         Some(self.options.device.dtype.into())
     }
 
     /// A model with what its loading reports; the clock begins to run.
     fn model<M, R>(&self, loaded: Result<(M, R), ModelError>) -> Result<M, Exit> {
-        let (model, _) = read(loaded)?;
+        let (model, _) = loaded.map_err(failure)?;
         self.loaded.get_or_init(Instant::now);
         Ok(model)
     }
@@ -97,8 +112,9 @@ impl Job<'_> {
     }
 
     fn fill_mask<B: Backend>(&self, device: &B::Device) -> Result<Value, Exit> {
+        self.done(tasks::check_masks(self.reading, self.texts))?;
         let model = self.model(BertForMaskedLm::<B>::from_path(self.path, device, self.dtype()))?;
-        let filled = read(tasks::fill_mask(&model, self.reading, self.texts, self.options.top_k.unwrap_or(5)))?;
+        let filled = self.done(tasks::fill_mask(&model, self.reading, self.texts, self.options.top_k.unwrap_or(5)))?;
         let mut all = vec![];
         for (text, filled) in self.texts.iter().zip(filled) {
             self.say(text)?;
@@ -125,7 +141,15 @@ impl Job<'_> {
     fn vectors<B: Backend>(&self, texts: &[String], device: &B::Device) -> Result<Vec<Vec<f32>>, Exit> {
         let encoder = self.model(SentenceEncoder::<B>::from_path(self.path, device, self.dtype()))?;
         let reading = Reading { max_len: self.reading.max_len.min(encoder.max_len), ..self.reading };
-        read(tasks::embed(&encoder, reading, texts))
+        // A query of its own stands before the texts.
+        let before = texts.len() - self.texts.len();
+        self.done(tasks::embed(&encoder, reading, texts).map_err(|error| match error {
+            ModelError::InText { number, error } if number > before => {
+                ModelError::InText { number: number - before, error }
+            }
+            ModelError::InText { error, .. } => *error,
+            error => error,
+        }))
     }
 
     fn embed<B: Backend>(&self, device: &B::Device) -> Result<Value, Exit> {
@@ -163,7 +187,7 @@ impl Job<'_> {
             .iter()
             .map(|text| text.split_once('\t').map_or((&**text, None), |(a, b)| (a, Some(b))))
             .collect();
-        let labelled = read(tasks::classify(&model, self.reading, &pairs))?;
+        let labelled = self.done(tasks::classify(&model, self.reading, &pairs))?;
         let k = self.options.top_k.unwrap_or(usize::MAX);
         let mut all = vec![];
         for (text, labels) in self.texts.iter().zip(&labelled) {
@@ -182,8 +206,8 @@ impl Job<'_> {
         let model = self.model(BertForTokenClassification::<B>::from_path(self.path, device, self.dtype()))?;
         let reading = Reading { progress: None, ..self.reading };
         let mut all = vec![];
-        for text in self.texts {
-            let found = read(tasks::entities(&model, reading, text, self.options.stride))?;
+        for (i, text) in self.texts.iter().enumerate() {
+            let found = self.done_with(i, tasks::entities(&model, reading, text, self.options.stride))?;
             self.bar.inc(1);
             let entities: Vec<Value> = found
                 .iter()
@@ -217,8 +241,8 @@ impl Job<'_> {
         };
         let reading = Reading { progress: None, ..self.reading };
         let mut all = vec![];
-        for text in self.texts {
-            let answers = read(tasks::answer(&model, reading, question, text, &asked))?;
+        for (i, text) in self.texts.iter().enumerate() {
+            let answers = self.done_with(i, tasks::answer(&model, reading, question, text, &asked))?;
             self.bar.inc(1);
             if !self.options.json {
                 self.bar.suspend(|| {

@@ -7,12 +7,27 @@ use crate::{
     common::{Exit, failure, input},
 };
 
+/// Texts, and the place where each stands, for errors.
+#[derive(Default)]
+pub struct Texts {
+    pub texts: Vec<String>,
+    pub places: Vec<String>,
+}
+
+impl Texts {
+    /// Of the command line: their places are their numbers.
+    fn numbered(texts: Vec<String>) -> Self {
+        let places = (1..=texts.len()).map(|number| format!("text {number}")).collect();
+        Self { texts, places }
+    }
+}
+
 /// The texts of the command line, of the file, or of standard input; where there are none, some that show what is done.
-pub fn texts(options: &Options) -> Result<Vec<String>, Exit> {
+pub fn texts(options: &Options) -> Result<Texts, Exit> {
     if !options.texts.is_empty() {
         return match options.texts.iter().position(|text| text.trim().is_empty()) {
             Some(i) => Err(Exit::Usage(format!("text {} is empty", i + 1))),
-            None => Ok(options.texts.clone()),
+            None => Ok(Texts::numbered(options.texts.clone())),
         };
     }
     let (name, bytes) = match &options.file {
@@ -23,14 +38,14 @@ pub fn texts(options: &Options) -> Result<Vec<String>, Exit> {
                 bytes.map_err(|error| failure(format!("cannot read {}: {error}", file.display())))?,
             )
         }
-        None if !input::is_given() => return Ok(samples(options.task)),
+        None if !input::is_given() => return Ok(Texts::numbered(samples(options.task))),
         None => {
             let mut bytes = Vec::new();
             std::io::stdin().read_to_end(&mut bytes).map_err(|error| failure(format!("standard input: {error}")))?;
             ("standard input".to_owned(), bytes)
         }
     };
-    let mut texts = vec![];
+    let mut found = Texts::default();
     for (i, line) in bytes.split(|&byte| byte == b'\n').enumerate() {
         let line = std::str::from_utf8(line).map_err(|error| {
             failure(format!(
@@ -41,13 +56,14 @@ pub fn texts(options: &Options) -> Result<Vec<String>, Exit> {
             ))
         })?;
         if !line.trim().is_empty() {
-            texts.push(line.trim_end_matches('\r').to_owned());
+            found.texts.push(line.trim_end_matches('\r').to_owned());
+            found.places.push(format!("{name}, line {}", i + 1));
         }
     }
-    if texts.is_empty() {
+    if found.texts.is_empty() {
         return Err(failure(format!("{name} has no text; give one on each line")));
     }
-    Ok(texts)
+    Ok(found)
 }
 
 fn samples(task: Task) -> Vec<String> {

@@ -24,7 +24,10 @@ pub fn by_dtype<B: Backend>(skeleton: &impl Tree<B>) -> Vec<(&'static str, usize
     if leaves.iter().any(|(_, leaf)| !leaf.dtype().is_float()) {
         return vec![("as stored", count_bytes(skeleton))];
     }
-    let plain = |dtype: DType| leaves.iter().map(|(_, leaf)| leaf.len() * dtype.size()).sum();
+    let sum = |bytes: &dyn Fn(&tree::AnyArray<B>) -> usize| {
+        leaves.iter().fold(0, |sum: usize, (_, leaf)| sum.saturating_add(bytes(leaf)))
+    };
+    let plain = |dtype: DType| sum(&|leaf| leaf.len().saturating_mul(dtype.size()));
     // Only matrices lie in blocks, which are parts of rows.
     let in_blocks = |kind: Quantisation| {
         let bytes = |leaf: &tree::AnyArray<B>| match leaf.shape()[..] {
@@ -33,7 +36,7 @@ pub fn by_dtype<B: Backend>(skeleton: &impl Tree<B>) -> Vec<(&'static str, usize
             }
             _ => leaf.len() * DType::F32.size(),
         };
-        leaves.iter().map(|(_, leaf)| bytes(leaf)).sum()
+        sum(&bytes)
     };
     let kinds = [Quantisation::Q8_0, Quantisation::Q4_0].map(|kind| (kind.name(), in_blocks(kind)));
     [("f32", plain(DType::F32)), ("f16 or bf16", plain(DType::F16))].into_iter().chain(kinds).collect()
@@ -54,6 +57,26 @@ pub fn fits<B: Backend>(device: &DeviceArgs, skeleton: &impl Tree<B>, cache: usi
         gib(cache),
         gib(available)
     )))
+}
+
+/// Numbers that AdamW keeps for each parameter: the weight, its gradient, and the gradient's two moments.
+const TRAINING_COPIES: usize = 4;
+
+/// Refuses a new model whose training needs more memory than the machine has to give; what is kept of a batch comes on top.
+/// An allocation that fails ends the program without a sentence.
+pub fn trains<B: Backend>(device: &DeviceArgs, skeleton: &impl Tree<B>) -> Result<(), Exit> {
+    let on_cpu = matches!(device.backend.parse(), Ok(BackendName::Flex | BackendName::Candle));
+    let needed = count_bytes(skeleton).saturating_mul(TRAINING_COPIES);
+    match available().filter(|_| on_cpu) {
+        Some(available) if needed > available => Err(Exit::Failure(format!(
+            "training a model of these sizes needs at least {} of memory for its weights, their gradients and the optimizer's state \
+             ({} parameters), and this machine has {} to give: choose smaller sizes",
+            gib(needed),
+            tree::count_params(skeleton),
+            gib(available)
+        ))),
+        _ => Ok(()),
+    }
 }
 
 /// Memory that programs can have without anything being swapped out; `None` where the system does not tell.

@@ -22,6 +22,11 @@ pub fn prepare<B: Backend>(
     labels: Vec<String>,
     device: &B::Device,
 ) -> Result<Classifier<B>, Exit> {
+    // No matrix has a higher rank than its smaller side; a mistyped one would ask for memory without end.
+    if let Some(rank) = options.lora_rank.filter(|rank| *rank > published.config.hidden_size) {
+        let width = published.config.hidden_size;
+        return Err(Exit::Usage(format!("--lora-rank is {rank}, and the model's matrices have at most rank {width}")));
+    }
     let mut config = published.config.clone();
     config.labels = labels;
     config.problem_type = Some("single_label_classification".into());

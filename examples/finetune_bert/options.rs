@@ -4,7 +4,7 @@ use clap::{Parser, builder::ArgPredicate};
 use std::path::PathBuf;
 
 use crate::{
-    labelled::Columns,
+    labelled::{Columns, delimiter},
     training::{RunArgs, TrainingArgs, at_least_one, fraction},
 };
 
@@ -68,6 +68,10 @@ pub struct Options {
     /// The first line of the files has no names; columns are given by their numbers
     #[arg(long, help_heading = "Data")]
     pub no_header: bool,
+
+    /// Character between the columns of tables, or tab; with tabs, quotes mean nothing [default: a tab in .tsv, else a comma]
+    #[arg(long, value_name = "CHARACTER", value_parser = delimiter, help_heading = "Data")]
+    pub delimiter: Option<u8>,
 
     /// The labels, in the order that they are to have; without them, those that occur, sorted
     #[arg(long, value_delimiter = ',', value_name = "NAMES", help_heading = "Data")]
@@ -155,6 +159,7 @@ impl Options {
             pair: self.pair_column.clone(),
             label: self.label_column.clone(),
             header: !self.no_header,
+            delimiter: self.delimiter,
         }
     }
 }

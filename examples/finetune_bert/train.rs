@@ -18,6 +18,7 @@ use crate::{
     common::{Exit, failure, write_json, write_line},
     data::{self, Example},
     encoder::Published,
+    labelled,
     model::{self, Classifier},
     optimizer::optimizer,
     options::{self, Options},
@@ -130,11 +131,13 @@ fn loss<B: Backend>(
 /// Does what `--evaluate` asks for.
 fn evaluate<B: Backend>(options: &Options, device: &B::Device) -> Result<Ended, Exit> {
     let Published { path, config, tokenizer, .. } = Published::open(options.model.as_deref())?;
-    let (model, _) = Classifier::<B>::from_path(&path, device, None).map_err(failure)?;
+    let dtype = Some(options.run.device.dtype.into());
+    let (model, _) = Classifier::<B>::from_path(&path, device, dtype).map_err(failure)?;
     let (texts, _) = data::read(options)?;
     let (examples, cut) = data::examples(texts, &config.labels, &tokenizer, &config, options)?;
     tell_cut(cut);
     let examples: Vec<Example> = examples.into_iter().map(|(_, example)| example).collect();
+    labelled::tell_unheld(&config.labels, examples.iter().map(|example| example.class));
     let score = report::score(&model, &examples, options.training.batch_size)?;
     report::print(&score, options.run.json)?;
     Ok(Ended::Finished)
@@ -156,6 +159,7 @@ fn prepare<B: Backend>(options: &Options, output: Option<&Output>, device: &B::D
             (only(texts), only(examples(other)?.0))
         }
     };
+    labelled::tell_unheld(&labels, held_out.iter().map(|example| example.class));
     let model = model::prepare::<B>(options, &published, labels.clone(), device)?;
     Ok(Prepared { model, published, training, held_out })
 }

@@ -55,7 +55,9 @@ where
     M: ImageClassifier<B>,
     M::On<Autodiff<B>>: ImageClassifier<Autodiff<B>>,
 {
-    let (model, _) = M::open(&published.path, device, None).map_err(failure)?;
+    // While training, the model itself stays in f32.
+    let dtype = options.evaluate.then(|| options.run.device.dtype.into());
+    let (model, _) = M::open(&published.path, device, dtype).map_err(failure)?;
     let asked = options.preprocess.as_deref();
     let preprocessor = options.preprocessor(preprocessor_of(asked, &published.directory, model.channels())?)?;
     let split = Split::open(options.data.as_deref(), &options.held_out, options.run.seed)?;
@@ -63,9 +65,11 @@ where
         let data = split.held_out.unwrap_or(split.training);
         same_classes(model.labels(), &data.labels)?;
         let batch_size = options.training.batch_size;
-        return evaluate(&model, data, batch_size, preprocessor, options.run.json, device);
+        return evaluate(&model, data, batch_size, (preprocessor, &options.sizes), options.run.json, device);
     }
-    let model = model.for_size(vision_training::output_size(&preprocessor)?).map_err(failure)?;
+    let batch_size = options.training.batch_size.min(split.training.examples.len());
+    let size = vision_training::output_size(&preprocessor, &model, &options.sizes, batch_size)?;
+    let model = model.for_size(size).map_err(failure)?;
     let labels = split.training.labels.clone();
     let model = match model.labels() == labels && !options.new_head {
         true => model,
@@ -78,6 +82,7 @@ where
         run: &options.run,
         training: &options.training,
         augment: &options.augment,
+        sizes: &options.sizes,
         preprocessor,
         epochs: options::EPOCHS,
         inference: options.freezes_backbone(),

@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use crate::{
     common::Exit,
     training::{RunArgs, TrainingArgs, at_least_one},
+    vision::SizeArgs,
     vision_training::{AugmentArgs, HeldOutArgs},
 };
 
@@ -79,6 +80,9 @@ pub struct Options {
     /// What the learning rate of a layer is multiplied by compared with the layer above it, such as 0.8
     #[arg(long, default_value_t = 1.0, value_name = "FACTOR", help_heading = "Training")]
     pub layer_decay: f64,
+
+    #[command(flatten)]
+    pub sizes: SizeArgs,
 
     #[command(flatten)]
     pub augment: AugmentArgs,

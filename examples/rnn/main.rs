@@ -72,7 +72,8 @@ impl Program for Run<'_> {
         if *summary {
             let path = resolve(model.as_deref(), SHIPPED, &Wanted::files(["config.json"]))?;
             let config = RnnLmConfig::beside(path).map_err(failure)?;
-            return print_summary(generation, &RnnLm::<B>::skeleton(&config).map_err(failure)?, None);
+            let skeleton = RnnLm::<B>::skeleton(&config).map_err(failure)?;
+            return print_summary(generation, &skeleton, tree::count_params(&skeleton), None);
         }
         let path = resolve(model.as_deref(), SHIPPED, &Wanted::model())?;
         let load = || Ok(RnnLm::<B>::from_path(&path, &device, Some((*dtype).into())).map_err(failure)?.0);

@@ -17,7 +17,7 @@ use serde_json::json;
 use std::{path::Path, sync::Arc};
 
 use crate::{
-    common::{Exit, failure, shipped, write_json, write_line},
+    common::{Exit, failure, memory, shipped, write_json, write_line},
     data::{mask, masking, texts},
     documents::documents,
     encoder::Published,
@@ -214,7 +214,7 @@ fn new<B: Backend>(
             hidden_size: options.hidden,
             num_hidden_layers: options.layers,
             num_attention_heads: options.heads,
-            intermediate_size: 4 * options.hidden,
+            intermediate_size: options.hidden.saturating_mul(4),
             max_position_embeddings: options.context.unwrap_or(options::CONTEXT),
             // The published 0.02 is for 768 units; narrower models of that spread take long to begin to learn.
             initializer_range: 0.02 * (768.0 / options.hidden as f64).sqrt(),
@@ -223,6 +223,8 @@ fn new<B: Backend>(
         },
     };
     let key = Key::new(options.run.seed).fold_in(1);
+    let skeleton = BertForMaskedLm::<B>::skeleton(&config).map_err(|error| Exit::Usage(error.to_string()))?;
+    memory::trains::<B>(&options.run.device, &skeleton)?;
     let model = BertForMaskedLm::init(&config, key, device).map_err(|error| Exit::Usage(error.to_string()))?;
     Ok((init::aware_of_neighbours(model), tokenizer))
 }

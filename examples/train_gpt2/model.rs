@@ -69,6 +69,10 @@ impl<B: Backend> LanguageModel<B> for Gpt2<B> {
         Ok(config)
     }
 
+    fn skeleton(config: &Gpt2Config) -> Result<Self, ModelError> {
+        Gpt2::skeleton(config)
+    }
+
     fn init(config: &Gpt2Config, key: Key, device: &B::Device) -> Result<Self, ModelError> {
         Gpt2::init(config, key, device)
     }

@@ -103,6 +103,10 @@ impl<B: Backend> LanguageModel<B> for Llama<B> {
         Ok(config)
     }
 
+    fn skeleton(config: &LlamaConfig) -> Result<Self, ModelError> {
+        Llama::skeleton(config)
+    }
+
     fn init(config: &LlamaConfig, key: Key, device: &B::Device) -> Result<Self, ModelError> {
         Llama::init(config, key, device)
     }

@@ -80,6 +80,10 @@ impl<B: Backend> LanguageModel<B> for RnnLm<B> {
         Ok(config)
     }
 
+    fn skeleton(config: &RnnLmConfig) -> Result<Self, ModelError> {
+        RnnLm::skeleton(config)
+    }
+
     fn init(config: &RnnLmConfig, key: Key, device: &B::Device) -> Result<Self, ModelError> {
         RnnLm::init(config, key, device)
     }

@@ -17,7 +17,7 @@ use clap::Parser;
 use grove::{models::vision::ImageClassifier, prelude::*, train::Ended, tree::is_param};
 use std::process::ExitCode;
 
-use common::{Exit, failure};
+use common::{Exit, failure, memory};
 use options::{Arch, Options};
 use training::finish_run;
 use vision_training::{Job, Split, train};
@@ -50,11 +50,13 @@ impl Program for Run<'_> {
         match options.arch {
             Arch::Resnet => {
                 let config = model::resnet(options, &split.training, &preprocessor);
+                memory::trains::<B>(&options.run.device, &ResNet::<B>::skeleton(&config).map_err(failure)?)?;
                 let model = ResNet::<B>::init(&config, key, &device).map_err(failure)?;
                 run(options, split, preprocessor, model, &device)
             }
             Arch::Vit => {
                 let config = model::vit(options, &split.training, &preprocessor)?;
+                memory::trains::<B>(&options.run.device, &Vit::<B>::skeleton(&config).map_err(failure)?)?;
                 let model = Vit::<B>::init(&config, key, &device).map_err(failure)?;
                 run(options, split, preprocessor, model, &device)
             }
@@ -77,6 +79,7 @@ where
         run: &options.run,
         training: &options.training,
         augment: &options.augment,
+        sizes: &options.sizes,
         preprocessor,
         epochs: options::EPOCHS,
         inference: false,
@@ -88,7 +91,8 @@ where
 /// Does what `--evaluate` asks for.
 fn evaluate<B: Backend, M: ImageClassifier<B>>(options: &Options, device: &B::Device) -> Result<Ended, Exit> {
     let published = vision::Published::open(options.model.as_deref(), "mnist-resnet")?;
-    let (model, _) = M::open(&published.path, device, None).map_err(failure)?;
+    let dtype = Some(options.run.device.dtype.into());
+    let (model, _) = M::open(&published.path, device, dtype).map_err(failure)?;
     let split = Split::open(options.data.as_deref(), &options.held_out, options.run.seed)?;
     let preprocessor = vision::preprocessor_of(None, &published.directory, model.channels())?;
     let data = split.held_out.unwrap_or(split.training);
@@ -101,5 +105,5 @@ fn evaluate<B: Backend, M: ImageClassifier<B>>(options: &Options, device: &B::De
         )));
     }
     let batch_size = options.training.batch_size;
-    vision_training::evaluate(&model, data, batch_size, preprocessor, options.run.json, device)
+    vision_training::evaluate(&model, data, batch_size, (preprocessor, &options.sizes), options.run.json, device)
 }

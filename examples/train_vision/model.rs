@@ -48,7 +48,7 @@ pub fn vit(options: &Options, data: &Dataset, preprocessor: &Preprocessor) -> Re
         hidden_size: options.hidden_size,
         num_hidden_layers: options.layers,
         num_attention_heads: options.heads,
-        intermediate_size: 4 * options.hidden_size,
+        intermediate_size: options.hidden_size.saturating_mul(4),
         image_size: [height, width],
         patch_size,
         num_channels: preprocessor.channels(),

@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use crate::{
     common::{Exit, failure},
     training::{RunArgs, TrainingArgs, at_least_one},
+    vision::SizeArgs,
     vision_training::{AugmentArgs, Dataset, HeldOutArgs},
 };
 
@@ -89,6 +90,9 @@ pub struct Options {
     pub pool: Pool,
 
     #[command(flatten)]
+    pub sizes: SizeArgs,
+
+    #[command(flatten)]
     pub augment: AugmentArgs,
 
     #[command(flatten)]
@@ -149,7 +153,7 @@ impl Options {
         // Photographs keep their proportions; pictures of a set are whole as they are.
         let (resize, crop) = match data.size {
             Some(_) => (exact, None),
-            None => (Resize::Shorter(side + side / 8), Some([side, side])),
+            None => (Resize::Shorter(side.saturating_add(side / 8)), Some([side, side])),
         };
         let (mean, std) = match grey {
             true => (base.mean.clone(), base.std.clone()),

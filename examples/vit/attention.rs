@@ -29,8 +29,7 @@ pub fn draw<B: Backend>(
     let (w, h) = seen.dimensions();
     let values = preprocessor.normalise(&seen).map_err(failed)?;
     let data = TensorData::new(values, [1, preprocessor.channels(), h as usize, w as usize]);
-    let pixels = Tensor::<B, 4>::from_data(data, device).cast(model.norm.weight.dtype());
-    let rollout = attention_rollout(&model.attentions(pixels));
+    let rollout = attention_rollout(&model.attentions(Tensor::from_data(data, device)));
     let (config, t) = (&model.config, rollout.dims()[1]);
     let prefix = config.prefix_tokens();
     let patches = rollout.narrow(2, prefix, t - prefix);

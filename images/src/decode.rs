@@ -48,7 +48,7 @@ pub fn open(path: impl AsRef<Path>, limits: &Limits) -> Result<RgbImage> {
         file.take(most).read_to_end(&mut bytes).map_err(ImageError::io("read", path))?;
     }
     if metadata.len().max(bytes.len() as u64) > limits.max_file_bytes {
-        let reason = format!("more than {} bytes (Limits::max_file_bytes)", limits.max_file_bytes);
+        let reason = format!("the file has more than {} bytes, the most that is read", limits.max_file_bytes);
         return Err(ImageError::TooLarge { file: path.to_owned(), reason });
     }
     decode(&bytes, path, limits)
@@ -67,7 +67,8 @@ pub fn decode(bytes: &[u8], name: &Path, limits: &Limits) -> Result<RgbImage> {
     let too_large = |reason| ImageError::TooLarge { file: name.to_owned(), reason };
     let damaged = |reason: &str| ImageError::Damaged { file: name.to_owned(), reason: reason.to_owned() };
     if bytes.len() as u64 > limits.max_file_bytes {
-        return Err(too_large(format!("more than {} bytes (Limits::max_file_bytes)", limits.max_file_bytes)));
+        let most = limits.max_file_bytes;
+        return Err(too_large(format!("the file has more than {most} bytes, the most that is read")));
     }
     let format = image::guess_format(bytes).ok().filter(ImageFormat::reading_enabled);
     let Some(format) = format else { return Err(unknown(bytes, name)) };
@@ -77,7 +78,7 @@ pub fn decode(bytes: &[u8], name: &Path, limits: &Limits) -> Result<RgbImage> {
     // Up to 16 bytes for a pixel (four floats in a TIFF), and room for a codec's own tables.
     codec_limits.max_alloc = Some(limits.max_pixels.saturating_mul(16).saturating_add(64 << 20));
     reader.limits(codec_limits);
-    let mut decoder = reader.into_decoder().map_err(|e| codec(e, name))?;
+    let mut decoder = reader.into_decoder().map_err(|e| codec(e, name, limits.max_pixels))?;
 
     let (width, height) = decoder.dimensions();
     if width == 0 || height == 0 {
@@ -85,18 +86,18 @@ pub fn decode(bytes: &[u8], name: &Path, limits: &Limits) -> Result<RgbImage> {
     }
     if u64::from(width) * u64::from(height) > limits.max_pixels {
         let most = limits.max_pixels;
-        return Err(too_large(format!("{width}×{height} pixels are more than {most} (Limits::max_pixels)")));
+        return Err(too_large(format!("{width}×{height} pixels are more than {most}, the most that are decoded")));
     }
     if width.max(height) > limits.max_side {
         let most = limits.max_side;
-        return Err(too_large(format!("{width}×{height} pixels: no side may have over {most} (Limits::max_side)")));
+        return Err(too_large(format!("{width}×{height} pixels: no side may have more than {most}")));
     }
     if format == ImageFormat::Jpeg && !jpeg::is_complete(bytes) {
         return Err(damaged("it ends before the picture does (truncated)"));
     }
     // A broken EXIF block does not harm the pixels; Pillow overlooks it too.
     let orientation = decoder.orientation().ok();
-    let mut picture = DynamicImage::from_decoder(decoder).map_err(|e| codec(e, name))?;
+    let mut picture = DynamicImage::from_decoder(decoder).map_err(|e| codec(e, name, limits.max_pixels))?;
     if let Some(orientation) = orientation {
         picture.apply_orientation(orientation);
     }
@@ -122,7 +123,7 @@ fn to_rgb(picture: DynamicImage) -> RgbImage {
 }
 
 /// A codec's complaint in this crate's words.
-fn codec(error: CodecError, name: &Path) -> ImageError {
+fn codec(error: CodecError, name: &Path, most_pixels: u64) -> ImageError {
     let file = name.to_owned();
     match error {
         CodecError::Unsupported(e) => {
@@ -131,7 +132,9 @@ fn codec(error: CodecError, name: &Path) -> ImageError {
         CodecError::Limits(e) => {
             let reason = match e.kind() {
                 LimitErrorKind::InsufficientMemory => {
-                    "decoding needs more memory than Limits::max_pixels allows".into()
+                    format!(
+                        "decoding needs more memory than an image of {most_pixels} pixels, the most that are decoded"
+                    )
                 }
                 _ => e.to_string(),
             };

@@ -18,13 +18,16 @@ pub struct ImageFolder {
     pub classes: Vec<String>,
     /// The pictures and the numbers of their classes: class by class, sorted by path within.
     pub samples: Vec<(PathBuf, usize)>,
+    /// Folders without images, sorted, which are no classes.
+    pub empty: Vec<PathBuf>,
 }
 
 impl ImageFolder {
-    /// Looks through a directory. Hidden files and folders are left out, as are files that are no pictures by name.
+    /// Looks through a directory. Hidden files and folders are left out, as are files that are no pictures by name; folders
+    /// without pictures are listed apart.
     ///
     /// # Errors
-    /// No directory, no folders in it, only one of them, one without pictures, a name that is not UTF-8.
+    /// No directory, no folders in it, pictures in none or only one of them, a class's name that is not UTF-8.
     pub fn open(dir: impl AsRef<Path>) -> Result<Self> {
         let dir = dir.as_ref();
         let wrong = |reason: String| ImageError::Folder { directory: dir.to_owned(), reason };
@@ -35,25 +38,31 @@ impl ImageFolder {
         if folders.is_empty() {
             return Err(wrong("it holds no folders; put the pictures of each class into a folder of its name".into()));
         }
-        let mut found = Self { classes: Vec::new(), samples: Vec::new() };
+        let mut found = Self { classes: Vec::new(), samples: Vec::new(), empty: Vec::new() };
         for folder in folders {
+            let pictures = files(&folder)?;
+            if pictures.is_empty() {
+                found.empty.push(folder);
+                continue;
+            }
             let name = folder.file_name().and_then(|name| name.to_str());
             let name =
                 name.ok_or_else(|| wrong(format!("the name of {} is not UTF-8; rename it", folder.display())))?;
-            let pictures = files(&folder)?;
-            if pictures.is_empty() {
-                let kinds = EXTENSIONS.join(", ");
-                return Err(wrong(format!("class `{name}` holds no pictures ({kinds}); fill or remove its folder")));
-            }
             found.samples.extend(pictures.into_iter().map(|picture| (picture, found.classes.len())));
             found.classes.push(name.to_owned());
         }
-        if let [only] = found.classes.as_slice() {
-            return Err(wrong(format!(
+        let kinds = EXTENSIONS.join(", ");
+        match (found.classes.as_slice(), found.empty.as_slice()) {
+            ([], _) => Err(wrong(format!("none of its folders holds images ({kinds})"))),
+            ([only], []) => Err(wrong(format!(
                 "`{only}` is its only class, and a classifier needs two; is this one class's folder?"
-            )));
+            ))),
+            ([only], [empty, ..]) => Err(wrong(format!(
+                "`{only}` is its only class, and a classifier needs two: {} holds no images ({kinds})",
+                empty.display()
+            ))),
+            _ => Ok(found),
         }
-        Ok(found)
     }
 }
 
@@ -135,11 +144,24 @@ mod tests {
     }
 
     #[test]
+    fn folders_without_images_are_no_classes() {
+        let dir = tree(&["cat/a.png", "dog/notes.txt", "emu/deep/.x.png", "owl/c.png"]);
+        let found = ImageFolder::open(dir.path()).unwrap();
+        assert_eq!(found.classes, ["cat", "owl"]);
+        assert_eq!(found.samples.iter().map(|(_, class)| *class).collect::<Vec<_>>(), [0, 1]);
+        assert_eq!(found.empty, ["dog", "emu"].map(|name| dir.path().join(name)));
+    }
+
+    #[test]
     fn what_is_missing_is_named() {
         let message = |files: &[&str]| ImageFolder::open(tree(files).path()).unwrap_err().to_string();
         assert!(message(&["a.png"]).contains("no folders"));
         assert!(message(&["cat/a.png"]).contains("`cat` is its only class"));
-        assert!(message(&["cat/a.png", "dog/notes.txt"]).contains("class `dog` holds no pictures"));
+        let message_of_empty = message(&["cat/a.png", "dog/notes.txt"]);
+        assert!(
+            message_of_empty.contains("`cat` is its only class") && message_of_empty.contains("dog holds no images")
+        );
+        assert!(message(&["cat/a.txt", "dog/notes.txt"]).contains("none of its folders holds images"));
         let dir = tree(&["a.png"]);
         assert!(ImageFolder::open(dir.path().join("a.png")).unwrap_err().to_string().contains("it is a file"));
         assert!(matches!(ImageFolder::open(dir.path().join("none")), Err(ImageError::Io { .. })));

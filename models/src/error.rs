@@ -60,6 +60,23 @@ pub enum ModelError {
         /// Classes of the weights.
         classes: usize,
     },
+    /// A model with adapters of low rank is to be written in a format that has no place for them.
+    #[error(
+        "the model has adapters that are not merged, such as `{path}`, and no other library would read them: save what \
+         `merged` gives, or the adapters themselves with `save_tree`"
+    )]
+    UnmergedAdapters {
+        /// A leaf of an adapter.
+        path: String,
+    },
+    /// One of several texts cannot be read.
+    #[error("text {number}: {error}")]
+    InText {
+        /// Its number, from 1.
+        number: usize,
+        /// Why not.
+        error: Box<ModelError>,
+    },
     /// A tokenizer is missing or broken.
     #[error("{}: {reason}", path.display())]
     Tokenizer {
@@ -78,6 +95,14 @@ pub enum ModelError {
         id: u32,
         /// How many tokens there are.
         vocab_size: usize,
+    },
+    /// Images of a size that a model cannot read, or that is beyond a limit.
+    #[error("images of {}x{} pixels {reason}", size[0], size[1])]
+    ImageSize {
+        /// Height and width.
+        size: [usize; 2],
+        /// What is wrong with them.
+        reason: String,
     },
     /// A text without words where one is needed.
     #[error("the text is empty")]

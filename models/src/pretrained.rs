@@ -1,12 +1,16 @@
 //! Reading and writing the JSON files beside published weights.
 
-use burn::tensor::DType;
+use burn::tensor::{DType, TensorData};
 use grove_backend::Backend;
 use grove_text::printable::error_message;
 use grove_tree::{AnyArray, Path as TreePath, Tree};
 use grove_weights::{Checkpoint, HubOptions, NameMap, SaveOptions, Source, StoredDtype, Wanted, save_model};
 use serde::{Serialize, de::DeserializeOwned};
-use std::path::{Path, PathBuf};
+use serde_json::Value;
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+};
 
 use crate::error::{ModelError, Result};
 
@@ -83,16 +87,74 @@ pub(crate) fn computing_in<B: Backend, M: Tree<B>>(
     })
 }
 
-/// Writes a model's weights under their published names, and its `config.json`.
+/// Writes a model's weights under their published names, and its `config.json`, which names the type that they have.
 pub(crate) fn save_pretrained<B: Backend, M: Tree<B>>(
     model: &M,
     config: &impl Serialize,
     names: &NameMap,
     directory: &Path,
 ) -> Result<()> {
+    save_with_constants(model, config, names, directory, BTreeMap::new())
+}
+
+/// As [`save_pretrained`], with tensors that the library reading the file expects and no leaf holds.
+pub(crate) fn save_with_constants<B: Backend, M: Tree<B>>(
+    model: &M,
+    config: &impl Serialize,
+    names: &NameMap,
+    directory: &Path,
+    constants: BTreeMap<String, TensorData>,
+) -> Result<()> {
+    let config = described(model, config, directory)?;
     std::fs::create_dir_all(directory).map_err(|source| ModelError::Io { file: directory.into(), source })?;
-    save_model(model, names, directory, &SaveOptions::default())?;
-    write_json(&directory.join("config.json"), config)
+    save_model(model, names, directory, &SaveOptions { constants, ..SaveOptions::default() })?;
+    write_json(&directory.join("config.json"), &config)
+}
+
+/// A configuration with the type of the model's matrices, by transformers' names (`torch_dtype` until its version 4): where the
+/// configuration named one already, or where it is not f32, which is what a missing one stands for.
+///
+/// # Errors
+/// [`ModelError::UnmergedAdapters`]; the configuration cannot be written as JSON.
+fn described<B: Backend, M: Tree<B>>(model: &M, config: &impl Serialize, directory: &Path) -> Result<Value> {
+    let mut bytes: BTreeMap<&str, usize> = BTreeMap::new();
+    let mut adapter = None;
+    model.visit(&mut TreePath::root(), &mut |path: &TreePath, leaf: &AnyArray<B>| {
+        if path.as_str().split('.').any(|name| name == "low_rank") {
+            adapter.get_or_insert_with(|| path.to_string());
+        }
+        if let Some(name) = torch_name(leaf.dtype()).filter(|_| !path.is_buffer()) {
+            *bytes.entry(name).or_default() += leaf.len() * leaf.dtype().size();
+        }
+    });
+    if let Some(path) = adapter {
+        return Err(ModelError::UnmergedAdapters { path });
+    }
+    let mut config = serde_json::to_value(config)
+        .map_err(|error| ModelError::Json { file: directory.join("config.json"), reason: error.to_string() })?;
+    let (Some((dtype, _)), Some(fields)) = (bytes.into_iter().max_by_key(|(_, bytes)| *bytes), config.as_object_mut())
+    else {
+        return Ok(config);
+    };
+    let named = ["dtype", "torch_dtype"].map(|key| (key, fields.contains_key(key)));
+    for (key, _) in named.iter().filter(|(_, named)| *named) {
+        fields.insert((*key).into(), dtype.into());
+    }
+    if dtype != "float32" && named.iter().all(|(_, named)| !named) {
+        fields.insert("dtype".into(), dtype.into());
+    }
+    Ok(config)
+}
+
+/// PyTorch's name of a floating-point type.
+fn torch_name(dtype: DType) -> Option<&'static str> {
+    match dtype {
+        DType::F64 => Some("float64"),
+        DType::F32 | DType::Flex32 => Some("float32"),
+        DType::F16 => Some("float16"),
+        DType::BF16 => Some("bfloat16"),
+        _ => None,
+    }
 }
 
 /// Writes a value as JSON beside the old file and takes its name at the end.

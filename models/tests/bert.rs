@@ -278,7 +278,16 @@ fn adapters<B: Backend>(device: B::Device) {
     });
     let logits = model.forward(&texts, None);
     lora.close("logits", logits.into_data(), 1e-4, false);
+    // No library would read adapters in this format.
+    let directory = tempfile::tempdir().unwrap();
+    let message = model.save_pretrained(directory.path()).unwrap_err().to_string();
+    assert!(
+        message.contains("bert.encoder.layer.0.attention.query.low_rank.a") && message.contains("`merged`"),
+        "{message}"
+    );
+    assert!(std::fs::read_dir(directory.path()).unwrap().next().is_none());
     let merged = BertForSequenceClassification { bert: model.bert.clone().merged(), head: model.head.clone() };
+    merged.save_pretrained(directory.path()).unwrap();
     lora.close("logits", merged.forward(&texts, None).into_data(), 1e-4, false);
     assert_eq!(leaves(&merged).len(), leaves(&before).len());
 

@@ -110,6 +110,10 @@ fn tasks_answer_in_the_order_of_their_texts() {
     }
     assert!(matches!(fill_mask(&masked, reading, &["the cat"], 4), Err(ModelError::NoMask { .. })));
     assert!(matches!(fill_mask(&masked, reading, &[" "], 4), Err(ModelError::EmptyText)));
+    // Of several, the one that is meant.
+    let message = |texts: &[&str]| fill_mask(&masked, reading, texts, 4).unwrap_err().to_string();
+    assert!(message(&["a [MASK]", "the cat", "[MASK]"]).starts_with("text 2: the text has no [MASK]"));
+    assert_eq!(message(&["a [MASK]", "[MASK]", " "]), "text 3: the text is empty");
 
     let (classifier, _) =
         BertForSequenceClassification::<Flex>::from_path(model("bert_classify"), &device, None).unwrap();

@@ -5,7 +5,7 @@
 use grove_backend::Backend;
 use grove_models::resnet::{LayerType, Naming, ResNet, ResNetConfig, published_names};
 use grove_transform::{value_and_grad, value_and_grad_aux};
-use grove_tree::{Array, Key, eq, is_param, partition};
+use grove_tree::{Array, Key, cast, eq, is_param, partition};
 
 #[path = "../../backend/tests/common/mod.rs"]
 #[macro_use]
@@ -110,10 +110,13 @@ fn saved<B: Backend>(device: B::Device) {
         assert!(eq(&again, &model), "{name}");
         let names = |path: &std::path::Path| {
             let checkpoint = grove_weights::Checkpoint::open(path).unwrap();
-            checkpoint.names().filter(|name| !name.ends_with("num_batches_tracked")).map(str::to_owned).collect()
+            checkpoint.names().map(str::to_owned).collect()
         };
         let (found, expected): (Vec<String>, Vec<String>) = (names(directory.path()), names(&reference.directory));
         assert_eq!(found, expected, "{name}");
+        let counter = found.iter().find(|name| name.ends_with("num_batches_tracked")).unwrap();
+        let counter = grove_weights::Checkpoint::open(directory.path()).unwrap().tensor(counter).unwrap();
+        assert_eq!((counter.shape.num_dims(), counter.to_vec::<i64>().unwrap()), (0, vec![0]));
     }
     // A file of PyTorch holds the same.
     let file = "tests/fixtures/resnet/torchvision_pth/model.pth";
@@ -129,6 +132,58 @@ fn new_heads<B: Backend>(device: B::Device) {
     let directory = tempfile::tempdir().unwrap();
     changed.save_pretrained(directory.path()).unwrap();
     assert!(eq(&ResNet::<B>::from_path(directory.path(), &device, None).unwrap().0, &changed));
+}
+
+/// Pixels in f32 through weights of 16 bits, in both modes: the reference's logits to the type's precision.
+#[test]
+fn sixteen_bit_weights_take_f32_pixels() {
+    use burn::tensor::{DType, FloatDType};
+    type B = burn_flex::Flex;
+    let device = Default::default();
+    let (reference, model) = load::<B>("torchvision_bottleneck", &device);
+    let pixels = || reference.tensor::<B, 4>("pixels", &device);
+    for (dtype, tolerance) in [(FloatDType::F16, 1e-2), (FloatDType::BF16, 6e-2)] {
+        let model = cast(model.clone(), dtype);
+        let logits = model.forward(pixels());
+        assert_eq!(logits.dtype(), DType::from(dtype));
+        reference.close("logits", logits.cast(DType::F32).into_data(), tolerance);
+        assert_eq!(model.features(pixels()).pooled.dtype(), DType::from(dtype));
+        let (loss, grads, (logits, _)) = value_and_grad_aux(&model, |model| {
+            let (logits, successor) = model.train(reference.tensor("pixels", &device));
+            let loss = grove_layers::loss::cross_entropy(logits.clone().cast(DType::F32), reference.labels(&device));
+            (loss, (Array::<_, 2>::new(logits), successor))
+        });
+        reference.close("train.loss", loss.cast(DType::F32).into_data(), tolerance);
+        // Normalised by a few numbers of eight bits each, logits move further than the loss.
+        reference.close("train.logits", logits.val().cast(DType::F32).into_data(), 4.0 * tolerance);
+        assert_eq!(grads.stem.conv.weight.dtype(), DType::from(dtype));
+    }
+}
+
+/// The configuration names the type of the weights, whatever it said before.
+#[test]
+fn a_saved_configuration_names_the_dtype() {
+    use burn::tensor::FloatDType;
+    type B = burn_flex::Flex;
+    let saved = |model: &ResNet<B>| -> Vec<(String, String)> {
+        let directory = tempfile::tempdir().unwrap();
+        model.save_pretrained(directory.path()).unwrap();
+        let config = std::fs::read(directory.path().join("config.json")).unwrap();
+        let fields: serde_json::Map<String, serde_json::Value> = serde_json::from_slice(&config).unwrap();
+        let dtypes = fields.into_iter().filter(|(key, _)| key.ends_with("dtype"));
+        dtypes.map(|(key, value)| (key, value.as_str().unwrap().to_owned())).collect()
+    };
+    let pair = |key: &str, value: &str| (key.to_owned(), value.to_owned());
+    let (_, model) = load::<B>("transformers_v1", &Default::default());
+    assert_eq!(saved(&model), [pair("dtype", "float32")]);
+    assert_eq!(saved(&cast(model.clone(), FloatDType::BF16)), [pair("dtype", "bfloat16")]);
+    let mut old = cast(model, FloatDType::F16);
+    old.config.other.remove("dtype");
+    assert_eq!(saved(&old), [pair("dtype", "float16")]);
+    old.config.other.insert("torch_dtype".into(), "float32".into());
+    assert_eq!(saved(&old), [pair("torch_dtype", "float16")]);
+    let (_, without) = load::<B>("timm_basic", &Default::default());
+    assert_eq!(saved(&without), []);
 }
 
 on_each_backend!(inference, without_head, training, saved, new_heads, one_kind);
@@ -172,4 +227,36 @@ fn what_is_no_such_network_is_said() {
     std::fs::write(directory.path().join("config.json"), config).unwrap();
     let classes = message(directory.path());
     assert!(classes.contains("names 6 classes, and the weights tell 5 apart"), "{classes}");
+}
+
+/// Networks that hold the same tensors and compute something else: blurred or averaged strides leave no trace in the weights.
+#[test]
+fn other_architectures_of_timm_are_refused() {
+    let from = Reference::of("resnet", "timm_basic").directory;
+    let config = std::fs::read_to_string(from.join("config.json")).unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    std::fs::copy(from.join("model.safetensors"), directory.path().join("model.safetensors")).unwrap();
+    let open = |old: &str, new: &str| {
+        assert!(config.contains(old), "{config}");
+        std::fs::write(directory.path().join("config.json"), config.replacen(old, new, 1)).unwrap();
+        let result = ResNet::<burn_flex::Flex>::from_path(directory.path(), &Default::default(), None);
+        result.map(drop).map_err(|error| error.to_string())
+    };
+    let architecture = |name: &str| open("\"architecture\": \"resnet18\"", &format!("\"architecture\": \"{name}\""));
+    for known in ["resnet18", "resnet34", "resnext50_32x4d.a1_in1k", "gluon_resnet50_v1b", "wide_resnet50_2"] {
+        assert_eq!(architecture(known), Ok(()), "{known}");
+    }
+    for other in ["resnetblur50", "resnetaa50", "resnet50d", "seresnet50", "resnet50_gn", "resnetblur18.x", "resnet"] {
+        let message = architecture(other).unwrap_err();
+        let name = other.split('.').next().unwrap();
+        assert!(message.contains(&format!("'{name}'")) && message.contains("config.json"), "{message}");
+    }
+    let message = open("\"in_chans\": 1,", "\"in_chans\": 1, \"aa_layer\": \"avg\",").unwrap_err();
+    assert!(message.contains("aa_layer") && message.contains("avg"), "{message}");
+    assert_eq!(open("\"in_chans\": 1,", "\"in_chans\": 1, \"aa_layer\": null, \"avg_down\": false,"), Ok(()));
+    let message = open("\"global_pool\": \"avg\"", "\"global_pool\": \"max\"").unwrap_err();
+    assert!(message.contains("'max'"), "{message}");
+    let message = open("\"num_classes\": 4,", "\"num_classes\": 4, \"model_type\": \"regnet\",").unwrap_err();
+    assert!(message.contains("'regnet'"), "{message}");
+    assert_eq!(open("\"num_classes\": 4,", "\"num_classes\": 4, \"model_type\": \"timm_wrapper\","), Ok(()));
 }

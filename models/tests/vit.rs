@@ -191,3 +191,56 @@ fn what_is_no_such_model_is_said() {
     assert!(change("\"4\": \"wren\"", "\"4\": \"w\", \"5\": \"x\"").contains("names 6 classes"));
     assert!(change("\"patch_size\": 5", "\"patch_size\": 4").contains("embeddings.patch.weight"));
 }
+
+/// Blocks with norms after their branches hold the same tensors, and no tensor tells how many heads there are.
+#[test]
+fn timm_says_what_no_shape_tells() {
+    let from = Reference::of("vit", "timm_token").directory;
+    let config = std::fs::read_to_string(from.join("config.json")).unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    std::fs::copy(from.join("model.safetensors"), directory.path().join("model.safetensors")).unwrap();
+    let read = || {
+        let result = Vit::<burn_flex::Flex>::from_path(directory.path(), &Default::default(), None);
+        result.map(|(model, _)| model.config.num_attention_heads).map_err(|error| error.to_string())
+    };
+    let open = |old: &str, new: &str| {
+        assert!(config.contains(old), "{config}");
+        std::fs::write(directory.path().join("config.json"), config.replacen(old, new, 1)).unwrap();
+        read()
+    };
+    assert_eq!(open("\"num_heads\": 3,", ""), Ok(12), "those of vit_base_patch16_224");
+    assert_eq!(open("\"num_heads\": 3,", "\"num_heads\": 4, \"qk_norm\": false,"), Ok(4));
+    for other in ["vit_base_patch16_rpn_224", "vit_base_patch16_clip_224", "beit_base_patch16_224", "vit_base"] {
+        let message = open("\"vit_base_patch16_224\"", &format!("\"{other}\"")).unwrap_err();
+        assert!(message.contains(&format!("'{other}'")), "{message}");
+    }
+    let message = open("\"num_heads\": 3,", "\"num_heads\": 3, \"act_layer\": \"quick_gelu\",").unwrap_err();
+    assert!(message.contains("act_layer") && message.contains("quick_gelu"), "{message}");
+    std::fs::remove_file(directory.path().join("config.json")).unwrap();
+    let message = read().unwrap_err();
+    assert!(message.contains("width 12") && message.contains("num_attention_heads"), "{message}");
+}
+
+/// Pixels in f32 through weights of 16 bits: the reference's logits to the type's precision.
+#[test]
+fn sixteen_bit_weights_take_f32_pixels() {
+    use burn::tensor::{DType, FloatDType};
+    type B = burn_flex::Flex;
+    let device = Default::default();
+    for name in ["transformers", "dinov2_classify", "timm_avg"] {
+        let (reference, model) = load::<B>(name, &device);
+        for (dtype, tolerance) in [(FloatDType::F16, 1e-2), (FloatDType::BF16, 6e-2)] {
+            let model = grove_tree::cast(model.clone(), dtype);
+            let pixels = || reference.tensor::<B, 4>("pixels", &device);
+            let logits = model.forward(pixels(), None);
+            assert_eq!(logits.dtype(), DType::from(dtype));
+            reference.close("logits", logits.cast(DType::F32).into_data(), tolerance);
+            assert_eq!(model.attentions(pixels())[0].dtype(), DType::from(dtype));
+            let (loss, grads) = value_and_grad(&model, |model| {
+                model.loss(reference.tensor("pixels", &device), reference.labels(&device), Some(Key::new(0)))
+            });
+            assert!(loss.into_data().iter::<f64>().all(f64::is_finite), "{name}");
+            assert_eq!(grads.embeddings.patch.weight.dtype(), DType::from(dtype));
+        }
+    }
+}

@@ -3,34 +3,40 @@ use std::fmt::Write as _;
 
 use crate::{AnyArray, Path, Tree};
 
-/// Number of parameters: elements of floating-point leaves outside `#[tree(buffer)]`, present or absent.
+/// Number of parameters: elements of floating-point leaves outside `#[tree(buffer)]`, present or absent. The largest number
+/// where they are more.
 pub fn count_params<B: Backend, T: Tree<B>>(tree: &T) -> usize {
-    let mut count = 0;
+    let mut count = 0_usize;
     let mut add = |path: &Path, leaf: &AnyArray<B>| {
         if leaf.dtype().is_float() && !path.is_buffer() {
-            count += leaf.len();
+            count = count.saturating_add(leaf.len());
         }
     };
     tree.visit(&mut Path::root(), &mut add);
     count
 }
 
-/// Bytes that the leaves take, present or absent.
+/// Bytes that the leaves take, present or absent. The largest number where they are more.
 pub fn count_bytes<B: Backend, T: Tree<B>>(tree: &T) -> usize {
-    let mut bytes = 0;
-    tree.visit(&mut Path::root(), &mut |_: &Path, leaf: &AnyArray<B>| bytes += leaf.len() * leaf.dtype().size());
+    let mut bytes = 0_usize;
+    tree.visit(&mut Path::root(), &mut |_: &Path, leaf: &AnyArray<B>| bytes = bytes.saturating_add(bytes_of(leaf)));
     bytes
+}
+
+fn bytes_of<B: Backend>(leaf: &AnyArray<B>) -> usize {
+    leaf.len().saturating_mul(leaf.dtype().size())
 }
 
 /// A table of the leaves, a line each: path, type, elements; and a line of totals. Works on skeletons too.
 pub fn summary<B: Backend, T: Tree<B>>(tree: &T) -> String {
     let mut rows = Vec::new();
-    let (mut params, mut buffers, mut bytes) = (0, 0, 0);
+    let (mut params, mut buffers, mut bytes) = (0_usize, 0_usize, 0_usize);
     let mut add = |path: &Path, leaf: &AnyArray<B>| {
         let role = if path.is_buffer() { " (buffer)" } else { "" };
         rows.push((path.to_string(), leaf.to_string(), format!("{}{role}", thousands(leaf.len()))));
-        bytes += leaf.len() * leaf.dtype().size();
-        *(if path.is_buffer() || !leaf.dtype().is_float() { &mut buffers } else { &mut params }) += leaf.len();
+        bytes = bytes.saturating_add(bytes_of(leaf));
+        let sum = if path.is_buffer() || !leaf.dtype().is_float() { &mut buffers } else { &mut params };
+        *sum = sum.saturating_add(leaf.len());
     };
     tree.visit(&mut Path::root(), &mut add);
     let width = |column: fn(&(String, String, String)) -> &String| {

@@ -24,12 +24,14 @@ pub enum WeightsError {
     },
 
     /// A directory holds no weights under any name this crate knows.
-    #[error("no weights in {}: looked for {}", directory.display(), looked_for.join(", "))]
+    #[error("no weights in {}: looked for {}{}", directory.display(), looked_for.join(", "), cannot_read(foreign))]
     NothingFound {
         /// The directory.
         directory: PathBuf,
         /// The names and patterns tried, in order.
         looked_for: Vec<String>,
+        /// Other frameworks' files that are there, and what they are.
+        foreign: Vec<String>,
     },
 
     /// The file is something else than weights: empty, a git-lfs pointer, a web page, a directory, ….
@@ -270,6 +272,11 @@ impl WeightsError {
             _ => None,
         }
     }
+}
+
+/// `; cannot read a.onnx (an ONNX model)`, or nothing.
+fn cannot_read(foreign: &[String]) -> String {
+    if foreign.is_empty() { String::new() } else { format!("; cannot read {}", foreign.join(", ")) }
 }
 
 /// `; did you mean ‘a’ or ‘b’?`, or nothing.

@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use crate::entry::Contents;
 use crate::error::{Result, WeightsError};
+use crate::locate::file_name;
 use crate::mapped::MappedFile;
-use crate::{gguf, numpy, pytorch, safetensors_file, zip};
+use crate::{foreign, gguf, numpy, pytorch, safetensors_file, zip};
 
 /// Reads a file's table of contents in whatever format it is.
 ///
@@ -27,6 +28,8 @@ pub(crate) fn read_contents(file: &Arc<MappedFile>) -> Result<Contents> {
         gguf::read_contents(file)
     } else if pytorch::is_stream(bytes) {
         pytorch::read_stream(file)
+    } else if let Some(reason) = foreign::refusal(bytes, &file_name(file.path())) {
+        Err(WeightsError::Unsupported { file: file.path().into(), reason })
     } else if let Some(reason) = pytorch::refusal(bytes, extension) {
         Err(WeightsError::Unsupported { file: file.path().into(), reason })
     } else {

@@ -42,6 +42,7 @@ mod checkpoint;
 mod convert;
 mod entry;
 mod error;
+mod foreign;
 mod format;
 mod gguf;
 mod hub;

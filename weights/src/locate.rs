@@ -6,6 +6,7 @@ use std::path::{Component, Path, PathBuf};
 use serde::Deserialize;
 
 use crate::error::{Result, WeightsError};
+use crate::foreign;
 use crate::gguf::part_of;
 use crate::shards::shard_of;
 use crate::unique::Unique;
@@ -66,7 +67,15 @@ pub(crate) fn find(directory: &Path) -> Result<PathBuf> {
     }
     let looked_for =
         PUBLISHED.iter().map(|name| (*name).to_string()).chain(ENDINGS.iter().map(|e| format!("a single *.{e}")));
-    Err(WeightsError::NothingFound { directory: directory.into(), looked_for: looked_for.collect() })
+    let foreign = files.iter().map(|path| file_name(path)).filter_map(|name| {
+        let what = foreign::by_name(&name)?;
+        Some(format!("{name} ({what})"))
+    });
+    Err(WeightsError::NothingFound {
+        directory: directory.into(),
+        looked_for: looked_for.collect(),
+        foreign: foreign.collect(),
+    })
 }
 
 /// The last component, for messages.

@@ -1,6 +1,6 @@
 //! Which tensors a model is saved as: the name map, backwards.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ops::Range;
 
 use burn::tensor::{DType, TensorData};
@@ -23,6 +23,8 @@ pub(crate) struct Output {
     /// What it is made of, one after another along `axis`.
     pieces: Vec<Piece>,
     axis: usize,
+    /// Values that no leaf holds, in place of pieces.
+    constant: Option<TensorData>,
 }
 
 /// A leaf, or a part of one.
@@ -45,6 +47,9 @@ impl Output {
 
     /// Reads the values from the device and arranges them as published.
     pub(crate) fn read<B: Backend>(&self, leaves: &[Leaf<B>]) -> Result<TensorData> {
+        if let Some(constant) = &self.constant {
+            return Ok(constant.clone());
+        }
         let mut data = Vec::with_capacity(self.pieces.len());
         for piece in &self.pieces {
             let (path, leaf) = &leaves[piece.leaf];
@@ -70,11 +75,15 @@ impl Output {
     }
 }
 
-/// The tensors as which `leaves` are saved, in the order of the leaves.
+/// The tensors as which `leaves` are saved, in the order of the leaves, and then the constants.
 ///
 /// # Errors
 /// If a leaf is absent or quantized, a rule cannot be followed backwards, or two tensors would get one name.
-pub(crate) fn outputs<B: Backend>(leaves: &[Leaf<B>], names: &NameMap) -> Result<Vec<Output>> {
+pub(crate) fn outputs<B: Backend>(
+    leaves: &[Leaf<B>],
+    names: &NameMap,
+    constants: &BTreeMap<String, TensorData>,
+) -> Result<Vec<Output>> {
     let numbers: HashMap<&str, usize> = leaves.iter().enumerate().map(|(i, (path, _))| (path.as_str(), i)).collect();
     let mut outputs = Vec::new();
     let mut done = HashSet::new();
@@ -86,7 +95,7 @@ pub(crate) fn outputs<B: Backend>(leaves: &[Leaf<B>], names: &NameMap) -> Result
             continue;
         }
         let cannot = |reason: &str| WeightsError::CannotSave { path: path.clone(), reason: reason.into() };
-        let dtype = stored_dtype(leaf.dtype()).ok_or_else(|| cannot("quantized values have no place in the format"))?;
+        let dtype = stored_dtype(leaf.dtype()).ok_or_else(|| cannot(QUANTISED))?;
         let own_name = NameMap::new().rule(path, path);
         let rules = names.rules_for(path).chain(own_name.rules_for(path));
         let Some((rule, captures, _)) = rules.into_iter().find(|(rule, ..)| !rule.alias) else { continue };
@@ -103,6 +112,17 @@ pub(crate) fn outputs<B: Backend>(leaves: &[Leaf<B>], names: &NameMap) -> Result
         let shapes: Vec<&[usize]> = parts.iter().map(|&part| leaves[part].1.shape()).collect();
         outputs.push(united(rule, &captures, &parts, &shapes, dtype).ok_or_else(|| cannot(NO_INVERSE))?);
     }
+    for (name, data) in constants {
+        let cannot = || WeightsError::CannotSave { path: name.clone(), reason: QUANTISED.into() };
+        outputs.push(Output {
+            name: name.clone(),
+            dtype: stored_dtype(data.dtype).ok_or_else(cannot)?,
+            shape: data.shape.to_vec(),
+            pieces: Vec::new(),
+            axis: 0,
+            constant: Some(data.clone()),
+        });
+    }
     let mut seen = HashSet::new();
     match outputs.iter().find(|output| !seen.insert(&output.name)) {
         Some(twice) => Err(WeightsError::CannotSave {
@@ -113,6 +133,7 @@ pub(crate) fn outputs<B: Backend>(leaves: &[Leaf<B>], names: &NameMap) -> Result
     }
 }
 
+const QUANTISED: &str = "quantized values have no place in the format";
 const NO_INVERSE: &str = "the name map's rule for it cannot be followed backwards with its shape";
 
 fn inverse(rule: &Rule) -> Vec<Step> {
@@ -139,6 +160,7 @@ fn divided(rule: &Rule, captures: &Captures, leaf: usize, shape: &[usize], dtype
             shape: rule.shape_before(&piece)?,
             pieces: vec![Piece { leaf, part: range, steps: inverse(rule) }],
             axis: rule.axis,
+            constant: None,
         })
     };
     rule.names.iter().enumerate().map(output).collect()
@@ -159,5 +181,6 @@ fn united(
         shape: crate::plan::joined(&pieces, rule.axis)?,
         pieces: leaves.iter().map(|&leaf| Piece { leaf, part: None, steps: inverse(rule) }).collect(),
         axis: rule.axis,
+        constant: None,
     })
 }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::Path;
 
+use burn::tensor::TensorData;
 use grove_backend::Backend;
 use grove_tree::{AnyArray, Path as TreePath, Tree};
 use serde_json::{Map, Value, json};
@@ -21,11 +22,15 @@ pub struct SaveOptions {
     pub metadata: BTreeMap<String, String>,
     /// A model of more bytes than this is divided into several files with an index. `None`, the default: one file.
     pub max_shard_bytes: Option<usize>,
+    /// Tensors by their published names that no leaf holds, and that the library which is to read the file expects: counters,
+    /// masks. They are written as they are.
+    pub constants: BTreeMap<String, TensorData>,
 }
 
 impl Default for SaveOptions {
     fn default() -> Self {
-        Self { metadata: BTreeMap::from([("format".into(), "pt".into())]), max_shard_bytes: None }
+        let metadata = BTreeMap::from([("format".into(), "pt".into())]);
+        Self { metadata, max_shard_bytes: None, constants: BTreeMap::new() }
     }
 }
 
@@ -36,7 +41,7 @@ impl Default for SaveOptions {
 /// [`WeightsError::AbsentLeaf`], [`WeightsError::CannotSave`] or [`WeightsError::Io`].
 pub fn save_tree<B: Backend, T: Tree<B>>(tree: &T, path: impl AsRef<Path>) -> Result<()> {
     let leaves = leaves(tree);
-    let outputs = outputs(&leaves, &NameMap::new())?;
+    let outputs = outputs(&leaves, &NameMap::new(), &BTreeMap::new())?;
     write_atomically(path, |writer| {
         write_safetensors(writer, &outputs.iter().collect::<Vec<_>>(), &leaves, &SaveOptions::default())
     })
@@ -60,7 +65,7 @@ pub fn save_model<B: Backend, T: Tree<B>>(
 ) -> Result<()> {
     let path = path.as_ref();
     let leaves = leaves(model);
-    let outputs = outputs(&leaves, names)?;
+    let outputs = outputs(&leaves, names, &options.constants)?;
     if path.extension().is_some_and(|extension| extension == "safetensors") {
         return write_atomically(path, |writer| {
             write_safetensors(writer, &outputs.iter().collect::<Vec<_>>(), &leaves, options)

@@ -153,3 +153,21 @@ fn an_index_that_lies_is_found_out() {
     let error = Checkpoint::open(directory.path()).expect_err("outside").to_string();
     assert!(error.contains("beside the index"), "{error}");
 }
+
+/// Other frameworks' files are called by their names, whether a file or its directory is given.
+#[test]
+fn files_of_other_frameworks_are_named() {
+    let directory = tempfile::tempdir().unwrap();
+    let message = |path: &std::path::Path| Checkpoint::open(path).unwrap_err().to_string();
+    std::fs::write(directory.path().join("tf_model.h5"), b"\x89HDF\r\n\x1a\n\0\0\0\0").unwrap();
+    std::fs::write(directory.path().join("model.onnx"), b"\x08\x08\x12\x07pytorch\x1a\x052.1.0").unwrap();
+    let of_directory = message(directory.path());
+    for word in ["no weights", "tf_model.h5", "HDF5", "model.onnx", "ONNX"] {
+        assert!(of_directory.contains(word), "{of_directory}");
+    }
+    let of_file = message(&directory.path().join("model.onnx"));
+    assert!(of_file.contains("model.onnx") && of_file.contains("ONNX") && of_file.contains("safetensors"), "{of_file}");
+    // Whatever it is called.
+    std::fs::rename(directory.path().join("model.onnx"), directory.path().join("model.safetensors")).unwrap();
+    assert!(message(directory.path()).contains("ONNX"));
+}

@@ -62,6 +62,11 @@ pub trait Family: Send {
     /// Logits of each position, `[b, t, vocab_size]`.
     fn logits<B: Backend>(model: &Self::Model<B>, ids: Tensor<B, 2, Int>) -> Tensor<B, 3>;
 
+    /// Number of parameters, also where they lie in quantised blocks.
+    fn parameters<B: Backend>(model: &Self::Model<B>) -> usize {
+        tree::count_params(model)
+    }
+
     /// Bytes that the cache of this many positions takes.
     fn cache_bytes<B: Backend>(model: &Self::Model<B>, positions: usize) -> usize;
 }
@@ -91,7 +96,7 @@ impl<F: Family> Program for Run<'_, F> {
             };
             let positions = skeleton.context().unwrap_or(generation.max_new_tokens);
             let text = Some((positions, F::cache_bytes(&skeleton, positions)));
-            return print_summary(generation, &skeleton, text);
+            return print_summary(generation, &skeleton, F::parameters(&skeleton), text);
         }
         let path = resolve(&Wanted::model())?;
         let load = |path: &Path| -> Result<F::Model<B>, Exit> {

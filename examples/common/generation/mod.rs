@@ -16,6 +16,7 @@ use grove::{
     tree::summary,
     weights::Wanted,
 };
+use indicatif::HumanCount;
 use serde_json::json;
 use std::{path::Path, time::Instant};
 
@@ -95,10 +96,12 @@ impl Prepared {
     }
 }
 
-/// The table of a skeleton's parameters, and the memory that they need; `text` is a number of tokens and what they need.
+/// The table of a skeleton's parameters, and the memory that they need; `parameters` is their number, also of those in
+/// quantised blocks, and `text` a number of tokens and what they need.
 pub fn print_summary<B: Backend>(
     options: &GenerationArgs,
     skeleton: &impl Tree<B>,
+    parameters: usize,
     text: Option<(usize, usize)>,
 ) -> Result<(), Exit> {
     let memory = by_dtype(skeleton);
@@ -109,7 +112,7 @@ pub fn print_summary<B: Backend>(
             memory.into_iter().map(|(dtype, bytes)| (dtype.into(), json!(bytes))).collect();
         let text = text.map(|(tokens, bytes)| json!({ "tokens": tokens, "bytes": bytes }));
         return write_json(&json!({
-            "parameters": tree::count_params(skeleton),
+            "parameters": parameters,
             "shapes": shapes,
             "memory": memory,
             "memory_of_text": text,
@@ -117,7 +120,11 @@ pub fn print_summary<B: Backend>(
     }
     let weights: Vec<String> = memory.into_iter().map(|(dtype, bytes)| format!("{} ({dtype})", gib(bytes))).collect();
     let text = text.map_or(String::new(), |(tokens, bytes)| format!("; a text of {tokens} tokens {}", gib(bytes)));
-    write_line(&format!("{}\nmemory: weights {}{text}", summary(skeleton), weights.join(", ")))
+    let mut table = summary(skeleton);
+    if parameters != tree::count_params(skeleton) {
+        table += &format!("\n{} parameters, counting those in quantised blocks", HumanCount(parameters as u64));
+    }
+    write_line(&format!("{table}\nmemory: weights {}{text}", weights.join(", ")))
 }
 
 /// The model's tokenizer; none where the prompt is given in numbers and there is none.

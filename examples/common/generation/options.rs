@@ -127,6 +127,15 @@ pub struct DraftArgs {
     pub draft: Option<String>,
 
     /// How many tokens it proposes at once
-    #[arg(long, value_name = "N", default_value_t = 4, help_heading = "Draft")]
+    #[arg(long, value_name = "N", default_value_t = 4, value_parser = draft_tokens, help_heading = "Draft")]
     pub draft_tokens: usize,
+}
+
+/// What a draft may propose at once, checked before any model is read.
+fn draft_tokens(text: &str) -> Result<usize, String> {
+    match text.parse() {
+        Ok(number @ 1..=16) => Ok(number),
+        Ok(_) => Err("it must be between 1 and 16".into()),
+        Err(error) => Err(format!("{error}")),
+    }
 }

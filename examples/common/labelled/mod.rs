@@ -7,6 +7,6 @@ mod read;
 mod score;
 mod split;
 
-pub use read::{Columns, Labelled, Place, read};
+pub use read::{Columns, Labelled, Place, delimiter, read};
 pub use score::Score;
-pub use split::{labels, split, with_classes};
+pub use split::{labels, split, tell_unheld, with_classes};

@@ -38,10 +38,24 @@ pub struct Columns {
     pub label: String,
     /// Whether the first line of a table has the names.
     pub header: bool,
+    /// Stands between columns; `None`: a tab in .tsv files, else a comma.
+    pub delimiter: Option<u8>,
+}
+
+/// Characters of a label. A column of texts that is taken for the labels is found out by it.
+const LONGEST_LABEL: usize = 1000;
+
+/// For clap: the character between columns.
+pub fn delimiter(text: &str) -> Result<u8, String> {
+    match text.as_bytes() {
+        b"tab" | b"\\t" => Ok(b'\t'),
+        [byte] if byte.is_ascii() && !b"\"\r\n".contains(byte) => Ok(*byte),
+        _ => Err("give one character, such as ';', or tab".into()),
+    }
 }
 
 /// Reads the files, at least one text of each: .jsonl has an object on each line, .tsv columns with tabs between and no
-/// quotes, and everything else is CSV. Lines with nothing on them are skipped.
+/// quotes, and everything else is CSV, unless another delimiter is given. Lines with nothing on them are skipped.
 pub fn read(files: &[PathBuf], columns: &Columns) -> Result<Vec<Labelled>, Exit> {
     let mut all = Vec::new();
     for file in files {
@@ -49,7 +63,10 @@ pub fn read(files: &[PathBuf], columns: &Columns) -> Result<Vec<Labelled>, Exit>
         let (before, named) = (all.len(), Arc::new(file.clone()));
         match extension(file) {
             "jsonl" | "ndjson" => objects(&bytes, &named, columns, &mut all)?,
-            extension => table(&bytes, &named, extension == "tsv", columns, &mut all)?,
+            extension => {
+                let default = if extension == "tsv" { b'\t' } else { b',' };
+                table(&bytes, &named, columns.delimiter.unwrap_or(default), columns, &mut all)?;
+            }
         }
         if all.len() == before {
             return Err(failure(format!("{} is empty; give a file with a labelled text on each line", file.display())));
@@ -65,15 +82,15 @@ fn extension(file: &Path) -> &str {
 fn table(
     bytes: &[u8],
     file: &Arc<PathBuf>,
-    tabs: bool,
+    delimiter: u8,
     columns: &Columns,
     all: &mut Vec<Labelled>,
 ) -> Result<(), Exit> {
     let mut reader = ReaderBuilder::new()
         .has_headers(false)
         .flexible(true)
-        .delimiter(if tabs { b'\t' } else { b',' })
-        .quoting(!tabs)
+        .delimiter(delimiter)
+        .quoting(delimiter != b'\t')
         .from_reader(bytes);
     let at = |record: &ByteRecord| {
         let (byte, line) = record.position().map_or((0, 0), |position| (position.byte() as usize, position.line()));
@@ -97,7 +114,8 @@ fn table(
         let number = || name.parse::<usize>().ok().filter(|number| *number > 0).map(|number| number - 1);
         names.iter().position(|known| known == name).or_else(number).ok_or_else(|| {
             let known = if columns.header { names.join(", ") } else { "no names, for there is no header".into() };
-            failure(format!("{}: there is no column '{name}'; the file has: {known}", file.display()))
+            let other = other_delimiter(&names, delimiter).unwrap_or_default();
+            failure(format!("{}: there is no column '{name}'; the file has: {known}{other}", file.display()))
         })
     };
     let wanted = [Some(&columns.label), Some(&columns.text), columns.pair.as_ref()];
@@ -113,8 +131,17 @@ fn table(
         let wrong = |reason: String| failure(format!("{place}: {reason}"));
         let cell = |index: usize| {
             let has = record.len();
-            let between = if tabs { "tabs" } else { "commas" };
-            let missing = || format!("there is no column {} here, only {has}, between {between}", index + 1);
+            let between = match delimiter {
+                b'\t' => "tabs".to_owned(),
+                b',' => "commas".to_owned(),
+                other => format!("'{}'", char::from(other)),
+            };
+            let missing = || {
+                let line = [String::from_utf8_lossy(record.as_slice()).into_owned()];
+                let other = if has == 1 { other_delimiter(&line, delimiter) } else { None };
+                let other = other.unwrap_or_default();
+                format!("there is no column {} here, only {has}, between {between}{other}", index + 1)
+            };
             record.get(index).ok_or_else(missing).and_then(utf8)
         };
         let [label, text, pair] = found.map(|index| index.map(cell));
@@ -122,6 +149,15 @@ fn table(
         all.push(labelled(label, text, pair.transpose(), place.clone()).map_err(wrong)?);
     }
     Ok(())
+}
+
+/// What to do where one column holds what another delimiter would divide.
+fn other_delimiter(columns: &[String], delimiter: u8) -> Option<String> {
+    let [only] = columns else { return None };
+    let other =
+        [b'\t', b';', b',', b'|'].into_iter().find(|byte| *byte != delimiter && only.contains(char::from(*byte)))?;
+    let name = if other == b'\t' { "tab".to_owned() } else { format!("'{}'", char::from(other)) };
+    Some(format!("; if columns are divided otherwise, give --delimiter {name}"))
 }
 
 fn objects(bytes: &[u8], file: &Arc<PathBuf>, columns: &Columns, all: &mut Vec<Labelled>) -> Result<(), Exit> {
@@ -163,8 +199,13 @@ fn labelled(
 ) -> Result<Labelled, String> {
     let (label, text, pair) =
         (label?.trim().to_owned(), text?.trim().to_owned(), pair?.map(|pair| pair.trim().to_owned()));
+    let length = label.chars().count();
     match (&*label, &*text, pair.as_deref()) {
         ("", ..) => Err("the label is empty".into()),
+        _ if length > LONGEST_LABEL => Err(format!(
+            "the label has {length} characters, more than {LONGEST_LABEL}; is it a column of texts? It begins: {}…",
+            label.chars().take(40).collect::<String>()
+        )),
         (_, "", _) | (.., Some("")) => Err("the text is empty".into()),
         _ => Ok(Labelled { label, text, pair, place }),
     }

@@ -53,3 +53,30 @@ pub fn split<T>(items: Vec<(usize, T)>, held_out: f64, key: Key) -> (Vec<T>, Vec
     let item = |((_, item), _): ((usize, T), bool)| item;
     (rest.into_iter().map(item).collect(), held.into_iter().map(item).collect())
 }
+
+/// Names that are told of a list.
+const TOLD: usize = 10;
+
+/// Says of which classes an evaluation tells nothing, as none of its examples is of them.
+pub fn tell_unheld(labels: &[String], held_out: impl IntoIterator<Item = usize>) {
+    let mut held = vec![false; labels.len()];
+    for class in held_out {
+        if let Some(held) = held.get_mut(class) {
+            *held = true;
+        }
+    }
+    // Where nothing is held out at all, that was asked for.
+    if !held.contains(&true) {
+        return;
+    }
+    let unheld: Vec<&str> =
+        labels.iter().zip(held).filter(|(_, held)| !held).map(|(label, _)| label.as_str()).collect();
+    let more = match unheld.len().saturating_sub(TOLD) {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    if !unheld.is_empty() {
+        let named = unheld.iter().take(TOLD).copied().collect::<Vec<_>>().join(", ");
+        eprintln!("warning: the evaluation has no example of these classes: {named}{more}");
+    }
+}

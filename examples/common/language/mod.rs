@@ -42,6 +42,8 @@ pub trait LanguageModel<B: Backend>: Decoder<B> + Tree<B> {
     ) -> Result<Self::Config, Exit>;
     /// The sizes of a run that is resumed, unless the options ask for others.
     fn resumed_config(sizes: &Self::Sizes, file: &Path) -> Result<Self::Config, Exit>;
+    /// A new model without weights.
+    fn skeleton(config: &Self::Config) -> Result<Self, ModelError>;
     fn init(config: &Self::Config, key: Key, device: &B::Device) -> Result<Self, ModelError>;
     fn load(path: &Path, device: &B::Device) -> Result<Self, ModelError>;
     /// What becomes `config.json`.

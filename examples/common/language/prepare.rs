@@ -13,7 +13,7 @@ use super::{
     text::{self, Text},
 };
 use crate::{
-    common::{Exit, failure, shipped},
+    common::{Exit, failure, memory, shipped},
     training::Output,
 };
 
@@ -49,6 +49,8 @@ pub fn prepare<B: Backend, M: LanguageModel<B>>(
                 None => M::new_config(sizes, options, tokenizer.as_ref())?,
             };
             let key = Key::new(options.run.seed).fold_in(1);
+            let skeleton = M::skeleton(&config).map_err(|error| Exit::Usage(error.to_string()))?;
+            memory::trains::<B>(&options.run.device, &skeleton)?;
             (M::init(&config, key, device).map_err(|error| Exit::Usage(error.to_string()))?, tokenizer)
         }
     };

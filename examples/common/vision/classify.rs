@@ -14,6 +14,25 @@ use std::{io::IsTerminal, path::PathBuf};
 use super::{Picture, Published, bars::bars, preprocessor_of, read_pictures};
 use crate::common::{DeviceArgs, Exit, failure, shipped, write_json, write_line};
 
+/// How large images may be as a model reads them.
+#[derive(Args, Debug, Clone, Copy)]
+pub struct SizeArgs {
+    /// Most patches of an image for a ViT, whose work grows with the square of their number
+    #[arg(long, value_name = "N", default_value_t = 16384)]
+    pub max_patches: usize,
+}
+
+impl SizeArgs {
+    /// Refuses images of a height and width that the model cannot read, or that are beyond the limit.
+    pub fn check<B: Backend, M: ImageClassifier<B>>(&self, model: &M, size: [usize; 2]) -> Result<(), String> {
+        model.check_size(size, self.max_patches).map_err(|error| {
+            let patches = size.iter().all(|&side| side > 0) && model.check_size(size, usize::MAX).is_ok();
+            let advice = if patches { "prepare them smaller, or raise --max-patches" } else { "prepare them larger" };
+            format!("{error}: {advice}")
+        })
+    }
+}
+
 /// Options of every program that classifies pictures.
 #[derive(Args, Debug)]
 pub struct ClassifyArgs {
@@ -33,6 +52,9 @@ pub struct ClassifyArgs {
     /// preprocessor_config.json [default: what lies beside the model]
     #[arg(long, value_name = "NAME")]
     pub preprocess: Option<String>,
+
+    #[command(flatten)]
+    pub sizes: SizeArgs,
 
     #[command(flatten)]
     pub device: DeviceArgs,
@@ -91,7 +113,7 @@ pub fn classify<B: Backend, M: ImageClassifier<B>>(
             bar.set_position(done as u64);
         },
         |pictures| {
-            let found = batch(&model, &preprocessor, &pictures, options.top_k, device)?;
+            let found = batch(&model, &preprocessor, &pictures, options, device)?;
             for (picture, found) in pictures.into_iter().zip(found) {
                 look(&model, &preprocessor, &picture)?;
                 let classified = Classified { name: picture.name, found };
@@ -130,7 +152,7 @@ fn batch<B: Backend, M: ImageClassifier<B>>(
     model: &M,
     preprocessor: &Preprocessor,
     pictures: &[Picture],
-    k: usize,
+    options: &ClassifyArgs,
     device: &B::Device,
 ) -> Result<Vec<Vec<Prediction>>, Exit> {
     let mut pixels: Vec<([usize; 2], Vec<f32>)> = Vec::with_capacity(pictures.len());
@@ -138,6 +160,7 @@ fn batch<B: Backend, M: ImageClassifier<B>>(
         let failed = |error| failure(format!("{}: {error}", picture.name));
         let prepared = preprocessor.prepare(&picture.image).map_err(failed)?;
         let size = [prepared.height() as usize, prepared.width() as usize];
+        options.sizes.check(model, size).map_err(|error| failure(format!("{}: {error}", picture.name)))?;
         pixels.push((size, preprocessor.normalise(&prepared).map_err(failed)?));
     }
     let mut found = Vec::with_capacity(pictures.len());
@@ -145,15 +168,9 @@ fn batch<B: Backend, M: ImageClassifier<B>>(
         let ([h, w], n) = (group[0].0, group.len());
         let values: Vec<f32> = group.iter().flat_map(|(_, values)| values.iter().copied()).collect();
         let data = TensorData::new(values, [n, preprocessor.channels(), h, w]);
-        let x = Tensor::<B, 4>::from_data(data, device).cast(dtype_of(model));
-        found.extend(predictions(model.logits(x), model.labels(), k));
+        found.extend(predictions(model.logits(Tensor::from_data(data, device)), model.labels(), options.top_k));
     }
     Ok(found)
-}
-
-/// The type of a model's numbers.
-fn dtype_of<B: Backend, M: Tree<B>>(model: &M) -> grove::tensor::DType {
-    tree::leaves(model).first().map_or(grove::tensor::DType::F32, |(_, leaf)| leaf.dtype())
 }
 
 fn tell(classified: &Classified) -> Result<(), Exit> {

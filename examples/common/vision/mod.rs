@@ -8,6 +8,6 @@ mod classify;
 mod pictures;
 mod published;
 
-pub use classify::{ClassifyArgs, classify};
+pub use classify::{ClassifyArgs, SizeArgs, classify};
 pub use pictures::{Picture, read_pictures};
 pub use published::{Published, preprocessor_of};

@@ -12,8 +12,13 @@ use crate::{
 pub fn read(options: &ClassifyOptions) -> Result<Vec<Labelled>, Exit> {
     let objects = |file: &std::path::PathBuf| file.extension().is_some_and(|extension| extension == "jsonl");
     let (objects, tables): (Vec<_>, Vec<_>) = options.data.iter().cloned().partition(objects);
-    let columns =
-        |text: &str, label: &str| Columns { text: text.into(), pair: None, label: label.into(), header: false };
+    let columns = |text: &str, label: &str| Columns {
+        text: text.into(),
+        pair: None,
+        label: label.into(),
+        header: false,
+        delimiter: options.delimiter,
+    };
     let mut texts = labelled::read(&tables, &columns("2", "1"))?;
     texts.extend(labelled::read(&objects, &columns("text", "label"))?);
     Ok(texts)

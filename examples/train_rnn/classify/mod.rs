@@ -44,6 +44,7 @@ fn print_score<B: Backend>(
     let texts = labelled::with_classes(data::read(options)?, &config.labels)?;
     let examples = data::examples(texts, tokenizer, config.vocab_size, options.max_length)?;
     let examples: Vec<data::Example> = examples.into_iter().map(|(_, example)| example).collect();
+    labelled::tell_unheld(&config.labels, examples.iter().map(|example| example.class));
     let score = evaluate::score(model, &examples, options.training.batch_size)?;
     let (texts, accuracy, loss) = (examples.len(), score.confusion.accuracy(), score.loss());
     if options.run.json {

@@ -4,6 +4,7 @@ use clap::{ArgGroup, Parser};
 use std::path::PathBuf;
 
 use crate::{
+    labelled::delimiter,
     sizes::Sizes,
     training::{RunArgs, TrainingArgs, at_least_one, fraction},
 };
@@ -30,6 +31,10 @@ pub struct ClassifyOptions {
     /// Labelled texts, one a line: the label, a tab, the text; in a .jsonl file {"label": "…", "text": "…"}
     #[arg(long, value_name = "FILE", num_args = 1.., required_unless_present = "predict")]
     pub data: Vec<PathBuf>,
+
+    /// Character between the label and the text, or tab; with tabs, quotes mean nothing [default: a tab in .tsv, else a comma]
+    #[arg(long, value_name = "CHARACTER", value_parser = delimiter)]
+    pub delimiter: Option<u8>,
 
     /// How much of each class is held out for the evaluation; with 0 there is none
     #[arg(long, default_value_t = 0.1, value_name = "FRACTION")]

@@ -19,7 +19,7 @@ use super::{
     evaluate, options,
 };
 use crate::{
-    common::{Exit, failure, write_json, write_line},
+    common::{Exit, failure, memory, write_json, write_line},
     labelled,
     training::{Output, POOL, Summary, evaluation_failed},
 };
@@ -119,6 +119,8 @@ fn prepare<B: Backend>(
         }
         None => new_config(options, labels, &tokenizer),
     };
+    let skeleton = RnnClassifier::<B>::skeleton(&config).map_err(|error| Exit::Usage(error.to_string()))?;
+    memory::trains::<B>(&options.run.device, &skeleton)?;
     let model = RnnClassifier::init(&config, key.fold_in(1), device).map_err(|error| Exit::Usage(error.to_string()))?;
     let examples = data::examples(texts, &tokenizer, config.vocab_size, options.max_length)?;
     let (training, held_out) = labelled::split(examples, options.held_out, key.fold_in(4));
@@ -131,6 +133,7 @@ fn prepare<B: Backend>(
             options.held_out
         )));
     }
+    labelled::tell_unheld(&model.config.labels, held_out.iter().map(|example| example.class));
     Ok(Prepared { model, tokenizer, training, held_out })
 }
 

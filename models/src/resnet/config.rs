@@ -136,6 +136,9 @@ impl ResNetConfig {
     /// [`ModelError::Config`] naming the field.
     pub fn validate(&self) -> Result<()> {
         let wrong = |reason: String| Err(ModelError::Config { reason });
+        if let Some(Value::String(kind)) = self.other.get("model_type").filter(|&kind| kind != "resnet") {
+            return wrong(format!("model_type is '{kind}', and this is the loader of resnet"));
+        }
         let stages = self.hidden_sizes.len();
         if !(1..=16).contains(&stages) {
             return wrong(format!("hidden_sizes has {stages} stages; there must be between 1 and 16"));
@@ -197,6 +200,8 @@ mod tests {
         assert!(message(ResNetConfig { num_channels: 0, ..base.clone() }).contains("num_channels"));
         assert!(message(ResNetConfig { hidden_sizes: vec![2; 4], ..base.clone() }).contains("bottleneck"));
         assert!(message(ResNetConfig { embedding_size: 1 << 40, ..base.clone() }).contains("embedding_size"));
+        let other = Map::from_iter([("model_type".to_owned(), "regnet".into())]);
+        assert!(message(ResNetConfig { other, ..base.clone() }).contains("model_type is 'regnet'"));
         let few = ResNetConfig { hidden_sizes: vec![], depths: vec![], ..base };
         assert!(message(few).contains("between 1 and 16"));
     }

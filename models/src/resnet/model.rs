@@ -104,10 +104,10 @@ impl<B: Backend> ResNet<B> {
     /// Logits of the classes, by the running statistics; of a network without a head, its pooled features.
     ///
     /// # Shapes
-    /// - pixels `[b, num_channels, h, w]`, normalised as the network was trained
-    /// - output `[b, classes]`
+    /// - pixels `[b, num_channels, h, w]`, normalised as the network was trained, of any floating-point type
+    /// - output `[b, classes]`, of the weights' type
     pub fn forward(&self, pixels: Tensor<B, 4>) -> Tensor<B, 2> {
-        let x = self.enter(self.stem.forward(pixels, None, true));
+        let x = self.enter(self.stem.forward(self.in_own_dtype(pixels), None, true));
         let x = self.stages.iter().flatten().fold(x, |x, block| block.forward(x));
         self.classify(global_average_pool(x))
     }
@@ -115,7 +115,7 @@ impl<B: Backend> ResNet<B> {
     /// What the network sees on its way, by the running statistics: for detection, segmentation, search. Pixels as for
     /// [`forward`](Self::forward).
     pub fn features(&self, pixels: Tensor<B, 4>) -> Features<B> {
-        let stem = self.enter(self.stem.forward(pixels, None, true));
+        let stem = self.enter(self.stem.forward(self.in_own_dtype(pixels), None, true));
         let mut x = stem.clone();
         let mut stages = Vec::with_capacity(self.stages.len());
         for stage in &self.stages {
@@ -130,7 +130,7 @@ impl<B: Backend> ResNet<B> {
     /// # Panics
     /// If the batch has one picture and a stage one pixel.
     pub fn train(&self, pixels: Tensor<B, 4>) -> (Tensor<B, 2>, Self) {
-        let (x, stem) = self.stem.train(pixels, None, true);
+        let (x, stem) = self.stem.train(self.in_own_dtype(pixels), None, true);
         let mut x = self.enter(x);
         let mut stages = Vec::with_capacity(self.stages.len());
         for stage in &self.stages {
@@ -144,6 +144,11 @@ impl<B: Backend> ResNet<B> {
         }
         let logits = self.classify(global_average_pool(x));
         (logits, Self { stem, stages, head: self.head.clone(), config: self.config.clone() })
+    }
+
+    /// Pixels, which are read in f32, in the type of the weights, which may have 16 bits.
+    fn in_own_dtype(&self, pixels: Tensor<B, 4>) -> Tensor<B, 4> {
+        pixels.cast(self.stem.conv.weight.dtype())
     }
 
     /// Mean negative log-likelihood, in nats, of each picture's class, `[b]`, by the running statistics.

@@ -1,6 +1,7 @@
+use grove_backend::Backend;
 use grove_weights::{NameMap, Step};
 
-use super::{LayerType, Naming, ResNetConfig};
+use super::{LayerType, Naming, ResNet, ResNetConfig};
 
 /// The published names of a network's files: those of transformers, and those of torchvision and timm. Saving takes the
 /// configuration's [`Naming`].
@@ -10,6 +11,35 @@ pub fn published_names(config: &ResNetConfig) -> NameMap {
         Naming::Transformers => torchvision(transformers(map, config, false), config, true),
         Naming::Torchvision => transformers(torchvision(map, config, false), config, true),
     }
+}
+
+/// The names of all normalisations of a network, by its [`Naming`].
+pub(super) fn norm_names<B: Backend>(model: &ResNet<B>) -> Vec<String> {
+    let below = if model.head.is_some() { "resnet." } else { "" };
+    let (stem, name): (String, Box<dyn Fn(usize, usize, Option<usize>) -> String>) = match model.config.naming {
+        Naming::Transformers => (
+            format!("{below}embedder.embedder.normalization"),
+            Box::new(move |s, j, layer| {
+                let part = layer.map_or("shortcut".to_owned(), |k| format!("layer.{k}"));
+                format!("{below}encoder.stages.{s}.layers.{j}.{part}.normalization")
+            }),
+        ),
+        Naming::Torchvision => (
+            "bn1".into(),
+            Box::new(|s, j, layer| {
+                let part = layer.map_or("downsample.1".to_owned(), |k| format!("bn{}", k + 1));
+                format!("layer{}.{j}.{part}", s + 1)
+            }),
+        ),
+    };
+    let mut names = vec![stem];
+    for (s, stage) in model.stages.iter().enumerate() {
+        for (j, block) in stage.iter().enumerate() {
+            names.extend((0..block.layers.len()).map(|k| name(s, j, Some(k))));
+            names.extend(block.shortcut.as_ref().map(|_| name(s, j, None)));
+        }
+    }
+    names
 }
 
 /// A tensor under its name, or under another library's, which is only read.

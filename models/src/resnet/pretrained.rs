@@ -1,15 +1,21 @@
-use burn::tensor::DType;
+use burn::tensor::{DType, TensorData};
 use grove_backend::Backend;
 use grove_weights::{Checkpoint, LoadOptions, Report, load};
 use serde_json::{Map, Value};
 use std::path::Path;
 
-use super::{Naming, ResNet, ResNetConfig, infer::classes, published_names};
+use super::{Naming, ResNet, ResNetConfig, infer::classes, names::norm_names, published_names};
 use crate::{
     error::{ModelError, Result},
-    pretrained::{config_beside, config_file, read_json, resolve, save_pretrained},
-    vision::{fit_labels, timm_labels},
+    pretrained::{config_beside, config_file, read_json, resolve, save_with_constants},
+    vision::{check_timm, fit_labels, timm_labels},
 };
+
+/// timm's architectures that are computed as here, a name on each line. Made by tools/fixtures/timm_architectures.py.
+const TIMM: &str = include_str!("timm.txt");
+
+/// Arguments of theirs that show in the weights' shapes; averaging is the only pooling.
+const TIMM_ARGUMENTS: [&str; 5] = ["layers", "channels", "cardinality", "base_width", "global_pool"];
 
 impl ResNetConfig {
     /// Reads and checks transformers' `config.json`, given as such or by its directory.
@@ -28,7 +34,8 @@ impl ResNetConfig {
     ///
     /// # Errors
     /// As [`from_file`](Self::from_file) and [`infer`](Self::infer); [`ModelError::Classes`] where a file names more or
-    /// fewer classes than the head has.
+    /// fewer classes than the head has; timm's `config.json` names an architecture that is computed in another way, such as
+    /// `resnetblur50`.
     pub fn of(path: impl AsRef<Path>, checkpoint: &Checkpoint) -> Result<Self> {
         let file = config_beside(path.as_ref());
         let fields: Option<Map<String, Value>> = if file.exists() { Some(read_json(&file)?) } else { None };
@@ -37,7 +44,15 @@ impl ResNetConfig {
             Some(fields) if fields.contains_key("hidden_sizes") => {
                 serde_json::from_value(Value::Object(fields)).map_err(|error| wrong(error.to_string()))?
             }
-            Some(fields) => Self { labels: timm_labels(&fields), ..Self::infer(checkpoint)? },
+            Some(fields) => {
+                let inferred = Self::infer(checkpoint)?;
+                check_timm(&fields, "ResNet", TIMM, &TIMM_ARGUMENTS).map_err(|error| wrong(error.to_string()))?;
+                match fields.get("global_pool").and_then(Value::as_str) {
+                    None | Some("avg" | "fast" | "") => {}
+                    Some(other) => return Err(wrong(format!("global_pool is '{other}'; only avg is supported"))),
+                }
+                Self { labels: timm_labels(&fields), ..inferred }
+            }
             None => Self::infer(checkpoint)?,
         };
         // A file of another library's names may describe what transformers has no field for.
@@ -70,7 +85,8 @@ impl<B: Backend> ResNet<B> {
         Ok(load(Self::skeleton(&config)?, &checkpoint, &published_names(&config), &options)?)
     }
 
-    /// Writes `config.json` and `model.safetensors` by the names of [`ResNetConfig::naming`].
+    /// Writes `config.json` and `model.safetensors` by the names of [`ResNetConfig::naming`], with the counters
+    /// (`num_batches_tracked`) that PyTorch's normalisations have.
     ///
     /// # Errors
     /// The directory or a file cannot be written; what lay there before stays.
@@ -79,6 +95,10 @@ impl<B: Backend> ResNet<B> {
         let class = if self.head.is_some() { "ResNetForImageClassification" } else { "ResNetModel" };
         config.other.insert("model_type".into(), "resnet".into());
         config.other.insert("architectures".into(), vec![class].into());
-        save_pretrained(self, &config, &published_names(&self.config), directory.as_ref())
+        let names = published_names(&self.config);
+        // With a fixed momentum PyTorch's counters mean nothing; they are 0 as in a new network.
+        let counter = |norm: String| (format!("{norm}.num_batches_tracked"), TensorData::new(vec![0_i64], [0; 0]));
+        let counters = norm_names(self).into_iter().map(counter).collect();
+        save_with_constants(self, &config, &names, directory.as_ref(), counters)
     }
 }

@@ -34,6 +34,13 @@ pub trait ImageClassifier<B: Backend>: Tree<B> {
     #[must_use]
     fn with_classes(self, labels: Vec<String>, key: Key) -> Self;
 
+    /// Checks that images of this height and width can be read, and fall into at most so many patches: what attention costs
+    /// grows with the square of their number.
+    ///
+    /// # Errors
+    /// [`ModelError::ImageSize`].
+    fn check_size(&self, size: [usize; 2], max_patches: usize) -> Result<()>;
+
     /// The same model for pictures of this height and width, where it was made for others.
     ///
     /// # Errors
@@ -69,6 +76,14 @@ impl<B: Backend> ImageClassifier<B> for ResNet<B> {
 
     fn with_classes(self, labels: Vec<String>, key: Key) -> Self {
         self.with_new_head(labels, key)
+    }
+
+    /// A convolution reads every size, and has no patches.
+    fn check_size(&self, size: [usize; 2], _max_patches: usize) -> Result<()> {
+        match size.contains(&0) {
+            true => Err(ModelError::ImageSize { size, reason: "are empty".into() }),
+            false => Ok(()),
+        }
     }
 
     fn for_size(self, _size: [usize; 2]) -> Result<Self> {
@@ -117,6 +132,19 @@ impl<B: Backend> ImageClassifier<B> for Vit<B> {
 
     fn with_classes(self, labels: Vec<String>, key: Key) -> Self {
         self.with_new_head(labels, key)
+    }
+
+    fn check_size(&self, size: [usize; 2], max_patches: usize) -> Result<()> {
+        let patch = self.config.patch_size;
+        let wrong = |reason: String| Err(ModelError::ImageSize { size, reason });
+        match size.map(|side| side / patch) {
+            [0, _] | [_, 0] => wrong(format!("have no whole patch of the model's {patch}x{patch}")),
+            [rows, columns] if rows.saturating_mul(columns) > max_patches => wrong(format!(
+                "fall into {} patches of {patch}x{patch}, more than the limit of {max_patches}",
+                rows.saturating_mul(columns)
+            )),
+            _ => Ok(()),
+        }
     }
 
     fn for_size(self, size: [usize; 2]) -> Result<Self> {
@@ -175,6 +203,27 @@ impl Kind {
 mod tests {
     use super::*;
     use burn_flex::Flex;
+
+    #[test]
+    fn sizes_of_images_are_bounded() {
+        let model = Vit::<Flex>::skeleton(&vit::VitConfig::default()).unwrap();
+        let message = |size, most| model.check_size(size, most).unwrap_err().to_string();
+        for size in [[16, 16], [224, 224], [31, 2048 * 16]] {
+            model.check_size(size, 2048).unwrap();
+        }
+        assert_eq!(
+            message([224, 224], 195),
+            "images of 224x224 pixels fall into 196 patches of 16x16, more than the limit of 195"
+        );
+        for size in [[15, 224], [224, 15], [0, 0]] {
+            assert!(message(size, 2048).contains("no whole patch of the model's 16x16"));
+        }
+        assert!(message([28, 65536], 4095).contains("4096 patches"));
+        assert!(message([usize::MAX, usize::MAX], 4095).contains("more than the limit"));
+        let model = ResNet::<Flex>::skeleton(&resnet::ResNetConfig::preset("resnet18").unwrap()).unwrap();
+        model.check_size([1, 65536], 1).unwrap();
+        assert!(model.check_size([0, 8], 1).is_err());
+    }
 
     #[test]
     fn depths_below_the_head() {

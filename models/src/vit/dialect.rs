@@ -2,13 +2,37 @@
 
 use serde_json::{Map, Value, json};
 
-use super::{Family, Pooling, VitConfig, config::size_of};
+use super::{
+    Family, Pooling, VitConfig,
+    config::size_of,
+    infer::{TIMM, sizes_of},
+};
 use crate::{
     error::{ModelError, Result},
-    vision::timm_labels,
+    vision::{check_timm, timm_architecture, timm_labels, timm_line},
 };
 
 type Fields = Map<String, Value>;
+
+/// Arguments of timm's models that are read here or show in the weights' shapes.
+const TIMM_ARGUMENTS: [&str; 16] = [
+    "img_size",
+    "patch_size",
+    "embed_dim",
+    "depth",
+    "num_heads",
+    "mlp_ratio",
+    "qkv_bias",
+    "init_values",
+    "class_token",
+    "reg_tokens",
+    "no_embed_class",
+    "fc_norm",
+    "global_pool",
+    "dynamic_img_size",
+    "strict_img_size",
+    "num_features",
+];
 
 impl VitConfig {
     /// From transformers' `config.json` of a ViT or a DINOv2.
@@ -52,8 +76,16 @@ impl VitConfig {
 
     /// What timm's `config.json` says, put onto what the weights' shapes tell. `num_attention_heads` alone will do, for
     /// torchvision's models of unusual sizes.
+    ///
+    /// # Errors
+    /// [`ModelError::Config`] where it names an architecture that is computed in another way.
     pub(super) fn with_timm(mut self, fields: &Fields) -> Result<Self> {
         let wrong = |reason: String| ModelError::Config { reason };
+        check_timm(fields, "ViT", TIMM, &TIMM_ARGUMENTS)?;
+        let registered = timm_architecture(fields).and_then(|name| timm_line(TIMM, name));
+        if let Some([_, _, heads]) = registered.and_then(|line| sizes_of(line.split_once(' ')?.1)) {
+            self.num_attention_heads = heads;
+        }
         let args = fields.get("model_args").and_then(Value::as_object);
         let said = |name: &str| args.and_then(|args| args.get(name)).or_else(|| fields.get(name));
         let heads = said("num_heads").or_else(|| said("num_attention_heads"));
@@ -78,6 +110,20 @@ impl VitConfig {
         }
         self.labels = timm_labels(fields);
         Ok(self)
+    }
+
+    /// Refuses a model of which nothing tells how many attention heads it has.
+    pub(super) fn with_known_heads(self) -> Result<Self> {
+        if self.num_attention_heads > 0 {
+            return Ok(self);
+        }
+        Err(ModelError::Config {
+            reason: format!(
+                "no shape tells how many attention heads a model of width {} and {} blocks has, and no published one is so: \
+                 write {{\"num_attention_heads\": N}} into a config.json beside the weights",
+                self.hidden_size, self.num_hidden_layers
+            ),
+        })
     }
 
     /// As transformers writes it.

@@ -8,6 +8,10 @@ use crate::{
     vision::{find_name, head_rows},
 };
 
+/// timm's architectures that are computed as here, on each line a name, the width, the number of blocks and that of attention
+/// heads. Made by tools/fixtures/timm_architectures.py.
+pub(super) const TIMM: &str = include_str!("timm.txt");
+
 impl Naming {
     /// By which library's names a checkpoint was saved, if it holds a ViT.
     pub fn of(checkpoint: &Checkpoint) -> Option<Self> {
@@ -35,11 +39,12 @@ pub(super) fn classes(checkpoint: &Checkpoint, naming: Naming) -> Option<usize> 
 }
 
 impl VitConfig {
-    /// Reads the sizes from the shapes of a timm or torchvision checkpoint's tensors; the labels are left empty. Heads are
-    /// those of the published size with this width, and pictures are taken to be square.
+    /// Reads the sizes from the shapes of a timm or torchvision checkpoint's tensors; the labels are left empty, and images
+    /// are taken to be square. `num_attention_heads`, which no shape tells, is that of the published models of this width and
+    /// depth, and 0 where they differ or there is none: it is to be set then.
     ///
     /// # Errors
-    /// [`ModelError::Config`] where the tensors are not those of such a ViT, or no published size has its width.
+    /// [`ModelError::Config`] where the tensors are not those of such a ViT.
     pub fn infer(checkpoint: &Checkpoint) -> Result<Self> {
         let file = checkpoint.directory().display();
         let wrong = |reason: String| ModelError::Config { reason: format!("{file}: {reason}") };
@@ -104,10 +109,7 @@ impl VitConfig {
             model_type: Family::Vit,
             hidden_size,
             num_hidden_layers: layers,
-            num_attention_heads: match hidden_size {
-                1152 | 1280 | 1408 => 16,
-                _ => (hidden_size / 64).max(1),
-            },
+            num_attention_heads: published_heads(hidden_size, layers, class_token).unwrap_or(0),
             intermediate_size: if swiglu { inner / 2 } else { inner },
             swiglu,
             layer_norm_eps: 1e-6,
@@ -130,7 +132,54 @@ impl VitConfig {
     }
 }
 
+/// Attention heads of timm's models of this width and depth, with or without a class token, if they agree. torchvision's and
+/// DINOv2's own models are among them.
+fn published_heads(width: usize, layers: usize, class_token: bool) -> Option<usize> {
+    let heads = |line: &str| {
+        let (name, sizes) = line.split_once(' ')?;
+        let [of_width, of_layers, heads] = sizes_of(sizes)?;
+        let same = [of_width, of_layers] == [width, layers] && name.contains("_gap_") != class_token;
+        (same && !name.starts_with("test_")).then_some(heads)
+    };
+    let mut found = TIMM.lines().filter_map(heads);
+    let first = found.next()?;
+    found.all(|heads| heads == first).then_some(first)
+}
+
+/// Width, blocks and heads of a line of [`TIMM`], after the name.
+pub(super) fn sizes_of(sizes: &str) -> Option<[usize; 3]> {
+    let numbers: Option<Vec<usize>> = sizes.split(' ').map(|number| number.parse().ok()).collect();
+    numbers?.try_into().ok()
+}
+
 /// What torchvision's first files called the feed-forward layer, and DINOv2's own call it.
 fn first_names(naming: Naming) -> &'static str {
     if naming == Naming::Torchvision { "mlp.linear_1.weight" } else { "mlp.w12.weight" }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Sizes of the papers; I-JEPA's base model has 16 heads where everybody else's has 12.
+    #[test]
+    fn heads_are_those_of_published_sizes() {
+        let known = [
+            ([192, 12], 3),
+            ([384, 12], 6),
+            ([768, 12], 12),
+            ([1024, 24], 16),
+            ([1280, 32], 16),
+            ([1408, 40], 16),
+            ([1536, 40], 24),
+        ];
+        for ([width, layers], heads) in known {
+            assert_eq!(published_heads(width, layers, true), Some(heads), "{width}");
+        }
+        assert_eq!(published_heads(768, 12, false), None);
+        for (width, layers) in [(768, 8), (100, 12), (64, 6)] {
+            assert_eq!(published_heads(width, layers, true), None, "{width}");
+        }
+        assert!(TIMM.lines().all(|line| line.split_once(' ').is_some_and(|(_, sizes)| sizes_of(sizes).is_some())));
+    }
 }

@@ -100,9 +100,9 @@ impl<B: Backend> Vit<B> {
     /// Logits of the classes; of a model without a head, what it would get. With a `key` there is dropout.
     ///
     /// # Shapes
-    /// - pixels `[b, num_channels, h, w]`, normalised as the model was trained; of other sizes than `image_size` positions
-    ///   are interpolated, and what is left of a patch at the right and at the bottom is not seen
-    /// - output `[b, classes]`
+    /// - pixels `[b, num_channels, h, w]`, normalised as the model was trained, of any floating-point type; of other sizes
+    ///   than `image_size` positions are interpolated, and what is left of a patch at the right and at the bottom is not seen
+    /// - output `[b, classes]`, of the weights' type
     ///
     /// # Panics
     /// If a picture is smaller than a patch.
@@ -204,6 +204,8 @@ impl<B: Backend> Vit<B> {
         let ([b, channels, h, w], p, n) = (pixels.dims(), self.config.patch_size, self.config.hidden_size);
         let (rows, columns) = (h / p, w / p);
         assert!(rows > 0 && columns > 0, "a picture of {h}x{w} pixels has no patch of {p}x{p}");
+        // Images are read in f32, and the weights may have 16 bits.
+        let pixels = pixels.cast(self.embeddings.patch.weight.dtype());
         let whole = pixels.narrow(2, 0, rows * p).narrow(3, 0, columns * p);
         let patches = whole.reshape([b, channels, rows, p, columns, p]).permute([0, 2, 4, 1, 3, 5]);
         let patches = patches.reshape([b, rows * columns, channels * p * p]);

@@ -27,17 +27,18 @@ impl VitConfig {
     ///
     /// # Errors
     /// As [`from_file`](Self::from_file) and [`infer`](Self::infer); [`ModelError::Classes`] where a file names more or
-    /// fewer classes than the head has.
+    /// fewer classes than the head has; timm's `config.json` names an architecture that is computed in another way; nothing
+    /// tells how many attention heads there are.
     pub fn of(path: impl AsRef<Path>, checkpoint: &Checkpoint) -> Result<Self> {
         let file = config_beside(path.as_ref());
         let fields: Option<Map<String, Value>> = if file.exists() { Some(read_json(&file)?) } else { None };
         let mut config = match fields {
-            Some(fields) if fields.contains_key("model_type") => Self::checked(&file, || Self::from_json(fields))?,
+            Some(fields) if is_of_transformers(&fields) => Self::checked(&file, || Self::from_json(fields))?,
             Some(fields) => {
                 let inferred = Self::infer(checkpoint)?;
-                Self::checked(&file, || inferred.with_timm(&fields))?
+                Self::checked(&file, || inferred.with_timm(&fields)?.with_known_heads())?
             }
-            None => Self::checked(path.as_ref(), || Self::infer(checkpoint))?,
+            None => Self::checked(path.as_ref(), || Self::infer(checkpoint)?.with_known_heads())?,
         };
         if let Some(naming) = Naming::of(checkpoint) {
             config.naming = naming;
@@ -53,6 +54,11 @@ impl VitConfig {
         let made = make().and_then(|config| config.validate().map(|()| config));
         made.map_err(|error| ModelError::Json { file: file.into(), reason: error.to_string() })
     }
+}
+
+/// Whether a `config.json` has transformers' fields, and not timm's inside transformers' wrapper.
+fn is_of_transformers(fields: &Map<String, Value>) -> bool {
+    fields.get("model_type").is_some_and(|kind| kind != "timm_wrapper")
 }
 
 impl<B: Backend> Vit<B> {

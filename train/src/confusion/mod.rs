@@ -4,6 +4,11 @@ mod plot;
 
 use serde_json::{Map, Value, json};
 
+use crate::log::printable;
+
+/// Characters of a class's name in a table.
+const LONGEST_NAME: usize = 60;
+
 /// Which classes were taken for which.
 ///
 /// ```
@@ -67,16 +72,24 @@ impl Confusion {
         part(2 * self.counts[class][class], predicted + all)
     }
 
-    /// The mean of the classes' [`f1`](Self::f1), each counting the same; scikit-learn's `f1_score(average="macro")`.
+    /// The mean of the [`f1`](Self::f1) of the classes that occur, as an example's or as a prediction, each counting the same;
+    /// scikit-learn's `f1_score(average="macro")`. NaN where there are no examples.
     pub fn macro_f1(&self) -> f64 {
-        (0..self.labels.len()).map(|class| self.f1(class)).sum::<f64>() / self.labels.len() as f64
+        let occurs = |class: &usize| {
+            let row = self.counts[*class].iter();
+            row.chain(self.counts.iter().map(|row| &row[*class])).any(|&count| count > 0)
+        };
+        let occurring: Vec<usize> = (0..self.labels.len()).filter(occurs).collect();
+        occurring.iter().map(|&class| self.f1(class)).sum::<f64>() / occurring.len() as f64
     }
 
-    /// For a person: a line for each class.
+    /// For a person: a line for each class. Long names are shortened.
     pub fn table(&self) -> String {
-        let width = self.labels.iter().map(|label| label.chars().count()).max().unwrap_or(0);
+        let labels: Vec<String> =
+            self.labels.iter().map(|label| plot::shortened(&printable(label), LONGEST_NAME)).collect();
+        let width = labels.iter().map(|label| label.chars().count()).max().unwrap_or(0);
         let mut lines = vec![format!("{:<width$}  precision  recall     F1  examples", "")];
-        for (i, label) in self.labels.iter().enumerate() {
+        for (i, label) in labels.iter().enumerate() {
             let [precision, recall, f1] = [self.precision(i), self.recall(i), self.f1(i)].map(|part| 100.0 * part);
             let all: usize = self.counts[i].iter().sum();
             lines.push(format!("{label:<width$}  {precision:7.1} %  {recall:4.1} %  {f1:4.1} %  {all:8}"));
@@ -135,10 +148,38 @@ mod tests {
         close(found.precision(1), 0.5);
         close(found.f1(1), 0.5);
         assert_eq!((found.precision(2), found.recall(2), found.f1(2)), (0.0, 0.0, 0.0));
+        // scikit-learn: f1_score([0, 0, 0, 0, 1, 1], [0, 0, 0, 1, 1, 2], average="macro")
         close(found.macro_f1(), (6.0 / 7.0 + 0.5) / 3.0);
         let lines: Vec<String> = found.table().lines().map(str::to_owned).collect();
         assert_eq!(lines[1], "a    100.0 %  75.0 %  85.7 %         4");
         assert_eq!(found.json()["classes"]["b"]["predicted"]["c"], 1);
+    }
+
+    /// A class that neither has an example nor was predicted says nothing about a classifier that is right on all others.
+    #[test]
+    fn macro_f1_averages_over_classes_that_occur() {
+        let mut found = Confusion::new(["a", "b", "c", "d"].map(String::from).to_vec());
+        for class in [0, 1, 1, 2] {
+            found.add(class, class);
+        }
+        close(found.macro_f1(), 1.0);
+        close(found.json()["macro_f1"].as_f64().unwrap(), 1.0);
+        // scikit-learn: f1_score([0, 1, 1, 2, 0], [0, 1, 1, 2, 1], average="macro"); a: 2/3, b: 4/5, c: 1.
+        found.add(0, 1);
+        close(found.macro_f1(), (2.0 / 3.0 + 4.0 / 5.0 + 1.0) / 3.0);
+        assert!(Confusion::new(vec!["a".into(), "b".into()]).macro_f1().is_nan());
+    }
+
+    #[test]
+    fn long_names_are_shortened_in_tables() {
+        let mut found = Confusion::new(vec!["x".repeat(70_000), "ä".repeat(61), "short".into()]);
+        found.add(0, 1);
+        let table = found.table();
+        let lines: Vec<&str> = table.lines().collect();
+        assert!(lines[1].starts_with(&format!("{}…  ", "x".repeat(59))), "{}", lines[1]);
+        assert!(lines[2].starts_with(&format!("{}…  ", "ä".repeat(59))), "{}", lines[2]);
+        assert!(lines[3].starts_with("short  "), "{}", lines[3]);
+        assert!(found.svg().unwrap().len() < 100_000);
     }
 
     #[test]

@@ -49,7 +49,7 @@ impl TokenFile {
         let about = std::fs::metadata(path).map_err(DataError::io("open", path))?;
         if !about.is_file() {
             let what = if about.is_dir() { "it is a directory" } else { "it is not a regular file" };
-            return Err(not_tokens(&format!("{what}; give the file that `TokenStream::write` made")));
+            return Err(not_tokens(&format!("{what}; give a file of tokens that grove wrote")));
         }
         if about.len() == 0 {
             return Err(not_tokens("it is empty; make it again"));
@@ -86,7 +86,7 @@ fn parse(bytes: &[u8], path: &Path) -> Result<(Width, usize), DataError> {
     if !bytes.starts_with(&MAGIC[..bytes.len().min(MAGIC.len())]) {
         let found = String::from_utf8_lossy(&bytes[..bytes.len().min(MAGIC.len())]).into_owned();
         return Err(not_tokens(format!(
-            "it begins with {found:?} in place of \"grovetok\"; give the file that `TokenStream::write` made"
+            "it begins with {found:?} in place of \"grovetok\"; give a file of tokens that grove wrote"
         )));
     }
     let cut = || not_tokens(format!("it was cut short to {} bytes; make it again", bytes.len()));

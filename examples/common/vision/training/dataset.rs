@@ -88,9 +88,9 @@ impl Split {
             Some(path) => Some(open_both(path)?.0),
             None => found,
         };
-        if let Some(held_out) = &held_out {
-            same_labels(&training.labels, &held_out.labels)?;
-            return Ok(Self { training, held_out: Some(held_out.clone()) });
+        if let Some(held_out) = held_out {
+            let held_out = held_out.relabelled(&training.labels)?;
+            return Ok(Self { training, held_out: Some(held_out) });
         }
         if asked.held_out_part == 0.0 {
             return Ok(Self { training, held_out: None });
@@ -110,14 +110,22 @@ impl Split {
     }
 }
 
-fn same_labels(training: &[String], held_out: &[String]) -> Result<(), Exit> {
-    match training == held_out {
-        true => Ok(()),
-        false => Err(failure(format!(
-            "the classes of the held-out pictures are {}, and those of the others {}",
-            held_out.join(", "),
-            training.join(", ")
-        ))),
+impl Dataset {
+    /// The same pictures, their classes numbered as these. Classes of which there is no picture may be lacking.
+    fn relabelled(mut self, labels: &[String]) -> Result<Self, Exit> {
+        let places: Vec<Option<usize>> =
+            self.labels.iter().map(|label| labels.iter().position(|known| known == label)).collect();
+        for example in &mut self.examples {
+            let place = places.get(example.class).copied().flatten();
+            example.class = place.ok_or_else(|| {
+                failure(format!(
+                    "the classes of the held-out pictures are {}, and those of the others {}",
+                    self.labels.join(", "),
+                    labels.join(", ")
+                ))
+            })?;
+        }
+        Ok(Self { labels: labels.to_vec(), ..self })
     }
 }
 
@@ -154,7 +162,10 @@ fn open_both(path: &Path) -> Result<(Dataset, Option<Dataset>), Exit> {
 }
 
 fn folder(path: &Path) -> Result<Dataset, Exit> {
-    let ImageFolder { classes, samples } = ImageFolder::open(path).map_err(failure)?;
+    let ImageFolder { classes, samples, empty } = ImageFolder::open(path).map_err(failure)?;
+    for folder in empty {
+        eprintln!("left out: {} holds no pictures, and is no class", folder.display());
+    }
     let example = |(path, class)| Example { source: Source::File(path), class };
     Ok(Dataset { labels: classes, examples: samples.into_iter().map(example).collect(), size: None })
 }

@@ -2,6 +2,7 @@
 
 use grove::{
     images::Preprocessor,
+    models::vision::ImageClassifier,
     prelude::*,
     tensor::TensorData,
     train::data::{Data, DataError, Order},
@@ -10,7 +11,10 @@ use rayon::prelude::*;
 use std::{collections::BTreeMap, sync::Mutex};
 
 use super::{AugmentArgs, Dataset};
-use crate::common::Exit;
+use crate::{
+    common::{Exit, failure, memory},
+    vision::SizeArgs,
+};
 
 /// Pictures as a model reads them, and what they are of.
 pub struct Batch {
@@ -127,9 +131,29 @@ impl Data for Pictures {
     }
 }
 
-/// The size in which pictures come out, which must be one for all.
-pub fn output_size(preprocessor: &Preprocessor) -> Result<[usize; 2], Exit> {
-    preprocessor.size().ok_or_else(|| {
+/// The size in which pictures come out, which must be one for all, which the model must read, and of which a batch must fit
+/// into memory.
+pub fn output_size<B: Backend, M: ImageClassifier<B>>(
+    preprocessor: &Preprocessor,
+    model: &M,
+    sizes: &SizeArgs,
+    batch_size: usize,
+) -> Result<[usize; 2], Exit> {
+    let size = preprocessor.size().ok_or_else(|| {
         Exit::Usage("pictures come out in different sizes: choose a --preprocess that crops, or --image-size".into())
-    })
+    })?;
+    sizes.check(model, size).map_err(failure)?;
+    let factors = size.into_iter().chain([batch_size, preprocessor.channels(), size_of::<f32>()]);
+    let bytes = factors.fold(1_usize, usize::saturating_mul);
+    match memory::available() {
+        Some(available) if bytes > available => Err(failure(format!(
+            "{batch_size} pictures of {}x{} pixels need {} of memory, and this machine has {} to give: choose a smaller \
+             --image-size or --batch-size",
+            size[0],
+            size[1],
+            memory::gib(bytes),
+            memory::gib(available)
+        ))),
+        _ => Ok(size),
+    }
 }

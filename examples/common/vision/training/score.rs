@@ -11,7 +11,8 @@ use serde_json::{Value, json};
 use super::{Dataset, Pictures, loader::output_size};
 use crate::{
     common::{Exit, failure, write_json, write_line},
-    labelled::Score,
+    labelled::{Score, tell_unheld},
+    vision::SizeArgs,
 };
 
 /// What an evaluation found.
@@ -56,11 +57,12 @@ pub fn evaluate<B: Backend, M: ImageClassifier<B>>(
     model: &M,
     data: Dataset,
     batch_size: usize,
-    preprocessor: Preprocessor,
+    (preprocessor, sizes): (Preprocessor, &SizeArgs),
     as_json: bool,
     device: &B::Device,
 ) -> Result<Ended, Exit> {
-    let size = output_size(&preprocessor)?;
+    let size = output_size(&preprocessor, model, sizes, batch_size.min(data.examples.len()))?;
+    tell_unheld(model.labels(), data.examples.iter().map(|example| example.class));
     let pictures = Pictures::new(data, batch_size, preprocessor, size).map_err(failure)?;
     print(&score(model, &pictures, device)?, as_json)?;
     Ok(Ended::Finished)

@@ -16,7 +16,9 @@ use std::{path::Path, sync::Arc};
 use super::{AugmentArgs, Batch, Pictures, Split, loader::output_size, score};
 use crate::{
     common::{Exit, failure, write_json, write_line},
+    labelled::tell_unheld,
     training::{Output, RunArgs, Summary, TrainingArgs, evaluation_failed},
+    vision::SizeArgs,
 };
 
 /// What a run is told.
@@ -24,6 +26,7 @@ pub struct Job<'a> {
     pub run: &'a RunArgs,
     pub training: &'a TrainingArgs,
     pub augment: &'a AugmentArgs,
+    pub sizes: &'a SizeArgs,
     pub preprocessor: Preprocessor,
     /// Passes over the data where the options do not say it.
     pub epochs: f64,
@@ -48,13 +51,18 @@ where
 {
     let (asked, key) = (job.training, Key::new(job.run.seed));
     let output = Output::open(job.run, asked.keep)?;
-    let size = output_size(&job.preprocessor)?;
+    let size = output_size(&job.preprocessor, &model, job.sizes, asked.batch_size.min(split.training.examples.len()))?;
     let counts =
         [Some(&split.training), split.held_out.as_ref()].map(|data| data.map_or(0, |data| data.examples.len()));
     let pictures = |data, batch| Pictures::new(data, batch, job.preprocessor.clone(), size).map_err(failure);
     let data = pictures(split.training, asked.batch_size)?;
     let data = Arc::new(data.training(job.augment.clone(), key.fold_in(2)).map_err(failure)?);
+    let classes =
+        split.held_out.as_ref().map(|data| data.examples.iter().map(|example| example.class).collect::<Vec<_>>());
     let held_out = split.held_out.map(|data| pictures(data, asked.batch_size)).transpose()?;
+    if let Some(classes) = classes {
+        tell_unheld(model.labels(), classes);
+    }
     let steps = asked.steps(job.epochs, data.batches_per_epoch())?;
     let schedule = asked.schedule(steps)?;
     let optimizer = optimizer(&model, &schedule);

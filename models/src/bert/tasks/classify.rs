@@ -31,11 +31,11 @@ pub fn classify<B: Backend>(
     reading: Reading<'_>,
     texts: &[(impl AsRef<str>, Option<impl AsRef<str>>)],
 ) -> Result<Vec<Vec<Label>>> {
-    let encode = |(text, pair): &(_, Option<_>)| {
+    let encode = |reading: &Reading<'_>, (text, pair): &(_, Option<_>)| {
         let (text, pair): (&dyn AsRef<str>, Option<&dyn AsRef<str>>) = (text, pair.as_ref().map(|pair| pair as _));
         reading.encode(text.as_ref(), pair.map(AsRef::as_ref))
     };
-    let texts = texts.iter().map(encode).collect::<Result<Vec<_>>>()?;
+    let texts = reading.encode_all(texts, encode)?;
     let (labels, problem) = (&model.bert.config.labels, model.bert.config.problem()?);
     reading.in_batches(&texts, |texts| {
         let logits = model.forward(&model.bert.batch(texts)?, None).cast(DType::F32); // [b, labels]

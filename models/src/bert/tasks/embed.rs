@@ -12,7 +12,7 @@ pub fn embed<B: Backend>(
     reading: Reading<'_>,
     texts: &[impl AsRef<str>],
 ) -> Result<Vec<Vec<f32>>> {
-    let texts = texts.iter().map(|text| reading.encode(text.as_ref(), None)).collect::<Result<Vec<_>>>()?;
+    let texts = reading.encode_all(texts, |reading, text| reading.encode(text.as_ref(), None))?;
     reading.in_batches(&texts, |texts| {
         let vectors = encoder.forward(&encoder.bert.batch(texts)?);
         let size = vectors.dims()[1];

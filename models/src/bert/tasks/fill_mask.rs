@@ -6,6 +6,7 @@ use crate::rank::largest;
 use crate::{
     bert::{BertForMaskedLm, TextIds},
     error::{ModelError, Result},
+    tokenizer::EncodedText,
 };
 
 /// A token that may stand in a masked place.
@@ -28,11 +29,39 @@ pub struct Filled {
     pub candidates: Vec<Candidate>,
 }
 
+/// Checks that each text has a masked place, before any model is read.
+///
+/// # Errors
+/// As [`fill_mask`].
+pub fn check_masks(reading: Reading<'_>, texts: &[impl AsRef<str>]) -> Result<()> {
+    masked(reading, texts).map(drop)
+}
+
+/// The token of masked places, and the texts as the model reads them.
+fn masked(reading: Reading<'_>, texts: &[impl AsRef<str>]) -> Result<(u32, Vec<EncodedText>)> {
+    let tokenizer = reading.tokenizer;
+    let mask = tokenizer.mask_token().ok_or_else(|| ModelError::Tokenizer {
+        path: "the tokenizer".into(),
+        reason: "it has neither [MASK] nor <mask>, so that it belongs to no masked language model".into(),
+    })?;
+    let name = tokenizer.id_to_token(mask).unwrap_or_default();
+    let texts = reading.encode_all(texts, |reading, text| {
+        let encoded = reading.encode(text.as_ref(), None)?;
+        if !encoded.text.ids.contains(&mask) {
+            let cut =
+                if encoded.truncated { format!(" among its first {} tokens", reading.max_len) } else { String::new() };
+            return Err(ModelError::NoMask { mask: name.clone(), cut });
+        }
+        Ok(encoded)
+    })?;
+    Ok((mask, texts))
+}
+
 /// The likeliest `k` tokens for each masked place of each text.
 ///
 /// # Errors
-/// A text is empty or has no masked place, also because it is cut before it; or the tokenizer has no such token, or is not
-/// the model's.
+/// A text is empty or has no masked place, also because it is cut before it ([`ModelError::InText`] where there are several);
+/// or the tokenizer has no such token, or is not the model's.
 pub fn fill_mask<B: Backend>(
     model: &BertForMaskedLm<B>,
     reading: Reading<'_>,
@@ -40,21 +69,7 @@ pub fn fill_mask<B: Backend>(
     k: usize,
 ) -> Result<Vec<Vec<Filled>>> {
     let tokenizer = reading.tokenizer;
-    let mask = tokenizer.mask_token().ok_or_else(|| ModelError::Tokenizer {
-        path: "the tokenizer".into(),
-        reason: "it has neither [MASK] nor <mask>, so that it belongs to no masked language model".into(),
-    })?;
-    let name = tokenizer.id_to_token(mask).unwrap_or_default();
-    let encode = |text: &_| {
-        let encoded = reading.encode(AsRef::<str>::as_ref(text), None)?;
-        if !encoded.text.ids.contains(&mask) {
-            let cut =
-                if encoded.truncated { format!(" among its first {} tokens", reading.max_len) } else { String::new() };
-            return Err(ModelError::NoMask { mask: name.clone(), cut });
-        }
-        Ok(encoded)
-    };
-    let texts = texts.iter().map(encode).collect::<Result<Vec<_>>>()?;
+    let (mask, texts) = masked(reading, texts)?;
     reading.in_batches(&texts, |texts| {
         let batch = model.bert.batch(texts)?;
         let states = model.bert.forward(&batch, None);

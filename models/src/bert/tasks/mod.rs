@@ -11,7 +11,7 @@ pub use answer::{Answer, AnswerOptions, answer};
 pub use classify::{Label, classify};
 pub use embed::embed;
 pub use entities::{Entity, entities};
-pub use fill_mask::{Candidate, Filled, fill_mask};
+pub use fill_mask::{Candidate, Filled, check_masks, fill_mask};
 
 use super::TextIds;
 use crate::{
@@ -44,6 +44,23 @@ impl<'a> Reading<'a> {
             return Err(ModelError::EmptyText);
         }
         self.tokenizer.encode_text(text, pair, Some(self.max_len), Truncation::LongestFirst)
+    }
+
+    /// Reads each of several texts; the error for one of them says which.
+    fn encode_all<T>(
+        &self,
+        texts: impl IntoIterator<Item = T, IntoIter: ExactSizeIterator>,
+        encode: impl Fn(&Self, T) -> Result<EncodedText>,
+    ) -> Result<Vec<EncodedText>> {
+        let texts = texts.into_iter();
+        let several = texts.len() > 1;
+        let one = |(i, text)| {
+            encode(self, text).map_err(|error| match several {
+                true => ModelError::InText { number: i + 1, error: Box::new(error) },
+                false => error,
+            })
+        };
+        texts.enumerate().map(one).collect()
     }
 
     /// Reads texts in batches of similar length and puts what comes of each in the texts' order.

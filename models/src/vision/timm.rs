@@ -1,0 +1,66 @@
+//! timm's `config.json`: the architecture that it names, and the arguments with which that was built.
+
+use serde_json::{Map, Value};
+
+use crate::error::{ModelError, Result};
+
+/// Arguments of timm's models that show in the weights' shapes, matter only in training, or change no value.
+const HARMLESS: [&str; 14] = [
+    "num_classes",
+    "in_chans",
+    "drop_rate",
+    "drop_path_rate",
+    "pretrained",
+    "pretrained_cfg",
+    "pretrained_cfg_overlay",
+    "checkpoint_path",
+    "scriptable",
+    "exportable",
+    "features_only",
+    "zero_init_last",
+    "weight_init",
+    "fix_init",
+];
+
+/// The architecture that a configuration of timm names, without the tag of its weights: `resnet50` of `resnet50.a1_in1k`.
+pub(crate) fn timm_architecture(fields: &Map<String, Value>) -> Option<&str> {
+    let cfg = fields.get("pretrained_cfg").and_then(Value::as_object);
+    let name = fields.get("architecture").or_else(|| cfg?.get("architecture"))?.as_str()?;
+    Some(name.split('.').next().unwrap_or(name))
+}
+
+/// Refuses a configuration of timm that is not computed as grove's `family` is: one that names an architecture outside the
+/// table (a name at the start of each line), or was built with other `model_args` than the given ones.
+///
+/// Blur pooling, another activation or an average in a shortcut leave no trace in the weights, so nothing but the name tells
+/// them apart.
+pub(crate) fn check_timm(fields: &Map<String, Value>, family: &str, table: &str, arguments: &[&str]) -> Result<()> {
+    let wrong = |reason: String| Err(ModelError::Config { reason });
+    // A wrapper of transformers has timm's fields.
+    if let Some(kind) = fields.get("model_type").and_then(Value::as_str).filter(|kind| *kind != "timm_wrapper") {
+        return wrong(format!("model_type is '{kind}', and this is the loader of {family}"));
+    }
+    let Some(architecture) = timm_architecture(fields) else { return Ok(()) };
+    if timm_line(table, architecture).is_none() {
+        return wrong(format!(
+            "timm's architecture '{architecture}' is not one of the {family}s that grove has: its blocks, stem, \
+             normalisation or pooling differ, or it is unknown"
+        ));
+    }
+    let args = fields.get("model_args").and_then(Value::as_object);
+    let unknown = args.into_iter().flatten().find(|(name, value)| {
+        let given = !matches!(value, Value::Null | Value::Bool(false));
+        given && !HARMLESS.contains(&name.as_str()) && !arguments.contains(&name.as_str())
+    });
+    match unknown {
+        Some((name, value)) => wrong(format!(
+            "timm's '{architecture}' was built with {name} = {value}, which grove's {family} does not have"
+        )),
+        None => Ok(()),
+    }
+}
+
+/// The line of a table that begins with an architecture's name.
+pub(crate) fn timm_line<'a>(table: &'a str, architecture: &str) -> Option<&'a str> {
+    table.lines().find(|line| line.split(' ').next() == Some(architecture))
+}
