@@ -19,7 +19,7 @@ use std::process::ExitCode;
 
 use common::{Exit, failure};
 use options::{Arch, Options};
-use training::finish_run;
+use training::{finish_run, model_settings};
 use vision_training::{Job, Split, train};
 
 fn main() -> ExitCode {
@@ -51,12 +51,12 @@ impl Program for Run<'_> {
             Arch::Resnet => {
                 let config = model::resnet(options, &split.training, &preprocessor);
                 let model = ResNet::<B>::init(&config, key, &device).map_err(failure)?;
-                run(options, split, preprocessor, model, &device)
+                run(options, split, preprocessor, model, serde_json::to_value(&config), &device)
             }
             Arch::Vit => {
                 let config = model::vit(options, &split.training, &preprocessor)?;
                 let model = Vit::<B>::init(&config, key, &device).map_err(failure)?;
-                run(options, split, preprocessor, model, &device)
+                run(options, split, preprocessor, model, serde_json::to_value(&config), &device)
             }
         }
     }
@@ -67,6 +67,7 @@ fn run<B: Backend, M>(
     split: Split,
     preprocessor: grove::images::Preprocessor,
     model: M,
+    config: serde_json::Result<serde_json::Value>,
     device: &B::Device,
 ) -> Result<Ended, Exit>
 where
@@ -79,6 +80,7 @@ where
         augment: &options.augment,
         preprocessor,
         epochs: options::EPOCHS,
+        settings: model_settings(&config.map_err(failure)?),
         inference: false,
     };
     let optimizer = |_: &M, schedule: &_| options.training.optimizer::<B, M>(schedule);
