@@ -189,10 +189,14 @@ fn a_resumed_run_goes_on_as_if_nothing_had_happened() {
         |place: &Place| fs::read(place.path("run/checkpoints/step-0000000012/state.safetensors")).expect("a file");
     assert!(weights(&one) == weights(&two), "the same weights, bit for bit");
 
-    // A finished run has nothing left to do; sizes come from the run.
+    // With another text it is another run.
     let before = weights(&two);
     two.write("book.txt", sentences(300).replace("river", "lake").as_bytes());
-    let third = TRAIN.json(&two.with_model(&["--steps", "12", "--batch-size", "4", "--resume", "--json"]));
+    let more = |resume| [&["--steps", "12", "--batch-size", "4", "--json", resume], &constant[..4]].concat();
+    let words = ["other settings: data was ", "held-out was ", "--resume-anyway"];
+    TRAIN.assert_fails(&two.with_model(&more("--resume")), 1, &words);
+    // A finished run has nothing left to do; sizes come from the run.
+    let third = TRAIN.json(&two.with_model(&more("--resume-anyway")));
     assert_eq!((&third["steps"], &third["ended"]), (&12.into(), &"finished".into()));
     assert!(weights(&two) == before, "the weights stay");
     let after = fs::read(two.path("run/model/tokenizer.json")).expect("a tokenizer");
@@ -224,8 +228,10 @@ fn a_run_is_not_replaced() {
     // Where the run's sizes are not known, the checkpoint tells.
     fs::remove_file(place.path("run/model/config.json")).expect("removed");
     let sizes = ["--n-layer", "1", "--n-head", "2", "--n-embd", "32", "--context", "16"];
-    let resumed = [&["--steps", "4", "--batch-size", "4", "--resume"], &sizes[..]].concat();
-    TRAIN.assert_fails(&place.with_model(&resumed), 1, &["another model", "ln_1.weight", "[32]", "[16]"]);
+    let resumed = |resume| [&["--steps", "4", "--batch-size", "4", resume], &sizes[..]].concat();
+    TRAIN.assert_fails(&place.with_model(&resumed("--resume")), 1, &["model.n_embd was 16 and is 32"]);
+    let words = ["another model", "ln_1.weight", "[32]", "[16]"];
+    TRAIN.assert_fails(&place.with_model(&resumed("--resume-anyway")), 1, &words);
 }
 
 #[test]
@@ -233,8 +239,10 @@ fn checkpoints_that_cannot_be_resumed() {
     let place = Place::new();
     TRAIN.json(&place.arguments(&["--steps", "4", "--checkpoint-every", "2", "--json"]));
     let resumed = ["--steps", "6", "--resume"];
+    let ema = [&resumed[..], &["--ema", "0.9"]].concat();
+    TRAIN.assert_fails(&place.arguments(&ema), 1, &["other settings", "ema was none and is 0.9"]);
     let words = ["another model or optimizer", "ema"];
-    TRAIN.assert_fails(&place.arguments(&[&resumed[..], &["--ema", "0.9"]].concat()), 1, &words);
+    TRAIN.assert_fails(&place.arguments(&[&ema[..], &["--resume-anyway"]].concat()), 1, &words);
 
     let newest = place.path("run/checkpoints/step-0000000004");
     let manifest = newest.join("checkpoint.json");
@@ -264,7 +272,7 @@ fn a_loss_that_is_no_number_ends_the_run_and_keeps_the_last_good_checkpoint() {
     let diverging = [
         "--steps",
         "400",
-        "--resume",
+        "--resume-anyway",
         "--learning-rate",
         "1e30",
         "--clip",
@@ -312,7 +320,8 @@ fn a_published_model_is_tuned() {
     assert!((after["perplexity"].as_f64().expect("a number") / loss(&after).exp() - 1.0).abs() < 1e-9);
 
     // What was tuned and resumed without naming the model again is still that model.
-    let more = ["--steps", "14", "--context", "32", "--batch-size", "4", "--resume", "--json"];
+    let more =
+        ["--steps", "14", "--context", "32", "--batch-size", "4", "--learning-rate", "3e-3", "--resume", "--json"];
     assert_eq!(TRAIN.json(&place.with_model(&more))["steps"], 14);
 }
 

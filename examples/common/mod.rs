@@ -60,6 +60,17 @@ pub enum Dtype {
 }
 
 impl Dtype {
+    /// Its name on the command line.
+    #[allow(dead_code)] // For runs.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::F32 => "f32",
+            Self::F16 => "f16",
+            Self::Bf16 => "bf16",
+            Self::Auto => "auto",
+        }
+    }
+
     /// The type that was asked for, if one was.
     #[allow(dead_code)] // For the large models.
     pub fn wanted(self) -> Option<DType> {

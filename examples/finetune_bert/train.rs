@@ -6,7 +6,7 @@ use grove::{
     prelude::*,
     tensor::TensorData,
     train::{
-        Ended, Evaluation, StepOptions,
+        DataIdentity, Ended, Evaluation, Outcome, RunSettings, StepOptions,
         data::{Data, Examples},
         fit,
     },
@@ -23,7 +23,7 @@ use crate::{
     optimizer::optimizer,
     options::{self, Options},
     report,
-    training::{Output, POOL, Summary, evaluation_failed},
+    training::{Output, POOL, Summary, evaluation_failed, model_settings},
 };
 
 /// What a run begins with.
@@ -45,6 +45,7 @@ pub fn run<B: Backend>(options: &Options, device: &B::Device) -> Result<Ended, E
     let key = Key::new(options.run.seed);
     let counts = [training.len(), held_out.len()].map(|count| HumanCount(count as u64));
     let config = model.bert.config.clone();
+    let made_of = settings(options, &config, &training, &held_out);
     let weights = data::weights(&training, config.labels.len(), options.balance);
     let collate = |batch: &[&Example]| batch.iter().map(|&example| example.clone()).collect::<Vec<_>>();
     let data = Examples::new(training, asked.batch_size, collate).map_err(failure)?;
@@ -65,11 +66,12 @@ pub fn run<B: Backend>(options: &Options, device: &B::Device) -> Result<Ended, E
         ]))
     };
     let unit = ("texts", asked.batch_size as u64);
-    let mut settings = asked.fit_options(&options.run, steps, !held_out.is_empty(), schedule, unit)?;
+    let (run, evaluated) = (&options.run, !held_out.is_empty());
+    let mut settings = asked.fit_options(run, output.as_ref(), made_of, steps, evaluated, schedule, unit)?;
     settings.step = StepOptions { trainable: model::trainable(options, &model)?, ..settings.step };
     if let Some(output) = &output {
         let json = serde_json::to_string_pretty(&config.to_json()).map_err(failure)?;
-        output.begin(&json, Some(&published.tokenizer))?;
+        output.begin(&options.run, &json, Some(&published.tokenizer))?;
     }
     let trained = tree::leaves(&tree::filter(model.clone(), &settings.step.trainable));
     let trained: usize = trained.iter().filter(|(_, leaf)| leaf.is_present()).map(|(_, leaf)| leaf.len()).sum();
@@ -105,14 +107,36 @@ pub fn run<B: Backend>(options: &Options, device: &B::Device) -> Result<Ended, E
     Ok(summary.ended)
 }
 
-/// Mean loss of the texts, each counting what its class does.
+/// Settings of the run besides the options of every run.
+fn settings(options: &Options, config: &BertConfig, training: &[Example], held_out: &[Example]) -> RunSettings {
+    let identity = |examples: &[Example]| {
+        let mut identity = DataIdentity::new();
+        for example in examples {
+            identity.add_tokens(&example.text.ids);
+            identity.add_tokens(&example.text.token_types);
+            identity.add_tokens(&[example.class as u32]);
+        }
+        format!("{} texts ({})", examples.len(), identity.finish())
+    };
+    model_settings(&config.to_json().into())
+        .with("data", identity(training))
+        .with("held-out", identity(held_out))
+        .with("balance", options.balance)
+        .with("freeze", options.freeze.join(","))
+        .with_option("lora-rank", options.lora_rank)
+        .with_option("lora-alpha", options.lora_alpha)
+        .with("lora-targets", options.lora_targets.join(","))
+        .with("layer-decay", options.layer_decay)
+}
+
+/// Mean loss of the texts, each counting what its class does, and by how much that is.
 fn loss<B: Backend>(
     model: &Classifier<Autodiff<B>>,
     batch: &[Example],
     weights: &[f32],
     key: Key,
     device: &B::Device,
-) -> Tensor<Autodiff<B>, 1> {
+) -> Outcome<B, Classifier<B>> {
     let texts: Vec<_> = batch.iter().map(|example| example.text.clone()).collect();
     let texts =
         TextBatch::new(&texts, &model.bert.config, device).expect("texts are not empty, and of the model's tokens");
@@ -125,7 +149,7 @@ fn loss<B: Backend>(
         Tensor::<_, 1, Int>::from_data(TensorData::new(classes, [count]), device),
     );
     let each = Tensor::<_, 1>::from_data(TensorData::new(each, [count]), device).cast(losses.dtype());
-    (losses * each).sum().div_scalar(total)
+    Outcome::new((losses * each).sum().div_scalar(total)).weight(f64::from(total))
 }
 
 /// Does what `--evaluate` asks for.
@@ -147,7 +171,7 @@ fn evaluate<B: Backend>(options: &Options, device: &B::Device) -> Result<Ended, 
 fn prepare<B: Backend>(options: &Options, output: Option<&Output>, device: &B::Device) -> Result<Prepared<B>, Exit> {
     let (texts, other) = data::read(options)?;
     let published = Published::open(options.model.as_deref())?;
-    let resumed = output.and_then(Output::config).map(BertConfig::from_file).transpose().map_err(failure)?;
+    let resumed = output.map_or(Ok(None), Output::config)?.map(BertConfig::from_file).transpose().map_err(failure)?;
     let labels = resumed.map_or_else(|| data::labels(options, &texts), |config| Ok(config.labels))?;
     let examples = |texts| data::examples(texts, &labels, &published.tokenizer, &published.config, options);
     let (texts, cut) = examples(texts)?;

@@ -17,7 +17,7 @@ use clap::Parser;
 use grove::{
     models::vision::{ImageClassifier, Kind},
     prelude::*,
-    train::Ended,
+    train::{Ended, RunSettings},
 };
 use std::process::ExitCode;
 
@@ -85,6 +85,7 @@ where
         sizes: &options.sizes,
         preprocessor,
         epochs: options::EPOCHS,
+        settings: RunSettings::new().with("freeze", options.freeze.join(",")).with("layer-decay", options.layer_decay),
         inference: options.freezes_backbone(),
     };
     let trainable = model::trainable(options, &model)?;

@@ -7,7 +7,7 @@ use grove::{
     },
     prelude::*,
     train::{
-        Ended, Evaluation,
+        DataIdentity, Ended, Evaluation, Outcome,
         data::{Data, Examples},
         fit,
     },
@@ -23,7 +23,7 @@ use crate::{
     encoder::Published,
     init,
     options::{self, Options},
-    training::{Output, POOL, Summary, evaluation_failed},
+    training::{Output, POOL, Summary, evaluation_failed, model_settings},
 };
 
 /// What a run begins with.
@@ -47,6 +47,17 @@ pub fn run<B: Backend>(options: &Options, device: &B::Device) -> Result<Ended, E
         return Ok(Ended::Finished);
     }
     let counts = [training.len(), held_out.len()].map(|count| HumanCount(count as u64));
+    let config = serde_json::Value::from(model.bert.config.to_json());
+    let made_of = model_settings(&config)
+        .with("mask", options.mask)
+        .with("layers", options.layers)
+        .with("hidden", options.hidden)
+        .with("heads", options.heads)
+        .with("vocab-size", options.vocab_size)
+        .with_option("context", options.context)
+        .with("vocabulary", tokenizer.vocab_size())
+        .with("data", identity(&training))
+        .with("held-out", identity(&held_out));
     let collate = |batch: &[&TextIds]| batch.iter().map(|&text| text.clone()).collect::<Vec<_>>();
     let data = Examples::new(training, asked.batch_size, collate).map_err(failure)?;
     let data = data.shuffle(key.fold_in(2)).bucket(|text| text.ids.len(), POOL).map_err(failure)?;
@@ -59,18 +70,21 @@ pub fn run<B: Backend>(options: &Options, device: &B::Device) -> Result<Ended, E
         let [noise, dropout] = [key.fold_in(0), key.fold_in(1)];
         let masked = mask(&model, batch, &masking, noise, device).expect("tokens are the model's");
         let masked = masked.expect("a text has a token besides those that mark beginning and end");
-        model.loss_at(&masked.texts, masked.positions, masked.tokens, Some(dropout))
+        let count = masked.tokens.dims()[0];
+        let loss = model.loss_at(&masked.texts, masked.positions, masked.tokens, Some(dropout));
+        Outcome::<B, BertForMaskedLm<B>>::new(loss).weight(count as f64)
     };
     let evaluate = |model: &BertForMaskedLm<B>| {
         let found = score(model, &held_out, &masking, asked.batch_size, device).map_err(evaluation_failed)?;
         Ok(Evaluation::from([("loss".into(), found.loss), ("accuracy".into(), found.accuracy)]))
     };
     let unit = ("texts", asked.batch_size as u64);
-    let settings = asked.fit_options(&options.run, steps, !held_out.is_empty(), schedule, unit)?;
     if let Some(output) = &output {
-        let config = serde_json::to_string_pretty(&model.bert.config.to_json()).map_err(failure)?;
-        output.begin(&config, Some(&tokenizer))?;
+        let config = serde_json::to_string_pretty(&config).map_err(failure)?;
+        output.begin(&options.run, &config, Some(&tokenizer))?;
     }
+    let (run, evaluated) = (&options.run, !held_out.is_empty());
+    let settings = asked.fit_options(run, output.as_ref(), made_of, steps, evaluated, schedule, unit)?;
     eprintln!(
         "{} parameters; {} texts to train on, {} held out; {} steps of {} texts",
         HumanCount(tree::count_params(&model) as u64),
@@ -93,6 +107,16 @@ pub fn run<B: Backend>(options: &Options, device: &B::Device) -> Result<Ended, E
         write_line(&summary.table("masked token", measure))?;
     }
     Ok(summary.ended)
+}
+
+/// Identity of the texts.
+fn identity(texts: &[TextIds]) -> String {
+    let mut identity = DataIdentity::new();
+    for text in texts {
+        identity.add_tokens(&text.ids);
+        identity.add_tokens(&text.token_types);
+    }
+    format!("{} texts ({})", texts.len(), identity.finish())
 }
 
 /// How well masked tokens are restored.
@@ -207,7 +231,7 @@ fn new<B: Backend>(
             error => failure(error),
         })?,
     };
-    let config = match output.and_then(Output::config) {
+    let config = match output.map_or(Ok(None), Output::config)? {
         Some(file) => BertConfig::from_file(file).map_err(failure)?,
         None => BertConfig {
             vocab_size: tokenizer.vocab_size(),

@@ -19,7 +19,7 @@ use std::process::ExitCode;
 
 use common::{Exit, failure, memory};
 use options::{Arch, Options};
-use training::finish_run;
+use training::{finish_run, model_settings};
 use vision_training::{Job, Split, train};
 
 fn main() -> ExitCode {
@@ -52,13 +52,13 @@ impl Program for Run<'_> {
                 let config = model::resnet(options, &split.training, &preprocessor);
                 memory::trains::<B>(&options.run.device, &ResNet::<B>::skeleton(&config).map_err(failure)?)?;
                 let model = ResNet::<B>::init(&config, key, &device).map_err(failure)?;
-                run(options, split, preprocessor, model, &device)
+                run(options, split, preprocessor, model, serde_json::to_value(&config), &device)
             }
             Arch::Vit => {
                 let config = model::vit(options, &split.training, &preprocessor)?;
                 memory::trains::<B>(&options.run.device, &Vit::<B>::skeleton(&config).map_err(failure)?)?;
                 let model = Vit::<B>::init(&config, key, &device).map_err(failure)?;
-                run(options, split, preprocessor, model, &device)
+                run(options, split, preprocessor, model, serde_json::to_value(&config), &device)
             }
         }
     }
@@ -69,6 +69,7 @@ fn run<B: Backend, M>(
     split: Split,
     preprocessor: grove::images::Preprocessor,
     model: M,
+    config: serde_json::Result<serde_json::Value>,
     device: &B::Device,
 ) -> Result<Ended, Exit>
 where
@@ -82,6 +83,7 @@ where
         sizes: &options.sizes,
         preprocessor,
         epochs: options::EPOCHS,
+        settings: model_settings(&config.map_err(failure)?),
         inference: false,
     };
     let optimizer = |_: &M, schedule: &_| options.training.optimizer::<B, M>(schedule);

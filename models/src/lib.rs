@@ -13,6 +13,7 @@ mod pretrained;
 mod rank;
 pub mod resnet;
 pub mod rnn;
+mod shifted;
 mod tokenizer;
 pub mod vision;
 pub mod vit;

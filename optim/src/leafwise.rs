@@ -14,8 +14,9 @@ pub(crate) fn elementwise<B: Backend, P: Tree<B>, const N: usize>(
     trees: [P; N],
     mut f: impl FnMut([Tensor<B, 1>; N]) -> [Tensor<B, 1>; N],
 ) -> [P; N] {
-    leafwise(trees, |_, rows| {
+    leafwise(trees, |path, rows| {
         let shape = rows[0].shape().to_vec();
+        rows[1..].iter().for_each(|state| check_shape(path, &shape, state.shape()));
         f(rows.map(flat)).map(|leaf| unflat(leaf, &shape))
     })
 }
@@ -37,6 +38,16 @@ pub(crate) fn leafwise<B: Backend, P: Tree<B>, const N: usize>(
         }
         f(path, row.map(|leaf| leaf.cast_float(FloatDType::F32)))
     })
+}
+
+/// Refuses a state that was made for another model.
+#[track_caller]
+pub(crate) fn check_shape(path: &Path, gradient: &[usize], state: &[usize]) {
+    assert!(
+        gradient == state,
+        "the gradient of `{path}` is {gradient:?}, and the optimizer's state for it is {state:?}: the state belongs to \
+         another model; make it with `init` from the parameters of this one"
+    );
 }
 
 /// Whether optimizers do anything with a leaf.
@@ -108,5 +119,38 @@ pub(crate) fn float<B: Backend>(leaf: AnyArray<B>) -> FloatTensor<B> {
     match leaf.into_value() {
         Some(AnyTensor::Float(x)) => x,
         _ => panic!("only present floating-point leaves take part in an optimizer's step"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{Adam, Adamw, GradientTransformation, Sgd, adam, adamw, chain, clip_by_global_norm, sgd};
+    use burn::tensor::Tensor;
+    use burn_flex::Flex;
+    use grove_tree::Array;
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+
+    fn params(len: usize) -> Array<Flex, 1> {
+        Array::new(Tensor::ones([len], &Default::default()))
+    }
+
+    fn refuses<T: GradientTransformation<Flex, Array<Flex, 1>>>(name: &str, optimizer: T) {
+        for step in [false, true] {
+            let state = optimizer.init(&params(3));
+            let work = || match step {
+                true => drop(optimizer.step(params(2), state, params(2))),
+                false => drop(optimizer.update(params(2), state, &params(2))),
+            };
+            let panic = catch_unwind(AssertUnwindSafe(work)).expect_err("it is refused");
+            let said = panic.downcast_ref::<String>().cloned().unwrap_or_default();
+            assert!(said.contains("is [2]") && said.contains("belongs to another model"), "{name}, {step}: {said}");
+        }
+    }
+
+    #[test]
+    fn a_state_of_another_model_is_refused_with_a_sentence() {
+        refuses("adamw", adamw(1e-3, Adamw::default()));
+        refuses("adam", chain((clip_by_global_norm(1.0), adam(1e-3, Adam::default()))));
+        refuses("momentum", sgd(1e-3, Sgd { momentum: Some(0.9.into()), ..Sgd::default() }));
     }
 }

@@ -2,7 +2,7 @@ use std::path::PathBuf;
 
 use grove_weights::WeightsError;
 
-use crate::{data::DataError, log::LogError};
+use crate::{SettingDifference, data::DataError, log::LogError};
 
 /// What can go wrong in a training run.
 #[derive(Debug, thiserror::Error)]
@@ -72,8 +72,35 @@ pub enum TrainError {
         step: u64,
     },
 
+    /// Another run writes to the directory.
+    #[error(
+        "{} is in use by another run{}: wait until it ends, or name another directory",
+        directory.display(),
+        holder.as_ref().map_or_else(String::new, |holder| format!(", {holder}"))
+    )]
+    RunLocked {
+        /// The run's directory.
+        directory: PathBuf,
+        /// The process that holds the lock, where it is known.
+        holder: Option<String>,
+    },
+
+    /// The run in the directory began with other settings.
+    #[error(
+        "{} belongs to a run with other settings: {}; give it the settings that it began with, or go on all the same \
+         (--resume-anyway)",
+        path.display(),
+        listed(differences)
+    )]
+    OtherSettings {
+        /// The checkpoint's directory.
+        path: PathBuf,
+        /// The settings that differ.
+        differences: Vec<SettingDifference>,
+    },
+
     /// The loss or the gradient is no longer a number.
-    #[error("the {what} is {value} at step {step}; {}", advice(kept))]
+    #[error("the {what} is {value} at step {step}{}; {}", in_a_row(*skipped), advice(kept))]
     NotFinite {
         /// `loss` or `norm of the gradient`.
         what: &'static str,
@@ -81,6 +108,8 @@ pub enum TrainError {
         value: f64,
         /// The step, from 1.
         step: u64,
+        /// Steps before this one, without a good one in between, that were left out for the same reason.
+        skipped: u64,
         /// The newest checkpoint, all of whose numbers are good.
         kept: Option<PathBuf>,
     },
@@ -92,6 +121,19 @@ pub enum TrainError {
     /// What else an evaluation says.
     #[error("the evaluation failed: {0}")]
     Evaluation(Box<dyn std::error::Error + Send + Sync>),
+}
+
+/// All differences, in one sentence.
+pub(crate) fn listed(differences: &[SettingDifference]) -> String {
+    differences.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
+}
+
+fn in_a_row(skipped: u64) -> String {
+    match skipped {
+        0 => String::new(),
+        1 => ", after another such step that was left out".into(),
+        skipped => format!(", after {skipped} such steps in a row that were left out"),
+    }
 }
 
 fn advice(kept: &Option<PathBuf>) -> String {

@@ -4,6 +4,7 @@
 //! checkpoints, logs, and going on after anything that may happen in between.
 #![warn(missing_docs)]
 
+mod accumulate;
 pub mod checkpoint;
 mod confusion;
 pub mod data;
@@ -11,15 +12,19 @@ mod ema;
 mod error;
 mod fit;
 mod interrupt;
+mod lock;
 pub mod log;
 mod scale;
+mod settings;
 mod step;
 
 pub use checkpoint::{Checkpoints, Progressed, Restored};
 pub use confusion::Confusion;
 pub use ema::ema_step;
 pub use error::{Result, TrainError};
-pub use fit::{Ended, Evaluation, FitOptions, Fitted, Length, TrainState, fit};
+pub use fit::{Ended, Evaluation, FitOptions, Fitted, Length, NonFinite, TrainState, fit};
 pub use interrupt::{Stop, stop_on_interrupt};
+pub use lock::RunLock;
 pub use scale::LossScale;
+pub use settings::{DataIdentity, RunSettings, SettingDifference};
 pub use step::{Metrics, Outcome, StepOptions, train_step};

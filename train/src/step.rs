@@ -12,12 +12,28 @@ pub struct Outcome<B: Backend, M: Tree<B>> {
     loss: Tensor<Autodiff<B>, 1>,
     successor: Option<M::On<Autodiff<B>>>,
     metrics: BTreeMap<String, Array<Autodiff<B>, 1>>,
+    weight: f64,
 }
 
 impl<B: Backend, M: Tree<B>> Outcome<B, M> {
     /// A loss, `[1]`, to be made small.
     pub fn new(loss: Tensor<Autodiff<B>, 1>) -> Self {
-        Self { loss, successor: None, metrics: BTreeMap::new() }
+        Self { loss, successor: None, metrics: BTreeMap::new(), weight: 1.0 }
+    }
+
+    /// The number of items that the loss is a mean of: examples, or tokens that are not padding or are masked. Where
+    /// [`fit`](crate::fit) accumulates several batches, gradients, loss and metrics of the step are means weighted by it,
+    /// so that they are those of one large batch. Without it each batch counts the same. A batch of weight 0 is left out,
+    /// unless all are.
+    ///
+    /// # Panics
+    /// If it is negative, infinite or NaN.
+    pub fn weight(self, count: f64) -> Self {
+        assert!(
+            count >= 0.0 && count.is_finite(),
+            "the weight of a loss is {count}: give a number of items, 0 or more"
+        );
+        Self { weight: count, ..self }
     }
 
     /// The model's successor, where it has running statistics: its buffers are taken over.
@@ -53,28 +69,11 @@ pub struct Metrics<B: Backend> {
 pub(crate) type Measured<B> = (Array<B, 1>, BTreeMap<String, Array<B, 1>>);
 
 impl<B: Backend> Metrics<B> {
-    /// Of one step: the means over its batches, whose mean gradient this is.
-    pub(crate) fn new<P: Tree<B>>(measured: Vec<Measured<B>>, grads: &P) -> Self {
-        let mut losses = Vec::with_capacity(measured.len());
-        let mut named: BTreeMap<String, Vec<Array<B, 1>>> = BTreeMap::new();
-        for (loss, others) in measured {
-            losses.push(loss);
-            for (name, value) in others {
-                named.entry(name).or_default().push(value);
-            }
-        }
-        let loss = mean_of(losses);
+    /// Of one step, whose gradient this is.
+    pub(crate) fn new<P: Tree<B>>(loss: Array<B, 1>, others: BTreeMap<String, Array<B, 1>>, grads: &P) -> Self {
         let grad_norm = Array::new(global_norm(grads).unwrap_or_else(|| loss.val().zeros_like()));
-        Self { loss, grad_norm, others: named.into_iter().map(|(name, values)| (name, mean_of(values))).collect() }
+        Self { loss, grad_norm, others }
     }
-}
-
-/// The mean of at least one number.
-fn mean_of<B: Backend>(values: Vec<Array<B, 1>>) -> Array<B, 1> {
-    let count = values.len();
-    let sum = values.into_iter().map(|value| value.val()).reduce(|sum, value| sum + value);
-    let sum = sum.expect("a step has at least one batch");
-    Array::new(if count == 1 { sum } else { sum / count as f32 })
 }
 
 /// How a step computes.
@@ -125,14 +124,26 @@ where
     O: Into<Outcome<B, M>>,
 {
     move |model, state, batch, key| {
-        let (grads, successor, measured) = gradients(&model, &loss_fn, batch, key, &StepOptions::default(), None);
-        let metrics = Metrics::new(vec![measured], &grads);
+        let Gradients { grads, successor, measured: (loss, others), .. } =
+            gradients(&model, &loss_fn, batch, key, &StepOptions::default(), None);
+        let metrics = Metrics::new(loss, others, &grads);
         let (model, state) = optimizer.step(grads, state, model);
         (with_buffers(model, successor), state, metrics)
     }
 }
 
-/// The gradients of the loss, or of the loss times a scale; the successor with the new buffers; what was measured.
+/// Gradients and measurements of one batch.
+pub(crate) struct Gradients<B: Backend, M: Tree<B>> {
+    /// Of the loss, or of the loss times a scale.
+    pub(crate) grads: M,
+    /// The model with the new buffers.
+    pub(crate) successor: Option<Successor<B, M>>,
+    pub(crate) measured: Measured<B>,
+    /// See [`Outcome::weight`].
+    pub(crate) weight: f64,
+}
+
+/// The gradients of the loss, or of the loss times a scale.
 pub(crate) fn gradients<B: Backend, M: Tree<B>, D: ?Sized, O: Into<Outcome<B, M>>>(
     model: &M,
     loss_fn: &impl Fn(M::On<Autodiff<B>>, &D, Key) -> O,
@@ -140,14 +151,16 @@ pub(crate) fn gradients<B: Backend, M: Tree<B>, D: ?Sized, O: Into<Outcome<B, M>
     key: Key,
     options: &StepOptions<B>,
     scale: Option<&LossScale<B>>,
-) -> (M, Option<Successor<B, M>>, Measured<B>) {
+) -> Gradients<B, M> {
+    let mut weight = 1.0;
     let (_, grads, (loss, successor, others)) =
         GradOptions::new().only(options.trainable.clone()).value_and_grad_aux(model, |model| {
             let model = match options.compute {
                 Some(dtype) => cast::<Autodiff<B>, _>(model, dtype),
                 None => model,
             };
-            let Outcome { loss, successor, metrics } = loss_fn(model, batch, key).into();
+            let Outcome { loss, successor, metrics, weight: count } = loss_fn(model, batch, key).into();
+            weight = count;
             let loss = loss.cast(FloatDType::F32);
             let scaled = match scale {
                 Some(scale) => loss.clone() * Tensor::from_inner(scale.factor.val()),
@@ -155,7 +168,7 @@ pub(crate) fn gradients<B: Backend, M: Tree<B>, D: ?Sized, O: Into<Outcome<B, M>
             };
             (scaled, (Array::new(loss), successor, metrics))
         });
-    (grads, successor, (loss, others))
+    Gradients { grads, successor, measured: (loss, others), weight }
 }
 
 /// A model as it comes back from the differentiating backend: the compiler does not know that it is an `M`.
@@ -170,11 +183,6 @@ pub(crate) fn with_buffers<B: Backend, M: Tree<B>>(model: M, successor: Option<S
         _ => mine,
     });
     taken.expect("a model and its successor have one structure")
-}
-
-/// The mean of the gradients of several batches, given their sum.
-pub(crate) fn mean<B: Backend, M: Tree<B>>(sum: M, count: usize) -> M {
-    if count == 1 { sum } else { grove_tree::map(sum, |leaf| leaf.mul_scalar(1.0 / count as f64)) }
 }
 
 /// The sum of two trees of gradients.

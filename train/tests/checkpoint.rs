@@ -7,7 +7,7 @@ use std::{
 
 use burn::tensor::{Bool, DType, FloatDType, Int, Tensor};
 use grove_backend::{Backend, Flex};
-use grove_train::{Checkpoints, Progressed, Restored, TrainError, data::Position};
+use grove_train::{Checkpoints, Progressed, Restored, RunSettings, TrainError, data::Position};
 use grove_tree::{Array, Tree, cast, eq, leaves};
 use proptest::prelude::*;
 use tempfile::TempDir;
@@ -43,6 +43,9 @@ fn progressed(step: u64) -> Progressed {
         best: Some((step - 1, 0.1 + 0.2)),
         stale: 2,
         unrecorded: [("train/loss".to_owned(), (1.0 / 3.0, 4)), ("grad_norm".to_owned(), (f64::MAX, 1))].into(),
+        skipped: 3,
+        skipped_in_a_row: 1,
+        settings: Some(RunSettings::new().with("seed", 0).with("labels", "é\u{7}".repeat(200))),
     }
 }
 
@@ -95,9 +98,9 @@ fn everything_comes_back() {
 #[test]
 fn the_same_state_is_the_same_file() {
     let directory = directory();
-    let (_, path) = two(&directory);
+    let (checkpoints, path) = two(&directory);
     let bytes = |path: &Path| fs::read(path.join("state.safetensors")).expect("read");
-    let other = open(&directory, 5).save(&state(2.0), &progressed(3)).expect("saved");
+    let other = checkpoints.save(&state(2.0), &progressed(3)).expect("saved");
     assert_eq!(bytes(&path), bytes(&other));
 }
 
@@ -110,6 +113,7 @@ fn the_newest_are_kept() {
     }
     assert_eq!(steps(&checkpoints), [12_345_678_901, 1000, 100]);
     assert_eq!(load(&checkpoints).expect("read").expect("one").progressed.step, 12_345_678_901);
+    drop(checkpoints);
     let least = open(&directory, 0);
     least.save(&state(1.0), &progressed(12_345_678_902)).expect("saved");
     assert_eq!(steps(&least), [12_345_678_902], "one at least");
@@ -122,6 +126,7 @@ fn going_back_forgets_what_came_after() {
     checkpoints.save(&state(9.0), &progressed(9)).expect("saved");
     fs::write(directory.path().join("checkpoints/step-0000000009/state.safetensors"), "").expect("damaged");
     fs::write(path.join("checkpoint.json"), "").expect("damaged");
+    drop(checkpoints);
     let one = open(&directory, 1);
     assert_eq!(load(&one).expect("read").expect("one").progressed.step, 1);
     // A run that goes on from step 1 with other options may write one that is older than the damaged.
@@ -240,7 +245,7 @@ fn the_checkpoint_of_another_model_is_refused() {
 }
 
 #[test]
-fn what_is_half_written_is_cleared_away() {
+fn what_is_half_written_is_cleared_away_by_who_writes() {
     let directory = directory();
     let (checkpoints, path) = two(&directory);
     let parent = path.parent().expect("a parent");
@@ -249,11 +254,50 @@ fn what_is_half_written_is_cleared_away() {
     fs::write(parent.join(".grove-def.tmp"), "half").expect("written");
     fs::write(parent.join("notes.txt"), "mine").expect("written");
     assert_eq!(steps(&checkpoints), [2, 1], "it is no checkpoint");
-    open(&directory, 2);
-    let mut names: Vec<_> =
-        fs::read_dir(parent).expect("listed").map(|item| item.expect("an item").file_name()).collect();
-    names.sort();
-    assert_eq!(names, ["notes.txt", "step-0000000001", "step-0000000002"]);
+    let names = || {
+        let mut names: Vec<_> =
+            fs::read_dir(parent).expect("listed").map(|item| item.expect("an item").file_name()).collect();
+        names.sort();
+        names
+    };
+    // A reader beside the one that may still be writing it.
+    let reader = open(&directory, 2);
+    assert_eq!(load(&reader).expect("read").expect("one").progressed.step, 2);
+    assert_eq!(names().len(), 5, "reading changes nothing");
+    let error = reader.save(&state(3.0), &progressed(3)).expect_err("another one is writing");
+    assert!(matches!(&error, TrainError::RunLocked { directory: run, .. } if run == directory.path()), "{error:?}");
+    assert_eq!(names().len(), 5, "{error}");
+    drop(checkpoints);
+    reader.save(&state(3.0), &progressed(3)).expect("nobody else writes any more");
+    assert_eq!(names(), ["notes.txt", "step-0000000002", "step-0000000003"]);
+}
+
+/// A file that is there and cannot be read now: a link that leads in a circle, or a directory in its place, both of which
+/// not even root can read.
+#[cfg(unix)]
+#[test]
+fn what_cannot_be_read_is_not_damaged() {
+    let link: fn(&Path) = |file| std::os::unix::fs::symlink(file, file).expect("linked");
+    let other: fn(&Path) = |file| fs::create_dir(file).expect("made");
+    for file in ["state.safetensors", "checkpoint.json"] {
+        for (name, obstruct) in [("a circle", link), ("a directory", other)] {
+            let directory = directory();
+            let (checkpoints, path) = two(&directory);
+            let (file, aside) = (path.join(file), directory.path().join("aside"));
+            fs::rename(&file, &aside).expect("moved");
+            obstruct(&file);
+            let error = load(&checkpoints).expect_err("the newest may be good");
+            let TrainError::Io { path: named, .. } = &error else { panic!("{name}: {error:?}") };
+            assert_eq!(named, &file, "{name}");
+            assert!(error.to_string().starts_with(&format!("cannot read {}: ", file.display())), "{error}");
+            assert_eq!(steps(&checkpoints), [2, 1], "nothing is removed");
+            // Readable again, it is the newest.
+            let _ = fs::remove_file(&file);
+            let _ = fs::remove_dir(&file);
+            fs::rename(&aside, &file).expect("moved back");
+            assert_eq!(load(&checkpoints).expect("read").expect("one").progressed.step, 2);
+        }
+    }
 }
 
 #[test]
@@ -327,6 +371,8 @@ fn manifest() -> impl Strategy<Value = String> {
         "best",
         "stale",
         "unrecorded",
+        "skipped",
+        "settings",
     ]);
     prop::collection::vec((name, value), 0..14).prop_map(|fields| {
         let fields: Vec<String> = fields.iter().map(|(name, value)| format!("\"{name}\": {value}")).collect();

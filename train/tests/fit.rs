@@ -343,7 +343,9 @@ fn a_loss_that_is_no_number_ends_the_run_and_spoils_nothing() {
             ..in_directory(&directory, options(16))
         };
         let error = simple(spoilt(), 0.1, &settings).expect_err("the sixth loss is NaN");
-        let TrainError::NotFinite { what: "loss", value, step: 6, kept } = &error else { panic!("{error:?}") };
+        let TrainError::NotFinite { what: "loss", value, step: 6, kept, skipped: 0 } = &error else {
+            panic!("{error:?}")
+        };
         assert!(value.is_nan());
         let expected = newest.map(|step| directory.path().join(format!("checkpoints/step-{step:010}")));
         assert_eq!(kept, &expected, "a checkpoint every {checkpoint_every} steps");
@@ -509,7 +511,7 @@ fn a_run_is_not_overwritten() {
     let expected = format!("{} already holds a run at step 3: resume it, or name another", directory.path().display());
     assert!(error.to_string().starts_with(&expected), "{error}");
     // With the checkpoints of another run beside it, what is asked for is an error too.
-    let other = FitOptions { resume: true, ema: Some(0.9), ..settings };
+    let other = FitOptions { resume_anyway: true, ema: Some(0.9), ..settings };
     let error = simple(points(8), 0.1, &other).expect_err("that run had no average");
     assert!(matches!(&error, TrainError::OtherModel { .. }) && error.to_string().contains("ema.first"), "{error}");
 }
@@ -531,6 +533,8 @@ fn options_that_make_no_sense_are_refused() {
         refused(FitOptions { length: Length::Epochs(epochs), ..options(1) }, "epochs: the number must be");
     }
     refused(FitOptions { patience: Some(3), ..options(1) }, "early stopping goes by evaluations");
+    let unjudged = FitOptions { patience: Some(3), evaluate_every: 1, ..options(1) };
+    refused(unjudged, "this one gives nothing: name a number that is to become small `loss`");
     let nothing = StepOptions { trainable: by_path("third.**"), ..StepOptions::default() };
     refused(FitOptions { step: nothing, ..options(1) }, "`trainable` passes none");
     let skeleton = grove_tree::skeleton(net());

@@ -18,7 +18,7 @@ use grove_backend::{Autodiff, Backend, Flex};
 use grove_layers::{Embedding, Linear, dropout, loss::softmax_cross_entropy_with_integer_labels};
 use grove_optim::{Adamw, adamw, chain, clip_by_global_norm, matrices, warmup_cosine_decay_schedule};
 use grove_train::{
-    FitOptions, Length, TrainError,
+    Checkpoints, FitOptions, Length, Progressed, TrainError,
     data::{TokenBatch, TokenStream, TokenWindows, epoch},
     fit,
     log::read_metrics,
@@ -91,6 +91,8 @@ fn a_run() {
         resume: true,
         learning_rate: Some(schedule),
         stop: Some(stop_on_interrupt().expect("no other handler")),
+        // The other tests read what it goes on from.
+        progress: true,
         ..FitOptions::default()
     };
     let loss = |model: Bigram<Autodiff<Flex>>, batch: &TokenBatch, key| model.loss(batch, Some(key), &device);
@@ -291,6 +293,70 @@ fn an_interrupt_writes_a_checkpoint_and_leaves() {
         assert!(said.contains(&format!("Interrupted at step {stopped}")), "the checkpoint is of the last step: {said}");
     }
     finish(directory);
+    assert_same(directory, undisturbed());
+}
+
+/// As `timeout` ends a program: it signals the process, and then the process group.
+#[test]
+fn two_signals_at_once_are_one_wish() {
+    use std::os::unix::process::CommandExt;
+    let directory = TempDir::new().expect("a directory");
+    let directory = directory.path();
+    for _ in 0..4 {
+        let until = newest(directory).map_or(9, |step| step + 12);
+        let mut child = command(directory).process_group(0).spawn().expect("started");
+        assert!(
+            wait_for(&mut child, directory, until),
+            "it did not run: {}",
+            said(child.wait_with_output().expect(""))
+        );
+        let id = child.id();
+        let kill = format!("kill -TERM {id}; kill -TERM -{id}; kill -TERM {id}");
+        Command::new("sh").args(["-c", &kill]).status().expect("sh is there");
+        let output = child.wait_with_output().expect("waited");
+        assert!(output.status.success(), "it ends by itself: {:?}", output.status);
+        let said = said(output);
+        let stopped = newest(directory).expect("a checkpoint");
+        assert!(said.contains(&format!("Interrupted at step {stopped}")), "the checkpoint is of the last step: {said}");
+    }
+    finish(directory);
+    assert_same(directory, undisturbed());
+}
+
+#[test]
+fn a_second_run_in_the_directory_is_refused_while_the_first_lives() {
+    let directory = TempDir::new().expect("a directory");
+    let directory = directory.path();
+    let mut first = start(directory);
+    assert!(wait_for(&mut first, directory, 3), "it runs");
+    // Stopped, so that it is certain to live while the second one tries.
+    signal(&first, "-STOP");
+    let before: Vec<_> = files(directory).into_iter().map(|path| (fs::read(&path).ok(), path)).collect();
+    let output = command(directory).output().expect("started");
+    let success = output.status.success();
+    let said = said(output);
+    assert!(!success, "{said}");
+    for part in [format!("{} is in use by another run, process {}", directory.display(), first.id())] {
+        assert!(said.contains(&part), "{part}: {said}");
+    }
+    let after: Vec<_> = files(directory).into_iter().map(|path| (fs::read(&path).ok(), path)).collect();
+    assert!(before == after, "it has touched nothing, drafts of the first run neither");
+
+    // Readers are no runs, and clear nothing away.
+    let draft = directory.join("checkpoints/.grove-abc.writing");
+    fs::create_dir(&draft).expect("made");
+    let reader = Checkpoints::open(directory.join("checkpoints"), 1).expect("opened beside the run");
+    assert!(reader.list().expect("listed").len() > 1 && draft.exists());
+    let like = Bigram::<Flex>::new(&Init::new(Key::new(1), &Default::default()));
+    let state = Progressed { step: 1, ..Progressed::default() };
+    let error = reader.save::<Flex, _>(&like, &state).expect_err("the run is alive");
+    assert!(matches!(error, TrainError::RunLocked { .. }), "{error:?}");
+
+    // The lock ends with the process, however that ends.
+    signal(&first, "-KILL");
+    first.wait().expect("waited");
+    finish(directory);
+    assert!(!draft.exists(), "who holds the lock clears away");
     assert_same(directory, undisturbed());
 }
 

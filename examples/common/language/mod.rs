@@ -12,7 +12,7 @@ use grove::{
     models::{ModelError, Tokenizer, copy_generation_config},
     prelude::*,
     train::{
-        Ended, Evaluation,
+        Ended, Evaluation, Outcome,
         data::{Data, TokenBatch, TokenWindows},
         fit,
     },
@@ -22,7 +22,7 @@ use std::{path::Path, sync::Arc};
 
 use crate::{
     common::{Exit, failure},
-    training::Output,
+    training::{Output, model_settings},
 };
 pub use options::LanguageArgs;
 use prepare::{Prepared, prepare};
@@ -97,6 +97,12 @@ where
     let Prepared { model, tokenizer, training, held_out, source } = prepared;
     let LanguageArgs { run, training: asked, .. } = options;
     let key = Key::new(run.seed);
+    let config = model.config_json().map_err(failure)?;
+    let made_of = model_settings(&serde_json::from_str(&config).map_err(failure)?)
+        .with("context", context)
+        .with("vocabulary", model.vocab_size())
+        .with("data", text::identity(&training))
+        .with_option("held-out", held_out.as_ref().map(text::identity));
     let tokens = HumanCount(training.len() as u64);
     let data = TokenWindows::new(training, context, asked.batch_size, Some(key.fold_in(2))).map_err(failure)?;
     let data = Arc::new(data);
@@ -108,7 +114,8 @@ where
     let schedule = asked.schedule(steps)?;
     let optimizer = asked.optimizer::<B, M>(&schedule);
     let loss_fn = |model: M::On<Autodiff<B>>, batch: &TokenBatch, key: Key| {
-        model.next_token_loss(batch.inputs(device), batch.targets(device), Some(key))
+        let loss = model.next_token_loss(batch.inputs(device), batch.targets(device), Some(key));
+        Outcome::<B, M>::new(loss).weight((batch.rows * (batch.columns - 1)) as f64)
     };
     let evaluate = |model: &M| {
         let Some(stream) = &held_out else { return Ok(Evaluation::new()) };
@@ -116,11 +123,12 @@ where
         Ok(Evaluation::from([("loss".into(), loss), ("perplexity".into(), loss.exp())]))
     };
     let per_batch = (asked.batch_size * context) as u64;
-    let settings = asked.fit_options(run, steps, held_out.is_some(), schedule, ("tokens", per_batch))?;
     if let Some(output) = &output {
-        output.begin(&model.config_json().map_err(failure)?, tokenizer.as_ref())?;
+        output.begin(run, &config, tokenizer.as_ref())?;
         source.map_or(Ok(()), |source| copy_generation_config(source, output.model())).map_err(failure)?;
     }
+    let unit = ("tokens", per_batch);
+    let settings = asked.fit_options(run, output.as_ref(), made_of, steps, held_out.is_some(), schedule, unit)?;
     eprintln!(
         "{} parameters; {tokens} tokens to train on, {} held out; {} steps of {} tokens",
         HumanCount(tree::count_params(&model) as u64),

@@ -44,7 +44,7 @@ pub fn prepare<B: Backend, M: LanguageModel<B>>(
         Some(path) => existing(options, path, resumed, device)?,
         None => {
             let tokenizer = resumed.map_or_else(|| new_tokenizer(options, &data), |tokenizer| Ok(Some(tokenizer)))?;
-            let config = match output.and_then(Output::config) {
+            let config = match output.map_or(Ok(None), Output::config)? {
                 Some(file) => M::resumed_config(sizes, &file)?,
                 None => M::new_config(sizes, options, tokenizer.as_ref())?,
             };

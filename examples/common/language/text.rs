@@ -1,6 +1,9 @@
 //! From files to tokens.
 
-use grove::{models::Tokenizer, train::data::TokenStream};
+use grove::{
+    models::Tokenizer,
+    train::{DataIdentity, data::TokenStream},
+};
 use std::path::{Path, PathBuf};
 
 use super::documents::documents;
@@ -29,6 +32,16 @@ pub fn read(paths: &[PathBuf]) -> Result<Text, Exit> {
         Some(path) => Err(Exit::Usage(format!("{} is a token file: give it alone, as one path", path.display()))),
         None => documents(paths).map(Text::Documents),
     }
+}
+
+/// Identity of the tokens: the same text by another tokenizer is other data.
+pub fn identity(stream: &TokenStream) -> String {
+    const AT_ONCE: usize = 1 << 20;
+    let mut identity = DataIdentity::new();
+    for start in (0..stream.len()).step_by(AT_ONCE) {
+        identity.add_tokens(&stream.read(start..stream.len().min(start + AT_ONCE)));
+    }
+    format!("{} tokens ({})", stream.len(), identity.finish())
 }
 
 impl Text {

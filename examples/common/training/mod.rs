@@ -1,7 +1,7 @@
 //! What all examples that train have in common: options, the directory of a run, and what is told at the end.
 
 // Each example uses a part of this.
-#![allow(dead_code)]
+#![allow(dead_code, unused_imports)]
 
 mod options;
 mod output;
@@ -15,6 +15,7 @@ use crate::common::{Exit, finish};
 pub use options::{RunArgs, TrainingArgs, at_least_one, fraction};
 pub use output::Output;
 pub use report::Summary;
+pub use settings::model_settings;
 
 /// Exit status of a program that was ended by Ctrl-C.
 const INTERRUPTED: u8 = 130;

@@ -16,6 +16,10 @@ pub struct RunArgs {
     #[arg(long, requires = "output")]
     pub resume: bool,
 
+    /// As --resume, also where the run began with other options, another seed or other data
+    #[arg(long, requires = "output")]
+    pub resume_anyway: bool,
+
     #[command(flatten)]
     pub device: DeviceArgs,
 
@@ -26,6 +30,13 @@ pub struct RunArgs {
     /// Print one JSON object at the end
     #[arg(long)]
     pub json: bool,
+}
+
+impl RunArgs {
+    /// True if a run that is there is to go on.
+    pub fn resumes(&self) -> bool {
+        self.resume || self.resume_anyway
+    }
 }
 
 /// How a run trains.
@@ -74,6 +85,10 @@ pub struct TrainingArgs {
     /// Largest norm of a gradient; 0 does not clip
     #[arg(long, default_value_t = 1.0, value_name = "NORM", help_heading = "Training")]
     pub clip: f64,
+
+    /// Leave out steps whose loss or gradient is not a number, at most so many in a row, in place of ending the run
+    #[arg(long, value_name = "N", help_heading = "Training")]
+    pub skip_non_finite: Option<u64>,
 
     /// Keep a moving average of the model with this decay, such as 0.999, and evaluate and save that
     #[arg(long, value_name = "DECAY", help_heading = "Training")]
@@ -132,6 +147,7 @@ impl TrainingArgs {
         at_least_one("steps", self.steps.unwrap_or(1))?;
         at_least_one("evaluate-every", self.evaluate_every.unwrap_or(1))?;
         at_least_one("patience", self.patience.unwrap_or(1))?;
+        at_least_one("skip-non-finite", self.skip_non_finite.unwrap_or(1))?;
         for (name, value) in [
             ("weight-decay", self.weight_decay),
             ("clip", self.clip),

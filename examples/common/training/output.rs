@@ -2,41 +2,55 @@
 
 use grove::{
     models::Tokenizer,
-    train::{Checkpoints, TrainError},
+    train::{Checkpoints, RunLock, TrainError},
+    weights::{WeightsError, write_atomically},
 };
-use std::path::{Path, PathBuf};
+use std::{
+    cell::OnceCell,
+    io::Write,
+    path::{Path, PathBuf},
+};
 
 use super::RunArgs;
 use crate::common::{Exit, failure};
 
-/// The directory of `--output`.
+/// The directory of `--output`, which is this program's alone until it ends.
 pub struct Output {
     directory: PathBuf,
     /// Whether it holds a run that is resumed.
     resumed: bool,
+    /// `None` as long as there is no directory: what is refused makes none.
+    lock: OnceCell<RunLock>,
 }
 
 impl Output {
-    /// The directory, unless a new run would replace there what somebody may want to keep.
+    /// The directory, unless another run is writing there, or a new run would replace what somebody may want to keep.
     pub fn open(run: &RunArgs, keep: usize) -> Result<Option<Self>, Exit> {
         let Some(directory) = run.output.clone() else { return Ok(None) };
-        if directory.exists() && !directory.is_dir() {
+        let exists = exists(&directory)?;
+        if exists && !directory.is_dir() {
             return Err(failure(format!("--output {} is a file; give a directory", directory.display())));
         }
-        let checkpoints = Checkpoints::open(directory.join("checkpoints"), keep).map_err(failure)?;
-        let newest = checkpoints.list().map_err(failure)?.first().map(|(step, _)| *step);
-        if let (Some(step), false) = (newest, run.resume) {
-            return Err(failure(TrainError::RunExists { directory, step }));
+        let lock = OnceCell::new();
+        if exists {
+            let _ = lock.set(RunLock::acquire(&directory).map_err(failure)?);
         }
-        let output = Self { directory, resumed: newest.is_some() };
-        if !output.resumed && output.model().join("model.safetensors").exists() {
-            let model = output.model();
-            return Err(failure(format!(
-                "{} already holds a model, and there are no checkpoints to resume from: name another directory",
-                model.display()
-            )));
+        let resumed = resumed(&directory, run, keep)?;
+        Ok(Some(Self { directory, resumed, lock }))
+    }
+
+    /// The lock of the directory, which is made now where it did not exist.
+    pub fn lock(&self, run: &RunArgs) -> Result<RunLock, Exit> {
+        if let Some(lock) = self.lock.get() {
+            return Ok(lock.clone());
         }
-        Ok(Some(output))
+        let lock = RunLock::acquire(&self.directory).map_err(failure)?;
+        // Another program may have made and left it since it did not exist.
+        if resumed(&self.directory, run, 1)? != self.resumed {
+            let directory = self.directory.display();
+            return Err(failure(format!("another run has just written to {directory}: start this one again")));
+        }
+        Ok(self.lock.get_or_init(|| lock).clone())
     }
 
     /// The directory of the run.
@@ -50,29 +64,55 @@ impl Output {
     }
 
     /// The config.json of the resumed run's model.
-    pub fn config(&self) -> Option<PathBuf> {
+    pub fn config(&self) -> Result<Option<PathBuf>, Exit> {
         let file = self.model().join("config.json");
-        (self.resumed && file.exists()).then_some(file)
+        Ok((self.resumed && exists(&file)?).then_some(file))
     }
 
     /// The tokenizer of the resumed run: one that is learned again, from a text that has changed, has other tokens.
     pub fn tokenizer(&self) -> Result<Option<Tokenizer>, Exit> {
         let file = self.model().join("tokenizer.json");
-        match self.resumed && file.exists() {
+        match self.resumed && exists(&file)? {
             true => Tokenizer::from_path(file).map(Some).map_err(failure),
             false => Ok(None),
         }
     }
 
     /// Writes what a resumed run needs and its checkpoints do not have.
-    pub fn begin(&self, config: &str, tokenizer: Option<&Tokenizer>) -> Result<(), Exit> {
+    pub fn begin(&self, run: &RunArgs, config: &str, tokenizer: Option<&Tokenizer>) -> Result<(), Exit> {
+        self.lock(run)?;
         if self.resumed {
             return Ok(());
         }
         let model = self.model();
-        let cannot = |error: &dyn std::fmt::Display| failure(format!("cannot write {}: {error}", model.display()));
-        std::fs::create_dir_all(&model).map_err(|error| cannot(&error))?;
-        std::fs::write(model.join("config.json"), config).map_err(|error| cannot(&error))?;
+        let file = model.join("config.json");
+        let write = |writer: &mut dyn Write| {
+            let cannot = |source| WeightsError::Io { action: "write", path: file.clone(), source };
+            writer.write_all(config.as_bytes()).map_err(cannot)
+        };
+        write_atomically(&file, write).map_err(failure)?;
         tokenizer.map_or(Ok(()), |tokenizer| tokenizer.save(&model).map_err(failure))
     }
+}
+
+/// True if a directory holds a run that is to go on. Fails where it holds one, or a model, that would be replaced.
+fn resumed(directory: &Path, run: &RunArgs, keep: usize) -> Result<bool, Exit> {
+    let checkpoints = Checkpoints::open(directory.join("checkpoints"), keep).map_err(failure)?;
+    let newest = checkpoints.list().map_err(failure)?.first().map(|(step, _)| *step);
+    if let (Some(step), false) = (newest, run.resumes()) {
+        return Err(failure(TrainError::RunExists { directory: directory.into(), step }));
+    }
+    let model = directory.join("model");
+    if newest.is_none() && exists(&model.join("model.safetensors"))? {
+        return Err(failure(format!(
+            "{} already holds a model, and there are no checkpoints to resume from: name another directory",
+            model.display()
+        )));
+    }
+    Ok(newest.is_some())
+}
+
+/// True if there is a file. One that cannot be looked at is not taken for one that is missing.
+fn exists(path: &Path) -> Result<bool, Exit> {
+    path.try_exists().map_err(|error| failure(format!("cannot read {}: {error}", path.display())))
 }

@@ -16,6 +16,8 @@ use crate::common::{Dtype, Exit, failure};
 pub struct Summary {
     pub ended: Ended,
     steps: u64,
+    /// Of them left out, with --skip-non-finite.
+    skipped: u64,
     seconds: f64,
     /// Step and loss of the best evaluation.
     best: Option<(u64, f64)>,
@@ -36,6 +38,7 @@ impl Summary {
         let summary = Self {
             ended,
             steps: fitted.steps,
+            skipped: fitted.skipped,
             seconds: fitted.seconds,
             best: fitted.best.as_ref().map(|(_, step, loss)| (*step, *loss)),
             directory: output.filter(|_| ended != Ended::Interrupted).map(Output::model),
@@ -62,7 +65,7 @@ impl Summary {
         };
         let (step, loss) = self.best.unzip();
         json!({
-            "steps": self.steps, "seconds": self.seconds, "ended": ended, "best_step": step, "held_out_loss": loss,
+            "steps": self.steps, "skipped_steps": self.skipped, "seconds": self.seconds, "ended": ended, "best_step": step, "held_out_loss": loss,
             measure: value, "model": self.directory,
         })
     }
@@ -70,6 +73,9 @@ impl Summary {
     /// For a person; the loss has a unit, and there is another measure.
     pub fn table(&self, unit: &str, measure: Option<(&str, String)>) -> String {
         let mut rows = vec![("steps".to_owned(), self.steps.to_string()), ("time".to_owned(), time(self.seconds))];
+        if self.skipped > 0 {
+            rows.push(("left out".into(), format!("{} steps, whose loss or gradient was not a number", self.skipped)));
+        }
         if let Some((step, loss)) = self.best {
             rows.push(("held-out loss".into(), format!("{loss:.4} nats a {unit}, at step {step}")));
         }

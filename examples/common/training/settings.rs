@@ -6,11 +6,20 @@ use grove::{
         matrices, warmup_constant_schedule, warmup_cosine_decay_schedule,
     },
     prelude::*,
-    train::{FitOptions, Length, StepOptions, stop_on_interrupt},
+    train::{FitOptions, Length, NonFinite, RunSettings, StepOptions, stop_on_interrupt},
 };
 
-use super::{RunArgs, TrainingArgs, options::Decay};
+use super::{Output, RunArgs, TrainingArgs, options::Decay};
 use crate::common::{Dtype, Exit, failure};
+
+/// Fields of a config.json that say nothing about what is computed.
+const NO_SETTINGS: [&str; 5] =
+    ["model._name_or_path", "model.architectures", "model.dtype", "model.torch_dtype", "model.transformers_version"];
+
+/// The settings of a run that its model has, given the model's config.json.
+pub fn model_settings(config: &serde_json::Value) -> RunSettings {
+    RunSettings::new().with_fields("model", config).without(&NO_SETTINGS)
+}
 
 impl TrainingArgs {
     /// Steps of the run; so many `epochs` where the options do not say it.
@@ -57,10 +66,29 @@ impl TrainingArgs {
         ))
     }
 
-    /// What [`fit`](grove::train::fit) is told. `unit` is what is counted for the rate, and how many of it a batch has.
+    /// The settings of a run that are here: all options but those that may change when it is resumed, such as its length.
+    pub fn run_settings(&self, run: &RunArgs) -> RunSettings {
+        RunSettings::new()
+            .with("seed", run.seed)
+            .with("dtype", run.device.dtype.name())
+            .with("batch-size", self.batch_size)
+            .with("learning-rate", self.learning_rate)
+            .with("schedule", format!("{:?}", self.schedule).to_lowercase())
+            .with("final-learning-rate", self.final_learning_rate)
+            .with_option("warmup", self.warmup)
+            .with("weight-decay", self.weight_decay)
+            .with("beta2", self.beta2)
+            .with("clip", self.clip)
+    }
+
+    /// Options of [`fit`](grove::train::fit). `unit` is what is counted for the rate, and how many of it a batch has;
+    /// `settings` are those of the run that are not here.
+    #[allow(clippy::too_many_arguments)]
     pub fn fit_options<B: Backend>(
         &self,
         run: &RunArgs,
+        output: Option<&Output>,
+        settings: RunSettings,
         steps: u64,
         evaluated: bool,
         schedule: Schedule,
@@ -81,8 +109,15 @@ impl TrainingArgs {
             log_every: self.log_every,
             checkpoint_every: self.checkpoint_every,
             keep: self.keep,
+            non_finite: match self.skip_non_finite {
+                Some(max_consecutive) => NonFinite::Skip { max_consecutive },
+                None => NonFinite::Stop,
+            },
             directory: run.output.clone(),
-            resume: run.resume,
+            lock: output.map(|output| output.lock(run)).transpose()?,
+            resume: run.resumes(),
+            resume_anyway: run.resume_anyway,
+            settings: settings.or(self.run_settings(run)),
             learning_rate: Some(schedule),
             unit: Some(unit),
             stop: Some(stop_on_interrupt().map_err(failure)?),

@@ -5,7 +5,7 @@ use grove::{
     prelude::*,
     tensor::TensorData,
     train::{
-        Ended, Evaluation,
+        DataIdentity, Ended, Evaluation, Outcome,
         data::{Data, Examples},
         fit,
     },
@@ -21,7 +21,7 @@ use super::{
 use crate::{
     common::{Exit, failure, memory, write_json, write_line},
     labelled,
-    training::{Output, POOL, Summary, evaluation_failed},
+    training::{Output, POOL, Summary, evaluation_failed, model_settings},
 };
 
 /// Texts and their classes.
@@ -44,6 +44,14 @@ pub fn run<B: Backend>(options: &ClassifyOptions, device: &B::Device) -> Result<
     let Prepared { model, tokenizer, training, held_out } = prepare::<B>(options, output.as_ref(), device)?;
     let key = Key::new(options.run.seed);
     let counts = [training.len(), held_out.len()].map(|count| HumanCount(count as u64));
+    let config = serde_json::to_value(&model.config).map_err(failure)?;
+    let made_of = model_settings(&config)
+        .with("max-length", options.max_length)
+        .with("dropout", options.dropout)
+        .with("one-direction", options.one_direction)
+        .with("vocab-size", options.vocab_size)
+        .with("data", identity(&training))
+        .with("held-out", identity(&held_out));
     let collate = |batch: &[&Example]| Batch {
         texts: batch.iter().map(|example| example.ids.clone()).collect(),
         classes: batch.iter().map(|example| example.class as i64).collect(),
@@ -57,7 +65,8 @@ pub fn run<B: Backend>(options: &ClassifyOptions, device: &B::Device) -> Result<
     let loss_fn = |model: RnnClassifier<Autodiff<B>>, batch: &Batch, key: Key| {
         let texts = model.pack(&batch.texts).expect("texts are not empty, and their tokens are the model's");
         let classes = TensorData::new(batch.classes.clone(), [batch.classes.len()]);
-        model.loss(&texts, Tensor::from_data(classes, device), Some(key))
+        let loss = model.loss(&texts, Tensor::from_data(classes, device), Some(key));
+        Outcome::<B, RnnClassifier<B>>::new(loss).weight(batch.classes.len() as f64)
     };
     let score = |model: &RnnClassifier<B>| evaluate::score(model, &held_out, asked.batch_size);
     let evaluate = |model: &RnnClassifier<B>| {
@@ -65,11 +74,12 @@ pub fn run<B: Backend>(options: &ClassifyOptions, device: &B::Device) -> Result<
         Ok(Evaluation::from([("loss".into(), found.loss()), ("accuracy".into(), found.confusion.accuracy())]))
     };
     let unit = ("texts", asked.batch_size as u64);
-    let settings = asked.fit_options(&options.run, steps, !held_out.is_empty(), schedule, unit)?;
     if let Some(output) = &output {
-        let config = serde_json::to_string_pretty(&model.config).map_err(failure)?;
-        output.begin(&config, Some(&tokenizer))?;
+        let config = serde_json::to_string_pretty(&config).map_err(failure)?;
+        output.begin(&options.run, &config, Some(&tokenizer))?;
     }
+    let (run, evaluated) = (&options.run, !held_out.is_empty());
+    let settings = asked.fit_options(run, output.as_ref(), made_of, steps, evaluated, schedule, unit)?;
     eprintln!(
         "{} parameters; {} classes; {} texts to train on, {} held out; {} steps of {} texts",
         HumanCount(tree::count_params(&model) as u64),
@@ -96,6 +106,16 @@ pub fn run<B: Backend>(options: &ClassifyOptions, device: &B::Device) -> Result<
     Ok(summary.ended)
 }
 
+/// Identity of the texts.
+fn identity(examples: &[Example]) -> String {
+    let mut identity = DataIdentity::new();
+    for example in examples {
+        identity.add_tokens(&example.ids);
+        identity.add_tokens(&[example.class as u32]);
+    }
+    format!("{} texts ({})", examples.len(), identity.finish())
+}
+
 /// Model, tokenizer and data, from the options and from the run that is resumed.
 fn prepare<B: Backend>(
     options: &ClassifyOptions,
@@ -104,7 +124,8 @@ fn prepare<B: Backend>(
 ) -> Result<Prepared<B>, Exit> {
     let key = Key::new(options.run.seed);
     let texts = data::read(options)?;
-    let resumed = output.and_then(Output::config).map(RnnClassifierConfig::from_file).transpose().map_err(failure)?;
+    let resumed =
+        output.map_or(Ok(None), Output::config)?.map(RnnClassifierConfig::from_file).transpose().map_err(failure)?;
     let labels = resumed.as_ref().map_or_else(|| labelled::labels(&texts), |config| Ok(config.labels.clone()))?;
     let texts = labelled::with_classes(texts, &labels)?;
     let tokenizer = match output.map_or(Ok(None), Output::tokenizer)? {

@@ -14,6 +14,7 @@ use crate::{
     Decoder,
     error::Result,
     generation::{Rewind, position_ids},
+    shifted::check_shifted,
 };
 
 /// A GPT-2 with its language-modelling head, which is the token embedding.
@@ -166,8 +167,12 @@ impl<B: Backend> Gpt2<B> {
     /// # Shapes
     /// - ids, labels `[b, t]` with `t` at least 2
     /// - output `[1]`
+    ///
+    /// # Panics
+    /// If a row has one token, which has nothing before it, or ids and labels differ in shape.
     pub fn loss(&self, ids: Tensor<B, 2, Int>, labels: Tensor<B, 2, Int>, key: Option<Key>) -> Tensor<B, 1> {
         let [b, t] = ids.dims();
+        check_shifted(ids.dims(), labels.dims());
         let logits = self.train(ids, key).slice([0..b, 0..t - 1]);
         let labels = labels.slice([0..b, 1..t]);
         let n = b * (t - 1);

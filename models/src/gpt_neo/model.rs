@@ -9,7 +9,7 @@ use grove_tree::{Init, Key, Tree};
 use std::ops::Range;
 
 use super::{AttentionKind, GptNeoConfig};
-use crate::{error::Result, generation::position_ids};
+use crate::{error::Result, generation::position_ids, shifted::check_shifted};
 
 /// A GPT-Neo with its language-modelling head, which is the token embedding.
 #[derive(Tree, Clone, Debug)]
@@ -168,8 +168,12 @@ impl<B: Backend> GptNeo<B> {
     /// # Shapes
     /// - ids, labels `[b, t]` with `t` at least 2
     /// - output `[1]`
+    ///
+    /// # Panics
+    /// If a row has one token, which has nothing before it, or ids and labels differ in shape.
     pub fn loss(&self, ids: Tensor<B, 2, Int>, labels: Tensor<B, 2, Int>, key: Option<Key>) -> Tensor<B, 1> {
         let [b, t] = ids.dims();
+        check_shifted(ids.dims(), labels.dims());
         let logits = self.train(ids, key).slice([0..b, 0..t - 1]);
         let labels = labels.slice([0..b, 1..t]);
         let n = b * (t - 1);

@@ -11,7 +11,7 @@ use grove_tree::{AnyArray, Init, Key, Path, Tree};
 use std::ops::Range;
 
 use super::{LlamaConfig, feed_forward::Mlp};
-use crate::{error::Result, generation::row_positions};
+use crate::{error::Result, generation::row_positions, shifted::check_shifted};
 
 /// A LLaMA, or a model of its architecture, with its language-modelling head.
 #[derive(Tree, Clone, Debug)]
@@ -171,8 +171,12 @@ impl<B: Backend> Llama<B> {
     /// # Shapes
     /// - ids, labels `[b, t]` with `t` at least 2
     /// - output `[1]`
+    ///
+    /// # Panics
+    /// If a row has one token, which has nothing before it, or ids and labels differ in shape.
     pub fn loss(&self, ids: Tensor<B, 2, Int>, labels: Tensor<B, 2, Int>, key: Option<Key>) -> Tensor<B, 1> {
         let [b, t] = ids.dims();
+        check_shifted(ids.dims(), labels.dims());
         let logits = self.train(ids, key).slice([0..b, 0..t - 1]);
         let labels = labels.slice([0..b, 1..t]);
         let n = b * (t - 1);

@@ -4,7 +4,7 @@ use grove_tree::{AnyArray, AnyTensor, Filter, Tree};
 
 use crate::{
     Scalar, ScaleByAdam, ScaleByAdamState,
-    leafwise::{float, takes_part},
+    leafwise::{check_shape, float, takes_part},
     transformation::{increment, steps, together},
     transforms::bias_correction,
 };
@@ -42,6 +42,9 @@ impl<B: Backend> Fused<'_, B> {
                     "`{path}` has a gradient, and the optimizer's state has nothing for it: make the state with `init` \
                      from the parameters that are trained"
                 );
+            }
+            for state in [&mu, &nu] {
+                check_shape(path, g.shape(), state.shape());
             }
             let decays = self.mask.is_none_or(|mask| mask.passes(path, &p));
             let numbers = others.as_ref().filter(|_| !decays).unwrap_or(&decaying).clone();

@@ -19,7 +19,8 @@ pub struct ApplyIfFinite<T> {
 /// Ignores gradients that are not finite: updates are 0 and the inner state stays, unless that has happened
 /// `max_consecutive_errors` times in a row; then they go through, to be seen.
 ///
-/// Whether they are finite is not read back: the inner step is always computed, and taken or not.
+/// Whether they are finite is not read back: the inner step is always computed, and taken or not. `grove_train::fit` ends
+/// a run at the first step that is not finite, unless its option `non_finite` says `NonFinite::Optimizer`.
 pub fn apply_if_finite<T>(inner: T, max_consecutive_errors: u64) -> ApplyIfFinite<T> {
     ApplyIfFinite { inner, max_consecutive_errors }
 }

@@ -12,6 +12,9 @@ use crate::{
 /// Collects the gradients of several steps and makes one step of an optimizer of their mean: as good as a larger batch
 /// where there is no memory for it. Between those steps updates are 0. See [`multi_steps`].
 ///
+/// Each gradient counts the same, as in optax. Where they are of losses that are means over different numbers of items, the
+/// result is not the mean over all items: `grove_train::fit` weights them by `Outcome::weight`.
+///
 /// [`update`](GradientTransformation::update) is one function of arrays, which does not know which step it is: it
 /// computes the inner step each time and takes it or not. A loop that counts itself saves that work by calling
 /// [`accumulate`](Self::accumulate) for all but the last of the steps and [`emit`](Self::emit) for the last.

@@ -1,9 +1,14 @@
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
-use std::{collections::BTreeMap, fs::File, io::Write, path::Path};
+use std::{
+    collections::BTreeMap,
+    fs::File,
+    io::{Error, ErrorKind, Write},
+    path::Path,
+};
 
 use super::exact;
-use crate::{Result, TrainError, data::Position};
+use crate::{Result, RunSettings, TrainError, data::Position};
 
 /// The format that this grove reads and writes.
 const FORMAT: u64 = 1;
@@ -27,6 +32,15 @@ pub struct Progressed {
     /// What was measured since the last record in the logs: sums, and of how many steps.
     #[serde(default, with = "exact::sums")]
     pub unrecorded: BTreeMap<String, (f64, u64)>,
+    /// Steps that were left out, as their loss or gradient was not finite.
+    #[serde(default)]
+    pub skipped: u64,
+    /// Those of them since the last good step.
+    #[serde(default)]
+    pub skipped_in_a_row: u64,
+    /// Settings of the run; `None` in checkpoints of earlier versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub settings: Option<RunSettings>,
 }
 
 /// `checkpoint.json`.
@@ -66,11 +80,15 @@ impl Manifest {
     }
 
     /// The inner error says how the file is damaged; `checkpoint` is named where the format is newer.
+    ///
+    /// # Errors
+    /// Those that are no damage: [`TrainError::NewerCheckpoint`], and [`TrainError::Io`] where the file cannot be read now.
     pub(super) fn read(path: &Path, checkpoint: &Path) -> Result<std::result::Result<Self, String>> {
         let damaged = |error: &dyn std::fmt::Display| Ok(Err(format!("{}: {error}", path.display())));
         let text = match std::fs::read_to_string(path) {
             Ok(text) => text,
-            Err(error) => return damaged(&error),
+            Err(error) if is_damage(&error) => return damaged(&error),
+            Err(error) => return Err(TrainError::io("read", path)(error)),
         };
         match serde_json::from_str::<Format>(&text) {
             Ok(Format { format: found }) if found > FORMAT => {
@@ -89,14 +107,25 @@ impl Manifest {
         Ok(Ok(manifest))
     }
 
-    /// Whether the arrays are those that were written.
-    pub(super) fn check(&self, state: &Path) -> std::result::Result<(), String> {
-        let found = File::open(state).and_then(sha256).map_err(|error| format!("{}: {error}", state.display()))?;
-        if found == self.state_sha256 {
-            return Ok(());
+    /// Compares the arrays with those that were written; the inner error says how they are damaged.
+    ///
+    /// # Errors
+    /// [`TrainError::Io`] where the file cannot be read now.
+    pub(super) fn check(&self, state: &Path) -> Result<std::result::Result<(), String>> {
+        match File::open(state).and_then(sha256) {
+            Ok(found) if found == self.state_sha256 => Ok(Ok(())),
+            Ok(_) => Ok(Err(format!("{} does not have the checksum that was written with it", state.display()))),
+            Err(error) if is_damage(&error) => Ok(Err(format!("{}: {error}", state.display()))),
+            Err(error) => Err(TrainError::io("read", state)(error)),
         }
-        Err(format!("{} does not have the checksum that was written with it", state.display()))
     }
+}
+
+/// True if an error of reading says that the file is not there or not whole. All others, such as too many open files,
+/// no memory, no permission or a disk that does not answer, may be over the next time: what cannot be read now may be
+/// good.
+pub(super) fn is_damage(error: &Error) -> bool {
+    matches!(error.kind(), ErrorKind::NotFound | ErrorKind::InvalidData | ErrorKind::UnexpectedEof)
 }
 
 /// As long as a digest.

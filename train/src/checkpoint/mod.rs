@@ -2,7 +2,10 @@
 //!
 //! A checkpoint is a directory, `step-0000000120`, with the state's leaves in `state.safetensors` and the rest in
 //! `checkpoint.json`, checksum included. It is written beside and renamed, so it is there whole or not at all; the
-//! newest few are kept. A checkpoint that turns out damaged is skipped for the one before it.
+//! newest few are kept. A checkpoint that turns out damaged is skipped for the one before it; one that cannot be read
+//! for another reason is an error, as it may be good.
+//!
+//! Reading changes nothing. Who writes holds the [`RunLock`] of the directory above, and clears away what is left over.
 
 mod exact;
 mod manifest;
@@ -16,9 +19,11 @@ use grove_weights::{Checkpoint, LoadOptions, NameMap, WeightsError, load, save_t
 use std::{
     fs,
     path::{Path, PathBuf},
+    sync::{Arc, Mutex, PoisonError},
 };
 
-use crate::{Result, TrainError};
+use crate::{Result, RunLock, TrainError};
+use manifest::is_damage;
 
 const STATE: &str = "state.safetensors";
 const MANIFEST: &str = "checkpoint.json";
@@ -31,6 +36,8 @@ const TEMPORARY: &str = ".grove-";
 pub struct Checkpoints {
     directory: PathBuf,
     keep: usize,
+    /// Held from the first change on.
+    lock: Arc<Mutex<Option<RunLock>>>,
 }
 
 /// A checkpoint that was read.
@@ -47,15 +54,33 @@ pub struct Restored<T> {
 }
 
 impl Checkpoints {
-    /// The checkpoints in a directory, which need not exist; of more than `keep` (at least 1) the oldest are removed.
-    /// What an earlier process left half-written is cleared away.
+    /// The checkpoints in a directory, which need not exist; when one is saved, the oldest of more than `keep` (at least
+    /// 1) are removed. Opening, listing and loading change nothing, and may be done beside a run.
     ///
     /// # Errors
     /// [`TrainError::Io`].
     pub fn open(directory: impl Into<PathBuf>, keep: usize) -> Result<Self> {
         let directory = directory.into();
-        clear_drafts(&directory)?;
-        Ok(Self { directory, keep: keep.max(1) })
+        entries(&directory)?;
+        Ok(Self { directory, keep: keep.max(1), lock: Arc::default() })
+    }
+
+    /// The checkpoints in a directory of a run whose lock is held. What an earlier process left half-written is cleared
+    /// away.
+    pub(crate) fn locked(directory: PathBuf, keep: usize, lock: RunLock) -> Result<Self> {
+        clear_drafts(&directory, &lock)?;
+        Ok(Self { directory, keep: keep.max(1), lock: Arc::new(Mutex::new(Some(lock))) })
+    }
+
+    /// Takes the lock, unless it is held already.
+    fn lock(&self) -> Result<()> {
+        let mut lock = self.lock.lock().unwrap_or_else(PoisonError::into_inner);
+        if lock.is_none() {
+            let taken = RunLock::acquire(self.directory.parent().unwrap_or(&self.directory))?;
+            clear_drafts(&self.directory, &taken)?;
+            *lock = Some(taken);
+        }
+        Ok(())
     }
 
     /// The directories of the checkpoints, newest first.
@@ -73,8 +98,12 @@ impl Checkpoints {
     /// Writes a checkpoint and removes those that are too many, and those of later steps: they were damaged, or belong
     /// to a run that was gone back from. The new one's directory.
     ///
+    /// The first call takes the [`RunLock`] of the directory above this one, unless [`fit`](crate::fit) holds it, and
+    /// clears away what an earlier process left half-written; the lock is held until the last clone is dropped.
+    ///
     /// # Errors
-    /// [`TrainError::Io`], or the state cannot be written; older checkpoints are still there then.
+    /// [`TrainError::RunLocked`] where another run writes there, [`TrainError::Io`], or the state cannot be written;
+    /// older checkpoints are still there then.
     pub fn save<B: Backend, T: Tree<B>>(&self, state: &T, progressed: &Progressed) -> Result<PathBuf> {
         let path = self.write(state, progressed)?;
         for (_, later) in self.list()?.iter().filter(|(step, _)| *step > progressed.step) {
@@ -110,10 +139,21 @@ impl Checkpoints {
     ///
     /// # Errors
     /// [`TrainError::OtherModel`], [`TrainError::NewerCheckpoint`], [`TrainError::AllDamaged`] or [`TrainError::Io`].
+    /// A checkpoint that cannot be read for another reason than damage is not skipped: it may be the newest good one.
     pub fn load<B: Backend, T: Tree<B>>(&self, like: &T, device: &B::Device) -> Result<Option<Restored<T>>> {
+        self.load_if(like, device, |_, _| Ok(()))
+    }
+
+    /// As [`load`](Self::load), unless `accept` refuses what was saved beside the arrays of the newest checkpoint.
+    pub(crate) fn load_if<B: Backend, T: Tree<B>>(
+        &self,
+        like: &T,
+        device: &B::Device,
+        mut accept: impl FnMut(&Path, &Progressed) -> Result<()>,
+    ) -> Result<Option<Restored<T>>> {
         let mut skipped = Vec::new();
         for (_, path) in self.list()? {
-            match read(like, &path, device)? {
+            match read(like, &path, device, &mut accept)? {
                 Ok((state, progressed)) => return Ok(Some(Restored { state, progressed, path, skipped })),
                 Err(damage) => skipped.push(format!("{} is damaged: {damage}", path.display())),
             }
@@ -131,7 +171,7 @@ impl Checkpoints {
         like: &T,
         device: &B::Device,
     ) -> Result<std::result::Result<T, String>> {
-        Ok(read(like, &self.path(step), device)?.map(|(state, _)| state))
+        Ok(read(like, &self.path(step), device, &mut |_, _| Ok(()))?.map(|(state, _)| state))
     }
 
     fn path(&self, step: u64) -> PathBuf {
@@ -142,6 +182,7 @@ impl Checkpoints {
     /// makes way.
     fn write<B: Backend, T: Tree<B>>(&self, state: &T, progressed: &Progressed) -> Result<PathBuf> {
         let path = self.path(progressed.step);
+        self.lock()?;
         fs::create_dir_all(&self.directory).map_err(TrainError::io("make directory", &self.directory))?;
         let draft = self.draft()?;
         fill(draft.path(), state, progressed).map_err(|error| match error {
@@ -174,9 +215,12 @@ impl Checkpoints {
 
     /// Removes a checkpoint, which is gone at once, whenever the process is killed.
     fn remove(&self, path: &Path) -> Result<()> {
-        if !path.exists() {
-            return Ok(());
+        match fs::symlink_metadata(path) {
+            Ok(_) => {}
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
+            Err(error) => return Err(TrainError::io("remove", path)(error)),
         }
+        self.lock()?;
         let draft = self.draft()?;
         fs::rename(path, draft.path().join("removed")).map_err(TrainError::io("remove", path))?;
         draft.close().map_err(TrainError::io("remove", path))
@@ -192,8 +236,9 @@ fn fill<B: Backend, T: Tree<B>>(draft: &Path, state: &T, progressed: &Progressed
     Ok(())
 }
 
-/// Removes what a process that was killed left half-written in a directory.
-pub(crate) fn clear_drafts(directory: &Path) -> Result<()> {
+/// Removes what a process that was killed left half-written in a directory. The lock says that no other process is
+/// writing it still.
+pub(crate) fn clear_drafts(directory: &Path, _lock: &RunLock) -> Result<()> {
     for (name, path) in entries(directory)? {
         if name.starts_with(TEMPORARY) {
             let removed = if path.is_dir() { fs::remove_dir_all(&path) } else { fs::remove_file(&path) };
@@ -210,34 +255,43 @@ fn entries(directory: &Path) -> Result<Vec<(String, PathBuf)>> {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
         Err(error) => return Err(TrainError::io("list", directory)(error)),
     };
-    Ok(listing
-        .filter_map(|item| item.ok())
-        .filter_map(|item| Some((item.file_name().into_string().ok()?, item.path())))
-        .collect())
+    let mut found = Vec::new();
+    for item in listing {
+        let item = item.map_err(TrainError::io("list", directory))?;
+        // Names that are no text are not ours.
+        found.extend(item.file_name().into_string().ok().map(|name| (name, item.path())));
+    }
+    Ok(found)
 }
 
 /// Reads the checkpoint in the directory `path` into a tree of the same structure. The inner error says how it is
 /// damaged.
 ///
 /// # Errors
-/// What is no damage: [`TrainError::OtherModel`], [`TrainError::NewerCheckpoint`].
+/// Those that are no damage: [`TrainError::OtherModel`], [`TrainError::NewerCheckpoint`], [`TrainError::Io`], what the device
+/// cannot hold, and what `accept` says.
 fn read<B: Backend, T: Tree<B>>(
     like: &T,
     path: &Path,
     device: &B::Device,
+    accept: &mut impl FnMut(&Path, &Progressed) -> Result<()>,
 ) -> Result<std::result::Result<(T, Progressed), String>> {
     let manifest = match Manifest::read(&path.join(MANIFEST), path)? {
         Ok(manifest) => manifest,
         Err(damage) => return Ok(Err(damage)),
     };
     let file = path.join(STATE);
-    if let Err(damage) = manifest.check(&file) {
+    if let Err(damage) = manifest.check(&file)? {
         return Ok(Err(damage));
     }
+    accept(path, &manifest.progressed)?;
     let other = |reason: String| TrainError::OtherModel { path: path.into(), reason };
     let names = named_leaves(like);
     let file = match Checkpoint::open(&file) {
         Ok(file) => file,
+        Err(WeightsError::Io { action, path, source }) if !is_damage(&source) => {
+            return Err(TrainError::Io { action, path, source });
+        }
         Err(error) => return Ok(Err(error.to_string())),
     };
     // Loading converts, and a run that goes on in another type is another run.
@@ -251,7 +305,8 @@ fn read<B: Backend, T: Tree<B>>(
     let leaves = match load(skeleton::<B, _>(names), &file, &NameMap::new(), &LoadOptions::new(device)) {
         Ok((leaves, _)) => leaves,
         Err(error @ WeightsError::Incompatible(_)) => return Err(other(error.to_string())),
-        Err(error) => return Ok(Err(error.to_string())),
+        // The checksum was right, so the file is not what is wrong.
+        Err(error) => return Err(error.into()),
     };
     let state = with_named_leaves(like.clone(), leaves).map_err(|error| other(error.to_string()))?;
     Ok(Ok((state, manifest.progressed)))

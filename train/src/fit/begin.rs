@@ -1,10 +1,15 @@
 use grove_backend::Backend;
 use grove_optim::GradientTransformation;
 use grove_tree::{Key, Tree, filter, leaves};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use super::{FitOptions, TrainState, best::Best};
-use crate::{Checkpoints, LossScale, Progressed, Result, TrainError, checkpoint::clear_drafts, data::Position};
+use crate::{
+    Checkpoints, LossScale, Progressed, Result, RunLock, RunSettings, SettingDifference, TrainError,
+    checkpoint::{Restored, clear_drafts},
+    data::Position,
+    error::listed,
+};
 
 /// What a run goes on from: a new model, or its newest checkpoint.
 pub(super) struct Beginning<B: Backend, M, S> {
@@ -16,6 +21,8 @@ pub(super) struct Beginning<B: Backend, M, S> {
     pub(super) best: Best<M>,
     /// What a person should know, a sentence each.
     pub(super) remarks: Vec<String>,
+    /// The directory is this run's alone as long as this lives.
+    pub(super) lock: Option<RunLock>,
 }
 
 impl<B: Backend, M: Tree<B>, S: Tree<B>> Beginning<B, M, S> {
@@ -23,6 +30,7 @@ impl<B: Backend, M: Tree<B>, S: Tree<B>> Beginning<B, M, S> {
         model: M,
         optimizer: &T,
         key: Key,
+        batches_per_epoch: usize,
         options: &FitOptions<B>,
     ) -> Result<Self> {
         // Frozen parameters need no state.
@@ -43,36 +51,74 @@ impl<B: Backend, M: Tree<B>, S: Tree<B>> Beginning<B, M, S> {
             model,
         };
         drop((trained, present));
-        let mut progressed = Progressed {
-            step: 0,
-            position: Position::default(),
-            key: key.words(),
-            seconds: 0.0,
-            best: None,
-            stale: 0,
-            unrecorded: Default::default(),
-        };
+        let settings = options.all_settings(batches_per_epoch);
+        let mut progressed = Progressed { key: key.words(), settings: Some(settings.clone()), ..Progressed::default() };
         let Some(directory) = &options.directory else {
             let (best, remarks) = (Best::in_memory(), Vec::new());
-            return Ok(Self { state, progressed, checkpoints: None, kept: None, best, remarks });
+            return Ok(Self { state, progressed, checkpoints: None, kept: None, best, remarks, lock: None });
         };
-        clear_drafts(directory)?;
-        let checkpoints = Checkpoints::open(directory.join("checkpoints"), options.keep)?;
-        if !options.resume
-            && let Some((step, _)) = checkpoints.list()?.first()
-        {
+        // Before anything is read: what another run writes meanwhile would be mixed with this one.
+        let lock = match &options.lock {
+            Some(lock) => lock.clone(),
+            None => RunLock::acquire(directory)?,
+        };
+        let mut remarks: Vec<String> = lock.remark().into_iter().collect();
+        clear_drafts(directory, &lock)?;
+        let checkpoints = Checkpoints::locked(directory.join("checkpoints"), options.keep, lock.clone())?;
+        let resume = options.resume || options.resume_anyway;
+        if !resume && let Some((step, _)) = checkpoints.list()?.first() {
             return Err(TrainError::RunExists { directory: directory.clone(), step: *step });
         }
-        let (mut kept, mut remarks) = (None, Vec::new());
-        if let Some(restored) = checkpoints.load(&state, &device)? {
-            remarks = restored.skipped;
-            (state, progressed) = (restored.state, restored.progressed);
-            remarks.push(format!("going on after step {} of {}", progressed.step, restored.path.display()));
-            kept = Some((progressed.step, restored.path));
+        let mut changes = None;
+        let restored = checkpoints.load_if(&state, &device, |path, saved| {
+            changes = same_run(path, saved, &settings, key, options.resume_anyway)?;
+            Ok(())
+        })?;
+        let mut kept = None;
+        if let Some(Restored { state: saved, progressed: before, path, skipped }) = restored {
+            remarks.extend(skipped);
+            remarks.push(format!("going on after step {} of {}", before.step, path.display()));
+            remarks.extend(changes);
+            (state, progressed) = (saved, before);
+            progressed.settings = Some(settings);
+            if options.resume_anyway {
+                progressed.key = key.words();
+                progressed.position = within(progressed.position, batches_per_epoch);
+            }
             // What a process left that was killed right after writing it.
             checkpoints.thin(progressed.step)?;
+            kept = Some((progressed.step, path));
         }
-        let best = Best::open(directory.join("best"), &mut progressed, &state.model, &device, &mut remarks)?;
-        Ok(Self { state, progressed, checkpoints: Some(checkpoints), kept, best, remarks })
+        let best = directory.join("best");
+        let best = Best::open(best, &lock, &mut progressed, &state.model, &device, &mut remarks)?;
+        Ok(Self { state, progressed, checkpoints: Some(checkpoints), kept, best, remarks, lock: Some(lock) })
+    }
+}
+
+/// Refuses to go on with a run of other settings, unless that is wanted `anyway`. A remark, where there is something to
+/// tell.
+fn same_run(path: &Path, saved: &Progressed, settings: &RunSettings, key: Key, anyway: bool) -> Result<Option<String>> {
+    let Some(began) = &saved.settings else {
+        let remark = format!("{} does not say with which settings its run began: nothing was compared", path.display());
+        return Ok(Some(remark));
+    };
+    let mut differences = began.differences(settings);
+    // A program's seed decides the key, and is what a person can change.
+    if saved.key != key.words() && !differences.iter().any(|difference| difference.name == "seed") {
+        let [name, was, is] = ["key".into(), format!("{:?}", saved.key), format!("{:?}", key.words())];
+        differences.push(SettingDifference { name, was, is });
+    }
+    match (&differences[..], anyway) {
+        ([], _) => Ok(None),
+        (_, true) => Ok(Some(format!("with other settings than it began with: {}", listed(&differences)))),
+        (_, false) => Err(TrainError::OtherSettings { path: path.into(), differences }),
+    }
+}
+
+/// The position, or the next epoch's begin where the epochs have become shorter.
+fn within(position: Position, batches_per_epoch: usize) -> Position {
+    match position.batch < batches_per_epoch as u64 {
+        true => position,
+        false => Position { epoch: position.epoch + 1, batch: 0 },
     }
 }

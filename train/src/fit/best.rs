@@ -2,7 +2,7 @@ use grove_backend::Backend;
 use grove_tree::Tree;
 use std::path::PathBuf;
 
-use crate::{Checkpoints, Progressed, Result};
+use crate::{Checkpoints, Progressed, Result, RunLock};
 
 /// The best model so far, in memory and, where the run has a directory, on the disk.
 pub(super) struct Best<M> {
@@ -21,6 +21,7 @@ impl<M> Best<M> {
     /// The best model of a run that goes on; where it cannot be read there is a remark, and none is the best.
     pub(super) fn open<B: Backend>(
         directory: PathBuf,
+        lock: &RunLock,
         progressed: &mut Progressed,
         like: &M,
         device: &B::Device,
@@ -29,7 +30,7 @@ impl<M> Best<M> {
     where
         M: Tree<B>,
     {
-        let checkpoints = Checkpoints::open(directory, 1)?;
+        let checkpoints = Checkpoints::locked(directory, 1, lock.clone())?;
         let mut model = None;
         let found = match progressed.best {
             Some((step, _)) => Some((step, checkpoints.load_step(step, like, device)?)),

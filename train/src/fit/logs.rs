@@ -1,10 +1,10 @@
 use grove_backend::Backend;
 use std::time::{Duration, Instant};
 
-use super::{Evaluation, FitOptions};
+use super::{Evaluation, FitOptions, NonFinite};
 use crate::{
     Progressed, Result,
-    log::{EVAL_LOSS, LEARNING_RATE, LossCurve, MetricsFile, Progress, Record, Sink, TensorBoard},
+    log::{EVAL_LOSS, LEARNING_RATE, LossCurve, MetricsFile, Progress, Record, SKIPPED_STEPS, Sink, TensorBoard},
 };
 use grove_optim::Schedule;
 
@@ -15,6 +15,8 @@ pub(super) struct Logs {
     progress: Option<Progress>,
     learning_rate: Option<Schedule>,
     unit: Option<(&'static str, u64)>,
+    /// True if steps may be left out, so that their number belongs into the records.
+    skipping: bool,
     /// Steps of this process since the last record, for the rate.
     steps: u64,
     /// When that was, but for the time that is not to count.
@@ -41,15 +43,13 @@ impl Logs {
             sinks.push(Box::new(LossCurve::new(directory.join("loss.svg")).with_records(&records)));
         }
         let mut progress = options.progress.then(|| Progress::new(steps).starting_at(progressed.step));
-        for remark in remarks {
-            match &mut progress {
-                Some(progress) => progress.println(remark),
-                None => eprintln!("{remark}"),
-            }
+        if let Some(progress) = &mut progress {
+            remarks.iter().for_each(|remark| progress.println(remark));
         }
         let unit = options.unit.map(|(name, count)| (name, count * options.accumulate as u64));
         let learning_rate = options.learning_rate.clone();
-        Ok(Self { sinks, progress, learning_rate, unit, steps: 0, since: Instant::now() })
+        let skipping = options.non_finite != NonFinite::Stop;
+        Ok(Self { sinks, progress, learning_rate, unit, skipping, steps: 0, since: Instant::now() })
     }
 
     /// Takes what one step measured.
@@ -63,6 +63,11 @@ impl Logs {
             let (sum, count) = progressed.unrecorded.entry(name).or_default();
             (*sum, *count) = (*sum + value, *count + 1);
         }
+        self.stepped(step);
+    }
+
+    /// A step was made of which there is nothing to record.
+    pub(super) fn stepped(&mut self, step: u64) {
         self.steps += 1;
         if let Some(progress) = &mut self.progress {
             progress.step(step);
@@ -71,7 +76,7 @@ impl Logs {
 
     /// Writes the means since the last record.
     pub(super) fn record(&mut self, progressed: &mut Progressed, epoch: f64) -> Result<()> {
-        if progressed.unrecorded.is_empty() {
+        if progressed.unrecorded.is_empty() && (self.steps == 0 || !self.skipping) {
             return Ok(());
         }
         let mut record = Record::new(progressed.step, epoch, progressed.seconds);
@@ -80,6 +85,9 @@ impl Logs {
         }
         if let Some(schedule) = &self.learning_rate {
             record = record.with(LEARNING_RATE, schedule.value(progressed.step.saturating_sub(1)));
+        }
+        if self.skipping {
+            record = record.with(SKIPPED_STEPS, progressed.skipped as f64);
         }
         let rate = self.steps as f64 / self.since.elapsed().as_secs_f64().max(1e-9);
         record = match self.unit {

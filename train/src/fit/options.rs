@@ -3,7 +3,7 @@ use grove_optim::Schedule;
 use grove_tree::Tree;
 use std::{collections::BTreeMap, path::PathBuf};
 
-use crate::{LossScale, Result, StepOptions, Stop, TrainError};
+use crate::{LossScale, Result, RunLock, RunSettings, StepOptions, Stop, TrainError};
 
 /// How long to train.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -15,22 +15,57 @@ pub enum Length {
     Epochs(f64),
 }
 
+/// Treatment of a step whose loss, or whose gradient's norm, is not finite. Both are looked at on the device, so that a
+/// good step is none the slower.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum NonFinite {
+    /// It ends the run with [`TrainError::NotFinite`].
+    #[default]
+    Stop,
+    /// It is left out: parameters, buffers, the optimizer's state and the loss scale's stay as they were. Such steps are
+    /// counted, in [`Fitted::skipped`] and in the logs.
+    Skip {
+        /// Such steps in a row; one more ends the run.
+        max_consecutive: u64,
+    },
+    /// It is handed to the optimizer, which deals with it as
+    /// [`apply_if_finite`](grove_optim::apply_if_finite) does; only buffers stay as they were. It is counted as with
+    /// `Skip`.
+    Optimizer {
+        /// Such steps in a row; one more ends the run.
+        max_consecutive: u64,
+    },
+}
+
+impl NonFinite {
+    /// Steps in a row that do not end the run.
+    pub(super) fn max_consecutive(self) -> u64 {
+        match self {
+            Self::Stop => 0,
+            Self::Skip { max_consecutive } | Self::Optimizer { max_consecutive } => max_consecutive,
+        }
+    }
+}
+
 /// How [`fit`](crate::fit) runs. [`Default`] is a short run that leaves nothing on the disk.
 #[derive(Clone)]
 pub struct FitOptions<B: Backend> {
     /// How long: 1 epoch.
     pub length: Length,
-    /// Batches whose mean gradient makes one step: 1.
+    /// Batches whose mean gradient makes one step: 1. Each counts by its [`Outcome::weight`](crate::Outcome::weight).
     pub accumulate: usize,
     /// What is trained, and in which type the loss is computed.
     pub step: StepOptions<B>,
     /// Whether to scale the loss, which f16 needs: no.
     pub loss_scaling: bool,
+    /// Treatment of a step whose loss or gradient is not finite: it ends the run.
+    pub non_finite: NonFinite,
     /// Decay of an exponential moving average of the model, which is then what is evaluated: none.
     pub ema: Option<f64>,
     /// Steps from one evaluation to the next; there is one at the end too. 0, the default, leaves them out.
     pub evaluate_every: u64,
-    /// Evaluations without a better loss after which to end: never. A loss that is not finite is not better.
+    /// Evaluations without a better loss after which to end: never. A loss that is not finite is not better; an evaluation
+    /// without a `loss` is an error then.
     pub patience: Option<u64>,
     /// Steps from one record in the logs to the next: 10.
     pub log_every: u64,
@@ -39,10 +74,17 @@ pub struct FitOptions<B: Backend> {
     /// How many checkpoints to keep: 2.
     pub keep: usize,
     /// Where checkpoints and logs go: nowhere. The directory gets `checkpoints/`, `best/`, `metrics.jsonl`,
-    /// `tensorboard/` and `loss.svg`.
+    /// `tensorboard/`, `loss.svg` and `run.lock`.
     pub directory: Option<PathBuf>,
+    /// The [`RunLock`] of the directory, where the program holds it already: else the run takes it.
+    pub lock: Option<RunLock>,
     /// Whether to go on with the run in that directory, if there is one; else it is an error if there is: no.
     pub resume: bool,
+    /// Goes on with it although it began with other settings, key or data: no.
+    pub resume_anyway: bool,
+    /// Settings of the run besides these options: seed, data, learning rate, sizes of the model. They are written into the
+    /// checkpoints, and a resumed run has to have the same. None are known by default.
+    pub settings: RunSettings,
     /// What the learning rate follows, for the logs only.
     pub learning_rate: Option<Schedule>,
     /// What is counted for the rate in the logs, and how many of it a batch has: ("tokens", 4096), say.
@@ -60,6 +102,7 @@ impl<B: Backend> Default for FitOptions<B> {
             accumulate: 1,
             step: StepOptions::default(),
             loss_scaling: false,
+            non_finite: NonFinite::Stop,
             ema: None,
             evaluate_every: 0,
             patience: None,
@@ -67,7 +110,10 @@ impl<B: Backend> Default for FitOptions<B> {
             checkpoint_every: 500,
             keep: 2,
             directory: None,
+            lock: None,
             resume: false,
+            resume_anyway: false,
+            settings: RunSettings::new(),
             learning_rate: None,
             unit: None,
             stop: None,
@@ -94,7 +140,28 @@ impl<B: Backend> FitOptions<B> {
         if self.patience.is_some() && self.evaluate_every == 0 {
             return wrong("early stopping goes by evaluations, and there are none: set `evaluate_every` too");
         }
+        if let (Some(lock), Some(directory)) = (&self.lock, &self.directory)
+            && lock.directory() != directory
+        {
+            return wrong(&format!(
+                "`lock` is that of {}, and `directory` is {}: take that of the directory",
+                lock.directory().display(),
+                directory.display()
+            ));
+        }
         self.length.steps(batches_per_epoch, self.accumulate)
+    }
+
+    /// The given settings, and those options that decide what is computed.
+    pub(super) fn all_settings(&self, batches_per_epoch: usize) -> RunSettings {
+        let dtype = self.step.compute.map(|dtype| format!("{dtype:?}").to_lowercase());
+        let own = RunSettings::new()
+            .with("accumulate", self.accumulate)
+            .with_option("ema", self.ema)
+            .with("loss-scaling", self.loss_scaling)
+            .with("dtype", dtype.as_deref().unwrap_or("the model's own"))
+            .with("batches-per-epoch", batches_per_epoch);
+        self.settings.clone().or(own)
     }
 }
 
@@ -156,10 +223,15 @@ pub struct Fitted<M> {
     pub best: Option<(M, u64, f64)>,
     /// Steps made, those before a resume included.
     pub steps: u64,
+    /// Steps among them that were left out, as their loss or gradient was not finite; see [`NonFinite`].
+    pub skipped: u64,
     /// Seconds of training, all resumes together.
     pub seconds: f64,
     /// Why it ended.
     pub ended: Ended,
+    /// Remarks on how it began, a sentence each: what it went on from, damaged checkpoints that were
+    /// passed over. With [`FitOptions::progress`] they were shown already.
+    pub remarks: Vec<String>,
 }
 
 impl<M> Fitted<M> {

@@ -7,13 +7,14 @@ use std::{
     time::Instant,
 };
 
-use super::{Ended, Evaluation, FitOptions, Fitted, TrainState, begin::Beginning, best::Best, logs::Logs};
+use super::{Ended, Evaluation, FitOptions, Fitted, NonFinite, TrainState, begin::Beginning, best::Best, logs::Logs};
 use crate::{
-    Checkpoints, LossScale, Metrics, Outcome, Progressed, Result, TrainError,
+    Checkpoints, LossScale, Metrics, Outcome, Progressed, Result, RunLock, TrainError,
+    accumulate::Accumulated,
     data::{Data, DataError, Position, Prefetch, prefetch},
     ema::{ema_decay, ema_step},
     log::{GRAD_NORM, TRAIN_LOSS},
-    step::{gradients, mean, sum, with_buffers},
+    step::{Gradients, gradients, with_buffers},
 };
 
 /// Trains a model: steps, evaluations, checkpoints and logs, until the run is over or somebody stops it.
@@ -45,8 +46,8 @@ where
 {
     let batches_per_epoch = data.batches_per_epoch();
     let steps = options.steps(batches_per_epoch)?;
-    let Beginning { state, progressed, checkpoints, kept, best, remarks } =
-        Beginning::new(model, optimizer, key, options)?;
+    let Beginning { state, progressed, checkpoints, kept, best, remarks, lock } =
+        Beginning::new(model, optimizer, key, batches_per_epoch, options)?;
     let run = Run {
         optimizer,
         loss_fn,
@@ -62,6 +63,8 @@ where
         begun: Instant::now(),
         before: progressed.seconds,
         progressed,
+        remarks,
+        _lock: lock,
     };
     run.train(state, data)
 }
@@ -86,6 +89,9 @@ struct Run<'a, B: Backend, M, T, L, E> {
     begun: Instant,
     /// Seconds of training before this process.
     before: f64,
+    remarks: Vec<String>,
+    /// Dropped last, when nothing is written any more.
+    _lock: Option<RunLock>,
 }
 
 struct Pending<B: Backend> {
@@ -135,8 +141,10 @@ where
             model: state.model,
             ema: state.ema,
             steps: self.progressed.step,
+            skipped: self.progressed.skipped,
             seconds: self.progressed.seconds,
             ended,
+            remarks: self.remarks,
         })
     }
 
@@ -153,36 +161,48 @@ where
         let key = Key::from_words(self.progressed.key).fold_in(step as u32);
         let TrainState { mut model, optimizer: mut state, ema, mut loss_scale } = state;
         let count = self.options.accumulate;
-        let mut total: Option<M> = None;
-        let mut measured = Vec::new();
+        let mut batch_sums = Accumulated::new();
+        // A batch that is not finite leaves its marks in running statistics before anybody looks.
+        let skips = self.options.non_finite != NonFinite::Stop;
+        let untouched = skips.then(|| model.clone());
+        let mut has_successor = false;
         for i in 0..count {
             // The iterator is endless, unless it ends with an error.
             let epoch = self.progressed.position.epoch;
             let (position, batch) = batches.next().ok_or(DataError::NoBatches { epoch })??;
             self.progressed.position = position;
             let key = if count == 1 { key } else { key.fold_in(i as u32) };
-            let (grads, successor, numbers) =
+            let Gradients { grads, successor, measured, weight } =
                 gradients(&model, &self.loss_fn, &batch, key, &self.options.step, loss_scale.as_ref());
+            has_successor |= successor.is_some();
             model = with_buffers(model, successor);
-            measured.push(numbers);
-            total = Some(match total {
-                Some(total) => sum(total, grads),
-                None => grads,
-            });
+            batch_sums.add(grads, measured, weight);
         }
-        let Some(mut grads) = total.map(|total| mean(total, count)) else {
+        let unscale = |grads| match &loss_scale {
+            Some(scale) => scale.unscale(grads),
+            None => grads,
+        };
+        let Some((grads, metrics)) = batch_sums.finish(unscale) else {
             return Err(TrainError::Options("0 batches a step: at least 1 must be accumulated".into()));
         };
-        if let Some(scale) = &loss_scale {
-            grads = scale.unscale(grads);
-        }
-        let metrics = Metrics::new(measured, &grads);
         let factor = loss_scale.as_ref().map(|scale| scale.factor.clone());
+        // The same two numbers that `settle` reads a step later.
+        let good = skips.then(|| all_finite(&(metrics.loss.clone(), metrics.grad_norm.clone()))).flatten();
+        if let (Some(good), Some(untouched), true) = (&good, untouched, has_successor) {
+            model = select(good, model, untouched);
+        }
         let finite = loss_scale.as_ref().and_then(|_| all_finite(&grads));
-        let before = finite.as_ref().map(|_| (model.clone(), state.clone()));
+        let taken = match (self.options.non_finite, finite.clone(), good) {
+            (NonFinite::Skip { .. }, Some(finite), Some(good)) => Some(finite.bool_and(good)),
+            (NonFinite::Skip { .. }, None, good) => good,
+            (_, finite, _) => finite,
+        };
+        let before = taken.as_ref().map(|_| (model.clone(), state.clone()));
         (model, state) = self.optimizer.step(grads, state, model);
-        if let (Some(finite), Some(before)) = (finite, before) {
-            (model, state) = (select(&finite, model, before.0), select(&finite, state, before.1));
+        if let (Some(taken), Some(before)) = (taken, before) {
+            (model, state) = (select(&taken, model, before.0), select(&taken, state, before.1));
+        }
+        if let Some(finite) = finite {
             loss_scale = loss_scale.map(|scale| scale.adjusted(finite));
         }
         let ema = match (ema, self.options.ema) {
@@ -197,28 +217,40 @@ where
         Ok(TrainState { model, optimizer: state, ema, loss_scale })
     }
 
-    /// Reads what the last step measured, and refuses to go on where it is not finite.
+    /// Reads what the last step measured. Where it is not finite the step was left out, or the run ends.
     fn settle(&mut self) -> Result<()> {
         let Some(Pending { step, metrics, factor }) = self.pending.take() else { return Ok(()) };
         let (loss, grad_norm) = (number(&metrics.loss), number(&metrics.grad_norm));
         if !loss.is_finite() {
-            return Err(self.not_finite("loss", loss, step));
+            return self.left_out("loss", loss, step);
         }
         let mut values = vec![(TRAIN_LOSS.to_owned(), loss)];
         if grad_norm.is_finite() {
             values.push((GRAD_NORM.to_owned(), grad_norm));
+            self.progressed.skipped_in_a_row = 0;
         } else if factor.is_none_or(|factor| LossScale::<B>::is_least(number(&factor))) {
             // Else the scaled loss was too large, and the step was left out.
-            return Err(self.not_finite("norm of the gradient", grad_norm, step));
+            return self.left_out("norm of the gradient", grad_norm, step);
         }
         values.extend(metrics.others.iter().map(|(name, value)| (format!("train/{name}"), number(value))));
         self.logs.measured(&mut self.progressed, step, values);
         Ok(())
     }
 
+    /// Counts a step that is not finite, and refuses to go on where there are too many in a row.
+    fn left_out(&mut self, what: &'static str, value: f64, step: u64) -> Result<()> {
+        if self.progressed.skipped_in_a_row >= self.options.non_finite.max_consecutive() {
+            return Err(self.not_finite(what, value, step));
+        }
+        self.progressed.skipped += 1;
+        self.progressed.skipped_in_a_row += 1;
+        self.logs.stepped(step);
+        Ok(())
+    }
+
     fn not_finite(&self, what: &'static str, value: f64, step: u64) -> TrainError {
         let kept = self.kept.as_ref().map(|(_, path)| path.clone());
-        TrainError::NotFinite { what, value, step, kept }
+        TrainError::NotFinite { what, value, step, skipped: self.progressed.skipped_in_a_row, kept }
     }
 
     /// What is due after a step.
@@ -256,6 +288,14 @@ where
         let model = state.ema.as_ref().unwrap_or(&state.model);
         let evaluation = (self.evaluate)(model)?;
         let loss = evaluation.get("loss").copied();
+        if loss.is_none() && self.options.patience.is_some() {
+            let names: Vec<&str> = evaluation.keys().map(String::as_str).collect();
+            let given = if names.is_empty() { "nothing".into() } else { format!("only {}", names.join(", ")) };
+            return Err(TrainError::Options(format!(
+                "early stopping goes by an evaluation's `loss`, and this one gives {given}: name a number that is to \
+                 become small `loss`, or leave out `patience`"
+            )));
+        }
         self.logs.evaluated(&self.progressed, self.epoch(), evaluation)?;
         match (loss, self.progressed.best) {
             (None, _) => {}

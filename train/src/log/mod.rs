@@ -55,7 +55,7 @@ pub use error::LogError;
 pub use metrics::{MetricsFile, read_metrics};
 pub(crate) use plot::printable;
 pub use progress::Progress;
-pub use record::{EVAL_LOSS, GRAD_NORM, LEARNING_RATE, Record, TOKENS_PER_SECOND, TRAIN_LOSS};
+pub use record::{EVAL_LOSS, GRAD_NORM, LEARNING_RATE, Record, SKIPPED_STEPS, TOKENS_PER_SECOND, TRAIN_LOSS};
 pub use sink::Sink;
 pub use table::{records_table, summary_table};
 pub use tensorboard::TensorBoard;

@@ -12,6 +12,8 @@ pub const EVAL_LOSS: &str = "eval/loss";
 pub const LEARNING_RATE: &str = "learning_rate";
 /// Global norm of the gradient, before clipping.
 pub const GRAD_NORM: &str = "grad_norm";
+/// Steps that were left out so far, as their loss or gradient was not finite.
+pub const SKIPPED_STEPS: &str = "skipped_steps";
 /// Tokens trained on per second. [`Progress`](crate::log::Progress) shows whatever ends in `_per_second`.
 pub const TOKENS_PER_SECOND: &str = "tokens_per_second";
 

@@ -1,11 +1,15 @@
 //! How training pictures are changed.
 
 use clap::{Args, ValueEnum};
-use grove::images::{
-    ImageError, Preprocessor, RgbImage,
-    augment::{
-        Augment, ColorJitter, Erasing, HorizontalFlip, Mix, RandAugment, RandomAffine, RandomCrop, RandomResizedCrop,
+use grove::{
+    images::{
+        ImageError, Preprocessor, RgbImage,
+        augment::{
+            Augment, ColorJitter, Erasing, HorizontalFlip, Mix, RandAugment, RandomAffine, RandomCrop,
+            RandomResizedCrop,
+        },
     },
+    train::RunSettings,
 };
 
 use crate::training::fraction;
@@ -69,6 +73,18 @@ impl AugmentArgs {
             }
         }
         Ok(())
+    }
+
+    /// The settings of a run that are here.
+    pub fn run_settings(&self) -> RunSettings {
+        RunSettings::new()
+            .with("augment", format!("{:?}", self.augment).to_lowercase())
+            .with("mixup", self.mixup)
+            .with("cutmix", self.cutmix)
+            .with("erasing", self.erasing)
+            .with("jitter", self.jitter)
+            .with("affine", self.affine)
+            .with("label-smoothing", self.label_smoothing)
     }
 
     /// Whether batches are mixed, and how.

@@ -8,6 +8,7 @@ use grove::{
         open,
     },
     prelude::*,
+    train::DataIdentity,
 };
 use std::{
     path::{Path, PathBuf},
@@ -71,6 +72,37 @@ pub struct Dataset {
     pub examples: Vec<Example>,
     /// Channels, height and width, where all pictures have the same.
     pub size: Option<[usize; 3]>,
+}
+
+impl Dataset {
+    /// Identity of the images. Of files it tells names (below the folder of their class), sizes and classes, which is
+    /// known without reading them all.
+    pub fn identity(&self) -> String {
+        let mut identity = DataIdentity::new();
+        let mut sets: Vec<&Arc<ImageSet>> = Vec::new();
+        for Example { source, class } in &self.examples {
+            match source {
+                Source::File(path) => {
+                    let name = path.file_name().unwrap_or_default();
+                    let size = std::fs::metadata(path).map_or(0, |file| file.len());
+                    identity.add(name.as_encoded_bytes());
+                    identity.add(&size.to_le_bytes());
+                }
+                Source::Set(set, i) => {
+                    let known = sets.iter().position(|known| Arc::ptr_eq(known, set));
+                    let number = known.unwrap_or_else(|| {
+                        identity.add(&set.pixels);
+                        sets.push(set);
+                        sets.len() - 1
+                    });
+                    identity.add(&number.to_le_bytes());
+                    identity.add(&i.to_le_bytes());
+                }
+            }
+            identity.add(&class.to_le_bytes());
+        }
+        format!("{} pictures ({})", self.examples.len(), identity.finish())
+    }
 }
 
 /// What is trained on, and what is held out.

@@ -7,13 +7,13 @@ use grove::{
     optim::{GradientTransformation, Schedule},
     prelude::*,
     tensor::TensorData,
-    train::{Ended, Evaluation, Outcome, StepOptions, data::Data, fit},
+    train::{Ended, Evaluation, Outcome, RunSettings, StepOptions, data::Data, fit},
     tree::Filter,
 };
 use indicatif::HumanCount;
 use std::{path::Path, sync::Arc};
 
-use super::{AugmentArgs, Batch, Pictures, Split, loader::output_size, score};
+use super::{AugmentArgs, Batch, Dataset, Pictures, Split, loader::output_size, score};
 use crate::{
     common::{Exit, failure, write_json, write_line},
     labelled::tell_unheld,
@@ -30,6 +30,8 @@ pub struct Job<'a> {
     pub preprocessor: Preprocessor,
     /// Passes over the data where the options do not say it.
     pub epochs: f64,
+    /// Settings of the run besides the options of every run.
+    pub settings: RunSettings,
     /// Whether the model stays in inference mode, as where all but its head is frozen.
     pub inference: bool,
 }
@@ -54,6 +56,15 @@ where
     let size = output_size(&job.preprocessor, &model, job.sizes, asked.batch_size.min(split.training.examples.len()))?;
     let counts =
         [Some(&split.training), split.held_out.as_ref()].map(|data| data.map_or(0, |data| data.examples.len()));
+    let made_of = job
+        .settings
+        .clone()
+        .or(job.augment.run_settings())
+        .with("parameters", tree::count_params(&model))
+        .with("labels", model.labels().join(","))
+        .with("preprocessing", format!("{:?}", job.preprocessor))
+        .with("data", split.training.identity())
+        .with_option("held-out", split.held_out.as_ref().map(Dataset::identity));
     let pictures = |data, batch| Pictures::new(data, batch, job.preprocessor.clone(), size).map_err(failure);
     let data = pictures(split.training, asked.batch_size)?;
     let data = Arc::new(data.training(job.augment.clone(), key.fold_in(2)).map_err(failure)?);
@@ -67,7 +78,8 @@ where
     let schedule = asked.schedule(steps)?;
     let optimizer = optimizer(&model, &schedule);
     let unit = ("pictures", asked.batch_size as u64);
-    let mut settings = asked.fit_options(job.run, steps, held_out.is_some(), schedule, unit)?;
+    let evaluated = held_out.is_some();
+    let mut settings = asked.fit_options(job.run, output.as_ref(), made_of, steps, evaluated, schedule, unit)?;
     settings.step = StepOptions { trainable, ..settings.step };
     let trained = tree::leaves(&tree::filter(model.clone(), &settings.step.trainable));
     let trained: usize = trained.iter().filter(|(_, leaf)| leaf.is_present()).map(|(_, leaf)| leaf.len()).sum();
@@ -85,13 +97,15 @@ where
     let inference = job.inference;
     let loss_fn = |model: M::On<Autodiff<B>>, batch: &Batch, key: Key| {
         let pixels = batch.pixels::<Autodiff<B>>(device);
-        match inference {
+        let outcome = match inference {
             true => Outcome::<B, M>::new(loss(model.logits(pixels), batch, smoothing)),
             false => {
                 let (logits, successor) = model.logits_in_training(pixels, key);
                 Outcome::new(loss(logits, batch, smoothing)).successor(successor)
             }
-        }
+        };
+        // Pictures that cannot be read are missing from their batch.
+        outcome.weight(batch.classes.len() as f64)
     };
     let evaluate = |model: &M| {
         let Some(held_out) = &held_out else { return Ok(Evaluation::default()) };
