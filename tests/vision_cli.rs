@@ -123,6 +123,22 @@ fn a_vit_is_trained_and_shows_where_it_looks() {
     colours.dedup();
     assert!(colours.len() > 50, "{} colours", colours.len());
     VIT.assert_refused(&["--model", &model, "--attention", &drawn, "--image", &image, &image], 2, &["give one"]);
+
+    // The input stays as it is, by whatever name it is called, and only PNG is written.
+    let before = fs::read(&image).expect("the picture");
+    let roundabout = place.named("pictures/right/../left/002.png");
+    for output in [&image, &roundabout] {
+        VIT.assert_refused(&["--model", &model, "--image", &image, "--attention", output], 2, &["overwrite", output]);
+    }
+    let ships = "models/assets/pictures/digit.png";
+    VIT.assert_refused(&["--attention", ships], 2, &["overwrite", ships]);
+    for name in ["seen.xyz", "seen", "seen.jpg"] {
+        let output = place.named(name);
+        let arguments = ["--model", &model, "--image", &image, "--attention", &output];
+        VIT.assert_refused(&arguments, 2, &["writes a PNG", name]);
+        assert!(!Path::new(&output).exists());
+    }
+    assert_eq!(fs::read(&image).expect("the picture"), before);
 }
 
 /// Grey pictures in MNIST's files, and a run that goes on where it was.

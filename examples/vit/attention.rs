@@ -6,7 +6,7 @@ use grove::{
     prelude::*,
     tensor::TensorData,
 };
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use crate::{
     common::{Exit, failure},
@@ -15,6 +15,20 @@ use crate::{
 
 /// Pixels of the drawing's shorter side, at least.
 const SHORTER: u32 = 448;
+
+/// Refuses a file that cannot be written as a PNG, or that is one of the pictures that are looked at.
+pub fn check(file: &Path, pictures: &[PathBuf]) -> Result<(), Exit> {
+    let named = file.display();
+    if !file.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("png")) {
+        return Err(Exit::Usage(format!("--attention writes a PNG: {named} has to end in .png")));
+    }
+    // A name that does not exist yet is not that of a picture; links lead to the same file.
+    let Ok(output) = file.canonicalize() else { return Ok(()) };
+    if pictures.iter().any(|picture| picture.canonicalize().is_ok_and(|picture| picture == output)) {
+        return Err(Exit::Usage(format!("--attention would overwrite the picture {named}: name another file")));
+    }
+    Ok(())
+}
 
 /// Writes the picture as the model saw it, dark where it did not look.
 pub fn draw<B: Backend>(

@@ -33,6 +33,9 @@ struct Options {
     classify: ClassifyArgs,
 }
 
+/// The picture that ships with grove.
+const PICTURE: &str = "pictures/digit.png";
+
 fn main() -> ExitCode {
     let options = Options::parse();
     finish(|| {
@@ -40,6 +43,9 @@ fn main() -> ExitCode {
         let several = options.classify.image.len() > 1 || options.classify.image.iter().any(|path| path.is_dir());
         if options.attention.is_some() && several {
             return Err(Exit::Usage("--attention draws over one picture: give one --image".into()));
+        }
+        if let Some(file) = &options.attention {
+            attention::check(file, &options.classify.paths(PICTURE))?;
         }
         options.classify.device.spec()?.run(Run(&options))?
     })
@@ -54,11 +60,9 @@ impl Program for Run<'_> {
     fn run<B: Backend>(self, device: B::Device) -> Result<(), Exit> {
         let Options { model, attention, classify: options } = self.0;
         let published = Published::open(model.as_deref(), "mnist-vit")?;
-        classify::<B, Vit<B>>(options, &published, "pictures/digit.png", &device, |model, preprocessor, picture| {
-            match attention {
-                Some(file) => attention::draw(model, preprocessor, picture, file, &device),
-                None => Ok(()),
-            }
+        classify::<B, Vit<B>>(options, &published, PICTURE, &device, |model, preprocessor, picture| match attention {
+            Some(file) => attention::draw(model, preprocessor, picture, file, &device),
+            None => Ok(()),
         })
     }
 }

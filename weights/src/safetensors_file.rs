@@ -138,7 +138,7 @@ mod tests {
             std::fs::write(file.path(), (length as u64).to_le_bytes()).expect("written");
             file.as_file().set_len((LENGTH_FIELD + length) as u64).expect("lengthened");
             let mapped = MappedFile::open(file.path()).expect("mapped");
-            let error = read_contents(&mapped).err().expect("malformed").to_string();
+            let error = read_contents(&mapped).expect_err("malformed").to_string();
             assert!(error.contains(words), "{error}");
         }
     }

@@ -74,7 +74,8 @@ impl ClassifyArgs {
         }
     }
 
-    fn paths(&self, default: &str) -> Vec<PathBuf> {
+    /// The pictures and folders that are looked at.
+    pub fn paths(&self, default: &str) -> Vec<PathBuf> {
         if self.image.is_empty() { vec![shipped(default)] } else { self.image.clone() }
     }
 }
