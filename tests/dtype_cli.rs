@@ -20,7 +20,7 @@ fn near(found: &Value, expected: &Value, name: &str, tolerance: f64) {
 
 /// Runs a program in f32 and in both halves, and compares a number that it prints.
 #[track_caller]
-fn in_every_dtype(program: &str, arguments: &[&str], name: &str, tolerance: f64) {
+fn in_every_dtype(program: &'static str, arguments: &[&str], name: &str, tolerance: f64) {
     let run = |dtype: &str| Example(program).json(&[arguments, &["--json", "--dtype", dtype]].concat());
     let expected = run("f32");
     for dtype in HALVES {

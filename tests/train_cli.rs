@@ -552,7 +552,7 @@ fn an_interrupted_run_can_be_resumed() {
 fn sizes_that_no_machine_holds_are_refused() {
     let place = Place::new();
     let data = place.path("book.txt");
-    let refused = |program: &str, more: &[&str]| {
+    let refused = |program: &'static str, more: &[&str]| {
         let arguments = [more, &["--data", text(&data), "--steps", "2"]].concat();
         Example(program).assert_refused(&arguments, 1, &["of memory", "choose smaller sizes"]);
     };

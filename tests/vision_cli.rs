@@ -283,7 +283,7 @@ fn impossible_sizes_are_refused() {
     TRAIN.assert_refused(&vit, 1, &["of memory", "smaller sizes"]);
     TRAIN.assert_fails(&["--arch", "vit", "--heads", "1", "--hidden-size", "18446744073709551615"], 1, &["2^20"]);
     TRAIN.assert_refused(
-        &["--data", &folder(&place, "pictures", 2), "--image-size", "4294967295"],
+        &["--data", &folder(&place, "pictures", 8), "--image-size", "4294967295"],
         2,
         &["--image-size"],
     );

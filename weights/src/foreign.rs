@@ -23,7 +23,7 @@ const KINDS: [Kind; 9] = [
         // The last bytes of a table of LevelDB.
         magic: Some((-8, b"\x57\xfb\x80\x8b\x24\x75\x47\xdb")),
         endings: &["ckpt.index"],
-        reason: "it is the index of a TensorFlow checkpoint",
+        reason: "it is a part of a TensorFlow checkpoint",
     },
     Kind { magic: None, endings: &["onnx"], reason: "it is an ONNX model" },
     Kind { magic: None, endings: &["pb", "pbtxt"], reason: "it is a TensorFlow graph (protobuf)" },
