@@ -193,7 +193,7 @@ fn a_resumed_run_goes_on_as_if_nothing_had_happened() {
     let before = weights(&two);
     two.write("book.txt", sentences(300).replace("river", "lake").as_bytes());
     let more = |resume| [&["--steps", "12", "--batch-size", "4", "--json", resume], &constant[..4]].concat();
-    let words = ["other settings: data was ", "held-out was ", "--resume-anyway"];
+    let words = ["other settings: ", "data was ", "held-out was ", "--resume-anyway"];
     TRAIN.assert_fails(&two.with_model(&more("--resume")), 1, &words);
     // A finished run has nothing left to do; sizes come from the run.
     let third = TRAIN.json(&two.with_model(&more("--resume-anyway")));
