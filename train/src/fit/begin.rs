@@ -4,7 +4,9 @@ use grove_tree::{Key, Tree, filter, leaves};
 use std::path::PathBuf;
 
 use super::{FitOptions, TrainState, best::Best};
-use crate::{Checkpoints, LossScale, Progressed, Result, TrainError, checkpoint::clear_drafts, data::Position};
+use crate::{
+    Checkpoints, LossScale, Progressed, Result, TrainError, checkpoint::clear_drafts, data::Position, ema::ema_start,
+};
 
 /// What a run goes on from: a new model, or its newest checkpoint.
 pub(super) struct Beginning<B: Backend, M, S> {
@@ -25,6 +27,9 @@ impl<B: Backend, M: Tree<B>, S: Tree<B>> Beginning<B, M, S> {
         key: Key,
         options: &FitOptions<B>,
     ) -> Result<Self> {
+        if let Err(error) = options.step.trainable.check(&model) {
+            return Err(TrainError::Options(format!("`trainable`: {error}")));
+        }
         // Frozen parameters need no state.
         let trained = filter(model.clone(), &options.step.trainable);
         let mut present = leaves(&trained).into_iter().filter(|(_, leaf)| leaf.dtype().is_float());
@@ -38,7 +43,7 @@ impl<B: Backend, M: Tree<B>, S: Tree<B>> Beginning<B, M, S> {
         };
         let mut state = TrainState {
             optimizer: optimizer.init(&trained),
-            ema: options.ema.map(|_| model.clone()),
+            ema: options.ema.map(|_| ema_start(model.clone())),
             loss_scale: options.loss_scaling.then(|| LossScale::new(&device)),
             model,
         };
