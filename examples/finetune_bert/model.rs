@@ -48,7 +48,7 @@ pub fn trainable<B: Backend>(options: &Options, model: &Classifier<B>) -> Result
     let known = paths(model);
     let mut trained = is_param();
     if options.lora_rank.is_some() {
-        trained = trained & (by_path("**.low_rank.**") | by_path("head.**") | by_path("bert.pooler.**"));
+        trained = trained & (by_path("**.low_rank.**") | by_path("head.**") | by_path("bert.pooler.**").optional());
     }
     for pattern in &options.freeze {
         // People name the encoder's parts as its files do, without the prefix.
@@ -60,7 +60,7 @@ pub fn trainable<B: Backend>(options: &Options, model: &Classifier<B>) -> Result
             )));
         }
         for pattern in patterns {
-            trained = trained & !by_path(&pattern);
+            trained = trained & !by_path(&pattern).optional();
         }
     }
     Ok(trained)

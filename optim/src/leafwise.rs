@@ -7,9 +7,10 @@ use grove_tree::{AnyArray, AnyTensor, Path, Tree, map};
 
 use crate::transformation::together;
 
-/// Applies a function to the flattened f32 leaves of several trees that are present in the first; the others stay.
+/// Applies a function to the flattened leaves of several trees that are present in the first; the others stay.
 ///
-/// The first tree is the updates. Where a leaf is absent there, the whole row is left as it is.
+/// The leaves of a row are f32, or f64 where one of them is. The first tree is the updates. Where a leaf is absent there,
+/// the whole row is left as it is.
 pub(crate) fn elementwise<B: Backend, P: Tree<B>, const N: usize>(
     trees: [P; N],
     mut f: impl FnMut([Tensor<B, 1>; N]) -> [Tensor<B, 1>; N],
@@ -36,7 +37,8 @@ pub(crate) fn leafwise<B: Backend, P: Tree<B>, const N: usize>(
                  with `init` from the parameters that are trained"
             );
         }
-        f(path, row.map(|leaf| leaf.cast_float(FloatDType::F32)))
+        let dtype = widest(row.iter().map(AnyArray::dtype));
+        f(path, row.map(|leaf| leaf.cast_float(dtype)))
     })
 }
 
@@ -50,40 +52,65 @@ pub(crate) fn check_shape(path: &Path, gradient: &[usize], state: &[usize]) {
     );
 }
 
+/// The type in which leaves of these types are computed together: f32, or f64 where one of them is.
+pub(crate) fn widest(dtypes: impl IntoIterator<Item = DType>) -> FloatDType {
+    if dtypes.into_iter().any(|dtype| dtype == DType::F64) { FloatDType::F64 } else { FloatDType::F32 }
+}
+
+/// The type in which numbers are computed that belong to all leaves of a tree, absent ones too, so that a skeleton's
+/// state is that of the parameters.
+pub(crate) fn precision<B: Backend, P: Tree<B>>(tree: &P) -> FloatDType {
+    let mut dtype = FloatDType::F32;
+    tree.visit(&mut Path::root(), &mut |_: &Path, leaf: &AnyArray<B>| {
+        if leaf.dtype() == DType::F64 {
+            dtype = FloatDType::F64;
+        }
+    });
+    dtype
+}
+
+/// A tree for sums and averages: floating-point leaves in f32, or f64 where they are.
+pub(crate) fn widened<B: Backend, P: Tree<B>>(tree: P) -> P {
+    map(tree, AnyArray::widen)
+}
+
 /// Whether optimizers do anything with a leaf.
 pub(crate) fn takes_part<B: Backend>(leaf: &AnyArray<B>) -> bool {
     leaf.is_present() && leaf.dtype().is_float()
 }
 
-/// Zeros in f32 for each floating-point leaf, absent where the parameter is; other leaves are absent.
+/// Zeros in f32, or f64 where the leaf is, for each floating-point leaf, absent where the parameter is; other leaves are
+/// absent.
 pub(crate) fn zeros_like<B: Backend, P: Tree<B>>(params: &P) -> P {
     filled_like(params, 0.0)
 }
 
-/// One value in f32 for each floating-point leaf, absent where the parameter is; other leaves are absent.
+/// One value in f32, or f64 where the leaf is, for each floating-point leaf, absent where the parameter is; other leaves
+/// are absent.
 pub(crate) fn filled_like<B: Backend, P: Tree<B>>(params: &P, value: f64) -> P {
     map(params.clone(), |leaf| {
-        let shape = leaf.shape().to_vec();
+        let (shape, dtype) = (leaf.shape().to_vec(), DType::from(widest([leaf.dtype()])));
         match leaf.device() {
             _ if !leaf.dtype().is_float() => leaf.into_absent(),
-            None => AnyArray::absent(shape, DType::F32),
+            None => AnyArray::absent(shape, dtype),
             Some(device) => {
-                let tensor = Tensor::<B, 1>::full([leaf.len()], value, (&device, DType::F32));
+                let tensor = Tensor::<B, 1>::full([leaf.len()], value, (&device, dtype));
                 unflat(tensor, &shape)
             }
         }
     })
 }
 
-/// A present floating-point leaf as `[n]` in f32.
+/// A present floating-point leaf as `[n]` in f32, or f64 where it is.
 pub(crate) fn flat<B: Backend>(leaf: AnyArray<B>) -> Tensor<B, 1> {
     let len = leaf.len();
     shaped(leaf, [len])
 }
 
-/// A present floating-point leaf in f32 and another shape of as many elements.
+/// A present floating-point leaf in f32, or f64 where it is, and another shape of as many elements.
 pub(crate) fn shaped<B: Backend, const D: usize>(leaf: AnyArray<B>, shape: [usize; D]) -> Tensor<B, D> {
-    let x = B::float_reshape(float(leaf.cast_float(FloatDType::F32)), shape.into());
+    let dtype = widest([leaf.dtype()]);
+    let x = B::float_reshape(float(leaf.cast_float(dtype)), shape.into());
     Tensor::from_primitive(TensorPrimitive::Float(x))
 }
 

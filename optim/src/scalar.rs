@@ -1,4 +1,4 @@
-use burn::tensor::Tensor;
+use burn::tensor::{DType, FloatDType, Tensor};
 use grove_backend::Backend;
 use grove_tree::Tree;
 
@@ -22,7 +22,7 @@ impl<B: Backend> Scalar<B> {
     pub(crate) fn times(&self, x: Tensor<B, 1>) -> Tensor<B, 1> {
         match self {
             Self::Number(number) => x.mul_scalar(*number),
-            Self::Array(array) => x * array.clone(),
+            Self::Array(array) => scaled(x, array.clone()),
         }
     }
 
@@ -31,7 +31,10 @@ impl<B: Backend> Scalar<B> {
         match self {
             Self::Number(0.0) => x,
             Self::Number(number) => x.add_scalar(*number),
-            Self::Array(array) => x + array.clone(),
+            Self::Array(array) => {
+                let array = like(array.clone(), &x);
+                x + array
+            }
         }
     }
 
@@ -51,12 +54,18 @@ impl<B: Backend> Scalar<B> {
         }
     }
 
-    /// As an array `[1]` of f32.
-    pub(crate) fn array(&self, device: &B::Device) -> Tensor<B, 1> {
+    /// As an array `[1]` of a type.
+    pub(crate) fn array(&self, device: &B::Device, dtype: FloatDType) -> Tensor<B, 1> {
         match self {
-            Self::Number(number) => Tensor::full([1], *number, (device, burn::tensor::DType::F32)),
-            Self::Array(array) => array.clone(),
+            Self::Number(number) => Tensor::full([1], *number, (device, DType::from(dtype))),
+            Self::Array(array) if array.dtype() == DType::from(dtype) => array.clone(),
+            Self::Array(array) => array.clone().cast(dtype),
         }
+    }
+
+    /// As an array `[1]` of the type of a tensor, on its device.
+    pub(crate) fn array_like(&self, x: &Tensor<B, 1>) -> Tensor<B, 1> {
+        self.array(&x.device(), x.dtype().into())
     }
 
     /// Whether this is the number 0.
@@ -77,6 +86,23 @@ impl<B: Backend> From<Tensor<B, 1>> for Scalar<B> {
     }
 }
 
+/// A number `[1]` in the type of a tensor `[n]`: a tree may have leaves of f32 and of f64.
+fn like<B: Backend>(number: Tensor<B, 1>, x: &Tensor<B, 1>) -> Tensor<B, 1> {
+    if number.dtype() == x.dtype() { number } else { number.cast(x.dtype()) }
+}
+
+/// `[n]` times a number `[1]`, of whichever type.
+pub(crate) fn scaled<B: Backend>(x: Tensor<B, 1>, factor: Tensor<B, 1>) -> Tensor<B, 1> {
+    let factor = like(factor, &x);
+    x * factor
+}
+
+/// `[n]` over a number `[1]`, of whichever type.
+pub(crate) fn divided<B: Backend>(x: Tensor<B, 1>, divisor: Tensor<B, 1>) -> Tensor<B, 1> {
+    let divisor = like(divisor, &x);
+    x / divisor
+}
+
 /// A learning rate, or another hyperparameter that may follow a schedule.
 #[derive(Clone, Debug)]
 pub enum ScalarOrSchedule<B: Backend> {
@@ -92,12 +118,12 @@ impl<B: Backend> ScalarOrSchedule<B> {
         matches!(self, Self::Schedule(_)).then(|| zero_count(params))
     }
 
-    /// The value at this step, and the count for the next one.
-    pub(crate) fn step(&self, count: Option<Count<B>>) -> (Scalar<B>, Option<Count<B>>) {
+    /// The value at this step, computed in a type if it follows a schedule, and the count for the next one.
+    pub(crate) fn step(&self, count: Option<Count<B>>, dtype: FloatDType) -> (Scalar<B>, Option<Count<B>>) {
         match (self, count) {
             (Self::Scalar(scalar), count) => (scalar.clone(), count),
             (Self::Schedule(schedule), Some(count)) => {
-                (Scalar::Array(schedule.at(count.val())), Some(increment(count)))
+                (Scalar::Array(schedule.at_in(count.val(), dtype)), Some(increment(count)))
             }
             (Self::Schedule(_), None) => {
                 panic!("the state does not belong to this chain: a number became a schedule")

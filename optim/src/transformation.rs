@@ -1,6 +1,8 @@
-use burn::tensor::{DType, FloatDType, Int, Tensor, TensorPrimitive};
+use burn::tensor::{FloatDType, Int, Tensor, TensorPrimitive};
 use grove_backend::Backend;
-use grove_tree::{Array, Path, Tree, map_together};
+use grove_tree::{Array, Filter, Path, Tree, map_together};
+
+use crate::leafwise::widest;
 
 /// A function from gradients to updates that may remember things: the one shape that every part of an optimizer has.
 ///
@@ -8,9 +10,9 @@ use grove_tree::{Array, Path, Tree, map_together};
 /// out at the end is added to the parameters by [`apply_updates`]. Everything remembered is in the state, a tree, so
 /// saving, loading and moving it needs no code of its own.
 ///
-/// Updates are f32 from the first transformation on, and so are states, whatever the parameters' dtype. Leaves
-/// that are absent from the updates, and leaves that are not floating-point numbers, are not touched and have absent
-/// states. On a skeleton, [`init`](Self::init) gives the skeleton of the state.
+/// Updates are f32 from the first transformation on, and so are states, whatever the parameters' dtype; f64 stays f64.
+/// Leaves that are absent from the updates, and leaves that are not floating-point numbers, are not touched and have
+/// absent states. On a skeleton, [`init`](Self::init) gives the skeleton of the state.
 pub trait GradientTransformation<B: Backend, P: Tree<B>> {
     /// What is remembered from step to step.
     type State: Tree<B>;
@@ -66,10 +68,8 @@ pub fn apply_updates<B: Backend, P: Tree<B>>(params: P, updates: P) -> P {
         if !dtype.is_float() || !param.is_present() || !update.is_present() {
             return [param, absent];
         }
-        let sum = match dtype {
-            DType::F32 => param.try_add(update),
-            _ => param.cast_float(FloatDType::F32).try_add(update.cast_float(FloatDType::F32)),
-        };
+        let wide = widest([dtype, update.dtype()]);
+        let sum = param.cast_float(wide).try_add(update.cast_float(wide));
         [sum.expect("both are present and float").cast_float(dtype.into()), absent]
     });
     params
@@ -84,6 +84,14 @@ pub(crate) fn together<B: Backend, P: Tree<B>, const N: usize>(
     map_together(trees, f).unwrap_or_else(|error| {
         panic!("updates, state and parameters must come from one model (was the state made by `init` for another?): {error}")
     })
+}
+
+/// Panics where a pattern of a mask fits no parameter.
+#[track_caller]
+pub(crate) fn check_mask<B: Backend, P: Tree<B>>(mask: &Filter<B>, params: &P) {
+    if let Err(error) = mask.check(params) {
+        panic!("a mask of an optimizer: {error} (`Filter::optional` allows it)");
+    }
 }
 
 /// A step count: one whole number, on the device of the parameters.
@@ -102,9 +110,9 @@ pub(crate) fn increment<B: Backend>(count: Count<B>) -> Count<B> {
     Array::new(count.val().add_scalar(1))
 }
 
-/// A count as f32, whatever the device's usual type is: exact up to 2^24.
-pub(crate) fn steps<B: Backend>(count: &Count<B>) -> Tensor<B, 1> {
-    let x = B::int_into_float(count.val().into_primitive(), FloatDType::F32);
+/// A count as f32 or f64, whatever the device's usual type is: f32 is exact up to 2^24.
+pub(crate) fn steps<B: Backend>(count: &Count<B>, dtype: FloatDType) -> Tensor<B, 1> {
+    let x = B::int_into_float(count.val().into_primitive(), dtype);
     Tensor::from_primitive(TensorPrimitive::Float(x))
 }
 

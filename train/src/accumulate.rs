@@ -1,8 +1,7 @@
 //! The mean over the batches of a step, each of which counts by its weight.
 
-use burn::tensor::{DType, FloatDType};
 use grove_backend::Backend;
-use grove_tree::{AnyArray, Array, Tree, map};
+use grove_tree::{Array, Tree, map};
 use std::collections::BTreeMap;
 
 use crate::{
@@ -43,8 +42,8 @@ impl<B: Backend, M: Tree<B>> Accumulated<B, M> {
         }
         let weight = weight / self.unit;
         self.grads = Some(match self.grads.take() {
-            Some(total) if weight == 1.0 => sum(wide(total), wide(grads)),
-            Some(total) => sum(wide(total), scaled(grads, weight)),
+            Some(total) if weight == 1.0 => sum(total, grads),
+            Some(total) => sum(total, scaled(grads, weight)),
             None => grads,
         });
         self.measured.push((measured, weight));
@@ -97,17 +96,5 @@ impl<B: Backend> Mean<B> {
 }
 
 fn scaled<B: Backend, M: Tree<B>>(grads: M, factor: f64) -> M {
-    map(grads, |leaf| widened(leaf).mul_scalar(factor))
-}
-
-/// Leaves in which a sum of several gradients does not lose the small ones.
-fn wide<B: Backend, M: Tree<B>>(grads: M) -> M {
-    map(grads, widened)
-}
-
-fn widened<B: Backend>(leaf: AnyArray<B>) -> AnyArray<B> {
-    match leaf.dtype() {
-        DType::F16 | DType::BF16 => leaf.cast_float(FloatDType::F32),
-        _ => leaf,
-    }
+    map(grads, |leaf| leaf.widen().mul_scalar(factor))
 }

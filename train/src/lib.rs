@@ -20,7 +20,7 @@ mod step;
 
 pub use checkpoint::{Checkpoints, Progressed, Restored};
 pub use confusion::Confusion;
-pub use ema::ema_step;
+pub use ema::{ema_model, ema_step};
 pub use error::{Result, TrainError};
 pub use fit::{Ended, Evaluation, FitOptions, Fitted, Length, NonFinite, TrainState, fit};
 pub use interrupt::{Stop, stop_on_interrupt};

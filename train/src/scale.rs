@@ -1,4 +1,4 @@
-use burn::tensor::{Bool, DType, FloatDType, Int, Tensor};
+use burn::tensor::{Bool, DType, Int, Tensor, TensorMetadata};
 use grove_backend::Backend;
 use grove_tree::{Array, Tree, map};
 
@@ -29,14 +29,14 @@ impl<B: Backend> LossScale<B> {
         }
     }
 
-    /// Gradients of the loss itself, in f32: in f16 they might vanish.
+    /// Gradients of the loss itself, in f32 at least: in f16 they might vanish.
     pub(crate) fn unscale<P: Tree<B>>(&self, grads: P) -> P {
         let inverse = self.factor.val().recip();
         map(grads, |leaf| {
             let rank = leaf.shape().len();
-            leaf.cast_float(FloatDType::F32).map_float(|x| {
-                let inverse = B::float_reshape(inverse.clone().into_primitive().tensor(), vec![1; rank].into());
-                B::float_mul(x, inverse)
+            leaf.widen().map_float(|x| {
+                let inverse = inverse.clone().cast(x.dtype()).into_primitive().tensor();
+                B::float_mul(x, B::float_reshape(inverse, vec![1; rank].into()))
             })
         })
     }

@@ -185,14 +185,14 @@ pub(crate) fn with_buffers<B: Backend, M: Tree<B>>(model: M, successor: Option<S
     taken.expect("a model and its successor have one structure")
 }
 
-/// The sum of two trees of gradients.
+/// The sum of two trees of gradients, in f32 where they have 16 bits.
 pub(crate) fn sum<B: Backend, M: Tree<B>>(left: M, right: M) -> M {
     let [sum, _] = map_together([left, right], |_, [x, y]: [AnyArray<B>; 2]| {
         let absent = y.clone().into_absent();
         if !x.is_present() || !x.dtype().is_float() {
             return [x, absent];
         }
-        [x.try_add(y).expect("gradients of one model"), absent]
+        [x.widen().try_add(y.widen()).expect("gradients of one model"), absent]
     })
     .expect("gradients of one model");
     sum

@@ -536,6 +536,9 @@ fn options_that_make_no_sense_are_refused() {
     let unjudged = FitOptions { patience: Some(3), evaluate_every: 1, ..options(1) };
     refused(unjudged, "this one gives nothing: name a number that is to become small `loss`");
     let nothing = StepOptions { trainable: by_path("third.**"), ..StepOptions::default() };
+    let misspelt = "`trainable`: the pattern `third.**` fits no path of this tree; near it are: ";
+    refused(FitOptions { step: nothing, ..options(1) }, misspelt);
+    let nothing = StepOptions { trainable: Filter::new(|_, _| false), ..StepOptions::default() };
     refused(FitOptions { step: nothing, ..options(1) }, "`trainable` passes none");
     let skeleton = grove_tree::skeleton(net());
     let optimizer = sgd(0.1, Sgd::default());

@@ -1,13 +1,13 @@
-use burn::tensor::{Tensor, backend::AutodiffBackend};
+use burn::tensor::Tensor;
 use burn_autodiff::{
     Autodiff,
     checkpoint::strategy::{BalancedCheckpointing, CheckpointStrategy, NoCheckpointing},
 };
 use grove_backend::Backend;
-use grove_tree::{AnyArray, AnyTensor, Filter, Path, Tree, is_inexact};
+use grove_tree::{AnyArray, AnyTensor, Filter, Path, Tree};
 use std::marker::PhantomData;
 
-use crate::tape::{lift_leaf, lower_leaf};
+use crate::tape::{Tape, lift_leaf, lower_leaf};
 
 /// What the backward pass keeps of the forward pass: [`NoRecompute`] or [`Balanced`].
 pub trait Recompute: CheckpointStrategy {}
@@ -35,74 +35,114 @@ impl<S: CheckpointStrategy> Recompute for S {}
 /// assert_eq!(grads[1].val().into_scalar(), 3.0);
 /// ```
 pub struct GradOptions<B: Backend, S: Recompute = NoRecompute> {
-    only: Filter<B>,
+    only: Option<Filter<B>>,
+    buffers: bool,
     strategy: PhantomData<S>,
 }
 
 impl<B: Backend> GradOptions<B> {
-    /// Gradients of all floating-point leaves; nothing is recomputed.
+    /// Gradients of all parameters; nothing is recomputed.
     #[allow(clippy::new_without_default)]
     pub fn new() -> Self {
-        Self { only: is_inexact(), strategy: PhantomData }
+        Self { only: None, buffers: false, strategy: PhantomData }
     }
 }
 
 impl<B: Backend, S: Recompute> GradOptions<B, S> {
-    /// Gradients of the floating-point leaves that pass a filter; the other gradients are absent, and cost nothing.
+    /// Gradients of the parameters that pass a filter; the other gradients are absent, and cost nothing.
     pub fn only(self, filter: Filter<B>) -> Self {
-        Self { only: is_inexact() & filter, ..self }
+        Self { only: Some(filter), ..self }
+    }
+
+    /// Gradients of buffers too: of floating-point leaves in fields marked `#[tree(buffer)]`, running statistics say, as
+    /// far as they pass the filter. To get no others: `only(is_buffer()).with_buffers()`.
+    pub fn with_buffers(self) -> Self {
+        Self { buffers: true, ..self }
     }
 
     /// Chooses what the backward pass keeps of the forward pass.
     pub fn recompute<R: Recompute>(self) -> GradOptions<B, R> {
-        GradOptions { only: self.only, strategy: PhantomData }
+        GradOptions { only: self.only, buffers: self.buffers, strategy: PhantomData }
+    }
+
+    fn differentiates(&self, path: &Path, leaf: &AnyArray<B>) -> bool {
+        leaf.dtype().is_float()
+            && (self.buffers || !path.is_buffer())
+            && self.only.as_ref().is_none_or(|filter| filter.passes(path, leaf))
     }
 
     /// The value of a function, its gradient, and what else the function gives.
     ///
     /// The function gets the tree on the differentiating backend and returns the loss, one number, and an auxiliary
-    /// tree. Gradients have the tree's own type; where a leaf does not take part, or is absent, so is its gradient.
+    /// tree. Gradients have the tree's own type; where a leaf does not take part, or is absent, so is its gradient. Where
+    /// the loss does not depend on a leaf its gradient is zero.
+    ///
+    /// # Panics
+    /// Where the loss is not one number; where a pattern of the filter fits no path of the tree, as
+    /// [`Filter::check`] says.
+    #[track_caller]
     pub fn value_and_grad_aux<T: Tree<B>, A: Tree<Autodiff<B, S>>>(
         &self,
         tree: &T,
         f: impl FnOnce(T::On<Autodiff<B, S>>) -> (Tensor<Autodiff<B, S>, 1>, A),
     ) -> (Tensor<B, 1>, T, A::On<B>) {
+        if let Some(Err(error)) = self.only.as_ref().map(|filter| filter.check(tree)) {
+            panic!("nothing to differentiate for a part of the filter: {error}");
+        }
+        let mut tape = Tape::new();
         // The tracked handles, in the order of the leaves: the model's own may be replaced inside `f`.
         let mut tracked = Vec::new();
         let lifted = tree.clone().lift(&mut Path::root(), &mut |path, leaf| {
-            let track = self.only.passes(path, &leaf);
-            let leaf = lift_leaf::<B, S>(leaf, track);
+            let track = self.differentiates(path, &leaf);
+            let leaf = lift_leaf::<B, S>(leaf, track.then_some(&mut tape));
             tracked.push(match leaf.value() {
                 Some(AnyTensor::Float(x)) if track => Some(x.clone()),
                 _ => None,
             });
             leaf
         });
+        let takes_part: Vec<bool> = tracked.iter().map(Option::is_some).collect();
         let (loss, aux) = f(lifted);
+        one_number(&loss);
         let value = loss.clone().inner();
+        tape.on(Some(value.device()));
         let aux = aux.lift(&mut Path::root(), &mut |_, leaf| lower_leaf::<B, S>(leaf));
-        let mut grads = <Autodiff<B, S> as AutodiffBackend>::backward(loss.into_primitive().tensor());
-        let mut tracked = tracked.into_iter();
-        let grads = tree.clone().map(&mut Path::root(), &mut |_, leaf| {
-            let Some(handle) = tracked.next().flatten() else {
-                return leaf.into_absent();
-            };
-            match <Autodiff<B, S> as AutodiffBackend>::grad_remove(&handle, &mut grads) {
-                Some(grad) => AnyArray::present(AnyTensor::Float(grad)),
-                // A parameter on which the loss does not depend.
-                None => leaf.zeros_like(),
-            }
+        let grads = tape.gradients(Some(loss.into_primitive().tensor()), vec![tracked]);
+        let mut grads = takes_part.into_iter().zip(grads.into_iter().flatten());
+        let grads = tree.clone().map(&mut Path::root(), &mut |_, leaf| match grads.next() {
+            Some((true, Some(grad))) => AnyArray::present(AnyTensor::Float(grad)),
+            // A parameter on which the loss does not depend.
+            Some((true, None)) => leaf.zeros_like(),
+            _ => leaf.into_absent(),
         });
         (value, grads, aux)
     }
 }
 
+/// Refuses a loss that is not one number: burn would add them up.
+#[track_caller]
+pub(crate) fn one_number<C: burn::tensor::backend::Backend>(loss: &Tensor<C, 1>) {
+    let [count] = loss.dims();
+    assert!(
+        count == 1,
+        "the loss has the shape [{count}], and gradients are those of one number: return its sum or its mean"
+    );
+}
+
 /// The value of a function of a tree, and its gradient.
 ///
 /// The function gets the tree on the differentiating backend and returns the loss, one number. The gradient has the
-/// tree's own type. Leaves that are not floating-point numbers, or are absent, have absent gradients: to
-/// differentiate with respect to a part, [`partition`](grove_tree::partition) first and `combine` inside the
-/// function, or use [`GradOptions::only`].
+/// tree's own type, and is that of the parameters: leaves that are not floating-point numbers, are absent, or lie in fields
+/// marked `#[tree(buffer)]` (running statistics) have absent gradients. To differentiate with respect to a part,
+/// [`partition`](grove_tree::partition) first and `combine` inside the function, or use [`GradOptions::only`]; for
+/// buffers, [`GradOptions::with_buffers`].
+///
+/// Several threads may differentiate at once, rayon's workers too. On a CPU the backward pass that begins first uses all
+/// threads; one that begins while it is under way uses one, so it may sum in another order.
+///
+/// # Panics
+/// Where the loss is not one number.
+#[track_caller]
 pub fn value_and_grad<B: Backend, T: Tree<B>>(
     tree: &T,
     f: impl FnOnce(T::On<Autodiff<B>>) -> Tensor<Autodiff<B>, 1>,
@@ -113,6 +153,10 @@ pub fn value_and_grad<B: Backend, T: Tree<B>>(
 
 /// As [`value_and_grad`] for a function that also returns an auxiliary tree: metrics, or the successor of a model
 /// with running statistics.
+///
+/// # Panics
+/// As [`value_and_grad`].
+#[track_caller]
 pub fn value_and_grad_aux<B: Backend, T: Tree<B>, A: Tree<Autodiff<B>>>(
     tree: &T,
     f: impl FnOnce(T::On<Autodiff<B>>) -> (Tensor<Autodiff<B>, 1>, A),
@@ -121,6 +165,10 @@ pub fn value_and_grad_aux<B: Backend, T: Tree<B>, A: Tree<Autodiff<B>>>(
 }
 
 /// The gradient of a function of a tree; see [`value_and_grad`].
+///
+/// # Panics
+/// As [`value_and_grad`].
+#[track_caller]
 pub fn grad<B: Backend, T: Tree<B>>(tree: &T, f: impl FnOnce(T::On<Autodiff<B>>) -> Tensor<Autodiff<B>, 1>) -> T {
     value_and_grad(tree, f).1
 }
@@ -153,7 +201,7 @@ mod tests {
     fn gradients_have_the_models_type() {
         let (loss, grads) = value_and_grad(&line(), |m| (m.slope.val().powf_scalar(3.0) * 4.0 + m.offset.val()).sum());
         assert_eq!(loss.into_scalar(), 33.0);
-        assert_eq!((number(&grads.slope), number(&grads.offset), number(&grads.seen)), (48.0, 1.0, 0.0));
+        assert_eq!((number(&grads.slope), number(&grads.offset)), (48.0, 1.0));
         assert_eq!(display(&grads), display(&line()));
     }
 
@@ -175,7 +223,7 @@ mod tests {
         assert!(!grads.offset.is_present() && !grads.seen.is_present());
 
         let (trained, frozen) = partition(line(), &only_slope);
-        let frozen = frozen.lift(&mut Path::root(), &mut |_, leaf| lift_leaf::<Flex, NoRecompute>(leaf, false));
+        let frozen = frozen.lift(&mut Path::root(), &mut |_, leaf| lift_leaf::<Flex, NoRecompute>(leaf, None));
         let (_, grads) = value_and_grad(&trained, |m| f(combine(m, frozen).expect("parts of one tree")));
         assert_eq!(number(&grads.slope), 1.0);
         assert!(!grads.offset.is_present());

@@ -12,6 +12,7 @@
 //! ```
 #![warn(missing_docs)]
 
+mod backward;
 mod eval_shape;
 mod grad;
 mod scan;
@@ -23,4 +24,5 @@ pub use eval_shape::eval_shape;
 pub use grad::{Balanced, GradOptions, NoRecompute, Recompute, grad, value_and_grad, value_and_grad_aux};
 pub use scan::{CheckpointedScan, Scan, scan};
 pub use stack::{Stack, Unstack, stack, stacked_len, unstack};
+pub use tape::clear_tape;
 pub use vjp::vjp;

@@ -10,18 +10,144 @@ use burn_autodiff::{
 use grove_backend::Backend;
 use grove_tree::{AnyArray, AnyTensor, Path, Tree, map, map_with_path};
 
-use crate::grad::{NoRecompute, Recompute};
+use crate::{
+    backward::{self, Collector},
+    grad::{NoRecompute, Recompute},
+};
 
-/// A leaf on the differentiating backend: a constant, or, if `track`, the start of a tape.
-pub(crate) fn lift_leaf<B: Backend, S: Recompute>(leaf: AnyArray<B>, track: bool) -> AnyArray<Autodiff<B, S>> {
+/// A tensor of the differentiating backend, tracked or not.
+pub(crate) type Tracked<B> = FloatTensor<Autodiff<B>>;
+
+/// A tape that begins at some leaves.
+///
+/// All leaves have one parent, which no gradient reaches: its step is the last of the backward pass, which then has all
+/// gradients. Dropped without a backward pass, the tape lets Burn forget all that is recorded on it; what is left of
+/// the results has to be dropped before.
+pub(crate) struct Tape<B: Backend> {
+    /// Made with the first leaf.
+    start: Option<Start<B>>,
+    /// Where untracked operations ran, which Burn records too.
+    device: Option<B::Device>,
+    /// Whether there was a backward pass.
+    done: bool,
+}
+
+struct Start<B: Backend> {
+    /// Keeps the first node of the graph.
+    _root: Tracked<B>,
+    /// The parent of the leaves.
+    end: Tracked<B>,
+    collector: Collector,
+}
+
+impl<B: Backend> Tape<B> {
+    pub(crate) fn new() -> Self {
+        Self { start: None, device: None, done: false }
+    }
+
+    /// Says where the tape's results lie.
+    pub(crate) fn on(&mut self, device: Option<B::Device>) {
+        self.device = device;
+    }
+
+    /// A leaf that is tracked.
+    pub(crate) fn leaf(&mut self, x: FloatTensor<B>) -> Tracked<B> {
+        let start = self.start.get_or_insert_with(|| Start::new(x.clone()));
+        match Backward::<B, 1>::prepare::<NoRecompute>(Leaf, [start.end.node.clone()]).compute_bound().stateful() {
+            OpsKind::Tracked(step) => step.finish((), x),
+            OpsKind::UnTracked(step) => step.finish(x),
+        }
+    }
+
+    /// The gradients of a number with respect to leaves of this tape. There is none where nothing depends on a leaf, and
+    /// none at all where the number depends on nothing.
+    pub(crate) fn gradients(mut self, root: Option<Tracked<B>>, leaves: Vec<Column<Autodiff<B>>>) -> Vec<Column<B>> {
+        let root = root.filter(|root| root.is_tracked());
+        let (Some(root), Some(start)) = (root, &self.start) else {
+            let nothing = leaves.iter().map(|column| vec![None; column.len()]).collect();
+            // Before the tape, which is dropped last.
+            drop(leaves);
+            return nothing;
+        };
+        self.done = true;
+        backward::run::<B, _>(root, &start.collector, move |grads| {
+            let mut take = |x: &Tracked<B>| <Autodiff<B> as AutodiffBackend>::grad_remove(x, grads);
+            leaves.iter().map(|column| column.iter().map(|x| take(x.as_ref()?)).collect()).collect()
+        })
+    }
+}
+
+impl<B: Backend> Start<B> {
+    /// The tensor is there for its device only: its values are not read.
+    fn new(x: FloatTensor<B>) -> Self {
+        let root = require_grad::<Autodiff<B>>(<Autodiff<B> as AutodiffBackend>::from_inner(x.clone()));
+        let collector = Collector::default();
+        let end = match Backward::<B, 1>::prepare::<NoRecompute>(End, [root.node.clone()]).compute_bound().stateful() {
+            OpsKind::Tracked(step) => step.finish(collector.clone(), x),
+            OpsKind::UnTracked(step) => step.finish(x),
+        };
+        Self { _root: root, end, collector }
+    }
+}
+
+impl<B: Backend> Drop for Tape<B> {
+    fn drop(&mut self) {
+        // A panic while another one unwinds would end the program.
+        if self.done || std::thread::panicking() {
+            return;
+        }
+        match (self.start.take(), self.device.take()) {
+            (Some(start), _) => {
+                // A backward pass clears its own graph of all that nobody can reach.
+                let mut end = start.end.clone();
+                end.primitive = number::<B>(&B::float_device(&end.primitive));
+                backward::clear::<B>(end);
+            }
+            (None, Some(device)) => clear_tape::<B>(&device),
+            (None, None) => {}
+        }
+    }
+}
+
+/// Keeps its gradient, for the caller of the backward pass.
+#[derive(Debug)]
+struct Leaf;
+
+impl<B: Backend> Backward<B, 1> for Leaf {
+    type State = ();
+
+    fn backward(self, _: Ops<(), 1>, _: &mut Gradients, _: &mut Checkpointer) {}
+}
+
+/// The last step that does anything.
+#[derive(Debug)]
+struct End;
+
+impl<B: Backend> Backward<B, 1> for End {
+    type State = Collector;
+
+    fn backward(self, ops: Ops<Collector, 1>, grads: &mut Gradients, _: &mut Checkpointer) {
+        ops.state.collect(grads);
+    }
+}
+
+/// `[1]`: a zero.
+fn number<B: Backend>(device: &B::Device) -> FloatTensor<B> {
+    B::float_zeros(Shape::from(vec![1]), device, FloatDType::F32)
+}
+
+/// A leaf on the differentiating backend: a constant, or, on a tape, one that is tracked.
+pub(crate) fn lift_leaf<B: Backend, S: Recompute>(
+    leaf: AnyArray<B>,
+    tape: Option<&mut Tape<B>>,
+) -> AnyArray<Autodiff<B, S>> {
     let (shape, dtype) = (leaf.shape().to_vec(), leaf.dtype());
     match leaf.into_value() {
         None => AnyArray::absent(shape, dtype),
-        Some(AnyTensor::Float(x)) => {
-            let x = <Autodiff<B, S> as AutodiffBackend>::from_inner(x);
-            let x = if track { require_grad::<Autodiff<B, S>>(x) } else { x };
-            AnyArray::present(AnyTensor::Float(x))
-        }
+        Some(AnyTensor::Float(x)) => AnyArray::present(AnyTensor::Float(match tape {
+            Some(tape) => tape.leaf(x),
+            None => <Autodiff<B, S> as AutodiffBackend>::from_inner(x),
+        })),
         Some(AnyTensor::Int(x)) => AnyArray::present(AnyTensor::Int(x)),
         Some(AnyTensor::Bool(x)) => AnyArray::present(AnyTensor::Bool(x)),
     }
@@ -44,7 +170,7 @@ pub(crate) fn lower_leaf<B: Backend, S: Recompute>(leaf: AnyArray<Autodiff<B, S>
 
 /// A tree on the differentiating backend, none of its leaves tracked.
 pub(crate) fn constants<B: Backend, T: Tree<B>>(tree: T) -> T::On<Autodiff<B>> {
-    tree.lift(&mut Path::root(), &mut |_, leaf| lift_leaf::<B, NoRecompute>(leaf, false))
+    tree.lift(&mut Path::root(), &mut |_, leaf| lift_leaf::<B, NoRecompute>(leaf, None))
 }
 
 /// A tree taken off the tape.
@@ -67,17 +193,26 @@ pub(crate) fn column<B: Backend, T: Tree<B>>(tree: &T) -> Column<B> {
     column
 }
 
-/// A tree cut off whatever tape it was on, each floating-point leaf the start of a new one; and these leaves.
-pub(crate) fn track<B: Backend, T: Tree<Autodiff<B>>>(tree: T) -> (T, Column<Autodiff<B>>) {
-    let tree = map(tree, |leaf| lift_leaf::<B, NoRecompute>(lower_leaf(leaf), true));
+/// A tree cut off whatever tape it was on, its floating-point leaves on another one; and these leaves.
+pub(crate) fn track<B: Backend, T: Tree<Autodiff<B>>>(tree: T, tape: &mut Tape<B>) -> (T, Column<Autodiff<B>>) {
+    let tree = map(tree, |leaf| lift_leaf::<B, NoRecompute>(lower_leaf(leaf), Some(&mut *tape)));
     let tracked = column(&tree);
     (tree, tracked)
 }
 
-/// Takes the gradients of tracked leaves out of what a backward pass gave; none where nothing depends on the leaf.
-pub(crate) fn take<B: Backend>(tracked: &Column<Autodiff<B>>, grads: &mut Option<Gradients>) -> Column<B> {
-    let mut take = |x: &_| <Autodiff<B> as AutodiffBackend>::grad_remove(x, grads.as_mut()?);
-    tracked.iter().map(|x| take(x.as_ref()?)).collect()
+/// As [`track`], buffers staying constants.
+pub(crate) fn track_params<B: Backend, T: Tree<Autodiff<B>>>(tree: T, tape: &mut Tape<B>) -> (T, Column<Autodiff<B>>) {
+    let mut tracked = Vec::new();
+    let tree = map_with_path(tree, |path, leaf| {
+        let track = !path.is_buffer() && leaf.dtype().is_float();
+        let leaf = lift_leaf::<B, NoRecompute>(lower_leaf(leaf), track.then_some(&mut *tape));
+        tracked.push(match leaf.value() {
+            Some(AnyTensor::Float(x)) if track => Some(x.clone()),
+            _ => None,
+        });
+        leaf
+    });
+    (tree, tracked)
 }
 
 /// Adds gradients of the same leaves.
@@ -90,10 +225,11 @@ pub(crate) fn accumulate<B: Backend>(sum: &mut Column<B>, grads: Column<B>) {
     }
 }
 
-/// Gradients in the tree's own type: zeros where there is none, absent where the leaf has none to have.
+/// Gradients in the tree's own type: zeros where there is none, absent for buffers and where the leaf has none to have.
 pub(crate) fn typed<B: Backend, T: Tree<B>>(tree: T, grads: Column<B>) -> T {
     let mut grads = grads.into_iter();
-    map(tree, |leaf| match (leaf.value(), grads.next().flatten()) {
+    map_with_path(tree, |path, leaf| match (leaf.value(), grads.next().flatten()) {
+        (Some(AnyTensor::Float(_)), _) if path.is_buffer() => leaf.into_absent(),
         (Some(AnyTensor::Float(_)), Some(grad)) => AnyArray::present(AnyTensor::Float(grad)),
         (Some(AnyTensor::Float(_)), None) => leaf.zeros_like(),
         _ => leaf.into_absent(),
@@ -101,7 +237,7 @@ pub(crate) fn typed<B: Backend, T: Tree<B>>(tree: T, grads: Column<B>) -> T {
 }
 
 /// Where a backward pass starts: results of a function, each with the gradient that comes from above.
-pub(crate) struct Seeds<B: Backend>(Vec<FloatTensor<Autodiff<B>>>);
+pub(crate) struct Seeds<B: Backend>(Vec<Tracked<B>>);
 
 impl<B: Backend> Seeds<B> {
     pub(crate) fn new() -> Self {
@@ -109,21 +245,19 @@ impl<B: Backend> Seeds<B> {
     }
 
     /// Adds a result; it does not matter where it is not tracked, or is given no gradient.
-    pub(crate) fn add(&mut self, result: Option<FloatTensor<Autodiff<B>>>, grad: Option<FloatTensor<B>>) {
+    pub(crate) fn add(&mut self, result: Option<Tracked<B>>, grad: Option<FloatTensor<B>>) {
         let (Some(result), Some(grad)) = (result, grad) else { return };
-        let number = B::float_zeros(Shape::from(vec![1]), &B::float_device(&grad), FloatDType::F32);
+        let number = number::<B>(&B::float_device(&grad));
         match Seed.prepare::<NoRecompute>([result.node.clone()]).compute_bound().stateful() {
             OpsKind::Tracked(step) => self.0.push(step.finish(grad, number)),
             OpsKind::UnTracked(_) => {}
         }
     }
 
-    /// Goes back along the tape; `None` where nothing was on it.
-    pub(crate) fn backward(self) -> Option<Gradients> {
-        (!self.0.is_empty()).then(|| {
-            let root = <Autodiff<B> as burn::tensor::ops::FloatTensorOps<Autodiff<B>>>::float_cat(self.0, 0);
-            <Autodiff<B> as AutodiffBackend>::backward(root)
-        })
+    /// The number whose gradients are those of the seeds; `None` where nothing is tracked.
+    pub(crate) fn into_root(self) -> Option<Tracked<B>> {
+        (!self.0.is_empty())
+            .then(|| <Autodiff<B> as burn::tensor::ops::FloatTensorOps<Autodiff<B>>>::float_cat(self.0, 0))
     }
 }
 
@@ -138,13 +272,28 @@ pub(crate) fn device<B: Backend, T: Tree<B>>(tree: &T) -> Option<B::Device> {
     device
 }
 
-/// Lets Burn forget operations whose results are gone. It records untracked operations too, without their tensors but
-/// with a kilobyte and more for each, and looks for those that nobody can reach only when a backward pass ends: so here
-/// is one, over a single number.
-pub(crate) fn sweep<B: Backend>(device: &B::Device) {
-    let number = B::float_zeros(Shape::from(vec![1]), device, FloatDType::F32);
-    let number = <Autodiff<B> as AutodiffBackend>::from_inner(number);
-    <Autodiff<B> as AutodiffBackend>::backward(require_grad::<Autodiff<B>>(number));
+/// Frees what computing on `Autodiff<B>` without a backward pass has left: Burn records each operation, and looks for those
+/// that nobody can reach only when a backward pass ends. So here is one, over a single number.
+///
+/// The transformations of this crate do so themselves. A loop that evaluates a model on the differentiating backend, which is
+/// of no use but happens, calls this now and then: untracked operations leave a kilobyte and more each.
+///
+/// ```
+/// use burn::tensor::Tensor;
+/// use grove_backend::Autodiff;
+/// use grove_transform::clear_tape;
+/// # type B = burn_flex::Flex;
+/// let device = Default::default();
+/// for _ in 0..3 {
+///     let x = Tensor::<Autodiff<B>, 1>::ones([4], &device);
+///     assert_eq!(x.exp().log().sum().into_scalar(), 4.0);
+/// }
+/// clear_tape::<B>(&device);
+/// ```
+pub fn clear_tape<B: Backend>(device: &B::Device) {
+    backward::clear_if_idle::<B>(|| {
+        require_grad::<Autodiff<B>>(<Autodiff<B> as AutodiffBackend>::from_inner(number::<B>(device)))
+    });
 }
 
 /// A function of one result whose gradient is given: a number that nobody reads.

@@ -2,16 +2,17 @@ use burn_autodiff::Autodiff;
 use grove_backend::Backend;
 use grove_tree::Tree;
 
-use crate::tape::{Seeds, check_cotangent, column, constants, lower, take, track, typed};
+use crate::tape::{Column, Seeds, Tape, check_cotangent, column, constants, device, lower, track_params, typed};
 
 /// The value of a function of a tree, and the function that takes a gradient back through it: `jax.vjp`.
 ///
 /// The function gets the tree on the differentiating backend and returns a tree. The second result takes the gradient
 /// of a number with respect to that tree, and gives its gradient with respect to the first. It keeps the tape alive
-/// until it is called or dropped.
+/// until it is called or dropped, and no longer.
 ///
-/// Gradients have the types of the trees they belong to. Integers, truth values and absent leaves have absent gradients;
-/// an absent gradient that is put in counts as zero.
+/// Gradients have the types of the trees they belong to. Integers, truth values, absent leaves and buffers
+/// (`#[tree(buffer)]`, state such as running statistics) have absent gradients, as with
+/// [`value_and_grad`](crate::value_and_grad); an absent gradient that is put in counts as zero.
 ///
 /// Two of them compose, and so do one and [`value_and_grad`](crate::value_and_grad): a gradient that comes out of one
 /// goes into the other. See [`CheckpointedScan`](crate::CheckpointedScan) for what that is good for.
@@ -37,19 +38,36 @@ where
     O: Tree<Autodiff<B>>,
     F: FnOnce(T::On<Autodiff<B>>) -> O,
 {
-    let (lifted, tracked) = track(constants(tree.clone()));
+    let mut tape = Tape::new();
+    let (lifted, leaves) = track_params(constants(tree.clone()), &mut tape);
     let result = f(lifted);
     let value = lower(result.clone());
-    let (tree, shapes) = (tree.clone(), grove_tree::skeleton(value.clone()));
+    tape.on(device(&value));
+    let shapes = grove_tree::skeleton(value.clone());
+    let (tree, recorded) = (tree.clone(), Recorded { result: column(&result), leaves, tape });
+    drop(result);
     let pullback = move |grad: O::On<B>| {
         check_cotangent("the result", &shapes, &grad);
-        let mut seeds = Seeds::new();
-        for (result, grad) in column(&result).into_iter().zip(column(&grad)) {
-            seeds.add(result, grad);
-        }
-        typed(tree, take(&tracked, &mut seeds.backward()))
+        typed(tree, recorded.pull(column(&grad)))
     };
     (value, pullback)
+}
+
+/// What a pullback holds. Fields are dropped in this order: the tape forgets what nobody can reach any more.
+struct Recorded<B: Backend> {
+    result: Column<Autodiff<B>>,
+    leaves: Column<Autodiff<B>>,
+    tape: Tape<B>,
+}
+
+impl<B: Backend> Recorded<B> {
+    fn pull(self, grad: Column<B>) -> Column<B> {
+        let mut seeds = Seeds::new();
+        for (result, grad) in self.result.into_iter().zip(grad) {
+            seeds.add(result, grad);
+        }
+        self.tape.gradients(seeds.into_root(), vec![self.leaves]).pop().unwrap_or_default()
+    }
 }
 
 #[cfg(test)]

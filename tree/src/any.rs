@@ -147,12 +147,24 @@ impl<B: Backend> AnyArray<B> {
         }
     }
 
-    /// Zeros of the same shape and dtype, on the same device; absent where this is.
+    /// Converts a floating-point leaf, absent ones too, to the type in which sums and averages of such leaves are kept: f32
+    /// where it has 16 bits. Leaves of f32 and f64, and others, stay.
+    pub fn widen(self) -> Self {
+        match self.dtype {
+            DType::F64 => self,
+            _ => self.cast_float(FloatDType::F32),
+        }
+    }
+
+    /// Zeros of the same shape and dtype, on the same device, whatever the values are (of truth values: false); absent
+    /// where this is.
     pub fn zeros_like(&self) -> Self {
+        let Some(device) = self.device() else { return self.clone() };
+        let (shape, dtype) = (Shape::from(self.shape.clone()), self.dtype);
         self.clone().map_value(|value| match value {
-            AnyTensor::Float(x) => AnyTensor::Float(B::float_mul_scalar(x, Scalar::from(0.0))),
-            AnyTensor::Int(x) => AnyTensor::Int(B::int_mul_scalar(x, Scalar::from(0))),
-            AnyTensor::Bool(x) => AnyTensor::Bool(B::bool_and(x.clone(), B::bool_not(x))),
+            AnyTensor::Float(_) => AnyTensor::Float(B::float_zeros(shape, &device, dtype.into())),
+            AnyTensor::Int(_) => AnyTensor::Int(B::int_zeros(shape, &device, dtype.into())),
+            AnyTensor::Bool(_) => AnyTensor::Bool(B::bool_zeros(shape, &device, dtype.into())),
         })
     }
 

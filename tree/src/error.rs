@@ -28,4 +28,20 @@ pub enum TreeError {
         /// What was given.
         found: String,
     },
+    /// A pattern of paths fits no leaf.
+    #[error("the pattern `{pattern}` fits no path of this tree{}", nearest(.near))]
+    Pattern {
+        /// The pattern, as [`by_path`](crate::by_path) takes it.
+        pattern: String,
+        /// Paths of the tree that are near it.
+        near: Vec<String>,
+    },
+}
+
+fn nearest(near: &[String]) -> String {
+    match near {
+        [] => ", which has no leaves".to_owned(),
+        [one] => format!("; near it is: {one}"),
+        several => format!("; near it are: {}", several.join(", ")),
+    }
 }

@@ -1,7 +1,7 @@
 use grove_backend::Backend;
 use std::sync::Arc;
 
-use crate::{AnyArray, Path};
+use crate::{AnyArray, Path, Tree, TreeError, leaves, pattern::Pattern};
 
 /// A predicate on leaves and where they lie. Combine filters with `&`, `|` and `!`.
 ///
@@ -11,41 +11,97 @@ use crate::{AnyArray, Path};
 /// let attention: Filter<B> = is_param() & by_path("blocks.*.attn.**");
 /// let everything_else = !attention;
 /// ```
+///
+/// A filter made with [`by_path`] knows its patterns, and so does what is combined of such filters: see
+/// [`check`](Self::check).
 #[derive(Clone)]
-pub struct Filter<B: Backend>(Arc<Predicate<B>>);
+pub struct Filter<B: Backend> {
+    predicate: Arc<Predicate<B>>,
+    /// Patterns that have to fit the path of some leaf.
+    patterns: Vec<Arc<Pattern>>,
+}
 
 type Predicate<B> = dyn Fn(&Path, &AnyArray<B>) -> bool + Send + Sync;
 
 impl<B: Backend> Filter<B> {
     /// A filter from a function.
     pub fn new(predicate: impl Fn(&Path, &AnyArray<B>) -> bool + Send + Sync + 'static) -> Self {
-        Self(Arc::new(predicate))
+        Self { predicate: Arc::new(predicate), patterns: Vec::new() }
     }
 
     /// Whether the leaf passes.
     pub fn passes(&self, path: &Path, leaf: &AnyArray<B>) -> bool {
-        (self.0)(path, leaf)
+        (self.predicate)(path, leaf)
+    }
+
+    /// Refuses a tree in which one of the filter's patterns fits no path, which is most often a misspelt one. Optimizers
+    /// that have a mask, gradients of a part and training loops do so.
+    ///
+    /// Filters of other kinds may pass nothing: a model may have no matrices. Functions of trees such as
+    /// [`partition`](crate::partition) do not check.
+    ///
+    /// # Errors
+    /// [`TreeError::Pattern`] with paths that are near.
+    ///
+    /// ```
+    /// # use grove_tree::{Array, Filter, by_path};
+    /// # type B = burn_flex::Flex;
+    /// let model = [("query".to_owned(), Array::<B, 1>::absent([3]))].into_iter().collect::<std::collections::BTreeMap<_, _>>();
+    /// let misspelt: Filter<B> = !by_path("qeury");
+    /// let error = misspelt.check(&model).unwrap_err();
+    /// assert_eq!(error.to_string(), "the pattern `qeury` fits no path of this tree; near it is: query");
+    /// assert!(misspelt.optional().check(&model).is_ok());
+    /// ```
+    pub fn check<T: Tree<B>>(&self, tree: &T) -> Result<(), TreeError> {
+        if self.patterns.is_empty() {
+            return Ok(());
+        }
+        let paths: Vec<String> = leaves(tree).into_iter().map(|(path, _)| path).collect();
+        match self.patterns.iter().find(|pattern| !paths.iter().any(|path| pattern.fits(path))) {
+            Some(pattern) => Err(TreeError::Pattern { pattern: pattern.to_string(), near: pattern.nearest(&paths) }),
+            None => Ok(()),
+        }
+    }
+
+    /// The same filter for [`check`](Self::check) to accept where its patterns fit no path.
+    #[must_use]
+    pub fn optional(self) -> Self {
+        Self { patterns: Vec::new(), ..self }
+    }
+
+    /// Passes what a predicate passes, and has the patterns of filters that it is made of.
+    fn combined(parts: &[&Self], predicate: impl Fn(&Path, &AnyArray<B>) -> bool + Send + Sync + 'static) -> Self {
+        let mut patterns: Vec<Arc<Pattern>> = Vec::new();
+        for pattern in parts.iter().flat_map(|part| &part.patterns) {
+            if !patterns.contains(pattern) {
+                patterns.push(pattern.clone());
+            }
+        }
+        Self { predicate: Arc::new(predicate), patterns }
     }
 }
 
 impl<B: Backend> std::ops::BitAnd for Filter<B> {
     type Output = Self;
     fn bitand(self, other: Self) -> Self {
-        Self::new(move |path, leaf| self.passes(path, leaf) && other.passes(path, leaf))
+        let (left, right) = (self.predicate.clone(), other.predicate.clone());
+        Self::combined(&[&self, &other], move |path, leaf| left(path, leaf) && right(path, leaf))
     }
 }
 
 impl<B: Backend> std::ops::BitOr for Filter<B> {
     type Output = Self;
     fn bitor(self, other: Self) -> Self {
-        Self::new(move |path, leaf| self.passes(path, leaf) || other.passes(path, leaf))
+        let (left, right) = (self.predicate.clone(), other.predicate.clone());
+        Self::combined(&[&self, &other], move |path, leaf| left(path, leaf) || right(path, leaf))
     }
 }
 
 impl<B: Backend> std::ops::Not for Filter<B> {
     type Output = Self;
     fn not(self) -> Self {
-        Self::new(move |path, leaf| !self.passes(path, leaf))
+        let predicate = self.predicate.clone();
+        Self::combined(&[&self], move |path, leaf| !predicate(path, leaf))
     }
 }
 
@@ -64,13 +120,18 @@ pub fn is_param<B: Backend>() -> Filter<B> {
     Filter::new(|path, leaf| leaf.dtype().is_float() && !path.is_buffer())
 }
 
+/// Passes leaves in fields marked `#[tree(buffer)]`: running statistics and other state.
+pub fn is_buffer<B: Backend>() -> Filter<B> {
+    Filter::new(|path, _| path.is_buffer())
+}
+
 /// Passes leaves by their path. `*` stands for one segment or a part of one, `**` for any number of segments.
+///
+/// Where the pattern fits no leaf of a model, optimizers and gradients refuse it: see [`Filter::check`].
 pub fn by_path<B: Backend>(pattern: &str) -> Filter<B> {
-    let pattern: Vec<String> = pattern.split('.').map(str::to_owned).collect();
-    Filter::new(move |path, _| {
-        let segments: Vec<&str> = if path.depth() == 0 { vec![] } else { path.as_str().split('.').collect() };
-        match_segments(&pattern, &segments)
-    })
+    let pattern = Arc::new(Pattern::new(pattern));
+    let patterns = vec![pattern.clone()];
+    Filter { predicate: Arc::new(move |path, _| pattern.fits(path.as_str())), patterns }
 }
 
 /// Whether a dotted path fits a pattern as [`by_path`] takes it.
@@ -79,43 +140,31 @@ pub fn by_path<B: Backend>(pattern: &str) -> Filter<B> {
 /// assert!(grove_tree::path_fits("encoder.layer.*.query", "encoder.layer.3.query"));
 /// ```
 pub fn path_fits(pattern: &str, path: &str) -> bool {
-    let pattern: Vec<String> = pattern.split('.').map(str::to_owned).collect();
-    match_segments(&pattern, &path.split('.').collect::<Vec<_>>())
-}
-
-fn match_segments(pattern: &[String], segments: &[&str]) -> bool {
-    match pattern.split_first() {
-        None => segments.is_empty(),
-        Some((first, rest)) if first == "**" => (0..=segments.len()).any(|n| match_segments(rest, &segments[n..])),
-        Some((first, rest)) => match segments.split_first() {
-            Some((segment, others)) => match_segment(first, segment) && match_segments(rest, others),
-            None => false,
-        },
-    }
-}
-
-/// Whether a segment has the fixed parts of a pattern in order, anything where the pattern has `*`.
-fn match_segment(pattern: &str, segment: &str) -> bool {
-    let Some((head, tail)) = pattern.split_once('*') else {
-        return pattern == segment;
-    };
-    let Some(rest) = segment.strip_prefix(head) else {
-        return false;
-    };
-    (0..=rest.len()).filter(|&n| rest.is_char_boundary(n)).any(|n| match_segment(tail, &rest[n..]))
+    Pattern::new(pattern).fits(path)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Array;
+    use burn_flex::Flex;
+
+    type B = Flex;
+
+    fn model() -> (Array<B, 1>, [Array<B, 2>; 2]) {
+        (Array::absent([3]), [Array::absent([1, 2]), Array::absent([1, 2])])
+    }
 
     #[test]
-    fn patterns() {
-        let check = path_fits;
-        assert!(check("blocks.*.attn.**", "blocks.3.attn.qkv.weight"));
-        assert!(!check("blocks.*.attn.**", "blocks.3.mlp.weight"));
-        assert!(check("**.bias", "blocks.0.bias") && check("**.bias", "bias"));
-        assert!(check("ln_*.weight", "ln_f.weight") && !check("ln_*.weight", "xln_f.weight"));
-        assert!(!check("*", "a.b"));
+    fn check_names_the_pattern_that_fits_nothing() {
+        let good: Filter<B> = by_path("0") & !by_path("1.*") | by_path("**");
+        assert_eq!(good.check(&model()), Ok(()));
+        let error = (good.clone() & !by_path("1.7")).check(&model()).unwrap_err();
+        assert_eq!(error.to_string(), "the pattern `1.7` fits no path of this tree; near it are: 1.0, 1.1, 0");
+        assert_eq!((good & by_path("1.7").optional()).check(&model()), Ok(()));
+        // Predicates may pass nothing.
+        assert_eq!((Filter::<B>::new(|_, _| false) & is_buffer()).check(&model()), Ok(()));
+        assert!(by_path::<B>("0").check(&Vec::<Array<B, 1>>::new()).is_err());
+        assert!(by_path::<B>("**").check(&Array::<B, 1>::absent([1])).is_ok());
     }
 }

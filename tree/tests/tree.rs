@@ -172,3 +172,30 @@ fn another_backend() {
 }
 
 type Autodiff = grove_backend::Autodiff<Flex>;
+
+/// Zeros whatever was there, in each type of numbers.
+fn zeros_are_zeros<B: Backend>() {
+    let device = B::Device::default();
+    let values = [f32::NAN, f32::INFINITY, -1.5, f32::NEG_INFINITY, 0.0, 3.0];
+    let floats = Tensor::<B, 1>::from_floats(values, &device).reshape([2, 3]);
+    let mut leaves = vec![
+        Array::<B, 1, Int>::new(Tensor::from_ints([7, -2], &device)).into_any(),
+        Array::<B, 1, burn::tensor::Bool>::new(Tensor::from_data([true, false], &device)).into_any(),
+    ];
+    for dtype in [DType::F32, DType::F64, DType::BF16, DType::F16] {
+        leaves.push(Array::<B, 2>::new(floats.clone().cast(dtype)).into_any());
+    }
+    for leaf in leaves {
+        let zeros = leaf.zeros_like();
+        assert_eq!(zeros.to_string(), leaf.to_string());
+        assert!(zeros.into_data().unwrap().iter::<f64>().all(|x| x == 0.0), "{leaf}");
+    }
+    assert!(!AnyArray::<B>::absent([3], DType::F32).zeros_like().is_present());
+}
+
+#[test]
+fn zeros_like_forgets_nan() {
+    zeros_are_zeros::<Flex>();
+    zeros_are_zeros::<Autodiff>();
+    zeros_are_zeros::<grove_backend::Candle>();
+}

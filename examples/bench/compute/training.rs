@@ -1,7 +1,6 @@
 //! Whole steps of training, and the optimizer alone.
 
 use grove::{
-    layers::loss::cross_entropy,
     models::bert::{BertForSequenceClassification, TextBatch},
     optim::{Adamw, AdamwChain, GradientTransformation, adamw},
     prelude::*,
@@ -23,8 +22,9 @@ pub fn prepare<B: Backend>(work: &Work, place: Place<B>) -> Result<Run, String> 
             let pixels = place.normal::<4>(0, [*batch, 3, *size, *size]);
             let labels = place.integers::<1>(1, [*batch], *classes);
             steps(model, place, move |model: ResNet<Autodiff<B>>| {
-                let (logits, successor) = model.train(Tensor::from_inner(pixels.clone()));
-                Outcome::new(cross_entropy(logits, Tensor::from_inner(labels.clone()))).successor(successor)
+                let (pixels, labels) = (Tensor::from_inner(pixels.clone()), Tensor::from_inner(labels.clone()));
+                let (loss, successor) = model.train_loss(pixels, labels);
+                Outcome::new(loss).successor(successor)
             })
         }
         Work::Vit { size, batch, classes, .. } => {

@@ -151,7 +151,37 @@ impl<B: Backend> ResNet<B> {
         pixels.cast(self.stem.conv.weight.dtype())
     }
 
-    /// Mean negative log-likelihood, in nats, of each picture's class, `[b]`, by the running statistics.
+    /// Mean negative log-likelihood, in nats, of each image's class, `[b]`, by the batch's own statistics, and the successor,
+    /// whose running statistics have moved: what to train with. See [`train`](Self::train).
+    ///
+    /// ```
+    /// use burn::tensor::Tensor;
+    /// use grove_models::resnet::{ResNet, ResNetConfig, Stem};
+    /// use grove_transform::value_and_grad_aux;
+    /// use grove_tree::{Key, zip_map};
+    /// # type B = burn_flex::Flex;
+    /// # let device = Default::default();
+    /// # let sizes = ResNetConfig { embedding_size: 8, hidden_sizes: vec![8, 16], depths: vec![1, 1], ..ResNetConfig::default() };
+    /// # let config = ResNetConfig { stem: Stem::Small, ..sizes }.labelled(["cat", "dog"]);
+    /// let model = ResNet::<B>::init(&config, Key::new(0), &device)?;
+    /// let (loss, grads, successor) = value_and_grad_aux(&model, |model| {
+    ///     model.train_loss(Tensor::ones([4, 3, 32, 32], &device), Tensor::from_ints([0, 1, 0, 1], &device))
+    /// });
+    /// // Gradient descent; where there is no gradient, at the running statistics, the successor's leaf stays.
+    /// let model = zip_map(successor, &grads, |_, leaf, grad| leaf.clone().try_sub(grad.mul_scalar(0.1)).unwrap_or(leaf))?;
+    /// # assert!(loss.into_scalar() > 0.0 && model.stem.conv.weight.is_present());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Panics
+    /// As [`train`](Self::train).
+    pub fn train_loss(&self, pixels: Tensor<B, 4>, labels: Tensor<B, 1, Int>) -> (Tensor<B, 1>, Self) {
+        let (logits, successor) = self.train(pixels);
+        (loss::cross_entropy(logits, labels), successor)
+    }
+
+    /// Mean negative log-likelihood, in nats, of each picture's class, `[b]`, by the running statistics: what to evaluate
+    /// with. [`train_loss`](Self::train_loss) is that of training.
     pub fn loss(&self, pixels: Tensor<B, 4>, labels: Tensor<B, 1, Int>) -> Tensor<B, 1> {
         loss::cross_entropy(self.forward(pixels), labels)
     }

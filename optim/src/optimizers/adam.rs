@@ -5,7 +5,7 @@ use super::fused_adam::Fused;
 use crate::{
     AddDecayedWeights, Count, GradientTransformation, Scalar, ScalarOrSchedule, ScaleByAdam, ScaleByAdamState,
     ScaleByAmsgrad, ScaleByBelief, ScaleByLearningRate, ScaleByRadam, add_decayed_weights, apply_updates,
-    scale_by_learning_rate,
+    leafwise::precision, scale_by_learning_rate,
 };
 
 /// Options of [`adam`].
@@ -33,7 +33,7 @@ impl<B: Backend, P: Tree<B>> GradientTransformation<B, P> for AdamChain<B> {
             let (updates, state) = self.update(updates, (adam, rate), &params);
             return (apply_updates(params, updates), state);
         }
-        let (factor, rate) = self.1.factor(rate);
+        let (factor, rate) = self.1.factor(rate, precision(&updates));
         let fused = Fused { adam: &self.0, factor, weight_decay: 0.0.into(), mask: None };
         let (params, adam) = fused.step(updates, adam, params);
         (params, (adam, rate))
@@ -94,8 +94,9 @@ impl<B: Backend, P: Tree<B>> GradientTransformation<B, P> for AdamwChain<B> {
             let (updates, state) = self.update(updates, (adam, decay, rate), &params);
             return (apply_updates(params, updates), state);
         }
-        let (weight_decay, decay) = self.1.weight_decay.step(decay);
-        let (factor, rate) = self.2.factor(rate);
+        let dtype = precision(&updates);
+        let (weight_decay, decay) = self.1.weight_decay.step(decay, dtype);
+        let (factor, rate) = self.2.factor(rate, dtype);
         let fused = Fused { adam: &self.0, factor, weight_decay, mask: self.1.mask.as_ref() };
         let (params, adam) = fused.step(updates, adam, params);
         (params, (adam, decay, rate))

@@ -1,10 +1,10 @@
-use burn::tensor::{FloatDType, Tensor, ops::FloatTensor};
+use burn::tensor::{Tensor, ops::FloatTensor};
 use grove_backend::Backend;
 use grove_tree::{AnyArray, AnyTensor, Filter, Tree};
 
 use crate::{
     Scalar, ScaleByAdam, ScaleByAdamState,
-    leafwise::{check_shape, float, takes_part},
+    leafwise::{check_shape, float, precision, takes_part, widest},
     transformation::{increment, steps, together},
     transforms::bias_correction,
 };
@@ -30,7 +30,7 @@ impl<B: Backend> Fused<'_, B> {
         params: P,
     ) -> (P, ScaleByAdamState<B, P>) {
         let count = increment(state.count);
-        let steps = steps(&count);
+        let steps = steps(&count, precision(&updates));
         let decaying = self.numbers(self.weight_decay.clone(), &steps);
         let others = self.mask.map(|_| self.numbers(0.0.into(), &steps));
         let [_, params, mu, nu] = together([updates, params, state.mu, state.nu], |path, [g, p, mu, nu]| {
@@ -49,21 +49,23 @@ impl<B: Backend> Fused<'_, B> {
             let decays = self.mask.is_none_or(|mask| mask.passes(path, &p));
             let numbers = others.as_ref().filter(|_| !decays).unwrap_or(&decaying).clone();
             let (absent, dtype) = (g.clone().into_absent(), p.dtype());
-            let [p, mu, nu] =
-                B::adam_step([p, g, mu, nu].map(|leaf| float(leaf.cast_float(FloatDType::F32))), numbers).map(leaf);
+            let row = [p, g, mu, nu];
+            let wide = widest(row.iter().map(AnyArray::dtype));
+            let numbers = Scalar::Array(numbers).array(&steps.device(), wide).into_primitive().tensor();
+            let [p, mu, nu] = B::adam_step(row.map(|leaf| float(leaf.cast_float(wide))), numbers).map(leaf);
             [absent, p.cast_float(dtype.into()), mu, nu]
         });
         (params, ScaleByAdamState { count, mu, nu })
     }
 
     /// What [`Backend::adam_step`] wants to know besides the leaf.
-    fn numbers(&self, weight_decay: Scalar<B>, steps: &Tensor<B, 1>) -> FloatTensor<B> {
+    fn numbers(&self, weight_decay: Scalar<B>, steps: &Tensor<B, 1>) -> Tensor<B, 1> {
         let ScaleByAdam { b1, b2, eps, eps_root, .. } = self.adam;
         let [first, second] = [b1, b2].map(|decay| Scalar::Array(bias_correction(decay, steps.clone())));
         let [b1, b2] = [b1, b2].map(|decay| [decay.clone(), decay.complement()]);
         let rest = [eps.clone(), eps_root.clone(), first, second, self.factor.negated(), weight_decay];
         let all = b1.into_iter().chain(b2).chain(rest);
-        Tensor::cat(all.map(|number| number.array(&steps.device())).collect(), 0).into_primitive().tensor()
+        Tensor::cat(all.map(|number| number.array_like(steps)).collect(), 0)
     }
 }
 

@@ -6,7 +6,7 @@ mod value;
 
 pub use constructors::*;
 
-use burn::tensor::{Int, Tensor};
+use burn::tensor::{FloatDType, Int, Tensor};
 use grove_backend::Backend;
 use grove_tree::Array;
 use serde::{Deserialize, Serialize};
@@ -123,7 +123,12 @@ impl Schedule {
     /// - count `[1]`
     /// - output `[1]`
     pub fn at<B: Backend>(&self, count: Tensor<B, 1, Int>) -> Tensor<B, 1> {
-        self.of(steps(&Array::new(count)))
+        self.at_in(count, FloatDType::F32)
+    }
+
+    /// The value at a step, computed in f32 or f64.
+    pub(crate) fn at_in<B: Backend>(&self, count: Tensor<B, 1, Int>, dtype: FloatDType) -> Tensor<B, 1> {
+        self.of(steps(&Array::new(count), dtype))
     }
 
     /// The value at a step.

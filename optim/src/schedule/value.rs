@@ -1,7 +1,7 @@
 //! What schedules are computed with: numbers on the host, for logs and plots, and arrays inside a train step. The
 //! mathematics is written once, for both.
 
-use burn::tensor::{DType, Tensor, TensorData};
+use burn::tensor::{Tensor, TensorData};
 use grove_backend::Backend;
 
 /// A number, or an array of one number.
@@ -56,10 +56,10 @@ impl Value for f64 {
     }
 }
 
-/// f32, as in optax: counts are exact up to 2^24.
+/// f32, as in optax, where counts are exact up to 2^24; or f64, where parameters are.
 impl<B: Backend> Value for Tensor<B, 1> {
     fn constant(&self, value: f64) -> Self {
-        Tensor::full([1], value, (&self.device(), DType::F32))
+        Tensor::full([1], value, (&self.device(), self.dtype()))
     }
     fn plus(self, term: f64) -> Self {
         if term == 0.0 { self } else { self.add_scalar(term) }
@@ -90,8 +90,8 @@ impl<B: Backend> Value for Tensor<B, 1> {
         if table.is_empty() {
             return self.constant(0.0);
         }
-        let numbers = TensorData::new(table.iter().map(|&value| value as f32).collect(), [table.len()]);
+        let numbers = TensorData::new(table.to_vec(), [table.len()]).convert_dtype(self.dtype());
         let index = Value::clamp(self.clone(), 0.0, (table.len() - 1) as f64).int();
-        Tensor::from_data(numbers, &self.device()).select(0, index)
+        Tensor::from_data(numbers, (&self.device(), self.dtype())).select(0, index)
     }
 }

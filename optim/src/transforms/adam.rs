@@ -4,7 +4,7 @@ use grove_tree::Tree;
 use super::moment::{Ratio, bias_correction, decayed_mean, decayed_square, look_ahead};
 use crate::{
     Count, GradientTransformation, Scalar,
-    leafwise::{elementwise, zeros_like},
+    leafwise::{elementwise, precision, zeros_like},
     transformation::{increment, steps, zero_count},
 };
 
@@ -65,7 +65,7 @@ impl<B: Backend, P: Tree<B>> GradientTransformation<B, P> for ScaleByAdam<B> {
 
     fn update(&self, updates: P, state: Self::State, _params: &P) -> (P, Self::State) {
         let count = increment(state.count);
-        let steps = steps(&count);
+        let steps = steps(&count, precision(&updates));
         let first = bias_correction(&self.b1, steps.clone());
         let next = self.nesterov.then(|| bias_correction(&self.b1, steps.clone().add_scalar(1.0)));
         let second = bias_correction(&self.b2, steps);

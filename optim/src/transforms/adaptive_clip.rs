@@ -53,7 +53,7 @@ impl<B: Backend, P: Tree<B>> GradientTransformation<B, P> for AdaptiveGradClip<B
             let norm = norms(&g);
             let shape = norm.shape().to_vec();
             let norm = flat(norm);
-            let least = self.eps.array(&norm.device()).expand(norm.shape());
+            let least = self.eps.array_like(&norm).expand(norm.shape());
             let largest = self.clipping.times(flat(norms(&p)).max_pair(least));
             let within = norm.clone().lower(largest.clone());
             let factor = (largest / norm.clamp_min(LEAST_NORM)).mask_fill(within, 1.0);

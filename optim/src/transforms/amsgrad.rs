@@ -1,10 +1,10 @@
 use grove_backend::Backend;
 use grove_tree::Tree;
 
-use super::moment::{Ratio, bias_correction, decayed_mean, decayed_square};
+use super::moment::{Ratio, bias_correction, corrected, decayed_mean, decayed_square};
 use crate::{
     Count, GradientTransformation, Scalar,
-    leafwise::{elementwise, zeros_like},
+    leafwise::{elementwise, precision, zeros_like},
     transformation::{increment, steps, zero_count},
 };
 
@@ -69,7 +69,7 @@ impl<B: Backend, P: Tree<B>> GradientTransformation<B, P> for ScaleByAmsgrad<B> 
 
     fn update(&self, updates: P, state: Self::State, _params: &P) -> (P, Self::State) {
         let count = increment(state.count);
-        let steps = steps(&count);
+        let steps = steps(&count, precision(&updates));
         let first = self.bias_correction_mu.then(|| bias_correction(&self.b1, steps.clone()));
         let second = self.bias_correction_nu.then(|| bias_correction(&self.b2, steps.clone()));
         let ratio = Ratio { first, second: None, eps: &self.eps, eps_root: &self.eps_root };
@@ -77,11 +77,7 @@ impl<B: Backend, P: Tree<B>> GradientTransformation<B, P> for ScaleByAmsgrad<B> 
         let [updates, mu, nu, nu_max] = elementwise(trees, |[g, mu, nu, nu_max]| {
             let mu = decayed_mean(&self.b1, mu, g.clone());
             let nu = decayed_square(&self.b2, nu, g);
-            let corrected = match &second {
-                Some(second) => nu.clone() / second.clone(),
-                None => nu.clone(),
-            };
-            let nu_max = nu_max.max_pair(corrected);
+            let nu_max = nu_max.max_pair(corrected(nu.clone(), &second));
             [ratio.of(mu.clone(), nu_max.clone()), mu, nu, nu_max]
         });
         (updates, ScaleByAmsgradState { count, mu, nu, nu_max })

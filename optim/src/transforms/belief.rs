@@ -7,7 +7,7 @@ use super::{
 };
 use crate::{
     GradientTransformation, Scalar,
-    leafwise::elementwise,
+    leafwise::{elementwise, precision},
     transformation::{increment, steps},
 };
 
@@ -50,7 +50,7 @@ impl<B: Backend, P: Tree<B>> GradientTransformation<B, P> for ScaleByBelief<B> {
 
     fn update(&self, updates: P, state: Self::State, _params: &P) -> (P, Self::State) {
         let count = increment(state.count);
-        let steps = steps(&count);
+        let steps = steps(&count, precision(&updates));
         let first = bias_correction(&self.b1, steps.clone());
         let next = bias_correction(&self.b1, steps.clone().add_scalar(1.0));
         let second = bias_correction(&self.b2, steps);

@@ -68,7 +68,7 @@ impl<B: Backend, P: Tree<B>> GradientTransformation<B, P> for ScaleByTrustRatio<
 
     fn update(&self, updates: P, (): (), params: &P) -> (P, ()) {
         let ratio = |g: Tensor<B, 1>, p: Tensor<B, 1>| {
-            let least = self.min_norm.array(&g.device());
+            let least = self.min_norm.array_like(&g);
             let (update, param) = (norm(g).max_pair(least.clone()), norm(p).max_pair(least));
             let zero = update.clone().equal_elem(0.0).bool_or(param.clone().equal_elem(0.0));
             (self.trust_coefficient.times(param) / self.eps.plus(update)).mask_fill(zero, 1.0)
@@ -95,7 +95,7 @@ impl<B: Backend, P: Tree<B>> GradientTransformation<B, P> for ScaleByParamBlockR
     fn init(&self, _params: &P) {}
 
     fn update(&self, updates: P, (): (), params: &P) -> (P, ()) {
-        (scale_leaves(updates, params, |_, p| rms(p.clone()).max_pair(self.min_scale.array(&p.device()))), ())
+        (scale_leaves(updates, params, |_, p| rms(p.clone()).max_pair(self.min_scale.array_like(&p))), ())
     }
 }
 
@@ -118,7 +118,7 @@ impl<B: Backend, P: Tree<B>> GradientTransformation<B, P> for ClipByBlockRms<B> 
 
     fn update(&self, updates: P, (): (), params: &P) -> (P, ()) {
         let factor = |g: Tensor<B, 1>, _| {
-            let threshold = self.threshold.array(&g.device());
+            let threshold = self.threshold.array_like(&g);
             (rms(g) / threshold).clamp_min(1.0).recip()
         };
         (scale_leaves(updates, params, factor), ())

@@ -1,10 +1,10 @@
 use burn::tensor::{Tensor, TensorPrimitive};
 use grove_backend::Backend;
-use grove_tree::{Tree, leaves};
+use grove_tree::{AnyArray, Tree, leaves};
 
 use crate::{
     GradientTransformation, Scalar,
-    leafwise::{elementwise, flat, takes_part},
+    leafwise::{elementwise, flat, takes_part, widest},
 };
 
 /// See [`clip`].
@@ -50,7 +50,7 @@ impl<B: Backend, P: Tree<B>> GradientTransformation<B, P> for ClipByGlobalNorm<B
         let Some(norm) = global_norm(&updates) else {
             return (updates, ());
         };
-        let max_norm = self.max_norm.array(&norm.device());
+        let max_norm = self.max_norm.array_like(&norm);
         let within = norm.clone().lower(max_norm.clone());
         // Not a minimum: where the norm is NaN, all updates are to be.
         let factor = Scalar::Array((max_norm / norm).mask_fill(within, 1.0));
@@ -62,8 +62,10 @@ impl<B: Backend, P: Tree<B>> GradientTransformation<B, P> for ClipByGlobalNorm<B
 /// The root of the sum of the squares of all elements of all floating-point leaves, `[1]`; `None` where no leaf is
 /// present.
 pub fn global_norm<B: Backend, P: Tree<B>>(updates: &P) -> Option<Tensor<B, 1>> {
-    let squares = leaves(updates).into_iter().filter(|(_, leaf)| takes_part(leaf)).map(|(_, leaf)| {
-        let squares = B::sum_of_squares(flat(leaf).into_primitive().tensor());
+    let leaves: Vec<_> = leaves(updates).into_iter().map(|(_, leaf)| leaf).filter(takes_part).collect();
+    let dtype = widest(leaves.iter().map(AnyArray::dtype));
+    let squares = leaves.into_iter().map(|leaf| {
+        let squares = B::sum_of_squares(flat(leaf.cast_float(dtype)).into_primitive().tensor());
         Tensor::<B, 1>::from_primitive(TensorPrimitive::Float(squares))
     });
     squares.reduce(|sum, square| sum + square).map(Tensor::sqrt)

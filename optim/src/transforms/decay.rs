@@ -1,7 +1,11 @@
 use grove_backend::Backend;
 use grove_tree::{Filter, Tree, filter};
 
-use crate::{Count, GradientTransformation, ScalarOrSchedule, leafwise::elementwise};
+use crate::{
+    Count, GradientTransformation, ScalarOrSchedule,
+    leafwise::{elementwise, precision},
+    transformation::check_mask,
+};
 
 /// See [`add_decayed_weights`].
 #[derive(Clone)]
@@ -24,11 +28,14 @@ impl<B: Backend, P: Tree<B>> GradientTransformation<B, P> for AddDecayedWeights<
     type State = Option<Count<B>>;
 
     fn init(&self, params: &P) -> Self::State {
+        if let Some(mask) = &self.mask {
+            check_mask(mask, params);
+        }
         self.weight_decay.init(params)
     }
 
     fn update(&self, updates: P, count: Self::State, params: &P) -> (P, Self::State) {
-        let (weight_decay, count) = self.weight_decay.step(count);
+        let (weight_decay, count) = self.weight_decay.step(count, precision(&updates));
         if weight_decay.is_zero() {
             return (updates, count);
         }

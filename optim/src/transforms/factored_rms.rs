@@ -5,7 +5,7 @@ use grove_tree::{AnyArray, NamedLeaves, Tree, leaves};
 use super::moment::decayed_mean;
 use crate::{
     Count, GradientTransformation, Scalar,
-    leafwise::{flat, leafwise, mean_axis, reshaped, unflat},
+    leafwise::{flat, leafwise, mean_axis, precision, reshaped, unflat, widest},
     transformation::{increment, steps, zero_count},
 };
 
@@ -97,8 +97,8 @@ impl<B: Backend, P: Tree<B>> GradientTransformation<B, P> for ScaleByFactoredRms
 
     fn update(&self, updates: P, state: Self::State, _params: &P) -> (P, Self::State) {
         let FactoredState { count, mut v_row, mut v_col, mut v } = state;
-        let steps = steps(&count).add_scalar(1.0 - self.step_offset as f64);
-        let exponent = self.decay_rate.negated().array(&steps.device());
+        let steps = steps(&count, precision(&updates)).add_scalar(1.0 - self.step_offset as f64);
+        let exponent = self.decay_rate.negated().array_like(&steps);
         let decay = Scalar::Array(steps.powf(exponent).neg().add_scalar(1.0));
         let [updates] = leafwise([updates], |path, [g]| {
             let shape = g.shape().to_vec();
@@ -145,10 +145,11 @@ fn without(shape: &[usize], axis: usize) -> Vec<usize> {
     shape
 }
 
-/// Zeros in f32 where a leaf lies, absent where it is.
+/// Zeros in f32, or f64 where the leaf is, where it lies, absent where it is.
 fn zeros<B: Backend>(leaf: &AnyArray<B>, shape: Vec<usize>) -> AnyArray<B> {
+    let dtype = DType::from(widest([leaf.dtype()]));
     match leaf.device() {
-        Some(device) => unflat(Tensor::<B, 1>::zeros([shape.iter().product::<usize>()], (&device, DType::F32)), &shape),
-        None => AnyArray::absent(shape, DType::F32),
+        Some(device) => unflat(Tensor::<B, 1>::zeros([shape.iter().product::<usize>()], (&device, dtype)), &shape),
+        None => AnyArray::absent(shape, dtype),
     }
 }

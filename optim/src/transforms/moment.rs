@@ -3,7 +3,10 @@
 use burn::tensor::Tensor;
 use grove_backend::Backend;
 
-use crate::Scalar;
+use crate::{
+    Scalar,
+    scalar::{divided, scaled},
+};
 
 /// `decay * mean + (1 - decay) * x`
 pub(crate) fn decayed_mean<B: Backend>(decay: &Scalar<B>, mean: Tensor<B, 1>, x: Tensor<B, 1>) -> Tensor<B, 1> {
@@ -29,7 +32,10 @@ pub(crate) fn half_exponent<B: Backend>(decay: &Scalar<B>, count: Tensor<B, 1>) 
     match decay {
         // exp(-2 * 1e4) is 0 in f32; infinity would not come through every backend's tanh.
         Scalar::Number(decay) => count.mul_scalar((-0.5 * decay.ln()).min(1e4)),
-        Scalar::Array(decay) => count * decay.clone().log().mul_scalar(-0.5).clamp_max(1e4),
+        Scalar::Array(_) => {
+            let decay = decay.array_like(&count);
+            count * decay.log().mul_scalar(-0.5).clamp_max(1e4)
+        }
     }
 }
 
@@ -48,25 +54,24 @@ impl<B: Backend> Ratio<'_, B> {
     ///
     /// The corrections are numbers, so they are brought together, where a pass over memory costs nothing.
     pub(crate) fn of(&self, mean: Tensor<B, 1>, square: Tensor<B, 1>) -> Tensor<B, 1> {
-        let device = mean.device();
         let root = if self.eps_root.is_zero() {
             let factor = self.second.clone().map(|second| second.sqrt().recip());
-            scaled(square.sqrt(), product(factor, self.first.clone()))
+            scaled_by(square.sqrt(), product(factor, self.first.clone()))
         } else {
-            let corrected = scaled(square, self.second.clone().map(Tensor::recip));
-            scaled(self.eps_root.plus(corrected).sqrt(), self.first.clone())
+            let corrected = scaled_by(square, self.second.clone().map(Tensor::recip));
+            scaled_by(self.eps_root.plus(corrected).sqrt(), self.first.clone())
         };
         let eps = match &self.first {
-            Some(first) => Scalar::Array(self.eps.array(&device) * first.clone()),
+            Some(first) => Scalar::Array(self.eps.array_like(first) * first.clone()),
             None => self.eps.clone(),
         };
         eps.plus(root).recip() * mean
     }
 }
 
-fn scaled<B: Backend>(x: Tensor<B, 1>, factor: Option<Tensor<B, 1>>) -> Tensor<B, 1> {
+fn scaled_by<B: Backend>(x: Tensor<B, 1>, factor: Option<Tensor<B, 1>>) -> Tensor<B, 1> {
     match factor {
-        Some(factor) => x * factor,
+        Some(factor) => scaled(x, factor),
         None => x,
     }
 }
@@ -75,6 +80,14 @@ fn product<B: Backend>(x: Option<Tensor<B, 1>>, y: Option<Tensor<B, 1>>) -> Opti
     match (x, y) {
         (Some(x), Some(y)) => Some(x * y),
         (x, y) => x.or(y),
+    }
+}
+
+/// A mean over what it is too small by.
+pub(crate) fn corrected<B: Backend>(mean: Tensor<B, 1>, correction: &Option<Tensor<B, 1>>) -> Tensor<B, 1> {
+    match correction {
+        Some(correction) => divided(mean, correction.clone()),
+        None => mean,
     }
 }
 
@@ -87,5 +100,5 @@ pub(crate) fn look_ahead<B: Backend>(
     next: Tensor<B, 1>,
 ) -> Tensor<B, 1> {
     let factor = b1.times(first / next);
-    b1.complement().times(g) + mu * factor
+    b1.complement().times(g) + scaled(mu, factor)
 }

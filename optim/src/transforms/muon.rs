@@ -8,7 +8,8 @@ use super::{
 };
 use crate::{
     Count, GradientTransformation, Scalar,
-    leafwise::{elementwise, flat, leafwise, permuted, shaped, unflat, zeros_like},
+    leafwise::{elementwise, flat, leafwise, permuted, precision, shaped, unflat, zeros_like},
+    scalar::divided,
     transformation::{increment, steps, zero_count},
 };
 
@@ -163,7 +164,7 @@ impl<B: Backend, P: Tree<B>> GradientTransformation<B, P> for ScaleByMuon<B> {
 
     fn update(&self, updates: P, state: Self::State, _params: &P) -> (P, Self::State) {
         let count = increment(state.count);
-        let steps = steps(&count);
+        let steps = steps(&count, precision(&updates));
         let first = bias_correction(&self.beta, steps.clone());
         let next = bias_correction(&self.beta, steps.add_scalar(1.0));
         let [means, mu] = elementwise([updates, state.mu], |[g, mu]| {
@@ -172,7 +173,7 @@ impl<B: Backend, P: Tree<B>> GradientTransformation<B, P> for ScaleByMuon<B> {
                 true => look_ahead(&self.beta, mu.clone(), g, first.clone(), next.clone()),
                 false => mu.clone(),
             };
-            [mean / first.clone(), mu]
+            [divided(mean, first.clone()), mu]
         });
         let coefficients = self.coefficients();
         let [updates] = leafwise([means], |path, [mean]| {

@@ -1,10 +1,10 @@
-use burn::tensor::{DType, Int, Tensor, TensorData};
+use burn::tensor::{Int, Tensor, TensorData};
 use grove_backend::Backend;
 use grove_tree::{Array, Key, Tree};
 
 use crate::{
     Count, GradientTransformation, Scalar,
-    leafwise::{leafwise, takes_part},
+    leafwise::{leafwise, precision, takes_part},
     transformation::{device_of, increment, steps, zero_count},
 };
 
@@ -53,13 +53,14 @@ impl<B: Backend, P: Tree<B>> GradientTransformation<B, P> for AddNoise<B> {
         let device = words.device();
         let words: Vec<u32> = words.into_data().iter::<i64>().map(|word| word as u32).collect();
         let (next, sample) = Key::from_words([words[0], words[1]]).split();
-        let variance = self.eta.array(&device) / steps(&count).powf(self.gamma.array(&device));
+        let steps = steps(&count, precision(&updates));
+        let variance = self.eta.array_like(&steps) / steps.clone().powf(self.gamma.array_like(&steps));
         let deviation = Scalar::Array(variance.sqrt());
         let leaves = grove_tree::leaves(&updates).into_iter().filter(|(_, leaf)| takes_part(leaf)).count();
         let mut keys = sample.split_n(leaves).into_iter();
         let [updates] = leafwise([updates], |_, [g]| {
             let noise = keys.next().map(|key| {
-                let noise = key.normal::<B, 1>([g.len()], &device).cast(DType::F32);
+                let noise = key.normal::<B, 1>([g.len()], &device).cast(g.dtype());
                 crate::leafwise::unflat(deviation.times(noise), g.shape())
             });
             [noise.and_then(|noise| g.try_add(noise)).expect("a key for each leaf that takes part")]

@@ -8,7 +8,8 @@ use super::{
 };
 use crate::{
     GradientTransformation, Scalar,
-    leafwise::elementwise,
+    leafwise::{elementwise, precision},
+    scalar::{divided, scaled},
     transformation::{increment, steps},
 };
 
@@ -63,12 +64,12 @@ impl<B: Backend, P: Tree<B>> GradientTransformation<B, P> for ScaleByRadam<B> {
 
     fn update(&self, updates: P, state: Self::State, _params: &P) -> (P, Self::State) {
         let count = increment(state.count);
-        let steps = steps(&count);
+        let steps = steps(&count, precision(&updates));
         let first = bias_correction(&self.b1, steps.clone());
         let next = bias_correction(&self.b1, steps.clone().add_scalar(1.0));
         let second = bias_correction(&self.b2, steps.clone());
         let (limit, length) = lengths(&self.b2, steps);
-        let known = length.clone().greater_equal(self.threshold.array(&length.device()));
+        let known = length.clone().greater_equal(self.threshold.array_like(&length));
         let above = |x: &Tensor<B, 1>, least: f64| x.clone().sub_scalar(least);
         let numerator = above(&length, 4.0) * above(&length, 2.0) * limit.clone();
         let factor = (numerator / (above(&limit, 4.0) * above(&limit, 2.0) * length)).sqrt();
@@ -81,8 +82,8 @@ impl<B: Backend, P: Tree<B>> GradientTransformation<B, P> for ScaleByRadam<B> {
                 true => look_ahead(&self.b1, mu.clone(), g, first.clone(), next.clone()),
                 false => mu.clone(),
             };
-            let rectified = ratio.of(mean.clone(), nu.clone()) * factor.clone();
-            let plain = mean / first.clone();
+            let rectified = scaled(ratio.of(mean.clone(), nu.clone()), factor.clone());
+            let plain = divided(mean, first.clone());
             let known = known.clone().expand(plain.shape());
             [plain.mask_where(known, rectified), mu, nu]
         });
@@ -97,20 +98,20 @@ impl<B: Backend, P: Tree<B>> GradientTransformation<B, P> for ScaleByRadam<B> {
 /// the point, while at 5 the method changes. With `b2^t = exp(-2y)` it is `(limit - t/y) + t - (t/y)(y coth(y) - 1)`,
 /// whose first part is small and known beforehand, and whose last is a series in `y`.
 fn lengths<B: Backend>(b2: &Scalar<B>, steps: Tensor<B, 1>) -> (Tensor<B, 1>, Tensor<B, 1>) {
-    let device = steps.device();
     let y = half_exponent(b2, steps.clone());
     let (limit, offset, inverse) = match b2 {
         Scalar::Number(b2) => {
             let (limit, inverse) = (2.0 / (1.0 - b2) - 1.0, -2.0 / b2.ln());
-            let array = |number: f64| Scalar::Number(number).array(&device);
+            let array = |number: f64| Scalar::Number(number).array_like(&steps);
             (array(limit), array(limit - inverse), array(inverse))
         }
-        Scalar::Array(b2) => {
+        Scalar::Array(_) => {
+            let b2 = b2.array_like(&steps);
             let rest = b2.clone().neg().add_scalar(1.0);
             let limit = rest.clone().recip().mul_scalar(2.0).sub_scalar(1.0);
             // -ln(1 - d) = d + d^2/2 + …, so 2/d - 1 + 2/ln(1 - d) = -d/6 - d^2/12 - 19 d^3/360 - …
             let offset = rest.clone() * (rest.clone() * (rest * (-19.0 / 360.0) - 1.0 / 12.0) - 1.0 / 6.0);
-            (limit, offset, b2.clone().log().recip().mul_scalar(-2.0))
+            (limit, offset, b2.log().recip().mul_scalar(-2.0))
         }
     };
     let square = y.clone() * y.clone();

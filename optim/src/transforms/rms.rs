@@ -1,11 +1,11 @@
-use burn::tensor::Tensor;
+use burn::tensor::{FloatDType, Tensor};
 use grove_backend::Backend;
 use grove_tree::Tree;
 
-use super::moment::{bias_correction, decayed_mean, decayed_square};
+use super::moment::{bias_correction, corrected, decayed_mean, decayed_square};
 use crate::{
     Count, GradientTransformation, Scalar,
-    leafwise::{elementwise, filled_like, zeros_like},
+    leafwise::{elementwise, filled_like, precision, zeros_like},
     transformation::{increment, steps, zero_count},
 };
 
@@ -49,9 +49,9 @@ pub struct ScaleByRmsState<B: Backend, P> {
 
 impl<B: Backend> ScaleByRms<B> {
     /// The count for the next step, and what means are too small by.
-    fn correction(&self, count: Option<Count<B>>) -> (Option<Count<B>>, Option<Tensor<B, 1>>) {
+    fn correction(&self, count: Option<Count<B>>, dtype: FloatDType) -> (Option<Count<B>>, Option<Tensor<B, 1>>) {
         let count = count.map(increment);
-        let correction = count.as_ref().map(|count| bias_correction(&self.decay, steps(count)));
+        let correction = count.as_ref().map(|count| bias_correction(&self.decay, steps(count, dtype)));
         (count, correction)
     }
 
@@ -76,7 +76,7 @@ impl<B: Backend, P: Tree<B>> GradientTransformation<B, P> for ScaleByRms<B> {
     }
 
     fn update(&self, updates: P, state: Self::State, _params: &P) -> (P, Self::State) {
-        let (count, correction) = self.correction(state.count);
+        let (count, correction) = self.correction(state.count, precision(&updates));
         let [updates, nu] = elementwise([updates, state.nu], |[g, nu]| {
             let nu = decayed_square(&self.decay, nu, g.clone());
             [self.over_root(corrected(nu.clone(), &correction)) * g, nu]
@@ -115,7 +115,7 @@ impl<B: Backend, P: Tree<B>> GradientTransformation<B, P> for ScaleByStddev<B> {
     }
 
     fn update(&self, updates: P, state: Self::State, _params: &P) -> (P, Self::State) {
-        let (count, correction) = self.0.correction(state.count);
+        let (count, correction) = self.0.correction(state.count, precision(&updates));
         let [updates, mu, nu] = elementwise([updates, state.mu, state.nu], |[g, mu, nu]| {
             let mu = decayed_mean(&self.0.decay, mu, g.clone());
             let nu = decayed_square(&self.0.decay, nu, g.clone());
@@ -124,12 +124,5 @@ impl<B: Backend, P: Tree<B>> GradientTransformation<B, P> for ScaleByStddev<B> {
             [self.0.over_root(variance) * g, mu, nu]
         });
         (updates, ScaleByStddevState { count, mu, nu })
-    }
-}
-
-fn corrected<B: Backend>(mean: Tensor<B, 1>, correction: &Option<Tensor<B, 1>>) -> Tensor<B, 1> {
-    match correction {
-        Some(correction) => mean / correction.clone(),
-        None => mean,
     }
 }

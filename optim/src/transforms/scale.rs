@@ -1,9 +1,10 @@
+use burn::tensor::FloatDType;
 use grove_backend::Backend;
 use grove_tree::Tree;
 
 use crate::{
     Count, GradientTransformation, Scalar, ScalarOrSchedule, Schedule,
-    leafwise::elementwise,
+    leafwise::{elementwise, precision},
     transformation::{increment, zero_count},
 };
 
@@ -102,7 +103,7 @@ impl<B: Backend, P: Tree<B>> GradientTransformation<B, P> for ScaleBySchedule {
     }
 
     fn update(&self, updates: P, count: Count<B>, _params: &P) -> (P, Count<B>) {
-        let factor = Scalar::Array(self.0.at(count.val()));
+        let factor = Scalar::Array(self.0.at_in(count.val(), precision(&updates)));
         let [updates] = elementwise([updates], |[g]| [factor.times(g)]);
         (updates, increment(count))
     }
@@ -123,8 +124,8 @@ pub fn scale_by_learning_rate<B: Backend>(learning_rate: impl Into<ScalarOrSched
 
 impl<B: Backend> ScaleByLearningRate<B> {
     /// What updates are multiplied by at this step, and the count for the next one.
-    pub(crate) fn factor(&self, count: Option<Count<B>>) -> (Scalar<B>, Option<Count<B>>) {
-        let (rate, count) = self.learning_rate.step(count);
+    pub(crate) fn factor(&self, count: Option<Count<B>>, dtype: FloatDType) -> (Scalar<B>, Option<Count<B>>) {
+        let (rate, count) = self.learning_rate.step(count, dtype);
         (if self.flip_sign { rate.negated() } else { rate }, count)
     }
 
@@ -142,7 +143,7 @@ impl<B: Backend, P: Tree<B>> GradientTransformation<B, P> for ScaleByLearningRat
     }
 
     fn update(&self, updates: P, count: Self::State, _params: &P) -> (P, Self::State) {
-        let (factor, count) = self.factor(count);
+        let (factor, count) = self.factor(count, precision(&updates));
         let [updates] = elementwise([updates], |[g]| [factor.times(g)]);
         (updates, count)
     }

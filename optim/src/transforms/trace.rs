@@ -1,10 +1,10 @@
 use grove_backend::Backend;
 use grove_tree::Tree;
 
-use super::moment::{bias_correction, decayed_mean};
+use super::moment::{bias_correction, corrected, decayed_mean};
 use crate::{
     Count, GradientTransformation, Scalar,
-    leafwise::{elementwise, zeros_like},
+    leafwise::{elementwise, precision, zeros_like},
     transformation::{increment, steps, zero_count},
 };
 
@@ -83,14 +83,10 @@ impl<B: Backend, P: Tree<B>> GradientTransformation<B, P> for Ema<B> {
 
     fn update(&self, updates: P, state: Self::State, _params: &P) -> (P, Self::State) {
         let count = increment(state.count);
-        let correction = self.debias.then(|| bias_correction(&self.decay, steps(&count)));
+        let correction = self.debias.then(|| bias_correction(&self.decay, steps(&count, precision(&updates))));
         let [updates, ema] = elementwise([updates, state.ema], |[g, ema]| {
             let ema = decayed_mean(&self.decay, ema, g);
-            let update = match &correction {
-                Some(correction) => ema.clone() / correction.clone(),
-                None => ema.clone(),
-            };
-            [update, ema]
+            [corrected(ema.clone(), &correction), ema]
         });
         (updates, EmaState { count, ema })
     }

@@ -2,7 +2,7 @@ use grove_backend::Backend;
 use grove_tree::{Filter, Tree, filter};
 
 use super::{Masked, masked};
-use crate::GradientTransformation;
+use crate::{GradientTransformation, transformation::check_mask};
 
 /// See [`freeze`].
 #[derive(Clone)]
@@ -13,6 +13,9 @@ pub struct Freeze<B: Backend> {
 /// Drops the updates of leaves that pass a filter, so that their parameters stay as they are. (optax puts zeros in
 /// their place; here they are absent, and cost nothing in what follows.)
 ///
+/// # Panics
+/// [`init`](GradientTransformation::init), where a pattern of the filter fits no path of the parameters.
+///
 /// Transformations that follow still make states for them; [`selective_transform`] does not.
 pub fn freeze<B: Backend>(mask: Filter<B>) -> Freeze<B> {
     Freeze { mask }
@@ -21,7 +24,9 @@ pub fn freeze<B: Backend>(mask: Filter<B>) -> Freeze<B> {
 impl<B: Backend, P: Tree<B>> GradientTransformation<B, P> for Freeze<B> {
     type State = ();
 
-    fn init(&self, _params: &P) {}
+    fn init(&self, params: &P) {
+        check_mask(&self.mask, params);
+    }
 
     fn update(&self, updates: P, (): (), _params: &P) -> (P, ()) {
         (filter(updates, &!self.mask.clone()), ())

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 use crate::{
     Count, GradientTransformation, OptimError, Scalar, ScalarOrSchedule,
+    leafwise::precision,
     transformation::{device_of, increment, zero_count},
 };
 
@@ -90,9 +91,10 @@ where
             ScalarOrSchedule::Schedule(schedule) => schedule.value(0).into(),
         };
         let values: BTreeMap<_, _> = self.initial.iter().map(|(name, value)| (name.clone(), first(value))).collect();
+        let dtype = precision(params);
         let array = |scalar: &Scalar<B>| match &device {
-            Some(device) => Array::new(scalar.array(device)),
-            None => Array::absent([1]),
+            Some(device) => Array::new(scalar.array(device, dtype)),
+            None => Array::absent_of([1], dtype.into()),
         };
         InjectHyperparamsState {
             count: zero_count(params),
@@ -105,7 +107,8 @@ where
         let InjectHyperparamsState { count, mut hyperparams, inner_state } = state;
         for (name, value) in &self.initial {
             if let ScalarOrSchedule::Schedule(schedule) = value {
-                hyperparams.insert(name.clone(), Array::new(schedule.at(count.val())));
+                let dtype = hyperparams.get(name).map_or(DType::F32, Array::dtype);
+                hyperparams.insert(name.clone(), Array::new(schedule.at_in(count.val(), dtype.into())));
             }
         }
         let values = hyperparams.iter().map(|(name, value)| (name.clone(), Scalar::Array(value.val()))).collect();
@@ -160,6 +163,6 @@ pub fn set_hyperparam<B: Backend, S: Tree<B>>(state: S, name: &str, value: f64) 
     let Some(device) = leaf.device() else {
         return Err(OptimError::AbsentHyperparameter { path });
     };
-    let new = Array::<B, 1>::new(Tensor::full([1], value, (&device, DType::F32))).into_any();
+    let new = Array::<B, 1>::new(Tensor::full([1], value, (&device, leaf.dtype()))).into_any();
     Ok(map_with_path(state, |at, leaf| if at.as_str() == path { new.clone() } else { leaf }))
 }

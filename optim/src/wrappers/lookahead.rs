@@ -1,9 +1,9 @@
 use grove_backend::Backend;
-use grove_tree::{Array, Tree, cast};
+use grove_tree::{Array, Tree};
 
 use crate::{
     Count, GradientTransformation, Scalar,
-    leafwise::{elementwise, zeros_like},
+    leafwise::{elementwise, widened, zeros_like},
     select,
     transformation::{bound, increment, zero_count},
 };
@@ -48,7 +48,7 @@ pub struct LookaheadState<B: Backend, S, P> {
     pub fast_state: S,
     /// Steps since the parameters met.
     pub steps_since_sync: Count<B>,
-    /// The slow parameters, f32; absent where the model's are.
+    /// The slow parameters, f32, or f64 where the model's are; absent where the model's are.
     pub slow: P,
 }
 
@@ -60,7 +60,7 @@ impl<B: Backend, P: Tree<B>, T: GradientTransformation<B, P>> GradientTransforma
         LookaheadState {
             fast_state: self.fast_optimizer.init(params),
             steps_since_sync: zero_count(params),
-            slow: cast(slow, burn::tensor::FloatDType::F32),
+            slow: widened(slow),
         }
     }
 

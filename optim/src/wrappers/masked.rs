@@ -1,7 +1,7 @@
 use grove_backend::Backend;
 use grove_tree::{Filter, Tree, combine, filter, partition};
 
-use crate::GradientTransformation;
+use crate::{GradientTransformation, transformation::check_mask};
 
 /// See [`masked`].
 #[derive(Clone)]
@@ -19,6 +19,7 @@ impl<B: Backend, P: Tree<B>, T: GradientTransformation<B, P>> GradientTransforma
     type State = T::State;
 
     fn init(&self, params: &P) -> Self::State {
+        check_mask(&self.mask, params);
         self.inner.init(&filter(params.clone(), &self.mask))
     }
 

@@ -1,10 +1,10 @@
-use burn::tensor::{Bool, Tensor};
+use burn::tensor::{Bool, FloatDType, Tensor};
 use grove_backend::Backend;
 use grove_tree::{Array, Tree};
 
 use crate::{
     Count, GradientTransformation, Scalar, Schedule, all_finite, global_norm,
-    leafwise::{elementwise, zeros_like},
+    leafwise::{elementwise, precision, zeros_like},
     select,
     transformation::{bound, increment, steps, zero_count},
 };
@@ -93,7 +93,7 @@ pub struct MultiStepsState<B: Backend, S, P> {
     pub gradient_step: Count<B>,
     /// The state of the optimizer.
     pub inner_opt_state: S,
-    /// Mean or sum of the gradients so far, f32.
+    /// Mean or sum of the gradients so far, f32; f64 where the parameters are.
     pub acc_grads: P,
 }
 
@@ -107,7 +107,7 @@ impl<B: Backend, S, P> MultiStepsState<B, S, P> {
 impl<T> MultiSteps<T> {
     /// Adds gradients to those collected. Gives what is collected now as updates, absent where they are, and as state.
     fn collect<B: Backend, P: Tree<B>>(&self, updates: P, acc_grads: P, mini_step: &Count<B>) -> [P; 2] {
-        let part = Scalar::Array(steps(mini_step).add_scalar(1.0).recip());
+        let part = Scalar::Array(steps(mini_step, precision(&updates)).add_scalar(1.0).recip());
         elementwise([updates, acc_grads], |[g, acc]| {
             let acc = match self.use_grad_mean {
                 true => acc.clone() + part.times(g - acc),
@@ -182,7 +182,7 @@ impl<B: Backend, P: Tree<B>, T: GradientTransformation<B, P>> GradientTransforma
             EveryK::Schedule(schedule) => {
                 // Schedules are f32; counts of steps are whole numbers.
                 let every_k = schedule.at(state.gradient_step.val()).round();
-                steps(&collected).greater_equal(every_k)
+                steps(&collected, FloatDType::F32).greater_equal(every_k)
             }
         };
         let [mean, acc_grads] = self.collect(updates, state.acc_grads, &state.mini_step);

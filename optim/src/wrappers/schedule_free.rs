@@ -1,11 +1,11 @@
-use burn::tensor::{DType, FloatDType, Int, Tensor};
+use burn::tensor::{DType, Int, Tensor};
 use grove_backend::Backend;
-use grove_tree::{Array, Tree, cast};
+use grove_tree::{Array, Tree};
 
 use crate::{
     AddDecayedWeights, Count, GradientTransformation, Scalar, ScalarOrSchedule, ScaleByLearningRate, ScaleByRms, Sgd,
     SgdChain, add_decayed_weights,
-    leafwise::elementwise,
+    leafwise::{elementwise, precision, widened},
     scale_by_learning_rate, sgd,
     transformation::{device_of, increment, together},
     warmup_constant_schedule,
@@ -50,7 +50,7 @@ pub struct ScheduleFreeState<B: Backend, S, P> {
     pub max_lr: Array<B, 1>,
     /// The state of the optimizer.
     pub base_optimizer_state: S,
-    /// The optimizer's parameters, f32.
+    /// The optimizer's parameters, f32; f64 where the model's are.
     pub z: P,
 }
 
@@ -59,27 +59,30 @@ impl<B: Backend, P: Tree<B>, T: GradientTransformation<B, P>> GradientTransforma
 
     fn init(&self, params: &P) -> Self::State {
         let device = device_of(params);
+        let dtype = precision(params);
         let zero = || match &device {
-            Some(device) => Array::new(Tensor::zeros([1], (device, DType::F32))),
-            None => Array::absent([1]),
+            Some(device) => Array::new(Tensor::zeros([1], (device, DType::from(dtype)))),
+            None => Array::absent_of([1], dtype.into()),
         };
         let z = grove_tree::filter(params.clone(), &grove_tree::is_inexact());
         ScheduleFreeState {
-            b1: device.as_ref().map_or(Array::absent([1]), |device| Array::new(self.b1.array(device))),
+            b1: device
+                .as_ref()
+                .map_or(Array::absent_of([1], dtype.into()), |device| Array::new(self.b1.array(device, dtype))),
             weight_sum: zero(),
             step_count: device
                 .as_ref()
                 .map_or(Array::absent([1]), |device| Array::new(Tensor::<B, 1, Int>::ones([1], device))),
             max_lr: zero(),
             base_optimizer_state: self.base_optimizer.init(params),
-            z: cast(z, FloatDType::F32),
+            z: widened(z),
         }
     }
 
     fn update(&self, updates: P, state: Self::State, params: &P) -> (P, Self::State) {
         let learning_rate = match &self.learning_rate {
-            ScalarOrSchedule::Scalar(scalar) => scalar.array(&state.max_lr.val().device()),
-            ScalarOrSchedule::Schedule(schedule) => schedule.at(state.step_count.val()),
+            ScalarOrSchedule::Scalar(scalar) => scalar.array_like(&state.max_lr.val()),
+            ScalarOrSchedule::Schedule(schedule) => schedule.at_in(state.step_count.val(), state.max_lr.dtype().into()),
         };
         let max_lr = state.max_lr.val().max_pair(learning_rate);
         let weight = max_lr.clone().powf_scalar(self.weight_lr_power);
@@ -91,7 +94,7 @@ impl<B: Backend, P: Tree<B>, T: GradientTransformation<B, P>> GradientTransforma
 
         let (steps, base_optimizer_state) = self.base_optimizer.update(updates, state.base_optimizer_state, params);
         let rest = self.b1.complement();
-        let over_b1 = Scalar::Array(self.b1.array(&max_lr.device()).recip());
+        let over_b1 = Scalar::Array(self.b1.array_like(&max_lr).recip());
         let [updates, _, z] = elementwise([steps, params.clone(), state.z], |[step, y, z]| {
             let x = over_b1.times(y.clone() - rest.times(z.clone()));
             let z = z + step;

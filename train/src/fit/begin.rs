@@ -8,6 +8,7 @@ use crate::{
     Checkpoints, LossScale, Progressed, Result, RunLock, RunSettings, SettingDifference, TrainError,
     checkpoint::{Restored, clear_drafts},
     data::Position,
+    ema::ema_start,
     error::listed,
 };
 
@@ -33,6 +34,9 @@ impl<B: Backend, M: Tree<B>, S: Tree<B>> Beginning<B, M, S> {
         batches_per_epoch: usize,
         options: &FitOptions<B>,
     ) -> Result<Self> {
+        if let Err(error) = options.step.trainable.check(&model) {
+            return Err(TrainError::Options(format!("`trainable`: {error}")));
+        }
         // Frozen parameters need no state.
         let trained = filter(model.clone(), &options.step.trainable);
         let mut present = leaves(&trained).into_iter().filter(|(_, leaf)| leaf.dtype().is_float());
@@ -46,7 +50,7 @@ impl<B: Backend, M: Tree<B>, S: Tree<B>> Beginning<B, M, S> {
         };
         let mut state = TrainState {
             optimizer: optimizer.init(&trained),
-            ema: options.ema.map(|_| model.clone()),
+            ema: options.ema.map(|_| ema_start(model.clone())),
             loss_scale: options.loss_scaling.then(|| LossScale::new(&device)),
             model,
         };

@@ -195,7 +195,7 @@ pub struct TrainState<B: Backend, M, S> {
     pub model: M,
     /// The optimizer's state.
     pub optimizer: S,
-    /// The moving average of the model.
+    /// The moving average of the model, f32 where the model has 16 bits.
     pub ema: Option<M>,
     /// The loss scale.
     pub loss_scale: Option<LossScale<B>>,

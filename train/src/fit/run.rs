@@ -12,7 +12,7 @@ use crate::{
     Checkpoints, LossScale, Metrics, Outcome, Progressed, Result, RunLock, TrainError,
     accumulate::Accumulated,
     data::{Data, DataError, Position, Prefetch, prefetch},
-    ema::{ema_decay, ema_step},
+    ema::{ema_decay, ema_model, ema_step},
     log::{GRAD_NORM, TRAIN_LOSS},
     step::{Gradients, gradients, with_buffers},
 };
@@ -138,8 +138,8 @@ where
         self.logs.flush()?;
         Ok(Fitted {
             best: self.best.into_model().zip(self.progressed.best).map(|(model, (step, loss))| (model, step, loss)),
+            ema: state.ema.map(|average| ema_model(average, &state.model)),
             model: state.model,
-            ema: state.ema,
             steps: self.progressed.step,
             skipped: self.progressed.skipped,
             seconds: self.progressed.seconds,
@@ -285,7 +285,8 @@ where
 
     fn evaluate(&mut self, state: &State<B, M, T>) -> Result<()> {
         let begun = Instant::now();
-        let model = state.ema.as_ref().unwrap_or(&state.model);
+        let average = state.ema.clone().map(|average| ema_model(average, &state.model));
+        let model = average.as_ref().unwrap_or(&state.model);
         let evaluation = (self.evaluate)(model)?;
         let loss = evaluation.get("loss").copied();
         if loss.is_none() && self.options.patience.is_some() {

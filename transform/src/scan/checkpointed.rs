@@ -1,4 +1,4 @@
-use burn::tensor::{Tensor, backend::AutodiffBackend};
+use burn::tensor::Tensor;
 use burn_autodiff::Autodiff;
 use grove_backend::Backend;
 use grove_tree::{Tree, skeleton};
@@ -8,8 +8,9 @@ use super::{
     replay::{Replay, Step},
 };
 use crate::{
+    grad::one_number,
     stack::{Stack, Unstack},
-    tape::{check_cotangent, column, constants, lower, take, track},
+    tape::{Tape, check_cotangent, column, constants, lower, track, track_params},
 };
 
 /// The tree of the same structure on the differentiating backend.
@@ -119,10 +120,10 @@ impl CheckpointedScan {
     }
 
     /// The value of a loss of the parameters, the last carry and the `ys`, and its gradients with respect to `params`,
-    /// `init` and `xs`. Those of the parameters come through the steps and from the loss itself.
+    /// `init` and `xs`. Those of the parameters come through the steps and from the loss itself. Buffers have none.
     ///
     /// # Panics
-    /// As [`Scan::run`].
+    /// As [`Scan::run`]; where the loss is not one number.
     ///
     /// ```
     /// use burn::tensor::Tensor;
@@ -191,13 +192,18 @@ impl CheckpointedScan {
         O: Tree<Autodiff<B>>,
     {
         let (carry, ys, replay) = Replay::forward(self, params.clone(), init, xs, f);
-        let (params, tracked_params) = track(constants(params.clone()));
-        let (carry, tracked_carry) = track(carry);
-        let (ys, tracked_ys) = track(ys);
+        let mut tape = Tape::new();
+        let (params, tracked_params) = track_params(constants(params.clone()), &mut tape);
+        let (carry, tracked_carry) = track(carry, &mut tape);
+        let (ys, tracked_ys) = track(ys, &mut tape);
         let (loss, aux) = loss(&params, carry, ys);
+        one_number(&loss);
+        drop(params);
         let (value, aux) = (loss.clone().inner(), lower(aux));
-        let mut grads = Some(<Autodiff<B> as AutodiffBackend>::backward(loss.into_primitive().tensor()));
-        let [params, carry, ys] = [tracked_params, tracked_carry, tracked_ys].map(|leaves| take(&leaves, &mut grads));
+        tape.on(Some(value.device()));
+        let leaves = vec![tracked_params, tracked_carry, tracked_ys];
+        let mut grads = tape.gradients(Some(loss.into_primitive().tensor()), leaves).into_iter();
+        let [params, carry, ys] = std::array::from_fn(|_| grads.next().unwrap_or_default());
         (value, replay.backward(params, carry, ys), aux)
     }
 }

@@ -5,7 +5,9 @@ use grove_tree::{Path, Tree, skeleton};
 use super::{CheckpointedScan, no_steps};
 use crate::{
     stack::{Stack, Unstack, row, rows, stack, stack_rows},
-    tape::{Column, Seeds, accumulate, column, constants, device, lift_leaf, sweep, take, track, typed},
+    tape::{
+        Column, Seeds, Tape, accumulate, clear_tape, column, constants, device, lift_leaf, track, track_params, typed,
+    },
 };
 
 /// One step of a stacked tree, on the differentiating backend.
@@ -64,7 +66,7 @@ where
                 ys.push(y);
             }
             if let Some(device) = &device {
-                sweep::<B>(device);
+                clear_tape::<B>(device);
             }
         }
         (carry, stack(options.scan.in_order(ys)), replay)
@@ -75,7 +77,7 @@ where
     fn segment(&self, from: usize) -> Vec<(usize, Step<B, X>)> {
         let to = (from + self.every).min(self.steps);
         let range = if self.options.scan.reverse { self.steps - to..self.steps - from } else { from..to };
-        let part = self.xs.clone().lift(&mut Path::root(), &mut |_, leaf| lift_leaf(rows(leaf, range.clone()), false));
+        let part = self.xs.clone().lift(&mut Path::root(), &mut |_, leaf| lift_leaf(rows(leaf, range.clone()), None));
         let steps = range.clone().zip(part.unstack(range.len()));
         self.options.scan.in_order(steps.collect())
     }
@@ -85,16 +87,20 @@ where
     pub(super) fn backward(mut self, mut params: Column<B>, mut carry: Column<B>, ys: Column<B>) -> (P, C, X) {
         let mut row_grads: Vec<Column<B>> = vec![Vec::new(); self.steps];
         while let Some(start) = self.starts.pop() {
-            let (constant, tracked_params) = track(constants(self.params.clone()));
-            let (mut state, tracked_start) = track(start);
+            let mut tape = Tape::new();
+            let (constant, tracked_params) = track_params(constants(self.params.clone()), &mut tape);
+            let (mut state, tracked_start) = track(start, &mut tape);
+            // The parameters, the start, and a row for each step.
+            let mut leaves = vec![tracked_params, tracked_start];
             let mut tracked_rows = Vec::new();
             let mut seeds = Seeds::new();
             for (i, x) in self.segment(self.starts.len() * self.every) {
                 let x = if self.options.constant_xs {
                     x
                 } else {
-                    let (x, tracked) = track(x);
-                    tracked_rows.push((i, tracked));
+                    let (x, tracked) = track(x, &mut tape);
+                    tracked_rows.push(i);
+                    leaves.push(tracked);
                     x
                 };
                 let (next, y) = (self.f)(&constant, state, x);
@@ -106,13 +112,15 @@ where
             for (state, grad) in column(&state).into_iter().zip(carry) {
                 seeds.add(state, grad);
             }
-            let mut grads = seeds.backward();
-            let segment = take(&tracked_params, &mut grads);
+            // Nothing but the seeds may hold what the tape records.
+            drop((constant, state));
+            let mut grads = tape.gradients(seeds.into_root(), leaves).into_iter();
+            let segment = grads.next().unwrap_or_default();
             params.resize(segment.len(), None);
             accumulate::<B>(&mut params, segment);
-            carry = take(&tracked_start, &mut grads);
-            for (i, tracked) in tracked_rows {
-                row_grads[i] = take(&tracked, &mut grads);
+            carry = grads.next().unwrap_or_default();
+            for (i, row) in tracked_rows.into_iter().zip(grads) {
+                row_grads[i] = row;
             }
         }
         let xs = if self.options.constant_xs {

@@ -1,0 +1,122 @@
+//! What differentiating leaves behind in memory, counted by the allocator.
+
+use burn::tensor::{Int, Tensor, backend::AutodiffBackend};
+use burn_flex::Flex;
+use grove_backend::Autodiff;
+use grove_transform::{GradOptions, clear_tape, value_and_grad, vjp};
+use grove_tree::{Array, by_path};
+use std::{
+    alloc::{GlobalAlloc, Layout, System},
+    sync::{
+        Mutex,
+        atomic::{AtomicIsize, Ordering},
+    },
+};
+
+/// The system's allocator, counting.
+struct Counting;
+
+/// Bytes that are allocated and not freed.
+static LIVE: AtomicIsize = AtomicIsize::new(0);
+
+// SAFETY: every call goes to the system's allocator as it is; counting allocates nothing.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        LIVE.fetch_add(layout.size() as isize, Ordering::Relaxed);
+        // SAFETY: the caller keeps the contract of `GlobalAlloc::alloc`.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        LIVE.fetch_sub(layout.size() as isize, Ordering::Relaxed);
+        // SAFETY: the pointer came from `alloc` above with this layout, by the caller's contract.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+/// Tests of one process count the same bytes.
+static ALONE: Mutex<()> = Mutex::new(());
+
+/// Elements of a leaf: 64 KiB.
+const SIZE: usize = 1 << 14;
+/// Calls that are counted.
+const CALLS: usize = 1_000;
+
+/// Bytes that `CALLS` calls leave, after as many as it takes for caches and tables to have their size.
+fn left_by(mut call: impl FnMut()) -> isize {
+    let _alone = ALONE.lock().unwrap();
+    for _ in 0..100 {
+        call();
+    }
+    let before = LIVE.load(Ordering::Relaxed);
+    for _ in 0..CALLS {
+        call();
+    }
+    LIVE.load(Ordering::Relaxed) - before
+}
+
+/// Less than a thousandth of what the calls compute: a result of a leaf's size each is 67 MB.
+fn assert_little(bytes: isize) {
+    assert!(bytes < 64 * CALLS as isize, "{CALLS} calls leave {bytes} bytes");
+}
+
+fn leaf() -> Array<Flex, 1> {
+    Array::new(Tensor::ones([SIZE], &Default::default()))
+}
+
+type Ad = Autodiff<Flex>;
+
+/// Several operations that keep tensors, one below the other.
+fn chain(x: Tensor<Ad, 1>) -> Tensor<Ad, 1> {
+    (x.clone() * x.clone()).exp().tanh() * x
+}
+
+#[test]
+fn dropped_pullbacks() {
+    let x = leaf();
+    assert_little(left_by(|| drop(vjp(&x, |x| Array::<_, 1>::new(chain(x.val()))))));
+}
+
+#[test]
+fn pullbacks_that_are_called() {
+    let x = leaf();
+    assert_little(left_by(|| {
+        let (y, pullback) = vjp(&x, |x| Array::<_, 1>::new(chain(x.val())));
+        pullback(y);
+    }));
+}
+
+#[test]
+fn pullbacks_of_constants() {
+    let count = Array::<Flex, 1, Int>::new(Tensor::ones([4], &Default::default()));
+    assert_little(left_by(|| drop(vjp(&count, |x| Array::<_, 1>::new(x.val().float().exp().tanh())))));
+}
+
+#[test]
+fn gradients_with_and_without_a_path_to_the_leaf() {
+    let x = leaf();
+    assert_little(left_by(|| drop(value_and_grad(&x, |x| chain(x.val()).sum()))));
+    assert_little(left_by(|| drop(value_and_grad(&x, |x| chain(x.val()).detach().sum()))));
+    assert_little(left_by(|| {
+        value_and_grad(&x, |x| {
+            drop(chain(x.val()));
+            Tensor::from_floats([1.0], &Default::default())
+        });
+    }));
+    let pair = (x.clone(), x.clone());
+    let options = GradOptions::new().only(by_path("0"));
+    assert_little(left_by(|| drop(options.value_and_grad_aux(&pair, |(_, x)| (chain(x.val()).sum(), ())))));
+}
+
+#[test]
+fn forward_passes_alone() {
+    let x = leaf().val();
+    assert_little(left_by(|| {
+        let x = <Ad as AutodiffBackend>::from_inner(x.clone().into_primitive().tensor());
+        drop(chain(Tensor::from_primitive(burn::tensor::TensorPrimitive::Float(x))));
+        clear_tape::<Flex>(&Default::default());
+    }));
+}
