@@ -1,5 +1,8 @@
 //! Runs: what they count, leave out, refuse and remember.
 
+// A batch is a `Vec`, and loss functions get a reference to it.
+#![allow(clippy::ptr_arg)]
+
 use std::{
     collections::BTreeMap,
     fs,
@@ -23,6 +26,8 @@ use grove_weights::Checkpoint;
 use tempfile::TempDir;
 
 type Ad = Autodiff<Flex>;
+
+type Loss = fn(Point<Ad>, &Vec<f32>, Key) -> Outcome<Flex, Point<Flex>>;
 
 /// A point, and the sum of all that it has seen.
 #[derive(Tree, Clone, Debug)]
@@ -131,7 +136,7 @@ fn unequal_batches_count_by_their_weights() {
     }
 
     // One step by hand: the gradient of a coordinate is twice its distance from the mean of the targets, over the two.
-    let step = |loss: fn(Point<Ad>, &Vec<f32>, Key) -> Outcome<Flex, Point<Flex>>| {
+    let step = |loss: Loss| {
         place(&run(small.clone(), loss, &FitOptions { accumulate: 4, ..options(1) }).expect("trained").model)
     };
     let moved = |mean: f64| [0.5, -1.0].map(|x: f64| x - 0.05 * (x - mean));
