@@ -57,9 +57,11 @@ impl Output {
 
     /// The tokenizer of the resumed run: one that is learned again, from a text that has changed, has other tokens.
     pub fn tokenizer(&self) -> Result<Option<Tokenizer>, Exit> {
-        let file = self.model().join("tokenizer.json");
-        match self.resumed && file.exists() {
-            true => Tokenizer::from_path(file).map(Some).map_err(failure),
+        let model = self.model();
+        // One that was copied has the files of its source.
+        let files = ["tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt"];
+        match self.resumed && files.iter().any(|file| model.join(file).exists()) {
+            true => Tokenizer::from_path(model).map(Some).map_err(failure),
             false => Ok(None),
         }
     }
