@@ -71,11 +71,17 @@ impl Output {
 
     /// The tokenizer of the resumed run: one that is learned again, from a text that has changed, has other tokens.
     pub fn tokenizer(&self) -> Result<Option<Tokenizer>, Exit> {
-        let file = self.model().join("tokenizer.json");
-        match self.resumed && exists(&file)? {
-            true => Tokenizer::from_path(file).map(Some).map_err(failure),
-            false => Ok(None),
+        let model = self.model();
+        if !self.resumed {
+            return Ok(None);
         }
+        // One that was copied has the files of its source.
+        for file in ["tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt"] {
+            if exists(&model.join(file))? {
+                return Tokenizer::from_path(model).map(Some).map_err(failure);
+            }
+        }
+        Ok(None)
     }
 
     /// Writes what a resumed run needs and its checkpoints do not have.
