@@ -57,9 +57,13 @@ pub fn all_finite<B: Backend, T: Tree<B>>(tree: &T) -> Option<Tensor<B, 1, Bool>
     let leaves = grove_tree::leaves(tree).into_iter().filter(|(_, leaf)| takes_part(leaf));
     // A comparison that neither NaN nor infinity passes. Arithmetic such as x * 0 a compiler may do away with.
     let finite = leaves.map(|(_, leaf)| {
-        let x = flat(leaf);
-        let most = if x.dtype() == DType::F64 { f64::MAX } else { f64::from(f32::MAX) };
-        x.abs().lower_equal_elem(most).all()
+        let x = flat(leaf).abs();
+        // Burn takes numbers to compare with through f32, where the largest of f64 would be infinite.
+        let finite = match x.dtype() {
+            DType::F64 => x.lower_elem(f64::INFINITY),
+            _ => x.lower_equal_elem(f32::MAX),
+        };
+        finite.all()
     });
     finite.reduce(Tensor::bool_and)
 }
