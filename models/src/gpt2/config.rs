@@ -96,7 +96,7 @@ impl Gpt2Config {
 
     /// Width inside the feed-forward layers.
     pub fn inner(&self) -> usize {
-        self.n_inner.unwrap_or(4 * self.n_embd)
+        self.n_inner.unwrap_or(self.n_embd.saturating_mul(4))
     }
 
     /// The activation of the feed-forward layers.

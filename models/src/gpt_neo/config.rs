@@ -106,7 +106,7 @@ impl GptNeoConfig {
 
     /// Width inside the feed-forward layers.
     pub fn inner(&self) -> usize {
-        self.intermediate_size.unwrap_or(4 * self.hidden_size)
+        self.intermediate_size.unwrap_or(self.hidden_size.saturating_mul(4))
     }
 
     /// The kind of each block.
