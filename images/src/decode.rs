@@ -96,12 +96,27 @@ pub fn decode(bytes: &[u8], name: &Path, limits: &Limits) -> Result<RgbImage> {
         return Err(damaged("it ends before the picture does (truncated)"));
     }
     // A broken EXIF block does not harm the pixels; Pillow overlooks it too.
-    let orientation = decoder.orientation().ok();
+    let exif = format != ImageFormat::WebP || chunks_fit(bytes);
+    let orientation = exif.then(|| decoder.orientation().ok()).flatten();
     let mut picture = DynamicImage::from_decoder(decoder).map_err(|e| codec(e, name, limits.max_pixels))?;
     if let Some(orientation) = orientation {
         picture.apply_orientation(orientation);
     }
     Ok(to_rgb(picture))
+}
+
+/// Whether all chunks of a WebP file end within it. For one that does not, the codec takes as much memory as it claims.
+fn chunks_fit(bytes: &[u8]) -> bool {
+    let mut rest = bytes.get(12..).unwrap_or_default();
+    while let Some((head, behind)) = rest.split_first_chunk::<8>() {
+        let size = u32::from_le_bytes([head[4], head[5], head[6], head[7]]) as usize;
+        if size > behind.len() {
+            return false;
+        }
+        // An odd length is followed by a byte that does not count; the last one's may be missing.
+        rest = behind.get(size.next_multiple_of(2)..).unwrap_or_default();
+    }
+    true
 }
 
 /// Red, green and blue of any kind of pixels.

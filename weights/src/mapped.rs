@@ -94,7 +94,8 @@ impl MappedFile {
             Some("it is a git-lfs pointer; run `git lfs pull` in its repository to get the content")
         } else if text.starts_with("<!doctype") || text.starts_with("<html") || text.starts_with("<?xml") {
             Some("it is a web page, saved in place of the download")
-        } else if text.starts_with('{') || text.starts_with('[') {
+        } else if text.starts_with(['{', '[']) && !head.contains(&0) {
+            // With zeros it may be the length of a safetensors header: 123 bytes begin like an object, 91 like a list.
             Some("it is JSON text")
         } else {
             None
@@ -123,6 +124,10 @@ mod tests {
         ] {
             let error = MappedFile::open(write(content).path()).expect_err(word).to_string();
             assert!(error.contains(word), "{error}");
+        }
+        for length in [b'{', b'['] {
+            let header = [&[length, 0, 0, 0, 0, 0, 0, 0][..], b"{}", &[b' '; 121]].concat();
+            assert!(MappedFile::open(write(&header).path()).is_ok(), "a header of {length} bytes");
         }
         let error = MappedFile::open(&std::env::temp_dir()).expect_err("a directory").to_string();
         assert!(error.contains("directory"), "{error}");

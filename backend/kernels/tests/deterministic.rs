@@ -1,5 +1,6 @@
 //! What holds in deterministic mode, and what holds always: the same bits on any number of threads.
 
+#[allow(dead_code)] // The layers in f64 are for another test.
 mod common;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};

@@ -66,7 +66,9 @@ fn unpickle(bytes: &[u8]) -> std::result::Result<(Object, &[u8]), String> {
             candle_core::Error::WithBacktrace { inner, .. } => *inner,
             error => error,
         };
-        format!("its pickle is broken: {error}")
+        // candle shows what it found, which may be the whole file.
+        let shown: String = error.to_string().chars().take(500).collect();
+        format!("its pickle is broken: {shown}")
     };
     let mut stack = Stack::empty();
     stack.read_loop(&mut pickle).map_err(broken)?;
