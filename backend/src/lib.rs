@@ -34,7 +34,7 @@ pub use device::{BackendName, DeviceError, DeviceSpec};
 pub use matmul::matmul;
 pub use ops::{
     AttendOptions, Backend, BatchNormKept, BatchNormed, ConvolveOptions, ConvolveThen, GruReset, PoolOptions,
-    Quantisation, Recurrence, RnnActivation, RowNormOptions, Steps,
+    Quantisation, Recurrence, RnnActivation, RowNormOptions, Steps, at_least_f32,
 };
 
 #[cfg(feature = "cuda")]
