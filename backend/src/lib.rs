@@ -35,7 +35,7 @@ pub use grove_kernels::{deterministic, keep_freed_memory, set_deterministic};
 pub use matmul::matmul;
 pub use ops::{
     AttendOptions, Backend, BatchNormKept, BatchNormed, ConvolveOptions, ConvolveThen, GruReset, PoolOptions,
-    Quantisation, Recurrence, RnnActivation, RowNormOptions, Steps,
+    Quantisation, Recurrence, RnnActivation, RowNormOptions, Steps, at_least_f32,
 };
 
 #[cfg(feature = "cuda")]

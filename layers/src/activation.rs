@@ -19,7 +19,7 @@ pub fn selu<B: Backend, const D: usize>(x: Tensor<B, D>) -> Tensor<B, D> {
     Tensor::from_primitive(TensorPrimitive::Float(B::selu(x.into_primitive().tensor())))
 }
 
-/// Softmax over the last axis. Any shape.
+/// Softmax over the last axis; zeros where all of it is minus infinity. Any shape.
 pub fn softmax<B: Backend, const D: usize>(x: Tensor<B, D>) -> Tensor<B, D> {
     let shape = x.dims();
     let columns = shape[D - 1];

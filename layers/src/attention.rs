@@ -12,14 +12,14 @@ pub enum AttentionMask<B: Backend> {
     Causal,
     /// Every position sees every other.
     Full,
-    /// True where a position must not look, `[b, 1, t, s]`.
+    /// True where a position must not look, `[b, 1, t, s]`. A position that must look nowhere gathers zeros.
     Explicit(Tensor<B, 4, Bool>),
 }
 
 impl<B: Backend> AttentionMask<B> {
     /// The mask for `t` positions after `seen` others, in rows that begin with `padding[row]` positions of padding.
     ///
-    /// A position of padding sees only itself, so that no row is empty (a softmax over nothing is NaN).
+    /// A position of padding sees only itself.
     pub fn causal(t: usize, seen: usize, padding: &[usize], device: &B::Device) -> Self {
         Self::within(None, t, 0..seen + t, padding, device)
     }

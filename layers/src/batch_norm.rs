@@ -1,9 +1,12 @@
 use burn::tensor::{Tensor, TensorPrimitive, activation::relu};
-use grove_backend::Backend;
+use grove_backend::{Backend, at_least_f32};
 use grove_tree::{Array, Init, Tree};
 
 /// Normalisation of each channel to mean 0 and variance 1 over a batch of pictures, then scaled and shifted (Ioffe and
 /// Szegedy, 2015, <https://arxiv.org/abs/1502.03167>). Statistics and their names are those of PyTorch's `BatchNorm2d`.
+///
+/// Pictures of 16 bits are normalised in f32, and the running statistics are f32 then: a variance may be more than f16 holds,
+/// and a tenth of a step is less than bf16 tells apart.
 ///
 /// ```
 /// use burn::tensor::Tensor;
@@ -54,14 +57,17 @@ impl<B: Backend> BatchNorm<B> {
     /// - input `[b, channels, h, w]`
     /// - output as the input
     pub fn forward(&self, x: Tensor<B, 4>) -> Tensor<B, 4> {
-        let [scale, shift] = self.scale_and_shift().map(|row| row.reshape([1, self.weight.shape()[0], 1, 1]));
-        x * scale + shift
+        self.forward_then(x, None, false)
     }
 
-    /// What inference comes to: each channel is multiplied by the first, and the second is added. Both `[channels]`.
+    /// What inference comes to: each channel is multiplied by the first, and the second is added. Both `[channels]`, in at
+    /// least f32.
     pub fn scale_and_shift(&self) -> [Tensor<B, 1>; 2] {
-        let scale = self.weight.val() / self.running_var.val().add_scalar(self.eps).sqrt();
-        let shift = self.bias.val() - self.running_mean.val() * scale.clone();
+        let mean = at_least_f32(self.running_mean.val());
+        let of_mean = |x: Tensor<B, 1>| if x.dtype() == mean.dtype() { x } else { x.cast(mean.dtype()) };
+        let deviation = of_mean(at_least_f32(self.running_var.val())).add_scalar(self.eps).sqrt();
+        let scale = of_mean(self.weight.val()) / deviation;
+        let shift = of_mean(self.bias.val()) - mean.clone() * scale.clone();
         [scale, shift]
     }
 
@@ -83,7 +89,9 @@ impl<B: Backend> BatchNorm<B> {
         let normed = B::batch_norm(inputs.map(TensorPrimitive::tensor), residual, rectify, self.eps);
         let float = |x| Tensor::<B, 1>::from_primitive(TensorPrimitive::Float(x));
         let moved = |running: &Array<B, 1>, new: Tensor<B, 1>| {
-            Array::new(running.val() * (1.0 - self.momentum) + new * self.momentum)
+            let running = at_least_f32(running.val());
+            let new = if new.dtype() == running.dtype() { new } else { new.cast(running.dtype()) };
+            Array::new(running * (1.0 - self.momentum) + new * self.momentum)
         };
         let unbiased = float(normed.variance) * (count as f64 / (count - 1) as f64);
         let successor = Self {
@@ -96,11 +104,17 @@ impl<B: Backend> BatchNorm<B> {
 
     /// [`forward`](Self::forward), and what a residual network does then.
     pub fn forward_then(&self, x: Tensor<B, 4>, residual: Option<Tensor<B, 4>>, rectify: bool) -> Tensor<B, 4> {
-        let y = self.forward(x);
+        let (dtype, x) = (x.dtype(), at_least_f32(x));
+        let [scale, shift] = self.scale_and_shift().map(|row| {
+            let row = if row.dtype() == x.dtype() { row } else { row.cast(x.dtype()) };
+            row.reshape([1, self.weight.shape()[0], 1, 1])
+        });
+        let y = x * scale + shift;
         let y = match residual {
-            Some(residual) => y + residual,
+            Some(residual) => y + at_least_f32(residual),
             None => y,
         };
-        if rectify { relu(y) } else { y }
+        let y = if rectify { relu(y) } else { y };
+        if y.dtype() == dtype { y } else { y.cast(dtype) }
     }
 }

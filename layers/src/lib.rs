@@ -33,7 +33,7 @@ pub use embedding::Embedding;
 pub use layer_norm::LayerNorm;
 pub use linear::Linear;
 pub use low_rank::LowRank;
-pub use pool::{global_average_pool, max_pool};
+pub use pool::{global_average_pool, max_pool, mean_of_axis};
 pub use projection::{Projection, Quantised, Table, Weights};
 pub use rms_norm::RmsNorm;
 pub use rotary::{Rope, RopeScaling, Rotation};

@@ -129,9 +129,14 @@ pub fn skeleton<B: Backend, T: Tree<B>>(tree: T) -> T {
     map(tree, AnyArray::into_absent)
 }
 
-/// Converts all floating-point leaves; integers and truth values stay.
+/// Converts all floating-point leaves; integers and truth values stay. Buffers (`#[tree(buffer)]`) are not made smaller than
+/// f32: they are sums and running statistics, which 16 bits do not hold.
 pub fn cast<B: Backend, T: Tree<B>>(tree: T, dtype: FloatDType) -> T {
-    map(tree, |leaf| leaf.cast_float(dtype))
+    let half = matches!(dtype, FloatDType::F16 | FloatDType::BF16);
+    map_with_path(tree, |path, leaf| {
+        let dtype = if half && path.is_buffer() { FloatDType::F32 } else { dtype };
+        leaf.cast_float(dtype)
+    })
 }
 
 /// Moves all leaves to another device of the same backend.

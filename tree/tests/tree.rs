@@ -147,7 +147,11 @@ fn values_are_compared() {
 #[test]
 fn skeletons_keep_shape_and_dtype() {
     let bare = skeleton(cast(model(), FloatDType::BF16));
-    assert_eq!(bare.mean.dtype(), DType::BF16);
+    assert_eq!(bare.sizes[0].as_ref().expect("a map").weight.dtype(), DType::BF16);
+    assert_eq!(bare.mean.dtype(), DType::F32, "a buffer does not get smaller than f32");
+    let (half, wide) = (vector(&[7.0]).val().cast(FloatDType::F16), cast(model(), FloatDType::F64));
+    let half = at(model(), |m| &mut m.mean, Array::new(half));
+    assert_eq!([wide.mean.dtype(), cast(half, FloatDType::BF16).mean.dtype()], [DType::F64, DType::F32]);
     assert_eq!(bare.ids.dtype(), model().ids.dtype());
     assert_eq!(count_params(&bare), 6 + 3 + 2 + 2 + 1 + 1 + 1);
     assert_eq!(display(&bare), display(&cast(model(), FloatDType::BF16)));

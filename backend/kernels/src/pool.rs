@@ -126,10 +126,12 @@ vectorized! {
                     y[column] = if larger(value, y[column]) { value } else { y[column] };
                 }
             }
-            let (y, line) = (&mut y[first..last], &line[(first * stride).saturating_sub(padding)..]);
+            let y = &mut y[first..last];
+            // Without such windows the first of them would begin beyond the line.
             if y.is_empty() {
                 continue;
             }
+            let line = &line[first * stride - padding..];
             for at in 0..kernel {
                 let line = &line[at..][..(y.len() - 1) * stride + 1];
                 for (i, y) in y.iter_mut().enumerate() {
@@ -155,7 +157,20 @@ mod tests {
             ([4, 4], [4, 5], [3, 1], [2, 2]),
             ([2, 1], [4, 3], [2, 1], [2, 1]),
         ];
-        for (size, kernel, stride, padding) in pools {
+        // Each side alone, with all strides and paddings that a small window can have.
+        let sides = (1..6).flat_map(|size| (1..6).map(move |kernel| (size, kernel)));
+        let sides = sides.flat_map(|(size, kernel)| (1..7).map(move |stride| (size, kernel, stride)));
+        let sides = sides.flat_map(|(size, kernel, stride)| {
+            (0..=kernel / 2)
+                .filter(move |padding| size + 2 * padding >= kernel)
+                .map(move |padding| (size, kernel, stride, padding))
+        });
+        let sides: Vec<_> = sides.collect();
+        let swept = sides.iter().enumerate().map(|(i, &(size, kernel, stride, padding))| {
+            let (other_size, other_kernel, other_stride, other_padding) = sides[i * 31 % sides.len()];
+            ([other_size, size], [other_kernel, kernel], [other_stride, stride], [other_padding, padding])
+        });
+        for (size, kernel, stride, padding) in pools.into_iter().chain(swept) {
             let pool = Pool2d { size, kernel, stride, padding };
             let ([plane, out], planes) = (pool.elements(), 5);
             // Many equal ones, as after a ReLU, and one NaN.

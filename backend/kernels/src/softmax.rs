@@ -11,6 +11,9 @@ use crate::{
 /// `queries` is given for attention that looks only back: row `i` then is query `i % queries`, and of the last
 /// `columns - queries + 1` columns it sees those up to its own; the others become 0. `None`: every row is whole.
 ///
+/// A row that is minus infinity everywhere after the product with `scale`, which is a query from which all keys are hidden,
+/// becomes zeros; so does its gradient.
+///
 /// # Panics
 /// If the rows are not whole, or there are more queries than columns.
 pub fn softmax_rows(x: &mut [f32], columns: usize, scale: f32, queries: Option<usize>) {
@@ -57,11 +60,15 @@ fn check(len: usize, columns: usize, queries: Option<usize>) {
     assert!(queries.is_none_or(|queries| (1..=columns).contains(&queries)), "{queries:?} queries of {columns} keys");
 }
 
-/// Softmax of one row times `scale`.
+/// Softmax of one row times `scale`; zeros where all of it is minus infinity.
 #[inline(always)]
 pub(crate) fn softmax_row<const FUSED: bool>(row: &mut [f32], scale: f32) {
     // A negative scale would turn the order round, so it comes first.
     let largest = max_of(row, |x| scale * x);
+    // `max_of` passes over NaN, which must stay visible.
+    if largest == f32::NEG_INFINITY && !row.iter().any(|x| (scale * x).is_nan()) {
+        return row.fill(0.0);
+    }
     let inverse = 1.0 / change_and_sum(row, |x| exp::<FUSED>(scale * x - largest));
     for value in row.iter_mut() {
         *value *= inverse;
@@ -134,5 +141,28 @@ mod tests {
         let mut x = [0.0, f32::NAN, 0.0];
         softmax_rows(&mut x, 3, 1.0, None);
         assert!(x.iter().all(|x| x.is_nan()));
+    }
+
+    #[test]
+    fn rows_without_a_visible_key_are_zeros() {
+        for columns in [1, 3, 8, 21] {
+            for scale in [0.5, -0.5] {
+                let least = f32::NEG_INFINITY * f32::signum(scale);
+                let mut x = vec![least; 2 * columns];
+                x[columns..].fill(0.25);
+                softmax_rows(&mut x, columns, scale, None);
+                assert!(x[..columns].iter().all(|&x| x == 0.0));
+                assert!(x[columns..].iter().all(|&x| (x * columns as f32 - 1.0).abs() < 1e-5));
+                let mut grad = vec![3.0; 2 * columns];
+                softmax_rows_backward(&x, &mut grad, columns, scale);
+                assert!(grad[..columns].iter().all(|&x| x == 0.0));
+
+                // NaN among them is not hidden.
+                let mut x = vec![least; columns];
+                x[columns / 2] = f32::NAN;
+                softmax_rows(&mut x, columns, scale, None);
+                assert!(x.iter().all(|x| x.is_nan()));
+            }
+        }
     }
 }

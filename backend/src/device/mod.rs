@@ -5,6 +5,7 @@
 mod driver;
 mod probe;
 
+use burn::tensor::DType;
 use std::{fmt, str::FromStr};
 use thiserror::Error;
 
@@ -119,6 +120,14 @@ pub enum DeviceError {
         /// The number that was asked for.
         index: usize,
     },
+    /// The backend lacks operations for a type of numbers.
+    #[error("backend '{backend}' cannot compute in {dtype}: choose another backend or another type of numbers")]
+    Dtype {
+        /// The backend that was asked for.
+        backend: BackendName,
+        /// The type's name.
+        dtype: &'static str,
+    },
 }
 
 impl DeviceSpec {
@@ -141,6 +150,23 @@ impl DeviceSpec {
             return Err(DeviceError::Index { backend, count, index });
         }
         Ok(())
+    }
+
+    /// Tells early whether the backend lacks operations for a type of floating-point numbers; see
+    /// [`Backend::computes_in`](crate::Backend::computes_in). Of a GPU this is known only once it runs, and not asked here.
+    ///
+    /// # Errors
+    /// [`DeviceError::Dtype`].
+    pub fn computes_in(self, dtype: DType) -> Result<(), DeviceError> {
+        let Self { backend, .. } = self;
+        let computes = match backend {
+            #[cfg(feature = "flex")]
+            BackendName::Flex => <burn_flex::Flex as crate::Backend>::computes_in(&burn_flex::FlexDevice, dtype),
+            #[cfg(feature = "candle")]
+            BackendName::Candle => <Candle as crate::Backend>::computes_in(&Default::default(), dtype),
+            _ => true,
+        };
+        if computes { Ok(()) } else { Err(DeviceError::Dtype { backend, dtype: dtype.name() }) }
     }
 
     /// Probes for the device, then runs the program on it; on a CPU, on one of the threads that share its kernels' work.
@@ -186,6 +212,22 @@ mod tests {
         }
         let error = "cude".parse::<BackendName>().unwrap_err();
         assert_eq!(error.to_string(), "unknown backend 'cude'; choose one of flex, candle, cuda, wgpu, rocm");
+    }
+
+    #[test]
+    #[cfg(feature = "candle")]
+    fn candle_does_not_compute_in_bf16() {
+        let candle = DeviceSpec::new(BackendName::Candle, 0);
+        let refusal = DeviceError::Dtype { backend: BackendName::Candle, dtype: "bf16" };
+        assert_eq!(candle.computes_in(DType::BF16), Err(refusal));
+        for dtype in [DType::F16, DType::F32, DType::F64] {
+            assert_eq!(candle.computes_in(dtype), Ok(()));
+        }
+        let flex = DeviceSpec::new(BackendName::Flex, 0);
+        for dtype in [DType::F16, DType::BF16, DType::F32, DType::F64] {
+            assert_eq!(flex.computes_in(dtype), Ok(()));
+        }
+        assert!(flex.computes_in(DType::I64).is_err());
     }
 
     #[test]

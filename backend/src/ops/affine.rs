@@ -11,7 +11,7 @@ use burn_autodiff::{
     ops::{Backward, Ops, OpsKind},
 };
 
-use super::{Backend, custom::alive, float, primitive};
+use super::{Backend, at_least_f32, custom::alive, float, precision::cast, primitive};
 use crate::matmul::composed;
 
 /// `[.., n]` as `[rows, n]`.
@@ -29,11 +29,6 @@ pub(super) fn unflatten<B: Backend>(y: Tensor<B, 2>, mut shape: Shape) -> FloatT
     B::float_reshape(primitive(y), shape)
 }
 
-/// The tensor in a type of numbers.
-fn of<B: Backend>(x: FloatTensor<B>, dtype: DType) -> FloatTensor<B> {
-    if x.dtype() == dtype { x } else { B::float_cast(x, dtype.into()) }
-}
-
 pub(super) fn forward<B: Backend>(
     x: FloatTensor<B>,
     weight: FloatTensor<B>,
@@ -44,7 +39,7 @@ pub(super) fn forward<B: Backend>(
     if inputs.is_empty() || B::FUSES_VECTORS_WRONGLY && (outputs == 1 || inputs.ends_with(&[1])) {
         return by_rows::<B>(x, weight, bias);
     }
-    let (weight, bias) = (of::<B>(weight, x.dtype()), bias.map(|bias| of::<B>(bias, x.dtype())));
+    let (weight, bias) = (cast::<B>(weight, x.dtype()), bias.map(|bias| cast::<B>(bias, x.dtype())));
     <B as ModuleOps<B>>::linear(x, weight, bias)
 }
 
@@ -54,7 +49,7 @@ pub(super) fn by_rows<B: Backend>(
     weight: FloatTensor<B>,
     bias: Option<FloatTensor<B>>,
 ) -> FloatTensor<B> {
-    let (weight, bias) = (of::<B>(weight, x.dtype()), bias.map(|bias| of::<B>(bias, x.dtype())));
+    let (weight, bias) = (cast::<B>(weight, x.dtype()), bias.map(|bias| cast::<B>(bias, x.dtype())));
     let shape = x.shape();
     let y = composed(rows::<B>(x), float(weight));
     let y = match bias {
@@ -73,19 +68,19 @@ pub(super) fn backward<B: Backend>(
 ) -> [Option<FloatTensor<B>>; 3] {
     let dtype = grad.dtype();
     let (shape, grad) = (grad.shape(), rows::<B>(grad));
-    let weight = weight.map(|weight| of::<B>(weight, dtype));
+    let weight = weight.map(|weight| cast::<B>(weight, dtype));
     [
         weight.map(|weight| unflatten(composed(grad.clone(), float::<B, 2>(weight).transpose()), shape)),
         x.map(|x| primitive(composed(rows::<B>(x).transpose(), grad.clone()))),
-        bias.then(|| primitive::<B, 1>(grad.sum_dim(0).squeeze_dim(0))),
+        bias.then(|| cast::<B>(primitive::<B, 1>(at_least_f32(grad).sum_dim(0).squeeze_dim(0)), dtype)),
     ]
 }
 
-/// With a bias `N` is 3, without one 2.
+/// With a bias `N` is 3, without one 2. Holds the types of the inputs' numbers, which are those of their gradients.
 #[derive(Debug)]
-struct Affine;
+struct Affine<const N: usize>([DType; N]);
 
-impl<B: Backend, const N: usize> Backward<B, N> for Affine {
+impl<B: Backend, const N: usize> Backward<B, N> for Affine<N> {
     /// The input, where the weight needs a gradient; and the other way round.
     type State = [Option<NodeId>; 2];
 
@@ -94,9 +89,9 @@ impl<B: Backend, const N: usize> Backward<B, N> for Affine {
         let [x, weight] = ops.state.map(|id| id.map(|id| checkpointer.retrieve_node_output::<FloatTensor<B>>(id)));
         let bias = ops.parents.get(2).is_some_and(Option::is_some);
         let results = B::affine_backward(x, weight, grad, bias);
-        for (parent, grad) in ops.parents.into_iter().zip(results) {
+        for ((parent, grad), dtype) in ops.parents.into_iter().zip(results).zip(self.0) {
             if let (Some(parent), Some(grad)) = (parent, grad) {
-                grads.register::<B>(parent.id, grad);
+                grads.register::<B>(parent.id, cast::<B>(grad, dtype));
             }
         }
     }
@@ -125,7 +120,8 @@ fn recorded<B: Backend, C: CheckpointStrategy, const N: usize>(
         let (x, weight) = (next().expect("an input"), next().expect("a weight"));
         B::affine(x, weight, next())
     };
-    match Backward::<B, N>::prepare::<C>(Affine, nodes).compute_bound().stateful() {
+    let dtypes = inputs.each_ref().map(|input| input.primitive.dtype());
+    match Backward::<B, N>::prepare::<C>(Affine(dtypes), nodes).compute_bound().stateful() {
         OpsKind::Tracked(mut step) => {
             let (x, weight) = (&inputs[0], &inputs[1]);
             let kept =

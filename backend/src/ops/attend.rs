@@ -6,7 +6,13 @@ use burn::tensor::{
 };
 use burn_autodiff::{Autodiff, checkpoint::strategy::CheckpointStrategy};
 
-use super::{Backend, custom::recorded, float, primitive};
+use super::{
+    Backend,
+    custom::recorded,
+    float,
+    precision::{cast, is_half, widened},
+    primitive,
+};
 use crate::matmul;
 
 /// What attention looks at.
@@ -16,7 +22,8 @@ pub struct AttendOptions<B: Backend> {
     pub scale: f64,
     /// The queries are the last `t` of the `s` positions, and each sees itself and those before it.
     pub causal: bool,
-    /// True where a query must not look besides, `[b or 1, n_head or 1, t or 1, s]`.
+    /// True where a query must not look besides, `[b or 1, n_head or 1, t or 1, s]`. A query from which all keys are hidden
+    /// gathers zeros.
     pub hidden: Option<BoolTensor<B>>,
     /// What weights are multiplied by, `[b, n_head, t, s]`: dropout. No gradient flows there.
     pub factors: Option<FloatTensor<B>>,
@@ -61,10 +68,13 @@ pub(super) fn forward<B: Backend>(
     let (k, v) = (repeated(k, n_head), repeated(v, n_head));
     let AttendOptions { scale, causal, hidden, factors } = options;
     let hidden = hidden.map(|hidden| Tensor::<B, 4, Bool>::from_primitive(hidden).expand([b, n_head, t, s]));
+    // In f16 a product of a query and a key may be too large before it is scaled.
+    let (q, scale) = if is_half(q.dtype()) { (q.mul_scalar(scale), 1.0) } else { (q, scale) };
     // A single query, twice, is one that no backend takes for a vector.
     let twice = B::FUSES_VECTORS_WRONGLY && t == 1;
-    // Where the weights need not be kept, a backend may never write them down.
-    if !keep && factors.is_none() && !twice {
+    // Where the weights need not be kept, a backend may never write them down. The first of more queries than there are keys
+    // see nothing, which backends treat differently.
+    if !keep && factors.is_none() && !twice && !(causal && t > s) {
         let options = AttentionModuleOptions { scale: Some(scale), softcap: None, is_causal: causal };
         return (primitive(module::attention(q, k, v, hidden, None, options)), None);
     }
@@ -112,6 +122,35 @@ pub(super) fn backward<B: Backend>(
         [None, None]
     };
     [dq, dk, dv].map(|x| x.map(primitive))
+}
+
+/// [`Backend::attend`] in f32, for numbers of 16 bits on a CPU, which multiplies no faster in 16. What was kept stays in f32.
+#[cfg(any(feature = "flex", feature = "candle"))]
+pub(super) fn forward_in_f32<B: Backend>(
+    inputs: [FloatTensor<B>; 3],
+    options: AttendOptions<B>,
+    keep: bool,
+) -> (FloatTensor<B>, Option<FloatTensor<B>>) {
+    let dtype = inputs[0].dtype();
+    let options = AttendOptions { factors: options.factors.map(widened::<B>), ..options };
+    let (output, kept) = B::attend(inputs.map(widened::<B>), options, keep);
+    (cast::<B>(output, dtype), kept)
+}
+
+/// The backward pass of [`forward_in_f32`].
+#[cfg(any(feature = "flex", feature = "candle"))]
+pub(super) fn backward_in_f32<B: Backend>(
+    inputs: [FloatTensor<B>; 3],
+    options: AttendOptions<B>,
+    kept: Option<FloatTensor<B>>,
+    grad: FloatTensor<B>,
+    needs: [bool; 3],
+) -> [Option<FloatTensor<B>>; 3] {
+    let dtypes = inputs.each_ref().map(|x| x.dtype());
+    let options = AttendOptions { factors: options.factors.map(widened::<B>), ..options };
+    let grads = B::attend_backward(inputs.map(widened::<B>), options, kept, widened::<B>(grad), needs);
+    let mut dtypes = dtypes.into_iter();
+    grads.map(|grad| dtypes.next().and_then(|dtype| grad.map(|grad| cast::<B>(grad, dtype))))
 }
 
 pub(super) fn differentiable<B: Backend, C: CheckpointStrategy>(

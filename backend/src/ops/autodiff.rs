@@ -1,6 +1,7 @@
 //! The differentiating backend: each operation that grove owns with its exact backward pass.
 
 use burn::tensor::{
+    DType,
     backend::AutodiffBackend,
     ops::{FloatTensor, IntTensor},
 };
@@ -18,6 +19,10 @@ use super::{
 impl<B: Backend, C: CheckpointStrategy> Backend for Autodiff<B, C> {
     const FUSES_VECTORS_WRONGLY: bool = B::FUSES_VECTORS_WRONGLY;
     const WIDENS_WEIGHTS: bool = B::WIDENS_WEIGHTS;
+
+    fn computes_in(device: &Self::Device, dtype: DType) -> bool {
+        B::computes_in(device, dtype)
+    }
 
     fn affine(x: FloatTensor<Self>, weight: FloatTensor<Self>, bias: Option<FloatTensor<Self>>) -> FloatTensor<Self> {
         affine::differentiable::<B, C>(x, weight, bias)

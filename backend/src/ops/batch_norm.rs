@@ -1,18 +1,26 @@
 //! Batch normalisation, written with Burn's operations: the defaults of [`Backend`].
 
-use burn::tensor::{Tensor, activation, ops::FloatTensor};
+use burn::tensor::{Tensor, TensorMetadata, activation, ops::FloatTensor};
 use burn_autodiff::{Autodiff, checkpoint::strategy::CheckpointStrategy};
 
-use super::{Backend, autodiff::untracked, custom::recorded, float, primitive};
+use super::{
+    Backend,
+    autodiff::untracked,
+    custom::recorded,
+    float,
+    precision::{cast, is_half, widened},
+    primitive,
+};
 
 /// A batch, normalised.
 #[derive(Clone, Debug)]
 pub struct BatchNormed<B: Backend> {
     /// `[b, c, h, w]`.
     pub output: FloatTensor<B>,
-    /// Of each channel, `[c]`. No gradient flows there.
+    /// Of each channel, `[c]`, in f32 where the batch has 16 bits. No gradient flows there.
     pub mean: FloatTensor<B>,
-    /// Of each channel, the mean squared distance from the mean, `[c]`. No gradient flows there.
+    /// Of each channel, the mean squared distance from the mean, `[c]`, in f32 where the batch has 16 bits. No gradient
+    /// flows there.
     pub variance: FloatTensor<B>,
 }
 
@@ -50,6 +58,13 @@ pub(super) fn forward<B: Backend>(
     relu: bool,
     eps: f64,
 ) -> BatchNormed<B> {
+    let dtype = x.dtype();
+    if is_half(dtype) {
+        let inputs = [x, weight, bias].map(widened::<B>);
+        let normed = B::batch_norm(inputs, residual.map(widened::<B>), relu, eps);
+        return BatchNormed { output: cast::<B>(normed.output, dtype), ..normed };
+    }
+    let [weight, bias] = [weight, bias].map(|x| cast::<B>(x, dtype));
     let x = float::<B, 4>(x);
     let [b, c, h, w] = x.dims();
     let count = (b * h * w) as f64;
@@ -59,7 +74,7 @@ pub(super) fn forward<B: Backend>(
     let scale = float::<B, 1>(weight) / variance.clone().add_scalar(eps).sqrt();
     let y = centred * scale.reshape([1, c, 1, 1]) + each(bias);
     let y = match residual {
-        Some(residual) => y + float(residual),
+        Some(residual) => y + float(cast::<B>(residual, dtype)),
         None => y,
     };
     let y = if relu { activation::relu(y) } else { y };
@@ -68,6 +83,14 @@ pub(super) fn forward<B: Backend>(
 
 pub(super) fn backward<B: Backend>(kept: BatchNormKept<B>, grad: FloatTensor<B>) -> [FloatTensor<B>; 4] {
     let BatchNormKept { x, weight, normed, eps, relu } = kept;
+    let dtype = x.dtype();
+    if is_half(dtype) {
+        let normed = BatchNormed { output: widened::<B>(normed.output), ..normed };
+        let kept = BatchNormKept { x: widened::<B>(x), weight: widened::<B>(weight), normed, eps, relu };
+        let [dx, dw, db, grad] = B::batch_norm_backward(kept, widened::<B>(grad));
+        return [cast::<B>(dx, dtype), dw, db, cast::<B>(grad, dtype)];
+    }
+    let (weight, grad) = (cast::<B>(weight, dtype), cast::<B>(grad, dtype));
     let (x, grad) = (float::<B, 4>(x), float::<B, 4>(grad));
     let [b, c, h, w] = x.dims();
     let count = (b * h * w) as f64;

@@ -6,7 +6,7 @@ use burn::tensor::{
 };
 use burn_autodiff::{Autodiff, checkpoint::strategy::CheckpointStrategy};
 
-use super::{Backend, custom::recorded, float, primitive};
+use super::{Backend, at_least_f32, custom::recorded, float, precision::cast, primitive};
 
 /// How a convolution steps over a picture.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,12 +40,18 @@ impl ConvolveOptions {
         })
     }
 
+    /// Whether stride, padding and dilation are the same down and right.
+    #[cfg(feature = "candle")]
+    pub(super) fn is_same_both_ways(&self) -> bool {
+        [self.stride, self.padding, self.dilation].iter().all(|[down, right]| down == right)
+    }
+
     fn burn(&self) -> ConvOptions<2> {
         ConvOptions::new(self.stride, self.padding, self.dilation, self.groups)
     }
 }
 
-/// What follows a convolution, in this order.
+/// What follows a convolution, in this order; after one of 16 bits in f32, whose result is rounded at the end.
 #[derive(Clone, Debug)]
 pub struct ConvolveThen<B: Backend> {
     /// What each channel is multiplied by, `[out]`.
@@ -151,15 +157,16 @@ pub(super) fn then<B: Backend>(
     then: ConvolveThen<B>,
     options: ConvolveOptions,
 ) -> FloatTensor<B> {
-    let y = float::<B, 4>(B::convolve(x, weight, options));
-    let channels = y.dims()[1];
-    let row = |x: FloatTensor<B>| float::<B, 1>(x).reshape([1, channels, 1, 1]);
+    let dtype = x.dtype();
+    let y = at_least_f32(float::<B, 4>(B::convolve(x, weight, options)));
+    let (channels, computing) = (y.dims()[1], y.dtype());
+    let row = |x: FloatTensor<B>| float::<B, 1>(cast::<B>(x, computing)).reshape([1, channels, 1, 1]);
     let y = y * row(then.scale) + row(then.shift);
     let y = match then.residual {
-        Some(residual) => y + float(residual),
+        Some(residual) => y + float(cast::<B>(residual, computing)),
         None => y,
     };
-    primitive(if then.relu { activation::relu(y) } else { y })
+    cast::<B>(primitive(if then.relu { activation::relu(y) } else { y }), dtype)
 }
 
 pub(super) fn differentiable<B: Backend, C: CheckpointStrategy>(

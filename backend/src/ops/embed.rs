@@ -12,14 +12,20 @@ use burn_autodiff::{
 };
 use std::sync::Arc;
 
-use super::{Backend, custom::alive};
+use super::{
+    Backend,
+    custom::alive,
+    precision::{cast, widened},
+};
 
-/// Adds a row of `grad`, `[b, t, size]`, to a row of `sum`, `[symbols, size]`, for each symbol of `[b, t]`.
+/// Adds a row of `grad`, `[b, t, size]`, to a row of `sum`, `[symbols, size]`, for each symbol of `[b, t]`. One symbol may
+/// be in thousands of places.
 pub(super) fn add<B: Backend>(sum: FloatTensor<B>, symbols: IntTensor<B>, grad: FloatTensor<B>) -> FloatTensor<B> {
     let (count, size) = (symbols.shape().num_elements(), sum.shape()[1]);
     let symbols = B::int_reshape(symbols, Shape::from([count]));
     let rows = B::float_reshape(grad, Shape::from([count, size]));
-    B::float_select_add(sum, 0, symbols, rows)
+    let dtype = sum.dtype();
+    cast::<B>(B::float_select_add(widened::<B>(sum), 0, symbols, widened::<B>(rows)), dtype)
 }
 
 /// A tensor in the graph.

@@ -3,10 +3,15 @@
 use burn::tensor::{activation, ops::FloatTensor};
 use burn_autodiff::{Autodiff, checkpoint::strategy::CheckpointStrategy};
 
-use super::{Backend, custom::recorded, float, primitive};
+use super::{Backend, custom::recorded, float, precision::through_f32, primitive};
 
 pub(super) fn silu_mul<B: Backend>(gate: FloatTensor<B>, up: FloatTensor<B>) -> FloatTensor<B> {
-    primitive(activation::silu(float::<B, 3>(gate)) * float(up))
+    let inputs = [gate, up];
+    if let Some([y]) = through_f32::<B, 2, 1>(&inputs, |[gate, up]| [B::silu_mul(gate, up)]) {
+        return y;
+    }
+    let [gate, up] = inputs.map(float::<B, 3>);
+    primitive(activation::silu(gate) * up)
 }
 
 pub(super) fn backward<B: Backend>(
@@ -14,7 +19,12 @@ pub(super) fn backward<B: Backend>(
     up: FloatTensor<B>,
     grad: FloatTensor<B>,
 ) -> [FloatTensor<B>; 2] {
-    let (gate, up, grad) = (float::<B, 3>(gate), float::<B, 3>(up), float::<B, 3>(grad));
+    let inputs = [gate, up, grad];
+    // In f16 a large gate times a gradient is infinite, and times a sigmoid of 0 then NaN.
+    if let Some(grads) = through_f32::<B, 3, 2>(&inputs, |[gate, up, grad]| B::silu_mul_backward(gate, up, grad)) {
+        return grads;
+    }
+    let [gate, up, grad] = inputs.map(float::<B, 3>);
     let sigmoid = activation::sigmoid(gate.clone());
     // silu'(x) = s + x s (1 - s), where s is the sigmoid of x.
     let slope = sigmoid.clone() + gate.clone() * sigmoid.clone() * (sigmoid.clone().neg().add_scalar(1.0));

@@ -13,7 +13,7 @@ use burn_autodiff::{
 };
 use std::{fmt::Debug, marker::PhantomData};
 
-use super::{Backend, flat, primitive};
+use super::{Backend, flat, precision::through_f32, primitive};
 
 /// 1/sqrt(2)
 const FRAC_1_SQRT_2: f64 = std::f64::consts::FRAC_1_SQRT_2;
@@ -38,11 +38,18 @@ fn normal_cdf<B: Backend>(x: FloatTensor<B>) -> FloatTensor<B> {
 }
 
 pub(super) fn erf<B: Backend>(x: FloatTensor<B>) -> FloatTensor<B> {
+    if let Some([y]) = through_f32::<B, 1, 1>(&[x.clone()], |[x]| [B::gelu_erf(x)]) {
+        return y;
+    }
     B::float_mul(x.clone(), normal_cdf::<B>(x))
 }
 
 /// `Phi(x) + x phi(x)`, times `grad`.
 pub(super) fn erf_backward<B: Backend>(x: FloatTensor<B>, grad: FloatTensor<B>) -> FloatTensor<B> {
+    if let Some([dx]) = through_f32::<B, 2, 1>(&[x.clone(), grad.clone()], |[x, grad]| [B::gelu_erf_backward(x, grad)])
+    {
+        return dx;
+    }
     let square = B::float_mul(x.clone(), x.clone());
     let density = scale::<B>(B::float_exp(scale::<B>(square, -0.5)), FRAC_1_SQRT_2PI);
     let slope = B::float_add(normal_cdf::<B>(x.clone()), B::float_mul(x, density));
@@ -57,11 +64,18 @@ fn inner_tanh<B: Backend>(x: FloatTensor<B>) -> (FloatTensor<B>, FloatTensor<B>)
 }
 
 pub(super) fn tanh<B: Backend>(x: FloatTensor<B>) -> FloatTensor<B> {
+    if let Some([y]) = through_f32::<B, 1, 1>(&[x.clone()], |[x]| [B::gelu_tanh(x)]) {
+        return y;
+    }
     let (tanh, _) = inner_tanh::<B>(x.clone());
     B::float_mul(scale::<B>(x, 0.5), shift::<B>(tanh, 1.0))
 }
 
 pub(super) fn tanh_backward<B: Backend>(x: FloatTensor<B>, grad: FloatTensor<B>) -> FloatTensor<B> {
+    if let Some([dx]) = through_f32::<B, 2, 1>(&[x.clone(), grad.clone()], |[x, grad]| [B::gelu_tanh_backward(x, grad)])
+    {
+        return dx;
+    }
     let (tanh, square) = inner_tanh::<B>(x.clone());
     let inner_slope = shift::<B>(scale::<B>(square, 3.0 * CUBIC * SQRT_2_OVER_PI), SQRT_2_OVER_PI);
     // 1 - tanh^2
@@ -75,12 +89,18 @@ pub(super) fn tanh_backward<B: Backend>(x: FloatTensor<B>, grad: FloatTensor<B>)
 const SELU: [f64; 2] = [1.050_700_987_355_480_5, 1.673_263_242_354_377_2];
 
 pub(super) fn selu<B: Backend>(x: FloatTensor<B>) -> FloatTensor<B> {
+    if let Some([y]) = through_f32::<B, 1, 1>(&[x.clone()], |[x]| [B::selu(x)]) {
+        return y;
+    }
     let above = B::float_clamp_min(x.clone(), Scalar::from(0.0));
     let below = shift::<B>(B::float_exp(B::float_clamp_max(x, Scalar::from(0.0))), -1.0);
     scale::<B>(B::float_add(above, scale::<B>(below, SELU[1])), SELU[0])
 }
 
 pub(super) fn selu_backward<B: Backend>(x: FloatTensor<B>, grad: FloatTensor<B>) -> FloatTensor<B> {
+    if let Some([dx]) = through_f32::<B, 2, 1>(&[x.clone(), grad.clone()], |[x, grad]| [B::selu_backward(x, grad)]) {
+        return dx;
+    }
     let below = scale::<B>(B::float_exp(B::float_clamp_max(x.clone(), Scalar::from(0.0))), SELU[0] * SELU[1]);
     let positive = flat::<B>(x).greater_elem(0.0);
     let shape = below.shape();

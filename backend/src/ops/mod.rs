@@ -4,8 +4,12 @@ mod affine;
 mod attend;
 mod autodiff;
 mod batch_norm;
+#[cfg(feature = "candle")]
+mod candle;
 mod chunk;
 mod convolve;
+#[cfg(feature = "candle")]
+mod convolve_by_pixels;
 mod custom;
 mod embed;
 #[cfg(feature = "flex")]
@@ -14,13 +18,15 @@ mod gated;
 mod gelu;
 mod max_pool;
 mod optimizer;
+mod precision;
 mod quantised;
 mod recurrent;
 mod rotary;
 mod rows;
+mod strided;
 
 use burn::tensor::{
-    Tensor, TensorMetadata, TensorPrimitive,
+    DType, Tensor, TensorMetadata, TensorPrimitive,
     ops::{FloatTensor, IntTensor, ModuleOps},
 };
 
@@ -30,6 +36,7 @@ pub use attend::AttendOptions;
 pub use batch_norm::{BatchNormKept, BatchNormed};
 pub use convolve::{ConvolveOptions, ConvolveThen};
 pub use max_pool::PoolOptions;
+pub use precision::at_least_f32;
 pub use recurrent::{GruReset, Recurrence, RnnActivation, Steps};
 pub use rows::RowNormOptions;
 
@@ -53,6 +60,14 @@ fn flat<B: burn::tensor::backend::Backend>(x: FloatTensor<B>) -> Tensor<B, 1> {
 /// overrides one with a fused kernel; [`Autodiff`](burn_autodiff::Autodiff) overrides each with an exact backward
 /// pass.
 pub trait Backend: burn::tensor::backend::Backend {
+    /// Whether layers can compute in a type of floating-point numbers on a device, and not only hold numbers of it: whether
+    /// there are matrix products, convolutions and sums for it.
+    ///
+    /// Loading a model refuses other types; [`DeviceSpec::computes_in`](crate::DeviceSpec::computes_in) tells a program early.
+    fn computes_in(device: &Self::Device, dtype: DType) -> bool {
+        dtype.is_float() && Self::supports_dtype(device, dtype)
+    }
+
     /// Whether a matrix times a vector may come out wrong where the backend fuses the product with what follows.
     ///
     /// Burn 0.21's fused autotuning counts a kernel among the candidates that reads the matrix as though it were row-major
@@ -65,7 +80,7 @@ pub trait Backend: burn::tensor::backend::Backend {
     const WIDENS_WEIGHTS: bool = false;
 
     /// An affine map of the last axis, `x W + b`, right on every backend. The weight may be of another floating-point type
-    /// than the input, whose type the product is computed in.
+    /// than the input, whose type the product is computed in; each gradient has the type of what it belongs to.
     ///
     /// # Shapes
     /// - `x` `[.., in]`, `weight` `[in, out]`, `bias` `[out]`
@@ -175,6 +190,8 @@ pub trait Backend: burn::tensor::backend::Backend {
     /// Scaled dot-product attention, `softmax(q k^T * scale) v` (Vaswani et al., 2017), and, if `keep`, what its backward
     /// pass needs besides the inputs, if anything. The differentiating backend keeps that itself, and gives none.
     ///
+    /// A query from which all keys are hidden gathers zeros, and gives and gets gradients of zero.
+    ///
     /// # Shapes
     /// - queries `[b, n_head, t, head_dim]`
     /// - keys, values `[b, n_kv_head, s, head_dim]`, where each head serves `n_head / n_kv_head` heads of queries
@@ -230,6 +247,7 @@ pub trait Backend: burn::tensor::backend::Backend {
 
     /// Batch normalisation in training (Ioffe and Szegedy, 2015), each channel to mean 0 and variance 1 over the batch and
     /// the picture, scaled and shifted, and what follows it in a residual network: `relu(weight * normal + bias + residual)`.
+    /// A batch of 16 bits is normalised in f32.
     ///
     /// # Shapes
     /// - inputs: `x` `[b, c, h, w]`, the scale and the shift `[c]`; `residual` as `x`
@@ -265,6 +283,8 @@ pub trait Backend: burn::tensor::backend::Backend {
 
     /// Softmax over the last axis of `scale * scores`, `[b, n_head, t, s]`. If `causal`, the queries are the last `t` of
     /// the `s` positions, and each sees itself and those before it.
+    ///
+    /// A row that is minus infinity everywhere, a query from which all is hidden, becomes zeros, and its gradient too.
     fn attention_weights(scores: FloatTensor<Self>, scale: f64, causal: bool) -> FloatTensor<Self> {
         rows::attention_weights::<Self>(scores, scale, causal)
     }
@@ -281,7 +301,8 @@ pub trait Backend: burn::tensor::backend::Backend {
 
     /// Each row of `[rows, size]` less its mean, over the root of its variance plus `eps`, scaled and shifted: a layer norm
     /// (Ba et al., 2016). With other [options](RowNormOptions) an RMS norm (Zhang and Sennrich, 2019). The second result,
-    /// `[rows, 2]`, has the means and the inverse roots; no gradient flows through it.
+    /// `[rows, 2]`, has the means and the inverse roots; no gradient flows through it. Rows of 16 bits are normalised in f32,
+    /// which is also what the second result then has.
     ///
     /// # Shapes
     /// - `x` and output `[rows, size]`, `weight` and `bias` `[size]`
@@ -334,7 +355,7 @@ pub trait Backend: burn::tensor::backend::Backend {
         optimizer::adam_step::<Self>(leaf, numbers)
     }
 
-    /// The sum of the squares of all elements, `[1]`.
+    /// The sum of the squares of all elements, `[1]`; in f32 of numbers of 16 bits.
     fn sum_of_squares(x: FloatTensor<Self>) -> FloatTensor<Self> {
         optimizer::sum_of_squares::<Self>(x)
     }
@@ -423,31 +444,6 @@ pub trait Backend: burn::tensor::backend::Backend {
         needs: [bool; 5],
     ) -> [Option<FloatTensor<Self>>; 5] {
         recurrent::rnn_backward::<Self>(inputs, output, grad, activation, steps, needs)
-    }
-}
-
-#[cfg(feature = "candle")]
-impl Backend for crate::Candle {
-    const WIDENS_WEIGHTS: bool = true;
-
-    /// candle copies a matrix for each of a batch with which it is multiplied.
-    fn affine(x: FloatTensor<Self>, weight: FloatTensor<Self>, bias: Option<FloatTensor<Self>>) -> FloatTensor<Self> {
-        affine::by_rows::<Self>(x, weight, bias)
-    }
-
-    fn affine_quantised(x: FloatTensor<Self>, blocks: IntTensor<Self>, kind: Quantisation) -> FloatTensor<Self> {
-        quantised::affine_on_host::<Self>(x, blocks, kind)
-    }
-
-    /// candle has no transposed convolution of groups.
-    fn convolve_backward(
-        x: FloatTensor<Self>,
-        weight: FloatTensor<Self>,
-        grad: FloatTensor<Self>,
-        options: ConvolveOptions,
-        needs: [bool; 2],
-    ) -> [Option<FloatTensor<Self>>; 2] {
-        convolve::backward_by_groups::<Self>(x, weight, grad, options, needs)
     }
 }
 

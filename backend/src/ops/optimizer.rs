@@ -2,7 +2,7 @@
 
 use burn::tensor::{TensorMetadata, ops::FloatTensor};
 
-use super::{Backend, flat, float, primitive};
+use super::{Backend, at_least_f32, flat, float, primitive};
 
 pub(super) fn adam_step<B: Backend>(leaf: [FloatTensor<B>; 4], numbers: FloatTensor<B>) -> [FloatTensor<B>; 3] {
     let shape = leaf[0].shape();
@@ -17,6 +17,6 @@ pub(super) fn adam_step<B: Backend>(leaf: [FloatTensor<B>; 4], numbers: FloatTen
 }
 
 pub(super) fn sum_of_squares<B: Backend>(x: FloatTensor<B>) -> FloatTensor<B> {
-    let x = flat::<B>(x);
+    let x = at_least_f32(flat::<B>(x));
     primitive((x.clone() * x).sum())
 }

@@ -1,25 +1,37 @@
 //! Operations on rows, written with Burn's: the defaults of [`Backend`].
 
 use burn::tensor::{
-    Bool, DType, Int, Tensor, TensorMetadata, activation,
+    Bool, Int, Tensor, TensorMetadata,
     ops::{FloatTensor, IntTensor},
 };
 
-use super::{Backend, float, primitive};
+use super::{
+    Backend, at_least_f32, float,
+    precision::{cast, is_half, widened},
+    primitive,
+};
 
 pub(super) fn attention_weights<B: Backend>(scores: FloatTensor<B>, scale: f64, causal: bool) -> FloatTensor<B> {
+    let dtype = scores.dtype();
+    if is_half(dtype) {
+        return cast::<B>(B::attention_weights(widened::<B>(scores), scale, causal), dtype);
+    }
     let scores = float::<B, 4>(scores).mul_scalar(scale);
     let [_, _, t, s] = scores.dims();
     let scores = if causal {
         let device = scores.device();
-        let rows = Tensor::<B, 1, Int>::arange((s - t) as i64..s as i64, &device).reshape([t, 1]);
+        let rows = Tensor::<B, 1, Int>::arange(s as i64 - t as i64..s as i64, &device).reshape([t, 1]);
         let columns = Tensor::<B, 1, Int>::arange(0..s as i64, &device).reshape([1, s]);
         let hidden: Tensor<B, 2, Bool> = columns.repeat_dim(0, t).greater(rows.repeat_dim(1, s));
         scores.clone().mask_fill(hidden.unsqueeze::<4>().expand(scores.dims()), f32::NEG_INFINITY)
     } else {
         scores
     };
-    primitive(activation::softmax(scores, 3))
+    // The largest is finite and the sum is not 0, so that a row from which all is hidden becomes zeros.
+    let largest = scores.clone().detach().max_dim(3).clamp_min(f32::MIN);
+    let exponentials = (scores - largest).exp();
+    let sums = exponentials.clone().sum_dim(3).clamp_min(f32::MIN_POSITIVE);
+    primitive(exponentials / sums)
 }
 
 pub(super) fn attention_weights_backward<B: Backend>(
@@ -27,6 +39,10 @@ pub(super) fn attention_weights_backward<B: Backend>(
     grad: FloatTensor<B>,
     scale: f64,
 ) -> FloatTensor<B> {
+    let dtype = grad.dtype();
+    if is_half(dtype) {
+        return cast::<B>(B::attention_weights_backward(widened::<B>(weights), widened::<B>(grad), scale), dtype);
+    }
     let (weights, grad) = (float::<B, 4>(weights), float::<B, 4>(grad));
     let mean = (weights.clone() * grad.clone()).sum_dim(3);
     primitive((grad - mean) * weights.mul_scalar(scale))
@@ -41,12 +57,6 @@ pub struct RowNormOptions {
     pub eps: f64,
 }
 
-/// Squares of 16-bit numbers that are not near a mean are summed in f32.
-fn wide<B: Backend>(x: FloatTensor<B>, options: RowNormOptions) -> Tensor<B, 2> {
-    let x = float::<B, 2>(x);
-    if !options.centred && x.dtype().size() < 4 { x.cast(DType::F32) } else { x }
-}
-
 pub(super) fn row_norm<B: Backend>(
     x: FloatTensor<B>,
     weight: FloatTensor<B>,
@@ -54,13 +64,19 @@ pub(super) fn row_norm<B: Backend>(
     options: RowNormOptions,
 ) -> (FloatTensor<B>, FloatTensor<B>) {
     let dtype = x.dtype();
-    let x = wide::<B>(x, options);
+    if options.centred && is_half(dtype) {
+        let (y, stats) = B::row_norm(widened::<B>(x), widened::<B>(weight), bias.map(widened::<B>), options);
+        return (cast::<B>(y, dtype), stats);
+    }
+    let x = at_least_f32(float::<B, 2>(x));
+    let scale_or_shift = |x| float::<B, 1>(cast::<B>(x, dtype)).unsqueeze::<2>();
     let mean = if options.centred { x.clone().mean_dim(1) } else { x.clone().narrow(1, 0, 1).zeros_like() }; // [rows, 1]
     let centred = if options.centred { x - mean.clone() } else { x };
     let inverse = centred.clone().powi_scalar(2).mean_dim(1).add_scalar(options.eps).sqrt().recip(); // [rows, 1]
-    let y = (centred * inverse.clone()).cast(dtype) * float::<B, 1>(weight).unsqueeze();
+    // LLaMA's layers round before they scale.
+    let y = (centred * inverse.clone()).cast(dtype) * scale_or_shift(weight);
     let y = match bias {
-        Some(bias) => y + float::<B, 1>(bias).unsqueeze(),
+        Some(bias) => y + scale_or_shift(bias),
         None => y,
     };
     (primitive(y), primitive(Tensor::cat(vec![mean, inverse], 1)))
@@ -74,23 +90,34 @@ pub(super) fn row_norm_backward<B: Backend>(
     needs: [bool; 3],
 ) -> [Option<FloatTensor<B>>; 3] {
     let (dtype, of_weight) = (grad.dtype(), weight.dtype());
-    let (x, grad, stats) = (wide::<B>(x, options), wide::<B>(grad, options), float::<B, 2>(stats));
-    let weight = float::<B, 1>(weight).cast(x.dtype());
+    if is_half(dtype) {
+        let inputs = [x, weight].map(widened::<B>);
+        let [dx, d_weight, d_bias] = B::row_norm_backward(inputs, stats, widened::<B>(grad), options, needs);
+        let narrowed = |x: Option<FloatTensor<B>>, dtype| x.map(|x| cast::<B>(x, dtype));
+        return [narrowed(dx, dtype), narrowed(d_weight, of_weight), narrowed(d_bias, of_weight)];
+    }
+    let (x, grad, stats) = (float::<B, 2>(x), float::<B, 2>(grad), float::<B, 2>(stats));
+    let weight = float::<B, 1>(cast::<B>(weight, dtype));
     let (mean, inverse) = (stats.clone().narrow(1, 0, 1), stats.narrow(1, 1, 1));
     let normal = if options.centred { x - mean } else { x } * inverse.clone();
-    let sum = |x: Tensor<B, 2>| primitive(x.sum_dim(0).squeeze_dim::<1>(0).cast(of_weight));
+    let sum = |x: Tensor<B, 2>| cast::<B>(primitive(x.sum_dim(0).squeeze_dim::<1>(0)), of_weight);
     let d_weight = needs[1].then(|| sum(grad.clone() * normal.clone()));
     let d_bias = needs[2].then(|| sum(grad.clone()));
     let dx = needs[0].then(|| {
         let scaled = grad * weight.unsqueeze();
         let along = (scaled.clone() * normal.clone()).mean_dim(1);
         let rest = if options.centred { scaled.clone() - scaled.mean_dim(1) } else { scaled };
-        primitive(((rest - normal * along) * inverse).cast(dtype))
+        primitive((rest - normal * along) * inverse)
     });
     [dx, d_weight, d_bias]
 }
 
 pub(super) fn nll<B: Backend>(logits: FloatTensor<B>, labels: IntTensor<B>) -> (FloatTensor<B>, FloatTensor<B>) {
+    let dtype = logits.dtype();
+    if is_half(dtype) {
+        let (losses, normaliser) = B::nll(widened::<B>(logits), labels);
+        return (cast::<B>(losses, dtype), normaliser);
+    }
     let logits = float::<B, 2>(logits);
     let labels = Tensor::<B, 1, Int>::from_primitive(labels);
     let rows = labels.dims()[0];
@@ -108,6 +135,11 @@ pub(super) fn nll_backward<B: Backend>(
     normaliser: FloatTensor<B>,
     grad: FloatTensor<B>,
 ) -> FloatTensor<B> {
+    let dtype = logits.dtype();
+    if is_half(dtype) {
+        let [logits, normaliser, grad] = [logits, normaliser, grad].map(widened::<B>);
+        return cast::<B>(B::nll_backward(logits, labels, normaliser, grad), dtype);
+    }
     let (logits, labels) = (float::<B, 2>(logits), Tensor::<B, 1, Int>::from_primitive(labels));
     let rows = labels.dims()[0];
     let (normaliser, grad) = (float::<B, 1>(normaliser).reshape([rows, 1]), float::<B, 1>(grad).reshape([rows, 1]));

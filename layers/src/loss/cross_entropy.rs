@@ -1,6 +1,6 @@
-use super::{at_least_f32, pair};
+use super::pair;
 use burn::tensor::{Int, Tensor, TensorPrimitive, activation};
-use grove_backend::Backend;
+use grove_backend::{Backend, at_least_f32};
 
 /// The label of a position that does not count.
 pub const IGNORED: i64 = -100;

@@ -39,16 +39,8 @@ pub use cross_entropy::{
 pub use kl::{kl_divergence, kl_divergence_with_log_targets};
 pub use regression::{huber_loss, l2_loss, log_cosh, squared_error};
 
-use burn::tensor::{DType, Tensor};
-use grove_backend::Backend;
-
-/// f16 and bf16 as f32; f32 and f64 as they are.
-fn at_least_f32<B: Backend, const D: usize>(x: Tensor<B, D>) -> Tensor<B, D> {
-    match x.dtype() {
-        DType::F16 | DType::BF16 => x.cast(DType::F32),
-        _ => x,
-    }
-}
+use burn::tensor::Tensor;
+use grove_backend::{Backend, at_least_f32};
 
 /// Both in at least f32, after a check that they have one shape.
 fn pair<B: Backend, const D: usize>(

@@ -6,7 +6,7 @@ use burn_flex::{Flex, FlexTensor};
 use grove_kernels::{Attention, Heads, Hidden};
 
 use super::{contiguous, elements, is_f32, tensor};
-use crate::ops::{AttendOptions, attend};
+use crate::ops::{AttendOptions, attend, precision::is_half};
 
 /// Strides of all axes but the last.
 fn strides(x: &FlexTensor) -> Option<[usize; 3]> {
@@ -95,6 +95,9 @@ pub(super) fn forward(
     options: AttendOptions<Flex>,
     keep: bool,
 ) -> (FlexTensor, Option<FlexTensor>) {
+    if is_half(inputs[0].dtype()) {
+        return attend::forward_in_f32::<Flex>(inputs, options, keep);
+    }
     let Some(prepared) = prepare(&inputs, &options) else {
         return attend::forward::<Flex>(inputs, options, keep);
     };
@@ -112,6 +115,9 @@ pub(super) fn backward(
     grad: FlexTensor,
     needs: [bool; 3],
 ) -> [Option<FlexTensor>; 3] {
+    if is_half(grad.dtype()) {
+        return attend::backward_in_f32::<Flex>(inputs, options, kept, grad, needs);
+    }
     let Some(prepared) = prepare(&inputs, &options).filter(|_| is_f32(&grad) && kept.is_none()) else {
         return attend::backward::<Flex>(inputs, options, kept, grad, needs);
     };

@@ -5,7 +5,10 @@ use burn_flex::{Flex, FlexTensor};
 use grove_kernels::{self as kernels, Conv2d, Epilogue, Pool2d};
 
 use super::{contiguous, elements, is_f32, tensor};
-use crate::ops::{ConvolveOptions, ConvolveThen, PoolOptions, convolve, max_pool};
+use crate::ops::{
+    ConvolveOptions, ConvolveThen, PoolOptions, convolve, max_pool,
+    precision::{cast, is_half, widened},
+};
 
 /// The sizes, and the shape of the output.
 fn sizes(x: &FlexTensor, weight: &FlexTensor, options: ConvolveOptions) -> (Conv2d, Shape) {
@@ -26,6 +29,10 @@ fn convolved(x: FlexTensor, weight: FlexTensor, options: ConvolveOptions, epilog
 }
 
 pub(super) fn forward(x: FlexTensor, weight: FlexTensor, options: ConvolveOptions) -> FlexTensor {
+    let dtype = x.dtype();
+    if is_half(dtype) {
+        return cast::<Flex>(forward(widened::<Flex>(x), widened::<Flex>(weight), options), dtype);
+    }
     if !is_f32(&x) || !is_f32(&weight) {
         return convolve::forward::<Flex>(x, weight, options);
     }
@@ -38,6 +45,16 @@ pub(super) fn then(
     then: ConvolveThen<Flex>,
     options: ConvolveOptions,
 ) -> FlexTensor {
+    let dtype = x.dtype();
+    if is_half(dtype) {
+        let then = ConvolveThen {
+            scale: widened::<Flex>(then.scale),
+            shift: widened::<Flex>(then.shift),
+            residual: then.residual.map(widened::<Flex>),
+            relu: then.relu,
+        };
+        return cast::<Flex>(self::then(widened::<Flex>(x), widened::<Flex>(weight), then, options), dtype);
+    }
     let others = [Some(&then.scale), Some(&then.shift), then.residual.as_ref()];
     if !is_f32(&x) || !is_f32(&weight) || !others.into_iter().flatten().all(is_f32) {
         return convolve::then::<Flex>(x, weight, then, options);
@@ -59,6 +76,11 @@ pub(super) fn backward(
     options: ConvolveOptions,
     needs: [bool; 2],
 ) -> [Option<FloatTensor<Flex>>; 2] {
+    if is_half(grad.dtype()) {
+        let dtypes = [x.dtype(), weight.dtype()];
+        let [dx, dw] = backward(widened::<Flex>(x), widened::<Flex>(weight), widened::<Flex>(grad), options, needs);
+        return [dx.map(|dx| cast::<Flex>(dx, dtypes[0])), dw.map(|dw| cast::<Flex>(dw, dtypes[1]))];
+    }
     if ![&x, &weight, &grad].into_iter().all(is_f32) {
         return convolve::backward::<Flex>(x, weight, grad, options, needs);
     }

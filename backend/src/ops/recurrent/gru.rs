@@ -7,6 +7,7 @@ use burn::tensor::{
 use super::{
     GruReset, Recurrence, Steps, float, gate, primitive, project, project_backward,
     steps::{in_order, replace},
+    sum_rows,
 };
 use crate::{Backend, matmul};
 
@@ -114,6 +115,6 @@ pub(in super::super) fn gru_backward<B: Backend>(
         primitive(Tensor::cat(vec![d_rz, matmul(grad_new.clone().transpose(), state)], 0))
     });
     let [dx, dw_ih, db] = project_backward(float(x), float(w_ih), grad_gates, [needs[0], needs[1], needs[3]]);
-    let db = db.map(|db| primitive(Tensor::cat(vec![db, grad_new.sum_dim(0)], 1).reshape([4 * n])));
+    let db = db.map(|db| primitive(Tensor::cat(vec![db, sum_rows(grad_new)], 1).reshape([4 * n])));
     [dx.map(primitive), dw_ih.map(primitive), dw_hh, db, needs[4].then(|| primitive(dh))]
 }

@@ -16,7 +16,7 @@ pub use steps::Steps;
 
 use burn::tensor::{Tensor, ops::FloatTensor};
 
-use super::{Backend, float, primitive};
+use super::{Backend, at_least_f32, float, primitive};
 use crate::matmul;
 
 /// Where the reset gate of a GRU acts.
@@ -52,6 +52,13 @@ fn gate<B: Backend>(gates: &Tensor<B, 2>, i: usize, n: usize) -> Tensor<B, 2> {
     gates.clone().narrow(1, i * n, n)
 }
 
+/// `[rows, n]` to `[1, n]`, added up in at least f32.
+fn sum_rows<B: Backend>(x: Tensor<B, 2>) -> Tensor<B, 2> {
+    let dtype = x.dtype();
+    let sum = at_least_f32(x).sum_dim(0);
+    if sum.dtype() == dtype { sum } else { sum.cast(dtype) }
+}
+
 /// The gradients of what precedes the recurrence, of `x`, `w_ih` and the bias, as far as they are needed.
 fn project_backward<B: Backend>(
     x: Tensor<B, 2>,
@@ -62,6 +69,6 @@ fn project_backward<B: Backend>(
     [
         needs[0].then(|| matmul(grad.clone(), w_ih)),
         needs[1].then(|| matmul(grad.clone().transpose(), x)),
-        needs[2].then(|| grad.sum_dim(0)),
+        needs[2].then(|| sum_rows(grad)),
     ]
 }

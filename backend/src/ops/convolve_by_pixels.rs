@@ -1,0 +1,103 @@
+//! A convolution as a sum of matrix products, one for each pixel of the kernel: for backends whose own convolutions lack
+//! options. Nothing is computed in vain.
+
+use burn::tensor::{Tensor, TensorMetadata, ops::FloatTensor};
+
+use super::{
+    Backend, ConvolveOptions, float,
+    precision::{cast, widened},
+    primitive,
+    strided::{Strided, pixels},
+};
+use crate::matmul;
+
+/// The sizes of a convolution.
+#[derive(Clone, Copy)]
+struct Sizes {
+    options: ConvolveOptions,
+    kernel: [usize; 2],
+    out: [usize; 2],
+}
+
+impl Sizes {
+    fn new<B: Backend>(x: &Tensor<B, 4>, weight: &Tensor<B, 4>, options: ConvolveOptions) -> Self {
+        let ([.., h, w], [.., rows, columns]) = (x.dims(), weight.dims());
+        Self { options, kernel: [rows, columns], out: options.output_size([h, w], [rows, columns]) }
+    }
+
+    fn strided<B: Backend>(&self, x: Tensor<B, 4>) -> Strided<B> {
+        let reach = [0, 1].map(|i| self.options.dilation[i] * (self.kernel[i] - 1) + 1);
+        Strided::new(x, self.out, reach, self.options.stride, self.options.padding, 0.0)
+    }
+
+    /// Each pixel of the kernel, and its distance from the first.
+    fn pixels(&self) -> impl Iterator<Item = ([usize; 2], [usize; 2])> {
+        let [down, right] = self.options.dilation;
+        pixels(self.kernel).map(move |(row, column)| ([row, column], [row * down, column * right]))
+    }
+
+    /// `[b, channels, h', w']` as a matrix for each group, `[groups, channels / groups, b h' w']`.
+    fn columns<B: Backend>(&self, x: Tensor<B, 4>) -> Tensor<B, 3> {
+        let ([b, c, h, w], groups) = (x.dims(), self.options.groups);
+        x.swap_dims(0, 1).reshape([groups, c / groups, b * h * w])
+    }
+
+    /// What [`columns`](Self::columns) did, the other way round.
+    fn image<B: Backend>(&self, x: Tensor<B, 3>) -> Tensor<B, 4> {
+        let ([groups, c, columns], [h, w]) = (x.dims(), self.out);
+        x.reshape([groups * c, columns / (h * w), h, w]).swap_dims(0, 1)
+    }
+}
+
+/// The weights at one pixel of the kernel, `[groups, out / groups, in / groups]`.
+fn at<B: Backend>(weight: &Tensor<B, 4>, [row, column]: [usize; 2], groups: usize) -> Tensor<B, 3> {
+    let [outputs, inputs, ..] = weight.dims();
+    weight.clone().narrow(2, row, 1).narrow(3, column, 1).reshape([groups, outputs / groups, inputs])
+}
+
+pub(super) fn forward<B: Backend>(
+    x: FloatTensor<B>,
+    weight: FloatTensor<B>,
+    options: ConvolveOptions,
+) -> FloatTensor<B> {
+    let dtype = x.dtype();
+    let (x, weight) = (float::<B, 4>(widened::<B>(x)), float::<B, 4>(widened::<B>(weight)));
+    let sizes = Sizes::new(&x, &weight, options);
+    let strided = sizes.strided(x);
+    let products = sizes.pixels().map(|(pixel, [row, column])| {
+        matmul(at(&weight, pixel, options.groups), sizes.columns(strided.at(row, column)))
+    });
+    let sum = products.reduce(|sum, product| sum + product).expect("a kernel has at least one pixel");
+    cast::<B>(primitive(sizes.image(sum)), dtype)
+}
+
+pub(super) fn backward<B: Backend>(
+    x: FloatTensor<B>,
+    weight: FloatTensor<B>,
+    grad: FloatTensor<B>,
+    options: ConvolveOptions,
+    needs: [bool; 2],
+) -> [Option<FloatTensor<B>>; 2] {
+    let dtypes = [x.dtype(), weight.dtype()];
+    let [x, weight, grad] = [x, weight, grad].map(|x| float::<B, 4>(widened::<B>(x)));
+    let (sizes, shape) = (Sizes::new(&x, &weight, options), weight.dims());
+    let grad = sizes.columns(grad); // [groups, out / groups, b h' w']
+    let dx = needs[0].then(|| {
+        let mut dx = sizes.strided(x.zeros_like());
+        for (pixel, [row, column]) in sizes.pixels() {
+            let product = matmul(at(&weight, pixel, options.groups).swap_dims(1, 2), grad.clone());
+            dx.add_at(row, column, sizes.image(product));
+        }
+        cast::<B>(primitive(dx.image()), dtypes[0])
+    });
+    let dw = needs[1].then(|| {
+        let strided = sizes.strided(x.clone());
+        let products = sizes.pixels().map(|(_, [row, column])| {
+            let product = matmul(grad.clone(), sizes.columns(strided.at(row, column)).swap_dims(1, 2));
+            product.reshape([shape[0], shape[1], 1]) // [out, in / groups, 1]
+        });
+        let dw = Tensor::cat(products.collect(), 2).reshape(shape);
+        cast::<B>(primitive(dw), dtypes[1])
+    });
+    [dx, dw]
+}
