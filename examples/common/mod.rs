@@ -7,7 +7,7 @@ pub mod memory;
 
 use clap::{Args, ValueEnum};
 use grove::{
-    backend::{BackendName, DeviceError, DeviceSpec},
+    backend::{DeviceError, DeviceSpec},
     tensor::{DType, FloatDType},
     text::printable::{error_message, printable},
     weights::{HubOptions, Source, Wanted},
@@ -38,14 +38,9 @@ pub struct DeviceArgs {
 impl DeviceArgs {
     /// The device, which may turn out not to be there.
     pub fn spec(&self) -> Result<DeviceSpec, Exit> {
-        let backend = self.backend.parse::<BackendName>()?;
-        // candle has no such matrix products on a CPU, and Burn panics there.
-        if (backend, self.dtype) == (BackendName::Candle, Dtype::Bf16) {
-            return Err(Exit::Usage(
-                "--backend candle cannot compute in bf16: choose another backend or --dtype".into(),
-            ));
-        }
-        Ok(DeviceSpec::new(backend, self.device_index))
+        let device = DeviceSpec::new(self.backend.parse()?, self.device_index);
+        device.computes_in(self.dtype.into()).map_err(|error| Exit::Usage(format!("--dtype: {error}")))?;
+        Ok(device)
     }
 }
 

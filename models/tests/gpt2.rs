@@ -2,11 +2,11 @@
 //! Fixtures: tools/fixtures/gpt2.py.
 #![recursion_limit = "256"]
 
-use burn::tensor::{DType, Int, Tensor, TensorData};
+use burn::tensor::{DType, FloatDType, Int, Tensor, TensorData};
 use grove_backend::Backend;
 use grove_models::{GenerateOptions, Gpt2, Gpt2Config, ModelError, generate, generation::Sampling};
 use grove_transform::{Balanced, GradOptions, value_and_grad};
-use grove_tree::{all_close, eq, leaves};
+use grove_tree::{Array, all_close, cast, eq, leaves};
 use grove_weights::Checkpoint;
 use std::path::{Path, PathBuf};
 
@@ -156,6 +156,30 @@ fn half_precision_files_load_as_f32_and_as_they_are() {
         let coarse = if dtype == DType::F16 { 1e-2 } else { 8e-2 };
         assert_close(variant, half.forward(ids()).into_data(), reference.data("logits"), coarse);
     }
+}
+
+/// One channel of the residual stream at 2500, as in GPT-2's own position embeddings: its square is more than f16 holds.
+fn a_large_channel_does_not_change_f16<B: Backend>(device: B::Device) {
+    let reference = Reference::of("tiny_a");
+    let ids = || reference.int::<B>("input_ids", &device);
+    let mut model = load::<B>("tiny_a", &device);
+    let [rows, _] = model.wpe.weight.shape();
+    let large = Tensor::full([rows, 1], 2500.0, &device);
+    model.wpe.weight = Array::new(model.wpe.weight.val().slice_assign([0..rows, 3..4], large));
+    let half = cast(model, FloatDType::F16);
+    // The same numbers in both types.
+    let expected = cast(half.clone(), FloatDType::F32).forward(ids()).into_data();
+    assert_close(&B::name(&device), half.forward(ids()).into_data(), expected, 4e-3);
+}
+
+on_each_backend!(a_large_channel_does_not_change_f16);
+
+#[test]
+fn candle_refuses_bf16_while_loading() {
+    let device = Default::default();
+    let error = Gpt2::<grove_backend::Candle>::from_path(fixtures().join("tiny_a"), &device, Some(DType::BF16));
+    let error = error.unwrap_err().to_string();
+    assert!(["bf16", "candle", "does not compute", "tiny_a"].iter().all(|part| error.contains(part)), "{error}");
 }
 
 #[test]

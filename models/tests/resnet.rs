@@ -2,6 +2,7 @@
 //! mode and its running statistics. Fixtures: tools/fixtures/resnet.py.
 #![recursion_limit = "256"]
 
+use burn::tensor::DType;
 use grove_backend::Backend;
 use grove_models::resnet::{LayerType, Naming, ResNet, ResNetConfig, published_names};
 use grove_transform::{value_and_grad, value_and_grad_aux};
@@ -188,7 +189,37 @@ fn a_saved_configuration_names_the_dtype() {
     assert_eq!(saved(&without), []);
 }
 
-on_each_backend!(inference, without_head, training, saved, new_heads, one_kind);
+/// In 16 bits, but for the running statistics.
+fn in_16_bits<B: Backend>(device: B::Device) {
+    let types = [(DType::F16, 1e-2), (DType::BF16, 8e-2)];
+    for (dtype, coarse) in types.into_iter().filter(|(dtype, _)| B::computes_in(&device, *dtype)) {
+        let reference = Reference::of("resnet", "torchvision_basic");
+        let (model, _) = ResNet::<B>::from_path(&reference.directory, &device, Some(dtype)).unwrap();
+        let buffers = |model: &ResNet<B>| partition(model.clone(), &is_param()).1;
+        let types = |model: &ResNet<B>| {
+            let present = leaves(model).into_iter().filter(|(_, leaf)| leaf.is_present());
+            present.map(|(_, leaf)| leaf.dtype()).collect::<std::collections::BTreeSet<_>>()
+        };
+        assert_eq!(types(&buffers(&model)), [DType::F32].into());
+        assert_eq!(types(&partition(model.clone(), &is_param()).0), [dtype].into());
+        let pixels = || reference.tensor::<B, 4>("pixels", &device).cast(dtype);
+        reference.close("logits", model.forward(pixels()).cast(DType::F32).into_data(), coarse);
+        let (logits, successor) = model.train(pixels());
+        reference.close("train.logits", logits.cast(DType::F32).into_data(), coarse);
+        assert_eq!(types(&buffers(&successor)), [DType::F32].into());
+        reference.leaves("after.", &successor, &published_names(&model.config), coarse);
+    }
+}
+
+#[test]
+fn candle_refuses_bf16_while_loading() {
+    let directory = Reference::of("resnet", "torchvision_basic").directory;
+    let loaded = ResNet::<grove_backend::Candle>::from_path(directory, &Default::default(), Some(DType::BF16));
+    let error = loaded.expect_err("candle has no products of bf16").to_string();
+    assert!(error.contains("bf16") && error.contains("candle"), "{error}");
+}
+
+on_each_backend!(inference, without_head, training, saved, new_heads, one_kind, in_16_bits);
 
 #[test]
 fn sizes_are_read_from_shapes() {

@@ -17,7 +17,7 @@ pub struct LoadOptions<B: Backend> {
     /// The device that gets them.
     pub device: B::Device,
     /// Type of floating-point leaves; `None` leaves the choice to each leaf of the skeleton. Leaves of whole
-    /// numbers and booleans keep theirs.
+    /// numbers and booleans keep theirs. Running statistics (`#[tree(buffer)]`) are at least f32.
     pub dtype: Option<DType>,
     /// Which floating-point leaves, by their paths, are placed in the type in which the file has them instead.
     pub stored: fn(&str) -> bool,
@@ -49,12 +49,30 @@ impl<B: Backend> LoadOptions<B> {
     }
 
     /// The type in which a leaf is placed.
-    fn dtype_of(&self, path: &str, dtype: DType, placement: &Placement, checkpoint: &Checkpoint) -> DType {
-        if !dtype.is_float() {
-            return dtype;
+    fn dtype_of(&self, slot: &Slot, placement: &Placement, checkpoint: &Checkpoint) -> DType {
+        if !slot.dtype.is_float() {
+            return slot.dtype;
         }
-        let stored = (self.stored)(path).then(|| placement.stored_float(checkpoint)).flatten();
-        stored.or(self.dtype).unwrap_or(dtype)
+        let stored = (self.stored)(&slot.path).then(|| placement.stored_float(checkpoint)).flatten();
+        match stored.or(self.dtype).unwrap_or(slot.dtype) {
+            DType::F16 | DType::BF16 if slot.is_buffer => DType::F32,
+            dtype => dtype,
+        }
+    }
+
+    /// Refuses a leaf's type with which the device can do nothing. Matrices may be held in one that it does not compute in,
+    /// if it widens them: the types of all other leaves are those that a model computes in.
+    fn check_dtype(&self, slot: &Slot, dtype: DType, checkpoint: &Checkpoint) -> Result<()> {
+        let held = B::WIDENS_WEIGHTS && slot.shape.len() == 2 && B::supports_dtype(&self.device, dtype);
+        if !dtype.is_float() || held || B::computes_in(&self.device, dtype) {
+            return Ok(());
+        }
+        let (path, dtype, backend) = (&slot.path, dtype.name(), B::name(&self.device));
+        let reason = format!(
+            "`{path}` is to be {dtype}, in which {backend} does not compute; load the model in another type of numbers, \
+             or choose another backend"
+        );
+        Err(WeightsError::Unsupported { file: checkpoint.directory().into(), reason })
     }
 }
 
@@ -85,25 +103,23 @@ pub fn load<B: Backend, T: Tree<B>>(
 ) -> Result<(T, Report)> {
     let mut leaves = Vec::new();
     skeleton.visit(&mut Path::root(), &mut |path: &Path, leaf: &AnyArray<B>| {
-        leaves.push(Slot { path: path.to_string(), shape: leaf.shape().to_vec(), dtype: leaf.dtype() });
+        let is_buffer = path.is_buffer();
+        leaves.push(Slot { path: path.to_string(), shape: leaf.shape().to_vec(), dtype: leaf.dtype(), is_buffer });
     });
     let (placements, report) = plan(&leaves, checkpoint, names);
     if options.strict && !report.is_complete() {
         return Err(WeightsError::Incompatible(Box::new(report)));
     }
-    for Slot { path, dtype, .. } in &leaves {
-        let Some(placement) = placements.get(path) else { continue };
+    for slot in &leaves {
+        let Some(placement) = placements.get(&slot.path) else { continue };
         placement.check_decodable(checkpoint)?;
-        let dtype = options.dtype_of(path, *dtype, placement, checkpoint);
-        if dtype.is_float() && !B::supports_dtype(&options.device, dtype) {
-            let reason = format!("`{path}` is to be {}, which this device does not compute with", dtype.name());
-            return Err(WeightsError::Unsupported { file: checkpoint.directory().into(), reason });
-        }
+        options.check_dtype(slot, options.dtype_of(slot, placement, checkpoint), checkpoint)?;
     }
     let mut failed = None;
     let model = skeleton.map(&mut Path::root(), &mut |path, leaf| {
         let Some(placement) = placements.get(path.as_str()).filter(|_| failed.is_none()) else { return leaf };
-        let dtype = options.dtype_of(path.as_str(), leaf.dtype(), placement, checkpoint);
+        let slot = Slot { path: path.to_string(), shape: vec![], dtype: leaf.dtype(), is_buffer: path.is_buffer() };
+        let dtype = options.dtype_of(&slot, placement, checkpoint);
         match placement.read(checkpoint, dtype) {
             Ok(data) => AnyArray::from_data(data, &options.device),
             Err(error) => {

@@ -16,6 +16,8 @@ pub(crate) struct Slot {
     pub(crate) path: String,
     pub(crate) shape: Vec<usize>,
     pub(crate) dtype: DType,
+    /// Whether it is state rather than a parameter.
+    pub(crate) is_buffer: bool,
 }
 
 /// Where the values of one leaf lie and what is done to them.

@@ -1,7 +1,7 @@
 //! Sentence embeddings: "Sentence-BERT" (Reimers and Gurevych, 2019), as the files of sentence-transformers describe them.
 
 use burn::tensor::{DType, Tensor};
-use grove_backend::Backend;
+use grove_backend::{Backend, at_least_f32};
 use grove_tree::Tree;
 use grove_weights::{HubOptions, Report, Source, Wanted};
 use serde::Deserialize;
@@ -127,6 +127,7 @@ impl<B: Backend> SentenceEncoder<B> {
     pub fn forward(&self, texts: &TextBatch<B>) -> Tensor<B, 2> {
         let states = self.bert.forward(texts, None); // [b, t, n]
         let [b, t, n] = states.dims();
+        let (dtype, states) = (states.dtype(), at_least_f32(states)); // sums of 16 bits would overflow, or lose digits
         let mask = || texts.mask.val().float().cast(states.dtype()).reshape([b, t, 1]);
         let sum = || (states.clone() * mask()).sum_dim(1).reshape([b, n]);
         let count = || mask().sum_dim(1).reshape([b, 1]);
@@ -141,10 +142,10 @@ impl<B: Backend> SentenceEncoder<B> {
         });
         let vectors = Tensor::cat(parts.collect(), 1);
         if !self.normalize {
-            return vectors;
+            return vectors.cast(dtype);
         }
         let norm = (vectors.clone() * vectors.clone()).sum_dim(1).sqrt().clamp_min(1e-12); // [b, 1]
-        vectors / norm
+        (vectors / norm).cast(dtype)
     }
 }
 

@@ -4,7 +4,7 @@
 
 use burn::tensor::{Int, Tensor};
 use grove_backend::Backend;
-use grove_layers::{LayerNorm, Linear, loss};
+use grove_layers::{LayerNorm, Linear, loss, mean_of_axis};
 use grove_transform::eval_shape;
 use grove_tree::{Array, Init, Key, Tree};
 
@@ -190,7 +190,7 @@ impl<B: Backend> Vit<B> {
         let [b, t, n] = x.dims();
         let class = |x: Tensor<B, 3>| x.narrow(1, 0, 1).reshape([b, n]);
         let prefix = self.config.prefix_tokens();
-        let mean = |x: Tensor<B, 3>| x.narrow(1, prefix, t - prefix).mean_dim(1).reshape([b, n]);
+        let mean = |x: Tensor<B, 3>| mean_of_axis(x.narrow(1, prefix, t - prefix), 1).reshape([b, n]);
         match self.config.pooling {
             Pooling::Class => class(x),
             Pooling::Mean => mean(x),

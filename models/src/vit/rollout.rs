@@ -1,5 +1,6 @@
 use burn::tensor::Tensor;
 use grove_backend::{Backend, matmul};
+use grove_layers::mean_of_axis;
 
 /// How much of each token of the picture has come to each after all blocks (attention rollout; Abnar and Zuidema, 2020,
 /// <https://arxiv.org/abs/2005.00928>): the product over the blocks of half the heads' mean and half the identity, which
@@ -15,7 +16,7 @@ pub fn attention_rollout<B: Backend>(attentions: &[Tensor<B, 4>]) -> Tensor<B, 3
     let step = |weights: &Tensor<B, 4>| {
         let [b, _, t, _] = weights.dims();
         let identity = Tensor::<B, 2>::eye(t, &weights.device()).cast(weights.dtype());
-        let mean = weights.clone().mean_dim(1).reshape([b, t, t]);
+        let mean = mean_of_axis(weights.clone(), 1).reshape([b, t, t]);
         (mean + identity.unsqueeze()).mul_scalar(0.5)
     };
     let rollout = attentions.iter().map(step).reduce(|below, above| matmul(above, below));

@@ -40,7 +40,7 @@ impl<B: Backend, M: Tree<B>, S: Tree<B>> Beginning<B, M, S> {
         // Frozen parameters need no state.
         let trained = filter(model.clone(), &options.step.trainable);
         let mut present = leaves(&trained).into_iter().filter(|(_, leaf)| leaf.dtype().is_float());
-        let Some(device) = present.find_map(|(_, leaf)| leaf.device()) else {
+        let Some((device, dtype)) = present.find_map(|(_, leaf)| Some((leaf.device()?, leaf.dtype()))) else {
             let reason = if leaves(&model).iter().any(|(_, leaf)| leaf.is_present()) {
                 "nothing to train: `trainable` passes none of the model's floating-point numbers"
             } else {
@@ -48,6 +48,13 @@ impl<B: Backend, M: Tree<B>, S: Tree<B>> Beginning<B, M, S> {
             };
             return Err(TrainError::Options(reason.into()));
         };
+        let dtype = options.step.compute.map_or(dtype, Into::into);
+        if !B::computes_in(&device, dtype) {
+            let (backend, dtype) = (B::name(&device), dtype.name());
+            let reason =
+                format!("{backend} does not compute in {dtype}: choose another type of numbers or another backend");
+            return Err(TrainError::Options(reason));
+        }
         let mut state = TrainState {
             optimizer: optimizer.init(&trained),
             ema: options.ema.map(|_| ema_start(model.clone())),
