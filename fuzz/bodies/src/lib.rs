@@ -26,7 +26,7 @@ pub struct Reader {
 }
 
 /// All readers.
-pub const READERS: [Reader; 13] = [
+pub const READERS: [Reader; 14] = [
     Reader { name: "chat_template", read: chat_template },
     Reader { name: "config", read: config },
     Reader { name: "generation_config", read: generation_config },
@@ -39,6 +39,7 @@ pub const READERS: [Reader; 13] = [
     Reader { name: "run", read: run },
     Reader { name: "safetensors", read: safetensors },
     Reader { name: "shard_index", read: shard_index },
+    Reader { name: "tokenizer_json", read: tokenizer_json },
     Reader { name: "tokenizer_model", read: tokenizer_model },
 ];
 

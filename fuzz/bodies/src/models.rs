@@ -7,7 +7,7 @@ use grove_models::{
     BertConfig, Gpt2Config, GptNeoConfig, LlamaConfig, ResNetConfig, RnnClassifierConfig, RnnLmConfig, Tokenizer,
     VitConfig,
     chat::{ChatTemplate, Message},
-    generation::Sampling,
+    GenerateOptions, generation::Sampling,
 };
 
 use crate::{Refused, file};
@@ -44,7 +44,7 @@ pub fn config(bytes: &[u8]) -> Result<(), Refused> {
 /// It is refused.
 pub fn generation_config(bytes: &[u8]) -> Result<(), Refused> {
     let (directory, _path) = file("generation_config.json", bytes)?;
-    Sampling::published(directory.path())?;
+    GenerateOptions::published(directory.path(), Sampling::default())?;
     Ok(())
 }
 

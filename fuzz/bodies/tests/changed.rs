@@ -191,5 +191,5 @@ macro_rules! readers {
 
 readers! {
     chat_template config generation_config gguf image metrics npz pickle preprocessor run safetensors shard_index
-    tokenizer_model
+    tokenizer_json tokenizer_model
 }
