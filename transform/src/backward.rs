@@ -35,7 +35,8 @@ struct Claim;
 impl Claim {
     /// `None` while another thread, or this one further down its stack, has the right.
     fn take() -> Option<Self> {
-        (!IN_PLACE.swap(true, Ordering::Acquire)).then_some(Self)
+        // A claim exists only where it is held: dropping one gives the right back.
+        if IN_PLACE.swap(true, Ordering::Acquire) { None } else { Some(Self) }
     }
 }
 

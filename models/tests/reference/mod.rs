@@ -2,7 +2,7 @@
 
 use burn::tensor::{Int, Tensor, TensorData};
 use grove_backend::Backend;
-use grove_tree::{Tree, leaves};
+use grove_tree::{AnyArray, Tree, leaves, map};
 use grove_weights::{Checkpoint, NameMap, SaveOptions, save_model};
 use std::path::{Path, PathBuf};
 
@@ -98,6 +98,11 @@ impl Reference {
     pub fn gradients<B: Backend, M: Tree<B>>(&self, prefix: &str, grads: &M, names: &NameMap) {
         let present = leaves(grads).iter().filter(|(_, leaf)| leaf.is_present()).count();
         assert!(present > 0, "{}", self.name);
-        self.leaves(prefix, grads, names, 1e-3);
+        // Buffers have no gradient, and a file has no place for nothing.
+        let filled = map(grads.clone(), |leaf| match leaf.is_present() {
+            true => leaf,
+            false => AnyArray::from_data(TensorData::zeros::<f32, _>(leaf.shape().to_vec()), &B::Device::default()),
+        });
+        self.leaves(prefix, &filled, names, 1e-3);
     }
 }
