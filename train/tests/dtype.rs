@@ -21,7 +21,7 @@ fn trained(model: Number<Candle>, compute: Option<FloatDType>) -> Result<Number<
 
 #[test]
 fn refuses_a_type_that_the_backend_does_not_compute_in() {
-    let model = || Array::new(Tensor::<Candle, 1>::from_floats([1.0], &Default::default()));
+    let model = || Number::<Candle>::new(Tensor::from_floats([1.0], &Default::default()));
     let half = Array::new(model().val().cast(DType::BF16));
     for error in [trained(model(), Some(FloatDType::BF16)), trained(half, None)] {
         let error = error.expect_err("candle has no matrix products of bf16").to_string();

@@ -4,10 +4,10 @@ use std::path::Path;
 
 use grove_images::{Limits, Preprocessor};
 use grove_models::{
-    BertConfig, Gpt2Config, GptNeoConfig, LlamaConfig, ResNetConfig, RnnClassifierConfig, RnnLmConfig, Tokenizer,
-    VitConfig,
+    BertConfig, GenerateOptions, Gpt2Config, GptNeoConfig, LlamaConfig, ResNetConfig, RnnClassifierConfig, RnnLmConfig,
+    Tokenizer, VitConfig,
     chat::{ChatTemplate, Message},
-    GenerateOptions, generation::Sampling,
+    generation::Sampling,
 };
 
 use crate::{Refused, file};
