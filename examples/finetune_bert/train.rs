@@ -2,7 +2,7 @@
 
 use grove::{
     layers::loss::CrossEntropy,
-    models::{BertConfig, bert::TextBatch},
+    models::{BertConfig, bert::TextBatch, check_finite},
     prelude::*,
     tensor::TensorData,
     train::{
@@ -163,6 +163,7 @@ fn evaluate<B: Backend>(options: &Options, device: &B::Device) -> Result<Ended, 
     let examples: Vec<Example> = examples.into_iter().map(|(_, example)| example).collect();
     labelled::tell_unheld(&config.labels, examples.iter().map(|example| example.class));
     let score = report::score(&model, &examples, options.training.batch_size)?;
+    check_finite(&model, [score.loss()]).map_err(failure)?;
     report::print(&score, options.run.json)?;
     Ok(Ended::Finished)
 }

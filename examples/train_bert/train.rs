@@ -4,6 +4,7 @@ use grove::{
     models::{
         ModelError, Tokenizer,
         bert::{BertConfig, BertForMaskedLm, Masking, TextIds},
+        check_finite,
     },
     prelude::*,
     train::{
@@ -43,6 +44,7 @@ pub fn run<B: Backend>(options: &Options, device: &B::Device) -> Result<Ended, E
     let key = Key::new(options.run.seed);
     if options.evaluate {
         let score = score(&model, &training, &masking, asked.batch_size, device)?;
+        check_finite(&model, [score.loss]).map_err(failure)?;
         print_score(options, &score)?;
         return Ok(Ended::Finished);
     }

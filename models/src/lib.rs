@@ -4,6 +4,7 @@
 
 pub mod bert;
 mod error;
+mod finite;
 pub mod generation;
 pub mod gpt2;
 pub mod gpt_neo;
@@ -20,6 +21,7 @@ pub mod vit;
 
 pub use bert::{Bert, BertConfig};
 pub use error::{ModelError, Result};
+pub use finite::{check_finite, first_not_finite};
 pub use generation::{Decoder, GenerateOptions, Generated, generate};
 pub use gpt_neo::{GptNeo, GptNeoConfig};
 pub use gpt2::{Gpt2, Gpt2Config};

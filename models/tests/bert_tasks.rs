@@ -8,6 +8,7 @@ use grove_models::{
         tasks::{AnswerOptions, Reading, answer, classify, embed, entities, fill_mask},
     },
 };
+use grove_tree::{Tree, leaves, map_with_path};
 use std::path::{Path, PathBuf};
 
 type Flex = grove_backend::Flex;
@@ -146,4 +147,43 @@ fn tasks_answer_in_the_order_of_their_texts() {
     // No label of the tiny model is O, so that the parts cover the text.
     let words: Vec<&str> = parts.iter().flat_map(|part| part.text.split(' ')).collect();
     assert_eq!(words.join(" "), text);
+}
+
+/// The model with NaN all over its first tensor, and the path of that.
+fn spoiled<M: Tree<Flex>>(model: M) -> (M, String) {
+    let (first, _) = leaves(&model).swap_remove(0);
+    let model = map_with_path(model, |path, leaf| match path.as_str() == first {
+        true => leaf.mul_scalar(f64::NAN),
+        false => leaf,
+    });
+    (model, first)
+}
+
+#[test]
+fn weights_that_are_nan_are_named() {
+    let (device, directory) = (Default::default(), tempfile::tempdir().unwrap());
+    let tokenizer = tokenizer(directory.path());
+    let reading = Reading::new(&tokenizer, 17);
+    let refused = |error: ModelError, path: String| {
+        assert!(
+            matches!(&error, ModelError::NotFinite { tensor: Some(found), .. } if *found == path),
+            "{path}: {error}"
+        );
+    };
+    let loaded = BertForMaskedLm::<Flex>::from_path(model("bert_masked"), &device, None).unwrap().0;
+    let (masked, path) = spoiled(loaded);
+    refused(fill_mask(&masked, reading, &["a [MASK]"], 4).unwrap_err(), path);
+    let loaded = BertForSequenceClassification::<Flex>::from_path(model("bert_classify"), &device, None).unwrap().0;
+    let (classifier, path) = spoiled(loaded);
+    refused(classify(&classifier, reading, &[("a mat", None::<&str>)]).unwrap_err(), path);
+    let loaded = SentenceEncoder::<Flex>::from_path(model("sentence/mean_tokens"), &device, None).unwrap().0;
+    let (encoder, path) = spoiled(loaded);
+    refused(embed(&encoder, reading, &["a mat"]).unwrap_err(), path);
+    let loaded = BertForQuestionAnswering::<Flex>::from_path(model("bert_answer"), &device, None).unwrap().0;
+    let (reader, path) = spoiled(loaded);
+    let options = AnswerOptions::default();
+    refused(answer(&reader, reading, "who ran", "the cat ran", &options).unwrap_err(), path);
+    let loaded = BertForTokenClassification::<Flex>::from_path(model("bert_tokens"), &device, None).unwrap().0;
+    let (labeller, path) = spoiled(loaded);
+    refused(entities(&labeller, reading, "the cat ran", 4).unwrap_err(), path);
 }

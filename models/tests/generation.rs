@@ -4,8 +4,8 @@
 use burn::tensor::{DType, TensorData};
 use grove_backend::Flex;
 use grove_models::{
-    GenerateOptions, Gpt2, ModelError, generate,
-    generation::{Finish, Reading, Sampling, first_not_finite, generate_on, generate_with_draft, score, score_text},
+    GenerateOptions, Gpt2, ModelError, first_not_finite, generate,
+    generation::{Finish, Reading, Sampling, generate_on, generate_with_draft, score, score_text},
 };
 use grove_tree::{AnyArray, Path as TreePath, Tree};
 use serde::Deserialize;

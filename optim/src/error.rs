@@ -1,3 +1,4 @@
+use grove_tree::edits;
 use thiserror::Error;
 
 /// An optimizer cannot be built from a configuration, or a state has not what was asked for.
@@ -70,30 +71,4 @@ fn listed(names: &[String]) -> String {
 fn meant(name: &str, known: &[String]) -> String {
     let near = |other: &&String| edits(name, other.rsplit('.').next().unwrap_or(other)) <= 2;
     known.iter().find(near).map(|other| format!(", did you mean `{other}`?")).unwrap_or_default()
-}
-
-/// The least number of letters to insert, delete or replace (Levenshtein).
-fn edits(a: &str, b: &str) -> usize {
-    let b: Vec<char> = b.chars().collect();
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, x) in a.chars().enumerate() {
-        let mut diagonal = std::mem::replace(&mut row[0], i + 1);
-        for (j, y) in b.iter().enumerate() {
-            let replaced = diagonal + usize::from(x != *y);
-            let cost = replaced.min(row[j] + 1).min(row[j + 1] + 1);
-            diagonal = std::mem::replace(&mut row[j + 1], cost);
-        }
-    }
-    row[b.len()]
-}
-
-#[cfg(test)]
-mod tests {
-    use super::edits;
-
-    #[test]
-    fn distances() {
-        assert_eq!((edits("adam", "adam"), edits("adamm", "adam"), edits("lion", "lamb")), (0, 1, 3));
-        assert_eq!((edits("", "sgd"), edits("sgd", "")), (3, 3));
-    }
 }

@@ -55,6 +55,7 @@ pub use map::{
 pub use named::{NamedLeaves, named_leaves, with_named_leaves};
 pub use partition::{combine, filter, partition};
 pub use path::Path;
+pub use pattern::edits;
 pub use print::display;
 pub use summary::{count_bytes, count_params, summary};
 pub use tree::{Node, Tree, Visitor};

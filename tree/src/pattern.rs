@@ -61,8 +61,12 @@ fn match_segment(pattern: &str, segment: &str) -> bool {
     (0..=rest.len()).filter(|&n| rest.is_char_boundary(n)).any(|n| match_segment(tail, &rest[n..]))
 }
 
-/// The least number of letters to insert, delete or replace (Levenshtein).
-fn edits(a: &str, b: &str) -> usize {
+/// The least number of letters to insert, delete or replace to turn one name into another (Levenshtein, 1966).
+///
+/// ```
+/// assert_eq!(grove_tree::edits("wegiht", "weight"), 2);
+/// ```
+pub fn edits(a: &str, b: &str) -> usize {
     let b: Vec<char> = b.chars().collect();
     let mut row: Vec<usize> = (0..=b.len()).collect();
     for (i, x) in a.chars().enumerate() {
@@ -89,6 +93,12 @@ mod tests {
         assert!(check("ln_*.weight", "ln_f.weight") && !check("ln_*.weight", "xln_f.weight"));
         assert!(!check("*", "a.b"));
         assert!(check("**", "") && !check("a", ""));
+    }
+
+    #[test]
+    fn distances() {
+        assert_eq!((edits("adam", "adam"), edits("adamm", "adam"), edits("lion", "lamb")), (0, 1, 3));
+        assert_eq!((edits("", "sgd"), edits("sgd", "")), (3, 3));
     }
 
     #[test]

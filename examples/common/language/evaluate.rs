@@ -1,9 +1,8 @@
 //! How well a model predicts a text.
 
 use grove::{
-    models::{ModelError, generation::first_not_finite},
+    models::check_finite,
     prelude::*,
-    tensor::DType,
     train::data::{TokenBatch, TokenStream},
 };
 use indicatif::{ProgressBar, ProgressStyle};
@@ -61,10 +60,7 @@ pub fn print<B: Backend>(
     let progress = ProgressBar::new(stream.len() as u64 - 1).with_style(style.map_err(failure)?);
     let (loss, tokens) = mean_loss(model, stream, context, options.training.batch_size, &progress);
     progress.finish_and_clear();
-    if !loss.is_finite() {
-        let cause = ModelError::NotFinite { tensor: first_not_finite(model), dtype: DType::F32 };
-        return Err(failure(cause));
-    }
+    check_finite(model, [loss]).map_err(failure)?;
     let perplexity = loss.exp();
     if options.run.json {
         return write_json(&json!({ "loss": loss, "perplexity": perplexity, "tokens": tokens, "context": context }));

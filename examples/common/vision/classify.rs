@@ -3,7 +3,10 @@
 use clap::Args;
 use grove::{
     images::Preprocessor,
-    models::vision::{ImageClassifier, Prediction, predictions},
+    models::{
+        check_finite,
+        vision::{ImageClassifier, Prediction, predictions},
+    },
     prelude::*,
     tensor::TensorData,
 };
@@ -169,7 +172,10 @@ fn batch<B: Backend, M: ImageClassifier<B>>(
         let ([h, w], n) = (group[0].0, group.len());
         let values: Vec<f32> = group.iter().flat_map(|(_, values)| values.iter().copied()).collect();
         let data = TensorData::new(values, [n, preprocessor.channels(), h, w]);
-        found.extend(predictions(model.logits(Tensor::from_data(data, device)), model.labels(), options.top_k));
+        let of_group = predictions(model.logits(Tensor::from_data(data, device)), model.labels(), options.top_k);
+        let probabilities = of_group.iter().flatten().map(|found| f64::from(found.probability));
+        check_finite(model, probabilities).map_err(failure)?;
+        found.extend(of_group);
     }
     Ok(found)
 }

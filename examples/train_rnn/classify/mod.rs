@@ -6,7 +6,7 @@ mod options;
 mod train;
 
 use grove::{
-    models::{RnnClassifier, Tokenizer},
+    models::{RnnClassifier, Tokenizer, check_finite},
     prelude::*,
     train::Ended,
     weights::{HubOptions, Source, Wanted},
@@ -46,6 +46,7 @@ fn print_score<B: Backend>(
     let examples: Vec<data::Example> = examples.into_iter().map(|(_, example)| example).collect();
     labelled::tell_unheld(&config.labels, examples.iter().map(|example| example.class));
     let score = evaluate::score(model, &examples, options.training.batch_size)?;
+    check_finite(model, [score.loss()]).map_err(failure)?;
     let (texts, accuracy, loss) = (examples.len(), score.confusion.accuracy(), score.loss());
     if options.run.json {
         let classes: Map<_, _> =
@@ -65,6 +66,7 @@ fn print_predictions<B: Backend>(
     let ids = |text: &String| data::tokens(text.trim(), tokenizer, model.config.vocab_size, options.max_length);
     let ids: Vec<Vec<u32>> = options.predict.iter().map(ids).collect::<Result<_, _>>().map_err(failure)?;
     let predictions = model.predict(&model.pack(&ids).map_err(failure)?);
+    check_finite(model, predictions.iter().map(|found| f64::from(found.probability))).map_err(failure)?;
     let both = options.predict.iter().zip(&predictions);
     if options.run.json {
         let predictions: Vec<_> = both

@@ -1,6 +1,5 @@
 //! Text generation, shared by every decoder.
 
-mod finite;
 mod published;
 mod reading;
 mod run;
@@ -13,7 +12,6 @@ use burn::tensor::{Int, Tensor, TensorData};
 use grove_backend::Backend;
 use grove_tree::Tree;
 
-pub use finite::first_not_finite;
 pub use reading::{Reading, Rewind, generate_on};
 pub use run::{Finish, GenerateOptions, Generated, check_prompt, generate};
 pub use sampler::Sampling;

@@ -2,8 +2,11 @@ use burn::tensor::{Int, Tensor, TensorData};
 use grove_backend::Backend;
 use grove_tree::Key;
 
-use super::{Decoder, Sampling, finite::not_finite};
-use crate::error::{ModelError, Result};
+use super::{Decoder, Sampling};
+use crate::{
+    error::{ModelError, Result},
+    finite::not_finite,
+};
 
 /// What to generate.
 #[derive(Clone, Debug, PartialEq)]

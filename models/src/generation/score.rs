@@ -7,10 +7,12 @@ use std::ops::Range;
 
 use super::{
     Decoder,
-    finite::not_finite,
     run::{check_tokens, int_tensor},
 };
-use crate::error::{ModelError, Result};
+use crate::{
+    error::{ModelError, Result},
+    finite::not_finite,
+};
 
 /// Mean negative log-likelihood of a text's tokens after the first, in nats; its exponential is the perplexity.
 /// `logits` are a forward pass's, `[1, t, vocab_size]`.

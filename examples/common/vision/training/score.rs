@@ -2,7 +2,7 @@
 
 use grove::{
     images::Preprocessor,
-    models::vision::ImageClassifier,
+    models::{check_finite, vision::ImageClassifier},
     prelude::*,
     train::{Ended, data::epoch},
 };
@@ -64,7 +64,9 @@ pub fn evaluate<B: Backend, M: ImageClassifier<B>>(
     let size = output_size(&preprocessor, model, sizes, batch_size.min(data.examples.len()))?;
     tell_unheld(model.labels(), data.examples.iter().map(|example| example.class));
     let pictures = Pictures::new(data, batch_size, preprocessor, size).map_err(failure)?;
-    print(&score(model, &pictures, device)?, as_json)?;
+    let scored = score(model, &pictures, device)?;
+    check_finite(model, [scored.score.loss()]).map_err(failure)?;
+    print(&scored, as_json)?;
     Ok(Ended::Finished)
 }
 

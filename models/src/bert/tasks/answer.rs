@@ -40,7 +40,8 @@ pub struct Answer {
 /// The likeliest answers to a question in a text of any length, the likeliest first.
 ///
 /// # Errors
-/// Question or text is empty, the question leaves no room for the text, or the tokenizer is not the model's.
+/// Question or text is empty, the question leaves no room for the text, the tokenizer is not the model's, or the
+/// model's results are not finite.
 pub fn answer<B: Backend>(
     model: &BertForQuestionAnswering<B>,
     reading: Reading<'_>,
@@ -56,7 +57,8 @@ pub fn answer<B: Backend>(
     let ends = reading.in_batches(&windows, |texts: &[TextIds]| {
         let logits = model.forward(&model.bert.batch(texts)?, None);
         let t = texts.iter().map(|text| text.ids.len()).max().unwrap_or(0);
-        let [starts, ends] = logits.map(|x| x.cast(DType::F32).into_data().iter::<f32>().collect::<Vec<f32>>());
+        let [starts, ends] = logits.map(|x| Reading::finite(model, x.cast(DType::F32)));
+        let (starts, ends) = (starts?, ends?);
         let rows = starts.chunks(t).zip(ends.chunks(t));
         Ok(rows.map(|(starts, ends)| (starts.to_vec(), ends.to_vec())).collect())
     })?;

@@ -25,7 +25,7 @@ pub struct Label {
 /// The labels of texts, or of pairs, the most probable first; of a regression in their own order.
 ///
 /// # Errors
-/// A text is empty, or the tokenizer is not the model's.
+/// A text is empty, the tokenizer is not the model's, or the model's results are not finite.
 pub fn classify<B: Backend>(
     model: &BertForSequenceClassification<B>,
     reading: Reading<'_>,
@@ -44,7 +44,7 @@ pub fn classify<B: Backend>(
             Problem::MultiLabel => sigmoid(logits),
             Problem::Regression => logits,
         };
-        let all: Vec<f32> = scores.into_data().iter().collect();
+        let all = Reading::finite(model, scores)?;
         let of = |scores: &[f32]| {
             let order = match problem {
                 Problem::Regression => (0..labels.len()).collect(),

@@ -6,7 +6,7 @@ use crate::{bert::SentenceEncoder, error::Result};
 /// Vectors of texts.
 ///
 /// # Errors
-/// A text is empty, or the tokenizer is not the model's.
+/// A text is empty, the tokenizer is not the model's, or the model's results are not finite.
 pub fn embed<B: Backend>(
     encoder: &SentenceEncoder<B>,
     reading: Reading<'_>,
@@ -16,7 +16,7 @@ pub fn embed<B: Backend>(
     reading.in_batches(&texts, |texts| {
         let vectors = encoder.forward(&encoder.bert.batch(texts)?);
         let size = vectors.dims()[1];
-        let all: Vec<f32> = vectors.into_data().iter().collect();
+        let all = Reading::finite(encoder, vectors)?;
         Ok(all.chunks(size).map(<[f32]>::to_vec).collect())
     })
 }

@@ -37,7 +37,7 @@ struct Word {
 /// with a label are one part; the label `O`, and a word without one, is none.
 ///
 /// # Errors
-/// The text is empty, or the tokenizer is not the model's.
+/// The text is empty, the tokenizer is not the model's, or the model's results are not finite.
 pub fn entities<B: Backend>(
     model: &BertForTokenClassification<B>,
     reading: Reading<'_>,
@@ -53,7 +53,7 @@ pub fn entities<B: Backend>(
     let scores = reading.in_batches(&windows, |texts: &[TextIds]| {
         let logits = model.forward(&model.bert.batch(texts)?, None).cast(DType::F32); // [b, t, labels]
         let t = logits.dims()[1];
-        let all: Vec<f32> = softmax(logits, 2).into_data().iter().collect();
+        let all = Reading::finite(model, softmax(logits, 2))?;
         Ok(all.chunks(t * labels.len()).map(<[f32]>::to_vec).collect())
     })?;
     let mut words: Vec<Word> = vec![];

@@ -61,7 +61,7 @@ fn masked(reading: Reading<'_>, texts: &[impl AsRef<str>]) -> Result<(u32, Vec<E
 ///
 /// # Errors
 /// A text is empty or has no masked place, also because it is cut before it ([`ModelError::InText`] where there are several);
-/// or the tokenizer has no such token, or is not the model's.
+/// the tokenizer has no such token, or is not the model's; or the model's results are not finite.
 pub fn fill_mask<B: Backend>(
     model: &BertForMaskedLm<B>,
     reading: Reading<'_>,
@@ -83,7 +83,7 @@ pub fn fill_mask<B: Backend>(
         let count = rows.len();
         let rows = Tensor::<B, 1, Int>::from_data(TensorData::new(rows, [count]), &states.device());
         let logits = model.logits(states.reshape([b * t, n]).select(0, rows)); // [masked, vocab_size]
-        let all: Vec<f32> = softmax(logits.cast(DType::F32), 1).into_data().iter().collect();
+        let all = Reading::finite(model, softmax(logits.cast(DType::F32), 1))?;
         let mut filled = vec![vec![]; texts.len()];
         for ((i, position), scores) in places.into_iter().zip(all.chunks(model.bert.config.vocab_size)) {
             let candidate = |id: usize| Candidate {

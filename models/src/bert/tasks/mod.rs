@@ -13,9 +13,14 @@ pub use embed::embed;
 pub use entities::{Entity, entities};
 pub use fill_mask::{Candidate, Filled, check_masks, fill_mask};
 
+use burn::tensor::Tensor;
+use grove_backend::Backend;
+use grove_tree::Tree;
+
 use super::TextIds;
 use crate::{
     error::{ModelError, Result},
+    finite::check_finite,
     tokenizer::{EncodedText, Tokenizer, Truncation},
 };
 
@@ -61,6 +66,16 @@ impl<'a> Reading<'a> {
             })
         };
         texts.enumerate().map(one).collect()
+    }
+
+    /// Scores of a batch on the host.
+    ///
+    /// # Errors
+    /// [`ModelError::NotFinite`].
+    fn finite<B: Backend, const D: usize>(model: &impl Tree<B>, scores: Tensor<B, D>) -> Result<Vec<f32>> {
+        let scores: Vec<f32> = scores.into_data().iter().collect();
+        check_finite(model, scores.iter().copied().map(f64::from))?;
+        Ok(scores)
     }
 
     /// Reads texts in batches of similar length and puts what comes of each in the texts' order.

@@ -1,10 +1,10 @@
-//! The tensor that makes a model's logits NaN or infinite.
+//! NaN and infinities in what a model computes, and the tensor that they come from.
 
 use burn::tensor::DType;
 use grove_backend::Backend;
 use grove_tree::{AnyArray, Path, Tree};
 
-use crate::error::ModelError;
+use crate::error::{ModelError, Result};
 
 /// The first floating-point tensor of a model with NaN or an infinity in it, by its path. Every weight is read: it is for
 /// explaining logits that are not finite, not for each step.
@@ -23,10 +23,18 @@ fn is_finite<B: Backend>(leaf: &AnyArray<B>) -> bool {
 }
 
 /// The error for logits that are not finite.
-pub(super) fn not_finite<B: Backend>(model: &impl Tree<B>) -> ModelError {
+pub(crate) fn not_finite<B: Backend>(model: &impl Tree<B>) -> ModelError {
     let mut dtype = None;
     model.visit(&mut Path::root(), &mut |_: &Path, leaf: &AnyArray<B>| {
         dtype = dtype.or(leaf.dtype().is_float().then(|| leaf.dtype()));
     });
     ModelError::NotFinite { tensor: first_not_finite(model), dtype: dtype.unwrap_or(DType::F32) }
+}
+
+/// Refuses results of a model, its logits or what is made of them, that are not finite.
+///
+/// # Errors
+/// [`ModelError::NotFinite`], which names the first tensor of the model that is to blame.
+pub fn check_finite<B: Backend>(model: &impl Tree<B>, results: impl IntoIterator<Item = f64>) -> Result<()> {
+    if results.into_iter().all(f64::is_finite) { Ok(()) } else { Err(not_finite(model)) }
 }
