@@ -8,7 +8,7 @@ use grove_tree::{Array, by_path};
 use std::{
     alloc::{GlobalAlloc, Layout, System},
     sync::{
-        Mutex,
+        Mutex, MutexGuard, PoisonError,
         atomic::{AtomicIsize, Ordering},
     },
 };
@@ -37,8 +37,12 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// Tests of one process count the same bytes.
+/// Tests of one process count the same bytes, so each runs alone, from its first tensor on.
 static ALONE: Mutex<()> = Mutex::new(());
+
+fn alone() -> MutexGuard<'static, ()> {
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// Elements of a leaf: 64 KiB.
 const SIZE: usize = 1 << 14;
@@ -47,7 +51,6 @@ const CALLS: usize = 1_000;
 
 /// Bytes that `CALLS` calls leave, after as many as it takes for caches and tables to have their size.
 fn left_by(mut call: impl FnMut()) -> isize {
-    let _alone = ALONE.lock().unwrap();
     for _ in 0..100 {
         call();
     }
@@ -76,12 +79,14 @@ fn chain(x: Tensor<Ad, 1>) -> Tensor<Ad, 1> {
 
 #[test]
 fn dropped_pullbacks() {
+    let _alone = alone();
     let x = leaf();
     assert_little(left_by(|| drop(vjp(&x, |x| Array::<_, 1>::new(chain(x.val()))))));
 }
 
 #[test]
 fn pullbacks_that_are_called() {
+    let _alone = alone();
     let x = leaf();
     assert_little(left_by(|| {
         let (y, pullback) = vjp(&x, |x| Array::<_, 1>::new(chain(x.val())));
@@ -91,12 +96,14 @@ fn pullbacks_that_are_called() {
 
 #[test]
 fn pullbacks_of_constants() {
+    let _alone = alone();
     let count = Array::<Flex, 1, Int>::new(Tensor::ones([4], &Default::default()));
     assert_little(left_by(|| drop(vjp(&count, |x| Array::<_, 1>::new(x.val().float().exp().tanh())))));
 }
 
 #[test]
 fn gradients_with_and_without_a_path_to_the_leaf() {
+    let _alone = alone();
     let x = leaf();
     assert_little(left_by(|| drop(value_and_grad(&x, |x| chain(x.val()).sum()))));
     assert_little(left_by(|| drop(value_and_grad(&x, |x| chain(x.val()).detach().sum()))));
@@ -113,6 +120,7 @@ fn gradients_with_and_without_a_path_to_the_leaf() {
 
 #[test]
 fn forward_passes_alone() {
+    let _alone = alone();
     let x = leaf().val();
     assert_little(left_by(|| {
         let x = <Ad as AutodiffBackend>::from_inner(x.clone().into_primitive().tensor());

@@ -1,6 +1,6 @@
 //! Trees as a user sees them: derive, paths, partition, surgery, printing.
 
-use burn::tensor::{DType, FloatDType, Int, Tensor};
+use burn::tensor::{DType, FloatDType, Int, Tensor, TensorData};
 use burn_flex::Flex;
 use grove_tree::*;
 use std::collections::{BTreeMap, HashMap};
@@ -184,7 +184,7 @@ fn zeros_are_zeros<B: Backend>() {
     let floats = Tensor::<B, 1>::from_floats(values, &device).reshape([2, 3]);
     let mut leaves = vec![
         Array::<B, 1, Int>::new(Tensor::from_ints([7, -2], &device)).into_any(),
-        Array::<B, 1, burn::tensor::Bool>::new(Tensor::from_data([true, false], &device)).into_any(),
+        AnyArray::from_data(TensorData::from([true, false]), &device),
     ];
     for dtype in [DType::F32, DType::F64, DType::BF16, DType::F16] {
         leaves.push(Array::<B, 2>::new(floats.clone().cast(dtype)).into_any());

@@ -252,9 +252,9 @@ pub enum WeightsError {
         /// The hub.
         endpoint: String,
         /// The hub's sha256, in hexadecimal digits.
-        announced: String,
+        announced: Box<str>,
         /// The sha256 of the content that arrived.
-        received: String,
+        received: Box<str>,
     },
 }
 

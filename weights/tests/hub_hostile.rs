@@ -269,8 +269,8 @@ fn the_sha256_of_lfs_files_is_compared() {
     let cache_of = cache();
     let error = fetch(&options(server.endpoint(), cache_of.path()), ID, &Wanted::model()).expect_err("another content");
     let WeightsError::Checksum { announced, received, file, .. } = &error else { panic!("{error}") };
-    assert_eq!((announced, file.as_str()), (&sha256(WEIGHTS), "model.safetensors"));
-    assert!(announced != received && error.to_string().contains(announced), "{error}");
+    assert_eq!((&**announced, file.as_str()), (&*sha256(WEIGHTS), "model.safetensors"));
+    assert!(announced != received && error.to_string().contains(&**announced), "{error}");
     assert_eq!(storage.log().len(), 1, "a second time would be the same");
     assert_eq!(blobs(cache_of.path()).len(), 1, "only config.json's content remains");
 

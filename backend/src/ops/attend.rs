@@ -74,7 +74,8 @@ pub(super) fn forward<B: Backend>(
     let twice = B::FUSES_VECTORS_WRONGLY && t == 1;
     // Where the weights need not be kept, a backend may never write them down. The first of more queries than there are keys
     // see nothing, which backends treat differently.
-    if !keep && factors.is_none() && !twice && !(causal && t > s) {
+    let (whole, sees_keys) = (factors.is_none() && !twice, !causal || t <= s);
+    if !keep && whole && sees_keys {
         let options = AttentionModuleOptions { scale: Some(scale), softcap: None, is_causal: causal };
         return (primitive(module::attention(q, k, v, hidden, None, options)), None);
     }

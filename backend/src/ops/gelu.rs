@@ -38,7 +38,7 @@ fn normal_cdf<B: Backend>(x: FloatTensor<B>) -> FloatTensor<B> {
 }
 
 pub(super) fn erf<B: Backend>(x: FloatTensor<B>) -> FloatTensor<B> {
-    if let Some([y]) = through_f32::<B, 1, 1>(&[x.clone()], |[x]| [B::gelu_erf(x)]) {
+    if let Some([y]) = through_f32::<B, 1, 1>(std::array::from_ref(&x), |[x]| [B::gelu_erf(x)]) {
         return y;
     }
     B::float_mul(x.clone(), normal_cdf::<B>(x))
@@ -64,7 +64,7 @@ fn inner_tanh<B: Backend>(x: FloatTensor<B>) -> (FloatTensor<B>, FloatTensor<B>)
 }
 
 pub(super) fn tanh<B: Backend>(x: FloatTensor<B>) -> FloatTensor<B> {
-    if let Some([y]) = through_f32::<B, 1, 1>(&[x.clone()], |[x]| [B::gelu_tanh(x)]) {
+    if let Some([y]) = through_f32::<B, 1, 1>(std::array::from_ref(&x), |[x]| [B::gelu_tanh(x)]) {
         return y;
     }
     let (tanh, _) = inner_tanh::<B>(x.clone());
@@ -89,7 +89,7 @@ pub(super) fn tanh_backward<B: Backend>(x: FloatTensor<B>, grad: FloatTensor<B>)
 const SELU: [f64; 2] = [1.050_700_987_355_480_5, 1.673_263_242_354_377_2];
 
 pub(super) fn selu<B: Backend>(x: FloatTensor<B>) -> FloatTensor<B> {
-    if let Some([y]) = through_f32::<B, 1, 1>(&[x.clone()], |[x]| [B::selu(x)]) {
+    if let Some([y]) = through_f32::<B, 1, 1>(std::array::from_ref(&x), |[x]| [B::selu(x)]) {
         return y;
     }
     let above = B::float_clamp_min(x.clone(), Scalar::from(0.0));

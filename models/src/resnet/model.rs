@@ -156,13 +156,13 @@ impl<B: Backend> ResNet<B> {
     ///
     /// ```
     /// use burn::tensor::Tensor;
-    /// use grove_models::resnet::{ResNet, ResNetConfig, Stem};
+    /// use grove_models::resnet::{Naming, ResNet, ResNetConfig, Stem};
     /// use grove_transform::value_and_grad_aux;
     /// use grove_tree::{Key, zip_map};
     /// # type B = burn_flex::Flex;
     /// # let device = Default::default();
     /// # let sizes = ResNetConfig { embedding_size: 8, hidden_sizes: vec![8, 16], depths: vec![1, 1], ..ResNetConfig::default() };
-    /// # let config = ResNetConfig { stem: Stem::Small, ..sizes }.labelled(["cat", "dog"]);
+    /// # let config = ResNetConfig { stem: Stem::Small, naming: Naming::Torchvision, ..sizes }.labelled(["cat", "dog"]);
     /// let model = ResNet::<B>::init(&config, Key::new(0), &device)?;
     /// let (loss, grads, successor) = value_and_grad_aux(&model, |model| {
     ///     model.train_loss(Tensor::ones([4, 3, 32, 32], &device), Tensor::from_ints([0, 1, 0, 1], &device))

@@ -16,21 +16,21 @@ pub fn published_names(config: &ResNetConfig) -> NameMap {
 /// The names of all normalisations of a network, by its [`Naming`].
 pub(super) fn norm_names<B: Backend>(model: &ResNet<B>) -> Vec<String> {
     let below = if model.head.is_some() { "resnet." } else { "" };
-    let (stem, name): (String, Box<dyn Fn(usize, usize, Option<usize>) -> String>) = match model.config.naming {
-        Naming::Transformers => (
-            format!("{below}embedder.embedder.normalization"),
-            Box::new(move |s, j, layer| {
-                let part = layer.map_or("shortcut".to_owned(), |k| format!("layer.{k}"));
-                format!("{below}encoder.stages.{s}.layers.{j}.{part}.normalization")
-            }),
-        ),
-        Naming::Torchvision => (
-            "bn1".into(),
-            Box::new(|s, j, layer| {
-                let part = layer.map_or("downsample.1".to_owned(), |k| format!("bn{}", k + 1));
-                format!("layer{}.{j}.{part}", s + 1)
-            }),
-        ),
+    let naming = model.config.naming;
+    let stem = match naming {
+        Naming::Transformers => format!("{below}embedder.embedder.normalization"),
+        Naming::Torchvision => "bn1".to_owned(),
+    };
+    // Of block `j` of stage `s`: behind its convolution `layer`, or, without one, behind its shortcut's.
+    let name = |s: usize, j: usize, layer: Option<usize>| match naming {
+        Naming::Transformers => {
+            let part = layer.map_or("shortcut".to_owned(), |k| format!("layer.{k}"));
+            format!("{below}encoder.stages.{s}.layers.{j}.{part}.normalization")
+        }
+        Naming::Torchvision => {
+            let part = layer.map_or("downsample.1".to_owned(), |k| format!("bn{}", k + 1));
+            format!("layer{}.{j}.{part}", s + 1)
+        }
     };
     let mut names = vec![stem];
     for (s, stage) in model.stages.iter().enumerate() {

@@ -254,6 +254,7 @@ impl<'a> Hub<'a> {
                 Err(WeightsError::Transfer { id, file: file.into(), attempts, reason })
             }
             Err(Failure::Checksum { announced, received }) => {
+                let [announced, received] = [announced, received].map(Into::into);
                 Err(WeightsError::Checksum { id, file: file.into(), endpoint, announced, received })
             }
             Err(failure) => Err(self.error(failure)),
