@@ -5,7 +5,7 @@
 
 use grove::{
     models::{BertConfig, Tokenizer},
-    weights::Wanted,
+    weights::{Wanted, directory_of},
 };
 use std::path::PathBuf;
 
@@ -27,7 +27,7 @@ impl Published {
     /// What `--model` names, downloaded where it is not here yet, or the model that ships.
     pub fn open(model: Option<&str>) -> Result<Self, Exit> {
         let path = resolve(model, SHIPPED, &Wanted::model())?;
-        let directory = if path.is_dir() { path.clone() } else { path.parent().unwrap_or(&path).to_owned() };
+        let directory = if path.is_dir() { path.clone() } else { directory_of(&path).to_owned() };
         let tokenizer = Tokenizer::from_path(&directory).map_err(failure)?;
         let config = BertConfig::beside(&path).map_err(failure)?;
         if tokenizer.vocab_size() > config.vocab_size {

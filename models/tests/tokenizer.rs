@@ -217,3 +217,10 @@ fn a_stopped_stream_takes_no_more() {
     assert!(stopped_at.is_some_and(|i| i < 4), "the stream knows at once");
     assert_eq!((stream.finish().unwrap(), stream.text()), (String::new(), "The "));
 }
+
+/// `--model model.safetensors` in the model's own directory.
+#[test]
+fn a_file_that_is_named_alone_lies_here() {
+    let Err(error) = Tokenizer::beside("no.safetensors") else { panic!("there is none in models/") };
+    assert!(error.to_string().starts_with(".: no tokenizer here"), "{error}");
+}

@@ -65,7 +65,8 @@ impl Draft {
     }
 }
 
-fn directory_of(path: &Path) -> &Path {
+/// The directory that a file lies in: `.` for a name without one.
+pub fn directory_of(path: &Path) -> &Path {
     path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 

@@ -69,7 +69,7 @@ mod unique;
 mod view;
 mod zip;
 
-pub use atomic::write_atomically;
+pub use atomic::{directory_of, write_atomically};
 pub use checkpoint::Checkpoint;
 pub use entry::{StoredDtype, TensorInfo};
 pub use error::{Result, WeightsError};

@@ -1,6 +1,9 @@
 //! A published classifier and how pictures are prepared for it.
 
-use grove::{images::Preprocessor, weights::Wanted};
+use grove::{
+    images::Preprocessor,
+    weights::{Wanted, directory_of},
+};
 use std::path::{Path, PathBuf};
 
 use crate::common::{Exit, failure, resolve};
@@ -16,7 +19,7 @@ impl Published {
     /// What `--model` names, downloaded where it is not here yet, or a model that ships.
     pub fn open(model: Option<&str>, default: &str) -> Result<Self, Exit> {
         let path = resolve(model, default, &Wanted::model())?;
-        let directory = if path.is_dir() { path.clone() } else { path.parent().unwrap_or(&path).to_owned() };
+        let directory = if path.is_dir() { path.clone() } else { directory_of(&path).to_owned() };
         Ok(Self { path, directory })
     }
 }

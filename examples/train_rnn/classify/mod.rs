@@ -25,8 +25,7 @@ pub fn run<B: Backend>(options: &ClassifyOptions, device: &B::Device) -> Result<
     let source = Source::parse(model).map_err(failure)?;
     let path = source.resolve(&HubOptions::from_env(), &Wanted::model()).map_err(failure)?;
     let (model, _) = RnnClassifier::<B>::from_path(&path, device, None).map_err(failure)?;
-    let tokenizer = Tokenizer::from_path(if path.is_dir() { &path } else { path.parent().unwrap_or(&path) });
-    let tokenizer = tokenizer.map_err(failure)?;
+    let tokenizer = Tokenizer::beside(&path).map_err(failure)?;
     match options.evaluate {
         true => print_score(options, &model, &tokenizer)?,
         false => print_predictions(options, &model, &tokenizer)?,

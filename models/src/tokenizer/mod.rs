@@ -107,8 +107,7 @@ impl Tokenizer {
 
     /// A tokenizer with what belongs to it, read from a file or directory.
     fn found(inner: HfTokenizer, place: &Path, found: Found) -> Result<Self> {
-        let directory = if place.is_dir() { place } else { place.parent().unwrap_or(place) };
-        let directory = if directory.as_os_str().is_empty() { Path::new(".") } else { directory };
+        let directory = if place.is_dir() { place } else { grove_weights::directory_of(place) };
         // A file of another name than transformers gives it is not found beside a model.
         let named = place.is_dir() || OWN_NAMES.iter().any(|name| place.file_name().is_some_and(|file| file == *name));
         let (source, roles, template) = match found {
@@ -132,7 +131,7 @@ impl Tokenizer {
     pub fn beside(model: impl AsRef<Path>) -> Result<Self> {
         let model = model.as_ref();
         let itself = model.is_dir() || large::is_gguf(model);
-        Self::from_path(if itself { model } else { model.parent().unwrap_or(model) })
+        Self::from_path(if itself { model } else { grove_weights::directory_of(model) })
     }
 
     /// The tokenizer of a published model: a directory, a file in it, or a hub id.
