@@ -62,7 +62,12 @@ pub fn speak(
             }
         }
     };
-    let (generated, drafted) = write(&vec![ids.to_vec(); options.samples], settings, &mut watch).map_err(failure)?;
+    let written = write(&vec![ids.to_vec(); options.samples], settings, &mut watch);
+    if live && written.is_err() {
+        // The error begins a line of its own, below the text so far.
+        write_line("")?;
+    }
+    let (generated, drafted) = written.map_err(failure)?;
     let seconds = begun.elapsed().as_secs_f64();
     if let Some(error) = broken {
         return Err(error);
