@@ -6,6 +6,7 @@ use super::Reading;
 use crate::{
     bert::{BertForQuestionAnswering, TextIds},
     error::{ModelError, Result},
+    finite::check_finite,
     tokenizer::EncodedText,
 };
 
@@ -57,13 +58,16 @@ pub fn answer<B: Backend>(
     let ends = reading.in_batches(&windows, |texts: &[TextIds]| {
         let logits = model.forward(&model.bert.batch(texts)?, None);
         let t = texts.iter().map(|text| text.ids.len()).max().unwrap_or(0);
-        let [starts, ends] = logits.map(|x| Reading::finite(model, x.cast(DType::F32)));
-        let (starts, ends) = (starts?, ends?);
+        let [starts, ends] = logits.map(|x| x.cast(DType::F32).into_data().iter::<f32>().collect::<Vec<f32>>());
         let rows = starts.chunks(t).zip(ends.chunks(t));
         Ok(rows.map(|(starts, ends)| (starts.to_vec(), ends.to_vec())).collect())
     })?;
     let mut answers: Vec<Answer> = vec![];
     for (window, (starts, ends)) in windows.iter().zip(ends) {
+        for logits in [&starts, &ends] {
+            // Those of padding, behind the window's tokens, are minus infinity.
+            check_finite(model, logits.iter().take(window.sources.len()).copied().map(f64::from))?;
+        }
         let [starts, ends] = [starts, ends].map(|logits| probabilities(window, &logits));
         for (first, p) in starts.iter().enumerate().filter(|(_, p)| **p > 0.0) {
             for (last, q) in ends.iter().enumerate().skip(first).take(options.max_answer_len) {
