@@ -3,27 +3,11 @@
 
 use std::fs;
 
-use common::{Example, Place};
+use common::{Example, Place, TINY};
 
 mod common;
 
 const GPT2: Example = Example("train_gpt2");
-
-/// Of a model that trains in a moment.
-const TINY: [&str; 12] = [
-    "--n-layer",
-    "1",
-    "--n-head",
-    "2",
-    "--n-embd",
-    "16",
-    "--context",
-    "16",
-    "--batch-size",
-    "4",
-    "--vocab-size",
-    "280",
-];
 
 #[cfg(unix)]
 #[test]

@@ -8,29 +8,11 @@ use std::{
 };
 use tempfile::TempDir;
 
-use common::{Example, damaged, fixture, text};
+use common::{Example, TINY, damaged, fixture, text};
 
 mod common;
 
 const TRAIN: Example = Example("train_gpt2");
-
-/// Of a model that trains in a moment.
-const TINY: [&str; 14] = [
-    "--n-layer",
-    "1",
-    "--n-head",
-    "2",
-    "--n-embd",
-    "16",
-    "--context",
-    "16",
-    "--vocab-size",
-    "280",
-    "--batch-size",
-    "4",
-    "--log-every",
-    "1",
-];
 
 /// A directory with a text, for a run.
 struct Place(TempDir);
@@ -57,7 +39,7 @@ impl Place {
 
     /// A run on the text, with more options.
     fn arguments<'a>(&'a self, more: &[&'a str]) -> Vec<&'a str> {
-        self.with_model(&[&TINY[..], more].concat())
+        self.with_model(&[&TINY[..], &["--log-every", "1"], more].concat())
     }
 
     /// The same, without the sizes.

@@ -117,6 +117,11 @@ pub fn resolve(model: Option<&str>, ships: &str, wanted: &Wanted) -> Result<Path
             ))),
         };
     };
+    resolve_named(model, wanted)
+}
+
+/// Where the files of a model that was named lie, downloaded where they are not here yet.
+pub fn resolve_named(model: &str, wanted: &Wanted) -> Result<PathBuf, Exit> {
     let source = Source::parse(model).map_err(failure)?;
     source.resolve(&HubOptions::from_env(), wanted).map_err(failure)
 }

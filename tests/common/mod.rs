@@ -105,6 +105,22 @@ pub fn damaged(fixture_name: &str, file: &str, change: impl FnOnce(Vec<u8>) -> V
     directory
 }
 
+/// Options of a GPT-2 that trains in a moment; the batch size comes last.
+pub const TINY: [&str; 12] = [
+    "--n-layer",
+    "1",
+    "--n-head",
+    "2",
+    "--n-embd",
+    "16",
+    "--context",
+    "16",
+    "--vocab-size",
+    "280",
+    "--batch-size",
+    "4",
+];
+
 /// A directory for data and runs.
 pub struct Place {
     pub directory: tempfile::TempDir,

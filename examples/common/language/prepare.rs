@@ -4,7 +4,7 @@ use grove::{
     models::{GenerateOptions, ModelError, Tokenizer, generation::Sampling},
     prelude::*,
     train::data::TokenStream,
-    weights::{HubOptions, Source, Wanted},
+    weights::Wanted,
 };
 use std::path::{Path, PathBuf};
 
@@ -13,7 +13,7 @@ use super::{
     text::{self, Text},
 };
 use crate::{
-    common::{Exit, failure, memory, shipped},
+    common::{Exit, failure, memory, resolve_named, shipped},
     training::Output,
 };
 
@@ -39,7 +39,7 @@ pub fn prepare<B: Backend, M: LanguageModel<B>>(
     let data = text::read(if options.data.is_empty() { &demonstration } else { &options.data })?;
     let held_out = if options.held_out.is_empty() { None } else { Some(text::read(&options.held_out)?) };
     let resumed = output.map_or(Ok(None), Output::tokenizer)?;
-    let source = options.model.as_deref().map(resolve_model).transpose()?;
+    let source = options.model.as_deref().map(|model| resolve_named(model, &Wanted::model())).transpose()?;
     let (model, tokenizer) = match &source {
         Some(path) => existing(options, path, resumed, device)?,
         None => {
@@ -94,12 +94,6 @@ fn tokens(text: Text, tokenizer: Option<&Tokenizer>, end: Option<u32>, vocab_siz
         ))),
         _ => Ok(stream),
     }
-}
-
-/// Where a model's files lie, downloaded where they are not here yet.
-fn resolve_model(model: &str) -> Result<PathBuf, Exit> {
-    let source = Source::parse(model).map_err(failure)?;
-    source.resolve(&HubOptions::from_env(), &Wanted::model()).map_err(failure)
 }
 
 /// A model to fine-tune or to evaluate, and its tokenizer.

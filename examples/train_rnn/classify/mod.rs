@@ -9,12 +9,12 @@ use grove::{
     models::{RnnClassifier, Tokenizer, check_finite},
     prelude::*,
     train::Ended,
-    weights::{HubOptions, Source, Wanted},
+    weights::Wanted,
 };
 use serde_json::{Map, json};
 
 use crate::{
-    common::{Exit, failure, write_json, write_line},
+    common::{Exit, failure, resolve_named, write_json, write_line},
     labelled,
 };
 pub use options::ClassifyOptions;
@@ -22,8 +22,7 @@ pub use options::ClassifyOptions;
 /// Trains a classifier, or uses one, as the options ask.
 pub fn run<B: Backend>(options: &ClassifyOptions, device: &B::Device) -> Result<Ended, Exit> {
     let Some(model) = &options.model else { return train::run::<B>(options, device) };
-    let source = Source::parse(model).map_err(failure)?;
-    let path = source.resolve(&HubOptions::from_env(), &Wanted::model()).map_err(failure)?;
+    let path = resolve_named(model, &Wanted::model())?;
     let (model, _) = RnnClassifier::<B>::from_path(&path, device, None).map_err(failure)?;
     let tokenizer = Tokenizer::beside(&path).map_err(failure)?;
     match options.evaluate {
