@@ -25,6 +25,14 @@ macro_rules! on_each_backend {
                     Err(error) => println!("skipped: {error}"),
                 }
             }
+
+            #[cfg(feature = "cuda_tests")]
+            #[test]
+            fn cuda() {
+                let gpu = grove_backend::DeviceSpec::new(grove_backend::BackendName::Cuda, 0);
+                gpu.probe().expect("a GPU, or tools/cuda_emulator/emulate before the command");
+                super::$test::<grove_backend::Cuda>(Default::default());
+            }
         }
     )*};
 }
