@@ -2,12 +2,14 @@
 
 #[allow(dead_code)] // Not every example reads a text.
 pub mod input;
+mod kernels;
 #[allow(dead_code)] // Small models fit everywhere.
 pub mod memory;
+mod panics;
 
 use clap::{Args, ValueEnum};
 use grove::{
-    backend::{DeviceError, DeviceSpec},
+    backend::{BackendName, DeviceError, DeviceSpec},
     tensor::{DType, FloatDType},
     text::printable::{error_message, printable},
     weights::{HubOptions, Source, Wanted},
@@ -15,8 +17,10 @@ use grove::{
 use std::{
     borrow::Cow,
     io::{IsTerminal, Write},
+    panic::{AssertUnwindSafe, catch_unwind},
     path::PathBuf,
     process::ExitCode,
+    sync::atomic::{AtomicBool, Ordering},
 };
 
 /// Where to compute, and in which type of numbers.
@@ -40,6 +44,9 @@ impl DeviceArgs {
     pub fn spec(&self) -> Result<DeviceSpec, Exit> {
         let device = DeviceSpec::new(self.backend.parse()?, self.device_index);
         device.computes_in(self.dtype.into()).map_err(|error| Exit::Usage(format!("--dtype: {error}")))?;
+        if device.backend == BackendName::Cuda {
+            kernels::show_compiling();
+        }
         Ok(device)
     }
 }
@@ -143,17 +150,30 @@ impl From<DeviceError> for Exit {
 /// there are no threads, the allocator is told to keep freed memory.
 pub fn finish(body: impl FnOnce() -> Result<(), Exit>) -> ExitCode {
     grove::backend::keep_freed_memory();
-    match body() {
+    panics::tell_in_one_sentence();
+    // Nothing of the body is used after a panic, which has been told by then.
+    let Ok(ended) = catch_unwind(AssertUnwindSafe(body)) else { return ExitCode::from(1) };
+    kernels::clear();
+    match ended {
         Ok(()) => ExitCode::SUCCESS,
         Err(Exit::Usage(message)) => {
-            eprintln!("error: {}", error_message(&message));
+            say_error(&message);
             ExitCode::from(2)
         }
         Err(Exit::Failure(message)) => {
-            eprintln!("error: {}", error_message(&message));
+            say_error(&message);
             ExitCode::from(1)
         }
     }
+}
+
+/// Whether what was shown last, on a terminal, ends within a line.
+static WITHIN_LINE: AtomicBool = AtomicBool::new(false);
+
+/// Prints an error, on a line of its own.
+fn say_error(message: &str) {
+    let begin = if WITHIN_LINE.load(Ordering::Relaxed) { "\n" } else { "" };
+    eprintln!("{begin}error: {}", error_message(message));
 }
 
 /// For `map_err`: what went wrong, as a failure.
@@ -164,8 +184,14 @@ pub fn failure(error: impl std::fmt::Display) -> Exit {
 /// Writes a piece of text to standard output at once. A terminal gets it without control characters: it may be a model's,
 /// or a file's name.
 pub fn show(text: &str) -> Result<(), Exit> {
+    kernels::clear();
     let mut stdout = std::io::stdout().lock();
-    let text = if stdout.is_terminal() { printable(text) } else { Cow::Borrowed(text) };
+    let text = if stdout.is_terminal() {
+        WITHIN_LINE.store(!text.ends_with('\n'), Ordering::Relaxed);
+        printable(text)
+    } else {
+        Cow::Borrowed(text)
+    };
     stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()).map_err(broken_pipe)
 }
 

@@ -1,8 +1,8 @@
-//! Counting GPUs through the vendor's driver library, loaded at run time.
+//! GPUs as the vendor's driver library tells of them, loaded at run time.
 
 use libloading::{Library, Symbol};
 use std::{
-    ffi::{c_int, c_uint},
+    ffi::{OsStr, c_int, c_uint},
     mem::ManuallyDrop,
 };
 
@@ -27,22 +27,18 @@ pub(super) enum Missing {
 }
 
 impl Driver {
-    /// How many devices the driver has.
-    pub fn device_count(&self) -> Result<usize, Missing> {
-        // Never closed: once it is initialised, a driver has threads and handlers of its own, whose code must stay.
-        let library = ManuallyDrop::new(load_any(self.libraries).ok_or(Missing::Library)?);
-        // SAFETY: these are the documented signatures of cuInit/hipInit and cuDeviceGetCount/hipGetDeviceCount, and the library
-        // is never unloaded.
+    /// The driver, initialised, and how many devices it has.
+    pub fn open(&self) -> Result<(SharedLibrary, usize), Missing> {
+        let library = load_any(self.libraries).ok_or(Missing::Library)?;
+        // SAFETY: these are the documented signatures of cuInit/hipInit and cuDeviceGetCount/hipGetDeviceCount.
         unsafe {
-            let init: Symbol<unsafe extern "C" fn(c_uint) -> c_int> =
-                library.get(self.init).map_err(|error| Missing::Symbol(error.to_string()))?;
-            let get_count: Symbol<unsafe extern "C" fn(*mut c_int) -> c_int> =
-                library.get(self.count).map_err(|error| Missing::Symbol(error.to_string()))?;
+            let init: Symbol<unsafe extern "C" fn(c_uint) -> c_int> = library.get(self.init)?;
+            let get_count: Symbol<unsafe extern "C" fn(*mut c_int) -> c_int> = library.get(self.count)?;
             self.check(init(0))?;
             let mut count = 0;
             self.check(get_count(&raw mut count))?;
             match usize::try_from(count) {
-                Ok(count) if count > 0 => Ok(count),
+                Ok(count) if count > 0 => Ok((library, count)),
                 _ => Err(Missing::NoDevice),
             }
         }
@@ -57,10 +53,30 @@ impl Driver {
     }
 }
 
+/// A library that stays for as long as the process: once it is initialised, a driver has threads and handlers of its own,
+/// whose code must not go away.
+pub(super) struct SharedLibrary(ManuallyDrop<Library>);
+
+impl SharedLibrary {
+    /// Loads a library by its name, as the dynamic loader finds it, or by its path.
+    pub fn load(name: impl AsRef<OsStr>) -> Option<Self> {
+        // SAFETY: loading a vendor's library runs its initialisers, which is what every user of it does.
+        unsafe { Library::new(name.as_ref()) }.ok().map(|library| Self(ManuallyDrop::new(library)))
+    }
+
+    /// A function of the library, whose name ends with a zero byte.
+    ///
+    /// # Safety
+    /// `F` is a pointer to a function with the signature that the library's documentation gives this one.
+    pub unsafe fn get<F>(&self, name: &[u8]) -> Result<Symbol<'_, F>, Missing> {
+        // SAFETY: the caller's promise.
+        unsafe { self.0.get(name) }.map_err(|error| Missing::Symbol(error.to_string()))
+    }
+}
+
 /// The first of the libraries that the dynamic loader finds.
-pub(super) fn load_any(names: &[&str]) -> Option<Library> {
-    // SAFETY: loading a vendor's driver library runs its initialisers, which is what every user of it does.
-    names.iter().find_map(|name| unsafe { Library::new(name) }.ok())
+pub(super) fn load_any(names: &[&str]) -> Option<SharedLibrary> {
+    names.iter().find_map(SharedLibrary::load)
 }
 
 #[cfg(all(test, target_os = "linux", target_env = "gnu"))]
@@ -78,7 +94,7 @@ mod tests {
         };
         let is_loaded = || std::fs::read_to_string("/proc/self/maps").unwrap().contains("libBrokenLocale");
         assert!(!is_loaded());
-        assert!(matches!(driver.device_count(), Err(Missing::Symbol(_))));
+        assert!(matches!(driver.open(), Err(Missing::Symbol(_))));
         assert!(is_loaded());
     }
 }

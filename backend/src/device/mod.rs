@@ -1,8 +1,14 @@
 //! Choosing a device by name, and finding out whether it is there before Burn is touched (Burn panics).
 
+#[cfg(feature = "cuda")]
+mod cuda;
+#[cfg(feature = "cuda")]
+mod cuda_headers;
 #[cfg(any(test, feature = "cuda", feature = "rocm"))]
 #[cfg_attr(not(any(feature = "cuda", feature = "rocm")), allow(dead_code))]
 mod driver;
+#[cfg(any(feature = "cuda", feature = "wgpu"))]
+mod kernel_cache;
 mod probe;
 
 use burn::tensor::DType;
@@ -137,6 +143,10 @@ impl DeviceSpec {
     }
 
     /// Finds out, without touching Burn, whether the device is there.
+    ///
+    /// For the fusing backends this also prepares the first kernel: kernels that are compiled are kept for the next start, and
+    /// headers of CUDA that lie in a Python environment are found. So it, or [`run`](Self::run), comes before a program makes
+    /// its first tensor there.
     ///
     /// # Errors
     /// The backend is not compiled in, its driver or hardware is missing, or it has no such device.

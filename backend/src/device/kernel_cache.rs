@@ -1,0 +1,108 @@
+//! Where the fusing backends keep what they compiled and measured, for the next start.
+
+use cubecl::config::{CubeClRuntimeConfig, RuntimeConfig, cache::CacheConfig};
+use std::{
+    env, fs,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+/// grove's folder for what can be made again.
+pub(super) fn cache_folder() -> Option<PathBuf> {
+    let variable = |name| env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    let caches = || variable("XDG_CACHE_HOME").or_else(|| Some(env::home_dir()?.join(".cache")));
+    variable("GROVE_CACHE").or_else(|| Some(caches()?.join("grove")))
+}
+
+/// Has CubeCL keep compiled kernels, if all its devices are of the `same` kind, and the results of its measurements, in a folder
+/// of their own for this kind of `device`: by itself it does not tell one kind from another. A program's own configuration of
+/// CubeCL, if it has set one, stays; one from a file (`cubecl.toml`) stays but for where it keeps nothing.
+///
+/// # Errors
+/// A file of CubeCL's cannot be read.
+pub(super) fn set(device: &str, same: bool) -> Result<(), String> {
+    if CubeClRuntimeConfig::storage().lock().is_some() {
+        return Ok(());
+    }
+    let mut config = std::panic::catch_unwind(|| CubeClRuntimeConfig::from_current_dir().override_from_env())
+        .map_err(|_| "CubeCL's configuration, cubecl.toml or burn.toml here or above, cannot be read".to_owned())?;
+    let folder = usable(&folder_of(device));
+    if matches!(config.autotune.cache, CacheConfig::Target) {
+        config.autotune.cache = CacheConfig::File(folder.clone());
+    }
+    if same && config.compilation.cache.is_none() {
+        config.compilation.cache = Some(CacheConfig::File(folder));
+    }
+    CubeClRuntimeConfig::storage().lock().get_or_insert_with(|| config.into());
+    Ok(())
+}
+
+fn folder_of(device: &str) -> PathBuf {
+    let name = device.chars().map(|c| if c.is_ascii_alphanumeric() || c == '.' { c } else { '_' });
+    cache_folder().unwrap_or_else(env::temp_dir).join("kernels").join(name.collect::<String>())
+}
+
+/// The folder, or one for this process alone where it cannot be written to: CubeCL would try for half a minute.
+fn usable(folder: &Path) -> PathBuf {
+    let probe = folder.join(format!("write-{}", std::process::id()));
+    let written =
+        fs::create_dir_all(folder).and_then(|()| fs::write(&probe, "a")).and_then(|()| fs::remove_file(&probe));
+    match written {
+        Ok(()) => {
+            remove_old_locks(folder);
+            folder.to_owned()
+        }
+        Err(_) => env::temp_dir().join(format!("grove-kernels-{}", std::process::id())),
+    }
+}
+
+/// Removes the locks of processes that were killed: CubeCL holds one for moments, and waits half a minute for another's.
+fn remove_old_locks(folder: &Path) {
+    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+        let path = entry.path();
+        let age = || entry.metadata().ok()?.modified().ok()?.elapsed().ok();
+        if path.is_dir() {
+            remove_old_locks(&path);
+        } else if path.extension().is_some_and(|end| end == "lock")
+            && age().is_some_and(|age| age > Duration::from_secs(60))
+        {
+            // Another process may have done so.
+            let _ = fs::remove_file(&path);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn old_locks_go_and_new_ones_stay() {
+        let folder = env::temp_dir().join(format!("grove-locks-{}", std::process::id()));
+        let deep = folder.join("autotune/0.10.0");
+        fs::create_dir_all(&deep).unwrap();
+        let files = ["old.json.log.lock", "new.json.log.lock", "old.json.log"].map(|name| deep.join(name));
+        for file in &files {
+            let file = fs::File::create(file).unwrap();
+            file.set_modified(std::time::SystemTime::now() - Duration::from_secs(120)).unwrap();
+        }
+        fs::File::create(&files[1]).unwrap().set_modified(std::time::SystemTime::now()).unwrap();
+        assert_eq!(usable(&folder), folder);
+        assert_eq!(files.map(|file| file.exists()), [false, true, true]);
+        fs::remove_dir_all(&folder).unwrap();
+    }
+
+    #[test]
+    fn a_folder_that_cannot_be_written_to_is_not_used() {
+        let file = env::temp_dir().join(format!("grove-no-folder-{}", std::process::id()));
+        fs::write(&file, "a").unwrap();
+        assert!(usable(&file.join("kernels")).starts_with(env::temp_dir()));
+        fs::remove_file(&file).unwrap();
+    }
+
+    #[test]
+    fn each_kind_of_device_has_a_folder() {
+        let folder = folder_of("NVIDIA H200 sm_90, driver 12.8");
+        assert!(folder.ends_with("kernels/NVIDIA_H200_sm_90__driver_12.8"));
+    }
+}
