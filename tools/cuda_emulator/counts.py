@@ -19,14 +19,17 @@ KINDS = ["launch", "upload", "download", "copy", "fill", "sync", "allocate", "mo
 
 
 def read(path: Path) -> list[list[list[str]]]:
-    """The events of each piece, without their times."""
+    """The events of each piece, without their times. Downloads without a launch between them are of one piece."""
     pieces: list[list[list[str]]] = [[]]
+    ended = False
     for line in path.read_text().splitlines():
         event = line.split()[1:]
-        pieces[-1].append(event)
-        if event[0] == "download":
+        if ended and event[0] == "launch":
             pieces.append([])
-    return [piece for piece in pieces if piece]
+            ended = False
+        pieces[-1].append(event)
+        ended |= event[0] == "download"
+    return pieces
 
 
 def count(events: list[list[str]]) -> dict[str, int]:
@@ -46,11 +49,12 @@ def main() -> None:
 
     pieces = read(options.log)
     total = count([event for piece in pieces for event in piece])
-    last = [piece for piece in pieces if piece[-1][0] == "download"][-options.last :]
+    last = [piece for piece in pieces if any(event[0] == "download" for event in piece)][-options.last :]
     each = [count(piece) for piece in last]
     middle = {name: statistics.median_low(piece[name] for piece in each) for name in total} if each else {}
+    most = {name: max(piece[name] for piece in each) for name in total} if each else {}
     if options.json:
-        print(json.dumps({"pieces": len(pieces), "total": total, "last": middle}))
+        print(json.dumps({"pieces": len(pieces), "total": total, "last": middle, "most": most}))
         return
     print(f"{'':16}{'all':>14}{'a piece':>14}{'least':>12}{'most':>12}")
     for name in total:

@@ -1,0 +1,96 @@
+#!/usr/bin/env python3
+"""How often programs ask a GPU for something once they are warm: launches, uploads and waits of a token and of a step of
+training, counted on the emulated CUDA device.
+
+    tools/cuda_emulator/launches.py               a Markdown table
+    tools/cuda_emulator/launches.py --check       exit status 1 where there are more launches than the goal
+
+Kernels are launched in name only, so that full sizes take no time; autotuning has no times to go by there, so a kernel
+may be another than on a GPU, but not their number. Needs the examples gpt2, llama and train_gpt2."""
+
+import argparse
+import json
+import os
+import struct
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+HERE = Path(__file__).parent
+CAPABILITY = "9.0"
+
+
+def zeros(folder: Path) -> None:
+    """A GPT-2 of 124 million weights, all zero: a hole in a file."""
+    layers, size, vocabulary, context = 12, 768, 50257, 1024
+    shapes = {"wte.weight": [vocabulary, size], "wpe.weight": [context, size], "ln_f.weight": [size], "ln_f.bias": [size]}
+    for layer in range(layers):
+        for name, shape in {
+            "ln_1.weight": [size], "ln_1.bias": [size], "ln_2.weight": [size], "ln_2.bias": [size],
+            "attn.c_attn.weight": [size, 3 * size], "attn.c_attn.bias": [3 * size],
+            "attn.c_proj.weight": [size, size], "attn.c_proj.bias": [size],
+            "mlp.c_fc.weight": [size, 4 * size], "mlp.c_fc.bias": [4 * size],
+            "mlp.c_proj.weight": [4 * size, size], "mlp.c_proj.bias": [size],
+        }.items():
+            shapes[f"h.{layer}.{name}"] = shape
+    header, end = {}, 0
+    for name, shape in shapes.items():
+        begin = end
+        count = 4
+        for length in shape:
+            count *= length
+        end += count
+        header[name] = {"dtype": "F32", "shape": shape, "data_offsets": [begin, end]}
+    text = json.dumps(header).encode()
+    with open(folder / "model.safetensors", "wb") as file:
+        file.write(struct.pack("<Q", len(text)) + text)
+        file.truncate(8 + len(text) + end)
+    config = {
+        "model_type": "gpt2", "architectures": ["GPT2LMHeadModel"], "vocab_size": vocabulary, "n_positions": context,
+        "n_embd": size, "n_layer": layers, "n_head": 12, "activation_function": "gelu_new", "layer_norm_epsilon": 1e-5,
+        "bos_token_id": 50256, "eos_token_id": 50256,
+    }
+    (folder / "config.json").write_text(json.dumps(config))
+
+
+def counts(folder: Path, example: str, arguments: list[str], which: str) -> dict[str, int]:
+    log = folder / "log"
+    emulate = [str(HERE / "emulate"), "--capability", CAPABILITY, "--kernels", "count", "--log", str(log)]
+    command = ["cargo", "run", "--quiet", "--example", example, "--", "--backend", "cuda", *arguments]
+    environment = os.environ | {"HF_HUB_OFFLINE": "1", "GROVE_CACHE": str(folder / "cache")}
+    ended = subprocess.run([*emulate, *command], stdin=subprocess.DEVNULL, capture_output=True, text=True, env=environment)
+    # A run looks at its parameters when it ends, and these are no numbers.
+    if ended.returncode != 0 and "the norm of the parameters is" not in ended.stderr:
+        sys.exit(f"{' '.join(command)}: exit status {ended.returncode}\n{ended.stderr[-2000:]}")
+    counted = [sys.executable, str(HERE / "counts.py"), str(log), "--json"]
+    return json.loads(subprocess.run(counted, check=True, stdout=subprocess.PIPE).stdout)[which]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--check", action="store_true")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        zeros(folder)
+        tokens = ["--ignore-eos", "--max-new-tokens", "24"]
+        sizes = ["--held-out-part", "0", "--n-layer", "12", "--n-embd", "768", "--n-head", "12", "--context", "128", "--batch-size", "4"]
+        rows = {
+            "GPT-2 124M, a token": (150, "gpt2", ["--model", name, "--prompt-ids", "1,2,3,4", *tokens], "last"),
+            "llama-austen (6 layers), a token": (110, "llama", ["--prompt", "A tree", *tokens], "last"),
+            "train step, 12 layers x 768": (1200, "train_gpt2", [*sizes, "--steps", "5", "--log-every", "1"], "most"),
+        }
+        print("| | launches | goal | uploads | uploaded bytes | waits |\n|---|---|---|---|---|---|")
+        missed = []
+        for row, (goal, example, arguments, which) in rows.items():
+            count = counts(folder, example, arguments, which)
+            print(f"| {row} | {count['launch']} | {goal} | {count['upload']} | {count['uploaded_bytes']} | {count['sync']} |")
+            if count["launch"] > goal:
+                missed.append(row)
+    if options.check and missed:
+        sys.exit(f"more launches than the goal: {', '.join(missed)}")
+
+
+if __name__ == "__main__":
+    main()
