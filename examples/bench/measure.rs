@@ -167,7 +167,8 @@ impl Running {
         let Self { worker, mut measured, seconds } = self;
         let end = worker.and_then(|mut worker| {
             worker.ask(Question::Quit { quit: true })?;
-            worker.next()
+            let (end, since) = worker.next()?;
+            worker.panicked().map_or(Ok((end, since)), Err)
         });
         let outcome = match end {
             Ok((Event::End { peak_bytes, device_peak_bytes }, _)) => {

@@ -35,14 +35,18 @@ class Done:
     def last_line(self) -> str:
         lines = [line.strip() for line in self.stderr.splitlines() if line.strip()]
         # Of a panic the line after its heading says what it was; of Python and of grove the last line does.
-        for at, line in enumerate(lines[:-1]):
+        for line, following in zip(lines, lines[1:]):
             if "panicked at" in line:
-                return lines[at + 1][:300]
+                return following[:300]
         return lines[-1][:300] if lines else "no message"
+
+    def failed(self) -> bool:
+        # A thread of CubeCL that panics leaves the program running, with results of kernels that never ran.
+        return self.code != 0 or "panicked at" in self.stderr
 
     def check(self) -> "Done":
         """Itself, if the program was successful."""
-        if self.code != 0:
+        if self.failed():
             ended = "was ended after its time" if self.code == 124 else f"ended with status {self.code}"
             raise Sentence(f"{self.name} {ended} after {self.seconds:.0f} s ({self.last_line()}); see {self.log}")
         return self

@@ -5,8 +5,6 @@ from pathlib import Path
 
 from day import Day, Done, Sentence
 
-HEADERS = ["cuda_runtime.h", "cuda_fp16.h", "cuda_bf16.h", "mma.h", "crt/mma.h"]
-
 
 def link_all(source: Path, target: Path) -> None:
     """Links to everything in a folder, and in those of its folders that are in the target already."""
@@ -85,15 +83,16 @@ def python_packages(day: Day) -> list[Path]:
 
 
 def attempt(day: Day, name: str, environment: dict[str, str]) -> Done:
-    """Whether grove computes with it: an operation, and products, in f32 and bf16."""
+    """Computes an operation and a product with it, in f32 and bf16, as bench's harness asks for them."""
     bench = day.program("programs/bench")
+    rows = [dict(kind="softmax", rows=64, columns=256), dict(kind="gemm", m=128, k=256, n=256)]
     for dtype in ["f32", "bf16"]:
-        output = day.folder("toolkits") / "smoke"
-        rows = ["--only", "softmax,gemm 128", "--output", output]
-        command = [bench, "--backend", "cuda", "--smoke", "--dtype", dtype, *rows]
-        done = day.execute(f"toolkit_{name}_{dtype}", command, 240, **environment)
-        if done.code != 0:
-            break
+        for row in rows:
+            spec = dict(row=row, form="cuda", threads=1, device="cuda", device_index=0, dtype=dtype)
+            command = [bench, "--worker", json.dumps(spec)]
+            done = day.execute(f"toolkit_{name}_{row['kind']}_{dtype}", command, 120, **environment)
+            if done.failed():
+                return done
     return done
 
 
@@ -107,7 +106,7 @@ def choose(day: Day) -> str:
     failures = []
     for number, (name, environment) in enumerate(candidates(day)):
         done = attempt(day, str(number), environment)
-        if done.code == 0:
+        if not done.failed():
             kept.parent.mkdir(parents=True, exist_ok=True)
             kept.write_text(json.dumps([name, environment]))
             day.environment |= environment
