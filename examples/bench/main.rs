@@ -231,6 +231,13 @@ impl Options {
         let works = rows::all(self.smoke);
         for row in &results.rows {
             let Some(known) = works.iter().find(|known| known.name == row.name) else { continue };
+            // Not equal to the last digit, which JSON may lose.
+            if (known.work.cost().bytes / row.bytes - 1.0).abs() > 1e-9 {
+                return Err(Exit::Usage(named(&format!(
+                    "'{}' was measured with other sizes there (--smoke): give another --output",
+                    row.name
+                ))));
+            }
             let columns = plan.columns.iter().filter(|column| column.has(&known.work)).map(|column| &column.name);
             if !columns.eq(row.columns.iter().map(|column| &column.name)) {
                 return Err(Exit::Usage(named(&format!(

@@ -38,6 +38,8 @@ class Done:
         for line, following in zip(lines, lines[1:]):
             if "panicked at" in line:
                 return following[:300]
+        if not lines and self.code < 0:
+            return signal.strsignal(-self.code) or f"signal {-self.code}"
         return lines[-1][:300] if lines else "no message"
 
     def failed(self) -> bool:

@@ -55,8 +55,6 @@ def unpack(pack: Path, given: Path | None) -> Path:
     except (lzma.LZMAError, EOFError, tarfile.TarError) as error:
         raise Sentence(f"{archive} is damaged ({error}): pack it anew") from error
     new.rename(work / "unpacked")
-    # CubeCL's caches lie in the folder of the nearest Cargo.toml, or here.
-    (work / "Cargo.toml").touch()
     print(f"unpacked in {time.monotonic() - begun:.0f} s to {work}", flush=True)
     return work
 
@@ -118,8 +116,8 @@ def run(options: argparse.Namespace) -> int:
         smoke=options.smoke,
         until=begun + options.limit - FAREWELL,
     )
-    # The examples look for files of the repository there.
-    day.environment |= {"CARGO_MANIFEST_DIR": str(ROOT), "RUST_BACKTRACE": "0"}
+    # Kernels that were compiled for other programs are not used; files of the repository are looked for in ROOT.
+    day.environment |= {"GROVE_CACHE": str(work / "cache"), "CARGO_MANIFEST_DIR": str(ROOT), "RUST_BACKTRACE": "0"}
     states = day.load("summary.json", {})
     done = {name for name, state in states.items() if state["state"] == "done" and state["smoke"] == options.smoke}
     names = options.steps or [name for name in steps.STEPS if name not in done]

@@ -168,7 +168,7 @@ def bench(kind: str, group: str) -> Callable[[Day], str | None]:
         jax = has(day, "jax", "optax")
         missing = [name for name, there in [("PyTorch with transformers", torch), ("JAX with optax", jax)] if not there]
         peers = [name for name, there in [("torch", torch), ("jax", jax)] if there]
-        output = day.out / f"bench_{kind}"
+        output = day.out / f"bench_{kind}{'_smoke' if day.smoke else ''}"
         command = [day.program("programs/bench"), "--backend", "cuda", "--group", group, "--resume", "--output", output]
         command += ["--dtype", "bf16" if kind == "bf16" else "f32", "--seconds", 1, "--rounds", 3]
         command += ["--peer-precision", "high"] if kind == "tf32" else []
@@ -178,7 +178,7 @@ def bench(kind: str, group: str) -> Callable[[Day], str | None]:
         command += ["--timeout", max(10, row - 30), "--limit", max(1, int(day.left()) - row)]
         done = day.execute("bench", command, day.left())
         if done.code == 124:
-            raise OutOfTime(f"ended in the middle of a row; those before it are kept in bench_{kind}")
+            raise OutOfTime(f"ended in the middle of a row; those before it are kept in {output.name}")
         done.check()
         told = [f"without {' and '.join(missing)}, which {day.python} does not have"] if missing else []
         if left := [line for line in done.stderr.splitlines() if line.startswith("not measured within --limit")]:
@@ -192,9 +192,10 @@ def bench_tables(day: Day) -> str:
     """The tables of bench, without the part that has every program."""
     text = ""
     for kind, about in KINDS.items():
-        report = day.out / f"bench_{kind}" / "results.md"
-        if report.is_file():
-            text += f"## The benchmark table, {about}\n\n{report.read_text().split('## Every program')[0]}\n"
+        for folder, sizes in [(f"bench_{kind}", ""), (f"bench_{kind}_smoke", ", tiny sizes")]:
+            report = day.out / folder / "results.md"
+            if report.is_file():
+                text += f"## The benchmark table, {about}{sizes}\n\n{report.read_text().split('## Every program')[0]}\n"
     return text
 
 
