@@ -87,7 +87,7 @@ class Day:
         seconds, or when the call's time is over; its status is 124 then. One that is not there has status 127."""
         limit = min(limit, self.left())
         if limit < 5:
-            raise OutOfTime("the time of this call is over")
+            raise OutOfTime("the time is over")
         log = self.out / "logs" / f"{self.step}.{name}.log"
         log.parent.mkdir(parents=True, exist_ok=True)
         command = [str(part) for part in command]
@@ -120,6 +120,8 @@ class Day:
         done = Done(name, code, time.monotonic() - begun, stdout, stderr, str(log.relative_to(self.out)))
         text = f"$ {' '.join(command)}\nstatus {code} after {done.seconds:.1f} s\n\n{stdout}\n--- messages ---\n{stderr}"
         log.write_text(shortened(text))
+        if code == 124 and self.left() < 5:
+            raise OutOfTime(f"the time was over in the middle of {name}, after {done.seconds:.0f} s; see {done.log}")
         return done
 
     def save(self, name: str, value: object) -> None:

@@ -54,6 +54,8 @@ def unpack(pack: Path, given: Path | None) -> Path:
             tar.extractall(new, **(dict(filter="tar") if hasattr(tarfile, "tar_filter") else {}))
     except (lzma.LZMAError, EOFError, tarfile.TarError) as error:
         raise Sentence(f"{archive} is damaged ({error}): pack it anew") from error
+    except OSError as error:
+        raise Sentence(f"{archive} cannot be unpacked to {work} ({error.strerror}): name another --work") from error
     new.rename(work / "unpacked")
     print(f"unpacked in {time.monotonic() - begun:.0f} s to {work}", flush=True)
     return work
