@@ -342,11 +342,7 @@ def train(dtype: str) -> Callable[[Day], str | None]:
             command = [*training(day, folder, data, dtype, dropout, batch, tokens, steps), "--output", output, "--json"]
             result = measured(day, runs, name, [*command, "--log-every", max(1, steps // 10)], 280)
             if result:
-                lines = [json.loads(line) for line in (output / "metrics.jsonl").read_text().splitlines()]
-                rates = [line["tokens_per_second"] for line in lines if "tokens_per_second" in line]
-                # The first half compiles.
-                result["tokens_per_second"] = statistics.median(rates[len(rates) // 2 :])
-                result["first_step_seconds"] = None
+                result["tokens_per_second"] = training_rate(output)
             shutil.rmtree(output, ignore_errors=True)
             day.save("train.json", found)
             try:
@@ -395,6 +391,13 @@ def train_table(day: Day) -> str:
     return "## Training\n\n" + about + table(headings, rows, left=4)
 
 
+def training_rate(output: Path) -> float:
+    """Tokens a second in the second half of a run: the first compiles."""
+    lines = [json.loads(line) for line in (output / "metrics.jsonl").read_text().splitlines()]
+    rates = [line["tokens_per_second"] for line in lines if "tokens_per_second" in line]
+    return statistics.median(rates[len(rates) // 2 :])
+
+
 # ------------------------------------------------------------------------------------------------------------- profile
 
 
@@ -413,7 +416,7 @@ def profiled(path: Path) -> dict[str, list[float]]:
 
 def profile(what: str) -> Callable[[Day], str | None]:
     """Launches and kernel times of a token or a step: what a longer run has more than a shorter one. CubeCL waits for each
-    kernel then, so that the time of a step comes from runs without it."""
+    kernel then, so that the time of a step comes from a run without."""
 
     def run(day: Day) -> str | None:
         toolkit.choose(day)
@@ -425,16 +428,22 @@ def profile(what: str) -> Callable[[Day], str | None]:
             command = [day.program("programs/gpt2"), "--backend", "cuda", "--model", folder, "--prompt-ids", "1,2,3,4"]
             command += ["--ignore-eos", "--temperature", 0, "--json"]
             commands = {n: [*command, "--max-new-tokens", n] for n in [less, more]}
+            plain = [*commands[more], "--repeat", 3]
         else:
             batch, tokens = (2, 16) if day.smoke else (8, 1024)
             data = folder / "random.tokens"
             weights.write_tokens(data, (more + 2) * batch * (tokens + 1), weights.MODELS[model]()[0]["vocab_size"])
-            commands = {
-                n: [*training(day, folder, data, "f32", 0.0, batch, tokens, n), "--json"] for n in [less, more]
-            }
-        # Once without, so that what is tuned and compiled is so in each of the others.
-        day.execute(f"{what}_warm", commands[more], 200).check()
-        plain = {n: last_json(day.execute(f"{what}_{n}_plain", commands[n], 150).check().stdout) for n in commands}
+            commands = {n: training(day, folder, data, "f32", 0.0, batch, tokens, n) for n in [less, more]}
+            output = day.folder("profile") / "run"
+            shutil.rmtree(output, ignore_errors=True)
+            plain = [*commands[more], "--output", output, "--log-every", 1]
+        # First without, so that what is tuned and compiled is so in the others.
+        done = day.execute(f"{what}_plain", plain, 250).check()
+        if what == "decode":
+            seconds = 1 / last_json(done.stdout)["tokens_per_second"]
+        else:
+            seconds = batch * tokens / training_rate(output)
+            shutil.rmtree(output)
         kernels = {}
         for n in commands:
             log = day.folder("profile") / f"{what}_{n}.log"
@@ -446,17 +455,15 @@ def profile(what: str) -> Callable[[Day], str | None]:
             kernels[n] = found
             log.unlink()
         each = []
-        for name, seconds in kernels[more].items():
-            fewer = kernels[less].get(name, [])
-            launches = (len(seconds) - len(fewer)) / (more - less)
+        for name, times in kernels[more].items():
+            launches = (len(times) - len(kernels[less].get(name, []))) / (more - less)
             if launches > 0:
                 # The last ones of a longer run, when nothing is tuned any more.
-                median = statistics.median(seconds[-max(1, round(launches)) :])
+                median = statistics.median(times[-max(1, round(launches)) :])
                 each.append({"kernel": name, "launches": launches, "median_seconds": median})
         each.sort(key=lambda kernel: -kernel["launches"] * kernel["median_seconds"])
-        wall = (plain[more]["seconds"] - plain[less]["seconds"]) / (more - less)
         found = day.load("profile.json", {})
-        found[what] = {"smoke": day.smoke, "runs": [less, more], "seconds": wall, "kernels": each}
+        found[what] = {"smoke": day.smoke, "runs": [less, more], "seconds": seconds, "kernels": each}
         day.save("profile.json", found)
         return None
 
@@ -476,8 +483,8 @@ def profile_table(day: Day) -> str:
         ]
         text += (
             f"## Launches of a {unit}{' (tiny sizes)' if entry['smoke'] else ''}\n\n{launches:.0f} launches, {busy * 1e3:.3g} ms in "
-            f"kernels by CubeCL's profile, {entry['seconds'] * 1e3:.3g} ms without it: differences of runs of "
-            f"{entry['runs'][0]} and {entry['runs'][1]}.\n\n" + table(["kernel", "launches", "µs"], rows) + "\n"
+            f"kernels by CubeCL's profile, of runs of {entry['runs'][0]} and {entry['runs'][1]}; without the profile it takes "
+            f"{entry['seconds'] * 1e3:.3g} ms.\n\n" + table(["kernel", "launches", "µs"], rows) + "\n"
         )
     return text
 
