@@ -3,7 +3,9 @@
     python benches/peers/torch_peer.py '{"row": {...}, "form": "eager", "threads": 2, "device": "cpu", "dtype": "f32"}'
 
 Forms are `eager`, `compile` (torch.compile with its defaults, of the function or the model) and `channels_last` (the
-memory format, for pictures). Precision of products in float32 is PyTorch's default, on GPUs too.
+memory format, for pictures). Precision of products in float32 is PyTorch's default, on GPUs too, unless the
+specification has a `precision`: `highest`, or `high`, with which products and convolutions may round to TF32. A model that
+is trained in bf16 has its weights, its gradients and its optimizer's state in bf16.
 """
 
 import os
@@ -31,8 +33,6 @@ def check(row: dict, spec: dict, known: list[str]) -> None:
         raise Unsupported(f"{kind} has no form {form}")
     if spec["device"] == "cuda" and not torch.cuda.is_available():
         raise Unsupported("PyTorch finds no CUDA device")
-    if spec["dtype"] == "bf16" and (row.get("train") or kind == "optimizer"):
-        raise Unsupported("training is measured in f32 only")
 
 
 def prepare(spec: dict) -> Work:
@@ -47,6 +47,9 @@ def prepare(spec: dict) -> Work:
     check(row, spec, [*torch_ops.OPS, *torch_ops.STEPS, *torch_models.MODELS, *torch_models.TASKS])
     torch.set_num_threads(spec["threads"])
     torch.manual_seed(0)
+    if "precision" in spec:
+        rounds = dict(highest=False, high=True)[spec["precision"]]
+        torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = rounds
     torch.backends.cudnn.benchmark = True  # As anyone does whose sizes stay the same.
     dtype = dict(f32=torch.float32, bf16=torch.bfloat16)[spec["dtype"]]
     kind = row["kind"]

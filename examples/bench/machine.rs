@@ -1,7 +1,7 @@
 //! What the machine is, and what it gives.
 
 use rayon::prelude::*;
-use std::time::Instant;
+use std::{process::Command, time::Instant};
 use sysinfo::System;
 
 use crate::{
@@ -14,12 +14,13 @@ const NUMBERS: usize = 1 << 26;
 const READINGS: usize = 5;
 
 /// The machine, with the speed of its memory; the speed of its arithmetic comes from the rows.
-pub fn describe(threads: usize) -> Machine {
+pub fn describe(threads: usize, on_gpu: bool) -> Machine {
     let mut system = System::new();
     system.refresh_memory();
     system.refresh_cpu_all();
     let cpu = system.cpus().first().map(|cpu| cpu.brand().trim().to_owned()).unwrap_or_default();
     Machine {
+        gpu: on_gpu.then(gpu).flatten(),
         cpu,
         threads,
         memory_bytes: system.total_memory(),
@@ -27,6 +28,15 @@ pub fn describe(threads: usize) -> Machine {
         bytes_per_second: bytes_per_second(threads),
         operations_per_second: 0.0,
     }
+}
+
+/// Name and driver of the first NVIDIA GPU, where its tool tells.
+fn gpu() -> Option<String> {
+    let query = ["--query-gpu=name,driver_version", "--format=csv,noheader", "--id=0"];
+    let output = Command::new("nvidia-smi").args(query).output().ok().filter(|output| output.status.success())?;
+    let line = String::from_utf8(output.stdout).ok()?;
+    let (name, driver) = line.trim().split_once(", ")?;
+    Some(format!("{name}, driver {driver}"))
 }
 
 /// The best of some readings of a large array by all threads.

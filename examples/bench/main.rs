@@ -14,7 +14,7 @@ mod rows;
 mod work;
 mod worker;
 
-use clap::Parser;
+use clap::{Parser, ValueEnum};
 use grove::{
     prelude::*,
     weights::{WeightsError, write_atomically},
@@ -22,13 +22,13 @@ use grove::{
 use std::{
     path::{Path, PathBuf},
     process::{Command, ExitCode},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use common::{DeviceArgs, Dtype, Exit, failure, finish};
 use measure::Plan;
 use program::{Column, Peer, Start};
-use results::Results;
+use results::{Machine, Results};
 use rows::{Group, Row};
 
 /// Answers how fast grove is here, and against what: operations, layers, models, training steps, loading.
@@ -51,6 +51,10 @@ struct Options {
     #[arg(long, value_enum, value_name = "TYPE", default_value_t = Dtype::F32)]
     dtype: Dtype,
 
+    /// Precision of the peers' products in f32; grove's is its backend's own [default: as the libraries have it]
+    #[arg(long, value_enum, value_name = "NAME")]
+    peer_precision: Option<Precision>,
+
     /// Libraries to compare with
     #[arg(long, value_enum, value_name = "NAMES", value_delimiter = ',')]
     peers: Vec<Peer>,
@@ -67,6 +71,10 @@ struct Options {
     #[arg(long, value_name = "WORDS", value_delimiter = ',')]
     only: Vec<String>,
 
+    /// Only rows of these parts of the table
+    #[arg(long, value_enum, value_name = "NAMES", value_delimiter = ',')]
+    group: Vec<Group>,
+
     /// Threads of each program; as many as there are cores by default
     #[arg(long, value_name = "N")]
     threads: Option<usize>,
@@ -82,6 +90,14 @@ struct Options {
     /// Seconds after which a program that gives no answer is ended
     #[arg(long, value_name = "SECONDS", default_value_t = 900)]
     timeout: u64,
+
+    /// Begin no row after so many seconds; with --resume another run measures the others
+    #[arg(long, value_name = "SECONDS")]
+    limit: Option<u64>,
+
+    /// Keep the rows that results.json in --output has, and measure the others
+    #[arg(long)]
+    resume: bool,
 
     /// Directory for results.md, results.json and results.svg
     #[arg(long, value_name = "DIR", default_value = "target/bench")]
@@ -104,6 +120,25 @@ struct Options {
     worker: Option<String>,
 }
 
+/// Precision of products in f32, as `torch.set_float32_matmul_precision` has it.
+#[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+enum Precision {
+    /// Products are computed in f32
+    Highest,
+    /// GPUs may round the inputs of products and convolutions to TF32
+    High,
+}
+
+impl Precision {
+    /// Its name on the command line, and for the peers.
+    fn name(self) -> &'static str {
+        match self {
+            Self::Highest => "highest",
+            Self::High => "high",
+        }
+    }
+}
+
 fn main() -> ExitCode {
     let options = Options::parse();
     finish(|| match &options.worker {
@@ -119,30 +154,99 @@ impl Options {
             return self.list(&rows);
         }
         self.check()?;
+        let begun = Instant::now();
         let columns = self.columns()?;
         let threads = self.threads.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from));
-        let mut machine = machine::describe(threads);
         let (seconds, rounds) = if self.smoke { (0.0, 1) } else { (self.seconds, self.rounds) };
         let plan = Plan {
             columns,
             threads,
             device_index: self.device_index,
-            dtype: format!("{:?}", self.dtype).to_lowercase(),
+            dtype: self.dtype.name().to_owned(),
+            precision: self.peer_precision.map(|precision| precision.name().to_owned()),
             seconds,
             rounds,
             patience: Duration::from_secs(self.timeout),
+            until: self.limit.map(|limit| begun + Duration::from_secs(limit)),
         };
-        let reference =
-            Row { name: "gemm".into(), group: Group::Operations, work: machine::product(), needs_gpu: false };
-        let reference = plan.measure(if self.smoke { vec![] } else { vec![reference] }, write_model)?;
-        let measured = plan.measure(rows, write_model)?;
-        machine.operations_per_second = machine::operations_per_second(reference.iter().chain(&measured));
-        let results = Results { date: today(), command: command_line(), machine, rows: measured };
-        self.write(&results)?;
+        let mut results = match self.resumed(&plan)? {
+            Some(results) => results,
+            None => self.begin(&plan, machine::describe(threads, self.on_gpu()))?,
+        };
+        let mut left = rows;
+        left.retain(|row| !results.rows.iter().any(|measured| measured.name == row.name));
+        let order = rows::all(self.smoke);
+        let number = plan.measure(&mut left, write_model, |row| {
+            results.add(row, &order);
+            self.save(&results)
+        })?;
+        if number == 0 {
+            self.save(&results)?;
+        }
+        self.tell(&results)?;
+        if !left.is_empty() {
+            let names: Vec<&str> = left.iter().map(|row| &*row.name).collect();
+            eprintln!("not measured within --limit: {}; --resume goes on with them", names.join("; "));
+        }
         match self.broken(&results) {
             Some(message) if self.smoke => Err(Exit::Failure(message)),
             _ => Ok(()),
         }
+    }
+
+    /// Results without rows yet. The product that rows are compared with is of the CPU.
+    fn begin(&self, plan: &Plan, mut machine: Machine) -> Result<Results, Exit> {
+        let work = machine::product();
+        let mut reference = vec![Row { name: "gemm".into(), group: Group::Operations, work, needs_gpu: false }];
+        if self.smoke || self.on_gpu() {
+            reference.clear();
+        }
+        plan.measure(&mut reference, write_model, |row| {
+            machine.operations_per_second = machine::operations_per_second([&row]);
+            Ok(())
+        })?;
+        let (dtype, peer_precision) = (plan.dtype.clone(), plan.precision.clone());
+        Ok(Results { date: today(), command: command_line(), dtype, peer_precision, machine, rows: Vec::new() })
+    }
+
+    /// The results in --output that --resume keeps; `None` where there are none.
+    fn resumed(&self, plan: &Plan) -> Result<Option<Results>, Exit> {
+        let path = self.output.join("results.json");
+        if !self.resume || !path.exists() {
+            return Ok(None);
+        }
+        let named = |error: &dyn std::fmt::Display| format!("{}: {error}", path.display());
+        let text = std::fs::read_to_string(&path).map_err(|error| failure(named(&error)))?;
+        let results: Results = serde_json::from_str(&text)
+            .map_err(|error| failure(named(&format!("these are not results that can be resumed ({error})"))))?;
+        if (&results.dtype, &results.peer_precision) != (&plan.dtype, &plan.precision) {
+            let precision = results
+                .peer_precision
+                .map_or("no --peer-precision".to_owned(), |precision| format!("--peer-precision {precision}"));
+            return Err(Exit::Usage(named(&format!(
+                "it was measured with --dtype {} and {precision}: give --resume the same options, or another --output",
+                results.dtype
+            ))));
+        }
+        let works = rows::all(self.smoke);
+        for row in &results.rows {
+            let Some(known) = works.iter().find(|known| known.name == row.name) else { continue };
+            // Not equal to the last digit, which JSON may lose.
+            if (known.work.cost().bytes / row.bytes - 1.0).abs() > 1e-9 {
+                return Err(Exit::Usage(named(&format!(
+                    "'{}' was measured with other sizes there (--smoke): give another --output",
+                    row.name
+                ))));
+            }
+            let columns = plan.columns.iter().filter(|column| column.has(&known.work)).map(|column| &column.name);
+            if !columns.eq(row.columns.iter().map(|column| &column.name)) {
+                return Err(Exit::Usage(named(&format!(
+                    "it has other programs in '{}': give --resume the same --backend and --peers, or another --output",
+                    row.name
+                ))));
+            }
+        }
+        Ok(Some(results))
     }
 
     /// The rows that were asked for.
@@ -152,6 +256,10 @@ impl Options {
             return Err(Exit::Usage(format!("--only {word}: no row has that in its name; --dry-run lists them")));
         }
         rows.retain(|row| self.only.is_empty() || self.only.iter().any(|word| row.name.contains(&**word)));
+        rows.retain(|row| self.group.is_empty() || self.group.contains(&row.group));
+        if rows.is_empty() {
+            return Err(Exit::Usage("--only and --group have no row in common; --dry-run lists the rows".into()));
+        }
         rows.retain(|row| self.on_gpu() || !row.needs_gpu || self.dry_run);
         if rows.is_empty() {
             return Err(Exit::Usage("these rows are for a GPU only: choose one with --backend".into()));
@@ -246,8 +354,8 @@ impl Options {
         Ok(())
     }
 
-    /// Writes all three files, and the table of rows to standard output.
-    fn write(&self, results: &Results) -> Result<(), Exit> {
+    /// Writes all three files.
+    fn save(&self, results: &Results) -> Result<(), Exit> {
         let json = serde_json::to_value(results).map_err(failure)?;
         let picture = chart::draw(results, |_| true).map_err(failure)?;
         let files = [
@@ -263,8 +371,13 @@ impl Options {
             })
             .map_err(failure)?;
         }
+        Ok(())
+    }
+
+    /// Writes the table of rows, or all results as JSON, to standard output.
+    fn tell(&self, results: &Results) -> Result<(), Exit> {
         if self.json {
-            return common::write_json(&json);
+            return common::write_json(&serde_json::to_value(results).map_err(failure)?);
         }
         let mut table = String::new();
         markdown::summary(&mut table, results).map_err(failure)?;

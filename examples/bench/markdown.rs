@@ -27,15 +27,19 @@ fn mebibytes(bytes: Option<u64>) -> String {
 /// Both tables, with what they were measured on.
 pub fn report(results: &Results) -> Result<String, fmt::Error> {
     let mut out = String::new();
-    let Machine { cpu, threads, memory_bytes, system, bytes_per_second, operations_per_second } = &results.machine;
+    let Machine { gpu, cpu, threads, memory_bytes, system, bytes_per_second, operations_per_second } = &results.machine;
     writeln!(out, "`{}`\n", results.command)?;
+    let precision = results.peer_precision.as_ref().map(|precision| format!(", the peers' precision {precision}"));
     writeln!(
         out,
-        "{}; {cpu}, {threads} threads, {:.0} GiB; {system}; {}. The memory gives {:.1} GB/s, the fastest product of the \
-         run {:.0} GFLOP/s.\n",
+        "{}; {}{cpu}, {threads} threads, {:.0} GiB; {system}; {}; {}{}. The memory of the CPU gives {:.1} GB/s, the fastest \
+         product of the run {:.0} GFLOP/s.\n",
         results.date,
+        gpu.as_ref().map_or_else(String::new, |gpu| format!("{gpu}; ")),
         *memory_bytes as f64 / (1u64 << 30) as f64,
         versions(results).join(", "),
+        results.dtype,
+        precision.unwrap_or_default(),
         bytes_per_second / 1e9,
         operations_per_second / 1e9,
     )?;

@@ -1,7 +1,10 @@
 //! Measuring: all programs of a row are there together and take turns, so that whatever slows the machine slows them alike.
 
 use indicatif::{ProgressBar, ProgressStyle};
-use std::{path::PathBuf, time::Duration};
+use std::{
+    path::PathBuf,
+    time::{Duration, Instant},
+};
 use tempfile::TempDir;
 
 use crate::{
@@ -19,10 +22,14 @@ pub struct Plan {
     pub threads: usize,
     pub device_index: usize,
     pub dtype: String,
+    /// Precision of the peers' products in f32, where one was asked for.
+    pub precision: Option<String>,
     /// For each program in a row.
     pub seconds: f64,
     pub rounds: usize,
     pub patience: Duration,
+    /// When no further row is begun.
+    pub until: Option<Instant>,
 }
 
 /// Bytes of weights from which programs do not share a GPU.
@@ -32,19 +39,24 @@ const LARGE: f64 = 1e9;
 const MAX_RUNS: usize = 200;
 
 impl Plan {
-    /// Measures rows. `write` makes the files that a row reads, in a directory.
+    /// Measures rows from the first on, takes them out of the list, and gives their number. `write` makes the files that a
+    /// row reads, in a directory; `done` gets each row's results at once.
     pub fn measure(
         &self,
-        rows: Vec<Row>,
+        rows: &mut Vec<Row>,
         write: impl Fn(&serde_json::Value, &std::path::Path) -> Result<(), Exit>,
-    ) -> Result<Vec<RowResult>, Exit> {
+        mut done: impl FnMut(RowResult) -> Result<(), Exit>,
+    ) -> Result<usize, Exit> {
         let bar = ProgressBar::new(rows.len() as u64);
         let style = ProgressStyle::with_template("{bar:30} {pos}/{len}  {msg}").map_err(failure)?;
         bar.set_style(style);
         let files = TempDir::with_prefix("grove-bench-").map_err(failure)?;
         let mut written: Option<PathBuf> = None;
-        let mut results = Vec::with_capacity(rows.len());
-        for mut row in rows {
+        let mut number = 0;
+        for row in rows.iter_mut() {
+            if self.until.is_some_and(|until| Instant::now() >= until) {
+                break;
+            }
             bar.set_message(row.name.clone());
             if let Some((path, config)) = row.work.reads() {
                 if written.is_none() {
@@ -54,13 +66,15 @@ impl Plan {
                 }
                 *path = written.clone().unwrap_or_default();
             }
-            let result = self.row(&row);
+            let result = self.row(row);
             bar.suspend(|| eprintln!("{}", line(&result)));
-            results.push(result);
+            done(result)?;
+            number += 1;
             bar.inc(1);
         }
         bar.finish_and_clear();
-        Ok(results)
+        rows.drain(..number);
+        Ok(number)
     }
 
     fn row(&self, row: &Row) -> RowResult {
@@ -106,6 +120,7 @@ impl Plan {
             device: column.device().to_owned(),
             device_index: self.device_index,
             dtype: self.dtype.clone(),
+            precision: self.precision.clone(),
         };
         let begin = || -> Result<(Worker, Measured), Trouble> {
             let mut worker = Worker::start(&column.start, &spec, self.patience)?;
@@ -152,7 +167,8 @@ impl Running {
         let Self { worker, mut measured, seconds } = self;
         let end = worker.and_then(|mut worker| {
             worker.ask(Question::Quit { quit: true })?;
-            worker.next()
+            let (end, since) = worker.next()?;
+            worker.panicked().map_or(Ok((end, since)), Err)
         });
         let outcome = match end {
             Ok((Event::End { peak_bytes, device_peak_bytes }, _)) => {
@@ -179,7 +195,7 @@ fn unexpected(event: &Event) -> Trouble {
 
 impl Column {
     /// Whether the program has a way of its own to do this work.
-    fn has(&self, work: &Work) -> bool {
+    pub fn has(&self, work: &Work) -> bool {
         let pictures = matches!(work, Work::Conv { .. } | Work::Resnet { .. });
         let compiled = !matches!(
             work,

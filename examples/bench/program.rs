@@ -131,6 +131,19 @@ impl Worker {
         }
     }
 
+    /// What a thread of the process said that panicked, after a while in which it may say so. Those of a device leave the
+    /// process running, with results of kernels that never ran.
+    pub fn panicked(&mut self) -> Option<Trouble> {
+        let mut panicked = false;
+        while let Ok(line) = self.messages.recv_timeout(Duration::from_millis(50)) {
+            if panicked && !line.trim().is_empty() {
+                return Some(Trouble::failed(format!("a thread of it panicked: {}", line.trim())));
+            }
+            panicked |= line.contains("panicked at");
+        }
+        panicked.then(|| Trouble::failed("a thread of it panicked"))
+    }
+
     /// Why the process ended without a word.
     fn end(&mut self) -> Trouble {
         let given_up = Instant::now() + self.patience.min(FAREWELL);

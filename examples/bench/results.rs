@@ -1,21 +1,31 @@
 //! What was measured, as it is written to `results.json`.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
-use crate::{cost::Cost, rows::Group, worker::ErrorKind};
+use crate::{
+    cost::Cost,
+    machine,
+    rows::{Group, Row},
+    worker::ErrorKind,
+};
 
 /// A whole run.
-#[derive(Serialize, Debug)]
+#[derive(Serialize, Deserialize, Debug)]
 pub struct Results {
     pub date: String,
     pub command: String,
+    pub dtype: String,
+    /// Precision of the peers' products in f32, where one was asked for.
+    pub peer_precision: Option<String>,
     pub machine: Machine,
     pub rows: Vec<RowResult>,
 }
 
 /// What it ran on.
-#[derive(Serialize, Clone, Debug)]
+#[derive(Serialize, Deserialize, Clone, Debug)]
 pub struct Machine {
+    /// Name and driver of the GPU, if the rows were computed on one.
+    pub gpu: Option<String>,
     pub cpu: String,
     pub threads: usize,
     pub memory_bytes: u64,
@@ -27,7 +37,7 @@ pub struct Machine {
 }
 
 /// A row of the table.
-#[derive(Serialize, Debug)]
+#[derive(Serialize, Deserialize, Debug)]
 pub struct RowResult {
     pub name: String,
     pub group: Group,
@@ -37,7 +47,7 @@ pub struct RowResult {
 }
 
 /// A program's figures in a row, or why there are none.
-#[derive(Serialize, Debug)]
+#[derive(Serialize, Deserialize, Debug)]
 pub struct ColumnResult {
     pub name: String,
     pub is_grove: bool,
@@ -46,7 +56,7 @@ pub struct ColumnResult {
     pub outcome: Outcome,
 }
 
-#[derive(Serialize, Debug)]
+#[derive(Serialize, Deserialize, Debug)]
 #[serde(untagged)]
 pub enum Outcome {
     Measured(Measured),
@@ -54,7 +64,7 @@ pub enum Outcome {
 }
 
 /// Seconds and bytes.
-#[derive(Serialize, Clone, Debug, Default)]
+#[derive(Serialize, Deserialize, Clone, Debug, Default)]
 pub struct Measured {
     pub version: String,
     /// From the process's start to its first result.
@@ -67,6 +77,16 @@ pub struct Measured {
     pub runs: usize,
     pub peak_bytes: Option<u64>,
     pub device_peak_bytes: Option<u64>,
+}
+
+impl Results {
+    /// Adds a row at its place in the table.
+    pub fn add(&mut self, row: RowResult, order: &[Row]) {
+        let machine = &mut self.machine;
+        machine.operations_per_second = machine.operations_per_second.max(machine::operations_per_second([&row]));
+        self.rows.push(row);
+        self.rows.sort_by_key(|row| order.iter().position(|known| known.name == row.name));
+    }
 }
 
 impl Measured {

@@ -1,6 +1,7 @@
 //! The rows of the table.
 
-use serde::Serialize;
+use clap::ValueEnum;
+use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 
 use crate::work::{Cell, Function, Text, Work, bert, gpt_neo, gpt2, llama};
@@ -11,12 +12,12 @@ pub struct Row {
     pub name: String,
     pub group: Group,
     pub work: Work,
-    /// Too large for anything but a GPU.
+    /// Sized for a GPU, and too large for a CPU.
     pub needs_gpu: bool,
 }
 
 /// A part of the table.
-#[derive(Serialize, Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(ValueEnum, Serialize, Deserialize, Clone, Copy, Debug, PartialEq, Eq)]
 #[serde(rename_all = "snake_case")]
 pub enum Group {
     Operations,
@@ -41,6 +42,10 @@ impl Group {
 
 fn row(group: Group, name: impl Into<String>, work: Work) -> Row {
     Row { name: name.into(), group, work, needs_gpu: false }
+}
+
+fn on_gpu(group: Group, name: &str, work: Work) -> Row {
+    Row { needs_gpu: true, ..row(group, name, work) }
 }
 
 /// All rows, or with `tiny` the same ones so small that they only show whether everything runs.
@@ -93,7 +98,10 @@ fn operations() -> Vec<Row> {
     ];
     let named = |(name, work): (&str, Work)| (name.to_owned(), work);
     let works = products.into_iter().chain(functions).chain(rest.map(named)).chain(convolutions.map(named));
-    works.map(|(name, work)| row(Group::Operations, name, work)).collect()
+    let mut rows: Vec<Row> = works.map(|(name, work)| row(Group::Operations, name, work)).collect();
+    let size = 8192;
+    rows.push(on_gpu(Group::Operations, "gemm 8192x8192x8192", Work::Gemm { m: size, k: size, n: size }));
+    rows
 }
 
 fn recurrent() -> Vec<Row> {
@@ -161,11 +169,18 @@ fn models() -> Vec<Row> {
         ("llama 135m, 4x256", Work::Llama(text(llama_135m(), 4, 256, false))),
     ];
     let mut rows: Vec<Row> = rows.into_iter().map(|(name, work)| row(Group::Models, name, work)).collect();
+    let large = [
+        ("resnet-50, batch 128", resnet50(128, false)),
+        ("vit-b/16, batch 128", vit_b_16(128, false)),
+        ("bert-base, 32x512", Work::Bert(text(bert_base(), 32, 512, false))),
+        ("gpt2 small, 8x1024", Work::Gpt2(text(gpt2_small(), 8, 1024, false))),
+    ];
+    rows.extend(large.map(|(name, work)| on_gpu(Group::Models, name, work)));
     // The sizes of LLaMA-3.1-8B, but for its longer positions.
     let mut config = llama(128_256, 4096, 14_336, 32, [32, 8], 8192);
     config["tie_word_embeddings"] = false.into();
     let work = Work::Llama(text(config, 1, 128, false));
-    rows.push(Row { needs_gpu: true, ..row(Group::Models, "llama 8b, 1x128", work) });
+    rows.push(on_gpu(Group::Models, "llama 8b, 1x128", work));
     rows
 }
 
@@ -178,7 +193,12 @@ fn training() -> Vec<Row> {
         ("train gpt2 of 11.6m, 8x256", Work::Gpt2(text(gpt2(2048, 256, 384, 6, 6), 8, 256, true))),
         ("train llama 135m, 2x128", Work::Llama(text(llama_135m(), 2, 128, true))),
     ];
-    rows.into_iter().map(|(name, work)| row(Group::Training, name, work)).collect()
+    let large = [
+        ("train resnet-50, batch 64", resnet50(64, true)),
+        ("train gpt2 small, 8x1024", Work::Gpt2(text(gpt2_small(), 8, 1024, true))),
+    ];
+    let rows = rows.into_iter().map(|(name, work)| row(Group::Training, name, work));
+    rows.chain(large.map(|(name, work)| on_gpu(Group::Training, name, work))).collect()
 }
 
 fn rest() -> Vec<Row> {

@@ -27,6 +27,9 @@ pub struct Spec {
     pub device: String,
     pub device_index: usize,
     pub dtype: String,
+    /// Precision of a peer's products in f32: `highest`, `high`, or the library's own where there is none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub precision: Option<String>,
 }
 
 /// What a worker is asked.

@@ -66,6 +66,10 @@ pub struct GenerationArgs {
     #[arg(long, default_value_t = 0, help_heading = "Generation")]
     pub seed: u64,
 
+    /// Generate so often, and report the last time: what a device compiles, it compiles the first time
+    #[arg(long, default_value_t = 1, value_name = "N", help_heading = "Generation", conflicts_with = "score")]
+    pub repeat: usize,
+
     /// Do not generate: print the prompt's mean negative log-likelihood (nats a token) and perplexity
     #[arg(long)]
     pub score: bool,
@@ -85,6 +89,9 @@ impl GenerationArgs {
     pub fn check(&self) -> Result<(), Exit> {
         if self.samples == 0 {
             return Err(Exit::Usage("--samples is 0; it must be at least 1".into()));
+        }
+        if self.repeat == 0 {
+            return Err(Exit::Usage("--repeat is 0; it must be at least 1".into()));
         }
         if self.stride == Some(0) {
             return Err(Exit::Usage("--stride is 0; it must be at least 1".into()));

@@ -12,7 +12,7 @@ use crate::common::{Exit, failure, show, write_json, write_line};
 
 /// Continues prompts, each token of which it shows to whom it is told; with what a draft foretold, if there was one.
 pub trait Writer:
-    FnOnce(
+    FnMut(
     &[Vec<u32>],
     &GenerateOptions,
     &mut dyn FnMut(usize, u32) -> bool,
@@ -21,7 +21,7 @@ pub trait Writer:
 }
 
 impl<F> Writer for F where
-    F: FnOnce(
+    F: FnMut(
         &[Vec<u32>],
         &GenerateOptions,
         &mut dyn FnMut(usize, u32) -> bool,
@@ -29,15 +29,52 @@ impl<F> Writer for F where
 {
 }
 
+/// Times of a generation.
+struct Times {
+    seconds: f64,
+    first_token_seconds: Option<f64>,
+    /// Without the first token, whose time is that of reading the prompt.
+    tokens_per_second: Option<f64>,
+}
+
+/// Generates, and measures it.
+fn timed(
+    write: &mut impl Writer,
+    prompts: &[Vec<u32>],
+    settings: &GenerateOptions,
+    watch: &mut dyn FnMut(usize, u32) -> bool,
+) -> Result<(Vec<Generated>, Option<Drafted>, Times), ModelError> {
+    let mut first = None;
+    let begun = Instant::now();
+    let mut watch = |row: usize, token: u32| {
+        first.get_or_insert_with(Instant::now);
+        watch(row, token)
+    };
+    let (generated, drafted) = write(prompts, settings, &mut watch)?;
+    let seconds = begun.elapsed().as_secs_f64();
+    let first_token_seconds = first.map(|first: Instant| first.duration_since(begun).as_secs_f64());
+    let count: usize = generated.iter().map(|row| row.ids.len()).sum();
+    let decoded = count.saturating_sub(prompts.len());
+    let decoding = seconds - first_token_seconds.unwrap_or(0.0);
+    let tokens_per_second = (decoded > 0 && decoding > 0.0).then(|| decoded as f64 / decoding);
+    Ok((generated, drafted, Times { seconds, first_token_seconds, tokens_per_second }))
+}
+
 /// Generates, showing the text of a single sample as it is made.
 pub fn speak(
     options: &GenerationArgs,
-    write: impl Writer,
+    mut write: impl Writer,
     tokenizer: Option<&Tokenizer>,
     ids: &[u32],
     settings: &GenerateOptions,
     load_seconds: f64,
 ) -> Result<(), Exit> {
+    let prompts = vec![ids.to_vec(); options.samples];
+    let mut first_run = None;
+    for _ in 1..options.repeat {
+        let (_, _, times) = timed(&mut write, &prompts, settings, &mut |_, _| true).map_err(failure)?;
+        first_run.get_or_insert(times);
+    }
     let mut texts: Vec<Option<TextStream<'_>>> = (0..options.samples)
         .map(|_| tokenizer.map(|tokenizer| TextStream::after(tokenizer, &options.stop, ids)))
         .collect();
@@ -46,10 +83,7 @@ pub fn speak(
         show(&tokenizer.decode_text(ids).map_err(failure)?)?;
     }
     let mut broken = None;
-    let mut first = None;
-    let begun = Instant::now();
     let mut watch = |row: usize, token: u32| {
-        first.get_or_insert_with(Instant::now);
         let piece = match &mut texts[row] {
             Some(stream) => stream.push(token).map_err(failure),
             None => Ok(format!("{token} ")),
@@ -62,13 +96,12 @@ pub fn speak(
             }
         }
     };
-    let written = write(&vec![ids.to_vec(); options.samples], settings, &mut watch);
+    let written = timed(&mut write, &prompts, settings, &mut watch);
     if live && written.is_err() {
         // The error begins a line of its own, below the text so far.
         write_line("")?;
     }
-    let (generated, drafted) = written.map_err(failure)?;
-    let seconds = begun.elapsed().as_secs_f64();
+    let (generated, drafted, times) = written.map_err(failure)?;
     if let Some(error) = broken {
         return Err(error);
     }
@@ -79,12 +112,7 @@ pub fn speak(
         }
     }
 
-    let first_token_seconds = first.map(|first: Instant| first.duration_since(begun).as_secs_f64());
-    let count: usize = generated.iter().map(|row| row.ids.len()).sum();
-    // Without the first token, whose time is that of reading the prompt.
-    let decoded = count.saturating_sub(options.samples);
-    let decoding = seconds - first_token_seconds.unwrap_or(0.0);
-    let tokens_per_second = (decoded > 0 && decoding > 0.0).then(|| decoded as f64 / decoding);
+    let Times { first_token_seconds, tokens_per_second, .. } = times;
     if options.json {
         let one_or_all = |mut all: Vec<serde_json::Value>| if all.len() == 1 { all.remove(0) } else { all.into() };
         return write_json(&json!({
@@ -94,6 +122,12 @@ pub fn speak(
             "text": one_or_all(texts.iter().map(|text| json!(text.as_ref().map(TextStream::text))).collect()),
             "tokens_per_second": tokens_per_second,
             "first_token_seconds": first_token_seconds,
+            "seconds": times.seconds,
+            "first_run": first_run.map(|Times { seconds, first_token_seconds, tokens_per_second }| json!({
+                "seconds": seconds,
+                "first_token_seconds": first_token_seconds,
+                "tokens_per_second": tokens_per_second,
+            })),
             "load_seconds": load_seconds,
             "draft": drafted.map(|Drafted { proposed, accepted }| json!({ "proposed": proposed, "accepted": accepted })),
         }));
@@ -107,6 +141,7 @@ pub fn speak(
     } else {
         write_line("")?;
     }
+    let count: usize = generated.iter().map(|row| row.ids.len()).sum();
     let is = |finish| generated.iter().any(|row| row.finish == finish);
     let ended = match (is(Finish::Stop) || is(Finish::Watcher), is(Finish::Context)) {
         (true, _) => ", ended by itself",
