@@ -10,6 +10,8 @@ mod chunk;
 mod convolve;
 #[cfg(feature = "candle")]
 mod convolve_by_pixels;
+#[cfg(feature = "cube")]
+mod cube;
 mod custom;
 mod embed;
 #[cfg(feature = "flex")]
@@ -78,6 +80,12 @@ pub trait Backend: burn::tensor::backend::Backend {
     /// Whether weights of 16 bits, and quantised ones, are for keeping only: where a product takes them with an input of
     /// f32, as they lie in memory, and computes in f32.
     const WIDENS_WEIGHTS: bool = false;
+
+    /// The product of matrices, `[.., m, k]` and `[.., k, n]`, of one type of numbers, right on every backend: what
+    /// [`matmul`](crate::matmul) and the backward passes call.
+    fn matmul(lhs: FloatTensor<Self>, rhs: FloatTensor<Self>) -> FloatTensor<Self> {
+        crate::matmul::by_pairs::<Self>(lhs, rhs)
+    }
 
     /// An affine map of the last axis, `x W + b`, right on every backend. The weight may be of another floating-point type
     /// than the input, whose type the product is computed in; each gradient has the type of what it belongs to.
@@ -445,19 +453,4 @@ pub trait Backend: burn::tensor::backend::Backend {
     ) -> [Option<FloatTensor<Self>>; 5] {
         recurrent::rnn_backward::<Self>(inputs, output, grad, activation, steps, needs)
     }
-}
-
-#[cfg(feature = "cuda")]
-impl Backend for burn_cuda::Cuda {
-    const FUSES_VECTORS_WRONGLY: bool = true;
-}
-
-#[cfg(feature = "wgpu")]
-impl Backend for burn_wgpu::Wgpu {
-    const FUSES_VECTORS_WRONGLY: bool = true;
-}
-
-#[cfg(feature = "rocm")]
-impl Backend for burn_rocm::Rocm {
-    const FUSES_VECTORS_WRONGLY: bool = true;
 }

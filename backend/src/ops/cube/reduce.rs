@@ -1,0 +1,41 @@
+//! Sums and maxima over the units of a cube, in shared memory: on every device, whatever the size of its planes.
+
+use cubecl::prelude::*;
+
+/// The sum of what the units have, known to each. `shared` has as many elements as there are units, a power of two.
+#[cube]
+pub(super) fn cube_sum(shared: &mut SharedMemory<f32>, x: f32, #[comptime] units: usize) -> f32 {
+    let unit = UNIT_POS as usize;
+    // Before this, all have read the last result.
+    sync_cube();
+    shared[unit] = x;
+    sync_cube();
+    #[unroll]
+    for i in 0..comptime!(units.trailing_zeros() as usize) {
+        let half = comptime!(units >> (i + 1));
+        if unit < half {
+            shared[unit] += shared[unit + half];
+        }
+        sync_cube();
+    }
+    shared[0]
+}
+
+/// The largest of what the units have, known to each.
+#[cube]
+pub(super) fn cube_max(shared: &mut SharedMemory<f32>, x: f32, #[comptime] units: usize) -> f32 {
+    let unit = UNIT_POS as usize;
+    sync_cube();
+    shared[unit] = x;
+    sync_cube();
+    #[unroll]
+    for i in 0..comptime!(units.trailing_zeros() as usize) {
+        let half = comptime!(units >> (i + 1));
+        if unit < half {
+            let (a, b) = (shared[unit], shared[unit + half]);
+            shared[unit] = select(a > b, a, b);
+        }
+        sync_cube();
+    }
+    shared[0]
+}

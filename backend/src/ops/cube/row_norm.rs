@@ -1,0 +1,315 @@
+//! Norms of rows: a cube to a row.
+
+use burn::tensor::{DType, TensorMetadata};
+use burn_cubecl::{CubeRuntime, kernel::into_contiguous, tensor::CubeTensor};
+use cubecl::prelude::*;
+
+use super::{
+    super::{RowNormOptions, precision::is_half},
+    reduce::cube_sum,
+    register::{Lazy, register},
+    tensor::{array, cubes, empty, units_for},
+};
+
+/// `rounds`: rows of 16 bits are rounded before they are scaled, and again before they are shifted.
+#[cube(launch_unchecked)]
+fn row_norm_kernel<X: Float, W: Float, B: Float>(
+    x: &Array<X>,
+    weight: &Array<W>,
+    bias: &Array<B>,
+    y: &mut Array<X>,
+    stats: &mut Array<f32>,
+    rows: usize,
+    size: usize,
+    row_stride: usize,
+    column_stride: usize,
+    eps: f32,
+    #[comptime] centred: bool,
+    #[comptime] has_bias: bool,
+    #[comptime] rounds: bool,
+    #[comptime] units: usize,
+    #[define(X, W, B)] _dtypes: [StorageType; 3],
+) {
+    let row = CUBE_POS;
+    if row >= rows {
+        terminate!();
+    }
+    let mut shared = SharedMemory::<f32>::new(units);
+    let unit = UNIT_POS as usize;
+    let (start, count) = (row * row_stride, f32::cast_from(size));
+    let mut mean = 0.0f32;
+    if comptime!(centred) {
+        let mut sum = 0.0f32;
+        let mut i = unit;
+        while i < size {
+            sum += f32::cast_from(x[start + i * column_stride]);
+            i += units;
+        }
+        mean = cube_sum(&mut shared, sum, units) / count;
+    }
+    let mut squares = 0.0f32;
+    let mut i = unit;
+    while i < size {
+        let difference = f32::cast_from(x[start + i * column_stride]) - mean;
+        squares += difference * difference;
+        i += units;
+    }
+    let inverse = 1.0f32 / f32::sqrt(cube_sum(&mut shared, squares, units) / count + eps);
+    let mut i = unit;
+    while i < size {
+        let mut normal = (f32::cast_from(x[start + i * column_stride]) - mean) * inverse;
+        let mut scale = f32::cast_from(weight[i]);
+        if comptime!(rounds) {
+            normal = f32::cast_from(X::cast_from(normal));
+            scale = f32::cast_from(X::cast_from(scale));
+        }
+        let mut result = normal * scale;
+        if comptime!(has_bias) {
+            let mut shift = f32::cast_from(bias[i]);
+            if comptime!(rounds) {
+                result = f32::cast_from(X::cast_from(result));
+                shift = f32::cast_from(X::cast_from(shift));
+            }
+            result += shift;
+        }
+        y[row * size + i] = X::cast_from(result);
+        i += units;
+    }
+    if unit == 0 {
+        stats[2 * row] = mean;
+        stats[2 * row + 1] = inverse;
+    }
+}
+
+fn forward<R: CubeRuntime>(
+    x: CubeTensor<R>,
+    weight: CubeTensor<R>,
+    bias: Option<CubeTensor<R>>,
+    options: RowNormOptions,
+) -> [CubeTensor<R>; 2] {
+    let (shape, strides) = (x.shape(), x.meta.strides().clone());
+    let (rows, size) = (shape[0], shape[1]);
+    let (y, stats) = (empty(&x, shape, x.dtype), empty(&x, [rows, 2], DType::F32));
+    let (weight, bias) = (into_contiguous(weight), bias.map(into_contiguous));
+    let (b, has_bias) = bias.as_ref().map_or((&weight, false), |bias| (bias, true));
+    let units = units_for(size);
+    let rounds = !options.centred && is_half(x.dtype);
+    // SAFETY: rows and columns stay below those of `x`, which `y` has too; there is a weight and a bias for each column, and
+    // a pair of statistics for each row.
+    unsafe {
+        row_norm_kernel::launch_unchecked(
+            &x.client,
+            cubes(&x.client, rows),
+            CubeDim::new_1d(units as u32),
+            array(&x),
+            array(&weight),
+            array(b),
+            array(&y),
+            array(&stats),
+            rows,
+            size,
+            strides[0],
+            strides[1],
+            options.eps as f32,
+            options.centred,
+            has_bias,
+            rounds,
+            units,
+            [x.dtype.into(), weight.dtype.into(), b.dtype.into()],
+        );
+    }
+    [y, stats]
+}
+
+/// See [`Backend::row_norm`](crate::Backend::row_norm).
+pub(super) fn row_norm<R: CubeRuntime>(
+    x: Lazy<R>,
+    weight: Lazy<R>,
+    bias: Option<Lazy<R>>,
+    options: RowNormOptions,
+) -> (Lazy<R>, Lazy<R>) {
+    let shape = x.shape();
+    let outputs = [(shape.clone(), x.dtype()), ([shape[0], 2].into(), DType::F32)];
+    let [y, stats] = match bias {
+        Some(bias) => register("grove_row_norm", [x, weight, bias], outputs, move |[x, weight, bias]| {
+            forward(x, weight, Some(bias), options)
+        }),
+        None => register("grove_row_norm", [x, weight], outputs, move |[x, weight]| forward(x, weight, None, options)),
+    };
+    (y, stats)
+}
+
+#[cube(launch_unchecked)]
+fn input_grad_kernel<X: Float, W: Float, G: Float>(
+    x: &Array<X>,
+    weight: &Array<W>,
+    stats: &Array<f32>,
+    grad: &Array<G>,
+    dx: &mut Array<G>,
+    rows: usize,
+    size: usize,
+    #[comptime] centred: bool,
+    #[comptime] units: usize,
+    #[define(X, W, G)] _dtypes: [StorageType; 3],
+) {
+    let row = CUBE_POS;
+    if row >= rows {
+        terminate!();
+    }
+    let mut shared = SharedMemory::<f32>::new(units);
+    let unit = UNIT_POS as usize;
+    let (start, count) = (row * size, f32::cast_from(size));
+    let (mean, inverse) = (stats[2 * row], stats[2 * row + 1]);
+    let mut along = 0.0f32;
+    let mut sum = 0.0f32;
+    let mut i = unit;
+    while i < size {
+        let scaled = f32::cast_from(grad[start + i]) * f32::cast_from(weight[i]);
+        along += scaled * (f32::cast_from(x[start + i]) - mean) * inverse;
+        sum += scaled;
+        i += units;
+    }
+    let along = cube_sum(&mut shared, along, units) / count;
+    let mut shift = 0.0f32;
+    if comptime!(centred) {
+        shift = cube_sum(&mut shared, sum, units) / count;
+    }
+    let mut i = unit;
+    while i < size {
+        let scaled = f32::cast_from(grad[start + i]) * f32::cast_from(weight[i]);
+        let normal = (f32::cast_from(x[start + i]) - mean) * inverse;
+        dx[start + i] = G::cast_from((scaled - shift - normal * along) * inverse);
+        i += units;
+    }
+}
+
+/// Columns that a cube of [`SUMMING_UNITS`] sums: a sector of memory.
+const SUMMED_COLUMNS: usize = 8;
+const SUMMING_UNITS: usize = 256;
+
+/// The gradients of the weight, if `normal`, and of the bias: sums over rows.
+#[cube(launch_unchecked)]
+fn column_sums_kernel<X: Float, G: Float, W: Float>(
+    x: &Array<X>,
+    stats: &Array<f32>,
+    grad: &Array<G>,
+    d_weight: &mut Array<W>,
+    d_bias: &mut Array<W>,
+    rows: usize,
+    size: usize,
+    #[define(X, G, W)] _dtypes: [StorageType; 3],
+) {
+    let columns = comptime!(SUMMED_COLUMNS);
+    let slices = comptime!(SUMMING_UNITS / SUMMED_COLUMNS);
+    let unit = UNIT_POS as usize;
+    let (column, slice) = (CUBE_POS * columns + unit % columns, unit / columns);
+    let mut sum_of_products = 0.0f32;
+    let mut sum = 0.0f32;
+    if column < size {
+        let mut row = slice;
+        while row < rows {
+            let g = f32::cast_from(grad[row * size + column]);
+            sum_of_products += g * (f32::cast_from(x[row * size + column]) - stats[2 * row]) * stats[2 * row + 1];
+            sum += g;
+            row += slices;
+        }
+    }
+    let mut products = SharedMemory::<f32>::new(comptime!(SUMMING_UNITS));
+    let mut sums = SharedMemory::<f32>::new(comptime!(SUMMING_UNITS));
+    products[unit] = sum_of_products;
+    sums[unit] = sum;
+    sync_cube();
+    #[unroll]
+    for i in 0..comptime!(slices.trailing_zeros() as usize) {
+        let half = comptime!(slices >> (i + 1));
+        if slice < half {
+            products[unit] += products[unit + half * columns];
+            sums[unit] += sums[unit + half * columns];
+        }
+        sync_cube();
+    }
+    if slice == 0 && column < size {
+        d_weight[column] = W::cast_from(products[unit]);
+        d_bias[column] = W::cast_from(sums[unit]);
+    }
+}
+
+fn input_grad<R: CubeRuntime>(inputs: [CubeTensor<R>; 4], options: RowNormOptions) -> CubeTensor<R> {
+    let [x, weight, stats, grad] = inputs.map(into_contiguous);
+    let shape = x.shape();
+    let (rows, size) = (shape[0], shape[1]);
+    let dx = empty(&x, shape, grad.dtype);
+    let units = units_for(size);
+    // SAFETY: all are contiguous; rows and columns stay below those of `x`, which the gradients have too.
+    unsafe {
+        input_grad_kernel::launch_unchecked(
+            &x.client,
+            cubes(&x.client, rows),
+            CubeDim::new_1d(units as u32),
+            array(&x),
+            array(&weight),
+            array(&stats),
+            array(&grad),
+            array(&dx),
+            rows,
+            size,
+            options.centred,
+            units,
+            [x.dtype.into(), weight.dtype.into(), grad.dtype.into()],
+        );
+    }
+    dx
+}
+
+fn column_sums<R: CubeRuntime>(inputs: [CubeTensor<R>; 3], dtype: DType) -> [CubeTensor<R>; 2] {
+    let [x, stats, grad] = inputs.map(into_contiguous);
+    let shape = x.shape();
+    let (rows, size) = (shape[0], shape[1]);
+    let [d_weight, d_bias] = [(); 2].map(|()| empty(&x, [size], dtype));
+    // SAFETY: all are contiguous; rows and columns stay below those of `x` and the gradient.
+    unsafe {
+        column_sums_kernel::launch_unchecked(
+            &x.client,
+            cubes(&x.client, size.div_ceil(SUMMED_COLUMNS)),
+            CubeDim::new_1d(SUMMING_UNITS as u32),
+            array(&x),
+            array(&stats),
+            array(&grad),
+            array(&d_weight),
+            array(&d_bias),
+            rows,
+            size,
+            [x.dtype.into(), grad.dtype.into(), dtype.into()],
+        );
+    }
+    [d_weight, d_bias]
+}
+
+/// See [`Backend::row_norm_backward`](crate::Backend::row_norm_backward).
+pub(super) fn row_norm_backward<R: CubeRuntime>(
+    [x, weight]: [Lazy<R>; 2],
+    stats: Lazy<R>,
+    grad: Lazy<R>,
+    options: RowNormOptions,
+    needs: [bool; 3],
+) -> [Option<Lazy<R>>; 3] {
+    let (shape, of_weight) = (x.shape(), weight.dtype());
+    let sums = (needs[1] || needs[2]).then(|| {
+        let outputs = [(); 2].map(|()| ([shape[1]].into(), of_weight));
+        register("grove_row_norm_weight_grad", [x.clone(), stats.clone(), grad.clone()], outputs, move |inputs| {
+            column_sums(inputs, of_weight)
+        })
+    });
+    let dx = needs[0].then(|| {
+        let outputs = [(shape, grad.dtype())];
+        let [dx] = register("grove_row_norm_input_grad", [x, weight, stats, grad], outputs, move |inputs| {
+            [input_grad(inputs, options)]
+        });
+        dx
+    });
+    let [d_weight, d_bias] = match sums {
+        Some(sums) => sums.map(Some),
+        None => [None, None],
+    };
+    [dx, d_weight.filter(|_| needs[1]), d_bias.filter(|_| needs[2])]
+}

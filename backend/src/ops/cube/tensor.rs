@@ -1,0 +1,54 @@
+//! Access to tensors, whose rows may be padded and whose axes may be in any order.
+
+use burn::tensor::{DType, Shape};
+use burn_cubecl::{CubeRuntime, tensor::CubeTensor};
+use cubecl::{CubeCount, CubeDim, calculate_cube_count_elemwise, client::ComputeClient, prelude::ArrayArg};
+
+/// The whole of a tensor's memory from its first element on, which a kernel finds its way in by strides.
+pub(super) fn array<R: CubeRuntime>(x: &CubeTensor<R>) -> ArrayArg<R> {
+    let len = x.handle.size_in_used() as usize / x.dtype.size();
+    // SAFETY: the length is that of the handle, as it was allocated.
+    unsafe { ArrayArg::from_raw_parts(x.handle.clone(), len) }
+}
+
+/// A tensor without values, contiguous, on the device of another.
+pub(super) fn empty<R: CubeRuntime>(like: &CubeTensor<R>, shape: impl Into<Shape>, dtype: DType) -> CubeTensor<R> {
+    let shape = shape.into();
+    let handle = like.client.empty(shape.num_elements() * dtype.size());
+    CubeTensor::new_contiguous(like.client.clone(), like.device.clone(), shape, handle, dtype)
+}
+
+/// The size and the stride of neighbouring axes taken as one; `None` where they do not follow each other in memory.
+pub(super) fn joined(shape: &[usize], strides: &[usize]) -> Option<(usize, usize)> {
+    let mut axes = shape.iter().zip(strides).rev().filter(|(size, _)| **size != 1);
+    let Some((&size, &stride)) = axes.next() else { return Some((1, 0)) };
+    axes.try_fold((size, size * stride), |(all, extent), (&size, &stride)| {
+        (stride == extent).then_some((all * size, extent * size))
+    })
+    .map(|(all, _)| (all, stride))
+}
+
+/// So many cubes, in as many axes as the device needs. A kernel must check [`CUBE_POS`](cubecl::prelude::CUBE_POS): there
+/// may be a few more.
+pub(super) fn cubes<R: CubeRuntime>(client: &ComputeClient<R>, count: usize) -> CubeCount {
+    calculate_cube_count_elemwise(client, count, CubeDim::new_single())
+}
+
+/// Units of a cube that go over a row together.
+pub(super) fn units_for(row: usize) -> usize {
+    row.next_power_of_two().clamp(32, 256)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn joins_axes_that_follow_each_other() {
+        assert_eq!(joined(&[2, 3], &[3, 1]), Some((6, 1)));
+        assert_eq!(joined(&[2, 1, 3], &[30, 7, 10]), Some((6, 10)));
+        assert_eq!(joined(&[2, 3], &[4, 1]), None);
+        assert_eq!(joined(&[2, 3], &[0, 1]), None);
+        assert_eq!(joined(&[], &[]), Some((1, 0)));
+    }
+}
