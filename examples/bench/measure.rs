@@ -168,7 +168,8 @@ impl Running {
         let end = worker.and_then(|mut worker| {
             worker.ask(Question::Quit { quit: true })?;
             let (end, since) = worker.next()?;
-            worker.panicked().map_or(Ok((end, since)), Err)
+            let panicked = if column.peer.is_none() { worker.panicked() } else { None };
+            panicked.map_or(Ok((end, since)), Err)
         });
         let outcome = match end {
             Ok((Event::End { peak_bytes, device_peak_bytes }, _)) => {

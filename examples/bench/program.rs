@@ -131,17 +131,22 @@ impl Worker {
         }
     }
 
-    /// What a thread of the process said that panicked, after a while in which it may say so. Those of a device leave the
-    /// process running, with results of kernels that never ran.
-    pub fn panicked(&mut self) -> Option<Trouble> {
-        let mut panicked = false;
+    /// What a thread of a grove process said that panicked, after a while in which it may say so. Those of a device leave
+    /// the process running, with results of kernels that never ran.
+    pub fn panicked(&self) -> Option<Trouble> {
+        let mut heading = false;
         while let Ok(line) = self.messages.recv_timeout(Duration::from_millis(50)) {
-            if panicked && !line.trim().is_empty() {
-                return Some(Trouble::failed(format!("a thread of it panicked: {}", line.trim())));
+            let line = line.trim();
+            // As the example's own hook has it, and as Rust's has it, with what it was on the next line.
+            if let Some(message) = line.strip_prefix("error: ") {
+                return Some(Trouble::failed(message));
             }
-            panicked |= line.contains("panicked at");
+            if heading && !line.is_empty() {
+                return Some(Trouble::failed(line));
+            }
+            heading |= line.contains("panicked at");
         }
-        panicked.then(|| Trouble::failed("a thread of it panicked"))
+        heading.then(|| Trouble::failed("a thread of it panicked"))
     }
 
     /// Why the process ended without a word.

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import threading
@@ -35,7 +36,9 @@ class Done:
     def last_line(self) -> str:
         lines = [line.strip() for line in self.stderr.splitlines() if line.strip()]
         # Of a panic the line after its heading says what it was; of Python and of grove the last line does.
-        for line, following in zip(lines, lines[1:]):
+        for line, following in zip(lines, [*lines[1:], ""]):
+            if line.startswith("error: "):
+                return line[:300]
             if "panicked at" in line:
                 return following[:300]
         if not lines and self.code < 0:
@@ -44,7 +47,7 @@ class Done:
 
     def failed(self) -> bool:
         # A thread of CubeCL that panics leaves the program running, with results of kernels that never ran.
-        return self.code != 0 or "panicked at" in self.stderr
+        return self.code != 0 or re.search("^error: |panicked at", self.stderr, re.MULTILINE) is not None
 
     def check(self) -> "Done":
         """Itself, if the program was successful."""
@@ -65,6 +68,7 @@ class Day:
     python: str
     smoke: bool
     until: float
+    rows: str | None = None
     environment: dict[str, str] = field(default_factory=lambda: dict(os.environ))
     step: str = ""
 

@@ -2,7 +2,7 @@
 
     tools/gpu_day.sh list
     tools/gpu_day.sh run --out FOLDER                      all steps that are not done, one after another
-    tools/gpu_day.sh run bench_f32_models --out FOLDER     this one, again if it is done
+    tools/gpu_day.sh run bench_f32_models --out FOLDER     this one, again if it is done; rows of a table stay
     tools/gpu_day.sh run --smoke --out FOLDER              tiny sizes, to see whether everything runs
     tools/gpu_day.sh tables --out FOLDER
 
@@ -117,6 +117,7 @@ def run(options: argparse.Namespace) -> int:
         python=shutil.which(options.python) or options.python,
         smoke=options.smoke,
         until=begun + options.limit - FAREWELL,
+        rows=options.rows,
     )
     # Kernels that were compiled for other programs are not used; files of the repository are looked for in ROOT.
     day.environment |= {"GROVE_CACHE": str(work / "cache"), "CARGO_MANIFEST_DIR": str(ROOT), "RUST_BACKTRACE": "0"}
@@ -161,6 +162,7 @@ def arguments() -> argparse.Namespace:
     runs.add_argument("--limit", type=float, default=float("inf"), metavar="SECONDS", help="end after this time")
     runs.add_argument("--archive", type=Path, metavar="FILE", help="write all results to this .tar.gz after each step")
     runs.add_argument("--begin-with", type=Path, metavar="FILE", help="such a file, for an empty --out")
+    runs.add_argument("--rows", metavar="WORDS", help="of the benchmark table only rows with one of these words, as bench --only")
     runs.add_argument("--smoke", action="store_true", help="tiny sizes")
     runs.add_argument("--work", type=Path, metavar="FOLDER", help="folder for what is not kept (the system's for such)")
     commands.add_parser("tables", help="tables from results").add_argument("--out", type=Path, required=True)

@@ -174,6 +174,7 @@ def bench(kind: str, group: str) -> Callable[[Day], str | None]:
         command += ["--peer-precision", "high"] if kind == "tf32" else []
         command += ["--peers", ",".join(peers), "--python", day.python] if peers else []
         command += ["--smoke"] if day.smoke else []
+        command += ["--only", day.rows] if day.rows else []
         row = min(ROW, int(day.left() / 2))
         command += ["--timeout", max(10, row - 30), "--limit", max(1, int(day.left()) - row)]
         # Rows that it has are kept, if its time ends in the middle of one.
@@ -181,6 +182,8 @@ def bench(kind: str, group: str) -> Callable[[Day], str | None]:
         told = [f"without {' and '.join(missing)}, which {day.python} does not have"] if missing else []
         if left := [line for line in done.stderr.splitlines() if line.startswith("not measured within --limit")]:
             raise OutOfTime("; ".join([left[0].removesuffix("; --resume goes on with them"), *told]))
+        if day.rows:
+            raise OutOfTime("; ".join([f"only rows with {day.rows}", *told]))
         return "; ".join(told)
 
     return run

@@ -6,6 +6,15 @@ from pathlib import Path
 from day import Day, Done, Sentence
 
 
+# Without the last two, products do without tensor cores, and nothing says so.
+HEADERS = ["cuda_runtime.h", "cuda_fp16.h", "cuda_bf16.h", "mma.h", "crt/mma.h", "cuda/barrier"]
+
+
+def is_complete(home: Path) -> bool:
+    """Whether a toolkit has all headers, those of CCCL where CUDA 13 has them or where CUDA 12 does."""
+    return all(any((home / folder / name).exists() for folder in ["include", "include/cccl"]) for name in HEADERS)
+
+
 def link_all(source: Path, target: Path) -> None:
     """Links to everything in a folder, and in those of its folders that are in the target already."""
     target.mkdir(parents=True, exist_ok=True)
@@ -43,7 +52,7 @@ def candidates(day: Day) -> list[tuple[str, dict[str, str]]]:
     for home in dict.fromkeys(home.resolve() for home in systems):
         libraries = compilers([home / "lib64", home / "lib", home / "targets/x86_64-linux/lib"])
         system_libraries += libraries
-        if libraries and (home / "include/cuda_runtime.h").exists():
+        if libraries and is_complete(home):
             add(f"the toolkit in {home}", home, *libraries)
 
     # PyTorch's wheels have NVRTC under its versioned name only, which CubeCL does not look for.
@@ -60,7 +69,7 @@ def candidates(day: Day) -> list[tuple[str, dict[str, str]]]:
             wheels.append(links)
         for include in includes:
             link_all(include, home / "include")
-        if wheels and (home / "include/cuda_runtime.h").exists():
+        if wheels and is_complete(home):
             add("Python's wheels", home, *wheels)
 
     carried = day.work / "unpacked/cuda"
