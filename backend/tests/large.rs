@@ -1,11 +1,12 @@
-//! What large language models need: weights of 16 bits and quantised ones, rotations, gates, RMS norms. Kernels and exact
-//! backward passes against the same mathematics written with Burn's operations, which Burn differentiates.
+//! Large language models' operations: weights of 16 bits and quantised ones, rotations, gates, RMS norms, decoding with a
+//! cache. Kernels and exact backward passes against the same mathematics written with Burn's operations, which Burn
+//! differentiates.
 #![recursion_limit = "256"]
 #![cfg(all(feature = "flex", feature = "candle"))]
 
 use against::{compare, flat, float, numbers, primitive};
-use burn::tensor::{DType, Int, Tensor, TensorData, activation};
-use grove_backend::{Autodiff, Backend, Quantisation};
+use burn::tensor::{Bool, DType, Int, Tensor, TensorData, activation};
+use grove_backend::{AttendOptions, Autodiff, Backend, Quantisation};
 
 mod against;
 #[macro_use]
@@ -119,4 +120,80 @@ fn gates<B: Backend>(device: B::Device) {
     }
 }
 
-on_each_backend!(narrow_weights, quantised_weights, rotations, gates);
+/// Attention without a backward pass, of few queries, against attention whose weights are kept.
+fn decoding<B: Backend>(device: B::Device) {
+    for ([b, n_head, n_kv_head, t, s, d], causal, masked) in [
+        ([1, 1, 1, 1, 1, 1], true, None),
+        ([2, 3, 3, 1, 70, 16], true, None),
+        ([1, 4, 2, 1, 600, 20], false, Some([1, 1, 1])),
+        ([2, 4, 2, 5, 300, 64], true, None),
+        ([2, 6, 2, 3, 40, 80], false, Some([2, 1, 3])),
+        ([2, 2, 1, 8, 9, 256], true, Some([2, 2, 1])),
+    ] {
+        // Positions before heads, as layers have them.
+        let heads =
+            |n: usize, len: usize, seed: u64| primitive(numbers::<B, 4>([b, len, n, d], seed, &device).swap_dims(1, 2));
+        let inputs = [heads(n_head, t, 1), heads(n_kv_head, s, 2), heads(n_kv_head, s, 3)];
+        let hidden = masked.map(|[b, n_head, t]| {
+            let hidden = numbers::<B, 4>([b, n_head, t, s], 4, &device).greater_elem(0.0);
+            // One query of the last text sees nothing.
+            let all = Tensor::<B, 4, Bool>::full([1, 1, 1, s], true, &device);
+            hidden.slice_assign([b - 1..b, 0..1, t - 1..t, 0..s], all).into_primitive()
+        });
+        let run = |keep: bool| {
+            let options = AttendOptions { scale: 0.3, causal, hidden: hidden.clone(), factors: None };
+            let (y, _) = B::attend(inputs.clone(), options, keep);
+            float::<B, 4>(y).into_data().iter::<f64>().collect::<Vec<_>>()
+        };
+        let (apart, largest) = common::distance(&run(false), &run(true));
+        assert!(
+            apart <= 1e-5 * largest.max(1.0),
+            "{:?}: apart by {apart} of {largest}",
+            [b, n_head, n_kv_head, t, s, d]
+        );
+    }
+}
+
+/// Positions are written where they belong, the rest of a buffer stays, and a buffer that something else holds is as it was.
+fn caches<B: Backend>(device: B::Device) {
+    let (shape, seen) = ([2, 3, 40, 5], 2..21);
+    for (t, at) in [(1, 20), (4, 17), (7, 33)] {
+        let buffers = [1, 2].map(|seed| numbers::<B, 4>(shape, seed, &device));
+        let new = [3, 4].map(|seed| numbers::<B, 4>([2, t, 3, 5], seed, &device).swap_dims(1, 2));
+        let data = |x: Tensor<B, 4>| x.into_data().iter::<f32>().collect::<Vec<_>>();
+        let before = buffers.clone().map(data);
+        let expected: Vec<_> = buffers
+            .clone()
+            .into_iter()
+            .zip(new.clone())
+            .map(|(buffer, new)| buffer.slice_assign([0..2, 0..3, at..at + t, 0..5], new))
+            .collect();
+        let [written, visible] = B::append(buffers.clone().map(primitive), new.map(primitive), at, seen.clone());
+        for (i, (written, visible)) in written.into_iter().zip(visible).enumerate() {
+            assert_eq!(data(float(written)), data(expected[i].clone()), "{t} at {at}");
+            let part = expected[i].clone().slice([0..2, 0..3, seen.clone(), 0..5]);
+            assert_eq!(data(float(visible)), data(part), "{t} at {at}");
+        }
+        assert_eq!(buffers.map(data), before, "{t} at {at}");
+    }
+}
+
+/// Parts of an axis, at places where a device can begin and where it cannot.
+fn parts<B: Backend>(device: B::Device) {
+    for (shape, count, axis) in
+        [([2, 3, 6, 4], 3, 2), ([1, 2, 3, 256], 2, 3), ([1, 1, 6, 128], 3, 2), ([4, 1, 2, 7], 4, 0)]
+    {
+        let x = numbers::<B, 4>(shape, 1, &device);
+        let size = shape[axis] / count;
+        for (i, part) in B::chunk(primitive(x.clone()), count, axis).into_iter().enumerate() {
+            let expected = x.clone().narrow(axis, i * size, size).mul_scalar(2.0);
+            let part = float::<B, 4>(part).mul_scalar(2.0);
+            assert_eq!(
+                part.into_data().iter::<f32>().collect::<Vec<_>>(),
+                expected.into_data().iter::<f32>().collect::<Vec<_>>()
+            );
+        }
+    }
+}
+
+on_each_backend!(narrow_weights, quantised_weights, rotations, gates, decoding, caches, parts);

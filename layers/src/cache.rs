@@ -1,4 +1,4 @@
-use burn::tensor::Tensor;
+use burn::tensor::{Tensor, TensorPrimitive};
 use grove_backend::Backend;
 use grove_tree::{Array, Tree};
 use std::ops::Range;
@@ -101,12 +101,13 @@ impl<B: Backend> KvCache<B> {
             _ => held,
         };
         let (dropped, len) = (held - kept, self.len + t);
-        let write = |buffer: Option<Array<B, 4>>, new: Tensor<B, 4>| {
-            // The array is taken apart here, so that the handle is the only one and the buffer is written in place.
-            let buffer = buffer.and_then(Array::into_val);
-            let place = |at: usize, count: usize| [0..b, 0..n_head, at..at + count, 0..head_dim];
-            if let Some(capacity) = capacity.filter(|&capacity| kept + t > capacity) {
-                // More than the window at once: what is seen now is put together, and the end of it kept.
+        let place = |at: usize, count: usize| [0..b, 0..n_head, at..at + count, 0..head_dim];
+        // The arrays are taken apart here, so that each handle is the only one and the buffer is written in place.
+        let (old_keys, old_values) = self.buffers.map(|(keys, values)| (keys.into_val(), values.into_val())).unzip();
+        let (old_keys, old_values) = (old_keys.flatten(), old_values.flatten());
+        if let Some(capacity) = capacity.filter(|&capacity| kept + t > capacity) {
+            // More than the window at once: what is seen now is put together, and the end of it kept.
+            let begin = |buffer: Option<Tensor<B, 4>>, new: Tensor<B, 4>| {
                 let old = buffer.map(|buffer| buffer.slice(place(dropped, kept)));
                 let all = Tensor::cat(old.into_iter().chain([new]).collect(), 2); // from position first + dropped
                 let end = all.dims()[2];
@@ -114,12 +115,17 @@ impl<B: Backend> KvCache<B> {
                 let empty = Tensor::zeros([b, n_head, capacity, head_dim], (&all.device(), all.dtype()));
                 let buffer = empty.slice_assign(place(0, keep), all.clone().slice(place(end - keep, keep)));
                 let from = seen.start - (self.first + dropped);
-                return (all.slice(place(from, seen.len())), Array::new(buffer), len - keep);
-            }
-            let first = self.first + dropped;
+                (all.slice(place(from, seen.len())), Array::new(buffer), len - keep)
+            };
+            let (all_keys, key_buffer, first) = begin(old_keys, keys);
+            let (all_values, value_buffer, _) = begin(old_values, values);
+            return (all_keys, all_values, Self { buffers: Some((key_buffer, value_buffer)), first, len, ..self });
+        }
+        let first = self.first + dropped;
+        let with_room = |buffer: Option<Tensor<B, 4>>, new: &Tensor<B, 4>| {
             let room = buffer.as_ref().map_or(0, |buffer| buffer.dims()[2]);
             let needed = kept + t;
-            let buffer = match buffer {
+            match buffer {
                 Some(buffer) if dropped > 0 => {
                     let old = buffer.clone().slice(place(dropped, kept));
                     buffer.slice_assign(place(0, kept), old)
@@ -127,16 +133,17 @@ impl<B: Backend> KvCache<B> {
                 Some(buffer) if needed <= room => buffer,
                 buffer => {
                     let ahead = needed.max(self.room).max(2 * room).max(FIRST_CAPACITY);
-                    grow(buffer, &new, capacity.unwrap_or(ahead))
+                    grow(buffer, new, capacity.unwrap_or(ahead))
                 }
-            };
-            let buffer = buffer.slice_assign(place(kept, t), new);
-            (buffer.clone().slice(place(seen.start - first, seen.len())), Array::new(buffer), first)
+            }
         };
-        let (old_keys, old_values) = self.buffers.unzip();
-        let (all_keys, key_buffer, first) = write(old_keys, keys);
-        let (all_values, value_buffer, _) = write(old_values, values);
-        (all_keys, all_values, Self { buffers: Some((key_buffer, value_buffer)), first, len, ..self })
+        let primitives = |x: [Tensor<B, 4>; 2]| x.map(|x| x.into_primitive().tensor());
+        let buffers = primitives([with_room(old_keys, &keys), with_room(old_values, &values)]);
+        let seen = seen.start - first..seen.end - first;
+        let [buffers, seen] = B::append(buffers, primitives([keys, values]), kept, seen)
+            .map(|pair| pair.map(|x| Tensor::<B, 4>::from_primitive(TensorPrimitive::Float(x))));
+        let ([keys, values], [key_buffer, value_buffer]) = (seen, buffers.map(Array::new));
+        (keys, values, Self { buffers: Some((key_buffer, value_buffer)), first, len, ..self })
     }
 
     /// The cache without the positions from `len` on, which then come anew. `None` where it has fewer, or its window has

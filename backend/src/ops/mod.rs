@@ -1,6 +1,7 @@
 //! The operations that grove owns.
 
 mod affine;
+mod append;
 mod attend;
 mod autodiff;
 mod batch_norm;
@@ -31,6 +32,8 @@ use burn::tensor::{
     DType, Tensor, TensorMetadata, TensorPrimitive,
     ops::{FloatTensor, IntTensor, ModuleOps},
 };
+
+use std::ops::Range;
 
 pub use grove_kernels::Quantisation;
 
@@ -221,6 +224,25 @@ pub trait Backend: burn::tensor::backend::Backend {
         needs: [bool; 3],
     ) -> [Option<FloatTensor<Self>>; 3] {
         attend::backward::<Self>(inputs, options, kept, grad, needs)
+    }
+
+    /// Writes the keys and values of new positions into a cache's buffers, from position `at` on; in place, where nothing else
+    /// holds a buffer. Gives the buffers, and of each the positions that are `seen`.
+    ///
+    /// # Shapes
+    /// - buffers `[b, n_kv_head, capacity, head_dim]`; new keys and values `[b, n_kv_head, t, head_dim]`
+    /// - output: buffers, and keys and values `[b, n_kv_head, seen, head_dim]`
+    fn append(
+        buffers: [FloatTensor<Self>; 2],
+        new: [FloatTensor<Self>; 2],
+        at: usize,
+        seen: Range<usize>,
+    ) -> [[FloatTensor<Self>; 2]; 2] {
+        let [keys, values] = buffers;
+        let [new_keys, new_values] = new;
+        let write = |buffer, new| append::one::<Self>(buffer, new, at, seen.clone());
+        let ([keys, seen_keys], [values, seen_values]) = (write(keys, new_keys), write(values, new_values));
+        [[keys, values], [seen_keys, seen_values]]
     }
 
     /// A convolution of pictures (as it is called: no kernel is turned around), without a bias.

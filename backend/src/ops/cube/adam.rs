@@ -6,13 +6,13 @@ use cubecl::prelude::*;
 
 use super::{
     register::{Lazy, register},
-    tensor::{array, cubes, empty},
+    tensor::{addresses, array, cubes, empty},
 };
 
 const UNITS: usize = 256;
 
 /// The numbers are those of [`Backend::adam_step`](crate::Backend::adam_step).
-#[cube(launch_unchecked)]
+#[cube(launch_unchecked, address_type = "dynamic")]
 fn adam_kernel(
     params: &Array<f32>,
     grad: &Array<f32>,
@@ -49,6 +49,7 @@ fn launch<R: CubeRuntime>(inputs: [CubeTensor<R>; 5]) -> [CubeTensor<R>; 3] {
             &params.client,
             cubes(&params.client, count.div_ceil(UNITS)),
             CubeDim::new_1d(UNITS as u32),
+            addresses(&[&params, &grad]),
             array(&params),
             array(&grad),
             array(&first),

@@ -6,7 +6,7 @@ use cubecl::prelude::*;
 
 use super::{
     register::{Lazy, register},
-    tensor::{array, cubes, empty, joined},
+    tensor::{addresses, array, cubes, empty, joined},
 };
 
 /// Rows up to which a product is taken here. Each is one more sum that a unit keeps, while the matrix is read once.
@@ -32,7 +32,7 @@ struct Sizes {
 
 /// A cube computes `columns` columns of all rows. Its units share the sums over `k`: neighbours are neighbours in memory,
 /// columns where the matrix has its rows in one piece (`row_major`), else summands.
-#[cube(launch_unchecked)]
+#[cube(launch_unchecked, address_type = "dynamic")]
 fn gemv_kernel<X: Float, W: Float, B: Float>(
     x: &Array<X>,
     weight: &Array<W>,
@@ -197,6 +197,7 @@ fn launch<R: CubeRuntime>(
             &y.client,
             cubes(&y.client, count),
             CubeDim::new_1d(UNITS as u32),
+            addresses(&[&x.tensor, &weight.tensor, y]),
             array(&x.tensor),
             array(&weight.tensor),
             array(b),

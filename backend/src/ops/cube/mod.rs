@@ -5,11 +5,16 @@
 //! shared memory: no planes, no tensor cores, no atomics. They sum in f32.
 
 mod adam;
+mod attention;
+mod cache;
+mod chunk;
 mod gemv;
+mod nll;
 mod reduce;
 mod register;
 mod rotary;
 mod row_norm;
+mod softmax;
 mod tensor;
 
 /// [`Backend`](crate::Backend) for a fusing backend, with the kernels of this module.
@@ -71,6 +76,58 @@ macro_rules! fusing_backend {
                 $crate::ops::cube::row_norm::row_norm_backward(inputs, stats, grad, options, needs)
             }
 
+            fn attend(
+                inputs: [FloatTensor<Self>; 3],
+                options: AttendOptions<Self>,
+                keep: bool,
+            ) -> (FloatTensor<Self>, Option<FloatTensor<Self>>) {
+                let small =
+                    $crate::ops::cube::attention::is_small(&inputs[0].shape(), &inputs[1].shape(), options.causal);
+                if small && !keep && options.factors.is_none() {
+                    let AttendOptions { scale, causal, hidden, .. } = options;
+                    return ($crate::ops::cube::attention::attention(inputs, hidden, scale, causal), None);
+                }
+                $crate::ops::attend::forward::<Self>(inputs, options, keep)
+            }
+
+            fn append(
+                buffers: [FloatTensor<Self>; 2],
+                new: [FloatTensor<Self>; 2],
+                at: usize,
+                seen: Range<usize>,
+            ) -> [[FloatTensor<Self>; 2]; 2] {
+                $crate::ops::cube::cache::append(buffers, new, at, seen)
+            }
+
+            fn attention_weights(scores: FloatTensor<Self>, scale: f64, causal: bool) -> FloatTensor<Self> {
+                $crate::ops::cube::softmax::attention_weights(scores, scale, causal)
+            }
+
+            fn attention_weights_backward(
+                weights: FloatTensor<Self>,
+                grad: FloatTensor<Self>,
+                scale: f64,
+            ) -> FloatTensor<Self> {
+                $crate::ops::cube::softmax::attention_weights_backward(weights, grad, scale)
+            }
+
+            fn nll(logits: FloatTensor<Self>, labels: IntTensor<Self>) -> (FloatTensor<Self>, FloatTensor<Self>) {
+                $crate::ops::cube::nll::nll(logits, labels)
+            }
+
+            fn nll_backward(
+                logits: FloatTensor<Self>,
+                labels: IntTensor<Self>,
+                normaliser: FloatTensor<Self>,
+                grad: FloatTensor<Self>,
+            ) -> FloatTensor<Self> {
+                $crate::ops::cube::nll::nll_backward(logits, labels, normaliser, grad)
+            }
+
+            fn chunk(x: FloatTensor<Self>, count: usize, axis: usize) -> Vec<FloatTensor<Self>> {
+                $crate::ops::cube::chunk::chunk(x, count, axis)
+            }
+
             fn adam_step(leaf: [FloatTensor<Self>; 4], numbers: FloatTensor<Self>) -> [FloatTensor<Self>; 3] {
                 $crate::ops::cube::adam::adam_step(leaf, numbers)
             }
@@ -78,9 +135,13 @@ macro_rules! fusing_backend {
     };
 }
 
-use burn::tensor::{TensorMetadata, ops::FloatTensor};
+use burn::tensor::{
+    TensorMetadata,
+    ops::{FloatTensor, IntTensor},
+};
+use std::ops::Range;
 
-use super::RowNormOptions;
+use super::{AttendOptions, RowNormOptions};
 
 #[cfg(feature = "cuda")]
 fusing_backend!(burn_cuda::Cuda);

@@ -17,27 +17,26 @@ type Inner<R> = CubeBackend<R, f32, i32, u8>;
 
 type Handles<R> = HandleContainer<<FusionCubeRuntime<R> as FusionRuntime>::FusionHandle>;
 
-/// The closure of an operation with `N` inputs and `M` outputs.
-struct Custom<F, const N: usize, const M: usize> {
+/// An operation with `N` inputs.
+struct Custom<F, const N: usize> {
     desc: CustomOpIr,
     compute: F,
 }
 
-impl<F, const N: usize, const M: usize> fmt::Debug for Custom<F, N, M> {
+impl<F, const N: usize> fmt::Debug for Custom<F, N> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.desc.fmt(f)
     }
 }
 
-impl<R, F, const N: usize, const M: usize> Operation<FusionCubeRuntime<R>> for Custom<F, N, M>
+impl<R, F, const N: usize> Operation<FusionCubeRuntime<R>> for Custom<F, N>
 where
     R: CubeRuntime,
-    F: Fn([CubeTensor<R>; N]) -> [CubeTensor<R>; M] + Send + Sync,
+    F: Fn([CubeTensor<R>; N]) -> Vec<CubeTensor<R>> + Send + Sync,
 {
     fn execute(&self, handles: &mut Handles<R>) {
-        let (inputs, outputs) = self.desc.as_fixed::<N, M>();
-        let inputs = inputs.each_ref().map(|input| handles.get_float_tensor::<Inner<R>>(input));
-        for (ir, output) in outputs.iter().zip((self.compute)(inputs)) {
+        let inputs = std::array::from_fn(|i| handles.get_float_tensor::<Inner<R>>(&self.desc.inputs[i]));
+        for (ir, output) in self.desc.outputs.iter().zip((self.compute)(inputs)) {
             debug_assert_eq!((&ir.shape, ir.dtype), (&output.shape(), output.dtype), "{}", self.desc.id);
             handles.register_float_tensor::<Inner<R>>(&ir.id, output);
         }
@@ -46,18 +45,29 @@ where
 
 /// Registers an operation by its name and the shapes and types of its outputs. `compute` gets the inputs, of any kind of
 /// elements, when the fusing backend comes to it; an input that nothing else holds may be written in place.
+pub(super) fn register_all<R: CubeRuntime, const N: usize>(
+    name: &'static str,
+    inputs: [Lazy<R>; N],
+    outputs: Vec<(Shape, DType)>,
+    compute: impl Fn([CubeTensor<R>; N]) -> Vec<CubeTensor<R>> + Send + Sync + 'static,
+) -> Vec<Lazy<R>> {
+    let client = inputs[0].client.clone();
+    let streams = OperationStreams::with_inputs(&inputs);
+    let inputs = inputs.map(Lazy::into_ir);
+    let uninit = |(shape, dtype)| TensorIr::uninit(client.create_empty_handle(), shape, dtype);
+    let outputs: Vec<_> = outputs.into_iter().map(uninit).collect();
+    let desc = CustomOpIr::new(name, &inputs, &outputs);
+    let operation = Custom::<_, N> { desc: desc.clone(), compute };
+    client.register(streams, OperationIr::Custom(desc), operation)
+}
+
+/// [`register_all`] where the number of outputs is known.
 pub(super) fn register<R: CubeRuntime, const N: usize, const M: usize>(
     name: &'static str,
     inputs: [Lazy<R>; N],
     outputs: [(Shape, DType); M],
     compute: impl Fn([CubeTensor<R>; N]) -> [CubeTensor<R>; M] + Send + Sync + 'static,
 ) -> [Lazy<R>; M] {
-    let client = inputs[0].client.clone();
-    let streams = OperationStreams::with_inputs(&inputs);
-    let inputs = inputs.map(Lazy::into_ir);
-    let outputs = outputs.map(|(shape, dtype)| TensorIr::uninit(client.create_empty_handle(), shape, dtype));
-    let desc = CustomOpIr::new(name, &inputs, &outputs);
-    let operation = Custom::<_, N, M> { desc: desc.clone(), compute };
-    let outputs = client.register(streams, OperationIr::Custom(desc), operation);
+    let outputs = register_all(name, inputs, outputs.into(), move |inputs| compute(inputs).into());
     outputs.try_into().unwrap_or_else(|_| unreachable!("as many outputs as were described"))
 }

@@ -6,7 +6,7 @@ use cubecl::prelude::*;
 
 use super::{
     register::{Lazy, register},
-    tensor::{array, cubes, empty},
+    tensor::{addresses, array, cubes, empty},
 };
 
 const UNITS: usize = 256;
@@ -26,7 +26,7 @@ struct Sizes {
     angles: usize,
 }
 
-#[cube(launch_unchecked)]
+#[cube(launch_unchecked, address_type = "dynamic")]
 fn rotate_kernel<X: Float, A: Float>(
     x: &Array<X>,
     cos: &Array<A>,
@@ -70,6 +70,7 @@ fn launch<R: CubeRuntime>([x, cos, sin]: [CubeTensor<R>; 3], interleaved: bool) 
             &x.client,
             cubes(&x.client, pairs.div_ceil(UNITS)),
             CubeDim::new_1d(UNITS as u32),
+            addresses(&[&x, &y]),
             array(&x),
             array(&cos),
             array(&sin),

@@ -8,11 +8,11 @@ use super::{
     super::{RowNormOptions, precision::is_half},
     reduce::cube_sum,
     register::{Lazy, register},
-    tensor::{array, cubes, empty, units_for},
+    tensor::{addresses, array, cubes, empty, units_for},
 };
 
 /// `rounds`: rows of 16 bits are rounded before they are scaled, and again before they are shifted.
-#[cube(launch_unchecked)]
+#[cube(launch_unchecked, address_type = "dynamic")]
 fn row_norm_kernel<X: Float, W: Float, B: Float>(
     x: &Array<X>,
     weight: &Array<W>,
@@ -101,6 +101,7 @@ fn forward<R: CubeRuntime>(
             &x.client,
             cubes(&x.client, rows),
             CubeDim::new_1d(units as u32),
+            addresses(&[&x, &y]),
             array(&x),
             array(&weight),
             array(b),
@@ -139,7 +140,7 @@ pub(super) fn row_norm<R: CubeRuntime>(
     (y, stats)
 }
 
-#[cube(launch_unchecked)]
+#[cube(launch_unchecked, address_type = "dynamic")]
 fn input_grad_kernel<X: Float, W: Float, G: Float>(
     x: &Array<X>,
     weight: &Array<W>,
@@ -188,7 +189,7 @@ const SUMMED_COLUMNS: usize = 8;
 const SUMMING_UNITS: usize = 256;
 
 /// The gradients of the weight, if `normal`, and of the bias: sums over rows.
-#[cube(launch_unchecked)]
+#[cube(launch_unchecked, address_type = "dynamic")]
 fn column_sums_kernel<X: Float, G: Float, W: Float>(
     x: &Array<X>,
     stats: &Array<f32>,
@@ -246,6 +247,7 @@ fn input_grad<R: CubeRuntime>(inputs: [CubeTensor<R>; 4], options: RowNormOption
             &x.client,
             cubes(&x.client, rows),
             CubeDim::new_1d(units as u32),
+            addresses(&[&x, &dx]),
             array(&x),
             array(&weight),
             array(&stats),
@@ -272,6 +274,7 @@ fn column_sums<R: CubeRuntime>(inputs: [CubeTensor<R>; 3], dtype: DType) -> [Cub
             &x.client,
             cubes(&x.client, size.div_ceil(SUMMED_COLUMNS)),
             CubeDim::new_1d(SUMMING_UNITS as u32),
+            addresses(&[&x, &grad]),
             array(&x),
             array(&stats),
             array(&grad),

@@ -1,14 +1,24 @@
 //! Access to tensors, whose rows may be padded and whose axes may be in any order.
 
 use burn::tensor::{DType, Shape};
-use burn_cubecl::{CubeRuntime, tensor::CubeTensor};
-use cubecl::{CubeCount, CubeDim, calculate_cube_count_elemwise, client::ComputeClient, prelude::ArrayArg};
+use burn_cubecl::{CubeRuntime, kernel, tensor::CubeTensor};
+use cubecl::{
+    CubeCount, CubeDim, calculate_cube_count_elemwise,
+    client::ComputeClient,
+    prelude::{AddressType, ArrayArg},
+};
+use std::ops::Range;
 
 /// The whole of a tensor's memory from its first element on, which a kernel finds its way in by strides.
 pub(super) fn array<R: CubeRuntime>(x: &CubeTensor<R>) -> ArrayArg<R> {
     let len = x.handle.size_in_used() as usize / x.dtype.size();
     // SAFETY: the length is that of the handle, as it was allocated.
     unsafe { ArrayArg::from_raw_parts(x.handle.clone(), len) }
+}
+
+/// The type of indices that reach the last element of each tensor.
+pub(super) fn addresses<R: CubeRuntime>(tensors: &[&CubeTensor<R>]) -> AddressType {
+    tensors.iter().map(|x| x.required_address_type()).max().unwrap_or_default()
 }
 
 /// A tensor without values, contiguous, on the device of another.
@@ -26,6 +36,19 @@ pub(super) fn joined(shape: &[usize], strides: &[usize]) -> Option<(usize, usize
         (stride == extent).then_some((all * size, extent * size))
     })
     .map(|(all, _)| (all, stride))
+}
+
+/// A part of an axis, in the tensor's own memory where a device allows to begin there.
+pub(super) fn view<R: CubeRuntime>(mut x: CubeTensor<R>, axis: usize, part: Range<usize>) -> CubeTensor<R> {
+    let offset = (part.start * x.meta.strides()[axis] * x.dtype.size()) as u64;
+    if offset.is_multiple_of(x.client.properties().memory.alignment) {
+        x.meta.shape_mut()[axis] = part.len();
+        x.handle = x.handle.offset_start(offset);
+        return x;
+    }
+    let mut parts: Vec<_> = x.meta.shape().iter().map(|&size| 0..size).collect();
+    parts[axis] = part;
+    kernel::slice(x, &parts)
 }
 
 /// So many cubes, in as many axes as the device needs. A kernel must check [`CUBE_POS`](cubecl::prelude::CUBE_POS): there

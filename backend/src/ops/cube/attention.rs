@@ -1,0 +1,221 @@
+//! Attention of a few queries, as decoding has them: one launch, and no scores in memory.
+
+use burn::tensor::{DType, Shape, TensorMetadata};
+use burn_cubecl::{CubeRuntime, tensor::CubeTensor};
+use cubecl::prelude::*;
+
+use super::{
+    reduce::{cube_max, cube_sum},
+    register::{Lazy, register},
+    tensor::{addresses, array, cubes, empty},
+};
+
+/// Queries of a head up to which attention is computed here. Each reads all keys and values.
+const MOST_QUERIES: usize = 8;
+const UNITS: usize = 256;
+
+/// Strides of a tensor of four axes.
+#[derive(CubeType, CubeLaunch)]
+struct Strides {
+    batch: usize,
+    head: usize,
+    position: usize,
+    number: usize,
+}
+
+/// A cube to a query: 256 keys at a time, it takes their scores, the largest of all so far and the sum of exponentials, and
+/// adds their values, of which each unit keeps one number, for some of the keys.
+#[cube(launch_unchecked, address_type = "dynamic")]
+fn attention_kernel<X: Float, M: Int>(
+    q: &Array<X>,
+    k: &Array<X>,
+    v: &Array<X>,
+    mask: &Array<M>,
+    y: &mut Array<X>,
+    q_at: Strides,
+    k_at: Strides,
+    v_at: Strides,
+    mask_at: Strides,
+    queries: usize,
+    n_head: usize,
+    group: usize,
+    t: usize,
+    s: usize,
+    scale: f32,
+    #[comptime] head_dim: usize,
+    #[comptime] causal: bool,
+    #[comptime] masked: bool,
+    #[define(X, M)] _dtypes: [StorageType; 2],
+) {
+    let query = CUBE_POS;
+    if query >= queries {
+        terminate!();
+    }
+    let unit = UNIT_POS as usize;
+    let (i, head, b) = (query % t, query / t % n_head, query / t / n_head);
+    let mut shared = SharedMemory::<f32>::new(comptime!(UNITS));
+    let mut weights = SharedMemory::<f32>::new(comptime!(UNITS));
+    let mut numbers = SharedMemory::<f32>::new(head_dim);
+    if unit < head_dim {
+        let at = b * q_at.batch + head * q_at.head + i * q_at.position + unit * q_at.number;
+        numbers[unit] = f32::cast_from(q[at]);
+    }
+    sync_cube();
+    let k_start = b * k_at.batch + head / group * k_at.head;
+    let v_start = b * v_at.batch + head / group * v_at.head;
+    let mask_start = b * mask_at.batch + head * mask_at.head + i * mask_at.position;
+    let mut seen = s;
+    if comptime!(causal) {
+        seen = s + i + 1 - t;
+    }
+    let slices = comptime!(UNITS / head_dim);
+    let (number, slice) = (unit % head_dim, unit / head_dim);
+    let mut largest = f32::min_value();
+    let mut sum = 0.0f32;
+    let mut result = 0.0f32;
+    let mut first = 0usize;
+    while first < seen {
+        let key = first + unit;
+        let mut score = f32::min_value();
+        let mut sees = key < seen;
+        if comptime!(masked) {
+            if sees {
+                sees = u32::cast_from(mask[mask_start + key * mask_at.number]) == 0;
+            }
+        }
+        if sees {
+            let at = k_start + key * k_at.position;
+            let mut product = 0.0f32;
+            for j in 0..head_dim {
+                product += numbers[j] * f32::cast_from(k[at + j * k_at.number]);
+            }
+            score = product * scale;
+        }
+        let highest = cube_max(&mut shared, score, comptime!(UNITS));
+        let raised = select(highest > largest, highest, largest);
+        let weight = select(sees, f32::exp(score - raised), 0.0f32);
+        weights[unit] = weight;
+        let total = cube_sum(&mut shared, weight, comptime!(UNITS));
+        let shrink = f32::exp(largest - raised);
+        sum = sum * shrink + total;
+        result *= shrink;
+        if slice < slices {
+            let mut end = seen - first;
+            if end > comptime!(UNITS) {
+                end = comptime!(UNITS);
+            }
+            let mut j = slice;
+            while j < end {
+                let at = v_start + (first + j) * v_at.position + number * v_at.number;
+                result += weights[j] * f32::cast_from(v[at]);
+                j += slices;
+            }
+        }
+        largest = raised;
+        first += comptime!(UNITS);
+    }
+    sync_cube();
+    shared[unit] = result;
+    sync_cube();
+    if unit < head_dim {
+        let mut all = 0.0f32;
+        #[unroll]
+        for j in 0..slices {
+            all += shared[j * head_dim + unit];
+        }
+        // A query from which all is hidden gathers zeros.
+        let divisor = select(sum > 0.0f32, sum, 1.0f32);
+        y[((b * t + i) * n_head + head) * head_dim + unit] = X::cast_from(all / divisor);
+    }
+}
+
+/// Parameters of attention.
+#[derive(Clone, Copy)]
+struct Options {
+    scale: f32,
+    causal: bool,
+}
+
+fn strides<R: CubeRuntime>(x: &CubeTensor<R>) -> [usize; 4] {
+    let strides = x.meta.strides();
+    [strides[0], strides[1], strides[2], strides[3]]
+}
+
+fn launch_strides<R: Runtime>([batch, head, position, number]: [usize; 4]) -> StridesLaunch<R> {
+    StridesLaunch::new(batch, head, position, number)
+}
+
+fn launch<R: CubeRuntime>(
+    [q, k, v]: [CubeTensor<R>; 3],
+    mask: Option<CubeTensor<R>>,
+    Options { scale, causal }: Options,
+) -> CubeTensor<R> {
+    let shape = q.shape();
+    let [b, n_head, t, head_dim] = [0, 1, 2, 3].map(|i| shape[i]);
+    let (n_kv_head, s) = (k.meta.shape()[1], k.meta.shape()[2]);
+    // Positions before heads, as the layer goes on with it: nothing is copied there.
+    let mut y = empty(&q, [b, t, n_head, head_dim], q.dtype);
+    let mask_at = mask.as_ref().map_or([0; 4], |mask| {
+        let (shape, strides) = (mask.shape(), strides(mask));
+        // An axis of one element stands for all.
+        [0, 1, 2, 3].map(|i| if shape[i] == 1 { 0 } else { strides[i] })
+    });
+    // Without a mask any other array stands in its place, and is not read.
+    let (m, m_type) = mask.as_ref().map_or((&q, DType::U32.into()), |mask| (mask, mask.dtype.into()));
+    // SAFETY: batches, heads, positions and numbers stay below the sizes of what is read by them, of which the heads of keys
+    // and values are fewer by the size of a group; the output has a place for each number of each query.
+    unsafe {
+        attention_kernel::launch_unchecked(
+            &q.client,
+            cubes(&q.client, b * n_head * t),
+            CubeDim::new_1d(UNITS as u32),
+            addresses(&[&q, &k, &v, m, &y]),
+            array(&q),
+            array(&k),
+            array(&v),
+            array(m),
+            array(&y),
+            launch_strides(strides(&q)),
+            launch_strides(strides(&k)),
+            launch_strides(strides(&v)),
+            launch_strides(mask_at),
+            b * n_head * t,
+            n_head,
+            n_head / n_kv_head,
+            t,
+            s,
+            scale,
+            head_dim,
+            causal,
+            mask.is_some(),
+            [q.dtype.into(), m_type],
+        );
+    }
+    y.meta.swap(1, 2);
+    y
+}
+
+/// True for the sizes that this module computes.
+pub(super) fn is_small(q: &Shape, k: &Shape, causal: bool) -> bool {
+    let ([t, s], head_dim) = ([q[2], k[2]], q[3]);
+    (1..=MOST_QUERIES).contains(&t) && (1..=UNITS).contains(&head_dim) && s > 0 && (!causal || t <= s)
+}
+
+/// `softmax(q k^T * scale) v` of a few queries.
+pub(super) fn attention<R: CubeRuntime>(
+    inputs: [Lazy<R>; 3],
+    mask: Option<Lazy<R>>,
+    scale: f64,
+    causal: bool,
+) -> Lazy<R> {
+    let options = Options { scale: scale as f32, causal };
+    let output = [(inputs[0].shape(), inputs[0].dtype())];
+    let [q, k, v] = inputs;
+    let [y] = match mask {
+        Some(mask) => register("grove_attention", [q, k, v, mask], output, move |[q, k, v, mask]| {
+            [launch([q, k, v], Some(mask), options)]
+        }),
+        None => register("grove_attention", [q, k, v], output, move |inputs| [launch(inputs, None, options)]),
+    };
+    y
+}

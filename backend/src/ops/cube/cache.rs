@@ -1,0 +1,118 @@
+//! A cache of keys and values: both are written in one launch, in place, and what is seen of them is not copied.
+
+use burn::tensor::TensorMetadata;
+use burn_cubecl::{CubeRuntime, tensor::CubeTensor};
+use cubecl::prelude::*;
+use std::ops::Range;
+
+use super::{
+    register::{Lazy, register},
+    tensor::{addresses, array, cubes, view},
+};
+
+const UNITS: usize = 256;
+
+/// Strides of a tensor `[b, n_head, t, head_dim]`.
+#[derive(CubeType, CubeLaunch)]
+struct Strides {
+    batch: usize,
+    head: usize,
+    position: usize,
+    number: usize,
+}
+
+#[cube(launch_unchecked, address_type = "dynamic")]
+fn append_kernel<X: Float>(
+    new_keys: &Array<X>,
+    new_values: &Array<X>,
+    keys: &mut Array<X>,
+    values: &mut Array<X>,
+    from_keys: Strides,
+    from_values: Strides,
+    to_keys: Strides,
+    to_values: Strides,
+    count: usize,
+    n_head: usize,
+    t: usize,
+    head_dim: usize,
+    at: usize,
+    #[define(X)] _dtype: StorageType,
+) {
+    let i = ABSOLUTE_POS;
+    if i >= count {
+        terminate!();
+    }
+    let (number, row) = (i % head_dim, i / head_dim);
+    let (position, head, b) = (row % t, row / t % n_head, row / t / n_head);
+    let from = b * from_keys.batch + head * from_keys.head + position * from_keys.position + number * from_keys.number;
+    let to = b * to_keys.batch + head * to_keys.head + (at + position) * to_keys.position + number * to_keys.number;
+    keys[to] = new_keys[from];
+    let from =
+        b * from_values.batch + head * from_values.head + position * from_values.position + number * from_values.number;
+    let to =
+        b * to_values.batch + head * to_values.head + (at + position) * to_values.position + number * to_values.number;
+    values[to] = new_values[from];
+}
+
+fn strides<R: CubeRuntime>(x: &CubeTensor<R>) -> StridesLaunch<R> {
+    let strides = x.meta.strides();
+    StridesLaunch::new(strides[0], strides[1], strides[2], strides[3])
+}
+
+/// The buffers, and what is seen of them.
+fn write<R: CubeRuntime>(
+    [keys, values, new_keys, new_values]: [CubeTensor<R>; 4],
+    at: usize,
+    seen: Range<usize>,
+) -> [CubeTensor<R>; 4] {
+    // What something else holds too, or lies over itself, is not written on.
+    let own = |x: CubeTensor<R>| if x.can_mut() && x.is_nonoverlapping() { x } else { x.copy() };
+    let (keys, values) = (own(keys), own(values));
+    let shape = new_keys.shape();
+    let count = shape.num_elements();
+    // SAFETY: each new element is read by its strides, and written to a place of the buffers, which have room for `t`
+    // positions from `at` on.
+    unsafe {
+        append_kernel::launch_unchecked(
+            &keys.client,
+            cubes(&keys.client, count.div_ceil(UNITS)),
+            CubeDim::new_1d(UNITS as u32),
+            addresses(&[&keys, &values, &new_keys, &new_values]),
+            array(&new_keys),
+            array(&new_values),
+            array(&keys),
+            array(&values),
+            strides(&new_keys),
+            strides(&new_values),
+            strides(&keys),
+            strides(&values),
+            count,
+            shape[1],
+            shape[2],
+            shape[3],
+            at,
+            keys.dtype.into(),
+        );
+    }
+    let [seen_keys, seen_values] = [&keys, &values].map(|x| view(x.clone(), 2, seen.clone()));
+    [keys, values, seen_keys, seen_values]
+}
+
+/// See [`Backend::append`](crate::Backend::append).
+pub(super) fn append<R: CubeRuntime>(
+    [keys, values]: [Lazy<R>; 2],
+    [new_keys, new_values]: [Lazy<R>; 2],
+    at: usize,
+    seen: Range<usize>,
+) -> [[Lazy<R>; 2]; 2] {
+    let (shape, dtype) = (keys.shape(), keys.dtype());
+    let (t, capacity) = (new_keys.shape()[2], shape[2]);
+    assert!(at + t <= capacity && seen.end <= capacity, "{t} positions from {at} on in {capacity}");
+    let mut shape_seen = shape.clone();
+    shape_seen[2] = seen.len();
+    let outputs = [&shape, &shape, &shape_seen, &shape_seen].map(|shape| (shape.clone(), dtype));
+    let inputs = [keys, values, new_keys, new_values];
+    let [keys, values, seen_keys, seen_values] =
+        register("grove_append", inputs, outputs, move |inputs| write(inputs, at, seen.clone()));
+    [[keys, values], [seen_keys, seen_values]]
+}

@@ -1,0 +1,151 @@
+//! Negative log-likelihood of labels: a cube to a row, forwards, and a unit to a logit, backwards.
+
+use burn::tensor::{DType, TensorMetadata};
+use burn_cubecl::{CubeRuntime, kernel::into_contiguous, tensor::CubeTensor};
+use cubecl::prelude::*;
+
+use super::{
+    reduce::{cube_max, cube_sum},
+    register::{Lazy, register},
+    tensor::{addresses, array, cubes, empty, units_for},
+};
+
+const UNITS: usize = 256;
+
+#[cube(launch_unchecked, address_type = "dynamic")]
+fn nll_kernel<X: Float, L: Int>(
+    logits: &Array<X>,
+    labels: &Array<L>,
+    losses: &mut Array<X>,
+    normaliser: &mut Array<f32>,
+    rows: usize,
+    classes: usize,
+    #[comptime] units: usize,
+    #[define(X, L)] _dtypes: [StorageType; 2],
+) {
+    let row = CUBE_POS;
+    if row >= rows {
+        terminate!();
+    }
+    let mut shared = SharedMemory::<f32>::new(units);
+    let unit = UNIT_POS as usize;
+    let start = row * classes;
+    let mut largest = f32::min_value();
+    let mut i = unit;
+    while i < classes {
+        let logit = f32::cast_from(logits[start + i]);
+        largest = select(logit > largest, logit, largest);
+        i += units;
+    }
+    let largest = cube_max(&mut shared, largest, units);
+    let mut sum = 0.0f32;
+    let mut i = unit;
+    while i < classes {
+        sum += f32::exp(f32::cast_from(logits[start + i]) - largest);
+        i += units;
+    }
+    let log = f32::ln(cube_sum(&mut shared, sum, units));
+    if unit == 0 {
+        let label = f32::cast_from(logits[start + usize::cast_from(labels[row])]);
+        // The normaliser is subtracted from the shifted logit, where few digits are lost.
+        losses[row] = X::cast_from(log - (label - largest));
+        normaliser[row] = log + largest;
+    }
+}
+
+fn launch<R: CubeRuntime>(inputs: [CubeTensor<R>; 2]) -> [CubeTensor<R>; 2] {
+    let [logits, labels] = inputs.map(into_contiguous);
+    let shape = logits.shape();
+    let (rows, classes) = (shape[0], shape[1]);
+    let (losses, normaliser) = (empty(&logits, [rows], logits.dtype), empty(&logits, [rows], DType::F32));
+    let units = units_for(classes);
+    // SAFETY: rows stay below those of the logits, which all others have too, and classes below theirs, of which each label
+    // is one.
+    unsafe {
+        nll_kernel::launch_unchecked(
+            &logits.client,
+            cubes(&logits.client, rows),
+            CubeDim::new_1d(units as u32),
+            addresses(&[&logits]),
+            array(&logits),
+            array(&labels),
+            array(&losses),
+            array(&normaliser),
+            rows,
+            classes,
+            units,
+            [logits.dtype.into(), labels.dtype.into()],
+        );
+    }
+    [losses, normaliser]
+}
+
+/// See [`Backend::nll`](crate::Backend::nll).
+pub(super) fn nll<R: CubeRuntime>(logits: Lazy<R>, labels: Lazy<R>) -> (Lazy<R>, Lazy<R>) {
+    let rows = logits.shape()[0];
+    let outputs = [([rows].into(), logits.dtype()), ([rows].into(), DType::F32)];
+    let [losses, normaliser] = register("grove_nll", [logits, labels], outputs, launch);
+    (losses, normaliser)
+}
+
+#[cube(launch_unchecked, address_type = "dynamic")]
+fn nll_grad_kernel<X: Float, L: Int, N: Float, G: Float>(
+    logits: &Array<X>,
+    labels: &Array<L>,
+    normaliser: &Array<N>,
+    grad: &Array<G>,
+    slope: &mut Array<X>,
+    count: usize,
+    classes: usize,
+    #[define(X, L, N, G)] _dtypes: [StorageType; 4],
+) {
+    let i = ABSOLUTE_POS;
+    if i >= count {
+        terminate!();
+    }
+    let (row, class) = (i / classes, i % classes);
+    let mut probability = f32::exp(f32::cast_from(logits[i]) - f32::cast_from(normaliser[row]));
+    if class == usize::cast_from(labels[row]) {
+        probability -= 1.0f32;
+    }
+    slope[i] = X::cast_from(probability * f32::cast_from(grad[row]));
+}
+
+fn launch_grad<R: CubeRuntime>(inputs: [CubeTensor<R>; 4]) -> CubeTensor<R> {
+    let [logits, labels, normaliser, grad] = inputs.map(into_contiguous);
+    let shape = logits.shape();
+    let (count, classes) = (shape.num_elements(), shape[1]);
+    let slope = empty(&logits, shape, logits.dtype);
+    let dtypes = [&logits, &labels, &normaliser, &grad].map(|x| x.dtype.into());
+    // SAFETY: elements stay below those of the logits, of which the result has as many; the others have one for each row.
+    unsafe {
+        nll_grad_kernel::launch_unchecked(
+            &logits.client,
+            cubes(&logits.client, count.div_ceil(UNITS)),
+            CubeDim::new_1d(UNITS as u32),
+            addresses(&[&logits, &slope]),
+            array(&logits),
+            array(&labels),
+            array(&normaliser),
+            array(&grad),
+            array(&slope),
+            count,
+            classes,
+            dtypes,
+        );
+    }
+    slope
+}
+
+/// See [`Backend::nll_backward`](crate::Backend::nll_backward).
+pub(super) fn nll_backward<R: CubeRuntime>(
+    logits: Lazy<R>,
+    labels: Lazy<R>,
+    normaliser: Lazy<R>,
+    grad: Lazy<R>,
+) -> Lazy<R> {
+    let output = [(logits.shape(), logits.dtype())];
+    let [slope] =
+        register("grove_nll_grad", [logits, labels, normaliser, grad], output, |inputs| [launch_grad(inputs)]);
+    slope
+}
