@@ -155,6 +155,7 @@ pub fn finish(body: impl FnOnce() -> Result<(), Exit>) -> ExitCode {
     let Ok(ended) = catch_unwind(AssertUnwindSafe(body)) else { return ExitCode::from(1) };
     kernels::clear();
     match ended {
+        Ok(()) if panics::any() => ExitCode::from(1),
         Ok(()) => ExitCode::SUCCESS,
         Err(Exit::Usage(message)) => {
             say_error(&message);

@@ -5,15 +5,25 @@ use std::{
     sync::atomic::{AtomicBool, Ordering},
 };
 
+/// Whether a panic was told.
+static TOLD: AtomicBool = AtomicBool::new(false);
+
+/// Whether any thread has panicked since [`tell_in_one_sentence`]: what the program then shows may be wrong, since a device's
+/// thread goes on without the kernel that failed.
+pub fn any() -> bool {
+    TOLD.load(Ordering::Relaxed)
+}
+
 /// Has the first panic, on whichever thread, print one sentence with a likely cause; those that follow from it print nothing.
-/// With `RUST_BACKTRACE` set they print what Rust prints.
+/// With `RUST_BACKTRACE` set Rust prints what it always does.
 pub fn tell_in_one_sentence() {
-    if std::env::var_os("RUST_BACKTRACE").is_some_and(|value| value != "0") {
-        return;
-    }
-    panic::set_hook(Box::new(|panic| {
-        static TOLD: AtomicBool = AtomicBool::new(false);
-        if !TOLD.swap(true, Ordering::Relaxed) {
+    let backtraces = std::env::var_os("RUST_BACKTRACE").is_some_and(|value| value != "0");
+    let rusts_own = panic::take_hook();
+    panic::set_hook(Box::new(move |panic| {
+        let first = !TOLD.swap(true, Ordering::Relaxed);
+        if backtraces {
+            rusts_own(panic);
+        } else if first {
             super::say_error(&sentence(panic));
         }
     }));

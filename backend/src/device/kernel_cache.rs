@@ -19,13 +19,12 @@ pub(super) fn cache_folder() -> Option<PathBuf> {
 /// CubeCL, if it has set one, stays; one from a file (`cubecl.toml`) stays but for where it keeps nothing.
 ///
 /// # Errors
-/// A file of CubeCL's cannot be read.
+/// A configuration file of CubeCL's is not as it should be.
 pub(super) fn set(device: &str, same: bool) -> Result<(), String> {
     if CubeClRuntimeConfig::storage().lock().is_some() {
         return Ok(());
     }
-    let mut config = std::panic::catch_unwind(|| CubeClRuntimeConfig::from_current_dir().override_from_env())
-        .map_err(|_| "CubeCL's configuration, cubecl.toml or burn.toml here or above, cannot be read".to_owned())?;
+    let mut config = configured()?.override_from_env();
     let folder = usable(&folder_of(device));
     if matches!(config.autotune.cache, CacheConfig::Target) {
         config.autotune.cache = CacheConfig::File(folder.clone());
@@ -35,6 +34,30 @@ pub(super) fn set(device: &str, same: bool) -> Result<(), String> {
     }
     CubeClRuntimeConfig::storage().lock().get_or_insert_with(|| config.into());
     Ok(())
+}
+
+/// What the first of CubeCL's configuration files says, here or above; CubeCL itself panics at one that it cannot read.
+fn configured() -> Result<CubeClRuntimeConfig, String> {
+    let here = env::current_dir().unwrap_or_default();
+    for folder in here.ancestors() {
+        let whole = CubeClRuntimeConfig::file_names().iter().map(|&name| (name, None));
+        let sections = CubeClRuntimeConfig::section_file_names().iter().map(|&(name, section)| (name, Some(section)));
+        for (name, section) in whole.chain(sections) {
+            let path = folder.join(name);
+            let Ok(text) = fs::read_to_string(&path) else { continue };
+            if let Some(config) = parsed(&text, section).map_err(|error| format!("{}: {error}", path.display()))? {
+                return Ok(config);
+            }
+        }
+    }
+    Ok(CubeClRuntimeConfig::default())
+}
+
+/// The configuration in a file, or in a section of one, if it has that.
+fn parsed(text: &str, section: Option<&str>) -> Result<Option<CubeClRuntimeConfig>, toml::de::Error> {
+    let Some(section) = section else { return toml::from_str(text).map(Some) };
+    let mut table: toml::Table = toml::from_str(text)?;
+    table.remove(section).map(toml::Value::try_into).transpose()
 }
 
 fn folder_of(device: &str) -> PathBuf {
@@ -98,6 +121,17 @@ mod tests {
         fs::write(&file, "a").unwrap();
         assert!(usable(&file.join("kernels")).starts_with(env::temp_dir()));
         fs::remove_file(&file).unwrap();
+    }
+
+    #[test]
+    fn configurations_are_read_or_refused() {
+        let level = |config: CubeClRuntimeConfig| format!("{:?}", config.autotune.level);
+        let whole = parsed("[autotune]\nlevel = \"full\"\n", None).unwrap().unwrap();
+        let section = parsed("[cubecl.autotune]\nlevel = \"minimal\"\n", Some("cubecl")).unwrap().unwrap();
+        assert_eq!((level(whole), level(section)), ("Full".into(), "Minimal".into()));
+        assert!(parsed("[fusion]\n", Some("cubecl")).unwrap().is_none());
+        let error = parsed("[autotune]\nlevel = \"fastest\"\n", None).unwrap_err().to_string();
+        assert!(error.contains("fastest") && error.contains("line 2"), "{error}");
     }
 
     #[test]
