@@ -11,47 +11,15 @@ may be another than on a GPU, but not their number. Needs the examples gpt2, lla
 import argparse
 import json
 import os
-import struct
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
 HERE = Path(__file__).parent
+sys.path.insert(0, str(HERE.parent / "gpu_day"))
+import weights  # noqa: E402
 CAPABILITY = "9.0"
-
-
-def zeros(folder: Path) -> None:
-    """A GPT-2 of 124 million weights, all zero: a hole in a file."""
-    layers, size, vocabulary, context = 12, 768, 50257, 1024
-    shapes = {"wte.weight": [vocabulary, size], "wpe.weight": [context, size], "ln_f.weight": [size], "ln_f.bias": [size]}
-    for layer in range(layers):
-        for name, shape in {
-            "ln_1.weight": [size], "ln_1.bias": [size], "ln_2.weight": [size], "ln_2.bias": [size],
-            "attn.c_attn.weight": [size, 3 * size], "attn.c_attn.bias": [3 * size],
-            "attn.c_proj.weight": [size, size], "attn.c_proj.bias": [size],
-            "mlp.c_fc.weight": [size, 4 * size], "mlp.c_fc.bias": [4 * size],
-            "mlp.c_proj.weight": [4 * size, size], "mlp.c_proj.bias": [size],
-        }.items():
-            shapes[f"h.{layer}.{name}"] = shape
-    header, end = {}, 0
-    for name, shape in shapes.items():
-        begin = end
-        count = 4
-        for length in shape:
-            count *= length
-        end += count
-        header[name] = {"dtype": "F32", "shape": shape, "data_offsets": [begin, end]}
-    text = json.dumps(header).encode()
-    with open(folder / "model.safetensors", "wb") as file:
-        file.write(struct.pack("<Q", len(text)) + text)
-        file.truncate(8 + len(text) + end)
-    config = {
-        "model_type": "gpt2", "architectures": ["GPT2LMHeadModel"], "vocab_size": vocabulary, "n_positions": context,
-        "n_embd": size, "n_layer": layers, "n_head": 12, "activation_function": "gelu_new", "layer_norm_epsilon": 1e-5,
-        "bos_token_id": 50256, "eos_token_id": 50256,
-    }
-    (folder / "config.json").write_text(json.dumps(config))
 
 
 def counts(folder: Path, example: str, arguments: list[str], which: str) -> dict[str, int]:
@@ -73,7 +41,7 @@ def main() -> None:
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        zeros(folder)
+        weights.write_model("gpt2_124m", folder)
         tokens = ["--ignore-eos", "--max-new-tokens", "24"]
         sizes = ["--held-out-part", "0", "--n-layer", "12", "--n-embd", "768", "--n-head", "12", "--context", "128", "--batch-size", "4"]
         rows = {

@@ -18,15 +18,13 @@ const HEADERS: [&str; 6] = ["cuda_runtime.h", "cuda_fp16.h", "cuda_bf16.h", "mma
 pub(super) fn find() -> Result<(), String> {
     let root = usual_root();
     let lacking = match &root {
-        Some(root) => lacking(&[root.join("include"), root.join("include/cccl")]),
+        Some(root) => lacking_in(root),
         None => HEADERS.to_vec(),
     };
     if lacking.is_empty() {
         return Ok(());
     }
-    let elsewhere = toolkits()
-        .into_iter()
-        .find(|root| self::lacking(&[root.join("include"), root.join("include/cccl")]).is_empty());
+    let elsewhere = toolkits().into_iter().find(|root| lacking_in(root).is_empty());
     let found = match elsewhere {
         Some(root) => Some(root),
         None => from_wheels().map_err(|error| format!("CUDA's headers cannot be put together: {error}"))?,
@@ -46,6 +44,11 @@ pub(super) fn find() -> Result<(), String> {
     // reads this variable, has started a thread. Rust's own readers are locked out while it is written.
     unsafe { env::set_var("CUDA_PATH", found) };
     Ok(())
+}
+
+/// Of the headers, those that a toolkit does not have.
+fn lacking_in(toolkit: &Path) -> Vec<&'static str> {
+    lacking(&[toolkit.join("include"), toolkit.join("include/cccl")])
 }
 
 /// Of the headers, those that are in none of the folders.

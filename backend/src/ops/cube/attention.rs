@@ -7,21 +7,12 @@ use cubecl::prelude::*;
 use super::{
     reduce::{cube_max, cube_sum},
     register::{Lazy, register},
-    tensor::{addresses, array, cubes, empty},
+    tensor::{Strides, StridesLaunch, addresses, array, cubes, empty},
 };
 
 /// Queries of a head up to which attention is computed here. Each reads all keys and values.
 const MOST_QUERIES: usize = 8;
 const UNITS: usize = 256;
-
-/// Strides of a tensor of four axes.
-#[derive(CubeType, CubeLaunch)]
-struct Strides {
-    batch: usize,
-    head: usize,
-    position: usize,
-    number: usize,
-}
 
 /// A cube to a query: 256 keys at a time, it takes their scores, the largest of all so far and the sum of exponentials, and
 /// adds their values, of which each unit keeps one number, for some of the keys.
@@ -137,15 +128,6 @@ struct Options {
     causal: bool,
 }
 
-fn strides<R: CubeRuntime>(x: &CubeTensor<R>) -> [usize; 4] {
-    let strides = x.meta.strides();
-    [strides[0], strides[1], strides[2], strides[3]]
-}
-
-fn launch_strides<R: Runtime>([batch, head, position, number]: [usize; 4]) -> StridesLaunch<R> {
-    StridesLaunch::new(batch, head, position, number)
-}
-
 fn launch<R: CubeRuntime>(
     [q, k, v]: [CubeTensor<R>; 3],
     mask: Option<CubeTensor<R>>,
@@ -156,8 +138,8 @@ fn launch<R: CubeRuntime>(
     let (n_kv_head, s) = (k.meta.shape()[1], k.meta.shape()[2]);
     // Positions before heads, as the layer goes on with it: nothing is copied there.
     let mut y = empty(&q, [b, t, n_head, head_dim], q.dtype);
-    let mask_at = mask.as_ref().map_or([0; 4], |mask| {
-        let (shape, strides) = (mask.shape(), strides(mask));
+    let [mask_batch, mask_head, mask_position, mask_number] = mask.as_ref().map_or([0; 4], |mask| {
+        let (shape, strides) = (mask.meta.shape(), mask.meta.strides());
         // An axis of one element stands for all.
         [0, 1, 2, 3].map(|i| if shape[i] == 1 { 0 } else { strides[i] })
     });
@@ -176,10 +158,10 @@ fn launch<R: CubeRuntime>(
             array(&v),
             array(m),
             array(&y),
-            launch_strides(strides(&q)),
-            launch_strides(strides(&k)),
-            launch_strides(strides(&v)),
-            launch_strides(mask_at),
+            StridesLaunch::of(&q),
+            StridesLaunch::of(&k),
+            StridesLaunch::of(&v),
+            StridesLaunch::new(mask_batch, mask_head, mask_position, mask_number),
             b * n_head * t,
             n_head,
             n_head / n_kv_head,

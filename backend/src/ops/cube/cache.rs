@@ -7,19 +7,10 @@ use std::ops::Range;
 
 use super::{
     register::{Lazy, register},
-    tensor::{addresses, array, cubes, view},
+    tensor::{Strides, StridesLaunch, addresses, array, cubes, view},
 };
 
 const UNITS: usize = 256;
-
-/// Strides of a tensor `[b, n_head, t, head_dim]`.
-#[derive(CubeType, CubeLaunch)]
-struct Strides {
-    batch: usize,
-    head: usize,
-    position: usize,
-    number: usize,
-}
 
 #[cube(launch_unchecked, address_type = "dynamic")]
 fn append_kernel<X: Float>(
@@ -54,11 +45,6 @@ fn append_kernel<X: Float>(
     values[to] = new_values[from];
 }
 
-fn strides<R: CubeRuntime>(x: &CubeTensor<R>) -> StridesLaunch<R> {
-    let strides = x.meta.strides();
-    StridesLaunch::new(strides[0], strides[1], strides[2], strides[3])
-}
-
 /// The buffers, and what is seen of them.
 fn write<R: CubeRuntime>(
     [keys, values, new_keys, new_values]: [CubeTensor<R>; 4],
@@ -82,10 +68,10 @@ fn write<R: CubeRuntime>(
             array(&new_values),
             array(&keys),
             array(&values),
-            strides(&new_keys),
-            strides(&new_values),
-            strides(&keys),
-            strides(&values),
+            StridesLaunch::of(&new_keys),
+            StridesLaunch::of(&new_values),
+            StridesLaunch::of(&keys),
+            StridesLaunch::of(&values),
             count,
             shape[1],
             shape[2],

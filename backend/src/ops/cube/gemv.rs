@@ -120,14 +120,7 @@ impl<R: CubeRuntime> Matrices<R> {
             let (batch, stride) = joined(&shape[..d - 2], &strides[..d - 2])?;
             Some((batch, [shape[d - 2], shape[d - 1]], [stride, strides[d - 2], strides[d - 1]]))
         };
-        let (tensor, (batch, sizes, strides)) = match read(&tensor) {
-            Some(found) => (tensor, found),
-            None => {
-                let tensor = into_contiguous(tensor);
-                let found = read(&tensor).expect("contiguous axes can be taken as one");
-                (tensor, found)
-            }
-        };
+        let (tensor, (batch, sizes, strides)) = joined_or_copied(tensor, read);
         Self { tensor, batch, sizes, strides }
     }
 
@@ -138,21 +131,27 @@ impl<R: CubeRuntime> Matrices<R> {
             let (rows, stride) = joined(&shape[..d - 1], &strides[..d - 1])?;
             Some(([rows, shape[d - 1]], [0, stride, strides[d - 1]]))
         };
-        let (tensor, (sizes, strides)) = match read(&tensor) {
-            Some(found) => (tensor, found),
-            None => {
-                let tensor = into_contiguous(tensor);
-                let found = read(&tensor).expect("contiguous axes can be taken as one");
-                (tensor, found)
-            }
-        };
+        let (tensor, (sizes, strides)) = joined_or_copied(tensor, read);
         Self { tensor, batch: 1, sizes, strides }
     }
 
     fn transposed(self) -> Self {
-        let (Self { tensor, batch, .. }, [m, n], [stride, row, column]) = (&self, self.sizes, self.strides);
-        Self { tensor: tensor.clone(), batch: *batch, sizes: [n, m], strides: [stride, column, row] }
+        let ([m, n], [batch, row, column]) = (self.sizes, self.strides);
+        Self { sizes: [n, m], strides: [batch, column, row], ..self }
     }
+}
+
+/// What `read` finds in a tensor, of which a contiguous copy is made where it finds nothing.
+fn joined_or_copied<R: CubeRuntime, T>(
+    tensor: CubeTensor<R>,
+    read: impl Fn(&CubeTensor<R>) -> Option<T>,
+) -> (CubeTensor<R>, T) {
+    if let Some(found) = read(&tensor) {
+        return (tensor, found);
+    }
+    let tensor = into_contiguous(tensor);
+    let found = read(&tensor).expect("contiguous axes can be taken as one");
+    (tensor, found)
 }
 
 /// `x W + b` into an output of which the strides of batch, rows and columns are given.

@@ -5,6 +5,17 @@ use cubecl::prelude::*;
 /// The sum of what the units have, known to each. `shared` has as many elements as there are units, a power of two.
 #[cube]
 pub(super) fn cube_sum(shared: &mut SharedMemory<f32>, x: f32, #[comptime] units: usize) -> f32 {
+    reduce(shared, x, units, false)
+}
+
+/// The largest of what the units have, known to each.
+#[cube]
+pub(super) fn cube_max(shared: &mut SharedMemory<f32>, x: f32, #[comptime] units: usize) -> f32 {
+    reduce(shared, x, units, true)
+}
+
+#[cube]
+fn reduce(shared: &mut SharedMemory<f32>, x: f32, #[comptime] units: usize, #[comptime] largest: bool) -> f32 {
     let unit = UNIT_POS as usize;
     // Before this, all have read the last result.
     sync_cube();
@@ -14,26 +25,8 @@ pub(super) fn cube_sum(shared: &mut SharedMemory<f32>, x: f32, #[comptime] units
     for i in 0..comptime!(units.trailing_zeros() as usize) {
         let half = comptime!(units >> (i + 1));
         if unit < half {
-            shared[unit] += shared[unit + half];
-        }
-        sync_cube();
-    }
-    shared[0]
-}
-
-/// The largest of what the units have, known to each.
-#[cube]
-pub(super) fn cube_max(shared: &mut SharedMemory<f32>, x: f32, #[comptime] units: usize) -> f32 {
-    let unit = UNIT_POS as usize;
-    sync_cube();
-    shared[unit] = x;
-    sync_cube();
-    #[unroll]
-    for i in 0..comptime!(units.trailing_zeros() as usize) {
-        let half = comptime!(units >> (i + 1));
-        if unit < half {
             let (a, b) = (shared[unit], shared[unit + half]);
-            shared[unit] = select(a > b, a, b);
+            shared[unit] = if comptime!(largest) { select(a > b, a, b) } else { a + b };
         }
         sync_cube();
     }

@@ -2,11 +2,7 @@
 
 use burn::tensor::{DType, Shape};
 use burn_cubecl::{CubeRuntime, kernel, tensor::CubeTensor};
-use cubecl::{
-    CubeCount, CubeDim, calculate_cube_count_elemwise,
-    client::ComputeClient,
-    prelude::{AddressType, ArrayArg},
-};
+use cubecl::{calculate_cube_count_elemwise, client::ComputeClient, prelude::*};
 use std::ops::Range;
 
 /// The whole of a tensor's memory from its first element on, which a kernel finds its way in by strides.
@@ -14,6 +10,26 @@ pub(super) fn array<R: CubeRuntime>(x: &CubeTensor<R>) -> ArrayArg<R> {
     let len = x.handle.size_in_used() as usize / x.dtype.size();
     // SAFETY: the length is that of the handle, as it was allocated.
     unsafe { ArrayArg::from_raw_parts(x.handle.clone(), len) }
+}
+
+/// Strides of a tensor `[b, n_head, t, head_dim]`.
+#[derive(CubeType, CubeLaunch)]
+pub(super) struct Strides {
+    pub batch: usize,
+    pub head: usize,
+    pub position: usize,
+    pub number: usize,
+}
+
+impl<R: Runtime> StridesLaunch<R> {
+    /// Those of a tensor.
+    pub(super) fn of(x: &CubeTensor<R>) -> Self
+    where
+        R: CubeRuntime,
+    {
+        let strides = x.meta.strides();
+        Self::new(strides[0], strides[1], strides[2], strides[3])
+    }
 }
 
 /// The type of indices that reach the last element of each tensor.
