@@ -1,6 +1,6 @@
 use rayon::prelude::*;
 
-use super::{Attention, Heads, Rows, place, rows_of_heads, zeros};
+use super::{Attention, Heads, Rows, place, rows_of_heads, weigh, zeros};
 use crate::{
     matmul::{HEIGHT, Layout, Panels},
     softmax,
@@ -96,35 +96,39 @@ impl Attention<'_> {
         let rows = |x, stride, n| Panels::new(x, n, d, Layout { stride, transposed: false });
         for query in (0..self.t).step_by(block) {
             let n = block.min(self.t - query);
-            let seen = self.seen(query + n);
+            let keys_seen = self.keys(i, query, n);
+            if keys_seen.is_empty() {
+                continue;
+            }
+            let (first, seen) = (keys_seen.start, keys_seen.len());
             let (q, g) = (&q[query * q_stride..], &g[query * g_stride..]);
             let weights = zeros(weights, n * seen);
-            keys_turned.add_corner(d, seen, q, q_stride, n, weights, seen);
-            self.weigh(weights, seen, i, head, query);
+            keys_turned.add_block(0..d, keys_seen.clone(), q, q_stride, n, weights, seen);
+            weigh(self, [i, head, query], keys_seen.clone(), weights);
             if values_needed {
                 let used = if self.factors.is_some() {
                     dropped.clear();
                     dropped.extend_from_slice(weights);
-                    self.drop(dropped, seen, i, head, query);
+                    self.drop(dropped, keys_seen.clone(), i, head, query);
                     &dropped[..]
                 } else {
                     &*weights
                 };
-                rows(g, g_stride, n).add_transposed(used, seen, seen, dv, d, turned);
+                rows(g, g_stride, n).add_transposed(used, seen, seen, &mut dv[first * d..], d, turned);
             }
             if dq_rows.is_empty() && !keys_needed {
                 continue;
             }
             let grad = zeros(grad, n * seen);
-            values_turned.add_corner(d, seen, g, g_stride, n, grad, seen);
-            self.drop(grad, seen, i, head, query);
+            values_turned.add_block(0..d, keys_seen.clone(), g, g_stride, n, grad, seen);
+            self.drop(grad, keys_seen.clone(), i, head, query);
             softmax::backward(weights, grad, seen, self.scale);
             if keys_needed {
-                rows(q, q_stride, n).add_transposed(grad, seen, seen, dk, d, turned);
+                rows(q, q_stride, n).add_transposed(grad, seen, seen, &mut dk[first * d..], d, turned);
             }
             if !dq_rows.is_empty() {
                 let dq = zeros(dq, n * d);
-                keys.add_corner(seen, d, grad, seen, n, dq, d);
+                keys.add_block(keys_seen, 0..d, grad, seen, n, dq, d);
                 place(&mut dq_rows[query..query + n], dq, d);
             }
         }
