@@ -5,7 +5,7 @@
 
 use against::{compare, flat, float, numbers, primitive};
 use burn::tensor::{Bool, Int, Tensor, TensorData, activation, ops::FloatTensor};
-use grove_backend::{AttendOptions, Autodiff, Backend};
+use grove_backend::{AttendOptions, Autodiff, Backend, KeyRanges};
 
 mod against;
 #[macro_use]
@@ -96,7 +96,7 @@ fn attend<B: Backend>(device: B::Device) {
             let ours = |x: &[Tensor<Autodiff<B>, 1>]| {
                 let options = AttendOptions {
                     scale: 0.3,
-                    causal,
+                    visible: KeyRanges::new(causal),
                     hidden: hidden.clone().map(Tensor::into_primitive),
                     factors: factors.clone().map(primitive),
                 };
@@ -125,7 +125,7 @@ fn attend<B: Backend>(device: B::Device) {
             let expected = theirs(&lifted).into_data().iter::<f64>().collect::<Vec<_>>();
             let options = AttendOptions {
                 scale: 0.3,
-                causal,
+                visible: KeyRanges::new(causal),
                 hidden: hidden.clone().map(|hidden| hidden.inner().into_primitive()),
                 factors: factors.clone().map(|factors| primitive(factors.inner())),
             };

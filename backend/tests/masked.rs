@@ -4,7 +4,7 @@
 
 use against::{float, numbers, primitive};
 use burn::tensor::{Bool, DType, Int, Tensor, TensorData};
-use grove_backend::{AttendOptions, Autodiff, Backend};
+use grove_backend::{AttendOptions, Autodiff, Backend, KeyRanges};
 
 #[allow(dead_code)] // Not every file compares two functions.
 mod against;
@@ -112,7 +112,7 @@ fn attention<B: Backend>(device: B::Device) {
                 };
                 let options = |hidden: Tensor<B, 4, Bool>| AttendOptions {
                     scale: 0.4,
-                    causal,
+                    visible: KeyRanges::new(causal),
                     hidden: Some(hidden.into_primitive()),
                     factors: drops.then(|| primitive(factors.clone())),
                 };
@@ -125,7 +125,7 @@ fn attention<B: Backend>(device: B::Device) {
                 let leaves = inputs.map(|x| Tensor::<Autodiff<B>, 4>::from_inner(x).require_grad());
                 let options = AttendOptions {
                     scale: 0.4,
-                    causal,
+                    visible: KeyRanges::new(causal),
                     hidden: Some(Tensor::<Autodiff<B>, 4, Bool>::from_inner(mask).into_primitive()),
                     factors: drops.then(|| primitive(Tensor::<Autodiff<B>, 4>::from_inner(factors))),
                 };
@@ -150,7 +150,11 @@ fn weights<B: Backend>(device: B::Device) {
         let scores = [[f32::NEG_INFINITY; 4], row].concat();
         let scores = Tensor::<B, 4>::from_data(TensorData::new(scores, [1, 1, 2, 4]), &device).cast(dtype);
         let leaf = Tensor::<Autodiff<B>, 4>::from_inner(scores).require_grad();
-        let y = float::<Autodiff<B>, 4>(<Autodiff<B>>::attention_weights(primitive(leaf.clone()), 0.5, false));
+        let y = float::<Autodiff<B>, 4>(<Autodiff<B>>::attention_weights(
+            primitive(leaf.clone()),
+            0.5,
+            KeyRanges::default(),
+        ));
         let slopes = Tensor::<Autodiff<B>, 4>::from_data([[[[1.0, 2.0, 3.0, 4.0], [1.0, 2.0, 3.0, 4.0]]]], &device);
         let grads = (y.clone().cast(DType::F32) * slopes).sum().backward();
         assert_eq!(values(y.inner()), [0.0, 0.0, 0.0, 0.0, 0.5, 0.0, 0.5, 0.0]);

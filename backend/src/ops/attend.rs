@@ -10,6 +10,7 @@ use super::{
     Backend,
     custom::recorded,
     float,
+    key_ranges::{KeyRanges, either},
     precision::{cast, is_half, widened},
     primitive,
 };
@@ -20,13 +21,20 @@ use crate::matmul;
 pub struct AttendOptions<B: Backend> {
     /// What scores are multiplied by.
     pub scale: f64,
-    /// The queries are the last `t` of the `s` positions, and each sees itself and those before it.
-    pub causal: bool,
+    /// The keys that each query sees.
+    pub visible: KeyRanges<B>,
     /// True where a query must not look besides, `[b or 1, n_head or 1, t or 1, s]`. A query from which all keys are hidden
     /// gathers zeros.
     pub hidden: Option<BoolTensor<B>>,
     /// What weights are multiplied by, `[b, n_head, t, s]`: dropout. No gradient flows there.
     pub factors: Option<FloatTensor<B>>,
+}
+
+impl<B: Backend> AttendOptions<B> {
+    /// Attention with nothing but a range of keys for each query.
+    pub fn new(scale: f64, visible: KeyRanges<B>) -> Self {
+        Self { scale, visible, hidden: None, factors: None }
+    }
 }
 
 /// Keys or values with each head once for every head of queries that it serves, `[b, n_head, s, head_dim]`.
@@ -56,35 +64,42 @@ pub(super) fn forward<B: Backend>(
 ) -> (FloatTensor<B>, Option<FloatTensor<B>>) {
     let (q, k, v) = (float::<B, 4>(q), float::<B, 4>(k), float::<B, 4>(v));
     let ([b, n_head, t, head_dim], [_, n_kv_head, s, _]) = (q.dims(), k.dims());
+    options.visible.check(b);
     let hidden = options.hidden.as_ref().map(|hidden| hidden.shape());
     let for_all_heads = hidden.is_none_or(|shape| shape[1] == 1);
     if n_kv_head < n_head && t == 1 && !keep && for_all_heads && options.factors.is_none() {
         // A group's heads are the queries of one: nothing is copied.
         let q = q.reshape([b, n_kv_head, n_head / n_kv_head, head_dim]);
         let inputs = [primitive(q), primitive(k), primitive(v)];
-        let (output, _) = forward::<B>(inputs, AttendOptions { causal: false, ..options }, false);
+        let visible = options.visible.of_one_query([b, s], &B::float_device(&inputs[0]));
+        let (output, _) = forward::<B>(inputs, AttendOptions { visible, ..options }, false);
         return (primitive(float::<B, 4>(output).reshape([b, n_head, t, head_dim])), None);
     }
     let (k, v) = (repeated(k, n_head), repeated(v, n_head));
-    let AttendOptions { scale, causal, hidden, factors } = options;
-    let hidden = hidden.map(|hidden| Tensor::<B, 4, Bool>::from_primitive(hidden).expand([b, n_head, t, s]));
+    let AttendOptions { scale, visible, hidden, factors } = options;
+    let hidden = hidden.map(Tensor::<B, 4, Bool>::from_primitive);
     // In f16 a product of a query and a key may be too large before it is scaled.
     let (q, scale) = if is_half(q.dtype()) { (q.mul_scalar(scale), 1.0) } else { (q, scale) };
-    // A single query, twice, is one that no backend takes for a vector.
-    let twice = B::FUSES_VECTORS_WRONGLY && t == 1;
-    // Where the weights need not be kept, a backend may never write them down. The first of more queries than there are keys
-    // see nothing, which backends treat differently.
-    let (whole, sees_keys) = (factors.is_none() && !twice, !causal || t <= s);
+    // Where the weights need not be kept, a backend may never write them down. The fusing ones do, with masks in memory and a
+    // softmax in many launches. The first of more queries than there are keys see nothing, which backends treat differently.
+    let (whole, sees_keys) = (factors.is_none() && !B::FUSES_VECTORS_WRONGLY, !visible.causal || t <= s);
     if !keep && whole && sees_keys {
-        let options = AttentionModuleOptions { scale: Some(scale), softcap: None, is_causal: causal };
+        let ranges = if visible.is_plain() { None } else { visible.hidden([t, s], &q.device()) };
+        let is_causal = visible.causal && ranges.is_none();
+        let hidden = match (ranges, hidden) {
+            (Some(ranges), Some(hidden)) => Some(either(ranges, hidden)),
+            (ranges, hidden) => ranges.or(hidden),
+        };
+        let hidden = hidden.map(|hidden| hidden.expand([b, n_head, t, s]));
+        let options = AttentionModuleOptions { scale: Some(scale), softcap: None, is_causal };
         return (primitive(module::attention(q, k, v, hidden, None, options)), None);
     }
     let scores = matmul(q, k.swap_dims(2, 3)); // [b, n_head, t, s]
     let scores = match hidden {
-        Some(hidden) => scores.mask_fill(hidden, f32::NEG_INFINITY * scale.signum() as f32),
+        Some(hidden) => scores.mask_fill(hidden.expand([b, n_head, t, s]), f32::NEG_INFINITY * scale.signum() as f32),
         None => scores,
     };
-    let weights = float::<B, 4>(B::attention_weights(primitive(scores), scale, causal));
+    let weights = float::<B, 4>(B::attention_weights(primitive(scores), scale, visible));
     let kept = keep.then(|| primitive(weights.clone()));
     let used = match factors {
         Some(factors) => weights * float(factors),
@@ -159,8 +174,9 @@ pub(super) fn differentiable<B: Backend, C: CheckpointStrategy>(
     options: AttendOptions<Autodiff<B, C>>,
 ) -> FloatTensor<Autodiff<B, C>> {
     type Kept<B> = ([FloatTensor<B>; 3], AttendOptions<B>, Option<FloatTensor<B>>);
-    let AttendOptions { scale, causal, hidden, factors } = options;
-    let options = AttendOptions { scale, causal, hidden, factors: factors.map(|factors| factors.primitive) };
+    let AttendOptions { scale, visible, hidden, factors } = options;
+    let visible = KeyRanges::of_inner(visible);
+    let options = AttendOptions { scale, visible, hidden, factors: factors.map(|factors| factors.primitive) };
     let backward =
         |(inputs, options, kept): Kept<B>, grad, needs| B::attend_backward(inputs, options, kept, grad, needs);
     recorded::<B, C, _, 3>(inputs, backward, |inputs, keep| {

@@ -8,7 +8,7 @@ use burn::tensor::{
 use burn_autodiff::{Autodiff, checkpoint::strategy::CheckpointStrategy};
 
 use super::{
-    AttendOptions, Backend, BatchNormed, ConvolveOptions, GruReset, PoolOptions, Quantisation, Recurrence,
+    AttendOptions, Backend, BatchNormed, ConvolveOptions, GruReset, KeyRanges, PoolOptions, Quantisation, Recurrence,
     RnnActivation, RowNormOptions, Steps, affine, attend, batch_norm, chunk, convolve,
     custom::recorded,
     embed, gated,
@@ -86,10 +86,10 @@ impl<B: Backend, C: CheckpointStrategy> Backend for Autodiff<B, C> {
         max_pool::differentiable::<B, C>(x, options)
     }
 
-    fn attention_weights(scores: FloatTensor<Self>, scale: f64, causal: bool) -> FloatTensor<Self> {
+    fn attention_weights(scores: FloatTensor<Self>, scale: f64, visible: KeyRanges<Self>) -> FloatTensor<Self> {
         let backward = |(weights, scale), grad, _| [Some(B::attention_weights_backward(weights, grad, scale))];
         recorded::<B, C, _, 1>([scores], backward, |[scores], _| {
-            let weights = B::attention_weights(scores, scale, causal);
+            let weights = B::attention_weights(scores, scale, KeyRanges::of_inner(visible));
             (weights.clone(), Some((weights, scale)))
         })
     }

@@ -19,6 +19,7 @@ mod embed;
 mod flex;
 mod gated;
 mod gelu;
+mod key_ranges;
 mod max_pool;
 mod optimizer;
 mod precision;
@@ -40,6 +41,7 @@ pub use grove_kernels::Quantisation;
 pub use attend::AttendOptions;
 pub use batch_norm::{BatchNormKept, BatchNormed};
 pub use convolve::{ConvolveOptions, ConvolveThen};
+pub use key_ranges::KeyRanges;
 pub use max_pool::PoolOptions;
 pub use precision::at_least_f32;
 pub use recurrent::{GruReset, Recurrence, RnnActivation, Steps};
@@ -311,12 +313,12 @@ pub trait Backend: burn::tensor::backend::Backend {
         max_pool::backward::<Self>(x, output, grad, options)
     }
 
-    /// Softmax over the last axis of `scale * scores`, `[b, n_head, t, s]`. If `causal`, the queries are the last `t` of
-    /// the `s` positions, and each sees itself and those before it.
+    /// Softmax over the last axis of `scale * scores`, `[b, n_head, t, s]`, of the keys that are visible; the others' weights
+    /// are 0.
     ///
     /// A row that is minus infinity everywhere, a query from which all is hidden, becomes zeros, and its gradient too.
-    fn attention_weights(scores: FloatTensor<Self>, scale: f64, causal: bool) -> FloatTensor<Self> {
-        rows::attention_weights::<Self>(scores, scale, causal)
+    fn attention_weights(scores: FloatTensor<Self>, scale: f64, visible: KeyRanges<Self>) -> FloatTensor<Self> {
+        rows::attention_weights::<Self>(scores, scale, visible)
     }
 
     /// Gradient of [`attention_weights`](Self::attention_weights) with respect to the scores, given its result and that

@@ -9,6 +9,7 @@ mod attention;
 mod cache;
 mod chunk;
 mod gemv;
+mod key_range;
 mod nll;
 mod reduce;
 mod register;
@@ -81,11 +82,10 @@ macro_rules! fusing_backend {
                 options: AttendOptions<Self>,
                 keep: bool,
             ) -> (FloatTensor<Self>, Option<FloatTensor<Self>>) {
-                let small =
-                    $crate::ops::cube::attention::is_small(&inputs[0].shape(), &inputs[1].shape(), options.causal);
+                let causal = options.visible.causal;
+                let small = $crate::ops::cube::attention::is_small(&inputs[0].shape(), &inputs[1].shape(), causal);
                 if small && !keep && options.factors.is_none() {
-                    let AttendOptions { scale, causal, hidden, .. } = options;
-                    return ($crate::ops::cube::attention::attention(inputs, hidden, scale, causal), None);
+                    return ($crate::ops::cube::attention::attention::<_, Self>(inputs, options), None);
                 }
                 $crate::ops::attend::forward::<Self>(inputs, options, keep)
             }
@@ -99,8 +99,8 @@ macro_rules! fusing_backend {
                 $crate::ops::cube::cache::append(buffers, new, at, seen)
             }
 
-            fn attention_weights(scores: FloatTensor<Self>, scale: f64, causal: bool) -> FloatTensor<Self> {
-                $crate::ops::cube::softmax::attention_weights(scores, scale, causal)
+            fn attention_weights(scores: FloatTensor<Self>, scale: f64, visible: KeyRanges<Self>) -> FloatTensor<Self> {
+                $crate::ops::cube::softmax::attention_weights::<_, Self>(scores, scale, visible)
             }
 
             fn attention_weights_backward(
@@ -141,7 +141,7 @@ use burn::tensor::{
 };
 use std::ops::Range;
 
-use super::{AttendOptions, RowNormOptions};
+use super::{AttendOptions, KeyRanges, RowNormOptions};
 
 #[cfg(feature = "cuda")]
 fusing_backend!(burn_cuda::Cuda);

@@ -14,9 +14,9 @@ use burn_flex::{Flex, FlexTensor, Layout};
 use grove_kernels as kernels;
 
 use super::{
-    AttendOptions, Backend, BatchNormKept, BatchNormed, ConvolveOptions, ConvolveThen, GruReset, PoolOptions,
-    Quantisation, Recurrence, RnnActivation, RowNormOptions, Steps, embed, gated, gelu, optimizer, quantised, rotary,
-    rows,
+    AttendOptions, Backend, BatchNormKept, BatchNormed, ConvolveOptions, ConvolveThen, GruReset, KeyRanges,
+    PoolOptions, Quantisation, Recurrence, RnnActivation, RowNormOptions, Steps, embed, gated, gelu, optimizer,
+    quantised, rotary, rows,
 };
 
 /// A tensor of f32 in a shape.
@@ -244,15 +244,15 @@ impl Backend for Flex {
         changed(grad, |grad| kernels::selu_backward(elements(&x), grad))
     }
 
-    fn attention_weights(scores: FloatTensor<Self>, scale: f64, causal: bool) -> FloatTensor<Self> {
+    fn attention_weights(scores: FloatTensor<Self>, scale: f64, visible: KeyRanges<Self>) -> FloatTensor<Self> {
         let [.., t, s] = scores.layout().shape()[..] else {
-            return rows::attention_weights::<Self>(scores, scale, causal);
+            return rows::attention_weights::<Self>(scores, scale, visible);
         };
         // The first of more queries than there are keys see nothing, which the kernel does not know.
-        if !is_f32(&scores) || causal && t > s {
-            return rows::attention_weights::<Self>(scores, scale, causal);
+        if !is_f32(&scores) || visible.causal && t > s || !visible.is_plain() {
+            return rows::attention_weights::<Self>(scores, scale, visible);
         }
-        let (scale, queries) = (scale as f32, causal.then_some(t));
+        let (scale, queries) = (scale as f32, visible.causal.then_some(t));
         if scores.is_unique() {
             return changed(scores, |scores| kernels::softmax_rows(scores, s, scale, queries));
         }
