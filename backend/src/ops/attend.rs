@@ -80,8 +80,11 @@ pub(super) fn forward<B: Backend>(
     let hidden = hidden.map(Tensor::<B, 4, Bool>::from_primitive);
     // In f16 a product of a query and a key may be too large before it is scaled.
     let (q, scale) = if is_half(q.dtype()) { (q.mul_scalar(scale), 1.0) } else { (q, scale) };
-    // Where the weights need not be kept, a backend may never write them down. The fusing ones do, with masks in memory and a
-    // softmax in many launches. The first of more queries than there are keys see nothing, which backends treat differently.
+    // Where the weights need not be kept, a backend may never write them down. The fusing ones do: Burn's attention with a scale
+    // is there a composition, with masks in memory and a softmax in many launches. Without one it is a choice by speed among
+    // that and the kernels of cubek-attention 0.2.0, which divide by the root of head_dim, hold queries, keys, values and weights
+    // in f16 whatever their type is, and count a causal mask from the first key instead of the last: no two candidates agree.
+    // The first of more queries than there are keys see nothing, which backends treat differently.
     let (whole, sees_keys) = (factors.is_none() && !B::FUSES_VECTORS_WRONGLY, !visible.causal || t <= s);
     if !keep && whole && sees_keys {
         let ranges = if visible.is_plain() { None } else { visible.hidden([t, s], &q.device()) };
