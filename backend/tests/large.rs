@@ -141,7 +141,7 @@ fn decoding<B: Backend>(device: B::Device) {
             hidden.slice_assign([b - 1..b, 0..1, t - 1..t, 0..s], all).into_primitive()
         });
         let run = |keep: bool| {
-            let options = AttendOptions { scale: 0.3, causal, hidden: hidden.clone(), factors: None };
+            let options = AttendOptions { scale: 0.3, causal, hidden: hidden.clone(), dropout: None };
             let (y, _) = B::attend(inputs.clone(), options, keep);
             float::<B, 4>(y).into_data().iter::<f64>().collect::<Vec<_>>()
         };

@@ -231,10 +231,10 @@ fn attention_of_large_queries<B: Backend>(device: B::Device) {
             let expected = values((e.clone() / e.sum_dim(3)).matmul(all(wide(&v))));
             let y = if keep {
                 let inputs = [&q, &k, &v].map(|x| primitive(lift(x)));
-                let options = AttendOptions { scale: 0.125, causal: true, hidden: None, factors: None };
+                let options = AttendOptions { scale: 0.125, causal: true, hidden: None, dropout: None };
                 float::<Autodiff<B>, 4>(<Autodiff<B>>::attend(inputs, options, false).0).inner()
             } else {
-                let options = AttendOptions { scale: 0.125, causal: true, hidden: None, factors: None };
+                let options = AttendOptions { scale: 0.125, causal: true, hidden: None, dropout: None };
                 float::<B, 4>(B::attend([&q, &k, &v].map(|x| primitive(x.clone())), options, false).0)
             };
             assert_eq!(y.dtype(), dtype);

@@ -1,9 +1,7 @@
 use burn::tensor::{Bool, Int, Tensor, TensorData, TensorPrimitive};
-use grove_backend::{AttendOptions, Backend};
+use grove_backend::{AttendOptions, Backend, Dropout};
 use grove_tree::Key;
 use std::ops::Range;
-
-use crate::dropout::dropout_factors;
 
 /// Which positions a causal attention layer must not look at.
 #[derive(Clone, Debug)]
@@ -97,10 +95,6 @@ pub fn attend<B: Backend>(
     scale: f64,
     dropping: Option<(f64, Key)>,
 ) -> Tensor<B, 4> {
-    let [b, n_head, t, _] = queries.dims();
-    let weights = [b, n_head, t, keys.dims()[2]];
-    let factors =
-        dropping.and_then(|(rate, key)| dropout_factors(weights, rate, key, queries.dtype(), &queries.device()));
     let primitive = |x: Tensor<B, 4>| x.into_primitive().tensor();
     let options = AttendOptions {
         scale,
@@ -109,7 +103,7 @@ pub fn attend<B: Backend>(
             AttentionMask::Explicit(hidden) => Some(hidden.clone().into_primitive()),
             _ => None,
         },
-        factors: factors.map(primitive),
+        dropout: dropping.and_then(|(rate, key)| Dropout::new(key.words(), rate)),
     };
     let (output, _) = B::attend([queries, keys, values].map(primitive), options, false);
     Tensor::from_primitive(TensorPrimitive::Float(output))

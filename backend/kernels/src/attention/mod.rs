@@ -7,6 +7,7 @@ mod once;
 mod tests;
 
 use crate::{
+    Dropout,
     dispatch::{TASK, vectorized},
     matmul::HEIGHT,
     softmax::softmax_row,
@@ -65,8 +66,8 @@ pub struct Attention<'a> {
     pub causal: bool,
     /// Keys that are hidden besides. A query from which all are hidden gathers nothing: 0.
     pub hidden: Option<Hidden<'a>>,
-    /// What weights are multiplied by, `[b, n_head, t, s]`: dropout.
-    pub factors: Option<&'a [f32]>,
+    /// Dropout of the weights, `[b, n_head, t, s]`.
+    pub dropout: Option<Dropout>,
 }
 
 impl<'a> Attention<'a> {
@@ -90,17 +91,24 @@ impl<'a> Attention<'a> {
         if self.causal { self.s - self.t + query } else { self.s }
     }
 
-    /// The factors of the queries of a head from one on, each with all keys.
-    fn factors(&self, i: usize, head: usize, query: usize) -> Option<std::slice::ChunksExact<'a, f32>> {
-        let row = (i * self.n_head + head) * self.t + query;
-        self.factors.map(|factors| factors[row * self.s..].chunks_exact(self.s))
+    /// Index of the weight of a query of a head for the first key.
+    fn weight_index(&self, i: usize, head: usize, query: usize) -> usize {
+        ((i * self.n_head + head) * self.t + query) * self.s
     }
 
-    /// Multiplies what queries have for the first `seen` keys by factors, if there are any.
+    /// Drops some of the weights that queries have for the first `seen` keys.
     fn drop(&self, weights: &mut [f32], seen: usize, i: usize, head: usize, query: usize) {
-        let Some(factors) = self.factors(i, head, query) else { return };
-        for (weights, factors) in weights.chunks_exact_mut(seen).zip(factors) {
-            weights.iter_mut().zip(factors).for_each(|(weight, factor)| *weight *= factor);
+        let Some(dropout) = self.dropout else { return };
+        for (row, weights) in (query..).zip(weights.chunks_exact_mut(seen)) {
+            dropout.apply_from(self.weight_index(i, head, row), weights);
+        }
+    }
+
+    /// The factors by which [`drop`](Self::drop) multiplies; nothing without dropout.
+    fn dropout_factors(&self, factors: &mut [f32], seen: usize, i: usize, head: usize, query: usize) {
+        let Some(dropout) = self.dropout else { return };
+        for (row, factors) in (query..).zip(factors.chunks_exact_mut(seen)) {
+            dropout.fill_from(self.weight_index(i, head, row), factors);
         }
     }
 
@@ -114,11 +122,9 @@ impl<'a> Attention<'a> {
     }
 
     fn check(&self, q: Heads<'_>, k: Heads<'_>, v: Heads<'_>) {
-        let weights = self.b * self.n_head * self.t * self.s;
         let grouped = self.n_head == 0 || self.n_kv_head > 0 && self.n_head.is_multiple_of(self.n_kv_head);
         assert!(grouped, "{} heads of queries for {} of keys", self.n_head, self.n_kv_head);
         assert!(!self.causal || self.t <= self.s, "{} queries of {} keys", self.t, self.s);
-        assert!(self.factors.is_none_or(|factors| factors.len() == weights), "factors of {weights} weights");
         for (x, positions) in [(q, self.t), (k, self.s), (v, self.s)] {
             let enough = positions * self.head_dim == 0 || x.stride() >= self.head_dim;
             assert!(enough, "{} elements from one position to the next", x.stride());

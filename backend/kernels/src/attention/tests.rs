@@ -34,7 +34,8 @@ fn reference(sizes: &Attention<'_>, [q, k, v, g]: [Heads<'_>; 4]) -> [Vec<f64>; 
         let total = e.iter().sum::<f64>();
         let weight = |key: usize| if total > 0.0 { e[key] / total } else { 0.0 };
         let row = (i * n_head + head) * t + query;
-        let factor = |key: usize| sizes.factors.map_or(1.0, |factors| f64::from(factors[row * s + key]));
+        let factor =
+            |key: usize| sizes.dropout.map_or(1.0, |dropout| f64::from(dropout.factor((row * s + key) as u64)));
         let grad = |key: usize| {
             factor(key) * (0..d).map(|c| at(g, i, head, query, c) * at(v, i, head / group, key, c)).sum::<f64>()
         };
@@ -103,17 +104,16 @@ fn values_and_gradients() {
         [1, 2, 1, 130, 500, 4],
     ] {
         let plain =
-            Attention { b, n_head, n_kv_head, t, s, head_dim, scale: 0.4, causal: false, hidden: None, factors: None };
+            Attention { b, n_head, n_kv_head, t, s, head_dim, scale: 0.4, causal: false, hidden: None, dropout: None };
         // The first query of the last text sees nothing; a mask of keys alone always leaves one.
         let mask: Vec<u8> = (0..b * t * s).map(|i| u8::from(i % 3 == 1 || i / s == t * b - t)).collect();
         let ends: Vec<u8> = (0..b * s).map(|i| u8::from(i % s > i / s)).collect();
-        let factors: Vec<f32> = (0..b * n_head * t * s).map(|i| if i % 4 == 0 { 0.0 } else { 4.0 / 3.0 }).collect();
         let of_queries = Some(Hidden { data: &mask, strides: [t * s, 0, s] });
         let of_keys = Some(Hidden { data: &ends, strides: [s, 0, 0] });
         for hidden in [None, of_queries, of_keys] {
-            for factors in [None, Some(&factors[..])] {
-                check(&Attention { hidden, factors, ..plain });
-                check(&Attention { hidden, factors, causal: true, scale: -0.3, ..plain });
+            for dropout in [None, Dropout::new([3, 4], 0.25)] {
+                check(&Attention { hidden, dropout, ..plain });
+                check(&Attention { hidden, dropout, causal: true, scale: -0.3, ..plain });
             }
         }
     }
@@ -132,7 +132,7 @@ fn threads_do_not_matter() {
             scale: 0.3,
             causal: true,
             hidden: None,
-            factors: None,
+            dropout: None,
         };
         let (wide, narrow) = (6 * 16, 2 * 16);
         let data = [values(t * wide, 1), values(90 * narrow, 2), values(90 * narrow, 3), values(t * wide, 4)];

@@ -4,6 +4,7 @@ use burn::tensor::{DType, Shape, TensorMetadata};
 use burn_cubecl::{CubeBackend, CubeRuntime, fusion::FusionCubeRuntime, tensor::CubeTensor};
 use burn_fusion::{
     FusionRuntime, FusionTensor,
+    client::GlobalFusionClient,
     stream::{Operation, OperationStreams},
 };
 use burn_ir::{CustomOpIr, HandleContainer, OperationIr, TensorIr};
@@ -51,7 +52,28 @@ pub(super) fn register_all<R: CubeRuntime, const N: usize>(
     outputs: Vec<(Shape, DType)>,
     compute: impl Fn([CubeTensor<R>; N]) -> Vec<CubeTensor<R>> + Send + Sync + 'static,
 ) -> Vec<Lazy<R>> {
-    let client = inputs[0].client.clone();
+    register_with(inputs[0].client.clone(), name, inputs, outputs, compute)
+}
+
+/// [`register`] of an operation without inputs, on a device.
+pub(super) fn register_source<R: CubeRuntime, const M: usize>(
+    name: &'static str,
+    device: &R::Device,
+    outputs: [(Shape, DType); M],
+    compute: impl Fn() -> [CubeTensor<R>; M] + Send + Sync + 'static,
+) -> [Lazy<R>; M] {
+    let client = GlobalFusionClient::<FusionCubeRuntime<R>>::load(device);
+    let outputs = register_with(client, name, [], outputs.into(), move |[]| compute().into());
+    outputs.try_into().unwrap_or_else(|_| unreachable!("as many outputs as were described"))
+}
+
+fn register_with<R: CubeRuntime, const N: usize>(
+    client: GlobalFusionClient<FusionCubeRuntime<R>>,
+    name: &'static str,
+    inputs: [Lazy<R>; N],
+    outputs: Vec<(Shape, DType)>,
+    compute: impl Fn([CubeTensor<R>; N]) -> Vec<CubeTensor<R>> + Send + Sync + 'static,
+) -> Vec<Lazy<R>> {
     let streams = OperationStreams::with_inputs(&inputs);
     let inputs = inputs.map(Lazy::into_ir);
     let uninit = |(shape, dtype)| TensorIr::uninit(client.create_empty_handle(), shape, dtype);

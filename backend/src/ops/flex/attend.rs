@@ -5,7 +5,7 @@ use burn::tensor::{DType, Shape};
 use burn_flex::{Flex, FlexTensor};
 use grove_kernels::{Attention, Heads, Hidden};
 
-use super::{contiguous, elements, is_f32, tensor};
+use super::{contiguous, is_f32, tensor};
 use crate::ops::{AttendOptions, attend, precision::is_half};
 
 /// Strides of all axes but the last.
@@ -38,7 +38,6 @@ fn turned(values: Vec<f32>, [b, n_head, positions, head_dim]: [usize; 4]) -> Fle
 /// Options whose tensors lie in memory as the kernel needs them; `None` where that cannot be, or the kernel cannot help.
 struct Prepared {
     hidden: Option<FlexTensor>,
-    factors: Option<FlexTensor>,
 }
 
 fn prepare(inputs: &[FlexTensor; 3], options: &AttendOptions<Flex>) -> Option<Prepared> {
@@ -51,7 +50,7 @@ fn prepare(inputs: &[FlexTensor; 3], options: &AttendOptions<Flex>) -> Option<Pr
         && (!options.causal || q[2] <= k[2]);
     let hidden = options.hidden.as_ref();
     let bytes = hidden.is_none_or(|hidden| matches!(hidden.dtype(), DType::Bool(_)) && hidden.dtype().size() == 1);
-    if !fits || !bytes || !inputs.iter().chain(&options.factors).all(is_f32) {
+    if !fits || !bytes || !inputs.iter().all(is_f32) {
         return None;
     }
     let wanted = [q[0], q[1], q[2], k[2]];
@@ -59,9 +58,7 @@ fn prepare(inputs: &[FlexTensor; 3], options: &AttendOptions<Flex>) -> Option<Pr
     let fits = |hidden: &FlexTensor| {
         (0..4).all(|i| [wanted[i], if i < 3 { 1 } else { wanted[i] }].contains(&hidden.layout().shape()[i]))
     };
-    let factors = options.factors.as_ref().map(FlexTensor::to_contiguous);
-    let whole = factors.as_ref().is_none_or(|factors| factors.layout().shape()[..] == wanted);
-    (whole && hidden.as_ref().is_none_or(fits)).then_some(Prepared { hidden, factors })
+    hidden.as_ref().is_none_or(fits).then_some(Prepared { hidden })
 }
 
 impl Prepared {
@@ -85,7 +82,7 @@ impl Prepared {
             scale: options.scale as f32,
             causal: options.causal,
             hidden,
-            factors: self.factors.as_ref().map(elements),
+            dropout: options.dropout,
         }
     }
 }
