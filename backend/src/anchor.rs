@@ -8,7 +8,7 @@ use burn::tensor::{Bool, Int, Tensor, TensorData, TensorPrimitive, activation, b
 use burn_autodiff::Autodiff;
 
 use crate::{
-    AttendOptions, Backend, ConvolveOptions, ConvolveThen, GruReset, KeyRanges, PoolOptions, Quantisation,
+    AttendOptions, Backend, ConvolveOptions, ConvolveThen, Dropout, GruReset, KeyRanges, PoolOptions, Quantisation,
     RnnActivation, RowNormOptions, Steps,
 };
 
@@ -45,6 +45,10 @@ fn forward<B: Backend>(device: &B::Device) -> Tensor<B, 2> {
     let y = y.clone() + layers(y);
     let y = y.clone() + large(y);
     let y = y.clone() + pictures(y);
+    let y = match Dropout::new([1, 2], 0.5) {
+        Some(dropout) => crate::dropout(y, dropout) + crate::random_bits::<B, 2>([1, 2], [2, 2], device).float(),
+        None => y,
+    };
     let (loss, _) = B::nll(y.into_primitive().tensor(), ids.reshape([4]).narrow(0, 0, 2).into_primitive());
     weights.reshape([2, 2]) + Tensor::<B, 1>::from_primitive(TensorPrimitive::Float(loss)).unsqueeze()
 }

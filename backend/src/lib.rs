@@ -31,11 +31,12 @@ pub use anchor::Program;
 #[doc(hidden)]
 pub use anchor::anchors;
 pub use device::{BackendName, DeviceError, DeviceSpec};
-pub use grove_kernels::{deterministic, keep_freed_memory, set_deterministic};
+pub use grove_kernels::{deterministic, keep_freed_memory, set_deterministic, threefry};
 pub use matmul::matmul;
 pub use ops::{
-    AttendOptions, Backend, BatchNormKept, BatchNormed, ConvolveOptions, ConvolveThen, GruReset, KeyRanges,
-    PoolOptions, Quantisation, Recurrence, RnnActivation, RowNormOptions, Steps, at_least_f32,
+    AttendOptions, Backend, BatchNormKept, BatchNormed, ConvolveOptions, ConvolveThen, Dropout, GruReset, KeyRanges,
+    PendingTokens, PoolOptions, Quantisation, Recurrence, RnnActivation, RowNormOptions, SampleOptions, Sampled,
+    SampledPrimitives, Steps, at_least_f32, dropout, random_bits, sample,
 };
 
 #[cfg(feature = "cuda")]

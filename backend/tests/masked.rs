@@ -4,7 +4,7 @@
 
 use against::{float, numbers, primitive};
 use burn::tensor::{Bool, DType, Int, Tensor, TensorData};
-use grove_backend::{AttendOptions, Autodiff, Backend, KeyRanges};
+use grove_backend::{AttendOptions, Autodiff, Backend, Dropout, KeyRanges};
 
 #[allow(dead_code)] // Not every file compares two functions.
 mod against;
@@ -93,7 +93,11 @@ fn attention<B: Backend>(device: B::Device) {
                     .collect();
                 let mask = Tensor::<B, 4, Int>::from_data(TensorData::new(mask, masked), &device).equal_elem(1);
                 let drops = case >= 6;
-                let factors = numbers::<B, 4>([b, heads, t, s], 9, &device).cast(dtype);
+                let dropout = Dropout::new([9, t as u32], 0.3).filter(|_| drops);
+                let factors = dropout.map(|dropout| {
+                    let factors = TensorData::new(dropout.factors(b * heads * t * s), [b * heads * t * s]);
+                    values(Tensor::<B, 1>::from_data(factors, &device).cast(dtype))
+                });
                 let inputs = [[heads, t], [kv, s], [kv, s]]
                     .map(|[heads, n]| numbers::<B, 4>([b, heads, n, d], n as u64, &device).mul_scalar(2.0).cast(dtype));
                 let dy = numbers::<B, 4>([b, heads, t, d], 5, &device).cast(dtype);
@@ -101,7 +105,7 @@ fn attention<B: Backend>(device: B::Device) {
                 let reference = Reference::new(
                     &size,
                     [&given[0], &given[1], &given[2], &values(dy.clone())],
-                    drops.then(|| values(factors.clone())).as_deref(),
+                    factors.as_deref(),
                     0.4,
                     |at @ [.., query, key]| !hidden(at) && (!causal || key + t <= query + s),
                 );
@@ -114,7 +118,7 @@ fn attention<B: Backend>(device: B::Device) {
                     scale: 0.4,
                     visible: KeyRanges::new(causal),
                     hidden: Some(hidden.into_primitive()),
-                    factors: drops.then(|| primitive(factors.clone())),
+                    dropout,
                 };
                 let (y, _) = B::attend(inputs.clone().map(primitive), options(mask.clone()), false);
                 let y = values(float::<B, 4>(y));
@@ -127,7 +131,7 @@ fn attention<B: Backend>(device: B::Device) {
                     scale: 0.4,
                     visible: KeyRanges::new(causal),
                     hidden: Some(Tensor::<Autodiff<B>, 4, Bool>::from_inner(mask).into_primitive()),
-                    factors: drops.then(|| primitive(Tensor::<Autodiff<B>, 4>::from_inner(factors))),
+                    dropout,
                 };
                 let (y, _) = <Autodiff<B>>::attend(leaves.clone().map(primitive), options, false);
                 let y = float::<Autodiff<B>, 4>(y);

@@ -1,9 +1,7 @@
 use burn::tensor::{Bool, Int, Tensor, TensorData, TensorPrimitive, ops::IntTensor};
-use grove_backend::{AttendOptions, Backend, KeyRanges};
+use grove_backend::{AttendOptions, Backend, Dropout, KeyRanges};
 use grove_tree::Key;
 use std::ops::Range;
-
-use crate::dropout::dropout_factors;
 
 /// Positions that an attention layer must not look at.
 #[derive(Clone, Debug)]
@@ -108,10 +106,6 @@ pub fn attend<B: Backend>(
     scale: f64,
     dropping: Option<(f64, Key)>,
 ) -> Tensor<B, 4> {
-    let [b, n_head, t, _] = queries.dims();
-    let weights = [b, n_head, t, keys.dims()[2]];
-    let factors =
-        dropping.and_then(|(rate, key)| dropout_factors(weights, rate, key, queries.dtype(), &queries.device()));
     let primitive = |x: Tensor<B, 4>| x.into_primitive().tensor();
     let options = AttendOptions {
         scale,
@@ -123,7 +117,7 @@ pub fn attend<B: Backend>(
             AttentionMask::Explicit(hidden) => Some(hidden.clone().into_primitive()),
             _ => None,
         },
-        factors: factors.map(primitive),
+        dropout: dropping.and_then(|(rate, key)| Dropout::new(key.words(), rate)),
     };
     let (output, _) = B::attend([queries, keys, values].map(primitive), options, false);
     Tensor::from_primitive(TensorPrimitive::Float(output))

@@ -24,19 +24,21 @@ mod max_pool;
 mod optimizer;
 mod precision;
 mod quantised;
+mod random;
 mod recurrent;
 mod rotary;
 mod rows;
+mod sample;
 mod strided;
 
 use burn::tensor::{
-    DType, Tensor, TensorMetadata, TensorPrimitive,
+    DType, Shape, Tensor, TensorMetadata, TensorPrimitive,
     ops::{FloatTensor, IntTensor, ModuleOps},
 };
 
 use std::ops::Range;
 
-pub use grove_kernels::Quantisation;
+pub use grove_kernels::{Dropout, Quantisation};
 
 pub use attend::AttendOptions;
 pub use batch_norm::{BatchNormKept, BatchNormed};
@@ -44,8 +46,10 @@ pub use convolve::{ConvolveOptions, ConvolveThen};
 pub use key_ranges::KeyRanges;
 pub use max_pool::PoolOptions;
 pub use precision::at_least_f32;
+pub use random::{dropout, random_bits};
 pub use recurrent::{GruReset, Recurrence, RnnActivation, Steps};
 pub use rows::RowNormOptions;
+pub use sample::{PendingTokens, SampleOptions, Sampled, SampledPrimitives, sample};
 
 fn float<B: burn::tensor::backend::Backend, const D: usize>(x: FloatTensor<B>) -> Tensor<B, D> {
     Tensor::from_primitive(TensorPrimitive::Float(x))
@@ -407,6 +411,32 @@ pub trait Backend: burn::tensor::backend::Backend {
     /// those of slices would be as many tensors of the whole size.
     fn chunk(x: FloatTensor<Self>, count: usize, axis: usize) -> Vec<FloatTensor<Self>> {
         chunk::parts::<Self>(x, count, axis)
+    }
+
+    /// 32 random bits for each element, u32: those of `jax.random.bits(key)`, the same on every backend. `key` has the two
+    /// words of a random key, the high one first.
+    fn random_bits(key: [u32; 2], shape: Shape, device: &Self::Device) -> IntTensor<Self> {
+        random::bits_from_host::<Self>(key, shape, device)
+    }
+
+    /// [`Dropout`] of all elements, by the random bits of their indices in row-major order. Any shape; the shape stays.
+    ///
+    /// The same dropout of a gradient is the backward pass, which keeps nothing.
+    fn dropout(x: FloatTensor<Self>, dropout: Dropout) -> FloatTensor<Self> {
+        random::dropout_by_product::<Self>(x, dropout)
+    }
+
+    /// Whether [`sample`](Self::sample) draws tokens.
+    const SAMPLES: bool = false;
+
+    /// A token for each row of logits, drawn on the device; see [`sample`]. `None` where it is left to the host, whose memory
+    /// the logits are in anyway.
+    fn sample(
+        _logits: FloatTensor<Self>,
+        _occurred: Option<IntTensor<Self>>,
+        _options: SampleOptions,
+    ) -> Option<SampledPrimitives<Self>> {
+        None
     }
 
     /// A layer of LSTM (Hochreiter and Schmidhuber, 1997), in one direction, over a packed batch.

@@ -1,4 +1,4 @@
-use burn::tensor::{Tensor, TensorData, TensorPrimitive};
+use burn::tensor::{Tensor, TensorPrimitive};
 use grove_backend::{Backend, KeyRanges, matmul};
 use grove_layers::{Activation, AttentionMask, LayerNorm, Linear, attend, dropout};
 use grove_tree::{Array, Init, Key, Tree};
@@ -72,9 +72,7 @@ pub(super) fn drop_hidden<B: Backend>(x: Tensor<B, 3>, dropping: Dropping<'_>, n
 fn drop_path<B: Backend>(x: Tensor<B, 3>, rate: f64, dropping: Dropping<'_>) -> Tensor<B, 3> {
     let Some((_, key)) = dropping.filter(|_| rate > 0.0) else { return x };
     let [b, t, n] = x.dims();
-    let keep = 1.0 - rate;
-    let kept = key.bernoulli_vec(b, keep as f32).into_iter().map(|kept| if kept { (1.0 / keep) as f32 } else { 0.0 });
-    let factors = Tensor::<B, 2>::from_data(TensorData::new(kept.collect(), [b, 1]), &x.device()).cast(x.dtype());
+    let factors = dropout(Tensor::<B, 2>::ones([b, 1], (&x.device(), x.dtype())), rate, Some(key));
     (x.reshape([b, t * n]) * factors).reshape([b, t, n])
 }
 

@@ -14,7 +14,8 @@
 //!
 //! The numbers are those of `jax.random` (jax 0.10 on a CPU, in its default, partitionable, threefry
 //! mode), bit for bit. They are computed on the host, in f32 or i32, and only then converted to the
-//! element type of a backend, so that one key gives the same numbers on every backend. A number
+//! element type of a backend, so that one key gives the same numbers on every backend. Random bits
+//! alone ([`Key::random_bits`], and dropout) are drawn on the device, the same ones. A number
 //! depends on the key and on its index in row-major order, never on the shape: the first six of thirty
 //! numbers are the six.
 //!
@@ -27,12 +28,11 @@ mod integers;
 mod normal;
 mod rand_impl;
 mod special;
-mod threefry;
 mod uniform;
 
 pub use rand_impl::KeyRng;
 
-use threefry::threefry2x32;
+use grove_backend::threefry::{self, threefry2x32};
 
 /// A random key: two 32-bit words that determine a stream of random numbers.
 ///

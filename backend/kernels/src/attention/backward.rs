@@ -11,7 +11,9 @@ use crate::{
 struct Scratch {
     /// Of a block of queries: the weights, …
     weights: Vec<f32>,
-    /// … those after dropout, and …
+    /// … the factors of dropout, …
+    factors: Vec<f32>,
+    /// … the weights after dropout, and …
     dropped: Vec<f32>,
     /// … the gradients of the latter, then of the scores.
     grad: Vec<f32>,
@@ -92,7 +94,7 @@ impl Attention<'_> {
         [keys_needed, values_needed]: [bool; 2],
     ) {
         let (d, block) = (self.head_dim, self.block());
-        let Scratch { weights, dropped, grad, dq, dk, dv, turned } = scratch;
+        let Scratch { weights, factors, dropped, grad, dq, dk, dv, turned } = scratch;
         let rows = |x, stride, n| Panels::new(x, n, d, Layout { stride, transposed: false });
         for query in (0..self.t).step_by(block) {
             let n = block.min(self.t - query);
@@ -105,11 +107,13 @@ impl Attention<'_> {
             let weights = zeros(weights, n * seen);
             keys_turned.add_block(0..d, keys_seen.clone(), q, q_stride, n, weights, seen);
             weigh(self, [i, head, query], keys_seen.clone(), weights);
+            // Drawn once for both uses.
+            let factors = zeros(factors, if self.dropout.is_some() { n * seen } else { 0 });
+            self.dropout_factors(factors, keys_seen.clone(), i, head, query);
             if values_needed {
-                let used = if self.factors.is_some() {
+                let used = if self.dropout.is_some() {
                     dropped.clear();
-                    dropped.extend_from_slice(weights);
-                    self.drop(dropped, keys_seen.clone(), i, head, query);
+                    dropped.extend(weights.iter().zip(&*factors).map(|(weight, factor)| weight * factor));
                     &dropped[..]
                 } else {
                     &*weights
@@ -121,7 +125,7 @@ impl Attention<'_> {
             }
             let grad = zeros(grad, n * seen);
             values_turned.add_block(0..d, keys_seen.clone(), g, g_stride, n, grad, seen);
-            self.drop(grad, keys_seen.clone(), i, head, query);
+            grad.iter_mut().zip(&*factors).for_each(|(grad, factor)| *grad *= factor);
             softmax::backward(weights, grad, seen, self.scale);
             if keys_needed {
                 rows(q, q_stride, n).add_transposed(grad, seen, seen, &mut dk[first * d..], d, turned);

@@ -9,6 +9,7 @@ mod tests;
 use std::ops::Range;
 
 use crate::{
+    Dropout,
     dispatch::{TASK, vectorized},
     math::LANES,
     matmul::{HEIGHT, WIDTH},
@@ -74,8 +75,8 @@ pub struct Attention<'a> {
     pub lengths: Option<&'a [usize]>,
     /// Keys that are hidden besides. A query from which all are hidden gathers nothing: 0.
     pub hidden: Option<Hidden<'a>>,
-    /// What weights are multiplied by, `[b, n_head, t, s]`: dropout.
-    pub factors: Option<&'a [f32]>,
+    /// Dropout of the weights, `[b, n_head, t, s]`.
+    pub dropout: Option<Dropout>,
 }
 
 impl<'a> Attention<'a> {
@@ -120,22 +121,28 @@ impl<'a> Attention<'a> {
         if first.start == last.end { 0..0 } else { first.start / WIDTH * WIDTH..last.end }
     }
 
-    /// The factors of the queries of a head from one on, each with all keys.
-    fn factors(&self, i: usize, head: usize, query: usize) -> Option<std::slice::ChunksExact<'a, f32>> {
-        let row = (i * self.n_head + head) * self.t + query;
-        self.factors.map(|factors| factors[row * self.s..].chunks_exact(self.s))
+    /// Index of the weight of a query of a head for the first key.
+    fn weight_index(&self, i: usize, head: usize, query: usize) -> usize {
+        ((i * self.n_head + head) * self.t + query) * self.s
     }
 
-    /// Multiplies what queries have for some keys by factors, if there are any.
+    /// Drops some of the weights that queries have for some keys.
     fn drop(&self, weights: &mut [f32], keys: Range<usize>, i: usize, head: usize, query: usize) {
-        let Some(factors) = self.factors(i, head, query) else { return };
-        for (weights, factors) in weights.chunks_exact_mut(keys.len()).zip(factors) {
-            weights.iter_mut().zip(&factors[keys.clone()]).for_each(|(weight, factor)| *weight *= factor);
+        let Some(dropout) = self.dropout else { return };
+        for (row, weights) in (query..).zip(weights.chunks_exact_mut(keys.len())) {
+            dropout.apply_from(self.weight_index(i, head, row) + keys.start, weights);
+        }
+    }
+
+    /// The factors by which [`drop`](Self::drop) multiplies; nothing without dropout.
+    fn dropout_factors(&self, factors: &mut [f32], keys: Range<usize>, i: usize, head: usize, query: usize) {
+        let Some(dropout) = self.dropout else { return };
+        for (row, factors) in (query..).zip(factors.chunks_exact_mut(keys.len())) {
+            dropout.fill_from(self.weight_index(i, head, row) + keys.start, factors);
         }
     }
 
     fn check(&self, q: Heads<'_>, k: Heads<'_>, v: Heads<'_>) {
-        let weights = self.b * self.n_head * self.t * self.s;
         let grouped = self.n_head == 0 || self.n_kv_head > 0 && self.n_head.is_multiple_of(self.n_kv_head);
         assert!(grouped, "{} heads of queries for {} of keys", self.n_head, self.n_kv_head);
         assert!(!self.causal || self.t <= self.s, "{} queries of {} keys", self.t, self.s);
@@ -143,7 +150,6 @@ impl<'a> Attention<'a> {
         for numbers in [self.padding, self.lengths].into_iter().flatten() {
             assert!(numbers.len() == self.b, "{} numbers for {} sequences", numbers.len(), self.b);
         }
-        assert!(self.factors.is_none_or(|factors| factors.len() == weights), "factors of {weights} weights");
         for (x, positions) in [(q, self.t), (k, self.s), (v, self.s)] {
             let enough = positions * self.head_dim == 0 || x.stride() >= self.head_dim;
             assert!(enough, "{} elements from one position to the next", x.stride());

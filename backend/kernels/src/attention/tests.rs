@@ -38,7 +38,8 @@ fn reference(sizes: &Attention<'_>, [q, k, v, g]: [Heads<'_>; 4]) -> [Vec<f64>; 
         let total = e.iter().sum::<f64>();
         let weight = |key: usize| if total > 0.0 { e[key] / total } else { 0.0 };
         let row = (i * n_head + head) * t + query;
-        let factor = |key: usize| sizes.factors.map_or(1.0, |factors| f64::from(factors[row * s + key]));
+        let factor =
+            |key: usize| sizes.dropout.map_or(1.0, |dropout| f64::from(dropout.factor((row * s + key) as u64)));
         let grad = |key: usize| {
             factor(key) * (0..d).map(|c| at(g, i, head, query, c) * at(v, i, head / group, key, c)).sum::<f64>()
         };
@@ -105,7 +106,7 @@ fn attention([b, n_head, n_kv_head, t, s, head_dim]: [usize; 6]) -> Attention<'s
         padding: None,
         lengths: None,
         hidden: None,
-        factors: None,
+        dropout: None,
     }
 }
 
@@ -129,13 +130,12 @@ fn values_and_gradients() {
         // The first query of the last text sees nothing; a mask of keys alone always leaves one.
         let mask: Vec<u8> = (0..b * t * s).map(|i| u8::from(i % 3 == 1 || i / s == t * b - t)).collect();
         let ends: Vec<u8> = (0..b * s).map(|i| u8::from(i % s > i / s)).collect();
-        let factors: Vec<f32> = (0..b * n_head * t * s).map(|i| if i % 4 == 0 { 0.0 } else { 4.0 / 3.0 }).collect();
         let of_queries = Some(Hidden { data: &mask, strides: [t * s, 0, s] });
         let of_keys = Some(Hidden { data: &ends, strides: [s, 0, 0] });
         for hidden in [None, of_queries, of_keys] {
-            for factors in [None, Some(&factors[..])] {
-                check(&Attention { hidden, factors, ..plain });
-                check(&Attention { hidden, factors, causal: true, scale: -0.3, ..plain });
+            for dropout in [None, Dropout::new([3, 4], 0.25)] {
+                check(&Attention { hidden, dropout, ..plain });
+                check(&Attention { hidden, dropout, causal: true, scale: -0.3, ..plain });
             }
         }
     }
@@ -163,7 +163,7 @@ fn ranges_of_keys() {
         let (padding, lengths) = ([s + 3, 0, s / 2], [s - s / 3, 0, s + 5]);
         let few = [2 * s / 3, s / 3, 1];
         let [padding, lengths, few] = [&padding, &lengths, &few].map(|x| Some(&x[3 - b..]));
-        let factors: Vec<f32> = (0..b * n_head * t * s).map(|i| if i % 4 == 0 { 0.0 } else { 4.0 / 3.0 }).collect();
+        let dropout = Dropout::new([3, 4], 0.25);
         let mask: Vec<u8> = (0..b * t * s).map(|i| u8::from(i % 3 == 1)).collect();
         let hidden = Some(Hidden { data: &mask, strides: [t * s, 0, s] });
         for sizes in [
@@ -175,8 +175,8 @@ fn ranges_of_keys() {
             Attention { window: Some(1), ..causal },
             Attention { window: Some(5), padding, ..causal },
             Attention { window: Some(33), padding: few, lengths, scale: -0.3, ..causal },
-            Attention { window: Some(300), factors: Some(&factors), ..causal },
-            Attention { window: Some(usize::MAX), padding: few, factors: Some(&factors), ..causal },
+            Attention { window: Some(300), dropout, ..causal },
+            Attention { window: Some(usize::MAX), padding: few, dropout, ..causal },
             Attention { window: Some(20), padding: few, hidden, ..causal },
         ] {
             check(&sizes);

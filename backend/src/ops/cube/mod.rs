@@ -11,10 +11,12 @@ mod chunk;
 mod gemv;
 mod key_range;
 mod nll;
+mod random;
 mod reduce;
 mod register;
 mod rotary;
 mod row_norm;
+mod sample;
 mod softmax;
 mod tensor;
 
@@ -23,6 +25,7 @@ macro_rules! fusing_backend {
     ($backend:ty) => {
         impl crate::Backend for $backend {
             const FUSES_VECTORS_WRONGLY: bool = true;
+            const SAMPLES: bool = true;
 
             fn matmul(lhs: FloatTensor<Self>, rhs: FloatTensor<Self>) -> FloatTensor<Self> {
                 let (a, b) = (lhs.shape(), rhs.shape());
@@ -84,7 +87,7 @@ macro_rules! fusing_backend {
             ) -> (FloatTensor<Self>, Option<FloatTensor<Self>>) {
                 let causal = options.visible.causal;
                 let small = $crate::ops::cube::attention::is_small(&inputs[0].shape(), &inputs[1].shape(), causal);
-                if small && !keep && options.factors.is_none() {
+                if small && !keep && options.dropout.is_none() {
                     return ($crate::ops::cube::attention::attention::<_, Self>(inputs, options), None);
                 }
                 $crate::ops::attend::forward::<Self>(inputs, options, keep)
@@ -128,6 +131,22 @@ macro_rules! fusing_backend {
                 $crate::ops::cube::chunk::chunk(x, count, axis)
             }
 
+            fn random_bits(key: [u32; 2], shape: Shape, device: &Self::Device) -> IntTensor<Self> {
+                $crate::ops::cube::random::random_bits(key, shape, device)
+            }
+
+            fn dropout(x: FloatTensor<Self>, dropout: Dropout) -> FloatTensor<Self> {
+                $crate::ops::cube::random::dropout(x, dropout)
+            }
+
+            fn sample(
+                logits: FloatTensor<Self>,
+                occurred: Option<IntTensor<Self>>,
+                options: SampleOptions,
+            ) -> Option<SampledPrimitives<Self>> {
+                Some($crate::ops::cube::sample::sample::<_, Self>(logits, occurred, options))
+            }
+
             fn adam_step(leaf: [FloatTensor<Self>; 4], numbers: FloatTensor<Self>) -> [FloatTensor<Self>; 3] {
                 $crate::ops::cube::adam::adam_step(leaf, numbers)
             }
@@ -136,12 +155,12 @@ macro_rules! fusing_backend {
 }
 
 use burn::tensor::{
-    TensorMetadata,
+    Shape, TensorMetadata,
     ops::{FloatTensor, IntTensor},
 };
 use std::ops::Range;
 
-use super::{AttendOptions, KeyRanges, RowNormOptions};
+use super::{AttendOptions, Dropout, KeyRanges, RowNormOptions, SampleOptions, SampledPrimitives};
 
 #[cfg(feature = "cuda")]
 fusing_backend!(burn_cuda::Cuda);

@@ -4,6 +4,7 @@ use burn::tensor::{DType, Shape, TensorMetadata};
 use burn_cubecl::{CubeBackend, CubeRuntime, fusion::FusionCubeRuntime, tensor::CubeTensor};
 use burn_fusion::{
     FusionRuntime, FusionTensor,
+    client::GlobalFusionClient,
     stream::{Operation, OperationStreams},
 };
 use burn_ir::{CustomOpIr, HandleContainer, OperationIr, TensorIr};
@@ -44,20 +45,16 @@ where
 
 /// Registers an operation by its name and the shapes and types of its outputs. `compute` gets the inputs, of any kind of
 /// elements, when the fusing backend comes to it; an input that nothing else holds may be written in place.
+///
+/// # Panics
+/// If there are no inputs.
 pub(super) fn register_list<R: CubeRuntime>(
     name: &'static str,
     inputs: Vec<Lazy<R>>,
     outputs: Vec<(Shape, DType)>,
     compute: impl Fn(Vec<CubeTensor<R>>) -> Vec<CubeTensor<R>> + Send + Sync + 'static,
 ) -> Vec<Lazy<R>> {
-    let client = inputs[0].client.clone();
-    let streams = OperationStreams::with_inputs(&inputs);
-    let inputs: Vec<_> = inputs.into_iter().map(Lazy::into_ir).collect();
-    let uninit = |(shape, dtype)| TensorIr::uninit(client.create_empty_handle(), shape, dtype);
-    let outputs: Vec<_> = outputs.into_iter().map(uninit).collect();
-    let desc = CustomOpIr::new(name, &inputs, &outputs);
-    let operation = Custom { desc: desc.clone(), compute };
-    client.register(streams, OperationIr::Custom(desc), operation)
+    register_with(inputs[0].client.clone(), name, inputs, outputs, compute)
 }
 
 /// [`register_list`] where the number of inputs is known.
@@ -67,9 +64,38 @@ pub(super) fn register_all<R: CubeRuntime, const N: usize>(
     outputs: Vec<(Shape, DType)>,
     compute: impl Fn([CubeTensor<R>; N]) -> Vec<CubeTensor<R>> + Send + Sync + 'static,
 ) -> Vec<Lazy<R>> {
-    register_list(name, inputs.into(), outputs, move |inputs| {
-        compute(inputs.try_into().unwrap_or_else(|_| unreachable!("as many inputs as were registered")))
+    register_list(name, inputs.into(), outputs, move |inputs| match inputs.try_into() {
+        Ok(inputs) => compute(inputs),
+        Err(_) => unreachable!("as many inputs as were registered"),
     })
+}
+
+/// [`register`] of an operation without inputs, on a device.
+pub(super) fn register_source<R: CubeRuntime, const M: usize>(
+    name: &'static str,
+    device: &R::Device,
+    outputs: [(Shape, DType); M],
+    compute: impl Fn() -> [CubeTensor<R>; M] + Send + Sync + 'static,
+) -> [Lazy<R>; M] {
+    let client = GlobalFusionClient::<FusionCubeRuntime<R>>::load(device);
+    let outputs = register_with(client, name, vec![], outputs.into(), move |_| compute().into());
+    outputs.try_into().unwrap_or_else(|_| unreachable!("as many outputs as were described"))
+}
+
+fn register_with<R: CubeRuntime>(
+    client: GlobalFusionClient<FusionCubeRuntime<R>>,
+    name: &'static str,
+    inputs: Vec<Lazy<R>>,
+    outputs: Vec<(Shape, DType)>,
+    compute: impl Fn(Vec<CubeTensor<R>>) -> Vec<CubeTensor<R>> + Send + Sync + 'static,
+) -> Vec<Lazy<R>> {
+    let streams = OperationStreams::with_inputs(&inputs);
+    let inputs: Vec<_> = inputs.into_iter().map(Lazy::into_ir).collect();
+    let uninit = |(shape, dtype)| TensorIr::uninit(client.create_empty_handle(), shape, dtype);
+    let outputs: Vec<_> = outputs.into_iter().map(uninit).collect();
+    let desc = CustomOpIr::new(name, &inputs, &outputs);
+    let operation = Custom { desc: desc.clone(), compute };
+    client.register(streams, OperationIr::Custom(desc), operation)
 }
 
 /// [`register_all`] where the number of outputs is known.

@@ -5,7 +5,7 @@ use burn::tensor::{DType, Int, Shape, Tensor, ops::IntTensor};
 use burn_flex::{Flex, FlexTensor};
 use grove_kernels::{Attention, Heads, Hidden};
 
-use super::{contiguous, elements, is_f32, tensor};
+use super::{contiguous, is_f32, tensor};
 use crate::ops::{AttendOptions, attend, precision::is_half};
 
 /// Strides of all axes but the last.
@@ -40,7 +40,6 @@ struct Prepared {
     padding: Option<Vec<usize>>,
     lengths: Option<Vec<usize>>,
     hidden: Option<FlexTensor>,
-    factors: Option<FlexTensor>,
 }
 
 /// Numbers of positions; less than none is none.
@@ -59,7 +58,7 @@ fn prepare(inputs: &[FlexTensor; 3], options: &AttendOptions<Flex>) -> Option<Pr
         && (!options.visible.causal || q[2] <= k[2]);
     let hidden = options.hidden.as_ref();
     let bytes = hidden.is_none_or(|hidden| matches!(hidden.dtype(), DType::Bool(_)) && hidden.dtype().size() == 1);
-    if !fits || !bytes || !inputs.iter().chain(&options.factors).all(is_f32) {
+    if !fits || !bytes || !inputs.iter().all(is_f32) {
         return None;
     }
     let wanted = [q[0], q[1], q[2], k[2]];
@@ -67,12 +66,10 @@ fn prepare(inputs: &[FlexTensor; 3], options: &AttendOptions<Flex>) -> Option<Pr
     let fits = |hidden: &FlexTensor| {
         (0..4).all(|i| [wanted[i], if i < 3 { 1 } else { wanted[i] }].contains(&hidden.layout().shape()[i]))
     };
-    let factors = options.factors.as_ref().map(FlexTensor::to_contiguous);
-    let whole = factors.as_ref().is_none_or(|factors| factors.layout().shape()[..] == wanted);
-    (whole && hidden.as_ref().is_none_or(fits)).then(|| {
+    hidden.as_ref().is_none_or(fits).then(|| {
         options.visible.check(q[0]);
         let [padding, lengths] = [&options.visible.padding, &options.visible.lengths].map(|x| x.as_ref().map(counts));
-        Prepared { padding, lengths, hidden, factors }
+        Prepared { padding, lengths, hidden }
     })
 }
 
@@ -100,7 +97,7 @@ impl Prepared {
             padding: self.padding.as_deref(),
             lengths: self.lengths.as_deref(),
             hidden,
-            factors: self.factors.as_ref().map(elements),
+            dropout: options.dropout,
         }
     }
 }
