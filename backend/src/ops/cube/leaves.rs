@@ -16,8 +16,10 @@ use super::{
 const UNITS: usize = 256;
 /// Elements that a unit takes.
 const PER_UNIT: usize = 8;
-/// Leaves of a registered operation, whose memory is held until it is done.
-const MOST_LEAVES: usize = 48;
+/// Leaves of a registered operation, whose memory is held until it is done, and of a launch. An array is a pointer and two
+/// lengths among the parameters of a CUDA kernel, 24 bytes at most, and all of them have to fit into 4 KB: 40 leaves of four
+/// arrays, and one for the numbers, take 3,864 bytes.
+const MOST_LEAVES: usize = 40;
 
 /// Leaves that fit into a launch, where each needs some bindings, and besides them there are three others at most.
 fn leaves_of_launch<R: CubeRuntime>(like: &CubeTensor<R>, bindings: usize) -> usize {
@@ -32,8 +34,8 @@ fn elements<R: CubeRuntime>(x: &CubeTensor<R>) -> ArrayArg<R> {
     unsafe { ArrayArg::from_raw_parts(x.handle.clone(), count) }
 }
 
-fn address<R: CubeRuntime>(tensors: &[CubeTensor<R>]) -> AddressType {
-    addresses(&tensors.iter().collect::<Vec<_>>())
+fn has_elements<R: CubeRuntime>(x: &CubeTensor<R>) -> bool {
+    x.meta.shape().num_elements() > 0
 }
 
 fn cubes_of(count: usize) -> usize {
@@ -41,7 +43,7 @@ fn cubes_of(count: usize) -> usize {
 }
 
 /// Cubes for all leaves of a launch.
-fn cube_count<R: CubeRuntime>(leaves: &[CubeTensor<R>]) -> usize {
+fn cube_count<R: CubeRuntime>(leaves: &[&CubeTensor<R>]) -> usize {
     leaves.iter().map(|leaf| cubes_of(leaf.meta.shape().num_elements())).sum()
 }
 
@@ -104,8 +106,8 @@ fn total_kernel(
 }
 
 /// The sum of the squares of all elements of leaves, and of what there was before.
-fn launch_squares<R: CubeRuntime>(before: Option<CubeTensor<R>>, leaves: &[CubeTensor<R>]) -> CubeTensor<R> {
-    let like = &leaves[0];
+fn launch_squares<R: CubeRuntime>(before: Option<CubeTensor<R>>, leaves: &[&CubeTensor<R>]) -> CubeTensor<R> {
+    let like = leaves[0];
     let (count, total) = (cube_count(leaves), empty(like, [1], DType::F32));
     let sums = empty(like, [count], DType::F32);
     // SAFETY: leaves are contiguous, and `sums` has an element for each of their cubes; `before` and `total` have one.
@@ -114,8 +116,8 @@ fn launch_squares<R: CubeRuntime>(before: Option<CubeTensor<R>>, leaves: &[CubeT
             &like.client,
             cubes(&like.client, count),
             CubeDim::new_1d(UNITS as u32),
-            address(leaves),
-            leaves.iter().map(elements).collect(),
+            addresses(leaves),
+            leaves.iter().copied().map(elements).collect(),
             elements(&sums),
             like.dtype.into(),
         );
@@ -134,7 +136,7 @@ fn launch_squares<R: CubeRuntime>(before: Option<CubeTensor<R>>, leaves: &[CubeT
     total
 }
 
-/// See [`Backend::sum_of_all_squares`](crate::Backend::sum_of_all_squares).
+/// See [`Backend::sum_of_all_squares`](crate::Backend::sum_of_all_squares). Each leaf has elements.
 pub(super) fn sum_of_squares<R: CubeRuntime>(leaves: Vec<Lazy<R>>) -> Option<Lazy<R>> {
     let mut total: Option<Lazy<R>> = None;
     for group in groups(leaves) {
@@ -143,11 +145,9 @@ pub(super) fn sum_of_squares<R: CubeRuntime>(leaves: Vec<Lazy<R>>) -> Option<Laz
         let outputs = vec![(Shape::from([1]), DType::F32)];
         let mut sums = register_list("grove_sum_of_squares", inputs, outputs, move |mut inputs| {
             let mut total = continued.then(|| inputs.remove(0));
-            let leaves: Vec<_> = inputs.into_iter().filter(|leaf| leaf.meta.shape().num_elements() > 0).collect();
-            let leaves: Vec<_> = leaves.into_iter().map(into_contiguous).collect();
-            let size = leaves.first().map_or(1, |leaf| leaves_of_launch(leaf, 1));
-            for part in leaves.chunks(size) {
-                total = Some(launch_squares(total, part));
+            let leaves: Vec<_> = inputs.into_iter().map(into_contiguous).collect();
+            for part in leaves.iter().collect::<Vec<_>>().chunks(leaves_of_launch(&leaves[0], 1)) {
+                total = Some(launch_squares(total.take(), part));
             }
             total.into_iter().collect()
         });
@@ -201,19 +201,16 @@ pub(super) fn scale<R: CubeRuntime>(leaves: Vec<Lazy<R>>, factor: Lazy<R>) -> Ve
         register_list("grove_scale", inputs, outputs, |mut inputs| {
             let factor = inputs.remove(0);
             let leaves: Vec<_> = inputs.into_iter().map(owned).collect();
-            for part in leaves.chunks(leaves_of_launch(&factor, 1)) {
-                let count = cube_count(part);
-                if count == 0 {
-                    continue;
-                }
+            let filled: Vec<_> = leaves.iter().filter(|leaf| has_elements(leaf)).collect();
+            for part in filled.chunks(leaves_of_launch(&factor, 1)) {
                 // SAFETY: leaves are contiguous, and nothing else holds them; there is one factor.
                 unsafe {
                     scale_kernel::launch_unchecked(
                         &factor.client,
-                        cubes(&factor.client, count),
+                        cubes(&factor.client, cube_count(part)),
                         CubeDim::new_1d(UNITS as u32),
-                        address(part),
-                        part.iter().map(elements).collect(),
+                        addresses(part),
+                        part.iter().copied().map(elements).collect(),
                         elements(&factor),
                         factor.dtype.into(),
                     );
@@ -279,26 +276,23 @@ fn launch_adam<R: CubeRuntime>(mut inputs: Vec<CubeTensor<R>>) -> Vec<CubeTensor
         firsts.push(owned(first));
         seconds.push(owned(second));
     }
-    let size = leaves_of_launch(&numbers, 4);
-    for from in (0..grads.len()).step_by(size) {
-        let part = from..grads.len().min(from + size);
-        let count = cube_count(&grads[part.clone()]);
-        if count == 0 {
-            continue;
-        }
-        let list = |tensors: &[CubeTensor<R>]| tensors[part.clone()].iter().map(elements).collect();
+    // A row is a leaf's parameter, gradient and two moments.
+    let rows = params.iter().zip(&grads).zip(firsts.iter().zip(&seconds));
+    let rows: Vec<_> = rows.map(|((p, g), (mu, nu))| [p, g, mu, nu]).filter(|[p, ..]| has_elements(p)).collect();
+    for part in rows.chunks(leaves_of_launch(&numbers, 4)) {
+        let list = |column: usize| part.iter().map(|row| elements(row[column])).collect();
         // SAFETY: a leaf's four tensors have one shape and are contiguous; nothing else holds those that are written. There
         // are ten numbers.
         unsafe {
             adam_kernel::launch_unchecked(
                 &numbers.client,
-                cubes(&numbers.client, count),
+                cubes(&numbers.client, cube_count(&part.iter().map(|row| row[1]).collect::<Vec<_>>())),
                 CubeDim::new_1d(UNITS as u32),
-                address(&grads[part.clone()]),
-                list(&params),
-                list(&grads),
-                list(&firsts),
-                list(&seconds),
+                addresses(part.as_flattened()),
+                list(0),
+                list(1),
+                list(2),
+                list(3),
                 elements(&numbers),
             );
         }

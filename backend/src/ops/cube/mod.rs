@@ -183,11 +183,11 @@ macro_rules! fusing_backend {
 
 use burn::tensor::{
     DType, FloatDType, TensorMetadata,
-    ops::{FloatTensor, IntTensor},
+    ops::{FloatTensor, FloatTensorOps, IntTensor},
 };
 use std::ops::Range;
 
-use super::{AttendOptions, RowNormOptions};
+use super::{AttendOptions, Backend, RowNormOptions};
 
 #[cfg(feature = "cuda")]
 fusing_backend!(burn_cuda::Cuda);
