@@ -78,6 +78,40 @@ fn scaling<B: Backend>(device: B::Device) {
     assert_eq!(values(float::<B, 3>(scaled)), values(x.mul_scalar(-0.37)));
 }
 
+fn scaling_of_16_bits<B: Backend>(device: B::Device) {
+    for (dtype, unit) in [(DType::F16, 1.0 / 1024.0), (DType::BF16, 1.0 / 128.0)] {
+        if !B::computes_in(&device, dtype) {
+            continue;
+        }
+        let factor = Tensor::<B, 1>::from_floats([-0.375], &device).cast(dtype);
+        let leaves: Vec<_> = leaves::<B>(3, &device).into_iter().map(|x| x.cast(dtype)).collect();
+        let before: Vec<_> = leaves.iter().map(|x| values(x.clone())).collect();
+        let scaled = B::scale_all(leaves.into_iter().map(primitive).collect(), primitive(factor));
+        for (x, before) in scaled.into_iter().zip(before) {
+            assert_eq!(x.dtype(), dtype);
+            for (found, before) in values(float::<B, 1>(x)).into_iter().zip(before) {
+                let exact = before * -0.375;
+                assert!((found - exact).abs() <= unit * exact.abs().max(1e-3), "{dtype:?}: {found}, and it is {exact}");
+            }
+        }
+    }
+}
+
+/// The first of two equal leaves must not be scaled twice, and the second not once too often.
+fn scaling_of_one_tensor_twice<B: Backend>(device: B::Device) {
+    let x = numbers::<B, 1>([300], 8, &device);
+    let expected: Vec<f64> = values(x.clone()).iter().map(|x| x * 0.5).collect();
+    let factor = primitive(Tensor::<B, 1>::from_floats([0.5], &device));
+    let scaled = B::scale_all(vec![primitive(x.clone()), primitive(x)], factor);
+    for x in scaled {
+        assert_eq!(values(float::<B, 1>(x)), expected);
+    }
+    // A factor that is no number leaves none.
+    let factor = primitive(Tensor::<B, 1>::from_floats([f32::NAN], &device));
+    let scaled = B::scale_all(leaves::<B>(4, &device).into_iter().map(primitive).collect(), factor);
+    assert!(scaled.into_iter().all(|x| values(float::<B, 1>(x)).iter().all(|x| x.is_nan())));
+}
+
 fn adam<B: Backend>(device: B::Device) {
     let numbers = [0.9f32, 0.1, 0.999, 0.001, 1e-8, 0.0, 0.1, 0.001, 0.01, 0.05];
     let trees: Vec<_> = (0..4).map(|i| leaves::<B>(10 + i, &device)).collect();
@@ -140,4 +174,4 @@ fn joining<B: Backend>(device: B::Device) {
     }
 }
 
-on_each_backend!(squared_norm, scaling, adam, joining);
+on_each_backend!(squared_norm, scaling, scaling_of_16_bits, scaling_of_one_tensor_twice, adam, joining);
