@@ -391,9 +391,25 @@ pub trait Backend: burn::tensor::backend::Backend {
         optimizer::adam_step::<Self>(leaf, numbers)
     }
 
+    /// [`adam_step`](Self::adam_step) of several leaves with the same numbers.
+    fn adam_steps(leaves: Vec<[FloatTensor<Self>; 4]>, numbers: FloatTensor<Self>) -> Vec<[FloatTensor<Self>; 3]> {
+        leaves.into_iter().map(|leaf| Self::adam_step(leaf, numbers.clone())).collect()
+    }
+
     /// The sum of the squares of all elements, `[1]`; in f32 of numbers of 16 bits.
     fn sum_of_squares(x: FloatTensor<Self>) -> FloatTensor<Self> {
         optimizer::sum_of_squares::<Self>(x)
+    }
+
+    /// The sum of the squares of all elements of several tensors of one type, `[1]`, as
+    /// [`sum_of_squares`](Self::sum_of_squares). `None` if there are no tensors.
+    fn sum_of_all_squares(leaves: Vec<FloatTensor<Self>>) -> Option<FloatTensor<Self>> {
+        leaves.into_iter().map(Self::sum_of_squares).reduce(Self::float_add)
+    }
+
+    /// Several tensors of any shapes, each times the factor, `[1]`, all of one type.
+    fn scale_all(leaves: Vec<FloatTensor<Self>>, factor: FloatTensor<Self>) -> Vec<FloatTensor<Self>> {
+        optimizer::scale_all::<Self>(leaves, factor)
     }
 
     /// Rows of a table, `[symbols, size]`, one for each of the symbols, `[b, t]`: `[b, t, size]`.
@@ -437,6 +453,11 @@ pub trait Backend: burn::tensor::backend::Backend {
         _options: SampleOptions,
     ) -> Option<SampledPrimitives<Self>> {
         None
+    }
+
+    /// The reverse of [`chunk`](Self::chunk): parts of one shape and type, one after the other along an axis.
+    fn unchunk(parts: Vec<FloatTensor<Self>>, axis: usize) -> FloatTensor<Self> {
+        Self::float_cat(parts, axis)
     }
 
     /// A layer of LSTM (Hochreiter and Schmidhuber, 1997), in one direction, over a packed batch.

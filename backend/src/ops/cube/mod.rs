@@ -4,12 +4,12 @@
 //! copies, is registered here as one [custom operation](register) with one kernel. Kernels need nothing of a device but
 //! shared memory: no planes, no tensor cores, no atomics. They sum in f32.
 
-mod adam;
 mod attention;
 mod cache;
 mod chunk;
 mod gemv;
 mod key_range;
+mod leaves;
 mod nll;
 mod random;
 mod reduce;
@@ -147,20 +147,66 @@ macro_rules! fusing_backend {
                 Some($crate::ops::cube::sample::sample::<_, Self>(logits, occurred, options))
             }
 
+            fn unchunk(parts: Vec<FloatTensor<Self>>, axis: usize) -> FloatTensor<Self> {
+                if parts.len() > $crate::ops::cube::chunk::MOST_PARTS {
+                    return Self::float_cat(parts, axis);
+                }
+                $crate::ops::cube::chunk::unchunk(parts, axis)
+            }
+
             fn adam_step(leaf: [FloatTensor<Self>; 4], numbers: FloatTensor<Self>) -> [FloatTensor<Self>; 3] {
-                $crate::ops::cube::adam::adam_step(leaf, numbers)
+                let mut leaves = Self::adam_steps(vec![leaf], numbers);
+                leaves.pop().expect("a leaf for a leaf")
+            }
+
+            fn adam_steps(
+                leaves: Vec<[FloatTensor<Self>; 4]>,
+                numbers: FloatTensor<Self>,
+            ) -> Vec<[FloatTensor<Self>; 3]> {
+                if numbers.dtype() != DType::F32 {
+                    return leaves
+                        .into_iter()
+                        .map(|leaf| $crate::ops::optimizer::adam_step::<Self>(leaf, numbers.clone()))
+                        .collect();
+                }
+                $crate::ops::cube::leaves::adam_steps(leaves, numbers)
+            }
+
+            fn sum_of_squares(x: FloatTensor<Self>) -> FloatTensor<Self> {
+                match Self::sum_of_all_squares(vec![x]) {
+                    Some(sum) => sum,
+                    None => unreachable!("there is one tensor"),
+                }
+            }
+
+            fn sum_of_all_squares(leaves: Vec<FloatTensor<Self>>) -> Option<FloatTensor<Self>> {
+                if leaves.iter().any(|x| x.dtype() == DType::F64) {
+                    let squares = leaves.into_iter().map($crate::ops::optimizer::sum_of_squares::<Self>);
+                    return squares.reduce(Self::float_add);
+                }
+                let device = Self::float_device(leaves.first()?);
+                let leaves: Vec<_> = leaves.into_iter().filter(|x| x.shape().num_elements() > 0).collect();
+                let zero = || Self::float_zeros([1].into(), &device, FloatDType::F32);
+                Some($crate::ops::cube::leaves::sum_of_squares(leaves).unwrap_or_else(zero))
+            }
+
+            fn scale_all(leaves: Vec<FloatTensor<Self>>, factor: FloatTensor<Self>) -> Vec<FloatTensor<Self>> {
+                if factor.dtype() == DType::F64 {
+                    return $crate::ops::optimizer::scale_all::<Self>(leaves, factor);
+                }
+                $crate::ops::cube::leaves::scale(leaves, factor)
             }
         }
     };
 }
 
 use burn::tensor::{
-    Shape, TensorMetadata,
-    ops::{FloatTensor, IntTensor},
+    DType, FloatDType, Shape, TensorMetadata,
+    ops::{FloatTensor, FloatTensorOps, IntTensor},
 };
 use std::ops::Range;
 
-use super::{AttendOptions, Dropout, KeyRanges, RowNormOptions, SampleOptions, SampledPrimitives};
+use super::{AttendOptions, Backend, Dropout, KeyRanges, RowNormOptions, SampleOptions, SampledPrimitives};
 
 #[cfg(feature = "cuda")]
 fusing_backend!(burn_cuda::Cuda);
