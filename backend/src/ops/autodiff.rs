@@ -13,7 +13,7 @@ use super::{
     custom::recorded,
     embed, gated,
     gelu::{Erf, Selu, Tanh, differentiable},
-    max_pool, quantised, rotary,
+    max_pool, product, quantised, rotary,
 };
 
 impl<B: Backend, C: CheckpointStrategy> Backend for Autodiff<B, C> {
@@ -22,6 +22,10 @@ impl<B: Backend, C: CheckpointStrategy> Backend for Autodiff<B, C> {
 
     fn computes_in(device: &Self::Device, dtype: DType) -> bool {
         B::computes_in(device, dtype)
+    }
+
+    fn matmul(lhs: FloatTensor<Self>, rhs: FloatTensor<Self>) -> FloatTensor<Self> {
+        product::differentiable::<B, C>(lhs, rhs)
     }
 
     fn affine(x: FloatTensor<Self>, weight: FloatTensor<Self>, bias: Option<FloatTensor<Self>>) -> FloatTensor<Self> {

@@ -22,6 +22,7 @@ mod gelu;
 mod max_pool;
 mod optimizer;
 mod precision;
+mod product;
 mod quantised;
 mod recurrent;
 mod rotary;
@@ -40,6 +41,8 @@ pub use grove_kernels::Quantisation;
 pub use attend::AttendOptions;
 pub use batch_norm::{BatchNormKept, BatchNormed};
 pub use convolve::{ConvolveOptions, ConvolveThen};
+#[cfg(feature = "cube")]
+pub use cube::matmul::use_f32_kernels_on_every_device;
 pub use max_pool::PoolOptions;
 pub use precision::at_least_f32;
 pub use recurrent::{GruReset, Recurrence, RnnActivation, Steps};

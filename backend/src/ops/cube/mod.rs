@@ -3,12 +3,16 @@
 //! A fusing backend collects operations and joins them into kernels. What it does not join well, many small launches or
 //! copies, is registered here as one [custom operation](register) with one kernel. Kernels need nothing of a device but
 //! shared memory: no planes, no tensor cores, no atomics. They sum in f32.
+//!
+//! Products and convolutions of f32 that tensor cores would [round](matmul) are custom operations too, with kernels of CubeK.
 
 mod adam;
 mod attention;
 mod cache;
 mod chunk;
+mod conv;
 mod gemv;
+pub(crate) mod matmul;
 mod nll;
 mod reduce;
 mod register;
@@ -30,6 +34,10 @@ macro_rules! fusing_backend {
                 if one_batch && $crate::ops::cube::gemv::is_narrow(a[d - 2], a[d - 1], b[d - 1]) {
                     return $crate::ops::cube::gemv::matmul(lhs, rhs);
                 }
+                let is_empty = a.num_elements() * b[d - 1] == 0;
+                if lhs.dtype() == rhs.dtype() && !is_empty && $crate::ops::cube::matmul::must_stay_f32(&lhs) {
+                    return $crate::ops::cube::matmul::matmul(lhs, rhs);
+                }
                 $crate::matmul::by_pairs::<Self>(lhs, rhs)
             }
 
@@ -45,7 +53,34 @@ macro_rules! fusing_backend {
                 {
                     return $crate::ops::cube::gemv::affine(x, weight, bias);
                 }
+                if $crate::ops::cube::matmul::must_stay_f32(&x) {
+                    return $crate::ops::affine::by_rows::<Self>(x, weight, bias);
+                }
                 $crate::ops::affine::forward::<Self>(x, weight, bias)
+            }
+
+            fn convolve(
+                x: FloatTensor<Self>,
+                weight: FloatTensor<Self>,
+                options: ConvolveOptions,
+            ) -> FloatTensor<Self> {
+                if $crate::ops::cube::matmul::must_stay_f32(&x) {
+                    return $crate::ops::cube::conv::forward::<Self, _>(x, weight, options);
+                }
+                $crate::ops::convolve::forward::<Self>(x, weight, options)
+            }
+
+            fn convolve_backward(
+                x: FloatTensor<Self>,
+                weight: FloatTensor<Self>,
+                grad: FloatTensor<Self>,
+                options: ConvolveOptions,
+                needs: [bool; 2],
+            ) -> [Option<FloatTensor<Self>>; 2] {
+                if $crate::ops::cube::matmul::must_stay_f32(&x) {
+                    return $crate::ops::cube::conv::backward::<Self, _>(x, weight, grad, options, needs);
+                }
+                $crate::ops::convolve::backward::<Self>(x, weight, grad, options, needs)
             }
 
             fn rotate(
@@ -141,7 +176,7 @@ use burn::tensor::{
 };
 use std::ops::Range;
 
-use super::{AttendOptions, RowNormOptions};
+use super::{AttendOptions, ConvolveOptions, RowNormOptions};
 
 #[cfg(feature = "cuda")]
 fusing_backend!(burn_cuda::Cuda);
