@@ -14,6 +14,8 @@ mod conv;
 mod gemv;
 pub(crate) mod matmul;
 mod nll;
+mod recurrent;
+mod recurrent_step;
 mod reduce;
 mod register;
 mod rotary;
@@ -163,6 +165,60 @@ macro_rules! fusing_backend {
                 $crate::ops::cube::chunk::chunk(x, count, axis)
             }
 
+            fn lstm(inputs: [FloatTensor<Self>; 6], steps: &Steps, keep: bool) -> Recurrence<Self, 2> {
+                use $crate::ops::cube::recurrent::{Cell, forward, takes};
+                if takes(&inputs) {
+                    return forward::<Self, _>(Cell::Lstm, inputs, steps, keep);
+                }
+                $crate::ops::recurrent::lstm::<Self>(inputs, steps, keep)
+            }
+
+            fn lstm_backward(
+                inputs: [FloatTensor<Self>; 6],
+                kept: [FloatTensor<Self>; 2],
+                output: FloatTensor<Self>,
+                grad: FloatTensor<Self>,
+                steps: &Steps,
+                needs: [bool; 6],
+            ) -> [Option<FloatTensor<Self>>; 6] {
+                use $crate::ops::cube::recurrent::{Cell, backward, takes};
+                if takes(&inputs) && grad.dtype() == inputs[0].dtype() {
+                    return backward::<Self, _>(Cell::Lstm, inputs, kept, output, grad, steps, needs);
+                }
+                $crate::ops::recurrent::lstm_backward::<Self>(inputs, kept, output, grad, steps, needs)
+            }
+
+            fn gru(inputs: [FloatTensor<Self>; 5], reset: GruReset, steps: &Steps, keep: bool) -> Recurrence<Self, 2> {
+                use $crate::ops::cube::recurrent::{Cell, forward, takes};
+                if reset == GruReset::After && takes(&inputs) {
+                    let [x, w_ih, w_hh, bias, h] = inputs;
+                    return forward::<Self, _>(Cell::Gru, [x, w_ih, w_hh, bias, h.clone(), h], steps, keep);
+                }
+                $crate::ops::recurrent::gru::<Self>(inputs, reset, steps, keep)
+            }
+
+            fn gru_backward(
+                inputs: [FloatTensor<Self>; 5],
+                kept: [FloatTensor<Self>; 2],
+                output: FloatTensor<Self>,
+                grad: FloatTensor<Self>,
+                reset: GruReset,
+                steps: &Steps,
+                needs: [bool; 5],
+            ) -> [Option<FloatTensor<Self>>; 5] {
+                use $crate::ops::cube::recurrent::{Cell, backward, takes};
+                if reset == GruReset::After && takes(&inputs) && grad.dtype() == inputs[0].dtype() {
+                    let [x, w_ih, w_hh, bias, h] = inputs;
+                    let [x_needs, w_ih_needs, w_hh_needs, bias_needs, h_needs] = needs;
+                    let needs = [x_needs, w_ih_needs, w_hh_needs, bias_needs, h_needs, false];
+                    let inputs = [x, w_ih, w_hh, bias, h.clone(), h];
+                    let grads = backward::<Self, _>(Cell::Gru, inputs, kept, output, grad, steps, needs);
+                    let [dx, dw_ih, dw_hh, db, dh, _] = grads;
+                    return [dx, dw_ih, dw_hh, db, dh];
+                }
+                $crate::ops::recurrent::gru_backward::<Self>(inputs, kept, output, grad, reset, steps, needs)
+            }
+
             fn adam_step(leaf: [FloatTensor<Self>; 4], numbers: FloatTensor<Self>) -> [FloatTensor<Self>; 3] {
                 $crate::ops::cube::adam::adam_step(leaf, numbers)
             }
@@ -176,7 +232,7 @@ use burn::tensor::{
 };
 use std::ops::Range;
 
-use super::{AttendOptions, ConvolveOptions, RowNormOptions};
+use super::{AttendOptions, ConvolveOptions, GruReset, Recurrence, RowNormOptions, Steps};
 
 #[cfg(feature = "cuda")]
 fusing_backend!(burn_cuda::Cuda);
