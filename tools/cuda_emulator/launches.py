@@ -3,7 +3,8 @@
 training, counted on the emulated CUDA device.
 
     tools/cuda_emulator/launches.py               a Markdown table
-    tools/cuda_emulator/launches.py --check       exit status 1 where there are more launches than the goal
+    tools/cuda_emulator/launches.py --check       exit status 1 where there are more launches than the goal, or where tokens after
+                                                  the first few compile a kernel, as when something is tuned in a text
 
 Kernels are launched in name only, so that full sizes take no time; autotuning has no times to go by there, so a kernel
 may be another than on a GPU, but not their number. Needs the examples gpt2, llama and train_gpt2."""
@@ -31,8 +32,10 @@ def counts(folder: Path, example: str, arguments: list[str], which: str) -> dict
     # A run looks at its parameters when it ends, and these are no numbers.
     if ended.returncode != 0 and "the norm of the parameters is" not in ended.stderr:
         sys.exit(f"{' '.join(command)}: exit status {ended.returncode}\n{ended.stderr[-2000:]}")
-    counted = [sys.executable, str(HERE / "counts.py"), str(log), "--json"]
-    return json.loads(subprocess.run(counted, check=True, stdout=subprocess.PIPE).stdout)[which]
+    # Of tokens all but the first few.
+    counted = [sys.executable, str(HERE / "counts.py"), str(log), "--json", "--last", "20" if which == "last" else "8"]
+    found = json.loads(subprocess.run(counted, check=True, stdout=subprocess.PIPE).stdout)
+    return found[which] | {"compiled": found["most"]["module"] if which == "last" else None}
 
 
 def main() -> None:
@@ -49,15 +52,20 @@ def main() -> None:
             "llama-austen (6 layers), a token": (110, "llama", ["--prompt", "A tree", *tokens], "last"),
             "train step, 12 layers x 768": (1200, "train_gpt2", [*sizes, "--steps", "5", "--log-every", "1"], "most"),
         }
-        print("| | launches | goal | uploads | uploaded bytes | waits |\n|---|---|---|---|---|---|")
-        missed = []
+        print("| | launches | goal | compiled | uploads | uploaded bytes | waits |\n|---|---|---|---|---|---|---|")
+        missed, compiled = [], []
         for row, (goal, example, arguments, which) in rows.items():
             count = counts(folder, example, arguments, which)
-            print(f"| {row} | {count['launch']} | {goal} | {count['upload']} | {count['uploaded_bytes']} | {count['sync']} |")
+            kinds = [count[kind] for kind in ["compiled", "upload", "uploaded_bytes", "sync"]]
+            print(f"| {row} | {count['launch']} | {goal} | {' | '.join('–' if kind is None else str(kind) for kind in kinds)} |")
             if count["launch"] > goal:
                 missed.append(row)
+            if count["compiled"]:
+                compiled.append(row)
     if options.check and missed:
         sys.exit(f"more launches than the goal: {', '.join(missed)}")
+    if options.check and compiled:
+        sys.exit(f"kernels are compiled where all should be known: {', '.join(compiled)}")
 
 
 if __name__ == "__main__":
