@@ -14,7 +14,7 @@ use super::{
     custom::recorded,
     embed, gated,
     gelu::{Erf, Selu, Tanh, differentiable},
-    max_pool, quantised, random, rotary,
+    max_pool, product, quantised, random, rotary,
 };
 
 impl<B: Backend, C: CheckpointStrategy> Backend for Autodiff<B, C> {
@@ -24,6 +24,10 @@ impl<B: Backend, C: CheckpointStrategy> Backend for Autodiff<B, C> {
 
     fn computes_in(device: &Self::Device, dtype: DType) -> bool {
         B::computes_in(device, dtype)
+    }
+
+    fn matmul(lhs: FloatTensor<Self>, rhs: FloatTensor<Self>) -> FloatTensor<Self> {
+        product::differentiable::<B, C>(lhs, rhs)
     }
 
     fn affine(x: FloatTensor<Self>, weight: FloatTensor<Self>, bias: Option<FloatTensor<Self>>) -> FloatTensor<Self> {

@@ -23,6 +23,7 @@ mod key_ranges;
 mod max_pool;
 mod optimizer;
 mod precision;
+mod product;
 mod quantised;
 mod random;
 mod recurrent;
@@ -43,6 +44,8 @@ pub use grove_kernels::{Dropout, Quantisation};
 pub use attend::AttendOptions;
 pub use batch_norm::{BatchNormKept, BatchNormed};
 pub use convolve::{ConvolveOptions, ConvolveThen};
+#[cfg(feature = "cube")]
+pub use cube::matmul::use_f32_kernels_on_every_device;
 pub use key_ranges::KeyRanges;
 pub use max_pool::PoolOptions;
 pub use precision::at_least_f32;

@@ -3,15 +3,21 @@
 //! A fusing backend collects operations and joins them into kernels. What it does not join well, many small launches or
 //! copies, is registered here as one [custom operation](register) with one kernel. Kernels need nothing of a device but
 //! shared memory: no planes, no tensor cores, no atomics. They sum in f32.
+//!
+//! Products and convolutions of f32 that tensor cores would [round](matmul) are custom operations too, with kernels of CubeK.
 
 mod attention;
 mod cache;
 mod chunk;
+mod conv;
 mod gemv;
 mod key_range;
 mod leaves;
+pub(crate) mod matmul;
 mod nll;
 mod random;
+mod recurrent;
+mod recurrent_step;
 mod reduce;
 mod register;
 mod rotary;
@@ -34,6 +40,10 @@ macro_rules! fusing_backend {
                 if one_batch && $crate::ops::cube::gemv::is_narrow(a[d - 2], a[d - 1], b[d - 1]) {
                     return $crate::ops::cube::gemv::matmul(lhs, rhs);
                 }
+                let is_empty = a.num_elements() * b[d - 1] == 0;
+                if lhs.dtype() == rhs.dtype() && !is_empty && $crate::ops::cube::matmul::must_stay_f32(&lhs) {
+                    return $crate::ops::cube::matmul::matmul(lhs, rhs);
+                }
                 $crate::matmul::by_pairs::<Self>(lhs, rhs)
             }
 
@@ -49,7 +59,34 @@ macro_rules! fusing_backend {
                 {
                     return $crate::ops::cube::gemv::affine(x, weight, bias);
                 }
+                if $crate::ops::cube::matmul::must_stay_f32(&x) {
+                    return $crate::ops::affine::by_rows::<Self>(x, weight, bias);
+                }
                 $crate::ops::affine::forward::<Self>(x, weight, bias)
+            }
+
+            fn convolve(
+                x: FloatTensor<Self>,
+                weight: FloatTensor<Self>,
+                options: ConvolveOptions,
+            ) -> FloatTensor<Self> {
+                if $crate::ops::cube::matmul::must_stay_f32(&x) {
+                    return $crate::ops::cube::conv::forward::<Self, _>(x, weight, options);
+                }
+                $crate::ops::convolve::forward::<Self>(x, weight, options)
+            }
+
+            fn convolve_backward(
+                x: FloatTensor<Self>,
+                weight: FloatTensor<Self>,
+                grad: FloatTensor<Self>,
+                options: ConvolveOptions,
+                needs: [bool; 2],
+            ) -> [Option<FloatTensor<Self>>; 2] {
+                if $crate::ops::cube::matmul::must_stay_f32(&x) {
+                    return $crate::ops::cube::conv::backward::<Self, _>(x, weight, grad, options, needs);
+                }
+                $crate::ops::convolve::backward::<Self>(x, weight, grad, options, needs)
             }
 
             fn rotate(
@@ -154,6 +191,60 @@ macro_rules! fusing_backend {
                 $crate::ops::cube::chunk::unchunk(parts, axis)
             }
 
+            fn lstm(inputs: [FloatTensor<Self>; 6], steps: &Steps, keep: bool) -> Recurrence<Self, 2> {
+                use $crate::ops::cube::recurrent::{Cell, forward, takes};
+                if takes(&inputs) {
+                    return forward::<Self, _>(Cell::Lstm, inputs, steps, keep);
+                }
+                $crate::ops::recurrent::lstm::<Self>(inputs, steps, keep)
+            }
+
+            fn lstm_backward(
+                inputs: [FloatTensor<Self>; 6],
+                kept: [FloatTensor<Self>; 2],
+                output: FloatTensor<Self>,
+                grad: FloatTensor<Self>,
+                steps: &Steps,
+                needs: [bool; 6],
+            ) -> [Option<FloatTensor<Self>>; 6] {
+                use $crate::ops::cube::recurrent::{Cell, backward, takes};
+                if takes(&inputs) && grad.dtype() == inputs[0].dtype() {
+                    return backward::<Self, _>(Cell::Lstm, inputs, kept, output, grad, steps, needs);
+                }
+                $crate::ops::recurrent::lstm_backward::<Self>(inputs, kept, output, grad, steps, needs)
+            }
+
+            fn gru(inputs: [FloatTensor<Self>; 5], reset: GruReset, steps: &Steps, keep: bool) -> Recurrence<Self, 2> {
+                use $crate::ops::cube::recurrent::{Cell, forward, takes};
+                if reset == GruReset::After && takes(&inputs) {
+                    let [x, w_ih, w_hh, bias, h] = inputs;
+                    return forward::<Self, _>(Cell::Gru, [x, w_ih, w_hh, bias, h.clone(), h], steps, keep);
+                }
+                $crate::ops::recurrent::gru::<Self>(inputs, reset, steps, keep)
+            }
+
+            fn gru_backward(
+                inputs: [FloatTensor<Self>; 5],
+                kept: [FloatTensor<Self>; 2],
+                output: FloatTensor<Self>,
+                grad: FloatTensor<Self>,
+                reset: GruReset,
+                steps: &Steps,
+                needs: [bool; 5],
+            ) -> [Option<FloatTensor<Self>>; 5] {
+                use $crate::ops::cube::recurrent::{Cell, backward, takes};
+                if reset == GruReset::After && takes(&inputs) && grad.dtype() == inputs[0].dtype() {
+                    let [x, w_ih, w_hh, bias, h] = inputs;
+                    let [x_needs, w_ih_needs, w_hh_needs, bias_needs, h_needs] = needs;
+                    let needs = [x_needs, w_ih_needs, w_hh_needs, bias_needs, h_needs, false];
+                    let inputs = [x, w_ih, w_hh, bias, h.clone(), h];
+                    let grads = backward::<Self, _>(Cell::Gru, inputs, kept, output, grad, steps, needs);
+                    let [dx, dw_ih, dw_hh, db, dh, _] = grads;
+                    return [dx, dw_ih, dw_hh, db, dh];
+                }
+                $crate::ops::recurrent::gru_backward::<Self>(inputs, kept, output, grad, reset, steps, needs)
+            }
+
             fn adam_step(leaf: [FloatTensor<Self>; 4], numbers: FloatTensor<Self>) -> [FloatTensor<Self>; 3] {
                 let mut leaves = Self::adam_steps(vec![leaf], numbers);
                 leaves.pop().expect("a leaf for a leaf")
@@ -206,7 +297,10 @@ use burn::tensor::{
 };
 use std::ops::Range;
 
-use super::{AttendOptions, Backend, Dropout, KeyRanges, RowNormOptions, SampleOptions, SampledPrimitives};
+use super::{
+    AttendOptions, Backend, ConvolveOptions, Dropout, GruReset, KeyRanges, Recurrence, RowNormOptions, SampleOptions,
+    SampledPrimitives, Steps,
+};
 
 #[cfg(feature = "cuda")]
 fusing_backend!(burn_cuda::Cuda);
