@@ -298,7 +298,7 @@ use burn::tensor::{
 use std::ops::Range;
 
 use super::{
-    AttendOptions, Backend, ConvolveOptions, Dropout, GruReset, KeyRanges, Recurrence, RowNormOptions, SampleOptions,
+    AttendOptions, ConvolveOptions, Dropout, GruReset, KeyRanges, Recurrence, RowNormOptions, SampleOptions,
     SampledPrimitives, Steps,
 };
 
