@@ -23,7 +23,7 @@ pub fn threefry2x32(key: [u32; 2], counter: [u32; 2]) -> [u32; 2] {
     inject(four_rounds(x, [13, 15, 26, 6]), k2, k0, 5)
 }
 
-/// The 32 random bits that JAX makes of one block.
+/// The 32 random bits that JAX derives from one block.
 #[inline(always)]
 pub fn bits(key: [u32; 2], counter: [u32; 2]) -> u32 {
     let [high, low] = threefry2x32(key, counter);
