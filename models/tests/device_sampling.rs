@@ -1,6 +1,5 @@
 //! Tokens that a device draws, against those that the host draws with the same keys.
 #![recursion_limit = "256"]
-#![cfg(all(feature = "flex", feature = "candle"))]
 
 use burn::tensor::{DType, Int, Tensor, TensorData};
 use grove_backend::{Backend, Flex, SampleOptions, sample};

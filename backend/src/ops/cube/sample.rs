@@ -45,6 +45,7 @@ struct Processing {
     scaled: bool,
 }
 
+#[allow(clippy::collapsible_if)] // one is taken when the kernel is generated, the other when it runs
 #[cube]
 fn value_at<X: Float, S: Numeric>(logits: &Array<X>, occurred: &Array<S>, at: usize, by: &Processing) -> f32 {
     let mut value = f32::cast_from(logits[at]);
@@ -287,7 +288,7 @@ fn best_of_parts_kernel<X: Float, S: Numeric>(
     while i < to {
         let bits = u32::reinterpret(f32::cast_from(logits[row * classes + i]));
         let finite = bits & 0x7f800000u32 != 0x7f800000u32;
-        flag = flag | select(finite, 2u32, select(bits == MINUS_INFINITY, 0u32, 1u32));
+        flag |= select(finite, 2u32, select(bits == MINUS_INFINITY, 0u32, 1u32));
         let value = value_at(logits, occurred, row * classes + i, &by);
         let mut allowed = finite;
         if comptime!(limited) {
