@@ -34,8 +34,8 @@ pub use device::{BackendName, DeviceError, DeviceSpec};
 pub use grove_kernels::{deterministic, keep_freed_memory, set_deterministic};
 pub use matmul::matmul;
 pub use ops::{
-    AttendOptions, Backend, BatchNormKept, BatchNormed, ConvolveOptions, ConvolveThen, GruReset, PoolOptions,
-    Quantisation, Recurrence, RnnActivation, RowNormOptions, Steps, at_least_f32,
+    AttendOptions, Backend, BatchNormKept, BatchNormed, ConvolveOptions, ConvolveThen, GruReset, PendingRead,
+    PoolOptions, Quantisation, Recurrence, RnnActivation, RowNormOptions, Steps, at_least_f32,
 };
 
 #[cfg(feature = "cuda")]

@@ -10,6 +10,7 @@ mod chunk;
 mod gemv;
 mod leaves;
 mod nll;
+mod read;
 mod reduce;
 mod register;
 mod rotary;
@@ -171,6 +172,10 @@ macro_rules! fusing_backend {
                 Some($crate::ops::cube::leaves::sum_of_squares(leaves).unwrap_or_else(zero))
             }
 
+            fn start_read(x: FloatTensor<Self>) -> PendingRead {
+                $crate::ops::cube::read::start_read(x)
+            }
+
             fn scale_all(leaves: Vec<FloatTensor<Self>>, factor: FloatTensor<Self>) -> Vec<FloatTensor<Self>> {
                 if factor.dtype() == DType::F64 {
                     return $crate::ops::optimizer::scale_all::<Self>(leaves, factor);
@@ -187,7 +192,7 @@ use burn::tensor::{
 };
 use std::ops::Range;
 
-use super::{AttendOptions, Backend, RowNormOptions};
+use super::{AttendOptions, Backend, PendingRead, RowNormOptions};
 
 #[cfg(feature = "cuda")]
 fusing_backend!(burn_cuda::Cuda);
