@@ -40,8 +40,8 @@ pub use matmul_precision::{MatmulPrecision, UnknownPrecision, matmul_precision, 
 pub use ops::use_f32_kernels_on_every_device;
 pub use ops::{
     AttendOptions, Backend, BatchNormKept, BatchNormed, ConvolveOptions, ConvolveThen, Dropout, GruReset, KeyRanges,
-    PendingTokens, PoolOptions, Quantisation, Recurrence, RnnActivation, RowNormOptions, SampleOptions, Sampled,
-    SampledPrimitives, Steps, at_least_f32, dropout, random_bits, sample,
+    PendingRead, PendingTokens, PoolOptions, Quantisation, Recurrence, RnnActivation, RowNormOptions, SampleOptions,
+    Sampled, SampledPrimitives, Steps, at_least_f32, dropout, random_bits, sample,
 };
 
 #[cfg(feature = "cuda")]

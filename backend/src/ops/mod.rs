@@ -26,6 +26,7 @@ mod precision;
 mod product;
 mod quantised;
 mod random;
+mod read;
 mod recurrent;
 mod rotary;
 mod rows;
@@ -50,6 +51,7 @@ pub use key_ranges::KeyRanges;
 pub use max_pool::PoolOptions;
 pub use precision::at_least_f32;
 pub use random::{dropout, random_bits};
+pub use read::PendingRead;
 pub use recurrent::{GruReset, Recurrence, RnnActivation, Steps};
 pub use rows::RowNormOptions;
 pub use sample::{PendingTokens, SampleOptions, Sampled, SampledPrimitives, sample};
@@ -413,6 +415,13 @@ pub trait Backend: burn::tensor::backend::Backend {
     /// Several tensors of any shapes, each times the factor, `[1]`, all of one type.
     fn scale_all(leaves: Vec<FloatTensor<Self>>, factor: FloatTensor<Self>) -> Vec<FloatTensor<Self>> {
         optimizer::scale_all::<Self>(leaves, factor)
+    }
+
+    /// Starts to read a tensor of any shape, so that [`PendingRead::wait`] waits for the operations before this call and not
+    /// for those after it. Other backends than the fusing ones read when they wait.
+    fn start_read(x: FloatTensor<Self>) -> PendingRead {
+        let x = flat::<Self>(x);
+        PendingRead::new(move || x.try_into_data())
     }
 
     /// Rows of a table, `[symbols, size]`, one for each of the symbols, `[b, t]`: `[b, t, size]`.

@@ -16,6 +16,7 @@ mod leaves;
 pub(crate) mod matmul;
 mod nll;
 mod random;
+mod read;
 mod recurrent;
 mod recurrent_step;
 mod reduce;
@@ -281,6 +282,10 @@ macro_rules! fusing_backend {
                 Some($crate::ops::cube::leaves::sum_of_squares(leaves).unwrap_or_else(zero))
             }
 
+            fn start_read(x: FloatTensor<Self>) -> PendingRead {
+                $crate::ops::cube::read::start_read(x)
+            }
+
             fn scale_all(leaves: Vec<FloatTensor<Self>>, factor: FloatTensor<Self>) -> Vec<FloatTensor<Self>> {
                 if factor.dtype() == DType::F64 {
                     return $crate::ops::optimizer::scale_all::<Self>(leaves, factor);
@@ -298,8 +303,8 @@ use burn::tensor::{
 use std::ops::Range;
 
 use super::{
-    AttendOptions, ConvolveOptions, Dropout, GruReset, KeyRanges, Recurrence, RowNormOptions, SampleOptions,
-    SampledPrimitives, Steps,
+    AttendOptions, ConvolveOptions, Dropout, GruReset, KeyRanges, PendingRead, Recurrence, RowNormOptions,
+    SampleOptions, SampledPrimitives, Steps,
 };
 
 #[cfg(feature = "cuda")]

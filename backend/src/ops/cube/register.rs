@@ -14,7 +14,7 @@ use std::fmt;
 pub(crate) type Lazy<R> = FusionTensor<FusionCubeRuntime<R>>;
 
 /// The backend below the fusing one, of any kind of elements: handles are the same for all kinds.
-type Inner<R> = CubeBackend<R, f32, i32, u8>;
+pub(super) type Inner<R> = CubeBackend<R, f32, i32, u8>;
 
 type Handles<R> = HandleContainer<<FusionCubeRuntime<R> as FusionRuntime>::FusionHandle>;
 
