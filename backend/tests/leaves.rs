@@ -6,6 +6,7 @@ use against::{float, numbers, primitive};
 use burn::tensor::{DType, Tensor, TensorMetadata};
 use grove_backend::Backend;
 
+#[allow(dead_code)] // Not every file compares two functions.
 mod against;
 #[macro_use]
 mod common;

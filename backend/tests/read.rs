@@ -6,7 +6,9 @@ use against::{numbers, primitive};
 use burn::tensor::{DType, Tensor};
 use grove_backend::Backend;
 
+#[allow(dead_code)] // Not every file compares two functions.
 mod against;
+#[allow(dead_code)]
 #[macro_use]
 mod common;
 

@@ -43,19 +43,31 @@ pub(crate) fn leafwise<B: Backend, P: Tree<B>, const N: usize>(
     })
 }
 
+/// A row of leaves that is changed together with others, as [`all_at_once`] wants it, or one that stays.
+pub(crate) enum Row<T, L> {
+    Changes(T),
+    Stays(L),
+}
+
 /// Changes rows of leaves of several trees all at once, so that a backend can take many in one launch. `take` gives what is
-/// wanted of a row, or the row itself where it is to stay; `change` gives a new row for each that was taken, in order.
+/// wanted of a row, or the row where it stays; `change` gives a new row for each that was taken, in order.
 pub(crate) fn all_at_once<B: Backend, P: Tree<B>, T, const N: usize>(
     trees: [P; N],
-    mut take: impl FnMut(&Path, [AnyArray<B>; N]) -> Result<T, [AnyArray<B>; N]>,
+    mut take: impl FnMut(&Path, [AnyArray<B>; N]) -> Row<T, [AnyArray<B>; N]>,
     change: impl FnOnce(Vec<T>) -> Vec<[AnyArray<B>; N]>,
 ) -> [P; N] {
     let (mut rows, mut taken) = (Vec::new(), VecDeque::new());
     let frames = together(trees, |path, row| {
         let frame = row.each_ref().map(|leaf| AnyArray::absent(leaf.shape(), leaf.dtype()));
-        let row = take(path, row).map(|wanted| rows.push(wanted));
-        taken.push_back(row.is_ok());
-        row.err().unwrap_or(frame)
+        let row = take(path, row);
+        taken.push_back(matches!(row, Row::Changes(_)));
+        match row {
+            Row::Changes(wanted) => {
+                rows.push(wanted);
+                frame
+            }
+            Row::Stays(row) => row,
+        }
     });
     let mut changed = change(rows).into_iter();
     together(frames, |_, row| match taken.pop_front() {
@@ -66,7 +78,7 @@ pub(crate) fn all_at_once<B: Backend, P: Tree<B>, T, const N: usize>(
 
 /// All floating-point leaves times a factor, in f32, or f64 where they are.
 pub(crate) fn scaled<B: Backend, P: Tree<B>>(tree: P, factor: &Tensor<B, 1>) -> P {
-    let take = |_: &Path, row: [AnyArray<B>; 1]| if takes_part(&row[0]) { Ok(row) } else { Err(row) };
+    let take = |_: &Path, row: [AnyArray<B>; 1]| if takes_part(&row[0]) { Row::Changes(row) } else { Row::Stays(row) };
     let change = |rows: Vec<[AnyArray<B>; 1]>| {
         let rows = rows.into_iter().map(|[leaf]| (widest([leaf.dtype()]), leaf)).collect();
         let scale = |dtype: &FloatDType, leaves: Vec<AnyArray<B>>| {

@@ -4,7 +4,7 @@ use grove_tree::{AnyArray, AnyTensor, Filter, Path, Tree};
 
 use crate::{
     Scalar, ScaleByAdam, ScaleByAdamState,
-    leafwise::{all_at_once, by_kind, check_shape, float, precision, takes_part, widest},
+    leafwise::{Row, all_at_once, by_kind, check_shape, float, precision, takes_part, widest},
     transformation::{increment, steps},
     transforms::bias_correction,
 };
@@ -35,7 +35,7 @@ impl<B: Backend> Fused<'_, B> {
         let others = self.mask.map(|_| self.numbers(0.0.into(), &steps));
         let take = |path: &Path, [g, p, mu, nu]: [AnyArray<B>; 4]| {
             if !takes_part(&g) || !takes_part(&p) {
-                return Err([g, p, mu, nu]);
+                return Row::Stays([g, p, mu, nu]);
             }
             if !mu.is_present() || !nu.is_present() {
                 panic!(
@@ -49,7 +49,7 @@ impl<B: Backend> Fused<'_, B> {
             let decays = self.mask.is_none_or(|mask| mask.passes(path, &p));
             let row = [p, g, mu, nu];
             let wide = widest(row.iter().map(AnyArray::dtype));
-            Ok(((wide, decays), row))
+            Row::Changes(((wide, decays), row))
         };
         let step = |&(wide, decays): &(FloatDType, bool), rows: Vec<[AnyArray<B>; 4]>| {
             let numbers = others.as_ref().filter(|_| !decays).unwrap_or(&decaying).clone();

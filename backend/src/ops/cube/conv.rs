@@ -153,6 +153,7 @@ fn unfold_kernel(
 }
 
 /// Each pixel of each channel gathers what positions that see it have for it; channels are neighbours in memory.
+#[allow(clippy::manual_is_multiple_of)] // not known to kernels
 #[cube(launch_unchecked, address_type = "dynamic")]
 fn fold_kernel(rows: &Array<f32>, x: &mut Array<f32>, count: usize, conv: Geometry, all_rows: usize, columns: usize) {
     let i = ABSOLUTE_POS;

@@ -125,7 +125,7 @@ pub(super) fn forward_kernel<X: Float>(
     if CUBE_POS >= cubes {
         terminate!();
     }
-    let blocks = (n + HIDDEN - 1) / HIDDEN;
+    let blocks = n.div_ceil(HIDDEN);
     let (first_row, first) = (CUBE_POS / blocks * ROWS, CUBE_POS % blocks * HIDDEN);
     let mut sums = SharedMemory::<f32>::new(comptime!(ROWS * HIDDEN * count));
     let left = Rows { first: first_row, start: step.before, split: step.held, limit: step.alive, k: n };
@@ -210,7 +210,7 @@ pub(super) fn backward_kernel<X: Float>(
     if CUBE_POS >= cubes {
         terminate!();
     }
-    let blocks = (n + HIDDEN - 1) / HIDDEN;
+    let blocks = n.div_ceil(HIDDEN);
     let (first_row, first) = (CUBE_POS / blocks * ROWS, CUBE_POS % blocks * HIDDEN);
     let wide = count * n;
     let mut sums = SharedMemory::<f32>::new(comptime!(ROWS * HIDDEN * SLICES));
