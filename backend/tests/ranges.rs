@@ -49,7 +49,8 @@ impl Ranges {
     /// As the contract says it, key by key.
     fn sees(&self, size: &Sizes, [i, query, key]: [usize; 3]) -> bool {
         let [key, own] = [key as i64, size.s as i64 - size.t as i64 + query as i64];
-        let near = !self.causal || key <= own && self.window.is_none_or(|window| key > own - window as i64);
+        let near = !self.causal
+            || key <= own && self.window.is_none_or(|window| key > own - i64::try_from(window).unwrap_or(i64::MAX));
         let padded = self.padding.is_some_and(|padding| key < padding[i]) && !(self.causal && key == own);
         near && !padded && self.lengths.is_none_or(|lengths| key < lengths[i])
     }
