@@ -50,10 +50,9 @@ impl Cell {
     }
 }
 
-/// True for inputs that the kernels take: of one type, which is no f64.
+/// True for inputs that the kernels take: all of f32. Layers of 16 bits are computed by Burn's operations.
 pub(super) fn takes<R: CubeRuntime>(inputs: &[Lazy<R>]) -> bool {
-    let dtype = inputs[0].dtype();
-    matches!(dtype, DType::F32 | DType::F16 | DType::BF16) && inputs.iter().all(|x| x.dtype() == dtype)
+    inputs.iter().all(|x| x.dtype() == DType::F32)
 }
 
 /// The steps of a walk, each with those before and after it.
