@@ -1,7 +1,7 @@
 //! Backends: what grove computes on, and how a program picks one at run time.
 //!
-//! [`Backend`] is Burn's backend trait plus the few operations that grove owns; everything in grove is generic
-//! over it. [`DeviceSpec`] is what a person names at the edge of a program (`flex`, `candle`, `cuda`, `wgpu`,
+//! [`Backend`] is Burn's backend trait plus one method that runs the [operations](ops) that grove owns; everything in
+//! grove is generic over it. [`DeviceSpec`] is what a person names at the edge of a program (`flex`, `candle`, `cuda`, `wgpu`,
 //! `rocm`); [`DeviceSpec::run`] probes for it and calls a [`Program`] with the concrete backend.
 //!
 //! # Build time
@@ -26,7 +26,7 @@ mod anchor;
 mod device;
 mod matmul;
 mod matmul_precision;
-mod ops;
+pub mod ops;
 
 pub use anchor::Program;
 #[doc(hidden)]
@@ -39,9 +39,9 @@ pub use matmul_precision::{MatmulPrecision, UnknownPrecision, matmul_precision, 
 #[doc(hidden)]
 pub use ops::use_f32_kernels_on_every_device;
 pub use ops::{
-    AttendOptions, Backend, BatchNormKept, BatchNormed, ConvolveOptions, ConvolveThen, Dropout, GruReset, KeyRanges,
-    PendingRead, PendingTokens, PoolOptions, Quantisation, Recurrence, RnnActivation, RowNormOptions, SampleOptions,
-    Sampled, SampledPrimitives, Steps, at_least_f32, dropout, random_bits, sample,
+    AttentionOptions, Backend, Conv2dOptions, Dropout, Epilogue, GeluApproximation, GruReset, KeyRanges, PendingRead,
+    PendingTokens, Pool2dOptions, Quantisation, RnnActivation, SampleOptions, Sampled, Steps, at_least_f32, dropout,
+    random_bits, sample,
 };
 
 #[cfg(feature = "cuda")]

@@ -1,165 +1,59 @@
-//! The differentiating backend: each operation that grove owns with its exact backward pass.
+//! The differentiating backend: one method that records any operation with its derivative.
 
 use burn::tensor::{
-    DType, Shape,
+    DType, TensorMetadata,
     backend::AutodiffBackend,
     ops::{FloatTensor, IntTensor},
 };
-use burn_autodiff::{Autodiff, checkpoint::strategy::CheckpointStrategy};
+use burn_autodiff::{
+    Autodiff, NodeId,
+    checkpoint::{
+        base::Checkpointer, retro_forward::RetroForward, state::BackwardStates, strategy::CheckpointStrategy,
+    },
+    grads::Gradients,
+    ops::{Backward, Ops, OpsKind},
+};
+use std::{
+    marker::PhantomData,
+    sync::{Arc, Mutex, PoisonError},
+};
 
 use super::{
-    AttendOptions, Backend, BatchNormed, ConvolveOptions, Dropout, GruReset, KeyRanges, PoolOptions, Quantisation,
-    Recurrence, RnnActivation, RowNormOptions, SampleOptions, SampledPrimitives, Steps, affine, attend, batch_norm,
-    chunk, convolve,
-    custom::recorded,
-    embed, gated,
-    gelu::{Erf, Selu, Tanh, differentiable},
-    max_pool, product, quantised, random, rotary,
+    Backend, Differentiation, Operation, Outcome, Residual, SampleOptions, SampledPrimitives, Spec, Value, Values,
+    Wanted, precision::cast,
 };
 
 impl<B: Backend, C: CheckpointStrategy> Backend for Autodiff<B, C> {
-    const FUSES_VECTORS_WRONGLY: bool = B::FUSES_VECTORS_WRONGLY;
-    const WIDENS_WEIGHTS: bool = B::WIDENS_WEIGHTS;
+    const BROKEN_FUSED_GEMV: bool = B::BROKEN_FUSED_GEMV;
+    const MIXED_DTYPE_WEIGHTS: bool = B::MIXED_DTYPE_WEIGHTS;
     const SAMPLES: bool = B::SAMPLES;
 
     fn computes_in(device: &Self::Device, dtype: DType) -> bool {
         B::computes_in(device, dtype)
     }
 
-    fn matmul(lhs: FloatTensor<Self>, rhs: FloatTensor<Self>) -> FloatTensor<Self> {
-        product::differentiable::<B, C>(lhs, rhs)
-    }
-
-    fn affine(x: FloatTensor<Self>, weight: FloatTensor<Self>, bias: Option<FloatTensor<Self>>) -> FloatTensor<Self> {
-        affine::differentiable::<B, C>(x, weight, bias)
-    }
-
-    fn attend(
-        inputs: [FloatTensor<Self>; 3],
-        options: AttendOptions<Self>,
-        _keep: bool,
-    ) -> (FloatTensor<Self>, Option<FloatTensor<Self>>) {
-        (attend::differentiable::<B, C>(inputs, options), None)
-    }
-
-    fn affine_quantised(x: FloatTensor<Self>, blocks: IntTensor<Self>, kind: Quantisation) -> FloatTensor<Self> {
-        quantised::differentiable::<B, C>(x, blocks, kind)
-    }
-
-    fn dequantise(blocks: IntTensor<Self>, kind: Quantisation) -> FloatTensor<Self> {
-        <Self as AutodiffBackend>::from_inner(B::dequantise(blocks, kind))
-    }
-
-    fn rotate(
-        x: FloatTensor<Self>,
-        cos: FloatTensor<Self>,
-        sin: FloatTensor<Self>,
-        interleaved: bool,
-    ) -> FloatTensor<Self> {
-        rotary::differentiable::<B, C>(x, cos, sin, interleaved)
-    }
-
-    fn silu_mul(gate: FloatTensor<Self>, up: FloatTensor<Self>) -> FloatTensor<Self> {
-        gated::differentiable::<B, C>(gate, up)
-    }
-
-    fn gelu_erf(x: FloatTensor<Self>) -> FloatTensor<Self> {
-        differentiable::<B, C, Erf>(x)
-    }
-
-    fn gelu_tanh(x: FloatTensor<Self>) -> FloatTensor<Self> {
-        differentiable::<B, C, Tanh>(x)
-    }
-
-    fn selu(x: FloatTensor<Self>) -> FloatTensor<Self> {
-        differentiable::<B, C, Selu>(x)
-    }
-
-    fn convolve(x: FloatTensor<Self>, weight: FloatTensor<Self>, options: ConvolveOptions) -> FloatTensor<Self> {
-        convolve::differentiable::<B, C>(x, weight, options)
-    }
-
-    fn batch_norm(
-        inputs: [FloatTensor<Self>; 3],
-        residual: Option<FloatTensor<Self>>,
-        relu: bool,
-        eps: f64,
-    ) -> BatchNormed<Self> {
-        batch_norm::differentiable::<B, C>(inputs, residual, relu, eps)
-    }
-
-    fn max_pool(x: FloatTensor<Self>, options: PoolOptions) -> FloatTensor<Self> {
-        max_pool::differentiable::<B, C>(x, options)
-    }
-
-    fn attention_weights(scores: FloatTensor<Self>, scale: f64, visible: KeyRanges<Self>) -> FloatTensor<Self> {
-        let backward = |(weights, scale), grad, _| [Some(B::attention_weights_backward(weights, grad, scale))];
-        recorded::<B, C, _, 1>([scores], backward, |[scores], _| {
-            let weights = B::attention_weights(scores, scale, KeyRanges::of_inner(visible));
-            (weights.clone(), Some((weights, scale)))
-        })
-    }
-
-    fn row_norm(
-        x: FloatTensor<Self>,
-        weight: FloatTensor<Self>,
-        bias: Option<FloatTensor<Self>>,
-        options: RowNormOptions,
-    ) -> (FloatTensor<Self>, FloatTensor<Self>) {
-        type Kept<B> = ([FloatTensor<B>; 2], FloatTensor<B>, RowNormOptions);
-        let mut second = None;
-        let mut compute = |x: FloatTensor<B>, weight: FloatTensor<B>, bias| {
-            let (y, stats) = B::row_norm(x.clone(), weight.clone(), bias, options);
-            second = Some(stats.clone());
-            (y, Some(([x, weight], stats, options)))
+    fn run(operation: &Operation, inputs: Values<Self>, needs: &[bool]) -> Outcome<Self> {
+        let kind = operation.differentiation();
+        if kind == Differentiation::None {
+            return untracked(B::run(operation, inner(inputs), &[]).outputs).into();
+        }
+        // Where this backend is differentiated itself, what is saved must be differentiable too.
+        let saves = || needs.contains(&true) && operation.residuals(needs).has_saved();
+        if kind == Differentiation::Composed || saves() {
+            return operation.compose(inputs, needs);
+        }
+        let is_parent = |&i: &usize| matches!(inputs.get(i), Some(Value::Float(_)));
+        let parents: Vec<_> = (0..inputs.len().min(operation.differentiable_inputs())).filter(is_parent).collect();
+        let record: fn(&Operation, Values<Self>, Vec<usize>) -> Outcome<Self> = match parents.len() {
+            1 => record::<B, C, 1>,
+            2 => record::<B, C, 2>,
+            3 => record::<B, C, 3>,
+            4 => record::<B, C, 4>,
+            5 => record::<B, C, 5>,
+            6 => record::<B, C, 6>,
+            count => panic!("{operation:?} of {count} floating-point inputs; write a case for as many"),
         };
-        let y = match bias {
-            Some(bias) => {
-                let backward = |(inputs, stats, options): Kept<B>, grad, needs| {
-                    B::row_norm_backward(inputs, stats, grad, options, needs)
-                };
-                recorded::<B, C, _, 3>([x, weight, bias], backward, |[x, weight, bias], _| {
-                    compute(x, weight, Some(bias))
-                })
-            }
-            None => {
-                let backward = |(inputs, stats, options): Kept<B>, grad, [x, weight]: [bool; 2]| {
-                    let [dx, d_weight, _] = B::row_norm_backward(inputs, stats, grad, options, [x, weight, false]);
-                    [dx, d_weight]
-                };
-                recorded::<B, C, _, 2>([x, weight], backward, |[x, weight], _| compute(x, weight, None))
-            }
-        };
-        (y, untracked::<B, C>(second))
-    }
-
-    fn nll(logits: FloatTensor<Self>, labels: IntTensor<Self>) -> (FloatTensor<Self>, FloatTensor<Self>) {
-        let mut second = None;
-        let backward = |(logits, labels, normaliser): (FloatTensor<B>, IntTensor<B>, FloatTensor<B>), grad, _| {
-            [Some(B::nll_backward(logits, labels, normaliser, grad))]
-        };
-        let loss = recorded::<B, C, _, 1>([logits], backward, |[logits], _| {
-            let (loss, normaliser) = B::nll(logits.clone(), labels.clone());
-            second = Some(normaliser.clone());
-            (loss, Some((logits, labels, normaliser)))
-        });
-        (loss, untracked::<B, C>(second))
-    }
-
-    fn embed(table: FloatTensor<Self>, symbols: IntTensor<Self>) -> FloatTensor<Self> {
-        embed::differentiable::<B, C>(table, symbols)
-    }
-
-    fn chunk(x: FloatTensor<Self>, count: usize, axis: usize) -> Vec<FloatTensor<Self>> {
-        chunk::differentiable::<B, C>(x, count, axis)
-    }
-
-    fn random_bits(key: [u32; 2], shape: Shape, device: &Self::Device) -> IntTensor<Self> {
-        B::random_bits(key, shape, device)
-    }
-
-    fn dropout(x: FloatTensor<Self>, dropout: Dropout) -> FloatTensor<Self> {
-        random::differentiable::<B, C>(x, dropout)
+        record(operation, inputs, parents)
     }
 
     fn sample(
@@ -169,46 +63,208 @@ impl<B: Backend, C: CheckpointStrategy> Backend for Autodiff<B, C> {
     ) -> Option<SampledPrimitives<Self>> {
         B::sample(logits.primitive, occurred, options)
     }
+}
 
-    fn lstm(inputs: [FloatTensor<Self>; 6], steps: &Steps, _keep: bool) -> Recurrence<Self, 2> {
-        type Kept<B> = ([FloatTensor<B>; 6], [FloatTensor<B>; 2], FloatTensor<B>, Steps);
-        let backward = |(inputs, kept, output, steps): Kept<B>, grad, needs| {
-            B::lstm_backward(inputs, kept, output, grad, &steps, needs)
-        };
-        let output = recorded::<B, C, _, 6>(inputs, backward, |inputs, keep| {
-            let (output, kept) = B::lstm(inputs.clone(), steps, keep);
-            (output.clone(), kept.map(|kept| (inputs, kept, output, steps.clone())))
-        });
-        (output, None)
-    }
+/// A tensor in the graph.
+type Tracked<B> = FloatTensor<Autodiff<B>>;
 
-    fn gru(inputs: [FloatTensor<Self>; 5], reset: GruReset, steps: &Steps, _keep: bool) -> Recurrence<Self, 2> {
-        type Kept<B> = ([FloatTensor<B>; 5], [FloatTensor<B>; 2], FloatTensor<B>, GruReset, Steps);
-        let backward = |(inputs, kept, output, reset, steps): Kept<B>, grad, needs| {
-            B::gru_backward(inputs, kept, output, grad, reset, &steps, needs)
-        };
-        let output = recorded::<B, C, _, 5>(inputs, backward, |inputs, keep| {
-            let (output, kept) = B::gru(inputs.clone(), reset, steps, keep);
-            (output.clone(), kept.map(|kept| (inputs, kept, output, reset, steps.clone())))
-        });
-        (output, None)
-    }
+/// Tensors without their nodes of the graph.
+fn inner<B: Backend, C: CheckpointStrategy>(values: Values<Autodiff<B, C>>) -> Values<B> {
+    let device = values.given_device().cloned();
+    let inner = |value: Value<Autodiff<B, C>>| match value {
+        Value::Float(x) => Value::Float(x.primitive),
+        Value::Int(x) => Value::Int(x),
+        Value::Bool(x) => Value::Bool(x),
+    };
+    values.into_values().into_iter().map(|value| value.map(inner)).collect::<Values<B>>().on_device(device)
+}
 
-    fn rnn(inputs: [FloatTensor<Self>; 5], activation: RnnActivation, steps: &Steps) -> FloatTensor<Self> {
-        type Kept<B> = ([FloatTensor<B>; 5], FloatTensor<B>, RnnActivation, Steps);
-        let backward = |(inputs, output, activation, steps): Kept<B>, grad, needs| {
-            B::rnn_backward(inputs, output, grad, activation, &steps, needs)
+/// Tensors through which no gradient flows.
+fn untracked<B: Backend, C: CheckpointStrategy>(values: Values<B>) -> Values<Autodiff<B, C>> {
+    let lift = |value: Value<B>| match value {
+        Value::Float(x) => Value::Float(<Autodiff<B, C> as AutodiffBackend>::from_inner(x)),
+        Value::Int(x) => Value::Int(x),
+        Value::Bool(x) => Value::Bool(x),
+    };
+    values.into_values().into_iter().map(|value| value.map(lift)).collect()
+}
+
+/// A residual until the backward pass.
+#[derive(Clone, Debug)]
+enum Held<B: Backend> {
+    /// Kept, or computed again by its node.
+    Checkpoint(NodeId),
+    /// Kept.
+    Value(Option<Value<B>>),
+}
+
+/// Gradients of the outputs of an operation with [`Differentiation::AllOutputs`], left here by [`Part`]s.
+type Slots<B> = Arc<Mutex<Vec<Option<FloatTensor<B>>>>>;
+
+/// Residuals, and slots where there are parts.
+#[derive(Clone, Debug)]
+struct State<B: Backend> {
+    residuals: Vec<Held<B>>,
+    slots: Option<Slots<B>>,
+}
+
+/// Backward step of an operation with `N` floating-point inputs.
+#[derive(Debug)]
+struct CustomVjp<const N: usize> {
+    operation: Operation,
+    /// Positions of the parents among the inputs.
+    parents: [usize; N],
+    wanted: Wanted,
+}
+
+impl<B: Backend, const N: usize> Backward<B, N> for CustomVjp<N> {
+    type State = State<B>;
+
+    fn backward(self, ops: Ops<State<B>, N>, grads: &mut Gradients, checkpointer: &mut Checkpointer) {
+        let State { residuals, slots } = ops.state;
+        let mut given: Values<B> = match slots {
+            Some(slots) => {
+                let slots = std::mem::take(&mut *slots.lock().unwrap_or_else(PoisonError::into_inner));
+                Values::optional_floats(slots)
+            }
+            None => Values::floats([grads.consume::<B>(&ops.node)]),
         };
-        recorded::<B, C, _, 5>(inputs, backward, |inputs, _| {
-            let output = B::rnn(inputs.clone(), activation, steps);
-            (output.clone(), Some((inputs, output, activation, steps.clone())))
-        })
+        let retrieve = |held| match held {
+            Held::Checkpoint(id) => Some(Value::Float(checkpointer.retrieve_node_output::<FloatTensor<B>>(id))),
+            Held::Value(value) => value,
+        };
+        let residuals = residuals.into_iter().map(retrieve).collect();
+        if self.operation.differentiation() == Differentiation::Accumulating
+            && let Some(node) = &ops.parents[0]
+        {
+            // A gradient is removed by a tensor of its node, which holds any values.
+            let rc = Arc::new(node.id);
+            let place = Tracked::<B> { primitive: given.float(0).clone(), node: node.clone(), rc };
+            given = given.with_optional(grads.remove::<B>(&place).map(Value::Float));
+        }
+        let mut results = B::run_vjp(&self.operation, residuals, given, &self.wanted);
+        for (parent, position) in ops.parents.into_iter().zip(self.parents) {
+            if let (Some(parent), Some(spec)) = (parent, self.wanted.get(position))
+                && let Some(grad) = results.take_optional_float(position)
+            {
+                grads.register::<B>(parent.id, cast::<B>(grad, spec.dtype));
+            }
+        }
     }
 }
 
-/// The second result of an operation, through which no gradient flows.
-pub(super) fn untracked<B: Backend, C: CheckpointStrategy>(
-    second: Option<FloatTensor<B>>,
-) -> FloatTensor<Autodiff<B, C>> {
-    <Autodiff<B, C> as AutodiffBackend>::from_inner(second.expect("the operation was computed"))
+/// Backward step of one of several outputs. Its parent is the step of the operation, which the graph runs after all of them.
+#[derive(Debug)]
+struct Part;
+
+impl<B: Backend> Backward<B, 1> for Part {
+    type State = (Slots<B>, usize);
+
+    fn backward(self, ops: Ops<Self::State, 1>, grads: &mut Gradients, _checkpointer: &mut Checkpointer) {
+        let (slots, index) = ops.state;
+        slots.lock().unwrap_or_else(PoisonError::into_inner)[index] = Some(grads.consume::<B>(&ops.node));
+    }
+}
+
+/// Computes the output of a [memory-bound](Differentiation::MemoryBound) operation again.
+#[derive(Debug)]
+struct Recompute<B> {
+    operation: Operation,
+    input: NodeId,
+    backend: PhantomData<B>,
+}
+
+impl<B: Backend> RetroForward for Recompute<B> {
+    fn forward(&self, states: &mut BackwardStates, out: NodeId) {
+        let x = states.get_state::<FloatTensor<B>>(&self.input);
+        let mut outputs = B::run(&self.operation, Values::floats([x]), &[]).outputs;
+        states.save(out, outputs.take_float(0));
+    }
+}
+
+/// Runs an operation on the inner backend and records it in the graph with its residuals. `parents` are the positions of
+/// the inputs that gradients flow to.
+fn record<B: Backend, C: CheckpointStrategy, const N: usize>(
+    operation: &Operation,
+    inputs: Values<Autodiff<B, C>>,
+    parents: Vec<usize>,
+) -> Outcome<Autodiff<B, C>> {
+    let parents: [usize; N] = parents.try_into().unwrap_or_else(|_| unreachable!("`run` chooses by their number"));
+    let kind = operation.differentiation();
+    // The inputs' nodes must outlive the operation, which is not in the graph yet: a backward pass on another thread, even
+    // of another model, removes nodes that nothing else holds.
+    let _keep_alive = parents.map(|i| inputs.float(i).rc.clone());
+    let nodes = parents.map(|i| inputs.float(i).node.clone());
+    let mut wanted = vec![None; inputs.len()];
+    for x in parents.iter().filter(|&&i| inputs.float(i).is_tracked()) {
+        let primitive = &inputs.float(*x).primitive;
+        wanted[*x] = Some(Spec { shape: primitive.shape(), dtype: primitive.dtype() });
+    }
+    let wanted = Wanted::new(wanted);
+    let needs = wanted.all_needs();
+    let prepared = CustomVjp { operation: operation.clone(), parents, wanted }.prepare::<C>(nodes);
+    let prepared = match kind {
+        Differentiation::MemoryBound => {
+            let input = inputs.float(parents[0]);
+            let recompute =
+                Recompute::<B> { operation: operation.clone(), input: input.node.id, backend: PhantomData };
+            prepared.memory_bound().retro_forward(recompute).parents([input])
+        }
+        _ => prepared.compute_bound(),
+    };
+    let mut step = match prepared.stateful() {
+        OpsKind::Tracked(step) => step,
+        OpsKind::UnTracked(step) => {
+            let mut outputs = B::run(operation, inner(inputs), &[]).outputs;
+            let first = step.finish(outputs.take_float(0));
+            return with_first(first, outputs).into();
+        }
+    };
+    let checkpointed = matches!(kind, Differentiation::Checkpointed | Differentiation::MemoryBound);
+    let residuals = operation.residuals(&needs);
+    // Inputs are held before the operation runs: it may write in place what nothing else holds.
+    let mut held: Vec<_> = residuals
+        .iter()
+        .map(|residual| match residual {
+            Residual::Input(i) => match inputs.get(i) {
+                Some(Value::Float(x)) if checkpointed => Held::Checkpoint(step.checkpoint(x)),
+                Some(Value::Float(x)) => Held::Value(Some(Value::Float(x.primitive.clone()))),
+                Some(Value::Int(x)) => Held::Value(Some(Value::Int(x.clone()))),
+                Some(Value::Bool(x)) => Held::Value(Some(Value::Bool(x.clone()))),
+                None => Held::Value(None),
+            },
+            _ => Held::Value(None),
+        })
+        .collect();
+    let Outcome { mut outputs, mut saved } = B::run(operation, inner(inputs), &needs);
+    for (held, residual) in held.iter_mut().zip(residuals.iter()) {
+        match residual {
+            Residual::Output(i) => *held = Held::Value(outputs.get(i).cloned()),
+            Residual::Saved(i) => *held = Held::Value(saved.take(i)),
+            Residual::Input(_) | Residual::Absent => {}
+        }
+    }
+    if kind == Differentiation::AllOutputs {
+        let slots: Slots<B> = Arc::new(Mutex::new(vec![None; outputs.len()]));
+        let state = State { residuals: held, slots: Some(slots.clone()) };
+        // The operation's own node has no gradient, and so no value; any tensor stands for it.
+        let whole: FloatTensor<Autodiff<B, C>> = step.finish(state, outputs.float(0).clone());
+        let track = |(i, part)| match Part.prepare::<C>([whole.node.clone()]).compute_bound().stateful() {
+            OpsKind::Tracked(step) => step.finish((slots.clone(), i), part),
+            OpsKind::UnTracked(step) => step.finish(part),
+        };
+        return Outcome::new(outputs.into_floats().into_iter().enumerate().map(track));
+    }
+    let first = step.finish(State { residuals: held, slots: None }, outputs.take_float(0));
+    with_first(first, outputs).into()
+}
+
+/// The first output, and the others, through which no gradient flows.
+fn with_first<B: Backend, C: CheckpointStrategy>(
+    first: FloatTensor<Autodiff<B, C>>,
+    rest: Values<B>,
+) -> Values<Autodiff<B, C>> {
+    let mut outputs = untracked(rest);
+    outputs.put_float(0, first);
+    outputs
 }

@@ -1,45 +1,88 @@
-//! Batch normalisation, written with Burn's operations: the defaults of [`Backend`].
+//! Batch normalisation in training.
 
-use burn::tensor::{Tensor, TensorMetadata, activation, ops::FloatTensor};
-use burn_autodiff::{Autodiff, checkpoint::strategy::CheckpointStrategy};
+use burn::tensor::{Shape, Tensor, activation, ops::FloatTensor};
 
 use super::{
-    Backend,
-    autodiff::untracked,
-    custom::recorded,
-    float,
-    precision::{cast, is_half, widened},
+    Backend, Outcome, Residuals, Rules, Shapes, Values, Wanted, float,
+    operation::{run_in_f32, run_vjp_in_f32},
+    precision::cast,
     primitive,
 };
 
-/// A batch, normalised.
-#[derive(Clone, Debug)]
-pub struct BatchNormed<B: Backend> {
-    /// `[b, c, h, w]`.
-    pub output: FloatTensor<B>,
-    /// Of each channel, `[c]`, in f32 where the batch has 16 bits. No gradient flows there.
-    pub mean: FloatTensor<B>,
-    /// Of each channel, the mean squared distance from the mean, `[c]`, in f32 where the batch has 16 bits. No gradient
-    /// flows there.
-    pub variance: FloatTensor<B>,
-}
-
-/// What the backward pass of batch normalisation needs.
-#[derive(Clone, Debug)]
-pub struct BatchNormKept<B: Backend> {
-    /// What was normalised.
-    pub x: FloatTensor<B>,
-    /// The scale.
-    pub weight: FloatTensor<B>,
-    /// What came out.
-    pub normed: BatchNormed<B>,
-    /// What was added to the variance.
-    pub eps: f64,
-    /// Whether negative numbers became 0.
+/// Batch normalisation in training (Ioffe and Szegedy, 2015): each channel to mean 0 and variance 1 over the batch and the
+/// image, scaled and shifted, and what follows it in a residual network, `relu(weight * normal + bias + residual)`. A batch
+/// of 16 bits is normalised in f32.
+///
+/// # Shapes
+/// - inputs: `x` `[b, c, h, w]`; weight and bias `[c]`; optional residual as `x`
+/// - outputs: as `x`; mean and mean squared distance from the mean of each channel `[c]`, in f32 where the batch has 16
+///   bits, through which no gradient flows
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct BatchNorm {
+    /// True if a ReLU comes last.
     pub relu: bool,
+    /// Added to the variance for numerical stability.
+    pub eps: f64,
 }
 
-/// A number of each channel, to be broadcast.
+impl Rules for BatchNorm {
+    fn shapes(&self, inputs: &Shapes) -> Vec<Shape> {
+        let shape @ [_, c, _, _] = inputs.dims("batch_norm", 0);
+        let rows = inputs.get(1) == Some(&[c]) && inputs.get(2) == Some(&[c]);
+        inputs.require(rows, "batch_norm", "weight and bias [c] for x [b, c, h, w]");
+        inputs.require_optional(3, &shape, "batch_norm", "residual of the shape of x");
+        vec![shape.into(), Shape::from([c]), Shape::from([c])]
+    }
+
+    fn residuals(&self, _needs: &[bool]) -> Residuals {
+        Residuals::default().inputs([0, 1]).outputs(0..3)
+    }
+
+    fn compose<B: Backend>(&self, mut inputs: Values<B>, needs: &[bool]) -> Outcome<B> {
+        let dtype = inputs.dtype(0);
+        if inputs.is_half() {
+            return run_in_f32(*self, inputs, needs);
+        }
+        let [weight, bias] = [1, 2].map(|i| cast::<B>(inputs.take_float(i), dtype));
+        let x = inputs.take_tensor::<4>(0);
+        let [b, c, h, w] = x.dims();
+        let count = (b * h * w) as f64;
+        let mean = channel_sums(x.clone()) / count;
+        let centred = x - mean.clone().reshape([1, c, 1, 1]);
+        let variance = channel_sums(centred.clone().powi_scalar(2)) / count;
+        let scale = float::<B, 1>(weight) / variance.clone().add_scalar(self.eps).sqrt();
+        let y = centred * scale.reshape([1, c, 1, 1]) + each::<B>(bias);
+        let y = match inputs.take_optional_float(3) {
+            Some(residual) => y + float(cast::<B>(residual, dtype)),
+            None => y,
+        };
+        let y = if self.relu { activation::relu(y) } else { y };
+        Outcome::new([primitive(y), primitive(mean), primitive(variance)])
+    }
+
+    fn compose_vjp<B: Backend>(&self, mut residuals: Values<B>, mut grads: Values<B>, wanted: &Wanted) -> Values<B> {
+        let dtype = residuals.dtype(0);
+        if residuals.is_half() {
+            return run_vjp_in_f32(*self, residuals, grads, wanted);
+        }
+        let weight = cast::<B>(residuals.take_float(1), dtype);
+        let (x, grad) = (residuals.take_tensor::<4>(0), float::<B, 4>(cast::<B>(grads.take_float(0), dtype)));
+        let (mean, variance) = (residuals.take_float(3), residuals.take_float(4));
+        let [b, c, h, w] = x.dims();
+        let count = (b * h * w) as f64;
+        let grad =
+            if self.relu { grad.mask_fill(residuals.take_tensor::<4>(2).lower_equal_elem(0), 0) } else { grad };
+        let inverse_std = each::<B>(variance).add_scalar(self.eps).sqrt().recip();
+        let normal = (x - each(mean)) * inverse_std.clone();
+        let db = channel_sums(grad.clone());
+        let dw = channel_sums(grad.clone() * normal.clone());
+        let mean = |sums: &Tensor<B, 1>| sums.clone().reshape([1, c, 1, 1]) / count;
+        let dx = (grad.clone() - mean(&db) - normal * mean(&dw)) * (inverse_std * each(weight));
+        Values::floats([primitive(dx), primitive(dw), primitive(db), primitive(grad)])
+    }
+}
+
+/// A value of each channel, to be broadcast.
 fn each<B: Backend>(x: FloatTensor<B>) -> Tensor<B, 4> {
     let x = float::<B, 1>(x);
     let channels = x.dims()[0];
@@ -50,92 +93,4 @@ fn each<B: Backend>(x: FloatTensor<B>) -> Tensor<B, 4> {
 fn channel_sums<B: Backend>(x: Tensor<B, 4>) -> Tensor<B, 1> {
     let [b, c, h, w] = x.dims();
     x.reshape([b, c, h * w]).sum_dim(2).sum_dim(0).reshape([c])
-}
-
-pub(super) fn forward<B: Backend>(
-    [x, weight, bias]: [FloatTensor<B>; 3],
-    residual: Option<FloatTensor<B>>,
-    relu: bool,
-    eps: f64,
-) -> BatchNormed<B> {
-    let dtype = x.dtype();
-    if is_half(dtype) {
-        let inputs = [x, weight, bias].map(widened::<B>);
-        let normed = B::batch_norm(inputs, residual.map(widened::<B>), relu, eps);
-        return BatchNormed { output: cast::<B>(normed.output, dtype), ..normed };
-    }
-    let [weight, bias] = [weight, bias].map(|x| cast::<B>(x, dtype));
-    let x = float::<B, 4>(x);
-    let [b, c, h, w] = x.dims();
-    let count = (b * h * w) as f64;
-    let mean = channel_sums(x.clone()) / count;
-    let centred = x - mean.clone().reshape([1, c, 1, 1]);
-    let variance = channel_sums(centred.clone().powi_scalar(2)) / count;
-    let scale = float::<B, 1>(weight) / variance.clone().add_scalar(eps).sqrt();
-    let y = centred * scale.reshape([1, c, 1, 1]) + each(bias);
-    let y = match residual {
-        Some(residual) => y + float(cast::<B>(residual, dtype)),
-        None => y,
-    };
-    let y = if relu { activation::relu(y) } else { y };
-    BatchNormed { output: primitive(y), mean: primitive(mean), variance: primitive(variance) }
-}
-
-pub(super) fn backward<B: Backend>(kept: BatchNormKept<B>, grad: FloatTensor<B>) -> [FloatTensor<B>; 4] {
-    let BatchNormKept { x, weight, normed, eps, relu } = kept;
-    let dtype = x.dtype();
-    if is_half(dtype) {
-        let normed = BatchNormed { output: widened::<B>(normed.output), ..normed };
-        let kept = BatchNormKept { x: widened::<B>(x), weight: widened::<B>(weight), normed, eps, relu };
-        let [dx, dw, db, grad] = B::batch_norm_backward(kept, widened::<B>(grad));
-        return [cast::<B>(dx, dtype), dw, db, cast::<B>(grad, dtype)];
-    }
-    let (weight, grad) = (cast::<B>(weight, dtype), cast::<B>(grad, dtype));
-    let (x, grad) = (float::<B, 4>(x), float::<B, 4>(grad));
-    let [b, c, h, w] = x.dims();
-    let count = (b * h * w) as f64;
-    let grad = if relu { grad.mask_fill(float::<B, 4>(normed.output).lower_equal_elem(0), 0) } else { grad };
-    let inverse_std = each::<B>(normed.variance).add_scalar(eps).sqrt().recip();
-    let normal = (x - each(normed.mean)) * inverse_std.clone();
-    let db = channel_sums(grad.clone());
-    let dw = channel_sums(grad.clone() * normal.clone());
-    let mean = |sums: &Tensor<B, 1>| sums.clone().reshape([1, c, 1, 1]) / count;
-    let dx = (grad.clone() - mean(&db) - normal * mean(&dw)) * (inverse_std * each(weight));
-    [primitive(dx), primitive(dw), primitive(db), primitive(grad)]
-}
-
-pub(super) fn differentiable<B: Backend, C: CheckpointStrategy>(
-    [x, weight, bias]: [FloatTensor<Autodiff<B, C>>; 3],
-    residual: Option<FloatTensor<Autodiff<B, C>>>,
-    relu: bool,
-    eps: f64,
-) -> BatchNormed<Autodiff<B, C>> {
-    match residual {
-        Some(residual) => with_inputs::<B, C, 4>([x, weight, bias, residual], relu, eps),
-        None => with_inputs::<B, C, 3>([x, weight, bias], relu, eps),
-    }
-}
-
-/// Of the input, the scale and the shift, and of what is added, if anything is.
-fn with_inputs<B: Backend, C: CheckpointStrategy, const N: usize>(
-    inputs: [FloatTensor<Autodiff<B, C>>; N],
-    relu: bool,
-    eps: f64,
-) -> BatchNormed<Autodiff<B, C>> {
-    let backward = |kept: BatchNormKept<B>, grad, _needs: [bool; N]| {
-        let mut grads = B::batch_norm_backward(kept, grad).map(Some);
-        std::array::from_fn(|i| grads[i].take())
-    };
-    let mut statistics = None;
-    let output = recorded::<B, C, _, N>(inputs, backward, |inputs, keep| {
-        let mut inputs = inputs.into_iter();
-        let [x, weight, bias] = [0, 1, 2].map(|_| inputs.next().expect("an input, a scale and a shift"));
-        let kept = keep.then(|| (x.clone(), weight.clone()));
-        let normed = B::batch_norm([x, weight, bias], inputs.next(), relu, eps);
-        statistics = Some([normed.mean.clone(), normed.variance.clone()]);
-        let output = normed.output.clone();
-        (output, kept.map(|(x, weight)| BatchNormKept { x, weight, normed, eps, relu }))
-    });
-    let [mean, variance] = statistics.map_or([None, None], |statistics| statistics.map(Some)).map(untracked::<B, C>);
-    BatchNormed { output, mean, variance }
 }

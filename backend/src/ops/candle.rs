@@ -1,22 +1,15 @@
 //! The candle backend: what it does not have itself, by other operations.
 
-use burn::tensor::{
-    DType, TensorMetadata,
-    ops::{FloatTensor, IntTensor},
-};
+use burn::tensor::DType;
 
 use super::{
-    AttendOptions, Backend, ConvolveOptions, Quantisation, affine, attend, convolve, convolve_by_pixels, precision,
-    quantised,
+    Backend, Operation, Outcome, Values, Wanted, conv2d_by_taps, linear,
+    operation::{run_in_f32, run_vjp_in_f32},
+    quantized,
 };
 
 impl Backend for crate::Candle {
-    const WIDENS_WEIGHTS: bool = true;
-
-    /// candle copies a matrix for each of a batch with which it is multiplied.
-    fn affine(x: FloatTensor<Self>, weight: FloatTensor<Self>, bias: Option<FloatTensor<Self>>) -> FloatTensor<Self> {
-        affine::by_rows::<Self>(x, weight, bias)
-    }
+    const MIXED_DTYPE_WEIGHTS: bool = true;
 
     /// On a CPU, where grove has it, candle multiplies no matrices of bf16.
     fn computes_in(device: &Self::Device, dtype: DType) -> bool {
@@ -25,54 +18,37 @@ impl Backend for crate::Candle {
             && <Self as burn::tensor::backend::Backend>::supports_dtype(device, dtype)
     }
 
-    fn affine_quantised(x: FloatTensor<Self>, blocks: IntTensor<Self>, kind: Quantisation) -> FloatTensor<Self> {
-        quantised::affine_on_host::<Self>(x, blocks, kind)
-    }
-
-    /// candle adds numbers of 16 bits up in 16 bits.
-    fn attend(
-        inputs: [FloatTensor<Self>; 3],
-        options: AttendOptions<Self>,
-        keep: bool,
-    ) -> (FloatTensor<Self>, Option<FloatTensor<Self>>) {
-        match precision::is_half(inputs[0].dtype()) {
-            true => attend::forward_in_f32::<Self>(inputs, options, keep),
-            false => attend::forward::<Self>(inputs, options, keep),
+    fn run(operation: &Operation, inputs: Values<Self>, needs: &[bool]) -> Outcome<Self> {
+        match operation {
+            // candle copies a matrix for each of a batch with which it is multiplied.
+            Operation::Linear(_) => linear::by_rows(inputs),
+            Operation::QuantizedLinear(linear) => quantized::linear_on_host(*linear, inputs),
+            // candle sums values of 16 bits in 16 bits.
+            Operation::Attention(attention) if inputs.is_half() => {
+                run_in_f32(attention.for_f32(inputs.dtype(0)), inputs, needs)
+            }
+            // candle has one stride, padding and dilation for both axes.
+            Operation::Conv2d(options) if !options.is_square() => conv2d_by_taps::forward(*options, inputs),
+            _ => operation.compose(inputs, needs),
         }
     }
 
-    fn attend_backward(
-        inputs: [FloatTensor<Self>; 3],
-        options: AttendOptions<Self>,
-        kept: Option<FloatTensor<Self>>,
-        grad: FloatTensor<Self>,
-        needs: [bool; 3],
-    ) -> [Option<FloatTensor<Self>>; 3] {
-        match precision::is_half(grad.dtype()) {
-            true => attend::backward_in_f32::<Self>(inputs, options, kept, grad, needs),
-            false => attend::backward::<Self>(inputs, options, kept, grad, needs),
-        }
-    }
-
-    /// candle has one stride, padding and dilation for both axes.
-    fn convolve(x: FloatTensor<Self>, weight: FloatTensor<Self>, options: ConvolveOptions) -> FloatTensor<Self> {
-        match options.is_same_both_ways() {
-            true => convolve::forward::<Self>(x, weight, options),
-            false => convolve_by_pixels::forward::<Self>(x, weight, options),
-        }
-    }
-
-    /// Nor has it a transposed convolution of groups.
-    fn convolve_backward(
-        x: FloatTensor<Self>,
-        weight: FloatTensor<Self>,
-        grad: FloatTensor<Self>,
-        options: ConvolveOptions,
-        needs: [bool; 2],
-    ) -> [Option<FloatTensor<Self>>; 2] {
-        match options.is_same_both_ways() {
-            true => convolve::backward_by_groups::<Self>(x, weight, grad, options, needs),
-            false => convolve_by_pixels::backward::<Self>(x, weight, grad, options, needs),
+    fn run_vjp(
+        operation: &Operation,
+        residuals: Values<Self>,
+        grads: Values<Self>,
+        wanted: &Wanted,
+    ) -> Values<Self> {
+        match operation {
+            Operation::Attention(attention) if grads.is_half() => {
+                run_vjp_in_f32(attention.for_f32(grads.dtype(0)), residuals, grads, wanted)
+            }
+            Operation::Conv2d(options) if !options.is_square() => {
+                conv2d_by_taps::vjp(*options, residuals, grads, wanted)
+            }
+            // Nor has it a transposed convolution of groups.
+            Operation::Conv2d(options) => options.gradients_by_groups(residuals, grads, wanted),
+            _ => operation.compose_vjp(residuals, grads, wanted),
         }
     }
 }

@@ -1,9 +1,8 @@
 //! The contiguous range of keys that each query sees, for which no mask need be written.
 
-use burn::tensor::{Bool, Int, IntDType, Tensor, TensorMetadata, ops::IntTensor};
-use burn_autodiff::{Autodiff, checkpoint::strategy::CheckpointStrategy};
+use burn::tensor::{Bool, Int, IntDType, Tensor};
 
-use super::Backend;
+use super::{Backend, Shapes};
 
 /// The keys that queries see: all by default, else a range for each query, given by a few parameters.
 ///
@@ -16,10 +15,10 @@ pub struct KeyRanges<B: Backend> {
     pub window: Option<usize>,
     /// Keys of padding before each sequence, `[b]`, which no query sees. With `causal`, a query among them, one of padding, sees
     /// its own key alone. Numbers beyond `0..=s` count as the nearest of these.
-    pub padding: Option<IntTensor<B>>,
+    pub padding: Option<Tensor<B, 1, Int>>,
     /// Keys of each sequence, padding before it included, `[b]`: no query sees those behind. Numbers beyond `0..=s` count as the
     /// nearest of these.
-    pub lengths: Option<IntTensor<B>>,
+    pub lengths: Option<Tensor<B, 1, Int>>,
 }
 
 impl<B: Backend> KeyRanges<B> {
@@ -33,28 +32,13 @@ impl<B: Backend> KeyRanges<B> {
         self.window.is_none() && self.padding.is_none() && self.lengths.is_none()
     }
 
-    /// # Panics
-    /// If there is a window of 0, or one without `causal`, or not one number for each of `b` sequences.
-    pub(super) fn check(&self, b: usize) {
-        if let Some(window) = self.window {
-            assert!(window > 0, "a window of 0 keys: a query sees at least its own");
-            assert!(self.causal, "a window of {window} keys without `causal`: it ends with the query's own key");
-        }
-        for (name, numbers) in [("padding", &self.padding), ("lengths", &self.lengths)] {
-            if let Some(numbers) = numbers {
-                let shape = numbers.shape();
-                assert!(shape[..] == [b], "{name} of shape {:?} for {b} sequences", &shape[..]);
-            }
-        }
-    }
-
     /// True where a key is hidden from a query, `[b or 1, 1, t or 1, s]`, made on the device; `None` where none is.
     pub(super) fn hidden(&self, [t, s]: [usize; 2], device: &B::Device) -> Option<Tensor<B, 4, Bool>> {
         let keys = Tensor::<B, 1, Int>::arange(0..s as i64, device).reshape([1, 1, 1, s]);
         let dtype = IntDType::from(keys.dtype());
         // One number for each sequence, beside all keys.
-        let beside = |numbers: &IntTensor<B>| {
-            let numbers = Tensor::<B, 1, Int>::from_primitive(numbers.clone());
+        let beside = |numbers: &Tensor<B, 1, Int>| {
+            let numbers = numbers.clone();
             let numbers = if IntDType::from(numbers.dtype()) == dtype { numbers } else { numbers.cast(dtype) };
             let b = numbers.dims()[0];
             (keys.clone().expand([b, 1, 1, s]), numbers.reshape([b, 1, 1, 1]).expand([b, 1, 1, s]))
@@ -93,20 +77,27 @@ impl<B: Backend> KeyRanges<B> {
         let from = self.window.map_or(0, |window| s.saturating_sub(window));
         let padding = match self.padding {
             // A query of padding sees its own key, the last.
-            Some(padding) if self.causal && s > 0 => {
-                let padding = Tensor::<B, 1, Int>::from_primitive(padding);
-                Some(padding.clamp(from as i64, s as i64 - 1).into_primitive())
-            }
-            None if from > 0 => Some(Tensor::<B, 1, Int>::full([b], from as i64, device).into_primitive()),
+            Some(padding) if self.causal && s > 0 => Some(padding.clamp(from as i64, s as i64 - 1)),
+            None if from > 0 => Some(Tensor::full([b], from as i64, device)),
             padding => padding,
         };
         Self { causal: false, window: None, padding, lengths: self.lengths }
     }
+}
 
-    /// The same of the differentiating backend.
-    pub(super) fn of_inner<C: CheckpointStrategy>(ranges: KeyRanges<Autodiff<B, C>>) -> Self {
-        let KeyRanges { causal, window, padding, lengths } = ranges;
-        Self { causal, window, padding, lengths }
+/// Checks the static parameters of ranges, and the shapes of padding and lengths, which are the inputs from `first` on.
+///
+/// # Panics
+/// If there is a window of 0, or one without `causal`, or not one number for each of `b` sequences.
+pub(super) fn check(causal: bool, window: Option<usize>, b: usize, inputs: &Shapes, first: usize) {
+    if let Some(window) = window {
+        assert!(window > 0, "a window of 0 keys: a query sees at least its own");
+        assert!(causal, "a window of {window} keys without `causal`: it ends with the query's own key");
+    }
+    for (name, place) in [("padding", first), ("lengths", first + 1)] {
+        if let Some(shape) = inputs.get(place) {
+            assert!(shape == [b], "{name} of shape {shape:?} for {b} sequences");
+        }
     }
 }
 

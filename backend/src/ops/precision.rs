@@ -25,13 +25,3 @@ pub(super) fn cast<B: Backend>(x: FloatTensor<B>, dtype: DType) -> FloatTensor<B
 pub(super) fn widened<B: Backend>(x: FloatTensor<B>) -> FloatTensor<B> {
     if is_half(x.dtype()) { cast::<B>(x, DType::F32) } else { x }
 }
-
-/// The results of an operation that was computed in f32, in the type of its first input, if that has 16 bits; `None` where
-/// the operation can compute in its inputs' own type.
-pub(super) fn through_f32<B: Backend, const N: usize, const M: usize>(
-    inputs: &[FloatTensor<B>; N],
-    compute: impl FnOnce([FloatTensor<B>; N]) -> [FloatTensor<B>; M],
-) -> Option<[FloatTensor<B>; M]> {
-    let dtype = inputs[0].dtype();
-    is_half(dtype).then(|| compute(inputs.clone().map(widened::<B>)).map(|y| cast::<B>(y, dtype)))
-}

@@ -1,11 +1,11 @@
 //! Recurrent layers on flex, for f32: one call of a kernel for all steps.
 
-use burn::tensor::{Shape, ops::FloatTensor};
+use burn::tensor::Shape;
 use burn_flex::{Flex, FlexTensor};
 use grove_kernels::{self as kernels, Matrix};
 
-use super::{changed, contiguous, elements, is_f32, tensor};
-use crate::ops::{GruReset, Recurrence, RnnActivation, Steps, recurrent};
+use super::{contiguous, elements, map_in_place, tensor};
+use crate::ops::{Gru, GruReset, Lstm, Outcome, Rnn, RnnActivation, Steps, Values, Wanted};
 
 /// Numbers of rows, sequences, inputs and hidden units.
 struct Sizes {
@@ -23,10 +23,6 @@ impl Sizes {
 
 fn walk(steps: &Steps) -> kernels::Steps {
     kernels::Steps::new(steps.sizes(), steps.is_reverse())
-}
-
-fn all_f32<'a>(tensors: impl IntoIterator<Item = &'a FlexTensor>) -> bool {
-    tensors.into_iter().all(is_f32)
 }
 
 /// The inputs of all steps through their weights.
@@ -64,11 +60,9 @@ fn like(values: Option<Vec<f32>>, x: &FlexTensor) -> Option<FlexTensor> {
     values.map(|values| tensor(values, x.layout().shape().clone()))
 }
 
-pub(super) fn lstm(inputs: [FloatTensor<Flex>; 6], steps: &Steps, keep: bool) -> Recurrence<Flex, 2> {
-    if !all_f32(&inputs) {
-        return recurrent::lstm::<Flex>(inputs, steps, keep);
-    }
-    let [x, w_ih, w_hh, bias, h0, c0] = inputs.map(contiguous);
+pub(super) fn lstm(lstm: &Lstm, inputs: Values<Flex>, needs: &[bool]) -> Outcome<Flex> {
+    let [x, w_ih, w_hh, bias, h0, c0] = inputs.take_floats().map(contiguous);
+    let (steps, keep) = (&lstm.steps, needs.contains(&true));
     let sizes @ Sizes { rows, b, n, .. } = &Sizes::of(steps, &x, &h0);
     let (rows, b, n) = (*rows, *b, *n);
     let (mut output, mut gates) = (vec![0.0; (rows + 2 * b) * n], vec![]);
@@ -81,23 +75,14 @@ pub(super) fn lstm(inputs: [FloatTensor<Flex>; 6], steps: &Steps, keep: bool) ->
         gates = project(&x, &w_ih, elements(&bias), sizes);
         kernels::lstm(&walk(steps), elements(&w_hh), &mut gates, h, c, hidden, cells.as_deref_mut());
     });
-    let kept = cells.map(|cells| [tensor(gates, [rows, 4 * n].into()), tensor(cells, [rows, n].into())]);
-    (tensor(output, [rows + 2 * b, n].into()), kept)
+    let saved = cells.map(|cells| [tensor(gates, [rows, 4 * n].into()), tensor(cells, [rows, n].into())]);
+    Outcome::new([tensor(output, [rows + 2 * b, n].into())]).saving(saved.into_iter().flatten())
 }
 
-pub(super) fn lstm_backward(
-    inputs: [FloatTensor<Flex>; 6],
-    kept: [FloatTensor<Flex>; 2],
-    output: FloatTensor<Flex>,
-    grad: FloatTensor<Flex>,
-    steps: &Steps,
-    needs: [bool; 6],
-) -> [Option<FloatTensor<Flex>>; 6] {
-    if !all_f32(inputs.iter().chain(&kept).chain([&output, &grad])) {
-        return recurrent::lstm_backward::<Flex>(inputs, kept, output, grad, steps, needs);
-    }
-    let ([x, w_ih, w_hh, bias, h0, c0], [gates, cells]) = (inputs.map(contiguous), kept);
-    let (output, grad, cells) = (contiguous(output), contiguous(grad), contiguous(cells));
+pub(super) fn lstm_vjp(lstm: &Lstm, residuals: Values<Flex>, mut grads: Values<Flex>, wanted: &Wanted) -> Values<Flex> {
+    let [x, w_ih, w_hh, bias, h0, c0, output, gates, cells] = residuals.take_floats();
+    let [x, w_ih, w_hh, bias, h0, c0, output, cells] = [x, w_ih, w_hh, bias, h0, c0, output, cells].map(contiguous);
+    let (grad, steps, needs) = (contiguous(grads.take_float(0)), &lstm.steps, wanted.needs::<6>());
     let sizes = Sizes::of(steps, &x, &h0);
     let Sizes { rows, b, n, .. } = sizes;
     let (grad_output, grad_states) = elements(&grad).split_at(rows * n);
@@ -105,7 +90,7 @@ pub(super) fn lstm_backward(
     let mut grad_w_hh = room(&w_hh, needs[2]);
     let mut grad_bias = needs[3].then(|| vec![0.0; 4 * n]);
     let mut projected = [None, None];
-    changed(gates, |gates| {
+    map_in_place(gates, |gates| {
         kernels::in_pool(|| {
             kernels::lstm_backward(
                 &walk(steps),
@@ -128,7 +113,7 @@ pub(super) fn lstm_backward(
     });
     let [dx, dw_ih] = projected;
     let (dh, dc) = (like(needs[4].then_some(grad_h), &h0), like(needs[5].then_some(grad_c), &c0));
-    [dx, dw_ih, like(grad_w_hh, &w_hh), like(grad_bias, &bias), dh, dc]
+    Values::optional_floats([dx, dw_ih, like(grad_w_hh, &w_hh), like(grad_bias, &bias), dh, dc])
 }
 
 fn gru_reset(reset: GruReset) -> kernels::GruReset {
@@ -138,11 +123,9 @@ fn gru_reset(reset: GruReset) -> kernels::GruReset {
     }
 }
 
-pub(super) fn gru(inputs: [FloatTensor<Flex>; 5], reset: GruReset, steps: &Steps, keep: bool) -> Recurrence<Flex, 2> {
-    if !all_f32(&inputs) {
-        return recurrent::gru::<Flex>(inputs, reset, steps, keep);
-    }
-    let [x, w_ih, w_hh, bias, h0] = inputs.map(contiguous);
+pub(super) fn gru(gru: &Gru, inputs: Values<Flex>, needs: &[bool]) -> Outcome<Flex> {
+    let [x, w_ih, w_hh, bias, h0] = inputs.take_floats().map(contiguous);
+    let (steps, reset, keep) = (&gru.steps, gru.reset, needs.contains(&true));
     let sizes = Sizes::of(steps, &x, &h0);
     let Sizes { rows, b, n, .. } = sizes;
     let (mut output, mut gates) = (vec![0.0; (rows + b) * n], vec![]);
@@ -155,24 +138,15 @@ pub(super) fn gru(inputs: [FloatTensor<Flex>; 5], reset: GruReset, steps: &Steps
         let (steps, w_hh) = (walk(steps), elements(&w_hh));
         kernels::gru(&steps, gru_reset(reset), w_hh, b_hn, &mut gates, h, hidden, &mut saved);
     });
-    let kept = keep.then(|| [tensor(gates, [rows, 3 * n].into()), tensor(saved, [rows, n].into())]);
-    (tensor(output, [rows + b, n].into()), kept)
+    let saved = keep.then(|| [tensor(gates, [rows, 3 * n].into()), tensor(saved, [rows, n].into())]);
+    Outcome::new([tensor(output, [rows + b, n].into())]).saving(saved.into_iter().flatten())
 }
 
-pub(super) fn gru_backward(
-    inputs: [FloatTensor<Flex>; 5],
-    kept: [FloatTensor<Flex>; 2],
-    output: FloatTensor<Flex>,
-    grad: FloatTensor<Flex>,
-    reset: GruReset,
-    steps: &Steps,
-    needs: [bool; 5],
-) -> [Option<FloatTensor<Flex>>; 5] {
-    if !all_f32(inputs.iter().chain(&kept).chain([&output, &grad])) {
-        return recurrent::gru_backward::<Flex>(inputs, kept, output, grad, reset, steps, needs);
-    }
-    let ([x, w_ih, w_hh, bias, h0], [gates, saved]) = (inputs.map(contiguous), kept);
-    let (output, grad) = (contiguous(output), contiguous(grad));
+pub(super) fn gru_vjp(gru: &Gru, residuals: Values<Flex>, mut grads: Values<Flex>, wanted: &Wanted) -> Values<Flex> {
+    let [x, w_ih, w_hh, bias, h0, output, gates, saved] = residuals.take_floats();
+    let [x, w_ih, w_hh, bias, h0, output] = [x, w_ih, w_hh, bias, h0, output].map(contiguous);
+    let (steps, reset, needs) = (&gru.steps, gru.reset, wanted.needs::<5>());
+    let grad = contiguous(grads.take_float(0));
     let sizes = Sizes::of(steps, &x, &h0);
     let Sizes { rows, n, .. } = sizes;
     let (grad_output, grad_state) = elements(&grad).split_at(rows * n);
@@ -180,8 +154,8 @@ pub(super) fn gru_backward(
     let mut grad_w_hh = room(&w_hh, needs[2]);
     let mut grad_bias = vec![0.0; 4 * n];
     let mut projected = [None, None];
-    changed(gates, |gates| {
-        changed(saved, |saved| {
+    map_in_place(gates, |gates| {
+        map_in_place(saved, |saved| {
             kernels::in_pool(|| {
                 let (grad_bias, grad_b_hn) = grad_bias.split_at_mut(3 * n);
                 kernels::gru_backward(
@@ -206,7 +180,7 @@ pub(super) fn gru_backward(
     });
     let [dx, dw_ih] = projected;
     let (db, dh) = (like(needs[3].then_some(grad_bias), &bias), like(needs[4].then_some(grad_h), &h0));
-    [dx, dw_ih, like(grad_w_hh, &w_hh), db, dh]
+    Values::optional_floats([dx, dw_ih, like(grad_w_hh, &w_hh), db, dh])
 }
 
 fn rnn_activation(activation: RnnActivation) -> kernels::RnnActivation {
@@ -216,11 +190,9 @@ fn rnn_activation(activation: RnnActivation) -> kernels::RnnActivation {
     }
 }
 
-pub(super) fn rnn(inputs: [FloatTensor<Flex>; 5], activation: RnnActivation, steps: &Steps) -> FloatTensor<Flex> {
-    if !all_f32(&inputs) {
-        return recurrent::rnn::<Flex>(inputs, activation, steps);
-    }
-    let [x, w_ih, w_hh, bias, h0] = inputs.map(contiguous);
+pub(super) fn rnn(rnn: &Rnn, inputs: Values<Flex>) -> Outcome<Flex> {
+    let [x, w_ih, w_hh, bias, h0] = inputs.take_floats().map(contiguous);
+    let (steps, activation) = (&rnn.steps, rnn.activation);
     let sizes = Sizes::of(steps, &x, &h0);
     let Sizes { rows, b, n, .. } = sizes;
     let mut output = vec![];
@@ -230,28 +202,19 @@ pub(super) fn rnn(inputs: [FloatTensor<Flex>; 5], activation: RnnActivation, ste
         let (hidden, h) = output.split_at_mut(rows * n);
         kernels::rnn(&walk(steps), rnn_activation(activation), elements(&w_hh), hidden, h);
     });
-    tensor(output, [rows + b, n].into())
+    Outcome::new([tensor(output, [rows + b, n].into())])
 }
 
-pub(super) fn rnn_backward(
-    inputs: [FloatTensor<Flex>; 5],
-    output: FloatTensor<Flex>,
-    grad: FloatTensor<Flex>,
-    activation: RnnActivation,
-    steps: &Steps,
-    needs: [bool; 5],
-) -> [Option<FloatTensor<Flex>>; 5] {
-    if !all_f32(inputs.iter().chain([&output, &grad])) {
-        return recurrent::rnn_backward::<Flex>(inputs, output, grad, activation, steps, needs);
-    }
-    let [x, w_ih, w_hh, bias, h0] = inputs.map(contiguous);
-    let output = contiguous(output);
+pub(super) fn rnn_vjp(rnn: &Rnn, residuals: Values<Flex>, mut grads: Values<Flex>, wanted: &Wanted) -> Values<Flex> {
+    let [x, w_ih, w_hh, bias, h0, output] = residuals.take_floats().map(contiguous);
+    let (steps, activation, needs) = (&rnn.steps, rnn.activation, wanted.needs::<5>());
+    let grad = grads.take_float(0);
     let sizes = Sizes::of(steps, &x, &h0);
     let Sizes { rows, n, .. } = sizes;
     let (mut grad_h, mut grad_w_hh) = (vec![], room(&w_hh, needs[2]));
     let mut grad_bias = needs[3].then(|| vec![0.0; n]);
     let mut projected = [None, None];
-    changed(grad, |grad| {
+    map_in_place(grad, |grad| {
         let (grad, grad_state) = grad.split_at_mut(rows * n);
         grad_h = grad_state.to_vec();
         kernels::in_pool(|| {
@@ -273,5 +236,5 @@ pub(super) fn rnn_backward(
     });
     let [dx, dw_ih] = projected;
     let (db, dh) = (like(grad_bias, &bias), like(needs[4].then_some(grad_h), &h0));
-    [dx, dw_ih, like(grad_w_hh, &w_hh), db, dh]
+    Values::optional_floats([dx, dw_ih, like(grad_w_hh, &w_hh), db, dh])
 }

@@ -1,84 +1,101 @@
 use burn::tensor::{
-    Tensor,
+    Shape, Tensor,
     activation::{sigmoid, tanh},
-    ops::FloatTensor,
 };
 
 use super::{
-    Recurrence, Steps, float, gate, primitive, project, project_backward,
+    Outcome, Residuals, Rules, Shapes, Steps, Values, Wanted, gate, primitive, project, project_backward, shape_of,
     steps::{in_order, replace},
 };
 use crate::{Backend, matmul};
 
-pub(in super::super) fn lstm<B: Backend>(inputs: [FloatTensor<B>; 6], steps: &Steps, keep: bool) -> Recurrence<B, 2> {
-    let [x, w_ih, w_hh, bias, h, c] = inputs;
-    let (mut h, mut c) = (float::<B, 2>(h), float::<B, 2>(c)); // [b, n]
-    let n = h.dims()[1];
-    let projected = project(float(x), float(w_ih), float(bias)); // [rows, 4 n]
-    let w = float::<B, 2>(w_hh).transpose();
-    let (mut outputs, mut all_gates, mut cells) = (vec![], vec![], vec![]);
-    for (step, rows) in steps.walk() {
-        let alive = rows.len();
-        let from_state = matmul(h.clone().narrow(0, 0, alive), w.clone());
-        let gates = projected.clone().narrow(0, rows.start, alive) + from_state;
-        let (i, f) = (sigmoid(gate(&gates, 0, n)), sigmoid(gate(&gates, 1, n)));
-        let (g, o) = (tanh(gate(&gates, 2, n)), sigmoid(gate(&gates, 3, n)));
-        let cell = f.clone() * c.clone().narrow(0, 0, alive) + i.clone() * g.clone();
-        let output = o.clone() * tanh(cell.clone());
-        if keep {
-            all_gates.push((step, vec![Tensor::cat(vec![i, f, g, o], 1)]));
-            cells.push((step, vec![cell.clone()]));
-        }
-        (h, c) = (replace(h, output.clone()), replace(c, cell));
-        outputs.push((step, vec![output]));
-    }
-    let kept = keep.then(|| [in_order(all_gates), in_order(cells)].map(primitive));
-    (primitive(Tensor::cat(vec![in_order(outputs), h, c], 0)), kept)
+/// A layer of LSTM (Hochreiter and Schmidhuber, 1997), in one direction, over a packed batch.
+///
+/// # Shapes
+/// With `b` sequences of together `rows` steps, `i` inputs and `n` hidden units, gates in the order input, forget, cell,
+/// output:
+/// - inputs: `x` `[rows, i]`; `w_ih` `[4 n, i]`; `w_hh` `[4 n, n]`; the sum of both biases `[4 n]`; the states before the
+///   first step, `h` and `c`, each `[b, n]`
+/// - output `[rows + 2 b, n]`: the hidden states of each row, then `h` and then `c` after each sequence's last step
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Lstm {
+    /// Rows of each step.
+    pub steps: Steps,
 }
 
-pub(in super::super) fn lstm_backward<B: Backend>(
-    inputs: [FloatTensor<B>; 6],
-    kept: [FloatTensor<B>; 2],
-    output: FloatTensor<B>,
-    grad: FloatTensor<B>,
-    steps: &Steps,
-    needs: [bool; 6],
-) -> [Option<FloatTensor<B>>; 6] {
-    let [x, w_ih, w_hh, _, h0, c0] = inputs.map(Some);
-    let input = |x: Option<FloatTensor<B>>| float::<B, 2>(x.expect("taken once"));
-    let (h0, c0, w_hh) = (input(h0), input(c0), input(w_hh));
-    let [gates, cells] = kept.map(float::<B, 2>);
-    let (grad, n, rows, b) = (float::<B, 2>(grad), h0.dims()[1], steps.rows(), steps.batch());
-    let mut dh = grad.clone().narrow(0, rows, b);
-    let mut dc = grad.clone().narrow(0, rows + b, b);
-    let c_before = steps.before(&cells, &c0);
-    // What does not depend on the step after is computed for all steps at once.
-    let [i, f, g, o] = [0, 1, 2, 3].map(|k| gate(&gates, k, n));
-    let squashed = tanh(cells);
-    let one_minus = |x: &Tensor<B, 2>| x.clone().neg().add_scalar(1.0);
-    let to_cell = o.clone() * one_minus(&(squashed.clone() * squashed.clone()));
-    let slope = |y: &Tensor<B, 2>| y.clone() * one_minus(y);
-    let to_i = g.clone() * slope(&i);
-    let to_f = c_before * slope(&f);
-    let to_g = i * one_minus(&(g.clone() * g));
-    let to_o = squashed * slope(&o);
-    let mut grad_gates = vec![];
-    for (step, rows) in steps.walk().into_iter().rev() {
-        let at = |x: &Tensor<B, 2>| x.clone().narrow(0, rows.start, rows.len());
-        let alive = |x: &Tensor<B, 2>| x.clone().narrow(0, 0, rows.len());
-        let d_output = alive(&dh) + at(&grad);
-        let d_cell = alive(&dc) + d_output.clone() * at(&to_cell);
-        let through_cell = [&to_i, &to_f, &to_g].map(|to| d_cell.clone() * at(to));
-        let d_gates = Tensor::cat(through_cell.into_iter().chain([d_output * at(&to_o)]).collect(), 1); // [alive, 4 n]
-        dh = replace(dh, matmul(d_gates.clone(), w_hh.clone()));
-        dc = replace(dc, d_cell * at(&f));
-        grad_gates.push((step, vec![d_gates]));
+impl Rules for Lstm {
+    fn shapes(&self, inputs: &Shapes) -> Vec<Shape> {
+        vec![shape_of("lstm", inputs, &self.steps, [4, 4, 2]).into()]
     }
-    let grad_gates = in_order(grad_gates); // [rows, 4 n]
-    let h_before = || steps.before(&float::<B, 2>(output).narrow(0, 0, rows), &h0);
-    let dw_hh = needs[2].then(|| matmul(grad_gates.clone().transpose(), h_before()));
-    let [dx, dw_ih, db] = project_backward(input(x), input(w_ih), grad_gates, [needs[0], needs[1], needs[3]]);
-    let db = db.map(|db| primitive(db.reshape([4 * n])));
-    let (dh, dc) = (needs[4].then(|| primitive(dh)), needs[5].then(|| primitive(dc)));
-    [dx.map(primitive), dw_ih.map(primitive), dw_hh.map(primitive), db, dh, dc]
+
+    /// Saved are the gates `[rows, 4 n]` and the cells `[rows, n]`.
+    fn residuals(&self, _needs: &[bool]) -> Residuals {
+        Residuals::default().inputs(0..6).outputs([0]).saved(2)
+    }
+
+    fn compose<B: Backend>(&self, mut inputs: Values<B>, needs: &[bool]) -> Outcome<B> {
+        let keep = needs.contains(&true);
+        let [mut h, mut c] = [4, 5].map(|i| inputs.take_tensor::<2>(i)); // [b, n]
+        let n = h.dims()[1];
+        let projected = project(inputs.take_tensor(0), inputs.take_tensor(1), inputs.take_tensor(3)); // [rows, 4 n]
+        let w = inputs.take_tensor::<2>(2).transpose();
+        let (mut outputs, mut all_gates, mut cells) = (vec![], vec![], vec![]);
+        for (step, rows) in self.steps.walk() {
+            let alive = rows.len();
+            let from_state = matmul(h.clone().narrow(0, 0, alive), w.clone());
+            let gates = projected.clone().narrow(0, rows.start, alive) + from_state;
+            let (i, f) = (sigmoid(gate(&gates, 0, n)), sigmoid(gate(&gates, 1, n)));
+            let (g, o) = (tanh(gate(&gates, 2, n)), sigmoid(gate(&gates, 3, n)));
+            let cell = f.clone() * c.clone().narrow(0, 0, alive) + i.clone() * g.clone();
+            let output = o.clone() * tanh(cell.clone());
+            if keep {
+                all_gates.push((step, vec![Tensor::cat(vec![i, f, g, o], 1)]));
+                cells.push((step, vec![cell.clone()]));
+            }
+            (h, c) = (replace(h, output.clone()), replace(c, cell));
+            outputs.push((step, vec![output]));
+        }
+        let saved = keep.then(|| [in_order(all_gates), in_order(cells)].map(primitive));
+        let output = Tensor::cat(vec![in_order(outputs), h, c], 0);
+        Outcome::new([primitive(output)]).saving(saved.into_iter().flatten())
+    }
+
+    fn compose_vjp<B: Backend>(&self, mut residuals: Values<B>, mut grads: Values<B>, wanted: &Wanted) -> Values<B> {
+        let [x, w_ih, w_hh] = [0, 1, 2].map(|i| residuals.take_tensor::<2>(i));
+        let [h0, c0, output, gates, cells] = [4, 5, 6, 7, 8].map(|i| residuals.take_tensor::<2>(i));
+        let (grad, needs) = (grads.take_tensor::<2>(0), wanted.needs::<6>());
+        let (n, rows, b) = (h0.dims()[1], self.steps.rows(), self.steps.batch());
+        let mut dh = grad.clone().narrow(0, rows, b);
+        let mut dc = grad.clone().narrow(0, rows + b, b);
+        let c_before = self.steps.before(&cells, &c0);
+        // What does not depend on the step after is computed for all steps at once.
+        let [i, f, g, o] = [0, 1, 2, 3].map(|k| gate(&gates, k, n));
+        let squashed = tanh(cells);
+        let one_minus = |x: &Tensor<B, 2>| x.clone().neg().add_scalar(1.0);
+        let to_cell = o.clone() * one_minus(&(squashed.clone() * squashed.clone()));
+        let slope = |y: &Tensor<B, 2>| y.clone() * one_minus(y);
+        let to_i = g.clone() * slope(&i);
+        let to_f = c_before * slope(&f);
+        let to_g = i * one_minus(&(g.clone() * g));
+        let to_o = squashed * slope(&o);
+        let mut grad_gates = vec![];
+        for (step, rows) in self.steps.walk().into_iter().rev() {
+            let at = |x: &Tensor<B, 2>| x.clone().narrow(0, rows.start, rows.len());
+            let alive = |x: &Tensor<B, 2>| x.clone().narrow(0, 0, rows.len());
+            let d_output = alive(&dh) + at(&grad);
+            let d_cell = alive(&dc) + d_output.clone() * at(&to_cell);
+            let through_cell = [&to_i, &to_f, &to_g].map(|to| d_cell.clone() * at(to));
+            let d_gates = Tensor::cat(through_cell.into_iter().chain([d_output * at(&to_o)]).collect(), 1); // [alive, 4 n]
+            dh = replace(dh, matmul(d_gates.clone(), w_hh.clone()));
+            dc = replace(dc, d_cell * at(&f));
+            grad_gates.push((step, vec![d_gates]));
+        }
+        let grad_gates = in_order(grad_gates); // [rows, 4 n]
+        let h_before = || self.steps.before(&output.narrow(0, 0, rows), &h0);
+        let dw_hh = needs[2].then(|| matmul(grad_gates.clone().transpose(), h_before()));
+        let [dx, dw_ih, db] = project_backward(x, w_ih, grad_gates, [needs[0], needs[1], needs[3]]);
+        let db = db.map(|db| primitive(db.reshape([4 * n])));
+        let (dh, dc) = (needs[4].then(|| primitive(dh)), needs[5].then(|| primitive(dc)));
+        Values::optional_floats([dx.map(primitive), dw_ih.map(primitive), dw_hh.map(primitive), db, dh, dc])
+    }
 }

@@ -1,22 +1,21 @@
-//! Layers of recurrent networks, each one operation: written with Burn's operations, one step after another. The defaults
-//! of [`Backend`](super::Backend).
+//! Layers of recurrent networks, each one operation, composed one step after another.
 //!
-//! The backward passes follow the same walk the other way round, and leave what is one product over all steps to the end:
-//! the gradients of weights, biases and inputs.
+//! The derivatives follow the same walk in reverse, and leave what is one product over all steps to the end: the gradients
+//! of weights, biases and inputs.
 
 mod gru;
 mod lstm;
 mod rnn;
 mod steps;
 
-pub(super) use gru::{gru, gru_backward};
-pub(super) use lstm::{lstm, lstm_backward};
-pub(super) use rnn::{rnn, rnn_backward};
+pub use gru::Gru;
+pub use lstm::Lstm;
+pub use rnn::Rnn;
 pub use steps::Steps;
 
-use burn::tensor::{Tensor, ops::FloatTensor};
+use burn::tensor::Tensor;
 
-use super::{Backend, at_least_f32, float, primitive};
+use super::{Backend, Outcome, Residuals, Rules, Shapes, Values, Wanted, at_least_f32, primitive};
 use crate::matmul;
 
 /// Where the reset gate of a GRU acts.
@@ -39,8 +38,25 @@ pub enum RnnActivation {
     Relu,
 }
 
-/// What a recurrent layer gives, and what its backward pass needs besides: `K` tensors, where they were asked for.
-pub type Recurrence<B, const K: usize> = (FloatTensor<B>, Option<[FloatTensor<B>; K]>);
+/// Checks the shapes of a layer's inputs: `x`, `w_ih`, `w_hh`, the bias of `bias` gates, and `states` states.
+///
+/// Returns the shape of the output: the hidden states of each row, then the states after each sequence's last step.
+#[track_caller]
+fn shape_of(
+    operation: &str,
+    inputs: &Shapes,
+    steps: &Steps,
+    [gates, bias, states]: [usize; 3],
+) -> [usize; 2] {
+    let [rows, i] = inputs.dims(operation, 0);
+    let [b, n] = inputs.dims(operation, 4);
+    inputs.require([rows, b] == [steps.rows(), steps.batch()], operation, "x [rows, i] and states [b, n] of the steps");
+    let weights = inputs.get(1) == Some(&[gates * n, i]) && inputs.get(2) == Some(&[gates * n, n]);
+    inputs.require(weights, operation, "w_ih [gates n, i] and w_hh [gates n, n]");
+    inputs.require(inputs.get(3) == Some(&[bias * n]), operation, "a bias of all gates");
+    inputs.require((4..4 + states).all(|state| inputs.get(state) == Some(&[b, n])), operation, "states [b, n]");
+    [rows + states * b, n]
+}
 
 /// The inputs of all steps through their weights, `[rows, gates n]`.
 pub(super) fn project<B: Backend>(x: Tensor<B, 2>, w_ih: Tensor<B, 2>, bias: Tensor<B, 1>) -> Tensor<B, 2> {

@@ -1,13 +1,13 @@
-//! The affine map on flex, for inputs of f32: the bias is where the product's sums begin. Weights of 16 bits, and quantised
+//! Linear maps on flex, for inputs of f32: the bias is where the product's sums begin. Weights of 16 bits, and quantised
 //! ones, are unpacked a tile at a time.
 
 use burn::tensor::{DType, Shape, ops::FloatTensorOps};
 use burn_flex::{Flex, FlexTensor};
-use grove_kernels::{self as kernels, HalfFormat, HalfMatrix, Matrix, Quantisation, QuantisedMatrix};
+use grove_kernels::{self as kernels, HalfFormat, HalfMatrix, Matrix, QuantisedMatrix};
 use half::{bf16, f16, slice::HalfFloatSliceExt};
 
 use super::{contiguous, elements, is_f32, tensor};
-use crate::ops::affine;
+use crate::ops::{Dequantize, Outcome, QuantizedLinear, Value, Values, Wanted, operation::with_last};
 
 /// `[.., n]` as a matrix of rows, of a contiguous tensor.
 fn rows(x: &FlexTensor) -> Matrix<'_> {
@@ -54,50 +54,42 @@ fn product(a: Matrix<'_>, b: Matrix<'_>, bias: Option<&[f32]>, shape: Shape) -> 
     tensor(kernels::product(a, b, bias), shape)
 }
 
-/// The shape with another last axis.
-fn with_last(shape: &Shape, n: usize) -> Shape {
-    let mut shape = shape.clone();
-    let last = shape.num_dims() - 1;
-    shape[last] = n;
-    shape
+/// True for a weight of 16 bits, where the other inputs are of f32.
+pub(super) fn has_half_weight(inputs: &Values<Flex>) -> bool {
+    let bias = || matches!(inputs.get(2), Some(Value::Float(bias)) if !is_f32(bias));
+    matches!(inputs.dtype(1), DType::F16 | DType::BF16) && is_f32(inputs.float(0)) && !bias()
 }
 
-pub(super) fn forward(x: FlexTensor, weight: FlexTensor, bias: Option<FlexTensor>) -> FlexTensor {
-    if is_f32(&x) && bias.as_ref().is_none_or(is_f32) && matches!(weight.dtype(), DType::F16 | DType::BF16) {
-        let (x, weight, bias) = (contiguous(x), plain(weight), bias.map(contiguous));
-        let weight = half_matrix(&weight).expect("numbers of 16 bits");
-        let shape = with_last(x.layout().shape(), weight.columns);
-        let mut out = vec![0.0; shape.num_elements()];
-        kernels::matmul_half(rows(&x), weight, bias.as_ref().map(elements), &mut out);
-        return tensor(out, shape);
-    }
-    if ![Some(&x), Some(&weight), bias.as_ref()].into_iter().flatten().all(is_f32) {
-        return affine::forward::<Flex>(x, weight, bias);
-    }
-    let (x, weight, bias) = (contiguous(x), plain(weight), bias.map(contiguous));
+pub(super) fn forward_half(mut inputs: Values<Flex>) -> Outcome<Flex> {
+    let (x, weight) = (contiguous(inputs.take_float(0)), plain(inputs.take_float(1)));
+    let bias = inputs.take_optional_float(2).map(contiguous);
+    let weight = half_matrix(&weight).expect("numbers of 16 bits");
+    let shape = with_last(&x.layout().shape()[..], weight.columns);
+    let mut out = vec![0.0; shape.num_elements()];
+    kernels::matmul_half(rows(&x), weight, bias.as_ref().map(elements), &mut out);
+    Outcome::new([tensor(out, shape)])
+}
+
+pub(super) fn forward(mut inputs: Values<Flex>) -> Outcome<Flex> {
+    let (x, weight) = (contiguous(inputs.take_float(0)), plain(inputs.take_float(1)));
+    let bias = inputs.take_optional_float(2).map(contiguous);
     let weight = matrix(&weight);
-    let shape = with_last(x.layout().shape(), weight.columns);
-    product(rows(&x), weight, bias.as_ref().map(elements), shape)
+    let shape = with_last(&x.layout().shape()[..], weight.columns);
+    Outcome::new([product(rows(&x), weight, bias.as_ref().map(elements), shape)])
 }
 
-pub(super) fn backward(
-    x: Option<FlexTensor>,
-    weight: Option<FlexTensor>,
-    grad: FlexTensor,
-    bias: bool,
-) -> [Option<FlexTensor>; 3] {
-    if ![x.as_ref(), weight.as_ref(), Some(&grad)].into_iter().flatten().all(is_f32) {
-        return affine::backward::<Flex>(x, weight, grad, bias);
-    }
-    let (x, weight, grad) = (x.map(contiguous), weight.map(plain), contiguous(grad));
+pub(super) fn vjp(mut residuals: Values<Flex>, mut grads: Values<Flex>, wanted: &Wanted) -> Values<Flex> {
+    let x = residuals.take_optional_float(0).map(contiguous);
+    let weight = residuals.take_optional_float(1).map(plain);
+    let grad = contiguous(grads.take_float(0));
     let grads = rows(&grad);
     let dx = weight.as_ref().map(matrix).map(|weight| {
-        let shape = with_last(grad.layout().shape(), weight.rows);
+        let shape = with_last(&grad.layout().shape()[..], weight.rows);
         product(grads, weight.transpose(), None, shape)
     });
-    let turned = weight.as_ref().is_some_and(|weight| matrix(weight).transposed);
+    let transposed = weight.as_ref().is_some_and(|weight| matrix(weight).transposed);
     let dw = x.as_ref().map(rows).map(|x| {
-        if turned {
+        if transposed {
             // As the weight lies, so that gradients of other uses can be added in one pass, and an optimizer can walk both.
             let shape = Shape::from([grads.columns, x.columns]);
             return Flex::float_swap_dims(product(grads.transpose(), x, None, shape), 0, 1);
@@ -105,29 +97,30 @@ pub(super) fn backward(
         let shape = Shape::from([x.columns, grads.columns]);
         product(x.transpose(), grads, None, shape)
     });
-    let db = bias.then(|| {
+    let db = wanted.get(2).map(|_| {
         let mut sums = vec![0.0; grads.columns];
         kernels::sum_rows(grads, &mut sums);
         tensor(sums, Shape::from([grads.columns]))
     });
-    [dx, dw, db]
+    Values::optional_floats([dx, dw, db])
 }
 
-pub(super) fn quantised(x: FlexTensor, blocks: FlexTensor, kind: Quantisation) -> FlexTensor {
-    let (x, blocks) = (contiguous(x), contiguous(blocks));
+pub(super) fn quantized(linear: QuantizedLinear, mut inputs: Values<Flex>) -> Outcome<Flex> {
+    let (x, blocks) = (contiguous(inputs.take_float(0)), contiguous(inputs.take_int(1)));
     let (outputs, a) = (blocks.layout().shape()[0], rows(&x));
     let data = blocks.as_slice::<u8>().expect("a contiguous tensor of u8");
-    let shape = with_last(x.layout().shape(), outputs);
+    let shape = with_last(&x.layout().shape()[..], outputs);
     let mut out = vec![0.0; shape.num_elements()];
-    kernels::matmul_quantised(a, QuantisedMatrix { data, rows: outputs, columns: a.columns, kind }, None, &mut out);
-    tensor(out, shape)
+    let matrix = QuantisedMatrix { data, rows: outputs, columns: a.columns, kind: linear.format };
+    kernels::matmul_quantised(a, matrix, None, &mut out);
+    Outcome::new([tensor(out, shape)])
 }
 
-pub(super) fn dequantise(blocks: FlexTensor, kind: Quantisation) -> FlexTensor {
-    let blocks = contiguous(blocks);
+pub(super) fn dequantize(op: Dequantize, mut inputs: Values<Flex>) -> Outcome<Flex> {
+    let (blocks, format) = (contiguous(inputs.take_int(0)), op.format);
     let [rows, bytes] = blocks.layout().shape()[..] else { panic!("a quantised matrix has rows of bytes") };
-    let shape = Shape::from([rows, bytes / kind.block_bytes() * kind.block_len()]);
+    let shape = Shape::from([rows, bytes / format.block_bytes() * format.block_len()]);
     let mut out = vec![0.0; shape.num_elements()];
-    kernels::dequantise(kind, blocks.as_slice::<u8>().expect("a contiguous tensor of u8"), &mut out);
-    tensor(out, shape)
+    kernels::dequantise(format, blocks.as_slice::<u8>().expect("a contiguous tensor of u8"), &mut out);
+    Outcome::new([tensor(out, shape)])
 }

@@ -1,26 +1,25 @@
 //! A convolution as a sum of matrix products, one for each pixel of the kernel: for backends whose own convolutions lack
 //! options. Nothing is computed in vain.
 
-use burn::tensor::{Tensor, TensorMetadata, ops::FloatTensor};
+use burn::tensor::Tensor;
 
 use super::{
-    Backend, ConvolveOptions, float,
+    Backend, Conv2dOptions, Outcome, Values, Wanted, float, matmul,
     precision::{cast, widened},
     primitive,
     strided::{Strided, pixels},
 };
-use crate::matmul;
 
 /// The sizes of a convolution.
 #[derive(Clone, Copy)]
 struct Sizes {
-    options: ConvolveOptions,
+    options: Conv2dOptions,
     kernel: [usize; 2],
     out: [usize; 2],
 }
 
 impl Sizes {
-    fn new<B: Backend>(x: &Tensor<B, 4>, weight: &Tensor<B, 4>, options: ConvolveOptions) -> Self {
+    fn new<B: Backend>(x: &Tensor<B, 4>, weight: &Tensor<B, 4>, options: Conv2dOptions) -> Self {
         let ([.., h, w], [.., rows, columns]) = (x.dims(), weight.dims());
         Self { options, kernel: [rows, columns], out: options.output_size([h, w], [rows, columns]) }
     }
@@ -55,31 +54,26 @@ fn at<B: Backend>(weight: &Tensor<B, 4>, [row, column]: [usize; 2], groups: usiz
     weight.clone().narrow(2, row, 1).narrow(3, column, 1).reshape([groups, outputs / groups, inputs])
 }
 
-pub(super) fn forward<B: Backend>(
-    x: FloatTensor<B>,
-    weight: FloatTensor<B>,
-    options: ConvolveOptions,
-) -> FloatTensor<B> {
-    let dtype = x.dtype();
-    let (x, weight) = (float::<B, 4>(widened::<B>(x)), float::<B, 4>(widened::<B>(weight)));
+pub(super) fn forward<B: Backend>(options: Conv2dOptions, inputs: Values<B>) -> Outcome<B> {
+    let dtype = inputs.dtype(0);
+    let [x, weight] = inputs.take_floats().map(|x| float::<B, 4>(widened::<B>(x)));
     let sizes = Sizes::new(&x, &weight, options);
     let strided = sizes.strided(x);
     let products = sizes.pixels().map(|(pixel, [row, column])| {
         matmul(at(&weight, pixel, options.groups), sizes.columns(strided.at(row, column)))
     });
     let sum = products.reduce(|sum, product| sum + product).expect("a kernel has at least one pixel");
-    cast::<B>(primitive(sizes.image(sum)), dtype)
+    Outcome::new([cast::<B>(primitive(sizes.image(sum)), dtype)])
 }
 
-pub(super) fn backward<B: Backend>(
-    x: FloatTensor<B>,
-    weight: FloatTensor<B>,
-    grad: FloatTensor<B>,
-    options: ConvolveOptions,
-    needs: [bool; 2],
-) -> [Option<FloatTensor<B>>; 2] {
-    let dtypes = [x.dtype(), weight.dtype()];
-    let [x, weight, grad] = [x, weight, grad].map(|x| float::<B, 4>(widened::<B>(x)));
+pub(super) fn vjp<B: Backend>(
+    options: Conv2dOptions,
+    residuals: Values<B>,
+    mut grads: Values<B>,
+    wanted: &Wanted,
+) -> Values<B> {
+    let ([x, weight], needs) = (residuals.take_floats(), wanted.needs::<2>());
+    let [x, weight, grad] = [x, weight, grads.take_float(0)].map(|x| float::<B, 4>(widened::<B>(x)));
     let (sizes, shape) = (Sizes::new(&x, &weight, options), weight.dims());
     let grad = sizes.columns(grad); // [groups, out / groups, b h' w']
     let dx = needs[0].then(|| {
@@ -88,7 +82,7 @@ pub(super) fn backward<B: Backend>(
             let product = matmul(at(&weight, pixel, options.groups).swap_dims(1, 2), grad.clone());
             dx.add_at(row, column, sizes.image(product));
         }
-        cast::<B>(primitive(dx.image()), dtypes[0])
+        primitive(dx.image())
     });
     let dw = needs[1].then(|| {
         let strided = sizes.strided(x.clone());
@@ -96,8 +90,7 @@ pub(super) fn backward<B: Backend>(
             let product = matmul(grad.clone(), sizes.columns(strided.at(row, column)).swap_dims(1, 2));
             product.reshape([shape[0], shape[1], 1]) // [out, in / groups, 1]
         });
-        let dw = Tensor::cat(products.collect(), 2).reshape(shape);
-        cast::<B>(primitive(dw), dtypes[1])
+        primitive(Tensor::cat(products.collect(), 2).reshape(shape))
     });
-    [dx, dw]
+    Values::optional_floats([dx, dw])
 }

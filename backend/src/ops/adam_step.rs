@@ -1,0 +1,55 @@
+//! One step of AdamW.
+
+use burn::tensor::{Shape, TensorMetadata, ops::FloatTensor};
+
+use super::{Backend, Differentiation, Outcome, Rules, Shapes, Values, flat, float, primitive};
+
+/// One step of AdamW (Loshchilov and Hutter, 2019) for any number of leaves: parameters and both moments after it.
+///
+/// # Shapes
+/// - inputs: of each leaf the parameters, their gradients, and the first and second moments, all f32 and of one shape; after
+///   all leaves the hyperparameters `[10]`, f32: `b1` and `1 - b1`; `b2` and `1 - b2`; `eps`, added to the root, and
+///   `eps_root`, added below it; the bias corrections of both moments; the learning rate; the weight decay
+/// - outputs: of each leaf the parameters and the first and second moments
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AdamStep;
+
+impl Rules for AdamStep {
+    const DIFFERENTIATION: Differentiation = Differentiation::Composed;
+
+    fn shapes(&self, inputs: &Shapes) -> Vec<Shape> {
+        let shapes: Vec<_> = inputs.given().cloned().collect();
+        let Some((hyperparameters, leaves)) = shapes.split_last() else { return vec![] };
+        let same = leaves.chunks(4).all(|leaf| leaf.len() == 4 && leaf.iter().all(|shape| *shape == leaf[0]));
+        let rule = "four tensors of one shape for each leaf, and 10 hyperparameters";
+        inputs.require(same && hyperparameters[..] == [10], "adam_step", rule);
+        leaves.chunks(4).flat_map(|leaf| leaf[..3].to_vec()).collect()
+    }
+
+    fn compose<B: Backend>(&self, inputs: Values<B>, _needs: &[bool]) -> Outcome<B> {
+        let (leaves, hyperparameters) = leaves_of(inputs);
+        Outcome::new(leaves.into_iter().flat_map(|leaf| step::<B>(leaf, hyperparameters.clone())))
+    }
+}
+
+/// The inputs of each leaf, and the hyperparameters.
+pub(super) fn leaves_of<B: Backend>(inputs: Values<B>) -> (Vec<[FloatTensor<B>; 4]>, FloatTensor<B>) {
+    let mut inputs = inputs.into_floats();
+    let hyperparameters = inputs.pop().expect("hyperparameters behind the leaves");
+    let mut inputs = inputs.into_iter();
+    let next = || Some([inputs.next()?, inputs.next()?, inputs.next()?, inputs.next()?]);
+    (std::iter::from_fn(next).collect(), hyperparameters)
+}
+
+/// The step of one leaf.
+pub(super) fn step<B: Backend>(leaf: [FloatTensor<B>; 4], hyperparameters: FloatTensor<B>) -> [FloatTensor<B>; 3] {
+    let shape = leaf[0].shape();
+    let [p, g, mu, nu] = leaf.map(flat::<B>);
+    let hyperparameters = float::<B, 1>(hyperparameters);
+    let number = |i: usize| hyperparameters.clone().narrow(0, i, 1);
+    let mu = mu * number(0) + g.clone() * number(1);
+    let nu = nu * number(2) + g.clone() * g * number(3);
+    let root = (nu.clone() / number(7) + number(5)).sqrt() + number(4);
+    let update = mu.clone() / number(6) / root + p.clone() * number(9);
+    [p - update * number(8), mu, nu].map(|x| B::float_reshape(primitive(x), shape.clone()))
+}

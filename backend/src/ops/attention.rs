@@ -1,0 +1,182 @@
+//! Attention.
+
+use burn::tensor::{
+    Bool, Shape, Tensor, module,
+    ops::{AttentionModuleOptions, FloatTensor},
+};
+
+use super::{
+    Backend, Dropout, Outcome, Residuals, Rules, Shapes, Values, Wanted, dropout, float,
+    key_ranges::{KeyRanges, check, either},
+    masked_softmax, masked_softmax_vjp, matmul,
+    precision::is_half,
+    primitive,
+};
+
+/// Scaled dot-product attention, `softmax(q k^T * scale) v` (Vaswani et al., 2017); [`attention`](super::attention()) runs it.
+///
+/// A query from which all keys are hidden gathers zeros, and gives and gets gradients of zero.
+///
+/// # Shapes
+/// - inputs: queries `[b, n_head, t, head_dim]`; keys and values `[b, n_kv_head, s, head_dim]`, where each head serves
+///   `n_head / n_kv_head` heads of queries; optional padding and lengths `[b]`, see [`KeyRanges`]; optional mask
+///   `[b or 1, n_head or 1, t or 1, s]`, true where a query must not look
+/// - output `[b, n_head, t, head_dim]`
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Attention {
+    /// Factor of the scores.
+    pub scale: f64,
+    /// True if each query sees its own key and those before it; see [`KeyRanges::causal`].
+    pub causal: bool,
+    /// Sliding window; see [`KeyRanges::window`].
+    pub window: Option<usize>,
+    /// Dropout of the weights, `[b, n_head, t, s]`.
+    pub dropout: Option<Dropout>,
+}
+
+impl Rules for Attention {
+    fn shapes(&self, inputs: &Shapes) -> Vec<Shape> {
+        let shape @ [b, n_head, t, head_dim] = inputs.dims("attention", 0);
+        let [batch, n_kv_head, s, size] = inputs.dims("attention", 1);
+        inputs.require(
+            inputs.get(2) == inputs.get(1) && [batch, size] == [b, head_dim],
+            "attention",
+            "queries [b, n_head, t, head_dim], keys and values [b, n_kv_head, s, head_dim]",
+        );
+        let divides = n_kv_head > 0 && n_head.is_multiple_of(n_kv_head);
+        inputs.require(divides, "attention", "each head of keys serves as many heads of queries");
+        check(self.causal, self.window, b, inputs, 3);
+        if let Some(mask) = inputs.get(5) {
+            let fits = mask.len() == 4 && mask[3] == s;
+            let fits = fits && mask.iter().zip([b, n_head, t]).all(|(&size, all)| size == 1 || size == all);
+            inputs.require(fits, "attention", "mask [b or 1, n_head or 1, t or 1, s]");
+        }
+        vec![shape.into()]
+    }
+
+    fn residuals(&self, _needs: &[bool]) -> Residuals {
+        Residuals::default().inputs(0..6).saved(1)
+    }
+
+    fn compose<B: Backend>(&self, mut inputs: Values<B>, needs: &[bool]) -> Outcome<B> {
+        let ranges = self.ranges(&mut inputs, 3);
+        let mask = inputs.take_optional_bool(5);
+        let keep = needs.contains(&true);
+        let (output, weights) = attend([0, 1, 2].map(|i| inputs.take_tensor(i)), *self, ranges, mask, keep);
+        Outcome::new([output]).saving(weights)
+    }
+
+    fn compose_vjp<B: Backend>(&self, mut residuals: Values<B>, mut grads: Values<B>, wanted: &Wanted) -> Values<B> {
+        let [q, k, v] = [0, 1, 2].map(|i| residuals.take_tensor::<4>(i));
+        let weights = residuals.take_optional_float(6).unwrap_or_else(|| {
+            let (ranges, mask) = (self.ranges(&mut residuals, 3), residuals.take_optional_bool(5));
+            let (_, weights) = attend([q.clone(), k.clone(), v.clone()], *self, ranges, mask, true);
+            weights.expect("weights that are to be kept")
+        });
+        let (grad, needs) = (grads.take_tensor::<4>(0), wanted.needs::<3>());
+        let (n_head, n_kv_head) = (q.dims()[1], k.dims()[1]);
+        let (k, v) = (repeated(k, n_head), repeated(v, n_head));
+        let drop = |x: Tensor<B, 4>| match self.dropout {
+            Some(options) => dropout(x, options),
+            None => x,
+        };
+        let dv = needs[2].then(|| summed(matmul(drop(float(weights.clone())).swap_dims(2, 3), grad.clone()), n_kv_head));
+        let [dq, dk] = if needs[0] || needs[1] {
+            let slope = drop(matmul(grad, v.swap_dims(2, 3)));
+            let slope = masked_softmax_vjp(float(weights), slope, self.scale); // [b, n_head, t, s]
+            let dk = |slope: Tensor<B, 4>| summed(matmul(slope.swap_dims(2, 3), q), n_kv_head);
+            [needs[0].then(|| matmul(slope.clone(), k)), needs[1].then(|| dk(slope))]
+        } else {
+            [None, None]
+        };
+        Values::optional_floats([dq, dk, dv].map(|x| x.map(primitive)))
+    }
+}
+
+impl Attention {
+    /// The keys that queries see. Padding and lengths are taken out of the inputs from `first` on.
+    pub(super) fn ranges<B: Backend>(&self, inputs: &mut Values<B>, first: usize) -> KeyRanges<B> {
+        let (padding, lengths) = (inputs.take_optional_int(first), inputs.take_optional_int(first + 1));
+        KeyRanges { causal: self.causal, window: self.window, padding, lengths }
+    }
+
+    /// The operation on inputs that were cast from 16 bits to f32, whose dropout is as it is in 16 bits.
+    #[cfg(any(feature = "flex", feature = "candle"))]
+    pub(super) fn for_f32(self, dtype: burn::tensor::DType) -> Self {
+        let rounded = |dropout: Dropout| {
+            let scale = burn::tensor::TensorData::from([dropout.scale]).convert_dtype(dtype).convert::<f32>();
+            Dropout { scale: scale.iter().next().unwrap_or(dropout.scale), ..dropout }
+        };
+        Self { dropout: self.dropout.map(rounded), ..self }
+    }
+}
+
+/// Keys or values with each head once for every head of queries that it serves, `[b, n_head, s, head_dim]`.
+fn repeated<B: Backend>(x: Tensor<B, 4>, n_head: usize) -> Tensor<B, 4> {
+    let [b, n_kv_head, s, head_dim] = x.dims();
+    if n_kv_head == n_head {
+        return x;
+    }
+    let group = n_head / n_kv_head;
+    x.unsqueeze_dim::<5>(2).expand([b, n_kv_head, group, s, head_dim]).reshape([b, n_head, s, head_dim])
+}
+
+/// The reverse of [`repeated`] for a gradient.
+fn summed<B: Backend>(x: Tensor<B, 4>, n_kv_head: usize) -> Tensor<B, 4> {
+    let [b, n_head, s, head_dim] = x.dims();
+    if n_kv_head == n_head {
+        return x;
+    }
+    x.reshape([b, n_kv_head, n_head / n_kv_head, s, head_dim]).sum_dim(2).reshape([b, n_kv_head, s, head_dim])
+}
+
+/// The output, and the weights before dropout if they are to be kept.
+fn attend<B: Backend>(
+    [q, k, v]: [Tensor<B, 4>; 3],
+    options: Attention,
+    ranges: KeyRanges<B>,
+    mask: Option<Tensor<B, 4, Bool>>,
+    keep: bool,
+) -> (FloatTensor<B>, Option<FloatTensor<B>>) {
+    let ([b, n_head, t, head_dim], [_, n_kv_head, s, _]) = (q.dims(), k.dims());
+    let for_all_heads = mask.as_ref().is_none_or(|mask| mask.dims()[1] == 1);
+    if n_kv_head < n_head && t == 1 && !keep && for_all_heads && options.dropout.is_none() {
+        // A group's heads are the queries of one: nothing is copied.
+        let q = q.reshape([b, n_kv_head, n_head / n_kv_head, head_dim]);
+        let ranges = ranges.of_one_query([b, s], &q.device());
+        let (output, _) = attend([q, k, v], options, ranges, mask, false);
+        return (primitive(float::<B, 4>(output).reshape([b, n_head, t, head_dim])), None);
+    }
+    let (k, v) = (repeated(k, n_head), repeated(v, n_head));
+    // In f16 a product of a query and a key may be too large before it is scaled.
+    let (q, scale) = if is_half(q.dtype()) { (q.mul_scalar(options.scale), 1.0) } else { (q, options.scale) };
+    // Where the weights need not be kept, a backend may never write them down. The fusing ones do: Burn's attention with a scale
+    // is there a composition, with masks in memory and a softmax in many launches. Without one it is a choice by speed among
+    // that and the kernels of cubek-attention 0.2.0, which divide by the root of head_dim, hold queries, keys, values and weights
+    // in f16 whatever their type is, and count a causal mask from the first key instead of the last: no two candidates agree.
+    // The first of more queries than there are keys see nothing, which backends treat differently.
+    let (whole, sees_keys) = (options.dropout.is_none() && !B::BROKEN_FUSED_GEMV, !ranges.causal || t <= s);
+    if !keep && whole && sees_keys {
+        let outside = if ranges.is_plain() { None } else { ranges.hidden([t, s], &q.device()) };
+        let is_causal = ranges.causal && outside.is_none();
+        let mask = match (outside, mask) {
+            (Some(outside), Some(mask)) => Some(either(outside, mask)),
+            (outside, mask) => outside.or(mask),
+        };
+        let mask = mask.map(|mask| mask.expand([b, n_head, t, s]));
+        let options = AttentionModuleOptions { scale: Some(scale), softcap: None, is_causal };
+        return (primitive(module::attention(q, k, v, mask, None, options)), None);
+    }
+    let scores = matmul(q, k.swap_dims(2, 3)); // [b, n_head, t, s]
+    let scores = match mask {
+        Some(mask) => scores.mask_fill(mask.expand([b, n_head, t, s]), f32::NEG_INFINITY * scale.signum() as f32),
+        None => scores,
+    };
+    let weights = masked_softmax(scores, scale, &ranges);
+    let kept = keep.then(|| primitive(weights.clone()));
+    let used = match options.dropout {
+        Some(options) => dropout(weights, options),
+        None => weights,
+    };
+    (primitive(matmul(used, v)), kept)
+}

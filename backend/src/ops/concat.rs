@@ -1,0 +1,33 @@
+//! Joining tensors along an axis.
+
+use burn::tensor::Shape;
+
+use super::{Backend, Differentiation, Outcome, Rules, Shapes, Values};
+
+/// The reverse of [`Chunk`](super::Chunk): parts of one shape and type, one after the other along an axis.
+///
+/// # Shapes
+/// - inputs: any number of parts of one shape
+/// - output: their shape, with as many times the size of the axis
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Concat {
+    /// Axis that is joined.
+    pub axis: usize,
+}
+
+impl Rules for Concat {
+    const DIFFERENTIATION: Differentiation = Differentiation::Composed;
+
+    fn shapes(&self, inputs: &Shapes) -> Vec<Shape> {
+        let sizes = inputs.get(0).unwrap_or_default();
+        let fits = self.axis < sizes.len() && inputs.given().all(|shape| &shape[..] == sizes);
+        inputs.require(fits, "concat", &format!("parts of one shape, with axis {}", self.axis));
+        let mut shape = Shape::from(sizes.to_vec());
+        shape[self.axis] *= inputs.len();
+        vec![shape]
+    }
+
+    fn compose<B: Backend>(&self, inputs: Values<B>, _needs: &[bool]) -> Outcome<B> {
+        Outcome::new([B::float_cat(inputs.into_floats(), self.axis)])
+    }
+}

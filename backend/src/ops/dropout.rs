@@ -1,0 +1,29 @@
+//! Dropout, drawn from a key on the device that computes with it.
+
+use burn::tensor::{Shape, Tensor, TensorData, TensorMetadata};
+use grove_kernels::Dropout;
+
+use super::{Backend, Outcome, Rules, Shapes, Values, Wanted, precision::cast, primitive};
+
+/// [`Dropout`] of all elements, by the random bits of their indices in row-major order. Any shape; the shape stays.
+///
+/// The gradient is dropped as the input was, by bits that are drawn again: nothing is kept.
+impl Rules for Dropout {
+    fn shapes(&self, inputs: &Shapes) -> Vec<Shape> {
+        inputs.given().cloned().collect()
+    }
+
+    /// A product with factors from the host.
+    fn compose<B: Backend>(&self, mut inputs: Values<B>, _needs: &[bool]) -> Outcome<B> {
+        let x = inputs.take_float(0);
+        let shape = x.shape();
+        let count = shape.num_elements();
+        let factors = TensorData::new(self.factors(count), [count]);
+        let factors = cast::<B>(primitive(Tensor::<B, 1>::from_data(factors, &B::float_device(&x))), x.dtype());
+        Outcome::new([B::float_mul(x, B::float_reshape(factors, shape))])
+    }
+
+    fn compose_vjp<B: Backend>(&self, _residuals: Values<B>, grads: Values<B>, _wanted: &Wanted) -> Values<B> {
+        B::run(&(*self).into(), grads, &[]).outputs
+    }
+}

@@ -1,0 +1,85 @@
+//! Softmax of attention's scores.
+
+use burn::tensor::{Shape, Tensor};
+
+use super::{
+    Backend, KeyRanges, Outcome, Residuals, Rules, Shapes, Values, Wanted,
+    key_ranges::check,
+    operation::{run_in_f32, run_vjp_in_f32},
+    primitive,
+};
+
+/// Softmax over the last axis of `scale * scores`, of the keys that each query sees; the others' weights are 0.
+///
+/// A row that is minus infinity everywhere, a query from which all is hidden, becomes zeros, and its gradient too.
+///
+/// # Shapes
+/// - inputs: scores `[b, n_head, t, s]`; optional padding and lengths `[b]`, see [`KeyRanges`]
+/// - output as the scores
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct MaskedSoftmax {
+    /// Factor of the scores.
+    pub scale: f64,
+    /// True if each query sees its own key and those before it; see [`KeyRanges::causal`].
+    pub causal: bool,
+    /// Sliding window; see [`KeyRanges::window`].
+    pub window: Option<usize>,
+}
+
+impl MaskedSoftmax {
+    /// The keys that queries see. Padding and lengths are taken out of the inputs.
+    pub(super) fn ranges<B: Backend>(&self, inputs: &mut Values<B>) -> KeyRanges<B> {
+        let (padding, lengths) = (inputs.take_optional_int(1), inputs.take_optional_int(2));
+        KeyRanges { causal: self.causal, window: self.window, padding, lengths }
+    }
+}
+
+impl Rules for MaskedSoftmax {
+    fn shapes(&self, inputs: &Shapes) -> Vec<Shape> {
+        let shape: [usize; 4] = inputs.dims("masked_softmax", 0);
+        check(self.causal, self.window, shape[0], inputs, 1);
+        vec![shape.into()]
+    }
+
+    fn residuals(&self, _needs: &[bool]) -> Residuals {
+        Residuals::default().outputs([0])
+    }
+
+    fn compose<B: Backend>(&self, mut inputs: Values<B>, needs: &[bool]) -> Outcome<B> {
+        if inputs.is_half() {
+            return run_in_f32(*self, inputs, needs);
+        }
+        let ranges = self.ranges(&mut inputs);
+        let scores = inputs.take_tensor::<4>(0).mul_scalar(self.scale);
+        let sizes @ [_, _, t, s] = scores.dims();
+        let scores = match ranges.hidden([t, s], &scores.device()) {
+            Some(hidden) => scores.mask_fill(hidden.expand(sizes), f32::NEG_INFINITY),
+            None => scores,
+        };
+        // The largest is finite and the sum is not 0, so that a row from which all is hidden becomes zeros.
+        let largest = scores.clone().detach().max_dim(3).clamp_min(f32::MIN);
+        let exponentials = (scores - largest).exp();
+        let sums = exponentials.clone().sum_dim(3).clamp_min(f32::MIN_POSITIVE);
+        Outcome::new([primitive(exponentials / sums)])
+    }
+
+    fn compose_vjp<B: Backend>(&self, mut residuals: Values<B>, mut grads: Values<B>, wanted: &Wanted) -> Values<B> {
+        if grads.is_half() {
+            return run_vjp_in_f32(*self, residuals, grads, wanted);
+        }
+        let (weights, grad): (Tensor<B, 4>, Tensor<B, 4>) = (residuals.take_tensor(0), grads.take_tensor(0));
+        let mean = (weights.clone() * grad.clone()).sum_dim(3);
+        Values::floats([primitive((grad - mean) * weights.mul_scalar(self.scale))])
+    }
+}
+
+/// Gradient of the scores, given the weights and theirs.
+pub(super) fn masked_softmax_vjp<B: Backend>(weights: Tensor<B, 4>, grad: Tensor<B, 4>, scale: f64) -> Tensor<B, 4> {
+    // Which keys are visible does not matter: the others' weights are 0.
+    let softmax = MaskedSoftmax { scale, causal: false, window: None };
+    let dtype = grad.dtype();
+    let wanted = Wanted::new(vec![Some(super::Spec { shape: grad.shape(), dtype })]);
+    let (weights, grad) = (Values::default().with(weights), Values::default().with(grad));
+    let mut grads = B::run_vjp(&softmax.into(), weights, grad, &wanted);
+    super::float(super::precision::cast::<B>(grads.take_float(0), dtype))
+}

@@ -1,0 +1,59 @@
+//! Negative log-likelihood of labels.
+
+use burn::tensor::{Int, Shape, Tensor};
+
+use super::{
+    Backend, Outcome, Residuals, Rules, Shapes, Values, Wanted,
+    operation::{run_in_f32, run_vjp_in_f32},
+    primitive,
+};
+
+/// Negative log-likelihood of labels under the softmax of logits.
+///
+/// # Shapes
+/// - inputs: logits `[rows, classes]`; labels `[rows]`, each one of the classes
+/// - outputs `[rows]`: the losses; the logarithms of the sums of exponentials, in f32 where logits have 16 bits, through
+///   which no gradient flows
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Nll;
+
+impl Rules for Nll {
+    fn shapes(&self, inputs: &Shapes) -> Vec<Shape> {
+        let [rows, _] = inputs.dims("nll", 0);
+        inputs.require(inputs.get(1) == Some(&[rows]), "nll", "labels [rows] for logits [rows, classes]");
+        vec![Shape::from([rows]), Shape::from([rows])]
+    }
+
+    fn residuals(&self, _needs: &[bool]) -> Residuals {
+        Residuals::default().inputs([0, 1]).outputs([1])
+    }
+
+    fn compose<B: Backend>(&self, mut inputs: Values<B>, needs: &[bool]) -> Outcome<B> {
+        if inputs.is_half() {
+            return run_in_f32(*self, inputs, needs);
+        }
+        let logits = inputs.take_tensor::<2>(0);
+        let labels = Tensor::<B, 1, Int>::from_primitive(inputs.take_int(1));
+        let rows = labels.dims()[0];
+        let largest = logits.clone().detach().max_dim(1);
+        let shifted = logits - largest.clone(); // [rows, classes], at most 0
+        // The normaliser is subtracted from the label's logit alone, not from every class.
+        let log = shifted.clone().exp().sum_dim(1).log(); // [rows, 1]
+        let label = shifted.gather(1, labels.reshape([rows, 1]));
+        let normaliser = (log.clone() + largest).reshape([rows]);
+        Outcome::new([primitive((log - label).reshape([rows])), primitive(normaliser)])
+    }
+
+    fn compose_vjp<B: Backend>(&self, mut residuals: Values<B>, mut grads: Values<B>, wanted: &Wanted) -> Values<B> {
+        if residuals.is_half() {
+            return run_vjp_in_f32(*self, residuals, grads, wanted);
+        }
+        let logits = residuals.take_tensor::<2>(0);
+        let labels = Tensor::<B, 1, Int>::from_primitive(residuals.take_int(1));
+        let rows = labels.dims()[0];
+        let (normaliser, grad) = (residuals.take_tensor::<1>(2), grads.take_tensor::<1>(0).reshape([rows, 1]));
+        let softmax = (logits - normaliser.reshape([rows, 1])).exp() * grad.clone();
+        let update = burn::tensor::IndexingUpdateOp::Add;
+        Values::floats([primitive(softmax.scatter(1, labels.reshape([rows, 1]), grad.neg(), update))])
+    }
+}

@@ -1,0 +1,265 @@
+//! The operations that grove owns, as values.
+
+use burn::tensor::Shape;
+use std::fmt::Debug;
+
+use super::{
+    AdamStep, Attention, Backend, BatchNorm, Chunk, Concat, Conv2dFused, Conv2dOptions, Dequantize, Dropout, Embedding,
+    Gelu, Gru, Linear, Lstm, MaskedSoftmax, Matmul, Nll, Outcome, Pool2dOptions, QuantizedLinear, RandomBits, Rnn, Rope,
+    RowNorm, Scale, Selu, Shapes, SumOfSquares, SwiGlu, UpdateCache, Values, Wanted, precision::cast,
+};
+
+/// What each operation has in a file of its own.
+///
+/// The composition out of Burn's operations is every backend's default.
+pub(crate) trait Rules: Clone + Debug + PartialEq {
+    /// How the operation is differentiated.
+    const DIFFERENTIATION: Differentiation = Differentiation::Rule;
+    /// Leading inputs that gradients flow to, where they are floating-point tensors.
+    const DIFFERENTIABLE_INPUTS: usize = usize::MAX;
+
+    /// Returns the shapes of the outputs.
+    ///
+    /// # Panics
+    /// If the shapes of the inputs do not fit, with a sentence that names the operation, the shapes and the rule.
+    fn shapes(&self, inputs: &Shapes) -> Vec<Shape>;
+
+    /// Runs the operation. What [`residuals`](Self::residuals) call saved is among the result where `needs` is true for an
+    /// input.
+    fn compose<B: Backend>(&self, inputs: Values<B>, needs: &[bool]) -> Outcome<B>;
+
+    /// Names what the derivative is computed from, given which inputs need a gradient.
+    fn residuals(&self, _needs: &[bool]) -> Residuals {
+        Residuals::default()
+    }
+
+    /// Gradients of the inputs, by their positions, from [`residuals`](Self::residuals) and the gradients of the outputs.
+    /// One may have another floating-point type than its input, to which it is cast then.
+    fn compose_vjp<B: Backend>(&self, _residuals: Values<B>, _grads: Values<B>, _wanted: &Wanted) -> Values<B> {
+        unreachable!("{self:?} has no rule of differentiation")
+    }
+}
+
+/// How an operation is differentiated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Differentiation {
+    /// By its derivative, with respect to the first output. No gradient flows through other outputs.
+    Rule,
+    /// As `Rule`; inputs among the residuals may be computed again by what gave them (Burn's checkpointing).
+    Checkpointed,
+    /// As `Checkpointed`; the output may be computed again too. For cheap operations of one input.
+    MemoryBound,
+    /// As `Rule`, with respect to all outputs together.
+    AllOutputs,
+    /// As `Rule`; the derivative adds to the gradient that the first input already has, which follows the gradients of
+    /// the outputs if there is one.
+    Accumulating,
+    /// By differentiating its composition.
+    Composed,
+    /// Not at all.
+    None,
+}
+
+/// A value that a derivative is computed from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Residual {
+    /// The input at a position.
+    Input(usize),
+    /// The output at a position.
+    Output(usize),
+    /// What the backend saved at a position, which may be nothing.
+    Saved(usize),
+    /// Nothing.
+    Absent,
+}
+
+/// The values that a derivative is computed from, in the order in which it gets them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Residuals(Vec<Residual>);
+
+impl Residuals {
+    /// Adds inputs.
+    pub(crate) fn inputs(mut self, positions: impl IntoIterator<Item = usize>) -> Self {
+        self.0.extend(positions.into_iter().map(Residual::Input));
+        self
+    }
+
+    /// Adds an input, or nothing where it is not needed.
+    pub(crate) fn input_if(mut self, needed: bool, position: usize) -> Self {
+        self.0.push(if needed { Residual::Input(position) } else { Residual::Absent });
+        self
+    }
+
+    /// Adds outputs.
+    pub(crate) fn outputs(mut self, positions: impl IntoIterator<Item = usize>) -> Self {
+        self.0.extend(positions.into_iter().map(Residual::Output));
+        self
+    }
+
+    /// Adds values that the backend saves besides.
+    pub(crate) fn saved(mut self, count: usize) -> Self {
+        self.0.extend((0..count).map(Residual::Saved));
+        self
+    }
+
+    /// Returns true if a backend saves more than inputs and outputs.
+    pub(crate) fn has_saved(&self) -> bool {
+        self.0.iter().any(|residual| matches!(residual, Residual::Saved(_)))
+    }
+
+    /// The residuals in order.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = Residual> + '_ {
+        self.0.iter().copied()
+    }
+}
+
+/// True if the gradient of the input at a position is wanted.
+pub(crate) fn needed(needs: &[bool], position: usize) -> bool {
+    needs.get(position).copied().unwrap_or_default()
+}
+
+macro_rules! operations {
+    ($($(#[$doc:meta])* $name:ident($rules:ty)),* $(,)?) => {
+        /// An operation with its static parameters. Each is described where its parameters are.
+        ///
+        /// It holds no tensors, so that it can stand in a graph.
+        #[derive(Clone, Debug, PartialEq)]
+        #[non_exhaustive]
+        pub enum Operation {
+            $($(#[$doc])* $name($rules),)*
+        }
+
+        $(impl From<$rules> for Operation {
+            fn from(rules: $rules) -> Self {
+                Self::$name(rules)
+            }
+        })*
+
+        impl Operation {
+            /// Returns the shapes of the outputs, given those of the inputs.
+            ///
+            /// # Panics
+            /// If the shapes of the inputs do not fit the operation.
+            #[track_caller]
+            pub fn shapes(&self, inputs: &Shapes) -> Vec<Shape> {
+                match self { $(Self::$name(rules) => rules.shapes(inputs),)* }
+            }
+
+            /// Returns how the operation is differentiated.
+            pub fn differentiation(&self) -> Differentiation {
+                match self { $(Self::$name(_) => <$rules>::DIFFERENTIATION,)* }
+            }
+
+            /// Returns the number of leading inputs that gradients flow to.
+            pub(crate) fn differentiable_inputs(&self) -> usize {
+                match self { $(Self::$name(_) => <$rules>::DIFFERENTIABLE_INPUTS,)* }
+            }
+
+            /// Names the values that the derivative is computed from, given which inputs need a gradient.
+            pub fn residuals(&self, needs: &[bool]) -> Residuals {
+                match self { $(Self::$name(rules) => rules.residuals(needs),)* }
+            }
+
+            /// Runs the operation as a composition of Burn's operations.
+            pub fn compose<B: Backend>(&self, inputs: Values<B>, needs: &[bool]) -> Outcome<B> {
+                match self { $(Self::$name(rules) => rules.compose(inputs, needs),)* }
+            }
+
+            /// Computes the gradients of the inputs by Burn's operations.
+            pub fn compose_vjp<B: Backend>(&self, residuals: Values<B>, grads: Values<B>, wanted: &Wanted) -> Values<B> {
+                match self { $(Self::$name(rules) => rules.compose_vjp(residuals, grads, wanted),)* }
+            }
+        }
+    };
+}
+
+operations! {
+    /// Product of matrices.
+    Matmul(Matmul),
+    /// Linear map of the last axis.
+    Linear(Linear),
+    /// Product with a quantised matrix.
+    QuantizedLinear(QuantizedLinear),
+    /// A quantised matrix in f32.
+    Dequantize(Dequantize),
+    /// Rotary position embedding.
+    Rope(Rope),
+    /// Gate of SwiGLU.
+    SwiGlu(SwiGlu),
+    /// Gaussian error linear unit.
+    Gelu(Gelu),
+    /// Scaled exponential linear unit.
+    Selu(Selu),
+    /// Scaled dot-product attention.
+    Attention(Attention),
+    /// Softmax of attention's scores.
+    MaskedSoftmax(MaskedSoftmax),
+    /// Writing new positions into a cache of keys and values.
+    UpdateCache(UpdateCache),
+    /// Convolution of images.
+    Conv2d(Conv2dOptions),
+    /// Convolution of images and what follows it in inference.
+    Conv2dFused(Conv2dFused),
+    /// Batch normalisation in training.
+    BatchNorm(BatchNorm),
+    /// Max pooling of images.
+    MaxPool2d(Pool2dOptions),
+    /// Layer norm or RMS norm of rows.
+    RowNorm(RowNorm),
+    /// Negative log-likelihood of labels.
+    Nll(Nll),
+    /// Rows of a table.
+    Embedding(Embedding),
+    /// Equal parts along an axis.
+    Chunk(Chunk),
+    /// Parts one after the other along an axis.
+    Concat(Concat),
+    /// Random bits.
+    RandomBits(RandomBits),
+    /// Dropout.
+    Dropout(Dropout),
+    /// Layer of LSTM over a packed batch.
+    Lstm(Lstm),
+    /// Layer of GRU over a packed batch.
+    Gru(Gru),
+    /// Plain recurrent layer over a packed batch.
+    Rnn(Rnn),
+    /// One step of AdamW for several leaves.
+    AdamStep(AdamStep),
+    /// Sum of the squares of all elements of several tensors.
+    SumOfSquares(SumOfSquares),
+    /// Several tensors times one factor.
+    Scale(Scale),
+}
+
+/// Runs an operation whose inputs have 16 bits in f32. The first output gets the type of the first input; other outputs
+/// and what is saved stay in f32.
+pub(crate) fn run_in_f32<B: Backend>(
+    operation: impl Into<Operation>,
+    inputs: Values<B>,
+    needs: &[bool],
+) -> Outcome<B> {
+    let dtype = inputs.dtype(0);
+    let Outcome { mut outputs, saved } = B::run(&operation.into(), inputs.widened(), needs);
+    let first = cast::<B>(outputs.take_float(0), dtype);
+    outputs.put_float(0, first);
+    Outcome { outputs, saved }
+}
+
+/// Derivative of an operation whose outputs have 16 bits, in f32, in which the gradients stay.
+pub(crate) fn run_vjp_in_f32<B: Backend>(
+    operation: impl Into<Operation>,
+    residuals: Values<B>,
+    grads: Values<B>,
+    wanted: &Wanted,
+) -> Values<B> {
+    B::run_vjp(&operation.into(), residuals.widened(), grads.widened(), wanted)
+}
+
+/// Shape with another last axis.
+pub(super) fn with_last(sizes: &[usize], last: usize) -> Shape {
+    let mut shape = Shape::from(sizes.to_vec());
+    let axis = shape.num_dims() - 1;
+    shape[axis] = last;
+    shape
+}

@@ -1,0 +1,113 @@
+//! Products with weights that stay quantised. The compositions unpack a layer's weights each time.
+
+use burn::tensor::{DType, Int, Shape, Tensor, TensorData, TensorMetadata, ops::IntTensor};
+use grove_kernels::{self as kernels, Quantisation};
+
+use super::{
+    Backend, Differentiation, Outcome, Residuals, Rules, Shapes, Value, Values, Wanted, apply, float,
+    operation::with_last,
+};
+
+/// Product with the transpose of a quantised matrix, `x W^T`, without unpacking all of it where the backend can.
+///
+/// # Shapes
+/// - inputs: `x` `[.., in]`; blocks of u8 `[out, bytes of a row]`, see [`Quantisation`]
+/// - output `[.., out]`
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct QuantizedLinear {
+    /// The format of the blocks.
+    pub format: Quantisation,
+}
+
+impl Rules for QuantizedLinear {
+    fn shapes(&self, inputs: &Shapes) -> Vec<Shape> {
+        let ([outputs, bytes], x) = (inputs.dims("quantized_linear", 1), inputs.get(0).unwrap_or_default());
+        let columns = columns_of(self.format, bytes);
+        inputs.require(
+            x.last() == Some(&columns) && bytes.is_multiple_of(self.format.block_bytes()),
+            "quantized_linear",
+            "x [.., in] by rows of whole blocks of as many values",
+        );
+        vec![with_last(x, outputs)]
+    }
+
+    fn residuals(&self, _needs: &[bool]) -> Residuals {
+        Residuals::default().inputs([1])
+    }
+
+    fn compose<B: Backend>(&self, mut inputs: Values<B>, _needs: &[bool]) -> Outcome<B> {
+        let (x, blocks) = (inputs.take_float(0), inputs.take_int(1));
+        let weight = dequantized::<B>(blocks, self.format, x.dtype()).transpose();
+        let y = apply(super::Linear, Values::default().with(Value::Float(x)).with(weight));
+        y.into()
+    }
+
+    fn compose_vjp<B: Backend>(&self, mut residuals: Values<B>, mut grads: Values<B>, _wanted: &Wanted) -> Values<B> {
+        let grad = grads.take_float(0);
+        let weight = dequantized::<B>(residuals.take_int(0), self.format, grad.dtype());
+        apply(super::Linear, Values::default().with(Value::Float(grad)).with(weight))
+    }
+}
+
+/// A quantised matrix in f32.
+///
+/// # Shapes
+/// - input: blocks of u8 `[rows, bytes of a row]`
+/// - output `[rows, columns]`
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Dequantize {
+    /// The format of the blocks.
+    pub format: Quantisation,
+}
+
+impl Rules for Dequantize {
+    const DIFFERENTIATION: Differentiation = Differentiation::None;
+
+    fn shapes(&self, inputs: &Shapes) -> Vec<Shape> {
+        let [rows, bytes] = inputs.dims("dequantize", 0);
+        let whole = bytes.is_multiple_of(self.format.block_bytes());
+        inputs.require(whole, "dequantize", "rows of whole blocks");
+        vec![Shape::from([rows, columns_of(self.format, bytes)])]
+    }
+
+    /// By way of the host.
+    fn compose<B: Backend>(&self, mut inputs: Values<B>, _needs: &[bool]) -> Outcome<B> {
+        let blocks = Tensor::<B, 2, Int>::from_primitive(inputs.take_int(0));
+        let ([rows, bytes], device) = (blocks.dims(), blocks.device());
+        let columns = columns_of(self.format, bytes);
+        let data = blocks.into_data().convert_dtype(DType::U8);
+        let mut values = vec![0.0; rows * columns];
+        kernels::dequantise(self.format, data.as_bytes(), &mut values);
+        Outcome::new([B::float_from_data(TensorData::new(values, [rows, columns]), &device)])
+    }
+}
+
+fn columns_of(format: Quantisation, bytes: usize) -> usize {
+    bytes / format.block_bytes() * format.block_len()
+}
+
+/// The matrix, `[out, in]`, in a type of floating-point numbers.
+fn dequantized<B: Backend>(blocks: IntTensor<B>, format: Quantisation, dtype: DType) -> Tensor<B, 2> {
+    let blocks = Values::default().with(Value::Int(blocks));
+    apply(Dequantize { format }, blocks).take_tensor::<2>(0).cast(dtype)
+}
+
+/// [`QuantizedLinear`] where the device is the host: rows and blocks are copied out of their tensors, and nothing is
+/// unpacked.
+#[cfg(feature = "candle")]
+pub(super) fn linear_on_host<B: Backend>(linear: QuantizedLinear, mut inputs: Values<B>) -> Outcome<B> {
+    if inputs.dtype(0) != DType::F32 {
+        return linear.compose(inputs, &[]);
+    }
+    let (shape, blocks) = (inputs.shape(0), Tensor::<B, 2, Int>::from_primitive(inputs.take_int(1)));
+    let ([outputs, _], device) = (blocks.dims(), blocks.device());
+    let x = super::linear::rows::<B>(inputs.take_float(0));
+    let [rows, columns] = x.dims();
+    let (x, blocks) = (x.into_data(), blocks.into_data().convert_dtype(DType::U8));
+    let matrix = kernels::QuantisedMatrix { data: blocks.as_bytes(), rows: outputs, columns, kind: linear.format };
+    let mut y = vec![0.0; rows * outputs];
+    let x = x.as_slice().expect("numbers of the type that was asked for");
+    kernels::matmul_quantised(kernels::Matrix::new(x, rows, columns), matrix, None, &mut y);
+    let y = float(B::float_from_data(TensorData::new(y, [rows, outputs]), &device));
+    Outcome::new([super::linear::unflatten::<B>(y, shape)])
+}

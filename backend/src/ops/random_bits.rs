@@ -1,0 +1,35 @@
+//! Random bits.
+
+use burn::tensor::{Shape, TensorData};
+use grove_kernels as kernels;
+
+use super::{Backend, Differentiation, Outcome, Rules, Shapes, Value, Values};
+
+/// 32 random bits for each element, u32: those of `jax.random.bits(key)`, the same on every backend. The bits of an element
+/// depend on the key and on the element's index in row-major order.
+///
+/// # Shapes
+/// - no inputs, but a [device](Values::on)
+/// - output: `shape`
+#[derive(Clone, Debug, PartialEq)]
+pub struct RandomBits {
+    /// The two words of a random key, the high one first.
+    pub key: [u32; 2],
+    /// Shape of the output.
+    pub shape: Shape,
+}
+
+impl Rules for RandomBits {
+    const DIFFERENTIATION: Differentiation = Differentiation::None;
+
+    fn shapes(&self, _inputs: &Shapes) -> Vec<Shape> {
+        vec![self.shape.clone()]
+    }
+
+    /// By way of the host.
+    fn compose<B: Backend>(&self, inputs: Values<B>, _needs: &[bool]) -> Outcome<B> {
+        let bits = kernels::random_bits(self.key, self.shape.num_elements());
+        let bits = B::int_from_data(TensorData::new(bits, self.shape.clone()), inputs.device());
+        Values::default().with(Value::Int(bits)).into()
+    }
+}

@@ -1,0 +1,36 @@
+//! Sum of squares of several tensors.
+
+use burn::tensor::{Shape, ops::FloatTensor};
+
+use super::{Backend, Differentiation, Outcome, Rules, Shapes, Values, at_least_f32, flat, primitive};
+
+/// Sum of the squares of all elements of several tensors of one type, in f32 of values of 16 bits.
+///
+/// # Shapes
+/// - inputs: at least one tensor, of any shapes
+/// - output `[1]`
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SumOfSquares;
+
+impl Rules for SumOfSquares {
+    const DIFFERENTIATION: Differentiation = Differentiation::Composed;
+
+    fn shapes(&self, inputs: &Shapes) -> Vec<Shape> {
+        inputs.require(!inputs.is_empty(), "sum_of_squares", "at least one tensor");
+        vec![Shape::from([1])]
+    }
+
+    fn compose<B: Backend>(&self, inputs: Values<B>, _needs: &[bool]) -> Outcome<B> {
+        sum(inputs, sum_of_one::<B>)
+    }
+}
+
+/// The sum of what a function gives for each tensor.
+pub(super) fn sum<B: Backend>(inputs: Values<B>, f: impl Fn(FloatTensor<B>) -> FloatTensor<B>) -> Outcome<B> {
+    Outcome::new(inputs.into_floats().into_iter().map(f).reduce(B::float_add))
+}
+
+pub(super) fn sum_of_one<B: Backend>(x: FloatTensor<B>) -> FloatTensor<B> {
+    let x = at_least_f32(flat::<B>(x));
+    primitive((x.clone() * x).sum())
+}

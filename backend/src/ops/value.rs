@@ -1,0 +1,398 @@
+//! What operations take and give: tensors of any kind and rank, by position.
+
+use burn::tensor::{
+    Bool, DType, Int, Shape, Tensor, TensorMetadata,
+    backend::{Backend, BackendTypes},
+    ops::{BoolTensor, FloatTensor, IntTensor},
+};
+
+use super::{
+    float,
+    precision::{is_half, widened},
+};
+
+/// A tensor of any kind and rank.
+#[derive(Clone, Debug)]
+pub enum Value<B: Backend> {
+    /// Floating-point values.
+    Float(FloatTensor<B>),
+    /// Integers.
+    Int(IntTensor<B>),
+    /// Booleans.
+    Bool(BoolTensor<B>),
+}
+
+impl<B: Backend> Value<B> {
+    /// Returns the shape.
+    pub fn shape(&self) -> Shape {
+        match self {
+            Self::Float(x) => x.shape(),
+            Self::Int(x) => x.shape(),
+            Self::Bool(x) => x.shape(),
+        }
+    }
+
+    /// Returns the type of the elements.
+    pub fn dtype(&self) -> DType {
+        match self {
+            Self::Float(x) => x.dtype(),
+            Self::Int(x) => x.dtype(),
+            Self::Bool(x) => x.dtype(),
+        }
+    }
+}
+
+impl<B: Backend, const D: usize> From<Tensor<B, D>> for Value<B> {
+    fn from(x: Tensor<B, D>) -> Self {
+        Self::Float(x.into_primitive().tensor())
+    }
+}
+
+impl<B: Backend, const D: usize> From<Tensor<B, D, Int>> for Value<B> {
+    fn from(x: Tensor<B, D, Int>) -> Self {
+        Self::Int(x.into_primitive())
+    }
+}
+
+impl<B: Backend, const D: usize> From<Tensor<B, D, Bool>> for Value<B> {
+    fn from(x: Tensor<B, D, Bool>) -> Self {
+        Self::Bool(x.into_primitive())
+    }
+}
+
+/// Inputs, outputs, residuals or gradients of an operation, by position. Optional ones that are not given are `None`.
+///
+/// Values are taken out by move: a kernel writes in place where it gets the only handle of a tensor.
+#[derive(Clone, Debug)]
+pub struct Values<B: Backend> {
+    values: Vec<Option<Value<B>>>,
+    device: Option<<B as BackendTypes>::Device>,
+}
+
+impl<B: Backend> Default for Values<B> {
+    fn default() -> Self {
+        Self { values: Vec::new(), device: None }
+    }
+}
+
+impl<B: Backend> FromIterator<Option<Value<B>>> for Values<B> {
+    fn from_iter<I: IntoIterator<Item = Option<Value<B>>>>(values: I) -> Self {
+        Self { values: values.into_iter().collect(), device: None }
+    }
+}
+
+impl<B: Backend> Values<B> {
+    /// Creates an empty list on a device, as the inputs of an operation that only creates.
+    pub fn on(device: &<B as BackendTypes>::Device) -> Self {
+        Self { values: Vec::new(), device: Some(device.clone()) }
+    }
+
+    /// Creates a list of floating-point tensors.
+    pub fn floats(values: impl IntoIterator<Item = FloatTensor<B>>) -> Self {
+        values.into_iter().map(|x| Some(Value::Float(x))).collect()
+    }
+
+    /// Creates a list of floating-point tensors, some of which are not given.
+    pub fn optional_floats(values: impl IntoIterator<Item = Option<FloatTensor<B>>>) -> Self {
+        values.into_iter().map(|x| x.map(Value::Float)).collect()
+    }
+
+    /// Adds a value at the end.
+    pub fn with(self, value: impl Into<Value<B>>) -> Self {
+        self.with_optional(Some(value))
+    }
+
+    /// Adds a value at the end, or a place without one.
+    pub fn with_optional(mut self, value: Option<impl Into<Value<B>>>) -> Self {
+        self.values.push(value.map(Into::into));
+        self
+    }
+
+    /// Returns the number of places.
+    pub fn len(&self) -> usize {
+        self.values.len()
+    }
+
+    /// Returns true if there are no places.
+    pub fn is_empty(&self) -> bool {
+        self.values.is_empty()
+    }
+
+    /// Returns the device that was [given](Self::on) in place of inputs.
+    #[track_caller]
+    pub fn device(&self) -> &<B as BackendTypes>::Device {
+        self.device.as_ref().expect("an operation without inputs has a device")
+    }
+
+    /// Returns the device that was [given](Self::on), if any.
+    pub(super) fn given_device(&self) -> Option<&<B as BackendTypes>::Device> {
+        self.device.as_ref()
+    }
+
+    /// The same values on a device, if one is given.
+    pub(super) fn on_device(self, device: Option<<B as BackendTypes>::Device>) -> Self {
+        Self { device, ..self }
+    }
+
+    /// Returns the value at a place.
+    pub fn get(&self, place: usize) -> Option<&Value<B>> {
+        self.values.get(place)?.as_ref()
+    }
+
+    /// Returns the floating-point tensor at a place.
+    #[track_caller]
+    pub fn float(&self, place: usize) -> &FloatTensor<B> {
+        match self.get(place) {
+            Some(Value::Float(x)) => x,
+            other => wrong("a floating-point tensor", place, other),
+        }
+    }
+
+    /// Returns the shape of the value at a place.
+    #[track_caller]
+    pub fn shape(&self, place: usize) -> Shape {
+        self.get(place).unwrap_or_else(|| wrong("a tensor", place, None::<&Value<B>>)).shape()
+    }
+
+    /// Returns the type of the value at a place.
+    #[track_caller]
+    pub fn dtype(&self, place: usize) -> DType {
+        self.get(place).unwrap_or_else(|| wrong("a tensor", place, None::<&Value<B>>)).dtype()
+    }
+
+    /// Takes the value out of a place.
+    pub fn take(&mut self, place: usize) -> Option<Value<B>> {
+        self.values.get_mut(place)?.take()
+    }
+
+    /// Takes the floating-point tensor out of a place.
+    #[track_caller]
+    pub fn take_float(&mut self, place: usize) -> FloatTensor<B> {
+        match self.take(place) {
+            Some(Value::Float(x)) => x,
+            other => wrong("a floating-point tensor", place, other.as_ref()),
+        }
+    }
+
+    /// Takes the floating-point tensor out of a place, if there is one.
+    pub fn take_optional_float(&mut self, place: usize) -> Option<FloatTensor<B>> {
+        self.get(place).is_some().then(|| self.take_float(place))
+    }
+
+    /// Takes the floating-point tensor out of a place.
+    #[track_caller]
+    pub fn take_tensor<const D: usize>(&mut self, place: usize) -> Tensor<B, D> {
+        float(self.take_float(place))
+    }
+
+    /// Puts a floating-point tensor into a place.
+    pub(super) fn put_float(&mut self, place: usize, x: FloatTensor<B>) {
+        self.values[place] = Some(Value::Float(x));
+    }
+
+    /// Takes the integer tensor out of a place.
+    #[track_caller]
+    pub fn take_int(&mut self, place: usize) -> IntTensor<B> {
+        match self.take(place) {
+            Some(Value::Int(x)) => x,
+            other => wrong("an integer tensor", place, other.as_ref()),
+        }
+    }
+
+    /// Takes the integer tensor out of a place, if there is one.
+    pub fn take_optional_int<const D: usize>(&mut self, place: usize) -> Option<Tensor<B, D, Int>> {
+        self.get(place).is_some().then(|| Tensor::from_primitive(self.take_int(place)))
+    }
+
+    /// Takes the boolean tensor out of a place, if there is one.
+    pub fn take_optional_bool<const D: usize>(&mut self, place: usize) -> Option<Tensor<B, D, Bool>> {
+        match self.take(place)? {
+            Value::Bool(x) => Some(Tensor::from_primitive(x)),
+            other => wrong("a boolean tensor", place, Some(&other)),
+        }
+    }
+
+    /// Takes the first `N` values, all of them floating-point tensors.
+    #[track_caller]
+    pub fn take_floats<const N: usize>(mut self) -> [FloatTensor<B>; N] {
+        std::array::from_fn(|place| self.take_float(place))
+    }
+
+    /// Takes all values, each of them a floating-point tensor.
+    #[track_caller]
+    pub fn into_floats(mut self) -> Vec<FloatTensor<B>> {
+        (0..self.len()).map(|place| self.take_float(place)).collect()
+    }
+
+    /// Takes all values.
+    pub fn into_values(self) -> Vec<Option<Value<B>>> {
+        self.values
+    }
+
+    /// Returns true if all floating-point tensors have 32 bits.
+    pub fn all_f32(&self) -> bool {
+        let is_f32 = |value: &Value<B>| !matches!(value, Value::Float(x) if x.dtype() != DType::F32);
+        self.values.iter().flatten().all(is_f32)
+    }
+
+    /// Returns true if the first value has 16 bits.
+    pub fn is_half(&self) -> bool {
+        self.get(0).is_some_and(|x| is_half(x.dtype()))
+    }
+
+    /// Casts floating-point tensors of 16 bits to f32.
+    pub(super) fn widened(self) -> Self
+    where
+        B: super::Backend,
+    {
+        let wide = |value| match value {
+            Value::Float(x) => Value::Float(widened::<B>(x)),
+            value => value,
+        };
+        Self { values: self.values.into_iter().map(|value| value.map(wide)).collect(), ..self }
+    }
+
+    /// Returns the shapes.
+    pub fn shapes(&self) -> Shapes {
+        Shapes(self.values.iter().map(|value| value.as_ref().map(Value::shape)).collect())
+    }
+}
+
+#[track_caller]
+fn wrong<B: Backend>(wanted: &str, place: usize, found: Option<&Value<B>>) -> ! {
+    let found = match found {
+        None => "nothing",
+        Some(Value::Float(_)) => "a floating-point tensor",
+        Some(Value::Int(_)) => "an integer tensor",
+        Some(Value::Bool(_)) => "a boolean tensor",
+    };
+    panic!("value {place} of an operation is {found}, and it takes {wanted}")
+}
+
+/// Result of an operation.
+#[derive(Clone, Debug)]
+pub struct Outcome<B: Backend> {
+    /// The outputs.
+    pub outputs: Values<B>,
+    /// Saved for the derivative, apart from inputs and outputs; see [`Residuals`](super::Residuals).
+    pub saved: Values<B>,
+}
+
+impl<B: Backend> Outcome<B> {
+    /// Creates a result of floating-point outputs.
+    pub fn new(outputs: impl IntoIterator<Item = FloatTensor<B>>) -> Self {
+        Self { outputs: Values::floats(outputs), saved: Values::default() }
+    }
+
+    /// The same result with what is saved for the derivative, if anything.
+    pub fn saving(self, saved: impl IntoIterator<Item = FloatTensor<B>>) -> Self {
+        Self { saved: Values::floats(saved), ..self }
+    }
+}
+
+impl<B: Backend> From<Values<B>> for Outcome<B> {
+    fn from(outputs: Values<B>) -> Self {
+        Self { outputs, saved: Values::default() }
+    }
+}
+
+/// Shapes of the inputs of an operation, by position.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Shapes(Vec<Option<Shape>>);
+
+impl Shapes {
+    /// Returns the number of places.
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Returns true if there are no places.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Returns the sizes at a place; none where nothing is given.
+    pub fn get(&self, place: usize) -> Option<&[usize]> {
+        self.0.get(place)?.as_ref().map(|shape| &shape[..])
+    }
+
+    /// Returns all shapes that are given.
+    pub fn given(&self) -> impl Iterator<Item = &Shape> {
+        self.0.iter().flatten()
+    }
+
+    /// Returns the sizes at a place, of `D` axes.
+    ///
+    /// # Panics
+    /// If the tensor is missing or has another number of axes.
+    #[track_caller]
+    pub fn dims<const D: usize>(&self, operation: &str, place: usize) -> [usize; D] {
+        let dims = self.get(place).and_then(|sizes| sizes.try_into().ok());
+        dims.unwrap_or_else(|| self.refuse(operation, &format!("input {place} has {D} axes")))
+    }
+
+    /// Panics unless a rule holds.
+    ///
+    /// # Panics
+    /// With the operation, the shapes and the rule.
+    #[track_caller]
+    pub fn require(&self, holds: bool, operation: &str, rule: &str) {
+        if !holds {
+            self.refuse(operation, rule)
+        }
+    }
+
+    /// Panics unless an optional input is missing or has a shape.
+    #[track_caller]
+    pub fn require_optional(&self, place: usize, wanted: &[usize], operation: &str, rule: &str) {
+        self.require(self.get(place).is_none_or(|sizes| sizes == wanted), operation, rule);
+    }
+
+    #[track_caller]
+    fn refuse(&self, operation: &str, rule: &str) -> ! {
+        let shapes: Vec<_> = self.given().map(|shape| format!("{:?}", &shape[..])).collect();
+        panic!("{operation} of shapes {}: {rule}", shapes.join(", "))
+    }
+}
+
+/// Shape and type of a tensor.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Spec {
+    /// The shape.
+    pub shape: Shape,
+    /// The type of the elements.
+    pub dtype: DType,
+}
+
+/// Inputs whose gradients are wanted, by position, with their shapes and types.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Wanted(Vec<Option<Spec>>);
+
+impl Wanted {
+    /// Creates it from the inputs whose gradients are wanted.
+    pub fn new(inputs: Vec<Option<Spec>>) -> Self {
+        Self(inputs)
+    }
+
+    /// Returns the input at a place, if its gradient is wanted.
+    pub fn get(&self, place: usize) -> Option<&Spec> {
+        self.0.get(place)?.as_ref()
+    }
+
+    /// Returns for each of `N` inputs whether its gradient is wanted.
+    pub fn needs<const N: usize>(&self) -> [bool; N] {
+        std::array::from_fn(|place| self.get(place).is_some())
+    }
+
+    /// Returns for each input whether its gradient is wanted.
+    pub fn all_needs(&self) -> Vec<bool> {
+        self.0.iter().map(Option::is_some).collect()
+    }
+
+    /// Returns the input at a place whose gradient is wanted.
+    #[track_caller]
+    pub fn spec(&self, place: usize) -> &Spec {
+        self.get(place).expect("an input whose gradient is wanted")
+    }
+}
+
