@@ -2,8 +2,8 @@
 #![recursion_limit = "256"]
 #![cfg(all(feature = "flex", feature = "candle"))]
 
-use burn::tensor::{Tensor, TensorData, TensorPrimitive, ops::FloatTensor};
-use grove_backend::{Autodiff, Backend};
+use burn::tensor::{Tensor, TensorData};
+use grove_backend::{Autodiff, Backend, GeluApproximation, ops};
 use std::{collections::HashMap, path::Path};
 
 #[macro_use]
@@ -24,27 +24,18 @@ fn assert_close<B: Backend>(what: &str, device: &B::Device, a: Tensor<B, 1>, b: 
     assert!(apart <= tolerance, "{name} {what}: apart by {apart}");
 }
 
-/// Applies an operation of the backend to a tensor.
-fn apply<B: Backend>(operation: fn(FloatTensor<B>) -> FloatTensor<B>, x: Tensor<B, 1>) -> Tensor<B, 1> {
-    Tensor::from_primitive(TensorPrimitive::Float(operation(x.into_primitive().tensor())))
-}
-
 fn matches_torch<B: Backend>(device: B::Device) {
     let fixture = fixture();
     let numbers: Vec<f32> = fixture["x"].iter().map(|&x| x as f32).collect();
     let data = || TensorData::new(numbers.clone(), [numbers.len()]);
-    let forms = [
-        ("erf", B::gelu_erf as fn(_) -> _, <Autodiff<B>>::gelu_erf as fn(_) -> _),
-        ("tanh", B::gelu_tanh as fn(_) -> _, <Autodiff<B>>::gelu_tanh as fn(_) -> _),
-    ];
-    for (form, plain, tracked) in forms {
-        let y = apply::<B>(plain, Tensor::from_data(data(), &device));
+    for (form, approximate) in [("erf", GeluApproximation::None), ("tanh", GeluApproximation::Tanh)] {
+        let y = ops::gelu(Tensor::<B, 1>::from_data(data(), &device), approximate);
         assert_close(form, &device, y, &fixture[form]);
 
         // The derivative, times a factor that differs from place to place: 1, 1.5, 1, 1.5, …
         let factors: Vec<f32> = (0..numbers.len()).map(|i| if i % 2 == 0 { 1.0 } else { 1.5 }).collect();
         let x = Tensor::<Autodiff<B>, 1>::from_data(data(), &device).require_grad();
-        let y = apply::<Autodiff<B>>(tracked, x.clone());
+        let y = ops::gelu(x.clone(), approximate);
         assert_close(&format!("{form} under differentiation"), &device, y.clone().inner(), &fixture[form]);
         let dy = Tensor::<Autodiff<B>, 1>::from_data(TensorData::from(&*factors), &device);
         let grad = x.grad(&(y * dy).sum().backward()).unwrap();
@@ -57,10 +48,9 @@ fn matches_torch<B: Backend>(device: B::Device) {
 /// Far from zero there is nothing to compute, and nothing that overflows.
 fn tails_are_exact<B: Backend>(device: B::Device) {
     let far = [-1e4f32, -100.0, 0.0, 100.0, 1e4];
-    let forms = [<Autodiff<B>>::gelu_erf as fn(_) -> _, <Autodiff<B>>::gelu_tanh as fn(_) -> _];
-    for form in forms {
+    for approximate in [GeluApproximation::None, GeluApproximation::Tanh] {
         let x = Tensor::<Autodiff<B>, 1>::from_data(far, &device).require_grad();
-        let y = apply::<Autodiff<B>>(form, x.clone());
+        let y = ops::gelu(x.clone(), approximate);
         let grad = x.grad(&y.clone().sum().backward()).unwrap();
         assert_close("tails", &device, y.inner(), &[0.0, 0.0, 0.0, 100.0, 1e4]);
         assert_close("tails' derivative", &device, grad, &[0.0, 0.0, 0.5, 1.0, 1.0]);

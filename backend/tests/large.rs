@@ -4,9 +4,12 @@
 #![recursion_limit = "256"]
 #![cfg(all(feature = "flex", feature = "candle"))]
 
-use against::{compare, flat, float, numbers, primitive};
+use against::{compare, flat, numbers};
 use burn::tensor::{Bool, DType, Int, Tensor, TensorData, activation};
-use grove_backend::{AttendOptions, Autodiff, Backend, KeyRanges, Quantisation};
+use grove_backend::{
+    AttentionOptions, Autodiff, Backend, KeyRanges, Quantisation,
+    ops::{self, Attention, Values},
+};
 
 mod against;
 #[macro_use]
@@ -24,9 +27,7 @@ fn narrow_weights<B: Backend>(device: B::Device) {
                 let weight = Tensor::<Autodiff<B>, 2>::from_inner(weight);
                 let inputs = [numbers::<B, 1>([rows * i], 1, &device), numbers::<B, 1>([o], 3, &device)];
                 let ours = |x: &[Tensor<Autodiff<B>, 1>]| {
-                    let bias = Some(primitive(x[1].clone()));
-                    let input = primitive(x[0].clone().reshape([rows, i]));
-                    flat(float::<Autodiff<B>, 2>(<Autodiff<B>>::affine(input, primitive(weight.clone()), bias)))
+                    flat(ops::linear(x[0].clone().reshape([rows, i]), weight.clone(), Some(x[1].clone())))
                 };
                 let theirs = |x: &[Tensor<Autodiff<B>, 1>]| {
                     flat(x[0].clone().reshape([rows, i]).matmul(wide.clone()) + x[1].clone().reshape([1, o]))
@@ -60,14 +61,14 @@ fn quantised_weights<B: Backend>(device: B::Device) {
     for kind in Quantisation::ALL {
         for (rows, outputs, times) in [(1, 1, 1), (1, 37, 3), (3, 20, 2), (40, 50, 2)] {
             let columns = times * kind.block_len();
-            let weight = blocks::<B>(kind, outputs, columns, &device).into_primitive();
-            let wide = float::<B, 2>(B::dequantise(weight.clone(), kind));
+            let weight = blocks::<B>(kind, outputs, columns, &device);
+            let wide = ops::dequantize(weight.clone(), kind);
             assert_eq!(wide.dims(), [outputs, columns]);
             let wide = Tensor::<Autodiff<B>, 2>::from_inner(wide);
             let inputs = [numbers::<B, 1>([rows * columns], 1, &device)];
             let ours = |x: &[Tensor<Autodiff<B>, 1>]| {
-                let input = primitive(x[0].clone().reshape([1, rows, columns]));
-                flat(float::<Autodiff<B>, 3>(<Autodiff<B>>::affine_quantised(input, weight.clone(), kind)))
+                let blocks = Tensor::<Autodiff<B>, 2, Int>::from_inner(weight.clone());
+                flat(ops::quantized_linear(x[0].clone().reshape([1, rows, columns]), blocks, kind))
             };
             let theirs = |x: &[Tensor<Autodiff<B>, 1>]| {
                 flat(x[0].clone().reshape([rows, columns]).matmul(wide.clone().transpose()))
@@ -84,9 +85,8 @@ fn rotations<B: Backend>(device: B::Device) {
         for interleaved in [false, true] {
             let inputs = [numbers::<B, 1>([b * t * n_head * d], 1, &device)];
             let ours = |x: &[Tensor<Autodiff<B>, 1>]| {
-                let (cos, sin) = (primitive(cos.clone()), primitive(sin.clone()));
-                let x = primitive(x[0].clone().reshape([b, t, n_head, d]));
-                flat(float::<Autodiff<B>, 4>(<Autodiff<B>>::rotate(x, cos, sin, interleaved)))
+                let x = x[0].clone().reshape([b, t, n_head, d]);
+                flat(ops::apply_rope(x, cos.clone(), sin.clone(), interleaved))
             };
             // As complex numbers.
             let theirs = |x: &[Tensor<Autodiff<B>, 1>]| {
@@ -112,8 +112,8 @@ fn gates<B: Backend>(device: B::Device) {
     for [b, t, size] in [[1, 1, 1], [2, 3, 7], [2, 50, 300]] {
         let inputs = [1, 2].map(|seed| numbers::<B, 1>([b * t * size], seed, &device).mul_scalar(6.0));
         let ours = |x: &[Tensor<Autodiff<B>, 1>]| {
-            let [gate, up] = [0, 1].map(|i| primitive(x[i].clone().reshape([b, t, size])));
-            flat(float::<Autodiff<B>, 3>(<Autodiff<B>>::silu_mul(gate, up)))
+            let [gate, up] = [0, 1].map(|i| x[i].clone().reshape([b, t, size]));
+            flat(ops::swiglu(gate, up))
         };
         let theirs = |x: &[Tensor<Autodiff<B>, 1>]| activation::sigmoid(x[0].clone()) * x[0].clone() * x[1].clone();
         compare(&format!("{:?}", [b, t, size]), &inputs, &ours, &theirs);
@@ -131,19 +131,27 @@ fn decoding<B: Backend>(device: B::Device) {
         ([2, 2, 1, 8, 9, 256], true, Some([2, 2, 1])),
     ] {
         // Positions before heads, as layers have them.
-        let heads =
-            |n: usize, len: usize, seed: u64| primitive(numbers::<B, 4>([b, len, n, d], seed, &device).swap_dims(1, 2));
-        let inputs = [heads(n_head, t, 1), heads(n_kv_head, s, 2), heads(n_kv_head, s, 3)];
+        let heads = |n: usize, len: usize, seed: u64| numbers::<B, 4>([b, len, n, d], seed, &device).swap_dims(1, 2);
+        let [q, k, v] = [heads(n_head, t, 1), heads(n_kv_head, s, 2), heads(n_kv_head, s, 3)];
         let hidden = masked.map(|[b, n_head, t]| {
             let hidden = numbers::<B, 4>([b, n_head, t, s], 4, &device).greater_elem(0.0);
             // One query of the last text sees nothing.
             let all = Tensor::<B, 4, Bool>::full([1, 1, 1, s], true, &device);
-            hidden.slice_assign([b - 1..b, 0..1, t - 1..t, 0..s], all).into_primitive()
+            hidden.slice_assign([b - 1..b, 0..1, t - 1..t, 0..s], all)
         });
         let run = |keep: bool| {
-            let options = AttendOptions { hidden: hidden.clone(), ..AttendOptions::new(0.3, KeyRanges::new(causal)) };
-            let (y, _) = B::attend(inputs.clone(), options, keep);
-            float::<B, 4>(y).into_data().iter::<f64>().collect::<Vec<_>>()
+            let y = if keep {
+                let attention = Attention { scale: 0.3, causal, window: None, dropout: None };
+                let inputs = Values::default().with(q.clone()).with(k.clone()).with(v.clone());
+                let none = None::<Tensor<B, 1, Int>>;
+                let inputs = inputs.with_optional(none.clone()).with_optional(none).with_optional(hidden.clone());
+                B::run(&attention.into(), inputs, &[true; 3]).outputs.take_tensor::<4>(0)
+            } else {
+                let options =
+                    AttentionOptions { mask: hidden.clone(), ..AttentionOptions::new(0.3, KeyRanges::new(causal)) };
+                ops::attention(q.clone(), k.clone(), v.clone(), options)
+            };
+            y.into_data().iter::<f64>().collect::<Vec<_>>()
         };
         let (apart, largest) = common::distance(&run(false), &run(true));
         assert!(
@@ -168,11 +176,11 @@ fn caches<B: Backend>(device: B::Device) {
             .zip(new.clone())
             .map(|(buffer, new)| buffer.slice_assign([0..2, 0..3, at..at + t, 0..5], new))
             .collect();
-        let [written, visible] = B::append(buffers.clone().map(primitive), new.map(primitive), at, seen.clone());
+        let [written, visible] = ops::update_cache(buffers.clone(), new, at, seen.clone());
         for (i, (written, visible)) in written.into_iter().zip(visible).enumerate() {
-            assert_eq!(data(float(written)), data(expected[i].clone()), "{t} at {at}");
+            assert_eq!(data(written), data(expected[i].clone()), "{t} at {at}");
             let part = expected[i].clone().slice([0..2, 0..3, seen.clone(), 0..5]);
-            assert_eq!(data(float(visible)), data(part), "{t} at {at}");
+            assert_eq!(data(visible), data(part), "{t} at {at}");
         }
         assert_eq!(buffers.map(data), before, "{t} at {at}");
     }
@@ -185,9 +193,9 @@ fn parts<B: Backend>(device: B::Device) {
     {
         let x = numbers::<B, 4>(shape, 1, &device);
         let size = shape[axis] / count;
-        for (i, part) in B::chunk(primitive(x.clone()), count, axis).into_iter().enumerate() {
+        for (i, part) in ops::chunk(x.clone(), count, axis).into_iter().enumerate() {
             let expected = x.clone().narrow(axis, i * size, size).mul_scalar(2.0);
-            let part = float::<B, 4>(part).mul_scalar(2.0);
+            let part = part.mul_scalar(2.0);
             assert_eq!(
                 part.into_data().iter::<f32>().collect::<Vec<_>>(),
                 expected.into_data().iter::<f32>().collect::<Vec<_>>()

@@ -2,9 +2,9 @@
 #![recursion_limit = "256"]
 #![cfg(all(feature = "flex", feature = "candle"))]
 
-use against::{float, numbers, primitive};
+use against::numbers;
 use burn::tensor::{Bool, DType, Int, Tensor, TensorData};
-use grove_backend::{AttendOptions, Autodiff, Backend, Dropout, KeyRanges};
+use grove_backend::{AttentionOptions, Autodiff, Backend, Dropout, KeyRanges, ops};
 
 #[allow(dead_code)] // Not every file compares two functions.
 mod against;
@@ -114,27 +114,19 @@ fn attention<B: Backend>(device: B::Device) {
                     let (apart, largest) = common::distance(&found, expected);
                     assert!(apart <= tolerance * largest.max(1.0), "{what}, {part}: apart by {apart} of {largest}");
                 };
-                let options = |hidden: Tensor<B, 4, Bool>| AttendOptions {
-                    scale: 0.4,
-                    visible: KeyRanges::new(causal),
-                    hidden: Some(hidden.into_primitive()),
-                    dropout,
-                };
-                let (y, _) = B::attend(inputs.clone().map(primitive), options(mask.clone()), false);
-                let y = values(float::<B, 4>(y));
+                let visible = KeyRanges::new(causal);
+                let options = AttentionOptions { scale: 0.4, visible, mask: Some(mask.clone()), dropout };
+                let [q, k, v] = inputs.clone();
+                let y = values(ops::attention(q, k, v, options));
                 // Exactly zero, not small.
                 assert!(kind != 0 || y.iter().all(|&y| y == 0.0), "{what}");
                 close("alone", y, &reference.y);
 
                 let leaves = inputs.map(|x| Tensor::<Autodiff<B>, 4>::from_inner(x).require_grad());
-                let options = AttendOptions {
-                    scale: 0.4,
-                    visible: KeyRanges::new(causal),
-                    hidden: Some(Tensor::<Autodiff<B>, 4, Bool>::from_inner(mask).into_primitive()),
-                    dropout,
-                };
-                let (y, _) = <Autodiff<B>>::attend(leaves.clone().map(primitive), options, false);
-                let y = float::<Autodiff<B>, 4>(y);
+                let (visible, mask) = (KeyRanges::new(causal), Tensor::<Autodiff<B>, 4, Bool>::from_inner(mask));
+                let options = AttentionOptions { scale: 0.4, visible, mask: Some(mask), dropout };
+                let [q, k, v] = leaves.clone();
+                let y = ops::attention(q, k, v, options);
                 close("under differentiation", values(y.clone().inner()), &reference.y);
                 let grads = (y * Tensor::<Autodiff<B>, 4>::from_inner(dy)).cast(DType::F32).sum().backward();
                 for ((part, leaf), expected) in ["dq", "dk", "dv"].into_iter().zip(&leaves).zip(&reference.grads) {
@@ -154,11 +146,7 @@ fn weights<B: Backend>(device: B::Device) {
         let scores = [[f32::NEG_INFINITY; 4], row].concat();
         let scores = Tensor::<B, 4>::from_data(TensorData::new(scores, [1, 1, 2, 4]), &device).cast(dtype);
         let leaf = Tensor::<Autodiff<B>, 4>::from_inner(scores).require_grad();
-        let y = float::<Autodiff<B>, 4>(<Autodiff<B>>::attention_weights(
-            primitive(leaf.clone()),
-            0.5,
-            KeyRanges::default(),
-        ));
+        let y = ops::masked_softmax(leaf.clone(), 0.5, &KeyRanges::default());
         let slopes = Tensor::<Autodiff<B>, 4>::from_data([[[[1.0, 2.0, 3.0, 4.0], [1.0, 2.0, 3.0, 4.0]]]], &device);
         let grads = (y.clone().cast(DType::F32) * slopes).sum().backward();
         assert_eq!(values(y.inner()), [0.0, 0.0, 0.0, 0.0, 0.5, 0.0, 0.5, 0.0]);

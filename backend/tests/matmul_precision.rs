@@ -2,8 +2,8 @@
 #![recursion_limit = "256"]
 #![cfg(all(feature = "flex", feature = "candle"))]
 
-use burn::tensor::{Tensor, TensorData, TensorPrimitive, ops::FloatTensor};
-use grove_backend::{Autodiff, Backend, ConvolveOptions, Flex, matmul};
+use burn::tensor::{Tensor, TensorData};
+use grove_backend::{Autodiff, Backend, Conv2dOptions, Flex, matmul, ops};
 
 #[macro_use]
 mod common;
@@ -66,9 +66,8 @@ fn broadcasts<B: Backend>(device: B::Device) {
     fn run<B: Backend>(device: &B::Device) -> Vec<Vec<f64>> {
         let (x, w) = (values::<B, 3>([3, 20, 12], 1, device), values::<B, 3>([1, 12, 18], 2, device));
         let all = matmul(x.clone(), w.clone());
-        let bias = values::<B, 1>([18], 3, device).into_primitive().tensor();
-        let affine = B::affine(x.into_primitive().tensor(), w.reshape([12, 18]).into_primitive().tensor(), Some(bias));
-        vec![list(all), list(Tensor::<B, 3>::from_primitive(TensorPrimitive::Float(affine)))]
+        let linear = ops::linear(x, w.reshape([12, 18]), Some(values::<B, 1>([18], 3, device)));
+        vec![list(all), list(linear)]
     }
     same(&run::<B>(&device), &run::<Flex>(&Default::default()), "broadcast");
 }
@@ -77,21 +76,16 @@ fn broadcasts<B: Backend>(device: B::Device) {
 fn convolved<B: Backend>(
     size: [usize; 4],
     [out, height, width]: [usize; 3],
-    options: ConvolveOptions,
+    options: Conv2dOptions,
     channels_last: bool,
     device: &B::Device,
 ) -> Vec<Vec<f64>> {
-    fn float<B: Backend>(x: FloatTensor<B>) -> Tensor<B, 4> {
-        Tensor::from_primitive(TensorPrimitive::Float(x))
-    }
     let [b, c, h, w] = size;
     let leaf = |shape, seed| Tensor::<Autodiff<B>, 4>::from_inner(values(shape, seed, device)).require_grad();
     let x = leaf(if channels_last { [b, h, w, c] } else { size }, 1);
     let weight = leaf([out, c / options.groups, height, width], 2);
     let used = if channels_last { x.clone().permute([0, 3, 1, 2]) } else { x.clone() };
-    let product =
-        Autodiff::<B>::convolve(used.into_primitive().tensor(), weight.clone().into_primitive().tensor(), options);
-    let y = float::<Autodiff<B>>(product);
+    let y = ops::conv2d(used, weight.clone(), options);
     let weights = Tensor::from_inner(values(y.dims(), 3, device));
     let grads = (y.clone() * weights).sum().backward();
     vec![list(y.inner()), list(x.grad(&grads).unwrap()), list(weight.grad(&grads).unwrap())]
@@ -101,16 +95,16 @@ fn convolutions<B: Backend>(device: B::Device) {
     #[cfg(feature = "cuda")]
     grove_backend::use_f32_kernels_on_every_device();
     for (size, kernel, options) in [
-        ([3, 10, 5, 6], [12, 1, 1], ConvolveOptions::default()),
-        ([4, 9, 7, 5], [10, 3, 3], ConvolveOptions { padding: [1, 1], ..Default::default() }),
+        ([3, 10, 5, 6], [12, 1, 1], Conv2dOptions::default()),
+        ([4, 9, 7, 5], [10, 3, 3], Conv2dOptions { padding: [1, 1], ..Default::default() }),
         // The last column of pixels is never seen.
-        ([2, 3, 14, 12], [9, 5, 3], ConvolveOptions { stride: [2, 2], padding: [2, 1], ..Default::default() }),
+        ([2, 3, 14, 12], [9, 5, 3], Conv2dOptions { stride: [2, 2], padding: [2, 1], ..Default::default() }),
         // Pixels lie between the kernel's positions.
-        ([2, 12, 9, 9], [16, 1, 1], ConvolveOptions { stride: [2, 2], ..Default::default() }),
+        ([2, 12, 9, 9], [16, 1, 1], Conv2dOptions { stride: [2, 2], ..Default::default() }),
         (
             [2, 18, 8, 7],
             [20, 3, 3],
-            ConvolveOptions { dilation: [2, 1], padding: [2, 1], groups: 2, ..Default::default() },
+            Conv2dOptions { dilation: [2, 1], padding: [2, 1], groups: 2, ..Default::default() },
         ),
     ] {
         for channels_last in [false, true] {

@@ -3,9 +3,12 @@
 #![recursion_limit = "256"]
 #![cfg(all(feature = "flex", feature = "candle"))]
 
-use against::{float, primitive};
+use against::primitive;
 use burn::tensor::{DType, Int, Tensor, TensorData};
-use grove_backend::{AttendOptions, Autodiff, Backend, ConvolveOptions, ConvolveThen, Flex, KeyRanges, RowNormOptions};
+use grove_backend::{
+    AttentionOptions, Autodiff, Backend, Conv2dOptions, Epilogue, Flex, GeluApproximation, KeyRanges,
+    ops::{self, BatchNorm, RowNorm},
+};
 
 #[allow(dead_code)] // Not every file compares two functions.
 mod against;
@@ -90,11 +93,9 @@ fn row_norms_with_large_deviations<B: Backend>(device: B::Device) {
             let (b, _) = numbers::<B, 1>([size], 3, [0.0, 0.0], dtype, &device);
             let (dy, slopes) = numbers::<B, 2>([rows, size], 4, [1.0, 0.0], dtype, &device);
             let (x, w, b) = (lift(&x), lift(&w), lift(&b));
-            let options = RowNormOptions { centred, eps: 1e-5 };
-            let bias = centred.then(|| primitive(b.clone()));
-            let (y, stats) = <Autodiff<B>>::row_norm(primitive(x.clone()), primitive(w.clone()), bias, options);
-            assert_eq!(float::<Autodiff<B>, 2>(stats).dtype(), DType::F32, "statistics are f32");
-            let y = float::<Autodiff<B>, 2>(y);
+            let bias = centred.then(|| b.clone());
+            let (y, stats) = ops::row_norm(x.clone(), w.clone(), bias, RowNorm { centred, eps: 1e-5 });
+            assert_eq!(stats.dtype(), DType::F32, "statistics are f32");
             assert_eq!(y.dtype(), dtype);
             let grads = (y.clone() * Tensor::<Autodiff<B>, 2>::from_inner(dy)).cast(DType::F32).sum().backward();
             let [expected, dx, dw] = norm_in_f64(&given, &weight, &slopes, centred);
@@ -121,11 +122,10 @@ fn batch_norm_of_large_planes<B: Backend>(device: B::Device) {
             let (r, residual) = numbers::<B, 4>([b, c, 112, 112], 5, [1.0, 0.0], dtype, &device);
             let (dy, slopes) = numbers::<B, 4>([b, c, 112, 112], 4, [1.0, 0.5], dtype, &device);
             let (x, w, shift, r) = (lift(&x), lift(&w), lift(&shift), lift(&r));
-            let inputs = [primitive(x.clone()), primitive(w.clone()), primitive(shift.clone())];
-            let normed = <Autodiff<B>>::batch_norm(inputs, Some(primitive(r.clone())), true, 1e-5);
-            let [mean, variance] = [normed.mean, normed.variance].map(float::<Autodiff<B>, 1>);
+            let options = BatchNorm { relu: true, eps: 1e-5 };
+            let normed = ops::batch_norm(x.clone(), w.clone(), shift.clone(), Some(r.clone()), options);
+            let (y, mean, variance) = (normed.output, normed.mean, normed.variance);
             assert_eq!((mean.dtype(), variance.dtype()), (DType::F32, DType::F32));
-            let y = float::<Autodiff<B>, 4>(normed.output);
             assert_eq!(y.dtype(), dtype);
             let found = values(y.clone().inner());
             let grads = (y * Tensor::<Autodiff<B>, 4>::from_inner(dy)).cast(DType::F32).sum().backward();
@@ -167,15 +167,14 @@ fn batch_norm_of_large_planes<B: Backend>(device: B::Device) {
 }
 
 /// What follows a convolution takes f32 beside 16 bits, and its intermediate results may be larger than f16 holds.
-fn convolve_then_in_f32<B: Backend>(device: B::Device) {
+fn epilogue_in_f32<B: Backend>(device: B::Device) {
     for (dtype, ulp) in types::<B>(&device) {
         let (x, given) = numbers::<B, 4>([1, 1, 4, 4], 1, [1000.0, 0.0], dtype, &device);
         let weight = Tensor::<B, 4>::full([1, 1, 1, 1], 32.0, &device).cast(dtype);
-        let row = |value: f32| primitive(Tensor::<B, 1>::full([1], value, &device));
+        let row = |value: f32| Tensor::<B, 1>::full([1], value, &device);
         // 32 x - 40000 where x is up to 1000, times 16, over 16.
-        let then = ConvolveThen { scale: row(0.0625), shift: row(-400.0), residual: None, relu: false };
-        let y = B::convolve_then(primitive(x), primitive(weight), then, ConvolveOptions::default());
-        let y = float::<B, 4>(y);
+        let epilogue = Epilogue { scale: row(0.0625), shift: row(-400.0), residual: None, relu: false };
+        let y = ops::conv2d_fused(x, weight, epilogue, Conv2dOptions::default());
         assert_eq!(y.dtype(), dtype);
         let expected: Vec<f64> = given.iter().map(|x| 32.0 * x * 0.0625 - 400.0).collect();
         close(&format!("{dtype:?}"), &values(y), &expected, 2.0 * ulp);
@@ -191,8 +190,7 @@ fn softmax_of_many<B: Backend>(device: B::Device) {
             x.slice_assign([0..1, 0..1, 0..1, 0..size], Tensor::<B, 4>::zeros([1, 1, 1, size], &device).cast(dtype));
         let (dy, slopes) = numbers::<B, 4>([1, 1, rows, size], 2, [1.0, 0.0], dtype, &device);
         let x = lift(&x);
-        let y =
-            float::<Autodiff<B>, 4>(<Autodiff<B>>::attention_weights(primitive(x.clone()), 0.01, KeyRanges::default()));
+        let y = ops::masked_softmax(x.clone(), 0.01, &KeyRanges::default());
         let grads = (y.clone() * Tensor::<Autodiff<B>, 4>::from_inner(dy)).cast(DType::F32).sum().backward();
         let (found, dx) = (values(y.inner()), gradient(&x, &grads));
         for row in 0..rows {
@@ -231,16 +229,14 @@ fn attention_of_large_queries<B: Backend>(device: B::Device) {
             let e = (scores.clone() - scores.max_dim(3)).exp();
             let expected = values((e.clone() / e.sum_dim(3)).matmul(all(wide(&v))));
             let y = if keep {
-                let inputs = [&q, &k, &v].map(|x| primitive(lift(x)));
-                let options = AttendOptions::new(0.125, KeyRanges::new(true));
-                float::<Autodiff<B>, 4>(<Autodiff<B>>::attend(inputs, options, false).0).inner()
+                let options = AttentionOptions::new(0.125, KeyRanges::new(true));
+                ops::attention(lift(&q), lift(&k), lift(&v), options).inner()
             } else {
-                let options = AttendOptions::new(0.125, KeyRanges::new(true));
-                float::<B, 4>(B::attend([&q, &k, &v].map(|x| primitive(x.clone())), options, false).0)
+                ops::attention(q.clone(), k.clone(), v.clone(), AttentionOptions::new(0.125, KeyRanges::new(true)))
             };
             assert_eq!(y.dtype(), dtype);
             // GPUs round the scores to 16 bits, where tensor cores leave them.
-            let tolerance = if B::FUSES_VECTORS_WRONGLY { 1.0 } else { 4.0 * ulp };
+            let tolerance = if B::BROKEN_FUSED_GEMV { 1.0 } else { 4.0 * ulp };
             close(&format!("{dtype:?} {kv} {t} {keep}"), &values(y), &expected, tolerance);
         }
     }
@@ -253,29 +249,25 @@ fn long_sums<B: Backend>(device: B::Device) {
         let ones = |shape: [usize; 3]| Tensor::<B, 3>::ones(shape, &device).cast(dtype);
         // Of a table's one row that all places name, and of a bias.
         let table = lift(&Tensor::<B, 2>::zeros([3, 2], &device).cast(dtype));
-        let symbols = Tensor::<Autodiff<B>, 2, Int>::from_data(TensorData::new(vec![1i64; count], [1, count]), &device);
-        let rows = <Autodiff<B>>::embed(primitive(table.clone()), symbols.into_primitive());
-        let grads = float::<Autodiff<B>, 3>(rows).cast(DType::F32).sum().backward();
-        close("embed", &gradient(&table, &grads), &[0.0, 0.0, count as f64, count as f64, 0.0, 0.0], ulp);
+        let indices = Tensor::<Autodiff<B>, 2, Int>::from_data(TensorData::new(vec![1i64; count], [1, count]), &device);
+        let grads = ops::embedding(table.clone(), indices).cast(DType::F32).sum().backward();
+        close("embedding", &gradient(&table, &grads), &[0.0, 0.0, count as f64, count as f64, 0.0, 0.0], ulp);
 
         let weight = Tensor::<B, 2>::ones([1, 2], &device).cast(dtype);
         let bias = lift(&Tensor::<B, 1>::zeros([2], &device).cast(dtype));
         let x = Tensor::<Autodiff<B>, 3>::from_inner(ones([2, count / 2, 1]));
         let weight = Tensor::<Autodiff<B>, 2>::from_inner(weight);
-        let y = <Autodiff<B>>::affine(primitive(x), primitive(weight), Some(primitive(bias.clone())));
-        let grads = float::<Autodiff<B>, 3>(y).cast(DType::F32).sum().backward();
+        let grads = ops::linear(x, weight, Some(bias.clone())).cast(DType::F32).sum().backward();
         close("bias", &gradient(&bias, &grads), &[count as f64; 2], ulp);
 
-        let squares = B::sum_of_squares(primitive(ones([1, count, 1]).mul_scalar(300.0)));
-        let squares = float::<B, 1>(squares);
+        let squares = ops::sum_of_squares::<B>(vec![primitive(ones([1, count, 1]).mul_scalar(300.0))]).expect("a sum");
         assert_eq!(squares.dtype(), DType::F32);
         // candle adds f32 one after another.
         close("squares", &values(squares), &[90_000.0 * count as f64], 1e-3);
 
         let logits = lift(&Tensor::<B, 2>::zeros([2, count], &device).cast(dtype));
         let labels = Tensor::<Autodiff<B>, 1, Int>::from_data([0i64, 5], &device);
-        let (losses, normaliser) = <Autodiff<B>>::nll(primitive(logits.clone()), labels.into_primitive());
-        let (losses, normaliser) = (float::<Autodiff<B>, 1>(losses), float::<Autodiff<B>, 1>(normaliser));
+        let (losses, normaliser) = ops::nll(logits.clone(), labels);
         assert_eq!(normaliser.dtype(), DType::F32);
         let grads = losses.clone().cast(DType::F32).sum().backward();
         let uniform = (count as f64).ln();
@@ -299,7 +291,7 @@ fn activations_everywhere<B: Backend>(device: B::Device) {
         let x = x.cast(dtype);
         let given = values(x.clone());
         let x = lift(&x);
-        let y = float::<Autodiff<B>, 1>(<Autodiff<B>>::gelu_tanh(primitive(x.clone())));
+        let y = ops::gelu(x.clone(), GeluApproximation::Tanh);
         let grads = y.clone().cast(DType::F32).sum().backward();
         let each = |what: &str, found: &[f64], expected: Vec<f64>| {
             for (found, expected) in found.iter().zip(expected) {
@@ -310,7 +302,7 @@ fn activations_everywhere<B: Backend>(device: B::Device) {
         each("gelu", &values(y.inner()), given.iter().map(|&x| gelu(x)).collect());
         each("its slope", &gradient(&x, &grads), given.iter().map(|&x| slope(x)).collect());
 
-        let y = float::<Autodiff<B>, 1>(<Autodiff<B>>::gelu_erf(primitive(x.clone())));
+        let y = ops::gelu(x.clone(), GeluApproximation::None);
         let grads = y.cast(DType::F32).sum().backward();
         let found = gradient(&x, &grads);
         assert!(found.iter().all(|x| x.is_finite()), "{found:?}");
@@ -319,9 +311,9 @@ fn activations_everywhere<B: Backend>(device: B::Device) {
         // A large gate, a large other half and a gradient.
         let gate = x.clone().reshape([1, 1, 10]);
         let up = lift(&Tensor::<B, 3>::full([1, 1, 10], 100.0, &device).cast(dtype));
-        let y = <Autodiff<B>>::silu_mul(primitive(gate), primitive(up.clone()));
+        let y = ops::swiglu(gate, up.clone());
         let dy = Tensor::<Autodiff<B>, 3>::full([1, 1, 10], 60.0, &device);
-        let grads = (float::<Autodiff<B>, 3>(y).cast(DType::F32) * dy).sum().backward();
+        let grads = (y.cast(DType::F32) * dy).sum().backward();
         let finite = if dtype == DType::F16 { 65504.0 } else { f64::MAX };
         let expected = given.iter().map(|&x| if 60.0 * silu(x) > finite { f64::INFINITY } else { 60.0 * silu(x) });
         for (found, expected) in gradient(&up, &grads).into_iter().zip(expected) {
@@ -334,7 +326,7 @@ fn activations_everywhere<B: Backend>(device: B::Device) {
 
 /// Weights of 16 bits with inputs of f32 have gradients of 16 bits.
 fn gradients_have_their_leafs_type<B: Backend>(device: B::Device) {
-    if !B::WIDENS_WEIGHTS {
+    if !B::MIXED_DTYPE_WEIGHTS {
         return;
     }
     for dtype in [DType::F16, DType::BF16] {
@@ -344,8 +336,7 @@ fn gradients_have_their_leafs_type<B: Backend>(device: B::Device) {
             let (b, _) = numbers::<B, 1>([3], 3, [1.0, 0.0], dtype, &device);
             let (x, w, b) = (lift(&x), lift(&w), lift(&b));
             let matrix = if turned { w.clone().transpose() } else { w.clone() };
-            let y = <Autodiff<B>>::affine(primitive(x.clone()), primitive(matrix), Some(primitive(b.clone())));
-            let y = float::<Autodiff<B>, 2>(y);
+            let y = ops::linear(x.clone(), matrix, Some(b.clone()));
             assert_eq!(y.dtype(), DType::F32);
             let grads = y.sum().backward();
             // With a gradient of ones: sums over the rows of x, and over the columns of the weight.
@@ -361,10 +352,9 @@ fn gradients_have_their_leafs_type<B: Backend>(device: B::Device) {
             // A norm's scale and shift likewise.
             let (x, scale, shift) = (lift(&x.inner()), lift(&b.clone().inner()), lift(&b.inner()));
             for centred in [true, false] {
-                let bias = centred.then(|| primitive(shift.clone()));
-                let options = RowNormOptions { centred, eps: 1e-5 };
-                let (y, _) = <Autodiff<B>>::row_norm(primitive(x.clone()), primitive(scale.clone()), bias, options);
-                let grads = float::<Autodiff<B>, 2>(y).sum().backward();
+                let bias = centred.then(|| shift.clone());
+                let (y, _) = ops::row_norm(x.clone(), scale.clone(), bias, RowNorm { centred, eps: 1e-5 });
+                let grads = y.sum().backward();
                 gradient(&scale, &grads);
                 assert_eq!(gradient(&x, &grads).len(), 15);
                 if centred {
@@ -378,7 +368,7 @@ fn gradients_have_their_leafs_type<B: Backend>(device: B::Device) {
 on_each_backend!(
     row_norms_with_large_deviations,
     batch_norm_of_large_planes,
-    convolve_then_in_f32,
+    epilogue_in_f32,
     softmax_of_many,
     attention_of_large_queries,
     long_sums,

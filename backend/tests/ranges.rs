@@ -3,9 +3,9 @@
 #![recursion_limit = "256"]
 #![cfg(all(feature = "flex", feature = "candle"))]
 
-use against::{float, numbers, primitive};
-use burn::tensor::{Bool, DType, Int, Tensor, TensorData, ops::IntTensor};
-use grove_backend::{AttendOptions, Autodiff, Backend, KeyRanges};
+use against::numbers;
+use burn::tensor::{Bool, DType, Int, Tensor, TensorData};
+use grove_backend::{AttentionOptions, Autodiff, Backend, KeyRanges, ops};
 
 #[allow(dead_code)] // Not every file compares two functions.
 mod against;
@@ -16,8 +16,8 @@ fn values<B: Backend, const D: usize>(x: Tensor<B, D>) -> Vec<f64> {
     x.into_data().iter().collect()
 }
 
-fn counts<B: Backend>(numbers: &[i64], device: &B::Device) -> IntTensor<B> {
-    Tensor::<B, 1, Int>::from_data(TensorData::new(numbers.to_vec(), [numbers.len()]), device).into_primitive()
+fn counts<B: Backend>(numbers: &[i64], device: &B::Device) -> Tensor<B, 1, Int> {
+    Tensor::<B, 1, Int>::from_data(TensorData::new(numbers.to_vec(), [numbers.len()]), device)
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -94,10 +94,10 @@ fn inputs<B: Backend>(size: &Sizes, magnitude: f64, dtype: DType, device: &B::De
 }
 
 /// Output and gradients of the differentiating backend.
-fn gradients<B: Backend>([q, k, v, dy]: [Tensor<B, 4>; 4], options: AttendOptions<Autodiff<B>>) -> [Vec<f64>; 4] {
+fn gradients<B: Backend>([q, k, v, dy]: [Tensor<B, 4>; 4], options: AttentionOptions<Autodiff<B>>) -> [Vec<f64>; 4] {
     let leaves = [q, k, v].map(|x| Tensor::<Autodiff<B>, 4>::from_inner(x).require_grad());
-    let (y, _) = <Autodiff<B>>::attend(leaves.clone().map(primitive), options, false);
-    let y = float::<Autodiff<B>, 4>(y);
+    let [q, k, v] = leaves.clone();
+    let y = ops::attention(q, k, v, options);
     let grads = (y.clone() * Tensor::<Autodiff<B>, 4>::from_inner(dy)).cast(DType::F32).sum().backward();
     let [dq, dk, dv] = leaves.map(|leaf| values(leaf.grad(&grads).expect("a gradient")));
     [values(y.inner()), dq, dk, dv]
@@ -172,24 +172,22 @@ fn attention<B: Backend>(device: B::Device) {
                     "{size:?}, {ranges:?}, masked {masked}, {what}: apart by {apart} of {largest}"
                 );
             };
-            let options = AttendOptions {
-                hidden: hidden.clone().map(Tensor::into_primitive),
-                ..AttendOptions::new(SCALE, ranges.on::<B>(b, &device))
-            };
+            let options =
+                AttentionOptions { mask: hidden.clone(), ..AttentionOptions::new(SCALE, ranges.on::<B>(b, &device)) };
             let [q, k, v, _] = data.clone();
-            let y = values(float::<B, 4>(B::attend([q, k, v].map(primitive), options, false).0));
+            let y = values(ops::attention(q, k, v, options));
             close("alone", &y, &expected[0]);
-            let lifted = |mask: Tensor<B, 4, Bool>| Tensor::<Autodiff<B>, 4, Bool>::from_inner(mask).into_primitive();
-            let options = AttendOptions {
-                hidden: hidden.map(lifted),
-                ..AttendOptions::new(SCALE, ranges.on::<Autodiff<B>>(b, &device))
+            let lifted = |mask: Tensor<B, 4, Bool>| Tensor::<Autodiff<B>, 4, Bool>::from_inner(mask);
+            let options = AttentionOptions {
+                mask: hidden.map(lifted),
+                ..AttentionOptions::new(SCALE, ranges.on::<Autodiff<B>>(b, &device))
             };
             let found = gradients(data.clone(), options);
             // The explicit mask says the same.
             let all = mask(&|i, query, key| !sees([i, 0, query, key]));
-            let options = AttendOptions {
-                hidden: Some(lifted(all)),
-                ..AttendOptions::new(SCALE, KeyRanges::<Autodiff<B>>::default())
+            let options = AttentionOptions {
+                mask: Some(lifted(all)),
+                ..AttentionOptions::new(SCALE, KeyRanges::<Autodiff<B>>::default())
             };
             let written_out = gradients(data.clone(), options);
             for (i, what) in ["output", "dq", "dk", "dv"].into_iter().enumerate() {
@@ -217,13 +215,13 @@ fn half_precision<B: Backend>(device: B::Device) {
             let given = data.clone().map(values);
             let sees = |[i, _, query, key]: [usize; 4]| ranges.sees(&size, [i, query, key]);
             let expected = reference(&size, given.each_ref().map(|x| &x[..]), 0.05, sees);
-            let options = AttendOptions::new(0.05, ranges.on::<Autodiff<B>>(2, &device));
+            let options = AttentionOptions::new(0.05, ranges.on::<Autodiff<B>>(2, &device));
             let found = gradients(data.clone(), options);
-            let options = AttendOptions::new(0.05, ranges.on::<B>(2, &device));
+            let options = AttentionOptions::new(0.05, ranges.on::<B>(2, &device));
             let [q, k, v, _] = data;
-            let alone = values(float::<B, 4>(B::attend([q, k, v].map(primitive), options, false).0));
+            let alone = values(ops::attention(q, k, v, options));
             // GPUs round scores and weights to 16 bits.
-            let tolerance = if B::FUSES_VECTORS_WRONGLY { 64.0 * ulp } else { 4.0 * ulp };
+            let tolerance = if B::BROKEN_FUSED_GEMV { 64.0 * ulp } else { 4.0 * ulp };
             for (what, found, expected) in [
                 ("alone", &alone, &expected[0]),
                 ("output", &found[0], &expected[0]),
@@ -246,8 +244,7 @@ fn weights<B: Backend>(device: B::Device) {
         let scores = numbers::<B, 4>([b, heads, t, s], 3, &device).mul_scalar(5.0);
         let given = values(scores.clone());
         let leaf = Tensor::<Autodiff<B>, 4>::from_inner(scores).require_grad();
-        let y = <Autodiff<B>>::attention_weights(primitive(leaf.clone()), 0.7, ranges.on::<Autodiff<B>>(b, &device));
-        let y = float::<Autodiff<B>, 4>(y);
+        let y = ops::masked_softmax(leaf.clone(), 0.7, &ranges.on::<Autodiff<B>>(b, &device));
         let dy = numbers::<Autodiff<B>, 4>([b, heads, t, s], 4, &device);
         let slopes = values(dy.clone().inner());
         let grads = (y.clone() * dy).sum().backward();
@@ -273,9 +270,7 @@ fn weights<B: Backend>(device: B::Device) {
 
 fn attend_to<B: Backend>(visible: KeyRanges<B>, device: &B::Device) {
     let x = Tensor::<B, 4>::ones([2, 1, 3, 4], device);
-    let inputs = [x.clone(), x.clone(), x].map(primitive);
-    let (y, _) = B::attend(inputs, AttendOptions::new(1.0, visible), false);
-    float::<B, 4>(y).into_data();
+    ops::attention(x.clone(), x.clone(), x, AttentionOptions::new(1.0, visible)).into_data();
 }
 
 /// What says no ranges is refused, and says why.

@@ -2,9 +2,12 @@
 #![recursion_limit = "256"]
 #![cfg(all(feature = "flex", feature = "candle"))]
 
-use against::{float, numbers, primitive};
+use against::numbers;
 use burn::tensor::{DType, Tensor};
-use grove_backend::{Autodiff, Backend, Flex, GruReset, Steps};
+use grove_backend::{
+    Autodiff, Backend, Flex, GruReset, Steps,
+    ops::{self, RecurrentInputs},
+};
 
 #[allow(dead_code)] // Not every file compares two functions.
 mod against;
@@ -51,21 +54,17 @@ fn run<B: Backend>(layer: Layer, case: Case, [rounded, dtype]: [DType; 2], devic
     ];
     leaves.extend((0..states).map(|i| leaf([steps.batch(), n], 5 + i)));
     let layer_of = |leaves: &[Tensor<Autodiff<B>, 2>]| {
-        let [x, w_ih, w_hh] = [0, 1, 2].map(|i| primitive(leaves[i].clone()));
-        let bias = primitive(leaves[3].clone().reshape([4 * n]));
-        let h = primitive(leaves[4].clone());
+        let [x, w_ih, w_hh] = [0, 1, 2].map(|i| leaves[i].clone());
+        let inputs = RecurrentInputs { x, w_ih, w_hh, bias: leaves[3].clone().reshape([4 * n]) };
         match layer {
-            Layer::Lstm => {
-                let c = primitive(leaves[5].clone());
-                <Autodiff<B> as Backend>::lstm([x, w_ih, w_hh, bias, h, c], &steps, false).0
-            }
-            Layer::Gru(reset) => <Autodiff<B> as Backend>::gru([x, w_ih, w_hh, bias, h], reset, &steps, false).0,
+            Layer::Lstm => ops::lstm(inputs, [leaves[4].clone(), leaves[5].clone()], &steps),
+            Layer::Gru(reset) => ops::gru(inputs, leaves[4].clone(), reset, &steps),
         }
     };
     let list = |x: Tensor<B, 2>| x.into_data().iter().collect::<Vec<f64>>();
     let untracked: Vec<_> = leaves.iter().map(|leaf| leaf.clone().detach()).collect();
-    let inference = float::<Autodiff<B>, 2>(layer_of(&untracked));
-    let y = float::<Autodiff<B>, 2>(layer_of(&leaves));
+    let inference = layer_of(&untracked);
+    let y = layer_of(&leaves);
     let factors = Tensor::from_inner(numbers::<B, 2>(y.dims(), 77, device).cast(rounded).cast(dtype));
     let grads = (y.clone() * factors).cast(DType::F32).sum().backward(); // candle sums no 16 bits
     let mut found = vec![list(inference.inner()), list(y.inner())];

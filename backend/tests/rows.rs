@@ -4,7 +4,10 @@
 #![cfg(all(feature = "flex", feature = "candle"))]
 
 use burn::tensor::{Bool, Int, Tensor, TensorData, TensorPrimitive, activation};
-use grove_backend::{Autodiff, Backend, KeyRanges, RowNormOptions};
+use grove_backend::{
+    Autodiff, Backend, KeyRanges,
+    ops::{self, RowNorm},
+};
 
 #[macro_use]
 mod common;
@@ -41,7 +44,7 @@ fn compare<B: Backend, const D: usize>(
     }
 }
 
-fn attention_weights<B: Backend>(device: B::Device) {
+fn masked_softmax<B: Backend>(device: B::Device) {
     for (shape, causal) in [
         ([1, 1, 1, 1], true),
         ([2, 3, 5, 5], true),
@@ -51,8 +54,7 @@ fn attention_weights<B: Backend>(device: B::Device) {
     ] {
         let [_, _, t, s] = shape;
         let ours = |x: Tensor<Autodiff<B>, 4>| {
-            let weights = <Autodiff<B>>::attention_weights(x.into_primitive().tensor(), 0.3, KeyRanges::new(causal));
-            let weights = float::<Autodiff<B>, 4>(weights);
+            let weights = ops::masked_softmax(x, 0.3, &KeyRanges::new(causal));
             weights.clone().reshape([weights.shape().num_elements()])
         };
         let theirs = |x: Tensor<Autodiff<B>, 4>| {
@@ -81,13 +83,11 @@ fn row_norm<B: Backend>(device: B::Device) {
             let vector = |row: usize| x.clone().slice([row..row + 1, 0..size]).reshape([size]);
             (x.clone().slice([0..rows, 0..size]), vector(rows), vector(rows + 1))
         };
-        let options = RowNormOptions { centred, eps: 1e-5 };
+        let options = RowNorm { centred, eps: 1e-5 };
         let ours = |x: Tensor<Autodiff<B>, 2>, shifts: bool| {
             let (x, weight, bias) = split(x);
-            let bias = shifts.then(|| bias.into_primitive().tensor());
-            let (x, weight) = (x.into_primitive().tensor(), weight.into_primitive().tensor());
-            let (y, _) = <Autodiff<B>>::row_norm(x, weight, bias, options);
-            float::<Autodiff<B>, 2>(y).reshape([rows * size])
+            let (y, _) = ops::row_norm(x, weight, shifts.then_some(bias), options);
+            y.reshape([rows * size])
         };
         let theirs = |x: Tensor<Autodiff<B>, 2>, shifts: bool| {
             let (x, weight, bias) = split(x);
@@ -111,9 +111,7 @@ fn row_norm<B: Backend>(device: B::Device) {
 fn selu<B: Backend>(device: B::Device) {
     for shape in [[1, 1], [3, 5], [130, 193]] {
         let flat = |x: Tensor<Autodiff<B>, 2>| x.reshape([shape[0] * shape[1]]);
-        let ours = |x: Tensor<Autodiff<B>, 2>| {
-            flat(float::<Autodiff<B>, 2>(<Autodiff<B>>::selu(x.swap_dims(0, 1).into_primitive().tensor())))
-        };
+        let ours = |x: Tensor<Autodiff<B>, 2>| flat(ops::selu(x.swap_dims(0, 1)));
         // Klambauer et al. (2017)
         let theirs = |x: Tensor<Autodiff<B>, 2>| {
             let x = x.swap_dims(0, 1);
@@ -132,8 +130,8 @@ fn adam_step<B: Backend>(device: B::Device) {
         let leaf = |seed: u64| numbers::<B, 2>([shape[1], shape[0]], seed, &device).swap_dims(0, 1);
         let leaf = [leaf(1), leaf(2), leaf(3), leaf(4).abs()];
         let primitive = leaf.clone().map(|x| x.into_primitive().tensor());
-        let numbers = Tensor::<B, 1>::from_floats(numbers_of_step, &device).into_primitive().tensor();
-        let after = B::adam_step(primitive, numbers).map(float::<B, 2>);
+        let numbers = Tensor::<B, 1>::from_floats(numbers_of_step, &device);
+        let after = ops::adam_step(vec![primitive], numbers).remove(0).map(float::<B, 2>);
         let [p, g, mu, nu] = leaf.map(|x| x.into_data().iter::<f64>().collect::<Vec<_>>());
         let [b1, c1, b2, c2, eps, below, first, second, rate, decay] = numbers_of_step.map(f64::from);
         let mu: Vec<f64> = mu.iter().zip(&g).map(|(mu, g)| b1 * mu + c1 * g).collect();
@@ -146,7 +144,8 @@ fn adam_step<B: Backend>(device: B::Device) {
         }
         let x = self::numbers::<B, 2>(shape, 11, &device);
         let exact: f64 = x.clone().into_data().iter::<f64>().map(|x| x * x).sum();
-        let ours = float::<B, 1>(B::sum_of_squares(x.swap_dims(0, 1).into_primitive().tensor())).into_data();
+        let x = x.swap_dims(0, 1).into_primitive().tensor();
+        let ours = ops::sum_of_squares::<B>(vec![x]).expect("a sum").into_data();
         assert!((ours.iter::<f64>().next().unwrap() - exact).abs() < 1e-5 * exact);
     }
 }
@@ -155,9 +154,7 @@ fn nll<B: Backend>(device: B::Device) {
     for shape in [[1, 1], [4, 7], [130, 61], [2, 3000]] {
         let labels: Vec<i64> = (0..shape[0] as i64).map(|i| i * 31 % shape[1] as i64).collect();
         let labels = Tensor::<Autodiff<B>, 1, Int>::from_data(TensorData::new(labels, [shape[0]]), &device);
-        let ours = |x: Tensor<Autodiff<B>, 2>| {
-            float::<Autodiff<B>, 1>(<Autodiff<B>>::nll(x.into_primitive().tensor(), labels.clone().into_primitive()).0)
-        };
+        let ours = |x: Tensor<Autodiff<B>, 2>| ops::nll(x, labels.clone()).0;
         let theirs = |x: Tensor<Autodiff<B>, 2>| {
             let labels = labels.clone().reshape([shape[0], 1]);
             activation::log_softmax(x, 1).gather(1, labels).neg().reshape([shape[0]])
@@ -170,20 +167,17 @@ fn nll<B: Backend>(device: B::Device) {
 
 /// Looking rows up as a product with ones and zeros, where the table is used once, or also as an output layer, which leaves
 /// it a gradient before or after.
-fn embed<B: Backend>(device: B::Device) {
+fn embedding<B: Backend>(device: B::Device) {
     let (symbols, size, ids) = (11usize, 6usize, [3i64, 0, 10, 3, 3, 7, 0, 1]);
     let numbers_of = Tensor::<Autodiff<B>, 2, Int>::from_data(TensorData::new(ids.to_vec(), [2, 4]), &device);
     let ones: Vec<f32> =
         ids.iter().flat_map(|&id| (0..symbols).map(move |i| f32::from(u8::from(i as i64 == id)))).collect();
     let ones = Tensor::<Autodiff<B>, 2>::from_data(TensorData::new(ones, [8, symbols]), &device);
     let output = |rows: Tensor<Autodiff<B>, 2>, table: Tensor<Autodiff<B>, 2>| {
-        let turned = table.transpose().into_primitive().tensor();
-        let logits = <Autodiff<B>>::affine(rows.into_primitive().tensor(), turned, None);
-        float::<Autodiff<B>, 2>(logits).reshape([8 * symbols])
+        ops::linear(rows, table.transpose(), None).reshape([8 * symbols])
     };
     let looked_up = |table: Tensor<Autodiff<B>, 2>| {
-        let rows = <Autodiff<B>>::embed(table.into_primitive().tensor(), numbers_of.clone().into_primitive());
-        float::<Autodiff<B>, 3>(rows).reshape([8, size])
+        ops::embedding(table, numbers_of.clone()).reshape([8, size])
     };
     let plain = |table: Tensor<Autodiff<B>, 2>| ones.clone().matmul(table);
     let x = || numbers::<Autodiff<B>, 2>([symbols, size], 7, &device);
@@ -197,4 +191,4 @@ fn embed<B: Backend>(device: B::Device) {
     );
 }
 
-on_each_backend!(attention_weights, row_norm, selu, adam_step, embed, nll);
+on_each_backend!(masked_softmax, row_norm, selu, adam_step, embedding, nll);

@@ -3,9 +3,9 @@
 #![recursion_limit = "256"]
 #![cfg(all(feature = "flex", feature = "candle"))]
 
-use against::{float, numbers, primitive};
+use against::numbers;
 use burn::tensor::Tensor;
-use grove_backend::{Autodiff, Backend, ConvolveOptions, PoolOptions};
+use grove_backend::{Autodiff, Backend, Conv2dOptions, Pool2dOptions, ops};
 
 #[allow(dead_code)] // Not every file compares two functions.
 mod against;
@@ -22,7 +22,7 @@ fn pixel(window: usize, stride: usize, at: usize, padding: usize, size: usize) -
 }
 
 fn convolutions<B: Backend>(device: B::Device) {
-    let options = |stride, padding, dilation, groups| ConvolveOptions { stride, padding, dilation, groups };
+    let options = |stride, padding, dilation, groups| Conv2dOptions { stride, padding, dilation, groups };
     for (size, out, kernel, options) in [
         ([2, 3, 7, 6], 4, [3, 2], options([2, 1], [0, 0], [1, 1], 1)),
         ([1, 2, 6, 9], 3, [3, 3], options([1, 1], [1, 0], [1, 1], 1)),
@@ -47,7 +47,7 @@ fn convolutions<B: Backend>(device: B::Device) {
             for (c, ky, kx) in (0..each * kernel[0] * kernel[1])
                 .map(|n| (n / (kernel[0] * kernel[1]), n / kernel[1] % kernel[0], n % kernel[1]))
             {
-                let ConvolveOptions { stride, padding, dilation, groups } = options;
+                let Conv2dOptions { stride, padding, dilation, groups } = options;
                 let py = pixel(row, stride[0], ky * dilation[0], padding[0], h);
                 let px = pixel(column, stride[1], kx * dilation[1], padding[1], w);
                 let (Some(py), Some(px)) = (py, px) else { continue };
@@ -66,12 +66,11 @@ fn convolutions<B: Backend>(device: B::Device) {
         };
         close(
             "alone",
-            values(float::<B, 4>(B::convolve(primitive(x.clone()), primitive(weight.clone()), options))),
+            values(ops::conv2d(x.clone(), weight.clone(), options)),
             &y,
         );
         let [x, weight] = [x, weight].map(|x| Tensor::<Autodiff<B>, 4>::from_inner(x).require_grad());
-        let found = <Autodiff<B>>::convolve(primitive(x.clone()), primitive(weight.clone()), options);
-        let found = float::<Autodiff<B>, 4>(found);
+        let found = ops::conv2d(x.clone(), weight.clone(), options);
         let grads = (found.clone() * Tensor::<Autodiff<B>, 4>::from_inner(dy)).sum().backward();
         close("values", values(found.inner()), &y);
         close("dx", values(x.grad(&grads).expect("a gradient")), &dx);
@@ -92,7 +91,7 @@ fn max_pools<B: Backend>(device: B::Device) {
         let down = sides[i * 37 % sides.len()];
         let (size, kernel) = ([down.0, right.0], [down.1, right.1]);
         let (stride, padding) = ([down.2, right.2], [down.3, right.3]);
-        let options = PoolOptions { kernel, stride, padding };
+        let options = Pool2dOptions { kernel, stride, padding };
         let out = options.output_size(size);
         // Some numbers are equal, all are negative: what stands around an image must not be among them.
         let x = numbers::<B, 4>([2, 1, size[0], size[1]], i as u64, &device).mul_scalar(3.0).floor().sub_scalar(9.0);
@@ -116,9 +115,9 @@ fn max_pools<B: Backend>(device: B::Device) {
             dx[best] += dy;
         }
         let what = format!("{size:?} {options:?}");
-        assert_eq!(values(float::<B, 4>(B::max_pool(primitive(x.clone()), options))), y, "{what}");
+        assert_eq!(values(ops::max_pool2d(x.clone(), options)), y, "{what}");
         let x = Tensor::<Autodiff<B>, 4>::from_inner(x).require_grad();
-        let found = float::<Autodiff<B>, 4>(<Autodiff<B>>::max_pool(primitive(x.clone()), options));
+        let found = ops::max_pool2d(x.clone(), options);
         let grads = (found * Tensor::<Autodiff<B>, 4>::from_inner(dy)).sum().backward();
         let (apart, _) = common::distance(&values(x.grad(&grads).expect("a gradient")), &dx);
         assert!(apart <= 1e-5, "{what}: the gradient is apart by {apart}");

@@ -1,22 +1,22 @@
 //! Activation functions, named as in published configurations.
 
-use burn::tensor::{Tensor, TensorPrimitive, activation};
-use grove_backend::{Backend, KeyRanges};
+use burn::tensor::{Tensor, activation};
+use grove_backend::{Backend, GeluApproximation, KeyRanges, ops};
 use std::str::FromStr;
 
 /// Gaussian error linear unit (GELU), exact. Any shape.
 pub fn gelu<B: Backend, const D: usize>(x: Tensor<B, D>) -> Tensor<B, D> {
-    Tensor::from_primitive(TensorPrimitive::Float(B::gelu_erf(x.into_primitive().tensor())))
+    ops::gelu(x, GeluApproximation::None)
 }
 
 /// GELU in its tanh approximation, as in GPT-2. Any shape.
 pub fn gelu_tanh<B: Backend, const D: usize>(x: Tensor<B, D>) -> Tensor<B, D> {
-    Tensor::from_primitive(TensorPrimitive::Float(B::gelu_tanh(x.into_primitive().tensor())))
+    ops::gelu(x, GeluApproximation::Tanh)
 }
 
 /// Scaled exponential linear unit (Klambauer et al., "Self-Normalizing Neural Networks", 2017). Any shape.
 pub fn selu<B: Backend, const D: usize>(x: Tensor<B, D>) -> Tensor<B, D> {
-    Tensor::from_primitive(TensorPrimitive::Float(B::selu(x.into_primitive().tensor())))
+    ops::selu(x)
 }
 
 /// Softmax over the last axis; zeros if all of its values are minus infinity. Any shape.
@@ -24,9 +24,7 @@ pub fn softmax<B: Backend, const D: usize>(x: Tensor<B, D>) -> Tensor<B, D> {
     let shape = x.dims();
     let columns = shape[D - 1];
     let rows = shape.iter().product::<usize>() / columns.max(1);
-    let scores = x.reshape([1, 1, rows, columns]).into_primitive().tensor();
-    let weights = B::attention_weights(scores, 1.0, KeyRanges::default());
-    Tensor::<B, 4>::from_primitive(TensorPrimitive::Float(weights)).reshape(shape)
+    ops::masked_softmax(x.reshape([1, 1, rows, columns]), 1.0, &KeyRanges::default()).reshape(shape)
 }
 
 /// An activation function chosen by a configuration.

@@ -1,5 +1,5 @@
-use burn::tensor::{Bool, Int, Tensor, TensorData, TensorPrimitive, ops::IntTensor};
-use grove_backend::{AttendOptions, Backend, Dropout, KeyRanges};
+use burn::tensor::{Bool, Int, Tensor, TensorData};
+use grove_backend::{AttentionOptions, Backend, Dropout, KeyRanges, ops};
 use grove_tree::Key;
 use std::ops::Range;
 
@@ -76,19 +76,18 @@ impl<B: Backend> AttentionMask<B> {
 }
 
 /// Numbers of positions on a device, each far below 2^31.
-fn counts<B: Backend>(numbers: impl Iterator<Item = usize>, device: &B::Device) -> IntTensor<B> {
+fn counts<B: Backend>(numbers: impl Iterator<Item = usize>, device: &B::Device) -> Tensor<B, 1, Int> {
     let numbers: Vec<i32> = numbers.map(|number| i32::try_from(number).unwrap_or(i32::MAX)).collect();
     let count = numbers.len();
-    Tensor::<B, 1, Int>::from_data(TensorData::new(numbers, [count]), device).into_primitive()
+    Tensor::from_data(TensorData::new(numbers, [count]), device)
 }
 
 /// Queries, keys and values that come out of one affine map, `[b, t, 3 n_head head_dim]`, each `[b, n_head, t, head_dim]`.
 pub fn split_heads<B: Backend>(qkv: Tensor<B, 3>, n_head: usize) -> [Tensor<B, 4>; 3] {
     let [b, t, size] = qkv.dims();
     let qkv = qkv.reshape([b, t, 3 * n_head, size / (3 * n_head)]);
-    let parts = B::chunk(qkv.into_primitive().tensor(), 3, 2);
-    let parts: [_; 3] = parts.try_into().unwrap_or_else(|_| unreachable!("three parts of three"));
-    parts.map(|part| Tensor::<B, 4>::from_primitive(TensorPrimitive::Float(part)).swap_dims(1, 2))
+    let parts: [_; 3] = ops::chunk(qkv, 3, 2).try_into().unwrap_or_else(|_| unreachable!("three parts of three"));
+    parts.map(|part: Tensor<B, 4>| part.swap_dims(1, 2))
 }
 
 /// Scaled dot-product attention, `softmax(q k^T * scale) v` (Vaswani et al., 2017), with dropout of the weights when a
@@ -106,19 +105,17 @@ pub fn attend<B: Backend>(
     scale: f64,
     dropping: Option<(f64, Key)>,
 ) -> Tensor<B, 4> {
-    let primitive = |x: Tensor<B, 4>| x.into_primitive().tensor();
-    let options = AttendOptions {
+    let options = AttentionOptions {
         scale,
         visible: match mask {
             AttentionMask::Ranges(ranges) => ranges.clone(),
             mask => KeyRanges::new(matches!(mask, AttentionMask::Causal)),
         },
-        hidden: match mask {
-            AttentionMask::Explicit(hidden) => Some(hidden.clone().into_primitive()),
+        mask: match mask {
+            AttentionMask::Explicit(mask) => Some(mask.clone()),
             _ => None,
         },
         dropout: dropping.and_then(|(rate, key)| Dropout::new(key.words(), rate)),
     };
-    let (output, _) = B::attend([queries, keys, values].map(primitive), options, false);
-    Tensor::from_primitive(TensorPrimitive::Float(output))
+    ops::attention(queries, keys, values, options)
 }

@@ -1,5 +1,5 @@
-use burn::tensor::{Tensor, TensorPrimitive, activation::relu};
-use grove_backend::{Backend, at_least_f32};
+use burn::tensor::{Tensor, activation::relu};
+use grove_backend::{Backend, at_least_f32, ops};
 use grove_tree::{Array, Init, Tree};
 
 /// Batch normalisation over images (Ioffe and Szegedy, 2015, <https://arxiv.org/abs/1502.03167>): normalises each
@@ -87,22 +87,20 @@ impl<B: Backend> BatchNorm<B> {
         let [b, _, h, w] = x.dims();
         let count = b * h * w;
         assert!(count > 1, "batch normalisation of one number a channel: train with more than one picture at a time");
-        let inputs = [x.into_primitive(), self.weight.val().into_primitive(), self.bias.val().into_primitive()];
-        let residual = residual.map(|residual| residual.into_primitive().tensor());
-        let normed = B::batch_norm(inputs.map(TensorPrimitive::tensor), residual, rectify, self.eps);
-        let float = |x| Tensor::<B, 1>::from_primitive(TensorPrimitive::Float(x));
+        let options = ops::BatchNorm { relu: rectify, eps: self.eps };
+        let normed = ops::batch_norm(x, self.weight.val(), self.bias.val(), residual, options);
         let moved = |running: &Array<B, 1>, new: Tensor<B, 1>| {
             let running = at_least_f32(running.val());
             let new = if new.dtype() == running.dtype() { new } else { new.cast(running.dtype()) };
             Array::new(running * (1.0 - self.momentum) + new * self.momentum)
         };
-        let unbiased = float(normed.variance) * (count as f64 / (count - 1) as f64);
+        let unbiased = normed.variance * (count as f64 / (count - 1) as f64);
         let successor = Self {
-            running_mean: moved(&self.running_mean, float(normed.mean)),
+            running_mean: moved(&self.running_mean, normed.mean),
             running_var: moved(&self.running_var, unbiased),
             ..self.clone()
         };
-        (Tensor::from_primitive(TensorPrimitive::Float(normed.output)), successor)
+        (normed.output, successor)
     }
 
     /// [`forward`](Self::forward), then the optional addition of `residual`, then a ReLU if `rectify` is true.

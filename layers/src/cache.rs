@@ -1,5 +1,5 @@
-use burn::tensor::{Tensor, TensorPrimitive};
-use grove_backend::Backend;
+use burn::tensor::Tensor;
+use grove_backend::{Backend, ops};
 use grove_tree::{Array, Tree};
 use std::ops::Range;
 
@@ -137,11 +137,9 @@ impl<B: Backend> KvCache<B> {
                 }
             }
         };
-        let primitives = |x: [Tensor<B, 4>; 2]| x.map(|x| x.into_primitive().tensor());
-        let buffers = primitives([with_room(old_keys, &keys), with_room(old_values, &values)]);
+        let buffers = [with_room(old_keys, &keys), with_room(old_values, &values)];
         let seen = seen.start - first..seen.end - first;
-        let [buffers, seen] = B::append(buffers, primitives([keys, values]), kept, seen)
-            .map(|pair| pair.map(|x| Tensor::<B, 4>::from_primitive(TensorPrimitive::Float(x))));
+        let [buffers, seen] = ops::update_cache(buffers, [keys, values], kept, seen);
         let ([keys, values], [key_buffer, value_buffer]) = (seen, buffers.map(Array::new));
         (keys, values, Self { buffers: Some((key_buffer, value_buffer)), first, len, ..self })
     }

@@ -1,17 +1,17 @@
-use burn::tensor::{Tensor, TensorPrimitive};
-use grove_backend::{Backend, ConvolveOptions};
+use burn::tensor::Tensor;
+use grove_backend::{Backend, Conv2dOptions, ops};
 use grove_tree::{Array, Init, Tree};
 
 /// A 2-D convolution over images.
 ///
 /// ```
 /// use burn::tensor::Tensor;
-/// use grove_backend::ConvolveOptions;
+/// use grove_backend::Conv2dOptions;
 /// use grove_layers::Conv2d;
 /// use grove_tree::{Init, Key};
 /// # type B = burn_flex::Flex;
 /// let device = Default::default();
-/// let halving = ConvolveOptions { stride: [2, 2], padding: [1, 1], ..Default::default() };
+/// let halving = Conv2dOptions { stride: [2, 2], padding: [1, 1], ..Default::default() };
 /// let conv = Conv2d::<B>::kaiming(3, 8, [3, 3], halving, &Init::new(Key::new(0), &device));
 /// assert_eq!(conv.forward(Tensor::ones([1, 3, 32, 20], &device)).dims(), [1, 8, 16, 10]);
 /// ```
@@ -23,7 +23,7 @@ pub struct Conv2d<B: Backend> {
     pub bias: Option<Array<B, 1>>,
     /// Stride, padding, dilation and groups.
     #[tree(static)]
-    pub options: ConvolveOptions,
+    pub options: Conv2dOptions,
 }
 
 impl<B: Backend> Conv2d<B> {
@@ -37,7 +37,7 @@ impl<B: Backend> Conv2d<B> {
         inputs: usize,
         outputs: usize,
         kernel: [usize; 2],
-        options: ConvolveOptions,
+        options: Conv2dOptions,
         init: &Init<B>,
     ) -> Self {
         let groups = options.groups;
@@ -55,8 +55,7 @@ impl<B: Backend> Conv2d<B> {
     /// - input `[b, in, h, w]`
     /// - output `[b, out, h', w']`
     pub fn forward(&self, x: Tensor<B, 4>) -> Tensor<B, 4> {
-        let (x, weight) = (x.into_primitive().tensor(), self.weight.val().into_primitive().tensor());
-        let y = Tensor::from_primitive(TensorPrimitive::Float(B::convolve(x, weight, self.options)));
+        let y = ops::conv2d(x, self.weight.val(), self.options);
         match &self.bias {
             Some(bias) => y + bias.val().reshape([1, bias.shape()[0], 1, 1]),
             None => y,

@@ -1,5 +1,5 @@
-use burn::tensor::{Tensor, TensorPrimitive};
-use grove_backend::{Backend, ConvolveOptions, ConvolveThen};
+use burn::tensor::Tensor;
+use grove_backend::{Backend, Conv2dOptions, Epilogue, ops};
 use grove_tree::{Init, Tree};
 
 use crate::{BatchNorm, Conv2d};
@@ -16,7 +16,7 @@ pub struct ConvNorm<B: Backend> {
 
 impl<B: Backend> ConvNorm<B> {
     /// See [`Conv2d::kaiming`] and [`BatchNorm::new`].
-    pub fn new(inputs: usize, outputs: usize, kernel: [usize; 2], options: ConvolveOptions, init: &Init<B>) -> Self {
+    pub fn new(inputs: usize, outputs: usize, kernel: [usize; 2], options: Conv2dOptions, init: &Init<B>) -> Self {
         let conv = Conv2d::kaiming(inputs, outputs, kernel, options, &init.named("conv"));
         Self { conv, norm: BatchNorm::new(outputs, &init.named("norm")) }
     }
@@ -31,11 +31,9 @@ impl<B: Backend> ConvNorm<B> {
         if self.conv.bias.is_some() {
             return self.norm.forward_then(self.conv.forward(x), residual, rectify);
         }
-        let [scale, shift] = self.norm.scale_and_shift().map(|row| row.into_primitive().tensor());
-        let residual = residual.map(|residual| residual.into_primitive().tensor());
-        let then = ConvolveThen { scale, shift, residual, relu: rectify };
-        let (x, weight) = (x.into_primitive().tensor(), self.conv.weight.val().into_primitive().tensor());
-        Tensor::from_primitive(TensorPrimitive::Float(B::convolve_then(x, weight, then, self.conv.options)))
+        let [scale, shift] = self.norm.scale_and_shift();
+        let epilogue = Epilogue { scale, shift, residual, relu: rectify };
+        ops::conv2d_fused(x, self.conv.weight.val(), epilogue, self.conv.options)
     }
 
     /// Normalises by the batch's own statistics; also returns the layer with updated running statistics. See

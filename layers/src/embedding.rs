@@ -1,5 +1,5 @@
-use burn::tensor::{Int, Tensor, TensorPrimitive};
-use grove_backend::Backend;
+use burn::tensor::{Int, Tensor};
+use grove_backend::{Backend, ops};
 use grove_tree::{Array, Init, Tree};
 
 /// An embedding table: one row for each symbol.
@@ -21,8 +21,7 @@ impl<B: Backend> Embedding<B> {
     /// - input `[b, t]`
     /// - output `[b, t, size]`
     pub fn forward(&self, symbols: Tensor<B, 2, Int>) -> Tensor<B, 3> {
-        let table = self.weight.val().into_primitive().tensor();
-        Tensor::from_primitive(TensorPrimitive::Float(B::embed(table, symbols.into_primitive())))
+        ops::embedding(self.weight.val(), symbols)
     }
 
     /// Output layer of a language model with tied weights: the product of `x` with each row of the table.
@@ -31,7 +30,6 @@ impl<B: Backend> Embedding<B> {
     /// - input `[b, t, size]`
     /// - output `[b, t, symbols]`
     pub fn attend(&self, x: Tensor<B, 3>) -> Tensor<B, 3> {
-        let weight = self.weight.val().transpose().into_primitive().tensor();
-        Tensor::from_primitive(TensorPrimitive::Float(B::affine(x.into_primitive().tensor(), weight, None)))
+        ops::linear(x, self.weight.val().transpose(), None)
     }
 }

@@ -1,5 +1,5 @@
-use burn::tensor::{Tensor, TensorPrimitive};
-use grove_backend::Backend;
+use burn::tensor::Tensor;
+use grove_backend::{Backend, ops};
 use grove_tree::{Array, Init, Key, Tree, cast};
 
 use crate::LowRank;
@@ -74,7 +74,5 @@ pub(crate) fn affine<B: Backend, const D: usize>(
     weight: &Array<B, 2>,
     bias: Option<&Array<B, 1>>,
 ) -> Tensor<B, D> {
-    let bias = bias.map(|bias| bias.val().into_primitive().tensor());
-    let (x, weight) = (x.into_primitive().tensor(), weight.val().into_primitive().tensor());
-    Tensor::from_primitive(TensorPrimitive::Float(B::affine(x, weight, bias)))
+    ops::linear(x, weight.val(), bias.map(Array::val))
 }

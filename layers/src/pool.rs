@@ -1,13 +1,13 @@
-use burn::tensor::{Tensor, TensorPrimitive};
-use grove_backend::{Backend, PoolOptions, at_least_f32};
+use burn::tensor::Tensor;
+use grove_backend::{Backend, Pool2dOptions, at_least_f32, ops};
 
 /// Max pooling: the largest value of each window.
 ///
 /// # Shapes
 /// - input `[b, c, h, w]`
-/// - output `[b, c, h', w']`; see [`PoolOptions::output_size`]
-pub fn max_pool<B: Backend>(x: Tensor<B, 4>, options: PoolOptions) -> Tensor<B, 4> {
-    Tensor::from_primitive(TensorPrimitive::Float(B::max_pool(x.into_primitive().tensor(), options)))
+/// - output `[b, c, h', w']`; see [`Pool2dOptions::output_size`]
+pub fn max_pool<B: Backend>(x: Tensor<B, 4>, options: Pool2dOptions) -> Tensor<B, 4> {
+    ops::max_pool2d(x, options)
 }
 
 /// Global average pooling: the mean of each channel, `[b, c, h, w]` to `[b, c]`. f16 and bf16 values are summed in

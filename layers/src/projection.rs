@@ -1,7 +1,7 @@
 //! Linear maps and embedding tables of large models, with weights that may be quantised.
 
-use burn::tensor::{DType, Int, Tensor, TensorPrimitive};
-use grove_backend::{Backend, Quantisation};
+use burn::tensor::{DType, Int, Tensor};
+use grove_backend::{Backend, Quantisation, ops};
 use grove_tree::{AnyArray, Array, Path, Tree, Visitor};
 
 use crate::{Embedding, Linear};
@@ -42,8 +42,7 @@ impl<B: Backend> Quantised<B> {
     /// - input `[..., in]`
     /// - output `[..., out]`
     pub fn forward<const D: usize>(&self, x: Tensor<B, D>) -> Tensor<B, D> {
-        let y = B::affine_quantised(x.into_primitive().tensor(), self.blocks.val().into_primitive(), self.kind);
-        let y = Tensor::from_primitive(TensorPrimitive::Float(y));
+        let y = ops::quantized_linear(x, self.blocks.val(), self.kind);
         match &self.bias {
             Some(bias) => y + bias.val().unsqueeze(),
             None => y,
@@ -58,8 +57,7 @@ impl<B: Backend> Quantised<B> {
     pub fn rows(&self, ids: Tensor<B, 2, Int>) -> Tensor<B, 3> {
         let [b, t] = ids.dims();
         let blocks = self.blocks.val().select(0, ids.reshape([b * t]));
-        let rows = B::dequantise(blocks.into_primitive(), self.kind);
-        let rows = Tensor::<B, 2>::from_primitive(TensorPrimitive::Float(rows));
+        let rows = ops::dequantize(blocks, self.kind);
         let columns = rows.dims()[1];
         rows.reshape([b, t, columns])
     }

@@ -1,5 +1,5 @@
 use burn::tensor::Tensor;
-use grove_backend::{Backend, RowNormOptions};
+use grove_backend::{Backend, ops::RowNorm};
 use grove_tree::{Array, Init, Tree};
 
 use crate::row_norm::row_norm;
@@ -26,6 +26,6 @@ impl<B: Backend> RmsNorm<B> {
     /// - input `[..., size]`
     /// - output `[..., size]`
     pub fn forward<const D: usize>(&self, x: Tensor<B, D>) -> Tensor<B, D> {
-        row_norm(x, &self.weight, None, RowNormOptions { centred: false, eps: self.eps })
+        row_norm(x, &self.weight, None, RowNorm { centred: false, eps: self.eps })
     }
 }

@@ -1,7 +1,7 @@
 //! Rotary position embedding: Su et al., "RoFormer: Enhanced Transformer with Rotary Position Embedding" (2021).
 
-use burn::tensor::{DType, Tensor, TensorData, TensorPrimitive};
-use grove_backend::Backend;
+use burn::tensor::{DType, Tensor, TensorData};
+use grove_backend::{Backend, ops};
 use std::f64::consts::PI;
 
 /// Scaling of the angles for sequences longer than those of training.
@@ -154,8 +154,6 @@ impl<B: Backend> Rotation<B> {
     /// # Shapes
     /// - input and output `[b, t, n_head, head_dim]`
     pub fn turn(&self, x: Tensor<B, 4>) -> Tensor<B, 4> {
-        let float = |x: &Tensor<B, 3>| x.clone().into_primitive().tensor();
-        let y = B::rotate(x.into_primitive().tensor(), float(&self.cos), float(&self.sin), self.interleaved);
-        Tensor::from_primitive(TensorPrimitive::Float(y))
+        ops::apply_rope(x, self.cos.clone(), self.sin.clone(), self.interleaved)
     }
 }

@@ -1,5 +1,8 @@
-use burn::tensor::{Tensor, TensorPrimitive};
-use grove_backend::{Backend, RowNormOptions};
+use burn::tensor::Tensor;
+use grove_backend::{
+    Backend,
+    ops::{self, RowNorm},
+};
 use grove_tree::Array;
 
 /// Normalisation of the last axis for tensors of any rank, shared by [`LayerNorm`](crate::LayerNorm) and
@@ -8,12 +11,11 @@ pub(crate) fn row_norm<B: Backend, const D: usize>(
     x: Tensor<B, D>,
     weight: &Array<B, 1>,
     bias: Option<&Array<B, 1>>,
-    options: RowNormOptions,
+    options: RowNorm,
 ) -> Tensor<B, D> {
     let shape = x.dims();
     let size = shape[D - 1];
     let rows = x.reshape([shape.iter().product::<usize>() / size.max(1), size]);
-    let primitive = |leaf: &Array<B, 1>| leaf.val().into_primitive().tensor();
-    let (y, _) = B::row_norm(rows.into_primitive().tensor(), primitive(weight), bias.map(primitive), options);
-    Tensor::<B, 2>::from_primitive(TensorPrimitive::Float(y)).reshape(shape)
+    let (y, _) = ops::row_norm(rows, weight.val(), bias.map(Array::val), options);
+    y.reshape(shape)
 }

@@ -2,7 +2,7 @@
 #![recursion_limit = "256"]
 
 use burn::tensor::{Int, Tensor, TensorData};
-use grove_backend::{Autodiff, Backend, ConvolveOptions, PoolOptions};
+use grove_backend::{Autodiff, Backend, Conv2dOptions, Pool2dOptions};
 use grove_layers::{
     Activation, AttentionMask, BatchNorm, Conv2d, Embedding, LayerNorm, Linear, attend, loss, max_pool,
 };
@@ -183,10 +183,10 @@ fn cross_entropy<B: Backend>(device: B::Device) {
 
 fn convolutions<B: Backend>(device: B::Device) {
     type Parts<B> = (Array<B, 4>, Array<B, 4>, Array<B, 1>);
-    fn convolve<B: Backend>((x, weight, bias): Parts<B>, options: ConvolveOptions) -> Tensor<B, 4> {
+    fn convolve<B: Backend>((x, weight, bias): Parts<B>, options: Conv2dOptions) -> Tensor<B, 4> {
         Conv2d { weight, bias: Some(bias), options }.forward(x.val())
     }
-    let options = |stride, padding, dilation, groups| ConvolveOptions {
+    let options = |stride, padding, dilation, groups| Conv2dOptions {
         stride: [stride; 2],
         padding: [padding; 2],
         dilation: [dilation; 2],
@@ -245,11 +245,11 @@ fn batch_norms<B: Backend>(device: B::Device) {
 }
 
 fn pools<B: Backend>(device: B::Device) {
-    fn pool<B: Backend>(x: Array<B, 4>, options: PoolOptions, rectified: bool) -> Tensor<B, 4> {
+    fn pool<B: Backend>(x: Array<B, 4>, options: Pool2dOptions, rectified: bool) -> Tensor<B, 4> {
         max_pool(if rectified { Activation::Relu.forward(x.val()) } else { x.val() }, options)
     }
-    let rectified = PoolOptions { kernel: [3, 3], stride: [2, 2], padding: [1, 1] };
-    let wide = PoolOptions { kernel: [2, 3], stride: [3, 1], padding: [0, 0] };
+    let rectified = Pool2dOptions { kernel: [3, 3], stride: [2, 2], padding: [1, 1] };
+    let wide = Pool2dOptions { kernel: [2, 3], stride: [3, 1], padding: [0, 0] };
     for (name, options) in [("max_pool", rectified), ("max_pool_wide", wide)] {
         let case = Case::new(name);
         let first = name == "max_pool";

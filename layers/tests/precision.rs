@@ -2,7 +2,7 @@
 #![recursion_limit = "256"]
 
 use burn::tensor::{DType, FloatDType, Tensor, TensorData};
-use grove_backend::{Backend, ConvolveOptions};
+use grove_backend::{Backend, Conv2dOptions};
 use grove_layers::{BatchNorm, ConvNorm, global_average_pool};
 use grove_tree::{Array, Init, Key, cast};
 
@@ -92,7 +92,7 @@ fn running_statistics_are_f32<B: Backend>(device: B::Device) {
         close("the batch's own", &values(norm.train(x.clone(), None, false).0), &expected, 2.0 * ulp);
 
         // The same after an identity convolution, in one fused pass on backends that have one.
-        let options = ConvolveOptions { groups: 3, ..Default::default() };
+        let options = Conv2dOptions { groups: 3, ..Default::default() };
         let mut block = cast(ConvNorm::<B>::new(3, 3, [1, 1], options, &init), dtype);
         block.conv.weight = Array::new(Tensor::<B, 4>::ones([3, 1, 1, 1], &device).cast(dtype));
         block.norm = norm;

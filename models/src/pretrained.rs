@@ -68,7 +68,7 @@ pub(crate) fn computing_in<B: Backend, M: Tree<B>>(
             _ => DType::F32,
         })
     };
-    let mut computing = if B::WIDENS_WEIGHTS { Some(DType::F32) } else { dtype };
+    let mut computing = if B::MIXED_DTYPE_WEIGHTS { Some(DType::F32) } else { dtype };
     // The first matrix, a table of tokens, decides.
     skeleton.visit(&mut TreePath::root(), &mut |path: &TreePath, leaf: &AnyArray<B>| {
         if leaf.shape().len() == 2 && leaf.dtype().is_float() && computing.is_none() {

@@ -2,7 +2,7 @@
 //! flattened leaf, `[n]`, where a scalar of the state, `[1]`, broadcasts.
 
 use burn::tensor::{DType, FloatDType, Tensor, TensorPrimitive, ops::FloatTensor};
-use grove_backend::Backend;
+use grove_backend::{Backend, ops};
 use grove_tree::{AnyArray, AnyTensor, Path, Tree, map};
 use std::collections::VecDeque;
 
@@ -83,8 +83,7 @@ pub(crate) fn scaled<B: Backend, P: Tree<B>>(tree: P, factor: &Tensor<B, 1>) -> 
         let rows = rows.into_iter().map(|[leaf]| (widest([leaf.dtype()]), leaf)).collect();
         let scale = |dtype: &FloatDType, leaves: Vec<AnyArray<B>>| {
             let leaves = leaves.into_iter().map(|leaf| float(leaf.cast_float(*dtype))).collect();
-            let factor = factor.clone().cast(*dtype).into_primitive().tensor();
-            let scaled = B::scale_all(leaves, factor).into_iter();
+            let scaled = ops::scale(leaves, factor.clone().cast(*dtype)).into_iter();
             scaled.map(|x| [AnyArray::present(AnyTensor::Float(x))]).collect()
         };
         by_kind(rows, scale)

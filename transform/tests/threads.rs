@@ -1,8 +1,8 @@
 //! Differentiation on several threads at once, including rayon's workers. A deadlock aborts the test program.
 
-use burn::tensor::{Tensor, TensorPrimitive, activation};
+use burn::tensor::{Tensor, activation};
 use burn_flex::Flex;
-use grove_backend::{Autodiff, Backend};
+use grove_backend::{Autodiff, GeluApproximation, ops};
 use grove_transform::{Scan, value_and_grad, vjp};
 use grove_tree::{Array, Key, all_close};
 use rayon::prelude::*;
@@ -41,10 +41,9 @@ fn layer(seed: u64) -> Layer<B> {
 
 /// Products, an activation and a softmax, all of which run on rayon's threads.
 fn loss((weight, bias): &Layer<A>, seed: u64) -> Tensor<A, 1> {
-    let x = Tensor::<A, 2>::from_inner(normal(seed, [192, 192]).val()).into_primitive().tensor();
-    let (weight, bias) = (weight.val().into_primitive().tensor(), bias.val().into_primitive().tensor());
-    let y = A::gelu_tanh(A::affine(x, weight.clone(), Some(bias)));
-    let y = Tensor::<A, 2>::from_primitive(TensorPrimitive::Float(A::affine(y, weight, None)));
+    let x = Tensor::<A, 2>::from_inner(normal(seed, [192, 192]).val());
+    let y = ops::gelu(ops::linear(x, weight.val(), Some(bias.val())), GeluApproximation::Tanh);
+    let y = ops::linear(y, weight.val(), None);
     let y = activation::softmax(y, 1);
     (y.clone() * y).sum()
 }

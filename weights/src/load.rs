@@ -63,7 +63,7 @@ impl<B: Backend> LoadOptions<B> {
     /// Rejects a leaf type that the device does not compute in. A matrix may have a type that the device only stores,
     /// if the backend widens the weights of a matrix product: the activations have the types of the other leaves.
     fn check_dtype(&self, slot: &Slot, dtype: DType, checkpoint: &Checkpoint) -> Result<()> {
-        let held = B::WIDENS_WEIGHTS && slot.shape.len() == 2 && B::supports_dtype(&self.device, dtype);
+        let held = B::MIXED_DTYPE_WEIGHTS && slot.shape.len() == 2 && B::supports_dtype(&self.device, dtype);
         if !dtype.is_float() || held || B::computes_in(&self.device, dtype) {
             return Ok(());
         }

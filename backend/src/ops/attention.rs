@@ -35,6 +35,8 @@ pub struct Attention {
 }
 
 impl Rules for Attention {
+    const SAVES: bool = true;
+
     fn shapes(&self, inputs: &Shapes) -> Vec<Shape> {
         let shape @ [b, n_head, t, head_dim] = inputs.dims("attention", 0);
         let [batch, n_kv_head, s, size] = inputs.dims("attention", 1);

@@ -38,9 +38,8 @@ impl<B: Backend, C: CheckpointStrategy> Backend for Autodiff<B, C> {
             return untracked(B::run(operation, inner(inputs), &[]).outputs).into();
         }
         // Where this backend is differentiated itself, what is saved must be differentiable too.
-        let saves = || needs.contains(&true) && operation.residuals(needs).has_saved();
-        if kind == Differentiation::Composed || saves() {
-            return operation.compose(inputs, needs);
+        if kind == Differentiation::Composed || needs.contains(&true) && operation.saves() {
+            return operation.compose_differentiable(inputs, needs);
         }
         let is_parent = |&i: &usize| matches!(inputs.get(i), Some(Value::Float(_)));
         let parents: Vec<_> = (0..inputs.len().min(operation.differentiable_inputs())).filter(is_parent).collect();

@@ -17,6 +17,8 @@ pub(crate) trait Rules: Clone + Debug + PartialEq {
     const DIFFERENTIATION: Differentiation = Differentiation::Rule;
     /// Leading inputs that gradients flow to, where they are floating-point tensors.
     const DIFFERENTIABLE_INPUTS: usize = usize::MAX;
+    /// True if a backend may save more for the derivative than inputs and outputs.
+    const SAVES: bool = false;
 
     /// Returns the shapes of the outputs.
     ///
@@ -102,11 +104,6 @@ impl Residuals {
         self
     }
 
-    /// Returns true if a backend saves more than inputs and outputs.
-    pub(crate) fn has_saved(&self) -> bool {
-        self.0.iter().any(|residual| matches!(residual, Residual::Saved(_)))
-    }
-
     /// The residuals in order.
     pub(crate) fn iter(&self) -> impl Iterator<Item = Residual> + '_ {
         self.0.iter().copied()
@@ -163,6 +160,25 @@ macro_rules! operations {
             /// Runs the operation as a composition of Burn's operations.
             pub fn compose<B: Backend>(&self, inputs: Values<B>, needs: &[bool]) -> Outcome<B> {
                 match self { $(Self::$name(rules) => rules.compose(inputs, needs),)* }
+            }
+
+            /// Returns true if a backend may save more for the derivative than inputs and outputs.
+            pub(crate) fn saves(&self) -> bool {
+                match self { $(Self::$name(_) => <$rules>::SAVES,)* }
+            }
+
+            /// [`compose`](Self::compose) of the operations whose compositions are differentiated. For others no code is
+            /// generated: each would be compiled for each differentiating backend.
+            pub(crate) fn compose_differentiable<B: Backend>(&self, inputs: Values<B>, needs: &[bool]) -> Outcome<B> {
+                match self {
+                    $(Self::$name(rules) => {
+                        if const { matches!(<$rules>::DIFFERENTIATION, Differentiation::Composed) || <$rules>::SAVES } {
+                            rules.compose(inputs, needs)
+                        } else {
+                            unreachable!("{self:?} is differentiated by its rule")
+                        }
+                    })*
+                }
             }
 
             /// Computes the gradients of the inputs by Burn's operations.

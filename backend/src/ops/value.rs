@@ -252,6 +252,11 @@ impl<B: Backend> Values<B> {
         Self { values: self.values.into_iter().map(|value| value.map(wide)).collect(), ..self }
     }
 
+    /// Returns true if all values are given and have these shapes.
+    pub(super) fn have(&self, shapes: &[Shape]) -> bool {
+        self.values.iter().flatten().map(Value::shape).eq(shapes.iter().cloned())
+    }
+
     /// Returns the shapes.
     pub fn shapes(&self) -> Shapes {
         Shapes(self.values.iter().map(|value| value.as_ref().map(Value::shape)).collect())
@@ -299,6 +304,12 @@ impl<B: Backend> From<Values<B>> for Outcome<B> {
 /// Shapes of the inputs of an operation, by position.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Shapes(Vec<Option<Shape>>);
+
+impl FromIterator<Option<Shape>> for Shapes {
+    fn from_iter<I: IntoIterator<Item = Option<Shape>>>(shapes: I) -> Self {
+        Self(shapes.into_iter().collect())
+    }
+}
 
 impl Shapes {
     /// Returns the number of places.

@@ -1,7 +1,7 @@
 //! Operations and layers.
 
 use grove::{
-    backend::{ConvolveOptions, matmul},
+    backend::{Conv2dOptions, matmul},
     layers::{
         AttentionMask, Conv2d, LayerNorm, Linear,
         activation::{gelu, selu, softmax},
@@ -72,7 +72,7 @@ pub fn prepare<B: Backend>(work: &Work, place: Place<B>) -> Run {
         }
         Work::Conv { batch, inputs, outputs, size, kernel, stride, padding } => {
             let x = at.normal::<4>(0, [batch, inputs, size, size]);
-            let options = ConvolveOptions { stride: [stride; 2], padding: [padding; 2], ..Default::default() };
+            let options = Conv2dOptions { stride: [stride; 2], padding: [padding; 2], ..Default::default() };
             let conv = Conv2d::kaiming(inputs, outputs, [kernel; 2], options, &at.init(1));
             let conv: Conv2d<B> = cast(conv, at.dtype);
             place.run(move || conv.forward(x.clone()))

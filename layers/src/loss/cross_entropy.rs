@@ -1,6 +1,6 @@
 use super::pair;
-use burn::tensor::{Int, Tensor, TensorPrimitive, activation};
-use grove_backend::{Backend, at_least_f32};
+use burn::tensor::{Int, Tensor, activation};
+use grove_backend::{Backend, at_least_f32, ops};
 
 /// The label of positions to be ignored.
 pub const IGNORED: i64 = -100;
@@ -134,9 +134,8 @@ fn integer_labels<B: Backend, const D: usize, const L: usize>(
 
     let logits = at_least_f32(logits);
     let (count, classes) = (rows.iter().product::<usize>(), logits.dims()[D - 1]);
-    let flat = logits.clone().reshape([count, classes]).into_primitive().tensor();
-    let (losses, _) = B::nll(flat, labels.clone().reshape([count]).into_primitive());
-    let losses = Tensor::<B, 1>::from_primitive(TensorPrimitive::Float(losses)).reshape(rows);
+    let (losses, _) = ops::nll(logits.clone().reshape([count, classes]), labels.clone().reshape([count]));
+    let losses = losses.reshape(rows);
     if smoothing == 0.0 {
         return losses;
     }

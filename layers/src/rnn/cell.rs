@@ -80,8 +80,3 @@ pub(super) fn split_states<B: Backend, const S: usize>(
     let states = std::array::from_fn(|i| Array::new(output.clone().narrow(0, rows + i * b, b)));
     (output.narrow(0, 0, rows), states)
 }
-
-/// A tensor as the operations of the backend take it.
-pub(super) fn primitive<B: Backend, const D: usize>(x: Tensor<B, D>) -> burn::tensor::ops::FloatTensor<B> {
-    x.into_primitive().tensor()
-}

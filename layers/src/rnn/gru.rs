@@ -1,10 +1,13 @@
-use burn::tensor::{Tensor, TensorPrimitive};
-use grove_backend::{Backend, GruReset, Steps};
+use burn::tensor::Tensor;
+use grove_backend::{
+    Backend, GruReset, Steps,
+    ops::{self, RecurrentInputs},
+};
 use grove_tree::{Array, Init, Tree};
 
 use super::{
     Cell, Recurrent, RnnOptions, State,
-    cell::{Weights, bias_or_zeros, primitive, split_states},
+    cell::{Weights, bias_or_zeros, split_states},
 };
 
 /// Layers of gated recurrent units, as `torch.nn.GRU`.
@@ -47,10 +50,8 @@ impl<B: Backend> Cell<B, 1> for GruCell<B> {
         // The state's bias of the new gate stands behind the reset gate; the others are one with the input's.
         let r_z = b_ih.clone().narrow(0, 0, 2 * n) + b_hh.clone().narrow(0, 0, 2 * n);
         let bias = Tensor::cat(vec![r_z, b_ih.narrow(0, 2 * n, n), b_hh.narrow(0, 2 * n, n)], 0);
-        let (w_ih, w_hh) = (primitive(self.weight_ih.val()), primitive(self.weight_hh.val()));
-        let inputs = [primitive(x), w_ih, w_hh, primitive(bias), primitive(h.val())];
-        let (output, _) = B::gru(inputs, self.reset, steps, false);
-        split_states(Tensor::from_primitive(TensorPrimitive::Float(output)), steps)
+        let inputs = RecurrentInputs { x, w_ih: self.weight_ih.val(), w_hh: self.weight_hh.val(), bias };
+        split_states(ops::gru(inputs, h.val(), self.reset, steps), steps)
     }
 }
 

@@ -1,13 +1,16 @@
 use burn::tensor::{
-    Tensor, TensorPrimitive,
+    Tensor,
     activation::{sigmoid, tanh},
 };
-use grove_backend::{Backend, Steps, matmul};
+use grove_backend::{
+    Backend, Steps, matmul,
+    ops::{self, RecurrentInputs},
+};
 use grove_tree::{Array, Init, Tree};
 
 use super::{
     Cell, Recurrent, RnnOptions, State,
-    cell::{Weights, bias_or_zeros, primitive, split_states},
+    cell::{Weights, bias_or_zeros, split_states},
 };
 
 /// Layers of long short-term memory, as `torch.nn.LSTM`.
@@ -89,10 +92,9 @@ impl<B: Backend> Cell<B, 2> for LstmCell<B> {
         if let Some(w_hr) = &self.weight_hr {
             return self.run_projected(w_hr.val(), x, steps, state);
         }
-        let [h, c] = state.map(|state| primitive(state.val()));
-        let (w_ih, w_hh) = (primitive(self.weight_ih.val()), primitive(self.weight_hh.val()));
-        let (output, _) = B::lstm([primitive(x), w_ih, w_hh, primitive(self.bias()), h, c], steps, false);
-        split_states(Tensor::from_primitive(TensorPrimitive::Float(output)), steps)
+        let inputs =
+            RecurrentInputs { x, w_ih: self.weight_ih.val(), w_hh: self.weight_hh.val(), bias: self.bias() };
+        split_states(ops::lstm(inputs, state.map(|state| state.val()), steps), steps)
     }
 }
 

@@ -1,10 +1,13 @@
-use burn::tensor::{Tensor, TensorPrimitive};
-use grove_backend::{Backend, RnnActivation, Steps};
+use burn::tensor::Tensor;
+use grove_backend::{
+    Backend, RnnActivation, Steps,
+    ops::{self, RecurrentInputs},
+};
 use grove_tree::{Array, Init, Tree};
 
 use super::{
     Cell, Recurrent, RnnOptions, State,
-    cell::{Weights, bias_or_zeros, primitive, split_states},
+    cell::{Weights, bias_or_zeros, split_states},
 };
 
 /// Layers of plain recurrent cells, as `torch.nn.RNN`.
@@ -41,10 +44,8 @@ impl<B: Backend> Cell<B, 1> for RnnCell<B> {
 
     fn run(&self, x: Tensor<B, 2>, steps: &Steps, [h]: State<B, 1>) -> (Tensor<B, 2>, State<B, 1>) {
         let bias = bias_or_zeros(&self.bias_ih, &self.weight_ih) + bias_or_zeros(&self.bias_hh, &self.weight_hh);
-        let (w_ih, w_hh) = (primitive(self.weight_ih.val()), primitive(self.weight_hh.val()));
-        let inputs = [primitive(x), w_ih, w_hh, primitive(bias), primitive(h.val())];
-        let output = B::rnn(inputs, self.activation, steps);
-        split_states(Tensor::from_primitive(TensorPrimitive::Float(output)), steps)
+        let inputs = RecurrentInputs { x, w_ih: self.weight_ih.val(), w_hh: self.weight_hh.val(), bias };
+        split_states(ops::rnn(inputs, h.val(), self.activation, steps), steps)
     }
 }
 

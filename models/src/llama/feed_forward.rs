@@ -1,5 +1,5 @@
-use burn::tensor::{Tensor, TensorPrimitive};
-use grove_backend::Backend;
+use burn::tensor::Tensor;
+use grove_backend::{Backend, ops};
 use grove_layers::{Activation, Projection};
 use grove_tree::{Init, Tree};
 
@@ -34,10 +34,7 @@ impl<B: Backend> Mlp<B> {
     pub(super) fn forward(&self, x: Tensor<B, 3>) -> Tensor<B, 3> {
         let (gate, up) = (self.gate_proj.forward(x.clone()), self.up_proj.forward(x));
         let inner = match self.activation {
-            Activation::Silu => {
-                let gated = B::silu_mul(gate.into_primitive().tensor(), up.into_primitive().tensor());
-                Tensor::from_primitive(TensorPrimitive::Float(gated))
-            }
+            Activation::Silu => ops::swiglu(gate, up),
             other => other.forward(gate) * up,
         };
         self.down_proj.forward(inner)

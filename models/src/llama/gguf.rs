@@ -140,7 +140,7 @@ fn factors(checkpoint: &Checkpoint) -> Result<Option<Vec<f32>>> {
 /// Whether a backend keeps a tensor as it is quantised in a file, and how.
 fn kept<B: Backend>(names: &NameMap, checkpoint: &Checkpoint, path: &str) -> Option<Quantisation> {
     let (_, info) = names.published(checkpoint, &format!("{path}.blocks"))?;
-    Quantisation::from_name(info.quantised?.name()).filter(|_| B::WIDENS_WEIGHTS)
+    Quantisation::from_name(info.quantised?.name()).filter(|_| B::MIXED_DTYPE_WEIGHTS)
 }
 
 impl<B: Backend> Llama<B> {

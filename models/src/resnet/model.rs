@@ -3,7 +3,7 @@
 //! References: torchvision's `models/resnet.py`, transformers' `models/resnet/modeling_resnet.py`.
 
 use burn::tensor::{Int, Tensor};
-use grove_backend::{Backend, ConvolveOptions, PoolOptions};
+use grove_backend::{Backend, Conv2dOptions, Pool2dOptions};
 use grove_layers::{ConvNorm, Linear, global_average_pool, loss, max_pool};
 use grove_transform::eval_shape;
 use grove_tree::{Init, Key, Tree};
@@ -54,7 +54,7 @@ fn conv<B: Backend>(
     groups: usize,
     init: &Init<B>,
 ) -> ConvNorm<B> {
-    let options = ConvolveOptions { stride: [stride; 2], padding: [kernel / 2; 2], dilation: [1; 2], groups };
+    let options = Conv2dOptions { stride: [stride; 2], padding: [kernel / 2; 2], dilation: [1; 2], groups };
     ConvNorm::new(inputs, outputs, [kernel; 2], options, init)
 }
 
@@ -197,7 +197,7 @@ impl<B: Backend> ResNet<B> {
 
     fn enter(&self, x: Tensor<B, 4>) -> Tensor<B, 4> {
         match self.config.stem {
-            Stem::Large => max_pool(x, PoolOptions { kernel: [3; 2], stride: [2; 2], padding: [1; 2] }),
+            Stem::Large => max_pool(x, Pool2dOptions { kernel: [3; 2], stride: [2; 2], padding: [1; 2] }),
             Stem::Small => x,
         }
     }

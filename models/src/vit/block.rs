@@ -1,5 +1,5 @@
-use burn::tensor::{Tensor, TensorPrimitive};
-use grove_backend::{Backend, KeyRanges, matmul};
+use burn::tensor::Tensor;
+use grove_backend::{Backend, KeyRanges, matmul, ops};
 use grove_layers::{Activation, AttentionMask, LayerNorm, Linear, attend, dropout};
 use grove_tree::{Array, Init, Key, Tree};
 
@@ -154,8 +154,7 @@ impl<B: Backend> VitAttention<B> {
     /// How much each token takes of each, `[b, n_head, t, t]`.
     pub(super) fn weights(&self, x: Tensor<B, 3>) -> Tensor<B, 4> {
         let scores = matmul(self.heads(&self.query, &x), self.heads(&self.key, &x).swap_dims(2, 3));
-        let weights = B::attention_weights(scores.into_primitive().tensor(), self.scale(), KeyRanges::default());
-        Tensor::from_primitive(TensorPrimitive::Float(weights))
+        ops::masked_softmax(scores, self.scale(), &KeyRanges::default())
     }
 }
 

@@ -1,5 +1,5 @@
 use burn::tensor::{DType, FloatDType, Tensor, ops::FloatTensor};
-use grove_backend::Backend;
+use grove_backend::{Backend, ops};
 use grove_tree::{AnyArray, AnyTensor, Filter, Path, Tree};
 
 use crate::{
@@ -53,7 +53,7 @@ impl<B: Backend> Fused<'_, B> {
         };
         let step = |&(wide, decays): &(FloatDType, bool), rows: Vec<[AnyArray<B>; 4]>| {
             let numbers = others.as_ref().filter(|_| !decays).unwrap_or(&decaying).clone();
-            let numbers = Scalar::Array(numbers).array(&steps.device(), wide).into_primitive().tensor();
+            let numbers = Scalar::Array(numbers).array(&steps.device(), wide);
             // Of the gradients and the parameters that were, the first stay as absent leaves.
             let kinds: Vec<_> = rows.iter().map(|[p, g, ..]| (g.clone().into_absent(), p.dtype())).collect();
             let rows = rows.into_iter().map(|row| row.map(|leaf| float(leaf.cast_float(wide)))).collect();
@@ -61,13 +61,13 @@ impl<B: Backend> Fused<'_, B> {
                 let [p, mu, nu] = new.map(leaf);
                 [absent, p.cast_float(dtype.into()), mu, nu]
             };
-            kinds.into_iter().zip(B::adam_steps(rows, numbers)).map(after).collect()
+            kinds.into_iter().zip(ops::adam_step(rows, numbers)).map(after).collect()
         };
         let [_, params, mu, nu] = all_at_once([updates, params, state.mu, state.nu], take, |rows| by_kind(rows, step));
         (params, ScaleByAdamState { count, mu, nu })
     }
 
-    /// What [`Backend::adam_step`] wants to know besides the leaf.
+    /// The hyperparameters of [`ops::AdamStep`].
     fn numbers(&self, weight_decay: Scalar<B>, steps: &Tensor<B, 1>) -> Tensor<B, 1> {
         let ScaleByAdam { b1, b2, eps, eps_root, .. } = self.adam;
         let [first, second] = [b1, b2].map(|decay| Scalar::Array(bias_correction(decay, steps.clone())));

@@ -1,5 +1,5 @@
-use burn::tensor::{Tensor, TensorPrimitive};
-use grove_backend::Backend;
+use burn::tensor::Tensor;
+use grove_backend::{Backend, ops};
 use grove_tree::{AnyArray, Tree, leaves};
 
 use crate::{
@@ -62,6 +62,6 @@ impl<B: Backend, P: Tree<B>> GradientTransformation<B, P> for ClipByGlobalNorm<B
 pub fn global_norm<B: Backend, P: Tree<B>>(updates: &P) -> Option<Tensor<B, 1>> {
     let leaves: Vec<_> = leaves(updates).into_iter().map(|(_, leaf)| leaf).filter(takes_part).collect();
     let dtype = widest(leaves.iter().map(AnyArray::dtype));
-    let squares = B::sum_of_all_squares(leaves.into_iter().map(|leaf| float(leaf.cast_float(dtype))).collect())?;
-    Some(Tensor::<B, 1>::from_primitive(TensorPrimitive::Float(squares)).sqrt())
+    let squares = ops::sum_of_squares::<B>(leaves.into_iter().map(|leaf| float(leaf.cast_float(dtype))).collect())?;
+    Some(squares.sqrt())
 }

@@ -1,5 +1,5 @@
 use burn::tensor::TensorData;
-use grove_backend::{Autodiff, Backend, PendingRead};
+use grove_backend::{Autodiff, Backend, PendingRead, ops};
 use grove_optim::{GradientTransformation, all_finite, global_norm, select};
 use grove_tree::{Array, Key, Tree, filter};
 use std::{
@@ -110,7 +110,7 @@ impl Pending {
     /// Starts to read them, behind what is queued so far.
     fn start<B: Backend>(step: u64, metrics: Metrics<B>, factor: Option<Array<B, 1>>) -> Self {
         let Metrics { loss, grad_norm, others } = metrics;
-        let start = |value: Array<B, 1>| B::start_read(value.val().into_primitive().tensor());
+        let start = |value: Array<B, 1>| ops::start_read(value.val());
         Self {
             step,
             loss: start(loss),

@@ -1,16 +1,17 @@
 //! Attention of a few queries, as decoding has them: one launch, and no scores in memory.
 
-use burn::tensor::{DType, Shape, TensorMetadata};
+use burn::tensor::{DType, Shape, Tensor, TensorMetadata};
 use burn_cubecl::{CubeRuntime, tensor::CubeTensor};
 use cubecl::prelude::*;
 
 use super::{
+    Fusing,
     key_range::{Limits, Ranges, visible_keys},
     reduce::{cube_max, cube_sum},
     register::{Lazy, register_list},
     tensor::{Strides, StridesLaunch, addresses, array, cubes, empty},
 };
-use crate::ops::{AttendOptions, Backend};
+use crate::ops::{Attention, Values};
 
 /// Queries of a head up to which attention is computed here. Each reads all keys and values.
 const MOST_QUERIES: usize = 8;
@@ -195,17 +196,14 @@ pub(super) fn is_small(q: &Shape, k: &Shape, causal: bool) -> bool {
 }
 
 /// `softmax(q k^T * scale) v` of a few queries, without dropout.
-pub(super) fn attention<R, B>(inputs: [Lazy<R>; 3], options: AttendOptions<B>) -> Lazy<R>
-where
-    R: CubeRuntime,
-    B: Backend<FloatTensorPrimitive = Lazy<R>, IntTensorPrimitive = Lazy<R>, BoolTensorPrimitive = Lazy<R>>,
-{
-    let AttendOptions { scale, visible, hidden, .. } = options;
-    let ([q, k], dtype) = ([0, 1].map(|i| inputs[i].shape()), inputs[0].dtype());
-    let masked = hidden.is_some();
-    let mut inputs: Vec<_> = inputs.into_iter().chain(hidden).collect();
-    let ranges = Ranges::register(visible, [q[0], k[2]], &mut inputs);
-    let options = Options { scale: scale as f32, masked, ranges };
+pub(super) fn attention<R: CubeRuntime, B: Fusing<R>>(attention: Attention, mut values: Values<B>) -> Lazy<R> {
+    let (q, s, dtype) = (values.shape(0), values.shape(1)[2], values.dtype(0));
+    let counts = [3, 4].map(|i| values.take_optional_int::<1>(i).map(Tensor::into_primitive));
+    let mask = values.take_optional_bool::<4>(5).map(Tensor::into_primitive);
+    let masked = mask.is_some();
+    let mut inputs: Vec<_> = [0, 1, 2].map(|i| values.take_float(i)).into_iter().chain(mask).collect();
+    let ranges = Ranges::register((attention.causal, attention.window), counts, s, &mut inputs);
+    let options = Options { scale: attention.scale as f32, masked, ranges };
     let y = register_list("grove_attention", inputs, vec![(q, dtype)], move |inputs| vec![launch(inputs, options)]);
     y.into_iter().next().expect("one output was described")
 }

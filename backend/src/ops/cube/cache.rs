@@ -84,7 +84,7 @@ fn write<R: CubeRuntime>(
     [keys, values, seen_keys, seen_values]
 }
 
-/// See [`Backend::append`](crate::Backend::append).
+/// See [`UpdateCache`](crate::ops::UpdateCache).
 pub(super) fn append<R: CubeRuntime>(
     [keys, values]: [Lazy<R>; 2],
     [new_keys, new_values]: [Lazy<R>; 2],

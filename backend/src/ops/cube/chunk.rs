@@ -11,7 +11,7 @@ use super::{
 
 const UNITS: usize = 256;
 
-/// See [`Backend::chunk`](crate::Backend::chunk).
+/// See [`Chunk`](crate::ops::Chunk).
 pub(super) fn chunk<R: CubeRuntime>(x: Lazy<R>, count: usize, axis: usize) -> Vec<Lazy<R>> {
     let (mut shape, dtype) = (x.shape(), x.dtype());
     assert!(count > 0 && shape[axis].is_multiple_of(count), "{count} equal parts of axis {axis} of {shape:?}");
@@ -87,7 +87,7 @@ fn join<R: CubeRuntime>(parts: Vec<CubeTensor<R>>, axis: usize) -> CubeTensor<R>
 /// Parts that [`unchunk`] joins in one launch: as many as the device with the fewest bindings takes.
 pub(super) const MOST_PARTS: usize = 4;
 
-/// See [`Backend::unchunk`](crate::Backend::unchunk).
+/// See [`Concat`](crate::ops::Concat).
 ///
 /// # Panics
 /// If there are no parts, or they differ in shape.

@@ -9,8 +9,8 @@ use super::{
     tensor::{addresses, array, cubes, empty},
 };
 use crate::{
-    Backend, ConvolveOptions,
-    ops::{float, primitive},
+    Backend, Conv2dOptions,
+    ops::{float, matmul, primitive},
 };
 
 const UNITS: usize = 256;
@@ -25,7 +25,7 @@ const TILE: usize = 64;
 /// Sizes of a convolution: of one group's channels, of the images, of the output and of the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Conv {
-    options: ConvolveOptions,
+    options: Conv2dOptions,
     images: usize,
     channels: usize,
     size: [usize; 2],
@@ -34,7 +34,7 @@ struct Conv {
 }
 
 impl Conv {
-    fn new(x: &[usize], weight: &[usize], options: ConvolveOptions) -> Self {
+    fn new(x: &[usize], weight: &[usize], options: Conv2dOptions) -> Self {
         let (size, kernel) = ([x[2], x[3]], [weight[2], weight[3]]);
         let output = options.output_size(size, kernel);
         Self { options, images: x[0], channels: weight[1], size, output, kernel }
@@ -56,7 +56,7 @@ impl Conv {
 
     /// True where the rows are the pixels.
     fn is_pointwise(&self) -> bool {
-        self.options == ConvolveOptions::default() && self.kernel == [1, 1]
+        self.options == Conv2dOptions::default() && self.kernel == [1, 1]
     }
 }
 
@@ -80,7 +80,7 @@ struct Geometry {
 
 impl<R: Runtime> GeometryLaunch<R> {
     fn of(conv: &Conv) -> Self {
-        let ConvolveOptions { stride, padding, dilation, groups } = conv.options;
+        let Conv2dOptions { stride, padding, dilation, groups } = conv.options;
         Self::new(
             groups,
             conv.channels,
@@ -280,10 +280,6 @@ fn positions<B: Backend>(y: Tensor<B, 4>, conv: &Conv) -> Tensor<B, 3> {
     y.reshape([conv.rows(), groups, out / groups]).swap_dims(0, 1)
 }
 
-fn matmul<B: Backend>(lhs: Tensor<B, 3>, rhs: Tensor<B, 3>) -> Tensor<B, 3> {
-    float(B::matmul(primitive(lhs), primitive(rhs)))
-}
-
 /// Some images at a time, so that their rows have room.
 fn pieces<B: Backend>(x: &Tensor<B, 4>, conv: &Conv) -> Vec<(Conv, Tensor<B, 4>, usize)> {
     let each = conv.images_at_once();
@@ -301,8 +297,8 @@ fn joined<B: Backend>(mut pieces: Vec<Tensor<B, 4>>) -> Tensor<B, 4> {
     if pieces.len() == 1 { pieces.remove(0) } else { Tensor::cat(pieces, 0) }
 }
 
-/// See [`Backend::convolve`]; of f32.
-pub(super) fn forward<B, R>(x: Lazy<R>, weight: Lazy<R>, options: ConvolveOptions) -> Lazy<R>
+/// See [`Conv2dOptions`]; of f32.
+pub(super) fn forward<B, R>(x: Lazy<R>, weight: Lazy<R>, options: Conv2dOptions) -> Lazy<R>
 where
     B: Backend<FloatTensorPrimitive = Lazy<R>>,
     R: CubeRuntime,
@@ -319,7 +315,7 @@ where
     primitive(joined(outputs.collect()))
 }
 
-/// The gradient of the input; see [`Backend::convolve_backward`].
+/// The gradient of the input.
 fn input_gradient<B, R>(weight: Tensor<B, 4>, grad: &Tensor<B, 4>, conv: &Conv) -> Tensor<B, 4>
 where
     B: Backend<FloatTensorPrimitive = Lazy<R>>,
@@ -333,7 +329,7 @@ where
     joined(inputs.collect())
 }
 
-/// The gradient of the weight; see [`Backend::convolve_backward`]. A sum over all positions, of which few tiles come, is
+/// The gradient of the weight. A sum over all positions, of which few tiles come, is
 /// taken in parts.
 fn weight_gradient<B, R>(x: &Tensor<B, 4>, grad: &Tensor<B, 4>, conv: &Conv) -> Tensor<B, 4>
 where
@@ -364,12 +360,12 @@ where
     sum.reshape([out, height, width, conv.channels]).permute([0, 3, 1, 2])
 }
 
-/// See [`Backend::convolve_backward`]; of f32.
+/// The derivative of [`Conv2dOptions`]; of f32.
 pub(super) fn backward<B, R>(
     x: Lazy<R>,
     weight: Lazy<R>,
     grad: Lazy<R>,
-    options: ConvolveOptions,
+    options: Conv2dOptions,
     needs: [bool; 2],
 ) -> [Option<Lazy<R>>; 2]
 where

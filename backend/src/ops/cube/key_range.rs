@@ -1,11 +1,10 @@
-//! The range of keys that a query sees, as kernels find it; see [`KeyRanges`].
+//! The range of keys that a query sees, as kernels find it; see [`KeyRanges`](crate::KeyRanges).
 
 use burn::tensor::DType;
 use burn_cubecl::{CubeRuntime, kernel::into_contiguous, tensor::CubeTensor};
 use cubecl::prelude::*;
 
 use super::register::Lazy;
-use crate::ops::{Backend, KeyRanges};
 
 /// Keys from one on, up to another.
 #[derive(CubeType)]
@@ -73,7 +72,7 @@ pub(super) fn visible_keys<P: Int, L: Int>(
     KeyRange { start, end }
 }
 
-/// [`KeyRanges`] but for their tensors, which are inputs of an operation.
+/// [`KeyRanges`](crate::KeyRanges) but for their tensors, which are inputs of an operation.
 #[derive(Clone, Copy)]
 pub(super) struct Ranges {
     pub limits: Limits,
@@ -81,14 +80,13 @@ pub(super) struct Ranges {
 }
 
 impl Ranges {
-    /// Those of operations on `b` sequences and `s` keys; adds the tensors to the operation's inputs.
-    pub(super) fn register<R, B>(ranges: KeyRanges<B>, [b, s]: [usize; 2], inputs: &mut Vec<Lazy<R>>) -> Self
-    where
-        R: CubeRuntime,
-        B: Backend<IntTensorPrimitive = Lazy<R>>,
-    {
-        ranges.check(b);
-        let KeyRanges { causal, window, padding, lengths } = ranges;
+    /// Those of operations on `s` keys; adds the tensors to the operation's inputs.
+    pub(super) fn register<R: CubeRuntime>(
+        (causal, window): (bool, Option<usize>),
+        [padding, lengths]: [Option<Lazy<R>>; 2],
+        s: usize,
+        inputs: &mut Vec<Lazy<R>>,
+    ) -> Self {
         let window = window.filter(|&window| window < s);
         let limits =
             Limits { causal, windowed: window.is_some(), padded: padding.is_some(), bounded: lengths.is_some() };

@@ -136,7 +136,7 @@ fn launch_squares<R: CubeRuntime>(before: Option<CubeTensor<R>>, leaves: &[&Cube
     total
 }
 
-/// See [`Backend::sum_of_all_squares`](crate::Backend::sum_of_all_squares). Each leaf has elements.
+/// See [`SumOfSquares`](crate::ops::SumOfSquares). Each leaf has elements.
 pub(super) fn sum_of_squares<R: CubeRuntime>(leaves: Vec<Lazy<R>>) -> Option<Lazy<R>> {
     let mut total: Option<Lazy<R>> = None;
     for group in groups(leaves) {
@@ -193,7 +193,7 @@ fn owned<R: CubeRuntime>(x: CubeTensor<R>) -> CubeTensor<R> {
     if x.can_mut() { x } else { x.copy() }
 }
 
-/// See [`Backend::scale_all`](crate::Backend::scale_all).
+/// See [`Scale`](crate::ops::Scale).
 pub(super) fn scale<R: CubeRuntime>(leaves: Vec<Lazy<R>>, factor: Lazy<R>) -> Vec<Lazy<R>> {
     let scaled = |group: Vec<Lazy<R>>| {
         let outputs = group.iter().map(|leaf| (leaf.shape(), leaf.dtype())).collect();
@@ -222,7 +222,7 @@ pub(super) fn scale<R: CubeRuntime>(leaves: Vec<Lazy<R>>, factor: Lazy<R>) -> Ve
     groups(leaves).into_iter().flat_map(scaled).collect()
 }
 
-/// The numbers are those of [`Backend::adam_step`](crate::Backend::adam_step).
+/// The numbers are those of [`AdamStep`](crate::ops::AdamStep).
 #[cube(launch_unchecked, address_type = "dynamic")]
 fn adam_kernel(
     params: &mut Sequence<Array<f32>>,
@@ -300,7 +300,7 @@ fn launch_adam<R: CubeRuntime>(mut inputs: Vec<CubeTensor<R>>) -> Vec<CubeTensor
     params.into_iter().chain(firsts).chain(seconds).collect()
 }
 
-/// See [`Backend::adam_steps`](crate::Backend::adam_steps).
+/// See [`AdamStep`](crate::ops::AdamStep).
 pub(super) fn adam_steps<R: CubeRuntime>(leaves: Vec<[Lazy<R>; 4]>, numbers: Lazy<R>) -> Vec<[Lazy<R>; 3]> {
     let step = |group: Vec<[Lazy<R>; 4]>| {
         let kinds = group.iter().map(|[param, ..]| (param.shape(), param.dtype()));

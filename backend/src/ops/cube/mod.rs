@@ -27,154 +27,207 @@ mod sample;
 mod softmax;
 mod tensor;
 
+use burn::tensor::{
+    DType, TensorMetadata,
+    ops::{FloatTensor, IntTensor},
+};
+use burn_cubecl::CubeRuntime;
+
+use super::{
+    Backend, GruReset, Operation, Outcome, PendingRead, SampleOptions, SampledPrimitives, Value, Values, Wanted,
+    adam_step::leaves_of, linear::by_rows,
+};
+use matmul::must_stay_f32;
+use recurrent::{Cell, takes};
+use register::Lazy;
+
+/// A fusing backend on a runtime.
+pub(super) trait Fusing<R: CubeRuntime>:
+    Backend<
+        FloatTensorPrimitive = Lazy<R>,
+        IntTensorPrimitive = Lazy<R>,
+        BoolTensorPrimitive = Lazy<R>,
+        Device = R::Device,
+    >
+{
+}
+
+impl<R: CubeRuntime, B> Fusing<R> for B where
+    B: Backend<
+            FloatTensorPrimitive = Lazy<R>,
+            IntTensorPrimitive = Lazy<R>,
+            BoolTensorPrimitive = Lazy<R>,
+            Device = R::Device,
+        >
+{
+}
+
+/// [`Backend::run`] of a fusing backend.
+fn run<R: CubeRuntime, B: Fusing<R>>(operation: &Operation, mut inputs: Values<B>, needs: &[bool]) -> Outcome<B> {
+    let keep = needs.contains(&true);
+    match operation {
+        Operation::Matmul(_) => {
+            let (a, b) = (inputs.shape(0), inputs.shape(1));
+            let (d, one_type) = (a.num_dims(), inputs.dtype(0) == inputs.dtype(1));
+            let one_batch = a[..d - 2] == b[..d - 2];
+            if one_batch && one_type && gemv::is_narrow(a[d - 2], a[d - 1], b[d - 1]) {
+                return Outcome::new([gemv::matmul(inputs.take_float(0), inputs.take_float(1))]);
+            }
+            let is_empty = a.num_elements() * b[d - 1] == 0;
+            if one_type && !is_empty && must_stay_f32(inputs.float(0)) {
+                return Outcome::new([matmul::matmul(inputs.take_float(0), inputs.take_float(1))]);
+            }
+            operation.compose(inputs, needs)
+        }
+        Operation::Linear(_) => {
+            let (shape, weights) = (inputs.shape(0), inputs.shape(1));
+            let rows = shape[..shape.num_dims() - 1].iter().product();
+            if rows <= gemv::MOST_ROWS && gemv::is_narrow(rows, weights[0], weights[1]) {
+                let (x, weight) = (inputs.take_float(0), inputs.take_float(1));
+                return Outcome::new([gemv::affine(x, weight, inputs.take_optional_float(2))]);
+            }
+            if must_stay_f32(inputs.float(0)) { by_rows(inputs) } else { operation.compose(inputs, needs) }
+        }
+        Operation::Conv2d(options) if must_stay_f32(inputs.float(0)) => {
+            let [x, weight] = inputs.take_floats();
+            Outcome::new([conv::forward::<B, R>(x, weight, *options)])
+        }
+        Operation::Rope(rope) => {
+            let [x, cos, sin] = inputs.take_floats();
+            Outcome::new([rotary::rotate(x, cos, sin, rope.interleaved)])
+        }
+        Operation::RowNorm(norm) => {
+            let (x, weight) = (inputs.take_float(0), inputs.take_float(1));
+            let (y, stats) = row_norm::row_norm(x, weight, inputs.take_optional_float(2), *norm);
+            Outcome::new([y, stats])
+        }
+        Operation::Attention(attention)
+            if !keep
+                && attention.dropout.is_none()
+                && attention::is_small(&inputs.shape(0), &inputs.shape(1), attention.causal) =>
+        {
+            Outcome::new([attention::attention::<R, B>(*attention, inputs)])
+        }
+        Operation::UpdateCache(update) => {
+            let [keys, values, new_keys, new_values] = inputs.take_floats();
+            let (at, seen) = (update.at, update.seen.clone());
+            Outcome::new(cache::append([keys, values], [new_keys, new_values], at, seen).into_iter().flatten())
+        }
+        Operation::MaskedSoftmax(softmax) => Outcome::new([softmax::masked_softmax::<R, B>(*softmax, inputs)]),
+        Operation::Nll(_) => {
+            let (losses, normaliser) = nll::nll(inputs.take_float(0), inputs.take_int(1));
+            Outcome::new([losses, normaliser])
+        }
+        Operation::Chunk(chunk) => Outcome::new(chunk::chunk(inputs.take_float(0), chunk.count, chunk.axis)),
+        Operation::Concat(concat) if inputs.len() <= chunk::MOST_PARTS => {
+            Outcome::new([chunk::unchunk(inputs.into_floats(), concat.axis)])
+        }
+        Operation::RandomBits(random) => {
+            let bits = random::random_bits(random.key, random.shape.clone(), inputs.device());
+            Values::default().with(Value::Int(bits)).into()
+        }
+        Operation::Dropout(dropout) => Outcome::new([random::dropout(inputs.take_float(0), *dropout)]),
+        Operation::Lstm(lstm) => {
+            let tensors: [_; 6] = inputs.take_floats();
+            if takes(&tensors) {
+                return recurrent::forward::<B, R>(Cell::Lstm, tensors, &lstm.steps, keep);
+            }
+            operation.compose(Values::floats(tensors), needs)
+        }
+        Operation::Gru(gru) if gru.reset == GruReset::After => {
+            let tensors: [_; 5] = inputs.take_floats();
+            if takes(&tensors) {
+                let [x, w_ih, w_hh, bias, h] = tensors;
+                let tensors = [x, w_ih, w_hh, bias, h.clone(), h];
+                return recurrent::forward::<B, R>(Cell::Gru, tensors, &gru.steps, keep);
+            }
+            operation.compose(Values::floats(tensors), needs)
+        }
+        Operation::AdamStep(_) if inputs.dtype(inputs.len() - 1) == DType::F32 => {
+            let (leaves, hyperparameters) = leaves_of(inputs);
+            Outcome::new(leaves::adam_steps(leaves, hyperparameters).into_iter().flatten())
+        }
+        Operation::SumOfSquares(_) if (0..inputs.len()).all(|i| inputs.dtype(i) != DType::F64) => {
+            let device = B::float_device(inputs.float(0));
+            let leaves = inputs.into_floats().into_iter().filter(|x| x.shape().num_elements() > 0).collect();
+            let zero = || B::float_zeros([1].into(), &device, DType::F32.into());
+            Outcome::new([leaves::sum_of_squares(leaves).unwrap_or_else(zero)])
+        }
+        Operation::Scale(_) if inputs.dtype(0) != DType::F64 => {
+            let mut tensors = inputs.into_floats();
+            let factor = tensors.remove(0);
+            Outcome::new(leaves::scale(tensors, factor))
+        }
+        _ => operation.compose(inputs, needs),
+    }
+}
+
+/// [`Backend::run_vjp`] of a fusing backend.
+fn run_vjp<R: CubeRuntime, B: Fusing<R>>(
+    operation: &Operation,
+    mut residuals: Values<B>,
+    mut grads: Values<B>,
+    wanted: &Wanted,
+) -> Values<B> {
+    match operation {
+        Operation::Conv2d(options) if must_stay_f32(residuals.float(0)) => {
+            let ([x, weight], grad) = (residuals.take_floats(), grads.take_float(0));
+            Values::optional_floats(conv::backward::<B, R>(x, weight, grad, *options, wanted.needs()))
+        }
+        Operation::RowNorm(norm) => {
+            let ([x, weight, stats], grad) = (residuals.take_floats(), grads.take_float(0));
+            Values::optional_floats(row_norm::row_norm_backward([x, weight], stats, grad, *norm, wanted.needs()))
+        }
+        Operation::MaskedSoftmax(softmax) => {
+            let (weights, grad) = (residuals.take_float(0), grads.take_float(0));
+            Values::floats([softmax::masked_softmax_backward(weights, grad, softmax.scale)])
+        }
+        Operation::Nll(_) => {
+            let (logits, labels) = (residuals.take_float(0), residuals.take_int(1));
+            let (normaliser, grad) = (residuals.take_float(2), grads.take_float(0));
+            Values::floats([nll::nll_backward(logits, labels, normaliser, grad)])
+        }
+        Operation::Lstm(lstm) if residuals.all_f32() && grads.all_f32() => {
+            let [x, w_ih, w_hh, bias, h, c, output, gates, cells] = residuals.take_floats();
+            let (inputs, saved, grad) = ([x, w_ih, w_hh, bias, h, c], [gates, cells], grads.take_float(0));
+            let needs = wanted.needs();
+            let grads = recurrent::backward::<B, R>(Cell::Lstm, inputs, saved, output, grad, &lstm.steps, needs);
+            Values::optional_floats(grads)
+        }
+        Operation::Gru(gru) if gru.reset == GruReset::After && residuals.all_f32() && grads.all_f32() => {
+            let [x, w_ih, w_hh, bias, h, output, gates, saved] = residuals.take_floats();
+            let (inputs, saved, grad) = ([x, w_ih, w_hh, bias, h.clone(), h], [gates, saved], grads.take_float(0));
+            // There is no sixth input.
+            let needs = wanted.needs();
+            let grads = recurrent::backward::<B, R>(Cell::Gru, inputs, saved, output, grad, &gru.steps, needs);
+            Values::optional_floats(grads)
+        }
+        _ => operation.compose_vjp(residuals, grads, wanted),
+    }
+}
+
 /// [`Backend`](crate::Backend) for a fusing backend, with the kernels of this module.
 macro_rules! fusing_backend {
     ($backend:ty) => {
-        impl crate::Backend for $backend {
-            const FUSES_VECTORS_WRONGLY: bool = true;
+        impl Backend for $backend {
+            const BROKEN_FUSED_GEMV: bool = true;
             const SAMPLES: bool = true;
 
-            fn matmul(lhs: FloatTensor<Self>, rhs: FloatTensor<Self>) -> FloatTensor<Self> {
-                let (a, b) = (lhs.shape(), rhs.shape());
-                let d = a.num_dims();
-                let one_batch = a[..d - 2] == b[..d - 2] && lhs.dtype() == rhs.dtype();
-                if one_batch && $crate::ops::cube::gemv::is_narrow(a[d - 2], a[d - 1], b[d - 1]) {
-                    return $crate::ops::cube::gemv::matmul(lhs, rhs);
-                }
-                let is_empty = a.num_elements() * b[d - 1] == 0;
-                if lhs.dtype() == rhs.dtype() && !is_empty && $crate::ops::cube::matmul::must_stay_f32(&lhs) {
-                    return $crate::ops::cube::matmul::matmul(lhs, rhs);
-                }
-                $crate::matmul::by_pairs::<Self>(lhs, rhs)
+            fn run(operation: &Operation, inputs: Values<Self>, needs: &[bool]) -> Outcome<Self> {
+                run(operation, inputs, needs)
             }
 
-            fn affine(
-                x: FloatTensor<Self>,
-                weight: FloatTensor<Self>,
-                bias: Option<FloatTensor<Self>>,
-            ) -> FloatTensor<Self> {
-                let (shape, weights) = (x.shape(), weight.shape());
-                let rows = shape[..shape.num_dims() - 1].iter().product();
-                if rows <= $crate::ops::cube::gemv::MOST_ROWS
-                    && $crate::ops::cube::gemv::is_narrow(rows, weights[0], weights[1])
-                {
-                    return $crate::ops::cube::gemv::affine(x, weight, bias);
-                }
-                if $crate::ops::cube::matmul::must_stay_f32(&x) {
-                    return $crate::ops::affine::by_rows::<Self>(x, weight, bias);
-                }
-                $crate::ops::affine::forward::<Self>(x, weight, bias)
+            fn run_vjp(
+                operation: &Operation,
+                residuals: Values<Self>,
+                grads: Values<Self>,
+                wanted: &Wanted,
+            ) -> Values<Self> {
+                run_vjp(operation, residuals, grads, wanted)
             }
 
-            fn convolve(
-                x: FloatTensor<Self>,
-                weight: FloatTensor<Self>,
-                options: ConvolveOptions,
-            ) -> FloatTensor<Self> {
-                if $crate::ops::cube::matmul::must_stay_f32(&x) {
-                    return $crate::ops::cube::conv::forward::<Self, _>(x, weight, options);
-                }
-                $crate::ops::convolve::forward::<Self>(x, weight, options)
-            }
-
-            fn convolve_backward(
-                x: FloatTensor<Self>,
-                weight: FloatTensor<Self>,
-                grad: FloatTensor<Self>,
-                options: ConvolveOptions,
-                needs: [bool; 2],
-            ) -> [Option<FloatTensor<Self>>; 2] {
-                if $crate::ops::cube::matmul::must_stay_f32(&x) {
-                    return $crate::ops::cube::conv::backward::<Self, _>(x, weight, grad, options, needs);
-                }
-                $crate::ops::convolve::backward::<Self>(x, weight, grad, options, needs)
-            }
-
-            fn rotate(
-                x: FloatTensor<Self>,
-                cos: FloatTensor<Self>,
-                sin: FloatTensor<Self>,
-                interleaved: bool,
-            ) -> FloatTensor<Self> {
-                $crate::ops::cube::rotary::rotate(x, cos, sin, interleaved)
-            }
-
-            fn row_norm(
-                x: FloatTensor<Self>,
-                weight: FloatTensor<Self>,
-                bias: Option<FloatTensor<Self>>,
-                options: RowNormOptions,
-            ) -> (FloatTensor<Self>, FloatTensor<Self>) {
-                $crate::ops::cube::row_norm::row_norm(x, weight, bias, options)
-            }
-
-            fn row_norm_backward(
-                inputs: [FloatTensor<Self>; 2],
-                stats: FloatTensor<Self>,
-                grad: FloatTensor<Self>,
-                options: RowNormOptions,
-                needs: [bool; 3],
-            ) -> [Option<FloatTensor<Self>>; 3] {
-                $crate::ops::cube::row_norm::row_norm_backward(inputs, stats, grad, options, needs)
-            }
-
-            fn attend(
-                inputs: [FloatTensor<Self>; 3],
-                options: AttendOptions<Self>,
-                keep: bool,
-            ) -> (FloatTensor<Self>, Option<FloatTensor<Self>>) {
-                let causal = options.visible.causal;
-                let small = $crate::ops::cube::attention::is_small(&inputs[0].shape(), &inputs[1].shape(), causal);
-                if small && !keep && options.dropout.is_none() {
-                    return ($crate::ops::cube::attention::attention::<_, Self>(inputs, options), None);
-                }
-                $crate::ops::attend::forward::<Self>(inputs, options, keep)
-            }
-
-            fn append(
-                buffers: [FloatTensor<Self>; 2],
-                new: [FloatTensor<Self>; 2],
-                at: usize,
-                seen: Range<usize>,
-            ) -> [[FloatTensor<Self>; 2]; 2] {
-                $crate::ops::cube::cache::append(buffers, new, at, seen)
-            }
-
-            fn attention_weights(scores: FloatTensor<Self>, scale: f64, visible: KeyRanges<Self>) -> FloatTensor<Self> {
-                $crate::ops::cube::softmax::attention_weights::<_, Self>(scores, scale, visible)
-            }
-
-            fn attention_weights_backward(
-                weights: FloatTensor<Self>,
-                grad: FloatTensor<Self>,
-                scale: f64,
-            ) -> FloatTensor<Self> {
-                $crate::ops::cube::softmax::attention_weights_backward(weights, grad, scale)
-            }
-
-            fn nll(logits: FloatTensor<Self>, labels: IntTensor<Self>) -> (FloatTensor<Self>, FloatTensor<Self>) {
-                $crate::ops::cube::nll::nll(logits, labels)
-            }
-
-            fn nll_backward(
-                logits: FloatTensor<Self>,
-                labels: IntTensor<Self>,
-                normaliser: FloatTensor<Self>,
-                grad: FloatTensor<Self>,
-            ) -> FloatTensor<Self> {
-                $crate::ops::cube::nll::nll_backward(logits, labels, normaliser, grad)
-            }
-
-            fn chunk(x: FloatTensor<Self>, count: usize, axis: usize) -> Vec<FloatTensor<Self>> {
-                $crate::ops::cube::chunk::chunk(x, count, axis)
-            }
-
-            fn random_bits(key: [u32; 2], shape: Shape, device: &Self::Device) -> IntTensor<Self> {
-                $crate::ops::cube::random::random_bits(key, shape, device)
-            }
-
-            fn dropout(x: FloatTensor<Self>, dropout: Dropout) -> FloatTensor<Self> {
-                $crate::ops::cube::random::dropout(x, dropout)
+            fn start_read(x: FloatTensor<Self>) -> PendingRead {
+                read::start_read(x)
             }
 
             fn sample(
@@ -182,130 +235,11 @@ macro_rules! fusing_backend {
                 occurred: Option<IntTensor<Self>>,
                 options: SampleOptions,
             ) -> Option<SampledPrimitives<Self>> {
-                Some($crate::ops::cube::sample::sample::<_, Self>(logits, occurred, options))
-            }
-
-            fn unchunk(parts: Vec<FloatTensor<Self>>, axis: usize) -> FloatTensor<Self> {
-                if parts.len() > $crate::ops::cube::chunk::MOST_PARTS {
-                    return Self::float_cat(parts, axis);
-                }
-                $crate::ops::cube::chunk::unchunk(parts, axis)
-            }
-
-            fn lstm(inputs: [FloatTensor<Self>; 6], steps: &Steps, keep: bool) -> Recurrence<Self, 2> {
-                use $crate::ops::cube::recurrent::{Cell, forward, takes};
-                if takes(&inputs) {
-                    return forward::<Self, _>(Cell::Lstm, inputs, steps, keep);
-                }
-                $crate::ops::recurrent::lstm::<Self>(inputs, steps, keep)
-            }
-
-            fn lstm_backward(
-                inputs: [FloatTensor<Self>; 6],
-                kept: [FloatTensor<Self>; 2],
-                output: FloatTensor<Self>,
-                grad: FloatTensor<Self>,
-                steps: &Steps,
-                needs: [bool; 6],
-            ) -> [Option<FloatTensor<Self>>; 6] {
-                use $crate::ops::cube::recurrent::{Cell, backward, takes};
-                if takes(&inputs) && grad.dtype() == inputs[0].dtype() {
-                    return backward::<Self, _>(Cell::Lstm, inputs, kept, output, grad, steps, needs);
-                }
-                $crate::ops::recurrent::lstm_backward::<Self>(inputs, kept, output, grad, steps, needs)
-            }
-
-            fn gru(inputs: [FloatTensor<Self>; 5], reset: GruReset, steps: &Steps, keep: bool) -> Recurrence<Self, 2> {
-                use $crate::ops::cube::recurrent::{Cell, forward, takes};
-                if reset == GruReset::After && takes(&inputs) {
-                    let [x, w_ih, w_hh, bias, h] = inputs;
-                    return forward::<Self, _>(Cell::Gru, [x, w_ih, w_hh, bias, h.clone(), h], steps, keep);
-                }
-                $crate::ops::recurrent::gru::<Self>(inputs, reset, steps, keep)
-            }
-
-            fn gru_backward(
-                inputs: [FloatTensor<Self>; 5],
-                kept: [FloatTensor<Self>; 2],
-                output: FloatTensor<Self>,
-                grad: FloatTensor<Self>,
-                reset: GruReset,
-                steps: &Steps,
-                needs: [bool; 5],
-            ) -> [Option<FloatTensor<Self>>; 5] {
-                use $crate::ops::cube::recurrent::{Cell, backward, takes};
-                if reset == GruReset::After && takes(&inputs) && grad.dtype() == inputs[0].dtype() {
-                    let [x, w_ih, w_hh, bias, h] = inputs;
-                    let [x_needs, w_ih_needs, w_hh_needs, bias_needs, h_needs] = needs;
-                    let needs = [x_needs, w_ih_needs, w_hh_needs, bias_needs, h_needs, false];
-                    let inputs = [x, w_ih, w_hh, bias, h.clone(), h];
-                    let grads = backward::<Self, _>(Cell::Gru, inputs, kept, output, grad, steps, needs);
-                    let [dx, dw_ih, dw_hh, db, dh, _] = grads;
-                    return [dx, dw_ih, dw_hh, db, dh];
-                }
-                $crate::ops::recurrent::gru_backward::<Self>(inputs, kept, output, grad, reset, steps, needs)
-            }
-
-            fn adam_step(leaf: [FloatTensor<Self>; 4], numbers: FloatTensor<Self>) -> [FloatTensor<Self>; 3] {
-                let mut leaves = Self::adam_steps(vec![leaf], numbers);
-                leaves.pop().expect("a leaf for a leaf")
-            }
-
-            fn adam_steps(
-                leaves: Vec<[FloatTensor<Self>; 4]>,
-                numbers: FloatTensor<Self>,
-            ) -> Vec<[FloatTensor<Self>; 3]> {
-                if numbers.dtype() != DType::F32 {
-                    return leaves
-                        .into_iter()
-                        .map(|leaf| $crate::ops::optimizer::adam_step::<Self>(leaf, numbers.clone()))
-                        .collect();
-                }
-                $crate::ops::cube::leaves::adam_steps(leaves, numbers)
-            }
-
-            fn sum_of_squares(x: FloatTensor<Self>) -> FloatTensor<Self> {
-                match Self::sum_of_all_squares(vec![x]) {
-                    Some(sum) => sum,
-                    None => unreachable!("there is one tensor"),
-                }
-            }
-
-            fn sum_of_all_squares(leaves: Vec<FloatTensor<Self>>) -> Option<FloatTensor<Self>> {
-                if leaves.iter().any(|x| x.dtype() == DType::F64) {
-                    let squares = leaves.into_iter().map($crate::ops::optimizer::sum_of_squares::<Self>);
-                    return squares.reduce(Self::float_add);
-                }
-                let device = Self::float_device(leaves.first()?);
-                let leaves: Vec<_> = leaves.into_iter().filter(|x| x.shape().num_elements() > 0).collect();
-                let zero = || Self::float_zeros([1].into(), &device, FloatDType::F32);
-                Some($crate::ops::cube::leaves::sum_of_squares(leaves).unwrap_or_else(zero))
-            }
-
-            fn start_read(x: FloatTensor<Self>) -> PendingRead {
-                $crate::ops::cube::read::start_read(x)
-            }
-
-            fn scale_all(leaves: Vec<FloatTensor<Self>>, factor: FloatTensor<Self>) -> Vec<FloatTensor<Self>> {
-                if factor.dtype() == DType::F64 {
-                    return $crate::ops::optimizer::scale_all::<Self>(leaves, factor);
-                }
-                $crate::ops::cube::leaves::scale(leaves, factor)
+                Some(sample::sample::<_, Self>(logits, occurred, options))
             }
         }
     };
 }
-
-use burn::tensor::{
-    DType, FloatDType, Shape, TensorMetadata,
-    ops::{FloatTensor, FloatTensorOps, IntTensor},
-};
-use std::ops::Range;
-
-use super::{
-    AttendOptions, ConvolveOptions, Dropout, GruReset, KeyRanges, PendingRead, Recurrence, RowNormOptions,
-    SampleOptions, SampledPrimitives, Steps,
-};
 
 #[cfg(feature = "cuda")]
 fusing_backend!(burn_cuda::Cuda);

@@ -80,7 +80,7 @@ fn launch<R: CubeRuntime>(inputs: [CubeTensor<R>; 2]) -> [CubeTensor<R>; 2] {
     [losses, normaliser]
 }
 
-/// See [`Backend::nll`](crate::Backend::nll).
+/// See [`Nll`](crate::ops::Nll).
 pub(super) fn nll<R: CubeRuntime>(logits: Lazy<R>, labels: Lazy<R>) -> (Lazy<R>, Lazy<R>) {
     let rows = logits.shape()[0];
     let outputs = [([rows].into(), logits.dtype()), ([rows].into(), DType::F32)];
@@ -137,7 +137,7 @@ fn launch_grad<R: CubeRuntime>(inputs: [CubeTensor<R>; 4]) -> CubeTensor<R> {
     slope
 }
 
-/// See [`Backend::nll_backward`](crate::Backend::nll_backward).
+/// The derivative of [`Nll`](crate::ops::Nll).
 pub(super) fn nll_backward<R: CubeRuntime>(
     logits: Lazy<R>,
     labels: Lazy<R>,

@@ -112,7 +112,7 @@ fn launch_bits<R: CubeRuntime>([k0, k1]: [u32; 2], shape: Shape, device: &R::Dev
     values
 }
 
-/// See [`Backend::random_bits`](crate::Backend::random_bits).
+/// See [`RandomBits`](crate::ops::RandomBits).
 pub(super) fn random_bits<R: CubeRuntime>(key: [u32; 2], shape: Shape, device: &R::Device) -> Lazy<R> {
     let (output, device) = ([(shape.clone(), DType::U32)], device.clone());
     let launch = {
@@ -171,7 +171,7 @@ fn launch_dropout<R: CubeRuntime>(x: CubeTensor<R>, dropout: Dropout) -> CubeTen
     y
 }
 
-/// See [`Backend::dropout`](crate::Backend::dropout).
+/// See [`Dropout`].
 pub(super) fn dropout<R: CubeRuntime>(x: Lazy<R>, dropout: Dropout) -> Lazy<R> {
     let output = [(x.shape(), x.dtype())];
     let [y] = register("grove_dropout", [x], output, move |[x]| [launch_dropout(x, dropout)]);

@@ -13,8 +13,8 @@ use super::{
     tensor::{addresses, array, cubes, empty},
 };
 use crate::{
-    Backend, Recurrence, Steps,
-    ops::{float, primitive, recurrent as composed},
+    Backend, Steps,
+    ops::{Outcome, float, primitive, recurrent as composed},
 };
 
 /// Sequences and hidden units of a cube.
@@ -171,8 +171,8 @@ fn backward_steps<R: CubeRuntime>(inputs: [CubeTensor<R>; 7], cell: Cell, steps:
     [d_state, d_new, before, straight, d_first]
 }
 
-/// A layer of all steps; see [`Backend::lstm`] and [`Backend::gru`]. `bias` is that of the input's part.
-pub(super) fn forward<B, R>(cell: Cell, inputs: [Lazy<R>; 6], steps: &Steps, keep: bool) -> Recurrence<B, 2>
+/// A layer of all steps; see [`Lstm`](crate::ops::Lstm) and [`Gru`](crate::ops::Gru). `bias` is that of the input's part.
+pub(super) fn forward<B, R>(cell: Cell, inputs: [Lazy<R>; 6], steps: &Steps, keep: bool) -> Outcome<B>
 where
     B: Backend<FloatTensorPrimitive = Lazy<R>>,
     R: CubeRuntime,
@@ -192,7 +192,7 @@ where
         shapes.map(|shape| (shape.into(), dtype)),
         move |inputs| forward_steps(inputs, cell, &walk, keep),
     );
-    (output, keep.then_some([gates, saved]))
+    Outcome::new([output]).saving(keep.then_some([gates, saved]).into_iter().flatten())
 }
 
 /// The gradients of `x`, `w_ih`, `w_hh`, the bias, `h` and `c`; see [`forward`].

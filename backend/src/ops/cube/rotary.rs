@@ -83,7 +83,7 @@ fn launch<R: CubeRuntime>([x, cos, sin]: [CubeTensor<R>; 3], interleaved: bool) 
     y
 }
 
-/// See [`Backend::rotate`](crate::Backend::rotate).
+/// See [`Rope`](crate::ops::Rope).
 pub(super) fn rotate<R: CubeRuntime>(x: Lazy<R>, cos: Lazy<R>, sin: Lazy<R>, interleaved: bool) -> Lazy<R> {
     let output = [(x.shape(), x.dtype())];
     let [y] = register("grove_rotate", [x, cos, sin], output, move |inputs| [launch(inputs, interleaved)]);

@@ -5,7 +5,7 @@ use burn_cubecl::{CubeRuntime, kernel::into_contiguous, tensor::CubeTensor};
 use cubecl::prelude::*;
 
 use super::{
-    super::{RowNormOptions, precision::is_half},
+    super::{RowNorm, precision::is_half},
     reduce::cube_sum,
     register::{Lazy, register},
     tensor::{addresses, array, cubes, empty, units_for},
@@ -85,7 +85,7 @@ fn forward<R: CubeRuntime>(
     x: CubeTensor<R>,
     weight: CubeTensor<R>,
     bias: Option<CubeTensor<R>>,
-    options: RowNormOptions,
+    options: RowNorm,
 ) -> [CubeTensor<R>; 2] {
     let (shape, strides) = (x.shape(), x.meta.strides().clone());
     let (rows, size) = (shape[0], shape[1]);
@@ -122,12 +122,12 @@ fn forward<R: CubeRuntime>(
     [y, stats]
 }
 
-/// See [`Backend::row_norm`](crate::Backend::row_norm).
+/// See [`RowNorm`].
 pub(super) fn row_norm<R: CubeRuntime>(
     x: Lazy<R>,
     weight: Lazy<R>,
     bias: Option<Lazy<R>>,
-    options: RowNormOptions,
+    options: RowNorm,
 ) -> (Lazy<R>, Lazy<R>) {
     let shape = x.shape();
     let outputs = [(shape.clone(), x.dtype()), ([shape[0], 2].into(), DType::F32)];
@@ -235,7 +235,7 @@ fn column_sums_kernel<X: Float, G: Float, W: Float>(
     }
 }
 
-fn input_grad<R: CubeRuntime>(inputs: [CubeTensor<R>; 4], options: RowNormOptions) -> CubeTensor<R> {
+fn input_grad<R: CubeRuntime>(inputs: [CubeTensor<R>; 4], options: RowNorm) -> CubeTensor<R> {
     let [x, weight, stats, grad] = inputs.map(into_contiguous);
     let shape = x.shape();
     let (rows, size) = (shape[0], shape[1]);
@@ -288,12 +288,12 @@ fn column_sums<R: CubeRuntime>(inputs: [CubeTensor<R>; 3], dtype: DType) -> [Cub
     [d_weight, d_bias]
 }
 
-/// See [`Backend::row_norm_backward`](crate::Backend::row_norm_backward).
+/// The derivative of [`RowNorm`].
 pub(super) fn row_norm_backward<R: CubeRuntime>(
     [x, weight]: [Lazy<R>; 2],
     stats: Lazy<R>,
     grad: Lazy<R>,
-    options: RowNormOptions,
+    options: RowNorm,
     needs: [bool; 3],
 ) -> [Option<Lazy<R>>; 3] {
     let (shape, of_weight) = (x.shape(), weight.dtype());

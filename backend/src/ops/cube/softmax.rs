@@ -1,16 +1,17 @@
 //! The softmax of attention's scores and its gradient: a cube to a row.
 
-use burn::tensor::{TensorMetadata, ops::FloatTensor};
+use burn::tensor::{Tensor, TensorMetadata};
 use burn_cubecl::{CubeRuntime, kernel::into_contiguous, tensor::CubeTensor};
 use cubecl::prelude::*;
 
 use super::{
+    Fusing,
     key_range::{Limits, Ranges, visible_keys},
     reduce::{cube_max, cube_sum},
     register::{Lazy, register, register_list},
     tensor::{addresses, array, cubes, empty, units_for},
 };
-use crate::ops::{Backend, KeyRanges};
+use crate::ops::{MaskedSoftmax, Values};
 
 #[cube(launch_unchecked, address_type = "dynamic")]
 fn softmax_kernel<X: Float, P: Int, L: Int>(
@@ -100,18 +101,14 @@ fn launch<R: CubeRuntime>(inputs: Vec<CubeTensor<R>>, scale: f32, ranges: Ranges
     weights
 }
 
-/// See [`Backend::attention_weights`](crate::Backend::attention_weights).
-pub(super) fn attention_weights<R, B>(scores: Lazy<R>, scale: f64, visible: KeyRanges<B>) -> FloatTensor<B>
-where
-    R: CubeRuntime,
-    B: Backend<FloatTensorPrimitive = Lazy<R>, IntTensorPrimitive = Lazy<R>>,
-{
-    let shape = scores.shape();
-    let output = vec![(shape.clone(), scores.dtype())];
-    let mut inputs = vec![scores];
-    let ranges = Ranges::register(visible, [shape[0], shape[3]], &mut inputs);
-    let weights =
-        register_list("grove_softmax", inputs, output, move |inputs| vec![launch(inputs, scale as f32, ranges)]);
+/// See [`MaskedSoftmax`].
+pub(super) fn masked_softmax<R: CubeRuntime, B: Fusing<R>>(softmax: MaskedSoftmax, mut values: Values<B>) -> Lazy<R> {
+    let (shape, scale) = (values.shape(0), softmax.scale as f32);
+    let output = vec![(shape.clone(), values.dtype(0))];
+    let counts = [1, 2].map(|i| values.take_optional_int::<1>(i).map(Tensor::into_primitive));
+    let mut inputs = vec![values.take_float(0)];
+    let ranges = Ranges::register((softmax.causal, softmax.window), counts, shape[3], &mut inputs);
+    let weights = register_list("grove_softmax", inputs, output, move |inputs| vec![launch(inputs, scale, ranges)]);
     weights.into_iter().next().expect("one output was described")
 }
 
@@ -175,8 +172,8 @@ fn launch_grad<R: CubeRuntime>(inputs: [CubeTensor<R>; 2], scale: f32) -> CubeTe
     slope
 }
 
-/// See [`Backend::attention_weights_backward`](crate::Backend::attention_weights_backward).
-pub(super) fn attention_weights_backward<R: CubeRuntime>(weights: Lazy<R>, grad: Lazy<R>, scale: f64) -> Lazy<R> {
+/// The derivative of [`MaskedSoftmax`].
+pub(super) fn masked_softmax_backward<R: CubeRuntime>(weights: Lazy<R>, grad: Lazy<R>, scale: f64) -> Lazy<R> {
     let output = [(grad.shape(), grad.dtype())];
     let [slope] =
         register("grove_softmax_grad", [weights, grad], output, move |inputs| [launch_grad(inputs, scale as f32)]);

@@ -24,6 +24,8 @@ pub struct Lstm {
 }
 
 impl Rules for Lstm {
+    const SAVES: bool = true;
+
     fn shapes(&self, inputs: &Shapes) -> Vec<Shape> {
         vec![shape_of("lstm", inputs, &self.steps, [4, 4, 2]).into()]
     }

@@ -1,13 +1,13 @@
-//! The operations of pictures on flex: kernels and exact backward passes against Burn's own operations on the same
+//! The operations of images on flex: kernels and exact backward passes against Burn's own operations on the same
 //! backend, which Burn differentiates. (What torch gives is compared where layers use them.)
 #![recursion_limit = "256"]
 #![cfg(feature = "flex")]
 
-use burn::tensor::{
-    Tensor, TensorData, TensorPrimitive, activation, module,
-    ops::{ConvOptions, FloatTensor},
+use burn::tensor::{Tensor, TensorData, activation, module, ops::ConvOptions};
+use grove_backend::{
+    Autodiff, Conv2dOptions, Epilogue, Flex, Pool2dOptions,
+    ops::{self, BatchNorm},
 };
-use grove_backend::{Autodiff, Backend, ConvolveOptions, ConvolveThen, Flex, PoolOptions};
 
 type Diff = Autodiff<Flex>;
 type Image = Tensor<Diff, 4>;
@@ -18,14 +18,6 @@ fn numbers<const D: usize>(shape: [usize; D], seed: u64) -> Tensor<Diff, D> {
     let hash = |i: u64| (i + seed * 1_000_003).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 40;
     let values: Vec<f32> = (0..count).map(|i| hash(i) as f32 / (1 << 23) as f32 - 1.0).collect();
     Tensor::from_data(TensorData::new(values, shape), &Default::default())
-}
-
-fn float<B: Backend, const D: usize>(x: FloatTensor<B>) -> Tensor<B, D> {
-    Tensor::from_primitive(TensorPrimitive::Float(x))
-}
-
-fn primitive<B: Backend, const D: usize>(x: Tensor<B, D>) -> FloatTensor<B> {
-    x.into_primitive().tensor()
 }
 
 fn values<const D: usize>(x: Tensor<Flex, D>) -> Vec<f64> {
@@ -64,19 +56,19 @@ fn compare(what: &str, shapes: &[[usize; 4]], ours: &dyn Fn(&[Image]) -> Image, 
 #[test]
 fn convolutions() {
     for (size, out, kernel, options) in [
-        ([2, 3, 8, 8], 5, 1, ConvolveOptions::default()),
-        ([2, 16, 9, 9], 20, 3, ConvolveOptions { padding: [1, 1], ..Default::default() }),
-        ([3, 4, 9, 9], 6, 3, ConvolveOptions { stride: [2, 2], padding: [1, 1], groups: 2, ..Default::default() }),
-        ([1, 6, 11, 11], 6, 3, ConvolveOptions { padding: [2, 2], dilation: [2, 2], groups: 6, ..Default::default() }),
-        ([1, 3, 15, 15], 4, 7, ConvolveOptions { stride: [2, 2], padding: [3, 3], ..Default::default() }),
+        ([2, 3, 8, 8], 5, 1, Conv2dOptions::default()),
+        ([2, 16, 9, 9], 20, 3, Conv2dOptions { padding: [1, 1], ..Default::default() }),
+        ([3, 4, 9, 9], 6, 3, Conv2dOptions { stride: [2, 2], padding: [1, 1], groups: 2, ..Default::default() }),
+        ([1, 6, 11, 11], 6, 3, Conv2dOptions { padding: [2, 2], dilation: [2, 2], groups: 6, ..Default::default() }),
+        ([1, 3, 15, 15], 4, 7, Conv2dOptions { stride: [2, 2], padding: [3, 3], ..Default::default() }),
     ] {
         let shapes = [size, [out, size[1] / options.groups, kernel, kernel]];
-        let ConvolveOptions { stride, padding, dilation, groups } = options;
+        let Conv2dOptions { stride, padding, dilation, groups } = options;
         let burn = ConvOptions::new(stride, padding, dilation, groups);
         compare(
             &format!("{options:?}"),
             &shapes,
-            &|x| float(Diff::convolve(primitive(x[0].clone()), primitive(x[1].clone()), options)),
+            &|x| ops::conv2d(x[0].clone(), x[1].clone(), options),
             &|x| module::conv2d(x[0].clone(), x[1].clone(), None, burn.clone()),
         );
         let [x, weight] = [numbers(shapes[0], 1).inner(), numbers(shapes[1], 2).inner()];
@@ -85,14 +77,8 @@ fn convolutions() {
         let residual = numbers(y.dims(), 5).inner();
         let row = |x: &Tensor<Flex, 1>| x.clone().reshape([1, out, 1, 1]);
         let expected = activation::relu(y * row(&scale) + row(&shift) + residual.clone());
-        let then = ConvolveThen {
-            scale: primitive(scale),
-            shift: primitive(shift),
-            residual: Some(primitive(residual)),
-            relu: true,
-        };
-        let found = Flex::convolve_then(primitive(x), primitive(weight), then, options);
-        close("what follows", &values(float::<Flex, 4>(found)), &values(expected));
+        let epilogue = Epilogue { scale, shift, residual: Some(residual), relu: true };
+        close("epilogue", &values(ops::conv2d_fused(x, weight, epilogue, options)), &values(expected));
     }
 }
 
@@ -107,8 +93,8 @@ fn batch_norm() {
             &format!("residual {residual}, relu {relu}"),
             &shapes,
             &|x| {
-                let inputs = [primitive(x[0].clone()), primitive(each(&x[1])), primitive(each(&x[2]))];
-                float(Diff::batch_norm(inputs, x.get(3).cloned().map(primitive), relu, 1e-3).output)
+                let options = BatchNorm { relu, eps: 1e-3 };
+                ops::batch_norm(x[0].clone(), each(&x[1]), each(&x[2]), x.get(3).cloned(), options).output
             },
             &|x| {
                 let mean = x[0].clone().mean_dim(0).mean_dim(2).mean_dim(3);
@@ -125,14 +111,14 @@ fn batch_norm() {
 #[test]
 fn max_pool() {
     for options in [
-        PoolOptions { kernel: [3, 3], stride: [2, 2], padding: [1, 1] },
-        PoolOptions { kernel: [2, 3], stride: [1, 3], padding: [0, 1] },
+        Pool2dOptions { kernel: [3, 3], stride: [2, 2], padding: [1, 1] },
+        Pool2dOptions { kernel: [2, 3], stride: [1, 3], padding: [0, 1] },
     ] {
-        let PoolOptions { kernel, stride, padding } = options;
+        let Pool2dOptions { kernel, stride, padding } = options;
         compare(
             &format!("{options:?}"),
             &[[2, 3, 9, 9]],
-            &|x| float(Diff::max_pool(primitive(x[0].clone()), options)),
+            &|x| ops::max_pool2d(x[0].clone(), options),
             &|x| module::max_pool2d(x[0].clone(), kernel, stride, padding, [1, 1], false),
         );
     }

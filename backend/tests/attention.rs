@@ -1,17 +1,17 @@
-//! Attention and affine maps: kernels and exact backward passes against the same mathematics written with Burn's
+//! Attention and linear maps: kernels and exact backward passes against the same mathematics written with Burn's
 //! operations, which Burn differentiates. (What torch gives is compared where layers use them.)
 #![recursion_limit = "256"]
 #![cfg(all(feature = "flex", feature = "candle"))]
 
-use against::{compare, flat, float, numbers, primitive};
-use burn::tensor::{Bool, Int, Tensor, TensorData, activation, ops::FloatTensor};
-use grove_backend::{AttendOptions, Autodiff, Backend, Dropout, KeyRanges};
+use against::{compare, flat, numbers};
+use burn::tensor::{Bool, Int, Tensor, TensorData, activation};
+use grove_backend::{AttentionOptions, Autodiff, Backend, Dropout, KeyRanges, ops};
 
 mod against;
 #[macro_use]
 mod common;
 
-fn affine<B: Backend>(device: B::Device) {
+fn linear<B: Backend>(device: B::Device) {
     for ([a, b, i, o], turned) in [
         ([1, 1, 1, 1], false),
         ([2, 5, 3, 7], false),
@@ -34,19 +34,14 @@ fn affine<B: Backend>(device: B::Device) {
             false => x.reshape([a, b, i]),
         };
         let ours = |x: &[Tensor<Autodiff<B>, 1>]| {
-            let bias = x.get(2).map(|bias| primitive(bias.clone()));
-            flat(float::<Autodiff<B>, 3>(<Autodiff<B>>::affine(
-                primitive(rows(x[0].clone())),
-                primitive(weight(x[1].clone())),
-                bias,
-            )))
+            flat(ops::linear(rows(x[0].clone()), weight(x[1].clone()), x.get(2).cloned()))
         };
         let theirs = |x: &[Tensor<Autodiff<B>, 1>]| {
             let y = rows(x[0].clone()).reshape([a * b, i]).matmul(weight(x[1].clone()));
             flat(if x.len() > 2 { y + x[2].clone().reshape([1, o]) } else { y })
         };
-        compare(&format!("affine {:?}", [a, b, i, o]), &inputs, &ours, &theirs);
-        compare(&format!("affine {:?} without bias", [a, b, i, o]), &inputs[..2], &ours, &theirs);
+        compare(&format!("linear {:?}", [a, b, i, o]), &inputs, &ours, &theirs);
+        compare(&format!("linear {:?} without bias", [a, b, i, o]), &inputs[..2], &ours, &theirs);
     }
 }
 
@@ -60,7 +55,7 @@ fn mask<B: Backend>(
     Tensor::<B, 4, Int>::from_data(TensorData::new(hidden, [b, 1, t, s]), device).equal_elem(1)
 }
 
-fn attend<B: Backend>(device: B::Device) {
+fn attention<B: Backend>(device: B::Device) {
     for [b, n_head, n_kv_head, t, s, d] in [
         [1, 1, 1, 1, 1, 1],
         [2, 3, 3, 1, 6, 4],
@@ -97,14 +92,10 @@ fn attend<B: Backend>(device: B::Device) {
                 [0, 1, 2].map(|i| view(&x[i], sizes[i], projected))
             };
             let ours = |x: &[Tensor<Autodiff<B>, 1>]| {
-                let options = AttendOptions {
-                    scale: 0.3,
-                    visible: KeyRanges::new(causal),
-                    hidden: hidden.clone().map(Tensor::into_primitive),
-                    dropout,
-                };
-                let y = <Autodiff<B>>::attend(views(x).map(primitive), options, false).0;
-                flat(float::<Autodiff<B>, 4>(y).swap_dims(1, 2))
+                let visible = KeyRanges::new(causal);
+                let options = AttentionOptions { scale: 0.3, visible, mask: hidden.clone(), dropout };
+                let [q, k, v] = views(x);
+                flat(ops::attention(q, k, v, options).swap_dims(1, 2))
             };
             let theirs = |x: &[Tensor<Autodiff<B>, 1>]| {
                 let [q, k, v] = views(x);
@@ -122,21 +113,16 @@ fn attend<B: Backend>(device: B::Device) {
             };
             compare(&format!("{:?}, case {case}", [b, n_head, n_kv_head, t, s, d]), &inputs, &ours, &theirs);
             // Without a backward pass to come another way may be taken.
-            let plain =
-                |x: FloatTensor<B>| float::<B, 4>(x).swap_dims(1, 2).into_data().iter::<f64>().collect::<Vec<_>>();
             let lifted = inputs.clone().map(Tensor::<Autodiff<B>, 1>::from_inner);
             let expected = theirs(&lifted).into_data().iter::<f64>().collect::<Vec<_>>();
-            let options = AttendOptions {
-                scale: 0.3,
-                visible: KeyRanges::new(causal),
-                hidden: hidden.clone().map(|hidden| hidden.inner().into_primitive()),
-                dropout,
-            };
-            let found = plain(B::attend(views(&lifted).map(|x| primitive(x.inner())), options, false).0);
+            let (visible, mask) = (KeyRanges::new(causal), hidden.clone().map(Tensor::inner));
+            let options = AttentionOptions { scale: 0.3, visible, mask, dropout };
+            let [q, k, v] = views(&lifted).map(Tensor::inner);
+            let found = ops::attention(q, k, v, options).swap_dims(1, 2).into_data().iter::<f64>().collect::<Vec<_>>();
             let (apart, largest) = common::distance(&found, &expected);
             assert!(apart <= 1e-5 * largest.max(1.0), "case {case}: apart by {apart} of {largest}");
         }
     }
 }
 
-on_each_backend!(affine, attend);
+on_each_backend!(linear, attention);
