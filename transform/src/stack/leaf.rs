@@ -40,7 +40,7 @@ pub(super) fn unstack_leaf<B: Backend, K: Kind, const D: usize, const E: usize>(
     let parts: Vec<Tensor<B, E, K::On<B>>> = match K::erase(x.clone()) {
         AnyTensor::Float(_) if steps == 0 => vec![],
         AnyTensor::Float(x) => {
-            let parts = ops::apply(ops::Chunk { count: steps, axis: 0 }, ops::Values::floats([x])).into_floats();
+            let parts = ops::apply::<B>(ops::Chunk { count: steps, axis: 0 }, ops::Values::floats([x])).into_floats();
             parts.into_iter().filter_map(|row| K::restore(AnyTensor::Float(row))).collect()
         }
         _ => (0..steps).map(|i| x.clone().narrow(0, i, 1)).collect(),
