@@ -1,4 +1,4 @@
-//! Where each backend is instantiated once, so that programs need not do it again.
+//! One instantiation of each backend, so that programs need none.
 //!
 //! At the dev profile's `opt-level = 1` rustc shares generic instantiations between crates. [`exercise`] makes this
 //! crate hold one of every operation in use, for every backend, with and without differentiation; a program that
@@ -15,7 +15,7 @@ use crate::{
 
 /// Something to run on a backend that is chosen at run time; see [`DeviceSpec::run`](crate::DeviceSpec::run).
 pub trait Program: Send {
-    /// What it results in.
+    /// Result of the program.
     type Output: Send;
 
     /// Runs on a device of the backend `B`.
@@ -58,7 +58,7 @@ fn layers<B: Backend>(x: Tensor<B, 2>) -> Tensor<B, 2> {
     ops::attention(y.clone(), y.clone(), y, AttentionOptions::new(1.0, KeyRanges::new(true))).reshape([2, 2])
 }
 
-/// What LLaMA needs besides: a norm, a rotation, a gate, and a product with quantised weights.
+/// Further operations of LLaMA: a norm, a rotation, a gate, and a product with quantised weights.
 fn large<B: Backend>(x: Tensor<B, 2>) -> Tensor<B, 2> {
     let (x, angles) = (x.clone().reshape([1, 2, 1, 2]), x.narrow(1, 0, 1).reshape([1, 2, 1]));
     let y = ops::apply_rope(x, angles.clone(), angles, false).reshape([1, 2, 2]);

@@ -65,12 +65,9 @@ fn convolutions() {
         let shapes = [size, [out, size[1] / options.groups, kernel, kernel]];
         let Conv2dOptions { stride, padding, dilation, groups } = options;
         let burn = ConvOptions::new(stride, padding, dilation, groups);
-        compare(
-            &format!("{options:?}"),
-            &shapes,
-            &|x| ops::conv2d(x[0].clone(), x[1].clone(), options),
-            &|x| module::conv2d(x[0].clone(), x[1].clone(), None, burn.clone()),
-        );
+        compare(&format!("{options:?}"), &shapes, &|x| ops::conv2d(x[0].clone(), x[1].clone(), options), &|x| {
+            module::conv2d(x[0].clone(), x[1].clone(), None, burn.clone())
+        });
         let [x, weight] = [numbers(shapes[0], 1).inner(), numbers(shapes[1], 2).inner()];
         let [scale, shift] = [numbers([out], 3).inner(), numbers([out], 4).inner()];
         let y = module::conv2d(x.clone(), weight.clone(), None, burn);
@@ -115,11 +112,8 @@ fn max_pool() {
         Pool2dOptions { kernel: [2, 3], stride: [1, 3], padding: [0, 1] },
     ] {
         let Pool2dOptions { kernel, stride, padding } = options;
-        compare(
-            &format!("{options:?}"),
-            &[[2, 3, 9, 9]],
-            &|x| ops::max_pool2d(x[0].clone(), options),
-            &|x| module::max_pool2d(x[0].clone(), kernel, stride, padding, [1, 1], false),
-        );
+        compare(&format!("{options:?}"), &[[2, 3, 9, 9]], &|x| ops::max_pool2d(x[0].clone(), options), &|x| {
+            module::max_pool2d(x[0].clone(), kernel, stride, padding, [1, 1], false)
+        });
     }
 }

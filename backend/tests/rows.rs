@@ -176,9 +176,7 @@ fn embedding<B: Backend>(device: B::Device) {
     let output = |rows: Tensor<Autodiff<B>, 2>, table: Tensor<Autodiff<B>, 2>| {
         ops::linear(rows, table.transpose(), None).reshape([8 * symbols])
     };
-    let looked_up = |table: Tensor<Autodiff<B>, 2>| {
-        ops::embedding(table, numbers_of.clone()).reshape([8, size])
-    };
+    let looked_up = |table: Tensor<Autodiff<B>, 2>| ops::embedding(table, numbers_of.clone()).reshape([8, size]);
     let plain = |table: Tensor<Autodiff<B>, 2>| ones.clone().matmul(table);
     let x = || numbers::<Autodiff<B>, 2>([symbols, size], 7, &device);
     compare("once", x(), |x| looked_up(x).reshape([8 * size]), |x| plain(x).reshape([8 * size]));

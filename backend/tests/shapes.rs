@@ -28,7 +28,10 @@ const ATTENTION: Attention = Attention { scale: 1.0, causal: false, window: None
 #[test]
 fn gives_output_shapes() {
     let gives = |operation: Operation, inputs: &[&[usize]], outputs: &[&[usize]]| {
-        assert_eq!(shapes(operation, inputs).as_deref(), Ok(&outputs.iter().map(|x| x.to_vec()).collect::<Vec<_>>()[..]));
+        assert_eq!(
+            shapes(operation, inputs).as_deref(),
+            Ok(&outputs.iter().map(|x| x.to_vec()).collect::<Vec<_>>()[..])
+        );
     };
     gives(Matmul.into(), &[&[3, 1, 2, 4], &[1, 5, 4, 6]], &[&[3, 5, 2, 6]]);
     gives(Linear.into(), &[&[4], &[4, 6], &[6]], &[&[6]]);
@@ -38,14 +41,11 @@ fn gives_output_shapes() {
     gives(RowNorm { centred: true, eps: 1e-5 }.into(), &[&[7, 3], &[3]], &[&[7, 3], &[7, 2]]);
     gives(Chunk { count: 2, axis: 1 }.into(), &[&[3, 4]], &[&[3, 2], &[3, 2]]);
     gives(Concat { axis: 0 }.into(), &[&[3, 4], &[3, 4], &[3, 4]], &[&[9, 4]]);
-    gives(AdamStep.into(), &[&[2], &[2], &[2], &[2], &[3, 1], &[3, 1], &[3, 1], &[3, 1], &[10]], &[
-        &[2],
-        &[2],
-        &[2],
-        &[3, 1],
-        &[3, 1],
-        &[3, 1],
-    ]);
+    gives(
+        AdamStep.into(),
+        &[&[2], &[2], &[2], &[2], &[3, 1], &[3, 1], &[3, 1], &[3, 1], &[10]],
+        &[&[2], &[2], &[2], &[3, 1], &[3, 1], &[3, 1]],
+    );
 }
 
 #[test]

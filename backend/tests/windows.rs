@@ -64,11 +64,7 @@ fn convolutions<B: Backend>(device: B::Device) {
             let (apart, largest) = common::distance(&found, expected);
             assert!(apart <= 1e-5 * largest.max(1.0), "{what}, {part}: apart by {apart} of {largest}");
         };
-        close(
-            "alone",
-            values(ops::conv2d(x.clone(), weight.clone(), options)),
-            &y,
-        );
+        close("alone", values(ops::conv2d(x.clone(), weight.clone(), options)), &y);
         let [x, weight] = [x, weight].map(|x| Tensor::<Autodiff<B>, 4>::from_inner(x).require_grad());
         let found = ops::conv2d(x.clone(), weight.clone(), options);
         let grads = (found.clone() * Tensor::<Autodiff<B>, 4>::from_inner(dy)).sum().backward();

@@ -33,13 +33,7 @@ impl<B: Backend> Conv2d<B> {
     ///
     /// # Panics
     /// If the groups do not divide the channels.
-    pub fn kaiming(
-        inputs: usize,
-        outputs: usize,
-        kernel: [usize; 2],
-        options: Conv2dOptions,
-        init: &Init<B>,
-    ) -> Self {
+    pub fn kaiming(inputs: usize, outputs: usize, kernel: [usize; 2], options: Conv2dOptions, init: &Init<B>) -> Self {
         let groups = options.groups;
         assert!(inputs.is_multiple_of(groups) && outputs.is_multiple_of(groups), "{groups} groups of other channels");
         let [height, width] = kernel;

@@ -233,9 +233,8 @@ mod tests {
 
     #[test]
     fn recomputing_gives_the_same_gradient() {
-        let gelu = |x: Array<Autodiff<Flex, Balanced>, 1>| {
-            (ops::gelu(x.val(), GeluApproximation::Tanh).exp().sum(), ())
-        };
+        let gelu =
+            |x: Array<Autodiff<Flex, Balanced>, 1>| (ops::gelu(x.val(), GeluApproximation::Tanh).exp().sum(), ());
         let (_, grads, ()) = GradOptions::new().recompute::<Balanced>().value_and_grad_aux(&line().slope, gelu);
         let x = line().slope;
         let plain = grad(&x, |x| ops::gelu(x.val(), GeluApproximation::Tanh).exp().sum());

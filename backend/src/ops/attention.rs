@@ -82,7 +82,8 @@ impl Rules for Attention {
             Some(options) => dropout(x, options),
             None => x,
         };
-        let dv = needs[2].then(|| summed(matmul(drop(float(weights.clone())).swap_dims(2, 3), grad.clone()), n_kv_head));
+        let dv =
+            needs[2].then(|| summed(matmul(drop(float(weights.clone())).swap_dims(2, 3), grad.clone()), n_kv_head));
         let [dq, dk] = if needs[0] || needs[1] {
             let slope = drop(matmul(grad, v.swap_dims(2, 3)));
             let slope = masked_softmax_vjp(float(weights), slope, self.scale); // [b, n_head, t, s]

@@ -37,7 +37,7 @@ impl<B: Backend, C: CheckpointStrategy> Backend for Autodiff<B, C> {
         if kind == Differentiation::None {
             return untracked(B::run(operation, inner(inputs), &[]).outputs).into();
         }
-        // Where this backend is differentiated itself, what is saved must be differentiable too.
+        // If this backend is differentiated itself, the saved values must be differentiable too.
         if kind == Differentiation::Composed || needs.contains(&true) && operation.saves() {
             return operation.compose_differentiable(inputs, needs);
         }
@@ -205,8 +205,7 @@ fn record<B: Backend, C: CheckpointStrategy, const N: usize>(
     let prepared = match kind {
         Differentiation::MemoryBound => {
             let input = inputs.float(parents[0]);
-            let recompute =
-                Recompute::<B> { operation: operation.clone(), input: input.node.id, backend: PhantomData };
+            let recompute = Recompute::<B> { operation: operation.clone(), input: input.node.id, backend: PhantomData };
             prepared.memory_bound().retro_forward(recompute).parents([input])
         }
         _ => prepared.compute_bound(),

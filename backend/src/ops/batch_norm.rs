@@ -70,8 +70,7 @@ impl Rules for BatchNorm {
         let (mean, variance) = (residuals.take_float(3), residuals.take_float(4));
         let [b, c, h, w] = x.dims();
         let count = (b * h * w) as f64;
-        let grad =
-            if self.relu { grad.mask_fill(residuals.take_tensor::<4>(2).lower_equal_elem(0), 0) } else { grad };
+        let grad = if self.relu { grad.mask_fill(residuals.take_tensor::<4>(2).lower_equal_elem(0), 0) } else { grad };
         let inverse_std = each::<B>(variance).add_scalar(self.eps).sqrt().recip();
         let normal = (x - each(mean)) * inverse_std.clone();
         let db = channel_sums(grad.clone());

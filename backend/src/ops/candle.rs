@@ -33,12 +33,7 @@ impl Backend for crate::Candle {
         }
     }
 
-    fn run_vjp(
-        operation: &Operation,
-        residuals: Values<Self>,
-        grads: Values<Self>,
-        wanted: &Wanted,
-    ) -> Values<Self> {
+    fn run_vjp(operation: &Operation, residuals: Values<Self>, grads: Values<Self>, wanted: &Wanted) -> Values<Self> {
         match operation {
             Operation::Attention(attention) if grads.is_half() => {
                 run_vjp_in_f32(attention.for_f32(grads.dtype(0)), residuals, grads, wanted)

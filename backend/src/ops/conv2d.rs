@@ -135,10 +135,8 @@ impl Conv2dOptions {
         let (size, kernel, out) = (x.shape(), weight.shape(), grad.shape());
         let reach = [0, 1].map(|i| self.reach([kernel[2], kernel[3]], i));
         // Pixels at the end that no position of the kernel reaches.
-        let beyond = [0, 1].map(|i| {
-            size[2 + i] + 2 * self.padding[i] - ((out[2 + i] - 1) * self.stride[i] + reach[i])
-        });
-        // Where pixels lie between the kernel's positions, Burn 0.21's own passes give zeros on GPUs.
+        let beyond = [0, 1].map(|i| size[2 + i] + 2 * self.padding[i] - ((out[2 + i] - 1) * self.stride[i] + reach[i]));
+        // Burn 0.21's own passes give zeros on GPUs if pixels lie between the kernel's positions.
         if (0..2).any(|i| reach[i] < self.stride[i]) {
             let lengths = [0, 1].map(|i| (out[2 + i] - 1) * self.stride[i] + 1 + beyond[i]);
             let grad = spread(float::<B, 4>(grad), self.stride, lengths);

@@ -41,7 +41,7 @@ impl Sizes {
         x.swap_dims(0, 1).reshape([groups, c / groups, b * h * w])
     }
 
-    /// What [`columns`](Self::columns) did, the other way round.
+    /// The reverse of [`columns`](Self::columns).
     fn image<B: Backend>(&self, x: Tensor<B, 3>) -> Tensor<B, 4> {
         let ([groups, c, columns], [h, w]) = (x.dims(), self.out);
         x.reshape([groups * c, columns / (h * w), h, w]).swap_dims(0, 1)

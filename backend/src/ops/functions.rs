@@ -25,13 +25,11 @@ pub fn apply<B: Backend>(operation: impl Into<Operation>, inputs: Values<B>) -> 
 }
 
 /// The product of matrices, `[.., m, k]` and `[.., k, n]`; see [`Matmul`].
-#[track_caller]
 pub(crate) fn matmul<B: Backend, const D: usize>(lhs: Tensor<B, D>, rhs: Tensor<B, D>) -> Tensor<B, D> {
     apply(Matmul, Values::default().with(lhs).with(rhs)).take_tensor(0)
 }
 
 /// `x W + b`, of `[.., in]`, weight `[in, out]` and bias `[out]`; see [`Linear`].
-#[track_caller]
 pub fn linear<B: Backend, const D: usize>(
     x: Tensor<B, D>,
     weight: Tensor<B, 2>,
@@ -41,7 +39,6 @@ pub fn linear<B: Backend, const D: usize>(
 }
 
 /// `x W^T`, of `[.., in]` and a quantised matrix, blocks of u8 `[out, bytes of a row]`; see [`QuantizedLinear`].
-#[track_caller]
 pub fn quantized_linear<B: Backend, const D: usize>(
     x: Tensor<B, D>,
     blocks: Tensor<B, 2, Int>,
@@ -51,13 +48,11 @@ pub fn quantized_linear<B: Backend, const D: usize>(
 }
 
 /// A quantised matrix, blocks of u8 `[rows, bytes of a row]`, in f32 `[rows, columns]`; see [`Dequantize`].
-#[track_caller]
 pub fn dequantize<B: Backend>(blocks: Tensor<B, 2, Int>, format: Quantisation) -> Tensor<B, 2> {
     apply(Dequantize { format }, Values::default().with(blocks)).take_tensor(0)
 }
 
 /// Rotary position embedding of `[b, t, n_head, head_dim]` by angles `[b or 1, t, head_dim / 2]`; see [`Rope`].
-#[track_caller]
 pub fn apply_rope<B: Backend>(
     x: Tensor<B, 4>,
     cos: Tensor<B, 3>,
@@ -68,7 +63,6 @@ pub fn apply_rope<B: Backend>(
 }
 
 /// `silu(gate) * up`, `[b, t, size]`; see [`SwiGlu`].
-#[track_caller]
 pub fn swiglu<B: Backend>(gate: Tensor<B, 3>, up: Tensor<B, 3>) -> Tensor<B, 3> {
     apply(SwiGlu, Values::default().with(gate).with(up)).take_tensor(0)
 }
@@ -106,7 +100,6 @@ impl<B: Backend> AttentionOptions<B> {
 
 /// `softmax(q k^T * scale) v`, of queries `[b, n_head, t, head_dim]` and keys and values `[b, n_kv_head, s, head_dim]`; see
 /// [`Attention`].
-#[track_caller]
 pub fn attention<B: Backend>(
     q: Tensor<B, 4>,
     k: Tensor<B, 4>,
@@ -120,7 +113,6 @@ pub fn attention<B: Backend>(
 }
 
 /// Softmax of `scale * scores`, `[b, n_head, t, s]`, over the keys that are visible; see [`MaskedSoftmax`].
-#[track_caller]
 pub fn masked_softmax<B: Backend>(scores: Tensor<B, 4>, scale: f64, visible: &KeyRanges<B>) -> Tensor<B, 4> {
     let KeyRanges { causal, window, padding, lengths } = visible.clone();
     let inputs = Values::default().with(scores).with_optional(padding).with_optional(lengths);
@@ -129,7 +121,6 @@ pub fn masked_softmax<B: Backend>(scores: Tensor<B, 4>, scale: f64, visible: &Ke
 
 /// Writes new keys and values into buffers from position `at` on. Gives the buffers, and of each the positions that are
 /// `seen`; see [`UpdateCache`].
-#[track_caller]
 pub fn update_cache<B: Backend>(
     [keys, values]: [Tensor<B, 4>; 2],
     [new_keys, new_values]: [Tensor<B, 4>; 2],
@@ -142,12 +133,11 @@ pub fn update_cache<B: Backend>(
 }
 
 /// Convolution of images `[b, in, h, w]` with a weight `[out, in / groups, kh, kw]`; see [`Conv2dOptions`].
-#[track_caller]
 pub fn conv2d<B: Backend>(x: Tensor<B, 4>, weight: Tensor<B, 4>, options: Conv2dOptions) -> Tensor<B, 4> {
     apply(options, Values::default().with(x).with(weight)).take_tensor(0)
 }
 
-/// What follows a convolution, in this order.
+/// Scale, shift, residual and ReLU behind a convolution, in this order.
 #[derive(Clone, Debug)]
 pub struct Epilogue<B: Backend> {
     /// Factor of each channel, `[out]`.
@@ -161,7 +151,6 @@ pub struct Epilogue<B: Backend> {
 }
 
 /// [`conv2d`] and its epilogue in one pass, `relu(scale * conv + shift + residual)`; see [`Conv2dFused`].
-#[track_caller]
 pub fn conv2d_fused<B: Backend>(
     x: Tensor<B, 4>,
     weight: Tensor<B, 4>,
@@ -186,7 +175,6 @@ pub struct BatchNormed<B: Backend> {
 
 /// `relu(weight * normal + bias + residual)` of images `[b, c, h, w]`, normalised by their own statistics; see
 /// [`BatchNorm`].
-#[track_caller]
 pub fn batch_norm<B: Backend>(
     x: Tensor<B, 4>,
     weight: Tensor<B, 1>,
@@ -200,13 +188,11 @@ pub fn batch_norm<B: Backend>(
 }
 
 /// Largest value of each window of images `[b, c, h, w]`; see [`Pool2dOptions`].
-#[track_caller]
 pub fn max_pool2d<B: Backend>(x: Tensor<B, 4>, options: Pool2dOptions) -> Tensor<B, 4> {
     apply(options, Values::default().with(x)).take_tensor(0)
 }
 
 /// Layer norm or RMS norm of rows `[rows, size]`, and their means and inverse roots `[rows, 2]`; see [`RowNorm`].
-#[track_caller]
 pub fn row_norm<B: Backend>(
     x: Tensor<B, 2>,
     weight: Tensor<B, 1>,
@@ -219,27 +205,23 @@ pub fn row_norm<B: Backend>(
 
 /// Negative log-likelihood of labels `[rows]` under the softmax of logits `[rows, classes]`, and the logarithms of the sums
 /// of exponentials; see [`Nll`].
-#[track_caller]
 pub fn nll<B: Backend>(logits: Tensor<B, 2>, labels: Tensor<B, 1, Int>) -> (Tensor<B, 1>, Tensor<B, 1>) {
     let mut outputs = apply(Nll, Values::default().with(logits).with(labels));
     (outputs.take_tensor(0), outputs.take_tensor(1))
 }
 
 /// Rows of a table `[rows, size]` by indices `[b, t]`; see [`Embedding`].
-#[track_caller]
 pub fn embedding<B: Backend>(table: Tensor<B, 2>, indices: Tensor<B, 2, Int>) -> Tensor<B, 3> {
     apply(Embedding, Values::default().with(table).with(indices)).take_tensor(0)
 }
 
 /// Equal parts along an axis; see [`Chunk`].
-#[track_caller]
 pub fn chunk<B: Backend, const D: usize>(x: Tensor<B, D>, count: usize, axis: usize) -> Vec<Tensor<B, D>> {
     let mut parts = apply(Chunk { count, axis }, Values::default().with(x));
     (0..count).map(|i| parts.take_tensor(i)).collect()
 }
 
 /// Parts of one shape, joined along an axis; see [`Concat`].
-#[track_caller]
 pub fn concat<B: Backend, const D: usize>(parts: Vec<Tensor<B, D>>, axis: usize) -> Tensor<B, D> {
     apply(Concat { axis }, parts.into_iter().map(|part| Some(part.into())).collect()).take_tensor(0)
 }
@@ -279,13 +261,11 @@ impl<B: Backend> RecurrentInputs<B> {
 }
 
 /// Hidden states of a layer of LSTM, `[rows + 2 b, n]`; see [`Lstm`].
-#[track_caller]
 pub fn lstm<B: Backend>(inputs: RecurrentInputs<B>, states: [Tensor<B, 2>; 2], steps: &Steps) -> Tensor<B, 2> {
     apply(Lstm { steps: steps.clone() }, inputs.values(states)).take_tensor(0)
 }
 
 /// Hidden states of a layer of GRU, `[rows + b, n]`; see [`Gru`].
-#[track_caller]
 pub fn gru<B: Backend>(
     inputs: RecurrentInputs<B>,
     state: Tensor<B, 2>,
@@ -296,7 +276,6 @@ pub fn gru<B: Backend>(
 }
 
 /// Hidden states of a plain recurrent layer, `[rows + b, n]`; see [`Rnn`].
-#[track_caller]
 pub fn rnn<B: Backend>(
     inputs: RecurrentInputs<B>,
     state: Tensor<B, 2>,
@@ -308,7 +287,6 @@ pub fn rnn<B: Backend>(
 
 /// One step of AdamW for leaves of any rank, each with its gradient and first and second moments, given 10 hyperparameters;
 /// see [`AdamStep`]. Gives parameters and moments.
-#[track_caller]
 pub fn adam_step<B: Backend>(
     leaves: Vec<[FloatTensor<B>; 4]>,
     hyperparameters: Tensor<B, 1>,
@@ -325,7 +303,6 @@ pub fn sum_of_squares<B: Backend>(tensors: Vec<FloatTensor<B>>) -> Option<Tensor
 }
 
 /// Tensors of any rank, each times a factor `[1]`; see [`Scale`].
-#[track_caller]
 pub fn scale<B: Backend>(tensors: Vec<FloatTensor<B>>, factor: Tensor<B, 1>) -> Vec<FloatTensor<B>> {
     let factor = Values::default().with(factor);
     let inputs = tensors.into_iter().fold(factor, |inputs, x| inputs.with(Value::Float(x)));

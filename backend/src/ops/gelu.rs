@@ -17,7 +17,7 @@ const SQRT_2_OVER_PI: f64 = 0.797_884_560_802_865_4;
 /// Weight of the cubic term in the tanh form.
 const CUBIC: f64 = 0.044_715;
 
-/// How GELU is computed, as `approximate` in PyTorch.
+/// Form of GELU, as `approximate` in PyTorch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum GeluApproximation {
     /// Exactly, by the error function.
@@ -33,7 +33,7 @@ pub enum GeluApproximation {
 /// - input and output of any shape
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Gelu {
-    /// How `Phi` is computed.
+    /// Exact, or by its tanh approximation.
     pub approximate: GeluApproximation,
 }
 

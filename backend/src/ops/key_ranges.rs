@@ -72,7 +72,7 @@ impl<B: Backend> KeyRanges<B> {
         }
     }
 
-    /// What the one query of each of `b` sequences sees, as what several such queries side by side see.
+    /// Ranges of several queries that see the same as the one query of each of `b` sequences.
     pub(super) fn of_one_query(self, [b, s]: [usize; 2], device: &B::Device) -> Self {
         let from = self.window.map_or(0, |window| s.saturating_sub(window));
         let padding = match self.padding {

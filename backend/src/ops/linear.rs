@@ -22,7 +22,7 @@ use super::{
 pub struct Linear;
 
 impl Rules for Linear {
-    /// What is cheap to compute, an activation say, may be computed again instead of kept.
+    /// A cheap input, such as an activation, may be computed again instead of kept.
     const DIFFERENTIATION: Differentiation = Differentiation::Checkpointed;
 
     fn shapes(&self, inputs: &Shapes) -> Vec<Shape> {
@@ -54,9 +54,7 @@ impl Rules for Linear {
         Values::optional_floats([
             weight.map(|weight| unflatten(matmul(grad.clone(), weight.transpose()), shape)),
             x.map(|x| primitive(matmul(rows::<B>(x).transpose(), grad.clone()))),
-            wanted
-                .get(2)
-                .map(|_| cast::<B>(primitive::<B, 1>(at_least_f32(grad).sum_dim(0).squeeze_dim(0)), dtype)),
+            wanted.get(2).map(|_| cast::<B>(primitive::<B, 1>(at_least_f32(grad).sum_dim(0).squeeze_dim(0)), dtype)),
         ])
     }
 }

@@ -75,7 +75,7 @@ impl Rules for MaskedSoftmax {
 
 /// Gradient of the scores, given the weights and theirs.
 pub(super) fn masked_softmax_vjp<B: Backend>(weights: Tensor<B, 4>, grad: Tensor<B, 4>, scale: f64) -> Tensor<B, 4> {
-    // Which keys are visible does not matter: the others' weights are 0.
+    // The ranges do not matter: the weights of hidden keys are 0.
     let softmax = MaskedSoftmax { scale, causal: false, window: None };
     let dtype = grad.dtype();
     let wanted = Wanted::new(vec![Some(super::Spec { shape: grad.shape(), dtype })]);

@@ -112,22 +112,21 @@ fn flat<B: burn::tensor::backend::Backend>(x: FloatTensor<B>) -> Tensor<B, 1> {
 /// By default an operation is composed of Burn's own, so that a backend joins with an empty `impl`. A backend answers
 /// operations for which it has kernels; [`Autodiff`](burn_autodiff::Autodiff) differentiates all of them in one place.
 pub trait Backend: burn::tensor::backend::Backend {
-    /// Whether a matrix times a vector may come out wrong where the backend fuses the product with what follows.
+    /// True if a matrix times a vector may come out wrong when the backend fuses the product with later operations.
     ///
     /// Burn 0.21's fused autotuning counts a kernel among the candidates that reads the matrix as though it were row-major
     /// ([m = 1](https://github.com/tracel-ai/cubek/pull/262), [n = 1](https://github.com/tracel-ai/burn/issues/5122)), and
     /// takes it where it is the fastest. [`matmul`](crate::matmul()) avoids that.
     const BROKEN_FUSED_GEMV: bool = false;
 
-    /// Whether weights of 16 bits, and quantised ones, are for keeping only: where a product takes them with an input of
-    /// f32, as they lie in memory, and computes in f32.
+    /// True if a product takes a weight of 16 bits, or a quantised one, with an input of f32, and computes in f32.
     const MIXED_DTYPE_WEIGHTS: bool = false;
 
-    /// Whether [`sample`](Self::sample) draws tokens.
+    /// True if [`sample`](Self::sample) draws tokens.
     const SAMPLES: bool = false;
 
-    /// Whether layers can compute in a type of floating-point numbers on a device, and not only hold numbers of it: whether
-    /// there are matrix products, convolutions and sums for it.
+    /// Returns true if a device has matrix products, convolutions and sums of a floating-point type, so that layers can
+    /// compute in it and not only store it.
     ///
     /// Loading a model refuses other types; [`DeviceSpec::computes_in`](crate::DeviceSpec::computes_in) tells a program early.
     fn computes_in(device: &Self::Device, dtype: DType) -> bool {
@@ -143,12 +142,7 @@ pub trait Backend: burn::tensor::backend::Backend {
 
     /// Gradients of an operation's inputs, by their positions, from its [residuals](Operation::residuals) and the gradients
     /// of its outputs. One may have another floating-point type than its input.
-    fn run_vjp(
-        operation: &Operation,
-        residuals: Values<Self>,
-        grads: Values<Self>,
-        wanted: &Wanted,
-    ) -> Values<Self> {
+    fn run_vjp(operation: &Operation, residuals: Values<Self>, grads: Values<Self>, wanted: &Wanted) -> Values<Self> {
         operation.compose_vjp(residuals, grads, wanted)
     }
 

@@ -5,15 +5,13 @@ use std::fmt::Debug;
 
 use super::{
     AdamStep, Attention, Backend, BatchNorm, Chunk, Concat, Conv2dFused, Conv2dOptions, Dequantize, Dropout, Embedding,
-    Gelu, Gru, Linear, Lstm, MaskedSoftmax, Matmul, Nll, Outcome, Pool2dOptions, QuantizedLinear, RandomBits, Rnn, Rope,
-    RowNorm, Scale, Selu, Shapes, SumOfSquares, SwiGlu, UpdateCache, Values, Wanted, precision::cast,
+    Gelu, Gru, Linear, Lstm, MaskedSoftmax, Matmul, Nll, Outcome, Pool2dOptions, QuantizedLinear, RandomBits, Rnn,
+    Rope, RowNorm, Scale, Selu, Shapes, SumOfSquares, SwiGlu, UpdateCache, Values, Wanted, precision::cast,
 };
 
-/// What each operation has in a file of its own.
-///
-/// The composition out of Burn's operations is every backend's default.
+/// The rules of an operation, written in its file. The composition out of Burn's operations is every backend's default.
 pub(crate) trait Rules: Clone + Debug + PartialEq {
-    /// How the operation is differentiated.
+    /// Kind of differentiation.
     const DIFFERENTIATION: Differentiation = Differentiation::Rule;
     /// Leading inputs that gradients flow to, where they are floating-point tensors.
     const DIFFERENTIABLE_INPUTS: usize = usize::MAX;
@@ -26,11 +24,10 @@ pub(crate) trait Rules: Clone + Debug + PartialEq {
     /// If the shapes of the inputs do not fit, with a sentence that names the operation, the shapes and the rule.
     fn shapes(&self, inputs: &Shapes) -> Vec<Shape>;
 
-    /// Runs the operation. What [`residuals`](Self::residuals) call saved is among the result where `needs` is true for an
-    /// input.
+    /// Runs the operation. The result has the saved values of [`residuals`](Self::residuals) if `needs` is true for any input.
     fn compose<B: Backend>(&self, inputs: Values<B>, needs: &[bool]) -> Outcome<B>;
 
-    /// Names what the derivative is computed from, given which inputs need a gradient.
+    /// Names the values that the derivative is computed from, given which inputs need a gradient.
     fn residuals(&self, _needs: &[bool]) -> Residuals {
         Residuals::default()
     }
@@ -42,7 +39,7 @@ pub(crate) trait Rules: Clone + Debug + PartialEq {
     }
 }
 
-/// How an operation is differentiated.
+/// Kind of differentiation of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Differentiation {
     /// By its derivative, with respect to the first output. No gradient flows through other outputs.
@@ -69,7 +66,7 @@ pub enum Residual {
     Input(usize),
     /// The output at a position.
     Output(usize),
-    /// What the backend saved at a position, which may be nothing.
+    /// The value that the backend saved at a position, which may be missing.
     Saved(usize),
     /// Nothing.
     Absent,
@@ -116,14 +113,14 @@ pub(crate) fn needed(needs: &[bool], position: usize) -> bool {
 }
 
 macro_rules! operations {
-    ($($(#[$doc:meta])* $name:ident($rules:ty)),* $(,)?) => {
-        /// An operation with its static parameters. Each is described where its parameters are.
+    ($($name:ident($rules:ty)),* $(,)?) => {
+        /// An operation with its static parameters.
         ///
         /// It holds no tensors, so that it can stand in a graph.
         #[derive(Clone, Debug, PartialEq)]
         #[non_exhaustive]
         pub enum Operation {
-            $($(#[$doc])* $name($rules),)*
+            $(#[doc = concat!("See [`", stringify!($rules), "`].")] $name($rules),)*
         }
 
         $(impl From<$rules> for Operation {
@@ -142,7 +139,7 @@ macro_rules! operations {
                 match self { $(Self::$name(rules) => rules.shapes(inputs),)* }
             }
 
-            /// Returns how the operation is differentiated.
+            /// Returns the kind of differentiation.
             pub fn differentiation(&self) -> Differentiation {
                 match self { $(Self::$name(_) => <$rules>::DIFFERENTIATION,)* }
             }
@@ -190,71 +187,39 @@ macro_rules! operations {
 }
 
 operations! {
-    /// Product of matrices.
     Matmul(Matmul),
-    /// Linear map of the last axis.
     Linear(Linear),
-    /// Product with a quantised matrix.
     QuantizedLinear(QuantizedLinear),
-    /// A quantised matrix in f32.
     Dequantize(Dequantize),
-    /// Rotary position embedding.
     Rope(Rope),
-    /// Gate of SwiGLU.
     SwiGlu(SwiGlu),
-    /// Gaussian error linear unit.
     Gelu(Gelu),
-    /// Scaled exponential linear unit.
     Selu(Selu),
-    /// Scaled dot-product attention.
     Attention(Attention),
-    /// Softmax of attention's scores.
     MaskedSoftmax(MaskedSoftmax),
-    /// Writing new positions into a cache of keys and values.
     UpdateCache(UpdateCache),
-    /// Convolution of images.
     Conv2d(Conv2dOptions),
-    /// Convolution of images and what follows it in inference.
     Conv2dFused(Conv2dFused),
-    /// Batch normalisation in training.
     BatchNorm(BatchNorm),
-    /// Max pooling of images.
     MaxPool2d(Pool2dOptions),
-    /// Layer norm or RMS norm of rows.
     RowNorm(RowNorm),
-    /// Negative log-likelihood of labels.
     Nll(Nll),
-    /// Rows of a table.
     Embedding(Embedding),
-    /// Equal parts along an axis.
     Chunk(Chunk),
-    /// Parts one after the other along an axis.
     Concat(Concat),
-    /// Random bits.
     RandomBits(RandomBits),
-    /// Dropout.
     Dropout(Dropout),
-    /// Layer of LSTM over a packed batch.
     Lstm(Lstm),
-    /// Layer of GRU over a packed batch.
     Gru(Gru),
-    /// Plain recurrent layer over a packed batch.
     Rnn(Rnn),
-    /// One step of AdamW for several leaves.
     AdamStep(AdamStep),
-    /// Sum of the squares of all elements of several tensors.
     SumOfSquares(SumOfSquares),
-    /// Several tensors times one factor.
     Scale(Scale),
 }
 
 /// Runs an operation whose inputs have 16 bits in f32. The first output gets the type of the first input; other outputs
 /// and what is saved stay in f32.
-pub(crate) fn run_in_f32<B: Backend>(
-    operation: impl Into<Operation>,
-    inputs: Values<B>,
-    needs: &[bool],
-) -> Outcome<B> {
+pub(crate) fn run_in_f32<B: Backend>(operation: impl Into<Operation>, inputs: Values<B>, needs: &[bool]) -> Outcome<B> {
     let dtype = inputs.dtype(0);
     let Outcome { mut outputs, saved } = B::run(&operation.into(), inputs.widened(), needs);
     let first = cast::<B>(outputs.take_float(0), dtype);

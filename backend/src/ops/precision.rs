@@ -11,7 +11,7 @@ pub fn at_least_f32<B: Backend, const D: usize>(x: Tensor<B, D>) -> Tensor<B, D>
     if is_half(x.dtype()) { x.cast(DType::F32) } else { x }
 }
 
-/// Whether a number has 16 bits.
+/// True for types of 16 bits.
 pub(super) fn is_half(dtype: DType) -> bool {
     matches!(dtype, DType::F16 | DType::BF16)
 }

@@ -44,13 +44,13 @@ impl<B: Backend> Strided<B> {
         [0..b, 0..c, range(0), place[0]..place[0] + 1, range(1), place[1]..place[1] + 1]
     }
 
-    /// What all windows have at one of their pixels, `[b, c, h_out, w_out]`.
+    /// The values of all windows at one of their pixels, `[b, c, h_out, w_out]`.
     pub(super) fn at(&self, row: usize, column: usize) -> Tensor<B, 4> {
         let [b, c, ..] = self.x.dims();
         self.x.clone().slice(self.ranges(row, column)).reshape([b, c, self.out[0], self.out[1]])
     }
 
-    /// Adds to what all windows have at one of their pixels.
+    /// Adds to the values of all windows at one of their pixels.
     pub(super) fn add_at(&mut self, row: usize, column: usize, y: Tensor<B, 4>) {
         let [b, c, ..] = self.x.dims();
         let sum = self.at(row, column) + y;

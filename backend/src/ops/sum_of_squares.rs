@@ -16,7 +16,7 @@ impl Rules for SumOfSquares {
     const DIFFERENTIATION: Differentiation = Differentiation::Composed;
 
     fn shapes(&self, inputs: &Shapes) -> Vec<Shape> {
-        inputs.require(!inputs.is_empty(), "sum_of_squares", "at least one tensor");
+        inputs.require(inputs.len() > 0, "sum_of_squares", "at least one tensor");
         vec![Shape::from([1])]
     }
 

@@ -1,4 +1,4 @@
-//! What operations take and give: tensors of any kind and rank, by position.
+//! Inputs and outputs of operations: tensors of any kind and rank, by position.
 
 use burn::tensor::{
     Bool, DType, Int, Shape, Tensor, TensorMetadata,
@@ -108,14 +108,9 @@ impl<B: Backend> Values<B> {
         self
     }
 
-    /// Returns the number of places.
-    pub fn len(&self) -> usize {
+    /// The number of places.
+    pub(crate) fn len(&self) -> usize {
         self.values.len()
-    }
-
-    /// Returns true if there are no places.
-    pub fn is_empty(&self) -> bool {
-        self.values.is_empty()
     }
 
     /// Returns the device that was [given](Self::on) in place of inputs.
@@ -148,16 +143,21 @@ impl<B: Backend> Values<B> {
         }
     }
 
+    #[track_caller]
+    fn given(&self, place: usize) -> &Value<B> {
+        self.get(place).unwrap_or_else(|| wrong("a tensor", place, None::<&Value<B>>))
+    }
+
     /// Returns the shape of the value at a place.
     #[track_caller]
     pub fn shape(&self, place: usize) -> Shape {
-        self.get(place).unwrap_or_else(|| wrong("a tensor", place, None::<&Value<B>>)).shape()
+        self.given(place).shape()
     }
 
     /// Returns the type of the value at a place.
     #[track_caller]
     pub fn dtype(&self, place: usize) -> DType {
-        self.get(place).unwrap_or_else(|| wrong("a tensor", place, None::<&Value<B>>)).dtype()
+        self.given(place).dtype()
     }
 
     /// Takes the value out of a place.
@@ -312,14 +312,9 @@ impl FromIterator<Option<Shape>> for Shapes {
 }
 
 impl Shapes {
-    /// Returns the number of places.
-    pub fn len(&self) -> usize {
+    /// The number of places.
+    pub(crate) fn len(&self) -> usize {
         self.0.len()
-    }
-
-    /// Returns true if there are no places.
-    pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
     }
 
     /// Returns the sizes at a place; none where nothing is given.
@@ -332,22 +327,16 @@ impl Shapes {
         self.0.iter().flatten()
     }
 
-    /// Returns the sizes at a place, of `D` axes.
-    ///
-    /// # Panics
-    /// If the tensor is missing or has another number of axes.
+    /// The sizes at a place; panics where the tensor is missing or has not `D` axes.
     #[track_caller]
-    pub fn dims<const D: usize>(&self, operation: &str, place: usize) -> [usize; D] {
+    pub(super) fn dims<const D: usize>(&self, operation: &str, place: usize) -> [usize; D] {
         let dims = self.get(place).and_then(|sizes| sizes.try_into().ok());
         dims.unwrap_or_else(|| self.refuse(operation, &format!("input {place} has {D} axes")))
     }
 
-    /// Panics unless a rule holds.
-    ///
-    /// # Panics
-    /// With the operation, the shapes and the rule.
+    /// Panics with the operation, the shapes and the rule unless the rule holds.
     #[track_caller]
-    pub fn require(&self, holds: bool, operation: &str, rule: &str) {
+    pub(super) fn require(&self, holds: bool, operation: &str, rule: &str) {
         if !holds {
             self.refuse(operation, rule)
         }
@@ -355,7 +344,7 @@ impl Shapes {
 
     /// Panics unless an optional input is missing or has a shape.
     #[track_caller]
-    pub fn require_optional(&self, place: usize, wanted: &[usize], operation: &str, rule: &str) {
+    pub(super) fn require_optional(&self, place: usize, wanted: &[usize], operation: &str, rule: &str) {
         self.require(self.get(place).is_none_or(|sizes| sizes == wanted), operation, rule);
     }
 
@@ -406,4 +395,3 @@ impl Wanted {
         self.get(place).expect("an input whose gradient is wanted")
     }
 }
-

@@ -92,8 +92,7 @@ impl<B: Backend> Cell<B, 2> for LstmCell<B> {
         if let Some(w_hr) = &self.weight_hr {
             return self.run_projected(w_hr.val(), x, steps, state);
         }
-        let inputs =
-            RecurrentInputs { x, w_ih: self.weight_ih.val(), w_hh: self.weight_hh.val(), bias: self.bias() };
+        let inputs = RecurrentInputs { x, w_ih: self.weight_ih.val(), w_hh: self.weight_hh.val(), bias: self.bias() };
         split_states(ops::lstm(inputs, state.map(|state| state.val()), steps), steps)
     }
 }

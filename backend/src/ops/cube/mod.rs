@@ -43,12 +43,7 @@ use register::Lazy;
 
 /// A fusing backend on a runtime.
 pub(super) trait Fusing<R: CubeRuntime>:
-    Backend<
-        FloatTensorPrimitive = Lazy<R>,
-        IntTensorPrimitive = Lazy<R>,
-        BoolTensorPrimitive = Lazy<R>,
-        Device = R::Device,
-    >
+    Backend<FloatTensorPrimitive = Lazy<R>, IntTensorPrimitive = Lazy<R>, BoolTensorPrimitive = Lazy<R>, Device = R::Device>
 {
 }
 
@@ -123,7 +118,7 @@ fn run<R: CubeRuntime, B: Fusing<R>>(operation: &Operation, mut inputs: Values<B
             Outcome::new([chunk::unchunk(inputs.into_floats(), concat.axis)])
         }
         Operation::RandomBits(random) => {
-            let bits = random::random_bits(random.key, random.shape.clone(), inputs.device());
+            let bits = random::random_bits::<R>(random.key, random.shape.clone(), inputs.device());
             Values::default().with(Value::Int(bits)).into()
         }
         Operation::Dropout(dropout) => Outcome::new([random::dropout(inputs.take_float(0), *dropout)]),

@@ -23,7 +23,7 @@ fn plain(x: FlexTensor) -> FlexTensor {
     }
 }
 
-/// What [`plain`] gave.
+/// Heads that [`plain`] gave.
 fn heads(x: &FlexTensor) -> Heads<'_> {
     let data = x.storage::<f32>();
     let strides = strides(x).expect("a contiguous last axis");

@@ -41,7 +41,12 @@ pub(super) fn fused(fused: Conv2dFused, mut inputs: Values<Flex>) -> Outcome<Fle
     convolved(inputs.take_floats(), fused.conv, epilogue)
 }
 
-pub(super) fn vjp(options: Conv2dOptions, residuals: Values<Flex>, mut grads: Values<Flex>, wanted: &Wanted) -> Values<Flex> {
+pub(super) fn vjp(
+    options: Conv2dOptions,
+    residuals: Values<Flex>,
+    mut grads: Values<Flex>,
+    wanted: &Wanted,
+) -> Values<Flex> {
     let ([x, weight], needs) = (residuals.take_floats(), wanted.needs::<2>());
     let (conv, _) = sizes(&x, &weight, options);
     let grad = contiguous(grads.take_float(0));

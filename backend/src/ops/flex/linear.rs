@@ -23,7 +23,7 @@ fn plain(x: FlexTensor) -> FlexTensor {
     if right == 1 && down >= columns as isize || down == 1 && right >= rows as isize { x } else { contiguous(x) }
 }
 
-/// What [`plain`] gave.
+/// A matrix that [`plain`] gave.
 fn matrix(x: &FlexTensor) -> Matrix<'_> {
     let (shape, strides) = (x.layout().shape(), x.layout().strides());
     let data = &x.storage::<f32>()[x.layout().start_offset().min(x.storage::<f32>().len())..];

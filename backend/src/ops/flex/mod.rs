@@ -32,9 +32,7 @@ impl Backend for Flex {
             Operation::Rope(rope) if f32 => elementwise::rope(*rope, inputs),
             Operation::SwiGlu(_) if f32 => elementwise::swiglu(inputs),
             Operation::Gelu(gelu) if f32 => elementwise::gelu(*gelu, inputs),
-            Operation::Selu(_) if f32 => {
-                elementwise::map(inputs, kernels::selu_in_place, kernels::selu)
-            }
+            Operation::Selu(_) if f32 => elementwise::map(inputs, kernels::selu_in_place, kernels::selu),
             Operation::Dropout(dropout) if f32 => elementwise::dropout(*dropout, inputs),
             Operation::RandomBits(op) => {
                 let bits = kernels::random_bits(op.key, op.shape.num_elements());
@@ -51,7 +49,9 @@ impl Backend for Flex {
             Operation::Conv2dFused(fused) if f32 => conv2d::fused(*fused, inputs),
             Operation::BatchNorm(norm) if f32 => batch_norm::forward(*norm, inputs),
             Operation::MaxPool2d(options) if f32 => conv2d::max_pool(*options, inputs),
-            Operation::MaskedSoftmax(softmax) if f32 && rows::takes(softmax, &inputs) => rows::softmax(*softmax, inputs),
+            Operation::MaskedSoftmax(softmax) if f32 && rows::takes(softmax, &inputs) => {
+                rows::softmax(*softmax, inputs)
+            }
             Operation::RowNorm(norm) if f32 => rows::row_norm(*norm, inputs),
             Operation::Nll(_) if f32 && inputs.dtype(1) == DType::I64 => rows::nll(inputs),
             Operation::AdamStep(_) if f32 => adam_step::forward(inputs),
@@ -66,12 +66,7 @@ impl Backend for Flex {
         }
     }
 
-    fn run_vjp(
-        operation: &Operation,
-        residuals: Values<Self>,
-        grads: Values<Self>,
-        wanted: &Wanted,
-    ) -> Values<Self> {
+    fn run_vjp(operation: &Operation, residuals: Values<Self>, grads: Values<Self>, wanted: &Wanted) -> Values<Self> {
         let f32 = residuals.all_f32() && grads.all_f32();
         match operation {
             Operation::Linear(_) if f32 => linear::vjp(residuals, grads, wanted),

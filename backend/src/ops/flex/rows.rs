@@ -26,11 +26,17 @@ pub(super) fn softmax(softmax: MaskedSoftmax, mut inputs: Values<Flex>) -> Outco
     Outcome::new([tensor(kernels::softmax_rows_of(elements(&scores), s, scale, queries), shape(&scores))])
 }
 
-pub(super) fn softmax_vjp(softmax: MaskedSoftmax, mut residuals: Values<Flex>, mut grads: Values<Flex>) -> Values<Flex> {
+pub(super) fn softmax_vjp(
+    softmax: MaskedSoftmax,
+    mut residuals: Values<Flex>,
+    mut grads: Values<Flex>,
+) -> Values<Flex> {
     let weights = contiguous(residuals.take_float(0));
     let (columns, scale) = (weights.layout().shape()[3], softmax.scale as f32);
     let grad = grads.take_float(0);
-    Values::floats([map_in_place(grad, |grad| kernels::softmax_rows_backward(elements(&weights), grad, columns, scale))])
+    Values::floats([map_in_place(grad, |grad| {
+        kernels::softmax_rows_backward(elements(&weights), grad, columns, scale)
+    })])
 }
 
 fn kernel(norm: RowNorm) -> kernels::RowNorm {
@@ -46,7 +52,12 @@ pub(super) fn row_norm(norm: RowNorm, mut inputs: Values<Flex>) -> Outcome<Flex>
     Outcome::new([tensor(y, shape), tensor(stats, of_rows)])
 }
 
-pub(super) fn row_norm_vjp(norm: RowNorm, residuals: Values<Flex>, mut grads: Values<Flex>, wanted: &Wanted) -> Values<Flex> {
+pub(super) fn row_norm_vjp(
+    norm: RowNorm,
+    residuals: Values<Flex>,
+    mut grads: Values<Flex>,
+    wanted: &Wanted,
+) -> Values<Flex> {
     let ([x, weight, stats], needs) = (residuals.take_floats().map(contiguous), wanted.needs::<3>());
     let shape = shape(&weight);
     let (mut d_weight, mut d_bias) = (vec![0.0; shape.num_elements()], vec![0.0; shape.num_elements()]);

@@ -85,7 +85,7 @@ impl Rules for Gru {
         let before = self.steps.before(&output.narrow(0, 0, rows), &h0);
         let (w_rz, w_n) = (w_hh.clone().narrow(0, 0, 2 * n), w_hh.narrow(0, 2 * n, n));
 
-        // What does not depend on the step after is computed for all steps at once.
+        // Factors that do not depend on the step after are computed for all steps at once.
         let [r, z, new] = [0, 1, 2].map(|k| gate(&gates, k, n));
         let one_minus = |x: &Tensor<B, 2>| x.clone().neg().add_scalar(1.0);
         let slope = |y: &Tensor<B, 2>| y.clone() * one_minus(y);

@@ -70,7 +70,7 @@ impl Rules for Lstm {
         let mut dh = grad.clone().narrow(0, rows, b);
         let mut dc = grad.clone().narrow(0, rows + b, b);
         let c_before = self.steps.before(&cells, &c0);
-        // What does not depend on the step after is computed for all steps at once.
+        // Factors that do not depend on the step after are computed for all steps at once.
         let [i, f, g, o] = [0, 1, 2, 3].map(|k| gate(&gates, k, n));
         let squashed = tanh(cells);
         let one_minus = |x: &Tensor<B, 2>| x.clone().neg().add_scalar(1.0);

@@ -18,7 +18,7 @@ use burn::tensor::Tensor;
 use super::{Backend, Outcome, Residuals, Rules, Shapes, Values, Wanted, at_least_f32, primitive};
 use crate::matmul;
 
-/// Where the reset gate of a GRU acts.
+/// Position of a GRU's reset gate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum GruReset {
     /// On the product with the hidden state, as in PyTorch and cuDNN: `n = tanh(x_n + r (W_hn h + b_hn))`.
@@ -42,12 +42,7 @@ pub enum RnnActivation {
 ///
 /// Returns the shape of the output: the hidden states of each row, then the states after each sequence's last step.
 #[track_caller]
-fn shape_of(
-    operation: &str,
-    inputs: &Shapes,
-    steps: &Steps,
-    [gates, bias, states]: [usize; 3],
-) -> [usize; 2] {
+fn shape_of(operation: &str, inputs: &Shapes, steps: &Steps, [gates, bias, states]: [usize; 3]) -> [usize; 2] {
     let [rows, i] = inputs.dims(operation, 0);
     let [b, n] = inputs.dims(operation, 4);
     inputs.require([rows, b] == [steps.rows(), steps.batch()], operation, "x [rows, i] and states [b, n] of the steps");

@@ -3,7 +3,7 @@ use std::{ops::Range, sync::Arc};
 
 use crate::Backend;
 
-/// Which rows of a packed batch belong to which step, as in PyTorch's `PackedSequence`: the sequences are sorted, longest
+/// The rows of a packed batch by their steps, as in PyTorch's `PackedSequence`: the sequences are sorted, longest
 /// first, and the rows of step 0 come first, then those of step 1, and so on, with only those still alive.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Steps {
@@ -31,7 +31,7 @@ impl Steps {
         &self.sizes
     }
 
-    /// Whether each sequence is walked from its end.
+    /// Returns true if each sequence is walked from its end.
     pub fn is_reverse(&self) -> bool {
         self.reverse
     }
@@ -60,7 +60,7 @@ impl Steps {
         steps
     }
 
-    /// What the sequences of each step held before it, for all packed rows: the `packed` rows of the step before, and
+    /// The values that the sequences of each step held before it, for all packed rows: the `packed` rows of the step before, and
     /// `initial` for those that begin.
     pub(super) fn before<B: Backend>(&self, packed: &Tensor<B, 2>, initial: &Tensor<B, 2>) -> Tensor<B, 2> {
         let mut parts = vec![];
