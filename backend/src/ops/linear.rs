@@ -7,9 +7,7 @@ use burn::tensor::{
 
 use super::{
     Backend, Differentiation, Outcome, Residuals, Rules, Shapes, Values, Wanted, at_least_f32, float, matmul,
-    operation::{needed, with_last},
-    precision::cast,
-    primitive,
+    operation::needed, precision::cast, primitive, shapes::with_last,
 };
 
 /// Linear map of the last axis, `x W + b`, correct on every backend. The weight may have another floating-point type than

@@ -236,11 +236,3 @@ pub(crate) fn run_vjp_in_f32<B: Backend>(
 ) -> Values<B> {
     B::run_vjp(&operation.into(), residuals.widened(), grads.widened(), wanted)
 }
-
-/// Shape with another last axis.
-pub(super) fn with_last(sizes: &[usize], last: usize) -> Shape {
-    let mut shape = Shape::from(sizes.to_vec());
-    let axis = shape.num_dims() - 1;
-    shape[axis] = last;
-    shape
-}

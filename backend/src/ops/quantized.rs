@@ -4,8 +4,7 @@ use burn::tensor::{DType, Int, Shape, Tensor, TensorData, TensorMetadata, ops::I
 use grove_kernels::{self as kernels, Quantisation};
 
 use super::{
-    Backend, Differentiation, Outcome, Residuals, Rules, Shapes, Value, Values, Wanted, apply, float,
-    operation::with_last,
+    Backend, Differentiation, Outcome, Residuals, Rules, Shapes, Value, Values, Wanted, apply, float, shapes::with_last,
 };
 
 /// Product with the transpose of a quantised matrix, `x W^T`, without unpacking all of it where the backend can.

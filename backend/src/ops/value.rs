@@ -7,7 +7,7 @@ use burn::tensor::{
 };
 
 use super::{
-    float,
+    Shapes, float,
     precision::{is_half, widened},
 };
 
@@ -102,13 +102,13 @@ impl<B: Backend> Values<B> {
         self.with_optional(Some(value))
     }
 
-    /// Adds a value at the end, or a place without one.
+    /// Adds a value at the end, or a position without one.
     pub fn with_optional(mut self, value: Option<impl Into<Value<B>>>) -> Self {
         self.values.push(value.map(Into::into));
         self
     }
 
-    /// The number of places.
+    /// The number of positions.
     pub(crate) fn len(&self) -> usize {
         self.values.len()
     }
@@ -129,99 +129,99 @@ impl<B: Backend> Values<B> {
         Self { device, ..self }
     }
 
-    /// Returns the value at a place.
-    pub fn get(&self, place: usize) -> Option<&Value<B>> {
-        self.values.get(place)?.as_ref()
+    /// Returns the value at a position.
+    pub fn get(&self, position: usize) -> Option<&Value<B>> {
+        self.values.get(position)?.as_ref()
     }
 
-    /// Returns the floating-point tensor at a place.
+    /// Returns the floating-point tensor at a position.
     #[track_caller]
-    pub fn float(&self, place: usize) -> &FloatTensor<B> {
-        match self.get(place) {
+    pub fn float(&self, position: usize) -> &FloatTensor<B> {
+        match self.get(position) {
             Some(Value::Float(x)) => x,
-            other => wrong("a floating-point tensor", place, other),
+            other => wrong("a floating-point tensor", position, other),
         }
     }
 
     #[track_caller]
-    fn given(&self, place: usize) -> &Value<B> {
-        self.get(place).unwrap_or_else(|| wrong("a tensor", place, None::<&Value<B>>))
+    fn given(&self, position: usize) -> &Value<B> {
+        self.get(position).unwrap_or_else(|| wrong("a tensor", position, None::<&Value<B>>))
     }
 
-    /// Returns the shape of the value at a place.
+    /// Returns the shape of the value at a position.
     #[track_caller]
-    pub fn shape(&self, place: usize) -> Shape {
-        self.given(place).shape()
+    pub fn shape(&self, position: usize) -> Shape {
+        self.given(position).shape()
     }
 
-    /// Returns the type of the value at a place.
+    /// Returns the type of the value at a position.
     #[track_caller]
-    pub fn dtype(&self, place: usize) -> DType {
-        self.given(place).dtype()
+    pub fn dtype(&self, position: usize) -> DType {
+        self.given(position).dtype()
     }
 
-    /// Takes the value out of a place.
-    pub fn take(&mut self, place: usize) -> Option<Value<B>> {
-        self.values.get_mut(place)?.take()
+    /// Takes the value out of a position.
+    pub fn take(&mut self, position: usize) -> Option<Value<B>> {
+        self.values.get_mut(position)?.take()
     }
 
-    /// Takes the floating-point tensor out of a place.
+    /// Takes the floating-point tensor out of a position.
     #[track_caller]
-    pub fn take_float(&mut self, place: usize) -> FloatTensor<B> {
-        match self.take(place) {
+    pub fn take_float(&mut self, position: usize) -> FloatTensor<B> {
+        match self.take(position) {
             Some(Value::Float(x)) => x,
-            other => wrong("a floating-point tensor", place, other.as_ref()),
+            other => wrong("a floating-point tensor", position, other.as_ref()),
         }
     }
 
-    /// Takes the floating-point tensor out of a place, if there is one.
-    pub fn take_optional_float(&mut self, place: usize) -> Option<FloatTensor<B>> {
-        self.get(place).is_some().then(|| self.take_float(place))
+    /// Takes the floating-point tensor out of a position, if there is one.
+    pub fn take_optional_float(&mut self, position: usize) -> Option<FloatTensor<B>> {
+        self.get(position).is_some().then(|| self.take_float(position))
     }
 
-    /// Takes the floating-point tensor out of a place.
+    /// Takes the floating-point tensor out of a position.
     #[track_caller]
-    pub fn take_tensor<const D: usize>(&mut self, place: usize) -> Tensor<B, D> {
-        float(self.take_float(place))
+    pub fn take_tensor<const D: usize>(&mut self, position: usize) -> Tensor<B, D> {
+        float(self.take_float(position))
     }
 
-    /// Puts a floating-point tensor into a place.
-    pub(super) fn put_float(&mut self, place: usize, x: FloatTensor<B>) {
-        self.values[place] = Some(Value::Float(x));
+    /// Puts a floating-point tensor into a position.
+    pub(super) fn put_float(&mut self, position: usize, x: FloatTensor<B>) {
+        self.values[position] = Some(Value::Float(x));
     }
 
-    /// Takes the integer tensor out of a place.
+    /// Takes the integer tensor out of a position.
     #[track_caller]
-    pub fn take_int(&mut self, place: usize) -> IntTensor<B> {
-        match self.take(place) {
+    pub fn take_int(&mut self, position: usize) -> IntTensor<B> {
+        match self.take(position) {
             Some(Value::Int(x)) => x,
-            other => wrong("an integer tensor", place, other.as_ref()),
+            other => wrong("an integer tensor", position, other.as_ref()),
         }
     }
 
-    /// Takes the integer tensor out of a place, if there is one.
-    pub fn take_optional_int<const D: usize>(&mut self, place: usize) -> Option<Tensor<B, D, Int>> {
-        self.get(place).is_some().then(|| Tensor::from_primitive(self.take_int(place)))
+    /// Takes the integer tensor out of a position, if there is one.
+    pub fn take_optional_int<const D: usize>(&mut self, position: usize) -> Option<Tensor<B, D, Int>> {
+        self.get(position).is_some().then(|| Tensor::from_primitive(self.take_int(position)))
     }
 
-    /// Takes the boolean tensor out of a place, if there is one.
-    pub fn take_optional_bool<const D: usize>(&mut self, place: usize) -> Option<Tensor<B, D, Bool>> {
-        match self.take(place)? {
+    /// Takes the boolean tensor out of a position, if there is one.
+    pub fn take_optional_bool<const D: usize>(&mut self, position: usize) -> Option<Tensor<B, D, Bool>> {
+        match self.take(position)? {
             Value::Bool(x) => Some(Tensor::from_primitive(x)),
-            other => wrong("a boolean tensor", place, Some(&other)),
+            other => wrong("a boolean tensor", position, Some(&other)),
         }
     }
 
     /// Takes the first `N` values, all of them floating-point tensors.
     #[track_caller]
     pub fn take_floats<const N: usize>(mut self) -> [FloatTensor<B>; N] {
-        std::array::from_fn(|place| self.take_float(place))
+        std::array::from_fn(|position| self.take_float(position))
     }
 
     /// Takes all values, each of them a floating-point tensor.
     #[track_caller]
     pub fn into_floats(mut self) -> Vec<FloatTensor<B>> {
-        (0..self.len()).map(|place| self.take_float(place)).collect()
+        (0..self.len()).map(|position| self.take_float(position)).collect()
     }
 
     /// Takes all values.
@@ -259,19 +259,19 @@ impl<B: Backend> Values<B> {
 
     /// Returns the shapes.
     pub fn shapes(&self) -> Shapes {
-        Shapes(self.values.iter().map(|value| value.as_ref().map(Value::shape)).collect())
+        self.values.iter().map(|value| value.as_ref().map(Value::shape)).collect()
     }
 }
 
 #[track_caller]
-fn wrong<B: Backend>(wanted: &str, place: usize, found: Option<&Value<B>>) -> ! {
+fn wrong<B: Backend>(wanted: &str, position: usize, found: Option<&Value<B>>) -> ! {
     let found = match found {
         None => "nothing",
         Some(Value::Float(_)) => "a floating-point tensor",
         Some(Value::Int(_)) => "an integer tensor",
         Some(Value::Bool(_)) => "a boolean tensor",
     };
-    panic!("value {place} of an operation is {found}, and it takes {wanted}")
+    panic!("value {position} of an operation is {found}, and it takes {wanted}")
 }
 
 /// Result of an operation.
@@ -298,100 +298,5 @@ impl<B: Backend> Outcome<B> {
 impl<B: Backend> From<Values<B>> for Outcome<B> {
     fn from(outputs: Values<B>) -> Self {
         Self { outputs, saved: Values::default() }
-    }
-}
-
-/// Shapes of the inputs of an operation, by position.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Shapes(Vec<Option<Shape>>);
-
-impl FromIterator<Option<Shape>> for Shapes {
-    fn from_iter<I: IntoIterator<Item = Option<Shape>>>(shapes: I) -> Self {
-        Self(shapes.into_iter().collect())
-    }
-}
-
-impl Shapes {
-    /// The number of places.
-    pub(crate) fn len(&self) -> usize {
-        self.0.len()
-    }
-
-    /// Returns the sizes at a place; none where nothing is given.
-    pub fn get(&self, place: usize) -> Option<&[usize]> {
-        self.0.get(place)?.as_ref().map(|shape| &shape[..])
-    }
-
-    /// Returns all shapes that are given.
-    pub fn given(&self) -> impl Iterator<Item = &Shape> {
-        self.0.iter().flatten()
-    }
-
-    /// The sizes at a place; panics where the tensor is missing or has not `D` axes.
-    #[track_caller]
-    pub(super) fn dims<const D: usize>(&self, operation: &str, place: usize) -> [usize; D] {
-        let dims = self.get(place).and_then(|sizes| sizes.try_into().ok());
-        dims.unwrap_or_else(|| self.refuse(operation, &format!("input {place} has {D} axes")))
-    }
-
-    /// Panics with the operation, the shapes and the rule unless the rule holds.
-    #[track_caller]
-    pub(super) fn require(&self, holds: bool, operation: &str, rule: &str) {
-        if !holds {
-            self.refuse(operation, rule)
-        }
-    }
-
-    /// Panics unless an optional input is missing or has a shape.
-    #[track_caller]
-    pub(super) fn require_optional(&self, place: usize, wanted: &[usize], operation: &str, rule: &str) {
-        self.require(self.get(place).is_none_or(|sizes| sizes == wanted), operation, rule);
-    }
-
-    #[track_caller]
-    fn refuse(&self, operation: &str, rule: &str) -> ! {
-        let shapes: Vec<_> = self.given().map(|shape| format!("{:?}", &shape[..])).collect();
-        panic!("{operation} of shapes {}: {rule}", shapes.join(", "))
-    }
-}
-
-/// Shape and type of a tensor.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Spec {
-    /// The shape.
-    pub shape: Shape,
-    /// The type of the elements.
-    pub dtype: DType,
-}
-
-/// Inputs whose gradients are wanted, by position, with their shapes and types.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Wanted(Vec<Option<Spec>>);
-
-impl Wanted {
-    /// Creates it from the inputs whose gradients are wanted.
-    pub fn new(inputs: Vec<Option<Spec>>) -> Self {
-        Self(inputs)
-    }
-
-    /// Returns the input at a place, if its gradient is wanted.
-    pub fn get(&self, place: usize) -> Option<&Spec> {
-        self.0.get(place)?.as_ref()
-    }
-
-    /// Returns for each of `N` inputs whether its gradient is wanted.
-    pub fn needs<const N: usize>(&self) -> [bool; N] {
-        std::array::from_fn(|place| self.get(place).is_some())
-    }
-
-    /// Returns for each input whether its gradient is wanted.
-    pub fn all_needs(&self) -> Vec<bool> {
-        self.0.iter().map(Option::is_some).collect()
-    }
-
-    /// Returns the input at a place whose gradient is wanted.
-    #[track_caller]
-    pub fn spec(&self, place: usize) -> &Spec {
-        self.get(place).expect("an input whose gradient is wanted")
     }
 }

@@ -7,7 +7,7 @@ use grove_kernels::{self as kernels, HalfFormat, HalfMatrix, Matrix, QuantisedMa
 use half::{bf16, f16, slice::HalfFloatSliceExt};
 
 use super::{contiguous, elements, is_f32, tensor};
-use crate::ops::{Dequantize, Outcome, QuantizedLinear, Value, Values, Wanted, operation::with_last};
+use crate::ops::{Dequantize, Outcome, QuantizedLinear, Value, Values, Wanted, shapes::with_last};
 
 /// `[.., n]` as a matrix of rows, of a contiguous tensor.
 fn rows(x: &FlexTensor) -> Matrix<'_> {

@@ -1,0 +1,106 @@
+//! Shapes of an operation's inputs, and the rules that they keep.
+
+use burn::tensor::{DType, Shape};
+
+/// Shapes of the inputs of an operation, by position.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Shapes(Vec<Option<Shape>>);
+
+impl FromIterator<Option<Shape>> for Shapes {
+    fn from_iter<I: IntoIterator<Item = Option<Shape>>>(shapes: I) -> Self {
+        Self(shapes.into_iter().collect())
+    }
+}
+
+impl Shapes {
+    /// The number of positions.
+    pub(crate) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Returns the sizes at a position; none where nothing is given.
+    pub fn get(&self, position: usize) -> Option<&[usize]> {
+        self.0.get(position)?.as_ref().map(|shape| &shape[..])
+    }
+
+    /// Returns all shapes that are given.
+    pub fn given(&self) -> impl Iterator<Item = &Shape> {
+        self.0.iter().flatten()
+    }
+
+    /// The sizes at a position; panics where the tensor is missing or has not `D` axes.
+    #[track_caller]
+    pub(super) fn dims<const D: usize>(&self, operation: &str, position: usize) -> [usize; D] {
+        let dims = self.get(position).and_then(|sizes| sizes.try_into().ok());
+        dims.unwrap_or_else(|| self.refuse(operation, &format!("input {position} has {D} axes")))
+    }
+
+    /// Panics with the operation, the shapes and the rule unless the rule holds.
+    #[track_caller]
+    pub(super) fn require(&self, holds: bool, operation: &str, rule: &str) {
+        if !holds {
+            self.refuse(operation, rule)
+        }
+    }
+
+    /// Panics unless an optional input is missing or has a shape.
+    #[track_caller]
+    pub(super) fn require_optional(&self, position: usize, wanted: &[usize], operation: &str, rule: &str) {
+        self.require(self.get(position).is_none_or(|sizes| sizes == wanted), operation, rule);
+    }
+
+    #[track_caller]
+    fn refuse(&self, operation: &str, rule: &str) -> ! {
+        let shapes: Vec<_> = self.given().map(|shape| format!("{:?}", &shape[..])).collect();
+        panic!("{operation} of shapes {}: {rule}", shapes.join(", "))
+    }
+}
+
+/// Shape and type of a tensor.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Spec {
+    /// The shape.
+    pub shape: Shape,
+    /// The type of the elements.
+    pub dtype: DType,
+}
+
+/// Inputs whose gradients are wanted, by position, with their shapes and types.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Wanted(Vec<Option<Spec>>);
+
+impl Wanted {
+    /// Creates it from the inputs whose gradients are wanted.
+    pub fn new(inputs: Vec<Option<Spec>>) -> Self {
+        Self(inputs)
+    }
+
+    /// Returns the input at a position, if its gradient is wanted.
+    pub fn get(&self, position: usize) -> Option<&Spec> {
+        self.0.get(position)?.as_ref()
+    }
+
+    /// Returns for each of `N` inputs whether its gradient is wanted.
+    pub fn needs<const N: usize>(&self) -> [bool; N] {
+        std::array::from_fn(|position| self.get(position).is_some())
+    }
+
+    /// Returns for each input whether its gradient is wanted.
+    pub fn all_needs(&self) -> Vec<bool> {
+        self.0.iter().map(Option::is_some).collect()
+    }
+
+    /// Returns the input at a position whose gradient is wanted.
+    #[track_caller]
+    pub fn spec(&self, position: usize) -> &Spec {
+        self.get(position).expect("an input whose gradient is wanted")
+    }
+}
+
+/// Shape with another last axis.
+pub(super) fn with_last(sizes: &[usize], last: usize) -> Shape {
+    let mut shape = Shape::from(sizes.to_vec());
+    let axis = shape.num_dims() - 1;
+    shape[axis] = last;
+    shape
+}
