@@ -1,4 +1,4 @@
-//! Shows what a model is shown: decodes pictures, resizes, crops and normalises them, and prints or saves the result.
+//! Shows a model's input: decodes images, resizes, crops and normalises them, and prints or saves the result.
 //!
 //! ```sh
 //! cargo run -p grove-images --example preprocess -- --config vit photo.jpg
@@ -14,7 +14,7 @@ use clap::Parser;
 use grove_images::{Limits, Preprocessor, files, open};
 use serde_json::{Value, json};
 
-/// Prepares pictures for a model, as transformers, timm and torchvision do.
+/// Prepares images for a model, as transformers, timm and torchvision do.
 #[derive(Parser)]
 #[command(max_term_width = 100)]
 struct Args {
@@ -23,8 +23,8 @@ struct Args {
     #[arg(long, default_value = "torchvision")]
     config: String,
 
-    /// Save each tensor here: 32-bit floats in the machine's order, channels first, as `NAME.f32`; and what the
-    /// model sees as `NAME.png`.
+    /// Save each tensor here: 32-bit floats in native byte order, channels first, as `NAME.f32`; and the model's view
+    /// as `NAME.png`.
     #[arg(long, value_name = "DIR")]
     output: Option<PathBuf>,
 
@@ -36,7 +36,7 @@ struct Args {
     #[arg(long)]
     json: bool,
 
-    /// Picture files, or directories of them.
+    /// Image files, or directories of them.
     #[arg(value_name = "IMAGE")]
     images: Vec<PathBuf>,
 }
@@ -85,7 +85,7 @@ fn run(args: &Args) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Prepares one picture, and says what came out and how long it took.
+/// Prepares one image, and reports the result and the time taken.
 fn prepare(preprocessor: &Preprocessor, file: &Path, output: Option<&Path>) -> Result<Value, Box<dyn Error>> {
     let start = Instant::now();
     let picture = open(file, &Limits::default())?;

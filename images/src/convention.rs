@@ -1,15 +1,15 @@
-//! Where the libraries disagree.
+//! Differences between the libraries.
 
-/// Whose way a preprocessor goes where torchvision and transformers differ. It shows in single grey levels, and in
-/// crops that lie one pixel aside.
+/// The library that a preprocessor reproduces where torchvision and transformers differ. The differences are single
+/// grey levels, and crops that are shifted by one pixel.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Convention {
-    /// torchvision's transforms and timm's, which leave resizing to Pillow: weights of 22 binary places; the direction
-    /// in which much more is taken away first (as of Pillow 13). When an odd number of pixels is cropped away, half a
-    /// pixel goes to the even side.
+    /// torchvision's and timm's transforms, which resize with Pillow: weights have 22 fractional bits, and the
+    /// direction with the larger reduction is resized first (as of Pillow 13). If an odd number of pixels is cropped,
+    /// the half pixel is rounded to even.
     #[default]
     Torchvision,
-    /// transformers' image processors as of version 5, which resize with torch: weights of 16 bits, across first.
-    /// Half a pixel goes up and left.
+    /// transformers' image processors as of version 5, which resize with torch: weights have 16 bits, and the
+    /// horizontal direction is resized first. A half pixel in a crop is rounded up and left.
     Transformers,
 }

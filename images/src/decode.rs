@@ -1,4 +1,4 @@
-//! From the bytes of a file to red, green and blue.
+//! Decoding the bytes of a file to RGB.
 
 use std::fs::File;
 use std::io::{Cursor, Read};
@@ -10,15 +10,15 @@ use image::{DynamicImage, ImageDecoder, ImageFormat, ImageReader, RgbImage};
 use crate::error::{ImageError, Result};
 use crate::jpeg;
 
-/// How large a file and its picture may be. All are checked before memory is taken for the pixels, so that a small
-/// file that claims to be a huge picture costs nothing.
+/// Limits of the size of a file and its image. All are checked before the pixels are allocated, so that a small file
+/// that claims to be a huge image costs nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Most pixels (width × height). The default, 178,956,970, is where Pillow refuses too.
+    /// Largest number of pixels (width × height). The default, 178,956,970, is Pillow's limit.
     pub max_pixels: u64,
-    /// Most pixels in a row or in a column; default 1,000,000.
+    /// Largest width and height in pixels; default 1,000,000.
     pub max_side: u32,
-    /// Most bytes of the file itself; default 512 MiB.
+    /// Largest size of the file in bytes; default 512 MiB.
     pub max_file_bytes: u64,
 }
 
@@ -28,10 +28,10 @@ impl Default for Limits {
     }
 }
 
-/// Reads a picture file: see [`decode`].
+/// Reads an image file: see [`decode`].
 ///
 /// # Errors
-/// What [`decode`] refuses, a directory, and a file that cannot be opened or is larger than
+/// Those of [`decode`], and if the path is a directory, cannot be opened, or is larger than
 /// [`Limits::max_file_bytes`].
 pub fn open(path: impl AsRef<Path>, limits: &Limits) -> Result<RgbImage> {
     let path = path.as_ref();
@@ -54,15 +54,16 @@ pub fn open(path: impl AsRef<Path>, limits: &Limits) -> Result<RgbImage> {
     decode(&bytes, path, limits)
 }
 
-/// Decodes a JPEG, PNG, WebP, GIF (its first frame), BMP or TIFF picture as Pillow's `convert("RGB")` would, turned
-/// upright as its EXIF orientation says.
+/// Decodes a JPEG, PNG, WebP, GIF (first frame), BMP or TIFF image like Pillow's `convert("RGB")`, and applies its
+/// EXIF orientation.
 ///
 /// The format is recognised by content; `name` only appears in errors. Grey is copied to the three channels, palettes
-/// are looked up, alpha is dropped (not blended), 16 bits keep their upper 8, and CMYK is taken as inverted, which is
-/// how JPEG files hold it.
+/// are looked up, alpha is dropped (not blended), 16-bit values keep their upper 8 bits, and CMYK is taken as
+/// inverted, as in JPEG files.
 ///
 /// # Errors
-/// No bytes, no picture, a kind that is not read, a picture beyond `limits`, and a damaged or truncated file.
+/// If there are no bytes, they are not an image, the format is not supported, the image exceeds `limits`, or the file
+/// is damaged or truncated.
 pub fn decode(bytes: &[u8], name: &Path, limits: &Limits) -> Result<RgbImage> {
     let too_large = |reason| ImageError::TooLarge { file: name.to_owned(), reason };
     let damaged = |reason: &str| ImageError::Damaged { file: name.to_owned(), reason: reason.to_owned() };
@@ -75,7 +76,7 @@ pub fn decode(bytes: &[u8], name: &Path, limits: &Limits) -> Result<RgbImage> {
 
     let mut reader = ImageReader::with_format(Cursor::new(bytes), format);
     let mut codec_limits = image::Limits::no_limits();
-    // Up to 16 bytes for a pixel (four floats in a TIFF), and room for a codec's own tables.
+    // Up to 16 bytes per pixel (four floats in a TIFF), plus memory for a codec's own tables.
     codec_limits.max_alloc = Some(limits.max_pixels.saturating_mul(16).saturating_add(64 << 20));
     reader.limits(codec_limits);
     let mut decoder = reader.into_decoder().map_err(|e| codec(e, name, limits.max_pixels))?;
@@ -95,7 +96,7 @@ pub fn decode(bytes: &[u8], name: &Path, limits: &Limits) -> Result<RgbImage> {
     if format == ImageFormat::Jpeg && !jpeg::is_complete(bytes) {
         return Err(damaged("it ends before the picture does (truncated)"));
     }
-    // A broken EXIF block does not harm the pixels; Pillow overlooks it too.
+    // A malformed EXIF block does not affect the pixels; Pillow ignores it too.
     let exif = format != ImageFormat::WebP || chunks_fit(bytes);
     let orientation = exif.then(|| decoder.orientation().ok()).flatten();
     let mut picture = DynamicImage::from_decoder(decoder).map_err(|e| codec(e, name, limits.max_pixels))?;
@@ -105,7 +106,8 @@ pub fn decode(bytes: &[u8], name: &Path, limits: &Limits) -> Result<RgbImage> {
     Ok(to_rgb(picture))
 }
 
-/// Whether all chunks of a WebP file end within it. For one that does not, the codec takes as much memory as it claims.
+/// Returns true if all chunks of a WebP file end within it. Otherwise the codec would allocate as much memory as a
+/// chunk claims.
 fn chunks_fit(bytes: &[u8]) -> bool {
     let mut rest = bytes.get(12..).unwrap_or_default();
     while let Some((head, behind)) = rest.split_first_chunk::<8>() {
@@ -113,15 +115,15 @@ fn chunks_fit(bytes: &[u8]) -> bool {
         if size > behind.len() {
             return false;
         }
-        // An odd length is followed by a byte that does not count; the last one's may be missing.
+        // A chunk of odd length is followed by a padding byte, which may be missing after the last chunk.
         rest = behind.get(size.next_multiple_of(2)..).unwrap_or_default();
     }
     true
 }
 
-/// Red, green and blue of any kind of pixels.
+/// Converts an image of any pixel type to RGB.
 fn to_rgb(picture: DynamicImage) -> RgbImage {
-    // `to_rgb8` rounds 16 bits to 8 and Pillow cuts them off.
+    // `to_rgb8` rounds 16 bits to 8, whereas Pillow truncates them.
     let high = |value: u16| (value >> 8) as u8;
     let rgb = |width, height, pixels: Vec<u8>| RgbImage::from_raw(width, height, pixels);
     let (width, height) = (picture.width(), picture.height());
@@ -137,7 +139,7 @@ fn to_rgb(picture: DynamicImage) -> RgbImage {
     converted.unwrap_or_else(|| picture.into_rgb8())
 }
 
-/// A codec's complaint in this crate's words.
+/// Converts a codec's error to this crate's.
 fn codec(error: CodecError, name: &Path, most_pixels: u64) -> ImageError {
     let file = name.to_owned();
     match error {
@@ -162,7 +164,7 @@ fn codec(error: CodecError, name: &Path, most_pixels: u64) -> ImageError {
     }
 }
 
-/// Says what a file is that no codec recognises.
+/// Describes a file that no codec recognises.
 fn unknown(bytes: &[u8], name: &Path) -> ImageError {
     let file = name.to_owned();
     let start = bytes.get(..64).unwrap_or(bytes);

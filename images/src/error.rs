@@ -1,91 +1,91 @@
-//! What can go wrong between a file and the numbers that a model reads.
+//! Errors between a file and a model's input.
 
 use std::path::{Path, PathBuf};
 
-/// Result of everything in this crate.
+/// Result type of this crate.
 pub type Result<T> = std::result::Result<T, ImageError>;
 
-/// An error of this crate. Each names the file or the option it is about, what is wrong, and what to do.
+/// An error of this crate. Each names the file or the option that it concerns, the problem, and the remedy.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ImageError {
-    /// The operating system refused.
+    /// The operating system refused an operation.
     #[error("cannot {action} {}: {source}", path.display())]
     Io {
-        /// What was being done: "open", "write", ….
+        /// The operation: "open", "write", ….
         action: &'static str,
         /// The file or directory.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: std::io::Error,
     },
 
-    /// The file is something else than a picture: empty, a directory, a web page, a git-lfs pointer, ….
+    /// The file is not an image: it is empty, a directory, a web page, a git-lfs pointer, ….
     #[error("{} is not a picture: {found}", file.display())]
     NotAnImage {
         /// The file.
         file: PathBuf,
-        /// What it is instead, and what to do about it.
+        /// The kind of file found, and the remedy.
         found: String,
     },
 
-    /// The file is a picture, of a kind that is not read.
+    /// The file is an image in an unsupported format.
     #[error("{} cannot be read: {reason}", file.display())]
     Unsupported {
         /// The file.
         file: PathBuf,
-        /// Why not, and how to convert it.
+        /// The reason, and the way to convert the file.
         reason: String,
     },
 
-    /// The file ends too early or breaks its format's rules.
+    /// The file ends too early or violates its format.
     #[error("{} is damaged: {reason}; copy or download it again, or leave it out", file.display())]
     Damaged {
         /// The file.
         file: PathBuf,
-        /// The rule and how it is broken.
+        /// The rule, and the way in which it is violated.
         reason: String,
     },
 
-    /// The file or its picture is larger than the [`Limits`](crate::Limits) allow.
+    /// The file or its image exceeds the [`Limits`](crate::Limits).
     #[error("{} is too large: {reason}; raise the limit if you trust the file", file.display())]
     TooLarge {
         /// The file.
         file: PathBuf,
-        /// Which limit, and by how much.
+        /// The limit, and the actual size.
         reason: String,
     },
 
-    /// A preprocessor's configuration cannot be used.
+    /// A preprocessor's configuration is invalid.
     #[error("{} is no preprocessing that can be used: {reason}", file.display())]
     Config {
         /// The file.
         file: PathBuf,
-        /// The entry, and what is wrong with it.
+        /// The entry, and the problem with it.
         reason: String,
     },
 
-    /// An option, a field or an argument has a value that makes no sense.
+    /// An option, a field or an argument has an invalid value.
     #[error("{0}")]
     BadOption(String),
 
-    /// A folder of pictures is not laid out as one folder for each class.
+    /// A directory of images does not have one folder for each class.
     #[error("{} cannot be read as one folder for each class: {reason}", directory.display())]
     Folder {
         /// The directory.
         directory: PathBuf,
-        /// What is missing, and what to do.
+        /// The problem, and the remedy.
         reason: String,
     },
 
-    /// A data set file breaks its format's rules.
+    /// A data set file violates its format.
     #[error("{} is not a {format} file: {reason}", file.display())]
     Dataset {
         /// The file.
         file: PathBuf,
-        /// The format that was expected.
+        /// The expected format.
         format: &'static str,
-        /// The rule and how it is broken.
+        /// The rule, and the way in which it is violated.
         reason: String,
     },
 }

@@ -1,4 +1,4 @@
-//! The filters that pictures are resized with.
+//! Filters for resizing images.
 
 use std::fmt;
 use std::str::FromStr;
@@ -7,17 +7,17 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::ImageError;
 
-/// A resampling filter, as Pillow defines it. In JSON it is Pillow's number, which is what transformers writes.
+/// A resampling filter, as defined by Pillow. In JSON it is Pillow's number, as in transformers' files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(into = "u8", try_from = "u8")]
 pub enum Filter {
-    /// The one pixel that lies there (Pillow's 0).
+    /// The nearest pixel (Pillow's 0).
     Nearest,
-    /// Three-lobed windowed sinc, reaching 3 pixels (1).
+    /// Three-lobed windowed sinc with a support of 3 pixels (1).
     Lanczos,
-    /// Triangle, reaching 1 pixel (2).
+    /// Triangle with a support of 1 pixel (2).
     Bilinear,
-    /// Keys' cubic with a = −0.5, reaching 2 pixels (3).
+    /// Keys' cubic with a = −0.5 and a support of 2 pixels (3).
     Bicubic,
 }
 

@@ -1,33 +1,34 @@
-//! Pictures in folders: one folder for each class.
+//! Data sets of images in folders, one folder for each class.
 
 use std::path::{Path, PathBuf};
 
 use crate::error::{ImageError, Result};
 
-/// What the names of pictures end with. [`open`](crate::open) goes by the content; this only tells pictures from the
-/// other files that lie beside them.
+/// Extensions of image files. They only distinguish images from other files in a folder; [`open`](crate::open)
+/// detects the format by content.
 pub const EXTENSIONS: &[&str] = &["jpg", "jpeg", "png", "webp", "gif", "bmp", "tif", "tiff"];
 
-/// Deeper folders are not searched.
+/// Largest depth of folders that are searched.
 const MOST_DEPTH: usize = 32;
 
-/// A data set laid out as `dir/class/…/picture.jpg`, as torchvision's and Hugging Face's `imagefolder` have it.
+/// A data set laid out as `dir/class/…/picture.jpg`, like torchvision's and Hugging Face's `imagefolder`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ImageFolder {
-    /// The names of the classes, sorted. A class's number is its place here.
+    /// The names of the classes, sorted. The index of a name is the class's number.
     pub classes: Vec<String>,
-    /// The pictures and the numbers of their classes: class by class, sorted by path within.
+    /// The images and the numbers of their classes: class by class, sorted by path within a class.
     pub samples: Vec<(PathBuf, usize)>,
-    /// Folders without images, sorted, which are no classes.
+    /// Folders without images, sorted, which are not classes.
     pub empty: Vec<PathBuf>,
 }
 
 impl ImageFolder {
-    /// Looks through a directory. Hidden files and folders are left out, as are files that are no pictures by name; folders
-    /// without pictures are listed apart.
+    /// Searches a directory. Hidden files and folders are skipped, as are files without an image extension. Folders
+    /// without images are listed in [`empty`](Self::empty).
     ///
     /// # Errors
-    /// No directory, no folders in it, pictures in none or only one of them, a class's name that is not UTF-8.
+    /// If the directory does not exist or has no folders, fewer than two of its folders have images, or the name of a
+    /// class is not UTF-8.
     pub fn open(dir: impl AsRef<Path>) -> Result<Self> {
         let dir = dir.as_ref();
         let wrong = |reason: String| ImageError::Folder { directory: dir.to_owned(), reason };
@@ -66,10 +67,10 @@ impl ImageFolder {
     }
 }
 
-/// A file itself, or all pictures of a directory and of those below it, sorted.
+/// Returns the file itself, or all images of a directory and its subdirectories, sorted.
 ///
 /// # Errors
-/// Nothing of that name, a directory that cannot be read.
+/// If the path does not exist, or a directory cannot be read.
 pub fn files(path: impl AsRef<Path>) -> Result<Vec<PathBuf>> {
     let path = path.as_ref();
     let metadata = std::fs::metadata(path).map_err(ImageError::io("open", path))?;
@@ -87,7 +88,7 @@ fn search(dir: &Path, depth: usize, found: &mut Vec<PathBuf>) -> Result<()> {
     for path in entries(dir)? {
         let extension = path.extension().and_then(|e| e.to_str()).unwrap_or_default();
         if path.is_dir() {
-            // A link to a folder above would lead round in circles.
+            // A link to a parent folder would cause an endless search.
             if depth < MOST_DEPTH && !path.is_symlink() {
                 search(&path, depth + 1, found)?;
             }
@@ -98,7 +99,7 @@ fn search(dir: &Path, depth: usize, found: &mut Vec<PathBuf>) -> Result<()> {
     Ok(())
 }
 
-/// What lies in a directory and is not hidden, sorted.
+/// The entries of a directory that are not hidden, sorted.
 fn entries(dir: &Path) -> Result<Vec<PathBuf>> {
     let failed = || ImageError::io("read the directory", dir);
     let mut paths = Vec::new();

@@ -1,10 +1,10 @@
-//! Whether a JPEG file reaches its end. The decoder fills what is missing with grey, and a model would be trained on it.
+//! Detection of truncated JPEG files. The decoder fills missing data with grey, and a model would be trained on it.
 
 const SOI: u8 = 0xd8;
 const EOI: u8 = 0xd9;
 const SOS: u8 = 0xda;
 
-/// Follows the segments of ITU T.81 annex B from the start to the end-of-image marker.
+/// Returns true if the segments of ITU T.81 annex B lead from the start to the end-of-image marker.
 pub(crate) fn is_complete(bytes: &[u8]) -> bool {
     let mut at = 0;
     loop {
@@ -15,7 +15,7 @@ pub(crate) fn is_complete(bytes: &[u8]) -> bool {
             SOI | 0x01 | 0xd0..=0xd7 => {}
             _ => {
                 let Some(&[high, low]) = bytes.get(at..at + 2) else { return false };
-                // A length counts its own two bytes. A smaller one is for the decoder to refuse.
+                // A length includes its own two bytes. The decoder rejects smaller ones.
                 at += usize::from(u16::from_be_bytes([high, low])).max(2);
                 if marker == SOS {
                     skip_coded_data(bytes, &mut at);
@@ -25,12 +25,12 @@ pub(crate) fn is_complete(bytes: &[u8]) -> bool {
     }
 }
 
-/// The next marker's code, leaving `at` behind it. Bytes before a marker are overlooked, as decoders do.
+/// Returns the next marker's code and moves `at` after it. Bytes before a marker are skipped, as in decoders.
 fn next_marker(bytes: &[u8], at: &mut usize) -> Option<u8> {
     loop {
         let rest = bytes.get(*at..)?;
         *at += rest.iter().position(|&b| b == 0xff)?;
-        // Any number of 0xff may stand before the code.
+        // Any number of 0xff bytes may precede the code.
         *at += bytes.get(*at..)?.iter().position(|&b| b != 0xff)?;
         let code = *bytes.get(*at)?;
         *at += 1;
@@ -59,7 +59,7 @@ fn skip_coded_data(bytes: &[u8], at: &mut usize) {
 mod tests {
     use super::is_complete;
 
-    // SOI, an APP0 segment of four bytes that holds an EOI of its own, SOS, coded data with a stuffed zero and a
+    // SOI, an APP0 segment of four bytes that contains an EOI of its own, SOS, coded data with a stuffed zero and a
     // restart, EOI.
     const WHOLE: &[u8] =
         &[0xff, 0xd8, 0xff, 0xe0, 0, 4, 0xff, 0xd9, 0xff, 0xda, 0, 3, 1, 7, 0xff, 0, 9, 0xff, 0xd0, 5, 0xff, 0xd9];

@@ -1,8 +1,8 @@
-//! Pictures for neural networks: decoding, preprocessing, augmentation, and data sets of pictures.
+//! Images for neural networks: decoding, preprocessing, augmentation, and image data sets.
 //!
-//! What a pretrained classifier says depends on every pixel it is shown. Here a file becomes the numbers that
-//! transformers, timm or torchvision would make of it: [`open`] decodes as Pillow does, [`resize`] gives
-//! Pillow's bits, and a [`Preprocessor`] does what a model's own `preprocessor_config.json` says.
+//! The output of a pretrained classifier depends on every input pixel. This crate turns a file into the same values
+//! as transformers, timm or torchvision: [`open`] decodes like Pillow, [`resize`] gives the same bits as Pillow, and
+//! a [`Preprocessor`] follows a model's own `preprocessor_config.json`.
 //!
 //! ```
 //! use grove_images::{Limits, Preprocessor, open};
@@ -15,7 +15,7 @@
 //! # Ok::<(), grove_images::ImageError>(())
 //! ```
 //!
-//! For training, [`augment`] changes pictures at random, [`ImageFolder`] finds them in folders, and [`datasets`] reads
+//! For training, [`augment`] changes images at random, [`ImageFolder`] finds them in folders, and [`datasets`] reads
 //! MNIST's and CIFAR's files.
 #![warn(missing_docs)]
 

@@ -1,8 +1,8 @@
-//! Resizing as Pillow does it, to the last bit: an antialiased filter across, rounded to grey levels, then down (or
-//! the other way round), in fixed-point arithmetic.
+//! Resizing with the same bits as Pillow: an antialiased filter in the horizontal direction, rounding to 8 bits, then
+//! the vertical direction (or the reverse order), in fixed-point arithmetic.
 //!
-//! The crates that resize fast weigh with 16 bits and have an order of their own, which gives up to eight levels of
-//! difference at sharp edges.
+//! Faster crates use weights of 16 bits and another order, which gives differences of up to eight levels at sharp
+//! edges.
 
 use std::collections::VecDeque;
 
@@ -12,14 +12,14 @@ use crate::convention::Convention;
 use crate::filter::Filter;
 use crate::taps::{Taps, nearest};
 
-/// Resizes a picture with antialiasing: what Pillow's `Image.resize` gives, within one grey level of torchvision with
-/// `antialias=True`. A side of zero gives an empty picture.
+/// Resizes an image with antialiasing: equal to Pillow's `Image.resize`, and within one level of torchvision with
+/// `antialias=True`. A side of zero gives an empty image.
 pub fn resize(image: &RgbImage, width: u32, height: u32, filter: Filter) -> RgbImage {
     let whole = Region { left: 0, top: 0, width, height };
     resize_region(image, [u64::from(height), u64::from(width)], whole, filter, Convention::Torchvision)
 }
 
-/// A part of a picture that was resized, in pixels of the resized picture.
+/// A region of a resized image, in its pixels.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Region {
     pub left: u64,
@@ -28,8 +28,8 @@ pub(crate) struct Region {
     pub height: u32,
 }
 
-/// What resizing to `[height, width]` and then cutting out `region` gives, at the cost of the region alone. Pixels
-/// outside it count as far as the filter reaches.
+/// Equivalent to resizing to `[height, width]` and then cropping `region`, at the cost of the region alone. Source
+/// pixels outside the region contribute within the support of the filter.
 pub(crate) fn resize_region(
     image: &RgbImage,
     [height, width]: [u64; 2],
@@ -53,7 +53,7 @@ pub(crate) fn resize_region(
         return resized;
     }
     let pass = Passes {
-        // Pillow leaves a direction alone in which nothing changes.
+        // Like Pillow, skip the horizontal direction if its size is unchanged.
         across: (width != u64::from(image.width()))
             .then(|| Taps::new(image.width(), width, region.left, region.width, filter, convention).with_eights()),
         down: Taps::new(image.height(), height, region.top, region.height, filter, convention),
@@ -63,7 +63,7 @@ pub(crate) fn resize_region(
     };
     #[cfg(target_arch = "x86_64")]
     if std::arch::is_x86_feature_detected!("avx2") {
-        // SAFETY: the processor has AVX2, which is all that the function asks for.
+        // SAFETY: the condition has just detected AVX2, the only feature that the function requires.
         unsafe { resample_avx2(image, &pass, &mut resized) };
         return resized;
     }
@@ -71,30 +71,31 @@ pub(crate) fn resize_region(
     resized
 }
 
-/// Whether Pillow 13 goes down before it goes across: where that takes away much more, twice the rows than columns.
-/// Found by comparing its output with that of both orders; before version 13 it always went across first.
+/// Returns true if Pillow 13 resizes vertically first: if that removes more than twice as many rows as the other
+/// direction removes columns. Found by comparing its output with that of both orders; before version 13 the
+/// horizontal direction was always first.
 fn down_first([height, width]: [i128; 2], [new_height, new_width]: [i128; 2]) -> bool {
     new_height < height && height - new_height > 2 * (width - new_width)
 }
 
-/// The two directions of a resize.
+/// The two passes of a resize.
 struct Passes {
     across: Option<Taps>,
     down: Taps,
-    /// The first column that is kept, where there is nothing to do across.
+    /// First column of the region, if the horizontal size is unchanged.
     left: usize,
     down_first: bool,
 }
 
-/// [`resample`], compiled for wider vectors.
+/// [`resample`], compiled for AVX2.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2")]
 fn resample_avx2(image: &RgbImage, pass: &Passes, resized: &mut RgbImage) {
     resample::<true>(image, pass, resized);
 }
 
-/// Goes down the source once. Each of its rows is added, weighted, to the new rows that it reaches; it is resized
-/// across before that, or they are after, so that no picture of the size in between is ever held.
+/// Visits the rows of the source once. Each row is added, with its weights, to the new rows in its range. It is
+/// resized horizontally before that, or the new rows are afterwards, so that no intermediate image is stored.
 #[inline(always)]
 fn resample<const AVX2: bool>(
     image: &RgbImage,
@@ -103,7 +104,7 @@ fn resample<const AVX2: bool>(
 ) {
     let out_width = resized.width() as usize * 3;
     let stride = image.width() as usize * 3;
-    // The columns that matter.
+    // The columns that contribute.
     let (from, to) = match across {
         Some(taps) => (taps.first() * 3, taps.end() * 3),
         None => (left * 3, left * 3 + out_width),
@@ -111,7 +112,7 @@ fn resample<const AVX2: bool>(
     let (before, after) = if *down_first { (None, across.as_ref()) } else { (across.as_ref(), None) };
     let width = if before.is_some() { out_width } else { to - from };
     let mut row = vec![0; width];
-    // The sums of the rows under way: those from `done` on that have begun.
+    // Sums of the unfinished rows, from `done` on.
     let mut sums: VecDeque<Vec<i32>> = VecDeque::new();
     let mut spare: Vec<Vec<i32>> = Vec::new();
     let mut out = resized.chunks_exact_mut(out_width);
@@ -153,21 +154,21 @@ fn resample<const AVX2: bool>(
     }
 }
 
-/// One row, across. `source` begins with the first pixel that matters.
+/// Resizes one row horizontally. `source` begins with the first contributing pixel.
 #[inline(always)]
 fn resize_row<const AVX2: bool>(source: &[u8], taps: &Taps, row: &mut [u8]) {
     let first = taps.first();
     for (i, pixel) in row.chunks_exact_mut(3).enumerate() {
         let Some((start, weights)) = taps.eights(i) else { return };
-        // Eight pixels at a time, the colours apart only at the end.
+        // Eight pixels at a time; the three colours are separated only at the end.
         let (eights, rest) = source[(start - first) * 3..].as_chunks::<24>();
         let mut products = match () {
-            // SAFETY: only `resample_avx2` asks for this, and needs AVX2 itself.
+            // SAFETY: `AVX2` is true only in `resample_avx2`, whose caller has detected AVX2.
             #[cfg(target_arch = "x86_64")]
             () if AVX2 => unsafe { products_avx2(eights, weights) },
             () => products(eights, weights),
         };
-        // Fewer than eight are left at the end of the row.
+        // The remaining pixels, fewer than eight, at the end of the row.
         for weights in weights.iter().skip(eights.len()) {
             for ((product, &level), &weight) in products.iter_mut().zip(rest).zip(weights) {
                 *product += weight * i32::from(level);
@@ -179,7 +180,7 @@ fn resize_row<const AVX2: bool>(source: &[u8], taps: &Taps, row: &mut [u8]) {
     }
 }
 
-/// Sums of the products of levels and weights, each of the 24 by itself.
+/// Sums of the products of levels and weights, for each of the 24 lanes.
 fn products(levels: &[[u8; 24]], weights: &[[i32; 24]]) -> [i32; 24] {
     let mut products = [0; 24];
     for (levels, weights) in levels.iter().zip(weights) {
@@ -190,7 +191,7 @@ fn products(levels: &[[u8; 24]], weights: &[[i32; 24]]) -> [i32; 24] {
     products
 }
 
-/// [`products`] in three vectors. The compiler's own choice is vectors of one of the 24 each, gathered byte by byte.
+/// [`products`] in three vectors. The compiler's own vectorisation gathers single bytes for each of the 24 lanes.
 #[cfg(target_arch = "x86_64")]
 #[inline]
 #[target_feature(enable = "avx2")]
@@ -200,7 +201,8 @@ fn products_avx2(levels: &[[u8; 24]], weights: &[[i32; 24]]) -> [i32; 24] {
     let mut sums = [_mm256_setzero_si256(); 3];
     for (levels, weights) in levels.iter().zip(weights) {
         for (i, sum) in sums.iter_mut().enumerate() {
-            // SAFETY: the eight from 8·i on lie within the 24, and neither load asks for alignment.
+            // SAFETY: the eight elements from 8·i on are within the array of 24, since i < 3, and unaligned loads are
+            // used.
             let (level, weight) = unsafe {
                 let level = _mm_loadl_epi64(levels.as_ptr().add(8 * i).cast());
                 (level, _mm256_loadu_si256(weights.as_ptr().add(8 * i).cast()))
@@ -210,7 +212,7 @@ fn products_avx2(levels: &[[u8; 24]], weights: &[[i32; 24]]) -> [i32; 24] {
     }
     let mut products = [0; 24];
     for (i, sum) in sums.into_iter().enumerate() {
-        // SAFETY: as above.
+        // SAFETY: the eight elements from 8·i on are within the array of 24, since i < 3, and the store is unaligned.
         unsafe { _mm256_storeu_si256(products.as_mut_ptr().add(8 * i).cast(), sum) };
     }
     products
@@ -230,7 +232,7 @@ mod tests {
         assert_eq!(products(&levels[..1], &weights), expected.map(|v| v + 510));
         #[cfg(target_arch = "x86_64")]
         if std::arch::is_x86_feature_detected!("avx2") {
-            // SAFETY: the processor has AVX2.
+            // SAFETY: the condition has just detected AVX2.
             assert_eq!(unsafe { products_avx2(&levels, &weights) }, expected);
         }
     }

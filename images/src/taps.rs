@@ -1,37 +1,38 @@
-//! Which source pixels make a new one, and by what weights.
+//! Source pixels and weights of each new pixel.
 
 use std::f64::consts::PI;
 
 use crate::convention::Convention;
 use crate::filter::Filter;
 
-/// Binary places of a weight in Pillow: 8 bits are left for the level and 2 for what a filter overshoots.
+/// Fractional bits of a weight in Pillow: 8 bits are left for the level and 2 for the overshoot of a filter.
 const PLACES: u32 = 32 - 8 - 2;
 
-/// For each new pixel along one direction, the first source pixel and the weights of it and those that follow.
+/// Weights of one direction: for each new pixel, its first source pixel and the weights from there on.
 pub(crate) struct Taps {
-    /// First source pixel, and where its weight lies in `weights`.
+    /// First source pixel, and the position of its weight in `weights`.
     starts: Vec<(usize, usize)>,
     weights: Vec<i32>,
-    /// The weights again, three times each, one for each level of a pixel; and for each new pixel where they begin.
+    /// The weights repeated three times, once for each colour of a pixel. `eight_starts` has the position of each new
+    /// pixel.
     eights: Vec<[i32; 24]>,
     eight_starts: Vec<usize>,
-    /// Binary places of a weight.
+    /// Fractional bits of a weight.
     places: u32,
 }
 
 impl Taps {
-    /// The weights of the `out` pixels from `offset` on, of `source` pixels resized to `resized`. Step by step as
-    /// Pillow and torch compute them, so that the same numbers are rounded.
+    /// Computes the weights of `out` pixels from `offset` on, of `source` pixels resized to `resized`. The steps are
+    /// those of Pillow and torch, so that the same values are rounded.
     pub fn new(source: u32, resized: u64, offset: u64, out: u32, filter: Filter, convention: Convention) -> Self {
         let scale = f64::from(source) / resized as f64;
-        // A picture made smaller is blurred as much; one made larger is not.
+        // The filter is stretched only when the image shrinks.
         let stretch = scale.max(1.0);
         let support = filter.support() * stretch;
-        // Appends the weights of new pixel `i`, and gives its first source pixel.
+        // Appends the weights of new pixel `i`, and returns its first source pixel.
         let weigh = |i: u64, exact: &mut Vec<f64>| {
             let centre = (i as f64 + 0.5) * scale;
-            // Casting cuts off, and holds within 0.
+            // The cast truncates, and saturates at 0.
             let start = (centre - support + 0.5) as u32;
             let end = ((centre + support + 0.5) as u32).min(source);
             let start = start.min(end.saturating_sub(1));
@@ -54,7 +55,7 @@ impl Taps {
             Convention::Transformers => {
                 let largest = |weights: &[f64]| weights.iter().copied().fold(0.0, f64::max);
                 let mut most = largest(&exact);
-                // Those of pixels that are cropped away count too, as far as that is no great effort.
+                // The weights of cropped pixels count too, but at most 4096 of those pixels are examined.
                 let mut other = Vec::new();
                 for i in (0..offset).chain(offset + u64::from(out)..resized).take(1 << 12) {
                     other.clear();
@@ -77,7 +78,7 @@ impl Taps {
         }
     }
 
-    /// With what [`eights`](Self::eights) gives.
+    /// Adds the data for [`eights`](Self::eights).
     pub fn with_eights(mut self) -> Self {
         for i in 0..self.starts.len() {
             self.eight_starts.push(self.eights.len());
@@ -90,7 +91,8 @@ impl Taps {
         self
     }
 
-    /// The first source pixel of new pixel `i`, and a weight for each level from there on, zeros at the end.
+    /// The first source pixel of new pixel `i`, and the weights from there on, three times each, in groups of eight
+    /// pixels, padded with zeros.
     #[inline(always)]
     pub fn eights(&self, i: usize) -> Option<(usize, &[[i32; 24]])> {
         let &(start, _) = self.starts.get(i)?;
@@ -98,13 +100,13 @@ impl Taps {
         Some((start, &self.eights[*self.eight_starts.get(i)?..to]))
     }
 
-    /// What a sum begins with, so that cutting it off rounds it.
+    /// Initial value of a sum, which turns truncation into rounding.
     #[inline(always)]
     pub fn half(&self) -> i32 {
         1 << (self.places - 1)
     }
 
-    /// A sum without its binary places; what a filter overshoots is cut off.
+    /// Converts a sum to a level: drops the fractional bits and clamps the overshoot of a filter.
     #[inline(always)]
     pub fn level(&self, sum: i32) -> u8 {
         (sum >> self.places).clamp(0, 255) as u8
@@ -118,19 +120,19 @@ impl Taps {
         Some((start, &self.weights[from..to]))
     }
 
-    /// The first source pixel of all.
+    /// The first source pixel of all new pixels.
     pub fn first(&self) -> usize {
         self.starts.first().map_or(0, |&(start, _)| start)
     }
 
-    /// Behind the last source pixel of all.
+    /// The end of the source pixels of all new pixels.
     pub fn end(&self) -> usize {
         self.get(self.starts.len().wrapping_sub(1)).map_or(0, |(start, weights)| start + weights.len())
     }
 }
 
 impl Filter {
-    /// How many pixels away a pixel still counts, at a scale of one.
+    /// Largest distance in pixels with a non-zero weight, at a scale of one.
     fn support(self) -> f64 {
         match self {
             Self::Nearest => 0.0,
@@ -153,7 +155,7 @@ impl Filter {
     }
 }
 
-/// As many binary places as the largest weight allows in 16 bits with a sign.
+/// The largest number of fractional bits for which the largest weight fits into a signed 16-bit integer.
 fn places_in_16_bits(largest: f64) -> u32 {
     (1..=PLACES).take_while(|&places| ((0.5 + largest * f64::from(1u32 << places)) as i64) < 1 << 15).count().max(1)
         as u32
@@ -163,14 +165,14 @@ fn sinc(x: f64) -> f64 {
     if x == 0.0 { 1.0 } else { (x * PI).sin() / (x * PI) }
 }
 
-/// The source pixel under the middle of each of the `out` new pixels from `offset` on.
+/// The source pixel at the centre of each of the `out` new pixels from `offset` on.
 pub(crate) fn nearest(source: u32, resized: u64, offset: u64, out: u32) -> Vec<usize> {
     let scale = f64::from(source) / resized as f64;
     let pixel = |place: f64| (place as usize).min(source as usize - 1);
     if offset > 1 << 20 {
         return (0..u64::from(out)).map(|i| pixel(((offset + i) as f64 + 0.5) * scale)).collect();
     }
-    // Pillow adds up, which decides between two pixels where a middle lies on their border.
+    // Pillow adds steps up, and the rounding decides between two pixels if a centre is on their border.
     let places = std::iter::successors(Some(0.5 * scale), |place| Some(place + scale));
     places.skip(offset as usize).take(out as usize).map(pixel).collect()
 }

@@ -1,4 +1,4 @@
-//! Augmentation against torchvision, and what it does at random.
+//! Augmentation against torchvision, and its random behaviour.
 
 mod common;
 
@@ -60,7 +60,7 @@ fn the_same_generator_gives_the_same_view() {
     assert_eq!(view(3).dimensions(), (24, 24));
 }
 
-/// Columns count up in red, rows in green, so that a view tells where it came from.
+/// An image whose red counts columns and green counts rows, so that a crop shows its position.
 fn map(width: u32, height: u32) -> RgbImage {
     RgbImage::from_fn(width, height, |x, y| image::Rgb([x as u8, y as u8, 255]))
 }
@@ -73,7 +73,7 @@ fn resized_crops_keep_to_area_and_proportions() {
     for seed in 0..500 {
         let view = crop.apply(&source, &mut rng(seed)).unwrap();
         let (first, last) = (view.get_pixel(0, 0).0, view.get_pixel(49, 49).0);
-        // The middles of the first and last of 50 pixels are 49/50 of the part apart, to a pixel.
+        // The centres of the first and last of 50 pixels are 49/50 of the crop's side apart, within a pixel.
         let side = |i: usize| (f64::from(last[i]) - f64::from(first[i])) * 50.0 / 49.0;
         let (w, h) = (side(0), side(1));
         assert!(w * h > 0.07 * 30_000.0 - 120.0 && w <= 203.0 && h <= 153.0, "{w}×{h}");
@@ -81,13 +81,14 @@ fn resized_crops_keep_to_area_and_proportions() {
         areas.push(w * h / 30_000.0);
     }
     let mean = areas.iter().sum::<f64>() / areas.len() as f64;
-    // Uniform from 0.08 to 1 would be 0.54; parts that do not fit are drawn again, which favours small ones.
+    // The mean of a uniform sample from 0.08 to 1 would be 0.54; rejected crops are resampled, which favours small
+    // ones.
     assert!((0.40..0.56).contains(&mean), "{mean}");
 }
 
 #[test]
 fn hopeless_proportions_give_the_centre() {
-    // A strip of 300×1 has no part of 3:4 to 4:3 with 8% of its area; torchvision takes the centre, 1 × 1 here.
+    // A strip of 300×1 has no crop of ratio 3:4 to 4:3 with 8% of its area; torchvision takes the centre, 1 × 1 here.
     let strip = RgbImage::from_fn(255, 1, |x, _| image::Rgb([x as u8; 3]));
     let view = RandomResizedCrop::new([2, 2]).apply(&strip, &mut rng(0)).unwrap();
     assert!(view.pixels().all(|p| p.0 == [127; 3]), "{view:?}");

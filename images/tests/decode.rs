@@ -1,4 +1,4 @@
-//! Files of every format against Pillow, and files that are broken.
+//! Files of every format against Pillow, and damaged files.
 
 mod common;
 
@@ -8,7 +8,7 @@ use std::path::Path;
 use common::{difference, fixture, picture};
 use grove_images::{ImageError, Limits, decode, open};
 
-/// The picture files, without their references.
+/// The image files, without their references.
 fn files() -> Vec<String> {
     let names = std::fs::read_dir(fixture("decode")).unwrap().map(|e| e.unwrap().file_name().into_string().unwrap());
     let mut names: Vec<String> = names.filter(|name| !name.ends_with(".ref.png")).collect();
@@ -24,7 +24,7 @@ fn pixels_are_pillows() {
         let reference = picture(&format!("decode/{name}.ref.png"));
         let (largest, mean) = difference(&name, &picture(&format!("decode/{name}")), &reference);
         println!("{name}: largest {largest}, mean {mean:.3}");
-        // JPEG leaves open how the transform is rounded and how halved colour is interpolated.
+        // JPEG does not specify the rounding of the transform and the interpolation of subsampled colour.
         let (most, most_mean) = match name.rsplit('.').next().unwrap() {
             "jpg" => (4, 0.5),
             _ => (0, 0.0),
@@ -75,7 +75,7 @@ fn limits_hold_before_the_pixels_are_read() {
 
 #[test]
 fn a_header_that_lies_costs_nothing() {
-    // The JPEG's frame header says 65,500×65,500; the PNG's says 2³¹ − 1 squared, with its checksum as it must be.
+    // The JPEG's frame header claims 65,500×65,500; the PNG's claims 2³¹ − 1 squared, with a valid checksum.
     let mut jpeg = std::fs::read(fixture("decode/420.jpg")).unwrap();
     let at = jpeg.windows(2).position(|w| w == [0xff, 0xc0]).unwrap();
     jpeg[at + 5..at + 9].copy_from_slice(&[0xff, 0xdc, 0xff, 0xdc]);
@@ -103,7 +103,7 @@ fn truncated_files_are_errors() {
         let bytes = std::fs::read(fixture("decode").join(&name)).unwrap();
         for length in (0..bytes.len()).step_by(bytes.len() / 60 + 1) {
             let cut = catch_unwind(|| decode(&bytes[..length], Path::new(&name), &Limits::default()));
-            // What lies behind the pixels may be missing (PNG's end, GIF's second frame, EXIF of WebP).
+            // Data after the pixels may be missing (PNG's end, GIF's second frame, EXIF of WebP).
             let essential = length < bytes.len() / 3;
             match cut {
                 Err(_) => panic!("{name}, {length} bytes: a panic"),

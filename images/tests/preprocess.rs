@@ -29,7 +29,7 @@ fn tensors_are_the_references() {
         let [channels, height, width] = [0, 1, 2].map(|i| case["shape"][i].as_u64().unwrap() as usize);
         assert_eq!((preprocessor.size(), preprocessor.channels()), (Some([height, width]), channels));
         assert_eq!(tensor.len(), channels * height * width);
-        // One grey level, in the tensor's units.
+        // One level, in the tensor's units.
         let level = |channel: usize| preprocessor.rescale / preprocessor.std[channel];
         for sample in case["samples"].as_array().unwrap() {
             let (i, expected) = (sample[0].as_u64().unwrap() as usize, sample[1].as_f64().unwrap() as f32);
@@ -44,7 +44,7 @@ fn tensors_are_the_references() {
     }
 }
 
-/// Resizing everything and then cropping, as it is defined.
+/// The definition: resize the whole image, then crop.
 fn resize_then_crop(image: &RgbImage, [height, width]: [u32; 2], crop: u32, filter: Filter) -> RgbImage {
     let whole = resize(image, width, height, filter);
     let half = |over: u32| (f64::from(over) / 2.0).round_ties_even() as u32;

@@ -18,7 +18,7 @@ fn pillows_bits_and_within_a_level_of_torchvision() {
         let resized = resize(&source, width.parse().unwrap(), height.parse().unwrap(), filter);
         let (largest, mean) = difference(&name, &resized, &picture(&format!("resize/{name}")));
         println!("{name}: largest {largest}, mean {mean:.4}");
-        // torchvision weighs with 16 bits.
+        // torchvision's weights have 16 bits.
         assert!(largest <= u8::from(name.starts_with("tv_")), "{name}: largest {largest}, mean {mean}");
         compared += 1;
     }

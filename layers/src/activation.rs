@@ -1,15 +1,15 @@
-//! Activation functions, by the names that published configurations use.
+//! Activation functions, named as in published configurations.
 
 use burn::tensor::{Tensor, TensorPrimitive, activation};
-use grove_backend::Backend;
+use grove_backend::{Backend, KeyRanges};
 use std::str::FromStr;
 
-/// Gaussian error linear unit, exact. Any shape.
+/// Gaussian error linear unit (GELU), exact. Any shape.
 pub fn gelu<B: Backend, const D: usize>(x: Tensor<B, D>) -> Tensor<B, D> {
     Tensor::from_primitive(TensorPrimitive::Float(B::gelu_erf(x.into_primitive().tensor())))
 }
 
-/// GELU by its tanh approximation, as GPT-2 uses it. Any shape.
+/// GELU in its tanh approximation, as in GPT-2. Any shape.
 pub fn gelu_tanh<B: Backend, const D: usize>(x: Tensor<B, D>) -> Tensor<B, D> {
     Tensor::from_primitive(TensorPrimitive::Float(B::gelu_tanh(x.into_primitive().tensor())))
 }
@@ -19,13 +19,13 @@ pub fn selu<B: Backend, const D: usize>(x: Tensor<B, D>) -> Tensor<B, D> {
     Tensor::from_primitive(TensorPrimitive::Float(B::selu(x.into_primitive().tensor())))
 }
 
-/// Softmax over the last axis; zeros where all of it is minus infinity. Any shape.
+/// Softmax over the last axis; zeros if all of its values are minus infinity. Any shape.
 pub fn softmax<B: Backend, const D: usize>(x: Tensor<B, D>) -> Tensor<B, D> {
     let shape = x.dims();
     let columns = shape[D - 1];
     let rows = shape.iter().product::<usize>() / columns.max(1);
     let scores = x.reshape([1, 1, rows, columns]).into_primitive().tensor();
-    let weights = B::attention_weights(scores, 1.0, false);
+    let weights = B::attention_weights(scores, 1.0, KeyRanges::default());
     Tensor::<B, 4>::from_primitive(TensorPrimitive::Float(weights)).reshape(shape)
 }
 
@@ -34,7 +34,7 @@ pub fn softmax<B: Backend, const D: usize>(x: Tensor<B, D>) -> Tensor<B, D> {
 pub enum Activation {
     /// `gelu`: exact.
     Gelu,
-    /// `gelu_new`, `gelu_pytorch_tanh`, `gelu_fast`: by the tanh approximation.
+    /// `gelu_new`, `gelu_pytorch_tanh`, `gelu_fast`: the tanh approximation.
     GeluTanh,
     /// `relu`.
     Relu,
@@ -63,7 +63,7 @@ impl Activation {
 impl FromStr for Activation {
     type Err = String;
 
-    /// Reads a name as in transformers' `config.json`.
+    /// Parses a name of transformers' `config.json`.
     fn from_str(name: &str) -> Result<Self, String> {
         match name {
             "gelu" => Ok(Self::Gelu),

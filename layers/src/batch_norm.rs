@@ -2,11 +2,12 @@ use burn::tensor::{Tensor, TensorPrimitive, activation::relu};
 use grove_backend::{Backend, at_least_f32};
 use grove_tree::{Array, Init, Tree};
 
-/// Normalisation of each channel to mean 0 and variance 1 over a batch of pictures, then scaled and shifted (Ioffe and
-/// Szegedy, 2015, <https://arxiv.org/abs/1502.03167>). Statistics and their names are those of PyTorch's `BatchNorm2d`.
+/// Batch normalisation over images (Ioffe and Szegedy, 2015, <https://arxiv.org/abs/1502.03167>): normalises each
+/// channel to mean 0 and variance 1 over the batch, then scales and shifts it. Statistics and their names are those
+/// of PyTorch's `BatchNorm2d`.
 ///
-/// Pictures of 16 bits are normalised in f32, and the running statistics are f32 then: a variance may be more than f16 holds,
-/// and a tenth of a step is less than bf16 tells apart.
+/// f16 and bf16 images are normalised in f32, and their running statistics are f32: a variance may exceed the range
+/// of f16, and an update by `momentum` of a step may be below the resolution of bf16.
 ///
 /// ```
 /// use burn::tensor::Tensor;
@@ -26,20 +27,22 @@ pub struct BatchNorm<B: Backend> {
     pub weight: Array<B, 1>,
     /// Shift, `[channels]`.
     pub bias: Array<B, 1>,
-    /// What inference takes for the mean, `[channels]`.
+    /// Mean used in inference, `[channels]`.
     #[tree(buffer)]
     pub running_mean: Array<B, 1>,
-    /// What inference takes for the variance, `[channels]`; of training batches the unbiased one.
+    /// Variance used in inference, `[channels]`. Training updates it with the unbiased variance.
     #[tree(buffer)]
     pub running_var: Array<B, 1>,
-    /// What is added to the variance.
+    /// Added to the variance for numerical stability.
     pub eps: f64,
-    /// How far a training step moves the running statistics.
+    /// Weight of the batch's statistics in the update of the running statistics: `running * (1 - momentum) + batch *
+    /// momentum`.
     pub momentum: f64,
 }
 
 impl<B: Backend> BatchNorm<B> {
-    /// Scale 1, shift 0, running mean 0 and variance 1; PyTorch's eps 1e-5 and momentum 0.1.
+    /// Creates a layer with scale 1, shift 0, running mean 0 and running variance 1; eps 1e-5 and momentum 0.1 as in
+    /// PyTorch.
     pub fn new(channels: usize, init: &Init<B>) -> Self {
         Self {
             weight: init.ones([channels]),
@@ -51,7 +54,7 @@ impl<B: Backend> BatchNorm<B> {
         }
     }
 
-    /// By the running statistics.
+    /// Normalises by the running statistics.
     ///
     /// # Shapes
     /// - input `[b, channels, h, w]`
@@ -60,8 +63,7 @@ impl<B: Backend> BatchNorm<B> {
         self.forward_then(x, None, false)
     }
 
-    /// What inference comes to: each channel is multiplied by the first, and the second is added. Both `[channels]`, in at
-    /// least f32.
+    /// Returns scale and shift of the inference pass, `y = x * scale + shift`, each `[channels]` and in at least f32.
     pub fn scale_and_shift(&self) -> [Tensor<B, 1>; 2] {
         let mean = at_least_f32(self.running_mean.val());
         let of_mean = |x: Tensor<B, 1>| if x.dtype() == mean.dtype() { x } else { x.cast(mean.dtype()) };
@@ -71,15 +73,16 @@ impl<B: Backend> BatchNorm<B> {
         [scale, shift]
     }
 
-    /// By the batch's own statistics; the successor's running ones have moved towards them. What is to be added and then
-    /// rectified, as in a residual network, is part of the same pass: `relu(normal + residual)`.
+    /// Normalises by the batch's own statistics, and returns the output and a layer with updated running statistics.
+    /// `residual`, if `Some`, is added to the output, and `rectify` applies a ReLU after it: `relu(norm(x) +
+    /// residual)`. Both are part of the same pass.
     ///
     /// # Shapes
     /// - input and residual `[b, channels, h, w]`
     /// - output as the input
     ///
     /// # Panics
-    /// If there is only one number of each channel, which has no variance.
+    /// If there is only one value per channel, which has no variance.
     pub fn train(&self, x: Tensor<B, 4>, residual: Option<Tensor<B, 4>>, rectify: bool) -> (Tensor<B, 4>, Self) {
         let [b, _, h, w] = x.dims();
         let count = b * h * w;
@@ -102,7 +105,7 @@ impl<B: Backend> BatchNorm<B> {
         (Tensor::from_primitive(TensorPrimitive::Float(normed.output)), successor)
     }
 
-    /// [`forward`](Self::forward), and what a residual network does then.
+    /// [`forward`](Self::forward), then the optional addition of `residual`, then a ReLU if `rectify` is true.
     pub fn forward_then(&self, x: Tensor<B, 4>, residual: Option<Tensor<B, 4>>, rectify: bool) -> Tensor<B, 4> {
         let (dtype, x) = (x.dtype(), at_least_f32(x));
         let [scale, shift] = self.scale_and_shift().map(|row| {

@@ -2,7 +2,7 @@ use burn::tensor::{Tensor, TensorPrimitive};
 use grove_backend::{Backend, ConvolveOptions};
 use grove_tree::{Array, Init, Tree};
 
-/// A convolution of pictures.
+/// A 2-D convolution over images.
 ///
 /// ```
 /// use burn::tensor::Tensor;
@@ -19,7 +19,7 @@ use grove_tree::{Array, Init, Tree};
 pub struct Conv2d<B: Backend> {
     /// `[out, in / groups, kernel height, kernel width]`, as in PyTorch's files.
     pub weight: Array<B, 4>,
-    /// `[out]`.
+    /// `[out]`; `None` for a convolution without a bias.
     pub bias: Option<Array<B, 1>>,
     /// Stride, padding, dilation and groups.
     #[tree(static)]
@@ -27,8 +27,9 @@ pub struct Conv2d<B: Backend> {
 }
 
 impl<B: Backend> Conv2d<B> {
-    /// A convolution without a bias, its weights normally distributed so that what a ReLU lets through keeps its variance on
-    /// the way back (He et al., 2015, <https://arxiv.org/abs/1502.01852>; PyTorch's `kaiming_normal_` with `fan_out`).
+    /// Creates a convolution without a bias. Weights are normally distributed so that the variance of gradients is
+    /// preserved through a ReLU (He et al., 2015, <https://arxiv.org/abs/1502.01852>; PyTorch's `kaiming_normal_`
+    /// with `fan_out`).
     ///
     /// # Panics
     /// If the groups do not divide the channels.
@@ -42,12 +43,14 @@ impl<B: Backend> Conv2d<B> {
         let groups = options.groups;
         assert!(inputs.is_multiple_of(groups) && outputs.is_multiple_of(groups), "{groups} groups of other channels");
         let [height, width] = kernel;
-        // PyTorch counts all outputs, of whatever group.
+        // PyTorch's fan_out counts the outputs of all groups.
         let std = (2.0 / (outputs * height * width) as f64).sqrt();
         let weight = init.named("weight").normal([outputs, inputs / groups, height, width], std);
         Self { weight, bias: None, options }
     }
 
+    /// Applies the convolution.
+    ///
     /// # Shapes
     /// - input `[b, in, h, w]`
     /// - output `[b, out, h', w']`

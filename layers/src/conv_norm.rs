@@ -4,8 +4,8 @@ use grove_tree::{Init, Tree};
 
 use crate::{BatchNorm, Conv2d};
 
-/// A convolution without a bias and a batch normalisation, of which convolutional networks are made. On backends with a
-/// kernel for it, inference is one pass.
+/// A convolution without a bias, followed by batch normalisation. Inference is one fused pass on backends with a
+/// kernel for it.
 #[derive(Tree, Clone, Debug)]
 pub struct ConvNorm<B: Backend> {
     /// The convolution.
@@ -21,7 +21,8 @@ impl<B: Backend> ConvNorm<B> {
         Self { conv, norm: BatchNorm::new(outputs, &init.named("norm")) }
     }
 
-    /// By the running statistics: `relu(norm(conv(x)) + residual)`, the last two where they are asked for.
+    /// Inference by the running statistics: `relu(norm(conv(x)) + residual)`. The addition takes place if `residual`
+    /// is `Some`, the ReLU if `rectify` is true.
     ///
     /// # Shapes
     /// - input `[b, in, h, w]`
@@ -37,7 +38,8 @@ impl<B: Backend> ConvNorm<B> {
         Tensor::from_primitive(TensorPrimitive::Float(B::convolve_then(x, weight, then, self.conv.options)))
     }
 
-    /// By the batch's own statistics, with the layer's successor; see [`BatchNorm::train`].
+    /// Normalises by the batch's own statistics; also returns the layer with updated running statistics. See
+    /// [`BatchNorm::train`].
     pub fn train(&self, x: Tensor<B, 4>, residual: Option<Tensor<B, 4>>, rectify: bool) -> (Tensor<B, 4>, Self) {
         let (y, norm) = self.norm.train(self.conv.forward(x), residual, rectify);
         (y, Self { conv: self.conv.clone(), norm })

@@ -2,7 +2,7 @@ use burn::tensor::{Int, Tensor, TensorPrimitive};
 use grove_backend::Backend;
 use grove_tree::{Array, Init, Tree};
 
-/// A table with a row for each of a number of symbols.
+/// An embedding table: one row for each symbol.
 #[derive(Tree, Clone, Debug)]
 pub struct Embedding<B: Backend> {
     /// `[symbols, size]`.
@@ -10,12 +10,12 @@ pub struct Embedding<B: Backend> {
 }
 
 impl<B: Backend> Embedding<B> {
-    /// Rows normally distributed with a standard deviation.
+    /// Creates a table with normally distributed rows of standard deviation `std`.
     pub fn normal(symbols: usize, size: usize, std: f64, init: &Init<B>) -> Self {
         Self { weight: init.named("weight").normal([symbols, size], std) }
     }
 
-    /// Looks rows up. Symbols must lie in `0..symbols`; callers check what comes from outside.
+    /// Looks up rows. Symbols must lie in `0..symbols`, which is not checked here; callers check outside input.
     ///
     /// # Shapes
     /// - input `[b, t]`
@@ -25,7 +25,7 @@ impl<B: Backend> Embedding<B> {
         Tensor::from_primitive(TensorPrimitive::Float(B::embed(table, symbols.into_primitive())))
     }
 
-    /// The table as the output layer of a language model: the product with each row.
+    /// Output layer of a language model with tied weights: the product of `x` with each row of the table.
     ///
     /// # Shapes
     /// - input `[b, t, size]`

@@ -4,23 +4,26 @@ use grove_tree::{Array, Init, Tree};
 
 use crate::row_norm::row_norm;
 
-/// Normalisation of the last axis to mean 0 and variance 1, then scaled and shifted (Ba et al., 2016).
+/// Layer normalisation (Ba et al., 2016): normalises the last axis to mean 0 and variance 1, then scales and shifts
+/// it.
 #[derive(Tree, Clone, Debug)]
 pub struct LayerNorm<B: Backend> {
     /// Scale, `[size]`.
     pub weight: Array<B, 1>,
-    /// Shift, `[size]`.
+    /// Shift, `[size]`; `None` for no shift.
     pub bias: Option<Array<B, 1>>,
-    /// What is added to the variance.
+    /// Added to the variance for numerical stability.
     pub eps: f64,
 }
 
 impl<B: Backend> LayerNorm<B> {
-    /// Scale 1, shift 0.
+    /// Creates a layer with scale 1 and shift 0.
     pub fn new(size: usize, eps: f64, init: &Init<B>) -> Self {
         Self { weight: init.ones([size]), bias: Some(init.zeros([size])), eps }
     }
 
+    /// Applies the normalisation.
+    ///
     /// # Shapes
     /// - input `[..., size]`
     /// - output `[..., size]`

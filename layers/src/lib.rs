@@ -1,6 +1,7 @@
-//! Layers: structs of arrays with a `forward`. A layer is a tree; it has no mode, no name and no state of its own.
+//! Layers: structs of arrays with a `forward` method. A layer is a tree, without a training mode, a name or hidden
+//! state.
 //!
-//! Randomness is a key: `Option<Key>`, where `None` means inference.
+//! Randomness is passed as a key: `Option<Key>`, where `None` means inference.
 #![warn(missing_docs)]
 
 pub mod activation;

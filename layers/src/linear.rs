@@ -4,37 +4,38 @@ use grove_tree::{Array, Init, Key, Tree, cast};
 
 use crate::LowRank;
 
-/// An affine map of the last axis, `y = x W + b`, to which a change of low rank may be added.
+/// A linear map of the last axis, `y = x W + b`, with an optional low-rank update (LoRA).
 #[derive(Tree, Clone, Debug)]
 pub struct Linear<B: Backend> {
-    /// `[in, out]`, which is the layout of GPT-2's files; PyTorch's own `nn.Linear` has `[out, in]`.
+    /// `[in, out]`, the layout of GPT-2's files; PyTorch's `nn.Linear` has `[out, in]`.
     pub weight: Array<B, 2>,
-    /// `[out]`.
+    /// `[out]`; `None` for no bias.
     pub bias: Option<Array<B, 1>>,
-    /// What is trained in place of the weight; see [`adapted`](Self::adapted).
+    /// Low-rank update that is trained in place of the weight; `None` for a plain linear map. See
+    /// [`adapted`](Self::adapted).
     pub low_rank: Option<LowRank<B>>,
 }
 
 impl<B: Backend> Linear<B> {
-    /// A map by its weight, `[in, out]`, and its bias, `[out]`.
+    /// Creates a map from its weight, `[in, out]`, and its bias, `[out]`.
     pub fn new(weight: Array<B, 2>, bias: Option<Array<B, 1>>) -> Self {
         Self { weight, bias, low_rank: None }
     }
 
-    /// Weights normally distributed with a standard deviation, and a bias of zeros.
+    /// Creates a map with normally distributed weights of standard deviation `std`, and a bias of zeros.
     pub fn normal(inputs: usize, outputs: usize, std: f64, init: &Init<B>) -> Self {
         let weight = init.named("weight").normal([inputs, outputs], std);
         Self::new(weight, Some(init.named("bias").zeros([outputs])))
     }
 
-    /// Weights and bias uniform up to one over the root of `inputs`, as PyTorch's `nn.Linear` begins.
+    /// Creates a map with weights and bias uniform in `±1 / sqrt(inputs)`, PyTorch's default for `nn.Linear`.
     pub fn torch_default(inputs: usize, outputs: usize, init: &Init<B>) -> Self {
         let bound = 1.0 / (inputs as f32).sqrt();
         let weight = init.named("weight").uniform([inputs, outputs], -bound, bound);
         Self::new(weight, Some(init.named("bias").uniform([outputs], -bound, bound)))
     }
 
-    /// The same map with a change of a rank added to it, at first none; see [`LowRank::new`].
+    /// Adds a low-rank update, which is zero at first; see [`LowRank::new`].
     ///
     /// # Panics
     /// If the weight is absent.
@@ -45,7 +46,7 @@ impl<B: Backend> Linear<B> {
         Self { low_rank: Some(cast(low_rank, self.weight.dtype().into())), ..self }
     }
 
-    /// The same map with its change, where there is one, in the weight.
+    /// Adds the low-rank update, if there is one, to the weight.
     pub fn merged(self) -> Self {
         match self.low_rank {
             Some(change) => Self::new(Array::new(self.weight.val() + change.matrix()), self.bias),
@@ -53,6 +54,8 @@ impl<B: Backend> Linear<B> {
         }
     }
 
+    /// Applies the map.
+    ///
     /// # Shapes
     /// - input `[..., in]`
     /// - output `[..., out]`
@@ -65,7 +68,7 @@ impl<B: Backend> Linear<B> {
     }
 }
 
-/// `x W + b` of the last axis.
+/// `x W + b` over the last axis.
 pub(crate) fn affine<B: Backend, const D: usize>(
     x: Tensor<B, D>,
     weight: &Array<B, 2>,

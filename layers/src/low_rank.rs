@@ -4,7 +4,7 @@ use grove_tree::{Array, Init, Tree};
 
 use crate::linear::affine;
 
-/// A change of a linear map that has few parameters, `x -> scale * (x A) B` (LoRA; Hu et al., 2021,
+/// Low-rank update of a linear map, `x -> scale * (x A) B` (LoRA; Hu et al., 2021,
 /// <https://arxiv.org/abs/2106.09685>).
 ///
 /// ```
@@ -29,12 +29,12 @@ pub struct LowRank<B: Backend> {
     pub a: Array<B, 2>,
     /// `[rank, out]`.
     pub b: Array<B, 2>,
-    /// What the product is multiplied by: `alpha / rank`.
+    /// Factor of the product: `alpha / rank`.
     pub scale: f64,
 }
 
 impl<B: Backend> LowRank<B> {
-    /// A change of nothing: `A` uniform up to one over the root of `in`, `B` zero, as peft has it.
+    /// Creates an update that is zero: `A` uniform in `±1 / sqrt(inputs)` and `B` zero, as in peft.
     ///
     /// # Panics
     /// If the rank is 0.
@@ -48,6 +48,8 @@ impl<B: Backend> LowRank<B> {
         }
     }
 
+    /// Applies the update.
+    ///
     /// # Shapes
     /// - input `[..., in]`
     /// - output `[..., out]`
@@ -55,7 +57,7 @@ impl<B: Backend> LowRank<B> {
         affine(affine(x, &self.a, None).mul_scalar(self.scale), &self.b, None)
     }
 
-    /// The change as a matrix, `[in, out]`.
+    /// The update as a matrix, `[in, out]`.
     pub fn matrix(&self) -> Tensor<B, 2> {
         matmul(self.a.val(), self.b.val()).mul_scalar(self.scale)
     }

@@ -1,7 +1,7 @@
 use burn::tensor::{Tensor, TensorPrimitive};
 use grove_backend::{Backend, PoolOptions, at_least_f32};
 
-/// The largest number of each window.
+/// Max pooling: the largest value of each window.
 ///
 /// # Shapes
 /// - input `[b, c, h, w]`
@@ -10,14 +10,15 @@ pub fn max_pool<B: Backend>(x: Tensor<B, 4>, options: PoolOptions) -> Tensor<B, 
     Tensor::from_primitive(TensorPrimitive::Float(B::max_pool(x.into_primitive().tensor(), options)))
 }
 
-/// The mean of each channel, `[b, c, h, w]` to `[b, c]`; of numbers of 16 bits taken in f32.
+/// Global average pooling: the mean of each channel, `[b, c, h, w]` to `[b, c]`. f16 and bf16 values are summed in
+/// f32.
 pub fn global_average_pool<B: Backend>(x: Tensor<B, 4>) -> Tensor<B, 2> {
     let [b, c, h, w] = x.dims();
     mean_of_axis(x.reshape([b, c, h * w]), 2).reshape([b, c])
 }
 
-/// The mean along an axis, which stays with size 1. Numbers of 16 bits are added up in f32, since a sum of thousands of them
-/// may be more than f16 holds, and loses digits in bf16.
+/// Mean along an axis, which is kept with size 1. f16 and bf16 values are summed in f32, since a sum of thousands of
+/// values may exceed the range of f16 and the precision of bf16.
 pub fn mean_of_axis<B: Backend, const D: usize>(x: Tensor<B, D>, axis: usize) -> Tensor<B, D> {
     let dtype = x.dtype();
     let mean = at_least_f32(x).mean_dim(axis);

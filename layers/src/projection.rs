@@ -1,4 +1,4 @@
-//! Linear maps and tables of large models, whose weights may stay quantised.
+//! Linear maps and embedding tables of large models, with weights that may be quantised.
 
 use burn::tensor::{DType, Int, Tensor, TensorPrimitive};
 use grove_backend::{Backend, Quantisation};
@@ -6,12 +6,12 @@ use grove_tree::{AnyArray, Array, Path, Tree, Visitor};
 
 use crate::{Embedding, Linear};
 
-/// A matrix in blocks of GGML's formats, each row a multiple of a block.
+/// A quantised matrix in blocks of GGML's formats. The length of a row is a multiple of the block's.
 #[derive(Tree, Clone, Debug)]
 pub struct Quantised<B: Backend> {
-    /// Of u8, `[out, bytes of a row]`.
+    /// u8, `[out, bytes of a row]`.
     pub blocks: Array<B, 2, Int>,
-    /// Added to the product, `[out]`.
+    /// Added to the product, `[out]`; `None` for no bias.
     pub bias: Option<Array<B, 1>>,
     /// The format of the blocks.
     #[tree(static)]
@@ -19,23 +19,25 @@ pub struct Quantised<B: Backend> {
 }
 
 impl<B: Backend> Quantised<B> {
-    /// A matrix without values, of `rows` rows (a map's outputs) and `columns` columns (its inputs).
+    /// Creates a matrix without values, of `rows` rows (a map's outputs) and `columns` columns (its inputs).
     pub fn absent(rows: usize, columns: usize, kind: Quantisation) -> Self {
         let bytes = columns / kind.block_len() * kind.block_bytes();
         Self { blocks: Array::absent_of([rows, bytes], DType::U8), bias: None, kind }
     }
 
-    /// How many numbers the blocks stand for.
+    /// Number of values of the matrix.
     pub fn len(&self) -> usize {
         let [rows, bytes] = self.blocks.shape();
         rows * (bytes / self.kind.block_bytes() * self.kind.block_len())
     }
 
-    /// Whether there are none.
+    /// Returns true if the matrix has no values.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
+    /// Applies the linear map.
+    ///
     /// # Shapes
     /// - input `[..., in]`
     /// - output `[..., out]`
@@ -48,7 +50,7 @@ impl<B: Backend> Quantised<B> {
         }
     }
 
-    /// Rows of the matrix, in f32.
+    /// Dequantised rows of the matrix, in f32.
     ///
     /// # Shapes
     /// - input `[b, t]`, each in `0..rows`
@@ -63,16 +65,16 @@ impl<B: Backend> Quantised<B> {
     }
 }
 
-/// A layer's weights as they lie in a file: in numbers, or quantised.
+/// Weights of a layer in the form of its file: dense or quantised.
 #[derive(Clone, Debug)]
 pub enum Weights<D, Q> {
-    /// In numbers.
+    /// Unquantised values.
     Dense(D),
-    /// In blocks of quantised numbers.
+    /// Blocks of quantised values.
     Quantised(Q),
 }
 
-/// The leaves are those of what it holds, under the same paths: `weight`, or `blocks`.
+/// Leaves have the paths of the variant's content: `weight`, or `blocks`.
 impl<B: Backend, D: Tree<B>, Q: Tree<B>> Tree<B> for Weights<D, Q> {
     type On<C: Backend> = Weights<D::On<C>, Q::On<C>>;
 
@@ -101,10 +103,12 @@ impl<B: Backend, D: Tree<B>, Q: Tree<B>> Tree<B> for Weights<D, Q> {
 /// A linear map of a large model.
 pub type Projection<B> = Weights<Linear<B>, Quantised<B>>;
 
-/// A table of rows for symbols, which may be an output layer too.
+/// An embedding table, which may also serve as output layer.
 pub type Table<B> = Weights<Embedding<B>, Quantised<B>>;
 
 impl<B: Backend> Projection<B> {
+    /// Applies the linear map.
+    ///
     /// # Shapes
     /// - input `[..., in]`
     /// - output `[..., out]`
@@ -115,7 +119,7 @@ impl<B: Backend> Projection<B> {
         }
     }
 
-    /// Numbers of an output.
+    /// Size of the output.
     pub fn outputs(&self) -> usize {
         match self {
             Self::Dense(map) => map.weight.shape()[1],
@@ -125,7 +129,7 @@ impl<B: Backend> Projection<B> {
 }
 
 impl<B: Backend> Table<B> {
-    /// Looks rows up; those of a quantised table come in f32.
+    /// Looks up rows; those of a quantised table are f32.
     ///
     /// # Shapes
     /// - input `[b, t]`, each in `0..symbols`
@@ -137,7 +141,7 @@ impl<B: Backend> Table<B> {
         }
     }
 
-    /// The product with each row: a language model's output layer.
+    /// Output layer of a language model: the product of `x` with each row.
     ///
     /// # Shapes
     /// - input `[b, t, size]`
@@ -149,10 +153,10 @@ impl<B: Backend> Table<B> {
         }
     }
 
-    /// The device that holds it.
+    /// The device of the table.
     ///
     /// # Panics
-    /// If it is absent.
+    /// If the table is absent.
     pub fn device(&self) -> B::Device {
         match self {
             Self::Dense(table) => table.weight.val().device(),

@@ -4,23 +4,23 @@ use grove_tree::{Array, Init, Tree};
 
 use crate::row_norm::row_norm;
 
-/// Division of the last axis by the root of its mean square, then scaled (Zhang and Sennrich, "Root Mean Square Layer
-/// Normalization", 2019).
+/// Root mean square normalisation (Zhang and Sennrich, "Root Mean Square Layer Normalization", 2019): divides the
+/// last axis by the root of its mean square, then scales it.
 #[derive(Tree, Clone, Debug)]
 pub struct RmsNorm<B: Backend> {
     /// Scale, `[size]`.
     pub weight: Array<B, 1>,
-    /// What is added to the mean square.
+    /// Added to the mean square for numerical stability.
     pub eps: f64,
 }
 
 impl<B: Backend> RmsNorm<B> {
-    /// Scale 1.
+    /// Creates a layer with scale 1.
     pub fn new(size: usize, eps: f64, init: &Init<B>) -> Self {
         Self { weight: init.ones([size]), eps }
     }
 
-    /// Squares of 16-bit numbers are summed in f32.
+    /// Applies the normalisation. Squares of f16 and bf16 values are summed in f32.
     ///
     /// # Shapes
     /// - input `[..., size]`

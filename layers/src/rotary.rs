@@ -4,72 +4,75 @@ use burn::tensor::{DType, Tensor, TensorData, TensorPrimitive};
 use grove_backend::Backend;
 use std::f64::consts::PI;
 
-/// How angles change so that a model reads longer texts than it was trained on.
+/// Scaling of the angles for sequences longer than those of training.
 #[derive(Clone, Debug, PartialEq)]
 pub enum RopeScaling {
-    /// Not at all.
+    /// No scaling.
     None,
-    /// All angles divided by a factor (Chen et al., "Extending Context Window of Large Language Models via Positional
-    /// Interpolation", 2023).
+    /// All angles are divided by a factor (Chen et al., "Extending Context Window of Large Language Models via
+    /// Positional Interpolation", 2023).
     Linear {
         /// The factor.
         factor: f64,
     },
-    /// A larger base, the longer the text is beyond the length of training ("dynamic NTK").
+    /// The base grows with the length of the sequence beyond that of training ("dynamic NTK").
     Dynamic {
-        /// How much longer texts may be.
+        /// Scaling factor. The base is multiplied by `(factor * len / original - (factor - 1))^(head_dim / (head_dim
+        /// - 2))`.
         factor: f64,
-        /// Positions of the training.
+        /// Sequence length of training.
         original: usize,
     },
-    /// As LLaMA 3.1: slow angles divided, fast ones left, those between them blended.
+    /// Scaling of LLaMA 3.1: low frequencies are divided, high ones are unchanged, and those between are
+    /// interpolated.
     Llama3 {
-        /// What slow angles are divided by.
+        /// Divisor of low frequencies.
         factor: f64,
-        /// Angles that turn fewer times than this in the training's length are slow.
+        /// Frequencies with fewer turns than this within the sequence length of training are low.
         low_freq_factor: f64,
-        /// Those that turn more often than this are fast.
+        /// Frequencies with more turns than this within the sequence length of training are high.
         high_freq_factor: f64,
-        /// Positions of the training.
+        /// Sequence length of training.
         original: usize,
     },
     /// YaRN (Peng et al., "YaRN: Efficient Context Window Extension of Large Language Models", 2023).
     Yarn {
-        /// What slow angles are divided by.
+        /// Divisor of low frequencies.
         factor: f64,
-        /// Angles that turn more often than this in the training's length are fast.
+        /// Frequencies with more turns than this within the sequence length of training are unchanged.
         beta_fast: f64,
-        /// Those that turn less often than this are slow.
+        /// Frequencies with fewer turns than this within the sequence length of training are divided by `factor`.
         beta_slow: f64,
-        /// Positions of the training.
+        /// Sequence length of training.
         original: usize,
-        /// What queries and keys are multiplied by, each; by default `0.1 ln(factor) + 1`.
+        /// Factor of queries and keys, each. If `None`, `0.1 ln(factor) + 1`, or 1 if `factor` is at most 1.
         attention_factor: Option<f64>,
     },
-    /// Each angle divided by its own factor, as GGUF files have them.
+    /// Each angle is divided by its own factor, as in GGUF files.
     Factors(Vec<f32>),
 }
 
-/// The angles by which positions turn pairs of a query's or key's numbers.
+/// Rotary position embedding: the angles by which pairs of elements of queries and keys are rotated at each position.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Rope {
-    /// Numbers of a head, an even number.
+    /// Size of a head, an even number.
     pub head_dim: usize,
     /// The angle of pair `j` at position `p` is `p * base^(-2 j / head_dim)`.
     pub base: f64,
-    /// What else is done to angles.
+    /// Scaling of the angles.
     pub scaling: RopeScaling,
-    /// Partners are neighbours, as in Meta's files; otherwise half a head apart, as in transformers.
+    /// If true, the elements of a pair are neighbours, as in Meta's files; otherwise half a head apart, as in
+    /// transformers.
     pub interleaved: bool,
 }
 
 impl Rope {
-    /// The angle per position of each pair, in a text of `len` positions, and what cosine and sine are multiplied by.
+    /// Angle per position of each pair, in a sequence of `len` positions, and the factor of cosine and sine.
     fn angles(&self, len: usize) -> (Vec<f32>, f32) {
         let half = self.head_dim / 2;
         let with = |base: f64| -> Vec<f32> {
             let exponent = |j: usize| (2 * j) as f32 / self.head_dim as f32;
-            // In f32, as the reference.
+            // In f32, as in the reference implementation.
             (0..half).map(|j| 1.0 / (base as f32).powf(exponent(j))).collect()
         };
         let plain = with(self.base);
@@ -88,14 +91,14 @@ impl Rope {
             }
             RopeScaling::Llama3 { factor, low_freq_factor: low, high_freq_factor: high, original } => {
                 let scaled = |&angle: &f32| {
-                    // 1 where the angle is fast, 0 where it is slow.
+                    // 1 for high frequencies, 0 for low ones.
                     let fast = ((turns(angle, *original) - low) / (high - low)).clamp(0.0, 1.0);
                     (f64::from(angle) * (fast + (1.0 - fast) / factor)) as f32
                 };
                 (plain.iter().map(scaled).collect(), 1.0)
             }
             RopeScaling::Yarn { factor, beta_fast, beta_slow, original, attention_factor } => {
-                // The pair that turns a number of times in the training's length.
+                // The pair with this number of turns within the sequence length of training.
                 let pair = |turns: f64| {
                     self.head_dim as f64 * (*original as f64 / (turns * 2.0 * PI)).ln() / (2.0 * self.base.ln())
                 };
@@ -113,14 +116,14 @@ impl Rope {
         }
     }
 
-    /// What each angle is divided by.
+    /// Divisor of each angle due to the scaling.
     pub fn factors(&self) -> Vec<f32> {
         let plain = Self { scaling: RopeScaling::None, ..self.clone() };
         plain.angles(0).0.iter().zip(self.angles(0).0).map(|(plain, scaled)| plain / scaled).collect()
     }
 
-    /// The rotations of positions, each row's one after the other: `rows` of `positions.len() / rows`, either one for all
-    /// texts or one for each.
+    /// Computes the rotations at positions. `positions` holds `rows` rows of equal length, one after the other:
+    /// either one row for all sequences of a batch, or one for each.
     pub fn at<B: Backend>(&self, positions: &[usize], rows: usize, dtype: DType, device: &B::Device) -> Rotation<B> {
         let len = positions.iter().max().map_or(0, |last| last + 1);
         let (angles, magnitude) = self.angles(len);
@@ -136,7 +139,7 @@ impl Rope {
     }
 }
 
-/// What turns the queries and keys of some positions, the same in every layer.
+/// Cosines and sines that rotate the queries and keys at some positions; the same in every layer.
 #[derive(Clone, Debug)]
 pub struct Rotation<B: Backend> {
     /// `[b or 1, t, head_dim / 2]`
@@ -146,6 +149,8 @@ pub struct Rotation<B: Backend> {
 }
 
 impl<B: Backend> Rotation<B> {
+    /// Rotates queries or keys.
+    ///
     /// # Shapes
     /// - input and output `[b, t, n_head, head_dim]`
     pub fn turn(&self, x: Tensor<B, 4>) -> Tensor<B, 4> {

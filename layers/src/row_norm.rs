@@ -2,8 +2,8 @@ use burn::tensor::{Tensor, TensorPrimitive};
 use grove_backend::{Backend, RowNormOptions};
 use grove_tree::Array;
 
-/// A norm of the last axis, for tensors of any rank: what [`LayerNorm`](crate::LayerNorm) and
-/// [`RmsNorm`](crate::RmsNorm) do.
+/// Normalisation of the last axis for tensors of any rank, shared by [`LayerNorm`](crate::LayerNorm) and
+/// [`RmsNorm`](crate::RmsNorm).
 pub(crate) fn row_norm<B: Backend, const D: usize>(
     x: Tensor<B, D>,
     weight: &Array<B, 1>,

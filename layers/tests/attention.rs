@@ -10,7 +10,7 @@ use grove_tree::Key;
 #[macro_use]
 mod common;
 
-/// Of each head of queries, keys and values.
+/// Size of a head of queries, keys and values.
 const HEAD_DIM: usize = 5;
 
 /// Random queries, keys and values, `[b, 3, t, HEAD_DIM]`.
@@ -26,7 +26,7 @@ fn values<B: Backend, const D: usize>(x: Tensor<B, D>) -> Vec<f64> {
     x.into_data().iter().collect()
 }
 
-/// Fails unless all numbers are within 1e-5: the same computation in another arrangement.
+/// Asserts that all values are within 1e-5: both sides are the same computation in another order.
 fn assert_same<B: Backend>(what: &str, a: Tensor<B, 4>, b: Tensor<B, 4>) {
     assert_eq!(a.dims(), b.dims(), "{what}");
     let (apart, _) = common::distance(&values(a), &values(b));
@@ -34,12 +34,12 @@ fn assert_same<B: Backend>(what: &str, a: Tensor<B, 4>, b: Tensor<B, 4>) {
     assert!(apart <= 1e-5, "{what}: apart by {apart}");
 }
 
-/// Rows padded on the left, all at once, give what each gives alone; the last position of each also with a cache.
+/// Rows padded on the left give the same as each row alone; so does the last position with a cache.
 fn padding_is_not_seen<B: Backend>(device: B::Device) {
     let (t, padding) = (7, [0, 3, 6, 1]);
     let [q, k, v] = heads::<B>(1, padding.len(), t, &device);
     let row = |x: &Tensor<B, 4>, i: usize, from: usize| x.clone().slice([i..i + 1, 0..3, from..t, 0..HEAD_DIM]);
-    // What a position of padding holds must not matter, however large.
+    // Values at padded positions must not matter, however large.
     let spoil = |x: &Tensor<B, 4>| {
         let rows = padding.iter().enumerate().map(|(i, &pad)| match pad {
             0 => row(x, i, 0),
@@ -64,7 +64,7 @@ fn padding_is_not_seen<B: Backend>(device: B::Device) {
     }
 }
 
-/// Decoding in steps gives the rows of the whole.
+/// Decoding in steps gives the same as the whole sequence at once.
 fn a_cache_changes_nothing<B: Backend>(device: B::Device) {
     for (steps, padding) in [([1, 1, 1, 1], &[][..]), ([2, 1, 3, 1], &[]), ([2, 1, 3, 1], &[0, 3])] {
         let t = steps.iter().sum();
@@ -83,7 +83,7 @@ fn a_cache_changes_nothing<B: Backend>(device: B::Device) {
     }
 }
 
-/// What a cache gives is what it was given, also where it grows (beyond 64 positions, beyond 128, and from nothing to
+/// A cache returns the values it was given, also where it grows (beyond 64 positions, beyond 128, and from nothing to
 /// more than 64 at once).
 fn a_cache_grows<B: Backend>(device: B::Device) {
     for steps in [&[1, 62, 1, 1, 3, 70][..], &[100, 1], &[64, 1]] {
@@ -100,12 +100,12 @@ fn a_cache_grows<B: Backend>(device: B::Device) {
     }
 }
 
-/// Dropout of the weights keeps their mean, hides the future as before, and follows its key.
+/// Dropout of the attention weights keeps their mean, keeps the causal mask, and follows its key.
 fn dropout_keeps_the_mean<B: Backend>(device: B::Device) {
     let (rows, t, rate) = (800, 6, 0.25);
     let one = heads::<B>(3, 1, t, &device);
     let many = one.clone().map(|x| x.repeat_dim(0, rows));
-    // The mask for all rows, and for the one that they repeat.
+    // The mask for all rows, and for the one row that they repeat.
     let padded = |rows: usize| AttentionMask::causal(t, 0, &vec![2; rows], &device);
     let masks = [
         (AttentionMask::Causal, AttentionMask::Causal),
@@ -146,9 +146,56 @@ fn masks_agree<B: Backend>(device: B::Device) {
     let written = Tensor::<B, 4, Int>::from_data(TensorData::new(hidden, [1, 1, t, t]), &device).equal_elem(1);
     let expected = attend_to(all.clone(), &AttentionMask::Causal);
     assert_same("written out", attend_to(all.clone(), &AttentionMask::Explicit(written)), expected.clone());
-    // The last position sees all.
+    // The last position attends to all.
     let last = |y: Tensor<B, 4>| y.narrow(2, t - 1, 1);
     assert_same("the last position", last(attend_to(all, &AttentionMask::Full)), last(expected));
 }
 
-on_each_backend!(padding_is_not_seen, a_cache_changes_nothing, a_cache_grows, dropout_keeps_the_mean, masks_agree);
+/// Ranges of keys are the masks that they stand for, positions of padding included, which see only themselves.
+fn ranges_agree_with_masks<B: Backend>(device: B::Device) {
+    let padding = [0, 3, 11, 1];
+    let explicit = |t: usize, s: usize, hides: &dyn Fn(usize, usize, usize) -> bool| {
+        let hidden = (0..4 * t * s).map(|n| i64::from(hides(n / (t * s), n / s % t, n % s))).collect();
+        let data = TensorData::new(hidden, [4, 1, t, s]);
+        AttentionMask::<B>::Explicit(Tensor::<B, 4, Int>::from_data(data, &device).equal_elem(1))
+    };
+    // Queries of all keys, of the last, and of the last of a cache that has forgotten the first.
+    for (t, keys) in [(12, 0..12), (5, 0..12), (1, 0..12), (5, 4..12), (1, 4..12)] {
+        for window in [None, Some(1), Some(2), Some(5), Some(100)] {
+            let (s, seen) = (keys.len(), keys.end - t);
+            let [q, k, v] = heads::<B>(8, 4, 12, &device);
+            let inputs = [q.narrow(2, seen, t), k.narrow(2, keys.start, s), v.narrow(2, keys.start, s)];
+            let hides = |row: usize, query: usize, key: usize| {
+                let (query, key) = (seen + query, keys.start + key);
+                let far = window.is_some_and(|window| query.saturating_sub(key) >= window);
+                key != query && (key > query || key < padding[row] || far)
+            };
+            let expected = attend_to(inputs.clone(), &explicit(t, s, &hides));
+            let mask = AttentionMask::within(window, t, keys.clone(), &padding, &device);
+            assert!(!matches!(mask, AttentionMask::Explicit(_)));
+            assert_same(&format!("{t} of {keys:?}, {window:?}"), attend_to(inputs, &mask), expected);
+        }
+    }
+    let lengths = [12, 3, 0, 20];
+    let mask = AttentionMask::to_lengths(&lengths, 12, &device);
+    let all = heads::<B>(9, 4, 12, &device);
+    let y = attend_to(all.clone(), &mask);
+    assert!(values(y.clone().narrow(0, 2, 1)).iter().all(|&y| y == 0.0), "a row without a position gathers zeros");
+    assert_same("lengths", y, attend_to(all, &explicit(12, 12, &|row, _, key| key >= lengths[row])));
+    assert!(matches!(AttentionMask::<B>::to_lengths(&[12, 12], 12, &device), AttentionMask::Full));
+}
+
+#[test]
+#[should_panic(expected = "a window of no positions")]
+fn refuses_an_empty_window() {
+    AttentionMask::<grove_backend::Flex>::within(Some(0), 1, 0..3, &[], &Default::default());
+}
+
+on_each_backend!(
+    padding_is_not_seen,
+    a_cache_changes_nothing,
+    a_cache_grows,
+    dropout_keeps_the_mean,
+    masks_agree,
+    ranges_agree_with_masks,
+);

@@ -28,8 +28,8 @@ impl Case {
         assert_close(&format!("{} {} {part}", B::name(device), self.name), found, self.data(part), tolerance);
     }
 
-    /// Compares the losses of two inputs, with and without differentiation, and the gradients of both; or of the first
-    /// alone, where the reference has no other.
+    /// Compares the losses of two inputs, with and without differentiation, and the gradients of both, or of the
+    /// first only if the reference has no other.
     fn check<B: Backend, const D: usize>(
         &self,
         names: [&str; 2],
@@ -188,7 +188,7 @@ fn cosines<B: Backend>(device: B::Device) {
     );
 }
 
-/// Losses and gradients of the first input where a careless formula overflows or gives NaN. What is expected follows
+/// Losses and gradients of the first input where a careless formula overflows or gives NaN. Expected values follow
 /// from the definition.
 fn at<B: Backend, const N: usize, const M: usize>(
     what: &str,
@@ -206,7 +206,7 @@ fn at<B: Backend, const N: usize, const M: usize>(
     assert_each(&format!("{what}, gradients"), grad.val().into_data(), &slopes);
 }
 
-/// Each within 1e-5 of what is expected, relatively where that is more than 1.
+/// Asserts that each value is within 1e-5 of the expected one, relative to it if it is larger than 1.
 fn assert_each(what: &str, found: TensorData, expected: &[f32]) {
     let found: Vec<f32> = found.iter().collect();
     assert_eq!(found.len(), expected.len(), "{what}");
@@ -279,7 +279,7 @@ fn extremes<B: Backend>(device: B::Device) {
     );
 }
 
-/// Rows that do not count may hold anything finite or `-inf`; of nothing but such rows there is no mean.
+/// Ignored rows may hold any finite value or `-inf`; if all rows are ignored, the mean is NaN.
 fn ignored<B: Backend>(device: B::Device) {
     let never = f32::NEG_INFINITY;
     let rows = [[0.0, 3f32.ln()], [never, 0.0], [9.0, 1e30]];

@@ -138,7 +138,7 @@ fn attention<B: Backend>(
 }
 
 fn attentions<B: Backend>(device: B::Device) {
-    // So small a rate drops nothing, but takes the way of training.
+    // A rate so small drops nothing, but takes the training path.
     let none_dropped = Some((1e-9, Key::new(0)));
     for name in ["attention", "attention_cached"] {
         let case = Case::new(name);
@@ -262,7 +262,7 @@ fn pools<B: Backend>(device: B::Device) {
     }
 }
 
-/// As in torch: what an ignored row holds does not matter, and of nothing but ignored rows there is no mean.
+/// As in torch: the values of an ignored row do not matter, and the mean of ignored rows only is NaN.
 fn ignored_rows<B: Backend>(device: B::Device) {
     let masked = f32::NEG_INFINITY; // a token that was made impossible
     let logits = Array::<B, 2>::new(Tensor::from_data([[0.0, 3f32.ln()], [masked, 0.0], [9.0, 1e30]], &device));

@@ -1,4 +1,4 @@
-//! Layers in 16 bits at the magnitudes that networks have, against f64 arithmetic.
+//! Layers in f16 and bf16 with values of realistic magnitude, against f64 arithmetic.
 #![recursion_limit = "256"]
 
 use burn::tensor::{DType, FloatDType, Tensor, TensorData};
@@ -10,7 +10,7 @@ use grove_tree::{Array, Init, Key, cast};
 #[macro_use]
 mod common;
 
-/// The types that a backend computes in, and their distance from 1 to the next number.
+/// The 16-bit types that a backend computes in, each with its distance from 1 to the next value.
 fn types<B: Backend>(device: &B::Device) -> Vec<(FloatDType, f64)> {
     let all = [(FloatDType::F16, 2f64.powi(-10)), (FloatDType::BF16, 2f64.powi(-7))];
     all.into_iter().filter(|(dtype, _)| B::computes_in(device, (*dtype).into())).collect()
@@ -51,8 +51,8 @@ fn statistics(x: &[f64]) -> [Vec<f64>; 2] {
     [means, variances]
 }
 
-/// Variances of 270,000, of which f16 holds neither the whole nor a quarter, and steps of a hundredth, which bf16 does not tell
-/// apart.
+/// Variances of 270,000, which exceed the range of f16 even when divided by four, and updates of a hundredth, below
+/// the resolution of bf16.
 fn running_statistics_are_f32<B: Backend>(device: B::Device) {
     for (dtype, ulp) in types::<B>(&device) {
         let (x, given) = planes::<B>(dtype, &device);
@@ -63,7 +63,7 @@ fn running_statistics_are_f32<B: Backend>(device: B::Device) {
         let both = |norm: &BatchNorm<B>| [norm.running_mean.dtype(), norm.running_var.dtype()];
         assert_eq!(both(&norm), [DType::F32; 2], "a cast leaves running statistics");
 
-        // Three steps of one batch: 1 - 0.99^3 of the way.
+        // Three updates with the same batch: 1 - 0.99^3 of the way.
         let mut trained = norm;
         for _ in 0..3 {
             let (y, successor) = trained.train(x.clone(), None, false);
@@ -77,7 +77,7 @@ fn running_statistics_are_f32<B: Backend>(device: B::Device) {
         let moved: Vec<f64> = variance.iter().map(|variance| variance * (1.0 - left) + left).collect();
         close("running variance", &values(trained.running_var.val()), &moved, 1e-4);
 
-        // Those of the whole batch, in inference.
+        // Inference with the statistics of the whole batch.
         let array = |values: &[f64]| {
             let values = values.iter().map(|x| *x as f32).collect();
             Array::new(Tensor::<B, 1>::from_data(TensorData::new(values, [3]), &device))
@@ -91,7 +91,7 @@ fn running_statistics_are_f32<B: Backend>(device: B::Device) {
         close("inference", &values(y), &expected, ulp);
         close("the batch's own", &values(norm.train(x.clone(), None, false).0), &expected, 2.0 * ulp);
 
-        // The same behind a convolution that changes nothing, in one pass where the backend has one.
+        // The same after an identity convolution, in one fused pass on backends that have one.
         let options = ConvolveOptions { groups: 3, ..Default::default() };
         let mut block = cast(ConvNorm::<B>::new(3, 3, [1, 1], options, &init), dtype);
         block.conv.weight = Array::new(Tensor::<B, 4>::ones([3, 1, 1, 1], &device).cast(dtype));
@@ -104,7 +104,7 @@ fn running_statistics_are_f32<B: Backend>(device: B::Device) {
     }
 }
 
-/// Sums of 12,544 numbers of up to 2,200.
+/// Sums of 12,544 values of up to 2,200.
 fn means_of_large_planes<B: Backend>(device: B::Device) {
     for (dtype, ulp) in types::<B>(&device) {
         let (x, given) = planes::<B>(dtype, &device);

@@ -60,7 +60,7 @@ impl Setting {
         std::array::from_fn(|i| self.case.floats(&format!("{}{suffix}", ["h", "c"][i]), device))
     }
 
-    /// Fails unless `max |a - b| <= tolerance * max |b|`; gives how far apart they are, in parts of the largest.
+    /// Asserts that `max |a - b| <= tolerance * max |b|`, and returns `max |a - b| / max |b|`.
     fn close(&self, backend: &str, part: &str, found: TensorData, tolerance: f64) -> f64 {
         let expected = self.case.data(part);
         assert_eq!(found.shape, expected.shape, "{} {part}", self.case.name);
@@ -166,7 +166,7 @@ fn check_setting<B: Backend>(setting: &Setting, device: &B::Device) {
     }
 }
 
-/// On wgpu, where software Vulkan compiles for every shape, a part: one of every kind.
+/// wgpu runs a subset, one case of every kind, since software Vulkan compiles for every shape.
 fn layers<B: Backend>(device: B::Device) {
     let part = B::name(&device).contains("wgpu");
     let mut seen = std::collections::BTreeSet::new();

@@ -1,4 +1,4 @@
-//! Times steps of AdamW on flex: `cargo run --example adamw_step [ELEMENTS] [LEAVES]`. Prints milliseconds a step.
+//! Times steps of AdamW on flex: `cargo run --example adamw_step [ELEMENTS] [LEAVES]`. Prints milliseconds per step.
 
 use grove_backend::Flex;
 use grove_optim::{Adamw, GradientTransformation, adamw, apply_updates};
@@ -18,7 +18,7 @@ fn main() {
     let mut state = optimizer.init(&params);
     let mut times = Vec::new();
     for _ in 0..30 {
-        // A copy: the gradients of a train step are nobody else's.
+        // A copy: in a train step, nothing else holds the gradients.
         let grads = map::<Flex, _>(grads.clone(), |leaf| leaf.mul_scalar(1.0));
         let begin = Instant::now();
         let (updates, next) = optimizer.update(grads, state, &params);

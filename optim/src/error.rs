@@ -1,11 +1,11 @@
 use grove_tree::edits;
 use thiserror::Error;
 
-/// An optimizer cannot be built from a configuration, or a state has not what was asked for.
+/// An error in building an optimizer from a configuration, or in reading a state.
 #[derive(Debug, Error, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum OptimError {
-    /// There is no optimizer of that name.
+    /// There is no optimizer of this name.
     #[error("there is no optimizer `{name}`{}; there are: {}", meant(.name, .known), .known.join(", "))]
     UnknownOptimizer {
         /// The name.
@@ -13,30 +13,30 @@ pub enum OptimError {
         /// All names.
         known: Vec<String>,
     },
-    /// An optimizer has no option of that name.
+    /// An optimizer has no option of this name.
     #[error("{optimizer} has no option `{name}`{}; it has: {}", meant(.name, .known), .known.join(", "))]
     UnknownOption {
         /// The optimizer.
         optimizer: String,
         /// The option.
         name: String,
-        /// The options that it has.
+        /// The options of the optimizer.
         known: Vec<String>,
     },
-    /// A value does not make sense.
+    /// A value is invalid.
     #[error("`{name}` is {value}, and has to be {expected}")]
     Value {
-        /// What has the value.
+        /// Name of the option or argument.
         name: String,
         /// The value.
         value: String,
-        /// What it has to be.
+        /// Description of the valid values.
         expected: &'static str,
     },
-    /// The text is no configuration.
+    /// The text is not a valid configuration.
     #[error("this is no configuration of an optimizer: {0}")]
     Syntax(String),
-    /// A state has no hyperparameter of that name.
+    /// A state has no hyperparameter of this name.
     #[error(
         "there is no hyperparameter `{name}` in this state{}; there are: {} (only what `inject_hyperparams` was given is there)",
         meant(.name, .known), listed(.known)
@@ -47,7 +47,7 @@ pub enum OptimError {
         /// The paths of all hyperparameters.
         known: Vec<String>,
     },
-    /// A state has several hyperparameters of that name.
+    /// A state has several hyperparameters of this name.
     #[error("several hyperparameters are called `{name}`: say which by its path; there are: {}", .known.join(", "))]
     AmbiguousHyperparameter {
         /// The name.
@@ -55,10 +55,10 @@ pub enum OptimError {
         /// The paths of all hyperparameters.
         known: Vec<String>,
     },
-    /// The state is a skeleton.
+    /// The hyperparameter has no value because the state is a skeleton.
     #[error("the hyperparameter `{path}` has no value: the state is a skeleton")]
     AbsentHyperparameter {
-        /// Where it is.
+        /// Path of the hyperparameter.
         path: String,
     },
 }
@@ -67,7 +67,7 @@ fn listed(names: &[String]) -> String {
     if names.is_empty() { "none".to_owned() } else { names.join(", ") }
 }
 
-/// `, did you mean …?` for a name that is one or two letters away.
+/// `, did you mean …?` for a name within edit distance 2.
 fn meant(name: &str, known: &[String]) -> String {
     let near = |other: &&String| edits(name, other.rsplit('.').next().unwrap_or(other)) <= 2;
     known.iter().find(near).map(|other| format!(", did you mean `{other}`?")).unwrap_or_default()

@@ -1,9 +1,9 @@
-//! Optimizers as chains of gradient transformations, in the words of optax.
+//! Optimizers as chains of gradient transformations, in optax's terms.
 //!
-//! Every part has one shape, [`GradientTransformation`]: a state made from the parameters, and a function from
-//! updates and state to updates and state. Mathematics lives in the `scale_by_*` functions; optimizers only chain.
-//! States are trees, hyperparameters that change are arrays of the state or [`Schedule`]s of its step count, so that
-//! a whole train step is one function of arrays.
+//! Every part implements [`GradientTransformation`]: a state initialised from the parameters, and a function from
+//! updates and state to updates and state. The mathematics is in the `scale_by_*` functions; optimizers only chain
+//! them. States are trees. Hyperparameters that change are arrays of the state or [`Schedule`]s of its step count, so
+//! that a whole train step is one function of arrays.
 //!
 //! | what | where |
 //! |---|---|
@@ -14,7 +14,7 @@
 //! | schedules | [`Schedule`] and the functions that make one |
 //!
 //! Options are structs with public fields whose [`Default`] has optax's values; `rmsprop(1e-3, Rmsprop { decay:
-//! 0.95.into(), ..Rmsprop::default() })`. All of it is tested against optax 0.2.8, with its state.
+//! 0.95.into(), ..Rmsprop::default() })`. Results and states are tested against optax 0.2.8.
 //!
 //! ```
 //! use grove_optim::{Adamw, GradientTransformation, adamw, apply_updates, chain, clip_by_global_norm, matrices};

@@ -1,11 +1,12 @@
-//! Filters of parameters by what they are. [`by_path`](grove_tree::by_path) chooses them by where they lie.
+//! Filters of parameters by rank and role. [`by_path`](grove_tree::by_path) selects them by path.
 
 use grove_backend::Backend;
 use grove_tree::{AnyArray, Filter, Node, Path, Tree, Visitor};
 use serde::{Deserialize, Serialize};
 use std::{collections::HashSet, ops::RangeBounds};
 
-/// Passes parameters with two axes or more: those that weight decay is for. Biases and the scales of norms do not pass.
+/// Passes parameters with two axes or more, the usual ones for weight decay. Biases and the scales of norms do not
+/// pass.
 pub fn matrices<B: Backend>() -> Filter<B> {
     by_rank(2..)
 }
@@ -23,13 +24,14 @@ pub fn by_rank<B: Backend>(rank: impl RangeBounds<usize> + Send + Sync + 'static
     Filter::new(move |path, leaf| leaf.dtype().is_float() && !path.is_buffer() && rank.contains(&leaf.shape().len()))
 }
 
-/// What a parameter is for. Each parameter has one role.
+/// Role of a parameter in a model. Each parameter has one role.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Role {
-    /// A scale or shift of a normalisation: whatever lies in a struct with `Norm` in its name, its bias too.
+    /// A scale or shift of a normalisation: any leaf in a struct with `Norm` in its name, including biases.
     Norm,
-    /// Vectors of tokens or positions: whatever lies in a struct, or a field, with `embed` in its name.
+    /// Embedding vectors of tokens or positions: any leaf in a struct with `Embed` in its name, or with `embed` in
+    /// its own name.
     Embedding,
     /// A leaf whose name begins with `bias`, outside of norms.
     Bias,
@@ -39,8 +41,8 @@ pub enum Role {
 
 /// Passes the parameters of a model that have a role.
 ///
-/// Roles are read off the names of the structs around a leaf and of its field, by walking the parameters once; the
-/// filter is for these parameters, and for the updates and states that belong to them.
+/// Roles are determined by the names of the structs that contain a leaf and by the leaf's own name, in one walk over
+/// the parameters. The filter is valid for these parameters, and for updates and states of the same structure.
 ///
 /// ```
 /// # use grove_optim::{Role, by_role};
@@ -73,17 +75,17 @@ pub fn by_role<B: Backend, P: Tree<B>>(params: &P, role: Role) -> Filter<B> {
     Filter::new(move |path, leaf| leaf.dtype().is_float() && !path.is_buffer() && found.contains(path.as_str()))
 }
 
-/// Collects the paths of a role.
+/// Visitor that collects the paths of a role.
 struct Finder {
     role: Role,
-    /// What the enclosing nodes say, if anything.
+    /// Roles determined by the enclosing nodes; `None` for nodes without one.
     around: Vec<Option<Role>>,
     found: HashSet<String>,
 }
 
 impl<B: Backend> Visitor<B> for Finder {
     fn leaf(&mut self, path: &Path, _: &AnyArray<B>) {
-        // The innermost node that says something counts: a norm within an embedding is a norm.
+        // The innermost node with a role counts: a norm within an embedding is a norm.
         let around = self.around.iter().rev().find_map(|role| *role);
         let role = around.unwrap_or_else(|| match path.last() {
             name if name.contains("embed") => Role::Embedding,

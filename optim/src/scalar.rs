@@ -7,18 +7,18 @@ use crate::{
     transformation::{increment, zero_count},
 };
 
-/// A hyperparameter: a number, or an array `[1]` that [`inject_hyperparams`](crate::inject_hyperparams) read from its
-/// state.
+/// A hyperparameter: a constant, or an array `[1]` that [`inject_hyperparams`](crate::inject_hyperparams) reads from
+/// its state.
 #[derive(Clone, Debug)]
 pub enum Scalar<B: Backend> {
-    /// A number that is part of the program.
+    /// A constant of the program.
     Number(f64),
-    /// A number that is part of the state.
+    /// A value of the state.
     Array(Tensor<B, 1>),
 }
 
 impl<B: Backend> Scalar<B> {
-    /// The product with a tensor `[n]`.
+    /// Product with a tensor `[n]`.
     pub(crate) fn times(&self, x: Tensor<B, 1>) -> Tensor<B, 1> {
         match self {
             Self::Number(number) => x.mul_scalar(*number),
@@ -26,7 +26,7 @@ impl<B: Backend> Scalar<B> {
         }
     }
 
-    /// The sum with a tensor `[n]`; 0 costs nothing.
+    /// Sum with a tensor `[n]`. The constant 0 launches nothing.
     pub(crate) fn plus(&self, x: Tensor<B, 1>) -> Tensor<B, 1> {
         match self {
             Self::Number(0.0) => x,
@@ -46,7 +46,7 @@ impl<B: Backend> Scalar<B> {
         }
     }
 
-    /// Minus this.
+    /// The negated value.
     pub(crate) fn negated(&self) -> Self {
         match self {
             Self::Number(number) => Self::Number(-number),
@@ -54,7 +54,7 @@ impl<B: Backend> Scalar<B> {
         }
     }
 
-    /// As an array `[1]` of a type.
+    /// Converts to an array `[1]` of a type.
     pub(crate) fn array(&self, device: &B::Device, dtype: FloatDType) -> Tensor<B, 1> {
         match self {
             Self::Number(number) => Tensor::full([1], *number, (device, DType::from(dtype))),
@@ -63,12 +63,12 @@ impl<B: Backend> Scalar<B> {
         }
     }
 
-    /// As an array `[1]` of the type of a tensor, on its device.
+    /// Converts to an array `[1]` of the type of a tensor, on its device.
     pub(crate) fn array_like(&self, x: &Tensor<B, 1>) -> Tensor<B, 1> {
         self.array(&x.device(), x.dtype().into())
     }
 
-    /// Whether this is the number 0.
+    /// Returns true if this is the constant 0.
     pub(crate) fn is_zero(&self) -> bool {
         matches!(self, Self::Number(0.0))
     }
@@ -86,39 +86,39 @@ impl<B: Backend> From<Tensor<B, 1>> for Scalar<B> {
     }
 }
 
-/// A number `[1]` in the type of a tensor `[n]`: a tree may have leaves of f32 and of f64.
+/// Casts a value `[1]` to the type of a tensor `[n]`: a tree may have leaves of f32 and of f64.
 fn like<B: Backend>(number: Tensor<B, 1>, x: &Tensor<B, 1>) -> Tensor<B, 1> {
     if number.dtype() == x.dtype() { number } else { number.cast(x.dtype()) }
 }
 
-/// `[n]` times a number `[1]`, of whichever type.
+/// Product of `[n]` and a value `[1]` of any type.
 pub(crate) fn scaled<B: Backend>(x: Tensor<B, 1>, factor: Tensor<B, 1>) -> Tensor<B, 1> {
     let factor = like(factor, &x);
     x * factor
 }
 
-/// `[n]` over a number `[1]`, of whichever type.
+/// Quotient of `[n]` and a value `[1]` of any type.
 pub(crate) fn divided<B: Backend>(x: Tensor<B, 1>, divisor: Tensor<B, 1>) -> Tensor<B, 1> {
     let divisor = like(divisor, &x);
     x / divisor
 }
 
-/// A learning rate, or another hyperparameter that may follow a schedule.
+/// A hyperparameter, such as a learning rate, that may follow a schedule.
 #[derive(Clone, Debug)]
 pub enum ScalarOrSchedule<B: Backend> {
-    /// The same at each step, unless somebody sets it.
+    /// The same at each step, unless it is an injected hyperparameter that is set.
     Scalar(Scalar<B>),
     /// A function of the step count.
     Schedule(Schedule),
 }
 
 impl<B: Backend> ScalarOrSchedule<B> {
-    /// What has to be remembered: the step count for a schedule, else nothing.
+    /// Initial state: the step count for a schedule, `None` otherwise.
     pub(crate) fn init<P: Tree<B>>(&self, params: &P) -> Option<Count<B>> {
         matches!(self, Self::Schedule(_)).then(|| zero_count(params))
     }
 
-    /// The value at this step, computed in a type if it follows a schedule, and the count for the next one.
+    /// Returns the value at this step, and the count for the next one. A schedule is computed in `dtype`.
     pub(crate) fn step(&self, count: Option<Count<B>>, dtype: FloatDType) -> (Scalar<B>, Option<Count<B>>) {
         match (self, count) {
             (Self::Scalar(scalar), count) => (scalar.clone(), count),

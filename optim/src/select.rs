@@ -1,4 +1,4 @@
-//! Decisions inside a step. They are made by the device, so that a step stays one function of arrays.
+//! Conditional updates. The device evaluates the condition, so that a step stays one function of arrays.
 
 use burn::tensor::{Bool, DType, Shape, Tensor};
 use grove_backend::Backend;
@@ -9,15 +9,15 @@ use crate::{
     transformation::together,
 };
 
-/// One of two trees of one structure: `then` where the condition holds, else `otherwise`. Floats, integers and truth
-/// values are chosen as they are, NaN and infinity too; nothing is read from the device. A leaf that is present in one
-/// of the trees only comes from that one.
+/// Selects one of two trees of the same structure: `then` if the condition holds, else `otherwise`. Floats, integers
+/// and booleans are selected unchanged, including NaN and infinity. Nothing is read from the device. A leaf that is
+/// present in only one of the trees comes from that one.
 ///
 /// # Shapes
 /// - condition `[1]`
 ///
 /// # Panics
-/// Where the trees are not of one structure.
+/// If the structures of the trees differ.
 pub fn select<B: Backend, T: Tree<B>>(condition: &Tensor<B, 1, Bool>, then: T, otherwise: T) -> T {
     let [selected, _] = together([then, otherwise], |_, [then, otherwise]| {
         let absent = otherwise.clone().into_absent();
@@ -52,13 +52,13 @@ fn select_leaf<B: Backend>(condition: &Tensor<B, 1, Bool>, then: AnyArray<B>, ot
     }
 }
 
-/// Whether all elements of all floating-point leaves are finite, `[1]`; `None` where no leaf is present.
+/// Returns whether all elements of all floating-point leaves are finite, `[1]`; `None` if no leaf is present.
 pub fn all_finite<B: Backend, T: Tree<B>>(tree: &T) -> Option<Tensor<B, 1, Bool>> {
     let leaves = grove_tree::leaves(tree).into_iter().filter(|(_, leaf)| takes_part(leaf));
-    // A comparison that neither NaN nor infinity passes. Arithmetic such as x * 0 a compiler may do away with.
+    // NaN and infinity fail this comparison. A compiler might remove arithmetic such as x * 0.
     let finite = leaves.map(|(_, leaf)| {
         let x = flat(leaf).abs();
-        // Burn takes numbers to compare with through f32, where the largest of f64 would be infinite.
+        // Burn converts comparison operands through f32, where the largest f64 would be infinite.
         let finite = match x.dtype() {
             DType::F64 => x.lower_elem(f64::INFINITY),
             _ => x.lower_equal_elem(f32::MAX),

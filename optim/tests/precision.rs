@@ -1,4 +1,4 @@
-//! What optimizers compute with: f64 stays f64, sums of 16-bit gradients are f32.
+//! Precision of optimizers: f64 stays f64, sums of 16-bit gradients are f32.
 
 use burn::tensor::{DType, Tensor};
 use burn_flex::Flex;
@@ -17,7 +17,7 @@ fn numbers<const D: usize>(leaf: &Array<B, D>) -> Vec<f64> {
 
 const START: [f64; 3] = [0.3, -1.7, 2.9];
 
-/// Gradients of a step, none of them a number of f32.
+/// Gradients of a step, none of them exactly representable in f32.
 fn grads(step: usize) -> [f64; 3] {
     START.map(|x| (x * 1.1 + step as f64 * 0.7).sin() / 3.0)
 }
@@ -49,7 +49,7 @@ fn run<T: GradientTransformation<B, Array<B, 1>>>(optimizer: T) -> [Vec<f64>; 2]
 fn close(name: &str, found: [Vec<f64>; 2], expected: [f64; 3]) {
     for found in found {
         for (found, expected) in found.iter().zip(expected) {
-            // f32 would be wrong by 1e-8 and more.
+            // f32 would have errors of 1e-8 and more.
             assert!((found - expected).abs() < 1e-13 * expected.abs().max(1.0), "{name}: {found} and {expected}");
         }
     }
@@ -102,7 +102,7 @@ fn other_chains_in_f64() {
         }
     }
     close("sgd", run(sgd(0.01, momentum.clone())), p);
-    // Slow parameters meet the fast ones after the fifth step: all of them have met by the mean of both.
+    // Slow and fast parameters synchronise after the fifth step, at the mean of both.
     close("lookahead", run(lookahead(sgd(0.01, momentum), 5, 0.5)), std::array::from_fn(|k| (START[k] + p[k]) / 2.0));
 
     // The norm of each step's gradients is at most 1/5.
@@ -162,7 +162,7 @@ fn each_leaf_in_its_own_type() {
     }
 }
 
-/// 256 is the first whole number to which bf16 cannot add 1.
+/// 256 is the first integer to which bf16 cannot add 1.
 #[test]
 fn sums_of_16_bits_are_f32() {
     let optimizer = MultiSteps { use_grad_mean: false, ..multi_steps(sgd(1.0, Sgd::default()), 300) };
@@ -194,7 +194,7 @@ fn finds_what_is_not_finite<D: Backend>() {
             DType::F16 => 65_504.0,
             _ => 3.0e38,
         };
-        // Sums and squares of these are not finite, they are.
+        // These are finite, but their sums and squares are not.
         assert!(finite::<D>(&[most, most, -most, -most, 0.0, 1e-45], dtype), "{dtype:?}");
         for bad in [f64::NAN, f64::INFINITY, f64::NEG_INFINITY] {
             assert!(!finite::<D>(&[bad], dtype) && !finite::<D>(&[1.0, bad, -most], dtype), "{dtype:?} {bad}");
@@ -211,7 +211,7 @@ fn finite_is_what_is_neither_nan_nor_infinite() {
     finds_what_is_not_finite::<grove_backend::Autodiff<Flex>>();
 }
 
-/// A mask by path that fits nothing is misspelt; one that is a predicate may pass nothing.
+/// A mask by path that matches nothing is misspelt; a predicate may pass nothing.
 #[derive(Tree, Clone, Debug)]
 struct Layer<B: Backend> {
     weight: Array<B, 2>,

@@ -1,13 +1,13 @@
-//! Burn's backward pass, begun so that it cannot wait for itself.
+//! Burn's backward pass, started so that it cannot deadlock with itself.
 //!
-//! While a backward pass computes, Burn 0.21 holds the lock of its graph, and every backward pass ends by taking the lock of
-//! every graph. On a CPU the kernels are rayon's: a worker that waits inside a kernel takes up other work, which may be
-//! another `value_and_grad`, whose end would then wait for the lock that lies below it on the same stack, or on the stack of
-//! a worker that waits for this one.
+//! While a backward pass computes, Burn 0.21 holds the lock of its graph, and every backward pass ends by taking the
+//! lock of every graph. On a CPU the kernels run on rayon: a worker that waits inside a kernel takes up other work,
+//! which may be another `value_and_grad`. Its end would then wait for a lock held further down the same stack, or on
+//! the stack of a worker that waits for this one.
 //!
-//! So at most one backward pass of the process runs on its caller's thread. Others that begin meanwhile run on helpers: each
-//! a pool of one thread, which takes up nobody else's work. The caller gets the gradients when they are computed, before the
-//! helper goes on to the locks of other graphs, so nobody waits for that part.
+//! So at most one backward pass of the process runs on its caller's thread. Others that start meanwhile run on
+//! helpers, each a pool of one thread, which takes up no other work. The caller gets the gradients as soon as they
+//! are computed, before the helper takes the locks of other graphs, so that nothing waits for that part.
 
 use burn::tensor::backend::AutodiffBackend;
 use burn_autodiff::{Autodiff, grads::Gradients};
@@ -26,16 +26,16 @@ use std::{
 
 use crate::tape::Tracked;
 
-/// Whether a backward pass runs on the thread of its caller.
+/// True while a backward pass runs on the thread of its caller.
 static IN_PLACE: AtomicBool = AtomicBool::new(false);
 
-/// The right to run a backward pass on this thread.
+/// The right to run a backward pass on the caller's thread.
 struct Claim;
 
 impl Claim {
-    /// `None` while another thread, or this one further down its stack, has the right.
+    /// Takes the right; `None` while another thread, or this one further down its stack, has it.
     fn take() -> Option<Self> {
-        // A claim exists only where it is held: dropping one gives the right back.
+        // A `Claim` is constructed only when it is taken, since dropping one releases it.
         if IN_PLACE.swap(true, Ordering::Acquire) { None } else { Some(Self) }
     }
 }
@@ -49,14 +49,14 @@ impl Drop for Claim {
 /// Called with the gradients as soon as they are computed.
 type Collect = Box<dyn FnOnce(&mut Gradients) + Send>;
 
-/// Called by the last step of a backward pass; nothing unless that runs on a helper.
+/// Called by the last step of a backward pass; empty unless the pass runs on a helper.
 #[derive(Clone, Default)]
 pub(crate) struct Collector(Arc<Mutex<Option<Collect>>>);
 
 impl Collector {
-    /// Hands the gradients over, if nobody has done so yet.
+    /// Hands over the gradients, unless that has been done.
     pub(crate) fn collect(&self, grads: &mut Gradients) {
-        // Taken first, so that the lock is not held while it runs.
+        // Taken first, so that the lock is not held during the call.
         let collect = self.take();
         if let Some(collect) = collect {
             collect(grads);
@@ -82,10 +82,10 @@ fn backward<B: Backend>(root: Tracked<B>) -> Gradients {
     <Autodiff<B> as AutodiffBackend>::backward(root)
 }
 
-/// Goes back from a tracked result and gives what `take` takes out of the gradients.
+/// Runs the backward pass of a tracked result, and returns the result of `take` on the gradients.
 ///
 /// # Panics
-/// Where an operation's backward pass panics, on whichever thread it runs.
+/// If an operation's backward pass panics, on any thread.
 pub(crate) fn run<B: Backend, R: Send + 'static>(
     root: Tracked<B>,
     collector: &Collector,
@@ -96,7 +96,7 @@ pub(crate) fn run<B: Backend, R: Send + 'static>(
     }
     let (sender, receiver) = mpsc::channel();
     let failure = sender.clone();
-    // The receiver may be gone only if this thread is.
+    // Sending fails only if this thread is gone.
     collector.set(Box::new(move |grads| drop(sender.send(Ok(take(grads))))));
     let collector = collector.clone();
     on_helper(move || {
@@ -113,7 +113,7 @@ pub(crate) fn run<B: Backend, R: Send + 'static>(
     }
 }
 
-/// A backward pass of which nobody wants a gradient, for what Burn clears away when it ends.
+/// Runs a backward pass only for the cleaning at its end; its gradients are dropped.
 pub(crate) fn clear<B: Backend>(root: Tracked<B>) {
     match Claim::take() {
         Some(_claim) => drop(backward::<B>(root)),
@@ -121,20 +121,20 @@ pub(crate) fn clear<B: Backend>(root: Tracked<B>) {
     }
 }
 
-/// As [`clear`], left out while another backward pass is under way, whose end clears as much.
+/// Like [`clear`], but skipped during another backward pass, whose end cleans as much.
 pub(crate) fn clear_if_idle<B: Backend>(root: impl FnOnce() -> Tracked<B>) {
     if let Some(_claim) = Claim::take() {
         drop(backward::<B>(root()));
     }
 }
 
-/// Helpers that have nothing to do.
+/// Idle helpers.
 static IDLE: Mutex<Vec<Arc<ThreadPool>>> = Mutex::new(Vec::new());
 
-/// Bytes of a helper's stack: as many as a program's first thread usually has.
+/// Stack size of a helper in bytes, that of a program's first thread.
 const STACK: usize = 8 << 20;
 
-/// Runs something on a thread that takes up no other work, without waiting for it.
+/// Runs a function on a thread that takes up no other work, without waiting for it.
 fn on_helper(run: impl FnOnce() + Send + 'static) {
     let idle = || IDLE.lock().unwrap_or_else(PoisonError::into_inner);
     let waiting = idle().pop();

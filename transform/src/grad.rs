@@ -9,19 +9,19 @@ use std::marker::PhantomData;
 
 use crate::tape::{Tape, lift_leaf, lower_leaf};
 
-/// What the backward pass keeps of the forward pass: [`NoRecompute`] or [`Balanced`].
+/// Strategy of what the backward pass keeps of the forward pass: [`NoRecompute`] or [`Balanced`].
 pub trait Recompute: CheckpointStrategy {}
 
-/// Keeps every intermediate result that the backward pass needs: fastest.
+/// Keeps every intermediate result that the backward pass needs; the fastest.
 pub type NoRecompute = NoCheckpointing;
 
-/// Keeps the results that are costly to compute, and computes those bound by memory again (element-wise chains): less
-/// memory.
+/// Keeps results that are costly to compute, and recomputes memory-bound ones (chains of element-wise operations),
+/// which saves memory.
 pub type Balanced = BalancedCheckpointing;
 
 impl<S: CheckpointStrategy> Recompute for S {}
 
-/// How to differentiate.
+/// Options of differentiation.
 ///
 /// ```
 /// use grove_transform::{Balanced, GradOptions};
@@ -41,7 +41,7 @@ pub struct GradOptions<B: Backend, S: Recompute = NoRecompute> {
 }
 
 impl<B: Backend> GradOptions<B> {
-    /// Gradients of all parameters; nothing is recomputed.
+    /// Differentiates with respect to all parameters, without recomputation.
     #[allow(clippy::new_without_default)]
     pub fn new() -> Self {
         Self { only: None, buffers: false, strategy: PhantomData }
@@ -49,18 +49,19 @@ impl<B: Backend> GradOptions<B> {
 }
 
 impl<B: Backend, S: Recompute> GradOptions<B, S> {
-    /// Gradients of the parameters that pass a filter; the other gradients are absent, and cost nothing.
+    /// Differentiates only with respect to the parameters that pass a filter. The other gradients are absent, and are
+    /// not computed.
     pub fn only(self, filter: Filter<B>) -> Self {
         Self { only: Some(filter), ..self }
     }
 
-    /// Gradients of buffers too: of floating-point leaves in fields marked `#[tree(buffer)]`, running statistics say, as
-    /// far as they pass the filter. To get no others: `only(is_buffer()).with_buffers()`.
+    /// Also differentiates with respect to buffers that pass the filter: floating-point leaves in fields marked
+    /// `#[tree(buffer)]`, such as running statistics. For buffers alone: `only(is_buffer()).with_buffers()`.
     pub fn with_buffers(self) -> Self {
         Self { buffers: true, ..self }
     }
 
-    /// Chooses what the backward pass keeps of the forward pass.
+    /// Sets what the backward pass keeps of the forward pass.
     pub fn recompute<R: Recompute>(self) -> GradOptions<B, R> {
         GradOptions { only: self.only, buffers: self.buffers, strategy: PhantomData }
     }
@@ -71,15 +72,15 @@ impl<B: Backend, S: Recompute> GradOptions<B, S> {
             && self.only.as_ref().is_none_or(|filter| filter.passes(path, leaf))
     }
 
-    /// The value of a function, its gradient, and what else the function gives.
+    /// Returns the value of a function, its gradient, and the function's auxiliary output.
     ///
-    /// The function gets the tree on the differentiating backend and returns the loss, one number, and an auxiliary
-    /// tree. Gradients have the tree's own type; where a leaf does not take part, or is absent, so is its gradient. Where
-    /// the loss does not depend on a leaf its gradient is zero.
+    /// The function gets the tree on the differentiating backend, and returns the loss, `[1]`, and an auxiliary tree.
+    /// Gradients have the tree's own type. The gradient of a leaf that does not take part, or is absent, is absent.
+    /// If the loss does not depend on a leaf, its gradient is zero.
     ///
     /// # Panics
-    /// Where the loss is not one number; where a pattern of the filter fits no path of the tree, as
-    /// [`Filter::check`] says.
+    /// If the loss does not have exactly one value, or a pattern of the filter matches no path of the tree (see
+    /// [`Filter::check`]).
     #[track_caller]
     pub fn value_and_grad_aux<T: Tree<B>, A: Tree<Autodiff<B, S>>>(
         &self,
@@ -90,7 +91,7 @@ impl<B: Backend, S: Recompute> GradOptions<B, S> {
             panic!("nothing to differentiate for a part of the filter: {error}");
         }
         let mut tape = Tape::new();
-        // The tracked handles, in the order of the leaves: the model's own may be replaced inside `f`.
+        // The tracked handles, in the order of the leaves: `f` may replace those of the model.
         let mut tracked = Vec::new();
         let lifted = tree.clone().lift(&mut Path::root(), &mut |path, leaf| {
             let track = self.differentiates(path, &leaf);
@@ -111,7 +112,7 @@ impl<B: Backend, S: Recompute> GradOptions<B, S> {
         let mut grads = takes_part.into_iter().zip(grads.into_iter().flatten());
         let grads = tree.clone().map(&mut Path::root(), &mut |_, leaf| match grads.next() {
             Some((true, Some(grad))) => AnyArray::present(AnyTensor::Float(grad)),
-            // A parameter on which the loss does not depend.
+            // A parameter that the loss does not depend on.
             Some((true, None)) => leaf.zeros_like(),
             _ => leaf.into_absent(),
         });
@@ -119,7 +120,7 @@ impl<B: Backend, S: Recompute> GradOptions<B, S> {
     }
 }
 
-/// Refuses a loss that is not one number: burn would add them up.
+/// Rejects a loss that is not a single value: Burn would sum its values.
 #[track_caller]
 pub(crate) fn one_number<C: burn::tensor::backend::Backend>(loss: &Tensor<C, 1>) {
     let [count] = loss.dims();
@@ -129,19 +130,19 @@ pub(crate) fn one_number<C: burn::tensor::backend::Backend>(loss: &Tensor<C, 1>)
     );
 }
 
-/// The value of a function of a tree, and its gradient.
+/// Returns the value of a function of a tree, and its gradient.
 ///
-/// The function gets the tree on the differentiating backend and returns the loss, one number. The gradient has the
-/// tree's own type, and is that of the parameters: leaves that are not floating-point numbers, are absent, or lie in fields
-/// marked `#[tree(buffer)]` (running statistics) have absent gradients. To differentiate with respect to a part,
+/// The function gets the tree on the differentiating backend and returns the loss, `[1]`. The gradient has the tree's
+/// own type, and is that of the parameters: leaves that are not floating-point, are absent, or are in fields marked
+/// `#[tree(buffer)]` (running statistics) have absent gradients. To differentiate with respect to a part, call
 /// [`partition`](grove_tree::partition) first and `combine` inside the function, or use [`GradOptions::only`]; for
 /// buffers, [`GradOptions::with_buffers`].
 ///
-/// Several threads may differentiate at once, rayon's workers too. On a CPU the backward pass that begins first uses all
-/// threads; one that begins while it is under way uses one, so it may sum in another order.
+/// Several threads may differentiate at once, including rayon's workers. On a CPU, the backward pass that starts
+/// first uses all threads. One that starts during it uses a single thread, so it may sum in another order.
 ///
 /// # Panics
-/// Where the loss is not one number.
+/// If the loss does not have exactly one value.
 #[track_caller]
 pub fn value_and_grad<B: Backend, T: Tree<B>>(
     tree: &T,
@@ -151,8 +152,8 @@ pub fn value_and_grad<B: Backend, T: Tree<B>>(
     (value, grads)
 }
 
-/// As [`value_and_grad`] for a function that also returns an auxiliary tree: metrics, or the successor of a model
-/// with running statistics.
+/// [`value_and_grad`] for a function that also returns an auxiliary tree, such as metrics, or a model with updated
+/// running statistics.
 ///
 /// # Panics
 /// As [`value_and_grad`].
@@ -164,7 +165,7 @@ pub fn value_and_grad_aux<B: Backend, T: Tree<B>, A: Tree<Autodiff<B>>>(
     GradOptions::new().value_and_grad_aux(tree, f)
 }
 
-/// The gradient of a function of a tree; see [`value_and_grad`].
+/// Returns the gradient of a function of a tree; see [`value_and_grad`].
 ///
 /// # Panics
 /// As [`value_and_grad`].

@@ -1,4 +1,4 @@
-//! What the transformations share: trees on and off Burn's tape.
+//! Shared parts of the transformations: moving trees on and off Burn's tape.
 
 use burn::tensor::{FloatDType, Shape, backend::AutodiffBackend, ops::FloatTensor};
 use burn_autodiff::{
@@ -18,22 +18,22 @@ use crate::{
 /// A tensor of the differentiating backend, tracked or not.
 pub(crate) type Tracked<B> = FloatTensor<Autodiff<B>>;
 
-/// A tape that begins at some leaves.
+/// A tape that starts at some leaves.
 ///
-/// All leaves have one parent, which no gradient reaches: its step is the last of the backward pass, which then has all
-/// gradients. Dropped without a backward pass, the tape lets Burn forget all that is recorded on it; what is left of
-/// the results has to be dropped before.
+/// All leaves have a common parent without a gradient. Its step is the last of the backward pass, when all gradients
+/// are complete. Dropping the tape without a backward pass makes Burn free everything recorded on it; the remaining
+/// results have to be dropped before.
 pub(crate) struct Tape<B: Backend> {
-    /// Made with the first leaf.
+    /// Created with the first leaf.
     start: Option<Start<B>>,
-    /// Where untracked operations ran, which Burn records too.
+    /// Device of untracked operations, which Burn records too.
     device: Option<B::Device>,
-    /// Whether there was a backward pass.
+    /// True after a backward pass.
     done: bool,
 }
 
 struct Start<B: Backend> {
-    /// Keeps the first node of the graph.
+    /// Keeps the first node of the graph alive.
     _root: Tracked<B>,
     /// The parent of the leaves.
     end: Tracked<B>,
@@ -45,12 +45,12 @@ impl<B: Backend> Tape<B> {
         Self { start: None, device: None, done: false }
     }
 
-    /// Says where the tape's results lie.
+    /// Sets the device of the tape's results.
     pub(crate) fn on(&mut self, device: Option<B::Device>) {
         self.device = device;
     }
 
-    /// A leaf that is tracked.
+    /// Creates a tracked leaf.
     pub(crate) fn leaf(&mut self, x: FloatTensor<B>) -> Tracked<B> {
         let start = self.start.get_or_insert_with(|| Start::new(x.clone()));
         match Backward::<B, 1>::prepare::<NoRecompute>(Leaf, [start.end.node.clone()]).compute_bound().stateful() {
@@ -59,13 +59,13 @@ impl<B: Backend> Tape<B> {
         }
     }
 
-    /// The gradients of a number with respect to leaves of this tape. There is none where nothing depends on a leaf, and
-    /// none at all where the number depends on nothing.
+    /// Returns the gradients of a scalar with respect to leaves of this tape: `None` for leaves it does not depend
+    /// on, and for all leaves if it is `None` or untracked.
     pub(crate) fn gradients(mut self, root: Option<Tracked<B>>, leaves: Vec<Column<Autodiff<B>>>) -> Vec<Column<B>> {
         let root = root.filter(|root| root.is_tracked());
         let (Some(root), Some(start)) = (root, &self.start) else {
             let nothing = leaves.iter().map(|column| vec![None; column.len()]).collect();
-            // Before the tape, which is dropped last.
+            // The leaves are dropped before the tape.
             drop(leaves);
             return nothing;
         };
@@ -78,7 +78,7 @@ impl<B: Backend> Tape<B> {
 }
 
 impl<B: Backend> Start<B> {
-    /// The tensor is there for its device only: its values are not read.
+    /// The tensor only determines the device; its values are not read.
     fn new(x: FloatTensor<B>) -> Self {
         let root = require_grad::<Autodiff<B>>(<Autodiff<B> as AutodiffBackend>::from_inner(x.clone()));
         let collector = Collector::default();
@@ -92,13 +92,13 @@ impl<B: Backend> Start<B> {
 
 impl<B: Backend> Drop for Tape<B> {
     fn drop(&mut self) {
-        // A panic while another one unwinds would end the program.
+        // A second panic during unwinding would abort the program.
         if self.done || std::thread::panicking() {
             return;
         }
         match (self.start.take(), self.device.take()) {
             (Some(start), _) => {
-                // A backward pass clears its own graph of all that nobody can reach.
+                // A backward pass removes all unreachable nodes of its own graph.
                 let mut end = start.end.clone();
                 end.primitive = number::<B>(&B::float_device(&end.primitive));
                 backward::clear::<B>(end);
@@ -109,7 +109,7 @@ impl<B: Backend> Drop for Tape<B> {
     }
 }
 
-/// Keeps its gradient, for the caller of the backward pass.
+/// A leaf, whose gradient is kept for the caller of the backward pass.
 #[derive(Debug)]
 struct Leaf;
 
@@ -119,7 +119,7 @@ impl<B: Backend> Backward<B, 1> for Leaf {
     fn backward(self, _: Ops<(), 1>, _: &mut Gradients, _: &mut Checkpointer) {}
 }
 
-/// The last step that does anything.
+/// The last step of the backward pass, which collects the gradients.
 #[derive(Debug)]
 struct End;
 
@@ -131,12 +131,12 @@ impl<B: Backend> Backward<B, 1> for End {
     }
 }
 
-/// `[1]`: a zero.
+/// A zero, `[1]`.
 fn number<B: Backend>(device: &B::Device) -> FloatTensor<B> {
     B::float_zeros(Shape::from(vec![1]), device, FloatDType::F32)
 }
 
-/// A leaf on the differentiating backend: a constant, or, on a tape, one that is tracked.
+/// Moves a leaf to the differentiating backend: tracked if there is a tape, else as a constant.
 pub(crate) fn lift_leaf<B: Backend, S: Recompute>(
     leaf: AnyArray<B>,
     tape: Option<&mut Tape<B>>,
@@ -157,7 +157,7 @@ fn require_grad<B: burn::tensor::backend::Backend>(x: FloatTensor<B>) -> FloatTe
     B::float_set_require_grad(x, true)
 }
 
-/// A leaf taken off the tape.
+/// Takes a leaf off the tape.
 pub(crate) fn lower_leaf<B: Backend, S: Recompute>(leaf: AnyArray<Autodiff<B, S>>) -> AnyArray<B> {
     let (shape, dtype) = (leaf.shape().to_vec(), leaf.dtype());
     match leaf.into_value() {
@@ -168,17 +168,17 @@ pub(crate) fn lower_leaf<B: Backend, S: Recompute>(leaf: AnyArray<Autodiff<B, S>
     }
 }
 
-/// A tree on the differentiating backend, none of its leaves tracked.
+/// Moves a tree to the differentiating backend, with all leaves as constants.
 pub(crate) fn constants<B: Backend, T: Tree<B>>(tree: T) -> T::On<Autodiff<B>> {
     tree.lift(&mut Path::root(), &mut |_, leaf| lift_leaf::<B, NoRecompute>(leaf, None))
 }
 
-/// A tree taken off the tape.
+/// Takes a tree off the tape.
 pub(crate) fn lower<B: Backend, T: Tree<Autodiff<B>>>(tree: T) -> T::On<B> {
     tree.lift(&mut Path::root(), &mut |_, leaf| lower_leaf::<B, NoRecompute>(leaf))
 }
 
-/// For each leaf of a tree, in order: what it is, or its gradient, if there is any.
+/// For each leaf of a tree, in order: its floating-point value or gradient; `None` if there is none.
 pub(crate) type Column<B> = Vec<Option<FloatTensor<B>>>;
 
 /// The floating-point values of a tree, leaf by leaf.
@@ -193,14 +193,14 @@ pub(crate) fn column<B: Backend, T: Tree<B>>(tree: &T) -> Column<B> {
     column
 }
 
-/// A tree cut off whatever tape it was on, its floating-point leaves on another one; and these leaves.
+/// Detaches a tree from any tape and tracks its floating-point leaves on another one; also returns these leaves.
 pub(crate) fn track<B: Backend, T: Tree<Autodiff<B>>>(tree: T, tape: &mut Tape<B>) -> (T, Column<Autodiff<B>>) {
     let tree = map(tree, |leaf| lift_leaf::<B, NoRecompute>(lower_leaf(leaf), Some(&mut *tape)));
     let tracked = column(&tree);
     (tree, tracked)
 }
 
-/// As [`track`], buffers staying constants.
+/// Like [`track`], but buffers remain constants.
 pub(crate) fn track_params<B: Backend, T: Tree<Autodiff<B>>>(tree: T, tape: &mut Tape<B>) -> (T, Column<Autodiff<B>>) {
     let mut tracked = Vec::new();
     let tree = map_with_path(tree, |path, leaf| {
@@ -215,7 +215,7 @@ pub(crate) fn track_params<B: Backend, T: Tree<Autodiff<B>>>(tree: T, tape: &mut
     (tree, tracked)
 }
 
-/// Adds gradients of the same leaves.
+/// Adds gradients of the same leaves to a sum.
 pub(crate) fn accumulate<B: Backend>(sum: &mut Column<B>, grads: Column<B>) {
     for (sum, grad) in sum.iter_mut().zip(grads) {
         *sum = match (sum.take(), grad) {
@@ -225,7 +225,8 @@ pub(crate) fn accumulate<B: Backend>(sum: &mut Column<B>, grads: Column<B>) {
     }
 }
 
-/// Gradients in the tree's own type: zeros where there is none, absent for buffers and where the leaf has none to have.
+/// Converts gradients to the tree's own type: zeros for missing ones, absent for buffers and for leaves that are
+/// absent or not floating-point.
 pub(crate) fn typed<B: Backend, T: Tree<B>>(tree: T, grads: Column<B>) -> T {
     let mut grads = grads.into_iter();
     map_with_path(tree, |path, leaf| match (leaf.value(), grads.next().flatten()) {
@@ -236,7 +237,7 @@ pub(crate) fn typed<B: Backend, T: Tree<B>>(tree: T, grads: Column<B>) -> T {
     })
 }
 
-/// Where a backward pass starts: results of a function, each with the gradient that comes from above.
+/// The starts of a backward pass: results of a function, each with its incoming gradient.
 pub(crate) struct Seeds<B: Backend>(Vec<Tracked<B>>);
 
 impl<B: Backend> Seeds<B> {
@@ -244,7 +245,7 @@ impl<B: Backend> Seeds<B> {
         Self(Vec::new())
     }
 
-    /// Adds a result; it does not matter where it is not tracked, or is given no gradient.
+    /// Adds a result; ignored if it is not tracked or has no gradient.
     pub(crate) fn add(&mut self, result: Option<Tracked<B>>, grad: Option<FloatTensor<B>>) {
         let (Some(result), Some(grad)) = (result, grad) else { return };
         let number = number::<B>(&B::float_device(&grad));
@@ -254,14 +255,14 @@ impl<B: Backend> Seeds<B> {
         }
     }
 
-    /// The number whose gradients are those of the seeds; `None` where nothing is tracked.
+    /// The scalar whose gradients are those of the seeds; `None` if nothing is tracked.
     pub(crate) fn into_root(self) -> Option<Tracked<B>> {
         (!self.0.is_empty())
             .then(|| <Autodiff<B> as burn::tensor::ops::FloatTensorOps<Autodiff<B>>>::float_cat(self.0, 0))
     }
 }
 
-/// Where the first leaf that is present lies.
+/// Device of the first present leaf; `None` if all are absent.
 pub(crate) fn device<B: Backend, T: Tree<B>>(tree: &T) -> Option<B::Device> {
     let mut device = None;
     tree.visit(&mut Path::root(), &mut |_: &Path, leaf: &AnyArray<B>| {
@@ -272,11 +273,11 @@ pub(crate) fn device<B: Backend, T: Tree<B>>(tree: &T) -> Option<B::Device> {
     device
 }
 
-/// Frees what computing on `Autodiff<B>` without a backward pass has left: Burn records each operation, and looks for those
-/// that nobody can reach only when a backward pass ends. So here is one, over a single number.
+/// Frees the memory of computations on `Autodiff<B>` without a backward pass. Burn records each operation, and
+/// removes unreachable ones only at the end of a backward pass; this function runs one over a single value.
 ///
-/// The transformations of this crate do so themselves. A loop that evaluates a model on the differentiating backend, which is
-/// of no use but happens, calls this now and then: untracked operations leave a kilobyte and more each.
+/// The transformations of this crate do this themselves. Call it now and then in a loop that evaluates a model on the
+/// differentiating backend, which is allowed but has no benefit: untracked operations leave a kilobyte or more each.
 ///
 /// ```
 /// use burn::tensor::Tensor;
@@ -296,7 +297,7 @@ pub fn clear_tape<B: Backend>(device: &B::Device) {
     });
 }
 
-/// A function of one result whose gradient is given: a number that nobody reads.
+/// A function of one result with a given gradient. Its own value, a dummy, is never read.
 #[derive(Debug)]
 struct Seed;
 

@@ -4,21 +4,21 @@ use grove_tree::Tree;
 
 use crate::tape::{Column, Seeds, Tape, check_cotangent, column, constants, device, lower, track_params, typed};
 
-/// The value of a function of a tree, and the function that takes a gradient back through it: `jax.vjp`.
+/// Returns the value of a function of a tree, and its pullback (vector-Jacobian product): `jax.vjp`.
 ///
-/// The function gets the tree on the differentiating backend and returns a tree. The second result takes the gradient
-/// of a number with respect to that tree, and gives its gradient with respect to the first. It keeps the tape alive
-/// until it is called or dropped, and no longer.
+/// The function gets the tree on the differentiating backend and returns a tree. The pullback takes the gradient of a
+/// scalar with respect to that tree, and returns its gradient with respect to the argument. It keeps the tape alive
+/// until it is called or dropped.
 ///
-/// Gradients have the types of the trees they belong to. Integers, truth values, absent leaves and buffers
+/// Gradients have the types of the trees they belong to. Integers, booleans, absent leaves and buffers
 /// (`#[tree(buffer)]`, state such as running statistics) have absent gradients, as with
-/// [`value_and_grad`](crate::value_and_grad); an absent gradient that is put in counts as zero.
+/// [`value_and_grad`](crate::value_and_grad). An absent gradient as input counts as zero.
 ///
-/// Two of them compose, and so do one and [`value_and_grad`](crate::value_and_grad): a gradient that comes out of one
-/// goes into the other. See [`CheckpointedScan`](crate::CheckpointedScan) for what that is good for.
+/// Pullbacks compose with each other and with [`value_and_grad`](crate::value_and_grad): pass the gradient that one
+/// returns to the next. See [`CheckpointedScan`](crate::CheckpointedScan) for an application.
 ///
 /// # Panics
-/// The second result panics where the leaves of its argument do not have the names and shapes of the first result's.
+/// The pullback panics if the leaves of its argument do not have the names and shapes of the first result's.
 ///
 /// ```
 /// use burn::tensor::Tensor;
@@ -53,7 +53,8 @@ where
     (value, pullback)
 }
 
-/// What a pullback holds. Fields are dropped in this order: the tape forgets what nobody can reach any more.
+/// Content of a pullback. Fields are dropped in this order, so that the tape, dropped last, frees all that is
+/// unreachable.
 struct Recorded<B: Backend> {
     result: Column<Autodiff<B>>,
     leaves: Column<Autodiff<B>>,
@@ -92,7 +93,7 @@ mod tests {
         let count = Array::<B, 1, Int>::new(Tensor::from_ints([3], &Default::default()));
         let tree = (array(2.0), array(5.0), count, Array::<B, 1>::absent([1]), array(7.0));
         let (result, pullback) = vjp(&tree, |(x, y, n, _, _)| {
-            // The second result is the input itself, the third depends on nothing.
+            // The second result is the input itself; the third is a constant.
             (Array::<_, 1>::new(x.val() * y.val()), x.clone(), Array::<_, 1>::new(x.val().detach() * 0.0 + 1.0), n)
         });
         assert_eq!((number(&result.0), number(&result.1), number(&result.2)), (10.0, 2.0, 1.0));

@@ -1,4 +1,4 @@
-//! Which leaves have gradients, and what a loss may be.
+//! Leaves with gradients, and valid losses.
 
 use burn::tensor::{Int, Tensor};
 use burn_flex::Flex;
@@ -36,7 +36,7 @@ fn buffers_have_no_gradient<B: Backend>() {
     let (loss, grads) = value_and_grad(&norm::<B>(), |m| product(&m));
     assert_eq!((loss.into_data().iter::<f32>().next(), numbers(&grads.scale)), (Some(36.0), vec![24.0]));
     assert!(!grads.running_var.is_present());
-    // A descent written by hand leaves the statistics alone.
+    // A hand-written gradient descent does not change the statistics.
     let moved = grove_tree::zip_map(norm::<B>(), &grads, |_, x, grad| x.clone().try_sub(grad).unwrap_or(x)).unwrap();
     assert_eq!((numbers(&moved.scale), numbers(&moved.running_var)), (vec![-21.0], vec![4.0]));
 
@@ -62,7 +62,7 @@ fn parameters_only() {
 
 #[test]
 fn a_carry_with_buffers_passes_gradients_on() {
-    // The carry's buffer is where the scale comes through from step to step.
+    // The scale passes from step to step through the carry's buffer.
     let step = |m: &Norm<A>, carry: Norm<A>, ()| {
         let scale = carry.scale.val() * m.scale.val();
         let running_var = carry.running_var.val() + scale.clone() * m.running_var.val();
@@ -82,7 +82,7 @@ fn a_carry_with_buffers_passes_gradients_on() {
 
 #[test]
 fn a_loss_that_depends_on_nothing() {
-    // A constant of its own, a constant leaf, a number that was computed of one, and one that was cut off.
+    // A new constant, a constant leaf, a function of one, and a detached value.
     let zero = |grads: Norm<Flex>| assert_eq!(numbers(&grads.scale), [0.0]);
     zero(grad(&norm::<Flex>(), |_| Tensor::from_floats([7.0], &Default::default())));
     zero(grad(&norm::<Flex>(), |m| m.running_var.val()));
@@ -92,7 +92,7 @@ fn a_loss_that_depends_on_nothing() {
     let (loss, grads, aux) = options.value_and_grad_aux(&norm::<Flex>(), |m| (m.running_var.val(), m.scale));
     assert_eq!((loss.into_scalar(), numbers::<Flex>(&aux)), (4.0, vec![3.0]));
     zero(grads);
-    // NaN and infinity are no reason for NaN.
+    // NaN and infinity in the leaf do not make the gradient NaN.
     let leaf = array::<Flex>(&[f32::NAN, f32::INFINITY, 1.0]);
     let unused = grad(&leaf, |_| Tensor::from_floats([7.0], &Default::default()));
     assert_eq!(numbers(&unused), [0.0; 3]);

@@ -1,4 +1,4 @@
-//! What differentiating leaves behind in memory, counted by the allocator.
+//! Memory left behind by differentiation, counted by the allocator.
 
 use burn::tensor::{Int, Tensor, backend::AutodiffBackend};
 use burn_flex::Flex;
@@ -13,13 +13,13 @@ use std::{
     },
 };
 
-/// The system's allocator, counting.
+/// The system's allocator, with a counter.
 struct Counting;
 
 /// Bytes that are allocated and not freed.
 static LIVE: AtomicIsize = AtomicIsize::new(0);
 
-// SAFETY: every call goes to the system's allocator as it is; counting allocates nothing.
+// SAFETY: every call is forwarded unchanged to the system's allocator; counting allocates nothing.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         LIVE.fetch_add(layout.size() as isize, Ordering::Relaxed);
@@ -37,7 +37,7 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// Tests of one process count the same bytes, so each runs alone, from its first tensor on.
+/// Tests of one process share the counter, so each runs alone, from its first tensor on.
 static ALONE: Mutex<()> = Mutex::new(());
 
 fn alone() -> MutexGuard<'static, ()> {
@@ -46,10 +46,10 @@ fn alone() -> MutexGuard<'static, ()> {
 
 /// Elements of a leaf: 64 KiB.
 const SIZE: usize = 1 << 14;
-/// Calls that are counted.
+/// Number of calls that are counted.
 const CALLS: usize = 1_000;
 
-/// Bytes that `CALLS` calls leave, after as many as it takes for caches and tables to have their size.
+/// Bytes left by `CALLS` calls, after 100 calls that let caches and tables grow.
 fn left_by(mut call: impl FnMut()) -> isize {
     for _ in 0..100 {
         call();
@@ -61,7 +61,7 @@ fn left_by(mut call: impl FnMut()) -> isize {
     LIVE.load(Ordering::Relaxed) - before
 }
 
-/// Less than a thousandth of what the calls compute: a result of a leaf's size each is 67 MB.
+/// Less than a thousandth of the calls' results: one of a leaf's size each is 67 MB.
 fn assert_little(bytes: isize) {
     assert!(bytes < 64 * CALLS as isize, "{CALLS} calls leave {bytes} bytes");
 }
@@ -72,7 +72,7 @@ fn leaf() -> Array<Flex, 1> {
 
 type Ad = Autodiff<Flex>;
 
-/// Several operations that keep tensors, one below the other.
+/// Several nested operations that keep tensors.
 fn chain(x: Tensor<Ad, 1>) -> Tensor<Ad, 1> {
     (x.clone() * x.clone()).exp().tanh() * x
 }

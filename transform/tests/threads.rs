@@ -1,4 +1,4 @@
-//! Differentiating on several threads at once, rayon's workers among them. A deadlock ends the test program.
+//! Differentiation on several threads at once, including rayon's workers. A deadlock aborts the test program.
 
 use burn::tensor::{Tensor, TensorPrimitive, activation};
 use burn_flex::Flex;
@@ -11,10 +11,10 @@ use std::{io::Write, sync::mpsc, thread, time::Duration};
 type B = Flex;
 type A = Autodiff<Flex>;
 
-/// Far longer than the work of a test takes on a busy machine.
+/// Far longer than a test takes on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(400);
 
-/// Runs a test on a thread of its own, and ends the program where it does not come to an end.
+/// Runs a test on its own thread, and aborts the program if it does not end.
 fn watched<R: Send + 'static>(run: impl FnOnce() -> R + Send + 'static) -> R {
     let (sender, receiver) = mpsc::channel();
     let thread = thread::spawn(move || sender.send(run()));
@@ -22,7 +22,7 @@ fn watched<R: Send + 'static>(run: impl FnOnce() -> R + Send + 'static) -> R {
         Ok(result) => result,
         Err(mpsc::RecvTimeoutError::Disconnected) => std::panic::resume_unwind(thread.join().unwrap_err()),
         Err(mpsc::RecvTimeoutError::Timeout) => {
-            // Not by `eprintln`, which the test's harness would keep to itself.
+            // Not `eprintln`, which the test harness captures.
             let _ = writeln!(std::io::stderr(), "deadlock: {PATIENCE:?} have passed");
             std::process::abort()
         }
@@ -39,7 +39,7 @@ fn layer(seed: u64) -> Layer<B> {
     (normal(seed, [192, 192]), normal(seed + 100, [192]))
 }
 
-/// Products, an activation and a softmax, all of which rayon's threads share.
+/// Products, an activation and a softmax, all of which run on rayon's threads.
 fn loss((weight, bias): &Layer<A>, seed: u64) -> Tensor<A, 1> {
     let x = Tensor::<A, 2>::from_inner(normal(seed, [192, 192]).val()).into_primitive().tensor();
     let (weight, bias) = (weight.val().into_primitive().tensor(), bias.val().into_primitive().tensor());
@@ -75,7 +75,7 @@ fn workers_differentiate_in_parallel() {
                 found.iter().zip(&expected).for_each(|(found, expected)| same(found, expected));
             }
         }
-        // The pool that everybody shares.
+        // The global pool.
         for _ in 0..60 {
             let found: Vec<_> = (0..8).into_par_iter().map(step).collect();
             found.iter().zip(&expected).for_each(|(found, expected)| same(found, expected));

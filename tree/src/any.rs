@@ -10,17 +10,17 @@ use crate::{Node, Path, Tree, Visitor};
 /// A tensor of any rank and kind.
 #[derive(Clone, Debug)]
 pub enum AnyTensor<B: Backend> {
-    /// Floating-point numbers.
+    /// Floating-point values.
     Float(FloatTensor<B>),
     /// Integers.
     Int(IntTensor<B>),
-    /// Truth values.
+    /// Booleans.
     Bool(BoolTensor<B>),
 }
 
-/// A leaf whose rank and kind are erased: what functions of leaves get.
+/// A leaf with erased rank and kind, the argument of functions of leaves.
 ///
-/// Present, it holds a tensor; absent, only shape and dtype. Cloning copies a handle, not the numbers.
+/// If present, it holds a tensor; if absent, only shape and dtype. Cloning copies a handle, not the values.
 #[derive(Clone, Debug)]
 pub struct AnyArray<B: Backend> {
     shape: Vec<usize>,
@@ -28,7 +28,7 @@ pub struct AnyArray<B: Backend> {
     value: Option<AnyTensor<B>>,
 }
 
-/// Applies one of Burn's three families of functions to a tensor.
+/// Applies the one of Burn's three families of functions that fits the kind of a tensor.
 macro_rules! by_kind {
     ($tensor:expr, $x:ident => $float:expr, $int:expr, $bool:expr) => {
         match $tensor {
@@ -40,12 +40,12 @@ macro_rules! by_kind {
 }
 
 impl<B: Backend> AnyArray<B> {
-    /// A leaf without a value.
+    /// Creates a leaf without a value.
     pub fn absent(shape: impl Into<Vec<usize>>, dtype: DType) -> Self {
         Self { shape: shape.into(), dtype, value: None }
     }
 
-    /// A leaf with a value.
+    /// Creates a leaf with a value.
     pub fn present(tensor: AnyTensor<B>) -> Self {
         let (shape, dtype) = match &tensor {
             AnyTensor::Float(x) => (x.shape(), x.dtype()),
@@ -55,7 +55,7 @@ impl<B: Backend> AnyArray<B> {
         Self { shape: shape.to_vec(), dtype, value: Some(tensor) }
     }
 
-    /// Puts numbers on a device. The dtype of the data decides between float, int and bool, and stays.
+    /// Moves values to a device. The dtype of the data determines the kind (float, int or bool), and is kept.
     pub fn from_data(data: TensorData, device: &B::Device) -> Self {
         Self::present(match data.dtype {
             dtype if dtype.is_float() => AnyTensor::Float(B::float_from_data(data, device)),
@@ -64,7 +64,7 @@ impl<B: Backend> AnyArray<B> {
         })
     }
 
-    /// Reads the numbers, or `None` where the leaf is absent.
+    /// Reads the values; `None` if the leaf is absent.
     pub fn into_data(self) -> Option<TensorData> {
         let count: usize = self.shape.iter().product();
         let flat = Shape::from(vec![count]);
@@ -89,7 +89,7 @@ impl<B: Backend> AnyArray<B> {
         self.shape.iter().product()
     }
 
-    /// Whether there are no elements.
+    /// Returns true if there are no elements.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -99,17 +99,17 @@ impl<B: Backend> AnyArray<B> {
         self.dtype
     }
 
-    /// Whether there is a value.
+    /// Returns true if there is a value.
     pub fn is_present(&self) -> bool {
         self.value.is_some()
     }
 
-    /// The value.
+    /// The value; `None` if the leaf is absent.
     pub fn value(&self) -> Option<&AnyTensor<B>> {
         self.value.as_ref()
     }
 
-    /// The value, taken out.
+    /// Takes the value out; `None` if the leaf is absent.
     pub fn into_value(self) -> Option<AnyTensor<B>> {
         self.value
     }
@@ -119,7 +119,7 @@ impl<B: Backend> AnyArray<B> {
         Self { value: None, ..self }
     }
 
-    /// Where the value lies, or `None` where the leaf is absent.
+    /// The device of the value; `None` if the leaf is absent.
     pub fn device(&self) -> Option<B::Device> {
         Some(match self.value.as_ref()? {
             AnyTensor::Float(x) => B::float_device(x),
@@ -135,7 +135,7 @@ impl<B: Backend> AnyArray<B> {
         })
     }
 
-    /// Converts a floating-point leaf, absent ones too, to another floating-point type. Other leaves stay.
+    /// Converts a floating-point leaf, present or absent, to another floating-point type. Other leaves are unchanged.
     pub fn cast_float(self, dtype: FloatDType) -> Self {
         if !self.dtype.is_float() || self.dtype == DType::from(dtype) {
             return self;
@@ -147,8 +147,8 @@ impl<B: Backend> AnyArray<B> {
         }
     }
 
-    /// Converts a floating-point leaf, absent ones too, to the type in which sums and averages of such leaves are kept: f32
-    /// where it has 16 bits. Leaves of f32 and f64, and others, stay.
+    /// Converts a floating-point leaf, present or absent, to at least f32, the type of sums and averages of such
+    /// leaves. Leaves of f32 and f64, and leaves of other kinds, are unchanged.
     pub fn widen(self) -> Self {
         match self.dtype {
             DType::F64 => self,
@@ -156,8 +156,8 @@ impl<B: Backend> AnyArray<B> {
         }
     }
 
-    /// Zeros of the same shape and dtype, on the same device, whatever the values are (of truth values: false); absent
-    /// where this is.
+    /// Zeros (false for booleans) of the same shape and dtype, on the same device, whatever the values are; absent if
+    /// this leaf is absent.
     pub fn zeros_like(&self) -> Self {
         let Some(device) = self.device() else { return self.clone() };
         let (shape, dtype) = (Shape::from(self.shape.clone()), self.dtype);
@@ -168,44 +168,43 @@ impl<B: Backend> AnyArray<B> {
         })
     }
 
-    /// Sum of two floating-point leaves of one shape, `None` unless both are present and float.
+    /// Sum of two floating-point leaves of the same shape; `None` unless both are present and float.
     pub fn try_add(self, other: Self) -> Option<Self> {
         self.binary(other, B::float_add)
     }
 
-    /// Difference of two floating-point leaves of one shape, `None` unless both are present and float.
+    /// Difference of two floating-point leaves of the same shape; `None` unless both are present and float.
     pub fn try_sub(self, other: Self) -> Option<Self> {
         self.binary(other, B::float_sub)
     }
 
-    /// Product, element by element, of two floating-point leaves of one shape, `None` unless both are present and
-    /// float.
+    /// Element-wise product of two floating-point leaves of the same shape; `None` unless both are present and float.
     pub fn try_mul(self, other: Self) -> Option<Self> {
         self.binary(other, B::float_mul)
     }
 
-    /// Quotient, element by element, of two floating-point leaves of one shape, `None` unless both are present and
+    /// Element-wise quotient of two floating-point leaves of the same shape; `None` unless both are present and
     /// float.
     pub fn try_div(self, other: Self) -> Option<Self> {
         self.binary(other, B::float_div)
     }
 
-    /// A floating-point leaf times a number; other leaves stay.
+    /// A floating-point leaf multiplied by a scalar; other leaves are unchanged.
     pub fn mul_scalar(self, factor: f64) -> Self {
         self.map_float(|x| B::float_mul_scalar(x, Scalar::from(factor)))
     }
 
-    /// A floating-point leaf plus a number; other leaves stay.
+    /// A floating-point leaf plus a scalar; other leaves are unchanged.
     pub fn add_scalar(self, term: f64) -> Self {
         self.map_float(|x| B::float_add_scalar(x, Scalar::from(term)))
     }
 
-    /// Square roots of a floating-point leaf; other leaves stay.
+    /// Square roots of a floating-point leaf; other leaves are unchanged.
     pub fn sqrt(self) -> Self {
         self.map_float(B::float_sqrt)
     }
 
-    /// Applies a function, which keeps shape and dtype, to a floating-point value; other leaves stay.
+    /// Applies a function, which must keep shape and dtype, to a floating-point value; other leaves are unchanged.
     pub fn map_float(self, f: impl FnOnce(FloatTensor<B>) -> FloatTensor<B>) -> Self {
         self.map_value(|value| match value {
             AnyTensor::Float(x) => AnyTensor::Float(f(x)),
@@ -225,7 +224,7 @@ impl<B: Backend> AnyArray<B> {
     }
 }
 
-/// A leaf by itself is a tree, of a rank that is known only when the program runs.
+/// A leaf is itself a tree, with a rank that is known only at run time.
 impl<B: Backend> Tree<B> for AnyArray<B> {
     type On<C: Backend> = AnyArray<C>;
 
@@ -244,7 +243,7 @@ impl<B: Backend> Tree<B> for AnyArray<B> {
     }
 }
 
-/// Booleans from the host by way of numbers: not every backend takes them as they are.
+/// Converts host booleans via integers, since not every backend takes booleans directly.
 fn bool_from_data<B: Backend>(data: TensorData, device: &B::Device) -> BoolTensor<B> {
     let (shape, count) = (data.shape.clone(), data.num_elements());
     let numbers = TensorData::new(data.iter::<bool>().map(i64::from).collect(), [count]);
@@ -252,7 +251,7 @@ fn bool_from_data<B: Backend>(data: TensorData, device: &B::Device) -> BoolTenso
     B::bool_reshape(flat.into_primitive(), shape)
 }
 
-/// `f32[3,4]`; an absent leaf looks the same.
+/// `f32[3,4]`; the same for an absent leaf.
 impl<B: Backend> fmt::Display for AnyArray<B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", crate::print::type_name(&self.shape, self.dtype))

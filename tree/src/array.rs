@@ -6,14 +6,14 @@ use crate::{AnyArray, AnyTensor, Node, Path, Tree, Visitor};
 
 /// The kinds of leaves: [`Float`], [`Int`] and [`Bool`].
 pub trait Kind: Clone + fmt::Debug + Send + Sync + 'static {
-    /// This kind as Burn knows it on a backend; it is always `Self`.
+    /// Burn's kind on a backend, which is always `Self`.
     type On<B: Backend>: BasicOps<B>;
-    /// The dtype that a leaf without further instruction has.
+    /// Default dtype of a leaf.
     const DTYPE: DType;
 
     /// Erases rank and kind.
     fn erase<B: Backend, const D: usize>(tensor: Tensor<B, D, Self::On<B>>) -> AnyTensor<B>;
-    /// Undoes [`erase`](Self::erase); `None` where the tensor is of another kind.
+    /// Reverses [`erase`](Self::erase); `None` if the tensor is of another kind.
     fn restore<B: Backend, const D: usize>(tensor: AnyTensor<B>) -> Option<Tensor<B, D, Self::On<B>>>;
 }
 
@@ -67,8 +67,8 @@ impl Kind for Bool {
 
 /// A leaf of a tree: an array of rank `D`.
 ///
-/// Present, it holds a tensor. Absent, it holds only its shape and dtype, which is what makes partitions, skeletons
-/// for loading, and parameter counts of models too large for the machine possible, all with the same struct.
+/// If present, it holds a tensor. If absent, it holds only its shape and dtype. Absent leaves allow partitions,
+/// skeletons for loading, and parameter counts of models that exceed the machine's memory, all with the same struct.
 #[derive(Clone, Debug)]
 pub struct Array<B: Backend, const D: usize, K: Kind = Float> {
     state: State<B, D, K>,
@@ -81,25 +81,25 @@ enum State<B: Backend, const D: usize, K: Kind> {
 }
 
 impl<B: Backend, const D: usize, K: Kind> Array<B, D, K> {
-    /// A leaf with a value.
+    /// Creates a leaf with a value.
     pub fn new(tensor: Tensor<B, D, K::On<B>>) -> Self {
         Self { state: State::Present(tensor) }
     }
 
-    /// A leaf without a value, of the kind's usual dtype (f32, i64 or bool).
+    /// Creates a leaf without a value, of the kind's default dtype (f32, i64 or bool).
     pub fn absent(shape: [usize; D]) -> Self {
         Self::absent_of(shape, K::DTYPE)
     }
 
-    /// A leaf without a value, of a dtype.
+    /// Creates a leaf without a value, of a dtype.
     pub fn absent_of(shape: [usize; D], dtype: DType) -> Self {
         Self { state: State::Absent(shape, dtype) }
     }
 
-    /// The tensor. A handle is copied, not the numbers.
+    /// Returns the tensor. Copies a handle, not the values.
     ///
     /// # Panics
-    /// Where the leaf is absent. [`get`](Self::get) does not panic.
+    /// If the leaf is absent. [`get`](Self::get) does not panic.
     #[track_caller]
     pub fn val(&self) -> Tensor<B, D, K::On<B>> {
         match &self.state {
@@ -112,7 +112,7 @@ impl<B: Backend, const D: usize, K: Kind> Array<B, D, K> {
         }
     }
 
-    /// The tensor, or `None` where the leaf is absent.
+    /// Returns the tensor; `None` if the leaf is absent.
     pub fn get(&self) -> Option<&Tensor<B, D, K::On<B>>> {
         match &self.state {
             State::Present(tensor) => Some(tensor),
@@ -120,8 +120,8 @@ impl<B: Backend, const D: usize, K: Kind> Array<B, D, K> {
         }
     }
 
-    /// The tensor itself, or `None` where the leaf is absent. Where this was the only handle, what is made of the
-    /// tensor next can reuse its memory.
+    /// Takes the tensor out; `None` if the leaf is absent. If this was the only handle, the next operation can reuse
+    /// its memory.
     pub fn into_val(self) -> Option<Tensor<B, D, K::On<B>>> {
         match self.state {
             State::Present(tensor) => Some(tensor),
@@ -129,7 +129,7 @@ impl<B: Backend, const D: usize, K: Kind> Array<B, D, K> {
         }
     }
 
-    /// Whether the leaf holds a tensor.
+    /// Returns true if the leaf holds a tensor.
     pub fn is_present(&self) -> bool {
         self.get().is_some()
     }
@@ -158,7 +158,7 @@ impl<B: Backend, const D: usize, K: Kind> Array<B, D, K> {
         }
     }
 
-    /// Undoes [`into_any`](Self::into_any); `None` where rank or kind differ.
+    /// Reverses [`into_any`](Self::into_any); `None` if the rank differs, or the value is of another kind.
     pub fn from_any(leaf: AnyArray<B>) -> Option<Self> {
         let shape: [usize; D] = leaf.shape().try_into().ok()?;
         let dtype = leaf.dtype();
@@ -168,7 +168,7 @@ impl<B: Backend, const D: usize, K: Kind> Array<B, D, K> {
         }
     }
 
-    /// [`from_any`](Self::from_any) for what a function of leaves gave back.
+    /// [`from_any`](Self::from_any) for the result of a function of leaves.
     fn replaced(path: &Path, expected: String, leaf: AnyArray<B>) -> Self {
         let found = leaf.to_string();
         Self::from_any(leaf).unwrap_or_else(|| {
@@ -197,7 +197,7 @@ impl<B: Backend, const D: usize, K: Kind> Tree<B> for Array<B, D, K> {
     }
 }
 
-/// `f32[3,4]`; an absent leaf looks the same.
+/// `f32[3,4]`; the same for an absent leaf.
 impl<B: Backend, const D: usize, K: Kind> fmt::Display for Array<B, D, K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&crate::print::type_name(&self.shape(), self.dtype()))

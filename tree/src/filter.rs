@@ -3,7 +3,7 @@ use std::sync::Arc;
 
 use crate::{AnyArray, Path, Tree, TreeError, leaves, pattern::Pattern};
 
-/// A predicate on leaves and where they lie. Combine filters with `&`, `|` and `!`.
+/// A predicate on leaves and their paths. Combine filters with `&`, `|` and `!`.
 ///
 /// ```
 /// # use grove_tree::{by_path, is_param, Filter};
@@ -12,36 +12,36 @@ use crate::{AnyArray, Path, Tree, TreeError, leaves, pattern::Pattern};
 /// let everything_else = !attention;
 /// ```
 ///
-/// A filter made with [`by_path`] knows its patterns, and so does what is combined of such filters: see
-/// [`check`](Self::check).
+/// A filter made with [`by_path`] remembers its pattern, and combinations of filters remember those of their parts:
+/// see [`check`](Self::check).
 #[derive(Clone)]
 pub struct Filter<B: Backend> {
     predicate: Arc<Predicate<B>>,
-    /// Patterns that have to fit the path of some leaf.
+    /// Patterns that must match the path of some leaf.
     patterns: Vec<Arc<Pattern>>,
 }
 
 type Predicate<B> = dyn Fn(&Path, &AnyArray<B>) -> bool + Send + Sync;
 
 impl<B: Backend> Filter<B> {
-    /// A filter from a function.
+    /// Creates a filter from a function.
     pub fn new(predicate: impl Fn(&Path, &AnyArray<B>) -> bool + Send + Sync + 'static) -> Self {
         Self { predicate: Arc::new(predicate), patterns: Vec::new() }
     }
 
-    /// Whether the leaf passes.
+    /// Returns true if the leaf passes.
     pub fn passes(&self, path: &Path, leaf: &AnyArray<B>) -> bool {
         (self.predicate)(path, leaf)
     }
 
-    /// Refuses a tree in which one of the filter's patterns fits no path, which is most often a misspelt one. Optimizers
-    /// that have a mask, gradients of a part and training loops do so.
+    /// Rejects a tree in which one of the filter's patterns matches no path, which usually is misspelt. Optimizers
+    /// with a mask, gradients of a part and training loops call this.
     ///
     /// Filters of other kinds may pass nothing: a model may have no matrices. Functions of trees such as
     /// [`partition`](crate::partition) do not check.
     ///
     /// # Errors
-    /// [`TreeError::Pattern`] with paths that are near.
+    /// [`TreeError::Pattern`] with similar paths.
     ///
     /// ```
     /// # use grove_tree::{Array, Filter, by_path};
@@ -63,13 +63,13 @@ impl<B: Backend> Filter<B> {
         }
     }
 
-    /// The same filter for [`check`](Self::check) to accept where its patterns fit no path.
+    /// Returns the same filter without the check of its patterns, so that [`check`](Self::check) accepts every tree.
     #[must_use]
     pub fn optional(self) -> Self {
         Self { patterns: Vec::new(), ..self }
     }
 
-    /// Passes what a predicate passes, and has the patterns of filters that it is made of.
+    /// Creates a filter from a predicate, with the patterns of its parts.
     fn combined(parts: &[&Self], predicate: impl Fn(&Path, &AnyArray<B>) -> bool + Send + Sync + 'static) -> Self {
         let mut patterns: Vec<Arc<Pattern>> = Vec::new();
         for pattern in parts.iter().flat_map(|part| &part.patterns) {
@@ -110,7 +110,7 @@ pub fn everything<B: Backend>() -> Filter<B> {
     Filter::new(|_, _| true)
 }
 
-/// Passes leaves of floating-point numbers: what can have a gradient.
+/// Passes floating-point leaves, which can have a gradient.
 pub fn is_inexact<B: Backend>() -> Filter<B> {
     Filter::new(|_, leaf| leaf.dtype().is_float())
 }
@@ -120,21 +120,21 @@ pub fn is_param<B: Backend>() -> Filter<B> {
     Filter::new(|path, leaf| leaf.dtype().is_float() && !path.is_buffer())
 }
 
-/// Passes leaves in fields marked `#[tree(buffer)]`: running statistics and other state.
+/// Passes leaves in fields marked `#[tree(buffer)]`, such as running statistics.
 pub fn is_buffer<B: Backend>() -> Filter<B> {
     Filter::new(|path, _| path.is_buffer())
 }
 
 /// Passes leaves by their path. `*` stands for one segment or a part of one, `**` for any number of segments.
 ///
-/// Where the pattern fits no leaf of a model, optimizers and gradients refuse it: see [`Filter::check`].
+/// Optimizers and gradients reject a pattern that matches no leaf of a model: see [`Filter::check`].
 pub fn by_path<B: Backend>(pattern: &str) -> Filter<B> {
     let pattern = Arc::new(Pattern::new(pattern));
     let patterns = vec![pattern.clone()];
     Filter { predicate: Arc::new(move |path, _| pattern.fits(path.as_str())), patterns }
 }
 
-/// Whether a dotted path fits a pattern as [`by_path`] takes it.
+/// Returns true if a dotted path matches a pattern of [`by_path`].
 ///
 /// ```
 /// assert!(grove_tree::path_fits("encoder.layer.*.query", "encoder.layer.3.query"));
@@ -162,7 +162,7 @@ mod tests {
         let error = (good.clone() & !by_path("1.7")).check(&model()).unwrap_err();
         assert_eq!(error.to_string(), "the pattern `1.7` fits no path of this tree; near it are: 1.0, 1.1, 0");
         assert_eq!((good & by_path("1.7").optional()).check(&model()), Ok(()));
-        // Predicates may pass nothing.
+        // A predicate may pass nothing.
         assert_eq!((Filter::<B>::new(|_, _| false) & is_buffer()).check(&model()), Ok(()));
         assert!(by_path::<B>("0").check(&Vec::<Array<B, 1>>::new()).is_err());
         assert!(by_path::<B>("**").check(&Array::<B, 1>::absent([1])).is_ok());

@@ -3,10 +3,10 @@ use grove_backend::Backend;
 
 use crate::{Array, Key};
 
-/// What a layer is initialised with: a key and a device, or neither, for a skeleton.
+/// Source of a layer's initial values: a key and a device, or neither for a skeleton.
 ///
-/// A constructor takes an `Init` and makes its leaves with it. Each part of a model gets its own numbers from its
-/// name, so that adding a layer does not change the others.
+/// A constructor takes an `Init` and creates its leaves with it. Each part of a model derives its own key from its
+/// name, so that adding a layer does not change the values of the others.
 ///
 /// ```
 /// use grove_tree::{Init, Key};
@@ -22,47 +22,47 @@ pub struct Init<B: Backend> {
 }
 
 impl<B: Backend> Init<B> {
-    /// Initialises with random numbers of a key, on a device.
+    /// Initialises with random values from a key, on a device.
     pub fn new(key: Key, device: &B::Device) -> Self {
         Self { source: Some((key, device.clone())) }
     }
 
-    /// Makes absent leaves: nothing is allocated.
+    /// Creates absent leaves, without allocating.
     pub fn skeleton() -> Self {
         Self { source: None }
     }
 
-    /// For the part of the model with this name: a key of its own.
+    /// Derives the source of the part of the model with this name, with its own key.
     pub fn named(&self, name: &str) -> Self {
         self.fold_in(fnv1a(name))
     }
 
-    /// For the part of the model with this number: a key of its own.
+    /// Derives the source of the part of the model with this index, with its own key.
     pub fn fold_in(&self, number: u32) -> Self {
         Self { source: self.source.as_ref().map(|(key, device)| (key.fold_in(number), device.clone())) }
     }
 
-    /// Normally distributed around 0 with a standard deviation.
+    /// Normally distributed values with mean 0 and standard deviation `std`.
     pub fn normal<const D: usize>(&self, shape: [usize; D], std: f64) -> Array<B, D> {
         self.leaf(shape, |key, device| key.normal::<B, D>(shape, device).mul_scalar(std))
     }
 
-    /// Uniformly distributed in `[low, high)`.
+    /// Uniformly distributed values in `[low, high)`.
     pub fn uniform<const D: usize>(&self, shape: [usize; D], low: f32, high: f32) -> Array<B, D> {
         self.leaf(shape, |key, device| key.uniform::<B, D>(shape, low, high, device))
     }
 
-    /// All zeros.
+    /// Zeros.
     pub fn zeros<const D: usize>(&self, shape: [usize; D]) -> Array<B, D> {
         self.leaf(shape, |_, device| Tensor::zeros(shape, device))
     }
 
-    /// All ones.
+    /// Ones.
     pub fn ones<const D: usize>(&self, shape: [usize; D]) -> Array<B, D> {
         self.leaf(shape, |_, device| Tensor::ones(shape, device))
     }
 
-    /// The same number everywhere.
+    /// Values that are all `value`.
     pub fn full<const D: usize>(&self, shape: [usize; D], value: f64) -> Array<B, D> {
         self.leaf(shape, |_, device| Tensor::full(shape, value, device))
     }

@@ -135,7 +135,7 @@ impl<B: Backend, T: Tree<B>> Tree<B> for BTreeMap<String, T> {
     }
 }
 
-/// Walked in the order of the keys, so that two walks agree.
+/// Walked in the order of the keys, so that all walks agree.
 impl<B: Backend, T: Tree<B>> Tree<B> for HashMap<String, T> {
     type On<C: Backend> = HashMap<String, T::On<C>>;
 
@@ -184,7 +184,7 @@ tuples!(T0 0, T1 1, T2 2, T3 3, T4 4, T5 5);
 tuples!(T0 0, T1 1, T2 2, T3 3, T4 4, T5 5, T6 6);
 tuples!(T0 0, T1 1, T2 2, T3 3, T4 4, T5 5, T6 6, T7 7);
 
-/// Values without leaves: the same on every backend.
+/// Values without leaves, which are the same on every backend.
 macro_rules! constants {
     ($($ty:ty),*) => {$(
         impl<B: Backend> Tree<B> for $ty {

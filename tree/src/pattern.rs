@@ -4,7 +4,7 @@ use std::fmt;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Pattern(Vec<String>);
 
-/// Paths that an error names.
+/// Number of similar paths that an error lists.
 const NEAREST: usize = 3;
 
 impl Pattern {
@@ -12,7 +12,7 @@ impl Pattern {
         Self(pattern.split('.').map(str::to_owned).collect())
     }
 
-    /// Whether a dotted path fits; the path of a leaf that is a tree by itself is empty.
+    /// Returns true if a dotted path matches; the path of a leaf that is itself the tree is empty.
     pub(crate) fn fits(&self, path: &str) -> bool {
         let segments: Vec<&str> = if path.is_empty() { vec![] } else { path.split('.').collect() };
         match_segments(&self.0, &segments)
@@ -27,7 +27,7 @@ impl Pattern {
             literal.iter().map(least).sum()
         };
         let mut ranked: Vec<(usize, &String)> = paths.iter().map(|path| (distance(path), path)).collect();
-        // Stable: of equally near paths the first.
+        // A stable sort: of equally near paths the first is kept.
         ranked.sort_by_key(|(distance, _)| *distance);
         ranked.into_iter().take(NEAREST).map(|(_, path)| path.clone()).collect()
     }
@@ -50,7 +50,7 @@ fn match_segments(pattern: &[String], segments: &[&str]) -> bool {
     }
 }
 
-/// Whether a segment has the fixed parts of a pattern in order, anything where the pattern has `*`.
+/// Returns true if a segment has the fixed parts of a pattern in order, with any text in place of `*`.
 fn match_segment(pattern: &str, segment: &str) -> bool {
     let Some((head, tail)) = pattern.split_once('*') else {
         return pattern == segment;
@@ -61,7 +61,8 @@ fn match_segment(pattern: &str, segment: &str) -> bool {
     (0..=rest.len()).filter(|&n| rest.is_char_boundary(n)).any(|n| match_segment(tail, &rest[n..]))
 }
 
-/// The least number of letters to insert, delete or replace to turn one name into another (Levenshtein, 1966).
+/// Levenshtein distance (1966): the smallest number of letters to insert, delete or replace to turn one name into
+/// another.
 ///
 /// ```
 /// assert_eq!(grove_tree::edits("wegiht", "weight"), 2);

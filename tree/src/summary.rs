@@ -3,8 +3,8 @@ use std::fmt::Write as _;
 
 use crate::{AnyArray, Path, Tree};
 
-/// Number of parameters: elements of floating-point leaves outside `#[tree(buffer)]`, present or absent. The largest number
-/// where they are more.
+/// Number of parameters: elements of floating-point leaves outside `#[tree(buffer)]`, present or absent. Saturates at
+/// `usize::MAX`.
 pub fn count_params<B: Backend, T: Tree<B>>(tree: &T) -> usize {
     let mut count = 0_usize;
     let mut add = |path: &Path, leaf: &AnyArray<B>| {
@@ -16,7 +16,7 @@ pub fn count_params<B: Backend, T: Tree<B>>(tree: &T) -> usize {
     count
 }
 
-/// Bytes that the leaves take, present or absent. The largest number where they are more.
+/// Size of all leaves in bytes, present or absent. Saturates at `usize::MAX`.
 pub fn count_bytes<B: Backend, T: Tree<B>>(tree: &T) -> usize {
     let mut bytes = 0_usize;
     tree.visit(&mut Path::root(), &mut |_: &Path, leaf: &AnyArray<B>| bytes = bytes.saturating_add(bytes_of(leaf)));
@@ -27,7 +27,7 @@ fn bytes_of<B: Backend>(leaf: &AnyArray<B>) -> usize {
     leaf.len().saturating_mul(leaf.dtype().size())
 }
 
-/// A table of the leaves, a line each: path, type, elements; and a line of totals. Works on skeletons too.
+/// Returns a table with one line per leaf (path, type, elements) and a line of totals. Works on skeletons too.
 pub fn summary<B: Backend, T: Tree<B>>(tree: &T) -> String {
     let mut rows = Vec::new();
     let (mut params, mut buffers, mut bytes) = (0_usize, 0_usize, 0_usize);
@@ -69,7 +69,7 @@ fn thousands(number: usize) -> String {
     text
 }
 
-/// A number of bytes in the largest unit that keeps it above one.
+/// Formats a number of bytes in the largest unit in which it is at least one.
 fn size(bytes: usize) -> String {
     let units = ["B", "KiB", "MiB", "GiB", "TiB"];
     let mut value = bytes as f64;

@@ -1,6 +1,6 @@
-//! Random keys against jax: every number equals the one that `jax.random` gives, in the last bit.
+//! Random keys against jax: every value equals that of `jax.random` in the last bit.
 //!
-//! The fixtures are made by `tools/fixtures/key.py`, which says how values are stored.
+//! The fixtures are made by `tools/fixtures/key.py`, which documents their format.
 
 use grove_tree::Key;
 use grove_tree::key::KeyRng;
@@ -34,7 +34,7 @@ fn float_bits(values: Vec<f32>) -> Vec<u32> {
     values.into_iter().map(bits).collect()
 }
 
-/// One call of a function, as the fixtures hold it.
+/// One call of a function in a fixture.
 struct Call {
     key: Key,
     size: usize,
@@ -47,7 +47,7 @@ impl Call {
     }
 }
 
-/// Compares all the entries of a fixture file with what `sample` gives.
+/// Compares all entries of a fixture file with the results of `sample`.
 fn check(name: &str, sample: impl Fn(&Call, &Value) -> Vec<u32>) {
     for entry in fixture(name) {
         let call = Call {
@@ -175,7 +175,7 @@ fn categorical() {
     });
 }
 
-/// The tensor functions: shape, order and values are those of the host functions.
+/// The tensor functions have the shape, order and values of the host functions.
 mod tensors {
     use burn::tensor::{Tensor, TensorData};
     use burn_flex::Flex;
@@ -208,6 +208,8 @@ mod tensors {
         let (key, device) = (Key::new(2), Device::default());
         let tosses = key.bernoulli::<Flex, 2>([4, 5], 0.3, &device);
         equal(tosses.into_data(), TensorData::new(key.bernoulli_vec(20, 0.3), [4, 5]));
+        let bits = key.random_bits::<Flex, 2>([4, 5], &device);
+        equal(bits.into_data(), TensorData::new(key.bits(20), [4, 5]));
         let integers = key.randint::<Flex, 2>([4, 5], -7, 7, &device);
         assert_eq!(integers.dims(), [4, 5]);
         let integers: Vec<i32> = integers.into_data().iter::<i32>().collect();

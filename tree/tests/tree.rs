@@ -1,4 +1,4 @@
-//! Trees as a user sees them: derive, paths, partition, surgery, printing.
+//! Trees from a user's view: derive, paths, partition, surgery, printing.
 
 use burn::tensor::{DType, FloatDType, Int, Tensor, TensorData};
 use burn_flex::Flex;
@@ -238,7 +238,7 @@ fn another_backend() {
 
 type Autodiff = grove_backend::Autodiff<Flex>;
 
-/// Zeros whatever was there, in each type of numbers.
+/// Zeros of every value, in each numeric type.
 fn zeros_are_zeros<B: Backend>() {
     let device = B::Device::default();
     let values = [f32::NAN, f32::INFINITY, -1.5, f32::NEG_INFINITY, 0.0, 3.0];

@@ -1,4 +1,4 @@
-//! Files that appear whole or not at all.
+//! Atomic file writes: a file appears whole or not at all.
 
 use std::fs::File;
 use std::io::{BufWriter, Write};
@@ -8,26 +8,26 @@ use tempfile::NamedTempFile;
 
 use crate::error::{Result, WeightsError};
 
-/// Writes a file so that whoever opens `path`, at any time and after any failure, finds either what was there
-/// before or the whole of what `write` wrote. Missing directories are made.
+/// Writes a file atomically. A reader that opens `path`, at any time and after any failure, finds either the previous
+/// content or all that `write` wrote. Missing directories are created.
 ///
-/// The content goes to a temporary file in the same directory, is flushed to the disk, and takes the name at the
-/// end. If `write` fails, nothing remains.
+/// The content goes to a temporary file in the same directory, is flushed to the disk, and is renamed to `path` at
+/// the end. If `write` fails, no file remains.
 ///
 /// # Errors
-/// What `write` returns, or [`WeightsError::Io`].
+/// Errors of `write`, and [`WeightsError::Io`].
 pub fn write_atomically(path: impl AsRef<Path>, write: impl FnOnce(&mut dyn Write) -> Result<()>) -> Result<()> {
     Draft::write(path.as_ref(), write)?.publish()
 }
 
-/// A file that is complete on the disk and does not have its name yet. Dropped, it disappears.
+/// A file that is complete on the disk and does not have its final name yet. Dropping it removes the file.
 pub(crate) struct Draft {
     file: NamedTempFile,
     path: PathBuf,
 }
 
 impl Draft {
-    /// Writes the content beside `path`.
+    /// Writes the content to a temporary file in the directory of `path`.
     pub(crate) fn write(path: &Path, write: impl FnOnce(&mut dyn Write) -> Result<()>) -> Result<Self> {
         let directory = directory_of(path);
         std::fs::create_dir_all(directory).map_err(WeightsError::io("make directory", directory))?;
@@ -35,7 +35,7 @@ impl Draft {
         builder.prefix(".grove-").suffix(".tmp");
         #[cfg(unix)]
         {
-            // What any program's new file gets, less the umask; temporary files are private by default.
+            // The permissions of any new file, less the umask; temporary files are private by default.
             use std::os::unix::fs::PermissionsExt;
             builder.permissions(std::fs::Permissions::from_mode(0o666));
         }
@@ -49,13 +49,13 @@ impl Draft {
         Ok(Self { file, path: path.into() })
     }
 
-    /// Gives the file its name, in place of what had it.
+    /// Renames the file to its final name, replacing a file of that name.
     pub(crate) fn publish(self) -> Result<()> {
         let Self { file, path } = self;
         crash_point();
         file.persist(&path).map_err(|error| WeightsError::io("write", &path)(error.error))?;
-        // The new name too should survive a power failure. Not every file system can do this; the file is whole
-        // in any case.
+        // The directory is flushed too, so that the new name survives a power failure. Some file systems cannot do
+        // this; the file is whole in any case.
         if cfg!(unix)
             && let Ok(directory) = File::open(directory_of(&path))
         {
@@ -65,7 +65,7 @@ impl Draft {
     }
 }
 
-/// The directory that a file lies in: `.` for a name without one.
+/// The directory that contains a file: `.` for a name without one.
 pub fn directory_of(path: &Path) -> &Path {
     path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }

@@ -1,4 +1,4 @@
-//! A checkpoint: named tensors in one file or several, read when they are asked for.
+//! A checkpoint: named tensors in one file or several, read on request.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
@@ -17,20 +17,19 @@ use crate::suggest::suggest;
 use crate::view::{View, check_decodable, materialise};
 
 /// Named tensors on disk: safetensors or PyTorch files, single or sharded, numpy's `.npz` and `.npy`, or llama.cpp's
-/// GGUF, whole or split. PyTorch's are read in both of their containers: the zip archive, and the stream of before
-/// version 1.6.
+/// GGUF, whole or split. Both of PyTorch's containers are read: the zip archive, and the stream used before version
+/// 1.6.
 ///
-/// Opening reads tables of contents only and maps the files into memory; a tensor's values are read when it is
-/// asked for. Files are not trusted: everything that [`open`](Self::open) accepts has been checked, so that
-/// every tensor listed can be read. Two things are found out later. A compressed array (of `numpy.savez_compressed`)
-/// is only unpacked, and its check sum compared, when it is asked for. And a type that is known but not computed
-/// with, such as 8-bit floats or GGUF's `IQ4_XS`, is listed, so that what lies beside it can be used, and refused
-/// when it is asked for.
+/// Opening reads tables of contents only and maps the files into memory; the values of a tensor are read on request.
+/// Files are not trusted: [`open`](Self::open) checks them, so that every listed tensor can be read, with two
+/// exceptions. A compressed array (of `numpy.savez_compressed`) is unpacked, and its checksum compared, only when it
+/// is read. A type without an implementation, such as 8-bit floats or GGUF's `IQ4_XS`, is listed, so that the file's
+/// other tensors can be used; reading it is an error.
 #[derive(Debug)]
 pub struct Checkpoint {
     directory: PathBuf,
     files: Vec<Arc<MappedFile>>,
-    /// Tensor names to the file's number and the place in it.
+    /// Maps tensor names to the index of the file and the entry in it.
     tensors: BTreeMap<String, (usize, Entry)>,
     metadata: BTreeMap<String, String>,
     gguf: Option<GgufMetadata>,
@@ -39,19 +38,19 @@ pub struct Checkpoint {
 impl Checkpoint {
     /// Opens a directory or a file.
     ///
-    /// In a directory these are looked for, in this order: `model.safetensors`, `model.safetensors.index.json`,
-    /// `pytorch_model.bin`, `pytorch_model.bin.index.json`, a single `*.safetensors`, `*.bin`, `*.pt`, `*.pth`,
-    /// `*.npz` or `*.gguf`. A file may be any of these, or an `.npy`: one array, which goes by the name of its file.
-    /// Names in an `.npz` are those of its entries without `.npy`, and may contain slashes. Of a split GGUF
-    /// (`…-00001-of-00003.gguf`) give the first part; the others lie beside it. What a file is, is decided by its
-    /// content, not by its name.
+    /// In a directory, `open` looks for these files in this order: `model.safetensors`,
+    /// `model.safetensors.index.json`, `pytorch_model.bin`, `pytorch_model.bin.index.json`, a single `*.safetensors`,
+    /// `*.bin`, `*.pt`, `*.pth`, `*.npz` or `*.gguf`. A file may be any of these, or an `.npy`: one array, named
+    /// after its file. Names in an `.npz` are those of its entries without `.npy`, and may contain slashes. For a
+    /// split GGUF (`…-00001-of-00003.gguf`) give the first part; the others must be in the same directory. The format
+    /// is detected from the content, not from the name.
     ///
-    /// In a PyTorch file the state dict may be all there is, or lie in a training checkpoint under `state_dict`,
-    /// `model_state_dict`, `model_state`, `model` and the like; then the names are those inside it.
+    /// In a PyTorch file the state dict may be the whole content, or an entry of a training checkpoint: `state_dict`,
+    /// `model_state_dict`, `model_state`, `model` and the like. In the second case names are relative to that entry.
     ///
     /// # Errors
-    /// One of the variants of [`WeightsError`] that name a file; nothing is read by a length that a file only
-    /// claims, and no malformed file panics.
+    /// One of the variants of [`WeightsError`] that name a file. No malformed file panics, and memory is never
+    /// allocated by a length that a file only claims.
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
         let path = path.as_ref();
         let about = std::fs::metadata(path).map_err(WeightsError::io("open", path))?;
@@ -98,8 +97,8 @@ impl Checkpoint {
         Ok(checkpoint)
     }
 
-    /// Adds a file's tensors; with an index, those it places elsewhere are passed over. Returns a GGUF file's own
-    /// remarks.
+    /// Adds the tensors of a file, except those that the index assigns to another file. Returns the metadata of a
+    /// GGUF file.
     fn add(&mut self, path: &Path, homes: Option<&HashMap<&str, &str>>) -> Result<Option<GgufMetadata>> {
         let file = Arc::new(MappedFile::open(path)?);
         let shard = file_name(path);
@@ -124,12 +123,12 @@ impl Checkpoint {
         self.tensors.keys().map(String::as_str)
     }
 
-    /// Whether there is a tensor of this name.
+    /// Returns true if there is a tensor of this name.
     pub fn contains(&self, name: &str) -> bool {
         self.tensors.contains_key(name)
     }
 
-    /// Shape, stored type and file of a tensor, without reading it.
+    /// Returns shape, stored type and file of a tensor, without reading it.
     ///
     /// # Errors
     /// [`WeightsError::UnknownTensor`], with similar names.
@@ -139,46 +138,46 @@ impl Checkpoint {
         Ok(TensorInfo { shape, dtype, quantised, file: file.path().into() })
     }
 
-    /// The files' remarks about themselves, such as `format: pt`; of a GGUF file the texts under `general.`.
+    /// Metadata of the files, such as `format: pt`. For a GGUF file, the strings under `general.`.
     pub fn metadata(&self) -> &BTreeMap<String, String> {
         &self.metadata
     }
 
-    /// All that a GGUF file says of its model, with types; `None` for other formats. Of a split model the first
-    /// part's, which says it all.
+    /// Typed metadata of a GGUF file; `None` for other formats. For a split model, the metadata of the first part,
+    /// which is complete.
     pub fn gguf(&self) -> Option<&GgufMetadata> {
         self.gguf.as_ref()
     }
 
-    /// The directory in which the weights lie, and with them, usually, `config.json` and the tokenizer.
+    /// The directory of the weights, usually also of `config.json` and the tokenizer.
     pub fn directory(&self) -> &Path {
         &self.directory
     }
 
-    /// Reads a tensor in its stored type; a quantised one as `f32`.
+    /// Reads a tensor in its stored type, or as `f32` if it is quantised.
     ///
     /// # Errors
-    /// If there is none of this name, its type is not supported (8-bit floats, complex numbers, some kinds of
-    /// blocks), or it is compressed and its data is broken.
+    /// If there is no tensor of this name, its type is not supported (8-bit floats, complex numbers, some block
+    /// types), or its compressed data is corrupted.
     pub fn tensor(&self, name: &str) -> Result<TensorData> {
         let view = self.view(name, DType::F32)?;
         let dtype = view.dtype();
         materialise(&[view], 0, dtype)
     }
 
-    /// A tensor that is to be read as values of type `to`.
+    /// Returns a view that reads a tensor as values of type `to`.
     pub(crate) fn view<'a>(&'a self, name: &'a str, to: DType) -> Result<View<'a>> {
         let (file, entry) = self.entry(name)?;
         View::of_file(name, file, entry, to)
     }
 
-    /// A quantised tensor that is to be read as it is.
+    /// Returns a view of a quantised tensor that reads its blocks without decoding them.
     pub(crate) fn raw_view<'a>(&'a self, name: &'a str) -> Result<View<'a>> {
         let (file, entry) = self.entry(name)?;
         View::of_rows(name, file, entry)
     }
 
-    /// Whether the values of a tensor, if it is quantised, can be decoded.
+    /// Returns an error if the tensor is quantised in a block type that cannot be decoded.
     pub(crate) fn check_decodable(&self, name: &str) -> Result<()> {
         let (file, entry) = self.entry(name)?;
         entry.quantised().map_or(Ok(()), |kind| check_decodable(name, file, kind))
@@ -193,7 +192,7 @@ impl Checkpoint {
         Ok((&*self.files[*file], entry))
     }
 
-    /// One line for a log: files, number of tensors and of values, stored types.
+    /// One line for a log: files, number of tensors, number of values, stored types.
     pub fn describe(&self) -> String {
         let values: usize = self.tensors.values().map(|(_, entry)| entry.shape.iter().product::<usize>()).sum();
         let dtypes: std::collections::BTreeSet<_> = self.tensors.values().map(|(_, entry)| entry.type_name()).collect();

@@ -1,4 +1,4 @@
-//! Conversion of stored values to the values a backend computes with.
+//! Conversion of stored values to the types of a backend.
 
 use burn::tensor::{BoolStore, DType};
 use bytemuck::Pod;
@@ -8,20 +8,20 @@ use half::{bf16, f16};
 #[cfg(target_endian = "big")]
 compile_error!("weights files are little-endian and are read in place");
 
-/// Elements converted at a time, on the stack.
+/// Number of elements converted at a time, on the stack.
 const LANE: usize = 512;
 
-/// Converts `source`, contiguous little-endian values of type `from`, into `target`, which has room for exactly
-/// as many values of type `to`. `source` need not be aligned.
+/// Converts `source`, contiguous little-endian values of type `from`, into `target`, which has room for exactly as
+/// many values of type `to`. `source` need not be aligned.
 ///
-/// Floats are rounded to nearest (too large becomes infinite, as in PyTorch), whole numbers become floats,
-/// booleans become 0 and 1, whole numbers become booleans by comparison with 0.
+/// Floats are rounded to nearest (overflow becomes infinite, as in PyTorch), integers become floats, booleans become
+/// 0 and 1, and integers become booleans by comparison with 0.
 ///
 /// # Errors
-/// A reason: floats do not become whole numbers or booleans, and a whole number must fit its new type.
+/// Returns the reason: floats do not convert to integers or booleans, and an integer must fit its new type.
 pub(crate) fn convert(source: &[u8], from: DType, target: &mut [u8], to: DType) -> Result<(), String> {
     debug_assert_eq!(source.len() / from.size(), target.len() / to.size());
-    // Booleans take the long way: any byte but 0 is true, and a `bool` of another value must never exist.
+    // Booleans are never copied: any byte but 0 is true, and a `bool` of another value than 0 and 1 must never exist.
     if as_stored(from) == as_stored(to) && !from.is_bool() {
         target.copy_from_slice(source);
         return Ok(());
@@ -52,7 +52,7 @@ pub(crate) fn convert(source: &[u8], from: DType, target: &mut [u8], to: DType) 
     Ok(())
 }
 
-/// Types with the same bits in memory become one.
+/// Maps types with the same bits in memory to one of them.
 fn as_stored(dtype: DType) -> DType {
     if dtype == DType::Flex32 { DType::F32 } else { dtype }
 }
@@ -73,7 +73,7 @@ fn read<const N: usize, W>(source: &[u8], wide: &mut [W], value: impl Fn([u8; N]
     }
 }
 
-/// Writes elements of `N` bytes; `false` if `bytes` finds no room for one of them.
+/// Writes elements of `N` bytes; returns false if `bytes` fails for one of them.
 fn write<const N: usize, W: Copy>(wide: &[W], target: &mut [u8], bytes: impl Fn(W) -> Option<[u8; N]>) -> bool {
     target
         .as_chunks_mut::<N>()

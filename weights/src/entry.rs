@@ -1,4 +1,4 @@
-//! One tensor's place in a file, the same for every format.
+//! The position of one tensor in a file, common to all formats.
 
 use std::path::PathBuf;
 
@@ -10,73 +10,73 @@ use crate::error::{Result, WeightsError};
 use crate::gguf::{BlockType, GgufMetadata};
 use crate::packed::Packed;
 
-/// What is known of a tensor without reading it.
+/// Description of a tensor, available without reading it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct TensorInfo {
-    /// Sizes, outermost first; empty for a scalar. Values are counted, quantised or not.
+    /// Sizes, outermost first; empty for a scalar. Counted in values, quantised or not.
     pub shape: Vec<usize>,
-    /// Type of the stored values; of a quantised tensor `F32`, as which its values are read.
+    /// Type of the stored values. `F32` for a quantised tensor, which is read in that type.
     pub dtype: StoredDtype,
-    /// The kind of blocks in which the values are quantised; `None` for plain numbers.
+    /// Block type of a quantised tensor; `None` if the tensor is not quantised.
     pub quantised: Option<BlockType>,
-    /// The file that holds it.
+    /// The file that contains the tensor.
     pub file: PathBuf,
 }
 
 impl TensorInfo {
-    /// The shape of a leaf of bytes (u8) that takes a quantised tensor as it is: its rows, and the bytes of each.
-    /// `None` for plain numbers.
+    /// Shape of a leaf of bytes (u8) that holds this quantised tensor without decoding: its rows, and the bytes of
+    /// each. `None` if the tensor is not quantised.
     pub fn raw_shape(&self) -> Option<Vec<usize>> {
         let (&row, rows) = self.shape.split_last()?;
         Some([rows, &[self.quantised?.row_bytes(row)?]].concat())
     }
 }
 
-/// Where a tensor's values lie. Made by a format's reader, which has checked that every element that `shape`
-/// and `strides` reach lies inside the file, or inside what is unpacked from it.
+/// Position of the values of a tensor. The reader of each format creates it, and has checked that every element
+/// reached by `shape` and `strides` lies inside the file, or inside the unpacked content.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Entry {
     pub(crate) dtype: StoredDtype,
     pub(crate) shape: Vec<usize>,
     /// Distance between neighbours along each axis, in elements.
     pub(crate) strides: Vec<usize>,
-    /// Position of the first element in the file, or in what is unpacked, in bytes.
+    /// Position of the first element in the file, or in the unpacked content, in bytes.
     pub(crate) offset: usize,
     pub(crate) form: Form,
 }
 
-/// How values are kept.
+/// Encoding of the values.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Form {
-    /// As they are in memory.
+    /// The same bytes as in memory.
     Plain,
-    /// In a way that has to be undone for the whole tensor before its elements can be found.
+    /// An encoding that has to be decoded for the whole tensor before an element can be found.
     Packed(Packed),
-    /// Quantised, in blocks of neighbours along the last axis; the tensor is row-major and its dtype `F32`.
+    /// Quantised, in blocks along the last axis. The tensor is row-major and its dtype `F32`.
     Blocks(BlockType),
 }
 
 impl Entry {
-    /// The kind of blocks, if the values are quantised.
+    /// Block type; `None` if the values are not quantised.
     pub(crate) fn quantised(&self) -> Option<BlockType> {
         if let Form::Blocks(kind) = self.form { Some(kind) } else { None }
     }
 
-    /// How people call the type of the stored values.
+    /// Name of the type of the stored values, for messages.
     pub(crate) fn type_name(&self) -> String {
         self.quantised().map_or_else(|| self.dtype.to_string(), |kind| kind.to_string())
     }
 }
 
-/// A format's table of contents.
+/// Table of contents of a file.
 #[derive(Debug, Default)]
 pub(crate) struct Contents {
-    /// Names and places, in the order of the file.
+    /// Names and positions, in the order of the file.
     pub(crate) entries: Vec<(String, Entry)>,
-    /// The file's own remarks, such as `format: pt`.
+    /// Metadata of the file, such as `format: pt`.
     pub(crate) metadata: Vec<(String, String)>,
-    /// The typed remarks of a GGUF file.
+    /// Typed metadata of a GGUF file; `None` for other formats.
     pub(crate) gguf: Option<GgufMetadata>,
 }
 
@@ -98,15 +98,15 @@ pub(crate) fn column_major(shape: &[usize]) -> Vec<usize> {
     strides
 }
 
-/// Number of elements, `None` if it does not fit.
+/// Number of elements; `None` if it overflows.
 pub(crate) fn element_count(shape: &[usize]) -> Option<usize> {
     shape.iter().try_fold(1usize, |count, &size| count.checked_mul(size))
 }
 
-/// Whether the values of this shape and type take exactly `bytes` bytes.
+/// Returns an error unless values of this shape and type take exactly `bytes` bytes.
 ///
 /// # Errors
-/// A reason, with the numbers.
+/// Returns the reason, with the sizes.
 pub(crate) fn check_size(dtype: StoredDtype, shape: &[usize], bytes: usize) -> std::result::Result<(), String> {
     match element_count(shape).and_then(|count| count.checked_mul(dtype.bitsize())) {
         None => Err(format!("its shape {shape:?} has more elements than can be counted")),
@@ -117,7 +117,7 @@ pub(crate) fn check_size(dtype: StoredDtype, shape: &[usize], bytes: usize) -> s
     }
 }
 
-/// Burn's name for a stored type, `None` where Burn has none (8-bit and smaller floats, complex numbers).
+/// Burn's type for a stored type; `None` where Burn has none (8-bit and smaller floats, complex numbers).
 pub(crate) fn burn_dtype(dtype: StoredDtype) -> Option<DType> {
     Some(match dtype {
         StoredDtype::F64 => DType::F64,
@@ -137,7 +137,7 @@ pub(crate) fn burn_dtype(dtype: StoredDtype) -> Option<DType> {
     })
 }
 
-/// The stored type that holds values of a Burn type exactly, `None` for quantized values.
+/// The stored type that represents values of a Burn type exactly; `None` for quantised values.
 pub(crate) fn stored_dtype(dtype: DType) -> Option<StoredDtype> {
     Some(match dtype {
         DType::F64 => StoredDtype::F64,
@@ -157,7 +157,7 @@ pub(crate) fn stored_dtype(dtype: DType) -> Option<StoredDtype> {
     })
 }
 
-/// Size of one stored element in bytes.
+/// Returns the size of one stored element in bytes.
 ///
 /// # Errors
 /// For types smaller than a byte, which cannot be read.

@@ -1,54 +1,54 @@
-//! What can go wrong between a file, or a hub, and a model.
+//! Errors between a file, or a hub, and a model.
 
 use std::path::PathBuf;
 
 use crate::report::Report;
 
-/// Result of everything in this crate.
+/// Result type of this crate.
 pub type Result<T> = std::result::Result<T, WeightsError>;
 
-/// An error of this crate. Each names the file, the tensor or the model it is about, in one sentence that a
-/// person can act on; a report of names ([`WeightsError::Incompatible`]) takes a few lines.
+/// An error of this crate. Each names the file, the tensor or the model that it concerns, in one sentence that says
+/// what to do; a report of names ([`WeightsError::Incompatible`]) takes a few lines.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum WeightsError {
-    /// The operating system refused.
+    /// The operating system refused an operation.
     #[error("cannot {action} {}: {source}", path.display())]
     Io {
-        /// What was being done: "open", "write", ….
+        /// The operation: "open", "write", ….
         action: &'static str,
         /// The file or directory.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: std::io::Error,
     },
 
-    /// A directory holds no weights under any name this crate knows.
+    /// A directory contains no weights under any name known to this crate.
     #[error("no weights in {}: looked for {}{}", directory.display(), looked_for.join(", "), cannot_read(foreign))]
     NothingFound {
         /// The directory.
         directory: PathBuf,
         /// The names and patterns tried, in order.
         looked_for: Vec<String>,
-        /// Other frameworks' files that are there, and what they are.
+        /// Other frameworks' files in the directory, each with its kind.
         foreign: Vec<String>,
     },
 
-    /// The file is something else than weights: empty, a git-lfs pointer, a web page, a directory, ….
+    /// The file does not contain weights: it is empty, a git-lfs pointer, a web page, a directory, ….
     #[error("{} is not a weights file: {found}", file.display())]
     NotWeights {
         /// The file.
         file: PathBuf,
-        /// What it is instead, and what to do about it.
+        /// The kind of file found, and the remedy.
         found: String,
     },
 
-    /// The file is of a kind that is known and not read.
+    /// The file's format is known but not supported.
     #[error("{} cannot be read: {reason}", file.display())]
     Unsupported {
         /// The file.
         file: PathBuf,
-        /// Why not, and how to convert it.
+        /// The reason, and the way to convert the file.
         reason: String,
     },
 
@@ -57,7 +57,7 @@ pub enum WeightsError {
     Malformed {
         /// The file.
         file: PathBuf,
-        /// The rule and how it is broken.
+        /// The rule, and the way in which it is violated.
         reason: String,
     },
 
@@ -68,14 +68,14 @@ pub enum WeightsError {
         file: PathBuf,
         /// The tensor's name in the file.
         tensor: String,
-        /// The rule and how it is broken.
+        /// The rule, and the way in which it is violated.
         reason: String,
     },
 
     /// The checkpoint has no tensor of this name.
     #[error("no tensor `{name}` in {}{}", place.display(), did_you_mean(suggestions))]
     UnknownTensor {
-        /// The name asked for.
+        /// The requested name.
         name: String,
         /// The checkpoint.
         place: PathBuf,
@@ -83,16 +83,16 @@ pub enum WeightsError {
         suggestions: Vec<String>,
     },
 
-    /// Values of this stored type cannot become values of that type.
+    /// Values of this stored type cannot be converted to the requested type.
     #[error("tensor `{tensor}`: cannot convert {from} to {to}: {reason}")]
     Conversion {
         /// The tensor's name in the file.
         tensor: String,
         /// Stored type.
         from: String,
-        /// Wanted type.
+        /// Requested type.
         to: String,
-        /// Why not.
+        /// The reason.
         reason: String,
     },
 
@@ -103,15 +103,15 @@ pub enum WeightsError {
         tensor: String,
         /// The step.
         step: String,
-        /// Why it does not fit.
+        /// The reason.
         reason: String,
     },
 
-    /// Names or shapes of checkpoint and model differ; the report lists every difference.
+    /// Names or shapes of checkpoint and model differ. The report lists every difference.
     #[error("the checkpoint does not fit the model\n{0}")]
     Incompatible(Box<Report>),
 
-    /// A leaf that is to be saved holds no values.
+    /// A leaf to be saved holds no values.
     #[error("cannot save `{path}`: the leaf is absent (a skeleton, or a part cut away by `partition`)")]
     AbsentLeaf {
         /// The leaf.
@@ -123,16 +123,16 @@ pub enum WeightsError {
     CannotSave {
         /// The leaf.
         path: String,
-        /// Why not.
+        /// The reason.
         reason: String,
     },
 
     /// The text names neither something on disk nor a hub id.
     #[error("`{text}` is neither a file or directory that exists nor a hub id: {reason}")]
     BadSource {
-        /// What was given.
+        /// The given text.
         text: String,
-        /// What is wrong with it.
+        /// The problem with it.
         reason: String,
     },
 
@@ -140,7 +140,7 @@ pub enum WeightsError {
     #[error("{0}")]
     BadHubOption(String),
 
-    /// The hub knows no such repository, or hides it from whoever asks.
+    /// The hub has no such repository, or hides it from this user.
     #[error(
         "no model `{id}` at {endpoint}, and no file or directory {id} here: check the spelling; if it is private, set HF_TOKEN"
     )]
@@ -151,7 +151,7 @@ pub enum WeightsError {
         endpoint: String,
     },
 
-    /// The repository exists and the revision does not.
+    /// The repository exists, but not the revision.
     #[error("model `{id}` at {endpoint} has no revision `{revision}`")]
     UnknownRevision {
         /// The hub id.
@@ -162,7 +162,7 @@ pub enum WeightsError {
         endpoint: String,
     },
 
-    /// The repository lacks a file that is needed.
+    /// The repository lacks a required file.
     #[error("model `{id}` at {endpoint} has no {wanted}")]
     MissingFile {
         /// The hub id.
@@ -173,7 +173,7 @@ pub enum WeightsError {
         endpoint: String,
     },
 
-    /// The hub refuses without a token, or with this one (HTTP 401 and 403).
+    /// The hub refuses access without a token, or with this one (HTTP 401 and 403).
     #[error(
         "{endpoint} refuses access to `{id}` (HTTP {status}): {}",
         if *had_token { "the token has no access to it; accept the model's licence on its page or use another HF_TOKEN" }
@@ -186,7 +186,7 @@ pub enum WeightsError {
         endpoint: String,
         /// The HTTP status.
         status: u16,
-        /// Whether a token was sent.
+        /// True if a token was sent.
         had_token: bool,
     },
 
@@ -199,7 +199,7 @@ pub enum WeightsError {
         id: String,
         /// The hub.
         endpoint: String,
-        /// What the connection said.
+        /// The error of the connection.
         reason: String,
     },
 
@@ -212,18 +212,18 @@ pub enum WeightsError {
         revision: String,
         /// The cache directory.
         cache: PathBuf,
-        /// The first thing that is not there.
+        /// The first missing file or entry.
         missing: String,
     },
 
-    /// The hub answers with an error of its own (HTTP 5xx), or with something that is no answer.
+    /// The hub answers with an error of its own (HTTP 5xx), or with an invalid answer.
     #[error("{endpoint} failed to serve `{id}`: {reason}")]
     Server {
         /// The hub id.
         id: String,
         /// The hub.
         endpoint: String,
-        /// The HTTP status or what is wrong with the answer.
+        /// The HTTP status, or the problem with the answer.
         reason: String,
     },
 
@@ -234,13 +234,13 @@ pub enum WeightsError {
         id: String,
         /// The file in the repository.
         file: String,
-        /// How often it was tried.
+        /// Number of attempts.
         attempts: usize,
-        /// What the last attempt said.
+        /// The error of the last attempt.
         reason: String,
     },
 
-    /// The content of a file is not the one that the hub announced.
+    /// The content of a file does not have the checksum announced by the hub.
     #[error(
         "{endpoint} sent a damaged {file} of `{id}`: its sha256 is {received} and should be {announced}; what arrived was removed, run again to download it anew"
     )]
@@ -265,7 +265,7 @@ impl WeightsError {
         move |source| Self::Io { action, path, source }
     }
 
-    /// The report of [`WeightsError::Incompatible`], `None` for every other error.
+    /// Returns the report of [`WeightsError::Incompatible`]; `None` for every other error.
     pub fn report(&self) -> Option<&Report> {
         match self {
             Self::Incompatible(report) => Some(report),

@@ -1,13 +1,13 @@
-//! Other frameworks' files, which are called by their names where weights are looked for.
+//! Detection of other frameworks' files, so that an error can name their format.
 
-/// How a model of another framework comes to be one that is read.
+/// Advice on converting another framework's model to a supported format.
 const EXPORT: &str = "load it there and save it with transformers' save_pretrained, or as safetensors";
 
-/// Content or ending of a kind of file, the kind's name, and what to do.
+/// Magic bytes and name endings of a format, and its description.
 struct Kind {
-    /// Bytes and the place where they stand; from the end where that is negative.
+    /// Magic bytes and their position; a negative position counts from the end.
     magic: Option<(isize, &'static [u8])>,
-    /// What the file's name ends with, after a dot.
+    /// Endings of the file's name, after a dot.
     endings: &'static [&'static str],
     reason: &'static str,
 }
@@ -20,7 +20,7 @@ const KINDS: [Kind; 9] = [
     },
     Kind { magic: Some((4, b"TFL3")), endings: &["tflite"], reason: "it is a TensorFlow Lite model" },
     Kind {
-        // The last bytes of a table of LevelDB.
+        // The last bytes of a LevelDB table.
         magic: Some((-8, b"\x57\xfb\x80\x8b\x24\x75\x47\xdb")),
         endings: &["ckpt.index"],
         reason: "it is a part of a TensorFlow checkpoint",
@@ -36,9 +36,9 @@ const KINDS: [Kind; 9] = [
 /// First bytes of llama.cpp's formats before GGUF.
 const OLD_GGML: [&[u8]; 4] = [b"lmgg", b"fmgg", b"tjgg", b"algg"];
 
-/// Another framework's file: what it is, and what to do.
+/// Returns the format of another framework's file and the remedy; `None` if the file is not recognised.
 ///
-/// - `name`: of the file, for kinds that their content does not tell
+/// - `name`: name of the file, for formats that their content does not identify
 pub(crate) fn refusal(bytes: &[u8], name: &str) -> Option<String> {
     // A safetensors header begins at byte 8 with a brace, and its length may begin with any bytes.
     if bytes.get(8) == Some(&b'{') {
@@ -60,7 +60,7 @@ pub(crate) fn refusal(bytes: &[u8], name: &str) -> Option<String> {
     Some(format!("{}; {advice}", kind.reason))
 }
 
-/// What a file is by its name alone, if that is another framework's.
+/// Returns the format of a file by its name alone; `None` if it is not another framework's.
 pub(crate) fn by_name(name: &str) -> Option<&'static str> {
     kind_by_name(name).map(|kind| kind.reason)
 }
@@ -77,8 +77,8 @@ fn kind_by_name(name: &str) -> Option<&'static Kind> {
     })
 }
 
-/// Whether the bytes begin as an ONNX model does: the version of its format (field 1), then the producer's name (field 2) in
-/// letters. <https://github.com/onnx/onnx/blob/main/onnx/onnx.proto>
+/// Returns true if the bytes begin as an ONNX model does: the version of its format (field 1), then the producer's
+/// name (field 2) in letters. <https://github.com/onnx/onnx/blob/main/onnx/onnx.proto>
 fn is_onnx(bytes: &[u8]) -> bool {
     let [0x08, 3..=30, 0x12, length, rest @ ..] = bytes else { return false };
     let producer = rest.get(..usize::from(*length)).unwrap_or_default();
@@ -106,7 +106,7 @@ mod tests {
         let mut index = vec![0; 40];
         index.extend(b"\x57\xfb\x80\x8b\x24\x75\x47\xdb");
         assert!(said(&index, "x").contains("TensorFlow checkpoint"));
-        // A header of 0x0808 bytes, which begins as ONNX does; a file that nothing is known of; PyTorch's.
+        // A safetensors header of 0x0808 bytes, which begins as ONNX does; an unknown file; PyTorch's.
         assert_eq!(refusal(b"\x08\x08\0\0\0\0\0\0{\"a\"", "model.onnx"), None);
         assert_eq!(refusal(b"\x08\x08\x12\x02\0\0", "model.bin"), None);
         assert_eq!(refusal(b"\x80\x02", "model.pth"), None);

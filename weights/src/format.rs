@@ -1,4 +1,4 @@
-//! What kind of file it is.
+//! Detection of a file's format.
 
 use std::sync::Arc;
 
@@ -8,10 +8,10 @@ use crate::locate::file_name;
 use crate::mapped::MappedFile;
 use crate::{foreign, gguf, numpy, pytorch, safetensors_file, zip};
 
-/// Reads a file's table of contents in whatever format it is.
+/// Reads the table of contents of a file in any supported format.
 ///
 /// # Errors
-/// As the formats' readers.
+/// Those of the format's reader.
 pub(crate) fn read_contents(file: &Arc<MappedFile>) -> Result<Contents> {
     let bytes = file.bytes();
     let extension = file.path().extension().and_then(std::ffi::OsStr::to_str).unwrap_or_default();

@@ -1,11 +1,11 @@
-//! Weights: from files, or the hub, into models, and back.
+//! Weights: loading models from files or the hub, and saving them.
 //!
 //! A [`Checkpoint`] is a set of named tensors on disk (safetensors or PyTorch files, single or sharded, also of
-//! PyTorch before version 1.6, numpy's `.npz` and `.npy`, or llama.cpp's GGUF), of which nothing is read but the table
-//! of contents. What is quantised in a GGUF file is read as floats, or as it is, into leaves of bytes. A
-//! [`NameMap`] says which published name belongs to which path of a model, and what is transposed, split or merged
-//! on the way. [`load`] fills a skeleton and reports what met; [`save_model`] writes the published names back.
-//! [`Source`] is what a person gives as `--model`: a directory, a file or a hub id; [`fetch`] downloads the latter.
+//! PyTorch before version 1.6, numpy's `.npz` and `.npy`, or llama.cpp's GGUF). Opening it reads only the table of
+//! contents. A quantised tensor of a GGUF file is read as floats, or without decoding into a leaf of bytes. A
+//! [`NameMap`] maps published names to the paths of a model, and lists the transposes, splits and merges in between.
+//! [`load`] fills a skeleton and reports the result; [`save_model`] writes the published names back. [`Source`] is
+//! the value of `--model`: a directory, a file or a hub id; [`fetch`] downloads the latter.
 //!
 //! ```
 //! use burn_flex::Flex;
@@ -34,7 +34,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! Files are not trusted. Whatever is wrong with one is a [`WeightsError`] that names file and tensor.
+//! Files are not trusted. Any problem with one is a [`WeightsError`] that names file and tensor.
 #![warn(missing_docs)]
 
 mod atomic;

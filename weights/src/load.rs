@@ -1,4 +1,4 @@
-//! Placing a checkpoint's tensors in a model's leaves.
+//! Loading the tensors of a checkpoint into the leaves of a model.
 
 use burn::tensor::DType;
 use grove_backend::Backend;
@@ -11,44 +11,44 @@ use crate::placement::{Placement, Slot};
 use crate::plan::plan;
 use crate::report::Report;
 
-/// Where and how tensors are placed.
+/// Device and types of the loaded leaves, and strictness.
 #[derive(Clone, Debug)]
 pub struct LoadOptions<B: Backend> {
-    /// The device that gets them.
+    /// The device of the loaded leaves.
     pub device: B::Device,
-    /// Type of floating-point leaves; `None` leaves the choice to each leaf of the skeleton. Leaves of whole
-    /// numbers and booleans keep theirs. Running statistics (`#[tree(buffer)]`) are at least f32.
+    /// Type of floating-point leaves. If `None`, each leaf keeps the type of the skeleton. Integer and boolean leaves
+    /// always keep theirs. Running statistics (`#[tree(buffer)]`) are at least f32.
     pub dtype: Option<DType>,
-    /// Which floating-point leaves, by their paths, are placed in the type in which the file has them instead.
+    /// Returns true, given a path, for floating-point leaves that keep the type of the file instead of `dtype`.
     pub stored: fn(&str) -> bool,
-    /// Whether missing, unexpected and mismatched names are errors (the default).
+    /// If true (the default), missing, unexpected and mismatched names are errors.
     pub strict: bool,
 }
 
 impl<B: Backend> LoadOptions<B> {
-    /// Strict, each leaf in the skeleton's type.
+    /// Strict, with each leaf in the skeleton's type.
     pub fn new(device: &B::Device) -> Self {
         Self { device: device.clone(), dtype: None, stored: |_| false, strict: true }
     }
 
-    /// Floating-point leaves as `dtype`.
+    /// Sets the type of floating-point leaves.
     pub fn dtype(self, dtype: DType) -> Self {
         Self { dtype: Some(dtype), ..self }
     }
 
-    /// Floating-point leaves for whose paths `keeps` is true are placed in the type in which the file has them: f32,
-    /// f16 or bf16; f32 for f64, and for a merge of different types. What is quantised, or no float, follows
+    /// Floating-point leaves for whose paths `keeps` returns true keep the type of the file: f32, f16 or bf16; f32
+    /// for f64, and for a merge of different types. Tensors that are quantised or not floats follow
     /// [`dtype`](Self::dtype) like all other leaves.
     pub fn stored(self, keeps: fn(&str) -> bool) -> Self {
         Self { stored: keeps, ..self }
     }
 
-    /// Whether every name must meet its like.
+    /// If true, missing, unexpected and mismatched names are errors.
     pub fn strict(self, strict: bool) -> Self {
         Self { strict, ..self }
     }
 
-    /// The type in which a leaf is placed.
+    /// The type in which a leaf is loaded.
     fn dtype_of(&self, slot: &Slot, placement: &Placement, checkpoint: &Checkpoint) -> DType {
         if !slot.dtype.is_float() {
             return slot.dtype;
@@ -60,8 +60,8 @@ impl<B: Backend> LoadOptions<B> {
         }
     }
 
-    /// Refuses a leaf's type with which the device can do nothing. Matrices may be held in one that it does not compute in,
-    /// if it widens them: the types of all other leaves are those that a model computes in.
+    /// Rejects a leaf type that the device does not compute in. A matrix may have a type that the device only stores,
+    /// if the backend widens the weights of a matrix product: the activations have the types of the other leaves.
     fn check_dtype(&self, slot: &Slot, dtype: DType, checkpoint: &Checkpoint) -> Result<()> {
         let held = B::WIDENS_WEIGHTS && slot.shape.len() == 2 && B::supports_dtype(&self.device, dtype);
         if !dtype.is_float() || held || B::computes_in(&self.device, dtype) {
@@ -76,25 +76,26 @@ impl<B: Backend> LoadOptions<B> {
     }
 }
 
-/// Fills a skeleton, a model whose leaves need not hold anything yet, with a checkpoint's tensors, and reports
-/// which names met.
+/// Fills a skeleton, a model whose leaves may be absent, with the tensors of a checkpoint, and returns it with a
+/// report of the names.
 ///
-/// All names and shapes are compared before anything is read, so that one error tells everything. Then leaf after
-/// leaf is read from the mapped file straight into its place, converted and rearranged on the way; beside the
-/// model no more than one leaf is held.
+/// All names and shapes are compared before any value is read, so that one error lists every difference. Each leaf is
+/// then read from the mapped file, converted and rearranged. No more than one leaf is held in memory in addition to
+/// the model.
 ///
-/// A quantised tensor becomes floats. Or it is taken as it is, by a model that computes with blocks: a leaf of u8 with
-/// the shape [`TensorInfo::raw_shape`](crate::TensorInfo::raw_shape) gets its bytes. Rules of the name map then say
-/// the same, in values, as long as they leave rows whole: no transpose, and no split or merge along the last axis.
+/// A quantised tensor is decoded to floats. A model that computes with quantised blocks takes it without decoding: a
+/// leaf of u8 with the shape [`TensorInfo::raw_shape`](crate::TensorInfo::raw_shape) gets its bytes. Rules of the
+/// name map are written as for values, but must keep rows whole: no transpose, and no split or merge along the last
+/// axis.
 ///
-/// Where `options.strict` is false, leaves that are missing or of another shape stay as they are in the skeleton:
-/// give an initialised model to fine-tune with a new head.
+/// If `options.strict` is false, leaves that are missing or of another shape keep the skeleton's values: give an
+/// initialised model to fine-tune with a new head.
 ///
 /// # Errors
-/// [`WeightsError::Incompatible`] with the report, if strict and not everything fits;
-/// [`WeightsError::Conversion`], if values cannot become what a leaf holds (floats for whole numbers);
-/// [`WeightsError::Unsupported`], if the device does not compute with the type of a leaf, or a tensor is quantised in
-/// a way that is not decoded.
+/// [`WeightsError::Incompatible`] with the report, if strict and names or shapes differ;
+/// [`WeightsError::Conversion`], if the values cannot be converted to the type of the leaf (floats to integers);
+/// [`WeightsError::Unsupported`], if the device does not compute in the type of a leaf, or the block type of a tensor
+/// cannot be decoded.
 pub fn load<B: Backend, T: Tree<B>>(
     skeleton: T,
     checkpoint: &Checkpoint,
@@ -134,10 +135,10 @@ pub fn load<B: Backend, T: Tree<B>>(
     }
 }
 
-/// Reads a tree that [`save_tree`](crate::save_tree) wrote: names are the tree's own paths, and all must be there.
+/// Reads a tree written by [`save_tree`](crate::save_tree). Names are the tree's own paths, and all must be present.
 ///
 /// # Errors
-/// As [`Checkpoint::open`] and [`load`].
+/// Those of [`Checkpoint::open`] and [`load`].
 pub fn load_tree<B: Backend, T: Tree<B>>(
     skeleton: T,
     path: impl AsRef<std::path::Path>,

@@ -1,4 +1,4 @@
-//! Finding the weights in a directory, and the shards that an index names.
+//! Lookup of the weights in a directory, and of the shards named by an index.
 
 use std::ffi::OsStr;
 use std::path::{Component, Path, PathBuf};
@@ -11,23 +11,23 @@ use crate::gguf::part_of;
 use crate::shards::shard_of;
 use crate::unique::Unique;
 
-/// File names of published weights, in the order in which they are looked for.
+/// File names of published weights, in order of preference.
 pub(crate) const PUBLISHED: [&str; 4] =
     ["model.safetensors", "model.safetensors.index.json", "pytorch_model.bin", "pytorch_model.bin.index.json"];
 
-/// Endings of weights files with other names, in the order in which they are looked for.
+/// Extensions of weights files with other names, in order of preference.
 pub(crate) const ENDINGS: [&str; 6] = ["safetensors", "bin", "pt", "pth", "npz", "gguf"];
 
-/// Files beside weights that have their endings and hold none.
+/// Files with these extensions that hold no weights.
 const NOT_WEIGHTS: [&str; 4] = ["training_args.bin", "optimizer.bin", "optimizer.pt", "scheduler.pt"];
 
-/// An index has one line per tensor; beyond this size it is something else.
+/// Largest size of an index in bytes. An index has one line per tensor; a larger file is not an index.
 const INDEX_LIMIT: u64 = 256 << 20;
 
-/// The file of weights, or the index of several, in `directory`.
+/// Returns the file of weights in `directory`, or the index of several.
 ///
 /// # Errors
-/// If there is none, or several and nothing says which.
+/// If there is none, or several and no index.
 pub(crate) fn find(directory: &Path) -> Result<PathBuf> {
     if let Some(found) = PUBLISHED.iter().map(|name| directory.join(name)).find(|path| path.exists()) {
         return Ok(found);
@@ -37,7 +37,7 @@ pub(crate) fn find(directory: &Path) -> Result<PathBuf> {
     for item in listing {
         files.push(item.map_err(WeightsError::io("list", directory))?.path());
     }
-    // Of a split GGUF the first part stands for all.
+    // The first part of a split GGUF stands for all parts.
     let is_later_part = |path: &Path| part_of(&file_name(path)).is_some_and(|(_, number, _)| number > 1);
     files.retain(|path| {
         path.is_file()
@@ -49,7 +49,7 @@ pub(crate) fn find(directory: &Path) -> Result<PathBuf> {
         let with_ending: Vec<_> = files.iter().filter(|path| path.extension() == Some(OsStr::new(ending))).collect();
         match with_ending[..] {
             [] => {}
-            // What a save that did not come to its end left, or a download of one file of several.
+            // Left by an unfinished save, or by a download of one file of several.
             [single] if shard_of(&file_name(single)).is_some_and(|(_, count)| count > 1) && ending != "gguf" => {
                 let reason = "it is one of several files of a model, and the index that names them is not here";
                 return Err(WeightsError::Unsupported { file: single.clone(), reason: reason.into() });
@@ -78,15 +78,15 @@ pub(crate) fn find(directory: &Path) -> Result<PathBuf> {
     })
 }
 
-/// The last component, for messages.
+/// The last component of a path, for messages.
 pub(crate) fn file_name(path: &Path) -> String {
     path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned()
 }
 
-/// `model.safetensors.index.json` and its like: which shard holds which tensor.
+/// Content of `model.safetensors.index.json` and similar files: the shard of each tensor.
 #[derive(Debug)]
 pub(crate) struct ShardIndex {
-    /// (tensor, shard's file name), in the order of the file.
+    /// Pairs of tensor and shard's file name, in the order of the file.
     pub(crate) weight_map: Vec<(String, String)>,
 }
 
@@ -110,7 +110,7 @@ impl ShardIndex {
         Self::parse(&bytes).map_err(|reason| WeightsError::Malformed { file: path.into(), reason })
     }
 
-    /// The content of an index file; the error is a reason.
+    /// Parses the content of an index file; the error is the reason.
     pub(crate) fn parse(bytes: &[u8]) -> std::result::Result<Self, String> {
         let index: IndexText = serde_json::from_slice(bytes).map_err(|error| format!("not a valid index: {error}"))?;
         let weight_map = index.weight_map.0;
@@ -130,8 +130,8 @@ impl ShardIndex {
     }
 }
 
-/// Whether `name` is the name of a file in the directory at hand, on every system: no separators, no `..`, no
-/// drive, no control characters.
+/// Returns true if `name` is a plain file name on every system: no separators, no `..`, no drive, no control
+/// characters.
 pub(crate) fn is_plain_file_name(name: &str) -> bool {
     let mut components = Path::new(name).components();
     !name.contains(['/', '\\', ':'])

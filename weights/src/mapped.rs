@@ -1,4 +1,4 @@
-//! A file in memory: mapped, read where it lies, and let go of piece by piece.
+//! A memory-mapped file, whose pages can be released while it is read.
 
 use std::fs::File;
 use std::ops::Range;
@@ -10,9 +10,9 @@ use crate::error::{Result, WeightsError};
 
 /// A weights file, mapped into memory for reading.
 ///
-/// The pages are the operating system's cache of the file; nothing is copied until a tensor is placed. The file
-/// must not be shortened while it is mapped (the system would end the process with `SIGBUS`): replace a file by
-/// renaming another over it, as [`write_atomically`](crate::write_atomically) does.
+/// The pages are the operating system's cache of the file; values are copied only when a tensor is read. The file
+/// must not be shortened while it is mapped, or the system ends the process with `SIGBUS`. Replace a file by renaming
+/// another over it, as [`write_atomically`](crate::write_atomically) does.
 #[derive(Debug)]
 pub(crate) struct MappedFile {
     path: PathBuf,
@@ -26,7 +26,7 @@ impl MappedFile {
     /// If it cannot be opened, is not a regular file, or is empty.
     pub(crate) fn open(path: &Path) -> Result<Self> {
         let not_weights = |found: &str| WeightsError::NotWeights { file: path.into(), found: found.into() };
-        // Asked before opening: opening a pipe would wait for somebody to write into it.
+        // Checked before opening: opening a pipe would wait for a writer.
         let about = std::fs::metadata(path).map_err(WeightsError::io("open", path))?;
         if about.is_dir() {
             return Err(not_weights("it is a directory"));
@@ -38,7 +38,8 @@ impl MappedFile {
             return Err(not_weights("it is empty"));
         }
         let file = File::open(path).map_err(WeightsError::io("open", path))?;
-        // SAFETY: the map is read-only; that nobody shortens the file meanwhile is the documented condition.
+        // SAFETY: the map is read-only. The documentation of `MappedFile` requires that the file is not shortened
+        // meanwhile.
         let map = unsafe { Mmap::map(&file) }.map_err(WeightsError::io("map", path))?;
         let mapped = Self { path: path.into(), map };
         match mapped.disguise() {
@@ -47,27 +48,28 @@ impl MappedFile {
         }
     }
 
-    /// The file.
+    /// Path of the file.
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Its content.
+    /// Content of the file.
     pub(crate) fn bytes(&self) -> &[u8] {
         &self.map
     }
 
-    /// Tells the system that these bytes are read next, so that it maps their pages at once instead of some at each fault.
+    /// Tells the system that these bytes are read next, so that it maps their pages at once instead of a few at each
+    /// fault.
     pub(crate) fn expect(&self, bytes: Range<usize>) {
-        // The result does not matter: this is advice, and systems before Linux 5.14 do not know it.
+        // Errors are ignored: this is advice, and systems before Linux 5.14 do not support it.
         #[cfg(target_os = "linux")]
         let _ = self.map.advise_range(memmap2::Advice::PopulateRead, bytes.start, bytes.len());
         #[cfg(not(target_os = "linux"))]
         let _ = bytes;
     }
 
-    /// Tells the system that these bytes have been read and will not be read soon, so that a large file is
-    /// never resident as a whole beside the tensors made of it. Reading them again works; it costs a page fault.
+    /// Tells the system that these bytes have been read and will not be read soon, so that a large file is never
+    /// resident as a whole beside its tensors. Reading them again works, at the cost of page faults.
     pub(crate) fn release(&self, bytes: Range<usize>) {
         #[cfg(unix)]
         {
@@ -75,8 +77,8 @@ impl MappedFile {
             // Inner pages only: those at the edges may belong to neighbours that are being read.
             let (start, end) = (bytes.start.next_multiple_of(PAGE), bytes.end / PAGE * PAGE);
             if start < end {
-                // SAFETY: the mapping is shared and read-only, so that a dropped page comes back from the file
-                // with the same content. The result does not matter: this is advice.
+                // SAFETY: `open` makes the mapping shared and read-only, so a dropped page is read again from the
+                // file with the same content. Errors are ignored: this is advice.
                 let _ =
                     unsafe { self.map.unchecked_advise_range(memmap2::UncheckedAdvice::DontNeed, start, end - start) };
             }
@@ -85,8 +87,8 @@ impl MappedFile {
         let _ = bytes;
     }
 
-    /// What the file is, if it is one of the things that stand where weights should: the download that was
-    /// never made, the error page that was saved under the model's name.
+    /// Describes a file that is commonly found in place of weights, such as a git-lfs pointer or an error page saved
+    /// under the model's name; `None` for any other file.
     fn disguise(&self) -> Option<&'static str> {
         let head = self.bytes().get(..512).unwrap_or(self.bytes());
         let text = String::from_utf8_lossy(head).trim_start().to_ascii_lowercase();
@@ -95,7 +97,8 @@ impl MappedFile {
         } else if text.starts_with("<!doctype") || text.starts_with("<html") || text.starts_with("<?xml") {
             Some("it is a web page, saved in place of the download")
         } else if text.starts_with(['{', '[']) && !head.contains(&0) {
-            // With zeros it may be the length of a safetensors header: 123 bytes begin like an object, 91 like a list.
+            // With zero bytes it may be a safetensors file: a header length of 123 begins like an object, 91 like a
+            // list.
             Some("it is JSON text")
         } else {
             None

@@ -5,12 +5,12 @@ use crate::entry::TensorInfo;
 use crate::pattern::{Captures, Pattern};
 use crate::step::Step;
 
-/// How published names and layouts become a model's, and back.
+/// Map between published names and layouts and those of a model, in both directions.
 ///
-/// A map is a list of rules from published names to paths. Both may contain captures, `{i}`, which stand for one
-/// or more characters without a dot, at most once per segment. A leaf takes its values by the first rule for its
-/// path whose published names all exist; a path that no rule speaks of is its own published name, so that an
-/// empty map is right for trees saved under their own paths. Saving follows the first rule for a path backwards.
+/// A map is a list of rules from published names to paths. Both may contain captures, `{i}`, which stand for one or
+/// more characters without a dot, at most once per segment. A leaf takes its values by the first rule for its path
+/// whose published names all exist. A path without a rule is its own published name, so that an empty map is right
+/// for trees saved under their own paths. Saving applies the first rule for a path in reverse.
 ///
 /// ```
 /// use grove_weights::{NameMap, Step};
@@ -37,52 +37,53 @@ pub struct NameMap {
 pub(crate) struct Rule {
     pub(crate) names: Vec<Pattern>,
     pub(crate) paths: Vec<Pattern>,
-    /// Along which the pieces of a split or merge lie in the whole.
+    /// Axis along which the pieces of a split or merge are concatenated.
     pub(crate) axis: usize,
-    /// Applied in order to each piece.
+    /// Steps applied in order to each piece.
     pub(crate) steps: Vec<Step>,
-    /// Only for loading, and no surprise if it is left over.
+    /// If true, the rule is used for loading only, and its tensor is not reported as unexpected if unused.
     pub(crate) alias: bool,
 }
 
 impl NameMap {
-    /// The map in which every path is its own published name.
+    /// Creates a map in which every path is its own published name.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// A prefix, such as `"transformer."`, that may stand before published names, or not. With several, each may
-    /// stand before the others. Names in rules may be written with or without; they are saved as written.
+    /// Adds an optional prefix of published names, such as `"transformer."`. Several prefixes may be stacked in any
+    /// order. Names in rules may be written with or without prefix; they are saved as written.
     pub fn prefix(mut self, prefix: &str) -> Self {
         self.prefixes.push(prefix.into());
         self
     }
 
-    /// The published tensor `name` is the leaf `path`.
+    /// Maps the published tensor `name` to the leaf `path`.
     pub fn rule(self, name: &str, path: &str) -> Self {
         self.push(&[name], 0, &[path], false)
     }
 
-    /// Another published name of the leaf `path`, used where the earlier ones do not exist: older spellings, tied
-    /// weights. It is not saved, and if it exists beside the one that is used, that is no surprise.
+    /// Adds another published name of the leaf `path`, such as an older spelling or a tied weight. It is used if the
+    /// names of earlier rules do not exist. It is not saved, and it is not reported as unexpected if it exists beside
+    /// the one used.
     pub fn alias(self, name: &str, path: &str) -> Self {
         self.push(&[name], 0, &[path], true)
     }
 
-    /// The published tensor `name` holds several leaves, one after another along `axis`, such as a fused query,
-    /// key and value. Each takes as much as its shape asks for.
+    /// Maps the published tensor `name` to several leaves, concatenated along `axis`, such as a fused query, key and
+    /// value. The size of each part follows from the shape of its leaf.
     pub fn split(self, name: &str, axis: usize, paths: &[&str]) -> Self {
         self.push(&[name], axis, paths, false)
     }
 
-    /// The leaf `path` holds several published tensors, one after another along `axis`. Saving divides it into
+    /// Maps several published tensors, concatenated along `axis`, to the leaf `path`. Saving divides the leaf into
     /// equal parts.
     pub fn merge(self, names: &[&str], axis: usize, path: &str) -> Self {
         self.push(names, axis, &[path], false)
     }
 
-    /// Adds a step to the rule that was added last; does nothing if there is none. Of a split or merge it is done
-    /// to each of the smaller pieces.
+    /// Adds a step to the rule that was added last; does nothing if there is none. For a split or merge, the step
+    /// applies to each of the smaller pieces.
     pub fn then(mut self, step: Step) -> Self {
         if let Some(rule) = self.rules.last_mut() {
             rule.steps.push(step);
@@ -90,16 +91,16 @@ impl NameMap {
         self
     }
 
-    /// Published names that a model has no use for, such as masks stored as buffers. In the pattern `*` stands
+    /// Ignores published names that a model does not use, such as masks stored as buffers. In the pattern `*` stands
     /// for one segment, `**` for any number.
     pub fn ignore(mut self, pattern: &str) -> Self {
         self.ignored.push(Pattern::new(pattern));
         self
     }
 
-    /// The name in `checkpoint` of the tensor that the leaf `path` would take, and what is known of it; of several
-    /// that are merged the first one's. Shapes are not compared: this is how a model is built by what a file holds,
-    /// plain or quantised, before there is anything to load into.
+    /// Returns the name and description of the tensor in `checkpoint` that the leaf `path` would take. For a merge,
+    /// those of the first part. Shapes are not compared, so that a model's structure, quantised or not, can be chosen
+    /// by the content of a file before there is a skeleton.
     ///
     /// `None` if the checkpoint has none of the leaf's published names.
     pub fn published<'a>(&self, checkpoint: &'a Checkpoint, path: &str) -> Option<(&'a str, TensorInfo)> {
@@ -124,7 +125,7 @@ impl NameMap {
         self
     }
 
-    /// `name` without prefixes, and what was taken off.
+    /// Splits `name` into its prefixes and the rest; returns prefixes first.
     pub(crate) fn without_prefix<'a>(&self, name: &'a str) -> (&'a str, &'a str) {
         let mut rest = name;
         while let Some(shorter) = self.prefixes.iter().find_map(|prefix| match &**prefix {
@@ -136,7 +137,7 @@ impl NameMap {
         name.split_at(name.len() - rest.len())
     }
 
-    /// The rules that speak of `path`, each with its captures and the number of the path among the rule's.
+    /// The rules for `path`, each with its captures and the index of the path among the rule's paths.
     pub(crate) fn rules_for<'a>(&'a self, path: &'a str) -> impl Iterator<Item = (&'a Rule, Captures, usize)> {
         self.rules.iter().filter_map(move |rule| {
             rule.paths.iter().enumerate().find_map(|(part, pattern)| Some((rule, pattern.matches(path)?, part)))
@@ -145,12 +146,12 @@ impl NameMap {
 }
 
 impl Rule {
-    /// The shape that a piece must have as published for its leaf to have `shape`.
+    /// Shape of a published piece whose leaf has `shape`; `None` if the steps do not apply.
     pub(crate) fn shape_before(&self, shape: &[usize]) -> Option<Vec<usize>> {
         self.steps.iter().rev().try_fold(shape.to_vec(), |shape, step| step.inverse().shape_after(&shape))
     }
 
-    /// The leaf's shape that a published piece of `shape` gets.
+    /// Shape of the leaf for a published piece of `shape`; `None` if the steps do not apply.
     pub(crate) fn shape_after(&self, shape: &[usize]) -> Option<Vec<usize>> {
         self.steps.iter().try_fold(shape.to_vec(), |shape, step| step.shape_after(&shape))
     }

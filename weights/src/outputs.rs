@@ -1,4 +1,4 @@
-//! Which tensors a model is saved as: the name map, backwards.
+//! The list of tensors that a model is saved as: the name map in reverse.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ops::Range;
@@ -20,10 +20,10 @@ pub(crate) struct Output {
     pub(crate) name: String,
     pub(crate) dtype: StoredDtype,
     pub(crate) shape: Vec<usize>,
-    /// What it is made of, one after another along `axis`.
+    /// Leaves or parts of leaves that are concatenated along `axis`.
     pieces: Vec<Piece>,
     axis: usize,
-    /// Values that no leaf holds, in place of pieces.
+    /// Values that belong to no leaf; if `Some`, `pieces` is empty.
     constant: Option<TensorData>,
 }
 
@@ -31,21 +31,21 @@ pub(crate) struct Output {
 #[derive(Debug)]
 struct Piece {
     leaf: usize,
-    /// Along the output's axis.
+    /// Range along the output's axis; `None` for the whole leaf.
     part: Option<Range<usize>>,
     steps: Vec<Step>,
 }
 
-/// A leaf to be saved.
+/// A leaf to be saved, with its path.
 pub(crate) type Leaf<B> = (String, AnyArray<B>);
 
 impl Output {
-    /// Size of the values in the file.
+    /// Size of the values in the file, in bytes.
     pub(crate) fn bytes(&self) -> usize {
         self.shape.iter().product::<usize>() * self.dtype.bitsize() / 8
     }
 
-    /// Reads the values from the device and arranges them as published.
+    /// Reads the values from the device and arranges them in the published layout.
     pub(crate) fn read<B: Backend>(&self, leaves: &[Leaf<B>]) -> Result<TensorData> {
         if let Some(constant) = &self.constant {
             return Ok(constant.clone());
@@ -75,10 +75,10 @@ impl Output {
     }
 }
 
-/// The tensors as which `leaves` are saved, in the order of the leaves, and then the constants.
+/// Returns the tensors that `leaves` are saved as, in the order of the leaves, followed by the constants.
 ///
 /// # Errors
-/// If a leaf is absent or quantized, a rule cannot be followed backwards, or two tensors would get one name.
+/// If a leaf is absent or quantised, a rule has no inverse, or two tensors would have the same name.
 pub(crate) fn outputs<B: Backend>(
     leaves: &[Leaf<B>],
     names: &NameMap,
@@ -140,7 +140,7 @@ fn inverse(rule: &Rule) -> Vec<Step> {
     rule.steps.iter().rev().map(Step::inverse).collect()
 }
 
-/// One leaf becomes one published tensor, or several equal parts.
+/// Output of a leaf that is published as one tensor, or as several equal parts.
 fn divided(rule: &Rule, captures: &Captures, leaf: usize, shape: &[usize], dtype: StoredDtype) -> Option<Vec<Output>> {
     let count = rule.names.len();
     let extent = if count == 1 { 0 } else { *shape.get(rule.axis)? };
@@ -166,7 +166,7 @@ fn divided(rule: &Rule, captures: &Captures, leaf: usize, shape: &[usize], dtype
     rule.names.iter().enumerate().map(output).collect()
 }
 
-/// Several leaves become one published tensor.
+/// Output of several leaves that are published as one tensor.
 fn united(
     rule: &Rule,
     captures: &Captures,

@@ -1,4 +1,4 @@
-//! Values that do not lie in a file as they are in memory: deflated, big-endian, or both.
+//! Values whose bytes in the file differ from memory: deflated, big-endian, or both.
 
 use std::borrow::Cow;
 use std::io::Read;
@@ -9,23 +9,23 @@ use flate2::bufread::DeflateDecoder;
 use crate::mapped::MappedFile;
 use crate::zip::{Method, Record};
 
-/// Deflate's shortest way to say 258 bytes takes two bits.
+/// Largest expansion of deflate: 258 bytes from two bits.
 const MOST_PER_BYTE: usize = 258 * 8 / 2;
 
 /// An archive's entry that is unpacked each time its values are read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Packed {
-    /// Where it lies and how.
+    /// The entry in the archive: position, size and compression.
     pub(crate) record: Record,
-    /// Size of the numbers whose bytes are in reverse order; 1 where nothing is.
+    /// Size in bytes of the big-endian values; 1 if bytes are in native order.
     pub(crate) reversed: usize,
 }
 
 impl Packed {
-    /// The entry's content, with the numbers from byte `start` on in the order that memory has.
+    /// Returns the entry's content, with the values from byte `start` on in native byte order.
     ///
     /// # Errors
-    /// A reason, if the compressed data is broken or is not what the archive's directory says.
+    /// Returns the reason, if the compressed data is corrupted or does not match the archive's directory.
     pub(crate) fn unpack(&self, file: &MappedFile, start: usize) -> Result<Vec<u8>, String> {
         let bytes = file.bytes().get(self.record.range.clone()).unwrap_or_default();
         let mut content = match self.record.method {
@@ -41,10 +41,11 @@ impl Packed {
     }
 }
 
-/// Up to `count` bytes from the start of an entry's content.
+/// Returns up to `count` bytes from the start of an entry's content.
 ///
 /// # Errors
-/// A reason, if it is kept in a way that is not read, is broken, or claims more than it can hold.
+/// Returns the reason, if the compression method is not supported, the data is corrupted, or its claimed size is
+/// impossible.
 pub(crate) fn head<'a>(record: &Record, file: &'a [u8], count: usize) -> Result<Cow<'a, [u8]>, String> {
     let bytes = file.get(record.range.clone()).unwrap_or_default();
     match record.method {
@@ -61,9 +62,9 @@ pub(crate) fn head<'a>(record: &Record, file: &'a [u8], count: usize) -> Result<
     }
 }
 
-/// All of a compressed entry: exactly `size` bytes.
+/// Unpacks a whole compressed entry of exactly `size` bytes.
 fn inflate(bytes: &[u8], size: usize, checksum: u32) -> Result<Vec<u8>, String> {
-    // One more than allowed, to see whether there is more.
+    // One byte more than allowed, to detect excess data.
     let content = inflate_some(bytes, size.saturating_add(1))?;
     if content.len() != size {
         let found = if content.len() > size { "more".into() } else { content.len().to_string() };
@@ -77,7 +78,7 @@ fn inflate(bytes: &[u8], size: usize, checksum: u32) -> Result<Vec<u8>, String> 
     }
 }
 
-/// Unpacks no more than `limit` bytes, into memory that grows with what is really there.
+/// Unpacks no more than `limit` bytes, into memory that grows with the actual content.
 fn inflate_some(bytes: &[u8], limit: usize) -> Result<Vec<u8>, String> {
     let mut content = Vec::new();
     let limit = u64::try_from(limit).unwrap_or(u64::MAX);

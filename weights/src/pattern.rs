@@ -1,9 +1,9 @@
 //! Patterns of dotted names, with captures.
 
-/// A dotted name in which parts may vary: `h.{i}.attn.c_attn.weight`.
+/// A dotted name with variable parts: `h.{i}.attn.c_attn.weight`.
 ///
-/// `{i}` stands for one or more characters without a dot, at most once per segment (`encoder_layer_{i}` is fine);
-/// a segment `*` stands for any one segment, a segment `**` for any number of them, also none.
+/// `{i}` stands for one or more characters without a dot, at most once per segment (`encoder_layer_{i}` is valid). A
+/// segment `*` stands for any one segment, and a segment `**` for any number of them, including none.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Pattern {
     text: String,
@@ -18,7 +18,7 @@ enum Segment {
     Any,
 }
 
-/// What the captures of a pattern stood for.
+/// Names and values of a pattern's captures.
 pub(crate) type Captures = Vec<(String, String)>;
 
 impl Pattern {
@@ -36,19 +36,19 @@ impl Pattern {
         Self { text: text.into(), segments: text.split('.').map(segment).collect() }
     }
 
-    /// The pattern as it was written.
+    /// The pattern as written.
     pub(crate) fn text(&self) -> &str {
         &self.text
     }
 
-    /// What the captures stand for if the whole of `name` fits.
+    /// Returns the captures if the whole of `name` matches.
     pub(crate) fn matches(&self, name: &str) -> Option<Captures> {
         let parts: Vec<&str> = name.split('.').collect();
         let mut captures = Captures::new();
         fits(&self.segments, &parts, &mut captures).then_some(captures)
     }
 
-    /// The name that the pattern describes with these captures; `None` if one is missing, or for wildcards.
+    /// Returns the name that the pattern describes with these captures; `None` if one is missing, or for wildcards.
     pub(crate) fn expand(&self, captures: &Captures) -> Option<String> {
         let segment = |segment: &Segment| match segment {
             Segment::Literal(text) => Some(text.clone()),
@@ -78,7 +78,7 @@ fn fits(segments: &[Segment], parts: &[&str], captures: &mut Captures) -> bool {
         Segment::Capture { before, name, after } => {
             let inner = part.strip_prefix(&**before).and_then(|part| part.strip_suffix(&**after));
             match inner.filter(|inner| !inner.is_empty()) {
-                // The same capture twice stands for the same text.
+                // A capture that occurs twice stands for the same text.
                 Some(inner) => match captures.iter().find(|(known, _)| known == name) {
                     Some((_, value)) => value == inner,
                     None => {

@@ -1,4 +1,4 @@
-//! Where a leaf's values lie, and reading them from there.
+//! The position of a leaf's values in a checkpoint, and reading them.
 
 use std::ops::Range;
 
@@ -10,27 +10,27 @@ use crate::error::Result;
 use crate::step::Step;
 use crate::view::materialise;
 
-/// A leaf that is to be filled.
+/// A leaf to be filled.
 #[derive(Debug)]
 pub(crate) struct Slot {
     pub(crate) path: String,
     pub(crate) shape: Vec<usize>,
     pub(crate) dtype: DType,
-    /// Whether it is state rather than a parameter.
+    /// True if the leaf is state rather than a parameter.
     pub(crate) is_buffer: bool,
 }
 
-/// Where the values of one leaf lie and what is done to them.
+/// Position of one leaf's values, and the steps applied to them.
 #[derive(Debug)]
 pub(crate) struct Placement {
-    /// Names in the checkpoint; several are merged.
+    /// Names in the checkpoint; several are concatenated.
     pub(crate) names: Vec<String>,
-    /// The part that is taken of a tensor that holds several leaves.
+    /// Range of the leaf in a tensor that holds several leaves; `None` for the whole tensor.
     pub(crate) part: Option<Range<usize>>,
-    /// Along which parts lie.
+    /// Axis of the parts.
     pub(crate) axis: usize,
     pub(crate) steps: Vec<Step>,
-    /// Whether the leaf takes quantised tensors as they are.
+    /// True if the leaf takes quantised tensors without decoding.
     pub(crate) is_raw: bool,
 }
 
@@ -48,13 +48,13 @@ impl Placement {
         materialise(&views, self.axis, to)
     }
 
-    /// Whether what the leaf takes can be decoded, if that is needed.
+    /// Returns an error if a tensor of the leaf must be decoded and cannot be.
     pub(crate) fn check_decodable(&self, checkpoint: &Checkpoint) -> Result<()> {
         if self.is_raw { Ok(()) } else { self.names.iter().try_for_each(|name| checkpoint.check_decodable(name)) }
     }
 
-    /// The type of floats in which the checkpoint has all that the leaf takes: f32, f16 or bf16, and f32 for f64 and
-    /// for a mixture. `None` if something is quantised or no float.
+    /// Float type of the leaf's tensors in the checkpoint: f32, f16 or bf16; f32 for f64 and for a mixture of types.
+    /// `None` if one is quantised or not a float.
     pub(crate) fn stored_float(&self, checkpoint: &Checkpoint) -> Option<DType> {
         let stored = |name: &String| {
             let info = checkpoint.info(name).ok().filter(|info| info.quantised.is_none())?;

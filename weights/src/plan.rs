@@ -1,4 +1,4 @@
-//! Matching a checkpoint's names and shapes with a model's leaves, before anything is read.
+//! Matching of a checkpoint's names and shapes with a model's leaves, before any value is read.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ops::Range;
@@ -13,10 +13,10 @@ use crate::report::{Loaded, Mismatched, Missing, Report, Unexpected};
 use crate::step::Step;
 use crate::suggest::suggest;
 
-/// For how many names of a kind similar ones are searched.
+/// Largest number of missing, and of unexpected, names that get suggestions.
 const SUGGESTED: usize = 20;
 
-/// For each leaf its placement, and the report of all names.
+/// Returns the placement of each leaf by its path, and the report of all names.
 pub(crate) fn plan(leaves: &[Slot], checkpoint: &Checkpoint, names: &NameMap) -> (HashMap<String, Placement>, Report) {
     let matching = Matching::new(leaves, checkpoint, names);
     let mut placements = HashMap::new();
@@ -55,7 +55,7 @@ pub(crate) fn plan(leaves: &[Slot], checkpoint: &Checkpoint, names: &NameMap) ->
     (placements, report)
 }
 
-/// Pairs what is missing with what is left over. Prefixes make no difference.
+/// Pairs missing names with similar unexpected ones. Prefixes are ignored.
 fn add_suggestions(report: &mut Report, map: &NameMap) {
     let left_over: Vec<String> = report.unexpected.iter().map(|unexpected| unexpected.name.clone()).collect();
     let wanted: Vec<String> = report.missing.iter().flat_map(|missing| missing.names.clone()).collect();
@@ -74,9 +74,9 @@ fn add_suggestions(report: &mut Report, map: &NameMap) {
 
 enum Found {
     Fits(Placement),
-    /// Names and shapes of what is there.
+    /// Names and shapes of the tensors found.
     Misfit(Vec<(String, Vec<usize>)>),
-    /// Names that were looked for.
+    /// Names that the checkpoint lacks.
     Nothing(Vec<String>),
 }
 
@@ -84,9 +84,9 @@ struct Matching<'a> {
     checkpoint: &'a Checkpoint,
     map: &'a NameMap,
     slots: HashMap<&'a str, &'a Slot>,
-    /// Names without their prefixes to the names in the checkpoint.
+    /// Maps names without prefixes to the names in the checkpoint.
     actual: HashMap<&'a str, &'a str>,
-    /// The rules with their names' patterns without prefixes.
+    /// The rules, with the patterns of their names without prefixes.
     patterns: Vec<(&'a Rule, Vec<Pattern>)>,
 }
 
@@ -102,7 +102,7 @@ impl<'a> Matching<'a> {
         Self { checkpoint, map, slots, actual, patterns }
     }
 
-    /// The prefix that most names have.
+    /// The most frequent prefix of the names.
     fn prefix(&self) -> String {
         let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
         for name in self.checkpoint.names() {
@@ -111,7 +111,7 @@ impl<'a> Matching<'a> {
         counts.into_iter().max_by_key(|&(_, count)| count).map(|(prefix, _)| prefix.to_string()).unwrap_or_default()
     }
 
-    /// The name in the checkpoint of what a rule calls `name`.
+    /// The checkpoint's name for the name `name` of a rule.
     fn actual(&self, name: &str) -> Option<&'a str> {
         self.actual.get(self.map.without_prefix(name).1).copied()
     }
@@ -140,7 +140,7 @@ impl<'a> Matching<'a> {
         }
     }
 
-    /// Compares shapes, counted in values.
+    /// Compares the shapes of tensors and leaf, counted in values.
     fn fit(&self, rule: &Rule, captures: &Captures, part: usize, names: Vec<&str>, slot: &Slot) -> Found {
         let infos: Vec<TensorInfo> = names.iter().filter_map(|name| self.checkpoint.info(name).ok()).collect();
         let names: Vec<String> = names.iter().map(ToString::to_string).collect();
@@ -153,8 +153,8 @@ impl<'a> Matching<'a> {
         }
     }
 
-    /// The part that a leaf takes, what is done to it, and whether it is taken quantised as it is; `None` if that
-    /// does not give the leaf its shape.
+    /// Returns the range of the leaf in the tensor, the steps, and true if the leaf takes the quantised bytes without
+    /// decoding. `None` if the resulting shape differs from the leaf's.
     fn placed(
         &self,
         rule: &Rule,
@@ -185,7 +185,7 @@ impl<'a> Matching<'a> {
         (joined(&pieces, rule.axis)? == wanted).then_some((range, steps, is_raw))
     }
 
-    /// Where part number `part` lies in a tensor that is divided among the rule's paths.
+    /// Range of part number `part` in a tensor that is divided among the rule's paths.
     fn part(&self, rule: &Rule, captures: &Captures, part: usize, whole: &TensorInfo) -> Option<Range<usize>> {
         let extent = *whole.shape.get(rule.axis)?;
         let of_path = |path: &Pattern| {
@@ -193,7 +193,7 @@ impl<'a> Matching<'a> {
             rule.shape_before(&raw::shape_in_values(slot, whole)?)?.get(rule.axis).copied()
         };
         let extents: Option<Vec<usize>> = rule.paths.iter().map(of_path).collect();
-        // A model that lacks some of the parts says nothing about their sizes.
+        // If the model lacks some of the parts, their sizes are unknown: assume equal parts.
         let extents = extents.unwrap_or_else(|| vec![extent / rule.paths.len(); rule.paths.len()]);
         let start: usize = extents[..part].iter().sum();
         (extents.iter().sum::<usize>() == extent).then(|| start..start + extents[part])
@@ -204,7 +204,7 @@ impl<'a> Matching<'a> {
         self.map.ignored.iter().any(|pattern| pattern.matches(name).is_some() || pattern.matches(bare).is_some())
     }
 
-    /// Whether `name` is another published name of leaves that already have their values.
+    /// Returns true if `name` is another published name of leaves that already have values.
     fn repeats(&self, name: &str, placed: &HashSet<&str>) -> bool {
         let bare = self.map.without_prefix(name).1;
         self.patterns.iter().any(|(rule, patterns)| {
@@ -215,7 +215,7 @@ impl<'a> Matching<'a> {
     }
 }
 
-/// The shape of pieces one after another along `axis`.
+/// The shape of pieces concatenated along `axis`; `None` if other axes differ.
 pub(crate) fn joined(pieces: &[Vec<usize>], axis: usize) -> Option<Vec<usize>> {
     let (first, others) = pieces.split_first()?;
     let mut shape = first.clone();

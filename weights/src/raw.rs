@@ -1,7 +1,7 @@
-//! Quantised tensors that a model holds as they are: rows of bytes.
+//! Quantised tensors that a model holds without decoding: rows of bytes.
 //!
-//! Names and layouts are compared in values, for these leaves too, so that one rule serves a model of floats and
-//! a model of blocks. What a rule does must leave the rows whole: a block cannot be cut or turned.
+//! Names and shapes are compared in values for these leaves too, so that one rule serves a model of floats and a
+//! model of quantised blocks. The steps of a rule must keep rows whole: a block cannot be divided or transposed.
 
 use burn::tensor::DType;
 
@@ -11,31 +11,31 @@ use crate::names::Rule;
 use crate::placement::Slot;
 use crate::step::Step;
 
-/// The kind of blocks that a leaf takes as they are: it is a leaf of bytes, and the tensor is quantised.
+/// The block type that a leaf takes without decoding; `None` unless the leaf has type u8 and the tensor is quantised.
 pub(crate) fn kind(slot: &Slot, info: &TensorInfo) -> Option<BlockType> {
     info.quantised.filter(|_| slot.dtype == DType::U8)
 }
 
-/// A leaf's shape, counted in values of the tensor that it takes; `None` if its rows are no whole blocks.
+/// A leaf's shape, counted in values of its tensor; `None` if its rows are not a whole number of blocks.
 pub(crate) fn shape_in_values(slot: &Slot, info: &TensorInfo) -> Option<Vec<usize>> {
     let Some(kind) = kind(slot, info) else { return Some(slot.shape.clone()) };
     let (&bytes, rows) = slot.shape.split_last()?;
     Some([rows, &[kind.row_values(bytes)?]].concat())
 }
 
-/// A tensor's shape, counted as a leaf counts it.
+/// A tensor's shape in the units of the leaf: bytes for a leaf of blocks, else values.
 pub(crate) fn shape_for(slot: &Slot, info: &TensorInfo) -> Vec<usize> {
     kind(slot, info).and_then(|_| info.raw_shape()).unwrap_or_else(|| info.shape.clone())
 }
 
-/// A rule's steps for rows of blocks: those for tensors of `shape`, in values, with the bytes of a row in place of
-/// its values.
+/// Converts a rule's steps for tensors of `shape`, in values, to steps on rows of blocks, with the bytes of a row in
+/// place of its values.
 ///
-/// `None` if the rule does not leave rows whole, or the tensors are not of one kind.
+/// `None` if the rule does not keep rows whole, or the tensors differ in block type.
 pub(crate) fn steps(rule: &Rule, infos: &[TensorInfo], shape: &[usize]) -> Option<Vec<Step>> {
     let kind = infos.first()?.quantised?;
     let bytes = kind.row_bytes(*shape.last()?)?;
-    // What is divided is cut before the steps, what is joined is joined after them.
+    // A split is applied before the steps, a merge after them.
     let divides_rows = rule.paths.len() > 1 && rule.axis + 1 >= shape.len();
     if divides_rows || infos.iter().any(|info| info.quantised != Some(kind)) {
         return None;

@@ -1,30 +1,30 @@
-//! What loading found: which names met, and which did not.
+//! The report of loading: matched, missing, unexpected and mismatched names.
 
 use std::fmt;
 
-/// How many lines of each kind are printed.
+/// Number of lines printed per section.
 const SHOWN: usize = 10;
 
-/// The outcome of matching a checkpoint's names with a model's leaves. Its `Display` is for people: at most ten
-/// lines of each kind.
+/// The outcome of matching a checkpoint's names with a model's leaves. `Display` prints at most ten lines per
+/// section.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Report {
     /// Leaves that take values from the checkpoint.
     pub loaded: Vec<Loaded>,
-    /// Leaves for which the checkpoint has nothing.
+    /// Leaves without a tensor in the checkpoint.
     pub missing: Vec<Missing>,
-    /// Tensors of the checkpoint that no leaf asks for.
+    /// Tensors of the checkpoint that belong to no leaf.
     pub unexpected: Vec<Unexpected>,
     /// Leaves whose tensor has another shape.
     pub mismatched: Vec<Mismatched>,
-    /// Tensors that the name map says to ignore, or that repeat one that was used (tied weights).
+    /// Tensors that the name map ignores, or that repeat one that was used (tied weights).
     pub ignored: Vec<String>,
-    /// What stands before most names of the checkpoint and may be left out, such as `transformer.`; or nothing.
+    /// The optional prefix of most names in the checkpoint, such as `transformer.`; empty if there is none.
     pub prefix: String,
 }
 
-/// A leaf and where its values come from.
+/// A leaf and the names of its tensors.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Loaded {
     /// The leaf's path in the model.
@@ -40,9 +40,9 @@ pub struct Missing {
     pub path: String,
     /// Its shape.
     pub shape: Vec<usize>,
-    /// Under which names it was looked for.
+    /// Names that were looked for.
     pub names: Vec<String>,
-    /// Names in the checkpoint that are left over and resemble those (given for the first few leaves).
+    /// Unused names in the checkpoint that resemble `names` (given for the first few leaves).
     pub suggestions: Vec<String>,
 }
 
@@ -57,7 +57,7 @@ pub struct Unexpected {
     pub suggestions: Vec<String>,
 }
 
-/// A leaf and a tensor that do not fit each other.
+/// A leaf whose tensor has another shape.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mismatched {
     /// The leaf's path in the model.
@@ -69,7 +69,7 @@ pub struct Mismatched {
 }
 
 impl Report {
-    /// Whether every leaf takes values and every tensor is used or ignored.
+    /// Returns true if every leaf is loaded and every tensor is used or ignored.
     pub fn is_complete(&self) -> bool {
         self.missing.is_empty() && self.unexpected.is_empty() && self.mismatched.is_empty()
     }

@@ -15,15 +15,16 @@ use crate::names::NameMap;
 use crate::outputs::{Leaf, Output, outputs};
 use crate::shards::{INDEX, SINGLE, free_names, remove_stale};
 
-/// How a model is written.
+/// Metadata, sharding and additional tensors of a saved model.
 #[derive(Clone, Debug)]
 pub struct SaveOptions {
-    /// Remarks in the files' headers. By default `format: pt`, which transformers asks for.
+    /// Metadata in the files' headers. The default is `format: pt`, which transformers requires.
     pub metadata: BTreeMap<String, String>,
-    /// A model of more bytes than this is divided into several files with an index. `None`, the default: one file.
+    /// Largest size of one file, in bytes; a larger model is divided into several files with an index. `None`, the
+    /// default, writes one file.
     pub max_shard_bytes: Option<usize>,
-    /// Tensors by their published names that no leaf holds, and that the library which is to read the file expects: counters,
-    /// masks. They are written as they are.
+    /// Additional tensors by published name, which no leaf holds and the reading library expects, such as counters
+    /// and masks. They are written unchanged.
     pub constants: BTreeMap<String, TensorData>,
 }
 
@@ -34,8 +35,8 @@ impl Default for SaveOptions {
     }
 }
 
-/// Saves a tree, be it a model, an optimizer's state or a mere pair of them, in one file under its own paths, for
-/// [`load_tree`](crate::load_tree). The file replaces an older one at the end or not at all.
+/// Saves a tree, such as a model, an optimizer's state or a pair of them, in one file under its own paths, for
+/// [`load_tree`](crate::load_tree). An older file is replaced atomically.
 ///
 /// # Errors
 /// [`WeightsError::AbsentLeaf`], [`WeightsError::CannotSave`] or [`WeightsError::Io`].
@@ -47,13 +48,13 @@ pub fn save_tree<B: Backend, T: Tree<B>>(tree: &T, path: impl AsRef<Path>) -> Re
     })
 }
 
-/// Saves a model under the names and layouts under which such models are published: in the file `path`, if that
-/// ends in `.safetensors`, else in that directory as `model.safetensors`, or as shards with an index if
-/// `options.max_shard_bytes` asks for it.
+/// Saves a model under its published names and layouts. If `path` ends in `.safetensors`, it names the file.
+/// Otherwise it is a directory, which gets `model.safetensors`, or shards with an index if the model exceeds
+/// `options.max_shard_bytes`.
 ///
-/// All files are written completely before the first takes its name, shards do not take the names of shards that are in
-/// use, and weights of an earlier save in the directory are removed at the end: whenever the process or the machine stops,
-/// the directory loads as the old model or as the new one, never as a mixture.
+/// All files are written completely before the first gets its final name, new shards never take the names of existing
+/// ones, and weights of an earlier save in the directory are removed at the end. If the process or the machine stops
+/// at any time, the directory loads as the old model or as the new one, never as a mixture.
 ///
 /// # Errors
 /// [`WeightsError::AbsentLeaf`], [`WeightsError::CannotSave`] or [`WeightsError::Io`].
@@ -120,8 +121,8 @@ fn shards(outputs: &[Output], limit: usize) -> Vec<Vec<&Output>> {
     shards
 }
 
-/// Writes the format: header length, header, values. Tensors of wider elements come first, so that each is
-/// aligned, then by name; of the values one tensor is held at a time.
+/// Writes the format: header length, header, values. Tensors are sorted by decreasing element size, so that each is
+/// aligned, then by name. One tensor's values are held in memory at a time.
 fn write_safetensors<B: Backend>(
     writer: &mut dyn Write,
     outputs: &[&Output],

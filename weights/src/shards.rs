@@ -1,22 +1,22 @@
-//! Names of a saved model's files, chosen so that a directory is at any time all of one save.
+//! File names of a saved model, chosen so that a directory always loads as one save.
 //!
-//! Readers take `model.safetensors` where there is one, else what `model.safetensors.index.json` names. New files never
-//! take the names of files in use: the last rename, or the removal of `model.safetensors`, is what replaces the old save
-//! by the new one. A crash before it leaves the old save, a crash after it the new one, and files that nobody reads until
-//! the next save removes them.
+//! Readers take `model.safetensors` if it exists, otherwise the files named in `model.safetensors.index.json`. New
+//! files never take the names of files in use: the last rename, or the removal of `model.safetensors`, replaces the
+//! old save by the new one. A crash before it leaves the old save, and a crash after it the new one; unused files are
+//! removed by the next save.
 
 use std::path::{Path, PathBuf};
 
 use crate::atomic::crash_point;
 use crate::error::{Result, WeightsError};
 
-/// A model in one file.
+/// File name of a model in one file.
 pub(crate) const SINGLE: &str = "model.safetensors";
-/// The file that says which shard holds which tensor.
+/// File name of the index, which maps tensors to shards.
 pub(crate) const INDEX: &str = "model.safetensors.index.json";
 
-/// Names for the shards of a save: `model-00001-of-00003.safetensors` and so on, or, if a file in the directory has one of
-/// these, `model-2-00001-of-00003.safetensors` and so on.
+/// Returns names for the shards of a save: `model-00001-of-00003.safetensors` and so on, or
+/// `model-2-00001-of-00003.safetensors` and so on if a file in the directory has one of these names.
 pub(crate) fn free_names(directory: &Path, count: usize) -> Vec<String> {
     let names = |save: usize| -> Vec<String> {
         let save = if save > 1 { format!("{save}-") } else { String::new() };
@@ -30,14 +30,14 @@ pub(crate) fn free_names(directory: &Path, count: usize) -> Vec<String> {
     names(save)
 }
 
-/// Removes weights files in `directory` that this crate, or transformers, would read instead of or together with
-/// the new ones.
+/// Removes weights files in `directory` that this crate or transformers would read instead of the new ones or
+/// together with them.
 pub(crate) fn remove_stale(directory: &Path, kept: &[String]) -> Result<()> {
     let listing = std::fs::read_dir(directory).map_err(WeightsError::io("list", directory))?;
     let names = listing.filter_map(|item| item.ok()?.file_name().into_string().ok());
     let mut stale: Vec<String> =
         names.filter(|name| (name == SINGLE || name == INDEX || is_shard(name)) && !kept.contains(name)).collect();
-    // What decides comes first: a file that is read instead of the new ones, then an index, then its shards.
+    // Order matters: first a file that is read instead of the new ones, then an index, then its shards.
     stale.sort_by_key(|name| (name != SINGLE, name != INDEX));
     for path in stale.iter().map(|name| directory.join(name)).collect::<Vec<PathBuf>>() {
         crash_point();
@@ -46,7 +46,7 @@ pub(crate) fn remove_stale(directory: &Path, kept: &[String]) -> Result<()> {
     Ok(())
 }
 
-/// Whether [`free_names`] gives such names.
+/// Returns true for names that [`free_names`] can give.
 fn is_shard(name: &str) -> bool {
     let digits = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     let numbers = name.strip_prefix("model-").and_then(|name| name.strip_suffix(".safetensors"));
@@ -75,9 +75,9 @@ mod tests {
     use crate::atomic::CRASH_AT;
     use crate::{Checkpoint, NameMap, SaveOptions, save_model};
 
-    /// The directory into which a child process saves.
+    /// Environment variable: the directory into which a child process saves.
     const DIRECTORY: &str = "GROVE_TEST_DIRECTORY";
-    /// The value of its model, and the largest number of bytes in a file.
+    /// Environment variable: the value of its model, and the largest number of bytes in a file.
     const SAVE: &str = "GROVE_TEST_SAVE";
 
     /// Saves a model of four tensors in which every element is `value`.
@@ -106,7 +106,7 @@ mod tests {
         files
     }
 
-    /// Not a test: the process that [`a_crash_at_any_rename_leaves_one_of_both_saves`] starts and that crashes.
+    /// Not a test by itself: the child process of [`a_crash_at_any_rename_leaves_one_of_both_saves`], which crashes.
     #[test]
     fn child_that_saves() {
         let (Ok(directory), Ok(text)) = (std::env::var(DIRECTORY), std::env::var(SAVE)) else { return };
@@ -137,7 +137,7 @@ mod tests {
                 seen.push(value);
                 let finished = child.status.success();
                 assert!(!finished || value == 2.0);
-                // The next save is whole as well, and tidies up.
+                // The next save is complete and removes unused files.
                 save(directory, 3.0, after);
                 assert_eq!(loaded(directory), 3.0);
                 let expected = match after {
@@ -151,7 +151,7 @@ mod tests {
                 }
                 crash += 1;
             }
-            // It crashed at least once before the new save counted, and then it counted for good.
+            // The process crashed at least once before the new save took effect; after that the new save stays.
             assert_eq!(seen[0], 1.0);
             assert!(seen.is_sorted(), "{seen:?}");
             assert!(seen.len() > 1, "{seen:?}");

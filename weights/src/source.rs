@@ -1,4 +1,4 @@
-//! What a person gives as `--model`.
+//! The value of `--model`: a path or a hub id.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -6,27 +6,27 @@ use std::path::{Path, PathBuf};
 use crate::error::{Result, WeightsError};
 use crate::hub::{HubOptions, Wanted, fetch};
 
-/// Endings that a hub id hardly has and a file does.
+/// Endings of file names, which hub ids hardly have.
 const FILE_ENDINGS: [&str; 10] =
     [".safetensors", ".bin", ".pt", ".pth", ".npz", ".npy", ".gguf", ".json", ".ckpt", ".zip"];
 
-/// Where a model comes from: something on disk, or a repository on the hub.
+/// Origin of a model: a path on disk, or a repository on the hub.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Source {
     /// A directory or a file.
     Local(PathBuf),
     /// A repository on the hub.
     Hub {
-        /// `owner/name`, or just `name` for the oldest ones.
+        /// `owner/name`, or only `name` for the oldest repositories.
         id: String,
-        /// Branch, tag or commit, if one was asked for.
+        /// Branch, tag or commit; `None` for the revision of the [`HubOptions`].
         revision: Option<String>,
     },
 }
 
 impl Source {
-    /// Reads a directory, a file, or a hub id with an optional revision (`openai-community/gpt2`, `gpt2@main`).
-    /// What exists on disk wins over a hub id that is spelled the same, and a path into a directory that exists
+    /// Parses a directory, a file, or a hub id with an optional revision (`openai-community/gpt2`, `gpt2@main`). An
+    /// existing path has precedence over a hub id of the same spelling. A path into an existing directory
     /// (`run/model` where there is a `run`) is never a hub id.
     ///
     /// # Errors
@@ -54,10 +54,10 @@ impl Source {
         Ok(Self::Hub { id: id.into(), revision: revision.map(Into::into) })
     }
 
-    /// The directory or file on disk; a hub repository is downloaded first, unless it is in the cache.
+    /// Returns the directory or file on disk. A hub repository is downloaded first, unless it is in the cache.
     ///
     /// # Errors
-    /// As [`fetch`].
+    /// Those of [`fetch`].
     pub fn resolve(&self, options: &HubOptions, wanted: &Wanted) -> Result<PathBuf> {
         match self {
             Self::Local(path) => Ok(path.clone()),
@@ -87,7 +87,7 @@ impl fmt::Display for Source {
     }
 }
 
-/// The hub's rules for the name of a repository; the error is a reason.
+/// Checks the hub's rules for the name of a repository; the error is the reason.
 pub(crate) fn check_id(id: &str) -> std::result::Result<(), String> {
     let valid = |part: &str| {
         !part.is_empty()
@@ -109,7 +109,7 @@ pub(crate) fn check_id(id: &str) -> std::result::Result<(), String> {
     Ok(())
 }
 
-/// Git's rules for names of branches and tags, as far as they matter for paths and addresses.
+/// Checks git's rules for names of branches and tags that matter for paths and URLs; the error is the reason.
 pub(crate) fn check_revision(revision: &str) -> std::result::Result<(), String> {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.' | b'/');
     let valid = !revision.is_empty()

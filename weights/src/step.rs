@@ -1,4 +1,4 @@
-//! What is done to a published tensor on its way into a model, and back.
+//! Rearrangements of a published tensor's elements on loading, and their inverses.
 
 use std::fmt;
 
@@ -6,8 +6,7 @@ use crate::entry::element_count;
 use crate::error::{Result, WeightsError};
 use crate::view::View;
 
-/// A rearrangement of a tensor's elements. Each has an inverse, so that a model can be saved under the names
-/// and layouts under which it was published.
+/// A rearrangement of a tensor's elements. Each has an inverse, so that a model can be saved in its published layout.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Step {
@@ -15,8 +14,7 @@ pub enum Step {
     Transpose,
     /// Axes in another order: axis `i` of the result is axis `axes[i]` of the published tensor.
     Permute(Vec<usize>),
-    /// The same elements, in row-major order, under another shape. In each shape one size may be −1, which
-    /// stands for what is left.
+    /// Reshape in row-major order. In each shape one size may be −1, which is inferred from the others.
     Reshape {
         /// The published shape; used when saving.
         from: Vec<isize>,
@@ -26,7 +24,7 @@ pub enum Step {
 }
 
 impl Step {
-    /// The step that undoes this one.
+    /// Returns the inverse step.
     pub fn inverse(&self) -> Self {
         match self {
             Self::Transpose => Self::Transpose,
@@ -43,7 +41,7 @@ impl Step {
         }
     }
 
-    /// The shape that a tensor of this shape gets, `None` if the step does not fit it.
+    /// Shape of the result for a tensor of this shape; `None` if the step does not apply.
     pub(crate) fn shape_after(&self, shape: &[usize]) -> Option<Vec<usize>> {
         match self {
             Self::Transpose => match shape {
@@ -59,8 +57,8 @@ impl Step {
         }
     }
 
-    /// The same step for a tensor of this shape whose rows are not values but `bytes` bytes, which stay together;
-    /// `None` if it does not leave the rows whole.
+    /// Converts the step to a tensor whose rows are `bytes` indivisible bytes instead of values of this shape; `None`
+    /// if the step does not keep the rows whole.
     pub(crate) fn on_rows(&self, shape: &[usize], bytes: usize) -> Option<Self> {
         let bytes = isize::try_from(bytes).ok()?;
         let with_bytes = |sizes: &[isize]| {
@@ -78,7 +76,7 @@ impl Step {
         }
     }
 
-    /// Rearranges a view; nothing is copied, except by a reshape of what is not contiguous.
+    /// Rearranges a view without copying, except for a reshape of a view that is not contiguous.
     pub(crate) fn apply<'a>(&self, view: View<'a>) -> Result<View<'a>> {
         let Some(shape) = self.shape_after(view.shape()) else {
             return Err(WeightsError::Transform {
@@ -95,7 +93,7 @@ impl Step {
     }
 }
 
-/// The shape of `count` elements with its −1 replaced.
+/// Replaces the −1 in the shape of `count` elements by its value.
 fn filled_in(shape: &[isize], count: usize) -> Option<Vec<usize>> {
     let known = shape
         .iter()

@@ -1,11 +1,11 @@
-//! ‘Did you mean’: the names that are written almost alike.
+//! Suggestions of similar names.
 
-/// Longer names are not compared: it would take long, and nobody would read them.
+/// Longest name that is compared, in characters; longer ones would take too long.
 const LONGEST: usize = 200;
 
 /// At most three of `candidates` that resemble `name`, the most similar first.
 pub(crate) fn suggest<'a>(name: &str, candidates: impl Iterator<Item = &'a str>) -> Vec<String> {
-    // Names of tensors share long beginnings and ends; a quarter of the letters may differ.
+    // Names of tensors share long prefixes and suffixes, so a quarter of the letters may differ.
     let limit = name.chars().count().div_ceil(4).max(2);
     let mut near: Vec<(usize, &str)> = candidates
         .filter_map(|candidate| edit_distance(name, candidate, limit).map(|distance| (distance, candidate)))
@@ -14,14 +14,14 @@ pub(crate) fn suggest<'a>(name: &str, candidates: impl Iterator<Item = &'a str>)
     near.into_iter().take(3).map(|(_, candidate)| candidate.to_string()).collect()
 }
 
-/// How many letters must be inserted, removed or replaced to make `b` of `a` (Levenshtein's distance); `None`
-/// where it is more than `limit`.
+/// Levenshtein distance of `a` and `b`: the number of insertions, removals and replacements of letters; `None` if it
+/// is more than `limit`.
 fn edit_distance(a: &str, b: &str, limit: usize) -> Option<usize> {
     let (a, b): (Vec<char>, Vec<char>) = (a.chars().collect(), b.chars().collect());
     if a.len().abs_diff(b.len()) > limit || a.len().max(b.len()) > LONGEST {
         return None;
     }
-    // row[j]: distance from what has been seen of `a` to the first j letters of `b`.
+    // row[j]: distance from the letters of `a` seen so far to the first j letters of `b`.
     let mut row: Vec<usize> = (0..=b.len()).collect();
     for (i, &letter) in a.iter().enumerate() {
         let mut diagonal = row[0];

@@ -1,12 +1,12 @@
-//! JSON objects in which no key may appear twice.
+//! JSON objects without duplicate keys.
 
 use std::fmt;
 use std::marker::PhantomData;
 
 use serde::de::{Deserialize, Deserializer, Error, MapAccess, Visitor};
 
-/// The entries of a JSON object in the order of the text. A key that appears twice is an error: `serde`'s maps
-/// would keep the last silently, and a file that says two things about one tensor is not to be trusted.
+/// The entries of a JSON object in the order of the text. A duplicate key is an error: `serde`'s maps would silently
+/// keep the last value, and a file with two descriptions of one tensor is not to be trusted.
 #[derive(Debug)]
 pub(crate) struct Unique<V>(pub(crate) Vec<(String, V)>);
 

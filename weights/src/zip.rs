@@ -1,58 +1,59 @@
-//! The directory of a zip archive, as far as PyTorch's and numpy's files need it: where each entry lies and how.
+//! The directory of a zip archive, as far as PyTorch's and numpy's files need it: position and compression of each
+//! entry.
 //!
-//! Source: PKWARE's APPNOTE.TXT, sections 4.3 and 4.5.3. Read where it lies, without allocating by a claimed count
-//! or length (the `zip` crate reserves room for as many entries as the directory claims). Check sums are not
-//! compared here; those of stored entries never are, so that their pages are only touched when they are needed.
+//! Source: PKWARE's APPNOTE.TXT, sections 4.3 and 4.5.3. Entries are read in place, without allocating by a claimed
+//! count or length (the `zip` crate reserves room for as many entries as the directory claims). Checksums are not
+//! compared here; those of stored entries never are, so that their pages are touched only when they are read.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-/// End of the central directory: fixed part.
+/// Bytes of the end of central directory record: fixed part.
 const END: usize = 22;
-/// Locator of the 64-bit end, which stands right before the end.
+/// Bytes of the zip64 locator, which directly precedes the end of central directory record.
 const LOCATOR: usize = 20;
-/// A central directory's entry: fixed part.
+/// Bytes of an entry of the central directory: fixed part.
 const ENTRY: usize = 46;
-/// The header before an entry's data: fixed part.
+/// Bytes of the header before an entry's data: fixed part.
 const LOCAL: usize = 30;
-/// Longest comment after the end.
+/// Longest archive comment in bytes.
 const LONGEST_COMMENT: usize = 0xffff;
-/// Identifies the extra field of 64-bit sizes.
+/// Identifier of the extra field of 64-bit sizes.
 const ZIP64: u64 = 1;
 
 /// An entry of the archive.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Record {
-    /// Where its bytes lie in the file.
+    /// Range of its stored bytes in the file.
     pub(crate) range: Range<usize>,
-    /// How they become its content.
+    /// Compression of the bytes.
     pub(crate) method: Method,
-    /// Size of its content, as the directory claims it.
+    /// Size of its content in bytes, as claimed by the directory.
     pub(crate) size: usize,
-    /// CRC-32 of its content, as the directory claims it.
+    /// CRC-32 of its content, as claimed by the directory.
     pub(crate) checksum: u32,
 }
 
-/// How an entry is kept.
+/// Compression of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Method {
-    /// The bytes are the content: as many as `size`, neither compressed nor encrypted.
+    /// Neither compressed nor encrypted: `size` bytes of content.
     Stored,
     /// Compressed by deflate.
     Deflated,
-    /// Anything else.
+    /// Any other compression, or encryption.
     Other,
 }
 
-/// Whether the content is a zip archive; one without entries begins with its end.
+/// Returns true if the content is a zip archive. An archive without entries begins with its end record.
 pub(crate) fn is_archive(bytes: &[u8]) -> bool {
     bytes.starts_with(b"PK\x03\x04") || bytes.starts_with(b"PK\x05\x06")
 }
 
-/// All entries by name.
+/// Returns all entries by name.
 ///
 /// # Errors
-/// A reason, if the directory or an entry is broken or reaches beyond the file.
+/// Returns the reason, if the directory or an entry is malformed or reaches beyond the file.
 pub(crate) fn records(bytes: &[u8]) -> Result<BTreeMap<String, Record>, String> {
     let directory = directory(bytes).ok_or("its zip directory is missing or broken (truncated?)")?;
     let mut rest = directory;
@@ -69,7 +70,7 @@ pub(crate) fn records(bytes: &[u8]) -> Result<BTreeMap<String, Record>, String> 
     Ok(records)
 }
 
-/// A little-endian number of up to eight bytes.
+/// A little-endian integer of up to eight bytes; `None` beyond the end.
 fn number(bytes: &[u8], at: usize, size: usize) -> Option<u64> {
     let mut number = [0; 8];
     number.get_mut(..size)?.copy_from_slice(bytes.get(at..at.checked_add(size)?)?);
@@ -100,7 +101,7 @@ fn directory(bytes: &[u8]) -> Option<&[u8]> {
     part(bytes, start, length)
 }
 
-/// The first entry of `rest`, and what follows it.
+/// Parses the first entry of `rest`; also returns the bytes after it.
 fn record<'a>(bytes: &[u8], rest: &'a [u8]) -> Option<(String, Record, &'a [u8])> {
     if !rest.starts_with(b"PK\x01\x02") {
         return None;
@@ -114,7 +115,7 @@ fn record<'a>(bytes: &[u8], rest: &'a [u8]) -> Option<(String, Record, &'a [u8])
         let (id, length) = (number(extra_fields, 0, 2)?, number(extra_fields, 2, 2)?);
         let field = part(extra_fields, 4, length)?;
         if id == ZIP64 {
-            // Only those that do not fit into 32 bits are there, in this order.
+            // The field contains only the values that do not fit into 32 bits, in this order.
             let too_large = [&mut size, &mut stored, &mut start].into_iter().filter(|value| **value == 0xffff_ffff);
             for (index, value) in too_large.enumerate() {
                 *value = number(field, index * 8, 8)?;
@@ -145,7 +146,7 @@ fn record<'a>(bytes: &[u8], rest: &'a [u8]) -> Option<(String, Record, &'a [u8])
 mod tests {
     use super::*;
 
-    /// An archive with one stored entry, its directory in the 64-bit form if asked for.
+    /// An archive with one stored entry; if `long`, its directory has the 64-bit form.
     fn archive(name: &str, content: &[u8], long: bool) -> Vec<u8> {
         let number = |value: usize, size: usize| value.to_le_bytes()[..size].to_vec();
         let mut bytes =

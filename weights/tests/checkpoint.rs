@@ -11,7 +11,7 @@ fn fixture(name: &str) -> PathBuf {
     Path::new("tests/fixtures").join(name)
 }
 
-/// The files of a folder of fixtures, each with what it holds.
+/// The files of a folder of fixtures, each with its expected content.
 fn expected(folder: &str) -> Vec<(String, Value)> {
     let text = std::fs::read_to_string(fixture(folder).join("expected.json")).expect("expected.json");
     let files: serde_json::Map<String, Value> = serde_json::from_str(&text).expect("JSON");
@@ -154,7 +154,7 @@ fn an_index_that_lies_is_found_out() {
     assert!(error.contains("beside the index"), "{error}");
 }
 
-/// Other frameworks' files are called by their names, whether a file or its directory is given.
+/// Errors name the format of other frameworks' files, given a file or its directory.
 #[test]
 fn files_of_other_frameworks_are_named() {
     let directory = tempfile::tempdir().unwrap();
@@ -167,7 +167,7 @@ fn files_of_other_frameworks_are_named() {
     }
     let of_file = message(&directory.path().join("model.onnx"));
     assert!(of_file.contains("model.onnx") && of_file.contains("ONNX") && of_file.contains("safetensors"), "{of_file}");
-    // Whatever it is called.
+    // The name makes no difference.
     std::fs::rename(directory.path().join("model.onnx"), directory.path().join("model.safetensors")).unwrap();
     assert!(message(directory.path()).contains("ONNX"));
 }

@@ -19,14 +19,14 @@ fn open(name: &str) -> Checkpoint {
     Checkpoint::open(fixture(name)).unwrap_or_else(|error| panic!("{error}"))
 }
 
-/// What the script says of the files: `tensors`, `metadata`, `sizes`.
+/// An entry of the script's description of the files: `tensors`, `metadata`, `sizes`.
 fn expected(what: &str) -> serde_json::Map<String, Value> {
     let text = std::fs::read_to_string(fixture("expected.json")).expect("expected.json");
     let all: Value = serde_json::from_str(&text).expect("JSON");
     all[what].as_object().expect("an object").clone()
 }
 
-/// Whether the values are the same, floats to a millionth of the larger one.
+/// Asserts that the values are equal; for floats, up to a relative error of 1e-6.
 fn assert_close(found: &TensorData, expected: &TensorData, name: &str) {
     assert_eq!(found.shape, expected.shape, "{name}");
     for (found, expected) in found.iter::<f64>().zip(expected.iter::<f64>()) {
@@ -87,7 +87,7 @@ fn candle_reads_the_same() {
 fn kinds_of_blocks_have_the_sizes_that_gguf_py_gives_them() {
     let sizes = expected("sizes");
     for kind in BlockType::ALL {
-        // llama.cpp made its sums 16-bit numbers; gguf-py still has the size of before. No file holds it.
+        // llama.cpp changed the block's sums to 16 bits; gguf-py has the older size. No file contains this type.
         if kind != BlockType::Q8_1 {
             let size = &sizes[kind.name()];
             assert_eq!((size[1].as_u64(), size[2].as_u64()), {
@@ -95,7 +95,7 @@ fn kinds_of_blocks_have_the_sizes_that_gguf_py_gives_them() {
             });
         }
     }
-    // What remains are plain numbers.
+    // The other types are not quantised.
     assert_eq!(sizes.len() - BlockType::ALL.len(), 8);
 }
 
@@ -174,7 +174,7 @@ where
     leaf.val().into_data()
 }
 
-/// Meta's order of rotary halves, for heads of four rows; either number may be -1.
+/// Meta's order of rotary halves, for heads of four rows. `heads` or `values` may be -1.
 fn rope(names: NameMap, heads: isize, values: isize) -> NameMap {
     let (rows, apart) = (if heads > 0 { 4 * heads } else { -1 }, vec![heads, 2, 2, values]);
     names
@@ -225,7 +225,7 @@ fn reshape<const N: usize>(to: [isize; N]) -> Step {
     Step::Reshape { from: vec![-1], to: to.into() }
 }
 
-/// The bytes that gguf-py wrote, through rules that count bytes.
+/// The bytes written by gguf-py, through rules that count bytes.
 fn raw_by_python(names: &NameMap, leaves: &Bytes) -> Bytes {
     load(leaves.clone(), &open("expected.safetensors"), names, &options()).expect("loaded").0
 }
@@ -351,7 +351,7 @@ fn leaves_may_keep_the_stored_type() {
     assert_eq!(types(&options().stored(|_| true)), [F32, F32, F16, BF16, F32, F32]);
     assert_eq!(types(&options().stored(|_| true).dtype(F16)), [F32, F32, F16, BF16, F16, F32]);
     assert_eq!(types(&options().stored(|path| path.starts_with("b")).dtype(F16)), [F16, F16, F16, BF16, F16, F16]);
-    // What has no fraction has no float type to keep.
+    // Integers have no stored float type.
     let (model, _) = load(
         floats([("int8", [2, 3])]),
         &checkpoint,

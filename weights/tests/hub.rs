@@ -1,4 +1,4 @@
-//! The hub, for real over HTTP, against a server on the loopback address.
+//! Tests of the hub over HTTP, against a server on the loopback address.
 
 mod server;
 
@@ -40,7 +40,7 @@ fn cache() -> tempfile::TempDir {
     tempfile::tempdir().expect("a directory")
 }
 
-/// An address at which nobody listens.
+/// An address without a listener.
 fn nobody() -> String {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
     format!("http://{}", listener.local_addr().expect("an address"))

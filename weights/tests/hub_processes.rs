@@ -13,7 +13,7 @@ use server::{COMMIT, Manner, Repository, Server, etag};
 
 const WEIGHTS: &[u8] = include_bytes!("fixtures/dtypes.safetensors");
 const ID: &str = "owner/model";
-/// Where a child process fetches from and to.
+/// Environment variables: the endpoint and the cache of a child process.
 const ENDPOINT: &str = "GROVE_TEST_ENDPOINT";
 const CACHE: &str = "GROVE_TEST_CACHE";
 
@@ -25,7 +25,7 @@ fn options(endpoint: String, cache: &Path, progress: bool) -> HubOptions {
     HubOptions { endpoint, cache_dir: Some(cache.into()), progress, ..HubOptions::default() }
 }
 
-/// Not a test: the process that the tests start.
+/// Not a test by itself: the child process that the tests start.
 #[test]
 fn child_that_fetches() {
     let (Ok(endpoint), Ok(cache)) = (std::env::var(ENDPOINT), std::env::var(CACHE)) else { return };
@@ -51,7 +51,7 @@ fn assert_complete(cache: &Path) {
     assert_eq!(partial.filter(|item| item.path().extension().is_some()).count(), 0, "nothing partial remains");
 }
 
-/// Waits until something is the case, and fails where it never will be.
+/// Waits until the condition holds, and fails after a time-out.
 fn until(mut holds: impl FnMut() -> bool) {
     for _ in 0..6000 {
         if holds() {

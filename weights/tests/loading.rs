@@ -40,7 +40,7 @@ fn fixture(name: &str) -> PathBuf {
     Path::new("tests/fixtures").join(name)
 }
 
-/// What PyTorch reads from a fixture.
+/// Values that PyTorch reads from a fixture.
 fn expected(file: &str, tensor: &str) -> Vec<f32> {
     let text = std::fs::read_to_string(fixture("expected.json")).expect("expected.json");
     let all: Value = serde_json::from_str(&text).expect("JSON");
@@ -289,7 +289,7 @@ fn trees_come_back_as_they_were_saved() {
     assert!(grove_tree::eq(&again, &model));
     assert_eq!(step.val().into_data(), TensorData::new(vec![41i64], [1]));
 
-    // What is written is what the reference implementation calls safetensors, named by paths.
+    // The file is valid for the reference implementation of safetensors, with paths as names.
     let bytes = std::fs::read(&path).expect("read");
     let file = safetensors::SafeTensors::deserialize(&bytes).expect("valid");
     assert_eq!(file.tensor("0.layers.2.bias").expect("there").shape(), [16]);

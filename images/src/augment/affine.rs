@@ -1,15 +1,15 @@
-//! Moving pixels along straight lines, with nearest sampling.
+//! Affine transformations with nearest sampling.
 
 use image::{Rgb, RgbImage, imageops};
 
-/// Takes each pixel from `(a·x + b·y + c, d·x + e·y + f)`, in Pillow's fixed-point arithmetic of 16 binary places;
-/// what lies outside becomes `fill`.
+/// Takes each pixel from `(a·x + b·y + c, d·x + e·y + f)`, in Pillow's fixed-point arithmetic with 16 fractional
+/// bits. Pixels from outside the image are `fill`.
 pub(super) fn affine(image: &RgbImage, [a, b, c, d, e, f]: [f64; 6], fill: [u8; 3]) -> RgbImage {
     let (width, height) = image.dimensions();
-    // `as` holds absurd values within 64 bits.
+    // `as` saturates values beyond 64 bits.
     let fixed = |v: f64| (v * 65536.0 + 0.5).floor() as i64;
     let (across, down) = ([fixed(a), fixed(d)], [fixed(b), fixed(e)]);
-    // The middle of the first pixel.
+    // The centre of the first pixel.
     let start = [fixed(c + a * 0.5 + b * 0.5), fixed(f + d * 0.5 + e * 0.5)];
     let at = |i: usize, x: u32, y: u32| {
         start[i]
@@ -26,25 +26,25 @@ pub(super) fn affine(image: &RgbImage, [a, b, c, d, e, f]: [f64; 6], fill: [u8; 
     })
 }
 
-/// Leans to the side: row y moves by `amount · y`, the top staying where it is.
+/// Shears horizontally: row y moves by `amount · y`, the top row not at all.
 pub(super) fn shear_x(image: &RgbImage, amount: f64, fill: [u8; 3]) -> RgbImage {
     affine(image, [1.0, amount, 0.0, 0.0, 1.0, 0.0], fill)
 }
 
-/// Leans downwards: column x moves by `amount · x`, the left side staying where it is.
+/// Shears vertically: column x moves by `amount · x`, the leftmost not at all.
 pub(super) fn shear_y(image: &RgbImage, amount: f64, fill: [u8; 3]) -> RgbImage {
     affine(image, [1.0, 0.0, 0.0, amount, 1.0, 0.0], fill)
 }
 
-/// Moves right and down.
+/// Translates to the right and down.
 pub(super) fn translate(image: &RgbImage, right: f64, down: f64, fill: [u8; 3]) -> RgbImage {
     affine(image, [1.0, 0.0, -right, 0.0, 1.0, -down], fill)
 }
 
-/// Turns by `degrees` against the clock, about the centre.
+/// Rotates by `degrees` counterclockwise, about the centre.
 pub(super) fn rotate(image: &RgbImage, degrees: f64, fill: [u8; 3]) -> RgbImage {
     let (width, height) = image.dimensions();
-    // Turns that only move pixels are exact.
+    // Multiples of 90 degrees that only move pixels are exact.
     match degrees.rem_euclid(360.0) {
         0.0 => return image.clone(),
         180.0 => return imageops::rotate180(image),

@@ -1,13 +1,13 @@
-//! Blending a picture with a poorer version of itself, as Pillow's `ImageEnhance` does.
+//! Blending of an image with a degraded version of itself, as in Pillow's `ImageEnhance`.
 
 use image::{Rgb, RgbImage};
 
 use crate::preprocess::luma;
 
-/// `from + factor * (to - from)`, cut off to whole grey levels. A factor over 1 leads beyond `to`.
+/// `from + factor * (to - from)`, truncated to an integer level. A factor over 1 extrapolates beyond `to`.
 fn blend(from: u8, to: u8, factor: f32) -> u8 {
     let (from, to) = (f32::from(from), f32::from(to));
-    // `as` holds the result within 0 to 255.
+    // `as` clamps the result to 0 to 255.
     (from + factor * (to - from)) as u8
 }
 
@@ -19,12 +19,12 @@ fn map(image: &RgbImage, change: impl Fn([u8; 3]) -> [u8; 3]) -> RgbImage {
     changed
 }
 
-/// 0 gives black, 1 the picture.
+/// Adjusts the brightness: 0 gives black, 1 the image.
 pub(super) fn brightness(image: &RgbImage, factor: f32) -> RgbImage {
     map(image, |pixel| pixel.map(|level| blend(0, level, factor)))
 }
 
-/// 0 gives the picture's mean grey, 1 the picture.
+/// Adjusts the contrast: 0 gives the image's mean grey, 1 the image.
 pub(super) fn contrast(image: &RgbImage, factor: f32) -> RgbImage {
     let count = image.pixels().len().max(1) as f64;
     let sum: u64 = image.pixels().map(|p| u64::from(luma(p.0))).sum();
@@ -32,7 +32,7 @@ pub(super) fn contrast(image: &RgbImage, factor: f32) -> RgbImage {
     map(image, |pixel| pixel.map(|level| blend(mean, level, factor)))
 }
 
-/// 0 gives a grey picture, 1 the picture.
+/// Adjusts the saturation: 0 gives a grey image, 1 the image.
 pub(super) fn saturation(image: &RgbImage, factor: f32) -> RgbImage {
     map(image, |pixel| {
         let grey = luma(pixel);
@@ -40,7 +40,7 @@ pub(super) fn saturation(image: &RgbImage, factor: f32) -> RgbImage {
     })
 }
 
-/// 0 gives a smoothed picture, 1 the picture, more a sharper one.
+/// Adjusts the sharpness: 0 gives a smoothed image, 1 the image, larger factors a sharper one.
 pub(super) fn sharpness(image: &RgbImage, factor: f32) -> RgbImage {
     let mut sharp = smooth(image);
     for (pixel, original) in sharp.pixels_mut().zip(image.pixels()) {
@@ -51,7 +51,7 @@ pub(super) fn sharpness(image: &RgbImage, factor: f32) -> RgbImage {
     sharp
 }
 
-/// Pillow's `SMOOTH`: each pixel with a weight of 5 and its neighbours with 1. The outermost pixels stay.
+/// Pillow's `SMOOTH`: each pixel has weight 5 and its neighbours 1. The outermost pixels are unchanged.
 fn smooth(image: &RgbImage) -> RgbImage {
     let (width, height) = image.dimensions();
     let mut smoothed = image.clone();
@@ -64,7 +64,7 @@ fn smooth(image: &RgbImage) -> RgbImage {
                     *sum += weight * u32::from(level);
                 }
             }
-            // Half of 13 is rounded up by its own half, 6.
+            // Integer division with rounding: 6 is half of the divisor 13.
             smoothed.put_pixel(x, y, Rgb(sums.map(|sum| ((sum + 6) / 13) as u8)));
         }
     }

@@ -1,4 +1,4 @@
-//! Random parts of pictures.
+//! Random crops of images.
 
 use image::{Rgb, RgbImage, imageops};
 use rand::{Rng, RngExt};
@@ -8,30 +8,30 @@ use crate::error::{ImageError, Result};
 use crate::filter::Filter;
 use crate::resize::resize;
 
-/// A random part of the picture, of random area and proportions, resized (Szegedy et al. 2014, "Going deeper with
-/// convolutions"; torchvision's `RandomResizedCrop`).
+/// A random crop of random area and aspect ratio, resized (Szegedy et al. 2014, "Going deeper with convolutions";
+/// torchvision's `RandomResizedCrop`).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RandomResizedCrop {
-    /// `[height, width]` of what comes out.
+    /// `[height, width]` of the result.
     pub size: [u32; 2],
-    /// Smallest and largest area, as parts of the picture's.
+    /// Smallest and largest area of the crop, as fractions of the image's.
     pub scale: (f64, f64),
-    /// Smallest and largest width ÷ height.
+    /// Smallest and largest aspect ratio, width ÷ height.
     pub ratio: (f64, f64),
-    /// The filter to resize with.
+    /// Filter for resizing.
     pub filter: Filter,
 }
 
 impl RandomResizedCrop {
-    /// torchvision's defaults: area 0.08 to 1, proportions 3:4 to 4:3, bilinear.
+    /// torchvision's defaults: area 0.08 to 1, aspect ratio 3:4 to 4:3, bilinear.
     pub fn new(size: [u32; 2]) -> Self {
         Self { size, scale: (0.08, 1.0), ratio: (3.0 / 4.0, 4.0 / 3.0), filter: Filter::Bilinear }
     }
 
-    /// A view of the picture, of [`size`](Self::size).
+    /// Returns a crop of the image, resized to [`size`](Self::size).
     ///
     /// # Errors
-    /// A size, scale or ratio that is not positive, and an empty picture.
+    /// If the size, scale or ratio is not positive, or the image is empty.
     pub fn apply(&self, image: &RgbImage, rng: &mut (impl Rng + ?Sized)) -> Result<RgbImage> {
         check_size(self.size)?;
         let ordered = |(low, high): (f64, f64)| low > 0.0 && low <= high && high.is_finite();
@@ -48,7 +48,7 @@ impl RandomResizedCrop {
         Ok(resize(&part, self.size[1], self.size[0], self.filter))
     }
 
-    /// `[left, top, width, height]` of the part.
+    /// Samples the crop: `[left, top, width, height]`.
     fn draw(&self, width: u32, height: u32, rng: &mut (impl Rng + ?Sized)) -> [u32; 4] {
         let area = f64::from(width) * f64::from(height);
         let (narrow, broad) = self.ratio;
@@ -63,7 +63,7 @@ impl RandomResizedCrop {
                 return [rng.random_range(0..=width - w), top, w, h];
             }
         }
-        // No luck: the largest part of the centre whose proportions are allowed.
+        // After ten failures: the largest centre crop with an allowed aspect ratio.
         let proportions = f64::from(width) / f64::from(height);
         let (w, h) = if proportions < narrow {
             (width, (f64::from(width) / narrow).round_ties_even() as u32)
@@ -77,28 +77,28 @@ impl RandomResizedCrop {
     }
 }
 
-/// A random part of fixed size of the picture with a border, which shifts small pictures about (He et al. 2015 for
-/// CIFAR: 32×32 out of 40×40; torchvision's `RandomCrop`).
+/// A random crop of fixed size from the padded image, which shifts small images (He et al. 2015 for CIFAR: 32×32 out
+/// of 40×40; torchvision's `RandomCrop`).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RandomCrop {
-    /// `[height, width]` of what comes out.
+    /// `[height, width]` of the result.
     pub size: [u32; 2],
-    /// Pixels of border on every side.
+    /// Padding on every side, in pixels.
     pub padding: u32,
-    /// The border's colour.
+    /// Colour of the padding.
     pub fill: [u8; 3],
 }
 
 impl RandomCrop {
-    /// With a black border.
+    /// Creates a crop with black padding.
     pub fn new(size: [u32; 2], padding: u32) -> Self {
         Self { size, padding, fill: [0; 3] }
     }
 
-    /// A view of the picture, of [`size`](Self::size).
+    /// Returns a crop of the image, of [`size`](Self::size).
     ///
     /// # Errors
-    /// A size that is zero, or larger than the picture with its border.
+    /// If a side is zero, or larger than that of the padded image.
     pub fn apply(&self, image: &RgbImage, rng: &mut (impl Rng + ?Sized)) -> Result<RgbImage> {
         check_size(self.size)?;
         let [height, width] = self.size;

@@ -6,32 +6,32 @@ use rand_distr::StandardNormal;
 use super::uniform;
 use crate::error::{ImageError, Result};
 
-/// Overwrites a rectangle of the normalised picture (Zhong et al. 2017, <https://arxiv.org/abs/1708.04896>;
-/// torchvision's `RandomErasing`).
+/// Random erasing: overwrites a rectangle of the normalised image (Zhong et al. 2017,
+/// <https://arxiv.org/abs/1708.04896>; torchvision's `RandomErasing`).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Erasing {
-    /// How often, 0 to 1.
+    /// Probability of erasing, 0 to 1.
     pub p: f64,
-    /// Smallest and largest area, as parts of the picture's.
+    /// Smallest and largest area of the rectangle, as fractions of the image's.
     pub scale: (f64, f64),
     /// Smallest and largest height ÷ width.
     pub ratio: (f64, f64),
-    /// What is written: this value, or normal noise for `None`. After normalisation, 0 is the mean colour.
+    /// Value of the erased pixels; `None` for standard normal noise. After normalisation, 0 is the mean colour.
     pub value: Option<f32>,
 }
 
 impl Default for Erasing {
-    /// torchvision's: every second picture, 0.02 to 0.33 of it, proportions 0.3 to 3.3, with 0.
+    /// torchvision's defaults: probability 0.5, area 0.02 to 0.33, ratio 0.3 to 3.3, value 0.
     fn default() -> Self {
         Self { p: 0.5, scale: (0.02, 0.33), ratio: (0.3, 3.3), value: Some(0.0) }
     }
 }
 
 impl Erasing {
-    /// Erases in place; `pixels` is `[c, h, w]`, channels first.
+    /// Erases in place; `pixels` is `[c, h, w]`.
     ///
     /// # Errors
-    /// A length other than `c * h * w`, and a scale or ratio that is not positive.
+    /// If the length is not `c * h * w`, or a scale or ratio is not positive.
     pub fn apply(&self, pixels: &mut [f32], [c, h, w]: [usize; 3], rng: &mut (impl Rng + ?Sized)) -> Result<()> {
         let needed = c.checked_mul(h).and_then(|n| n.checked_mul(w));
         if needed != Some(pixels.len()) {

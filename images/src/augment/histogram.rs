@@ -1,4 +1,4 @@
-//! Changes of single grey levels by table: one table for each channel.
+//! Point operations by look-up table, one table for each channel.
 
 use image::RgbImage;
 
@@ -18,7 +18,7 @@ fn look_up(image: &RgbImage, tables: &[Table; 3]) -> RgbImage {
     changed
 }
 
-/// How often each level occurs in each channel.
+/// Number of pixels of each level, for each channel.
 fn histograms(image: &RgbImage) -> [[u64; 256]; 3] {
     let mut counts = [[0; 256]; 3];
     for pixel in image.pixels() {
@@ -29,7 +29,7 @@ fn histograms(image: &RgbImage) -> [[u64; 256]; 3] {
     counts
 }
 
-/// Keeps so many of the upper bits.
+/// Keeps the upper `bits` bits of each level.
 pub(super) fn posterize(image: &RgbImage, bits: u32) -> RgbImage {
     let mask = !(255u32 >> bits.min(8)) as u8;
     look_up(image, &[std::array::from_fn(|level| level as u8 & mask); 3])
@@ -58,12 +58,12 @@ pub(super) fn autocontrast(image: &RgbImage) -> RgbImage {
     look_up(image, &tables)
 }
 
-/// Makes each level of each channel about as frequent as the others.
+/// Equalises the histogram of each channel.
 pub(super) fn equalize(image: &RgbImage) -> RgbImage {
     let tables = histograms(image).map(|counts| {
         let total: u64 = counts.iter().sum();
         let last = counts.iter().rfind(|&&n| n > 0).copied().unwrap_or(0);
-        // Pixels to a level; the highest level does not count. A single level gives 0.
+        // Pixels per level, without those of the highest level. A single level gives 0.
         let step = (total - last) / 255;
         if step == 0 {
             return identity();

@@ -6,32 +6,32 @@ use rand::{Rng, seq::SliceRandom};
 use super::{colour, uniform};
 use crate::error::{ImageError, Result};
 
-/// Changes brightness, contrast, saturation and hue, in random order (torchvision's `ColorJitter` on Pillow pictures).
+/// Changes brightness, contrast, saturation and hue, in random order (torchvision's `ColorJitter` on Pillow images).
 ///
-/// The first three are factors drawn from `max(0, 1 − x) ..= 1 + x`; hue is turned by `−x ..= x` of the circle. Zero
-/// leaves that one out.
+/// The first three are multiplied by factors from `max(0, 1 − x) ..= 1 + x`; hue is shifted by `−x ..= x` of the
+/// colour circle. A strength of 0 disables that change.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct ColorJitter {
-    /// 0 or more.
+    /// Strength of the brightness change, 0 or more.
     pub brightness: f32,
-    /// 0 or more.
+    /// Strength of the contrast change, 0 or more.
     pub contrast: f32,
-    /// 0 or more.
+    /// Strength of the saturation change, 0 or more.
     pub saturation: f32,
-    /// 0 to 0.5.
+    /// Strength of the hue change, 0 to 0.5.
     pub hue: f32,
 }
 
 impl ColorJitter {
-    /// The four strengths.
+    /// Creates a jitter with these four strengths.
     pub fn new(brightness: f32, contrast: f32, saturation: f32, hue: f32) -> Self {
         Self { brightness, contrast, saturation, hue }
     }
 
-    /// The picture in other colours.
+    /// Returns the image with changed colours.
     ///
     /// # Errors
-    /// A strength that is negative or not finite, and a hue over 0.5.
+    /// If a strength is negative or not finite, or hue is over 0.5.
     pub fn apply(&self, image: &RgbImage, rng: &mut (impl Rng + ?Sized)) -> Result<RgbImage> {
         let strengths = [self.brightness, self.contrast, self.saturation, self.hue];
         if strengths.iter().any(|s| !s.is_finite() || *s < 0.0) || self.hue > 0.5 {
@@ -58,8 +58,8 @@ impl ColorJitter {
     }
 }
 
-/// Turns every colour on the colour circle; `turn` is −0.5 to 0.5 of it. In Pillow's 8-bit HSV, whose rounding
-/// changes a picture a little even for a turn of 0.
+/// Shifts the hue of every pixel by `turn`, −0.5 to 0.5 of the colour circle. Computed in Pillow's 8-bit HSV, whose
+/// rounding changes an image a little even for a shift of 0.
 pub fn adjust_hue(image: &RgbImage, turn: f64) -> RgbImage {
     let shift = (turn * 255.0) as i32;
     let mut turned = image.clone();
@@ -85,7 +85,7 @@ fn to_hsv([r, g, b]: [u8; 3]) -> [u8; 3] {
     } else {
         4.0 + distance(g) - distance(r)
     };
-    // Single precision where Pillow keeps it: a level is cut off, so that the last bit can show.
+    // Single precision where Pillow has it: levels are truncated, so that the last bit can matter.
     let hue = ((f64::from(sixth) / 6.0 + 1.0) % 1.0) as f32;
     [(f64::from(hue) * 255.0) as u8, (f64::from(saturation) * 255.0) as u8, high]
 }

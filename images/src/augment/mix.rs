@@ -1,60 +1,60 @@
-//! Mixing the pictures of a batch: mixup and CutMix.
+//! Mixing the images of a batch: mixup and CutMix.
 
 use rand::{Rng, RngExt, seq::SliceRandom};
 use rand_distr::{Beta, Distribution};
 
 use crate::error::{ImageError, Result};
 
-/// A part of a picture, in pixels.
+/// A rectangle in an image, in pixels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rect {
     /// First column.
     pub left: usize,
     /// First row.
     pub top: usize,
-    /// Columns.
+    /// Number of columns.
     pub width: usize,
-    /// Rows.
+    /// Number of rows.
     pub height: usize,
 }
 
-/// How batches are mixed: mixup blends two pictures (Zhang et al. 2017, <https://arxiv.org/abs/1710.09412>), CutMix
-/// puts a rectangle of one into the other (Yun et al. 2019, <https://arxiv.org/abs/1905.04899>).
+/// Options for mixing batches. mixup blends two images (Zhang et al. 2017, <https://arxiv.org/abs/1710.09412>);
+/// CutMix pastes a rectangle of one into the other (Yun et al. 2019, <https://arxiv.org/abs/1905.04899>).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Mix {
-    /// mixup's lambda comes from Beta(alpha, alpha); 0 means no mixup.
+    /// mixup's lambda is sampled from Beta(alpha, alpha); 0 disables mixup.
     pub mixup_alpha: f64,
-    /// CutMix's lambda comes from Beta(alpha, alpha); 0 means no CutMix.
+    /// CutMix's lambda is sampled from Beta(alpha, alpha); 0 disables CutMix.
     pub cutmix_alpha: f64,
-    /// How often a batch is mixed at all, 0 to 1.
+    /// Probability of mixing a batch, 0 to 1.
     pub p: f64,
-    /// How often it is CutMix, where both are on.
+    /// Probability of CutMix instead of mixup, if both are enabled.
     pub cutmix_share: f64,
 }
 
 impl Default for Mix {
-    /// timm's and DeiT's: mixup with 0.8, CutMix with 1.0, every batch, each half of the time.
+    /// timm's and DeiT's options: mixup with 0.8, CutMix with 1.0, every batch, each with probability 0.5.
     fn default() -> Self {
         Self { mixup_alpha: 0.8, cutmix_alpha: 1.0, p: 1.0, cutmix_share: 0.5 }
     }
 }
 
-/// How one batch is mixed. Its targets are `lambda * target[i] + (1 - lambda) * target[partner[i]]`.
+/// The mixing of one batch. Its targets are `lambda * target[i] + (1 - lambda) * target[partner[i]]`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Mixed {
-    /// For each picture the one that is mixed into it.
+    /// For each image, the index of the image that is mixed into it.
     pub partner: Vec<usize>,
-    /// The part that stays: a weight in mixup, a share of the area in CutMix.
+    /// Fraction of the original image: a weight in mixup, a share of the area in CutMix.
     pub lambda: f32,
-    /// CutMix: what is cut out of the partner. `None` is mixup.
+    /// The region that CutMix copies from the partner; `None` for mixup.
     pub region: Option<Rect>,
 }
 
 impl Mix {
-    /// Draws how to mix a batch of `n` pictures of `h × w` pixels.
+    /// Samples the mixing of a batch of `n` images of `h × w` pixels.
     ///
     /// # Errors
-    /// An alpha that is negative or not finite.
+    /// If an alpha is negative or not finite.
     pub fn draw(&self, n: usize, [h, w]: [usize; 2], rng: &mut (impl Rng + ?Sized)) -> Result<Mixed> {
         if [self.mixup_alpha, self.cutmix_alpha].iter().any(|alpha| !alpha.is_finite() || *alpha < 0.0) {
             return Err(ImageError::BadOption(format!("{self:?}: each alpha must be 0 (off) or more")));
@@ -77,13 +77,13 @@ impl Mix {
         let half = 0.5 * (1.0 - lambda).sqrt();
         let (left, width) = span(w, half, rng);
         let (top, height) = span(h, half, rng);
-        // The border cut some of it off, so the share is what is there.
+        // The image's border may clip the rectangle, so lambda is recomputed from its actual area.
         let lambda = 1.0 - (width * height) as f64 / (w * h) as f64;
         Ok(Mixed { partner, lambda: lambda as f32, region: Some(Rect { left, top, width, height }) })
     }
 }
 
-/// Begin and length of a part of `side`, of twice `half` of it, about a random middle.
+/// Start and length of an interval in `side`, about a random centre, of half-length `half * side`, clipped to `side`.
 fn span(side: usize, half: f64, rng: &mut (impl Rng + ?Sized)) -> (usize, usize) {
     let middle = rng.random_range(0..side);
     let half = (half * side as f64) as usize;
@@ -95,8 +95,8 @@ impl Mixed {
     /// Mixes a batch in place; `pixels` is `[n, c, h, w]`.
     ///
     /// # Errors
-    /// A length other than `n * c * h * w`, another number of partners than `n`, a partner that is not there, a
-    /// region that does not lie in the pictures.
+    /// If the length is not `n * c * h * w`, the number of partners is not `n`, a partner's index is out of range, or
+    /// the region is not inside the images.
     pub fn apply(&self, pixels: &mut [f32], [n, c, h, w]: [usize; 4]) -> Result<()> {
         let wrong = |reason: String| Err(ImageError::BadOption(format!("Mixed: {reason}")));
         let size = c.checked_mul(h).and_then(|size| size.checked_mul(w));
@@ -115,14 +115,14 @@ impl Mixed {
         if !matches!(ends, [Some(right), Some(bottom)] if right <= w && bottom <= h) {
             return wrong(format!("{region:?} does not lie in {w}×{h} pixels"));
         }
-        // A blend keeps lambda of the picture; a cut keeps nothing of what it covers.
+        // mixup keeps lambda of the image; CutMix replaces its region completely.
         let keep = if self.region.is_some() { 0.0 } else { self.lambda };
         let rows = || {
             let plane = move |p: usize| (0..region.height).map(move |y| (p * h + region.top + y) * w + region.left);
             (0..c).flat_map(plane)
         };
         let area = c * region.width * region.height;
-        // The parts as they were, since a partner may have been mixed already.
+        // Copied first, since a partner may already be mixed.
         let mut parts = Vec::with_capacity(n * area);
         for picture in pixels.chunks_exact(size) {
             rows().for_each(|at| parts.extend_from_slice(&picture[at..at + region.width]));

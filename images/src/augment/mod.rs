@@ -1,5 +1,5 @@
-//! Random changes to training pictures. Randomness comes from the generator that the caller passes: made of the same
-//! key, it gives the same pictures.
+//! Random augmentation of training images. Randomness comes from the caller's generator: the same seed gives the same
+//! images.
 
 mod affine;
 mod colour;
@@ -25,21 +25,21 @@ pub use ops::{Op, apply_op};
 pub use rand_augment::RandAugment;
 pub use random_affine::RandomAffine;
 
-/// Mirrors left and right.
+/// Random horizontal flip.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct HorizontalFlip {
-    /// How often, 0 to 1.
+    /// Probability of flipping, 0 to 1.
     pub p: f64,
 }
 
 impl HorizontalFlip {
-    /// The picture, or its mirror image.
+    /// Returns the image or its mirror image.
     pub fn apply(&self, image: RgbImage, rng: &mut (impl Rng + ?Sized)) -> RgbImage {
         if rng.random::<f64>() < self.p { imageops::flip_horizontal(&image) } else { image }
     }
 }
 
-/// One change of an [`Augment`].
+/// One step of an [`Augment`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Step {
@@ -75,7 +75,7 @@ step_from!(
     Affine(RandomAffine)
 );
 
-/// Changes, one after the other. What comes out goes to
+/// A sequence of augmentations. The result is the input of
 /// [`Preprocessor::normalise`](crate::Preprocessor::normalise).
 ///
 /// ```
@@ -90,13 +90,13 @@ step_from!(
 /// ```
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Augment {
-    /// In the order in which they act.
+    /// The steps, in order.
     pub steps: Vec<Step>,
 }
 
 impl Augment {
-    /// What ImageNet models are trained with: a [`RandomResizedCrop`] to `size`, `[height, width]`, and a flip of
-    /// every second picture.
+    /// The usual augmentation for training on ImageNet: a [`RandomResizedCrop`] to `size`, `[height, width]`, and a
+    /// horizontal flip with probability 0.5.
     pub fn training(size: [u32; 2]) -> Self {
         Self::default().then(RandomResizedCrop::new(size)).then(HorizontalFlip { p: 0.5 })
     }
@@ -107,12 +107,12 @@ impl Augment {
         self
     }
 
-    /// Runs the steps.
+    /// Applies the steps.
     ///
     /// # Errors
-    /// A step whose fields make no sense, or that does not fit the picture (a [`RandomCrop`] larger than it).
+    /// If a step has invalid fields, or does not fit the image (a [`RandomCrop`] larger than it).
     pub fn apply(&self, image: &RgbImage, rng: &mut (impl Rng + ?Sized)) -> Result<RgbImage> {
-        // A first step that crops need not copy the whole picture.
+        // If the first step crops, the whole image need not be copied.
         let mut steps = self.steps.iter();
         let mut view = match self.steps.first() {
             Some(Step::ResizedCrop(step)) => {
@@ -135,7 +135,7 @@ impl Augment {
     }
 }
 
-/// `low..=high`, uniformly; `low` where they are equal.
+/// A uniform sample of `low..=high`; `low` if they are equal.
 pub(crate) fn uniform(low: f64, high: f64, rng: &mut (impl Rng + ?Sized)) -> f64 {
     low + (high - low) * rng.random::<f64>()
 }

@@ -1,31 +1,31 @@
-//! The operations of RandAugment, each by itself.
+//! The individual operations of RandAugment.
 
 use image::RgbImage;
 
 use super::{affine, colour, histogram};
 
-/// An operation of [`RandAugment`](super::RandAugment), with the meaning of its magnitude.
+/// An operation of [`RandAugment`](super::RandAugment). Each variant documents the meaning of its magnitude.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Op {
-    /// Nothing.
+    /// No change.
     Identity,
-    /// Leans sideways, by `magnitude` pixels a row.
+    /// Horizontal shear by `magnitude` pixels per row.
     ShearX,
-    /// Leans downwards, by `magnitude` pixels a column.
+    /// Vertical shear by `magnitude` pixels per column.
     ShearY,
-    /// Moves right by `magnitude` pixels, its fraction cut off.
+    /// Translation to the right by `magnitude` pixels, truncated to an integer.
     TranslateX,
-    /// Moves down by `magnitude` pixels, its fraction cut off.
+    /// Translation down by `magnitude` pixels, truncated to an integer.
     TranslateY,
-    /// Turns by `magnitude` degrees against the clock.
+    /// Counterclockwise rotation by `magnitude` degrees.
     Rotate,
-    /// Brightness times `1 + magnitude`.
+    /// Brightness multiplied by `1 + magnitude`.
     Brightness,
-    /// Saturation times `1 + magnitude`.
+    /// Saturation multiplied by `1 + magnitude`.
     Color,
-    /// Contrast times `1 + magnitude`.
+    /// Contrast multiplied by `1 + magnitude`.
     Contrast,
-    /// Sharpness times `1 + magnitude`.
+    /// Sharpness multiplied by `1 + magnitude`.
     Sharpness,
     /// Keeps the upper `magnitude` bits of each level.
     Posterize,
@@ -33,7 +33,7 @@ pub enum Op {
     Solarize,
     /// Stretches each channel to the whole range.
     AutoContrast,
-    /// Flattens each channel's histogram.
+    /// Equalises each channel's histogram.
     Equalize,
 }
 
@@ -57,8 +57,8 @@ impl Op {
     ];
 }
 
-/// Applies one operation as torchvision does to a Pillow picture, with nearest sampling; `fill` is the colour of what
-/// comes in from outside.
+/// Applies one operation as torchvision does to a Pillow image, with nearest sampling. Pixels from outside the image
+/// are `fill`.
 pub fn apply_op(image: &RgbImage, op: Op, magnitude: f64, fill: [u8; 3]) -> RgbImage {
     let factor = (1.0 + magnitude) as f32;
     match op {

@@ -1,4 +1,4 @@
-//! RandAugment: a few random operations, all of one strength.
+//! RandAugment: a few random operations, all of one magnitude.
 
 use image::RgbImage;
 use rand::{Rng, RngExt};
@@ -6,33 +6,33 @@ use rand::{Rng, RngExt};
 use super::ops::{Op, apply_op};
 use crate::error::{ImageError, Result};
 
-/// Strengths are steps of this many.
+/// Number of magnitudes.
 const BINS: f64 = 31.0;
 
-/// `num_ops` operations drawn from the fourteen of [`Op::ALL`], each at strength `magnitude` (Cubuk et al. 2019,
-/// <https://arxiv.org/abs/1909.13719>, as torchvision has it). Operations with a direction go either way.
+/// `num_ops` random operations of [`Op::ALL`], each with magnitude `magnitude` (Cubuk et al. 2019,
+/// <https://arxiv.org/abs/1909.13719>, in torchvision's form). The sign of directed operations is random.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RandAugment {
-    /// Operations, one after the other.
+    /// Number of operations, applied one after the other.
     pub num_ops: usize,
-    /// 0 (nothing) to 30 (strongest).
+    /// Magnitude, 0 (no change) to 30 (strongest).
     pub magnitude: u32,
-    /// The colour of what comes in from outside.
+    /// Colour of pixels from outside the image.
     pub fill: [u8; 3],
 }
 
 impl Default for RandAugment {
-    /// torchvision's: 2 operations of magnitude 9, black outside.
+    /// torchvision's defaults: 2 operations of magnitude 9, black fill.
     fn default() -> Self {
         Self { num_ops: 2, magnitude: 9, fill: [0; 3] }
     }
 }
 
 impl RandAugment {
-    /// A view of the picture.
+    /// Returns an augmented image.
     ///
     /// # Errors
-    /// A magnitude over 30.
+    /// If the magnitude is over 30.
     pub fn apply(&self, image: &RgbImage, rng: &mut (impl Rng + ?Sized)) -> Result<RgbImage> {
         if f64::from(self.magnitude) >= BINS {
             return Err(ImageError::BadOption(format!("RandAugment: magnitude {} is not 0 to 30", self.magnitude)));
@@ -47,7 +47,7 @@ impl RandAugment {
         Ok(view)
     }
 
-    /// What this magnitude means to an operation, and whether its sign is drawn.
+    /// Returns the argument of an operation for this magnitude, and true if its sign is random.
     pub fn strength(&self, op: Op, image: &RgbImage) -> (f64, bool) {
         let part = f64::from(self.magnitude) / (BINS - 1.0);
         match op {

@@ -1,4 +1,4 @@
-//! Turning, stretching and slanting at random.
+//! Random rotation, scaling and shear.
 
 use image::RgbImage;
 use rand::Rng;
@@ -6,30 +6,30 @@ use rand::Rng;
 use super::uniform;
 use crate::error::{ImageError, Result};
 
-/// Turns, stretches and slants a picture about its centre, each by an amount of its own, with bilinear sampling (as
-/// torchvision's `RandomAffine` of one side's shear, and with `scale` even on a logarithmic axis).
+/// Rotates, scales and shears an image about its centre by random amounts, with bilinear sampling. Equivalent to
+/// torchvision's `RandomAffine` with shear along one axis, except that `scale` is uniform on a logarithmic axis.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RandomAffine {
-    /// Largest angle to either side, in degrees.
+    /// Largest angle in either direction, in degrees.
     pub degrees: f64,
-    /// How much larger a picture may become, and as many times smaller: 0.1 is a tenth.
+    /// Largest enlargement minus 1: with 0.1 the factor is between 1 / 1.1 and 1.1.
     pub scale: f64,
-    /// How far the top may lean to either side, as a part of the height.
+    /// Largest horizontal shift of the top in either direction, as a fraction of the height.
     pub shear: f64,
-    /// What lies outside.
+    /// Colour of pixels from outside the image.
     pub fill: [u8; 3],
 }
 
 impl RandomAffine {
-    /// So many degrees, and a tenth of scale and of shear, with black outside.
+    /// Creates a transformation with this largest angle, scale 0.1 and shear 0.1, with black fill.
     pub fn new(degrees: f64) -> Self {
         Self { degrees, scale: 0.1, shear: 0.1, fill: [0; 3] }
     }
 
-    /// A picture of the same size.
+    /// Returns the transformed image, of the same size.
     ///
     /// # Errors
-    /// Amounts that are negative or not finite.
+    /// If an amount is negative or not finite.
     pub fn apply(&self, image: &RgbImage, rng: &mut (impl Rng + ?Sized)) -> Result<RgbImage> {
         if [self.degrees, self.scale, self.shear].iter().any(|amount| !(amount.is_finite() && *amount >= 0.0)) {
             return Err(ImageError::BadOption(format!(
@@ -44,7 +44,7 @@ impl RandomAffine {
     }
 }
 
-/// The picture turned by `angle` (in radians), slanted and grown.
+/// The image rotated by `angle` (in radians), sheared by `slant` and scaled by `grow`.
 fn moved(image: &RgbImage, angle: f64, slant: f64, grow: f64, fill: [u8; 3]) -> RgbImage {
     let (width, height) = image.dimensions();
     let (sin, cos) = (angle.sin() / grow, angle.cos() / grow);
@@ -94,7 +94,7 @@ mod tests {
 
     #[test]
     fn half_a_pixel_blends() {
-        // A row of four pixels, twice as large: taken from 0.75, 1.25, 1.75 and 2.25 of the old places.
+        // A row of four pixels, scaled by two: sampled at 0.75, 1.25, 1.75 and 2.25 of the old positions.
         let row = RgbImage::from_fn(4, 1, |x, _| image::Rgb([[0, 100, 200, 40][x as usize]; 3]));
         let found: Vec<u8> = moved(&row, 0.0, 0.0, 2.0, [0; 3]).pixels().map(|pixel| pixel.0[0]).collect();
         assert_eq!(found, [75, 125, 175, 160]);

@@ -1,5 +1,5 @@
 //! MNIST's idx files (<https://yann.lecun.org/exdb/mnist/>): two zeros, the type of the values, the number of sizes,
-//! the sizes as 32-bit big-endian numbers, the values.
+//! the sizes as 32-bit big-endian integers, the values.
 
 use std::fs::File;
 use std::io::{BufReader, Read};
@@ -12,15 +12,18 @@ use crate::error::{ImageError, Result};
 use crate::files;
 
 const FORMAT: &str = "MNIST idx";
-/// The type of unsigned bytes.
+/// Type code of unsigned bytes.
 const BYTES: u8 = 0x08;
-/// More than any data set of this kind has. A compressed file could claim, and hold, anything.
+/// Largest size of the values in bytes, more than in any data set of this kind. A compressed file could claim, and
+/// contain, any size.
 const MOST_BYTES: u64 = 4 << 30;
 
-/// Reads pictures from an idx file, plain or compressed with gzip (told by content): MNIST, Fashion-MNIST, EMNIST, ….
+/// Reads images from an idx file, plain or compressed with gzip (detected by content): MNIST, Fashion-MNIST, EMNIST,
+/// ….
 ///
 /// # Errors
-/// No such file, another magic number, a file that is shorter or longer than its header says, more than 4 GiB.
+/// If the file does not exist, has another magic number, is shorter or longer than its header states, or is larger
+/// than 4 GiB.
 pub fn read_idx_images(path: impl AsRef<Path>) -> Result<ImageSet> {
     let ([n, height, width], pixels) = read::<3>(path.as_ref())?;
     Ok(ImageSet { n, channels: 1, height, width, pixels, labels: Vec::new() })
@@ -34,10 +37,10 @@ pub fn read_idx_labels(path: impl AsRef<Path>) -> Result<Vec<u8>> {
     Ok(read::<1>(path.as_ref())?.1)
 }
 
-/// Writes the pictures of a set, which must be grey, as an idx file. It is written beside and then renamed.
+/// Writes the images of a set, which must be greyscale, as an idx file. The file is written atomically.
 ///
 /// # Errors
-/// Pictures in colour, sizes that do not fit the pixels, and where the system refuses.
+/// If the images have colour, their sizes do not match the number of pixels, or the system reports an error.
 pub fn write_idx_images(path: impl AsRef<Path>, set: &ImageSet) -> Result<()> {
     if set.channels != 1 {
         return Err(ImageError::BadOption(format!("an idx file holds grey pictures, not {} channels", set.channels)));
@@ -45,10 +48,10 @@ pub fn write_idx_images(path: impl AsRef<Path>, set: &ImageSet) -> Result<()> {
     write(path.as_ref(), &[set.n, set.height, set.width], &set.pixels)
 }
 
-/// Writes labels as an idx file. It is written beside and then renamed.
+/// Writes labels as an idx file. The file is written atomically.
 ///
 /// # Errors
-/// Where the system refuses.
+/// If the system reports an error.
 pub fn write_idx_labels(path: impl AsRef<Path>, labels: &[u8]) -> Result<()> {
     write(path.as_ref(), &[labels.len()], labels)
 }
@@ -90,7 +93,7 @@ fn read<const RANK: usize>(path: &Path) -> Result<([usize; RANK], Vec<u8>)> {
     if !compressed && metadata.is_file() && metadata.len() != header + needed {
         return Err(wrong(format!("its header says {sizes:?}, {needed} bytes; {} follow", metadata.len() - header)));
     }
-    // Grows with what arrives, not with what the header says.
+    // Memory grows with the data that arrives, not with the size in the header.
     let mut values = Vec::new();
     data.take(needed + 1).read_to_end(&mut values).map_err(ended)?;
     if values.len() as u64 != needed {
@@ -124,7 +127,7 @@ mod tests {
 
     use super::*;
 
-    // Two pictures of 1×3, by hand.
+    // Two hand-written images of 1×3.
     const IMAGES: &[u8] = &[0, 0, 8, 3, 0, 0, 0, 2, 0, 0, 0, 1, 0, 0, 0, 3, 10, 20, 30, 40, 50, 60];
 
     fn saved(bytes: &[u8]) -> tempfile::NamedTempFile {

@@ -1,4 +1,4 @@
-//! Small pictures in the files that MNIST and CIFAR come in.
+//! Small images in the file formats of MNIST and CIFAR.
 
 mod cifar;
 mod idx;
@@ -8,31 +8,31 @@ use image::RgbImage;
 pub use cifar::{CifarKind, read_cifar};
 pub use idx::{read_idx_images, read_idx_labels, write_idx_images, write_idx_labels};
 
-/// Pictures of one size, and their labels.
+/// Images of one size, and their labels.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ImageSet {
-    /// Pictures.
+    /// Number of images.
     pub n: usize,
-    /// 1 for grey, 3 for red, green and blue.
+    /// 1 for greyscale, 3 for red, green and blue.
     pub channels: usize,
-    /// Rows.
+    /// Number of rows.
     pub height: usize,
-    /// Columns.
+    /// Number of columns.
     pub width: usize,
-    /// Grey levels, `[n, channels, height, width]`.
+    /// Values 0 to 255, `[n, channels, height, width]`.
     pub pixels: Vec<u8>,
-    /// The class of each picture; empty where the file holds none.
+    /// The class of each image; empty if the file has no labels.
     pub labels: Vec<u8>,
 }
 
 impl ImageSet {
-    /// The levels of picture `i`, `[channels, height, width]`; `None` beyond the end.
+    /// The values of image `i`, `[channels, height, width]`; `None` if there is no such image.
     pub fn get(&self, i: usize) -> Option<&[u8]> {
         let size = self.channels * self.height * self.width;
         self.pixels.get(i.checked_mul(size)?..i.checked_add(1)?.checked_mul(size)?)
     }
 
-    /// Picture `i`, grey copied to the three channels; `None` beyond the end.
+    /// Image `i` as RGB, with grey copied to the three channels; `None` if there is no such image.
     pub fn image(&self, i: usize) -> Option<RgbImage> {
         let levels = self.get(i)?;
         let plane = self.height * self.width;

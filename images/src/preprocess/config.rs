@@ -1,4 +1,4 @@
-//! Reading what transformers writes: `preprocessor_config.json`.
+//! Reading transformers' `preprocessor_config.json`.
 
 use std::path::Path;
 
@@ -9,21 +9,21 @@ use crate::convention::Convention;
 use crate::error::{ImageError, Result};
 use crate::filter::Filter;
 
-/// The means and standard deviations of CLIP's training set, which transformers gives to BiT as well.
+/// Means and standard deviations of CLIP's training set, which transformers uses for BiT too.
 const CLIP: [[f32; 3]; 2] = [[0.48145466, 0.4578275, 0.40821073], [0.26862954, 0.261_302_6, 0.275_777_1]];
 const HALF: [[f32; 3]; 2] = [[0.5; 3]; 2];
-/// A configuration is a page of text.
+/// Largest size of a configuration in bytes; a real one is a page of text.
 const MOST_BYTES: u64 = 16 << 20;
 
 impl Preprocessor {
     /// Reads a model's own preprocessing: `preprocessor_config.json` of transformers (the image processors of ViT,
     /// DeiT, BEiT, SigLIP, ConvNeXT, BiT and CLIP, old and new spellings), or `config.json` of timm.
     ///
-    /// `path` is such a file, or a directory that holds one; there, the first of `preprocessor_config.json`,
-    /// `processor_config.json` and `config.json` counts.
+    /// `path` is such a file, or a directory with one; in a directory, the first of `preprocessor_config.json`,
+    /// `processor_config.json` and `config.json` is used.
     ///
     /// # Errors
-    /// No such file, no JSON, an image processor that is not known, and entries that make no sense.
+    /// If the file does not exist or is not JSON, the image processor is unknown, or an entry is invalid.
     pub fn from_file(path: impl AsRef<Path>) -> Result<Self> {
         let path = path.as_ref();
         let names = ["preprocessor_config.json", "processor_config.json", "config.json"];
@@ -42,10 +42,10 @@ impl Preprocessor {
         Self::from_json(&json, &file)
     }
 
-    /// As [`from_file`](Self::from_file), of JSON that was read already; `name` only appears in errors.
+    /// Like [`from_file`](Self::from_file), for parsed JSON; `name` only appears in errors.
     ///
     /// # Errors
-    /// As there.
+    /// Those of [`from_file`](Self::from_file), except for reading.
     pub fn from_json(json: &Value, name: &Path) -> Result<Self> {
         let Some(mut entries) = json.as_object() else {
             return Err(ImageError::config(name, "it is no JSON object"));
@@ -64,9 +64,9 @@ impl Preprocessor {
     }
 }
 
-/// What a class of transformers assumes where the file is silent.
+/// Defaults of an image processor class of transformers.
 struct Defaults {
-    /// Whether a single number means a square rather than the shorter side.
+    /// If true, a single number is the side of a square; otherwise it is the shorter side.
     square: bool,
     resize: Resize,
     crop: Option<[u32; 2]>,
@@ -133,7 +133,7 @@ fn transformers(config: &Entries) -> Result<Preprocessor> {
             if read.crop.is_some_and(|crop| crop != [side; 2]) {
                 return Err(config.wrong("crop_size differs from what crop_pct leaves".into()));
             }
-            // In double precision, as Python has it: 224 / 0.875 is 256 exactly.
+            // In double precision, as in Python: 224 / 0.875 is 256 exactly.
             let larger =
                 f64::from(side) / config.get("crop_pct").and_then(Value::as_f64).unwrap_or(f64::from(crop_pct));
             read.resize = Resize::Shorter(config.cast("crop_pct", larger)?);
@@ -145,7 +145,7 @@ fn transformers(config: &Entries) -> Result<Preprocessor> {
     Ok(read)
 }
 
-/// A JSON object, and the file it stands in for errors.
+/// A JSON object, and its file for error messages.
 pub(super) struct Entries<'a> {
     pub entries: &'a Map<String, Value>,
     pub file: &'a Path,
@@ -156,7 +156,7 @@ impl Entries<'_> {
         ImageError::config(self.file, reason)
     }
 
-    /// An entry that is there and not null.
+    /// Returns an entry; `None` if it is missing or null.
     pub fn get(&self, key: &str) -> Option<&Value> {
         self.entries.get(key).filter(|value| !value.is_null())
     }
@@ -165,7 +165,7 @@ impl Entries<'_> {
         self.get(key).is_some()
     }
 
-    /// The kind of image processor, without what only tells how it is implemented.
+    /// The class of the image processor, without suffixes that only tell the implementation.
     fn class(&self) -> Result<String> {
         let named = self.get("image_processor_type").or_else(|| self.get("feature_extractor_type"));
         if let Some(name) = named.and_then(Value::as_str) {
@@ -173,7 +173,7 @@ impl Entries<'_> {
             let name = name.strip_suffix("ImageProcessor").or_else(|| name.strip_suffix("FeatureExtractor"));
             return Ok(name.unwrap_or_default().to_owned());
         }
-        // Files of before there were types.
+        // Files from before there were types.
         if !self.has("size") {
             return Err(self.wrong("it has neither an image_processor_type, a size nor a pretrained_cfg".into()));
         }
@@ -214,7 +214,7 @@ impl Entries<'_> {
         self.cast(key, number.ok_or_else(|| self.wrong(format!("{key}: {value} is no number of pixels")))?)
     }
 
-    /// Cuts off the fraction.
+    /// Converts to a number of pixels, truncating the fraction.
     pub fn cast(&self, key: &str, number: f64) -> Result<u32> {
         if (1.0..=65536.0).contains(&number) {
             Ok(number as u32)
@@ -240,7 +240,7 @@ impl Entries<'_> {
         }
     }
 
-    /// A list of numbers, or one number that holds for each channel.
+    /// A list of numbers, or one number for all channels.
     pub fn numbers(&self, key: &str, default: &[f32]) -> Result<Vec<f32>> {
         let wrong = |value: &Value| self.wrong(format!("{key}: {value} are no numbers"));
         match self.get(key) {

@@ -1,4 +1,4 @@
-//! Which pixels a crop keeps, and making only those.
+//! Position of the crop, and resizing of only the pixels it keeps.
 
 use image::{Rgb, RgbImage, imageops};
 
@@ -41,7 +41,7 @@ pub(super) fn prepare(preprocessor: &Preprocessor, image: &RgbImage) -> Result<R
 
 /// `[height, width]` after the resize and before the crop.
 fn resized_size(resize: Resize, [height, width]: [u32; 2]) -> [u64; 2] {
-    // The arithmetic of torchvision and timm, in the same order, so that the same numbers are rounded.
+    // The arithmetic of torchvision and timm, in the same order, so that the same values are rounded.
     let longer = |n: u32, long: u32, short: u32| (u64::from(n) * u64::from(long)) / u64::from(short);
     let scaled = |ratio: f64| [height, width].map(|side| (f64::from(side) / ratio).round_ties_even().max(1.0) as u64);
     match resize {
@@ -58,7 +58,7 @@ fn resized_size(resize: Resize, [height, width]: [u32; 2]) -> [u64; 2] {
     }
 }
 
-/// What a centre crop keeps of one side, and the border it needs before it.
+/// The range of one side that a centre crop keeps, and the padding before it.
 struct Span {
     from: u64,
     count: u32,
@@ -71,7 +71,7 @@ impl Span {
             return Self { from: 0, count: have as u32, border: ((want - have) / 2) as u32 };
         }
         let over = have - want;
-        // Half of an odd number, n + 1/2, goes to the even neighbour.
+        // Half of an odd number, n + 1/2, is rounded to even.
         let up = convention == Convention::Torchvision && over % 4 == 3;
         Self { from: over / 2 + u64::from(up), count: want as u32, border: 0 }
     }

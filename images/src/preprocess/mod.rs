@@ -1,4 +1,4 @@
-//! From a picture to the numbers that a model was trained on: resize, crop, scale, normalise.
+//! Preprocessing of an image to the input that a model was trained on: resize, crop, rescale, normalise.
 
 mod config;
 mod geometry;
@@ -12,42 +12,44 @@ use crate::convention::Convention;
 use crate::error::{ImageError, Result};
 use crate::filter::Filter;
 
-/// ImageNet's mean colour, for red, green and blue in 0..1.
+/// Mean of ImageNet's red, green and blue, with values in 0..1.
 pub const IMAGENET_MEAN: [f32; 3] = [0.485, 0.456, 0.406];
-/// ImageNet's standard deviation of each colour.
+/// Standard deviation of ImageNet's red, green and blue, with values in 0..1.
 pub const IMAGENET_STD: [f32; 3] = [0.229, 0.224, 0.225];
 
-/// How a picture is resized before it is cropped.
+/// Resizing of an image before the crop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Resize {
-    /// It is not.
+    /// No resizing.
     None,
-    /// To this size, whatever that does to its proportions.
+    /// To this size, regardless of the aspect ratio.
     Exact {
-        /// In pixels.
+        /// Height in pixels.
         height: u32,
-        /// In pixels.
+        /// Width in pixels.
         width: u32,
     },
-    /// Its shorter side to so many pixels, its proportions kept: the longer one becomes `int(n * long / short)`.
+    /// The shorter side to this number of pixels `n`, keeping the aspect ratio: the longer one becomes `int(n * long
+    /// / short)`.
     Shorter(u32),
-    /// Just large enough to cover this size, its proportions kept (timm's `center` for oblong sizes).
+    /// The smallest size that covers this one, keeping the aspect ratio (timm's `center` for sizes that are not
+    /// square).
     Cover {
-        /// In pixels.
+        /// Height in pixels.
         height: u32,
-        /// In pixels.
+        /// Width in pixels.
         width: u32,
     },
-    /// Just small enough to fit into this size, its proportions kept (timm's `border`).
+    /// The largest size that fits into this one, keeping the aspect ratio (timm's `border`).
     Within {
-        /// In pixels.
+        /// Height in pixels.
         height: u32,
-        /// In pixels.
+        /// Width in pixels.
         width: u32,
     },
 }
 
-/// Everything that is done to a picture before a model sees it. Fields are in the order in which they act.
+/// The preprocessing of a model's input images. Fields are in the order of application.
 ///
 /// ```
 /// use grove_images::{Preprocessor, RgbImage};
@@ -61,27 +63,27 @@ pub enum Resize {
 /// ```
 #[derive(Clone, Debug, PartialEq)]
 pub struct Preprocessor {
-    /// How to resize.
+    /// Resizing before the crop.
     pub resize: Resize,
-    /// The filter to resize with.
+    /// Filter for resizing.
     pub filter: Filter,
-    /// Cut this `[height, width]` out of the centre; a smaller picture gets a border of `fill`.
+    /// Centre crop to `[height, width]`, with padding of colour `fill` for a smaller image; `None` for no crop.
     pub crop: Option<[u32; 2]>,
-    /// Whose arithmetic it is.
+    /// The library whose arithmetic is reproduced.
     pub convention: Convention,
-    /// The border's colour.
+    /// Colour of the padding.
     pub fill: [u8; 3],
-    /// What grey levels are multiplied with: 1/255 makes them 0..1.
+    /// Factor of pixel values: 1/255 maps them to 0..1.
     pub rescale: f32,
-    /// Subtracted from each channel. Three means for colour, one for grey. Zeros do nothing.
+    /// Subtracted from each channel. Three means for colour, one for greyscale. Zeros for no change.
     pub mean: Vec<f32>,
-    /// What each channel is divided by then, as many as there are means. Ones do nothing.
+    /// Divisor of each channel after the subtraction, one for each mean. Ones for no change.
     pub std: Vec<f32>,
 }
 
 impl Preprocessor {
-    /// `[height, width]` of what comes out, or `None` where that depends on the picture (a resize that keeps
-    /// proportions, or none, without a crop).
+    /// `[height, width]` of the result; `None` if that depends on the image (no crop, and a resize that keeps the
+    /// aspect ratio or none).
     pub fn size(&self) -> Option<[usize; 2]> {
         match (self.crop, self.resize) {
             (Some([height, width]), _) | (None, Resize::Exact { height, width }) => {
@@ -91,29 +93,29 @@ impl Preprocessor {
         }
     }
 
-    /// 3 for colour, 1 for grey.
+    /// Number of channels: 3 for colour, 1 for greyscale.
     pub fn channels(&self) -> usize {
         self.mean.len()
     }
 
     /// Resizes and crops.
     ///
-    /// Only the part that the crop keeps is resampled, so that a picture of 30,000×2 pixels costs no more than others.
+    /// Only the part that the crop keeps is resampled, so that an image of 30,000×2 pixels costs no more than others.
     ///
     /// # Errors
-    /// An empty picture; without a crop, a result of more than 178,956,970 pixels.
+    /// If the image is empty, or, without a crop, the result would exceed 178,956,970 pixels.
     pub fn prepare(&self, image: &RgbImage) -> Result<RgbImage> {
         geometry::prepare(self, image)
     }
 
-    /// Rescales and normalises: `(level * rescale - mean) / std`, channels first, `[c, h, w]` of the picture given.
-    /// With one mean the picture becomes grey first: 0.299 red + 0.587 green + 0.114 blue.
+    /// Rescales and normalises: `(value * rescale - mean) / std`, `[c, h, w]`, with the height and width of the
+    /// image. With one mean the image is converted to greyscale first: 0.299 red + 0.587 green + 0.114 blue.
     ///
     /// # Errors
-    /// As [`check`](Self::check).
+    /// Those of [`check`](Self::check).
     pub fn normalise(&self, image: &RgbImage) -> Result<Vec<f32>> {
         self.check()?;
-        // There are only 256 grey levels, so each channel is a table.
+        // There are only 256 input values, so each channel is a table.
         let tables: Vec<[f32; 256]> = self
             .mean
             .iter()
@@ -132,7 +134,7 @@ impl Preprocessor {
         Ok(values)
     }
 
-    /// [`prepare`](Self::prepare), then [`normalise`](Self::normalise): `[c, height, width]`, channels first.
+    /// [`prepare`](Self::prepare), then [`normalise`](Self::normalise): `[c, height, width]`.
     ///
     /// # Errors
     /// Those of both.
@@ -141,11 +143,11 @@ impl Preprocessor {
         self.normalise(&self.prepare(image)?)
     }
 
-    /// Whether the fields make sense together.
+    /// Checks that the fields are valid.
     ///
     /// # Errors
-    /// Another number of means than 1 or 3, another number of standard deviations than of means, a standard deviation
-    /// of zero, a number that is not finite, a side of zero or beyond 65,536.
+    /// If the number of means is not 1 or 3, the number of standard deviations differs from it, a standard deviation
+    /// is zero, a value is not finite, or a side is zero or beyond 65,536.
     pub fn check(&self) -> Result<()> {
         let wrong = |reason: String| Err(ImageError::BadOption(reason));
         if !matches!(self.mean.len(), 1 | 3) || self.std.len() != self.mean.len() {
@@ -170,7 +172,7 @@ impl Preprocessor {
     }
 }
 
-/// Grey as ITU-R 601 has it, in Pillow's integer arithmetic.
+/// ITU-R 601 luma, in Pillow's integer arithmetic.
 pub(crate) fn luma([r, g, b]: [u8; 3]) -> u8 {
     ((u32::from(r) * 19595 + u32::from(g) * 38470 + u32::from(b) * 7471 + 0x8000) >> 16) as u8
 }

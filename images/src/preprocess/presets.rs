@@ -1,4 +1,4 @@
-//! Preprocessing that is known by name.
+//! Presets: preprocessing by name.
 
 use super::{IMAGENET_MEAN, IMAGENET_STD, Preprocessor, Resize};
 use crate::convention::Convention;
@@ -6,10 +6,10 @@ use crate::error::{ImageError, Result};
 use crate::filter::Filter;
 
 impl Preprocessor {
-    /// The names that [`preset`](Self::preset) knows.
+    /// The names of presets; see [`preset`](Self::preset).
     pub const PRESETS: &[&str] = &["torchvision", "torchvision-v2", "vit", "timm", "timm-imagenet", "mnist", "cifar10"];
 
-    /// Preprocessing by name:
+    /// Returns preprocessing by name:
     ///
     /// | name | resize | crop | mean, std |
     /// |---|---|---|---|
@@ -22,7 +22,7 @@ impl Preprocessor {
     /// | `cifar10` | 32×32, bilinear | | CIFAR-10's |
     ///
     /// # Errors
-    /// An unknown name.
+    /// If the name is unknown.
     pub fn preset(name: &str) -> Result<Self> {
         let base = Self {
             resize: Resize::Shorter(256),

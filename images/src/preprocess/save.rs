@@ -1,4 +1,4 @@
-//! Writing preprocessing so that transformers reads it.
+//! Writing preprocessing in transformers' format.
 
 use std::path::Path;
 
@@ -9,15 +9,15 @@ use crate::convention::Convention;
 use crate::error::{ImageError, Result};
 
 impl Preprocessor {
-    /// The `preprocessor_config.json` that transformers' `AutoImageProcessor` reads: a `ViTImageProcessor` where
-    /// there is no crop, otherwise a `BitImageProcessor`.
+    /// Returns the content of a `preprocessor_config.json` for transformers' `AutoImageProcessor`: a
+    /// `ViTImageProcessor` if there is no crop and the shorter side is not fixed, otherwise a `BitImageProcessor`.
     ///
-    /// transformers goes by [`Convention::Transformers`] whatever the file says; the entry `convention`, which it
-    /// overlooks, keeps the other one for [`from_file`](Self::from_file).
+    /// transformers always follows [`Convention::Transformers`]. The entry `convention`, which it ignores, preserves
+    /// the other one for [`from_file`](Self::from_file).
     ///
     /// # Errors
-    /// What [`check`](Self::check) refuses, and what no image processor of transformers does: [`Resize::Cover`],
-    /// [`Resize::Within`], and a border that is not black.
+    /// Those of [`check`](Self::check), and for settings that transformers' image processors lack: [`Resize::Cover`],
+    /// [`Resize::Within`], and padding that is not black.
     pub fn to_json(&self) -> Result<Value> {
         self.check()?;
         let size = match self.resize {
@@ -33,7 +33,7 @@ impl Preprocessor {
         if self.crop.is_some() && self.fill != [0; 3] {
             return Err(ImageError::BadOption("transformers only borders with black: set fill to 0".into()));
         }
-        // A number as it is written, 0.485, rather than its value in single precision, 0.48500001430511475.
+        // The decimal number as written, 0.485, rather than its value in single precision, 0.48500001430511475.
         let number = |v: f32| v.to_string().parse().unwrap_or(f64::from(v));
         let numbers = |list: &[f32]| list.iter().map(|&v| number(v)).collect::<Vec<f64>>();
         let rescale = if self.rescale == 1.0 / 255.0 { 1.0 / 255.0 } else { number(self.rescale) };
@@ -41,7 +41,7 @@ impl Preprocessor {
 
         let mut entries = Map::new();
         let mut put = |key: &str, value: Value| entries.insert(key.to_owned(), value);
-        // Only the ViT one would square a shorter side, and only the BiT one crops.
+        // The ViT processor would make a square of a shorter side, and only the BiT one crops.
         let vit = self.crop.is_none() && !matches!(self.resize, Resize::Shorter(_));
         put("image_processor_type", if vit { "ViTImageProcessor" } else { "BitImageProcessor" }.into());
         put("do_resize", (self.resize != Resize::None).into());
@@ -66,10 +66,10 @@ impl Preprocessor {
     }
 
     /// Writes [`to_json`](Self::to_json) to a file, or to `preprocessor_config.json` in a directory. The file is
-    /// written beside and then renamed, so that nobody reads half of it.
+    /// written atomically.
     ///
     /// # Errors
-    /// As [`to_json`](Self::to_json), and where the system refuses.
+    /// Those of [`to_json`](Self::to_json), and if the system reports an error.
     pub fn save(&self, path: impl AsRef<Path>) -> Result<()> {
         let path = path.as_ref();
         let file = if path.is_dir() { path.join("preprocessor_config.json") } else { path.to_owned() };

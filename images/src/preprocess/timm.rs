@@ -1,4 +1,4 @@
-//! Reading what timm writes: `pretrained_cfg` of a `config.json`.
+//! Reading timm's preprocessing: `pretrained_cfg` of a `config.json`.
 
 use serde_json::Value;
 
@@ -8,7 +8,7 @@ use crate::convention::Convention;
 use crate::error::Result;
 use crate::filter::Filter;
 
-/// The pipeline that timm's `create_transform` makes for evaluation.
+/// The pipeline of timm's `create_transform` for evaluation.
 pub(super) fn read(config: &Entries) -> Result<Preprocessor> {
     let [height, width] = match config.get("input_size").and_then(Value::as_array).map(Vec::as_slice) {
         Some([_, height, width]) => [config.pixels("input_size", height)?, config.pixels("input_size", width)?],
@@ -33,7 +33,7 @@ pub(super) fn read(config: &Entries) -> Result<Preprocessor> {
         Some("center") => Resize::Cover { height: tall, width: broad },
         Some("squash") => Resize::Exact { height: tall, width: broad },
         Some("border") => {
-            // The border has the mean colour, which normalises to about zero.
+            // The padding has the mean colour, which normalises to about zero.
             for (level, mean) in fill.iter_mut().zip(mean.iter().cycle()) {
                 *level = (255.0 * f64::from(*mean)).round_ties_even() as u8;
             }

@@ -2,7 +2,7 @@ use super::{pair, step};
 use burn::tensor::Tensor;
 use grove_backend::Backend;
 
-/// Cross entropy of independent yes-or-no predictions, in nats:
+/// Sigmoid cross entropy of independent binary predictions, in nats:
 /// `-labels · log σ(logits) - (1 - labels) · log σ(-logits)` (`optax.sigmoid_binary_cross_entropy`). Values and
 /// gradients are exact and finite for every finite logit.
 ///
@@ -30,8 +30,8 @@ pub fn sigmoid_binary_cross_entropy<B: Backend, const D: usize>(
     cross_entropy(logits, labels, step, tail)
 }
 
-/// Focal loss (Lin et al., 2017, <https://arxiv.org/abs/1708.02002>): the cross entropy of a yes-or-no prediction,
-/// weighted down where the prediction is already right: `α_t · (1 - p_t)^gamma · cross entropy`
+/// Focal loss (Lin et al., 2017, <https://arxiv.org/abs/1708.02002>): the sigmoid cross entropy, with a lower weight
+/// for examples that are already predicted well: `α_t · (1 - p_t)^gamma · cross entropy`
 /// (`optax.sigmoid_focal_loss`). With p the probability `σ(logits)` and y the label, `1 - p_t = (1 - y) p + y (1 - p)`
 /// and `α_t = alpha · y + (1 - alpha) (1 - y)`, or 1 without `alpha`. Values and gradients are finite for every finite
 /// logit and every `gamma` from 0 on.
@@ -55,8 +55,9 @@ pub fn sigmoid_focal_loss<B: Backend, const D: usize>(
     let unlikely = magnitude.clone().neg().exp(); // ratio of the less to the more likely answer's probability
     let tail = unlikely.clone().log1p();
 
-    // log(1 - p_t) = log(wrong + (1 - wrong) · exp(-|x|)) - log(1 + exp(-|x|)), where `wrong` is how much of the label
-    // the more likely answer contradicts. Where that is nothing, exp(-|x|) may be 0 and its logarithm is taken by hand.
+    // log(1 - p_t) = log(wrong + (1 - wrong) · exp(-|x|)) - log(1 + exp(-|x|)), where `wrong` is the part of the
+    // label that contradicts the more likely answer. If it is 0, exp(-|x|) may underflow to 0, so its logarithm -|x|
+    // is used directly.
     let wrong = step.clone() - sign * labels.clone();
     let right = wrong.clone().equal_elem(0.0);
     let mixed = wrong.clone().mask_fill(right.clone(), 1.0) + wrong.neg().add_scalar(1.0) * unlikely;
@@ -70,13 +71,13 @@ pub fn sigmoid_focal_loss<B: Backend, const D: usize>(
     }
 }
 
-/// From 1 and 0 to 1 and -1.
+/// Maps 1 to 1 and 0 to -1.
 fn sign<B: Backend, const D: usize>(step: Tensor<B, D>) -> Tensor<B, D> {
     step.mul_scalar(2.0).sub_scalar(1.0)
 }
 
-/// `max(x, 0) - x·y + log(1 + exp(-|x|))`. The first two terms are one product, so that a confident right answer leaves
-/// the small last term as it is, in the value and in the gradient.
+/// `max(x, 0) - x·y + log(1 + exp(-|x|))`. The first two terms are one product, so that it is exactly 0 for a
+/// confident right answer, and the small last term keeps its precision in the value and in the gradient.
 fn cross_entropy<B: Backend, const D: usize>(
     logits: Tensor<B, D>,
     labels: Tensor<B, D>,

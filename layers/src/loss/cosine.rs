@@ -4,8 +4,8 @@ use grove_backend::Backend;
 
 /// Cosine of the angle between vectors along the last axis: `Σ a·b / (‖a‖ ‖b‖)` (`optax.cosine_similarity`).
 ///
-/// `epsilon` is the least **squared** norm that is divided by, as in optax, whose default is 0. A zero vector is
-/// similar to nothing: the similarity is 0 and the gradient finite, also with `epsilon` 0, where optax gives NaN.
+/// `epsilon` is a lower bound of the **squared** norms in the denominator, as in optax, whose default is 0. For a
+/// zero vector the similarity is 0 and the gradient finite, even with `epsilon` 0, where optax gives NaN.
 ///
 /// # Shapes
 /// - predictions `[..., dim]`
@@ -49,7 +49,7 @@ pub fn cosine_distance<B: Backend, const D: usize>(
 fn unit<B: Backend, const D: usize>(x: Tensor<B, D>, epsilon: f64) -> Tensor<B, D> {
     let squared = x.clone().square().sum_dim(D - 1); // [..., 1]
     let small = squared.clone().lower_equal_elem(epsilon);
-    // Filled before the root, whose gradient at 0 is infinite.
+    // Filled before the square root, whose gradient at 0 is infinite.
     let least = if epsilon > 0.0 { epsilon } else { 1.0 };
     x / squared.mask_fill(small, least).sqrt()
 }

@@ -2,11 +2,11 @@ use super::pair;
 use burn::tensor::{Int, Tensor, TensorPrimitive, activation};
 use grove_backend::{Backend, at_least_f32};
 
-/// The label of a position that does not count.
+/// The label of positions to be ignored.
 pub const IGNORED: i64 = -100;
 
 /// Cross entropy of distributions over the last axis, in nats: `-Σ_c labels[c] · log_softmax(logits)[c]`
-/// (`optax.softmax_cross_entropy`). A class of label 0 counts nothing even if its logit is `-inf`.
+/// (`optax.softmax_cross_entropy`). A class of label 0 contributes 0 even if its logit is `-inf`.
 ///
 /// # Shapes
 /// - logits `[..., classes]`, unnormalised
@@ -15,7 +15,7 @@ pub const IGNORED: i64 = -100;
 pub fn softmax_cross_entropy<B: Backend, const D: usize>(logits: Tensor<B, D>, labels: Tensor<B, D>) -> Tensor<B, D> {
     let (logits, labels) = pair(("logits", logits), ("labels", labels));
     let log_probs = activation::log_softmax(logits, D - 1);
-    // 0 · -inf, which a class that was masked out gives, would be NaN.
+    // Otherwise a masked class would give 0 · -inf = NaN.
     let impossible = log_probs.clone().equal_elem(f64::NEG_INFINITY).bool_and(labels.clone().equal_elem(0.0));
     (labels * log_probs.mask_fill(impossible, 0.0)).sum_dim(D - 1).neg()
 }
@@ -61,9 +61,9 @@ pub fn smooth_labels<B: Backend, const D: usize>(labels: Tensor<B, D>, alpha: f6
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct CrossEntropy {
-    /// What part of each label is spread evenly over all classes, from 0 to 1. Default 0.
+    /// Part of each label that is distributed evenly over all classes, from 0 to 1. Default 0.
     pub label_smoothing: f64,
-    /// The label of a position that does not count. Default [`IGNORED`].
+    /// The label of positions to be ignored. Default [`IGNORED`].
     pub ignore_index: i64,
 }
 
@@ -74,7 +74,7 @@ impl Default for CrossEntropy {
 }
 
 impl CrossEntropy {
-    /// The loss of each position, 0 where it is ignored (`reduction="none"`).
+    /// The loss of each position, 0 for ignored ones (`reduction="none"`).
     ///
     /// # Shapes
     /// - logits `[..., classes]`, unnormalised
@@ -87,11 +87,11 @@ impl CrossEntropy {
     ) -> Tensor<B, L> {
         let ignored = labels.clone().equal_elem(self.ignore_index);
         let losses = integer_labels(logits, labels.mask_fill(ignored.clone(), 0), self.label_smoothing);
-        // Filled, not multiplied by 0: the loss of a row that does not count may be infinite.
+        // Filled, not multiplied by 0: the loss of an ignored row may be infinite.
         losses.mask_fill(ignored, 0.0)
     }
 
-    /// The mean over the positions that count (`reduction="mean"`). NaN where all are ignored, as in PyTorch.
+    /// The mean over the positions that are not ignored (`reduction="mean"`). NaN if all are ignored, as in PyTorch.
     ///
     /// # Shapes
     /// - logits `[..., classes]`, unnormalised
@@ -110,7 +110,7 @@ impl CrossEntropy {
 }
 
 /// Mean cross entropy of integer labels, in nats: `-log_softmax(logits)[label]`, over the rows whose label is not
-/// [`IGNORED`]. NaN where all are ignored, as in PyTorch. This is [`CrossEntropy::mean`] with the defaults, for one
+/// [`IGNORED`]. NaN if all are ignored, as in PyTorch. Equal to [`CrossEntropy::mean`] with the defaults, for one
 /// axis of examples.
 ///
 /// # Shapes
@@ -121,7 +121,8 @@ pub fn cross_entropy<B: Backend>(logits: Tensor<B, 2>, labels: Tensor<B, 1, Int>
     CrossEntropy::default().mean(logits, labels)
 }
 
-/// `-log_softmax(logits)[label]`, or `(1 - smoothing)` of it and `smoothing` of the mean of `-log_softmax(logits)`.
+/// Weighted sum of `-log_softmax(logits)[label]`, with weight `1 - smoothing`, and the mean of `-log_softmax(logits)`
+/// over the classes, with weight `smoothing`.
 fn integer_labels<B: Backend, const D: usize, const L: usize>(
     logits: Tensor<B, D>,
     labels: Tensor<B, L, Int>,
@@ -139,7 +140,7 @@ fn integer_labels<B: Backend, const D: usize, const L: usize>(
     if smoothing == 0.0 {
         return losses;
     }
-    // The mean over the classes in place of the label's, for a part of it.
+    // Replaces a part of the label's logit by the mean over the classes.
     let label = logits.clone().gather(D - 1, labels.unsqueeze_dim::<D>(L)); // [..., 1]
     let difference: Tensor<B, L> = (label - logits.mean_dim(D - 1)).squeeze_dim(L);
     losses + difference.mul_scalar(smoothing)

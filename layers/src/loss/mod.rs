@@ -1,14 +1,14 @@
 //! Losses. Names, arguments and defaults are optax's; [`CrossEntropy`] and [`cross_entropy`] are PyTorch's.
 //!
-//! A function named as in optax gives a loss for each example and reduces nothing: `.mean()` is the caller's. Losses
-//! of single numbers keep the shape of their inputs. Losses over the last axis keep that axis with size 1, as Burn's
-//! `sum_dim` does, because Rust cannot write the rank `D - 1` of a result; with integer labels the losses have the
-//! labels' shape. Shapes must be equal: what another library would broadcast silently, `[n, 1]` with `[n, n]`, is an
-//! error here.
+//! A function named as in optax returns one loss for each example and reduces nothing: the caller takes `.mean()`.
+//! Elementwise losses keep the shape of their inputs. Losses over the last axis keep that axis with size 1, as Burn's
+//! `sum_dim` does, because Rust cannot express the rank `D - 1` of a result; with integer labels the losses have the
+//! labels' shape. Shapes must be equal: combinations that another library would broadcast silently, such as `[n, 1]`
+//! with `[n, n]`, are an error.
 //!
-//! f16 and bf16 inputs are converted to f32 first and the loss is f32, as PyTorch does under autocast: a mean over
-//! thousands of examples, and a sum over thousands of classes, do not fit into 8 bits of mantissa. The gradients have
-//! the inputs' types again.
+//! f16 and bf16 inputs are converted to f32 first and the loss is f32, as in PyTorch under autocast: a mean over
+//! thousands of examples, or a sum over thousands of classes, exceeds the precision of 8 bits of mantissa. Gradients
+//! have the types of the inputs.
 //!
 //! ```
 //! use burn::tensor::{Int, Tensor};
@@ -42,7 +42,7 @@ pub use regression::{huber_loss, l2_loss, log_cosh, squared_error};
 use burn::tensor::Tensor;
 use grove_backend::{Backend, at_least_f32};
 
-/// Both in at least f32, after a check that they have one shape.
+/// Checks that both have the same shape, and converts them to at least f32.
 fn pair<B: Backend, const D: usize>(
     (a_name, a): (&str, Tensor<B, D>),
     (b_name, b): (&str, Tensor<B, D>),
@@ -55,9 +55,9 @@ fn pair<B: Backend, const D: usize>(
     (at_least_f32(a), at_least_f32(b))
 }
 
-/// 1 where `x >= 0`, else 0, without a gradient. Written with this step, `|x|` and `max(x, 0)` have slopes at 0 that
-/// belong together, where the backends' own have 0 each and a sum such as `max(x, 0) + log1p(exp(-|x|))` gets a wrong
-/// gradient.
+/// 1 where `x >= 0`, else 0, without a gradient. `|x|` and `max(x, 0)` written with this step have consistent slopes
+/// at 0. The backends' own functions have slope 0 there, which gives a sum such as `max(x, 0) + log1p(exp(-|x|))` a
+/// wrong gradient.
 fn step<B: Backend, const D: usize>(x: &Tensor<B, D>) -> Tensor<B, D> {
     x.clone().greater_equal_elem(0.0).float().cast(x.dtype())
 }

@@ -35,9 +35,9 @@ pub fn l2_loss<B: Backend, const D: usize>(predictions: Tensor<B, D>, targets: T
     squared_error(predictions, targets).mul_scalar(0.5)
 }
 
-/// Squared near zero, linear beyond (Huber, 1964): with `e = |predictions - targets|`, `½ e²` where `e <= delta` and
-/// `½ delta² + delta (e - delta)` elsewhere (`optax.huber_loss`). Its gradient is that of [`l2_loss`], clipped to
-/// `-delta..delta`. Optax's default for `delta` is 1.
+/// Huber loss (Huber, 1964; `optax.huber_loss`): quadratic near zero and linear beyond. With `e = |predictions -
+/// targets|`, it is `½ e²` where `e <= delta` and `½ delta² + delta (e - delta)` elsewhere. Its gradient is that of
+/// [`l2_loss`], clipped to `-delta..delta`. Optax's default for `delta` is 1.
 ///
 /// # Shapes
 /// - predictions, any

@@ -1,4 +1,4 @@
-//! What a reference computed, by case and part: `{case}.{part}` in a safetensors file.
+//! Reference results by case and part: `{case}.{part}` in a safetensors file.
 
 use burn::tensor::{DType, Tensor, TensorData};
 use grove_backend::Backend;

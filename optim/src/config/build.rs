@@ -9,11 +9,11 @@ use crate::{
 };
 
 impl OptimizerConfig {
-    /// The chain: clipping, then the optimizer; around both, as far as they are asked for, what ignores gradients that are
-    /// not finite, what accumulates them, and what leaves frozen parameters out.
+    /// Builds the chain: gradient clipping, then the optimizer. The options `apply_if_finite`, `accumulate` and
+    /// `frozen` wrap the chain, in this order from the inside out.
     ///
     /// # Errors
-    /// [`OptimError`] where the configuration makes no sense.
+    /// [`OptimError`] if the configuration is invalid.
     pub fn build<B: Backend, P: Tree<B> + 'static>(&self) -> Result<Boxed<B, P>, OptimError> {
         self.check()?;
         let clip = self.clip.map(|max_norm| clip_by_global_norm(max_norm));

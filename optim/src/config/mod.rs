@@ -1,4 +1,4 @@
-//! Optimizers as plain data, to be read from a configuration file.
+//! Optimizers as plain data, for configuration files.
 
 mod build;
 mod options;
@@ -17,8 +17,8 @@ use crate::{OptimError, matrices};
 
 /// An optimizer with its schedule, masks and wrappers, as plain data.
 ///
-/// In a file it is one object: the fields of this struct, of which only `name` and `learning_rate` have to be there, and
-/// beside them the options of the optimizer under optax's names. [`build`](Self::build) makes the chain.
+/// In a file it is one object with the fields of this struct, of which only `name` and `learning_rate` are required,
+/// and the options of the optimizer under optax's names. [`build`](Self::build) makes the chain.
 ///
 /// ```
 /// use grove_optim::{GradientTransformation, OptimizerConfig};
@@ -46,38 +46,39 @@ use crate::{OptimError, matrices};
 pub struct OptimizerConfig {
     /// The optimizer.
     pub name: OptimizerName,
-    /// The learning rate: in a file a number, or a schedule by its name.
+    /// The learning rate. In a file, a number or a schedule by its name.
     pub learning_rate: ScheduleConfig,
-    /// The optimizer's other options, in a file beside the fields of this struct; the others have optax's defaults.
+    /// The optimizer's other options, which in a file are fields of the same object. Missing ones have optax's
+    /// defaults.
     pub options: BTreeMap<String, Value>,
-    /// Which parameters decay: all.
+    /// Parameters that weight decay applies to. Default all.
     pub weight_decay_mask: MaskConfig,
-    /// The largest global norm of the gradients.
+    /// Largest global norm of the gradients; `None` for no clipping.
     pub clip: Option<f64>,
-    /// Patterns of the paths of parameters that are not trained.
+    /// Path patterns of the parameters that are not trained.
     pub frozen: Vec<String>,
-    /// How many gradients make a step: 1.
+    /// Number of gradients accumulated per step; `None` for 1.
     pub accumulate: Option<u64>,
-    /// How often in a row gradients that are not finite are ignored; none: never.
+    /// Number of consecutive non-finite gradients that are ignored; `None` ignores none.
     pub apply_if_finite: Option<u64>,
 }
 
-/// Parameters, as plain data.
+/// A selection of parameters, as plain data.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum MaskConfig {
-    /// All of them.
+    /// All parameters.
     #[default]
     All,
-    /// Those with two axes or more.
+    /// Parameters with two axes or more.
     Matrices,
-    /// Those whose path fits one of the patterns, as [`by_path`](grove_tree::by_path) has them.
+    /// Parameters whose path matches one of the patterns of [`by_path`](grove_tree::by_path).
     #[serde(untagged)]
     Paths(Vec<String>),
 }
 
 impl MaskConfig {
-    /// The filter.
+    /// Returns the filter for these parameters.
     pub fn filter<B: Backend>(&self) -> Filter<B> {
         match self {
             Self::All => is_inexact(),
@@ -93,7 +94,7 @@ fn any_path<B: Backend>(patterns: &[String]) -> Filter<B> {
 }
 
 impl OptimizerConfig {
-    /// An optimizer with optax's defaults and nothing around it.
+    /// Creates a configuration with optax's defaults and without clipping, masks or wrappers.
     pub fn new(name: OptimizerName, learning_rate: impl Into<ScheduleConfig>) -> Self {
         Self {
             name,
@@ -107,15 +108,15 @@ impl OptimizerConfig {
         }
     }
 
-    /// Reads a configuration.
+    /// Parses a configuration.
     ///
     /// # Errors
-    /// [`OptimError`]: text that is no JSON, an unknown optimizer or option, a value that makes no sense.
+    /// [`OptimError`]: invalid JSON, an unknown optimizer or option, or an invalid value.
     pub fn from_json(text: &str) -> Result<Self, OptimError> {
         serde_json::from_str::<Value>(text).map_err(|error| OptimError::Syntax(error.to_string()))?.try_into()
     }
 
-    /// Looks for what makes no sense. Reading and building do that too.
+    /// Checks that all values are valid. Parsing and building call this too.
     ///
     /// # Errors
     /// [`OptimError::UnknownOption`] and [`OptimError::Value`].
@@ -137,7 +138,7 @@ impl OptimizerConfig {
     }
 }
 
-/// Takes a field out of an object.
+/// Removes a field from an object and deserialises it; `None` if it is missing or null.
 fn take<T: for<'de> Deserialize<'de>>(object: &mut Map<String, Value>, name: &str) -> Result<Option<T>, OptimError> {
     match object.remove(name) {
         None | Some(Value::Null) => Ok(None),
@@ -181,7 +182,7 @@ impl From<OptimizerConfig> for Value {
                 object.insert(name.to_owned(), value);
             }
         };
-        // What consists of numbers and strings is JSON.
+        // Values of numbers and strings always serialise to JSON.
         let json = |value: serde_json::Result<Value>| value.unwrap_or_default();
         put("name", Some(config.name.as_str().into()));
         put("learning_rate", Some(json(serde_json::to_value(config.learning_rate))));

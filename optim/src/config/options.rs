@@ -8,7 +8,7 @@ use crate::OptimError;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
-#[allow(missing_docs)] // Each is the function of its name.
+#[allow(missing_docs)] // Each variant is the function of its name.
 pub enum OptimizerName {
     Adabelief,
     Adafactor,
@@ -27,7 +27,7 @@ pub enum OptimizerName {
 }
 
 impl OptimizerName {
-    /// All of them, in the order of the alphabet.
+    /// All optimizers, in alphabetical order.
     pub const ALL: [Self; 14] = [
         Self::Adabelief,
         Self::Adafactor,
@@ -45,7 +45,7 @@ impl OptimizerName {
         Self::Sgd,
     ];
 
-    /// The name, as in files and in optax.
+    /// The name in files and in optax.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Adabelief => "adabelief",
@@ -83,7 +83,7 @@ impl FromStr for OptimizerName {
     }
 }
 
-/// The options of an optimizer that a configuration can have.
+/// The options of an optimizer that a configuration may set.
 pub(super) fn names(optimizer: OptimizerName) -> &'static [&'static str] {
     use OptimizerName as Name;
     match optimizer {
@@ -127,15 +127,15 @@ pub(super) fn names(optimizer: OptimizerName) -> &'static [&'static str] {
     }
 }
 
-/// What values an option takes.
+/// The valid values of an option.
 enum Kind {
-    /// Part of what is remembered.
+    /// A decay rate: at least 0 and below 1.
     Fraction,
     Nonnegative,
     Positive,
     Flag,
     Count,
-    /// Steps of an iteration that is computed in each step.
+    /// Number of iterations that are computed in each step: 1 to 100.
     Few,
 }
 
@@ -158,7 +158,8 @@ fn kind(name: &str) -> Kind {
     }
 }
 
-/// Looks for options that the optimizer has not, and for values that make no sense. Nothing stands for the default.
+/// Checks that the optimizer has all of these options, and that their values are valid. A null value stands for the
+/// default.
 pub(super) fn check(optimizer: OptimizerName, options: &BTreeMap<String, Value>) -> Result<(), OptimError> {
     for (name, value) in options {
         if !names(optimizer).contains(&name.as_str()) {

@@ -7,21 +7,21 @@ use crate::{
     warmup_constant_schedule, warmup_cosine_decay_schedule, warmup_exponential_decay_schedule,
 };
 
-/// A schedule as plain data, under the names of the functions that make schedules and with their arguments. In a file a
+/// A schedule as plain data, with the names and arguments of the functions that make schedules. In a file a plain
 /// number is a constant: `3e-4`, or `{"linear": {"init_value": 1e-3, "end_value": 0, "transition_steps": 1000}}`.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ScheduleConfig {
-    /// Always the same.
+    /// A constant value.
     Constant(f64),
-    /// One of the others.
+    /// A schedule by its name.
     Named(NamedSchedule),
 }
 
-/// Schedules by name; the arguments are those of the functions.
+/// Schedules by name, with the arguments of the functions.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 #[non_exhaustive]
-#[allow(missing_docs)] // Each is the function of its name, with that function's arguments.
+#[allow(missing_docs)] // Each variant is the function of its name, with that function's arguments.
 pub enum NamedSchedule {
     #[serde(alias = "linear_schedule")]
     Linear { init_value: f64, end_value: f64, transition_steps: u64 },
@@ -72,15 +72,15 @@ pub enum NamedSchedule {
     Sgdr(Vec<(f64, f64, u64, u64, f64)>),
     #[serde(alias = "join_schedules")]
     Join { schedules: Vec<ScheduleConfig>, boundaries: Vec<u64> },
-    /// A schedule as it is inside, with all of its arguments.
+    /// A [`Schedule`] with all of its arguments.
     Schedule(Schedule),
 }
 
 impl ScheduleConfig {
-    /// The schedule.
+    /// Returns the schedule.
     ///
     /// # Errors
-    /// [`OptimError::Value`] where it makes no sense, as [`Schedule::check`] says.
+    /// [`OptimError::Value`] if it is invalid, as determined by [`Schedule::check`].
     pub fn schedule(&self) -> Result<Schedule, OptimError> {
         let schedule = self.clone().unchecked();
         schedule.check()?;
@@ -160,7 +160,7 @@ impl Serialize for ScheduleConfig {
     }
 }
 
-// Written out, because of serde's own "untagged" there would be no saying what is wrong.
+// Implemented by hand, because serde's `untagged` gives no useful error messages.
 impl<'de> Deserialize<'de> for ScheduleConfig {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let value = Value::deserialize(deserializer)?;

@@ -10,25 +10,26 @@ use crate::{
 /// Options of [`adafactor`].
 #[derive(Clone)]
 pub struct Adafactor<B: Backend> {
-    /// The least size of the two largest axes of a leaf whose second moment is factored: 128.
+    /// Smallest size of both of a leaf's two largest axes for its second moment to be factored. Default 128.
     pub min_dim_size_to_factor: usize,
-    /// The exponent of the second moment's decay: 0.8.
+    /// Exponent of the second moment's decay schedule. Default 0.8.
     pub decay_rate: Scalar<B>,
-    /// The step from which steps are counted, for fine-tuning: 0.
+    /// Step at which the count of steps begins, for fine-tuning. Default 0.
     pub decay_offset: u64,
-    /// Whether updates are scaled to the size of their parameters: yes.
+    /// If true, updates are multiplied by the root mean square of their parameters. Default true.
     pub multiply_by_parameter_scale: bool,
-    /// The largest root mean square of an update before the learning rate: 1.
+    /// Largest root mean square of a leaf's update before the learning rate; `None` for no clipping. Default 1.
     pub clipping_threshold: Option<Scalar<B>>,
-    /// How much of the mean of updates stays at each step; none: no momentum.
+    /// Decay rate of the mean of updates; `None`, the default, for no momentum.
     pub momentum: Option<Scalar<B>>,
-    /// Multiple of the parameters that is taken from them at each step, whatever the learning rate: none.
+    /// Multiple of the parameters that is subtracted at each step, independent of the learning rate; `None`, the
+    /// default, for no decay.
     pub weight_decay_rate: Option<ScalarOrSchedule<B>>,
-    /// Added to squares: 1e-30.
+    /// Added to squared gradients for numerical stability. Default 1e-30.
     pub eps: Scalar<B>,
-    /// Whether to factor at all: yes.
+    /// If true, second moments are factored. Default true.
     pub factored: bool,
-    /// Which parameters decay: all.
+    /// Parameters that weight decay applies to; `None`, the default, for all.
     pub weight_decay_mask: Option<Filter<B>>,
 }
 
@@ -49,7 +50,7 @@ impl<B: Backend> Default for Adafactor<B> {
     }
 }
 
-/// What [`adafactor`] chains.
+/// The chain of [`adafactor`].
 pub type AdafactorChain<B> = (
     ScaleByFactoredRms<B>,
     Option<ClipByBlockRms<B>>,
@@ -60,11 +61,11 @@ pub type AdafactorChain<B> = (
     Scale<B>,
 );
 
-/// Adafactor: Adam's rescaling in little memory. Shazeer and Stern, "Adafactor: Adaptive Learning Rates with Sublinear
-/// Memory Cost" (2018).
+/// Adafactor: adaptive learning rates like Adam's, with memory sublinear in the number of parameters. Shazeer and
+/// Stern, "Adafactor: Adaptive Learning Rates with Sublinear Memory Cost" (2018).
 ///
-/// optax may be given no learning rate; that is a learning rate of 1. In grove a part that the options leave out keeps
-/// its place in the chain, and so the paths of the state of those that follow.
+/// optax allows no learning rate, which corresponds to a learning rate of 1. In grove, a part that the options
+/// disable keeps its place in the chain, so that the paths of the other parts' states do not change.
 pub fn adafactor<B: Backend>(
     learning_rate: impl Into<ScalarOrSchedule<B>>,
     options: Adafactor<B>,

@@ -11,7 +11,7 @@ use crate::{
 /// Options of [`adam`].
 pub type Adam<B> = ScaleByAdam<B>;
 
-/// What [`adam`] makes: a chain of two transformations, whose whole step is one pass over each leaf.
+/// The chain of [`adam`]: two transformations, whose whole step is one pass over each leaf.
 #[derive(Clone)]
 pub struct AdamChain<B: Backend>(ScaleByAdam<B>, ScaleByLearningRate<B>);
 
@@ -48,19 +48,19 @@ pub fn adam<B: Backend>(learning_rate: impl Into<ScalarOrSchedule<B>>, options: 
 /// Options of [`adamw`].
 #[derive(Clone)]
 pub struct Adamw<B: Backend> {
-    /// How much of the first moment stays at each step: 0.9.
+    /// Decay rate of the first moment. Default 0.9.
     pub b1: Scalar<B>,
-    /// How much of the second moment stays at each step: 0.999.
+    /// Decay rate of the second moment. Default 0.999.
     pub b2: Scalar<B>,
-    /// Added to the root: 1e-8.
+    /// Added to the denominator outside the square root, for numerical stability. Default 1e-8.
     pub eps: Scalar<B>,
-    /// Added below the root: 0.
+    /// Added to the denominator inside the square root. Default 0.
     pub eps_root: Scalar<B>,
-    /// What part of a parameter, times the learning rate, is taken from it at each step: 1e-4.
+    /// Decoupled weight decay: each step subtracts this times the learning rate times the parameter. Default 1e-4.
     pub weight_decay: ScalarOrSchedule<B>,
-    /// Which parameters decay: all.
+    /// Parameters that weight decay applies to; `None`, the default, for all.
     pub mask: Option<Filter<B>>,
-    /// Whether to look one step ahead: no.
+    /// If true, uses Nesterov momentum. Default false.
     pub nesterov: bool,
 }
 
@@ -71,7 +71,7 @@ impl<B: Backend> Default for Adamw<B> {
     }
 }
 
-/// What [`adamw`] makes: a chain of three transformations, whose whole step is one pass over each leaf.
+/// The chain of [`adamw`]: three transformations, whose whole step is one pass over each leaf.
 #[derive(Clone)]
 pub struct AdamwChain<B: Backend>(ScaleByAdam<B>, AddDecayedWeights<B>, ScaleByLearningRate<B>);
 
@@ -113,8 +113,8 @@ pub fn adamw<B: Backend>(learning_rate: impl Into<ScalarOrSchedule<B>>, options:
     )
 }
 
-/// [`adamw`] that looks one step ahead: `nesterov` is set whatever the options say. Dozat, "Incorporating Nesterov
-/// Momentum into Adam" (2016).
+/// AdamW with Nesterov momentum: sets `nesterov` regardless of the options. Dozat, "Incorporating Nesterov Momentum
+/// into Adam" (2016).
 pub fn nadamw<B: Backend>(learning_rate: impl Into<ScalarOrSchedule<B>>, options: Adamw<B>) -> AdamwChain<B> {
     adamw(learning_rate, Adamw { nesterov: true, ..options })
 }
@@ -122,7 +122,7 @@ pub fn nadamw<B: Backend>(learning_rate: impl Into<ScalarOrSchedule<B>>, options
 /// Options of [`amsgrad`].
 pub type Amsgrad<B> = ScaleByAmsgrad<B>;
 
-/// What [`amsgrad`] chains.
+/// The chain of [`amsgrad`].
 pub type AmsgradChain<B> = (ScaleByAmsgrad<B>, ScaleByLearningRate<B>);
 
 /// AMSGrad. Reddi, Kale and Kumar, "On the Convergence of Adam and Beyond" (2018).
@@ -133,7 +133,7 @@ pub fn amsgrad<B: Backend>(learning_rate: impl Into<ScalarOrSchedule<B>>, option
 /// Options of [`radam`].
 pub type Radam<B> = ScaleByRadam<B>;
 
-/// What [`radam`] chains.
+/// The chain of [`radam`].
 pub type RadamChain<B> = (ScaleByRadam<B>, ScaleByLearningRate<B>);
 
 /// Rectified Adam. Liu et al., "On the Variance of the Adaptive Learning Rate and Beyond" (2020).
@@ -144,7 +144,7 @@ pub fn radam<B: Backend>(learning_rate: impl Into<ScalarOrSchedule<B>>, options:
 /// Options of [`adabelief`].
 pub type Adabelief<B> = ScaleByBelief<B>;
 
-/// What [`adabelief`] chains.
+/// The chain of [`adabelief`].
 pub type AdabeliefChain<B> = (ScaleByBelief<B>, ScaleByLearningRate<B>);
 
 /// AdaBelief. Zhuang et al., "AdaBelief Optimizer: Adapting Stepsizes by the Belief in Observed Gradients" (2020).

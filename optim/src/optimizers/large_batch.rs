@@ -9,17 +9,17 @@ use crate::{
 /// Options of [`lamb`].
 #[derive(Clone)]
 pub struct Lamb<B: Backend> {
-    /// How much of the first moment stays at each step: 0.9.
+    /// Decay rate of the first moment. Default 0.9.
     pub b1: Scalar<B>,
-    /// How much of the second moment stays at each step: 0.999.
+    /// Decay rate of the second moment. Default 0.999.
     pub b2: Scalar<B>,
-    /// Added to the root: 1e-6.
+    /// Added to the denominator outside the square root, for numerical stability. Default 1e-6.
     pub eps: Scalar<B>,
-    /// Added below the root: 0.
+    /// Added to the denominator inside the square root. Default 0.
     pub eps_root: Scalar<B>,
-    /// Multiple of the parameters that is added before updates are scaled to their size: 0.
+    /// Multiple of the parameters that is added to the updates before the trust ratio is applied. Default 0.
     pub weight_decay: ScalarOrSchedule<B>,
-    /// Which parameters decay: all.
+    /// Parameters that weight decay applies to; `None`, the default, for all.
     pub mask: Option<Filter<B>>,
 }
 
@@ -30,11 +30,11 @@ impl<B: Backend> Default for Lamb<B> {
     }
 }
 
-/// What [`lamb`] chains.
+/// The chain of [`lamb`].
 pub type LambChain<B> = (ScaleByAdam<B>, AddDecayedWeights<B>, ScaleByTrustRatio<B>, ScaleByLearningRate<B>);
 
-/// LAMB: Adam's updates, scaled to the size of each parameter. You et al., "Large Batch Optimization for Deep Learning:
-/// Training BERT in 76 minutes" (2020).
+/// LAMB: Adam's updates, scaled to the norm of each parameter. You et al., "Large Batch Optimization for Deep
+/// Learning: Training BERT in 76 minutes" (2020).
 pub fn lamb<B: Backend>(learning_rate: impl Into<ScalarOrSchedule<B>>, options: Lamb<B>) -> LambChain<B> {
     let Lamb { b1, b2, eps, eps_root, weight_decay, mask } = options;
     (
@@ -48,19 +48,19 @@ pub fn lamb<B: Backend>(learning_rate: impl Into<ScalarOrSchedule<B>>, options: 
 /// Options of [`lars`].
 #[derive(Clone)]
 pub struct Lars<B: Backend> {
-    /// Multiple of the parameters that is added to their gradients: 0.
+    /// Multiple of the parameters that is added to their gradients. Default 0.
     pub weight_decay: ScalarOrSchedule<B>,
-    /// Which parameters decay: all.
+    /// Parameters that weight decay applies to; `None`, the default, for all.
     pub weight_decay_mask: Option<Filter<B>>,
-    /// What the ratio of sizes is multiplied by: 1e-3.
+    /// Factor of the trust ratio. Default 1e-3.
     pub trust_coefficient: Scalar<B>,
-    /// Added to the norm of the update: 0.
+    /// Added to the norm of the update for numerical stability. Default 0.
     pub eps: Scalar<B>,
-    /// The updates of which parameters are scaled to their size: all.
+    /// Parameters whose updates are scaled by the trust ratio; `None`, the default, for all.
     pub trust_ratio_mask: Option<Filter<B>>,
-    /// How much of the sum of updates stays at each step: 0.9.
+    /// Decay rate of the accumulated updates. Default 0.9.
     pub momentum: Scalar<B>,
-    /// Whether to look one step ahead: no.
+    /// If true, uses Nesterov momentum. Default false.
     pub nesterov: bool,
 }
 
@@ -78,11 +78,11 @@ impl<B: Backend> Default for Lars<B> {
     }
 }
 
-/// What [`lars`] chains.
+/// The chain of [`lars`].
 pub type LarsChain<B> = (AddDecayedWeights<B>, Masked<B, ScaleByTrustRatio<B>>, ScaleByLearningRate<B>, Trace<B>);
 
-/// LARS: gradients, scaled to the size of each parameter, with momentum. You, Gitman and Ginsburg, "Large Batch Training
-/// of Convolutional Networks" (2017).
+/// LARS: gradients scaled to the norm of each parameter, with momentum. You, Gitman and Ginsburg, "Large Batch
+/// Training of Convolutional Networks" (2017).
 pub fn lars<B: Backend>(learning_rate: impl Into<ScalarOrSchedule<B>>, options: Lars<B>) -> LarsChain<B> {
     let Lars { weight_decay, weight_decay_mask, trust_coefficient, eps, trust_ratio_mask, momentum, nesterov } =
         options;

@@ -9,13 +9,13 @@ use crate::{
 /// Options of [`lion`].
 #[derive(Clone)]
 pub struct Lion<B: Backend> {
-    /// How much of the remembered mean goes into a step: 0.9.
+    /// Weight of the momentum in the update's interpolation between momentum and gradient. Default 0.9.
     pub b1: Scalar<B>,
-    /// How much of the remembered mean stays: 0.99.
+    /// Decay rate of the momentum. Default 0.99.
     pub b2: Scalar<B>,
-    /// What part of a parameter, times the learning rate, is taken from it at each step: 1e-3.
+    /// Decoupled weight decay: each step subtracts this times the learning rate times the parameter. Default 1e-3.
     pub weight_decay: ScalarOrSchedule<B>,
-    /// Which parameters decay: all.
+    /// Parameters that weight decay applies to; `None`, the default, for all.
     pub mask: Option<Filter<B>>,
 }
 
@@ -25,11 +25,11 @@ impl<B: Backend> Default for Lion<B> {
     }
 }
 
-/// What [`lion`] chains.
+/// The chain of [`lion`].
 pub type LionChain<B> = (ScaleByLion<B>, AddDecayedWeights<B>, ScaleByLearningRate<B>);
 
-/// Lion: steps of one size, in the direction of the momentum's signs. Its learning rates are 3 to 10 times smaller than
-/// Adam's. Chen et al., "Symbolic Discovery of Optimization Algorithms" (2023).
+/// Lion: updates are the signs of an interpolation between momentum and gradient. Its learning rates are 3 to 10
+/// times smaller than Adam's. Chen et al., "Symbolic Discovery of Optimization Algorithms" (2023).
 pub fn lion<B: Backend>(learning_rate: impl Into<ScalarOrSchedule<B>>, options: Lion<B>) -> LionChain<B> {
     let Lion { b1, b2, weight_decay, mask } = options;
     (

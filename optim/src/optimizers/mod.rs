@@ -1,4 +1,4 @@
-//! Optimizers: chains under the names of the papers. Names, options and defaults are optax's.
+//! Optimizers: chains named after the papers' methods. Names, options and defaults are optax's.
 
 mod adafactor;
 mod adam;

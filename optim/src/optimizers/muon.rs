@@ -11,37 +11,41 @@ use crate::{
 /// Options of [`muon`].
 #[derive(Clone)]
 pub struct Muon<B: Backend> {
-    /// Coefficients of the Newton–Schulz iteration, as in [`ScaleByMuon`]: [`MUON_NS_COEFFS`] in each step.
+    /// Coefficients of the Newton–Schulz iteration, as in [`ScaleByMuon`]. Default [`MUON_NS_COEFFS`] in each step.
     pub ns_coeffs: Vec<[f64; 3]>,
-    /// Steps of the iteration: 5.
+    /// Number of Newton–Schulz iterations. Default 5.
     pub ns_steps: usize,
-    /// How much of the mean of gradients stays at each step: 0.95.
+    /// Decay rate of the mean of gradients. Default 0.95.
     pub beta: Scalar<B>,
-    /// Added to the norm that matrices are divided by, and to Adam's root: 1e-8.
+    /// Added to the norm that matrices are divided by, and to Adam's denominator outside the square root. Default
+    /// 1e-8.
     pub eps: f64,
-    /// What part of a matrix, times the learning rate, is taken from it at each step: 0.
+    /// Decoupled weight decay of matrices: each step subtracts this times the learning rate times the matrix. Default
+    /// 0.
     pub weight_decay: ScalarOrSchedule<B>,
-    /// Which matrices decay: all.
+    /// Matrices that weight decay applies to; `None`, the default, for all.
     pub weight_decay_mask: Option<Filter<B>>,
-    /// Whether to look one step ahead, in Adam too: yes.
+    /// If true, uses Nesterov momentum, in Adam too. Default true.
     pub nesterov: bool,
-    /// Whether to multiply updates by their inner product with the momentum: no.
+    /// If true, updates are multiplied by their inner product with the momentum. Default false.
     pub adaptive: bool,
-    /// How matrices are brought to a norm of at most 1: by their Frobenius norm.
+    /// Normalisation of matrices before the iteration, to a norm of at most 1. Default by their Frobenius norm.
     pub preconditioning: Preconditioning,
-    /// Adam's `b1`, for what is no matrix: 0.9.
+    /// Adam's `b1`, for parameters that are not matrices. Default 0.9.
     pub adam_b1: Scalar<B>,
-    /// Adam's `b2`: 0.999.
+    /// Adam's `b2`. Default 0.999.
     pub adam_b2: Scalar<B>,
-    /// Adam's `eps_root`: 0.
+    /// Adam's `eps_root`. Default 0.
     pub adam_eps_root: Scalar<B>,
-    /// What part of the other parameters, times their learning rate, is taken from them at each step: 0.
+    /// Decoupled weight decay of the other parameters: each step subtracts this times their learning rate times the
+    /// parameter. Default 0.
     pub adam_weight_decay: ScalarOrSchedule<B>,
-    /// Adam's learning rate: the same.
+    /// Adam's learning rate; `None`, the default, for that of the matrices.
     pub adam_learning_rate: Option<ScalarOrSchedule<B>>,
-    /// Which leaves are matrices, and how: those with two axes, `[inputs, outputs]`.
+    /// Selection of the leaves that are matrices, with their input and output axes. Default leaves with two axes,
+    /// `[inputs, outputs]`.
     pub muon_weight_dimension_numbers: WeightDimensionNumbers<B>,
-    /// The root mean square that updates are scaled to, about (0.2 is Adam's); none: scaled by width.
+    /// Approximate root mean square that updates are scaled to (0.2 is Adam's); `None`, the default, scales by width.
     pub consistent_rms: Option<f64>,
 }
 
@@ -68,16 +72,16 @@ impl<B: Backend> Default for Muon<B> {
     }
 }
 
-/// What [`muon`] chains: one part for matrices, one for everything else.
+/// The chain of [`muon`]: one part for matrices, one for all other parameters.
 pub type MuonChain<B> = (
     Masked<B, (ScaleByMuon<B>, ScaleByShape<B>, AddDecayedWeights<B>, ScaleByLearningRate<B>)>,
     Masked<B, AdamwChain<B>>,
 );
 
-/// Muon for matrices, AdamW for everything else. Jordan et al., "Muon: An optimizer for hidden layers in neural
+/// Muon for matrices, AdamW for all other parameters. Jordan et al., "Muon: An optimizer for hidden layers in neural
 /// networks" (2024).
 ///
-/// Embeddings and the last layer are better left to AdamW too, which `muon_weight_dimension_numbers` can do:
+/// Embeddings and the last layer are better optimized by AdamW too, which `muon_weight_dimension_numbers` can select:
 ///
 /// ```
 /// use grove_optim::{Muon, MuonDimensionNumbers, WeightDimensionNumbers, muon};

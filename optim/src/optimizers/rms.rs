@@ -9,7 +9,7 @@ use crate::{
 /// Options of [`adagrad`].
 pub type Adagrad<B> = ScaleByRss<B>;
 
-/// What [`adagrad`] chains.
+/// The chain of [`adagrad`].
 pub type AdagradChain<B> = (ScaleByRss<B>, ScaleByLearningRate<B>);
 
 /// AdaGrad. Duchi, Hazan and Singer, "Adaptive Subgradient Methods for Online Learning and Stochastic Optimization"
@@ -21,21 +21,22 @@ pub fn adagrad<B: Backend>(learning_rate: impl Into<ScalarOrSchedule<B>>, option
 /// Options of [`rmsprop`].
 #[derive(Clone, Debug)]
 pub struct Rmsprop<B: Backend> {
-    /// How much of the mean of squares stays at each step: 0.9.
+    /// Decay rate of the mean of squares. Default 0.9.
     pub decay: Scalar<B>,
-    /// Added to the mean or to its root: 1e-8.
+    /// Added to the mean of squares or to its root, for numerical stability. Default 1e-8.
     pub eps: Scalar<B>,
-    /// The mean of squares before the first step: 0.
+    /// Initial mean of squares. Default 0.
     pub initial_scale: f64,
-    /// Whether `eps` is added below the root (yes) or to it, as in PyTorch.
+    /// If true, the default, `eps` is added inside the square root; otherwise outside, as in PyTorch.
     pub eps_in_sqrt: bool,
-    /// Whether to divide by the standard deviation in place of the root of the mean square: no.
+    /// If true, gradients are divided by their standard deviation instead of the root of their mean square. Default
+    /// false.
     pub centered: bool,
-    /// How much of the sum of updates stays at each step; none: no momentum.
+    /// Decay rate of the accumulated updates; `None`, the default, for no momentum.
     pub momentum: Option<Scalar<B>>,
-    /// Whether momentum looks one step ahead: no.
+    /// If true, uses Nesterov momentum. Default false.
     pub nesterov: bool,
-    /// Whether to correct means for having begun at zero: no.
+    /// If true, corrects the bias of means due to their initial value. Default false.
     pub bias_correction: bool,
 }
 
@@ -47,12 +48,12 @@ impl<B: Backend> Default for Rmsprop<B> {
     }
 }
 
-/// What [`rmsprop`] chains.
+/// The chain of [`rmsprop`].
 pub type RmspropChain<B> = (RmspropScale<B>, ScaleByLearningRate<B>, Option<Trace<B>>);
 
 /// RMSProp. Tieleman and Hinton (2012), and Graves, "Generating Sequences With Recurrent Neural Networks" (2013).
 ///
-/// Momentum comes after the learning rate, as in optax.
+/// Momentum is applied after the learning rate, as in optax.
 pub fn rmsprop<B: Backend>(learning_rate: impl Into<ScalarOrSchedule<B>>, options: Rmsprop<B>) -> RmspropChain<B> {
     let Rmsprop { decay, eps, initial_scale, eps_in_sqrt, centered, momentum, nesterov, bias_correction } = options;
     let scale = ScaleByRms { decay, eps, initial_scale, eps_in_sqrt, bias_correction };
@@ -60,23 +61,23 @@ pub fn rmsprop<B: Backend>(learning_rate: impl Into<ScalarOrSchedule<B>>, option
     (scale, scale_by_learning_rate(learning_rate), momentum.map(|momentum| trace(momentum, nesterov)))
 }
 
-/// The rescaling of [`rmsprop`]: by the root of the mean square, or by the standard deviation.
+/// The scaling of [`rmsprop`]: by the root of the mean square, or by the standard deviation.
 #[derive(Clone, Debug)]
 pub enum RmspropScale<B: Backend> {
-    /// By the root of the mean square.
+    /// Divides by the root of the mean square.
     Rms(ScaleByRms<B>),
-    /// By the standard deviation.
+    /// Divides by the standard deviation.
     Stddev(ScaleByStddev<B>),
 }
 
-/// The means of [`RmspropScale`].
+/// State of [`RmspropScale`].
 #[derive(Tree, Clone, Debug)]
 pub struct RmspropScaleState<B: Backend, P> {
-    /// Steps so far; nothing without bias correction.
+    /// Number of steps; `None` without bias correction.
     pub count: Option<Count<B>>,
-    /// Decaying mean, f32; nothing unless it is the standard deviation.
+    /// Decaying mean of gradients, f32; `None` unless the scaling is by the standard deviation.
     pub mu: Option<P>,
-    /// Decaying mean of the squares, f32.
+    /// Decaying mean of squared gradients, f32.
     pub nu: P,
 }
 

@@ -5,9 +5,9 @@ use crate::{Scalar, ScalarOrSchedule, ScaleByLearningRate, Trace, scale_by_learn
 /// Options of [`sgd`].
 #[derive(Clone, Debug)]
 pub struct Sgd<B: Backend> {
-    /// How much of the sum of updates stays at each step; none: no momentum.
+    /// Decay rate of the accumulated gradients; `None`, the default, for no momentum.
     pub momentum: Option<Scalar<B>>,
-    /// Whether to look one step ahead: no.
+    /// If true, uses Nesterov momentum. Default false.
     pub nesterov: bool,
 }
 
@@ -17,10 +17,10 @@ impl<B: Backend> Default for Sgd<B> {
     }
 }
 
-/// What [`sgd`] chains.
+/// The chain of [`sgd`].
 pub type SgdChain<B> = (Option<Trace<B>>, ScaleByLearningRate<B>);
 
-/// Stochastic gradient descent, with momentum if wanted. Sutskever et al., "On the importance of initialization and
+/// Stochastic gradient descent, with optional momentum. Sutskever et al., "On the importance of initialization and
 /// momentum in deep learning" (2013).
 ///
 /// ```

@@ -2,11 +2,11 @@ use super::Schedule;
 use crate::OptimError;
 
 impl Schedule {
-    /// Looks for what makes no sense in a schedule of a learning rate, as one may come from a file: values that are not
-    /// finite, negative, or all 0; decays without steps; parts and boundaries that do not go together.
+    /// Checks that the schedule is valid for a learning rate from a configuration file. Invalid are values that are
+    /// not finite, negative, or all 0, decays without steps, and parts that do not match their boundaries.
     ///
     /// # Errors
-    /// [`OptimError::Value`] with what is wrong.
+    /// [`OptimError::Value`] with the invalid value.
     pub fn check(&self) -> Result<(), OptimError> {
         let mut levels = Vec::new();
         self.check_parts(&mut levels)?;
@@ -16,7 +16,8 @@ impl Schedule {
         }
     }
 
-    /// Checks all but that something is positive, and collects values that the schedule takes or goes towards.
+    /// Checks everything except that some value is positive, and collects the values that the schedule takes or
+    /// approaches.
     fn check_parts(&self, levels: &mut Vec<f64>) -> Result<(), OptimError> {
         let mut level = |name: &str, value: f64| {
             levels.push(value);

@@ -1,25 +1,24 @@
-//! Schedules under optax's names, with optax's arguments in optax's order. What is optional there has a variant of
-//! [`Schedule`] to be written out.
+//! Schedules with optax's names, and optax's required arguments in the same order. Optional arguments are fields of
+//! the variants of [`Schedule`].
 
 use super::{Interpolation, Schedule};
 
-/// Always `value`.
+/// The constant `value`.
 pub fn constant_schedule(value: f64) -> Schedule {
     Schedule::Constant(value)
 }
 
-/// `(init - end) (1 - t)^power + end`, with `t` going from 0 to 1 in `transition_steps` steps; constant where that
-/// is 0.
+/// `(init - end) (1 - t)^power + end`, with `t` from 0 to 1 in `transition_steps` steps; constant if that is 0.
 pub fn polynomial_schedule(init_value: f64, end_value: f64, power: f64, transition_steps: u64) -> Schedule {
     Schedule::Polynomial { init_value, end_value, power, transition_steps, transition_begin: 0 }
 }
 
-/// A straight line from `init_value` to `end_value` in `transition_steps` steps.
+/// Linear from `init_value` to `end_value` in `transition_steps` steps.
 pub fn linear_schedule(init_value: f64, end_value: f64, transition_steps: u64) -> Schedule {
     polynomial_schedule(init_value, end_value, 1.0, transition_steps)
 }
 
-/// Multiplies by a factor at each boundary.
+/// Piecewise constant: multiplied by a factor at each boundary.
 pub fn piecewise_constant_schedule(
     init_value: f64,
     boundaries_and_scales: impl IntoIterator<Item = (u64, f64)>,
@@ -27,7 +26,7 @@ pub fn piecewise_constant_schedule(
     Schedule::PiecewiseConstant { init_value, boundaries_and_scales: boundaries_and_scales.into_iter().collect() }
 }
 
-/// As [`piecewise_constant_schedule`], going to each value instead of jumping at its boundary.
+/// Like [`piecewise_constant_schedule`], but interpolates between the values at boundaries.
 pub fn piecewise_interpolate_schedule(
     interpolation: Interpolation,
     init_value: f64,
@@ -37,25 +36,25 @@ pub fn piecewise_interpolate_schedule(
     Schedule::PiecewiseInterpolate { interpolation, init_value, boundaries_and_scales }
 }
 
-/// Half a cosine from `init_value` to `alpha * init_value` in `decay_steps` steps. Loshchilov and Hutter, "SGDR:
+/// Cosine decay from `init_value` to `alpha * init_value` in `decay_steps` steps. Loshchilov and Hutter, "SGDR:
 /// Stochastic Gradient Descent with Warm Restarts" (2017).
 pub fn cosine_decay_schedule(init_value: f64, decay_steps: u64, alpha: f64) -> Schedule {
     Schedule::Cosine { init_value, decay_steps, alpha, exponent: 1.0 }
 }
 
-/// Multiplies by `decay_rate` in the course of `transition_steps` steps, again and again.
+/// Exponential decay: by the factor `decay_rate` in every `transition_steps` steps.
 pub fn exponential_decay(init_value: f64, transition_steps: u64, decay_rate: f64) -> Schedule {
     let (transition_begin, staircase, end_value) = (0, false, None);
     Schedule::Exponential { init_value, transition_steps, decay_rate, transition_begin, staircase, end_value }
 }
 
-/// A straight line to `peak_value` in `warmup_steps` steps, then level.
+/// Linear warm-up to `peak_value` in `warmup_steps` steps, then constant.
 pub fn warmup_constant_schedule(init_value: f64, peak_value: f64, warmup_steps: u64) -> Schedule {
     linear_schedule(init_value, peak_value, warmup_steps)
 }
 
-/// A straight line to `peak_value` in `warmup_steps` steps, then half a cosine to `end_value`, which is reached at
-/// step `decay_steps`, counted from 0.
+/// Linear warm-up to `peak_value` in `warmup_steps` steps, then cosine decay to `end_value`. The end is reached at
+/// step `decay_steps`, which includes the warm-up.
 pub fn warmup_cosine_decay_schedule(
     init_value: f64,
     peak_value: f64,
@@ -73,8 +72,8 @@ pub fn warmup_cosine_decay_schedule(
     )
 }
 
-/// A straight line to `peak_value` in `warmup_steps` steps, then [`exponential_decay`], whose `transition_steps` and
-/// `decay_rate` these are.
+/// Linear warm-up to `peak_value` in `warmup_steps` steps, then [`exponential_decay`] with `transition_steps` and
+/// `decay_rate`.
 pub fn warmup_exponential_decay_schedule(
     init_value: f64,
     peak_value: f64,
@@ -91,13 +90,13 @@ pub fn warmup_exponential_decay_schedule(
     )
 }
 
-/// Up in straight line from `peak_value / 25` until 30 % of the steps, down again until 85 %, and to a 10,000th of
-/// where it began. Smith and Topin, "Super-Convergence" (2018).
+/// One-cycle schedule: linear from `peak_value / 25` to `peak_value` at 30 % of the steps, back to `peak_value / 25`
+/// at 85 %, and to a 10,000th of that at the end. Smith and Topin, "Super-Convergence" (2018).
 pub fn linear_onecycle_schedule(transition_steps: u64, peak_value: f64) -> Schedule {
     linear_onecycle_schedule_with(transition_steps, peak_value, 0.3, 0.85, 25.0, 1e4)
 }
 
-/// As [`linear_onecycle_schedule`] with all of optax's arguments.
+/// [`linear_onecycle_schedule`] with all of optax's arguments.
 pub fn linear_onecycle_schedule_with(
     transition_steps: u64,
     peak_value: f64,
@@ -118,13 +117,13 @@ pub fn linear_onecycle_schedule_with(
     )
 }
 
-/// Half a cosine up from `peak_value / 25` until 30 % of the steps, and half a cosine down to a 10,000th of where it
-/// began. Smith and Topin, "Super-Convergence" (2018).
+/// One-cycle schedule: half a cosine from `peak_value / 25` to `peak_value` at 30 % of the steps, and half a cosine
+/// down to a 10,000th of the initial value. Smith and Topin, "Super-Convergence" (2018).
 pub fn cosine_onecycle_schedule(transition_steps: u64, peak_value: f64) -> Schedule {
     cosine_onecycle_schedule_with(transition_steps, peak_value, 0.3, 25.0, 1e4)
 }
 
-/// As [`cosine_onecycle_schedule`] with all of optax's arguments.
+/// [`cosine_onecycle_schedule`] with all of optax's arguments.
 pub fn cosine_onecycle_schedule_with(
     transition_steps: u64,
     peak_value: f64,
@@ -140,7 +139,7 @@ pub fn cosine_onecycle_schedule_with(
     )
 }
 
-/// Warm restarts: [`warmup_cosine_decay_schedule`]s one after the other, each given by its `(init_value, peak_value,
+/// Warm restarts: a sequence of [`warmup_cosine_decay_schedule`]s, each given by its `(init_value, peak_value,
 /// warmup_steps, decay_steps, end_value)`. Loshchilov and Hutter, "SGDR" (2017).
 pub fn sgdr_schedule(cycles: impl IntoIterator<Item = (f64, f64, u64, u64, f64)>) -> Schedule {
     let (mut schedules, mut boundaries, mut step) = (Vec::new(), Vec::new(), 0);
@@ -153,8 +152,8 @@ pub fn sgdr_schedule(cycles: impl IntoIterator<Item = (f64, f64, u64, u64, f64)>
     join_schedules(schedules, boundaries)
 }
 
-/// One schedule after another, each counting from its own begin. `boundaries` are the first steps of all but the
-/// first, so there is one less of them.
+/// Joins schedules, each of which counts steps from its own start. `boundaries` are the first steps of all schedules
+/// but the first, so there is one less of them.
 pub fn join_schedules(schedules: Vec<Schedule>, boundaries: Vec<u64>) -> Schedule {
     Schedule::Join { schedules, boundaries }
 }

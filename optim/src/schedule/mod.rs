@@ -32,92 +32,92 @@ use value::Value;
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 #[non_exhaustive]
 pub enum Schedule {
-    /// Always this value.
+    /// Constant.
     Constant(f64),
-    /// From one value to another as a power of the time that is left; see [`polynomial_schedule`].
+    /// Polynomial decay; see [`polynomial_schedule`].
     Polynomial {
-        /// Before and at the begin.
+        /// Value until the transition begins.
         init_value: f64,
-        /// At and after the end.
+        /// Value at the end of the transition and after it.
         end_value: f64,
-        /// 1 is linear.
+        /// Power of the remaining time; 1 is linear.
         power: f64,
-        /// Steps from the begin to the end.
+        /// Number of steps of the transition.
         transition_steps: u64,
-        /// Steps before the begin.
+        /// Number of steps before the transition.
         transition_begin: u64,
     },
-    /// Half a cosine; see [`cosine_decay_schedule`].
+    /// Cosine decay; see [`cosine_decay_schedule`].
     Cosine {
-        /// At step 0.
+        /// Value at step 0.
         init_value: f64,
-        /// Steps until the end.
+        /// Number of steps of the decay.
         decay_steps: u64,
-        /// The end, as a part of `init_value`.
+        /// Final value as a fraction of `init_value`.
         alpha: f64,
-        /// What the cosine is raised to.
+        /// Exponent of the cosine factor.
         exponent: f64,
     },
-    /// A factor every so many steps; see [`exponential_decay`].
+    /// Exponential decay; see [`exponential_decay`].
     Exponential {
-        /// Before and at the begin.
+        /// Value until the decay begins.
         init_value: f64,
-        /// Steps in which the value is multiplied by `decay_rate` once.
+        /// Number of steps in which the value is multiplied by `decay_rate` once.
         transition_steps: u64,
-        /// The factor.
+        /// Factor per `transition_steps` steps.
         decay_rate: f64,
-        /// Steps before the begin.
+        /// Number of steps before the decay.
         transition_begin: u64,
-        /// Whether to decay in jumps.
+        /// If true, the value decays in jumps every `transition_steps` steps.
         staircase: bool,
-        /// Where to stop.
+        /// Limit of the decay; `None` for no limit.
         end_value: Option<f64>,
     },
-    /// Factors at boundaries; see [`piecewise_constant_schedule`].
+    /// Piecewise constant; see [`piecewise_constant_schedule`].
     PiecewiseConstant {
-        /// Before the first boundary.
+        /// Value before the first boundary.
         init_value: f64,
-        /// From each boundary on, one more factor.
+        /// Boundaries, each with a factor that is applied from this step on.
         boundaries_and_scales: Vec<(u64, f64)>,
     },
-    /// Factors reached at boundaries, interpolated between; see [`piecewise_interpolate_schedule`].
+    /// Interpolation between values at boundaries; see [`piecewise_interpolate_schedule`].
     PiecewiseInterpolate {
-        /// How to go from one to the next.
+        /// Interpolation between boundaries.
         interpolation: Interpolation,
-        /// At step 0.
+        /// Value at step 0.
         init_value: f64,
-        /// The factor that each boundary adds.
+        /// Boundaries, each with a factor that is fully applied at this step.
         boundaries_and_scales: Vec<(u64, f64)>,
     },
-    /// One schedule after another, each counting from its own begin; see [`join_schedules`].
+    /// A sequence of schedules, each of which counts steps from its own start; see [`join_schedules`].
     Join {
-        /// One more than boundaries.
+        /// The schedules, one more than boundaries.
         schedules: Vec<Schedule>,
         /// The first step of each schedule but the first.
         boundaries: Vec<u64>,
     },
-    /// A value for each step; the last one stays.
+    /// A value for each step; the last one holds from then on.
     Table(Vec<f64>),
 }
 
-/// A way from one value to the next.
+/// Interpolation between two values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Interpolation {
-    /// A straight line.
+    /// Linear.
     Linear,
-    /// Half a cosine: level at both ends.
+    /// Half a cosine, with slope 0 at both ends.
     Cosine,
 }
 
 impl Schedule {
-    /// A schedule of a function of your own, which is called once for each of `steps` steps (at least 1); its last
-    /// value stays.
+    /// Creates a schedule from a function, which is called once for each of `steps` steps (at least 1). The last
+    /// value holds from then on.
     pub fn table(steps: u64, f: impl FnMut(u64) -> f64) -> Self {
         Self::Table((0..steps.max(1)).map(f).collect())
     }
 
-    /// The value at a step, as an array of f32.
+    /// Returns the value at a step, as an array of f32.
     ///
     /// # Shapes
     /// - count `[1]`
@@ -126,12 +126,12 @@ impl Schedule {
         self.at_in(count, FloatDType::F32)
     }
 
-    /// The value at a step, computed in f32 or f64.
+    /// Returns the value at a step, computed in f32 or f64.
     pub(crate) fn at_in<B: Backend>(&self, count: Tensor<B, 1, Int>, dtype: FloatDType) -> Tensor<B, 1> {
         self.of(steps(&Array::new(count), dtype))
     }
 
-    /// The value at a step.
+    /// Returns the value at a step.
     pub fn value(&self, count: u64) -> f64 {
         self.of(count as f64)
     }
@@ -202,12 +202,12 @@ impl Schedule {
     }
 }
 
-/// From 1 at step 0 to 0 at the last step and after.
+/// Cosine factor: 1 at step 0, 0 at the last step and after it.
 fn cosine<V: Value>(count: V, steps: f64) -> V {
     count.clamp(f64::NEG_INFINITY, steps).times(PI / steps).cos().plus(1.0).times(0.5)
 }
 
-/// The boundaries in order, and the values before the first and from each on.
+/// The boundaries in ascending order, and the values: before the first boundary, and from each boundary on.
 fn knots(init_value: f64, boundaries_and_scales: &[(u64, f64)]) -> (Vec<f64>, Vec<f64>) {
     let mut sorted = boundaries_and_scales.to_vec();
     sorted.sort_by_key(|(boundary, _)| *boundary);

@@ -1,24 +1,24 @@
-//! What schedules are computed with: numbers on the host, for logs and plots, and arrays inside a train step. The
-//! mathematics is written once, for both.
+//! Arithmetic of schedules: floats on the host, for logs and plots, and arrays inside a train step. The formulas are
+//! written once, for both.
 
 use burn::tensor::{Tensor, TensorData};
 use grove_backend::Backend;
 
-/// A number, or an array of one number.
+/// A float, or an array of one value.
 pub(super) trait Value: Clone {
-    /// This value where `self` is a step count.
+    /// The constant `value`, of the type and device of `self`.
     fn constant(&self, value: f64) -> Self;
     fn plus(self, term: f64) -> Self;
     fn times(self, factor: f64) -> Self;
     fn power(self, exponent: f64) -> Self;
-    /// `base` to the power of this.
+    /// `base` to the power of `self`.
     fn exponent_of(self, base: f64) -> Self;
     fn cos(self) -> Self;
     fn floor(self) -> Self;
     fn clamp(self, low: f64, high: f64) -> Self;
-    /// `then` where this is below the bound, else `otherwise`.
+    /// `then` if `self` is below the bound, else `otherwise`.
     fn below(&self, bound: f64, then: Self, otherwise: Self) -> Self;
-    /// The element of a table that this is the index of; the last one for indices past the end.
+    /// The element of a table at index `self`; the last one for indices past the end.
     fn lookup(self, table: &[f64]) -> Self;
 }
 
@@ -56,7 +56,7 @@ impl Value for f64 {
     }
 }
 
-/// f32, as in optax, where counts are exact up to 2^24; or f64, where parameters are.
+/// f32, as in optax, where counts are exact up to 2^24, or f64 for f64 parameters.
 impl<B: Backend> Value for Tensor<B, 1> {
     fn constant(&self, value: f64) -> Self {
         Tensor::full([1], value, (&self.device(), self.dtype()))

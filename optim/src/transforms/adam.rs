@@ -8,22 +8,22 @@ use crate::{
     transformation::{increment, steps, zero_count},
 };
 
-/// Adam's rescaling: the mean of the gradients over the root of the mean of their squares, both decaying and corrected
-/// for having begun at zero. The fields are the hyperparameters; [`Default`] has optax's values.
+/// Adam's scaling: the mean of gradients divided by the root of the mean of their squares. Both means decay
+/// exponentially and are bias-corrected. The fields are the hyperparameters; [`Default`] has optax's values.
 ///
 /// Kingma and Ba, "Adam: A Method for Stochastic Optimization" (2015); with `nesterov` Dozat, "Incorporating Nesterov
 /// Momentum into Adam" (2016).
 #[derive(Clone, Debug)]
 pub struct ScaleByAdam<B: Backend> {
-    /// How much of the first moment stays at each step: 0.9.
+    /// Decay rate of the first moment. Default 0.9.
     pub b1: Scalar<B>,
-    /// How much of the second moment stays at each step: 0.999.
+    /// Decay rate of the second moment. Default 0.999.
     pub b2: Scalar<B>,
-    /// Added to the root: 1e-8.
+    /// Added to the denominator outside the square root, for numerical stability. Default 1e-8.
     pub eps: Scalar<B>,
-    /// Added below the root: 0. Needed to differentiate through an optimizer.
+    /// Added to the denominator inside the square root. Default 0. Required to differentiate through an optimizer.
     pub eps_root: Scalar<B>,
-    /// Whether to look one step ahead: no.
+    /// If true, uses Nesterov momentum. Default false.
     pub nesterov: bool,
 }
 
@@ -33,7 +33,7 @@ impl<B: Backend> Default for ScaleByAdam<B> {
     }
 }
 
-/// Adam's rescaling with these options; see [`ScaleByAdam`].
+/// Adam's scaling with these options; see [`ScaleByAdam`].
 pub fn scale_by_adam<B: Backend>(options: ScaleByAdam<B>) -> ScaleByAdam<B> {
     options
 }
@@ -41,16 +41,16 @@ pub fn scale_by_adam<B: Backend>(options: ScaleByAdam<B>) -> ScaleByAdam<B> {
 /// Step count and moments.
 #[derive(Tree, Clone, Debug)]
 pub struct ScaleByAdamState<B: Backend, P> {
-    /// Steps so far.
+    /// Number of steps.
     pub count: Count<B>,
-    /// First moment, f32.
+    /// First moment, f32, or f64 for f64 parameters.
     pub mu: P,
-    /// Second moment, f32.
+    /// Second moment, f32, or f64 for f64 parameters.
     pub nu: P,
 }
 
 impl<B: Backend, P: Tree<B>> ScaleByAdamState<B, P> {
-    /// Before the first step.
+    /// Initial state.
     pub(crate) fn zero(params: &P) -> Self {
         Self { count: zero_count(params), mu: zeros_like(params), nu: zeros_like(params) }
     }

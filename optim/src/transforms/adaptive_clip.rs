@@ -6,31 +6,31 @@ use crate::{
     leafwise::{flat, leafwise, sum_axes, unflat},
 };
 
-/// Limits the norm of each unit's update to a part of the norm of the unit's parameters. The fields are the
-/// hyperparameters; only `clipping` has no usual value.
+/// Limits the norm of each unit's update to a fraction of the norm of the unit's parameters. The fields are the
+/// hyperparameters; `clipping` has no default.
 ///
-/// A unit is what lies along the reduced axes: all of a leaf with one axis, the columns of one with two or three
-/// (axis 0 is reduced), the last axis's slices of one with four or five. That is right for weights that end with their
-/// outputs, as JAX's and grove's linear layers have them; for convolutions in PyTorch's order, `[out, in, h, w]`, set
-/// `axis` to 1, 2, 3 and use [`masked`](crate::masked).
+/// A unit spans the reduced axes. By default it is the whole leaf for a leaf with one axis of size other than 1, a
+/// column for two or three axes (axis 0 is reduced), and a slice of the last axis for four or five. This suits
+/// weights whose last axis is the outputs, as in JAX's and grove's linear layers. For convolutions in PyTorch's
+/// order, `[out, in, h, w]`, set `axis` to 1, 2, 3 and use [`masked`](crate::masked).
 ///
 /// Brock et al., "High-Performance Large-Scale Image Recognition Without Normalization" (2021).
 #[derive(Clone, Debug)]
 pub struct AdaptiveGradClip<B: Backend> {
-    /// The largest ratio of the two norms.
+    /// Largest ratio of the two norms.
     pub clipping: Scalar<B>,
-    /// The least that the norm of parameters is taken for: 1e-3.
+    /// Lower bound of the norm of parameters. Default 1e-3.
     pub eps: Scalar<B>,
-    /// The reduced axes; by the number of axes where there is nothing here.
+    /// The reduced axes; `None` selects them by the number of axes.
     pub axis: Option<Vec<usize>>,
 }
 
-/// Adaptive gradient clipping with `eps` 1e-3 and units by the number of axes; see [`AdaptiveGradClip`].
+/// Adaptive gradient clipping with `eps` 1e-3 and default units; see [`AdaptiveGradClip`].
 pub fn adaptive_grad_clip<B: Backend>(clipping: impl Into<Scalar<B>>) -> AdaptiveGradClip<B> {
     AdaptiveGradClip { clipping: clipping.into(), eps: 1e-3.into(), axis: None }
 }
 
-/// A gradient is not divided by less than this.
+/// Lower bound of the gradient norm as a divisor.
 const LEAST_NORM: f64 = 1e-6;
 
 impl<B: Backend, P: Tree<B>> GradientTransformation<B, P> for AdaptiveGradClip<B> {
@@ -63,7 +63,7 @@ impl<B: Backend, P: Tree<B>> GradientTransformation<B, P> for AdaptiveGradClip<B
     }
 }
 
-/// The axes along which a unit lies.
+/// The axes of a unit; `None` for leaves of other ranks.
 fn unit_axes(shape: &[usize]) -> Option<Vec<usize>> {
     let long = shape.iter().filter(|&&size| size != 1).count();
     match shape.len() {

@@ -8,23 +8,24 @@ use crate::{
     transformation::{increment, steps, zero_count},
 };
 
-/// Adam's rescaling with the largest second moment so far in place of the current one, so that steps never grow
-/// because a large gradient was forgotten. The fields are the hyperparameters; [`Default`] has optax's values.
+/// AMSGrad's scaling: Adam's with the largest second moment so far instead of the current one, so that the step size
+/// never grows when the mean forgets a large gradient. The fields are the hyperparameters; [`Default`] has optax's
+/// values.
 ///
 /// Reddi, Kale and Kumar, "On the Convergence of Adam and Beyond" (2018).
 #[derive(Clone, Debug)]
 pub struct ScaleByAmsgrad<B: Backend> {
-    /// How much of the first moment stays at each step: 0.9.
+    /// Decay rate of the first moment. Default 0.9.
     pub b1: Scalar<B>,
-    /// How much of the second moment stays at each step: 0.999.
+    /// Decay rate of the second moment. Default 0.999.
     pub b2: Scalar<B>,
-    /// Added to the root: 1e-8.
+    /// Added to the denominator outside the square root, for numerical stability. Default 1e-8.
     pub eps: Scalar<B>,
-    /// Added below the root: 0.
+    /// Added to the denominator inside the square root. Default 0.
     pub eps_root: Scalar<B>,
-    /// Whether to correct the first moment for having begun at zero: yes.
+    /// If true, corrects the bias of the first moment. Default true.
     pub bias_correction_mu: bool,
-    /// Whether to correct the second moment, before the largest is taken: yes.
+    /// If true, corrects the bias of the second moment before the maximum is taken. Default true.
     pub bias_correction_nu: bool,
 }
 
@@ -41,7 +42,7 @@ impl<B: Backend> Default for ScaleByAmsgrad<B> {
     }
 }
 
-/// AMSGrad's rescaling with these options; see [`ScaleByAmsgrad`].
+/// AMSGrad's scaling with these options; see [`ScaleByAmsgrad`].
 pub fn scale_by_amsgrad<B: Backend>(options: ScaleByAmsgrad<B>) -> ScaleByAmsgrad<B> {
     options
 }
@@ -49,13 +50,13 @@ pub fn scale_by_amsgrad<B: Backend>(options: ScaleByAmsgrad<B>) -> ScaleByAmsgra
 /// Step count, moments, and the largest second moment.
 #[derive(Tree, Clone, Debug)]
 pub struct ScaleByAmsgradState<B: Backend, P> {
-    /// Steps so far.
+    /// Number of steps.
     pub count: Count<B>,
-    /// First moment, f32.
+    /// First moment, f32, or f64 for f64 parameters.
     pub mu: P,
-    /// Second moment, f32.
+    /// Second moment, f32, or f64 for f64 parameters.
     pub nu: P,
-    /// The largest second moment so far, f32.
+    /// Largest second moment so far, f32, or f64 for f64 parameters.
     pub nu_max: P,
 }
 

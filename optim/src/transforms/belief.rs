@@ -11,22 +11,22 @@ use crate::{
     transformation::{increment, steps},
 };
 
-/// AdaBelief's rescaling: Adam's, with the squares of the gradients' distances from their mean in place of their own
-/// squares, so that steps are long where gradients are as expected. The fields are the hyperparameters; [`Default`]
-/// has optax's values.
+/// AdaBelief's scaling: Adam's with the squared deviations of gradients from their mean instead of their squares, so
+/// that steps are large where gradients agree with their mean. The fields are the hyperparameters; [`Default`] has
+/// optax's values.
 ///
 /// Zhuang et al., "AdaBelief Optimizer: Adapting Stepsizes by the Belief in Observed Gradients" (2020).
 #[derive(Clone, Debug)]
 pub struct ScaleByBelief<B: Backend> {
-    /// How much of the first moment stays at each step: 0.9.
+    /// Decay rate of the first moment. Default 0.9.
     pub b1: Scalar<B>,
-    /// How much of the second moment stays at each step: 0.999.
+    /// Decay rate of the second moment. Default 0.999.
     pub b2: Scalar<B>,
-    /// Added to the root: 1e-16.
+    /// Added to the denominator outside the square root, for numerical stability. Default 1e-16.
     pub eps: Scalar<B>,
-    /// Added to the second moment, where it stays: 1e-16.
+    /// Added to the second moment at each step, and kept in the state. Default 1e-16.
     pub eps_root: Scalar<B>,
-    /// Whether to look one step ahead: no.
+    /// If true, uses Nesterov momentum. Default false.
     pub nesterov: bool,
 }
 
@@ -36,7 +36,7 @@ impl<B: Backend> Default for ScaleByBelief<B> {
     }
 }
 
-/// AdaBelief's rescaling with these options; see [`ScaleByBelief`].
+/// AdaBelief's scaling with these options; see [`ScaleByBelief`].
 pub fn scale_by_belief<B: Backend>(options: ScaleByBelief<B>) -> ScaleByBelief<B> {
     options
 }

@@ -7,17 +7,17 @@ use crate::{
     leafwise::{flat, leafwise, unflat},
 };
 
-/// `[1]`: the root of the sum of the squares.
+/// Root of the sum of squares, `[1]`.
 fn norm<B: Backend>(x: Tensor<B, 1>) -> Tensor<B, 1> {
     (x.clone() * x).sum().sqrt()
 }
 
-/// `[1]`: the root of the mean of the squares.
+/// Root of the mean of squares, `[1]`.
 fn rms<B: Backend>(x: Tensor<B, 1>) -> Tensor<B, 1> {
     (x.clone() * x).mean().sqrt()
 }
 
-/// Multiplies each update by a number, `[1]`, made of the update and the parameter.
+/// Multiplies each update by a factor `[1]`, a function of the update and the parameter.
 fn scale_leaves<B: Backend, P: Tree<B>>(
     updates: P,
     params: &P,
@@ -35,18 +35,18 @@ fn scale_leaves<B: Backend, P: Tree<B>>(
     updates
 }
 
-/// Scales each update to the size of its parameter: by `trust_coefficient |parameter| / (|update| + eps)`, and not at
-/// all where one of the two norms is 0. The fields are the hyperparameters; [`Default`] has optax's values.
+/// Scales each update to the norm of its parameter: by `trust_coefficient |parameter| / (|update| + eps)`, or by 1 if
+/// one of the two norms is 0. The fields are the hyperparameters; [`Default`] has optax's values.
 ///
 /// You, Gitman and Ginsburg, "Large Batch Training of Convolutional Networks" (2017); You et al., "Large Batch
 /// Optimization for Deep Learning: Training BERT in 76 minutes" (2020).
 #[derive(Clone, Debug)]
 pub struct ScaleByTrustRatio<B: Backend> {
-    /// The least that norms are taken for: 0.
+    /// Lower bound of both norms. Default 0.
     pub min_norm: Scalar<B>,
-    /// What the ratio is multiplied by: 1.
+    /// Factor of the ratio. Default 1.
     pub trust_coefficient: Scalar<B>,
-    /// Added to the norm of the update: 0.
+    /// Added to the norm of the update for numerical stability. Default 0.
     pub eps: Scalar<B>,
 }
 
@@ -56,7 +56,7 @@ impl<B: Backend> Default for ScaleByTrustRatio<B> {
     }
 }
 
-/// The rescaling of LARS and LAMB with these options; see [`ScaleByTrustRatio`].
+/// The scaling of LARS and LAMB with these options; see [`ScaleByTrustRatio`].
 pub fn scale_by_trust_ratio<B: Backend>(options: ScaleByTrustRatio<B>) -> ScaleByTrustRatio<B> {
     options
 }
@@ -83,8 +83,8 @@ pub struct ScaleByParamBlockRms<B: Backend> {
     min_scale: Scalar<B>,
 }
 
-/// Multiplies each update by the root mean square of its parameter, at least by `min_scale` (1e-3 in optax). Shazeer
-/// and Stern, "Adafactor: Adaptive Learning Rates with Sublinear Memory Cost" (2018).
+/// Multiplies each update by the root mean square of its parameter, or by `min_scale` if that is larger (1e-3 in
+/// optax). Shazeer and Stern, "Adafactor: Adaptive Learning Rates with Sublinear Memory Cost" (2018).
 pub fn scale_by_param_block_rms<B: Backend>(min_scale: impl Into<Scalar<B>>) -> ScaleByParamBlockRms<B> {
     ScaleByParamBlockRms { min_scale: min_scale.into() }
 }
@@ -105,7 +105,7 @@ pub struct ClipByBlockRms<B: Backend> {
     threshold: Scalar<B>,
 }
 
-/// Scales each leaf's update down so that its root mean square is at most `threshold`. Shazeer and Stern, "Adafactor"
+/// Scales down each leaf's update so that its root mean square is at most `threshold`. Shazeer and Stern, "Adafactor"
 /// (2018).
 pub fn clip_by_block_rms<B: Backend>(threshold: impl Into<Scalar<B>>) -> ClipByBlockRms<B> {
     ClipByBlockRms { threshold: threshold.into() }

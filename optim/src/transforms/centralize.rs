@@ -10,7 +10,7 @@ use crate::{
 #[derive(Clone, Copy, Debug)]
 pub struct Centralize;
 
-/// Takes from each row (all axes but the first) of leaves with two axes or more its mean. Yong et al., "Gradient
+/// Subtracts from each row (all axes but the first) of leaves with two axes or more its mean. Yong et al., "Gradient
 /// Centralization: A New Optimization Technique for Deep Neural Networks" (2020).
 pub fn centralize() -> Centralize {
     Centralize

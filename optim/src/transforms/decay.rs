@@ -14,9 +14,9 @@ pub struct AddDecayedWeights<B: Backend> {
     pub(crate) mask: Option<Filter<B>>,
 }
 
-/// Adds a multiple of the parameters to their updates: decoupled weight decay where it comes after a rescaling
-/// (Loshchilov and Hutter, "Decoupled Weight Decay Regularization", 2019). With a mask only parameters that pass decay,
-/// as [`matrices`](crate::matrices). Where the multiple is a schedule the state is the step count, else nothing.
+/// Adds a multiple of the parameters to their updates. After a scaling this is decoupled weight decay (Loshchilov and
+/// Hutter, "Decoupled Weight Decay Regularization", 2019). A mask, such as [`matrices`](crate::matrices), restricts
+/// it to the parameters that pass. The state is the step count if the multiple is a schedule, and `None` otherwise.
 pub fn add_decayed_weights<B: Backend>(
     weight_decay: impl Into<ScalarOrSchedule<B>>,
     mask: Option<Filter<B>>,
@@ -46,7 +46,7 @@ impl<B: Backend, P: Tree<B>> GradientTransformation<B, P> for AddDecayedWeights<
         let Some(mask) = &self.mask else {
             return (add(updates, params.clone()), count);
         };
-        // Whether a leaf decays is a property of the parameter; the update has its path and shape.
+        // The mask is a property of the parameter; the update has the same path and shape.
         let (decaying, rest) = grove_tree::partition(updates, mask);
         let decaying = add(decaying, filter(params.clone(), mask));
         (grove_tree::combine(decaying, rest).expect("the parts of one tree"), count)

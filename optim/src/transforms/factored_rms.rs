@@ -9,25 +9,25 @@ use crate::{
     transformation::{increment, steps, zero_count},
 };
 
-/// Adafactor's rescaling: gradients over the root of the decaying mean of their squares, of which large matrices keep
-/// only the means of rows and columns. The fields are the hyperparameters; [`Default`] has optax's values.
+/// Adafactor's scaling: gradients divided by the root of the decaying mean of their squares. For large matrices only
+/// the means of rows and columns are kept. The fields are the hyperparameters; [`Default`] has optax's values.
 ///
-/// The mean decays by `1 - (step - step_offset)^-decay_rate` with steps counted from 1, so it needs no correction. A
-/// leaf is factored along its two largest axes where the smaller of them has at least `min_dim_size_to_factor`
+/// The decay rate at each step is `1 - (step - step_offset)^-decay_rate` with steps counted from 1, so the mean needs
+/// no bias correction. A leaf is factored along its two largest axes if both have at least `min_dim_size_to_factor`
 /// elements.
 ///
 /// Shazeer and Stern, "Adafactor: Adaptive Learning Rates with Sublinear Memory Cost" (2018).
 #[derive(Clone, Debug)]
 pub struct ScaleByFactoredRms<B: Backend> {
-    /// Whether to factor at all: yes.
+    /// If true, second moments are factored. Default true.
     pub factored: bool,
-    /// The exponent of the decay: 0.8.
+    /// Exponent of the decay rate. Default 0.8.
     pub decay_rate: Scalar<B>,
-    /// The step from which steps are counted, for fine-tuning: 0.
+    /// Step at which the count of steps begins, for fine-tuning. Default 0.
     pub step_offset: u64,
-    /// The least size of both axes: 128.
+    /// Smallest size of both axes for a leaf to be factored. Default 128.
     pub min_dim_size_to_factor: usize,
-    /// Added to the squares: 1e-30.
+    /// Added to the squares for numerical stability. Default 1e-30.
     pub epsilon: Scalar<B>,
 }
 
@@ -43,28 +43,28 @@ impl<B: Backend> Default for ScaleByFactoredRms<B> {
     }
 }
 
-/// Adafactor's rescaling with these options; see [`ScaleByFactoredRms`].
+/// Adafactor's scaling with these options; see [`ScaleByFactoredRms`].
 pub fn scale_by_factored_rms<B: Backend>(options: ScaleByFactoredRms<B>) -> ScaleByFactoredRms<B> {
     options
 }
 
-/// Step count and means of squares, by the paths of the parameters: a parameter has either `v_row` and `v_col` or `v`.
-/// (optax puts an array of one zero where there is none.)
+/// Step count and means of squares, by the paths of the parameters. A parameter has either `v_row` and `v_col` or
+/// `v`. (optax has an array of one zero for the missing ones.)
 #[derive(Tree, Clone, Debug)]
 pub struct FactoredState<B: Backend> {
-    /// Steps so far.
+    /// Number of steps.
     pub count: Count<B>,
-    /// Means over the largest axis, which is left out of the shape.
+    /// Means over the largest axis, which is removed from the shape.
     pub v_row: NamedLeaves<B>,
-    /// Means over the second-largest axis, which is left out of the shape.
+    /// Means over the second-largest axis, which is removed from the shape.
     pub v_col: NamedLeaves<B>,
-    /// The whole mean of leaves that are not factored.
+    /// Unfactored means of the other leaves.
     pub v: NamedLeaves<B>,
 }
 
 impl<B: Backend> ScaleByFactoredRms<B> {
-    /// The second-largest and the largest axis, unless the leaf is not factored. Of axes of one size the later one is
-    /// the larger.
+    /// The second-largest and the largest axis; `None` if the leaf is not factored. Of axes of equal size, the later
+    /// one counts as larger.
     fn axes(&self, shape: &[usize]) -> Option<(usize, usize)> {
         let mut axes: Vec<usize> = (0..shape.len()).collect();
         axes.sort_by_key(|&axis| shape[axis]);
@@ -118,7 +118,7 @@ impl<B: Backend, P: Tree<B>> GradientTransformation<B, P> for ScaleByFactoredRms
                 return [unflat(update, &shape)];
             };
             let squares = unflat(squares, &shape);
-            // Means in the leaf's own shape, with one element along the axis.
+            // Means with the rank of the leaf, and size 1 along the reduced axis.
             let next = |means: &mut NamedLeaves<B>, axis: usize| {
                 let now = mean_axis(squares.clone(), axis);
                 let kept = now.shape().to_vec();
@@ -145,7 +145,7 @@ fn without(shape: &[usize], axis: usize) -> Vec<usize> {
     shape
 }
 
-/// Zeros in f32, or f64 where the leaf is, where it lies, absent where it is.
+/// Zeros in f32, or f64 for an f64 leaf, on the leaf's device; absent for an absent leaf.
 fn zeros<B: Backend>(leaf: &AnyArray<B>, shape: Vec<usize>) -> AnyArray<B> {
     let dtype = DType::from(widest([leaf.dtype()]));
     match leaf.device() {

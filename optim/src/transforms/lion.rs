@@ -9,30 +9,32 @@ use crate::{
     transformation::{increment, zero_count},
 };
 
-/// Lion's rescaling: the sign of a decaying mean. The fields are the hyperparameters; [`Default`] has optax's values.
+/// Lion's scaling: the sign of an interpolation between momentum and gradient. The fields are the hyperparameters;
+/// [`Default`] has optax's values.
 ///
-/// The mean that is remembered decays by `b2`; the sign is taken of one that lets the current gradient count for more.
+/// The momentum decays by `b2`. The interpolation uses `b1`, which by default is smaller and so gives the current
+/// gradient more weight.
 ///
 /// Chen et al., "Symbolic Discovery of Optimization Algorithms" (2023).
 #[derive(Clone, Debug)]
 pub struct ScaleByLion<B: Backend> {
-    /// How much of the remembered mean goes into a step: 0.9.
+    /// Weight of the momentum in the interpolation. Default 0.9.
     pub b1: Scalar<B>,
-    /// How much of the remembered mean stays: 0.99.
+    /// Decay rate of the momentum. Default 0.99.
     pub b2: Scalar<B>,
-    /// What stands for the sign: the sign.
+    /// The sign function. Default the exact sign.
     pub mode: LionMode,
 }
 
-/// What Lion takes for the sign of `x`.
+/// The sign function of Lion.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub enum LionMode {
-    /// The sign.
+    /// The exact sign.
     #[default]
     Hard,
     /// `tanh(beta x)`, with this `beta`.
     Smooth(f64),
-    /// `x` limited to `[-1, 1]`.
+    /// `x` clamped to `[-1, 1]`.
     Refined,
 }
 
@@ -42,17 +44,17 @@ impl<B: Backend> Default for ScaleByLion<B> {
     }
 }
 
-/// Lion's rescaling with these options; see [`ScaleByLion`].
+/// Lion's scaling with these options; see [`ScaleByLion`].
 pub fn scale_by_lion<B: Backend>(options: ScaleByLion<B>) -> ScaleByLion<B> {
     options
 }
 
-/// Step count and mean.
+/// Step count and momentum.
 #[derive(Tree, Clone, Debug)]
 pub struct ScaleByLionState<B: Backend, P> {
-    /// Steps so far.
+    /// Number of steps.
     pub count: Count<B>,
-    /// Decaying mean, f32.
+    /// Decaying mean of gradients, f32, or f64 for f64 parameters.
     pub mu: P,
 }
 

@@ -1,4 +1,4 @@
-//! Gradient transformations: the mathematics that optimizers are chained of.
+//! Gradient transformations: the mathematics that optimizers chain.
 
 mod adam;
 mod adaptive_clip;

@@ -1,4 +1,4 @@
-//! Decaying means, which most of the transformations with a memory keep.
+//! Exponentially decaying means, the memory of most transformations.
 
 use burn::tensor::Tensor;
 use grove_backend::Backend;
@@ -18,10 +18,10 @@ pub(crate) fn decayed_square<B: Backend>(decay: &Scalar<B>, mean: Tensor<B, 1>, 
     decayed_mean(decay, mean, x.clone() * x)
 }
 
-/// `1 - decay^count`: what a decaying mean that began at zero is too small by.
+/// `1 - decay^count`: the divisor that corrects the bias of a decaying mean that starts at zero.
 ///
-/// It is a small difference of numbers near 1 (0.001 at the first step of Adam's second moment), of which f32 would
-/// keep four digits; `1 - exp(-2y) = 2 tanh(y) / (1 + tanh(y))` keeps all of them.
+/// It is a small difference of values near 1 (0.001 at the first step of Adam's second moment), of which f32 would
+/// keep four digits; `1 - exp(-2y) = 2 tanh(y) / (1 + tanh(y))` keeps full precision.
 pub(crate) fn bias_correction<B: Backend>(decay: &Scalar<B>, count: Tensor<B, 1>) -> Tensor<B, 1> {
     let tanh = half_exponent(decay, count).tanh();
     tanh.clone().mul_scalar(2.0) / tanh.add_scalar(1.0)
@@ -30,7 +30,7 @@ pub(crate) fn bias_correction<B: Backend>(decay: &Scalar<B>, count: Tensor<B, 1>
 /// The `y` of `decay^count = exp(-2y)`.
 pub(crate) fn half_exponent<B: Backend>(decay: &Scalar<B>, count: Tensor<B, 1>) -> Tensor<B, 1> {
     match decay {
-        // exp(-2 * 1e4) is 0 in f32; infinity would not come through every backend's tanh.
+        // exp(-2 * 1e4) is 0 in f32; some backends' tanh does not handle infinity.
         Scalar::Number(decay) => count.mul_scalar((-0.5 * decay.ln()).min(1e4)),
         Scalar::Array(_) => {
             let decay = decay.array_like(&count);
@@ -39,11 +39,11 @@ pub(crate) fn half_exponent<B: Backend>(decay: &Scalar<B>, count: Tensor<B, 1>) 
     }
 }
 
-/// How the two moments of Adam's family become an update.
+/// Update of the Adam family as a function of the two moments.
 pub(crate) struct Ratio<'a, B: Backend> {
-    /// What the first moment is too small by.
+    /// Bias correction of the first moment; `None` for no correction.
     pub first: Option<Tensor<B, 1>>,
-    /// What the second moment is too small by.
+    /// Bias correction of the second moment; `None` for no correction.
     pub second: Option<Tensor<B, 1>>,
     pub eps: &'a Scalar<B>,
     pub eps_root: &'a Scalar<B>,
@@ -52,7 +52,7 @@ pub(crate) struct Ratio<'a, B: Backend> {
 impl<B: Backend> Ratio<'_, B> {
     /// `(mean / first) / (sqrt(square / second + eps_root) + eps)`
     ///
-    /// The corrections are numbers, so they are brought together, where a pass over memory costs nothing.
+    /// The corrections are single values, so combining them first saves passes over memory.
     pub(crate) fn of(&self, mean: Tensor<B, 1>, square: Tensor<B, 1>) -> Tensor<B, 1> {
         let root = if self.eps_root.is_zero() {
             let factor = self.second.clone().map(|second| second.sqrt().recip());
@@ -83,7 +83,7 @@ fn product<B: Backend>(x: Option<Tensor<B, 1>>, y: Option<Tensor<B, 1>>) -> Opti
     }
 }
 
-/// A mean over what it is too small by.
+/// Divides a mean by its bias correction, if there is one.
 pub(crate) fn corrected<B: Backend>(mean: Tensor<B, 1>, correction: &Option<Tensor<B, 1>>) -> Tensor<B, 1> {
     match correction {
         Some(correction) => divided(mean, correction.clone()),
@@ -91,7 +91,7 @@ pub(crate) fn corrected<B: Backend>(mean: Tensor<B, 1>, correction: &Option<Tens
     }
 }
 
-/// The first moment one step ahead, times `first`: `b1 * mu * first / next + (1 - b1) * g`. Dozat (2016).
+/// Nesterov's first moment, times `first`: `b1 * mu * first / next + (1 - b1) * g`. Dozat (2016).
 pub(crate) fn look_ahead<B: Backend>(
     b1: &Scalar<B>,
     mu: Tensor<B, 1>,

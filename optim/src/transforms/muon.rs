@@ -13,28 +13,29 @@ use crate::{
     transformation::{increment, steps, zero_count},
 };
 
-/// Muon's rescaling: momentum, orthogonalised, so that the update of a matrix has singular values near 1. The fields
-/// are the hyperparameters; [`Default`] has optax's values.
+/// Muon's scaling: orthogonalised momentum, so that the update of a matrix has singular values near 1. The fields are
+/// the hyperparameters; [`Default`] has optax's values.
 ///
 /// Jordan et al., "Muon: An optimizer for hidden layers in neural networks" (2024).
 #[derive(Clone, Debug)]
 pub struct ScaleByMuon<B: Backend> {
-    /// Coefficients of the Newton–Schulz iteration `a x + b (x x') x + c (x x')^2 x`: one triple, which is used in
-    /// each step, or one for each step, which then say how many there are. [`MUON_NS_COEFFS`] unless set.
+    /// Coefficients of the Newton–Schulz iteration `a x + b (x x') x + c (x x')^2 x`: either one triple for all
+    /// steps, or one for each step, in which case `ns_steps` is ignored. Default [`MUON_NS_COEFFS`].
     pub ns_coeffs: Vec<[f64; 3]>,
-    /// Steps of the iteration: 5.
+    /// Number of iterations. Default 5.
     pub ns_steps: usize,
-    /// How much of the mean of gradients stays at each step: 0.95.
+    /// Decay rate of the mean of gradients. Default 0.95.
     pub beta: Scalar<B>,
-    /// Added to the norm that matrices are divided by: 1e-8.
+    /// Added to the norm that matrices are divided by, for numerical stability. Default 1e-8.
     pub eps: f64,
-    /// Whether to look one step ahead: yes.
+    /// If true, uses Nesterov momentum. Default true.
     pub nesterov: bool,
-    /// Whether to multiply updates by their inner product with the momentum: no.
+    /// If true, updates are multiplied by their inner product with the momentum. Default false.
     pub adaptive: bool,
-    /// How matrices are brought to a norm of at most 1: by their Frobenius norm.
+    /// Normalisation of matrices before the iteration, to a norm of at most 1. Default by their Frobenius norm.
     pub preconditioning: Preconditioning,
-    /// How a leaf is a matrix: those with two axes are, and no others.
+    /// Input and output axes of the leaves as matrices. Default `[inputs, outputs]` for leaves with two axes; others
+    /// are not matrices.
     pub weight_dimension_numbers: WeightDimensionNumbers<B>,
 }
 
@@ -65,12 +66,12 @@ impl<B: Backend> Default for ScaleByMuon<B> {
     }
 }
 
-/// Muon's rescaling with these options; see [`ScaleByMuon`].
+/// Muon's scaling with these options; see [`ScaleByMuon`].
 pub fn scale_by_muon<B: Backend>(options: ScaleByMuon<B>) -> ScaleByMuon<B> {
     options
 }
 
-/// Which axes of a leaf are the inputs and the outputs of a matrix; along the others there are several matrices.
+/// Input and output axes of a leaf as a matrix. Further axes are batch axes, along which there are several matrices.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MuonDimensionNumbers {
     /// The axes of the inputs.
@@ -79,19 +80,19 @@ pub struct MuonDimensionNumbers {
     pub output_axis: Vec<usize>,
 }
 
-/// How each leaf is a matrix, or that it is none.
+/// Function from leaves to their matrix axes.
 #[derive(Clone)]
 pub struct WeightDimensionNumbers<B: Backend>(Arc<DimensionNumbers<B>>);
 
 type DimensionNumbers<B> = dyn Fn(&Path, &AnyArray<B>) -> Option<MuonDimensionNumbers> + Send + Sync;
 
 impl<B: Backend> WeightDimensionNumbers<B> {
-    /// From a function of path and leaf. `None`: the leaf is no matrix.
+    /// Wraps a function of path and leaf. It returns `None` for leaves that are not matrices.
     pub fn new(f: impl Fn(&Path, &AnyArray<B>) -> Option<MuonDimensionNumbers> + Send + Sync + 'static) -> Self {
         Self(Arc::new(f))
     }
 
-    /// How a leaf is a matrix, or that it is none.
+    /// The matrix axes of a leaf; `None` if it is not a matrix.
     pub fn of(&self, path: &Path, leaf: &AnyArray<B>) -> Option<MuonDimensionNumbers> {
         (self.0)(path, leaf)
     }
@@ -103,7 +104,7 @@ impl<B: Backend> WeightDimensionNumbers<B> {
     }
 }
 
-/// Leaves with two axes are matrices `[inputs, outputs]`, others are none.
+/// Leaves with two axes are matrices `[inputs, outputs]`; others are not matrices.
 impl<B: Backend> Default for WeightDimensionNumbers<B> {
     fn default() -> Self {
         let matrix = MuonDimensionNumbers { reduction_axis: vec![0], output_axis: vec![1] };
@@ -120,9 +121,9 @@ impl<B: Backend> fmt::Debug for WeightDimensionNumbers<B> {
 /// Step count and momentum.
 #[derive(Tree, Clone, Debug)]
 pub struct MuonState<B: Backend, P> {
-    /// Steps so far.
+    /// Number of steps.
     pub count: Count<B>,
-    /// Decaying mean of the gradients, f32.
+    /// Decaying mean of gradients, f32, or f64 for f64 parameters.
     pub mu: P,
 }
 
@@ -197,9 +198,9 @@ pub struct ScaleByShape<B: Backend> {
     weight_dimension_numbers: WeightDimensionNumbers<B>,
 }
 
-/// Scales the update of each matrix by `sqrt(max(1, outputs / inputs))`, so that one learning rate serves all widths;
-/// or, with `consistent_rms`, by that times `sqrt(max(inputs, outputs))`, so that it has about the root mean square
-/// that Adam's has (0.2). Liu et al., "Muon is Scalable for LLM Training" (2025).
+/// Scales the update of each matrix by `sqrt(max(1, outputs / inputs))`, so that one learning rate suits all widths.
+/// With `consistent_rms`, the factor is instead `consistent_rms * sqrt(max(inputs, outputs))`, which gives the update
+/// about this root mean square (0.2 is Adam's). Liu et al., "Muon is Scalable for LLM Training" (2025).
 pub fn scale_by_shape<B: Backend>(
     consistent_rms: Option<f64>,
     weight_dimension_numbers: WeightDimensionNumbers<B>,

@@ -16,10 +16,11 @@ pub struct AddNoise<B: Backend> {
     key: Key,
 }
 
-/// Adds normally distributed noise of variance `eta / count^gamma`, which gets less from step to step.
+/// Adds normally distributed noise of variance `eta / count^gamma`, which decreases with the steps.
 ///
-/// The key is part of the state and splits at each step, with the numbers of `jax.random`. Grove computes random
-/// numbers on the host, so this is the one transformation that reads something back in a step: its two words.
+/// The key is part of the state and splits at each step, with the numbers of `jax.random`. Grove generates random
+/// numbers on the host, so this is the only transformation that reads from the device in a step: the two words of the
+/// key.
 ///
 /// Neelakantan et al., "Adding Gradient Noise Improves Learning for Very Deep Networks" (2015).
 pub fn add_noise<B: Backend>(eta: impl Into<Scalar<B>>, gamma: impl Into<Scalar<B>>, key: Key) -> AddNoise<B> {
@@ -29,9 +30,9 @@ pub fn add_noise<B: Backend>(eta: impl Into<Scalar<B>>, gamma: impl Into<Scalar<
 /// Step count and key.
 #[derive(Tree, Clone, Debug)]
 pub struct AddNoiseState<B: Backend> {
-    /// Steps so far.
+    /// Number of steps.
     pub count: Count<B>,
-    /// The two words of the key, `[2]`, each as the signed number of the same 32 bits (not every device has longer
+    /// The two words of the key, `[2]`, each reinterpreted as a signed 32-bit integer (not every device has longer
     /// integers).
     pub rng_key: Array<B, 1, Int>,
 }

@@ -1,20 +1,20 @@
 use burn::tensor::Tensor;
 use grove_backend::{Backend, matmul};
 
-/// How matrices are scaled before they are orthogonalised, so that the iteration converges.
+/// Normalisation of matrices before the Newton–Schulz iteration, which it makes converge.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Preconditioning {
-    /// Divided by the Frobenius norm. Jordan et al. (2024).
+    /// Divides by the Frobenius norm. Jordan et al. (2024).
     #[default]
     Frobenius,
-    /// Each row by the root of the sum of the absolute values in its row of `x x'`, in the first step, which costs
-    /// nothing more and leaves singular values larger. Boissin et al., "Turbo-Muon" (2025).
+    /// Divides each row by the root of the sum of absolute values in its row of `x x'`, in the first step. This needs
+    /// no additional product, and leaves singular values larger. Boissin et al., "Turbo-Muon" (2025).
     Aol,
-    /// Divided by the root of the Frobenius norm of `x x'`, in the first step.
+    /// Divides by the root of the Frobenius norm of `x x'`, in the first step.
     Schatten,
 }
 
-/// Brings the singular values of matrices near to 1 and keeps their singular vectors, by a step of the Newton–Schulz
+/// Moves the singular values of matrices towards 1 and keeps their singular vectors, by one step of the Newton–Schulz
 /// iteration `a x + b (x x') x + c (x x')^2 x` for each triple of coefficients.
 ///
 /// # Shapes
@@ -27,7 +27,7 @@ pub fn orthogonalize<B: Backend>(
     eps: f64,
 ) -> Tensor<B, 3> {
     let [_, m, n] = x.dims();
-    // x x' is the smaller the fewer rows there are.
+    // x x' is smaller with fewer rows.
     let tall = m > n;
     let mut x = if tall { x.swap_dims(1, 2) } else { x };
     if preconditioning == Preconditioning::Frobenius {
@@ -55,10 +55,10 @@ pub fn orthogonalize<B: Backend>(
     if tall { x.swap_dims(1, 2) } else { x }
 }
 
-/// What the first step's scales are at least, as in optax.
+/// Lower bound of the first step's norms, as in optax.
 const FIRST_EPS: f64 = 1e-8;
 
-/// `[matrices, 1, 1]`
+/// Frobenius norm of each matrix, `[matrices, 1, 1]`.
 fn frobenius<B: Backend>(x: Tensor<B, 3>) -> Tensor<B, 3> {
     (x.clone() * x).sum_dim(1).sum_dim(2).sqrt()
 }

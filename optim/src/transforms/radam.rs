@@ -13,27 +13,27 @@ use crate::{
     transformation::{increment, steps},
 };
 
-/// RAdam's rescaling: Adam's, times a factor that is small while few gradients have been seen and their variance is
-/// hardly known, and only the first moment before that factor exists. The fields are the hyperparameters; [`Default`]
-/// has optax's values.
+/// RAdam's scaling: Adam's, times a rectification that is small while the variance of few gradients is uncertain.
+/// While it is undefined, the update is the first moment alone. The fields are the hyperparameters; [`Default`] has
+/// optax's values.
 ///
-/// With `ro` the length of the mean of squares (its limit is `2 / (1 - b2) - 1`), the factor is
-/// `sqrt((ro - 4)(ro - 2) ro_limit / ((ro_limit - 4)(ro_limit - 2) ro))` where `ro` reaches the threshold.
+/// With `ro` the effective length of the mean of squares (its limit is `2 / (1 - b2) - 1`), the factor is `sqrt((ro -
+/// 4)(ro - 2) ro_limit / ((ro_limit - 4)(ro_limit - 2) ro))` if `ro` is at least the threshold.
 ///
 /// Liu et al., "On the Variance of the Adaptive Learning Rate and Beyond" (2020).
 #[derive(Clone, Debug)]
 pub struct ScaleByRadam<B: Backend> {
-    /// How much of the first moment stays at each step: 0.9.
+    /// Decay rate of the first moment. Default 0.9.
     pub b1: Scalar<B>,
-    /// How much of the second moment stays at each step: 0.999.
+    /// Decay rate of the second moment. Default 0.999.
     pub b2: Scalar<B>,
-    /// Added to the root: 1e-8.
+    /// Added to the denominator outside the square root, for numerical stability. Default 1e-8.
     pub eps: Scalar<B>,
-    /// Added below the root: 0.
+    /// Added to the denominator inside the square root. Default 0.
     pub eps_root: Scalar<B>,
-    /// From which length on the second moment is used: 5.
+    /// Smallest effective length at which the second moment is used. Default 5.
     pub threshold: Scalar<B>,
-    /// Whether to look one step ahead: no.
+    /// If true, uses Nesterov momentum. Default false.
     pub nesterov: bool,
 }
 
@@ -50,7 +50,7 @@ impl<B: Backend> Default for ScaleByRadam<B> {
     }
 }
 
-/// RAdam's rescaling with these options; see [`ScaleByRadam`].
+/// RAdam's scaling with these options; see [`ScaleByRadam`].
 pub fn scale_by_radam<B: Backend>(options: ScaleByRadam<B>) -> ScaleByRadam<B> {
     options
 }
@@ -91,12 +91,12 @@ impl<B: Backend, P: Tree<B>> GradientTransformation<B, P> for ScaleByRadam<B> {
     }
 }
 
-/// The length of the mean of squares in the limit, `2 / (1 - b2) - 1`, and after so many steps,
-/// `limit - 2 t b2^t / (1 - b2^t)`.
+/// Effective length of the mean of squares: its limit, `2 / (1 - b2) - 1`, and its value at a step, `limit - 2 t b2^t
+/// / (1 - b2^t)`.
 ///
-/// That is about `t` and the difference of numbers near `limit` (1999), of which f32 would keep not two digits after
-/// the point, while at 5 the method changes. With `b2^t = exp(-2y)` it is `(limit - t/y) + t - (t/y)(y coth(y) - 1)`,
-/// whose first part is small and known beforehand, and whose last is a series in `y`.
+/// The value is about `t`, and a difference of values near `limit` (1999), of which f32 would keep less than two
+/// digits after the point, whereas the method depends on the comparison with 5. With `b2^t = exp(-2y)` it is `(limit
+/// - t/y) + t - (t/y)(y coth(y) - 1)`. The first term is small and known beforehand, and the last is a series in `y`.
 fn lengths<B: Backend>(b2: &Scalar<B>, steps: Tensor<B, 1>) -> (Tensor<B, 1>, Tensor<B, 1>) {
     let y = half_exponent(b2, steps.clone());
     let (limit, offset, inverse) = match b2 {

@@ -9,21 +9,21 @@ use crate::{
     transformation::{increment, steps, zero_count},
 };
 
-/// RMSProp's rescaling: gradients over the root of the decaying mean of their squares. The fields are the
+/// RMSProp's scaling: gradients divided by the root of the decaying mean of their squares. The fields are the
 /// hyperparameters; [`Default`] has optax's values.
 ///
 /// Tieleman and Hinton, "Lecture 6.5 - RMSProp, Coursera: Neural Networks for Machine Learning" (2012).
 #[derive(Clone, Debug)]
 pub struct ScaleByRms<B: Backend> {
-    /// How much of the mean of squares stays at each step: 0.9.
+    /// Decay rate of the mean of squares. Default 0.9.
     pub decay: Scalar<B>,
-    /// Added to the mean or to its root: 1e-8.
+    /// Added to the mean of squares or to its root, for numerical stability. Default 1e-8.
     pub eps: Scalar<B>,
-    /// The mean of squares before the first step: 0.
+    /// Initial mean of squares. Default 0.
     pub initial_scale: f64,
-    /// Whether `eps` is added below the root (yes) or to it, as in PyTorch.
+    /// If true, the default, `eps` is added inside the square root; otherwise outside, as in PyTorch.
     pub eps_in_sqrt: bool,
-    /// Whether to correct the mean for having begun at zero: no.
+    /// If true, corrects the bias of the mean. Default false.
     pub bias_correction: bool,
 }
 
@@ -33,29 +33,29 @@ impl<B: Backend> Default for ScaleByRms<B> {
     }
 }
 
-/// RMSProp's rescaling with these options; see [`ScaleByRms`].
+/// RMSProp's scaling with these options; see [`ScaleByRms`].
 pub fn scale_by_rms<B: Backend>(options: ScaleByRms<B>) -> ScaleByRms<B> {
     options
 }
 
-/// The mean of squares, and the step count where it is corrected.
+/// The mean of squares, and the step count if it is bias-corrected.
 #[derive(Tree, Clone, Debug)]
 pub struct ScaleByRmsState<B: Backend, P> {
-    /// Steps so far; nothing without bias correction.
+    /// Number of steps; `None` without bias correction.
     pub count: Option<Count<B>>,
-    /// Decaying mean of the squares, f32.
+    /// Decaying mean of squared gradients, f32, or f64 for f64 parameters.
     pub nu: P,
 }
 
 impl<B: Backend> ScaleByRms<B> {
-    /// The count for the next step, and what means are too small by.
+    /// Returns the count for the next step, and the bias correction of the means.
     fn correction(&self, count: Option<Count<B>>, dtype: FloatDType) -> (Option<Count<B>>, Option<Tensor<B, 1>>) {
         let count = count.map(increment);
         let correction = count.as_ref().map(|count| bias_correction(&self.decay, steps(count, dtype)));
         (count, correction)
     }
 
-    /// 1 over the root of a variance.
+    /// 1 over the root of a variance, with `eps`.
     fn over_root(&self, variance: Tensor<B, 1>) -> Tensor<B, 1> {
         match self.eps_in_sqrt {
             true => self.eps.plus(variance).sqrt(),
@@ -89,20 +89,20 @@ impl<B: Backend, P: Tree<B>> GradientTransformation<B, P> for ScaleByRms<B> {
 #[derive(Clone, Debug)]
 pub struct ScaleByStddev<B: Backend>(ScaleByRms<B>);
 
-/// Gradients over their standard deviation: [`scale_by_rms`] with the square of the decaying mean taken from the mean
-/// of squares. Graves, "Generating Sequences With Recurrent Neural Networks" (2013).
+/// Divides gradients by their standard deviation: [`scale_by_rms`] with the square of the decaying mean subtracted
+/// from the mean of squares. Graves, "Generating Sequences With Recurrent Neural Networks" (2013).
 pub fn scale_by_stddev<B: Backend>(options: ScaleByRms<B>) -> ScaleByStddev<B> {
     ScaleByStddev(options)
 }
 
-/// Both means, and the step count where they are corrected.
+/// Both means, and the step count if they are bias-corrected.
 #[derive(Tree, Clone, Debug)]
 pub struct ScaleByStddevState<B: Backend, P> {
-    /// Steps so far; nothing without bias correction.
+    /// Number of steps; `None` without bias correction.
     pub count: Option<Count<B>>,
-    /// Decaying mean, f32.
+    /// Decaying mean of gradients, f32, or f64 for f64 parameters.
     pub mu: P,
-    /// Decaying mean of the squares, f32.
+    /// Decaying mean of squared gradients, f32, or f64 for f64 parameters.
     pub nu: P,
 }
 

@@ -6,15 +6,15 @@ use crate::{
     leafwise::{elementwise, filled_like},
 };
 
-/// AdaGrad's rescaling: gradients over the root of the sum of all their squares so far. The fields are the
+/// AdaGrad's scaling: gradients divided by the root of the sum of all their squares so far. The fields are the
 /// hyperparameters; [`Default`] has optax's values.
 ///
 /// Duchi, Hazan and Singer, "Adaptive Subgradient Methods for Online Learning and Stochastic Optimization" (2011).
 #[derive(Clone, Debug)]
 pub struct ScaleByRss<B: Backend> {
-    /// The sum before the first step: 0.1.
+    /// Initial sum of squares. Default 0.1.
     pub initial_accumulator_value: f64,
-    /// Added below the root: 1e-7.
+    /// Added to the denominator inside the square root. Default 1e-7.
     pub eps: Scalar<B>,
 }
 
@@ -24,7 +24,7 @@ impl<B: Backend> Default for ScaleByRss<B> {
     }
 }
 
-/// AdaGrad's rescaling with these options; see [`ScaleByRss`].
+/// AdaGrad's scaling with these options; see [`ScaleByRss`].
 pub fn scale_by_rss<B: Backend>(options: ScaleByRss<B>) -> ScaleByRss<B> {
     options
 }
@@ -32,7 +32,7 @@ pub fn scale_by_rss<B: Backend>(options: ScaleByRss<B>) -> ScaleByRss<B> {
 /// The sum of squares.
 #[derive(Tree, Clone, Debug)]
 pub struct ScaleByRssState<P> {
-    /// Sum of the squares of all gradients, f32.
+    /// Sum of all squared gradients, f32, or f64 for f64 parameters.
     pub sum_of_squares: P,
 }
 
@@ -46,7 +46,7 @@ impl<B: Backend, P: Tree<B>> GradientTransformation<B, P> for ScaleByRss<B> {
     fn update(&self, updates: P, state: Self::State, _params: &P) -> (P, Self::State) {
         let [updates, sum_of_squares] = elementwise([updates, state.sum_of_squares], |[g, sum]| {
             let sum = sum + g.clone() * g.clone();
-            // Where nothing has ever come in, nothing goes out, eps or not.
+            // An element without any gradient so far has an update of 0, whatever eps is.
             let factor = self.eps.plus(sum.clone()).sqrt().recip().mask_fill(sum.clone().lower_equal_elem(0.0), 0.0);
             [factor * g, sum]
         });

@@ -12,7 +12,7 @@ use crate::{
 #[derive(Clone, Copy, Debug)]
 pub struct Identity;
 
-/// Changes nothing.
+/// The identity: returns updates unchanged.
 pub fn identity() -> Identity {
     Identity
 }
@@ -31,7 +31,7 @@ impl<B: Backend, P: Tree<B>> GradientTransformation<B, P> for Identity {
 #[derive(Clone, Copy, Debug)]
 pub struct SetToZero;
 
-/// Replaces updates by zeros, NaN and infinity too.
+/// Replaces updates by zeros, including NaN and infinity.
 pub fn set_to_zero() -> SetToZero {
     SetToZero
 }
@@ -51,7 +51,7 @@ impl<B: Backend, P: Tree<B>> GradientTransformation<B, P> for SetToZero {
 #[derive(Clone, Copy, Debug)]
 pub struct Stateless<F>(F);
 
-/// A transformation from a function of updates and parameters that remembers nothing.
+/// A transformation without state, from a function of updates and parameters.
 pub fn stateless<F>(f: F) -> Stateless<F> {
     Stateless(f)
 }
@@ -70,7 +70,7 @@ impl<B: Backend, P: Tree<B>, F: Fn(P, &P) -> P> GradientTransformation<B, P> for
 #[derive(Clone, Debug)]
 pub struct Scale<B: Backend>(Scalar<B>);
 
-/// Multiplies updates by a number.
+/// Multiplies updates by a factor.
 pub fn scale<B: Backend>(step_size: impl Into<Scalar<B>>) -> Scale<B> {
     Scale(step_size.into())
 }
@@ -90,7 +90,7 @@ impl<B: Backend, P: Tree<B>> GradientTransformation<B, P> for Scale<B> {
 #[derive(Clone, Debug)]
 pub struct ScaleBySchedule(Schedule);
 
-/// Multiplies updates by what a schedule says for the step. The state is the step count.
+/// Multiplies updates by the value of a schedule at the step. The state is the step count.
 pub fn scale_by_schedule(step_size: impl Into<Schedule>) -> ScaleBySchedule {
     ScaleBySchedule(step_size.into())
 }
@@ -116,20 +116,20 @@ pub struct ScaleByLearningRate<B: Backend> {
     flip_sign: bool,
 }
 
-/// Multiplies updates by minus a learning rate: the end of every optimizer that descends. Where the learning rate is
-/// a schedule the state is the step count, else nothing.
+/// Multiplies updates by minus the learning rate: the last part of an optimizer that minimises. The state is the step
+/// count if the learning rate is a schedule, and `None` otherwise.
 pub fn scale_by_learning_rate<B: Backend>(learning_rate: impl Into<ScalarOrSchedule<B>>) -> ScaleByLearningRate<B> {
     ScaleByLearningRate { learning_rate: learning_rate.into(), flip_sign: true }
 }
 
 impl<B: Backend> ScaleByLearningRate<B> {
-    /// What updates are multiplied by at this step, and the count for the next one.
+    /// Returns the factor of updates at this step, and the count for the next one.
     pub(crate) fn factor(&self, count: Option<Count<B>>, dtype: FloatDType) -> (Scalar<B>, Option<Count<B>>) {
         let (rate, count) = self.learning_rate.step(count, dtype);
         (if self.flip_sign { rate.negated() } else { rate }, count)
     }
 
-    /// Whether to multiply by minus the learning rate (yes) or by the learning rate.
+    /// If true, the default, updates are multiplied by minus the learning rate, otherwise by the learning rate.
     pub fn flip_sign(self, flip_sign: bool) -> Self {
         Self { flip_sign, ..self }
     }

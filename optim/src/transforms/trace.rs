@@ -15,8 +15,8 @@ pub struct Trace<B: Backend> {
     nesterov: bool,
 }
 
-/// Momentum: what remains of the sum of all updates where it is multiplied by `decay` before each is added. With
-/// `nesterov` the sum is decayed once more, and the update added once more.
+/// Momentum: the sum of all updates, multiplied by `decay` before each addition. With `nesterov`, the result is
+/// decayed once more and the current update is added again.
 ///
 /// Polyak, "Some methods of speeding up the convergence of iteration methods" (1964); Nesterov (1983), in the form of
 /// Sutskever et al., "On the importance of initialization and momentum in deep learning" (2013).
@@ -24,10 +24,10 @@ pub fn trace<B: Backend>(decay: impl Into<Scalar<B>>, nesterov: bool) -> Trace<B
     Trace { decay: decay.into(), nesterov }
 }
 
-/// The decaying sum.
+/// State of [`trace`].
 #[derive(Tree, Clone, Debug)]
 pub struct TraceState<P> {
-    /// Decaying sum, f32.
+    /// Decaying sum of updates, f32, or f64 for f64 parameters.
     pub trace: P,
 }
 
@@ -60,7 +60,7 @@ pub struct Ema<B: Backend> {
     debias: bool,
 }
 
-/// The decaying mean of updates in place of each; with `debias` corrected for having begun at zero.
+/// Replaces updates by their exponentially decaying mean; with `debias`, the mean is bias-corrected.
 pub fn ema<B: Backend>(decay: impl Into<Scalar<B>>, debias: bool) -> Ema<B> {
     Ema { decay: decay.into(), debias }
 }
@@ -68,9 +68,9 @@ pub fn ema<B: Backend>(decay: impl Into<Scalar<B>>, debias: bool) -> Ema<B> {
 /// Step count and mean.
 #[derive(Tree, Clone, Debug)]
 pub struct EmaState<B: Backend, P> {
-    /// Steps so far.
+    /// Number of steps.
     pub count: Count<B>,
-    /// Decaying mean, f32, not corrected.
+    /// Decaying mean without bias correction, f32, or f64 for f64 parameters.
     pub ema: P,
 }
 

@@ -11,15 +11,15 @@ use crate::{
 #[derive(Clone, Copy, Debug)]
 pub struct ZeroNans;
 
-/// Replaces NaN by 0, and remembers which leaves had any.
+/// Replaces NaN by 0, and records the leaves that had any.
 pub fn zero_nans() -> ZeroNans {
     ZeroNans
 }
 
-/// Where NaN was found.
+/// State of [`zero_nans`].
 #[derive(Tree, Clone, Debug)]
 pub struct ZeroNansState<B: Backend> {
-    /// For each parameter, by its path, whether its last update had a NaN: `[1]`.
+    /// For each parameter, by its path: `[1]`, true if its last update had a NaN.
     pub found_nan: NamedLeaves<B>,
 }
 

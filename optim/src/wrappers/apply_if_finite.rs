@@ -16,23 +16,24 @@ pub struct ApplyIfFinite<T> {
     max_consecutive_errors: u64,
 }
 
-/// Ignores gradients that are not finite: updates are 0 and the inner state stays, unless that has happened
-/// `max_consecutive_errors` times in a row; then they go through, to be seen.
+/// Ignores gradients that are not finite: updates are 0 and the inner state is unchanged. After
+/// `max_consecutive_errors` such gradients in a row, further ones are applied, so that the failure shows.
 ///
-/// Whether they are finite is not read back: the inner step is always computed, and taken or not. `grove_train::fit` ends
-/// a run at the first step that is not finite, unless its option `non_finite` says `NonFinite::Optimizer`.
+/// The condition is evaluated on the device without a read: the inner step is always computed, and then taken or not.
+/// `grove_train::fit` ends a run at the first step that is not finite, unless its option `non_finite` is
+/// `NonFinite::Optimizer`.
 pub fn apply_if_finite<T>(inner: T, max_consecutive_errors: u64) -> ApplyIfFinite<T> {
     ApplyIfFinite { inner, max_consecutive_errors }
 }
 
-/// What has been ignored, and the inner state.
+/// Counts of ignored gradients, and the inner state.
 #[derive(Tree, Clone, Debug)]
 pub struct ApplyIfFiniteState<B: Backend, S> {
-    /// Steps that were not finite since the last that was.
+    /// Number of consecutive non-finite steps up to now.
     pub notfinite_count: Count<B>,
-    /// Whether the last step was finite, `[1]`.
+    /// True if the last step was finite, `[1]`.
     pub last_finite: Array<B, 1, Bool>,
-    /// All steps that were not finite.
+    /// Total number of non-finite steps.
     pub total_notfinite: Count<B>,
     /// The state of the inner transformation.
     pub inner_state: S,

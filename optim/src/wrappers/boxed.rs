@@ -4,10 +4,10 @@ use std::{fmt, sync::Arc};
 
 use crate::{GradientTransformation, apply_updates};
 
-/// A transformation whose type is known only when the program runs, for chains that are built from a configuration.
+/// A transformation with an erased type, for chains that are built from a configuration.
 ///
-/// Its state is the leaves of the inner state by their paths. They are the same paths, so what was saved with the one
-/// can be loaded with the other. A vector of boxed transformations is a chain.
+/// Its state holds the leaves of the inner state by their paths. The paths are the same, so that a state saved with
+/// either can be loaded with the other. A vector of boxed transformations is a chain.
 ///
 /// ```
 /// use grove_optim::{Adam, Boxed, GradientTransformation, adam, boxed, clip_by_global_norm};
@@ -54,13 +54,13 @@ trait Erased<B: Backend, P>: Send + Sync {
     fn step_named(&self, updates: P, state: NamedLeaves<B>, params: P) -> (P, NamedLeaves<B>);
 }
 
-/// A state from its leaves.
+/// Rebuilds a state from its leaves.
 fn state_of<B: Backend, P: Tree<B>, T: GradientTransformation<B, P>>(
     inner: &T,
     mut leaves: NamedLeaves<B>,
     params: &P,
 ) -> T::State {
-    // The structure of the state; nothing is allocated for absent leaves.
+    // Only the structure of the state: absent leaves allocate nothing.
     let frame = inner.init(&skeleton(params.clone()));
     let state = map_with_path(frame, |path, _| {
         leaves.remove(path.as_str()).unwrap_or_else(|| {
@@ -95,7 +95,7 @@ where
     }
 }
 
-/// All leaves by their paths, absent ones too.
+/// All leaves by their paths, including absent ones.
 fn named<B: Backend, S: Tree<B>>(state: &S) -> NamedLeaves<B> {
     leaves(state).into_iter().collect()
 }
@@ -116,7 +116,7 @@ impl<B: Backend, P: Tree<B>> GradientTransformation<B, P> for Boxed<B, P> {
     }
 }
 
-/// A vector is a chain of transformations of one type, as [`Boxed`] ones are.
+/// A vector is a chain of transformations of one type, such as [`Boxed`].
 impl<B: Backend, P: Tree<B>, T: GradientTransformation<B, P>> GradientTransformation<B, P> for Vec<T> {
     type State = Vec<T::State>;
 
@@ -145,7 +145,7 @@ fn check<T, S>(chain: &[T], state: &[S]) {
     assert_eq!(chain.len(), state.len(), "the state does not belong to this chain: it is for another number of parts");
 }
 
-/// One after the other.
+/// Applies the transformations one after the other.
 fn update_all<B: Backend, P: Tree<B>, T: GradientTransformation<B, P>>(
     chain: &[T],
     mut updates: P,

@@ -10,13 +10,13 @@ pub struct Freeze<B: Backend> {
     mask: Filter<B>,
 }
 
-/// Drops the updates of leaves that pass a filter, so that their parameters stay as they are. (optax puts zeros in
-/// their place; here they are absent, and cost nothing in what follows.)
+/// Drops the updates of leaves that pass a filter, so that their parameters do not change. (optax replaces them by
+/// zeros; here they are absent, and later transformations skip them.)
+///
+/// Later transformations still have states for these leaves; with [`selective_transform`] they do not.
 ///
 /// # Panics
-/// [`init`](GradientTransformation::init), where a pattern of the filter fits no path of the parameters.
-///
-/// Transformations that follow still make states for them; [`selective_transform`] does not.
+/// [`init`](GradientTransformation::init) panics if a pattern of the filter matches no path of the parameters.
 pub fn freeze<B: Backend>(mask: Filter<B>) -> Freeze<B> {
     Freeze { mask }
 }
@@ -40,7 +40,7 @@ pub struct SelectiveTransform<B: Backend, T> {
     freeze: Freeze<B>,
 }
 
-/// An optimizer for the leaves that do not pass a filter. Those that do have no update and no state.
+/// Applies an optimizer to the leaves that do not pass a filter. Leaves that pass have no update and no state.
 pub fn selective_transform<B: Backend, T>(optimizer: T, freeze_mask: Filter<B>) -> SelectiveTransform<B, T> {
     SelectiveTransform { inner: masked(optimizer, !freeze_mask.clone()), freeze: freeze(freeze_mask) }
 }

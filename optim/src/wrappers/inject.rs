@@ -16,11 +16,11 @@ pub struct InjectHyperparams<B: Backend, F> {
     build: F,
 }
 
-/// Makes hyperparameters part of the state, where they can be read ([`hyperparam`]), set while training
-/// ([`set_hyperparam`]), saved and loaded. Those that follow a schedule are there to be read, and follow it.
+/// Makes hyperparameters part of the state, where they can be read ([`hyperparam`]), set during training
+/// ([`set_hyperparam`]), saved and loaded. Those with a schedule can be read, and are overwritten by it at each step.
 ///
-/// The function builds the transformation from the values of a step. It is called at each step, so it should only
-/// chain; and what it builds must not depend on the values.
+/// The function builds the transformation from the values of a step. It is called at each step, so it should do no
+/// work but chaining, and the structure of the result must not depend on the values.
 ///
 /// ```
 /// use grove_optim::{Adamw, GradientTransformation, adamw, hyperparam, inject_hyperparams, set_hyperparam};
@@ -51,10 +51,10 @@ pub fn inject_hyperparams<B: Backend, T, F: Fn(&Hyperparams<B>) -> T>(
 pub struct Hyperparams<B: Backend>(BTreeMap<String, Scalar<B>>);
 
 impl<B: Backend> Hyperparams<B> {
-    /// A hyperparameter.
+    /// Returns a hyperparameter.
     ///
     /// # Panics
-    /// Where there is none of that name.
+    /// If there is none of this name.
     #[track_caller]
     pub fn get(&self, name: &str) -> Scalar<B> {
         self.0.get(name).cloned().unwrap_or_else(|| {
@@ -67,9 +67,9 @@ impl<B: Backend> Hyperparams<B> {
 /// Step count, hyperparameters and the inner state.
 #[derive(Tree, Clone, Debug)]
 pub struct InjectHyperparamsState<B: Backend, S> {
-    /// Steps so far.
+    /// Number of steps.
     pub count: Count<B>,
-    /// The values that the last step used and, unless they follow a schedule, the next one will: `[1]` each.
+    /// The values of the last step, which are also those of the next step unless they follow a schedule; `[1]` each.
     pub hyperparams: BTreeMap<String, Array<B, 1>>,
     /// The state of the inner transformation.
     pub inner_state: S,
@@ -117,7 +117,7 @@ where
     }
 }
 
-/// The paths of the hyperparameters in a state, wherever in it [`inject_hyperparams`] put them.
+/// Paths and values of all hyperparameters that [`inject_hyperparams`] put into a state, at any depth.
 fn paths<B: Backend, S: Tree<B>>(state: &S) -> Vec<(String, AnyArray<B>)> {
     let injected = |path: &str| {
         let mut segments = path.rsplit('.').skip(1);
@@ -126,7 +126,7 @@ fn paths<B: Backend, S: Tree<B>>(state: &S) -> Vec<(String, AnyArray<B>)> {
     leaves(state).into_iter().filter(|(path, _)| injected(path)).collect()
 }
 
-/// The one hyperparameter that a name or a path means.
+/// Finds the one hyperparameter of this name or path.
 fn find<B: Backend, S: Tree<B>>(state: &S, name: &str) -> Result<(String, AnyArray<B>), OptimError> {
     let all = paths(state);
     let known: Vec<String> = all.iter().map(|(path, _)| path.clone()).collect();
@@ -139,22 +139,23 @@ fn find<B: Backend, S: Tree<B>>(state: &S, name: &str) -> Result<(String, AnyArr
     }
 }
 
-/// Reads a hyperparameter of a state in which [`inject_hyperparams`] takes part anywhere, by its name, or by its path
-/// where several have that name. Waits for the device.
+/// Reads a hyperparameter of a state that contains [`inject_hyperparams`] at any depth, by its name, or by its path
+/// if several have this name. Synchronises with the device.
 ///
 /// # Errors
-/// [`OptimError::UnknownHyperparameter`] or [`OptimError::AmbiguousHyperparameter`] with the paths of those that there
-/// are; [`OptimError::AbsentHyperparameter`] where the state is a skeleton.
+/// [`OptimError::UnknownHyperparameter`] or [`OptimError::AmbiguousHyperparameter`] with the paths of all
+/// hyperparameters; [`OptimError::AbsentHyperparameter`] if the state is a skeleton.
 pub fn hyperparam<B: Backend, S: Tree<B>>(state: &S, name: &str) -> Result<f64, OptimError> {
     let (path, leaf) = find(state, name)?;
     let data = leaf.into_data().ok_or(OptimError::AbsentHyperparameter { path })?;
     Ok(data.iter::<f64>().next().unwrap_or(f64::NAN))
 }
 
-/// Sets a hyperparameter of a state; see [`hyperparam`]. What follows a schedule is back on it at the next step.
+/// Sets a hyperparameter of a state; see [`hyperparam`]. One with a schedule returns to the schedule at the next
+/// step.
 ///
 /// # Errors
-/// As [`hyperparam`]; [`OptimError::Value`] where the value is not finite.
+/// Those of [`hyperparam`]; [`OptimError::Value`] if the value is not finite.
 pub fn set_hyperparam<B: Backend, S: Tree<B>>(state: S, name: &str, value: f64) -> Result<S, OptimError> {
     if !value.is_finite() {
         return Err(OptimError::Value { name: name.to_owned(), value: value.to_string(), expected: "a finite number" });

@@ -13,25 +13,25 @@ use crate::{
 pub struct Lookahead<B: Backend, T> {
     /// The optimizer of the fast parameters.
     pub fast_optimizer: T,
-    /// After how many steps fast and slow parameters meet.
+    /// Number of steps between synchronisations of fast and slow parameters.
     pub sync_period: u64,
-    /// Which part of the way the slow parameters go to the fast ones.
+    /// Fraction of the distance to the fast parameters that the slow ones move at a synchronisation.
     pub slow_step_size: Scalar<B>,
-    /// Whether the optimizer begins anew after each meeting: no.
+    /// If true, resets the optimizer's state after each synchronisation. Default false.
     pub reset_state: bool,
 }
 
-/// Every `sync_period` steps of an optimizer its parameters go back, along the straight way, to where they were at the
-/// last such step, all but `slow_step_size` of the way.
+/// Lookahead: after every `sync_period` steps of an optimizer, the slow parameters move towards the fast ones by the
+/// fraction `slow_step_size` of their distance, and the fast parameters are set to the slow ones.
 ///
-/// The parameters of the model are the fast ones. The slow ones are part of the state: [`LookaheadState::slow`] is what
-/// to evaluate with. (In optax both are parameters, a `LookaheadParams`, and updates are pairs; the numbers are the
+/// The parameters of the model are the fast ones. The slow ones are part of the state: use [`LookaheadState::slow`]
+/// for evaluation. (In optax both are parameters, a `LookaheadParams`, and updates are pairs; the values are the
 /// same.)
 ///
 /// Zhang et al., "Lookahead Optimizer: k steps forward, 1 step back" (2019).
 ///
 /// # Panics
-/// Where `sync_period` is 0.
+/// If `sync_period` is 0.
 pub fn lookahead<B: Backend, T>(
     fast_optimizer: T,
     sync_period: u64,
@@ -41,14 +41,14 @@ pub fn lookahead<B: Backend, T>(
     Lookahead { fast_optimizer, sync_period, slow_step_size: slow_step_size.into(), reset_state: false }
 }
 
-/// The optimizer's state, the count and the slow parameters.
+/// The optimizer's state, the step count and the slow parameters.
 #[derive(Tree, Clone, Debug)]
 pub struct LookaheadState<B: Backend, S, P> {
     /// The state of the optimizer.
     pub fast_state: S,
-    /// Steps since the parameters met.
+    /// Number of steps since the last synchronisation.
     pub steps_since_sync: Count<B>,
-    /// The slow parameters, f32, or f64 where the model's are; absent where the model's are.
+    /// The slow parameters, f32, or f64 for f64 parameters; absent for absent ones.
     pub slow: P,
 }
 
@@ -71,7 +71,7 @@ impl<B: Backend, P: Tree<B>, T: GradientTransformation<B, P>> GradientTransforma
         if self.reset_state {
             fast_state = select(&sync, self.fast_optimizer.init(params), fast_state);
         }
-        // How far fast parameters are from the slow ones after this step; what counts is 0 where they do not meet.
+        // Distance of the fast parameters from the slow ones after this step; 0 unless this step synchronises them.
         let [distance, _, _] = elementwise([updates.clone(), params.clone(), state.slow.clone()], |[g, p, slow]| {
             [p.clone() + g - slow.clone(), p, slow]
         });

@@ -10,7 +10,7 @@ pub struct Masked<B: Backend, T> {
     mask: Filter<B>,
 }
 
-/// Applies a transformation to the leaves that pass a filter; the others go through as they are, and have no state.
+/// Applies a transformation to the leaves that pass a filter. The others are returned unchanged, and have no state.
 pub fn masked<B: Backend, T>(inner: T, mask: Filter<B>) -> Masked<B, T> {
     Masked { inner, mask }
 }

@@ -1,4 +1,4 @@
-//! Transformations of transformations.
+//! Wrappers: transformations of transformations.
 
 mod apply_if_finite;
 mod boxed;

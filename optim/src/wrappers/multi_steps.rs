@@ -9,33 +9,33 @@ use crate::{
     transformation::{bound, increment, steps, zero_count},
 };
 
-/// Collects the gradients of several steps and makes one step of an optimizer of their mean: as good as a larger batch
-/// where there is no memory for it. Between those steps updates are 0. See [`multi_steps`].
+/// Gradient accumulation: collects the gradients of several steps and makes one step of an optimizer with their mean,
+/// equivalent to a larger batch that would not fit into memory. Updates in between are 0. See [`multi_steps`].
 ///
-/// Each gradient counts the same, as in optax. Where they are of losses that are means over different numbers of items, the
+/// All gradients have the same weight, as in optax. If their losses are means over different numbers of items, the
 /// result is not the mean over all items: `grove_train::fit` weights them by `Outcome::weight`.
 ///
-/// [`update`](GradientTransformation::update) is one function of arrays, which does not know which step it is: it
-/// computes the inner step each time and takes it or not. A loop that counts itself saves that work by calling
-/// [`accumulate`](Self::accumulate) for all but the last of the steps and [`emit`](Self::emit) for the last.
+/// [`update`](GradientTransformation::update) is one function of arrays, independent of the position in the cycle: it
+/// computes the inner step each time, and takes it or not. A loop with its own counter saves that work by calling
+/// [`accumulate`](Self::accumulate) for all steps of a cycle but the last, and [`emit`](Self::emit) for the last.
 #[derive(Clone, Debug)]
 pub struct MultiSteps<T> {
     /// The optimizer.
     pub inner: T,
-    /// How many gradients make a step.
+    /// Number of gradients per step.
     pub every_k: EveryK,
-    /// Whether the optimizer gets the mean (yes) or the sum.
+    /// If true, the default, the optimizer gets the mean of the gradients, otherwise the sum.
     pub use_grad_mean: bool,
-    /// Gradients that do not count: none.
+    /// Gradients to skip. Default none.
     pub skip: SkipUpdates,
 }
 
-/// How many gradients make a step.
+/// Number of gradients per step.
 #[derive(Clone, Debug, PartialEq)]
 pub enum EveryK {
-    /// Always as many.
+    /// Constant.
     Steps(u64),
-    /// As a function of the number of steps made.
+    /// Function of the number of completed steps.
     Schedule(Schedule),
 }
 
@@ -51,22 +51,22 @@ impl From<Schedule> for EveryK {
     }
 }
 
-/// Gradients that are neither collected nor counted.
+/// Criterion for gradients that are neither collected nor counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub enum SkipUpdates {
-    /// All count.
+    /// No gradient is skipped.
     #[default]
     Never,
-    /// Those with an element that is not finite.
+    /// Gradients with a non-finite element are skipped.
     NotFinite,
-    /// Those whose squared global norm is not below this.
+    /// Gradients whose squared global norm is not below the bound are skipped.
     Large {
         /// The bound.
         max_squared_norm: f64,
     },
 }
 
-/// One step of an optimizer for each `every_k` gradients, of their mean; see [`MultiSteps`].
+/// One step of an optimizer for each `every_k` gradients, with their mean; see [`MultiSteps`].
 ///
 /// ```
 /// use grove_optim::{Adam, GradientTransformation, adam, multi_steps};
@@ -77,35 +77,36 @@ pub enum SkipUpdates {
 /// ```
 ///
 /// # Panics
-/// Where `every_k` is 0.
+/// If `every_k` is 0.
 pub fn multi_steps<T>(inner: T, every_k: impl Into<EveryK>) -> MultiSteps<T> {
     let every_k = every_k.into();
     assert_ne!(every_k, EveryK::Steps(0), "a step needs at least one gradient: `every_k` is 0");
     MultiSteps { inner, every_k, use_grad_mean: true, skip: SkipUpdates::Never }
 }
 
-/// Where a [`MultiSteps`] is, the inner state and the gradients so far.
+/// State of [`MultiSteps`]: counts, the inner state and the collected gradients.
 #[derive(Tree, Clone, Debug)]
 pub struct MultiStepsState<B: Backend, S, P> {
-    /// Gradients collected for the next step.
+    /// Number of gradients collected for the next step.
     pub mini_step: Count<B>,
-    /// Steps made.
+    /// Number of completed steps.
     pub gradient_step: Count<B>,
     /// The state of the optimizer.
     pub inner_opt_state: S,
-    /// Mean or sum of the gradients so far, f32; f64 where the parameters are.
+    /// Mean or sum of the collected gradients, f32, or f64 for f64 parameters.
     pub acc_grads: P,
 }
 
 impl<B: Backend, S, P> MultiStepsState<B, S, P> {
-    /// Whether the last update was a step of the optimizer, `[1]`.
+    /// Returns `[1]`, true if the last update was a step of the optimizer.
     pub fn has_updated(&self) -> Tensor<B, 1, Bool> {
         self.mini_step.val().equal_elem(0).bool_and(self.gradient_step.val().greater_elem(0))
     }
 }
 
 impl<T> MultiSteps<T> {
-    /// Adds gradients to those collected. Gives what is collected now as updates, absent where they are, and as state.
+    /// Adds gradients to the collected ones. Returns the result twice: as updates, absent where the updates are, and
+    /// as state.
     fn collect<B: Backend, P: Tree<B>>(&self, updates: P, acc_grads: P, mini_step: &Count<B>) -> [P; 2] {
         let part = Scalar::Array(steps(mini_step, precision(&updates)).add_scalar(1.0).recip());
         elementwise([updates, acc_grads], |[g, acc]| {
@@ -117,7 +118,7 @@ impl<T> MultiSteps<T> {
         })
     }
 
-    /// One of the gradients before the last of a step: only collects it. `skip` is not asked.
+    /// Collects one of the gradients before the last of a step. `skip` is not applied.
     pub fn accumulate<B: Backend, P: Tree<B>, S>(
         &self,
         updates: P,
@@ -127,7 +128,7 @@ impl<T> MultiSteps<T> {
         MultiStepsState { mini_step: increment(state.mini_step), acc_grads, ..state }
     }
 
-    /// The last of the gradients of a step, whatever the count says. `skip` is not asked.
+    /// Collects the last gradient of a step and makes the step, regardless of the count. `skip` is not applied.
     pub fn emit<B: Backend, P: Tree<B>>(
         &self,
         updates: P,
@@ -149,7 +150,7 @@ impl<T> MultiSteps<T> {
         (updates, state)
     }
 
-    /// Whether gradients do not count, `[1]`; `None` where none could.
+    /// Returns `[1]`, true if the gradients are to be skipped; `None` if they never are.
     fn skipped<B: Backend, P: Tree<B>>(&self, updates: &P) -> Option<Tensor<B, 1, Bool>> {
         match self.skip {
             SkipUpdates::Never => None,
@@ -180,7 +181,7 @@ impl<B: Backend, P: Tree<B>, T: GradientTransformation<B, P>> GradientTransforma
         let emit = match &self.every_k {
             EveryK::Steps(every_k) => collected.val().greater_equal_elem(bound(*every_k)),
             EveryK::Schedule(schedule) => {
-                // Schedules are f32; counts of steps are whole numbers.
+                // Schedules are f32; numbers of steps are integers.
                 let every_k = schedule.at(state.gradient_step.val()).round();
                 steps(&collected, FloatDType::F32).greater_equal(every_k)
             }

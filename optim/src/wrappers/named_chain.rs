@@ -10,8 +10,8 @@ pub struct NamedChain<T> {
     parts: Vec<(String, T)>,
 }
 
-/// Transformations one after the other, whose states lie under names: `clip.count` in place of `0.count`. Unlike
-/// numbers, names stay when the chain gets another part. Transformations of several types are [`boxed`](crate::boxed).
+/// A chain of transformations whose states have names: `clip.count` instead of `0.count`. Unlike indices, names do
+/// not change when a part is added to the chain. Transformations of several types are [`boxed`](crate::boxed).
 ///
 /// ```
 /// use grove_optim::{Adam, GradientTransformation, adam, boxed, clip_by_global_norm, named_chain};
@@ -23,7 +23,7 @@ pub struct NamedChain<T> {
 /// ```
 ///
 /// # Panics
-/// Where two have the same name.
+/// If two parts have the same name.
 pub fn named_chain<T>(parts: impl IntoIterator<Item = (impl Into<String>, T)>) -> NamedChain<T> {
     let parts: Vec<(String, T)> = parts.into_iter().map(|(name, part)| (name.into(), part)).collect();
     for (i, (name, _)) in parts.iter().enumerate() {

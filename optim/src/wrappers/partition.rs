@@ -14,8 +14,9 @@ pub struct Partition<B: Backend, T> {
     labels: Arc<Labels<B>>,
 }
 
-/// Different transformations for different leaves: each leaf goes through the one whose name is its label.
-/// Transformations of several types are [`boxed`](crate::boxed). The state lies under the names, `head.0.count`.
+/// Different transformations for different leaves: each leaf goes to the transformation whose name is its label.
+/// Transformations of several types are [`boxed`](crate::boxed). Paths in the state begin with the names,
+/// `head.0.count`.
 ///
 /// ```
 /// use grove_optim::{Adamw, GradientTransformation, adamw, partition};
@@ -31,7 +32,7 @@ pub struct Partition<B: Backend, T> {
 /// ```
 ///
 /// # Panics
-/// Where two transformations have one name; `init` where a leaf has a label that is no name.
+/// If two transformations have the same name; `init` panics if a leaf's label is not one of the names.
 pub fn partition<B: Backend, T, L: Into<String>>(
     transforms: impl IntoIterator<Item = (impl Into<String>, T)>,
     param_labels: impl Fn(&Path, &AnyArray<B>) -> L + Send + Sync + 'static,
@@ -50,7 +51,7 @@ impl<B: Backend, T> Partition<B, T> {
     }
 
     fn check_labels<P: Tree<B>>(&self, params: &P) {
-        // Absent leaves are somebody else's, unless all are: then this is a skeleton.
+        // Absent leaves belong to another partition, unless all are absent: then this is a skeleton.
         let skeleton = device_of(params).is_none();
         let mut check = |path: &Path, leaf: &AnyArray<B>| {
             if !leaf.dtype().is_float() || path.is_buffer() || !(skeleton || leaf.is_present()) {

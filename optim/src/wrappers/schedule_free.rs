@@ -11,23 +11,23 @@ use crate::{
     warmup_constant_schedule,
 };
 
-/// Replaces a schedule of the learning rate, and the momentum, of an optimizer by a mean of its parameters; see
+/// Schedule-free learning: an average of the parameters replaces the learning rate schedule and the momentum; see
 /// [`schedule_free`].
 #[derive(Clone, Debug)]
 pub struct ScheduleFree<B: Backend, T> {
     /// The optimizer, without momentum.
     pub base_optimizer: T,
-    /// The learning rate that the optimizer has.
+    /// The learning rate of the optimizer.
     pub learning_rate: ScalarOrSchedule<B>,
-    /// Where between the optimizer's parameters (0) and their mean (1) gradients are taken: 0.9.
+    /// Position of the model's parameters between the optimizer's parameters (0) and their mean (1). Default 0.9.
     pub b1: Scalar<B>,
-    /// Power of the largest learning rate so far that weighs a step in the mean: 2.
+    /// Exponent of the largest learning rate so far, as the weight of a step in the mean. Default 2.
     pub weight_lr_power: f64,
 }
 
-/// Learning without a schedule: the optimizer steps its own parameters `z`, from gradients at the model's parameters
-/// `y`, which lie between `z` and the mean `x` of all `z` so far. [`schedule_free_eval_params`] gives `x`, which is what
-/// to evaluate with. `learning_rate` must be the optimizer's own.
+/// Schedule-free learning: the optimizer updates its own parameters `z` with gradients at the model's parameters `y`,
+/// which are an interpolation between `z` and the mean `x` of all `z` so far. [`schedule_free_eval_params`] returns
+/// `x`, the parameters for evaluation. `learning_rate` must be the optimizer's own.
 ///
 /// Defazio et al., "The Road Less Scheduled" (2024).
 pub fn schedule_free<B: Backend, T>(
@@ -40,17 +40,17 @@ pub fn schedule_free<B: Backend, T>(
 /// Weights, counts, and the optimizer's own parameters.
 #[derive(Tree, Clone, Debug)]
 pub struct ScheduleFreeState<B: Backend, S, P> {
-    /// The `b1` of this run, `[1]`.
+    /// The value of `b1`, `[1]`.
     pub b1: Array<B, 1>,
     /// Sum of the weights so far, `[1]`.
     pub weight_sum: Array<B, 1>,
-    /// The number of the next step, from 1.
+    /// Number of the next step, counted from 1.
     pub step_count: Count<B>,
     /// The largest learning rate so far, `[1]`.
     pub max_lr: Array<B, 1>,
     /// The state of the optimizer.
     pub base_optimizer_state: S,
-    /// The optimizer's parameters, f32; f64 where the model's are.
+    /// The optimizer's parameters, f32, or f64 for f64 parameters.
     pub z: P,
 }
 
@@ -87,7 +87,7 @@ impl<B: Backend, P: Tree<B>, T: GradientTransformation<B, P>> GradientTransforma
         let max_lr = state.max_lr.val().max_pair(learning_rate);
         let weight = max_lr.clone().powf_scalar(self.weight_lr_power);
         let weight_sum = state.weight_sum.val() + weight.clone();
-        // A warm-up may begin at 0, where nothing has any weight.
+        // With a warm-up from 0, the first weights are 0.
         let nothing = weight_sum.clone().equal_elem(0.0);
         let part = (weight / weight_sum.clone()).mask_fill(nothing, 0.0);
         let (stay, part) = (Scalar::Array(part.clone().neg().add_scalar(1.0)), Scalar::Array(part));
@@ -114,8 +114,8 @@ impl<B: Backend, P: Tree<B>, T: GradientTransformation<B, P>> GradientTransforma
     }
 }
 
-/// The parameters to evaluate with: the mean of the optimizer's. Leaves that are not trained, and dtypes, are those of
-/// `params`, the model as it is trained.
+/// Returns the parameters for evaluation: the mean of the optimizer's. Untrained leaves and dtypes are those of
+/// `params`, the model in training.
 pub fn schedule_free_eval_params<B: Backend, S, P: Tree<B>>(state: &ScheduleFreeState<B, S, P>, params: P) -> P {
     let b1 = Scalar::Array(state.b1.val());
     let (rest, over_b1) = (b1.complement(), Scalar::Array(state.b1.val().recip()));
@@ -134,13 +134,13 @@ pub fn schedule_free_eval_params<B: Backend, S, P: Tree<B>>(state: &ScheduleFree
 /// Options of [`schedule_free_sgd`].
 #[derive(Clone, Debug)]
 pub struct ScheduleFreeSgd<B: Backend> {
-    /// Steps in which the learning rate rises in a straight line: none.
+    /// Number of steps of a linear warm-up of the learning rate; `None`, the default, for no warm-up.
     pub warmup_steps: Option<u64>,
-    /// As in [`ScheduleFree`]: 0.9.
+    /// As in [`ScheduleFree`]. Default 0.9.
     pub b1: Scalar<B>,
-    /// Multiple of the parameters that is added to the gradients: none.
+    /// Multiple of the parameters that is added to the gradients; `None`, the default, for no decay.
     pub weight_decay: Option<ScalarOrSchedule<B>>,
-    /// As in [`ScheduleFree`]: 2.
+    /// As in [`ScheduleFree`]. Default 2.
     pub weight_lr_power: f64,
 }
 
@@ -150,7 +150,7 @@ impl<B: Backend> Default for ScheduleFreeSgd<B> {
     }
 }
 
-/// Stochastic gradient descent without a schedule. optax's learning rate is 1. Defazio et al. (2024).
+/// Schedule-free stochastic gradient descent. optax's default learning rate is 1. Defazio et al. (2024).
 pub fn schedule_free_sgd<B: Backend>(
     learning_rate: f64,
     options: ScheduleFreeSgd<B>,
@@ -165,17 +165,17 @@ pub fn schedule_free_sgd<B: Backend>(
 /// Options of [`schedule_free_adamw`].
 #[derive(Clone, Debug)]
 pub struct ScheduleFreeAdamw<B: Backend> {
-    /// Steps in which the learning rate rises in a straight line: none.
+    /// Number of steps of a linear warm-up of the learning rate; `None`, the default, for no warm-up.
     pub warmup_steps: Option<u64>,
-    /// As in [`ScheduleFree`]: 0.9.
+    /// As in [`ScheduleFree`]. Default 0.9.
     pub b1: Scalar<B>,
-    /// How much of the second moment stays at each step: 0.999.
+    /// Decay rate of the second moment. Default 0.999.
     pub b2: Scalar<B>,
-    /// Added to the root: 1e-8.
+    /// Added to the denominator outside the square root, for numerical stability. Default 1e-8.
     pub eps: Scalar<B>,
-    /// What part of a parameter, times the learning rate, is taken from it at each step: 0.
+    /// Decoupled weight decay: each step subtracts this times the learning rate times the parameter. Default 0.
     pub weight_decay: ScalarOrSchedule<B>,
-    /// As in [`ScheduleFree`]: 2.
+    /// As in [`ScheduleFree`]. Default 2.
     pub weight_lr_power: f64,
 }
 
@@ -195,7 +195,7 @@ impl<B: Backend> Default for ScheduleFreeAdamw<B> {
 /// The optimizer inside [`schedule_free_adamw`].
 pub type ScheduleFreeAdamwBase<B> = (ScaleByRms<B>, AddDecayedWeights<B>, ScaleByLearningRate<B>);
 
-/// Adam with decoupled weight decay, without a schedule. optax's learning rate is 0.0025. Defazio et al. (2024).
+/// Schedule-free AdamW. optax's default learning rate is 0.0025. Defazio et al. (2024).
 pub fn schedule_free_adamw<B: Backend>(
     learning_rate: f64,
     options: ScheduleFreeAdamw<B>,

@@ -1,4 +1,4 @@
-//! Optimizers from configuration files, hostile ones too.
+//! Optimizers from configuration files, including hostile ones.
 
 use grove_optim::*;
 use grove_tree::{Backend, eq};
@@ -139,7 +139,7 @@ fn what_is_wrong_is_said() {
         let error = OptimizerConfig::from_json(text).expect_err(text).to_string();
         assert!(error.contains(expected), "{text}: {error}");
     }
-    // What no file can say.
+    // A value that no file can contain.
     let config = OptimizerConfig::new(OptimizerName::Adam, f64::NAN);
     assert!(matches!(config.build::<grove_backend::Flex, Leaves<_>>(), Err(OptimError::Value { .. })));
 }

@@ -1,4 +1,4 @@
-//! Running a transformation for 20 steps beside what optax did.
+//! Runs a transformation for 20 steps and compares it with optax.
 
 use burn::tensor::{DType, TensorData};
 use grove_optim::{GradientTransformation, apply_updates, boxed};
@@ -19,7 +19,7 @@ pub struct Leaves<B: Backend> {
 
 const STEPS: usize = 20;
 const KEPT: [usize; 3] = [1, 5, 20];
-/// Largest distance, relative to the largest number of the leaf.
+/// Largest distance, relative to the largest value of the leaf.
 const TOLERANCE: f64 = 1e-5;
 
 fn file() -> &'static SafeTensors<'static> {
@@ -84,7 +84,7 @@ pub fn compare<B: Backend, T: Tree<B>>(tree: &T, prefix: &str) -> f64 {
         );
         largest = largest.max(if size > 0.0 { error / size } else { 0.0 });
     }
-    // Frozen parameters have no state here, and zeros there.
+    // Frozen parameters have no state in grove, and zeros in optax.
     assert!(expected.is_empty(), "only optax has {expected:?}");
     largest
 }
@@ -98,10 +98,10 @@ where
     check_with::<B, _>(name, optimizer, "grads", |_, state| state, device);
 }
 
-/// Runs a case; `between` may change the state after each step. Gives parameters and state at the end.
+/// Runs a case; `between` may change the state after each step. Returns parameters and state at the end.
 ///
-/// What holds for every transformation is tested too: on a skeleton `init` gives the skeleton of the state, updates
-/// that are absent stay so, boxed it is the same, and a whole step is as near to optax as its two parts.
+/// Also tests laws of every transformation: `init` of a skeleton gives the skeleton of the state, absent updates stay
+/// absent, the boxed transformation gives the same results, and a whole step is as close to optax as its two parts.
 pub fn check_with<B, T>(
     name: &str,
     optimizer: T,
@@ -117,7 +117,7 @@ where
     let mut params = first.clone();
     let mut state = optimizer.init(&params);
     let abstract_state = optimizer.init(&skeleton(params.clone()));
-    // Dtypes of integers and truth values are the device's, which a skeleton does not know.
+    // A skeleton does not know the device's dtypes of integers and booleans.
     let shapes = |state: &T::State| -> Vec<(String, Vec<usize>)> {
         leaves(state).into_iter().map(|(path, leaf)| (path, leaf.shape().to_vec())).collect()
     };

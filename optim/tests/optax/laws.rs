@@ -1,4 +1,4 @@
-//! What holds whatever the numbers are.
+//! Laws that hold for all values.
 
 use burn::tensor::{DType, FloatDType, Int, Tensor};
 use grove_optim::*;
@@ -8,7 +8,7 @@ use grove_tree::{
 
 use crate::fixture::{Leaves, grads, tree};
 
-/// Some steps; gives parameters and state.
+/// Runs some steps; returns parameters and state.
 fn run<B: Backend, T: GradientTransformation<B, Leaves<B>>>(
     optimizer: &T,
     device: &B::Device,
@@ -70,7 +70,7 @@ fn accumulated_steps<B: Backend>(device: B::Device) {
     assert!(all_close(&updates, &expected, 1e-5, 1e-6));
     assert!(all_close(&state.inner_opt_state, &expected_state, 1e-5, 1e-6));
 
-    // A loop that counts itself.
+    // A loop with its own counter.
     let mut counted = optimizer.init(&params);
     for step in 1..=2 {
         counted = optimizer.accumulate(grads("grads", step, &device), counted);
@@ -87,7 +87,7 @@ fn errors_in_a_row<B: Backend>(device: B::Device) {
     for count in 1..=3 {
         let (updates, next) = optimizer.update(bad(), state, &params);
         let updates: Vec<f32> = updates.0.val().into_data().iter().collect();
-        // The third goes through.
+        // The third one is applied.
         assert_eq!(updates[0], if count > 2 { -0.5 } else { 0.0 });
         assert_eq!(updates[1].is_nan(), count > 2);
         assert_eq!(next.notfinite_count.val().into_data().iter::<i64>().next(), Some(count));
@@ -98,7 +98,7 @@ fn errors_in_a_row<B: Backend>(device: B::Device) {
     assert_eq!(state.total_notfinite.val().into_data().iter::<i64>().next(), Some(3));
 }
 
-/// A model with everything that is no trained parameter.
+/// A model with every kind of leaf that is not a trained parameter.
 #[derive(Tree, Clone, Debug)]
 struct Mixed<B: Backend> {
     weight: Array<B, 2>,
@@ -115,7 +115,7 @@ fn what_is_not_trained_stays<B: Backend>(device: B::Device) {
         ids: Array::new(Tensor::from_ints([5, 6], &device)),
         mean: Array::new(Tensor::from_floats([7.0], &device)),
     };
-    // As `value_and_grad` gives them: absent for all that takes no part.
+    // As from `value_and_grad`: absent for leaves that are not differentiated.
     let grads = filter(model.clone(), &by_path("weight"));
     let inner = chain((
         clip_by_global_norm(1.0),
@@ -153,7 +153,7 @@ fn states_are_f32<B: Backend>(device: B::Device) {
     assert!(dtypes(leaves(&params)).iter().all(|dtype| *dtype == DType::BF16));
 }
 
-/// Gives a state of NaN where the condition does not hold, with integers and truth values.
+/// A state of NaN where the condition does not hold, with integers and booleans.
 fn selection<B: Backend>(device: B::Device) {
     type Parts<B> = (Array<B, 2>, Array<B, 1, Int>, Array<B, 1, burn::tensor::Bool>);
     let parts = |number: f32, integer: i32| -> Parts<B> {

@@ -3,7 +3,7 @@ use grove_tree::{Backend, Filter, Key, by_path, zip_map};
 
 use crate::fixture::{Leaves, check, check_with};
 
-/// The rates that most cases with a schedule have.
+/// The schedule of most cases that have one.
 pub fn rates() -> Schedule {
     warmup_cosine_decay_schedule(0.01, 0.1, 4, 16, 0.002)
 }

@@ -18,24 +18,25 @@ type Lifted<B, T> = <T as Tree<B>>::On<Autodiff<B>>;
 /// A tree of the differentiating backend, taken off the tape.
 type Lowered<B, T> = <T as Tree<Autodiff<B>>>::On<B>;
 
-/// A [`Scan`] whose backward pass keeps few carries and computes the steps again: `jax.checkpoint` in a
-/// `jax.lax.scan`.
+/// A [`Scan`] whose backward pass keeps few carries and recomputes the steps: `jax.checkpoint` in a `jax.lax.scan`.
 ///
-/// The steps are cut into segments. Going forward, only the carry at the start of each segment is kept; going back, one
-/// segment after the other, from the last to the first, is run again and differentiated. With `t` steps in segments of
-/// `k`, memory is `t / k` carries and what `k` steps compute, instead of what `t` steps compute, and `f` is called
-/// `2 t` times. Measured on flex beyond what parameters and `xs` take, for `tanh(h W + x)` with `h` `[32, 256]` and 2000
-/// steps: 145 MB by [`scan`](crate::scan()) under `value_and_grad`, 7 MB by this, in about twice the time.
+/// The steps are divided into segments. The forward pass keeps only the carry at the start of each segment. The
+/// backward pass runs each segment again, from the last to the first, and differentiates it. With `t` steps in
+/// segments of `k`, memory is `t / k` carries plus the intermediate results of `k` steps, instead of those of `t`
+/// steps, and `f` is called `2 t` times. Measured on flex in addition to parameters and `xs`, for `tanh(h W + x)`
+/// with `h` `[32, 256]` and 2000 steps: 145 MB for [`scan`](crate::scan()) under `value_and_grad`, 7 MB for this, in
+/// about twice the time.
 ///
-/// `f` gets the parameters, the carry and a step of `xs`, all on the differentiating backend, and has to compute the same
-/// when it is called again: randomness comes from keys. What it captures is constant, and has to be on no tape.
+/// `f` gets the parameters, the carry and a step of `xs`, all on the differentiating backend, and must compute the
+/// same when it is called again: randomness comes from keys. Captured values are constants, and must not be on a
+/// tape.
 ///
 /// # Why this is not an option of `value_and_grad`
 /// Running a segment again needs a backward pass within the backward pass, and in Burn 0.21 a thread that starts one
-/// waits for itself for ever: a backward pass holds the lock of its graph, and ends by taking the lock of every graph.
-/// So a checkpointed scan cannot be a node of Burn's graph. It has to be the outermost thing that is differentiated: what
-/// comes after it is the `loss` of [`value_and_grad`](Self::value_and_grad); what comes before it goes into a
-/// [`vjp`](crate::vjp()), which takes the gradients of `init` and `xs` further.
+/// deadlocks: a backward pass holds the lock of its graph, and ends by taking the lock of every graph. So a
+/// checkpointed scan cannot be a node of Burn's graph. It must be the outermost function that is differentiated.
+/// Computations after it belong in the `loss` of [`value_and_grad`](Self::value_and_grad). Computations before it
+/// belong in a [`vjp`](crate::vjp()), whose pullback takes the gradients of `init` and `xs`.
 #[derive(Clone, Copy, Debug)]
 pub struct CheckpointedScan {
     pub(super) scan: Scan,
@@ -48,27 +49,27 @@ impl CheckpointedScan {
         Self { scan, every: None, constant_xs: false }
     }
 
-    /// Keeps the carry of every so many steps. The root of the number of steps, rounded up, unless said otherwise.
+    /// Sets the number of steps per segment. Default the root of the number of steps, rounded up.
     ///
     /// # Panics
-    /// Where `steps` is zero.
+    /// If `steps` is zero.
     pub fn every(self, steps: usize) -> Self {
         assert!(steps > 0, "a segment has at least one step");
         Self { every: Some(steps), ..self }
     }
 
-    /// Says that `xs` are data: their gradients are absent, and cost nothing.
+    /// Treats `xs` as constants: their gradients are absent, and are not computed.
     pub fn constant_xs(self) -> Self {
         Self { constant_xs: true, ..self }
     }
 
-    /// The last carry and the `ys`, and the function that takes their gradients back to those of `params`, `init` and
-    /// `xs`. As in [`vjp`](crate::vjp()), gradients of integers and absent leaves are absent, and an absent gradient that
-    /// is put in counts as zero.
+    /// Returns the last carry and the `ys`, and the pullback from their gradients to those of `params`, `init` and
+    /// `xs`. As in [`vjp`](crate::vjp()), gradients of integers and absent leaves are absent, and an absent gradient
+    /// as input counts as zero.
     ///
     /// # Panics
-    /// As [`Scan::run`]; the function that is returned, where its arguments do not have the leaves and shapes of the
-    /// carry and the `ys`.
+    /// As [`Scan::run`]. The pullback panics if its arguments do not have the leaves and shapes of the carry and the
+    /// `ys`.
     ///
     /// ```
     /// use burn::tensor::Tensor;
@@ -119,11 +120,12 @@ impl CheckpointedScan {
         ((carry, ys), pullback)
     }
 
-    /// The value of a loss of the parameters, the last carry and the `ys`, and its gradients with respect to `params`,
-    /// `init` and `xs`. Those of the parameters come through the steps and from the loss itself. Buffers have none.
+    /// Returns a loss of the parameters, the last carry and the `ys`, and its gradients with respect to `params`,
+    /// `init` and `xs`. Those of the parameters include both the steps and the loss itself. Buffers have no
+    /// gradients.
     ///
     /// # Panics
-    /// As [`Scan::run`]; where the loss is not one number.
+    /// As [`Scan::run`], and if the loss does not have exactly one value.
     ///
     /// ```
     /// use burn::tensor::Tensor;
@@ -167,8 +169,8 @@ impl CheckpointedScan {
         (value, grads)
     }
 
-    /// As [`value_and_grad`](Self::value_and_grad) with a loss that also returns an auxiliary tree: metrics, or the last
-    /// carry, from which the next batch goes on.
+    /// [`value_and_grad`](Self::value_and_grad) with a loss that also returns an auxiliary tree, such as metrics, or
+    /// the last carry, which the next batch continues from.
     ///
     /// # Panics
     /// As [`Scan::run`].

@@ -1,4 +1,4 @@
-//! Loops over trees, as `jax.lax.scan`.
+//! Loops over trees, like `jax.lax.scan`.
 
 mod checkpointed;
 mod replay;
@@ -10,13 +10,13 @@ use crate::stack::{Stack, Unstack, stack, stacked_len, zero_rows};
 
 pub use checkpointed::CheckpointedScan;
 
-/// Runs a function over the steps of a tree, a carry going from step to step: `jax.lax.scan`.
+/// Runs a function over the steps of a tree, passing a carry from step to step: `jax.lax.scan`.
 ///
 /// `f` gets the carry and one step of `xs`, and returns the next carry and one step of `ys`. The result is the last
-/// carry and the stacked `ys`. [`Scan`] has options, and tells what happens where there are no steps.
+/// carry and the stacked `ys`. [`Scan`] has options, and documents the case of no steps.
 ///
-/// Under [`value_and_grad`](crate::value_and_grad) the backward pass keeps what every step computed;
-/// [`Scan::checkpointed`] keeps less and computes twice.
+/// Under [`value_and_grad`](crate::value_and_grad), the intermediate results of all steps are kept for the backward
+/// pass; [`Scan::checkpointed`] keeps fewer and computes them twice.
 ///
 /// Source: <https://docs.jax.dev/en/latest/_autosummary/jax.lax.scan.html>
 ///
@@ -25,7 +25,7 @@ pub use checkpointed::CheckpointedScan;
 /// - leaf of a step of `ys` `[…]`, of the result `[t, …]`
 ///
 /// # Panics
-/// Where the leaves of `xs` disagree about the number of steps, or there are none; where the `ys` of two steps cannot be
+/// If the leaves of `xs` differ in the number of steps, or there are none; if the `ys` of two steps cannot be
 /// [stacked](stack).
 ///
 /// ```
@@ -56,7 +56,7 @@ where
     Scan::new().run(f, init, xs)
 }
 
-/// How to [`scan`].
+/// Options of [`scan`].
 ///
 /// ```
 /// use burn::tensor::Tensor;
@@ -77,33 +77,33 @@ pub struct Scan {
 }
 
 impl Scan {
-    /// From the first step to the last, as many as `xs` holds.
+    /// Runs from the first step of `xs` to the last.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// From the last step of `xs` to the first. The `ys` come out in the order of the `xs`.
+    /// Runs from the last step of `xs` to the first. The `ys` are in the order of the `xs`.
     pub fn reverse(self) -> Self {
         Self { reverse: true, ..self }
     }
 
-    /// Says how many steps there are, which is needed where `xs` has no leaves, and otherwise has to agree with them.
+    /// Sets the number of steps. Required if `xs` has no leaves, and otherwise must match them.
     pub fn length(self, steps: usize) -> Self {
         Self { length: Some(steps), ..self }
     }
 
-    /// The scan with a backward pass that keeps few carries and computes the steps again.
+    /// Converts to a scan whose backward pass keeps few carries and recomputes the steps.
     pub fn checkpointed(self) -> CheckpointedScan {
         CheckpointedScan::new(self)
     }
 
-    /// Runs it; see [`scan`].
+    /// Runs the scan; see [`scan`].
     ///
-    /// With no steps the result is `init`, and `ys` whose leaves have no rows. Their shapes are learnt as JAX learns
-    /// them: `f` is called once, with zeros for a step of `xs`, and what it computes is thrown away.
+    /// With no steps the result is `init`, and `ys` whose leaves have no rows. Their shapes are determined as in JAX:
+    /// `f` is called once, with zeros for a step of `xs`, and its result is discarded.
     ///
     /// # Panics
-    /// As [`scan`]; and where [`length`](Self::length) does not agree with `xs`.
+    /// As [`scan`], and if [`length`](Self::length) does not match `xs`.
     #[track_caller]
     pub fn run<B, C, X, Y>(self, mut f: impl FnMut(C, X::Step) -> (C, Y), init: C, xs: X) -> (C, Y::Stacked)
     where
@@ -127,7 +127,7 @@ impl Scan {
         (carry, stack(self.in_order(ys)))
     }
 
-    /// How many steps there are.
+    /// Number of steps.
     #[track_caller]
     fn steps<B: Backend, X: Tree<B>>(self, xs: &X) -> usize {
         match (stacked_len(xs), self.length) {
@@ -141,7 +141,7 @@ impl Scan {
         }
     }
 
-    /// What belongs to the steps, in the order in which they are run; and from that order back.
+    /// Converts from the order of `xs` to the order in which steps run, or back.
     fn in_order<T>(self, mut steps: Vec<T>) -> Vec<T> {
         if self.reverse {
             steps.reverse();
@@ -150,7 +150,7 @@ impl Scan {
     }
 }
 
-/// The `ys` of no steps, by trying the function on zeros.
+/// The `ys` of no steps, by calling the function on zeros.
 fn no_steps<B: Backend, X: Unstack<B>, Y: Stack<B>>(f: impl FnOnce(X::Step) -> Y, xs: X) -> Y::Stacked {
     let zeros = map(xs, |leaf| zero_rows(leaf, 1)).unstack(1).pop().expect("one step");
     map(stack(vec![f(zeros)]), |leaf| zero_rows(leaf, 0))
@@ -173,7 +173,7 @@ mod tests {
         leaf.val().to_data().to_vec().expect("f32")
     }
 
-    /// `c -> a c + x`, giving the old carry.
+    /// `c -> a c + x`, with the old carry as output.
     fn leaky<C: Backend>(a: Tensor<C, 1>) -> impl Fn(Array<C, 1>, Array<C, 1>) -> (Array<C, 1>, Array<C, 1>) {
         move |c, x| (Array::new(a.clone() * c.val() + x.val()), c)
     }

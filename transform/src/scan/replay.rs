@@ -13,7 +13,7 @@ use crate::{
 /// One step of a stacked tree, on the differentiating backend.
 pub(super) type Step<B, X> = <<X as Tree<B>>::On<Autodiff<B>> as Unstack<Autodiff<B>>>::Step;
 
-/// A scan that has been run forward, and what it takes to run its segments again.
+/// A scan after its forward pass, with all that is needed to run its segments again.
 pub(super) struct Replay<B: Backend, P: Tree<B>, C: Tree<B>, X: Tree<B>, F> {
     options: CheckpointedScan,
     steps: usize,
@@ -36,8 +36,8 @@ where
     Y: Stack<Autodiff<B>>,
     F: Fn(&P::On<Autodiff<B>>, C::On<Autodiff<B>>, Step<B, X>) -> (C::On<Autodiff<B>>, Y),
 {
-    /// Runs the scan on the differentiating backend too, so that `f` has one type for both passes; nothing is tracked, and
-    /// so no tensor is kept for the sake of gradients. Gives the last carry and the `ys`.
+    /// Runs the forward pass, also on the differentiating backend, so that `f` has one type for both passes. Nothing
+    /// is tracked, so that no tensor is kept for gradients. Returns the last carry and the `ys`.
     #[track_caller]
     pub(super) fn forward(
         options: CheckpointedScan,
@@ -72,8 +72,8 @@ where
         (carry, stack(options.scan.in_order(ys)), replay)
     }
 
-    /// The steps of `xs` of the segment that starts at a multiple of `every`, in the order in which they are run, each
-    /// with its row in `xs`.
+    /// The steps of `xs` in the segment that starts at `from`, a multiple of `every`, in the order in which they run,
+    /// each with its row in `xs`.
     fn segment(&self, from: usize) -> Vec<(usize, Step<B, X>)> {
         let to = (from + self.every).min(self.steps);
         let range = if self.options.scan.reverse { self.steps - to..self.steps - from } else { from..to };
@@ -82,8 +82,8 @@ where
         self.options.scan.in_order(steps.collect())
     }
 
-    /// Takes the gradients of the carry and the `ys` back, and adds those of the parameters to `params`, which may be
-    /// empty.
+    /// Propagates the gradients of the carry and the `ys` back, and adds those of the parameters to `params`, which
+    /// may be empty.
     pub(super) fn backward(mut self, mut params: Column<B>, mut carry: Column<B>, ys: Column<B>) -> (P, C, X) {
         let mut row_grads: Vec<Column<B>> = vec![Vec::new(); self.steps];
         while let Some(start) = self.starts.pop() {
@@ -112,7 +112,7 @@ where
             for (state, grad) in column(&state).into_iter().zip(carry) {
                 seeds.add(state, grad);
             }
-            // Nothing but the seeds may hold what the tape records.
+            // Only the seeds may hold the nodes recorded on the tape.
             drop((constant, state));
             let mut grads = tape.gradients(seeds.into_root(), leaves).into_iter();
             let segment = grads.next().unwrap_or_default();
@@ -145,9 +145,9 @@ mod tests {
     type B = Flex;
     type A = Autodiff<Flex>;
 
-    /// Recurrent and input weights, and a step that is absent.
+    /// Recurrent and input weights, and an absent leaf.
     type Params<B> = (Array<B, 2>, Array<B, 2>, Array<B, 1>);
-    /// Inputs and the numbers of the steps.
+    /// Inputs and the indices of the steps.
     type Inputs<B> = (Array<B, 3>, Array<B, 2, Int>);
 
     fn normal<const D: usize>(seed: u64, shape: [usize; D]) -> Array<B, D> {
@@ -160,7 +160,7 @@ mod tests {
         (params, (normal(2, [2, 4]), ()), (normal(3, [steps, 2, 3]), Array::new(ints)))
     }
 
-    /// `tanh(h W + x U)`, and times the step's number plus one for an output.
+    /// `tanh(h W + x U)`; the output is multiplied by the step's index plus one.
     fn step(
         (w, u, _): &Params<A>,
         (h, ()): (Array<A, 2>, ()),
@@ -228,7 +228,7 @@ mod tests {
     #[test]
     fn a_pullback_takes_gradients_further() {
         let (params, init, xs) = inputs(5);
-        // The inputs come out of a function of a parameter; `vjp` on either side of the scan.
+        // The inputs are a function of a parameter; `vjp` on either side of the scan.
         let scale = normal(5, [1, 1, 1]);
         let scaled = |scale: Array<A, 3>| Array::<A, 3>::new(Tensor::from_inner(xs.0.val()) * scale.val());
         let (seen, pull_scale) = vjp(&scale, scaled);

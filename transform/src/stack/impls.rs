@@ -6,7 +6,7 @@ use super::{
     leaf::{stack_leaf, unstack_leaf},
 };
 
-/// One implementation for each rank: Rust cannot add to a constant in a type.
+/// One implementation for each rank, since Rust cannot add to a constant in a type.
 macro_rules! arrays {
     ($($step:literal $stacked:literal),*) => {$(
         impl<B: Backend, K: Kind> Stack<B> for Array<B, $step, K> {
@@ -108,7 +108,7 @@ impl<B: Backend, S: Unstack<B>> Unstack<B> for Vec<S> {
     }
 }
 
-/// What was taken out of an array goes back into one of the same length.
+/// Converts the elements of an array back into an array of the same length.
 fn into_array<T, const N: usize>(elements: Vec<T>) -> [T; N] {
     elements.try_into().unwrap_or_else(|elements: Vec<T>| panic!("{} elements where {N} went in", elements.len()))
 }

@@ -28,7 +28,7 @@ pub(super) fn stack_leaf<B: Backend, K: Kind, const D: usize, const E: usize>(
     Array::new(Tensor::stack(steps.into_iter().filter_map(Array::into_val).collect(), 0))
 }
 
-/// Takes a leaf apart along its first axis, which has `steps` elements; `E` is `D + 1`.
+/// Splits a leaf along its first axis, which has `steps` elements; `E` is `D + 1`.
 pub(super) fn unstack_leaf<B: Backend, K: Kind, const D: usize, const E: usize>(
     leaf: Array<B, E, K>,
     steps: usize,
@@ -47,7 +47,7 @@ pub(super) fn unstack_leaf<B: Backend, K: Kind, const D: usize, const E: usize>(
     parts.into_iter().map(|part| Array::new(part.squeeze_dim(0))).collect()
 }
 
-/// Some rows of a stacked leaf.
+/// A range of rows of a stacked leaf.
 pub(crate) fn rows<B: Backend>(leaf: AnyArray<B>, range: Range<usize>) -> AnyArray<B> {
     let mut shape = leaf.shape().to_vec();
     let dtype = leaf.dtype();
@@ -64,7 +64,7 @@ pub(crate) fn rows<B: Backend>(leaf: AnyArray<B>, range: Range<usize>) -> AnyArr
     })
 }
 
-/// Zeros in place of a stacked leaf, with another number of steps.
+/// Zeros like a stacked leaf, with another number of steps.
 pub(crate) fn zero_rows<B: Backend>(leaf: AnyArray<B>, steps: usize) -> AnyArray<B> {
     let mut shape = leaf.shape().to_vec();
     shape[0] = steps;
@@ -82,7 +82,8 @@ pub(crate) fn row<B: Backend>(x: FloatTensor<B>, i: usize) -> FloatTensor<B> {
     B::float_reshape(B::float_slice(x, &slices), Shape::from(shape[1..].to_vec()))
 }
 
-/// The gradients of a stacked tree from those of its steps: zeros for a step that has none, none where no step has any.
+/// The gradients of a stacked tree, given those of its steps: zeros for a step without one, `None` if no step has
+/// one.
 pub(crate) fn stack_rows<B: Backend, X: Tree<B>>(stacked: &X, steps: Vec<Column<B>>) -> Column<B> {
     let mut steps: Vec<_> = steps.into_iter().map(Vec::into_iter).collect();
     let mut grads = Column::<B>::new();

@@ -1,4 +1,4 @@
-//! Trees of one step, and the same trees stacked along a new first axis.
+//! Trees of single steps, and the same trees stacked along a new first axis.
 
 mod impls;
 mod leaf;
@@ -8,10 +8,10 @@ use grove_tree::{AnyArray, Path, Tree};
 
 pub(crate) use leaf::{row, rows, stack_rows, zero_rows};
 
-/// A tree of one step. Many of them, stacked along a new first axis, are one [`Stacked`](Self::Stacked) tree.
+/// A tree of one step. Many of them, stacked along a new first axis, form one [`Stacked`](Self::Stacked) tree.
 ///
 /// `Array<B, D, K>` stacks to `Array<B, D + 1, K>` (`D` up to 5); tuples, arrays, vectors and options stack element
-/// by element, and `()` to itself. A struct of one's own does so by handing its fields on as a tuple.
+/// by element, and `()` to itself. A custom struct implements it by delegating to a tuple of its fields.
 ///
 /// ```
 /// use burn::tensor::Tensor;
@@ -27,10 +27,10 @@ pub trait Stack<B: Backend>: Tree<B> {
     /// The tree of many steps.
     type Stacked: Unstack<B, Step = Self>;
 
-    /// Stacks at least one step; `path` is where the tree lies in a larger one. [`stack`] is what programs call.
+    /// Stacks at least one step; `path` is the position of the tree in a larger one. Call [`stack`] instead.
     ///
     /// # Panics
-    /// Where the steps differ in structure, in shapes or dtypes, or in which leaves are present.
+    /// If the steps differ in structure, in shapes or dtypes, or in which leaves are present.
     fn stack(steps: Vec<Self>, path: &mut Path) -> Self::Stacked;
 }
 
@@ -39,32 +39,32 @@ pub trait Unstack<B: Backend>: Tree<B> {
     /// The tree of one step.
     type Step: Stack<B, Stacked = Self>;
 
-    /// Takes the tree apart into its `steps` steps. [`unstack`] is what programs call.
+    /// Splits the tree into its `steps` steps. Call [`unstack`] instead.
     fn unstack(self, steps: usize) -> Vec<Self::Step>;
 }
 
-/// Stacks the leaves of trees of one structure along a new first axis. Leaves that are absent in every tree are absent
-/// in the stacked one.
+/// Stacks the leaves of trees of the same structure along a new first axis. Leaves that are absent in every tree are
+/// absent in the stacked one.
 ///
 /// # Shapes
 /// - leaf of a step `[…]`
 /// - leaf of the result `[steps, …]`
 ///
 /// # Panics
-/// Where there is no step, or where steps differ in structure, in shapes or dtypes, or in which leaves are present.
+/// If there is no step, or steps differ in structure, in shapes or dtypes, or in which leaves are present.
 #[track_caller]
 pub fn stack<B: Backend, T: Stack<B>>(steps: Vec<T>) -> T::Stacked {
     assert!(!steps.is_empty(), "there is nothing to stack: of no steps the shapes are not known");
     T::stack(steps, &mut Path::root())
 }
 
-/// Takes a stacked tree apart: the inverse of [`stack`].
+/// Splits a stacked tree into its steps: the inverse of [`stack`].
 ///
 /// # Gradients
-/// Burn's gradient of a slice is as large as the whole, so that `t` slices of one array of `n` elements would cost `t * n`
-/// on the way back. Floating-point leaves are therefore taken apart by an operation of grove's own, whose gradient is one
-/// pass over `n`. Measured on flex, on two cores busy with other work, the backward pass of an array `[t, 32, 256]`, in
-/// seconds:
+/// In Burn, the gradient of a slice has the size of the whole array, so that `t` slices of one array of `n` elements
+/// would cost `t * n` in the backward pass. Floating-point leaves are therefore split by an operation of grove's own,
+/// whose gradient is one pass over `n`. Measured on flex, on two cores busy with other work, the backward pass of an
+/// array `[t, 32, 256]`, in seconds:
 ///
 /// | t | slices | here |
 /// |---|---|---|
@@ -73,18 +73,18 @@ pub fn stack<B: Backend, T: Stack<B>>(steps: Vec<T>) -> T::Stacked {
 /// | 2000 | 487 | 0.19 |
 ///
 /// # Panics
-/// Where leaves disagree about the number of steps, or where there is no leaf to know it from.
+/// If leaves differ in the number of steps, or there is no leaf.
 #[track_caller]
 pub fn unstack<B: Backend, S: Unstack<B>>(stacked: S) -> Vec<S::Step> {
     let steps = stacked_len(&stacked).expect("a tree without leaves does not say how many steps it is to give");
     stacked.unstack(steps)
 }
 
-/// How many steps a stacked tree holds: the common size of the first axes of its leaves, absent ones too. `None` for a
-/// tree without leaves.
+/// Number of steps of a stacked tree: the common size of the first axes of its leaves, including absent ones. `None`
+/// for a tree without leaves.
 ///
 /// # Panics
-/// Where leaves disagree.
+/// If leaves differ in it.
 #[track_caller]
 pub fn stacked_len<B: Backend, S: Tree<B>>(stacked: &S) -> Option<usize> {
     let mut first: Option<(usize, String)> = None;
@@ -162,7 +162,7 @@ mod tests {
             let weights = Array::<B, 2>::new(weights.reshape([steps, 2]));
             let grad = crate::grad(&weights, |xs| {
                 let rows = unstack(xs).into_iter().zip(unstack(weights.clone()));
-                // The last row has no part in it: its gradient is zero.
+                // The last row does not contribute: its gradient is zero.
                 let terms = rows.take(steps.max(2) - 1).map(|(x, w)| (x.val() * Tensor::from_inner(w.val())).sum());
                 terms.reduce(|sum, term| sum + term).expect("a step")
             });

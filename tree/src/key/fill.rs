@@ -1,28 +1,29 @@
-//! Fills vectors with the items of a random stream: in blocks, with vector instructions where the
-//! processor has them, and on all cores when there is enough to do.
+//! Fills vectors with the items of a random stream: in blocks, with vector instructions if the processor has them,
+//! and on all cores for long vectors.
 
+use grove_backend::threefry;
 use std::thread;
 
 /// A sequence of random items, each a function of its index alone.
 ///
-/// Implementations mark `item` (and whatever it calls) `#[inline(always)]`, so that it is compiled
-/// anew, with vector instructions, inside the loops below.
+/// Implementations mark `item` and its callees `#[inline(always)]`, so that they are compiled with vector
+/// instructions inside the loops below.
 pub(super) trait Stream: Sync {
-    /// What the stream consists of.
+    /// Type of the items.
     type Item: Copy + Default + Send;
 
     /// The item at an index, given as two words, the high one first.
     fn item(&self, counter: [u32; 2]) -> Self::Item;
 }
 
-/// Below this many items starting threads costs more than it saves.
+/// Below this many items, starting threads costs more than it saves.
 const PARALLEL_FROM: usize = 1 << 18;
 
-/// Items computed by one call of the loop over a block; small enough for its output to stay in the
-/// nearest cache, and to count in 32 bits.
+/// Items computed by one call of the loop over a block; small enough for the output to stay in the L1 cache, and for
+/// a 32-bit index.
 const BLOCK: usize = 1 << 12;
 
-/// The first `n` items.
+/// Returns the first `n` items.
 pub(super) fn fill<S: Stream>(stream: &S, n: usize) -> Vec<S::Item> {
     let mut items = vec![S::Item::default(); n];
     let threads = if n < PARALLEL_FROM { 1 } else { thread::available_parallelism().map_or(1, |count| count.get()) };
@@ -45,7 +46,7 @@ fn fill_from<S: Stream>(stream: &S, first: usize, items: &mut [S::Item]) {
         let first = (first + i * BLOCK) as u64;
         #[cfg(target_arch = "x86_64")]
         if is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") {
-            // SAFETY: this processor has both features.
+            // SAFETY: the branch has just detected both features.
             unsafe { fill_block_avx2(stream, first, block) };
             continue;
         }
@@ -59,10 +60,10 @@ fn fill_block_avx2<S: Stream>(stream: &S, first: u64, block: &mut [S::Item]) {
     fill_block(stream, first, block);
 }
 
-// 64-bit counters would halve the width of the vectors: count in 32 bits and carry.
+// 64-bit counters would halve the number of lanes, so the loop counts in 32 bits with carry.
 #[inline(always)]
 fn fill_block<S: Stream>(stream: &S, first: u64, block: &mut [S::Item]) {
-    let [high, low] = super::threefry::counter(first);
+    let [high, low] = threefry::counter(first);
     for (i, item) in block.iter_mut().enumerate() {
         let index = low.wrapping_add(i as u32);
         let carry = u32::from(index < low);

@@ -1,4 +1,4 @@
-//! Gumbel numbers, and sampling from logits with them.
+//! Gumbel samples, and sampling from logits with them.
 
 use burn::tensor::backend::Backend;
 use burn::tensor::{Int, Tensor, TensorData};
@@ -9,14 +9,14 @@ use super::special::log;
 use super::uniform::Uniform;
 
 impl Key {
-    /// `n` numbers from the standard Gumbel distribution; see [`Key::gumbel`].
+    /// `n` samples of the standard Gumbel distribution; see [`Key::gumbel`].
     pub fn gumbel_vec(self, n: usize) -> Vec<f32> {
-        // From the smallest normal number on: the logarithm of zero is infinite.
+        // The smallest normal number is the lower bound, since the logarithm of zero is infinite.
         let uniform = Uniform::new(self, f32::MIN_POSITIVE, 1.0);
         fill(&Gumbel { uniform }, n)
     }
 
-    /// A tensor from the standard Gumbel distribution (`jax.random.gumbel` in its default, "low", mode).
+    /// A tensor of samples of the standard Gumbel distribution (`jax.random.gumbel` in its default, "low", mode).
     ///
     /// The values lie between -4.47 and 15.95.
     ///
@@ -27,23 +27,21 @@ impl Key {
         Tensor::from_data(TensorData::new(values, shape), device)
     }
 
-    /// An index drawn with the probabilities `softmax(logits)`
-    /// (`jax.random.categorical` of one row).
+    /// An index sampled with the probabilities `softmax(logits)` (`jax.random.categorical` of one row).
     ///
-    /// Logits of minus infinity are never drawn, unless all are: then the index is 0. NaN counts as the
-    /// largest logit.
+    /// Logits of minus infinity are never sampled, unless all are: then the index is 0. NaN counts as the largest
+    /// logit.
     ///
     /// # Panics
-    /// When `logits` is empty.
+    /// If `logits` is empty.
     pub fn categorical_row(self, logits: &[f32]) -> usize {
         argmax(logits, &self.gumbel_vec(logits.len()))
     }
 
-    /// An index for each row of `logits`, which holds rows of `classes` numbers; see
-    /// [`Key::categorical`].
+    /// An index for each row of `logits`, which holds rows of `classes` values; see [`Key::categorical`].
     ///
     /// # Panics
-    /// When `classes` is zero, or does not divide the number of logits.
+    /// If `classes` is zero, or does not divide the number of logits.
     pub fn categorical_vec(self, logits: &[f32], classes: usize) -> Vec<usize> {
         assert!(
             classes > 0 && logits.len().is_multiple_of(classes),
@@ -54,18 +52,17 @@ impl Key {
         logits.chunks_exact(classes).zip(noise.chunks_exact(classes)).map(|(row, noise)| argmax(row, noise)).collect()
     }
 
-    /// For each row an index drawn with the probabilities `softmax(row)` (`jax.random.categorical` in
-    /// its default mode: the largest of logit plus Gumbel noise).
+    /// An index for each row, sampled with the probabilities `softmax(row)` (`jax.random.categorical` in its default
+    /// mode: the largest of logit plus Gumbel noise).
     ///
-    /// The logits are read by the host and taken as f32. Special values are as in
-    /// [`Key::categorical_row`].
+    /// The logits are read by the host and converted to f32. Special values are as in [`Key::categorical_row`].
     ///
     /// # Shapes
     /// - logits: `[rows, classes]`
     /// - output: `[rows]`
     ///
     /// # Panics
-    /// When there are no classes.
+    /// If there are no classes.
     pub fn categorical<B: Backend>(self, logits: Tensor<B, 2>) -> Tensor<B, 1, Int> {
         let [rows, classes] = logits.dims();
         let device = logits.device();
@@ -89,7 +86,7 @@ impl Stream for Gumbel {
     }
 }
 
-/// The index of the largest sum; the first of several, and the first NaN if there is one.
+/// The index of the largest sum; the first one if several are equal, and the first NaN if there is any.
 fn argmax(logits: &[f32], noise: &[f32]) -> usize {
     assert!(!logits.is_empty(), "cannot draw from no logits");
     let mut best = (0, logits[0] + noise[0]);

@@ -2,10 +2,10 @@
 
 use burn::tensor::backend::Backend;
 use burn::tensor::{Int, Tensor, TensorData};
+use grove_backend::threefry;
 
 use super::Key;
 use super::fill::{Stream, fill};
-use super::threefry;
 
 impl Key {
     /// `n` integers from `low` to `high - 1`; see [`Key::randint`].
@@ -15,7 +15,7 @@ impl Key {
 
     /// A tensor of integers from `low` to `high - 1`, all equally likely (`jax.random.randint`).
     ///
-    /// As in jax, the bounds are not checked: every number is `low` when `high <= low`.
+    /// As in jax, the bounds are not checked: every value is `low` if `high <= low`.
     ///
     /// # Shapes
     /// - output: `shape`
@@ -30,13 +30,13 @@ impl Key {
         Tensor::from_data(TensorData::new(values, shape), device)
     }
 
-    /// The numbers below `n` in random order (`jax.random.permutation`).
+    /// The integers below `n` in random order (`jax.random.permutation`).
     ///
-    /// Sorts by random bits, in as many rounds as it takes to make the effect of equal bits
-    /// negligible: one up to 1625 numbers, two up to 2.6 million.
+    /// Sorts by random bits, in enough rounds to make the effect of equal bits negligible: one up to 1625 elements,
+    /// two up to 2.6 million.
     ///
     /// # Panics
-    /// When `n` exceeds 2^32.
+    /// If `n` exceeds 2^32.
     pub fn permutation(self, n: usize) -> Vec<usize> {
         assert!(n as u64 <= 1 << 32, "permutation of {n} numbers: at most 2^32 can be permuted");
         let mut key = self;
@@ -44,7 +44,8 @@ impl Key {
         for _ in 0..sorting_rounds(n) {
             let (next, sorting) = key.split();
             key = next;
-            // Bits above, position below: sorting these sorts by bits, and equal bits by position.
+            // Bits in the upper half, position in the lower: sorting compares bits first, and positions for equal
+            // bits.
             let mut keyed: Vec<u64> =
                 (0_u64..).zip(sorting.bits(n)).map(|(position, bits)| (u64::from(bits) << 32) | position).collect();
             keyed.sort_unstable();
@@ -54,7 +55,7 @@ impl Key {
     }
 }
 
-/// How often jax sorts: so often that all elements probably get different sequences of bits.
+/// Number of jax's sorting rounds: enough for all elements to probably get different sequences of bits.
 fn sorting_rounds(n: usize) -> usize {
     (3.0 * (n.max(1) as f64).ln() / f64::from(u32::MAX).ln()).ceil() as usize
 }
@@ -73,7 +74,7 @@ impl Integers {
     fn new(key: Key, low: i32, high: i32) -> Self {
         let (high_bits, low_bits) = key.split();
         let span = if high > low { high.abs_diff(low) } else { 1 };
-        // jax squares 2^16 modulo span in 32 bits, which wraps to zero where span exceeds 2^16.
+        // jax squares 2^16 modulo span in 32 bits, which wraps to zero if span exceeds 2^16.
         let root = (1 << 16) % span;
         Self { high_bits: high_bits.words, low_bits: low_bits.words, low, span, wrap: root.wrapping_mul(root) % span }
     }

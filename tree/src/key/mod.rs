@@ -1,7 +1,7 @@
 //! Random keys: every random number comes from an explicit [`Key`].
 //!
-//! A key is a value. Using it twice gives the same numbers twice, so a function that needs randomness
-//! takes a key and whoever calls it [splits](Key::split) its own:
+//! A key is a value. Using it twice gives the same numbers twice. A function that needs randomness therefore takes a
+//! key, and its caller [splits](Key::split) its own:
 //!
 //! ```
 //! use grove_tree::Key;
@@ -12,14 +12,14 @@
 //! assert_ne!(weights, data.normal_vec(6));
 //! ```
 //!
-//! The numbers are those of `jax.random` (jax 0.10 on a CPU, in its default, partitionable, threefry
-//! mode), bit for bit. They are computed on the host, in f32 or i32, and only then converted to the
-//! element type of a backend, so that one key gives the same numbers on every backend. A number
-//! depends on the key and on its index in row-major order, never on the shape: the first six of thirty
-//! numbers are the six.
+//! The numbers are those of `jax.random` (jax 0.10 on a CPU, in its default, partitionable, threefry mode), bit for
+//! bit. They are computed on the host, in f32 or i32, and then converted to the element type of a backend, so that a
+//! key gives the same numbers on every backend. Random bits alone ([`Key::random_bits`], and dropout) are drawn on the
+//! device, with the same result. Each value depends on the key and on its index in row-major order, not on the shape:
+//! the first six of thirty values equal a sample of six.
 //!
-//! Each distribution comes twice: a `*_vec` function that gives numbers to the host, and a function of
-//! the bare name that gives a tensor.
+//! Each distribution has two functions: `*_vec`, which returns values on the host, and one without the suffix, which
+//! returns a tensor.
 
 mod fill;
 mod gumbel;
@@ -27,29 +27,27 @@ mod integers;
 mod normal;
 mod rand_impl;
 mod special;
-mod threefry;
 mod uniform;
 
 pub use rand_impl::KeyRng;
 
-use threefry::threefry2x32;
+use grove_backend::threefry::{self, threefry2x32};
 
 /// A random key: two 32-bit words that determine a stream of random numbers.
 ///
-/// Keys are `Copy` and immutable; see the [module](self) for how they are used. Reference:
-/// Salmon et al., "Parallel random numbers: as easy as 1, 2, 3" (2011), for Threefry-2x32-20, and
-/// `jax.random` for everything built on it.
+/// Keys are `Copy` and immutable; see the [module](self) for their use. Reference: Salmon et al., "Parallel random
+/// numbers: as easy as 1, 2, 3" (2011), for Threefry-2x32-20, and `jax.random` for everything built on it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Key {
     words: [u32; 2],
 }
 
 impl Key {
-    /// The key that `jax.random.key(seed)` gives.
+    /// Creates the key of `jax.random.key(seed)`.
     ///
-    /// jax (with 64-bit types disabled, its default) keeps the low 32 bits of a seed, and so does this
-    /// function: seeds that are equal modulo 2^32 give the same key. A negative seed of jax is
-    /// `seed as u64` here. [`Key::from_words`] makes a key of all 64 bits.
+    /// Like jax (with 64-bit types disabled, its default), this function keeps the low 32 bits of a seed: seeds that
+    /// are equal modulo 2^32 give the same key. A negative seed in jax is `seed as u64` here. [`Key::from_words`]
+    /// creates a key from all 64 bits.
     pub const fn new(seed: u64) -> Self {
         Self::from_words([0, seed as u32])
     }
@@ -64,25 +62,25 @@ impl Key {
         self.words
     }
 
-    /// Two new keys (`jax.random.split(key)`), independent of each other and of this one.
+    /// Splits the key into two new keys (`jax.random.split(key)`), independent of each other and of this one.
     ///
-    /// After splitting a key use only the new ones: numbers drawn from the old key are computed from the
-    /// same blocks as the new keys are.
+    /// After splitting a key, use only the new ones: samples of the old key are computed from the same blocks as the
+    /// new keys.
     pub fn split(self) -> (Self, Self) {
         (self.child(0), self.child(1))
     }
 
-    /// `n` new keys (`jax.random.split(key, n)`), independent of each other and of this one.
+    /// Splits the key into `n` new keys (`jax.random.split(key, n)`), independent of each other and of this one.
     ///
     /// Key `i` does not depend on `n`.
     pub fn split_n(self, n: usize) -> Vec<Self> {
         (0..n as u64).map(|i| self.child(i)).collect()
     }
 
-    /// A new key made of this one and a number (`jax.random.fold_in`), such as the index of a step, an
-    /// epoch or a worker.
+    /// Derives a new key from this one and an integer (`jax.random.fold_in`), such as the index of a step, an epoch
+    /// or a worker.
     ///
-    /// `fold_in(i)` is key `i` of [`Key::split_n`] (in jax too), so use one of the two on a key, not both.
+    /// `fold_in(i)` equals key `i` of [`Key::split_n`] (in jax too), so use only one of the two on a key.
     pub fn fold_in(self, data: u32) -> Self {
         self.child(u64::from(data))
     }

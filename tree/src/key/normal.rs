@@ -1,4 +1,4 @@
-//! Normal and truncated normal numbers.
+//! Normal and truncated normal samples.
 
 use std::f32::consts::{FRAC_1_SQRT_2, SQRT_2};
 
@@ -11,16 +11,16 @@ use super::special::{erf, erf_inv};
 use super::uniform::Uniform;
 
 impl Key {
-    /// `n` numbers from the standard normal distribution; see [`Key::normal`].
+    /// `n` samples of the standard normal distribution; see [`Key::normal`].
     pub fn normal_vec(self, n: usize) -> Vec<f32> {
-        // Open at both ends, where the inverse of erf is infinite.
+        // The interval is open at both ends, where the inverse of erf is infinite.
         let uniform = Uniform::new(self, (-1.0_f32).next_up(), 1.0);
         fill(&Normal { uniform }, n)
     }
 
-    /// A tensor from the standard normal distribution (`jax.random.normal`): mean zero, variance one.
+    /// A tensor of samples of the standard normal distribution (`jax.random.normal`): mean 0, variance 1.
     ///
-    /// The largest absolute value that can come is 5.42.
+    /// The largest possible absolute value is 5.42.
     ///
     /// # Shapes
     /// - output: `shape`
@@ -29,8 +29,7 @@ impl Key {
         Tensor::from_data(TensorData::new(values, shape), device)
     }
 
-    /// `n` numbers from the standard normal distribution, given that they lie between `lower` and
-    /// `upper`; see [`Key::truncated_normal`].
+    /// `n` samples of the standard normal distribution truncated to `lower..upper`; see [`Key::truncated_normal`].
     pub fn truncated_normal_vec(self, n: usize, lower: f32, upper: f32) -> Vec<f32> {
         let (low, high) = (erf(lower * FRAC_1_SQRT_2), erf(upper * FRAC_1_SQRT_2));
         let stream = TruncatedNormal {
@@ -41,13 +40,12 @@ impl Key {
         fill(&stream, n)
     }
 
-    /// A tensor from the standard normal distribution, given that its elements lie in the open interval
-    /// from `lower` to `upper` (`jax.random.truncated_normal`).
+    /// A tensor of samples of the standard normal distribution truncated to the open interval from `lower` to `upper`
+    /// (`jax.random.truncated_normal`).
     ///
-    /// The bounds are in units of the standard deviation and may be infinite. Between two bounds that both
-    /// lie beyond 5.29, on one side, f32 has no resolution left: every number is next to the bound that is
-    /// farther from zero. As in jax, bounds are not checked: every number is the one just below `upper`
-    /// when `lower >= upper`.
+    /// The bounds are in units of the standard deviation and may be infinite. If both bounds are beyond 5.29 on the
+    /// same side, f32 cannot resolve the interval: every value is next to the bound that is farther from zero. As in
+    /// jax, bounds are not checked: every value is the one just below `upper` if `lower >= upper`.
     ///
     /// # Shapes
     /// - output: `shape`
@@ -88,7 +86,7 @@ impl Stream for TruncatedNormal {
     #[inline(always)]
     fn item(&self, counter: [u32; 2]) -> f32 {
         let value = SQRT_2 * erf_inv(self.uniform.item(counter));
-        // Not `clamp`, which panics on bounds in the wrong order. NaN passes.
+        // Not `clamp`, which panics if the bounds are in the wrong order. NaN is returned unchanged.
         let value = if value < self.smallest { self.smallest } else { value };
         if value > self.largest { self.largest } else { value }
     }

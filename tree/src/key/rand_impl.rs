@@ -2,15 +2,15 @@
 
 use std::convert::Infallible;
 
+use grove_backend::threefry::{bits, counter, threefry2x32};
 use rand::rand_core::{SeedableRng, TryRng};
 
 use super::Key;
-use super::threefry::{bits, counter, threefry2x32};
 
-/// A generator for code that is written against [`rand`]'s traits: a [`Key`] and a counter.
+/// A generator for code that uses [`rand`]'s traits: a [`Key`] and a counter.
 ///
-/// A key itself never changes, and a generator changes with every number, so make one where such code is
-/// called and drop it afterwards:
+/// A key never changes, but a generator changes with every number. Create one for the call of such code and drop it
+/// afterwards:
 ///
 /// ```
 /// use grove_tree::Key;
@@ -20,8 +20,8 @@ use super::threefry::{bits, counter, threefry2x32};
 /// deck.shuffle(&mut Key::new(42).rng());
 /// ```
 ///
-/// Every number takes one block of the cipher. Words of 32 bits come as in [`Key::bits`], those of 64
-/// bits as in `jax.random.bits(key, dtype="uint64")`. Not for cryptography.
+/// Every value takes one block of the cipher. Words of 32 bits are those of [`Key::bits`], words of 64 bits those of
+/// `jax.random.bits(key, dtype="uint64")`. Not for cryptography.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeyRng {
     key: Key,
@@ -29,7 +29,7 @@ pub struct KeyRng {
 }
 
 impl Key {
-    /// A generator of this key's numbers that implements [`rand::Rng`].
+    /// Returns a generator of this key's values that implements [`rand::Rng`].
     pub const fn rng(self) -> KeyRng {
         KeyRng { key: self, index: 0 }
     }
@@ -75,7 +75,7 @@ impl SeedableRng for KeyRng {
         Key::from_words(words).rng()
     }
 
-    /// All 64 bits count; below 2^32 this is `Key::new(seed).rng()`.
+    /// All 64 bits are used; below 2^32 this is `Key::new(seed).rng()`.
     fn seed_from_u64(seed: u64) -> Self {
         Key::from_words(counter(seed)).rng()
     }

@@ -1,13 +1,12 @@
-//! Special functions in f32, rounded as XLA rounds them on a CPU.
+//! Special functions in f32, rounded as by XLA on a CPU.
 //!
-//! XLA compiles `a * b + c` to one fused operation, with one rounding, wherever a product has no other
-//! use. The functions here fuse in the same places: that is what makes normals equal to jax's in the
-//! last bit. Both sides of a case are computed and one is selected, so that loops over these functions
-//! can use vector instructions.
+//! XLA compiles `a * b + c` to a fused multiply-add, with one rounding, wherever the product has no other use. The
+//! functions here fuse in the same places, which makes normals equal to jax's in the last bit. Both branches of a
+//! condition are computed and one is selected, so that loops over these functions can use vector instructions.
 
 use std::f32::consts::FRAC_1_SQRT_2;
 
-/// A polynomial, highest power first, one fused operation a term.
+/// A polynomial, highest power first, with one fused multiply-add per term.
 #[inline(always)]
 fn horner<const N: usize>(x: f32, coefficients: [f32; N]) -> f32 {
     let mut sum = coefficients[0];
@@ -17,7 +16,7 @@ fn horner<const N: usize>(x: f32, coefficients: [f32; N]) -> f32 {
     sum
 }
 
-/// Natural logarithm of a positive, finite, normal number (the polynomial of Cephes' `logf`).
+/// Natural logarithm of a positive, finite, normal value (the polynomial of Cephes' `logf`).
 #[inline(always)]
 pub(super) fn log(x: f32) -> f32 {
     // x = (1 + m) * 2^e with 1 + m between sqrt(1/2) and sqrt(2)
@@ -34,7 +33,7 @@ pub(super) fn log(x: f32) -> f32 {
     let middle = horner(m, [-0.12420141, 0.14249323, -0.16668057]);
     let low = horner(m, [0.20000714, -0.24999994, 0.3333333]);
     let tail = high.mul_add(cube, middle).mul_add(cube, low);
-    // ln 2 is added in two parts, so that nothing of e * ln 2 is lost.
+    // ln 2 is added in two parts, so that e * ln 2 keeps full precision.
     let correction = tail.mul_add(cube, e * -0.00021219444);
     e.mul_add(0.6933594, (m - 0.5 * square) + correction)
 }
@@ -50,7 +49,7 @@ pub(super) fn log1p(x: f32) -> f32 {
     if x.abs() < 0.41421357 { near } else { far }
 }
 
-/// Error function (a rational function; one in f32 from 3.74 on).
+/// Error function (a rational function; exactly one in f32 from 3.74 on).
 #[expect(clippy::approx_constant, reason = "a fitted coefficient, one step below 2/sqrt(pi)")]
 pub(super) fn erf(x: f32) -> f32 {
     if x.abs() >= 3.7439213 {
@@ -128,7 +127,7 @@ mod tests {
         for i in -280..280 {
             let x = i as f32 * 0.01;
             let back = erf_inv(erf(x));
-            // Away from zero a rounding of erf(x) moves its inverse by a rounding over the slope.
+            // Away from zero, a rounding error of erf(x) is divided by the slope in its inverse.
             let slope = FRAC_2_SQRT_PI * (-x * x).exp();
             assert!((back - x).abs() <= 2e-7 * (x.abs() + 1.0 / slope), "{back} instead of {x}");
         }

@@ -1,28 +1,39 @@
-//! Bits, uniform numbers and coin tosses.
+//! Random bits, uniform samples and Bernoulli samples.
 
 use burn::tensor::backend::Backend;
-use burn::tensor::{Bool, Tensor, TensorData};
+use burn::tensor::{Bool, Int, Tensor, TensorData};
+use grove_backend::threefry;
 
 use super::Key;
 use super::fill::{Stream, fill};
-use super::threefry;
 
 impl Key {
-    /// `n` times 32 random bits (`jax.random.bits`).
+    /// `n` words of 32 random bits (`jax.random.bits`).
     pub fn bits(self, n: usize) -> Vec<u32> {
         fill(&Bits { key: self.words }, n)
     }
 
-    /// `n` numbers from the uniform distribution on `[low, high)`; see [`Key::uniform`].
+    /// A tensor of 32 random bits an element, u32 (`jax.random.bits`), drawn on the device.
+    ///
+    /// # Shapes
+    /// - output: `shape`
+    pub fn random_bits<B: grove_backend::Backend, const D: usize>(
+        self,
+        shape: [usize; D],
+        device: &B::Device,
+    ) -> Tensor<B, D, Int> {
+        grove_backend::random_bits(self.words, shape, device)
+    }
+
+    /// `n` samples of the uniform distribution on `[low, high)`; see [`Key::uniform`].
     pub fn uniform_vec(self, n: usize, low: f32, high: f32) -> Vec<f32> {
         fill(&Uniform::new(self, low, high), n)
     }
 
-    /// A tensor from the uniform distribution on `[low, high)` (`jax.random.uniform`).
+    /// A tensor of samples of the uniform distribution on `[low, high)` (`jax.random.uniform`).
     ///
-    /// There are 2^23 different values, evenly spaced. As in jax, bounds are not checked: every number
-    /// is `low` when `high <= low`, and when `high - low` overflows or a bound is not finite some are
-    /// infinite or NaN.
+    /// There are 2^23 different values, evenly spaced. As in jax, bounds are not checked: every value is `low` if
+    /// `high <= low`, and some are infinite or NaN if `high - low` overflows or a bound is not finite.
     ///
     /// # Shapes
     /// - output: `shape`
@@ -37,16 +48,16 @@ impl Key {
         Tensor::from_data(TensorData::new(values, shape), device)
     }
 
-    /// `n` coin tosses, each true with probability `p`; see [`Key::bernoulli`].
+    /// `n` Bernoulli samples, each true with probability `p`; see [`Key::bernoulli`].
     pub fn bernoulli_vec(self, n: usize, p: f32) -> Vec<bool> {
         let uniform = Uniform::new(self, 0.0, 1.0);
         fill(&Bernoulli { uniform, p }, n)
     }
 
-    /// A tensor of coin tosses, each true with probability `p` (`jax.random.bernoulli`).
+    /// A tensor of Bernoulli samples, each true with probability `p` (`jax.random.bernoulli`).
     ///
-    /// The resolution of `p` is 2^-23. As in jax, `p` is not checked: from one on every toss is true,
-    /// and below zero, or for NaN, every toss is false.
+    /// The resolution of `p` is 2^-23. As in jax, `p` is not checked: from one on every sample is true, and below
+    /// zero, or for NaN, every sample is false.
     ///
     /// # Shapes
     /// - output: `shape`
@@ -74,7 +85,7 @@ impl Stream for Bits {
     }
 }
 
-/// Uniform numbers, of which other distributions are made.
+/// Uniform samples, from which other distributions are derived.
 pub(super) struct Uniform {
     key: [u32; 2],
     low: f32,
@@ -92,11 +103,11 @@ impl Stream for Uniform {
 
     #[inline(always)]
     fn item(&self, counter: [u32; 2]) -> f32 {
-        // 23 bits as the fraction of a number in [1, 2)
+        // 23 bits as the fraction of a float in [1, 2).
         let fraction = threefry::bits(self.key, counter) >> 9;
         let unit = f32::from_bits(fraction | 1.0_f32.to_bits()) - 1.0;
         let value = unit.mul_add(self.span, self.low);
-        // Unlike `f32::max` this lets NaN through.
+        // Unlike `f32::max`, this preserves NaN.
         if value < self.low { self.low } else { value }
     }
 }

@@ -1,13 +1,13 @@
-//! The kinds of blocks in which llama.cpp keeps quantised values.
+//! Block types of llama.cpp's quantised tensors.
 
 use std::fmt;
 
 use candle_core::quantized::GgmlDType;
 
-/// How a tensor is quantised: in blocks of 32, 64, 128 or 256 neighbours in a row, which share scales.
+/// Quantisation of a tensor: blocks of 32, 64, 128 or 256 consecutive values of a row, with common scales.
 ///
-/// The names are llama.cpp's. Kinds that [`is_decodable`](Self::is_decodable) are read as floats; all can be read
-/// as they are, into a leaf of bytes.
+/// The names are llama.cpp's. Types for which [`is_decodable`](Self::is_decodable) returns true are read as floats;
+/// all can be read without decoding, into a leaf of bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 #[allow(non_camel_case_types)] // their names everywhere else
@@ -22,7 +22,7 @@ pub enum BlockType {
     Q5_1,
     /// 8 bits, a scale for 32 values.
     Q8_0,
-    /// 8 bits, a scale and a sum for 32 values. llama.cpp computes with it and saves none.
+    /// 8 bits, a scale and a sum for 32 values. An intermediate type of llama.cpp's products, never saved.
     Q8_1,
     /// 2 bits, quantised scales and minima for 16 values each.
     Q2_K,
@@ -34,25 +34,25 @@ pub enum BlockType {
     Q5_K,
     /// 6 bits, quantised scales for 16 values each.
     Q6_K,
-    /// 8 bits, a scale for 256 values, and sums. llama.cpp computes with it and saves none.
+    /// 8 bits, a scale for 256 values, and sums. An intermediate type of llama.cpp's products, never saved.
     Q8_K,
-    /// About 2 bits, of a table of patterns.
+    /// About 2 bits, with a codebook.
     IQ2_XXS,
-    /// About 2.3 bits, of a table of patterns.
+    /// About 2.3 bits, with a codebook.
     IQ2_XS,
-    /// About 3 bits, of a table of patterns.
+    /// About 3 bits, with a codebook.
     IQ3_XXS,
-    /// About 1.6 bits, of a table of patterns.
+    /// About 1.6 bits, with a codebook.
     IQ1_S,
     /// 4 bits for unevenly spaced values, a scale for 32 of them.
     IQ4_NL,
-    /// About 3.4 bits, of a table of patterns.
+    /// About 3.4 bits, with a codebook.
     IQ3_S,
-    /// About 2.6 bits, of a table of patterns.
+    /// About 2.6 bits, with a codebook.
     IQ2_S,
     /// 4 bits for unevenly spaced values, quantised scales for 32 of them each.
     IQ4_XS,
-    /// About 1.8 bits, of a table of patterns.
+    /// About 1.8 bits, with a codebook.
     IQ1_M,
     /// −1, 0 or 1: five in a byte.
     TQ1_0,
@@ -66,11 +66,11 @@ pub enum BlockType {
     Q1_0,
 }
 
-/// Number in the format, name, values in a block, bytes of a block.
+/// Number in the format, name, values per block, bytes per block.
 type Facts = (u32, &'static str, usize, usize);
 
 impl BlockType {
-    /// All kinds, in the order of their numbers in the format.
+    /// All types, in the order of their numbers in the format.
     pub const ALL: [Self; 26] = [
         Self::Q4_0,
         Self::Q4_1,
@@ -100,7 +100,7 @@ impl BlockType {
         Self::Q1_0,
     ];
 
-    /// From `ggml.h` and `ggml-common.h`.
+    /// Constants of `ggml.h` and `ggml-common.h`.
     const fn facts(self) -> Facts {
         match self {
             Self::Q4_0 => (2, "Q4_0", 32, 18),
@@ -132,7 +132,7 @@ impl BlockType {
         }
     }
 
-    /// The kind of this number in the format.
+    /// The type with this number in the format; `None` if unknown.
     pub(super) fn of_number(number: u32) -> Option<Self> {
         Self::ALL.into_iter().find(|kind| kind.facts().0 == number)
     }
@@ -142,34 +142,34 @@ impl BlockType {
         self.facts().1
     }
 
-    /// How many values a block holds.
+    /// Number of values in a block.
     pub const fn values_per_block(self) -> usize {
         self.facts().2
     }
 
-    /// How many bytes a block takes.
+    /// Number of bytes in a block.
     pub const fn bytes_per_block(self) -> usize {
         self.facts().3
     }
 
-    /// Bytes of a row of so many values; `None` if they are no whole number of blocks.
+    /// Bytes of a row of `values` values; `None` if they are not a whole number of blocks.
     pub fn row_bytes(self, values: usize) -> Option<usize> {
         let blocks = values.is_multiple_of(self.values_per_block()).then(|| values / self.values_per_block())?;
         blocks.checked_mul(self.bytes_per_block())
     }
 
-    /// Values of a row of so many bytes; `None` if they are no whole number of blocks.
+    /// Values of a row of `bytes` bytes; `None` if they are not a whole number of blocks.
     pub fn row_values(self, bytes: usize) -> Option<usize> {
         let blocks = bytes.is_multiple_of(self.bytes_per_block()).then(|| bytes / self.bytes_per_block())?;
         blocks.checked_mul(self.values_per_block())
     }
 
-    /// Whether tensors of this kind can be read as floats.
+    /// Returns true if tensors of this type can be read as floats.
     pub fn is_decodable(self) -> bool {
         self.candle().is_some()
     }
 
-    /// candle-core's name, of the kinds that it decodes. (Of `Q8_1` it knows the name and panics.)
+    /// candle-core's type, if it can decode it. (candle-core lists `Q8_1` but panics on it.)
     pub(super) fn candle(self) -> Option<GgmlDType> {
         Some(match self {
             Self::Q4_0 => GgmlDType::Q4_0,

@@ -1,4 +1,4 @@
-//! Quantised values, decoded as they are asked for.
+//! Decoding of quantised values on request.
 
 use std::borrow::Cow;
 
@@ -10,22 +10,22 @@ use crate::convert::convert;
 use crate::entry::{Entry, element_count};
 use crate::mapped::MappedFile;
 
-/// Values decoded at a time: whole blocks of every kind, and small enough for a processor's cache.
+/// Values decoded at a time: a whole number of blocks of every type, and small enough for a processor's cache.
 const CHUNK: usize = 1 << 14;
 
-/// The blocks of a quantised tensor, seen as an array of floats that is not there yet.
+/// The blocks of a quantised tensor, decoded on request.
 #[derive(Clone, Debug)]
 pub(crate) struct Blocks<'a> {
     file: &'a MappedFile,
     kind: BlockType,
-    /// Where the first block begins, in bytes.
+    /// Position of the first block, in bytes.
     start: usize,
-    /// How many values there are.
+    /// Number of values.
     count: usize,
 }
 
 impl<'a> Blocks<'a> {
-    /// The blocks of an entry; `None` if they lie outside the file.
+    /// The blocks of an entry; `None` if they reach beyond the file.
     pub(crate) fn new(file: &'a MappedFile, entry: &Entry, kind: BlockType) -> Option<Self> {
         let count = element_count(&entry.shape)?;
         let end = kind.row_bytes(count)?.checked_add(entry.offset)?;
@@ -36,7 +36,7 @@ impl<'a> Blocks<'a> {
         self.kind
     }
 
-    /// How many values there are.
+    /// Number of values.
     pub(crate) fn count(&self) -> usize {
         self.count
     }
@@ -44,13 +44,13 @@ impl<'a> Blocks<'a> {
     /// Writes values of type `to`, from value `first` on, until `target` is full.
     ///
     /// # Errors
-    /// A reason, if `to` is no type of floats or candle cannot decode this kind.
+    /// Returns the reason, if `to` is not a float type or candle cannot decode this block type.
     pub(crate) fn write(&self, first: usize, target: &mut [u8], to: DType) -> Result<(), String> {
         let mut first = first;
         let mut room = Vec::new();
         for target in target.chunks_mut(CHUNK * to.size()) {
             let last = first + target.len() / to.size();
-            // The blocks that hold these values, and what the first of them holds before.
+            // The blocks that contain these values, and the number of earlier values in the first block.
             let (block, skipped) = (first / self.kind.values_per_block(), first % self.kind.values_per_block());
             let end = last.div_ceil(self.kind.values_per_block());
             let bytes =
@@ -64,14 +64,15 @@ impl<'a> Blocks<'a> {
         Ok(())
     }
 
-    /// Lets go of everything.
+    /// Releases the pages of all blocks.
     pub(crate) fn release(&self) {
         let bytes = self.kind.row_bytes(self.count).unwrap_or_default();
         self.file.release(self.start..self.start + bytes);
     }
 }
 
-/// Decodes whole blocks. They are copied into `room` first: candle wants them aligned, and a file need not be.
+/// Decodes whole blocks. They are copied into `room` first, since candle requires alignment, which a file need not
+/// have.
 fn decode(kind: BlockType, bytes: &[u8], room: &mut Vec<u64>) -> Result<Vec<f32>, String> {
     let candle = kind.candle().ok_or_else(|| format!("blocks of {kind} are not decoded"))?;
     room.resize(bytes.len().div_ceil(8), 0);
@@ -92,7 +93,7 @@ mod tests {
 
     #[test]
     fn any_stretch_of_values_is_decoded() {
-        // More than two chunks of Q8_0, whose blocks are a scale (1) and 32 whole numbers; it begins at an odd byte.
+        // More than two chunks of Q8_0, whose blocks are a scale (1) and 32 integers; the data begins at an odd byte.
         let count = 2 * CHUNK + 3 * 32;
         let number = |value: usize| (value % 251) as u8 as i8;
         let mut content = vec![7u8; 5];

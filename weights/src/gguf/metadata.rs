@@ -1,4 +1,4 @@
-//! What a GGUF file says of its model: hyperparameters, tokenizer, origin.
+//! Metadata of a GGUF file: hyperparameters, tokenizer, origin.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map;
@@ -9,24 +9,23 @@ use super::value::{GgufArray, GgufValue, ValueType, check, read};
 use crate::error::{Result, WeightsError};
 use crate::mapped::MappedFile;
 
-/// Longest name, in bytes, of a key or a tensor: the format's own limit for keys.
+/// Longest name of a key or a tensor, in bytes: the format's limit for keys.
 pub(super) const LONGEST_NAME: u64 = u16::MAX as u64;
-/// Fewest bytes of a key: the length of its name, its type, and a value.
+/// Smallest size of a key in bytes: the length of its name, its type, and a value.
 const SMALLEST_KEY: usize = 8 + 4 + 1;
-/// Files have about fifty. Beyond this a table of keys would take much more room than the keys themselves.
+/// Largest number of keys; files have about fifty. The limit bounds the memory of the table of keys.
 const MOST_KEYS: u64 = 1 << 16;
 
-/// The typed keys and values with which a GGUF file begins, such as `llama.block_count` and
-/// `tokenizer.ggml.tokens`. The keys and what they may hold are listed in
-/// <https://github.com/ggml-org/ggml/blob/master/docs/gguf.md>.
+/// Typed keys and values at the beginning of a GGUF file, such as `llama.block_count` and `tokenizer.ggml.tokens`.
+/// The keys and their values are specified in <https://github.com/ggml-org/ggml/blob/master/docs/gguf.md>.
 ///
-/// Values are read from the mapped file when they are asked for: a vocabulary of a hundred thousand strings takes
-/// no memory until then, and then only that of the references to them.
+/// Values are read from the mapped file on request. A vocabulary of a hundred thousand strings takes no memory until
+/// then, and afterwards only the memory of references.
 #[derive(Debug)]
 pub struct GgufMetadata {
     file: Arc<MappedFile>,
     version: u32,
-    /// Type of each value, and where it lies.
+    /// Type and position of each value.
     fields: BTreeMap<String, (ValueType, usize)>,
 }
 
@@ -55,52 +54,52 @@ impl GgufMetadata {
         Ok(Self { file: file.clone(), version, fields })
     }
 
-    /// The format's version, 2 or 3.
+    /// Version of the format, 2 or 3.
     pub fn version(&self) -> u32 {
         self.version
     }
 
-    /// The value of a key, of whatever type.
+    /// Returns the value of a key, of any type; `None` if the key is missing.
     pub fn get(&self, key: &str) -> Option<GgufValue<'_>> {
         self.value(*self.fields.get(key)?)
     }
 
-    /// A text.
+    /// Returns a string. Like the following methods, `None` if the key is missing or of another type.
     pub fn string(&self, key: &str) -> Option<&str> {
         self.get(key)?.string()
     }
 
-    /// A whole number of any width, signed or not; `None` if it is negative.
+    /// Returns an integer of any width, signed or not; `None` if it is negative.
     pub fn integer(&self, key: &str) -> Option<u64> {
         self.get(key)?.integer()
     }
 
-    /// A float of 32 or 64 bits. Of 32 bits it is widened, and `as f32` gives it back exactly.
+    /// Returns a float of 32 or 64 bits. A 32-bit float is widened, and `as f32` restores it exactly.
     pub fn float(&self, key: &str) -> Option<f64> {
         self.get(key)?.float()
     }
 
-    /// A boolean.
+    /// Returns a boolean.
     pub fn boolean(&self, key: &str) -> Option<bool> {
         self.get(key)?.boolean()
     }
 
-    /// An array, whose values are read one after another.
+    /// Returns an array, whose values are read one after another.
     pub fn array(&self, key: &str) -> Option<GgufArray<'_>> {
         self.get(key)?.array()
     }
 
-    /// An array of texts, which lie in the file.
+    /// Returns an array of strings, borrowed from the file.
     pub fn strings(&self, key: &str) -> Option<Vec<&str>> {
         self.array(key)?.all(GgufValue::string)
     }
 
-    /// An array of whole numbers; `None` if one is negative.
+    /// Returns an array of integers; `None` if one is negative.
     pub fn integers(&self, key: &str) -> Option<Vec<u64>> {
         self.array(key)?.all(GgufValue::integer)
     }
 
-    /// An array of floats.
+    /// Returns an array of floats.
     pub fn floats(&self, key: &str) -> Option<Vec<f64>> {
         self.array(key)?.all(GgufValue::float)
     }
@@ -110,7 +109,7 @@ impl GgufMetadata {
         self.fields.iter().filter_map(|(key, field)| Some((key.as_str(), self.value(*field)?)))
     }
 
-    /// `None` if the file has changed since it was opened, and no longer holds there what was checked.
+    /// `None` if the file has changed since it was opened and checked.
     fn value(&self, (kind, place): (ValueType, usize)) -> Option<GgufValue<'_>> {
         read(&mut Reader::new(self.file.bytes(), place), kind).ok()
     }

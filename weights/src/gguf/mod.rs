@@ -1,11 +1,11 @@
 //! llama.cpp's GGUF files: typed keys and values, a table of tensors, and the tensors' data.
 //!
 //! Source: <https://github.com/ggml-org/ggml/blob/master/docs/gguf.md>. Versions 2 and 3 are read, little-endian. The
-//! header is read where it lies, and every number in it is compared with the file before it is used.
+//! header is read in place, and every size in it is compared with the file before use.
 //!
-//! What is quantised is decoded by `candle-core` ([`blocks`]). Its reader of headers is not used: it makes room for
-//! whatever a length claims, follows nested arrays however deep, overlooks names that appear twice, replaces what
-//! is not UTF-8, and refuses files with whole numbers, 64-bit floats or newer kinds of blocks among their tensors.
+//! Quantised tensors are decoded by `candle-core` ([`blocks`]). Its reader of headers is not used: it allocates any
+//! claimed length, follows nested arrays of any depth, overlooks duplicate names, replaces invalid UTF-8, and rejects
+//! files whose tensors include integers, 64-bit floats or newer block types.
 
 mod block_type;
 mod blocks;
@@ -31,14 +31,14 @@ use crate::error::{Result, WeightsError};
 use crate::mapped::MappedFile;
 
 const MAGIC: &[u8] = b"GGUF";
-/// Of big-endian files.
+/// Magic bytes of big-endian files.
 const REVERSED: &[u8] = b"FUGG";
 
 const ALIGNMENT_KEY: &str = "general.alignment";
-/// Where the key is missing.
+/// Alignment in bytes if the key is missing.
 const USUAL_ALIGNMENT: usize = 32;
 
-/// Whether the content is a GGUF file, of whichever version and order of bytes.
+/// Returns true if the content is a GGUF file, of any version and byte order.
 pub(crate) fn is_gguf(bytes: &[u8]) -> bool {
     bytes.starts_with(MAGIC) || bytes.starts_with(REVERSED)
 }
@@ -69,10 +69,10 @@ pub(crate) fn read_contents(file: &Arc<MappedFile>) -> Result<Contents> {
     Ok(Contents { entries, metadata, gguf: Some(gguf) })
 }
 
-/// What to say of a file of a version, or an order of bytes, that is not read.
+/// Reason for rejecting an unsupported version or byte order; `None` if the file is supported.
 fn refusal(bytes: &[u8]) -> Option<String> {
     let version = u32::from_le_bytes(*bytes.get(MAGIC.len()..)?.first_chunk()?);
-    // Before big-endian files had a magic of their own they were known by their version.
+    // Big-endian files without the reversed magic are recognised by their version.
     if bytes.starts_with(REVERSED) || version != 0 && version.trailing_zeros() >= 16 {
         return Some("its numbers are big-endian; convert it with gguf-py's gguf-convert-endian".into());
     }
@@ -83,7 +83,7 @@ fn refusal(bytes: &[u8]) -> Option<String> {
     }
 }
 
-/// Of what the tensors' offsets are multiples; the error is a reason.
+/// Alignment of the tensors' offsets, in bytes; the error is the reason.
 fn alignment(metadata: &GgufMetadata) -> std::result::Result<usize, String> {
     let Some(value) = metadata.get(ALIGNMENT_KEY) else { return Ok(USUAL_ALIGNMENT) };
     let alignment = value.integer().and_then(|alignment| usize::try_from(alignment).ok());

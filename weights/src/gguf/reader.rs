@@ -1,7 +1,6 @@
-//! Reading a header's numbers and texts where they lie.
+//! Reading integers and strings of a header in place.
 
-/// A place in a file's bytes that moves forward. Each read is compared with the bytes that are left, and nothing is
-/// copied.
+/// A cursor over a file's bytes. Each read is checked against the remaining bytes; nothing is copied.
 #[derive(Clone, Debug)]
 pub(super) struct Reader<'a> {
     bytes: &'a [u8],
@@ -14,20 +13,20 @@ impl<'a> Reader<'a> {
         Self { bytes, position: position.min(bytes.len()) }
     }
 
-    /// Where the next byte lies.
+    /// Position of the next byte.
     pub(super) fn position(&self) -> usize {
         self.position
     }
 
-    /// How many bytes are left.
+    /// Number of remaining bytes.
     pub(super) fn left(&self) -> usize {
         self.bytes.len() - self.position
     }
 
-    /// Whether `count` things of at least `size` bytes each may follow, and are not too many to be true.
+    /// Checks that `count` items of at least `size` bytes each can follow, and that there are no more than `most`.
     ///
     /// # Errors
-    /// A reason.
+    /// Returns the reason.
     pub(super) fn check_count(&self, count: u64, size: usize, most: u64, what: &str) -> Result<(), String> {
         let left = self.left();
         if count > (left / size) as u64 {
@@ -39,10 +38,10 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    /// The next `count` bytes.
+    /// Returns the next `count` bytes.
     ///
     /// # Errors
-    /// A reason, if there are fewer.
+    /// Returns the reason, if there are fewer.
     pub(super) fn take(&mut self, count: u64) -> Result<&'a [u8], String> {
         let left = &self.bytes[self.position..];
         let taken = usize::try_from(count)
@@ -53,10 +52,10 @@ impl<'a> Reader<'a> {
         Ok(taken)
     }
 
-    /// The next `N` bytes, for a number.
+    /// Returns the next `N` bytes, for an integer or float.
     ///
     /// # Errors
-    /// A reason, if there are fewer.
+    /// Returns the reason, if there are fewer.
     pub(super) fn array<const N: usize>(&mut self) -> Result<[u8; N], String> {
         let left = self.bytes[self.position..].first_chunk().ok_or("the file ends within it (truncated?)")?;
         self.position += N;
@@ -71,10 +70,10 @@ impl<'a> Reader<'a> {
         self.array().map(u64::from_le_bytes)
     }
 
-    /// A text of at most `longest` bytes, after its length.
+    /// Returns a string of at most `longest` bytes, which follows its length.
     ///
     /// # Errors
-    /// A reason, if it is longer, reaches beyond the end, or is not UTF-8.
+    /// Returns the reason, if it is longer, reaches beyond the end, or is not UTF-8.
     pub(super) fn text(&mut self, longest: u64) -> Result<&'a str, String> {
         let length = self.u64()?;
         if length > longest {

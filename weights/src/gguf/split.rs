@@ -1,4 +1,4 @@
-//! Models that llama.cpp's `gguf-split` divided among several files.
+//! Models divided into several files by llama.cpp's `gguf-split`.
 
 use std::path::{Path, PathBuf};
 
@@ -6,23 +6,23 @@ use super::GgufMetadata;
 use crate::error::{Result, WeightsError};
 use crate::locate::file_name;
 
-/// How to make one file of several.
+/// Advice on joining the parts.
 const MERGE: &str = "or join the parts with `llama-gguf-split --merge`";
 
-/// A model in several files, of which the first is known.
+/// A model in several files, of which the first is open.
 #[derive(Debug)]
 pub(crate) struct Split {
     first: PathBuf,
-    /// What the parts' names begin with.
+    /// Common beginning of the parts' names.
     stem: String,
-    /// How many parts there are; at least two.
+    /// Number of parts, at least two.
     count: u64,
-    /// How many tensors they hold together, if the first part says so.
+    /// Total number of tensors; `None` if the first part does not state it.
     tensors: Option<u64>,
 }
 
 impl Split {
-    /// What a file says of itself; `None` if it is the whole model.
+    /// Reads the description of a split from a file's metadata; `None` if the file is the whole model.
     ///
     /// # Errors
     /// [`WeightsError::Unsupported`], if it is not the first part, or is not named like one.
@@ -45,10 +45,10 @@ impl Split {
         Ok(Some(Self { first: path.into(), stem: stem.into(), count, tensors }))
     }
 
-    /// The other parts, each with its number.
+    /// Paths of the other parts, each with its number.
     ///
     /// # Errors
-    /// [`WeightsError::Malformed`] for one that is not there.
+    /// [`WeightsError::Malformed`] for a missing part.
     pub(crate) fn others(&self) -> impl Iterator<Item = Result<(u64, PathBuf)>> {
         (2..=self.count).map(|number| {
             let path = self.first.with_file_name(part_name(&self.stem, number, self.count));
@@ -60,7 +60,7 @@ impl Split {
         })
     }
 
-    /// Whether the file found under a part's name is that part.
+    /// Checks by its metadata that a file is the part that its name says.
     ///
     /// # Errors
     /// [`WeightsError::Malformed`].
@@ -73,7 +73,7 @@ impl Split {
         Err(WeightsError::Malformed { file: path.into(), reason })
     }
 
-    /// Whether all parts together hold as many tensors as the first one says.
+    /// Checks that all parts together hold as many tensors as the first one states.
     ///
     /// # Errors
     /// [`WeightsError::Malformed`].
@@ -93,7 +93,7 @@ fn part_name(stem: &str, number: u64, count: u64) -> String {
     format!("{stem}-{number:05}-of-{count:05}.gguf")
 }
 
-/// Stem, number and count of a name that [`part_name`] gives.
+/// Stem, number and count of a name made by [`part_name`]; `None` for other names.
 pub(crate) fn part_of(name: &str) -> Option<(&str, u64, u64)> {
     let digits = |text: &str| text.len() >= 5 && text.bytes().all(|byte| byte.is_ascii_digit());
     let (rest, count) = name.strip_suffix(".gguf")?.rsplit_once("-of-").filter(|(_, count)| digits(count))?;

@@ -1,4 +1,4 @@
-//! The table of tensors, and where in the file each lies.
+//! The table of tensors, and their positions in the file.
 
 use std::collections::HashSet;
 use std::path::Path;
@@ -9,11 +9,11 @@ use super::reader::Reader;
 use crate::entry::{Entry, Form, StoredDtype, element_count, row_major};
 use crate::error::{Result, WeightsError};
 
-/// Most axes of a tensor, by the format.
+/// Largest number of axes, by the format.
 const MOST_AXES: u32 = 4;
-/// Fewest bytes that the table takes for a tensor: the length of its name, its rank, its type and its offset.
+/// Smallest row of the table in bytes: the length of its name, its rank, its type and its offset.
 const SMALLEST_ROW: usize = 8 + 4 + 4 + 8;
-/// The largest models have some thousands. Beyond this a table takes much more room in memory than in the file.
+/// Largest number of tensors; the largest models have some thousands. The limit bounds the memory of the table.
 const MOST_TENSORS: u64 = 1 << 20;
 
 /// A tensor's row in the table.
@@ -23,7 +23,7 @@ pub(super) struct Row<'a> {
     /// Outermost first, unlike in the file.
     shape: Vec<usize>,
     kind: Kind,
-    /// From where the data of all tensors begins, in bytes.
+    /// Offset from the beginning of the tensor data, in bytes.
     offset: u64,
 }
 
@@ -48,7 +48,7 @@ impl Kind {
         }))
     }
 
-    /// Bytes of a tensor of this shape.
+    /// Size in bytes of a tensor of this shape.
     fn bytes(self, shape: &[usize]) -> std::result::Result<usize, String> {
         let too_many = || format!("its shape {shape:?} has more elements than can be counted");
         let count = element_count(shape).ok_or_else(too_many)?;
@@ -59,7 +59,7 @@ impl Kind {
                 let bytes = kind.row_bytes(row).ok_or_else(|| {
                     format!("its rows of {row} values are no whole blocks of {} ({kind})", kind.values_per_block())
                 })?;
-                // Where a row is empty there is nothing.
+                // A tensor with empty rows has no bytes.
                 let rows = count.checked_div(row).unwrap_or(0);
                 rows.checked_mul(bytes).ok_or_else(too_many)
             }
@@ -113,10 +113,10 @@ fn facts(reader: &mut Reader<'_>) -> std::result::Result<(Vec<usize>, u32, u64),
     Ok((shape, reader.u32()?, reader.u64()?))
 }
 
-/// The tensors' places in a file of `len` bytes whose data begins at `start`.
+/// Returns the positions of the tensors in a file of `len` bytes whose tensor data begins at `start`.
 ///
 /// # Errors
-/// [`WeightsError::MalformedTensor`], if one lies outside the file, on another one, or askew.
+/// [`WeightsError::MalformedTensor`], if a tensor lies outside the file, overlaps another one, or is not aligned.
 pub(super) fn places(
     path: &Path,
     rows: Vec<Row<'_>>,

@@ -1,11 +1,11 @@
-//! Values of the metadata: numbers, booleans, strings, and arrays of all of these.
+//! Metadata values: integers, floats, booleans, strings, and arrays of these.
 
 use super::reader::Reader;
 
-/// Deepest nesting of arrays; llama.cpp itself writes none within another.
+/// Largest nesting depth of arrays; llama.cpp itself never nests them.
 const DEEPEST: usize = 8;
 
-/// The format's types of values.
+/// Value types of the format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ValueType {
     U8,
@@ -24,7 +24,7 @@ pub(super) enum ValueType {
 }
 
 impl ValueType {
-    /// In the order of the format's numbers.
+    /// All types, in the order of the format's numbers.
     const ALL: [Self; 13] = [
         Self::U8,
         Self::I8,
@@ -44,14 +44,14 @@ impl ValueType {
     /// Reads a type's number.
     ///
     /// # Errors
-    /// A reason, if there is no such type.
+    /// Returns the reason, if there is no such type.
     pub(super) fn read(reader: &mut Reader<'_>) -> Result<Self, String> {
         let number = reader.u32()?;
         let known = usize::try_from(number).ok().and_then(|number| Self::ALL.get(number).copied());
         known.ok_or_else(|| format!("its value is of type {number}; 0 to 12 are known"))
     }
 
-    /// Bytes of a value; the fewest of a string or an array, which are those of what stands before it.
+    /// Size of a value in bytes. For a string or an array the smallest size: that of the fields before the content.
     fn size(self) -> usize {
         match self {
             Self::U8 | Self::I8 | Self::Bool => 1,
@@ -63,26 +63,26 @@ impl ValueType {
     }
 }
 
-/// A value of a GGUF file's metadata. Strings and arrays lie in the file, mapped into memory.
+/// A value of a GGUF file's metadata. Strings and arrays borrow from the mapped file.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum GgufValue<'a> {
-    /// A whole number of an unsigned type, of 8 to 64 bits.
+    /// An unsigned integer of 8 to 64 bits.
     Unsigned(u64),
-    /// A whole number of a signed type, of 8 to 64 bits.
+    /// A signed integer of 8 to 64 bits.
     Signed(i64),
-    /// A number of 32 or 64 bits.
+    /// A float of 32 or 64 bits.
     Float(f64),
     /// True or false.
     Boolean(bool),
-    /// A text.
+    /// A string.
     String(&'a str),
-    /// Values of one type.
+    /// An array of values of one type.
     Array(GgufArray<'a>),
 }
 
 impl<'a> GgufValue<'a> {
-    /// The whole number, of whichever type, unless it is negative.
+    /// Returns the integer, of any integer type; `None` if negative, or for other types.
     pub fn integer(&self) -> Option<u64> {
         match *self {
             Self::Unsigned(value) => Some(value),
@@ -91,28 +91,28 @@ impl<'a> GgufValue<'a> {
         }
     }
 
-    /// The number, if it is a float.
+    /// Returns the float; `None` for other types.
     pub fn float(&self) -> Option<f64> {
         if let Self::Float(value) = *self { Some(value) } else { None }
     }
 
-    /// The boolean.
+    /// Returns the boolean; `None` for other types.
     pub fn boolean(&self) -> Option<bool> {
         if let Self::Boolean(value) = *self { Some(value) } else { None }
     }
 
-    /// The text.
+    /// Returns the string; `None` for other types.
     pub fn string(&self) -> Option<&'a str> {
         if let Self::String(value) = *self { Some(value) } else { None }
     }
 
-    /// The array.
+    /// Returns the array; `None` for other types.
     pub fn array(&self) -> Option<GgufArray<'a>> {
         if let Self::Array(value) = *self { Some(value) } else { None }
     }
 }
 
-/// An array in a GGUF file's metadata. Its values are read from the file as they are asked for.
+/// An array in a GGUF file's metadata. Its values are read from the mapped file on request.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct GgufArray<'a> {
     element: ValueType,
@@ -126,7 +126,7 @@ impl<'a> GgufArray<'a> {
         self.count
     }
 
-    /// Whether there are none.
+    /// Returns true if the array has no values.
     pub fn is_empty(&self) -> bool {
         self.count == 0
     }
@@ -137,18 +137,18 @@ impl<'a> GgufArray<'a> {
         (0..self.count).map_while(move |_| read(&mut reader, element).ok())
     }
 
-    /// The values, if each is what `of` asks for.
+    /// Returns `of` of all values; `None` if it is `None` for any of them.
     pub(super) fn all<T>(&self, of: impl Fn(&GgufValue<'a>) -> Option<T>) -> Option<Vec<T>> {
         let values: Vec<T> = self.iter().map(|value| of(&value)).collect::<Option<_>>()?;
         (values.len() == self.count).then_some(values)
     }
 }
 
-/// Moves past a value, looking at everything in it.
+/// Validates a value and moves past it.
 ///
 /// # Errors
-/// A reason: a length beyond the end, a text that is not UTF-8, a boolean that is neither 0 nor 1, a type that is
-/// not known, or arrays within arrays too deep.
+/// Returns the reason: a length beyond the end, a string that is not UTF-8, a boolean that is neither 0 nor 1, an
+/// unknown type, or arrays nested too deep.
 pub(super) fn check(reader: &mut Reader<'_>, kind: ValueType) -> Result<(), String> {
     check_within(reader, kind, 0)
 }
@@ -165,7 +165,7 @@ fn check_within(reader: &mut Reader<'_>, kind: ValueType, depth: usize) -> Resul
                 ValueType::String | ValueType::Array => (0..count).try_for_each(|index| {
                     check_within(reader, element, depth + 1).map_err(|reason| format!("element {index}: {reason}"))
                 }),
-                // It fits: the head's count has been compared with what is left.
+                // No overflow: `array_head` has compared the count with the remaining bytes.
                 number => reader.take((count * number.size()) as u64).map(drop),
             }
         }
@@ -180,7 +180,7 @@ fn check_booleans(bytes: &[u8]) -> Result<(), String> {
     }
 }
 
-/// Type and number of an array's elements; no more than the bytes that are left may hold.
+/// Element type and number of elements of an array. The number is checked against the remaining bytes.
 fn array_head(reader: &mut Reader<'_>) -> Result<(ValueType, usize), String> {
     let element = ValueType::read(reader)?;
     let (count, size, left) = (reader.u64()?, element.size(), reader.left());
@@ -191,10 +191,10 @@ fn array_head(reader: &mut Reader<'_>) -> Result<(ValueType, usize), String> {
     })
 }
 
-/// Reads a value. What [`check`] accepts is read, unless the file has changed since.
+/// Reads a value. Succeeds for values accepted by [`check`], unless the file has changed since.
 ///
 /// # Errors
-/// As [`check`].
+/// Those of [`check`].
 pub(super) fn read<'a>(reader: &mut Reader<'a>, kind: ValueType) -> Result<GgufValue<'a>, String> {
     Ok(match kind {
         ValueType::U8 => GgufValue::Unsigned(u8::from_le_bytes(reader.array()?).into()),
@@ -223,7 +223,7 @@ pub(super) fn read<'a>(reader: &mut Reader<'a>, kind: ValueType) -> Result<GgufV
 mod tests {
     use super::*;
 
-    /// Type and count of an array.
+    /// Header of an array: element type and count.
     fn head(element: u32, count: u64) -> Vec<u8> {
         [&element.to_le_bytes()[..], &count.to_le_bytes()].concat()
     }

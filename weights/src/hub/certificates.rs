@@ -1,4 +1,4 @@
-//! Certificate authorities that vouch for a hub.
+//! Certificate authorities for connections to a hub.
 
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -7,10 +7,10 @@ use ureq::tls::{Certificate, PemItem, RootCerts, parse_pem};
 
 use crate::error::{Result, WeightsError};
 
-/// Largest file of certificates; those of a whole system have some hundred kilobytes.
+/// Largest file of certificates in bytes; those of a whole system have some hundred kilobytes.
 const FILE_LIMIT: u64 = 16 << 20;
 
-/// The authorities whose certificates are trusted when a hub, or the storage it redirects to, is reached by `https`.
+/// The certificate authorities trusted for `https` connections to a hub, and to the storage it redirects to.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Certificates {
@@ -19,12 +19,12 @@ pub enum Certificates {
     Public,
     /// The operating system's authorities, by its own rules.
     System,
-    /// The authorities in a file of certificates in PEM format, and no others.
+    /// Only the authorities in a file of certificates in PEM format.
     File(PathBuf),
 }
 
 impl Certificates {
-    /// The authorities for `ureq`.
+    /// Returns the authorities as `ureq` takes them.
     ///
     /// # Errors
     /// [`WeightsError::BadHubOption`] if the file cannot be read or has no certificates.

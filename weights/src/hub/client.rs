@@ -1,5 +1,5 @@
-//! Requests to the hub: redirects are followed here, so that the token goes to the hub's own origin only, and every
-//! wait has an end.
+//! Requests to the hub. Redirects are followed here, so that the token is sent to the hub's own origin only, and
+//! every wait has a time-out.
 
 use std::io::Read;
 use std::time::Duration;
@@ -13,14 +13,14 @@ use super::options::HubOptions;
 use super::redirect::{same_origin, target};
 use crate::error::{Result as WeightsResult, WeightsError};
 
-/// Redirects in a row.
+/// Largest number of consecutive redirects.
 const MOST_REDIRECTS: usize = 10;
-/// Largest description of a repository; those of 100,000 files have some ten megabytes.
+/// Largest description of a repository in bytes; those of 100,000 files have some ten megabytes.
 const LISTING_LIMIT: u64 = 64 << 20;
-/// Time for a description of a repository, in waits for an answer.
+/// Longest time for a description of a repository, as a multiple of the etag time-out.
 const LISTING_WAITS: u32 = 6;
 
-/// A hub, and how it is asked.
+/// HTTP client for one hub.
 pub(super) struct Client {
     endpoint: Uri,
     token: Option<String>,
@@ -28,7 +28,7 @@ pub(super) struct Client {
     loading: TimedAgent,
 }
 
-/// An agent and the time it waits.
+/// An agent and its time-out.
 struct TimedAgent {
     agent: Agent,
     timeout: Duration,
@@ -73,26 +73,26 @@ enum Ask {
 /// The hub's headers about a file.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Metadata {
-    /// Commit that the file is of, in hexadecimal digits.
+    /// Commit of the file, in hexadecimal digits.
     pub(super) commit: String,
-    /// Name of the content, in hexadecimal digits: the sha256 of a file in LFS, else git's hash.
+    /// Identifier of the content, in hexadecimal digits: the sha256 of a file in LFS, else git's hash.
     pub(super) etag: String,
-    /// Bytes of the file, if the hub says.
+    /// Size of the file in bytes; `None` if the hub does not send it.
     pub(super) size: Option<u64>,
 }
 
-/// A file's content, on its way.
+/// A file's content during a transfer.
 pub(super) struct Content {
     /// The bytes from `start` on.
     pub(super) body: BodyReader<'static>,
-    /// Position of the first byte in the file; at most the one asked for.
+    /// Position of the first byte in the file; at most the requested one.
     pub(super) start: u64,
-    /// Bytes of the whole file, if the server says.
+    /// Size of the whole file in bytes; `None` if the server does not send it.
     pub(super) size: Option<u64>,
 }
 
 impl Client {
-    /// A client for the hub of the options.
+    /// Creates a client for the hub of the options.
     ///
     /// # Errors
     /// [`WeightsError::BadHubOption`] for options that cannot be used.
@@ -111,7 +111,7 @@ impl Client {
         })
     }
 
-    /// The answer to a question about a repository, as text.
+    /// Returns the body of the hub's description of a repository.
     pub(super) fn listing(&self, url: &str) -> Result<Vec<u8>, Failure> {
         let response = self.follow(url, Ask::Listing, |_| Ok(false))?;
         let mut text = Vec::new();
@@ -126,7 +126,7 @@ impl Client {
         Ok(text)
     }
 
-    /// What the hub says of a file. The storage that it redirects to is not asked.
+    /// Returns the hub's headers for a file. The storage that the hub redirects to is not contacted.
     pub(super) fn metadata(&self, url: &str) -> Result<Metadata, Failure> {
         let mut found = None;
         self.follow(url, Ask::Headers, |response| {
@@ -136,12 +136,12 @@ impl Client {
         found.ok_or_else(|| Failure::Answer("its answer is not that of a hub: it has no X-Repo-Commit".into()))
     }
 
-    /// A file's content from byte `start` on, or from an earlier one where the server does not do ranges.
-    /// [`Failure::Resume`] if the file is not the one of `metadata` any more, or has no such byte.
+    /// Returns a file's content from byte `start` on, or from an earlier byte if the server does not support ranges.
+    /// Returns [`Failure::Resume`] if the file no longer matches `metadata`, or has no such byte.
     pub(super) fn content(&self, url: &str, start: u64, metadata: &Metadata) -> Result<Content, Failure> {
         let mut found = None;
         let response = self.follow(url, Ask::Content(start), |response| {
-            // As in `metadata`, the first answer with the hub's headers counts.
+            // As in `metadata`, the first response with the hub's headers counts.
             if found.is_none() {
                 found = Metadata::of(response)?;
             }
@@ -172,23 +172,23 @@ impl Client {
         Ok(Content { start, size, body: response.into_body().into_reader() })
     }
 
-    /// A reading error of a content's body.
+    /// Converts an error of reading a content's body.
     pub(super) fn reading_failed(&self, error: std::io::Error) -> Failure {
         Failure::of_request(error.into(), || self.stalled())
     }
 
-    /// The sentence about a transfer in which nothing, or next to nothing, arrives.
+    /// Message about a transfer that has stalled.
     pub(super) fn stalled(&self) -> String {
         self.loading.waited("the transfer stalled for")
     }
 
-    /// The time after which a transfer counts as stalled.
+    /// Time after which a transfer counts as stalled.
     pub(super) fn stall(&self) -> Duration {
         self.loading.timeout
     }
 
-    /// Sends a request, and again to where it is redirected, until there is a successful answer or `enough` says
-    /// that an answer on the way, a redirect or the last, suffices.
+    /// Sends a request and follows redirects, until a response is successful or `enough` returns true for a response,
+    /// be it a redirect or the last one.
     fn follow(
         &self,
         url: &str,
@@ -212,7 +212,7 @@ impl Client {
         Err(Failure::Answer(format!("it redirects more than {MOST_REDIRECTS} times")))
     }
 
-    /// One request and the head of its answer.
+    /// Sends one request and returns the response, whose body is not read yet.
     fn send(&self, address: &Uri, ask: Ask) -> Result<Response<Body>, Failure> {
         let timed = if matches!(ask, Ask::Content(_)) { &self.loading } else { &self.asking };
         let mut request = match ask {
@@ -230,7 +230,7 @@ impl Client {
 }
 
 impl Metadata {
-    /// The hub's headers, if the answer has them: the storage that a hub redirects to sends none.
+    /// The hub's headers; `None` if the response has none, as from the storage that a hub redirects to.
     fn of(response: &Response<Body>) -> Result<Option<Self>, Failure> {
         let headers = response.headers();
         let text = |name: &str| headers.get(name).map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned());
@@ -249,14 +249,14 @@ impl Metadata {
         Ok(Some(Self { commit, etag, size }))
     }
 
-    /// The sha256 of the content, where the hub says it.
+    /// The sha256 of the content; `None` if the ETag is not one.
     pub(super) fn sha256(&self) -> Option<String> {
         (self.etag.len() == 64).then(|| self.etag.to_ascii_lowercase())
     }
 }
 
-/// The hexadecimal digits of an ETag, without the quotes and the mark of a weak one; `None` for anything else. It
-/// becomes a file's name.
+/// The hexadecimal digits of an ETag, without the quotes and the prefix of a weak one; `None` for anything else. The
+/// digits become a file name.
 fn clean_etag(text: &str) -> Option<String> {
     let text = text.trim();
     let text = text.strip_prefix("W/").unwrap_or(text);
@@ -265,12 +265,12 @@ fn clean_etag(text: &str) -> Option<String> {
     valid.then(|| digits.to_string())
 }
 
-/// The length that an answer announces.
+/// The Content-Length of a response; `None` if absent or invalid.
 fn length(headers: &HeaderMap) -> Option<u64> {
     headers.get(header::CONTENT_LENGTH)?.to_str().ok()?.trim().parse().ok()
 }
 
-/// First byte of a part, and size of the whole file if it is known: `bytes 500-999/1000`.
+/// First byte of a range, and the size of the whole file if it is known: `bytes 500-999/1000`.
 fn content_range(headers: &HeaderMap) -> Option<(u64, Option<u64>)> {
     let (range, size) =
         headers.get(header::CONTENT_RANGE)?.to_str().ok()?.trim().strip_prefix("bytes ")?.split_once('/')?;

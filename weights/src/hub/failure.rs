@@ -1,36 +1,36 @@
-//! Reasons for which a request or a transfer fails, and repetition of those that may pass.
+//! Reasons for which a request or a transfer fails, and retries of temporary failures.
 
 use std::io::ErrorKind;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Pause before the first repetition; each later one is twice as long.
+/// Pause before the first retry; each later one is twice as long.
 const FIRST_PAUSE: Duration = Duration::from_millis(200);
 /// Longest pause.
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 
-/// Why a request failed.
+/// The reason for which a request failed.
 #[derive(Debug)]
 pub(super) enum Failure {
     /// The hub answered with an error.
     Status(u16),
-    /// There was no answer.
+    /// The connection failed.
     Unreachable(String),
-    /// There was no answer in time, or the transfer stalled.
+    /// The response timed out, or the transfer stalled.
     TimedOut(String),
-    /// The answer broke off.
+    /// The response ended too early.
     Broken(String),
-    /// The partial file does not fit; it has been removed.
+    /// The partial file does not match; it has been removed.
     Resume(String),
-    /// The answer is not what a hub answers.
+    /// The response is not that of a hub.
     Answer(String),
-    /// More arrived than was announced; it has been removed.
+    /// More bytes arrived than announced; they have been removed.
     Excess(String),
-    /// The content has another sha256 than the hub announced; it has been removed.
+    /// The content's sha256 differs from the announced one; the content has been removed.
     Checksum {
-        /// The hub's, in hexadecimal digits.
+        /// The hub's sha256, in hexadecimal digits.
         announced: String,
-        /// That of the bytes that arrived.
+        /// The sha256 of the received bytes.
         received: String,
     },
     /// The cache cannot be written.
@@ -43,7 +43,7 @@ pub(super) enum Failure {
 }
 
 impl Failure {
-    /// Whether another attempt may succeed.
+    /// Returns true if another attempt may succeed.
     fn is_passing(&self) -> bool {
         match self {
             Self::Status(status) => *status >= 500 || matches!(status, 408 | 425 | 429),
@@ -60,7 +60,7 @@ impl Failure {
         move |source| Self::Disk { path, source }
     }
 
-    /// An error of a request or of reading its answer. `waited` is said of time-outs.
+    /// Converts an error of a request or of reading its response. `waited` gives the message for time-outs.
     pub(super) fn of_request(error: ureq::Error, waited: impl FnOnce() -> String) -> Self {
         match error {
             ureq::Error::Timeout(_) => Self::TimedOut(waited()),
@@ -71,7 +71,7 @@ impl Failure {
                 | ErrorKind::ConnectionAborted
                 | ErrorKind::BrokenPipe
                 | ErrorKind::Interrupted => Self::Broken(error.to_string()),
-                // Refused, no route, a name that cannot be looked up (which has no kind of its own), TLS, ….
+                // Connection refused, no route, a failed name lookup (which has no kind of its own), TLS, ….
                 _ => Self::Unreachable(with_advice(&error)),
             },
             ureq::Error::HostNotFound => Self::Unreachable("the host's name is not known".into()),
@@ -86,7 +86,7 @@ impl Failure {
     }
 }
 
-/// The error, with advice where a certificate is at fault.
+/// The error's text, with advice if it is about a certificate.
 fn with_advice(error: &dyn std::error::Error) -> String {
     let text = error.to_string();
     match text.to_ascii_lowercase().contains("certificate") {
@@ -97,8 +97,8 @@ fn with_advice(error: &dyn std::error::Error) -> String {
     }
 }
 
-/// Runs `attempt` until it succeeds, fails for good, or has failed `attempts` times. `told` hears of each failure
-/// that is followed by another attempt.
+/// Runs `attempt` until it succeeds, fails permanently, or has failed `attempts` times. `told` is called with each
+/// failure that is followed by another attempt.
 pub(super) fn with_retries<T>(
     attempts: usize,
     told: impl Fn(&Failure),

@@ -1,4 +1,4 @@
-//! One process at a time downloads a file.
+//! A lock that lets one process at a time download a file.
 
 use std::fs::{File, TryLockError};
 use std::io::ErrorKind;
@@ -10,14 +10,14 @@ use super::failure::Failure;
 /// Pause between two attempts to take the lock.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// A file that is locked while this exists. The system releases the lock when the process ends, however it ends.
+/// A file lock, held while this exists. The system releases the lock when the process ends, even by a crash.
 pub(super) struct Lock {
-    /// `None` where the file system knows no locks.
+    /// `None` if the file system does not support locks.
     file: Option<File>,
 }
 
 impl Lock {
-    /// Waits for the lock of `path`; `waiting` is called once if another process has it.
+    /// Waits for the lock of `path`; calls `waiting` once if another process holds it.
     pub(super) fn acquire(path: &Path, waiting: impl FnOnce()) -> Result<Self, Failure> {
         if let Some(directory) = path.parent() {
             std::fs::create_dir_all(directory).map_err(Failure::disk(directory))?;
@@ -43,7 +43,7 @@ impl Lock {
         }
     }
 
-    /// Whether other processes are kept out.
+    /// Returns true if the lock excludes other processes.
     pub(super) fn is_exclusive(&self) -> bool {
         self.file.is_some()
     }

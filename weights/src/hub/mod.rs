@@ -1,11 +1,12 @@
-//! The hub: repositories of models, over HTTP, kept in a cache.
+//! The hub: repositories of models, over HTTP, with a local cache.
 //!
-//! `hf-hub` says how a repository is described, where it is found and how the cache is laid out. The rest is here: the
-//! files that are needed, one snapshot for all of them even if the branch moves meanwhile, transfers that are resumed,
-//! checked and done by one process at a time, the cache when there is no network, and errors that say what to do.
+//! `hf-hub` defines the description of a repository, its URLs and the layout of the cache. This module adds the
+//! selection of files, one snapshot for all of them even if the branch moves meanwhile, transfers that are resumed,
+//! verified and done by one process at a time, the cache as fallback without a network, and error messages that say
+//! what to do.
 //!
-//! A server is not trusted: the token goes to the hub's own origin only, no name that it sends becomes a path unless it
-//! is hexadecimal, every answer has a largest size and a longest time.
+//! A server is not trusted: the token is sent to the hub's own origin only, a name from the server becomes a path
+//! only if it is hexadecimal, and every response has a size limit and a time limit.
 
 mod certificates;
 mod client;
@@ -36,12 +37,12 @@ use failure::{Failure, with_retries};
 use transfer::Download;
 use wanted::weights_among;
 
-/// Brings what is wanted of the repository `id` into the cache, as far as it is not there, and returns the
-/// directory that holds it: the snapshot of one commit.
+/// Downloads the wanted files of the repository `id` into the cache, as far as they are not there, and returns their
+/// directory: the snapshot of one commit.
 ///
-/// The hub is asked which commit the revision is; only files that the cache lacks are downloaded, and a transfer
-/// that breaks or stalls is resumed. If another process downloads a file, this one waits for it. If the hub cannot be
-/// reached and the cache has everything, the cache serves; with `options.offline` the hub is not asked at all.
+/// The hub resolves the revision to a commit. Only files that the cache lacks are downloaded, and a broken or stalled
+/// transfer is resumed. If another process downloads a file, this one waits for it. If the hub cannot be reached and
+/// the cache has all wanted files, the cached snapshot is returned. With `options.offline` the hub is not contacted.
 ///
 /// # Errors
 /// [`WeightsError::UnknownRepository`], [`UnknownRevision`](WeightsError::UnknownRevision),
@@ -68,7 +69,7 @@ pub fn fetch(options: &HubOptions, id: &str, wanted: &Wanted) -> Result<PathBuf>
     let client = Client::new(options)?;
     let info = match hub.info(&client) {
         Ok(info) => info,
-        // Without a hub the cache serves, if it can.
+        // If the hub fails, the cache serves when it is complete.
         Err(error @ (WeightsError::Network { .. } | WeightsError::Server { .. })) => {
             return hub.cached(wanted).map_err(|_| error);
         }
@@ -95,17 +96,18 @@ impl<'a> Hub<'a> {
         Repo::with_revision(self.id.into(), RepoType::Model, revision.into())
     }
 
-    /// Where the files of a commit lie.
+    /// Directory of the files of a commit.
     fn snapshot(&self, commit: &str) -> PathBuf {
         self.cache.repo(self.repo(commit)).pointer_path(commit)
     }
 
-    /// The file that says which commit a revision is.
+    /// File that holds the commit of a revision.
     fn reference(&self, revision: &str) -> PathBuf {
         self.cache.path().join(self.repo(revision).folder_name()).join("refs").join(revision)
     }
 
-    /// The cache's directory for the revision, if it has all that is wanted; else what is missing.
+    /// Returns the cached snapshot of the revision if it has all wanted files, else a description of the first
+    /// missing one.
     fn cached(&self, wanted: &Wanted) -> std::result::Result<PathBuf, String> {
         let revision = &self.options.revision;
         let commit = match std::fs::read_to_string(self.reference(revision)) {
@@ -122,13 +124,13 @@ impl<'a> Hub<'a> {
         }
     }
 
-    /// Commit and list of files.
+    /// Returns the commit and the list of files.
     fn info(&self, client: &Client) -> Result<RepoInfo> {
         let ask = |revision: &str| -> std::result::Result<RepoInfo, Failure> {
             let url = format!("{}/api/{}", self.endpoint, self.repo(revision).api_url());
             let text = with_retries(2, |failure| self.tell(failure, "asking again"), || client.listing(&url))?;
             serde_json::from_slice(&text).map_err(|error| {
-                // It may quote the answer.
+                // The error may quote the whole response.
                 let reason: String = error.to_string().chars().take(200).collect();
                 Failure::Answer(format!("its answer is not that of a hub: {reason}"))
             })
@@ -155,7 +157,7 @@ impl<'a> Hub<'a> {
         WeightsError::Server { id: self.id.into(), endpoint: self.endpoint.into(), reason }
     }
 
-    /// A failure that is not about one file.
+    /// Converts a failure that does not concern a single file.
     fn error(&self, failure: Failure) -> WeightsError {
         let (id, endpoint) = (self.id.to_string(), self.endpoint.to_string());
         match failure {
@@ -174,7 +176,7 @@ impl<'a> Hub<'a> {
         }
     }
 
-    /// Says on standard error, if progress is shown there, that something failed and is tried again.
+    /// Prints a failure that is retried on standard error, if progress is shown there.
     fn tell(&self, failure: &Failure, next: &str) {
         let reason = match failure {
             _ if !self.options.progress => return,
@@ -185,7 +187,7 @@ impl<'a> Hub<'a> {
         eprintln!("{}: {reason}; {next}", self.endpoint);
     }
 
-    /// Downloads what the cache lacks.
+    /// Downloads the wanted files that the cache lacks.
     fn download(&self, client: &Client, info: &RepoInfo, wanted: &Wanted) -> Result<PathBuf> {
         let listed: Vec<&str> = info.siblings.iter().map(|sibling| sibling.rfilename.as_str()).collect();
         let exists: HashSet<&str> = listed.iter().copied().collect();
@@ -216,7 +218,7 @@ impl<'a> Hub<'a> {
                 }
             }
         }
-        // Only now: a revision that the cache knows has its files.
+        // Written last, so that a revision in the cache always has its files.
         let revision = &self.options.revision;
         if *revision != info.sha {
             write_atomically(self.reference(revision), |writer| {
@@ -226,7 +228,7 @@ impl<'a> Hub<'a> {
         Ok(self.snapshot(&info.sha))
     }
 
-    /// One file of a commit, from the cache or the hub.
+    /// Returns the path of one file of a commit, downloading it if the cache lacks it.
     fn get(&self, client: &Client, commit: &str, file: &str) -> Result<PathBuf> {
         let path = self.snapshot(commit).join(file);
         if path.exists() {
@@ -262,17 +264,18 @@ impl<'a> Hub<'a> {
     }
 }
 
-/// Whether this can be a commit's hash; it becomes a directory's name.
+/// Returns true if the text can be a commit's hash, and so a directory name.
 fn is_commit(text: &str) -> bool {
     (7..=64).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_hexdigit())
 }
 
-/// Whether this can be the path of a file in a repository: names, divided by slashes, that stay in their directory.
+/// Returns true if this can be the path of a file in a repository: names separated by slashes that stay in the
+/// directory.
 fn is_plain_path(path: &str) -> bool {
     path.split('/').all(is_plain_file_name)
 }
 
-/// A file's path as part of an address: whatever has a meaning there is written as `%XX`.
+/// Percent-encodes a file's path for a URL, except for slashes.
 fn escaped(path: &str) -> String {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.~/".contains(&byte);
     path.bytes().map(|byte| if plain(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") }).collect()

@@ -1,4 +1,4 @@
-//! How the hub is reached.
+//! Options for the connection to the hub.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -6,35 +6,34 @@ use std::time::Duration;
 use super::certificates::Certificates;
 use crate::error::{Result, WeightsError};
 
-/// Where the hub is, who asks, and where downloads are kept.
+/// Address of the hub, credentials, cache directory and limits.
 ///
-/// The cache has the layout of `huggingface_hub`, so that what Python has downloaded is found, and the other way
-/// round.
+/// The cache has the layout of `huggingface_hub`, so that the downloads of Python and of this crate are shared.
 #[derive(Clone, PartialEq, Eq)]
 pub struct HubOptions {
     /// Branch, tag or commit.
     pub revision: String,
     /// Access token, for private and gated models. It is sent to the endpoint's own scheme, host and port only.
     pub token: Option<String>,
-    /// The directory of `models--owner--name`; `None` if no home directory is known.
+    /// The directory of `models--owner--name`; `None` if no home directory is known, which is an error on use.
     pub cache_dir: Option<PathBuf>,
-    /// Address of the hub.
+    /// URL of the hub.
     pub endpoint: String,
-    /// Whether the network is left alone.
+    /// If true, the network is not used.
     pub offline: bool,
-    /// Whether downloads draw progress bars on standard error; nothing is drawn unless that is a terminal.
+    /// If true, downloads show progress bars on standard error, provided that it is a terminal.
     pub progress: bool,
-    /// How often a broken or stalled transfer is resumed.
+    /// Number of times that a broken or stalled transfer is resumed.
     pub retries: usize,
-    /// Longest wait for an answer about a repository or a file; connecting has as long.
+    /// Time-out of a response about a repository or a file, and of its connection.
     pub etag_timeout: Duration,
-    /// Longest wait for the next bytes of a transfer; connecting and the beginning of the answer have as long.
+    /// Time-out of the next bytes of a transfer, of its connection and of the beginning of its response.
     pub download_timeout: Duration,
-    /// The certificate authorities that are trusted.
+    /// The trusted certificate authorities.
     pub certificates: Certificates,
 }
 
-/// `huggingface_hub`'s defaults of both time-outs.
+/// Default of both time-outs, as in `huggingface_hub`.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
 impl Default for HubOptions {
@@ -44,7 +43,7 @@ impl Default for HubOptions {
     }
 }
 
-/// Does not show the token.
+/// Omits the token.
 impl std::fmt::Debug for HubOptions {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("HubOptions")
@@ -58,13 +57,13 @@ impl std::fmt::Debug for HubOptions {
 }
 
 impl HubOptions {
-    /// The options that the environment asks for, with the variables of `huggingface_hub`: `HF_ENDPOINT`,
-    /// `HF_TOKEN` (or the token that `hf auth login` stored, at `HF_TOKEN_PATH`), `HF_HUB_CACHE`, `HF_HOME`,
-    /// `XDG_CACHE_HOME`, `HF_HUB_OFFLINE`, `HF_HUB_DISABLE_PROGRESS_BARS`, `HF_HUB_ETAG_TIMEOUT` and
-    /// `HF_HUB_DOWNLOAD_TIMEOUT` (seconds).
+    /// Reads the options from the environment variables of `huggingface_hub`: `HF_ENDPOINT`, `HF_TOKEN` (or the token
+    /// that `hf auth login` stored, at `HF_TOKEN_PATH`), `HF_HUB_CACHE`, `HF_HOME`, `XDG_CACHE_HOME`,
+    /// `HF_HUB_OFFLINE`, `HF_HUB_DISABLE_PROGRESS_BARS`, `HF_HUB_ETAG_TIMEOUT` and `HF_HUB_DOWNLOAD_TIMEOUT`
+    /// (seconds).
     ///
-    /// Certificate authorities are Mozilla's, the system's with `GROVE_SYSTEM_CERTS=1`, else those of the PEM file that
-    /// `SSL_CERT_FILE` names. Proxies are those of `HTTPS_PROXY`, `HTTP_PROXY`, `ALL_PROXY` and `NO_PROXY`.
+    /// Certificate authorities are the system's if `GROVE_SYSTEM_CERTS=1`, else those of the PEM file
+    /// `SSL_CERT_FILE`, else Mozilla's. Proxies are those of `HTTPS_PROXY`, `HTTP_PROXY`, `ALL_PROXY` and `NO_PROXY`.
     pub fn from_env() -> Self {
         let mut options = Self::from_variables(|name| std::env::var(name).ok());
         if options.token.is_none() {
@@ -83,7 +82,7 @@ impl HubOptions {
         };
         let cache_dir =
             variable("HF_HUB_CACHE").map(PathBuf::from).or_else(|| home(variable).map(|home| home.join("hub")));
-        // What is no number of seconds is refused where the options are used.
+        // An invalid number of seconds becomes zero, which `checked_timeouts` rejects.
         let seconds = |name: &str| {
             variable(name).map_or(TIMEOUT, |text| {
                 text.parse().ok().and_then(|seconds| Duration::try_from_secs_f64(seconds).ok()).unwrap_or_default()
@@ -109,7 +108,7 @@ impl HubOptions {
         }
     }
 
-    /// The address without a slash at its end.
+    /// Returns the URL without trailing slashes.
     ///
     /// # Errors
     /// [`WeightsError::BadHubOption`], unless it is an `http` or `https` address with a host.
@@ -131,7 +130,7 @@ impl HubOptions {
         }
     }
 
-    /// The token, if it can be sent.
+    /// Returns the token.
     pub(super) fn checked_token(&self) -> Result<Option<String>> {
         match &self.token {
             Some(token) if !token.bytes().all(|byte| byte.is_ascii_graphic()) => Err(WeightsError::BadHubOption(
@@ -141,10 +140,10 @@ impl HubOptions {
         }
     }
 
-    /// The time-outs of questions and of downloads.
+    /// Returns the time-outs of metadata requests and of downloads.
     ///
     /// # Errors
-    /// [`WeightsError::BadHubOption`] for one of no time at all.
+    /// [`WeightsError::BadHubOption`] if one is zero.
     pub(super) fn checked_timeouts(&self) -> Result<(Duration, Duration)> {
         for (name, timeout) in
             [("HF_HUB_ETAG_TIMEOUT", self.etag_timeout), ("HF_HUB_DOWNLOAD_TIMEOUT", self.download_timeout)]
@@ -167,7 +166,7 @@ impl HubOptions {
     }
 }
 
-/// `HF_HOME`, or where it is by default.
+/// `HF_HOME`, or its default.
 fn home(variable: impl Fn(&str) -> Option<String>) -> Option<PathBuf> {
     let variable = |name: &str| variable(name).and_then(non_empty).map(PathBuf::from);
     variable("HF_HOME").or_else(|| {

@@ -4,7 +4,7 @@ use ureq::http::{HeaderMap, Uri, header};
 
 use super::failure::Failure;
 
-/// Whether two addresses have scheme, host and port in common.
+/// Returns true if two URLs have the same scheme, host and port.
 pub(super) fn same_origin(a: &Uri, b: &Uri) -> bool {
     let port = |uri: &Uri| {
         uri.port_u16().or(match uri.scheme_str() {
@@ -18,10 +18,10 @@ pub(super) fn same_origin(a: &Uri, b: &Uri) -> bool {
         && a.host().zip(b.host()).is_some_and(|(a, b)| a.eq_ignore_ascii_case(b))
 }
 
-/// The address that an answer from `from` redirects to.
+/// Returns the URL that a response from `from` redirects to.
 ///
 /// # Errors
-/// [`Failure::Answer`] unless it is an `http` or `https` address, and as safe as `from`.
+/// [`Failure::Answer`] unless it is an `http` or `https` URL, and not a downgrade of `from` to `http`.
 pub(super) fn target(from: &Uri, headers: &HeaderMap) -> Result<Uri, Failure> {
     let odd = |reason: &str| Failure::Answer(format!("it redirects {reason}"));
     let location = headers.get(header::LOCATION).ok_or_else(|| odd("without saying where to"))?;
@@ -51,7 +51,7 @@ pub(super) fn target(from: &Uri, headers: &HeaderMap) -> Result<Uri, Failure> {
     }
 }
 
-/// Whether a location begins with a scheme, such as `https:`.
+/// Returns true if a location begins with a scheme, such as `https:`.
 fn has_scheme(location: &str) -> bool {
     location.split_once(':').is_some_and(|(scheme, _)| {
         scheme.starts_with(|first: char| first.is_ascii_alphabetic())

@@ -12,18 +12,18 @@ use super::client::{Client, Metadata};
 use super::failure::Failure;
 use super::lock::Lock;
 
-/// Bytes read at once.
+/// Bytes per read.
 const CHUNK: usize = 256 << 10;
-/// Bytes that have to arrive within a time-out; a transfer of fewer counts as stalled.
+/// Bytes that must arrive within a time-out; a slower transfer counts as stalled.
 const LEAST_PROGRESS: u64 = 1 << 10;
 
-/// A file to be downloaded, and its places in the cache.
+/// A file to be downloaded, and its paths in the cache.
 pub(super) struct Download<'a> {
     /// Its path in the repository.
     pub(super) file: &'a str,
-    /// Its address at the hub.
+    /// Its URL at the hub.
     pub(super) url: &'a str,
-    /// The commit that it is of.
+    /// The commit of the file.
     pub(super) commit: &'a str,
     /// The directory of contents, `…/models--owner--name/blobs`.
     pub(super) blobs: &'a Path,
@@ -31,12 +31,12 @@ pub(super) struct Download<'a> {
     pub(super) locks: &'a Path,
     /// Its name in the snapshot, `…/models--owner--name/snapshots/commit/file`.
     pub(super) pointer: &'a Path,
-    /// Whether progress is shown, and waiting said, on standard error.
+    /// If true, progress and waits for other processes are shown on standard error.
     pub(super) progress: bool,
 }
 
 impl Download<'_> {
-    /// Downloads the file, continuing what an earlier attempt left, and puts it where the cache keeps it.
+    /// Downloads the file, resuming an earlier attempt, and moves it to its place in the cache.
     pub(super) fn run(&self, client: &Client) -> Result<(), Failure> {
         let metadata = client.metadata(self.url)?;
         if !metadata.commit.eq_ignore_ascii_case(self.commit) {
@@ -50,7 +50,7 @@ impl Download<'_> {
             }
         })?;
         if self.pointer.exists() {
-            // While this process waited.
+            // Another process completed it while this one waited.
             return Ok(());
         }
         if !is_complete(&blob, metadata.size) {
@@ -64,8 +64,8 @@ impl Download<'_> {
         link(&blob, self.pointer).map_err(Failure::disk(self.pointer))
     }
 
-    /// Completes a partial file, checks its content, and leaves it on the disk. A partial file of which nothing can
-    /// be made is removed.
+    /// Completes a partial file, verifies its content, and flushes it to the disk. A partial file that cannot be used
+    /// is removed.
     fn receive(&self, client: &Client, metadata: &Metadata, partial: &Path) -> Result<(), Failure> {
         let result = Partial::open(partial).and_then(|mut file| self.complete(client, metadata, &mut file));
         if let Err(Failure::Resume(_) | Failure::Checksum { .. } | Failure::Excess(_)) = result {
@@ -77,7 +77,7 @@ impl Download<'_> {
     fn complete(&self, client: &Client, metadata: &Metadata, partial: &mut Partial) -> Result<(), Failure> {
         let sha256 = metadata.sha256();
         let kept = match (partial.len()?, metadata.size) {
-            // Longer than the file, or as long and nothing says that it is the file: begin anew.
+            // The file is longer than announced, or complete without a sha256 to verify it: start again.
             (kept, Some(size)) if kept > size || kept == size && sha256.is_none() => 0,
             (kept, _) => kept,
         };
@@ -161,7 +161,7 @@ impl Partial {
         Ok(self.file.metadata().map_err(Failure::disk(&self.path))?.len())
     }
 
-    /// Shortens the file to `length` bytes, hashes them, and continues after them.
+    /// Truncates the file to `length` bytes, hashes them, and continues after them.
     fn keep(&mut self, length: u64) -> Result<(), Failure> {
         let path = self.path.clone();
         self.file.set_len(length).map_err(Failure::disk(&path))?;
@@ -182,13 +182,13 @@ impl Partial {
         Ok(())
     }
 
-    /// In hexadecimal digits.
+    /// The sha256 of the content so far, in hexadecimal digits.
     fn sha256(&self) -> String {
         self.hash.clone().finalize().iter().map(|byte| format!("{byte:02x}")).collect()
     }
 }
 
-/// Watches that bytes arrive faster than one by one.
+/// Detects transfers that are too slow.
 struct Pace {
     window: Duration,
     since: Instant,
@@ -200,7 +200,7 @@ impl Pace {
         Self { window, since: Instant::now(), bytes: 0 }
     }
 
-    /// Counts bytes; `false` if a window of time has passed in which too few arrived.
+    /// Counts bytes. Returns false if a time window has passed in which too few arrived.
     fn holds(&mut self, count: usize) -> bool {
         self.bytes += count as u64;
         if self.since.elapsed() < self.window {
@@ -212,13 +212,13 @@ impl Pace {
     }
 }
 
-/// Whether a content is in the cache in its full length.
+/// Returns true if the cache has the content in its full length.
 fn is_complete(blob: &Path, size: Option<u64>) -> bool {
     std::fs::metadata(blob).is_ok_and(|about| about.is_file() && size.is_none_or(|size| about.len() == size))
 }
 
-/// Lets the name in a snapshot lead to a content, by a relative link as `huggingface_hub` makes it. `pointer` lies
-/// below the directory that `blob`'s directory lies in.
+/// Links the name in a snapshot to a content, by a relative link as `huggingface_hub` makes it. `pointer` must lie
+/// below the parent of `blob`'s directory.
 fn link(blob: &Path, pointer: &Path) -> std::io::Result<()> {
     if let Some(directory) = pointer.parent() {
         std::fs::create_dir_all(directory)?;
@@ -239,7 +239,7 @@ fn link(blob: &Path, pointer: &Path) -> std::io::Result<()> {
     std::fs::hard_link(blob, pointer).or_else(|_| std::fs::copy(blob, pointer).map(drop))
 }
 
-/// On standard error; `indicatif` draws nothing where that is not a terminal.
+/// A progress bar on standard error; `indicatif` draws nothing if that is not a terminal.
 fn bar(file: &str, size: u64, start: u64) -> ProgressBar {
     let style = ProgressStyle::with_template("{msg:30} {wide_bar} {bytes}/{total_bytes} {bytes_per_sec} {eta}");
     let style = style.unwrap_or_else(|_| ProgressStyle::default_bar());

@@ -1,10 +1,10 @@
-//! Which files of a repository are needed.
+//! Selection of a repository's files.
 
 use std::path::Path;
 
 use crate::locate::{ENDINGS, PUBLISHED, ShardIndex, find, is_plain_file_name};
 
-/// Files that belong to a model beside its weights, where they exist.
+/// Optional files of a model besides its weights.
 const BESIDE: [&str; 16] = [
     "generation_config.json",
     "tokenizer.json",
@@ -24,7 +24,7 @@ const BESIDE: [&str; 16] = [
     "1_Pooling/config.json",
 ];
 
-/// What to download of a repository.
+/// The files of a repository to download.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Wanted {
     pub(super) required: Vec<String>,
@@ -33,25 +33,26 @@ pub struct Wanted {
 }
 
 impl Wanted {
-    /// A whole model: `config.json`, the weights in one format (safetensors if there are any, else PyTorch's, else
-    /// numpy's, else a single GGUF file; all shards), and what there is of tokenizer, generation and preprocessing files.
+    /// All files of a model: `config.json`, the weights in one format (safetensors if there are any, else PyTorch's,
+    /// else numpy's, else a single GGUF file; all shards), and the available tokenizer, generation and preprocessing
+    /// files.
     pub fn model() -> Self {
         let optional = BESIDE.iter().map(|name| (*name).to_string()).collect();
         Self { required: vec!["config.json".into()], optional, weights: true }
     }
 
-    /// These files, no others.
+    /// Only the files `names`, all required.
     pub fn files<S: Into<String>>(names: impl IntoIterator<Item = S>) -> Self {
         Self { required: names.into_iter().map(Into::into).collect(), optional: Vec::new(), weights: false }
     }
 
-    /// The same and, if the repository has it, this file.
+    /// Adds an optional file.
     pub fn and_maybe(mut self, name: impl Into<String>) -> Self {
         self.optional.push(name.into());
         self
     }
 
-    /// What a directory lacks of this, in words; `None` if it has everything that is required.
+    /// Describes the first required file that a directory lacks; `None` if it has all of them.
     pub(super) fn lacking(&self, directory: &Path) -> Option<String> {
         if let Some(missing) = self.required.iter().find(|name| !directory.join(name).exists()) {
             return Some(missing.clone());
@@ -70,7 +71,7 @@ impl Wanted {
     }
 }
 
-/// The file of weights, or the index of several, among a repository's files.
+/// The file of weights, or the index of several, in a list of a repository's files; `None` if there is none.
 pub(super) fn weights_among<'a>(files: &[&'a str]) -> Option<&'a str> {
     let published = PUBLISHED.iter().find_map(|name| files.iter().find(|file| *file == name));
     let single = || {

@@ -1,15 +1,16 @@
-//! The dictionary of an array's header: as much of Python's literals as numpy writes, read without recursion.
+//! The dictionary of an array's header: the subset of Python's literals that numpy writes, parsed without recursion.
 
 /// A value of the dictionary.
 pub(super) enum Literal<'a> {
     Text(&'a str),
     Truth(bool),
     Numbers(Vec<usize>),
-    /// Fields; nothing in it is looked at.
+    /// List of fields; its content is not parsed.
     List,
 }
 
-/// The values of `descr`, `fortran_order` and `shape`; `None` if the text is anything but these three, each once.
+/// The values of `descr`, `fortran_order` and `shape`; `None` unless the text has exactly these three keys, each
+/// once.
 pub(super) fn dictionary(text: &str) -> Option<[Literal<'_>; 3]> {
     let mut rest = text.trim_start().strip_prefix('{')?.trim_start();
     let (mut descr, mut order, mut shape) = (None, None, None);
@@ -35,7 +36,7 @@ pub(super) fn dictionary(text: &str) -> Option<[Literal<'_>; 3]> {
     rest[1..].trim().is_empty().then_some([descr?, order?, shape?])
 }
 
-/// The value at the start of the text, and what follows it.
+/// The value at the start of the text, and the rest of the text.
 fn literal(text: &str) -> Option<(Literal<'_>, &str)> {
     if let Some(later) = text.strip_prefix("True") {
         return Some((Literal::Truth(true), later));
@@ -63,7 +64,7 @@ fn tuple(inner: &str) -> Option<Vec<usize>> {
     if inner.is_empty() {
         return Some(Vec::new());
     }
-    // `(3)` is no tuple; `(3,)` is.
+    // In Python, `(3)` is not a tuple; `(3,)` is.
     let inner = match inner.strip_suffix(',') {
         Some(inner) => inner,
         None => inner.contains(',').then_some(inner)?,
@@ -76,7 +77,7 @@ fn tuple(inner: &str) -> Option<Vec<usize>> {
     inner.split(',').map(size).collect()
 }
 
-/// What follows the list at the start of the text.
+/// The text after the list at its start.
 fn after_list(text: &str) -> Option<&str> {
     let (mut depth, mut quote) = (0usize, None);
     for (position, letter) in text.char_indices() {

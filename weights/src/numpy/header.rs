@@ -1,4 +1,4 @@
-//! What stands before an array's data: magic bytes, a version, and a Python dictionary as text.
+//! The header of an array: magic bytes, a version, and a Python dictionary as text.
 
 use super::Number;
 use super::dictionary::{Literal, dictionary};
@@ -7,29 +7,29 @@ use crate::entry::StoredDtype;
 /// The first bytes of every array.
 pub(super) const MAGIC: &[u8] = b"\x93NUMPY";
 
-/// Longest text of a header; numpy itself reads no longer one without being told to trust the file.
+/// Longest header text in bytes; numpy itself rejects longer ones unless the file is trusted.
 const LONGEST_TEXT: usize = 10_000;
 
-/// Longest header: magic bytes, two of version, up to four of length, and the text.
+/// Longest header in bytes: magic bytes, two of version, up to four of length, and the text.
 pub(super) const LONGEST: usize = MAGIC.len() + 2 + 4 + LONGEST_TEXT;
 
 /// A header.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Header {
-    /// numpy's name of the elements' type, such as `<f4`; `None` where they have fields.
+    /// numpy's name of the element type, such as `<f4`; `None` for structured types.
     type_name: Option<String>,
-    /// Whether the first axis is the one whose neighbours lie side by side.
+    /// True for column-major order (Fortran's).
     pub(super) is_fortran: bool,
     pub(super) shape: Vec<usize>,
-    /// Where the data begins.
+    /// Length of the header, which is the position of the data.
     pub(super) length: usize,
 }
 
 impl Header {
-    /// Reads the header from the first [`LONGEST`] bytes of an array, or all of a shorter one.
+    /// Reads the header from the first [`LONGEST`] bytes of an array, or all bytes of a shorter one.
     ///
     /// # Errors
-    /// A reason.
+    /// Returns the reason.
     pub(super) fn read(bytes: &[u8]) -> Result<Self, String> {
         let rest = bytes.strip_prefix(MAGIC).ok_or("it does not begin as an .npy array does")?;
         let (start, size) = match *rest {
@@ -42,7 +42,7 @@ impl Header {
             return Err(format!("its header claims {size} bytes; no array of numbers needs more than {LONGEST_TEXT}"));
         }
         let text = rest.get(start..start + size).ok_or("it ends within its header")?;
-        // Letters beyond ASCII stand only in names of fields, which are not read.
+        // Non-ASCII letters occur only in names of fields, which are not read.
         let text = String::from_utf8_lossy(text);
         let [type_name, order, shape] = dictionary(&text)
             .ok_or("its header is not a dictionary of `descr`, `fortran_order` and `shape`, each once")?;
@@ -58,10 +58,10 @@ impl Header {
         Ok(Self { type_name, is_fortran, shape, length: MAGIC.len() + start + size })
     }
 
-    /// The elements' type.
+    /// Returns the element type.
     ///
     /// # Errors
-    /// What the array holds instead of numbers, and what to do about it.
+    /// Returns a description of the unsupported elements, and the remedy.
     pub(super) fn number(&self) -> Result<Number, String> {
         let Some(name) = &self.type_name else {
             return Err("has several fields in each element; in Python, save each field as an array of its own".into());
@@ -83,7 +83,7 @@ impl Header {
             "u2" => (StoredDtype::U16, 2),
             "u1" => (StoredDtype::U8, 1),
             "b1" => (StoredDtype::BOOL, 1),
-            // Two floats of four bytes.
+            // Complex numbers: two floats of four bytes.
             "c8" => (StoredDtype::C64, 4),
             code => return Err(no_number(name, code)),
         };
@@ -91,7 +91,7 @@ impl Header {
     }
 }
 
-/// What is said of a type that is not read.
+/// Message about an unsupported type.
 fn no_number(name: &str, code: &str) -> String {
     let name = name.escape_debug();
     match code.chars().next() {

@@ -1,9 +1,9 @@
 //! numpy's `.npz` and `.npy` files: a zip archive of arrays, and one array.
 //!
-//! Source: <https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html>. What `numpy.savez` wrote is read
-//! from the map, Fortran's order through strides; what `numpy.savez_compressed` wrote, and big-endian numbers, are
-//! unpacked into memory when they are placed. (`candle_core::npy` makes room for as many elements as a header
-//! claims, and knows neither Fortran's order nor booleans.)
+//! Source: <https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html>. Arrays of `numpy.savez` are read
+//! from the memory map, column-major ones through strides. Arrays of `numpy.savez_compressed`, and big-endian ones,
+//! are unpacked into memory when they are read. (`candle_core::npy` allocates as many elements as a header claims,
+//! and supports neither column-major order nor booleans.)
 
 mod dictionary;
 mod header;
@@ -18,16 +18,16 @@ use crate::zip::{Method, Record};
 
 use header::Header;
 
-/// Ending of an archive's arrays, which is no part of their names.
+/// Extension of an archive's arrays, which is not part of their names.
 const ENDING: &str = ".npy";
 
-/// Whether an archive is numpy's: it holds arrays and is not PyTorch's.
+/// Returns true if an archive is numpy's: it holds arrays and is not PyTorch's.
 pub(crate) fn is_npz(records: &BTreeMap<String, Record>, extension: &str) -> bool {
     let any = |ending| records.keys().any(|name| name.ends_with(ending));
     !any("data.pkl") && (extension == "npz" || any(ENDING))
 }
 
-/// Whether the content is an `.npy`, a single array.
+/// Returns true if the content is an `.npy`, a single array.
 pub(crate) fn is_array(bytes: &[u8]) -> bool {
     bytes.starts_with(header::MAGIC)
 }
@@ -39,7 +39,7 @@ pub(crate) fn is_array(bytes: &[u8]) -> bool {
 pub(crate) fn read_archive(file: &MappedFile, records: &BTreeMap<String, Record>) -> Result<Contents> {
     let mut contents = Contents::default();
     for (path, record) in records {
-        // A folder that `zip -r` lists before what lies in it.
+        // An entry for a folder, as `zip -r` writes them.
         if path.ends_with('/') && record.size == 0 {
             continue;
         }
@@ -52,10 +52,10 @@ pub(crate) fn read_archive(file: &MappedFile, records: &BTreeMap<String, Record>
     Ok(contents)
 }
 
-/// Reads and checks the header of an `.npy`. The array goes by the file's name, without its ending.
+/// Reads and checks the header of an `.npy`. The array is named after the file, without its extension.
 ///
 /// # Errors
-/// As [`read_archive`].
+/// Those of [`read_archive`].
 pub(crate) fn read_single(file: &MappedFile) -> Result<Contents> {
     let size = file.bytes().len();
     let whole = Record { range: 0..size, method: Method::Stored, size, checksum: 0 };
@@ -64,7 +64,7 @@ pub(crate) fn read_single(file: &MappedFile) -> Result<Contents> {
     Ok(Contents { entries: vec![(name, entry)], ..Contents::default() })
 }
 
-/// An array's place, after its header.
+/// Reads an array's header and returns the position of its data.
 fn entry(file: &MappedFile, name: &str, record: &Record) -> Result<Entry> {
     let wrong = |reason| WeightsError::MalformedTensor { file: file.path().into(), tensor: name.into(), reason };
     let start = head(record, file.bytes(), header::LONGEST).map_err(wrong)?;
@@ -89,10 +89,10 @@ fn entry(file: &MappedFile, name: &str, record: &Record) -> Result<Entry> {
     })
 }
 
-/// What an array's elements are.
+/// Element type of an array.
 #[derive(Debug, PartialEq, Eq)]
 struct Number {
     dtype: StoredDtype,
-    /// Size of the numbers whose bytes are in reverse order; 1 where nothing is.
+    /// Size in bytes of the big-endian values; 1 if bytes are in native order.
     reversed: usize,
 }

@@ -1,4 +1,4 @@
-//! The container since version 1.6: a zip archive with the pickle and one stored entry for each storage.
+//! PyTorch's container since version 1.6: a zip archive with the pickle and one stored entry for each storage.
 
 use std::collections::BTreeMap;
 

@@ -1,23 +1,24 @@
-//! A look through a pickle before it is interpreted.
+//! Validation of a pickle before it is interpreted.
 //!
-//! `candle-core`'s interpreter trusts lengths, copies what is remembered each time it is recalled, and drops what
-//! it built recursively. The guard goes through the same opcodes with the same effects on stack and memory, but
-//! keeps only the size and depth of each value, and refuses pickles that would cost much more than they are long.
+//! `candle-core`'s interpreter trusts lengths, copies memoized values each time they are recalled, and drops nested
+//! values recursively. The guard executes the same opcodes with the same effects on stack and memo, but tracks only
+//! the size and depth of each value. It rejects pickles whose values would take much more memory than the pickle's
+//! length.
 
 use std::collections::HashMap;
 
 use super::CONVERT;
 
-/// Deepest nesting of values; a state dict needs about ten.
+/// Largest nesting depth of values; a state dict needs about ten.
 const DEEPEST: usize = 64;
-/// What may be built regardless of the pickle's length, in bytes.
+/// Allowed size of all values regardless of the pickle's length, in bytes.
 const ALWAYS: usize = 16 << 20;
-/// What may be built per byte of pickle that has been read.
+/// Additional allowed size per byte of pickle read.
 const PER_BYTE: usize = 256;
-/// What a value takes, without its text.
+/// Size of a value without its text, in bytes.
 const VALUE: usize = 64;
 
-/// Size in bytes and depth of a value that the interpreter would hold.
+/// Size in bytes and nesting depth of a value that the interpreter would hold.
 #[derive(Clone, Copy)]
 struct Extent {
     size: usize,
@@ -31,14 +32,14 @@ const LEAF: Extent = Extent { size: VALUE, depth: 1 };
 struct Machine {
     stack: Vec<Option<Extent>>,
     memo: HashMap<u32, Extent>,
-    /// Sum of the sizes of all that lies on the stack and all that was ever remembered.
+    /// Sum of the sizes of all values on the stack and all values ever memoized.
     held: usize,
 }
 
-/// Goes through the pickle with which the bytes begin, and returns its length.
+/// Validates the pickle at the beginning of the bytes, and returns its length.
 ///
 /// # Errors
-/// A reason: an unknown opcode, a length beyond the end, too much or too deep.
+/// Returns the reason: an unknown opcode, a length beyond the end, or values that are too large or nested too deep.
 pub(super) fn check(bytes: &[u8]) -> Result<usize, String> {
     let mut machine = Machine::default();
     let mut rest = bytes;
@@ -49,7 +50,7 @@ pub(super) fn check(bytes: &[u8]) -> Result<usize, String> {
         if is_last {
             return Ok(length);
         }
-        // By what has been read, not by what is there: a pickle may stand before gigabytes of something else.
+        // Relative to the bytes read, not to those available: gigabytes of other data may follow the pickle.
         if machine.held > length.saturating_mul(PER_BYTE).saturating_add(ALWAYS) {
             return Err("its pickle would grow far beyond its length".into());
         }
@@ -67,7 +68,7 @@ fn skip(rest: &mut &[u8], count: usize) -> Result<(), String> {
     Ok(())
 }
 
-/// Length of a line, which must end.
+/// Skips a line, which must end, and returns its length.
 fn skip_line(rest: &mut &[u8]) -> Result<usize, String> {
     let length = rest.iter().position(|&byte| byte == b'\n').ok_or("its pickle ends within a line")?;
     skip(rest, length + 1)?;
@@ -75,7 +76,7 @@ fn skip_line(rest: &mut &[u8]) -> Result<usize, String> {
 }
 
 impl Machine {
-    /// One opcode; `true` at the end.
+    /// Executes one opcode; returns true at the end of the pickle.
     fn step(&mut self, opcode: u8, rest: &mut &[u8]) -> Result<bool, String> {
         match opcode {
             b'.' => return Ok(true),
@@ -168,7 +169,7 @@ impl Machine {
         Err("its pickle lacks a mark".into())
     }
 
-    /// Puts the upper `count` values into a new one.
+    /// Replaces the top `count` values by one value that contains them.
     fn wrap(&mut self, count: usize) -> Result<(), String> {
         let mut items = Extent { size: 0, depth: 0 };
         for _ in 0..count {
@@ -177,7 +178,7 @@ impl Machine {
         self.push(Extent { size: items.size.saturating_add(VALUE), depth: items.depth + 1 })
     }
 
-    /// Adds to the container at the top.
+    /// Adds `items` to the container at the top of the stack.
     fn add_to_top(&mut self, items: Extent) -> Result<(), String> {
         let container = self.pop()?;
         let size = container.size.saturating_add(items.size);
@@ -191,8 +192,7 @@ impl Machine {
 
     fn remember(&mut self, id: u32) -> Result<(), String> {
         let top = self.stack.last().copied().flatten().ok_or("its pickle remembers a value where there is none")?;
-        // What was remembered under this number before still counts: it was copied too, and that took time. PyTorch
-        // never uses a number twice.
+        // An overwritten entry still counts, since the interpreter copied it too. PyTorch never uses an id twice.
         self.memo.insert(id, top);
         self.held = self.held.saturating_add(top.size);
         Ok(())
@@ -217,7 +217,7 @@ mod tests {
         // pickle.dumps({'a': (1, 2.5, None), 'b': [True, 'x']}, protocol=2), without the memo.
         let pickle = b"\x80\x02}(X\x01\0\0\0aK\x01G\x40\x04\0\0\0\0\0\0N\x87X\x01\0\0\0b](\x88X\x01\0\0\0xeu.";
         assert_eq!(check(pickle), Ok(pickle.len()));
-        // What follows is left alone.
+        // Bytes after the pickle are ignored.
         assert_eq!(check(&[&pickle[..], b"}."].concat()), Ok(pickle.len()));
     }
 
@@ -225,15 +225,15 @@ mod tests {
     fn hostile_pickles_do_not() {
         // A string of 4 GiB in ten bytes.
         let long_text = b"\x80\x02X\xff\xff\xff\xffab.".to_vec();
-        // ((), ((), ((), …))): each level remembered and recalled twice, 2^40 values.
+        // ((), ((), ((), …))): each level memoized and recalled twice, 2^40 values.
         let mut laughs = b"\x80\x02)q\0".to_vec();
         for id in 1..=40u8 {
             laughs.extend([b'h', id - 1, b'h', id - 1, 0x86, b'q', id]);
         }
         laughs.push(b'.');
-        // The same, before a megabyte that does not belong to it.
+        // The same, followed by a megabyte of unrelated bytes.
         let followed = [&laughs[..], &[0; 1 << 20]].concat();
-        // A megabyte of text, remembered in the same place a million times.
+        // A megabyte of text, memoized under the same id a million times.
         let mut forgetful = b"\x80\x02X\0\0\x10\0".to_vec();
         forgetful.resize(forgetful.len() + (1 << 20), b'a');
         forgetful.extend(b"q\0".repeat(1 << 20));

@@ -1,9 +1,9 @@
 //! PyTorch's `.bin`, `.pt` and `.pth` files: a pickle that describes tensors, and the tensors' storages. Since
-//! version 1.6 they lie in a zip archive ([`archive`]); before, they followed each other in a stream ([`stream`]).
+//! version 1.6 the container is a zip archive ([`archive`]); before, it was a stream ([`stream`]).
 //!
-//! The pickle is interpreted by `candle-core`, which builds plain values and never runs anything. Before it is,
-//! [`guard`] walks through it and refuses what would make an interpreter allocate by a claimed length, repeat
-//! a value exponentially, or nest without end. Storages are not compressed, so that tensors are read from the map
+//! The pickle is interpreted by `candle-core`, which builds plain values and never runs code. Before that, [`guard`]
+//! validates it: it rejects pickles that would make an interpreter allocate by a claimed length, duplicate a value
+//! exponentially, or nest without limit. Storages are not compressed, so that tensors are read from the memory map
 //! like those of safetensors. Every storage, offset, size and stride is checked against the file.
 
 mod archive;
@@ -28,14 +28,14 @@ pub(crate) use stream::{is_stream, read_stream};
 use state_dict::{Named, PickledTensor};
 use storage::PickledStorage;
 
-/// A tensor that repeats its elements (stride 0) may be larger than its file, up to this many bytes.
+/// Largest size in bytes of a tensor that repeats its elements (stride 0), if it is larger than its file.
 const EXPANDED_LIMIT: usize = 1 << 20;
 
-/// How to convert what is not read.
+/// Advice on converting an unsupported file.
 const CONVERT: &str = "convert it in Python: torch.save(torch.load(old, map_location='cpu'), new)";
 
-/// If the content is in one of PyTorch's formats that are not read, or under one of PyTorch's endings and nothing
-/// that can be read: what to say of it.
+/// Reason for rejecting content that is in an unsupported format of PyTorch, or that is in no known format although
+/// its extension is one of PyTorch's; `None` otherwise.
 pub(crate) fn refusal(bytes: &[u8], extension: &str) -> Option<String> {
     // A safetensors header begins at byte 8 with a brace, and its length may begin with any bytes.
     if bytes.get(8) == Some(&b'{') {
@@ -57,16 +57,16 @@ pub(crate) fn refusal(bytes: &[u8], extension: &str) -> Option<String> {
     }
 }
 
-/// Interprets the pickle with which the bytes begin; returns what follows it too.
+/// Interprets the pickle at the beginning of the bytes; also returns the bytes after it.
 fn unpickle(bytes: &[u8]) -> std::result::Result<(Object, &[u8]), String> {
     let (mut pickle, rest) = bytes.split_at(guard::check(bytes)?);
     let broken = |error: candle_core::Error| {
-        // With RUST_BACKTRACE set, candle's errors print where they were made; that is no news for a user.
+        // With RUST_BACKTRACE set, candle's errors include a backtrace, which is of no use to a user.
         let error = match error {
             candle_core::Error::WithBacktrace { inner, .. } => *inner,
             error => error,
         };
-        // candle shows what it found, which may be the whole file.
+        // candle's message quotes the value it found, which may be the whole file.
         let shown: String = error.to_string().chars().take(500).collect();
         format!("its pickle is broken: {shown}")
     };
@@ -75,7 +75,7 @@ fn unpickle(bytes: &[u8]) -> std::result::Result<(Object, &[u8]), String> {
     Ok((stack.finalize().map_err(broken)?, rest))
 }
 
-/// Checks every tensor, in the storage that `find` finds for it.
+/// Checks every tensor against its storage. `find` returns the range of a storage in the file.
 fn contents(
     file: &MappedFile,
     tensors: Named,
@@ -97,7 +97,7 @@ fn contents(
     Ok(contents)
 }
 
-/// The place of the part of a storage that is meant, from the place of the whole.
+/// Returns the range of the described part of a storage, given the range of the whole.
 fn part(storage: &PickledStorage, whole: Range<usize>) -> std::result::Result<Range<usize>, String> {
     let Some((offset, count)) = storage.part else { return Ok(whole) };
     let unit = storage.unit().ok_or_else(|| format!("its storage is of unknown type {}", storage.class))?;
@@ -112,7 +112,7 @@ fn part(storage: &PickledStorage, whole: Range<usize>) -> std::result::Result<Ra
     }
 }
 
-/// Checks a tensor's numbers against its storage's place in the file.
+/// Checks a tensor's shape, strides and offset against its storage's range in the file.
 fn place(
     tensor: &PickledTensor,
     storage: &Range<usize>,

@@ -1,4 +1,4 @@
-//! From what a pickle holds to named tensors.
+//! Conversion of an unpickled object to named tensors.
 
 use candle_core::pickle::Object;
 
@@ -6,33 +6,33 @@ use crate::entry::StoredDtype;
 
 use super::storage::{PickledStorage, storage_dtype, torch_dtype, whole};
 
-/// Under which keys training programs put the state dict, in order of preference.
+/// Keys of the state dict in training checkpoints, in order of preference.
 const KEYS: [&str; 9] =
     ["state_dict", "model_state_dict", "model_state", "model", "module", "net", "network", "weights", "params"];
 
-/// How many times a tensor may be wrapped (parameter, subclass, …).
+/// Largest number of wrappers around a tensor (parameter, subclass, …).
 const WRAPPED: usize = 4;
 
-/// A tensor as the pickle describes it; nothing is checked against the file.
+/// A tensor as the pickle describes it, not yet checked against the file.
 #[derive(Debug)]
 pub(super) struct PickledTensor {
     pub(super) dtype: StoredDtype,
     pub(super) shape: Vec<usize>,
-    /// In elements.
+    /// Distance between neighbours along each axis, in elements.
     pub(super) strides: Vec<usize>,
-    /// In elements from the start of the storage.
+    /// Offset from the start of the storage, in elements.
     pub(super) offset: usize,
     pub(super) storage: PickledStorage,
 }
 
-/// Names and tensors, or what is wrong with them.
+/// Names, each with its tensor or the reason why it cannot be read.
 pub(super) type Named = Vec<(String, Result<PickledTensor, String>)>;
 
-/// The tensors of a state dict, or of the one inside a training checkpoint. A tensor that cannot be understood is
-/// listed with the reason; values that are no tensors are passed over.
+/// Returns the tensors of a state dict, or of the one inside a training checkpoint. A malformed tensor is listed with
+/// the reason; values that are not tensors are skipped.
 ///
 /// # Errors
-/// A reason, if there is no state dict.
+/// Returns the reason, if there is no state dict.
 pub(super) fn tensors(object: Object) -> Result<Named, String> {
     let entries = match object {
         Object::Dict(entries) => entries,
@@ -77,7 +77,7 @@ fn whole_object(object: Object) -> String {
     format!("it holds a whole Python object ({class}), not a state dict; in Python, save model.state_dict() instead")
 }
 
-/// Of a class, which older files accompany by its source: ("module", class, file, source).
+/// Name of a class. Older files store a class with its source: ("module", class, file, source).
 fn class_name(object: Object) -> Option<String> {
     let object = match object {
         Object::PersistentLoad(id) => id.tuple().ok()?.into_iter().nth(1)?,
@@ -97,7 +97,7 @@ fn named_tensors(entries: &[(Object, Object)]) -> Named {
         .collect()
 }
 
-/// The tensor that an object describes; `None` if it is something else.
+/// Returns the tensor that an object describes; `None` if it describes something else.
 fn tensor(object: Object, wrapped: usize) -> Option<Result<PickledTensor, String>> {
     let Object::Reduce { callable, args } = object else { return None };
     let (Object::Class { module_name, class_name }, Object::Tuple(args)) = (*callable, *args) else { return None };
@@ -122,8 +122,8 @@ fn tensor(object: Object, wrapped: usize) -> Option<Result<PickledTensor, String
     }
 }
 
-/// From the arguments of `_rebuild_tensor_v2`: storage, offset, size, stride, …; version 3 adds, at index 6, the
-/// type of the elements.
+/// Builds a tensor from the arguments of `_rebuild_tensor_v2`: storage, offset, size, stride, …. Version 3 adds the
+/// element type at index 6.
 fn rebuilt(args: Vec<Object>) -> Option<PickledTensor> {
     let dtype = args.get(6).cloned();
     let mut args = args.into_iter();

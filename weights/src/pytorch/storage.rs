@@ -1,26 +1,26 @@
-//! Storages: the flat arrays that tensors are views of, as a pickle names them.
+//! Storages: the flat arrays that tensors are views of, as described in a pickle.
 
 use candle_core::pickle::Object;
 
 use crate::entry::StoredDtype;
 
-/// A storage as a persistent id describes it; nothing is checked against the file.
+/// A storage as a persistent id describes it, not yet checked against the file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct PickledStorage {
-    /// Class of `torch.storage`, which says what the elements are.
+    /// Class of `torch.storage`, which determines the element type.
     pub(super) class: String,
-    /// Under which name the file keeps it.
+    /// Key of the storage in the file.
     pub(super) key: String,
     /// Number of its elements.
     pub(super) count: usize,
-    /// Offset and number of the elements that are meant, where they are a part of it. PyTorch's first versions had
-    /// storages that were views of others.
+    /// Offset and number of elements, if the id describes a part of the storage; `None` for all of it. In PyTorch's
+    /// first versions a storage could be a view of another.
     pub(super) part: Option<(usize, usize)>,
 }
 
 impl PickledStorage {
-    /// From the id `("storage", class, key, location, count)`, to which files from before version 1.6 add `None` or
-    /// `(key of the part, offset, count)`. `None` if it is something else.
+    /// Parses the id `("storage", class, key, location, count)`. Files from before version 1.6 add `None` or `(key of
+    /// the part, offset, count)`. Returns `None` for any other object.
     pub(super) fn read(id: &Object) -> Option<Self> {
         let Object::Tuple(items) = id else { return None };
         let (kind, class, key, count, part) = match &items[..] {
@@ -41,8 +41,8 @@ impl PickledStorage {
         }
     }
 
-    /// Size of an element in bytes; `None` if the class is not known. More classes are known than can be read: in a
-    /// file where storages follow each other, the one behind them is found by their sizes.
+    /// Size of an element in bytes; `None` if the class is unknown. Some classes have a size although their elements
+    /// cannot be read: in a stream, the position of the next storage depends on it.
     pub(super) fn unit(&self) -> Option<usize> {
         match &*self.class {
             "UntypedStorage" | "QInt8Storage" | "QUInt8Storage" | "QUInt4x2Storage" | "QUInt2x4Storage" => Some(1),
@@ -53,7 +53,7 @@ impl PickledStorage {
     }
 }
 
-/// A number that is not negative.
+/// A non-negative integer; `None` for other objects.
 pub(super) fn whole(object: &Object) -> Option<usize> {
     match object {
         Object::Int(number) => usize::try_from(*number).ok(),
@@ -62,7 +62,7 @@ pub(super) fn whole(object: &Object) -> Option<usize> {
     }
 }
 
-/// The element type of a class of `torch.storage`.
+/// The element type of a class of `torch.storage`; `None` if unknown.
 pub(super) fn storage_dtype(class: &str) -> Option<StoredDtype> {
     Some(match class {
         "DoubleStorage" => StoredDtype::F64,
@@ -80,7 +80,7 @@ pub(super) fn storage_dtype(class: &str) -> Option<StoredDtype> {
     })
 }
 
-/// The types that have no storage class of their own, by their names in `torch`.
+/// The element types without a storage class of their own, by their names in `torch`; `None` if unknown.
 pub(super) fn torch_dtype(name: &str) -> Option<StoredDtype> {
     Some(match name {
         "uint16" => StoredDtype::U16,

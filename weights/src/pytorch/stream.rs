@@ -1,10 +1,10 @@
 //! The container before version 1.6 (and of `_use_new_zipfile_serialization=False` since): pickles, then storages.
 //!
-//! In this order: a magic number, the version of the protocol, a dictionary about the system, the object that was
-//! saved, and the list of the storages' keys, each a pickle; then, for each key, the number of elements in eight
-//! bytes and the elements, one storage right behind the other. Where a storage lies thus follows from the sizes of
-//! all before it, and the size of an element from what the object says of its storage. Only the pickles and the
-//! numbers of elements are read; the elements stay in the file until a tensor is asked for.
+//! The file contains five pickles: a magic number, the version of the protocol, a dictionary about the system, the
+//! saved object, and the list of the storages' keys. Then follow the storages in the order of the keys, each as its
+//! number of elements in eight bytes and the elements. The position of a storage thus depends on the sizes of all
+//! storages before it, and the size of an element on the object's description of its storage. Only the pickles and
+//! the numbers of elements are read; the elements stay in the file until a tensor is read.
 //!
 //! Source: `_legacy_save` and `_legacy_load` in PyTorch's `torch/serialization.py`, `THPStorage_writeFileRaw` in
 //! `torch/csrc/serialization.cpp`.
@@ -21,26 +21,26 @@ use crate::mapped::MappedFile;
 use super::storage::{PickledStorage, whole};
 use super::{contents, state_dict, unpickle};
 
-/// The pickle of 0x1950a86a20f9469cfc6c, behind its two bytes of protocol. No safetensors file begins like this: as
-/// the length of a header it would be exabytes.
+/// The pickle of 0x1950a86a20f9469cfc6c, without its two bytes of protocol. A safetensors file cannot begin like
+/// this: its header length would be exabytes.
 const MAGIC: &[u8] = b"\x8a\x0al\xfc\x9cF\xf9 j\xa8P\x19.";
-/// The only version there has been.
+/// The only version of the protocol that exists.
 const VERSION: usize = 1001;
-/// Bytes of a number of elements.
+/// Size of a storage's number of elements, in bytes.
 const COUNT: usize = 8;
 
-/// What is wrong, and with which storage.
+/// A problem with the storage `key`.
 struct Fault {
     key: String,
     reason: String,
 }
 
-/// Whether the content is such a stream.
+/// Returns true if the content is such a stream.
 pub(crate) fn is_stream(bytes: &[u8]) -> bool {
     matches!(bytes, [0x80, 2 | 3, magic @ ..] if magic.starts_with(MAGIC))
 }
 
-/// Reads and checks the pickles, and finds the storages.
+/// Reads and checks the pickles, and locates the storages.
 ///
 /// # Errors
 /// [`WeightsError::Malformed`], [`WeightsError::MalformedTensor`] or [`WeightsError::Unsupported`].
@@ -69,12 +69,12 @@ pub(crate) fn read_stream(file: &MappedFile) -> Result<Contents> {
         let keys = keys_of(keys).ok_or_else(|| malformed("its list of storages is no list of names".into()))?;
         found = locate(keys, &named, bytes, bytes.len() - rest.len(), &mut places);
     }
-    // A tensor whose description is broken says more than that its storage is not known.
+    // An error in a tensor's description is more precise than an unknown storage.
     let all_understood = tensors.iter().all(|(_, tensor)| tensor.is_ok());
     if let Err(Fault { key, reason }) = found
         && all_understood
     {
-        // Said of a tensor, if one is in that storage; it may as well be of an optimizer's state.
+        // Name a tensor if one is in that storage; the storage may also be part of an optimizer's state.
         let tensor = tensors.iter().find(|(_, tensor)| tensor.as_ref().is_ok_and(|tensor| tensor.storage.key == key));
         let reason = format!("storage {key}: {reason}");
         return Err(match tensor {
@@ -87,7 +87,7 @@ pub(crate) fn read_stream(file: &MappedFile) -> Result<Contents> {
     })
 }
 
-/// What the dictionary about the system says; `None` if it does not, or says both.
+/// The `little_endian` entry of the system's dictionary; `None` if it is missing or contradictory.
 fn is_little_endian(system: &Object) -> Option<bool> {
     let Object::Dict(entries) = system else { return None };
     let mut said = entries.iter().filter_map(|(key, value)| match (key, value) {
@@ -103,13 +103,13 @@ fn keys_of(object: Object) -> Option<Vec<String>> {
     keys.into_iter().map(|key| key.unicode().ok()).collect()
 }
 
-/// Collects by key what an object says of storages, wherever in it. The guard has limited how deep it nests.
+/// Collects the storages that an object describes, at any depth, by their keys. The guard has limited the depth.
 fn collect(object: &Object, named: &mut HashMap<String, PickledStorage>) -> std::result::Result<(), Fault> {
     match object {
         Object::PersistentLoad(id) => {
             let Some(storage) = PickledStorage::read(id) else { return Ok(()) };
             match named.get(&storage.key) {
-                // Which part of it is meant may differ.
+                // Descriptions of a storage may differ in the part they refer to.
                 Some(other) if (&other.class, other.count) != (&storage.class, storage.count) => {
                     let reason = format!(
                         "it is said to be {} elements of a {}, and {} of a {}",
@@ -137,7 +137,7 @@ fn collect(object: &Object, named: &mut HashMap<String, PickledStorage>) -> std:
     }
 }
 
-/// Goes from storage to storage, and notes where the elements of each lie.
+/// Visits the storages in order, and records the range of each one's elements.
 fn locate(
     keys: Vec<String>,
     named: &HashMap<String, PickledStorage>,
@@ -164,7 +164,7 @@ fn locate(
     Ok(())
 }
 
-/// Where the elements lie of the storage that begins, with their number, at `position`.
+/// Range of the elements of the storage that begins, with its number of elements, at `position`.
 fn place(storage: &PickledStorage, bytes: &[u8], position: usize) -> std::result::Result<Range<usize>, String> {
     let unit = storage.unit().ok_or_else(|| format!("it is of unknown type {}", storage.class))?;
     let rest = bytes.get(position..).unwrap_or_default();

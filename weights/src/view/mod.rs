@@ -14,7 +14,7 @@ use crate::error::{Result, WeightsError};
 use crate::gguf::{BlockType, Blocks};
 use crate::mapped::MappedFile;
 
-/// A tensor as it lies in a file, seen through transposes, slices and reshapes that move nothing.
+/// A strided view of a tensor in a file. Transposes, slices and most reshapes move no data.
 #[derive(Clone, Debug)]
 pub(crate) struct View<'a> {
     name: &'a str,
@@ -31,12 +31,12 @@ pub(crate) struct View<'a> {
 enum Storage<'a> {
     Mapped(&'a MappedFile),
     Memory(Cow<'a, Bytes>),
-    /// Decoded as they are read. The view is one of the decoded values, of its dtype, as if they lay in memory.
+    /// Decoded while reading. Shape, strides and dtype of the view are those of the decoded values.
     Blocks(Blocks<'a>),
 }
 
 impl Storage<'_> {
-    /// The bytes in which the elements lie, if they do not have to be decoded.
+    /// The bytes of the elements; `None` if they have to be decoded.
     fn plain(&self) -> Option<&[u8]> {
         match self {
             Self::Mapped(file) => Some(file.bytes()),
@@ -47,11 +47,12 @@ impl Storage<'_> {
 }
 
 impl<'a> View<'a> {
-    /// The tensor `name` at `entry`, to be read as values of type `to`; what is packed is unpacked into memory.
+    /// Creates a view of the tensor `name` at `entry`, to be read as values of type `to`. Packed data is unpacked
+    /// into memory.
     ///
     /// # Errors
-    /// If its stored type has no counterpart among Burn's, the entry reaches beyond the file, or it cannot be
-    /// unpacked or decoded.
+    /// If Burn has no counterpart of its stored type, the entry reaches beyond the file, or it cannot be unpacked or
+    /// decoded.
     pub(crate) fn of_file(name: &'a str, file: &'a MappedFile, entry: &Entry, to: DType) -> Result<Self> {
         let wrong = |reason| WeightsError::MalformedTensor { file: file.path().into(), tensor: name.into(), reason };
         let outside = || wrong("its elements lie outside the file".into());
@@ -71,7 +72,7 @@ impl<'a> View<'a> {
             Form::Blocks(kind) => {
                 check_decodable(name, file, *kind)?;
                 let bytes = Storage::Blocks(Blocks::new(file, entry, *kind).ok_or_else(outside)?);
-                // What has to be kept on the way is kept in no wider type than is wanted.
+                // Intermediate values are not kept in a wider type than requested.
                 let dtype = if matches!(to, DType::F16 | DType::BF16) { to } else { dtype };
                 return Ok(Self { name, bytes, dtype, shape, strides, offset: 0 });
             }
@@ -83,7 +84,7 @@ impl<'a> View<'a> {
         Ok(Self { name, bytes, dtype, shape, strides, offset: entry.offset })
     }
 
-    /// The blocks of the quantised tensor `name` as they are: each row's as bytes.
+    /// Creates a view of the quantised tensor `name` without decoding: its rows as bytes.
     ///
     /// # Errors
     /// If the tensor is not quantised, or lies outside the file.
@@ -104,7 +105,7 @@ impl<'a> View<'a> {
         Ok(Self { name, bytes: Storage::Mapped(file), dtype: DType::U8, shape, strides, offset: entry.offset })
     }
 
-    /// Values in memory, row-major.
+    /// Creates a view of values in memory, row-major.
     pub(crate) fn of_data(name: &'a str, data: &'a TensorData) -> Self {
         let shape = data.shape.to_vec();
         let strides = row_major(&shape);
@@ -123,7 +124,7 @@ impl<'a> View<'a> {
         &self.shape
     }
 
-    /// How people call the type in which the values are kept.
+    /// Name of the stored type, for messages.
     fn stored_name(&self) -> &'static str {
         if let Storage::Blocks(blocks) = &self.bytes { blocks.kind().name() } else { self.dtype.name() }
     }
@@ -132,7 +133,7 @@ impl<'a> View<'a> {
         WeightsError::Transform { tensor: self.name.into(), step: step.into(), reason }
     }
 
-    /// Axes in another order: axis `i` of the result is axis `axes[i]` of this.
+    /// Reorders the axes: axis `i` of the result is axis `axes[i]` of this view.
     pub(crate) fn permute(mut self, axes: &[usize]) -> Result<Self> {
         let mut sorted = axes.to_vec();
         sorted.sort_unstable();
@@ -144,7 +145,7 @@ impl<'a> View<'a> {
         Ok(self)
     }
 
-    /// The part `range` along `axis`.
+    /// Returns the part `range` along `axis`.
     pub(crate) fn slice(mut self, axis: usize, range: Range<usize>) -> Result<Self> {
         if self.shape.get(axis).is_none_or(|&size| range.end > size || range.start > range.end) {
             return Err(self.misfit("split", format!("no part {range:?} along axis {axis} of {:?}", self.shape)));
@@ -154,7 +155,7 @@ impl<'a> View<'a> {
         Ok(self)
     }
 
-    /// The same elements in row-major order under another shape.
+    /// Reshapes in row-major order. Copies the values if the view is not contiguous.
     pub(crate) fn reshape(mut self, shape: &[usize]) -> Result<Self> {
         if element_count(shape) != element_count(&self.shape) {
             return Err(
@@ -172,10 +173,10 @@ impl<'a> View<'a> {
     }
 }
 
-/// Whether a quantised tensor can be read as floats.
+/// Returns an error unless a quantised tensor can be read as floats.
 ///
 /// # Errors
-/// [`WeightsError::Unsupported`], with the kind of its blocks.
+/// [`WeightsError::Unsupported`], with the block type.
 pub(crate) fn check_decodable(name: &str, file: &MappedFile, kind: BlockType) -> Result<()> {
     if kind.is_decodable() {
         return Ok(());
@@ -187,7 +188,7 @@ pub(crate) fn check_decodable(name: &str, file: &MappedFile, kind: BlockType) ->
     Err(WeightsError::Unsupported { file: file.path().into(), reason })
 }
 
-/// Whether every element that the entry's shape and strides reach lies below `len` bytes.
+/// Returns true if every element reached by the entry's shape and strides lies below `len` bytes.
 pub(crate) fn reaches_inside(entry: &Entry, size: usize, len: usize) -> bool {
     let last = || -> Option<usize> {
         let mut last = 0usize;

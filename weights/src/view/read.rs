@@ -1,4 +1,4 @@
-//! The one place where stored tensors become values in memory.
+//! Reading of views into memory; no other module reads the values of stored tensors.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -12,15 +12,15 @@ use crate::error::{Result, WeightsError};
 
 /// Bytes converted between two calls to [`MappedFile::release`].
 const CHUNK: usize = 4 << 20;
-/// Elements gathered at a time where neighbours of the view are not neighbours in the file.
+/// Elements gathered at a time if neighbours of the view are not neighbours in the file.
 const GATHER: usize = 1 << 16;
-/// Side of the blocks in which a matrix is transposed: 16 values of four bytes are a cache line.
+/// Side of the square blocks in which a matrix is transposed: 16 values of four bytes are a cache line.
 const BLOCK: usize = 16;
 /// Runs of fewer bytes than this are gathered.
 const SHORT_RUN: usize = 256;
 
 impl View<'_> {
-    /// Element number along the leading axes to byte position.
+    /// Converts an element's index along the first `axes` axes to its byte position.
     fn position(&self, mut index: usize, axes: usize) -> usize {
         let mut elements = 0;
         for axis in (0..axes).rev() {
@@ -30,22 +30,22 @@ impl View<'_> {
         self.offset + elements * self.dtype.size()
     }
 
-    /// How many of the last axes lie contiguously in memory.
+    /// Number of trailing axes that are contiguous in memory.
     fn contiguous_axes(&self) -> usize {
         let expected = row_major(&self.shape);
         let fits = |&axis: &usize| self.shape[axis] == 1 || self.strides[axis] == expected[axis];
         (0..self.shape.len()).rev().take_while(fits).count()
     }
 
-    /// Where the runs begin that are contiguous in memory, where pieces have `lead` axes in common: the first axis
-    /// of a run, and the number of its elements.
+    /// Contiguous runs of the view, given that pieces have `lead` leading axes in common. Returns the first axis of a
+    /// run, and the number of its elements.
     fn runs(&self, lead: usize) -> (usize, usize) {
         let head = (self.shape.len() - self.contiguous_axes()).max(lead);
         (head, self.shape[head..].iter().product())
     }
 
-    /// The view itself or, of blocks that would be decoded again and again for runs shorter than they are, one of
-    /// the values decoded once, into memory.
+    /// Returns a view of decoded values in memory if the blocks would otherwise be decoded repeatedly, for runs
+    /// shorter than a block; else the view itself.
     fn decoded(&self, lead: usize) -> std::result::Result<Cow<'_, Self>, String> {
         let Storage::Blocks(blocks) = &self.bytes else { return Ok(Cow::Borrowed(self)) };
         let (head, run) = self.runs(lead);
@@ -59,8 +59,8 @@ impl View<'_> {
         Ok(Cow::Owned(Self { bytes: Storage::Memory(Cow::Owned(values)), ..self.clone() }))
     }
 
-    /// Writes the elements `rows` (counted along the first `lead` axes, each with all that is below it) in
-    /// row-major order into `target`.
+    /// Writes the elements `rows` in row-major order into `target`. Rows are counted along the first `lead` axes, and
+    /// contain all elements of the other axes.
     fn write(&self, lead: usize, rows: Range<usize>, target: &mut [u8], to: DType) -> std::result::Result<(), String> {
         let (head, run) = self.runs(lead);
         let inner: usize = self.shape[lead..head].iter().product();
@@ -77,7 +77,7 @@ impl View<'_> {
         Ok(())
     }
 
-    /// Lets go of everything that the view reaches.
+    /// Releases the pages of all elements of the view.
     fn release(&self) {
         match &self.bytes {
             Storage::Mapped(file) => {
@@ -90,7 +90,7 @@ impl View<'_> {
         }
     }
 
-    /// Writes one contiguous run from byte `start`, releasing what has been read.
+    /// Writes one contiguous run from byte `start`, releasing the pages read.
     fn write_run(&self, start: usize, target: &mut [u8], to: DType) -> std::result::Result<(), String> {
         let bytes: &[u8] = match &self.bytes {
             Storage::Mapped(file) => file.bytes(),
@@ -113,7 +113,7 @@ impl View<'_> {
         Ok(())
     }
 
-    /// Writes short runs: collects them in a buffer, and converts the buffer.
+    /// Gathers short runs in a buffer, and converts the buffer.
     fn write_gathered(
         &self,
         bytes: &[u8],
@@ -125,7 +125,7 @@ impl View<'_> {
     ) -> std::result::Result<(), String> {
         let size = self.dtype.size();
         let row = self.shape[head - 1];
-        // Whole rows of the last axis that is not contiguous, so that they can be transposed in tiles.
+        // Whole rows of the last non-contiguous axis, so that they can be transposed in tiles.
         let rows_at_once = (GATHER / (row * run).max(1)).next_multiple_of(BLOCK).max(BLOCK);
         let first = runs.start;
         debug_assert!(first.is_multiple_of(row) && runs.end.is_multiple_of(row));
@@ -155,8 +155,8 @@ impl View<'_> {
     }
 }
 
-/// Gathers rows of `row` elements that lie `stride` elements apart, in square blocks: in a transposed matrix the
-/// rows' elements are neighbours, and each cache line, read or written, is fetched once.
+/// Gathers rows of `row` elements that are `stride` elements apart, in square blocks. In a transposed matrix the
+/// rows' elements are neighbours, so that each cache line, read or written, is fetched once.
 fn gather_elements<const N: usize>(bytes: &[u8], starts: &[usize], stride: usize, row: usize, buffer: &mut [u8]) {
     let (buffer, _) = buffer.as_chunks_mut::<N>();
     for (starts, rows) in starts.chunks(BLOCK).zip(buffer.chunks_mut(BLOCK * row)) {
@@ -172,11 +172,10 @@ fn gather_elements<const N: usize>(bytes: &[u8], starts: &[usize], stride: usize
     }
 }
 
-/// Reads views into memory, one after another along `axis`, as values of type `to`. This is the only copy that
-/// is made of a tensor.
+/// Reads views into memory, concatenated along `axis`, as values of type `to`. No other copy of a tensor is made.
 ///
 /// # Errors
-/// If shapes do not go together, or a value cannot become a `to`.
+/// If the shapes cannot be concatenated, or a value cannot be converted to `to`.
 pub(crate) fn materialise(views: &[View<'_>], axis: usize, to: DType) -> Result<TensorData> {
     let Some(first) = views.first() else {
         return Ok(TensorData::from_bytes_vec(Vec::new(), [0], to));
@@ -225,11 +224,12 @@ pub(crate) fn materialise(views: &[View<'_>], axis: usize, to: DType) -> Result<
     Ok(TensorData::from_bytes(bytes, shape, to))
 }
 
-/// Zeroed room for `count` values, aligned as a vector of them is, so that backends take it without a copy.
+/// Zeroed memory for `count` values, aligned for their type, so that backends take it without a copy; `None` if there
+/// is not enough memory.
 fn zeroed(count: usize, dtype: DType) -> Option<Bytes> {
     fn room<T: Clone + Default + bytemuck::NoUninit + Send + Sync>(count: usize) -> Option<Bytes> {
-        // Asked first because `vec!` aborts where there is no memory. It gets zeroed pages from the system and
-        // does not touch them.
+        // Checked first because `vec!` aborts without memory. `vec!` gets zeroed pages from the system and does not
+        // touch them.
         Vec::<T>::new().try_reserve_exact(count).ok()?;
         Some(Bytes::from_elems(vec![T::default(); count]))
     }
@@ -270,7 +270,7 @@ mod tests {
 
     #[test]
     fn permutations_slices_and_both() {
-        // Long enough for several buffers, and of sizes that divide nothing.
+        // Long enough for several buffers, with sizes that do not divide a buffer.
         let shape = [7, 131, 173];
         let data = counting(shape);
         let at = |i: usize, j: usize, k: usize| ((i * shape[1] + j) * shape[2] + k) as i32;

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use grove_weights::{Checkpoint, WeightsError};
 use proptest::prelude::*;
 
-/// Remembers the largest single allocation of each thread.
+/// Records the largest single allocation of each thread.
 struct Watched;
 
 thread_local! {
@@ -20,11 +20,11 @@ thread_local! {
 }
 
 fn note(size: usize) {
-    // A thread that ends has no cell any more.
+    // The cell is gone while a thread ends.
     let _ = LARGEST.try_with(|largest| largest.set(largest.get().max(size)));
 }
 
-// SAFETY: everything is passed on to the system's allocator.
+// SAFETY: every method forwards its arguments unchanged to the system's allocator.
 unsafe impl GlobalAlloc for Watched {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         note(layout.size());

@@ -1,4 +1,4 @@
-//! numpy's archives that lie: about shapes, sizes, and what their compressed data holds.
+//! numpy's archives with false shapes, sizes, and sizes of compressed data.
 
 use std::io::Read;
 
@@ -11,7 +11,7 @@ use super::{change, changed, fixture, read_all, tensor_of};
 const STORED: u16 = 0;
 const DEFLATED: u16 = 8;
 
-/// An entry of an archive: what is kept, and what the directory says of it.
+/// An entry of an archive: its content, and its description in the directory.
 #[derive(Clone)]
 struct Kept {
     name: String,
@@ -33,7 +33,7 @@ fn kept(name: &str, content: &[u8], method: u16) -> Kept {
     Kept { name: name.into(), bytes, method, flags: 0, size: content.len() as u32, checksum: crc.sum() }
 }
 
-/// The archive, as zip's standard has it.
+/// A valid zip archive of the entries.
 fn archive(entries: &[Kept]) -> Vec<u8> {
     let (mut file, mut directory) = (Vec::new(), Vec::new());
     for Kept { name, bytes, method, flags, size, checksum } in entries {

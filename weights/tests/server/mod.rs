@@ -14,14 +14,14 @@ use std::time::Duration;
 use rustls::pki_types::{CertificateDer, PrivatePkcs8KeyDer};
 use rustls::{ServerConfig, ServerConnection, StreamOwned};
 
-/// The commit that every revision of the repository is.
+/// The commit of every revision of the repository.
 pub const COMMIT: &str = "0123456789abcdef0123456789abcdef01234567";
 /// Connections after which a server stops answering.
 const MOST_CONNECTIONS: usize = 500;
-/// Longest request line and headers.
+/// Longest request line and headers in bytes.
 const MOST_HEAD: u64 = 1 << 16;
 
-/// What a client asked.
+/// A request of a client.
 #[derive(Clone, Debug)]
 pub struct Request {
     pub method: String,
@@ -34,7 +34,7 @@ impl Request {
         self.headers.get(name).map(String::as_str)
     }
 
-    /// Whether the content of the weights is asked for.
+    /// Returns true if the content of the weights is requested.
     pub fn is_transfer(&self) -> bool {
         self.method == "GET" && self.path.ends_with(".safetensors")
     }
@@ -47,24 +47,24 @@ pub enum Manner {
     Whole,
     /// Only so many bytes of the body are sent before the connection closes.
     Cut(usize),
-    /// So many bytes of the body, then nothing.
+    /// So many bytes of the body are sent, then nothing.
     Stall(usize),
     /// Nothing at all, not even a status.
     Silence,
     /// A byte of the body each 20 ms.
     Trickle,
-    /// The body again and again, up to so many bytes.
+    /// The body is repeated, up to so many bytes.
     Endless(usize),
 }
 
-/// What the server answers.
+/// A response of the server.
 #[derive(Clone)]
 pub struct Reply {
     pub status: u16,
     pub headers: Vec<(String, String)>,
     pub body: Vec<u8>,
     pub manner: Manner,
-    /// Whether the length of the body is announced.
+    /// If true, the length of the body is announced.
     pub announced: bool,
 }
 
@@ -98,7 +98,7 @@ impl Repository {
         Self { files: files.iter().map(|(name, bytes)| ((*name).to_string(), bytes.to_vec())).collect() }
     }
 
-    /// What the hub answers; 404 for addresses outside the repository.
+    /// The hub's response; 404 for URLs outside the repository.
     pub fn answer(&self, request: &Request) -> Reply {
         if request.path == "/api/models/owner/model/revision/main"
             || request.path == format!("/api/models/owner/model/revision/{COMMIT}")
@@ -117,7 +117,7 @@ impl Repository {
         Reply::body(serde_json::json!({ "sha": commit, "siblings": siblings }).to_string())
     }
 
-    /// The bytes asked for by the range, if ranges are honoured; all of them, as a part, if they are not.
+    /// The requested range of the bytes if `ranges` is true; otherwise all of them, as partial content.
     pub fn file(bytes: &[u8], request: &Request, ranges: bool) -> Reply {
         let range = request.header("range").and_then(|range| range.strip_prefix("bytes=")?.strip_suffix('-'));
         let reply = match range.map(|start| if ranges { start.parse().expect("a number") } else { 0 }) {
@@ -130,13 +130,13 @@ impl Repository {
     }
 }
 
-/// A name for content that is no check sum.
+/// An identifier of content that is not a sha256.
 pub fn etag(bytes: &[u8]) -> String {
     let sum = bytes.iter().fold(7u64, |sum, &byte| sum.wrapping_mul(31).wrapping_add(byte.into()));
     format!("{sum:016x}{:08x}", bytes.len())
 }
 
-/// A running server; it ends when dropped.
+/// A running server, which stops when dropped.
 pub struct Server {
     address: SocketAddr,
     scheme: &'static str,
@@ -146,12 +146,12 @@ pub struct Server {
 }
 
 impl Server {
-    /// Answers each request with what `answer` makes of it.
+    /// Starts a server that responds to each request with the result of `answer`.
     pub fn start(answer: impl Fn(&Request) -> Reply + Send + Sync + 'static) -> Self {
         Self::listen(answer, None)
     }
 
-    /// The same by `https`, with the certificate of `tests/fixtures/tls` for `localhost`.
+    /// Starts a server for `https`, with the certificate of `tests/fixtures/tls` for `localhost`.
     pub fn start_tls(answer: impl Fn(&Request) -> Reply + Send + Sync + 'static) -> Self {
         let certificate = CertificateDer::from(include_bytes!("../fixtures/tls/server.der").to_vec());
         let key = PrivatePkcs8KeyDer::from(include_bytes!("../fixtures/tls/server_key.der").to_vec());
@@ -174,7 +174,7 @@ impl Server {
         let (thread_log, thread_stop) = (log.clone(), stop.clone());
         let count = AtomicUsize::new(0);
         let thread = std::thread::spawn(move || {
-            // Ends when all connections have: a scope waits for its threads.
+            // A scope waits for its threads, so the server stops after its last connection.
             std::thread::scope(|scope| {
                 for stream in listener.incoming().flatten() {
                     if thread_stop.load(Ordering::SeqCst) || count.fetch_add(1, Ordering::SeqCst) >= MOST_CONNECTIONS {
@@ -240,7 +240,7 @@ fn serve(stream: impl Read + Write, answer: &dyn Fn(&Request) -> Reply, log: &Mu
     let reply = answer(&request);
     let head_only = request.method == "HEAD";
     log.lock().expect("the log").push(request);
-    // The client may go away at any time.
+    // The client may disconnect at any time.
     let _ = send(reader.get_mut(), &reply, head_only, stop);
 }
 
