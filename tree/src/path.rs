@@ -1,4 +1,4 @@
-use std::fmt;
+use std::fmt::{self, Write as _};
 
 /// Where a leaf lies in its tree: dotted field names and indices, `blocks.0.attn.qkv.weight`.
 ///
@@ -41,19 +41,18 @@ impl Path {
 
     /// Runs `walk` one segment further down.
     pub fn within<R>(&mut self, segment: &str, walk: impl FnOnce(&mut Self) -> R) -> R {
-        self.marks.push(self.text.len());
-        if !self.text.is_empty() {
-            self.text.push('.');
-        }
-        self.text.push_str(segment);
-        let result = walk(self);
-        self.text.truncate(self.marks.pop().unwrap_or_default());
-        result
+        self.enter(|text| text.push_str(segment), walk)
     }
 
     /// As [`within`](Self::within), for the element `index` of a sequence.
     pub fn within_index<R>(&mut self, index: usize, walk: impl FnOnce(&mut Self) -> R) -> R {
-        self.within(&index.to_string(), walk)
+        self.enter(
+            |text| {
+                // Writing to a string cannot fail.
+                let _ = write!(text, "{index}");
+            },
+            walk,
+        )
     }
 
     /// As [`within`](Self::within), for a field marked as a buffer.
@@ -61,6 +60,17 @@ impl Path {
         self.buffers += 1;
         let result = self.within(segment, walk);
         self.buffers -= 1;
+        result
+    }
+
+    fn enter<R>(&mut self, write: impl FnOnce(&mut String), walk: impl FnOnce(&mut Self) -> R) -> R {
+        self.marks.push(self.text.len());
+        if !self.text.is_empty() {
+            self.text.push('.');
+        }
+        write(&mut self.text);
+        let result = walk(self);
+        self.text.truncate(self.marks.pop().unwrap_or_default());
         result
     }
 }

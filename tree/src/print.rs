@@ -1,8 +1,8 @@
 use burn::tensor::{BoolStore, DType};
 use grove_backend::Backend;
-use std::fmt::{self, Write as _};
+use std::fmt::Write as _;
 
-use crate::{AnyArray, Node, Path, Tree, Visitor};
+use crate::{AnyArray, Node, Path, StaticValue, Tree, Visitor};
 
 /// The short name of a dtype, as in JAX: `f32`, `bf16`, `i64`, `bool`.
 pub(crate) fn dtype_name(dtype: DType) -> &'static str {
@@ -79,7 +79,7 @@ impl<B: Backend> Visitor<B> for Printer {
         let _ = write!(self.text, "{leaf}");
     }
 
-    fn constant(&mut self, path: &Path, value: &dyn fmt::Debug) {
+    fn constant(&mut self, path: &Path, value: &dyn StaticValue) {
         self.begin(path);
         let _ = write!(self.text, "{value:?}");
     }

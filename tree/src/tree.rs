@@ -1,7 +1,6 @@
 use grove_backend::Backend;
-use std::fmt;
 
-use crate::{AnyArray, Path};
+use crate::{AnyArray, Path, StaticValue};
 
 /// A value made of leaves: arrays, and structs, sequences, options and maps of trees.
 ///
@@ -54,7 +53,9 @@ pub trait Visitor<B: Backend> {
     /// After a node and what it contains.
     fn exit(&mut self, _path: &Path, _node: Node<'_>) {}
     /// A number, a string or a truth value in the tree, or an option that is none.
-    fn constant(&mut self, _path: &Path, _value: &dyn fmt::Debug) {}
+    fn constant(&mut self, _path: &Path, _value: &dyn StaticValue) {}
+    /// A field that is marked `#[tree(static)]`.
+    fn static_field(&mut self, _path: &Path, _value: &dyn StaticValue) {}
 }
 
 impl<B: Backend, F: FnMut(&Path, &AnyArray<B>)> Visitor<B> for F {
