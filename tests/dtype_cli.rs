@@ -29,6 +29,45 @@ fn in_every_dtype(program: &'static str, arguments: &[&str], name: &str, toleran
 }
 
 #[test]
+fn kernels_are_chosen_by_name() {
+    for program in [
+        "bench",
+        "bert",
+        "finetune_bert",
+        "finetune_vision",
+        "gpt2",
+        "gpt_neo",
+        "llama",
+        "resnet",
+        "rnn",
+        "train_bert",
+        "train_gpt2",
+        "train_llama",
+        "train_vision",
+        "vit",
+    ] {
+        let example = Example(program);
+        example.assert_refused(&["--precision", "tf32"], 2, &["'tf32'", "--precision", "highest", "high"]);
+        let levels = ["'fast'", "--autotune", "minimal", "balanced", "extensive", "full"];
+        example.assert_refused(&["--autotune", "fast"], 2, &levels);
+    }
+    // On a CPU they change nothing.
+    let score = ["--score", "--prompt", "It is a truth universally acknowledged", "--json"];
+    let options = ["--precision", "high", "--autotune", "minimal"];
+    let [plain, chosen] = [&score[..], &[&score[..], &options].concat()].map(|options| Example("gpt2").json(options));
+    assert_eq!(plain["loss"], chosen["loss"]);
+}
+
+#[test]
+fn an_unknown_precision_in_the_environment_is_refused() {
+    let mut command = std::process::Command::new(Example("gpt2").program());
+    let ended = command.env("GROVE_MATMUL_PRECISION", "tf32").args(["--prompt", "A tree"]).output().expect("runs");
+    let said = String::from_utf8_lossy(&ended.stderr);
+    assert_eq!(ended.status.code(), Some(2), "{said}");
+    assert!(said.contains("GROVE_MATMUL_PRECISION: unknown precision 'tf32'; choose one of highest, high"), "{said}");
+}
+
+#[test]
 fn texts_are_scored() {
     let prompt = ["--score", "--prompt", "It is a truth universally acknowledged, that a single man"];
     for program in ["gpt2", "gpt_neo", "llama", "rnn"] {

@@ -2,7 +2,7 @@
 # Everything that an hour on a GPU machine should give, in pieces.
 #
 #   tools/gpu_day.sh pack [OPTION...]                     where cargo is: what the GPU machine needs, in .gpu_day/
-#   tools/gpu_day.sh list                                 the steps, with what each gives
+#   tools/gpu_day.sh list                                 the steps, with what each needs and gives
 #   tools/gpu_day.sh run [STEP...] --out FOLDER [...]     on the GPU machine: these steps, or all that are not done
 #   tools/gpu_day.sh tables --out FOLDER                  the tables again, from the results in FOLDER
 #
@@ -19,14 +19,16 @@
 #
 #   tools/gpu_day.sh pack
 #
-# Then calls of one or more steps each, with carry [".gpu_day"] and timeout_s 600:
+# Then calls of one or more steps each with timeout_s 600. Together the archives are too large; each call carries the manifest,
+# CUDA's headers and the archive of its steps, ARCHIVE being bench, generate, train, tests_backend and so on (`list`), that is
+# carry [".gpu_day/manifest.json", ".gpu_day/cuda.tar.xz", ".gpu_day/ARCHIVE.tar.xz"]:
 #
 #   tools/gpu_day.sh run machine parity_backend --out /tmp/day --limit 560 --archive $OUT/day.tar.gz
 #   tools/gpu_day.sh run bench_f32_models bench_f32_training --out /tmp/day --limit 560 --archive $OUT/day.tar.gz
 #
 # --limit ends everything in time, and --archive writes the results after each step. A step that did not get to its end
-# goes on in a later call. A fresh machine has no /tmp/day: copy the day.tar.gz that came back to .gpu_day/ and add
-# `--begin-with .gpu_day/day.tar.gz`.
+# goes on in a later call. A fresh machine has no /tmp/day: copy the day.tar.gz that came back to .gpu_day/, carry it
+# too, and add `--begin-with .gpu_day/day.tar.gz`.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 

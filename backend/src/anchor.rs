@@ -8,8 +8,8 @@ use burn::tensor::{Bool, Int, Tensor, TensorData, TensorPrimitive, activation, b
 use burn_autodiff::Autodiff;
 
 use crate::{
-    AttendOptions, Backend, ConvolveOptions, ConvolveThen, GruReset, PoolOptions, Quantisation, RnnActivation,
-    RowNormOptions, Steps,
+    AttendOptions, Backend, ConvolveOptions, ConvolveThen, Dropout, GruReset, KeyRanges, PoolOptions, Quantisation,
+    RnnActivation, RowNormOptions, Steps,
 };
 
 /// Something to run on a backend that is chosen at run time; see [`DeviceSpec::run`](crate::DeviceSpec::run).
@@ -39,11 +39,16 @@ fn forward<B: Backend>(device: &B::Device) -> Tensor<B, 2> {
     let (normal, _) = B::row_norm(B::selu(gelu), ones(), Some(ones()), RowNormOptions { centred: true, eps: 1e-5 });
     let y = Tensor::<B, 2>::from_primitive(TensorPrimitive::Float(normal));
     let scores = y.clone().reshape([1, 1, 2, 2]).into_primitive().tensor();
-    let weights = Tensor::<B, 4>::from_primitive(TensorPrimitive::Float(B::attention_weights(scores, 0.5, true)));
+    let weights =
+        Tensor::<B, 4>::from_primitive(TensorPrimitive::Float(B::attention_weights(scores, 0.5, KeyRanges::new(true))));
     let y = y.clone() + recurrent(y);
     let y = y.clone() + layers(y);
     let y = y.clone() + large(y);
     let y = y.clone() + pictures(y);
+    let y = match Dropout::new([1, 2], 0.5) {
+        Some(dropout) => crate::dropout(y, dropout) + crate::random_bits::<B, 2>([1, 2], [2, 2], device).float(),
+        None => y,
+    };
     let (loss, _) = B::nll(y.into_primitive().tensor(), ids.reshape([4]).narrow(0, 0, 2).into_primitive());
     weights.reshape([2, 2]) + Tensor::<B, 1>::from_primitive(TensorPrimitive::Float(loss)).unsqueeze()
 }
@@ -53,7 +58,7 @@ fn layers<B: Backend>(x: Tensor<B, 2>) -> Tensor<B, 2> {
     let bias = Tensor::<B, 1>::zeros([2], &x.device()).into_primitive().tensor();
     let y = B::affine(x.clone().into_primitive().tensor(), x.into_primitive().tensor(), Some(bias));
     let y = Tensor::<B, 2>::from_primitive(TensorPrimitive::Float(y)).reshape([1, 1, 2, 2]).into_primitive().tensor();
-    let options = AttendOptions { scale: 1.0, causal: true, hidden: None, factors: None };
+    let options = AttendOptions::new(1.0, KeyRanges::new(true));
     let (y, _) = B::attend([y.clone(), y.clone(), y], options, false);
     Tensor::<B, 4>::from_primitive(TensorPrimitive::Float(y)).reshape([2, 2])
 }

@@ -25,17 +25,23 @@
 mod anchor;
 mod device;
 mod matmul;
+mod matmul_precision;
 mod ops;
 
 pub use anchor::Program;
 #[doc(hidden)]
 pub use anchor::anchors;
-pub use device::{BackendName, DeviceError, DeviceSpec};
-pub use grove_kernels::{deterministic, keep_freed_memory, set_deterministic};
+pub use device::{AutotuneLevel, BackendName, DeviceError, DeviceSpec, set_autotune_level};
+pub use grove_kernels::{deterministic, keep_freed_memory, set_deterministic, threefry};
 pub use matmul::matmul;
+pub use matmul_precision::{MatmulPrecision, UnknownPrecision, matmul_precision, set_matmul_precision};
+#[cfg(feature = "cube")]
+#[doc(hidden)]
+pub use ops::use_f32_kernels_on_every_device;
 pub use ops::{
-    AttendOptions, Backend, BatchNormKept, BatchNormed, ConvolveOptions, ConvolveThen, GruReset, PoolOptions,
-    Quantisation, Recurrence, RnnActivation, RowNormOptions, Steps, at_least_f32,
+    AttendOptions, Backend, BatchNormKept, BatchNormed, ConvolveOptions, ConvolveThen, Dropout, GruReset, KeyRanges,
+    PendingRead, PendingTokens, PoolOptions, Quantisation, Recurrence, RnnActivation, RowNormOptions, SampleOptions,
+    Sampled, SampledPrimitives, Steps, at_least_f32, dropout, random_bits, sample,
 };
 
 #[cfg(feature = "cuda")]

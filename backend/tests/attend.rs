@@ -5,7 +5,7 @@
 
 use against::{compare, flat, float, numbers, primitive};
 use burn::tensor::{Bool, Int, Tensor, TensorData, activation, ops::FloatTensor};
-use grove_backend::{AttendOptions, Autodiff, Backend};
+use grove_backend::{AttendOptions, Autodiff, Backend, Dropout, KeyRanges};
 
 mod against;
 #[macro_use]
@@ -75,7 +75,9 @@ fn attend<B: Backend>(device: B::Device) {
             .map(|(heads, positions)| numbers::<B, 1>([b * heads * positions * d], positions as u64, &device));
         let of_queries = mask::<Autodiff<B>>([b, t, s], &device, |i, query, key| (i + query + key) % 3 == 1 && key > 0);
         let of_keys = mask::<Autodiff<B>>([b, 1, s], &device, |i, _, key| key > i + s / 2);
-        let factors = numbers::<Autodiff<B>, 4>([b, n_head, t, s], 9, &device);
+        let dropout = Dropout::new([9, 2], 0.4).expect("a rate above 0");
+        let factors = TensorData::new(dropout.factors(b * n_head * t * s), [b, n_head, t, s]);
+        let factors = Tensor::<Autodiff<B>, 4>::from_data(factors, &device);
         // Heads as a projection leaves them, or as a cache holds them.
         let view = |x: &Tensor<Autodiff<B>, 1>, [heads, positions]: [usize; 2], projected: bool| match projected {
             true => x.clone().reshape([b, positions, heads, d]).swap_dims(1, 2),
@@ -88,7 +90,8 @@ fn attend<B: Backend>(device: B::Device) {
         for case in 0..24 {
             let (causal, projected) = (case % 2 == 1, case / 2 % 2 == 1);
             let hidden = [None, Some(&of_queries), Some(&of_keys)][case / 4 % 3].cloned();
-            let factors = (case >= 12).then(|| factors.clone());
+            let dropout = (case >= 12).then_some(dropout);
+            let factors = dropout.map(|_| factors.clone());
             let views = |x: &[Tensor<Autodiff<B>, 1>]| {
                 let sizes = [[n_head, t], [n_kv_head, s], [n_kv_head, s]];
                 [0, 1, 2].map(|i| view(&x[i], sizes[i], projected))
@@ -96,9 +99,9 @@ fn attend<B: Backend>(device: B::Device) {
             let ours = |x: &[Tensor<Autodiff<B>, 1>]| {
                 let options = AttendOptions {
                     scale: 0.3,
-                    causal,
+                    visible: KeyRanges::new(causal),
                     hidden: hidden.clone().map(Tensor::into_primitive),
-                    factors: factors.clone().map(primitive),
+                    dropout,
                 };
                 let y = <Autodiff<B>>::attend(views(x).map(primitive), options, false).0;
                 flat(float::<Autodiff<B>, 4>(y).swap_dims(1, 2))
@@ -125,9 +128,9 @@ fn attend<B: Backend>(device: B::Device) {
             let expected = theirs(&lifted).into_data().iter::<f64>().collect::<Vec<_>>();
             let options = AttendOptions {
                 scale: 0.3,
-                causal,
+                visible: KeyRanges::new(causal),
                 hidden: hidden.clone().map(|hidden| hidden.inner().into_primitive()),
-                factors: factors.clone().map(|factors| primitive(factors.inner())),
+                dropout,
             };
             let found = plain(B::attend(views(&lifted).map(|x| primitive(x.inner())), options, false).0);
             let (apart, largest) = common::distance(&found, &expected);

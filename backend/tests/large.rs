@@ -6,7 +6,7 @@
 
 use against::{compare, flat, float, numbers, primitive};
 use burn::tensor::{Bool, DType, Int, Tensor, TensorData, activation};
-use grove_backend::{AttendOptions, Autodiff, Backend, Quantisation};
+use grove_backend::{AttendOptions, Autodiff, Backend, KeyRanges, Quantisation};
 
 mod against;
 #[macro_use]
@@ -141,7 +141,7 @@ fn decoding<B: Backend>(device: B::Device) {
             hidden.slice_assign([b - 1..b, 0..1, t - 1..t, 0..s], all).into_primitive()
         });
         let run = |keep: bool| {
-            let options = AttendOptions { scale: 0.3, causal, hidden: hidden.clone(), factors: None };
+            let options = AttendOptions { hidden: hidden.clone(), ..AttendOptions::new(0.3, KeyRanges::new(causal)) };
             let (y, _) = B::attend(inputs.clone(), options, keep);
             float::<B, 4>(y).into_data().iter::<f64>().collect::<Vec<_>>()
         };

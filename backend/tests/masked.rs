@@ -4,7 +4,7 @@
 
 use against::{float, numbers, primitive};
 use burn::tensor::{Bool, DType, Int, Tensor, TensorData};
-use grove_backend::{AttendOptions, Autodiff, Backend};
+use grove_backend::{AttendOptions, Autodiff, Backend, Dropout, KeyRanges};
 
 #[allow(dead_code)] // Not every file compares two functions.
 mod against;
@@ -93,7 +93,11 @@ fn attention<B: Backend>(device: B::Device) {
                     .collect();
                 let mask = Tensor::<B, 4, Int>::from_data(TensorData::new(mask, masked), &device).equal_elem(1);
                 let drops = case >= 6;
-                let factors = numbers::<B, 4>([b, heads, t, s], 9, &device).cast(dtype);
+                let dropout = Dropout::new([9, t as u32], 0.3).filter(|_| drops);
+                let factors = dropout.map(|dropout| {
+                    let factors = TensorData::new(dropout.factors(b * heads * t * s), [b * heads * t * s]);
+                    values(Tensor::<B, 1>::from_data(factors, &device).cast(dtype))
+                });
                 let inputs = [[heads, t], [kv, s], [kv, s]]
                     .map(|[heads, n]| numbers::<B, 4>([b, heads, n, d], n as u64, &device).mul_scalar(2.0).cast(dtype));
                 let dy = numbers::<B, 4>([b, heads, t, d], 5, &device).cast(dtype);
@@ -101,7 +105,7 @@ fn attention<B: Backend>(device: B::Device) {
                 let reference = Reference::new(
                     &size,
                     [&given[0], &given[1], &given[2], &values(dy.clone())],
-                    drops.then(|| values(factors.clone())).as_deref(),
+                    factors.as_deref(),
                     0.4,
                     |at @ [.., query, key]| !hidden(at) && (!causal || key + t <= query + s),
                 );
@@ -112,9 +116,9 @@ fn attention<B: Backend>(device: B::Device) {
                 };
                 let options = |hidden: Tensor<B, 4, Bool>| AttendOptions {
                     scale: 0.4,
-                    causal,
+                    visible: KeyRanges::new(causal),
                     hidden: Some(hidden.into_primitive()),
-                    factors: drops.then(|| primitive(factors.clone())),
+                    dropout,
                 };
                 let (y, _) = B::attend(inputs.clone().map(primitive), options(mask.clone()), false);
                 let y = values(float::<B, 4>(y));
@@ -125,9 +129,9 @@ fn attention<B: Backend>(device: B::Device) {
                 let leaves = inputs.map(|x| Tensor::<Autodiff<B>, 4>::from_inner(x).require_grad());
                 let options = AttendOptions {
                     scale: 0.4,
-                    causal,
+                    visible: KeyRanges::new(causal),
                     hidden: Some(Tensor::<Autodiff<B>, 4, Bool>::from_inner(mask).into_primitive()),
-                    factors: drops.then(|| primitive(Tensor::<Autodiff<B>, 4>::from_inner(factors))),
+                    dropout,
                 };
                 let (y, _) = <Autodiff<B>>::attend(leaves.clone().map(primitive), options, false);
                 let y = float::<Autodiff<B>, 4>(y);
@@ -150,7 +154,11 @@ fn weights<B: Backend>(device: B::Device) {
         let scores = [[f32::NEG_INFINITY; 4], row].concat();
         let scores = Tensor::<B, 4>::from_data(TensorData::new(scores, [1, 1, 2, 4]), &device).cast(dtype);
         let leaf = Tensor::<Autodiff<B>, 4>::from_inner(scores).require_grad();
-        let y = float::<Autodiff<B>, 4>(<Autodiff<B>>::attention_weights(primitive(leaf.clone()), 0.5, false));
+        let y = float::<Autodiff<B>, 4>(<Autodiff<B>>::attention_weights(
+            primitive(leaf.clone()),
+            0.5,
+            KeyRanges::default(),
+        ));
         let slopes = Tensor::<Autodiff<B>, 4>::from_data([[[[1.0, 2.0, 3.0, 4.0], [1.0, 2.0, 3.0, 4.0]]]], &device);
         let grads = (y.clone().cast(DType::F32) * slopes).sum().backward();
         assert_eq!(values(y.inner()), [0.0, 0.0, 0.0, 0.0, 0.5, 0.0, 0.5, 0.0]);

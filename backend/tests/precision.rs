@@ -5,7 +5,7 @@
 
 use against::{float, primitive};
 use burn::tensor::{DType, Int, Tensor, TensorData};
-use grove_backend::{AttendOptions, Autodiff, Backend, ConvolveOptions, ConvolveThen, Flex, RowNormOptions};
+use grove_backend::{AttendOptions, Autodiff, Backend, ConvolveOptions, ConvolveThen, Flex, KeyRanges, RowNormOptions};
 
 #[allow(dead_code)] // Not every file compares two functions.
 mod against;
@@ -191,7 +191,8 @@ fn softmax_of_many<B: Backend>(device: B::Device) {
             x.slice_assign([0..1, 0..1, 0..1, 0..size], Tensor::<B, 4>::zeros([1, 1, 1, size], &device).cast(dtype));
         let (dy, slopes) = numbers::<B, 4>([1, 1, rows, size], 2, [1.0, 0.0], dtype, &device);
         let x = lift(&x);
-        let y = float::<Autodiff<B>, 4>(<Autodiff<B>>::attention_weights(primitive(x.clone()), 0.01, false));
+        let y =
+            float::<Autodiff<B>, 4>(<Autodiff<B>>::attention_weights(primitive(x.clone()), 0.01, KeyRanges::default()));
         let grads = (y.clone() * Tensor::<Autodiff<B>, 4>::from_inner(dy)).cast(DType::F32).sum().backward();
         let (found, dx) = (values(y.inner()), gradient(&x, &grads));
         for row in 0..rows {
@@ -231,10 +232,10 @@ fn attention_of_large_queries<B: Backend>(device: B::Device) {
             let expected = values((e.clone() / e.sum_dim(3)).matmul(all(wide(&v))));
             let y = if keep {
                 let inputs = [&q, &k, &v].map(|x| primitive(lift(x)));
-                let options = AttendOptions { scale: 0.125, causal: true, hidden: None, factors: None };
+                let options = AttendOptions::new(0.125, KeyRanges::new(true));
                 float::<Autodiff<B>, 4>(<Autodiff<B>>::attend(inputs, options, false).0).inner()
             } else {
-                let options = AttendOptions { scale: 0.125, causal: true, hidden: None, factors: None };
+                let options = AttendOptions::new(0.125, KeyRanges::new(true));
                 float::<B, 4>(B::attend([&q, &k, &v].map(|x| primitive(x.clone())), options, false).0)
             };
             assert_eq!(y.dtype(), dtype);

@@ -4,7 +4,7 @@
 #![cfg(all(feature = "flex", feature = "candle"))]
 
 use burn::tensor::{Bool, Int, Tensor, TensorData, TensorPrimitive, activation};
-use grove_backend::{Autodiff, Backend, RowNormOptions};
+use grove_backend::{Autodiff, Backend, KeyRanges, RowNormOptions};
 
 #[macro_use]
 mod common;
@@ -51,7 +51,7 @@ fn attention_weights<B: Backend>(device: B::Device) {
     ] {
         let [_, _, t, s] = shape;
         let ours = |x: Tensor<Autodiff<B>, 4>| {
-            let weights = <Autodiff<B>>::attention_weights(x.into_primitive().tensor(), 0.3, causal);
+            let weights = <Autodiff<B>>::attention_weights(x.into_primitive().tensor(), 0.3, KeyRanges::new(causal));
             let weights = float::<Autodiff<B>, 4>(weights);
             weights.clone().reshape([weights.shape().num_elements()])
         };

@@ -14,7 +14,7 @@ mod rows;
 mod work;
 mod worker;
 
-use clap::{Parser, ValueEnum};
+use clap::Parser;
 use grove::{
     prelude::*,
     weights::{WeightsError, write_atomically},
@@ -25,7 +25,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use common::{DeviceArgs, Dtype, Exit, failure, finish};
+use common::{Autotune, DeviceArgs, Dtype, Exit, KernelArgs, Precision, failure, finish};
 use measure::Plan;
 use program::{Column, Peer, Start};
 use results::{Machine, Results};
@@ -51,9 +51,13 @@ struct Options {
     #[arg(long, value_enum, value_name = "TYPE", default_value_t = Dtype::F32)]
     dtype: Dtype,
 
-    /// Precision of the peers' products in f32; grove's is its backend's own [default: as the libraries have it]
+    /// Precision of everyone's matrix products and convolutions of f32 [default: grove's highest, the peers' as they have it]
     #[arg(long, value_enum, value_name = "NAME")]
-    peer_precision: Option<Precision>,
+    precision: Option<Precision>,
+
+    /// Effort of choosing grove's fastest kernels on GPUs [default: as CubeCL is configured, or balanced]
+    #[arg(long, value_enum, value_name = "LEVEL")]
+    autotune: Option<Autotune>,
 
     /// Libraries to compare with
     #[arg(long, value_enum, value_name = "NAMES", value_delimiter = ',')]
@@ -120,25 +124,6 @@ struct Options {
     worker: Option<String>,
 }
 
-/// Precision of products in f32, as `torch.set_float32_matmul_precision` has it.
-#[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
-enum Precision {
-    /// Products are computed in f32
-    Highest,
-    /// GPUs may round the inputs of products and convolutions to TF32
-    High,
-}
-
-impl Precision {
-    /// Its name on the command line, and for the peers.
-    fn name(self) -> &'static str {
-        match self {
-            Self::Highest => "highest",
-            Self::High => "high",
-        }
-    }
-}
-
 fn main() -> ExitCode {
     let options = Options::parse();
     finish(|| match &options.worker {
@@ -163,7 +148,8 @@ impl Options {
             threads,
             device_index: self.device_index,
             dtype: self.dtype.name().to_owned(),
-            precision: self.peer_precision.map(|precision| precision.name().to_owned()),
+            precision: self.precision,
+            autotune: self.autotune,
             seconds,
             rounds,
             patience: Duration::from_secs(self.timeout),
@@ -205,8 +191,8 @@ impl Options {
             machine.operations_per_second = machine::operations_per_second([&row]);
             Ok(())
         })?;
-        let (dtype, peer_precision) = (plan.dtype.clone(), plan.precision.clone());
-        Ok(Results { date: today(), command: command_line(), dtype, peer_precision, machine, rows: Vec::new() })
+        let (dtype, precision) = (plan.dtype.clone(), plan.precision);
+        Ok(Results { date: today(), command: command_line(), dtype, precision, machine, rows: Vec::new() })
     }
 
     /// The results in --output that --resume keeps; `None` where there are none.
@@ -219,10 +205,10 @@ impl Options {
         let text = std::fs::read_to_string(&path).map_err(|error| failure(named(&error)))?;
         let results: Results = serde_json::from_str(&text)
             .map_err(|error| failure(named(&format!("these are not results that can be resumed ({error})"))))?;
-        if (&results.dtype, &results.peer_precision) != (&plan.dtype, &plan.precision) {
+        if (&results.dtype, results.precision) != (&plan.dtype, plan.precision) {
             let precision = results
-                .peer_precision
-                .map_or("no --peer-precision".to_owned(), |precision| format!("--peer-precision {precision}"));
+                .precision
+                .map_or("no --precision".to_owned(), |precision| format!("--precision {}", precision.name()));
             return Err(Exit::Usage(named(&format!(
                 "it was measured with --dtype {} and {precision}: give --resume the same options, or another --output",
                 results.dtype
@@ -288,7 +274,9 @@ impl Options {
         let own = std::env::current_exe().map_err(failure)?;
         let mut columns = Vec::new();
         for name in &self.backend {
-            let device = DeviceArgs { backend: name.clone(), device_index: self.device_index, dtype: self.dtype };
+            let kernels = KernelArgs { precision: self.precision, autotune: self.autotune };
+            let (backend, device_index) = (name.clone(), self.device_index);
+            let device = DeviceArgs { backend, device_index, dtype: self.dtype, kernels };
             let spec = device.spec()?;
             spec.probe()?;
             columns.push(Column {

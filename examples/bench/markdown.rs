@@ -29,7 +29,7 @@ pub fn report(results: &Results) -> Result<String, fmt::Error> {
     let mut out = String::new();
     let Machine { gpu, cpu, threads, memory_bytes, system, bytes_per_second, operations_per_second } = &results.machine;
     writeln!(out, "`{}`\n", results.command)?;
-    let precision = results.peer_precision.as_ref().map(|precision| format!(", the peers' precision {precision}"));
+    let precision = results.precision.map(|precision| format!(", precision {}", precision.name()));
     writeln!(
         out,
         "{}; {}{cpu}, {threads} threads, {:.0} GiB; {system}; {}; {}{}. The memory of the CPU gives {:.1} GB/s, the fastest \

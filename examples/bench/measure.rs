@@ -8,7 +8,7 @@ use std::{
 use tempfile::TempDir;
 
 use crate::{
-    common::{Exit, failure, memory},
+    common::{Autotune, Exit, Precision, failure, memory},
     program::{Column, Peer, Trouble, Worker},
     results::{ColumnResult, Measured, Outcome, RowResult},
     rows::Row,
@@ -22,8 +22,10 @@ pub struct Plan {
     pub threads: usize,
     pub device_index: usize,
     pub dtype: String,
-    /// Precision of the peers' products in f32, where one was asked for.
-    pub precision: Option<String>,
+    /// Precision of products in f32, where one was asked for.
+    pub precision: Option<Precision>,
+    /// Effort of choosing grove's kernels, where one was asked for.
+    pub autotune: Option<Autotune>,
     /// For each program in a row.
     pub seconds: f64,
     pub rounds: usize,
@@ -120,7 +122,8 @@ impl Plan {
             device: column.device().to_owned(),
             device_index: self.device_index,
             dtype: self.dtype.clone(),
-            precision: self.precision.clone(),
+            precision: self.precision,
+            autotune: self.autotune,
         };
         let begin = || -> Result<(Worker, Measured), Trouble> {
             let mut worker = Worker::start(&column.start, &spec, self.patience)?;

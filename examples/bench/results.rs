@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::{
+    common::Precision,
     cost::Cost,
     machine,
     rows::{Group, Row},
@@ -15,8 +16,8 @@ pub struct Results {
     pub date: String,
     pub command: String,
     pub dtype: String,
-    /// Precision of the peers' products in f32, where one was asked for.
-    pub peer_precision: Option<String>,
+    /// Precision of products in f32, where one was asked for.
+    pub precision: Option<Precision>,
     pub machine: Machine,
     pub rows: Vec<RowResult>,
 }

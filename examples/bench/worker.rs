@@ -11,7 +11,7 @@ use std::{
 };
 
 use crate::{
-    common::{Dtype, Exit, failure},
+    common::{Autotune, Dtype, Exit, KernelArgs, Precision, failure},
     compute::{Place, prepare},
     work::Work,
 };
@@ -27,9 +27,12 @@ pub struct Spec {
     pub device: String,
     pub device_index: usize,
     pub dtype: String,
-    /// Precision of a peer's products in f32: `highest`, `high`, or the library's own where there is none.
+    /// Precision of products in f32: `highest`, `high`, or the library's own where there is none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub precision: Option<String>,
+    pub precision: Option<Precision>,
+    /// Effort of choosing kernels; not for peers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub autotune: Option<Autotune>,
 }
 
 /// What a worker is asked.
@@ -65,6 +68,7 @@ pub fn serve(spec: &str) -> Result<(), Exit> {
     let begun = Instant::now();
     let spec: Spec = serde_json::from_str(spec).map_err(|error| Exit::Usage(format!("--worker: {error}")))?;
     let backend: BackendName = spec.form.parse()?;
+    KernelArgs { precision: spec.precision, autotune: spec.autotune }.set();
     let said = DeviceSpec::new(backend, spec.device_index).run(Serve { spec: &spec, begun })?;
     match said {
         Ok(()) => Ok(()),

@@ -9,11 +9,14 @@ mod panics;
 
 use clap::{Args, ValueEnum};
 use grove::{
-    backend::{BackendName, DeviceError, DeviceSpec},
+    backend::{
+        AutotuneLevel, BackendName, DeviceError, DeviceSpec, MatmulPrecision, set_autotune_level, set_matmul_precision,
+    },
     tensor::{DType, FloatDType},
     text::printable::{error_message, printable},
     weights::{HubOptions, Source, Wanted},
 };
+use serde::{Deserialize, Serialize};
 use std::{
     borrow::Cow,
     io::{IsTerminal, Write},
@@ -23,7 +26,7 @@ use std::{
     sync::atomic::{AtomicBool, Ordering},
 };
 
-/// Where to compute, and in which type of numbers.
+/// Where to compute, in which type of numbers, and what a GPU's kernels may round and cost.
 #[derive(Args, Debug, Clone)]
 pub struct DeviceArgs {
     /// What computes: flex, candle, cuda, wgpu or rocm
@@ -37,11 +40,39 @@ pub struct DeviceArgs {
     /// Type of the model's numbers
     #[arg(long, value_enum, value_name = "TYPE", default_value_t = Dtype::F32, help_heading = "Device")]
     pub dtype: Dtype,
+
+    #[command(flatten)]
+    pub kernels: KernelArgs,
+}
+
+/// What a GPU's kernels may round, and what choosing among them may cost.
+#[derive(Args, Debug, Clone)]
+pub struct KernelArgs {
+    /// Precision of matrix products and convolutions of f32 on GPUs [default: GROVE_MATMUL_PRECISION, or highest]
+    #[arg(long, value_enum, value_name = "NAME", help_heading = "Device")]
+    pub precision: Option<Precision>,
+
+    /// Effort of choosing the fastest kernels on GPUs, at their first use [default: as CubeCL is configured, or balanced]
+    #[arg(long, value_enum, value_name = "LEVEL", help_heading = "Device")]
+    pub autotune: Option<Autotune>,
+}
+
+impl KernelArgs {
+    /// Has the devices that are probed from here on compute so.
+    pub fn set(&self) {
+        if let Some(precision) = self.precision {
+            set_matmul_precision(precision.into());
+        }
+        if let Some(level) = self.autotune {
+            set_autotune_level(level.into());
+        }
+    }
 }
 
 impl DeviceArgs {
-    /// The device, which may turn out not to be there.
+    /// The device, which may turn out not to be there; it will compute as the options say.
     pub fn spec(&self) -> Result<DeviceSpec, Exit> {
+        self.kernels.set();
         let device = DeviceSpec::new(self.backend.parse()?, self.device_index);
         device.computes_in(self.dtype.into()).map_err(|error| Exit::Usage(format!("--dtype: {error}")))?;
         if device.backend == BackendName::Cuda {
@@ -93,6 +124,58 @@ impl From<Dtype> for FloatDType {
 impl From<Dtype> for DType {
     fn from(dtype: Dtype) -> Self {
         FloatDType::from(dtype).into()
+    }
+}
+
+/// Precision of matrix products and convolutions of f32, as `torch.set_float32_matmul_precision` has it.
+#[derive(ValueEnum, Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Precision {
+    /// Computed in f32
+    Highest,
+    /// Factors may be rounded to TF32 where a GPU has tensor cores for it
+    High,
+}
+
+impl Precision {
+    /// Its name on the command line.
+    #[allow(dead_code)] // For reports.
+    pub fn name(self) -> &'static str {
+        MatmulPrecision::from(self).as_str()
+    }
+}
+
+impl From<Precision> for MatmulPrecision {
+    fn from(precision: Precision) -> Self {
+        match precision {
+            Precision::Highest => Self::Highest,
+            Precision::High => Self::High,
+        }
+    }
+}
+
+/// Effort of autotuning.
+#[derive(ValueEnum, Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Autotune {
+    /// The first kernel that runs: the quickest start
+    Minimal,
+    /// The fastest of those that are likely to be fast
+    Balanced,
+    /// The fastest of those that may be fast too
+    Extensive,
+    /// The fastest of all
+    Full,
+}
+
+impl From<Autotune> for AutotuneLevel {
+    fn from(level: Autotune) -> Self {
+        match level {
+            Autotune::Minimal => Self::Minimal,
+            Autotune::Balanced => Self::Balanced,
+            Autotune::Extensive => Self::Extensive,
+            Autotune::Full => Self::Full,
+        }
     }
 }
 

@@ -1,7 +1,7 @@
 //! Activation functions, named as in published configurations.
 
 use burn::tensor::{Tensor, TensorPrimitive, activation};
-use grove_backend::Backend;
+use grove_backend::{Backend, KeyRanges};
 use std::str::FromStr;
 
 /// Gaussian error linear unit (GELU), exact. Any shape.
@@ -25,7 +25,7 @@ pub fn softmax<B: Backend, const D: usize>(x: Tensor<B, D>) -> Tensor<B, D> {
     let columns = shape[D - 1];
     let rows = shape.iter().product::<usize>() / columns.max(1);
     let scores = x.reshape([1, 1, rows, columns]).into_primitive().tensor();
-    let weights = B::attention_weights(scores, 1.0, false);
+    let weights = B::attention_weights(scores, 1.0, KeyRanges::default());
     Tensor::<B, 4>::from_primitive(TensorPrimitive::Float(weights)).reshape(shape)
 }
 

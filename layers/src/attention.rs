@@ -1,17 +1,17 @@
-use burn::tensor::{Bool, Int, Tensor, TensorData, TensorPrimitive};
-use grove_backend::{AttendOptions, Backend};
+use burn::tensor::{Bool, Int, Tensor, TensorData, TensorPrimitive, ops::IntTensor};
+use grove_backend::{AttendOptions, Backend, Dropout, KeyRanges};
 use grove_tree::Key;
 use std::ops::Range;
 
-use crate::dropout::dropout_factors;
-
-/// Which positions a causal attention layer must not look at.
+/// Positions that an attention layer must not look at.
 #[derive(Clone, Debug)]
 pub enum AttentionMask<B: Backend> {
-    /// Each position sees itself and those before it; queries and keys begin together.
+    /// Each position sees itself and those before it; queries and keys end together.
     Causal,
     /// Every position sees every other.
     Full,
+    /// Each position sees a range of keys: a window, or all but padding. Nothing of the size of the scores is written down.
+    Ranges(KeyRanges<B>),
     /// True where a position must not look, `[b, 1, t, s]`. A position that must look nowhere gathers zeros.
     Explicit(Tensor<B, 4, Bool>),
 }
@@ -28,28 +28,30 @@ impl<B: Backend> AttentionMask<B> {
     /// with the `t` that look.
     ///
     /// # Panics
-    /// If there are fewer keys than positions that look.
+    /// If there are fewer keys than positions that look, or the window is 0; [`attend`] where padding is given for another number
+    /// of rows than there are.
     pub fn within(window: Option<usize>, t: usize, keys: Range<usize>, padding: &[usize], device: &B::Device) -> Self {
         let s = keys.len();
-        let seen = keys.end - t;
         assert!(t <= s, "{t} positions look at {s}");
-        let window = window.unwrap_or(usize::MAX);
-        if padding.iter().all(|&pad| pad <= keys.start) && s <= window {
-            if t == 1 {
-                return Self::Full;
-            }
-            if t == s {
-                return Self::Causal;
-            }
+        assert_ne!(window, Some(0), "a window of no positions");
+        let window = window.filter(|&window| window < s);
+        let unpadded = padding.iter().all(|&pad| pad <= keys.start);
+        if window.is_none() && unpadded {
+            return if t == 1 { Self::Full } else { Self::Causal };
         }
-        let padding = if padding.is_empty() { &[0] } else { padding };
-        let hides =
-            |query: usize, key: usize, pad: usize| key != query && (key > query || key < pad || query - key >= window);
-        let row = |pad: usize, query: usize| keys.clone().map(move |key| i64::from(hides(query, key, pad)));
-        let hidden = padding.iter().flat_map(|&pad| (seen..keys.end).flat_map(move |query| row(pad, query)));
-        // Candle takes no booleans from the host, hence numbers.
-        let data = TensorData::new(hidden.collect(), [padding.len(), 1, t, s]);
-        Self::Explicit(Tensor::<B, 4, Int>::from_data(data, device).equal_elem(1))
+        let hidden = padding.iter().map(|&pad| pad.saturating_sub(keys.start).min(s));
+        let padding = (!unpadded).then(|| counts::<B>(hidden, device));
+        Self::Ranges(KeyRanges { causal: true, window, padding, lengths: None })
+    }
+
+    /// The mask of rows of `t` positions, of which only the first `lengths[row]` are looked at, as an encoder has it: behind them
+    /// there is padding. In a row of none each position gathers zeros.
+    pub fn to_lengths(lengths: &[usize], t: usize, device: &B::Device) -> Self {
+        if lengths.iter().all(|&length| length >= t) {
+            return Self::Full;
+        }
+        let lengths = counts::<B>(lengths.iter().map(|&length| length.min(t)), device);
+        Self::Ranges(KeyRanges { lengths: Some(lengths), ..KeyRanges::default() })
     }
 
     /// The mask of each layer by the window it has, if any; those that see alike share one. `keys(i)` are the positions that
@@ -71,6 +73,13 @@ impl<B: Backend> AttentionMask<B> {
         }
         masks
     }
+}
+
+/// Numbers of positions on a device, each far below 2^31.
+fn counts<B: Backend>(numbers: impl Iterator<Item = usize>, device: &B::Device) -> IntTensor<B> {
+    let numbers: Vec<i32> = numbers.map(|number| i32::try_from(number).unwrap_or(i32::MAX)).collect();
+    let count = numbers.len();
+    Tensor::<B, 1, Int>::from_data(TensorData::new(numbers, [count]), device).into_primitive()
 }
 
 /// Queries, keys and values that come out of one affine map, `[b, t, 3 n_head head_dim]`, each `[b, n_head, t, head_dim]`.
@@ -97,19 +106,18 @@ pub fn attend<B: Backend>(
     scale: f64,
     dropping: Option<(f64, Key)>,
 ) -> Tensor<B, 4> {
-    let [b, n_head, t, _] = queries.dims();
-    let weights = [b, n_head, t, keys.dims()[2]];
-    let factors =
-        dropping.and_then(|(rate, key)| dropout_factors(weights, rate, key, queries.dtype(), &queries.device()));
     let primitive = |x: Tensor<B, 4>| x.into_primitive().tensor();
     let options = AttendOptions {
         scale,
-        causal: matches!(mask, AttentionMask::Causal),
+        visible: match mask {
+            AttentionMask::Ranges(ranges) => ranges.clone(),
+            mask => KeyRanges::new(matches!(mask, AttentionMask::Causal)),
+        },
         hidden: match mask {
             AttentionMask::Explicit(hidden) => Some(hidden.clone().into_primitive()),
             _ => None,
         },
-        factors: factors.map(primitive),
+        dropout: dropping.and_then(|(rate, key)| Dropout::new(key.words(), rate)),
     };
     let (output, _) = B::attend([queries, keys, values].map(primitive), options, false);
     Tensor::from_primitive(TensorPrimitive::Float(output))

@@ -1,32 +1,17 @@
-use burn::tensor::{DType, Tensor, TensorData};
-use grove_backend::Backend;
+use burn::tensor::Tensor;
+use grove_backend::{Backend, Dropout};
 use grove_tree::Key;
 
 /// Sets elements to 0 with probability `rate` and divides the others by `1 - rate`, so that the mean stays
 /// (Srivastava et al., 2014). Without a key, or with rate 0, nothing happens. Any shape.
+///
+/// The elements that stay are those of `key.bernoulli(shape, 1 - rate)`. Nothing is kept for the backward pass, which draws
+/// them again.
 pub fn dropout<B: Backend, const D: usize>(x: Tensor<B, D>, rate: f64, key: Option<Key>) -> Tensor<B, D> {
-    match key.and_then(|key| dropout_factors(x.dims(), rate, key, x.dtype(), &x.device())) {
-        Some(factors) => x * factors,
+    match key.and_then(|key| Dropout::new(key.words(), rate)) {
+        Some(dropout) => grove_backend::dropout(x, dropout),
         None => x,
     }
-}
-
-/// What [`dropout`] multiplies by; `None` with rate 0.
-pub(crate) fn dropout_factors<B: Backend, const D: usize>(
-    shape: [usize; D],
-    rate: f64,
-    key: Key,
-    dtype: DType,
-    device: &B::Device,
-) -> Option<Tensor<B, D>> {
-    if rate <= 0.0 {
-        return None;
-    }
-    let keep = 1.0 - rate;
-    let scale = if keep > 0.0 { (1.0 / keep) as f32 } else { 0.0 };
-    let kept = key.bernoulli_vec(shape.iter().product(), keep as f32);
-    let factors = kept.into_iter().map(|kept| if kept { scale } else { 0.0 }).collect();
-    Some(Tensor::<B, D>::from_data(TensorData::new(factors, shape), device).cast(dtype))
 }
 
 #[cfg(test)]
@@ -45,5 +30,20 @@ mod tests {
         assert_eq!(dropped.to_data(), dropout(ones(), 0.25, Some(Key::new(1))).to_data());
         assert_ne!(dropped.to_data(), dropout(ones(), 0.25, Some(Key::new(2))).to_data());
         assert_eq!(dropout(ones(), 0.25, None).to_data(), ones().to_data());
+    }
+
+    #[test]
+    fn keeps_what_the_key_s_tosses_keep() {
+        let x = Tensor::<Flex, 2>::from_data([[1.0, -2.0, 3.0], [-4.0, 5.0, 6.0]], &Default::default());
+        for (rate, seed) in [(0.5, 3), (0.1, 4), (0.9, 5), (1.0, 6)] {
+            let key = Key::new(seed);
+            let values: Vec<f32> = x.to_data().to_vec().unwrap();
+            let tosses = key.bernoulli_vec(6, (1.0 - rate) as f32);
+            let scale = (1.0 / (1.0 - rate)) as f32;
+            let kept = |(x, kept): (&f32, bool)| if kept { x * scale } else { x * 0.0 };
+            let expected: Vec<f32> = values.iter().zip(tosses).map(kept).collect();
+            let found: Vec<f32> = dropout(x.clone(), rate, Some(key)).to_data().to_vec().unwrap();
+            assert_eq!(found, expected, "rate {rate}");
+        }
     }
 }

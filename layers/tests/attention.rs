@@ -151,4 +151,51 @@ fn masks_agree<B: Backend>(device: B::Device) {
     assert_same("the last position", last(attend_to(all, &AttentionMask::Full)), last(expected));
 }
 
-on_each_backend!(padding_is_not_seen, a_cache_changes_nothing, a_cache_grows, dropout_keeps_the_mean, masks_agree);
+/// Ranges of keys are the masks that they stand for, positions of padding included, which see only themselves.
+fn ranges_agree_with_masks<B: Backend>(device: B::Device) {
+    let padding = [0, 3, 11, 1];
+    let explicit = |t: usize, s: usize, hides: &dyn Fn(usize, usize, usize) -> bool| {
+        let hidden = (0..4 * t * s).map(|n| i64::from(hides(n / (t * s), n / s % t, n % s))).collect();
+        let data = TensorData::new(hidden, [4, 1, t, s]);
+        AttentionMask::<B>::Explicit(Tensor::<B, 4, Int>::from_data(data, &device).equal_elem(1))
+    };
+    // Queries of all keys, of the last, and of the last of a cache that has forgotten the first.
+    for (t, keys) in [(12, 0..12), (5, 0..12), (1, 0..12), (5, 4..12), (1, 4..12)] {
+        for window in [None, Some(1), Some(2), Some(5), Some(100)] {
+            let (s, seen) = (keys.len(), keys.end - t);
+            let [q, k, v] = heads::<B>(8, 4, 12, &device);
+            let inputs = [q.narrow(2, seen, t), k.narrow(2, keys.start, s), v.narrow(2, keys.start, s)];
+            let hides = |row: usize, query: usize, key: usize| {
+                let (query, key) = (seen + query, keys.start + key);
+                let far = window.is_some_and(|window| query.saturating_sub(key) >= window);
+                key != query && (key > query || key < padding[row] || far)
+            };
+            let expected = attend_to(inputs.clone(), &explicit(t, s, &hides));
+            let mask = AttentionMask::within(window, t, keys.clone(), &padding, &device);
+            assert!(!matches!(mask, AttentionMask::Explicit(_)));
+            assert_same(&format!("{t} of {keys:?}, {window:?}"), attend_to(inputs, &mask), expected);
+        }
+    }
+    let lengths = [12, 3, 0, 20];
+    let mask = AttentionMask::to_lengths(&lengths, 12, &device);
+    let all = heads::<B>(9, 4, 12, &device);
+    let y = attend_to(all.clone(), &mask);
+    assert!(values(y.clone().narrow(0, 2, 1)).iter().all(|&y| y == 0.0), "a row without a position gathers zeros");
+    assert_same("lengths", y, attend_to(all, &explicit(12, 12, &|row, _, key| key >= lengths[row])));
+    assert!(matches!(AttentionMask::<B>::to_lengths(&[12, 12], 12, &device), AttentionMask::Full));
+}
+
+#[test]
+#[should_panic(expected = "a window of no positions")]
+fn refuses_an_empty_window() {
+    AttentionMask::<grove_backend::Flex>::within(Some(0), 1, 0..3, &[], &Default::default());
+}
+
+on_each_backend!(
+    padding_is_not_seen,
+    a_cache_changes_nothing,
+    a_cache_grows,
+    dropout_keeps_the_mean,
+    masks_agree,
+    ranges_agree_with_masks,
+);

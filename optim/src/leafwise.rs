@@ -4,6 +4,7 @@
 use burn::tensor::{DType, FloatDType, Tensor, TensorPrimitive, ops::FloatTensor};
 use grove_backend::Backend;
 use grove_tree::{AnyArray, AnyTensor, Path, Tree, map};
+use std::collections::VecDeque;
 
 use crate::transformation::together;
 
@@ -40,6 +41,80 @@ pub(crate) fn leafwise<B: Backend, P: Tree<B>, const N: usize>(
         let dtype = widest(row.iter().map(AnyArray::dtype));
         f(path, row.map(|leaf| leaf.cast_float(dtype)))
     })
+}
+
+/// A row of leaves that is changed together with others, as [`all_at_once`] wants it, or one that stays.
+pub(crate) enum Row<T, L> {
+    Changes(T),
+    Stays(L),
+}
+
+/// Changes rows of leaves of several trees all at once, so that a backend can take many in one launch. `take` gives what is
+/// wanted of a row, or the row where it stays; `change` gives a new row for each that was taken, in order.
+pub(crate) fn all_at_once<B: Backend, P: Tree<B>, T, const N: usize>(
+    trees: [P; N],
+    mut take: impl FnMut(&Path, [AnyArray<B>; N]) -> Row<T, [AnyArray<B>; N]>,
+    change: impl FnOnce(Vec<T>) -> Vec<[AnyArray<B>; N]>,
+) -> [P; N] {
+    let (mut rows, mut taken) = (Vec::new(), VecDeque::new());
+    let frames = together(trees, |path, row| {
+        let frame = row.each_ref().map(|leaf| AnyArray::absent(leaf.shape(), leaf.dtype()));
+        let row = take(path, row);
+        taken.push_back(matches!(row, Row::Changes(_)));
+        match row {
+            Row::Changes(wanted) => {
+                rows.push(wanted);
+                frame
+            }
+            Row::Stays(row) => row,
+        }
+    });
+    let mut changed = change(rows).into_iter();
+    together(frames, |_, row| match taken.pop_front() {
+        Some(true) => changed.next().expect("a row for each that was taken"),
+        _ => row,
+    })
+}
+
+/// All floating-point leaves times a factor, in f32, or f64 where they are.
+pub(crate) fn scaled<B: Backend, P: Tree<B>>(tree: P, factor: &Tensor<B, 1>) -> P {
+    let take = |_: &Path, row: [AnyArray<B>; 1]| if takes_part(&row[0]) { Row::Changes(row) } else { Row::Stays(row) };
+    let change = |rows: Vec<[AnyArray<B>; 1]>| {
+        let rows = rows.into_iter().map(|[leaf]| (widest([leaf.dtype()]), leaf)).collect();
+        let scale = |dtype: &FloatDType, leaves: Vec<AnyArray<B>>| {
+            let leaves = leaves.into_iter().map(|leaf| float(leaf.cast_float(*dtype))).collect();
+            let factor = factor.clone().cast(*dtype).into_primitive().tensor();
+            let scaled = B::scale_all(leaves, factor).into_iter();
+            scaled.map(|x| [AnyArray::present(AnyTensor::Float(x))]).collect()
+        };
+        by_kind(rows, scale)
+    };
+    let [scaled] = all_at_once([tree], take, change);
+    scaled
+}
+
+/// Applies a function to the items of each kind together. The results are in the order of the items.
+pub(crate) fn by_kind<K: PartialEq, T, R>(items: Vec<(K, T)>, mut f: impl FnMut(&K, Vec<T>) -> Vec<R>) -> Vec<R> {
+    let mut results: Vec<Option<R>> = items.iter().map(|_| None).collect();
+    let mut rest: Vec<(usize, (K, T))> = items.into_iter().enumerate().collect();
+    while let Some((_, (kind, _))) = rest.first() {
+        let same: Vec<bool> = rest.iter().map(|(_, (other, _))| other == kind).collect();
+        let mut same = same.into_iter();
+        let (group, others): (Vec<_>, Vec<_>) = rest.into_iter().partition(|_| same.next().unwrap_or_default());
+        rest = others;
+        let mut places = Vec::with_capacity(group.len());
+        let mut kinds = Vec::with_capacity(group.len());
+        let mut group_items = Vec::with_capacity(group.len());
+        for (place, (kind, item)) in group {
+            places.push(place);
+            kinds.push(kind);
+            group_items.push(item);
+        }
+        for (place, result) in places.into_iter().zip(f(&kinds[0], group_items)) {
+            results[place] = Some(result);
+        }
+    }
+    results.into_iter().map(|result| result.expect("a result for each item")).collect()
 }
 
 /// Refuses a state that was made for another model.

@@ -78,7 +78,7 @@ class Day:
     def program(self, name: str) -> Path:
         path = self.work / "unpacked" / name
         if not path.is_file():
-            raise Sentence(f"the pack has no {name}: pack it with tools/gpu_day.sh pack")
+            raise Sentence(f"the pack that is here has no {name}: pack or carry the archive that has it (tools/gpu_day.sh list)")
         return path
 
     def folder(self, name: str) -> Path:

@@ -34,30 +34,41 @@ def pack_folder() -> Path:
     return ROOT if (ROOT / "manifest.json").is_file() else ROOT / ".gpu_day"
 
 
+def archive_of(step: str) -> str:
+    """The archive of the pack that has a step's programs; the first step runs with any."""
+    kind, _, rest = step.partition("_")
+    match kind:
+        case "parity":
+            return f"tests_{rest}"
+        case "profile":
+            return "generate" if rest == "decode" else rest
+        case "machine":
+            return "any"
+    return kind
+
+
 def unpack(pack: Path, given: Path | None) -> Path:
-    """The work folder, with the programs of the pack; another pack has another one."""
-    archive = pack / "programs.tar.xz"
-    if not archive.is_file():
-        raise Sentence(f"there is no pack at {archive}: make one with tools/gpu_day.sh pack")
-    with archive.open("rb") as file:
-        digest = hashlib.file_digest(file, "sha256") if sys.version_info >= (3, 11) else hashlib.sha256(file.read())
-    name = digest.hexdigest()[:12]
+    """The work folder, with the programs of those archives of the pack that are here; another pack has another one."""
+    archives = sorted(pack.glob("*.tar.xz"))
+    if not archives or not (pack / "manifest.json").is_file():
+        raise Sentence(f"there is no pack in {pack}: make one with tools/gpu_day.sh pack")
+    name = hashlib.sha256((pack / "manifest.json").read_bytes()).hexdigest()[:12]
     work = (given or Path(tempfile.gettempdir()) / "grove_gpu_day").resolve() / name
-    if (work / "unpacked").is_dir():
-        return work
-    work.mkdir(parents=True, exist_ok=True)
-    begun = time.monotonic()
-    new = work / "unpacked.new"
-    shutil.rmtree(new, ignore_errors=True)
-    try:
-        with lzma.open(archive) as stream, tarfile.open(None, "r|", stream) as tar:
-            tar.extractall(new, **(dict(filter="tar") if hasattr(tarfile, "tar_filter") else {}))
-    except (lzma.LZMAError, EOFError, tarfile.TarError) as error:
-        raise Sentence(f"{archive} is damaged ({error}): pack it anew") from error
-    except OSError as error:
-        raise Sentence(f"{archive} cannot be unpacked to {work} ({error.strerror}): name another --work") from error
-    new.rename(work / "unpacked")
-    print(f"unpacked in {time.monotonic() - begun:.0f} s to {work}", flush=True)
+    (work / "unpacked").mkdir(parents=True, exist_ok=True)
+    for archive in archives:
+        done = work / f"{archive.name}.unpacked"
+        if done.exists():
+            continue
+        begun = time.monotonic()
+        try:
+            with lzma.open(archive) as stream, tarfile.open(None, "r|", stream) as tar:
+                tar.extractall(work / "unpacked", **(dict(filter="tar") if hasattr(tarfile, "tar_filter") else {}))
+        except (lzma.LZMAError, EOFError, tarfile.TarError) as error:
+            raise Sentence(f"{archive} is damaged ({error}): pack it anew") from error
+        except OSError as error:
+            raise Sentence(f"{archive} cannot be unpacked to {work} ({error.strerror}): name another --work") from error
+        done.touch()
+        print(f"unpacked {archive.name} in {time.monotonic() - begun:.0f} s to {work}", flush=True)
     return work
 
 
@@ -154,7 +165,7 @@ def arguments() -> argparse.Namespace:
         prog="gpu_day.sh", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     commands = parser.add_subparsers(dest="command", required=True)
-    commands.add_parser("list", help="the steps")
+    commands.add_parser("list", help="the steps, and the archive of the pack that each needs")
     runs = commands.add_parser("run", help="steps, on the GPU machine")
     runs.add_argument("steps", nargs="*", metavar="STEP", help="see `list`; without any, all that are not done")
     runs.add_argument("--out", type=Path, required=True, metavar="FOLDER", help="folder of the results")
@@ -181,7 +192,7 @@ def main() -> int:
         match options.command:
             case "list":
                 for name, step in steps.STEPS.items():
-                    print(f"{name:22} {step.limit:4} s at most   {step.about}")
+                    print(f"{name:22} {archive_of(name):14} {step.limit:4} s at most   {step.about}")
                 return 0
             case "run":
                 return run(options)

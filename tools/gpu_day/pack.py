@@ -26,6 +26,14 @@ TESTS = {
     "models": ["gpt2", "llama"],
 }
 PARTS = [*EXAMPLES, *(f"tests/{crate}" for crate in TESTS)]
+# What is packed together, since the same steps need it: a call of a machine that is lent carries the archives of its steps
+# alone. Programs of one archive share much of their code, which is stored once.
+ARCHIVES = {
+    "bench": ["bench"],
+    "generate": ["gpt2", "llama"],
+    "train": ["train_gpt2"],
+    **{f"tests_{crate}": [f"tests/{crate}"] for crate in TESTS},
+}
 # CubeCL's kernels include these; each wheel's folder of headers and the parts of it that they need.
 WHEELS = {
     "nvidia-cuda-runtime-cu12==12.8.90": [("nvidia/cuda_runtime/include/", [""])],
@@ -139,12 +147,13 @@ def compiler(folder: Path) -> None:
     (target / "libnvrtc.so").symlink_to("libnvrtc.so.12")
 
 
-def archive(folder: Path, path: Path) -> None:
-    """All of a folder, small files first, so that they do not lie between programs that share code."""
-    size = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
+def archive(folder: Path, names: list[str], path: Path) -> None:
+    """Files and folders of a folder, small files first, so that they do not lie between programs that share code."""
+    found = [file for name in names for file in [folder / name, *(folder / name).rglob("*")]]
+    files = sorted((file for file in found if not file.is_dir()), key=lambda file: file.lstat().st_size)
+    size = sum(file.stat().st_size for file in files)
     dictionary = min(DICTIONARY, max(1 << 20, 1 << (size - 1).bit_length()))
     filters = [{"id": lzma.FILTER_LZMA2, "preset": 9, "dict_size": dictionary}]
-    files = sorted((file for file in folder.rglob("*") if not file.is_dir()), key=lambda file: file.lstat().st_size)
     with lzma.open(path, "wb", format=lzma.FORMAT_XZ, filters=filters) as stream, tarfile.open(None, "w", stream) as tar:
         for file in files:
             tar.add(file, file.relative_to(folder).as_posix())
@@ -166,8 +175,7 @@ def tree_size() -> int | None:
 
 def pack(options: argparse.Namespace) -> None:
     begun = time.monotonic()
-    # bench is always there: with it the first step finds out what grove computes with.
-    examples = [name for name in EXAMPLES if name in ["bench", *options.only]]
+    examples = [name for name in EXAMPLES if name in options.only]
     tests = {crate: names for crate, names in TESTS.items() if f"tests/{crate}" in options.only}
     programs = prebuilt(options.programs, examples, tests) if options.programs else build(examples, tests)
     target = options.folder.resolve()
@@ -185,7 +193,12 @@ def pack(options: argparse.Namespace) -> None:
         new = target.with_name(target.name + ".new")
         shutil.rmtree(new, ignore_errors=True)
         new.mkdir(parents=True)
-        archive(folder, new / "programs.tar.xz")
+        if (folder / "cuda").is_dir():
+            archive(folder, ["cuda"], new / "cuda.tar.xz")
+        for name, parts in ARCHIVES.items():
+            held = [program for program in programs if program.removeprefix("programs/").startswith(tuple(parts))]
+            if held:
+                archive(folder, held, new / f"{name}.tar.xz")
     commit = (git("describe", "--always", "--dirty") or "unknown").strip()
     manifest = {"commit": commit, "packed": time.strftime("%Y-%m-%d %H:%M"), "programs": sizes, "tests": tests}
     (new / "manifest.json").write_text(json.dumps(manifest, indent=1) + "\n")
@@ -199,19 +212,22 @@ def pack(options: argparse.Namespace) -> None:
                 shutil.copy2(source, copy)
     shutil.rmtree(target, ignore_errors=True)
     new.rename(target)
-    size = sum(file.stat().st_size for file in target.rglob("*") if file.is_file())
-    print(f"{target}: {mebibytes(size)}, of {commit}, after {time.monotonic() - begun:.0f} s")
-    for name, bytes in sizes.items():
-        print(f"  {name:28} {mebibytes(bytes):>10} unpacked")
+    archives = {file.name: file.stat().st_size for file in sorted(target.glob("*.tar.xz"))}
+    print(f"{target}: {mebibytes(sum(archives.values()))}, of {commit}, after {time.monotonic() - begun:.0f} s")
     tree = tree_size()
-    if tree is not None and not options.whole:
-        print(f"with the working tree's {mebibytes(tree)} that is {mebibytes(size + tree)} of {mebibytes(CARRIED)}")
-        if size + tree > CARRIED:
-            print(
-                "that is too much for the tool that lends a machine. models/assets is not needed there: leave it out of the"
-                "\nworking tree for the day, `git sparse-checkout set --no-cone '/*' '!/models/assets/'`, and have it back with"
-                "\n`git sparse-checkout disable`; or pack a part at a time, with --only"
-            )
+    # With the headers, and a little for the manifest and results that travel back.
+    always = (tree or 0) + archives.get("cuda.tar.xz", 0) + (1 << 20)
+    for name, bytes in archives.items():
+        room = ""
+        if tree is not None and not options.whole:
+            fits = "fits" if always + bytes <= CARRIED else "DOES NOT FIT"
+            room = f"; with the working tree {fits} into {mebibytes(CARRIED)}"
+        print(f"  {name:24} {mebibytes(bytes):>10}{room}")
+    if not options.whole and any(always + bytes > CARRIED for bytes in archives.values()):
+        print(
+            "for what does not fit, models/assets can stay behind: `git sparse-checkout set --no-cone '/*' '!/models/assets/'`\n"
+            "takes it out of the working tree for the day, and `git sparse-checkout disable` brings it back"
+        )
 
 
 def main() -> int:
@@ -226,7 +242,7 @@ def main() -> int:
         metavar="NAMES",
         type=lambda text: text.split(","),
         default=PARTS,
-        help=f"besides bench only these, with commas between (default: {','.join(PARTS)})",
+        help=f"only these, with commas between (default: {','.join(PARTS)})",
     )
     parser.add_argument("--no-headers", action="store_true", help="leave CUDA's headers out")
     parser.add_argument("--nvrtc", action="store_true", help="CUDA's run-time compiler too (25 MiB more)")

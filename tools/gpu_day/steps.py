@@ -171,7 +171,7 @@ def bench(kind: str, group: str) -> Callable[[Day], str | None]:
         output = day.out / f"bench_{kind}{'_smoke' if day.smoke else ''}"
         command = [day.program("programs/bench"), "--backend", "cuda", "--group", group, "--resume", "--output", output]
         command += ["--dtype", "bf16" if kind == "bf16" else "f32", "--seconds", 1, "--rounds", 3]
-        command += ["--peer-precision", "high"] if kind == "tf32" else []
+        command += ["--precision", "high"] if kind == "tf32" else ["--precision", "highest"] if kind == "f32" else []
         command += ["--peers", ",".join(peers), "--python", day.python] if peers else []
         command += ["--smoke"] if day.smoke else []
         command += ["--only", day.rows] if day.rows else []
@@ -370,7 +370,9 @@ def training(
 ) -> list:
     """The command of a grove run."""
     vocab = json.loads((folder / "config.json").read_text())["vocab_size"]
-    command = [day.program("programs/train_gpt2"), "--backend", "cuda", "--dtype", dtype, "--config", folder / "config.json"]
+    number, precision = ("f32", "high") if dtype == "tf32" else (dtype, "highest")
+    command = [day.program("programs/train_gpt2"), "--backend", "cuda", "--dtype", number, "--precision", precision]
+    command += ["--config", folder / "config.json"]
     command += ["--data", data, "--vocab-size", vocab, "--held-out-part", 0, "--context", tokens, "--batch-size", batch]
     return [*command, "--dropout", dropout, "--steps", steps, "--checkpoint-every", 1_000_000]
 
@@ -387,7 +389,8 @@ def train_table(day: Day) -> str:
     if not rows:
         return ""
     about = (
-        "GPT-2 124M, AdamW, clipped, random tokens; bf16 is mixed precision (weights and optimizer in f32). Tokens a second of "
+        "GPT-2 124M, AdamW, clipped, random tokens; tf32 is f32 whose products may round to TF32 (--precision high), bf16 is "
+        "mixed precision (weights and optimizer in f32). Tokens a second of "
         "the second half of 30 steps; the process's seconds have its start and all compiling in them.\n\n"
     )
     headings = ["", "dtype", "dropout", "", "tokens/s", "memory, MiB", "process, s"]
@@ -495,7 +498,7 @@ def profile_table(day: Day) -> str:
 # ----------------------------------------------------------------------------------------------------------------- all
 
 
-KINDS = {"f32": "f32", "bf16": "bf16", "tf32": "f32, the peers with TF32"}
+KINDS = {"f32": "f32 at the highest precision", "bf16": "bf16", "tf32": "f32 with TF32 (--precision high)"}
 CALL = 540
 
 STEPS = {
@@ -517,6 +520,7 @@ STEPS = {
     "profile_decode": Step("launches and kernel times of a token", CALL, profile("decode")),
     "profile_train": Step("launches and kernel times of a training step", CALL, profile("train")),
     "train_bf16": Step("the same in bf16, mixed precision", CALL, train("bf16")),
+    "train_tf32": Step("the same in f32 with TF32", CALL, train("tf32")),
     **{
         f"bench_{kind}_{group}": Step(f"benchmark table in {KINDS[kind]}: {group}", CALL, bench(kind, group))
         for kind in KINDS

@@ -92,17 +92,33 @@ def python_packages(day: Day) -> list[Path]:
 
 
 def attempt(day: Day, name: str, environment: dict[str, str]) -> Done:
-    """Computes an operation and a product with it, in f32 and bf16, as bench's harness asks for them."""
-    bench = day.program("programs/bench")
-    rows = [dict(kind="softmax", rows=64, columns=256), dict(kind="gemm", m=128, k=256, n=256)]
+    """Computes something with one of the programs that are here, in f32 and bf16."""
     for dtype in ["f32", "bf16"]:
-        for row in rows:
-            spec = dict(row=row, form="cuda", threads=1, device="cuda", device_index=0, dtype=dtype)
-            command = [bench, "--worker", json.dumps(spec)]
-            done = day.execute(f"toolkit_{name}_{row['kind']}_{dtype}", command, 120, **environment)
+        for kind, command in trials(day, dtype):
+            done = day.execute(f"toolkit_{name}_{kind}_{dtype}", command, 120, **environment)
             if done.failed():
                 return done
     return done
+
+
+def trials(day: Day, dtype: str) -> list[tuple[str, list]]:
+    """Short computations: an operation and a product with it as bench's harness asks for them, or a test."""
+    programs = day.work / "unpacked"
+    if (bench := programs / "programs/bench").is_file():
+        rows = [dict(kind="softmax", rows=64, columns=256), dict(kind="gemm", m=128, k=256, n=256)]
+        spec = dict(form="cuda", threads=1, device="cuda", device_index=0, dtype=dtype)
+        return [(row["kind"], [bench, "--worker", json.dumps(spec | dict(row=row))]) for row in rows]
+    if (gpt2 := programs / "programs/gpt2").is_file():
+        options = ["--backend", "cuda", "--dtype", dtype, "--max-new-tokens", 2, "--json"]
+        return [("gpt2", [gpt2, *options, "--prompt", "A tree grows in the middle of the garden"])]
+    if (train := programs / "programs/train_gpt2").is_file():
+        sizes = ["--n-layer", 1, "--n-head", 2, "--n-embd", 16, "--vocab-size", 280, "--context", 16, "--batch-size", 2]
+        data = ["--data", day.root / "models/assets/gpt2-austen/held_out.txt", "--held-out-part", 0, "--steps", 1]
+        return [("train_gpt2", [train, "--backend", "cuda", "--dtype", dtype, *data, *sizes, "--json"])]
+    tests = sorted(path for path in (programs / "tests").glob("*/*") if path.is_file())
+    if not tests:
+        raise Sentence("the pack that is here has no programs: carry one of its archives besides cuda.tar.xz")
+    return [("test", [tests[0], "::cuda", "--color", "never"])]
 
 
 def choose(day: Day) -> str:

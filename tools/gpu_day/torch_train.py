@@ -1,5 +1,5 @@
 """Steps of training a GPT-2 as the example train_gpt2 makes them: AdamW, clipping, dropout, random tokens; with bf16 in
-mixed precision. One JSON object at the end.
+mixed precision, with tf32 in f32 whose products may round to TF32. One JSON object at the end.
 
     python tools/gpu_day/torch_train.py DIR --form compile --dtype f32 --dropout 0.1 --batch 8 --tokens 1024 --steps 30
 """
@@ -18,7 +18,7 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("model", help="directory with a config.json")
     parser.add_argument("--form", choices=["eager", "compile"], required=True)
-    parser.add_argument("--dtype", choices=["f32", "bf16"], required=True)
+    parser.add_argument("--dtype", choices=["f32", "tf32", "bf16"], required=True)
     parser.add_argument("--device", choices=["cpu", "cuda"], required=True)
     parser.add_argument("--dropout", type=float, required=True)
     parser.add_argument("--batch", type=int, required=True)
@@ -31,6 +31,7 @@ def main() -> None:
     from transformers import GPT2Config, GPT2LMHeadModel
 
     torch.manual_seed(0)
+    torch.set_float32_matmul_precision("high" if options.dtype == "tf32" else "highest")
     rate, device = options.dropout, torch.device(options.device)
     config = GPT2Config.from_pretrained(
         options.model, resid_pdrop=rate, embd_pdrop=rate, attn_pdrop=rate, use_cache=False, dtype=torch.float32

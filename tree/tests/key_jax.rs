@@ -208,6 +208,8 @@ mod tensors {
         let (key, device) = (Key::new(2), Device::default());
         let tosses = key.bernoulli::<Flex, 2>([4, 5], 0.3, &device);
         equal(tosses.into_data(), TensorData::new(key.bernoulli_vec(20, 0.3), [4, 5]));
+        let bits = key.random_bits::<Flex, 2>([4, 5], &device);
+        equal(bits.into_data(), TensorData::new(key.bits(20), [4, 5]));
         let integers = key.randint::<Flex, 2>([4, 5], -7, 7, &device);
         assert_eq!(integers.dims(), [4, 5]);
         let integers: Vec<i32> = integers.into_data().iter::<i32>().collect();

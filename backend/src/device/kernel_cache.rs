@@ -1,11 +1,13 @@
 //! Where the fusing backends keep what they compiled and measured, for the next start.
 
-use cubecl::config::{CubeClRuntimeConfig, RuntimeConfig, cache::CacheConfig};
+use cubecl::config::{CubeClRuntimeConfig, RuntimeConfig, autotune, cache::CacheConfig};
 use std::{
     env, fs,
     path::{Path, PathBuf},
     time::Duration,
 };
+
+use super::autotune::{AutotuneLevel, autotune_level};
 
 /// grove's folder for what can be made again.
 pub(super) fn cache_folder() -> Option<PathBuf> {
@@ -16,7 +18,8 @@ pub(super) fn cache_folder() -> Option<PathBuf> {
 
 /// Has CubeCL keep compiled kernels, if all its devices are of the `same` kind, and the results of its measurements, in a folder
 /// of their own for this kind of `device`: by itself it does not tell one kind from another. A program's own configuration of
-/// CubeCL, if it has set one, stays; one from a file (`cubecl.toml`) stays but for where it keeps nothing.
+/// CubeCL, if it has set one, stays; one from a file (`cubecl.toml`) stays but for where it keeps nothing, and for the
+/// [level](super::set_autotune_level) of autotuning that the program has set.
 ///
 /// # Errors
 /// A configuration file of CubeCL's is not as it should be.
@@ -25,6 +28,9 @@ pub(super) fn set(device: &str, same: bool) -> Result<(), String> {
         return Ok(());
     }
     let mut config = configured()?.override_from_env();
+    if let Some(level) = autotune_level() {
+        config.autotune.level = cubecl_level(level);
+    }
     let folder = usable(&folder_of(device));
     if matches!(config.autotune.cache, CacheConfig::Target) {
         config.autotune.cache = CacheConfig::File(folder.clone());
@@ -34,6 +40,15 @@ pub(super) fn set(device: &str, same: bool) -> Result<(), String> {
     }
     CubeClRuntimeConfig::storage().lock().get_or_insert_with(|| config.into());
     Ok(())
+}
+
+fn cubecl_level(level: AutotuneLevel) -> autotune::AutotuneLevel {
+    match level {
+        AutotuneLevel::Minimal => autotune::AutotuneLevel::Minimal,
+        AutotuneLevel::Balanced => autotune::AutotuneLevel::Balanced,
+        AutotuneLevel::Extensive => autotune::AutotuneLevel::Extensive,
+        AutotuneLevel::Full => autotune::AutotuneLevel::Full,
+    }
 }
 
 /// What the first of CubeCL's configuration files says, here or above; CubeCL itself panics at one that it cannot read.

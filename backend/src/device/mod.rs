@@ -1,5 +1,6 @@
 //! Choosing a device by name, and finding out whether it is there before Burn is touched (Burn panics).
 
+mod autotune;
 #[cfg(feature = "cuda")]
 mod cuda;
 #[cfg(feature = "cuda")]
@@ -15,7 +16,12 @@ use burn::tensor::DType;
 use std::{fmt, str::FromStr};
 use thiserror::Error;
 
-use crate::Program;
+use crate::{
+    Program,
+    matmul_precision::{self, UnknownPrecision},
+};
+
+pub use autotune::{AutotuneLevel, set_autotune_level};
 
 #[cfg(feature = "wgpu")]
 pub use probe::wgpu_device;
@@ -126,6 +132,14 @@ pub enum DeviceError {
         /// The number that was asked for.
         index: usize,
     },
+    /// The environment asks for a precision that is none.
+    #[error("{variable}: {error}")]
+    Precision {
+        /// The environment variable.
+        variable: &'static str,
+        /// What it holds.
+        error: UnknownPrecision,
+    },
     /// The backend lacks operations for a type of numbers.
     #[error("backend '{backend}' cannot compute in {dtype}: choose another backend or another type of numbers")]
     Dtype {
@@ -149,12 +163,15 @@ impl DeviceSpec {
     /// its first tensor there.
     ///
     /// # Errors
-    /// The backend is not compiled in, its driver or hardware is missing, or it has no such device.
+    /// The backend is not compiled in, its driver or hardware is missing, or it has no such device; or the environment's
+    /// `GROVE_MATMUL_PRECISION` names no [precision](crate::MatmulPrecision).
     pub fn probe(self) -> Result<(), DeviceError> {
         let Self { backend, index } = self;
         if !backend.is_compiled() {
             return Err(DeviceError::NotCompiled { backend });
         }
+        matmul_precision::from_environment()
+            .map_err(|error| DeviceError::Precision { variable: matmul_precision::VARIABLE, error })?;
         let count = probe::device_count(backend).map_err(|reason| DeviceError::Unavailable { backend, reason })?;
         if index >= count {
             return Err(DeviceError::Index { backend, count, index });

@@ -1,27 +1,33 @@
 //! The differentiating backend: each operation that grove owns with its exact backward pass.
 
 use burn::tensor::{
-    DType,
+    DType, Shape,
     backend::AutodiffBackend,
     ops::{FloatTensor, IntTensor},
 };
 use burn_autodiff::{Autodiff, checkpoint::strategy::CheckpointStrategy};
 
 use super::{
-    AttendOptions, Backend, BatchNormed, ConvolveOptions, GruReset, PoolOptions, Quantisation, Recurrence,
-    RnnActivation, RowNormOptions, Steps, affine, attend, batch_norm, chunk, convolve,
+    AttendOptions, Backend, BatchNormed, ConvolveOptions, Dropout, GruReset, KeyRanges, PoolOptions, Quantisation,
+    Recurrence, RnnActivation, RowNormOptions, SampleOptions, SampledPrimitives, Steps, affine, attend, batch_norm,
+    chunk, convolve,
     custom::recorded,
     embed, gated,
     gelu::{Erf, Selu, Tanh, differentiable},
-    max_pool, quantised, rotary,
+    max_pool, product, quantised, random, rotary,
 };
 
 impl<B: Backend, C: CheckpointStrategy> Backend for Autodiff<B, C> {
     const FUSES_VECTORS_WRONGLY: bool = B::FUSES_VECTORS_WRONGLY;
     const WIDENS_WEIGHTS: bool = B::WIDENS_WEIGHTS;
+    const SAMPLES: bool = B::SAMPLES;
 
     fn computes_in(device: &Self::Device, dtype: DType) -> bool {
         B::computes_in(device, dtype)
+    }
+
+    fn matmul(lhs: FloatTensor<Self>, rhs: FloatTensor<Self>) -> FloatTensor<Self> {
+        product::differentiable::<B, C>(lhs, rhs)
     }
 
     fn affine(x: FloatTensor<Self>, weight: FloatTensor<Self>, bias: Option<FloatTensor<Self>>) -> FloatTensor<Self> {
@@ -86,10 +92,10 @@ impl<B: Backend, C: CheckpointStrategy> Backend for Autodiff<B, C> {
         max_pool::differentiable::<B, C>(x, options)
     }
 
-    fn attention_weights(scores: FloatTensor<Self>, scale: f64, causal: bool) -> FloatTensor<Self> {
+    fn attention_weights(scores: FloatTensor<Self>, scale: f64, visible: KeyRanges<Self>) -> FloatTensor<Self> {
         let backward = |(weights, scale), grad, _| [Some(B::attention_weights_backward(weights, grad, scale))];
         recorded::<B, C, _, 1>([scores], backward, |[scores], _| {
-            let weights = B::attention_weights(scores, scale, causal);
+            let weights = B::attention_weights(scores, scale, KeyRanges::of_inner(visible));
             (weights.clone(), Some((weights, scale)))
         })
     }
@@ -146,6 +152,22 @@ impl<B: Backend, C: CheckpointStrategy> Backend for Autodiff<B, C> {
 
     fn chunk(x: FloatTensor<Self>, count: usize, axis: usize) -> Vec<FloatTensor<Self>> {
         chunk::differentiable::<B, C>(x, count, axis)
+    }
+
+    fn random_bits(key: [u32; 2], shape: Shape, device: &Self::Device) -> IntTensor<Self> {
+        B::random_bits(key, shape, device)
+    }
+
+    fn dropout(x: FloatTensor<Self>, dropout: Dropout) -> FloatTensor<Self> {
+        random::differentiable::<B, C>(x, dropout)
+    }
+
+    fn sample(
+        logits: FloatTensor<Self>,
+        occurred: Option<IntTensor<Self>>,
+        options: SampleOptions,
+    ) -> Option<SampledPrimitives<Self>> {
+        B::sample(logits.primitive, occurred, options)
     }
 
     fn lstm(inputs: [FloatTensor<Self>; 6], steps: &Steps, _keep: bool) -> Recurrence<Self, 2> {

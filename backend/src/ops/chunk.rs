@@ -46,7 +46,7 @@ impl<B: Backend> Backward<B, 1> for Whole {
         let zeros = slots.iter().any(Option::is_none).then(zeros);
         let slots =
             slots.into_iter().map(|grad| grad.or_else(|| zeros.clone()).expect("a gradient or zeros")).collect();
-        grads.register::<B>(parent.id, B::float_cat(slots, axis));
+        grads.register::<B>(parent.id, B::unchunk(slots, axis));
     }
 }
 

@@ -19,31 +19,42 @@ mod embed;
 mod flex;
 mod gated;
 mod gelu;
+mod key_ranges;
 mod max_pool;
 mod optimizer;
 mod precision;
+mod product;
 mod quantised;
+mod random;
+mod read;
 mod recurrent;
 mod rotary;
 mod rows;
+mod sample;
 mod strided;
 
 use burn::tensor::{
-    DType, Tensor, TensorMetadata, TensorPrimitive,
+    DType, Shape, Tensor, TensorMetadata, TensorPrimitive,
     ops::{FloatTensor, IntTensor, ModuleOps},
 };
 
 use std::ops::Range;
 
-pub use grove_kernels::Quantisation;
+pub use grove_kernels::{Dropout, Quantisation};
 
 pub use attend::AttendOptions;
 pub use batch_norm::{BatchNormKept, BatchNormed};
 pub use convolve::{ConvolveOptions, ConvolveThen};
+#[cfg(feature = "cube")]
+pub use cube::matmul::use_f32_kernels_on_every_device;
+pub use key_ranges::KeyRanges;
 pub use max_pool::PoolOptions;
 pub use precision::at_least_f32;
+pub use random::{dropout, random_bits};
+pub use read::PendingRead;
 pub use recurrent::{GruReset, Recurrence, RnnActivation, Steps};
 pub use rows::RowNormOptions;
+pub use sample::{PendingTokens, SampleOptions, Sampled, SampledPrimitives, sample};
 
 fn float<B: burn::tensor::backend::Backend, const D: usize>(x: FloatTensor<B>) -> Tensor<B, D> {
     Tensor::from_primitive(TensorPrimitive::Float(x))
@@ -311,12 +322,12 @@ pub trait Backend: burn::tensor::backend::Backend {
         max_pool::backward::<Self>(x, output, grad, options)
     }
 
-    /// Softmax over the last axis of `scale * scores`, `[b, n_head, t, s]`. If `causal`, the queries are the last `t` of
-    /// the `s` positions, and each sees itself and those before it.
+    /// Softmax over the last axis of `scale * scores`, `[b, n_head, t, s]`, of the keys that are visible; the others' weights
+    /// are 0.
     ///
     /// A row that is minus infinity everywhere, a query from which all is hidden, becomes zeros, and its gradient too.
-    fn attention_weights(scores: FloatTensor<Self>, scale: f64, causal: bool) -> FloatTensor<Self> {
-        rows::attention_weights::<Self>(scores, scale, causal)
+    fn attention_weights(scores: FloatTensor<Self>, scale: f64, visible: KeyRanges<Self>) -> FloatTensor<Self> {
+        rows::attention_weights::<Self>(scores, scale, visible)
     }
 
     /// Gradient of [`attention_weights`](Self::attention_weights) with respect to the scores, given its result and that
@@ -385,9 +396,32 @@ pub trait Backend: burn::tensor::backend::Backend {
         optimizer::adam_step::<Self>(leaf, numbers)
     }
 
+    /// [`adam_step`](Self::adam_step) of several leaves with the same numbers.
+    fn adam_steps(leaves: Vec<[FloatTensor<Self>; 4]>, numbers: FloatTensor<Self>) -> Vec<[FloatTensor<Self>; 3]> {
+        leaves.into_iter().map(|leaf| Self::adam_step(leaf, numbers.clone())).collect()
+    }
+
     /// The sum of the squares of all elements, `[1]`; in f32 of numbers of 16 bits.
     fn sum_of_squares(x: FloatTensor<Self>) -> FloatTensor<Self> {
         optimizer::sum_of_squares::<Self>(x)
+    }
+
+    /// The sum of the squares of all elements of several tensors of one type, `[1]`, as
+    /// [`sum_of_squares`](Self::sum_of_squares). `None` if there are no tensors.
+    fn sum_of_all_squares(leaves: Vec<FloatTensor<Self>>) -> Option<FloatTensor<Self>> {
+        leaves.into_iter().map(Self::sum_of_squares).reduce(Self::float_add)
+    }
+
+    /// Several tensors of any shapes, each times the factor, `[1]`, all of one type.
+    fn scale_all(leaves: Vec<FloatTensor<Self>>, factor: FloatTensor<Self>) -> Vec<FloatTensor<Self>> {
+        optimizer::scale_all::<Self>(leaves, factor)
+    }
+
+    /// Starts to read a tensor of any shape, so that [`PendingRead::wait`] waits for the operations before this call and not
+    /// for those after it. Other backends than the fusing ones read when they wait.
+    fn start_read(x: FloatTensor<Self>) -> PendingRead {
+        let x = flat::<Self>(x);
+        PendingRead::new(move || x.try_into_data())
     }
 
     /// Rows of a table, `[symbols, size]`, one for each of the symbols, `[b, t]`: `[b, t, size]`.
@@ -405,6 +439,37 @@ pub trait Backend: burn::tensor::backend::Backend {
     /// those of slices would be as many tensors of the whole size.
     fn chunk(x: FloatTensor<Self>, count: usize, axis: usize) -> Vec<FloatTensor<Self>> {
         chunk::parts::<Self>(x, count, axis)
+    }
+
+    /// 32 random bits for each element, u32: those of `jax.random.bits(key)`, the same on every backend. `key` has the two
+    /// words of a random key, the high one first.
+    fn random_bits(key: [u32; 2], shape: Shape, device: &Self::Device) -> IntTensor<Self> {
+        random::bits_from_host::<Self>(key, shape, device)
+    }
+
+    /// [`Dropout`] of all elements, by the random bits of their indices in row-major order. Any shape; the shape stays.
+    ///
+    /// The same dropout of a gradient is the backward pass, which keeps nothing.
+    fn dropout(x: FloatTensor<Self>, dropout: Dropout) -> FloatTensor<Self> {
+        random::dropout_by_product::<Self>(x, dropout)
+    }
+
+    /// Whether [`sample`](Self::sample) draws tokens.
+    const SAMPLES: bool = false;
+
+    /// A token for each row of logits, drawn on the device; see [`sample`]. `None` where it is left to the host, whose memory
+    /// the logits are in anyway.
+    fn sample(
+        _logits: FloatTensor<Self>,
+        _occurred: Option<IntTensor<Self>>,
+        _options: SampleOptions,
+    ) -> Option<SampledPrimitives<Self>> {
+        None
+    }
+
+    /// The reverse of [`chunk`](Self::chunk): parts of one shape and type, one after the other along an axis.
+    fn unchunk(parts: Vec<FloatTensor<Self>>, axis: usize) -> FloatTensor<Self> {
+        Self::float_cat(parts, axis)
     }
 
     /// A layer of LSTM (Hochreiter and Schmidhuber, 1997), in one direction, over a packed batch.

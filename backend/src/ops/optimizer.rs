@@ -20,3 +20,12 @@ pub(super) fn sum_of_squares<B: Backend>(x: FloatTensor<B>) -> FloatTensor<B> {
     let x = at_least_f32(flat::<B>(x));
     primitive((x.clone() * x).sum())
 }
+
+pub(super) fn scale_all<B: Backend>(leaves: Vec<FloatTensor<B>>, factor: FloatTensor<B>) -> Vec<FloatTensor<B>> {
+    let factor = float::<B, 1>(factor);
+    let scaled = |x: FloatTensor<B>| {
+        let shape = x.shape();
+        B::float_reshape(primitive(flat::<B>(x) * factor.clone()), shape)
+    };
+    leaves.into_iter().map(scaled).collect()
+}

@@ -1,31 +1,31 @@
 //! Operations on rows, written with Burn's: the defaults of [`Backend`].
 
 use burn::tensor::{
-    Bool, Int, Tensor, TensorMetadata,
+    Int, Tensor, TensorMetadata,
     ops::{FloatTensor, IntTensor},
 };
 
 use super::{
-    Backend, at_least_f32, float,
+    Backend, KeyRanges, at_least_f32, float,
     precision::{cast, is_half, widened},
     primitive,
 };
 
-pub(super) fn attention_weights<B: Backend>(scores: FloatTensor<B>, scale: f64, causal: bool) -> FloatTensor<B> {
+pub(super) fn attention_weights<B: Backend>(
+    scores: FloatTensor<B>,
+    scale: f64,
+    visible: KeyRanges<B>,
+) -> FloatTensor<B> {
     let dtype = scores.dtype();
     if is_half(dtype) {
-        return cast::<B>(B::attention_weights(widened::<B>(scores), scale, causal), dtype);
+        return cast::<B>(B::attention_weights(widened::<B>(scores), scale, visible), dtype);
     }
     let scores = float::<B, 4>(scores).mul_scalar(scale);
-    let [_, _, t, s] = scores.dims();
-    let scores = if causal {
-        let device = scores.device();
-        let rows = Tensor::<B, 1, Int>::arange(s as i64 - t as i64..s as i64, &device).reshape([t, 1]);
-        let columns = Tensor::<B, 1, Int>::arange(0..s as i64, &device).reshape([1, s]);
-        let hidden: Tensor<B, 2, Bool> = columns.repeat_dim(0, t).greater(rows.repeat_dim(1, s));
-        scores.clone().mask_fill(hidden.unsqueeze::<4>().expand(scores.dims()), f32::NEG_INFINITY)
-    } else {
-        scores
+    let sizes @ [b, _, t, s] = scores.dims();
+    visible.check(b);
+    let scores = match visible.hidden([t, s], &scores.device()) {
+        Some(hidden) => scores.mask_fill(hidden.expand(sizes), f32::NEG_INFINITY),
+        None => scores,
     };
     // The largest is finite and the sum is not 0, so that a row from which all is hidden becomes zeros.
     let largest = scores.clone().detach().max_dim(3).clamp_min(f32::MIN);

@@ -1,4 +1,4 @@
-use burn::tensor::{Bool, Int, Tensor, TensorData, backend::AutodiffBackend};
+use burn::tensor::{Int, Tensor, TensorData, backend::AutodiffBackend};
 use grove_backend::Backend;
 use grove_layers::AttentionMask;
 use grove_tree::{Array, Tree};
@@ -70,12 +70,7 @@ impl<B: Backend> TextBatch<B> {
 
     /// What each token may look at: all but padding.
     pub(super) fn attention_mask(&self) -> AttentionMask<B> {
-        let [b, t] = self.dims();
-        if self.lengths.iter().all(|&length| length == t) {
-            return AttentionMask::Full;
-        }
-        let hidden: Tensor<B, 2, Bool> = self.mask.val().equal_elem(0);
-        AttentionMask::Explicit(hidden.reshape([b, 1, 1, t]))
+        AttentionMask::to_lengths(&self.lengths, self.dims()[1], &self.mask.val().device())
     }
 }
 

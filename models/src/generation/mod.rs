@@ -1,5 +1,9 @@
 //! Text generation, shared by every decoder.
+//!
+//! Backends that compute on a device of their own draw the tokens there, and the host reads no more than these. See
+//! [`Sampling`] for when a token can be another than where the host draws.
 
+mod ahead;
 mod published;
 mod reading;
 mod run;

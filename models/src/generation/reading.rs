@@ -3,9 +3,10 @@ use grove_backend::Backend;
 
 use super::{
     Decoder, Finish, GenerateOptions, Generated,
+    ahead::Sampler,
     run::{check_prompt, draw, ends_of, float_vec, int_tensor, limit_of, steps_of},
 };
-use crate::error::Result;
+use crate::{error::Result, finite::not_finite};
 
 /// A decoder whose state can be taken back to an earlier position, as a cache of keys and values can.
 pub trait Rewind<B: Backend>: Decoder<B> {
@@ -43,14 +44,19 @@ impl<B: Backend, M: Rewind<B>> Reading<B, M> {
     /// # Panics
     /// If there are fewer than `n` tokens, or `n` is 0.
     pub(super) fn read(self, model: &M, ids: &[u32], n: usize) -> (Vec<f32>, Self) {
+        let (logits, reading) = self.advance(model, ids, n);
+        (float_vec(logits), reading)
+    }
+
+    /// [`read`](Self::read) with the logits on the device, `[n, vocab_size]`.
+    fn advance(self, model: &M, ids: &[u32], n: usize) -> (Tensor<B, 2>, Self) {
         assert!(n > 0 && n <= ids.len(), "logits after {n} of {} tokens", ids.len());
         let alike = self.ids.iter().zip(ids).take_while(|(a, b)| a == b).count().min(ids.len() - n);
         let state = if alike < self.ids.len() { model.rewind(self.state, alike) } else { Some(self.state) };
         let (state, alike) = state.map_or_else(|| (model.start(ids.len()), 0), |state| (state, alike));
         let new = int_tensor(&[ids[alike..].to_vec()], &model.device());
         let (logits, state) = model.decode_last(new, n, state);
-        let logits = float_vec(logits.reshape([n, model.vocab_size()]));
-        (logits, Self { state, ids: ids.to_vec() })
+        (logits.reshape([n, model.vocab_size()]), Self { state, ids: ids.to_vec() })
     }
 }
 
@@ -72,10 +78,14 @@ pub fn generate_on<B: Backend, M: Rewind<B>>(
     let mut ids = prompt.to_vec();
     let steps = steps_of(model, prompt.len(), options);
     let mut finish = limit_of(steps, options);
+    let mut sampler = Sampler::new(&[prompt], Decoder::vocab_size(model), options, &model.device());
     for step in 0..steps {
-        let (mut logits, next) = reading.read(model, &ids, 1);
+        let (logits, next) = reading.advance(model, &ids, 1);
         reading = next;
-        let token = draw(model, options, &mut logits, &ids, options.key_of(step, 0))?;
+        let token = match &mut sampler {
+            Some(sampler) => sampler.draw(logits).1.wait()[0].ok_or_else(|| not_finite(model))?,
+            None => draw(model, options, &mut float_vec(logits), &ids, options.key_of(step, 0))?,
+        };
         if ends.contains(&token) {
             finish = Finish::Stop;
             break;

@@ -2,7 +2,10 @@ use burn::tensor::{Int, Tensor, TensorData};
 use grove_backend::Backend;
 use grove_tree::Key;
 
-use super::{Decoder, Sampling};
+use super::{
+    Decoder, Sampling,
+    ahead::{self, Sampler},
+};
 use crate::{
     error::{ModelError, Result},
     finite::not_finite,
@@ -76,6 +79,36 @@ struct Row {
     finish: Option<Finish>,
 }
 
+/// Rows that are being generated, and what ends them.
+pub(super) struct Rows<'a> {
+    rows: Vec<Row>,
+    ends: Vec<u32>,
+    watch: &'a mut dyn FnMut(usize, u32) -> bool,
+}
+
+impl Rows<'_> {
+    pub(super) fn all_ended(&self) -> bool {
+        self.rows.iter().all(|row| row.finish.is_some())
+    }
+
+    pub(super) fn ended(&self, i: usize) -> bool {
+        self.rows[i].finish.is_some()
+    }
+
+    /// Adds a token to a row, unless it ends it.
+    pub(super) fn push(&mut self, i: usize, token: u32) {
+        let row = &mut self.rows[i];
+        if self.ends.contains(&token) {
+            row.finish = Some(Finish::Stop);
+            return;
+        }
+        row.ids.push(token);
+        if !(self.watch)(i, token) {
+            row.finish = Some(Finish::Watcher);
+        }
+    }
+}
+
 /// Continues prompts, all at once, each as if it were alone: shorter ones are padded on the left and masked.
 ///
 /// `watch(row, token)` sees each new token as it is drawn; when it returns false that row ends (with the token).
@@ -99,41 +132,49 @@ pub fn generate<B: Backend, M: Decoder<B>>(
     let ends = ends_of(model, options);
 
     let row = |prompt: &Vec<u32>| Row { ids: prompt.clone(), prompt: prompt.len(), finish: None };
-    let mut rows: Vec<Row> = prompts.iter().map(row).collect();
+    let mut rows = Rows { rows: prompts.iter().map(row).collect(), ends, watch: &mut watch };
     let padding: Vec<usize> = prompts.iter().map(|prompt| longest - prompt.len()).collect();
     let padded = |(prompt, &pad): (&Vec<u32>, &usize)| [vec![0; pad], prompt.clone()].concat();
-    let mut input: Vec<Vec<u32>> = prompts.iter().zip(&padding).map(padded).collect();
-    let device = model.device();
-    let mut state = model.start(longest.saturating_add(steps));
-    for step in 0..steps {
-        if rows.iter().all(|row| row.finish.is_some()) {
-            break;
-        }
-        let (logits, next_state) = model.decode(int_tensor(&input, &device), &padding, state);
-        state = next_state;
-        let mut logits = float_vec(logits);
-        for (i, row) in rows.iter_mut().enumerate() {
-            if row.finish.is_some() {
-                continue;
-            }
-            let vocab_size = model.vocab_size();
-            let logits = &mut logits[i * vocab_size..(i + 1) * vocab_size];
-            let token = draw(model, options, logits, &row.ids, options.key_of(step, i))?;
-            if ends.contains(&token) {
-                row.finish = Some(Finish::Stop);
-                continue;
-            }
-            row.ids.push(token);
-            if !watch(i, token) {
-                row.finish = Some(Finish::Watcher);
-            }
-        }
-        // Rows that have ended go on with their last token, unread.
-        input = rows.iter().map(|row| row.ids.last().copied().into_iter().collect()).collect();
+    let input: Vec<Vec<u32>> = prompts.iter().zip(&padding).map(padded).collect();
+    let begun: Vec<&[u32]> = prompts.iter().map(Vec::as_slice).collect();
+    match Sampler::new(&begun, model.vocab_size(), options, &model.device()).filter(|_| !prompts.is_empty()) {
+        Some(sampler) => ahead::run(model, sampler, &input, &padding, steps, &mut rows)?,
+        None => run_on_host(model, options, input, &padding, steps, &mut rows)?,
     }
     let limit = limit_of(steps, options);
     let finished = |row: Row| Generated { ids: row.ids[row.prompt..].to_vec(), finish: row.finish.unwrap_or(limit) };
-    Ok(rows.into_iter().map(finished).collect())
+    Ok(rows.rows.into_iter().map(finished).collect())
+}
+
+/// Continues rows by tokens that the host draws.
+fn run_on_host<B: Backend, M: Decoder<B>>(
+    model: &M,
+    options: &GenerateOptions,
+    mut input: Vec<Vec<u32>>,
+    padding: &[usize],
+    steps: usize,
+    rows: &mut Rows<'_>,
+) -> Result<()> {
+    let (device, vocab_size) = (model.device(), model.vocab_size());
+    let longest = input.first().map_or(0, Vec::len);
+    let mut state = model.start(longest.saturating_add(steps));
+    for step in 0..steps {
+        if rows.all_ended() {
+            break;
+        }
+        let (logits, next_state) = model.decode(int_tensor(&input, &device), padding, state);
+        state = next_state;
+        let mut logits = float_vec(logits);
+        for (i, logits) in logits.chunks_exact_mut(vocab_size).enumerate() {
+            if !rows.ended(i) {
+                let token = draw(model, options, logits, &rows.rows[i].ids, options.key_of(step, i))?;
+                rows.push(i, token);
+            }
+        }
+        // Rows that have ended go on with their last token, unread.
+        input = rows.rows.iter().map(|row| row.ids.last().copied().into_iter().collect()).collect();
+    }
+    Ok(())
 }
 
 /// Checks that a model can read a prompt: it has tokens, the model knows them, and they fit into its context.

@@ -1,9 +1,14 @@
+use grove_backend::SampleOptions;
 use grove_tree::Key;
 
 use crate::error::{ModelError, Result};
 
 /// How the next token is drawn from its logits. The steps follow each other as in transformers: repetition penalty,
 /// temperature, top-k, top-p, min-p.
+///
+/// A key gives the same token wherever it is drawn: on the host for CPU backends, on the device for the others. There
+/// probabilities are summed in f32, and a device may round a division, an exponential or a logarithm differently, so that
+/// a token can be another one where two are as good as equal, or where one is at the very edge of top-p.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Sampling {
     /// Divides the logits; 0 takes the likeliest token.
@@ -90,6 +95,12 @@ impl Sampling {
         }
         self.process(logits, seen);
         key.categorical_row(logits) as u32
+    }
+
+    /// The same for a device that draws itself.
+    pub(super) fn on_device(&self, key: Key) -> SampleOptions {
+        let &Self { temperature, top_k, top_p, min_p, repetition_penalty } = self;
+        SampleOptions { repetition_penalty, temperature, top_k, top_p, min_p, key: key.words() }
     }
 
     /// Makes tokens that have occurred less likely, each once.

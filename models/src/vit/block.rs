@@ -1,5 +1,5 @@
-use burn::tensor::{Tensor, TensorData, TensorPrimitive};
-use grove_backend::{Backend, matmul};
+use burn::tensor::{Tensor, TensorPrimitive};
+use grove_backend::{Backend, KeyRanges, matmul};
 use grove_layers::{Activation, AttentionMask, LayerNorm, Linear, attend, dropout};
 use grove_tree::{Array, Init, Key, Tree};
 
@@ -72,9 +72,7 @@ pub(super) fn drop_hidden<B: Backend>(x: Tensor<B, 3>, dropping: Dropping<'_>, n
 fn drop_path<B: Backend>(x: Tensor<B, 3>, rate: f64, dropping: Dropping<'_>) -> Tensor<B, 3> {
     let Some((_, key)) = dropping.filter(|_| rate > 0.0) else { return x };
     let [b, t, n] = x.dims();
-    let keep = 1.0 - rate;
-    let kept = key.bernoulli_vec(b, keep as f32).into_iter().map(|kept| if kept { (1.0 / keep) as f32 } else { 0.0 });
-    let factors = Tensor::<B, 2>::from_data(TensorData::new(kept.collect(), [b, 1]), &x.device()).cast(x.dtype());
+    let factors = dropout(Tensor::<B, 2>::ones([b, 1], (&x.device(), x.dtype())), rate, Some(key));
     (x.reshape([b, t * n]) * factors).reshape([b, t, n])
 }
 
@@ -156,7 +154,7 @@ impl<B: Backend> VitAttention<B> {
     /// How much each token takes of each, `[b, n_head, t, t]`.
     pub(super) fn weights(&self, x: Tensor<B, 3>) -> Tensor<B, 4> {
         let scores = matmul(self.heads(&self.query, &x), self.heads(&self.key, &x).swap_dims(2, 3));
-        let weights = B::attention_weights(scores.into_primitive().tensor(), self.scale(), false);
+        let weights = B::attention_weights(scores.into_primitive().tensor(), self.scale(), KeyRanges::default());
         Tensor::from_primitive(TensorPrimitive::Float(weights))
     }
 }

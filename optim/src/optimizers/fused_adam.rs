@@ -1,11 +1,11 @@
-use burn::tensor::{Tensor, ops::FloatTensor};
+use burn::tensor::{DType, FloatDType, Tensor, ops::FloatTensor};
 use grove_backend::Backend;
-use grove_tree::{AnyArray, AnyTensor, Filter, Tree};
+use grove_tree::{AnyArray, AnyTensor, Filter, Path, Tree};
 
 use crate::{
     Scalar, ScaleByAdam, ScaleByAdamState,
-    leafwise::{check_shape, float, precision, takes_part, widest},
-    transformation::{increment, steps, together},
+    leafwise::{Row, all_at_once, by_kind, check_shape, float, precision, takes_part, widest},
+    transformation::{increment, steps},
     transforms::bias_correction,
 };
 
@@ -33,9 +33,9 @@ impl<B: Backend> Fused<'_, B> {
         let steps = steps(&count, precision(&updates));
         let decaying = self.numbers(self.weight_decay.clone(), &steps);
         let others = self.mask.map(|_| self.numbers(0.0.into(), &steps));
-        let [_, params, mu, nu] = together([updates, params, state.mu, state.nu], |path, [g, p, mu, nu]| {
+        let take = |path: &Path, [g, p, mu, nu]: [AnyArray<B>; 4]| {
             if !takes_part(&g) || !takes_part(&p) {
-                return [g, p, mu, nu];
+                return Row::Stays([g, p, mu, nu]);
             }
             if !mu.is_present() || !nu.is_present() {
                 panic!(
@@ -47,14 +47,23 @@ impl<B: Backend> Fused<'_, B> {
                 check_shape(path, g.shape(), state.shape());
             }
             let decays = self.mask.is_none_or(|mask| mask.passes(path, &p));
-            let numbers = others.as_ref().filter(|_| !decays).unwrap_or(&decaying).clone();
-            let (absent, dtype) = (g.clone().into_absent(), p.dtype());
             let row = [p, g, mu, nu];
             let wide = widest(row.iter().map(AnyArray::dtype));
+            Row::Changes(((wide, decays), row))
+        };
+        let step = |&(wide, decays): &(FloatDType, bool), rows: Vec<[AnyArray<B>; 4]>| {
+            let numbers = others.as_ref().filter(|_| !decays).unwrap_or(&decaying).clone();
             let numbers = Scalar::Array(numbers).array(&steps.device(), wide).into_primitive().tensor();
-            let [p, mu, nu] = B::adam_step(row.map(|leaf| float(leaf.cast_float(wide))), numbers).map(leaf);
-            [absent, p.cast_float(dtype.into()), mu, nu]
-        });
+            // Of the gradients and the parameters that were, the first stay as absent leaves.
+            let kinds: Vec<_> = rows.iter().map(|[p, g, ..]| (g.clone().into_absent(), p.dtype())).collect();
+            let rows = rows.into_iter().map(|row| row.map(|leaf| float(leaf.cast_float(wide)))).collect();
+            let after = |((absent, dtype), new): ((AnyArray<B>, DType), [FloatTensor<B>; 3])| {
+                let [p, mu, nu] = new.map(leaf);
+                [absent, p.cast_float(dtype.into()), mu, nu]
+            };
+            kinds.into_iter().zip(B::adam_steps(rows, numbers)).map(after).collect()
+        };
+        let [_, params, mu, nu] = all_at_once([updates, params, state.mu, state.nu], take, |rows| by_kind(rows, step));
         (params, ScaleByAdamState { count, mu, nu })
     }
 

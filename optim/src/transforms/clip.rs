@@ -4,7 +4,7 @@ use grove_tree::{AnyArray, Tree, leaves};
 
 use crate::{
     GradientTransformation, Scalar,
-    leafwise::{elementwise, flat, takes_part, widest},
+    leafwise::{elementwise, float, scaled, takes_part, widest},
 };
 
 /// See [`clip`].
@@ -53,9 +53,7 @@ impl<B: Backend, P: Tree<B>> GradientTransformation<B, P> for ClipByGlobalNorm<B
         let max_norm = self.max_norm.array_like(&norm);
         let within = norm.clone().lower(max_norm.clone());
         // Not a minimum: where the norm is NaN, all updates are to be.
-        let factor = Scalar::Array((max_norm / norm).mask_fill(within, 1.0));
-        let [updates] = elementwise([updates], |[g]| [factor.times(g)]);
-        (updates, ())
+        (scaled(updates, &(max_norm / norm).mask_fill(within, 1.0)), ())
     }
 }
 
@@ -64,9 +62,6 @@ impl<B: Backend, P: Tree<B>> GradientTransformation<B, P> for ClipByGlobalNorm<B
 pub fn global_norm<B: Backend, P: Tree<B>>(updates: &P) -> Option<Tensor<B, 1>> {
     let leaves: Vec<_> = leaves(updates).into_iter().map(|(_, leaf)| leaf).filter(takes_part).collect();
     let dtype = widest(leaves.iter().map(AnyArray::dtype));
-    let squares = leaves.into_iter().map(|leaf| {
-        let squares = B::sum_of_squares(flat(leaf.cast_float(dtype)).into_primitive().tensor());
-        Tensor::<B, 1>::from_primitive(TensorPrimitive::Float(squares))
-    });
-    squares.reduce(|sum, square| sum + square).map(Tensor::sqrt)
+    let squares = B::sum_of_all_squares(leaves.into_iter().map(|leaf| float(leaf.cast_float(dtype))).collect())?;
+    Some(Tensor::<B, 1>::from_primitive(TensorPrimitive::Float(squares)).sqrt())
 }

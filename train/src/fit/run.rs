@@ -1,4 +1,5 @@
-use grove_backend::{Autodiff, Backend};
+use burn::tensor::TensorData;
+use grove_backend::{Autodiff, Backend, PendingRead};
 use grove_optim::{GradientTransformation, all_finite, global_norm, select};
 use grove_tree::{Array, Key, Tree, filter};
 use std::{
@@ -84,8 +85,8 @@ struct Run<'a, B: Backend, M, T, L, E> {
     kept: Option<(u64, PathBuf)>,
     best: Best<M>,
     logs: Logs,
-    /// What the last step measured, still on the device.
-    pending: Option<Pending<B>>,
+    /// The last step's metrics, which may not be computed yet.
+    pending: Option<Pending>,
     begun: Instant,
     /// Seconds of training before this process.
     before: f64,
@@ -94,12 +95,30 @@ struct Run<'a, B: Backend, M, T, L, E> {
     _lock: Option<RunLock>,
 }
 
-struct Pending<B: Backend> {
+/// Metrics of a step, on their way from the device.
+struct Pending {
     /// From 1.
     step: u64,
-    metrics: Metrics<B>,
+    loss: PendingRead,
+    grad_norm: PendingRead,
+    others: Vec<(String, PendingRead)>,
     /// The factor of the loss.
-    factor: Option<Array<B, 1>>,
+    factor: Option<PendingRead>,
+}
+
+impl Pending {
+    /// Starts to read them, behind what is queued so far.
+    fn start<B: Backend>(step: u64, metrics: Metrics<B>, factor: Option<Array<B, 1>>) -> Self {
+        let Metrics { loss, grad_norm, others } = metrics;
+        let start = |value: Array<B, 1>| B::start_read(value.val().into_primitive().tensor());
+        Self {
+            step,
+            loss: start(loss),
+            grad_norm: start(grad_norm),
+            others: others.into_iter().map(|(name, value)| (name, start(value))).collect(),
+            factor: factor.map(start),
+        }
+    }
 }
 
 /// The arrays of a run.
@@ -209,18 +228,20 @@ where
             (Some(ema), Some(decay)) => Some(ema_step(ema, &model, ema_decay(decay, step))),
             (ema, _) => ema,
         };
-        // The step before is read only now, when this one is under way.
+        // The step before is waited for only now, when this one is queued; its own reads are queued behind it and before the
+        // next one.
+        let pending = Pending::start(step + 1, metrics, factor);
         self.settle()?;
-        self.pending = Some(Pending { step: step + 1, metrics, factor });
+        self.pending = Some(pending);
         self.progressed.step += 1;
         self.progressed.seconds = self.before + self.begun.elapsed().as_secs_f64();
         Ok(TrainState { model, optimizer: state, ema, loss_scale })
     }
 
-    /// Reads what the last step measured. Where it is not finite the step was left out, or the run ends.
+    /// Waits for what the last step measured. Where it is not finite the step was left out, or the run ends.
     fn settle(&mut self) -> Result<()> {
-        let Some(Pending { step, metrics, factor }) = self.pending.take() else { return Ok(()) };
-        let (loss, grad_norm) = (number(&metrics.loss), number(&metrics.grad_norm));
+        let Some(Pending { step, loss, grad_norm, others, factor }) = self.pending.take() else { return Ok(()) };
+        let (loss, grad_norm) = (first(&loss.wait()), first(&grad_norm.wait()));
         if !loss.is_finite() {
             return self.left_out("loss", loss, step);
         }
@@ -228,11 +249,11 @@ where
         if grad_norm.is_finite() {
             values.push((GRAD_NORM.to_owned(), grad_norm));
             self.progressed.skipped_in_a_row = 0;
-        } else if factor.is_none_or(|factor| LossScale::<B>::is_least(number(&factor))) {
+        } else if factor.is_none_or(|factor| LossScale::<B>::is_least(first(&factor.wait()))) {
             // Else the scaled loss was too large, and the step was left out.
             return self.left_out("norm of the gradient", grad_norm, step);
         }
-        values.extend(metrics.others.iter().map(|(name, value)| (format!("train/{name}"), number(value))));
+        values.extend(others.into_iter().map(|(name, value)| (format!("train/{name}"), first(&value.wait()))));
         self.logs.measured(&mut self.progressed, step, values);
         Ok(())
     }
@@ -341,5 +362,9 @@ where
 }
 
 fn number<B: Backend>(value: &Array<B, 1>) -> f64 {
-    value.val().into_data().iter::<f64>().next().unwrap_or(f64::NAN)
+    first(&value.val().into_data())
+}
+
+fn first(values: &TensorData) -> f64 {
+    values.iter::<f64>().next().unwrap_or(f64::NAN)
 }

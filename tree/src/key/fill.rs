@@ -1,6 +1,7 @@
 //! Fills vectors with the items of a random stream: in blocks, with vector instructions if the processor has them,
 //! and on all cores for long vectors.
 
+use grove_backend::threefry;
 use std::thread;
 
 /// A sequence of random items, each a function of its index alone.
@@ -62,7 +63,7 @@ fn fill_block_avx2<S: Stream>(stream: &S, first: u64, block: &mut [S::Item]) {
 // 64-bit counters would halve the number of lanes, so the loop counts in 32 bits with carry.
 #[inline(always)]
 fn fill_block<S: Stream>(stream: &S, first: u64, block: &mut [S::Item]) {
-    let [high, low] = super::threefry::counter(first);
+    let [high, low] = threefry::counter(first);
     for (i, item) in block.iter_mut().enumerate() {
         let index = low.wrapping_add(i as u32);
         let carry = u32::from(index < low);

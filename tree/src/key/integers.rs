@@ -2,10 +2,10 @@
 
 use burn::tensor::backend::Backend;
 use burn::tensor::{Int, Tensor, TensorData};
+use grove_backend::threefry;
 
 use super::Key;
 use super::fill::{Stream, fill};
-use super::threefry;
 
 impl Key {
     /// `n` integers from `low` to `high - 1`; see [`Key::randint`].

@@ -14,8 +14,9 @@
 //!
 //! The numbers are those of `jax.random` (jax 0.10 on a CPU, in its default, partitionable, threefry mode), bit for
 //! bit. They are computed on the host, in f32 or i32, and then converted to the element type of a backend, so that a
-//! key gives the same numbers on every backend. Each value depends on the key and on its index in row-major order,
-//! not on the shape: the first six of thirty values equal a sample of six.
+//! key gives the same numbers on every backend. Random bits alone ([`Key::random_bits`], and dropout) are drawn on the
+//! device, with the same result. Each value depends on the key and on its index in row-major order, not on the shape:
+//! the first six of thirty values equal a sample of six.
 //!
 //! Each distribution has two functions: `*_vec`, which returns values on the host, and one without the suffix, which
 //! returns a tensor.
@@ -26,12 +27,11 @@ mod integers;
 mod normal;
 mod rand_impl;
 mod special;
-mod threefry;
 mod uniform;
 
 pub use rand_impl::KeyRng;
 
-use threefry::threefry2x32;
+use grove_backend::threefry::{self, threefry2x32};
 
 /// A random key: two 32-bit words that determine a stream of random numbers.
 ///

@@ -2,10 +2,10 @@
 
 use std::convert::Infallible;
 
+use grove_backend::threefry::{bits, counter, threefry2x32};
 use rand::rand_core::{SeedableRng, TryRng};
 
 use super::Key;
-use super::threefry::{bits, counter, threefry2x32};
 
 /// A generator for code that uses [`rand`]'s traits: a [`Key`] and a counter.
 ///

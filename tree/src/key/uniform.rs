@@ -1,16 +1,28 @@
 //! Random bits, uniform samples and Bernoulli samples.
 
 use burn::tensor::backend::Backend;
-use burn::tensor::{Bool, Tensor, TensorData};
+use burn::tensor::{Bool, Int, Tensor, TensorData};
+use grove_backend::threefry;
 
 use super::Key;
 use super::fill::{Stream, fill};
-use super::threefry;
 
 impl Key {
     /// `n` words of 32 random bits (`jax.random.bits`).
     pub fn bits(self, n: usize) -> Vec<u32> {
         fill(&Bits { key: self.words }, n)
+    }
+
+    /// A tensor of 32 random bits an element, u32 (`jax.random.bits`), drawn on the device.
+    ///
+    /// # Shapes
+    /// - output: `shape`
+    pub fn random_bits<B: grove_backend::Backend, const D: usize>(
+        self,
+        shape: [usize; D],
+        device: &B::Device,
+    ) -> Tensor<B, D, Int> {
+        grove_backend::random_bits(self.words, shape, device)
     }
 
     /// `n` samples of the uniform distribution on `[low, high)`; see [`Key::uniform`].

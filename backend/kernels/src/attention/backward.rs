@@ -1,6 +1,6 @@
 use rayon::prelude::*;
 
-use super::{Attention, Heads, Rows, place, rows_of_heads, zeros};
+use super::{Attention, Heads, Rows, place, rows_of_heads, weigh, zeros};
 use crate::{
     matmul::{HEIGHT, Layout, Panels},
     softmax,
@@ -11,7 +11,9 @@ use crate::{
 struct Scratch {
     /// Of a block of queries: the weights, …
     weights: Vec<f32>,
-    /// … those after dropout, and …
+    /// … the factors of dropout, …
+    factors: Vec<f32>,
+    /// … the weights after dropout, and …
     dropped: Vec<f32>,
     /// … the gradients of the latter, then of the scores.
     grad: Vec<f32>,
@@ -92,39 +94,45 @@ impl Attention<'_> {
         [keys_needed, values_needed]: [bool; 2],
     ) {
         let (d, block) = (self.head_dim, self.block());
-        let Scratch { weights, dropped, grad, dq, dk, dv, turned } = scratch;
+        let Scratch { weights, factors, dropped, grad, dq, dk, dv, turned } = scratch;
         let rows = |x, stride, n| Panels::new(x, n, d, Layout { stride, transposed: false });
         for query in (0..self.t).step_by(block) {
             let n = block.min(self.t - query);
-            let seen = self.seen(query + n);
+            let keys_seen = self.keys(i, query, n);
+            if keys_seen.is_empty() {
+                continue;
+            }
+            let (first, seen) = (keys_seen.start, keys_seen.len());
             let (q, g) = (&q[query * q_stride..], &g[query * g_stride..]);
             let weights = zeros(weights, n * seen);
-            keys_turned.add_corner(d, seen, q, q_stride, n, weights, seen);
-            self.weigh(weights, seen, i, head, query);
+            keys_turned.add_block(0..d, keys_seen.clone(), q, q_stride, n, weights, seen);
+            weigh(self, [i, head, query], keys_seen.clone(), weights);
+            // Drawn once for both uses.
+            let factors = zeros(factors, if self.dropout.is_some() { n * seen } else { 0 });
+            self.dropout_factors(factors, keys_seen.clone(), i, head, query);
             if values_needed {
-                let used = if self.factors.is_some() {
+                let used = if self.dropout.is_some() {
                     dropped.clear();
-                    dropped.extend_from_slice(weights);
-                    self.drop(dropped, seen, i, head, query);
+                    dropped.extend(weights.iter().zip(&*factors).map(|(weight, factor)| weight * factor));
                     &dropped[..]
                 } else {
                     &*weights
                 };
-                rows(g, g_stride, n).add_transposed(used, seen, seen, dv, d, turned);
+                rows(g, g_stride, n).add_transposed(used, seen, seen, &mut dv[first * d..], d, turned);
             }
             if dq_rows.is_empty() && !keys_needed {
                 continue;
             }
             let grad = zeros(grad, n * seen);
-            values_turned.add_corner(d, seen, g, g_stride, n, grad, seen);
-            self.drop(grad, seen, i, head, query);
+            values_turned.add_block(0..d, keys_seen.clone(), g, g_stride, n, grad, seen);
+            grad.iter_mut().zip(&*factors).for_each(|(grad, factor)| *grad *= factor);
             softmax::backward(weights, grad, seen, self.scale);
             if keys_needed {
-                rows(q, q_stride, n).add_transposed(grad, seen, seen, dk, d, turned);
+                rows(q, q_stride, n).add_transposed(grad, seen, seen, &mut dk[first * d..], d, turned);
             }
             if !dq_rows.is_empty() {
                 let dq = zeros(dq, n * d);
-                keys.add_corner(seen, d, grad, seen, n, dq, d);
+                keys.add_block(keys_seen, 0..d, grad, seen, n, dq, d);
                 place(&mut dq_rows[query..query + n], dq, d);
             }
         }

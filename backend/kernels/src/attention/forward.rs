@@ -1,6 +1,6 @@
 use rayon::prelude::*;
 
-use super::{Attention, Heads, Rows, place, rows_of_heads, zeros};
+use super::{Attention, Heads, Rows, place, rows_of_heads, weigh, zeros};
 use crate::matmul::{Layout, Panels, WIDTH};
 
 /// What a thread holds.
@@ -68,13 +68,16 @@ impl Attention<'_> {
         for (head, rows) in (first..).zip(rows) {
             for (j, rows) in rows.chunks_mut(block).enumerate() {
                 let (query, n) = (j * block, rows.len());
-                let seen = self.seen(query + n);
-                let scores = zeros(&mut scratch.scores, n * seen);
-                keys.add_corner(d, seen, &q.head(i, head)[query * q.stride()..], q.stride(), n, scores, seen);
-                self.weigh(scores, seen, i, head, query);
-                self.drop(scores, seen, i, head, query);
+                let seen = self.keys(i, query, n);
                 let gathered = zeros(&mut scratch.gathered, n * d);
-                values.add_corner(seen, d, scores, seen, n, gathered, d);
+                if !seen.is_empty() {
+                    let scores = zeros(&mut scratch.scores, n * seen.len());
+                    let queries = &q.head(i, head)[query * q.stride()..];
+                    keys.add_block(0..d, seen.clone(), queries, q.stride(), n, scores, seen.len());
+                    weigh(self, [i, head, query], seen.clone(), scores);
+                    self.drop(scores, seen.clone(), i, head, query);
+                    values.add_block(seen.clone(), 0..d, scores, seen.len(), n, gathered, d);
+                }
                 place(rows, gathered, d);
             }
         }

@@ -6,9 +6,13 @@ mod once;
 #[cfg(test)]
 mod tests;
 
+use std::ops::Range;
+
 use crate::{
+    Dropout,
     dispatch::{TASK, vectorized},
-    matmul::HEIGHT,
+    math::LANES,
+    matmul::{HEIGHT, WIDTH},
     softmax::softmax_row,
 };
 
@@ -63,21 +67,32 @@ pub struct Attention<'a> {
     pub scale: f32,
     /// The queries are the last `t` of `s` positions, and each sees itself and those before it.
     pub causal: bool,
+    /// Sliding window: with `causal`, a query sees no more than the last `window` keys, its own included.
+    pub window: Option<usize>,
+    /// Keys of padding before each sequence, `[b]`, which no query sees; with `causal`, a query among them sees its own key.
+    pub padding: Option<&'a [usize]>,
+    /// Keys before the padding that follows each sequence, `[b]`: no query sees those from there on.
+    pub lengths: Option<&'a [usize]>,
     /// Keys that are hidden besides. A query from which all are hidden gathers nothing: 0.
     pub hidden: Option<Hidden<'a>>,
-    /// What weights are multiplied by, `[b, n_head, t, s]`: dropout.
-    pub factors: Option<&'a [f32]>,
+    /// Dropout of the weights, `[b, n_head, t, s]`.
+    pub dropout: Option<Dropout>,
 }
 
 impl<'a> Attention<'a> {
+    /// Keys that the queries of a block see together, at most.
+    fn reach(&self) -> usize {
+        self.window.map_or(self.s, |window| window.saturating_add(16 * HEIGHT).min(self.s))
+    }
+
     /// Queries whose scores are held at once: they stay in the second-level cache.
     fn block(&self) -> usize {
-        ((1 << 15) / self.s.max(1)).clamp(HEIGHT, 16 * HEIGHT) / HEIGHT * HEIGHT
+        ((1 << 15) / self.reach().max(1)).clamp(HEIGHT, 16 * HEIGHT) / HEIGHT * HEIGHT
     }
 
     /// Heads that make a task.
     fn heads_per_task(&self) -> usize {
-        (2 * TASK).div_ceil((self.t * self.s * self.head_dim).max(1))
+        (2 * TASK).div_ceil((self.t * self.reach() * self.head_dim).max(1))
     }
 
     /// Heads of queries that share keys and values.
@@ -85,40 +100,56 @@ impl<'a> Attention<'a> {
         self.n_head / self.n_kv_head.max(1)
     }
 
-    /// Keys that the queries before this one see.
-    fn seen(&self, query: usize) -> usize {
-        if self.causal { self.s - self.t + query } else { self.s }
+    /// Keys that a query of sequence `i` sees. Neither end is before that of the query before it.
+    fn visible(&self, i: usize, query: usize) -> Range<usize> {
+        let padding = self.padding.map_or(0, |padding| padding[i]);
+        let length = self.lengths.map_or(self.s, |lengths| lengths[i].min(self.s));
+        let (start, end) = if self.causal {
+            let end = self.s - self.t + query + 1;
+            let window = self.window.map_or(0, |window| end.saturating_sub(window));
+            (padding.max(window).min(end - 1), end.min(length))
+        } else {
+            (padding, length)
+        };
+        start.min(end)..end
     }
 
-    /// The factors of the queries of a head from one on, each with all keys.
-    fn factors(&self, i: usize, head: usize, query: usize) -> Option<std::slice::ChunksExact<'a, f32>> {
-        let row = (i * self.n_head + head) * self.t + query;
-        self.factors.map(|factors| factors[row * self.s..].chunks_exact(self.s))
+    /// Keys whose scores with `n` queries from `query` on are computed: all that these see, and a few before them, so that they
+    /// begin with a panel. Empty where the queries see nothing.
+    fn keys(&self, i: usize, query: usize, n: usize) -> Range<usize> {
+        let (first, last) = (self.visible(i, query), self.visible(i, query + n - 1));
+        if first.start == last.end { 0..0 } else { first.start / WIDTH * WIDTH..last.end }
     }
 
-    /// Multiplies what queries have for the first `seen` keys by factors, if there are any.
-    fn drop(&self, weights: &mut [f32], seen: usize, i: usize, head: usize, query: usize) {
-        let Some(factors) = self.factors(i, head, query) else { return };
-        for (weights, factors) in weights.chunks_exact_mut(seen).zip(factors) {
-            weights.iter_mut().zip(factors).for_each(|(weight, factor)| *weight *= factor);
+    /// Index of the weight of a query of a head for the first key.
+    fn weight_index(&self, i: usize, head: usize, query: usize) -> usize {
+        ((i * self.n_head + head) * self.t + query) * self.s
+    }
+
+    /// Drops some of the weights that queries have for some keys.
+    fn drop(&self, weights: &mut [f32], keys: Range<usize>, i: usize, head: usize, query: usize) {
+        let Some(dropout) = self.dropout else { return };
+        for (row, weights) in (query..).zip(weights.chunks_exact_mut(keys.len())) {
+            dropout.apply_from(self.weight_index(i, head, row) + keys.start, weights);
         }
     }
 
-    /// Scores of the queries from `query` on and the first `seen` keys to weights, before dropout.
-    fn weigh(&self, scores: &mut [f32], seen: usize, i: usize, head: usize, query: usize) {
-        let first = self.causal.then(|| self.s - self.t + query + 1);
-        let hidden = self.hidden.map(|Hidden { data, strides }| {
-            (&data[i * strides[0] + head * strides[1] + query * strides[2]..], strides[2])
-        });
-        weigh(scores, seen, self.scale, first, hidden);
+    /// The factors by which [`drop`](Self::drop) multiplies; nothing without dropout.
+    fn dropout_factors(&self, factors: &mut [f32], keys: Range<usize>, i: usize, head: usize, query: usize) {
+        let Some(dropout) = self.dropout else { return };
+        for (row, factors) in (query..).zip(factors.chunks_exact_mut(keys.len())) {
+            dropout.fill_from(self.weight_index(i, head, row) + keys.start, factors);
+        }
     }
 
     fn check(&self, q: Heads<'_>, k: Heads<'_>, v: Heads<'_>) {
-        let weights = self.b * self.n_head * self.t * self.s;
         let grouped = self.n_head == 0 || self.n_kv_head > 0 && self.n_head.is_multiple_of(self.n_kv_head);
         assert!(grouped, "{} heads of queries for {} of keys", self.n_head, self.n_kv_head);
         assert!(!self.causal || self.t <= self.s, "{} queries of {} keys", self.t, self.s);
-        assert!(self.factors.is_none_or(|factors| factors.len() == weights), "factors of {weights} weights");
+        assert!(self.window.is_none_or(|window| window > 0 && self.causal), "a window of {:?} keys", self.window);
+        for numbers in [self.padding, self.lengths].into_iter().flatten() {
+            assert!(numbers.len() == self.b, "{} numbers for {} sequences", numbers.len(), self.b);
+        }
         for (x, positions) in [(q, self.t), (k, self.s), (v, self.s)] {
             let enough = positions * self.head_dim == 0 || x.stride() >= self.head_dim;
             assert!(enough, "{} elements from one position to the next", x.stride());
@@ -126,27 +157,37 @@ impl<'a> Attention<'a> {
     }
 }
 
+// Both begin with a multiple of it: rows are added up in the lanes in which a row of all keys would be.
+const _: () = assert!(WIDTH.is_multiple_of(LANES));
+
 vectorized! {
-    fn weigh<FUSED>(
-        scores: &mut [f32], columns: usize, scale: f32, first: Option<usize>, hidden: Option<(&[u8], usize)>,
-    ) {
-        for (i, row) in scores.chunks_exact_mut(columns).enumerate() {
-            let (row, beyond) = row.split_at_mut(first.map_or(columns, |first| first + i));
+    /// Scores of queries and `keys` to weights, before dropout. `at` is the sequence, the head and the first of the queries.
+    fn weigh<FUSED>(attention: &Attention<'_>, at: [usize; 3], keys: Range<usize>, scores: &mut [f32]) {
+        let [i, head, query] = at;
+        let scale = attention.scale;
+        // Hidden is the least after the product with the scale.
+        let least = f32::NEG_INFINITY * scale.signum();
+        for (query, row) in (query..).zip(scores.chunks_exact_mut(keys.len())) {
+            let visible = attention.visible(i, query);
+            let from = visible.start / LANES * LANES;
+            let (before, row) = row.split_at_mut(from - keys.start);
+            let (row, beyond) = row.split_at_mut(visible.end - from);
+            before.fill(0.0);
             beyond.fill(0.0);
-            if let Some((hidden, stride)) = hidden {
-                let hidden = &hidden[i * stride..][..row.len()];
-                // What is hidden is the least after the product with the scale.
-                let least = f32::NEG_INFINITY * scale.signum();
-                let mut seen = 0;
-                for (value, &hidden) in row.iter_mut().zip(hidden) {
+            let mut seen = visible.len();
+            if let Some(Hidden { data, strides }) = attention.hidden {
+                let hidden = &data[i * strides[0] + head * strides[1] + query * strides[2]..][visible.clone()];
+                seen = 0;
+                for (value, &hidden) in row[visible.start - from..].iter_mut().zip(hidden) {
                     *value = if hidden == 0 { *value } else { least };
-                    seen += u32::from(hidden == 0);
-                }
-                if seen == 0 {
-                    row.fill(0.0);
-                    continue;
+                    seen += usize::from(hidden == 0);
                 }
             }
+            if seen == 0 {
+                row.fill(0.0);
+                continue;
+            }
+            row[..visible.start - from].fill(least);
             softmax_row::<FUSED>(row, scale);
         }
     }

@@ -1,6 +1,6 @@
 //! A single query of each head, as when text is generated: what counts is that keys and values are read once.
 
-use super::{Attention, Heads, Rows, forward::Scratch, zeros};
+use super::{Attention, Heads, Rows, forward::Scratch, weigh, zeros};
 use crate::{dispatch::vectorized, math::fma};
 
 /// Keys or values that all heads of a group use before the next ones are read.
@@ -20,7 +20,13 @@ impl Attention<'_> {
         scratch: &mut Scratch,
         rows: &mut [Rows<'_>],
     ) {
-        let (s, d) = (self.s, self.head_dim);
+        rows.iter_mut().for_each(|rows| rows[0].fill(0.0));
+        let keys = self.keys(i, 0, 1);
+        if keys.is_empty() {
+            return;
+        }
+        let (s, d) = (keys.len(), self.head_dim);
+        let [k, v] = [&k[keys.start * k_stride..], &v[keys.start * v_stride..]];
         let scores = zeros(&mut scratch.scores, rows.len() * s);
         for from in (0..s).step_by(BLOCK) {
             for (head, scores) in (first..).zip(scores.chunks_exact_mut(s)) {
@@ -28,10 +34,9 @@ impl Attention<'_> {
                 score(&q.head(i, head)[..d], &k[from * k_stride..], k_stride, scores);
             }
         }
-        for (head, (scores, rows)) in (first..).zip(scores.chunks_exact_mut(s).zip(rows.iter_mut())) {
-            self.weigh(scores, s, i, head, 0);
-            self.drop(scores, s, i, head, 0);
-            rows[0].fill(0.0);
+        for (head, scores) in (first..).zip(scores.chunks_exact_mut(s)) {
+            weigh(self, [i, head, 0], keys.clone(), scores);
+            self.drop(scores, keys.clone(), i, head, 0);
         }
         for from in (0..s).step_by(BLOCK) {
             for (weights, rows) in scores.chunks_exact(s).zip(rows.iter_mut()) {

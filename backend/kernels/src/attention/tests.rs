@@ -7,8 +7,12 @@ fn values(len: usize, seed: usize) -> Vec<f32> {
 /// Which keys a query sees, in the order in which the kernel is told.
 fn sees(sizes: &Attention<'_>, at: [usize; 4]) -> bool {
     let [i, head, query, key] = at;
-    let behind = !sizes.causal || key <= sizes.s - sizes.t + query;
-    behind
+    let own = sizes.s - sizes.t.min(sizes.s) + query;
+    let padding = sizes.padding.map_or(0, |padding| padding[i]);
+    let near = !sizes.causal || key <= own && sizes.window.is_none_or(|window| own < key.saturating_add(window));
+    let in_sequence = key >= padding || sizes.causal && key == own;
+    (near && in_sequence)
+        && sizes.lengths.is_none_or(|lengths| key < lengths[i])
         && sizes.hidden.is_none_or(|Hidden { data, strides }| {
             data[i * strides[0] + head * strides[1] + query * strides[2] + key] == 0
         })
@@ -34,7 +38,8 @@ fn reference(sizes: &Attention<'_>, [q, k, v, g]: [Heads<'_>; 4]) -> [Vec<f64>; 
         let total = e.iter().sum::<f64>();
         let weight = |key: usize| if total > 0.0 { e[key] / total } else { 0.0 };
         let row = (i * n_head + head) * t + query;
-        let factor = |key: usize| sizes.factors.map_or(1.0, |factors| f64::from(factors[row * s + key]));
+        let factor =
+            |key: usize| sizes.dropout.map_or(1.0, |dropout| f64::from(dropout.factor((row * s + key) as u64)));
         let grad = |key: usize| {
             factor(key) * (0..d).map(|c| at(g, i, head, query, c) * at(v, i, head / group, key, c)).sum::<f64>()
         };
@@ -86,6 +91,25 @@ fn check(sizes: &Attention<'_>) {
     }
 }
 
+/// Attention in which everything is seen.
+fn attention([b, n_head, n_kv_head, t, s, head_dim]: [usize; 6]) -> Attention<'static> {
+    Attention {
+        b,
+        n_head,
+        n_kv_head,
+        t,
+        s,
+        head_dim,
+        scale: 0.4,
+        causal: false,
+        window: None,
+        padding: None,
+        lengths: None,
+        hidden: None,
+        dropout: None,
+    }
+}
+
 #[test]
 fn values_and_gradients() {
     for [b, n_head, n_kv_head, t, s, head_dim] in [
@@ -102,38 +126,135 @@ fn values_and_gradients() {
         [1, 1, 1, 130, 400, 3],
         [1, 2, 1, 130, 500, 4],
     ] {
-        let plain =
-            Attention { b, n_head, n_kv_head, t, s, head_dim, scale: 0.4, causal: false, hidden: None, factors: None };
+        let plain = attention([b, n_head, n_kv_head, t, s, head_dim]);
         // The first query of the last text sees nothing; a mask of keys alone always leaves one.
         let mask: Vec<u8> = (0..b * t * s).map(|i| u8::from(i % 3 == 1 || i / s == t * b - t)).collect();
         let ends: Vec<u8> = (0..b * s).map(|i| u8::from(i % s > i / s)).collect();
-        let factors: Vec<f32> = (0..b * n_head * t * s).map(|i| if i % 4 == 0 { 0.0 } else { 4.0 / 3.0 }).collect();
         let of_queries = Some(Hidden { data: &mask, strides: [t * s, 0, s] });
         let of_keys = Some(Hidden { data: &ends, strides: [s, 0, 0] });
         for hidden in [None, of_queries, of_keys] {
-            for factors in [None, Some(&factors[..])] {
-                check(&Attention { hidden, factors, ..plain });
-                check(&Attention { hidden, factors, causal: true, scale: -0.3, ..plain });
+            for dropout in [None, Dropout::new([3, 4], 0.25)] {
+                check(&Attention { hidden, dropout, ..plain });
+                check(&Attention { hidden, dropout, causal: true, scale: -0.3, ..plain });
             }
         }
     }
 }
 
+/// The mask of [`sees`], written out.
+fn written_out(sizes: &Attention<'_>) -> Vec<u8> {
+    let Attention { b, t, s, .. } = *sizes;
+    (0..b * t * s).map(|n| u8::from(!sees(sizes, [n / (t * s), 0, n / s % t, n % s]))).collect()
+}
+
+#[test]
+fn ranges_of_keys() {
+    for [b, n_head, n_kv_head, t, s, head_dim] in [
+        [3, 2, 2, 1, 1, 3],
+        [3, 4, 2, 1, 70, 16],
+        [3, 2, 1, 7, 7, 5],
+        [3, 2, 2, 50, 70, 8],
+        [3, 1, 1, 130, 400, 4],
+        [1, 2, 1, 6, 900, 4],
+    ] {
+        let plain = attention([b, n_head, n_kv_head, t, s, head_dim]);
+        let causal = Attention { causal: true, ..plain };
+        // Nothing but padding, none, and some; more than there is.
+        let (padding, lengths) = ([s + 3, 0, s / 2], [s - s / 3, 0, s + 5]);
+        let few = [2 * s / 3, s / 3, 1];
+        let [padding, lengths, few] = [&padding, &lengths, &few].map(|x| Some(&x[3 - b..]));
+        let dropout = Dropout::new([3, 4], 0.25);
+        let mask: Vec<u8> = (0..b * t * s).map(|i| u8::from(i % 3 == 1)).collect();
+        let hidden = Some(Hidden { data: &mask, strides: [t * s, 0, s] });
+        for sizes in [
+            Attention { padding, ..plain },
+            Attention { lengths, ..plain },
+            Attention { padding: few, lengths, ..plain },
+            Attention { padding, ..causal },
+            Attention { lengths, padding: few, ..causal },
+            Attention { window: Some(1), ..causal },
+            Attention { window: Some(5), padding, ..causal },
+            Attention { window: Some(33), padding: few, lengths, scale: -0.3, ..causal },
+            Attention { window: Some(300), dropout, ..causal },
+            Attention { window: Some(usize::MAX), padding: few, dropout, ..causal },
+            Attention { window: Some(20), padding: few, hidden, ..causal },
+        ] {
+            check(&sizes);
+        }
+    }
+}
+
+/// What is left out was zeros that were added.
+#[test]
+fn ranges_are_bit_equal_to_masks() {
+    let (b, n_head, head_dim) = (3, 2, 8);
+    for [t, s] in [[1, 90], [40, 90], [90, 90], [130, 900]] {
+        let plain = attention([b, n_head, n_head, t, s, head_dim]);
+        let (padding, lengths) = ([0, 37, s], [s, 1, s - s / 4]);
+        let causal = Attention { causal: true, ..plain };
+        let (window, padding, lengths) = (Some(21), Some(&padding[..]), Some(&lengths[..]));
+        for (sizes, backward) in [
+            (Attention { padding, ..causal }, true),
+            (Attention { lengths, padding, ..causal }, true),
+            // Other queries make a block, whose gradients are added up together.
+            (Attention { window, padding, ..causal }, false),
+        ] {
+            let mask = written_out(&sizes);
+            let hidden = Some(Hidden { data: &mask, strides: [t * s, 0, s] });
+            let masked = Attention { window: None, padding: None, lengths: None, hidden, ..sizes };
+            let size = n_head * head_dim;
+            let data = [t, s, s, t].map(|n| values(b * n * size, n));
+            let run = |sizes: &Attention<'_>| {
+                let heads = |i: usize, n: usize| Heads { data: &data[i], strides: [n * size, head_dim, size] };
+                let [q, k, v, g] = [heads(0, t), heads(1, s), heads(2, s), heads(3, t)];
+                let mut found = data.each_ref().map(|x| vec![f32::NAN; x.len()]);
+                let [dq, dk, dv, output] = &mut found;
+                sizes.forward(q, k, v, output);
+                if backward {
+                    sizes.backward(q, k, v, g, [Some(dq), Some(dk), Some(dv)]);
+                }
+                found.map(|x| x.into_iter().map(f32::to_bits).collect::<Vec<_>>())
+            };
+            assert!(run(&sizes) == run(&masked), "{t} of {s}");
+        }
+    }
+}
+
+#[test]
+fn nothing_is_read_where_nothing_is_seen() {
+    // Whole panels of keys outside the window, and beyond the lengths, hold no numbers.
+    let (t, s, d) = (3, 200, 4);
+    let sizes = Attention { causal: true, window: Some(40), lengths: Some(&[190]), ..attention([1, 1, 1, t, s, d]) };
+    let mut data = values(s * d, 1);
+    data[..157 / WIDTH * WIDTH * d].fill(f32::NAN);
+    data[192 * d..].fill(f32::NAN);
+    let q = values(t * d, 2);
+    let heads = |data| Heads { data, strides: [0, 0, d] };
+    let mut output = vec![f32::NAN; t * d];
+    sizes.forward(heads(&q), heads(&data), heads(&data), &mut output);
+    assert!(output.iter().all(|x| x.is_finite()), "{output:?}");
+}
+
+#[test]
+#[should_panic(expected = "a window of Some(0) keys")]
+fn refuses_a_window_of_nothing() {
+    let sizes = Attention { causal: true, window: Some(0), ..attention([1, 1, 1, 1, 1, 1]) };
+    let one = Heads { data: &[1.0], strides: [1; 3] };
+    sizes.forward(one, one, one, &mut [0.0]);
+}
+
+#[test]
+#[should_panic(expected = "2 numbers for 1 sequences")]
+fn refuses_lengths_of_other_sequences() {
+    let sizes = Attention { lengths: Some(&[1, 1]), ..attention([1, 1, 1, 1, 1, 1]) };
+    let one = Heads { data: &[1.0], strides: [1; 3] };
+    sizes.forward(one, one, one, &mut [0.0]);
+}
+
 #[test]
 fn threads_do_not_matter() {
     for t in [1, 40] {
-        let sizes = Attention {
-            b: 1,
-            n_head: 6,
-            n_kv_head: 2,
-            t,
-            s: 90,
-            head_dim: 16,
-            scale: 0.3,
-            causal: true,
-            hidden: None,
-            factors: None,
-        };
+        let sizes = Attention { causal: true, window: Some(70), ..attention([1, 6, 2, t, 90, 16]) };
         let (wide, narrow) = (6 * 16, 2 * 16);
         let data = [values(t * wide, 1), values(90 * narrow, 2), values(90 * narrow, 3), values(t * wide, 4)];
         let run = |threads: usize| {

@@ -1,6 +1,7 @@
 //! The right-hand matrix of a product, laid out in the order in which the tiles read it.
 
 use rayon::prelude::*;
+use std::ops::Range;
 
 use super::{
     pack::{Layout, pack},
@@ -86,29 +87,39 @@ impl Panels {
     /// first of their columns is the first of `c`. The strides are elements from one row to the next.
     #[allow(clippy::too_many_arguments)]
     pub fn add(&self, from: usize, to: usize, a: &[f32], a_stride: usize, rows: usize, c: &mut [f32], c_stride: usize) {
-        self.add_part([from, to], self.depth, self.columns, a, a_stride, rows, c, c_stride);
+        self.add_part(0..self.depth, [from, to], self.columns, a, a_stride, rows, c, c_stride);
     }
 
-    /// As [`add`](Self::add) for only the first `depth` rows and `columns` columns of this matrix.
+    /// As [`add`](Self::add) for only a block of this matrix, some of its rows and columns: the first of `a`'s columns belongs
+    /// to the first of the rows. The columns begin with a panel.
+    ///
+    /// # Panics
+    /// If the first column is not a multiple of [`WIDTH`], or the block is no part of the matrix.
     #[allow(clippy::too_many_arguments)]
-    pub fn add_corner(
+    pub fn add_block(
         &self,
-        depth: usize,
-        columns: usize,
+        depth: Range<usize>,
+        columns: Range<usize>,
         a: &[f32],
         a_stride: usize,
         rows: usize,
         c: &mut [f32],
         c_stride: usize,
     ) {
-        self.add_part([0, columns.div_ceil(WIDTH)], depth, columns, a, a_stride, rows, c, c_stride);
+        assert!(columns.start.is_multiple_of(WIDTH), "columns from {} on, inside a panel", columns.start);
+        assert!(depth.end <= self.depth && columns.end <= self.columns, "rows {depth:?}, columns {columns:?}");
+        if depth.is_empty() || columns.is_empty() {
+            return;
+        }
+        let panels = [columns.start / WIDTH, columns.end.div_ceil(WIDTH)];
+        self.add_part(depth, panels, columns.end, a, a_stride, rows, c, c_stride);
     }
 
     #[allow(clippy::too_many_arguments)]
     fn add_part(
         &self,
+        depth: Range<usize>,
         [from, to]: [usize; 2],
-        depth: usize,
         columns: usize,
         a: &[f32],
         a_stride: usize,
@@ -124,25 +135,30 @@ impl Panels {
             return add_rows(self, from, to, depth, columns, a, a_stride, rows, c, c_stride);
         }
         let columns = columns.min(to * WIDTH) - from * WIDTH;
+        let first = depth.start;
         self.add_wide(from, depth, columns, c, c_stride, |strips, start, depth| {
-            strips.pack(a, |row| row * a_stride + start, rows, depth);
+            strips.pack(a, |row| row * a_stride + start - first, rows, depth);
         });
     }
 
-    /// Adds the product of strips, which `pack` makes of the columns from one on, so many of them, and panels from `from` on.
+    /// Adds the product of strips and panels from `from` on, of which only the rows `depth` are used. `pack` makes the strips
+    /// that belong to the rows from one on, so many of them.
     fn add_wide(
         &self,
         from: usize,
-        end: usize,
+        depth: Range<usize>,
         columns: usize,
         c: &mut [f32],
         c_stride: usize,
         mut pack: impl FnMut(&mut Strips<TALL>, usize, usize),
     ) {
         with_strips(|strips| {
-            for (start, pitch, data) in self.blocks().take_while(|(start, ..)| *start < end) {
-                pack(strips, start, pitch.min(end - start));
-                strips.multiply(&data[from * pitch..], pitch, columns, c, c_stride, Start::There);
+            for (start, pitch, data) in self.blocks() {
+                let rows = within(&depth, start, pitch);
+                if !rows.is_empty() {
+                    pack(strips, start + rows.start, rows.len());
+                    strips.multiply(&data[from * pitch + rows.start..], pitch, columns, c, c_stride, Start::There);
+                }
             }
         });
     }
@@ -161,7 +177,7 @@ impl Panels {
         if rows == 0 || !wide::usable() {
             return add_columns(self, a, a_stride, rows, c, c_stride, scratch);
         }
-        self.add_wide(0, self.depth, self.columns, c, c_stride, |strips, start, depth| {
+        self.add_wide(0, 0..self.depth, self.columns, c, c_stride, |strips, start, depth| {
             strips.pack_columns(&a[start * a_stride..], a_stride, rows, depth);
         });
     }
@@ -175,9 +191,15 @@ impl Panels {
     }
 }
 
+/// The rows of a block, of `pitch` rows from `start` on, that are among `depth`: numbered within the block.
+#[inline(always)]
+fn within(depth: &Range<usize>, start: usize, pitch: usize) -> Range<usize> {
+    depth.start.saturating_sub(start)..depth.end.saturating_sub(start).min(pitch)
+}
+
 vectorized! {
     fn add_rows<FUSED>(
-        panels: &Panels, from: usize, to: usize, depth: usize, columns: usize,
+        panels: &Panels, from: usize, to: usize, depth: Range<usize>, columns: usize,
         a: &[f32], a_stride: usize, rows: usize, c: &mut [f32], c_stride: usize,
     ) {
         /// The columns of `M` rows of `a`.
@@ -196,12 +218,13 @@ vectorized! {
                 column
             }
         }
-        let end = depth;
         for (start, pitch, data) in panels.blocks() {
-            if start >= end {
-                break;
+            let of_block = within(&depth, start, pitch);
+            if of_block.is_empty() {
+                continue;
             }
-            let depth = pitch.min(end - start);
+            let (data, start) = (&data[of_block.start..], start + of_block.start - depth.start);
+            let depth = of_block.len();
             macro_rules! few {
                 ($height:literal, $wide:literal) => {
                     add_strip::<FUSED, $height, $wide>(

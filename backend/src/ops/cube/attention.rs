@@ -5,24 +5,28 @@ use burn_cubecl::{CubeRuntime, tensor::CubeTensor};
 use cubecl::prelude::*;
 
 use super::{
+    key_range::{Limits, Ranges, visible_keys},
     reduce::{cube_max, cube_sum},
-    register::{Lazy, register},
+    register::{Lazy, register_list},
     tensor::{Strides, StridesLaunch, addresses, array, cubes, empty},
 };
+use crate::ops::{AttendOptions, Backend};
 
 /// Queries of a head up to which attention is computed here. Each reads all keys and values.
 const MOST_QUERIES: usize = 8;
 const UNITS: usize = 256;
 
-/// A cube to a query: 256 keys at a time, it takes their scores, the largest of all so far and the sum of exponentials, and
-/// adds their values, of which each unit keeps one number, for some of the keys.
+/// A cube to a query: of the keys that it sees, 256 at a time, it takes their scores, the largest of all so far and the sum of
+/// exponentials, and adds their values, of which each unit keeps one number, for some of the keys.
 #[cube(launch_unchecked, address_type = "dynamic")]
 #[allow(clippy::collapsible_if)] // one is taken when the kernel is generated, the other when it runs
-fn attention_kernel<X: Float, M: Int>(
+fn attention_kernel<X: Float, M: Int, P: Int, L: Int>(
     q: &Array<X>,
     k: &Array<X>,
     v: &Array<X>,
     mask: &Array<M>,
+    padding: &Array<P>,
+    lengths: &Array<L>,
     y: &mut Array<X>,
     q_at: Strides,
     k_at: Strides,
@@ -33,11 +37,12 @@ fn attention_kernel<X: Float, M: Int>(
     group: usize,
     t: usize,
     s: usize,
+    window: usize,
     scale: f32,
     #[comptime] head_dim: usize,
-    #[comptime] causal: bool,
+    #[comptime] limits: Limits,
     #[comptime] masked: bool,
-    #[define(X, M)] _dtypes: [StorageType; 2],
+    #[define(X, M, P, L)] _dtypes: [StorageType; 4],
 ) {
     let query = CUBE_POS;
     if query >= queries {
@@ -56,16 +61,14 @@ fn attention_kernel<X: Float, M: Int>(
     let k_start = b * k_at.batch + head / group * k_at.head;
     let v_start = b * v_at.batch + head / group * v_at.head;
     let mask_start = b * mask_at.batch + head * mask_at.head + i * mask_at.position;
-    let mut seen = s;
-    if comptime!(causal) {
-        seen = s + i + 1 - t;
-    }
+    let keys = visible_keys::<P, L>(b, i, t, s, window, padding, lengths, limits);
+    let seen = keys.end;
     let slices = comptime!(UNITS / head_dim);
     let (number, slice) = (unit % head_dim, unit / head_dim);
     let mut largest = f32::min_value();
     let mut sum = 0.0f32;
     let mut result = 0.0f32;
-    let mut first = 0usize;
+    let mut first = keys.start;
     while first < seen {
         let key = first + unit;
         let mut score = f32::min_value();
@@ -125,14 +128,17 @@ fn attention_kernel<X: Float, M: Int>(
 #[derive(Clone, Copy)]
 struct Options {
     scale: f32,
-    causal: bool,
+    masked: bool,
+    ranges: Ranges,
 }
 
-fn launch<R: CubeRuntime>(
-    [q, k, v]: [CubeTensor<R>; 3],
-    mask: Option<CubeTensor<R>>,
-    Options { scale, causal }: Options,
-) -> CubeTensor<R> {
+fn launch<R: CubeRuntime>(inputs: Vec<CubeTensor<R>>, options: Options) -> CubeTensor<R> {
+    let Options { scale, masked, ranges } = options;
+    let mut inputs = inputs.into_iter();
+    let mut next = || inputs.next().expect("as many inputs as were registered");
+    let [q, k, v] = [next(), next(), next()];
+    let mask = masked.then(next);
+    let [(padding, p_type), (lengths, l_type)] = ranges.tensors(inputs, &q);
     let shape = q.shape();
     let [b, n_head, t, head_dim] = [0, 1, 2, 3].map(|i| shape[i]);
     let (n_kv_head, s) = (k.meta.shape()[1], k.meta.shape()[2]);
@@ -146,7 +152,8 @@ fn launch<R: CubeRuntime>(
     // Without a mask any other array stands in its place, and is not read.
     let (m, m_type) = mask.as_ref().map_or((&q, DType::U32.into()), |mask| (mask, mask.dtype.into()));
     // SAFETY: batches, heads, positions and numbers stay below the sizes of what is read by them, of which the heads of keys
-    // and values are fewer by the size of a group; the output has a place for each number of each query.
+    // and values are fewer by the size of a group; padding and lengths have a number for each sequence, where they are read;
+    // the output has a place for each number of each query.
     unsafe {
         attention_kernel::launch_unchecked(
             &q.client,
@@ -157,6 +164,8 @@ fn launch<R: CubeRuntime>(
             array(&k),
             array(&v),
             array(m),
+            array(&padding),
+            array(&lengths),
             array(&y),
             StridesLaunch::of(&q),
             StridesLaunch::of(&k),
@@ -167,11 +176,12 @@ fn launch<R: CubeRuntime>(
             n_head / n_kv_head,
             t,
             s,
+            ranges.window,
             scale,
             head_dim,
-            causal,
-            mask.is_some(),
-            [q.dtype.into(), m_type],
+            ranges.limits,
+            masked,
+            [q.dtype.into(), m_type, p_type, l_type],
         );
     }
     y.meta.swap(1, 2);
@@ -184,21 +194,18 @@ pub(super) fn is_small(q: &Shape, k: &Shape, causal: bool) -> bool {
     (1..=MOST_QUERIES).contains(&t) && (1..=UNITS).contains(&head_dim) && s > 0 && (!causal || t <= s)
 }
 
-/// `softmax(q k^T * scale) v` of a few queries.
-pub(super) fn attention<R: CubeRuntime>(
-    inputs: [Lazy<R>; 3],
-    mask: Option<Lazy<R>>,
-    scale: f64,
-    causal: bool,
-) -> Lazy<R> {
-    let options = Options { scale: scale as f32, causal };
-    let output = [(inputs[0].shape(), inputs[0].dtype())];
-    let [q, k, v] = inputs;
-    let [y] = match mask {
-        Some(mask) => register("grove_attention", [q, k, v, mask], output, move |[q, k, v, mask]| {
-            [launch([q, k, v], Some(mask), options)]
-        }),
-        None => register("grove_attention", [q, k, v], output, move |inputs| [launch(inputs, None, options)]),
-    };
-    y
+/// `softmax(q k^T * scale) v` of a few queries, without dropout.
+pub(super) fn attention<R, B>(inputs: [Lazy<R>; 3], options: AttendOptions<B>) -> Lazy<R>
+where
+    R: CubeRuntime,
+    B: Backend<FloatTensorPrimitive = Lazy<R>, IntTensorPrimitive = Lazy<R>, BoolTensorPrimitive = Lazy<R>>,
+{
+    let AttendOptions { scale, visible, hidden, .. } = options;
+    let ([q, k], dtype) = ([0, 1].map(|i| inputs[i].shape()), inputs[0].dtype());
+    let masked = hidden.is_some();
+    let mut inputs: Vec<_> = inputs.into_iter().chain(hidden).collect();
+    let ranges = Ranges::register(visible, [q[0], k[2]], &mut inputs);
+    let options = Options { scale: scale as f32, masked, ranges };
+    let y = register_list("grove_attention", inputs, vec![(q, dtype)], move |inputs| vec![launch(inputs, options)]);
+    y.into_iter().next().expect("one output was described")
 }

@@ -1,12 +1,15 @@
-//! Taking a tensor apart along an axis, without a copy where the device allows it.
+//! Splitting a tensor along an axis, without a copy where the device allows it, and joining the parts in one launch.
 
 use burn::tensor::TensorMetadata;
-use burn_cubecl::CubeRuntime;
+use burn_cubecl::{CubeRuntime, tensor::CubeTensor};
+use cubecl::prelude::*;
 
 use super::{
-    register::{Lazy, register_all},
-    tensor::view,
+    register::{Lazy, register_all, register_list},
+    tensor::{addresses, cubes, empty, view},
 };
+
+const UNITS: usize = 256;
 
 /// See [`Backend::chunk`](crate::Backend::chunk).
 pub(super) fn chunk<R: CubeRuntime>(x: Lazy<R>, count: usize, axis: usize) -> Vec<Lazy<R>> {
@@ -18,4 +21,81 @@ pub(super) fn chunk<R: CubeRuntime>(x: Lazy<R>, count: usize, axis: usize) -> Ve
     register_all("grove_chunk", [x], outputs, move |[x]| {
         (0..count).map(|i| view(x.clone(), axis, i * size..(i + 1) * size)).collect()
     })
+}
+
+/// Each unit copies one element of the result.
+#[cube(launch_unchecked, address_type = "dynamic")]
+fn join_kernel<X: Numeric>(
+    parts: &Sequence<Tensor<X>>,
+    joined: &mut Tensor<X>,
+    count: usize,
+    #[comptime] axis: usize,
+    #[comptime] rank: usize,
+    #[define(X)] _dtype: StorageType,
+) {
+    let i = ABSOLUTE_POS;
+    if i >= count {
+        terminate!();
+    }
+    let size = joined.shape(axis) / parts.len();
+    let at = i / joined.stride(axis) % joined.shape(axis);
+    let part = at / size;
+    #[unroll]
+    for p in 0..parts.len() {
+        if part == p {
+            let x = parts.index(p);
+            let mut from = (at % size) * x.stride(axis);
+            #[unroll]
+            for d in 0..rank {
+                if comptime!(d != axis) {
+                    from += i / joined.stride(d) % joined.shape(d) * x.stride(d);
+                }
+            }
+            joined[i] = x[from];
+        }
+    }
+}
+
+fn join<R: CubeRuntime>(parts: Vec<CubeTensor<R>>, axis: usize) -> CubeTensor<R> {
+    let mut shape = parts[0].shape();
+    shape[axis] *= parts.len();
+    let (rank, count) = (shape.num_dims(), shape.num_elements());
+    let joined = empty(&parts[0], shape, parts[0].dtype);
+    if count == 0 {
+        return joined;
+    }
+    let address = addresses(&parts.iter().chain([&joined]).collect::<Vec<_>>());
+    // SAFETY: the parts have one shape, and the result, which is contiguous, that shape with as many times the length of
+    // the axis; each unit reads a place of a part's shape by the part's strides.
+    unsafe {
+        join_kernel::launch_unchecked(
+            &joined.client,
+            cubes(&joined.client, count.div_ceil(UNITS)),
+            CubeDim::new_1d(UNITS as u32),
+            address,
+            parts.iter().map(|part| part.clone().into_tensor_arg()).collect(),
+            joined.clone().into_tensor_arg(),
+            count,
+            axis,
+            rank,
+            joined.dtype.into(),
+        );
+    }
+    joined
+}
+
+/// Parts that [`unchunk`] joins in one launch: as many as the device with the fewest bindings takes.
+pub(super) const MOST_PARTS: usize = 4;
+
+/// See [`Backend::unchunk`](crate::Backend::unchunk).
+///
+/// # Panics
+/// If there are no parts, or they differ in shape.
+pub(super) fn unchunk<R: CubeRuntime>(parts: Vec<Lazy<R>>, axis: usize) -> Lazy<R> {
+    let mut shape = parts[0].shape();
+    assert!(parts.iter().all(|part| part.shape() == shape), "parts of one shape");
+    shape[axis] *= parts.len();
+    let outputs = vec![(shape, parts[0].dtype())];
+    let mut joined = register_list("grove_unchunk", parts, outputs, move |parts| vec![join(parts, axis)]);
+    joined.pop().expect("one output")
 }

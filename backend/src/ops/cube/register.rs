@@ -4,6 +4,7 @@ use burn::tensor::{DType, Shape, TensorMetadata};
 use burn_cubecl::{CubeBackend, CubeRuntime, fusion::FusionCubeRuntime, tensor::CubeTensor};
 use burn_fusion::{
     FusionRuntime, FusionTensor,
+    client::GlobalFusionClient,
     stream::{Operation, OperationStreams},
 };
 use burn_ir::{CustomOpIr, HandleContainer, OperationIr, TensorIr};
@@ -13,29 +14,28 @@ use std::fmt;
 pub(crate) type Lazy<R> = FusionTensor<FusionCubeRuntime<R>>;
 
 /// The backend below the fusing one, of any kind of elements: handles are the same for all kinds.
-type Inner<R> = CubeBackend<R, f32, i32, u8>;
+pub(super) type Inner<R> = CubeBackend<R, f32, i32, u8>;
 
 type Handles<R> = HandleContainer<<FusionCubeRuntime<R> as FusionRuntime>::FusionHandle>;
 
-/// An operation with `N` inputs.
-struct Custom<F, const N: usize> {
+struct Custom<F> {
     desc: CustomOpIr,
     compute: F,
 }
 
-impl<F, const N: usize> fmt::Debug for Custom<F, N> {
+impl<F> fmt::Debug for Custom<F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.desc.fmt(f)
     }
 }
 
-impl<R, F, const N: usize> Operation<FusionCubeRuntime<R>> for Custom<F, N>
+impl<R, F> Operation<FusionCubeRuntime<R>> for Custom<F>
 where
     R: CubeRuntime,
-    F: Fn([CubeTensor<R>; N]) -> Vec<CubeTensor<R>> + Send + Sync,
+    F: Fn(Vec<CubeTensor<R>>) -> Vec<CubeTensor<R>> + Send + Sync,
 {
     fn execute(&self, handles: &mut Handles<R>) {
-        let inputs = std::array::from_fn(|i| handles.get_float_tensor::<Inner<R>>(&self.desc.inputs[i]));
+        let inputs = self.desc.inputs.iter().map(|input| handles.get_float_tensor::<Inner<R>>(input)).collect();
         for (ir, output) in self.desc.outputs.iter().zip((self.compute)(inputs)) {
             debug_assert_eq!((&ir.shape, ir.dtype), (&output.shape(), output.dtype), "{}", self.desc.id);
             handles.register_float_tensor::<Inner<R>>(&ir.id, output);
@@ -45,19 +45,56 @@ where
 
 /// Registers an operation by its name and the shapes and types of its outputs. `compute` gets the inputs, of any kind of
 /// elements, when the fusing backend comes to it; an input that nothing else holds may be written in place.
+///
+/// # Panics
+/// If there are no inputs.
+pub(super) fn register_list<R: CubeRuntime>(
+    name: &'static str,
+    inputs: Vec<Lazy<R>>,
+    outputs: Vec<(Shape, DType)>,
+    compute: impl Fn(Vec<CubeTensor<R>>) -> Vec<CubeTensor<R>> + Send + Sync + 'static,
+) -> Vec<Lazy<R>> {
+    register_with(inputs[0].client.clone(), name, inputs, outputs, compute)
+}
+
+/// [`register_list`] where the number of inputs is known.
 pub(super) fn register_all<R: CubeRuntime, const N: usize>(
     name: &'static str,
     inputs: [Lazy<R>; N],
     outputs: Vec<(Shape, DType)>,
     compute: impl Fn([CubeTensor<R>; N]) -> Vec<CubeTensor<R>> + Send + Sync + 'static,
 ) -> Vec<Lazy<R>> {
-    let client = inputs[0].client.clone();
+    register_list(name, inputs.into(), outputs, move |inputs| match inputs.try_into() {
+        Ok(inputs) => compute(inputs),
+        Err(_) => unreachable!("as many inputs as were registered"),
+    })
+}
+
+/// [`register`] of an operation without inputs, on a device.
+pub(super) fn register_source<R: CubeRuntime, const M: usize>(
+    name: &'static str,
+    device: &R::Device,
+    outputs: [(Shape, DType); M],
+    compute: impl Fn() -> [CubeTensor<R>; M] + Send + Sync + 'static,
+) -> [Lazy<R>; M] {
+    let client = GlobalFusionClient::<FusionCubeRuntime<R>>::load(device);
+    let outputs = register_with(client, name, vec![], outputs.into(), move |_| compute().into());
+    outputs.try_into().unwrap_or_else(|_| unreachable!("as many outputs as were described"))
+}
+
+fn register_with<R: CubeRuntime>(
+    client: GlobalFusionClient<FusionCubeRuntime<R>>,
+    name: &'static str,
+    inputs: Vec<Lazy<R>>,
+    outputs: Vec<(Shape, DType)>,
+    compute: impl Fn(Vec<CubeTensor<R>>) -> Vec<CubeTensor<R>> + Send + Sync + 'static,
+) -> Vec<Lazy<R>> {
     let streams = OperationStreams::with_inputs(&inputs);
-    let inputs = inputs.map(Lazy::into_ir);
+    let inputs: Vec<_> = inputs.into_iter().map(Lazy::into_ir).collect();
     let uninit = |(shape, dtype)| TensorIr::uninit(client.create_empty_handle(), shape, dtype);
     let outputs: Vec<_> = outputs.into_iter().map(uninit).collect();
     let desc = CustomOpIr::new(name, &inputs, &outputs);
-    let operation = Custom::<_, N> { desc: desc.clone(), compute };
+    let operation = Custom { desc: desc.clone(), compute };
     client.register(streams, OperationIr::Custom(desc), operation)
 }
 

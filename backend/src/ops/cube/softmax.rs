@@ -1,26 +1,32 @@
 //! The softmax of attention's scores and its gradient: a cube to a row.
 
-use burn::tensor::TensorMetadata;
+use burn::tensor::{TensorMetadata, ops::FloatTensor};
 use burn_cubecl::{CubeRuntime, kernel::into_contiguous, tensor::CubeTensor};
 use cubecl::prelude::*;
 
 use super::{
+    key_range::{Limits, Ranges, visible_keys},
     reduce::{cube_max, cube_sum},
-    register::{Lazy, register},
+    register::{Lazy, register, register_list},
     tensor::{addresses, array, cubes, empty, units_for},
 };
+use crate::ops::{Backend, KeyRanges};
 
 #[cube(launch_unchecked, address_type = "dynamic")]
-fn softmax_kernel<X: Float>(
+fn softmax_kernel<X: Float, P: Int, L: Int>(
     scores: &Array<X>,
+    padding: &Array<P>,
+    lengths: &Array<L>,
     weights: &mut Array<X>,
     rows: usize,
+    n_head: usize,
     t: usize,
     s: usize,
+    window: usize,
     scale: f32,
-    #[comptime] causal: bool,
+    #[comptime] limits: Limits,
     #[comptime] units: usize,
-    #[define(X)] _dtype: StorageType,
+    #[define(X, P, L)] _dtypes: [StorageType; 3],
 ) {
     let row = CUBE_POS;
     if row >= rows {
@@ -29,26 +35,19 @@ fn softmax_kernel<X: Float>(
     let mut shared = SharedMemory::<f32>::new(units);
     let unit = UNIT_POS as usize;
     let start = row * s;
-    // Of more queries than keys the first see nothing.
-    let mut seen = s;
-    if comptime!(causal) {
-        let reach = s + row % t + 1;
-        seen = 0;
-        if reach > t {
-            seen = reach - t;
-        }
-    }
+    let keys = visible_keys::<P, L>(row / t / n_head, row % t, t, s, window, padding, lengths, limits);
+    let (first, end) = (keys.start, keys.end);
     let mut largest = f32::min_value();
-    let mut i = unit;
-    while i < seen {
+    let mut i = first + unit;
+    while i < end {
         let score = f32::cast_from(scores[start + i]) * scale;
         largest = select(score > largest, score, largest);
         i += units;
     }
     let largest = cube_max(&mut shared, largest, units);
     let mut sum = 0.0f32;
-    let mut i = unit;
-    while i < seen {
+    let mut i = first + unit;
+    while i < end {
         sum += f32::exp(f32::cast_from(scores[start + i]) * scale - largest);
         i += units;
     }
@@ -58,7 +57,7 @@ fn softmax_kernel<X: Float>(
     let mut i = unit;
     while i < s {
         let mut weight = 0.0f32;
-        if i < seen {
+        if i >= first && i < end {
             weight = f32::exp(f32::cast_from(scores[start + i]) * scale - largest) / divisor;
         }
         weights[start + i] = X::cast_from(weight);
@@ -66,14 +65,17 @@ fn softmax_kernel<X: Float>(
     }
 }
 
-fn launch<R: CubeRuntime>(scores: CubeTensor<R>, scale: f32, causal: bool) -> CubeTensor<R> {
-    let scores = into_contiguous(scores);
+fn launch<R: CubeRuntime>(inputs: Vec<CubeTensor<R>>, scale: f32, ranges: Ranges) -> CubeTensor<R> {
+    let mut inputs = inputs.into_iter();
+    let scores = into_contiguous(inputs.next().expect("the scores come first"));
+    let [(padding, p_type), (lengths, l_type)] = ranges.tensors(inputs, &scores);
     let shape = scores.shape();
-    let (t, s) = (shape[2], shape[3]);
+    let (n_head, t, s) = (shape[1], shape[2], shape[3]);
     let rows = shape[..3].iter().product::<usize>();
     let weights = empty(&scores, shape, scores.dtype);
     let units = units_for(s);
-    // SAFETY: both are contiguous, of `rows` rows of `s` elements.
+    // SAFETY: scores and weights are contiguous, of `rows` rows of `s` elements; padding and lengths have a number for each
+    // sequence, where they are read.
     unsafe {
         softmax_kernel::launch_unchecked(
             &scores.client,
@@ -81,24 +83,36 @@ fn launch<R: CubeRuntime>(scores: CubeTensor<R>, scale: f32, causal: bool) -> Cu
             CubeDim::new_1d(units as u32),
             addresses(&[&scores, &weights]),
             array(&scores),
+            array(&padding),
+            array(&lengths),
             array(&weights),
             rows,
+            n_head,
             t,
             s,
+            ranges.window,
             scale,
-            causal,
+            ranges.limits,
             units,
-            scores.dtype.into(),
+            [scores.dtype.into(), p_type, l_type],
         );
     }
     weights
 }
 
 /// See [`Backend::attention_weights`](crate::Backend::attention_weights).
-pub(super) fn attention_weights<R: CubeRuntime>(scores: Lazy<R>, scale: f64, causal: bool) -> Lazy<R> {
-    let output = [(scores.shape(), scores.dtype())];
-    let [weights] = register("grove_softmax", [scores], output, move |[scores]| [launch(scores, scale as f32, causal)]);
-    weights
+pub(super) fn attention_weights<R, B>(scores: Lazy<R>, scale: f64, visible: KeyRanges<B>) -> FloatTensor<B>
+where
+    R: CubeRuntime,
+    B: Backend<FloatTensorPrimitive = Lazy<R>, IntTensorPrimitive = Lazy<R>>,
+{
+    let shape = scores.shape();
+    let output = vec![(shape.clone(), scores.dtype())];
+    let mut inputs = vec![scores];
+    let ranges = Ranges::register(visible, [shape[0], shape[3]], &mut inputs);
+    let weights =
+        register_list("grove_softmax", inputs, output, move |inputs| vec![launch(inputs, scale as f32, ranges)]);
+    weights.into_iter().next().expect("one output was described")
 }
 
 #[cube(launch_unchecked, address_type = "dynamic")]

@@ -1,11 +1,11 @@
 //! Attention on flex, for f32. The output lies in memory as `[b, t, n_head, head_dim]`, so that putting the heads side by
 //! side costs nothing; so do the gradients.
 
-use burn::tensor::{DType, Shape};
+use burn::tensor::{DType, Int, Shape, Tensor, ops::IntTensor};
 use burn_flex::{Flex, FlexTensor};
 use grove_kernels::{Attention, Heads, Hidden};
 
-use super::{contiguous, elements, is_f32, tensor};
+use super::{contiguous, is_f32, tensor};
 use crate::ops::{AttendOptions, attend, precision::is_half};
 
 /// Strides of all axes but the last.
@@ -37,8 +37,15 @@ fn turned(values: Vec<f32>, [b, n_head, positions, head_dim]: [usize; 4]) -> Fle
 
 /// Options whose tensors lie in memory as the kernel needs them; `None` where that cannot be, or the kernel cannot help.
 struct Prepared {
+    padding: Option<Vec<usize>>,
+    lengths: Option<Vec<usize>>,
     hidden: Option<FlexTensor>,
-    factors: Option<FlexTensor>,
+}
+
+/// Numbers of positions; less than none is none.
+fn counts(x: &IntTensor<Flex>) -> Vec<usize> {
+    let counts = Tensor::<Flex, 1, Int>::from_primitive(x.clone()).into_data();
+    counts.iter::<i64>().map(|count| usize::try_from(count).unwrap_or(0)).collect()
 }
 
 fn prepare(inputs: &[FlexTensor; 3], options: &AttendOptions<Flex>) -> Option<Prepared> {
@@ -48,10 +55,10 @@ fn prepare(inputs: &[FlexTensor; 3], options: &AttendOptions<Flex>) -> Option<Pr
         && (q[0], q[3]) == (k[0], k[3])
         && k[1] > 0
         && q[1].is_multiple_of(k[1])
-        && (!options.causal || q[2] <= k[2]);
+        && (!options.visible.causal || q[2] <= k[2]);
     let hidden = options.hidden.as_ref();
     let bytes = hidden.is_none_or(|hidden| matches!(hidden.dtype(), DType::Bool(_)) && hidden.dtype().size() == 1);
-    if !fits || !bytes || !inputs.iter().chain(&options.factors).all(is_f32) {
+    if !fits || !bytes || !inputs.iter().all(is_f32) {
         return None;
     }
     let wanted = [q[0], q[1], q[2], k[2]];
@@ -59,9 +66,11 @@ fn prepare(inputs: &[FlexTensor; 3], options: &AttendOptions<Flex>) -> Option<Pr
     let fits = |hidden: &FlexTensor| {
         (0..4).all(|i| [wanted[i], if i < 3 { 1 } else { wanted[i] }].contains(&hidden.layout().shape()[i]))
     };
-    let factors = options.factors.as_ref().map(FlexTensor::to_contiguous);
-    let whole = factors.as_ref().is_none_or(|factors| factors.layout().shape()[..] == wanted);
-    (whole && hidden.as_ref().is_none_or(fits)).then_some(Prepared { hidden, factors })
+    hidden.as_ref().is_none_or(fits).then(|| {
+        options.visible.check(q[0]);
+        let [padding, lengths] = [&options.visible.padding, &options.visible.lengths].map(|x| x.as_ref().map(counts));
+        Prepared { padding, lengths, hidden }
+    })
 }
 
 impl Prepared {
@@ -83,9 +92,12 @@ impl Prepared {
             s,
             head_dim: shape[3],
             scale: options.scale as f32,
-            causal: options.causal,
+            causal: options.visible.causal,
+            window: options.visible.window,
+            padding: self.padding.as_deref(),
+            lengths: self.lengths.as_deref(),
             hidden,
-            factors: self.factors.as_ref().map(elements),
+            dropout: options.dropout,
         }
     }
 }

@@ -14,9 +14,9 @@ use burn_flex::{Flex, FlexTensor, Layout};
 use grove_kernels as kernels;
 
 use super::{
-    AttendOptions, Backend, BatchNormKept, BatchNormed, ConvolveOptions, ConvolveThen, GruReset, PoolOptions,
-    Quantisation, Recurrence, RnnActivation, RowNormOptions, Steps, embed, gated, gelu, optimizer, quantised, rotary,
-    rows,
+    AttendOptions, Backend, BatchNormKept, BatchNormed, ConvolveOptions, ConvolveThen, Dropout, GruReset, KeyRanges,
+    PoolOptions, Quantisation, Recurrence, RnnActivation, RowNormOptions, Steps, embed, gated, gelu, optimizer,
+    quantised, random, rotary, rows,
 };
 
 /// A tensor of f32 in a shape.
@@ -129,6 +129,22 @@ impl Backend for Flex {
         let mut d_gate = vec![];
         let d_up = changed(grad, |grad| d_gate = kernels::silu_mul_backward(elements(&gate), elements(&up), grad));
         [tensor(d_gate, gate.layout().shape().clone()), d_up]
+    }
+
+    fn random_bits(key: [u32; 2], shape: Shape, _device: &Self::Device) -> IntTensor<Self> {
+        let bits = kernels::random_bits(key, shape.num_elements());
+        FlexTensor::new(burn::tensor::Bytes::from_elems(bits), Layout::contiguous(shape), DType::U32)
+    }
+
+    fn dropout(x: FloatTensor<Self>, dropout: Dropout) -> FloatTensor<Self> {
+        if !is_f32(&x) {
+            return random::dropout_by_product::<Self>(x, dropout);
+        }
+        if x.is_unique() {
+            return changed(x, |x| dropout.apply(x));
+        }
+        let x = contiguous(x);
+        tensor(dropout.applied(elements(&x)), x.layout().shape().clone())
     }
 
     fn attend(
@@ -244,15 +260,15 @@ impl Backend for Flex {
         changed(grad, |grad| kernels::selu_backward(elements(&x), grad))
     }
 
-    fn attention_weights(scores: FloatTensor<Self>, scale: f64, causal: bool) -> FloatTensor<Self> {
+    fn attention_weights(scores: FloatTensor<Self>, scale: f64, visible: KeyRanges<Self>) -> FloatTensor<Self> {
         let [.., t, s] = scores.layout().shape()[..] else {
-            return rows::attention_weights::<Self>(scores, scale, causal);
+            return rows::attention_weights::<Self>(scores, scale, visible);
         };
         // The first of more queries than there are keys see nothing, which the kernel does not know.
-        if !is_f32(&scores) || causal && t > s {
-            return rows::attention_weights::<Self>(scores, scale, causal);
+        if !is_f32(&scores) || visible.causal && t > s || !visible.is_plain() {
+            return rows::attention_weights::<Self>(scores, scale, visible);
         }
-        let (scale, queries) = (scale as f32, causal.then_some(t));
+        let (scale, queries) = (scale as f32, visible.causal.then_some(t));
         if scores.is_unique() {
             return changed(scores, |scores| kernels::softmax_rows(scores, s, scale, queries));
         }

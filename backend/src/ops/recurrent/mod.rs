@@ -43,7 +43,7 @@ pub enum RnnActivation {
 pub type Recurrence<B, const K: usize> = (FloatTensor<B>, Option<[FloatTensor<B>; K]>);
 
 /// The inputs of all steps through their weights, `[rows, gates n]`.
-fn project<B: Backend>(x: Tensor<B, 2>, w_ih: Tensor<B, 2>, bias: Tensor<B, 1>) -> Tensor<B, 2> {
+pub(super) fn project<B: Backend>(x: Tensor<B, 2>, w_ih: Tensor<B, 2>, bias: Tensor<B, 1>) -> Tensor<B, 2> {
     matmul(x, w_ih.transpose()) + bias.unsqueeze()
 }
 
@@ -53,14 +53,14 @@ fn gate<B: Backend>(gates: &Tensor<B, 2>, i: usize, n: usize) -> Tensor<B, 2> {
 }
 
 /// `[rows, n]` to `[1, n]`, added up in at least f32.
-fn sum_rows<B: Backend>(x: Tensor<B, 2>) -> Tensor<B, 2> {
+pub(super) fn sum_rows<B: Backend>(x: Tensor<B, 2>) -> Tensor<B, 2> {
     let dtype = x.dtype();
     let sum = at_least_f32(x).sum_dim(0);
     if sum.dtype() == dtype { sum } else { sum.cast(dtype) }
 }
 
 /// The gradients of what precedes the recurrence, of `x`, `w_ih` and the bias, as far as they are needed.
-fn project_backward<B: Backend>(
+pub(super) fn project_backward<B: Backend>(
     x: Tensor<B, 2>,
     w_ih: Tensor<B, 2>,
     grad: Tensor<B, 2>,

@@ -1,17 +1,18 @@
-//! Threefry-2x32 with 20 rounds, the block cipher behind every key.
+//! Threefry-2x32 with 20 rounds, the block cipher behind every random key. Reference: Salmon et al., "Parallel random
+//! numbers: as easy as 1, 2, 3" (2011).
 
 /// Constant of the key schedule; the third word of the schedule is the parity of the key with it.
 const PARITY: u32 = 0x1BD1_1BDA;
 
 /// The two words of a 64-bit counter, the high one first.
 #[inline(always)]
-pub(super) const fn counter(index: u64) -> [u32; 2] {
+pub const fn counter(index: u64) -> [u32; 2] {
     [(index >> 32) as u32, index as u32]
 }
 
-/// Encrypts a counter with a key.
+/// Encrypts a counter with a key: the two words of one block.
 #[inline(always)]
-pub(super) fn threefry2x32(key: [u32; 2], counter: [u32; 2]) -> [u32; 2] {
+pub fn threefry2x32(key: [u32; 2], counter: [u32; 2]) -> [u32; 2] {
     let [k0, k1] = key;
     let k2 = k0 ^ k1 ^ PARITY;
     let x = inject(counter, k0, k1, 0);
@@ -22,9 +23,9 @@ pub(super) fn threefry2x32(key: [u32; 2], counter: [u32; 2]) -> [u32; 2] {
     inject(four_rounds(x, [13, 15, 26, 6]), k2, k0, 5)
 }
 
-/// The 32 random bits that jax derives from one block.
+/// The 32 random bits that JAX derives from one block.
 #[inline(always)]
-pub(super) fn bits(key: [u32; 2], counter: [u32; 2]) -> u32 {
+pub fn bits(key: [u32; 2], counter: [u32; 2]) -> u32 {
     let [high, low] = threefry2x32(key, counter);
     high ^ low
 }

@@ -1,0 +1,384 @@
+//! Convolutions of f32 as products of matrices: what a kernel sees at each position becomes a row.
+
+use burn::tensor::{DType, Tensor, TensorMetadata};
+use burn_cubecl::{CubeRuntime, kernel::into_contiguous, tensor::CubeTensor};
+use cubecl::{prelude::*, zspace::metadata::Metadata};
+
+use super::{
+    register::{Lazy, register},
+    tensor::{addresses, array, cubes, empty},
+};
+use crate::{
+    Backend, ConvolveOptions,
+    ops::{float, primitive},
+};
+
+const UNITS: usize = 256;
+
+/// Rows of one pass hold at most so many elements, 512 MiB.
+const MOST_ELEMENTS: usize = 1 << 27;
+
+/// Products of which a gradient of weights is the sum: as many as give a GPU's multiprocessors some tiles each.
+const TILES: usize = 512;
+const TILE: usize = 64;
+
+/// Sizes of a convolution: of one group's channels, of the images, of the output and of the kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Conv {
+    options: ConvolveOptions,
+    images: usize,
+    channels: usize,
+    size: [usize; 2],
+    output: [usize; 2],
+    kernel: [usize; 2],
+}
+
+impl Conv {
+    fn new(x: &[usize], weight: &[usize], options: ConvolveOptions) -> Self {
+        let (size, kernel) = ([x[2], x[3]], [weight[2], weight[3]]);
+        let output = options.output_size(size, kernel);
+        Self { options, images: x[0], channels: weight[1], size, output, kernel }
+    }
+
+    fn rows(&self) -> usize {
+        self.images * self.output[0] * self.output[1]
+    }
+
+    fn columns(&self) -> usize {
+        self.kernel[0] * self.kernel[1] * self.channels
+    }
+
+    /// Images whose rows are held at once.
+    fn images_at_once(&self) -> usize {
+        let of_one = self.output[0] * self.output[1] * self.columns() * self.options.groups;
+        (MOST_ELEMENTS / of_one.max(1)).clamp(1, self.images.max(1))
+    }
+
+    /// True where the rows are the pixels.
+    fn is_pointwise(&self) -> bool {
+        self.options == ConvolveOptions::default() && self.kernel == [1, 1]
+    }
+}
+
+#[derive(CubeType, CubeLaunch)]
+struct Geometry {
+    groups: usize,
+    channels: usize,
+    height: usize,
+    width: usize,
+    out_height: usize,
+    out_width: usize,
+    kernel_height: usize,
+    kernel_width: usize,
+    stride_y: usize,
+    stride_x: usize,
+    padding_y: usize,
+    padding_x: usize,
+    dilation_y: usize,
+    dilation_x: usize,
+}
+
+impl<R: Runtime> GeometryLaunch<R> {
+    fn of(conv: &Conv) -> Self {
+        let ConvolveOptions { stride, padding, dilation, groups } = conv.options;
+        Self::new(
+            groups,
+            conv.channels,
+            conv.size[0],
+            conv.size[1],
+            conv.output[0],
+            conv.output[1],
+            conv.kernel[0],
+            conv.kernel[1],
+            stride[0],
+            stride[1],
+            padding[0],
+            padding[1],
+            dilation[0],
+            dilation[1],
+        )
+    }
+}
+
+/// Strides of a tensor `[b, c, h, w]`.
+#[derive(CubeType, CubeLaunch)]
+struct ImageStrides {
+    image: usize,
+    channel: usize,
+    row: usize,
+    column: usize,
+}
+
+/// One element of the rows for each unit: those of a matrix follow each other by rows, or else by columns (`by_rows`).
+#[cube(launch_unchecked, address_type = "dynamic")]
+fn unfold_kernel(
+    x: &Array<f32>,
+    rows: &mut Array<f32>,
+    count: usize,
+    conv: Geometry,
+    strides: ImageStrides,
+    rows_each: usize,
+    columns: usize,
+    #[comptime] by_rows: bool,
+) {
+    let i = ABSOLUTE_POS;
+    if i >= count {
+        terminate!();
+    }
+    let (matrix, within) = (i / (rows_each * columns), i % (rows_each * columns));
+    let (row, column) = if comptime!(by_rows) {
+        (within / columns, within % columns)
+    } else {
+        (within % rows_each, within / rows_each)
+    };
+    let (part, group) = (matrix / conv.groups, matrix % conv.groups);
+    let position = part * rows_each + row;
+    let (line, out_x) = (position / conv.out_width, position % conv.out_width);
+    let (image, out_y) = (line / conv.out_height, line % conv.out_height);
+    let (tap, channel) = (column / conv.channels, column % conv.channels);
+    let y = out_y * conv.stride_y + tap / conv.kernel_width * conv.dilation_y;
+    let x_at = out_x * conv.stride_x + tap % conv.kernel_width * conv.dilation_x;
+    let mut value = 0.0f32;
+    if y >= conv.padding_y
+        && y < conv.height + conv.padding_y
+        && x_at >= conv.padding_x
+        && x_at < conv.width + conv.padding_x
+    {
+        value = x[image * strides.image
+            + (group * conv.channels + channel) * strides.channel
+            + (y - conv.padding_y) * strides.row
+            + (x_at - conv.padding_x) * strides.column];
+    }
+    rows[i] = value;
+}
+
+/// Each pixel of each channel gathers what positions that see it have for it; channels are neighbours in memory.
+#[allow(clippy::manual_is_multiple_of)] // not known to kernels
+#[cube(launch_unchecked, address_type = "dynamic")]
+fn fold_kernel(rows: &Array<f32>, x: &mut Array<f32>, count: usize, conv: Geometry, all_rows: usize, columns: usize) {
+    let i = ABSOLUTE_POS;
+    if i >= count {
+        terminate!();
+    }
+    let all_channels = conv.groups * conv.channels;
+    let (pixel, of_all) = (i / all_channels, i % all_channels);
+    let (group, channel) = (of_all / conv.channels, of_all % conv.channels);
+    let (line, column) = (pixel / conv.width, pixel % conv.width);
+    let (image, row) = (line / conv.height, line % conv.height);
+    let mut sum = 0.0f32;
+    for tap_y in 0..conv.kernel_height {
+        let reach_y = tap_y * conv.dilation_y;
+        let y = row + conv.padding_y;
+        if y >= reach_y && (y - reach_y) % conv.stride_y == 0 && (y - reach_y) / conv.stride_y < conv.out_height {
+            let out_y = (y - reach_y) / conv.stride_y;
+            for tap_x in 0..conv.kernel_width {
+                let reach_x = tap_x * conv.dilation_x;
+                let x_at = column + conv.padding_x;
+                if x_at >= reach_x
+                    && (x_at - reach_x) % conv.stride_x == 0
+                    && (x_at - reach_x) / conv.stride_x < conv.out_width
+                {
+                    let out_x = (x_at - reach_x) / conv.stride_x;
+                    let position = (image * conv.out_height + out_y) * conv.out_width + out_x;
+                    let tap = tap_y * conv.kernel_width + tap_x;
+                    sum += rows[(group * all_rows + position) * columns + tap * conv.channels + channel];
+                }
+            }
+        }
+    }
+    x[i] = sum;
+}
+
+/// `[b, c, h, w]` as rows of what the kernel sees at each position, `[parts * groups, rows / parts, kh * kw * c / groups]`.
+fn unfolded<R: CubeRuntime>(mut x: CubeTensor<R>, conv: &Conv, parts: usize) -> CubeTensor<R> {
+    let groups = conv.options.groups;
+    let (rows, columns) = (conv.rows() / parts, conv.columns());
+    let [image, channel, row, column] = [0, 1, 2, 3].map(|axis| x.meta.strides()[axis]);
+    let [height, width] = conv.size;
+    let shape = [parts * groups, rows, columns];
+    if conv.is_pointwise() && [image, row, column, channel] == [height * width * columns, width * columns, columns, 1] {
+        *x.meta = Metadata::new(shape, [rows * columns, columns, 1]);
+        return x;
+    }
+    let by_rows = channel <= column;
+    let mut out = empty(&x, shape, DType::F32);
+    if !by_rows {
+        *out.meta = Metadata::new(shape, [rows * columns, 1, rows]);
+    }
+    let count = shape.iter().product();
+    // SAFETY: each element of the rows has a unit, and what it sees of the image lies within the image, by its strides.
+    unsafe {
+        unfold_kernel::launch_unchecked(
+            &x.client,
+            cubes(&x.client, usize::div_ceil(count, UNITS)),
+            CubeDim::new_1d(UNITS as u32),
+            addresses(&[&x, &out]),
+            array(&x),
+            array(&out),
+            count,
+            GeometryLaunch::of(conv),
+            ImageStridesLaunch::new(image, channel, row, column),
+            rows,
+            columns,
+            by_rows,
+        );
+    }
+    out
+}
+
+/// The sums of what belongs to each pixel, `[b, c, h, w]`, of rows `[groups, rows, kh * kw * c / groups]`.
+fn folded<R: CubeRuntime>(rows: CubeTensor<R>, conv: &Conv) -> CubeTensor<R> {
+    let rows = into_contiguous(rows);
+    let ([height, width], channels) = (conv.size, conv.channels * conv.options.groups);
+    let shape = [conv.images, channels, height, width];
+    let mut x = empty(&rows, shape, DType::F32);
+    *x.meta = Metadata::new(shape, [height * width * channels, 1, width * channels, channels]);
+    let count = shape.iter().product();
+    // SAFETY: each pixel of each channel has a unit, and is gathered from positions of the output, which have rows.
+    unsafe {
+        fold_kernel::launch_unchecked(
+            &x.client,
+            cubes(&x.client, usize::div_ceil(count, UNITS)),
+            CubeDim::new_1d(UNITS as u32),
+            addresses(&[&x, &rows]),
+            array(&rows),
+            array(&x),
+            count,
+            GeometryLaunch::of(conv),
+            conv.rows(),
+            conv.columns(),
+        );
+    }
+    x
+}
+
+fn unfold<R: CubeRuntime>(x: Lazy<R>, conv: Conv, parts: usize) -> Lazy<R> {
+    let shape = [parts * conv.options.groups, conv.rows() / parts, conv.columns()];
+    let [rows] = register("grove_unfold", [x], [(shape.into(), DType::F32)], move |[x]| [unfolded(x, &conv, parts)]);
+    rows
+}
+
+fn fold<R: CubeRuntime>(rows: Lazy<R>, conv: Conv) -> Lazy<R> {
+    let shape = [conv.images, conv.channels * conv.options.groups, conv.size[0], conv.size[1]];
+    let [x] = register("grove_fold", [rows], [(shape.into(), DType::F32)], move |[rows]| [folded(rows, &conv)]);
+    x
+}
+
+/// The weight `[o, c / groups, kh, kw]` as matrices `[groups, o / groups, kh * kw * c / groups]`.
+fn matrices<B: Backend>(weight: Tensor<B, 4>, conv: &Conv) -> Tensor<B, 3> {
+    let (groups, out) = (conv.options.groups, weight.dims()[0]);
+    weight.permute([0, 2, 3, 1]).reshape([groups, out / groups, conv.columns()])
+}
+
+/// A tensor of the output's shape, `[b, o, h', w']`, as `[groups, rows, o / groups]`.
+fn positions<B: Backend>(y: Tensor<B, 4>, conv: &Conv) -> Tensor<B, 3> {
+    let (groups, out) = (conv.options.groups, y.dims()[1]);
+    let y = y.permute([0, 2, 3, 1]);
+    if groups == 1 {
+        return y.reshape([1, conv.rows(), out]);
+    }
+    y.reshape([conv.rows(), groups, out / groups]).swap_dims(0, 1)
+}
+
+fn matmul<B: Backend>(lhs: Tensor<B, 3>, rhs: Tensor<B, 3>) -> Tensor<B, 3> {
+    float(B::matmul(primitive(lhs), primitive(rhs)))
+}
+
+/// Some images at a time, so that their rows have room.
+fn pieces<B: Backend>(x: &Tensor<B, 4>, conv: &Conv) -> Vec<(Conv, Tensor<B, 4>, usize)> {
+    let each = conv.images_at_once();
+    let starts = (0..conv.images).step_by(each);
+    starts
+        .map(|start| {
+            let images = each.min(conv.images - start);
+            let piece = if images == conv.images { x.clone() } else { x.clone().narrow(0, start, images) };
+            (Conv { images, ..*conv }, piece, start)
+        })
+        .collect()
+}
+
+fn joined<B: Backend>(mut pieces: Vec<Tensor<B, 4>>) -> Tensor<B, 4> {
+    if pieces.len() == 1 { pieces.remove(0) } else { Tensor::cat(pieces, 0) }
+}
+
+/// See [`Backend::convolve`]; of f32.
+pub(super) fn forward<B, R>(x: Lazy<R>, weight: Lazy<R>, options: ConvolveOptions) -> Lazy<R>
+where
+    B: Backend<FloatTensorPrimitive = Lazy<R>>,
+    R: CubeRuntime,
+{
+    let conv = Conv::new(&x.shape(), &weight.shape(), options);
+    let (out, [height, width]) = (weight.shape()[0], conv.output);
+    let weight = matrices::<B>(float(weight), &conv).swap_dims(1, 2);
+    let outputs = pieces::<B>(&float(x), &conv).into_iter().map(|(conv, x, _)| {
+        let rows = float::<B, 3>(unfold(primitive(x), conv, 1));
+        let y = matmul(rows, weight.clone());
+        let y = if options.groups == 1 { y } else { y.swap_dims(0, 1) };
+        y.reshape([conv.images, height, width, out]).permute([0, 3, 1, 2])
+    });
+    primitive(joined(outputs.collect()))
+}
+
+/// The gradient of the input; see [`Backend::convolve_backward`].
+fn input_gradient<B, R>(weight: Tensor<B, 4>, grad: &Tensor<B, 4>, conv: &Conv) -> Tensor<B, 4>
+where
+    B: Backend<FloatTensorPrimitive = Lazy<R>>,
+    R: CubeRuntime,
+{
+    let weight = matrices::<B>(weight, conv);
+    let inputs = pieces::<B>(grad, conv).into_iter().map(|(conv, grad, _)| {
+        let rows = matmul(positions(grad, &conv), weight.clone());
+        float(fold(primitive(rows), conv))
+    });
+    joined(inputs.collect())
+}
+
+/// The gradient of the weight; see [`Backend::convolve_backward`]. A sum over all positions, of which few tiles come, is
+/// taken in parts.
+fn weight_gradient<B, R>(x: &Tensor<B, 4>, grad: &Tensor<B, 4>, conv: &Conv) -> Tensor<B, 4>
+where
+    B: Backend<FloatTensorPrimitive = Lazy<R>>,
+    R: CubeRuntime,
+{
+    let (groups, out) = (conv.options.groups, grad.dims()[1]);
+    let tiles = groups * (out / groups).div_ceil(TILE) * conv.columns().div_ceil(TILE);
+    let sums = pieces::<B>(x, conv).into_iter().map(|(conv, x, start)| {
+        let images = conv.images;
+        let parts = (1..=images).find(|parts| images % parts == 0 && parts * tiles >= TILES).unwrap_or(images);
+        let rows = float::<B, 3>(unfold(primitive(x), conv, parts));
+        let grad =
+            if start == 0 && grad.dims()[0] == images { grad.clone() } else { grad.clone().narrow(0, start, images) };
+        let grad = positions(grad, &conv);
+        let grad = match groups {
+            1 => grad.reshape([parts, conv.rows() / parts, out]),
+            _ => {
+                let grad = grad.reshape([groups, parts, conv.rows() / parts, out / groups]).swap_dims(0, 1);
+                grad.reshape([parts * groups, conv.rows() / parts, out / groups])
+            }
+        };
+        let products = matmul(grad.swap_dims(1, 2), rows);
+        products.reshape([parts, out, conv.columns()]).sum_dim(0)
+    });
+    let sum = sums.reduce(|a, b| a + b).unwrap_or_else(|| Tensor::zeros([1, out, conv.columns()], &x.device()));
+    let [height, width] = conv.kernel;
+    sum.reshape([out, height, width, conv.channels]).permute([0, 3, 1, 2])
+}
+
+/// See [`Backend::convolve_backward`]; of f32.
+pub(super) fn backward<B, R>(
+    x: Lazy<R>,
+    weight: Lazy<R>,
+    grad: Lazy<R>,
+    options: ConvolveOptions,
+    needs: [bool; 2],
+) -> [Option<Lazy<R>>; 2]
+where
+    B: Backend<FloatTensorPrimitive = Lazy<R>>,
+    R: CubeRuntime,
+{
+    let conv = Conv::new(&x.shape(), &weight.shape(), options);
+    let grad = float::<B, 4>(grad);
+    let dx = needs[0].then(|| primitive(input_gradient::<B, R>(float(weight), &grad, &conv)));
+    let dw = needs[1].then(|| primitive(weight_gradient::<B, R>(&float(x), &grad, &conv)));
+    [dx, dw]
+}

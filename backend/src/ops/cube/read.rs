@@ -1,0 +1,35 @@
+//! Reads that are queued on the device before anybody waits for them.
+
+use burn::tensor::{TensorData, backend::ExecutionError};
+use burn_cubecl::{CubeRuntime, kernel::into_contiguous};
+use cubecl::{future::block_on, server::CopyDescriptor};
+use std::{
+    future::poll_fn,
+    task::{Context, Poll, Waker},
+};
+
+use super::register::{Inner, Lazy};
+use crate::PendingRead;
+
+/// See [`Backend::start_read`](crate::Backend::start_read).
+///
+/// Burn's own read is no use here: its future does nothing until it is polled, and on CUDA the poll that queues the copy
+/// also waits for it. This one queues the copy when it is first polled, and waits when it is polled again.
+pub(super) fn start_read<R: CubeRuntime>(x: Lazy<R>) -> PendingRead {
+    let client = x.client.clone();
+    let x = into_contiguous(client.resolve_tensor_float::<Inner<R>>(x));
+    let (count, dtype) = (x.meta.shape().num_elements(), x.dtype);
+    let mut read = Box::pin(async move {
+        let descriptor = CopyDescriptor::new(x.handle.binding(), [count].into(), [1].into(), dtype.size());
+        let bytes = x.client.read_one_tensor_async(descriptor);
+        let mut queued = false;
+        poll_fn(|_| if std::mem::replace(&mut queued, true) { Poll::Ready(()) } else { Poll::Pending }).await;
+        match bytes.await {
+            Ok(bytes) => Ok(TensorData::from_bytes(bytes, [count], dtype)),
+            Err(error) => Err(ExecutionError::WithContext { reason: error.to_string() }),
+        }
+    });
+    // Pending whatever happens: the future stops once it has queued the copy.
+    let _ = read.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+    PendingRead::new(move || block_on(read))
+}

@@ -1,0 +1,244 @@
+//! Layers of LSTM and GRU: one launch a step, forwards and backwards.
+//!
+//! A cube computes some hidden units of some sequences: it sums the products with the recurrent weights in tiles, and then its
+//! cells. A launch waits for the one before, so that steps need no other synchronisation.
+
+use burn::tensor::{DType, Tensor, TensorMetadata};
+use burn_cubecl::{CubeRuntime, kernel::into_contiguous, tensor::CubeTensor};
+use cubecl::prelude::*;
+
+use super::{
+    recurrent_step::{Step, StepLaunch, backward_kernel, forward_kernel},
+    register::{Lazy, register},
+    tensor::{addresses, array, cubes, empty},
+};
+use crate::{
+    Backend, Recurrence, Steps,
+    ops::{float, primitive, recurrent as composed},
+};
+
+/// Sequences and hidden units of a cube.
+pub(super) const ROWS: usize = 16;
+pub(super) const HIDDEN: usize = 4;
+/// Summands of a tile, for each of the units that share a sum.
+pub(super) const DEPTH: usize = 32;
+/// Units that share a sum over the gates in a backward pass.
+pub(super) const SLICES: usize = 4;
+
+/// The cell of a layer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Cell {
+    Lstm,
+    /// With the reset gate behind the product with the state.
+    Gru,
+}
+
+impl Cell {
+    pub(super) fn gates(self) -> usize {
+        match self {
+            Self::Lstm => 4,
+            Self::Gru => 3,
+        }
+    }
+
+    /// States: the hidden one, and the cell's.
+    fn states(self) -> usize {
+        match self {
+            Self::Lstm => 2,
+            Self::Gru => 1,
+        }
+    }
+}
+
+/// True for inputs that the kernels take: all of f32. Layers of 16 bits are computed by Burn's operations.
+pub(super) fn takes<R: CubeRuntime>(inputs: &[Lazy<R>]) -> bool {
+    inputs.iter().all(|x| x.dtype() == DType::F32)
+}
+
+/// The steps of a walk, each with those before and after it.
+fn walk(steps: &Steps) -> Vec<Step> {
+    let walk: Vec<_> = steps.walk().into_iter().map(|(_, rows)| rows).collect();
+    (0..walk.len())
+        .map(|i| {
+            let rows = &walk[i];
+            let before = i.checked_sub(1).map(|i| &walk[i]);
+            let after = walk.get(i + 1);
+            Step {
+                start: rows.start,
+                alive: rows.len(),
+                before: before.map_or(0, |before| before.start),
+                held: before.map_or(0, |before| before.len().min(rows.len())),
+                after: after.map_or(0, |after| after.start),
+                going_on: after.map_or(0, |after| after.len().min(rows.len())),
+            }
+        })
+        .collect()
+}
+
+fn launch_args<R: CubeRuntime>(step: &Step) -> StepLaunch<R> {
+    StepLaunch::new(step.start, step.alive, step.before, step.held, step.after, step.going_on)
+}
+
+/// All steps of `projected` `[rows, gates n]`, `w_hh` `[gates n, n]`, the bias of the new gate's state and the states before:
+/// outputs and states, and, if `keep`, gates and cells.
+fn forward_steps<R: CubeRuntime>(
+    inputs: [CubeTensor<R>; 5],
+    cell: Cell,
+    steps: &[Step],
+    keep: bool,
+) -> [CubeTensor<R>; 3] {
+    let [projected, w_hh, bias, h0, c0] = inputs.map(into_contiguous);
+    let (b, n) = (h0.meta.shape()[0], h0.meta.shape()[1]);
+    let (rows, wide) = (projected.meta.shape()[0], projected.meta.shape()[1]);
+    let output = empty(&projected, [rows + cell.states() * b, n], projected.dtype);
+    let kept = |columns: usize| empty(&projected, if keep { [rows, columns] } else { [1, 1] }, projected.dtype);
+    let (gates, saved) = (kept(wide), kept(n));
+    let dtype = projected.dtype.into();
+    for step in steps {
+        let count = n.div_ceil(HIDDEN) * step.alive.div_ceil(ROWS);
+        // SAFETY: all are contiguous; rows and hidden units are checked against the step's and the layer's. A cube writes
+        // its own elements of this step, and reads those of other steps.
+        unsafe {
+            forward_kernel::launch_unchecked(
+                &projected.client,
+                cubes(&projected.client, count),
+                CubeDim::new_1d((ROWS * HIDDEN * cell.gates()) as u32),
+                addresses(&[&projected, &w_hh, &output, &gates]),
+                array(&projected),
+                array(&w_hh),
+                array(&bias),
+                array(&h0),
+                array(&c0),
+                array(&output),
+                array(&gates),
+                array(&saved),
+                launch_args(step),
+                n,
+                rows,
+                b,
+                count,
+                cell.gates(),
+                keep,
+                dtype,
+            );
+        }
+    }
+    [output, gates, saved]
+}
+
+/// The gradients of a backward pass: of the products with the state `[rows, gates n]`, of a GRU's new gate `[rows, n]`; the
+/// states before each row `[rows, n]`; what the states before the first step get straight `[b, n]`; and the first of these
+/// gradients for each sequence's first step `[b, gates n]`.
+fn backward_steps<R: CubeRuntime>(inputs: [CubeTensor<R>; 7], cell: Cell, steps: &[Step]) -> [CubeTensor<R>; 5] {
+    let [w_hh, gates, saved, output, h0, c0, grad] = inputs.map(into_contiguous);
+    let (b, n) = (h0.meta.shape()[0], h0.meta.shape()[1]);
+    let (rows, wide) = (gates.meta.shape()[0], gates.meta.shape()[1]);
+    let new = |shape: [usize; 2]| empty(&gates, shape, gates.dtype);
+    let (d_state, before, straight, d_first) = (new([rows, wide]), new([rows, n]), new([b, n]), new([b, wide]));
+    let d_new = if cell == Cell::Gru { new([rows, n]) } else { new([1, 1]) };
+    let dtype = gates.dtype.into();
+    for step in steps.iter().rev() {
+        let count = n.div_ceil(HIDDEN) * step.alive.div_ceil(ROWS);
+        // SAFETY: as in the forward pass.
+        unsafe {
+            backward_kernel::launch_unchecked(
+                &gates.client,
+                cubes(&gates.client, count),
+                CubeDim::new_1d((ROWS * HIDDEN * SLICES) as u32),
+                addresses(&[&w_hh, &gates, &output, &grad, &d_first]),
+                array(&w_hh),
+                array(&gates),
+                array(&saved),
+                array(&output),
+                array(&h0),
+                array(&c0),
+                array(&grad),
+                array(&d_state),
+                array(&d_new),
+                array(&before),
+                array(&straight),
+                array(&d_first),
+                launch_args(step),
+                n,
+                rows,
+                b,
+                count,
+                cell.gates(),
+                dtype,
+            );
+        }
+    }
+    [d_state, d_new, before, straight, d_first]
+}
+
+/// A layer of all steps; see [`Backend::lstm`] and [`Backend::gru`]. `bias` is that of the input's part.
+pub(super) fn forward<B, R>(cell: Cell, inputs: [Lazy<R>; 6], steps: &Steps, keep: bool) -> Recurrence<B, 2>
+where
+    B: Backend<FloatTensorPrimitive = Lazy<R>>,
+    R: CubeRuntime,
+{
+    let [x, w_ih, w_hh, bias, h0, c0] = inputs;
+    let (b, n, dtype) = (h0.shape()[0], h0.shape()[1], h0.dtype());
+    let (rows, wide) = (steps.rows(), cell.gates() * n);
+    let bias = float::<B, 1>(bias);
+    let of_inputs = bias.clone().narrow(0, 0, wide);
+    let projected = primitive(composed::project::<B>(float(x), float(w_ih), of_inputs));
+    let kept = |columns: usize| if keep { [rows, columns] } else { [1, 1] };
+    let shapes = [[rows + cell.states() * b, n], kept(wide), kept(n)];
+    let walk = walk(steps);
+    let [output, gates, saved] = register(
+        "grove_recurrent",
+        [projected, w_hh, primitive(bias), h0, c0],
+        shapes.map(|shape| (shape.into(), dtype)),
+        move |inputs| forward_steps(inputs, cell, &walk, keep),
+    );
+    (output, keep.then_some([gates, saved]))
+}
+
+/// The gradients of `x`, `w_ih`, `w_hh`, the bias, `h` and `c`; see [`forward`].
+pub(super) fn backward<B, R>(
+    cell: Cell,
+    inputs: [Lazy<R>; 6],
+    kept: [Lazy<R>; 2],
+    output: Lazy<R>,
+    grad: Lazy<R>,
+    steps: &Steps,
+    needs: [bool; 6],
+) -> [Option<Lazy<R>>; 6]
+where
+    B: Backend<FloatTensorPrimitive = Lazy<R>>,
+    R: CubeRuntime,
+{
+    let [x, w_ih, w_hh, _, h0, c0] = inputs;
+    let [gates, saved] = kept;
+    let (b, n, dtype) = (h0.shape()[0], h0.shape()[1], h0.dtype());
+    let (rows, wide) = (steps.rows(), cell.gates() * n);
+    let shapes = [[rows, wide], if cell == Cell::Gru { [rows, n] } else { [1, 1] }, [rows, n], [b, n], [b, wide]];
+    let walk = walk(steps);
+    let transposed = primitive(float::<B, 2>(w_hh.clone()).transpose());
+    let results = register(
+        "grove_recurrent_grad",
+        [transposed, gates, saved, output, h0, c0, grad],
+        shapes.map(|shape| (shape.into(), dtype)),
+        move |inputs| backward_steps(inputs, cell, &walk),
+    );
+    let [d_state, d_new, before, straight, d_first] = results.map(float::<B, 2>);
+    let multiply = |a: Tensor<B, 2>, b: Tensor<B, 2>| crate::matmul(a, b);
+    let dw_hh = needs[2].then(|| primitive(multiply(d_state.clone().transpose(), before)));
+    let through = |w_hh: Lazy<R>| multiply(d_first, float(w_hh));
+    let (dh, dc) = match cell {
+        Cell::Lstm => (needs[4].then(|| through(w_hh)), needs[5].then_some(straight)),
+        Cell::Gru => (needs[4].then(|| through(w_hh) + straight), None),
+    };
+    let d_inputs = match cell {
+        Cell::Lstm => d_state.clone(),
+        Cell::Gru => Tensor::cat(vec![d_state.clone().narrow(1, 0, 2 * n), d_new], 1),
+    };
+    let needs_inputs = [needs[0], needs[1], needs[3]];
+    let [dx, dw_ih, db] = composed::project_backward(float(x), float(w_ih), d_inputs, needs_inputs);
+    let db = db.map(|db| match cell {
+        Cell::Lstm => db.reshape([wide]),
+        Cell::Gru => Tensor::cat(vec![db, composed::sum_rows(d_state.narrow(1, 2 * n, n))], 1).reshape([4 * n]),
+    });
+    [dx.map(primitive), dw_ih.map(primitive), dw_hh, db.map(primitive), dh.map(primitive), dc.map(primitive)]
+}

@@ -1,0 +1,130 @@
+//! The contiguous range of keys that each query sees, for which no mask need be written.
+
+use burn::tensor::{Bool, Int, IntDType, Tensor, TensorMetadata, ops::IntTensor};
+use burn_autodiff::{Autodiff, checkpoint::strategy::CheckpointStrategy};
+
+use super::Backend;
+
+/// The keys that queries see: all by default, else a range for each query, given by a few parameters.
+///
+/// A query whose range is empty gathers zeros, and gives and gets gradients of zero.
+#[derive(Clone, Debug, Default)]
+pub struct KeyRanges<B: Backend> {
+    /// The queries are the last `t` of the `s` positions, and each sees its own key and those before it.
+    pub causal: bool,
+    /// Sliding window: with `causal`, a query sees no more than the last `window` keys, its own included.
+    pub window: Option<usize>,
+    /// Keys of padding before each sequence, `[b]`, which no query sees. With `causal`, a query among them, one of padding, sees
+    /// its own key alone. Numbers beyond `0..=s` count as the nearest of these.
+    pub padding: Option<IntTensor<B>>,
+    /// Keys of each sequence, padding before it included, `[b]`: no query sees those behind. Numbers beyond `0..=s` count as the
+    /// nearest of these.
+    pub lengths: Option<IntTensor<B>>,
+}
+
+impl<B: Backend> KeyRanges<B> {
+    /// Every query sees its own key and those before it if `causal`, else all.
+    pub fn new(causal: bool) -> Self {
+        Self { causal, ..Self::default() }
+    }
+
+    /// True where `causal` says everything.
+    pub(super) fn is_plain(&self) -> bool {
+        self.window.is_none() && self.padding.is_none() && self.lengths.is_none()
+    }
+
+    /// # Panics
+    /// If there is a window of 0, or one without `causal`, or not one number for each of `b` sequences.
+    pub(super) fn check(&self, b: usize) {
+        if let Some(window) = self.window {
+            assert!(window > 0, "a window of 0 keys: a query sees at least its own");
+            assert!(self.causal, "a window of {window} keys without `causal`: it ends with the query's own key");
+        }
+        for (name, numbers) in [("padding", &self.padding), ("lengths", &self.lengths)] {
+            if let Some(numbers) = numbers {
+                let shape = numbers.shape();
+                assert!(shape[..] == [b], "{name} of shape {:?} for {b} sequences", &shape[..]);
+            }
+        }
+    }
+
+    /// True where a key is hidden from a query, `[b or 1, 1, t or 1, s]`, made on the device; `None` where none is.
+    pub(super) fn hidden(&self, [t, s]: [usize; 2], device: &B::Device) -> Option<Tensor<B, 4, Bool>> {
+        let keys = Tensor::<B, 1, Int>::arange(0..s as i64, device).reshape([1, 1, 1, s]);
+        let dtype = IntDType::from(keys.dtype());
+        // One number for each sequence, beside all keys.
+        let beside = |numbers: &IntTensor<B>| {
+            let numbers = Tensor::<B, 1, Int>::from_primitive(numbers.clone());
+            let numbers = if IntDType::from(numbers.dtype()) == dtype { numbers } else { numbers.cast(dtype) };
+            let b = numbers.dims()[0];
+            (keys.clone().expand([b, 1, 1, s]), numbers.reshape([b, 1, 1, 1]).expand([b, 1, 1, s]))
+        };
+        let before = self.padding.as_ref().map(|padding| {
+            let (keys, padding) = beside(padding);
+            keys.lower(padding)
+        });
+        let behind = self.lengths.as_ref().map(|lengths| {
+            let (keys, lengths) = beside(lengths);
+            keys.greater_equal(lengths)
+        });
+        let ranges = if self.causal {
+            let own = Tensor::<B, 1, Int>::arange(s as i64 - t as i64..s as i64, device).reshape([1, 1, t, 1]);
+            let (keys, own) = (keys.clone().expand([1, 1, t, s]), own.expand([1, 1, t, s]));
+            let ahead = keys.clone().greater(own.clone());
+            let ahead = match self.window.filter(|&window| window < s) {
+                Some(window) => ahead.bool_or(keys.clone().lower_equal(own.clone().sub_scalar(window as i64))),
+                None => ahead,
+            };
+            Some(match before {
+                Some(before) => either(ahead, both(before, keys.not_equal(own))),
+                None => ahead,
+            })
+        } else {
+            before
+        };
+        match (ranges, behind) {
+            (Some(ranges), Some(behind)) => Some(either(ranges, behind)),
+            (ranges, behind) => ranges.or(behind),
+        }
+    }
+
+    /// What the one query of each of `b` sequences sees, as what several such queries side by side see.
+    pub(super) fn of_one_query(self, [b, s]: [usize; 2], device: &B::Device) -> Self {
+        let from = self.window.map_or(0, |window| s.saturating_sub(window));
+        let padding = match self.padding {
+            // A query of padding sees its own key, the last.
+            Some(padding) if self.causal && s > 0 => {
+                let padding = Tensor::<B, 1, Int>::from_primitive(padding);
+                Some(padding.clamp(from as i64, s as i64 - 1).into_primitive())
+            }
+            None if from > 0 => Some(Tensor::<B, 1, Int>::full([b], from as i64, device).into_primitive()),
+            padding => padding,
+        };
+        Self { causal: false, window: None, padding, lengths: self.lengths }
+    }
+
+    /// The same of the differentiating backend.
+    pub(super) fn of_inner<C: CheckpointStrategy>(ranges: KeyRanges<Autodiff<B, C>>) -> Self {
+        let KeyRanges { causal, window, padding, lengths } = ranges;
+        Self { causal, window, padding, lengths }
+    }
+}
+
+/// Both with the sizes of either, where one has 1.
+fn broadcast<B: Backend>(a: Tensor<B, 4, Bool>, b: Tensor<B, 4, Bool>) -> [Tensor<B, 4, Bool>; 2] {
+    let (of_a, of_b) = (a.dims(), b.dims());
+    let sizes: [usize; 4] = std::array::from_fn(|i| if of_a[i] == 1 { of_b[i] } else { of_a[i] });
+    [a.expand(sizes), b.expand(sizes)]
+}
+
+/// True where one of two masks is.
+pub(super) fn either<B: Backend>(a: Tensor<B, 4, Bool>, b: Tensor<B, 4, Bool>) -> Tensor<B, 4, Bool> {
+    let [a, b] = broadcast(a, b);
+    a.bool_or(b)
+}
+
+/// True where two masks are.
+fn both<B: Backend>(a: Tensor<B, 4, Bool>, b: Tensor<B, 4, Bool>) -> Tensor<B, 4, Bool> {
+    let [a, b] = broadcast(a, b);
+    a.bool_and(b)
+}

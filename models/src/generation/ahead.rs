@@ -1,0 +1,85 @@
+//! Generation where the device draws the tokens: the next steps are queued before a token is read.
+
+use burn::tensor::{Int, Tensor, TensorData};
+use grove_backend::{Backend, PendingTokens, sample};
+use std::collections::VecDeque;
+
+use super::{
+    Decoder, GenerateOptions,
+    run::{Rows, int_tensor},
+};
+use crate::{error::Result, finite::not_finite};
+
+/// Steps that are queued before the first of them is read. The steps that follow the end of all texts are for nothing.
+const IN_FLIGHT: usize = 3;
+
+/// Draws tokens on the device, and remembers there which have occurred.
+pub(super) struct Sampler<'a, B: Backend> {
+    options: &'a GenerateOptions,
+    occurred: Option<Tensor<B, 2, Int>>,
+    /// Tokens that have been drawn for each row.
+    steps: usize,
+}
+
+impl<'a, B: Backend> Sampler<'a, B> {
+    /// For rows that begin with these tokens. `None` where the host draws: on backends that compute there, and for
+    /// temperatures so low that logits divided by them may be infinite.
+    pub fn new(rows: &[&[u32]], vocab_size: usize, options: &'a GenerateOptions, device: &B::Device) -> Option<Self> {
+        let sampling = &options.sampling;
+        if !B::SAMPLES || sampling.temperature > 0.0 && sampling.temperature < 1e-3 {
+            return None;
+        }
+        let occurred = (sampling.repetition_penalty != 1.0).then(|| {
+            let mut flags = vec![0i64; rows.len() * vocab_size];
+            for (flags, tokens) in flags.chunks_exact_mut(vocab_size).zip(rows) {
+                tokens.iter().for_each(|&token| flags[token as usize] = 1);
+            }
+            Tensor::from_data(TensorData::new(flags, [rows.len(), vocab_size]), device)
+        });
+        Some(Self { options, occurred, steps: 0 })
+    }
+
+    /// The next token of each row, `[rows]`, on the device and on its way to the host.
+    pub fn draw(&mut self, logits: Tensor<B, 2>) -> (Tensor<B, 1, Int>, PendingTokens) {
+        let options = self.options.sampling.on_device(self.options.key.fold_in(self.steps as u32));
+        self.steps += 1;
+        let sampled = sample(logits, self.occurred.take(), options).expect("a backend that draws tokens");
+        self.occurred = sampled.occurred;
+        (sampled.tokens, sampled.pending)
+    }
+}
+
+/// Continues rows for at most `steps` tokens. `input` is what the model takes first, `[rows, t]`.
+pub(super) fn run<B: Backend, M: Decoder<B>>(
+    model: &M,
+    mut sampler: Sampler<'_, B>,
+    input: &[Vec<u32>],
+    padding: &[usize],
+    steps: usize,
+    rows: &mut Rows<'_>,
+) -> Result<()> {
+    let longest = input.first().map_or(0, Vec::len);
+    let mut state = model.start(longest.saturating_add(steps));
+    let mut input = int_tensor(input, &model.device());
+    let mut pending = VecDeque::with_capacity(IN_FLIGHT);
+    let mut queued = 0;
+    for step in 0..steps {
+        if rows.all_ended() {
+            break;
+        }
+        while queued < steps.min(step + IN_FLIGHT) {
+            let (logits, next) = model.decode(input, padding, state);
+            let (tokens, read) = sampler.draw(logits);
+            (input, state) = (tokens.unsqueeze_dim(1), next);
+            pending.push_back(read);
+            queued += 1;
+        }
+        let tokens = pending.pop_front().expect("a step that was queued").wait();
+        for (i, token) in tokens.into_iter().enumerate() {
+            if !rows.ended(i) {
+                rows.push(i, token.ok_or_else(|| not_finite(model))?);
+            }
+        }
+    }
+    Ok(())
+}
