@@ -61,7 +61,9 @@ struct Item {
 }
 
 enum Kind {
-    Leaf { buffer: bool },
+    Leaf {
+        buffer: bool,
+    },
     Struct,
     Tuple,
     Sequence,

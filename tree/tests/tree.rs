@@ -151,11 +151,7 @@ fn structure_knows_variants_static_fields_and_constants() {
             "mixers.0.heads: 3",
             "mixers.0.heads: 1",
         ),
-        (
-            with(&|m| m.mixers[1] = Mixer::Other(vector(&[1.0, 2.0]))),
-            "mixers.1: Pool(..)",
-            "mixers.1: Other(..)",
-        ),
+        (with(&|m| m.mixers[1] = Mixer::Other(vector(&[1.0, 2.0]))), "mixers.1: Pool(..)", "mixers.1: Other(..)"),
         (with(&|m| drop(m.mixers.pop())), "mixers.2: Identity(..)", "ids"),
         (with(&|m| m.extra.2 = HashMap::from([("rate".into(), 0.25)])), "extra.2.rate: 0.5", "extra.2.rate: 0.25"),
         (with(&|m| m.extra.2 = HashMap::new()), "extra.2.rate: 0.5", "(nothing)"),
