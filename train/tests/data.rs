@@ -338,7 +338,7 @@ fn a_stray_token_leaves_the_old_file() {
     assert!(error.contains("text.tokens"), "{error}");
 }
 
-/// What opening a file of these bytes says.
+/// Result of opening a file of these bytes.
 fn open(bytes: &[u8]) -> (PathBuf, Result<TokenStream, DataError>) {
     let file = tempfile::NamedTempFile::new().expect("a temporary file");
     std::fs::write(file.path(), bytes).expect("written");

@@ -1,6 +1,6 @@
 //! Runs that are killed and go on: nothing but time is lost, and not a bit is different.
 //!
-//! What is killed is this very test program, told by its environment to be a training run: [`a_run`].
+//! The killed process is this very test program, which its environment makes a training run: [`a_run`].
 #![cfg(unix)]
 
 use std::{
@@ -117,7 +117,7 @@ fn start(directory: &Path) -> Child {
     command(directory).spawn().expect("started")
 }
 
-/// What a process said, which must have ended.
+/// Standard error of a process that has ended.
 fn said(output: Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
@@ -191,7 +191,7 @@ fn files(directory: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// Whether two finished runs left the same, but for times.
+/// Fails unless two finished runs left the same files, except for times.
 #[track_caller]
 fn assert_same(run: &Path, expected: &Path) {
     let names = |directory: &Path| -> Vec<String> {

@@ -11,7 +11,7 @@ pub struct GatedMlp<B: Backend> {
     pub up: Linear<B>,
     /// `[hidden, in]`
     pub down: Linear<B>,
-    /// Whether the input is added to the output.
+    /// If true, the input is added to the output.
     #[tree(static)]
     pub residual: bool,
 }

@@ -12,7 +12,7 @@ use super::{
 /// Options of `json.dumps`.
 #[derive(Debug)]
 pub(super) struct Json {
-    /// What each level is indented by; without, all is one line.
+    /// Indentation of each level; `None` for a single line.
     pub(super) indent: Option<String>,
     /// Separator between entries.
     pub(super) comma: String,
