@@ -7,7 +7,7 @@ use thiserror::Error;
 /// The result of working with a model.
 pub type Result<T> = std::result::Result<T, ModelError>;
 
-/// What can be wrong with a model's files or with what it is asked for.
+/// Errors of a model's files, and of requests to a model.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum ModelError {
@@ -22,7 +22,7 @@ pub enum ModelError {
     Io {
         /// The file.
         file: PathBuf,
-        /// What went wrong.
+        /// The system's error.
         source: std::io::Error,
     },
     /// A JSON file does not say what it should.
@@ -30,21 +30,21 @@ pub enum ModelError {
     Json {
         /// The file.
         file: PathBuf,
-        /// What is wrong, with line and column where they are known.
+        /// The problem, with line and column where they are known.
         reason: String,
     },
     /// A configuration describes no possible model.
     #[error("impossible configuration: {reason}")]
     Config {
-        /// Which field, and why.
+        /// The field, and the problem.
         reason: String,
     },
     /// No preset has this name.
     #[error("unknown size '{name}'; known are {known}")]
     UnknownPreset {
-        /// What was asked for.
+        /// The requested name.
         name: String,
-        /// What there is.
+        /// The known names.
         known: String,
     },
     /// A configuration names more or fewer classes than the weights tell apart.
@@ -82,7 +82,7 @@ pub enum ModelError {
     Tokenizer {
         /// The file, or the directory in which none was found.
         path: PathBuf,
-        /// What is wrong.
+        /// The problem.
         reason: String,
     },
     /// A prompt without tokens.
@@ -93,7 +93,7 @@ pub enum ModelError {
     TokenOutside {
         /// The token.
         id: u32,
-        /// How many tokens there are.
+        /// Number of tokens.
         vocab_size: usize,
     },
     /// Images of a size that a model cannot read, or that is beyond a limit.
@@ -101,7 +101,7 @@ pub enum ModelError {
     ImageSize {
         /// Height and width.
         size: [usize; 2],
-        /// What is wrong with them.
+        /// The problem with them.
         reason: String,
     },
     /// A text without words where one is needed.
@@ -120,7 +120,7 @@ pub enum ModelError {
     NoMask {
         /// The token that stands for what is left out.
         mask: String,
-        /// Where it was looked for, if not everywhere.
+        /// The searched part, if it was not everything.
         cut: String,
     },
     /// Texts of which no batch can be made.
@@ -161,9 +161,9 @@ pub enum ModelError {
     Option {
         /// The option.
         option: &'static str,
-        /// What was given.
+        /// The given value.
         value: String,
-        /// What is possible.
+        /// The possible values.
         range: &'static str,
     },
 }

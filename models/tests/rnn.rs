@@ -25,7 +25,7 @@ fn fixture(name: &str) -> PathBuf {
     Path::new("tests/fixtures/rnn").join(name)
 }
 
-/// What PyTorch computed.
+/// PyTorch's results.
 struct Reference(Checkpoint);
 
 impl Reference {

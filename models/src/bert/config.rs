@@ -10,7 +10,7 @@ use crate::error::{ModelError, Result};
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct BertConfig {
-    /// Which of the three it is.
+    /// The model among the three.
     pub model_type: Family,
     /// Number of tokens.
     pub vocab_size: usize,
@@ -36,14 +36,14 @@ pub struct BertConfig {
     pub type_vocab_size: usize,
     /// Standard deviation of initial weights.
     pub initializer_range: f64,
-    /// What layer norms add to the variance.
+    /// Added to the variance in layer norms for numerical stability.
     pub layer_norm_eps: f64,
     /// Token that fills short texts up.
     pub pad_token_id: u32,
-    /// Whether the masked language model's output matrix is the token embedding.
+    /// If true, the masked language model's output matrix is the token embedding.
     pub tie_word_embeddings: bool,
-    /// What a sequence classifier is trained for: `single_label_classification`, `multi_label_classification` or
-    /// `regression`; where `None`, regression if there is one label, else a single label.
+    /// Problem type of a sequence classifier: `single_label_classification`, `multi_label_classification` or
+    /// `regression`; `None` for regression with one label, else for a single label.
     pub problem_type: Option<String>,
     /// The classes' names.
     #[serde(rename = "id2label", with = "crate::labels")]
@@ -80,7 +80,7 @@ impl Default for BertConfig {
     }
 }
 
-/// What a sequence classifier is trained for.
+/// Problem type of a sequence classifier.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Problem {
     /// Each text has one of the labels.
@@ -172,7 +172,7 @@ impl BertConfig {
         self.hidden_act.parse().map_err(|reason| ModelError::Config { reason })
     }
 
-    /// What a sequence classifier is trained for.
+    /// Problem type of a sequence classifier.
     ///
     /// # Errors
     /// [`ModelError::Config`] where `problem_type` is unknown.

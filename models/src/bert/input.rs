@@ -11,7 +11,7 @@ use crate::error::{ModelError, Result};
 pub struct TextIds {
     /// Tokens, those that mark beginning and end among them.
     pub ids: Vec<u32>,
-    /// Which of two texts each token belongs to, 0 or 1; may be empty where there is one.
+    /// Segment of each token, 0 or 1, for pairs of texts; may be empty for a single text.
     pub token_types: Vec<u32>,
 }
 
@@ -27,7 +27,7 @@ impl From<Vec<u32>> for TextIds {
 pub struct TextBatch<B: Backend> {
     /// Tokens, `[b, t]`.
     pub ids: Array<B, 2, Int>,
-    /// Which of two texts each belongs to, `[b, t]`.
+    /// Segment of each token, 0 or 1, `[b, t]`.
     pub token_types: Array<B, 2, Int>,
     /// 1 where there is a token, 0 where there is padding, `[b, t]`.
     pub mask: Array<B, 2, Int>,
@@ -68,7 +68,7 @@ impl<B: Backend> TextBatch<B> {
         [self.lengths.len(), self.lengths.iter().copied().max().unwrap_or(0)]
     }
 
-    /// What each token may look at: all but padding.
+    /// Mask by which each token attends to all but padding.
     pub(super) fn attention_mask(&self) -> AttentionMask<B> {
         AttentionMask::to_lengths(&self.lengths, self.dims()[1], &self.mask.val().device())
     }

@@ -1,6 +1,6 @@
 use grove_tree::Key;
 
-/// How a text is spoilt for a masked language model to restore (Devlin et al., 2019, section 3.1).
+/// Corruption of a text for masked language modelling (Devlin et al., 2019, section 3.1).
 #[derive(Clone, Debug, PartialEq)]
 pub struct Masking {
     /// The token that stands for a masked one.
@@ -9,11 +9,11 @@ pub struct Masking {
     pub special: Vec<u32>,
     /// Number of tokens that there are.
     pub vocab_size: usize,
-    /// How many of the other tokens are chosen.
+    /// Fraction of the other tokens that is chosen.
     pub rate: f32,
-    /// How many of the chosen ones are masked.
+    /// Fraction of the chosen tokens that is masked.
     pub masked: f32,
-    /// How many of the chosen ones become a random token. The others stay as they are.
+    /// Fraction of the chosen tokens that is replaced by a random token. The rest of them stays unchanged.
     pub random: f32,
 }
 

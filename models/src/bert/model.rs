@@ -65,9 +65,9 @@ pub struct BertLayer<B: Backend> {
 pub struct BertAttention<B: Backend> {
     /// `[hidden_size, hidden_size]`, as the others.
     pub query: Linear<B>,
-    /// What queries are compared with.
+    /// Map to keys.
     pub key: Linear<B>,
-    /// What is gathered.
+    /// Map to values.
     pub value: Linear<B>,
     /// Of all heads.
     pub output: Linear<B>,

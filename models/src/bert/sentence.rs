@@ -14,7 +14,7 @@ use crate::{
     pretrained::read_json,
 };
 
-/// How the states of tokens become one vector.
+/// Pooling of the tokens' states to one vector.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pooling {
     /// The first token's.
@@ -35,7 +35,7 @@ pub struct SentenceEncoder<B: Backend> {
     /// Side by side in the vector, in this order.
     #[tree(static)]
     pub pooling: Vec<Pooling>,
-    /// Whether vectors are scaled to length 1.
+    /// If true, vectors are scaled to length 1.
     pub normalize: bool,
     /// Longest text, in tokens; longer ones are to be cut.
     pub max_len: usize,

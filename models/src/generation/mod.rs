@@ -26,7 +26,7 @@ pub use text::TextStream;
 /// A model that tells the next token's logits and carries a state from position to position: a cache of keys and
 /// values, or the state of a recurrent network.
 pub trait Decoder<B: Backend>: Tree<B> {
-    /// What is carried.
+    /// State that decoding carries from position to position.
     type State: Tree<B>;
 
     /// The state before the first position. Memory for `room` positions is taken at once; 0 where nobody knows how many
@@ -49,7 +49,7 @@ pub trait Decoder<B: Backend>: Tree<B> {
     /// The most positions that the model can see, if there is a limit.
     fn context(&self) -> Option<usize>;
 
-    /// Where the model lies.
+    /// Device of the weights.
     fn device(&self) -> B::Device;
 
     /// Tokens that end a text, as the model's `config.json` names them.

@@ -11,12 +11,12 @@ use crate::{
     finite::not_finite,
 };
 
-/// What to generate.
+/// Options of text generation.
 #[derive(Clone, Debug, PartialEq)]
 pub struct GenerateOptions {
     /// Most tokens to add to each prompt.
     pub max_new_tokens: usize,
-    /// How tokens are drawn.
+    /// Distribution of the next token.
     pub sampling: Sampling,
     /// Tokens that end a text, besides the model's own; they are not part of the result.
     pub stop_tokens: Vec<u32>,
@@ -24,7 +24,7 @@ pub struct GenerateOptions {
     pub end_tokens: Option<Vec<u32>>,
     /// Goes on after the model's own end tokens.
     pub ignore_eos: bool,
-    /// Where the random numbers come from.
+    /// Random key.
     pub key: Key,
 }
 
@@ -201,7 +201,7 @@ pub(super) fn check_tokens<B: Backend, M: Decoder<B>>(model: &M, ids: &[u32]) ->
     }
 }
 
-/// How many tokens can follow a prompt that the model can read.
+/// Number of tokens that the model can generate after a prompt.
 pub(super) fn steps_of<B: Backend, M: Decoder<B>>(model: &M, prompt: usize, options: &GenerateOptions) -> usize {
     let room = model.context().map_or(usize::MAX, |context| context.saturating_sub(prompt).saturating_add(1));
     options.max_new_tokens.min(room)

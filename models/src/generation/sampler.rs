@@ -3,7 +3,7 @@ use grove_tree::Key;
 
 use crate::error::{ModelError, Result};
 
-/// How the next token is drawn from its logits. The steps follow each other as in transformers: repetition penalty,
+/// Distribution from which the next token is drawn. The steps follow each other as in transformers: repetition penalty,
 /// temperature, top-k, top-p, min-p.
 ///
 /// A key gives the same token wherever it is drawn: on the host for CPU backends, on the device for the others. There

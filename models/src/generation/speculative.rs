@@ -9,7 +9,7 @@ use super::{
 };
 use crate::error::{ModelError, Result};
 
-/// How well a draft foretold the text.
+/// Acceptance statistics of a draft.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Drafted {
     /// Tokens that the draft proposed.

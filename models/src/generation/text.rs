@@ -12,9 +12,9 @@ pub struct TextStream<'a> {
     ids: Vec<u32>,
     /// Bytes of the text that stand for the prompt's.
     before: usize,
-    /// What has been decoded and is whole, up to a stop string.
+    /// The decoded text up to a stop string, without incomplete characters.
     text: String,
-    /// How many bytes of `text` have been given out.
+    /// Number of bytes of `text` that have been returned.
     shown: usize,
     stopped: bool,
 }
@@ -38,7 +38,7 @@ impl<'a> TextStream<'a> {
         Self { tokenizer, stops, ids, before, text, shown: 0, stopped: false }
     }
 
-    /// What the new tokens say.
+    /// Text of the new tokens.
     fn decoded(&self) -> Result<String> {
         let mut text = self.tokenizer.decode(&self.ids)?;
         Ok(if text.is_char_boundary(self.before) { text.split_off(self.before) } else { String::new() })
@@ -73,7 +73,7 @@ impl<'a> TextStream<'a> {
         Ok(self.release(true))
     }
 
-    /// Whether a stop string has come.
+    /// True once a stop string has occurred.
     pub fn stopped(&self) -> bool {
         self.stopped
     }

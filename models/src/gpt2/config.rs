@@ -23,7 +23,7 @@ pub struct Gpt2Config {
     pub n_inner: Option<usize>,
     /// Activation of the feed-forward layers, as transformers names it.
     pub activation_function: String,
-    /// What layer norms add to the variance.
+    /// Added to the variance in layer norms for numerical stability.
     pub layer_norm_epsilon: f64,
     /// Standard deviation of initial weights.
     pub initializer_range: f64,
@@ -33,15 +33,15 @@ pub struct Gpt2Config {
     pub attn_pdrop: f64,
     /// Dropout of each residual branch while training.
     pub resid_pdrop: f64,
-    /// Whether attention scores are divided by the square root of a head's width.
+    /// If true, attention scores are divided by the square root of a head's width.
     pub scale_attn_weights: bool,
-    /// Whether they are also divided by the block's number, counted from 1.
+    /// If true, attention scores are also divided by the block's number, counted from 1.
     pub scale_attn_by_inverse_layer_idx: bool,
     /// Token that ends a text. One outside the vocabulary never comes.
     pub eos_token_id: Option<u32>,
     /// Token that begins a text.
     pub bos_token_id: Option<u32>,
-    /// Whether the output layer is the token embedding. GPT-2's always is.
+    /// If true, the output layer is the token embedding. GPT-2's always is.
     pub tie_word_embeddings: bool,
     /// Fields of a file that are not listed here; they are written back.
     #[serde(flatten)]

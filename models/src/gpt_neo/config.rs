@@ -23,11 +23,11 @@ pub struct GptNeoConfig {
     pub intermediate_size: Option<usize>,
     /// Kinds of attention and how often they repeat: `[[["global", "local"], 12]]`.
     pub attention_types: Vec<(Vec<AttentionKind>, usize)>,
-    /// How many positions a local block's position sees, itself included.
+    /// Sliding window of a local block: number of positions that a position attends to, itself included.
     pub window_size: usize,
     /// Activation of the feed-forward layers, as transformers names it.
     pub activation_function: String,
-    /// What layer norms add to the variance.
+    /// Added to the variance in layer norms for numerical stability.
     pub layer_norm_epsilon: f64,
     /// Standard deviation of initial weights.
     pub initializer_range: f64,
@@ -41,14 +41,14 @@ pub struct GptNeoConfig {
     pub eos_token_id: Option<u32>,
     /// Token that begins a text.
     pub bos_token_id: Option<u32>,
-    /// Whether the output layer is the token embedding. GPT-Neo's always is.
+    /// If true, the output layer is the token embedding. GPT-Neo's always is.
     pub tie_word_embeddings: bool,
     /// Fields of a file that are not listed here; they are written back.
     #[serde(flatten)]
     pub other: Map<String, Value>,
 }
 
-/// What a block's positions see.
+/// Range of a block's attention.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum AttentionKind {

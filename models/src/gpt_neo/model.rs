@@ -53,7 +53,7 @@ pub struct Attention<B: Backend> {
     pub out_proj: Linear<B>,
     /// Number of heads.
     pub num_heads: usize,
-    /// How many positions a position sees, itself included; all where `None`.
+    /// Sliding window: number of positions that a position attends to, itself included; `None` for all.
     pub window: Option<usize>,
 }
 
@@ -69,7 +69,7 @@ pub struct Mlp<B: Backend> {
     pub activation: Activation,
 }
 
-/// What decoding carries from position to position.
+/// State that decoding carries from position to position.
 #[derive(Tree, Clone, Debug)]
 pub struct GptNeoState<B: Backend> {
     /// The cache of each block.
@@ -234,8 +234,8 @@ impl<B: Backend> Attention<B> {
             .map(|map| map.forward(x.clone()).reshape([b, t, self.num_heads, size / self.num_heads]).swap_dims(1, 2))
     }
 
-    /// What the queries gather, `[b, t, hidden_size]`. Scores that nothing divides grow beyond what 16 bits tell apart:
-    /// queries and keys are widened first.
+    /// Attention and the projection of its output, `[b, t, hidden_size]`. Scores are not divided by anything, and
+    /// exceed the precision of 16 bits: queries and keys are converted to f32 first.
     fn gather(&self, inputs: [Tensor<B, 4>; 3], mask: &AttentionMask<B>, dropping: Option<(f64, Key)>) -> Tensor<B, 3> {
         let [b, num_heads, t, head_dim] = inputs[0].dims();
         let dtype = inputs[0].dtype();

@@ -10,7 +10,7 @@ use crate::error::{ModelError, Result};
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct LlamaConfig {
-    /// Which of the models that share this architecture it is.
+    /// The model among those that share this architecture.
     pub model_type: Architecture,
     /// Number of tokens.
     pub vocab_size: usize,
@@ -33,35 +33,36 @@ pub struct LlamaConfig {
     pub max_position_embeddings: usize,
     /// Standard deviation of initial weights.
     pub initializer_range: f64,
-    /// What RMS norms add to the mean square.
+    /// Added to the mean square in RMS norms for numerical stability.
     pub rms_norm_eps: f64,
     /// Base of the rotary angles, as transformers 4 writes it; `None` is 10000.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rope_theta: Option<f64>,
-    /// How angles are scaled, as transformers 4 writes it.
+    /// Scaling of the angles, as transformers 4 writes it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rope_scaling: Option<Map<String, Value>>,
     /// Base and scaling, as transformers 5 writes them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rope_parameters: Option<Map<String, Value>>,
-    /// Whether the attention's maps have biases. Qwen2's queries, keys and values always do.
+    /// If true, the attention's linear maps have biases. Qwen2's queries, keys and values always have.
     pub attention_bias: bool,
-    /// Whether the feed-forward layers' maps have.
+    /// If true, the feed-forward layers' linear maps have biases.
     pub mlp_bias: bool,
     /// Dropout of attention weights while training.
     pub attention_dropout: f64,
-    /// Whether the output layer is the token embedding.
+    /// If true, the output layer is the token embedding.
     pub tie_word_embeddings: bool,
-    /// How many positions a position sees, itself included, where the architecture has such a window; all if `None`.
+    /// Sliding window of architectures that have one: number of positions that a position attends to, itself included;
+    /// `None` for all.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sliding_window: Option<usize>,
-    /// Whether Qwen2's window is used.
+    /// If true, Qwen2's window is used.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub use_sliding_window: Option<bool>,
     /// Qwen2's first layers, this many, see everything.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_window_layers: Option<usize>,
-    /// What each layer sees, `full_attention` or `sliding_attention`, as transformers 5 writes it.
+    /// Attention of each layer, `full_attention` or `sliding_attention`, as transformers 5 writes it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub layer_types: Option<Vec<String>>,
     /// Token that begins a text.
@@ -141,7 +142,7 @@ impl LlamaConfig {
         self.head_dim.unwrap_or(self.hidden_size / self.num_attention_heads.max(1))
     }
 
-    /// Whether the maps to queries, keys and values have biases, and whether the one from the heads has.
+    /// Presence of biases in the maps to queries, keys and values, and in the output map.
     pub fn attention_biases(&self) -> [bool; 2] {
         match self.model_type {
             Architecture::Llama => [self.attention_bias; 2],
@@ -150,7 +151,7 @@ impl LlamaConfig {
         }
     }
 
-    /// How many positions a position of a layer sees, itself included; `None` is all.
+    /// Sliding window of a layer: number of positions that a position attends to, itself included; `None` for all.
     pub fn window(&self, layer: usize) -> Option<usize> {
         let slides = match (&self.layer_types, self.model_type) {
             (_, Architecture::Llama) => false,

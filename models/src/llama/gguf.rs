@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 use super::{Architecture, EndTokens, Llama, LlamaConfig};
 use crate::error::{ModelError, Result};
 
-/// What a file says under the keys of its architecture.
+/// Metadata of a file under the keys of its architecture.
 struct Keys<'a> {
     metadata: &'a GgufMetadata,
     architecture: &'a str,
@@ -85,7 +85,7 @@ pub(super) fn read(metadata: &GgufMetadata, checkpoint: &Checkpoint) -> Result<L
     Ok(config)
 }
 
-/// How angles are scaled. The factors of LLaMA 3's kind come as a tensor, of which those that were published are known.
+/// Scaling of the angles. The factors of LLaMA 3's kind are a tensor in the file; the published ones are recognized.
 fn scaling(keys: &Keys<'_>, checkpoint: &Checkpoint) -> Result<Option<Map<String, Value>>> {
     let object = |fields: Value| fields.as_object().cloned();
     if let Some(factors) = factors(checkpoint)? {
@@ -137,7 +137,7 @@ fn factors(checkpoint: &Checkpoint) -> Result<Option<Vec<f32>>> {
     }
 }
 
-/// Whether a backend keeps a tensor as it is quantised in a file, and how.
+/// Quantization of a tensor that the backend keeps quantized as in the file; `None` for one that it converts.
 fn kept<B: Backend>(names: &NameMap, checkpoint: &Checkpoint, path: &str) -> Option<Quantisation> {
     let (_, info) = names.published(checkpoint, &format!("{path}.blocks"))?;
     Quantisation::from_name(info.quantised?.name()).filter(|_| B::WIDENS_WEIGHTS)

@@ -59,11 +59,11 @@ pub struct Attention<B: Backend> {
     pub o_proj: Projection<B>,
     /// Width of a head.
     pub head_dim: usize,
-    /// How many positions a position sees, itself included; all where `None`.
+    /// Sliding window: number of positions that a position attends to, itself included; `None` for all.
     pub window: Option<usize>,
 }
 
-/// What decoding carries from position to position.
+/// State that decoding carries from position to position.
 #[derive(Tree, Clone, Debug)]
 pub struct LlamaState<B: Backend> {
     /// The cache of each layer.
@@ -134,7 +134,7 @@ impl<B: Backend> Llama<B> {
         eval_shape(|init| Self::new(config, init))
     }
 
-    /// Whether some of its weights are in blocks of quantised numbers.
+    /// True if some of its weights are quantized.
     pub fn is_quantised(&self) -> bool {
         let mut found = false;
         self.visit(&mut Path::root(), &mut |_: &Path, leaf: &AnyArray<B>| found |= leaf.dtype() == DType::U8);
@@ -284,7 +284,7 @@ impl<B: Backend> Attention<B> {
         [q, k, heads(&self.v_proj)].map(|x| x.swap_dims(1, 2))
     }
 
-    /// What the queries gather, `[b, t, hidden_size]`.
+    /// Attention and the projection of its output, `[b, t, hidden_size]`.
     fn gather(&self, [q, k, v]: [Tensor<B, 4>; 3], mask: &AttentionMask<B>, dropping: Dropping) -> Tensor<B, 3> {
         let [b, n_head, t, head_dim] = q.dims();
         let y = attend(q, k, v, mask, 1.0 / (head_dim as f64).sqrt(), dropping);

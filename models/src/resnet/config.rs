@@ -16,14 +16,14 @@ pub struct ResNetConfig {
     pub hidden_sizes: Vec<usize>,
     /// Blocks of each stage.
     pub depths: Vec<usize>,
-    /// What a block is made of.
+    /// Kind of the residual blocks.
     pub layer_type: LayerType,
     /// The activation; `relu` is supported.
     pub hidden_act: String,
-    /// Whether the first stage halves the picture too.
+    /// If true, the first stage halves the image, too.
     pub downsample_in_first_stage: bool,
-    /// Whether a bottleneck halves the picture in its first convolution, as in the paper (v1), and not in its 3x3 one, as
-    /// torchvision does and everybody since (v1.5).
+    /// If true, a bottleneck halves the image in its first convolution, as in the paper (v1); if false, in its 3x3
+    /// convolution, as in torchvision and later implementations (v1.5).
     pub downsample_in_bottleneck: bool,
     /// Channels inside the bottlenecks of each stage; `None`: a quarter of `hidden_sizes`. Wide ResNets and ResNeXts have more.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -31,7 +31,7 @@ pub struct ResNetConfig {
     /// Groups of a bottleneck's 3x3 convolution: ResNeXt's cardinality.
     #[serde(skip_serializing_if = "is_one")]
     pub groups: usize,
-    /// How a picture enters.
+    /// First layers of the network.
     #[serde(skip_serializing_if = "is_default")]
     pub stem: Stem,
     /// By which library's names the weights are saved.
@@ -53,7 +53,7 @@ fn is_default<T: Default + PartialEq>(value: &T) -> bool {
     *value == T::default()
 }
 
-/// What a block is made of.
+/// Kind of the residual blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum LayerType {
@@ -63,7 +63,7 @@ pub enum LayerType {
     Bottleneck,
 }
 
-/// How a picture enters.
+/// First layers of the network.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Stem {
@@ -123,7 +123,7 @@ impl ResNetConfig {
         }
     }
 
-    /// How much smaller than the picture the last stage's output is, each way.
+    /// Ratio of the image's height and width to those of the last stage's output.
     pub fn reduction(&self) -> usize {
         let stem = if self.stem == Stem::Large { 4 } else { 1 };
         let halved = self.depths.len().saturating_sub(usize::from(!self.downsample_in_first_stage));

@@ -1,4 +1,4 @@
-//! What a network's files tell of its sizes, for those that come without a `config.json`.
+//! Sizes of a network from its weights, for files without a `config.json`.
 
 use grove_weights::Checkpoint;
 

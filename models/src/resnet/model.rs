@@ -34,7 +34,7 @@ pub struct ResNetBlock<B: Backend> {
     pub shortcut: Option<ConvNorm<B>>,
 }
 
-/// What a network sees on its way.
+/// Intermediate features of a network.
 #[derive(Clone, Debug)]
 pub struct Features<B: Backend> {
     /// After the stem, `[b, embedding_size, h/4, w/4]` (or without the division, with a small stem).
@@ -112,7 +112,7 @@ impl<B: Backend> ResNet<B> {
         self.classify(global_average_pool(x))
     }
 
-    /// What the network sees on its way, by the running statistics: for detection, segmentation, search. Pixels as for
+    /// Intermediate features by the running statistics, for detection, segmentation and search. Pixels as for
     /// [`forward`](Self::forward).
     pub fn features(&self, pixels: Tensor<B, 4>) -> Features<B> {
         let stem = self.enter(self.stem.forward(self.in_own_dtype(pixels), None, true));

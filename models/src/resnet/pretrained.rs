@@ -29,8 +29,8 @@ impl ResNetConfig {
         Ok(config)
     }
 
-    /// What belongs to a checkpoint: the `config.json` of transformers beside it, or without one (torchvision, timm) what
-    /// the tensors' shapes tell. Its labels are as many as the head's classes.
+    /// Configuration of a checkpoint: the `config.json` of transformers beside it, or else (torchvision, timm) the
+    /// sizes from the tensors' shapes. It has as many labels as the head has classes.
     ///
     /// # Errors
     /// As [`from_file`](Self::from_file) and [`infer`](Self::infer); [`ModelError::Classes`] where a file names more or

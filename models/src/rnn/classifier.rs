@@ -56,7 +56,7 @@ pub struct Prediction {
     pub class: usize,
     /// Its name.
     pub label: String,
-    /// How probable it is, from 0 to 1.
+    /// Probability, from 0 to 1.
     pub probability: f32,
 }
 

@@ -23,7 +23,7 @@ pub struct RnnLmConfig {
     pub num_layers: usize,
     /// Dropout after the embedding, between the layers and before the output layer while training.
     pub dropout: f64,
-    /// Whether the output layer's matrix is the token embedding; then both sizes are equal.
+    /// If true, the output layer's matrix is the token embedding; then both sizes are equal.
     pub tie_word_embeddings: bool,
     /// Token that ends a text.
     pub eos_token_id: Option<u32>,
@@ -73,7 +73,7 @@ impl RnnLmConfig {
         Ok(())
     }
 
-    /// How the layers are put together.
+    /// Structure of the layers.
     pub(super) fn options(&self) -> RnnOptions {
         RnnOptions { layers: self.num_layers, dropout: self.dropout, ..RnnOptions::default() }
     }
@@ -95,7 +95,7 @@ pub struct RnnClassifierConfig {
     pub hidden_size: usize,
     /// Recurrent layers, one above the other.
     pub num_layers: usize,
-    /// Whether texts are read from both ends.
+    /// If true, texts are read in both directions.
     pub bidirectional: bool,
     /// Dropout after the embedding, between the layers and before the last one while training.
     pub dropout: f64,
@@ -150,7 +150,7 @@ impl RnnClassifierConfig {
         }
     }
 
-    /// How the layers are put together.
+    /// Structure of the layers.
     pub(super) fn options(&self) -> RnnOptions {
         let (bidirectional, dropout) = (self.bidirectional, self.dropout);
         RnnOptions { layers: self.num_layers, bidirectional, dropout, ..RnnOptions::default() }

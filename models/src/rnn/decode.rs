@@ -6,7 +6,7 @@ use grove_tree::{Array, Tree};
 use super::{RnnLm, RnnState, pack::embed};
 use crate::Decoder;
 
-/// What decoding carries from position to position.
+/// State that decoding carries from position to position.
 #[derive(Tree, Clone, Debug)]
 pub struct RnnDecoding<B: Backend> {
     /// The layers' state; `None` before the first position.
@@ -32,7 +32,7 @@ impl<B: Backend> RnnLm<B> {
         if pad.iter().all(|&pad| pad < t) {
             return after;
         }
-        // What has read nothing yet is in the state of the beginning, which is zeros.
+        // Sequences that have read nothing yet keep the initial state, which is zeros.
         let read: Vec<i64> = pad.iter().map(|&pad| (t - pad) as i64).collect();
         let untouched = Tensor::<B, 1, Int>::from_data(TensorData::new(read, [b]), &device).equal_elem(0); // [b]
         let clear = |x: Array<B, 3>| {

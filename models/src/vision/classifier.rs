@@ -53,7 +53,7 @@ pub trait ImageClassifier<B: Backend>: Tree<B> {
     /// Channels of its pictures.
     fn channels(&self) -> usize;
 
-    /// How many layers below the head a leaf lies, by its path, and for the deepest how many layers there are.
+    /// Number of layers between the head and a leaf, by its path. For the deepest leaves it is the number of layers.
     fn depth(&self, path: &str) -> usize;
 }
 
@@ -170,7 +170,7 @@ impl<B: Backend> ImageClassifier<B> for Vit<B> {
     }
 }
 
-/// Which of the models of pictures a checkpoint holds.
+/// Kind of image model in a checkpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// [`ResNet`].

@@ -13,13 +13,13 @@ pub struct VitBlock<B: Backend> {
     pub norm1: LayerNorm<B>,
     /// The attention.
     pub attention: VitAttention<B>,
-    /// What the attention's result is multiplied by, `[hidden_size]`.
+    /// Layer scale of the attention's output, `[hidden_size]`.
     pub scale1: Option<Array<B, 1>>,
     /// Before the feed-forward layer.
     pub norm2: LayerNorm<B>,
     /// The feed-forward layer.
     pub mlp: VitMlp<B>,
-    /// What the feed-forward layer's result is multiplied by, `[hidden_size]`.
+    /// Layer scale of the feed-forward layer's output, `[hidden_size]`.
     pub scale2: Option<Array<B, 1>>,
 }
 
@@ -28,9 +28,9 @@ pub struct VitBlock<B: Backend> {
 pub struct VitAttention<B: Backend> {
     /// `[hidden_size, hidden_size]`, as the others.
     pub query: Linear<B>,
-    /// What queries are compared with.
+    /// Map to keys.
     pub key: Linear<B>,
-    /// What is gathered.
+    /// Map to values.
     pub value: Linear<B>,
     /// Of all heads.
     pub output: Linear<B>,
@@ -151,7 +151,7 @@ impl<B: Backend> VitAttention<B> {
         drop_hidden(y, dropping, 1)
     }
 
-    /// How much each token takes of each, `[b, n_head, t, t]`.
+    /// Attention weights of each head, `[b, n_head, t, t]`.
     pub(super) fn weights(&self, x: Tensor<B, 3>) -> Tensor<B, 4> {
         let scores = matmul(self.heads(&self.query, &x), self.heads(&self.key, &x).swap_dims(2, 3));
         let weights = B::attention_weights(scores.into_primitive().tensor(), self.scale(), KeyRanges::default());

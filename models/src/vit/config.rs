@@ -9,7 +9,7 @@ use crate::error::{ModelError, Result};
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct VitConfig {
-    /// Which of transformers' models it is.
+    /// The model among those of transformers.
     pub model_type: Family,
     /// Width of the hidden states.
     pub hidden_size: usize,
@@ -21,20 +21,19 @@ pub struct VitConfig {
     pub intermediate_size: usize,
     /// Activation of the feed-forward layers, as transformers names it.
     pub hidden_act: String,
-    /// Whether the feed-forward layers are gated by SiLU (SwiGLU; Shazeer, 2020).
+    /// If true, the feed-forward layers are gated by SiLU (SwiGLU; Shazeer, 2020).
     #[serde(rename = "use_swiglu_ffn", skip_serializing_if = "is_default")]
     pub swiglu: bool,
     /// Dropout of the embeddings and inside the blocks while training.
     pub hidden_dropout_prob: f64,
     /// Dropout of attention weights while training.
     pub attention_probs_dropout_prob: f64,
-    /// How often a picture goes around the last block's branches while training; the earlier ones less (stochastic depth;
-    /// Huang et al., 2016).
+    /// Stochastic-depth rate of the last block in training; that of earlier blocks is lower (Huang et al., 2016).
     #[serde(skip_serializing_if = "is_default")]
     pub drop_path_rate: f64,
     /// Standard deviation of initial weights.
     pub initializer_range: f64,
-    /// What layer norms add to the variance.
+    /// Added to the variance in layer norms for numerical stability.
     pub layer_norm_eps: f64,
     /// Height and width of the pictures whose positions are learned, in pixels. Others are read too.
     #[serde(serialize_with = "write_size", deserialize_with = "read_size")]
@@ -43,21 +42,21 @@ pub struct VitConfig {
     pub patch_size: usize,
     /// Channels of the pictures.
     pub num_channels: usize,
-    /// Whether queries, keys and values have a bias.
+    /// If true, queries, keys and values have biases.
     pub qkv_bias: bool,
     /// Tokens that stand for nothing and give attention a place to write to (registers).
     #[serde(skip_serializing_if = "is_default")]
     pub num_register_tokens: usize,
-    /// What branches are multiplied by at the begin of training (layer scale; Touvron et al., 2021); `None`: there is none.
+    /// Initial value of the layer scale, a factor of each branch (Touvron et al., 2021); `None` for no layer scale.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub layerscale_value: Option<f64>,
-    /// Whether there is a class token.
+    /// If true, there is a class token.
     #[serde(skip_serializing_if = "is_true")]
     pub class_token: bool,
-    /// How many of the tokens before the patches have a position: the class token, as a rule.
+    /// Number of the tokens before the patches that have a position: usually the class token.
     #[serde(skip_serializing_if = "is_one")]
     pub position_prefix: usize,
-    /// What the head gets.
+    /// Input of the head.
     #[serde(skip_serializing_if = "is_default")]
     pub pooling: Pooling,
     /// By which library's names the weights are saved, and as which it interpolates positions.
@@ -105,7 +104,7 @@ pub(super) fn size_of(value: &Value) -> Option<[usize; 2]> {
     }
 }
 
-/// Which of transformers' models it is.
+/// The models of transformers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Family {
@@ -118,7 +117,7 @@ pub enum Family {
     Dinov2WithRegisters,
 }
 
-/// What the head gets.
+/// Input of the head.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Pooling {

@@ -23,7 +23,7 @@ pub struct Vit<B: Backend> {
     pub blocks: Vec<VitBlock<B>>,
     /// Of the last states, or of their mean: see [`Pooling`].
     pub norm: LayerNorm<B>,
-    /// What was pooled to logits, `[pooled_size, classes]`; none where the configuration has no labels.
+    /// Map from the pooled features to logits, `[pooled_size, classes]`; `None` if the configuration has no labels.
     pub head: Option<Linear<B>>,
     /// Sizes and options.
     #[tree(static)]
@@ -43,13 +43,13 @@ pub struct VitEmbeddings<B: Backend> {
     pub positions: Array<B, 3>,
 }
 
-/// What a model makes of pictures.
+/// Features of images.
 #[derive(Clone, Debug)]
 pub struct Features<B: Backend> {
     /// The last states, normalised (with [`Pooling::MeanThenNorm`] not), `[b, tokens, hidden_size]`: the class token, the
     /// registers, and the patches row by row.
     pub last: Tensor<B, 3>,
-    /// What the head gets, `[b, pooled_size]`.
+    /// Input of the head, `[b, pooled_size]`.
     pub pooled: Tensor<B, 2>,
 }
 
@@ -131,8 +131,7 @@ impl<B: Backend> Vit<B> {
         })
     }
 
-    /// How much each token takes of each in every block, `[b, n_head, tokens, tokens]`; pixels as for
-    /// [`forward`](Self::forward).
+    /// Attention weights of every block, `[b, n_head, tokens, tokens]`; pixels as for [`forward`](Self::forward).
     pub fn attentions(&self, pixels: Tensor<B, 4>) -> Vec<Tensor<B, 4>> {
         let states = self.states(pixels, None);
         self.blocks.iter().zip(states).map(|(block, x)| block.attention.weights(block.norm1.forward(x))).collect()
@@ -172,7 +171,7 @@ impl<B: Backend> Vit<B> {
         Ok(Self { embeddings, config, ..self })
     }
 
-    /// How often pictures go around a block's branches in training: from never in the first to the rate in the last.
+    /// Stochastic-depth rate of a block: from 0 in the first to the full rate in the last.
     fn drop_path(&self, block: usize) -> f64 {
         self.config.drop_path_rate * block as f64 / (self.blocks.len() - 1).max(1) as f64
     }

@@ -6,7 +6,7 @@ use grove_backend::{Backend, matmul};
 
 use super::{Family, Naming, VitConfig};
 
-/// How positions are interpolated.
+/// Interpolation of positions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Interpolation {
     /// transformers' ViT and DINOv2 without registers: `F.interpolate(mode="bicubic", align_corners=False)`.
@@ -40,7 +40,7 @@ fn cubic(x: f64, a: f64) -> f64 {
 }
 
 impl Interpolation {
-    /// What each of `to` new positions takes of each of `from` old ones, row by row.
+    /// Weights of the `from` old positions in each of the `to` new ones, row by row.
     fn weights(self, from: usize, to: usize) -> Vec<f64> {
         let mut weights = vec![0.0; from * to];
         let last = from as isize - 1;

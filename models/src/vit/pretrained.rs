@@ -22,8 +22,8 @@ impl VitConfig {
         Self::checked(&file, || Self::from_json(fields))
     }
 
-    /// What belongs to a checkpoint: the `config.json` of transformers beside it; else what the tensors' shapes tell, and
-    /// timm's `config.json` where there is one. Its labels are as many as the head's classes.
+    /// Configuration of a checkpoint: the `config.json` of transformers beside it; else the sizes from the tensors'
+    /// shapes, and timm's `config.json` if there is one. It has as many labels as the head has classes.
     ///
     /// # Errors
     /// As [`from_file`](Self::from_file) and [`infer`](Self::infer); [`ModelError::Classes`] where a file names more or
@@ -56,7 +56,7 @@ impl VitConfig {
     }
 }
 
-/// Whether a `config.json` has transformers' fields, and not timm's inside transformers' wrapper.
+/// True if a `config.json` has transformers' fields, and not timm's inside transformers' wrapper.
 fn is_of_transformers(fields: &Map<String, Value>) -> bool {
     fields.get("model_type").is_some_and(|kind| kind != "timm_wrapper")
 }

@@ -60,7 +60,7 @@ impl<B: Backend> BertHead<B> for MaskedLmHead<B> {
         } else {
             map.rule(&weight, "head.decoder")
         }
-        // What pretraining had besides.
+        // The other head of pretraining.
         .ignore("cls.seq_relationship.*")
     }
 }

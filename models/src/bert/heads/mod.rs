@@ -41,17 +41,17 @@ pub type BertForNextSentence<B> = WithHead<Bert<B>, NextSentenceHead<B>>;
 pub type BertForSequenceClassification<B> = WithHead<Bert<B>, SequenceHead<B>>;
 /// Classes of tokens.
 pub type BertForTokenClassification<B> = WithHead<Bert<B>, TokenHead<B>>;
-/// Where in a text the answer to a question stands.
+/// Extractive question answering.
 pub type BertForQuestionAnswering<B> = WithHead<Bert<B>, AnswerHead<B>>;
-/// Which of several continuations fits.
+/// Choice among several continuations.
 pub type BertForMultipleChoice<B> = WithHead<Bert<B>, ChoiceHead<B>>;
 
-/// What can stand on an encoder.
+/// A head of an encoder.
 pub trait BertHead<B: Backend>: Tree<B> {
     /// A head with initial weights.
     fn new(config: &BertConfig, init: &Init<B>) -> Self;
 
-    /// Whether it needs the pooler.
+    /// True if the head needs the pooler.
     fn pooled(family: Family) -> bool;
 
     /// Adds its published names; its own paths begin with `head.`.

@@ -24,7 +24,7 @@ use crate::{
     tokenizer::{EncodedText, Tokenizer, Truncation},
 };
 
-/// How texts are read.
+/// Options of reading texts.
 #[derive(Clone, Copy)]
 pub struct Reading<'a> {
     /// The model's tokenizer.
