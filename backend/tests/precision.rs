@@ -142,7 +142,7 @@ fn batch_norm_of_large_planes<B: Backend>(device: B::Device) {
                 let normal = |p: usize| (given[p] - mean) * inverse;
                 for &p in &places {
                     expected[p] = (normal(p) * weight[channel] + bias[channel] + residual[p]).max(0.0);
-                    // Where what was rounded is 0 the slope follows it.
+                    // The slope at a value that was rounded to 0 is 0, too.
                     dr[p] = if found[p] > 0.0 { slopes[p] } else { 0.0 };
                     dw[channel] += dr[p] * normal(p);
                     db[channel] += dr[p];
@@ -166,7 +166,7 @@ fn batch_norm_of_large_planes<B: Backend>(device: B::Device) {
     }
 }
 
-/// What follows a convolution takes f32 beside 16 bits, and its intermediate results may be larger than f16 holds.
+/// The epilogue of a convolution takes f32 beside 16 bits, and its intermediate results may be larger than f16 holds.
 fn convolve_then_in_f32<B: Backend>(device: B::Device) {
     for (dtype, ulp) in types::<B>(&device) {
         let (x, given) = numbers::<B, 4>([1, 1, 4, 4], 1, [1000.0, 0.0], dtype, &device);

@@ -197,7 +197,7 @@ fn attention<B: Backend>(device: B::Device) {
                 close(what, &found[i], &written_out[i]);
             }
             for ((y, found), expected) in y.iter().zip(&found[0]).zip(&expected[0]) {
-                // What sees nothing gathers nothing, exactly.
+                // A query that sees nothing gathers exactly nothing.
                 assert!(*expected != 0.0 || (*y, *found) == (0.0, 0.0), "{size:?}, {ranges:?}: {y} {found}");
             }
         }
@@ -278,7 +278,7 @@ fn attend_to<B: Backend>(visible: KeyRanges<B>, device: &B::Device) {
     float::<B, 4>(y).into_data();
 }
 
-/// What says no ranges is refused, and says why.
+/// Invalid ranges are refused with the reason.
 fn refuses<B: Backend>(device: B::Device) {
     let causal = || KeyRanges::<B>::new(true);
     let of_three = || Some(counts::<B>(&[1, 1, 1], &device));

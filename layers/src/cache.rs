@@ -14,11 +14,11 @@ pub struct KvCache<B: Backend> {
     buffers: Option<(Array<B, 4>, Array<B, 4>)>,
     /// The position at the beginning of the buffers.
     first: usize,
-    /// How many positions have been seen.
+    /// Number of positions seen.
     len: usize,
-    /// How many positions will come, as far as is known.
+    /// Expected number of positions, as far as it is known.
     room: usize,
-    /// How many positions a query sees, itself included.
+    /// Sliding window: number of positions that a query sees, itself included.
     window: Option<usize>,
 }
 
@@ -28,7 +28,7 @@ const FIRST_CAPACITY: usize = 64;
 /// Positions that a window is moved by at once.
 const SLACK: usize = 64;
 
-/// How many positions can be taken back from a window's cache.
+/// Largest number of positions that can be removed from the end of a window's cache.
 pub const MOST_TAKEN_BACK: usize = 16;
 
 impl<B: Backend> KvCache<B> {
@@ -65,12 +65,12 @@ impl<B: Backend> KvCache<B> {
         windows.map(|window| held(window).saturating_mul(numbers).saturating_mul(size)).sum()
     }
 
-    /// How many positions have been seen.
+    /// Number of positions seen.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether there is none.
+    /// True if no position was seen.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
@@ -78,7 +78,7 @@ impl<B: Backend> KvCache<B> {
     /// The positions whose keys an [`append`](Self::append) of `t` positions gives.
     pub fn keys_of(&self, t: usize) -> Range<usize> {
         let from = match self.window {
-            // What the first of the new positions sees.
+            // First key of the first new position.
             Some(window) => (self.len + 1).saturating_sub(window).max(self.first),
             None => 0,
         };
@@ -212,7 +212,7 @@ mod tests {
                 assert!(next.buffers.as_ref().is_some_and(|(keys, _)| keys.shape()[2] <= most));
                 cache = next;
                 if i % 5 == 3 {
-                    // What is taken back comes again, as it was.
+                    // Removed positions come again, unchanged.
                     let (len, back) = (cache.len(), MOST_TAKEN_BACK.min(cache.len()));
                     cache = cache.truncate(len - back).expect("few positions are taken back");
                     let seen = cache.keys_of(back);

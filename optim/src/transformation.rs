@@ -14,7 +14,7 @@ use crate::leafwise::widest;
 /// Leaves that are absent from the updates, and leaves that are not floating-point numbers, are not touched and have
 /// absent states. On a skeleton, [`init`](Self::init) gives the skeleton of the state.
 pub trait GradientTransformation<B: Backend, P: Tree<B>> {
-    /// What is remembered from step to step.
+    /// State that is carried from step to step.
     type State: Tree<B>;
 
     /// The state before the first step.
@@ -24,7 +24,7 @@ pub trait GradientTransformation<B: Backend, P: Tree<B>> {
     /// used again.
     ///
     /// # Panics
-    /// Where updates, state and parameters are not of one structure.
+    /// If updates, state and parameters differ in structure.
     fn update(&self, updates: P, state: Self::State, params: &P) -> (P, Self::State);
 
     /// One step and the parameters after it: [`update`](Self::update), then [`apply_updates`]. The end of an optimizer may
@@ -60,7 +60,7 @@ pub fn chain<T>(transformations: T) -> T {
 /// Adds updates to parameters. Where an update is absent the parameter stays; parameters keep their dtype.
 ///
 /// # Panics
-/// Where the two are not of one structure.
+/// If the two differ in structure.
 pub fn apply_updates<B: Backend, P: Tree<B>>(params: P, updates: P) -> P {
     let [params, _] = together([params, updates], |_, [param, update]| {
         let dtype = param.dtype();
@@ -121,7 +121,7 @@ pub(crate) fn bound(steps: u64) -> i64 {
     steps.min(i32::MAX as u64) as i64
 }
 
-/// Where the first present leaf lies.
+/// Device of the first present leaf.
 pub(crate) fn device_of<B: Backend, P: Tree<B>>(params: &P) -> Option<B::Device> {
     let mut device = None;
     params.visit(&mut Path::root(), &mut |_: &Path, leaf: &grove_tree::AnyArray<B>| {

@@ -24,9 +24,9 @@ pub enum TreeError {
     Leaf {
         /// The leaf's path.
         path: String,
-        /// What is needed, as `f32[3,4]`.
+        /// The expected array, as `f32[3,4]`.
         expected: String,
-        /// What was given.
+        /// The given array.
         found: String,
     },
     /// A pattern of paths fits no leaf.

@@ -47,7 +47,7 @@ struct Printer {
 }
 
 impl Printer {
-    /// What stands before an element: a comma from the second on, and the field's name.
+    /// Writes the start of an element: a comma from the second on, and the field's name.
     fn begin(&mut self, path: &Path) {
         if let Some((named, count)) = self.around.last_mut() {
             if *count > 0 {

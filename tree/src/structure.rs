@@ -13,8 +13,8 @@ use crate::{AnyArray, Node, Path, Tree, TreeError, Visitor};
     note = "write `#[derive(Clone, Debug, PartialEq)]` on `{Self}`; it must not borrow"
 )]
 pub trait StaticValue: fmt::Debug + Any {
-    /// Whether the other value has the same type and equals this one. A value that does not equal itself (NaN) is compared
-    /// by its text.
+    /// True if the other value has the same type and equals this one. A value that does not equal itself (NaN) is
+    /// compared by its text.
     fn same(&self, other: &dyn StaticValue) -> bool;
     /// A copy.
     fn boxed(&self) -> Box<dyn StaticValue>;

@@ -134,7 +134,7 @@ impl Compiler {
         Ok(Self { library, version })
     }
 
-    /// Whether the driver takes what it compiles, and it compiles for each GPU.
+    /// Checks that the driver accepts what the compiler produces, and that it compiles for each GPU.
     fn check(&self, driver: Version, gpus: &[Gpu]) -> Result<(), String> {
         let version = self.version;
         if version > driver {
@@ -188,7 +188,7 @@ fn compiler_version(library: &SharedLibrary) -> Result<Version, Missing> {
     Ok(Version { major, minor })
 }
 
-/// Where the compiler lies besides the dynamic loader's folders: in toolkits, and in a Python environment.
+/// Further folders of the compiler besides those of the dynamic loader: in toolkits, and in a Python environment.
 fn compiler_paths() -> Vec<PathBuf> {
     let toolkits = cuda_headers::toolkits().into_iter().flat_map(|root| [root.join("lib64"), root.join("lib")]);
     let wheels = cuda_headers::wheels().into_iter().map(|wheels| wheels.join("cuda_nvrtc/lib"));

@@ -57,7 +57,7 @@ fn lacking(folders: &[PathBuf]) -> Vec<&'static str> {
     HEADERS.into_iter().filter(|header| !is_there(header)).collect()
 }
 
-/// Where CubeCL looks for a toolkit, by its rule.
+/// Folder in which CubeCL looks for a toolkit, by its rule.
 fn usual_root() -> Option<PathBuf> {
     if let Some(path) = env::var_os("CUDA_PATH") {
         return Some(path.into());

@@ -1,4 +1,4 @@
-//! Where the fusing backends keep what they compiled and measured, for the next start.
+//! Cache of compiled kernels and of autotuning, for the next start of a program.
 
 use cubecl::config::{CubeClRuntimeConfig, RuntimeConfig, autotune, cache::CacheConfig};
 use std::{
@@ -51,7 +51,8 @@ fn cubecl_level(level: AutotuneLevel) -> autotune::AutotuneLevel {
     }
 }
 
-/// What the first of CubeCL's configuration files says, here or above; CubeCL itself panics at one that it cannot read.
+/// Reads the first of CubeCL's configuration files, in this folder or above; CubeCL itself panics at one that it cannot
+/// read.
 fn configured() -> Result<CubeClRuntimeConfig, String> {
     let here = env::current_dir().unwrap_or_default();
     for folder in here.ancestors() {

@@ -62,7 +62,7 @@ impl BackendName {
         }
     }
 
-    /// Whether this build contains the backend.
+    /// True if this build contains the backend.
     pub fn is_compiled(self) -> bool {
         match self {
             Self::Flex => cfg!(feature = "flex"),
@@ -94,7 +94,7 @@ impl FromStr for BackendName {
 pub struct DeviceSpec {
     /// The backend.
     pub backend: BackendName,
-    /// Which of its devices, from 0. CPU backends have one.
+    /// Index of the backend's device, from 0. CPU backends have one.
     pub index: usize,
 }
 
@@ -105,7 +105,7 @@ pub enum DeviceError {
     /// No backend has this name.
     #[error("unknown backend '{name}'; choose one of flex, candle, cuda, wgpu, rocm")]
     Unknown {
-        /// What was typed.
+        /// The given name.
         name: String,
     },
     /// The backend is not part of this build.
@@ -119,7 +119,7 @@ pub enum DeviceError {
     Unavailable {
         /// The backend that was asked for.
         backend: BackendName,
-        /// What is missing, and what to do.
+        /// The missing part, and a remedy.
         reason: String,
     },
     /// The backend has fewer devices.
@@ -127,7 +127,7 @@ pub enum DeviceError {
     Index {
         /// The backend that was asked for.
         backend: BackendName,
-        /// How many devices it has.
+        /// Number of devices.
         count: usize,
         /// The number that was asked for.
         index: usize,
@@ -137,7 +137,7 @@ pub enum DeviceError {
     Precision {
         /// The environment variable.
         variable: &'static str,
-        /// What it holds.
+        /// The problem.
         error: UnknownPrecision,
     },
     /// The backend lacks operations for a type of numbers.

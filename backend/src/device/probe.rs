@@ -1,4 +1,4 @@
-//! How many devices a backend has on this machine, or a sentence that says why none.
+//! Number of devices of a backend on this machine, or a sentence with the reason for none.
 
 #[cfg(feature = "wgpu")]
 use std::collections::BTreeSet;

@@ -1,5 +1,5 @@
-//! What tests of several crates share: one test on every backend, and comparison with a reference. Other crates
-//! include this file by its path.
+//! Shared by the tests of several crates, which include this file by its path: one test on every backend, and
+//! comparison with a reference.
 
 /// Makes a `#[test]` for each backend in this build out of each function `fn name<B: Backend>(device: B::Device)`.
 ///

@@ -2,8 +2,8 @@ use burn::tensor::Tensor;
 use grove_backend::{Backend, Steps};
 use grove_tree::{Array, Init, Tree};
 
-/// What a recurrent network carries from step to step: the hidden state, and for an LSTM then the cell state. For a cell
-/// each is `[b, n]`, for layers (`D = 3`) `[layers * directions, b, n]` in PyTorch's order.
+/// State that a recurrent network carries from step to step: the hidden state, and for an LSTM also the cell state. For
+/// a cell each is `[b, n]`, for layers (`D = 3`) `[layers * directions, b, n]` in PyTorch's order.
 pub type State<B, const S: usize, const D: usize = 2> = [Array<B, D>; S];
 
 /// The recurrence of one layer in one direction, with `S` states.

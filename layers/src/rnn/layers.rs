@@ -11,7 +11,7 @@ use crate::dropout;
 pub struct Recurrent<C> {
     /// The lowest first.
     pub layers: Vec<Directions<C>>,
-    /// How they are put together.
+    /// Structure of the layers.
     #[tree(static)]
     pub options: RnnOptions,
 }

@@ -1,4 +1,4 @@
-/// How layers of recurrent cells are put together; defaults are PyTorch's.
+/// Structure of recurrent layers; defaults are PyTorch's.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RnnOptions {
     /// Layers, one above the other: each reads the outputs of the one below. 1.

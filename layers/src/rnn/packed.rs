@@ -11,7 +11,7 @@ use super::{PackError, Packing, packing::pick};
 pub struct PackedSequence<A> {
     /// `[rows, …]`.
     pub data: A,
-    /// Which row is which step of which sequence.
+    /// Step and sequence of each row.
     #[tree(static)]
     pub packing: Packing,
 }

@@ -12,13 +12,13 @@ pub enum PackError {
     /// A sequence without steps.
     #[error("sequence {index} has length 0: sequences have at least one step; leave it out of the batch")]
     ZeroLength {
-        /// Which sequence.
+        /// Index of the sequence.
         index: usize,
     },
     /// A sequence that goes on beyond the end of the batch.
     #[error("sequence {index} has length {length}, but the padded batch has only {steps} steps")]
     TooLong {
-        /// Which sequence.
+        /// Index of the sequence.
         index: usize,
         /// Its length.
         length: usize,
@@ -39,7 +39,7 @@ pub enum PackError {
          decreasing lengths; sort them, or pass false to have them sorted here"
     )]
     NotSorted {
-        /// Which sequence.
+        /// Index of the sequence.
         index: usize,
         /// Its length.
         length: usize,
@@ -57,7 +57,7 @@ pub enum PackError {
     /// Sequences of different sizes.
     #[error("sequence {index} has rows of shape {found:?}, the first one of {expected:?}")]
     RowShape {
-        /// Which sequence.
+        /// Index of the sequence.
         index: usize,
         /// The shape of its rows.
         found: Vec<usize>,
@@ -66,8 +66,8 @@ pub enum PackError {
     },
 }
 
-/// How sequences of different lengths are packed, as PyTorch does it: sorted, longest first, then all first steps, all
-/// second steps, and so on, each with only the sequences that reach so far. The numbers live on the host.
+/// Packing of sequences of different lengths, as in PyTorch: sorted, longest first, then all first steps, all second
+/// steps, and so on, each with only the sequences of that length or more. The numbers are on the host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Packing {
     batch_sizes: Arc<[usize]>,

@@ -13,11 +13,11 @@ use crate::{
 pub(super) struct Fused<'a, B: Backend> {
     /// Without `nesterov`.
     pub adam: &'a ScaleByAdam<B>,
-    /// What updates are multiplied by: minus the learning rate.
+    /// Factor of the updates: minus the learning rate.
     pub factor: Scalar<B>,
-    /// What part of a parameter is added to its update.
+    /// Fraction of a parameter that is added to its update.
     pub weight_decay: Scalar<B>,
-    /// Which parameters decay: all.
+    /// Filter of the parameters that decay; `None` for all.
     pub mask: Option<&'a Filter<B>>,
 }
 
@@ -67,7 +67,7 @@ impl<B: Backend> Fused<'_, B> {
         (params, ScaleByAdamState { count, mu, nu })
     }
 
-    /// What [`Backend::adam_step`] wants to know besides the leaf.
+    /// Hyperparameters of [`Backend::adam_step`].
     fn numbers(&self, weight_decay: Scalar<B>, steps: &Tensor<B, 1>) -> Tensor<B, 1> {
         let ScaleByAdam { b1, b2, eps, eps_root, .. } = self.adam;
         let [first, second] = [b1, b2].map(|decay| Scalar::Array(bias_correction(decay, steps.clone())));

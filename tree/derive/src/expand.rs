@@ -6,7 +6,7 @@ use syn::{
     spanned::Spanned,
 };
 
-/// What the `#[tree(…)]` attributes of a field say.
+/// Role of a field by its `#[tree(…)]` attributes.
 #[derive(Clone, Copy, PartialEq)]
 enum Role {
     Tree,
