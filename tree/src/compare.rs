@@ -2,8 +2,8 @@ use grove_backend::Backend;
 
 use crate::{Tree, display, leaves};
 
-/// Whether two trees have the same structure, the same numbers and strings in it, and leaves of the same dtype,
-/// shape and values, bit by bit. Two absent leaves are equal.
+/// Returns true if two trees have the same structure, the same numbers and strings in it, and leaves with the same
+/// dtype, shape and values, bit by bit. Two absent leaves are equal.
 pub fn eq<B: Backend, T: Tree<B>>(left: &T, right: &T) -> bool {
     same_structure(left, right)
         && leaves(left).into_iter().zip(leaves(right)).all(|((_, x), (_, y))| match (x.into_data(), y.into_data()) {
@@ -13,8 +13,9 @@ pub fn eq<B: Backend, T: Tree<B>>(left: &T, right: &T) -> bool {
         })
 }
 
-/// Whether two trees have the same structure and `|x - y| <= atol + rtol * |y|` for all elements; dtypes may differ.
-/// NaN is close to nothing.
+/// Returns true if two trees have the same structure and `|x - y| <= atol + rtol * |y|` for all elements. Dtypes may
+/// differ.
+/// NaN is not close to any value.
 pub fn all_close<B: Backend, T: Tree<B>>(left: &T, right: &T, rtol: f64, atol: f64) -> bool {
     let (left, right) = (leaves(left), leaves(right));
     left.len() == right.len()
@@ -32,7 +33,7 @@ pub fn all_close<B: Backend, T: Tree<B>>(left: &T, right: &T, rtol: f64, atol: f
         })
 }
 
-/// Whether paths, shapes, dtypes and constants agree.
+/// Returns true if paths, shapes, dtypes and constants agree.
 fn same_structure<B: Backend, T: Tree<B>>(left: &T, right: &T) -> bool {
     display(left) == display(right)
 }

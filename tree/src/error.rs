@@ -1,10 +1,10 @@
 use thiserror::Error;
 
-/// Two trees that should have the same structure have not, or leaves do not fit each other.
+/// An error of combining trees: their structures differ, or their leaves do not match.
 #[derive(Debug, Error, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum TreeError {
-    /// A leaf stands where the other tree has another leaf, or none.
+    /// One tree has a leaf at a place where the other tree has another leaf or none.
     #[error("the trees differ in structure: the first has `{left}` where the second has `{right}`")]
     Structure {
         /// Path in the first tree, `(nothing)` past its end.
@@ -23,12 +23,12 @@ pub enum TreeError {
     Leaf {
         /// The leaf's path.
         path: String,
-        /// What is needed, as `f32[3,4]`.
+        /// The expected array, such as `f32[3,4]`.
         expected: String,
-        /// What was given.
+        /// The array that was given.
         found: String,
     },
-    /// A pattern of paths fits no leaf.
+    /// A path pattern matches no leaf.
     #[error("the pattern `{pattern}` fits no path of this tree{}", nearest(.near))]
     Pattern {
         /// The pattern, as [`by_path`](crate::by_path) takes it.

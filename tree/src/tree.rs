@@ -30,7 +30,7 @@ pub trait Tree<B: Backend>: Clone {
     fn lift<C: Backend>(self, path: &mut Path, f: &mut dyn FnMut(&Path, AnyArray<B>) -> AnyArray<C>) -> Self::On<C>;
 }
 
-/// What kind of thing is being visited.
+/// The kind of node that is visited.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Node<'a> {
     /// An array.
@@ -45,7 +45,7 @@ pub enum Node<'a> {
     Map,
 }
 
-/// What [`Tree::visit`] shows a tree to. Only [`leaf`](Self::leaf) has to be written.
+/// The visitor that [`Tree::visit`] calls for each leaf and node. Only [`leaf`](Self::leaf) is required.
 pub trait Visitor<B: Backend> {
     /// A leaf.
     fn leaf(&mut self, path: &Path, leaf: &AnyArray<B>);

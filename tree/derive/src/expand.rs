@@ -5,7 +5,7 @@ use syn::{
     spanned::Spanned,
 };
 
-/// What the `#[tree(…)]` attributes of a field say.
+/// The role of a field, from its `#[tree(…)]` attribute.
 #[derive(Clone, Copy, PartialEq)]
 enum Role {
     Tree,
