@@ -35,7 +35,7 @@ pub fn read_json<T: DeserializeOwned>(file: &Path) -> Result<T> {
     serde_json::from_slice(&bytes).map_err(json)
 }
 
-/// Where a configuration lies that is given as such or by its directory.
+/// Path of a configuration that is given by its file or its directory.
 pub(crate) fn config_file(path: &Path) -> PathBuf {
     if path.is_dir() { path.join("config.json") } else { path.to_owned() }
 }
@@ -45,7 +45,8 @@ pub(crate) fn config_beside(model: &Path) -> PathBuf {
     if model.is_dir() { model.join("config.json") } else { model.with_file_name("config.json") }
 }
 
-/// Where a published model's files lie: a directory, a file, or a hub id, which is downloaded unless it lies in the cache.
+/// Local path of a published model's files, given by a directory, a file, or a hub id. A hub id is downloaded unless it
+/// is in the cache.
 pub(crate) fn resolve(source: &str) -> Result<PathBuf> {
     Ok(Source::parse(source)?.resolve(&HubOptions::from_env(), &Wanted::model())?)
 }

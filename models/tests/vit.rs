@@ -121,7 +121,7 @@ fn other_names<B: Backend>(device: B::Device) {
     assert!(eq(&open::<B>(old.path(), &device), &open::<B>(new.path(), &device)));
 }
 
-/// What is written is read again, and has the names that it came with.
+/// A saved model loads again, with the tensor names of its source.
 fn saved<B: Backend>(device: B::Device) {
     let again = |model: &Vit<B>, expected: &Path| {
         let directory = tempfile::tempdir().unwrap();

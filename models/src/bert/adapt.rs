@@ -5,7 +5,7 @@ use grove_tree::{Key, path_fits};
 use super::Bert;
 use crate::error::{ModelError, Result};
 
-/// Where LoRA's paper, and peft for BERT, adapt: the maps to queries and values.
+/// Default LoRA targets, as in the paper and in peft for BERT: the query and value projections.
 pub const LORA_TARGETS: [&str; 2] = ["encoder.layer.*.attention.query", "encoder.layer.*.attention.value"];
 
 impl<B: Backend> Bert<B> {

@@ -33,7 +33,7 @@ pub struct BertEmbeddings<B: Backend> {
     pub position_embeddings: Embedding<B>,
     /// `[type_vocab_size, hidden_size]`; DistilBERT has none.
     pub token_type_embeddings: Option<Embedding<B>>,
-    /// Of the sum.
+    /// Layer norm of the sum.
     pub layer_norm: LayerNorm<B>,
 }
 
@@ -53,7 +53,7 @@ pub struct BertLayer<B: Backend> {
     pub intermediate: Linear<B>,
     /// `[intermediate_size, hidden_size]`.
     pub output: Linear<B>,
-    /// Of the sum.
+    /// Layer norm of the sum.
     pub layer_norm: LayerNorm<B>,
     /// Between the two.
     #[tree(static)]
@@ -65,13 +65,13 @@ pub struct BertLayer<B: Backend> {
 pub struct BertAttention<B: Backend> {
     /// `[hidden_size, hidden_size]`, as the others.
     pub query: Linear<B>,
-    /// What queries are compared with.
+    /// Key projection.
     pub key: Linear<B>,
-    /// What is gathered.
+    /// Value projection.
     pub value: Linear<B>,
-    /// Of all heads.
+    /// Output projection of all heads.
     pub output: Linear<B>,
-    /// Of the sum.
+    /// Layer norm of the sum.
     pub layer_norm: LayerNorm<B>,
     /// Number of heads.
     pub n_head: usize,

@@ -14,16 +14,16 @@ use crate::{
     pretrained::read_json,
 };
 
-/// How the states of tokens become one vector.
+/// Pooling of the tokens' states into one vector.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pooling {
-    /// The first token's.
+    /// The first token's state.
     Cls,
-    /// The largest of each component.
+    /// The maximum of each component.
     Max,
-    /// Their mean.
+    /// The mean of the states.
     Mean,
-    /// Their sum over the root of their number.
+    /// The sum of the states divided by the square root of their number.
     MeanSqrtLen,
 }
 
@@ -32,12 +32,12 @@ pub enum Pooling {
 pub struct SentenceEncoder<B: Backend> {
     /// The encoder.
     pub bert: Bert<B>,
-    /// Side by side in the vector, in this order.
+    /// Pooling methods. Their vectors are concatenated in this order.
     #[tree(static)]
     pub pooling: Vec<Pooling>,
-    /// Whether vectors are scaled to length 1.
+    /// If true, vectors are scaled to length 1.
     pub normalize: bool,
-    /// Longest text, in tokens; longer ones are to be cut.
+    /// Maximum length, in tokens. Longer texts must be truncated.
     pub max_len: usize,
 }
 

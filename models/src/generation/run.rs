@@ -11,20 +11,20 @@ use crate::{
     finite::not_finite,
 };
 
-/// What to generate.
+/// Options for generation.
 #[derive(Clone, Debug, PartialEq)]
 pub struct GenerateOptions {
-    /// Most tokens to add to each prompt.
+    /// Maximum number of tokens to add to each prompt.
     pub max_new_tokens: usize,
-    /// How tokens are drawn.
+    /// Sampling options.
     pub sampling: Sampling,
-    /// Tokens that end a text, besides the model's own; they are not part of the result.
+    /// Tokens that end a sequence, in addition to the model's own. They are not part of the result.
     pub stop_tokens: Vec<u32>,
-    /// The model's own end tokens, where its `generation_config.json` names them; `None` are those of its `config.json`.
+    /// The model's own end tokens, from its `generation_config.json`; if `None`, those of its `config.json`.
     pub end_tokens: Option<Vec<u32>>,
-    /// Goes on after the model's own end tokens.
+    /// If true, generation continues after the model's own end tokens.
     pub ignore_eos: bool,
-    /// Where the random numbers come from.
+    /// Key of the random numbers.
     pub key: Key,
 }
 
@@ -201,7 +201,7 @@ pub(super) fn check_tokens<B: Backend, M: Decoder<B>>(model: &M, ids: &[u32]) ->
     }
 }
 
-/// How many tokens can follow a prompt that the model can read.
+/// Maximum number of tokens after a prompt, given the model's context.
 pub(super) fn steps_of<B: Backend, M: Decoder<B>>(model: &M, prompt: usize, options: &GenerateOptions) -> usize {
     let room = model.context().map_or(usize::MAX, |context| context.saturating_sub(prompt).saturating_add(1));
     options.max_new_tokens.min(room)

@@ -55,7 +55,7 @@ pub struct Attention<B: Backend> {
     pub c_proj: Linear<B>,
     /// Number of heads.
     pub n_head: usize,
-    /// What scores are multiplied by.
+    /// Factor of the attention scores.
     pub scale: f64,
 }
 
@@ -71,7 +71,7 @@ pub struct Mlp<B: Backend> {
     pub activation: Activation,
 }
 
-/// What decoding carries from position to position.
+/// The decoding state.
 #[derive(Tree, Clone, Debug)]
 pub struct Gpt2State<B: Backend> {
     /// The cache of each block.

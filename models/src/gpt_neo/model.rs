@@ -53,7 +53,7 @@ pub struct Attention<B: Backend> {
     pub out_proj: Linear<B>,
     /// Number of heads.
     pub num_heads: usize,
-    /// How many positions a position sees, itself included; all where `None`.
+    /// Attention window: the number of positions that a position attends to, including itself; `None` for all.
     pub window: Option<usize>,
 }
 
@@ -69,7 +69,7 @@ pub struct Mlp<B: Backend> {
     pub activation: Activation,
 }
 
-/// What decoding carries from position to position.
+/// The decoding state.
 #[derive(Tree, Clone, Debug)]
 pub struct GptNeoState<B: Backend> {
     /// The cache of each block.
@@ -234,8 +234,8 @@ impl<B: Backend> Attention<B> {
             .map(|map| map.forward(x.clone()).reshape([b, t, self.num_heads, size / self.num_heads]).swap_dims(1, 2))
     }
 
-    /// What the queries gather, `[b, t, hidden_size]`. Scores that nothing divides grow beyond what 16 bits tell apart:
-    /// queries and keys are widened first.
+    /// Attention and the output projection, `[b, t, hidden_size]`. The scores are not scaled and would exceed the
+    /// precision of 16 bits, so the inputs are converted to f32 first.
     fn gather(&self, inputs: [Tensor<B, 4>; 3], mask: &AttentionMask<B>, dropping: Option<(f64, Key)>) -> Tensor<B, 3> {
         let [b, num_heads, t, head_dim] = inputs[0].dims();
         let dtype = inputs[0].dtype();

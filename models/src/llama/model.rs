@@ -59,11 +59,11 @@ pub struct Attention<B: Backend> {
     pub o_proj: Projection<B>,
     /// Width of a head.
     pub head_dim: usize,
-    /// How many positions a position sees, itself included; all where `None`.
+    /// Attention window: the number of positions that a position attends to, including itself; `None` for all.
     pub window: Option<usize>,
 }
 
-/// What decoding carries from position to position.
+/// The decoding state.
 #[derive(Tree, Clone, Debug)]
 pub struct LlamaState<B: Backend> {
     /// The cache of each layer.
@@ -134,7 +134,7 @@ impl<B: Backend> Llama<B> {
         eval_shape(|init| Self::new(config, init))
     }
 
-    /// Whether some of its weights are in blocks of quantised numbers.
+    /// Returns true if some of the weights are in quantised blocks.
     pub fn is_quantised(&self) -> bool {
         let mut found = false;
         self.visit(&mut Path::root(), &mut |_: &Path, leaf: &AnyArray<B>| found |= leaf.dtype() == DType::U8);
@@ -222,7 +222,7 @@ impl<B: Backend> Llama<B> {
         AttentionMask::of_layers(&windows, t, keys, padding, device)
     }
 
-    /// Takes the next positions: what the last layer gives for each of them, and the state's successor.
+    /// Reads the next positions. Returns the last layer's output for each of them, and the new state.
     pub(super) fn advance(
         &self,
         ids: Tensor<B, 2, Int>,
@@ -284,7 +284,7 @@ impl<B: Backend> Attention<B> {
         [q, k, heads(&self.v_proj)].map(|x| x.swap_dims(1, 2))
     }
 
-    /// What the queries gather, `[b, t, hidden_size]`.
+    /// Attention and the output projection, `[b, t, hidden_size]`.
     fn gather(&self, [q, k, v]: [Tensor<B, 4>; 3], mask: &AttentionMask<B>, dropping: Dropping) -> Tensor<B, 3> {
         let [b, n_head, t, head_dim] = q.dims();
         let y = attend(q, k, v, mask, 1.0 / (head_dim as f64).sqrt(), dropping);

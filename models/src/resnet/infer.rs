@@ -1,4 +1,4 @@
-//! What a network's files tell of its sizes, for those that come without a `config.json`.
+//! Inference of a network's sizes from its files, for those without a `config.json`.
 
 use grove_weights::Checkpoint;
 

@@ -25,23 +25,23 @@ pub struct ResNet<B: Backend> {
     pub config: ResNetConfig,
 }
 
-/// Convolutions, to whose result what went in is added.
+/// A residual block: convolutions and a residual connection.
 #[derive(Tree, Clone, Debug)]
 pub struct ResNetBlock<B: Backend> {
     /// Two or three; the last is rectified after the sum.
     pub layers: Vec<ConvNorm<B>>,
-    /// Brings what went in to the result's shape, where that is another.
+    /// Projects the input to the output's shape, if they differ.
     pub shortcut: Option<ConvNorm<B>>,
 }
 
-/// What a network sees on its way.
+/// Intermediate features of a network.
 #[derive(Clone, Debug)]
 pub struct Features<B: Backend> {
     /// After the stem, `[b, embedding_size, h/4, w/4]` (or without the division, with a small stem).
     pub stem: Tensor<B, 4>,
     /// After each stage, `[b, hidden_size, h', w']`.
     pub stages: Vec<Tensor<B, 4>>,
-    /// The last stage's means, `[b, hidden_size]`: what the head gets.
+    /// The last stage's means, `[b, hidden_size]`: the head's input.
     pub pooled: Tensor<B, 2>,
 }
 
@@ -112,8 +112,8 @@ impl<B: Backend> ResNet<B> {
         self.classify(global_average_pool(x))
     }
 
-    /// What the network sees on its way, by the running statistics: for detection, segmentation, search. Pixels as for
-    /// [`forward`](Self::forward).
+    /// Returns intermediate features, normalised with the running statistics, for detection, segmentation or retrieval.
+    /// Pixels as for [`forward`](Self::forward).
     pub fn features(&self, pixels: Tensor<B, 4>) -> Features<B> {
         let stem = self.enter(self.stem.forward(self.in_own_dtype(pixels), None, true));
         let mut x = stem.clone();

@@ -29,8 +29,8 @@ impl ResNetConfig {
         Ok(config)
     }
 
-    /// What belongs to a checkpoint: the `config.json` of transformers beside it, or without one (torchvision, timm) what
-    /// the tensors' shapes tell. Its labels are as many as the head's classes.
+    /// Returns the configuration of a checkpoint: transformers' `config.json` beside it, or, without one (torchvision,
+    /// timm), the sizes inferred from the tensors' shapes. It has one label for each class of the head.
     ///
     /// # Errors
     /// As [`from_file`](Self::from_file) and [`infer`](Self::infer); [`ModelError::Classes`] where a file names more or

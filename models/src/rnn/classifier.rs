@@ -49,14 +49,14 @@ pub struct RnnClassifier<B: Backend> {
     pub config: RnnClassifierConfig,
 }
 
-/// The class that a text most probably has.
+/// The most probable class of a text.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Prediction {
-    /// Its number.
+    /// Its index.
     pub class: usize,
     /// Its name.
     pub label: String,
-    /// How probable it is, from 0 to 1.
+    /// Its probability, from 0 to 1.
     pub probability: f32,
 }
 

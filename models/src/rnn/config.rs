@@ -13,19 +13,19 @@ pub struct RnnLmConfig {
     pub model_type: String,
     /// Kind of cells.
     pub cell: RnnKind,
-    /// Number of tokens.
+    /// Vocabulary size.
     pub vocab_size: usize,
     /// Size of token embeddings.
     pub embedding_size: usize,
     /// Size of hidden states.
     pub hidden_size: usize,
-    /// Recurrent layers, one above the other.
+    /// Number of recurrent layers.
     pub num_layers: usize,
     /// Dropout after the embedding, between the layers and before the output layer while training.
     pub dropout: f64,
-    /// Whether the output layer's matrix is the token embedding; then both sizes are equal.
+    /// If true, the output layer shares the token embedding's matrix; both sizes must then be equal.
     pub tie_word_embeddings: bool,
-    /// Token that ends a text.
+    /// Token that ends a sequence.
     pub eos_token_id: Option<u32>,
     /// Fields of a file that are not listed here; they are written back.
     #[serde(flatten)]
@@ -73,7 +73,7 @@ impl RnnLmConfig {
         Ok(())
     }
 
-    /// How the layers are put together.
+    /// Options of the recurrent layers.
     pub(super) fn options(&self) -> RnnOptions {
         RnnOptions { layers: self.num_layers, dropout: self.dropout, ..RnnOptions::default() }
     }
@@ -87,15 +87,15 @@ pub struct RnnClassifierConfig {
     pub model_type: String,
     /// Kind of cells.
     pub cell: RnnKind,
-    /// Number of tokens.
+    /// Vocabulary size.
     pub vocab_size: usize,
     /// Size of token embeddings.
     pub embedding_size: usize,
     /// Size of hidden states in each direction.
     pub hidden_size: usize,
-    /// Recurrent layers, one above the other.
+    /// Number of recurrent layers.
     pub num_layers: usize,
-    /// Whether texts are read from both ends.
+    /// If true, the layers are bidirectional.
     pub bidirectional: bool,
     /// Dropout after the embedding, between the layers and before the last one while training.
     pub dropout: f64,
@@ -150,7 +150,7 @@ impl RnnClassifierConfig {
         }
     }
 
-    /// How the layers are put together.
+    /// Options of the recurrent layers.
     pub(super) fn options(&self) -> RnnOptions {
         let (bidirectional, dropout) = (self.bidirectional, self.dropout);
         RnnOptions { layers: self.num_layers, bidirectional, dropout, ..RnnOptions::default() }

@@ -63,7 +63,7 @@ pub enum RnnLayers<B: Backend> {
     Lstm(Lstm<B>),
 }
 
-/// What recurrent layers carry from step to step.
+/// The state of recurrent layers.
 #[derive(Tree, Clone, Debug)]
 pub struct RnnState<B: Backend> {
     /// Hidden states, `[layers * directions, b, n]` in PyTorch's order.
@@ -84,7 +84,7 @@ impl<B: Backend> RnnLayers<B> {
         }
     }
 
-    /// How the layers are put together.
+    /// Options of the layers.
     pub fn options(&self) -> &RnnOptions {
         match self {
             Self::Rnn(layers) => &layers.options,

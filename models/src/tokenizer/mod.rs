@@ -264,7 +264,7 @@ impl Tokenizer {
     }
 }
 
-/// What a tokenizer was read from.
+/// The source of a tokenizer.
 enum Found {
     /// Files of a directory.
     Files,

@@ -10,7 +10,7 @@ use crate::{
     vit::{self, Vit},
 };
 
-/// A model that tells classes of pictures apart, whichever it is: what programs need that classify and train.
+/// An image classifier: the interface of programs that classify and train.
 pub trait ImageClassifier<B: Backend>: Tree<B> {
     /// Loads a model from a directory or a weights file, its numbers as `dtype` (f32 where `None`).
     ///
@@ -27,7 +27,7 @@ pub trait ImageClassifier<B: Backend>: Tree<B> {
     /// Logits of pictures, `[b, channels, h, w]` to `[b, classes]`.
     fn logits(&self, pixels: Tensor<B, 4>) -> Tensor<B, 2>;
 
-    /// Logits in training mode, and the successor with the statistics that have moved, if the model has any.
+    /// Returns logits in training mode, and the model with updated running statistics, if it has any.
     fn logits_in_training(&self, pixels: Tensor<B, 4>, key: Key) -> (Tensor<B, 2>, Self);
 
     /// The same model with a new head for other classes.
@@ -41,7 +41,7 @@ pub trait ImageClassifier<B: Backend>: Tree<B> {
     /// [`ModelError::ImageSize`].
     fn check_size(&self, size: [usize; 2], max_patches: usize) -> Result<()>;
 
-    /// The same model for pictures of this height and width, where it was made for others.
+    /// Returns the model for images of this height and width.
     ///
     /// # Errors
     /// [`ModelError::Config`] where it cannot read such pictures.
@@ -53,7 +53,8 @@ pub trait ImageClassifier<B: Backend>: Tree<B> {
     /// Channels of its pictures.
     fn channels(&self) -> usize;
 
-    /// How many layers below the head a leaf lies, by its path, and for the deepest how many layers there are.
+    /// Depth of the leaf at a path: the number of layers between it and the head. For the deepest leaves it is the
+    /// number of layers.
     fn depth(&self, path: &str) -> usize;
 }
 
@@ -170,7 +171,7 @@ impl<B: Backend> ImageClassifier<B> for Vit<B> {
     }
 }
 
-/// Which of the models of pictures a checkpoint holds.
+/// The kind of image model in a checkpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// [`ResNet`].

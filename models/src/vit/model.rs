@@ -19,11 +19,11 @@ use crate::error::Result;
 pub struct Vit<B: Backend> {
     /// Pixels to tokens.
     pub embeddings: VitEmbeddings<B>,
-    /// The blocks, the lowest first.
+    /// The blocks, from the lowest to the highest.
     pub blocks: Vec<VitBlock<B>>,
-    /// Of the last states, or of their mean: see [`Pooling`].
+    /// Layer norm of the last states or of their mean; see [`Pooling`].
     pub norm: LayerNorm<B>,
-    /// What was pooled to logits, `[pooled_size, classes]`; none where the configuration has no labels.
+    /// Classification head, `[pooled_size, classes]`; `None` if the configuration has no labels.
     pub head: Option<Linear<B>>,
     /// Sizes and options.
     #[tree(static)]
@@ -43,13 +43,13 @@ pub struct VitEmbeddings<B: Backend> {
     pub positions: Array<B, 3>,
 }
 
-/// What a model makes of pictures.
+/// Features of images.
 #[derive(Clone, Debug)]
 pub struct Features<B: Backend> {
-    /// The last states, normalised (with [`Pooling::MeanThenNorm`] not), `[b, tokens, hidden_size]`: the class token, the
-    /// registers, and the patches row by row.
+    /// The last states, `[b, tokens, hidden_size]`: the class token, the registers, and the patches row by row. They
+    /// are normalised, except with [`Pooling::MeanThenNorm`].
     pub last: Tensor<B, 3>,
-    /// What the head gets, `[b, pooled_size]`.
+    /// Pooled features, the head's input, `[b, pooled_size]`.
     pub pooled: Tensor<B, 2>,
 }
 
@@ -97,11 +97,12 @@ impl<B: Backend> Vit<B> {
         eval_shape(|init| Self::new(config, init))
     }
 
-    /// Logits of the classes; of a model without a head, what it would get. With a `key` there is dropout.
+    /// Returns the logits of the classes, or the pooled features if the model has no head. Dropout is applied if a
+    /// `key` is given.
     ///
     /// # Shapes
-    /// - pixels `[b, num_channels, h, w]`, normalised as the model was trained, of any floating-point type; of other sizes
-    ///   than `image_size` positions are interpolated, and what is left of a patch at the right and at the bottom is not seen
+    /// - pixels `[b, num_channels, h, w]`, normalised as in training, of any floating-point type. For sizes other than
+    /// `image_size` positions are interpolated. Partial patches at the right and bottom edges are ignored.
     /// - output `[b, classes]`, of the weights' type
     ///
     /// # Panics
@@ -114,7 +115,7 @@ impl<B: Backend> Vit<B> {
         }
     }
 
-    /// The last states, and what the head gets of them. Pixels as for [`forward`](Self::forward).
+    /// Returns the last states and the pooled features. Pixels as for [`forward`](Self::forward).
     pub fn features(&self, pixels: Tensor<B, 4>) -> Features<B> {
         let last = self.last(pixels, None);
         Features { pooled: self.pool(last.clone()), last }
@@ -131,7 +132,7 @@ impl<B: Backend> Vit<B> {
         })
     }
 
-    /// How much each token takes of each in every block, `[b, n_head, tokens, tokens]`; pixels as for
+    /// Returns the attention weights of every block, each `[b, n_head, tokens, tokens]`. Pixels as for
     /// [`forward`](Self::forward).
     pub fn attentions(&self, pixels: Tensor<B, 4>) -> Vec<Tensor<B, 4>> {
         let states = self.states(pixels, None);
@@ -153,7 +154,8 @@ impl<B: Backend> Vit<B> {
         Self { head, config, ..self }
     }
 
-    /// The same model for pictures of another size: its positions are interpolated once and for all, and can be trained then.
+    /// Returns the model for images of another size. Its position embeddings are interpolated once and can then be
+    /// trained.
     ///
     /// # Errors
     /// [`ModelError::Config`](crate::ModelError::Config) where no patch fits.
@@ -172,7 +174,7 @@ impl<B: Backend> Vit<B> {
         Ok(Self { embeddings, config, ..self })
     }
 
-    /// How often pictures go around a block's branches in training: from never in the first to the rate in the last.
+    /// Stochastic-depth rate of a block: linear from 0 in the first block to `drop_path_rate` in the last.
     fn drop_path(&self, block: usize) -> f64 {
         self.config.drop_path_rate * block as f64 / (self.blocks.len() - 1).max(1) as f64
     }

@@ -22,7 +22,7 @@ pub fn published_names(config: &VitConfig) -> NameMap {
         // Only the first are saved.
         names.alias = true;
     }
-    // What only training without labels needs, and transformers' pooler, which no classifier has.
+    // Tensors for self-supervised training only, and transformers' pooler, which no classifier has.
     names.map.ignore("embeddings.mask_token").ignore("mask_token").ignore("pooler.dense.*")
 }
 
@@ -36,7 +36,7 @@ const ATTENTION: [&str; 4] = [
 struct Names<'a> {
     map: NameMap,
     config: &'a VitConfig,
-    /// Whether the names are only read.
+    /// If true, the names are used for loading only.
     alias: bool,
 }
 

@@ -22,8 +22,8 @@ impl VitConfig {
         Self::checked(&file, || Self::from_json(fields))
     }
 
-    /// What belongs to a checkpoint: the `config.json` of transformers beside it; else what the tensors' shapes tell, and
-    /// timm's `config.json` where there is one. Its labels are as many as the head's classes.
+    /// Returns the configuration of a checkpoint: transformers' `config.json` beside it, else the sizes inferred from
+    /// the tensors' shapes and timm's `config.json` if there is one. It has one label for each class of the head.
     ///
     /// # Errors
     /// As [`from_file`](Self::from_file) and [`infer`](Self::infer); [`ModelError::Classes`] where a file names more or
@@ -56,7 +56,7 @@ impl VitConfig {
     }
 }
 
-/// Whether a `config.json` has transformers' fields, and not timm's inside transformers' wrapper.
+/// Returns true if a `config.json` has transformers' fields, and not timm's inside transformers' wrapper.
 fn is_of_transformers(fields: &Map<String, Value>) -> bool {
     fields.get("model_type").is_some_and(|kind| kind != "timm_wrapper")
 }

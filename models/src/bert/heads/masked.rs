@@ -60,7 +60,7 @@ impl<B: Backend> BertHead<B> for MaskedLmHead<B> {
         } else {
             map.rule(&weight, "head.decoder")
         }
-        // What pretraining had besides.
+        // Next-sentence head of pretraining, which is not loaded.
         .ignore("cls.seq_relationship.*")
     }
 }

@@ -10,14 +10,14 @@ use crate::{
     tokenizer::EncodedText,
 };
 
-/// How answers are looked for.
+/// Options for question answering.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AnswerOptions {
-    /// How many are given.
+    /// Number of answers to return.
     pub top_k: usize,
     /// Longest answer, in tokens.
     pub max_answer_len: usize,
-    /// How many tokens the windows share in which a long text is read.
+    /// Overlap of a long text's windows, in tokens.
     pub stride: usize,
 }
 
@@ -32,7 +32,7 @@ impl Default for AnswerOptions {
 pub struct Answer {
     /// The part.
     pub text: String,
-    /// Where it stands, in bytes.
+    /// Its range in the text, in bytes.
     pub range: Range<usize>,
     /// The product of both ends' probabilities, among the text's tokens in a window.
     pub score: f32,

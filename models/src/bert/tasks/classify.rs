@@ -18,7 +18,7 @@ pub struct Label {
     pub class: usize,
     /// Its name.
     pub label: String,
-    /// How probable it is, from 0 to 1; of a regression the number itself.
+    /// Its probability, from 0 to 1, or the predicted value of a regression.
     pub score: f32,
 }
 

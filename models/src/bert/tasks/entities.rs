@@ -17,7 +17,7 @@ pub struct Entity {
     pub label: String,
     /// The part.
     pub text: String,
-    /// Where it stands, in bytes.
+    /// Its range in the text, in bytes.
     pub range: Range<usize>,
     /// The mean of its words' probabilities.
     pub score: f32,

@@ -16,7 +16,7 @@ pub struct Candidate {
     pub id: u32,
     /// Its text.
     pub token: String,
-    /// How probable it is, from 0 to 1.
+    /// Its probability, from 0 to 1.
     pub score: f32,
 }
 

@@ -1,5 +1,5 @@
-//! From texts to answers: what programs do with encoders. Each takes any number of texts of any length, reads them in batches
-//! of similar length, and gives the results in their order.
+//! Tasks of encoders, from texts to results. Each takes any number of texts of any length, reads them in batches of
+//! similar length, and returns the results in the order of the texts.
 
 mod answer;
 mod classify;
@@ -24,21 +24,21 @@ use crate::{
     tokenizer::{EncodedText, Tokenizer, Truncation},
 };
 
-/// How texts are read.
+/// Options for reading texts.
 #[derive(Clone, Copy)]
 pub struct Reading<'a> {
     /// The model's tokenizer.
     pub tokenizer: &'a Tokenizer,
     /// Most tokens that are read at once; a longer text is cut, or, where a task says so, read in windows.
     pub max_len: usize,
-    /// Texts of a batch.
+    /// Batch size, in texts.
     pub batch_size: usize,
-    /// Told after each batch how many texts it had; for progress bars.
+    /// Called after each batch with its number of texts, for progress bars.
     pub progress: Option<&'a dyn Fn(usize)>,
 }
 
 impl<'a> Reading<'a> {
-    /// In batches of 32, without anybody being told.
+    /// Batches of 32 texts, without a progress callback.
     pub fn new(tokenizer: &'a Tokenizer, max_len: usize) -> Self {
         Self { tokenizer, max_len, batch_size: 32, progress: None }
     }
