@@ -107,7 +107,7 @@ pub enum ModelError {
     /// A text without words where one is needed.
     #[error("the text is empty")]
     EmptyText,
-    /// A text of more tokens than the model has positions.
+    /// A sequence with more tokens than the model has positions.
     #[error("the text has {len} tokens, and the model reads at most {most} at once; cut it, or read it in windows")]
     TextTooLong {
         /// Tokens of the text.
@@ -123,7 +123,7 @@ pub enum ModelError {
         /// The part of the text that was searched, if not all of it.
         cut: String,
     },
-    /// Texts of which no batch can be made.
+    /// An error of making a batch of texts.
     #[error(transparent)]
     Pack(#[from] PackError),
     /// A prompt that leaves no room for an answer, or does not fit at all.

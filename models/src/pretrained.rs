@@ -20,7 +20,7 @@ const MAX_JSON_BYTES: u64 = 256 << 20;
 /// Reads a JSON file into a value.
 ///
 /// # Errors
-/// [`ModelError::Io`] where it cannot be read, [`ModelError::Json`] where it is no such JSON.
+/// [`ModelError::Io`] if it cannot be read, [`ModelError::Json`] where it is no such JSON.
 pub fn read_json<T: DeserializeOwned>(file: &Path) -> Result<T> {
     let io = |source| ModelError::Io { file: file.into(), source };
     let len = std::fs::metadata(file).map_err(io)?.len();
@@ -112,8 +112,8 @@ pub(crate) fn save_with_constants<B: Backend, M: Tree<B>>(
     write_json(&directory.join("config.json"), &config)
 }
 
-/// A configuration with the type of the model's matrices, by transformers' names (`torch_dtype` until its version 4): where the
-/// configuration named one already, or where it is not f32, which is what a missing one stands for.
+/// Returns a configuration with the dtype of the model's matrices, under transformers' names (`torch_dtype` until its
+/// version 4). It is written if the configuration named one already, or if it is not f32, the default.
 ///
 /// # Errors
 /// [`ModelError::UnmergedAdapters`]; the configuration cannot be written as JSON.

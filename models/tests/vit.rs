@@ -1,5 +1,5 @@
-//! ViT and DINOv2 against transformers, timm and torchvision: every naming, states, attention, logits, gradients, and pictures of
-//! another size, for which positions are interpolated. Fixtures: tools/fixtures/vit.py.
+//! ViT and DINOv2 against transformers, timm and torchvision: every naming, states, attention, logits, gradients, and
+//! images of another size, for which positions are interpolated. Fixtures: tools/fixtures/vit.py.
 #![recursion_limit = "256"]
 
 use grove_backend::Backend;

@@ -6,7 +6,8 @@ use super::Family;
 use crate::error::{ModelError, Result};
 
 /// Sizes and options of a BERT, a RoBERTa or a DistilBERT: the fields of BERT's published `config.json`, with the same
-/// names. Fields that a file lacks default to the values of BERT base.
+/// names. For the names in the other families' files, see [`Family`]. Fields that a file lacks default to the values of
+/// BERT base.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct BertConfig {
@@ -45,10 +46,10 @@ pub struct BertConfig {
     /// Problem type of a sequence classifier: `single_label_classification`, `multi_label_classification` or
     /// `regression`. If `None`, regression for one label, else single-label classification.
     pub problem_type: Option<String>,
-    /// The classes' names.
+    /// Class names.
     #[serde(rename = "id2label", with = "crate::labels")]
     pub labels: Vec<String>,
-    /// Fields of a file that are not listed here; they are written back.
+    /// Other fields of a file; they are written back when saving.
     #[serde(flatten)]
     pub other: Map<String, Value>,
 }
@@ -167,7 +168,7 @@ impl BertConfig {
     /// The activation of the feed-forward layers.
     ///
     /// # Errors
-    /// [`ModelError::Config`] where the name is unknown.
+    /// [`ModelError::Config`] if the name is unknown.
     pub fn activation(&self) -> Result<Activation> {
         self.hidden_act.parse().map_err(|reason| ModelError::Config { reason })
     }
@@ -205,7 +206,7 @@ impl BertConfig {
             ("the number of labels", self.labels.len()),
         ];
         for (name, size) in sizes {
-            // Beyond this a product of two sizes leaves the range of a machine word.
+            // With larger values a product of two sizes would overflow a machine word.
             if size == 0 || size > 1 << 28 {
                 return wrong(format!("{name} is {size}; it must be between 1 and 2^28"));
             }

@@ -27,7 +27,7 @@ pub enum Pooling {
     MeanSqrtLen,
 }
 
-/// An encoder and what its repository prescribes to be done with its states.
+/// An encoder with the pooling that its repository prescribes.
 #[derive(Tree, Clone, Debug)]
 pub struct SentenceEncoder<B: Backend> {
     /// The encoder.
@@ -57,21 +57,21 @@ const POOLING_MODES: [(&str, Pooling); 4] = [
 ];
 
 impl<B: Backend> SentenceEncoder<B> {
-    /// Loads a published one: a directory, or a hub id such as `sentence-transformers/all-MiniLM-L6-v2`, which is downloaded
-    /// unless it lies in the cache.
+    /// Loads a published one: a directory, or a hub id such as `sentence-transformers/all-MiniLM-L6-v2`, which is
+    /// downloaded unless it is in the cache.
     ///
     /// # Errors
-    /// Each names the file, or the hub's answer, and what to do.
+    /// The error names the file or the hub's answer, and what to do.
     pub fn from_pretrained(source: &str, device: &B::Device) -> Result<Self> {
         let wanted = Wanted::model();
         let path = Source::parse(source)?.resolve(&HubOptions::from_env(), &wanted)?;
         Ok(Self::from_path(path, device, None)?.0)
     }
 
-    /// Loads a directory: what `modules.json` prescribes, or, where there is none, the mean of the tokens' states.
+    /// Loads a directory. Pooling is as `modules.json` prescribes, or the mean of the tokens' states without that file.
     ///
     /// # Errors
-    /// Each names the file and what is wrong; a module that is not known is one.
+    /// The error names the file and the cause. An unknown module is an error.
     pub fn from_path(directory: impl AsRef<Path>, device: &B::Device, dtype: Option<DType>) -> Result<(Self, Report)> {
         let directory = directory.as_ref();
         let (bert, report) = Bert::from_path(directory, device, dtype)?;

@@ -127,7 +127,7 @@ fn forbid(logits: &mut [f32], condition: impl Fn(f32) -> bool) {
     logits.iter_mut().filter(|x| condition(**x)).for_each(|x| *x = f32::NEG_INFINITY);
 }
 
-/// Keeps the fewest likeliest tokens whose probabilities add up to `p`.
+/// Keeps the fewest most likely tokens whose probabilities add up to `p`.
 fn keep_nucleus(logits: &mut [f32], p: f32) {
     let mut order: Vec<usize> = (0..logits.len()).collect();
     // From the least likely up, as in the reference: there, of equally likely tokens the first ones go first.

@@ -43,7 +43,7 @@ pub struct GptNeoConfig {
     pub bos_token_id: Option<u32>,
     /// If true, the output layer shares the weights of the token embedding. GPT-Neo's always does.
     pub tie_word_embeddings: bool,
-    /// Fields of a file that are not listed here; they are written back.
+    /// Other fields of a file; they are written back when saving.
     #[serde(flatten)]
     pub other: Map<String, Value>,
 }
@@ -120,7 +120,7 @@ impl GptNeoConfig {
     /// The activation of the feed-forward layers.
     ///
     /// # Errors
-    /// [`ModelError::Config`] where the name is unknown.
+    /// [`ModelError::Config`] if the name is unknown.
     pub fn activation(&self) -> Result<Activation> {
         self.activation_function.parse().map_err(|reason| ModelError::Config { reason })
     }
@@ -144,7 +144,7 @@ impl GptNeoConfig {
             ("window_size", self.window_size),
         ];
         for (name, size) in sizes {
-            // Beyond this a product of two sizes leaves the range of a machine word.
+            // With larger values a product of two sizes would overflow a machine word.
             if size == 0 || size > 1 << 28 {
                 return wrong(format!("{name} is {size}; it must be between 1 and 2^28"));
             }

@@ -69,7 +69,7 @@ pub struct LlamaConfig {
     pub bos_token_id: Option<u32>,
     /// Tokens that end a sequence.
     pub eos_token_id: EndTokens,
-    /// Fields of a file that are not listed here; they are written back.
+    /// Other fields of a file; they are written back when saving.
     #[serde(flatten)]
     pub other: Map<String, Value>,
 }
@@ -167,7 +167,7 @@ impl LlamaConfig {
     /// The activation of the feed-forward layers' gate.
     ///
     /// # Errors
-    /// [`ModelError::Config`] where the name is unknown.
+    /// [`ModelError::Config`] if the name is unknown.
     pub fn activation(&self) -> Result<Activation> {
         self.hidden_act.parse().map_err(|reason| ModelError::Config { reason })
     }
@@ -190,7 +190,7 @@ impl LlamaConfig {
             ("sliding_window", self.sliding_window.unwrap_or(1)),
         ];
         for (name, size) in sizes {
-            // Beyond this a product of two sizes leaves the range of a machine word.
+            // With larger values a product of two sizes would overflow a machine word.
             if size == 0 || size > 1 << 28 {
                 return wrong(format!("{name} is {size}; it must be between 1 and 2^28"));
             }

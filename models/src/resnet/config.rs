@@ -8,7 +8,7 @@ use crate::error::{ModelError, Result};
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ResNetConfig {
-    /// Channels of the pictures.
+    /// Channels of the images.
     pub num_channels: usize,
     /// Channels after the stem.
     pub embedding_size: usize,
@@ -40,7 +40,7 @@ pub struct ResNetConfig {
     /// Class names. Without any, the network has no head and returns pooled features.
     #[serde(rename = "id2label", with = "crate::labels", skip_serializing_if = "Vec::is_empty")]
     pub labels: Vec<String>,
-    /// Fields of a file that are not listed here; they are written back.
+    /// Other fields of a file; they are written back when saving.
     #[serde(flatten)]
     pub other: Map<String, Value>,
 }
@@ -108,7 +108,7 @@ impl Default for ResNetConfig {
 }
 
 impl ResNetConfig {
-    /// The same network with these classes.
+    /// Returns the configuration with these classes.
     #[must_use]
     pub fn labelled<S: Into<String>>(self, labels: impl IntoIterator<Item = S>) -> Self {
         Self { labels: labels.into_iter().map(Into::into).collect(), ..self }
@@ -158,7 +158,7 @@ impl ResNetConfig {
         let of_stages = self.hidden_sizes.iter().map(|&size| ("a size of hidden_sizes", size));
         let of_bottlenecks = inner.iter().map(|&size| ("the width of a bottleneck", size));
         for (name, size) in single.into_iter().chain(of_stages).chain(of_bottlenecks) {
-            // Beyond this the elements of a kernel leave the range of a machine word.
+            // With larger values the number of elements of a kernel would overflow a machine word.
             if size == 0 || size > 1 << 20 {
                 return wrong(format!("{name} is {size}; it must be between 1 and 2^20"));
             }

@@ -65,7 +65,7 @@ impl<B: Backend> RnnClassifier<B> {
     /// its inputs.
     ///
     /// # Errors
-    /// [`ModelError::Config`](crate::ModelError::Config) where the configuration describes no possible model.
+    /// [`ModelError::Config`](crate::ModelError::Config) if the configuration is invalid.
     pub fn new(config: &RnnClassifierConfig, init: &Init<B>) -> Result<Self> {
         config.validate()?;
         let (embedding_size, n, classes) = (config.embedding_size, config.hidden_size, config.labels.len());
@@ -106,7 +106,7 @@ impl<B: Backend> RnnClassifier<B> {
         pack_tokens(texts, self.config.vocab_size, &self.embedding.weight.val().device())
     }
 
-    /// Logits of the classes, in the order of the texts before packing. With a `key` there is dropout.
+    /// Logits of the classes, in the order of the texts before packing. Dropout is applied if a `key` is given.
     ///
     /// # Shapes
     /// - ids `[rows]`, packed, each in `0..vocab_size`

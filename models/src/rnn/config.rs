@@ -27,7 +27,7 @@ pub struct RnnLmConfig {
     pub tie_word_embeddings: bool,
     /// Token that ends a sequence.
     pub eos_token_id: Option<u32>,
-    /// Fields of a file that are not listed here; they are written back.
+    /// Other fields of a file; they are written back when saving.
     #[serde(flatten)]
     pub other: Map<String, Value>,
 }
@@ -102,7 +102,7 @@ pub struct RnnClassifierConfig {
     /// The classes' names, `id2label` in files: an object of numbers and names, as transformers writes it, or a list.
     #[serde(rename = "id2label", alias = "labels", with = "crate::labels")]
     pub labels: Vec<String>,
-    /// Fields of a file that are not listed here; they are written back.
+    /// Other fields of a file; they are written back when saving.
     #[serde(flatten)]
     pub other: Map<String, Value>,
 }
@@ -175,7 +175,7 @@ fn check_kind(found: &str, expected: &str) -> Result<()> {
 
 fn check_sizes(sizes: &[(&str, usize)], num_layers: usize, dropout: f64) -> Result<()> {
     for &(name, size) in sizes {
-        // Beyond this a product of two sizes and the number of gates leaves the range of a machine word.
+        // With larger values a product of two sizes and the number of gates would overflow a machine word.
         if size == 0 || size > 1 << 28 {
             return wrong(format!("{name} is {size}; it must be between 1 and 2^28"));
         }

@@ -93,8 +93,8 @@ impl<B: Backend> RnnLayers<B> {
         }
     }
 
-    /// Reads a padded batch of sequences of equal length. Without `state` it begins with zeros; with a `key` there is
-    /// dropout between the layers.
+    /// Reads a padded batch of sequences of equal length. Without `state` it starts from zeros. Dropout is applied
+    /// between the layers if a `key` is given.
     ///
     /// # Shapes
     /// - x `[t, b, inputs]`, or `[b, t, inputs]` with `batch_first`; t and b at least 1

@@ -21,7 +21,7 @@ pub enum Truncation {
     OnlySecond,
 }
 
-/// A text, or a pair, in tokens, and where in it they stand.
+/// An encoded text or pair, with the positions of its tokens in the text.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct EncodedText {
     /// Tokens and their types.
@@ -30,7 +30,7 @@ pub struct EncodedText {
     pub offsets: Vec<Range<usize>>,
     /// The text that each token comes from, 0 or 1; `None` for added tokens.
     pub sources: Vec<Option<usize>>,
-    /// Number of the word in its text, where words are cut into tokens.
+    /// Index of the token's word in its text, if the tokenizer splits words into tokens.
     pub words: Vec<Option<u32>>,
     /// True if the text was truncated.
     pub truncated: bool,
@@ -51,11 +51,10 @@ impl EncodedText {
 }
 
 impl Tokenizer {
-    /// The tokens of a text, or of a pair, with those that the model's tokenizer adds, cut to `max_len` tokens where there
-    /// are more.
+    /// The tokens of a text, or of a pair, with those that the model's tokenizer adds, truncated to `max_len` tokens.
     ///
     /// # Errors
-    /// The tokenizer refuses the text, or `max_len` leaves no room for it beside what is added.
+    /// The tokenizer refuses the text, or `max_len` leaves no room for it beside the added tokens.
     pub fn encode_text(
         &self,
         text: &str,

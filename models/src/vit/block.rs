@@ -23,7 +23,7 @@ pub struct VitBlock<B: Backend> {
     pub scale2: Option<Array<B, 1>>,
 }
 
-/// Multi-head self-attention without a mask.
+/// Multi-head self-attention; each token attends to all tokens.
 #[derive(Tree, Clone, Debug)]
 pub struct VitAttention<B: Backend> {
     /// Query projection, `[hidden_size, hidden_size]`, like the other projections.
@@ -55,7 +55,7 @@ pub struct VitMlp<B: Backend> {
 /// A part's key and rates, while training.
 pub(super) type Dropping<'a> = Option<(&'a VitConfig, Key)>;
 
-/// The key of a part: each gets its own.
+/// Derives the key of a part; each part has its own.
 pub(super) fn part(dropping: Dropping<'_>, number: u32) -> Dropping<'_> {
     dropping.map(|(config, key)| (config, key.fold_in(number)))
 }

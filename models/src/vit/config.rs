@@ -40,7 +40,7 @@ pub struct VitConfig {
     pub image_size: [usize; 2],
     /// Height and width of a patch, in pixels.
     pub patch_size: usize,
-    /// Channels of the pictures.
+    /// Channels of the images.
     pub num_channels: usize,
     /// If true, queries, keys and values have a bias.
     pub qkv_bias: bool,
@@ -65,7 +65,7 @@ pub struct VitConfig {
     /// Class names. Without any, there is no head and the model returns pooled features.
     #[serde(rename = "id2label", with = "crate::labels", skip_serializing_if = "Vec::is_empty")]
     pub labels: Vec<String>,
-    /// Fields of a file that are not listed here; they are written back.
+    /// Other fields of a file; they are written back when saving.
     #[serde(flatten)]
     pub other: Map<String, Value>,
 }
@@ -178,7 +178,7 @@ impl Default for VitConfig {
 }
 
 impl VitConfig {
-    /// The same model with these classes.
+    /// Returns the configuration with these classes.
     #[must_use]
     pub fn labelled<S: Into<String>>(self, labels: impl IntoIterator<Item = S>) -> Self {
         Self { labels: labels.into_iter().map(Into::into).collect(), ..self }
@@ -202,7 +202,7 @@ impl VitConfig {
     /// The activation of the feed-forward layers.
     ///
     /// # Errors
-    /// [`ModelError::Config`] where the name is unknown.
+    /// [`ModelError::Config`] if the name is unknown.
     pub fn activation(&self) -> Result<Activation> {
         if self.swiglu {
             return Ok(Activation::Silu);
@@ -227,7 +227,7 @@ impl VitConfig {
             ("num_channels", self.num_channels),
         ];
         for (name, size) in sizes {
-            // Beyond this the elements of a matrix leave the range of a machine word.
+            // With larger values the number of elements of a matrix would overflow a machine word.
             if size == 0 || size > 1 << 20 {
                 return wrong(format!("{name} is {size}; it must be between 1 and 2^20"));
             }

@@ -44,7 +44,7 @@ impl VitConfig {
     /// depth, and 0 where they differ or there is none: it is to be set then.
     ///
     /// # Errors
-    /// [`ModelError::Config`] where the tensors are not those of such a ViT.
+    /// [`ModelError::Config`] if the tensors are not those of such a ViT.
     pub fn infer(checkpoint: &Checkpoint) -> Result<Self> {
         let file = checkpoint.directory().display();
         let wrong = |reason: String| ModelError::Config { reason: format!("{file}: {reason}") };

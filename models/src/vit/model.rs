@@ -57,7 +57,7 @@ impl<B: Backend> Vit<B> {
     /// A model with initial weights as published: normal with `initializer_range`, biases 0.
     ///
     /// # Errors
-    /// [`ModelError::Config`](crate::ModelError::Config) where the configuration describes no possible model.
+    /// [`ModelError::Config`](crate::ModelError::Config) if the configuration is invalid.
     pub fn new(config: &VitConfig, init: &Init<B>) -> Result<Self> {
         config.validate()?;
         let (n, std) = (config.hidden_size, config.initializer_range);
@@ -106,7 +106,7 @@ impl<B: Backend> Vit<B> {
     /// - output `[b, classes]`, of the weights' type
     ///
     /// # Panics
-    /// If a picture is smaller than a patch.
+    /// If an image is smaller than a patch.
     pub fn forward(&self, pixels: Tensor<B, 4>, key: Option<Key>) -> Tensor<B, 2> {
         let pooled = self.pool(self.last(pixels, key));
         match &self.head {
@@ -139,12 +139,12 @@ impl<B: Backend> Vit<B> {
         self.blocks.iter().zip(states).map(|(block, x)| block.attention.weights(block.norm1.forward(x))).collect()
     }
 
-    /// Mean negative log-likelihood, in nats, of each picture's class, `[b]`. With a `key` there is dropout.
+    /// Mean negative log-likelihood, in nats, of each image's class, `[b]`. Dropout is applied if a `key` is given.
     pub fn loss(&self, pixels: Tensor<B, 4>, labels: Tensor<B, 1, Int>, key: Option<Key>) -> Tensor<B, 1> {
         loss::cross_entropy(self.forward(pixels, key), labels)
     }
 
-    /// The same model with a new head for other classes.
+    /// Returns the model with a new head for other classes.
     #[must_use]
     pub fn with_new_head(self, labels: Vec<String>, key: Key) -> Self {
         let config = self.config.clone().labelled(labels);
@@ -158,7 +158,7 @@ impl<B: Backend> Vit<B> {
     /// trained.
     ///
     /// # Errors
-    /// [`ModelError::Config`](crate::ModelError::Config) where no patch fits.
+    /// [`ModelError::Config`](crate::ModelError::Config) if no patch fits.
     pub fn with_image_size(self, image_size: [usize; 2]) -> Result<Self> {
         let config = VitConfig { image_size, ..self.config.clone() };
         config.validate()?;
@@ -216,7 +216,7 @@ impl<B: Backend> Vit<B> {
         let count = positions.dims()[1];
         let of_patches = positions.clone().narrow(1, prefix, count - prefix);
         let of_patches = self.config.interpolation().apply(of_patches, self.config.grid(), [rows, columns]);
-        // As rows, for which broadcasting is fast everywhere.
+        // Reshaped to rows, for which broadcasting is fast everywhere.
         let t = rows * columns;
         let x = parts.patch.forward(patches).reshape([b, t * n]) + of_patches.reshape([1, t * n]);
         let before = [&parts.class, &parts.registers].into_iter().flatten().map(|token| token.val());

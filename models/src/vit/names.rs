@@ -2,7 +2,7 @@ use grove_weights::{NameMap, Step};
 
 use super::{Family, Naming, Pooling, VitConfig};
 
-/// Names that may stand before all others.
+/// Optional prefixes of all names.
 pub(super) const PREFIXES: [&str; 6] = ["", "vit.", "dinov2.", "dinov2_with_registers.", "module.", "model."];
 
 /// The published names of a model's files: those of transformers 4 and 5, of timm and DINOv2's own, and of torchvision. Saving

@@ -65,7 +65,7 @@ impl<B: Backend, H: BertHead<B>> WithHead<Bert<B>, H> {
     /// A model with initial weights as published: normal with `initializer_range`, biases 0.
     ///
     /// # Errors
-    /// [`ModelError::Config`](crate::ModelError::Config) where the configuration describes no possible model.
+    /// [`ModelError::Config`](crate::ModelError::Config) if the configuration is invalid.
     pub fn new(config: &BertConfig, init: &Init<B>) -> Result<Self> {
         let bert = Bert::new(config, H::pooled(config.model_type), &init.named("bert"))?;
         Ok(Self { bert, head: H::new(config, &init.named("head")) })
