@@ -25,7 +25,7 @@ fn fixtures() -> PathBuf {
     Path::new("tests/fixtures/bert").into()
 }
 
-/// The results of transformers.
+/// Reference values from transformers.
 struct Reference {
     name: &'static str,
     checkpoint: Checkpoint,

@@ -18,7 +18,7 @@ fn fixtures() -> PathBuf {
     Path::new("tests/fixtures/gpt2").into()
 }
 
-/// The results of transformers.
+/// Reference values from transformers.
 struct Reference(Checkpoint);
 
 impl Reference {

@@ -168,7 +168,7 @@ fn gguf<B: Backend>(device: B::Device) {
             let (model, report) = Llama::<B>::from_path(&file, &device, dtype).unwrap();
             assert!(report.is_complete(), "{name}: {report}");
             assert_eq!(model.is_quantised(), dtype.is_none() && name.contains('q') && name != "f16", "{name}");
-            // Blocks without a kernel are converted to 16 bits.
+            // Formats without a kernel are unpacked to 16 bits.
             let tolerance = if name == "q2_k_q3_k" && dtype.is_none() { 5e-3 } else { 1e-4 };
             check_logits(&reference, &model, &device, tolerance);
         }

@@ -103,7 +103,7 @@ fn one_step<B: Backend>((reference, model): &(Reference, ResNet<B>), device: &B:
     assert!(!eq(&successor, model));
 }
 
-/// A saved model is read again, by either library's names.
+/// A saved model loads again, with either library's tensor names.
 fn saved<B: Backend>(device: B::Device) {
     for name in ["torchvision_grouped", "timm_basic", "transformers_v1", "transformers_model"] {
         let (reference, model) = load::<B>(name, &device);

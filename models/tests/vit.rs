@@ -1,5 +1,5 @@
-//! ViT and DINOv2 against transformers, timm and torchvision: every naming, states, attention, logits, gradients, and pictures of
-//! another size, for which positions are interpolated. Fixtures: tools/fixtures/vit.py.
+//! ViT and DINOv2 against transformers, timm and torchvision: every naming, states, attention, logits, gradients, and
+//! images of another size, for which positions are interpolated. Fixtures: tools/fixtures/vit.py.
 #![recursion_limit = "256"]
 
 use grove_backend::Backend;
@@ -121,7 +121,7 @@ fn other_names<B: Backend>(device: B::Device) {
     assert!(eq(&open::<B>(old.path(), &device), &open::<B>(new.path(), &device)));
 }
 
-/// A saved model is read again, with the names that it came with.
+/// A saved model loads again, with the tensor names of its source.
 fn saved<B: Backend>(device: B::Device) {
     let again = |model: &Vit<B>, expected: &Path| {
         let directory = tempfile::tempdir().unwrap();

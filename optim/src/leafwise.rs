@@ -149,7 +149,7 @@ pub(crate) fn widened<B: Backend, P: Tree<B>>(tree: P) -> P {
     map(tree, AnyArray::widen)
 }
 
-/// True for the leaves that optimizers update.
+/// Returns true if optimizers update this leaf: it is present and floating-point.
 pub(crate) fn takes_part<B: Backend>(leaf: &AnyArray<B>) -> bool {
     leaf.is_present() && leaf.dtype().is_float()
 }

@@ -1,10 +1,10 @@
 use thiserror::Error;
 
-/// Two trees that should have the same structure have not, or leaves do not fit each other.
+/// An error of combining trees: their structures differ, or their leaves do not match.
 #[derive(Debug, Error, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum TreeError {
-    /// The trees have different structures: other paths, nodes, variants of enums or static fields.
+    /// One tree has a leaf at a place where the other tree has another leaf or none.
     #[error("the trees differ in structure: the first has `{left}` where the second has `{right}`")]
     Structure {
         /// Path, and content where it is not a leaf, of the first place in the first tree that differs; `(nothing)` past its
@@ -24,12 +24,12 @@ pub enum TreeError {
     Leaf {
         /// The leaf's path.
         path: String,
-        /// The expected array, as `f32[3,4]`.
+        /// The expected array, such as `f32[3,4]`.
         expected: String,
-        /// The given array.
+        /// The array that was given.
         found: String,
     },
-    /// A pattern of paths fits no leaf.
+    /// A path pattern matches no leaf.
     #[error("the pattern `{pattern}` fits no path of this tree{}", nearest(.near))]
     Pattern {
         /// The pattern, as [`by_path`](crate::by_path) takes it.

@@ -1,15 +1,15 @@
 use std::fmt::{self, Write as _};
 
-/// Path of a leaf in its tree: dotted field names and indices, `blocks.0.attn.qkv.weight`.
+/// The location of a leaf in its tree: dotted field names and indices, `blocks.0.attn.qkv.weight`.
 ///
-/// Paths are the names in files, errors, masks and printouts. While a tree is walked there is one `Path`, which
-/// grows and shrinks; keep `path.to_string()` where the name has to outlive the walk.
+/// Paths are the names in files, errors, masks and printouts. A walk over a tree uses one `Path`, which grows and
+/// shrinks. Keep `path.to_string()` if the name has to outlive the walk.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Path {
     text: String,
     /// Length of `text` before each segment that was pushed.
     marks: Vec<usize>,
-    /// Number of the enclosing fields that are marked `#[tree(buffer)]`.
+    /// Number of enclosing fields that are marked `#[tree(buffer)]`.
     buffers: usize,
 }
 
@@ -29,12 +29,12 @@ impl Path {
         self.text.rsplit('.').next().unwrap_or_default()
     }
 
-    /// Number of segments.
+    /// The number of segments.
     pub fn depth(&self) -> usize {
         self.marks.len()
     }
 
-    /// True if the leaf here is state rather than a parameter (`#[tree(buffer)]`).
+    /// True if the leaf at this path is state rather than a parameter (`#[tree(buffer)]`).
     pub fn is_buffer(&self) -> bool {
         self.buffers > 0
     }

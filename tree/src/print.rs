@@ -42,12 +42,12 @@ pub fn display<B: Backend, T: Tree<B>>(tree: &T) -> String {
 #[derive(Default)]
 struct Printer {
     text: String,
-    /// The nodes around the current one: whether fields are named there, and how many have been written.
+    /// The enclosing nodes: true if their fields are named, and the number of fields written so far.
     around: Vec<(bool, usize)>,
 }
 
 impl Printer {
-    /// Writes the start of an element: a comma from the second on, and the field's name.
+    /// Writes the text before an element: a comma from the second element on, and the field's name.
     fn begin(&mut self, path: &Path) {
         if let Some((named, count)) = self.around.last_mut() {
             if *count > 0 {

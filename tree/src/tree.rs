@@ -29,7 +29,7 @@ pub trait Tree<B: Backend>: Clone {
     fn lift<C: Backend>(self, path: &mut Path, f: &mut dyn FnMut(&Path, AnyArray<B>) -> AnyArray<C>) -> Self::On<C>;
 }
 
-/// Kind of a node in a tree.
+/// The kind of node that is visited.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Node<'a> {
     /// An array.
@@ -44,7 +44,7 @@ pub enum Node<'a> {
     Map,
 }
 
-/// Receiver of the nodes and leaves of a tree in [`Tree::visit`]. Only [`leaf`](Self::leaf) has to be written.
+/// The visitor that [`Tree::visit`] calls for each leaf and node. Only [`leaf`](Self::leaf) is required.
 pub trait Visitor<B: Backend> {
     /// A leaf.
     fn leaf(&mut self, path: &Path, leaf: &AnyArray<B>);

@@ -22,7 +22,7 @@ pub struct GruCell<B: Backend> {
     pub bias_ih: Option<Array<B, 1>>,
     /// `[3 n]`.
     pub bias_hh: Option<Array<B, 1>>,
-    /// Place of the reset gate.
+    /// Placement of the reset gate.
     #[tree(static)]
     pub reset: GruReset,
 }

@@ -11,7 +11,7 @@ use super::{PackError, Packing, packing::pick};
 pub struct PackedSequence<A> {
     /// `[rows, …]`.
     pub data: A,
-    /// Step and sequence of each row.
+    /// Maps each row to its sequence and step.
     #[tree(static)]
     pub packing: Packing,
 }

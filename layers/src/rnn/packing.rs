@@ -2,7 +2,7 @@ use burn::tensor::{BasicOps, Int, Tensor, TensorData};
 use grove_backend::Backend;
 use std::sync::Arc;
 
-/// Lengths that describe no batch.
+/// An error of packing sequences into a batch.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PackError {
@@ -15,7 +15,7 @@ pub enum PackError {
         /// Index of the sequence.
         index: usize,
     },
-    /// A sequence that goes on beyond the end of the batch.
+    /// A sequence longer than the padded batch.
     #[error("sequence {index} has length {length}, but the padded batch has only {steps} steps")]
     TooLong {
         /// Index of the sequence.
@@ -66,8 +66,9 @@ pub enum PackError {
     },
 }
 
-/// Packing of sequences of different lengths, as in PyTorch: sorted, longest first, then all first steps, all second
-/// steps, and so on, each with only the sequences of that length or more. The numbers are on the host.
+/// The layout of packed sequences of different lengths, as in PyTorch. Sequences are sorted by length, longest first.
+/// Then come all first steps, all second steps, and so on, each with only the sequences that are long enough. The
+/// indices live on the host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Packing {
     batch_sizes: Arc<[usize]>,

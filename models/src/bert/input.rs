@@ -6,12 +6,12 @@ use grove_tree::{Array, Tree};
 use super::BertConfig;
 use crate::error::{ModelError, Result};
 
-/// A text, or a pair of texts, as numbers.
+/// Token ids of a text or of a pair of texts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TextIds {
     /// Tokens, those that mark beginning and end among them.
     pub ids: Vec<u32>,
-    /// Segment of each token, 0 or 1, for pairs of texts; may be empty for a single text.
+    /// Segment of each token, 0 or 1, for a pair of texts; may be empty for a single text.
     pub token_types: Vec<u32>,
 }
 
@@ -21,8 +21,8 @@ impl From<Vec<u32>> for TextIds {
     }
 }
 
-/// Texts of different lengths side by side, the shorter ones filled up at their ends, with a mask that says so. Padding
-/// changes nothing: each text's results are those that it has alone.
+/// A batch of sequences of different lengths. Shorter ones are padded at their ends, and a mask marks the padding.
+/// Padding does not change the results of a sequence.
 #[derive(Tree, Clone, Debug)]
 pub struct TextBatch<B: Backend> {
     /// Tokens, `[b, t]`.
@@ -37,7 +37,7 @@ pub struct TextBatch<B: Backend> {
 }
 
 impl<B: Backend> TextBatch<B> {
-    /// Puts texts side by side, as long as the longest.
+    /// Makes a batch of sequences, padded to the longest.
     ///
     /// # Errors
     /// There are no texts, or one is empty, too long, or holds a token or a type that the model does not have.
@@ -68,7 +68,7 @@ impl<B: Backend> TextBatch<B> {
         [self.lengths.len(), self.lengths.iter().copied().max().unwrap_or(0)]
     }
 
-    /// Mask by which each token attends to all but padding.
+    /// Attention mask: each token attends to all tokens but padding.
     pub(super) fn attention_mask(&self) -> AttentionMask<B> {
         AttentionMask::to_lengths(&self.lengths, self.dims()[1], &self.mask.val().device())
     }

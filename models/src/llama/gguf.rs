@@ -85,7 +85,8 @@ pub(super) fn read(metadata: &GgufMetadata, checkpoint: &Checkpoint) -> Result<L
     Ok(config)
 }
 
-/// Scaling of the angles. The factors of LLaMA 3's kind are a tensor in the file; the published ones are recognized.
+/// Returns the scaling of the rotary angles. LLaMA 3's factors are stored as a tensor; the published ones are
+/// recognised.
 fn scaling(keys: &Keys<'_>, checkpoint: &Checkpoint) -> Result<Option<Map<String, Value>>> {
     let object = |fields: Value| fields.as_object().cloned();
     if let Some(factors) = factors(checkpoint)? {
@@ -137,14 +138,15 @@ fn factors(checkpoint: &Checkpoint) -> Result<Option<Vec<f32>>> {
     }
 }
 
-/// Quantization of a tensor that the backend keeps quantized as in the file; `None` for one that it converts.
+/// The quantisation of a tensor in a file, if the backend keeps it quantised.
 fn kept<B: Backend>(names: &NameMap, checkpoint: &Checkpoint, path: &str) -> Option<Quantisation> {
     let (_, info) = names.published(checkpoint, &format!("{path}.blocks"))?;
     Quantisation::from_name(info.quantised?.name()).filter(|_| B::WIDENS_WEIGHTS)
 }
 
 impl<B: Backend> Llama<B> {
-    /// The skeleton with those matrices in blocks that are quantised in a file, where the backend multiplies such.
+    /// Returns the skeleton with quantised blocks for the matrices that are quantised in a file, if the backend
+    /// supports them.
     pub(super) fn quantised_as(mut self, checkpoint: &Checkpoint, names: &NameMap) -> Self {
         let projection = |map: &mut Projection<B>, path: String| {
             let Weights::Dense(dense) = map else { return };

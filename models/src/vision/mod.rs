@@ -1,4 +1,4 @@
-//! Shared parts of image models: one trait for all of them, and the names of classes.
+//! Shared parts of image models: their trait and the names of classes.
 
 mod classes;
 mod classifier;

@@ -2,9 +2,9 @@ use burn::tensor::Tensor;
 use grove_backend::{Backend, matmul};
 use grove_layers::mean_of_axis;
 
-/// Attention rollout (Abnar and Zuidema, 2020, <https://arxiv.org/abs/2005.00928>): the share of each token of the
-/// image in each token after all blocks. It is the product over the blocks of half the heads' mean and half the
-/// identity, which stands for the residual branch.
+/// Attention rollout (Abnar and Zuidema, 2020, <https://arxiv.org/abs/2005.00928>): the contribution of each input
+/// token to each output token after all blocks. It is the product over the blocks of half the heads' mean plus half the
+/// identity. The identity accounts for the residual connection.
 ///
 /// # Shapes
 /// - attentions of each block, `[b, n_head, t, t]`; see [`Vit::attentions`](super::Vit::attentions)

@@ -1,4 +1,4 @@
-//! Results of a reference library for an image model: `reference.safetensors` beside the model.
+//! Reference outputs of an image model: `reference.safetensors` beside the model.
 
 use burn::tensor::{Int, Tensor, TensorData};
 use grove_backend::Backend;

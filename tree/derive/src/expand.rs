@@ -6,7 +6,7 @@ use syn::{
     spanned::Spanned,
 };
 
-/// Role of a field by its `#[tree(…)]` attributes.
+/// The role of a field, from its `#[tree(…)]` attribute.
 #[derive(Clone, Copy, PartialEq)]
 enum Role {
     Tree,
