@@ -86,7 +86,8 @@ impl Correlation<'_> {
             let written = self.run_in(x, finish, &mut out.spare_capacity_mut()[..len]);
             assert_eq!(written, len, "results of a convolution are missing");
         }
-        // SAFETY: each place of each row of each image belongs to one task, and as many were written as there are.
+        // SAFETY: `tasks` gives each output pixel of each row of each image to exactly one task, and the assertion
+        // above shows that `len` results were written.
         unsafe { out.set_len(len) };
         out
     }
