@@ -29,7 +29,7 @@ pub struct HalfMatrix<'a> {
 }
 
 impl<'a> HalfMatrix<'a> {
-    /// `data` as `rows` rows of `columns`.
+    /// Returns `data` as `rows` rows of `columns`.
     pub fn new(data: &'a [u16], format: HalfFormat, rows: usize, columns: usize) -> Self {
         Self { data, format, rows, columns, stride: columns, transposed: false }
     }
