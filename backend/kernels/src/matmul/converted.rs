@@ -6,8 +6,8 @@ use super::{Matrix, Panels, WIDTH, bands::for_bands, tile::HEIGHT};
 
 /// Right-hand matrix whose elements are converted while they are packed.
 pub(crate) trait Source: Sync {
-    /// Fills one panel: the rows from `row` on of the [`WIDTH`] columns from `column` on; those that the matrix lacks
-    /// may become anything that is finite or that other columns hold. `row` is a multiple of [`DEPTH`].
+    /// Packs one panel: the rows from `row` on of the [`WIDTH`] columns from `column` on. Columns beyond the matrix may
+    /// be filled with any finite values or with those of other columns. `row` is a multiple of [`DEPTH`].
     fn pack(&self, row: usize, column: usize, panel: &mut [[f32; WIDTH]]);
 }
 

@@ -9,7 +9,7 @@ use crate::{
 /// Position of a GRU's reset gate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GruReset {
-    /// On the product with the hidden state, as `torch.nn.GRU`: `n = tanh(x_n + r (W_hn h + b_hn))`.
+    /// Applied to the product with the hidden state, as in `torch.nn.GRU`: `n = tanh(x_n + r (W_hn h + b_hn))`.
     After,
     /// Applied to the hidden state: `n = tanh(x_n + W_hn (r h) + b_hn)`, as in Cho et al., 2014.
     Before,
