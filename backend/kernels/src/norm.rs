@@ -140,7 +140,7 @@ mod tests {
         (0..count).map(|i| ((i * step) % 113) as f32 / 10.0 - 4.0).collect()
     }
 
-    /// The formulas in f64.
+    /// Compared with the formulas in f64.
     #[test]
     fn rows_and_their_gradients() {
         let sizes = [(0, 3), (1, 1), (3, 5), (70, 192), (5, 33), (300, 700), (2, 40_000)];

@@ -151,7 +151,7 @@ pub enum DeviceError {
 }
 
 impl DeviceSpec {
-    /// A device of a backend.
+    /// Creates the specification of a device.
     pub fn new(backend: BackendName, index: usize) -> Self {
         Self { backend, index }
     }

@@ -14,7 +14,7 @@ fn strides(x: &FlexTensor) -> Option<[usize; 3]> {
     Some([usize::try_from(a).ok()?, usize::try_from(b).ok()?, usize::try_from(c).ok()?])
 }
 
-/// A tensor whose last axis is contiguous as it lies in memory, others as a copy.
+/// Returns a tensor itself if its last axis is contiguous, otherwise a copy.
 fn plain(x: FlexTensor) -> FlexTensor {
     let size = x.layout().shape()[3];
     match strides(&x) {
