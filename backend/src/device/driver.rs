@@ -60,8 +60,8 @@ pub(super) struct SharedLibrary(ManuallyDrop<Library>);
 impl SharedLibrary {
     /// Loads a library by its name, as the dynamic loader finds it, or by its path.
     pub fn load(name: impl AsRef<OsStr>) -> Option<Self> {
-        // SAFETY: loading runs the library's initialisers. The names are those of vendors' libraries, whose
-        // initialisers make no demands on the caller.
+        // SAFETY: loading runs the library's initialisers. The callers in this module tree name vendors' libraries
+        // only.
         unsafe { Library::new(name.as_ref()) }.ok().map(|library| Self(ManuallyDrop::new(library)))
     }
 
