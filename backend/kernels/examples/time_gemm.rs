@@ -1,5 +1,5 @@
-//! Times matrix products, some common ones or one of given sizes: `cargo run -p grove-kernels --example time_gemm --
-//! 512 768 3072`
+//! Times matrix products, some common ones or one of given sizes:
+//! `cargo run -p grove-kernels --example time_gemm -- 512 768 3072`
 
 use grove_kernels::{Matrix, matmul};
 use std::time::Instant;

@@ -1,5 +1,5 @@
-//! Times products with weights of few bits, and for comparison plain reading and products in f32: `cargo run -p
-//! grove-kernels --example time_weights`, with parts of names and shapes to select some.
+//! Times products with weights of few bits, and for comparison plain reading and products in f32:
+//! `cargo run -p grove-kernels --example time_weights`, with parts of names and shapes to select some.
 
 use std::{hint::black_box, time::Instant};
 

@@ -6,8 +6,9 @@ use crate::{
     math::{exp, max, sum},
 };
 
-/// Negative log-likelihood of each row's label under the softmax of the row: `loss[i] = normaliser[i] -
-/// x[i][label[i]]`. The normaliser, which is written too, is the logarithm of the sum of exponentials.
+/// Negative log-likelihood of each row's label under the softmax of the row:
+/// `loss[i] = normaliser[i] - x[i][label[i]]`. The normaliser, which is written too, is the logarithm of the sum of
+/// exponentials.
 ///
 /// # Panics
 /// If the slices do not fit each other, or a label is not a column.

@@ -5,10 +5,10 @@ use crate::dispatch::{rows_per_task, vectorized};
 /// Rotary position embedding, in place: each pair `(a, b)` of a head becomes `(a cos - b sin, b cos + a sin)`. (Su et
 /// al., "RoFormer", 2021.)
 ///
-/// `x` is rows of `heads * 2 * half` elements. `cos` and `sin` are rows of `half`; row `i` of `x` uses row `i %
-/// (cos.len() / half)`: the positions of a sequence, the same for each sequence. The pairs are `(j, j + half)` of each
-/// head, as in transformers' Llama; with `interleaved` they are `(2j, 2j + 1)`, as in Meta's code and in GPT-J. With
-/// `-sin` this is the inverse, and so the gradient.
+/// `x` is rows of `heads * 2 * half` elements. `cos` and `sin` are rows of `half`; row `i` of `x` uses row
+/// `i % (cos.len() / half)`: the positions of a sequence, the same for each sequence. The pairs are `(j, j + half)` of
+/// each head, as in transformers' Llama; with `interleaved` they are `(2j, 2j + 1)`, as in Meta's code and in GPT-J.
+/// With `-sin` this is the inverse, and so the gradient.
 ///
 /// # Panics
 /// If the slices do not fit each other.

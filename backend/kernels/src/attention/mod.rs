@@ -16,8 +16,8 @@ use crate::{
     softmax::softmax_row,
 };
 
-/// Queries, keys or values of all heads. Component `c` at a position of sequence `i` and `head` is at index `i *
-/// strides[0] + head * strides[1] + position * strides[2] + c`.
+/// Queries, keys or values of all heads. Component `c` at a position of sequence `i` and `head` is at index
+/// `i * strides[0] + head * strides[1] + position * strides[2] + c`.
 #[derive(Clone, Copy)]
 pub struct Heads<'a> {
     /// The elements, from the first one on.
@@ -37,8 +37,8 @@ impl<'a> Heads<'a> {
     }
 }
 
-/// Mask of keys: a query cannot see a key if the element at `i * strides[0] + head * strides[1] + query * strides[2] +
-/// key` is not 0. A stride of 0 broadcasts the mask.
+/// Mask of keys: a query cannot see a key if the element at
+/// `i * strides[0] + head * strides[1] + query * strides[2] + key` is not 0. A stride of 0 broadcasts the mask.
 #[derive(Clone, Copy)]
 pub struct Hidden<'a> {
     /// The elements, from the first one on.

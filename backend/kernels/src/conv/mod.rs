@@ -110,8 +110,9 @@ impl Conv2d {
     }
 }
 
-/// Convolves `x`, `[batch, channels_in, height, width]`, with `weight`, `[channels_out, channels_in / groups,
-/// kernel..]`, and applies the epilogue. Returns `[batch, channels_out, output..]`.
+/// Convolves `x`, `[batch, channels_in, height, width]`, with `weight`,
+/// `[channels_out, channels_in / groups, kernel..]`, and applies the epilogue. Returns
+/// `[batch, channels_out, output..]`.
 ///
 /// # Panics
 /// If the sizes do not fit each other.

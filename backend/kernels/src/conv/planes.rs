@@ -162,7 +162,7 @@ impl Finish<'_> {
             // SAFETY: `residual` is an array of 16 elements.
             sum = _mm512_add_ps(sum, unsafe { _mm512_loadu_ps(residual.as_ptr()) });
         }
-        // `max` returns its second operand if either one is NaN, so that NaN propagates.
+        // `_mm512_max_ps` returns its second operand if either one is NaN, so that NaN propagates.
         if self.relu { _mm512_max_ps(_mm512_setzero_ps(), sum) } else { sum }
     }
 }

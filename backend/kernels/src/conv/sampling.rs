@@ -93,9 +93,9 @@ impl Sampling {
         self.taps.iter().map(offset).collect()
     }
 
-    /// Copies the elements that a band sees of a channel into a window: `[row of the grid][residue of rows][residue of
-    /// columns][column of the grid]`. No output pixel is outside of it, and adjacent pixels are adjacent whatever the
-    /// stride. Elements behind the window may be overwritten.
+    /// Copies the elements that a band sees of a channel into a window:
+    /// `[row of the grid][residue of rows][residue of columns][column of the grid]`. No output pixel is outside of it,
+    /// and adjacent pixels are adjacent whatever the stride. Elements behind the window may be overwritten.
     pub fn window(&self, band: Band, plane: &[f32], window: &mut [f32]) {
         fill_window(self, band, plane, window);
     }

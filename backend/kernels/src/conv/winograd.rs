@@ -89,9 +89,9 @@ impl Winograd {
         self.grid[1] + 1
     }
 
-    /// Returns the index in an image of each element of the window of some rows of tiles: `[row][remainder of
-    /// columns][columns]`, so that the elements that adjacent tiles see are adjacent. Indices outside of the image are
-    /// behind its end.
+    /// Returns the index in an image of each element of the window of some rows of tiles:
+    /// `[row][remainder of columns][columns]`, so that the elements that adjacent tiles see are adjacent. Indices
+    /// outside of the image are behind its end.
     fn window(&self, band: Band) -> Vec<usize> {
         let [height, width] = self.plane;
         let mut window = Vec::with_capacity((band.rows * TILE + 2) * TILE * self.columns());

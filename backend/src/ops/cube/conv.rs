@@ -228,8 +228,8 @@ fn unfolded<R: CubeRuntime>(mut x: CubeTensor<R>, conv: &Conv, parts: usize) -> 
     out
 }
 
-/// col2im: returns the sums of the elements that belong to each pixel, `[b, c, h, w]`, of rows `[groups, rows, kh * kw
-/// * c / groups]`.
+/// col2im: returns the sums of the elements that belong to each pixel, `[b, c, h, w]`, of rows
+/// `[groups, rows, kh * kw * c / groups]`.
 fn folded<R: CubeRuntime>(rows: CubeTensor<R>, conv: &Conv) -> CubeTensor<R> {
     let rows = into_contiguous(rows);
     let ([height, width], channels) = (conv.size, conv.channels * conv.options.groups);
