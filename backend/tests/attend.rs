@@ -1,5 +1,5 @@
-//! Attention and affine maps: kernels and exact backward passes against the same mathematics written with Burn's
-//! operations, which Burn differentiates. (What torch gives is compared where layers use them.)
+//! Attention and linear maps: kernels and exact backward passes against the same mathematics written with Burn's
+//! operations, which Burn differentiates. (Comparisons with torch are where layers use them.)
 #![recursion_limit = "256"]
 #![cfg(all(feature = "flex", feature = "candle"))]
 
@@ -24,7 +24,7 @@ fn affine<B: Backend>(device: B::Device) {
             numbers::<B, 1>([i * o], 2, &device),
             numbers::<B, 1>([o], 3, &device),
         ];
-        // Weights as PyTorch keeps them, and inputs that are not contiguous either.
+        // Weights in PyTorch's layout, and inputs that are not contiguous either.
         let weight = |x: Tensor<Autodiff<B>, 1>| match turned {
             true => x.reshape([o, i]).swap_dims(0, 1),
             false => x.reshape([i, o]),
@@ -50,7 +50,7 @@ fn affine<B: Backend>(device: B::Device) {
     }
 }
 
-/// True where `f` of text, query and key is.
+/// Returns a mask that is true where `f` of sequence, query and key is.
 fn mask<B: Backend>(
     [b, t, s]: [usize; 3],
     device: &B::Device,
@@ -66,7 +66,7 @@ fn attend<B: Backend>(device: B::Device) {
         [2, 3, 3, 1, 6, 4],
         [2, 2, 2, 7, 7, 5],
         [1, 3, 3, 19, 35, 8],
-        // Heads of keys and values that serve several of queries.
+        // Key and value heads that are shared by several query heads.
         [2, 4, 2, 1, 6, 4],
         [2, 6, 2, 9, 9, 5],
         [1, 3, 1, 19, 35, 8],
@@ -78,7 +78,7 @@ fn attend<B: Backend>(device: B::Device) {
         let dropout = Dropout::new([9, 2], 0.4).expect("a rate above 0");
         let factors = TensorData::new(dropout.factors(b * n_head * t * s), [b, n_head, t, s]);
         let factors = Tensor::<Autodiff<B>, 4>::from_data(factors, &device);
-        // Heads as a projection leaves them, or as a cache holds them.
+        // Heads in the layout of a projection, or of a cache.
         let view = |x: &Tensor<Autodiff<B>, 1>, [heads, positions]: [usize; 2], projected: bool| match projected {
             true => x.clone().reshape([b, positions, heads, d]).swap_dims(1, 2),
             false => x.clone().reshape([b, heads, positions, d]),
@@ -121,7 +121,7 @@ fn attend<B: Backend>(device: B::Device) {
                 flat(weights.matmul(v).swap_dims(1, 2))
             };
             compare(&format!("{:?}, case {case}", [b, n_head, n_kv_head, t, s, d]), &inputs, &ours, &theirs);
-            // Without a backward pass to come another way may be taken.
+            // Without a backward pass another algorithm may be used.
             let plain =
                 |x: FloatTensor<B>| float::<B, 4>(x).swap_dims(1, 2).into_data().iter::<f64>().collect::<Vec<_>>();
             let lifted = inputs.clone().map(Tensor::<Autodiff<B>, 1>::from_inner);

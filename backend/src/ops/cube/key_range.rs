@@ -1,4 +1,4 @@
-//! The range of keys that a query sees, as kernels find it; see [`KeyRanges`].
+//! Range of keys that a query sees, computed in kernels; see [`KeyRanges`].
 
 use burn::tensor::DType;
 use burn_cubecl::{CubeRuntime, kernel::into_contiguous, tensor::CubeTensor};
@@ -7,14 +7,14 @@ use cubecl::prelude::*;
 use super::register::Lazy;
 use crate::ops::{Backend, KeyRanges};
 
-/// Keys from one on, up to another.
+/// A half-open range of keys.
 #[derive(CubeType)]
 pub(super) struct KeyRange {
     pub start: usize,
     pub end: usize,
 }
 
-/// The parameters of ranges that there are: a kernel is compiled for each choice.
+/// The limits of ranges that are present. A kernel is compiled for each combination.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Limits {
     causal: bool,
@@ -23,7 +23,7 @@ pub(super) struct Limits {
     bounded: bool,
 }
 
-/// The keys that a query sees, of `s`; the queries are `t`.
+/// Returns the keys, out of `s`, that one of `t` queries sees.
 #[cube]
 #[allow(clippy::collapsible_if)] // one is taken when the kernel is generated, the other when it runs
 pub(super) fn visible_keys<P: Int, L: Int>(
@@ -39,7 +39,7 @@ pub(super) fn visible_keys<P: Int, L: Int>(
     let mut start = 0usize;
     let mut end = s;
     if comptime!(limits.causal) {
-        // Of more queries than keys the first see nothing.
+        // With more queries than keys, the first queries see nothing.
         let reach = s + query + 1;
         end = 0;
         if reach > t {
@@ -57,7 +57,7 @@ pub(super) fn visible_keys<P: Int, L: Int>(
             let first = usize::cast_from(before);
             start = select(first > start, first, start);
             if comptime!(limits.causal) {
-                // A query of padding sees its own key.
+                // A query of the padding sees its own key.
                 if end > 0 && start >= end {
                     start = end - 1;
                 }
@@ -73,7 +73,7 @@ pub(super) fn visible_keys<P: Int, L: Int>(
     KeyRange { start, end }
 }
 
-/// [`KeyRanges`] but for their tensors, which are inputs of an operation.
+/// [`KeyRanges`] without their tensors, which are inputs of an operation.
 #[derive(Clone, Copy)]
 pub(super) struct Ranges {
     pub limits: Limits,
@@ -81,7 +81,8 @@ pub(super) struct Ranges {
 }
 
 impl Ranges {
-    /// Those of operations on `b` sequences and `s` keys; adds the tensors to the operation's inputs.
+    /// Returns the ranges of operations on `b` sequences and `s` keys, and adds their tensors to the operation's
+    /// inputs.
     pub(super) fn register<R, B>(ranges: KeyRanges<B>, [b, s]: [usize; 2], inputs: &mut Vec<Lazy<R>>) -> Self
     where
         R: CubeRuntime,
@@ -96,8 +97,8 @@ impl Ranges {
         Self { limits, window: window.unwrap_or(s) }
     }
 
-    /// Padding and lengths out of what is left of an operation's inputs. Where there are none, `other` stands in their place,
-    /// and is not read.
+    /// Returns padding and lengths from the rest of an operation's inputs. If there are none, `other` is passed in
+    /// their place, and is not read.
     pub(super) fn tensors<R: CubeRuntime>(
         &self,
         mut inputs: impl Iterator<Item = CubeTensor<R>>,

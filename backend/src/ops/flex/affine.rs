@@ -1,5 +1,5 @@
-//! The affine map on flex, for inputs of f32: the bias is where the product's sums begin. Weights of 16 bits, and quantised
-//! ones, are unpacked a tile at a time.
+//! Linear maps on flex, for f32 inputs. The sums of the product begin with the bias. Weights of 16 bits and quantised
+//! ones are unpacked panel by panel.
 
 use burn::tensor::{DType, Shape, ops::FloatTensorOps};
 use burn_flex::{Flex, FlexTensor};
@@ -9,32 +9,32 @@ use half::{bf16, f16, slice::HalfFloatSliceExt};
 use super::{contiguous, elements, is_f32, tensor};
 use crate::ops::affine;
 
-/// `[.., n]` as a matrix of rows, of a contiguous tensor.
+/// Views a contiguous tensor `[.., n]` as a matrix of rows.
 fn rows(x: &FlexTensor) -> Matrix<'_> {
     let shape = x.layout().shape();
     let n = shape[shape.num_dims() - 1];
     Matrix::new(elements(x), shape[..shape.num_dims() - 1].iter().product(), n)
 }
 
-/// A matrix whose rows or columns are contiguous as it lies in memory, others as a copy.
+/// Returns a matrix itself if its rows or columns are contiguous, otherwise a copy.
 fn plain(x: FlexTensor) -> FlexTensor {
     let ([rows, columns], [down, right]) =
         ([0, 1].map(|i| x.layout().shape()[i]), [0, 1].map(|i| x.layout().strides()[i]));
     if right == 1 && down >= columns as isize || down == 1 && right >= rows as isize { x } else { contiguous(x) }
 }
 
-/// What [`plain`] gave.
+/// Views a result of [`plain`] as a matrix.
 fn matrix(x: &FlexTensor) -> Matrix<'_> {
     let (shape, strides) = (x.layout().shape(), x.layout().strides());
     let data = &x.storage::<f32>()[x.layout().start_offset().min(x.storage::<f32>().len())..];
-    // With one row its stride says nothing, nor with one column.
+    // The stride of a single row is arbitrary, and so is that of a single column.
     if strides[1] == 1 && strides[0] >= shape[1] as isize {
         return Matrix { stride: strides[0] as usize, ..Matrix::new(data, shape[0], shape[1]) };
     }
     Matrix { stride: strides[1] as usize, ..Matrix::new(data, shape[1], shape[0]).transpose() }
 }
 
-/// The same of numbers of 16 bits.
+/// As [`matrix`], for 16-bit floats.
 fn half_matrix(x: &FlexTensor) -> Option<HalfMatrix<'_>> {
     let (data, format): (&[u16], _) = match x.dtype() {
         DType::F16 => (x.storage::<f16>().reinterpret_cast(), HalfFormat::F16),
@@ -54,7 +54,7 @@ fn product(a: Matrix<'_>, b: Matrix<'_>, bias: Option<&[f32]>, shape: Shape) -> 
     tensor(kernels::product(a, b, bias), shape)
 }
 
-/// The shape with another last axis.
+/// Returns the shape with another last axis.
 fn with_last(shape: &Shape, n: usize) -> Shape {
     let mut shape = shape.clone();
     let last = shape.num_dims() - 1;
@@ -98,7 +98,8 @@ pub(super) fn backward(
     let turned = weight.as_ref().is_some_and(|weight| matrix(weight).transposed);
     let dw = x.as_ref().map(rows).map(|x| {
         if turned {
-            // As the weight lies, so that gradients of other uses can be added in one pass, and an optimizer can walk both.
+            // In the layout of the weight, so that gradients of other uses are added in one pass, and an optimizer can
+            // iterate over both.
             let shape = Shape::from([grads.columns, x.columns]);
             return Flex::float_swap_dims(product(grads.transpose(), x, None, shape), 0, 1);
         }

@@ -1,5 +1,5 @@
-//! Attention on flex, for f32. The output lies in memory as `[b, t, n_head, head_dim]`, so that putting the heads side by
-//! side costs nothing; so do the gradients.
+//! Attention on flex, for f32. The output and the gradients are `[b, t, n_head, head_dim]` in memory, so that
+//! concatenating the heads costs nothing.
 
 use burn::tensor::{DType, Int, Shape, Tensor, ops::IntTensor};
 use burn_flex::{Flex, FlexTensor};
@@ -8,13 +8,13 @@ use grove_kernels::{Attention, Heads, Hidden};
 use super::{contiguous, is_f32, tensor};
 use crate::ops::{AttendOptions, attend, precision::is_half};
 
-/// Strides of all axes but the last.
+/// Returns the strides of all axes but the last, if that is contiguous.
 fn strides(x: &FlexTensor) -> Option<[usize; 3]> {
     let [a, b, c, 1] = x.layout().strides()[..] else { return None };
     Some([usize::try_from(a).ok()?, usize::try_from(b).ok()?, usize::try_from(c).ok()?])
 }
 
-/// A tensor whose last axis is contiguous as it lies in memory, others as a copy.
+/// Returns a tensor itself if its last axis is contiguous, otherwise a copy.
 fn plain(x: FlexTensor) -> FlexTensor {
     let size = x.layout().shape()[3];
     match strides(&x) {
@@ -23,26 +23,26 @@ fn plain(x: FlexTensor) -> FlexTensor {
     }
 }
 
-/// What [`plain`] gave.
+/// Views a result of [`plain`] as heads.
 fn heads(x: &FlexTensor) -> Heads<'_> {
     let data = x.storage::<f32>();
     let strides = strides(x).expect("a contiguous last axis");
     Heads { data: &data[x.layout().start_offset().min(data.len())..], strides }
 }
 
-/// `[b, positions, n_head, head_dim]` as `[b, n_head, positions, head_dim]`.
+/// Returns `[b, positions, n_head, head_dim]` as `[b, n_head, positions, head_dim]`.
 fn turned(values: Vec<f32>, [b, n_head, positions, head_dim]: [usize; 4]) -> FlexTensor {
     tensor(values, Shape::from([b, positions, n_head, head_dim])).transpose(1, 2)
 }
 
-/// Options whose tensors lie in memory as the kernel needs them; `None` where that cannot be, or the kernel cannot help.
+/// Options in the layout that the kernel needs; `None` if that is impossible, or the kernel does not support them.
 struct Prepared {
     padding: Option<Vec<usize>>,
     lengths: Option<Vec<usize>>,
     hidden: Option<FlexTensor>,
 }
 
-/// Numbers of positions; less than none is none.
+/// Reads numbers of positions; negative ones become 0.
 fn counts(x: &IntTensor<Flex>) -> Vec<usize> {
     let counts = Tensor::<Flex, 1, Int>::from_primitive(x.clone()).into_data();
     counts.iter::<i64>().map(|count| usize::try_from(count).unwrap_or(0)).collect()

@@ -1,4 +1,4 @@
-//! Batch normalisation on flex, for f32: what follows it belongs to the same pass.
+//! Batch normalisation on flex, for f32, with its epilogue in the same pass.
 
 use burn::tensor::Shape;
 use burn_flex::{Flex, FlexTensor};
@@ -7,7 +7,7 @@ use grove_kernels::BatchNorm;
 use super::{changed, contiguous, elements, is_f32, tensor};
 use crate::ops::{BatchNormKept, BatchNormed, batch_norm};
 
-/// What the kernel is told of a batch `[b, c, h, w]`.
+/// Returns the kernel's parameters for a batch `[b, c, h, w]`.
 fn norm<'a>(x: &FlexTensor, weight: &'a FlexTensor, relu: bool) -> BatchNorm<'a> {
     let [_, channels, height, width] = [0, 1, 2, 3].map(|i| x.layout().shape()[i]);
     BatchNorm { channels, plane: height * width, weight: elements(weight), relu }

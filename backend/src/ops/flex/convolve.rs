@@ -1,4 +1,4 @@
-//! Convolutions and max pooling on flex, for f32: products that never hold what all positions see.
+//! Convolutions and max pooling on flex, for f32, by implicit im2col.
 
 use burn::tensor::{Shape, ops::FloatTensor};
 use burn_flex::{Flex, FlexTensor};
@@ -10,7 +10,7 @@ use crate::ops::{
     precision::{cast, is_half, widened},
 };
 
-/// The sizes, and the shape of the output.
+/// Returns the sizes of a convolution, and the shape of the output.
 fn sizes(x: &FlexTensor, weight: &FlexTensor, options: ConvolveOptions) -> (Conv2d, Shape) {
     let dims = |x: &FlexTensor| [0, 1, 2, 3].map(|i| x.layout().shape()[i]);
     let ([batch, channels_in, height, width], [channels_out, each, rows, columns]) = (dims(x), dims(weight));
@@ -99,7 +99,7 @@ pub(super) fn backward(
     [dx, dw]
 }
 
-/// The sizes, and the shape of the output.
+/// Returns the sizes of a pooling, and the shape of the output.
 fn pool(x: &FlexTensor, options: PoolOptions) -> (Pool2d, Shape) {
     let PoolOptions { kernel, stride, padding } = options;
     let [batch, channels, height, width] = [0, 1, 2, 3].map(|i| x.layout().shape()[i]);

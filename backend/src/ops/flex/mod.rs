@@ -1,4 +1,4 @@
-//! The flex backend's own kernels, for contiguous f32; everything else takes the defaults.
+//! Kernels of the flex backend for contiguous f32. Other operations use the defaults.
 
 mod affine;
 mod attend;
@@ -19,7 +19,7 @@ use super::{
     quantised, random, rotary, rows,
 };
 
-/// A tensor of f32 in a shape.
+/// Returns an f32 tensor of a shape.
 fn tensor(values: Vec<f32>, shape: Shape) -> FlexTensor {
     FlexTensor::new(burn::tensor::Bytes::from_elems(values), Layout::contiguous(shape), DType::F32)
 }
@@ -28,20 +28,20 @@ fn is_f32(x: &FlexTensor) -> bool {
     x.dtype() == DType::F32
 }
 
-/// The tensor itself where it is contiguous, else a copy.
+/// Returns the tensor itself if it is contiguous, otherwise a copy.
 fn contiguous(x: FlexTensor) -> FlexTensor {
-    // The handle that came in must go, or the one that goes out is not the only one.
+    // The input handle is dropped, so that the output handle may be the only one.
     let y = x.to_contiguous();
     drop(x);
     y
 }
 
-/// The elements of a contiguous f32 tensor.
+/// Returns the elements of a contiguous f32 tensor.
 fn elements(x: &FlexTensor) -> &[f32] {
     x.as_slice::<f32>().expect("a contiguous tensor of f32")
 }
 
-/// Changes the elements in place; in a copy, where somebody else holds the tensor or it is not contiguous.
+/// Changes the elements in place, or in a copy if the tensor is shared or not contiguous.
 fn changed(x: FlexTensor, f: impl FnOnce(&mut [f32])) -> FlexTensor {
     let mut x = contiguous(x);
     let shape = x.layout().shape().clone();
@@ -55,7 +55,7 @@ fn changed(x: FlexTensor, f: impl FnOnce(&mut [f32])) -> FlexTensor {
     tensor(values, shape)
 }
 
-/// A function of each element, in a new tensor.
+/// Applies a function to the elements, in a new tensor.
 fn mapped(x: FlexTensor, f: fn(&[f32]) -> Vec<f32>) -> FlexTensor {
     let x = contiguous(x);
     tensor(f(elements(&x)), x.layout().shape().clone())
@@ -218,7 +218,7 @@ impl Backend for Flex {
         if !is_f32(&x) {
             return gelu::erf::<Self>(x);
         }
-        // A fresh tensor costs more than the function: its pages have to be got from the system.
+        // A new tensor costs more than the function, since its pages come from the system.
         if x.is_unique() { changed(x, kernels::gelu_erf_in_place) } else { mapped(x, kernels::gelu_erf) }
     }
 
@@ -264,7 +264,7 @@ impl Backend for Flex {
         let [.., t, s] = scores.layout().shape()[..] else {
             return rows::attention_weights::<Self>(scores, scale, visible);
         };
-        // The first of more queries than there are keys see nothing, which the kernel does not know.
+        // With more queries than keys, the first queries see nothing, which the kernel does not support.
         if !is_f32(&scores) || visible.causal && t > s || !visible.is_plain() {
             return rows::attention_weights::<Self>(scores, scale, visible);
         }
