@@ -2,8 +2,8 @@ use grove_backend::Backend;
 
 use crate::{Tree, map::flatten, structure};
 
-/// Returns true if two trees have the same structure, the same numbers and strings in it, and leaves with the same
-/// dtype, shape and values, bit by bit. Two absent leaves are equal.
+/// Returns true if two trees have the same [structure](structure()), and leaves of the same dtype, shape and values,
+/// bit by bit. Two absent leaves of one dtype and shape are equal.
 pub fn eq<B: Backend, T: Tree<B>>(left: &T, right: &T) -> bool {
     structure(left) == structure(right)
         && flatten(left).into_iter().zip(flatten(right)).all(|(x, y)| {
@@ -17,9 +17,8 @@ pub fn eq<B: Backend, T: Tree<B>>(left: &T, right: &T) -> bool {
         })
 }
 
-/// Returns true if two trees have the same structure and `|x - y| <= atol + rtol * |y|` for all elements. Dtypes may
-/// differ.
-/// NaN is not close to any value.
+/// Returns true if two trees have the same structure and `|x - y| <= atol + rtol * |y|` for all elements; dtypes may
+/// differ. NaN is close to nothing.
 pub fn all_close<B: Backend, T: Tree<B>>(left: &T, right: &T, rtol: f64, atol: f64) -> bool {
     structure(left) == structure(right)
         && flatten(left).into_iter().zip(flatten(right)).all(|(x, y)| {
@@ -34,9 +33,4 @@ pub fn all_close<B: Backend, T: Tree<B>>(left: &T, right: &T, rtol: f64, atol: f
                     _ => false,
                 }
         })
-}
-
-/// Returns true if paths, shapes, dtypes and constants agree.
-fn same_structure<B: Backend, T: Tree<B>>(left: &T, right: &T) -> bool {
-    display(left) == display(right)
 }

@@ -1,10 +1,10 @@
 use thiserror::Error;
 
-/// An error of combining trees: their structures differ, or their leaves do not match.
+/// Two trees that should have the same structure have not, or leaves do not fit each other.
 #[derive(Debug, Error, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum TreeError {
-    /// One tree has a leaf at a place where the other tree has another leaf or none.
+    /// The trees have different structures: other paths, nodes, variants of enums or static fields.
     #[error("the trees differ in structure: the first has `{left}` where the second has `{right}`")]
     Structure {
         /// Path, and content where it is not a leaf, of the first place in the first tree that differs; `(nothing)` past its
@@ -24,12 +24,12 @@ pub enum TreeError {
     Leaf {
         /// The leaf's path.
         path: String,
-        /// The expected array, such as `f32[3,4]`.
+        /// The expected array, as `f32[3,4]`.
         expected: String,
-        /// The array that was given.
+        /// The given array.
         found: String,
     },
-    /// A path pattern matches no leaf.
+    /// A pattern of paths fits no leaf.
     #[error("the pattern `{pattern}` fits no path of this tree{}", nearest(.near))]
     Pattern {
         /// The pattern, as [`by_path`](crate::by_path) takes it.
