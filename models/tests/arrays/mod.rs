@@ -8,7 +8,7 @@ use grove_tree::{AnyArray, Tree, leaves};
 pub fn same_arrays<B: Backend, T: Tree<B>>(left: &T, right: &T) -> bool {
     let values = |leaf: AnyArray<B>| leaf.into_data().map(|data| data.iter::<f64>().collect::<Vec<_>>());
     let arrays = |tree: &T| {
-        let arrays = leaves(tree).into_iter().map(|(path, leaf)| (path, leaf.shape(), values(leaf)));
+        let arrays = leaves(tree).into_iter().map(|(path, leaf)| (path, leaf.shape().to_vec(), values(leaf)));
         arrays.collect::<Vec<_>>()
     };
     arrays(left) == arrays(right)
