@@ -102,7 +102,7 @@ impl<B: Backend> Vit<B> {
     ///
     /// # Shapes
     /// - pixels `[b, num_channels, h, w]`, normalised as in training, of any floating-point type. For sizes other than
-    /// `image_size` positions are interpolated. Partial patches at the right and bottom edges are ignored.
+    ///   `image_size` positions are interpolated. Partial patches at the right and bottom edges are ignored.
     /// - output `[b, classes]`, of the weights' type
     ///
     /// # Panics
