@@ -1,5 +1,5 @@
-//! Where each model is instantiated once on each backend, so that examples and programs need not do it again; see
-//! the crate `grove-backend`, which does the same for operations. Never called.
+//! Instantiates each model once on each backend, so that examples and programs need not do it again. The crate
+//! `grove-backend` does the same for operations. Never called.
 
 use burn::tensor::{Int, Tensor};
 use grove_backend::{Autodiff, Backend, DeviceError, DeviceSpec, Program};
@@ -18,7 +18,7 @@ use grove_transform::value_and_grad;
 use grove_tree::{Tree, summary};
 use std::path::Path;
 
-/// What a program does with a model.
+/// Uses of GPT-2 in a program.
 struct UseGpt2<'a>(&'a Path);
 
 impl Program for UseGpt2<'_> {
@@ -38,7 +38,7 @@ impl Program for UseGpt2<'_> {
     }
 }
 
-/// What a program does with a large decoder.
+/// Uses of a large decoder in a program.
 struct UseLarge<'a, F>(&'a Path, F);
 
 /// A large decoder on any backend.
@@ -111,7 +111,7 @@ impl<F: Large> Program for UseLarge<'_, F> {
     }
 }
 
-/// What a program does with recurrent models.
+/// Uses of recurrent models in a program.
 struct UseRnn<'a>(&'a Path);
 
 impl Program for UseRnn<'_> {
@@ -137,7 +137,7 @@ impl Program for UseRnn<'_> {
     }
 }
 
-/// What a program does with BERT.
+/// Uses of BERT in a program.
 struct UseBert<'a>(&'a Path);
 
 impl Program for UseBert<'_> {
@@ -165,7 +165,7 @@ impl Program for UseBert<'_> {
     }
 }
 
-/// What a program does with a model of pictures.
+/// Uses of an image model in a program.
 struct UsePictures<'a, F>(&'a Path, F);
 
 /// A model of pictures on any backend.

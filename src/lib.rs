@@ -7,7 +7,7 @@ mod anchor;
 #[doc(hidden)]
 pub use anchor::anchors;
 
-/// What computes: backends, and choosing one at run time.
+/// Backends, and choosing one at run time.
 pub use grove_backend as backend;
 /// Pictures: decoding, preprocessing, augmentation, data sets.
 pub use grove_images as images;
@@ -31,7 +31,7 @@ pub use grove_weights as weights;
 pub use burn::tensor;
 pub use grove_backend::Backend;
 
-/// What most programs need: `use grove::prelude::*;`.
+/// Common imports of programs: `use grove::prelude::*;`.
 pub mod prelude {
     pub use burn::tensor::{Bool, Float, Int, Tensor};
     #[cfg(feature = "candle")]

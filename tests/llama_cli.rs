@@ -15,7 +15,7 @@ fn llama(path: &str) -> String {
     format!("models/tests/fixtures/llama/{path}")
 }
 
-/// What the reference says of the tokenizer and the conversations of a GGUF file.
+/// Reference for the tokenizer and the conversations of a GGUF file.
 fn of_tokenizer(file: &str) -> Value {
     let text = fs::read_to_string(llama("gguf/tokenizers.json")).expect("a fixture");
     serde_json::from_str::<Value>(&text).expect("JSON")[file].clone()
@@ -91,7 +91,7 @@ fn a_published_size_is_summarised() {
         stored["memory"].as_object().map(|memory| memory.keys().collect::<Vec<_>>()),
         Some(vec![&"as stored".to_owned()])
     );
-    // What the blocks stand for, as the file's own table says; not their bytes.
+    // Values of the blocks by the file's own table, not their bytes.
     for file in ["gguf/q8_0.gguf", "gguf/q4_k_q5_k.gguf", "gguf/f16.gguf"] {
         let checkpoint = grove::weights::Checkpoint::open(llama(file)).expect("a fixture");
         let values = |name: &str| checkpoint.info(name).expect("listed").shape.iter().product::<usize>();
@@ -131,7 +131,7 @@ fn gpt_neo_ships_and_writes() {
 
 #[test]
 fn bad_input_is_one_sentence() {
-    // What ships was not made for conversations.
+    // The model that ships was not made for conversations.
     LLAMA.assert_fails(&["--chat"], 1, &["template"]);
     let directory = tempfile::tempdir().expect("a directory");
     let broken = directory.path().join("broken.gguf");

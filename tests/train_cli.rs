@@ -67,7 +67,7 @@ impl Place {
         names
     }
 
-    /// What may not change when something is refused: all files of the run, and their bytes.
+    /// All files of the run and their bytes, which must not change when a command is refused.
     fn contents(&self) -> Vec<(PathBuf, Vec<u8>)> {
         let (mut directories, mut files) = (vec![self.path("run")], Vec::new());
         while let Some(directory) = directories.pop() {
@@ -207,7 +207,7 @@ fn a_run_is_not_replaced() {
     other(&["--n-layer", "3"], 2, &["--n-layer is 3", "has 1"]);
     other(&["--context", "17"], 2, &["--context is 17", "16 positions"]);
 
-    // Where the run's sizes are not known, the checkpoint tells.
+    // Without the run's config the checkpoint has the sizes.
     fs::remove_file(place.path("run/model/config.json")).expect("removed");
     let sizes = ["--n-layer", "1", "--n-head", "2", "--n-embd", "32", "--context", "16"];
     let resumed = |resume| [&["--steps", "4", "--batch-size", "4", resume], &sizes[..]].concat();
@@ -301,7 +301,7 @@ fn a_published_model_is_tuned() {
     assert!(loss(&after) < loss(&before), "{before} {after}");
     assert!((after["perplexity"].as_f64().expect("a number") / loss(&after).exp() - 1.0).abs() < 1e-9);
 
-    // What was tuned and resumed without naming the model again is still that model.
+    // A resumed fine-tuning keeps its model without naming it again.
     let more =
         ["--steps", "14", "--context", "32", "--batch-size", "4", "--learning-rate", "3e-3", "--resume", "--json"];
     assert_eq!(TRAIN.json(&place.with_model(&more))["steps"], 14);
@@ -326,7 +326,7 @@ fn a_llama_is_trained_resumed_and_writes() {
     let config = fs::read_to_string(place.path("run/model/config.json")).expect("written");
     assert!(config.contains(r#""num_key_value_heads": 2"#) && config.contains("LlamaForCausalLM"), "{config}");
 
-    // What is no size of the checkpoint is refused; the rest goes on.
+    // A size that differs from the checkpoint's is refused; the other options are accepted.
     let other = run("--steps 40 --kv-heads 4 --context 16 --resume");
     train.assert_refused(&other, 2, &["--kv-heads", "4", "2"]);
     assert_eq!(train.json(&run("--steps 40 --context 16 --resume"))["steps"], 40);
@@ -358,7 +358,7 @@ fn an_evaluation_says_what_transformers_says() {
     assert!(line.contains("nats a token") && line.contains("perplexity") && line.lines().count() == 1, "{line}");
 }
 
-/// What `TokenStream::write` would write.
+/// Bytes that `TokenStream::write` would write.
 fn token_file(ids: &[u16]) -> Vec<u8> {
     let tokens: Vec<u8> = ids.iter().flat_map(|id| id.to_le_bytes()).collect();
     [b"grovetok".as_slice(), &1u32.to_le_bytes(), &2u32.to_le_bytes(), &tokens, &(ids.len() as u64).to_le_bytes()]

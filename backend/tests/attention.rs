@@ -24,7 +24,7 @@ fn linear<B: Backend>(device: B::Device) {
             numbers::<B, 1>([i * o], 2, &device),
             numbers::<B, 1>([o], 3, &device),
         ];
-        // Weights as PyTorch keeps them, and inputs that are not contiguous either.
+        // Weights in PyTorch's layout, and inputs that are not contiguous either.
         let weight = |x: Tensor<Autodiff<B>, 1>| match turned {
             true => x.reshape([o, i]).swap_dims(0, 1),
             false => x.reshape([i, o]),
@@ -45,7 +45,7 @@ fn linear<B: Backend>(device: B::Device) {
     }
 }
 
-/// True where `f` of text, query and key is.
+/// Returns a mask that is true where `f` of sequence, query and key is.
 fn mask<B: Backend>(
     [b, t, s]: [usize; 3],
     device: &B::Device,
@@ -61,7 +61,7 @@ fn attention<B: Backend>(device: B::Device) {
         [2, 3, 3, 1, 6, 4],
         [2, 2, 2, 7, 7, 5],
         [1, 3, 3, 19, 35, 8],
-        // Heads of keys and values that serve several of queries.
+        // Key and value heads that are shared by several query heads.
         [2, 4, 2, 1, 6, 4],
         [2, 6, 2, 9, 9, 5],
         [1, 3, 1, 19, 35, 8],
@@ -73,7 +73,7 @@ fn attention<B: Backend>(device: B::Device) {
         let dropout = Dropout::new([9, 2], 0.4).expect("a rate above 0");
         let factors = TensorData::new(dropout.factors(b * n_head * t * s), [b, n_head, t, s]);
         let factors = Tensor::<Autodiff<B>, 4>::from_data(factors, &device);
-        // Heads as a projection leaves them, or as a cache holds them.
+        // Heads in the layout of a projection, or of a cache.
         let view = |x: &Tensor<Autodiff<B>, 1>, [heads, positions]: [usize; 2], projected: bool| match projected {
             true => x.clone().reshape([b, positions, heads, d]).swap_dims(1, 2),
             false => x.clone().reshape([b, heads, positions, d]),

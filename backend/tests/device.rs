@@ -1,11 +1,11 @@
-//! Running a program on a device that is named at run time.
+//! Running a program on a device that is chosen at run time.
 #![recursion_limit = "256"]
 #![cfg(all(feature = "flex", feature = "candle"))]
 
 use burn::tensor::{Tensor, TensorData};
 use grove_backend::{Backend, BackendName, DeviceError, DeviceSpec, Program};
 
-/// The backend's own name, and `x x^T` of a row.
+/// Returns the backend's own name, and `x x^T` of a row.
 struct Square([f32; 3]);
 
 impl Program for Square {
@@ -64,7 +64,7 @@ fn a_backend_outside_this_build_names_its_feature() {
     }
 }
 
-/// Without a driver: an error, not Burn's panic, in one sentence that says what to do.
+/// Without a driver the result is an error in one sentence with a remedy, not Burn's panic.
 #[test]
 fn cuda_without_a_driver_is_one_sentence() {
     if !BackendName::Cuda.is_compiled() {

@@ -32,7 +32,7 @@ fn matches_torch<B: Backend>(device: B::Device) {
         let y = ops::gelu(Tensor::<B, 1>::from_data(data(), &device), approximate);
         assert_close(form, &device, y, &fixture[form]);
 
-        // The derivative, times a factor that differs from place to place: 1, 1.5, 1, 1.5, …
+        // The derivative, times a factor that alternates: 1, 1.5, 1, 1.5, …
         let factors: Vec<f32> = (0..numbers.len()).map(|i| if i % 2 == 0 { 1.0 } else { 1.5 }).collect();
         let x = Tensor::<Autodiff<B>, 1>::from_data(data(), &device).require_grad();
         let y = ops::gelu(x.clone(), approximate);
@@ -45,7 +45,7 @@ fn matches_torch<B: Backend>(device: B::Device) {
     }
 }
 
-/// Far from zero there is nothing to compute, and nothing that overflows.
+/// Far from zero the result is exact, and nothing overflows.
 fn tails_are_exact<B: Backend>(device: B::Device) {
     let far = [-1e4f32, -100.0, 0.0, 100.0, 1e4];
     for approximate in [GeluApproximation::None, GeluApproximation::Tanh] {

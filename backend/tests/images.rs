@@ -12,7 +12,7 @@ use grove_backend::{
 type Diff = Autodiff<Flex>;
 type Image = Tensor<Diff, 4>;
 
-/// Numbers without order.
+/// Returns pseudo-random numbers.
 fn numbers<const D: usize>(shape: [usize; D], seed: u64) -> Tensor<Diff, D> {
     let count = shape.iter().product::<usize>() as u64;
     let hash = |i: u64| (i + seed * 1_000_003).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 40;
@@ -32,12 +32,12 @@ fn close(what: &str, found: &[f64], expected: &[f64]) {
     }
 }
 
-/// Outputs and gradients of two functions of inputs of some shapes.
+/// Compares outputs and gradients of two functions of inputs of given shapes.
 fn compare(what: &str, shapes: &[[usize; 4]], ours: &dyn Fn(&[Image]) -> Image, theirs: &dyn Fn(&[Image]) -> Image) {
     let run = |f: &dyn Fn(&[Image]) -> Image| {
         let inputs: Vec<Image> =
             shapes.iter().zip(1..).map(|(shape, seed)| numbers(*shape, seed).require_grad()).collect();
-        // Not as they lie in memory either.
+        // Also with inputs that are not contiguous.
         let turned: Vec<Image> = inputs.iter().map(|x| x.clone().swap_dims(2, 3)).collect();
         let mut found = vec![];
         for x in [&inputs, &turned] {

@@ -1,6 +1,6 @@
-//! Large language models' operations: weights of 16 bits and quantised ones, rotations, gates, RMS norms, decoding with a
-//! cache. Kernels and exact backward passes against the same mathematics written with Burn's operations, which Burn
-//! differentiates.
+//! Operations of large language models: weights of 16 bits and quantised ones, rotary embeddings, gates, RMS norms,
+//! decoding with a cache. Kernels and exact backward passes against the same mathematics written with Burn's
+//! operations, which Burn differentiates.
 #![recursion_limit = "256"]
 #![cfg(all(feature = "flex", feature = "candle"))]
 
@@ -38,7 +38,7 @@ fn narrow_weights<B: Backend>(device: B::Device) {
     }
 }
 
-/// Blocks of any bytes whose scales are small numbers.
+/// Returns blocks of arbitrary bytes with small scales.
 fn blocks<B: Backend>(kind: Quantisation, rows: usize, columns: usize, device: &B::Device) -> Tensor<B, 2, Int> {
     let bytes = columns / kind.block_len() * kind.block_bytes();
     let hash = |i: u64| (i.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 56) as u8;
@@ -120,7 +120,7 @@ fn gates<B: Backend>(device: B::Device) {
     }
 }
 
-/// Attention without a backward pass, of few queries, against attention whose weights are kept.
+/// Attention of few queries without a backward pass, against attention that keeps its weights.
 fn decoding<B: Backend>(device: B::Device) {
     for ([b, n_head, n_kv_head, t, s, d], causal, masked) in [
         ([1, 1, 1, 1, 1, 1], true, None),
@@ -135,7 +135,7 @@ fn decoding<B: Backend>(device: B::Device) {
         let [q, k, v] = [heads(n_head, t, 1), heads(n_kv_head, s, 2), heads(n_kv_head, s, 3)];
         let hidden = masked.map(|[b, n_head, t]| {
             let hidden = numbers::<B, 4>([b, n_head, t, s], 4, &device).greater_elem(0.0);
-            // One query of the last text sees nothing.
+            // One query of the last sequence sees nothing.
             let all = Tensor::<B, 4, Bool>::full([1, 1, 1, s], true, &device);
             hidden.slice_assign([b - 1..b, 0..1, t - 1..t, 0..s], all)
         });
@@ -162,7 +162,7 @@ fn decoding<B: Backend>(device: B::Device) {
     }
 }
 
-/// Positions are written where they belong, the rest of a buffer stays, and a buffer that something else holds is as it was.
+/// Positions are written at the right index, the rest of a buffer is unchanged, and a shared buffer is not modified.
 fn caches<B: Backend>(device: B::Device) {
     let (shape, seen) = ([2, 3, 40, 5], 2..21);
     for (t, at) in [(1, 20), (4, 17), (7, 33)] {
@@ -186,7 +186,7 @@ fn caches<B: Backend>(device: B::Device) {
     }
 }
 
-/// Parts of an axis, at places where a device can begin and where it cannot.
+/// Parts of an axis, at offsets that a device allows for a view and at others.
 fn parts<B: Backend>(device: B::Device) {
     for (shape, count, axis) in
         [([2, 3, 6, 4], 3, 2), ([1, 2, 3, 256], 2, 3), ([1, 1, 6, 128], 3, 2), ([4, 1, 2, 7], 4, 0)]

@@ -1,4 +1,4 @@
-//! Operations of optimizers on many leaves together, against a loop over Burn's operations.
+//! Optimizer operations on many leaves together, against a loop over Burn's operations.
 #![recursion_limit = "256"]
 #![cfg(all(feature = "flex", feature = "candle"))]
 
@@ -11,7 +11,7 @@ mod against;
 #[macro_use]
 mod common;
 
-/// More leaves than one launch takes, of odd sizes, one of them large enough for several cubes, some empty.
+/// More leaves than a launch takes, of odd sizes; one is large enough for several cubes, and some are empty.
 fn sizes<B: Backend>() -> Vec<usize> {
     // A driver of CUDA refuses to allocate nothing, which CubeCL 0.10 asks of it.
     let least = usize::from(B::BROKEN_FUSED_GEMV);
@@ -61,7 +61,7 @@ fn squared_norm<B: Backend>(device: B::Device) {
 fn scaling<B: Backend>(device: B::Device) {
     let factor = || Tensor::<B, 1>::from_floats([-0.37], &device);
     let leaves = leaves::<B>(2, &device);
-    // Some leaves are held elsewhere, and must stay as they are.
+    // Some leaves are shared, and must not change.
     let held: Vec<_> = leaves.iter().step_by(3).cloned().collect();
     let before: Vec<_> = leaves.iter().map(|x| values(x.clone())).collect();
     let scaled = ops::scale(leaves.into_iter().map(primitive).collect(), factor());
@@ -99,7 +99,7 @@ fn scaling_of_16_bits<B: Backend>(device: B::Device) {
     }
 }
 
-/// The first of two equal leaves must not be scaled twice, and the second not once too often.
+/// The first of two equal leaves must not be scaled twice, and the second one exactly once.
 fn scaling_of_one_tensor_twice<B: Backend>(device: B::Device) {
     let x = numbers::<B, 1>([300], 8, &device);
     let expected: Vec<f64> = values(x.clone()).iter().map(|x| x * 0.5).collect();
@@ -121,7 +121,7 @@ fn adam<B: Backend>(device: B::Device) {
     let row = |i: usize| [trees[0][i].clone(), trees[1][i].clone(), trees[2][i].clone(), positive(trees[3][i].clone())];
     let rows: Vec<[Tensor<B, 1>; 4]> = (0..trees[0].len()).map(row).collect();
     let before: Vec<[Vec<f64>; 4]> = rows.iter().map(|row| row.clone().map(values)).collect();
-    // Every fifth row is held elsewhere.
+    // Every fifth row is shared.
     let held: Vec<_> = rows.iter().step_by(5).cloned().collect();
     drop(trees);
     let input = rows.into_iter().map(|row| row.map(primitive)).collect();

@@ -1,4 +1,4 @@
-//! Queries from which all keys are hidden: they gather zeros, and pass on zeros, on every path.
+//! Queries from which all keys are masked: their outputs and gradients are zeros on every path.
 #![recursion_limit = "256"]
 #![cfg(all(feature = "flex", feature = "candle"))]
 
@@ -15,7 +15,7 @@ fn values<B: Backend, const D: usize>(x: Tensor<B, D>) -> Vec<f64> {
     x.into_data().iter().collect()
 }
 
-/// Attention in f64, whose masked queries gather zeros, and its gradients for an output's gradient.
+/// Attention in f64, where fully masked queries give zeros, and its gradients for an output's gradient.
 struct Reference {
     y: Vec<f64>,
     grads: [Vec<f64>; 3],
@@ -74,9 +74,10 @@ fn attention<B: Backend>(device: B::Device) {
         {
             for case in 0..12 {
                 let size = Sizes { b, heads, kv, t, s, d };
-                // More queries than keys: without an earlier key the first see nothing.
+                // More queries than keys: with causal attention the first ones see nothing.
                 let causal = case % 2 == 1;
-                // Hidden from all, from some queries in each text, and all of one text, as where a text is nothing but padding.
+                // Masked for all queries, for some queries of each sequence, and for all of one sequence, as if it were
+                // only padding.
                 let kind = case / 2 % 3;
                 let hidden = |[i, head, query, key]: [usize; 4]| match kind {
                     0 => true,
@@ -139,7 +140,7 @@ fn attention<B: Backend>(device: B::Device) {
     }
 }
 
-/// Scores that are minus infinity everywhere, and a row beside them that is not.
+/// Scores that are all minus infinity, with a row next to them that is not.
 fn weights<B: Backend>(device: B::Device) {
     for dtype in [DType::F32, DType::F16, DType::BF16].into_iter().filter(|dtype| B::computes_in(&device, *dtype)) {
         let row = [0.5f32, f32::NEG_INFINITY, 0.5, f32::NEG_INFINITY];

@@ -1,4 +1,4 @@
-//! Products with vectors, where a JIT-fusing backend fuses what follows.
+//! Products with vectors, after which a JIT-fusing backend fuses further operations.
 #![recursion_limit = "256"]
 #![cfg(all(feature = "flex", feature = "candle"))]
 
@@ -8,20 +8,20 @@ use grove_backend::{Autodiff, Backend, Flex, matmul};
 #[macro_use]
 mod common;
 
-/// Whole numbers, so that the order of a sum does not matter.
+/// Integers, so that the order of a sum does not matter.
 fn numbers<B: Backend>(shape: [usize; 2], seed: usize, device: &B::Device) -> Tensor<B, 2> {
     let values = (0..shape[0] * shape[1]).map(|i| ((i * 7919 + seed * 104_729) % 17) as f32 - 8.0).collect();
     Tensor::from_data(TensorData::new(values, shape), device)
 }
 
-/// A product and what is fused with it; the gradients of both factors.
+/// Returns a product with fused operations, and the gradients of both factors.
 fn run<B: Backend>([m, k, n]: [usize; 3], transposed: bool, narrowed: bool, device: &B::Device) -> [Vec<f32>; 3] {
     let lhs = Tensor::<Autodiff<B>, 2>::from_inner(numbers::<B>([m + 3, k], 1, device)).require_grad();
     let rhs = if transposed { [n, k] } else { [k, n] };
     let rhs = Tensor::<Autodiff<B>, 2>::from_inner(numbers::<B>(rhs, 2, device)).require_grad();
     let x = lhs.clone().narrow(0, if narrowed { 2 } else { 0 }, m);
     let w = if transposed { rhs.clone().transpose() } else { rhs.clone() };
-    // Whatever comes between a product and what follows keeps them from being fused.
+    // Any operation between the product and these would prevent their fusion.
     let bias = Tensor::from_inner(numbers::<B>([m, n], 3, device));
     let y = matmul(x, w) + bias;
     let y = y.clone() * y.mul_scalar(0.5);
@@ -40,7 +40,7 @@ fn vectors<B: Backend>(device: B::Device) {
     }
 }
 
-/// A state that fewer and fewer sequences still write to: where the wrong kernel was found.
+/// A state that fewer and fewer sequences write to, the case in which the wrong kernel was found.
 fn states<B: Backend>(device: B::Device) {
     fn walk<B: Backend>(device: &B::Device) -> Vec<f64> {
         let (x, w) = (numbers::<B>([18, 4], 1, device), numbers::<B>([4, 4], 2, device).transpose());
@@ -59,7 +59,7 @@ fn states<B: Backend>(device: B::Device) {
     assert!(apart <= 1e-5 * largest, "apart by {apart} of {largest}");
 }
 
-/// Three axes, as where a batch of attention's heads meets its keys.
+/// Three axes, as in products of a batch of attention's heads with their keys.
 fn batches<B: Backend>(device: B::Device) {
     let random = |shape: [usize; 3]| Tensor::<B, 3>::random(shape, Distribution::Uniform(-1.0, 1.0), &device);
     let (query, keys) = (random([3, 1, 8]), random([3, 6, 8]));

@@ -1,4 +1,4 @@
-//! Products and convolutions of f32 by the kernels that use no tensor cores, whatever the device, against flex.
+//! Products and convolutions of f32 by the kernels without tensor cores, on any device, against flex.
 #![recursion_limit = "256"]
 #![cfg(all(feature = "flex", feature = "candle"))]
 
@@ -8,7 +8,7 @@ use grove_backend::{Autodiff, Backend, Conv2dOptions, Flex, matmul, ops};
 #[macro_use]
 mod common;
 
-/// Values without order, between -1 and 1.
+/// Returns pseudo-random values between -1 and 1.
 fn values<B: Backend, const D: usize>(shape: [usize; D], seed: u64, device: &B::Device) -> Tensor<B, D> {
     let count = shape.iter().product::<usize>() as u64;
     let hash = |i: u64| (i + seed * 1_000_003).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 40;
@@ -20,7 +20,7 @@ fn list<B: Backend, const D: usize>(x: Tensor<B, D>) -> Vec<f64> {
     x.into_data().iter().collect()
 }
 
-/// Fails unless the values are those of flex but for the order of sums in f32.
+/// Fails unless the values equal those of flex up to the order of sums in f32.
 #[track_caller]
 fn same(found: &[Vec<f64>], expected: &[Vec<f64>], what: &str) {
     for (i, (found, expected)) in found.iter().zip(expected).enumerate() {
@@ -29,7 +29,7 @@ fn same(found: &[Vec<f64>], expected: &[Vec<f64>], what: &str) {
     }
 }
 
-/// The product and the gradients of both factors, some of which lie transposed in memory.
+/// Returns the product and the gradients of both factors, some of which are transposed in memory.
 fn product<B: Backend>([batch, m, k, n]: [usize; 4], transposed: [bool; 2], device: &B::Device) -> Vec<Vec<f64>> {
     let factor = |[rows, columns]: [usize; 2], transposed: bool, seed| {
         let shape = if transposed { [batch, columns, rows] } else { [batch, rows, columns] };
@@ -59,7 +59,7 @@ fn products<B: Backend>(device: B::Device) {
     }
 }
 
-/// One matrix for all of a batch, and a linear map with its bias.
+/// One matrix for a whole batch, and a linear map with a bias.
 fn broadcasts<B: Backend>(device: B::Device) {
     #[cfg(feature = "cuda")]
     grove_backend::use_f32_kernels_on_every_device();
@@ -72,7 +72,7 @@ fn broadcasts<B: Backend>(device: B::Device) {
     same(&run::<B>(&device), &run::<Flex>(&Default::default()), "broadcast");
 }
 
-/// A convolution and its gradients; the input's channels are neighbours in memory, or its columns.
+/// Returns a convolution and its gradients. Either the channels or the columns of the input are adjacent in memory.
 fn convolved<B: Backend>(
     size: [usize; 4],
     [out, height, width]: [usize; 3],

@@ -1,4 +1,4 @@
-//! Numbers of 16 bits at the magnitudes that networks have: results and gradients against f64 arithmetic on the same rounded
+//! 16-bit floats at the magnitudes that networks have: results and gradients against f64 arithmetic on the same rounded
 //! inputs.
 #![recursion_limit = "256"]
 #![cfg(all(feature = "flex", feature = "candle"))]
@@ -15,13 +15,13 @@ mod against;
 #[macro_use]
 mod common;
 
-/// The types that a backend computes in, and their distance from 1 to the next number.
+/// Returns the types that a backend computes in, with the distance from 1 to the next number.
 fn types<B: Backend>(device: &B::Device) -> Vec<(DType, f64)> {
     let all = [(DType::F16, 2f64.powi(-10)), (DType::BF16, 2f64.powi(-7))];
     all.into_iter().filter(|(dtype, _)| B::computes_in(device, *dtype)).collect()
 }
 
-/// Numbers between -1 and 1 without order, times a factor and plus a term, rounded to a type: the tensor, and what is in it.
+/// Returns pseudo-random numbers between -1 and 1, scaled, shifted and rounded to a type: the tensor and its values.
 fn numbers<B: Backend, const D: usize>(
     shape: [usize; D],
     seed: u64,
@@ -57,7 +57,7 @@ fn gradient<B: Backend, const D: usize>(
     values(grad)
 }
 
-/// Rows of f64, normalised, and the gradient of their sum times `dy`.
+/// Returns normalised rows in f64, and the gradient of their sum times `dy`.
 fn norm_in_f64(x: &[f64], w: &[f64], dy: &[f64], centred: bool) -> [Vec<f64>; 3] {
     let (size, mut y, mut dx, mut dw) = (w.len(), vec![], vec![], vec![0.0; w.len()]);
     for (x, dy) in x.chunks(size).zip(dy.chunks(size)) {
@@ -142,7 +142,7 @@ fn batch_norm_of_large_planes<B: Backend>(device: B::Device) {
                 let normal = |p: usize| (given[p] - mean) * inverse;
                 for &p in &places {
                     expected[p] = (normal(p) * weight[channel] + bias[channel] + residual[p]).max(0.0);
-                    // Where what was rounded is 0 the slope follows it.
+                    // If the rounded output is 0, the slope is 0 too.
                     dr[p] = if found[p] > 0.0 { slopes[p] } else { 0.0 };
                     dw[channel] += dr[p] * normal(p);
                     db[channel] += dr[p];
@@ -209,7 +209,7 @@ fn softmax_of_many<B: Backend>(device: B::Device) {
     }
 }
 
-/// Products of queries and keys of 83,000, which f16 does not hold before they are scaled.
+/// Dot products of queries and keys of 83,000, which exceed the range of f16 before they are scaled.
 fn attention_of_large_queries<B: Backend>(device: B::Device) {
     for (dtype, ulp) in types::<B>(&device) {
         for (kv, t, keep) in [(2, 6, false), (2, 6, true), (1, 6, true), (1, 1, false)] {
@@ -242,7 +242,7 @@ fn attention_of_large_queries<B: Backend>(device: B::Device) {
     }
 }
 
-/// Sums of thousands of equal numbers, which 16 bits do not add up to.
+/// Sums of thousands of equal numbers, which are wrong if accumulated in 16 bits.
 fn long_sums<B: Backend>(device: B::Device) {
     let count = 6144;
     for (dtype, ulp) in types::<B>(&device) {
@@ -278,7 +278,7 @@ fn long_sums<B: Backend>(device: B::Device) {
     }
 }
 
-/// Activations and their slopes far from 0, where squares overflow, and near 0, where `1 + erf` loses what is small.
+/// Activations and their slopes far from 0, where squares overflow, and near 0, where `1 + erf` loses small values.
 fn activations_everywhere<B: Backend>(device: B::Device) {
     let gelu = |x: f64| 0.5 * x * (1.0 + (0.797_884_560_802_865_4 * (x + 0.044_715 * x.powi(3))).tanh());
     let slope = |x: f64| {

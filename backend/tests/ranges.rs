@@ -30,7 +30,7 @@ struct Sizes {
     d: usize,
 }
 
-/// The parameters of ranges, for at most three sequences.
+/// Parameters of ranges, for at most three sequences.
 #[derive(Clone, Copy, Debug)]
 struct Ranges {
     causal: bool,
@@ -46,7 +46,7 @@ impl Ranges {
         KeyRanges { causal: self.causal, window: self.window, padding, lengths }
     }
 
-    /// As the contract says it, key by key.
+    /// The definition of the ranges, key by key.
     fn sees(&self, size: &Sizes, [i, query, key]: [usize; 3]) -> bool {
         let [key, own] = [key as i64, size.s as i64 - size.t as i64 + query as i64];
         let near = !self.causal
@@ -112,12 +112,12 @@ fn cases() -> Vec<(Sizes, Ranges)> {
         [3, 4, 2, 1, 7, 8],
         [2, 4, 2, 3, 9, 4],
         [1, 2, 1, 8, 40, 6],
-        // More queries than the kernel for a few takes, and than a tile has.
+        // More queries than the kernel for few queries takes, and than a tile has.
         [3, 2, 1, 37, 70, 5],
         [1, 2, 2, 30, 30, 4],
-        // More queries than keys: the first see nothing.
+        // More queries than keys: the first ones see nothing.
         [2, 2, 2, 6, 2, 4],
-        // Keys in more than one piece of the kernel for a few.
+        // Keys in more than one chunk of the kernel for few queries.
         [2, 2, 1, 2, 600, 4],
     ] {
         let size = Sizes { b, heads, kv, t, s, d };
@@ -153,7 +153,7 @@ fn attention<B: Backend>(device: B::Device) {
         let Sizes { b, t, s, .. } = size;
         let data = inputs::<B>(&size, 2.0, DType::F32, &device);
         let given = data.clone().map(values);
-        // A mask besides, which leaves some queries nothing.
+        // With a mask too, after which some queries see nothing.
         for masked in [false, true] {
             let hides = |i: usize, query: usize, key: usize| masked && (i + query + key) % 3 == 1;
             let sees = |[i, _, query, key]: [usize; 4]| ranges.sees(&size, [i, query, key]) && !hides(i, query, key);
@@ -183,7 +183,7 @@ fn attention<B: Backend>(device: B::Device) {
                 ..AttentionOptions::new(SCALE, ranges.on::<Autodiff<B>>(b, &device))
             };
             let found = gradients(data.clone(), options);
-            // The explicit mask says the same.
+            // The explicit mask is equivalent.
             let all = mask(&|i, query, key| !sees([i, 0, query, key]));
             let options = AttentionOptions {
                 mask: Some(lifted(all)),
@@ -195,14 +195,14 @@ fn attention<B: Backend>(device: B::Device) {
                 close(what, &found[i], &written_out[i]);
             }
             for ((y, found), expected) in y.iter().zip(&found[0]).zip(&expected[0]) {
-                // What sees nothing gathers nothing, exactly.
+                // A query that sees nothing gives exact zeros.
                 assert!(*expected != 0.0 || (*y, *found) == (0.0, 0.0), "{size:?}, {ranges:?}: {y} {found}");
             }
         }
     }
 }
 
-/// Numbers of 16 bits as large as models have them: scores to some hundreds.
+/// 16-bit floats as large as in models: scores up to some hundreds.
 fn half_precision<B: Backend>(device: B::Device) {
     let types = [(DType::F16, 1e-3), (DType::BF16, 8e-3)];
     for (dtype, ulp) in types.into_iter().filter(|(dtype, _)| B::computes_in(&device, *dtype)) {
@@ -273,7 +273,7 @@ fn attend_to<B: Backend>(visible: KeyRanges<B>, device: &B::Device) {
     ops::attention(x.clone(), x.clone(), x, AttentionOptions::new(1.0, visible)).into_data();
 }
 
-/// What says no ranges is refused, and says why.
+/// Invalid ranges are refused with an explanation.
 fn refuses<B: Backend>(device: B::Device) {
     let causal = || KeyRanges::<B>::new(true);
     let of_three = || Some(counts::<B>(&[1, 1, 1], &device));

@@ -20,7 +20,7 @@ enum Layer {
     Gru(GruReset),
 }
 
-/// Sizes of inputs and hidden units, and how many sequences each step has.
+/// Sizes of inputs and hidden units, number of sequences at each step, and direction.
 type Case = (usize, usize, &'static [usize], bool);
 
 const CASES: [Case; 5] = [
@@ -32,7 +32,8 @@ const CASES: [Case; 5] = [
     (6, 40, &[18, 16, 16], false),
 ];
 
-/// Results without and with what is kept for a backward pass, and the gradients of all inputs, which were rounded to a type.
+/// Returns results without and with residuals for a backward pass, and the gradients of all inputs, which were rounded
+/// to a type.
 fn run<B: Backend>(layer: Layer, case: Case, [rounded, dtype]: [DType; 2], device: &B::Device) -> Vec<Vec<f64>> {
     let (inputs, n, sizes, reverse) = case;
     let steps = Steps::new(sizes.to_vec(), reverse);

@@ -1,5 +1,5 @@
 //! Operations on rows: kernels and exact backward passes against the same mathematics written with Burn's operations,
-//! which Burn differentiates. (What torch gives is compared where layers use them.)
+//! which Burn differentiates. (Comparisons with torch are where layers use them.)
 #![recursion_limit = "256"]
 #![cfg(all(feature = "flex", feature = "candle"))]
 
@@ -12,7 +12,7 @@ use grove_backend::{
 #[macro_use]
 mod common;
 
-/// Numbers without order, the same on every backend.
+/// Returns pseudo-random numbers, the same on every backend.
 fn numbers<B: Backend, const D: usize>(shape: [usize; D], seed: u64, device: &B::Device) -> Tensor<B, D> {
     let count = shape.iter().product::<usize>() as u64;
     let hash = |i: u64| (i + seed).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 40;
@@ -122,11 +122,11 @@ fn selu<B: Backend>(device: B::Device) {
     }
 }
 
-/// A step with numbers that are all different, against the formula.
+/// A step with hyperparameters that all differ, against the formula.
 fn adam_step<B: Backend>(device: B::Device) {
     let numbers_of_step = [0.8f32, 0.25, 0.99, 0.02, 1e-3, 1e-4, 0.3, 0.05, 0.1, 0.2];
     for shape in [[1, 1], [3, 5], [130, 193]] {
-        // Turned around, which is not contiguous.
+        // Transposed, and so not contiguous.
         let leaf = |seed: u64| numbers::<B, 2>([shape[1], shape[0]], seed, &device).swap_dims(0, 1);
         let leaf = [leaf(1), leaf(2), leaf(3), leaf(4).abs()];
         let primitive = leaf.clone().map(|x| x.into_primitive().tensor());

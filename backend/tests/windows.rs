@@ -1,5 +1,5 @@
-//! Convolutions and max pooling with every kind of option, odd sizes, and options that differ down and right, on every
-//! backend, against loops.
+//! Convolutions and max pooling with every kind of option, odd sizes, and options that differ vertically and
+//! horizontally, on every backend, against loops.
 #![recursion_limit = "256"]
 #![cfg(all(feature = "flex", feature = "candle"))]
 
@@ -16,7 +16,7 @@ fn values<B: Backend, const D: usize>(x: Tensor<B, D>) -> Vec<f64> {
     x.into_data().iter().collect()
 }
 
-/// The pixel of an image that a window's pixel lies on, if it does not lie in the padding.
+/// Returns the image pixel at a window's pixel, unless it is in the padding.
 fn pixel(window: usize, stride: usize, at: usize, padding: usize, size: usize) -> Option<usize> {
     (window * stride + at).checked_sub(padding).filter(|&pixel| pixel < size)
 }
@@ -89,7 +89,7 @@ fn max_pools<B: Backend>(device: B::Device) {
         let (stride, padding) = ([down.2, right.2], [down.3, right.3]);
         let options = Pool2dOptions { kernel, stride, padding };
         let out = options.output_size(size);
-        // Some numbers are equal, all are negative: what stands around an image must not be among them.
+        // Some numbers are equal, all are negative: the padding must not contribute.
         let x = numbers::<B, 4>([2, 1, size[0], size[1]], i as u64, &device).mul_scalar(3.0).floor().sub_scalar(9.0);
         let dy = numbers::<B, 4>([2, 1, out[0], out[1]], 3, &device);
         let (gx, gy) = (values(x.clone()), values(dy.clone()));

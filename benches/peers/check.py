@@ -28,7 +28,7 @@ import torch_ops
 from check_weights import weights
 
 LIMIT = 1e-4
-# What a loss changes in ten steps is a small part of it, and so is nearer to rounding.
+# The change of a loss in ten steps is a small part of it, and so is nearer to rounding.
 TRAINING_LIMIT = 5e-4
 
 GPT2 = dict(vocab_size=97, n_positions=16, n_embd=32, n_layer=2, n_head=4)

@@ -200,7 +200,7 @@ def rnn(row: dict, randn: Randoms) -> Callable[[], object]:
     x = randn(row["steps"], batch, row["inputs"])
     dy = randn(row["steps"], batch, hidden)
     lengths = None if row["lengths"] is None else jnp.array(row["lengths"])
-    # What was fastest of 1, 2, 4 and 10 on two cores; more makes backward slower, and compiling a matter of minutes.
+    # The fastest of 1, 2, 4 and 10 on two cores; more makes backward slower, and compiling a matter of minutes.
     unroll = 4 if train and batch == 1 and hidden >= 256 else 1
 
     def forward(p: dict, x: jax.Array, lengths: jax.Array | None) -> tuple:

@@ -21,7 +21,7 @@ def check(row: dict, spec: dict, known: list[str]) -> None:
 
 
 def prepare(spec: dict) -> Work:
-    # Whether there is a GPU must not decide it, and a CPU must not stand in for a GPU that is wanted.
+    # The presence of a GPU must not decide it, and a CPU must not replace a GPU that is wanted.
     os.environ["JAX_PLATFORMS"] = spec["device"]
     # Other programs wait on the same GPU for their turn.
     os.environ["XLA_PYTHON_CLIENT_PREALLOCATE"] = "false"

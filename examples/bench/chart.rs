@@ -9,7 +9,7 @@ use std::error::Error;
 use crate::{markdown::time, results::Results};
 
 const WIDTH: u32 = 960;
-/// Where bars begin, and how long one is that is as fast as the fastest peer.
+/// Start of the bars, and length of the bar of the fastest peer.
 const LEFT: i32 = 300;
 const UNIT: f64 = 260.0;
 /// Bars that would be longer are cut off.

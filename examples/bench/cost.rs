@@ -1,4 +1,4 @@
-//! What a row costs at the least: operations counted from its sizes, and bytes that have to be moved.
+//! Least cost of a row: operations counted from its sizes, and bytes that have to be moved.
 
 use serde_json::Value;
 
@@ -226,7 +226,7 @@ fn step(forward: Cost, train: bool) -> Cost {
 mod tests {
     use crate::rows;
 
-    /// What the papers and the libraries say of these networks, within what they leave out.
+    /// Figures published for these networks, within the parts that they leave out.
     #[test]
     fn published_networks_cost_what_is_published() {
         let rows = rows::all(false);

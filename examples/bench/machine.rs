@@ -1,4 +1,4 @@
-//! What the machine is, and what it gives.
+//! The machine and its peak speeds.
 
 use rayon::prelude::*;
 use std::{process::Command, time::Instant};

@@ -39,11 +39,11 @@ use rows::{Group, Row};
 #[derive(Parser, Debug)]
 #[command(name = "bench", version)]
 struct Options {
-    /// What grove computes on, one or more of: flex, candle, cuda, wgpu, rocm
+    /// Backends of grove, one or more of: flex, candle, cuda, wgpu, rocm
     #[arg(long, value_name = "NAMES", value_delimiter = ',', default_value = "flex")]
     backend: Vec<String>,
 
-    /// Which of the backend's devices, from 0
+    /// Index of the backend's device, from 0
     #[arg(long, value_name = "N", default_value_t = 0)]
     device_index: usize,
 
@@ -253,7 +253,7 @@ impl Options {
         Ok(rows)
     }
 
-    /// Whether the first backend, and so the peers, compute on a GPU that PyTorch and JAX know.
+    /// True if the first backend, and so the peers, compute on a GPU that PyTorch and JAX know.
     fn on_gpu(&self) -> bool {
         self.backend.first().is_some_and(|name| name == "cuda" || name == "rocm")
     }

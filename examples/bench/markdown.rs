@@ -49,7 +49,7 @@ pub fn report(results: &Results) -> Result<String, fmt::Error> {
     Ok(out)
 }
 
-/// What was measured, each once.
+/// Versions of the measured programs, each once.
 fn versions(results: &Results) -> Vec<String> {
     let mut versions: Vec<String> = Vec::new();
     for measured in results.rows.iter().flat_map(|row| &row.columns).filter_map(ColumnResult::measured) {

@@ -16,7 +16,7 @@ use crate::{
     worker::{ErrorKind, Event, Question, Spec},
 };
 
-/// How it is measured.
+/// Plan of a measurement.
 pub struct Plan {
     pub columns: Vec<Column>,
     pub threads: usize,
@@ -198,7 +198,7 @@ fn unexpected(event: &Event) -> Trouble {
 }
 
 impl Column {
-    /// Whether the program has a way of its own to do this work.
+    /// True if the program can do this work.
     pub fn has(&self, work: &Work) -> bool {
         let pictures = matches!(work, Work::Conv { .. } | Work::Resnet { .. });
         let compiled = !matches!(
@@ -212,7 +212,7 @@ impl Column {
         }
     }
 
-    /// What a peer is told to compute on.
+    /// Device name for a peer.
     fn device(&self) -> &'static str {
         if self.on_gpu { "cuda" } else { "cpu" }
     }

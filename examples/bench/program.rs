@@ -30,11 +30,11 @@ pub struct Column {
     pub peer: Option<Peer>,
     pub form: String,
     pub start: Start,
-    /// Whether it computes on a GPU.
+    /// True if it computes on a GPU.
     pub on_gpu: bool,
 }
 
-/// How a column's process is started, before the row is named.
+/// Start of a column's process, before the row is named.
 #[derive(Clone, Debug)]
 pub struct Start {
     pub program: PathBuf,
@@ -71,7 +71,7 @@ pub struct Worker {
     patience: Duration,
 }
 
-/// How long a process may take to end after its last word.
+/// Time limit for a process to end after its last message.
 const FAREWELL: Duration = Duration::from_secs(10);
 
 /// Last lines of a process's messages that are kept to say what went wrong.
@@ -131,7 +131,7 @@ impl Worker {
         }
     }
 
-    /// What a thread of a grove process said that panicked, after a while in which it may say so. Those of a device leave
+    /// Panic message of a thread of a grove process, after waiting a while for it. A device's thread that panics leaves
     /// the process running, with results of kernels that never ran.
     pub fn panicked(&self) -> Option<Trouble> {
         let mut heading = false;
@@ -190,7 +190,7 @@ impl Drop for Worker {
     }
 }
 
-/// Whether the system ended a process as it does where memory runs out.
+/// True if the system ended a process because memory ran out.
 fn killed(status: &std::process::ExitStatus) -> bool {
     #[cfg(unix)]
     {

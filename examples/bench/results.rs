@@ -1,4 +1,4 @@
-//! What was measured, as it is written to `results.json`.
+//! Measurements, as written to `results.json`.
 
 use serde::{Deserialize, Serialize};
 
@@ -22,7 +22,7 @@ pub struct Results {
     pub rows: Vec<RowResult>,
 }
 
-/// What it ran on.
+/// The machine of the measurements.
 #[derive(Serialize, Deserialize, Clone, Debug)]
 pub struct Machine {
     /// Name and driver of the GPU, if the rows were computed on one.
@@ -146,7 +146,7 @@ impl RowResult {
         peers.filter_map(ColumnResult::memory).min()
     }
 
-    /// What part of the machine's best a time is: more than 1 where numbers stay in the caches.
+    /// Fraction of the machine's peak that a time reaches; more than 1 where the data stays in the caches.
     pub fn of_roofline(&self, seconds: f64, machine: &Machine) -> f64 {
         let least = (self.operations / machine.operations_per_second).max(self.bytes / machine.bytes_per_second);
         least / seconds

@@ -1,4 +1,4 @@
-//! What a row computes. Peers get it as JSON, so that names and fields are those of `benches/peers`.
+//! Computation of a row. Peers get it as JSON, so that names and fields are those of `benches/peers`.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};

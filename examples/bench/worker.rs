@@ -16,11 +16,11 @@ use crate::{
     work::Work,
 };
 
-/// What a worker is started with.
+/// Arguments of a worker.
 #[derive(Serialize, Deserialize, Clone, Debug)]
 pub struct Spec {
     pub row: Work,
-    /// How a program computes, where it has several ways; grove's is the name of the backend.
+    /// Mode of a program that has several; for grove the name of the backend.
     pub form: String,
     pub threads: usize,
     /// `cpu` or `cuda`.
@@ -35,7 +35,7 @@ pub struct Spec {
     pub autotune: Option<Autotune>,
 }
 
-/// What a worker is asked.
+/// Requests to a worker.
 #[derive(Serialize, Deserialize, Clone, Copy, Debug)]
 #[serde(untagged)]
 pub enum Question {
@@ -43,7 +43,7 @@ pub enum Question {
     Quit { quit: bool },
 }
 
-/// What a worker says.
+/// Messages of a worker.
 #[derive(Serialize, Deserialize, Clone, Debug)]
 #[serde(tag = "event", rename_all = "snake_case")]
 pub enum Event {

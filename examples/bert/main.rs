@@ -20,7 +20,7 @@ use common::{DeviceArgs, Exit, finish};
 #[derive(Parser, Debug)]
 #[command(name = "bert", version)]
 struct Options {
-    /// What is to be done
+    /// Task to perform
     #[arg(long, value_enum, default_value_t = Task::FillMask)]
     task: Task,
 
@@ -40,15 +40,15 @@ struct Options {
     #[command(flatten)]
     device: DeviceArgs,
 
-    /// What the texts are compared with, by how near their meaning is
+    /// Text to compare the others with, by similarity of meaning
     #[arg(long, value_name = "TEXT")]
     query: Option<String>,
 
-    /// What the texts are to answer
+    /// Question to answer from the texts
     #[arg(long, value_name = "TEXT", required_if_eq("task", "answer"))]
     question: Option<String>,
 
-    /// How many results to show [default: 5 of fill-mask, 1 of answer, all of the others]
+    /// Number of results to show [default: 5 of fill-mask, 1 of answer, all of the others]
     #[arg(long, value_name = "N")]
     top_k: Option<usize>,
 
@@ -75,7 +75,7 @@ enum Task {
     FillMask,
     /// A vector of each text
     Embed,
-    /// How near texts are in meaning
+    /// Similarity of meaning between texts
     Similarity,
     /// Labels of each text, or of each pair: two texts with a tab between
     Classify,
@@ -94,7 +94,7 @@ fn main() -> ExitCode {
 }
 
 impl Options {
-    /// What can be told from the options alone.
+    /// Checks the options alone, before any file is read.
     fn check(&self) -> Result<(), Exit> {
         if self.model.is_none() && self.task != Task::FillMask {
             let task = self.task.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned());

@@ -1,4 +1,4 @@
-//! Which texts mean nearly the same.
+//! Texts of similar meaning.
 
 use serde_json::{Value, json};
 

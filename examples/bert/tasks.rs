@@ -1,4 +1,4 @@
-//! What each task does, and how it is shown.
+//! The tasks and their output.
 
 use grove::{
     models::{
@@ -68,7 +68,7 @@ struct Job<'a> {
     options: &'a Options,
     path: &'a Path,
     texts: &'a [String],
-    /// Where each text stands.
+    /// Place of each text, such as a line of a file.
     places: &'a [String],
     reading: Reading<'a>,
     bar: &'a ProgressBar,
@@ -77,7 +77,7 @@ struct Job<'a> {
 }
 
 impl Job<'_> {
-    /// What came of the texts; of an error in one of them, its place is told.
+    /// Unwraps a result. An error in one of the texts gets its place.
     fn done<T>(&self, result: Result<T, ModelError>) -> Result<T, Exit> {
         result.map_err(|error| match &error {
             ModelError::InText { number, error: inner } => match self.places.get(number.saturating_sub(1)) {

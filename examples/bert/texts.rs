@@ -1,4 +1,4 @@
-//! Where texts come from.
+//! Input texts.
 
 use std::io::Read;
 

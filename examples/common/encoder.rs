@@ -14,7 +14,7 @@ use crate::common::{Exit, failure, resolve};
 /// The model that ships with grove, below `models/assets`.
 const SHIPPED: &str = "bert-austen";
 
-/// Where a model's files lie, its configuration, and its tokenizer.
+/// Files, configuration and tokenizer of a model.
 pub struct Published {
     /// Directory or weights file.
     pub path: PathBuf,
@@ -24,7 +24,7 @@ pub struct Published {
 }
 
 impl Published {
-    /// What `--model` names, downloaded where it is not here yet, or the model that ships.
+    /// Opens the model that `--model` names, downloaded if needed, or the one that ships.
     pub fn open(model: Option<&str>) -> Result<Self, Exit> {
         let path = resolve(model, SHIPPED, &Wanted::model())?;
         let directory = if path.is_dir() { path.clone() } else { directory_of(&path).to_owned() };

@@ -4,8 +4,8 @@ use std::io::{IsTerminal, Read};
 
 use super::{Exit, failure};
 
-/// Whether a program's standard input is data that somebody gave it: a pipe or a file. A terminal and the null device, as
-/// which a closed standard input is opened too, are not.
+/// True if standard input is data that somebody provided: a pipe or a file. False for a terminal and for the null
+/// device, which also replaces a closed standard input.
 pub fn is_given() -> bool {
     !std::io::stdin().is_terminal() && !is_device()
 }

@@ -1,4 +1,4 @@
-//! How much memory a model needs, and whether the machine has it, told before it is read.
+//! Check of a model's memory needs against the machine, before its weights are read.
 
 use grove::{
     backend::{BackendName, Quantisation},

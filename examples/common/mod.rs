@@ -1,4 +1,4 @@
-//! What every example has in common: options that mean the same everywhere, and how a program ends.
+//! Code shared by all examples: options that mean the same everywhere, and the end of a program.
 
 #[allow(dead_code)] // Not every example reads a text.
 pub mod input;
@@ -26,14 +26,14 @@ use std::{
     sync::atomic::{AtomicBool, Ordering},
 };
 
-/// Where to compute, in which type of numbers, and what a GPU's kernels may round and cost.
+/// Device, dtype, and options of a GPU's kernels.
 #[derive(Args, Debug, Clone)]
 pub struct DeviceArgs {
-    /// What computes: flex, candle, cuda, wgpu or rocm
+    /// Backend: flex, candle, cuda, wgpu or rocm
     #[arg(long, value_name = "NAME", default_value = "flex", help_heading = "Device")]
     pub backend: String,
 
-    /// Which of the backend's devices, from 0
+    /// Index of the backend's device, from 0
     #[arg(long, value_name = "N", default_value_t = 0, help_heading = "Device")]
     pub device_index: usize,
 
@@ -45,7 +45,7 @@ pub struct DeviceArgs {
     pub kernels: KernelArgs,
 }
 
-/// What a GPU's kernels may round, and what choosing among them may cost.
+/// Precision of a GPU's kernels, and the effort of choosing among them.
 #[derive(Args, Debug, Clone)]
 pub struct KernelArgs {
     /// Precision of matrix products and convolutions of f32 on GPUs [default: GROVE_MATMUL_PRECISION, or highest]
@@ -194,7 +194,7 @@ pub fn in_repository(path: &str) -> PathBuf {
     if first.exists() { first } else { candidates.find(|path| path.exists()).unwrap_or(first) }
 }
 
-/// Where the model's files lie: what `--model` names, downloaded where it is not here yet, or the one that ships.
+/// Directory or file of the model: the one that `--model` names, downloaded if needed, or the one that ships.
 #[allow(dead_code)] // Not every example has a model that ships.
 pub fn resolve(model: Option<&str>, ships: &str, wanted: &Wanted) -> Result<PathBuf, Exit> {
     let Some(model) = model else {
@@ -210,7 +210,7 @@ pub fn resolve(model: Option<&str>, ships: &str, wanted: &Wanted) -> Result<Path
     resolve_named(model, wanted)
 }
 
-/// Where the files of a model that was named lie, downloaded where they are not here yet.
+/// Directory or file of a named model, downloaded if needed.
 pub fn resolve_named(model: &str, wanted: &Wanted) -> Result<PathBuf, Exit> {
     let source = Source::parse(model).map_err(failure)?;
     source.resolve(&HubOptions::from_env(), wanted).map_err(failure)
@@ -251,7 +251,7 @@ pub fn finish(body: impl FnOnce() -> Result<(), Exit>) -> ExitCode {
     }
 }
 
-/// Whether what was shown last, on a terminal, ends within a line.
+/// True if the last output to the terminal did not end a line.
 static WITHIN_LINE: AtomicBool = AtomicBool::new(false);
 
 /// Prints an error, on a line of its own.

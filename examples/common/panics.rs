@@ -5,11 +5,11 @@ use std::{
     sync::atomic::{AtomicBool, Ordering},
 };
 
-/// Whether a panic was told.
+/// True once a panic was reported.
 static TOLD: AtomicBool = AtomicBool::new(false);
 
-/// Whether any thread has panicked since [`tell_in_one_sentence`]: what the program then shows may be wrong, since a device's
-/// thread goes on without the kernel that failed.
+/// True if any thread has panicked since [`tell_in_one_sentence`]. Later output may be wrong, since a device's thread
+/// continues without the failed kernel.
 pub fn any() -> bool {
     TOLD.load(Ordering::Relaxed)
 }

@@ -71,7 +71,8 @@ pub fn examples(
     Ok((examples, cut))
 }
 
-/// What each class counts in the loss: all the same, or the less the more texts it has, on average 1 a text.
+/// Loss weight of each class: 1 for all, or inversely proportional to the number of its texts, with a mean of 1 per
+/// text.
 pub fn weights(examples: &[Example], classes: usize, balance: bool) -> Vec<f32> {
     let counts = (0..classes).map(|class| examples.iter().filter(|example| example.class == class).count());
     let weight = |count: usize| examples.len() as f32 / (classes * count.max(1)) as f32;

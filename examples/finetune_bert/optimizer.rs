@@ -1,4 +1,4 @@
-//! How fast each part learns.
+//! Learning rates of the parts of a model.
 
 use grove::{
     optim::{GradientTransformation, Schedule, chain, partition, scale},
@@ -21,7 +21,7 @@ pub fn optimizer<B: Backend>(
     chain((options.training.optimizer::<B, Classifier<B>>(schedule), decay))
 }
 
-/// How far below the head a leaf lies.
+/// Number of layers between a leaf and the head.
 fn depth(path: &str, layers: usize) -> usize {
     if path.starts_with("bert.embeddings.") {
         return layers + 1;

@@ -45,7 +45,7 @@ pub struct Options {
     #[arg(long, value_name = "FILE", num_args = 1..)]
     pub held_out: Vec<PathBuf>,
 
-    /// How much of each class is held out, where --held-out is not given; with 0 there is no evaluation
+    /// Fraction of each class that is held out, where --held-out is not given; with 0 there is no evaluation
     #[arg(long, default_value_t = 0.1, value_name = "FRACTION", conflicts_with = "held_out")]
     pub held_out_part: f64,
 
@@ -100,7 +100,7 @@ pub struct Options {
     #[arg(long, value_name = "RANK", help_heading = "Model")]
     pub lora_rank: Option<usize>,
 
-    /// How much the adapters count: their product is multiplied by this over the rank [default: twice the rank]
+    /// Scale of the adapters: their product is multiplied by this over the rank [default: twice the rank]
     #[arg(long, value_name = "ALPHA", requires = "lora_rank", help_heading = "Model")]
     pub lora_alpha: Option<f64>,
 
@@ -114,7 +114,7 @@ pub struct Options {
     )]
     pub lora_targets: Vec<String>,
 
-    /// What the learning rate of a layer is multiplied by compared with the layer above it, such as 0.9
+    /// Factor from the learning rate of a layer to that of the layer below it, such as 0.9
     #[arg(long, default_value_t = 1.0, value_name = "FACTOR", help_heading = "Training")]
     pub layer_decay: f64,
 
@@ -123,7 +123,7 @@ pub struct Options {
 }
 
 impl Options {
-    /// What can be told from the options alone.
+    /// Checks the options alone, before any file is read.
     pub fn check(&self) -> Result<(), String> {
         self.training.check()?;
         fraction("held-out-part", self.held_out_part)?;
@@ -152,7 +152,7 @@ impl Options {
         }
     }
 
-    /// Which columns of a file are what.
+    /// Columns of the data files, by their roles.
     pub fn columns(&self) -> Columns {
         Columns {
             text: self.text_column.clone(),

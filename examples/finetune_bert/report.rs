@@ -1,4 +1,4 @@
-//! How well a model classifies, and how that is told.
+//! Classification metrics and their report.
 
 use grove::prelude::*;
 use serde_json::{Value, json};

@@ -26,7 +26,7 @@ use crate::{
     training::{Output, POOL, Summary, evaluation_failed, model_settings},
 };
 
-/// What a run begins with.
+/// Model and data at the start of a run.
 struct Prepared<B: Backend> {
     model: Classifier<B>,
     published: Published,

@@ -1,4 +1,4 @@
-//! Which parts of a model are trained, and how fast.
+//! Trainable parts of a model, and their learning rates.
 
 use grove::{
     models::vision::ImageClassifier,

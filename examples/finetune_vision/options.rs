@@ -14,7 +14,7 @@ use crate::{
 /// Passes over the data where nothing else is given.
 pub const EPOCHS: f64 = 5.0;
 
-/// What `--freeze` calls all but the head.
+/// Name for all parts but the head in `--freeze`.
 pub const BACKBONE: &str = "backbone";
 
 /// Fine-tunes a ResNet, a ViT or a DINOv2 on pictures of classes of one's own.
@@ -53,8 +53,8 @@ pub struct Options {
     #[arg(long, requires_all = ["model", "data"], conflicts_with_all = ["output", "steps", "epochs"])]
     pub evaluate: bool,
 
-    /// How pictures are prepared: a name, as for --example resnet, or a preprocessor_config.json [default: what lies beside
-    /// the model]
+    /// Preprocessing: a name, as for --example resnet, or a preprocessor_config.json [default: the files beside the
+    /// model]
     #[arg(long, value_name = "NAME")]
     pub preprocess: Option<String>,
 
@@ -77,7 +77,7 @@ pub struct Options {
     #[arg(long, value_delimiter = ',', value_name = "PATTERNS", help_heading = "Model")]
     pub freeze: Vec<String>,
 
-    /// What the learning rate of a layer is multiplied by compared with the layer above it, such as 0.8
+    /// Factor from the learning rate of a layer to that of the layer below it, such as 0.8
     #[arg(long, default_value_t = 1.0, value_name = "FACTOR", help_heading = "Training")]
     pub layer_decay: f64,
 
@@ -92,7 +92,7 @@ pub struct Options {
 }
 
 impl Options {
-    /// What can be told from the options alone.
+    /// Checks the options alone, before any file is read.
     pub fn check(&self) -> Result<(), String> {
         self.training.check()?;
         self.augment.check()?;
@@ -104,7 +104,7 @@ impl Options {
         }
     }
 
-    /// Whether only the head is trained.
+    /// True if only the head is trained.
     pub fn freezes_backbone(&self) -> bool {
         self.freeze.iter().any(|pattern| pattern == BACKBONE)
     }

@@ -15,7 +15,7 @@ use crate::common::{Dtype, Exit, failure, write_json, write_line};
 /// The largest difference, as a part of the largest number, by which two forms may differ in f32.
 const TOLERANCE: f64 = 1e-3;
 
-/// What is compared.
+/// Sizes of the comparison.
 #[derive(Args, Debug)]
 pub struct CompareArgs {
     /// Do not generate: time packed, padded and scanned sequences of random lengths, with random weights
@@ -65,7 +65,7 @@ enum Form {
 }
 
 impl CompareArgs {
-    /// What can be told from the options alone.
+    /// Checks the options alone, before any file is read.
     pub fn check(&self) -> Result<(), Exit> {
         for (name, size) in
             [("hidden", self.hidden), ("layers", self.layers), ("batch", self.batch), ("steps", self.steps)]
@@ -171,11 +171,11 @@ impl<B: Backend> Given<B> {
     }
 }
 
-/// What came out.
+/// Results of the comparison.
 struct Compared {
     /// Milliseconds of each form, forward and both ways.
     times: [[f64; 2]; 3],
-    /// How far packed and scan are apart, in outputs and in gradients.
+    /// Largest difference between packed and scan, in outputs and in gradients.
     apart: [f64; 2],
 }
 

@@ -37,7 +37,7 @@ pub fn texts(
     }
 }
 
-/// How tokens are masked.
+/// Masking of tokens with the model's special tokens.
 pub fn masking(tokenizer: &Tokenizer, config: &BertConfig, rate: f32) -> Result<Masking, Exit> {
     let mask = tokenizer.mask_token().ok_or_else(|| failure("the tokenizer has neither [MASK] nor <mask>"))?;
     let names = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "<s>", "</s>", "<pad>", "<unk>", "<mask>"];

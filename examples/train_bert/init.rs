@@ -10,10 +10,10 @@ use std::f64::consts::{PI, SQRT_2};
 /// Wavelengths of the waves, in tokens: the shortest tell neighbours apart.
 const WAVELENGTHS: [f64; 2] = [2.2, 128.0];
 
-/// How much larger positions are than words.
+/// Scale of the position embeddings relative to the word embeddings.
 const POSITIONS_TO_WORDS: f64 = 2.0;
 
-/// Which neighbours the heads look at, one after the other.
+/// Offsets of the neighbours that the heads attend to, one head after the other.
 const NEIGHBOURS: [f64; 4] = [-1.0, 1.0, -2.0, 2.0];
 
 /// The model with waves for position embeddings (Vaswani et al., 2017, section 3.5, but for their lengths), and heads in the

@@ -34,11 +34,11 @@ pub struct Options {
     #[arg(long, value_name = "PATH", num_args = 1..)]
     pub held_out: Vec<PathBuf>,
 
-    /// How many of the texts are held out, where --held-out is not given; with 0 there is no evaluation
+    /// Fraction of the texts that is held out, where --held-out is not given; with 0 there is no evaluation
     #[arg(long, default_value_t = 0.05, value_name = "FRACTION", conflicts_with = "held_out")]
     pub held_out_part: f64,
 
-    /// How many of the tokens are masked in training; more is more to learn from a text. An evaluation masks 0.15
+    /// Fraction of the tokens that is masked in training; an evaluation masks 0.15
     #[arg(long, default_value_t = 0.15, value_name = "FRACTION")]
     pub mask: f32,
 
@@ -86,7 +86,7 @@ pub struct Options {
 }
 
 impl Options {
-    /// What can be told from the options alone.
+    /// Checks the options alone, before any file is read.
     pub fn check(&self) -> Result<(), String> {
         self.training.check()?;
         fraction("held-out-part", self.held_out_part)?;
@@ -105,7 +105,7 @@ impl Options {
         }
     }
 
-    /// Whether the text that ships with grove is trained on, to show what happens.
+    /// True if the run is the demonstration on the text that ships with grove.
     pub fn is_demonstration(&self) -> bool {
         self.data.is_empty() && self.model.is_none()
     }

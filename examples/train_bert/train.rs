@@ -27,7 +27,7 @@ use crate::{
     training::{Output, POOL, Summary, evaluation_failed, model_settings},
 };
 
-/// What a run begins with.
+/// Model and data at the start of a run.
 struct Prepared<B: Backend> {
     model: BertForMaskedLm<B>,
     tokenizer: Tokenizer,
@@ -121,7 +121,7 @@ fn identity(texts: &[TextIds]) -> String {
     format!("{} texts ({})", texts.len(), identity.finish())
 }
 
-/// How well masked tokens are restored.
+/// Loss and accuracy on masked tokens.
 struct Score {
     loss: f64,
     accuracy: f64,

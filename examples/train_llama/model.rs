@@ -40,11 +40,11 @@ pub struct Sizes {
     intermediate_size: Option<usize>,
 }
 
-/// Where a configuration has a size.
+/// Access to a size in a configuration.
 type Place = fn(&mut LlamaConfig) -> &mut usize;
 
 impl Sizes {
-    /// What is asked for, by its option, and where a configuration has it.
+    /// Each size option: its name, its value if given, and its field in a configuration.
     fn asked(&self) -> [(&'static str, Option<usize>, Place); 4] {
         [
             ("layers", self.layers, |config| &mut config.num_hidden_layers),

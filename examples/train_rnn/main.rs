@@ -43,7 +43,7 @@ enum Task {
     Classify(Box<ClassifyOptions>),
 }
 
-/// What the demonstration can be told.
+/// Options of the demonstration.
 #[derive(Args, Debug)]
 struct Demonstration {
     #[command(flatten)]

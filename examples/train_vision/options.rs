@@ -53,7 +53,7 @@ pub struct Options {
     #[command(flatten)]
     pub run: RunArgs,
 
-    /// What is trained
+    /// Architecture of the model
     #[arg(long, value_enum, value_name = "NAME", default_value_t = Arch::Resnet, help_heading = "Model")]
     pub arch: Arch,
 
@@ -85,7 +85,7 @@ pub struct Options {
     #[arg(long, value_name = "N", default_value_t = 4, help_heading = "Model")]
     pub heads: usize,
 
-    /// What the ViT's head sees
+    /// Input of the ViT's head
     #[arg(long, value_enum, value_name = "NAME", default_value_t = Pool::Mean, help_heading = "Model")]
     pub pool: Pool,
 
@@ -99,7 +99,7 @@ pub struct Options {
     pub training: TrainingArgs,
 }
 
-/// What is trained.
+/// Architecture of the model.
 #[derive(ValueEnum, Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Arch {
     /// Residual network of basic blocks
@@ -108,7 +108,7 @@ pub enum Arch {
     Vit,
 }
 
-/// What the ViT's head sees.
+/// Input of the ViT's head.
 #[derive(ValueEnum, Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Pool {
     /// The mean of all patches; the model is saved as timm names things
@@ -118,7 +118,7 @@ pub enum Pool {
 }
 
 impl Options {
-    /// What can be told from the options alone.
+    /// Checks the options alone, before any file is read.
     pub fn check(&self) -> Result<(), String> {
         self.training.check()?;
         self.augment.check()?;
@@ -143,7 +143,7 @@ impl Options {
         }
     }
 
-    /// How pictures are prepared: grey ones as MNIST's, others as ImageNet's.
+    /// Preprocessing of the images: grey ones as MNIST's, others as ImageNet's.
     pub fn preprocessor(&self, data: &Dataset) -> Result<Preprocessor, Exit> {
         let size = self.image_size.unwrap_or_else(|| data.size.map_or(64, |[_, h, w]| h.max(w).max(16)));
         let side = u32::try_from(size).map_err(|_| Exit::Usage(format!("--image-size {size} is too large")))?;

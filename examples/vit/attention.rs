@@ -1,4 +1,4 @@
-//! Where a ViT looked, drawn over the picture.
+//! A ViT's attention, drawn over the image.
 
 use grove::{
     images::{Filter, Preprocessor, RgbImage, resize},
@@ -47,7 +47,7 @@ pub fn draw<B: Backend>(
     let (config, t) = (&model.config, rollout.dims()[1]);
     let prefix = config.prefix_tokens();
     let patches = rollout.narrow(2, prefix, t - prefix);
-    // What the head sees: the class token, or all patches.
+    // Input of the head: the class token, or all patches.
     let rows = match config.pooling {
         Pooling::Class | Pooling::ClassAndMean => patches.narrow(1, 0, 1),
         Pooling::Mean | Pooling::MeanThenNorm => patches.narrow(1, prefix, t - prefix).mean_dim(1),

@@ -3,51 +3,51 @@ use grove_backend::{Backend, ops};
 use grove_tree::{Array, Tree};
 use std::ops::Range;
 
-/// Keys and values of the positions that one attention layer has seen, for decoding without computing them again.
+/// Keys and values of the positions that one attention layer has seen, so that decoding does not recompute them.
 ///
-/// Room is taken ahead, once where it is known how much is needed, else doubled when it runs out, so that appending a
-/// position writes only that position where the backend can write in place. A layer that looks back no further than a
-/// window keeps no more than that, and a little room in which the window moves.
+/// Memory is allocated ahead: once if the number of positions is known, else it doubles when it runs out. Appending a
+/// position then writes only that position if the backend can write in place. The cache of a layer with a window keeps
+/// the window and a little room in which the window moves.
 #[derive(Tree, Clone, Debug, Default)]
 pub struct KvCache<B: Backend> {
     /// Keys and values, each `[b, n_kv_head, capacity, head_dim]`; none before the first position.
     buffers: Option<(Array<B, 4>, Array<B, 4>)>,
     /// The position at the beginning of the buffers.
     first: usize,
-    /// How many positions have been seen.
+    /// Number of positions seen.
     len: usize,
-    /// How many positions will come, as far as is known.
+    /// Expected number of positions; 0 if unknown.
     room: usize,
-    /// How many positions a query sees, itself included.
+    /// Window: the number of positions that a query attends to, including its own; `None` for all.
     window: Option<usize>,
 }
 
-/// Positions for which room is taken at first, where nothing is known.
+/// Initial capacity, in positions, if the number of positions is unknown.
 const FIRST_CAPACITY: usize = 64;
 
-/// Positions that a window is moved by at once.
+/// Extra positions in a window's buffer, so that the window is not moved at every step.
 const SLACK: usize = 64;
 
-/// How many positions can be taken back from a window's cache.
+/// The largest number of positions that can be removed from the end of a window's cache.
 pub const MOST_TAKEN_BACK: usize = 16;
 
 impl<B: Backend> KvCache<B> {
-    /// A cache of nothing, for layers that look back to the first position.
+    /// An empty cache, for layers that attend to all positions.
     pub fn new() -> Self {
         Self { buffers: None, first: 0, len: 0, room: 0, window: None }
     }
 
-    /// A cache of nothing that takes room for this many positions at once.
+    /// An empty cache that allocates memory for `room` positions at once.
     pub fn with_room(room: usize) -> Self {
         Self { room, ..Self::new() }
     }
 
-    /// A cache of nothing, for a layer in which a position sees itself and the `window - 1` before it.
+    /// An empty cache for a layer in which a position attends to itself and the `window - 1` positions before it.
     pub fn windowed(window: usize) -> Self {
         Self { window: Some(window), ..Self::new() }
     }
 
-    /// A cache of nothing for a layer that sees a window, or everything, where `room` positions will come (0: unknown).
+    /// An empty cache for a layer with or without a window, for `room` expected positions (0: unknown).
     pub fn seeing(window: Option<usize>, room: usize) -> Self {
         match window {
             Some(window) if room == 0 || window < room => Self::windowed(window),
@@ -55,8 +55,8 @@ impl<B: Backend> KvCache<B> {
         }
     }
 
-    /// Bytes that the caches of layers with these windows take for a number of positions; `numbers` are those that a position
-    /// leaves, keys and values together.
+    /// Bytes that the caches of layers with these windows take for `positions` positions. `numbers` is the number of
+    /// elements per position, keys and values together; `size` is the bytes of an element.
     pub fn bytes(windows: impl Iterator<Item = Option<usize>>, positions: usize, numbers: usize, size: usize) -> usize {
         let held = |window: Option<usize>| match window {
             Some(window) => positions.min(window + MOST_TAKEN_BACK + SLACK),
@@ -65,36 +65,37 @@ impl<B: Backend> KvCache<B> {
         windows.map(|window| held(window).saturating_mul(numbers).saturating_mul(size)).sum()
     }
 
-    /// How many positions have been seen.
+    /// Number of positions seen.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether there is none.
+    /// Returns true if no positions have been seen.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// The positions whose keys an [`append`](Self::append) of `t` positions gives.
+    /// The positions whose keys an [`append`](Self::append) of `t` positions returns.
     pub fn keys_of(&self, t: usize) -> Range<usize> {
         let from = match self.window {
-            // What the first of the new positions sees.
+            // The first position that the first new query attends to.
             Some(window) => (self.len + 1).saturating_sub(window).max(self.first),
             None => 0,
         };
         from..self.len + t
     }
 
-    /// Adds positions, and gives the keys and values of those that they see, and the cache's successor.
+    /// Appends positions. Returns the keys and values that the new positions attend to, and the new cache.
     ///
     /// # Shapes
     /// - keys, values `[b, n_kv_head, t, head_dim]`
-    /// - keys and values that are seen `[b, n_kv_head, s, head_dim]`, where s is the length of [`keys_of`](Self::keys_of)
+    /// - returned keys and values `[b, n_kv_head, s, head_dim]`, where s is the length of [`keys_of`](Self::keys_of)
     pub fn append(self, keys: Tensor<B, 4>, values: Tensor<B, 4>) -> (Tensor<B, 4>, Tensor<B, 4>, Self) {
         let [b, n_head, t, head_dim] = keys.dims();
         let seen = self.keys_of(t);
         let held = self.len - self.first;
-        // A window that has no room left begins anew, with what later positions see and what may be taken back.
+        // A full window's buffer is compacted: it keeps the positions that later queries attend to, also after a
+        // truncation.
         let capacity = self.window.map(|window| window + MOST_TAKEN_BACK + SLACK);
         let kept = match (self.window, capacity) {
             (Some(window), Some(capacity)) if held + t > capacity => held.min(window - 1 + MOST_TAKEN_BACK),
@@ -106,7 +107,7 @@ impl<B: Backend> KvCache<B> {
         let (old_keys, old_values) = self.buffers.map(|(keys, values)| (keys.into_val(), values.into_val())).unzip();
         let (old_keys, old_values) = (old_keys.flatten(), old_values.flatten());
         if let Some(capacity) = capacity.filter(|&capacity| kept + t > capacity) {
-            // More than the window at once: what is seen now is put together, and the end of it kept.
+            // More positions than the buffer holds: all are concatenated for this call, and the last of them are kept.
             let begin = |buffer: Option<Tensor<B, 4>>, new: Tensor<B, 4>| {
                 let old = buffer.map(|buffer| buffer.slice(place(dropped, kept)));
                 let all = Tensor::cat(old.into_iter().chain([new]).collect(), 2); // from position first + dropped
@@ -144,15 +145,16 @@ impl<B: Backend> KvCache<B> {
         (keys, values, Self { buffers: Some((key_buffer, value_buffer)), first, len, ..self })
     }
 
-    /// The cache without the positions from `len` on, which then come anew. `None` where it has fewer, or its window has
-    /// forgotten what the next position sees; of the furthest that it has seen, [`MOST_TAKEN_BACK`] positions can be taken back.
+    /// Returns the cache without the positions from `len` on. Returns `None` if it has fewer positions, or if its
+    /// window no longer holds what the next position attends to. At most [`MOST_TAKEN_BACK`] positions can be taken
+    /// back from the furthest one seen.
     pub fn truncate(self, len: usize) -> Option<Self> {
         let needed = self.window.map_or(0, |window| (len + 1).saturating_sub(window));
         (len <= self.len && self.first <= needed).then_some(Self { len, ..self })
     }
 }
 
-/// A buffer of more positions, with the old one's contents at its beginning.
+/// Returns a larger buffer that starts with the contents of the old one.
 fn grow<B: Backend>(buffer: Option<Tensor<B, 4>>, like: &Tensor<B, 4>, capacity: usize) -> Tensor<B, 4> {
     let [b, n_head, _, head_dim] = like.dims();
     let grown = Tensor::zeros([b, n_head, capacity, head_dim], (&like.device(), like.dtype()));
@@ -196,7 +198,7 @@ mod tests {
     fn a_window_keeps_what_is_seen() {
         for window in [1, 2, 7, 100] {
             let mut cache = KvCache::windowed(window);
-            // One at a time beyond the room, then many at once, then after something was taken back.
+            // One at a time beyond the capacity, then many at once, then after a truncation.
             let steps = [3, 1, 1].into_iter().chain([1; 200]).chain([2, 5, 300, 1, 40]).chain([1; 90]);
             for (i, t) in steps.enumerate() {
                 let new = positions(cache.len()..cache.len() + t);
@@ -210,7 +212,7 @@ mod tests {
                 assert!(next.buffers.as_ref().is_some_and(|(keys, _)| keys.shape()[2] <= most));
                 cache = next;
                 if i % 5 == 3 {
-                    // What is taken back comes again, as it was.
+                    // Positions that were taken back are appended again, unchanged.
                     let (len, back) = (cache.len(), MOST_TAKEN_BACK.min(cache.len()));
                     cache = cache.truncate(len - back).expect("few positions are taken back");
                     let seen = cache.keys_of(back);

@@ -7,7 +7,7 @@ use thiserror::Error;
 /// The result of working with a model.
 pub type Result<T> = std::result::Result<T, ModelError>;
 
-/// What can be wrong with a model's files or with what it is asked for.
+/// Errors in a model's files or in its inputs.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum ModelError {
@@ -22,32 +22,32 @@ pub enum ModelError {
     Io {
         /// The file.
         file: PathBuf,
-        /// What went wrong.
+        /// The underlying I/O error.
         source: std::io::Error,
     },
-    /// A JSON file does not say what it should.
+    /// A JSON file has unexpected contents.
     #[error("{}: {reason}", file.display())]
     Json {
         /// The file.
         file: PathBuf,
-        /// What is wrong, with line and column where they are known.
+        /// The error, with line and column if they are known.
         reason: String,
     },
     /// A configuration describes no possible model.
     #[error("impossible configuration: {reason}")]
     Config {
-        /// Which field, and why.
+        /// The field and the reason.
         reason: String,
     },
     /// No preset has this name.
     #[error("unknown size '{name}'; known are {known}")]
     UnknownPreset {
-        /// What was asked for.
+        /// The requested name.
         name: String,
-        /// What there is.
+        /// The known names.
         known: String,
     },
-    /// A configuration names more or fewer classes than the weights tell apart.
+    /// The number of classes in a configuration differs from that of the weights.
     #[error(
         "{} names {named} classes, and the weights tell {classes} apart; correct id2label (label_names in timm's files), \
          or put a new head on the model", file.display()
@@ -60,7 +60,7 @@ pub enum ModelError {
         /// Classes of the weights.
         classes: usize,
     },
-    /// A model with adapters of low rank is to be written in a format that has no place for them.
+    /// A model with LoRA adapters is saved in a format that does not support them.
     #[error(
         "the model has adapters that are not merged, such as `{path}`, and no other library would read them: save what \
          `merged` gives, or the adapters themselves with `save_tree`"
@@ -72,9 +72,9 @@ pub enum ModelError {
     /// One of several texts cannot be read.
     #[error("text {number}: {error}")]
     InText {
-        /// Its number, from 1.
+        /// Its index, from 1.
         number: usize,
-        /// Why not.
+        /// The cause.
         error: Box<ModelError>,
     },
     /// A tokenizer is missing or broken.
@@ -82,7 +82,7 @@ pub enum ModelError {
     Tokenizer {
         /// The file, or the directory in which none was found.
         path: PathBuf,
-        /// What is wrong.
+        /// The reason.
         reason: String,
     },
     /// A prompt without tokens.
@@ -93,7 +93,7 @@ pub enum ModelError {
     TokenOutside {
         /// The token.
         id: u32,
-        /// How many tokens there are.
+        /// Vocabulary size.
         vocab_size: usize,
     },
     /// Images of a size that a model cannot read, or that is beyond a limit.
@@ -101,13 +101,13 @@ pub enum ModelError {
     ImageSize {
         /// Height and width.
         size: [usize; 2],
-        /// What is wrong with them.
+        /// The reason.
         reason: String,
     },
     /// A text without words where one is needed.
     #[error("the text is empty")]
     EmptyText,
-    /// A text of more tokens than the model has positions.
+    /// A sequence with more tokens than the model has positions.
     #[error("the text has {len} tokens, and the model reads at most {most} at once; cut it, or read it in windows")]
     TextTooLong {
         /// Tokens of the text.
@@ -115,15 +115,15 @@ pub enum ModelError {
         /// Positions of the model.
         most: usize,
     },
-    /// A text to be filled in that leaves nothing out.
+    /// A text to fill in without a mask token.
     #[error("the text has no {mask}{cut}; write {mask} where a word is to be filled in")]
     NoMask {
-        /// The token that stands for what is left out.
+        /// The mask token.
         mask: String,
-        /// Where it was looked for, if not everywhere.
+        /// The part of the text that was searched, if not all of it.
         cut: String,
     },
-    /// Texts of which no batch can be made.
+    /// An error of making a batch of texts.
     #[error(transparent)]
     Pack(#[from] PackError),
     /// A prompt that leaves no room for an answer, or does not fit at all.
@@ -134,15 +134,15 @@ pub enum ModelError {
         /// Positions of the model.
         context: usize,
     },
-    /// A model whose logits are no numbers.
+    /// A model whose logits are not finite.
     #[error("the model's logits are not finite: {}", not_finite(tensor.as_deref(), *dtype))]
     NotFinite {
         /// The first of its tensors, by its path, that holds NaN or an infinity; `None` where none is known to.
         tensor: Option<String>,
-        /// The type of the model's numbers.
+        /// The dtype of the model's weights.
         dtype: DType,
     },
-    /// A draft that does not speak the model's language.
+    /// A draft model with another vocabulary size than the model.
     #[error("the draft knows {draft_tokens} tokens, and the model {tokens}: a draft needs the model's tokenizer")]
     Draft {
         /// Tokens of the model.
@@ -161,9 +161,9 @@ pub enum ModelError {
     Option {
         /// The option.
         option: &'static str,
-        /// What was given.
+        /// The given value.
         value: String,
-        /// What is possible.
+        /// The allowed range.
         range: &'static str,
     },
 }

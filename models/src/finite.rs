@@ -6,8 +6,8 @@ use grove_tree::{AnyArray, Path, Tree};
 
 use crate::error::{ModelError, Result};
 
-/// The first floating-point tensor of a model with NaN or an infinity in it, by its path. Every weight is read: it is for
-/// explaining logits that are not finite, not for each step.
+/// Returns the path of a model's first floating-point tensor that holds NaN or an infinity. It reads every weight: use
+/// it to explain logits that are not finite, not in each step.
 pub fn first_not_finite<B: Backend>(model: &impl Tree<B>) -> Option<String> {
     let mut found = None;
     model.visit(&mut Path::root(), &mut |path: &Path, leaf: &AnyArray<B>| {
@@ -31,7 +31,7 @@ pub(crate) fn not_finite<B: Backend>(model: &impl Tree<B>) -> ModelError {
     ModelError::NotFinite { tensor: first_not_finite(model), dtype: dtype.unwrap_or(DType::F32) }
 }
 
-/// Refuses results of a model, its logits or what is made of them, that are not finite.
+/// Returns an error if results of a model are not finite.
 ///
 /// # Errors
 /// [`ModelError::NotFinite`], which names the first tensor of the model that is to blame.

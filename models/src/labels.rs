@@ -1,4 +1,4 @@
-//! Classes' names as transformers writes them: `"id2label": {"0": "negative", "1": "positive"}`. A plain list is read too.
+//! Class names as transformers writes them: `"id2label": {"0": "negative", "1": "positive"}`. A plain list is read too.
 
 use serde::{Deserialize, Deserializer, Serializer, de::Error};
 use std::collections::BTreeMap;

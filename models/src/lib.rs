@@ -1,5 +1,5 @@
 //! Models: each a folder with its configuration (the fields of the published `config.json`), its structs, and its
-//! published names; and what they share, text generation and tokenizers.
+//! published names; and shared parts, text generation and tokenizers.
 #![warn(missing_docs)]
 
 pub mod bert;

@@ -20,7 +20,7 @@ const MAX_JSON_BYTES: u64 = 256 << 20;
 /// Reads a JSON file into a value.
 ///
 /// # Errors
-/// [`ModelError::Io`] where it cannot be read, [`ModelError::Json`] where it is no such JSON.
+/// [`ModelError::Io`] if it cannot be read, [`ModelError::Json`] where it is no such JSON.
 pub fn read_json<T: DeserializeOwned>(file: &Path) -> Result<T> {
     let io = |source| ModelError::Io { file: file.into(), source };
     let len = std::fs::metadata(file).map_err(io)?.len();
@@ -35,7 +35,7 @@ pub fn read_json<T: DeserializeOwned>(file: &Path) -> Result<T> {
     serde_json::from_slice(&bytes).map_err(json)
 }
 
-/// Where a configuration lies that is given as such or by its directory.
+/// Path of a configuration that is given by its file or its directory.
 pub(crate) fn config_file(path: &Path) -> PathBuf {
     if path.is_dir() { path.join("config.json") } else { path.to_owned() }
 }
@@ -45,7 +45,8 @@ pub(crate) fn config_beside(model: &Path) -> PathBuf {
     if model.is_dir() { model.join("config.json") } else { model.with_file_name("config.json") }
 }
 
-/// Where a published model's files lie: a directory, a file, or a hub id, which is downloaded unless it lies in the cache.
+/// Local path of a published model's files, given by a directory, a file, or a hub id. A hub id is downloaded unless it
+/// is in the cache.
 pub(crate) fn resolve(source: &str) -> Result<PathBuf> {
     Ok(Source::parse(source)?.resolve(&HubOptions::from_env(), &Wanted::model())?)
 }
@@ -111,8 +112,8 @@ pub(crate) fn save_with_constants<B: Backend, M: Tree<B>>(
     write_json(&directory.join("config.json"), &config)
 }
 
-/// A configuration with the type of the model's matrices, by transformers' names (`torch_dtype` until its version 4): where the
-/// configuration named one already, or where it is not f32, which is what a missing one stands for.
+/// Returns a configuration with the dtype of the model's matrices, under transformers' names (`torch_dtype` until its
+/// version 4). It is written if the configuration named one already, or if it is not f32, the default.
 ///
 /// # Errors
 /// [`ModelError::UnmergedAdapters`]; the configuration cannot be written as JSON.

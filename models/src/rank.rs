@@ -1,6 +1,6 @@
-//! The largest of many numbers.
+//! Top-k selection.
 
-/// The places of the `k` largest, the largest first; of equal ones the first.
+/// Returns the indices of the `k` largest values, the largest first. Of equal values the first is preferred.
 pub(crate) fn largest(values: &[f32], k: usize) -> Vec<usize> {
     let mut order: Vec<usize> = (0..values.len()).collect();
     let by_value = |a: &usize, b: &usize| values[*b].total_cmp(&values[*a]).then(a.cmp(b));

@@ -53,7 +53,7 @@ fn decoding<B: Backend>(device: B::Device) {
     }
 }
 
-/// What runs on wgpu.
+/// The checks that run on wgpu.
 fn one_kind<B: Backend>(device: B::Device) {
     let (reference, model) = load::<B>("tiny", &device);
     check_forward(&reference, &model, &device);

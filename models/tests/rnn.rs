@@ -25,7 +25,7 @@ fn fixture(name: &str) -> PathBuf {
     Path::new("tests/fixtures/rnn").join(name)
 }
 
-/// What PyTorch computed.
+/// Reference values from PyTorch.
 struct Reference(Checkpoint);
 
 impl Reference {

@@ -105,7 +105,7 @@ fn greedy_takes_the_first_of_equal_maxima() {
     let any_key: Vec<u32> = (0..20).map(|i| Sampling::greedy().draw(&mut [0.0, 0.1, 0.05], &[], Key::new(i))).collect();
     assert_eq!(any_key, [1; 20]);
 
-    // A penalty counts here too; the cuts cannot change which is the likeliest.
+    // A penalty counts here too; the cuts cannot change which is the most likely.
     let penalised = Sampling { repetition_penalty: 2.0, top_k: Some(1), min_p: Some(1.0), ..Sampling::greedy() };
     assert_eq!(penalised.draw(&mut [3.0, 2.0, -1.0], &[0, 0], Key::new(0)), 1);
     assert_eq!(penalised.draw(&mut [-3.0, -2.0, -2.5], &[1], Key::new(0)), 2);

@@ -84,7 +84,7 @@ fn broken_tokenizers_name_their_file() {
     }
 }
 
-/// What a stream gives for each token, and at its end.
+/// The output of a stream for each token, and at its end.
 fn stream(ids: &[u32], stops: &[&str]) -> (Vec<String>, String, bool) {
     let (tokenizer, stops) = (tokenizer(), stops.iter().map(|stop| stop.to_string()).collect::<Vec<_>>());
     let mut stream = TextStream::new(&tokenizer, &stops);

@@ -67,7 +67,7 @@ fn files_of_the_source_are_kept_as_they_are() {
     let saved = tempfile::tempdir().unwrap();
     tokenizer.save(saved.path().join("model")).unwrap();
     assert_eq!(files(&saved.path().join("model")), files(source.path()));
-    // What does not belong to it stays where it is.
+    // Files that do not belong to the tokenizer are not copied.
     write(source.path(), "model.safetensors", "weights");
     tokenizer.save(saved.path().join("model")).unwrap();
     assert!(!saved.path().join("model/model.safetensors").exists());

@@ -148,7 +148,7 @@ pub(crate) fn widened<B: Backend, P: Tree<B>>(tree: P) -> P {
     map(tree, AnyArray::widen)
 }
 
-/// Whether optimizers do anything with a leaf.
+/// Returns true if optimizers update this leaf: it is present and floating-point.
 pub(crate) fn takes_part<B: Backend>(leaf: &AnyArray<B>) -> bool {
     leaf.is_present() && leaf.dtype().is_float()
 }

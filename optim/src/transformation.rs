@@ -4,17 +4,17 @@ use grove_tree::{Array, Filter, Path, Tree, map_together};
 
 use crate::leafwise::widest;
 
-/// A function from gradients to updates that may remember things: the one shape that every part of an optimizer has.
+/// A function from gradients to updates, possibly with state. Every part of an optimizer implements this trait.
 ///
-/// The first part of an optimizer gets the gradients, each next one what the one before made of them, and what comes
-/// out at the end is added to the parameters by [`apply_updates`]. Everything remembered is in the state, a tree, so
-/// saving, loading and moving it needs no code of its own.
+/// The first part of an optimizer gets the gradients. Each later part gets the output of the part before it.
+/// [`apply_updates`] adds the last output to the parameters. The state is a tree, so saving, loading and moving it
+/// needs no extra code.
 ///
 /// Updates are f32 from the first transformation on, and so are states, whatever the parameters' dtype; f64 stays f64.
-/// Leaves that are absent from the updates, and leaves that are not floating-point numbers, are not touched and have
-/// absent states. On a skeleton, [`init`](Self::init) gives the skeleton of the state.
+/// Leaves that are absent from the updates, and leaves that are not floating-point, stay unchanged and have absent
+/// states. On a skeleton, [`init`](Self::init) returns the skeleton of the state.
 pub trait GradientTransformation<B: Backend, P: Tree<B>> {
-    /// What is remembered from step to step.
+    /// The state that is carried from step to step.
     type State: Tree<B>;
 
     /// The state before the first step.
@@ -24,7 +24,7 @@ pub trait GradientTransformation<B: Backend, P: Tree<B>> {
     /// used again.
     ///
     /// # Panics
-    /// Where updates, state and parameters are not of one structure.
+    /// If updates, state and parameters do not have the same structure.
     fn update(&self, updates: P, state: Self::State, params: &P) -> (P, Self::State);
 
     /// One step and the parameters after it: [`update`](Self::update), then [`apply_updates`]. The end of an optimizer may
@@ -38,7 +38,7 @@ pub trait GradientTransformation<B: Backend, P: Tree<B>> {
     }
 }
 
-/// Transformations one after the other. A tuple is a chain; this function only says so.
+/// Applies transformations one after the other. A tuple already is a chain; this function returns it unchanged.
 ///
 /// ```
 /// use grove_optim::{GradientTransformation, apply_updates, chain, clip_by_global_norm, scale};
@@ -57,10 +57,10 @@ pub fn chain<T>(transformations: T) -> T {
     transformations
 }
 
-/// Adds updates to parameters. Where an update is absent the parameter stays; parameters keep their dtype.
+/// Adds updates to parameters. A parameter whose update is absent stays unchanged. Parameters keep their dtype.
 ///
 /// # Panics
-/// Where the two are not of one structure.
+/// If parameters and updates do not have the same structure.
 pub fn apply_updates<B: Backend, P: Tree<B>>(params: P, updates: P) -> P {
     let [params, _] = together([params, updates], |_, [param, update]| {
         let dtype = param.dtype();
@@ -86,7 +86,7 @@ pub(crate) fn together<B: Backend, P: Tree<B>, const N: usize>(
     })
 }
 
-/// Panics where a pattern of a mask fits no parameter.
+/// Panics if a pattern of a mask matches no parameter.
 #[track_caller]
 pub(crate) fn check_mask<B: Backend, P: Tree<B>>(mask: &Filter<B>, params: &P) {
     if let Err(error) = mask.check(params) {
@@ -121,7 +121,7 @@ pub(crate) fn bound(steps: u64) -> i64 {
     steps.min(i32::MAX as u64) as i64
 }
 
-/// Where the first present leaf lies.
+/// The device of the first present leaf.
 pub(crate) fn device_of<B: Backend, P: Tree<B>>(params: &P) -> Option<B::Device> {
     let mut device = None;
     params.visit(&mut Path::root(), &mut |_: &Path, leaf: &grove_tree::AnyArray<B>| {

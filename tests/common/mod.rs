@@ -1,4 +1,4 @@
-//! What the tests of examples share: running one as a person does, away from any network.
+//! Helpers of the examples' tests: they run an example as a person does, away from any network.
 
 // Each test program uses a part of this.
 #![allow(dead_code)]
@@ -163,7 +163,7 @@ impl Place {
     }
 }
 
-/// What a JSON file holds.
+/// Content of a JSON file.
 pub fn json_file(path: PathBuf) -> Value {
     serde_json::from_slice(&fs::read(path).expect("a file")).expect("JSON")
 }

@@ -1,62 +1,62 @@
-//! What can go wrong between files and tokens, and between messages and a prompt.
+//! Errors between files and tokens, and between messages and a prompt.
 
 use std::path::{Path, PathBuf};
 
 use crate::printable::error_message;
 
-/// Result of everything in this crate.
+/// Result type of this crate.
 pub type Result<T> = std::result::Result<T, TextError>;
 
-/// An error of this crate. Each names the file or the template it is about, what is wrong, and what to do.
+/// An error of this crate. Each names the file or the template that it concerns, the problem, and the remedy.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TextError {
-    /// The operating system refused.
+    /// The operating system refused an operation.
     #[error("cannot {action} {}: {source}", path.display())]
     Io {
-        /// What was being done: "open", "read", ….
+        /// The operation: "open", "read", ….
         action: &'static str,
         /// The file or directory.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: std::io::Error,
     },
 
-    /// The file is no SentencePiece model, or one that cannot be used.
+    /// The file is not a SentencePiece model, or not a supported one.
     #[error("{} is not a SentencePiece model that can be used: {reason}", file.display())]
     SentencePiece {
         /// The file.
         file: PathBuf,
-        /// The rule that it breaks, and what to do.
+        /// The rule that is violated, and the remedy.
         reason: String,
     },
 
-    /// A vocabulary of a GGUF file contradicts itself, or is of a kind that is not known.
+    /// The vocabulary of a GGUF file is inconsistent, or of an unknown type.
     #[error("the vocabulary of this GGUF file cannot be used: {0}")]
     Vocabulary(String),
 
-    /// A file of settings cannot be used.
+    /// A configuration file cannot be used.
     #[error("{} cannot be used: {reason}", file.display())]
     Config {
         /// The file.
         file: PathBuf,
-        /// The entry, and what is wrong with it.
+        /// The entry, and the problem with it.
         reason: String,
     },
 
-    /// A chat template is wrong, does more than it may, or meets a message that it does not foresee.
+    /// A chat template is invalid, exceeds its limits, or cannot handle a message.
     #[error("the chat template cannot be used: {}{reason}", place(*line))]
     Template {
-        /// The line of the template, from 1, where it is known.
+        /// The line of the template, counted from 1; `None` if it is unknown.
         line: Option<usize>,
-        /// What is wrong.
+        /// The problem.
         reason: String,
     },
 
-    /// A chat template calls `raise_exception`: this conversation is none for its model.
+    /// A chat template calls `raise_exception`: the conversation is not valid for its model.
     #[error("the model's chat template refuses this conversation: {message}")]
     Refused {
-        /// What the template says.
+        /// The template's message.
         message: String,
     },
 }
@@ -72,7 +72,7 @@ impl TextError {
         move |source| Self::Io { action, path, source }
     }
 
-    // What follows may quote a file, and no error repeats all of one.
+    // The reasons below may quote a file, so they are shortened.
     pub(crate) fn sentencepiece(file: &Path, reason: impl Into<String>) -> Self {
         Self::SentencePiece { file: file.to_owned(), reason: error_message(&reason.into()) }
     }

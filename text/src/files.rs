@@ -1,4 +1,4 @@
-//! Reading files that somebody else wrote.
+//! Reading of untrusted files.
 
 use std::{
     fs::File,
@@ -10,11 +10,11 @@ use serde_json::Value;
 
 use crate::error::{Result, TextError};
 
-/// The largest file of settings that is read. The largest that are published, with thousands of added tokens, have
-/// a few megabytes.
+/// Largest configuration file in bytes. The largest published ones, with thousands of added tokens, have a few
+/// megabytes.
 const LARGEST_JSON: u64 = 32 << 20;
 
-/// All of a file, or `None` where there is no file of that name.
+/// Reads a whole file; `None` if it does not exist.
 pub(crate) fn read(path: &Path, largest: u64) -> Result<Option<Vec<u8>>> {
     let file = match File::open(path) {
         Ok(file) => file,
@@ -33,13 +33,13 @@ pub(crate) fn read(path: &Path, largest: u64) -> Result<Option<Vec<u8>>> {
     Ok(Some(bytes))
 }
 
-/// A text, or `None` where there is no file of that name.
+/// Reads a text file; `None` if it does not exist.
 pub(crate) fn text(path: &Path, largest: u64) -> Result<Option<String>> {
     let Some(bytes) = read(path, largest)? else { return Ok(None) };
     String::from_utf8(bytes).map(Some).map_err(|_| TextError::config(path, "it is not in UTF-8"))
 }
 
-/// A JSON object, or `None` where there is no file of that name.
+/// Reads a JSON object; `None` if the file does not exist.
 pub(crate) fn object(path: &Path) -> Result<Option<serde_json::Map<String, Value>>> {
     let Some(bytes) = read(path, LARGEST_JSON)? else { return Ok(None) };
     match serde_json::from_slice(&bytes) {
@@ -49,7 +49,7 @@ pub(crate) fn object(path: &Path) -> Result<Option<serde_json::Map<String, Value
     }
 }
 
-/// A token as settings give it: a text, or an object that holds one.
+/// A token in a configuration: a string, or an object with the string as `content`.
 pub(crate) fn token(value: &Value) -> Option<&str> {
     value.as_str().or_else(|| value.get("content")?.as_str())
 }

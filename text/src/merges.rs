@@ -9,11 +9,11 @@ use tokenizers::models::bpe::Merges;
 
 use crate::pieces::Piece;
 
-/// How much work the search may take: the sum of the squares of the pieces' lengths. Gemma 3's 262,000 pieces come to
-/// some 20 million.
+/// Largest work of the search: the sum of the squares of the pieces' lengths. Gemma 3's 262,000 pieces amount to some
+/// 20 million.
 const MOST_WORK: usize = 1 << 28;
 
-/// What says which of two pieces is joined first.
+/// Priority of the merges of pieces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Order {
     /// The one that comes first in the vocabulary, as transformers reads a `tokenizer.model`.

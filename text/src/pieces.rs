@@ -1,4 +1,4 @@
-//! What SentencePiece models and GGUF's "llama" vocabularies share: pieces with scores, and the way of a text to them.
+//! Shared parts of SentencePiece models and GGUF's "llama" vocabularies: pieces with scores, and their segmentation.
 
 use std::collections::HashMap;
 
@@ -29,7 +29,7 @@ const MOST_UNIGRAM: usize = 8 << 20;
 /// The length of a unigram piece: the trie is dropped recursively.
 const LONGEST_UNIGRAM: usize = 1 << 10;
 
-/// What a piece is for. The numbers are the same in both kinds of file.
+/// Kind of a piece. The numbers are the same in both kinds of file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Normal,
@@ -65,14 +65,14 @@ pub(crate) struct Piece {
 /// The way of a text to its pieces and back.
 #[derive(Debug)]
 pub(crate) struct Pipeline {
-    /// Which letters become which others first.
+    /// Map of characters that is applied first.
     pub(crate) charsmap: Option<Precompiled>,
-    /// Whether runs of spaces become one, and those at the end none.
+    /// If true, runs of spaces become one space, and spaces at the end are removed.
     pub(crate) collapse: bool,
-    /// Where a space is put before a text, unless there is one: transformers has it before the first part of a text
-    /// only, or, in its older way, behind every special token too.
+    /// Places of the space that is put before a text, unless the text starts with one: transformers has it before the
+    /// first part of a text only, or, in its older way, after every special token, too.
     pub(crate) prefix: PrependScheme,
-    /// Whether spaces are written as [`SPACE`].
+    /// If true, spaces are written as [`SPACE`].
     pub(crate) escape: bool,
 }
 
@@ -91,7 +91,7 @@ pub(crate) fn numbered<'a>(texts: impl Iterator<Item = &'a str>) -> Result<HashM
     Ok(ids)
 }
 
-/// What both kinds of pieces ask for.
+/// Checks that hold for both kinds of pieces.
 fn checked(pieces: &[Piece]) -> Result<HashMap<&str, u32>, String> {
     if let Some((id, piece)) = pieces.iter().enumerate().find(|(_, piece)| piece.score.is_nan()) {
         return Err(format!("the score of token {id}, {:?}, is not a number", piece.text));

@@ -11,7 +11,7 @@ const LONGEST_LINE: usize = 600;
 /// The most lines of an error that are shown. Reports of what is missing in a checkpoint have many.
 const MOST_LINES: usize = 200;
 
-/// Whether a terminal may take it for a command: a control character (C0, DEL or C1) that is neither a line feed nor a tab.
+/// True for characters that a terminal may interpret: a control character (C0, DEL or C1) other than line feed and tab.
 fn is_command(letter: char) -> bool {
     letter.is_control() && letter != '\n' && letter != '\t'
 }

@@ -7,14 +7,14 @@ use tokenizers::{AddedToken, Tokenizer, processors::template::TemplateProcessing
 
 use crate::{error::Result as TextResult, files, printable::excerpt};
 
-/// How many tokens may be matched whole within a text. The most that published models have are some 6,000; the
-/// automaton that finds them takes memory for each letter.
+/// Largest number of tokens that are matched as a whole within a text. Published models have at most about 6,000; the
+/// automaton that finds them needs memory for each character.
 const MOST: usize = 1 << 16;
 
-/// How many bytes those tokens may have together.
+/// Largest number of bytes of those tokens together.
 const LONGEST: usize = 4 << 20;
 
-/// How many bytes one of them may have: the time to build the automaton grows with the square of a token's length.
+/// Largest number of bytes of one of them: the time to build the automaton grows with the square of a token's length.
 const LONGEST_TOKEN: usize = 1 << 10;
 
 /// A token that is found in a text before the text is cut: a special one, which decoding can leave out, or one that a

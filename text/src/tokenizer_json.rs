@@ -138,7 +138,7 @@ fn from_bytes(bytes: &[u8]) -> std::result::Result<Tokenizer, String> {
     };
     let parts: Parts = serde_json::from_slice(bytes).map_err(|error| not_one(&error))?;
     parts.check()?;
-    // Where it gets lost, it drops what it has made; nothing is used after a panic.
+    // The panicking code drops its own values, and nothing of them is used after a panic.
     let mut tokenizer = catch_panic(|| Tokenizer::from_bytes(bytes))
         .map_err(|message| not_one(&message))?
         .map_err(|error| not_one(&error))?;
@@ -194,7 +194,7 @@ fn steps(part: &Value, list: &str) -> std::result::Result<usize, String> {
     Ok(growth)
 }
 
-/// How many times longer this step alone can make a text.
+/// Largest factor by which this step alone can lengthen a text.
 fn check_step(step: &Value) -> std::result::Result<usize, String> {
     if let Some(charsmap) = step.get("precompiled_charsmap") {
         let text = charsmap.as_str().ok_or("its precompiled_charsmap is no text")?;

@@ -1,18 +1,14 @@
 //! Chat templates that are wrong, or made to harm.
 
-use std::time::{Duration, Instant};
-
 use grove_text::{
     TextError,
     chat::{ChatTemplate, Message},
 };
 
 fn failure(source: &str) -> String {
-    let start = Instant::now();
     let result = ChatTemplate::new(source, [("bos_token", "<s>")])
         .and_then(|template| template.render(&[Message::new("user", "Hello there")], true));
     let shown: String = source.chars().take(200).collect();
-    assert!(start.elapsed() < Duration::from_secs(10), "{:?}: {shown}", start.elapsed());
     match result {
         Err(error @ TextError::Template { .. }) => error.to_string(),
         Err(error) => panic!("{error}: {shown}"),

@@ -211,7 +211,7 @@ fn accepts_the_parts_of_published_files() {
         read(words(parts).to_string()).unwrap();
     }
     let path = fixture("models/unigram.model");
-    // What grove itself writes for a SentencePiece model is read back, its map of letters too.
+    // The file that grove itself writes for a SentencePiece model is read back, with its map of characters.
     let written = grove_text::sentencepiece::from_file(path).unwrap();
     let again = read(written.to_string(false).unwrap()).unwrap();
     let text = "The river Ａ１ﬁ runs";

@@ -59,7 +59,7 @@ fn other_models_give_sentencepiece_s_tokens() {
             let expected: Vec<u32> = expected.iter().map(|id| id.as_u64().unwrap() as u32).collect();
             let ids = tokenizer.encode(text, false).unwrap().get_ids().to_vec();
             assert_eq!(ids, expected, "{name}: {text:?}");
-            // What is unknown is shown as ⁇ by SentencePiece, and as a special token here.
+            // SentencePiece shows unknown parts as ⁇, and grove as a special token.
             if !ids.contains(&0) {
                 let decoded = tokenizer.decode(&ids, true).unwrap();
                 assert_eq!(decoded, case["decoded"][place].as_str().unwrap(), "{name}: {text:?} decoded");

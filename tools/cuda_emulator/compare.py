@@ -48,7 +48,7 @@ def main() -> None:
     parser.add_argument("example")
     parser.add_argument("arguments", nargs=argparse.REMAINDER)
     options = parser.parse_args()
-    example = ["cargo", "run", "--quiet", "--example", options.example, "--", "--json", *options.arguments]
+    example = ["cargo", "run", "--quiet", "--example", options.example, "--", *options.arguments, "--json"]
     emulate = [str(EMULATE), *(["--backwards"] if options.backwards else [])]
     found = differences(run(example), run([*emulate, *example, "--backend", "cuda"]), options.tolerance)
     if found:

@@ -26,8 +26,8 @@ TESTS = {
     "models": ["gpt2", "llama"],
 }
 PARTS = [*EXAMPLES, *(f"tests/{crate}" for crate in TESTS)]
-# What is packed together, since the same steps need it: a call of a machine that is lent carries the archives of its steps
-# alone. Programs of one archive share much of their code, which is stored once.
+# Archives by kind of step: a call of a lent machine carries the archives of its steps alone. Programs of one archive
+# share much of their code, which is stored once.
 ARCHIVES = {
     "bench": ["bench"],
     "generate": ["gpt2", "llama"],
@@ -42,7 +42,8 @@ WHEELS = {
 }
 COMPILER = "nvidia-cuda-nvrtc-cu12==12.8.93"
 WHOLE = ["tools/gpu_day.sh", "tools/gpu_day", "benches/peers", *(f"{crate}/tests/fixtures" for crate in TESTS)]
-# What the tool that lends a machine carries, and a dictionary that holds all programs, so that what they share is stored once.
+# Size limit of the files that are carried to a lent machine, and a dictionary that holds all programs, so that shared
+# parts are stored once.
 CARRIED = 64 << 20
 DICTIONARY = 512 << 20
 

@@ -69,7 +69,7 @@ def machine(day: Day) -> str | None:
     found["cuda_of_driver"] = cuda[1] if cuda else None
     cpu = re.search(r"Model name: *(.*)", said["lscpu"] or "")
     found["cpu"] = cpu[1] if cpu else None
-    # What may be needed to understand a figure is in the logs.
+    # The logs keep the details of each figure.
     day.save("machine.json", found)
     found["toolkit"] = toolkit.choose(day)
     day.save("machine.json", found)
@@ -243,7 +243,7 @@ def generate(example: str, model: str, dtypes: list[str]) -> Callable[[Day], str
         parameters = count_and_write(day, used, folder)
         ids = ",".join(str(1 + i * 7919 % 96) for i in range(prompt))
         found = day.load("generate.json", {})
-        # What was measured in a call before is not measured again.
+        # Measurements of an earlier call are not repeated.
         entry = found.get(model, {})
         if entry.get("smoke") != day.smoke or failures(entry.get("runs", {})) or len(entry.get("runs", {})) == 2 * len(dtypes):
             entry = {"smoke": day.smoke, "parameters": parameters, "prompt": prompt, "new_tokens": new_tokens, "runs": {}}

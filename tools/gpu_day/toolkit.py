@@ -130,7 +130,7 @@ def choose(day: Day) -> str:
         return name
     failures = []
     for number, (name, environment) in enumerate(candidates(day)):
-        # What another one compiled must not help it.
+        # The cache of another toolkit must not help it.
         cache = str(day.work / "toolkits" / f"cache{number}")
         done = attempt(day, str(number), environment | {"GROVE_CACHE": cache})
         if not done.failed():

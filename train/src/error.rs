@@ -4,7 +4,7 @@ use grove_weights::WeightsError;
 
 use crate::{SettingDifference, data::DataError, log::LogError};
 
-/// What can go wrong in a training run.
+/// Errors of a training run.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TrainError {
@@ -23,11 +23,11 @@ pub enum TrainError {
     /// The operating system refused.
     #[error("cannot {action} {}: {source}", path.display())]
     Io {
-        /// What was being done: "open", "rename", ….
+        /// The failed action: "open", "rename", ….
         action: &'static str,
         /// The file or directory.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: std::io::Error,
     },
 
@@ -59,7 +59,7 @@ pub enum TrainError {
     AllDamaged {
         /// The directory.
         directory: PathBuf,
-        /// What is wrong with the newest.
+        /// The problem in the newest one.
         reason: String,
     },
 
@@ -118,7 +118,7 @@ pub enum TrainError {
     #[error("{0}")]
     Options(String),
 
-    /// What else an evaluation says.
+    /// Any other error of an evaluation.
     #[error("the evaluation failed: {0}")]
     Evaluation(Box<dyn std::error::Error + Send + Sync>),
 }

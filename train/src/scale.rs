@@ -6,7 +6,7 @@ use grove_tree::{Array, Tree, map};
 const BOUNDS: (f64, f64) = (1.0, 16_777_216.0);
 
 /// Loss scaling for f16: gradients too small for the type are made with a loss that is multiplied by a large factor.
-/// Where they overflow the step is left out and the factor halved; after `growth_interval` good steps it doubles.
+/// If a gradient overflows, the step is skipped and the factor halved; after `growth_interval` good steps it doubles.
 /// Micikevicius et al., "Mixed Precision Training" (2018); the numbers are those of PyTorch's `GradScaler`. The factor
 /// stays between 1 and 2^24.
 #[derive(Tree, Clone, Debug)]
@@ -52,7 +52,7 @@ impl<B: Backend> LossScale<B> {
         Self { factor: Array::new(factor), good_steps: Array::new(good_steps), ..self }
     }
 
-    /// Whether the factor cannot be halved any more, so that gradients that are not finite will stay so.
+    /// True if the factor cannot be halved any further, so that non-finite gradients will stay non-finite.
     pub(crate) fn is_least(factor: f64) -> bool {
         factor <= BOUNDS.0
     }

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use crate::LossScale;
 
-/// What a loss function gives: the loss, and what else came out on the way. A mere loss turns into one with `into`.
+/// Result of a loss function: the loss, and auxiliary metrics. A loss alone converts with `into`.
 pub struct Outcome<B: Backend, M: Tree<B>> {
     loss: Tensor<Autodiff<B>, 1>,
     successor: Option<M::On<Autodiff<B>>>,
@@ -54,18 +54,18 @@ impl<B: Backend, M: Tree<B>> From<Tensor<Autodiff<B>, 1>> for Outcome<B, M> {
     }
 }
 
-/// What a step measured. The numbers are still on the device.
+/// Metrics of a step. The values are still on the device.
 #[derive(Tree, Clone, Debug)]
 pub struct Metrics<B: Backend> {
     /// The loss before the step, `[1]`.
     pub loss: Array<B, 1>,
     /// Global norm of the gradients before the optimizer saw them, `[1]`.
     pub grad_norm: Array<B, 1>,
-    /// What the loss function added.
+    /// Metrics that the loss function added.
     pub others: BTreeMap<String, Array<B, 1>>,
 }
 
-/// What one batch of a step measured.
+/// Loss and metrics of one batch of a step.
 pub(crate) type Measured<B> = (Array<B, 1>, BTreeMap<String, Array<B, 1>>);
 
 impl<B: Backend> Metrics<B> {
@@ -76,10 +76,10 @@ impl<B: Backend> Metrics<B> {
     }
 }
 
-/// How a step computes.
+/// Options of a train step.
 #[derive(Clone)]
 pub struct StepOptions<B: Backend> {
-    /// Which leaves are trained; the others cost no gradient. All parameters by default.
+    /// Filter of the trainable leaves; the others cost no gradient. Default: all parameters.
     pub trainable: Filter<B>,
     /// In which type the loss function computes; the model itself stays as it is. `None`: in the model's own.
     pub compute: Option<FloatDType>,

@@ -79,14 +79,9 @@ proptest! {
 }
 
 #[test]
-fn a_million_examples_are_shuffled_quickly() {
+fn shuffles_a_million_examples() {
     let order = Order::new(1_000_000, 32).expect("fits").shuffle(Key::new(0));
-    let start = Instant::now();
-    let batches = order.batches(0);
-    let took = start.elapsed();
-    println!("a million examples: {took:?}");
-    assert_eq!(batches.len(), 31_250);
-    assert!(took < Duration::from_secs(5), "{took:?}");
+    assert_eq!(sorted(order.batches(0).concat()), (0..1_000_000).collect::<Vec<_>>());
 }
 
 #[test]
@@ -343,7 +338,7 @@ fn a_stray_token_leaves_the_old_file() {
     assert!(error.contains("text.tokens"), "{error}");
 }
 
-/// What opening a file of these bytes says.
+/// Result of opening a file of these bytes.
 fn open(bytes: &[u8]) -> (PathBuf, Result<TokenStream, DataError>) {
     let file = tempfile::NamedTempFile::new().expect("a temporary file");
     std::fs::write(file.path(), bytes).expect("written");

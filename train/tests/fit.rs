@@ -315,7 +315,7 @@ fn the_best_model_of_a_checkpoint_outlives_better_ones() {
     assert_eq!(finished.best.map(|(_, step, value)| (step, value)), Some((8, 5.0)));
     assert_eq!(names(&directory), ["step-0000000008"]);
 
-    // What a run left that was killed before its first checkpoint is not taken for the best of the next.
+    // Files of a run that was killed before its first checkpoint are not taken for the best of the next run.
     let other = self::directory();
     let settings = FitOptions { checkpoint_every: 50, ..in_directory(&other, settings) };
     run(spoilt(), &settings).expect_err("the sixth loss is NaN");

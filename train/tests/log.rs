@@ -1,4 +1,4 @@
-//! What a run leaves on the disk, read back by readers that share no code with the writers.
+//! Logs of a run, read back by readers that share no code with the writers.
 
 use std::fs;
 use std::io::Write;
@@ -116,7 +116,7 @@ fn a_bad_line_is_named_and_nothing_is_lost() {
     fs::write(&path, vec![b' '; 3 << 20]).expect("written");
     fs::OpenOptions::new().append(true).open(&path).expect("opened").write_all(&[b'x'; 2 << 20]).expect("written");
     assert!(matches!(read_metrics(&path), Err(LogError::BadLine { .. })));
-    // What power failures leave: zeros at the end.
+    // A power failure leaves zeros at the end.
     assert_eq!(read_metrics(metrics(directory.path(), "\0\0\0\0")).expect("read").len(), 6);
     // Empty lines and Windows' line ends do no harm.
     assert_eq!(read_metrics(metrics(directory.path(), "\r\n\n")).expect("read").len(), 6);
@@ -417,7 +417,7 @@ fn a_plot_is_redrawn_now_and_then() {
     assert_ne!(fs::read(&path).expect("read"), first);
 }
 
-/// What a sink wrote, for the test to look at.
+/// Output of a sink, for the test to read.
 #[derive(Clone, Default)]
 struct Shared(Arc<Mutex<Vec<u8>>>);
 

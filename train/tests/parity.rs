@@ -21,7 +21,7 @@ use std::{fs, path::Path, sync::Arc};
 #[macro_use]
 mod common;
 
-/// How far a loss may be from PyTorch's, at every step.
+/// Largest difference of a loss from PyTorch's, at every step.
 const TOLERANCE: f64 = 1e-4;
 
 /// `settings.json`.
@@ -37,7 +37,7 @@ struct Settings {
     clip: f64,
 }
 
-/// What PyTorch did.
+/// PyTorch's run.
 struct Reference {
     settings: Settings,
     tensors: Checkpoint,

@@ -1,26 +1,29 @@
 use grove_backend::Backend;
 
-use crate::{Tree, display, leaves};
+use crate::{Tree, map::flatten, structure};
 
-/// Whether two trees have the same structure, the same numbers and strings in it, and leaves of the same dtype,
-/// shape and values, bit by bit. Two absent leaves are equal.
+/// Returns true if two trees have the same [structure](structure()), and leaves of the same dtype, shape and values,
+/// bit by bit. Two absent leaves of one dtype and shape are equal.
 pub fn eq<B: Backend, T: Tree<B>>(left: &T, right: &T) -> bool {
-    same_structure(left, right)
-        && leaves(left).into_iter().zip(leaves(right)).all(|((_, x), (_, y))| match (x.into_data(), y.into_data()) {
-            (None, None) => true,
-            (Some(x), Some(y)) => x.dtype == y.dtype && x.as_bytes() == y.as_bytes(),
-            _ => false,
+    structure(left) == structure(right)
+        && flatten(left).into_iter().zip(flatten(right)).all(|(x, y)| {
+            let same_type = (x.shape(), x.dtype()) == (y.shape(), y.dtype());
+            same_type
+                && match (x.into_data(), y.into_data()) {
+                    (None, None) => true,
+                    (Some(x), Some(y)) => x.as_bytes() == y.as_bytes(),
+                    _ => false,
+                }
         })
 }
 
-/// Whether two trees have the same structure and `|x - y| <= atol + rtol * |y|` for all elements; dtypes may differ.
-/// NaN is close to nothing.
+/// Returns true if two trees have the same structure and `|x - y| <= atol + rtol * |y|` for all elements; dtypes may
+/// differ. NaN is close to nothing.
 pub fn all_close<B: Backend, T: Tree<B>>(left: &T, right: &T, rtol: f64, atol: f64) -> bool {
-    let (left, right) = (leaves(left), leaves(right));
-    left.len() == right.len()
-        && left.into_iter().zip(right).all(|((p, x), (q, y))| {
-            let same_place = p == q && x.shape() == y.shape();
-            same_place
+    structure(left) == structure(right)
+        && flatten(left).into_iter().zip(flatten(right)).all(|(x, y)| {
+            let same_shape = x.shape() == y.shape();
+            same_shape
                 && match (x.into_data(), y.into_data()) {
                     (None, None) => true,
                     (Some(x), Some(y)) => x
@@ -30,9 +33,4 @@ pub fn all_close<B: Backend, T: Tree<B>>(left: &T, right: &T, rtol: f64, atol: f
                     _ => false,
                 }
         })
-}
-
-/// Whether paths, shapes, dtypes and constants agree.
-fn same_structure<B: Backend, T: Tree<B>>(left: &T, right: &T) -> bool {
-    display(left) == display(right)
 }

@@ -4,12 +4,13 @@ use thiserror::Error;
 #[derive(Debug, Error, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum TreeError {
-    /// A leaf stands where the other tree has another leaf, or none.
+    /// The trees have different structures: other paths, nodes, variants of enums or static fields.
     #[error("the trees differ in structure: the first has `{left}` where the second has `{right}`")]
     Structure {
-        /// Path in the first tree, `(nothing)` past its end.
+        /// Path, and content where it is not a leaf, of the first place in the first tree that differs; `(nothing)` past its
+        /// end.
         left: String,
-        /// Path in the second tree, `(nothing)` past its end.
+        /// The same of the second tree.
         right: String,
     },
     /// A leaf is present in both trees that were to be combined.
@@ -23,9 +24,9 @@ pub enum TreeError {
     Leaf {
         /// The leaf's path.
         path: String,
-        /// What is needed, as `f32[3,4]`.
+        /// The expected array, as `f32[3,4]`.
         expected: String,
-        /// What was given.
+        /// The given array.
         found: String,
     },
     /// A pattern of paths fits no leaf.

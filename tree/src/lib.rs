@@ -37,6 +37,7 @@ mod partition;
 mod path;
 mod pattern;
 mod print;
+mod structure;
 mod summary;
 mod tree;
 
@@ -57,6 +58,7 @@ pub use partition::{combine, filter, partition};
 pub use path::Path;
 pub use pattern::edits;
 pub use print::display;
+pub use structure::{StaticValue, Structure, structure};
 pub use summary::{count_bytes, count_params, summary};
 pub use tree::{Node, Tree, Visitor};
 

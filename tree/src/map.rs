@@ -1,7 +1,8 @@
 use burn::tensor::FloatDType;
 use grove_backend::Backend;
+use std::collections::VecDeque;
 
-use crate::{AnyArray, Path, Tree, TreeError};
+use crate::{AnyArray, Path, Tree, TreeError, structure::check_same};
 
 /// Applies a function to every leaf. Rank and kind must stay.
 pub fn map<B: Backend, T: Tree<B>>(tree: T, mut f: impl FnMut(AnyArray<B>) -> AnyArray<B>) -> T {
@@ -39,24 +40,18 @@ pub fn try_map_with_path<B: Backend, T: Tree<B>, E>(
 /// the first.
 ///
 /// # Errors
-/// [`TreeError::Structure`] where the paths of the two trees differ.
+/// [`TreeError::Structure`] where the [structures](crate::structure) differ.
 pub fn zip_map<B: Backend, T: Tree<B>, U: Tree<B>>(
     left: T,
     right: &U,
     mut f: impl FnMut(&Path, AnyArray<B>, AnyArray<B>) -> AnyArray<B>,
 ) -> Result<T, TreeError> {
-    let mut others = leaves(right).into_iter();
-    let nothing = || "(nothing)".to_owned();
-    let mapped = try_map_with_path(left, |path, leaf| match others.next() {
-        Some((name, other)) if name == path.as_str() => Ok(f(path, leaf, other)),
-        other => {
-            Err(TreeError::Structure { left: path.to_string(), right: other.map_or_else(nothing, |(name, _)| name) })
-        }
-    })?;
-    match others.next() {
-        Some((right, _)) => Err(TreeError::Structure { left: nothing(), right }),
-        None => Ok(mapped),
-    }
+    check_same(&left, right)?;
+    let mut others = flatten(right).into_iter();
+    Ok(left.map(&mut Path::root(), &mut |path, leaf| match others.next() {
+        Some(other) => f(path, leaf, other),
+        None => unreachable!("trees of one structure have as many leaves"),
+    }))
 }
 
 /// Applies a function to the leaves of several trees of one type and structure, which it gets together and may replace
@@ -64,39 +59,34 @@ pub fn zip_map<B: Backend, T: Tree<B>, U: Tree<B>>(
 /// and a backend can reuse its memory.
 ///
 /// # Errors
-/// [`TreeError::Structure`] where the paths of the trees differ.
+/// [`TreeError::Structure`] where the [structures](crate::structure) differ.
 pub fn map_together<B: Backend, T: Tree<B>, const N: usize>(
     trees: [T; N],
     mut f: impl FnMut(&Path, [AnyArray<B>; N]) -> [AnyArray<B>; N],
 ) -> Result<[T; N], TreeError> {
-    let mut columns: Vec<Vec<(Path, AnyArray<B>)>> = Vec::with_capacity(N);
+    for other in trees.iter().skip(1) {
+        check_same(&trees[0], other)?;
+    }
+    let mut columns: Vec<VecDeque<AnyArray<B>>> = Vec::with_capacity(N);
     let frames = trees.map(|tree| {
-        let mut column = Vec::new();
-        let frame = map_with_path(tree, |path, leaf| {
+        let mut column = VecDeque::new();
+        let frame = map(tree, |leaf| {
             let absent = AnyArray::absent(leaf.shape(), leaf.dtype());
-            column.push((path.clone(), leaf));
+            column.push_back(leaf);
             absent
         });
         columns.push(column);
         frame
     });
-    let count = columns.iter().map(Vec::len).max().unwrap_or_default();
-    let mut columns: Vec<_> = columns.into_iter().map(Vec::into_iter).collect();
-    let mut results: [std::collections::VecDeque<AnyArray<B>>; N] = std::array::from_fn(|_| Default::default());
-    for _ in 0..count {
-        let row: Vec<Option<(Path, AnyArray<B>)>> = columns.iter_mut().map(Iterator::next).collect();
-        let name = |item: &Option<(Path, AnyArray<B>)>| {
-            item.as_ref().map_or_else(|| "(nothing)".to_owned(), |(path, _)| path.to_string())
-        };
-        let names: Vec<String> = row.iter().map(name).collect();
-        if let Some(other) = names.iter().find(|other| **other != names[0]) {
-            return Err(TreeError::Structure { left: names[0].clone(), right: other.clone() });
-        }
-        let (mut paths, leaves): (Vec<Path>, Vec<AnyArray<B>>) = row.into_iter().flatten().unzip();
-        let (Some(path), Ok(leaves)) = (paths.pop(), leaves.try_into()) else { break };
-        for (column, leaf) in results.iter_mut().zip(f(&path, leaves)) {
-            column.push_back(leaf);
-        }
+    let mut results: [VecDeque<AnyArray<B>>; N] = std::array::from_fn(|_| VecDeque::new());
+    if let Some(first) = frames.first() {
+        first.visit(&mut Path::root(), &mut |path: &Path, _: &AnyArray<B>| {
+            let row = columns.iter_mut().filter_map(VecDeque::pop_front).collect::<Vec<_>>();
+            let Ok(row) = row.try_into() else { unreachable!("trees of one structure have as many leaves") };
+            for (column, leaf) in results.iter_mut().zip(f(path, row)) {
+                column.push_back(leaf);
+            }
+        });
     }
     let mut results = results.into_iter();
     Ok(frames.map(|frame| {
@@ -110,6 +100,13 @@ pub fn leaves<B: Backend, T: Tree<B>>(tree: &T) -> Vec<(String, AnyArray<B>)> {
     let mut leaves = Vec::new();
     let mut collect = |path: &Path, leaf: &AnyArray<B>| leaves.push((path.to_string(), leaf.clone()));
     tree.visit(&mut Path::root(), &mut collect);
+    leaves
+}
+
+/// Every leaf, in order.
+pub(crate) fn flatten<B: Backend, T: Tree<B>>(tree: &T) -> Vec<AnyArray<B>> {
+    let mut leaves = Vec::new();
+    tree.visit(&mut Path::root(), &mut |_: &Path, leaf: &AnyArray<B>| leaves.push(leaf.clone()));
     leaves
 }
 

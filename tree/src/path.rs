@@ -1,15 +1,15 @@
-use std::fmt;
+use std::fmt::{self, Write as _};
 
-/// Where a leaf lies in its tree: dotted field names and indices, `blocks.0.attn.qkv.weight`.
+/// The location of a leaf in its tree: dotted field names and indices, `blocks.0.attn.qkv.weight`.
 ///
-/// Paths are the names in files, errors, masks and printouts. While a tree is walked there is one `Path`, which
-/// grows and shrinks; keep `path.to_string()` where the name has to outlive the walk.
+/// Paths are the names in files, errors, masks and printouts. A walk over a tree uses one `Path`, which grows and
+/// shrinks. Keep `path.to_string()` if the name has to outlive the walk.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Path {
     text: String,
     /// Length of `text` before each segment that was pushed.
     marks: Vec<usize>,
-    /// How many of the enclosing fields are marked `#[tree(buffer)]`.
+    /// Number of enclosing fields that are marked `#[tree(buffer)]`.
     buffers: usize,
 }
 
@@ -29,31 +29,30 @@ impl Path {
         self.text.rsplit('.').next().unwrap_or_default()
     }
 
-    /// How many segments there are.
+    /// The number of segments.
     pub fn depth(&self) -> usize {
         self.marks.len()
     }
 
-    /// Whether the leaf here is state rather than a parameter (`#[tree(buffer)]`).
+    /// True if the leaf at this path is state rather than a parameter (`#[tree(buffer)]`).
     pub fn is_buffer(&self) -> bool {
         self.buffers > 0
     }
 
     /// Runs `walk` one segment further down.
     pub fn within<R>(&mut self, segment: &str, walk: impl FnOnce(&mut Self) -> R) -> R {
-        self.marks.push(self.text.len());
-        if !self.text.is_empty() {
-            self.text.push('.');
-        }
-        self.text.push_str(segment);
-        let result = walk(self);
-        self.text.truncate(self.marks.pop().unwrap_or_default());
-        result
+        self.enter(|text| text.push_str(segment), walk)
     }
 
     /// As [`within`](Self::within), for the element `index` of a sequence.
     pub fn within_index<R>(&mut self, index: usize, walk: impl FnOnce(&mut Self) -> R) -> R {
-        self.within(&index.to_string(), walk)
+        self.enter(
+            |text| {
+                // Writing to a string cannot fail.
+                let _ = write!(text, "{index}");
+            },
+            walk,
+        )
     }
 
     /// As [`within`](Self::within), for a field marked as a buffer.
@@ -61,6 +60,17 @@ impl Path {
         self.buffers += 1;
         let result = self.within(segment, walk);
         self.buffers -= 1;
+        result
+    }
+
+    fn enter<R>(&mut self, write: impl FnOnce(&mut String), walk: impl FnOnce(&mut Self) -> R) -> R {
+        self.marks.push(self.text.len());
+        if !self.text.is_empty() {
+            self.text.push('.');
+        }
+        write(&mut self.text);
+        let result = walk(self);
+        self.text.truncate(self.marks.pop().unwrap_or_default());
         result
     }
 }

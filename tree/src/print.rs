@@ -1,8 +1,8 @@
 use burn::tensor::{BoolStore, DType};
 use grove_backend::Backend;
-use std::fmt::{self, Write as _};
+use std::fmt::Write as _;
 
-use crate::{AnyArray, Node, Path, Tree, Visitor};
+use crate::{AnyArray, Node, Path, StaticValue, Tree, Visitor};
 
 /// The short name of a dtype, as in JAX: `f32`, `bf16`, `i64`, `bool`.
 pub(crate) fn dtype_name(dtype: DType) -> &'static str {
@@ -42,12 +42,12 @@ pub fn display<B: Backend, T: Tree<B>>(tree: &T) -> String {
 #[derive(Default)]
 struct Printer {
     text: String,
-    /// The nodes around the current one: whether fields are named there, and how many have been written.
+    /// The enclosing nodes: true if their fields are named, and the number of fields written so far.
     around: Vec<(bool, usize)>,
 }
 
 impl Printer {
-    /// What stands before an element: a comma from the second on, and the field's name.
+    /// Writes the text before an element: a comma from the second element on, and the field's name.
     fn begin(&mut self, path: &Path) {
         if let Some((named, count)) = self.around.last_mut() {
             if *count > 0 {
@@ -79,7 +79,7 @@ impl<B: Backend> Visitor<B> for Printer {
         let _ = write!(self.text, "{leaf}");
     }
 
-    fn constant(&mut self, path: &Path, value: &dyn fmt::Debug) {
+    fn constant(&mut self, path: &Path, value: &dyn StaticValue) {
         self.begin(path);
         let _ = write!(self.text, "{value:?}");
     }

@@ -1,7 +1,6 @@
 use grove_backend::Backend;
-use std::fmt;
 
-use crate::{AnyArray, Path};
+use crate::{AnyArray, Path, StaticValue};
 
 /// A value made of leaves: arrays, and structs, sequences, options and maps of trees.
 ///
@@ -30,7 +29,7 @@ pub trait Tree<B: Backend>: Clone {
     fn lift<C: Backend>(self, path: &mut Path, f: &mut dyn FnMut(&Path, AnyArray<B>) -> AnyArray<C>) -> Self::On<C>;
 }
 
-/// What kind of thing is being visited.
+/// The kind of node that is visited.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Node<'a> {
     /// An array.
@@ -45,7 +44,7 @@ pub enum Node<'a> {
     Map,
 }
 
-/// What [`Tree::visit`] shows a tree to. Only [`leaf`](Self::leaf) has to be written.
+/// The visitor that [`Tree::visit`] calls for each leaf and node. Only [`leaf`](Self::leaf) is required.
 pub trait Visitor<B: Backend> {
     /// A leaf.
     fn leaf(&mut self, path: &Path, leaf: &AnyArray<B>);
@@ -54,7 +53,9 @@ pub trait Visitor<B: Backend> {
     /// After a node and what it contains.
     fn exit(&mut self, _path: &Path, _node: Node<'_>) {}
     /// A number, a string or a truth value in the tree, or an option that is none.
-    fn constant(&mut self, _path: &Path, _value: &dyn fmt::Debug) {}
+    fn constant(&mut self, _path: &Path, _value: &dyn StaticValue) {}
+    /// A field that is marked `#[tree(static)]`.
+    fn static_field(&mut self, _path: &Path, _value: &dyn StaticValue) {}
 }
 
 impl<B: Backend, F: FnMut(&Path, &AnyArray<B>)> Visitor<B> for F {

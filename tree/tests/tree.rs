@@ -15,12 +15,14 @@ struct Linear<B: Backend> {
 enum Mixer<B: Backend> {
     Attention { qkv: Linear<B>, heads: usize },
     Pool(Array<B, 1>),
+    Other(Array<B, 1>),
     Identity,
 }
 
 #[derive(Clone, Debug, PartialEq)]
 enum Mode {
     Fast,
+    Slow,
 }
 
 #[derive(Tree, Clone, Debug)]
@@ -102,7 +104,7 @@ fn parts_come_together_again() {
     let (kept, rest) = partition(model(), &keep);
     assert!(kept.mixers.iter().all(|mixer| match mixer {
         Mixer::Attention { qkv, .. } => qkv.weight.is_present(),
-        Mixer::Pool(leaf) => leaf.is_present(),
+        Mixer::Pool(leaf) | Mixer::Other(leaf) => leaf.is_present(),
         Mixer::Identity => true,
     }));
     assert!(!kept.mean.is_present() && !kept.ids.is_present() && !kept.extra.0.is_present());
@@ -131,7 +133,62 @@ fn mapping_and_zipping() {
 
     let shorter = at(model(), |m| &mut m.sizes, [None, None]);
     let error = zip_map(model(), &shorter, |_, x, _| x).unwrap_err();
-    assert_eq!(error, TreeError::Structure { left: "sizes.0.weight".into(), right: "extra.0".into() });
+    assert_eq!(error, TreeError::Structure { left: "sizes.0: Linear { .. }".into(), right: "sizes.0: None".into() });
+}
+
+/// Each pair has the same leaves at the same paths.
+#[test]
+fn structure_knows_variants_static_fields_and_constants() {
+    let with = |change: &dyn Fn(&mut Model)| {
+        let mut changed = model();
+        change(&mut changed);
+        changed
+    };
+    let cases: [(Model, &str, &str); 6] = [
+        (with(&|m| m.mode = Mode::Slow), "mode: Fast", "mode: Slow"),
+        (
+            with(&|m| m.mixers[0] = Mixer::Attention { qkv: linear(3, true), heads: 1 }),
+            "mixers.0.heads: 3",
+            "mixers.0.heads: 1",
+        ),
+        (with(&|m| m.mixers[1] = Mixer::Other(vector(&[1.0, 2.0]))), "mixers.1: Pool(..)", "mixers.1: Other(..)"),
+        (with(&|m| drop(m.mixers.pop())), "mixers.2: Identity(..)", "ids"),
+        (with(&|m| m.extra.2 = HashMap::from([("rate".into(), 0.25)])), "extra.2.rate: 0.5", "extra.2.rate: 0.25"),
+        (with(&|m| m.extra.2 = HashMap::new()), "extra.2.rate: 0.5", "(nothing)"),
+    ];
+    for (other, left, right) in cases {
+        let expected = TreeError::Structure { left: left.into(), right: right.into() };
+        assert_eq!(structure(&model()).difference(&structure(&other)), Some([left.to_owned(), right.to_owned()]));
+        assert!(!eq(&model(), &other) && !all_close(&model(), &other, 1.0, 1.0), "{left}");
+        assert_eq!(zip_map(model(), &other, |_, x, _| x).unwrap_err(), expected);
+        assert_eq!(map_together([model(), other.clone()], |_, row| row).unwrap_err(), expected);
+        assert_eq!(combine(model(), skeleton(other)).unwrap_err(), expected);
+    }
+    // Values, shapes and dtypes of leaves are not part of it, and NaN is the value that it is.
+    let other = with(&|m| m.extra.2 = HashMap::from([("rate".into(), f64::NAN)]));
+    assert_eq!(structure(&other), structure(&skeleton(cast(other.clone(), FloatDType::BF16))));
+    assert_eq!(structure(&model()).leaf_count(), paths(&model()).len());
+    assert_eq!(structure(&model()).difference(&structure(&model())), None);
+}
+
+#[test]
+fn structure_prints_like_the_tree() {
+    assert_eq!(
+        structure(&model()).to_string(),
+        "Block { mixers: [Attention { qkv: Linear { weight: *, bias: * }, heads: 3 }, Pool(*), Identity()], ids: *, mean: *, \
+         mode: Fast, sizes: [Linear { weight: *, bias: None }, None], extra: (*, { a: *, b: * }, { rate: 0.5 }) }"
+    );
+}
+
+#[test]
+fn trees_are_mapped_together() {
+    let [sum, second] = map_together([model(), model()], |path, [x, y]| {
+        let sum = if path.as_str() == "mean" { x.clone().try_add(y.clone()).unwrap_or(x) } else { x };
+        [sum, y.mul_scalar(3.0)]
+    })
+    .unwrap();
+    assert_eq!([sum.mean.val().into_scalar(), second.mean.val().into_scalar()], [14.0, 21.0]);
+    assert_eq!([sum.extra.0.val().into_scalar(), second.extra.1["b"].val().into_scalar()], [8.0, 27.0]);
 }
 
 #[test]

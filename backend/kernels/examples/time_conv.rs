@@ -15,10 +15,10 @@ fn time(rounds: usize, mut f: impl FnMut()) -> f64 {
     best
 }
 
-/// How often a network has the layer, channels in, size, channels out, kernel, stride.
+/// Number of such layers in a network, input channels, size, output channels, kernel, stride.
 type Layer = (usize, usize, usize, usize, usize, usize);
 
-/// The convolutions of a ResNet-50, and how many of each it has.
+/// The convolutions of a ResNet-50, with the number of each.
 fn resnet_50() -> Vec<Layer> {
     let mut layers = vec![(1, 3, 224, 64, 7, 2)];
     let (mut channels, mut size) = (64, 56);

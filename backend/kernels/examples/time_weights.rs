@@ -1,5 +1,5 @@
-//! Times products with weights of few bits beside plain reading and products in f32:
-//! `cargo run -p grove-kernels --example time_weights`, with parts of names and shapes if only some are wanted.
+//! Times products with weights of few bits, and for comparison plain reading and products in f32:
+//! `cargo run -p grove-kernels --example time_weights`, with parts of names and shapes to select some.
 
 use std::{hint::black_box, time::Instant};
 
@@ -8,7 +8,7 @@ use grove_kernels::{
 };
 use rayon::prelude::*;
 
-/// The best of some rounds, in seconds: others may be using the machine.
+/// Returns the best time of several rounds, in seconds, since others may be using the machine.
 fn time(mut f: impl FnMut()) -> f64 {
     f();
     let (mut times, begun) = (Vec::new(), Instant::now());
@@ -20,7 +20,7 @@ fn time(mut f: impl FnMut()) -> f64 {
     times.into_iter().fold(f64::MAX, f64::min)
 }
 
-/// Reads everything once.
+/// Reads all data once.
 fn read(data: &[u8]) -> u64 {
     let sum = |data: &[u8]| data.as_chunks::<8>().0.iter().fold(0u64, |sum, bytes| sum ^ u64::from_le_bytes(*bytes));
     data.par_chunks(1 << 18).map(sum).reduce(|| 0, |a, b| a ^ b)
@@ -37,7 +37,7 @@ fn blocks(kind: Quantisation, weights: usize) -> Vec<u8> {
     data
 }
 
-/// Weights that lie behind each other in more memory than any cache has, so that each round reads others.
+/// Consecutive copies of weights in more memory than any cache holds, so that each round reads others.
 struct Many<T> {
     data: Vec<T>,
     len: usize,

@@ -2,27 +2,27 @@ use rayon::prelude::*;
 
 use crate::dispatch::{TASK, vectorized};
 
-/// The numbers of a step of AdamW that are the same for all elements (Loshchilov and Hutter, 2019).
+/// Hyperparameters and bias corrections of an AdamW step, the same for all elements (Loshchilov and Hutter, 2019).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct AdamStep {
-    /// How much of the first moment stays, and how much of the gradient comes to it.
+    /// Decay rate of the first moment, and the weight of the gradient in it.
     pub b1: [f32; 2],
-    /// How much of the second moment stays, and how much of the gradient's square comes to it.
+    /// Decay rate of the second moment, and the weight of the squared gradient in it.
     pub b2: [f32; 2],
-    /// Added to the root.
+    /// Added to the square root of the second moment for numerical stability.
     pub eps: f32,
-    /// Added below the root.
+    /// Added to the second moment under the square root.
     pub eps_root: f32,
-    /// What the moments are too small by, having begun at zero.
+    /// Bias corrections of the two moments, by which they are divided.
     pub correction: [f32; 2],
     /// The learning rate.
     pub rate: f32,
-    /// What part of a parameter, times the learning rate, is taken from it.
+    /// Decoupled weight decay: `rate * decay` times the parameter is subtracted from it.
     pub decay: f32,
 }
 
 impl AdamStep {
-    /// One step, in place: each number is read and written once.
+    /// Applies one step in place. Each value is read and written once.
     ///
     /// # Panics
     /// If the slices differ in length.
@@ -40,7 +40,7 @@ vectorized! {
     fn step<_FUSED>(with: AdamStep, params: &mut [f32], grads: &[f32], mu: &mut [f32], nu: &mut [f32]) {
         let ([b1, of_grad], [b2, of_square]) = (with.b1, with.b2);
         let (rate, below) = (with.rate / with.correction[0], 1.0 / with.correction[1]);
-        // Not 1 less this: of a small rate nothing, or too much, would be left of the decay.
+        // Not computed as `1 - rate * decay`: with a small rate, rounding would lose or exaggerate the decay.
         let decay = with.rate * with.decay;
         for (((p, &g), mu), nu) in params.iter_mut().zip(grads).zip(mu).zip(nu) {
             *mu = b1 * *mu + of_grad * g;
@@ -95,7 +95,8 @@ mod tests {
         }
     }
 
-    /// Decay far below the numbers' last digit: among updates that are above it, all numbers together decay as they should.
+    /// The decay is far below the last digit of the values. Applied with updates that are above it, the values decay
+    /// correctly on average.
     #[test]
     fn small_rates_decay_too() {
         for (rate, decay) in [(1e-4, 1e-4), (3e-6, 0.01), (1e-5, 0.01), (1e-3, 1e-4)] {

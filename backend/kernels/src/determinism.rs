@@ -1,31 +1,31 @@
-//! Whether results may depend on the number of threads and on the batch.
+//! Deterministic mode: results that depend neither on the number of threads nor on the batch.
 
 use std::sync::atomic::{AtomicU8, Ordering};
 
-/// Nobody has asked or answered yet.
+/// Not set yet.
 const UNKNOWN: u8 = 0;
 const OFF: u8 = 1;
 const ON: u8 = 2;
 
 static STATE: AtomicU8 = AtomicU8::new(UNKNOWN);
 
-/// Makes the results of grove's CPU kernels the same with any number of threads, and those of a convolution the same for an
-/// image whatever else is in its batch; or no longer. Winograd's minimal filtering, through which an infinity or NaN reaches
-/// all results of a tile of 4 x 4, is not used then. The program's environment says what holds before the first call:
-/// `GROVE_DETERMINISTIC=1` (or `true`, `on`, `yes`) turns it on.
+/// Turns deterministic mode on or off. In this mode, results of grove's CPU kernels are the same with any number of
+/// threads, and those of a convolution are the same for an image whatever else is in its batch. Winograd's minimal
+/// filtering, through which an infinity or NaN reaches all results of a tile of 4 x 4, is not used. Before the first
+/// call, the environment decides: `GROVE_DETERMINISTIC=1` (or `true`, `on`, `yes`) turns the mode on.
 ///
-/// Large convolutions of 3 x 3 take up to twice as long, gradients of convolutions' weights a little longer. Burn's and
-/// candle's own operations are not affected, nor are GPUs.
+/// Large convolutions of 3 x 3 take up to twice as long, and gradients of convolutions' weights a little longer. Burn's
+/// and candle's own operations are not affected, nor are GPUs.
 pub fn set_deterministic(on: bool) {
     STATE.store(if on { ON } else { OFF }, Ordering::Relaxed);
 }
 
-/// Whether results must not depend on the number of threads; see [`set_deterministic`].
+/// Returns true if results must not depend on the number of threads; see [`set_deterministic`].
 pub fn deterministic() -> bool {
     match STATE.load(Ordering::Relaxed) {
         UNKNOWN => {
             let on = std::env::var("GROVE_DETERMINISTIC").is_ok_and(|value| truth(&value));
-            // Unless somebody has set it meanwhile.
+            // Unless it has been set meanwhile.
             let state = if on { ON } else { OFF };
             let before = STATE.compare_exchange(UNKNOWN, state, Ordering::Relaxed, Ordering::Relaxed);
             before.map_or_else(|set| set == ON, |_| on)

@@ -1,10 +1,10 @@
-//! Compiling a loop for several kinds of CPU and choosing one, and dividing work among threads.
+//! Compilation of loops for several instruction sets with dispatch at run time, and division of work among threads.
 
-/// Defines a function whose body is also compiled with AVX2 and FMA, and with AVX-512, and calls that where the CPU has
-/// them; see [`Instructions`].
+/// Defines a function whose body is also compiled with AVX2 and FMA, and with AVX-512. It calls the best version that
+/// the CPU supports; see [`Instructions`].
 ///
-/// A name in angle brackets is a constant that the body may ask whether products and sums can be fused here: without the
-/// instruction, `mul_add` is a call into the C library. A type may follow.
+/// A name in angle brackets is a constant, true if products and sums can be fused: without the instruction, `mul_add`
+/// is a call into the C library. A type may follow.
 macro_rules! vectorized {
     (
         $(#[$attribute:meta])*
@@ -30,7 +30,8 @@ macro_rules! vectorized {
                     body::<$($type,)? true>($($arg),*)
                 }
                 match $crate::dispatch::Instructions::here() {
-                    // SAFETY: `here` has asked the CPU, and it has the instruction sets that the function is compiled for.
+                    // SAFETY: `here` returns a level only if the CPU has its instruction sets, which are those that the
+                    // function is compiled for.
                     $crate::dispatch::Instructions::Avx512 => return unsafe { with_avx512$(::<$type>)?($($arg),*) },
                     // SAFETY: as above.
                     $crate::dispatch::Instructions::Avx2 => return unsafe { with_avx2$(::<$type>)?($($arg),*) },
@@ -43,7 +44,7 @@ macro_rules! vectorized {
 }
 pub(crate) use vectorized;
 
-/// Which instructions loops are compiled for.
+/// Instruction sets that loops are compiled for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
 pub(crate) enum Instructions {
@@ -51,14 +52,14 @@ pub(crate) enum Instructions {
     Baseline,
     /// AVX2 and FMA.
     Avx2,
-    /// AVX-512 of the Skylake servers and Zen 4.
+    /// AVX-512 of Skylake servers and Zen 4.
     Avx512,
 }
 
 #[cfg(target_arch = "x86_64")]
 impl Instructions {
-    /// The best that this CPU has, or less, where the environment variable `GROVE_CPU_CAPABILITY` says `avx2` or `baseline`
-    /// as the program starts: to find out whether an instruction set is to blame.
+    /// Returns the best level that this CPU supports, or less if the environment variable `GROVE_CPU_CAPABILITY` is
+    /// `avx2` or `baseline` as the program starts. This shows whether an instruction set causes a problem.
     #[inline(always)]
     pub fn here() -> Self {
         static HERE: std::sync::OnceLock<Instructions> = std::sync::OnceLock::new();
@@ -82,47 +83,47 @@ impl Instructions {
     }
 }
 
-/// Asks for memory that is read soon. The address may be any: nothing is read.
+/// Prefetches memory that is read soon. The address may be invalid: nothing is read.
 #[cfg_attr(not(target_arch = "x86_64"), allow(unused_variables))]
 #[inline(always)]
 pub(crate) fn prefetch<T>(place: *const T) {
     #[cfg(target_arch = "x86_64")]
-    // SAFETY: an address that is not there is ignored, and every x86-64 has the instruction.
+    // SAFETY: the instruction ignores invalid addresses, and every x86-64 CPU has it.
     unsafe {
         std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(place.cast());
     }
 }
 
-/// Elements that are worth a task of their own: some tens of microseconds.
+/// Number of elements that is worth a task of its own: some tens of microseconds.
 pub(crate) const TASK: usize = 1 << 14;
 
-/// Elements that stay in the first-level cache from being zeroed to being computed of as many others.
+/// Number of elements that stay in the first-level cache from being zeroed until they are computed.
 pub(crate) const PIECE: usize = 1 << 11;
 
-/// Rows of this length that make a piece.
+/// Returns the number of rows of `columns` elements in a piece.
 pub(crate) fn rows_per_piece(columns: usize) -> usize {
     (PIECE / columns.max(1)).max(1)
 }
 
-/// Rows of this length that make a task.
+/// Returns the number of rows of `columns` elements in a task.
 pub(crate) fn rows_per_task(columns: usize) -> usize {
     (TASK / columns.max(1)).max(1)
 }
 
-/// Runs something on a thread of the pool. What consists of several parallel parts is run so: each part that is begun from
-/// outside would put a thread to sleep and wake others, and the system may wake two of them on one core.
+/// Runs a closure on a thread of the pool. Use it around several parallel parts: each part that is started from outside
+/// the pool would put a thread to sleep and wake others, and the system may wake two of them on one core.
 pub fn in_pool<R: Send>(run: impl FnOnce() -> R + Send) -> R {
     rayon::scope(|_| run())
 }
 
-/// Bytes of a thread's stack: as many as a program's first thread usually has.
+/// Bytes of a thread's stack, as many as a program's first thread usually has.
 const STACK: usize = 8 << 20;
 
-/// Runs a whole program on a thread of the pool, for which see [`in_pool`]: none of its kernels then wakes more than those
-/// that help it. Makes the pool, if there is none yet.
+/// Runs a whole program on a thread of the pool; see [`in_pool`]. Its kernels then wake only the threads that help
+/// them. Builds the pool if there is none yet.
 pub fn as_worker<R: Send>(run: impl FnOnce() -> R + Send) -> R {
-    // If somebody has made the pool before, its stacks are as large as they wanted.
+    // If the pool has been built before, it keeps its stack size.
     let _ = rayon::ThreadPoolBuilder::new().stack_size(STACK).build_global();
-    // The one thread of a pool would wait in vain for others that want its help: those that read data, say.
+    // The only thread of a pool would wait in vain for others that need its help, such as those that read data.
     if rayon::current_num_threads() == 1 { run() } else { in_pool(run) }
 }

@@ -6,54 +6,55 @@ use crate::{
     threefry::{bits, counter},
 };
 
-/// Random bits of an element that make a fraction in [0, 1): the upper 23, as in JAX.
+/// Random bits of an element that form a fraction in [0, 1): the upper 23, as in JAX.
 const FRACTION_BITS: u32 = 23;
 
 /// Dropout (Srivastava et al., 2014): sets elements to 0 with probability `rate` and divides the others by `1 - rate`.
 ///
-/// Element `i`, in row-major order, is kept where the `i`-th number of `jax.random.uniform(key)` is below `1 - rate`. So a
+/// Element `i`, in row-major order, is kept if the `i`-th value of `jax.random.uniform(key)` is below `1 - rate`. A
 /// mask need not be stored: drawn again from the same key, it is the same.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Dropout {
     /// The two words of the random key, the high one first.
     pub key: [u32; 2],
-    /// An element is kept where the upper 23 of its 32 random bits are below this.
+    /// An element is kept if the upper 23 of its 32 random bits are below this threshold.
     pub threshold: u32,
     /// Factor of the elements that are kept.
     pub scale: f32,
 }
 
 impl Dropout {
-    /// Dropout at a rate; `None` at a rate of 0, where nothing happens. At a rate of 1 everything is dropped.
+    /// Returns dropout with a rate; `None` at a rate of 0, where it is the identity. At a rate of 1 all elements are
+    /// dropped.
     pub fn new(key: [u32; 2], rate: f64) -> Option<Self> {
         if rate <= 0.0 {
             return None;
         }
         let keep = 1.0 - rate;
         let scale = if keep > 0.0 { (1.0 / keep) as f32 } else { 0.0 };
-        // A fraction is a whole number of steps of 2^-23, so that comparing it in f32 is comparing whole numbers. Below zero,
-        // and of NaN, the threshold is 0.
+        // A fraction is an integer multiple of 2^-23, so that comparing in f32 is the same as comparing integers. The
+        // threshold is 0 for negative values and NaN.
         let threshold = (f64::from(keep as f32) * f64::from(1 << FRACTION_BITS)).ceil() as u32;
         Some(Self { key, threshold, scale })
     }
 
-    /// The factor of an element, given its index as two words, the high one first.
+    /// Returns the factor of an element, given its index as two words, the high one first.
     #[inline(always)]
     fn factor_at(&self, counter: [u32; 2]) -> f32 {
         if bits(self.key, counter) >> (32 - FRACTION_BITS) < self.threshold { self.scale } else { 0.0 }
     }
 
-    /// The factor of the element of this index: 0 or the scale.
+    /// Returns the factor of an element: 0 or `scale`.
     pub fn factor(&self, index: u64) -> f32 {
         self.factor_at(counter(index))
     }
 
-    /// The factors of the first `len` elements.
+    /// Returns the factors of the first `len` elements.
     pub fn factors(&self, len: usize) -> Vec<f32> {
         by_chunks(len, TASK, |i, values| fill(values, (i * TASK) as u64, self))
     }
 
-    /// Multiplies elements by their factors, where they are.
+    /// Multiplies elements by their factors in place.
     pub fn apply(&self, x: &mut [f32]) {
         x.par_chunks_mut(TASK).enumerate().for_each(|(i, x)| multiply(x, (i * TASK) as u64, self));
     }
@@ -78,7 +79,8 @@ impl Dropout {
     }
 }
 
-// 64-bit counters would halve the width of the vectors, hence words that carry. A call is for less than 2^32 elements.
+// 64-bit counters would halve the width of the vectors, so two words with a carry are used. A call is for less than
+// 2^32 elements.
 
 vectorized! {
     fn multiply<FUSED>(x: &mut [f32], first: u64, dropout: &Dropout) {
@@ -100,7 +102,7 @@ vectorized! {
     }
 }
 
-/// 32 random bits for each of `len` elements: `jax.random.bits(key)`.
+/// Returns 32 random bits for each of `len` elements: `jax.random.bits(key)`.
 pub fn random_bits(key: [u32; 2], len: usize) -> Vec<u32> {
     let mut values = vec![0; len];
     values.par_chunks_mut(TASK).enumerate().for_each(|(i, values)| fill_bits(values, (i * TASK) as u64, key));

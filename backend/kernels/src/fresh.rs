@@ -1,22 +1,23 @@
-//! Memory for results.
+//! Allocation of memory for results.
 
 use rayon::{iter::repeat_n, prelude::*};
 use std::mem::MaybeUninit;
 
 use crate::dispatch::TASK;
 
-/// A new vector, made in chunks: each is zeroed by the thread that `change` then runs on, with the chunk's number, and so
-/// while it is in that thread's cache, the nearest one for chunks of at most [`PIECE`](crate::dispatch::PIECE) elements. A
-/// vector that is zeroed first goes to memory twice, and by one thread.
+/// Returns a new vector, filled in chunks by `change`, which also gets the chunk's number. Each chunk is zeroed by the
+/// thread that then runs `change`, so that it is in that thread's cache: the first-level one for chunks of at most
+/// [`PIECE`](crate::dispatch::PIECE) elements. A vector that is zeroed in advance goes to memory twice, and by one
+/// thread.
 pub(crate) fn by_chunks(len: usize, chunk: usize, change: impl Fn(usize, &mut [f32]) + Sync + Send) -> Vec<f32> {
     let chunks = len.div_ceil(chunk.max(1));
     by_chunks_with(len, chunk, repeat_n((), chunks), |i, values, ()| change(i, values))
 }
 
-/// As [`by_chunks`], where something goes with each chunk: what else is written for it, say.
+/// As [`by_chunks`], with an item of `others` for each chunk, such as another output.
 ///
 /// # Panics
-/// If there are not as many of those as of chunks.
+/// If the number of items differs from the number of chunks.
 pub(crate) fn by_chunks_with<T: Send>(
     len: usize,
     chunk: usize,
@@ -28,17 +29,18 @@ pub(crate) fn by_chunks_with<T: Send>(
     assert_eq!(chunks.len(), others.len(), "not as many as chunks");
     let chunks = chunks.zip(others).enumerate().with_min_len(TASK / chunk.max(1));
     chunks.for_each(|(i, (places, other))| change(i, zeroed(places), other));
-    // SAFETY: the chunks are all of the places, and each was zeroed.
+    // SAFETY: the chunks cover the first `len` elements, one item goes with each as asserted above, and `zeroed`
+    // initialised each chunk.
     unsafe { values.set_len(len) };
     values
 }
 
-/// The places, filled with zeros.
+/// Fills uninitialised memory with zeros.
 pub(crate) fn zeroed(places: &mut [MaybeUninit<f32>]) -> &mut [f32] {
     for place in places.iter_mut() {
         place.write(0.0);
     }
-    // SAFETY: all were written just now.
+    // SAFETY: the loop above initialised all elements.
     unsafe { &mut *(std::ptr::from_mut(places) as *mut [f32]) }
 }
 

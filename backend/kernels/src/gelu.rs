@@ -53,7 +53,7 @@ pub fn gelu_tanh_backward(x: &[f32], grad: &mut [f32]) {
     x.par_chunks(TASK).zip(grad.par_chunks_mut(TASK)).for_each(|(x, grad)| backward(x, grad));
 }
 
-/// The normal distribution function.
+/// Standard normal distribution function.
 #[inline(always)]
 fn normal_cdf<const FUSED: bool>(x: f32) -> f32 {
     0.5 + 0.5 * erf::<FUSED>(x * std::f32::consts::FRAC_1_SQRT_2)
@@ -78,7 +78,7 @@ vectorized! {
 vectorized! {
     fn backward_erf<FUSED>(x: &[f32], grad: &mut [f32]) {
         for (&x, grad) in x.iter().zip(grad) {
-            // Beyond 14 the slope is 0 or 1; infinity times the density there would be no number. NaN stays.
+            // Beyond 14 the slope is 0 or 1; infinity times the density would be NaN. NaN propagates.
             let x = if x < -14.0 { -14.0 } else { x };
             let x = if x > 14.0 { 14.0 } else { x };
             let density = FRAC_1_SQRT_2PI * exp::<FUSED>(-0.5 * x * x);
@@ -106,7 +106,7 @@ vectorized! {
 vectorized! {
     fn backward<FUSED>(x: &[f32], grad: &mut [f32]) {
         for (&x, grad) in x.iter().zip(grad) {
-            // Beyond 12 the slope is 0 or 1; larger ones would overflow on the way there. NaN stays.
+            // Beyond 12 the slope is 0 or 1; larger values would overflow. NaN propagates.
             let x = if x < -12.0 { -12.0 } else { x };
             let x = if x > 12.0 { 12.0 } else { x };
             let square = x * x;

@@ -3,28 +3,28 @@
 /// Independent sums or maxima that are held at once: two registers of AVX2.
 pub(crate) const LANES: usize = 16;
 
-/// `x * y + z`, in one instruction where there is one.
+/// `x * y + z`, in one instruction if there is one.
 #[inline(always)]
 pub(crate) fn fma<const FUSED: bool>(x: f32, y: f32, z: f32) -> f32 {
     if FUSED { x.mul_add(y, z) } else { x * y + z }
 }
 
 /// `e^x` with a relative error below 2e-7 between -87.3 and 88.3; 0 below that, infinity above.
-///
-/// `x = n ln 2 + r` with `|r| <= ln 2 / 2`; `e^r` is a polynomial and `2^n` is put together from its bits. (Cody and
+/// `x = n ln 2 + r` with `|r| <= ln 2 / 2`; `e^r` is a polynomial, and `2^n` is assembled from its bits. (Cody and
+/// Waite, "Software Manual for the Elementary Functions", 1980.)
 /// Waite, "Software Manual for the Elementary Functions", 1980.)
 #[inline(always)]
 pub(crate) fn exp<const FUSED: bool>(x: f32) -> f32 {
-    /// 1.5 * 2^23: added, it rounds to a whole number, which is then in the low bits.
+    /// 1.5 * 2^23. Adding it rounds to an integer, which is then in the low bits.
     const ROUND: f32 = 12_582_912.0;
-    /// ln 2 in two parts, of which the first has so few digits that its multiples are exact.
+    /// ln 2 in two parts. The first has so few digits that its multiples are exact.
     const LN_2_HIGH: f32 = 0.693_359_4;
     const LN_2_LOW: f32 = -2.121_944_4e-4;
     let (low, high) = (x < -87.3, x > 88.3);
     let shifted = fma::<FUSED>(x, std::f32::consts::LOG2_E, ROUND);
     let n = shifted - ROUND;
     let r = fma::<FUSED>(n, -LN_2_LOW, fma::<FUSED>(n, -LN_2_HIGH, x));
-    // Taylor's, which on this interval is as good as any: the first term left out is below 6e-9.
+    // Taylor series, which on this interval is as good as any: the first omitted term is below 6e-9.
     let p = 1.0 / 5040.0;
     let p = fma::<FUSED>(p, r, 1.0 / 720.0);
     let p = fma::<FUSED>(p, r, 1.0 / 120.0);
@@ -46,10 +46,10 @@ pub(crate) fn sigmoid<const FUSED: bool>(x: f32) -> f32 {
 
 /// The hyperbolic tangent, with an error below 5e-7.
 ///
-/// The quotient of polynomials that Eigen uses; beyond the clamp the result rounds to 1.
+/// Uses Eigen's rational approximation. Beyond the clamp the result rounds to 1.
 #[inline(always)]
 pub(crate) fn tanh<const FUSED: bool>(x: f32) -> f32 {
-    /// Where the quotient is nearest to 1.
+    /// The argument at which the approximation is nearest to 1.
     const CLAMP: f32 = 7.905_311;
     const ODD: [f32; 7] = [
         4.893_524_6e-3,
@@ -61,7 +61,7 @@ pub(crate) fn tanh<const FUSED: bool>(x: f32) -> f32 {
         -2.760_768_5e-16,
     ];
     const EVEN: [f32; 4] = [4.893_525e-3, 2.268_434_6e-3, 1.185_347_1e-4, 1.198_258_4e-6];
-    // Comparisons that are false for NaN, so that it stays.
+    // The comparisons are false for NaN, so that NaN propagates.
     let x = if x > CLAMP { CLAMP } else { x };
     let x = if x < -CLAMP { -CLAMP } else { x };
     let square = x * x;
@@ -79,10 +79,10 @@ pub(crate) fn tanh<const FUSED: bool>(x: f32) -> f32 {
 
 /// The error function, with an error below 4e-7.
 ///
-/// The quotient of polynomials that XLA uses; beyond the clamp the result rounds to 1.
+/// Uses XLA's rational approximation. Beyond the clamp the result rounds to 1.
 #[inline(always)]
 pub(crate) fn erf<const FUSED: bool>(x: f32) -> f32 {
-    /// From here on 1 is the nearest number.
+    /// From this argument on, 1 is the nearest f32.
     const CLAMP: f32 = 3.743_921_2;
     const ODD: [f32; 5] =
         [std::f32::consts::FRAC_2_SQRT_PI, 0.185_208_32, 5.095_569_5e-2, 3.408_291e-3, 2.290_506_6e-4];
@@ -105,7 +105,7 @@ pub(crate) fn erf<const FUSED: bool>(x: f32) -> f32 {
     if high { 1.0 } else { value }
 }
 
-/// The sum of `f` over a row.
+/// Returns the sum of `f` over a row.
 #[inline(always)]
 pub(crate) fn sum(x: &[f32], f: impl Fn(f32) -> f32) -> f32 {
     let mut lanes = [0.0f32; LANES];
@@ -125,7 +125,7 @@ pub(crate) fn sum(x: &[f32], f: impl Fn(f32) -> f32) -> f32 {
     total
 }
 
-/// The sum of the products of two rows of one length.
+/// Returns the dot product of two rows of equal length.
 #[inline(always)]
 pub(crate) fn dot(x: &[f32], y: &[f32]) -> f32 {
     let mut lanes = [0.0f32; LANES];
@@ -145,7 +145,7 @@ pub(crate) fn dot(x: &[f32], y: &[f32]) -> f32 {
     total
 }
 
-/// Puts `f` of each element in its place, and sums them as [`sum`] does.
+/// Replaces each element by `f` of it, and returns their sum as [`sum`] does.
 #[inline(always)]
 pub(crate) fn change_and_sum(x: &mut [f32], f: impl Fn(f32) -> f32) -> f32 {
     let mut lanes = [0.0f32; LANES];
@@ -167,13 +167,13 @@ pub(crate) fn change_and_sum(x: &mut [f32], f: impl Fn(f32) -> f32) -> f32 {
     total
 }
 
-/// The largest element; minus infinity where there are no elements. What it is where there is a NaN is not said.
+/// Returns the largest element; minus infinity if there are no elements. The result is unspecified if there is a NaN.
 #[inline(always)]
 pub(crate) fn max(values: &[f32]) -> f32 {
     max_of(values, |x| x)
 }
 
-/// The largest of what `f` is of the elements, as [`max`].
+/// Returns the largest `f` of the elements, as [`max`].
 #[inline(always)]
 pub(crate) fn max_of(values: &[f32], f: impl Fn(f32) -> f32) -> f32 {
     let larger = |a: f32, b: f32| if a > b { a } else { b };

@@ -1,16 +1,15 @@
-//! What becomes of freed memory.
+//! Configuration of glibc's allocator for freed memory.
 
-/// Keeps freed memory for the tensors to come, in one heap for all threads. A program calls it as the first thing in `main`.
-/// Returns whether that is so from now on.
+/// Keeps freed memory for later tensors, in one heap for all threads. A program calls it first in `main`. Returns true
+/// if the allocator was configured.
 ///
-/// With glibc's defaults, large tensors come fresh from the system and go back to it when they are freed, and for threads
-/// other than the first that begins at 64 MiB: a program that makes and frees tensors all the time then spends as long on the
-/// pages as on what they hold.
+/// With glibc's defaults, large tensors are mapped from the system and unmapped when they are freed; in threads other
+/// than the first this begins at 64 MiB. A program that allocates and frees tensors all the time then spends as long on
+/// page faults as on the data.
 ///
-/// It changes glibc's parameters by `mallopt`, which is not thread-safe, so nothing is changed in a process that has other
-/// threads already. Nothing is changed either where the environment has other wishes (`MALLOC_ARENA_MAX`,
-/// `MALLOC_MMAP_THRESHOLD_`, `MALLOC_TRIM_THRESHOLD_` or `GLIBC_TUNABLES`), where glibc refuses the thresholds, and where
-/// malloc is not glibc's.
+/// Calls `mallopt`, which is not thread-safe, so nothing is changed if the process has other threads already. Nothing
+/// is changed either if the environment configures malloc (`MALLOC_ARENA_MAX`, `MALLOC_MMAP_THRESHOLD_`,
+/// `MALLOC_TRIM_THRESHOLD_` or `GLIBC_TUNABLES`), if glibc refuses the thresholds, or if malloc is not glibc's.
 pub fn keep_freed_memory() -> bool {
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
     {
@@ -18,8 +17,8 @@ pub fn keep_freed_memory() -> bool {
         if wishes.iter().any(|name| std::env::var_os(name).is_some()) || !is_single_threaded() {
             return false;
         }
-        // Until 2.34, glibc refuses thresholds above half of a thread's first heap. To set any of the parameters turns the
-        // threshold's own growth off: so the others are left alone where it cannot be set.
+        // Until 2.34, glibc refuses thresholds above half of a thread's first heap. Setting any of the parameters
+        // disables the dynamic threshold, so the others are not set if this one cannot be set.
         [1 << 30, 4 << 20 << size_of::<usize>().ilog2()].iter().any(|&size| set(libc::M_MMAP_THRESHOLD, size))
             && set(libc::M_TRIM_THRESHOLD, libc::c_int::MAX)
             && set(libc::M_ARENA_MAX, 1)
@@ -28,15 +27,15 @@ pub fn keep_freed_memory() -> bool {
     false
 }
 
-/// Whether glibc takes a parameter.
+/// Sets a parameter. Returns true if glibc accepts it.
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 fn set(parameter: libc::c_int, value: libc::c_int) -> bool {
-    // SAFETY: `mallopt` writes the allocator's parameters without regard to other threads; its only caller has seen that this
-    // thread is the only one, and nothing between there and here starts another.
+    // SAFETY: `mallopt` changes the allocator's parameters without synchronisation. The only caller has checked that
+    // the process has a single thread, and starts none in between.
     unsafe { libc::mallopt(parameter, value) == 1 }
 }
 
-/// Whether the process has no other thread; false where that cannot be found out.
+/// Returns true if the process has a single thread; false if that cannot be determined.
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 fn is_single_threaded() -> bool {
     std::fs::read_dir("/proc/self/task").is_ok_and(|threads| threads.count() == 1)

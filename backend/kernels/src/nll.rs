@@ -6,8 +6,9 @@ use crate::{
     math::{exp, max, sum},
 };
 
-/// Negative log-likelihood of each row's label under the softmax of the row: `loss[i] = normaliser[i] - x[i][label[i]]`
-/// with the logarithm of the sum of exponentials as normaliser, which is written too.
+/// Negative log-likelihood of each row's label under the softmax of the row:
+/// `loss[i] = normaliser[i] - x[i][label[i]]`. The normaliser, which is written too, is the logarithm of the sum of
+/// exponentials.
 ///
 /// # Panics
 /// If the slices do not fit each other, or a label is not a column.
@@ -37,7 +38,7 @@ pub fn nll_backward(x: &[f32], labels: &[i64], normaliser: &[f32], grad: &[f32])
     })
 }
 
-/// Elements of a row; `None` where there are no rows.
+/// Returns the elements of a row; `None` if there are no rows.
 fn columns(len: usize, labels: &[i64]) -> Option<usize> {
     if labels.is_empty() {
         assert_eq!(len, 0, "elements without labels");
@@ -55,11 +56,11 @@ vectorized! {
     fn forward<FUSED>(x: &[f32], labels: &[i64], loss: &mut [f32], normaliser: &mut [f32], columns: usize) {
         for (i, row) in x.chunks_exact(columns).enumerate() {
             let largest = max(row);
-            // Where all is minus infinity, as with no finite logit, the differences would be NaN; so they are in PyTorch.
+            // If all logits are minus infinity, the differences are NaN, as in PyTorch.
             let total = sum(row, |x| exp::<FUSED>(x - largest));
             let log = total.ln();
             normaliser[i] = largest + log;
-            // The differences first: the normaliser of large logits has fewer digits after the point.
+            // The differences first: with large logits, the normaliser has fewer digits after the point.
             loss[i] = log - (row[labels[i] as usize] - largest);
         }
     }

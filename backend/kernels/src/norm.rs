@@ -6,18 +6,18 @@ use crate::{
     math::{dot, sum},
 };
 
-/// A norm of rows: layer norm (Ba et al., 2016), or without `centred` RMS norm (Zhang and Sennrich, 2019).
+/// Normalisation of rows: layer norm (Ba et al., 2016), or without `centred` RMS norm (Zhang and Sennrich, 2019).
 #[derive(Clone, Copy, Debug)]
 pub struct RowNorm {
-    /// Whether the mean is taken from each row first.
+    /// If true, the mean is subtracted from each row first.
     pub centred: bool,
-    /// Added below the root.
+    /// Added to the variance for numerical stability.
     pub eps: f32,
 }
 
 impl RowNorm {
-    /// Each row less its mean, over the root of its variance plus `eps`, times `weight` and plus `bias`; and the means and
-    /// the inverse roots, two numbers for each row.
+    /// Returns `(x - mean) / sqrt(variance + eps) * weight + bias` of each row, and the statistics: the mean and the
+    /// inverse square root, two values for each row.
     ///
     /// # Panics
     /// If the slices do not fit each other.
@@ -36,8 +36,9 @@ impl RowNorm {
         (y, stats)
     }
 
-    /// Gradients of [`forward`](Self::forward), given its input and `stats`: with respect to the input in place of `grad`,
-    /// and with respect to weight and bias added to `d_weight` and `d_bias`, in an order that does not depend on threads.
+    /// Computes the gradients of [`forward`](Self::forward), given its input and `stats`. Replaces `grad` by the
+    /// gradient of the input. Adds those of weight and bias to `d_weight` and `d_bias`, in an order that does not
+    /// depend on threads.
     ///
     /// # Panics
     /// If the slices do not fit each other.
@@ -55,7 +56,7 @@ impl RowNorm {
         if !check(x.len(), grad.len(), stats.len(), columns) {
             return;
         }
-        // Each task sums its own rows, of which there are the more the longer the sums are.
+        // Each task sums its own rows. Longer sums get more rows.
         let rows = (4 * TASK / columns).max(16);
         let tasks = x.len().div_ceil(rows * columns);
         let mut sums = vec![0.0; tasks * 2 * columns];
@@ -74,7 +75,7 @@ impl RowNorm {
     }
 }
 
-/// Whether there is anything to do.
+/// Returns true if there is any element.
 fn check(x: usize, y: usize, stats: usize, columns: usize) -> bool {
     assert!(x == y && x * 2 == stats * columns, "{x} and {y} elements in {} rows of {columns}", stats / 2);
     x > 0
@@ -139,7 +140,7 @@ mod tests {
         (0..count).map(|i| ((i * step) % 113) as f32 / 10.0 - 4.0).collect()
     }
 
-    /// The formulas in f64.
+    /// Compared with the formulas in f64.
     #[test]
     fn rows_and_their_gradients() {
         let sizes = [(0, 3), (1, 1), (3, 5), (70, 192), (5, 33), (300, 700), (2, 40_000)];

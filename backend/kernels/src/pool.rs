@@ -12,14 +12,14 @@ pub struct Pool2d {
     pub size: [usize; 2],
     /// Rows and columns of a window.
     pub kernel: [usize; 2],
-    /// Places from one window to the next.
+    /// Rows and columns from one window to the next.
     pub stride: [usize; 2],
-    /// Places on each side of a plane, which have no part in the results.
+    /// Rows and columns of padding on each side of a plane, which do not affect the results.
     pub padding: [usize; 2],
 }
 
 impl Pool2d {
-    /// Rows and columns of what comes out of a plane.
+    /// Returns the rows and columns of the output of a plane.
     pub fn output(&self) -> [usize; 2] {
         [0, 1].map(|i| {
             let size = self.size[i] + 2 * self.padding[i];
@@ -27,7 +27,7 @@ impl Pool2d {
         })
     }
 
-    /// Elements of a plane, and of what comes out of it.
+    /// Returns the number of elements of a plane and of its output.
     fn elements(&self) -> [usize; 2] {
         assert!(self.stride.iter().all(|&step| step > 0), "a stride of 0: {self:?}");
         assert!((0..2).all(|i| self.padding[i] * 2 <= self.kernel[i]), "windows without elements: {self:?}");
@@ -35,14 +35,14 @@ impl Pool2d {
         [self.size[0] * self.size[1], rows * columns]
     }
 
-    /// The part of a window that lies in the plane.
+    /// Returns the part of a window that is within the plane.
     #[inline(always)]
     fn window(&self, i: usize, at: usize) -> [usize; 2] {
         let first = at * self.stride[i];
         [first.saturating_sub(self.padding[i]), (first + self.kernel[i] - self.padding[i]).min(self.size[i])]
     }
 
-    /// The largest element of each window, of planes one after another.
+    /// Returns the maximum of each window, for planes one after another.
     ///
     /// # Panics
     /// If the sizes do not fit each other, or the padding is more than half of the kernel.
@@ -57,7 +57,8 @@ impl Pool2d {
         })
     }
 
-    /// The gradient of [`max`](Self::max), given what it found. Of equal elements the first gets it, in the order of rows.
+    /// Returns the gradient of [`max`](Self::max), given its output. Of equal elements the first in row-major order
+    /// gets it.
     ///
     /// # Panics
     /// If the sizes do not fit each other, or the padding is more than half of the kernel.
@@ -74,7 +75,7 @@ impl Pool2d {
         })
     }
 
-    /// Elements of a plane and of what comes out of it; nothing where nothing does.
+    /// Returns the number of elements of a plane and of its output; `None` if the output is empty.
     fn check(&self, x: usize, y: usize) -> Option<[usize; 2]> {
         let [plane, out] = self.elements();
         assert!(x * out == y * plane && (y > 0 || x * out == 0), "{x} and {y} elements: {self:?}");
@@ -88,7 +89,7 @@ impl Pool2d {
             for (column, (y, grad)) in y.iter().zip(grad).enumerate() {
                 let [left, right] = self.window(1, column);
                 let mut places = (top..bottom).flat_map(|row| row * width + left..row * width + right);
-                // NaN is equal to nothing.
+                // NaN is not equal to itself.
                 if let Some(place) = places.find(|&place| x[place] == *y || x[place].is_nan()) {
                     dx[place] += grad;
                 }
@@ -97,18 +98,18 @@ impl Pool2d {
     }
 }
 
-/// Whether a value comes in place of the largest one so far: NaN does, and then nothing but NaN does.
+/// Returns true if a value replaces the maximum so far. NaN does, and is then replaced only by NaN.
 #[inline(always)]
 fn larger(value: f32, than: f32) -> bool {
     value > than || value.is_nan()
 }
 
 vectorized! {
-    /// First of each column of the windows of a row, in `line`, then of each window.
+    /// Maximum of each column of the windows of a row, in `line`, then of each window.
     fn largest<_FUSED>(pool: &Pool2d, x: &[f32], y: &mut [f32], line: &mut [f32]) {
         let (width, [_, columns]) = (pool.size[1], pool.output());
         let [kernel, stride, padding] = [pool.kernel[1], pool.stride[1], pool.padding[1]];
-        // Windows none of which goes beyond an edge.
+        // Windows that are entirely within the line.
         let first = padding.div_ceil(stride).min(columns);
         let last = if width + padding < kernel { 0 } else { (width + padding - kernel) / stride + 1 }.clamp(first, columns);
         for (row, y) in y.chunks_exact_mut(columns).enumerate() {
@@ -127,7 +128,7 @@ vectorized! {
                 }
             }
             let y = &mut y[first..last];
-            // Without such windows the first of them would begin beyond the line.
+            // Without such windows, the first of them would begin beyond the line.
             if y.is_empty() {
                 continue;
             }
@@ -173,7 +174,7 @@ mod tests {
         for (size, kernel, stride, padding) in pools.into_iter().chain(swept) {
             let pool = Pool2d { size, kernel, stride, padding };
             let ([plane, out], planes) = (pool.elements(), 5);
-            // Many equal ones, as after a ReLU, and one NaN.
+            // Many equal elements, as after a ReLU, and one NaN.
             let mut x: Vec<f32> = (0..planes * plane).map(|i| ((i * 7919 % 1013) as f32 - 600.0).max(0.0)).collect();
             x[3 * plane / 2] = f32::NAN;
             let y = pool.max(&x);

@@ -6,9 +6,9 @@ use crate::{
     math::exp,
 };
 
-/// What positive numbers are multiplied by.
+/// Scale of both branches.
 const SCALE: f32 = 1.050_701;
-/// What negative ones go to, besides.
+/// Negative inputs approach `-SCALE * ALPHA`.
 const ALPHA: f32 = 1.673_263_2;
 
 /// Scaled exponential linear unit, `scale x` above 0 and `scale alpha (e^x - 1)` below (Klambauer et al., 2017).
@@ -32,7 +32,7 @@ pub fn selu_backward(x: &[f32], grad: &mut [f32]) {
 
 #[inline(always)]
 fn of<const FUSED: bool>(x: f32) -> f32 {
-    // Near 0 the difference of e^x and 1 has few digits left: its first terms are nearer.
+    // Near 0, `e^x - 1` loses digits to cancellation: its Taylor polynomial is more accurate.
     let near = x * (1.0 + x * (0.5 + x * (1.0 / 6.0 + x * (1.0 / 24.0))));
     let far = exp::<FUSED>(x) - 1.0;
     let below = SCALE * ALPHA * if x > -0.05 { near } else { far };

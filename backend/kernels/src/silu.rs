@@ -6,8 +6,8 @@ use crate::{
     math::{exp, sigmoid},
 };
 
-/// `gate = silu(gate) * up`, where `silu(x) = x / (1 + e^-x)`: what a SwiGLU layer does between its products. (Shazeer,
-/// "GLU Variants Improve Transformer", 2020.)
+/// `gate = silu(gate) * up`, where `silu(x) = x / (1 + e^-x)`: the activation between the products of a SwiGLU layer.
+/// (Shazeer, "GLU Variants Improve Transformer", 2020.)
 ///
 /// # Panics
 /// If the slices differ in length.
@@ -19,8 +19,8 @@ pub fn silu_mul(gate: &mut [f32], up: &[f32]) {
     gate.par_chunks_mut(TASK).zip(up.par_chunks(TASK)).for_each(|(gate, up)| forward(gate, up));
 }
 
-/// The gradients with respect to both inputs of [`silu_mul`], given these and the gradient of its output, in whose place
-/// comes that of `up`.
+/// Returns the gradient of [`silu_mul`] with respect to `gate`, given its inputs and the gradient of its output.
+/// Replaces the latter by the gradient with respect to `up`.
 ///
 /// # Panics
 /// If the slices differ in length.
@@ -45,7 +45,7 @@ vectorized! {
         let (up, grad, d_gate) = (&up[..n], &mut grad[..n], &mut d_gate[..n]);
         for i in 0..n {
             let s = sigmoid::<FUSED>(gate[i]);
-            // Beyond 88 the slope is 0 or 1; infinity times 0 would be no number. NaN stays.
+            // Beyond 88 the slope is 0 or 1; infinity times 0 would be NaN. NaN propagates.
             let x = if gate[i] < -88.0 { -88.0 } else { gate[i] };
             let x = if x > 88.0 { 88.0 } else { x };
             d_gate[i] = grad[i] * up[i] * s * (1.0 + x * (1.0 - s));

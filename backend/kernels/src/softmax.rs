@@ -8,11 +8,11 @@ use crate::{
 
 /// Softmax of each row times `scale`, in place.
 ///
-/// `queries` is given for attention that looks only back: row `i` then is query `i % queries`, and of the last
-/// `columns - queries + 1` columns it sees those up to its own; the others become 0. `None`: every row is whole.
+/// `queries` is given for causal attention: row `i` is query `i % queries`, and of the last `queries` columns it sees
+/// those up to its own; the others become 0. With `None`, every row is whole.
 ///
-/// A row that is minus infinity everywhere after the product with `scale`, which is a query from which all keys are hidden,
-/// becomes zeros; so does its gradient.
+/// A row that is minus infinity everywhere after the product with `scale`, as for a query that sees no key, becomes
+/// zeros; so does its gradient.
 ///
 /// # Panics
 /// If the rows are not whole, or there are more queries than columns.
@@ -25,7 +25,7 @@ pub fn softmax_rows(x: &mut [f32], columns: usize, scale: f32, queries: Option<u
     x.par_chunks_mut(rows * columns).enumerate().for_each(|(task, x)| forward(x, columns, scale, queries, task * rows));
 }
 
-/// As [`softmax_rows`], of rows that stay.
+/// As [`softmax_rows`], in newly allocated memory.
 ///
 /// # Panics
 /// As [`softmax_rows`].
@@ -63,9 +63,9 @@ fn check(len: usize, columns: usize, queries: Option<usize>) {
 /// Softmax of one row times `scale`; zeros where all of it is minus infinity.
 #[inline(always)]
 pub(crate) fn softmax_row<const FUSED: bool>(row: &mut [f32], scale: f32) {
-    // A negative scale would turn the order round, so it comes first.
+    // A negative scale would reverse the order, so the scale is applied first.
     let largest = max_of(row, |x| scale * x);
-    // `max_of` passes over NaN, which must stay visible.
+    // `max_of` ignores NaN, which must propagate.
     if largest == f32::NEG_INFINITY && !row.iter().any(|x| (scale * x).is_nan()) {
         return row.fill(0.0);
     }
@@ -157,7 +157,7 @@ mod tests {
                 softmax_rows_backward(&x, &mut grad, columns, scale);
                 assert!(grad[..columns].iter().all(|&x| x == 0.0));
 
-                // NaN among them is not hidden.
+                // A NaN among them propagates.
                 let mut x = vec![least; columns];
                 x[columns / 2] = f32::NAN;
                 softmax_rows(&mut x, columns, scale, None);

@@ -1,4 +1,4 @@
-//! What holds in deterministic mode, and what holds always: the same bits on any number of threads.
+//! Tests of deterministic mode, and of the guarantee that always holds: the same bits on any number of threads.
 
 #[allow(dead_code)] // The layers in f64 are for another test.
 mod common;
@@ -11,7 +11,7 @@ use grove_kernels::{
     deterministic, gru, gru_backward, lstm, lstm_backward, rnn, rnn_backward, set_deterministic,
 };
 
-/// The mode is the whole process's: one test after another.
+/// Sets the mode, which is global to the process, and locks out the other tests.
 fn mode(on: bool) -> MutexGuard<'static, ()> {
     static MODE: Mutex<()> = Mutex::new(());
     let guard = MODE.lock().unwrap_or_else(PoisonError::into_inner);
@@ -31,7 +31,7 @@ fn bits(values: &[f32]) -> Vec<u32> {
     values.iter().map(|value| value.to_bits()).collect()
 }
 
-/// `[batch, channels_in, height, width, channels_out]` and groups.
+/// Returns a convolution from `[batch, channels_in, height, width, channels_out]` and groups.
 fn conv(sizes: [usize; 5], groups: usize, kernel: usize, stride: usize, padding: usize) -> Conv2d {
     let [batch, channels_in, height, width, channels_out] = sizes;
     let (kernel, stride, padding) = ([kernel; 2], [stride; 2], [padding; 2]);
@@ -51,8 +51,8 @@ fn weights(conv: &Conv2d) -> usize {
     conv.channels_out * conv.channels_in / conv.groups * conv.kernel[0] * conv.kernel[1]
 }
 
-/// Ones that minimal filtering takes, ones that see images where they lie, strided ones, and such with one column more than
-/// whole panels; few channels and many places, of which gradients of weights have several shares, and the other way round.
+/// Convolutions for Winograd, pointwise and in-place ones, strided ones, and some with one column more than whole
+/// panels; with few channels and many pixels, whose weight gradients have several shares, and the other way round.
 fn convolutions() -> Vec<Conv2d> {
     vec![
         conv([5, 33, 18, 21, 38], 1, 3, 1, 1),
@@ -109,11 +109,11 @@ fn the_rest_of_a_batch_does_not_change_an_image() {
     }
 }
 
-/// What is not finite reaches the outputs whose windows have it, and the gradients of the weights that meet it.
+/// Infinities and NaN reach the outputs whose windows contain them, and the gradients of the weights that meet them.
 #[test]
 fn what_is_not_finite_stays_in_its_window() {
     let _mode = mode(true);
-    // The first of them is large enough for minimal filtering.
+    // The first one is large enough for Winograd.
     for conv in [conv([2, 40, 20, 21, 36], 1, 3, 1, 1), conv([2, 3, 20, 30, 5], 1, 3, 1, 0)] {
         let [rows, columns] = conv.output();
         let (weight, grad) = (numbers(weights(&conv), 7), numbers(conv.batch * outputs(&conv), 8));
@@ -137,7 +137,7 @@ fn what_is_not_finite_stays_in_its_window() {
             conv2d_backward_weight(&x, &grad, &conv, &mut gradient);
             for (at, gradient) in gradient.iter().enumerate() {
                 let [tap_row, tap_column] = [at / 3 % 3, at % 3];
-                // The output that meets the value by this weight, if there is one.
+                // The output pixel that meets the value by this weight, if there is one.
                 let meets = |input: usize, tap: usize, size: usize| {
                     (input + conv.padding[0]).checked_sub(tap).is_some_and(|output| output < size)
                 };
@@ -150,7 +150,7 @@ fn what_is_not_finite_stays_in_its_window() {
     }
 }
 
-/// The sizes above would be those of minimal filtering otherwise, whose last bits differ.
+/// Without the mode these sizes use Winograd, whose last bits differ.
 #[test]
 fn the_mode_makes_a_difference() {
     for conv in [conv([5, 33, 18, 21, 38], 1, 3, 1, 1), conv([2, 40, 20, 21, 36], 1, 3, 1, 1)] {
@@ -166,8 +166,8 @@ fn the_mode_makes_a_difference() {
     }
 }
 
-/// Forward and backward, of all kinds, with batches so small that threads share products, so large that they do, and such
-/// that they take sequences of their own. Holds in any mode.
+/// Forward and backward of all kinds, with batches so small that threads share products, so large that they do, and
+/// such that threads take sequences of their own. Holds in any mode.
 #[test]
 fn threads_do_not_change_recurrent_layers() {
     for kind in [Kind::Lstm, Kind::GruAfter, Kind::GruBefore, Kind::Tanh, Kind::Relu] {
@@ -182,14 +182,14 @@ fn threads_do_not_change_recurrent_layers() {
     }
 }
 
-/// The bits of all results and gradients.
+/// Returns the bits of all results and gradients.
 fn layer(case: &Case) -> Vec<Vec<u32>> {
     let steps = Steps::new(&case.sizes(), case.reverse);
     let lens = case.input_lens();
     let [mut x, h0, c0, w, b] = [0, 1, 2, 3, 4].map(|i| numbers(lens[i], i as u64));
     let rows = case.lengths.iter().sum::<usize>() * case.n;
     let (grad, mut gh, mut gc) = (numbers(rows, 5), numbers(h0.len(), 6), numbers(c0.len(), 7));
-    // So small that gates are not all saturated.
+    // So small that not all gates saturate.
     let w: Vec<f32> = w.iter().map(|w| w / (case.n as f32).sqrt()).collect();
     let (mut h, mut c, mut out, mut saved) = (h0.clone(), c0.clone(), vec![0.0; rows], vec![0.0; rows]);
     let (mut gw, mut gb) = (vec![0.0; w.len()], vec![0.0; b.len()]);
@@ -215,7 +215,7 @@ fn layer(case: &Case) -> Vec<Vec<u32>> {
     [out, h, c, x, gh, gc, gw, gb].iter().map(|values| bits(values)).collect()
 }
 
-/// Run by the test below, in a process of its own.
+/// Run by the test below, in its own process.
 #[test]
 #[ignore = "another test runs it"]
 fn says_what_the_environment_says() {

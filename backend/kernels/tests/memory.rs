@@ -1,14 +1,14 @@
-//! What freed memory becomes, each case in a process of its own that has a single thread: there is no test harness.
+//! Tests of freed memory. Each case runs in its own process with a single thread, so there is no test harness.
 
 use std::process::Command;
 
 use grove_kernels::keep_freed_memory;
 
-/// The word that asks this program for one case.
+/// Environment variable that selects a case.
 const CASE: &str = "GROVE_MEMORY_CASE";
 
 fn main() {
-    // How cargo and its like list tests.
+    // Test lists, as cargo and similar tools request them.
     if std::env::args().any(|argument| argument == "--list") {
         return println!("memory: test");
     }
@@ -42,14 +42,14 @@ fn cases() {
     println!("memory: all cases hold");
 }
 
-/// Keeps memory, and sees in glibc's own counts that it does.
+/// Keeps memory, and checks it in glibc's own statistics.
 fn kept() {
     println!("kept: {}", keep_freed_memory());
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
     {
-        // More than the threshold of a new process, less than the least that is set.
+        // More than the threshold of a new process, less than the smallest one that is set.
         let tensor = std::hint::black_box(vec![1u8; 24 << 20]);
-        // SAFETY: it only reads the allocator's counts, into a value of its own.
+        // SAFETY: `mallinfo` takes no arguments. It only reads the allocator's statistics, and returns them by value.
         let held = unsafe { libc::mallinfo() };
         assert!(held.hblks == 0 && held.uordblks >= 24 << 20, "in a mapping of its own: {held:?}");
         drop(std::hint::black_box(tensor));

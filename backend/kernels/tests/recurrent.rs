@@ -1,11 +1,11 @@
-//! The kernels against the reference in f64, over sizes, lengths, directions and threads.
+//! Tests of the recurrent kernels against the reference in f64, over sizes, lengths, directions and threads.
 
 mod common;
 
 use common::{Case, Inputs, Kind, narrow, values};
 use grove_kernels::{GruReset, RnnActivation, Steps, gru, gru_backward, lstm, lstm_backward, rnn, rnn_backward};
 
-/// Output and last states, then the gradients of the inputs, given those of output and last states.
+/// Returns output and last states, then the gradients of the inputs, given those of output and last states.
 fn kernels(case: &Case, inputs: &Inputs, grads: &[Vec<f64>; 3]) -> ([Vec<f32>; 3], [Vec<f32>; 5]) {
     let steps = Steps::new(&case.sizes(), case.reverse);
     let [mut x, h0, c0, w, b] = [0, 1, 2, 3, 4].map(|i| narrow(&inputs[i]));
@@ -48,7 +48,7 @@ fn check(case: &Case, coordinates: usize) {
     let expected = case.forward(&inputs);
     let mut grads = [0, 1, 2].map(|i| values(expected[i].len(), 11 + i as u64));
     if case.kind != Kind::Lstm {
-        // There is no cell; the kernel hands the gradient through.
+        // There is no cell; the kernel passes the gradient through.
         grads[2].fill(0.0);
     }
     let (found, found_grads) = kernels(case, &inputs, &grads);
@@ -69,7 +69,7 @@ fn check(case: &Case, coordinates: usize) {
         }
         let largest = found.iter().fold(1.0f64, |m, &g| m.max(f64::from(g).abs()));
         for k in 0..coordinates {
-            // The first and the last always: a kernel errs at the edges.
+            // The first and the last element always: errors are likely at the edges.
             let at = [0, found.len() - 1].get(k).copied().unwrap_or(k * 7919 % found.len());
             let mut moved = |by: f64| {
                 let old = std::mem::replace(&mut inputs[which][at], f64::NAN);
@@ -140,7 +140,7 @@ fn nan_stays_and_stays_where_it_is() {
         let case = Case { kind, n: 19, lengths: vec![4, 4, 3, 2, 1], reverse: false };
         let mut inputs: Inputs = case.input_lens().map(|len| values(len, 3));
         let grads = [case.input_lens()[0] / kind.gates(), 5 * 19, 5 * 19].map(|len| values(len, 4));
-        // In the input of sequence 1 at step 1, that is packed row 6.
+        // In the input of sequence 1 at step 1, which is packed row 6.
         inputs[0][6 * kind.gates() * 19 + 3] = f64::NAN;
         let ([out, h, _], [grad_x, ..]) = kernels(&case, &inputs, &grads);
         // Steps hold 5, 4, 3 and 2 sequences.

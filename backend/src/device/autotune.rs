@@ -1,29 +1,29 @@
-//! The effort that goes into choosing among kernels for the same operation.
+//! Autotuning level: the effort spent on choosing among kernels for the same operation.
 
 use std::{
     fmt,
     sync::{Mutex, PoisonError},
 };
 
-/// Effort of a fusing backend's autotuning: how many of the kernels for an operation are compiled and measured when it comes
-/// first, of which the fastest is used from then on.
+/// Level of a fusing backend's autotuning: the number of kernels that are compiled and measured when an operation first
+/// occurs. The fastest one is used from then on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum AutotuneLevel {
     /// The first kernel that runs.
     Minimal,
     /// The kernels that are likely to be fast.
     Balanced,
-    /// Those that may be fast too.
+    /// Also kernels that may be fast.
     Extensive,
     /// All kernels.
     Full,
 }
 
 impl AutotuneLevel {
-    /// Every level, from the quickest start to the fastest kernels.
+    /// All levels, from the quickest start to the fastest kernels.
     pub const ALL: [Self; 4] = [Self::Minimal, Self::Balanced, Self::Extensive, Self::Full];
 
-    /// The name a person types, which is CubeCL's.
+    /// Returns the name that a user types, which is CubeCL's.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Minimal => "minimal",
@@ -42,13 +42,13 @@ impl fmt::Display for AutotuneLevel {
 
 static LEVEL: Mutex<Option<AutotuneLevel>> = Mutex::new(None);
 
-/// Sets the level of autotuning for devices that are [probed](crate::DeviceSpec::probe) later, instead of what
-/// `CUBECL_AUTOTUNE_LEVEL` or CubeCL's configuration file says. It does nothing once a GPU was probed, nor on CPUs.
+/// Sets the level of autotuning for devices that are [probed](crate::DeviceSpec::probe) later. It overrides
+/// `CUBECL_AUTOTUNE_LEVEL` and CubeCL's configuration file. It has no effect once a GPU was probed, nor on CPUs.
 pub fn set_autotune_level(level: AutotuneLevel) {
     *LEVEL.lock().unwrap_or_else(PoisonError::into_inner) = Some(level);
 }
 
-/// The level that the program has set.
+/// Returns the level that the program has set.
 #[cfg(any(feature = "cuda", feature = "wgpu"))]
 pub(super) fn autotune_level() -> Option<AutotuneLevel> {
     *LEVEL.lock().unwrap_or_else(PoisonError::into_inner)

@@ -1,4 +1,4 @@
-//! CUDA as the fusing backend needs it, looked at before the backend is touched: it panics, on a thread of its own, where
+//! Checks of CUDA's installation before the fusing backend is used. The backend would panic, on a thread of its own, if
 //! something is missing.
 
 use std::{
@@ -15,12 +15,12 @@ use super::{
     probe::explain,
 };
 
-/// Brings CUDA 12.8's run-time compiler and the headers that go with it.
+/// Command that installs CUDA 12.8's run-time compiler and its headers.
 pub(super) const PIP: &str = "`pip install nvidia-cuda-nvrtc-cu12==12.8.93 nvidia-cuda-runtime-cu12==12.8.90 \
                               nvidia-cuda-nvcc-cu12==12.8.93 nvidia-cuda-cccl-cu12==12.8.90` in a virtual environment that \
                               is active";
 
-/// The number of GPUs, once everything is there for the first kernel; the first answer stays.
+/// Returns the number of GPUs, after checking everything that the first kernel needs. The first result is kept.
 pub(super) fn devices() -> Result<usize, String> {
     static ANSWER: OnceLock<Result<usize, String>> = OnceLock::new();
     ANSWER.get_or_init(prepare).clone()
@@ -40,7 +40,7 @@ fn prepare() -> Result<usize, String> {
     let compiler = Compiler::find()?;
     compiler.check(driver_version, &gpus)?;
     cuda_headers::find()?;
-    // The cache tells GPUs of one kind from another by its folder alone.
+    // The cache distinguishes GPU models only by its folder.
     let names: BTreeSet<String> = gpus.iter().map(|gpu| format!("{} sm_{}", gpu.name, gpu.capability)).collect();
     let names = names.into_iter().collect::<Vec<_>>().join(" and ");
     let same = gpus.windows(2).all(|pair| pair[0].capability == pair[1].capability);
@@ -48,7 +48,7 @@ fn prepare() -> Result<usize, String> {
     Ok(count)
 }
 
-/// A version of CUDA; as text, `12.8`.
+/// A version of CUDA, displayed as `12.8`.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Version {
     major: c_int,
@@ -61,10 +61,10 @@ impl std::fmt::Display for Version {
     }
 }
 
-/// The newest CUDA that the driver knows.
+/// Returns the newest version of CUDA that the driver supports.
 fn driver_version(driver: &SharedLibrary) -> Result<Version, Missing> {
     let mut version = 0;
-    // SAFETY: the documented signature of cuDriverGetVersion.
+    // SAFETY: the signature is the documented one of cuDriverGetVersion, as `SharedLibrary::get` requires.
     let status = unsafe {
         let get = driver.get::<unsafe extern "C" fn(*mut c_int) -> c_int>(b"cuDriverGetVersion\0")?;
         get(&raw mut version)
@@ -89,7 +89,8 @@ impl Gpu {
         const MINOR: c_int = 76;
         let mut name = [0u8; 256];
         let (mut device, mut major, mut minor) = (0, 0, 0);
-        // SAFETY: the documented signatures of the three calls; the driver writes at most as much of the name as it is told.
+        // SAFETY: the signatures are the documented ones of the three calls, and the driver writes at most the given
+        // length of the name.
         unsafe {
             let get = driver.get::<unsafe extern "C" fn(*mut c_int, c_int) -> c_int>(b"cuDeviceGet\0")?;
             succeeded(get(&raw mut device, index as c_int))?;
@@ -106,15 +107,15 @@ impl Gpu {
     }
 }
 
-/// CUDA's run-time compiler.
+/// CUDA's run-time compiler, NVRTC.
 struct Compiler {
     library: SharedLibrary,
     version: Version,
 }
 
 impl Compiler {
-    /// The one that the backend will find: it looks for these names, of which the second is also the library's own, so that
-    /// one that is loaded by its path is found too.
+    /// Loads the compiler that the backend will find. The backend looks for these names; the second one is also the
+    /// library's own, so that one loaded by its path is found too.
     fn find() -> Result<Self, String> {
         let library = load_any(&["libnvrtc.so", "libnvrtc.so.12", "nvrtc64_120_0.dll"])
             .or_else(|| compiler_paths().iter().find_map(SharedLibrary::load));
@@ -134,7 +135,7 @@ impl Compiler {
         Ok(Self { library, version })
     }
 
-    /// Whether the driver takes what it compiles, and it compiles for each GPU.
+    /// Checks that the driver accepts the compiler's output, and that it compiles for each GPU.
     fn check(&self, driver: Version, gpus: &[Gpu]) -> Result<(), String> {
         let version = self.version;
         if version > driver {
@@ -160,10 +161,11 @@ impl Compiler {
         }
     }
 
-    /// The compute capabilities that it compiles for, times ten, where it tells.
+    /// Returns the compute capabilities that it compiles for, times ten, if it lists them.
     fn architectures(&self) -> Option<Vec<c_int>> {
         let mut count = 0;
-        // SAFETY: the documented signatures; the second call writes as many numbers as the first has said.
+        // SAFETY: the signatures are the documented ones, and the second call writes as many values as the first one
+        // returned.
         unsafe {
             let get_count =
                 self.library.get::<unsafe extern "C" fn(*mut c_int) -> c_int>(b"nvrtcGetNumSupportedArchs\0").ok()?;
@@ -179,7 +181,7 @@ impl Compiler {
 
 fn compiler_version(library: &SharedLibrary) -> Result<Version, Missing> {
     let (mut major, mut minor) = (0, 0);
-    // SAFETY: the documented signature of nvrtcVersion.
+    // SAFETY: the signature is the documented one of nvrtcVersion, as `SharedLibrary::get` requires.
     let status = unsafe {
         let get = library.get::<unsafe extern "C" fn(*mut c_int, *mut c_int) -> c_int>(b"nvrtcVersion\0")?;
         get(&raw mut major, &raw mut minor)
@@ -188,7 +190,7 @@ fn compiler_version(library: &SharedLibrary) -> Result<Version, Missing> {
     Ok(Version { major, minor })
 }
 
-/// Where the compiler lies besides the dynamic loader's folders: in toolkits, and in a Python environment.
+/// Returns paths of the compiler outside of the dynamic loader's folders: in toolkits and in Python environments.
 fn compiler_paths() -> Vec<PathBuf> {
     let toolkits = cuda_headers::toolkits().into_iter().flat_map(|root| [root.join("lib64"), root.join("lib")]);
     let wheels = cuda_headers::wheels().into_iter().map(|wheels| wheels.join("cuda_nvrtc/lib"));

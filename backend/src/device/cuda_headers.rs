@@ -10,11 +10,11 @@ use std::{
 
 use super::{cuda::PIP, kernel_cache::cache_folder};
 
-/// The headers without which kernels do not compile, or lose tensor cores without a word.
+/// Headers without which kernels do not compile, or silently lose tensor cores.
 const HEADERS: [&str; 6] = ["cuda_runtime.h", "cuda_fp16.h", "cuda_bf16.h", "mma.h", "crt/mma.h", "cuda/barrier"];
 
-/// Makes sure that the backend finds all headers: where it looks by itself, or in a Python environment, of whose parts a
-/// folder is made that `CUDA_PATH` then names.
+/// Makes sure that the backend finds all headers: in its default location, or in a Python environment, whose packages
+/// are joined in a folder that `CUDA_PATH` then names.
 pub(super) fn find() -> Result<(), String> {
     let root = usual_root();
     let lacking = match &root {
@@ -40,24 +40,24 @@ pub(super) fn find() -> Result<(), String> {
             lacking.join(", ")
         ));
     };
-    // SAFETY: this happens once, when a program first asks for the device, and so before the backend, the only one here that
-    // reads this variable, has started a thread. Rust's own readers are locked out while it is written.
+    // SAFETY: this runs once, when a program first asks for the device, before the backend, the only reader of this
+    // variable here, has started a thread. Rust's own readers are excluded by a lock.
     unsafe { env::set_var("CUDA_PATH", found) };
     Ok(())
 }
 
-/// Of the headers, those that a toolkit does not have.
+/// Returns the headers that a toolkit lacks.
 fn lacking_in(toolkit: &Path) -> Vec<&'static str> {
     lacking(&[toolkit.join("include"), toolkit.join("include/cccl")])
 }
 
-/// Of the headers, those that are in none of the folders.
+/// Returns the headers that are in none of the folders.
 fn lacking(folders: &[PathBuf]) -> Vec<&'static str> {
     let is_there = |header: &&str| folders.iter().any(|folder| folder.join(header).is_file());
     HEADERS.into_iter().filter(|header| !is_there(header)).collect()
 }
 
-/// Where CubeCL looks for a toolkit, by its rule.
+/// Returns the folder in which CubeCL looks for a toolkit, by its rule.
 fn usual_root() -> Option<PathBuf> {
     if let Some(path) = env::var_os("CUDA_PATH") {
         return Some(path.into());
@@ -70,14 +70,14 @@ fn usual_root() -> Option<PathBuf> {
     folders.into_iter().find(|path| path.exists()).or_else(nvcc)
 }
 
-/// Folders that may be toolkits, best first.
+/// Returns folders that may be toolkits, best first.
 pub(super) fn toolkits() -> Vec<PathBuf> {
     let variables = ["CUDA_PATH", "CUDA_HOME", "CUDA_ROOT"].into_iter().filter_map(env::var_os).map(PathBuf::from);
     let conda = env::var_os("CONDA_PREFIX").map(|prefix| PathBuf::from(prefix).join("targets/x86_64-linux"));
     variables.chain(["/usr/local/cuda".into(), "/opt/cuda".into()]).chain(conda).collect()
 }
 
-/// The folders of NVIDIA's packages in the Python environments that are active.
+/// Returns the folders of NVIDIA's packages in the active Python environments.
 pub(super) fn wheels() -> Vec<PathBuf> {
     let prefixes = ["VIRTUAL_ENV", "CONDA_PREFIX"].into_iter().filter_map(env::var_os).map(PathBuf::from);
     let pythons = prefixes.flat_map(|prefix| {
@@ -87,7 +87,7 @@ pub(super) fn wheels() -> Vec<PathBuf> {
     pythons.map(|python| python.join("site-packages/nvidia")).filter(|folder| folder.is_dir()).collect()
 }
 
-/// A folder in the place of a toolkit, with the headers of the Python packages.
+/// Returns a folder with the layout of a toolkit that has the headers of the Python packages.
 fn from_wheels() -> io::Result<Option<PathBuf>> {
     for wheels in wheels() {
         let parts = ["cuda_runtime", "cuda_nvcc", "cuda_cccl", "cuda_nvrtc"];
@@ -99,7 +99,7 @@ fn from_wheels() -> io::Result<Option<PathBuf>> {
     Ok(None)
 }
 
-/// A folder with an `include` that has links to what is in all the folders, in grove's cache.
+/// Creates, in grove's cache, a folder whose `include` has links to the content of all the folders.
 fn together(folders: &[PathBuf]) -> io::Result<PathBuf> {
     let entries = entries(folders);
     let mut hasher = DefaultHasher::new();
@@ -109,7 +109,7 @@ fn together(folders: &[PathBuf]) -> io::Result<PathBuf> {
     if lacking(&[root.join("include")]).is_empty() {
         return Ok(root);
     }
-    // Whoever makes it at the same time makes the same.
+    // A concurrent process creates the same content.
     fs::create_dir_all(&cache)?;
     let own = cache.join(format!("cuda-headers-{}", std::process::id()));
     fs::create_dir_all(own.join("include"))?;
@@ -120,7 +120,7 @@ fn together(folders: &[PathBuf]) -> io::Result<PathBuf> {
     Ok(root)
 }
 
-/// By their names, where the files and folders lie that the folders have.
+/// Returns the paths of the folders' files and subfolders by name.
 fn entries(folders: &[PathBuf]) -> BTreeMap<PathBuf, Vec<PathBuf>> {
     let mut entries = BTreeMap::<PathBuf, Vec<PathBuf>>::new();
     for entry in folders.iter().flat_map(|folder| fs::read_dir(folder).into_iter().flatten()).flatten() {
@@ -129,7 +129,7 @@ fn entries(folders: &[PathBuf]) -> BTreeMap<PathBuf, Vec<PathBuf>> {
     entries
 }
 
-/// Links to the entries; where several folders have one of the same name, the folder is made, with links.
+/// Creates links to the entries. If several folders have an entry of the same name, a folder with links is created.
 fn link(entries: &BTreeMap<PathBuf, Vec<PathBuf>>, to: &Path) -> io::Result<()> {
     for (name, places) in entries {
         let folders: Vec<PathBuf> = places.iter().filter(|place| place.is_dir()).cloned().collect();

@@ -1,4 +1,4 @@
-//! GPUs as the vendor's driver library tells of them, loaded at run time.
+//! Detection of GPUs by the vendor's driver library, loaded at run time.
 
 use libloading::{Library, Symbol};
 use std::{
@@ -6,9 +6,9 @@ use std::{
     mem::ManuallyDrop,
 };
 
-/// The two calls of a driver that tell how many devices it has. Both vendors give them the same signatures.
+/// The two calls of a driver that count its devices. Both vendors use the same signatures.
 pub(super) struct Driver {
-    /// Names to look for, best first.
+    /// Names of the library, best first.
     pub libraries: &'static [&'static str],
     /// `int init(unsigned flags)`.
     pub init: &'static [u8],
@@ -18,7 +18,7 @@ pub(super) struct Driver {
     pub no_device: c_int,
 }
 
-/// Why the driver gave no count.
+/// Reason for which the driver gave no count.
 pub(super) enum Missing {
     Library,
     Symbol(String),
@@ -27,10 +27,10 @@ pub(super) enum Missing {
 }
 
 impl Driver {
-    /// The driver, initialised, and how many devices it has.
+    /// Loads and initialises the driver. Returns it and its number of devices.
     pub fn open(&self) -> Result<(SharedLibrary, usize), Missing> {
         let library = load_any(self.libraries).ok_or(Missing::Library)?;
-        // SAFETY: these are the documented signatures of cuInit/hipInit and cuDeviceGetCount/hipGetDeviceCount.
+        // SAFETY: the signatures are the documented ones of cuInit/hipInit and cuDeviceGetCount/hipGetDeviceCount.
         unsafe {
             let init: Symbol<unsafe extern "C" fn(c_uint) -> c_int> = library.get(self.init)?;
             let get_count: Symbol<unsafe extern "C" fn(*mut c_int) -> c_int> = library.get(self.count)?;
@@ -53,28 +53,29 @@ impl Driver {
     }
 }
 
-/// A library that stays for as long as the process: once it is initialised, a driver has threads and handlers of its own,
-/// whose code must not go away.
+/// A library that is never unloaded: an initialised driver has threads and handlers of its own, whose code must stay in
+/// memory.
 pub(super) struct SharedLibrary(ManuallyDrop<Library>);
 
 impl SharedLibrary {
     /// Loads a library by its name, as the dynamic loader finds it, or by its path.
     pub fn load(name: impl AsRef<OsStr>) -> Option<Self> {
-        // SAFETY: loading a vendor's library runs its initialisers, which is what every user of it does.
+        // SAFETY: loading runs the library's initialisers. The callers in this module tree name vendors' libraries
+        // only.
         unsafe { Library::new(name.as_ref()) }.ok().map(|library| Self(ManuallyDrop::new(library)))
     }
 
-    /// A function of the library, whose name ends with a zero byte.
+    /// Returns a function of the library. Its name must end with a zero byte.
     ///
     /// # Safety
-    /// `F` is a pointer to a function with the signature that the library's documentation gives this one.
+    /// `F` must be a pointer to a function with the signature that the library documents for this name.
     pub unsafe fn get<F>(&self, name: &[u8]) -> Result<Symbol<'_, F>, Missing> {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees that `F` is the function's type.
         unsafe { self.0.get(name) }.map_err(|error| Missing::Symbol(error.to_string()))
     }
 }
 
-/// The first of the libraries that the dynamic loader finds.
+/// Loads the first of the libraries that the dynamic loader finds.
 pub(super) fn load_any(names: &[&str]) -> Option<SharedLibrary> {
     names.iter().find_map(SharedLibrary::load)
 }

@@ -1,4 +1,4 @@
-//! Where the fusing backends keep what they compiled and measured, for the next start.
+//! Cache of compiled kernels and autotuning results of the fusing backends, for later runs.
 
 use cubecl::config::{CubeClRuntimeConfig, RuntimeConfig, autotune, cache::CacheConfig};
 use std::{
@@ -9,20 +9,20 @@ use std::{
 
 use super::autotune::{AutotuneLevel, autotune_level};
 
-/// grove's folder for what can be made again.
+/// Returns grove's cache folder.
 pub(super) fn cache_folder() -> Option<PathBuf> {
     let variable = |name| env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     let caches = || variable("XDG_CACHE_HOME").or_else(|| Some(env::home_dir()?.join(".cache")));
     variable("GROVE_CACHE").or_else(|| Some(caches()?.join("grove")))
 }
 
-/// Has CubeCL keep compiled kernels, if all its devices are of the `same` kind, and the results of its measurements, in a folder
-/// of their own for this kind of `device`: by itself it does not tell one kind from another. A program's own configuration of
-/// CubeCL, if it has set one, stays; one from a file (`cubecl.toml`) stays but for where it keeps nothing, and for the
-/// [level](super::set_autotune_level) of autotuning that the program has set.
+/// Makes CubeCL cache compiled kernels, if all its devices are of the `same` kind, and its autotuning results. The
+/// folder is specific to this kind of `device`, since CubeCL itself does not distinguish kinds. A configuration of
+/// CubeCL set by the program stays as it is. One from a file (`cubecl.toml`) stays except for missing cache folders and
+/// the [level](super::set_autotune_level) of autotuning that the program has set.
 ///
 /// # Errors
-/// A configuration file of CubeCL's is not as it should be.
+/// If a configuration file of CubeCL is invalid.
 pub(super) fn set(device: &str, same: bool) -> Result<(), String> {
     if CubeClRuntimeConfig::storage().lock().is_some() {
         return Ok(());
@@ -51,7 +51,8 @@ fn cubecl_level(level: AutotuneLevel) -> autotune::AutotuneLevel {
     }
 }
 
-/// What the first of CubeCL's configuration files says, here or above; CubeCL itself panics at one that it cannot read.
+/// Returns the configuration in the first of CubeCL's files, in this folder or those above. CubeCL itself panics if it
+/// cannot read one.
 fn configured() -> Result<CubeClRuntimeConfig, String> {
     let here = env::current_dir().unwrap_or_default();
     for folder in here.ancestors() {
@@ -68,7 +69,7 @@ fn configured() -> Result<CubeClRuntimeConfig, String> {
     Ok(CubeClRuntimeConfig::default())
 }
 
-/// The configuration in a file, or in a section of one, if it has that.
+/// Returns the configuration in a file, or in a section of it, if there is that section.
 fn parsed(text: &str, section: Option<&str>) -> Result<Option<CubeClRuntimeConfig>, toml::de::Error> {
     let Some(section) = section else { return toml::from_str(text).map(Some) };
     let mut table: toml::Table = toml::from_str(text)?;
@@ -80,7 +81,7 @@ fn folder_of(device: &str) -> PathBuf {
     cache_folder().unwrap_or_else(env::temp_dir).join("kernels").join(name.collect::<String>())
 }
 
-/// The folder, or one for this process alone where it cannot be written to: CubeCL would try for half a minute.
+/// Returns the folder, or one for this process alone if it is not writable: CubeCL would retry for half a minute.
 fn usable(folder: &Path) -> PathBuf {
     let probe = folder.join(format!("write-{}", std::process::id()));
     let written =
@@ -94,7 +95,8 @@ fn usable(folder: &Path) -> PathBuf {
     }
 }
 
-/// Removes the locks of processes that were killed: CubeCL holds one for moments, and waits half a minute for another's.
+/// Removes the locks of killed processes. CubeCL holds a lock only for moments, but waits half a minute for one of
+/// another process.
 fn remove_old_locks(folder: &Path) {
     for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
         let path = entry.path();
@@ -104,7 +106,7 @@ fn remove_old_locks(folder: &Path) {
         } else if path.extension().is_some_and(|end| end == "lock")
             && age().is_some_and(|age| age > Duration::from_secs(60))
         {
-            // Another process may have done so.
+            // Another process may have removed it already.
             let _ = fs::remove_file(&path);
         }
     }

@@ -1,4 +1,4 @@
-//! Choosing a device by name, and finding out whether it is there before Burn is touched (Burn panics).
+//! Selection of a device by name, with a check that it is available before Burn is used (Burn panics).
 
 mod autotune;
 #[cfg(feature = "cuda")]
@@ -31,7 +31,7 @@ pub use probe::wgpu_device;
 #[allow(deprecated)]
 pub type Candle = burn_candle::Candle<f32, i64>;
 
-/// A backend by the name that a person types.
+/// A backend, by the name that a user types.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum BackendName {
     /// Pure-Rust CPU backend.
@@ -48,10 +48,10 @@ pub enum BackendName {
 }
 
 impl BackendName {
-    /// Every backend that grove knows, compiled in or not.
+    /// All backends that grove knows, compiled in or not.
     pub const ALL: [Self; 5] = [Self::Flex, Self::Candle, Self::Cuda, Self::Wgpu, Self::Rocm];
 
-    /// The name a person types.
+    /// Returns the name that a user types.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Flex => "flex",
@@ -62,7 +62,7 @@ impl BackendName {
         }
     }
 
-    /// Whether this build contains the backend.
+    /// Returns true if this build contains the backend.
     pub fn is_compiled(self) -> bool {
         match self {
             Self::Flex => cfg!(feature = "flex"),
@@ -89,78 +89,78 @@ impl FromStr for BackendName {
     }
 }
 
-/// A backend and which of its devices, as given on a command line.
+/// A backend and the index of one of its devices, as given on a command line.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct DeviceSpec {
     /// The backend.
     pub backend: BackendName,
-    /// Which of its devices, from 0. CPU backends have one.
+    /// Index of the device, from 0. CPU backends have one device.
     pub index: usize,
 }
 
-/// Why a device cannot be used.
+/// Reason for which a device cannot be used.
 #[derive(Debug, Error, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum DeviceError {
     /// No backend has this name.
     #[error("unknown backend '{name}'; choose one of flex, candle, cuda, wgpu, rocm")]
     Unknown {
-        /// What was typed.
+        /// The name that was given.
         name: String,
     },
     /// The backend is not part of this build.
     #[error("backend '{backend}' is not compiled in; build with `--features {backend}`")]
     NotCompiled {
-        /// The backend that was asked for.
+        /// The requested backend.
         backend: BackendName,
     },
     /// Driver, library or hardware is missing.
     #[error("backend '{backend}' cannot be used here: {reason}")]
     Unavailable {
-        /// The backend that was asked for.
+        /// The requested backend.
         backend: BackendName,
-        /// What is missing, and what to do.
+        /// The missing part, and the remedy.
         reason: String,
     },
     /// The backend has fewer devices.
     #[error("backend '{backend}' has {count} device(s) here, numbered from 0; there is no device {index}")]
     Index {
-        /// The backend that was asked for.
+        /// The requested backend.
         backend: BackendName,
-        /// How many devices it has.
+        /// Number of its devices.
         count: usize,
-        /// The number that was asked for.
+        /// The requested index.
         index: usize,
     },
-    /// The environment asks for a precision that is none.
+    /// The environment requests an unknown precision.
     #[error("{variable}: {error}")]
     Precision {
         /// The environment variable.
         variable: &'static str,
-        /// What it holds.
+        /// Error about its value.
         error: UnknownPrecision,
     },
-    /// The backend lacks operations for a type of numbers.
+    /// The backend lacks operations for a data type.
     #[error("backend '{backend}' cannot compute in {dtype}: choose another backend or another type of numbers")]
     Dtype {
-        /// The backend that was asked for.
+        /// The requested backend.
         backend: BackendName,
-        /// The type's name.
+        /// Name of the data type.
         dtype: &'static str,
     },
 }
 
 impl DeviceSpec {
-    /// A device of a backend.
+    /// Creates the specification of a device.
     pub fn new(backend: BackendName, index: usize) -> Self {
         Self { backend, index }
     }
 
-    /// Finds out, without touching Burn, whether the device is there.
+    /// Checks, without using Burn, that the device is available.
     ///
-    /// For the fusing backends this also prepares the first kernel: kernels that are compiled are kept for the next start, and
-    /// headers of CUDA that lie in a Python environment are found. So it, or [`run`](Self::run), comes before a program makes
-    /// its first tensor there.
+    /// For the fusing backends this also prepares the first kernel: it enables the cache of compiled kernels and finds
+    /// CUDA's headers in a Python environment. Call this or [`run`](Self::run) before a program creates its first
+    /// tensor there.
     ///
     /// # Errors
     /// The backend is not compiled in, its driver or hardware is missing, or it has no such device; or the environment's
@@ -179,8 +179,9 @@ impl DeviceSpec {
         Ok(())
     }
 
-    /// Tells early whether the backend lacks operations for a type of floating-point numbers; see
-    /// [`Backend::computes_in`](crate::Backend::computes_in). Of a GPU this is known only once it runs, and not asked here.
+    /// Checks early that the backend has the operations for a floating-point type; see
+    /// [`Backend::computes_in`](crate::Backend::computes_in). For a GPU this is known only at run time, and not checked
+    /// here.
     ///
     /// # Errors
     /// [`DeviceError::Dtype`].
@@ -196,10 +197,11 @@ impl DeviceSpec {
         if computes { Ok(()) } else { Err(DeviceError::Dtype { backend, dtype: dtype.name() }) }
     }
 
-    /// Probes for the device, then runs the program on it; on a CPU, on one of the threads that share its kernels' work.
+    /// Probes for the device, then runs the program on it. On a CPU, it runs on one of the threads of the kernels'
+    /// pool.
     ///
-    /// The allocator is left as it is: a program that wants freed memory kept for the next tensors, without which training
-    /// takes up to a third longer, calls [`keep_freed_memory`](crate::keep_freed_memory) first.
+    /// Does not configure the allocator. To keep freed memory for later tensors, without which training takes up to a
+    /// third longer, call [`keep_freed_memory`](crate::keep_freed_memory) first.
     ///
     /// # Errors
     /// As [`probe`](Self::probe).
@@ -222,7 +224,7 @@ impl DeviceSpec {
     }
 }
 
-/// Runs a program whose kernels share the threads of a pool.
+/// Runs a program on the thread pool that its kernels share.
 #[cfg(any(feature = "flex", feature = "candle"))]
 fn on_cpu<R: Send>(run: impl FnOnce() -> R + Send) -> R {
     grove_kernels::as_worker(run)

@@ -1,11 +1,11 @@
-//! How many devices a backend has on this machine, or a sentence that says why none.
+//! Number of a backend's devices on this machine, or the reason for which there is none.
 
 #[cfg(feature = "wgpu")]
 use std::collections::BTreeSet;
 
 use super::BackendName;
 
-/// Number of devices, at least one; otherwise what is missing.
+/// Returns the number of devices, at least one, or an error that says what is missing.
 pub(super) fn device_count(backend: BackendName) -> Result<usize, String> {
     match backend {
         BackendName::Flex | BackendName::Candle => Ok(1),
@@ -50,7 +50,7 @@ fn wgpu_adapters() -> Vec<wgpu::Adapter> {
     pollster::block_on(instance.enumerate_adapters(backends))
 }
 
-/// Adapters as devices, in the order in which grove numbers them: discrete, integrated, virtual, software.
+/// Returns the adapters as devices, in grove's order: discrete, integrated, virtual, software.
 #[cfg(feature = "wgpu")]
 fn wgpu_devices(adapters: &[wgpu::Adapter]) -> Vec<burn_wgpu::WgpuDevice> {
     use burn_wgpu::WgpuDevice;
@@ -73,7 +73,7 @@ fn wgpu() -> Result<usize, String> {
                 .to_owned(),
         );
     }
-    // The cache tells devices of one kind from another by its folder alone.
+    // The cache distinguishes kinds of devices only by its folder.
     let names: BTreeSet<String> = adapters
         .iter()
         .map(|adapter| {
@@ -86,7 +86,7 @@ fn wgpu() -> Result<usize, String> {
     Ok(count)
 }
 
-/// The wgpu device with a number as on the command line, or wgpu's default where there is none such.
+/// Returns the wgpu device with an index as on the command line, or wgpu's default if there is none.
 #[cfg(feature = "wgpu")]
 pub fn wgpu_device(index: usize) -> burn_wgpu::WgpuDevice {
     wgpu_devices(&wgpu_adapters()).into_iter().nth(index).unwrap_or_default()

@@ -1,11 +1,11 @@
-//! Two functions of tensors, and their gradients, side by side.
+//! Comparison of two functions of tensors and their gradients.
 
 use burn::tensor::{Tensor, TensorData, TensorPrimitive, ops::FloatTensor};
 use grove_backend::{Autodiff, Backend};
 
 use crate::common;
 
-/// Numbers without order, the same on every backend.
+/// Returns pseudo-random numbers, the same on every backend.
 pub fn numbers<B: Backend, const D: usize>(shape: [usize; D], seed: u64, device: &B::Device) -> Tensor<B, D> {
     let count = shape.iter().product::<usize>() as u64;
     let hash = |i: u64| (i + seed).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 40;
@@ -21,10 +21,10 @@ pub fn primitive<B: Backend, const D: usize>(x: Tensor<B, D>) -> FloatTensor<B> 
     x.into_primitive().tensor()
 }
 
-/// A function of flat tensors, as the differentiating backend has it.
+/// A function of flat tensors on the differentiating backend.
 pub type Function<'a, B> = &'a dyn Fn(&[Tensor<Autodiff<B>, 1>]) -> Tensor<Autodiff<B>, 1>;
 
-/// Values of two functions, and their gradients with respect to those of the inputs that need one, each choice of them.
+/// Compares the values of two functions and their gradients, for each choice of the inputs that need one.
 pub fn compare<B: Backend>(what: &str, inputs: &[Tensor<B, 1>], ours: Function<'_, B>, theirs: Function<'_, B>) {
     for needs in 1..1 << inputs.len() {
         let needed = |i: usize| needs >> i & 1 == 1;

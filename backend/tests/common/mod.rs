@@ -1,7 +1,7 @@
-//! What tests of several crates share: one test on every backend, and comparison with a reference. Other crates
-//! include this file by its path.
+//! Helpers shared by the tests of several crates: one test on every backend, and comparison with a reference. Other
+//! crates include this file by its path.
 
-/// Makes a `#[test]` for each backend in this build out of each function `fn name<B: Backend>(device: B::Device)`.
+/// Generates a `#[test]` for each backend in this build from each function `fn name<B: Backend>(device: B::Device)`.
 ///
 /// The functions are called with concrete types: `DeviceSpec::run` would compile every test for CUDA too.
 macro_rules! on_each_backend {
@@ -37,7 +37,8 @@ macro_rules! on_each_backend {
     )*};
 }
 
-/// Largest distance between two lists of numbers, and the largest absolute value in the second. NaN where one is.
+/// Returns the largest distance between two lists of numbers, and the largest absolute value in the second one. NaN if
+/// any is NaN.
 pub fn distance(a: &[f64], b: &[f64]) -> (f64, f64) {
     assert_eq!(a.len(), b.len(), "as many numbers");
     let max = |max: f64, x: f64| if x.is_nan() { x } else { max.max(x.abs()) };

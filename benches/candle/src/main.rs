@@ -21,7 +21,7 @@ use std::{
 /// One run of a row's work. On the CPU candle's results are there when its functions return.
 pub type Run = Box<dyn FnMut() -> Result<()>>;
 
-/// What this process is started with. The number of threads is there too, but candle reads it from the environment.
+/// Arguments of this process. The number of threads is among them, but candle reads it from the environment.
 #[derive(Deserialize)]
 struct Spec {
     row: Row,
@@ -30,7 +30,7 @@ struct Spec {
     dtype: String,
 }
 
-/// What a row computes, with the names and fields of `examples/bench/work.rs`.
+/// Computation of a row, with the names and fields of `examples/bench/work.rs`.
 #[derive(Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum Row {
@@ -154,7 +154,7 @@ pub enum Cell {
     Gru,
 }
 
-/// What this process is asked.
+/// Requests to this process.
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum Question {
@@ -168,7 +168,7 @@ enum Question {
     },
 }
 
-/// What this process says.
+/// Messages of this process.
 #[derive(Serialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
 enum Event {

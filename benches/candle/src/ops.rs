@@ -97,7 +97,7 @@ pub fn randn(shape: impl Into<Shape>) -> candle_core::Result<Tensor> {
 /// be quicker. What is not trained is no variable, as candle would keep all intermediate results of variables.
 #[derive(Clone, Default)]
 pub struct Random {
-    /// Where variables are kept, in training.
+    /// Variables, in training.
     pub variables: Option<VarMap>,
 }
 
@@ -123,7 +123,7 @@ impl SimpleBackend for Random {
 }
 
 impl Random {
-    /// What layers are made with.
+    /// Builder of layers.
     pub fn builder(&self) -> VarBuilder<'static> {
         VarBuilder::from_backend(Box::new(self.clone()), DType::F32, Device::Cpu)
     }
@@ -143,8 +143,8 @@ fn activate(function: Function, x: &Tensor) -> candle_core::Result<Tensor> {
     }
 }
 
-/// What is computed of a layer. candle's fused kernels of softmax and layer normalisation have no backward pass: what
-/// goes through them gets no gradients and no error says so. Training therefore takes plain operations.
+/// Mode of computation. candle's fused kernels of softmax and layer normalisation have no backward pass: gradients
+/// through them are silently missing. Training therefore uses plain operations.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Pass {
     Forward,

@@ -1,7 +1,7 @@
 //! Greedy decoding of a GGUF file by candle's quantised LLaMA: `candle-llama MODEL.gguf 5,17,40 NEW_TOKENS`, see
 //! benches/llama_decode.sh.
 //!
-//! What is printed means the same as in `llama_decode.py`. Ends are ignored.
+//! The output means the same as that of `llama_decode.py`. Ends are ignored.
 
 use candle_core::{Device, Tensor, quantized::gguf_file::Content};
 use candle_transformers::models::quantized_llama::ModelWeights;

@@ -11,7 +11,7 @@ use crate::work::Work;
 /// One run of a row's work, finished on the device when it returns.
 pub type Run = Box<dyn FnMut() -> Result<(), String>>;
 
-/// Where and in what numbers a row is computed.
+/// Device and dtype of a row.
 pub struct Place<B: Backend> {
     pub device: B::Device,
     pub dtype: FloatDType,
@@ -34,7 +34,7 @@ impl<B: Backend> Place<B> {
         Key::new(2).fold_in(number).randint(shape, 0, bound as i32, &self.device)
     }
 
-    /// What layers are made with.
+    /// Initializer of layers.
     fn init(&self, number: u32) -> Init<B> {
         Init::new(Key::new(3).fold_in(number), &self.device)
     }

@@ -27,7 +27,7 @@ pub struct ChatArgs {
     #[arg(long, conflicts_with_all = ["prompt_ids", "score", "samples", "draft"], help_heading = "Conversation")]
     pub chat: bool,
 
-    /// What the model is told before the conversation
+    /// System message at the start of the conversation
     #[arg(long, value_name = "TEXT", requires = "chat", help_heading = "Conversation")]
     pub system: Option<String>,
 }

@@ -16,7 +16,7 @@ use super::{
 };
 use crate::common::{DeviceArgs, Exit, failure, resolve};
 
-/// What such a program is asked for.
+/// Options of a program that generates text.
 #[derive(Args, Debug)]
 pub struct DecoderArgs {
     /// Directory, weights file, or hub id (as `user/model@revision`). Without it, the small model that ships with grove

@@ -1,4 +1,4 @@
-//! What the examples that generate text have in common: from a prompt to what the model makes of it.
+//! Code shared by the examples that generate text: from a prompt to the printed continuation.
 
 #[allow(dead_code)] // Not every model was made for conversations.
 pub mod chat;
@@ -27,7 +27,7 @@ use crate::common::{
 };
 pub use options::{DraftArgs, GenerationArgs};
 
-/// What is continued where nothing else is given.
+/// Prompt where none is given.
 const DEFAULT_PROMPT: &str = "The next morning brought a letter from her sister,";
 
 /// Continues the prompt, or scores it. `load` gives the model, and `logits` a forward pass's, `[1, t, vocab_size]`.
@@ -77,7 +77,7 @@ pub fn run_with_draft<B: Backend, M: Rewind<B>>(
     })
 }
 
-/// What is known before the model is read.
+/// Inputs of the generation that need no weights.
 struct Prepared {
     tokenizer: Option<Tokenizer>,
     ids: Vec<u32>,

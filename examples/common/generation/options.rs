@@ -9,11 +9,11 @@ use std::path::Path;
 
 use crate::common::{Exit, failure};
 
-/// How tokens are drawn where neither the options nor the model say it.
+/// Sampling where neither the options nor the model's files set it.
 pub const DEFAULT_SAMPLING: Sampling =
     Sampling { temperature: 0.8, top_k: None, top_p: None, min_p: None, repetition_penalty: 1.0 };
 
-/// What to continue, and how.
+/// Prompt and generation settings.
 #[derive(Args, Debug)]
 pub struct GenerationArgs {
     /// Text to continue; without it, standard input is read, or a small text of our own is used
@@ -28,9 +28,9 @@ pub struct GenerationArgs {
     #[arg(long, default_value_t = 128, value_name = "N", help_heading = "Generation")]
     pub max_new_tokens: usize,
 
-    /// How bold to be: 0 always takes the likeliest token [default: 0.8]
+    /// Sampling temperature; 0 always takes the most likely token [default: 0.8]
     ///
-    /// What is not given here or below is taken from the model's generation_config.json.
+    /// Settings that are not given here or below are taken from the model's generation_config.json.
     #[arg(long, value_name = "T", help_heading = "Generation")]
     pub temperature: Option<f32>,
 
@@ -50,7 +50,7 @@ pub struct GenerationArgs {
     #[arg(long, value_name = "R", help_heading = "Generation")]
     pub repetition_penalty: Option<f32>,
 
-    /// How many continuations to generate
+    /// Number of continuations to generate
     #[arg(long, default_value_t = 1, value_name = "N", help_heading = "Generation")]
     pub samples: usize,
 
@@ -62,7 +62,7 @@ pub struct GenerationArgs {
     #[arg(long, help_heading = "Generation")]
     pub ignore_eos: bool,
 
-    /// Where the random numbers come from
+    /// Seed of the random numbers
     #[arg(long, default_value_t = 0, help_heading = "Generation")]
     pub seed: u64,
 
@@ -85,7 +85,7 @@ pub struct GenerationArgs {
 }
 
 impl GenerationArgs {
-    /// What can be told from the options alone.
+    /// Checks the options alone, before any file is read.
     pub fn check(&self) -> Result<(), Exit> {
         if self.samples == 0 {
             return Err(Exit::Usage("--samples is 0; it must be at least 1".into()));
@@ -102,7 +102,7 @@ impl GenerationArgs {
         self.sampling(DEFAULT_SAMPLING).validate().map_err(|error| Exit::Usage(error.to_string()))
     }
 
-    /// What to generate with a model: what the options say, and where they say nothing what the model's files do.
+    /// Settings of the generation: the options, completed by those in the model's files.
     pub fn settings(&self, path: &Path) -> Result<GenerateOptions, Exit> {
         let published = GenerateOptions::published(path, DEFAULT_SAMPLING).map_err(failure)?;
         Ok(GenerateOptions {
@@ -114,7 +114,7 @@ impl GenerationArgs {
         })
     }
 
-    /// What the options say, and where they say nothing what the model does.
+    /// Sampling by the options, completed by a default.
     fn sampling(&self, default: Sampling) -> Sampling {
         Sampling {
             temperature: self.temperature.unwrap_or(default.temperature),
@@ -133,12 +133,12 @@ pub struct DraftArgs {
     #[arg(long, value_name = "MODEL", conflicts_with_all = ["samples", "score"], help_heading = "Draft")]
     pub draft: Option<String>,
 
-    /// How many tokens it proposes at once
+    /// Number of tokens that the draft proposes at once
     #[arg(long, value_name = "N", default_value_t = 4, value_parser = draft_tokens, help_heading = "Draft")]
     pub draft_tokens: usize,
 }
 
-/// What a draft may propose at once, checked before any model is read.
+/// Parses the number of draft tokens, so that a wrong one is refused before any model is read.
 fn draft_tokens(text: &str) -> Result<usize, String> {
     match text.parse() {
         Ok(number @ 1..=16) => Ok(number),

@@ -162,7 +162,7 @@ fn reason(finish: Finish) -> &'static str {
         Finish::Stop => "stop",
         Finish::Length => "length",
         Finish::Context => "context",
-        // What watches here are the stop strings.
+        // The callback watches for stop strings only.
         Finish::Watcher => "stop_string",
     }
 }

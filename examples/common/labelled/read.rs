@@ -31,12 +31,12 @@ impl fmt::Display for Place {
     }
 }
 
-/// Which columns of a table, or fields of an object, are what: by name, or by number from 1.
+/// Columns of a table, or fields of an object, by name, or by number from 1.
 pub struct Columns {
     pub text: String,
     pub pair: Option<String>,
     pub label: String,
-    /// Whether the first line of a table has the names.
+    /// True if the first line of a table has the names.
     pub header: bool,
     /// Stands between columns; `None`: a tab in .tsv files, else a comma.
     pub delimiter: Option<u8>,
@@ -151,7 +151,7 @@ fn table(
     Ok(())
 }
 
-/// What to do where one column holds what another delimiter would divide.
+/// Hint for a table that has a single column because it uses another delimiter.
 fn other_delimiter(columns: &[String], delimiter: u8) -> Option<String> {
     let [only] = columns else { return None };
     let other =

@@ -1,15 +1,15 @@
-//! How often a classifier is right.
+//! Accuracy and loss of a classifier.
 
 use grove::train::Confusion;
 use std::path::Path;
 
 use crate::common::{Exit, failure};
 
-/// What an evaluation found.
+/// Results of an evaluation.
 pub struct Score {
     /// Sum of all losses, in nats.
     sum: f64,
-    /// How often fewer than five classes were thought likelier than the right one.
+    /// Number of examples whose class is among the five most likely.
     in_five: usize,
     pub confusion: Confusion,
 }

@@ -65,7 +65,7 @@ pub fn tell_unheld(labels: &[String], held_out: impl IntoIterator<Item = usize>)
             *held = true;
         }
     }
-    // Where nothing is held out at all, that was asked for.
+    // An evaluation set of nothing was requested.
     if !held.contains(&true) {
         return;
     }

@@ -1,4 +1,4 @@
-//! How well a model predicts a text.
+//! Evaluation of a language model.
 
 use grove::{
     models::check_finite,

@@ -27,7 +27,7 @@ use crate::{
 pub use options::LanguageArgs;
 use prepare::{Prepared, prepare};
 
-/// What the loop asks of a language model.
+/// Interface of language models to the training loop.
 pub trait LanguageModel<B: Backend>: Decoder<B> + Tree<B> {
     /// Its sizes.
     type Config;
@@ -46,7 +46,7 @@ pub trait LanguageModel<B: Backend>: Decoder<B> + Tree<B> {
     fn skeleton(config: &Self::Config) -> Result<Self, ModelError>;
     fn init(config: &Self::Config, key: Key, device: &B::Device) -> Result<Self, ModelError>;
     fn load(path: &Path, device: &B::Device) -> Result<Self, ModelError>;
-    /// What becomes `config.json`.
+    /// Content of `config.json`.
     fn config_json(&self) -> serde_json::Result<String>;
     fn with_dropout(self, rate: f64) -> Self;
     fn save(&self, directory: &Path) -> Result<(), ModelError>;

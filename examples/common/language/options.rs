@@ -11,7 +11,7 @@ pub const DEMONSTRATION_EPOCHS: f64 = 6.0;
 /// Tokens of a window where neither the options nor the model say it.
 pub const DEFAULT_CONTEXT: usize = 128;
 
-/// What is trained on, which model, and how.
+/// Model, data and hyperparameters.
 #[derive(Args, Debug)]
 pub struct LanguageArgs {
     /// Text files, or folders of .txt files; each file is one document. Or one token file, .tokens
@@ -22,7 +22,7 @@ pub struct LanguageArgs {
     #[arg(long, value_name = "PATH", num_args = 1..)]
     pub held_out: Vec<PathBuf>,
 
-    /// How much of the data is held out, where --held-out is not given; with 0 there is no evaluation
+    /// Fraction of the data that is held out, where --held-out is not given; with 0 there is no evaluation
     #[arg(long, default_value_t = 0.05, value_name = "FRACTION", conflicts_with = "held_out")]
     pub held_out_part: f64,
 
@@ -58,7 +58,7 @@ pub struct LanguageArgs {
 }
 
 impl LanguageArgs {
-    /// What can be told from the options alone.
+    /// Checks the options alone, before any file is read.
     pub fn check(&self) -> Result<(), String> {
         self.training.check()?;
         fraction("held-out-part", self.held_out_part)?;
@@ -70,7 +70,7 @@ impl LanguageArgs {
         Ok(())
     }
 
-    /// Whether the text that ships with grove is trained on, to show what happens.
+    /// True if the run is the demonstration on the text that ships with grove.
     pub fn is_demonstration(&self) -> bool {
         self.data.is_empty() && self.model.is_none()
     }

@@ -17,15 +17,15 @@ use crate::{
     training::Output,
 };
 
-/// What a run begins with.
+/// Model and data at the start of a run.
 pub struct Prepared<M> {
     pub model: M,
     /// `None` where the data is tokens already, and no tokenizer came with the model.
     pub tokenizer: Option<Tokenizer>,
-    /// What is trained on, or evaluated with `--evaluate`.
+    /// Training data, or the data of `--evaluate`.
     pub training: TokenStream,
     pub held_out: Option<TokenStream>,
-    /// Where the model that is fine-tuned lies.
+    /// Directory of the model that is fine-tuned.
     pub source: Option<PathBuf>,
 }
 

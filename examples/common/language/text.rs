@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use super::documents::documents;
 use crate::common::{Exit, failure};
 
-/// What a person gave as data.
+/// Data as given by the user.
 pub enum Text {
     /// Documents.
     Documents(Vec<String>),
@@ -17,7 +17,7 @@ pub enum Text {
     Tokens(TokenStream),
 }
 
-/// Whether a file is called as token files are.
+/// True if a file's name is that of a token file.
 pub fn holds_tokens(file: &Path) -> bool {
     file.extension().is_some_and(|extension| extension == "tokens")
 }

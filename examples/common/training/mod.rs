@@ -1,4 +1,4 @@
-//! What all examples that train have in common: options, the directory of a run, and what is told at the end.
+//! Code shared by the examples that train: options, the directory of a run, and the report at its end.
 
 // Each example uses a part of this.
 #![allow(dead_code, unused_imports)]
@@ -23,7 +23,7 @@ const INTERRUPTED: u8 = 130;
 /// Batches among which texts of similar length are brought together.
 pub const POOL: usize = 50;
 
-/// What the loop is told of an evaluation that failed.
+/// Converts the error of an evaluation to one of the training loop.
 pub fn evaluation_failed(error: Exit) -> TrainError {
     DataError::other(format!("{error:?}")).into()
 }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use crate::common::{DeviceArgs, Dtype};
 
-/// Where a run lives, and where it computes.
+/// Directory and device of a run.
 #[derive(Args, Debug)]
 pub struct RunArgs {
     /// Directory of the run: checkpoints, logs, and at the end the model. Without it nothing is kept
@@ -23,7 +23,7 @@ pub struct RunArgs {
     #[command(flatten)]
     pub device: DeviceArgs,
 
-    /// Where the random numbers come from: initial weights, order of the data, dropout
+    /// Seed of the random numbers: initial weights, order of the data, dropout
     #[arg(long, default_value_t = 0)]
     pub seed: u64,
 
@@ -39,7 +39,7 @@ impl RunArgs {
     }
 }
 
-/// How a run trains.
+/// Training hyperparameters.
 #[derive(Args, Debug)]
 pub struct TrainingArgs {
     /// Steps of the optimizer, in place of --epochs
@@ -62,7 +62,7 @@ pub struct TrainingArgs {
     #[arg(long, default_value_t = 1e-3, value_name = "RATE", help_heading = "Training")]
     pub learning_rate: f64,
 
-    /// How the learning rate falls after it has risen
+    /// Decay of the learning rate after the warm-up
     #[arg(long, value_enum, value_name = "NAME", default_value_t = Decay::Cosine, help_heading = "Training")]
     pub schedule: Decay,
 
@@ -74,11 +74,11 @@ pub struct TrainingArgs {
     #[arg(long, value_name = "N", help_heading = "Training")]
     pub warmup: Option<u64>,
 
-    /// How much of a matrix, times the learning rate, is taken from it at each step
+    /// Fraction of each matrix, times the learning rate, that is subtracted from it at each step
     #[arg(long, default_value_t = 0.1, value_name = "RATE", help_heading = "Training")]
     pub weight_decay: f64,
 
-    /// How much of the gradient's second moment stays at each step
+    /// Decay rate of the second moment
     #[arg(long, default_value_t = 0.99, value_name = "B", help_heading = "Training")]
     pub beta2: f64,
 
@@ -106,7 +106,7 @@ pub struct TrainingArgs {
     #[arg(long, default_value_t = 200, value_name = "N", help_heading = "Training")]
     pub checkpoint_every: u64,
 
-    /// How many checkpoints to keep
+    /// Number of checkpoints to keep
     #[arg(long, default_value_t = 2, value_name = "N", help_heading = "Training")]
     pub keep: usize,
 
@@ -119,7 +119,7 @@ pub struct TrainingArgs {
     pub save_dtype: Dtype,
 }
 
-/// How a learning rate falls.
+/// Decay of the learning rate.
 #[derive(ValueEnum, Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Decay {
     /// Along half a cosine
@@ -131,7 +131,7 @@ pub enum Decay {
 }
 
 impl TrainingArgs {
-    /// What can be told from the options alone.
+    /// Checks the options alone, before any file is read.
     pub fn check(&self) -> Result<(), String> {
         positive("learning-rate", self.learning_rate)?;
         if let Some(epochs) = self.epochs {

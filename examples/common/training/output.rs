@@ -1,4 +1,4 @@
-//! Where a run lives.
+//! Directory of a run.
 
 use grove::{
     models::Tokenizer,
@@ -17,7 +17,7 @@ use crate::common::{Exit, failure};
 /// The directory of `--output`, which is this program's alone until it ends.
 pub struct Output {
     directory: PathBuf,
-    /// Whether it holds a run that is resumed.
+    /// True if the directory holds a run that is resumed.
     resumed: bool,
     /// `None` as long as there is no directory: what is refused makes none.
     lock: OnceCell<RunLock>,

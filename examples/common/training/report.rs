@@ -1,4 +1,4 @@
-//! What is told at the end of a run.
+//! Report at the end of a run.
 
 use grove::{
     models::ModelError,
@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use super::Output;
 use crate::common::{Dtype, Exit, failure};
 
-/// What came of a run, apart from its model.
+/// Results of a run, apart from its model.
 pub struct Summary {
     pub ended: Ended,
     steps: u64,
@@ -21,7 +21,7 @@ pub struct Summary {
     seconds: f64,
     /// Step and loss of the best evaluation.
     best: Option<(u64, f64)>,
-    /// Where the model lies.
+    /// Directory of the saved model.
     directory: Option<PathBuf>,
     kept: bool,
 }

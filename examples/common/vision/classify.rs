@@ -17,7 +17,7 @@ use std::{io::IsTerminal, path::PathBuf};
 use super::{Picture, Published, bars::bars, preprocessor_of, read_pictures};
 use crate::common::{DeviceArgs, Exit, failure, shipped, write_json, write_line};
 
-/// How large images may be as a model reads them.
+/// Limits of image sizes.
 #[derive(Args, Debug, Clone, Copy)]
 pub struct SizeArgs {
     /// Most patches of an image for a ViT, whose work grows with the square of their number
@@ -43,7 +43,7 @@ pub struct ClassifyArgs {
     #[arg(long, value_name = "FILE", num_args = 1..)]
     pub image: Vec<PathBuf>,
 
-    /// How many classes to show of each picture
+    /// Number of classes to show for each image
     #[arg(long, value_name = "N", default_value_t = 5)]
     pub top_k: usize,
 
@@ -51,8 +51,8 @@ pub struct ClassifyArgs {
     #[arg(long, value_name = "N", default_value_t = 16)]
     pub batch_size: usize,
 
-    /// How pictures are prepared: torchvision, torchvision-v2, vit, timm, timm-imagenet, mnist, cifar10, or a
-    /// preprocessor_config.json [default: what lies beside the model]
+    /// Preprocessing: torchvision, torchvision-v2, vit, timm, timm-imagenet, mnist, cifar10, or a
+    /// preprocessor_config.json [default: the files beside the model]
     #[arg(long, value_name = "NAME")]
     pub preprocess: Option<String>,
 
@@ -68,7 +68,7 @@ pub struct ClassifyArgs {
 }
 
 impl ClassifyArgs {
-    /// What can be told from the options alone.
+    /// Checks the options alone, before any file is read.
     pub fn check(&self) -> Result<(), Exit> {
         let at_least_one = [("top-k", self.top_k), ("batch-size", self.batch_size)];
         match at_least_one.iter().find(|(_, value)| *value == 0) {
@@ -83,7 +83,7 @@ impl ClassifyArgs {
     }
 }
 
-/// What a picture was taken for.
+/// Classification of one image.
 struct Classified {
     name: String,
     found: Vec<Prediction>,

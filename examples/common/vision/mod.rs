@@ -1,4 +1,4 @@
-//! What the programs that look at pictures have in common.
+//! Code shared by the examples for images.
 
 // Each example uses a part of this.
 #![allow(dead_code, unused_imports)]

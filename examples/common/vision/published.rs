@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use crate::common::{Exit, failure, resolve};
 
-/// Where a model's files lie.
+/// Files and configuration of a model.
 pub struct Published {
     /// Directory or weights file.
     pub path: PathBuf,
@@ -16,7 +16,7 @@ pub struct Published {
 }
 
 impl Published {
-    /// What `--model` names, downloaded where it is not here yet, or a model that ships.
+    /// Opens the model that `--model` names, downloaded if needed, or one that ships.
     pub fn open(model: Option<&str>, default: &str) -> Result<Self, Exit> {
         let path = resolve(model, default, &Wanted::model())?;
         let directory = if path.is_dir() { path.clone() } else { directory_of(&path).to_owned() };
@@ -24,8 +24,8 @@ impl Published {
     }
 }
 
-/// How a model's pictures are prepared: as `--preprocess` says, by name or file; as the files beside the model say; or as
-/// torchvision does it. The model reads pictures of so many channels.
+/// Preprocessing of a model's images: by `--preprocess`, a name or a file; else by the files beside the model; else as
+/// torchvision does it. `channels` is the number of channels that the model takes.
 pub fn preprocessor_of(asked: Option<&str>, directory: &Path, channels: usize) -> Result<Preprocessor, Exit> {
     let preprocessor = find(asked, directory)?;
     let found = preprocessor.channels();

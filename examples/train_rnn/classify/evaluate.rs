@@ -1,4 +1,4 @@
-//! How often a classifier is right.
+//! Evaluation of a classifier.
 
 use grove::{models::RnnClassifier, prelude::*};
 

@@ -36,7 +36,7 @@ pub struct ClassifyOptions {
     #[arg(long, value_name = "CHARACTER", value_parser = delimiter)]
     pub delimiter: Option<u8>,
 
-    /// How much of each class is held out for the evaluation; with 0 there is none
+    /// Fraction of each class that is held out for the evaluation; with 0 there is none
     #[arg(long, default_value_t = 0.1, value_name = "FRACTION")]
     pub held_out: f64,
 
@@ -83,7 +83,7 @@ pub struct ClassifyOptions {
 }
 
 impl ClassifyOptions {
-    /// What can be told from the options alone.
+    /// Checks the options alone, before any file is read.
     pub fn check(&self) -> Result<(), String> {
         self.training.check()?;
         fraction("held-out", self.held_out)?;

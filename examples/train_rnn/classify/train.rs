@@ -30,7 +30,7 @@ struct Batch {
     classes: Vec<i64>,
 }
 
-/// What a run begins with.
+/// Model and data at the start of a run.
 struct Prepared<B: Backend> {
     model: RnnClassifier<B>,
     tokenizer: Tokenizer,

@@ -1,4 +1,4 @@
-//! What lies beside weights.
+//! Files beside a model's weights.
 
 use std::path::Path;
 

@@ -1,4 +1,4 @@
-//! What a training run reads again.
+//! Files of a training run that are read again.
 
 use grove_backend::Flex;
 use grove_train::{Checkpoints, log::read_metrics};

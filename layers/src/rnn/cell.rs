@@ -2,8 +2,8 @@ use burn::tensor::Tensor;
 use grove_backend::{Backend, Steps};
 use grove_tree::{Array, Init, Tree};
 
-/// What a recurrent network carries from step to step: the hidden state, and for an LSTM then the cell state. For a cell
-/// each is `[b, n]`, for layers (`D = 3`) `[layers * directions, b, n]` in PyTorch's order.
+/// The state of a recurrent network: the hidden state and, for an LSTM, the cell state after it. Each is `[b, n]` for a
+/// cell, and `[layers * directions, b, n]` in PyTorch's order for layers (`D = 3`).
 pub type State<B, const S: usize, const D: usize = 2> = [Array<B, D>; S];
 
 /// The recurrence of one layer in one direction, with `S` states.
@@ -19,7 +19,7 @@ pub trait Cell<B: Backend, const S: usize>: Tree<B> {
     /// - output `[rows, n]`
     fn run(&self, x: Tensor<B, 2>, steps: &Steps, state: State<B, S>) -> (Tensor<B, 2>, State<B, S>);
 
-    /// One step of `b` sequences, `(state, x) -> (state, y)`, as `scan` wants it.
+    /// One step of `b` sequences, `(state, x) -> (state, y)`, the signature that `scan` takes.
     ///
     /// # Shapes
     /// - state, each `[b, n]`

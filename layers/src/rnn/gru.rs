@@ -25,7 +25,7 @@ pub struct GruCell<B: Backend> {
     pub bias_ih: Option<Array<B, 1>>,
     /// `[3 n]`.
     pub bias_hh: Option<Array<B, 1>>,
-    /// Where the reset gate acts.
+    /// Placement of the reset gate.
     #[tree(static)]
     pub reset: GruReset,
 }

@@ -9,9 +9,9 @@ use crate::dropout;
 /// [`Lstm`](super::Lstm).
 #[derive(Tree, Clone, Debug)]
 pub struct Recurrent<C> {
-    /// The lowest first.
+    /// The layers, from the lowest to the highest.
     pub layers: Vec<Directions<C>>,
-    /// How they are put together.
+    /// Number of layers, directions, dropout and layout.
     #[tree(static)]
     pub options: RnnOptions,
 }

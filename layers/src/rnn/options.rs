@@ -1,17 +1,20 @@
-/// How layers of recurrent cells are put together; defaults are PyTorch's.
+/// Options of recurrent layers. The defaults are PyTorch's.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RnnOptions {
-    /// Layers, one above the other: each reads the outputs of the one below. 1.
+    /// Number of layers; each reads the outputs of the layer below. Default: 1.
     pub layers: usize,
-    /// Cells have biases. True.
+    /// If true, cells have biases. Default: true.
     pub bias: bool,
-    /// A second cell in each layer reads the sequences from their ends; the outputs of both lie side by side. False.
+    /// If true, a second cell in each layer reads the sequences in reverse; both outputs are concatenated. Default:
+    /// false.
     pub bidirectional: bool,
-    /// The only cell of each layer reads from the ends; of no meaning with `bidirectional`. False. (PyTorch has no such.)
+    /// If true, the only cell of each layer reads in reverse. Ignored with `bidirectional`. Default: false. (Not in
+    /// PyTorch.)
     pub reverse: bool,
-    /// Dropout between the layers, not after the last, where a key is given. 0.
+    /// Dropout rate between the layers, not after the last, if a key is given. Default: 0.
     pub dropout: f64,
-    /// Padded batches are `[b, t, …]` rather than `[t, b, …]`. False. States are `[layers * directions, b, n]` either way.
+    /// If true, padded batches are `[b, t, …]`, else `[t, b, …]`. Default: false. States are `[layers * directions, b,
+    /// n]` either way.
     pub batch_first: bool,
 }
 

@@ -11,7 +11,7 @@ use super::{PackError, Packing, packing::pick};
 pub struct PackedSequence<A> {
     /// `[rows, …]`.
     pub data: A,
-    /// Which row is which step of which sequence.
+    /// Maps each row to its sequence and step.
     #[tree(static)]
     pub packing: Packing,
 }

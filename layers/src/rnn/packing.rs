@@ -2,7 +2,7 @@ use burn::tensor::{BasicOps, Int, Tensor, TensorData};
 use grove_backend::Backend;
 use std::sync::Arc;
 
-/// Lengths that describe no batch.
+/// An error of packing sequences into a batch.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PackError {
@@ -12,13 +12,13 @@ pub enum PackError {
     /// A sequence without steps.
     #[error("sequence {index} has length 0: sequences have at least one step; leave it out of the batch")]
     ZeroLength {
-        /// Which sequence.
+        /// Index of the sequence.
         index: usize,
     },
-    /// A sequence that goes on beyond the end of the batch.
+    /// A sequence longer than the padded batch.
     #[error("sequence {index} has length {length}, but the padded batch has only {steps} steps")]
     TooLong {
-        /// Which sequence.
+        /// Index of the sequence.
         index: usize,
         /// Its length.
         length: usize,
@@ -39,7 +39,7 @@ pub enum PackError {
          decreasing lengths; sort them, or pass false to have them sorted here"
     )]
     NotSorted {
-        /// Which sequence.
+        /// Index of the sequence.
         index: usize,
         /// Its length.
         length: usize,
@@ -57,7 +57,7 @@ pub enum PackError {
     /// Sequences of different sizes.
     #[error("sequence {index} has rows of shape {found:?}, the first one of {expected:?}")]
     RowShape {
-        /// Which sequence.
+        /// Index of the sequence.
         index: usize,
         /// The shape of its rows.
         found: Vec<usize>,
@@ -66,8 +66,9 @@ pub enum PackError {
     },
 }
 
-/// How sequences of different lengths are packed, as PyTorch does it: sorted, longest first, then all first steps, all
-/// second steps, and so on, each with only the sequences that reach so far. The numbers live on the host.
+/// The layout of packed sequences of different lengths, as in PyTorch. Sequences are sorted by length, longest first.
+/// Then come all first steps, all second steps, and so on, each with only the sequences that are long enough. The
+/// indices live on the host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Packing {
     batch_sizes: Arc<[usize]>,

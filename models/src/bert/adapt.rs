@@ -5,16 +5,16 @@ use grove_tree::{Key, path_fits};
 use super::Bert;
 use crate::error::{ModelError, Result};
 
-/// Where LoRA's paper, and peft for BERT, adapt: the maps to queries and values.
+/// Default LoRA targets, as in the paper and in peft for BERT: the query and value projections.
 pub const LORA_TARGETS: [&str; 2] = ["encoder.layer.*.attention.query", "encoder.layer.*.attention.value"];
 
 impl<B: Backend> Bert<B> {
-    /// The same model with a change of low rank, at first none, added to each linear map whose path fits one of the patterns
-    /// (LoRA; see [`LowRank`](grove_layers::LowRank)). What `by_path("**.low_rank.**")` passes is then to be trained, and
-    /// [`merged`](Self::merged) makes of the result a model as it was.
+    /// Returns the model with LoRA adapters, initially zero, on each linear layer whose path matches one of the
+    /// patterns (see [`LowRank`](grove_layers::LowRank)). Train the leaves that `by_path("**.low_rank.**")` selects.
+    /// [`merged`](Self::merged) then returns a model without adapters.
     ///
     /// # Errors
-    /// [`ModelError::Option`] where the rank is 0, or a pattern fits no linear map.
+    /// [`ModelError::Option`] if the rank is 0, or a pattern matches no linear layer.
     pub fn adapted<S: AsRef<str>>(mut self, targets: &[S], rank: usize, alpha: f64, key: Key) -> Result<Self> {
         if rank == 0 {
             return Err(ModelError::Option { option: "the rank of adapters", value: "0".into(), range: "at least 1" });
@@ -37,7 +37,7 @@ impl<B: Backend> Bert<B> {
         }
     }
 
-    /// The same model with all changes of low rank in the weights.
+    /// Returns the model with all LoRA adapters merged into the weights.
     pub fn merged(mut self) -> Self {
         for (_, linear) in self.linears() {
             *linear = linear.clone().merged();
@@ -45,7 +45,7 @@ impl<B: Backend> Bert<B> {
         self
     }
 
-    /// The linear maps of the layers and their paths.
+    /// The linear layers and their paths.
     fn linears(&mut self) -> Vec<(String, &mut Linear<B>)> {
         let mut all = vec![];
         for (i, layer) in self.encoder.layer.iter_mut().enumerate() {

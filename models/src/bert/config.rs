@@ -5,14 +5,15 @@ use serde_json::{Map, Value};
 use super::Family;
 use crate::error::{ModelError, Result};
 
-/// Sizes and options of a BERT, a RoBERTa or a DistilBERT: the fields of BERT's published `config.json`, by their names
-/// there. [`Family`] knows how the others' files call them. What is missing in a file has the value that BERT base has.
+/// Sizes and options of a BERT, a RoBERTa or a DistilBERT: the fields of BERT's published `config.json`, with the same
+/// names. For the names in the other families' files, see [`Family`]. Fields that a file lacks default to the values of
+/// BERT base.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct BertConfig {
-    /// Which of the three it is.
+    /// The model family.
     pub model_type: Family,
-    /// Number of tokens.
+    /// Vocabulary size.
     pub vocab_size: usize,
     /// Width of the hidden states.
     pub hidden_size: usize,
@@ -36,19 +37,19 @@ pub struct BertConfig {
     pub type_vocab_size: usize,
     /// Standard deviation of initial weights.
     pub initializer_range: f64,
-    /// What layer norms add to the variance.
+    /// Added to the variance in layer norms for numerical stability.
     pub layer_norm_eps: f64,
-    /// Token that fills short texts up.
+    /// Padding token.
     pub pad_token_id: u32,
-    /// Whether the masked language model's output matrix is the token embedding.
+    /// If true, the masked language model's output layer shares the token embedding's matrix.
     pub tie_word_embeddings: bool,
-    /// What a sequence classifier is trained for: `single_label_classification`, `multi_label_classification` or
-    /// `regression`; where `None`, regression if there is one label, else a single label.
+    /// Problem type of a sequence classifier: `single_label_classification`, `multi_label_classification` or
+    /// `regression`. If `None`, regression for one label, else single-label classification.
     pub problem_type: Option<String>,
-    /// The classes' names.
+    /// Class names.
     #[serde(rename = "id2label", with = "crate::labels")]
     pub labels: Vec<String>,
-    /// Fields of a file that are not listed here; they are written back.
+    /// Other fields of a file; they are written back when saving.
     #[serde(flatten)]
     pub other: Map<String, Value>,
 }
@@ -80,7 +81,7 @@ impl Default for BertConfig {
     }
 }
 
-/// What a sequence classifier is trained for.
+/// Problem type of a sequence classifier.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Problem {
     /// Each text has one of the labels.
@@ -167,15 +168,15 @@ impl BertConfig {
     /// The activation of the feed-forward layers.
     ///
     /// # Errors
-    /// [`ModelError::Config`] where the name is unknown.
+    /// [`ModelError::Config`] if the name is unknown.
     pub fn activation(&self) -> Result<Activation> {
         self.hidden_act.parse().map_err(|reason| ModelError::Config { reason })
     }
 
-    /// What a sequence classifier is trained for.
+    /// Problem type of a sequence classifier.
     ///
     /// # Errors
-    /// [`ModelError::Config`] where `problem_type` is unknown.
+    /// [`ModelError::Config`] if `problem_type` is unknown.
     pub fn problem(&self) -> Result<Problem> {
         match self.problem_type.as_deref() {
             None if self.labels.len() == 1 => Ok(Problem::Regression),
@@ -205,7 +206,7 @@ impl BertConfig {
             ("the number of labels", self.labels.len()),
         ];
         for (name, size) in sizes {
-            // Beyond this a product of two sizes leaves the range of a machine word.
+            // With larger values a product of two sizes would overflow a machine word.
             if size == 0 || size > 1 << 28 {
                 return wrong(format!("{name} is {size}; it must be between 1 and 2^28"));
             }

@@ -1,11 +1,11 @@
-//! What the three models of this folder call the same things.
+//! Names of fields and tensors in the three models of this folder.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 use super::BertConfig;
 
-/// Which model a configuration describes, by its `model_type`.
+/// The model family of a configuration, from its `model_type`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Family {
@@ -40,7 +40,7 @@ impl Family {
         }
     }
 
-    /// Before the names of transformers' classes.
+    /// Prefix of transformers' class names.
     pub(super) fn class(self) -> &'static str {
         match self {
             Self::Bert => "Bert",
@@ -49,7 +49,7 @@ impl Family {
         }
     }
 
-    /// What may stand before the encoder's names.
+    /// Optional prefix of the encoder's tensor names.
     pub(super) fn prefix(self) -> &'static str {
         match self {
             Self::Bert => "bert.",
@@ -63,7 +63,7 @@ impl BertConfig {
     /// Reads the fields of a `config.json`, each by the name that its family has for it.
     ///
     /// # Errors
-    /// What serde says of a field of the wrong type, or of a `model_type` that is none of these.
+    /// Serde's error for a field of the wrong type or for an unknown `model_type`.
     pub fn from_json(mut fields: Map<String, Value>) -> serde_json::Result<Self> {
         let distilbert = fields.get("model_type").is_some_and(|kind| kind == "distilbert");
         if distilbert {

@@ -6,12 +6,12 @@ use grove_tree::{Array, Tree};
 use super::BertConfig;
 use crate::error::{ModelError, Result};
 
-/// A text, or a pair of texts, as numbers.
+/// Token ids of a text or of a pair of texts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TextIds {
     /// Tokens, those that mark beginning and end among them.
     pub ids: Vec<u32>,
-    /// Which of two texts each token belongs to, 0 or 1; may be empty where there is one.
+    /// Segment of each token, 0 or 1, for a pair of texts; may be empty for a single text.
     pub token_types: Vec<u32>,
 }
 
@@ -21,13 +21,13 @@ impl From<Vec<u32>> for TextIds {
     }
 }
 
-/// Texts of different lengths side by side, the shorter ones filled up at their ends, with a mask that says so. Padding
-/// changes nothing: each text's results are those that it has alone.
+/// A batch of sequences of different lengths. Shorter ones are padded at their ends, and a mask marks the padding.
+/// Padding does not change the results of a sequence.
 #[derive(Tree, Clone, Debug)]
 pub struct TextBatch<B: Backend> {
     /// Tokens, `[b, t]`.
     pub ids: Array<B, 2, Int>,
-    /// Which of two texts each belongs to, `[b, t]`.
+    /// Segment of each token, 0 or 1, `[b, t]`.
     pub token_types: Array<B, 2, Int>,
     /// 1 where there is a token, 0 where there is padding, `[b, t]`.
     pub mask: Array<B, 2, Int>,
@@ -37,7 +37,7 @@ pub struct TextBatch<B: Backend> {
 }
 
 impl<B: Backend> TextBatch<B> {
-    /// Puts texts side by side, as long as the longest.
+    /// Makes a batch of sequences, padded to the longest.
     ///
     /// # Errors
     /// There are no texts, or one is empty, too long, or holds a token or a type that the model does not have.
@@ -68,7 +68,7 @@ impl<B: Backend> TextBatch<B> {
         [self.lengths.len(), self.lengths.iter().copied().max().unwrap_or(0)]
     }
 
-    /// What each token may look at: all but padding.
+    /// Attention mask: each token attends to all tokens but padding.
     pub(super) fn attention_mask(&self) -> AttentionMask<B> {
         AttentionMask::to_lengths(&self.lengths, self.dims()[1], &self.mask.val().device())
     }

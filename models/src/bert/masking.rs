@@ -1,19 +1,19 @@
 use grove_tree::Key;
 
-/// How a text is spoilt for a masked language model to restore (Devlin et al., 2019, section 3.1).
+/// Corruption of sequences for masked language modelling (Devlin et al., 2019, section 3.1).
 #[derive(Clone, Debug, PartialEq)]
 pub struct Masking {
-    /// The token that stands for a masked one.
+    /// The mask token.
     pub mask: u32,
     /// Tokens that are never chosen, such as those that mark beginning and end.
     pub special: Vec<u32>,
-    /// Number of tokens that there are.
+    /// Vocabulary size.
     pub vocab_size: usize,
-    /// How many of the other tokens are chosen.
+    /// Fraction of the other tokens that are chosen.
     pub rate: f32,
-    /// How many of the chosen ones are masked.
+    /// Fraction of the chosen tokens that are masked.
     pub masked: f32,
-    /// How many of the chosen ones become a random token. The others stay as they are.
+    /// Fraction of the chosen tokens that become a random token. The rest stay unchanged.
     pub random: f32,
 }
 
@@ -23,8 +23,8 @@ impl Masking {
         Self { mask, special, vocab_size, rate: 0.15, masked: 0.8, random: 0.1 }
     }
 
-    /// The spoilt tokens, and for each the one that was there, or -100 where none was chosen. At least one is chosen if any
-    /// can be.
+    /// Returns the corrupted tokens and the labels: the original token where one was chosen, else -100. At least one
+    /// token is chosen if any can be.
     pub fn apply(&self, ids: &[u32], key: Key) -> (Vec<u32>, Vec<i64>) {
         let (mut spoilt, mut labels) = (ids.to_vec(), vec![-100; ids.len()]);
         let open: Vec<usize> = (0..ids.len()).filter(|&i| !self.special.contains(&ids[i])).collect();

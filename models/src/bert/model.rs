@@ -10,10 +10,10 @@ use grove_tree::{Init, Key, Tree};
 use super::{BertConfig, TextBatch};
 use crate::error::Result;
 
-/// A BERT, RoBERTa or DistilBERT without a head: hidden states of tokens.
+/// A BERT, RoBERTa or DistilBERT without a head. It returns the hidden states of tokens.
 #[derive(Tree, Clone, Debug)]
 pub struct Bert<B: Backend> {
-    /// Tokens to vectors.
+    /// Embeddings.
     pub embeddings: BertEmbeddings<B>,
     /// The layers.
     pub encoder: BertEncoder<B>,
@@ -24,7 +24,7 @@ pub struct Bert<B: Backend> {
     pub config: BertConfig,
 }
 
-/// The sum of what a token, its position and its type are.
+/// The sum of a token's word, position and type embeddings.
 #[derive(Tree, Clone, Debug)]
 pub struct BertEmbeddings<B: Backend> {
     /// `[vocab_size, hidden_size]`.
@@ -33,18 +33,18 @@ pub struct BertEmbeddings<B: Backend> {
     pub position_embeddings: Embedding<B>,
     /// `[type_vocab_size, hidden_size]`; DistilBERT has none.
     pub token_type_embeddings: Option<Embedding<B>>,
-    /// Of the sum.
+    /// Layer norm of the sum.
     pub layer_norm: LayerNorm<B>,
 }
 
 /// The layers.
 #[derive(Tree, Clone, Debug)]
 pub struct BertEncoder<B: Backend> {
-    /// The lowest first.
+    /// The layers, from the lowest to the highest.
     pub layer: Vec<BertLayer<B>>,
 }
 
-/// Attention and a feed-forward layer, each added to what went in, and normalised then.
+/// A post-norm layer: attention and a feed-forward layer, each with a residual connection and a layer norm after it.
 #[derive(Tree, Clone, Debug)]
 pub struct BertLayer<B: Backend> {
     /// The attention.
@@ -53,25 +53,25 @@ pub struct BertLayer<B: Backend> {
     pub intermediate: Linear<B>,
     /// `[intermediate_size, hidden_size]`.
     pub output: Linear<B>,
-    /// Of the sum.
+    /// Layer norm of the sum.
     pub layer_norm: LayerNorm<B>,
-    /// Between the two.
+    /// Activation between the two linear layers.
     #[tree(static)]
     pub activation: Activation,
 }
 
-/// Self-attention with several heads; every token sees every other.
+/// Multi-head self-attention without a causal mask.
 #[derive(Tree, Clone, Debug)]
 pub struct BertAttention<B: Backend> {
-    /// `[hidden_size, hidden_size]`, as the others.
+    /// Query projection, `[hidden_size, hidden_size]`, like the other projections.
     pub query: Linear<B>,
-    /// What queries are compared with.
+    /// Key projection.
     pub key: Linear<B>,
-    /// What is gathered.
+    /// Value projection.
     pub value: Linear<B>,
-    /// Of all heads.
+    /// Output projection of all heads.
     pub output: Linear<B>,
-    /// Of the sum.
+    /// Layer norm of the sum.
     pub layer_norm: LayerNorm<B>,
     /// Number of heads.
     pub n_head: usize,
@@ -87,7 +87,7 @@ pub struct BertPooler<B: Backend> {
 /// Dropout rates and this part's key, while training.
 type Dropping<'a> = Option<(&'a BertConfig, Key)>;
 
-/// The key of a part: each gets its own.
+/// Derives the key of a part; each part has its own.
 fn part(dropping: Dropping<'_>, number: u32) -> Dropping<'_> {
     dropping.map(|(config, key)| (config, key.fold_in(number)))
 }
@@ -104,7 +104,7 @@ impl<B: Backend> Bert<B> {
     /// A model with initial weights as published: normal with `initializer_range`, biases 0.
     ///
     /// # Errors
-    /// [`ModelError::Config`](crate::ModelError::Config) where the configuration describes no possible model.
+    /// [`ModelError::Config`](crate::ModelError::Config) if the configuration is invalid.
     pub fn new(config: &BertConfig, pooler: bool, init: &Init<B>) -> Result<Self> {
         config.validate()?;
         let (n, std, eps) = (config.hidden_size, config.initializer_range, config.layer_norm_eps);
@@ -160,7 +160,7 @@ impl<B: Backend> Bert<B> {
         eval_shape(|init| Self::new(config, pooler, init))
     }
 
-    /// Puts texts side by side on the model's device.
+    /// Makes a batch of sequences on the model's device.
     ///
     /// # Errors
     /// As [`TextBatch::new`].
@@ -168,7 +168,8 @@ impl<B: Backend> Bert<B> {
         TextBatch::new(texts, &self.config, &self.embeddings.word_embeddings.weight.val().device())
     }
 
-    /// The last hidden states of all tokens. With a `key` there is dropout. Where there is padding, the states mean nothing.
+    /// The last hidden states of all tokens. Dropout is applied if a `key` is given. The states of padding are
+    /// meaningless.
     ///
     /// # Shapes
     /// - texts of `[b, t]`
@@ -194,8 +195,8 @@ impl<B: Backend> Bert<B> {
         })
     }
 
-    /// The state of whole texts that the pooler makes of their first tokens' states: `[b, t, hidden_size]` to
-    /// `[b, hidden_size]`; `None` without a pooler.
+    /// Applies the pooler to the first tokens' states: `[b, t, hidden_size]` to `[b, hidden_size]`. Returns `None`
+    /// without a pooler.
     pub fn pool(&self, states: Tensor<B, 3>) -> Option<Tensor<B, 2>> {
         let pooler = self.pooler.as_ref()?;
         Some(tanh(pooler.dense.forward(first(states))))
@@ -208,7 +209,7 @@ impl<B: Backend> Bert<B> {
         let positions = Tensor::<B, 1, Int>::arange(from..from + t as i64, &ids.device()).reshape([1, t]);
         let parts = &self.embeddings;
         let positions = parts.position_embeddings.forward(positions); // [1, t, hidden_size]
-        // As rows, for which broadcasting is fast everywhere.
+        // Reshaped to rows, for which broadcasting is fast everywhere.
         let x = parts.word_embeddings.forward(ids).reshape([b, t * n]) + positions.reshape([1, t * n]);
         let x = x.reshape([b, t, n]);
         let x = match &parts.token_type_embeddings {

@@ -2,8 +2,8 @@ use grove_weights::{NameMap, Step};
 
 use super::{BertConfig, Family};
 
-/// The published names of an encoder's files, with or without `bert.` (`roberta.`, `distilbert.`) before them; heads, which
-/// it has no use for, are left out.
+/// The published names of an encoder's files, with or without `bert.` (`roberta.`, `distilbert.`) before them; heads
+/// are ignored.
 pub fn published_names(config: &BertConfig, pooler: bool) -> NameMap {
     let heads = ["cls", "lm_head", "classifier", "pre_classifier", "qa_outputs"];
     let map = heads.iter().fold(encoder_names(config, pooler, "", ""), |map, head| map.ignore(&format!("{head}.**")));

@@ -15,10 +15,10 @@ use crate::{
 };
 
 impl BertConfig {
-    /// Reads and checks a `config.json`, given as such or by its directory.
+    /// Reads and checks a `config.json`, given by its file or its directory.
     ///
     /// # Errors
-    /// The file cannot be read, is no such JSON, or describes no possible model; each error names the file.
+    /// The file cannot be read, is not valid JSON, or describes an invalid model. The error names the file.
     pub fn from_file(path: impl AsRef<Path>) -> Result<Self> {
         let file = config_file(path.as_ref());
         let fields: Map<String, Value> = read_json(&file)?;
@@ -39,20 +39,20 @@ impl BertConfig {
 
 impl<B: Backend> Bert<B> {
     /// Loads a published model: a directory, a weights file with its `config.json` beside it, or a hub id such as
-    /// `google-bert/bert-base-uncased`, which is downloaded unless it lies in the cache. It has a pooler if the file has
-    /// one; heads are left out.
+    /// `google-bert/bert-base-uncased`, which is downloaded unless it is in the cache. It has a pooler if the file has
+    /// one; heads are ignored.
     ///
     /// # Errors
-    /// Each names the file, or the hub's answer, and what to do.
+    /// The error names the file or the hub's answer, and what to do.
     pub fn from_pretrained(source: &str, device: &B::Device) -> Result<Self> {
         Ok(Self::from_path(resolve(source)?, device, None)?.0)
     }
 
-    /// Loads a model from a directory or a weights file with its `config.json` beside it, its numbers as `dtype` (f32
-    /// where `None`), and reports which names met.
+    /// Loads a model from a directory or a weights file with its `config.json` beside it, with weights as `dtype` (f32
+    /// if `None`), and reports which names matched.
     ///
     /// # Errors
-    /// Each names the file, the tensor where one is at fault, and what to do.
+    /// The error names the file, the tensor if one is at fault, and what to do.
     pub fn from_path(path: impl AsRef<Path>, device: &B::Device, dtype: Option<DType>) -> Result<(Self, Report)> {
         let config = BertConfig::beside(&path)?;
         let checkpoint = Checkpoint::open(path)?;
@@ -64,7 +64,7 @@ impl<B: Backend> Bert<B> {
     /// Writes `config.json` and `model.safetensors` under the published names, so that transformers loads them.
     ///
     /// # Errors
-    /// The directory or a file cannot be written; what lay there before stays.
+    /// The directory or a file cannot be written; existing files stay unchanged.
     pub fn save_pretrained(&self, directory: impl AsRef<Path>) -> Result<()> {
         let names = published_names(&self.config, self.pooler.is_some());
         write(self, &self.config, "Model", &names, directory.as_ref())
@@ -77,31 +77,31 @@ impl<B: Backend, H: BertHead<B>> WithHead<Bert<B>, H> {
         H::names(encoder_below_head(config, H::pooled(config.model_type)), config)
     }
 
-    /// Loads a published model with this head: a directory, a weights file with its `config.json` beside it, or a hub id,
-    /// which is downloaded unless it lies in the cache.
+    /// Loads a published model with this head: a directory, a weights file with its `config.json` beside it, or a hub
+    /// id, which is downloaded unless it is in the cache.
     ///
     /// # Errors
-    /// Each names the file, or the hub's answer, and what to do.
+    /// The error names the file or the hub's answer, and what to do.
     pub fn from_pretrained(source: &str, device: &B::Device) -> Result<Self> {
         Ok(Self::from_path(resolve(source)?, device, None)?.0)
     }
 
-    /// Loads a model with this head from a directory or a weights file with its `config.json` beside it, its numbers as
-    /// `dtype` (f32 where `None`), and reports which names met.
+    /// Loads a model with this head from a directory or a weights file with its `config.json` beside it, with weights
+    /// as `dtype` (f32 if `None`), and reports which names matched.
     ///
     /// # Errors
-    /// Each names the file, the tensor where one is at fault, and what to do.
+    /// The error names the file, the tensor if one is at fault, and what to do.
     pub fn from_path(path: impl AsRef<Path>, device: &B::Device, dtype: Option<DType>) -> Result<(Self, Report)> {
         let config = BertConfig::beside(&path)?;
         let names = Self::published_names(&config);
         place(Self::skeleton(&config)?, &Checkpoint::open(path)?, &names, device, dtype, true)
     }
 
-    /// Puts a new head on a published encoder, to be fine-tuned: what the file does not have, or has for another number of
-    /// labels than `config`'s, gets initial weights. The report says what.
+    /// Loads a published encoder with a new head for fine-tuning. Tensors that the file lacks, or has for another
+    /// number of labels than `config`, get initial weights. The report lists them.
     ///
     /// # Errors
-    /// Each names the file and what to do; so does that of a file that holds no part of the encoder.
+    /// The error names the file and what to do. A file that holds no part of the encoder is an error too.
     pub fn with_new_head(
         path: impl AsRef<Path>,
         config: &BertConfig,
@@ -122,7 +122,7 @@ impl<B: Backend, H: BertHead<B>> WithHead<Bert<B>, H> {
     /// Writes `config.json` and `model.safetensors` under the published names, so that transformers loads them.
     ///
     /// # Errors
-    /// The directory or a file cannot be written; what lay there before stays.
+    /// The directory or a file cannot be written; existing files stay unchanged.
     pub fn save_pretrained(&self, directory: impl AsRef<Path>) -> Result<()> {
         let config = &self.bert.config;
         write(self, config, H::CLASS, &Self::published_names(config), directory.as_ref())

@@ -14,30 +14,30 @@ use crate::{
     pretrained::read_json,
 };
 
-/// How the states of tokens become one vector.
+/// Pooling of the tokens' states into one vector.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pooling {
-    /// The first token's.
+    /// The first token's state.
     Cls,
-    /// The largest of each component.
+    /// The maximum of each component.
     Max,
-    /// Their mean.
+    /// The mean of the states.
     Mean,
-    /// Their sum over the root of their number.
+    /// The sum of the states divided by the square root of their number.
     MeanSqrtLen,
 }
 
-/// An encoder and what its repository prescribes to be done with its states.
+/// An encoder with the pooling that its repository prescribes.
 #[derive(Tree, Clone, Debug)]
 pub struct SentenceEncoder<B: Backend> {
     /// The encoder.
     pub bert: Bert<B>,
-    /// Side by side in the vector, in this order.
+    /// Pooling methods. Their vectors are concatenated in this order.
     #[tree(static)]
     pub pooling: Vec<Pooling>,
-    /// Whether vectors are scaled to length 1.
+    /// If true, vectors are scaled to length 1.
     pub normalize: bool,
-    /// Longest text, in tokens; longer ones are to be cut.
+    /// Maximum length, in tokens. Longer texts must be truncated.
     pub max_len: usize,
 }
 
@@ -57,21 +57,21 @@ const POOLING_MODES: [(&str, Pooling); 4] = [
 ];
 
 impl<B: Backend> SentenceEncoder<B> {
-    /// Loads a published one: a directory, or a hub id such as `sentence-transformers/all-MiniLM-L6-v2`, which is downloaded
-    /// unless it lies in the cache.
+    /// Loads a published one: a directory, or a hub id such as `sentence-transformers/all-MiniLM-L6-v2`, which is
+    /// downloaded unless it is in the cache.
     ///
     /// # Errors
-    /// Each names the file, or the hub's answer, and what to do.
+    /// The error names the file or the hub's answer, and what to do.
     pub fn from_pretrained(source: &str, device: &B::Device) -> Result<Self> {
         let wanted = Wanted::model();
         let path = Source::parse(source)?.resolve(&HubOptions::from_env(), &wanted)?;
         Ok(Self::from_path(path, device, None)?.0)
     }
 
-    /// Loads a directory: what `modules.json` prescribes, or, where there is none, the mean of the tokens' states.
+    /// Loads a directory. Pooling is as `modules.json` prescribes, or the mean of the tokens' states without that file.
     ///
     /// # Errors
-    /// Each names the file and what is wrong; a module that is not known is one.
+    /// The error names the file and the cause. An unknown module is an error.
     pub fn from_path(directory: impl AsRef<Path>, device: &B::Device, dtype: Option<DType>) -> Result<(Self, Report)> {
         let directory = directory.as_ref();
         let (bert, report) = Bert::from_path(directory, device, dtype)?;

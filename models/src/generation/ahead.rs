@@ -1,4 +1,4 @@
-//! Generation where the device draws the tokens: the next steps are queued before a token is read.
+//! Generation with sampling on the device. The next steps are queued before a token is read.
 
 use burn::tensor::{Int, Tensor, TensorData};
 use grove_backend::{Backend, PendingTokens, sample};
@@ -10,10 +10,10 @@ use super::{
 };
 use crate::{error::Result, finite::not_finite};
 
-/// Steps that are queued before the first of them is read. The steps that follow the end of all texts are for nothing.
+/// Number of steps that are queued before the first of them is read. Steps after the end of all sequences are wasted.
 const IN_FLIGHT: usize = 3;
 
-/// Draws tokens on the device, and remembers there which have occurred.
+/// Samples tokens on the device and records there which have occurred.
 pub(super) struct Sampler<'a, B: Backend> {
     options: &'a GenerateOptions,
     occurred: Option<Tensor<B, 2, Int>>,

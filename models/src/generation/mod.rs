@@ -23,17 +23,17 @@ pub use score::{Score, score, score_text};
 pub use speculative::{Drafted, generate_with_draft};
 pub use text::TextStream;
 
-/// A model that tells the next token's logits and carries a state from position to position: a cache of keys and
+/// A model that computes the next token's logits and carries a state from position to position: a cache of keys and
 /// values, or the state of a recurrent network.
 pub trait Decoder<B: Backend>: Tree<B> {
-    /// What is carried.
+    /// The state that is carried from position to position.
     type State: Tree<B>;
 
-    /// The state before the first position. Memory for `room` positions is taken at once; 0 where nobody knows how many
-    /// will come.
+    /// Returns the state before the first position. Memory for `room` positions is allocated at once; 0 if their number
+    /// is unknown.
     fn start(&self, room: usize) -> Self::State;
 
-    /// Takes the next positions and gives the logits after the last of them, and the state's successor.
+    /// Reads the next positions. Returns the logits after the last of them, and the new state.
     ///
     /// `padding[row]` positions at the beginning of a row are padding, counted from the very first position; an empty
     /// slice means none anywhere.
@@ -49,7 +49,7 @@ pub trait Decoder<B: Backend>: Tree<B> {
     /// The most positions that the model can see, if there is a limit.
     fn context(&self) -> Option<usize>;
 
-    /// Where the model lies.
+    /// The model's device.
     fn device(&self) -> B::Device;
 
     /// Tokens that end a text, as the model's `config.json` names them.

@@ -17,7 +17,7 @@ struct Published {
     eos_token_id: Option<Ends>,
 }
 
-/// Tokens that end a text: one, or any of several.
+/// Tokens that end a sequence: one, or any of several.
 #[derive(Deserialize)]
 #[serde(untagged, expecting = "a token's number, or a list of such")]
 enum Ends {
@@ -26,7 +26,7 @@ enum Ends {
 }
 
 impl Ends {
-    /// The numbers that are tokens. A negative one stands for none.
+    /// The valid token ids. Negative values are ignored.
     fn tokens(&self) -> Vec<u32> {
         let numbers = match self {
             Self::One(number) => std::slice::from_ref(number),
@@ -37,12 +37,13 @@ impl Ends {
 }
 
 impl GenerateOptions {
-    /// The options with which a model was published: the `generation_config.json` in its directory, or beside its weights
-    /// file. It says how tokens are drawn, likeliest first with `"do_sample": false`, and which tokens end a text.
-    /// `sampling` is for a model that does not say whether to sample; a repetition penalty counts in any case.
+    /// The options with which a model was published: the `generation_config.json` in its directory, or beside its
+    /// weights file. It holds the sampling options (greedy with `"do_sample": false`) and the tokens that end a
+    /// sequence. `sampling` is for a model that does not say whether to sample; a repetition penalty counts in any
+    /// case.
     ///
     /// # Errors
-    /// The file cannot be read, or is no such JSON, or says what is impossible; each error names it.
+    /// The file cannot be read, is not valid JSON, or has invalid values. The error names the file.
     pub fn published(model: impl AsRef<Path>, sampling: Sampling) -> Result<Self> {
         let model = model.as_ref();
         let name = "generation_config.json";

@@ -8,7 +8,7 @@ use super::{
 };
 use crate::{error::Result, finite::not_finite};
 
-/// A decoder whose state can be taken back to an earlier position, as a cache of keys and values can.
+/// A decoder whose state can be rewound to an earlier position, such as a key-value cache.
 pub trait Rewind<B: Backend>: Decoder<B> {
     /// As [`decode`](Decoder::decode) without padding, with the logits after each of the last `n` positions.
     ///
@@ -17,18 +17,19 @@ pub trait Rewind<B: Backend>: Decoder<B> {
     /// - output `[b, n, vocab_size]`
     fn decode_last(&self, ids: Tensor<B, 2, Int>, n: usize, state: Self::State) -> (Tensor<B, 3>, Self::State);
 
-    /// The state after the first `len` positions; `None` where it has forgotten what is needed for that.
+    /// Returns the state after the first `len` positions, or `None` if it no longer holds the positions it needs.
     fn rewind(&self, state: Self::State, len: usize) -> Option<Self::State>;
 }
 
-/// A text as far as a model has read it. Reading on, or another text that begins alike, costs only what is new.
+/// A decoding session: the tokens that a model has read, and its state. Reading more tokens, or another sequence with
+/// the same prefix, processes only the new tokens.
 pub struct Reading<B: Backend, M: Rewind<B>> {
     state: M::State,
     ids: Vec<u32>,
 }
 
 impl<B: Backend, M: Rewind<B>> Reading<B, M> {
-    /// Of nothing yet; memory for `room` positions is taken at once (0: nobody knows how many will come).
+    /// Creates an empty session. Memory for `room` positions is allocated at once (0: unknown).
     pub fn new(model: &M, room: usize) -> Self {
         Self { state: model.start(room), ids: vec![] }
     }
@@ -38,8 +39,8 @@ impl<B: Backend, M: Rewind<B>> Reading<B, M> {
         &self.ids
     }
 
-    /// Reads `ids` in place of whatever was read before, and gives the logits after each of its last `n` tokens,
-    /// `[n * vocab_size]`. What both texts begin with is not read again.
+    /// Reads `ids` in place of the previous tokens. Returns the logits after each of its last `n` tokens, `[n *
+    /// vocab_size]`. The common prefix is not read again.
     ///
     /// # Panics
     /// If there are fewer than `n` tokens, or `n` is 0.
@@ -60,8 +61,8 @@ impl<B: Backend, M: Rewind<B>> Reading<B, M> {
     }
 }
 
-/// Continues a prompt as [`generate`](super::generate) does a single one, where some of it may have been read already: the
-/// next turn of a conversation costs what is new in it.
+/// Continues one prompt as [`generate`](super::generate) does. Tokens that the session has read are not read again, so
+/// the next turn of a conversation processes only its new tokens.
 ///
 /// # Errors
 /// As [`generate`](super::generate).

@@ -11,20 +11,20 @@ use crate::{
     finite::not_finite,
 };
 
-/// What to generate.
+/// Options for generation.
 #[derive(Clone, Debug, PartialEq)]
 pub struct GenerateOptions {
-    /// Most tokens to add to each prompt.
+    /// Maximum number of tokens to add to each prompt.
     pub max_new_tokens: usize,
-    /// How tokens are drawn.
+    /// Sampling options.
     pub sampling: Sampling,
-    /// Tokens that end a text, besides the model's own; they are not part of the result.
+    /// Tokens that end a sequence, in addition to the model's own. They are not part of the result.
     pub stop_tokens: Vec<u32>,
-    /// The model's own end tokens, where its `generation_config.json` names them; `None` are those of its `config.json`.
+    /// The model's own end tokens, from its `generation_config.json`; if `None`, those of its `config.json`.
     pub end_tokens: Option<Vec<u32>>,
-    /// Goes on after the model's own end tokens.
+    /// If true, generation continues after the model's own end tokens.
     pub ignore_eos: bool,
-    /// Where the random numbers come from.
+    /// Key of the random numbers.
     pub key: Key,
 }
 
@@ -49,23 +49,23 @@ impl GenerateOptions {
     }
 }
 
-/// Why a text ended.
+/// The reason why a sequence ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Finish {
     /// The model ended it, or a stop token did.
     Stop,
-    /// As many tokens as allowed.
+    /// The maximum number of tokens was reached.
     Length,
-    /// The model's context is full before as many tokens have come as were allowed.
+    /// The model's context was full before the maximum number of tokens was reached.
     Context,
-    /// The function that watches the tokens said so.
+    /// The callback returned false.
     Watcher,
 }
 
 /// A continuation of one prompt.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Generated {
-    /// The new tokens, without the one that ended the text.
+    /// The new tokens, without the one that ended the sequence.
     pub ids: Vec<u32>,
     /// Why it ended.
     pub finish: Finish,
@@ -115,7 +115,7 @@ impl Rows<'_> {
 /// Random numbers are a function of the key, the row and the position.
 ///
 /// # Errors
-/// A prompt is empty, has a token that the model has not, or does not fit into the context with at least one token
+/// A prompt is empty, has a token outside the vocabulary, or does not fit into the context with at least one token
 /// more; an option is out of its range; the logits are not finite.
 pub fn generate<B: Backend, M: Decoder<B>>(
     model: &M,
@@ -146,7 +146,7 @@ pub fn generate<B: Backend, M: Decoder<B>>(
     Ok(rows.rows.into_iter().map(finished).collect())
 }
 
-/// Continues rows by tokens that the host draws.
+/// Continues rows with tokens sampled on the host.
 fn run_on_host<B: Backend, M: Decoder<B>>(
     model: &M,
     options: &GenerateOptions,
@@ -171,7 +171,7 @@ fn run_on_host<B: Backend, M: Decoder<B>>(
                 rows.push(i, token);
             }
         }
-        // Rows that have ended go on with their last token, unread.
+        // Rows that have ended continue with their last token; the results are ignored.
         input = rows.rows.iter().map(|row| row.ids.last().copied().into_iter().collect()).collect();
     }
     Ok(())
@@ -201,13 +201,13 @@ pub(super) fn check_tokens<B: Backend, M: Decoder<B>>(model: &M, ids: &[u32]) ->
     }
 }
 
-/// How many tokens can follow a prompt that the model can read.
+/// Maximum number of new tokens after a prompt, given the options and the model's context.
 pub(super) fn steps_of<B: Backend, M: Decoder<B>>(model: &M, prompt: usize, options: &GenerateOptions) -> usize {
     let room = model.context().map_or(usize::MAX, |context| context.saturating_sub(prompt).saturating_add(1));
     options.max_new_tokens.min(room)
 }
 
-/// The reason why a text ends that has all of its `steps`.
+/// The reason why a sequence with all of its `steps` ended.
 pub(super) fn limit_of(steps: usize, options: &GenerateOptions) -> Finish {
     if steps < options.max_new_tokens { Finish::Context } else { Finish::Length }
 }
@@ -222,7 +222,7 @@ pub(super) fn ends_of<B: Backend, M: Decoder<B>>(model: &M, options: &GenerateOp
     options.stop_tokens.iter().copied().chain(own).collect()
 }
 
-/// Draws the next token from the logits of a model, which is asked for its bad tensor if they are no numbers.
+/// Samples the next token from a model's logits. If they are not finite, the error names the model's bad tensor.
 pub(super) fn draw<B: Backend, M: Decoder<B>>(
     model: &M,
     options: &GenerateOptions,

@@ -3,21 +3,21 @@ use grove_tree::Key;
 
 use crate::error::{ModelError, Result};
 
-/// How the next token is drawn from its logits. The steps follow each other as in transformers: repetition penalty,
+/// Options for sampling the next token from its logits. The steps run in transformers' order: repetition penalty,
 /// temperature, top-k, top-p, min-p.
 ///
-/// A key gives the same token wherever it is drawn: on the host for CPU backends, on the device for the others. There
-/// probabilities are summed in f32, and a device may round a division, an exponential or a logarithm differently, so that
-/// a token can be another one where two are as good as equal, or where one is at the very edge of top-p.
+/// CPU backends sample on the host, the others on the device. The same key gives the same token on both, with two
+/// exceptions: two tokens that are nearly equally likely, and a token at the edge of top-p. The device sums
+/// probabilities in f32 and may round a division, an exponential or a logarithm differently.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Sampling {
-    /// Divides the logits; 0 takes the likeliest token.
+    /// Divides the logits; 0 selects the most likely token.
     pub temperature: f32,
-    /// Keeps the k likeliest tokens (and those as likely as the last of them).
+    /// Keeps the k most likely tokens (and those as likely as the last of them).
     pub top_k: Option<usize>,
-    /// Keeps the fewest likeliest tokens whose probabilities add up to this (Holtzman et al., 2019).
+    /// Keeps the smallest set of most likely tokens whose probabilities add up to this (Holtzman et al., 2019).
     pub top_p: Option<f32>,
-    /// Keeps tokens at least this times as likely as the likeliest (Nguyen et al., 2024).
+    /// Keeps tokens whose probability is at least this fraction of the largest one (Nguyen et al., 2024).
     pub min_p: Option<f32>,
     /// Divides positive logits, and multiplies negative ones, of tokens that have occurred (Keskar et al., 2019). 1
     /// changes nothing.
@@ -32,7 +32,7 @@ impl Default for Sampling {
 }
 
 impl Sampling {
-    /// Always the likeliest token.
+    /// Greedy decoding: always the most likely token.
     pub fn greedy() -> Self {
         Self { temperature: 0.0, ..Self::default() }
     }
@@ -61,7 +61,8 @@ impl Sampling {
         Ok(())
     }
 
-    /// The logits after all steps; what cannot be drawn is minus infinity. `seen` are the tokens so far.
+    /// Returns the logits after all steps. Tokens that cannot be drawn get minus infinity. `seen` holds the tokens so
+    /// far.
     pub fn process(&self, logits: &mut [f32], seen: &[u32]) {
         if self.repetition_penalty != 1.0 {
             self.penalise(logits, seen);
@@ -126,7 +127,7 @@ fn forbid(logits: &mut [f32], condition: impl Fn(f32) -> bool) {
     logits.iter_mut().filter(|x| condition(**x)).for_each(|x| *x = f32::NEG_INFINITY);
 }
 
-/// Keeps the fewest likeliest tokens whose probabilities add up to `p`.
+/// Keeps the fewest most likely tokens whose probabilities add up to `p`.
 fn keep_nucleus(logits: &mut [f32], p: f32) {
     let mut order: Vec<usize> = (0..logits.len()).collect();
     // From the least likely up, as in the reference: there, of equally likely tokens the first ones go first.

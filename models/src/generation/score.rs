@@ -43,7 +43,7 @@ fn mean_loss<B: Backend>(logits: Tensor<B, 3>, ids: &[u32], count: usize) -> Res
 pub struct Score {
     /// Mean negative log-likelihood of a token, in nats.
     pub loss: f64,
-    /// Windows in which the text was read; 1 where it fits into the context.
+    /// Number of windows in which the text was read; 1 if it fits into the context.
     pub windows: usize,
 }
 

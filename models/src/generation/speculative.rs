@@ -9,12 +9,12 @@ use super::{
 };
 use crate::error::{ModelError, Result};
 
-/// How well a draft foretold the text.
+/// Acceptance counts of a draft model.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Drafted {
     /// Tokens that the draft proposed.
     pub proposed: usize,
-    /// Those of them that the model took.
+    /// Proposed tokens that the model accepted.
     pub accepted: usize,
 }
 

@@ -3,8 +3,8 @@ use crate::{Tokenizer, error::Result};
 /// Tokens over which a character may be spread: one for each of its bytes.
 const LONGEST_CHARACTER: usize = 4;
 
-/// Turns tokens into text as they come: characters that are spread over several tokens are held back until they are
-/// whole, and so is what may be the beginning of a stop string.
+/// Decodes a stream of tokens into text. Characters that span several tokens are held back until they are complete, and
+/// so is text that may begin a stop string.
 pub struct TextStream<'a> {
     tokenizer: &'a Tokenizer,
     stops: &'a [String],
@@ -12,9 +12,9 @@ pub struct TextStream<'a> {
     ids: Vec<u32>,
     /// Bytes of the text that stand for the prompt's.
     before: usize,
-    /// What has been decoded and is whole, up to a stop string.
+    /// The decoded text, in whole characters, up to a stop string.
     text: String,
-    /// How many bytes of `text` have been given out.
+    /// Number of bytes of `text` that have been returned.
     shown: usize,
     stopped: bool,
 }
@@ -38,13 +38,13 @@ impl<'a> TextStream<'a> {
         Self { tokenizer, stops, ids, before, text, shown: 0, stopped: false }
     }
 
-    /// What the new tokens say.
+    /// Decodes the new tokens.
     fn decoded(&self) -> Result<String> {
         let mut text = self.tokenizer.decode(&self.ids)?;
         Ok(if text.is_char_boundary(self.before) { text.split_off(self.before) } else { String::new() })
     }
 
-    /// Adds a token and gives the text that has become certain, possibly none.
+    /// Adds a token and returns the text that has become certain, possibly none.
     ///
     /// # Errors
     /// The tokenizer cannot decode the token.
@@ -73,17 +73,17 @@ impl<'a> TextStream<'a> {
         Ok(self.release(true))
     }
 
-    /// Whether a stop string has come.
+    /// Returns true if a stop string has occurred.
     pub fn stopped(&self) -> bool {
         self.stopped
     }
 
-    /// All text that has been given out.
+    /// All text that has been returned.
     pub fn text(&self) -> &str {
         &self.text[..self.shown]
     }
 
-    /// Gives out what cannot be part of a stop string any more.
+    /// Returns the text that can no longer be part of a stop string.
     fn release(&mut self, all: bool) -> String {
         let place = |stop: &String| self.text.find(stop).map(|first| (first + stop.len(), first));
         let complete = self.stops.iter().filter(|stop| !stop.is_empty()).filter_map(place).min();
@@ -101,7 +101,7 @@ impl<'a> TextStream<'a> {
         self.text.get(shown..self.shown).unwrap_or_default().to_owned()
     }
 
-    /// Length of the longest end of the text that begins a stop string.
+    /// Length of the longest suffix of the text that begins a stop string.
     fn held_back(&self) -> usize {
         let begins = |stop: &String| {
             (1..stop.len()).rev().find(|&n| stop.is_char_boundary(n) && self.text.ends_with(&stop[..n])).unwrap_or(0)

@@ -4,12 +4,12 @@ use serde_json::{Map, Value};
 
 use crate::error::{ModelError, Result};
 
-/// A GPT-2's sizes and options: the fields of the published `config.json`, by their names there. What is missing in a
-/// file has the value that the 124M model has.
+/// Sizes and options of a GPT-2: the fields of the published `config.json`, with the same names. Fields that a file
+/// lacks default to the values of the 124M model.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Gpt2Config {
-    /// Number of tokens.
+    /// Vocabulary size.
     pub vocab_size: usize,
     /// Longest sequence, in tokens.
     pub n_positions: usize,
@@ -23,7 +23,7 @@ pub struct Gpt2Config {
     pub n_inner: Option<usize>,
     /// Activation of the feed-forward layers, as transformers names it.
     pub activation_function: String,
-    /// What layer norms add to the variance.
+    /// Added to the variance in layer norms for numerical stability.
     pub layer_norm_epsilon: f64,
     /// Standard deviation of initial weights.
     pub initializer_range: f64,
@@ -33,17 +33,17 @@ pub struct Gpt2Config {
     pub attn_pdrop: f64,
     /// Dropout of each residual branch while training.
     pub resid_pdrop: f64,
-    /// Whether attention scores are divided by the square root of a head's width.
+    /// If true, attention scores are divided by the square root of a head's width.
     pub scale_attn_weights: bool,
-    /// Whether they are also divided by the block's number, counted from 1.
+    /// If true, attention scores are also divided by the block's number, counted from 1.
     pub scale_attn_by_inverse_layer_idx: bool,
-    /// Token that ends a text. One outside the vocabulary never comes.
+    /// Token that ends a sequence. A token outside the vocabulary never occurs.
     pub eos_token_id: Option<u32>,
-    /// Token that begins a text.
+    /// Token that begins a sequence.
     pub bos_token_id: Option<u32>,
-    /// Whether the output layer is the token embedding. GPT-2's always is.
+    /// If true, the output layer shares the weights of the token embedding. GPT-2's always does.
     pub tie_word_embeddings: bool,
-    /// Fields of a file that are not listed here; they are written back.
+    /// Other fields of a file; they are written back when saving.
     #[serde(flatten)]
     pub other: Map<String, Value>,
 }
@@ -102,7 +102,7 @@ impl Gpt2Config {
     /// The activation of the feed-forward layers.
     ///
     /// # Errors
-    /// [`ModelError::Config`] where the name is unknown.
+    /// [`ModelError::Config`] if the name is unknown.
     pub fn activation(&self) -> Result<Activation> {
         self.activation_function.parse().map_err(|reason| ModelError::Config { reason })
     }
@@ -125,7 +125,7 @@ impl Gpt2Config {
             ("n_inner", self.inner()),
         ];
         for (name, size) in sizes {
-            // Beyond this a product of two sizes leaves the range of a machine word.
+            // With larger values a product of two sizes would overflow a machine word.
             if size == 0 || size > 1 << 28 {
                 return wrong(format!("{name} is {size}; it must be between 1 and 2^28"));
             }

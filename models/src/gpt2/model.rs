@@ -36,11 +36,11 @@ pub struct Gpt2<B: Backend> {
 /// Attention and a feed-forward layer, each added to the residual stream.
 #[derive(Tree, Clone, Debug)]
 pub struct Block<B: Backend> {
-    /// Before the attention.
+    /// Norm before the attention.
     pub ln_1: LayerNorm<B>,
     /// The attention.
     pub attn: Attention<B>,
-    /// Before the feed-forward layer.
+    /// Norm before the feed-forward layer.
     pub ln_2: LayerNorm<B>,
     /// The feed-forward layer.
     pub mlp: Mlp<B>,
@@ -55,7 +55,7 @@ pub struct Attention<B: Backend> {
     pub c_proj: Linear<B>,
     /// Number of heads.
     pub n_head: usize,
-    /// What scores are multiplied by.
+    /// Factor of the attention scores.
     pub scale: f64,
 }
 
@@ -66,12 +66,12 @@ pub struct Mlp<B: Backend> {
     pub c_fc: Linear<B>,
     /// `[n_inner, n_embd]`.
     pub c_proj: Linear<B>,
-    /// Between the two.
+    /// Activation between the two linear layers.
     #[tree(static)]
     pub activation: Activation,
 }
 
-/// What decoding carries from position to position.
+/// The decoding state.
 #[derive(Tree, Clone, Debug)]
 pub struct Gpt2State<B: Backend> {
     /// The cache of each block.
@@ -86,7 +86,7 @@ impl<B: Backend> Gpt2<B> {
     /// stream smaller by `sqrt(2 n_layer)`, biases 0.
     ///
     /// # Errors
-    /// [`ModelError::Config`](crate::ModelError::Config) where the configuration describes no possible model.
+    /// [`ModelError::Config`](crate::ModelError::Config) if the configuration is invalid.
     pub fn new(config: &Gpt2Config, init: &Init<B>) -> Result<Self> {
         config.validate()?;
         let activation = config.activation()?;
@@ -179,8 +179,8 @@ impl<B: Backend> Gpt2<B> {
         loss::cross_entropy(logits.reshape([n, self.config.vocab_size]), labels.reshape([n]))
     }
 
-    /// Mean negative log-likelihood, in nats, of targets that are the tokens after the inputs: what is trained where the
-    /// text is cut into windows of one token more than the context.
+    /// Mean negative log-likelihood, in nats, of targets that are the tokens after the inputs. Use it for training on
+    /// windows of one token more than the context.
     ///
     /// # Shapes
     /// - ids, targets `[b, t]`; a target of -100 does not count
@@ -252,19 +252,19 @@ impl<B: Backend> Mlp<B> {
     }
 }
 
-/// The key of a part: each gets its own.
+/// Derives the key of a part; each part has its own.
 fn part(dropping: Dropping<'_>, number: u32) -> Dropping<'_> {
     dropping.map(|(config, key)| (config, key.fold_in(number)))
 }
 
 impl<B: Backend> Gpt2<B> {
-    /// Bytes that decoding a text of this many positions keeps.
+    /// Bytes of the decoding state of a sequence of this many positions.
     pub fn cache_bytes(&self, positions: usize) -> usize {
         let windows = self.h.iter().map(|_| None);
         KvCache::<B>::bytes(windows, positions, 2 * self.config.n_embd, self.ln_f.weight.dtype().size())
     }
 
-    /// Takes the next positions: the logits after each of the last `n`, and the state's successor.
+    /// Reads the next positions. Returns the logits after each of the last `n`, and the new state.
     fn advance(
         &self,
         ids: Tensor<B, 2, Int>,

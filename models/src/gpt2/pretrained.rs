@@ -10,10 +10,10 @@ use crate::{
 };
 
 impl Gpt2Config {
-    /// Reads and checks a `config.json`, given as such or by its directory.
+    /// Reads and checks a `config.json`, given by its file or its directory.
     ///
     /// # Errors
-    /// The file cannot be read, is no such JSON, or describes no possible model; each error names the file.
+    /// The file cannot be read, is not valid JSON, or describes an invalid model. The error names the file.
     pub fn from_file(path: impl AsRef<Path>) -> Result<Self> {
         let file = config_file(path.as_ref());
         let config: Self = read_json(&file)?;
@@ -32,19 +32,19 @@ impl Gpt2Config {
 
 impl<B: Backend> Gpt2<B> {
     /// Loads a published model: a directory, a weights file with its `config.json` beside it, or a hub id such as
-    /// `openai-community/gpt2`, which is downloaded unless it lies in the cache.
+    /// `openai-community/gpt2`, which is downloaded unless it is in the cache.
     ///
     /// # Errors
-    /// Each names the file, or the hub's answer, and what to do.
+    /// The error names the file or the hub's answer, and what to do.
     pub fn from_pretrained(source: &str, device: &B::Device) -> Result<Self> {
         Ok(Self::from_path(resolve(source)?, device, None)?.0)
     }
 
-    /// Loads a model from a directory or a weights file with its `config.json` beside it, its numbers as `dtype` (f32
-    /// where `None`), and reports which names met.
+    /// Loads a model from a directory or a weights file with its `config.json` beside it, with weights as `dtype` (f32
+    /// if `None`), and reports which names matched.
     ///
     /// # Errors
-    /// Each names the file, the tensor where one is at fault, and what to do.
+    /// The error names the file, the tensor if one is at fault, and what to do.
     pub fn from_path(path: impl AsRef<Path>, device: &B::Device, dtype: Option<DType>) -> Result<(Self, Report)> {
         let path = path.as_ref();
         let config = Gpt2Config::beside(path)?;
@@ -57,7 +57,7 @@ impl<B: Backend> Gpt2<B> {
     /// Writes `config.json` and `model.safetensors` under the published names, so that transformers loads them.
     ///
     /// # Errors
-    /// The directory or a file cannot be written; what lay there before stays.
+    /// The directory or a file cannot be written; existing files stay unchanged.
     pub fn save_pretrained(&self, directory: impl AsRef<Path>) -> Result<()> {
         save_pretrained(self, &self.config, &published_names(), directory.as_ref())
     }

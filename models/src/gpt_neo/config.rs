@@ -4,12 +4,12 @@ use serde_json::{Map, Value};
 
 use crate::error::{ModelError, Result};
 
-/// A GPT-Neo's sizes and options: the fields of the published `config.json`, by their names there. What is missing in a
-/// file has the value that the 1.3B model has.
+/// Sizes and options of a GPT-Neo: the fields of the published `config.json`, with the same names. Fields that a file
+/// lacks default to the values of the 1.3B model.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct GptNeoConfig {
-    /// Number of tokens.
+    /// Vocabulary size.
     pub vocab_size: usize,
     /// Longest sequence, in tokens.
     pub max_position_embeddings: usize,
@@ -23,11 +23,11 @@ pub struct GptNeoConfig {
     pub intermediate_size: Option<usize>,
     /// Kinds of attention and how often they repeat: `[[["global", "local"], 12]]`.
     pub attention_types: Vec<(Vec<AttentionKind>, usize)>,
-    /// How many positions a local block's position sees, itself included.
+    /// Attention window of local blocks, in positions, including the position itself.
     pub window_size: usize,
     /// Activation of the feed-forward layers, as transformers names it.
     pub activation_function: String,
-    /// What layer norms add to the variance.
+    /// Added to the variance in layer norms for numerical stability.
     pub layer_norm_epsilon: f64,
     /// Standard deviation of initial weights.
     pub initializer_range: f64,
@@ -37,24 +37,24 @@ pub struct GptNeoConfig {
     pub attention_dropout: f64,
     /// Dropout of each residual branch while training.
     pub resid_dropout: f64,
-    /// Token that ends a text. One outside the vocabulary never comes.
+    /// Token that ends a sequence. A token outside the vocabulary never occurs.
     pub eos_token_id: Option<u32>,
-    /// Token that begins a text.
+    /// Token that begins a sequence.
     pub bos_token_id: Option<u32>,
-    /// Whether the output layer is the token embedding. GPT-Neo's always is.
+    /// If true, the output layer shares the weights of the token embedding. GPT-Neo's always does.
     pub tie_word_embeddings: bool,
-    /// Fields of a file that are not listed here; they are written back.
+    /// Other fields of a file; they are written back when saving.
     #[serde(flatten)]
     pub other: Map<String, Value>,
 }
 
-/// What a block's positions see.
+/// The kind of attention in a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum AttentionKind {
-    /// All positions before them.
+    /// Attends to all earlier positions.
     Global,
-    /// The last `window_size`.
+    /// Attends to the last `window_size` positions.
     Local,
 }
 
@@ -120,7 +120,7 @@ impl GptNeoConfig {
     /// The activation of the feed-forward layers.
     ///
     /// # Errors
-    /// [`ModelError::Config`] where the name is unknown.
+    /// [`ModelError::Config`] if the name is unknown.
     pub fn activation(&self) -> Result<Activation> {
         self.activation_function.parse().map_err(|reason| ModelError::Config { reason })
     }
@@ -144,7 +144,7 @@ impl GptNeoConfig {
             ("window_size", self.window_size),
         ];
         for (name, size) in sizes {
-            // Beyond this a product of two sizes leaves the range of a machine word.
+            // With larger values a product of two sizes would overflow a machine word.
             if size == 0 || size > 1 << 28 {
                 return wrong(format!("{name} is {size}; it must be between 1 and 2^28"));
             }

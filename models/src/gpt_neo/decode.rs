@@ -8,13 +8,13 @@ use super::{Block, GptNeo, GptNeoState};
 use crate::{Decoder, generation::Rewind};
 
 impl<B: Backend> GptNeo<B> {
-    /// Bytes that decoding a text of this many positions keeps.
+    /// Bytes of the decoding state of a sequence of this many positions.
     pub fn cache_bytes(&self, positions: usize) -> usize {
         let windows = self.h.iter().map(|block| block.attn.window);
         KvCache::<B>::bytes(windows, positions, 2 * self.config.hidden_size, self.ln_f.weight.dtype().size())
     }
 
-    /// Takes the next positions: the logits after each of the last `n`, and the state's successor.
+    /// Reads the next positions. Returns the logits after each of the last `n`, and the new state.
     fn advance(
         &self,
         ids: Tensor<B, 2, Int>,

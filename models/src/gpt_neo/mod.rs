@@ -1,4 +1,4 @@
-//! GPT-Neo: EleutherAI's models after GPT-3, in which every other block sees a window only.
+//! GPT-Neo: EleutherAI's models after GPT-3, in which every other block attends to a window only.
 
 mod config;
 mod decode;

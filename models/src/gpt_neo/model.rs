@@ -30,17 +30,17 @@ pub struct GptNeo<B: Backend> {
 /// Attention and a feed-forward layer, each added to the residual stream.
 #[derive(Tree, Clone, Debug)]
 pub struct Block<B: Backend> {
-    /// Before the attention.
+    /// Norm before the attention.
     pub ln_1: LayerNorm<B>,
     /// The attention.
     pub attn: Attention<B>,
-    /// Before the feed-forward layer.
+    /// Norm before the feed-forward layer.
     pub ln_2: LayerNorm<B>,
     /// The feed-forward layer.
     pub mlp: Mlp<B>,
 }
 
-/// Causal self-attention of all positions or of a window, whose scores are not divided by anything.
+/// Causal self-attention over all positions or a window. The scores are not scaled.
 #[derive(Tree, Clone, Debug)]
 pub struct Attention<B: Backend> {
     /// Queries, `[hidden_size, hidden_size]`.
@@ -53,7 +53,7 @@ pub struct Attention<B: Backend> {
     pub out_proj: Linear<B>,
     /// Number of heads.
     pub num_heads: usize,
-    /// How many positions a position sees, itself included; all where `None`.
+    /// Attention window: the number of positions that a position attends to, including itself; `None` for all.
     pub window: Option<usize>,
 }
 
@@ -64,12 +64,12 @@ pub struct Mlp<B: Backend> {
     pub c_fc: Linear<B>,
     /// `[intermediate_size, hidden_size]`.
     pub c_proj: Linear<B>,
-    /// Between the two.
+    /// Activation between the two linear layers.
     #[tree(static)]
     pub activation: Activation,
 }
 
-/// What decoding carries from position to position.
+/// The decoding state.
 #[derive(Tree, Clone, Debug)]
 pub struct GptNeoState<B: Backend> {
     /// The cache of each block.
@@ -79,7 +79,7 @@ pub struct GptNeoState<B: Backend> {
 /// Dropout rates and this part's key, while training.
 type Dropping<'a> = Option<(&'a GptNeoConfig, Key)>;
 
-/// The key of a part: each gets its own.
+/// Derives the key of a part; each part has its own.
 fn part(dropping: Dropping<'_>, number: u32) -> Dropping<'_> {
     dropping.map(|(config, key)| (config, key.fold_in(number)))
 }
@@ -88,7 +88,7 @@ impl<B: Backend> GptNeo<B> {
     /// A model with initial weights as published: normal with `initializer_range`, biases 0.
     ///
     /// # Errors
-    /// [`ModelError::Config`](crate::ModelError::Config) where the configuration describes no possible model.
+    /// [`ModelError::Config`](crate::ModelError::Config) if the configuration is invalid.
     pub fn new(config: &GptNeoConfig, init: &Init<B>) -> Result<Self> {
         config.validate()?;
         let activation = config.activation()?;
@@ -180,8 +180,8 @@ impl<B: Backend> GptNeo<B> {
         loss::cross_entropy(logits.reshape([n, self.config.vocab_size]), labels.reshape([n]))
     }
 
-    /// Token and position embeddings, `[b, t, hidden_size]`, in the type of numbers that the model computes in: that of its
-    /// norms.
+    /// Token and position embeddings, `[b, t, hidden_size]`, in the dtype that the model computes in, which is that of
+    /// its norms.
     pub(super) fn embed(&self, ids: Tensor<B, 2, Int>, seen: usize, padding: &[usize]) -> Tensor<B, 3> {
         let positions = position_ids(seen, ids.dims()[1], padding, &ids.device());
         let dtype = self.ln_f.weight.dtype();
@@ -234,8 +234,8 @@ impl<B: Backend> Attention<B> {
             .map(|map| map.forward(x.clone()).reshape([b, t, self.num_heads, size / self.num_heads]).swap_dims(1, 2))
     }
 
-    /// What the queries gather, `[b, t, hidden_size]`. Scores that nothing divides grow beyond what 16 bits tell apart:
-    /// queries and keys are widened first.
+    /// Attention and the output projection, `[b, t, hidden_size]`. The scores are not scaled and would exceed the
+    /// precision of 16 bits, so the inputs are converted to f32 first.
     fn gather(&self, inputs: [Tensor<B, 4>; 3], mask: &AttentionMask<B>, dropping: Option<(f64, Key)>) -> Tensor<B, 3> {
         let [b, num_heads, t, head_dim] = inputs[0].dims();
         let dtype = inputs[0].dtype();

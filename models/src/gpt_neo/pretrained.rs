@@ -10,10 +10,10 @@ use crate::{
 };
 
 impl GptNeoConfig {
-    /// Reads and checks a `config.json`, given as such or by its directory.
+    /// Reads and checks a `config.json`, given by its file or its directory.
     ///
     /// # Errors
-    /// The file cannot be read, is no such JSON, or describes no possible model; each error names the file.
+    /// The file cannot be read, is not valid JSON, or describes an invalid model. The error names the file.
     pub fn from_file(path: impl AsRef<Path>) -> Result<Self> {
         let file = config_file(path.as_ref());
         let config: Self = read_json(&file)?;
@@ -32,21 +32,22 @@ impl GptNeoConfig {
 
 impl<B: Backend> GptNeo<B> {
     /// Loads a published model: a directory, a weights file with its `config.json` beside it, or a hub id such as
-    /// `EleutherAI/gpt-neo-125m`, which is downloaded unless it lies in the cache.
+    /// `EleutherAI/gpt-neo-125m`, which is downloaded unless it is in the cache.
     ///
     /// # Errors
-    /// Each names the file, or the hub's answer, and what to do.
+    /// The error names the file or the hub's answer, and what to do.
     pub fn from_pretrained(source: &str, device: &B::Device) -> Result<Self> {
         Ok(Self::from_path(resolve(source)?, device, None)?.0)
     }
 
-    /// Loads a model from a directory or a weights file with its `config.json` beside it, and reports which names met.
+    /// Loads a model from a directory or a weights file with its `config.json` beside it, and reports which names
+    /// matched.
     ///
     /// Its matrices are held as `dtype`, or as they are in the file where `None`. A CPU computes in f32 all the same, and
     /// widens them as it goes.
     ///
     /// # Errors
-    /// Each names the file, the tensor where one is at fault, and what to do.
+    /// The error names the file, the tensor if one is at fault, and what to do.
     pub fn from_path(path: impl AsRef<Path>, device: &B::Device, dtype: Option<DType>) -> Result<(Self, Report)> {
         let path = path.as_ref();
         let config = GptNeoConfig::beside(path)?;
@@ -55,11 +56,11 @@ impl<B: Backend> GptNeo<B> {
         Ok(load(skeleton, &checkpoint, &published_names(), &LoadOptions::new(device))?)
     }
 
-    /// The model without weights, each leaf of the type that [`from_path`](Self::from_path) would give it: tells how much
-    /// memory it needs.
+    /// The model without weights, each leaf of the type that [`from_path`](Self::from_path) would give it: used to
+    /// compute the memory that it needs.
     ///
     /// # Errors
-    /// [`ModelError::Config`](crate::ModelError::Config) where the configuration describes no possible model.
+    /// [`ModelError::Config`](crate::ModelError::Config) if the configuration is invalid.
     pub fn skeleton_for(checkpoint: &Checkpoint, config: &GptNeoConfig, dtype: Option<DType>) -> Result<Self> {
         Ok(computing_in::<B, _>(Self::skeleton(config)?, checkpoint, &published_names(), dtype))
     }
@@ -67,7 +68,7 @@ impl<B: Backend> GptNeo<B> {
     /// Writes `config.json` and `model.safetensors` under the published names, so that transformers loads them.
     ///
     /// # Errors
-    /// The directory or a file cannot be written; what lay there before stays.
+    /// The directory or a file cannot be written; existing files stay unchanged.
     pub fn save_pretrained(&self, directory: impl AsRef<Path>) -> Result<()> {
         save_pretrained(self, &self.config, &published_names(), directory.as_ref())
     }

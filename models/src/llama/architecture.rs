@@ -8,7 +8,7 @@ pub enum Architecture {
     /// Models" (2024).
     #[default]
     Llama,
-    /// Mistral, which may see no more than a window: Jiang et al., "Mistral 7B" (2023).
+    /// Mistral, with optional sliding-window attention: Jiang et al., "Mistral 7B" (2023).
     Mistral,
     /// Qwen2, whose queries, keys and values have biases: Yang et al., "Qwen2 Technical Report" (2024).
     Qwen2,

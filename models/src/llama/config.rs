@@ -5,14 +5,14 @@ use serde_json::{Map, Value};
 use super::Architecture;
 use crate::error::{ModelError, Result};
 
-/// A LLaMA's sizes and options: the fields of the published `config.json`, by their names there. What is missing in a
-/// file has the value that LLaMA 2 7B has.
+/// Sizes and options of a LLaMA: the fields of the published `config.json`, with the same names. Fields that a file
+/// lacks default to the values of LLaMA 2 7B.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct LlamaConfig {
-    /// Which of the models that share this architecture it is.
+    /// The model type, of those that share this architecture.
     pub model_type: Architecture,
-    /// Number of tokens.
+    /// Vocabulary size.
     pub vocab_size: usize,
     /// Width of the residual stream.
     pub hidden_size: usize,
@@ -20,9 +20,9 @@ pub struct LlamaConfig {
     pub intermediate_size: usize,
     /// Number of layers.
     pub num_hidden_layers: usize,
-    /// Heads of queries of a layer.
+    /// Number of query heads of a layer.
     pub num_attention_heads: usize,
-    /// Heads of keys and values, each of which serves as many heads of queries; `None` is one for each.
+    /// Number of key and value heads. Each serves the same number of query heads; `None` is one for each query head.
     pub num_key_value_heads: Option<usize>,
     /// Width of a head; `None` is `hidden_size / num_attention_heads`.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -33,47 +33,48 @@ pub struct LlamaConfig {
     pub max_position_embeddings: usize,
     /// Standard deviation of initial weights.
     pub initializer_range: f64,
-    /// What RMS norms add to the mean square.
+    /// Added to the mean square in RMS norms for numerical stability.
     pub rms_norm_eps: f64,
     /// Base of the rotary angles, as transformers 4 writes it; `None` is 10000.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rope_theta: Option<f64>,
-    /// How angles are scaled, as transformers 4 writes it.
+    /// Scaling of the rotary angles, as transformers 4 writes it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rope_scaling: Option<Map<String, Value>>,
-    /// Base and scaling, as transformers 5 writes them.
+    /// Base and scaling of the rotary angles, as transformers 5 writes them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rope_parameters: Option<Map<String, Value>>,
-    /// Whether the attention's maps have biases. Qwen2's queries, keys and values always do.
+    /// If true, the attention's linear layers have biases. Qwen2's queries, keys and values always do.
     pub attention_bias: bool,
-    /// Whether the feed-forward layers' maps have.
+    /// If true, the feed-forward layers' linear layers have biases.
     pub mlp_bias: bool,
     /// Dropout of attention weights while training.
     pub attention_dropout: f64,
-    /// Whether the output layer is the token embedding.
+    /// If true, the output layer shares the weights of the token embedding.
     pub tie_word_embeddings: bool,
-    /// How many positions a position sees, itself included, where the architecture has such a window; all if `None`.
+    /// Attention window, in positions, including the position itself, for architectures that have one; `None` for all
+    /// positions.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sliding_window: Option<usize>,
-    /// Whether Qwen2's window is used.
+    /// If true, Qwen2 uses its attention window.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub use_sliding_window: Option<bool>,
-    /// Qwen2's first layers, this many, see everything.
+    /// Number of Qwen2's first layers that attend to all positions.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_window_layers: Option<usize>,
-    /// What each layer sees, `full_attention` or `sliding_attention`, as transformers 5 writes it.
+    /// Attention type of each layer, `full_attention` or `sliding_attention`, as transformers 5 writes it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub layer_types: Option<Vec<String>>,
-    /// Token that begins a text.
+    /// Token that begins a sequence.
     pub bos_token_id: Option<u32>,
-    /// Tokens that end a text.
+    /// Tokens that end a sequence.
     pub eos_token_id: EndTokens,
-    /// Fields of a file that are not listed here; they are written back.
+    /// Other fields of a file; they are written back when saving.
     #[serde(flatten)]
     pub other: Map<String, Value>,
 }
 
-/// Tokens that end a text: in a file one, several, or none.
+/// Tokens that end a sequence: one, several, or none in a file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged, expecting = "a token's number, or a list of such")]
 pub enum EndTokens {
@@ -81,7 +82,7 @@ pub enum EndTokens {
     One(u32),
     /// Any of several.
     Any(Vec<u32>),
-    /// A text does not end by itself.
+    /// None: no token ends a sequence.
     None,
 }
 
@@ -141,7 +142,7 @@ impl LlamaConfig {
         self.head_dim.unwrap_or(self.hidden_size / self.num_attention_heads.max(1))
     }
 
-    /// Whether the maps to queries, keys and values have biases, and whether the one from the heads has.
+    /// Returns two flags: true if the query, key and value layers have biases, and true if the output layer has one.
     pub fn attention_biases(&self) -> [bool; 2] {
         match self.model_type {
             Architecture::Llama => [self.attention_bias; 2],
@@ -150,7 +151,7 @@ impl LlamaConfig {
         }
     }
 
-    /// How many positions a position of a layer sees, itself included; `None` is all.
+    /// Attention window of a layer, in positions, including the position itself; `None` for all positions.
     pub fn window(&self, layer: usize) -> Option<usize> {
         let slides = match (&self.layer_types, self.model_type) {
             (_, Architecture::Llama) => false,
@@ -166,7 +167,7 @@ impl LlamaConfig {
     /// The activation of the feed-forward layers' gate.
     ///
     /// # Errors
-    /// [`ModelError::Config`] where the name is unknown.
+    /// [`ModelError::Config`] if the name is unknown.
     pub fn activation(&self) -> Result<Activation> {
         self.hidden_act.parse().map_err(|reason| ModelError::Config { reason })
     }
@@ -189,7 +190,7 @@ impl LlamaConfig {
             ("sliding_window", self.sliding_window.unwrap_or(1)),
         ];
         for (name, size) in sizes {
-            // Beyond this a product of two sizes leaves the range of a machine word.
+            // With larger values a product of two sizes would overflow a machine word.
             if size == 0 || size > 1 << 28 {
                 return wrong(format!("{name} is {size}; it must be between 1 and 2^28"));
             }

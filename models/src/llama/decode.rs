@@ -6,7 +6,7 @@ use super::{Layer, Llama, LlamaState};
 use crate::{Decoder, generation::Rewind};
 
 impl<B: Backend> Llama<B> {
-    /// Bytes that decoding a text of this many positions keeps.
+    /// Bytes of the decoding state of a sequence of this many positions.
     pub fn cache_bytes(&self, positions: usize) -> usize {
         let windows = self.layers.iter().map(|layer| layer.self_attn.window);
         let numbers = 2 * self.config.n_kv_head() * self.config.head_dim();

@@ -14,7 +14,7 @@ pub struct Mlp<B: Backend> {
     pub up_proj: Projection<B>,
     /// `intermediate_size` to `hidden_size`.
     pub down_proj: Projection<B>,
-    /// Of the gate.
+    /// Activation of the gate.
     #[tree(static)]
     pub activation: Activation,
 }

@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 use super::{Architecture, EndTokens, Llama, LlamaConfig};
 use crate::error::{ModelError, Result};
 
-/// What a file says under the keys of its architecture.
+/// Metadata of a file under the keys of its architecture.
 struct Keys<'a> {
     metadata: &'a GgufMetadata,
     architecture: &'a str,
@@ -85,7 +85,8 @@ pub(super) fn read(metadata: &GgufMetadata, checkpoint: &Checkpoint) -> Result<L
     Ok(config)
 }
 
-/// How angles are scaled. The factors of LLaMA 3's kind come as a tensor, of which those that were published are known.
+/// Returns the scaling of the rotary angles. LLaMA 3's factors are stored as a tensor; the published ones are
+/// recognised.
 fn scaling(keys: &Keys<'_>, checkpoint: &Checkpoint) -> Result<Option<Map<String, Value>>> {
     let object = |fields: Value| fields.as_object().cloned();
     if let Some(factors) = factors(checkpoint)? {
@@ -137,14 +138,15 @@ fn factors(checkpoint: &Checkpoint) -> Result<Option<Vec<f32>>> {
     }
 }
 
-/// Whether a backend keeps a tensor as it is quantised in a file, and how.
+/// The quantisation of a tensor in a file, if the backend keeps it quantised.
 fn kept<B: Backend>(names: &NameMap, checkpoint: &Checkpoint, path: &str) -> Option<Quantisation> {
     let (_, info) = names.published(checkpoint, &format!("{path}.blocks"))?;
     Quantisation::from_name(info.quantised?.name()).filter(|_| B::MIXED_DTYPE_WEIGHTS)
 }
 
 impl<B: Backend> Llama<B> {
-    /// The skeleton with those matrices in blocks that are quantised in a file, where the backend multiplies such.
+    /// Returns the skeleton with quantised blocks for the matrices that are quantised in a file, if the backend
+    /// supports them.
     pub(super) fn quantised_as(mut self, checkpoint: &Checkpoint, names: &NameMap) -> Self {
         let projection = |map: &mut Projection<B>, path: String| {
             let Weights::Dense(dense) = map else { return };

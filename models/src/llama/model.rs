@@ -22,9 +22,9 @@ pub struct Llama<B: Backend> {
     pub layers: Vec<Layer<B>>,
     /// Last norm.
     pub norm: RmsNorm<B>,
-    /// Output layer, `[vocab_size, hidden_size]`; where there is none, it is the token embedding.
+    /// Output layer, `[vocab_size, hidden_size]`; if `None`, the token embedding is used.
     pub lm_head: Option<Table<B>>,
-    /// Angles of positions.
+    /// Rotary position embedding.
     #[tree(static)]
     pub rope: Rope,
     /// Sizes and options.
@@ -35,11 +35,11 @@ pub struct Llama<B: Backend> {
 /// Attention and a feed-forward layer, each added to the residual stream.
 #[derive(Tree, Clone, Debug)]
 pub struct Layer<B: Backend> {
-    /// Before the attention.
+    /// Norm before the attention.
     pub input_layernorm: RmsNorm<B>,
     /// The attention.
     pub self_attn: Attention<B>,
-    /// Before the feed-forward layer.
+    /// Norm before the feed-forward layer.
     pub post_attention_layernorm: RmsNorm<B>,
     /// The feed-forward layer.
     pub mlp: Mlp<B>,
@@ -59,11 +59,11 @@ pub struct Attention<B: Backend> {
     pub o_proj: Projection<B>,
     /// Width of a head.
     pub head_dim: usize,
-    /// How many positions a position sees, itself included; all where `None`.
+    /// Attention window: the number of positions that a position attends to, including itself; `None` for all.
     pub window: Option<usize>,
 }
 
-/// What decoding carries from position to position.
+/// The decoding state.
 #[derive(Tree, Clone, Debug)]
 pub struct LlamaState<B: Backend> {
     /// The cache of each layer.
@@ -83,7 +83,7 @@ impl<B: Backend> Llama<B> {
     /// A model with initial weights as published: normal with `initializer_range`, biases 0.
     ///
     /// # Errors
-    /// [`ModelError::Config`](crate::ModelError::Config) where the configuration describes no possible model.
+    /// [`ModelError::Config`](crate::ModelError::Config) if the configuration is invalid.
     pub fn new(config: &LlamaConfig, init: &Init<B>) -> Result<Self> {
         config.validate()?;
         let (hidden, std, eps) = (config.hidden_size, config.initializer_range, config.rms_norm_eps);
@@ -134,7 +134,7 @@ impl<B: Backend> Llama<B> {
         eval_shape(|init| Self::new(config, init))
     }
 
-    /// Whether some of its weights are in blocks of quantised numbers.
+    /// Returns true if some of the weights are in quantised blocks.
     pub fn is_quantised(&self) -> bool {
         let mut found = false;
         self.visit(&mut Path::root(), &mut |_: &Path, leaf: &AnyArray<B>| found |= leaf.dtype() == DType::U8);
@@ -183,8 +183,8 @@ impl<B: Backend> Llama<B> {
         loss::cross_entropy(logits.reshape([n, self.config.vocab_size]), labels.reshape([n]))
     }
 
-    /// Mean negative log-likelihood, in nats, of targets that are the tokens after the inputs: what is trained where the
-    /// text is cut into windows of one token more than the context.
+    /// Mean negative log-likelihood, in nats, of targets that are the tokens after the inputs. Use it for training on
+    /// windows of one token more than the context.
     ///
     /// # Shapes
     /// - ids, targets `[b, t]`; a target of -100 does not count
@@ -200,7 +200,7 @@ impl<B: Backend> Llama<B> {
         loss::cross_entropy(logits, targets.reshape([b * t]))
     }
 
-    /// Rows of the token embedding, in the type of numbers that the model computes in: that of its norms.
+    /// Rows of the token embedding, in the dtype that the model computes in, which is that of its norms.
     pub(super) fn embed(&self, ids: Tensor<B, 2, Int>) -> Tensor<B, 3> {
         self.embed_tokens.rows(ids).cast(self.norm.weight.dtype())
     }
@@ -222,7 +222,7 @@ impl<B: Backend> Llama<B> {
         AttentionMask::of_layers(&windows, t, keys, padding, device)
     }
 
-    /// Takes the next positions: what the last layer gives for each of them, and the state's successor.
+    /// Reads the next positions. Returns the last layer's output for each of them, and the new state.
     pub(super) fn advance(
         &self,
         ids: Tensor<B, 2, Int>,
@@ -284,7 +284,7 @@ impl<B: Backend> Attention<B> {
         [q, k, heads(&self.v_proj)].map(|x| x.swap_dims(1, 2))
     }
 
-    /// What the queries gather, `[b, t, hidden_size]`.
+    /// Attention and the output projection, `[b, t, hidden_size]`.
     fn gather(&self, [q, k, v]: [Tensor<B, 4>; 3], mask: &AttentionMask<B>, dropping: Dropping) -> Tensor<B, 3> {
         let [b, n_head, t, head_dim] = q.dims();
         let y = attend(q, k, v, mask, 1.0 / (head_dim as f64).sqrt(), dropping);

@@ -10,10 +10,10 @@ use crate::{
 };
 
 impl LlamaConfig {
-    /// Reads and checks a `config.json`, given as such or by its directory.
+    /// Reads and checks a `config.json`, given by its file or its directory.
     ///
     /// # Errors
-    /// The file cannot be read, is no such JSON, or describes no possible model; each error names the file.
+    /// The file cannot be read, is not valid JSON, or describes an invalid model. The error names the file.
     pub fn from_file(path: impl AsRef<Path>) -> Result<Self> {
         let file = config_file(path.as_ref());
         let config: Self = read_json(&file)?;
@@ -21,8 +21,8 @@ impl LlamaConfig {
         Ok(config)
     }
 
-    /// The configuration of a model: of a GGUF file what it says of itself; otherwise the `config.json`, or Meta's
-    /// `params.json`, in the model's directory or beside its weights file.
+    /// Returns the configuration of a model: a GGUF file's metadata, else the `config.json`, or Meta's `params.json`,
+    /// in the model's directory or beside its weights file.
     ///
     /// # Errors
     /// As [`from_file`](Self::from_file).
@@ -40,23 +40,23 @@ impl LlamaConfig {
 }
 
 impl<B: Backend> Llama<B> {
-    /// Loads a published model: a directory, a weights file with its configuration beside it, a GGUF file, or a hub id such
-    /// as `HuggingFaceTB/SmolLM2-135M-Instruct`, which is downloaded unless it lies in the cache.
+    /// Loads a published model: a directory, a weights file with its configuration beside it, a GGUF file, or a hub id
+    /// such as `HuggingFaceTB/SmolLM2-135M-Instruct`, which is downloaded unless it is in the cache.
     ///
     /// # Errors
-    /// Each names the file, or the hub's answer, and what to do.
+    /// The error names the file or the hub's answer, and what to do.
     pub fn from_pretrained(source: &str, device: &B::Device) -> Result<Self> {
         Ok(Self::from_path(resolve(source)?, device, None)?.0)
     }
 
-    /// Loads a model from a directory or a file, and reports which names met.
+    /// Loads a model from a directory or a file, and reports which names matched.
     ///
     /// Its weights are held as `dtype`, or as they are in the file where `None`: in 16 bits where they are, and in blocks
     /// where they are quantised, if the device multiplies such, else in 16 bits too. A CPU then computes in f32 all the
     /// same, and unpacks weights as it goes.
     ///
     /// # Errors
-    /// Each names the file, the tensor where one is at fault, and what to do.
+    /// The error names the file, the tensor if one is at fault, and what to do.
     pub fn from_path(path: impl AsRef<Path>, device: &B::Device, dtype: Option<DType>) -> Result<(Self, Report)> {
         let path = path.as_ref();
         let checkpoint = Checkpoint::open(path)?;
@@ -79,11 +79,11 @@ impl<B: Backend> Llama<B> {
         Ok(load(skeleton, checkpoint, &names, &LoadOptions::new(device))?)
     }
 
-    /// The model without weights, each leaf of the type that [`from_path`](Self::from_path) would give it: tells how much
-    /// memory it needs.
+    /// The model without weights, each leaf of the type that [`from_path`](Self::from_path) would give it: used to
+    /// compute the memory that it needs.
     ///
     /// # Errors
-    /// [`ModelError::Config`] where the configuration describes no possible model.
+    /// [`ModelError::Config`] if the configuration is invalid.
     pub fn skeleton_for(checkpoint: &Checkpoint, config: &LlamaConfig, dtype: Option<DType>) -> Result<Self> {
         let names = published_names(config);
         let skeleton = Self::skeleton(config)?;
@@ -94,8 +94,8 @@ impl<B: Backend> Llama<B> {
     /// Writes `config.json` and `model.safetensors` under transformers' names.
     ///
     /// # Errors
-    /// The model is quantised, or its angles have factors of their own, for both of which those files have no words; the
-    /// directory or a file cannot be written. What lay there before stays.
+    /// The model is quantised, or its rotary angles have their own factors, neither of which those files support; or
+    /// the directory or a file cannot be written. Existing files stay unchanged.
     pub fn save_pretrained(&self, directory: impl AsRef<Path>) -> Result<()> {
         if self.is_quantised() {
             let reason =

@@ -36,7 +36,7 @@ impl LlamaConfig {
     /// The rotary angles.
     ///
     /// # Errors
-    /// [`ModelError::Config`] where the scaling is of an unknown kind, or lacks what its kind needs.
+    /// [`ModelError::Config`] if the scaling is of an unknown kind, or lacks what its kind needs.
     pub fn rope(&self) -> Result<Rope> {
         let empty = Map::new();
         let newer = self.rope_parameters.as_ref();

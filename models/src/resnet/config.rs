@@ -3,12 +3,12 @@ use serde_json::{Map, Value};
 
 use crate::error::{ModelError, Result};
 
-/// Sizes and options of a ResNet: the fields of transformers' `config.json`, and what that has no field for. What is missing
-/// in a file has the value that ResNet-50 has.
+/// Sizes and options of a ResNet: the fields of transformers' `config.json`, and options for which it has no field.
+/// Fields that a file lacks default to the values of ResNet-50.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ResNetConfig {
-    /// Channels of the pictures.
+    /// Channels of the images.
     pub num_channels: usize,
     /// Channels after the stem.
     pub embedding_size: usize,
@@ -16,14 +16,14 @@ pub struct ResNetConfig {
     pub hidden_sizes: Vec<usize>,
     /// Blocks of each stage.
     pub depths: Vec<usize>,
-    /// What a block is made of.
+    /// The kind of block.
     pub layer_type: LayerType,
     /// The activation; `relu` is supported.
     pub hidden_act: String,
-    /// Whether the first stage halves the picture too.
+    /// If true, the first stage also halves height and width.
     pub downsample_in_first_stage: bool,
-    /// Whether a bottleneck halves the picture in its first convolution, as in the paper (v1), and not in its 3x3 one, as
-    /// torchvision does and everybody since (v1.5).
+    /// If true, a bottleneck downsamples in its first convolution, as in the paper (v1). If false, it downsamples in
+    /// its 3x3 convolution, as torchvision and later libraries do (v1.5).
     pub downsample_in_bottleneck: bool,
     /// Channels inside the bottlenecks of each stage; `None`: a quarter of `hidden_sizes`. Wide ResNets and ResNeXts have more.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -31,16 +31,16 @@ pub struct ResNetConfig {
     /// Groups of a bottleneck's 3x3 convolution: ResNeXt's cardinality.
     #[serde(skip_serializing_if = "is_one")]
     pub groups: usize,
-    /// How a picture enters.
+    /// The stem.
     #[serde(skip_serializing_if = "is_default")]
     pub stem: Stem,
-    /// By which library's names the weights are saved.
+    /// Library whose tensor names are used for saving.
     #[serde(skip_serializing_if = "is_default")]
     pub naming: Naming,
-    /// The classes' names; without any, the network has no head and gives its pooled features.
+    /// Class names. Without any, the network has no head and returns pooled features.
     #[serde(rename = "id2label", with = "crate::labels", skip_serializing_if = "Vec::is_empty")]
     pub labels: Vec<String>,
-    /// Fields of a file that are not listed here; they are written back.
+    /// Other fields of a file; they are written back when saving.
     #[serde(flatten)]
     pub other: Map<String, Value>,
 }
@@ -53,7 +53,7 @@ fn is_default<T: Default + PartialEq>(value: &T) -> bool {
     *value == T::default()
 }
 
-/// What a block is made of.
+/// The kind of block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum LayerType {
@@ -63,18 +63,18 @@ pub enum LayerType {
     Bottleneck,
 }
 
-/// How a picture enters.
+/// The stem.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Stem {
     /// A 7x7 convolution and max pooling, which leave a quarter of the height and width.
     #[default]
     Large,
-    /// A 3x3 convolution that leaves the size as it is: for pictures of some ten pixels.
+    /// A 3x3 convolution that keeps the size, for small images of some tens of pixels.
     Small,
 }
 
-/// By which library's names weights are saved. Both are loaded, whichever it says.
+/// Library whose tensor names are used for saving. Loading accepts both.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Naming {
@@ -108,7 +108,7 @@ impl Default for ResNetConfig {
 }
 
 impl ResNetConfig {
-    /// The same network with these classes.
+    /// Returns the configuration with these classes.
     #[must_use]
     pub fn labelled<S: Into<String>>(self, labels: impl IntoIterator<Item = S>) -> Self {
         Self { labels: labels.into_iter().map(Into::into).collect(), ..self }
@@ -123,7 +123,7 @@ impl ResNetConfig {
         }
     }
 
-    /// How much smaller than the picture the last stage's output is, each way.
+    /// Factor by which the last stage's output is smaller than the image, in each dimension.
     pub fn reduction(&self) -> usize {
         let stem = if self.stem == Stem::Large { 4 } else { 1 };
         let halved = self.depths.len().saturating_sub(usize::from(!self.downsample_in_first_stage));
@@ -158,7 +158,7 @@ impl ResNetConfig {
         let of_stages = self.hidden_sizes.iter().map(|&size| ("a size of hidden_sizes", size));
         let of_bottlenecks = inner.iter().map(|&size| ("the width of a bottleneck", size));
         for (name, size) in single.into_iter().chain(of_stages).chain(of_bottlenecks) {
-            // Beyond this the elements of a kernel leave the range of a machine word.
+            // With larger values the number of elements of a kernel would overflow a machine word.
             if size == 0 || size > 1 << 20 {
                 return wrong(format!("{name} is {size}; it must be between 1 and 2^20"));
             }

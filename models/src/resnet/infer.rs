@@ -1,4 +1,4 @@
-//! What a network's files tell of its sizes, for those that come without a `config.json`.
+//! Inference of a network's sizes from its files, for those without a `config.json`.
 
 use grove_weights::Checkpoint;
 
@@ -8,7 +8,7 @@ use crate::{
     vision::{find_name, head_rows},
 };
 
-/// Names that may stand before all others.
+/// Optional prefixes of all names.
 const PREFIXES: [&str; 4] = ["", "resnet.", "module.", "model."];
 
 impl Naming {
@@ -41,7 +41,7 @@ impl ResNetConfig {
     /// torchvision: strides are those of v1.5.
     ///
     /// # Errors
-    /// [`ModelError::Config`] where the tensors are not those of a ResNet.
+    /// [`ModelError::Config`] if the tensors are not those of a ResNet.
     pub fn infer(checkpoint: &Checkpoint) -> Result<Self> {
         let wrong = |reason: String| ModelError::Config { reason };
         let file = checkpoint.directory().display();

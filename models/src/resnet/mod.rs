@@ -1,5 +1,5 @@
 //! ResNet (He et al., 2015), wide ResNet (Zagoruyko and Komodakis, 2016) and ResNeXt (Xie et al., 2017): convolutional
-//! networks for pictures.
+//! networks for images.
 //!
 //! ```
 //! use burn::tensor::Tensor;

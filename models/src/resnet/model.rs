@@ -25,23 +25,23 @@ pub struct ResNet<B: Backend> {
     pub config: ResNetConfig,
 }
 
-/// Convolutions, to whose result what went in is added.
+/// A residual block: convolutions and a residual connection.
 #[derive(Tree, Clone, Debug)]
 pub struct ResNetBlock<B: Backend> {
     /// Two or three; the last is rectified after the sum.
     pub layers: Vec<ConvNorm<B>>,
-    /// Brings what went in to the result's shape, where that is another.
+    /// Projects the input to the output's shape, if they differ.
     pub shortcut: Option<ConvNorm<B>>,
 }
 
-/// What a network sees on its way.
+/// Intermediate features of a network.
 #[derive(Clone, Debug)]
 pub struct Features<B: Backend> {
     /// After the stem, `[b, embedding_size, h/4, w/4]` (or without the division, with a small stem).
     pub stem: Tensor<B, 4>,
     /// After each stage, `[b, hidden_size, h', w']`.
     pub stages: Vec<Tensor<B, 4>>,
-    /// The last stage's means, `[b, hidden_size]`: what the head gets.
+    /// The last stage's means, `[b, hidden_size]`: the head's input.
     pub pooled: Tensor<B, 2>,
 }
 
@@ -63,7 +63,7 @@ impl<B: Backend> ResNet<B> {
     /// one over the root of its inputs.
     ///
     /// # Errors
-    /// [`ModelError::Config`](crate::ModelError::Config) where the configuration describes no possible network.
+    /// [`ModelError::Config`](crate::ModelError::Config) if the configuration is invalid.
     pub fn new(config: &ResNetConfig, init: &Init<B>) -> Result<Self> {
         config.validate()?;
         let (kernel, stride) = if config.stem == Stem::Large { (7, 2) } else { (3, 1) };
@@ -101,7 +101,8 @@ impl<B: Backend> ResNet<B> {
         eval_shape(|init| Self::new(config, init))
     }
 
-    /// Logits of the classes, by the running statistics; of a network without a head, its pooled features.
+    /// Returns the logits of the classes, or the pooled features if the network has no head. Uses the running
+    /// statistics.
     ///
     /// # Shapes
     /// - pixels `[b, num_channels, h, w]`, normalised as the network was trained, of any floating-point type
@@ -112,8 +113,8 @@ impl<B: Backend> ResNet<B> {
         self.classify(global_average_pool(x))
     }
 
-    /// What the network sees on its way, by the running statistics: for detection, segmentation, search. Pixels as for
-    /// [`forward`](Self::forward).
+    /// Returns intermediate features, normalised with the running statistics, for detection, segmentation or retrieval.
+    /// Pixels as for [`forward`](Self::forward).
     pub fn features(&self, pixels: Tensor<B, 4>) -> Features<B> {
         let stem = self.enter(self.stem.forward(self.in_own_dtype(pixels), None, true));
         let mut x = stem.clone();
@@ -125,10 +126,11 @@ impl<B: Backend> ResNet<B> {
         Features { stem, stages, pooled: global_average_pool(x) }
     }
 
-    /// As [`forward`](Self::forward) by the batch's own statistics, with the successor, whose running statistics have moved.
+    /// As [`forward`](Self::forward), with the batch's own statistics. Also returns the model with updated running
+    /// statistics.
     ///
     /// # Panics
-    /// If the batch has one picture and a stage one pixel.
+    /// If the batch has one image and a stage one pixel.
     pub fn train(&self, pixels: Tensor<B, 4>) -> (Tensor<B, 2>, Self) {
         let (x, stem) = self.stem.train(self.in_own_dtype(pixels), None, true);
         let mut x = self.enter(x);
@@ -151,8 +153,8 @@ impl<B: Backend> ResNet<B> {
         pixels.cast(self.stem.conv.weight.dtype())
     }
 
-    /// Mean negative log-likelihood, in nats, of each image's class, `[b]`, by the batch's own statistics, and the successor,
-    /// whose running statistics have moved: what to train with. See [`train`](Self::train).
+    /// Mean negative log-likelihood, in nats, of each image's class, `[b]`, with the batch's own statistics, and the
+    /// model with updated running statistics. Use it for training. See [`train`](Self::train).
     ///
     /// ```
     /// use burn::tensor::Tensor;
@@ -180,13 +182,13 @@ impl<B: Backend> ResNet<B> {
         (loss::cross_entropy(logits, labels), successor)
     }
 
-    /// Mean negative log-likelihood, in nats, of each picture's class, `[b]`, by the running statistics: what to evaluate
-    /// with. [`train_loss`](Self::train_loss) is that of training.
+    /// Mean negative log-likelihood, in nats, of each image's class, `[b]`, with the running statistics. Use it for
+    /// evaluation. [`train_loss`](Self::train_loss) is that of training.
     pub fn loss(&self, pixels: Tensor<B, 4>, labels: Tensor<B, 1, Int>) -> Tensor<B, 1> {
         loss::cross_entropy(self.forward(pixels), labels)
     }
 
-    /// The same network with a new head for other classes.
+    /// Returns the network with a new head for other classes.
     #[must_use]
     pub fn with_new_head(self, labels: Vec<String>, key: Key) -> Self {
         let channels = self.config.hidden_sizes.last().copied().unwrap_or_default();

@@ -29,8 +29,8 @@ impl ResNetConfig {
         Ok(config)
     }
 
-    /// What belongs to a checkpoint: the `config.json` of transformers beside it, or without one (torchvision, timm) what
-    /// the tensors' shapes tell. Its labels are as many as the head's classes.
+    /// Returns the configuration of a checkpoint: transformers' `config.json` beside it, or, without one (torchvision,
+    /// timm), the sizes inferred from the tensors' shapes. It has one label for each class of the head.
     ///
     /// # Errors
     /// As [`from_file`](Self::from_file) and [`infer`](Self::infer); [`ModelError::Classes`] where a file names more or
@@ -65,19 +65,19 @@ impl ResNetConfig {
 
 impl<B: Backend> ResNet<B> {
     /// Loads a published network: a directory, a weights file, or a hub id such as `microsoft/resnet-50` or
-    /// `timm/resnet50.a1_in1k`, which is downloaded unless it lies in the cache.
+    /// `timm/resnet50.a1_in1k`, which is downloaded unless it is in the cache.
     ///
     /// # Errors
-    /// Each names the file, or the hub's answer, and what to do.
+    /// The error names the file or the hub's answer, and what to do.
     pub fn from_pretrained(source: &str, device: &B::Device) -> Result<Self> {
         Ok(Self::from_path(resolve(source)?, device, None)?.0)
     }
 
-    /// Loads a network of torchvision, timm or transformers from a directory or a weights file, its numbers as `dtype` (f32
-    /// where `None`), and reports which names met. See [`ResNetConfig::of`] for where its sizes come from.
+    /// Loads a network of torchvision, timm or transformers from a directory or a weights file, with weights as `dtype`
+    /// (f32 if `None`), and reports which names matched. See [`ResNetConfig::of`] for where its sizes come from.
     ///
     /// # Errors
-    /// Each names the file, the tensor where one is at fault, and what to do.
+    /// The error names the file, the tensor if one is at fault, and what to do.
     pub fn from_path(path: impl AsRef<Path>, device: &B::Device, dtype: Option<DType>) -> Result<(Self, Report)> {
         let checkpoint = Checkpoint::open(&path)?;
         let config = ResNetConfig::of(&path, &checkpoint)?;
@@ -89,7 +89,7 @@ impl<B: Backend> ResNet<B> {
     /// (`num_batches_tracked`) that PyTorch's normalisations have.
     ///
     /// # Errors
-    /// The directory or a file cannot be written; what lay there before stays.
+    /// The directory or a file cannot be written; existing files stay unchanged.
     pub fn save_pretrained(&self, directory: impl AsRef<Path>) -> Result<()> {
         let mut config = self.config.clone();
         let class = if self.head.is_some() { "ResNetForImageClassification" } else { "ResNetModel" };

@@ -49,14 +49,14 @@ pub struct RnnClassifier<B: Backend> {
     pub config: RnnClassifierConfig,
 }
 
-/// The class that a text most probably has.
+/// The most probable class of a text.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Prediction {
-    /// Its number.
+    /// Its index.
     pub class: usize,
     /// Its name.
     pub label: String,
-    /// How probable it is, from 0 to 1.
+    /// Its probability, from 0 to 1.
     pub probability: f32,
 }
 
@@ -65,7 +65,7 @@ impl<B: Backend> RnnClassifier<B> {
     /// its inputs.
     ///
     /// # Errors
-    /// [`ModelError::Config`](crate::ModelError::Config) where the configuration describes no possible model.
+    /// [`ModelError::Config`](crate::ModelError::Config) if the configuration is invalid.
     pub fn new(config: &RnnClassifierConfig, init: &Init<B>) -> Result<Self> {
         config.validate()?;
         let (embedding_size, n, classes) = (config.embedding_size, config.hidden_size, config.labels.len());
@@ -106,7 +106,7 @@ impl<B: Backend> RnnClassifier<B> {
         pack_tokens(texts, self.config.vocab_size, &self.embedding.weight.val().device())
     }
 
-    /// Logits of the classes, in the order of the texts before packing. With a `key` there is dropout.
+    /// Logits of the classes, in the order of the texts before packing. Dropout is applied if a `key` is given.
     ///
     /// # Shapes
     /// - ids `[rows]`, packed, each in `0..vocab_size`

@@ -13,21 +13,21 @@ pub struct RnnLmConfig {
     pub model_type: String,
     /// Kind of cells.
     pub cell: RnnKind,
-    /// Number of tokens.
+    /// Vocabulary size.
     pub vocab_size: usize,
     /// Size of token embeddings.
     pub embedding_size: usize,
     /// Size of hidden states.
     pub hidden_size: usize,
-    /// Recurrent layers, one above the other.
+    /// Number of recurrent layers.
     pub num_layers: usize,
     /// Dropout after the embedding, between the layers and before the output layer while training.
     pub dropout: f64,
-    /// Whether the output layer's matrix is the token embedding; then both sizes are equal.
+    /// If true, the output layer shares the token embedding's matrix; both sizes must then be equal.
     pub tie_word_embeddings: bool,
-    /// Token that ends a text.
+    /// Token that ends a sequence.
     pub eos_token_id: Option<u32>,
-    /// Fields of a file that are not listed here; they are written back.
+    /// Other fields of a file; they are written back when saving.
     #[serde(flatten)]
     pub other: Map<String, Value>,
 }
@@ -73,7 +73,7 @@ impl RnnLmConfig {
         Ok(())
     }
 
-    /// How the layers are put together.
+    /// Options of the recurrent layers.
     pub(super) fn options(&self) -> RnnOptions {
         RnnOptions { layers: self.num_layers, dropout: self.dropout, ..RnnOptions::default() }
     }
@@ -87,22 +87,22 @@ pub struct RnnClassifierConfig {
     pub model_type: String,
     /// Kind of cells.
     pub cell: RnnKind,
-    /// Number of tokens.
+    /// Vocabulary size.
     pub vocab_size: usize,
     /// Size of token embeddings.
     pub embedding_size: usize,
     /// Size of hidden states in each direction.
     pub hidden_size: usize,
-    /// Recurrent layers, one above the other.
+    /// Number of recurrent layers.
     pub num_layers: usize,
-    /// Whether texts are read from both ends.
+    /// If true, the layers are bidirectional.
     pub bidirectional: bool,
     /// Dropout after the embedding, between the layers and before the last one while training.
     pub dropout: f64,
     /// The classes' names, `id2label` in files: an object of numbers and names, as transformers writes it, or a list.
     #[serde(rename = "id2label", alias = "labels", with = "crate::labels")]
     pub labels: Vec<String>,
-    /// Fields of a file that are not listed here; they are written back.
+    /// Other fields of a file; they are written back when saving.
     #[serde(flatten)]
     pub other: Map<String, Value>,
 }
@@ -150,7 +150,7 @@ impl RnnClassifierConfig {
         }
     }
 
-    /// How the layers are put together.
+    /// Options of the recurrent layers.
     pub(super) fn options(&self) -> RnnOptions {
         let (bidirectional, dropout) = (self.bidirectional, self.dropout);
         RnnOptions { layers: self.num_layers, bidirectional, dropout, ..RnnOptions::default() }
@@ -175,7 +175,7 @@ fn check_kind(found: &str, expected: &str) -> Result<()> {
 
 fn check_sizes(sizes: &[(&str, usize)], num_layers: usize, dropout: f64) -> Result<()> {
     for &(name, size) in sizes {
-        // Beyond this a product of two sizes and the number of gates leaves the range of a machine word.
+        // With larger values a product of two sizes and the number of gates would overflow a machine word.
         if size == 0 || size > 1 << 28 {
             return wrong(format!("{name} is {size}; it must be between 1 and 2^28"));
         }

@@ -6,7 +6,7 @@ use grove_tree::{Array, Tree};
 use super::{RnnLm, RnnState, pack::embed};
 use crate::Decoder;
 
-/// What decoding carries from position to position.
+/// The decoding state.
 #[derive(Tree, Clone, Debug)]
 pub struct RnnDecoding<B: Backend> {
     /// The layers' state; `None` before the first position.
@@ -16,8 +16,8 @@ pub struct RnnDecoding<B: Backend> {
 }
 
 impl<B: Backend> RnnLm<B> {
-    /// Reads rows that begin with padding, `pad[row]` positions each, which leave the state as it was. A row may be
-    /// nothing but padding.
+    /// Reads rows that begin with `pad[row]` padding positions each. Padding leaves the state unchanged. A row may
+    /// consist of padding alone.
     fn skip_padding(&self, ids: Tensor<B, 2, Int>, pad: &[usize], state: Option<RnnState<B>>) -> RnnState<B> {
         let ([b, t], device) = (ids.dims(), ids.device());
         // A sequence has at least one step: that of a row of padding alone is undone below.
@@ -32,7 +32,7 @@ impl<B: Backend> RnnLm<B> {
         if pad.iter().all(|&pad| pad < t) {
             return after;
         }
-        // What has read nothing yet is in the state of the beginning, which is zeros.
+        // Rows that have read no token yet keep the initial state, which is zeros.
         let read: Vec<i64> = pad.iter().map(|&pad| (t - pad) as i64).collect();
         let untouched = Tensor::<B, 1, Int>::from_data(TensorData::new(read, [b]), &device).equal_elem(0); // [b]
         let clear = |x: Array<B, 3>| {

@@ -63,7 +63,7 @@ pub enum RnnLayers<B: Backend> {
     Lstm(Lstm<B>),
 }
 
-/// What recurrent layers carry from step to step.
+/// The state of recurrent layers.
 #[derive(Tree, Clone, Debug)]
 pub struct RnnState<B: Backend> {
     /// Hidden states, `[layers * directions, b, n]` in PyTorch's order.
@@ -84,7 +84,7 @@ impl<B: Backend> RnnLayers<B> {
         }
     }
 
-    /// How the layers are put together.
+    /// Options of the layers.
     pub fn options(&self) -> &RnnOptions {
         match self {
             Self::Rnn(layers) => &layers.options,
@@ -93,8 +93,8 @@ impl<B: Backend> RnnLayers<B> {
         }
     }
 
-    /// Reads a padded batch of sequences of equal length. Without `state` it begins with zeros; with a `key` there is
-    /// dropout between the layers.
+    /// Reads a padded batch of sequences of equal length. Without `state` it starts from zeros. Dropout is applied
+    /// between the layers if a `key` is given.
     ///
     /// # Shapes
     /// - x `[t, b, inputs]`, or `[b, t, inputs]` with `batch_first`; t and b at least 1

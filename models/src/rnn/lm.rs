@@ -47,7 +47,7 @@ pub struct RnnLm<B: Backend> {
 /// The output layer of a language model, with a matrix of its own or the token embedding's.
 #[derive(Tree, Clone, Debug)]
 pub struct OutputLayer<B: Backend> {
-    /// `[vocab_size, hidden_size]`; `None` where it is the token embedding.
+    /// `[vocab_size, hidden_size]`; if `None`, the token embedding is used.
     pub weight: Option<Array<B, 2>>,
     /// `[vocab_size]`.
     pub bias: Array<B, 1>,
@@ -58,7 +58,7 @@ impl<B: Backend> RnnLm<B> {
     /// the layers as PyTorch's.
     ///
     /// # Errors
-    /// [`ModelError::Config`](crate::ModelError::Config) where the configuration describes no possible model.
+    /// [`ModelError::Config`](crate::ModelError::Config) if the configuration is invalid.
     pub fn new(config: &RnnLmConfig, init: &Init<B>) -> Result<Self> {
         config.validate()?;
         let (vocab_size, embedding_size, n) = (config.vocab_size, config.embedding_size, config.hidden_size);
@@ -90,8 +90,8 @@ impl<B: Backend> RnnLm<B> {
         eval_shape(|init| Self::new(config, init))
     }
 
-    /// Logits of the next token at each position, and the state after the last. Without `state` the text begins here;
-    /// with a `key` there is dropout.
+    /// Logits of the next token at each position, and the state after the last. Without `state` the sequence starts
+    /// here. Dropout is applied if a `key` is given.
     ///
     /// # Shapes
     /// - ids `[b, t]`, each in `0..vocab_size`
@@ -108,8 +108,8 @@ impl<B: Backend> RnnLm<B> {
         (logits.reshape([b, t, self.config.vocab_size]), state)
     }
 
-    /// Mean negative log-likelihood, in nats, of targets that are the tokens after the inputs: what is trained where the
-    /// text is cut into windows, each of which begins anew.
+    /// Mean negative log-likelihood, in nats, of targets that are the tokens after the inputs. Use it for training on
+    /// independent windows of a text.
     ///
     /// # Shapes
     /// - ids, targets `[b, t]`; a target of -100 does not count
@@ -123,8 +123,8 @@ impl<B: Backend> RnnLm<B> {
         self.continued_loss(ids, targets, None, key).0
     }
 
-    /// As [`next_token_loss`](Self::next_token_loss), for a window that goes on where the one before it ended: takes the
-    /// state there and gives the state after the window.
+    /// As [`next_token_loss`](Self::next_token_loss), for a window that continues the previous one: takes the state
+    /// before the window and returns the state after it.
     ///
     /// # Shapes
     /// As [`next_token_loss`](Self::next_token_loss).

@@ -12,10 +12,10 @@ use crate::{
 };
 
 impl RnnLmConfig {
-    /// Reads and checks a `config.json`, given as such or by its directory.
+    /// Reads and checks a `config.json`, given by its file or its directory.
     ///
     /// # Errors
-    /// The file cannot be read, is no such JSON, or describes no possible model; each error names the file.
+    /// The file cannot be read, is not valid JSON, or describes an invalid model. The error names the file.
     pub fn from_file(path: impl AsRef<Path>) -> Result<Self> {
         read_config(path.as_ref(), Self::validate)
     }
@@ -30,10 +30,10 @@ impl RnnLmConfig {
 }
 
 impl RnnClassifierConfig {
-    /// Reads and checks a `config.json`, given as such or by its directory.
+    /// Reads and checks a `config.json`, given by its file or its directory.
     ///
     /// # Errors
-    /// The file cannot be read, is no such JSON, or describes no possible model; each error names the file.
+    /// The file cannot be read, is not valid JSON, or describes an invalid model. The error names the file.
     pub fn from_file(path: impl AsRef<Path>) -> Result<Self> {
         read_config(path.as_ref(), Self::validate)
     }
@@ -49,19 +49,19 @@ impl RnnClassifierConfig {
 
 impl<B: Backend> RnnLm<B> {
     /// Loads a model: a directory, a weights file with its `config.json` beside it, or a hub id, which is downloaded
-    /// unless it lies in the cache.
+    /// unless it is in the cache.
     ///
     /// # Errors
-    /// Each names the file, or the hub's answer, and what to do.
+    /// The error names the file or the hub's answer, and what to do.
     pub fn from_pretrained(source: &str, device: &B::Device) -> Result<Self> {
         Ok(Self::from_path(resolve(source)?, device, None)?.0)
     }
 
     /// Loads a model from a directory or a weights file (safetensors or what `torch.save` wrote of a `state_dict`) with
-    /// its `config.json` beside it, its numbers as `dtype` (f32 where `None`), and reports which names met.
+    /// its `config.json` beside it, with weights as `dtype` (f32 if `None`), and reports which names matched.
     ///
     /// # Errors
-    /// Each names the file, the tensor where one is at fault, and what to do.
+    /// The error names the file, the tensor if one is at fault, and what to do.
     pub fn from_path(path: impl AsRef<Path>, device: &B::Device, dtype: Option<DType>) -> Result<(Self, Report)> {
         let config = RnnLmConfig::beside(&path)?;
         read_weights(Self::skeleton(&config)?, path.as_ref(), &published_names(&config), device, dtype)
@@ -70,7 +70,7 @@ impl<B: Backend> RnnLm<B> {
     /// Writes `config.json` and `model.safetensors` under PyTorch's names.
     ///
     /// # Errors
-    /// The directory or a file cannot be written; what lay there before stays.
+    /// The directory or a file cannot be written; existing files stay unchanged.
     pub fn save_pretrained(&self, directory: impl AsRef<Path>) -> Result<()> {
         save_pretrained(self, &self.config, &published_names(&self.config), directory.as_ref())
     }
@@ -78,19 +78,19 @@ impl<B: Backend> RnnLm<B> {
 
 impl<B: Backend> RnnClassifier<B> {
     /// Loads a model: a directory, a weights file with its `config.json` beside it, or a hub id, which is downloaded
-    /// unless it lies in the cache.
+    /// unless it is in the cache.
     ///
     /// # Errors
-    /// Each names the file, or the hub's answer, and what to do.
+    /// The error names the file or the hub's answer, and what to do.
     pub fn from_pretrained(source: &str, device: &B::Device) -> Result<Self> {
         Ok(Self::from_path(resolve(source)?, device, None)?.0)
     }
 
     /// Loads a model from a directory or a weights file (safetensors or what `torch.save` wrote of a `state_dict`) with
-    /// its `config.json` beside it, its numbers as `dtype` (f32 where `None`), and reports which names met.
+    /// its `config.json` beside it, with weights as `dtype` (f32 if `None`), and reports which names matched.
     ///
     /// # Errors
-    /// Each names the file, the tensor where one is at fault, and what to do.
+    /// The error names the file, the tensor if one is at fault, and what to do.
     pub fn from_path(path: impl AsRef<Path>, device: &B::Device, dtype: Option<DType>) -> Result<(Self, Report)> {
         let config = RnnClassifierConfig::beside(&path)?;
         read_weights(Self::skeleton(&config)?, path.as_ref(), &classifier_names(), device, dtype)
@@ -99,7 +99,7 @@ impl<B: Backend> RnnClassifier<B> {
     /// Writes `config.json` and `model.safetensors` under PyTorch's names.
     ///
     /// # Errors
-    /// The directory or a file cannot be written; what lay there before stays.
+    /// The directory or a file cannot be written; existing files stay unchanged.
     pub fn save_pretrained(&self, directory: impl AsRef<Path>) -> Result<()> {
         save_pretrained(self, &self.config, &classifier_names(), directory.as_ref())
     }

@@ -8,7 +8,7 @@ use tokenizers::Tokenizer as HfTokenizer;
 use super::Found;
 use crate::error::{ModelError, Result};
 
-/// Whether a file is one of llama.cpp's, by its name.
+/// Returns true if a file's extension is llama.cpp's, `gguf`.
 pub(super) fn is_gguf(path: &Path) -> bool {
     path.extension() == Some(OsStr::new("gguf"))
 }
@@ -29,7 +29,7 @@ pub(super) fn from_directory(directory: &Path) -> Result<Option<(HfTokenizer, Fo
     if model.is_file() {
         return from_file(&model);
     }
-    // What else is wrong with the weights is told where they are loaded.
+    // Other errors in the weights are reported when they are loaded.
     let Ok(checkpoint) = Checkpoint::open(directory) else { return Ok(None) };
     checkpoint.gguf().map(|metadata| from_metadata(metadata, directory)).transpose()
 }
@@ -65,7 +65,7 @@ fn from_metadata(metadata: &GgufMetadata, file: &Path) -> Result<(HfTokenizer, F
     Ok((tokenizer, Found::Gguf(roles(metadata), metadata.string(TEMPLATE).map(str::to_owned))))
 }
 
-/// Where a GGUF file has its chat template.
+/// Metadata key of a GGUF file's chat template.
 const TEMPLATE: &str = "tokenizer.chat_template";
 
 /// The special tokens of a GGUF file by their purpose, as transformers calls it.

@@ -65,12 +65,12 @@ fn byte_level(bpe: BPE) -> HfTokenizer {
 
 impl Tokenizer {
     /// Opens a directory's tokenizer: `tokenizer.json`, or GPT-2's `vocab.json` and `merges.txt`, or the older
-    /// `encoder.json` and `vocab.bpe`, or BERT's `vocab.txt`, or SentencePiece's `tokenizer.model`, or what a GGUF file holds.
-    /// A `tokenizer.json`, a `*.model` or a `*.gguf` can also be given itself. What it says of cutting and padding is left to
-    /// the methods.
+    /// `encoder.json` and `vocab.bpe`, or BERT's `vocab.txt`, or SentencePiece's `tokenizer.model`, or what a GGUF file
+    /// holds. A `tokenizer.json`, a `*.model` or a `*.gguf` can also be given itself. Its settings of truncation and
+    /// padding are ignored; the methods take their own.
     ///
     /// # Errors
-    /// There is none, which is said with the names looked for, or it is broken, which is said with its file.
+    /// There is none (the error lists the names looked for), or it is broken (the error names its file).
     pub fn from_path(path: impl AsRef<Path>) -> Result<Self> {
         let path = path.as_ref();
         let broken = |message| failed(path, &format!("this is not a tokenizer that can be read: {message}"));
@@ -108,7 +108,7 @@ impl Tokenizer {
     /// A tokenizer with what belongs to it, read from a file or directory.
     fn found(inner: HfTokenizer, place: &Path, found: Found) -> Result<Self> {
         let directory = if place.is_dir() { place } else { grove_weights::directory_of(place) };
-        // A file of another name than transformers gives it is not found beside a model.
+        // A file with another name than transformers' is not found beside a model.
         let named = place.is_dir() || OWN_NAMES.iter().any(|name| place.file_name().is_some_and(|file| file == *name));
         let (source, roles, template) = match found {
             Found::Files => (named.then(|| directory.to_owned()), special_tokens(directory)?, None),
@@ -148,7 +148,7 @@ impl Tokenizer {
     /// of Rare Words with Subword Units" (2016).
     ///
     /// # Errors
-    /// [`ModelError::Option`] where the size leaves no room for the bytes.
+    /// [`ModelError::Option`] if the size leaves no room for the bytes.
     pub fn train_bpe<S: AsRef<str> + Sync>(texts: &[S], vocab_size: usize) -> Result<Self> {
         if vocab_size < SMALLEST_BPE {
             let value = vocab_size.to_string();
@@ -172,7 +172,7 @@ impl Tokenizer {
     /// Schuster and Nakajima, "Japanese and Korean Voice Search" (2012); Devlin et al. (2019).
     ///
     /// # Errors
-    /// [`ModelError::Option`] where the size leaves no room for letters.
+    /// [`ModelError::Option`] if the size leaves no room for letters.
     pub fn train_wordpiece<S: AsRef<str> + Sync>(texts: &[S], vocab_size: usize) -> Result<Self> {
         if vocab_size < SMALLEST_WORDPIECE {
             let value = vocab_size.to_string();
@@ -200,7 +200,7 @@ impl Tokenizer {
     /// The tokens of a text. No token is added at either end that the tokenizer does not always add.
     ///
     /// # Errors
-    /// [`ModelError::Tokenizer`] where the tokenizer refuses the text.
+    /// [`ModelError::Tokenizer`] if the tokenizer refuses the text.
     pub fn encode(&self, text: &str) -> Result<Vec<u32>> {
         let encoding = self.run(|inner| inner.encode(text, true))?;
         Ok(encoding.get_ids().to_vec())
@@ -209,7 +209,7 @@ impl Tokenizer {
     /// The text of tokens; bytes that are no UTF-8 become U+FFFD. Special tokens are shown.
     ///
     /// # Errors
-    /// [`ModelError::Tokenizer`] where the tokenizer fails.
+    /// [`ModelError::Tokenizer`] if the tokenizer fails.
     pub fn decode(&self, ids: &[u32]) -> Result<String> {
         self.run(|inner| inner.decode(ids, false))
     }
@@ -231,17 +231,17 @@ impl Tokenizer {
         Ok(encoding.get_ids().to_vec())
     }
 
-    /// The token that stands for a masked one, `[MASK]` or `<mask>`, if this tokenizer has one.
+    /// The mask token, `[MASK]` or `<mask>`, if this tokenizer has one.
     pub fn mask_token(&self) -> Option<u32> {
         ["[MASK]", "<mask>"].iter().find_map(|token| self.inner.token_to_id(token))
     }
 
-    /// The number of a token, `[MASK]` for instance.
+    /// The id of a token, such as `[MASK]`.
     pub fn token_to_id(&self, token: &str) -> Option<u32> {
         self.inner.token_to_id(token)
     }
 
-    /// The token of a number.
+    /// The token of an id.
     pub fn id_to_token(&self, id: u32) -> Option<String> {
         self.inner.id_to_token(id)
     }
@@ -264,7 +264,7 @@ impl Tokenizer {
     }
 }
 
-/// What a tokenizer was read from.
+/// The source of a tokenizer.
 enum Found {
     /// Files of a directory.
     Files,

@@ -9,10 +9,10 @@ use crate::{
     error::{ModelError, Result},
 };
 
-/// Which of two texts loses its end where both together are too long.
+/// The text of a pair that is truncated if the pair is too long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Truncation {
-    /// Whichever is longer.
+    /// The longer one.
     #[default]
     LongestFirst,
     /// The first.
@@ -21,18 +21,18 @@ pub enum Truncation {
     OnlySecond,
 }
 
-/// A text, or a pair, in tokens, and where in it they stand.
+/// An encoded text or pair, with the positions of its tokens in the text.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct EncodedText {
     /// Tokens and their types.
     pub text: TextIds,
     /// The bytes of its own text that each token stands for; empty for one that was added.
     pub offsets: Vec<Range<usize>>,
-    /// Which text each token comes from, 0 or 1; `None` for one that was added.
+    /// The text that each token comes from, 0 or 1; `None` for added tokens.
     pub sources: Vec<Option<usize>>,
-    /// Number of the word in its text, where words are cut into tokens.
+    /// Index of the token's word in its text, if the tokenizer splits words into tokens.
     pub words: Vec<Option<u32>>,
-    /// Whether something was cut off.
+    /// True if the text was truncated.
     pub truncated: bool,
 }
 
@@ -51,11 +51,10 @@ impl EncodedText {
 }
 
 impl Tokenizer {
-    /// The tokens of a text, or of a pair, with those that the model's tokenizer adds, cut to `max_len` tokens where there
-    /// are more.
+    /// The tokens of a text, or of a pair, with those that the model's tokenizer adds, truncated to `max_len` tokens.
     ///
     /// # Errors
-    /// The tokenizer refuses the text, or `max_len` leaves no room for it beside what is added.
+    /// The tokenizer refuses the text, or `max_len` leaves no room for it beside the added tokens.
     pub fn encode_text(
         &self,
         text: &str,
@@ -111,7 +110,7 @@ impl Tokenizer {
                 Truncation::OnlyFirst => second.as_ref().map_or(0, Encoding::len),
                 Truncation::OnlySecond => first.len(),
             };
-            // What is left must be more than what windows share, or they would not advance.
+            // The remaining length must exceed the overlap of windows, or they would not advance.
             if room <= fixed + stride {
                 let value = max_len.to_string();
                 let range = "longer than the part that is not cut, the tokens that are added and the overlap together";

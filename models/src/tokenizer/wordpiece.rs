@@ -82,7 +82,7 @@ fn alphabet<S: AsRef<str>>(texts: &[S]) -> std::result::Result<Vec<char>, Box<dy
     Ok(letters.into_iter().map(|(letter, _)| letter).collect())
 }
 
-/// BERT's way from a text to these pieces and back; or the special token that they lack.
+/// Returns BERT's tokenizer with these word pieces, or the special token that they lack.
 fn with_pieces(pieces: WordPiece, normalizer: BertNormalizer) -> std::result::Result<HfTokenizer, &'static str> {
     let mut tokenizer = HfTokenizer::new(pieces);
     let id = |token: &'static str| tokenizer.token_to_id(token).ok_or(token);

@@ -31,7 +31,7 @@ pub(crate) fn timm_labels(fields: &Map<String, Value>) -> Vec<String> {
     of(fields).or_else(|| of(cfg?)).unwrap_or_default()
 }
 
-/// As many names as a head has classes: those of the configuration, ImageNet's where there are 1000 and none is named, else
+/// Returns one name for each class of a head: those of the configuration, ImageNet's for 1000 unnamed classes, else
 /// `LABEL_0` and so on, as transformers calls them.
 pub(crate) fn fit_labels(labels: Vec<String>, classes: Option<usize>, file: &Path) -> Result<Vec<String>> {
     match classes {

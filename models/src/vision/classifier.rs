@@ -10,50 +10,51 @@ use crate::{
     vit::{self, Vit},
 };
 
-/// A model that tells classes of pictures apart, whichever it is: what programs need that classify and train.
+/// An image classifier: the interface of programs that classify and train.
 pub trait ImageClassifier<B: Backend>: Tree<B> {
-    /// Loads a model from a directory or a weights file, its numbers as `dtype` (f32 where `None`).
+    /// Loads a model from a directory or a weights file, with weights as `dtype` (f32 if `None`).
     ///
     /// # Errors
-    /// Each names the file, the tensor where one is at fault, and what to do.
+    /// The error names the file, the tensor if one is at fault, and what to do.
     fn open(path: &Path, device: &B::Device, dtype: Option<DType>) -> Result<(Self, Report)>;
 
     /// Writes `config.json` and `model.safetensors`.
     ///
     /// # Errors
-    /// The directory or a file cannot be written; what lay there before stays.
+    /// The directory or a file cannot be written; existing files stay unchanged.
     fn save(&self, directory: &Path) -> Result<()>;
 
-    /// Logits of pictures, `[b, channels, h, w]` to `[b, classes]`.
+    /// Logits of images, `[b, channels, h, w]` to `[b, classes]`.
     fn logits(&self, pixels: Tensor<B, 4>) -> Tensor<B, 2>;
 
-    /// Logits in training mode, and the successor with the statistics that have moved, if the model has any.
+    /// Returns logits in training mode, and the model with updated running statistics, if it has any.
     fn logits_in_training(&self, pixels: Tensor<B, 4>, key: Key) -> (Tensor<B, 2>, Self);
 
-    /// The same model with a new head for other classes.
+    /// Returns the model with a new head for other classes.
     #[must_use]
     fn with_classes(self, labels: Vec<String>, key: Key) -> Self;
 
-    /// Checks that images of this height and width can be read, and fall into at most so many patches: what attention costs
-    /// grows with the square of their number.
+    /// Checks that images of this height and width can be read and have at most `max_patches` patches. The cost of
+    /// attention grows with the square of their number.
     ///
     /// # Errors
     /// [`ModelError::ImageSize`].
     fn check_size(&self, size: [usize; 2], max_patches: usize) -> Result<()>;
 
-    /// The same model for pictures of this height and width, where it was made for others.
+    /// Returns the model for images of this height and width, adapted if it was made for another size.
     ///
     /// # Errors
-    /// [`ModelError::Config`] where it cannot read such pictures.
+    /// [`ModelError::Config`] if it cannot read such images.
     fn for_size(self, size: [usize; 2]) -> Result<Self>;
 
-    /// The classes' names.
+    /// Class names.
     fn labels(&self) -> &[String];
 
-    /// Channels of its pictures.
+    /// Channels of its images.
     fn channels(&self) -> usize;
 
-    /// How many layers below the head a leaf lies, by its path, and for the deepest how many layers there are.
+    /// Depth of the leaf at a path: the number of layers between it and the head. For the deepest leaves it is the
+    /// number of layers.
     fn depth(&self, path: &str) -> usize;
 }
 
@@ -170,7 +171,7 @@ impl<B: Backend> ImageClassifier<B> for Vit<B> {
     }
 }
 
-/// Which of the models of pictures a checkpoint holds.
+/// The kind of image model in a checkpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// [`ResNet`].

@@ -1,4 +1,4 @@
-//! What models of pictures share: one trait for all of them, and the names of classes.
+//! Shared parts of image models: their trait and the names of classes.
 
 mod classes;
 mod classifier;

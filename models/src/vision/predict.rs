@@ -3,18 +3,18 @@ use grove_backend::Backend;
 
 use crate::rank::largest;
 
-/// A class of a picture, and how likely it is.
+/// A class of an image and its probability.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Prediction {
-    /// Its number.
+    /// Its index.
     pub class: usize,
     /// Its name.
     pub label: String,
-    /// From 0 to 1; those of all classes sum to 1.
+    /// Its probability, from 0 to 1; all classes sum to 1.
     pub probability: f32,
 }
 
-/// The likeliest classes of each picture, the likeliest first.
+/// Returns the most likely classes of each image, the most likely first.
 ///
 /// - logits: `[b, classes]`
 /// - labels: the classes' names, as many

@@ -29,8 +29,8 @@ pub(crate) fn timm_architecture(fields: &Map<String, Value>) -> Option<&str> {
     Some(name.split('.').next().unwrap_or(name))
 }
 
-/// Refuses a configuration of timm that is not computed as grove's `family` is: one that names an architecture outside the
-/// table (a name at the start of each line), or was built with other `model_args` than the given ones.
+/// Rejects a configuration of timm that differs from grove's `family`: one that names an architecture outside the table
+/// (a name at the start of each line), or was built with other `model_args` than the given ones.
 ///
 /// Blur pooling, another activation or an average in a shortcut leave no trace in the weights, so nothing but the name tells
 /// them apart.

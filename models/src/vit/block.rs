@@ -6,33 +6,33 @@ use grove_tree::{Array, Init, Key, Tree};
 use super::VitConfig;
 use crate::error::Result;
 
-/// Attention and a feed-forward layer, each normalised before it and added to what went in.
+/// A pre-norm block: attention and a feed-forward layer, each with a layer norm before it and a residual connection.
 #[derive(Tree, Clone, Debug)]
 pub struct VitBlock<B: Backend> {
-    /// Before the attention.
+    /// Layer norm before the attention.
     pub norm1: LayerNorm<B>,
     /// The attention.
     pub attention: VitAttention<B>,
-    /// What the attention's result is multiplied by, `[hidden_size]`.
+    /// Layer scale of the attention's output, `[hidden_size]`.
     pub scale1: Option<Array<B, 1>>,
-    /// Before the feed-forward layer.
+    /// Layer norm before the feed-forward layer.
     pub norm2: LayerNorm<B>,
     /// The feed-forward layer.
     pub mlp: VitMlp<B>,
-    /// What the feed-forward layer's result is multiplied by, `[hidden_size]`.
+    /// Layer scale of the feed-forward layer's output, `[hidden_size]`.
     pub scale2: Option<Array<B, 1>>,
 }
 
-/// Self-attention with several heads; every token sees every other.
+/// Multi-head self-attention; each token attends to all tokens.
 #[derive(Tree, Clone, Debug)]
 pub struct VitAttention<B: Backend> {
-    /// `[hidden_size, hidden_size]`, as the others.
+    /// Query projection, `[hidden_size, hidden_size]`, like the other projections.
     pub query: Linear<B>,
-    /// What queries are compared with.
+    /// Key projection.
     pub key: Linear<B>,
-    /// What is gathered.
+    /// Value projection.
     pub value: Linear<B>,
-    /// Of all heads.
+    /// Output projection of all heads.
     pub output: Linear<B>,
     /// Number of heads.
     pub n_head: usize,
@@ -41,13 +41,13 @@ pub struct VitAttention<B: Backend> {
 /// A feed-forward layer.
 #[derive(Tree, Clone, Debug)]
 pub struct VitMlp<B: Backend> {
-    /// `[hidden_size, intermediate_size]`; multiplied by it if the layer is gated.
+    /// `[hidden_size, intermediate_size]`; its output is multiplied by the gate if the layer is gated.
     pub gate: Option<Linear<B>>,
     /// `[hidden_size, intermediate_size]`.
     pub up: Linear<B>,
     /// `[intermediate_size, hidden_size]`.
     pub down: Linear<B>,
-    /// Of the gate if there is one, else between the two.
+    /// Activation of the gate if there is one, else of the hidden layer.
     #[tree(static)]
     pub activation: Activation,
 }
@@ -55,7 +55,7 @@ pub struct VitMlp<B: Backend> {
 /// A part's key and rates, while training.
 pub(super) type Dropping<'a> = Option<(&'a VitConfig, Key)>;
 
-/// The key of a part: each gets its own.
+/// Derives the key of a part; each part has its own.
 pub(super) fn part(dropping: Dropping<'_>, number: u32) -> Dropping<'_> {
     dropping.map(|(config, key)| (config, key.fold_in(number)))
 }
@@ -68,7 +68,7 @@ pub(super) fn drop_hidden<B: Backend>(x: Tensor<B, 3>, dropping: Dropping<'_>, n
     }
 }
 
-/// Sets a branch to 0 for some of the pictures, and divides those of the others by how many they are (stochastic depth).
+/// Stochastic depth: sets a branch to 0 for randomly chosen images and divides the others by `1 - rate`.
 fn drop_path<B: Backend>(x: Tensor<B, 3>, rate: f64, dropping: Dropping<'_>) -> Tensor<B, 3> {
     let Some((_, key)) = dropping.filter(|_| rate > 0.0) else { return x };
     let [b, t, n] = x.dims();
@@ -109,7 +109,7 @@ impl<B: Backend> VitBlock<B> {
         })
     }
 
-    /// `rate` is how often a picture goes around the branches.
+    /// `rate` is the stochastic-depth rate.
     pub(super) fn forward(&self, x: Tensor<B, 3>, rate: f64, dropping: Dropping<'_>) -> Tensor<B, 3> {
         let attended = self.attention.forward(self.norm1.forward(x.clone()), part(dropping, 0));
         let x = x + drop_path(scaled(attended, &self.scale1), rate, part(dropping, 1));
@@ -151,7 +151,7 @@ impl<B: Backend> VitAttention<B> {
         drop_hidden(y, dropping, 1)
     }
 
-    /// How much each token takes of each, `[b, n_head, t, t]`.
+    /// Attention weights, `[b, n_head, t, t]`.
     pub(super) fn weights(&self, x: Tensor<B, 3>) -> Tensor<B, 4> {
         let scores = matmul(self.heads(&self.query, &x), self.heads(&self.key, &x).swap_dims(2, 3));
         ops::masked_softmax(scores, self.scale(), &KeyRanges::default())

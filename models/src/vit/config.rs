@@ -4,12 +4,12 @@ use serde_json::{Map, Value};
 
 use crate::error::{ModelError, Result};
 
-/// Sizes and options of a ViT: the fields of transformers' `config.json`, and what that has no field for. What is missing in
-/// a file has the value that ViT base has.
+/// Sizes and options of a ViT: the fields of transformers' `config.json`, and options for which it has no field. Fields
+/// that a file lacks default to the values of ViT base.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct VitConfig {
-    /// Which of transformers' models it is.
+    /// The model type in transformers.
     pub model_type: Family,
     /// Width of the hidden states.
     pub hidden_size: usize,
@@ -21,52 +21,51 @@ pub struct VitConfig {
     pub intermediate_size: usize,
     /// Activation of the feed-forward layers, as transformers names it.
     pub hidden_act: String,
-    /// Whether the feed-forward layers are gated by SiLU (SwiGLU; Shazeer, 2020).
+    /// If true, the feed-forward layers are gated by SiLU (SwiGLU; Shazeer, 2020).
     #[serde(rename = "use_swiglu_ffn", skip_serializing_if = "is_default")]
     pub swiglu: bool,
     /// Dropout of the embeddings and inside the blocks while training.
     pub hidden_dropout_prob: f64,
     /// Dropout of attention weights while training.
     pub attention_probs_dropout_prob: f64,
-    /// How often a picture goes around the last block's branches while training; the earlier ones less (stochastic depth;
-    /// Huang et al., 2016).
+    /// Stochastic-depth rate of the last block while training; earlier blocks have lower rates (Huang et al., 2016).
     #[serde(skip_serializing_if = "is_default")]
     pub drop_path_rate: f64,
     /// Standard deviation of initial weights.
     pub initializer_range: f64,
-    /// What layer norms add to the variance.
+    /// Added to the variance in layer norms for numerical stability.
     pub layer_norm_eps: f64,
-    /// Height and width of the pictures whose positions are learned, in pixels. Others are read too.
+    /// Height and width of the images whose positions are learned, in pixels. Other sizes are accepted too.
     #[serde(serialize_with = "write_size", deserialize_with = "read_size")]
     pub image_size: [usize; 2],
     /// Height and width of a patch, in pixels.
     pub patch_size: usize,
-    /// Channels of the pictures.
+    /// Channels of the images.
     pub num_channels: usize,
-    /// Whether queries, keys and values have a bias.
+    /// If true, queries, keys and values have a bias.
     pub qkv_bias: bool,
-    /// Tokens that stand for nothing and give attention a place to write to (registers).
+    /// Number of register tokens.
     #[serde(skip_serializing_if = "is_default")]
     pub num_register_tokens: usize,
-    /// What branches are multiplied by at the begin of training (layer scale; Touvron et al., 2021); `None`: there is none.
+    /// Initial value of layer scale (Touvron et al., 2021); `None` for no layer scale.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub layerscale_value: Option<f64>,
-    /// Whether there is a class token.
+    /// If true, there is a class token.
     #[serde(skip_serializing_if = "is_true")]
     pub class_token: bool,
-    /// How many of the tokens before the patches have a position: the class token, as a rule.
+    /// Number of tokens before the patches that have a position embedding; usually 1, the class token.
     #[serde(skip_serializing_if = "is_one")]
     pub position_prefix: usize,
-    /// What the head gets.
+    /// Pooling: the input of the head.
     #[serde(skip_serializing_if = "is_default")]
     pub pooling: Pooling,
-    /// By which library's names the weights are saved, and as which it interpolates positions.
+    /// Library whose tensor names are used for saving, and whose position interpolation is used.
     #[serde(skip_serializing_if = "is_default")]
     pub naming: Naming,
-    /// The classes' names; without any, there is no head, and what it would get comes out.
+    /// Class names. Without any, there is no head and the model returns pooled features.
     #[serde(rename = "id2label", with = "crate::labels", skip_serializing_if = "Vec::is_empty")]
     pub labels: Vec<String>,
-    /// Fields of a file that are not listed here; they are written back.
+    /// Other fields of a file; they are written back when saving.
     #[serde(flatten)]
     pub other: Map<String, Value>,
 }
@@ -105,7 +104,7 @@ pub(super) fn size_of(value: &Value) -> Option<[usize; 2]> {
     }
 }
 
-/// Which of transformers' models it is.
+/// The model type in transformers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Family {
@@ -118,7 +117,7 @@ pub enum Family {
     Dinov2WithRegisters,
 }
 
-/// What the head gets.
+/// Pooling: the input of the head.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Pooling {
@@ -129,11 +128,11 @@ pub enum Pooling {
     Mean,
     /// The mean of the patches' states before the last norm, which is applied to it (timm's `fc_norm`).
     MeanThenNorm,
-    /// The class token's state and the mean of the patches', one after the other (DINOv2's classifiers).
+    /// The class token's state concatenated with the mean of the patches' states (DINOv2's classifiers).
     ClassAndMean,
 }
 
-/// By which library's names weights are saved. All are loaded, whichever it says.
+/// Library whose tensor names are used for saving. Loading accepts all of them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Naming {
@@ -179,13 +178,13 @@ impl Default for VitConfig {
 }
 
 impl VitConfig {
-    /// The same model with these classes.
+    /// Returns the configuration with these classes.
     #[must_use]
     pub fn labelled<S: Into<String>>(self, labels: impl IntoIterator<Item = S>) -> Self {
         Self { labels: labels.into_iter().map(Into::into).collect(), ..self }
     }
 
-    /// Rows and columns of patches of a picture of the configured size.
+    /// Rows and columns of patches of an image of the configured size.
     pub fn grid(&self) -> [usize; 2] {
         self.image_size.map(|size| size / self.patch_size)
     }
@@ -195,7 +194,7 @@ impl VitConfig {
         usize::from(self.class_token) + self.num_register_tokens
     }
 
-    /// Width of what the head gets.
+    /// Width of the head's input.
     pub fn pooled_size(&self) -> usize {
         if self.pooling == Pooling::ClassAndMean { 2 * self.hidden_size } else { self.hidden_size }
     }
@@ -203,7 +202,7 @@ impl VitConfig {
     /// The activation of the feed-forward layers.
     ///
     /// # Errors
-    /// [`ModelError::Config`] where the name is unknown.
+    /// [`ModelError::Config`] if the name is unknown.
     pub fn activation(&self) -> Result<Activation> {
         if self.swiglu {
             return Ok(Activation::Silu);
@@ -228,7 +227,7 @@ impl VitConfig {
             ("num_channels", self.num_channels),
         ];
         for (name, size) in sizes {
-            // Beyond this the elements of a matrix leave the range of a machine word.
+            // With larger values the number of elements of a matrix would overflow a machine word.
             if size == 0 || size > 1 << 20 {
                 return wrong(format!("{name} is {size}; it must be between 1 and 2^20"));
             }

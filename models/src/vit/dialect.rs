@@ -1,4 +1,4 @@
-//! How transformers' and timm's `config.json` say what [`VitConfig`] holds.
+//! Conversion between [`VitConfig`] and the `config.json` of transformers and timm.
 
 use serde_json::{Map, Value, json};
 
@@ -51,7 +51,7 @@ impl VitConfig {
             fields.insert("patch_size".into(), height.into());
         }
         if family != "vit" {
-            // What is missing has the values that these have, which are others than ViT's.
+            // Missing fields have DINOv2's defaults, which differ from ViT's.
             let mut missing = |name: &str, value: Value| fields.entry(name).or_insert(value).clone();
             missing("layer_norm_eps", 1e-6.into());
             missing("layerscale_value", 1.0.into());
@@ -74,11 +74,11 @@ impl VitConfig {
         serde_json::from_value(Value::Object(fields)).map_err(|error| wrong(error.to_string()))
     }
 
-    /// What timm's `config.json` says, put onto what the weights' shapes tell. `num_attention_heads` alone will do, for
-    /// torchvision's models of unusual sizes.
+    /// Applies timm's `config.json` to a configuration inferred from the weights' shapes. `num_attention_heads` alone
+    /// is enough, for torchvision's models of unusual sizes.
     ///
     /// # Errors
-    /// [`ModelError::Config`] where it names an architecture that is computed in another way.
+    /// [`ModelError::Config`] if it names an architecture that is computed in another way.
     pub(super) fn with_timm(mut self, fields: &Fields) -> Result<Self> {
         let wrong = |reason: String| ModelError::Config { reason };
         check_timm(fields, "ViT", TIMM, &TIMM_ARGUMENTS)?;
@@ -112,7 +112,7 @@ impl VitConfig {
         Ok(self)
     }
 
-    /// Refuses a model of which nothing tells how many attention heads it has.
+    /// Rejects a model whose number of attention heads is unknown.
     pub(super) fn with_known_heads(self) -> Result<Self> {
         if self.num_attention_heads > 0 {
             return Ok(self);
@@ -150,7 +150,7 @@ impl VitConfig {
         Ok(fields)
     }
 
-    /// Whether transformers has a model that is made so.
+    /// Returns true if transformers has a model with this architecture.
     pub(super) fn transformers_has_it(&self) -> bool {
         let scaled = self.layerscale_value.is_some();
         let of_family = match self.model_type {

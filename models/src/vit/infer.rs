@@ -1,4 +1,4 @@
-//! What a model's files tell of its sizes, for those that come without a `config.json` of transformers.
+//! Inference of a model's sizes from its files, for those without transformers' `config.json`.
 
 use grove_weights::Checkpoint;
 
@@ -44,7 +44,7 @@ impl VitConfig {
     /// depth, and 0 where they differ or there is none: it is to be set then.
     ///
     /// # Errors
-    /// [`ModelError::Config`] where the tensors are not those of such a ViT.
+    /// [`ModelError::Config`] if the tensors are not those of such a ViT.
     pub fn infer(checkpoint: &Checkpoint) -> Result<Self> {
         let file = checkpoint.directory().display();
         let wrong = |reason: String| ModelError::Config { reason: format!("{file}: {reason}") };
@@ -152,7 +152,7 @@ pub(super) fn sizes_of(sizes: &str) -> Option<[usize; 3]> {
     numbers?.try_into().ok()
 }
 
-/// What torchvision's first files called the feed-forward layer, and DINOv2's own call it.
+/// Name of the feed-forward layer in torchvision's first files and in DINOv2's own files.
 fn first_names(naming: Naming) -> &'static str {
     if naming == Naming::Torchvision { "mlp.linear_1.weight" } else { "mlp.w12.weight" }
 }

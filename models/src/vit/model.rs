@@ -19,11 +19,11 @@ use crate::error::Result;
 pub struct Vit<B: Backend> {
     /// Pixels to tokens.
     pub embeddings: VitEmbeddings<B>,
-    /// The blocks, the lowest first.
+    /// The blocks, from the lowest to the highest.
     pub blocks: Vec<VitBlock<B>>,
-    /// Of the last states, or of their mean: see [`Pooling`].
+    /// Layer norm of the last states or of their mean; see [`Pooling`].
     pub norm: LayerNorm<B>,
-    /// What was pooled to logits, `[pooled_size, classes]`; none where the configuration has no labels.
+    /// Classification head, `[pooled_size, classes]`; `None` if the configuration has no labels.
     pub head: Option<Linear<B>>,
     /// Sizes and options.
     #[tree(static)]
@@ -43,13 +43,13 @@ pub struct VitEmbeddings<B: Backend> {
     pub positions: Array<B, 3>,
 }
 
-/// What a model makes of pictures.
+/// Features of images.
 #[derive(Clone, Debug)]
 pub struct Features<B: Backend> {
-    /// The last states, normalised (with [`Pooling::MeanThenNorm`] not), `[b, tokens, hidden_size]`: the class token, the
-    /// registers, and the patches row by row.
+    /// The last states, `[b, tokens, hidden_size]`: the class token, the registers, and the patches row by row. They
+    /// are normalised, except with [`Pooling::MeanThenNorm`].
     pub last: Tensor<B, 3>,
-    /// What the head gets, `[b, pooled_size]`.
+    /// Pooled features, the head's input, `[b, pooled_size]`.
     pub pooled: Tensor<B, 2>,
 }
 
@@ -57,7 +57,7 @@ impl<B: Backend> Vit<B> {
     /// A model with initial weights as published: normal with `initializer_range`, biases 0.
     ///
     /// # Errors
-    /// [`ModelError::Config`](crate::ModelError::Config) where the configuration describes no possible model.
+    /// [`ModelError::Config`](crate::ModelError::Config) if the configuration is invalid.
     pub fn new(config: &VitConfig, init: &Init<B>) -> Result<Self> {
         config.validate()?;
         let (n, std) = (config.hidden_size, config.initializer_range);
@@ -97,15 +97,16 @@ impl<B: Backend> Vit<B> {
         eval_shape(|init| Self::new(config, init))
     }
 
-    /// Logits of the classes; of a model without a head, what it would get. With a `key` there is dropout.
+    /// Returns the logits of the classes, or the pooled features if the model has no head. Dropout is applied if a
+    /// `key` is given.
     ///
     /// # Shapes
-    /// - pixels `[b, num_channels, h, w]`, normalised as the model was trained, of any floating-point type; of other sizes
-    ///   than `image_size` positions are interpolated, and what is left of a patch at the right and at the bottom is not seen
+    /// - pixels `[b, num_channels, h, w]`, normalised as in training, of any floating-point type. For sizes other than
+    ///   `image_size` positions are interpolated. Partial patches at the right and bottom edges are ignored.
     /// - output `[b, classes]`, of the weights' type
     ///
     /// # Panics
-    /// If a picture is smaller than a patch.
+    /// If an image is smaller than a patch.
     pub fn forward(&self, pixels: Tensor<B, 4>, key: Option<Key>) -> Tensor<B, 2> {
         let pooled = self.pool(self.last(pixels, key));
         match &self.head {
@@ -114,7 +115,7 @@ impl<B: Backend> Vit<B> {
         }
     }
 
-    /// The last states, and what the head gets of them. Pixels as for [`forward`](Self::forward).
+    /// Returns the last states and the pooled features. Pixels as for [`forward`](Self::forward).
     pub fn features(&self, pixels: Tensor<B, 4>) -> Features<B> {
         let last = self.last(pixels, None);
         Features { pooled: self.pool(last.clone()), last }
@@ -131,19 +132,19 @@ impl<B: Backend> Vit<B> {
         })
     }
 
-    /// How much each token takes of each in every block, `[b, n_head, tokens, tokens]`; pixels as for
+    /// Returns the attention weights of every block, each `[b, n_head, tokens, tokens]`. Pixels as for
     /// [`forward`](Self::forward).
     pub fn attentions(&self, pixels: Tensor<B, 4>) -> Vec<Tensor<B, 4>> {
         let states = self.states(pixels, None);
         self.blocks.iter().zip(states).map(|(block, x)| block.attention.weights(block.norm1.forward(x))).collect()
     }
 
-    /// Mean negative log-likelihood, in nats, of each picture's class, `[b]`. With a `key` there is dropout.
+    /// Mean negative log-likelihood, in nats, of each image's class, `[b]`. Dropout is applied if a `key` is given.
     pub fn loss(&self, pixels: Tensor<B, 4>, labels: Tensor<B, 1, Int>, key: Option<Key>) -> Tensor<B, 1> {
         loss::cross_entropy(self.forward(pixels, key), labels)
     }
 
-    /// The same model with a new head for other classes.
+    /// Returns the model with a new head for other classes.
     #[must_use]
     pub fn with_new_head(self, labels: Vec<String>, key: Key) -> Self {
         let config = self.config.clone().labelled(labels);
@@ -153,10 +154,11 @@ impl<B: Backend> Vit<B> {
         Self { head, config, ..self }
     }
 
-    /// The same model for pictures of another size: its positions are interpolated once and for all, and can be trained then.
+    /// Returns the model for images of another size. Its position embeddings are interpolated once and can then be
+    /// trained.
     ///
     /// # Errors
-    /// [`ModelError::Config`](crate::ModelError::Config) where no patch fits.
+    /// [`ModelError::Config`](crate::ModelError::Config) if no patch fits.
     pub fn with_image_size(self, image_size: [usize; 2]) -> Result<Self> {
         let config = VitConfig { image_size, ..self.config.clone() };
         config.validate()?;
@@ -172,7 +174,7 @@ impl<B: Backend> Vit<B> {
         Ok(Self { embeddings, config, ..self })
     }
 
-    /// How often pictures go around a block's branches in training: from never in the first to the rate in the last.
+    /// Stochastic-depth rate of a block: linear from 0 in the first block to `drop_path_rate` in the last.
     fn drop_path(&self, block: usize) -> f64 {
         self.config.drop_path_rate * block as f64 / (self.blocks.len() - 1).max(1) as f64
     }
@@ -214,7 +216,7 @@ impl<B: Backend> Vit<B> {
         let count = positions.dims()[1];
         let of_patches = positions.clone().narrow(1, prefix, count - prefix);
         let of_patches = self.config.interpolation().apply(of_patches, self.config.grid(), [rows, columns]);
-        // As rows, for which broadcasting is fast everywhere.
+        // Reshaped to rows, for which broadcasting is fast everywhere.
         let t = rows * columns;
         let x = parts.patch.forward(patches).reshape([b, t * n]) + of_patches.reshape([1, t * n]);
         let before = [&parts.class, &parts.registers].into_iter().flatten().map(|token| token.val());

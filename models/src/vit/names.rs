@@ -2,7 +2,7 @@ use grove_weights::{NameMap, Step};
 
 use super::{Family, Naming, Pooling, VitConfig};
 
-/// Names that may stand before all others.
+/// Optional prefixes of all names.
 pub(super) const PREFIXES: [&str; 6] = ["", "vit.", "dinov2.", "dinov2_with_registers.", "module.", "model."];
 
 /// The published names of a model's files: those of transformers 4 and 5, of timm and DINOv2's own, and of torchvision. Saving
@@ -22,7 +22,7 @@ pub fn published_names(config: &VitConfig) -> NameMap {
         // Only the first are saved.
         names.alias = true;
     }
-    // What only training without labels needs, and transformers' pooler, which no classifier has.
+    // Tensors for self-supervised training only, and transformers' pooler, which no classifier has.
     names.map.ignore("embeddings.mask_token").ignore("mask_token").ignore("pooler.dense.*")
 }
 
@@ -36,7 +36,7 @@ const ATTENTION: [&str; 4] = [
 struct Names<'a> {
     map: NameMap,
     config: &'a VitConfig,
-    /// Whether the names are only read.
+    /// If true, the names are used for loading only.
     alias: bool,
 }
 

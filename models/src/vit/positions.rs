@@ -1,12 +1,12 @@
-//! Position embeddings for pictures of another size than the one they were learned for: bicubic interpolation as the
-//! reference libraries do it, which differ in where they take the corners to be and in whether they smooth first.
+//! Interpolation of position embeddings for images of another size than in training. It is bicubic, as in the reference
+//! libraries, which differ in the alignment of corners and in antialiasing.
 
 use burn::tensor::{Tensor, TensorData};
 use grove_backend::{Backend, matmul};
 
 use super::{Family, Naming, VitConfig};
 
-/// How positions are interpolated.
+/// Variant of bicubic interpolation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Interpolation {
     /// transformers' ViT and DINOv2 without registers: `F.interpolate(mode="bicubic", align_corners=False)`.
@@ -27,7 +27,8 @@ impl VitConfig {
     }
 }
 
-/// Keys' cubic, by its one parameter: -0.75 in PyTorch's plain interpolation, -0.5 where it smooths (and in Pillow).
+/// Keys' cubic kernel with parameter `a`: -0.75 in PyTorch's plain interpolation, -0.5 with antialiasing (and in
+/// Pillow).
 fn cubic(x: f64, a: f64) -> f64 {
     let x = x.abs();
     if x <= 1.0 {
@@ -40,7 +41,7 @@ fn cubic(x: f64, a: f64) -> f64 {
 }
 
 impl Interpolation {
-    /// What each of `to` new positions takes of each of `from` old ones, row by row.
+    /// Interpolation weights of the `from` old positions for each of the `to` new ones, row by row.
     fn weights(self, from: usize, to: usize) -> Vec<f64> {
         let mut weights = vec![0.0; from * to];
         let last = from as isize - 1;
@@ -72,7 +73,7 @@ impl Interpolation {
         weights
     }
 
-    /// Positions of a grid for another one.
+    /// Interpolates the positions of one grid to another.
     ///
     /// # Shapes
     /// - positions `[1, from.0 * from.1, n]`

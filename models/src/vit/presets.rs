@@ -5,9 +5,9 @@ use crate::{
 };
 
 impl VitConfig {
-    /// The published sizes: `vit-SIZE-patchN` with `tiny`, `small`, `base`, `large` or `huge` and patches of 8, 14, 16 or 32
-    /// pixels, for pictures of 224 pixels and ImageNet's 1000 classes; and the backbones `dinov2-small`, `dinov2-base`,
-    /// `dinov2-large` and `dinov2-giant`, each also as `dinov2-with-registers-SIZE`, without classes.
+    /// The published sizes: `vit-SIZE-patchN` with `tiny`, `small`, `base`, `large` or `huge` and patches of 8, 14, 16
+    /// or 32 pixels, for images of 224 pixels and ImageNet's 1000 classes; and the backbones `dinov2-small`,
+    /// `dinov2-base`, `dinov2-large` and `dinov2-giant`, each also as `dinov2-with-registers-SIZE`, without classes.
     ///
     /// # Errors
     /// [`ModelError::UnknownPreset`] for any other name.

@@ -12,18 +12,18 @@ use crate::{
 };
 
 impl VitConfig {
-    /// Reads and checks transformers' `config.json` of a ViT or a DINOv2, given as such or by its directory.
+    /// Reads and checks transformers' `config.json` of a ViT or a DINOv2, given by its file or its directory.
     ///
     /// # Errors
-    /// The file cannot be read, is no such JSON, or describes no possible model; each error names the file.
+    /// The file cannot be read, is not valid JSON, or describes an invalid model. The error names the file.
     pub fn from_file(path: impl AsRef<Path>) -> Result<Self> {
         let file = config_file(path.as_ref());
         let fields: Map<String, Value> = read_json(&file)?;
         Self::checked(&file, || Self::from_json(fields))
     }
 
-    /// What belongs to a checkpoint: the `config.json` of transformers beside it; else what the tensors' shapes tell, and
-    /// timm's `config.json` where there is one. Its labels are as many as the head's classes.
+    /// Returns the configuration of a checkpoint: transformers' `config.json` beside it, else the sizes inferred from
+    /// the tensors' shapes and timm's `config.json` if there is one. It has one label for each class of the head.
     ///
     /// # Errors
     /// As [`from_file`](Self::from_file) and [`infer`](Self::infer); [`ModelError::Classes`] where a file names more or
@@ -56,26 +56,27 @@ impl VitConfig {
     }
 }
 
-/// Whether a `config.json` has transformers' fields, and not timm's inside transformers' wrapper.
+/// Returns true if a `config.json` has transformers' fields, and not timm's inside transformers' wrapper.
 fn is_of_transformers(fields: &Map<String, Value>) -> bool {
     fields.get("model_type").is_some_and(|kind| kind != "timm_wrapper")
 }
 
 impl<B: Backend> Vit<B> {
     /// Loads a published model: a directory, a weights file, or a hub id such as `google/vit-base-patch16-224`,
-    /// `facebook/dinov2-small` or `timm/vit_small_patch16_224.augreg_in1k`, which is downloaded unless it lies in the cache.
+    /// `facebook/dinov2-small` or `timm/vit_small_patch16_224.augreg_in1k`, which is downloaded unless it is in the
+    /// cache.
     ///
     /// # Errors
-    /// Each names the file, or the hub's answer, and what to do.
+    /// The error names the file or the hub's answer, and what to do.
     pub fn from_pretrained(source: &str, device: &B::Device) -> Result<Self> {
         Ok(Self::from_path(resolve(source)?, device, None)?.0)
     }
 
-    /// Loads a model of transformers, timm or torchvision from a directory or a weights file, its numbers as `dtype` (f32
-    /// where `None`), and reports which names met. See [`VitConfig::of`] for where its sizes come from.
+    /// Loads a model of transformers, timm or torchvision from a directory or a weights file, with weights as `dtype`
+    /// (f32 if `None`), and reports which names matched. See [`VitConfig::of`] for where its sizes come from.
     ///
     /// # Errors
-    /// Each names the file, the tensor where one is at fault, and what to do.
+    /// The error names the file, the tensor if one is at fault, and what to do.
     pub fn from_path(path: impl AsRef<Path>, device: &B::Device, dtype: Option<DType>) -> Result<(Self, Report)> {
         let checkpoint = Checkpoint::open(&path)?;
         let config = VitConfig::of(&path, &checkpoint)?;
@@ -86,7 +87,7 @@ impl<B: Backend> Vit<B> {
     /// Writes `config.json` and `model.safetensors` by the names of [`VitConfig::naming`].
     ///
     /// # Errors
-    /// The directory or a file cannot be written; what lay there before stays.
+    /// The directory or a file cannot be written; existing files stay unchanged.
     pub fn save_pretrained(&self, directory: impl AsRef<Path>) -> Result<()> {
         let names = published_names(&self.config);
         save_pretrained(self, &self.config.to_json()?, &names, directory.as_ref())

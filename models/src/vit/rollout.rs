@@ -2,9 +2,9 @@ use burn::tensor::Tensor;
 use grove_backend::{Backend, matmul};
 use grove_layers::mean_of_axis;
 
-/// How much of each token of the picture has come to each after all blocks (attention rollout; Abnar and Zuidema, 2020,
-/// <https://arxiv.org/abs/2005.00928>): the product over the blocks of half the heads' mean and half the identity, which
-/// stands for the branch that goes around the attention.
+/// Attention rollout (Abnar and Zuidema, 2020, <https://arxiv.org/abs/2005.00928>): the contribution of each input
+/// token to each output token after all blocks. It is the product over the blocks of half the heads' mean plus half the
+/// identity. The identity accounts for the residual connection.
 ///
 /// # Shapes
 /// - attentions of each block, `[b, n_head, t, t]`; see [`Vit::attentions`](super::Vit::attentions)

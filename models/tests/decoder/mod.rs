@@ -1,5 +1,5 @@
-//! What every decoder must do as transformers does: logits, loss, gradients, greedy continuations of one prompt and of
-//! several padded ones, and the same with a cache, in steps, after going back, and with a draft.
+//! Checks of every decoder against transformers: logits, loss, gradients, greedy continuations of one prompt and of
+//! several padded ones, and the same with a cache, in steps, after rewinding, and with a draft.
 
 use burn::tensor::{Int, Tensor};
 use grove_backend::{Autodiff, Backend};

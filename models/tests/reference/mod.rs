@@ -1,4 +1,4 @@
-//! What a reference library computed of a model of pictures: `reference.safetensors` beside the model.
+//! Reference outputs of an image model: `reference.safetensors` beside the model.
 
 use burn::tensor::{Int, Tensor, TensorData};
 use grove_backend::Backend;

@@ -13,16 +13,16 @@ use crate::{
 pub(super) struct Fused<'a, B: Backend> {
     /// Without `nesterov`.
     pub adam: &'a ScaleByAdam<B>,
-    /// What updates are multiplied by: minus the learning rate.
+    /// Factor of the updates: minus the learning rate.
     pub factor: Scalar<B>,
-    /// What part of a parameter is added to its update.
+    /// Weight decay: the fraction of a parameter that is added to its update.
     pub weight_decay: Scalar<B>,
-    /// Which parameters decay: all.
+    /// The parameters that decay; all if `None`.
     pub mask: Option<&'a Filter<B>>,
 }
 
 impl<B: Backend> Fused<'_, B> {
-    /// The parameters after the step, and the state.
+    /// Returns the parameters and the state after the step.
     pub fn step<P: Tree<B>>(
         &self,
         updates: P,

@@ -1,8 +1,8 @@
-//! How much a template may do.
+//! Limit on the work of a template.
 //!
-//! minijinja counts instructions, but one instruction can double a text, repeat it a million times, or compare lists
-//! that hold each other: forty doublings fill any memory. So everything that makes or reads values pays for their size
-//! here.
+//! minijinja counts instructions, but one instruction can double a string, repeat it a million times, or compare
+//! lists that contain each other: forty doublings fill any memory. Therefore all operations that create or read
+//! values are charged for their size here.
 
 use std::sync::{
     Arc,
@@ -11,21 +11,21 @@ use std::sync::{
 
 use minijinja::{Error, ErrorKind, Value, value::ValueKind};
 
-/// What every template may make and read together, in bytes.
+/// Budget of every template, in bytes created and read.
 const BASE: u64 = 64 << 20;
 
-/// And for each byte of what it is given.
+/// Additional budget per byte of the template's input.
 const PER_BYTE: u64 = 64;
 
-/// The cost of an entry of a list, which takes memory and time.
+/// Cost of a list entry, for its memory and time.
 pub(super) const ENTRY: usize = 8;
 
-/// What is left.
+/// The remaining budget, shared by all operations of a rendering.
 #[derive(Clone, Debug)]
 pub(super) struct Budget(Arc<AtomicU64>);
 
 impl Budget {
-    /// For a template that is given this, whose size is returned too.
+    /// Creates the budget of a template with this input. Also returns the size of the input.
     pub(super) fn of(input: &Value) -> (Self, usize) {
         let all = Self(Arc::new(AtomicU64::new(u64::MAX)));
         let _ = all.weigh(input, 1);
@@ -33,7 +33,7 @@ impl Budget {
         (Self(Arc::new(AtomicU64::new(BASE + PER_BYTE * used))), usize::try_from(used).unwrap_or(usize::MAX))
     }
 
-    /// Pays for so many bytes.
+    /// Charges a number of bytes. Returns an error if the budget is exhausted.
     pub(super) fn spend(&self, bytes: usize) -> Result<(), Error> {
         let take = |left: u64| left.checked_sub(bytes as u64);
         match self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take) {
@@ -42,7 +42,7 @@ impl Budget {
         }
     }
 
-    /// Pays for reading a value to its depths, as comparing it does; texts are read fast.
+    /// Charges for reading a whole value, as a comparison does. Strings are charged less, since they are read fast.
     pub(super) fn read(&self, value: &Value) -> Result<(), Error> {
         if value.as_object().is_none() && value.as_str().is_none_or(|text| text.len() < 64) {
             return self.spend(1);
@@ -50,12 +50,12 @@ impl Budget {
         self.weigh(value, 64)
     }
 
-    /// Pays for making a text of a value to its depths.
+    /// Charges for converting a whole value to a string.
     pub(super) fn make(&self, value: &Value) -> Result<(), Error> {
         self.weigh(value, 1)
     }
 
-    /// Pays for a value and all within, texts at `1 / share` of their bytes.
+    /// Charges for a value and its content, with strings at `1 / share` of their bytes.
     fn weigh(&self, value: &Value, share: usize) -> Result<(), Error> {
         let mut pending = vec![value.clone()];
         while let Some(value) = pending.pop() {
@@ -80,7 +80,7 @@ impl Budget {
         Ok(())
     }
 
-    /// Pays for the entries of a list or a map, but not for what is within; for a text no more than for looking at it.
+    /// Charges for the entries of a list or a map, but not for their content. A string is charged as for reading it.
     pub(super) fn count(&self, value: &Value) -> Result<(), Error> {
         let entries = ENTRY * value.as_object().and(value.len()).unwrap_or(0);
         self.spend(match value.kind() {
@@ -90,14 +90,14 @@ impl Budget {
         })
     }
 
-    /// Pays for a list of a value's entries, which are the letters of a text.
+    /// Charges for a list of a value's entries, which for a string are its characters.
     pub(super) fn list(&self, value: &Value) -> Result<(), Error> {
         self.count(value)?;
         self.spend(value.as_str().map_or(0, str::len).saturating_mul(ENTRY))
     }
 
-    /// Turns what makes its entries one by one, such as `a + b` of two lists, into a list, and pays for it. Without, a
-    /// chain of such things takes time and stack for all its links whenever it is read.
+    /// Converts a lazy iterable, such as `a + b` of two lists, to a list, and charges for the value. Otherwise every
+    /// read of a chain of such values would take time and stack for all of its links.
     pub(super) fn settle(&self, value: Value) -> Result<Value, Error> {
         match value.kind() {
             ValueKind::Iterable => {

@@ -1,4 +1,4 @@
-//! Where repositories keep their chat templates.
+//! Chat templates in the files of repositories.
 
 use std::path::Path;
 
@@ -11,7 +11,7 @@ use crate::{
     special::special_tokens,
 };
 
-/// The template of a directory, and its special tokens by name.
+/// Returns the template of a directory, and its special tokens by name; `None` if it has no template.
 pub(super) fn template(directory: &Path) -> Result<Option<(String, Map<String, Value>)>> {
     let file = directory.join("tokenizer_config.json");
     let config = files::object(&file)?.unwrap_or_default();
@@ -30,7 +30,7 @@ pub(super) fn template(directory: &Path) -> Result<Option<(String, Map<String, V
     Ok(Some((source, tokens)))
 }
 
-/// The entry `chat_template`: a text, or a list of texts with names.
+/// Reads the entry `chat_template`: a string, or a list of named strings.
 fn entry(config: &Map<String, Value>, file: &Path) -> Result<Option<String>> {
     match config.get("chat_template") {
         None | Some(Value::Null) => Ok(None),

@@ -1,4 +1,4 @@
-//! Filters that a template has: Jinja's, with everything that they make and read paid for.
+//! The filters of a template: Jinja's, charged for the values that they create and read.
 
 use minijinja::{
     Environment, Error, ErrorKind, State, Value, filters,
@@ -9,13 +9,13 @@ use super::{budget::Budget, json::Json, methods, paid, predicates, python};
 
 type Result<T> = std::result::Result<T, Error>;
 
-/// The widest indentation.
+/// Largest indentation.
 const WIDEST: usize = 1000;
 
-/// Gives an environment its filters and tests.
+/// Adds filters and tests to an environment.
 pub(super) fn add(env: &mut Environment<'_>, budget: &Budget) {
     type Named = (&'static str, Value);
-    // Those that look at a value from outside,
+    // Filters that do not read the entries of a value.
     let shallow: [Named; 5] = [
         ("d", Value::from_function(filters::default)),
         ("default", Value::from_function(filters::default)),
@@ -23,7 +23,7 @@ pub(super) fn add(env: &mut Environment<'_>, budget: &Budget) {
         ("items", Value::from_function(filters::items)),
         ("last", Value::from_function(filters::last)),
     ];
-    // those that make a list of its entries,
+    // Filters that create a list of the entries.
     let listing: [Named; 14] = [
         ("dictsort", Value::from_function(filters::dictsort)),
         ("groupby", Value::from_function(filters::groupby)),
@@ -40,7 +40,7 @@ pub(super) fn add(env: &mut Environment<'_>, budget: &Budget) {
         ("sum", Value::from_function(filters::sum)),
         ("unique", Value::from_function(filters::unique)),
     ];
-    // and those that make one of it.
+    // Filters that create a single value.
     let single: [Named; 9] = [
         ("abs", Value::from_function(filters::abs)),
         ("attr", Value::from_function(filters::attr)),
@@ -59,7 +59,7 @@ pub(super) fn add(env: &mut Environment<'_>, budget: &Budget) {
         });
     }
     for (name, filter) in listing {
-        // These two do not look into entries.
+        // These two do not read the content of entries.
         let reading = !matches!(name, "list" | "reverse");
         own(env, budget, name, move |state, args, budget| {
             budget.list(one(&args)?)?;
@@ -77,7 +77,7 @@ pub(super) fn add(env: &mut Environment<'_>, budget: &Budget) {
         own(env, budget, name, |_, args, budget| {
             let value = one(&args)?;
             budget.count(value)?;
-            // What is undefined is empty to Jinja.
+            // An undefined value is empty in Jinja.
             if value.is_undefined() { Ok(Value::from(0)) } else { filters::length(value).map(Value::from) }
         });
     }
@@ -104,7 +104,7 @@ pub(super) fn add(env: &mut Environment<'_>, budget: &Budget) {
     predicates::add(env, budget);
 }
 
-/// Adds a filter, whose result becomes a list or is paid for.
+/// Adds a filter. A lazy result becomes a list, and every result is charged.
 pub(super) fn own<F>(env: &mut Environment<'_>, budget: &Budget, name: &'static str, filter: F)
 where
     F: Fn(&State, Rest<Value>, &Budget) -> Result<Value> + Send + Sync + 'static,
@@ -121,13 +121,13 @@ pub(super) fn one(args: &[Value]) -> Result<&Value> {
     args.first().ok_or_else(|| Error::from(ErrorKind::MissingArgument))
 }
 
-/// As HTML; the signs are markupsafe's.
+/// Escapes HTML, with the same entities as markupsafe.
 fn escape(text: &str) -> String {
     let signs = [("&", "&amp;"), ("<", "&lt;"), (">", "&gt;"), ("'", "&#39;"), ("\"", "&#34;")];
     signs.iter().fold(text.to_owned(), |text, (sign, name)| text.replace(sign, name))
 }
 
-/// A number, or, where a value is none, the one given or zero.
+/// Converts to a number. If that fails, returns the given default, or zero.
 fn number(state: &State, filter: &Value, args: &[Value], zero: Value) -> Result<Value> {
     let (args, kwargs): (&[Value], Kwargs) = from_args(args)?;
     let value = one(args)?;
@@ -171,7 +171,7 @@ fn join(_: &State, args: Rest<Value>, budget: &Budget) -> Result<Value> {
     }
 }
 
-/// As transformers has it: `json.dumps`, in which HTML is no matter.
+/// `tojson` as in transformers: `json.dumps`, without escaping HTML.
 fn to_json(_: &State, args: Rest<Value>, budget: &Budget) -> Result<Value> {
     let (args, kwargs): (&[Value], Kwargs) = from_args(&args)?;
     let given = |place: usize, name: &str| match args.get(place) {

@@ -1,4 +1,4 @@
-//! Values as Python's `json` writes them.
+//! Serialisation of values like Python's `json`.
 
 use std::fmt::Write;
 
@@ -9,23 +9,23 @@ use super::{
     python::{DEEPEST, number, too_deep},
 };
 
-/// How `json.dumps` writes.
+/// Options of `json.dumps`.
 #[derive(Debug)]
 pub(super) struct Json {
-    /// What each level is indented by; without, all is one line.
+    /// Indentation of each level; `None` for a single line.
     pub(super) indent: Option<String>,
-    /// What stands between entries.
+    /// Separator between entries.
     pub(super) comma: String,
-    /// What stands between a key and its value.
+    /// Separator between a key and its value.
     pub(super) colon: String,
-    /// Whether every letter that is not ASCII is written as a number.
+    /// If true, characters outside ASCII are escaped.
     pub(super) ascii: bool,
-    /// Whether keys are put in order.
+    /// If true, keys are sorted.
     pub(super) sorted: bool,
 }
 
 impl Json {
-    /// What `json.dumps` makes of a value.
+    /// Serialises a value like `json.dumps`.
     pub(super) fn dump(&self, value: &Value, budget: &Budget) -> Result<String, Error> {
         let mut out = String::new();
         self.write(value, budget, &mut out, 0)?;
@@ -82,7 +82,7 @@ impl Json {
         Ok(())
     }
 
-    /// Keys are texts in JSON; Python turns numbers and the like into such.
+    /// Converts a key to a string; Python does so for numbers, booleans and None.
     fn key(&self, key: &Value) -> Result<String, Error> {
         match key.kind() {
             ValueKind::String => Ok(key.as_str().unwrap_or_default().to_owned()),
@@ -97,7 +97,7 @@ impl Json {
         }
     }
 
-    /// Goes on to the next entry.
+    /// Writes the separator before the next entry.
     fn next(&self, budget: &Budget, out: &mut String, comma: bool, depth: usize) -> Result<(), Error> {
         let indent = self.indent.as_ref().map_or(0, |indent| 1 + indent.len() * depth);
         budget.spend(ENTRY + indent + self.comma.len() + self.colon.len())?;

@@ -1,4 +1,5 @@
-//! Python's methods on texts, maps and lists: what `minijinja-contrib` has, and what it lacks or does otherwise.
+//! Python's methods of strings, maps and lists: those of `minijinja-contrib`, and those that it lacks or implements
+//! differently.
 
 use minijinja::{
     Error, ErrorKind, State, Value,
@@ -13,19 +14,19 @@ use super::{
 
 type Result<T> = std::result::Result<T, Error>;
 
-/// What Python counts as space: what Unicode does, and four separators.
+/// Whitespace in Python: that of Unicode, and four separators.
 fn is_space(letter: char) -> bool {
     letter.is_whitespace() || ('\u{1C}'..='\u{1F}').contains(&letter)
 }
 
-/// Cuts spaces, or the letters given, from the ends of a text.
+/// Removes whitespace, or the given characters, from the ends of a string.
 pub(super) fn strip<'t>(text: &'t str, letters: Option<&str>, left: bool, right: bool) -> &'t str {
     let cut = |letter: char| letters.map_or(is_space(letter), |letters| letters.contains(letter));
     let text = if left { text.trim_start_matches(cut) } else { text };
     if right { text.trim_end_matches(cut) } else { text }
 }
 
-/// `text.replace(from, to, most)`, paid for before it is made.
+/// `text.replace(from, to, most)`, charged before the string is created.
 pub(super) fn replace(text: &str, from: &str, to: &str, most: Option<i64>, budget: &Budget) -> Result<Value> {
     let found = if from.is_empty() { text.chars().count() + 1 } else { text.matches(from).count() };
     let most = most.and_then(|most| usize::try_from(most).ok()).unwrap_or(usize::MAX).min(found);
@@ -74,7 +75,7 @@ fn split(text: &str, separator: Option<&str>, most: i64, from_end: bool) -> Resu
     Ok(parts.into_iter().map(Value::from).collect())
 }
 
-/// Lines as Python cuts them.
+/// Splits into lines like Python's `splitlines`.
 fn split_lines(text: &str, keep: bool) -> Vec<Value> {
     let ends = |letter: char| {
         matches!(letter, '\n' | '\r' | '\u{B}' | '\u{C}' | '\u{1C}'..='\u{1E}' | '\u{85}' | '\u{2028}' | '\u{2029}')
@@ -93,7 +94,8 @@ fn split_lines(text: &str, keep: bool) -> Vec<Value> {
     lines
 }
 
-/// Whether a pattern for `format` asks for nothing large: no width of four digits, none from an argument.
+/// Returns true if a pattern of `format` cannot create long strings: no width of four digits, and no width from an
+/// argument.
 fn is_modest(pattern: &str) -> bool {
     let (mut digits, mut open) = (0, 0);
     for letter in pattern.replace("{{", "").replace("}}", "").chars() {
@@ -124,7 +126,7 @@ fn format(pattern: &str, args: &[Value], budget: &Budget) -> Result<Value> {
     minijinja::format_filter(minijinja::FormatStyle::StrFormat, pattern, args).map(Value::from)
 }
 
-/// Calls a method that minijinja does not know itself.
+/// Calls a method that minijinja itself does not have.
 pub(super) fn call(state: &State, value: &Value, method: &str, args: &[Value], budget: &Budget) -> Result<Value> {
     for arg in args {
         budget.read(arg)?;
@@ -188,7 +190,7 @@ fn of_text(state: &State, value: &Value, text: &str, method: &str, args: &[Value
             let (part,): (&str,) = from_args(args)?;
             Value::from(if part.is_empty() { text.chars().count() + 1 } else { text.matches(part).count() })
         }
-        // Places in a text are counted in letters.
+        // Positions in a string count characters.
         "find" | "rfind" | "index" => {
             let (part,): (&str,) = from_args(args)?;
             match if method == "rfind" { text.rfind(part) } else { text.find(part) } {
@@ -205,7 +207,7 @@ fn of_text(state: &State, value: &Value, text: &str, method: &str, args: &[Value
     })
 }
 
-/// The filter that stands for a method of maps.
+/// The filter that replaces methods of maps.
 pub(super) fn of_map(state: &State, args: Rest<Value>, budget: &Budget) -> Result<Value> {
     let [value, name, args @ ..] = args.as_slice() else { return Err(Error::from(ErrorKind::MissingArgument)) };
     let name = name.as_str().unwrap_or_default();

@@ -1,8 +1,8 @@
-//! Chat templates: what a model's repository says of how messages become the text that the model reads.
+//! Chat templates: the conversion of messages to a model's prompt, as published in its repository.
 //!
-//! A template is a program in Jinja, published beside a model and written by whoever published it. It is rendered as
-//! transformers renders it, and is kept to its task: it sees the messages, the names of special tokens and a clock,
-//! reads no files, and ends, by an error if need be, before it takes much time or memory.
+//! A template is a Jinja program from an untrusted author. It is rendered as in transformers, with restrictions: it
+//! sees the messages, the names of special tokens and a clock, reads no files, and ends, with an error if necessary,
+//! before it takes much time or memory.
 
 use std::{path::Path, time::SystemTime};
 
@@ -32,41 +32,41 @@ use crate::{
     printable::error_message,
 };
 
-/// The longest template. Published ones, with tools and reasoning, have some 20 kB.
+/// Longest template in bytes. Published ones, with tools and reasoning, have some 20 kB.
 const LONGEST: usize = 256 << 10;
 
-/// How many instructions a template may take, and more for each message. Published ones take some hundred for a
-/// message.
+/// Number of instructions that a template may take, and the additional number per message. Published templates take
+/// some hundred per message.
 const FUEL: u64 = 500_000;
 const FUEL_PER_MESSAGE: u64 = 5_000;
 
-/// How deep macros and loops may call each other; a call of a macro counts four.
+/// Largest recursion depth of macros and loops; a call of a macro counts four.
 const DEEPEST: usize = 400;
 
-/// How long a prompt may be besides sixteen times what goes into it.
+/// Longest prompt in bytes, in addition to sixteen times the size of the input.
 const LONGEST_PROMPT: usize = 4 << 20;
 
-/// The stack of a rendering, most of which is never touched. Freeing what lies within itself takes stack for each level,
-/// and a template can have some hundred thousand: `x.a.a.a…`.
+/// Stack size of the rendering thread in bytes, most of which is never touched. Freeing nested values takes stack for
+/// each level, and a template can have some hundred thousand levels: `x.a.a.a…`.
 const STACK: usize = 256 << 20;
 
 /// A message of a conversation.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Message {
-    /// Who says it: `system`, `user` or `assistant`, mostly.
+    /// Author of the message, usually `system`, `user` or `assistant`.
     pub role: String,
-    /// What is said.
+    /// Text of the message.
     pub content: String,
 }
 
 impl Message {
-    /// A message.
+    /// Creates a message.
     pub fn new(role: impl Into<String>, content: impl Into<String>) -> Self {
         Self { role: role.into(), content: content.into() }
     }
 }
 
-/// A chat template, with the values that it may use.
+/// A chat template, with the variables that it may use.
 ///
 /// ```
 /// use grove_text::chat::{ChatTemplate, Message};
@@ -86,11 +86,12 @@ pub struct ChatTemplate {
 }
 
 impl ChatTemplate {
-    /// A template, and variables by their names: `bos_token`, `eos_token`, or whatever else it asks for. `tools` and
-    /// `documents` are none where they are not given, as transformers has it.
+    /// Creates a template with variables by name: `bos_token`, `eos_token`, or others that it uses. `tools` and
+    /// `documents` default to none, as in transformers.
     ///
     /// # Errors
-    /// [`TextError::Template`], with the line: it is no Jinja, or uses what has no place in a chat template.
+    /// [`TextError::Template`], with the line, if the source is not valid Jinja or uses features that are not allowed
+    /// in a chat template.
     pub fn new<N, V>(source: &str, variables: impl IntoIterator<Item = (N, V)>) -> Result<Self>
     where
         N: Into<String>,
@@ -100,7 +101,7 @@ impl ChatTemplate {
             let reason = format!("it has {} bytes; {LONGEST} are the most", source.len());
             return Err(TextError::template(None, reason));
         }
-        // Jinja reads every end of a line as a newline.
+        // Jinja reads every line ending as a newline.
         let source = source.replace("\r\n", "\n").replace('\r', "\n");
         let source = tags::known(&source).into_owned();
         let mut all: Map<String, serde_json::Value> =
@@ -110,31 +111,33 @@ impl ChatTemplate {
         Ok(Self { source, variables: all, now: None })
     }
 
-    /// The template of a model's directory and its special tokens: `chat_template.jinja`, or the entry `chat_template`
-    /// of `tokenizer_config.json` (of several, the one named `default`), or that of `chat_template.json`. `None` where
-    /// there is none of them.
+    /// Reads the template of a model's directory and its special tokens: `chat_template.jinja`, or the entry
+    /// `chat_template` of `tokenizer_config.json` (of several, the one named `default`), or that of
+    /// `chat_template.json`. `None` if the directory has none of them.
     ///
     /// # Errors
-    /// A file cannot be read, or there are several templates and none is the default one; and as [`new`](Self::new).
+    /// If a file cannot be read, or there are several templates and none is named `default`; and those of
+    /// [`new`](Self::new).
     pub fn from_directory(directory: impl AsRef<Path>) -> Result<Option<Self>> {
         let Some((source, variables)) = files::template(directory.as_ref())? else { return Ok(None) };
         Self::new(&source, variables).map(Some)
     }
 
-    /// The same template, for which it is always this time, in UTC. Templates may put the date into a prompt; by
-    /// default it is the system's, in its time zone.
+    /// Fixes the time that the template sees, in UTC. Templates may put the date into a prompt; by default it is the
+    /// system's, in its time zone.
     #[must_use]
     pub fn at(mut self, now: SystemTime) -> Self {
         self.now = Some(now);
         self
     }
 
-    /// Writes a conversation as the model reads it: [`Message`]s, or others that serialise to maps, with tool calls for
-    /// instance. `add_generation_prompt` ends it with what comes before the model's answer.
+    /// Renders a conversation to the model's prompt. Messages are [`Message`]s, or other types that serialise to
+    /// maps, for example with tool calls. If `add_generation_prompt` is true, the prompt ends with the beginning of
+    /// the model's answer.
     ///
     /// # Errors
-    /// [`TextError::Refused`], with the template's own words, where it raises an exception; [`TextError::Template`]
-    /// where it fails or takes too much time or memory.
+    /// [`TextError::Refused`], with the template's message, if it raises an exception; [`TextError::Template`] if it
+    /// fails or takes too much time or memory.
     pub fn render<M: Serialize>(&self, messages: &[M], add_generation_prompt: bool) -> Result<String> {
         let count = messages.len() as u64;
         let messages = Value::from_serialize(messages);
@@ -166,9 +169,9 @@ impl ChatTemplate {
     }
 }
 
-/// What a template can use.
+/// The functions, filters and tests that a template can use.
 fn environment(budget: &Budget, now: Option<SystemTime>) -> Environment<'static> {
-    // Neither filters nor functions but those that are added here.
+    // Contains only the filters and functions that are added here.
     let mut env = Environment::empty();
     env.set_debug(false); // errors would print all variables, to any depth
     env.set_recursion_limit(DEEPEST);
@@ -217,12 +220,12 @@ fn environment(budget: &Budget, now: Option<SystemTime>) -> Environment<'static>
     env
 }
 
-/// What a template says when it raises an exception.
+/// The message of an exception that a template raises.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 struct Raised(String);
 
-/// An error of minijinja's.
+/// Converts an error of minijinja.
 fn failed(error: &Error) -> TextError {
     let mut source = std::error::Error::source(error);
     while let Some(inner) = source {
@@ -240,7 +243,7 @@ fn failed(error: &Error) -> TextError {
     TextError::template(error.line(), reason)
 }
 
-/// Runs what may need much stack. Should minijinja panic, it is an error.
+/// Runs a function that may need a deep stack. A panic of minijinja becomes an error.
 fn on_own_stack<T: Send>(work: impl FnOnce() -> Result<T> + Send) -> Result<T> {
     std::thread::scope(|scope| {
         let thread = std::thread::Builder::new().name("chat template".into()).stack_size(STACK);

@@ -1,4 +1,4 @@
-//! The filters that `guard` puts into a template, by which its operators pay.
+//! The filters that `guard` adds to a template to charge for its operators.
 
 use minijinja::{
     Environment, Error, ErrorKind, State, Value,
@@ -13,7 +13,7 @@ use super::{
 
 type Result<T> = std::result::Result<T, Error>;
 
-/// Adds them.
+/// Adds these filters.
 pub(super) fn add(env: &mut Environment<'_>, budget: &Budget) {
     own(env, budget, guard::TEXT, |_, args, budget| match one(&args)? {
         text if text.kind() == ValueKind::String => Ok(text.clone()),
@@ -25,7 +25,7 @@ pub(super) fn add(env: &mut Environment<'_>, budget: &Budget) {
         Ok(value.clone())
     });
     own(env, budget, guard::TIMES, times);
-    // What is only looked at stays as it is, without `own`.
+    // Filters that only read are added without `own`, since their value is unchanged.
     let paying = budget.clone();
     env.add_filter(guard::READ, move |value: Value| paying.read(&value).map(|()| value));
     env.add_filter(guard::KEY, |value: Value| match value.as_object() {
@@ -38,7 +38,8 @@ pub(super) fn add(env: &mut Environment<'_>, budget: &Budget) {
     own(env, budget, guard::METHOD, methods::of_map);
 }
 
-/// Texts, numbers, lists and maps may be held by a namespace. Were it to hold itself, it would never be freed.
+/// Checks that a value may be held by a namespace: strings, numbers, lists and maps. A namespace that held itself
+/// would never be freed.
 fn held(value: &Value, budget: &Budget) -> Result<()> {
     let mut pending = vec![value.clone()];
     while let Some(value) = pending.pop() {
@@ -68,7 +69,7 @@ fn held(value: &Value, budget: &Budget) -> Result<()> {
     Ok(())
 }
 
-/// `a * b`: of numbers, or a text or list so many times.
+/// `a * b`: a product of numbers, or a repeated string or list.
 fn times(_: &State, args: Rest<Value>, budget: &Budget) -> Result<Value> {
     let (a, b): (&Value, &Value) = from_args(&args)?;
     let many = |value: &Value| value.as_str().is_some() || matches!(value.kind(), ValueKind::Seq | ValueKind::Iterable);

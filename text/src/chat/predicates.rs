@@ -1,4 +1,4 @@
-//! Tests that a template has, `is string` and such: Jinja's, with everything that they compare paid for.
+//! The tests of a template, such as `is string`: Jinja's, charged for the values that they compare.
 
 use minijinja::{
     Environment, Error, ErrorKind, State, Value, tests,
@@ -9,7 +9,7 @@ use super::budget::Budget;
 
 type Result<T> = std::result::Result<T, Error>;
 
-/// Gives an environment its tests.
+/// Adds tests to an environment.
 pub(super) fn add(env: &mut Environment<'_>, budget: &Budget) {
     let of_kind = [
         ("boolean", Value::from_function(tests::is_boolean)),
@@ -56,7 +56,7 @@ pub(super) fn add(env: &mut Environment<'_>, budget: &Budget) {
             });
         }
     }
-    // Texts and maps are sequences to Jinja, and nothing is none.
+    // In Jinja, strings, maps and undefined values count as sequences, but none does not.
     let iterable = |value: &Value| {
         let kind = value.kind();
         matches!(kind, ValueKind::String | ValueKind::Seq | ValueKind::Iterable | ValueKind::Map | ValueKind::Undefined)

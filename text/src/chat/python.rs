@@ -1,4 +1,4 @@
-//! Values as Python writes them: `True` and `['a', 1.0]`.
+//! Formatting of values like Python: `True` and `['a', 1.0]`.
 
 use std::fmt::Write;
 
@@ -6,10 +6,10 @@ use minijinja::{Error, ErrorKind, Value, value::ValueKind};
 
 use super::budget::{Budget, ENTRY};
 
-/// How deep lists may lie within lists where they are written.
+/// Largest nesting depth of lists that can be formatted.
 pub(super) const DEEPEST: usize = 100;
 
-/// What `str` makes of a value.
+/// Formats a value like `str`.
 pub(super) fn text(value: &Value, budget: &Budget) -> Result<String, Error> {
     let mut out = String::new();
     match value.as_str() {
@@ -21,7 +21,7 @@ pub(super) fn text(value: &Value, budget: &Budget) -> Result<String, Error> {
     Ok(out)
 }
 
-/// What `repr` makes of a value.
+/// Formats a value like `repr`.
 fn repr(value: &Value, budget: &Budget, out: &mut String, depth: usize) -> Result<(), Error> {
     budget.spend(ENTRY)?;
     if depth > DEEPEST {
@@ -62,13 +62,13 @@ fn repr(value: &Value, budget: &Budget, out: &mut String, depth: usize) -> Resul
     Ok(())
 }
 
-/// That lists lie too deep to be written.
+/// Error about lists that are nested too deep to be formatted.
 pub(super) fn too_deep() -> Error {
     Error::new(ErrorKind::InvalidOperation, "lists lie too deep within lists to be written")
 }
 
-/// A number; floats with the fewest digits, as both languages do, and Python's exponents. What is infinite and what is
-/// no number have other names in JSON.
+/// Formats a number. Floats have the fewest digits, as in both languages, and Python's exponents. The names of
+/// infinity and NaN differ in JSON, so they are arguments.
 pub(super) fn number(value: &Value, out: &mut String, [infinite, undefined]: [&str; 2]) {
     let float = f64::try_from(value.clone()).ok().filter(|_| !value.is_integer());
     let _ = match float {
@@ -88,7 +88,8 @@ pub(super) fn number(value: &Value, out: &mut String, [infinite, undefined]: [&s
     };
 }
 
-/// Whether Python shows a letter within quotes as it is. Letters that Unicode has not named yet count as shown.
+/// Returns true if Python does not escape a character in quotes. Characters that are not assigned in Unicode count as
+/// not escaped.
 fn is_shown(letter: char) -> bool {
     let hidden = letter.is_control()
         || letter.is_whitespace()

@@ -1,12 +1,11 @@
-//! Tags that minijinja does not know, or reads otherwise.
+//! Tags that minijinja does not know, or reads differently from Jinja.
 //!
-//! With `{% generation %}` a template marks what the model is to write, for masks in training. For a prompt the marks
-//! mean nothing but a scope of their own, which is what `{% with %}` is. And a newline behind `{% raw %}` stays in
-//! Jinja, which minijinja needs to be told by a `+`.
+//! Templates mark the model's output with `{% generation %}`, for masks in training. In a prompt the tag only opens a
+//! scope, like `{% with %}`. And Jinja keeps a newline after `{% raw %}`, for which minijinja requires a `+`.
 
 use std::borrow::Cow;
 
-/// Writes such tags in minijinja's way. All else, lines included, stays in its place.
+/// Converts such tags to minijinja's syntax. The rest of the template, including line numbers, is unchanged.
 pub(super) fn known(source: &str) -> Cow<'_, str> {
     if !source.contains("generation") && !source.contains("raw") {
         return source.into();
@@ -20,7 +19,7 @@ pub(super) fn known(source: &str) -> Cow<'_, str> {
         let length = match rest.as_bytes().get(1) {
             Some(b'#') if !raw => rest[2..].find("#}").map_or(rest.len(), |end| end + 4),
             Some(b'{') if !raw => closed(rest, "}}"),
-            // Within raw text, what looks like a tag may lie across the end of the raw text.
+            // In raw text, the end of an apparent tag may be beyond the end of the raw text.
             Some(b'%') if raw && name(rest) != "endraw" => 1,
             Some(b'%') => {
                 let tag = &rest[..closed(rest, "%}")];
@@ -44,13 +43,13 @@ pub(super) fn known(source: &str) -> Cow<'_, str> {
     out.into()
 }
 
-/// What a tag is called.
+/// Name of a tag.
 fn name(tag: &str) -> &str {
     let name = tag[2..].trim_start_matches(['-', '+']).trim_start();
     name.split(|letter: char| !letter.is_alphanumeric() && letter != '_').next().unwrap_or_default()
 }
 
-/// The length of a tag up to its end, which texts within may contain; or all there is.
+/// Length of a tag including `end`, which may also occur in strings inside it; all of the text if `end` is missing.
 fn closed(tag: &str, end: &str) -> usize {
     let mut quote = None;
     let mut escaped = false;

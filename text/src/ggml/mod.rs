@@ -1,9 +1,9 @@
 //! Tokenizers from the vocabulary in a GGUF file.
 //!
-//! A GGUF file has no `tokenizer.json`; it has a list of tokens and, by the kind of tokenizer, scores or merges, under
-//! `tokenizer.ggml.*`. Whoever reads the file fills a [`Vocabulary`], and [`Vocabulary::tokenizer`] builds what
-//! transformers would build of it. Where llama.cpp goes another way, transformers' is taken: a text that begins with a
-//! space gets no second one, and `default` cuts texts as GPT-2 does.
+//! A GGUF file has no `tokenizer.json`. It has a list of tokens and, depending on the type of tokenizer, scores or
+//! merges, under `tokenizer.ggml.*`. The caller fills a [`Vocabulary`] from the file, and [`Vocabulary::tokenizer`]
+//! builds the same tokenizer as transformers. Where llama.cpp differs, transformers is followed: a text that begins
+//! with a space gets no second one, and `default` splits texts like GPT-2.
 
 use serde::{Deserialize, Serialize};
 use tokenizers::{
@@ -23,36 +23,36 @@ use crate::{
     special,
 };
 
-/// What a GGUF file says of its tokens, under `tokenizer.ggml.*`.
+/// The tokenizer data of a GGUF file, under `tokenizer.ggml.*`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Vocabulary {
-    /// `model`: `llama` (SentencePiece's byte pairs) or `gpt2` (byte pairs of bytes).
+    /// `model`: `llama` (SentencePiece BPE) or `gpt2` (byte-level BPE).
     pub model: String,
-    /// `pre`: by whose pattern texts are cut first, for `gpt2`: `llama-bpe`, `smollm`, ….
+    /// `pre`: name of the pre-tokenization pattern, for `gpt2`: `llama-bpe`, `smollm`, ….
     pub pre: Option<String>,
-    /// `tokens`: their place is their number.
+    /// `tokens`: the index of a token is its id.
     pub tokens: Vec<String>,
-    /// `scores`: which pieces are joined first, for `llama`.
+    /// `scores`: priorities of merges, for `llama`.
     pub scores: Option<Vec<f32>>,
     /// `token_type`: 1 ordinary, 2 unknown, 3 control, 4 user-defined, 5 unused, 6 byte.
     pub token_types: Option<Vec<i32>>,
-    /// `merges`: pairs with a space between, best first, for `gpt2`.
+    /// `merges`: pairs separated by a space, highest priority first, for `gpt2`.
     pub merges: Option<Vec<String>>,
-    /// `bos_token_id`: the token that begins a text.
+    /// `bos_token_id`: the beginning-of-sequence token.
     pub bos: Option<u32>,
-    /// `eos_token_id`: the token that ends a text.
+    /// `eos_token_id`: the end-of-sequence token.
     pub eos: Option<u32>,
-    /// `unknown_token_id`: the token for what is unknown.
+    /// `unknown_token_id`: the token for unknown text.
     pub unknown: Option<u32>,
-    /// `padding_token_id`: the token that fills rows.
+    /// `padding_token_id`: the padding token.
     pub padding: Option<u32>,
-    /// `add_bos_token`: whether every text begins with `bos`. If not given: for `llama`, and LLaMA 3's and Mistral's
-    /// way of cutting.
+    /// `add_bos_token`: if true, every sequence begins with `bos`. `None` means true for `llama`, and for the
+    /// pre-tokenization of LLaMA 3 and Mistral.
     pub add_bos: Option<bool>,
-    /// `add_eos_token`: whether every text ends with `eos`.
+    /// `add_eos_token`: if true, every sequence ends with `eos`. `None` means false.
     pub add_eos: Option<bool>,
-    /// `add_space_prefix`: whether a space is put before a text, for `llama`; yes if not given.
+    /// `add_space_prefix`: if true, a space is prepended to a text, for `llama`. `None` means true.
     pub add_space_prefix: Option<bool>,
 }
 
@@ -60,8 +60,8 @@ impl Vocabulary {
     /// Builds the tokenizer.
     ///
     /// # Errors
-    /// [`TextError::Vocabulary`]: lists differ in length, a number is none of a token, a token occurs twice, a merge
-    /// names what is none, or the kind of tokenizer or its way of cutting texts is not known.
+    /// [`TextError::Vocabulary`] if lists differ in length, an id is out of range, a token occurs twice, a merge
+    /// refers to an unknown token, or the type of tokenizer or its pre-tokenization is unknown.
     pub fn tokenizer(self) -> Result<Tokenizer> {
         self.build().map_err(|reason| TextError::Vocabulary(error_message(&reason)))
     }
@@ -69,7 +69,7 @@ impl Vocabulary {
     fn build(mut self) -> std::result::Result<Tokenizer, String> {
         self.check()?;
         for (id, token) in self.tokens.iter_mut().enumerate() {
-            // As llama.cpp does; some files have them.
+            // As in llama.cpp; some files have empty tokens.
             if token.is_empty() {
                 *token = format!("[EMPTY_{id}]");
             }
@@ -93,7 +93,7 @@ impl Vocabulary {
         Ok(tokenizer)
     }
 
-    /// That lists and numbers fit.
+    /// Checks the lengths of lists and the range of ids.
     fn check(&self) -> std::result::Result<(), String> {
         let count = self.tokens.len();
         let scores = self.scores.as_ref().map(Vec::len);
@@ -118,18 +118,18 @@ impl Vocabulary {
         if unknown { Kind::Unknown } else { number.map_or(Kind::Normal, |number| Kind::of(*number)) }
     }
 
-    /// The tokens that have a role, which are special whatever their kind.
+    /// The tokens with a role, which are special regardless of their type.
     fn roles(&self) -> Vec<AddedToken> {
         let ids = [self.bos, self.eos, self.unknown, self.padding];
         let texts = ids.into_iter().flatten().filter_map(|id| self.tokens.get(id as usize));
         texts.map(|text| special::added(text, true)).collect()
     }
 
-    /// The pairs that `merges` lists.
+    /// The pairs in `merges`; `None` if there are none.
     fn pairs(&mut self) -> std::result::Result<Option<Merges>, String> {
         let Some(merges) = self.merges.take() else { return Ok(None) };
         let pairs = merges.into_iter().enumerate().map(|(place, merge)| {
-            // As llama.cpp has it: a first half may begin with a space, were it ever one.
+            // As in llama.cpp, the first half may begin with a space.
             let after_first = merge.chars().next().map_or(0, char::len_utf8);
             let Some(space) = merge.get(after_first..).and_then(|rest| rest.find(' ')) else {
                 return Err(format!("merge {place}, {merge:?}, is no pair with a space between"));

@@ -1,4 +1,4 @@
-//! How texts are cut before byte pairs are joined: the pre-tokenizers that GGUF files name.
+//! Pre-tokenizers that GGUF files name, which split texts before byte pairs are merged.
 //!
 //! The names are those of llama.cpp (`src/llama-vocab.cpp`). The patterns are those of the models' own
 //! `tokenizer.json`, which llama.cpp rewrites for its engine.
@@ -13,13 +13,13 @@ use tokenizers::{
     tokenizer::SplitDelimiterBehavior,
 };
 
-/// How a family of models cuts texts.
+/// Pre-tokenizer of a family of models.
 pub(super) struct Cut {
     /// Patterns, each applied to the parts that those before it left. What lies between matches is a part too.
     patterns: &'static [&'static str],
-    /// Whether a part that is a token is that token, whatever merges say.
+    /// If true, a part that is a token becomes that token, whatever the merges are.
     pub(super) whole_first: bool,
-    /// Whether texts begin with a token of their own where the file does not say.
+    /// If true, texts begin with a token of their own where the file does not set it.
     pub(super) add_bos: bool,
 }
 
@@ -91,8 +91,8 @@ const NAMED: [(&str, &[&str]); 13] = [
     ("viking", &[r" ?[^(\s|.,!?…。，、।۔،)]+", r"\p{N}"]),
 ];
 
-/// How the models cut texts that a file means by `pre`. A file without a name is older than the names, and cut as GPT-2
-/// does.
+/// Returns the pre-tokenizer that a file means by `pre`. A file without a name is older than the names, and uses that
+/// of GPT-2.
 pub(super) fn named(pre: Option<&str>) -> Result<Cut, String> {
     let pre = pre.unwrap_or("default");
     for (names, patterns) in NAMED {

@@ -1,4 +1,4 @@
-//! Which letters a SentencePiece model replaces before it looks at a text.
+//! Character map that a SentencePiece model applies to a text.
 
 use tokenizers::normalizers::precompiled::Precompiled;
 

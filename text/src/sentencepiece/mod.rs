@@ -109,7 +109,7 @@ fn build(bytes: &[u8], options: &Options, file: &Path) -> Result<Tokenizer> {
     Ok(tokenizer)
 }
 
-/// What bytes are that are no model.
+/// Description of bytes that are not a model.
 fn instead(bytes: &[u8], otherwise: &str) -> String {
     if bytes.is_empty() {
         return "it is empty".into();

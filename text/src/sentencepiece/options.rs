@@ -1,4 +1,4 @@
-//! What a `tokenizer_config.json` adds to a model.
+//! Options of a model in `tokenizer_config.json`.
 
 use std::path::Path;
 
@@ -16,12 +16,12 @@ use crate::{
 /// Entries that name a token for a purpose.
 const ROLES: [&str; 7] = ["bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"];
 
-/// What a SentencePiece model does not say itself. The default is LLaMA's.
+/// Options that a SentencePiece model does not contain. The default is LLaMA's.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Whether every text gets the token that begins one. LLaMA's default, yes, holds wherever nothing is said.
+    /// If true, every text gets the token that begins one. Default: true, as for LLaMA.
     pub add_bos: bool,
-    /// Whether every text gets the token that ends one.
+    /// If true, every text gets the token that ends one.
     pub add_eos: bool,
     /// The token that begins a text, if not the one that the model names, `<s>`.
     pub bos: Option<String>,
@@ -29,9 +29,9 @@ pub struct Options {
     pub eos: Option<String>,
     /// Pieces that are special tokens besides the model's control pieces. A name that is no piece is left out.
     pub special: Vec<String>,
-    /// Whether a space is put before a text; if not given, as the model says.
+    /// If true, a space is put before a text; `None` for the model's own setting.
     pub add_prefix_space: Option<bool>,
-    /// Whether a space is put behind each special token within a text too, as transformers did before July 2023.
+    /// If true, a space is also put after each special token within a text, as transformers did before July 2023.
     pub legacy: bool,
     /// Tokens with numbers behind the model's pieces, or other properties for some of those.
     pub added: Vec<(u32, AddedToken)>,

@@ -25,8 +25,8 @@ pub(super) struct Piece {
     pub(super) kind: Option<i32>,
 }
 
-/// How the model was made: the kind of model (missing or 1: unigram, 2: byte pairs, 3: words, 4: letters), where the
-/// space goes, and which piece begins and which ends a text (missing: `<s>` and `</s>`).
+/// Training options of the model: its kind (missing or 1: unigram, 2: byte pairs, 3: words, 4: characters), the place
+/// of the space, and the pieces that begin and end a text (missing: `<s>` and `</s>`).
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct Trainer {
     #[prost(int32, optional, tag = "3")]
@@ -39,7 +39,7 @@ pub(super) struct Trainer {
     pub(super) eos: Option<String>,
 }
 
-/// What happens to a text first. What is missing is on.
+/// Normalization of a text. A missing option is on.
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct Normalizer {
     #[prost(bytes = "vec", tag = "2")]

@@ -13,7 +13,7 @@ use crate::{Result, RunSettings, TrainError, data::Position};
 /// The format that this grove reads and writes.
 const FORMAT: u64 = 1;
 
-/// How far a run has come: everything beside the arrays.
+/// Progress of a run: everything besides the arrays.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Progressed {
     /// Steps made.
@@ -29,7 +29,7 @@ pub struct Progressed {
     pub best: Option<(u64, f64)>,
     /// Evaluations since then.
     pub stale: u64,
-    /// What was measured since the last record in the logs: sums, and of how many steps.
+    /// Metrics since the last record in the logs: sums, and the number of steps of each.
     #[serde(default, with = "exact::sums")]
     pub unrecorded: BTreeMap<String, (f64, u64)>,
     /// Steps that were left out, as their loss or gradient was not finite.
@@ -52,7 +52,7 @@ pub struct Manifest {
     pub state_sha256: String,
     /// SHA-256 of this file as it was with zeros here.
     pub manifest_sha256: String,
-    /// How far the run has come.
+    /// Progress of the run.
     #[serde(flatten)]
     pub progressed: Progressed,
 }

@@ -28,7 +28,7 @@ use manifest::is_damage;
 const STATE: &str = "state.safetensors";
 const MANIFEST: &str = "checkpoint.json";
 const PREFIX: &str = "step-";
-/// What directories are called while they are written.
+/// Prefix of directories while they are written.
 const TEMPORARY: &str = ".grove-";
 
 /// The checkpoints of a run.
@@ -45,7 +45,7 @@ pub struct Checkpoints {
 pub struct Restored<T> {
     /// The tree that was saved.
     pub state: T,
-    /// What was saved with it.
+    /// Progress of the run at the checkpoint.
     pub progressed: Progressed,
     /// Its directory.
     pub path: PathBuf,
@@ -206,7 +206,7 @@ impl Checkpoints {
         builder.prefix(TEMPORARY).suffix(".writing");
         #[cfg(unix)]
         {
-            // What any program's new directory gets, less the umask; temporary ones are private by default.
+            // Mode of a new directory by the umask; temporary directories are private by default.
             use std::os::unix::fs::PermissionsExt;
             builder.permissions(fs::Permissions::from_mode(0o777));
         }

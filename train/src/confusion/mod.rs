@@ -1,4 +1,4 @@
-//! How often a classifier is right, and what it takes for what.
+//! Confusion matrix of a classifier, with its metrics.
 
 mod plot;
 
@@ -9,7 +9,7 @@ use crate::log::printable;
 /// Characters of a class's name in a table.
 const LONGEST_NAME: usize = 60;
 
-/// Which classes were taken for which.
+/// Confusion matrix: counts of predicted classes for each true class.
 ///
 /// ```
 /// use grove_train::Confusion;
@@ -115,7 +115,7 @@ impl Confusion {
     /// A picture, as SVG: a row for each class, a column for each prediction, darker the larger the part of the row.
     ///
     /// # Errors
-    /// What the drawing library says is wrong.
+    /// The message of the drawing library.
     pub fn svg(&self) -> Result<String, String> {
         plot::svg(&self.labels, &self.counts).map_err(|error| error.to_string())
     }

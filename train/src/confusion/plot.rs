@@ -14,7 +14,7 @@ use std::error::Error;
 use crate::log::printable;
 
 const INK: RGBColor = RGBColor(51, 51, 51);
-/// What a row's whole is drawn in; nothing is white.
+/// Colour of a cell that has all of its row; an empty cell is white.
 const FULL: [f64; 3] = [0.0, 114.0, 178.0];
 /// Room for the names of the classes, and a margin.
 const NAMES: i32 = 160;

@@ -1,4 +1,4 @@
-//! What can go wrong between what is trained on and a batch of it.
+//! Errors of data sets.
 
 use std::path::{Path, PathBuf};
 
@@ -13,11 +13,11 @@ pub enum DataError {
     /// The operating system refused.
     #[error("cannot {action} {}: {source}", path.display())]
     Io {
-        /// What was being done: "open", "read", ….
+        /// The failed action: "open", "read", ….
         action: &'static str,
         /// The file or directory.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: std::io::Error,
     },
 
@@ -30,7 +30,7 @@ pub enum DataError {
     NotText {
         /// The file.
         file: PathBuf,
-        /// What it is instead, and what to do about it.
+        /// Description of the file's actual content, and a remedy.
         reason: String,
     },
 
@@ -39,7 +39,7 @@ pub enum DataError {
     NotTokens {
         /// The file.
         file: PathBuf,
-        /// What is wrong with it, and what to do about it.
+        /// The problem in it, and a remedy.
         reason: String,
     },
 
@@ -69,7 +69,7 @@ pub enum DataError {
         file: PathBuf,
         /// The token.
         token: u32,
-        /// Where it stands in the stream, from 0.
+        /// Position in the stream, from 0.
         position: u64,
         /// The number of different tokens.
         vocabulary: u32,
@@ -100,7 +100,7 @@ pub enum DataError {
         batch_size: usize,
         /// Examples there are.
         examples: usize,
-        /// What an example is: "examples", "windows of 129 tokens", ….
+        /// Name of the examples: "examples", "windows of 129 tokens", ….
         what: String,
     },
 
@@ -164,11 +164,11 @@ pub enum DataError {
     /// The thread that loads ahead panicked.
     #[error("loading data panicked: {message}")]
     Panicked {
-        /// What the panic said.
+        /// Message of the panic.
         message: String,
     },
 
-    /// What the loading of an example said; see [`DataError::other`].
+    /// Error of loading an example; see [`DataError::other`].
     #[error(transparent)]
     Other(Box<dyn std::error::Error + Send + Sync>),
 }

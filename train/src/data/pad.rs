@@ -46,7 +46,7 @@ impl PaddedBatch {
         self.tokens.tokens(device)
     }
 
-    /// Which are tokens and not padding (the `attention_mask` of transformers).
+    /// Mask of the tokens that are not padding (the `attention_mask` of transformers).
     ///
     /// # Shapes
     /// - output: `[rows, columns]`, true for a token
@@ -57,7 +57,7 @@ impl PaddedBatch {
         Tensor::from_data(TensorData::new(mask, [rows, columns]), device)
     }
 
-    /// How much of the batch is padding, from 0 to 1.
+    /// Fraction of the batch that is padding, from 0 to 1.
     pub fn padding(&self) -> f64 {
         let all = self.tokens.tokens.len();
         if all == 0 {

@@ -1,10 +1,10 @@
-//! Where a run is in its data.
+//! Position of a run in its data.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// How many batches have been seen: `epoch` whole epochs, and `batch` batches of the one after.
+/// Number of batches seen: `epoch` whole epochs, and `batch` batches of the next one.
 ///
 /// It is saved with a checkpoint; [`prefetch`](super::prefetch) goes on from it. The default is the beginning.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default, Serialize, Deserialize)]

@@ -101,7 +101,7 @@ impl<D: Data> Drop for Prefetch<D> {
     }
 }
 
-/// What `panic!` was given.
+/// Message of a panic.
 fn message(panic: &(dyn Any + Send)) -> String {
     match (panic.downcast_ref::<&str>(), panic.downcast_ref::<String>()) {
         (Some(message), _) => (*message).into(),

@@ -2,13 +2,13 @@
 
 use super::DataError;
 
-/// What is trained on: examples, grouped anew into batches in every epoch.
+/// A data set: examples, grouped into new batches in every epoch.
 ///
 /// The batches of an epoch are a pure function of the data, its key and the epoch, so that a run that is resumed
 /// sees the batches that it would have seen. An implementation usually holds an [`Order`](super::Order) and answers
 /// the first two functions with it.
 pub trait Data: Send + Sync + 'static {
-    /// What is loaded: plain memory of the host, which whoever trains moves to a device.
+    /// A batch in the host's memory, which the training loop moves to a device.
     type Batch: Send + 'static;
 
     /// The batches of an epoch, each the indices of its examples.

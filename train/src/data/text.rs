@@ -26,7 +26,7 @@ pub fn read_text(path: impl AsRef<Path>) -> Result<String, DataError> {
     })
 }
 
-/// What bytes are that are no UTF-8 from `offset` on, and how to make it of them.
+/// Description of bytes that are not UTF-8 from `offset` on, and of their conversion.
 fn what_instead(bytes: &[u8], offset: usize) -> String {
     let wrong = bytes.get(offset).copied().unwrap_or_default();
     let is_utf16 = bytes.starts_with(&[0xff, 0xfe]) || bytes.starts_with(&[0xfe, 0xff]);

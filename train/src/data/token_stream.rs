@@ -86,7 +86,7 @@ impl TokenStream {
         self.part.len()
     }
 
-    /// Whether there are no tokens.
+    /// True if there are no tokens.
     pub fn is_empty(&self) -> bool {
         self.part.is_empty()
     }
@@ -155,7 +155,7 @@ impl TokenStream {
         self.part.start + start..self.part.start + end
     }
 
-    /// What this is, for the beginning of an error.
+    /// Description of the stream for the start of an error message.
     pub(super) fn description(&self) -> String {
         let whole = match &*self.tokens {
             Tokens::Memory(_) => "the text".into(),

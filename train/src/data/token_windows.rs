@@ -27,7 +27,7 @@ pub struct TokenWindows {
     stream: TokenStream,
     context: usize,
     order: Order,
-    /// Where windows begin, for training.
+    /// Key of the windows' offsets, for training.
     offsets: Option<Key>,
 }
 
@@ -74,7 +74,7 @@ impl TokenWindows {
         self.context
     }
 
-    /// Where the first window of an epoch begins.
+    /// Offset of the first window of an epoch.
     fn offset(&self, epoch: u64) -> usize {
         let Some(key) = self.offsets else { return 0 };
         let bits = key.fold_in(epoch as u32).bits(2);

@@ -12,7 +12,7 @@ use crate::{
     error::listed,
 };
 
-/// What a run goes on from: a new model, or its newest checkpoint.
+/// Start of a run: a new model, or its newest checkpoint.
 pub(super) struct Beginning<B: Backend, M, S> {
     pub(super) state: TrainState<B, M, S>,
     pub(super) progressed: Progressed,
@@ -20,7 +20,7 @@ pub(super) struct Beginning<B: Backend, M, S> {
     /// The step and the directory of that checkpoint.
     pub(super) kept: Option<(u64, PathBuf)>,
     pub(super) best: Best<M>,
-    /// What a person should know, a sentence each.
+    /// Remarks for the user, a sentence each.
     pub(super) remarks: Vec<String>,
     /// The directory is this run's alone as long as this lives.
     pub(super) lock: Option<RunLock>,
@@ -96,7 +96,7 @@ impl<B: Backend, M: Tree<B>, S: Tree<B>> Beginning<B, M, S> {
                 progressed.key = key.words();
                 progressed.position = within(progressed.position, batches_per_epoch);
             }
-            // What a process left that was killed right after writing it.
+            // A process that was killed right after writing a checkpoint has left older ones.
             checkpoints.thin(progressed.step)?;
             kept = Some((progressed.step, path));
         }

@@ -47,7 +47,7 @@ impl<M> Best<M> {
                 remarks.push(format!("the best model so far, of step {step}, is lost: {damage}"));
                 progressed.best = None;
             }
-            // What an earlier run left, which was killed before its first checkpoint.
+            // An earlier run that was killed before its first checkpoint may have left files.
             None => checkpoints.retain(&[])?,
         }
         Ok(Self { model, checkpoints: Some(checkpoints), pinned: progressed.best.map(|(step, _)| step) })

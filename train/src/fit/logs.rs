@@ -8,8 +8,8 @@ use crate::{
 };
 use grove_optim::Schedule;
 
-/// Where a run's numbers go. The sums since the last record are in [`Progressed`], so that a run that is resumed
-/// between two records writes the next one as if nothing had happened.
+/// Logs of a run. The sums since the last record are in [`Progressed`], so that a run that is resumed between two
+/// records writes the next one as if it had not been interrupted.
 pub(super) struct Logs {
     sinks: Vec<Box<dyn Sink>>,
     progress: Option<Progress>,

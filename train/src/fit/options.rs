@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, path::PathBuf};
 
 use crate::{LossScale, Result, RunLock, RunSettings, StepOptions, Stop, TrainError};
 
-/// How long to train.
+/// Length of a run.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Length {
     /// So many steps.
@@ -47,16 +47,16 @@ impl NonFinite {
     }
 }
 
-/// How [`fit`](crate::fit) runs. [`Default`] is a short run that leaves nothing on the disk.
+/// Options of [`fit`](crate::fit). [`Default`] is a short run that writes nothing to the disk.
 #[derive(Clone)]
 pub struct FitOptions<B: Backend> {
-    /// How long: 1 epoch.
+    /// Length of the run. Default: 1 epoch.
     pub length: Length,
     /// Batches whose mean gradient makes one step: 1. Each counts by its [`Outcome::weight`](crate::Outcome::weight).
     pub accumulate: usize,
-    /// What is trained, and in which type the loss is computed.
+    /// Trainable leaves, and dtype of the computation.
     pub step: StepOptions<B>,
-    /// Whether to scale the loss, which f16 needs: no.
+    /// If true, the loss is scaled, which f16 needs. Default: false.
     pub loss_scaling: bool,
     /// Treatment of a step whose loss or gradient is not finite: it ends the run.
     pub non_finite: NonFinite,
@@ -71,27 +71,28 @@ pub struct FitOptions<B: Backend> {
     pub log_every: u64,
     /// Steps from one checkpoint to the next: 500. There is one at the end, and one where the run is stopped, too.
     pub checkpoint_every: u64,
-    /// How many checkpoints to keep: 2.
+    /// Number of checkpoints to keep. Default: 2.
     pub keep: usize,
-    /// Where checkpoints and logs go: nowhere. The directory gets `checkpoints/`, `best/`, `metrics.jsonl`,
+    /// Directory of checkpoints and logs. Default: none. The directory gets `checkpoints/`, `best/`, `metrics.jsonl`,
     /// `tensorboard/`, `loss.svg` and `run.lock`.
     pub directory: Option<PathBuf>,
     /// The [`RunLock`] of the directory, where the program holds it already: else the run takes it.
     pub lock: Option<RunLock>,
-    /// Whether to go on with the run in that directory, if there is one; else it is an error if there is: no.
+    /// If true, resumes the run in that directory, if there is one; if false, a run in the directory is an error.
+    /// Default: false.
     pub resume: bool,
     /// Goes on with it although it began with other settings, key or data: no.
     pub resume_anyway: bool,
     /// Settings of the run besides these options: seed, data, learning rate, sizes of the model. They are written into the
     /// checkpoints, and a resumed run has to have the same. None are known by default.
     pub settings: RunSettings,
-    /// What the learning rate follows, for the logs only.
+    /// Schedule of the learning rate, for the logs only.
     pub learning_rate: Option<Schedule>,
-    /// What is counted for the rate in the logs, and how many of it a batch has: ("tokens", 4096), say.
+    /// Unit of the rate in the logs, and its number in a batch, such as `("tokens", 4096)`.
     pub unit: Option<(&'static str, u64)>,
     /// Ends the run when it becomes true; see [`stop_on_interrupt`](crate::stop_on_interrupt).
     pub stop: Option<Stop>,
-    /// Whether to show a progress bar on standard error: no.
+    /// If true, shows a progress bar on standard error. Default: false.
     pub progress: bool,
 }
 
@@ -185,7 +186,7 @@ impl Length {
     }
 }
 
-/// What an evaluation found: `loss`, by which models are compared, and other numbers.
+/// Results of an evaluation: `loss`, by which models are compared, and other metrics.
 pub type Evaluation = BTreeMap<String, f64>;
 
 /// The arrays of a run.
@@ -212,7 +213,7 @@ pub enum Ended {
     Interrupted,
 }
 
-/// What came of a run.
+/// Result of a run.
 #[derive(Clone, Debug)]
 pub struct Fitted<M> {
     /// The model after the last step.

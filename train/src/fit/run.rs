@@ -274,7 +274,7 @@ where
         TrainError::NotFinite { what, value, step, skipped: self.progressed.skipped_in_a_row, kept }
     }
 
-    /// What is due after a step.
+    /// Evaluation, checkpoint and logs that are due after a step.
     fn after_step(&mut self, state: &State<B, M, T>) -> Result<()> {
         let (step, every) = (self.progressed.step, self.options.evaluate_every);
         let last = step == self.steps;

@@ -28,7 +28,7 @@ impl AppendFile {
     /// torn half of this one.
     pub(crate) fn append(&mut self, piece: &[u8]) -> Result<(), LogError> {
         if let Err(error) = self.file.write_all(piece) {
-            // Where even this fails nothing more can be done, and the first error is the one that tells why.
+            // If even this fails nothing more can be done, and the first error tells the cause.
             let _ = self.file.set_len(self.length);
             return Err(LogError::io("write", &self.path)(error));
         }
@@ -41,7 +41,7 @@ impl AppendFile {
         self.file.sync_data().map_err(LogError::io("write", &self.path))
     }
 
-    /// Where the file is.
+    /// Path of the file.
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }

@@ -53,8 +53,9 @@ impl Axis {
     }
 }
 
-/// How the drawing library places numbers. Its own logarithmic axes name powers of ten only, of which losses may
-/// reach none; and what lies outside goes to the edge, because the library does not cut it off.
+/// Placement of values for the drawing library. Its own logarithmic axes have labels at powers of ten only, of which a
+/// range of losses may contain none. Values outside the range are moved to the edge, because the library does not clip
+/// them.
 impl Ranged for Axis {
     type FormatOption = DefaultFormatting;
     type ValueType = f64;

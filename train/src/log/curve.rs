@@ -21,7 +21,7 @@ pub struct LossCurve {
     every: Duration,
     curves: Vec<(String, Series)>,
     drawn: Option<Instant>,
-    /// Whether there is something that is not drawn yet.
+    /// True if there are points that are not drawn yet.
     stale: bool,
 }
 
@@ -71,7 +71,7 @@ impl LossCurve {
         self
     }
 
-    /// Where the image is.
+    /// Path of the image.
     pub fn path(&self) -> &Path {
         &self.path
     }

@@ -1,4 +1,4 @@
-//! What can go wrong while a run is written down.
+//! Errors of logging.
 
 use std::path::PathBuf;
 
@@ -11,11 +11,11 @@ pub enum LogError {
     /// The operating system refused: the disk is full, the directory is read-only, ….
     #[error("cannot {action} {}: {source}", path.display())]
     Io {
-        /// What was being done: "open", "write", ….
+        /// The failed action: "open", "write", ….
         action: &'static str,
         /// The file or directory.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: std::io::Error,
     },
 
@@ -33,7 +33,7 @@ pub enum LogError {
         path: PathBuf,
         /// The line, counted from one.
         line: usize,
-        /// What is wrong with it.
+        /// The problem in it.
         reason: String,
     },
 
@@ -51,7 +51,7 @@ pub enum LogError {
     Plot {
         /// The image file.
         path: PathBuf,
-        /// What the drawing library said.
+        /// Message of the drawing library.
         reason: String,
     },
 

@@ -10,7 +10,7 @@ use prost::Message;
 /// CRC-32C, Castagnoli's.
 static CRC32C: Crc<u32> = Crc::<u32>::new(&CRC_32_ISCSI);
 
-/// What the first event of every file says.
+/// Version string in the first event of every file.
 pub(crate) const FILE_VERSION: &str = "brain.Event:2";
 
 /// One event.

@@ -62,7 +62,7 @@ impl MetricsFile {
         Ok((Self { file: AppendFile::open(path, &mut File::options())? }, records))
     }
 
-    /// Where the file is.
+    /// Path of the file.
     pub fn path(&self) -> &Path {
         self.file.path()
     }

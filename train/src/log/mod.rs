@@ -1,4 +1,4 @@
-//! What a person sees of a run, and what it leaves on the disk.
+//! Progress and logs of a run.
 //!
 //! A training loop measures numbers and hands them, as [`Record`]s, to [`Sink`]s:
 //!

@@ -34,14 +34,14 @@ const COLORS: [RGBColor; 5] = [
     RGBColor(204, 121, 167),
     RGBColor(86, 180, 233),
 ];
-/// Where values are that cannot be drawn.
+/// Colour of marks for values that cannot be drawn.
 const ALARM: RGBColor = RGBColor(200, 0, 0);
 const INK: RGBColor = RGBColor(51, 51, 51);
 const GRID: RGBColor = RGBColor(228, 228, 228);
 /// Up to this many points each gets a dot.
 const DOTS: usize = 50;
 
-/// What is to be drawn.
+/// Content of a plot.
 pub(crate) struct Plot<'a> {
     pub(crate) title: &'a str,
     pub(crate) log_y: bool,
@@ -158,7 +158,7 @@ impl Plot<'_> {
         bucket.mean().filter(|mean| !self.log_y || *mean > 0.0)
     }
 
-    /// Whether the bucket has a value that these axes cannot show.
+    /// True if the bucket has a value that these axes cannot show.
     fn is_off(&self, bucket: &Bucket) -> bool {
         bucket.has_gap() || self.log_y && bucket.low <= 0.0
     }

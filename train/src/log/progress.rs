@@ -1,4 +1,4 @@
-//! What a person sees while a run goes on.
+//! Display of progress during a run.
 
 use std::fmt::Write as _;
 use std::io::Write;
@@ -15,7 +15,7 @@ use crate::log::{EVAL_LOSS, LEARNING_RATE, LogError, Record, Sink, TRAIN_LOSS};
 ///  24% ━━━━━━━━━━━╸━━━━━━━━━━━━━━━ 1,200/5,000  loss 2.3412  eval 2.4021  12,300 tokens/s  4m 12s left
 /// ```
 ///
-/// Where standard error is not a terminal, there is a plain line every thirty seconds instead.
+/// If standard error is not a terminal, it prints a plain line every thirty seconds instead.
 pub struct Progress {
     bar: ProgressBar,
     plain: Option<Plain>,
@@ -59,7 +59,7 @@ impl Progress {
             };
         };
         bar.set_style(style.progress_chars("━╸━").with_key("left", left));
-        // What a person saw last stays on the screen, also if the run ends early.
+        // The last state stays on the screen, also if the run ends early.
         let bar = bar.with_finish(ProgressFinish::Abandon);
         Self { bar, plain, losses: [("loss", None), ("eval", None)], rate: None }
     }

@@ -112,7 +112,7 @@ impl<'de> Deserialize<'de> for Number {
     }
 }
 
-/// How serde is to write and read the fields that are one number.
+/// Serde format of fields that are one number.
 mod number {
     use super::*;
 
@@ -125,7 +125,7 @@ mod number {
     }
 }
 
-/// How serde is to write and read the named numbers.
+/// Serde format of named numbers.
 mod numbers {
     use super::*;
 

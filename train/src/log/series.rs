@@ -87,7 +87,7 @@ impl Bucket {
         (self.drawn > 0).then(|| (self.sum / self.drawn as f64).clamp(self.low, self.high))
     }
 
-    /// Whether a number among the points cannot be drawn.
+    /// True if a value among the points cannot be drawn.
     pub(crate) fn has_gap(&self) -> bool {
         self.drawn < self.points
     }

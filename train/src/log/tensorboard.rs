@@ -8,7 +8,7 @@ use crate::log::append::{AppendFile, make_directory};
 use crate::log::event::{Event, FILE_VERSION, SessionLog, Status, Summary, Value, What, frame};
 use crate::log::{LogError, Record, Sink};
 
-/// What names of event files start with.
+/// Prefix of the names of event files.
 const PREFIX: &str = "events.out.tfevents.";
 
 /// A directory with event files, shown by `tensorboard --logdir DIRECTORY`.
@@ -56,7 +56,7 @@ impl TensorBoard {
         self.write(step, What::Summary(Summary { value: vec![Value::text(name, markdown)] }))
     }
 
-    /// Where the events of this run, since it started or resumed, are.
+    /// Path of the event file of this run since it started or resumed.
     pub fn path(&self) -> &Path {
         self.file.path()
     }

@@ -1,3 +1,4 @@
+use proc_macro_crate::{FoundCrate, crate_name};
 use proc_macro2::{Span, TokenStream};
 use quote::{format_ident, quote};
 use syn::{
@@ -5,7 +6,7 @@ use syn::{
     spanned::Spanned,
 };
 
-/// What the `#[tree(…)]` attributes of a field say.
+/// The role of a field, from its `#[tree(…)]` attribute.
 #[derive(Clone, Copy, PartialEq)]
 enum Role {
     Tree,
@@ -42,33 +43,55 @@ pub(crate) fn expand(input: &DeriveInput) -> Result<TokenStream> {
     let maps = arms.iter().map(|arm| &arm.map);
     let lifts = arms.iter().map(|arm| &arm.lift);
 
+    let root = root();
     Ok(quote! {
+        const _: () = {
+        use #root as __tree;
+
         #[automatically_derived]
         #[allow(unused_variables)]
-        impl #impl_generics ::grove_tree::Tree<#source> for #name #ty_generics #where_clause {
-            type On<#target: ::grove_tree::Backend> = #name #on_arguments;
+        impl #impl_generics __tree::Tree<#source> for #name #ty_generics #where_clause {
+            type On<#target: __tree::Backend> = #name #on_arguments;
 
-            fn visit(&self, path: &mut ::grove_tree::Path, visitor: &mut dyn ::grove_tree::Visitor<#source>) {
+            fn visit(&self, path: &mut __tree::Path, visitor: &mut dyn __tree::Visitor<#source>) {
                 match self { #(#visits)* }
             }
 
             fn map(
                 self,
-                path: &mut ::grove_tree::Path,
-                f: &mut dyn FnMut(&::grove_tree::Path, ::grove_tree::AnyArray<#source>) -> ::grove_tree::AnyArray<#source>,
+                path: &mut __tree::Path,
+                f: &mut dyn FnMut(&__tree::Path, __tree::AnyArray<#source>) -> __tree::AnyArray<#source>,
             ) -> Self {
                 match self { #(#maps)* }
             }
 
-            fn lift<#target: ::grove_tree::Backend>(
+            fn lift<#target: __tree::Backend>(
                 self,
-                path: &mut ::grove_tree::Path,
-                f: &mut dyn FnMut(&::grove_tree::Path, ::grove_tree::AnyArray<#source>) -> ::grove_tree::AnyArray<#target>,
+                path: &mut __tree::Path,
+                f: &mut dyn FnMut(&__tree::Path, __tree::AnyArray<#source>) -> __tree::AnyArray<#target>,
             ) -> Self::On<#target> {
                 match self { #(#lifts)* }
             }
         }
+        };
     })
+}
+
+/// The crate `grove-tree`, as the crate that derives can name it: by itself, or as `grove::tree`.
+fn root() -> TokenStream {
+    let name = |found, inside: TokenStream| match found {
+        FoundCrate::Itself => quote!(::grove_tree),
+        FoundCrate::Name(name) => {
+            let ident = Ident::new(&name, Span::call_site());
+            quote!(::#ident #inside)
+        }
+    };
+    match (crate_name("grove-tree"), crate_name("grove")) {
+        (Ok(found), _) => name(found, TokenStream::new()),
+        (_, Ok(found)) => name(found, quote!(::tree)),
+        // Without a manifest to look into, a build tool of another kind names crates itself.
+        _ => quote!(::grove_tree),
+    }
 }
 
 /// The type parameter that stands for the backend: bounded by a trait called `Backend`, or called `B`.
@@ -94,13 +117,13 @@ fn impl_generics(generics: &Generics, backend: Option<&Ident>, source: &Type) ->
     let mut generics = generics.clone();
     for parameter in generics.type_params_mut() {
         if Some(&parameter.ident) == backend {
-            parameter.bounds.push(parse_quote!(::grove_tree::Backend));
+            parameter.bounds.push(parse_quote!(__tree::Backend));
         } else {
-            parameter.bounds.push(parse_quote!(::grove_tree::Tree<#source>));
+            parameter.bounds.push(parse_quote!(__tree::Tree<#source>));
         }
     }
     if backend.is_none() {
-        generics.params.push(parse_quote!(__B: ::grove_tree::Backend));
+        generics.params.push(parse_quote!(__B: __tree::Backend));
     }
     generics
 }
@@ -114,7 +137,7 @@ fn on_arguments(generics: &Generics, backend: Option<&Ident>, source: &Type, tar
         GenericParam::Type(ty) if Some(&ty.ident) == backend => quote!(#target),
         GenericParam::Type(ty) => {
             let ident = &ty.ident;
-            quote!(<#ident as ::grove_tree::Tree<#source>>::On<#target>)
+            quote!(<#ident as __tree::Tree<#source>>::On<#target>)
         }
         GenericParam::Lifetime(lifetime) => {
             let lifetime = &lifetime.lifetime;
@@ -138,8 +161,8 @@ struct Arm {
 fn arm(constructor: &TokenStream, name: &Ident, fields: &Fields, source: &Type) -> Result<Arm> {
     let label = name.to_string();
     let node = match fields {
-        Fields::Named(_) => quote!(::grove_tree::Node::Struct(#label)),
-        Fields::Unnamed(_) | Fields::Unit => quote!(::grove_tree::Node::Tuple(#label)),
+        Fields::Named(_) => quote!(__tree::Node::Struct(#label)),
+        Fields::Unnamed(_) | Fields::Unit => quote!(__tree::Node::Tuple(#label)),
     };
     let (mut members, mut bindings, mut visits, mut maps, mut lifts) = (vec![], vec![], vec![], vec![], vec![]);
     for (i, field) in fields.iter().enumerate() {
@@ -157,6 +180,9 @@ fn arm(constructor: &TokenStream, name: &Ident, fields: &Fields, source: &Type) 
             Role::Tree => quote!(within),
             Role::Buffer => quote!(within_buffer),
             Role::Static => {
+                visits.push(quote! {
+                    path.within(#segment, |path| visitor.static_field(path, #binding));
+                });
                 maps.push(quote!(#member: #binding));
                 lifts.push(quote!(#member: #binding));
                 members.push(member);
@@ -165,13 +191,13 @@ fn arm(constructor: &TokenStream, name: &Ident, fields: &Fields, source: &Type) 
             }
         };
         visits.push(quote! {
-            path.#within(#segment, |path| <#ty as ::grove_tree::Tree<#source>>::visit(#binding, path, visitor));
+            path.#within(#segment, |path| <#ty as __tree::Tree<#source>>::visit(#binding, path, visitor));
         });
         maps.push(quote! {
-            #member: path.#within(#segment, |path| <#ty as ::grove_tree::Tree<#source>>::map(#binding, path, f))
+            #member: path.#within(#segment, |path| <#ty as __tree::Tree<#source>>::map(#binding, path, f))
         });
         lifts.push(quote! {
-            #member: path.#within(#segment, |path| <#ty as ::grove_tree::Tree<#source>>::lift(#binding, path, f))
+            #member: path.#within(#segment, |path| <#ty as __tree::Tree<#source>>::lift(#binding, path, f))
         });
         members.push(member);
         bindings.push(binding);

@@ -6,28 +6,29 @@ use crate::{
     softmax,
 };
 
-/// What a thread holds of a head.
+/// Buffers of a thread, for one head.
 #[derive(Default)]
 struct Scratch {
-    /// Of a block of queries: the weights, …
+    /// Attention weights of a block of queries.
     weights: Vec<f32>,
-    /// … the factors of dropout, …
+    /// Dropout factors of the block.
     factors: Vec<f32>,
-    /// … the weights after dropout, and …
+    /// Weights of the block after dropout.
     dropped: Vec<f32>,
-    /// … the gradients of the latter, then of the scores.
+    /// Gradients of the weights after dropout, then of the scores.
     grad: Vec<f32>,
-    /// The gradients of the queries of a block, and of all keys and values.
+    /// Gradients of the queries of a block. `dk` and `dv` are those of all keys and values.
     dq: Vec<f32>,
     dk: Vec<f32>,
     dv: Vec<f32>,
-    /// For products with a transposed matrix.
+    /// Packed transposed left-hand matrices.
     turned: Vec<[f32; HEIGHT]>,
 }
 
 impl Attention<'_> {
-    /// The gradients of queries, `[b, t, n_head, head_dim]`, keys and values, `[b, s, n_kv_head, head_dim]`, as far as
-    /// they are needed, given that of what [`forward`](Self::forward) gave. The weights are computed again.
+    /// Computes the gradients of queries, `[b, t, n_head, head_dim]`, keys and values, `[b, s, n_kv_head, head_dim]`,
+    /// as far as they are needed, given the gradient of the output of [`forward`](Self::forward). The weights are
+    /// recomputed.
     ///
     /// # Panics
     /// If the sizes do not fit each other.
@@ -40,7 +41,7 @@ impl Attention<'_> {
             rows.push(match grad {
                 Some(grad) => {
                     assert_eq!(grad.len(), sizes.iter().product::<usize>());
-                    // Where there are no queries, nobody writes the gradients of the keys.
+                    // Without queries no task writes the gradients of the keys.
                     grad.fill(0.0);
                     rows_of_heads(grad, sizes)
                 }
@@ -52,7 +53,8 @@ impl Attention<'_> {
             return;
         }
         let [mut dq, dk, dv] = <[Vec<Rows<'_>>; 3]>::try_from(rows).unwrap_or_else(|_| unreachable!("three were made"));
-        // A task is a head of keys and all heads of queries that share it, one after the other: their sums have one order.
+        // A task is a key head and all query heads that share it, one after the other, so that the sums have a fixed
+        // order.
         let rows = dq.par_chunks_mut(group).zip(dk).zip(dv).with_min_len(self.heads_per_task().div_ceil(group));
         rows.enumerate().for_each_init(Scratch::default, |scratch, (at, ((dq, mut dk), mut dv))| {
             let (i, kv_head) = (at / n_kv_head, at % n_kv_head);
@@ -72,7 +74,7 @@ impl Attention<'_> {
         });
     }
 
-    /// What all heads that share keys and values need of them: both as columns, and keys as rows.
+    /// Packs the keys and values that a group of query heads shares: both as columns, and keys also as rows.
     fn pack(&self, (k, k_stride): (&[f32], usize), (v, v_stride): (&[f32], usize)) -> [Panels; 3] {
         let (s, d) = (self.s, self.head_dim);
         let columns = |x, stride| Panels::new(x, d, s, Layout { stride, transposed: true });
@@ -83,7 +85,7 @@ impl Attention<'_> {
         ]
     }
 
-    /// The gradients of a head's queries, and what it adds to those of keys and values.
+    /// Computes the gradients of a head's queries and adds its part to those of keys and values.
     fn head_backward(
         &self,
         [i, head]: [usize; 2],

@@ -3,20 +3,20 @@ use rayon::prelude::*;
 use super::{Attention, Heads, Rows, place, rows_of_heads, weigh, zeros};
 use crate::matmul::{Layout, Panels, WIDTH};
 
-/// What a thread holds.
+/// Buffers of a thread.
 #[derive(Default)]
 pub(super) struct Scratch {
-    /// Keys and values of a head, laid out for products.
+    /// Packed keys and values of a head.
     keys: Vec<[f32; WIDTH]>,
     values: Vec<[f32; WIDTH]>,
-    /// Of a block of queries.
+    /// Scores of a block of queries.
     pub scores: Vec<f32>,
-    /// What they gather.
+    /// Outputs of a block of queries.
     gathered: Vec<f32>,
 }
 
 impl Attention<'_> {
-    /// What each query gathers is written to `output`, `[b, t, n_head, head_dim]`.
+    /// Writes the attention output of each query to `output`, `[b, t, n_head, head_dim]`.
     ///
     /// # Panics
     /// If the sizes do not fit each other.
@@ -44,14 +44,14 @@ impl Attention<'_> {
         );
     }
 
-    /// Heads of a group that make up a task, as keys and values are then packed or read only once: all of them where that
-    /// leaves the threads as busy as they would be.
+    /// Returns the number of query heads of a group that form a task: the whole group if the threads stay as busy,
+    /// since keys and values are then packed or read only once; otherwise 1.
     fn together(&self) -> usize {
         let (tasks, threads) = (self.b * self.n_kv_head, rayon::current_num_threads());
         if tasks.is_multiple_of(threads) || tasks >= 4 * threads { self.group() } else { 1 }
     }
 
-    /// For some heads of a group, from `first` on.
+    /// Computes some heads of a group, from `first` on.
     fn gather(
         &self,
         [i, first]: [usize; 2],

@@ -1,4 +1,4 @@
-//! Attention of several heads, each computed where its scores stay in cache.
+//! Multi-head attention, computed block by block while the scores stay in cache.
 
 mod backward;
 mod forward;
@@ -16,13 +16,13 @@ use crate::{
     softmax::softmax_row,
 };
 
-/// Queries, keys or values of all heads: component `c` of what text `i` has for `head` at a position lies at
+/// Queries, keys or values of all heads. Component `c` at a position of sequence `i` and `head` is at index
 /// `i * strides[0] + head * strides[1] + position * strides[2] + c`.
 #[derive(Clone, Copy)]
 pub struct Heads<'a> {
-    /// Where the first is, and what follows.
+    /// The elements, from the first one on.
     pub data: &'a [f32],
-    /// Elements from one text, head and position to the next.
+    /// Elements from one sequence, head and position to the next.
     pub strides: [usize; 3],
 }
 
@@ -31,76 +31,77 @@ impl<'a> Heads<'a> {
         &self.data[i * self.strides[0] + head * self.strides[1]..]
     }
 
-    /// Elements from one position to the next.
+    /// Returns the number of elements from one position to the next.
     fn stride(&self) -> usize {
         self.strides[2]
     }
 }
 
-/// Which keys are hidden from which queries: not 0 at `i * strides[0] + head * strides[1] + query * strides[2] + key`.
-/// A stride of 0 is one mask for all.
+/// Mask of keys: a query cannot see a key if the element at
+/// `i * strides[0] + head * strides[1] + query * strides[2] + key` is not 0. A stride of 0 broadcasts the mask.
 #[derive(Clone, Copy)]
 pub struct Hidden<'a> {
-    /// The first element, and what follows.
+    /// The elements, from the first one on.
     pub data: &'a [u8],
-    /// Elements from one text, head and query to the next.
+    /// Elements from one sequence, head and query to the next.
     pub strides: [usize; 3],
 }
 
 /// Scaled dot-product attention, `softmax(q k^T * scale) v`. (Vaswani et al., "Attention Is All You Need", 2017.)
 #[derive(Clone, Copy)]
 pub struct Attention<'a> {
-    /// Texts.
+    /// Batch size.
     pub b: usize,
-    /// Heads of queries.
+    /// Number of query heads.
     pub n_head: usize,
-    /// Heads of keys and values, a divisor of the former: as many heads of queries as there are for each follow each other
-    /// and share it. (Ainslie et al., "GQA", 2023.)
+    /// Number of key and value heads, a divisor of `n_head`. Each one is shared by `n_head / n_kv_head` consecutive
+    /// query heads. (Ainslie et al., "GQA", 2023.)
     pub n_kv_head: usize,
-    /// Queries.
+    /// Number of queries.
     pub t: usize,
-    /// Keys and values.
+    /// Number of keys and values.
     pub s: usize,
-    /// Components of each.
+    /// Components of each head.
     pub head_dim: usize,
-    /// What scores are multiplied by.
+    /// Factor of the scores.
     pub scale: f32,
-    /// The queries are the last `t` of `s` positions, and each sees itself and those before it.
+    /// If true, the queries are the last `t` of `s` positions, and each sees itself and the positions before it.
     pub causal: bool,
     /// Sliding window: with `causal`, a query sees no more than the last `window` keys, its own included.
     pub window: Option<usize>,
-    /// Keys of padding before each sequence, `[b]`, which no query sees; with `causal`, a query among them sees its own key.
+    /// Number of padding keys before each sequence, `[b]`, which no query sees. With `causal`, a query among them sees
+    /// its own key.
     pub padding: Option<&'a [usize]>,
-    /// Keys before the padding that follows each sequence, `[b]`: no query sees those from there on.
+    /// Lengths of the sequences, `[b]`, including padding before them. No query sees the keys from there on.
     pub lengths: Option<&'a [usize]>,
-    /// Keys that are hidden besides. A query from which all are hidden gathers nothing: 0.
+    /// Mask of further keys. The output of a query that sees no key is 0.
     pub hidden: Option<Hidden<'a>>,
     /// Dropout of the weights, `[b, n_head, t, s]`.
     pub dropout: Option<Dropout>,
 }
 
 impl<'a> Attention<'a> {
-    /// Keys that the queries of a block see together, at most.
+    /// Returns the largest number of keys that the queries of a block see together.
     fn reach(&self) -> usize {
         self.window.map_or(self.s, |window| window.saturating_add(16 * HEIGHT).min(self.s))
     }
 
-    /// Queries whose scores are held at once: they stay in the second-level cache.
+    /// Returns the number of queries whose scores are held at once. The scores stay in the second-level cache.
     fn block(&self) -> usize {
         ((1 << 15) / self.reach().max(1)).clamp(HEIGHT, 16 * HEIGHT) / HEIGHT * HEIGHT
     }
 
-    /// Heads that make a task.
+    /// Returns the number of heads that form a task.
     fn heads_per_task(&self) -> usize {
         (2 * TASK).div_ceil((self.t * self.reach() * self.head_dim).max(1))
     }
 
-    /// Heads of queries that share keys and values.
+    /// Returns the number of query heads that share a key head.
     fn group(&self) -> usize {
         self.n_head / self.n_kv_head.max(1)
     }
 
-    /// Keys that a query of sequence `i` sees. Neither end is before that of the query before it.
+    /// Returns the keys that a query of sequence `i` sees. Neither end decreases from one query to the next.
     fn visible(&self, i: usize, query: usize) -> Range<usize> {
         let padding = self.padding.map_or(0, |padding| padding[i]);
         let length = self.lengths.map_or(self.s, |lengths| lengths[i].min(self.s));
@@ -114,19 +115,19 @@ impl<'a> Attention<'a> {
         start.min(end)..end
     }
 
-    /// Keys whose scores with `n` queries from `query` on are computed: all that these see, and a few before them, so that they
-    /// begin with a panel. Empty where the queries see nothing.
+    /// Returns the keys whose scores with `n` queries from `query` on are computed: all keys that these see, and a few
+    /// before them, so that the range begins with a panel. Empty if the queries see nothing.
     fn keys(&self, i: usize, query: usize, n: usize) -> Range<usize> {
         let (first, last) = (self.visible(i, query), self.visible(i, query + n - 1));
         if first.start == last.end { 0..0 } else { first.start / WIDTH * WIDTH..last.end }
     }
 
-    /// Index of the weight of a query of a head for the first key.
+    /// Returns the index of a query's weight for the first key.
     fn weight_index(&self, i: usize, head: usize, query: usize) -> usize {
         ((i * self.n_head + head) * self.t + query) * self.s
     }
 
-    /// Drops some of the weights that queries have for some keys.
+    /// Applies dropout to the weights of queries for some keys.
     fn drop(&self, weights: &mut [f32], keys: Range<usize>, i: usize, head: usize, query: usize) {
         let Some(dropout) = self.dropout else { return };
         for (row, weights) in (query..).zip(weights.chunks_exact_mut(keys.len())) {
@@ -134,7 +135,7 @@ impl<'a> Attention<'a> {
         }
     }
 
-    /// The factors by which [`drop`](Self::drop) multiplies; nothing without dropout.
+    /// Writes the factors by which [`drop`](Self::drop) multiplies. Does nothing without dropout.
     fn dropout_factors(&self, factors: &mut [f32], keys: Range<usize>, i: usize, head: usize, query: usize) {
         let Some(dropout) = self.dropout else { return };
         for (row, factors) in (query..).zip(factors.chunks_exact_mut(keys.len())) {
@@ -157,15 +158,16 @@ impl<'a> Attention<'a> {
     }
 }
 
-// Both begin with a multiple of it: rows are added up in the lanes in which a row of all keys would be.
+// Both ranges begin with a multiple of `LANES`: a row is summed in the same lanes as a row of all keys.
 const _: () = assert!(WIDTH.is_multiple_of(LANES));
 
 vectorized! {
-    /// Scores of queries and `keys` to weights, before dropout. `at` is the sequence, the head and the first of the queries.
+    /// Turns the scores of queries and `keys` into weights, before dropout. `at` is the sequence, the head and the
+    /// first query.
     fn weigh<FUSED>(attention: &Attention<'_>, at: [usize; 3], keys: Range<usize>, scores: &mut [f32]) {
         let [i, head, query] = at;
         let scale = attention.scale;
-        // Hidden is the least after the product with the scale.
+        // A masked score becomes minus infinity after the product with the scale.
         let least = f32::NEG_INFINITY * scale.signum();
         for (query, row) in (query..).zip(scores.chunks_exact_mut(keys.len())) {
             let visible = attention.visible(i, query);
@@ -193,10 +195,10 @@ vectorized! {
     }
 }
 
-/// The rows of a head, wherever they lie.
+/// Rows of a head, not necessarily contiguous.
 type Rows<'a> = Vec<&'a mut [f32]>;
 
-/// The rows of each head, in the order of texts and heads, of `[b, positions, heads, head_dim]`.
+/// Returns the rows of each head of `[b, positions, heads, head_dim]`, in the order of sequences and heads.
 fn rows_of_heads(x: &mut [f32], [b, positions, heads, head_dim]: [usize; 4]) -> Vec<Rows<'_>> {
     let mut rows: Vec<Rows<'_>> = Vec::new();
     rows.resize_with(b * heads, || Vec::with_capacity(positions));
@@ -207,14 +209,14 @@ fn rows_of_heads(x: &mut [f32], [b, positions, heads, head_dim]: [usize; 4]) -> 
     rows
 }
 
-/// Copies rows that lie side by side to where they belong.
+/// Copies contiguous rows to their destinations.
 fn place(rows: &mut [&mut [f32]], values: &[f32], size: usize) {
     for (row, values) in rows.iter_mut().zip(values.chunks_exact(size)) {
         row.copy_from_slice(values);
     }
 }
 
-/// As many zeros.
+/// Resizes the buffer to `len` zeros.
 fn zeros(x: &mut Vec<f32>, len: usize) -> &mut [f32] {
     x.clear();
     x.resize(len, 0.0);

@@ -1,4 +1,4 @@
-//! A single query of each head, as when text is generated: what counts is that keys and values are read once.
+//! Attention of a single query per head, as in token-by-token decoding. Keys and values are read only once.
 
 use super::{Attention, Heads, Rows, forward::Scratch, weigh, zeros};
 use crate::{dispatch::vectorized, math::fma};
@@ -10,7 +10,7 @@ const BLOCK: usize = 64;
 const LANES: usize = 8;
 
 impl Attention<'_> {
-    /// For some heads of a group, from `first` on, whose rows are one each.
+    /// Computes some heads of a group, from `first` on, with one query each.
     pub(super) fn gather_once(
         &self,
         [i, first]: [usize; 2],
@@ -47,7 +47,7 @@ impl Attention<'_> {
 }
 
 vectorized! {
-    /// The products of a query and keys.
+    /// Computes the dot products of a query with keys.
     fn score<FUSED>(q: &[f32], k: &[f32], stride: usize, scores: &mut [f32]) {
         // Written so that the sums stay in registers whatever the compiler decides about unrolling and inlining: no index of them
         // is a variable, and no call sees their address.
@@ -74,7 +74,7 @@ vectorized! {
         let (chunks, rest) = q.as_chunks::<LANES>();
         let (count, last) = (chunks.len(), scores.len().max(1) - 1);
         for (i, scores) in scores.chunks_mut(4).enumerate() {
-            // Where there are no four keys, the last takes the places of the others.
+            // If fewer than four keys are left, the last one fills up the group.
             let row = |j: usize| {
                 let row = &k[last.min(4 * i + j) * stride..][..q.len()];
                 (&row.as_chunks::<LANES>().0[..count], &row[count * LANES..])
@@ -99,7 +99,7 @@ vectorized! {
 }
 
 vectorized! {
-    /// Adds values by their weights.
+    /// Adds the values, weighted.
     fn sum<FUSED>(weights: &[f32], v: &[f32], stride: usize, row: &mut [f32]) {
         let (fours, rest) = weights.as_chunks::<4>();
         for (i, &[a, b, c, d]) in fours.iter().enumerate() {

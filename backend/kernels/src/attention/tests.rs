@@ -4,7 +4,7 @@ fn values(len: usize, seed: usize) -> Vec<f32> {
     (0..len).map(|i| ((i * 7919 + seed * 104_729 + 13) % 1013) as f32 / 500.0 - 1.0).collect()
 }
 
-/// Which keys a query sees, in the order in which the kernel is told.
+/// Returns true if a query sees a key, by the definitions of the masks.
 fn sees(sizes: &Attention<'_>, at: [usize; 4]) -> bool {
     let [i, head, query, key] = at;
     let own = sizes.s - sizes.t.min(sizes.s) + query;
@@ -18,7 +18,7 @@ fn sees(sizes: &Attention<'_>, at: [usize; 4]) -> bool {
         })
 }
 
-/// Output, and the gradients of queries, keys and values, in f64 and in the obvious way.
+/// Returns the output and the gradients of queries, keys and values, in f64, computed directly.
 fn reference(sizes: &Attention<'_>, [q, k, v, g]: [Heads<'_>; 4]) -> [Vec<f64>; 4] {
     let Attention { b, n_head, n_kv_head, t, s, head_dim: d, .. } = *sizes;
     let group = n_head / n_kv_head;
@@ -67,7 +67,7 @@ fn close(what: &str, found: &[f32], expected: &[f64]) {
 
 fn check(sizes: &Attention<'_>) {
     let Attention { b, n_head, n_kv_head, t, s, head_dim: d, .. } = *sizes;
-    // Queries as a projection leaves them, keys as a cache holds them, values with gaps.
+    // Queries as a projection returns them, keys as a cache holds them, values with gaps.
     let (wide, narrow, far) = (n_head * d, n_kv_head * d, n_kv_head * (d + 3));
     let data = [values(b * t * wide, 1), values(b * narrow * s, 2), values(b * s * far, 3), values(b * t * wide, 4)];
     let strides = [[t * wide, d, wide], [narrow * s, s * d, d], [s * far, d + 3, far], [t * wide, d, wide]];
@@ -81,7 +81,7 @@ fn check(sizes: &Attention<'_>) {
     for (what, (found, expected)) in ["output", "dq", "dk", "dv"].iter().zip(found.iter().zip(&expected)) {
         close(&format!("{what} of {:?}, causal {}", [b, n_head, n_kv_head, t, s, d], sizes.causal), found, expected);
     }
-    // Each gradient alone is the same.
+    // Each gradient is the same when computed alone.
     for i in 0..3 {
         let mut alone = vec![f32::NAN; found[i + 1].len()];
         let mut grads = [None, None, None];
@@ -91,7 +91,7 @@ fn check(sizes: &Attention<'_>) {
     }
 }
 
-/// Attention in which everything is seen.
+/// Returns attention without masks.
 fn attention([b, n_head, n_kv_head, t, s, head_dim]: [usize; 6]) -> Attention<'static> {
     Attention {
         b,
@@ -127,7 +127,7 @@ fn values_and_gradients() {
         [1, 2, 1, 130, 500, 4],
     ] {
         let plain = attention([b, n_head, n_kv_head, t, s, head_dim]);
-        // The first query of the last text sees nothing; a mask of keys alone always leaves one.
+        // The first query of the last sequence sees nothing. A mask of keys alone always leaves one.
         let mask: Vec<u8> = (0..b * t * s).map(|i| u8::from(i % 3 == 1 || i / s == t * b - t)).collect();
         let ends: Vec<u8> = (0..b * s).map(|i| u8::from(i % s > i / s)).collect();
         let of_queries = Some(Hidden { data: &mask, strides: [t * s, 0, s] });
@@ -141,7 +141,7 @@ fn values_and_gradients() {
     }
 }
 
-/// The mask of [`sees`], written out.
+/// Returns the mask that equals [`sees`].
 fn written_out(sizes: &Attention<'_>) -> Vec<u8> {
     let Attention { b, t, s, .. } = *sizes;
     (0..b * t * s).map(|n| u8::from(!sees(sizes, [n / (t * s), 0, n / s % t, n % s]))).collect()
@@ -159,7 +159,7 @@ fn ranges_of_keys() {
     ] {
         let plain = attention([b, n_head, n_kv_head, t, s, head_dim]);
         let causal = Attention { causal: true, ..plain };
-        // Nothing but padding, none, and some; more than there is.
+        // Only padding, none, and some; more than there are keys.
         let (padding, lengths) = ([s + 3, 0, s / 2], [s - s / 3, 0, s + 5]);
         let few = [2 * s / 3, s / 3, 1];
         let [padding, lengths, few] = [&padding, &lengths, &few].map(|x| Some(&x[3 - b..]));
@@ -184,7 +184,7 @@ fn ranges_of_keys() {
     }
 }
 
-/// What is left out was zeros that were added.
+/// Ranges leave out only keys that would add zeros.
 #[test]
 fn ranges_are_bit_equal_to_masks() {
     let (b, n_head, head_dim) = (3, 2, 8);
@@ -196,7 +196,7 @@ fn ranges_are_bit_equal_to_masks() {
         for (sizes, backward) in [
             (Attention { padding, ..causal }, true),
             (Attention { lengths, padding, ..causal }, true),
-            // Other queries make a block, whose gradients are added up together.
+            // The blocks of queries, whose gradients are summed together, are different ones.
             (Attention { window, padding, ..causal }, false),
         ] {
             let mask = written_out(&sizes);
@@ -222,7 +222,7 @@ fn ranges_are_bit_equal_to_masks() {
 
 #[test]
 fn nothing_is_read_where_nothing_is_seen() {
-    // Whole panels of keys outside the window, and beyond the lengths, hold no numbers.
+    // Whole panels of keys outside the window and beyond the lengths hold NaN.
     let (t, s, d) = (3, 200, 4);
     let sizes = Attention { causal: true, window: Some(40), lengths: Some(&[190]), ..attention([1, 1, 1, t, s, d]) };
     let mut data = values(s * d, 1);

@@ -9,27 +9,27 @@ use crate::{
 #[cfg(test)]
 mod tests;
 
-/// Elements of an image that a task has at least, so that it does not walk through memory in short pieces.
+/// Minimum number of elements of an image in a task, so that memory is not accessed in short pieces.
 const PIECE: usize = 512;
-/// Elements whose sums are held in f32.
+/// Number of elements whose sums are accumulated in f32.
 const CHUNK: usize = 4096;
 
-/// A batch norm of images, `[batch, channels, plane]`, and what follows it in a residual network.
+/// Batch norm of images, `[batch, channels, plane]`, with an optional residual and ReLU.
 #[derive(Clone, Copy, Debug)]
 pub struct BatchNorm<'a> {
     /// Channels of an image.
     pub channels: usize,
     /// Elements of a channel of an image.
     pub plane: usize,
-    /// A factor for each channel.
+    /// Scale of each channel.
     pub weight: &'a [f32],
-    /// Whether negative outputs become 0.
+    /// If true, applies ReLU to the outputs.
     pub relu: bool,
 }
 
 impl BatchNorm<'_> {
-    /// `relu((x - mean) / sqrt(variance + eps) * weight + bias + residual)`, with mean and biased variance of each channel over
-    /// batch and plane, which are written.
+    /// Computes `relu((x - mean) / sqrt(variance + eps) * weight + bias + residual)`. Writes the mean and the biased
+    /// variance of each channel over batch and plane.
     ///
     /// # Panics
     /// If the slices do not fit each other.
@@ -72,14 +72,14 @@ impl BatchNorm<'_> {
                 }
             }
         });
-        // SAFETY: `parts` asserts that they are all of the places and as many as blocks of channels. Each task asserts that it
-        // has as many elements of each image as its channels have, all of which it fills.
+        // SAFETY: all `x.len()` elements are initialised. `parts` asserts that its parts cover the whole vector, one
+        // per block of channels; each task asserts that it has the part of its channels in each image, and fills it.
         unsafe { out.set_len(x.len()) };
         out
     }
 
-    /// The gradient of `x`, and in their places those of weight and bias, given that of `y`, which becomes that of the
-    /// residual. Only with `relu` is `y` looked at.
+    /// Returns the gradient of `x` and writes those of weight and bias, given `grad`, the gradient of `y`, which
+    /// becomes that of the residual. `y` is only read if `relu` is true.
     ///
     /// # Panics
     /// If the slices do not fit each other.
@@ -139,7 +139,7 @@ impl BatchNorm<'_> {
                 }
             },
         );
-        // SAFETY: as in `forward`.
+        // SAFETY: all elements are initialised, as in `forward`.
         unsafe { out.set_len(x.len()) };
         out
     }
@@ -150,15 +150,15 @@ impl BatchNorm<'_> {
         assert!(weight.len() == c && channels.iter().all(|&len| len == c), "{channels:?}, not {c} channels");
     }
 
-    /// Channels of a task.
+    /// Returns the number of channels of a task.
     fn block(&self) -> usize {
         PIECE.div_ceil(self.plane.max(1)).clamp(1, self.channels.div_ceil(rayon::current_num_threads()).max(1))
     }
 
-    /// Of each block of so many channels its part of every image.
+    /// Returns, for each block of `block` channels, its part of every image.
     ///
     /// # Panics
-    /// If these are not all elements.
+    /// If the parts do not cover `x`.
     fn parts<'a, T>(&self, x: &'a mut [T], block: usize) -> Vec<Vec<&'a mut [T]>> {
         let len = x.len();
         let mut parts: Vec<Vec<&mut [T]>> = (0..self.channels.div_ceil(block)).map(|_| vec![]).collect();
@@ -173,13 +173,13 @@ impl BatchNorm<'_> {
     }
 }
 
-/// Mean and variance of what has been seen, put together from those of chunks: T. F. Chan and others, "Updating formulae
-/// and a pairwise algorithm for computing sample variances", 1982.
+/// Running mean and variance, merged from those of chunks: T. F. Chan and others, "Updating formulae and a pairwise
+/// algorithm for computing sample variances", 1982.
 #[derive(Clone, Default)]
 struct Moments {
     count: f64,
     mean: f64,
-    /// The sum of the squares of the distances from the mean.
+    /// Sum of the squared deviations from the mean.
     squares: f64,
 }
 
@@ -187,7 +187,7 @@ impl Moments {
     fn add(&mut self, x: &[f32]) {
         let [total, mean, squares] = chunk_moments(x).map(f64::from);
         let count = x.len() as f64;
-        // What the mean lacks for having been rounded.
+        // Rounding error of the mean.
         let rest = total / count - mean;
         let (mean, squares) = (mean + rest, squares - count * rest * rest);
         let all = self.count + count;
@@ -197,14 +197,14 @@ impl Moments {
         self.count = all;
     }
 
-    /// The biased one; NaN of nothing.
+    /// Returns the biased variance; NaN if there are no elements.
     fn variance(&self) -> f64 {
         self.squares / self.count
     }
 }
 
 vectorized! {
-    /// Sum, rounded mean, and the sum of the squares of the distances from that.
+    /// Returns the sum, the rounded mean, and the sum of the squared deviations from it.
     fn chunk_moments<_FUSED>(x: &[f32]) -> [f32; 3] {
         let total = sum(x, |x| x);
         let mean = total / x.len() as f32;
@@ -217,7 +217,7 @@ vectorized! {
         x: &[f32], factors: [f32; 3], residual: Option<&[f32]>, relu: bool, y: &mut [f32],
     ) {
         let [mean, scale, bias] = factors;
-        // Comparisons that are false for NaN, so that it stays.
+        // The comparisons are false for NaN, so that NaN propagates.
         match (residual, relu) {
             (None, false) => y.iter_mut().zip(x).for_each(|(y, x)| *y = (x - mean) * scale + bias),
             (None, true) => y.iter_mut().zip(x).for_each(|(y, x)| {
@@ -236,7 +236,7 @@ vectorized! {
 }
 
 vectorized! {
-    /// Sets the gradient to 0 where `y` is, and sums it up, also along the distance of `x` from the mean.
+    /// Sets the gradient to 0 where `y` is not positive. Returns its sum and the sum of its products with `x - mean`.
     fn masked_sums<_FUSED>(x: &[f32], mean: f32, y: Option<&[f32]>, grad: &mut [f32]) -> [f32; 2] {
         if let Some(y) = y {
             grad.iter_mut().zip(y).for_each(|(grad, y)| *grad = if *y <= 0.0 { 0.0 } else { *grad });

@@ -1,4 +1,4 @@
-//! The product that all convolutions are, divided among threads.
+//! The correlation that all convolutions are computed as, divided among threads.
 
 use rayon::prelude::*;
 use std::{cell::Cell, mem::MaybeUninit};
@@ -18,18 +18,18 @@ use crate::{
     matmul::{WIDTH, wide},
 };
 
-/// Rows of a panel that are walked at once, unless one channel has more.
+/// Maximum number of rows of a panel that are processed at once (KC), unless one channel has more.
 pub(super) const DEPTH: usize = 384;
 /// Rows of panels that a task holds at once: 256 KiB.
 const HELD: usize = 4096;
-/// How many times as many where tiles are wide: those need not read them from the first-level cache.
+/// Factor of `HELD` with AVX-512 microkernels, which need not read panels from the first-level cache.
 const WIDER: usize = 2;
-/// Columns of a panel for which one column after another takes less time than the panel.
+/// Number of columns of the last panel up to which computing each column alone is faster than the whole panel.
 const FEW: usize = 6;
-/// Rows of the matrix that stay in the second-level cache while all panels of a task pass.
+/// Rows of the matrix that stay in the second-level cache while all panels of a task pass (MC).
 pub(super) const BLOCK: usize = 48;
 
-/// `out[image][row][place] = matrix[row] . what the place sees of all channels`, for each group of rows and channels.
+/// `out[image][row][pixel] = matrix[row] . im2col[pixel]` over all channels, for each group of rows and channels.
 pub(super) struct Correlation<'a> {
     pub batch: usize,
     pub groups: usize,
@@ -42,17 +42,17 @@ pub(super) struct Correlation<'a> {
     pub matrix: &'a [f32],
 }
 
-/// How a product is made.
+/// Algorithm of a correlation.
 enum Way {
-    /// With a fourth of the products.
+    /// Winograd's minimal filtering, with a fourth of the products.
     Winograd(Winograd),
-    /// Of what is seen where it lies, with these blocks of the matrix.
+    /// Reads the window in place, with these blocks of the matrix.
     InPlace(Vec<Rows>),
-    /// Of what is copied into panels.
+    /// Copies the elements that the output pixels see into packed panels (im2col).
     Panels,
 }
 
-/// What a thread holds. Fresh memory would cost as much as filling it.
+/// Buffers of a thread. They are reused since filling fresh memory would cost as much again.
 #[derive(Default)]
 pub(super) struct Scratch {
     pub window: Vec<f32>,
@@ -66,19 +66,19 @@ thread_local! {
     static SCRATCH: Cell<Scratch> = Cell::default();
 }
 
-/// Some places and rows of one group, and where their results go.
+/// Some output pixels and rows of one group, and the slices for their results.
 pub(super) struct Task<'a> {
     pub group: usize,
     pub rows: [usize; 2],
     pub places: [usize; 2],
-    /// For each image and row what belongs to the task.
+    /// The task's slice of each row of each image.
     pub out: Vec<&'a mut [MaybeUninit<f32>]>,
-    /// Results that were written.
+    /// Number of results written.
     pub written: usize,
 }
 
 impl Correlation<'_> {
-    /// The results, `[batch, groups rows, places]`.
+    /// Returns the results, `[batch, groups rows, output pixels]`.
     pub fn run(&self, x: &[f32], finish: &Finish<'_>) -> Vec<f32> {
         let len = self.batch * self.groups * self.rows * self.sampling.places();
         let mut out = Vec::with_capacity(len);
@@ -86,12 +86,13 @@ impl Correlation<'_> {
             let written = self.run_in(x, finish, &mut out.spare_capacity_mut()[..len]);
             assert_eq!(written, len, "results of a convolution are missing");
         }
-        // SAFETY: each place of each row of each image belongs to one task, and as many were written as there are.
+        // SAFETY: `tasks` gives each output pixel of each row of each image to exactly one task, and the assertion
+        // above shows that `len` results were written.
         unsafe { out.set_len(len) };
         out
     }
 
-    /// Writes all results, and returns how many.
+    /// Writes all results. Returns their number.
     fn run_in(&self, x: &[f32], finish: &Finish<'_>, out: &mut [MaybeUninit<f32>]) -> usize {
         #[cfg(target_arch = "x86_64")]
         if let Some(planes) = Planes::new(self) {
@@ -119,13 +120,13 @@ impl Correlation<'_> {
         }
     }
 
-    /// Channels that are walked at once.
+    /// Returns the number of channels that are processed at once.
     fn block(&self) -> usize {
         let most = (DEPTH / self.sampling.taps.len().max(1)).max(1);
         self.channels.div_ceil(self.channels.div_ceil(most).max(1)).max(1)
     }
 
-    /// Where each task's places end, and where its share of rows does.
+    /// Returns the boundaries of the tasks' output pixels, and those of their shares of rows.
     fn cuts(&self, way: &Way) -> (Vec<usize>, Vec<usize>) {
         let (each, wanted) = (self.sampling.places(), rayon::current_num_threads().div_ceil(self.groups));
         let places = self.batch * each;
@@ -137,7 +138,7 @@ impl Correlation<'_> {
         let panels = places.div_ceil(WIDTH);
         let held = HELD * if wide() { WIDER } else { 1 };
         let held = (held / (self.block() * self.sampling.taps.len()).max(1)).clamp(4, 32);
-        // Enough for each thread to have some, and a number that can be divided among them.
+        // At least one task per thread, and a number that is divisible among the threads.
         let few = panels.div_ceil(held);
         let many = few.next_multiple_of(wanted);
         let (columns, shares) = if panels / many < 4 { (few, wanted.min(self.rows)) } else { (many, 1) };
@@ -182,20 +183,20 @@ impl Correlation<'_> {
         let [from, to] = task.places;
         let places = Places::new(&self.sampling, self.groups * self.channels, from, to - from, WIDTH);
         let count = places.count();
-        // Of the last panel, if it has few columns, each is a product of its own, whose sums have another order. Which places
-        // these are depends on the batch.
+        // If the last panel has few columns, each is computed as a product of its own, whose sums have another order.
+        // The output pixels concerned depend on the batch.
         let few = match (to - from) % WIDTH {
             few if few <= FEW && !deterministic() => few,
             _ => 0,
         };
         let whole = count - few.min(1);
         let block = self.block();
-        // What is not added up over several blocks can be forgotten.
+        // The sums of a block of rows can be discarded if they are not accumulated over several blocks of channels.
         let held = if block < self.channels { rows } else { rows.min(BLOCK) };
         grow(sums, held * count, [0.0; WIDTH]);
         offsets.clear();
         offsets.extend((0..rows.min(BLOCK)).map(|row| row * stride));
-        // One block at least, as there are results even where there is nothing to be added up.
+        // At least one block, as there are results even if there is nothing to sum.
         for channel in (0..self.channels.max(1)).step_by(block) {
             let channels = block.min(self.channels - channel);
             places.pack(x, [task.group * self.channels + channel, channels], window, panels);
@@ -218,12 +219,12 @@ impl Correlation<'_> {
         }
     }
 
-    /// Writes the results of some rows from one on.
+    /// Writes the results of a block of rows that begins at `row`.
     pub fn finish(&self, finish: &Finish<'_>, task: &mut Task<'_>, row: usize, sums: &[[f32; WIDTH]]) {
         let (each, [first, last]) = (self.sampling.places(), task.rows);
         let (rows, count) = (last - first, (task.places[1] - task.places[0]).div_ceil(WIDTH));
         for (i, out) in task.out.chunks_exact_mut(rows).enumerate() {
-            // The first image may be one of which only the end belongs to the task.
+            // The task may contain only the end of its first image.
             let image = task.places[0] / each + i;
             let from = (image * each).max(task.places[0]);
             for (j, sums) in sums.chunks_exact(count).enumerate() {

@@ -1,4 +1,4 @@
-//! Convolutions of few channels, which see images where they lie.
+//! Convolutions of few channels, which read the images without packing.
 
 use super::{
     correlate::{BLOCK, Correlation, DEPTH, Scratch, Task},
@@ -9,19 +9,19 @@ use super::{
 };
 use crate::matmul::WIDTH;
 
-/// The most rows for which places are seen where they lie.
+/// Maximum number of rows for which the images are read in place.
 const ROWS: usize = 64;
-/// The most rows of the grid that are then walked at once.
+/// Maximum number of rows of the grid that are then processed at once.
 const BAND: usize = 16;
 
 impl Correlation<'_> {
-    /// Whether places in a line are seen where they lie: for few rows, copying them into panels takes longer than the
-    /// products that are made between the lines.
+    /// Returns true if the output pixels of a line read the window in place. With few rows, copying them into panels
+    /// takes longer than the products that are wasted between the lines.
     pub fn direct(&self) -> bool {
         self.sampling.lines() && self.rows <= ROWS && self.channels * self.sampling.taps.len() <= 2 * DEPTH
     }
 
-    /// One image's band of rows of the grid.
+    /// Computes a band of rows of the grid of one image.
     pub fn band(&self, x: &[f32], rows: &[Rows], finish: &Finish<'_>, task: &mut Task<'_>, scratch: &mut Scratch) {
         let Scratch { window, sums, offsets, .. } = scratch;
         let (each, columns) = (self.sampling.places(), self.sampling.grid[1]);
@@ -30,7 +30,7 @@ impl Correlation<'_> {
         let (pitch, channel) = (self.sampling.pitch(), self.sampling.channel(band.rows));
         let count = (band.rows * pitch).div_ceil(WIDTH);
         let plane = self.sampling.plane[0] * self.sampling.plane[1];
-        // Some more, as the last panel goes on behind the last line.
+        // With room behind it, as the last panel extends beyond the last line.
         grow(window, self.channels * channel + 2 * WIDTH + pitch, 0.0);
         let first = (band.image * self.groups + task.group) * self.channels;
         let taps = self.sampling.offsets();
@@ -53,7 +53,7 @@ impl Correlation<'_> {
         }
     }
 
-    /// The matrix as the product reads it: the blocks of rows of one group after another.
+    /// Returns the packed matrix: the blocks of rows of one group after another.
     pub fn blocks(&self) -> Vec<Rows> {
         let stride = self.channels * self.sampling.taps.len();
         let first = |group: usize| (0..self.rows).step_by(BLOCK).map(move |row| (group, row));
@@ -64,7 +64,7 @@ impl Correlation<'_> {
         (0..self.groups).flat_map(first).map(block).collect()
     }
 
-    /// Where bands of lines end, of as many for each image that `wanted` threads have some.
+    /// Returns the boundaries of the bands of lines, with as many for each image as keep `wanted` threads busy.
     pub fn bands(&self, wanted: usize) -> Vec<usize> {
         let [rows, columns] = self.sampling.grid;
         // Not so few lines that most are read for several bands.

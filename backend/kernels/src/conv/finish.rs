@@ -1,11 +1,11 @@
-//! What is done with the sums of a convolution.
+//! Epilogue of a convolution: applied to its sums.
 
 use std::mem::MaybeUninit;
 
 use super::Epilogue;
 use crate::{dispatch::vectorized, fresh::zeroed};
 
-/// An [`Epilogue`] with a factor and a summand for each channel.
+/// An [`Epilogue`] with a scale and a shift for each channel.
 pub(super) struct Finish<'a> {
     scale: Option<Vec<f32>>,
     shift: Option<&'a [f32]>,
@@ -20,20 +20,20 @@ impl<'a> Finish<'a> {
         Self { scale, shift, residual, relu }
     }
 
-    /// Whether the sums are the results.
+    /// Returns true if the epilogue is the identity.
     #[cfg(target_arch = "x86_64")]
     pub fn nothing(&self) -> bool {
         self.scale.is_none() && self.residual.is_none() && !self.relu
     }
 
-    /// A channel's factor and summand, if there are any.
+    /// Returns a channel's scale and shift, if there are any.
     #[inline(always)]
     pub fn factors(&self, channel: usize) -> Option<(f32, f32)> {
         self.scale.as_ref().map(|scale| (scale[channel], self.shift.map_or(0.0, |shift| shift[channel])))
     }
 
-    /// Of results of one channel, whose first is at some place of the output. With lines, only the first elements of each
-    /// `[1]` sums are results, `[0]` of them.
+    /// Writes the results of one channel from the sums `y`. The first result is at index `at` of the output. With
+    /// lines, only the first `lines[0]` of each `lines[1]` sums are results.
     pub fn apply(&self, y: &[f32], lines: [usize; 2], channel: usize, at: usize, out: &mut [MaybeUninit<f32>]) {
         let factors = self.factors(channel);
         let residual = self.residual.map(|residual| &residual[at..at + out.len()]);
@@ -58,7 +58,7 @@ vectorized! {
                 out.iter_mut().zip(residual).for_each(|(out, residual)| *out += residual);
             }
             if relu {
-                // A comparison that is false for NaN, so that it stays.
+                // The comparison is false for NaN, so that NaN propagates.
                 out.iter_mut().for_each(|out| *out = if *out < 0.0 { 0.0 } else { *out });
             }
         }

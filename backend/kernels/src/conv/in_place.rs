@@ -1,4 +1,4 @@
-//! The product of rows with what lies in windows.
+//! Products of packed rows with windows that are read in place.
 
 use super::product::store;
 use crate::{
@@ -7,14 +7,14 @@ use crate::{
     matmul::{HEIGHT, Strips, TALL, WIDTH, wide},
 };
 
-/// Some rows in the order in which their product reads them.
+/// Packed rows (packed A).
 pub(super) enum Rows {
     Narrow(Strips<HEIGHT>),
     Wide(Strips<TALL>),
 }
 
 impl Rows {
-    /// Of `a`, so many rows of `depth`.
+    /// Packs `rows` rows of length `depth` of `a`.
     pub fn new(a: &[f32], rows: usize, depth: usize) -> Self {
         fn strips<const H: usize>(a: &[f32], rows: usize, depth: usize) -> Strips<H> {
             let mut strips = Strips::default();
@@ -42,7 +42,7 @@ impl Rows {
         }
     }
 
-    /// Where strips begin, in so many parts of about as many rows, and where the last ends.
+    /// Returns the boundaries of `parts` parts of whole strips with about as many rows each.
     pub fn cuts(&self, parts: usize) -> Vec<usize> {
         match self {
             Self::Narrow(strips) => strips.cuts(parts),
@@ -53,7 +53,7 @@ impl Rows {
 
 /// The product of `M` rows and what is found in a window at each of the offsets and the places that follow it.
 ///
-/// The innermost loop as that of `tile` in the matrix product.
+/// The innermost loop is that of `tile` in the matrix product.
 #[inline(always)]
 fn tile_in_place<const FUSED: bool, const M: usize, const P: usize>(
     a: &[[f32; HEIGHT]],
@@ -65,7 +65,7 @@ fn tile_in_place<const FUSED: bool, const M: usize, const P: usize>(
     let (a, window) = (&a[..offsets.len()], &window[at..]);
     for k in 0..offsets.len() {
         let places = &window[offsets[k]..offsets[k] + P * WIDTH];
-        // Each on its own, as all at once would be loaded before they are spread over registers.
+        // One element at a time: otherwise all would be loaded before they are broadcast to registers.
         for i in 0..M {
             let x = a[k][i];
             for p in 0..P {

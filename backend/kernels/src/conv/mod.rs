@@ -1,5 +1,5 @@
-//! Convolutions of images as products of matrices of which one is never whole in memory: its columns, what the kernel
-//! covers at each place, are laid out some places and channels at a time, in the order in which the tiles read them.
+//! Convolutions of images as matrix products by implicit im2col: the column matrix is never whole in memory. It is
+//! packed some output pixels and channels at a time, in the order in which the microkernels read it.
 
 mod correlate;
 mod direct;
@@ -23,46 +23,47 @@ pub use input::conv2d_backward_input;
 use sampling::Sampling;
 pub use weight::conv2d_backward_weight;
 
-/// The sizes of a two-dimensional convolution.
+/// Sizes of a two-dimensional convolution.
 #[derive(Clone, Copy, Debug)]
 pub struct Conv2d {
-    /// Images.
+    /// Batch size.
     pub batch: usize,
-    /// Channels of an image.
+    /// Input channels.
     pub channels_in: usize,
     /// Rows of an image.
     pub height: usize,
     /// Columns of an image.
     pub width: usize,
-    /// Channels of an output.
+    /// Output channels.
     pub channels_out: usize,
     /// Rows and columns of the kernel.
     pub kernel: [usize; 2],
-    /// Places from one window to the next.
+    /// Rows and columns from one window to the next.
     pub stride: [usize; 2],
-    /// Zeros on each side of an image.
+    /// Rows and columns of zeros added on each side of an image.
     pub padding: [usize; 2],
-    /// Places from one element of a window to the next.
+    /// Rows and columns from one element of a window to the next.
     pub dilation: [usize; 2],
-    /// Parts into which the channels of inputs and outputs are cut, each of which sees only its counterpart.
+    /// Number of groups into which input and output channels are split. Each group of outputs sees only its own group
+    /// of inputs.
     pub groups: usize,
 }
 
-/// What is done with each output of a convolution: `relu(scale * y + shift + residual)`.
+/// Epilogue of a convolution, applied to each output: `relu(scale * y + shift + residual)`.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Epilogue<'a> {
-    /// A factor for each channel.
+    /// Scale of each channel.
     pub scale: Option<&'a [f32]>,
-    /// A summand for each channel.
+    /// Shift of each channel.
     pub shift: Option<&'a [f32]>,
-    /// A summand for each output.
+    /// Added to the outputs, element by element.
     pub residual: Option<&'a [f32]>,
-    /// Negative results become 0.
+    /// If true, applies ReLU.
     pub relu: bool,
 }
 
 impl Conv2d {
-    /// Rows and columns of an output; 0 where the kernel does not fit into the image.
+    /// Returns the rows and columns of an output; 0 if the kernel does not fit into the image.
     pub fn output(&self) -> [usize; 2] {
         [0, 1].map(|i| {
             let size = [self.height, self.width][i] + 2 * self.padding[i];
@@ -71,7 +72,7 @@ impl Conv2d {
         })
     }
 
-    /// Elements of inputs, weights and outputs.
+    /// Returns the number of elements of inputs, weights and outputs.
     fn elements(&self) -> [usize; 3] {
         let [rows, columns] = self.output();
         [
@@ -81,12 +82,12 @@ impl Conv2d {
         ]
     }
 
-    /// Weights of an output's channel.
+    /// Returns the number of weights of an output channel.
     fn depth(&self) -> usize {
         self.channels_in / self.groups * self.kernel[0] * self.kernel[1]
     }
 
-    /// Where each element of the kernel finds its factor.
+    /// Returns the im2col geometry of the convolution.
     fn sampling(&self) -> Sampling {
         let Self { kernel, padding, dilation, .. } = *self;
         let place = |i: usize, at: usize| (at * dilation[i]) as isize - padding[i] as isize;
@@ -109,8 +110,9 @@ impl Conv2d {
     }
 }
 
-/// A convolution of `x`, `[batch, channels_in, height, width]`, with `weight`, `[channels_out, channels_in / groups,
-/// kernel..]`, and what is done with its results: `[batch, channels_out, output..]`.
+/// Convolves `x`, `[batch, channels_in, height, width]`, with `weight`,
+/// `[channels_out, channels_in / groups, kernel..]`, and applies the epilogue. Returns
+/// `[batch, channels_out, output..]`.
 ///
 /// # Panics
 /// If the sizes do not fit each other.

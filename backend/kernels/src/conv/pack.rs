@@ -1,4 +1,4 @@
-//! What some places of the output see, as panels of columns.
+//! Packing of the elements that output pixels see into panels of columns (im2col).
 
 use super::sampling::{Band, Sampling, copy};
 use crate::{
@@ -6,25 +6,25 @@ use crate::{
     matmul::WIDTH,
 };
 
-/// Neighbouring places of one row of the grid in one panel.
+/// Consecutive output pixels of one row of the grid in one panel.
 struct Run {
-    /// The place in the panel of the first of them.
+    /// Column of the first one in the panel.
     column: usize,
-    /// Where in the source it is for the first channel and a tap of no offset.
+    /// Index in the source for the first channel and a tap with offset 0.
     at: usize,
     len: usize,
 }
 
-/// Some of the places of the grids of all images, one grid after another, and where what they see is found: in windows,
-/// or with a plain sampling in the images.
+/// Some of the output pixels of all images, one grid after another, and the source of the elements that they see:
+/// windows, or with a plain sampling the images themselves.
 pub(super) struct Places<'a> {
     sampling: &'a Sampling,
     /// Channels of an image.
     channels: usize,
-    /// What the places touch.
+    /// Bands of the grids that contain the output pixels.
     bands: Vec<Band>,
     runs: Vec<Run>,
-    /// The first run of each panel, and the end.
+    /// First run of each panel, and the end.
     panels: Vec<usize>,
     /// Elements from one channel to the next in the windows of all bands.
     window: usize,
@@ -32,7 +32,7 @@ pub(super) struct Places<'a> {
 }
 
 impl<'a> Places<'a> {
-    /// So many places from one on, of images of so many channels, in panels of `width`.
+    /// Takes `count` output pixels from `first` on, of images of `channels` channels, in panels of `width`.
     pub fn new(sampling: &'a Sampling, channels: usize, first: usize, count: usize, width: usize) -> Self {
         let (each, columns) = (sampling.places(), sampling.grid[1]);
         let offsets = sampling.offsets();
@@ -59,24 +59,25 @@ impl<'a> Places<'a> {
         places
     }
 
-    /// Panels side by side.
+    /// Returns the number of panels side by side.
     pub fn count(&self) -> usize {
         self.panels.len() - 1
     }
 
-    /// Rows of memory from one panel to the next: one more than the panel has, for what is copied too much.
+    /// Returns the number of rows of memory from one panel to the next: one more than the panel has, since a copy may
+    /// write too much.
     pub fn pitch(&self, channels: usize) -> usize {
         channels * self.offsets.len() + 1
     }
 
-    /// What the places see of some channels from one on, for each panel, the taps of each channel.
+    /// Packs some channels into panels; the rows of each panel are the taps of each channel.
     pub fn pack(&self, x: &[f32], channels: [usize; 2], window: &mut Vec<f32>, panels: &mut Vec<[f32; WIDTH]>) {
         let (source, step) = self.source(x, channels, window);
         grow(panels, self.pitch(channels[1]) * self.count(), [0.0; WIDTH]);
         pack(self, source, step, channels[1], panels);
     }
 
-    /// What the places see of some channels from one on, a row for each tap of each channel.
+    /// Writes some channels as rows, one for each tap of each channel.
     pub fn rows(&self, x: &[f32], channels: [usize; 2], window: &mut Vec<f32>, rows: &mut Vec<f32>) {
         let (source, step) = self.source(x, channels, window);
         let len: usize = self.runs.iter().map(|run| run.len).sum();
@@ -84,7 +85,7 @@ impl<'a> Places<'a> {
         lay(self, source, step, channels[1], rows, len);
     }
 
-    /// The source for some channels from one on, and the elements from one channel to the next there.
+    /// Returns the source of some channels, and the number of its elements from one channel to the next.
     fn source<'b>(&self, x: &'b [f32], [first, channels]: [usize; 2], window: &'b mut Vec<f32>) -> (&'b [f32], usize) {
         let plane = self.sampling.plane[0] * self.sampling.plane[1];
         if self.sampling.plain {
@@ -103,7 +104,7 @@ impl<'a> Places<'a> {
     }
 }
 
-/// Makes room.
+/// Extends the buffer to at least `len` elements.
 pub(super) fn grow<T: Clone>(buffer: &mut Vec<T>, len: usize, value: T) {
     if buffer.len() < len {
         buffer.resize(len, value);
@@ -123,7 +124,7 @@ vectorized! {
                 for offset in &places.offsets {
                     for run in runs {
                         let from = c * channel + run.at + offset;
-                        // The next channel lies too far away for the processor to guess that it is read.
+                        // The next channel is too far away for the hardware prefetcher.
                         prefetch(source.as_ptr().wrapping_add(from + channel));
                         copy(source, from, panels, to + run.column);
                     }

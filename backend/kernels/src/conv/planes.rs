@@ -1,4 +1,4 @@
-//! Convolutions whose kernels are single elements, as products of matrices of which one is the images as they are.
+//! Pointwise (1 x 1) convolutions, as matrix products that read the images without packing.
 
 use std::arch::x86_64::{
     __m512, _mm512_add_ps, _mm512_fmadd_ps, _mm512_loadu_ps, _mm512_max_ps, _mm512_set1_ps, _mm512_setzero_ps,
@@ -14,24 +14,24 @@ use crate::{
     matmul::{Matrix, Start, Strips, TALL, Target, WIDTH, by_height, wide, wide_tile},
 };
 
-/// Places of a plane from which on it costs little that the last panels have some in common.
+/// Minimum number of pixels of a plane, so that computing the overlap of the last panels twice costs little.
 const PLACES: usize = 128;
-/// Elements of a matrix that is read for each pair of panels.
+/// Maximum number of elements of the matrix, which is read for each pair of panels.
 const MATRIX: usize = 1 << 19;
-/// Channels of which a pair of panels stays in the second-level cache.
+/// Maximum number of channels, so that a pair of panels stays in the second-level cache.
 const CHANNELS: usize = 2048;
-/// Places whose results are computed together.
+/// Pixels whose results are computed together.
 const PAIR: usize = 2 * WIDTH;
 
-/// The rows of each group in the order in which tiles read them.
+/// Packed rows of each group, in the order in which microkernels read them.
 pub(super) struct Planes(Vec<Strips<TALL>>);
 
 impl Planes {
-    /// Of a convolution for which this is the best way.
+    /// Packs the matrix of a convolution; `None` if another algorithm is better.
     pub fn new(correlation: &Correlation<'_>) -> Option<Self> {
         let Correlation { groups, channels, rows, ref sampling, matrix, .. } = *correlation;
         let fits = channels * rows <= MATRIX && channels <= CHANNELS;
-        // Narrow tiles read panels too often for these to lie apart.
+        // Narrow microkernels read panels too often for their rows to be far apart.
         if !(wide() && sampling.plain && sampling.places() >= PLACES && fits) {
             return None;
         }
@@ -43,7 +43,7 @@ impl Planes {
         Some(Self((0..groups).map(strips).collect()))
     }
 
-    /// Writes all results, and returns their number.
+    /// Writes all results. Returns their number.
     pub fn run(
         &self,
         correlation: &Correlation<'_>,
@@ -74,61 +74,61 @@ impl Planes {
                 channel: plane % groups * rows,
                 finish,
             };
-            // SAFETY: there are `Planes` only where `wide` says that the CPU has AVX-512. Tasks differ in their plane, or in
-            // the strips that they have of it, or in their places.
+            // SAFETY: `new` returns `Planes` only if `wide` is true, that is, if the CPU has AVX-512. Two tasks differ
+            // in their plane, in their strips of it, or in their pixels.
             unsafe { piece.run(&target) }
         });
         tasks.sum()
     }
 }
 
-/// Some rows and places of a group of one image.
+/// Some rows and pixels of a group of one image.
 struct Piece<'a> {
     strips: &'a Strips<TALL>,
     rows: [usize; 2],
     places: [usize; 2],
-    /// The planes of the group.
+    /// Planes of the group.
     x: &'a [f32],
-    /// Places of a plane.
+    /// Pixels of a plane.
     each: usize,
-    /// The plane of the output that belongs to the first row.
+    /// Plane of the output that belongs to the group's first row.
     first: usize,
-    /// The channel that does.
+    /// Channel of the output that belongs to the group's first row.
     channel: usize,
     finish: &'a Finish<'a>,
 }
 
 impl Piece<'_> {
-    /// Writes the results, and returns their number.
+    /// Writes the results. Returns their number.
     ///
     /// # Panics
-    /// If the rows are not those of whole strips, or the places less than a pair: the last one would reach into those of
-    /// another task.
+    /// If the rows are not those of whole strips, or there are fewer pixels than a pair: the last one would overlap
+    /// with another task.
     ///
     /// # Safety
-    /// The CPU has AVX-512, and no other thread uses these rows and places of the target.
+    /// The CPU must have AVX-512, and no other thread may use these rows and pixels of the target.
     #[target_feature(enable = "avx512f,avx2,fma")]
     unsafe fn run(&self, target: &Target<'_>) -> usize {
         let Self { strips, rows, places: [from, to], x, each, first, channel, finish } = *self;
         assert!(from <= to && to - from >= PAIR && to <= each, "places {from} to {to} of {each}");
         assert!(strips.begin_and_end(rows), "rows {rows:?} are not whole strips");
-        // Of the first row of the plane's results. There are as many as `rows[1]`, each of which has `each` places.
+        // From the first row of the plane's results on: `rows[1]` rows of `each` pixels, which `first` checks.
         let target = target.from(first, 0).first(rows[1], each);
         for place in (from..to).step_by(PAIR) {
             let pair = to - place > WIDTH;
-            // What the last panels have in common with those before is computed again.
+            // The overlap of the last panels with those before is computed again.
             let place = place.min(to - if pair { PAIR } else { WIDTH });
             for (row, height, a) in strips.within(rows) {
                 let at = row * each + place;
                 let b = |k: usize, p: usize| {
                     let places = &x[k * each + place + p * WIDTH..];
-                    // The next pair's: the processor does not guess what lies so far apart.
+                    // Prefetches the next pair, which is too far away for the hardware prefetcher.
                     prefetch(places.as_ptr().wrapping_add(PAIR));
                     places.first_chunk().expect("room up to the end of the last plane")
                 };
                 by_height!(pair, height, {
-                    // SAFETY: the strip's `M` rows end before `rows[1]`, and `P` panels of places from this one on before
-                    // `to`, as the assertions above show. The caller says that they are nobody else's.
+                    // SAFETY: the assertions above show that the strip's `M` rows end before `rows[1]` and that `P`
+                    // panels from this pixel on end before `to`. The caller guarantees that no other thread uses them.
                     unsafe { wide_tile::<M, P>(a, b, target.add(at), each, P * WIDTH, Start::Zero) }
                 });
                 if finish.nothing() {
@@ -136,7 +136,7 @@ impl Piece<'_> {
                 }
                 for i in 0..height {
                     for at in (at + i * each..).step_by(WIDTH).take(if pair { 2 } else { 1 }) {
-                        // SAFETY: what the tile has just written.
+                        // SAFETY: `place` points to `WIDTH` results that the microkernel has just written.
                         unsafe {
                             let (place, at) = (target.add(at), first * each + at);
                             _mm512_storeu_ps(place, finish.lanes(channel + row + i, at, _mm512_loadu_ps(place)));
@@ -150,7 +150,7 @@ impl Piece<'_> {
 }
 
 impl Finish<'_> {
-    /// What is done with neighbouring sums of a channel, the first of which is at some place of the output.
+    /// Applies the epilogue to consecutive sums of a channel. The first one is at index `at` of the output.
     #[target_feature(enable = "avx512f,avx2,fma")]
     #[inline]
     fn lanes(&self, channel: usize, at: usize, mut sum: __m512) -> __m512 {
@@ -159,10 +159,10 @@ impl Finish<'_> {
         }
         if let Some(residual) = self.residual {
             let residual: &[f32; WIDTH] = residual[at..].first_chunk().expect("as many as there are results");
-            // SAFETY: an array of 16 numbers is read.
+            // SAFETY: `residual` is an array of 16 elements.
             sum = _mm512_add_ps(sum, unsafe { _mm512_loadu_ps(residual.as_ptr()) });
         }
-        // Of something and NaN it is the second.
+        // `_mm512_max_ps` returns its second operand if either one is NaN, so that NaN propagates.
         if self.relu { _mm512_max_ps(_mm512_setzero_ps(), sum) } else { sum }
     }
 }
@@ -185,7 +185,7 @@ mod tests {
                 Piece { strips: &strips, rows, places, x: &x, each: 128, first: 0, channel: 0, finish: &finish };
             let mut out = vec![0.0; 14 * 128];
             let run = std::panic::AssertUnwindSafe(|| {
-                // SAFETY: the CPU has AVX-512, and nobody else has the vector.
+                // SAFETY: the CPU has AVX-512, and `out` is borrowed exclusively.
                 unsafe { piece.run(&Target::of(&mut out, 128)) }
             });
             std::panic::catch_unwind(run).ok().map(|written| (written, out.iter().filter(|out| **out == 2.0).count()))

@@ -1,4 +1,4 @@
-//! The product of rows in plain memory with packed panels.
+//! Products of unpacked rows with packed panels.
 
 use crate::{
     dispatch::vectorized,
@@ -6,10 +6,10 @@ use crate::{
     matmul::{HEIGHT, Start, WIDTH, tile, wide, with_strips},
 };
 
-/// The elements of `M` rows, of which each starts somewhere in `a`, at one depth.
+/// Returns a function that gives column `k` of `M` rows of length `depth`, which begin at `starts` in `a`.
 #[inline(always)]
 fn rows_of<const M: usize>(a: &[f32], starts: &[usize], depth: usize) -> impl Fn(usize) -> [f32; M] + Copy {
-    // Loops, as neither `from_fn` nor `map` is always inlined, and the lengths must be known.
+    // Loops, since neither `from_fn` nor `map` is always inlined, and the lengths must be known to the compiler.
     let mut rows: [&[f32]; M] = [&[]; M];
     for i in 0..M {
         rows[i] = &a[starts[i]..][..depth];
@@ -23,7 +23,7 @@ fn rows_of<const M: usize>(a: &[f32], starts: &[usize], depth: usize) -> impl Fn
     }
 }
 
-/// Writes a tile, or adds it to what is there.
+/// Stores the sums of a microkernel, or adds them to `c`.
 ///
 /// By value and without iterators: see `add_tile` of the matrix product.
 #[inline(always)]
@@ -47,11 +47,11 @@ pub(super) fn store<const M: usize, const P: usize>(
     }
 }
 
-/// Panels for which rows are laid out.
+/// Minimum number of panels for which rows are packed.
 const COLUMNS: usize = 6;
 
-/// The product of rows, of which each starts somewhere in `a`, and panels of `depth` rows, `pitch` apart, in `c`, whose
-/// rows hold one row of each panel and are `c_stride` apart; added to what is there, if so told.
+/// Multiplies rows of length `depth`, which begin at `starts` in `a`, by panels, `pitch` apart. Writes the results to
+/// `c`, or adds them if `add` is true. A row of `c` holds one row of each panel; rows are `c_stride` apart.
 #[allow(clippy::too_many_arguments)]
 pub(super) fn product(
     a: &[f32],
@@ -64,7 +64,7 @@ pub(super) fn product(
     c_stride: usize,
     add: bool,
 ) {
-    // With few columns, laying the rows out would be much of the work.
+    // With few columns, packing the rows would be a large part of the work.
     if starts.len() < 4 || count < COLUMNS || !wide() {
         return narrow_product(a, starts, panels, pitch, depth, count, c, c_stride, add);
     }
@@ -76,7 +76,7 @@ pub(super) fn product(
 }
 
 vectorized! {
-    /// [`product`] with tiles that fit into the registers of every CPU.
+    /// [`product`] with microkernels that fit into the registers of every CPU.
     fn narrow_product<FUSED>(
         a: &[f32], starts: &[usize], panels: &[[f32; WIDTH]], pitch: usize, depth: usize, count: usize,
         c: &mut [[f32; WIDTH]], c_stride: usize, add: bool,
@@ -93,7 +93,7 @@ vectorized! {
                 store(sums, &mut c[$row * c_stride + $panel..], c_stride, add);
             }};
         }
-        // With few rows a panel is read once, and several at a time keep enough sums in flight.
+        // With few rows a panel is read once, and several panels at a time keep enough sums in flight.
         macro_rules! few {
             ($height:literal, $wide:literal) => {{
                 let mut panel = 0;
@@ -114,7 +114,7 @@ vectorized! {
             3 => few!(3, 2),
             _ => for panel in 0..count {
                 for i in 0..tiles {
-                    // Heights as even as can be.
+                    // Heights as even as possible.
                     let (row, end) = (rows * i / tiles, rows * (i + 1) / tiles);
                     match end - row {
                         6 => strip!(6, 1, row, panel),
@@ -128,7 +128,7 @@ vectorized! {
     }
 }
 
-/// The products of `M` rows and a column.
+/// Returns the dot products of `M` rows with a column.
 #[inline(always)]
 fn dots<const FUSED: bool, const M: usize>(a: &[f32], stride: usize, column: &[f32]) -> [f32; M] {
     const LANES: usize = 8;
@@ -161,8 +161,8 @@ fn dots<const FUSED: bool, const M: usize>(a: &[f32], stride: usize, column: &[f
 }
 
 vectorized! {
-    /// The same as [`product`] for one column, which is the `at`th of the first panel in `c`: where a panel would have few
-    /// columns, most of its products would be for nothing.
+    /// As [`product`], for one column, which is column `at` of the first panel in `c`. In a panel of few columns, most
+    /// of the products would be wasted.
     fn product_of_column<FUSED>(
         a: &[f32], a_stride: usize, rows: usize, column: &[f32], c: &mut [[f32; WIDTH]], c_stride: usize, at: usize,
         add: bool,

@@ -1,9 +1,9 @@
-//! Which elements of an image each place of the output sees.
+//! Geometry of im2col: the elements of an image that each output pixel sees.
 
 use crate::{dispatch::vectorized, matmul::WIDTH};
 
-/// Each place `(y, x)` of a grid sees, for each tap, the element `(y * stride + dy, x * stride + dx)` of a plane, and 0
-/// outside of it.
+/// Output pixel `(y, x)` of a grid sees, for each tap, the element `(y * stride + dy, x * stride + dx)` of a plane; 0
+/// outside of the plane.
 pub(super) struct Sampling {
     /// Rows and columns of the plane.
     pub plane: [usize; 2],
@@ -11,17 +11,17 @@ pub(super) struct Sampling {
     pub grid: [usize; 2],
     stride: [usize; 2],
     pub taps: Vec<[isize; 2]>,
-    /// What is seen is the plane itself.
+    /// True if the grid is the plane itself.
     pub plain: bool,
-    /// The least offset of a tap.
+    /// Least offset of the taps.
     low: [isize; 2],
-    /// Offsets modulo the stride, as far as there are any.
+    /// Residues of the offsets modulo the stride.
     residues: [Vec<usize>; 2],
-    /// The most strides by which a tap is further than the least one.
+    /// Largest distance of a tap from the least offset, in strides.
     reach: [usize; 2],
 }
 
-/// Rows of the grid in one image.
+/// Some rows of the grid of one image.
 #[derive(Clone, Copy)]
 pub(super) struct Band {
     pub image: usize,
@@ -32,7 +32,7 @@ pub(super) struct Band {
 impl Sampling {
     pub fn new(plane: [usize; 2], grid: [usize; 2], stride: [usize; 2], taps: Vec<[isize; 2]>) -> Self {
         let plain = taps == [[0, 0]] && stride == [1, 1] && grid == plane;
-        // Then rows do not matter.
+        // Treated as one row, since the division into rows does not matter then.
         let one_row = |[rows, columns]: [usize; 2]| if plain { [1, rows * columns] } else { [rows, columns] };
         let low = [0, 1].map(|i| taps.iter().map(|tap| tap[i]).min().unwrap_or(0));
         let steps = |i: usize| taps.iter().map(move |tap| (tap[i] - low[i]) as usize);
@@ -46,37 +46,37 @@ impl Sampling {
         Self { plane: one_row(plane), grid: one_row(grid), stride, taps, plain, low, residues, reach }
     }
 
-    /// Whether neighbouring places see neighbouring elements.
+    /// Returns true if adjacent output pixels see adjacent elements.
     pub fn dense(&self) -> bool {
         self.stride == [1, 1]
     }
 
-    /// Places of the grid.
+    /// Returns the number of output pixels of the grid.
     pub fn places(&self) -> usize {
         self.grid[0] * self.grid[1]
     }
 
-    /// Whether places of a line are neighbours in a window, and lines follow each other with little in between.
+    /// Returns true if the output pixels of a line are adjacent in a window, and there is little between the lines.
     pub fn lines(&self) -> bool {
         !self.plain && self.residues.iter().all(|some| some.len() == 1) && self.grid[1] * 8 >= self.columns() * 7
     }
 
-    /// Columns of a window: those of the grid and those that further taps reach.
+    /// Returns the columns of a window: those of the grid, and those that further taps reach.
     fn columns(&self) -> usize {
         self.grid[1] + self.reach[1]
     }
 
-    /// Elements from one row of the grid to the next in a window.
+    /// Returns the number of elements from one row of the grid to the next in a window.
     pub fn pitch(&self) -> usize {
         if self.plain { self.plane[1] } else { self.residues[0].len() * self.residues[1].len() * self.columns() }
     }
 
-    /// Elements of a channel in a window of so many rows of the grid.
+    /// Returns the number of elements of a channel in a window of `rows` rows of the grid.
     pub fn channel(&self, rows: usize) -> usize {
         if self.plain { self.plane[1] } else { (rows + self.reach[0]) * self.pitch() }
     }
 
-    /// How much further than the place itself each tap lies in a window.
+    /// Returns the offset of each tap from the output pixel in a window.
     pub fn offsets(&self) -> Vec<usize> {
         if self.plain {
             return vec![0];
@@ -93,9 +93,9 @@ impl Sampling {
         self.taps.iter().map(offset).collect()
     }
 
-    /// Copies what a band sees of a channel, so that no place lies outside and neighbouring places are neighbours
-    /// whatever the stride: `[row of the grid][residue of rows][residue of columns][column of the grid]`. What lies
-    /// behind the window may be overwritten.
+    /// Copies the elements that a band sees of a channel into a window:
+    /// `[row of the grid][residue of rows][residue of columns][column of the grid]`. No output pixel is outside of it,
+    /// and adjacent pixels are adjacent whatever the stride. Elements behind the window may be overwritten.
     pub fn window(&self, band: Band, plane: &[f32], window: &mut [f32]) {
         fill_window(self, band, plane, window);
     }
@@ -117,7 +117,7 @@ vectorized! {
                         continue;
                     }
                     let first = *right as isize + low[1];
-                    // Columns of the line that lie left of the plane, and those not right of it.
+                    // Columns of the line left of the plane, and columns not right of it.
                     let left = ((-first).max(0) as usize).div_ceil(step).min(columns);
                     let inside = ((width as isize - first).max(0) as usize).div_ceil(step).clamp(left, columns);
                     zeros(window, at, at + left);
@@ -133,7 +133,7 @@ vectorized! {
     }
 }
 
-/// Zeros, of which the last may be too many.
+/// Writes zeros from `from` to `to`. Some more may be written.
 #[inline(always)]
 fn zeros(line: &mut [f32], mut from: usize, to: usize) {
     while from < to {
@@ -142,7 +142,7 @@ fn zeros(line: &mut [f32], mut from: usize, to: usize) {
     }
 }
 
-/// Every `step`th element of a source from one on. More than were wanted may be written.
+/// Copies every `step`th element of the source from `from` on. Some more may be written.
 #[inline(always)]
 fn copy_steps(source: &[f32], from: usize, step: usize, line: &mut [f32], at: usize, len: usize) {
     match step {
@@ -171,8 +171,8 @@ fn copy_steps(source: &[f32], from: usize, step: usize, line: &mut [f32], at: us
     }
 }
 
-/// As many elements as a panel has columns, or as many as there are. What is copied too much is overwritten by what comes
-/// next. Arrays, as a copy of a slice is a call.
+/// Copies `WIDTH` elements, or as many as there are. Excess elements are overwritten by the next copy. Arrays, since a
+/// copy of a slice is a call.
 #[inline(always)]
 pub(super) fn copy(source: &[f32], from: usize, to: &mut [f32], at: usize) {
     let to = to[at..].first_chunk_mut::<WIDTH>().expect("room behind the last row");

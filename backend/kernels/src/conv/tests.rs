@@ -4,14 +4,14 @@ fn values(len: usize, seed: usize) -> Vec<f32> {
     (0..len).map(|i| ((i * 7919 + seed * 104_729 + 13) % 1013) as f32 / 500.0 - 1.0).collect()
 }
 
-/// Of every place, with neighbouring elements and all channels.
+/// Returns a convolution with stride, dilation and groups of 1.
 fn dense(sizes: [usize; 5], kernel: [usize; 2], padding: [usize; 2]) -> Conv2d {
     let [batch, channels_in, height, width, channels_out] = sizes;
     let (stride, dilation, groups) = ([1, 1], [1, 1], 1);
     Conv2d { batch, channels_in, height, width, channels_out, kernel, stride, padding, dilation, groups }
 }
 
-/// Calls `f` with the places in x, weight and output of each product.
+/// Calls `f` with the indices in x, weight and output of each product.
 fn products(conv: &Conv2d, mut f: impl FnMut(usize, usize, usize)) {
     let Conv2d { kernel, stride, padding, dilation, groups, .. } = *conv;
     let [rows, columns] = conv.output();
@@ -112,8 +112,8 @@ fn values_and_gradients() {
     }
 }
 
-/// Large enough for Winograd's way; tiles that do not fit, several images in a task, several tasks and several threads of
-/// one.
+/// Large enough for Winograd; with tiles that do not fit, several images in a task, several tasks, and several threads
+/// for one.
 #[test]
 fn minimal_filtering() {
     let sizes = [[1, 32, 33, 20, 32], [2, 35, 17, 75, 40], [5, 33, 6, 7, 39], [20, 32, 3, 3, 38], [8, 64, 7, 7, 70]];
@@ -126,8 +126,8 @@ fn minimal_filtering() {
     }
 }
 
-/// Large enough to be multiplied where they lie; planes that end within a panel and within a pair, several images and groups,
-/// and several threads of one.
+/// Large enough to be read in place; with planes that end within a panel and within a pair, several images and groups,
+/// and several threads for one.
 #[test]
 fn planes() {
     // Batch, channels, rows, columns, channels of the output, groups.
@@ -139,14 +139,14 @@ fn planes() {
     }
 }
 
-/// A kernel so large that gradients are divided by channels, of which a thread has none.
+/// The kernel is so large that gradients are divided by channels, and one thread has none.
 #[test]
 fn a_thread_without_channels() {
     let pool = rayon::ThreadPoolBuilder::new().num_threads(2).build().unwrap();
     pool.install(|| check(&dense([1, 1, 25, 25, 20], [23, 23], [0, 0])));
 }
 
-/// Whether results are the same with any number of threads.
+/// Asserts that results are the same with any number of threads.
 fn same_with_threads(conv: &Conv2d) {
     let [inputs, weights, outputs] = conv.elements();
     let (x, weight) = (values(inputs, 1), values(weights, 2));

@@ -1,9 +1,9 @@
-//! Rows for columns.
+//! Transposition.
 
 use crate::matmul::transposed;
 
-/// Writes the first `columns` columns of so many rows, which are `stride` apart, as lines that are `pitch` apart, or adds them
-/// to what is there.
+/// Transposes the first `columns` columns of `rows` rows, which are `stride` apart, into lines that are `pitch` apart,
+/// or adds them to the lines.
 pub(super) fn turn(
     matrix: &[f32],
     stride: usize,

@@ -13,13 +13,13 @@ use crate::{
     matmul::{Layout, WIDTH, pack},
 };
 
-/// Places that are walked at once.
+/// Output pixels that are processed at once.
 const DEPTH: usize = 384;
-/// Places of a plane from which on its parts are no less than worth while.
+/// Number of pixels of a plane from which on reading parts of it in place is worthwhile.
 const PLANE: usize = 128;
 /// Rows that stay in the second-level cache while all panels pass.
 const BLOCK: usize = 48;
-/// Shares of places, and places of each at least, where these must not depend on the threads.
+/// Maximum number of shares, and minimum number of output pixels of each, if they must not depend on the threads.
 const SHARES: usize = 8;
 const SHARE: usize = 8 * DEPTH;
 
@@ -35,10 +35,10 @@ thread_local! {
     static SCRATCH: Cell<Scratch> = Cell::default();
 }
 
-/// The gradient of a convolution with respect to its weights, in `out`, given that of its outputs.
+/// Writes the gradient of a convolution with respect to its weights to `out`, given that of its output.
 ///
-/// It is the product of what all places see, a row for each weight of a channel, and the gradients of the places, a column
-/// for each channel of the output.
+/// The gradient is the product of the im2col matrix, with a row for each weight of a channel, and the gradients of the
+/// output pixels, with a column for each output channel.
 ///
 /// # Panics
 /// If the sizes do not fit each other.
@@ -51,8 +51,8 @@ pub fn conv2d_backward_weight(x: &[f32], grad: &[f32], conv: &Conv2d, out: &mut 
     let (taps, places) = (sampling.taps.len(), conv.batch * sampling.places());
     let (channels, columns) = (conv.channels_in / conv.groups, conv.channels_out / conv.groups);
     let panels = columns.div_ceil(WIDTH);
-    // Threads take channels of their own, or where these are too few, places of their own, and then the results are
-    // added up in the order of the places: only the shares of places make a difference to the sums.
+    // Each thread takes some channels. If there are too few, it takes some output pixels, and the results are summed in
+    // the order of the pixels: the sums depend only on the shares of pixels.
     let wanted = threads.div_ceil(conv.groups);
     let by_channel = channels * taps >= 256 * wanted;
     let (parts, shares) = if deterministic() {
@@ -82,7 +82,7 @@ pub fn conv2d_backward_weight(x: &[f32], grad: &[f32], conv: &Conv2d, out: &mut 
         *sums = task.run(x, grad, &mut scratch);
         SCRATCH.set(scratch);
     });
-    // Some channels of the output at a time: what a panel holds.
+    // As many output channels at a time as a panel holds.
     let depth = channels * taps;
     let tasks: Vec<(usize, &mut [f32])> =
         out.chunks_exact_mut(columns * depth).flat_map(|group| group.chunks_mut(WIDTH * depth)).enumerate().collect();
@@ -92,7 +92,7 @@ pub fn conv2d_backward_weight(x: &[f32], grad: &[f32], conv: &Conv2d, out: &mut 
             for share in 0..shares {
                 let sums = &sums[(group * parts + part) * shares + share];
                 let sizes = [sums.len() / panels, out.len() / depth];
-                // Of a part without channels there is nothing.
+                // A part without channels has no sums.
                 let columns = sums.as_flattened().get(panel * WIDTH..).unwrap_or_default();
                 turn(columns, panels * WIDTH, sizes, &mut out[edges[part] * taps..], depth, share > 0);
             }
@@ -100,17 +100,17 @@ pub fn conv2d_backward_weight(x: &[f32], grad: &[f32], conv: &Conv2d, out: &mut 
     });
 }
 
-/// Whether what places see is read where it lies, with what lies between the lines. Gradients are 0 there, but times an
-/// infinity or NaN they are NaN.
+/// Returns true if windows are read in place, including the elements between the lines. The gradients are 0 there, but
+/// times an infinity or NaN they become NaN.
 fn in_lines(sampling: &Sampling) -> bool {
     sampling.lines() && !deterministic()
 }
 
-/// Some lines or places, and channels of one group.
+/// Some lines or output pixels, and some channels of one group.
 struct Task<'a> {
     conv: &'a Conv2d,
     sampling: &'a Sampling,
-    /// Shares are of lines, for which see [`in_lines`].
+    /// If true, shares are of lines; see [`in_lines`].
     lines: bool,
     group: usize,
     channels: [usize; 2],
@@ -118,7 +118,7 @@ struct Task<'a> {
 }
 
 impl Task<'_> {
-    /// For each weight of a channel its gradient for all channels of the output, in panels side by side.
+    /// Returns the gradients of each weight of a channel for all output channels, in panels side by side.
     fn run(&self, x: &[f32], grad: &[f32], scratch: &mut Scratch) -> Vec<[f32; WIDTH]> {
         let panels = (self.conv.channels_out / self.conv.groups).div_ceil(WIDTH);
         let mut sums = vec![[0.0; WIDTH]; (self.channels[1] - self.channels[0]) * self.sampling.taps.len() * panels];
@@ -132,7 +132,7 @@ impl Task<'_> {
         sums
     }
 
-    /// What places see are planes as they are.
+    /// Adds the gradients, reading the planes in place (pointwise convolutions).
     fn add_planes(&self, x: &[f32], grad: &[f32], scratch: &mut Scratch, sums: &mut [[f32; WIDTH]]) {
         let Scratch { panels, starts, .. } = scratch;
         let (conv, [first, last], each) = (self.conv, self.channels, self.sampling.places());
@@ -142,7 +142,7 @@ impl Task<'_> {
         let mut from = self.share[0];
         while from < self.share[1] {
             let (image, place) = (from / each, from % each);
-            // Of what is left of the plane, parts that are as even as can be.
+            // The rest of the plane in parts as even as possible.
             let left = (each - place).min(self.share[1] - from);
             let depth = left.div_ceil(left.div_ceil(DEPTH + DEPTH / 8));
             grow(panels, depth * count, [0.0; WIDTH]);
@@ -157,7 +157,7 @@ impl Task<'_> {
         }
     }
 
-    /// What places see is laid out in rows without gaps.
+    /// Adds the gradients, with the windows copied into rows without gaps.
     fn add_places(&self, x: &[f32], grad: &[f32], scratch: &mut Scratch, sums: &mut [[f32; WIDTH]]) {
         let Scratch { window, rows, panels, starts } = scratch;
         let (conv, taps, [first, last]) = (self.conv, self.sampling.taps.len(), self.channels);
@@ -185,7 +185,8 @@ impl Task<'_> {
         }
     }
 
-    /// What places see is read where it lies in the windows, with what lies between the lines; gradients are 0 there.
+    /// Adds the gradients, reading the windows in place, including the elements between the lines. The gradients are 0
+    /// there.
     fn add_lines(&self, x: &[f32], grad: &[f32], scratch: &mut Scratch, sums: &mut [[f32; WIDTH]]) {
         let Scratch { window, panels, starts, .. } = scratch;
         let (conv, sampling, [first, last]) = (self.conv, self.sampling, self.channels);
@@ -197,7 +198,7 @@ impl Task<'_> {
         while line < self.share[1] {
             let (image, row) = (line / lines, line % lines);
             let rows = (DEPTH / pitch).max(1).min(lines - row).min(self.share[1] - line);
-            // No further than the last line's last place: what is behind it is not of this window.
+            // Up to the last pixel of the last line: elements behind it are not part of this window.
             let (band, depth) = (Band { image, row, rows }, (rows - 1) * pitch + columns);
             grow(panels, depth * count, [0.0; WIDTH]);
             for i in 0..rows {
@@ -226,8 +227,8 @@ impl Task<'_> {
         }
     }
 
-    /// The gradients of places of one image from one on, a row for each place and a column for each channel, in panels
-    /// that are `pitch` apart.
+    /// Packs the gradients of output pixels of one image, with a row for each pixel and a column for each channel, into
+    /// panels that are `pitch` apart.
     fn turn(&self, grad: &[f32], image: usize, place: usize, len: usize, panels: &mut [[f32; WIDTH]], pitch: usize) {
         let (each, groups) = (self.sampling.places(), self.conv.groups);
         let columns = self.conv.channels_out / groups;

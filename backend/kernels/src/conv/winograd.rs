@@ -1,10 +1,11 @@
-//! Convolutions with kernels of 3 x 3 that need a fourth of the products: the minimal filtering F(4 x 4, 3 x 3) of Lavin and
-//! Gray, "Fast Algorithms for Convolutional Neural Networks", <https://arxiv.org/abs/1509.09308>.
+//! Convolutions with kernels of 3 x 3 that need a fourth of the products, by Winograd's minimal filtering F(4 x 4, 3 x
+//! 3): Lavin and Gray, "Fast Algorithms for Convolutional Neural Networks", <https://arxiv.org/abs/1509.09308>.
 //!
-//! A tile of 4 x 4 results sees 6 x 6 elements. As polynomials, both these and the kernel are evaluated at 6 points in each
-//! direction; there, one product for each of the 36 values is the convolution, and what the channels add up to is turned
-//! back into results. The points are 0, ±5/8, ±3/2 and infinity: beside the usual 0, ±1, ±2 the largest error is a sixth,
-//! 2.6e-6 of the largest result with 256 channels, where one product after another has 0.4e-6.
+//! A tile of 4 x 4 results sees 6 x 6 elements. As polynomials, both these and the kernel are evaluated at 6 points in
+//! each direction (the input and filter transforms). The convolution is then one product for each of the 36 values,
+//! summed over the channels, and the output transform turns the sums into results. The points are 0, ±5/8, ±3/2 and
+//! infinity. Compared with the usual 0, ±1, ±2, the largest error is a sixth: 2.6e-6 of the largest result with 256
+//! channels, where a direct convolution has 0.4e-6.
 
 use super::{
     correlate::{Correlation, Scratch, Task},
@@ -21,38 +22,38 @@ use crate::{
 
 /// Results of a tile in each direction.
 const TILE: usize = 4;
-/// What they see.
+/// Elements that a tile sees in each direction.
 const SEEN: usize = TILE + 2;
-/// Values of what a tile sees.
+/// Values of a transformed input tile.
 const VALUES: usize = SEEN * SEEN;
-/// The fewest channels, of inputs and outputs, for which turning them pays.
+/// Minimum number of input and output channels for which the transforms pay off.
 const CHANNELS: usize = 32;
-/// The fewest tiles for which turning the kernels pays, and how many kernels there are for each more: where their values do
-/// not stay in a cache, they take longer.
+/// Minimum number of tiles for which transforming the kernels pays off, and the number of kernels that require one more
+/// tile: kernels whose values do not stay in a cache take longer.
 const TILES: usize = 16;
 const KERNELS: usize = 1 << 13;
-/// Elements that a task holds: 2 MiB of what it sees and of sums.
+/// Elements that a task holds: 2 MiB of transformed inputs and of sums.
 const HELD: usize = 1 << 19;
 
-/// Two of the points, without their signs, and their squares.
+/// The absolute values of the points that are neither 0 nor infinite, and their squares.
 const A: f32 = 0.625;
 const B: f32 = 1.5;
 const AA: f32 = A * A;
 const BB: f32 = B * B;
 
-/// A kernel's values and how images are cut into tiles.
+/// Transformed kernels, and the division of images into tiles.
 pub(super) struct Winograd {
     /// Rows and columns of an image.
     plane: [usize; 2],
     /// Rows and columns of tiles.
     grid: [usize; 2],
-    /// Where what the first tile sees begins.
+    /// Row and column of the first element that the first tile sees.
     low: [isize; 2],
-    /// The matrix, of which the columns of each of the values follow those of the one before.
+    /// Packed rows of the matrix. The columns of each of the values follow those of the previous one.
     rows: Rows,
 }
 
-/// Where the grid is cut into tiles, if the taps are a kernel of 3 x 3, and the number of each in `taps`.
+/// Returns the offset of the first tap if the taps are a kernel of 3 x 3, and the index of each element in `taps`.
 fn kernel(taps: &[[isize; 2]]) -> Option<([isize; 2], [usize; 9])> {
     let low = [0, 1].map(|i| taps.iter().map(|tap| tap[i]).min().unwrap_or(0));
     let mut order = [0; 9];
@@ -64,8 +65,9 @@ fn kernel(taps: &[[isize; 2]]) -> Option<([isize; 2], [usize; 9])> {
 }
 
 impl Winograd {
-    /// Of a convolution that is large enough and has a kernel of 3 x 3. What it is like does not depend on the threads, as its
-    /// results differ a little from those of other ways; but on the batch, and infinities and NaN reach a whole tile.
+    /// Transforms the kernels of a convolution; `None` if it is too small or its kernel is not 3 x 3. The choice does
+    /// not depend on the number of threads, as the results differ slightly from those of other algorithms. It does
+    /// depend on the batch. Infinities and NaN reach a whole tile.
     pub fn new(correlation: &Correlation<'_>) -> Option<Self> {
         let Correlation { batch, groups, channels, rows, ref sampling, matrix } = *correlation;
         let grid = sampling.grid.map(|size| size.div_ceil(TILE));
@@ -82,13 +84,14 @@ impl Winograd {
         Some(Self { plane: sampling.plane, grid, low, rows })
     }
 
-    /// Columns of a window for each remainder of a column, when divided by the size of a tile.
+    /// Returns the number of columns of a window for each remainder of a column modulo the size of a tile.
     fn columns(&self) -> usize {
         self.grid[1] + 1
     }
 
-    /// Where in an image the elements of a window are found that some rows of tiles see: `[row][remainder of columns]
-    /// [columns]`, so that what neighbouring tiles see lies side by side. Outside of the image, places are behind its end.
+    /// Returns the index in an image of each element of the window of some rows of tiles:
+    /// `[row][remainder of columns][columns]`, so that the elements that adjacent tiles see are adjacent. Indices
+    /// outside of the image are behind its end.
     fn window(&self, band: Band) -> Vec<usize> {
         let [height, width] = self.plane;
         let mut window = Vec::with_capacity((band.rows * TILE + 2) * TILE * self.columns());
@@ -103,7 +106,7 @@ impl Winograd {
         window
     }
 
-    /// How much further than the first each element that a tile sees lies in a window.
+    /// Returns the offset in a window of each element that a tile sees from the first one.
     fn taps(&self) -> [usize; VALUES] {
         let columns = self.columns();
         std::array::from_fn(|i| {
@@ -112,12 +115,12 @@ impl Winograd {
         })
     }
 
-    /// Where each task's places end, and where the shares of rows that it has begin and end.
+    /// Returns the boundaries of the tasks' output pixels, and those of their shares of rows.
     pub fn cuts(&self, correlation: &Correlation<'_>, wanted: usize) -> (Vec<usize>, Vec<usize>) {
         let (units, columns) = (correlation.batch * self.grid[0], self.grid[1]);
         let most = (HELD / (VALUES * (correlation.channels + correlation.rows))).max(2 * WIDTH);
         let lanes = |rows: usize| (rows * columns).next_multiple_of(WIDTH);
-        // As many rows of tiles as leave the fewest places of panels unused.
+        // The number of rows of tiles that leaves the fewest columns of panels unused.
         let unused = |rows: usize| (lanes(rows) - rows * columns) as f64 / lanes(rows) as f64;
         let held = (1..=units).take_while(|&rows| rows == 1 || lanes(rows) <= most);
         let held = held.reduce(|best, rows| if unused(rows) <= unused(best) { rows } else { best }).unwrap_or(1);
@@ -129,7 +132,7 @@ impl Winograd {
         (ends, self.rows.cuts(wanted.div_ceil(tasks)))
     }
 
-    /// The results of a task.
+    /// Computes the results of a task.
     pub fn run(
         &self,
         correlation: &Correlation<'_>,
@@ -145,7 +148,7 @@ impl Winograd {
         let unit = |place: usize| place / each * self.grid[0] + (place % each / width).div_ceil(TILE);
         let bands = bands([unit(from), unit(to)], self.grid[0]);
         let count = ((unit(to) - unit(from)) * columns).div_ceil(WIDTH);
-        // One more between the values, so that those of one place fall into different sets of a cache.
+        // One more between the values, so that those of one column fall into different cache sets.
         let (seen, summed) = (channels * count + 1, (last - first) * count + 1);
         grow(panels, VALUES * seen, [0.0; WIDTH]);
         grow(sums, VALUES * summed + TILE * TILE * count, [0.0; WIDTH]);
@@ -191,7 +194,7 @@ impl Winograd {
     }
 }
 
-/// The rows of tiles from one to another, image by image.
+/// Returns the rows of tiles `from..to`, image by image.
 fn bands([mut from, to]: [usize; 2], rows: usize) -> Vec<Band> {
     let mut bands = vec![];
     while from < to {
@@ -203,10 +206,11 @@ fn bands([mut from, to]: [usize; 2], rows: usize) -> Vec<Band> {
     bands
 }
 
-/// Channels of kernels that are turned at once: few enough for the first-level cache.
+/// Channels of kernels that are transformed at once: few enough for the first-level cache.
 const BLOCK: usize = 8;
 
-/// The values of kernels in strips: the columns of each are channels. `order` says where the elements of a kernel are found.
+/// Returns the transformed kernels, packed; the columns of each strip are channels. `order` gives the index of each
+/// element of a kernel.
 fn strips<const H: usize>(matrix: &[f32], rows: usize, channels: usize, order: [usize; 9]) -> Strips<H> {
     let depth = channels * 9;
     let fill = |row: usize, height: usize, strip: &mut Filling<'_, H>| {
@@ -232,7 +236,7 @@ fn strips<const H: usize>(matrix: &[f32], rows: usize, channels: usize, order: [
 }
 
 vectorized! {
-    /// The values of kernels of which the elements, and so the values, are `step` apart, which must be a multiple of a
+    /// Transforms kernels whose elements are `step` apart, and so are the values. `step` must be a multiple of a
     /// panel's columns.
     fn evaluate<_FUSED>(kernels: &[f32], step: usize, values: &mut [f32]) {
         for from in (0..step).step_by(WIDTH) {
@@ -244,12 +248,12 @@ vectorized! {
     }
 }
 
-/// So many numbers of one place, or of neighbouring tiles.
+/// Values of one column, or of adjacent tiles.
 type Lanes = [f32; WIDTH];
 
-/// A function of what lies along one direction, of the columns first and then of the lines of what these have become.
+/// Applies a one-dimensional transform in both directions: to the columns first and then to the lines of the result.
 /// `from` and `to` take a line and a column.
-// The loops number both directions alike, and neither `from_fn` nor `map` is always inlined.
+// The loops index both directions alike, and neither `from_fn` nor `map` is always inlined.
 #[allow(clippy::needless_range_loop)]
 #[inline(always)]
 fn in_both<const I: usize, const O: usize>(
@@ -276,7 +280,8 @@ fn in_both<const I: usize, const O: usize>(
     }
 }
 
-/// A polynomial of three coefficients at the points, divided by what interpolation divides by.
+/// Filter transform: evaluates a polynomial of three coefficients at the points, divided by the denominators of
+/// interpolation.
 #[inline(always)]
 fn kernel_at_points(g: [Lanes; 3]) -> [Lanes; SEEN] {
     const ZERO: f32 = 1.0 / (AA * BB);
@@ -296,7 +301,7 @@ fn kernel_at_points(g: [Lanes; 3]) -> [Lanes; SEEN] {
     points
 }
 
-/// What is seen along one direction, by the transpose of interpolation.
+/// Input transform in one direction: the transpose of interpolation.
 #[inline(always)]
 fn seen_at_points(d: [Lanes; SEEN]) -> [Lanes; SEEN] {
     let mut points = [[0.0; WIDTH]; SEEN];
@@ -313,7 +318,7 @@ fn seen_at_points(d: [Lanes; SEEN]) -> [Lanes; SEEN] {
     points
 }
 
-/// Results along one direction, by the transpose of evaluation at the points.
+/// Output transform in one direction: the transpose of evaluation at the points.
 #[inline(always)]
 fn results_of(m: [Lanes; SEEN]) -> [Lanes; TILE] {
     let mut y = [[0.0; WIDTH]; TILE];
@@ -329,7 +334,8 @@ fn results_of(m: [Lanes; SEEN]) -> [Lanes; TILE] {
 }
 
 vectorized! {
-    /// The values of what the tiles of some rows see in a window. Values of the first are found from `at` on, `step` apart, and are followed by those of other tiles and what may be overwritten.
+    /// Input transform of the tiles of some rows of a window. Writes the values of the first tile from `at` on, `step`
+    /// apart, followed by those of other tiles. Elements behind them may be overwritten.
     fn see<_FUSED>(
         window: &[f32], taps: &[usize; VALUES], grid: [usize; 2], values: &mut [f32], step: usize, at: usize,
     ) {
@@ -339,7 +345,7 @@ vectorized! {
             for column in (0..columns).step_by(WIDTH) {
                 let window = &window[row * pitch + column..];
                 let values = &mut values[at + row * columns + column..];
-                // Lines first: columns are asked for as though they were lines.
+                // Lines first: `in_both` asks for columns as though they were lines.
                 let seen = |x, y| *window[taps[y * SEEN + x]..].first_chunk().expect("room behind the last tile");
                 in_both(seen, seen_at_points, |x, y, value| {
                     let to = values[(y * SEEN + x) * step..].first_chunk_mut();
@@ -351,7 +357,7 @@ vectorized! {
 }
 
 vectorized! {
-    /// The results of tiles, `[TILE, TILE, count]`, given so many panels of sums of each value, which are `step` apart.
+    /// Output transform of `count` panels of sums of each value, which are `step` apart. Writes `[TILE, TILE, count]`.
     fn result<_FUSED>(sums: &[[f32; WIDTH]], step: usize, count: usize, tiles: &mut [[f32; WIDTH]]) {
         for panel in 0..count {
             let value = |y, x| sums[(y * SEEN + x) * step + panel];
@@ -361,8 +367,8 @@ vectorized! {
 }
 
 vectorized! {
-    /// The lines of a row of tiles, so many and of such a width, from the results of tiles from one on, which are `step` apart.
-    /// More may be written behind the last line.
+    /// Writes the lines of a row of tiles, `lines[0]` lines of width `lines[1]`, from the results of tiles from `tile`
+    /// on, which are `step` apart. Elements behind the last line may be overwritten.
     fn interleave<_FUSED>(tiles: &[f32], step: usize, tile: usize, columns: usize, lines: [usize; 2], out: &mut [f32]) {
         let [lines, width] = lines;
         for y in 0..lines {

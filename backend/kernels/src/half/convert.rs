@@ -1,4 +1,4 @@
-//! Numbers of 16 bits as f32, which holds them all.
+//! Conversion of 16-bit floats to f32, which represents them all exactly.
 
 use rayon::prelude::*;
 use std::hint::black_box;
@@ -8,7 +8,7 @@ use crate::{
     matmul::{Element, WIDTH},
 };
 
-/// How a number is held in 16 bits.
+/// Format of a 16-bit float.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum HalfFormat {
     /// IEEE 754's binary16: 5 bits of exponent, 10 of fraction.
@@ -17,14 +17,14 @@ pub enum HalfFormat {
     Bf16,
 }
 
-/// An f16 as f32: exact, whether normal, subnormal, infinite or NaN.
+/// Converts an f16 to f32 exactly, whether normal, subnormal, infinite or NaN.
 #[inline(always)]
 pub(crate) fn from_f16(bits: u16) -> f32 {
-    /// 2^112, by which the exponents' zeros differ: subnormals come right too, as numbers below 2^-126 are products.
+    /// 2^112, the ratio of the exponent biases. Subnormals are correct too, as numbers below 2^-126 are products.
     const SCALE: f32 = f32::from_bits((127 + 112) << 23);
-    /// The exponent of infinity and NaN, where it is after the shift.
+    /// Exponent of infinity and NaN, after the shift.
     const LARGEST: u32 = 0x1f << 23;
-    // The sign is copied on the way, so that sign and magnitude are in place with one shift.
+    // The sign is copied by the shift, so that one shift moves both sign and magnitude.
     let moved = ((i32::from(bits as i16)) << 13) as u32 & 0x8fff_e000;
     let special = if moved & LARGEST == LARGEST { 0xff << 23 } else { 0 };
     f32::from_bits((f32::from_bits(moved) * SCALE).to_bits() | special)
@@ -54,7 +54,7 @@ impl Element for Bf16 {
     }
 }
 
-/// Numbers of 16 bits as f32, exactly.
+/// Converts 16-bit floats to f32 exactly.
 ///
 /// # Panics
 /// If the slices differ in length.
@@ -83,7 +83,7 @@ vectorized! {
 }
 
 vectorized! {
-    /// The first `width` numbers of each row; the rest of a row of the panel becomes 0.
+    /// Converts the first `width` elements of each row; the rest of a row of the panel becomes 0.
     fn widen_columns<_FUSED>(format: HalfFormat, x: &[u16], stride: usize, width: usize, panel: &mut [[f32; WIDTH]]) {
         #[inline(always)]
         fn each<E: Element<Bits = u16>>(x: &[u16], stride: usize, width: usize, panel: &mut [[f32; WIDTH]]) {
@@ -109,16 +109,16 @@ vectorized! {
 }
 
 vectorized! {
-    /// As [`widen_columns`], where the columns are contiguous.
+    /// As [`widen_columns`], for contiguous columns.
     fn widen_turned<_FUSED>(format: HalfFormat, x: &[u16], stride: usize, width: usize, panel: &mut [[f32; WIDTH]]) {
         #[inline(always)]
         fn each<E: Element<Bits = u16>>(x: &[u16], stride: usize, width: usize, panel: &mut [[f32; WIDTH]]) {
             let n = panel.len();
-            // Where a column lacks, the last takes its place; what it gives there is not used.
+            // The last column fills up missing ones; its results there are not used.
             let columns: [&[u16]; WIDTH] = std::array::from_fn(|j| &x[j.min(width - 1) * stride..][..n]);
             let (pairs, rest) = panel.as_chunks_mut::<2>();
             for (k, pair) in pairs.iter_mut().enumerate() {
-                // Hidden from the compiler, which else would put eight numbers of one column into a register.
+                // Hidden from the compiler, which would otherwise put eight elements of one column into a register.
                 let k = black_box(k);
                 let mut words = [0; WIDTH];
                 for j in 0..WIDTH {

@@ -1,5 +1,5 @@
-//! Products with matrices of 16-bit numbers, which are converted where they are used: what is read is half of what f32
-//! would take, and a copy in f32 never exists.
+//! Products with matrices of 16-bit floats, which are converted as they are used: this reads half of the memory of f32,
+//! and a copy in f32 never exists.
 
 mod convert;
 #[cfg(test)]
@@ -11,12 +11,12 @@ pub use convert::{HalfFormat, widen};
 
 use crate::matmul::{Element, FEW, Few, Matrix, Source, WIDTH, matmul_converted, matmul_few};
 
-/// A matrix of 16-bit numbers in a slice.
+/// A matrix of 16-bit floats in a slice.
 #[derive(Clone, Copy)]
 pub struct HalfMatrix<'a> {
-    /// The bits of the elements; further ones may lie between the rows.
+    /// Bits of the elements; there may be further ones between the rows.
     pub data: &'a [u16],
-    /// What they mean.
+    /// Format of the elements.
     pub format: HalfFormat,
     /// Rows of the matrix.
     pub rows: usize,
@@ -24,17 +24,17 @@ pub struct HalfMatrix<'a> {
     pub columns: usize,
     /// Elements from one row in memory to the next.
     pub stride: usize,
-    /// The rows in memory are the columns of the matrix.
+    /// If true, the rows in memory are the columns of the matrix.
     pub transposed: bool,
 }
 
 impl<'a> HalfMatrix<'a> {
-    /// `data` as `rows` rows of `columns`.
+    /// Returns `data` as `rows` rows of `columns`.
     pub fn new(data: &'a [u16], format: HalfFormat, rows: usize, columns: usize) -> Self {
         Self { data, format, rows, columns, stride: columns, transposed: false }
     }
 
-    /// The same memory, rows for columns.
+    /// Returns the transpose, without a copy.
     #[must_use]
     pub fn transpose(self) -> Self {
         Self { rows: self.columns, columns: self.rows, transposed: !self.transposed, ..self }
@@ -52,8 +52,7 @@ impl<'a> HalfMatrix<'a> {
     }
 }
 
-/// `c = a b + bias`, computed in f32, where `c` is `[a.rows, b.columns]` and the bias, if there is one, a row that is
-/// added to all.
+/// Computes `c = a b + bias` in f32. `c` is `[a.rows, b.columns]`; the bias, if there is one, is added to each row.
 ///
 /// # Panics
 /// If the sizes do not fit each other.

@@ -1,6 +1,6 @@
 use super::*;
 
-/// Bits of numbers of all kinds of sizes, subnormal ones of f16 among them, but finite.
+/// Returns the bits of finite numbers of various magnitudes, with subnormal ones of f16.
 fn bits(len: usize) -> Vec<u16> {
     (0..len as u32)
         .map(|i| {
@@ -67,7 +67,7 @@ fn what_is_not_finite_stays() {
     let (infinity, nan) = (0x7c00, 0x7e01);
     for rows in [1, 6] {
         for transposed in [false, true] {
-            // Columns: one with an infinity, one with a NaN, one with neither.
+            // One column with an infinity, one with a NaN, one with neither.
             let weights = if transposed { [infinity, 0, nan, 0, 0, 0] } else { [infinity, nan, 0, 0, 0, 0] };
             let b = HalfMatrix::new(&weights, HalfFormat::F16, 2, 3);
             let b = if transposed { HalfMatrix::new(&weights, HalfFormat::F16, 3, 2).transpose() } else { b };

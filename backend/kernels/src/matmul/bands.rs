@@ -1,9 +1,10 @@
-//! Results whose columns are divided among threads.
+//! Division of the columns of results among threads.
 
 use rayon::prelude::*;
 
-/// Runs something for each band of `width` columns of `c`, a matrix of so many rows of `columns`: it gets the band's first
-/// column and what lies in it of each row. A single band is run where the caller is, so that nobody is woken for little.
+/// Runs `run` for each band of `width` columns of `c`, a matrix with rows of `columns`. It gets the band's first column
+/// and the band's slice of each row. A single band runs on the calling thread, so that no thread is woken for little
+/// work.
 pub(crate) fn for_bands(
     c: &mut [f32],
     columns: usize,

@@ -1,6 +1,6 @@
-//! Products of matrices with [`wide`](super::wide) tiles: the left-hand matrix is laid out once, for all threads, and each
-//! takes some columns of the right-hand one, of which it lays out two panels at a time. Those stay in its second-level cache
-//! while all rows pass, and each result is written once.
+//! Matrix products with AVX-512 microkernels ([`wide`](super::wide)). The left-hand matrix is packed once, for all
+//! threads. Each thread takes some columns of the right-hand one and packs two panels at a time. Those stay in its
+//! second-level cache while all rows pass, and each result is written once.
 
 use rayon::prelude::*;
 use std::cell::Cell;
@@ -15,33 +15,34 @@ use super::{
 };
 use crate::dispatch::prefetch;
 
-/// The most rows of two panels that are walked at once: an eighth of a second-level cache of 1 MiB.
+/// Maximum number of rows of two panels that are processed at once (KC): an eighth of a second-level cache of 1 MiB.
 const DEPTH: usize = 1024;
-/// Rows of panels that are laid out at once, where they have fewer: with more columns memory is read in longer runs.
+/// Rows of panels that are packed at once if they have fewer rows: with more columns, memory is read in longer runs.
 const GROUP: usize = 4096;
-/// Elements of the left-hand matrix that are laid out at once: 4 MiB.
+/// Elements of the left-hand matrix that are packed at once: 4 MiB.
 const HELD: usize = 1 << 20;
-/// Rows of the right-hand matrix that are asked for before they are copied.
+/// Distance in rows at which the right-hand matrix is prefetched.
 const AHEAD: usize = 6;
-/// Products that are worth waking a thread for.
+/// Number of products that is worth waking a thread for.
 const TASK: usize = 1 << 18;
-/// Rows for which two panels are laid out at least.
+/// Minimum number of rows for which two panels are packed.
 const ROWS: usize = 4 * TALL;
 
 thread_local! {
-    /// What held the last panels. Fresh memory would cost as much as filling it.
+    /// Buffer of the last panels. It is reused since filling fresh memory would cost as much again.
     static PANELS: Cell<Vec<[f32; WIDTH]>> = Cell::default();
 }
 
-/// `c = a b + bias`, as `matmul`, where nothing is empty. All of the target's first `a.rows` rows of `b.columns` is written.
+/// Computes `c = a b + bias`, as `matmul`, for non-empty matrices. Writes all of the target's first `a.rows` rows of
+/// `b.columns`.
 ///
 /// # Panics
-/// If there is no AVX-512, for which see [`wide::usable`](super::wide::usable), or the target is too small.
+/// If the CPU has no AVX-512 (see [`wide::usable`](super::wide::usable)), or the target is too small.
 pub(super) fn multiply(a: Matrix<'_>, b: Matrix<'_>, bias: Option<&[f32]>, c: &Target<'_>) {
     assert!(usable(), "no AVX-512");
     let blocks = a.columns.div_ceil(DEPTH);
     let depth = a.columns.div_ceil(blocks);
-    // As even as can be, in whole strips.
+    // As even as possible, in whole strips.
     let most = (HELD / depth).max(ROWS);
     let rows = a.rows.div_ceil(a.rows.div_ceil(most)).next_multiple_of(TALL);
     for from in (0..a.columns).step_by(depth) {
@@ -61,13 +62,13 @@ pub(super) fn multiply(a: Matrix<'_>, b: Matrix<'_>, bias: Option<&[f32]>, c: &T
     }
 }
 
-/// The product of what is laid out and a matrix of as many rows as that has columns. With [`Start::There`], all of it was
-/// written before. Returns the number of results that were written.
+/// Multiplies packed rows by a matrix with as many rows as they have columns. With [`Start::There`], all of the target
+/// must have been written before. Returns the number of results written.
 fn block(strips: &Strips<TALL>, b: Matrix<'_>, start: Start<'_>, c: &Target<'_>) -> usize {
     let (rows, pairs) = (strips.rows(), b.columns.div_ceil(2 * WIDTH));
     let threads = rayon::current_num_threads();
     let worth = (rows * b.rows * b.columns).div_ceil(TASK);
-    // Enough tasks that none is waited for; of rows only where there are few columns.
+    // Enough tasks to balance the load. Rows are only divided if there are few columns.
     let wanted = worth.min(if threads == 1 { 1 } else { 8 * threads });
     let share = pairs.div_ceil(wanted);
     let bands = pairs.div_ceil(share);
@@ -85,11 +86,11 @@ fn block(strips: &Strips<TALL>, b: Matrix<'_>, start: Start<'_>, c: &Target<'_>)
             let column = pair * 2 * WIDTH;
             let end = b.columns.min((band + 1) * share * 2 * WIDTH);
             let width = (end - column).min(together * 2 * WIDTH);
-            // SAFETY: `multiply` asserts that the CPU has AVX-512.
+            // SAFETY: `multiply`, the only caller of `block`, asserts that the CPU has AVX-512.
             unsafe { pack_panels(b, column, width, &mut panels) };
-            // SAFETY: as above. A task is one band of columns and one part of rows: no other task has both, and `multiply`
-            // holds the target's exclusive borrow. With `Start::There`, the product of an earlier part of the depth has
-            // written all of it.
+            // SAFETY: as above for AVX-512. Each task has its own pair of a band of columns and a part of the rows, so
+            // that no other task uses these elements, and `multiply` holds the exclusive borrow of the target. With
+            // `Start::There`, the product of an earlier part of the depth has written all of them.
             unsafe {
                 strips.multiply_at(part, &panels, b.rows, width, &c.from(0, column), start.from(column));
             }
@@ -102,7 +103,7 @@ fn block(strips: &Strips<TALL>, b: Matrix<'_>, start: Start<'_>, c: &Target<'_>)
     if tasks == 1 { run(0) } else { (0..tasks).into_par_iter().map(run).sum() }
 }
 
-/// Lays out panels of so many columns from one on.
+/// Packs `width` columns from `column` on into panels.
 #[target_feature(enable = "avx512f,avx2,fma")]
 fn pack_panels(b: Matrix<'_>, column: usize, width: usize, panels: &mut [[f32; WIDTH]]) {
     let depth = b.rows;
@@ -113,7 +114,7 @@ fn pack_panels(b: Matrix<'_>, column: usize, width: usize, panels: &mut [[f32; W
         }
         return;
     }
-    // Each row lies in another page of memory, perhaps, of which no prefetcher knows.
+    // Each row may be in another page of memory, which no hardware prefetcher anticipates.
     for k in 0..depth {
         let row = &b.data[k * b.stride + column..][..width];
         for p in 0..count {

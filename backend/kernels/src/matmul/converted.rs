@@ -1,45 +1,45 @@
-//! Products with a matrix of which only what is needed at once is ever there in f32.
+//! Products with a matrix that is converted to f32 part by part.
 
 use std::cell::Cell;
 
 use super::{Matrix, Panels, WIDTH, bands::for_bands, tile::HEIGHT};
 
-/// A right-hand matrix whose elements are converted while they are packed.
+/// Right-hand matrix whose elements are converted while they are packed.
 pub(crate) trait Source: Sync {
-    /// Fills one panel: the rows from `row` on of the [`WIDTH`] columns from `column` on; those that the matrix lacks
-    /// may become anything that is finite or that other columns hold. `row` is a multiple of [`DEPTH`].
+    /// Packs one panel: the rows from `row` on of the [`WIDTH`] columns from `column` on. Columns beyond the matrix may
+    /// be filled with any finite values or with those of other columns. `row` is a multiple of [`DEPTH`].
     fn pack(&self, row: usize, column: usize, panel: &mut [[f32; WIDTH]]);
 }
 
-/// Rows of the right-hand matrix that are converted at once: a panel of them fills half of the first-level cache, and
-/// whole blocks of every quantised format are as deep.
+/// Rows of the right-hand matrix that are converted at once (KC). A panel of them fills half of the first-level cache,
+/// and they are whole blocks of every quantised format.
 pub(crate) const DEPTH: usize = 256;
 /// Panels that a task converts at once. With the rows that pass, they stay in the second-level cache.
 const PANELS: usize = 4;
 /// Rows of the left-hand matrix that pass all panels of a task before others do.
 const PASS: usize = 16 * HEIGHT;
-/// Rows of the left-hand matrix for which the right-hand matrix is converted once: then this costs next to nothing.
+/// Rows of the left-hand matrix per conversion of the right-hand matrix, whose cost is then negligible.
 const ROWS: usize = 5 * PASS;
 
-/// What a thread holds.
+/// Buffers of a thread.
 #[derive(Default)]
 struct Scratch {
     panels: Vec<[f32; WIDTH]>,
-    /// The results of a band.
+    /// Results of a band.
     sums: Vec<f32>,
-    /// For products with a transposed matrix.
+    /// Packed transposed left-hand matrix.
     turned: Vec<[f32; HEIGHT]>,
 }
 
 thread_local! {
-    /// What the last task held. Fresh memory would cost as much as filling it.
+    /// Buffers of the last task. They are reused since filling fresh memory would cost as much again.
     static SCRATCH: Cell<Scratch> = Cell::default();
 }
 
-/// `c = a b + bias`, where `b` is `[a.columns, columns]`. Each task converts some columns of `b`, a part of the depth at a
-/// time, and multiplies all rows.
+/// Computes `c = a b + bias`, where `b` is `[a.columns, columns]`. Each task converts some columns of `b`, a part of
+/// the depth at a time, and multiplies all rows.
 pub(crate) fn matmul_converted(a: Matrix<'_>, b: &impl Source, bias: Option<&[f32]>, columns: usize, c: &mut [f32]) {
-    // Wide bands read the rows less often; but every thread should have some, so that none is waited for.
+    // Wide bands read the rows less often, but each thread should get several for balance.
     let share = columns.div_ceil(WIDTH) / (8 * rayon::current_num_threads());
     let width = share.clamp(1, PANELS) * WIDTH;
     for (i, c) in c.chunks_mut(ROWS * columns).enumerate() {
@@ -52,7 +52,7 @@ pub(crate) fn matmul_converted(a: Matrix<'_>, b: &impl Source, bias: Option<&[f3
     }
 }
 
-/// The columns from `first` on.
+/// Computes the columns from `first` on.
 fn band(
     a: Matrix<'_>,
     b: &impl Source,

@@ -1,15 +1,15 @@
-//! How the elements of matrices are held.
+//! Storage formats of matrix elements.
 
-/// A way to hold a number.
+/// A storage format.
 pub(crate) trait Element {
-    /// What lies in memory.
+    /// Type in memory.
     type Bits: Copy + Sync;
 
-    /// What it means, exactly.
+    /// Returns the exact value.
     fn number(bits: Self::Bits) -> f32;
 }
 
-/// Numbers of 32 bits, as they are.
+/// Elements of 32 bits, as they are.
 pub(crate) struct F32;
 
 impl Element for F32 {

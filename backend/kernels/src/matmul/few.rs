@@ -1,4 +1,5 @@
-//! Products of few rows, which take as long as reading the matrix: each element is used where it is read.
+//! Products of few rows (gemv). Reading the matrix takes most of the time, and its elements are used as they are read,
+//! without packing.
 
 use rayon::prelude::*;
 
@@ -8,11 +9,10 @@ use crate::{
     math::{LANES, fma},
 };
 
-/// Rows up to which each element is used where it is read. For more it is laid out in panels first, which costs about as
-/// much as so many uses.
+/// Number of rows up to which the matrix is not packed. Packing it costs about as much as this number of uses.
 pub(crate) const FEW: usize = 4;
 
-/// A right-hand matrix, as [`Matrix`] describes it.
+/// Right-hand matrix, as [`Matrix`] describes it.
 pub(crate) struct Few<'a, E: Element> {
     pub(crate) data: &'a [E::Bits],
     pub(crate) rows: usize,
@@ -21,7 +21,7 @@ pub(crate) struct Few<'a, E: Element> {
     pub(crate) transposed: bool,
 }
 
-/// `c = a b + bias` where `a` has at most [`FEW`] rows and nothing is empty.
+/// Computes `c = a b + bias`, where `a` has at most [`FEW`] rows and nothing is empty.
 pub(crate) fn matmul_few<E: Element>(a: Matrix<'_>, b: Few<'_, E>, bias: Option<&[f32]>, c: &mut [f32]) {
     let rows = a.contiguous();
     if b.transposed {
@@ -31,14 +31,15 @@ pub(crate) fn matmul_few<E: Element>(a: Matrix<'_>, b: Few<'_, E>, bias: Option<
     }
 }
 
-/// Elements of a matrix that make a task: some microseconds of reading.
+/// Elements of the matrix in a task: some microseconds of reading.
 const TASK: usize = 1 << 15;
-/// Elements of a matrix that no cache holds: it is read line by line, which memory answers faster than four at a time.
+/// Number of elements that no cache holds. Such a matrix is read row by row, which is faster from memory than four rows
+/// at a time.
 const FAR: usize = 1 << 22;
-/// Elements before a line is read at which it is asked for.
+/// Distance in elements at which a row is prefetched.
 const AHEAD: usize = 1 << 10;
 
-/// `c = a b + bias`, where the columns of `b` are contiguous. `a` is whole rows, one after the other.
+/// Computes `c = a b + bias`, where the columns of `b` are contiguous. `a` is contiguous rows.
 fn dots<E: Element>(a: &[f32], b: &Few<'_, E>, bias: Option<&[f32]>, c: &mut [f32]) {
     let width = (TASK / b.rows.max(1)).max(4).next_multiple_of(4);
     for_bands(c, b.columns, width, |first, rows| {
@@ -53,10 +54,10 @@ fn dots<E: Element>(a: &[f32], b: &Few<'_, E>, bias: Option<&[f32]>, c: &mut [f3
 }
 
 vectorized! {
-    /// The products of rows of `a`, `depth` long, with rows of `w`.
+    /// Computes the dot products of rows of `a`, of length `depth`, with rows of `w`.
     fn dots_band<FUSED, E: Element>(w: &[E::Bits], stride: usize, a: &[f32], depth: usize, c: &mut [&mut [f32]], far: bool) {
-        // Written so that the sums stay in registers whatever the compiler decides about unrolling and inlining: no index of them
-        // is a variable, and no call sees their address.
+        // Written so that the sums stay in registers however the compiler unrolls and inlines: they are only indexed by
+        // constants, and no call sees their address.
         #[inline(always)]
         fn add<E: Element, const FUSED: bool>(
             sum: [f32; LANES], w: &[E::Bits; LANES], a: &[f32; LANES],
@@ -79,7 +80,7 @@ vectorized! {
             }
             total
         }
-        /// The products of four rows from row `first` of `w` on, or if there are fewer, of those.
+        /// Computes the dot products with up to four rows of `w` from `first` on.
         #[inline(always)]
         fn four<E: Element, const FUSED: bool>(
             w: &[E::Bits], stride: usize, first: usize, a: &[f32], c: &mut [f32],
@@ -106,7 +107,7 @@ vectorized! {
             ];
             c.copy_from_slice(&totals[..c.len()]);
         }
-        /// The product of a row of `w` that is far away.
+        /// Returns the dot product with a row of `w` that is not in cache.
         #[inline(always)]
         fn one<E: Element, const FUSED: bool>(w: &[E::Bits], a: &[f32]) -> f32 {
             let ((chunks, rest), (wide, w_rest)) = (a.as_chunks::<{ 4 * LANES }>(), w.as_chunks::<{ 4 * LANES }>());
@@ -137,7 +138,7 @@ vectorized! {
             }
             return;
         }
-        // The rows of `a` take turns with the same rows of `w`, which then are in cache.
+        // The rows of `a` take turns with the same rows of `w`, which are then in cache.
         for first in (0..width).step_by(4) {
             for (i, c) in c.iter_mut().enumerate() {
                 let c = &mut c[first..width.min(first + 4)];
@@ -147,16 +148,16 @@ vectorized! {
     }
 }
 
-/// Columns of a task, where the rows of the matrix are contiguous: enough that the memory is read in long runs.
+/// Columns of a task if the rows of the matrix are contiguous: enough for long runs of reading.
 const BAND: usize = 1024;
-/// The same of matrices of many columns.
+/// Columns of a task for matrices of many columns.
 const WIDE_BAND: usize = 4096;
-/// Rows of a task. Both depend on the sizes alone, so that the sums are the same with any number of threads.
+/// Rows of a task. Both depend only on the sizes, so that the sums are the same with any number of threads.
 const PART: usize = 256;
 /// Rows that are added at once.
 const STEP: usize = 8;
 
-/// As [`dots`], where the rows of `b` are contiguous. A task adds up some rows of some columns.
+/// As [`dots`], for contiguous rows of `b`. A task sums some rows of some columns.
 fn sums<E: Element>(a: &[f32], b: &Few<'_, E>, bias: Option<&[f32]>, c: &mut [f32]) {
     let (depth, columns) = (b.rows, b.columns);
     let band = if columns >= 4 * WIDE_BAND { WIDE_BAND } else { BAND.min(columns) };
@@ -193,7 +194,7 @@ fn sums<E: Element>(a: &[f32], b: &Few<'_, E>, bias: Option<&[f32]>, c: &mut [f3
 }
 
 vectorized! {
-    /// Adds at most [`STEP`] rows of `w`, each times an element of `a`.
+    /// Adds at most [`STEP`] rows of `w`, each multiplied by an element of `a`.
     fn add_rows<FUSED, E: Element>(w: &[E::Bits], stride: usize, a: &[f32], sums: &mut [f32]) {
         #[inline(always)]
         fn add<E: Element, const FUSED: bool, const R: usize>(w: &[E::Bits], stride: usize, a: &[f32; R], sums: &mut [f32]) {

@@ -1,4 +1,4 @@
-//! Products of matrices that lie in slices.
+//! Products of matrices in slices.
 
 mod bands;
 #[cfg(target_arch = "x86_64")]
@@ -37,7 +37,7 @@ pub(crate) use wide::{by_height, tile as wide_tile};
 /// A matrix in a slice.
 #[derive(Clone, Copy)]
 pub struct Matrix<'a> {
-    /// The elements; further ones may lie between the rows.
+    /// The elements; there may be further ones between the rows.
     pub data: &'a [f32],
     /// Rows of the matrix.
     pub rows: usize,
@@ -45,30 +45,30 @@ pub struct Matrix<'a> {
     pub columns: usize,
     /// Elements from one row in memory to the next.
     pub stride: usize,
-    /// The rows in memory are the columns of the matrix.
+    /// If true, the rows in memory are the columns of the matrix.
     pub transposed: bool,
 }
 
 impl<'a> Matrix<'a> {
-    /// `data` as `rows` rows of `columns`.
+    /// Returns `data` as `rows` rows of `columns`.
     pub fn new(data: &'a [f32], rows: usize, columns: usize) -> Self {
         Self { data, rows, columns, stride: columns, transposed: false }
     }
 
-    /// The same memory, rows for columns.
+    /// Returns the transpose, without a copy.
     #[must_use]
     pub fn transpose(self) -> Self {
         Self { rows: self.columns, columns: self.rows, transposed: !self.transposed, ..self }
     }
 
-    /// At most `rows` rows from one on, and at most `columns` columns.
+    /// Returns at most `rows` rows from `row` on, and at most `columns` columns from `column` on.
     fn part(self, row: usize, rows: usize, column: usize, columns: usize) -> Self {
         let at = if self.transposed { column * self.stride + row } else { row * self.stride + column };
         let data = &self.data[at.min(self.data.len())..];
         Self { data, rows: rows.min(self.rows - row), columns: columns.min(self.columns - column), ..self }
     }
 
-    /// The elements row after row, with nothing between them; for few rows, since this is a copy.
+    /// Returns the elements in row-major order without gaps. For few rows, since this may copy.
     pub(crate) fn contiguous(self) -> Cow<'a, [f32]> {
         let Self { data, rows, columns, stride, .. } = self;
         if !self.transposed && (stride == columns || rows <= 1) {
@@ -89,7 +89,7 @@ impl<'a> Matrix<'a> {
     }
 }
 
-/// `c = a b + bias`, where `c` is `[a.rows, b.columns]` and the bias, if there is one, a row that is added to all.
+/// Computes `c = a b + bias`. `c` is `[a.rows, b.columns]`; the bias, if there is one, is added to each row.
 ///
 /// # Panics
 /// If the sizes do not fit each other.
@@ -115,7 +115,7 @@ pub fn matmul(a: Matrix<'_>, b: Matrix<'_>, bias: Option<&[f32]>, c: &mut [f32])
     accumulate(a, b, c);
 }
 
-/// As [`matmul`], in new memory.
+/// As [`matmul`], in newly allocated memory.
 ///
 /// # Panics
 /// If the sizes do not fit each other.
@@ -131,7 +131,8 @@ pub fn product(a: Matrix<'_>, b: Matrix<'_>, bias: Option<&[f32]>) -> Vec<f32> {
     if wide() && b.rows > 0 {
         let mut c = Vec::with_capacity(rows * columns);
         blocked::multiply(a, b, bias, &Target::new(&mut c.spare_capacity_mut()[..rows * columns], columns));
-        // SAFETY: there is room for so many, and `multiply` asserts that it has written all rows and columns.
+        // SAFETY: the capacity is at least `rows * columns`, and `multiply` asserts that it has written all rows and
+        // columns.
         unsafe { c.set_len(rows * columns) };
         return c;
     }
@@ -152,10 +153,10 @@ fn check(a: &Matrix<'_>, b: &Matrix<'_>, bias: Option<&[f32]>) {
     assert!(bias.is_none_or(|bias| bias.len() == columns), "a bias of another size than {columns}");
 }
 
-/// Adds the product of more than a few rows to `c`.
+/// Adds the product to `c`, for more than a few rows.
 fn accumulate(a: Matrix<'_>, b: Matrix<'_>, c: &mut [f32]) {
     let columns = b.columns;
-    // A part of the depth at a time, so that the panels stay in the last-level cache while all rows pass.
+    // Part by part of the depth, so that the panels stay in the last-level cache while all rows pass.
     let depth = (PANELS / columns / DEPTH * DEPTH).max(DEPTH);
     let mut memory = MEMORY.take();
     for from in (0..b.rows).step_by(depth) {
@@ -169,19 +170,19 @@ fn accumulate(a: Matrix<'_>, b: Matrix<'_>, c: &mut [f32]) {
     }
 }
 
-/// Elements of panels that are held at once, if they can be: 4 MiB.
+/// Maximum number of elements of panels that are held at once, where possible: 4 MiB.
 const PANELS: usize = 1 << 20;
 
 thread_local! {
-    /// What held the last panels. Fresh memory would cost as much as filling it.
+    /// Buffer of the last panels. It is reused since filling fresh memory would cost as much again.
     static MEMORY: Cell<Vec<[f32; WIDTH]>> = const { Cell::new(Vec::new()) };
 }
 
-/// Adds to `c` the product of a matrix and panels.
+/// Adds the product of a matrix and panels to `c`.
 fn add(a: Matrix<'_>, panels: &Panels, c: &mut [f32]) {
     let columns = c.len() / a.rows;
-    // Few enough rows that they stay in the second-level cache. A transposed matrix is read in pieces of its rows, which
-    // should not be short; otherwise many tasks, so that none is waited for.
+    // Few enough rows to stay in the second-level cache. A transposed matrix is read in pieces of its rows, which
+    // should not be short; otherwise there are many tasks for balance.
     let most = (96 * 256 / a.columns.max(1)).clamp(8 * HEIGHT, 32 * HEIGHT);
     let threads = rayon::current_num_threads();
     let tasks = if a.transposed { threads * a.rows.div_ceil(threads * 96) } else { threads * 8 };
@@ -198,7 +199,7 @@ fn add(a: Matrix<'_>, panels: &Panels, c: &mut [f32]) {
     });
 }
 
-/// The sum of a matrix's rows. Each thread takes some of the columns, so that the order of the sums is always the same.
+/// Writes the sum of a matrix's rows. Each thread takes some of the columns, so that the order of the sums is fixed.
 ///
 /// # Panics
 /// If the sizes do not fit each other, or the matrix is transposed.
@@ -239,7 +240,7 @@ mod tests {
 
     #[test]
     fn threads_do_not_matter() {
-        // Many columns, few columns with many rows, and more depth and rows than are laid out at once.
+        // Many columns; few columns with many rows; more depth and rows than are packed at once.
         for (m, k, n) in [(30, 100, 3000), (700, 300, 40), (1100, 1300, 70)] {
             let a: Vec<f32> = (0..m * k).map(|i| ((i * 7919) % 113) as f32 / 50.0 - 1.0).collect();
             let b: Vec<f32> = (0..k * n).map(|i| ((i * 104_729) % 97) as f32 / 50.0 - 1.0).collect();

@@ -1,21 +1,22 @@
-//! Laying out the columns of a matrix side by side.
+//! Packing of the columns of a matrix.
 
 use super::{strips::turn, tile::WIDTH};
 
-/// How a matrix lies in memory.
+/// Layout of a matrix in memory.
 #[derive(Clone, Copy)]
 pub(crate) struct Layout {
     /// Elements from one row to the next, or with `transposed` from one column to the next.
     pub stride: usize,
-    /// Columns, not rows, are contiguous.
+    /// If true, columns are contiguous instead of rows.
     pub transposed: bool,
 }
 
-/// Fills one panel: the rows from `row` on of the [`WIDTH`] columns from `column` on. Those beyond `columns` become 0.
+/// Packs one panel: the rows from `row` on of the [`WIDTH`] columns from `column` on. Columns beyond `columns` become
+/// 0.
 pub(crate) fn pack(b: &[f32], layout: Layout, row: usize, column: usize, columns: usize, data: &mut [[f32; WIDTH]]) {
     let width = WIDTH.min(columns - column);
     if !layout.transposed && width == WIDTH {
-        // Apart from the rest, as a copy of a length that is not known is a call.
+        // Separate from the general case, as a copy of unknown length is a call.
         for (k, data) in data.iter_mut().enumerate() {
             data.copy_from_slice(&b[(row + k) * layout.stride + column..][..WIDTH]);
         }

@@ -1,4 +1,4 @@
-//! The right-hand matrix of a product, laid out in the order in which the tiles read it.
+//! Packed B: the right-hand matrix of a product in the order in which the microkernels read it.
 
 use rayon::prelude::*;
 use std::ops::Range;
@@ -12,19 +12,19 @@ use super::{
 };
 use crate::dispatch::vectorized;
 
-/// Rows of a panel that are walked at once: 24 KiB, so that it stays in the first-level cache while the rows of the
-/// left-hand matrix pass, and the results are added up in memory as seldom as can be.
+/// Rows of a panel that are processed at once (KC): 24 KiB, so that the panel stays in the first-level cache while the
+/// rows of the left-hand matrix pass, and results are accumulated in memory as rarely as possible.
 pub(super) const DEPTH: usize = 384;
-/// The same where tiles are [`wide`], which need not read panels from the first-level cache.
+/// KC for [`wide`] microkernels, which need not read panels from the first-level cache.
 const WIDE_DEPTH: usize = 768;
 
-/// Rows of a panel that are walked at once on this CPU.
+/// Returns KC for this CPU.
 fn deepest() -> usize {
     if wide::usable() { WIDE_DEPTH } else { DEPTH }
 }
 
-/// A matrix `[depth, columns]` as panels of [`WIDTH`] columns, cut into blocks of at most [`deepest`] rows:
-/// `[block][panel][row of the block][column of the panel]`. Columns that the last panel lacks are 0.
+/// A matrix `[depth, columns]` packed into panels of [`WIDTH`] columns, in blocks of at most [`deepest`] rows:
+/// `[block][panel][row of the block][column of the panel]`. Missing columns of the last panel are 0.
 pub(crate) struct Panels {
     depth: usize,
     columns: usize,
@@ -39,24 +39,24 @@ impl Panels {
         Self::reusing(vec![], b, depth, columns, layout)
     }
 
-    /// The memory, for another matrix.
+    /// Returns the memory, to be reused for another matrix.
     pub fn into_memory(self) -> Vec<[f32; WIDTH]> {
         self.data
     }
 
-    /// As [`new`](Self::new), in memory that is there already: whatever it holds is overwritten.
+    /// As [`new`](Self::new), in existing memory, which is overwritten.
     pub fn reusing(mut data: Vec<[f32; WIDTH]>, b: &[f32], depth: usize, columns: usize, layout: Layout) -> Self {
         let block = depth.div_ceil(depth.div_ceil(deepest()).max(1)).max(1);
         let panels = columns.div_ceil(WIDTH);
         if data.is_empty() {
-            // From the system, which has zeros at no cost.
+            // Zeroed memory from the system costs nothing.
             data = vec![[0.0; WIDTH]; depth * panels];
         } else {
             data.resize(depth * panels, [0.0; WIDTH]);
         }
         for (i, data) in data.chunks_mut((block * panels).max(1)).enumerate() {
             let rows = data.len() / panels;
-            // Some tens of microseconds of copying make a task.
+            // A task is some tens of microseconds of copying.
             data.par_chunks_mut(rows).with_min_len(DEPTH.div_ceil(rows) * 2).enumerate().for_each(|(panel, data)| {
                 pack(b, layout, i * block, panel * WIDTH, columns, data);
             });
@@ -64,7 +64,8 @@ impl Panels {
         Self { depth, columns, block, data }
     }
 
-    /// Panels of a single block, which `fill` fills: it gets the number of each, and must overwrite what that holds.
+    /// Returns panels of a single block, packed by `fill`. It gets the number of each panel and must overwrite all of
+    /// it.
     pub fn filled(
         mut data: Vec<[f32; WIDTH]>,
         depth: usize,
@@ -78,23 +79,23 @@ impl Panels {
         Self { depth, columns, block: depth.max(1), data }
     }
 
-    /// Panels side by side.
+    /// Returns the number of panels side by side.
     pub fn count(&self) -> usize {
         self.columns.div_ceil(WIDTH)
     }
 
-    /// Adds to `c` the product of `rows` rows of `a` and this matrix, of which only the panels `from..to` are used: the
-    /// first of their columns is the first of `c`. The strides are elements from one row to the next.
+    /// Adds to `c` the product of `rows` rows of `a` and the panels `from..to` of this matrix, whose first column is
+    /// the first of `c`. The strides are elements from one row to the next.
     #[allow(clippy::too_many_arguments)]
     pub fn add(&self, from: usize, to: usize, a: &[f32], a_stride: usize, rows: usize, c: &mut [f32], c_stride: usize) {
         self.add_part(0..self.depth, [from, to], self.columns, a, a_stride, rows, c, c_stride);
     }
 
-    /// As [`add`](Self::add) for only a block of this matrix, some of its rows and columns: the first of `a`'s columns belongs
-    /// to the first of the rows. The columns begin with a panel.
+    /// As [`add`](Self::add), for a block of this matrix: the rows `depth` and some columns, which begin with a panel.
+    /// The first column of `a` belongs to the first of these rows.
     ///
     /// # Panics
-    /// If the first column is not a multiple of [`WIDTH`], or the block is no part of the matrix.
+    /// If the first column is not a multiple of [`WIDTH`], or the block is not within the matrix.
     #[allow(clippy::too_many_arguments)]
     pub fn add_block(
         &self,
@@ -130,7 +131,7 @@ impl Panels {
         if rows == 0 {
             return;
         }
-        // With fewer rows a panel is read once, and to lay them out would be much of the work.
+        // With fewer rows a panel is read once, and packing the rows would be a large part of the work.
         if rows < 4 || !wide::usable() {
             return add_rows(self, from, to, depth, columns, a, a_stride, rows, c, c_stride);
         }
@@ -141,8 +142,9 @@ impl Panels {
         });
     }
 
-    /// Adds the product of strips and panels from `from` on, of which only the rows `depth` are used. `pack` makes the strips
-    /// that belong to the rows from one on, so many of them.
+    /// Adds the product of packed rows and the panels from `from` on, of which only the rows `depth` are used. `pack`
+    /// packs the columns of the left-hand matrix that belong to a range of these rows, given its first row and their
+    /// number.
     fn add_wide(
         &self,
         from: usize,
@@ -163,7 +165,7 @@ impl Panels {
         });
     }
 
-    /// As [`add`](Self::add) for all panels, with `a` transposed: its rows are `depth`, and `a_stride` apart; its first
+    /// As [`add`](Self::add) for all panels, with `a` transposed: it has `depth` rows, `a_stride` apart, and its first
     /// `rows` columns are used. `scratch` is any buffer.
     pub fn add_transposed(
         &self,
@@ -182,7 +184,7 @@ impl Panels {
         });
     }
 
-    /// The blocks: the row each starts at, its rows, and its panels.
+    /// Returns the blocks: the first row of each, its number of rows, and its panels.
     #[inline(always)]
     fn blocks(&self) -> impl Iterator<Item = (usize, usize, &[[f32; WIDTH]])> {
         let chunk = (self.block * self.count()).max(1);
@@ -191,7 +193,7 @@ impl Panels {
     }
 }
 
-/// The rows of a block, of `pitch` rows from `start` on, that are among `depth`: numbered within the block.
+/// Returns the rows of a block, of `pitch` rows from `start` on, that are among `depth`, relative to the block.
 #[inline(always)]
 fn within(depth: &Range<usize>, start: usize, pitch: usize) -> Range<usize> {
     depth.start.saturating_sub(start)..depth.end.saturating_sub(start).min(pitch)
@@ -202,10 +204,11 @@ vectorized! {
         panels: &Panels, from: usize, to: usize, depth: Range<usize>, columns: usize,
         a: &[f32], a_stride: usize, rows: usize, c: &mut [f32], c_stride: usize,
     ) {
-        /// The columns of `M` rows of `a`.
+        /// Returns a function that gives column `k` of `M` rows of `a`.
         #[inline(always)]
         fn rows_of<const M: usize>(a: &[f32], stride: usize, start: usize, depth: usize) -> impl Fn(usize) -> [f32; M] + Copy {
-            // Loops, as neither `from_fn` nor `map` is always inlined, and the lengths must be known.
+            // Loops, since neither `from_fn` nor `map` is always inlined, and the lengths must be known to the
+            // compiler.
             let mut rows: [&[f32]; M] = [&[]; M];
             for i in 0..M {
                 rows[i] = &a[start + i * stride..][..depth];
@@ -232,7 +235,7 @@ vectorized! {
                     )
                 };
             }
-            // With few rows a panel is read once, and several at a time keep enough sums in flight.
+            // With few rows a panel is read once, and several panels at a time keep enough sums in flight.
             match rows {
                 1 => few!(1, 4),
                 2 => few!(2, 2),
@@ -267,10 +270,11 @@ vectorized! {
     ) {
         let strips = rows.div_ceil(HEIGHT);
         for (start, depth, data) in panels.blocks() {
-            // The rows of `a` that a tile reads lie far apart, and are read once for each panel: they are copied first.
+            // The rows of `a` that a task reads are far apart, and are read once for each panel, so they are packed
+            // first.
             scratch.clear();
             scratch.resize(strips * depth, [0.0; HEIGHT]);
-            // Some rows at once, which stay in the first-level cache, so that what is written for a strip lies together.
+            // Some rows at once, which stay in the first-level cache, so that the writes to a strip are adjacent.
             for from in (0..depth).step_by(WIDTH) {
                 let to = (from + WIDTH).min(depth);
                 for strip in 0..rows / HEIGHT {

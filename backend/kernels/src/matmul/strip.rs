@@ -1,12 +1,12 @@
-//! Strips of results: a few rows of some panels' columns.
+//! Strips of results: a few rows of the columns of some panels.
 
 use super::tile::{WIDTH, tile};
 use crate::dispatch::prefetch;
 
 /// Adds the first `height` rows and `width` columns of a tile to `c`.
 ///
-/// By value and without iterators: if any call is left that could see the address of the sums, they are written to memory
-/// in every round of the innermost loop, which then takes three times as long.
+/// By value and without iterators: if any remaining call could see the address of the sums, they are written to memory
+/// in every iteration of the innermost loop, which then takes three times as long.
 #[inline(always)]
 pub(super) fn add_tile<const M: usize, const P: usize>(
     sums: [[[f32; WIDTH]; P]; M],
@@ -39,7 +39,7 @@ pub(super) fn add_tile<const M: usize, const P: usize>(
     }
 }
 
-/// Asks for the memory of a tile's results, which lie far apart, while the tile is computed.
+/// Prefetches the memory of a microkernel's results, which are far apart, during the computation.
 #[inline(always)]
 fn prefetch_rows<const M: usize>(c: &[f32], stride: usize, column: usize) {
     for i in 0..M {
@@ -47,7 +47,7 @@ fn prefetch_rows<const M: usize>(c: &[f32], stride: usize, column: usize) {
     }
 }
 
-/// The products of `M` rows and the panels `from..to` of one block, `pitch` apart, `P` at a time.
+/// Adds the products of `M` rows and the panels `from..to` of one block, `pitch` apart, `P` at a time.
 #[inline(always)]
 #[allow(clippy::too_many_arguments)]
 pub(super) fn add_strip<const FUSED: bool, const M: usize, const P: usize>(

@@ -1,4 +1,4 @@
-//! The left-hand matrix of a product, laid out in the order in which tiles read it.
+//! Packed A: the left-hand matrix of a product in the order in which the microkernels read it.
 
 #[cfg(target_arch = "x86_64")]
 use std::arch::x86_64::{__m128, _MM_TRANSPOSE4_PS, _mm_loadu_ps, _mm_storeu_ps};
@@ -10,8 +10,8 @@ use rayon::prelude::*;
 use super::{Matrix, tile::WIDTH};
 use crate::dispatch::TASK;
 
-/// Rows of a left-hand matrix in the order in which tiles of at most `H` rows read them: of each strip one column after
-/// another. What a strip of fewer rows does not use may hold anything.
+/// Packed rows of a left-hand matrix for microkernels of at most `H` rows: the columns of each strip one after another.
+/// The unused elements of a strip of fewer rows may hold anything.
 #[derive(Default)]
 pub(crate) struct Strips<const H: usize> {
     rows: usize,
@@ -20,7 +20,7 @@ pub(crate) struct Strips<const H: usize> {
 }
 
 impl<const H: usize> Strips<H> {
-    /// Makes room.
+    /// Extends the buffer for `rows` rows of length `depth`.
     fn clear(&mut self, rows: usize, depth: usize) {
         (self.rows, self.depth) = (rows, depth);
         let needed = rows.div_ceil(H) * depth;
@@ -29,8 +29,8 @@ impl<const H: usize> Strips<H> {
         }
     }
 
-    /// So many rows of `parts` parts of so many columns `each`. The strips are filled on several threads by what gets the
-    /// first row of each and its height.
+    /// Packs `rows` rows, whose columns are `parts` parts of `each` columns. `fill` fills the strips on several
+    /// threads; it gets the first row and the height of each.
     ///
     /// # Panics
     /// If a strip is not filled.
@@ -52,41 +52,43 @@ impl<const H: usize> Strips<H> {
                 assert!(filling.filled.iter().all(|&filled| filled == each), "a strip has unfilled columns");
             });
         }
-        // SAFETY: the strips are all of it, and each is asserted to be filled, which only `Filling::push` counts.
+        // SAFETY: the strips cover the first `len` elements, and each is asserted to be filled, which only
+        // `Filling::push` counts, after writing.
         unsafe { data.set_len(len) };
         Self { rows, depth, data }
     }
 
-    /// Whether these are rows that are there, and strips begin at the first of them and end before the last.
+    /// Returns true if the rows exist, strips begin at `from`, and strips end at `to`.
     pub fn begin_and_end(&self, [from, to]: [usize; 2]) -> bool {
         let edge = |at: usize| at == self.rows || places::<H>(self.rows).any(|(row, _)| row == at);
         from <= to && edge(from) && edge(to)
     }
 
-    /// Rows that were taken.
+    /// Returns the number of packed rows.
     pub fn rows(&self) -> usize {
         self.rows
     }
 
-    /// Elements of each.
+    /// Returns the length of a row.
     pub fn depth(&self) -> usize {
         self.depth
     }
 
-    /// The row each strip starts at, its height, which is as even as can be, and what it holds.
+    /// Returns each strip: its first row, its height, which is as even as possible, and its columns.
     #[inline(always)]
     pub fn each(&self) -> impl Iterator<Item = (usize, usize, &[[f32; H]])> {
         let strip = |i: usize| &self.data[i * self.depth..][..self.depth];
         places::<H>(self.rows).enumerate().map(move |(i, (row, height))| (row, height, strip(i)))
     }
 
-    /// Of [`each`](Self::each) those that begin within some rows, which are whole if these begin and end where strips do.
+    /// Returns those of [`each`](Self::each) that are within `from..to`. The range should begin and end at the
+    /// boundaries of strips.
     #[inline(always)]
     pub fn within(&self, [from, to]: [usize; 2]) -> impl Iterator<Item = (usize, usize, &[[f32; H]])> {
         self.each().skip_while(move |strip| strip.0 < from).take_while(move |&(row, height, _)| row + height <= to)
     }
 
-    /// Takes rows of which each starts somewhere in `a`.
+    /// Packs rows of `a`. `start` gives the index at which a row begins.
     pub fn pack(&mut self, a: &[f32], start: impl Fn(usize) -> usize, rows: usize, depth: usize) {
         self.clear(rows, depth);
         for (number, (row, height)) in places::<H>(rows).enumerate() {
@@ -95,7 +97,7 @@ impl<const H: usize> Strips<H> {
         }
     }
 
-    /// Takes a matrix, with the help of other threads where that is worth while.
+    /// Packs a matrix, in parallel if that is worthwhile.
     pub fn pack_matrix(&mut self, a: Matrix<'_>) {
         self.clear(a.rows, a.columns);
         let depth = a.columns;
@@ -114,17 +116,17 @@ impl<const H: usize> Strips<H> {
         });
     }
 
-    /// Where the strips begin, in so many parts of about as many rows, and where the last ends.
+    /// Returns the boundaries of `parts` parts of whole strips with about as many rows each.
     pub fn cuts(&self, parts: usize) -> Vec<usize> {
         let strips = self.rows.div_ceil(H);
         let parts = parts.clamp(1, strips.max(1));
         (0..=parts).map(|i| self.rows * (strips * i / parts) / strips.max(1)).collect()
     }
 
-    /// Takes the first columns of `depth` rows that are `stride` apart.
+    /// Packs the first `columns` columns of `depth` rows that are `stride` apart.
     pub fn pack_columns(&mut self, a: &[f32], stride: usize, columns: usize, depth: usize) {
         self.clear(columns, depth);
-        // Some rows at once, which stay in the first-level cache, so that what is written for a strip lies together.
+        // Some rows at once, which stay in the first-level cache, so that the writes to a strip are adjacent.
         for from in (0..depth).step_by(WIDTH) {
             let to = (from + WIDTH).min(depth);
             for (number, (column, width)) in places::<H>(columns).enumerate() {
@@ -135,11 +137,11 @@ impl<const H: usize> Strips<H> {
     }
 }
 
-/// The columns of a strip while they are laid out, in parts of equal length. Each is filled from its beginning to its end.
+/// The columns of a strip during packing, in parts of equal length. Each part is filled from its beginning to its end.
 pub(crate) struct Filling<'a, const H: usize> {
     strip: &'a mut [MaybeUninit<[f32; H]>],
     each: usize,
-    /// Columns of each part that are there.
+    /// Number of filled columns of each part.
     filled: Vec<usize>,
 }
 
@@ -147,7 +149,7 @@ impl<const H: usize> Filling<'_, H> {
     /// Appends columns to a part.
     ///
     /// # Panics
-    /// If it has no such part, or that no room.
+    /// If there is no such part, or it has no room.
     #[inline]
     pub fn push(&mut self, part: usize, columns: &[[f32; H]]) {
         let from = self.filled[part];
@@ -159,7 +161,7 @@ impl<const H: usize> Filling<'_, H> {
     }
 }
 
-/// Fills a strip with rows.
+/// Packs rows into a strip.
 #[inline(always)]
 pub(super) fn turn<'a, const H: usize>(row: impl Fn(usize) -> &'a [f32], height: usize, strip: &mut [[f32; H]]) {
     let mut i = 0;
@@ -174,26 +176,26 @@ pub(super) fn turn<'a, const H: usize>(row: impl Fn(usize) -> &'a [f32], height:
     }
 }
 
-/// Fills a part of a strip with the first columns of rows that are `stride` apart, from row `from` on.
+/// Packs the first `width` columns of the rows from `from` on, which are `stride` apart, into a part of a strip.
 fn take_columns<const H: usize>(a: &[f32], stride: usize, width: usize, from: usize, strip: &mut [[f32; H]]) {
     for (k, to) in strip.iter_mut().enumerate() {
         let values = &a[(from + k) * stride..];
         match values.first_chunk::<H>() {
-            // What follows is not used, and a copy of a length that is known is no call.
+            // The excess elements are not used, and a copy of a constant length is not a call.
             Some(values) => *to = *values,
             None => to[..width].copy_from_slice(&values[..width]),
         }
     }
 }
 
-/// Where the strips of so many rows start, and their heights, as even as can be.
+/// Returns the first row and the height of each strip of `rows` rows. Heights are as even as possible.
 #[inline(always)]
 pub(super) fn places<const H: usize>(rows: usize) -> impl Iterator<Item = (usize, usize)> {
     let count = rows.div_ceil(H);
     (0..count).map(move |i| (rows * i / count, rows * (i + 1) / count - rows * i / count))
 }
 
-/// Writes four rows into the columns of a strip, from row `at` of the strip on.
+/// Transposes four rows into the columns of a strip, from row `at` of the strip on.
 fn turn_four<const H: usize>(rows: [&[f32]; 4], at: usize, strip: &mut [[f32; H]]) {
     let depth = strip.len();
     let [w, x, y, z] = rows.map(|row| row[..depth].as_chunks::<4>());
@@ -208,11 +210,11 @@ fn turn_four<const H: usize>(rows: [&[f32]; 4], at: usize, strip: &mut [[f32; H]
     }
 }
 
-/// Rows for columns, in registers.
+/// Transposes a matrix of 4 x 4 in registers.
 #[inline(always)]
 pub(crate) fn transposed(rows: [[f32; 4]; 4]) -> [[f32; 4]; 4] {
     #[cfg(target_arch = "x86_64")]
-    // SAFETY: four numbers of arrays of four are read and written, by what every x86-64 has.
+    // SAFETY: each load and store is of four elements of an array of four. Every x86-64 CPU has SSE.
     unsafe {
         let [mut w, mut x, mut y, mut z]: [__m128; 4] = [
             _mm_loadu_ps(rows[0].as_ptr()),

@@ -1,9 +1,9 @@
-//! Memory that several tasks write results to.
+//! Output memory that several tasks write to.
 
 use std::{marker::PhantomData, mem::MaybeUninit};
 
-/// Memory for results: rows that begin `stride` elements apart, of which each task writes rows or columns of its own. It is
-/// borrowed exclusively for as long as this lives, and every pointer into it is checked against its length.
+/// Output memory: rows that begin `stride` elements apart. Each task writes rows or columns of its own. The memory is
+/// borrowed exclusively for the lifetime of the target, and every pointer into it is checked against its length.
 pub(crate) struct Target<'a> {
     data: *mut f32,
     len: usize,
@@ -11,27 +11,27 @@ pub(crate) struct Target<'a> {
     memory: PhantomData<&'a mut [MaybeUninit<f32>]>,
 }
 
-// SAFETY: it stands for an exclusive borrow of numbers, which may be sent.
+// SAFETY: a `Target` stands for an exclusive borrow of f32, held by its lifetime, and `&mut [f32]` is `Send`.
 unsafe impl Send for Target<'_> {}
-// SAFETY: its safe functions only compute addresses; whoever writes through one says, in an unsafe block, why nobody else
-// has these places.
+// SAFETY: the safe functions only compute addresses. Code that writes through one must justify, in its unsafe block,
+// that no other thread uses these elements.
 unsafe impl Sync for Target<'_> {}
 
 impl<'a> Target<'a> {
-    /// Memory that need not hold anything yet.
+    /// Takes memory that need not be initialised.
     pub fn new(out: &'a mut [MaybeUninit<f32>], stride: usize) -> Self {
         Self { data: out.as_mut_ptr().cast(), len: out.len(), stride, memory: PhantomData }
     }
 
-    /// Memory that holds numbers.
+    /// Takes initialised memory.
     pub fn of(out: &'a mut [f32], stride: usize) -> Self {
         Self { data: out.as_mut_ptr(), len: out.len(), stride, memory: PhantomData }
     }
 
-    /// The rest of it, from a column of a row on.
+    /// Returns the rest of the memory, from a column of a row on.
     ///
     /// # Panics
-    /// If that lies behind the end.
+    /// If that is behind the end.
     pub fn from(&self, row: usize, column: usize) -> Target<'_> {
         let at = row * self.stride + column;
         assert!(at <= self.len, "row {row}, column {column} of {} elements", self.len);
@@ -43,10 +43,10 @@ impl<'a> Target<'a> {
         self.stride
     }
 
-    /// The first element, from which on there are so many rows of so many columns.
+    /// Returns a pointer to the first element, from which on there are `rows` rows of `columns` columns.
     ///
     /// # Panics
-    /// If there are not, or rows overlap.
+    /// If there are not, or if rows overlap.
     pub fn first(&self, rows: usize, columns: usize) -> *mut f32 {
         let needed = if rows == 0 { 0 } else { (rows - 1) * self.stride + columns };
         let apart = rows < 2 || columns <= self.stride;

@@ -1,13 +1,14 @@
-//! The innermost loop of every product: a tile of results that stays in registers while the depth is walked.
+//! Microkernel: the innermost loop of every product. Its tile of results stays in registers over the whole depth.
 
 use crate::math::fma;
 
-/// Columns of a tile: two registers of AVX2.
+/// Columns of the microkernel (NR): two registers of AVX2.
 pub(crate) const WIDTH: usize = 16;
-/// Rows of the highest tile: 12 registers of sums, which leaves two for the columns and two for the rows.
+/// Rows of the largest microkernel (MR): 12 registers of sums, which leaves two for the columns and two for the rows.
 pub(crate) const HEIGHT: usize = 6;
 
-/// The product of `M` rows and `P` panels of columns. `a(k)` is column `k` of the rows; `b[p][k]` row `k` of a panel.
+/// Returns the product of `M` rows and `P` panels of columns. `a(k)` is column `k` of the rows; `b[p][k]` is row `k` of
+/// a panel.
 ///
 /// # Panics
 /// If a panel is shorter than `depth`.
@@ -17,7 +18,7 @@ pub(crate) fn tile<const FUSED: bool, const M: usize, const P: usize>(
     a: impl Fn(usize) -> [f32; M],
     mut b: [&[[f32; WIDTH]]; P],
 ) -> [[[f32; WIDTH]; P]; M] {
-    // The compiler sees here that no index of the loop is out of range; not in `map`, which is not always inlined.
+    // Shows the compiler that no index of the loop is out of range. Not in `map`, which is not always inlined.
     for panel in &mut b {
         *panel = &panel[..depth];
     }

@@ -1,5 +1,5 @@
-//! Products on CPUs with AVX-512, whose registers hold tiles four times as large: 12 rows by two panels. Of what a tile
-//! reads, each element then serves more products, and panels may come from the second-level cache.
+//! AVX-512 microkernels. The registers hold tiles four times as large: 12 rows by two panels. Each element that is read
+//! serves more products, and panels may come from the second-level cache.
 
 #[cfg(target_arch = "x86_64")]
 use std::arch::x86_64::{
@@ -15,14 +15,14 @@ use super::{strips::Strips, tile::WIDTH};
 #[cfg(target_arch = "x86_64")]
 use crate::dispatch::{Instructions, prefetch};
 
-/// Rows of the highest tile: 24 registers of sums.
+/// Rows of the largest AVX-512 microkernel (MR): 24 registers of sums.
 pub(crate) const TALL: usize = 12;
 
 thread_local! {
     static STRIPS: Cell<Strips<TALL>> = Cell::default();
 }
 
-/// Lends what held this thread's last strips. Fresh memory would cost as much as filling it.
+/// Lends this thread's buffer of packed rows. It is reused since filling fresh memory would cost as much again.
 pub(crate) fn with_strips<R>(run: impl FnOnce(&mut Strips<TALL>) -> R) -> R {
     let mut strips = STRIPS.take();
     let result = run(&mut strips);
@@ -30,7 +30,7 @@ pub(crate) fn with_strips<R>(run: impl FnOnce(&mut Strips<TALL>) -> R) -> R {
     result
 }
 
-/// Whether this CPU can.
+/// Returns true if this CPU has AVX-512 and its use is allowed; see [`Instructions::here`].
 #[inline(always)]
 pub(crate) fn usable() -> bool {
     #[cfg(target_arch = "x86_64")]
@@ -39,7 +39,7 @@ pub(crate) fn usable() -> bool {
     false
 }
 
-/// Evaluates something for a pair of panels or a single one, `P`, and the height of a strip, `M`, as constants.
+/// Evaluates an expression with the number of panels `P` (2 or 1) and the height of a strip `M` as constants.
 #[cfg(target_arch = "x86_64")]
 macro_rules! by_height {
     ($pair:expr, $height:expr, $run:expr) => {
@@ -66,10 +66,11 @@ macro_rules! by_height {
 pub(crate) use by_height;
 
 impl Strips<TALL> {
-    /// The product with some panels, `pitch` apart. `columns` is what they have together. The rows of `c` are `stride` apart.
+    /// Computes the product with panels, `pitch` apart, which have `columns` columns in total. The rows of `c` are
+    /// `stride` apart.
     ///
     /// # Panics
-    /// If there is no AVX-512, for which see [`usable`], or `c` is too small.
+    /// If the CPU has no AVX-512 (see [`usable`]), or `c` is too small.
     #[cfg_attr(not(target_arch = "x86_64"), allow(unused_variables))]
     pub fn multiply(
         &self,
@@ -82,18 +83,18 @@ impl Strips<TALL> {
     ) {
         assert!(usable(), "no AVX-512");
         #[cfg(target_arch = "x86_64")]
-        // SAFETY: the line above is that the CPU has AVX-512; `c` is borrowed exclusively, and holds numbers.
+        // SAFETY: the assertion above shows that the CPU has AVX-512. `c` is an exclusive borrow of initialised memory.
         unsafe {
             self.multiply_at([0, self.rows()], panels, pitch, columns, &Target::of(c, stride), start);
         }
     }
 
-    /// Writes the product of some rows' columns, as many as there are offsets from `first` on, with what is found in a window
-    /// at each of the offsets and the places that follow it, for so many panels of places. The rows must be those of whole
-    /// strips.
+    /// Writes the product of packed rows and a window that is read in place. Of each row, it uses as many columns as
+    /// there are offsets, from `first` on. Row `k` of the right-hand matrix is `count` panels of elements of the window
+    /// from `offsets[k]` on. The rows must be those of whole strips.
     ///
     /// # Panics
-    /// If there is no AVX-512; see [`usable`].
+    /// If the CPU has no AVX-512; see [`usable`].
     #[cfg_attr(not(target_arch = "x86_64"), allow(unused_variables))]
     pub fn multiply_in_place(
         &self,
@@ -108,14 +109,16 @@ impl Strips<TALL> {
         assert!(self.begin_and_end(rows), "rows {rows:?} are not whole strips");
         let c = &mut c[..(rows[1] - rows[0]) * count];
         #[cfg(target_arch = "x86_64")]
-        // SAFETY: the first line asserts that the CPU has AVX-512; `c` has `count` panels for each of the rows.
+        // SAFETY: the assertions above show that the CPU has AVX-512 and that the rows are those of whole strips. `c`
+        // was cut to `count` panels for each of the rows.
         unsafe {
             self.multiply_in_place_at(rows, first, window, offsets, count, c);
         }
     }
 
     /// # Safety
-    /// The CPU has AVX-512, the rows are those of whole strips, and `c` has `count` panels for each of them.
+    /// The CPU must have AVX-512, the rows must be those of whole strips, and `c` must have `count` panels for each of
+    /// them.
     #[cfg(target_arch = "x86_64")]
     #[target_feature(enable = "avx512f,avx2,fma")]
     unsafe fn multiply_in_place_at(
@@ -132,30 +135,31 @@ impl Strips<TALL> {
             let window = &window[panel * WIDTH..];
             for (row, height, a) in self.within(rows) {
                 let a = &a[first..][..offsets.len()];
-                // SAFETY: `row` is one of the rows, and `panel` less than `count`.
+                // SAFETY: `row` is within `rows` and `panel` is less than `count`, so that the offset is within `c`,
+                // which the caller guarantees to have `count` panels for each row.
                 let c = unsafe { c.add(((row - rows[0]) * count + panel) * WIDTH) };
                 by_height!(panel + 2 <= count, height, {
                     let b = |k: usize, p: usize| {
                         let places = &window[offsets[k] + p * WIDTH..];
                         places.first_chunk().expect("room behind the last place")
                     };
-                    // SAFETY: the strip's `M` rows are among the rows, and `P` panels of them from this one on among the
-                    // `count`.
+                    // SAFETY: the strip's `M` rows are within `rows`, which are whole strips, and `P` panels from
+                    // `panel` on are within `count`. `c` is borrowed exclusively.
                     unsafe { tile::<M, P>(a, b, c, count * WIDTH, P * WIDTH, Start::Zero) }
                 });
             }
         }
     }
 
-    /// As [`multiply`](Self::multiply) for the strips from one row to another, which are where strips begin and end. The
-    /// results of row 0, the first one or not, are at the target's beginning.
+    /// As [`multiply`](Self::multiply), for the strips from row `rows[0]` to row `rows[1]`, which must be boundaries of
+    /// strips. The results of row 0 belong at the target's beginning even if row 0 is not among them.
     ///
     /// # Panics
     /// If the rows are not those of whole strips, or the target is too small.
     ///
     /// # Safety
-    /// The CPU has AVX-512, no other thread uses these rows and columns of the target, and with [`Start::There`] they hold
-    /// numbers.
+    /// The CPU must have AVX-512, no other thread may use these rows and columns of the target, and with
+    /// [`Start::There`] they must be initialised.
     #[cfg(target_arch = "x86_64")]
     #[target_feature(enable = "avx512f,avx2,fma")]
     pub unsafe fn multiply_at(
@@ -176,14 +180,14 @@ impl Strips<TALL> {
             let second = if pair { &panels[(panel + 1) * pitch..][..depth] } else { first };
             let (start, width) = (start.from(panel * WIDTH), columns - panel * WIDTH);
             for (row, height, a) in self.within(rows) {
-                // SAFETY: the target has `rows[1]` rows of `columns`; `row` is less than `rows[1]` and the column less than
-                // `columns`.
+                // SAFETY: `first` checked that the target has `rows[1]` rows of `columns`; `row` is less than `rows[1]`
+                // and the column is less than `columns`.
                 let c = unsafe { c.add(row * stride + panel * WIDTH) };
                 let a = &a[..depth];
                 by_height!(pair, height, {
                     let b = |k: usize, p: usize| if p == 0 { &first[k] } else { &second[k] };
                     // SAFETY: the strip's `M` rows end before `rows[1]`, and `width` columns are left of `columns`. The
-                    // caller says that they are nobody else's.
+                    // caller guarantees that no other thread uses them.
                     unsafe { tile::<M, P>(a, b, c, stride, width, start) }
                 });
             }
@@ -191,18 +195,18 @@ impl Strips<TALL> {
     }
 }
 
-/// What the sums of a tile begin with.
+/// Initial values of the sums.
 #[derive(Clone, Copy)]
 pub(crate) enum Start<'a> {
     Zero,
-    /// What is there.
+    /// The values in memory.
     There,
-    /// In each row these numbers, one for each column.
+    /// These values in each row, one for each column.
     Bias(&'a [f32]),
 }
 
 impl<'a> Start<'a> {
-    /// From a column on.
+    /// Returns the initial values from a column on.
     pub fn from(self, column: usize) -> Self {
         match self {
             Self::Bias(bias) => Self::Bias(&bias[column..]),
@@ -211,23 +215,23 @@ impl<'a> Start<'a> {
     }
 }
 
-/// The lanes of panel `p` that lie before column `width`.
+/// Returns the mask of the lanes of panel `p` before column `width`.
 #[cfg(target_arch = "x86_64")]
 #[inline(always)]
 fn lanes(p: usize, width: usize) -> u16 {
     ((1_u32 << width.saturating_sub(p * WIDTH).min(WIDTH)) - 1) as u16
 }
 
-/// The product of `M` rows of a strip and `P` panels, of which `b(k, p)` is row `k` of panel `p`, for the first `width`
-/// columns of `c`.
+/// Computes the product of `M` rows of a strip and `P` panels, where `b(k, p)` is row `k` of panel `p`, for the first
+/// `width` columns of `c`.
 ///
 /// # Safety
-/// The CPU has AVX-512. `M` rows of as many columns as the panels have, but at most `width`, lie at `c`, `stride` apart, and
-/// no other thread uses them; with [`Start::There`] they hold numbers.
+/// The CPU must have AVX-512. `c` must point to `M` rows, `stride` apart, with as many columns as the panels but at
+/// most `width`, which no other thread uses. With [`Start::There`] they must be initialised.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx512f,avx2,fma")]
 #[inline]
-// The sums stay in registers where nothing but constants numbers them.
+// The sums stay in registers if only constants index them.
 #[allow(clippy::needless_range_loop)]
 pub(crate) unsafe fn tile<'a, const M: usize, const P: usize>(
     a: &[[f32; TALL]],
@@ -237,7 +241,7 @@ pub(crate) unsafe fn tile<'a, const M: usize, const P: usize>(
     width: usize,
     start: Start<'_>,
 ) {
-    // The results lie far apart: they are asked for while the tile is computed.
+    // The results are far apart: they are prefetched during the computation.
     for i in 0..M {
         for p in 0..P {
             prefetch(c.wrapping_add(i * stride + p * WIDTH));
@@ -247,7 +251,7 @@ pub(crate) unsafe fn tile<'a, const M: usize, const P: usize>(
     if let Start::Bias(bias) = start {
         let bias = &bias[..bias.len().min(width)];
         for p in 0..P {
-            // SAFETY: the mask leaves what lies in the slice.
+            // SAFETY: the mask selects only lanes within the slice.
             let first = unsafe { _mm512_maskz_loadu_ps(lanes(p, bias.len()), bias.as_ptr().wrapping_add(p * WIDTH)) };
             for i in 0..M {
                 sums[i][p] = first;
@@ -257,7 +261,7 @@ pub(crate) unsafe fn tile<'a, const M: usize, const P: usize>(
     for k in 0..a.len() {
         let mut row = [_mm512_setzero_ps(); P];
         for p in 0..P {
-            // SAFETY: an array of 16 numbers is read.
+            // SAFETY: `b` returns an array of 16 elements.
             row[p] = unsafe { _mm512_loadu_ps(b(k, p).as_ptr()) };
         }
         for i in 0..M {
@@ -271,7 +275,8 @@ pub(crate) unsafe fn tile<'a, const M: usize, const P: usize>(
     if width >= P * WIDTH {
         for i in 0..M {
             for p in 0..P {
-                // SAFETY: row `i` of the `M`, of which `(p + 1) * WIDTH` columns are no more than `width`.
+                // SAFETY: row `i` is less than `M`, and `(p + 1) * WIDTH` is at most `width`, so that the caller
+                // guarantees these elements.
                 unsafe {
                     let c = c.add(i * stride + p * WIDTH);
                     let sum = if add { _mm512_add_ps(_mm512_loadu_ps(c), sums[i][p]) } else { sums[i][p] };
@@ -283,7 +288,8 @@ pub(crate) unsafe fn tile<'a, const M: usize, const P: usize>(
         for i in 0..M {
             for p in 0..P {
                 let (c, mask) = (c.wrapping_add(i * stride + p * WIDTH), lanes(p, width));
-                // SAFETY: the mask leaves what lies in the row's first `width` columns; what it hides is not touched.
+                // SAFETY: the mask selects only lanes within the row's first `width` columns, which the caller
+                // guarantees. Masked lanes are not accessed.
                 unsafe {
                     let before = if add { _mm512_maskz_loadu_ps(mask, c) } else { _mm512_setzero_ps() };
                     _mm512_mask_storeu_ps(c, mask, _mm512_add_ps(before, sums[i][p]));

@@ -1,8 +1,10 @@
-//! The product of few rows, for which what counts is how fast the blocks are read: they are multiplied as they are.
+//! Products of few rows with quantised matrices (gemv). The speed is that of reading the blocks, which are multiplied
+//! without unpacking.
 //!
-//! A byte of each lane becomes a number by masking the others and converting the lane: it then is 2^8, 2^16 or 2^24 times
-//! too large for all bytes but the lowest, which the left-hand row, laid out once in the order of the bytes, makes up for.
-//! So 8 weights take three instructions. What codes are less and the offsets are sums of the left-hand row times a scale.
+//! A byte of each lane becomes a float by masking the other bytes and converting the lane. The result is 2^8, 2^16 or
+//! 2^24 times too large for all bytes but the lowest. The left-hand row, laid out once in the order of the bytes,
+//! compensates for this. So 8 weights take three instructions. The shift of the codes and the offsets are sums of the
+//! left-hand row, multiplied by a scale.
 
 use super::{
     QuantisedMatrix,
@@ -21,7 +23,7 @@ use crate::{
 /// Weights of a task: some microseconds.
 const TASK: usize = 1 << 16;
 
-/// `c = a b^T + bias` for few rows.
+/// Computes `c = a b^T + bias` for few rows.
 pub(super) fn product(a: Matrix<'_>, b: QuantisedMatrix<'_>, bias: Option<&[f32]>, c: &mut [f32]) {
     let mut rows = Vec::with_capacity(a.rows);
     for i in 0..a.rows {
@@ -29,7 +31,7 @@ pub(super) fn product(a: Matrix<'_>, b: QuantisedMatrix<'_>, bias: Option<&[f32]
     }
     let width = (TASK / b.columns).max(1);
     for_bands(c, b.rows, width, |first, c| {
-        // The left-hand rows take turns with the same rows of blocks, which then are in cache.
+        // The left-hand rows take turns with the same rows of blocks, which are then in cache.
         for (row, c) in rows.iter().zip(c) {
             dots(b, first, row, c);
             if let Some(bias) = bias {
@@ -40,7 +42,7 @@ pub(super) fn product(a: Matrix<'_>, b: QuantisedMatrix<'_>, bias: Option<&[f32]
 }
 
 vectorized! {
-    /// The products of a row with the rows of `b` from `first` on.
+    /// Computes the dot products of a row with the rows of `b` from `first` on.
     fn dots<FUSED>(b: QuantisedMatrix<'_>, first: usize, row: &Row<'_>, c: &mut [f32]) {
         if FUSED {
             for_kind!(b.kind, dots_for[FUSED](b, first, row, c));
@@ -50,7 +52,7 @@ vectorized! {
     }
 }
 
-/// As [`dots`], for CPUs so old that it is not worth compiling the rest for them.
+/// As [`dots`], for CPUs without FMA, for which compiling the formats is not worthwhile.
 pub(super) fn plain_dots(b: QuantisedMatrix<'_>, first: usize, x: &[f32], c: &mut [f32]) {
     let mut weights = vec![0.0; x.len()];
     for (j, c) in c.iter_mut().enumerate() {
@@ -63,7 +65,8 @@ pub(super) fn plain_dots(b: QuantisedMatrix<'_>, first: usize, x: &[f32], c: &mu
 fn dots_for<F: Format, const FUSED: bool>(b: QuantisedMatrix<'_>, first: usize, row: &Row<'_>, c: &mut [f32]) {
     let (depth, unit) = (b.columns, F::STRIPS * STRIP);
     let bytes = |weights: usize| weights * size_of::<F::Unit>() / unit;
-    // Short rows are worked on as one that repeats the left-hand row, unless half units come between them.
+    // Short rows are processed together as one that repeats the left-hand row, unless there are half units between
+    // them.
     let rows = if depth.is_multiple_of(unit) { (CHUNK / depth).max(1) } else { 1 };
     let mut scratch = Scratch::new();
     for (j, c) in c.chunks_mut(rows).enumerate() {

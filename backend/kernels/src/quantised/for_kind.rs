@@ -1,4 +1,4 @@
-/// Calls a function for the format that a value names, so that it is compiled for each.
+/// Calls a function with the format of a [`Quantisation`] value as its type, so that it is compiled for each format.
 macro_rules! for_kind {
     ($kind:expr, $function:ident[$($constant:ident)?]($($arg:expr),*)) => {{
         use $crate::quantised::{Quantisation, large, pairs};

@@ -1,6 +1,7 @@
-//! Products with quantised matrices: whole numbers of a few bits in blocks that share a scale, as GGML has them.
+//! Products with quantised matrices: codes of a few bits in blocks that share a scale, in GGML's formats.
 //!
-//! What is multiplied is f32: the results are those of a product with the matrix in f32, which is never there as a whole.
+//! The arithmetic is f32. The results are those of a product with the dequantised matrix, which is never in memory as a
+//! whole.
 
 mod direct;
 mod for_kind;
@@ -17,7 +18,7 @@ mod unpack;
 use crate::matmul::{Matrix, matmul_converted};
 pub use unpack::dequantise;
 
-/// GGML's block formats. The name of each says how many bits a weight has; `K` are those with two levels of scales.
+/// GGML's block formats. The name gives the bits of a weight; `K` formats have two levels of scales.
 ///
 /// The layouts are those of `ggml-common.h` in <https://github.com/ggml-org/ggml>.
 #[allow(non_camel_case_types)]
@@ -42,11 +43,11 @@ pub enum Quantisation {
 }
 
 impl Quantisation {
-    /// Every format.
+    /// All formats.
     pub const ALL: [Self; 8] =
         [Self::Q4_0, Self::Q4_1, Self::Q5_0, Self::Q5_1, Self::Q8_0, Self::Q4K, Self::Q5K, Self::Q6K];
 
-    /// Weights of a block.
+    /// Returns the number of weights of a block.
     pub fn block_len(self) -> usize {
         match self {
             Self::Q4_0 | Self::Q4_1 | Self::Q5_0 | Self::Q5_1 | Self::Q8_0 => 32,
@@ -54,7 +55,7 @@ impl Quantisation {
         }
     }
 
-    /// Bytes of a block.
+    /// Returns the number of bytes of a block.
     pub fn block_bytes(self) -> usize {
         match self {
             Self::Q4_0 => 18,
@@ -68,7 +69,7 @@ impl Quantisation {
         }
     }
 
-    /// What GGML calls it.
+    /// Returns GGML's name of the format.
     pub fn name(self) -> &'static str {
         match self {
             Self::Q4_0 => "Q4_0",
@@ -82,12 +83,12 @@ impl Quantisation {
         }
     }
 
-    /// The format that GGML calls so.
+    /// Returns the format with a name of GGML's.
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|kind| kind.name() == name)
     }
 
-    /// Bytes of so many weights, which are whole blocks.
+    /// Returns the number of bytes of `weights` weights, which must be whole blocks.
     fn bytes(self, weights: usize) -> usize {
         weights / self.block_len() * self.block_bytes()
     }
@@ -99,7 +100,7 @@ impl std::fmt::Display for Quantisation {
     }
 }
 
-/// A quantised matrix: its rows, each of whole blocks, one after the other.
+/// A quantised matrix: contiguous rows of whole blocks.
 #[derive(Clone, Copy)]
 pub struct QuantisedMatrix<'a> {
     /// The blocks.
@@ -108,24 +109,23 @@ pub struct QuantisedMatrix<'a> {
     pub rows: usize,
     /// Columns of the matrix, a multiple of the length of a block: the inputs of a layer.
     pub columns: usize,
-    /// What the blocks are.
+    /// Format of the blocks.
     pub kind: Quantisation,
 }
 
 impl<'a> QuantisedMatrix<'a> {
-    /// Some weights of a row, from a block's first to a block's last.
+    /// Returns some weights of a row, which must be whole blocks.
     fn part(&self, row: usize, column: usize, columns: usize) -> &'a [u8] {
         let start = self.kind.bytes(row * self.columns + column);
         &self.data[start..][..self.kind.bytes(columns)]
     }
 }
 
-/// Rows up to which the blocks are multiplied as they are. For more they are laid out in panels first, which costs about as
-/// much as so many uses.
+/// Number of rows up to which the blocks are multiplied without unpacking. Packing them costs about as much as this
+/// number of uses.
 const FEW: usize = 4;
 
-/// `c = a b^T + bias`, computed in f32, where `c` is `[a.rows, b.rows]` and the bias, if there is one, a row that is added
-/// to all.
+/// Computes `c = a b^T + bias` in f32. `c` is `[a.rows, b.rows]`; the bias, if there is one, is added to each row.
 ///
 /// # Panics
 /// If the sizes do not fit each other, or `a` is transposed.

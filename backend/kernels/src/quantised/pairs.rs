@@ -1,10 +1,10 @@
-//! Formats with blocks of 32 weights, of which two are a unit and a strip. (ggml's `block_q4_0` to `block_q8_0`.)
+//! Formats with blocks of 32 weights; two blocks are a unit and a strip. (ggml's `block_q4_0` to `block_q8_0`.)
 
 use std::hint::black_box;
 
 use super::format::{Factors, Format, LANES, Place, Units, chunks, convert, nibbles, word};
 
-/// d, 16 bytes of which the lower halves are the first 16 weights: `d (code - 8)`.
+/// d, 16 bytes whose lower halves are the first 16 weights: `d (code - 8)`.
 pub(super) struct Q4_0;
 /// d and m, then as [`Q4_0`]: `d code + m`.
 pub(super) struct Q4_1;
@@ -15,26 +15,27 @@ pub(super) struct Q5_1;
 /// d, 32 signed bytes: `d code`.
 pub(super) struct Q8_0;
 
-/// The place of a lane's part of the codes, in a unit of blocks of so many bytes, of which the last 16 are codes.
+/// Returns the index of a lane's codes in a unit of two blocks of `bytes` bytes, the last 16 of which are codes.
 #[inline(always)]
 fn place(bytes: usize, lane: usize) -> usize {
     bytes * (lane / 4) + bytes - 16 + 4 * (lane % 4)
 }
 
-/// The lower four bits of codes, and of 32 fifth bits those that belong to them.
+/// Returns the codes of a lane: four bits of `word`, with the fifth bits that belong to them.
 #[inline(always)]
 fn five(word: u32, bits: u32, lane: usize) -> [u32; 2] {
-    /// A product with this puts copies of four bits so far apart that bit `k` of one of them is the fifth of byte `k`.
+    /// Multiplying by this puts copies of four bits so far apart that bit `k` of one of them is the fifth bit of byte
+    /// `k`.
     const SPREAD: u32 = 1 << 4 | 1 << 11 | 1 << 18 | 1 << 25;
     let (bits, [low, high]) = (bits >> (4 * (lane % 4)), nibbles(word));
     [low | ((bits & 15) * SPREAD) & 0x1010_1010, high | (((bits >> 16) & 15) * SPREAD) & 0x1010_1010]
 }
 
-/// Converts what was noted of so many blocks, and some more up to a whole number of registers.
+/// Converts the recorded values of `blocks` blocks, rounded up to whole registers.
 #[inline(always)]
 fn finish<const OFFSETS: bool>(blocks: usize, Factors { scales, offsets, bits }: &mut Factors) {
     for i in 0..blocks.div_ceil(LANES) {
-        // Hidden from the compiler, which else would put the same lane of eight rounds into one register.
+        // Hidden from the compiler, which would otherwise put the same lane of eight iterations into one register.
         let i = black_box(i);
         let [low, high] = convert(bits.as_chunks().0[i]);
         scales.as_chunks_mut().0[i] = low;
@@ -44,8 +45,8 @@ fn finish<const OFFSETS: bool>(blocks: usize, Factors { scales, offsets, bits }:
     }
 }
 
-/// What of a format differs: the bytes of its block; what codes are less; whether it has offsets; codes. The parts of a half
-/// are of different blocks.
+/// Implements a format, given the bytes of its block, its shift, whether it has offsets, and its codes. The parts of a
+/// half belong to different blocks.
 macro_rules! halves {
     ($name:ident, $bytes:literal, $shift:literal, $offsets:literal, |$unit:ident, $lane:ident| $codes:expr) => {
         impl Format for $name {
@@ -66,7 +67,7 @@ macro_rules! halves {
             }
             #[inline(always)]
             fn note(unit: &Self::Unit, i: usize, factors: &mut Factors) {
-                // A word is scale and offset; without offsets, what is in its upper half does not matter.
+                // A word is a scale and an offset. Without offsets, its upper half is ignored.
                 factors.bits.as_chunks_mut().0[i] = [word(unit, 0), word(unit, $bytes)];
             }
             #[inline(always)]

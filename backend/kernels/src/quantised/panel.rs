@@ -1,4 +1,4 @@
-//! Blocks to panels, for products of many rows.
+//! Packing of blocks into panels, for products of many rows.
 
 use std::hint::black_box;
 
@@ -20,7 +20,8 @@ impl Source for QuantisedMatrix<'_> {
 }
 
 vectorized! {
-    /// Fills a panel with the weights from `row` on of the rows of `b` from `column` on: what is a row of blocks is a column.
+    /// Packs the weights from `row` on of the rows of `b` from `column` on into a panel. A row of blocks becomes a
+    /// column.
     fn pack<FUSED>(b: &QuantisedMatrix<'_>, row: usize, column: usize, panel: &mut [[f32; WIDTH]]) {
         if FUSED {
             for_kind!(b.kind, pack_for[](b, row, column, panel));
@@ -30,7 +31,7 @@ vectorized! {
     }
 }
 
-/// As [`pack`], for CPUs so old that it is not worth compiling the rest for them.
+/// As [`pack`], for CPUs without FMA, for which compiling the formats is not worthwhile.
 pub(super) fn plain_pack(b: &QuantisedMatrix<'_>, row: usize, column: usize, panel: &mut [[f32; WIDTH]]) {
     let (depth, width) = (panel.len(), WIDTH.min(b.rows - column));
     let mut weights = vec![0.0; width * depth];
@@ -46,7 +47,7 @@ fn pack_for<F: Format>(b: &QuantisedMatrix<'_>, row: usize, column: usize, panel
     let mut table =
         Table { scales: [[0.0; LANES]; CONVERTED_DEPTH / 16], offsets: [[0.0; LANES]; CONVERTED_DEPTH / 32] };
     for side in 0..WIDTH / LANES {
-        // Where there are no eight rows, the last takes the places of the others; what it gives there is not used.
+        // If fewer than eight rows are left, the last one fills up the group; its results there are not used.
         let rows: [_; LANES] = std::array::from_fn(|j| {
             let row_of_blocks = (column + side * LANES + j).min(b.rows - 1);
             F::units(b.part(row_of_blocks, row, panel.len()))
@@ -59,7 +60,7 @@ fn pack_for<F: Format>(b: &QuantisedMatrix<'_>, row: usize, column: usize, panel
             let panel = &mut panel[i * F::STRIPS * STRIP..];
             for strip in 0..F::STRIPS {
                 for lane in 0..LANES {
-                    // Hidden from the compiler, which else would put the lanes of one row into a register.
+                    // Hidden from the compiler, which would otherwise put the lanes of one row into a register.
                     pack_lane::<F>(units, [i, strip, black_box(lane)], &table, side, panel);
                 }
             }
@@ -67,14 +68,14 @@ fn pack_for<F: Format>(b: &QuantisedMatrix<'_>, row: usize, column: usize, panel
     }
 }
 
-/// The scales and offsets of eight rows side by side.
+/// Scales and offsets of eight rows side by side.
 struct Table {
     scales: [Lanes; CONVERTED_DEPTH / 16],
     offsets: [Lanes; CONVERTED_DEPTH / 32],
 }
 
 impl Table {
-    /// For so many units of each row.
+    /// Fills the table for `count` units of each row.
     #[inline(always)]
     fn fill<'a, F: Format<Unit: 'a>>(&mut self, count: usize, unit: impl Fn(usize, usize) -> &'a F::Unit) {
         let mut factors = Factors::new();
@@ -93,8 +94,7 @@ impl Table {
     }
 }
 
-/// What one lane of codes stands for in units of eight rows. Each lane of a register is one of the rows: so the weights lie as
-/// a panel has them.
+/// Unpacks one lane of codes in units of eight rows. Each lane of a register is one of the rows, as in a panel.
 #[inline(always)]
 fn pack_lane<F: Format>(
     units: [&F::Unit; LANES],
@@ -110,7 +110,7 @@ fn pack_lane<F: Format>(
     for (half, codes) in codes.iter().enumerate() {
         let at = Place { strip, half, part: lane / 4 };
         let which = i * F::SCALES + F::scale(at);
-        // A unit lacks whole blocks, and so whole parts.
+        // A unit may lack whole blocks, and so whole parts.
         let first = (F::first(at) + lane % 4 * 4).min(panel.len());
         let Some(panel) = panel[first..].first_chunk_mut::<4>() else { continue };
         let (scales, offsets) = (table.scales[which], if F::OFFSETS { table.offsets[which] } else { [0.0; LANES] });

@@ -1,4 +1,4 @@
-//! The left-hand row of a product, laid out in the order in which the codes of a format come.
+//! The left-hand row of a product, laid out in the order of a format's codes.
 
 use super::{
     QuantisedMatrix,
@@ -7,27 +7,28 @@ use super::{
 };
 use crate::dispatch::vectorized;
 
-/// The left-hand row.
+/// A left-hand row.
 pub(super) struct Row<'a> {
     pub numbers: &'a [f32],
-    /// All of them, laid out for codes.
+    /// The numbers, laid out in the order of the codes.
     pub strips: Vec<Strip>,
     /// For each scale, and so for each offset, the sum of the numbers that belong to it.
     pub sums: Vec<f32>,
 }
 
-/// What a strip of weights is multiplied by, where no register's worth of it is in two lines of the cache.
+/// Numbers that a strip of weights is multiplied by, aligned so that no register's load crosses a cache line.
 #[derive(Clone, Copy, Default)]
 #[repr(align(64))]
 pub(super) struct Strip {
-    /// For each half, and each byte of a lane, what belongs to it, by the factor that undoes the byte's place.
+    /// The numbers for each half and each byte of a lane, multiplied by the factor that compensates for the byte's
+    /// position.
     pub x: [[Lanes; 4]; 2],
-    /// What the sums of each half begin with, since codes are less than their bytes.
+    /// Initial values of the sums of each half, which account for the shift of the codes.
     pub start: [Lanes; 2],
 }
 
 impl<'a> Row<'a> {
-    /// For products with a matrix of as many columns.
+    /// Lays out a row for products with a matrix of as many columns.
     pub fn new(numbers: &'a [f32], b: QuantisedMatrix<'_>) -> Self {
         let mut row = Self { numbers, strips: Vec::new(), sums: Vec::new() };
         lay_out(b, &mut row);
@@ -53,7 +54,7 @@ fn lay_out_for<F: Format>(row: &mut Row<'_>) {
     for (i, (x, strips)) in x.chunks(F::STRIPS * STRIP).zip(strips).enumerate() {
         for (strip, laid) in strips.iter_mut().enumerate() {
             for at in parts(strip) {
-                // A unit lacks whole blocks, and so whole parts.
+                // A unit may lack whole blocks, and so whole parts.
                 let Some(x) = x[F::first(at).min(x.len())..].first_chunk::<16>() else { continue };
                 let sum = lay_out_part::<F>(x, laid, at);
                 row.sums[i * F::SCALES + F::scale(at)] += sum;
@@ -62,10 +63,10 @@ fn lay_out_for<F: Format>(row: &mut Row<'_>) {
     }
 }
 
-/// Lays out a part, and gives the sum of its numbers.
+/// Lays out a part, and returns the sum of its numbers.
 #[inline(always)]
 fn lay_out_part<F: Format>(x: &[f32; 16], laid: &mut Strip, at: Place) -> f32 {
-    /// What undoes the place of each byte in its lane.
+    /// Factors that compensate for the position of each byte in its lane.
     const FACTORS: [f32; 4] = [1.0, 1.0 / 256.0, 1.0 / 65_536.0, 1.0 / 16_777_216.0];
     let mut totals = [0.0; 4];
     for i in 0..4 {

@@ -1,4 +1,4 @@
-//! What the codes of some rows of blocks come to.
+//! Sums of products of codes and numbers, for some rows of blocks.
 
 use std::hint::black_box;
 
@@ -8,7 +8,7 @@ use super::{
 };
 use crate::math::fma;
 
-/// What is held of some rows of blocks, or of a part of one.
+/// Buffers for some rows of blocks, or for a part of one.
 #[repr(align(64))]
 pub(super) struct Scratch {
     /// For each strip, the sums of its halves, or of both if they have the same scales.
@@ -21,13 +21,15 @@ impl Scratch {
         Self { sums: [ZEROS; CHUNK / 32], factors: Factors::new() }
     }
 
-    /// The products of codes and numbers, which repeat for each row, without scales and offsets; and these as numbers.
+    /// Multiplies codes by numbers, which repeat for each row, without scales and offsets. Also records and converts
+    /// these.
     #[inline(always)]
     pub fn add_codes<F: Format, const FUSED: bool>(&mut self, blocks: &[u8], x: &[Strip]) {
         let (units, last) = F::units(blocks);
         let mut at = 0;
         for (i, unit) in units.iter().enumerate() {
-            // The place is hidden from the compiler, which else would put the same lane of eight units into one register.
+            // The index is hidden from the compiler, which would otherwise put the same lane of eight units into one
+            // register.
             self.add_unit::<F, FUSED>(unit, black_box(i), &x[at..][..F::STRIPS]);
             at += F::STRIPS;
             at = if at == x.len() { 0 } else { at };
@@ -40,8 +42,8 @@ impl Scratch {
         F::finish(count, &mut self.factors);
     }
 
-    /// What is found goes to memory: what is stored side by side is vectorised, other than sums of all lanes that go all the
-    /// way through a loop so long.
+    /// Stores the sums in memory: adjacent stores are vectorised, while sums of all lanes that are carried through such
+    /// a long loop are not.
     #[inline(always)]
     fn add_unit<F: Format, const FUSED: bool>(&mut self, unit: &F::Unit, place: usize, x: &[Strip]) {
         F::note(unit, place, &mut self.factors);
@@ -55,7 +57,8 @@ impl Scratch {
         }
     }
 
-    /// Of row `i`, of `count` sums: these by their scales, and the offsets by the sums of the numbers they are added to.
+    /// Returns the result of row `i` from its `count` sums: the sums times their scales, and the offsets times the sums
+    /// of the numbers that they are added to.
     #[inline(always)]
     pub fn total<F: Format, const FUSED: bool>(&self, i: usize, count: usize, numbers: &[f32]) -> f32 {
         let sums = &self.sums[i * count..][..count];
@@ -65,7 +68,7 @@ impl Scratch {
             add_product::<FUSED>(start, sums[i], [a, a, a, a, b, b, b, b])
         };
         let mut lanes = ZEROS;
-        // Four at a time, since a sum has to wait for the one before it.
+        // Four at a time, since each sum waits for the previous one.
         for i in (0..count / 4 * 4).step_by(4) {
             let (low, high) = (weighed(i + 1, weighed(i, ZEROS)), weighed(i + 3, weighed(i + 2, ZEROS)));
             lanes = add(lanes, add(low, high));
@@ -114,7 +117,7 @@ fn half_of<F: Format, const FUSED: bool>(codes: Codes, x: &[Lanes; 4], start: La
     add_product::<FUSED>(sums, numbers::<F, 3>(codes), x[3])
 }
 
-/// Byte `K` of each lane, as it lies in the lane unless codes have signs.
+/// Converts byte `K` of each lane, in its position in the lane unless codes are signed.
 #[inline(always)]
 fn numbers<F: Format, const K: u32>(codes: Codes) -> Lanes {
     let mut numbers = [0.0; LANES];

@@ -1,7 +1,7 @@
 use super::*;
 use crate::matmul::WIDTH;
 
-/// An f16 that is not infinite or NaN, from the definition.
+/// Converts a finite f16, from the definition.
 fn f16(block: &[u8], at: usize) -> f32 {
     let bits = u16::from_le_bytes([block[at], block[at + 1]]);
     let (exponent, fraction) = (i32::from(bits >> 10 & 31), f32::from(bits & 1023) / 1024.0);
@@ -9,13 +9,13 @@ fn f16(block: &[u8], at: usize) -> f32 {
     sign * if exponent == 0 { fraction * 2f32.powi(-14) } else { (1.0 + fraction) * 2f32.powi(exponent - 15) }
 }
 
-/// Weight `j` of a block, as ggml's `dequantize_row` of the format has it.
+/// Returns weight `j` of a block, as ggml's `dequantize_row` of the format.
 fn weight(kind: Quantisation, block: &[u8], j: usize) -> f32 {
     let nibble = |byte: u8, upper: bool| if upper { byte >> 4 } else { byte & 15 };
-    // Of 32 weights.
+    // Formats with blocks of 32 weights.
     let simple = |start: usize| nibble(block[start + j % 16], j >= 16);
     let fifth = |start: usize| (block[start + j / 8] >> (j % 8) & 1) << 4;
-    // Of 256 weights: scale and minimum, and four of the bits.
+    // Formats with blocks of 256 weights: scale and minimum, and four of the bits.
     let scale_and_minimum = |i: usize| {
         let q = &block[4..16];
         if i < 4 {
@@ -47,7 +47,8 @@ fn weight(kind: Quantisation, block: &[u8], j: usize) -> f32 {
     }
 }
 
-/// Blocks of any bytes but for their factors, which are of some sizes, subnormal ones and 0 among them.
+/// Returns blocks of arbitrary bytes except for their factors, which have several magnitudes, with subnormal ones and
+/// 0.
 fn blocks(kind: Quantisation, count: usize) -> Vec<u8> {
     let noise = |i: usize| ((i as u32).wrapping_mul(2_654_435_761) >> 13) as u8;
     let mut data: Vec<u8> = (0..count * kind.block_bytes()).map(noise).collect();

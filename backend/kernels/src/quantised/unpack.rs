@@ -1,4 +1,4 @@
-//! Blocks to f32.
+//! Dequantisation.
 
 use rayon::prelude::*;
 
@@ -9,10 +9,10 @@ use super::{
 };
 use crate::dispatch::{TASK, vectorized};
 
-/// The weights that blocks stand for, with the roundings of GGML's own functions.
+/// Dequantises blocks, with the roundings of GGML's own functions.
 ///
 /// # Panics
-/// If `blocks` is not the blocks of as many weights as `out` has.
+/// If `blocks` is not the blocks of `out.len()` weights.
 pub fn dequantise(kind: Quantisation, blocks: &[u8], out: &mut [f32]) {
     let whole = out.len().is_multiple_of(kind.block_len()) && blocks.len() == kind.bytes(out.len());
     assert!(whole, "{} bytes of {kind} for {} weights", blocks.len(), out.len());
@@ -48,7 +48,7 @@ fn unpack_for<F: Format>(blocks: &[u8], out: &mut [f32]) {
             for strip in 0..F::STRIPS {
                 let codes = codes::<F>(unit, strip);
                 for at in parts(strip) {
-                    // A unit lacks whole blocks, and so whole parts.
+                    // A unit may lack whole blocks, and so whole parts.
                     let first = F::first(at).min(out.len());
                     let Some(out) = out[first..].first_chunk_mut::<16>() else { continue };
                     let which = i * F::SCALES + F::scale(at);
@@ -60,7 +60,7 @@ fn unpack_for<F: Format>(blocks: &[u8], out: &mut [f32]) {
     }
 }
 
-/// The weights of four lanes.
+/// Returns the weights of the four lanes of a part.
 #[inline(always)]
 fn part<F: Format>(codes: &Codes, first: usize, scale: f32, offset: f32) -> [f32; 16] {
     let mut weights = [0.0; 16];
@@ -70,7 +70,7 @@ fn part<F: Format>(codes: &Codes, first: usize, scale: f32, offset: f32) -> [f32
     weights
 }
 
-/// The weight that a byte of a lane stands for.
+/// Returns the weight of a byte of a lane.
 #[inline(always)]
 pub(super) fn weight<F: Format>(code: u32, byte: usize, scale: f32, offset: f32) -> f32 {
     let byte = code >> (8 * byte);

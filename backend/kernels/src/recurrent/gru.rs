@@ -6,16 +6,16 @@ use crate::{
     recurrent::steps::Steps,
 };
 
-/// Where the reset gate of a GRU acts.
+/// Position of a GRU's reset gate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GruReset {
-    /// On the product with the hidden state, as `torch.nn.GRU`: `n = tanh(x_n + r (W_hn h + b_hn))`.
+    /// Applied to the product with the hidden state, as in `torch.nn.GRU`: `n = tanh(x_n + r (W_hn h + b_hn))`.
     After,
-    /// On the hidden state: `n = tanh(x_n + W_hn (r h) + b_hn)`, as in Cho et al., 2014.
+    /// Applied to the hidden state: `n = tanh(x_n + W_hn (r h) + b_hn)`, as in Cho et al., 2014.
     Before,
 }
 
-/// A layer of GRU over packed sequences, in one direction, as `torch.nn.GRU`.
+/// Runs a GRU layer over packed sequences, in one direction, as `torch.nn.GRU`.
 ///
 /// `b` is the number of sequences, `s` that of packed rows, `n` that of hidden units.
 ///
@@ -89,7 +89,7 @@ pub fn gru(
     });
 }
 
-// The loops are over arguments of a function that is not inlined: the compiler knows that those do not overlap.
+// The loops are over arguments of a function that is not inlined, so that the compiler knows that they do not overlap.
 vectorized! {
     fn after_row<FUSED>(r: &mut [f32], z: &mut [f32], new: &mut [f32], hidden: &[f32], h: &[f32], output: &mut [f32]) {
         let n = output.len();

@@ -6,7 +6,7 @@ use crate::{
     recurrent::steps::Steps,
 };
 
-/// The gradients of [`gru`](crate::gru).
+/// Computes the gradients of [`gru`](crate::gru).
 ///
 /// - `gates`, `saved`, `output`: as [`gru`](crate::gru) left them; `gates` becomes the gradient of the projected inputs;
 ///   `saved` is used up.
@@ -105,7 +105,8 @@ pub fn gru_backward(
 }
 
 vectorized! {
-    // The update and the new gate become their gradients; `grad_h` becomes what goes straight to the state before.
+    // Replaces the update and the new gate by their gradients, and `grad_h` by its part that goes straight to the
+    // previous state.
     fn update_row<FUSED>(z: &mut [f32], new: &mut [f32], before: &[f32], grad_output: &[f32], grad_h: &mut [f32]) {
         let n = grad_h.len();
         let (z, new, before, grad_output) = (&mut z[..n], &mut new[..n], &before[..n], &grad_output[..n]);
@@ -120,7 +121,7 @@ vectorized! {
 }
 
 vectorized! {
-    // The reset gate becomes its gradient, and the hidden part of the new gate its own.
+    // Replaces the reset gate and the hidden part of the new gate by their gradients.
     fn after_row<FUSED>(r: &mut [f32], grad_new: &[f32], hidden: &mut [f32]) {
         let n = hidden.len();
         let (r, grad_new) = (&mut r[..n], &grad_new[..n]);
@@ -133,7 +134,7 @@ vectorized! {
 }
 
 vectorized! {
-    // The reset gate becomes its gradient; `grad_h` gets what comes through the reset state.
+    // Replaces the reset gate by its gradient, and adds the gradient through the reset state to `grad_h`.
     fn before_row<FUSED>(r: &mut [f32], before: &[f32], grad_reset: &[f32], grad_h: &mut [f32]) {
         let n = grad_h.len();
         let (r, before, grad_reset) = (&mut r[..n], &before[..n], &grad_reset[..n]);

@@ -6,14 +6,14 @@ use crate::{
     recurrent::steps::Steps,
 };
 
-/// A layer of LSTM over packed sequences, in one direction, as `torch.nn.LSTM`.
+/// Runs an LSTM layer over packed sequences, in one direction, as `torch.nn.LSTM`.
 ///
 /// `b` is the number of sequences, `s` that of packed rows, `n` that of hidden units.
 ///
 /// - `w_hh` `[4 n, n]`: the recurrent weights; gates in the order input, forget, cell, output.
 /// - `gates` `[s, 4 n]`: the projected inputs with both biases; becomes the gates after their non-linearities.
 /// - `h`, `c` `[b, n]`: the states before the first step; become those after each sequence's last.
-/// - `output` `[s, n]`: receives the hidden states; what it held does not matter.
+/// - `output` `[s, n]`: receives the hidden states; its previous content is ignored.
 /// - `cells` `[s, n]`: receives the cell states, which [`lstm_backward`] needs.
 ///
 /// # Panics
@@ -53,7 +53,7 @@ pub fn lstm(
     });
 }
 
-/// The gradients of [`lstm`].
+/// Computes the gradients of [`lstm`].
 ///
 /// - `gates`, `output`, `cells`: as [`lstm`] left them; `gates` becomes the gradient of the projected inputs, the sum of
 ///   whose rows is that of each bias.
@@ -120,7 +120,7 @@ pub fn lstm_backward(
     });
 }
 
-/// All rows of a step: gates and states after their non-linearities.
+/// Computes the gates and states of all rows of a step.
 fn forward(n: usize, gates: &mut [f32], c: &mut [f32], h: &mut [f32]) {
     for ((gates, c), h) in gates.chunks_exact_mut(4 * n).zip(c.chunks_exact_mut(n)).zip(h.chunks_exact_mut(n)) {
         let (i_f, g_o) = gates.split_at_mut(2 * n);
@@ -129,8 +129,8 @@ fn forward(n: usize, gates: &mut [f32], c: &mut [f32], h: &mut [f32]) {
     }
 }
 
-/// All rows of a step: gates become their gradients, `grad_h` is used up and becomes 0, `grad_c` becomes that of the step
-/// before.
+/// For all rows of a step, replaces the gates by their gradients, sets `grad_h` to 0, and replaces `grad_c` by that of
+/// the previous step.
 fn backward(
     n: usize,
     gates: &mut [f32],
@@ -149,7 +149,7 @@ fn backward(
     }
 }
 
-// The loops are over arguments of a function that is not inlined: the compiler knows that those do not overlap.
+// The loops are over arguments of a function that is not inlined, so that the compiler knows that they do not overlap.
 vectorized! {
     fn forward_row<FUSED>(
         i: &mut [f32], f: &mut [f32], g: &mut [f32], o: &mut [f32], c: &mut [f32], h: &mut [f32],

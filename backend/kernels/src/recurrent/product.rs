@@ -1,4 +1,4 @@
-//! The product with the recurrent weights that every step makes.
+//! Product with the recurrent weights, computed at every step.
 
 use rayon::prelude::*;
 
@@ -9,27 +9,28 @@ use crate::{
     recurrent::steps::Steps,
 };
 
-/// Rows beyond one in a step, summed over the steps, up to which the weights are read where they lie, once for each row:
-/// to lay them out in panels, which are read once for all rows of a step, costs about as much as so many readings.
+/// Maximum number of rows beyond one in a step, summed over the steps, for which the weights are not packed but read
+/// once for each row. Packing them into panels, which are read once for all rows of a step, costs about as much as this
+/// number of reads.
 const FEW: usize = 4;
 
-/// Who does what in a layer.
+/// Division of a layer's work among threads.
 pub(crate) struct Plan {
-    /// The sequences of each task, which walks all steps alone.
+    /// Sequences of each task, which runs all steps alone.
     pub groups: Vec<std::ops::Range<usize>>,
-    /// There is one group, and the threads share each of its products instead: then no thread reads all the weights,
-    /// but they wait for each other at every step. Does not depend on their number, as shared products are added up in
-    /// another order.
+    /// If true, there is one group, and the threads share each of its products instead: then no thread reads all the
+    /// weights, but they wait for each other at every step. Does not depend on the number of threads, as shared
+    /// products are summed in another order.
     pub shared: bool,
 }
 
 impl Plan {
-    /// For a layer with so many recurrent weights.
+    /// Plans a layer with `weights` recurrent weights.
     pub fn new(steps: &Steps, weights: usize) -> Self {
         let threads = rayon::current_num_threads();
         let batch = steps.batch();
-        // Waiting costs some microseconds: little where a step takes a hundred, and less than it saves where the weights
-        // of a step are many and its rows few.
+        // Waiting costs some microseconds. That is little if a step takes a hundred, and less than it saves if a step
+        // has many weights and few rows.
         let long = batch * weights >= 1 << 26;
         let few = batch <= 6 && weights >= 1 << 18;
         let shared = long || few;
@@ -37,7 +38,7 @@ impl Plan {
         Self { groups: steps.groups(count), shared }
     }
 
-    /// Runs a task for each group, with what was made for it.
+    /// Runs a task for each group, with the group's item of `tasks`.
     pub fn run<T: Send>(&self, tasks: Vec<T>, run: impl Fn(T) + Sync + Send) {
         match tasks.len() {
             1 => tasks.into_iter().for_each(run),
@@ -46,7 +47,7 @@ impl Plan {
     }
 }
 
-/// A matrix `[depth, columns]` that is multiplied by rows again and again.
+/// A matrix `[depth, columns]` that is multiplied by rows repeatedly.
 pub(crate) struct Product<'a> {
     depth: usize,
     columns: usize,
@@ -60,22 +61,22 @@ enum Form<'a> {
 }
 
 impl<'a> Product<'a> {
-    /// For products with the rows of all steps.
+    /// Prepares for products with the rows of all steps.
     pub fn new(w: &'a [f32], depth: usize, columns: usize, layout: Layout, steps: &Steps, plan: &Plan) -> Self {
         let plain = steps.rows() - steps.len() <= FEW;
         let form = if plain { Form::Plain(w, layout) } else { Form::Packed(Panels::new(w, depth, columns, layout)) };
         Self { depth, columns, shared: plan.shared, form }
     }
 
-    /// Adds to `rows` rows of `c` the product of as many rows of `a`. The strides are elements from row to row.
+    /// Adds the product of `rows` rows of `a` to `c`. The strides are elements from row to row.
     pub fn add(&self, a: &[f32], a_stride: usize, rows: usize, c: &mut [f32], c_stride: usize) {
-        // A thread gets whole panels, and enough of them to be worth waking it for.
+        // A thread gets whole panels, and enough of them to be worth waking it.
         let panels = self.columns.div_ceil(WIDTH);
         let most = (rows * self.depth * self.columns) >> 15;
         if !self.shared || most < 2 {
             return self.add_part(0, panels, a, a_stride, rows, c, c_stride);
         }
-        // On one thread too the product is made apart from what it is added to, so that all numbers of threads agree.
+        // On one thread too, the product is computed separately and then added, so that all numbers of threads agree.
         let share = panels.div_ceil(rayon::current_num_threads().min(most));
         let stride = share * WIDTH;
         let mut parts = vec![0.0; panels.div_ceil(share) * rows * stride];
@@ -92,7 +93,7 @@ impl<'a> Product<'a> {
         }
     }
 
-    /// The columns of the panels `from..to`.
+    /// Adds the columns of the panels `from..to`.
     #[allow(clippy::too_many_arguments)]
     fn add_part(
         &self,
@@ -125,10 +126,10 @@ impl<'a> Product<'a> {
 const LANES: usize = 8;
 
 vectorized! {
-    /// Adds to each element of `c` the product of `a` with a row of `w`.
+    /// Adds the dot product of `a` with each row of `w` to `c`.
     fn add_dots<FUSED>(w: &[f32], stride: usize, a: &[f32], c: &mut [f32]) {
-        // What follows is written so that the sums stay in registers whatever the compiler decides about unrolling and
-        // inlining: no index of them is a variable, and no call sees their address.
+        // Written so that the sums stay in registers however the compiler unrolls and inlines: they are only indexed by
+        // constants, and no call sees their address.
         #[inline(always)]
         fn add<const FUSED: bool>(sum: [f32; LANES], w: &[f32; LANES], a: &[f32; LANES]) -> [f32; LANES] {
             let mut next = [0.0; LANES];
@@ -182,7 +183,7 @@ vectorized! {
     }
 }
 
-/// Adds the rows of `w`, `stride` apart, each times an element of `a`.
+/// Adds the rows of `w`, `stride` apart, each multiplied by an element of `a`.
 fn add_scaled(w: &[f32], stride: usize, a: &[f32], c: &mut [f32]) {
     let n = c.len();
     let (fours, rest) = a.as_chunks::<4>();

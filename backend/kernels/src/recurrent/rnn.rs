@@ -6,7 +6,7 @@ use crate::{
     recurrent::steps::Steps,
 };
 
-/// The non-linearity of a plain recurrent layer.
+/// Non-linearity of a plain recurrent layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RnnActivation {
     /// The hyperbolic tangent.
@@ -15,7 +15,7 @@ pub enum RnnActivation {
     Relu,
 }
 
-/// A plain recurrent layer over packed sequences, in one direction, as `torch.nn.RNN`: `h = f(x + W_hh h)`.
+/// Runs a plain recurrent layer over packed sequences, in one direction, as `torch.nn.RNN`: `h = f(x + W_hh h)`.
 ///
 /// `b` is the number of sequences, `s` that of packed rows, `n` that of hidden units.
 ///
@@ -45,7 +45,7 @@ pub fn rnn(steps: &Steps, activation: RnnActivation, w_hh: &[f32], output: &mut 
     });
 }
 
-/// The gradients of [`rnn`].
+/// Computes the gradients of [`rnn`].
 ///
 /// - `output`: as [`rnn`] left it.
 /// - `h0` `[b, n]`: the states before the first step.
@@ -105,14 +105,14 @@ vectorized! {
 vectorized! {
     fn relu_in_place<_FUSED>(x: &mut [f32]) {
         for x in x {
-            // False for NaN, so that it stays.
+            // The comparison is false for NaN, so that NaN propagates.
             *x = if *x < 0.0 { 0.0 } else { *x };
         }
     }
 }
 
 vectorized! {
-    // `grad` becomes that of the sum; `grad_h` is used up and becomes 0.
+    // Replaces `grad` by the gradient of the pre-activation, and sets `grad_h` to 0.
     fn tanh_backward<_FUSED>(y: &[f32], grad: &mut [f32], grad_h: &mut [f32]) {
         for ((&y, grad), grad_h) in y.iter().zip(grad).zip(grad_h) {
             *grad = (*grad + *grad_h) * (1.0 - y * y);

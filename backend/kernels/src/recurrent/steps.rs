@@ -1,16 +1,18 @@
 use std::ops::Range;
 
-/// Which rows of a packed batch belong to which step, as in PyTorch's `PackedSequence`: the sequences are sorted, longest
-/// first, and the rows of step 0 come first, then those of step 1, and so on, with only those still alive.
+/// Assignment of the rows of a packed batch to steps, as in PyTorch's `PackedSequence`: the sequences are sorted,
+/// longest first; the rows of step 0 come first, then those of step 1, and so on, with only the sequences that are
+/// still active.
 #[derive(Clone, Debug)]
 pub struct Steps {
-    /// The first packed row of each step, and after the last their number.
+    /// First packed row of each step, and the number of rows at the end.
     offsets: Vec<usize>,
     reverse: bool,
 }
 
 impl Steps {
-    /// From the number of sequences alive at each step. With `reverse` each sequence is walked from its own end.
+    /// Builds the steps from the number of active sequences at each. With `reverse`, each sequence is processed from
+    /// its own end.
     ///
     /// # Panics
     /// If the numbers increase, or one is 0.
@@ -24,27 +26,28 @@ impl Steps {
         Self { offsets, reverse }
     }
 
-    /// Sequences.
+    /// Returns the number of sequences.
     pub fn batch(&self) -> usize {
         self.offsets.get(1).copied().unwrap_or(0)
     }
 
-    /// Packed rows: the sum of the lengths.
+    /// Returns the number of packed rows: the sum of the lengths.
     pub fn rows(&self) -> usize {
         self.offsets[self.len()]
     }
 
-    /// Steps of the longest sequence.
+    /// Returns the number of steps of the longest sequence.
     pub fn len(&self) -> usize {
         self.offsets.len() - 1
     }
 
-    /// There are no steps.
+    /// Returns true if there are no steps.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Hidden units of a layer with so many outputs, and weights of so many gates; `None` where there is nothing to do.
+    /// Returns the number of hidden units of a layer, given the sizes of its outputs and weights and its number of
+    /// gates; `None` if there is nothing to compute.
     pub(crate) fn hidden(&self, outputs: usize, weights: usize, gates: usize) -> Option<usize> {
         let hidden = outputs / self.rows().max(1);
         assert_eq!(outputs, hidden * self.rows(), "outputs are no rows");
@@ -52,25 +55,26 @@ impl Steps {
         (outputs > 0).then_some(hidden)
     }
 
-    /// Sequences alive at a step.
+    /// Returns the number of active sequences at a step.
     fn size(&self, step: usize) -> usize {
         self.offsets[step + 1] - self.offsets[step]
     }
 
-    /// The steps in the order in which they are walked.
+    /// Returns the steps in the order in which they are processed.
     pub(crate) fn order(&self) -> impl DoubleEndedIterator<Item = usize> + use<> {
         let (len, reverse) = (self.len(), self.reverse);
         (0..len).map(move |i| if reverse { len - 1 - i } else { i })
     }
 
-    /// The packed rows of some of the sequences at a step.
+    /// Returns the packed rows of some of the sequences at a step.
     pub(crate) fn rows_at(&self, step: usize, group: &Range<usize>) -> Range<usize> {
         let (start, size) = (self.offsets[step], self.size(step));
         start + group.start.min(size)..start + group.end.min(size)
     }
 
-    /// What sequences `group` held before a step, as parts of `packed`, which holds what came of each step, and of
-    /// `initial`, which holds what there was before the first: those that were alive at the step before come first.
+    /// Returns the states of sequences `group` before a step, as parts of `packed`, which holds the states after each
+    /// step, and of `initial`, which holds those before the first one. The sequences that were active at the previous
+    /// step come first.
     pub(crate) fn before<'a>(
         &self,
         step: usize,
@@ -87,7 +91,7 @@ impl Steps {
         (first, &initial[(group.start + from_packed) * columns..][..(now - from_packed) * columns])
     }
 
-    /// [`before`](Self::before) for all packed rows, copied.
+    /// Returns [`before`](Self::before) for all packed rows, as a copy.
     pub(crate) fn gather_before(&self, columns: usize, packed: &[f32], initial: &[f32]) -> Vec<f32> {
         let mut out = Vec::with_capacity(packed.len());
         for step in 0..self.len() {
@@ -106,7 +110,7 @@ impl Steps {
             while self.size(length - 1) <= row {
                 length -= 1;
             }
-            // A row goes where its middle lies.
+            // A row belongs to the group that contains its middle.
             let group = (2 * taken + length) * count / (2 * self.rows());
             if group > groups.len() && row > start {
                 groups.push(start..row);

@@ -1,4 +1,4 @@
-//! Attention of a few queries, as decoding has them: one launch, and no scores in memory.
+//! Attention of a few queries, as in decoding, in one launch without scores in memory.
 
 use burn::tensor::{DType, Shape, Tensor, TensorMetadata};
 use burn_cubecl::{CubeRuntime, tensor::CubeTensor};
@@ -13,12 +13,13 @@ use super::{
 };
 use crate::ops::{Attention, Values};
 
-/// Queries of a head up to which attention is computed here. Each reads all keys and values.
+/// Maximum number of queries of a head for this kernel. Each query reads all keys and values.
 const MOST_QUERIES: usize = 8;
 const UNITS: usize = 256;
 
-/// A cube to a query: of the keys that it sees, 256 at a time, it takes their scores, the largest of all so far and the sum of
-/// exponentials, and adds their values, of which each unit keeps one number, for some of the keys.
+/// One cube per query. It processes the visible keys 256 at a time: it computes their scores, updates the running
+/// maximum and the sum of exponentials, and adds their values. Each unit accumulates one component for some of the
+/// keys.
 #[cube(launch_unchecked, address_type = "dynamic")]
 #[allow(clippy::collapsible_if)] // one is taken when the kernel is generated, the other when it runs
 fn attention_kernel<X: Float, M: Int, P: Int, L: Int>(
@@ -119,7 +120,7 @@ fn attention_kernel<X: Float, M: Int, P: Int, L: Int>(
         for j in 0..slices {
             all += shared[j * head_dim + unit];
         }
-        // A query from which all is hidden gathers zeros.
+        // The output of a query that sees no key is 0.
         let divisor = select(sum > 0.0f32, sum, 1.0f32);
         y[((b * t + i) * n_head + head) * head_dim + unit] = X::cast_from(all / divisor);
     }
@@ -143,18 +144,18 @@ fn launch<R: CubeRuntime>(inputs: Vec<CubeTensor<R>>, options: Options) -> CubeT
     let shape = q.shape();
     let [b, n_head, t, head_dim] = [0, 1, 2, 3].map(|i| shape[i]);
     let (n_kv_head, s) = (k.meta.shape()[1], k.meta.shape()[2]);
-    // Positions before heads, as the layer goes on with it: nothing is copied there.
+    // Positions before heads in memory, as the layer uses it, so that nothing is copied there.
     let mut y = empty(&q, [b, t, n_head, head_dim], q.dtype);
     let [mask_batch, mask_head, mask_position, mask_number] = mask.as_ref().map_or([0; 4], |mask| {
         let (shape, strides) = (mask.meta.shape(), mask.meta.strides());
-        // An axis of one element stands for all.
+        // An axis of one element is broadcast.
         [0, 1, 2, 3].map(|i| if shape[i] == 1 { 0 } else { strides[i] })
     });
-    // Without a mask any other array stands in its place, and is not read.
+    // Without a mask another array is passed in its place, and is not read.
     let (m, m_type) = mask.as_ref().map_or((&q, DType::U32.into()), |mask| (mask, mask.dtype.into()));
-    // SAFETY: batches, heads, positions and numbers stay below the sizes of what is read by them, of which the heads of keys
-    // and values are fewer by the size of a group; padding and lengths have a number for each sequence, where they are read;
-    // the output has a place for each number of each query.
+    // SAFETY: the indices of batches, heads, positions and components are below the sizes of the arrays that they
+    // index, where the heads of keys and values are fewer by the size of a group. Padding and lengths have an element
+    // for each sequence, if they are read. The output has an element for each component of each query.
     unsafe {
         attention_kernel::launch_unchecked(
             &q.client,
@@ -189,7 +190,7 @@ fn launch<R: CubeRuntime>(inputs: Vec<CubeTensor<R>>, options: Options) -> CubeT
     y
 }
 
-/// True for the sizes that this module computes.
+/// Returns true for the sizes that this module supports.
 pub(super) fn is_small(q: &Shape, k: &Shape, causal: bool) -> bool {
     let ([t, s], head_dim) = ([q[2], k[2]], q[3]);
     (1..=MOST_QUERIES).contains(&t) && (1..=UNITS).contains(&head_dim) && s > 0 && (!causal || t <= s)

@@ -1,4 +1,4 @@
-//! A cache of keys and values: both are written in one launch, in place, and what is seen of them is not copied.
+//! Key-value cache. Keys and values are written in place in one launch, and the visible part is not copied.
 
 use burn::tensor::TensorMetadata;
 use burn_cubecl::{CubeRuntime, tensor::CubeTensor};
@@ -45,18 +45,18 @@ fn append_kernel<X: Float>(
     values[to] = new_values[from];
 }
 
-/// The buffers, and what is seen of them.
+/// Writes the new positions. Returns the buffers and their visible parts.
 fn write<R: CubeRuntime>(
     [keys, values, new_keys, new_values]: [CubeTensor<R>; 4],
     at: usize,
     seen: Range<usize>,
 ) -> [CubeTensor<R>; 4] {
-    // What something else holds too, or lies over itself, is not written on.
+    // A tensor that is shared or overlaps with itself is copied before it is written.
     let own = |x: CubeTensor<R>| if x.can_mut() && x.is_nonoverlapping() { x } else { x.copy() };
     let (keys, values) = (own(keys), own(values));
     let shape = new_keys.shape();
     let count = shape.num_elements();
-    // SAFETY: each new element is read by its strides, and written to a place of the buffers, which have room for `t`
+    // SAFETY: each new element is read by its strides and written to an element of the buffers, which have room for `t`
     // positions from `at` on.
     unsafe {
         append_kernel::launch_unchecked(

@@ -1,4 +1,4 @@
-//! Splitting a tensor along an axis, without a copy where the device allows it, and joining the parts in one launch.
+//! Splitting a tensor along an axis, without a copy if the device allows it, and joining the parts in one launch.
 
 use burn::tensor::TensorMetadata;
 use burn_cubecl::{CubeRuntime, tensor::CubeTensor};
@@ -65,8 +65,8 @@ fn join<R: CubeRuntime>(parts: Vec<CubeTensor<R>>, axis: usize) -> CubeTensor<R>
         return joined;
     }
     let address = addresses(&parts.iter().chain([&joined]).collect::<Vec<_>>());
-    // SAFETY: the parts have one shape, and the result, which is contiguous, that shape with as many times the length of
-    // the axis; each unit reads a place of a part's shape by the part's strides.
+    // SAFETY: the parts have one shape, and the result is contiguous with that shape, times the number of parts along
+    // the axis. Each unit reads an element within a part's shape by the part's strides.
     unsafe {
         join_kernel::launch_unchecked(
             &joined.client,
@@ -84,7 +84,7 @@ fn join<R: CubeRuntime>(parts: Vec<CubeTensor<R>>, axis: usize) -> CubeTensor<R>
     joined
 }
 
-/// Parts that [`unchunk`] joins in one launch: as many as the device with the fewest bindings takes.
+/// Maximum number of parts that [`unchunk`] joins in one launch, given by the device with the fewest bindings.
 pub(super) const MOST_PARTS: usize = 4;
 
 /// See [`Concat`](crate::ops::Concat).

@@ -1,4 +1,4 @@
-//! Convolutions of f32 as products of matrices: what a kernel sees at each position becomes a row.
+//! Convolutions of f32 as matrix products by im2col: the elements that the kernel sees at a position are a row.
 
 use burn::tensor::{DType, Tensor, TensorMetadata};
 use burn_cubecl::{CubeRuntime, kernel::into_contiguous, tensor::CubeTensor};
@@ -15,14 +15,15 @@ use crate::{
 
 const UNITS: usize = 256;
 
-/// Rows of one pass hold at most so many elements, 512 MiB.
+/// Maximum number of elements of the rows of one pass: 512 MiB.
 const MOST_ELEMENTS: usize = 1 << 27;
 
-/// Products of which a gradient of weights is the sum: as many as give a GPU's multiprocessors some tiles each.
+/// Number of tiles that gives each of a GPU's multiprocessors several. A gradient of weights is computed as a sum of as
+/// many products.
 const TILES: usize = 512;
 const TILE: usize = 64;
 
-/// Sizes of a convolution: of one group's channels, of the images, of the output and of the kernel.
+/// Sizes of a convolution: of one group's channels, the images, the output and the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Conv {
     options: Conv2dOptions,
@@ -48,13 +49,13 @@ impl Conv {
         self.kernel[0] * self.kernel[1] * self.channels
     }
 
-    /// Images whose rows are held at once.
+    /// Returns the number of images whose rows are held at once.
     fn images_at_once(&self) -> usize {
         let of_one = self.output[0] * self.output[1] * self.columns() * self.options.groups;
         (MOST_ELEMENTS / of_one.max(1)).clamp(1, self.images.max(1))
     }
 
-    /// True where the rows are the pixels.
+    /// Returns true if the rows are the pixels.
     fn is_pointwise(&self) -> bool {
         self.options == Conv2dOptions::default() && self.kernel == [1, 1]
     }
@@ -109,7 +110,7 @@ struct ImageStrides {
     column: usize,
 }
 
-/// One element of the rows for each unit: those of a matrix follow each other by rows, or else by columns (`by_rows`).
+/// im2col: each unit writes one element of the rows. The matrices are row-major if `by_rows`, otherwise column-major.
 #[cube(launch_unchecked, address_type = "dynamic")]
 fn unfold_kernel(
     x: &Array<f32>,
@@ -152,7 +153,7 @@ fn unfold_kernel(
     rows[i] = value;
 }
 
-/// Each pixel of each channel gathers what positions that see it have for it; channels are neighbours in memory.
+/// col2im: each pixel of each channel sums the elements of the rows that belong to it. Channels are adjacent in memory.
 #[allow(clippy::manual_is_multiple_of)] // not known to kernels
 #[cube(launch_unchecked, address_type = "dynamic")]
 fn fold_kernel(rows: &Array<f32>, x: &mut Array<f32>, count: usize, conv: Geometry, all_rows: usize, columns: usize) {
@@ -189,7 +190,7 @@ fn fold_kernel(rows: &Array<f32>, x: &mut Array<f32>, count: usize, conv: Geomet
     x[i] = sum;
 }
 
-/// `[b, c, h, w]` as rows of what the kernel sees at each position, `[parts * groups, rows / parts, kh * kw * c / groups]`.
+/// im2col: returns `[b, c, h, w]` as rows, `[parts * groups, rows / parts, kh * kw * c / groups]`.
 fn unfolded<R: CubeRuntime>(mut x: CubeTensor<R>, conv: &Conv, parts: usize) -> CubeTensor<R> {
     let groups = conv.options.groups;
     let (rows, columns) = (conv.rows() / parts, conv.columns());
@@ -206,7 +207,8 @@ fn unfolded<R: CubeRuntime>(mut x: CubeTensor<R>, conv: &Conv, parts: usize) -> 
         *out.meta = Metadata::new(shape, [rows * columns, 1, rows]);
     }
     let count = shape.iter().product();
-    // SAFETY: each element of the rows has a unit, and what it sees of the image lies within the image, by its strides.
+    // SAFETY: each element of the rows has a unit, and the element of the image that it reads is within the image, by
+    // its strides.
     unsafe {
         unfold_kernel::launch_unchecked(
             &x.client,
@@ -226,7 +228,8 @@ fn unfolded<R: CubeRuntime>(mut x: CubeTensor<R>, conv: &Conv, parts: usize) -> 
     out
 }
 
-/// The sums of what belongs to each pixel, `[b, c, h, w]`, of rows `[groups, rows, kh * kw * c / groups]`.
+/// col2im: returns the sums of the elements that belong to each pixel, `[b, c, h, w]`, of rows
+/// `[groups, rows, kh * kw * c / groups]`.
 fn folded<R: CubeRuntime>(rows: CubeTensor<R>, conv: &Conv) -> CubeTensor<R> {
     let rows = into_contiguous(rows);
     let ([height, width], channels) = (conv.size, conv.channels * conv.options.groups);
@@ -234,7 +237,7 @@ fn folded<R: CubeRuntime>(rows: CubeTensor<R>, conv: &Conv) -> CubeTensor<R> {
     let mut x = empty(&rows, shape, DType::F32);
     *x.meta = Metadata::new(shape, [height * width * channels, 1, width * channels, channels]);
     let count = shape.iter().product();
-    // SAFETY: each pixel of each channel has a unit, and is gathered from positions of the output, which have rows.
+    // SAFETY: each pixel of each channel has a unit, and reads only positions of the output, which have rows.
     unsafe {
         fold_kernel::launch_unchecked(
             &x.client,
@@ -264,13 +267,13 @@ fn fold<R: CubeRuntime>(rows: Lazy<R>, conv: Conv) -> Lazy<R> {
     x
 }
 
-/// The weight `[o, c / groups, kh, kw]` as matrices `[groups, o / groups, kh * kw * c / groups]`.
+/// Returns the weight `[o, c / groups, kh, kw]` as matrices `[groups, o / groups, kh * kw * c / groups]`.
 fn matrices<B: Backend>(weight: Tensor<B, 4>, conv: &Conv) -> Tensor<B, 3> {
     let (groups, out) = (conv.options.groups, weight.dims()[0]);
     weight.permute([0, 2, 3, 1]).reshape([groups, out / groups, conv.columns()])
 }
 
-/// A tensor of the output's shape, `[b, o, h', w']`, as `[groups, rows, o / groups]`.
+/// Returns a tensor of the output's shape, `[b, o, h', w']`, as `[groups, rows, o / groups]`.
 fn positions<B: Backend>(y: Tensor<B, 4>, conv: &Conv) -> Tensor<B, 3> {
     let (groups, out) = (conv.options.groups, y.dims()[1]);
     let y = y.permute([0, 2, 3, 1]);

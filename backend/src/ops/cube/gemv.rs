@@ -1,4 +1,4 @@
-//! Products of a few rows with a matrix, as decoding has them: one launch, with the bias.
+//! Products of a few rows with a matrix (gemv), as in decoding, in one launch with the bias.
 
 use burn::tensor::{DType, Shape, TensorMetadata};
 use burn_cubecl::{CubeRuntime, kernel::into_contiguous, tensor::CubeTensor};
@@ -9,7 +9,7 @@ use super::{
     tensor::{addresses, array, cubes, empty, joined},
 };
 
-/// Rows up to which a product is taken here. Each is one more sum that a unit keeps, while the matrix is read once.
+/// Maximum number of rows for this kernel. Each row is one more sum per unit, while the matrix is read once.
 pub(super) const MOST_ROWS: usize = 8;
 
 const UNITS: usize = 256;
@@ -30,8 +30,8 @@ struct Sizes {
     y_column: usize,
 }
 
-/// A cube computes `columns` columns of all rows. Its units share the sums over `k`: neighbours are neighbours in memory,
-/// columns where the matrix has its rows in one piece (`row_major`), else summands.
+/// A cube computes `columns` columns of all rows. Its units share the sums over `k`. Adjacent units read adjacent
+/// memory: columns if the rows of the matrix are contiguous (`row_major`), otherwise summands.
 #[cube(launch_unchecked, address_type = "dynamic")]
 fn gemv_kernel<X: Float, W: Float, B: Float>(
     x: &Array<X>,
@@ -104,7 +104,7 @@ fn gemv_kernel<X: Float, W: Float, B: Float>(
     }
 }
 
-/// A matrix for each element of the batch, by the strides of batch, rows and columns.
+/// A matrix for each element of the batch, with the strides of batch, rows and columns.
 struct Matrices<R: CubeRuntime> {
     tensor: CubeTensor<R>,
     batch: usize,
@@ -113,7 +113,7 @@ struct Matrices<R: CubeRuntime> {
 }
 
 impl<R: CubeRuntime> Matrices<R> {
-    /// The last two axes are the matrix; copied only where the axes before them cannot be taken as one.
+    /// The last two axes are the matrix. Copies only if the axes before them cannot be joined.
     fn new(tensor: CubeTensor<R>) -> Self {
         let read = |x: &CubeTensor<R>| {
             let (shape, strides, d) = (x.meta.shape(), x.meta.strides(), x.meta.num_dims());
@@ -124,7 +124,7 @@ impl<R: CubeRuntime> Matrices<R> {
         Self { tensor, batch, sizes, strides }
     }
 
-    /// The last axis is that of the columns, and all others are taken as rows of one matrix.
+    /// The last axis is the columns, and all others are joined as rows of one matrix.
     fn of_rows(tensor: CubeTensor<R>) -> Self {
         let read = |x: &CubeTensor<R>| {
             let (shape, strides, d) = (x.meta.shape(), x.meta.strides(), x.meta.num_dims());
@@ -141,7 +141,7 @@ impl<R: CubeRuntime> Matrices<R> {
     }
 }
 
-/// What `read` finds in a tensor, of which a contiguous copy is made where it finds nothing.
+/// Applies `read` to a tensor, or to a contiguous copy if it returns `None`.
 fn joined_or_copied<R: CubeRuntime, T>(
     tensor: CubeTensor<R>,
     read: impl Fn(&CubeTensor<R>) -> Option<T>,
@@ -154,7 +154,7 @@ fn joined_or_copied<R: CubeRuntime, T>(
     (tensor, found)
 }
 
-/// `x W + b` into an output of which the strides of batch, rows and columns are given.
+/// Computes `x W + b` into an output with the given strides of batch, rows and columns.
 fn launch<R: CubeRuntime>(
     x: Matrices<R>,
     weight: Matrices<R>,
@@ -164,7 +164,7 @@ fn launch<R: CubeRuntime>(
 ) {
     let ([rows, k], [_, n]) = (x.sizes, weight.sizes);
     let row_major = weight.strides[2] <= weight.strides[1];
-    // A whole sector of memory at least, and enough cubes to keep a device busy.
+    // At least a whole sector of memory, and enough cubes to keep a device busy.
     let columns = match n {
         _ if !row_major => 8,
         0..2048 => 8,
@@ -187,10 +187,10 @@ fn launch<R: CubeRuntime>(
         y_strides[2],
     );
     let bias = bias.map(into_contiguous);
-    // Without a bias any other array stands in its place, and is not read.
+    // Without a bias another array is passed in its place, and is not read.
     let (b, has_bias) = bias.as_ref().map_or((&x.tensor, false), |bias| (bias, true));
-    // SAFETY: `x` is read at rows and columns below its sizes, the weight and the bias at columns below `n`, by their own
-    // strides; `y` has a place for each row and column.
+    // SAFETY: `x` is read at rows and columns below its sizes, and the weight and the bias at columns below `n`, each
+    // by its own strides. `y` has an element for each row and column.
     unsafe {
         gemv_kernel::launch_unchecked(
             &y.client,
@@ -213,12 +213,12 @@ fn launch<R: CubeRuntime>(
     }
 }
 
-/// True for a product `[m, k]` by `[k, n]` that this module computes.
+/// Returns true for a product `[m, k]` by `[k, n]` that this module supports.
 pub(super) fn is_narrow(m: usize, k: usize, n: usize) -> bool {
     m.min(n) <= MOST_ROWS && m * n * k > 0
 }
 
-/// The product of matrices, `[.., m, k]` and `[.., k, n]` of the same batch, of which `m` or `n` is small.
+/// Returns the product of matrices, `[.., m, k]` and `[.., k, n]` of the same batch, where `m` or `n` is small.
 fn multiply<R: CubeRuntime>(lhs: CubeTensor<R>, rhs: CubeTensor<R>) -> CubeTensor<R> {
     let mut shape = lhs.shape();
     let d = shape.num_dims();
@@ -234,7 +234,7 @@ fn multiply<R: CubeRuntime>(lhs: CubeTensor<R>, rhs: CubeTensor<R>) -> CubeTenso
     y
 }
 
-/// The product `[.., m, k]` by `[.., k, n]`, of which `m` or `n` is small, of one type of numbers.
+/// Returns the product of `[.., m, k]` and `[.., k, n]` of one data type, where `m` or `n` is small.
 pub(super) fn matmul<R: CubeRuntime>(lhs: Lazy<R>, rhs: Lazy<R>) -> Lazy<R> {
     let (mut shape, dtype) = (lhs.shape(), lhs.dtype());
     let d = shape.num_dims();
@@ -243,7 +243,7 @@ pub(super) fn matmul<R: CubeRuntime>(lhs: Lazy<R>, rhs: Lazy<R>) -> Lazy<R> {
     y
 }
 
-/// `x W + b` of a few rows, `[.., k]`.
+/// Returns `x W + b` for a few rows, `[.., k]`.
 fn affine_rows<R: CubeRuntime>(x: CubeTensor<R>, weight: CubeTensor<R>, bias: Option<CubeTensor<R>>) -> CubeTensor<R> {
     let mut shape = x.shape();
     let (d, n) = (shape.num_dims(), weight.meta.shape()[1]);
@@ -253,7 +253,7 @@ fn affine_rows<R: CubeRuntime>(x: CubeTensor<R>, weight: CubeTensor<R>, bias: Op
     y
 }
 
-/// `x W + b` of a few rows, `[.., k]`; the weight and the bias may be of other types than `x`, whose type the result has.
+/// Returns `x W + b` for a few rows, `[.., k]`, in the data type of `x`. The weight and the bias may have other types.
 pub(super) fn affine<R: CubeRuntime>(x: Lazy<R>, weight: Lazy<R>, bias: Option<Lazy<R>>) -> Lazy<R> {
     let (mut shape, dtype): (Shape, DType) = (x.shape(), x.dtype());
     let d = shape.num_dims();

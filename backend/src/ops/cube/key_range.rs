@@ -6,14 +6,14 @@ use cubecl::prelude::*;
 
 use super::register::Lazy;
 
-/// Keys from one on, up to another.
+/// A half-open range of keys.
 #[derive(CubeType)]
 pub(super) struct KeyRange {
     pub start: usize,
     pub end: usize,
 }
 
-/// The parameters of ranges that there are: a kernel is compiled for each choice.
+/// The limits of ranges that are present. A kernel is compiled for each combination.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Limits {
     causal: bool,
@@ -22,7 +22,7 @@ pub(super) struct Limits {
     bounded: bool,
 }
 
-/// The keys that a query sees, of `s`; the queries are `t`.
+/// Returns the keys, out of `s`, that one of `t` queries sees.
 #[cube]
 #[allow(clippy::collapsible_if)] // one is taken when the kernel is generated, the other when it runs
 pub(super) fn visible_keys<P: Int, L: Int>(
@@ -38,7 +38,7 @@ pub(super) fn visible_keys<P: Int, L: Int>(
     let mut start = 0usize;
     let mut end = s;
     if comptime!(limits.causal) {
-        // Of more queries than keys the first see nothing.
+        // With more queries than keys, the first queries see nothing.
         let reach = s + query + 1;
         end = 0;
         if reach > t {
@@ -56,7 +56,7 @@ pub(super) fn visible_keys<P: Int, L: Int>(
             let first = usize::cast_from(before);
             start = select(first > start, first, start);
             if comptime!(limits.causal) {
-                // A query of padding sees its own key.
+                // A query of the padding sees its own key.
                 if end > 0 && start >= end {
                     start = end - 1;
                 }
@@ -94,8 +94,8 @@ impl Ranges {
         Self { limits, window: window.unwrap_or(s) }
     }
 
-    /// Padding and lengths out of what is left of an operation's inputs. Where there are none, `other` stands in their place,
-    /// and is not read.
+    /// Returns padding and lengths from the rest of an operation's inputs. If there are none, `other` is passed in
+    /// their place, and is not read.
     pub(super) fn tensors<R: CubeRuntime>(
         &self,
         mut inputs: impl Iterator<Item = CubeTensor<R>>,

@@ -1,7 +1,7 @@
-//! Operations of an optimizer's step on many leaves in one launch.
+//! Optimizer operations on many leaves in one launch.
 //!
-//! A kernel gets a sequence of arrays, is compiled for its length, and gives each leaf a range of cubes. A launch takes as
-//! many leaves as the device has bindings for.
+//! A kernel takes a sequence of arrays, is compiled for its length, and gives each leaf a range of cubes. A launch
+//! takes as many leaves as the device has bindings for.
 
 use burn::tensor::{DType, Shape, TensorMetadata};
 use burn_cubecl::{CubeRuntime, kernel::into_contiguous, tensor::CubeTensor};
@@ -14,23 +14,24 @@ use super::{
 };
 
 const UNITS: usize = 256;
-/// Elements that a unit takes.
+/// Elements per unit.
 const PER_UNIT: usize = 8;
-/// Leaves of a registered operation, whose memory is held until it is done, and of a launch. An array is a pointer and two
-/// lengths among the parameters of a CUDA kernel, 24 bytes at most, and all of them have to fit into 4 KB: 40 leaves of four
-/// arrays, and one for the numbers, take 3,864 bytes.
+/// Maximum number of leaves of a registered operation, whose memory is held until it is done, and of a launch. An array
+/// is a pointer and two lengths among the parameters of a CUDA kernel, at most 24 bytes, and all parameters must fit
+/// into 4 KB: 40 leaves of four arrays, and one for the hyperparameters, take 3,864 bytes.
 const MOST_LEAVES: usize = 40;
 
-/// Leaves that fit into a launch, where each needs some bindings, and besides them there are three others at most.
+/// Returns the number of leaves that fit into a launch, where each needs `bindings` bindings and there are at most
+/// three others.
 fn leaves_of_launch<R: CubeRuntime>(like: &CubeTensor<R>, bindings: usize) -> usize {
     let most = like.client.properties().hardware.max_bindings as usize;
     (most.saturating_sub(4) / bindings).clamp(1, MOST_LEAVES)
 }
 
-/// A contiguous tensor's elements.
+/// Returns the elements of a contiguous tensor.
 fn elements<R: CubeRuntime>(x: &CubeTensor<R>) -> ArrayArg<R> {
     let count = x.meta.shape().num_elements();
-    // SAFETY: the tensor is contiguous, and its memory has an element for each of its shape.
+    // SAFETY: the tensor is contiguous, and its memory has an element for each one of its shape.
     unsafe { ArrayArg::from_raw_parts(x.handle.clone(), count) }
 }
 
@@ -42,7 +43,7 @@ fn cubes_of(count: usize) -> usize {
     count.div_ceil(UNITS * PER_UNIT)
 }
 
-/// Cubes for all leaves of a launch.
+/// Returns the number of cubes for all leaves of a launch.
 fn cube_count<R: CubeRuntime>(leaves: &[&CubeTensor<R>]) -> usize {
     leaves.iter().map(|leaf| cubes_of(leaf.meta.shape().num_elements())).sum()
 }
@@ -78,7 +79,7 @@ fn squares_kernel<X: Float>(leaves: &Sequence<Array<X>>, sums: &mut Array<f32>, 
     }
 }
 
-/// Adds sums up, in one cube, and to what there was before.
+/// Adds sums, in one cube, to the previous total.
 #[cube(launch_unchecked, address_type = "dynamic")]
 fn total_kernel(
     sums: &Array<f32>,
@@ -105,12 +106,13 @@ fn total_kernel(
     }
 }
 
-/// The sum of the squares of all elements of leaves, and of what there was before.
+/// Returns the sum of the squares of all elements of leaves, added to the previous total.
 fn launch_squares<R: CubeRuntime>(before: Option<CubeTensor<R>>, leaves: &[&CubeTensor<R>]) -> CubeTensor<R> {
     let like = leaves[0];
     let (count, total) = (cube_count(leaves), empty(like, [1], DType::F32));
     let sums = empty(like, [count], DType::F32);
-    // SAFETY: leaves are contiguous, and `sums` has an element for each of their cubes; `before` and `total` have one.
+    // SAFETY: leaves are contiguous, and `sums` has an element for each of their cubes. `before` and `total` have one
+    // element.
     unsafe {
         squares_kernel::launch_unchecked(
             &like.client,
@@ -156,7 +158,7 @@ pub(super) fn sum_of_squares<R: CubeRuntime>(leaves: Vec<Lazy<R>>) -> Option<Laz
     total
 }
 
-/// Groups of leaves that become one operation each.
+/// Divides leaves into groups, each of which becomes one operation.
 fn groups<T>(leaves: Vec<T>) -> Vec<Vec<T>> {
     let mut rest = leaves.into_iter();
     std::iter::from_fn(|| Some(rest.by_ref().take(MOST_LEAVES).collect::<Vec<_>>()).filter(|group| !group.is_empty()))
@@ -187,7 +189,7 @@ fn scale_kernel<X: Float>(leaves: &mut Sequence<Array<X>>, factor: &Array<X>, #[
     }
 }
 
-/// The tensor contiguous and in memory that nothing else holds.
+/// Returns the tensor contiguous and in memory that is not shared.
 fn owned<R: CubeRuntime>(x: CubeTensor<R>) -> CubeTensor<R> {
     let x = into_contiguous(x);
     if x.can_mut() { x } else { x.copy() }
@@ -203,7 +205,7 @@ pub(super) fn scale<R: CubeRuntime>(leaves: Vec<Lazy<R>>, factor: Lazy<R>) -> Ve
             let leaves: Vec<_> = inputs.into_iter().map(owned).collect();
             let filled: Vec<_> = leaves.iter().filter(|leaf| has_elements(leaf)).collect();
             for part in filled.chunks(leaves_of_launch(&factor, 1)) {
-                // SAFETY: leaves are contiguous, and nothing else holds them; there is one factor.
+                // SAFETY: leaves are contiguous and not shared, as `owned` returns them. There is one factor.
                 unsafe {
                     scale_kernel::launch_unchecked(
                         &factor.client,
@@ -262,8 +264,8 @@ fn adam_kernel(
     }
 }
 
-/// The leaves after a step: parameters, then first moments, then second ones. `inputs` are the numbers and the leaves' four
-/// tensors one after the other.
+/// Returns the leaves after a step: parameters, then first moments, then second ones. `inputs` are the hyperparameters
+/// and the leaves' four tensors one after the other.
 fn launch_adam<R: CubeRuntime>(mut inputs: Vec<CubeTensor<R>>) -> Vec<CubeTensor<R>> {
     let numbers = into_contiguous(inputs.remove(0));
     let (mut params, mut grads, mut firsts, mut seconds) = (vec![], vec![], vec![], vec![]);
@@ -281,8 +283,8 @@ fn launch_adam<R: CubeRuntime>(mut inputs: Vec<CubeTensor<R>>) -> Vec<CubeTensor
     let rows: Vec<_> = rows.map(|((p, g), (mu, nu))| [p, g, mu, nu]).filter(|[p, ..]| has_elements(p)).collect();
     for part in rows.chunks(leaves_of_launch(&numbers, 4)) {
         let list = |column: usize| part.iter().map(|row| elements(row[column])).collect();
-        // SAFETY: a leaf's four tensors have one shape and are contiguous; nothing else holds those that are written. There
-        // are ten numbers.
+        // SAFETY: a leaf's four tensors have one shape and are contiguous, and those that are written are not shared.
+        // There are ten hyperparameters.
         unsafe {
             adam_kernel::launch_unchecked(
                 &numbers.client,

@@ -34,20 +34,20 @@ use crate::matmul_precision::{MatmulPrecision, matmul_precision};
 
 static ON_EVERY_DEVICE: AtomicBool = AtomicBool::new(false);
 
-/// Has devices without TF32 use the same kernels at the highest precision: for tests of them.
+/// Makes devices without TF32 use the same kernels at the highest precision, for tests of these kernels.
 #[doc(hidden)]
 pub fn use_f32_kernels_on_every_device() {
     ON_EVERY_DEVICE.store(true, Ordering::Relaxed);
 }
 
-/// True for tensors whose products and convolutions would be rounded on their device, and must not be.
+/// Returns true for tensors whose products and convolutions would be rounded on their device, and must not be.
 pub(super) fn must_stay_f32<R: CubeRuntime>(x: &Lazy<R>) -> bool {
     x.dtype == DType::F32
         && matmul_precision() == MatmulPrecision::Highest
         && (ON_EVERY_DEVICE.load(Ordering::Relaxed) || has_tf32::<R>(x.client.device()))
 }
 
-/// True for a device whose tensor cores compute in TF32. Each is asked once.
+/// Returns true for a device whose tensor cores compute in TF32. Each device is queried once.
 fn has_tf32<R: CubeRuntime>(device: &R::Device) -> bool {
     static KNOWN: RwLock<Vec<((TypeId, DeviceId), bool)>> = RwLock::new(Vec::new());
     let id = (TypeId::of::<R>(), device.to_id());
@@ -74,8 +74,8 @@ fn launch<R: CubeRuntime>(strategy: &Strategy, (lhs, rhs, out): Inputs<R>) -> Re
     launch_ref(strategy, &client, lhs, rhs, out.binding(), &mut types).map_err(|error| format!("{error:?}"))
 }
 
-/// The kernels among which the fastest is measured: those of CubeK that use no tensor cores, in the order that Burn tries
-/// them in. The first runs everywhere.
+/// Returns the kernels for autotuning: those of CubeK that use no tensor cores, in the order in which Burn tries them.
+/// The first one runs everywhere.
 fn candidates<R: CubeRuntime>() -> TunableSet<MatmulAutotuneKey, Inputs<R>, ()> {
     const BEST: i8 = 2;
     const GOOD: i8 = 1;
@@ -97,7 +97,7 @@ fn candidates<R: CubeRuntime>() -> TunableSet<MatmulAutotuneKey, Inputs<R>, ()> 
             None,
         )
     };
-    // Each candidate writes on an output of its own.
+    // Each candidate writes to its own output.
     let inputs = |_: &MatmulAutotuneKey, (lhs, rhs, out): &Inputs<R>| (lhs.clone(), rhs.clone(), out.copy());
     let naive = Tunable::new("matmul_naive", |inputs: Inputs<R>| launch(&Strategy::Naive, inputs));
     let mut set = TunableSet::new(key, inputs).with(naive.group(&unit, |key: &MatmulAutotuneKey| {
@@ -127,8 +127,8 @@ fn multiply<R: CubeRuntime>(lhs: CubeTensor<R>, rhs: CubeTensor<R>, shape: Shape
     out
 }
 
-/// The product of f32, `[.., m, k]` by `[.., k, n]`, of the same rank, where an axis before the last two may be 1 in one of
-/// them. No size is zero.
+/// Returns the f32 product of `[.., m, k]` and `[.., k, n]`, of the same rank. An axis before the last two may be 1 in
+/// one of them. No size may be zero.
 pub(super) fn matmul<R: CubeRuntime>(lhs: Lazy<R>, rhs: Lazy<R>) -> Lazy<R> {
     let (mut shape, other) = (lhs.shape(), rhs.shape());
     let d = shape.num_dims();

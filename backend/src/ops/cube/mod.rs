@@ -1,10 +1,11 @@
-//! Kernels of our own for Burn's fusing backends (CUDA, wgpu, ROCm), in CubeCL.
+//! CubeCL kernels of grove for Burn's fusing backends (CUDA, wgpu, ROCm).
 //!
-//! A fusing backend collects operations and joins them into kernels. What it does not join well, many small launches or
-//! copies, is registered here as one [custom operation](register) with one kernel. Kernels need nothing of a device but
-//! shared memory: no planes, no tensor cores, no atomics. They sum in f32.
+//! A fusing backend collects operations and fuses them into kernels. Operations that it does not fuse well, with many
+//! small launches or copies, are registered here as one [custom operation](register) with one kernel. The kernels need
+//! no device feature but shared memory: no planes, no tensor cores, no atomics. They sum in f32.
 //!
-//! Products and convolutions of f32 that tensor cores would [round](matmul) are custom operations too, with kernels of CubeK.
+//! Products and convolutions of f32 that tensor cores would [round](matmul) are custom operations too, with kernels of
+//! CubeK.
 
 mod attention;
 mod cache;

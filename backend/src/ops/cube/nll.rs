@@ -1,4 +1,4 @@
-//! Negative log-likelihood of labels: a cube to a row, forwards, and a unit to a logit, backwards.
+//! Negative log-likelihood of labels: one cube per row in the forward pass, one unit per logit in the backward pass.
 
 use burn::tensor::{DType, TensorMetadata};
 use burn_cubecl::{CubeRuntime, kernel::into_contiguous, tensor::CubeTensor};
@@ -47,7 +47,7 @@ fn nll_kernel<X: Float, L: Int>(
     let log = f32::ln(cube_sum(&mut shared, sum, units));
     if unit == 0 {
         let label = f32::cast_from(logits[start + usize::cast_from(labels[row])]);
-        // The normaliser is subtracted from the shifted logit, where few digits are lost.
+        // The normaliser is subtracted from the shifted logit, which loses few digits.
         losses[row] = X::cast_from(log - (label - largest));
         normaliser[row] = log + largest;
     }
@@ -59,8 +59,8 @@ fn launch<R: CubeRuntime>(inputs: [CubeTensor<R>; 2]) -> [CubeTensor<R>; 2] {
     let (rows, classes) = (shape[0], shape[1]);
     let (losses, normaliser) = (empty(&logits, [rows], logits.dtype), empty(&logits, [rows], DType::F32));
     let units = units_for(classes);
-    // SAFETY: rows stay below those of the logits, which all others have too, and classes below theirs, of which each label
-    // is one.
+    // SAFETY: rows are below those of the logits, which all other tensors share, and classes are below theirs. Each
+    // label must be a class.
     unsafe {
         nll_kernel::launch_unchecked(
             &logits.client,
@@ -117,7 +117,8 @@ fn launch_grad<R: CubeRuntime>(inputs: [CubeTensor<R>; 4]) -> CubeTensor<R> {
     let (count, classes) = (shape.num_elements(), shape[1]);
     let slope = empty(&logits, shape, logits.dtype);
     let dtypes = [&logits, &labels, &normaliser, &grad].map(|x| x.dtype.into());
-    // SAFETY: elements stay below those of the logits, of which the result has as many; the others have one for each row.
+    // SAFETY: element indices are below the number of logits, which is that of the result. The other tensors have one
+    // element for each row.
     unsafe {
         nll_grad_kernel::launch_unchecked(
             &logits.client,

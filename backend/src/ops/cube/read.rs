@@ -1,4 +1,4 @@
-//! Reads that are queued on the device before anybody waits for them.
+//! Reads that are queued on the device before they are awaited.
 
 use burn::tensor::{TensorData, backend::ExecutionError};
 use burn_cubecl::{CubeRuntime, kernel::into_contiguous};
@@ -13,8 +13,8 @@ use crate::PendingRead;
 
 /// See [`Backend::start_read`](crate::Backend::start_read).
 ///
-/// Burn's own read is no use here: its future does nothing until it is polled, and on CUDA the poll that queues the copy
-/// also waits for it. This one queues the copy when it is first polled, and waits when it is polled again.
+/// Burn's own read is not suitable: its future does nothing until it is polled, and on CUDA the poll that queues the
+/// copy also waits for it. This one queues the copy when it is first polled, and waits when it is polled again.
 pub(super) fn start_read<R: CubeRuntime>(x: Lazy<R>) -> PendingRead {
     let client = x.client.clone();
     let x = into_contiguous(client.resolve_tensor_float::<Inner<R>>(x));
@@ -29,7 +29,7 @@ pub(super) fn start_read<R: CubeRuntime>(x: Lazy<R>) -> PendingRead {
             Err(error) => Err(ExecutionError::WithContext { reason: error.to_string() }),
         }
     });
-    // Pending whatever happens: the future stops once it has queued the copy.
+    // Always pending: the future stops once it has queued the copy.
     let _ = read.as_mut().poll(&mut Context::from_waker(Waker::noop()));
     PendingRead::new(move || block_on(read))
 }

@@ -1,7 +1,7 @@
-//! Layers of LSTM and GRU: one launch a step, forwards and backwards.
+//! LSTM and GRU layers: one launch per step, forward and backward.
 //!
-//! A cube computes some hidden units of some sequences: it sums the products with the recurrent weights in tiles, and then its
-//! cells. A launch waits for the one before, so that steps need no other synchronisation.
+//! A cube computes some hidden units of some sequences: first the products with the recurrent weights, in tiles, then
+//! the cells. A launch waits for the previous one, so that steps need no other synchronisation.
 
 use burn::tensor::{DType, Tensor, TensorMetadata};
 use burn_cubecl::{CubeRuntime, kernel::into_contiguous, tensor::CubeTensor};
@@ -29,7 +29,7 @@ pub(super) const SLICES: usize = 4;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Cell {
     Lstm,
-    /// With the reset gate behind the product with the state.
+    /// With the reset gate after the product with the state.
     Gru,
 }
 
@@ -41,7 +41,7 @@ impl Cell {
         }
     }
 
-    /// States: the hidden one, and the cell's.
+    /// Number of states: the hidden one, and that of the cell.
     fn states(self) -> usize {
         match self {
             Self::Lstm => 2,
@@ -50,12 +50,12 @@ impl Cell {
     }
 }
 
-/// True for inputs that the kernels take: all of f32. Layers of 16 bits are computed by Burn's operations.
+/// Returns true for inputs that the kernels support: all of f32. Layers of 16 bits are computed by Burn's operations.
 pub(super) fn takes<R: CubeRuntime>(inputs: &[Lazy<R>]) -> bool {
     inputs.iter().all(|x| x.dtype() == DType::F32)
 }
 
-/// The steps of a walk, each with those before and after it.
+/// Returns the steps in processing order, each with the previous and the next one.
 fn walk(steps: &Steps) -> Vec<Step> {
     let walk: Vec<_> = steps.walk().into_iter().map(|(_, rows)| rows).collect();
     (0..walk.len())
@@ -79,8 +79,8 @@ fn launch_args<R: CubeRuntime>(step: &Step) -> StepLaunch<R> {
     StepLaunch::new(step.start, step.alive, step.before, step.held, step.after, step.going_on)
 }
 
-/// All steps of `projected` `[rows, gates n]`, `w_hh` `[gates n, n]`, the bias of the new gate's state and the states before:
-/// outputs and states, and, if `keep`, gates and cells.
+/// Computes all steps from `projected` `[rows, gates n]`, `w_hh` `[gates n, n]`, the bias of the new gate's state and
+/// the initial states. Returns outputs and states, and, if `keep`, gates and cells.
 fn forward_steps<R: CubeRuntime>(
     inputs: [CubeTensor<R>; 5],
     cell: Cell,
@@ -96,8 +96,8 @@ fn forward_steps<R: CubeRuntime>(
     let dtype = projected.dtype.into();
     for step in steps {
         let count = n.div_ceil(HIDDEN) * step.alive.div_ceil(ROWS);
-        // SAFETY: all are contiguous; rows and hidden units are checked against the step's and the layer's. A cube writes
-        // its own elements of this step, and reads those of other steps.
+        // SAFETY: all tensors are contiguous. The kernel checks rows and hidden units against those of the step and the
+        // layer. A cube writes its own elements of this step, and reads those of other steps.
         unsafe {
             forward_kernel::launch_unchecked(
                 &projected.client,
@@ -126,9 +126,9 @@ fn forward_steps<R: CubeRuntime>(
     [output, gates, saved]
 }
 
-/// The gradients of a backward pass: of the products with the state `[rows, gates n]`, of a GRU's new gate `[rows, n]`; the
-/// states before each row `[rows, n]`; what the states before the first step get straight `[b, n]`; and the first of these
-/// gradients for each sequence's first step `[b, gates n]`.
+/// Computes the backward pass. Returns the gradients of the products with the state `[rows, gates n]` and of a GRU's
+/// new gate `[rows, n]`, the states before each row `[rows, n]`, the direct part of the gradient of the initial states
+/// `[b, n]`, and the first of these gradients for each sequence's first step `[b, gates n]`.
 fn backward_steps<R: CubeRuntime>(inputs: [CubeTensor<R>; 7], cell: Cell, steps: &[Step]) -> [CubeTensor<R>; 5] {
     let [w_hh, gates, saved, output, h0, c0, grad] = inputs.map(into_contiguous);
     let (b, n) = (h0.meta.shape()[0], h0.meta.shape()[1]);
@@ -195,7 +195,7 @@ where
     Outcome::new([output]).saving(keep.then_some([gates, saved]).into_iter().flatten())
 }
 
-/// The gradients of `x`, `w_ih`, `w_hh`, the bias, `h` and `c`; see [`forward`].
+/// Returns the gradients of `x`, `w_ih`, `w_hh`, the bias, `h` and `c`; see [`forward`].
 pub(super) fn backward<B, R>(
     cell: Cell,
     inputs: [Lazy<R>; 6],

@@ -1,25 +1,25 @@
-//! A step of a recurrent layer.
+//! Kernels of a step of a recurrent layer.
 
 use cubecl::prelude::*;
 
 use super::recurrent::{DEPTH, HIDDEN, ROWS, SLICES};
 
-/// The rows of a step, and of those before and after it in the walk.
+/// Rows of a step, and of the previous and the next step in processing order.
 #[derive(CubeType, CubeLaunch, Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Step {
-    /// The step's first row, and sequences.
+    /// First row of the step, and its number of sequences.
     pub start: usize,
     pub alive: usize,
-    /// The first row of the step before, and how many of the sequences it has, too.
+    /// First row of the previous step, and the number of sequences that it shares with this one.
     pub before: usize,
     pub held: usize,
-    /// The first row of the step after, and how many of the sequences it has, too.
+    /// First row of the next step, and the number of sequences that it shares with this one.
     pub after: usize,
     pub going_on: usize,
 }
 
-/// The rows of a product's left factor, of `k` elements each: the first `split` lie in one array, the others up to `limit` in
-/// another. Rows beyond are zeros.
+/// Rows of a product's left factor, of `k` elements each: the first `split` are in one array, the others up to `limit`
+/// in another. Rows beyond `limit` are zeros.
 #[derive(CubeType)]
 struct Rows {
     first: usize,
@@ -29,14 +29,14 @@ struct Rows {
     k: usize,
 }
 
-/// Rows of the right factor, for each of a cube's columns: `gates` times `HIDDEN` of them, `n` apart.
+/// Rows of the right factor for the columns of a cube: `gates` times `HIDDEN` of them, `n` apart.
 #[derive(CubeType)]
 struct Columns {
     first: usize,
     n: usize,
 }
 
-/// Sums over `k`, of which each unit has the part of one row, one column and one slice: `[ROWS, columns, slices]`.
+/// Returns sums over `k`. Each unit has the part of one row, one column and one slice: `[ROWS, columns, slices]`.
 #[cube]
 fn multiply<X: Float>(
     near: &Array<X>,
@@ -51,7 +51,7 @@ fn multiply<X: Float>(
     let wide = comptime!(gates * HIDDEN);
     let units = comptime!(ROWS * gates * HIDDEN * slices);
     let depth = comptime!(DEPTH * slices);
-    // Neighbouring rows begin in other banks.
+    // Padded, so that adjacent rows begin in different banks.
     let pitch = comptime!(DEPTH * slices + slices);
     let mut left = SharedMemory::<f32>::new(comptime!(ROWS * DEPTH * slices));
     let mut right = SharedMemory::<f32>::new(comptime!(gates * HIDDEN * (DEPTH * slices + slices)));
@@ -102,7 +102,7 @@ fn sigmoid(x: f32) -> f32 {
     1.0 / (1.0 + f32::exp(-x))
 }
 
-/// A step forwards: the gates of each sequence and hidden unit, and the cell's new state.
+/// Forward step: the gates of each sequence and hidden unit, and the cell's new state.
 #[cube(launch_unchecked, address_type = "dynamic")]
 pub(super) fn forward_kernel<X: Float>(
     projected: &Array<X>,
@@ -184,7 +184,7 @@ pub(super) fn forward_kernel<X: Float>(
     }
 }
 
-/// A step backwards: the gradients of the gates of each sequence and hidden unit, given those of the step after.
+/// Backward step: the gradients of the gates of each sequence and hidden unit, given those of the next step.
 #[cube(launch_unchecked, address_type = "dynamic")]
 pub(super) fn backward_kernel<X: Float>(
     weight: &Array<X>,

@@ -2,13 +2,13 @@
 
 use cubecl::prelude::*;
 
-/// The sum of what the units have, known to each. `shared` has as many elements as there are units, a power of two.
+/// Returns the sum over the units to each of them. `shared` has as many elements as there are units, a power of two.
 #[cube]
 pub(super) fn cube_sum(shared: &mut SharedMemory<f32>, x: f32, #[comptime] units: usize) -> f32 {
     reduce(shared, x, units, false)
 }
 
-/// The largest of what the units have, known to each.
+/// Returns the maximum over the units to each of them.
 #[cube]
 pub(super) fn cube_max(shared: &mut SharedMemory<f32>, x: f32, #[comptime] units: usize) -> f32 {
     reduce(shared, x, units, true)
@@ -17,7 +17,7 @@ pub(super) fn cube_max(shared: &mut SharedMemory<f32>, x: f32, #[comptime] units
 #[cube]
 fn reduce(shared: &mut SharedMemory<f32>, x: f32, #[comptime] units: usize, #[comptime] largest: bool) -> f32 {
     let unit = UNIT_POS as usize;
-    // Before this, all have read the last result.
+    // Before this, all units have read the previous result.
     sync_cube();
     shared[unit] = x;
     sync_cube();

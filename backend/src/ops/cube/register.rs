@@ -1,4 +1,4 @@
-//! Operations that the fusing backend carries out as they are, when their turn comes.
+//! Custom operations of a fusing backend, which it executes in order without fusing them.
 
 use burn::tensor::{DType, Shape, TensorMetadata};
 use burn_cubecl::{CubeBackend, CubeRuntime, fusion::FusionCubeRuntime, tensor::CubeTensor};
@@ -13,7 +13,7 @@ use std::fmt;
 /// A tensor of a fusing backend, which may not be computed yet.
 pub(crate) type Lazy<R> = FusionTensor<FusionCubeRuntime<R>>;
 
-/// The backend below the fusing one, of any kind of elements: handles are the same for all kinds.
+/// The backend below the fusing one, for any element type: handles are the same for all types.
 pub(super) type Inner<R> = CubeBackend<R, f32, i32, u8>;
 
 type Handles<R> = HandleContainer<<FusionCubeRuntime<R> as FusionRuntime>::FusionHandle>;
@@ -43,8 +43,8 @@ where
     }
 }
 
-/// Registers an operation by its name and the shapes and types of its outputs. `compute` gets the inputs, of any kind of
-/// elements, when the fusing backend comes to it; an input that nothing else holds may be written in place.
+/// Registers an operation by its name and the shapes and types of its outputs. `compute` gets the inputs, of any
+/// element type, when the fusing backend executes it. An input that is not shared may be written in place.
 ///
 /// # Panics
 /// If there are no inputs.
@@ -57,7 +57,7 @@ pub(super) fn register_list<R: CubeRuntime>(
     register_with(inputs[0].client.clone(), name, inputs, outputs, compute)
 }
 
-/// [`register_list`] where the number of inputs is known.
+/// [`register_list`] for a constant number of inputs.
 pub(super) fn register_all<R: CubeRuntime, const N: usize>(
     name: &'static str,
     inputs: [Lazy<R>; N],
@@ -70,7 +70,7 @@ pub(super) fn register_all<R: CubeRuntime, const N: usize>(
     })
 }
 
-/// [`register`] of an operation without inputs, on a device.
+/// [`register`] for an operation without inputs, on a device.
 pub(super) fn register_source<R: CubeRuntime, const M: usize>(
     name: &'static str,
     device: &R::Device,
@@ -98,7 +98,7 @@ fn register_with<R: CubeRuntime>(
     client.register(streams, OperationIr::Custom(desc), operation)
 }
 
-/// [`register_all`] where the number of outputs is known.
+/// [`register_all`] for a constant number of outputs.
 pub(super) fn register<R: CubeRuntime, const N: usize, const M: usize>(
     name: &'static str,
     inputs: [Lazy<R>; N],

@@ -1,4 +1,4 @@
-//! Rotary position embedding: a unit to a pair.
+//! Rotary position embedding: one unit per pair.
 
 use burn::tensor::{Shape, TensorMetadata};
 use burn_cubecl::{CubeRuntime, kernel::into_contiguous, tensor::CubeTensor};
@@ -22,7 +22,7 @@ struct Sizes {
     position: usize,
     head: usize,
     number: usize,
-    /// From one text's angles to the next one's: 0 where all texts have the same.
+    /// From one sequence's angles to the next one's; 0 if all sequences share them.
     angles: usize,
 }
 
@@ -63,8 +63,8 @@ fn launch<R: CubeRuntime>([x, cos, sin]: [CubeTensor<R>; 3], interleaved: bool) 
     let y = empty(&x, shape, x.dtype);
     let angles = if cos.meta.shape()[0] == 1 { 0 } else { t * half };
     let sizes = SizesLaunch::new(pairs, t, n_head, half, strides[0], strides[1], strides[2], strides[3], angles);
-    // SAFETY: each pair is one of `x`, by its strides, and of `y`, which is contiguous; its angle is one of a position of its
-    // text, or of the text that stands for all.
+    // SAFETY: each pair is within `x`, by its strides, and within `y`, which is contiguous. Its angle is that of a
+    // position of its sequence, or of the shared angles.
     unsafe {
         rotate_kernel::launch_unchecked(
             &x.client,

@@ -1,4 +1,4 @@
-//! Norms of rows: a cube to a row.
+//! Norms of rows: one cube per row.
 
 use burn::tensor::{DType, TensorMetadata};
 use burn_cubecl::{CubeRuntime, kernel::into_contiguous, tensor::CubeTensor};
@@ -11,7 +11,7 @@ use super::{
     tensor::{addresses, array, cubes, empty, units_for},
 };
 
-/// `rounds`: rows of 16 bits are rounded before they are scaled, and again before they are shifted.
+/// If `rounds`, rows of 16 bits are rounded before they are scaled, and again before they are shifted.
 #[cube(launch_unchecked, address_type = "dynamic")]
 fn row_norm_kernel<X: Float, W: Float, B: Float>(
     x: &Array<X>,
@@ -94,8 +94,8 @@ fn forward<R: CubeRuntime>(
     let (b, has_bias) = bias.as_ref().map_or((&weight, false), |bias| (bias, true));
     let units = units_for(size);
     let rounds = !options.centred && is_half(x.dtype);
-    // SAFETY: rows and columns stay below those of `x`, which `y` has too; there is a weight and a bias for each column, and
-    // a pair of statistics for each row.
+    // SAFETY: rows and columns are below those of `x`, which `y` shares. There is a weight and a bias for each column,
+    // and a pair of statistics for each row.
     unsafe {
         row_norm_kernel::launch_unchecked(
             &x.client,
@@ -188,7 +188,7 @@ fn input_grad_kernel<X: Float, W: Float, G: Float>(
 const SUMMED_COLUMNS: usize = 8;
 const SUMMING_UNITS: usize = 256;
 
-/// The gradients of the weight, if `normal`, and of the bias: sums over rows.
+/// Computes the gradients of the weight, if `normal`, and of the bias: sums over rows.
 #[cube(launch_unchecked, address_type = "dynamic")]
 fn column_sums_kernel<X: Float, G: Float, W: Float>(
     x: &Array<X>,
@@ -241,7 +241,7 @@ fn input_grad<R: CubeRuntime>(inputs: [CubeTensor<R>; 4], options: RowNorm) -> C
     let (rows, size) = (shape[0], shape[1]);
     let dx = empty(&x, shape, grad.dtype);
     let units = units_for(size);
-    // SAFETY: all are contiguous; rows and columns stay below those of `x`, which the gradients have too.
+    // SAFETY: all tensors are contiguous. Rows and columns are below those of `x`, which the gradients share.
     unsafe {
         input_grad_kernel::launch_unchecked(
             &x.client,
@@ -268,7 +268,7 @@ fn column_sums<R: CubeRuntime>(inputs: [CubeTensor<R>; 3], dtype: DType) -> [Cub
     let shape = x.shape();
     let (rows, size) = (shape[0], shape[1]);
     let [d_weight, d_bias] = [(); 2].map(|()| empty(&x, [size], dtype));
-    // SAFETY: all are contiguous; rows and columns stay below those of `x` and the gradient.
+    // SAFETY: all tensors are contiguous. Rows and columns are below those of `x` and the gradient.
     unsafe {
         column_sums_kernel::launch_unchecked(
             &x.client,

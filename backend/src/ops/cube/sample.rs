@@ -1,6 +1,6 @@
-//! Drawing tokens from logits, `[rows, classes]`. Each row is divided into parts; a cube finds the best token of a part, and
-//! another the best of the parts. Where only some tokens may be drawn, a cube finds their thresholds first: the value of a
-//! given rank, or below which lies a given probability, by bisection of its bits.
+//! Sampling of tokens from logits, `[rows, classes]`. Each row is divided into parts. A cube finds the best token of a
+//! part, and another one the best of the parts. If only some tokens may be drawn, a cube first finds their thresholds
+//! by bisection of the bits: the value of a given rank, or the value below which there is a given probability.
 
 use burn::tensor::{DType, TensorMetadata};
 use burn_cubecl::{CubeRuntime, kernel::into_contiguous, tensor::CubeTensor};
@@ -27,14 +27,14 @@ use crate::ops::{PendingTokens, SampleOptions, SampledPrimitives};
 /// Units that find the best token of a part.
 const UNITS: usize = 256;
 
-/// Tokens of a part; parts of a row at most.
+/// Tokens of a part, and maximum number of parts of a row.
 const PART: usize = 2048;
 const PARTS: usize = 64;
 
-/// The bits of minus infinity, which is a logit that is allowed, unlike others without a finite value.
+/// The bits of minus infinity, which is an allowed logit, unlike other non-finite ones.
 const MINUS_INFINITY: u32 = 0xff80_0000;
 
-/// How a logit becomes the value that tokens are compared by.
+/// Conversion of a logit into the value that tokens are compared by.
 #[derive(CubeType, CubeLaunch, Clone, Copy)]
 struct Processing {
     penalty: f32,
@@ -60,27 +60,27 @@ fn value_at<X: Float, S: Numeric>(logits: &Array<X>, occurred: &Array<S>, at: us
     value
 }
 
-/// A whole number that orders as the value does, -0 before 0.
+/// Returns an integer with the order of the values, -0 before 0.
 #[cube]
 fn rank_of(value: f32) -> u32 {
     let bits = u32::reinterpret(value);
     select(bits >> 31u32 == 1u32, bits ^ 0xffffffffu32, bits | 0x80000000u32)
 }
 
-/// The rank from which on values are no less than that of a rank: both zeros are one number.
+/// Returns the least rank whose value is not below that of a rank: both zeros are equal.
 #[cube]
 fn no_less(rank: u32) -> u32 {
     select(rank == 0x80000000u32, 0x7fffffffu32, rank)
 }
 
-/// How many tokens there are, by their ranks.
+/// Sum over ranks: the number of tokens.
 const COUNT: u32 = 0;
-/// The sum of `exp(value - largest)` of tokens from a rank on, by their ranks.
+/// Sum over ranks: `exp(value - largest)` of the tokens from a rank on.
 const MASS: u32 = 1;
-/// How many tokens have a rank, by their indices.
+/// Sum over indices: the number of tokens with a rank.
 const INDEX: u32 = 2;
 
-/// The largest number below which lies, of the sum, no more than a limit: each of 2 bits at a time.
+/// Returns the largest number below which the sum is at most a limit. Determines 2 bits at a time.
 #[cube]
 fn search<X: Float, S: Numeric>(
     logits: &Array<X>,
@@ -136,7 +136,7 @@ fn search<X: Float, S: Numeric>(
     found
 }
 
-/// Of each row the rank from which on tokens may be drawn, and of those that have it the index of the first.
+/// Computes, for each row, the rank from which on tokens may be drawn, and the index of the first token with that rank.
 #[cube(launch_unchecked, address_type = "dynamic")]
 fn thresholds_kernel<X: Float, S: Numeric>(
     logits: &Array<X>,
@@ -185,11 +185,11 @@ fn thresholds_kernel<X: Float, S: Numeric>(
         }
         let limit = mass_left_out * cube_sum(&mut shared, mass, units);
         let found = search(logits, occurred, &by, start, classes, largest, least, limit, &mut shared, MASS, units);
-        // However small the probability is that is kept, the likeliest token is.
+        // The likeliest token is kept, however small the kept probability is.
         let top = rank_of(largest);
         let found = select(found > top, top, found);
         let bound = select(found < least, least, found);
-        // Of equally likely tokens the first ones go first, until what is left out is too much.
+        // Of equally likely tokens the first ones are left out first, until too much would be left out.
         let mut below = 0.0f32;
         let mut ties = 0.0f32;
         let mut each = 0.0f32;
@@ -225,7 +225,7 @@ fn thresholds_kernel<X: Float, S: Numeric>(
     }
 }
 
-/// Leaves the best of what the units have with the first: the largest score, of equal ones the first place, and all flags.
+/// Reduces the units to the first one: the largest score, the first index among equal ones, and all flags combined.
 #[cube]
 fn keep_best(
     scores: &mut SharedMemory<f32>,
@@ -249,7 +249,7 @@ fn keep_best(
     }
 }
 
-/// The best token of each part, and whether the part has logits that are no numbers (1) or some that are finite (2).
+/// Finds the best token of each part. Flags parts with invalid logits (1) and with finite ones (2).
 #[cube(launch_unchecked, address_type = "dynamic")]
 fn best_of_parts_kernel<X: Float, S: Numeric>(
     logits: &Array<X>,
@@ -316,7 +316,7 @@ fn best_of_parts_kernel<X: Float, S: Numeric>(
     }
 }
 
-/// The best token of each row, for the device, where it is 0 without one, and for the host, where it is -1.
+/// Writes the best token of each row for the device, where it is 0 if there is none, and for the host, where it is -1.
 #[cube(launch_unchecked, address_type = "dynamic")]
 fn best_of_rows_kernel<S: Numeric>(
     best: &Array<f32>,
@@ -368,7 +368,7 @@ fn processing<R: CubeRuntime>(options: &SampleOptions) -> ProcessingLaunch<R> {
     ProcessingLaunch::new(penalty, temperature, penalty != 1.0, ![0.0, 1.0].contains(&temperature))
 }
 
-/// The thresholds of rows, `[rows, 2]`; `None` where all tokens may be drawn.
+/// Returns the thresholds of rows, `[rows, 2]`; `None` if all tokens may be drawn.
 fn thresholds<R: CubeRuntime>(
     logits: &CubeTensor<R>,
     occurred: &CubeTensor<R>,
@@ -384,7 +384,8 @@ fn thresholds<R: CubeRuntime>(
     let thresholds = empty(logits, [rows, 2], DType::U32);
     let most = logits.client.properties().hardware.max_units_per_cube as usize;
     let units = classes.next_power_of_two().clamp(32, if most >= 1024 { 1024 } else { 256 });
-    // SAFETY: logits and the tokens that have occurred have `rows` rows of `classes` elements, thresholds have 2.
+    // SAFETY: logits and the occurred tokens have `rows` rows of `classes` elements, and thresholds have 2 for each
+    // row.
     unsafe {
         thresholds_kernel::launch_unchecked(
             &logits.client,
@@ -410,17 +411,17 @@ fn thresholds<R: CubeRuntime>(
     Some(thresholds)
 }
 
-/// Drawn tokens for the device and for the host, and the tokens that have occurred, if those count.
+/// Returns the drawn tokens for the device and for the host, and the tokens that have occurred, if they are used.
 fn launch<R: CubeRuntime>(
     logits: CubeTensor<R>,
     occurred: Option<CubeTensor<R>>,
     options: &SampleOptions,
 ) -> (CubeTensor<R>, CubeTensor<R>, Option<CubeTensor<R>>) {
     let logits = into_contiguous(logits);
-    // Where something else holds it too, a copy is written on.
+    // A shared tensor is copied before it is written.
     let occurred = occurred.map(into_contiguous).map(|x| if x.can_mut() { x } else { x.copy() });
     let (rows, classes) = (logits.meta.shape()[0], logits.meta.shape()[1]);
-    // In place of what is not there another array is passed on, and not read.
+    // In place of a missing array another one is passed, and is not read.
     let flags = occurred.as_ref().unwrap_or(&logits);
     let thresholds = thresholds(&logits, flags, options);
     let part = classes.div_ceil(PARTS).max(PART);
@@ -432,8 +433,8 @@ fn launch<R: CubeRuntime>(
     let limits = thresholds.as_ref().unwrap_or(&unused);
     let written = occurred.as_ref().unwrap_or(&unused);
     let [k0, k1] = options.key;
-    // SAFETY: logits and the tokens that have occurred have `rows` rows of `classes` elements; each part of a row has its
-    // places in `best` and `tokens`, and each row in `drawn` and `read`; a token that is written is below `classes`.
+    // SAFETY: logits and the occurred tokens have `rows` rows of `classes` elements. Each part of a row has its
+    // elements in `best` and `tokens`, and each row in `drawn` and `read`. A token that is written is below `classes`.
     unsafe {
         best_of_parts_kernel::launch_unchecked(
             &logits.client,
@@ -478,21 +479,22 @@ fn launch<R: CubeRuntime>(
 
 type Bytes = Result<Vec<cubecl::bytes::Bytes>, ServerError>;
 
-/// A copy to the host that has been queued.
+/// A queued copy to the host.
 struct Copy<R: CubeRuntime> {
-    /// Borrows the client, by its type, and so stands before it.
+    /// Borrows `_client`, and is declared first so that it is dropped first.
     bytes: DynFut<Bytes>,
     _client: Box<ComputeClient<R>>,
 }
 
 impl<R: CubeRuntime> Copy<R> {
-    /// Queues the copy of a contiguous tensor at once, before whatever is computed next.
+    /// Queues the copy of a contiguous tensor at once, before any later operation.
     fn new(x: CubeTensor<R>) -> Self {
         let client = Box::new(x.client.clone());
         let (shape, strides) = (x.meta.shape().clone(), x.meta.strides().clone());
         let copy = CopyDescriptor::new(x.handle.binding(), shape, strides, x.dtype.size());
         let bytes: Pin<Box<dyn Future<Output = Bytes> + Send + '_>> = Box::pin(client.read_tensor_async(vec![copy]));
-        // SAFETY: the client stays in its box, which the copy drops after the future.
+        // SAFETY: the future borrows only the client, which stays in its box. The fields' order drops the box after the
+        // future, and `wait` consumes the future before the box is dropped.
         let bytes =
             unsafe { std::mem::transmute::<Pin<Box<dyn Future<Output = Bytes> + Send + '_>>, DynFut<Bytes>>(bytes) };
         Self { bytes, _client: client }
@@ -506,7 +508,7 @@ impl<R: CubeRuntime> Copy<R> {
     }
 }
 
-/// Where an operation leaves the copy of what it computed, once it has been carried out.
+/// Slot in which an operation stores the copy of its result once it has been executed.
 type Slot<R> = Arc<Mutex<Option<Copy<R>>>>;
 
 fn begin_read<R: CubeRuntime>(x: CubeTensor<R>, slot: &Slot<R>) {
@@ -550,7 +552,7 @@ where
     };
     let take = |slot: &Slot<R>| slot.lock().unwrap_or_else(PoisonError::into_inner).take();
     let pending = PendingTokens::new(move || {
-        // Where the operation has not had its turn yet, all that is queued is carried out.
+        // If the operation has not been executed yet, this executes all queued operations.
         let copy = take(&slot).or_else(|| {
             client.sync(|| ());
             take(&slot)

@@ -1,4 +1,4 @@
-//! The softmax of attention's scores and its gradient: a cube to a row.
+//! Softmax of attention's scores and its gradient: one cube per row.
 
 use burn::tensor::{Tensor, TensorMetadata};
 use burn_cubecl::{CubeRuntime, kernel::into_contiguous, tensor::CubeTensor};
@@ -53,7 +53,7 @@ fn softmax_kernel<X: Float, P: Int, L: Int>(
         i += units;
     }
     let sum = cube_sum(&mut shared, sum, units);
-    // A row from which all is hidden becomes zeros; a sum that is no number stays one.
+    // A row that is entirely masked becomes zeros. A NaN sum propagates.
     let divisor = select(sum == 0.0f32, 1.0f32, sum);
     let mut i = unit;
     while i < s {
@@ -75,8 +75,8 @@ fn launch<R: CubeRuntime>(inputs: Vec<CubeTensor<R>>, scale: f32, ranges: Ranges
     let rows = shape[..3].iter().product::<usize>();
     let weights = empty(&scores, shape, scores.dtype);
     let units = units_for(s);
-    // SAFETY: scores and weights are contiguous, of `rows` rows of `s` elements; padding and lengths have a number for each
-    // sequence, where they are read.
+    // SAFETY: scores and weights are contiguous, with `rows` rows of `s` elements. Padding and lengths have an element
+    // for each sequence, if they are read.
     unsafe {
         softmax_kernel::launch_unchecked(
             &scores.client,
@@ -152,7 +152,7 @@ fn launch_grad<R: CubeRuntime>(inputs: [CubeTensor<R>; 2], scale: f32) -> CubeTe
     let rows = shape[..3].iter().product::<usize>();
     let slope = empty(&grad, shape, grad.dtype);
     let units = units_for(s);
-    // SAFETY: all are contiguous, of `rows` rows of `s` elements.
+    // SAFETY: all tensors are contiguous, with `rows` rows of `s` elements.
     unsafe {
         softmax_grad_kernel::launch_unchecked(
             &grad.client,

@@ -5,7 +5,7 @@ use burn_cubecl::{CubeRuntime, kernel, tensor::CubeTensor};
 use cubecl::{calculate_cube_count_elemwise, client::ComputeClient, prelude::*};
 use std::ops::Range;
 
-/// The whole of a tensor's memory from its first element on, which a kernel finds its way in by strides.
+/// Returns all of a tensor's memory from its first element on. A kernel indexes it by strides.
 pub(super) fn array<R: CubeRuntime>(x: &CubeTensor<R>) -> ArrayArg<R> {
     let len = x.handle.size_in_used() as usize / x.dtype.size();
     // SAFETY: the length is that of the handle, as it was allocated.
@@ -22,7 +22,7 @@ pub(super) struct Strides {
 }
 
 impl<R: Runtime> StridesLaunch<R> {
-    /// Those of a tensor.
+    /// Returns the strides of a tensor.
     pub(super) fn of(x: &CubeTensor<R>) -> Self
     where
         R: CubeRuntime,
@@ -32,19 +32,19 @@ impl<R: Runtime> StridesLaunch<R> {
     }
 }
 
-/// The type of indices that reach the last element of each tensor.
+/// Returns the type of indices that reach the last element of each tensor.
 pub(super) fn addresses<R: CubeRuntime>(tensors: &[&CubeTensor<R>]) -> AddressType {
     tensors.iter().map(|x| x.required_address_type()).max().unwrap_or_default()
 }
 
-/// A tensor without values, contiguous, on the device of another.
+/// Returns an uninitialised, contiguous tensor on the device of another.
 pub(super) fn empty<R: CubeRuntime>(like: &CubeTensor<R>, shape: impl Into<Shape>, dtype: DType) -> CubeTensor<R> {
     let shape = shape.into();
     let handle = like.client.empty(shape.num_elements() * dtype.size());
     CubeTensor::new_contiguous(like.client.clone(), like.device.clone(), shape, handle, dtype)
 }
 
-/// The size and the stride of neighbouring axes taken as one; `None` where they do not follow each other in memory.
+/// Returns the size and the stride of adjacent axes joined into one; `None` if they are not joinable in memory.
 pub(super) fn joined(shape: &[usize], strides: &[usize]) -> Option<(usize, usize)> {
     let mut axes = shape.iter().zip(strides).rev().filter(|(size, _)| **size != 1);
     let Some((&size, &stride)) = axes.next() else { return Some((1, 0)) };
@@ -54,7 +54,7 @@ pub(super) fn joined(shape: &[usize], strides: &[usize]) -> Option<(usize, usize
     .map(|(all, _)| (all, stride))
 }
 
-/// A part of an axis, in the tensor's own memory where a device allows to begin there.
+/// Returns a part of an axis, in the tensor's own memory if the device allows that offset.
 pub(super) fn view<R: CubeRuntime>(mut x: CubeTensor<R>, axis: usize, part: Range<usize>) -> CubeTensor<R> {
     let offset = (part.start * x.meta.strides()[axis] * x.dtype.size()) as u64;
     if offset.is_multiple_of(x.client.properties().memory.alignment) {
@@ -67,13 +67,13 @@ pub(super) fn view<R: CubeRuntime>(mut x: CubeTensor<R>, axis: usize, part: Rang
     kernel::slice(x, &parts)
 }
 
-/// So many cubes, in as many axes as the device needs. A kernel must check [`CUBE_POS`](cubecl::prelude::CUBE_POS): there
-/// may be a few more.
+/// Returns a number of cubes, in as many axes as the device needs. A kernel must check
+/// [`CUBE_POS`](cubecl::prelude::CUBE_POS): there may be a few more.
 pub(super) fn cubes<R: CubeRuntime>(client: &ComputeClient<R>, count: usize) -> CubeCount {
     calculate_cube_count_elemwise(client, count, CubeDim::new_single())
 }
 
-/// Units of a cube that go over a row together.
+/// Returns the number of units of a cube that process a row together.
 pub(super) fn units_for(row: usize) -> usize {
     row.next_power_of_two().clamp(32, 256)
 }

@@ -1,4 +1,4 @@
-//! Batch normalisation on flex, for f32: what follows it belongs to the same pass.
+//! Batch normalisation on flex, for f32, with its epilogue in the same pass.
 
 use burn::tensor::Shape;
 use burn_flex::{Flex, FlexTensor};

@@ -9,14 +9,14 @@ use half::{bf16, f16, slice::HalfFloatSliceExt};
 use super::{contiguous, elements, is_f32, tensor};
 use crate::ops::{Dequantize, Outcome, QuantizedLinear, Value, Values, Wanted, shapes::with_last};
 
-/// `[.., n]` as a matrix of rows, of a contiguous tensor.
+/// Views a contiguous tensor `[.., n]` as a matrix of rows.
 fn rows(x: &FlexTensor) -> Matrix<'_> {
     let shape = x.layout().shape();
     let n = shape[shape.num_dims() - 1];
     Matrix::new(elements(x), shape[..shape.num_dims() - 1].iter().product(), n)
 }
 
-/// A matrix whose rows or columns are contiguous as it lies in memory, others as a copy.
+/// Returns a matrix itself if its rows or columns are contiguous, otherwise a copy.
 fn plain(x: FlexTensor) -> FlexTensor {
     let ([rows, columns], [down, right]) =
         ([0, 1].map(|i| x.layout().shape()[i]), [0, 1].map(|i| x.layout().strides()[i]));
@@ -27,14 +27,14 @@ fn plain(x: FlexTensor) -> FlexTensor {
 fn matrix(x: &FlexTensor) -> Matrix<'_> {
     let (shape, strides) = (x.layout().shape(), x.layout().strides());
     let data = &x.storage::<f32>()[x.layout().start_offset().min(x.storage::<f32>().len())..];
-    // With one row its stride says nothing, nor with one column.
+    // The stride of a single row is arbitrary, and so is that of a single column.
     if strides[1] == 1 && strides[0] >= shape[1] as isize {
         return Matrix { stride: strides[0] as usize, ..Matrix::new(data, shape[0], shape[1]) };
     }
     Matrix { stride: strides[1] as usize, ..Matrix::new(data, shape[1], shape[0]).transpose() }
 }
 
-/// The same of numbers of 16 bits.
+/// As [`matrix`], for 16-bit floats.
 fn half_matrix(x: &FlexTensor) -> Option<HalfMatrix<'_>> {
     let (data, format): (&[u16], _) = match x.dtype() {
         DType::F16 => (x.storage::<f16>().reinterpret_cast(), HalfFormat::F16),

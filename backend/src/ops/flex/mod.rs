@@ -104,15 +104,15 @@ fn is_f32(x: &FlexTensor) -> bool {
     x.dtype() == DType::F32
 }
 
-/// The tensor itself where it is contiguous, else a copy.
+/// Returns the tensor itself if it is contiguous, otherwise a copy.
 fn contiguous(x: FlexTensor) -> FlexTensor {
-    // The handle that came in must go, or the one that goes out is not the only one.
+    // The input handle is dropped, so that the output handle may be the only one.
     let y = x.to_contiguous();
     drop(x);
     y
 }
 
-/// The elements of a contiguous f32 tensor.
+/// Returns the elements of a contiguous f32 tensor.
 fn elements(x: &FlexTensor) -> &[f32] {
     x.as_slice::<f32>().expect("a contiguous tensor of f32")
 }

@@ -1,4 +1,4 @@
-//! Recurrent layers on flex, for f32: one call of a kernel for all steps.
+//! Recurrent layers on flex, for f32: one kernel call for all steps.
 
 use burn::tensor::Shape;
 use burn_flex::{Flex, FlexTensor};
@@ -31,7 +31,7 @@ fn project(x: &FlexTensor, w_ih: &FlexTensor, bias: &[f32], sizes: &Sizes) -> Ve
     kernels::product(Matrix::new(elements(x), sizes.rows, sizes.i), w_ih.transpose(), Some(bias))
 }
 
-/// The gradients of `x` and `w_ih`, as far as they are needed, given that of their product, `[rows, wide]`.
+/// Returns the gradients of `x` and `w_ih`, as far as they are needed, given that of their product, `[rows, wide]`.
 fn project_backward(
     x: &FlexTensor,
     w_ih: &FlexTensor,
@@ -50,12 +50,12 @@ fn project_backward(
     ]
 }
 
-/// Room for the gradient of recurrent weights, where it is needed.
+/// Allocates the gradient of recurrent weights if it is needed.
 fn room(w_hh: &FlexTensor, needed: bool) -> Option<Vec<f32>> {
     needed.then(|| vec![0.0; elements(w_hh).len()])
 }
 
-/// A tensor of the shape of another.
+/// Returns a tensor of the shape of another.
 fn like(values: Option<Vec<f32>>, x: &FlexTensor) -> Option<FlexTensor> {
     values.map(|values| tensor(values, x.layout().shape().clone()))
 }

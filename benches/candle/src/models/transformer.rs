@@ -30,7 +30,7 @@ impl Module for Norm {
     }
 }
 
-/// What the blocks of a transformer are made with.
+/// Sizes of the blocks of a transformer.
 #[derive(Clone, Copy)]
 pub(super) struct Sizes {
     pub(super) width: usize,
@@ -95,5 +95,5 @@ fn conv_1d(inputs: usize, outputs: usize, vb: VarBuilder) -> candle_core::Result
     Ok(Linear::new(weight.t()?, Some(vb.get(outputs, "bias")?)))
 }
 
-/// How GPT-2's weights begin.
+/// Initialization of GPT-2's weights.
 pub(super) const NORMAL: Init = Init::Randn { mean: 0.0, stdev: 0.02 };

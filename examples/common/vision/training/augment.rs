@@ -1,4 +1,4 @@
-//! How training pictures are changed.
+//! Random augmentation of training images.
 
 use clap::{Args, ValueEnum};
 use grove::{
@@ -14,10 +14,10 @@ use grove::{
 
 use crate::training::fraction;
 
-/// How training pictures are changed, at random.
+/// Random augmentation of training images.
 #[derive(Args, Debug, Clone)]
 pub struct AugmentArgs {
-    /// What is done to each picture
+    /// Augmentation of each image
     #[arg(long, value_enum, value_name = "NAME", default_value_t = Changes::Standard, help_heading = "Augmentation")]
     pub augment: Changes,
 
@@ -29,24 +29,24 @@ pub struct AugmentArgs {
     #[arg(long, value_name = "ALPHA", default_value_t = 0.0, help_heading = "Augmentation")]
     pub cutmix: f64,
 
-    /// How often a part of a picture is erased
+    /// Probability that a part of an image is erased
     #[arg(long, value_name = "FRACTION", default_value_t = 0.0, help_heading = "Augmentation")]
     pub erasing: f64,
 
-    /// How far brightness, contrast and saturation may change, such as 0.4
+    /// Largest relative change of brightness, contrast and saturation, such as 0.4
     #[arg(long, value_name = "FRACTION", default_value_t = 0.0, help_heading = "Augmentation")]
     pub jitter: f64,
 
-    /// How far pictures are turned at most, in degrees; they are stretched and slanted by up to a tenth too
+    /// Largest rotation of images in degrees; they are stretched and sheared by up to a tenth, too
     #[arg(long, value_name = "DEGREES", default_value_t = 0.0, help_heading = "Augmentation")]
     pub affine: f64,
 
-    /// How much of a label is spread over all classes
+    /// Fraction of a label that is spread over all classes
     #[arg(long, value_name = "FRACTION", default_value_t = 0.0, help_heading = "Augmentation")]
     pub label_smoothing: f64,
 }
 
-/// What is done to each picture.
+/// Augmentation of each image.
 #[derive(ValueEnum, Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Changes {
     /// Nothing
@@ -62,7 +62,7 @@ pub enum Changes {
 }
 
 impl AugmentArgs {
-    /// What can be told from the options alone.
+    /// Checks the options alone, before any file is read.
     pub fn check(&self) -> Result<(), String> {
         fraction("erasing", self.erasing)?;
         fraction("jitter", self.jitter)?;
@@ -87,7 +87,7 @@ impl AugmentArgs {
             .with("label-smoothing", self.label_smoothing)
     }
 
-    /// Whether batches are mixed, and how.
+    /// Mixing of batches; `None` for none.
     pub fn mix(&self) -> Option<Mix> {
         let any = self.mixup > 0.0 || self.cutmix > 0.0;
         any.then(|| Mix { mixup_alpha: self.mixup, cutmix_alpha: self.cutmix, ..Mix::default() })

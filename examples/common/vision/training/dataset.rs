@@ -1,4 +1,4 @@
-//! Where pictures and their classes come from.
+//! Data sets of images and their classes.
 
 use clap::Args;
 use grove::{
@@ -21,20 +21,20 @@ use crate::{
     training::fraction,
 };
 
-/// What is held out of the training.
+/// Held-out data.
 #[derive(Args, Debug)]
 pub struct HeldOutArgs {
     /// Pictures for the evaluation, in the form of --data; without them, those that --data has for it, else some of its own
     #[arg(long, value_name = "PATH")]
     pub held_out: Option<PathBuf>,
 
-    /// How much of each class is held out, where nothing else is; with 0 there is no evaluation
+    /// Fraction of each class that is held out, where no other data is; with 0 there is no evaluation
     #[arg(long, default_value_t = 0.1, value_name = "FRACTION", conflicts_with = "held_out")]
     pub held_out_part: f64,
 }
 
 impl HeldOutArgs {
-    /// What can be told from the options alone.
+    /// Checks the options alone, before any file is read.
     pub fn check(&self) -> Result<(), String> {
         fraction("held-out-part", self.held_out_part)
     }
@@ -105,7 +105,7 @@ impl Dataset {
     }
 }
 
-/// What is trained on, and what is held out.
+/// Training data and held-out data.
 pub struct Split {
     pub training: Dataset,
     pub held_out: Option<Dataset>,
@@ -161,7 +161,7 @@ impl Dataset {
     }
 }
 
-/// What a path holds, and what it has for the evaluation.
+/// Opens the data set of a path, and its evaluation part, if it has one.
 fn open_both(path: &Path) -> Result<(Dataset, Option<Dataset>), Exit> {
     if !path.is_dir() {
         return Ok((set(path)?, None));

@@ -22,7 +22,7 @@ pub struct Batch {
     /// `[b, c, h, w]`.
     size: [usize; 4],
     pub classes: Vec<i64>,
-    /// Where pictures are mixed: the other picture's class, and how much the first counts.
+    /// For mixed images: the class of the other image, and the weight of the first.
     pub mixed: Option<(Vec<i64>, f32)>,
 }
 

@@ -1,4 +1,4 @@
-//! How well a model classifies, and how that is told.
+//! Classification metrics and their report.
 
 use grove::{
     images::Preprocessor,
@@ -15,7 +15,7 @@ use crate::{
     vision::SizeArgs,
 };
 
-/// What an evaluation found.
+/// Results of an evaluation.
 pub struct Scored {
     pub score: Score,
     /// Pictures that could not be read.

@@ -21,7 +21,7 @@ use crate::{
     vision::SizeArgs,
 };
 
-/// What a run is told.
+/// Inputs of a run.
 pub struct Job<'a> {
     pub run: &'a RunArgs,
     pub training: &'a TrainingArgs,
@@ -32,7 +32,7 @@ pub struct Job<'a> {
     pub epochs: f64,
     /// Settings of the run besides the options of every run.
     pub settings: RunSettings,
-    /// Whether the model stays in inference mode, as where all but its head is frozen.
+    /// If true, the model stays in inference mode, as where all but its head is frozen.
     pub inference: bool,
 }
 

@@ -7,7 +7,7 @@ use grove_weights::NameMap;
 use super::{Bert, BertConfig, BertHead, Family, WithHead, dense, keys, linear};
 use crate::bert::TextBatch;
 
-/// Logits of a token's being an answer's first, and its last.
+/// Head for the first and the last token of an answer.
 #[derive(Tree, Clone, Debug)]
 pub struct AnswerHead<B: Backend> {
     /// `[hidden_size, 2]`.
@@ -31,7 +31,8 @@ impl<B: Backend> BertHead<B> for AnswerHead<B> {
 }
 
 impl<B: Backend> WithHead<Bert<B>, AnswerHead<B>> {
-    /// Logits of each token's being the answer's first, and its last. With a `key` there is dropout.
+    /// Returns the logits of each token as the answer's first and as its last token. Dropout is applied if a `key` is
+    /// given.
     ///
     /// # Shapes
     /// - questions with texts of `[b, t]`
@@ -49,8 +50,8 @@ impl<B: Backend> WithHead<Bert<B>, AnswerHead<B>> {
         [0, 1].map(|i| logits.clone().narrow(2, i, 1).reshape([b, t]).mask_fill(padding.clone(), f32::NEG_INFINITY))
     }
 
-    /// Mean of both negative log-likelihoods, in nats, of the answer's first and last token, each `[b]`; -100, for an answer
-    /// that is not in the text, does not count. Padding does not take part, where transformers lets it.
+    /// Mean of both negative log-likelihoods, in nats, of the answer's first and last token, each `[b]`; -100, for an
+    /// answer that is not in the text, does not count. Padding is excluded; in transformers it is not.
     pub fn loss(
         &self,
         texts: &TextBatch<B>,

@@ -7,7 +7,7 @@ use grove_weights::NameMap;
 use super::{Bert, BertConfig, BertHead, Family, WithHead, dense, keys, linear, pooled};
 use crate::bert::{TextBatch, model::first};
 
-/// The logit of a text's being the right one among several.
+/// Head for the right choice among several texts.
 #[derive(Tree, Clone, Debug)]
 pub struct ChoiceHead<B: Backend> {
     /// DistilBERT's `pre_classifier`, `[hidden_size, hidden_size]`, in place of a pooler.
@@ -38,7 +38,7 @@ impl<B: Backend> BertHead<B> for ChoiceHead<B> {
 }
 
 impl<B: Backend> WithHead<Bert<B>, ChoiceHead<B>> {
-    /// Logits of the choices of each question. With a `key` there is dropout.
+    /// Logits of the choices of each question. Dropout is applied if a `key` is given.
     ///
     /// # Shapes
     /// - pairs of `[b * choices, t]`: all choices of the first question, then those of the second, and so on

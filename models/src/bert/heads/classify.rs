@@ -45,7 +45,7 @@ impl<B: Backend> BertHead<B> for SequenceHead<B> {
 }
 
 impl<B: Backend> WithHead<Bert<B>, SequenceHead<B>> {
-    /// Logits of the labels, or predicted numbers. With a `key` there is dropout.
+    /// Logits of the labels, or predicted numbers. Dropout is applied if a `key` is given.
     ///
     /// # Shapes
     /// - texts, or pairs, of `[b, t]`
@@ -70,7 +70,7 @@ impl<B: Backend> WithHead<Bert<B>, SequenceHead<B>> {
         loss::cross_entropy(self.forward(texts, key), labels)
     }
 
-    /// Mean binary cross-entropy, in nats, of any number of labels a text: `[b, labels]`, 1 where a text has one.
+    /// Mean binary cross-entropy, in nats, of any number of labels per text, `[b, labels]`: 1 if a text has the label.
     pub fn multi_label_loss(&self, texts: &TextBatch<B>, labels: Tensor<B, 2>, key: Option<Key>) -> Tensor<B, 1> {
         loss::sigmoid_binary_cross_entropy(self.forward(texts, key), labels).mean()
     }

@@ -12,9 +12,9 @@ use crate::bert::{TextBatch, names::norm};
 pub struct MaskedLmHead<B: Backend> {
     /// `[hidden_size, hidden_size]`.
     pub dense: Linear<B>,
-    /// After the activation.
+    /// Layer norm after the activation.
     pub layer_norm: LayerNorm<B>,
-    /// `[vocab_size, hidden_size]`; where `None`, the token embedding.
+    /// `[vocab_size, hidden_size]`; if `None`, the token embedding is used.
     pub decoder: Option<Array<B, 2>>,
     /// `[vocab_size]`.
     pub bias: Array<B, 1>,
@@ -60,13 +60,13 @@ impl<B: Backend> BertHead<B> for MaskedLmHead<B> {
         } else {
             map.rule(&weight, "head.decoder")
         }
-        // What pretraining had besides.
+        // Next-sentence head of pretraining, which is not loaded.
         .ignore("cls.seq_relationship.*")
     }
 }
 
 impl<B: Backend> WithHead<Bert<B>, MaskedLmHead<B>> {
-    /// Logits of all tokens for each position. With a `key` there is dropout.
+    /// Logits of all tokens for each position. Dropout is applied if a `key` is given.
     ///
     /// # Shapes
     /// - texts of `[b, t]`
@@ -100,7 +100,8 @@ impl<B: Backend> WithHead<Bert<B>, MaskedLmHead<B>> {
         loss::cross_entropy(logits.reshape([b * t, vocab]), labels.reshape([b * t]))
     }
 
-    /// The same mean over the tokens at some positions alone, without the logits of the others, which are most of them.
+    /// The same mean over the tokens at given positions only. The logits of the other positions, which are most of
+    /// them, are not computed.
     ///
     /// # Shapes
     /// - positions `[m]`, each `row * t + column` of a token in the batch

@@ -35,23 +35,23 @@ pub struct WithHead<E, H> {
 
 /// Fills in masked tokens.
 pub type BertForMaskedLm<B> = WithHead<Bert<B>, MaskedLmHead<B>>;
-/// Tells whether the second text follows the first.
+/// Predicts if the second text follows the first.
 pub type BertForNextSentence<B> = WithHead<Bert<B>, NextSentenceHead<B>>;
-/// Classes of texts.
+/// Classifies texts.
 pub type BertForSequenceClassification<B> = WithHead<Bert<B>, SequenceHead<B>>;
-/// Classes of tokens.
+/// Classifies tokens.
 pub type BertForTokenClassification<B> = WithHead<Bert<B>, TokenHead<B>>;
-/// Where in a text the answer to a question stands.
+/// Finds the answer to a question in a text.
 pub type BertForQuestionAnswering<B> = WithHead<Bert<B>, AnswerHead<B>>;
-/// Which of several continuations fits.
+/// Chooses one of several continuations.
 pub type BertForMultipleChoice<B> = WithHead<Bert<B>, ChoiceHead<B>>;
 
-/// What can stand on an encoder.
+/// A head on an encoder.
 pub trait BertHead<B: Backend>: Tree<B> {
     /// A head with initial weights.
     fn new(config: &BertConfig, init: &Init<B>) -> Self;
 
-    /// Whether it needs the pooler.
+    /// Returns true if the head needs the pooler.
     fn pooled(family: Family) -> bool;
 
     /// Adds its published names; its own paths begin with `head.`.
@@ -65,7 +65,7 @@ impl<B: Backend, H: BertHead<B>> WithHead<Bert<B>, H> {
     /// A model with initial weights as published: normal with `initializer_range`, biases 0.
     ///
     /// # Errors
-    /// [`ModelError::Config`](crate::ModelError::Config) where the configuration describes no possible model.
+    /// [`ModelError::Config`](crate::ModelError::Config) if the configuration is invalid.
     pub fn new(config: &BertConfig, init: &Init<B>) -> Result<Self> {
         let bert = Bert::new(config, H::pooled(config.model_type), &init.named("bert"))?;
         Ok(Self { bert, head: H::new(config, &init.named("head")) })

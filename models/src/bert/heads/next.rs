@@ -31,7 +31,7 @@ impl<B: Backend> BertHead<B> for NextSentenceHead<B> {
 }
 
 impl<B: Backend> WithHead<Bert<B>, NextSentenceHead<B>> {
-    /// Logits of "follows" (0) and "does not follow" (1). With a `key` there is dropout.
+    /// Logits of "follows" (0) and "does not follow" (1). Dropout is applied if a `key` is given.
     ///
     /// # Shapes
     /// - pairs of texts of `[b, t]`

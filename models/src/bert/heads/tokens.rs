@@ -31,7 +31,7 @@ impl<B: Backend> BertHead<B> for TokenHead<B> {
 }
 
 impl<B: Backend> WithHead<Bert<B>, TokenHead<B>> {
-    /// Logits of the labels of each token. With a `key` there is dropout.
+    /// Logits of the labels of each token. Dropout is applied if a `key` is given.
     ///
     /// # Shapes
     /// - texts of `[b, t]`

@@ -10,14 +10,14 @@ use crate::{
     tokenizer::EncodedText,
 };
 
-/// How answers are looked for.
+/// Options for question answering.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AnswerOptions {
-    /// How many are given.
+    /// Number of answers to return.
     pub top_k: usize,
     /// Longest answer, in tokens.
     pub max_answer_len: usize,
-    /// How many tokens the windows share in which a long text is read.
+    /// Overlap of a long text's windows, in tokens.
     pub stride: usize,
 }
 
@@ -32,13 +32,13 @@ impl Default for AnswerOptions {
 pub struct Answer {
     /// The part.
     pub text: String,
-    /// Where it stands, in bytes.
+    /// Its range in the text, in bytes.
     pub range: Range<usize>,
     /// The product of both ends' probabilities, among the text's tokens in a window.
     pub score: f32,
 }
 
-/// The likeliest answers to a question in a text of any length, the likeliest first.
+/// The most likely answers to a question in a text of any length, the most likely first.
 ///
 /// # Errors
 /// Question or text is empty, the question leaves no room for the text, the tokenizer is not the model's, or the
@@ -91,7 +91,7 @@ fn probabilities(window: &EncodedText, logits: &[f32]) -> Vec<f32> {
     exp.into_iter().map(|x| if sum > 0.0 { x / sum } else { 0.0 }).collect()
 }
 
-/// Keeps the best `k`, one of each place.
+/// Keeps the best `k`, one for each range.
 fn keep(answers: &mut Vec<Answer>, k: usize, range: Range<usize>, score: f32, text: &str) {
     if let Some(known) = answers.iter_mut().find(|answer| answer.range == range) {
         known.score = known.score.max(score);

@@ -11,18 +11,18 @@ use crate::{
     error::Result,
 };
 
-/// A label, and how far a text has it.
+/// A label and its score for a text.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Label {
-    /// Its number.
+    /// Its index.
     pub class: usize,
     /// Its name.
     pub label: String,
-    /// How probable it is, from 0 to 1; of a regression the number itself.
+    /// Its probability, from 0 to 1, or the predicted value of a regression.
     pub score: f32,
 }
 
-/// The labels of texts, or of pairs, the most probable first; of a regression in their own order.
+/// Returns the labels of texts or of pairs, the most probable first. A regression's labels keep their order.
 ///
 /// # Errors
 /// A text is empty, the tokenizer is not the model's, or the model's results are not finite.

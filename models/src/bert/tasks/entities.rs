@@ -17,7 +17,7 @@ pub struct Entity {
     pub label: String,
     /// The part.
     pub text: String,
-    /// Where it stands, in bytes.
+    /// Its range in the text, in bytes.
     pub range: Range<usize>,
     /// The mean of its words' probabilities.
     pub score: f32,
@@ -28,13 +28,13 @@ struct Word {
     range: Range<usize>,
     class: usize,
     score: f32,
-    /// Tokens between it and the nearest end of its window: what stands in two windows is believed where it has more around
-    /// it.
+    /// Tokens between it and the nearest end of its window. For a word in two windows, the label from the window with
+    /// more context counts.
     within: usize,
 }
 
-/// The labelled parts of a text of any length, in their order. Each word has the label of its first token; words that go on
-/// with a label are one part; the label `O`, and a word without one, is none.
+/// The labelled parts of a text of any length, in their order. Each word has the label of its first token; consecutive
+/// words of one label form one part. The label `O`, and words without a label, form no part.
 ///
 /// # Errors
 /// The text is empty, the tokenizer is not the model's, or the model's results are not finite.
@@ -76,7 +76,7 @@ fn of_window(window: &EncodedText, scores: &[f32], classes: usize) -> Vec<Word> 
     let mut words: Vec<Word> = vec![];
     let mut last = None;
     for i in (0..count).filter(|&i| window.sources[i].is_some() && !window.offsets[i].is_empty()) {
-        // A tokenizer that knows no words has one in each token.
+        // Without word boundaries from the tokenizer, each token is a word.
         let number = window.words[i].map_or((i, false), |word| (word as usize, true));
         if last == Some(number) {
             words.last_mut().expect("there was one").range.end = window.offsets[i].end;

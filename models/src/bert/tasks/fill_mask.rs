@@ -9,23 +9,23 @@ use crate::{
     tokenizer::EncodedText,
 };
 
-/// A token that may stand in a masked place.
+/// A candidate token for a masked position.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Candidate {
-    /// Its number.
+    /// Its index.
     pub id: u32,
     /// Its text.
     pub token: String,
-    /// How probable it is, from 0 to 1.
+    /// Its probability, from 0 to 1.
     pub score: f32,
 }
 
-/// A masked place of a text, and what may stand there, the most probable first.
+/// A masked position of a text and its candidates, the most probable first.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Filled {
-    /// Number of the token in the text.
+    /// Index of the token in the text.
     pub position: usize,
-    /// The likeliest tokens.
+    /// The most likely tokens.
     pub candidates: Vec<Candidate>,
 }
 
@@ -57,7 +57,7 @@ fn masked(reading: Reading<'_>, texts: &[impl AsRef<str>]) -> Result<(u32, Vec<E
     Ok((mask, texts))
 }
 
-/// The likeliest `k` tokens for each masked place of each text.
+/// The most likely `k` tokens for each masked place of each text.
 ///
 /// # Errors
 /// A text is empty or has no masked place, also because it is cut before it ([`ModelError::InText`] where there are several);

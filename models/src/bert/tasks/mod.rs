@@ -1,5 +1,5 @@
-//! From texts to answers: what programs do with encoders. Each takes any number of texts of any length, reads them in batches
-//! of similar length, and gives the results in their order.
+//! Tasks of encoders, from texts to results. Each takes any number of texts of any length, reads them in batches of
+//! similar length, and returns the results in the order of the texts.
 
 mod answer;
 mod classify;
@@ -24,26 +24,27 @@ use crate::{
     tokenizer::{EncodedText, Tokenizer, Truncation},
 };
 
-/// How texts are read.
+/// Options for reading texts.
 #[derive(Clone, Copy)]
 pub struct Reading<'a> {
     /// The model's tokenizer.
     pub tokenizer: &'a Tokenizer,
-    /// Most tokens that are read at once; a longer text is cut, or, where a task says so, read in windows.
+    /// Maximum number of tokens of a sequence. Longer texts are truncated, or read in windows if the task's
+    /// documentation says so.
     pub max_len: usize,
-    /// Texts of a batch.
+    /// Batch size, in texts.
     pub batch_size: usize,
-    /// Told after each batch how many texts it had; for progress bars.
+    /// Called after each batch with its number of texts, for progress bars.
     pub progress: Option<&'a dyn Fn(usize)>,
 }
 
 impl<'a> Reading<'a> {
-    /// In batches of 32, without anybody being told.
+    /// Batches of 32 texts, without a progress callback.
     pub fn new(tokenizer: &'a Tokenizer, max_len: usize) -> Self {
         Self { tokenizer, max_len, batch_size: 32, progress: None }
     }
 
-    /// A text, or a pair, cut where it is too long.
+    /// Encodes a text or a pair, truncated if it is too long.
     fn encode(&self, text: &str, pair: Option<&str>) -> Result<EncodedText> {
         if text.trim().is_empty() || pair.is_some_and(|pair| pair.trim().is_empty()) {
             return Err(ModelError::EmptyText);
@@ -51,7 +52,7 @@ impl<'a> Reading<'a> {
         self.tokenizer.encode_text(text, pair, Some(self.max_len), Truncation::LongestFirst)
     }
 
-    /// Reads each of several texts; the error for one of them says which.
+    /// Encodes several texts. An error names the text that caused it.
     fn encode_all<T>(
         &self,
         texts: impl IntoIterator<Item = T, IntoIter: ExactSizeIterator>,
@@ -78,7 +79,7 @@ impl<'a> Reading<'a> {
         Ok(scores)
     }
 
-    /// Reads texts in batches of similar length and puts what comes of each in the texts' order.
+    /// Reads texts in batches of similar length and returns the results in the texts' order.
     fn in_batches<T>(
         &self,
         texts: &[EncodedText],
@@ -98,8 +99,8 @@ impl<'a> Reading<'a> {
     }
 }
 
-/// Numbers of texts in batches of at most `size`, the longest texts first: what is padded in a batch is then little, and
-/// what needs most memory comes at once.
+/// Indices of texts in batches of at most `size`, the longest texts first. This keeps padding low, and the batch that
+/// needs most memory comes first.
 pub fn by_length(lengths: impl IntoIterator<Item = usize>, size: usize) -> Vec<Vec<usize>> {
     let mut order: Vec<(usize, usize)> = lengths.into_iter().enumerate().collect();
     order.sort_by_key(|&(i, length)| (std::cmp::Reverse(length), i));

@@ -1,4 +1,4 @@
-//! Expressions with what they make and read paid for.
+//! Expressions, charged for the values that they create and read.
 
 use minijinja::{
     Value,
@@ -8,13 +8,13 @@ use minijinja::{
 use super::{Copy, KEY, METHOD, OF_MAPS, PART, READ, SETTLED, TEXT, TIMES, refused};
 use crate::error::Result;
 
-/// An expression with a filter behind it.
+/// Applies a filter to an expression.
 pub(super) fn filtered<'s>(name: &'static str, expr: Expr<'s>, args: Vec<CallArg<'s>>) -> Expr<'s> {
     let span = expr.span();
     Expr::Filter(Spanned::new(ast::Filter { name, expr: Some(expr), args }, span))
 }
 
-/// Whether an expression is a text, a number or the like that stands in the template.
+/// Returns true if an expression is a constant such as a string or a number, not a list or a map.
 fn is_plain(expr: &Expr<'_>) -> bool {
     match expr {
         Expr::Const(constant) => constant.value.as_object().is_none(),
@@ -28,7 +28,7 @@ impl Copy {
         exprs.iter().map(|expr| self.expr(expr)).collect()
     }
 
-    /// A copy that pays for being read, unless it is too small to.
+    /// A copy of an expression that is charged for being read, unless it is a constant.
     fn read<'s>(&mut self, expr: &Expr<'s>) -> Result<Expr<'s>> {
         let copy = self.expr(expr)?;
         Ok(if is_plain(expr) { copy } else { filtered(READ, copy, Vec::new()) })
@@ -115,7 +115,7 @@ impl Copy {
             BinOpKind::Concat => around(TEXT, self.expr(&of.left)?, self.expr(&of.right)?),
             BinOpKind::Add => filtered(SETTLED, around(PART, self.expr(&of.left)?, self.expr(&of.right)?), Vec::new()),
             BinOpKind::Mul => filtered(TIMES, self.expr(&of.left)?, vec![CallArg::Pos(self.expr(&of.right)?)]),
-            // Of constants, minijinja makes true and false where Python takes one of them.
+            // For constants, minijinja computes true or false, whereas Python returns one of the operands.
             BinOpKind::ScAnd | BinOpKind::ScOr => {
                 let left = self.expr(&of.left)?;
                 let left = if left.as_const().is_some() { filtered(READ, left, Vec::new()) } else { left };
@@ -152,7 +152,7 @@ impl Copy {
     pub(super) fn call<'s>(&mut self, of: &Spanned<ast::Call<'s>>) -> Result<Spanned<ast::Call<'s>>> {
         self.deeper(of.span(), |this| {
             let mut args = this.args(&of.args)?;
-            // `loop.changed` compares.
+            // `loop.changed` compares its arguments.
             if matches!(&of.expr, Expr::GetAttr(attr) if attr.name == "changed") {
                 let paid = args.into_iter().map(|arg| match arg {
                     CallArg::Pos(expr) => CallArg::Pos(filtered(READ, expr, Vec::new())),

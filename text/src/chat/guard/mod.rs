@@ -1,8 +1,8 @@
-//! Templates with everything that makes or reads values paid for.
+//! Templates in which all operations that create or read values are charged.
 //!
-//! minijinja's operators cannot be replaced, and constants are computed while a template is compiled. So a template is
-//! parsed, and its syntax tree copied with filters around operands and results: `a ~ b` becomes `a|text ~ b|text`,
-//! where `text` pays for what it makes. The filters' names are none that a template can write.
+//! minijinja's operators cannot be replaced, and it computes constants while it compiles a template. So a template is
+//! parsed, and its syntax tree is copied with filters around operands and results: `a ~ b` becomes `a|text ~ b|text`,
+//! where `text` charges for the string it creates. The names of these filters cannot be written in a template.
 
 use minijinja::{
     Value,
@@ -20,32 +20,32 @@ use super::failed;
 use crate::error::{Result, TextError};
 use expr::filtered;
 
-/// How deep expressions and statements may lie within each other; minijinja itself stops at 150 brackets.
+/// Largest nesting depth of expressions and statements; minijinja itself stops at 150 brackets.
 const DEEPEST: usize = 400;
 
-/// Becomes a text, as Python's `str`, and pays for it.
+/// Filter: converts to a string like Python's `str`, and charges for it.
 pub(super) const TEXT: &str = "~";
-/// Pays for being part of a sum.
+/// Filter: charges for an operand of a sum.
 pub(super) const PART: &str = "+";
-/// A product with the second argument.
+/// Filter: multiplies by its argument.
 pub(super) const TIMES: &str = "*";
-/// Pays for being read to its depths.
+/// Filter: charges for reading the whole value.
 pub(super) const READ: &str = "=";
-/// May be a key: a text, a number or the like.
+/// Filter: requires a valid key: a string, a number or the like.
 pub(super) const KEY: &str = "[]";
-/// Becomes a list if it makes its entries one by one.
+/// Filter: converts a lazy iterable to a list.
 pub(super) const SETTLED: &str = "()";
-/// May be held by a namespace.
+/// Filter: requires a value that a namespace may hold.
 pub(super) const HELD: &str = ".";
-/// What a method gives, by its name and arguments, for a map whatever its keys are.
+/// Filter: calls a method of a map by name and arguments, even if the map has a key of this name.
 pub(super) const METHOD: &str = ".()";
 
-/// Methods of maps. Python finds them even where there is a key of that name.
+/// Methods of maps, which in Python take precedence over keys of the same name.
 const OF_MAPS: [&str; 4] = ["get", "items", "keys", "values"];
 
-/// Compiles a template with its values paid for.
+/// Compiles a template with charges for its values.
 pub(super) fn compile(source: &str) -> Result<Instructions<'_>> {
-    // As transformers has it.
+    // The same whitespace options as in transformers.
     let spaces = WhitespaceConfig { keep_trailing_newline: false, lstrip_blocks: true, trim_blocks: true };
     let template = parse(source, "chat template", SyntaxConfig, spaces).map_err(|error| failed(&error))?;
     let guarded = Copy { depth: 0 }.stmt(&template)?;
@@ -54,7 +54,7 @@ pub(super) fn compile(source: &str) -> Result<Instructions<'_>> {
     Ok(generator.finish().0)
 }
 
-/// Copies a tree.
+/// Copies a syntax tree.
 struct Copy {
     depth: usize,
 }
@@ -63,7 +63,7 @@ fn refused(span: Span, reason: &str) -> TextError {
     TextError::template(Some(span.start_line.into()), reason)
 }
 
-/// Whether something is assigned to an entry of a namespace.
+/// Returns true if the target of an assignment includes an attribute of a namespace.
 fn has_attribute(target: &Expr<'_>) -> bool {
     match target {
         Expr::GetAttr(_) => true,
@@ -96,7 +96,7 @@ impl Copy {
             Stmt::EmitExpr(emit) => {
                 Stmt::EmitExpr(Spanned::new(ast::EmitExpr { expr: self.expr(&emit.expr)? }, emit.span()))
             }
-            // As an expression, it goes through the formatter, which pays.
+            // As an expression it goes through the formatter, which charges for it.
             Stmt::EmitRaw(raw) => {
                 let text = Expr::Const(Spanned::new(ast::Const { value: Value::from(raw.raw) }, raw.span()));
                 Stmt::EmitExpr(Spanned::new(ast::EmitExpr { expr: text }, raw.span()))
@@ -161,7 +161,7 @@ impl Copy {
         })
     }
 
-    /// Statements whose names are their own, as in Jinja where minijinja would let them out.
+    /// Statements in a scope of their own, as in Jinja; in minijinja their names would be visible outside.
     fn scope<'s>(&mut self, span: Span, stmts: &[Stmt<'s>]) -> Result<Vec<Stmt<'s>>> {
         let with = ast::WithBlock { assignments: Vec::new(), body: self.stmts(stmts)? };
         Ok(vec![Stmt::WithBlock(Spanned::new(with, span))])
@@ -179,7 +179,7 @@ impl Copy {
         })
     }
 
-    /// What is assigned to: names, lists of them, and entries of namespaces.
+    /// Target of an assignment: names, lists of names, and attributes of namespaces.
     fn target<'s>(&mut self, target: &Expr<'s>) -> Result<Expr<'s>> {
         self.deeper(target.span(), |this| match target {
             Expr::List(list) => {

@@ -1,0 +1,36 @@
+# Sourced by run and nightly: steps with headings, their times, and where builds go.
+
+export CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-$HOME/.cache/grove/target}
+export CARGO_TERM_COLOR=never
+# Incremental state of a fresh clone is written and never read.
+export CARGO_INCREMENTAL=0
+
+times=()
+
+# step NAME COMMAND...: runs a command under a heading. The first failure ends the script.
+step() {
+    local name=$1 start=$SECONDS
+    shift
+    printf '\n==> %s\n' "$name"
+    "$@"
+    times+=("$((SECONDS - start)) $name")
+    printf '==> %s: %d s\n' "$name" $((SECONDS - start))
+}
+
+# Seconds of each step, the longest first, however the script ends.
+print_times() {
+    local status=$?
+    printf '\n%7s  step\n' seconds
+    if ((${#times[@]} > 0)); then
+        printf '%s\n' "${times[@]}" | sort -rn | while read -r seconds name; do printf '%7d  %s\n' "$seconds" "$name"; done
+    fi
+    printf '%7d  all\n' $SECONDS
+    return $status
+}
+trap print_times EXIT
+
+# The wgpu tests of grove's crates, on Mesa's software Vulkan: right but slow. Arguments are those of `cargo test`.
+on_wgpu() {
+    cargo test -p grove-backend -p grove-layers -p grove-models \
+        --features "grove-backend/wgpu,grove-layers/wgpu,grove-models/wgpu" "$@"
+}

@@ -1,0 +1,279 @@
+//! The structure of a tree: everything but its leaves' values.
+
+use grove_backend::Backend;
+use std::{any::Any, fmt};
+
+use crate::{AnyArray, Node, Path, Tree, TreeError, Visitor};
+
+/// A value in a tree that is not a leaf: a number, a string, a `#[tree(static)]` field.
+///
+/// Every type that is `Debug + PartialEq + Clone + 'static` has it.
+#[diagnostic::on_unimplemented(
+    message = "a static field of a tree must be comparable, and `{Self}` is not",
+    note = "write `#[derive(Clone, Debug, PartialEq)]` on `{Self}`; it must not borrow"
+)]
+pub trait StaticValue: fmt::Debug + Any {
+    /// True if the other value has the same type and equals this one. A value that does not equal itself (NaN) is
+    /// compared by its text.
+    fn same(&self, other: &dyn StaticValue) -> bool;
+    /// A copy.
+    fn boxed(&self) -> Box<dyn StaticValue>;
+}
+
+impl<T: fmt::Debug + PartialEq + Clone + 'static> StaticValue for T {
+    fn same(&self, other: &dyn StaticValue) -> bool {
+        let other: &dyn Any = other;
+        other.downcast_ref::<T>().is_some_and(|other| {
+            #[allow(clippy::eq_op)]
+            let reflexive = self == self;
+            self == other || !reflexive && format!("{self:?}") == format!("{other:?}")
+        })
+    }
+
+    fn boxed(&self) -> Box<dyn StaticValue> {
+        Box::new(self.clone())
+    }
+}
+
+/// The structure of a tree, `PyTreeDef` in JAX: the names of its structs and of the variants of its enums, its paths, its
+/// static fields and other values that are not leaves, and where its leaves are. Shapes, dtypes and values of leaves are not
+/// part of it.
+///
+/// Two structures are equal if [`zip_map`](crate::zip_map) and [`combine`](crate::combine) can pair the leaves of their trees.
+/// It prints with a star for each leaf: `Linear { weight: *, bias: None }`.
+#[derive(Default)]
+pub struct Structure {
+    items: Vec<Item>,
+    /// The last segment of each item's path, followed by the name of the node.
+    text: String,
+    leaves: usize,
+}
+
+/// A node, a leaf or a value, in the order of a walk.
+struct Item {
+    /// Number of nodes around it.
+    depth: usize,
+    /// End of its path's segment in the text.
+    segment: usize,
+    /// End of its name in the text.
+    name: usize,
+    kind: Kind,
+}
+
+enum Kind {
+    Leaf {
+        buffer: bool,
+    },
+    Struct,
+    Tuple,
+    Sequence,
+    Map,
+    Value(Box<dyn StaticValue>),
+    /// As a value, but not printed.
+    Static(Box<dyn StaticValue>),
+}
+
+impl Kind {
+    fn same(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Leaf { buffer }, Self::Leaf { buffer: other }) => buffer == other,
+            (Self::Value(value), Self::Value(other)) | (Self::Static(value), Self::Static(other)) => {
+                value.same(&**other)
+            }
+            _ => std::mem::discriminant(self) == std::mem::discriminant(other),
+        }
+    }
+}
+
+/// The structure of a tree.
+///
+/// ```
+/// # use grove_tree::{Array, structure};
+/// # type B = burn_flex::Flex;
+/// let pair = (Array::<B, 1>::absent([3]), 0.5);
+/// assert_eq!(structure::<B, _>(&pair).to_string(), "(*, 0.5)");
+/// assert_eq!(structure::<B, _>(&pair), structure::<B, _>(&(Array::<B, 1>::absent([7]), 0.5)));
+/// assert_ne!(structure::<B, _>(&pair), structure::<B, _>(&(Array::<B, 1>::absent([3]), 0.1)));
+/// ```
+pub fn structure<B: Backend, T: Tree<B>>(tree: &T) -> Structure {
+    let mut recorder = Recorder::default();
+    tree.visit(&mut Path::root(), &mut recorder);
+    recorder.structure
+}
+
+/// Refuses two trees of different structure.
+pub(crate) fn check_same<B: Backend, T: Tree<B>, U: Tree<B>>(left: &T, right: &U) -> Result<(), TreeError> {
+    match structure(left).difference(&structure(right)) {
+        Some([left, right]) => Err(TreeError::Structure { left, right }),
+        None => Ok(()),
+    }
+}
+
+#[derive(Default)]
+struct Recorder {
+    structure: Structure,
+    depth: usize,
+}
+
+impl Recorder {
+    fn add(&mut self, path: &Path, name: &str, kind: Kind) {
+        let Structure { items, text, .. } = &mut self.structure;
+        text.push_str(path.last());
+        let segment = text.len();
+        text.push_str(name);
+        items.push(Item { depth: self.depth, segment, name: text.len(), kind });
+    }
+}
+
+impl<B: Backend> Visitor<B> for Recorder {
+    fn leaf(&mut self, path: &Path, _: &AnyArray<B>) {
+        self.structure.leaves += 1;
+        self.add(path, "", Kind::Leaf { buffer: path.is_buffer() });
+    }
+
+    fn enter(&mut self, path: &Path, node: Node<'_>) {
+        match node {
+            Node::Leaf => return,
+            Node::Struct(name) => self.add(path, name, Kind::Struct),
+            Node::Tuple(name) => self.add(path, name, Kind::Tuple),
+            Node::Sequence => self.add(path, "", Kind::Sequence),
+            Node::Map => self.add(path, "", Kind::Map),
+        }
+        self.depth += 1;
+    }
+
+    fn exit(&mut self, _: &Path, node: Node<'_>) {
+        if node != Node::Leaf {
+            self.depth -= 1;
+        }
+    }
+
+    fn constant(&mut self, path: &Path, value: &dyn StaticValue) {
+        self.add(path, "", Kind::Value(value.boxed()));
+    }
+
+    fn static_field(&mut self, path: &Path, value: &dyn StaticValue) {
+        self.add(path, "", Kind::Static(value.boxed()));
+    }
+}
+
+impl Structure {
+    /// Number of leaves.
+    pub fn leaf_count(&self) -> usize {
+        self.leaves
+    }
+
+    /// The first place in which two structures differ, as each of them has it: path and content.
+    pub fn difference(&self, other: &Self) -> Option<[String; 2]> {
+        if self == other {
+            return None;
+        }
+        let count = self.items.len().max(other.items.len());
+        let at = (0..count).find(|&i| !self.same_item(other, i))?;
+        let (left, right) = (self.describe(at), other.describe(at));
+        Some([left, right])
+    }
+
+    fn same_item(&self, other: &Self, i: usize) -> bool {
+        let (Some(left), Some(right)) = (self.items.get(i), other.items.get(i)) else { return false };
+        left.depth == right.depth
+            && self.segment(i) == other.segment(i)
+            && self.name(i) == other.name(i)
+            && left.kind.same(&right.kind)
+    }
+
+    fn segment(&self, i: usize) -> &str {
+        let begin = i.checked_sub(1).map_or(0, |before| self.items[before].name);
+        &self.text[begin..self.items[i].segment]
+    }
+
+    fn name(&self, i: usize) -> &str {
+        &self.text[self.items[i].segment..self.items[i].name]
+    }
+
+    /// Path and content of an item: `blocks.0: Attention { .. }`, `rate: 0.1`, `head.bias`.
+    fn describe(&self, i: usize) -> String {
+        let Some(item) = self.items.get(i) else { return "(nothing)".to_owned() };
+        let mut segments = Vec::new();
+        let mut depth = item.depth + 1;
+        for j in (0..=i).rev() {
+            if self.items[j].depth < depth {
+                depth = self.items[j].depth;
+                segments.push(self.segment(j));
+            }
+        }
+        segments.retain(|segment| !segment.is_empty());
+        segments.reverse();
+        let path = segments.join(".");
+        let name = self.name(i);
+        let content = match &item.kind {
+            Kind::Leaf { .. } => return path,
+            Kind::Struct => format!("{name} {{ .. }}"),
+            Kind::Tuple => format!("{name}(..)"),
+            Kind::Sequence => "[..]".to_owned(),
+            Kind::Map => "{ .. }".to_owned(),
+            Kind::Value(value) | Kind::Static(value) => format!("{value:?}"),
+        };
+        if path.is_empty() { content } else { format!("{path}: {content}") }
+    }
+
+    /// Writes item `i` and what it contains; gives the item after that.
+    fn write(&self, f: &mut fmt::Formatter<'_>, i: usize) -> Result<usize, fmt::Error> {
+        let item = &self.items[i];
+        let name = self.name(i);
+        let (open, close, named) = match &item.kind {
+            Kind::Leaf { .. } => {
+                f.write_str("*")?;
+                return Ok(i + 1);
+            }
+            Kind::Value(value) | Kind::Static(value) => {
+                write!(f, "{value:?}")?;
+                return Ok(i + 1);
+            }
+            Kind::Struct if !name.is_empty() => (" { ", " }", true),
+            Kind::Struct | Kind::Map => ("{ ", " }", true),
+            Kind::Tuple => ("(", ")", false),
+            Kind::Sequence => ("[", "]", false),
+        };
+        write!(f, "{name}{open}")?;
+        let mut next = i + 1;
+        while self.items.get(next).is_some_and(|inner| inner.depth > item.depth) {
+            if next > i + 1 {
+                f.write_str(", ")?;
+            }
+            if named {
+                write!(f, "{}: ", self.segment(next))?;
+            }
+            next = self.write(f, next)?;
+        }
+        f.write_str(close)?;
+        Ok(next)
+    }
+}
+
+impl PartialEq for Structure {
+    fn eq(&self, other: &Self) -> bool {
+        let same = |(left, right): (&Item, &Item)| {
+            (left.depth, left.segment, left.name) == (right.depth, right.segment, right.name)
+                && left.kind.same(&right.kind)
+        };
+        self.text == other.text
+            && self.items.len() == other.items.len()
+            && self.items.iter().zip(&other.items).all(same)
+    }
+}
+
+impl fmt::Display for Structure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.items.is_empty() {
+            return Ok(());
+        }
+        self.write(f, 0).map(drop)
+    }
+}
+
+impl fmt::Debug for Structure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
