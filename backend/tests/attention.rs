@@ -1,5 +1,5 @@
 //! Attention and linear maps: kernels and exact backward passes against the same mathematics written with Burn's
-//! operations, which Burn differentiates. (What torch gives is compared where layers use them.)
+//! operations, which Burn differentiates. (Comparisons with torch are where layers use them.)
 #![recursion_limit = "256"]
 #![cfg(all(feature = "flex", feature = "candle"))]
 
@@ -112,7 +112,7 @@ fn attention<B: Backend>(device: B::Device) {
                 flat(weights.matmul(v).swap_dims(1, 2))
             };
             compare(&format!("{:?}, case {case}", [b, n_head, n_kv_head, t, s, d]), &inputs, &ours, &theirs);
-            // Without a backward pass to come another way may be taken.
+            // Without a backward pass another algorithm may be used.
             let lifted = inputs.clone().map(Tensor::<Autodiff<B>, 1>::from_inner);
             let expected = theirs(&lifted).into_data().iter::<f64>().collect::<Vec<_>>();
             let (visible, mask) = (KeyRanges::new(causal), hidden.clone().map(Tensor::inner));

@@ -1,5 +1,5 @@
-//! The operations of images on flex: kernels and exact backward passes against Burn's own operations on the same
-//! backend, which Burn differentiates. (What torch gives is compared where layers use them.)
+//! Image operations on flex: kernels and exact backward passes against Burn's own operations on the same backend, which
+//! Burn differentiates. (Comparisons with torch are where layers use them.)
 #![recursion_limit = "256"]
 #![cfg(feature = "flex")]
 

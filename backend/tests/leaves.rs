@@ -13,7 +13,7 @@ mod common;
 
 /// More leaves than a launch takes, of odd sizes; one is large enough for several cubes, and some are empty.
 fn sizes<B: Backend>() -> Vec<usize> {
-    // A driver of CUDA refuses to allocate nothing, which CubeCL 0.10 asks of it.
+    // CUDA's driver refuses allocations of zero bytes, which CubeCL 0.10 requests.
     let least = usize::from(B::BROKEN_FUSED_GEMV);
     let odd = [least, 1, 2, 31, 33, 255, 257, 2047, 2049, 10_001];
     (0..130).map(|i| odd[i % odd.len()] + usize::from(i % 7 == 3)).collect()
@@ -108,7 +108,7 @@ fn scaling_of_one_tensor_twice<B: Backend>(device: B::Device) {
     for x in scaled {
         assert_eq!(values(float::<B, 1>(x)), expected);
     }
-    // A factor that is no number leaves none.
+    // A NaN factor makes all elements NaN.
     let factor = Tensor::<B, 1>::from_floats([f32::NAN], &device);
     let scaled = ops::scale(leaves::<B>(4, &device).into_iter().map(primitive).collect(), factor);
     assert!(scaled.into_iter().all(|x| values(float::<B, 1>(x)).iter().all(|x| x.is_nan())));

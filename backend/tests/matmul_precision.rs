@@ -99,7 +99,7 @@ fn convolutions<B: Backend>(device: B::Device) {
         ([4, 9, 7, 5], [10, 3, 3], Conv2dOptions { padding: [1, 1], ..Default::default() }),
         // The last column of pixels is never seen.
         ([2, 3, 14, 12], [9, 5, 3], Conv2dOptions { stride: [2, 2], padding: [2, 1], ..Default::default() }),
-        // Pixels lie between the kernel's positions.
+        // Some pixels are between the kernel's positions.
         ([2, 12, 9, 9], [16, 1, 1], Conv2dOptions { stride: [2, 2], ..Default::default() }),
         (
             [2, 18, 8, 7],

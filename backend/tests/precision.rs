@@ -166,7 +166,8 @@ fn batch_norm_of_large_planes<B: Backend>(device: B::Device) {
     }
 }
 
-/// What follows a convolution takes f32 beside 16 bits, and its intermediate results may be larger than f16 holds.
+/// The epilogue of a convolution takes f32 parameters with 16-bit inputs, and its intermediate results may exceed the
+/// range of f16.
 fn epilogue_in_f32<B: Backend>(device: B::Device) {
     for (dtype, ulp) in types::<B>(&device) {
         let (x, given) = numbers::<B, 4>([1, 1, 4, 4], 1, [1000.0, 0.0], dtype, &device);

@@ -54,7 +54,7 @@ impl<B: Backend> Fused<'_, B> {
         let step = |&(wide, decays): &(FloatDType, bool), rows: Vec<[AnyArray<B>; 4]>| {
             let numbers = others.as_ref().filter(|_| !decays).unwrap_or(&decaying).clone();
             let numbers = Scalar::Array(numbers).array(&steps.device(), wide);
-            // Of the gradients and the parameters that were, the first stay as absent leaves.
+            // The gradients become absent leaves; of the old parameters only the dtype is needed.
             let kinds: Vec<_> = rows.iter().map(|[p, g, ..]| (g.clone().into_absent(), p.dtype())).collect();
             let rows = rows.into_iter().map(|row| row.map(|leaf| float(leaf.cast_float(wide)))).collect();
             let after = |((absent, dtype), new): ((AnyArray<B>, DType), [FloatTensor<B>; 3])| {
@@ -67,7 +67,7 @@ impl<B: Backend> Fused<'_, B> {
         (params, ScaleByAdamState { count, mu, nu })
     }
 
-    /// The hyperparameters of [`ops::AdamStep`].
+    /// The hyperparameters and bias corrections of [`ops::AdamStep`], as one tensor.
     fn numbers(&self, weight_decay: Scalar<B>, steps: &Tensor<B, 1>) -> Tensor<B, 1> {
         let ScaleByAdam { b1, b2, eps, eps_root, .. } = self.adam;
         let [first, second] = [b1, b2].map(|decay| Scalar::Array(bias_correction(decay, steps.clone())));

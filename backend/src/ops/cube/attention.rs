@@ -196,7 +196,7 @@ pub(super) fn is_small(q: &Shape, k: &Shape, causal: bool) -> bool {
     (1..=MOST_QUERIES).contains(&t) && (1..=UNITS).contains(&head_dim) && s > 0 && (!causal || t <= s)
 }
 
-/// `softmax(q k^T * scale) v` of a few queries, without dropout.
+/// Computes `softmax(q k^T * scale) v` of a few queries, without dropout.
 pub(super) fn attention<R: CubeRuntime, B: Fusing<R>>(attention: Attention, mut values: Values<B>) -> Lazy<R> {
     let (q, s, dtype) = (values.shape(0), values.shape(1)[2], values.dtype(0));
     let counts = [3, 4].map(|i| values.take_optional_int::<1>(i).map(Tensor::into_primitive));

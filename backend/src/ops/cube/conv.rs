@@ -283,7 +283,7 @@ fn positions<B: Backend>(y: Tensor<B, 4>, conv: &Conv) -> Tensor<B, 3> {
     y.reshape([conv.rows(), groups, out / groups]).swap_dims(0, 1)
 }
 
-/// Some images at a time, so that their rows have room.
+/// Splits the batch into pieces of images whose rows fit into memory.
 fn pieces<B: Backend>(x: &Tensor<B, 4>, conv: &Conv) -> Vec<(Conv, Tensor<B, 4>, usize)> {
     let each = conv.images_at_once();
     let starts = (0..conv.images).step_by(each);
@@ -300,7 +300,7 @@ fn joined<B: Backend>(mut pieces: Vec<Tensor<B, 4>>) -> Tensor<B, 4> {
     if pieces.len() == 1 { pieces.remove(0) } else { Tensor::cat(pieces, 0) }
 }
 
-/// See [`Conv2dOptions`]; of f32.
+/// See [`Conv2dOptions`]. For f32.
 pub(super) fn forward<B, R>(x: Lazy<R>, weight: Lazy<R>, options: Conv2dOptions) -> Lazy<R>
 where
     B: Backend<FloatTensorPrimitive = Lazy<R>>,
@@ -318,7 +318,7 @@ where
     primitive(joined(outputs.collect()))
 }
 
-/// The gradient of the input.
+/// Returns the gradient of the input.
 fn input_gradient<B, R>(weight: Tensor<B, 4>, grad: &Tensor<B, 4>, conv: &Conv) -> Tensor<B, 4>
 where
     B: Backend<FloatTensorPrimitive = Lazy<R>>,
@@ -332,8 +332,7 @@ where
     joined(inputs.collect())
 }
 
-/// The gradient of the weight. A sum over all positions, of which few tiles come, is
-/// taken in parts.
+/// Returns the gradient of the weight. A sum over all positions that gives few tiles is computed in parts.
 fn weight_gradient<B, R>(x: &Tensor<B, 4>, grad: &Tensor<B, 4>, conv: &Conv) -> Tensor<B, 4>
 where
     B: Backend<FloatTensorPrimitive = Lazy<R>>,
@@ -363,7 +362,7 @@ where
     sum.reshape([out, height, width, conv.channels]).permute([0, 3, 1, 2])
 }
 
-/// The derivative of [`Conv2dOptions`]; of f32.
+/// Returns the gradients of the input and the weight. For f32.
 pub(super) fn backward<B, R>(
     x: Lazy<R>,
     weight: Lazy<R>,

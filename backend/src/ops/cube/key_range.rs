@@ -1,4 +1,4 @@
-//! The range of keys that a query sees, as kernels find it; see [`KeyRanges`](crate::KeyRanges).
+//! Range of keys that a query sees, computed in kernels; see [`KeyRanges`](crate::KeyRanges).
 
 use burn::tensor::DType;
 use burn_cubecl::{CubeRuntime, kernel::into_contiguous, tensor::CubeTensor};
@@ -72,7 +72,7 @@ pub(super) fn visible_keys<P: Int, L: Int>(
     KeyRange { start, end }
 }
 
-/// [`KeyRanges`](crate::KeyRanges) but for their tensors, which are inputs of an operation.
+/// [`KeyRanges`](crate::KeyRanges) without their tensors, which are inputs of an operation.
 #[derive(Clone, Copy)]
 pub(super) struct Ranges {
     pub limits: Limits,
@@ -80,7 +80,7 @@ pub(super) struct Ranges {
 }
 
 impl Ranges {
-    /// Those of operations on `s` keys; adds the tensors to the operation's inputs.
+    /// Returns the ranges of operations on `s` keys, and adds their tensors to the operation's inputs.
     pub(super) fn register<R: CubeRuntime>(
         (causal, window): (bool, Option<usize>),
         [padding, lengths]: [Option<Lazy<R>>; 2],

@@ -138,7 +138,7 @@ fn launch_squares<R: CubeRuntime>(before: Option<CubeTensor<R>>, leaves: &[&Cube
     total
 }
 
-/// See [`SumOfSquares`](crate::ops::SumOfSquares). Each leaf has elements.
+/// See [`SumOfSquares`](crate::ops::SumOfSquares). No leaf may be empty.
 pub(super) fn sum_of_squares<R: CubeRuntime>(leaves: Vec<Lazy<R>>) -> Option<Lazy<R>> {
     let mut total: Option<Lazy<R>> = None;
     for group in groups(leaves) {
@@ -224,7 +224,7 @@ pub(super) fn scale<R: CubeRuntime>(leaves: Vec<Lazy<R>>, factor: Lazy<R>) -> Ve
     groups(leaves).into_iter().flat_map(scaled).collect()
 }
 
-/// The numbers are those of [`AdamStep`](crate::ops::AdamStep).
+/// AdamW step. The hyperparameters are those of [`AdamStep`](crate::ops::AdamStep).
 #[cube(launch_unchecked, address_type = "dynamic")]
 fn adam_kernel(
     params: &mut Sequence<Array<f32>>,

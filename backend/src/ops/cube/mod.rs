@@ -58,7 +58,7 @@ impl<R: CubeRuntime, B> Fusing<R> for B where
 {
 }
 
-/// [`Backend::run`] of a fusing backend.
+/// Runs an operation; see [`Backend::run`].
 fn run<R: CubeRuntime, B: Fusing<R>>(operation: &Operation, mut inputs: Values<B>, needs: &[bool]) -> Outcome<B> {
     let keep = needs.contains(&true);
     match operation {
@@ -158,7 +158,7 @@ fn run<R: CubeRuntime, B: Fusing<R>>(operation: &Operation, mut inputs: Values<B
     }
 }
 
-/// [`Backend::run_vjp`] of a fusing backend.
+/// Runs a derivative; see [`Backend::run_vjp`].
 fn run_vjp<R: CubeRuntime, B: Fusing<R>>(
     operation: &Operation,
     mut residuals: Values<B>,
@@ -202,7 +202,7 @@ fn run_vjp<R: CubeRuntime, B: Fusing<R>>(
     }
 }
 
-/// [`Backend`](crate::Backend) for a fusing backend, with the kernels of this module.
+/// Implements [`Backend`](crate::Backend) for a fusing backend, with the kernels of this module.
 macro_rules! fusing_backend {
     ($backend:ty) => {
         impl Backend for $backend {

@@ -138,7 +138,7 @@ fn launch_grad<R: CubeRuntime>(inputs: [CubeTensor<R>; 4]) -> CubeTensor<R> {
     slope
 }
 
-/// The derivative of [`Nll`](crate::ops::Nll).
+/// Returns the gradient of the logits; see [`Nll`](crate::ops::Nll).
 pub(super) fn nll_backward<R: CubeRuntime>(
     logits: Lazy<R>,
     labels: Lazy<R>,

@@ -171,7 +171,7 @@ fn backward_steps<R: CubeRuntime>(inputs: [CubeTensor<R>; 7], cell: Cell, steps:
     [d_state, d_new, before, straight, d_first]
 }
 
-/// A layer of all steps; see [`Lstm`](crate::ops::Lstm) and [`Gru`](crate::ops::Gru). `bias` is that of the input's part.
+/// Computes a layer; see [`Lstm`](crate::ops::Lstm) and [`Gru`](crate::ops::Gru). `bias` is that of the input's projection.
 pub(super) fn forward<B, R>(cell: Cell, inputs: [Lazy<R>; 6], steps: &Steps, keep: bool) -> Outcome<B>
 where
     B: Backend<FloatTensorPrimitive = Lazy<R>>,

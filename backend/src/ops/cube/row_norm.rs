@@ -288,7 +288,7 @@ fn column_sums<R: CubeRuntime>(inputs: [CubeTensor<R>; 3], dtype: DType) -> [Cub
     [d_weight, d_bias]
 }
 
-/// The derivative of [`RowNorm`].
+/// Returns the gradients of the inputs of [`RowNorm`].
 pub(super) fn row_norm_backward<R: CubeRuntime>(
     [x, weight]: [Lazy<R>; 2],
     stats: Lazy<R>,

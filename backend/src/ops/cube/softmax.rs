@@ -172,7 +172,7 @@ fn launch_grad<R: CubeRuntime>(inputs: [CubeTensor<R>; 2], scale: f32) -> CubeTe
     slope
 }
 
-/// The derivative of [`MaskedSoftmax`].
+/// Returns the gradient of the scores of [`MaskedSoftmax`].
 pub(super) fn masked_softmax_backward<R: CubeRuntime>(weights: Lazy<R>, grad: Lazy<R>, scale: f64) -> Lazy<R> {
     let output = [(grad.shape(), grad.dtype())];
     let [slope] =

@@ -1,4 +1,4 @@
-//! A step of AdamW on flex, for f32: each leaf in one pass, in place where nothing else holds it.
+//! AdamW step on flex, for f32: one pass over each leaf, in place if nothing else holds it.
 
 use burn_flex::{Flex, FlexTensor};
 use grove_kernels as kernels;
@@ -24,7 +24,7 @@ pub(super) fn forward(inputs: Values<Flex>) -> Outcome<Flex> {
     Outcome::new(leaves.into_iter().flat_map(|leaf| one(&step, leaf)))
 }
 
-/// Parameters and both moments of a leaf after the step.
+/// Returns the parameters and both moments of a leaf after the step.
 fn one(step: &kernels::AdamStep, [params, grads, mu, nu]: [FlexTensor; 4]) -> [FlexTensor; 3] {
     let grads = contiguous(grads);
     let (mut new_mu, mut new_nu) = (None, None);

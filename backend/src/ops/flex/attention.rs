@@ -1,5 +1,5 @@
-//! Attention on flex, for f32. The output lies in memory as `[b, t, n_head, head_dim]`, so that putting the heads side by
-//! side costs nothing; so do the gradients.
+//! Attention on flex, for f32. The output and the gradients are `[b, t, n_head, head_dim]` in memory, so that
+//! concatenating the heads costs nothing.
 
 use burn::tensor::{DType, Int, Shape, Tensor};
 use burn_flex::{Flex, FlexTensor};
@@ -8,13 +8,13 @@ use grove_kernels::{self as kernels, Heads, Hidden};
 use super::{contiguous, is_f32, tensor};
 use crate::ops::{Attention, Operation, Outcome, Value, Values, Wanted};
 
-/// Strides of all axes but the last.
+/// Returns the strides of all axes but the last, if that is contiguous.
 fn strides(x: &FlexTensor) -> Option<[usize; 3]> {
     let [a, b, c, 1] = x.layout().strides()[..] else { return None };
     Some([usize::try_from(a).ok()?, usize::try_from(b).ok()?, usize::try_from(c).ok()?])
 }
 
-/// A tensor whose last axis is contiguous as it lies in memory, others as a copy.
+/// Returns a tensor itself if its last axis is contiguous, otherwise a copy.
 fn plain(x: FlexTensor) -> FlexTensor {
     let size = x.layout().shape()[3];
     match strides(&x) {
@@ -23,33 +23,33 @@ fn plain(x: FlexTensor) -> FlexTensor {
     }
 }
 
-/// Heads that [`plain`] gave.
+/// Views a result of [`plain`] as heads.
 fn heads(x: &FlexTensor) -> Heads<'_> {
     let data = x.storage::<f32>();
     let strides = strides(x).expect("a contiguous last axis");
     Heads { data: &data[x.layout().start_offset().min(data.len())..], strides }
 }
 
-/// `[b, positions, n_head, head_dim]` as `[b, n_head, positions, head_dim]`.
+/// Returns `[b, positions, n_head, head_dim]` as `[b, n_head, positions, head_dim]`.
 fn transposed(values: Vec<f32>, [b, n_head, positions, head_dim]: [usize; 4]) -> FlexTensor {
     tensor(values, Shape::from([b, positions, n_head, head_dim])).transpose(1, 2)
 }
 
-/// Ranges and mask that lie in memory as the kernel needs them.
+/// Ranges and mask in the layout that the kernel needs.
 struct Prepared {
     padding: Option<Vec<usize>>,
     lengths: Option<Vec<usize>>,
     mask: Option<FlexTensor>,
 }
 
-/// Numbers of positions; less than none is none.
+/// Reads numbers of positions; negative ones become 0.
 fn counts(value: &Value<Flex>) -> Option<Vec<usize>> {
     let Value::Int(x) = value else { return None };
     let counts = Tensor::<Flex, 1, Int>::from_primitive(x.clone()).into_data();
     Some(counts.iter::<i64>().map(|count| usize::try_from(count).unwrap_or(0)).collect())
 }
 
-/// `None` where the kernel does not help. `values` begin with the inputs.
+/// Returns the kernel's options, or `None` if the kernel does not support them. `values` begin with the inputs.
 fn prepare(attention: Attention, values: &Values<Flex>) -> Option<Prepared> {
     let [q, k, v] = [0, 1, 2].map(|i| values.float(i));
     let (t, s) = (q.layout().shape()[2], k.layout().shape()[2]);

@@ -7,7 +7,7 @@ use grove_kernels as kernels;
 use super::{contiguous, elements, map_in_place, shape, tensor};
 use crate::ops::{BatchNorm, Outcome, Values};
 
-/// The kernel for a batch `[b, c, h, w]`.
+/// Returns the kernel's parameters for a batch `[b, c, h, w]`.
 fn kernel<'a>(norm: BatchNorm, x: &FlexTensor, weight: &'a FlexTensor) -> kernels::BatchNorm<'a> {
     let [_, channels, height, width] = [0, 1, 2, 3].map(|i| x.layout().shape()[i]);
     kernels::BatchNorm { channels, plane: height * width, weight: elements(weight), relu: norm.relu }

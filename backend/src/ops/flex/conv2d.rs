@@ -1,4 +1,4 @@
-//! Convolutions and max pooling on flex, for f32: products that never hold what all positions see.
+//! Convolutions and max pooling on flex, for f32, by implicit im2col.
 
 use burn::tensor::Shape;
 use burn_flex::{Flex, FlexTensor};
@@ -7,7 +7,7 @@ use grove_kernels::{self as kernels, Conv2d, Epilogue, Pool2d};
 use super::{contiguous, elements, shape, tensor};
 use crate::ops::{Conv2dFused, Conv2dOptions, Outcome, Pool2dOptions, Values, Wanted};
 
-/// The sizes, and the shape of the output.
+/// Returns the sizes, and the shape of the output.
 fn sizes(x: &FlexTensor, weight: &FlexTensor, options: Conv2dOptions) -> (Conv2d, Shape) {
     let dims = |x: &FlexTensor| [0, 1, 2, 3].map(|i| x.layout().shape()[i]);
     let ([batch, channels_in, height, width], [channels_out, each, rows, columns]) = (dims(x), dims(weight));
@@ -63,7 +63,7 @@ pub(super) fn vjp(
     Values::optional_floats([dx, dw])
 }
 
-/// The sizes, and the shape of the output.
+/// Returns the sizes, and the shape of the output.
 fn pool(x: &FlexTensor, options: Pool2dOptions) -> (Pool2d, Shape) {
     let Pool2dOptions { kernel, stride, padding } = options;
     let [batch, channels, height, width] = [0, 1, 2, 3].map(|i| x.layout().shape()[i]);

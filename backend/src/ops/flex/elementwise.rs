@@ -1,4 +1,4 @@
-//! Functions of each element on flex, for f32: in place where nothing else holds the input.
+//! Elementwise functions on flex, for f32: in place if nothing else holds the input.
 
 use burn_flex::Flex;
 use grove_kernels::{self as kernels, Dropout};
@@ -6,7 +6,7 @@ use grove_kernels::{self as kernels, Dropout};
 use super::{contiguous, elements, map_in_place, shape, tensor};
 use crate::ops::{Gelu, GeluApproximation, Outcome, Rope, Values};
 
-/// A function of each element. A fresh tensor costs more than the function: its pages have to be got from the system.
+/// Applies a function to each element. A new tensor costs more than the function, since its pages come from the system.
 pub(super) fn map(mut inputs: Values<Flex>, in_place: fn(&mut [f32]), fresh: fn(&[f32]) -> Vec<f32>) -> Outcome<Flex> {
     let x = inputs.take_float(0);
     if x.is_unique() {
@@ -16,7 +16,7 @@ pub(super) fn map(mut inputs: Values<Flex>, in_place: fn(&mut [f32]), fresh: fn(
     Outcome::new([tensor(fresh(elements(&x)), shape(&x))])
 }
 
-/// The derivative of [`map`], of the input and the gradient, in place of the gradient.
+/// Computes the derivative of [`map`] from the input and the gradient, in place of the gradient.
 pub(super) fn map_vjp(
     mut residuals: Values<Flex>,
     mut grads: Values<Flex>,

@@ -1,5 +1,5 @@
-//! Linear maps on flex, for inputs of f32: the bias is where the product's sums begin. Weights of 16 bits, and quantised
-//! ones, are unpacked a tile at a time.
+//! Linear maps on flex, for f32 inputs. The sums of the product begin with the bias. Weights of 16 bits and quantised
+//! ones are unpacked panel by panel.
 
 use burn::tensor::{DType, Shape, ops::FloatTensorOps};
 use burn_flex::{Flex, FlexTensor};
@@ -23,7 +23,7 @@ fn plain(x: FlexTensor) -> FlexTensor {
     if right == 1 && down >= columns as isize || down == 1 && right >= rows as isize { x } else { contiguous(x) }
 }
 
-/// A matrix that [`plain`] gave.
+/// Views a result of [`plain`] as a matrix.
 fn matrix(x: &FlexTensor) -> Matrix<'_> {
     let (shape, strides) = (x.layout().shape(), x.layout().strides());
     let data = &x.storage::<f32>()[x.layout().start_offset().min(x.storage::<f32>().len())..];
@@ -54,7 +54,7 @@ fn product(a: Matrix<'_>, b: Matrix<'_>, bias: Option<&[f32]>, shape: Shape) -> 
     tensor(kernels::product(a, b, bias), shape)
 }
 
-/// True for a weight of 16 bits, where the other inputs are of f32.
+/// Returns true for a 16-bit weight with f32 inputs.
 pub(super) fn has_half_weight(inputs: &Values<Flex>) -> bool {
     let bias = || matches!(inputs.get(2), Some(Value::Float(bias)) if !is_f32(bias));
     matches!(inputs.dtype(1), DType::F16 | DType::BF16) && is_f32(inputs.float(0)) && !bias()
@@ -90,7 +90,8 @@ pub(super) fn vjp(mut residuals: Values<Flex>, mut grads: Values<Flex>, wanted: 
     let transposed = weight.as_ref().is_some_and(|weight| matrix(weight).transposed);
     let dw = x.as_ref().map(rows).map(|x| {
         if transposed {
-            // As the weight lies, so that gradients of other uses can be added in one pass, and an optimizer can walk both.
+            // In the layout of the weight, so that gradients of other uses are added in one pass, and an optimizer can
+            // iterate over both.
             let shape = Shape::from([grads.columns, x.columns]);
             return Flex::float_swap_dims(product(grads.transpose(), x, None, shape), 0, 1);
         }

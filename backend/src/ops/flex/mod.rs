@@ -1,4 +1,4 @@
-//! The flex backend's own kernels, for contiguous f32; everything else is composed.
+//! Kernels of the flex backend for contiguous f32. Other operations are composed.
 
 mod adam_step;
 mod attention;
@@ -95,7 +95,7 @@ impl Backend for Flex {
     }
 }
 
-/// A tensor of f32 in a shape.
+/// Returns an f32 tensor of a shape.
 fn tensor(values: Vec<f32>, shape: Shape) -> FlexTensor {
     FlexTensor::new(burn::tensor::Bytes::from_elems(values), Layout::contiguous(shape), DType::F32)
 }
@@ -117,12 +117,12 @@ fn elements(x: &FlexTensor) -> &[f32] {
     x.as_slice::<f32>().expect("a contiguous tensor of f32")
 }
 
-/// The shape of a tensor.
+/// Returns the shape of a tensor.
 fn shape(x: &FlexTensor) -> Shape {
     x.layout().shape().clone()
 }
 
-/// Maps the elements in place; in a copy, where something else holds the tensor or it is not contiguous.
+/// Changes the elements in place, or in a copy if the tensor is shared or not contiguous.
 fn map_in_place(x: FlexTensor, f: impl FnOnce(&mut [f32])) -> FlexTensor {
     let mut x = contiguous(x);
     let shape = shape(&x);

@@ -25,7 +25,7 @@ fn walk(steps: &Steps) -> kernels::Steps {
     kernels::Steps::new(steps.sizes(), steps.is_reverse())
 }
 
-/// The inputs of all steps through their weights.
+/// Projects the inputs of all steps by their weights.
 fn project(x: &FlexTensor, w_ih: &FlexTensor, bias: &[f32], sizes: &Sizes) -> Vec<f32> {
     let w_ih = Matrix::new(elements(w_ih), bias.len(), sizes.i);
     kernels::product(Matrix::new(elements(x), sizes.rows, sizes.i), w_ih.transpose(), Some(bias))

@@ -1,4 +1,4 @@
-//! Operations on rows on flex, for f32.
+//! Row operations on flex, for f32.
 
 use burn::tensor::Shape;
 use burn_flex::Flex;
@@ -7,8 +7,8 @@ use grove_kernels as kernels;
 use super::{contiguous, elements, map_in_place, shape, tensor};
 use crate::ops::{MaskedSoftmax, Outcome, RowNorm, Values, Wanted, embedding::sum_before};
 
-/// True for a softmax that the kernel computes. It knows no windows, padding and lengths, nor queries that see nothing, the
-/// first of more queries than there are keys.
+/// Returns true for a softmax that the kernel supports: no windows, padding or lengths, and no query without keys, which
+/// the first of more queries than keys are.
 pub(super) fn takes(softmax: &MaskedSoftmax, inputs: &Values<Flex>) -> bool {
     let scores = inputs.float(0).layout().shape();
     let plain = softmax.window.is_none() && inputs.get(1).is_none() && inputs.get(2).is_none();
