@@ -370,7 +370,7 @@ pub trait Backend: burn::tensor::backend::Backend {
 
     /// Negative log-likelihood of labels, `[rows]`, each one of the classes, under the softmax of logits,
     /// `[rows, classes]`: `[rows]`; and the logarithms of the sums of exponentials, `[rows]`, through which no gradient
-    /// flows.
+    /// flows. A label that is no class is an error on CPUs, and its row's loss is NaN on GPUs.
     fn nll(logits: FloatTensor<Self>, labels: IntTensor<Self>) -> (FloatTensor<Self>, FloatTensor<Self>) {
         rows::nll::<Self>(logits, labels)
     }
