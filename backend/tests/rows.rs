@@ -165,6 +165,26 @@ fn nll<B: Backend>(device: B::Device) {
     }
 }
 
+/// A label that is no class: an error on a CPU. On a GPU, which cannot stop, that row's loss is NaN and nothing outside
+/// the logits is read.
+fn nll_of_no_class<B: Backend>(device: B::Device) {
+    for wrong in [3, -1, i64::from(i32::MIN), i64::from(i32::MAX)] {
+        let losses = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            let labels = Tensor::<B, 1, Int>::from_data(TensorData::new(vec![0, wrong, 2], [3]), &device);
+            let losses =
+                B::nll(Tensor::<B, 2>::zeros([3, 3], &device).into_primitive().tensor(), labels.into_primitive());
+            float::<B, 1>(losses.0).into_data().iter::<f32>().collect::<Vec<_>>()
+        }));
+        if let Ok(losses) = losses {
+            assert!(losses[1].is_nan(), "label {wrong}: {losses:?}");
+            assert!(
+                [losses[0], losses[2]].iter().all(|loss| (loss - 3f32.ln()).abs() < 1e-6),
+                "label {wrong}: {losses:?}"
+            );
+        }
+    }
+}
+
 /// Looking rows up as a product with ones and zeros, where the table is used once, or also as an output layer, which leaves
 /// it a gradient before or after.
 fn embedding<B: Backend>(device: B::Device) {

@@ -44,11 +44,18 @@ fn nll_kernel<X: Float, L: Int>(
         sum += f32::exp(f32::cast_from(logits[start + i]) - largest);
         i += units;
     }
-    let log = f32::ln(cube_sum(&mut shared, sum, units));
+    let total = cube_sum(&mut shared, sum, units);
+    let log = f32::ln(total);
     if unit == 0 {
-        let label = f32::cast_from(logits[start + usize::cast_from(labels[row])]);
-        // The normaliser is subtracted from the shifted logit, which loses few digits.
-        losses[row] = X::cast_from(log - (label - largest));
+        // A negative label is a large number here.
+        let label = usize::cast_from(labels[row]);
+        // The logarithm of a negative number is NaN. Compilers for GPUs refuse NaN as a constant.
+        let mut loss = f32::ln(-total);
+        if label < classes {
+            // The normaliser is subtracted from the shifted logit, which loses few digits.
+            loss = log - (f32::cast_from(logits[start + label]) - largest);
+        }
+        losses[row] = X::cast_from(loss);
         normaliser[row] = log + largest;
     }
 }
@@ -59,8 +66,8 @@ fn launch<R: CubeRuntime>(inputs: [CubeTensor<R>; 2]) -> [CubeTensor<R>; 2] {
     let (rows, classes) = (shape[0], shape[1]);
     let (losses, normaliser) = (empty(&logits, [rows], logits.dtype), empty(&logits, [rows], DType::F32));
     let units = units_for(classes);
-    // SAFETY: rows are below those of the logits, which all other tensors share, and classes are below theirs. Each
-    // label must be a class.
+    // SAFETY: rows are below those of the logits, which all other tensors share, and classes are below theirs. A label
+    // is an index only if it is a class.
     unsafe {
         nll_kernel::launch_unchecked(
             &logits.client,
