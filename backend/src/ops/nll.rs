@@ -12,8 +12,10 @@ use super::{
 ///
 /// # Shapes
 /// - inputs: logits `[rows, classes]`; labels `[rows]`, each one of the classes
-/// - outputs `[rows]`: the losses; the logarithms of the sums of exponentials, in f32 where logits have 16 bits, through
+/// - outputs `[rows]`: the losses; the logarithms of the sums of exponentials, in f32 if logits have 16 bits, through
 ///   which no gradient flows
+///
+/// A label that is no class is an error on CPUs, and its row's loss is NaN on GPUs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Nll;
 
