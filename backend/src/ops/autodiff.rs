@@ -37,7 +37,7 @@ impl<B: Backend, C: CheckpointStrategy> Backend for Autodiff<B, C> {
         if kind == Differentiation::None {
             return untracked(B::run(operation, inner(inputs), &[]).outputs).into();
         }
-        // If this backend is differentiated itself, the saved values must be differentiable too.
+        // If this backend is differentiated itself, the values that the derivative uses must be differentiable too.
         if kind == Differentiation::Composed || needs.contains(&true) && operation.saves() {
             return operation.compose_differentiable(inputs, needs);
         }

@@ -15,7 +15,8 @@ pub(crate) trait Rules: Clone + Debug + PartialEq {
     const DIFFERENTIATION: Differentiation = Differentiation::Rule;
     /// Leading inputs that gradients flow to, where they are floating-point tensors.
     const DIFFERENTIABLE_INPUTS: usize = usize::MAX;
-    /// True if a backend may save more for the derivative than inputs and outputs.
+    /// True if the derivative uses computed values besides the first output: saved ones, or other outputs. No gradient
+    /// flows through them, so that derivatives of derivatives differentiate the composition.
     const SAVES: bool = false;
 
     /// Returns the shapes of the outputs.
@@ -159,7 +160,7 @@ macro_rules! operations {
                 match self { $(Self::$name(rules) => rules.compose(inputs, needs),)* }
             }
 
-            /// Returns true if a backend may save more for the derivative than inputs and outputs.
+            /// Returns true if the derivative uses computed values besides the first output.
             pub(crate) fn saves(&self) -> bool {
                 match self { $(Self::$name(_) => <$rules>::SAVES,)* }
             }
