@@ -10,6 +10,7 @@ pub(super) trait Value: Clone {
     fn constant(&self, value: f64) -> Self;
     fn plus(self, term: f64) -> Self;
     fn times(self, factor: f64) -> Self;
+    /// A fraction, from 0 to 1, to the power of `exponent`.
     fn power(self, exponent: f64) -> Self;
     /// `base` to the power of `self`.
     fn exponent_of(self, base: f64) -> Self;
@@ -68,7 +69,8 @@ impl<B: Backend> Value for Tensor<B, 1> {
         self.mul_scalar(factor)
     }
     fn power(self, exponent: f64) -> Self {
-        if exponent == 1.0 { self } else { self.powf_scalar(exponent) }
+        // A GPU adds and multiplies with one rounding, so that a fraction that ends at 0 may be less, and its power NaN.
+        if exponent == 1.0 { self } else { self.clamp_min(0.0).powf_scalar(exponent) }
     }
     fn exponent_of(self, base: f64) -> Self {
         self.constant(base).powf(self)
