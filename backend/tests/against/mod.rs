@@ -1,6 +1,9 @@
 //! Comparison of two functions of tensors and their gradients.
 
-use burn::tensor::{Tensor, TensorData};
+// Each test program uses a part of this.
+#![allow(dead_code)]
+
+use burn::tensor::{Tensor, TensorData, TensorPrimitive, ops::FloatTensor};
 use grove_backend::{Autodiff, Backend};
 
 use crate::common;
@@ -11,6 +14,14 @@ pub fn numbers<B: Backend, const D: usize>(shape: [usize; D], seed: u64, device:
     let hash = |i: u64| (i + seed).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 40;
     let values: Vec<f32> = (0..count).map(|i| hash(i) as f32 / (1 << 23) as f32 - 1.0).collect();
     Tensor::from_data(TensorData::new(values, shape), device)
+}
+
+pub fn float<B: Backend, const D: usize>(x: FloatTensor<B>) -> Tensor<B, D> {
+    Tensor::from_primitive(TensorPrimitive::Float(x))
+}
+
+pub fn primitive<B: Backend, const D: usize>(x: Tensor<B, D>) -> FloatTensor<B> {
+    x.into_primitive().tensor()
 }
 
 /// A function of flat tensors on the differentiating backend.
