@@ -7,6 +7,7 @@ use against::{compare, flat, numbers};
 use burn::tensor::{Bool, Int, Tensor, TensorData, activation};
 use grove_backend::{AttentionOptions, Autodiff, Backend, Dropout, KeyRanges, ops};
 
+#[allow(dead_code)] // Not every file uses all of it.
 mod against;
 #[macro_use]
 mod common;

@@ -11,6 +11,7 @@ use grove_backend::{
     ops::{self, Attention, Values},
 };
 
+#[allow(dead_code)] // Not every file uses all of it.
 mod against;
 #[macro_use]
 mod common;

@@ -1,8 +1,5 @@
 //! Comparison of two functions of tensors and their gradients.
 
-// Each test program uses a part of this.
-#![allow(dead_code)]
-
 use burn::tensor::{Tensor, TensorData, TensorPrimitive, ops::FloatTensor};
 use grove_backend::{Autodiff, Backend};
 
