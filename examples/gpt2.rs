@@ -1,20 +1,22 @@
 //! GPT-2 continues a text: `cargo run --example gpt2 -- --prompt "The letter was"`.
 
-mod common;
-#[path = "common/generation/mod.rs"]
-mod generation;
-
 use clap::Parser;
 use grove::{
-    models::{Gpt2, Gpt2Config, ModelError},
+    models::generation::{check_prompt, generate_with_draft, score_text},
     prelude::*,
-    tensor::DType,
-    tree::cast,
+    weights::Wanted,
 };
-use std::{path::Path, process::ExitCode};
-
-use common::finish;
-use generation::decoder::{DecoderArgs, Family, Run};
+use grove_cli::{
+    DeviceArgs, Exit, failure, finish,
+    generation::{
+        Prompt,
+        decoder::{DecoderArgs, Family, print_summary_of},
+        families::Gpt2s,
+        print_score,
+    },
+    resolve,
+};
+use std::{path::Path, process::ExitCode, time::Instant};
 
 /// Generates text with GPT-2, in any published size (gpt2, gpt2-medium, gpt2-large, gpt2-xl).
 #[derive(Parser, Debug)]
@@ -28,39 +30,55 @@ fn main() -> ExitCode {
     let Options { decoder } = Options::parse();
     finish(|| {
         decoder.generation.check()?;
-        decoder.device.spec()?.run(Run { options: &decoder, chat: None, family: Models })?
+        // The backend is chosen at run time: the program is compiled for each.
+        decoder.device.spec()?.run(Run(&decoder))?
     })
 }
 
-struct Models;
+/// The program, for whichever backend was chosen.
+struct Run<'a>(&'a DecoderArgs);
 
-impl Family for Models {
-    type Model<B: Backend> = Gpt2<B>;
-    const SHIPS: &'static str = "gpt2-austen";
-    const PUBLISHED: &'static str = "openai-community/gpt2";
+impl Program for Run<'_> {
+    type Output = Result<(), Exit>;
 
-    fn preset<B: Backend>(name: &str) -> Result<Gpt2<B>, ModelError> {
-        Gpt2::skeleton(&Gpt2Config::preset(name)?)
-    }
+    fn run<B: Backend>(self, device: B::Device) -> Result<(), Exit> {
+        let DecoderArgs { model, device: DeviceArgs { dtype, .. }, generation, draft, summary } = self.0;
+        if *summary {
+            return print_summary_of::<B, Gpt2s>(self.0);
+        }
+        // The model's directory, downloaded where it is a hub id.
+        let path = resolve(model.as_deref(), Gpt2s::SHIPS, &Wanted::model())?;
+        // The prompt by the model's tokenizer, and settings completed by its generation_config.json.
+        let prompt = Prompt::read(generation, &path)?;
 
-    fn configured<B: Backend>(file: &Path) -> Result<Gpt2<B>, ModelError> {
-        Gpt2::skeleton(&Gpt2Config::from_file(file)?)
-    }
-
-    fn skeleton<B: Backend>(path: &Path, dtype: Option<DType>) -> Result<Gpt2<B>, ModelError> {
-        let skeleton = Gpt2::skeleton(&Gpt2Config::beside(path)?)?;
-        Ok(cast(skeleton, dtype.unwrap_or(DType::F32).into()))
-    }
-
-    fn load<B: Backend>(path: &Path, device: &B::Device, dtype: Option<DType>) -> Result<Gpt2<B>, ModelError> {
-        Ok(Gpt2::from_path(path, device, dtype)?.0)
-    }
-
-    fn logits<B: Backend>(model: &Gpt2<B>, ids: Tensor<B, 2, Int>) -> Tensor<B, 3> {
-        model.forward(ids)
-    }
-
-    fn cache_bytes<B: Backend>(model: &Gpt2<B>, positions: usize) -> usize {
-        model.cache_bytes(positions)
+        let begun = Instant::now();
+        let load = |path: &Path| -> Result<Gpt2<B>, Exit> {
+            self.0.fits::<B, Gpt2s>(path)?;
+            let (model, _) = Gpt2::from_path(path, &device, dtype.wanted()).map_err(failure)?;
+            Ok(model)
+        };
+        let model = load(&path)?;
+        if generation.score {
+            let score = score_text(&model, &prompt.ids, generation.stride, |model, ids| model.forward(ids));
+            return print_score(generation, &model, &prompt.ids, score.map_err(failure)?);
+        }
+        check_prompt(&model, &prompt.ids).map_err(failure)?;
+        // A smaller model that proposes what comes next.
+        let small = match &draft.draft {
+            Some(draft) => Some(load(&resolve(Some(draft), "", &Wanted::model())?)?),
+            None => None,
+        };
+        // Each token is handed to `show`, which tells whether to go on.
+        prompt.speak(generation, begun.elapsed().as_secs_f64(), |prompts, settings, show| match &small {
+            None => Ok((generate(&model, prompts, settings, show)?, None)),
+            Some(small) => {
+                let show = |token| show(0, token);
+                let (row, drafted) =
+                    generate_with_draft(&model, small, &prompts[0], draft.draft_tokens, settings, show)?;
+                Ok((vec![row], Some(drafted)))
+            }
+        })?;
+        self.0.tell_published(Gpt2s::PUBLISHED);
+        Ok(())
     }
 }

@@ -1,16 +1,12 @@
 //! A ResNet tells what is on pictures: `cargo run --example resnet -- --model microsoft/resnet-50 --image cat.jpg`.
 
-#[path = "common/mod.rs"]
-mod common;
-#[path = "common/vision/mod.rs"]
-mod vision;
-
 use clap::Parser;
 use grove::prelude::*;
+use grove_cli::{
+    Exit, finish,
+    vision::{ClassifyArgs, Published, classify},
+};
 use std::process::ExitCode;
-
-use common::{Exit, finish};
-use vision::{ClassifyArgs, Published, classify};
 
 /// Tells what is on pictures with a ResNet, wide ResNet or ResNeXt of torchvision, timm or transformers.
 ///

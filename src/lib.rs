@@ -9,7 +9,9 @@ pub use anchor::anchors;
 
 /// Backends, and choosing one at run time.
 pub use grove_backend as backend;
-/// Pictures: decoding, preprocessing, augmentation, data sets.
+/// Atomic writes, and errors with paths.
+pub use grove_files as files;
+/// Images: decoding, preprocessing, augmentation, data sets.
 pub use grove_images as images;
 /// Layers and losses.
 pub use grove_layers as layers;
@@ -33,7 +35,7 @@ pub use grove_backend::Backend;
 
 /// Common imports of programs: `use grove::prelude::*;`.
 pub mod prelude {
-    pub use burn::tensor::{Bool, Float, Int, Tensor};
+    pub use burn::tensor::{Bool, Device, ElementConversion, Float, Int, Tensor};
     #[cfg(feature = "candle")]
     pub use grove_backend::Candle;
     #[cfg(feature = "cuda")]
@@ -41,11 +43,15 @@ pub mod prelude {
     #[cfg(feature = "flex")]
     pub use grove_backend::Flex;
     pub use grove_backend::{Autodiff, Backend, BackendName, DeviceSpec, Program};
+    pub use grove_layers::{Conv2d, Embedding, LayerNorm, Linear, RmsNorm, dropout};
+    pub use grove_models::bert::{BertForSequenceClassification, BertForTokenClassification, SentenceEncoder};
     pub use grove_models::{
         Bert, BertConfig, Decoder, GenerateOptions, Generated, Gpt2, Gpt2Config, GptNeo, GptNeoConfig, Llama,
         LlamaConfig, ResNet, ResNetConfig, RnnClassifier, RnnClassifierConfig, RnnKind, RnnLm, RnnLmConfig, Tokenizer,
         Vit, VitConfig, generate, generation::Sampling,
     };
+    pub use grove_optim::{Adamw, GradientTransformation, adamw, apply_updates, chain, clip_by_global_norm, matrices};
+    pub use grove_train::{FitOptions, StepOptions, TrainState, fit, train_step, train_step_with};
     pub use grove_transform::{eval_shape, grad, value_and_grad, value_and_grad_aux};
     pub use grove_tree::{self as tree, Array, Init, Key, Tree};
 }

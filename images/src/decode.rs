@@ -4,6 +4,7 @@ use std::fs::File;
 use std::io::{Cursor, Read};
 use std::path::Path;
 
+use grove_files::failed_download;
 use image::error::{ImageError as CodecError, LimitErrorKind};
 use image::{DynamicImage, ImageDecoder, ImageFormat, ImageReader, RgbImage};
 
@@ -183,11 +184,8 @@ fn unknown(bytes: &[u8], name: &Path) -> ImageError {
         () if start.starts_with(b"8BPS") => return unsupported("a Photoshop document"),
         () if start.starts_with(b"%PDF") => return unsupported("a PDF document"),
         () if text.starts_with("<svg") || text.starts_with("<?xml") => return unsupported("an SVG or XML document"),
-        () if text.starts_with("version https://git-lfs") => "it is a git-lfs pointer; run `git lfs pull`",
-        () if text.starts_with("<!doctype html") || text.starts_with("<html") => {
-            "it is a web page; the download went wrong, fetch the picture itself"
-        }
-        () => "its first bytes belong to no format that is read (JPEG, PNG, WebP, GIF, BMP, TIFF)",
+        () => failed_download(bytes)
+            .unwrap_or("its first bytes belong to no format that is read (JPEG, PNG, WebP, GIF, BMP, TIFF)"),
     };
     ImageError::NotAnImage { file, found: found.to_owned() }
 }

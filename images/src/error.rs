@@ -2,6 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
+use grove_files::FileError;
+
 /// Result type of this crate.
 pub type Result<T> = std::result::Result<T, ImageError>;
 
@@ -10,15 +12,8 @@ pub type Result<T> = std::result::Result<T, ImageError>;
 #[non_exhaustive]
 pub enum ImageError {
     /// The operating system refused an operation.
-    #[error("cannot {action} {}: {source}", path.display())]
-    Io {
-        /// The operation: "open", "write", ….
-        action: &'static str,
-        /// The file or directory.
-        path: PathBuf,
-        /// The system's error.
-        source: std::io::Error,
-    },
+    #[error(transparent)]
+    Io(#[from] FileError),
 
     /// The file is not an image: it is empty, a directory, a web page, a git-lfs pointer, ….
     #[error("{} is not a picture: {found}", file.display())]
@@ -93,8 +88,8 @@ pub enum ImageError {
 impl ImageError {
     /// For `map_err` on an operation of `std::io`: `.map_err(ImageError::io("open", path))`.
     pub(crate) fn io(action: &'static str, path: impl Into<PathBuf>) -> impl FnOnce(std::io::Error) -> Self {
-        let path = path.into();
-        move |source| Self::Io { action, path, source }
+        let named = FileError::io(action, path);
+        move |source| named(source).into()
     }
 
     pub(crate) fn config(file: &Path, reason: impl Into<String>) -> Self {

@@ -40,6 +40,14 @@ pub(crate) fn config_file(path: &Path) -> PathBuf {
     if path.is_dir() { path.join("config.json") } else { path.to_owned() }
 }
 
+/// Reads a `config.json`, given by its file or its directory, and checks it. Errors name the file.
+pub(crate) fn read_config<C: DeserializeOwned>(path: &Path, validate: impl Fn(&C) -> Result<()>) -> Result<C> {
+    let file = config_file(path);
+    let config: C = read_json(&file)?;
+    validate(&config).map_err(|error| ModelError::Json { file, reason: error.to_string() })?;
+    Ok(config)
+}
+
 /// The `config.json` that belongs to a model: in its directory, or beside its weights file.
 pub(crate) fn config_beside(model: &Path) -> PathBuf {
     if model.is_dir() { model.join("config.json") } else { model.with_file_name("config.json") }
@@ -167,12 +175,6 @@ pub(crate) fn write_json(file: &Path, value: &impl Serialize) -> Result<()> {
 
 /// Writes a text beside the old file and takes its name at the end.
 pub(crate) fn write_text(file: &Path, text: &str) -> Result<()> {
-    grove_weights::write_atomically(file, |writer| {
-        std::io::Write::write_all(writer, text.as_bytes()).map_err(|source| grove_weights::WeightsError::Io {
-            action: "write",
-            path: file.into(),
-            source,
-        })
-    })?;
-    Ok(())
+    let written = grove_files::write_atomically(file, |writer| writer.write_all(text.as_bytes()));
+    Ok(written.map_err(grove_weights::WeightsError::from)?)
 }

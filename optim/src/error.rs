@@ -1,4 +1,4 @@
-use grove_tree::edits;
+use grove_tree::similar;
 use thiserror::Error;
 
 /// An error in building an optimizer from a configuration, or in reading a state.
@@ -32,6 +32,14 @@ pub enum OptimError {
         value: String,
         /// Description of the valid values.
         expected: &'static str,
+    },
+    /// A pattern of frozen parameters fits no path.
+    #[error("{pattern}: nothing in the model is called so; its first parts are {}", first.join(", "))]
+    UnmatchedPattern {
+        /// The pattern.
+        pattern: String,
+        /// The first paths of the model.
+        first: Vec<String>,
     },
     /// The text is not a valid configuration.
     #[error("this is no configuration of an optimizer: {0}")]
@@ -67,8 +75,12 @@ fn listed(names: &[String]) -> String {
     if names.is_empty() { "none".to_owned() } else { names.join(", ") }
 }
 
-/// `, did you mean …?` for a name within edit distance 2.
+/// `, did you mean …?` for a name that resembles a known one, or the last part of a known path.
 fn meant(name: &str, known: &[String]) -> String {
-    let near = |other: &&String| edits(name, other.rsplit('.').next().unwrap_or(other)) <= 2;
-    known.iter().find(near).map(|other| format!(", did you mean `{other}`?")).unwrap_or_default()
+    fn last(path: &str) -> &str {
+        path.rsplit('.').next().unwrap_or(path)
+    }
+    let near = similar(name, known.iter().map(|path| last(path)));
+    let path = near.first().and_then(|near| known.iter().find(|path| last(path) == *near));
+    path.map(|path| format!(", did you mean `{path}`?")).unwrap_or_default()
 }

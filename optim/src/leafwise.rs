@@ -8,11 +8,16 @@ use std::collections::VecDeque;
 
 use crate::transformation::together;
 
-/// Applies a function to the flattened leaves of several trees that are present in the first; the others stay.
+/// Applies element-wise mathematics to the leaves of several trees of one structure: the updates, then states or
+/// parameters. The function gets one leaf of each tree, flattened to `[n]`, and returns the new ones.
 ///
-/// The leaves of a row are f32, or f64 where one of them is. The first tree is the updates. Where a leaf is absent there,
-/// the whole row is left as it is.
-pub(crate) fn elementwise<B: Backend, P: Tree<B>, const N: usize>(
+/// The leaves of a row are f32, or f64 where one of them is. Where the updates have no floating-point leaf, the whole
+/// row stays unchanged.
+///
+/// # Panics
+/// If the trees do not have the same structure, or a state has no leaf, or one of another shape, for an update.
+#[track_caller]
+pub fn elementwise<B: Backend, P: Tree<B>, const N: usize>(
     trees: [P; N],
     mut f: impl FnMut([Tensor<B, 1>; N]) -> [Tensor<B, 1>; N],
 ) -> [P; N] {
@@ -154,8 +159,8 @@ pub(crate) fn takes_part<B: Backend>(leaf: &AnyArray<B>) -> bool {
 }
 
 /// Zeros in f32, or f64 where the leaf is, for each floating-point leaf, absent where the parameter is; other leaves are
-/// absent.
-pub(crate) fn zeros_like<B: Backend, P: Tree<B>>(params: &P) -> P {
+/// absent. The initial state of a moment.
+pub fn zeros_like<B: Backend, P: Tree<B>>(params: &P) -> P {
     filled_like(params, 0.0)
 }
 

@@ -1,9 +1,11 @@
 //! Filters of parameters by rank and role. [`by_path`](grove_tree::by_path) selects them by path.
 
 use grove_backend::Backend;
-use grove_tree::{AnyArray, Filter, Node, Path, Tree, Visitor};
+use grove_tree::{AnyArray, Filter, Node, Path, Tree, Visitor, by_path, is_param, path_fits, paths};
 use serde::{Deserialize, Serialize};
 use std::{collections::HashSet, ops::RangeBounds};
+
+use crate::OptimError;
 
 /// Passes parameters with two axes or more, the usual ones for weight decay. Biases and the scales of norms do not
 /// pass.
@@ -22,6 +24,43 @@ pub fn matrices<B: Backend>() -> Filter<B> {
 /// ```
 pub fn by_rank<B: Backend>(rank: impl RangeBounds<usize> + Send + Sync + 'static) -> Filter<B> {
     Filter::new(move |path, leaf| leaf.dtype().is_float() && !path.is_buffer() && rank.contains(&leaf.shape().len()))
+}
+
+/// Passes all parameters but those whose paths fit one of the patterns of [`by_path`], which are frozen.
+///
+/// Patterns may leave out `prefix`, the path of a part of the model, with its dot.
+///
+/// ```
+/// # use grove_optim::except;
+/// # use grove_tree::{Array, filter, leaves};
+/// # type B = burn_flex::Flex;
+/// let layer = || (Array::<B, 2>::absent([2, 3]), Array::<B, 1>::absent([2]));
+/// let model = (layer(), layer());
+/// assert!(except(&model, &["0.**"], "").is_ok());
+/// assert!(except(&model, &["2.**"], "").is_err());
+/// assert!(except(&model, &["1"], "0.").is_ok()); // 0.1
+/// ```
+///
+/// # Errors
+/// If a pattern fits no path of the parameters.
+pub fn except<B: Backend>(
+    params: &impl Tree<B>,
+    patterns: &[impl AsRef<str>],
+    prefix: &str,
+) -> Result<Filter<B>, OptimError> {
+    let known = paths(params);
+    let mut passing = is_param();
+    for pattern in patterns.iter().map(AsRef::as_ref) {
+        let written = [pattern.to_owned(), format!("{prefix}{pattern}")];
+        if !known.iter().any(|path| written.iter().any(|pattern| path_fits(pattern, path))) {
+            let first = known.iter().take(3).map(|path| path.strip_prefix(prefix).unwrap_or(path).to_owned());
+            return Err(OptimError::UnmatchedPattern { pattern: pattern.into(), first: first.collect() });
+        }
+        for pattern in written {
+            passing = passing & !by_path(&pattern).optional();
+        }
+    }
+    Ok(passing)
 }
 
 /// Role of a parameter in a model. Each parameter has one role.

@@ -13,6 +13,46 @@ use crate::leafwise::widest;
 /// Updates are f32 from the first transformation on, and so are states, whatever the parameters' dtype; f64 stays f64.
 /// Leaves that are absent from the updates, and leaves that are not floating-point, stay unchanged and have absent
 /// states. On a skeleton, [`init`](Self::init) returns the skeleton of the state.
+///
+/// # A transformation of one's own
+/// A function of updates and parameters is one by [`stateless`](crate::stateless). With a state it is a struct; [`elementwise`](crate::elementwise) walks over
+/// the leaves, and [`zeros_like`](crate::zeros_like), [`zero_count`] and [`increment`](crate::increment) make states. Momentum by signs:
+///
+/// ```
+/// use grove_backend::Backend;
+/// use grove_optim::{GradientTransformation, chain, elementwise, scale, zeros_like};
+/// use grove_tree::{Array, Tree};
+/// # use burn::tensor::Tensor;
+///
+/// struct ScaleBySignum(f64);
+///
+/// impl<B: Backend, P: Tree<B>> GradientTransformation<B, P> for ScaleBySignum {
+///     type State = P;
+///     fn init(&self, params: &P) -> P {
+///         zeros_like(params)
+///     }
+///     fn update(&self, updates: P, mu: P, _params: &P) -> (P, P) {
+///         let [updates, mu] = elementwise([updates, mu], |[g, mu]| {
+///             let mu = mu * self.0 + g * (1.0 - self.0);
+///             [mu.clone().sign(), mu]
+///         });
+///         (updates, mu)
+///     }
+/// }
+///
+/// # type B = burn_flex::Flex;
+/// let params = Array::<B, 1>::new(Tensor::from_floats([1.0, 2.0], &Default::default()));
+/// let grads = Array::<B, 1>::new(Tensor::from_floats([3.0, -4.0], &Default::default()));
+/// let optimizer = chain((ScaleBySignum(0.9), scale(-0.1)));
+/// let (params, _state) = optimizer.step(grads, optimizer.init(&params), params);
+/// params.val().to_data().assert_approx_eq::<f32>(&[0.9f32, 2.1].into(), Default::default());
+/// ```
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is no gradient transformation of `{P}`",
+    label = "no gradient transformation",
+    note = "a chain is a tuple of at most 8 transformations; for more, nest tuples or collect `boxed` parts in a `Vec`",
+    note = "`{P}` has to be a tree on the backend `{B}`: `#[derive(Tree)]`"
+)]
 pub trait GradientTransformation<B: Backend, P: Tree<B>> {
     /// The state that is carried from step to step.
     type State: Tree<B>;
@@ -98,7 +138,7 @@ pub(crate) fn check_mask<B: Backend, P: Tree<B>>(mask: &Filter<B>, params: &P) {
 pub type Count<B> = Array<B, 1, Int>;
 
 /// The count before the first step; absent for a skeleton.
-pub(crate) fn zero_count<B: Backend, P: Tree<B>>(params: &P) -> Count<B> {
+pub fn zero_count<B: Backend, P: Tree<B>>(params: &P) -> Count<B> {
     match device_of(params) {
         Some(device) => Array::new(Tensor::zeros([1], &device)),
         None => Array::absent([1]),
@@ -106,7 +146,7 @@ pub(crate) fn zero_count<B: Backend, P: Tree<B>>(params: &P) -> Count<B> {
 }
 
 /// The count after one more step.
-pub(crate) fn increment<B: Backend>(count: Count<B>) -> Count<B> {
+pub fn increment<B: Backend>(count: Count<B>) -> Count<B> {
     Array::new(count.val().add_scalar(1))
 }
 
@@ -121,8 +161,8 @@ pub(crate) fn bound(steps: u64) -> i64 {
     steps.min(i32::MAX as u64) as i64
 }
 
-/// The device of the first present leaf.
-pub(crate) fn device_of<B: Backend, P: Tree<B>>(params: &P) -> Option<B::Device> {
+/// The device of the first present leaf; `None` for a skeleton.
+pub fn device_of<B: Backend, P: Tree<B>>(params: &P) -> Option<B::Device> {
     let mut device = None;
     params.visit(&mut Path::root(), &mut |_: &Path, leaf: &grove_tree::AnyArray<B>| {
         if device.is_none() {

@@ -2,6 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
+use grove_files::FileError;
+
 use crate::printable::error_message;
 
 /// Result type of this crate.
@@ -12,15 +14,8 @@ pub type Result<T> = std::result::Result<T, TextError>;
 #[non_exhaustive]
 pub enum TextError {
     /// The operating system refused an operation.
-    #[error("cannot {action} {}: {source}", path.display())]
-    Io {
-        /// The operation: "open", "read", ….
-        action: &'static str,
-        /// The file or directory.
-        path: PathBuf,
-        /// The system's error.
-        source: std::io::Error,
-    },
+    #[error(transparent)]
+    Io(#[from] FileError),
 
     /// The file is not a SentencePiece model, or not a supported one.
     #[error("{} is not a SentencePiece model that can be used: {reason}", file.display())]
@@ -68,8 +63,8 @@ fn place(line: Option<usize>) -> String {
 impl TextError {
     /// For `map_err` on an operation of `std::io`: `.map_err(TextError::io("open", path))`.
     pub(crate) fn io(action: &'static str, path: impl Into<PathBuf>) -> impl FnOnce(std::io::Error) -> Self {
-        let path = path.into();
-        move |source| Self::Io { action, path, source }
+        let named = FileError::io(action, path);
+        move |source| named(source).into()
     }
 
     // The reasons below may quote a file, so they are shortened.

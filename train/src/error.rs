@@ -1,5 +1,6 @@
 use std::path::PathBuf;
 
+use grove_files::FileError;
 use grove_weights::WeightsError;
 
 use crate::{SettingDifference, data::DataError, log::LogError};
@@ -21,15 +22,8 @@ pub enum TrainError {
     Weights(#[from] WeightsError),
 
     /// The operating system refused.
-    #[error("cannot {action} {}: {source}", path.display())]
-    Io {
-        /// The failed action: "open", "rename", ….
-        action: &'static str,
-        /// The file or directory.
-        path: PathBuf,
-        /// The system's error.
-        source: std::io::Error,
-    },
+    #[error(transparent)]
+    Io(#[from] FileError),
 
     /// The checkpoint was written by a later grove.
     #[error("{} has format {found}, and this grove reads format {known}: update grove, or train in another directory", path.display())]
@@ -147,8 +141,8 @@ fn advice(kept: &Option<PathBuf>) -> String {
 impl TrainError {
     /// For `map_err` of what the operating system says.
     pub(crate) fn io(action: &'static str, path: impl Into<PathBuf>) -> impl FnOnce(std::io::Error) -> Self {
-        let path = path.into();
-        move |source| Self::Io { action, path, source }
+        let named = FileError::io(action, path);
+        move |source| named(source).into()
     }
 }
 

@@ -138,6 +138,6 @@ mod tests {
         let path = directory.path().join("file");
         fs::write(&path, "").expect("written");
         let error = RunLock::acquire(&path).expect_err("it is a file");
-        assert!(matches!(&error, TrainError::Io { path: named, .. } if *named == path), "{error:?}");
+        assert!(matches!(&error, TrainError::Io(error) if error.path == path), "{error:?}");
     }
 }

@@ -123,9 +123,41 @@ where
     T: GradientTransformation<B, M>,
     O: Into<Outcome<B, M>>,
 {
+    train_step_with(loss_fn, optimizer, StepOptions::default())
+}
+
+/// [`train_step`] with options: a part of the tree is trained, or the loss function computes in 16 bits.
+///
+/// ```
+/// use burn::tensor::Tensor;
+/// use grove_optim::{GradientTransformation, Sgd, sgd};
+/// use grove_train::{StepOptions, train_step_with};
+/// use grove_tree::{Array, Key, by_path};
+/// # type B = burn_flex::Flex;
+/// let one = || Array::<B, 1>::new(Tensor::from_floats([1.0], &Default::default()));
+/// let (model, optimizer) = (vec![one(), one()], sgd(0.1, Sgd::default()));
+/// let options = StepOptions { trainable: by_path("1"), ..Default::default() };
+/// let step = train_step_with(|m: Vec<Array<_, 1>>, _: &(), _key| m[0].val() * m[1].val(), &optimizer, options);
+/// let state = optimizer.init(&model);
+/// let (model, _state, _metrics) = step(model, state, &(), Key::new(0));
+/// assert_eq!(model[0].val().into_scalar(), 1.0);
+/// assert!((model[1].val().into_scalar() - 0.9).abs() < 1e-6);
+/// ```
+#[allow(clippy::type_complexity)]
+pub fn train_step_with<'a, B, M, T, D, O>(
+    loss_fn: impl Fn(M::On<Autodiff<B>>, &D, Key) -> O + 'a,
+    optimizer: &'a T,
+    options: StepOptions<B>,
+) -> impl Fn(M, T::State, &D, Key) -> (M, T::State, Metrics<B>) + 'a
+where
+    B: Backend,
+    M: Tree<B>,
+    T: GradientTransformation<B, M>,
+    O: Into<Outcome<B, M>>,
+{
     move |model, state, batch, key| {
         let Gradients { grads, successor, measured: (loss, others), .. } =
-            gradients(&model, &loss_fn, batch, key, &StepOptions::default(), None);
+            gradients(&model, &loss_fn, batch, key, &options, None);
         let metrics = Metrics::new(loss, others, &grads);
         let (model, state) = optimizer.step(grads, state, model);
         (with_buffers(model, successor), state, metrics)

@@ -204,6 +204,25 @@ impl<B: Backend> AnyArray<B> {
         self.map_float(B::float_sqrt)
     }
 
+    /// Signs of a floating-point leaf, -1, 0 or 1; other leaves are unchanged.
+    pub fn sign(self) -> Self {
+        self.map_float(B::float_sign)
+    }
+
+    /// Absolute values of a floating-point leaf; other leaves are unchanged.
+    pub fn abs(self) -> Self {
+        self.map_float(B::float_abs)
+    }
+
+    /// Mean of all elements of a floating-point leaf, `[1]`, in the leaf's dtype; `None` unless it is present and float.
+    /// [`widen`](Self::widen) first where 16 bits are too few for the sum.
+    pub fn mean(self) -> Option<Self> {
+        match self.value? {
+            AnyTensor::Float(x) => Some(Self::present(AnyTensor::Float(B::float_mean(x)))),
+            _ => None,
+        }
+    }
+
     /// Applies a function, which must keep shape and dtype, to a floating-point value; other leaves are unchanged.
     pub fn map_float(self, f: impl FnOnce(FloatTensor<B>) -> FloatTensor<B>) -> Self {
         self.map_value(|value| match value {

@@ -37,6 +37,7 @@ mod partition;
 mod path;
 mod pattern;
 mod print;
+mod similar;
 mod structure;
 mod summary;
 mod tree;
@@ -56,8 +57,8 @@ pub use map::{
 pub use named::{NamedLeaves, named_leaves, with_named_leaves};
 pub use partition::{combine, filter, partition};
 pub use path::Path;
-pub use pattern::edits;
 pub use print::display;
+pub use similar::similar;
 pub use structure::{StaticValue, Structure, structure};
 pub use summary::{count_bytes, count_params, summary};
 pub use tree::{Node, Tree, Visitor};

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use burn::tensor::{DType, TensorData};
+use grove_tree::similar;
 
 use crate::entry::{Contents, Entry, TensorInfo};
 use crate::error::{Result, WeightsError};
@@ -13,7 +14,6 @@ use crate::format::read_contents;
 use crate::gguf::{GgufMetadata, Split};
 use crate::locate::{ShardIndex, file_name, find};
 use crate::mapped::MappedFile;
-use crate::suggest::suggest;
 use crate::view::{View, check_decodable, materialise};
 
 /// Named tensors on disk: safetensors or PyTorch files, single or sharded, numpy's `.npz` and `.npy`, or llama.cpp's
@@ -187,7 +187,7 @@ impl Checkpoint {
         let (file, entry) = self.tensors.get(name).ok_or_else(|| WeightsError::UnknownTensor {
             name: name.into(),
             place: self.directory.clone(),
-            suggestions: suggest(name, self.names()),
+            suggestions: similar(name, self.names()).into_iter().map(str::to_owned).collect(),
         })?;
         Ok((&*self.files[*file], entry))
     }

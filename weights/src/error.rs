@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use grove_files::FileError;
+
 use crate::report::Report;
 
 /// Result type of this crate.
@@ -13,15 +15,8 @@ pub type Result<T> = std::result::Result<T, WeightsError>;
 #[non_exhaustive]
 pub enum WeightsError {
     /// The operating system refused an operation.
-    #[error("cannot {action} {}: {source}", path.display())]
-    Io {
-        /// The operation: "open", "write", ….
-        action: &'static str,
-        /// The file or directory.
-        path: PathBuf,
-        /// The system's error.
-        source: std::io::Error,
-    },
+    #[error(transparent)]
+    Io(#[from] FileError),
 
     /// A directory contains no weights under any name known to this crate.
     #[error("no weights in {}: looked for {}{}", directory.display(), looked_for.join(", "), cannot_read(foreign))]
@@ -261,8 +256,8 @@ pub enum WeightsError {
 impl WeightsError {
     /// For `map_err` on an operation of `std::io`: `.map_err(WeightsError::io("open", path))`.
     pub(crate) fn io(action: &'static str, path: impl Into<PathBuf>) -> impl FnOnce(std::io::Error) -> Self {
-        let path = path.into();
-        move |source| Self::Io { action, path, source }
+        let named = FileError::io(action, path);
+        move |source| named(source).into()
     }
 
     /// Returns the report of [`WeightsError::Incompatible`]; `None` for every other error.
@@ -280,6 +275,6 @@ fn cannot_read(foreign: &[String]) -> String {
 }
 
 /// `; did you mean ‘a’ or ‘b’?`, or nothing.
-fn did_you_mean(suggestions: &[String]) -> String {
+pub(crate) fn did_you_mean(suggestions: &[String]) -> String {
     if suggestions.is_empty() { String::new() } else { format!("; did you mean `{}`?", suggestions.join("` or `")) }
 }

@@ -37,7 +37,6 @@
 //! Files are not trusted. Any problem with one is a [`WeightsError`] that names file and tensor.
 #![warn(missing_docs)]
 
-mod atomic;
 mod checkpoint;
 mod convert;
 mod entry;
@@ -64,15 +63,13 @@ mod save;
 mod shards;
 mod source;
 mod step;
-mod suggest;
 mod unique;
 mod view;
 mod zip;
 
-pub use atomic::{directory_of, write_atomically};
 pub use checkpoint::Checkpoint;
 pub use entry::{StoredDtype, TensorInfo};
-pub use error::{Result, WeightsError};
+pub use error::WeightsError;
 pub use gguf::{BlockType, GgufArray, GgufMetadata, GgufValue};
 pub use hub::{Certificates, HubOptions, Wanted, fetch};
 pub use load::{LoadOptions, load, load_tree};

@@ -4,6 +4,7 @@ use std::fs::File;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
+use grove_files::failed_download;
 use memmap2::Mmap;
 
 use crate::error::{Result, WeightsError};
@@ -12,7 +13,7 @@ use crate::error::{Result, WeightsError};
 ///
 /// The pages are the operating system's cache of the file; values are copied only when a tensor is read. The file
 /// must not be shortened while it is mapped, or the system ends the process with `SIGBUS`. Replace a file by renaming
-/// another over it, as [`write_atomically`](crate::write_atomically) does.
+/// another over it, as [`write_atomically`](grove_files::write_atomically) does.
 #[derive(Debug)]
 pub(crate) struct MappedFile {
     path: PathBuf,
@@ -91,18 +92,9 @@ impl MappedFile {
     /// under the model's name; `None` for any other file.
     fn disguise(&self) -> Option<&'static str> {
         let head = self.bytes().get(..512).unwrap_or(self.bytes());
-        let text = String::from_utf8_lossy(head).trim_start().to_ascii_lowercase();
-        if text.starts_with("version https://git-lfs") {
-            Some("it is a git-lfs pointer; run `git lfs pull` in its repository to get the content")
-        } else if text.starts_with("<!doctype") || text.starts_with("<html") || text.starts_with("<?xml") {
-            Some("it is a web page, saved in place of the download")
-        } else if text.starts_with(['{', '[']) && !head.contains(&0) {
-            // With zero bytes it may be a safetensors file: a header length of 123 begins like an object, 91 like a
-            // list.
-            Some("it is JSON text")
-        } else {
-            None
-        }
+        // With zero bytes it may be a safetensors file: a header length of 123 begins like an object, 91 like a list.
+        let json = || matches!(head.trim_ascii_start(), [b'{' | b'[', ..]) && !head.contains(&0);
+        failed_download(head).or_else(|| json().then_some("it is JSON text"))
     }
 }
 

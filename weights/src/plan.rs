@@ -11,7 +11,6 @@ use crate::placement::{Placement, Slot};
 use crate::raw;
 use crate::report::{Loaded, Mismatched, Missing, Report, Unexpected};
 use crate::step::Step;
-use crate::suggest::suggest;
 
 /// Largest number of missing, and of unexpected, names that get suggestions.
 const SUGGESTED: usize = 20;
@@ -61,8 +60,8 @@ fn add_suggestions(report: &mut Report, map: &NameMap) {
     let wanted: Vec<String> = report.missing.iter().flat_map(|missing| missing.names.clone()).collect();
     let similar = |name: &str, among: &[String]| -> Vec<String> {
         let bare = |name| map.without_prefix(name).1;
-        let found = suggest(bare(name), among.iter().map(|name| bare(name)));
-        among.iter().filter(|name| found.iter().any(|found| found == bare(name))).cloned().collect()
+        let found = grove_tree::similar(bare(name), among.iter().map(|name| bare(name)));
+        among.iter().filter(|name| found.contains(&bare(name))).cloned().collect()
     };
     for missing in report.missing.iter_mut().take(SUGGESTED) {
         missing.suggestions = similar(missing.names.first().unwrap_or(&missing.path), &left_over);

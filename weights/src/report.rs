@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use crate::error::did_you_mean;
+
 /// Number of lines printed per section.
 const SHOWN: usize = 10;
 
@@ -123,10 +125,6 @@ fn section<T>(f: &mut fmt::Formatter<'_>, title: &str, items: &[T], line: impl F
 
 fn quoted(names: &[String]) -> String {
     format!("`{}`", names.join("` or `"))
-}
-
-fn did_you_mean(suggestions: &[String]) -> String {
-    if suggestions.is_empty() { String::new() } else { format!("; did you mean {}?", quoted(suggestions)) }
 }
 
 #[cfg(test)]

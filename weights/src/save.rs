@@ -6,14 +6,14 @@ use std::path::Path;
 
 use burn::tensor::TensorData;
 use grove_backend::Backend;
+use grove_files::Draft;
 use grove_tree::{AnyArray, Path as TreePath, Tree};
 use serde_json::{Map, Value, json};
 
-use crate::atomic::{Draft, write_atomically};
 use crate::error::{Result, WeightsError};
 use crate::names::NameMap;
 use crate::outputs::{Leaf, Output, outputs};
-use crate::shards::{INDEX, SINGLE, free_names, remove_stale};
+use crate::shards::{INDEX, SINGLE, crash_point, free_names, remove_stale};
 
 /// Metadata, sharding and additional tensors of a saved model.
 #[derive(Clone, Debug)]
@@ -43,9 +43,7 @@ impl Default for SaveOptions {
 pub fn save_tree<B: Backend, T: Tree<B>>(tree: &T, path: impl AsRef<Path>) -> Result<()> {
     let leaves = leaves(tree);
     let outputs = outputs(&leaves, &NameMap::new(), &BTreeMap::new())?;
-    write_atomically(path, |writer| {
-        write_safetensors(writer, &outputs.iter().collect::<Vec<_>>(), &leaves, &SaveOptions::default())
-    })
+    write_file(path.as_ref(), &outputs, &leaves, &SaveOptions::default())
 }
 
 /// Saves a model under its published names and layouts. If `path` ends in `.safetensors`, it names the file.
@@ -68,9 +66,7 @@ pub fn save_model<B: Backend, T: Tree<B>>(
     let leaves = leaves(model);
     let outputs = outputs(&leaves, names, &options.constants)?;
     if path.extension().is_some_and(|extension| extension == "safetensors") {
-        return write_atomically(path, |writer| {
-            write_safetensors(writer, &outputs.iter().collect::<Vec<_>>(), &leaves, options)
-        });
+        return write_file(path, &outputs, &leaves, options);
     }
     let shards = shards(&outputs, options.max_shard_bytes.unwrap_or(usize::MAX));
     let count = shards.len();
@@ -90,9 +86,16 @@ pub fn save_model<B: Backend, T: Tree<B>>(
         kept.push(INDEX.into());
     }
     for draft in drafts {
+        crash_point();
         draft.publish()?;
     }
     remove_stale(path, &kept)
+}
+
+/// Writes all outputs to one file, atomically.
+fn write_file<B: Backend>(path: &Path, outputs: &[Output], leaves: &[Leaf<B>], options: &SaveOptions) -> Result<()> {
+    let outputs: Vec<_> = outputs.iter().collect();
+    Ok(Draft::write(path, |writer| write_safetensors(writer, &outputs, leaves, options))?.publish()?)
 }
 
 fn leaves<B: Backend, T: Tree<B>>(tree: &T) -> Vec<Leaf<B>> {

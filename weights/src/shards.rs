@@ -7,7 +7,6 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::atomic::crash_point;
 use crate::error::{Result, WeightsError};
 
 /// File name of a model in one file.
@@ -65,6 +64,24 @@ pub(crate) fn shard_of(name: &str) -> Option<(u64, u64)> {
     Some((number.parse().ok()?, count.parse().ok()?))
 }
 
+/// Called before a directory changes. In unit tests the process can be made to crash there.
+#[cfg(not(test))]
+pub(crate) fn crash_point() {}
+
+/// The number of the call of [`crash_point`], from 1, at which the process aborts.
+#[cfg(test)]
+const CRASH_AT: &str = "GROVE_TEST_CRASH_AT";
+
+#[cfg(test)]
+pub(crate) fn crash_point() {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    static CALLS: AtomicUsize = AtomicUsize::new(0);
+    let call = CALLS.fetch_add(1, Ordering::SeqCst) + 1;
+    if std::env::var(CRASH_AT).is_ok_and(|at| at == call.to_string()) {
+        std::process::abort();
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use burn::tensor::Tensor;
@@ -72,7 +89,6 @@ mod tests {
     use grove_tree::Array;
 
     use super::*;
-    use crate::atomic::CRASH_AT;
     use crate::{Checkpoint, NameMap, SaveOptions, save_model};
 
     /// Environment variable: the directory into which a child process saves.

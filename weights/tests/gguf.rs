@@ -7,7 +7,7 @@ use burn::tensor::{BasicOps, DType, Int, TensorData};
 use burn_flex::Flex;
 use grove_tree::{Array, Kind};
 use grove_weights::{
-    BlockType, Checkpoint, GgufValue, LoadOptions, NameMap, Report, Result, Step, StoredDtype, WeightsError, load,
+    BlockType, Checkpoint, GgufValue, LoadOptions, NameMap, Report, Step, StoredDtype, WeightsError, load,
 };
 use serde_json::Value;
 
@@ -420,7 +420,7 @@ fn split_models_that_are_not_complete_are_refused() {
     let error_of = |break_it: &dyn Fn(&Path), open: &str| -> String {
         let directory = split_copy();
         break_it(directory.path());
-        let opened: Result<Checkpoint> = Checkpoint::open(directory.path().join(open));
+        let opened: Result<Checkpoint, WeightsError> = Checkpoint::open(directory.path().join(open));
         opened.expect_err("broken").to_string()
     };
     let rename = |directory: &Path, from: &str, to: &str| {

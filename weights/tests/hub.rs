@@ -22,6 +22,19 @@ fn repository() -> Repository {
     ])
 }
 
+#[test]
+fn downloads_tokenizer_without_weights() {
+    let server = Server::start(|request| repository().answer(request));
+    let cache = cache();
+    let directory = fetch(&options(server.endpoint(), cache.path()), ID, &Wanted::tokenizer()).expect("fetched");
+    assert!(directory.join("tokenizer.json").exists());
+    assert!(!directory.join("config.json").exists() && !directory.join("model.safetensors").exists());
+    let bare = Server::start(|request| Repository::new(&[("config.json", b"{}")]).answer(request));
+    let other = crate::cache();
+    let error = fetch(&options(bare.endpoint(), other.path()), ID, &Wanted::tokenizer()).expect_err("there is none");
+    assert!(matches!(error, WeightsError::MissingFile { .. }), "{error}");
+}
+
 /// Options without anything from the environment.
 fn options(endpoint: String, cache: &Path) -> HubOptions {
     HubOptions {

@@ -6,10 +6,10 @@ use std::io::{BufReader, Read};
 use std::path::Path;
 
 use flate2::read::MultiGzDecoder;
+use grove_files::write_atomically;
 
 use super::ImageSet;
 use crate::error::{ImageError, Result};
-use crate::files;
 
 const FORMAT: &str = "MNIST idx";
 /// Type code of unsigned bytes.
@@ -110,13 +110,13 @@ fn write(path: &Path, sizes: &[usize], values: &[u8]) -> Result<()> {
     let Some(sizes) = sizes.filter(|_| fits) else {
         return Err(ImageError::BadOption(format!("{} values are not of the sizes given", values.len())));
     };
-    files::write(path, |out| {
+    Ok(write_atomically(path, |out| {
         out.write_all(&[0, 0, BYTES, sizes.len() as u8])?;
         for size in sizes {
             out.write_all(&size.to_be_bytes())?;
         }
         out.write_all(values)
-    })
+    })?)
 }
 
 #[cfg(test)]

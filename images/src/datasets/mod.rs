@@ -1,12 +1,14 @@
-//! Small images in the file formats of MNIST and CIFAR.
+//! Image data sets: labelled images of folders and files, and the file formats of MNIST and CIFAR.
 
 mod cifar;
 mod idx;
+mod labelled;
 
 use image::RgbImage;
 
 pub use cifar::{CifarKind, read_cifar};
 pub use idx::{read_idx_images, read_idx_labels, write_idx_images, write_idx_labels};
+pub use labelled::{LabelledImage, LabelledImages, open_labelled};
 
 /// Images of one size, and their labels.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use grove_files::write_atomically;
 use serde_json::{Map, Value, json};
 
 use super::{Preprocessor, Resize};
@@ -74,6 +75,6 @@ impl Preprocessor {
         let path = path.as_ref();
         let file = if path.is_dir() { path.join("preprocessor_config.json") } else { path.to_owned() };
         let text = format!("{:#}\n", self.to_json()?);
-        crate::files::write(&file, |out| out.write_all(text.as_bytes()))
+        Ok(write_atomically(&file, |out| out.write_all(text.as_bytes()))?)
     }
 }

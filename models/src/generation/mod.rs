@@ -66,13 +66,14 @@ pub(crate) fn row_positions(seen: usize, t: usize, padding: &[usize]) -> (Vec<us
     }
 }
 
-/// The same as a tensor, `[1 or b, t]`.
-pub(crate) fn position_ids<B: Backend>(
-    seen: usize,
-    t: usize,
-    padding: &[usize],
-    device: &B::Device,
-) -> Tensor<B, 2, Int> {
+/// Positions of `t` tokens that follow `seen` others, as a decoder's table of positions is indexed.
+///
+/// `padding[row]` positions at the beginning of a row are padding, which stands at position 0; an empty slice means none
+/// anywhere.
+///
+/// # Shapes
+/// - output `[b, t]`, or `[1, t]` where no row has padding
+pub fn position_ids<B: Backend>(seen: usize, t: usize, padding: &[usize], device: &B::Device) -> Tensor<B, 2, Int> {
     let (positions, rows) = row_positions(seen, t, padding);
     let positions: Vec<i64> = positions.into_iter().map(|position| position as i64).collect();
     Tensor::from_data(TensorData::new(positions, [rows, t]), device)

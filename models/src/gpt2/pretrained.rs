@@ -6,7 +6,7 @@ use std::path::Path;
 use super::{Gpt2, Gpt2Config, published_names};
 use crate::{
     error::Result,
-    pretrained::{config_beside, config_file, read_json, resolve, save_pretrained},
+    pretrained::{config_beside, read_config, resolve, save_pretrained},
 };
 
 impl Gpt2Config {
@@ -15,10 +15,7 @@ impl Gpt2Config {
     /// # Errors
     /// The file cannot be read, is not valid JSON, or describes an invalid model. The error names the file.
     pub fn from_file(path: impl AsRef<Path>) -> Result<Self> {
-        let file = config_file(path.as_ref());
-        let config: Self = read_json(&file)?;
-        config.validate().map_err(|error| crate::ModelError::Json { file, reason: error.to_string() })?;
-        Ok(config)
+        read_config(path.as_ref(), Self::validate)
     }
 
     /// The `config.json` that belongs to a model: in its directory, or beside its weights file.

@@ -6,7 +6,7 @@ use std::path::Path;
 use super::{Llama, LlamaConfig, gguf, meta, published_names};
 use crate::{
     error::{ModelError, Result},
-    pretrained::{computing_in, config_beside, config_file, read_json, resolve, save_pretrained},
+    pretrained::{computing_in, config_beside, read_config, resolve, save_pretrained},
 };
 
 impl LlamaConfig {
@@ -15,10 +15,7 @@ impl LlamaConfig {
     /// # Errors
     /// The file cannot be read, is not valid JSON, or describes an invalid model. The error names the file.
     pub fn from_file(path: impl AsRef<Path>) -> Result<Self> {
-        let file = config_file(path.as_ref());
-        let config: Self = read_json(&file)?;
-        config.validate().map_err(|error| ModelError::Json { file, reason: error.to_string() })?;
-        Ok(config)
+        read_config(path.as_ref(), Self::validate)
     }
 
     /// Returns the configuration of a model: a GGUF file's metadata, else the `config.json`, or Meta's `params.json`,

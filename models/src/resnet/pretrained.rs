@@ -7,7 +7,7 @@ use std::path::Path;
 use super::{Naming, ResNet, ResNetConfig, infer::classes, names::norm_names, published_names};
 use crate::{
     error::{ModelError, Result},
-    pretrained::{config_beside, config_file, read_json, resolve, save_with_constants},
+    pretrained::{config_beside, read_config, read_json, resolve, save_with_constants},
     vision::{check_timm, fit_labels, timm_labels},
 };
 
@@ -23,10 +23,7 @@ impl ResNetConfig {
     /// # Errors
     /// The file cannot be read, is no such JSON, or describes no possible network; each error names the file.
     pub fn from_file(path: impl AsRef<Path>) -> Result<Self> {
-        let file = config_file(path.as_ref());
-        let config: Self = read_json(&file)?;
-        config.validate().map_err(|error| ModelError::Json { file, reason: error.to_string() })?;
-        Ok(config)
+        read_config(path.as_ref(), Self::validate)
     }
 
     /// Returns the configuration of a checkpoint: transformers' `config.json` beside it, or, without one (torchvision,

@@ -2,13 +2,12 @@ use burn::tensor::DType;
 use grove_backend::Backend;
 use grove_tree::Tree;
 use grove_weights::{Checkpoint, LoadOptions, NameMap, Report, load};
-use serde::de::DeserializeOwned;
 use std::path::Path;
 
 use super::{RnnClassifier, RnnClassifierConfig, RnnLm, RnnLmConfig, classifier_names, published_names};
 use crate::{
-    error::{ModelError, Result},
-    pretrained::{config_beside, config_file, read_json, resolve, save_pretrained},
+    error::Result,
+    pretrained::{config_beside, read_config, resolve, save_pretrained},
 };
 
 impl RnnLmConfig {
@@ -103,13 +102,6 @@ impl<B: Backend> RnnClassifier<B> {
     pub fn save_pretrained(&self, directory: impl AsRef<Path>) -> Result<()> {
         save_pretrained(self, &self.config, &classifier_names(), directory.as_ref())
     }
-}
-
-fn read_config<C: DeserializeOwned>(path: &Path, validate: impl Fn(&C) -> Result<()>) -> Result<C> {
-    let file = config_file(path);
-    let config: C = read_json(&file)?;
-    validate(&config).map_err(|error| ModelError::Json { file, reason: error.to_string() })?;
-    Ok(config)
 }
 
 fn read_weights<B: Backend, M: Tree<B>>(

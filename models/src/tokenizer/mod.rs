@@ -1,5 +1,5 @@
 use grove_text::{TextError, catch_panic, printable::excerpt, special_tokens, tokenizer_json};
-use grove_weights::{HubOptions, Source, Wanted};
+use grove_weights::{HubOptions, Source, Wanted, WeightsError};
 use std::{
     collections::{BTreeMap, HashMap},
     path::{Path, PathBuf},
@@ -107,7 +107,7 @@ impl Tokenizer {
 
     /// A tokenizer with what belongs to it, read from a file or directory.
     fn found(inner: HfTokenizer, place: &Path, found: Found) -> Result<Self> {
-        let directory = if place.is_dir() { place } else { grove_weights::directory_of(place) };
+        let directory = if place.is_dir() { place } else { grove_files::directory_of(place) };
         // A file with another name than transformers' is not found beside a model.
         let named = place.is_dir() || OWN_NAMES.iter().any(|name| place.file_name().is_some_and(|file| file == *name));
         let (source, roles, template) = match found {
@@ -131,15 +131,22 @@ impl Tokenizer {
     pub fn beside(model: impl AsRef<Path>) -> Result<Self> {
         let model = model.as_ref();
         let itself = model.is_dir() || large::is_gguf(model);
-        Self::from_path(if itself { model } else { grove_weights::directory_of(model) })
+        Self::from_path(if itself { model } else { grove_files::directory_of(model) })
     }
 
-    /// The tokenizer of a published model: a directory, a file in it, or a hub id.
+    /// The tokenizer of a published model: a directory, a file in it, or a hub id. Of the hub's files only those of the
+    /// tokenizer are downloaded, or the weights where they are a GGUF file, which holds it.
     ///
     /// # Errors
     /// As [`from_path`](Self::from_path), or the files could not be downloaded.
     pub fn from_pretrained(source: &str) -> Result<Self> {
-        let path = Source::parse(source)?.resolve(&HubOptions::from_env(), &Wanted::model())?;
+        let (source, options) = (Source::parse(source)?, HubOptions::from_env());
+        let path = match source.resolve(&options, &Wanted::tokenizer()) {
+            Err(WeightsError::MissingFile { .. } | WeightsError::Offline { .. }) => {
+                source.resolve(&options, &Wanted::model())?
+            }
+            found => found?,
+        };
         Self::beside(path)
     }
 

@@ -1,6 +1,7 @@
 //! A tokenizer's files beside a model that was trained with it.
 
-use grove_weights::{WeightsError, write_atomically};
+use grove_files::write_atomically;
+use grove_weights::WeightsError;
 use std::{collections::BTreeMap, fs::File, path::Path};
 use tokenizers::{ModelWrapper, PreTokenizerWrapper, Tokenizer as HfTokenizer};
 
@@ -118,8 +119,8 @@ fn copy_files(from: &Path, to: &Path, names: &[&str]) -> Result<()> {
         let (from, to) = (from.join(name), to.join(name));
         if from.is_file() {
             let mut file = File::open(&from).map_err(io(&from))?;
-            let write = |source| WeightsError::Io { action: "copy", path: from.clone(), source };
-            write_atomically(&to, |writer| std::io::copy(&mut file, writer).map(|_| ()).map_err(write))?;
+            let copied = write_atomically(&to, |writer| std::io::copy(&mut file, writer).map(|_| ()));
+            copied.map_err(WeightsError::from)?;
         }
     }
     Ok(())
@@ -132,7 +133,7 @@ fn copy_files(from: &Path, to: &Path, names: &[&str]) -> Result<()> {
 /// The file cannot be read or written.
 pub fn copy_generation_config(model: impl AsRef<Path>, directory: impl AsRef<Path>) -> Result<()> {
     let model = model.as_ref();
-    let source = if model.is_dir() { model } else { grove_weights::directory_of(model) };
+    let source = if model.is_dir() { model } else { grove_files::directory_of(model) };
     let source = if source.as_os_str().is_empty() { Path::new(".") } else { source };
     copy_files(source, directory.as_ref(), &["generation_config.json"])
 }

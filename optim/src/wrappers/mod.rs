@@ -4,6 +4,7 @@ mod apply_if_finite;
 mod boxed;
 mod freeze;
 mod inject;
+mod layer_decay;
 mod lookahead;
 mod masked;
 mod multi_steps;
@@ -17,6 +18,7 @@ pub use freeze::{Freeze, SelectiveTransform, freeze, selective_transform};
 pub use inject::{
     Hyperparams, InjectHyperparams, InjectHyperparamsState, hyperparam, inject_hyperparams, set_hyperparam,
 };
+pub use layer_decay::layer_decay;
 pub use lookahead::{Lookahead, LookaheadState, lookahead};
 pub use masked::{Masked, masked};
 pub use multi_steps::{EveryK, MultiSteps, MultiStepsState, SkipUpdates, multi_steps};

@@ -114,8 +114,8 @@ fn instead(bytes: &[u8], otherwise: &str) -> String {
     if bytes.is_empty() {
         return "it is empty".into();
     }
-    if bytes.starts_with(b"version https://git-lfs") {
-        return "it is a git-lfs pointer; fetch the file itself with `git lfs pull`".into();
+    if let Some(found) = grove_files::failed_download(bytes) {
+        return found.into();
     }
     let line = bytes.split(|byte| *byte == b'\n').next().unwrap_or_default();
     let (word, rank) = line.split_at(line.iter().position(|byte| *byte == b' ').unwrap_or(line.len()));

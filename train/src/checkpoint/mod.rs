@@ -14,6 +14,7 @@ pub use manifest::{Manifest, Progressed};
 
 use burn::tensor::DType;
 use grove_backend::Backend;
+use grove_files::sync_directory;
 use grove_tree::{Tree, named_leaves, skeleton, with_named_leaves};
 use grove_weights::{Checkpoint, LoadOptions, NameMap, WeightsError, load, save_tree};
 use std::{
@@ -187,8 +188,8 @@ impl Checkpoints {
         let draft = self.draft()?;
         fill(draft.path(), state, progressed).map_err(|error| match error {
             // The name that a person knows, not that of the draft.
-            TrainError::Io { source, .. } | TrainError::Weights(WeightsError::Io { source, .. }) => {
-                TrainError::io("write", &path)(source)
+            TrainError::Io(error) | TrainError::Weights(WeightsError::Io(error)) => {
+                TrainError::io("write", &path)(error.source)
             }
             error => error,
         })?;
@@ -196,7 +197,7 @@ impl Checkpoints {
         fs::rename(draft.path(), &path).map_err(TrainError::io("write", &path))?;
         // It has another name now, and is not to be removed.
         let _ = draft.keep();
-        sync(&self.directory);
+        sync_directory(&self.directory);
         Ok(path)
     }
 
@@ -232,7 +233,7 @@ fn fill<B: Backend, T: Tree<B>>(draft: &Path, state: &T, progressed: &Progressed
     let file = draft.join(STATE);
     save_tree::<B, _>(&named_leaves(state), &file)?;
     Manifest::new(progressed.clone(), &file)?.write(&draft.join(MANIFEST))?;
-    sync(draft);
+    sync_directory(draft);
     Ok(())
 }
 
@@ -289,9 +290,7 @@ fn read<B: Backend, T: Tree<B>>(
     let names = named_leaves(like);
     let file = match Checkpoint::open(&file) {
         Ok(file) => file,
-        Err(WeightsError::Io { action, path, source }) if !is_damage(&source) => {
-            return Err(TrainError::Io { action, path, source });
-        }
+        Err(WeightsError::Io(error)) if !is_damage(&error.source) => return Err(error.into()),
         Err(error) => return Ok(Err(error.to_string())),
     };
     // Loading converts, and a run that goes on in another type is another run.
@@ -310,13 +309,4 @@ fn read<B: Backend, T: Tree<B>>(
     };
     let state = with_named_leaves(like.clone(), leaves).map_err(|error| other(error.to_string()))?;
     Ok(Ok((state, manifest.progressed)))
-}
-
-/// Makes what happened in a directory survive a power failure, where the file system can.
-fn sync(directory: &Path) {
-    if cfg!(unix)
-        && let Ok(directory) = fs::File::open(directory)
-    {
-        let _ = directory.sync_all();
-    }
 }

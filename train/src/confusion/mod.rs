@@ -1,10 +1,12 @@
 //! Confusion matrix of a classifier, with its metrics.
 
 mod plot;
+mod score;
 
 use serde_json::{Map, Value, json};
 
 use crate::log::printable;
+pub use score::ClassifierScore;
 
 /// Characters of a class's name in a table.
 const LONGEST_NAME: usize = 60;

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use grove_weights::WeightsError;
+use grove_files::FileError;
 
 use super::Position;
 
@@ -11,19 +11,8 @@ use super::Position;
 #[non_exhaustive]
 pub enum DataError {
     /// The operating system refused.
-    #[error("cannot {action} {}: {source}", path.display())]
-    Io {
-        /// The failed action: "open", "read", ….
-        action: &'static str,
-        /// The file or directory.
-        path: PathBuf,
-        /// The system's error.
-        source: std::io::Error,
-    },
-
-    /// A file could not be written.
     #[error(transparent)]
-    Write(#[from] WeightsError),
+    Io(#[from] FileError),
 
     /// The file is something else than text: a directory, empty, in another encoding.
     #[error("{} cannot be read as text: {reason}", file.display())]
@@ -186,6 +175,7 @@ impl DataError {
 
     /// For `map_err` on an operation of `std::io`: `.map_err(DataError::io("open", path))`.
     pub(super) fn io(action: &'static str, path: &Path) -> impl FnOnce(std::io::Error) -> Self {
-        move |source| Self::Io { action, path: path.into(), source }
+        let named = FileError::io(action, path);
+        move |source| named(source).into()
     }
 }

@@ -27,11 +27,13 @@
 
 mod error;
 mod examples;
+mod labelled;
 mod order;
 mod pad;
 mod position;
 mod prefetch;
 mod source;
+mod split;
 mod text;
 mod token_batch;
 mod token_file;
@@ -40,11 +42,13 @@ mod token_windows;
 
 pub use error::DataError;
 pub use examples::Examples;
+pub use labelled::{Columns, LabelledText, Place, labels, read_labelled, with_classes};
 pub use order::Order;
 pub use pad::{PaddedBatch, pad};
 pub use position::Position;
 pub use prefetch::{Prefetch, prefetch};
 pub use source::{Data, epoch};
+pub use split::split_by_class;
 pub use text::read_text;
 pub use token_batch::TokenBatch;
 pub use token_stream::TokenStream;

@@ -17,7 +17,7 @@ use std::fs::File;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-use grove_weights::{WeightsError, write_atomically};
+use grove_files::write_atomically;
 use memmap2::Mmap;
 
 use super::DataError;
@@ -122,7 +122,7 @@ pub(super) fn write(path: &Path, tokens: impl Iterator<Item = u32>, vocabulary: 
     let mut count = 0;
     let mut stray = None;
     let written = write_atomically(path, |writer| {
-        let mut put = |bytes: &[u8]| writer.write_all(bytes).map_err(|source| io_error(path, source));
+        let mut put = |bytes: &[u8]| writer.write_all(bytes);
         put(&[&MAGIC[..], &VERSION.to_le_bytes(), &(width as u32).to_le_bytes()].concat())?;
         // The writer is called through a pointer, so not for each token.
         let mut block = Vec::with_capacity(BLOCK);
@@ -130,7 +130,7 @@ pub(super) fn write(path: &Path, tokens: impl Iterator<Item = u32>, vocabulary: 
             if token >= vocabulary {
                 stray = Some(token);
                 // Replaced below; it is the way to have the draft thrown away.
-                return Err(io_error(path, std::io::ErrorKind::InvalidData.into()));
+                return Err(std::io::ErrorKind::InvalidData.into());
             }
             match width {
                 Width::Two => block.extend_from_slice(&(token as u16).to_le_bytes()),
@@ -153,10 +153,6 @@ pub(super) fn write(path: &Path, tokens: impl Iterator<Item = u32>, vocabulary: 
 
 /// Bytes written at once.
 const BLOCK: usize = 1 << 16;
-
-fn io_error(path: &Path, source: std::io::Error) -> WeightsError {
-    WeightsError::Io { action: "write", path: path.into(), source }
-}
 
 #[cfg(test)]
 mod tests {

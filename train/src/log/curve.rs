@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use grove_weights::{WeightsError, write_atomically};
+use grove_files::write_atomically;
 
 use crate::log::plot::Plot;
 use crate::log::series::Series;
@@ -92,10 +92,7 @@ impl LossCurve {
         let svg = Plot { title, log_y: *log_y, curves }
             .svg()
             .map_err(|reason| LogError::Plot { path: path.clone(), reason })?;
-        write_atomically(path, |writer| {
-            let io = |source| WeightsError::Io { action: "write", path: path.clone(), source };
-            writer.write_all(svg.as_bytes()).map_err(io)
-        })?;
+        write_atomically(path, |writer| writer.write_all(svg.as_bytes()))?;
         self.stale = false;
         Ok(())
     }

@@ -2,22 +2,15 @@
 
 use std::path::PathBuf;
 
-use grove_weights::WeightsError;
+use grove_files::FileError;
 
 /// An error of this module. Each names the file it is about, in one sentence that a person can act on.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LogError {
     /// The operating system refused: the disk is full, the directory is read-only, ….
-    #[error("cannot {action} {}: {source}", path.display())]
-    Io {
-        /// The failed action: "open", "write", ….
-        action: &'static str,
-        /// The file or directory.
-        path: PathBuf,
-        /// The system's error.
-        source: std::io::Error,
-    },
+    #[error(transparent)]
+    Io(#[from] FileError),
 
     /// A directory is needed where there is a file.
     #[error("{} is not a directory: give another one, or move the file away", path.display())]
@@ -54,26 +47,12 @@ pub enum LogError {
         /// Message of the drawing library.
         reason: String,
     },
-
-    /// A file could not be replaced by its next version.
-    #[error(transparent)]
-    Replace(WeightsError),
 }
 
 impl LogError {
     /// For `map_err` on an operation of `std::io`: `.map_err(LogError::io("open", path))`.
     pub(crate) fn io(action: &'static str, path: impl Into<PathBuf>) -> impl FnOnce(std::io::Error) -> Self {
-        let path = path.into();
-        move |source| Self::Io { action, path, source }
-    }
-}
-
-impl From<WeightsError> for LogError {
-    /// Of the errors of [`grove_weights::write_atomically`].
-    fn from(error: WeightsError) -> Self {
-        match error {
-            WeightsError::Io { action, path, source } => Self::Io { action, path, source },
-            other => Self::Replace(other),
-        }
+        let named = FileError::io(action, path);
+        move |source| named(source).into()
     }
 }

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
 
-use grove_weights::{WeightsError, write_atomically};
+use grove_files::write_atomically;
 
 use crate::log::append::{AppendFile, make_directory};
 use crate::log::{LogError, Record, Sink};
@@ -56,9 +56,7 @@ impl MetricsFile {
                 records.push(record);
             }
         })?;
-        write_atomically(path, |writer| {
-            writer.write_all(&text).map_err(|source| WeightsError::Io { action: "write", path: path.into(), source })
-        })?;
+        write_atomically(path, |writer| writer.write_all(&text))?;
         Ok((Self { file: AppendFile::open(path, &mut File::options())? }, records))
     }
 

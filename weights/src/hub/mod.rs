@@ -24,10 +24,10 @@ pub use wanted::Wanted;
 use std::collections::HashSet;
 use std::path::PathBuf;
 
+use grove_files::write_atomically;
 use hf_hub::api::RepoInfo;
 use hf_hub::{Cache, Repo, RepoType};
 
-use crate::atomic::write_atomically;
 use crate::error::{Result, WeightsError};
 use crate::locate::{ShardIndex, is_plain_file_name};
 use crate::source::{check_id, check_revision};
@@ -35,7 +35,7 @@ use crate::source::{check_id, check_revision};
 use client::Client;
 use failure::{Failure, with_retries};
 use transfer::Download;
-use wanted::weights_among;
+use wanted::{has_tokenizer, weights_among};
 
 /// Downloads the wanted files of the repository `id` into the cache, as far as they are not there, and returns their
 /// directory: the snapshot of one commit.
@@ -172,7 +172,7 @@ impl<'a> Hub<'a> {
             Failure::Checksum { announced, received } => {
                 self.server(format!("the sha256 of what it sent is {received} and not {announced}, as it announced"))
             }
-            Failure::Disk { path, source } => WeightsError::Io { action: "write in the cache", path, source },
+            Failure::Disk { path, source } => WeightsError::io("write in the cache", path)(source),
         }
     }
 
@@ -199,6 +199,9 @@ impl<'a> Hub<'a> {
         if let Some(file) = wanted.required.iter().find(|file| !exists.contains(file.as_str())) {
             return Err(missing(file));
         }
+        if wanted.tokenizer && !has_tokenizer(|name| exists.contains(name)) {
+            return Err(missing("a tokenizer"));
+        }
         let weights = match wanted.weights {
             true => Some(weights_among(&listed).ok_or_else(|| missing("weights in safetensors or PyTorch format"))?),
             false => None,
@@ -221,9 +224,7 @@ impl<'a> Hub<'a> {
         // Written last, so that a revision in the cache always has its files.
         let revision = &self.options.revision;
         if *revision != info.sha {
-            write_atomically(self.reference(revision), |writer| {
-                writer.write_all(info.sha.as_bytes()).map_err(WeightsError::io("write in", self.cache.path()))
-            })?;
+            write_atomically(self.reference(revision), |writer| writer.write_all(info.sha.as_bytes()))?;
         }
         Ok(self.snapshot(&info.sha))
     }

@@ -30,6 +30,31 @@ pub struct Wanted {
     pub(super) required: Vec<String>,
     pub(super) optional: Vec<String>,
     pub(super) weights: bool,
+    pub(super) tokenizer: bool,
+}
+
+/// Files of a tokenizer, and files that say how it is used.
+const TOKENIZER: [&str; 12] = [
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "chat_template.jinja",
+    "chat_template.json",
+    "vocab.json",
+    "merges.txt",
+    "vocab.txt",
+    "encoder.json",
+    "vocab.bpe",
+    "tokenizer.model",
+];
+
+/// Files of which each is a tokenizer, or one half of it.
+const VOCABULARIES: [&str; 5] = ["tokenizer.json", "vocab.json", "vocab.txt", "encoder.json", "tokenizer.model"];
+
+/// Returns true if files with these names hold a tokenizer.
+pub(super) fn has_tokenizer(exists: impl Fn(&str) -> bool) -> bool {
+    VOCABULARIES.into_iter().any(exists)
 }
 
 impl Wanted {
@@ -38,12 +63,24 @@ impl Wanted {
     /// files.
     pub fn model() -> Self {
         let optional = BESIDE.iter().map(|name| (*name).to_string()).collect();
-        Self { required: vec!["config.json".into()], optional, weights: true }
+        Self { required: vec!["config.json".into()], optional, weights: true, tokenizer: false }
     }
 
     /// Only the files `names`, all required.
     pub fn files<S: Into<String>>(names: impl IntoIterator<Item = S>) -> Self {
-        Self { required: names.into_iter().map(Into::into).collect(), optional: Vec::new(), weights: false }
+        Self {
+            required: names.into_iter().map(Into::into).collect(),
+            optional: Vec::new(),
+            weights: false,
+            tokenizer: false,
+        }
+    }
+
+    /// The files of a model's tokenizer, without its weights. A repository without any of them lacks a required file;
+    /// one of GGUF files has the tokenizer in its weights.
+    pub fn tokenizer() -> Self {
+        let optional = TOKENIZER.map(str::to_owned).into();
+        Self { required: Vec::new(), optional, weights: false, tokenizer: true }
     }
 
     /// Adds an optional file.
@@ -56,6 +93,9 @@ impl Wanted {
     pub(super) fn lacking(&self, directory: &Path) -> Option<String> {
         if let Some(missing) = self.required.iter().find(|name| !directory.join(name).exists()) {
             return Some(missing.clone());
+        }
+        if self.tokenizer && !has_tokenizer(|name| directory.join(name).exists()) {
+            return Some("a tokenizer".into());
         }
         if !self.weights {
             return None;
@@ -115,6 +155,10 @@ mod tests {
         assert_eq!(lacking().as_deref(), Some("a weights file"));
         put("model.safetensors.index.json", r#"{"weight_map": {"a": "x.safetensors"}}"#);
         assert_eq!(lacking().as_deref(), Some("x.safetensors"));
+        let tokenizer = || Wanted::tokenizer().lacking(directory.path());
+        assert_eq!(tokenizer().as_deref(), Some("a tokenizer"));
+        put("vocab.txt", "");
+        assert_eq!(tokenizer(), None);
         put("x.safetensors", "");
         assert_eq!(lacking(), None);
     }

@@ -318,6 +318,25 @@ where
     primitive(joined(outputs.collect()))
 }
 
+/// Returns true for convolutions that Burn may compute as a product that [overruns](super::matmul::overruns).
+pub(super) fn overruns<R: CubeRuntime>(x: &Lazy<R>, weight: &Lazy<R>, options: Conv2dOptions) -> bool {
+    let conv = Conv::new(&x.shape(), &weight.shape(), options);
+    conv.is_pointwise() && super::matmul::overruns(x, [conv.rows(), conv.channels, weight.shape()[0]])
+}
+
+/// Convolution with a kernel of one pixel, as a product. Of any type.
+pub(super) fn pointwise<B, R>(x: Lazy<R>, weight: Lazy<R>) -> Lazy<R>
+where
+    B: Backend<FloatTensorPrimitive = Lazy<R>>,
+    R: CubeRuntime,
+{
+    let (x, weight) = (float::<B, 4>(x), float::<B, 4>(weight));
+    let ([images, channels, height, width], out) = (x.dims(), weight.dims()[0]);
+    let rows = x.permute([0, 2, 3, 1]).reshape([images * height * width, channels]);
+    let y = matmul(rows, weight.reshape([out, channels]).transpose());
+    primitive(y.reshape([images, height, width, out]).permute([0, 3, 1, 2]))
+}
+
 /// Returns the gradient of the input.
 fn input_gradient<B, R>(weight: Tensor<B, 4>, grad: &Tensor<B, 4>, conv: &Conv) -> Tensor<B, 4>
 where

@@ -1,4 +1,6 @@
-//! Products of f32 matrices in f32, on devices whose tensor cores would round the factors to TF32.
+//! Matrix products by a choice of CubeK's kernels, where those that Burn would choose from are not correct: f32 products on
+//! devices whose tensor cores would round the factors to TF32, and products that double-buffered kernels
+//! [overrun](overruns).
 
 use burn::tensor::{DType, Shape, TensorMetadata};
 use burn_cubecl::{CubeRuntime, CubeTuneId, tensor::CubeTensor};
@@ -9,10 +11,11 @@ use cubecl::{
 };
 use cubek::{
     matmul::{
-        definition::{MatmulElems, MatmulGlobalElems},
+        components::tile::TileMatmulKind,
+        definition::{MatmulElems, MatmulGlobalElems, MatmulKind},
         launch::{MatmulAutotuneKey, MatmulGlobalScale, Strategy, launch_ref, should_tune_double_buffering},
         routines::{
-            BlueprintStrategy, TileSizeSelection, double_unit::DoubleUnitSelectionArgs,
+            BlueprintStrategy, TileSizeSelection, double_unit::DoubleUnitSelectionArgs, simple::SimpleArgs,
             simple_unit::SimpleUnitSelectionArgs,
         },
     },
@@ -44,12 +47,21 @@ pub fn use_f32_kernels_on_every_device() {
 pub(super) fn must_stay_f32<R: CubeRuntime>(x: &Lazy<R>) -> bool {
     x.dtype == DType::F32
         && matmul_precision() == MatmulPrecision::Highest
-        && (ON_EVERY_DEVICE.load(Ordering::Relaxed) || has_tf32::<R>(x.client.device()))
+        && (ON_EVERY_DEVICE.load(Ordering::Relaxed) || facts::<R>(x.client.device()).has_tf32)
 }
 
-/// Returns true for a device whose tensor cores compute in TF32. Each device is queried once.
-fn has_tf32<R: CubeRuntime>(device: &R::Device) -> bool {
-    static KNOWN: RwLock<Vec<((TypeId, DeviceId), bool)>> = RwLock::new(Vec::new());
+/// Facts about a device.
+#[derive(Clone, Copy)]
+struct Facts {
+    /// Tensor cores compute in TF32.
+    has_tf32: bool,
+    /// Units of a plane, the most that it may have.
+    plane: usize,
+}
+
+/// Returns the facts about a device. Each device is queried once.
+fn facts<R: CubeRuntime>(device: &R::Device) -> Facts {
+    static KNOWN: RwLock<Vec<((TypeId, DeviceId), Facts)>> = RwLock::new(Vec::new());
     let id = (TypeId::of::<R>(), device.to_id());
     let known = KNOWN.read().unwrap_or_else(PoisonError::into_inner);
     if let Some((_, found)) = known.iter().find(|(known, _)| *known == id) {
@@ -59,28 +71,58 @@ fn has_tf32<R: CubeRuntime>(device: &R::Device) -> bool {
     let client = R::client(device);
     let matmul = &client.properties().features.matmul;
     let tf32 = StorageType::Scalar(ElemType::Float(FloatKind::TF32));
-    let found = matmul.cmma.iter().chain(&matmul.mma).any(|config| config.a_type == tf32);
+    let has_tf32 = matmul.cmma.iter().chain(&matmul.mma).any(|config| config.a_type == tf32);
+    let found = Facts { has_tf32, plane: client.properties().hardware.plane_size_max as usize };
     KNOWN.write().unwrap_or_else(PoisonError::into_inner).push((id, found));
     found
+}
+
+/// Returns true for a product `[m, k]` by `[k, n]` that CubeK's double-buffered kernels compute wrongly.
+///
+/// They read an even number of stages along `k`, but check for its end only where it is no multiple of one stage. With an
+/// odd number of whole stages they add a stage of whatever follows in memory (CubeK 0.2; issue 434 and pull request 441 of
+/// tracel-ai/cubek). A stage is a power of two: at most as long as a plane for matrices, and eight times that for vectors.
+pub(super) fn overruns<R: CubeRuntime>(x: &Lazy<R>, sizes: [usize; 3]) -> bool {
+    has_odd_stages(facts::<R>(x.client.device()).plane, sizes)
+}
+
+fn has_odd_stages(plane: usize, [m, k, n]: [usize; 3]) -> bool {
+    const LONGEST_OF_UNITS: usize = 32;
+    let longest = plane.max(LONGEST_OF_UNITS) * if m == 1 || n == 1 { 8 } else { 1 };
+    // The only stage of which k has an odd number.
+    let stage = k & k.wrapping_neg();
+    k == 1 || (2..=longest).contains(&stage)
 }
 
 type Inputs<R> = (CubeTensor<R>, CubeTensor<R>, CubeTensor<R>);
 
 fn launch<R: CubeRuntime>(strategy: &Strategy, (lhs, rhs, out): Inputs<R>) -> Result<(), String> {
     let client = out.client.clone();
-    let f32 = StorageType::from(DType::F32);
-    let mut types = MatmulElems::from_globals(&MatmulGlobalElems { lhs: f32, rhs: f32, out: f32 });
-    let (lhs, rhs) = (InputBinding::new(lhs.binding(), f32), InputBinding::new(rhs.binding(), f32));
+    let dtype = StorageType::from(out.dtype);
+    let mut types = MatmulElems::from_globals(&MatmulGlobalElems { lhs: dtype, rhs: dtype, out: dtype });
+    let (lhs, rhs) = (InputBinding::new(lhs.binding(), dtype), InputBinding::new(rhs.binding(), dtype));
     launch_ref(strategy, &client, lhs, rhs, out.binding(), &mut types).map_err(|error| format!("{error:?}"))
 }
 
-/// Returns the kernels for autotuning: those of CubeK that use no tensor cores, in the order in which Burn tries them.
-/// The first one runs everywhere.
-fn candidates<R: CubeRuntime>() -> TunableSet<MatmulAutotuneKey, Inputs<R>, ()> {
+/// The kernels among which autotuning chooses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Kernels {
+    tensor_cores: bool,
+    double_buffered: bool,
+}
+
+/// Returns kernels for autotuning, in the order in which Burn tries them. The first one runs everywhere.
+fn candidates<R: CubeRuntime>(kernels: Kernels) -> TunableSet<MatmulAutotuneKey, Inputs<R>, ()> {
     const BEST: i8 = 2;
     const GOOD: i8 = 1;
     const LAST: i8 = 0;
+    const NEVER: i8 = -1;
     let unit = TuneGroup::<MatmulAutotuneKey>::new("unit", |_| BEST);
+    let gemv = TuneGroup::<MatmulAutotuneKey>::new("gemv", |key| match key.analysis.kind {
+        MatmulKind::MatVec | MatmulKind::VecMat => BEST,
+        _ => NEVER,
+    });
+    let accelerated = TuneGroup::<MatmulAutotuneKey>::new("accelerated", |_| BEST);
     let key = |(lhs, rhs, out): &Inputs<R>| {
         let (a, b) = (&lhs.meta, &rhs.meta);
         let [of_lhs, of_rhs, of_out] = [lhs, rhs, out].map(|x| x.dtype.into());
@@ -99,35 +141,62 @@ fn candidates<R: CubeRuntime>() -> TunableSet<MatmulAutotuneKey, Inputs<R>, ()> 
     };
     // Each candidate writes to its own output.
     let inputs = |_: &MatmulAutotuneKey, (lhs, rhs, out): &Inputs<R>| (lhs.clone(), rhs.clone(), out.copy());
+    let tunable =
+        |strategy: Strategy| Tunable::new(&strategy.to_string(), move |inputs: Inputs<R>| launch(&strategy, inputs));
     let naive = Tunable::new("matmul_naive", |inputs: Inputs<R>| launch(&Strategy::Naive, inputs));
     let mut set = TunableSet::new(key, inputs).with(naive.group(&unit, |key: &MatmulAutotuneKey| {
         if matches!(key.analysis.scale_global, MatmulGlobalScale::Small) { GOOD } else { LAST }
     }));
+    for strategy in [
+        Strategy::SimpleVecMat(BlueprintStrategy::Inferred(().into())),
+        Strategy::GemvPlaneParallel(BlueprintStrategy::Inferred(Default::default())),
+        Strategy::GemvUnitPerpendicular(BlueprintStrategy::Inferred(Default::default())),
+    ] {
+        set = set.with(tunable(strategy).group(&gemv, |_| BEST));
+    }
     for tile_size in [TileSizeSelection::MaxTileSize, TileSizeSelection::MinTileSize] {
         let simple = Strategy::SimpleUnit(BlueprintStrategy::Inferred(SimpleUnitSelectionArgs { tile_size }));
-        let double = Strategy::DoubleUnit(BlueprintStrategy::Inferred(DoubleUnitSelectionArgs { tile_size }));
-        for (strategy, buffers_twice) in [(simple, false), (double, true)] {
-            let tunable = Tunable::new(&strategy.to_string(), move |inputs: Inputs<R>| launch(&strategy, inputs));
-            set = set.with(tunable.group(&unit, move |key| match buffers_twice {
-                true if !should_tune_double_buffering(false, key) => GOOD,
-                _ => BEST,
-            }));
+        set = set.with(tunable(simple).group(&unit, |_| BEST));
+        if kernels.double_buffered {
+            let double = Strategy::DoubleUnit(BlueprintStrategy::Inferred(DoubleUnitSelectionArgs { tile_size }));
+            set = set.with(
+                tunable(double).group(&unit, |key| if should_tune_double_buffering(false, key) { BEST } else { GOOD }),
+            );
+        }
+    }
+    if kernels.tensor_cores {
+        for multi_rows in [false, true] {
+            let simple = |tile_matmul| BlueprintStrategy::Inferred(SimpleArgs { multi_rows, tile_matmul });
+            for strategy in [
+                Strategy::SimpleCyclicCmma(simple(TileMatmulKind::Cmma)),
+                Strategy::SimpleCyclicMma(simple(TileMatmulKind::Mma)),
+            ] {
+                set = set.with(tunable(strategy).group(&accelerated, |_| BEST));
+            }
         }
     }
     set
 }
 
-fn multiply<R: CubeRuntime>(lhs: CubeTensor<R>, rhs: CubeTensor<R>, shape: Shape) -> CubeTensor<R> {
-    static TUNER: LocalTuner<MatmulAutotuneKey, CubeTuneId> = local_tuner!("f32");
-    let out = empty(&lhs, shape, DType::F32);
-    let candidates = TUNER.init(candidates::<R>);
+fn multiply<R: CubeRuntime>(lhs: CubeTensor<R>, rhs: CubeTensor<R>, shape: Shape, kernels: Kernels) -> CubeTensor<R> {
+    // A tuner's key stands for products of about one size, so each choice of kernels has its own.
+    static OF_F32: LocalTuner<MatmulAutotuneKey, CubeTuneId> = local_tuner!("f32");
+    static OF_F32_SINGLE: LocalTuner<MatmulAutotuneKey, CubeTuneId> = local_tuner!("f32_single_buffered");
+    static SINGLE: LocalTuner<MatmulAutotuneKey, CubeTuneId> = local_tuner!("single_buffered");
+    let out = empty(&lhs, shape, lhs.dtype);
     let client = lhs.client.clone();
     let id = CubeTuneId::new(&client, &lhs.device);
-    TUNER.execute(&id, &client, candidates, (lhs, rhs, out.clone()));
+    let tuner = match (kernels.tensor_cores, kernels.double_buffered) {
+        (true, _) => &SINGLE,
+        (false, false) => &OF_F32_SINGLE,
+        (false, true) => &OF_F32,
+    };
+    let candidates = tuner.init(move || candidates::<R>(kernels));
+    tuner.execute(&id, &client, candidates, (lhs, rhs, out.clone()));
     out
 }
 
-/// Returns the f32 product of `[.., m, k]` and `[.., k, n]`, of the same rank. An axis before the last two may be 1 in
+/// Returns the product of `[.., m, k]` and `[.., k, n]`, of the same rank and type. An axis before the last two may be 1 in
 /// one of them. No size may be zero.
 pub(super) fn matmul<R: CubeRuntime>(lhs: Lazy<R>, rhs: Lazy<R>) -> Lazy<R> {
     let (mut shape, other) = (lhs.shape(), rhs.shape());
@@ -135,8 +204,142 @@ pub(super) fn matmul<R: CubeRuntime>(lhs: Lazy<R>, rhs: Lazy<R>) -> Lazy<R> {
     for axis in 0..d - 2 {
         shape[axis] = shape[axis].max(other[axis]);
     }
+    let sizes = [shape[d - 2], shape[d - 1], other[d - 1]];
     shape[d - 1] = other[d - 1];
-    let output = [(shape.clone(), DType::F32)];
-    let [y] = register("grove_matmul_f32", [lhs, rhs], output, move |[lhs, rhs]| [multiply(lhs, rhs, shape.clone())]);
+    let double_buffered = !overruns(&lhs, sizes);
+    let kernels = Kernels { tensor_cores: !must_stay_f32(&lhs), double_buffered };
+    let output = [(shape.clone(), lhs.dtype)];
+    let [y] =
+        register("grove_matmul", [lhs, rhs], output, move |[lhs, rhs]| [multiply(lhs, rhs, shape.clone(), kernels)]);
     y
+}
+
+#[cfg(all(test, feature = "cuda_tests"))]
+mod tests {
+    use super::*;
+    use burn::tensor::{bf16, f16};
+    use cubecl::{bytes::Bytes, cuda::CudaRuntime as R};
+    use cubek::matmul::routines::double_buffering::DoubleBufferingArgs;
+
+    /// A kernel, and whether it is double-buffered. Those of tensor cores run where there are some.
+    fn kernels() -> Vec<(Strategy, bool)> {
+        let mut all = vec![
+            (Strategy::Naive, false),
+            (Strategy::SimpleVecMat(BlueprintStrategy::Inferred(().into())), false),
+            (Strategy::DoubleVecMat(BlueprintStrategy::Inferred(().into())), true),
+            (Strategy::GemvPlaneParallel(BlueprintStrategy::Inferred(Default::default())), false),
+            (Strategy::GemvUnitPerpendicular(BlueprintStrategy::Inferred(Default::default())), false),
+        ];
+        for tile_size in [TileSizeSelection::MaxTileSize, TileSizeSelection::MinTileSize] {
+            let simple = BlueprintStrategy::Inferred(SimpleUnitSelectionArgs { tile_size });
+            let double = BlueprintStrategy::Inferred(DoubleUnitSelectionArgs { tile_size });
+            all.extend([(Strategy::SimpleUnit(simple), false), (Strategy::DoubleUnit(double), true)]);
+        }
+        for multi_rows in [false, true] {
+            let simple = |tile_matmul| BlueprintStrategy::Inferred(SimpleArgs { multi_rows, tile_matmul });
+            all.push((Strategy::SimpleCyclicCmma(simple(TileMatmulKind::Cmma)), false));
+            all.push((Strategy::SimpleCyclicMma(simple(TileMatmulKind::Mma)), false));
+        }
+        let double = |tile_matmul| BlueprintStrategy::Inferred(DoubleBufferingArgs { specialized: false, tile_matmul });
+        all.push((Strategy::DoubleCyclicCmma(double(TileMatmulKind::Cmma)), true));
+        all.push((Strategy::DoubleCyclicMma(double(TileMatmulKind::Mma)), true));
+        all
+    }
+
+    /// Small integers, whose sums of products are exact in f32 and f16.
+    fn integers(count: usize, seed: usize) -> Vec<f32> {
+        (0..count).map(|i| ((i * 7919 + seed * 104_729) % 31 % 5) as f32 - 2.0).collect()
+    }
+
+    fn tensor(values: &[f32], shape: [usize; 3], dtype: DType) -> CubeTensor<R> {
+        let device = Default::default();
+        let bytes: Vec<u8> = match dtype {
+            DType::F16 => values.iter().flat_map(|x| f16::from_f32(*x).to_le_bytes()).collect(),
+            DType::BF16 => values.iter().flat_map(|x| bf16::from_f32(*x).to_le_bytes()).collect(),
+            _ => values.iter().flat_map(|x| x.to_le_bytes()).collect(),
+        };
+        let client = R::client(&device);
+        let handle = client.create(Bytes::from_bytes_vec(bytes));
+        CubeTensor::new_contiguous(client, device, Shape::from(shape), handle, dtype)
+    }
+
+    fn values(x: &CubeTensor<R>) -> Vec<f32> {
+        let bytes = x.client.read_one_unchecked(x.handle.clone());
+        match x.dtype {
+            DType::F16 => bytes.chunks_exact(2).map(|x| f16::from_le_bytes([x[0], x[1]]).to_f32()).collect(),
+            DType::BF16 => bytes.chunks_exact(2).map(|x| bf16::from_le_bytes([x[0], x[1]]).to_f32()).collect(),
+            _ => bytes.chunks_exact(4).map(|x| f32::from_le_bytes([x[0], x[1], x[2], x[3]])).collect(),
+        }
+    }
+
+    /// A factor `[batch, rows, columns]`, whose memory is that of its transpose if `transposed`.
+    fn factor(values: &[f32], [batch, rows, columns]: [usize; 3], transposed: bool, dtype: DType) -> CubeTensor<R> {
+        if !transposed {
+            return tensor(values, [batch, rows, columns], dtype);
+        }
+        let mut turned = vec![0.0; values.len()];
+        for (i, value) in values.iter().enumerate() {
+            let (matrix, row, column) = (i / (rows * columns), i / columns % rows, i % columns);
+            turned[(matrix * columns + column) * rows + row] = *value;
+        }
+        let mut x = tensor(&turned, [batch, columns, rows], dtype);
+        x.meta.swap(1, 2);
+        x
+    }
+
+    /// Which kernel runs is chosen by time: one that is wrong would be wrong on some machines, on some days.
+    #[test]
+    fn every_kernel_that_may_be_chosen_is_right_cuda() {
+        let (mut ran, mut wrong) = (0, vec![]);
+        let sizes = [
+            [1, 611, 40, 40],
+            [2, 30, 611, 16],
+            [3, 1, 40, 70],
+            [1, 70, 40, 1],
+            [2, 64, 64, 64],
+            [2, 33, 96, 17],
+            [1, 5, 300, 7],
+            [1, 6, 40, 160],
+            [4, 1, 300, 32],
+            [2, 1, 768, 33],
+            [2, 9, 768, 33],
+            [2, 9, 288, 33],
+            [2, 9, 1, 12],
+        ];
+        let plane = facts::<R>(&Default::default()).plane;
+        for (dtype, [batch, m, k, n]) in
+            [DType::F32, DType::F16, DType::BF16].into_iter().flat_map(|dtype| sizes.map(|sizes| (dtype, sizes)))
+        {
+            let (a, b) = (integers(batch * m * k, 1), integers(batch * k * n, 2));
+            let expected: Vec<f32> = (0..batch * m * n)
+                .map(|i| {
+                    let (matrix, row, column) = (i / (m * n), i / n % m, i % n);
+                    let sum = (0..k).map(|l| a[(matrix * m + row) * k + l] * b[(matrix * k + l) * n + column]).sum();
+                    if dtype == DType::BF16 { bf16::from_f32(sum).to_f32() } else { sum }
+                })
+                .collect();
+            for (transposed, (kernel, double_buffered)) in [(false, false), (false, true), (true, false), (true, true)]
+                .into_iter()
+                .flat_map(|transposed| kernels().into_iter().map(move |kernel| (transposed, kernel)))
+                .filter(|(_, (_, double_buffered))| !(*double_buffered && has_odd_stages(plane, [m, k, n])))
+            {
+                let lhs = factor(&a, [batch, m, k], transposed.0, dtype);
+                let rhs = factor(&b, [batch, k, n], transposed.1, dtype);
+                // NaN wherever a kernel writes nothing.
+                let out = tensor(&vec![f32::NAN; expected.len()], [batch, m, n], dtype);
+                // Some kernels take vectors only, and some need tensor cores.
+                if launch(&kernel, (lhs, rhs, out.clone())).is_ok() {
+                    ran += 1;
+                    if values(&out) != expected {
+                        let case =
+                            format!("{kernel}, {dtype:?}, {batch}x[{m}, {k}]x[{k}, {n}], transposed {transposed:?}");
+                        println!("{case} (double-buffered {double_buffered})");
+                        wrong.push(case);
+                    }
+                }
+            }
+        }
+        assert!(wrong.is_empty(), "{} of {ran} wrong: {}", wrong.len(), wrong[0]);
+        assert!(ran > 300, "{ran} ran");
+    }
 }

@@ -38,7 +38,7 @@ use super::{
     Backend, GruReset, Operation, Outcome, PendingRead, SampleOptions, SampledPrimitives, Value, Values, Wanted,
     adam_step::leaves_of, linear::by_rows,
 };
-use matmul::must_stay_f32;
+use matmul::{must_stay_f32, overruns};
 use recurrent::{Cell, takes};
 use register::Lazy;
 
@@ -70,7 +70,8 @@ fn run<R: CubeRuntime, B: Fusing<R>>(operation: &Operation, mut inputs: Values<B
                 return Outcome::new([gemv::matmul(inputs.take_float(0), inputs.take_float(1))]);
             }
             let is_empty = a.num_elements() * b[d - 1] == 0;
-            if one_type && !is_empty && must_stay_f32(inputs.float(0)) {
+            let sizes = [a[d - 2], a[d - 1], b[d - 1]];
+            if one_type && !is_empty && (must_stay_f32(inputs.float(0)) || overruns(inputs.float(0), sizes)) {
                 return Outcome::new([matmul::matmul(inputs.take_float(0), inputs.take_float(1))]);
             }
             operation.compose(inputs, needs)
@@ -82,11 +83,19 @@ fn run<R: CubeRuntime, B: Fusing<R>>(operation: &Operation, mut inputs: Values<B
                 let (x, weight) = (inputs.take_float(0), inputs.take_float(1));
                 return Outcome::new([gemv::affine(x, weight, inputs.take_optional_float(2))]);
             }
-            if must_stay_f32(inputs.float(0)) { by_rows(inputs) } else { operation.compose(inputs, needs) }
+            let x = inputs.float(0);
+            if must_stay_f32(x) || overruns(x, [rows, weights[0], weights[1]]) {
+                return by_rows(inputs);
+            }
+            operation.compose(inputs, needs)
         }
         Operation::Conv2d(options) if must_stay_f32(inputs.float(0)) => {
             let [x, weight] = inputs.take_floats();
             Outcome::new([conv::forward::<B, R>(x, weight, *options)])
+        }
+        Operation::Conv2d(options) if conv::overruns(inputs.float(0), inputs.float(1), *options) => {
+            let [x, weight] = inputs.take_floats();
+            Outcome::new([conv::pointwise::<B, R>(x, weight)])
         }
         Operation::Rope(rope) => {
             let [x, cos, sin] = inputs.take_floats();

@@ -1,0 +1,240 @@
+//! Measuring: all programs of a row are there together and take turns, so that whatever slows the machine slows them alike.
+
+use grove_cli::{Autotune, Exit, Precision, failure, memory};
+use indicatif::{ProgressBar, ProgressStyle};
+use std::{
+    path::PathBuf,
+    time::{Duration, Instant},
+};
+use tempfile::TempDir;
+
+use crate::{
+    program::{Column, Peer, Trouble, Worker},
+    results::{ColumnResult, Measured, Outcome, RowResult},
+    rows::Row,
+    work::Work,
+    worker::{ErrorKind, Event, Question, Spec},
+};
+
+/// Plan of a measurement.
+pub struct Plan {
+    pub columns: Vec<Column>,
+    pub threads: usize,
+    pub device_index: usize,
+    pub dtype: String,
+    /// Precision of products in f32, where one was asked for.
+    pub precision: Option<Precision>,
+    /// Effort of choosing grove's kernels, where one was asked for.
+    pub autotune: Option<Autotune>,
+    /// For each program in a row.
+    pub seconds: f64,
+    pub rounds: usize,
+    pub patience: Duration,
+    /// When no further row is begun.
+    pub until: Option<Instant>,
+}
+
+/// Bytes of weights from which programs do not share a GPU.
+const LARGE: f64 = 1e9;
+
+/// Most runs in a turn.
+const MAX_RUNS: usize = 200;
+
+impl Plan {
+    /// Measures rows from the first on, takes them out of the list, and gives their number. `write` makes the files that a
+    /// row reads, in a directory; `done` gets each row's results at once.
+    pub fn measure(
+        &self,
+        rows: &mut Vec<Row>,
+        write: impl Fn(&serde_json::Value, &std::path::Path) -> Result<(), Exit>,
+        mut done: impl FnMut(RowResult) -> Result<(), Exit>,
+    ) -> Result<usize, Exit> {
+        let bar = ProgressBar::new(rows.len() as u64);
+        let style = ProgressStyle::with_template("{bar:30} {pos}/{len}  {msg}").map_err(failure)?;
+        bar.set_style(style);
+        let files = TempDir::with_prefix("grove-bench-").map_err(failure)?;
+        let mut written: Option<PathBuf> = None;
+        let mut number = 0;
+        for row in rows.iter_mut() {
+            if self.until.is_some_and(|until| Instant::now() >= until) {
+                break;
+            }
+            bar.set_message(row.name.clone());
+            if let Some((path, config)) = row.work.reads() {
+                if written.is_none() {
+                    let directory = files.path().join("gpt2");
+                    write(config, &directory)?;
+                    written = Some(directory);
+                }
+                *path = written.clone().unwrap_or_default();
+            }
+            let result = self.row(row);
+            bar.suspend(|| eprintln!("{}", line(&result)));
+            done(result)?;
+            number += 1;
+            bar.inc(1);
+        }
+        bar.finish_and_clear();
+        rows.drain(..number);
+        Ok(number)
+    }
+
+    fn row(&self, row: &Row) -> RowResult {
+        let cost = row.work.cost();
+        let mut result = RowResult::new(row.name.clone(), row.group, cost);
+        let columns: Vec<&Column> = self.columns.iter().filter(|column| column.has(&row.work)).collect();
+        // Weights and, in training, gradients and two moments.
+        let each = cost.parameters * 4.0 * if row.work.trains() { 4.0 } else { 1.0 };
+        // Of a GPU's memory nothing is known beforehand.
+        let on_gpu = columns.iter().any(|column| column.on_gpu);
+        let together = match memory::available() {
+            Some(_) if on_gpu && each > LARGE => false,
+            Some(available) => each * 1.5 * columns.len() as f64 <= available as f64,
+            None => true,
+        };
+        if together {
+            result.columns = self.take_turns(&row.work, &columns);
+        } else {
+            // There is no room for all: one after another.
+            result.columns = columns.iter().flat_map(|column| self.take_turns(&row.work, &[column])).collect();
+        }
+        result
+    }
+
+    fn take_turns(&self, work: &Work, columns: &[&Column]) -> Vec<ColumnResult> {
+        let mut running: Vec<Running> = columns.iter().map(|column| self.start(work, column)).collect();
+        let run_seconds = self.seconds / self.rounds as f64;
+        for round in 0..self.rounds {
+            // Nobody is always the first.
+            for i in 0..running.len() {
+                let at = (i + round) % columns.len();
+                running[at].turn(Question::Run { run_seconds, max_runs: MAX_RUNS });
+            }
+        }
+        running.into_iter().zip(columns).map(|(running, column)| running.finish(column)).collect()
+    }
+
+    fn start(&self, work: &Work, column: &Column) -> Running {
+        let spec = Spec {
+            row: work.clone(),
+            form: column.form.clone(),
+            threads: self.threads,
+            device: column.device().to_owned(),
+            device_index: self.device_index,
+            dtype: self.dtype.clone(),
+            precision: self.precision,
+            autotune: self.autotune,
+        };
+        let begin = || -> Result<(Worker, Measured), Trouble> {
+            let mut worker = Worker::start(&column.start, &spec, self.patience)?;
+            let mut measured = Measured::default();
+            loop {
+                match worker.next()? {
+                    (Event::First { seconds, version, .. }, since) => {
+                        (measured.start_seconds, measured.first_seconds) = (since.as_secs_f64(), seconds);
+                        measured.version = version;
+                    }
+                    (Event::Second { seconds }, _) => {
+                        measured.second_seconds = seconds;
+                        return Ok((worker, measured));
+                    }
+                    (other, _) => return Err(unexpected(&other)),
+                }
+            }
+        };
+        match begin() {
+            Ok((worker, measured)) => Running { worker: Ok(worker), measured, seconds: Vec::new() },
+            Err(trouble) => Running { worker: Err(trouble), measured: Measured::default(), seconds: Vec::new() },
+        }
+    }
+}
+
+/// A program in the middle of a row.
+struct Running {
+    worker: Result<Worker, Trouble>,
+    measured: Measured,
+    seconds: Vec<f64>,
+}
+
+impl Running {
+    fn turn(&mut self, question: Question) {
+        let Ok(worker) = &mut self.worker else { return };
+        match worker.ask(question).and_then(|()| worker.next()) {
+            Ok((Event::Times { seconds }, _)) => self.seconds.extend(seconds),
+            Ok((other, _)) => self.worker = Err(unexpected(&other)),
+            Err(trouble) => self.worker = Err(trouble),
+        }
+    }
+
+    fn finish(self, column: &Column) -> ColumnResult {
+        let Self { worker, mut measured, seconds } = self;
+        let end = worker.and_then(|mut worker| {
+            worker.ask(Question::Quit { quit: true })?;
+            let (end, since) = worker.next()?;
+            let panicked = if column.peer.is_none() { worker.panicked() } else { None };
+            panicked.map_or(Ok((end, since)), Err)
+        });
+        let outcome = match end {
+            Ok((Event::End { peak_bytes, device_peak_bytes }, _)) => {
+                (measured.peak_bytes, measured.device_peak_bytes) = (peak_bytes, device_peak_bytes);
+                Outcome::Measured(measured.steady(seconds))
+            }
+            Ok((other, _)) => unexpected(&other).into(),
+            Err(trouble) => trouble.into(),
+        };
+        let (name, is_grove) = (column.name.clone(), column.peer.is_none());
+        ColumnResult { name, is_grove, on_gpu: column.on_gpu, outcome }
+    }
+}
+
+impl From<Trouble> for Outcome {
+    fn from(Trouble { kind, message }: Trouble) -> Self {
+        Self::Nothing { error: kind, message }
+    }
+}
+
+fn unexpected(event: &Event) -> Trouble {
+    Trouble { kind: ErrorKind::Failed, message: format!("it said something at the wrong time: {event:?}") }
+}
+
+impl Column {
+    /// True if the program can do this work.
+    pub fn has(&self, work: &Work) -> bool {
+        let pictures = matches!(work, Work::Conv { .. } | Work::Resnet { .. });
+        let compiled = !matches!(
+            work,
+            Work::Rnn { .. } | Work::Optimizer { .. } | Work::Load { .. } | Work::Start { .. } | Work::Decode { .. }
+        );
+        match (self.peer, &*self.form) {
+            (Some(Peer::Torch), "channels_last") => pictures,
+            (Some(Peer::Torch), "compile") => compiled,
+            _ => true,
+        }
+    }
+
+    /// Device name for a peer.
+    fn device(&self) -> &'static str {
+        if self.on_gpu { "cuda" } else { "cpu" }
+    }
+}
+
+impl Work {
+    fn trains(&self) -> bool {
+        match self {
+            Self::Rnn { train, .. } | Self::Resnet { train, .. } | Self::Vit { train, .. } => *train,
+            Self::Bert(text) | Self::Gpt2(text) | Self::GptNeo(text) | Self::Llama(text) => text.train,
+            Self::Optimizer { .. } => true,
+            _ => false,
+        }
+    }
+}
+
+/// A row in a line, for whoever watches.
+fn line(result: &RowResult) -> String {
+    let column = |column: &ColumnResult| match &column.outcome {
+        Outcome::Measured(measured) => format!("{} {}", column.name, crate::markdown::time(measured.median_seconds)),
+        Outcome::Nothing { message, .. } => format!("{}: {message}", column.name),
+    };
+    let columns: Vec<String> = result.columns.iter().map(column).collect();
+    format!("{}: {}", result.name, columns.join(", "))
+}

@@ -1,0 +1,102 @@
+//! Tasks of BERT: filled masks, embeddings, similarity, classes, entities, answers.
+
+mod similarity;
+mod tasks;
+mod texts;
+
+use clap::{Parser, ValueEnum};
+use std::path::PathBuf;
+
+use crate::{DeviceArgs, Exit};
+pub use tasks::run;
+
+/// Reads texts with BERT, RoBERTa or DistilBERT: fills in words, embeds, compares, classifies, labels words, answers.
+///
+/// Texts come from the command line, from --file, or from standard input, one a line.
+#[derive(Parser, Debug)]
+#[command(name = "bert", version)]
+pub struct Options {
+    /// Task to perform
+    #[arg(long, value_enum, default_value_t = Task::FillMask)]
+    pub task: Task,
+
+    /// Texts; of similarity the first is what the others are compared with, unless --query is given
+    #[arg(value_name = "TEXT")]
+    pub texts: Vec<String>,
+
+    /// File with a text on each line
+    #[arg(long, value_name = "FILE", conflicts_with = "texts")]
+    pub file: Option<PathBuf>,
+
+    /// Directory, weights file, or hub id, such as sentence-transformers/all-MiniLM-L6-v2 [default: a small model that
+    /// ships with grove, for fill-mask]
+    #[arg(long)]
+    pub model: Option<String>,
+
+    /// Device and type.
+    #[command(flatten)]
+    pub device: DeviceArgs,
+
+    /// Text to compare the others with, by similarity of meaning
+    #[arg(long, value_name = "TEXT")]
+    pub query: Option<String>,
+
+    /// Question to answer from the texts
+    #[arg(long, value_name = "TEXT", required_if_eq("task", "answer"))]
+    pub question: Option<String>,
+
+    /// Number of results to show [default: 5 of fill-mask, 1 of answer, all of the others]
+    #[arg(long, value_name = "N")]
+    pub top_k: Option<usize>,
+
+    /// Texts that are read at once
+    #[arg(long, value_name = "N", default_value_t = 32)]
+    pub batch_size: usize,
+
+    /// Most tokens of a text that are read; answer and tokens read the rest too, in windows [default: the model's]
+    #[arg(long, value_name = "N")]
+    pub max_length: Option<usize>,
+
+    /// Tokens that windows share
+    #[arg(long, value_name = "N", default_value_t = 128)]
+    pub stride: usize,
+
+    /// Print one JSON object
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// A task of BERT.
+#[derive(ValueEnum, Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Task {
+    /// The likeliest words where the text says [MASK] (RoBERTa: <mask>)
+    FillMask,
+    /// A vector of each text
+    Embed,
+    /// Similarity of meaning between texts
+    Similarity,
+    /// Labels of each text, or of each pair: two texts with a tab between
+    Classify,
+    /// Labels of words, such as names of people and places
+    Tokens,
+    /// The part of a text that answers a question
+    Answer,
+}
+
+impl Options {
+    /// Checks the options alone, before any file is read.
+    pub fn check(&self) -> Result<(), Exit> {
+        if self.model.is_none() && self.task != Task::FillMask {
+            let task = self.task.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned());
+            return Err(Exit::Usage(format!(
+                "--task {task} needs a --model that was trained for it; the one that ships only does fill-mask"
+            )));
+        }
+        let at_least_one =
+            [("batch-size", Some(self.batch_size)), ("top-k", self.top_k), ("max-length", self.max_length)];
+        match at_least_one.iter().find(|(_, value)| *value == Some(0)) {
+            Some((name, _)) => Err(Exit::Usage(format!("--{name} is 0; it must be at least 1"))),
+            None => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,268 @@
+//! The tasks and their output.
+
+use grove::{
+    models::{
+        ModelError,
+        bert::{
+            BertForMaskedLm, BertForQuestionAnswering, BertForSequenceClassification, BertForTokenClassification,
+            SentenceEncoder,
+            tasks::{self, AnswerOptions, Reading},
+        },
+    },
+    prelude::*,
+};
+use indicatif::{ProgressBar, ProgressStyle};
+use serde_json::{Value, json};
+use std::{cell::OnceCell, path::Path, time::Instant};
+
+use crate::{
+    Exit,
+    bert::similarity::Ranking,
+    bert::texts::{Texts, texts},
+    bert::{Options, Task},
+    encoder::Published,
+    failure, write_json, write_line,
+};
+
+/// Does the task.
+pub fn run<B: Backend>(options: &Options, device: &B::Device) -> Result<(), Exit> {
+    let Texts { texts, places } = texts(options)?;
+    let Published { path, config, tokenizer, .. } = Published::open(options.model.as_deref())?;
+    let most = options.max_length.unwrap_or(usize::MAX);
+    let bar = progress(options, texts.len());
+    let told = |count: usize| bar.inc(count as u64);
+    let reading = Reading {
+        batch_size: options.batch_size,
+        progress: Some(&told),
+        ..Reading::new(&tokenizer, most.min(config.positions()))
+    };
+    let job = Job { options, path: &path, texts: &texts, places: &places, reading, bar: &bar, loaded: OnceCell::new() };
+    let mut result = match options.task {
+        Task::FillMask => job.fill_mask::<B>(device)?,
+        Task::Embed => job.embed::<B>(device)?,
+        Task::Similarity => job.similarity::<B>(device)?,
+        Task::Classify => job.classify::<B>(device)?,
+        Task::Tokens => job.tokens::<B>(device)?,
+        Task::Answer => job.answer::<B>(device)?,
+    };
+    bar.finish_and_clear();
+    let seconds = job.loaded.get().map_or(0.0, |loaded| loaded.elapsed().as_secs_f64());
+    let rate = texts.len() as f64 / seconds.max(1e-9);
+    eprintln!("[{} texts in {seconds:.2} s, {rate:.1} per second]", texts.len());
+    if options.json {
+        result["seconds"] = json!(seconds);
+        write_json(&result)?;
+    }
+    Ok(())
+}
+
+/// A bar on standard error, where there is enough to do.
+fn progress(options: &Options, texts: usize) -> ProgressBar {
+    if texts <= options.batch_size {
+        return ProgressBar::hidden();
+    }
+    let style = ProgressStyle::with_template("{bar:40} {human_pos} of {human_len} texts, {per_sec}, {eta} left");
+    ProgressBar::new(texts as u64).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
+}
+
+struct Job<'a> {
+    options: &'a Options,
+    path: &'a Path,
+    texts: &'a [String],
+    /// Place of each text, such as a line of a file.
+    places: &'a [String],
+    reading: Reading<'a>,
+    bar: &'a ProgressBar,
+    /// When the model had been read.
+    loaded: OnceCell<Instant>,
+}
+
+impl Job<'_> {
+    /// Unwraps a result. An error in one of the texts gets its place.
+    fn done<T>(&self, result: Result<T, ModelError>) -> Result<T, Exit> {
+        result.map_err(|error| match &error {
+            ModelError::InText { number, error: inner } => match self.places.get(number.saturating_sub(1)) {
+                Some(place) => failure(format!("{place}: {inner}")),
+                None => failure(&error),
+            },
+            _ => failure(&error),
+        })
+    }
+
+    /// The same of one text by its number from 0.
+    fn done_with<T>(&self, text: usize, result: Result<T, ModelError>) -> Result<T, Exit> {
+        let error = |error| ModelError::InText { number: text + 1, error: Box::new(error) };
+        self.done(result.map_err(error))
+    }
+
+    fn dtype(&self) -> Option<grove::tensor::DType> {
+        Some(self.options.device.dtype.into())
+    }
+
+    /// A model with what its loading reports; the clock begins to run.
+    fn model<M, R>(&self, loaded: Result<(M, R), ModelError>) -> Result<M, Exit> {
+        let (model, _) = loaded.map_err(failure)?;
+        self.loaded.get_or_init(Instant::now);
+        Ok(model)
+    }
+
+    /// Prints a line unless there is to be JSON.
+    fn say(&self, line: &str) -> Result<(), Exit> {
+        self.bar.finish_and_clear();
+        if self.options.json { Ok(()) } else { write_line(line) }
+    }
+
+    fn fill_mask<B: Backend>(&self, device: &B::Device) -> Result<Value, Exit> {
+        self.done(tasks::check_masks(self.reading, self.texts))?;
+        let model = self.model(BertForMaskedLm::<B>::from_path(self.path, device, self.dtype()))?;
+        let filled = self.done(tasks::fill_mask(&model, self.reading, self.texts, self.options.top_k.unwrap_or(5)))?;
+        let mut all = vec![];
+        for (text, filled) in self.texts.iter().zip(filled) {
+            self.say(text)?;
+            let mut places = vec![];
+            for place in &filled {
+                let candidates: Vec<Value> = place
+                    .candidates
+                    .iter()
+                    .map(|found| json!({ "token": found.token, "id": found.id, "score": found.score }))
+                    .collect();
+                for found in &place.candidates {
+                    self.say(&format!("  {:5.1} %  {}", 100.0 * found.score, found.token))?;
+                }
+                if filled.len() > 1 {
+                    self.say("")?;
+                }
+                places.push(json!({ "position": place.position, "candidates": candidates }));
+            }
+            all.push(json!({ "text": text, "masks": places }));
+        }
+        Ok(json!({ "texts": all }))
+    }
+
+    fn vectors<B: Backend>(&self, texts: &[String], device: &B::Device) -> Result<Vec<Vec<f32>>, Exit> {
+        let encoder = self.model(SentenceEncoder::<B>::from_path(self.path, device, self.dtype()))?;
+        let reading = Reading { max_len: self.reading.max_len.min(encoder.max_len), ..self.reading };
+        // A query of its own stands before the texts.
+        let before = texts.len() - self.texts.len();
+        self.done(tasks::embed(&encoder, reading, texts).map_err(|error| match error {
+            ModelError::InText { number, error } if number > before => {
+                ModelError::InText { number: number - before, error }
+            }
+            ModelError::InText { error, .. } => *error,
+            error => error,
+        }))
+    }
+
+    fn embed<B: Backend>(&self, device: &B::Device) -> Result<Value, Exit> {
+        let vectors = self.vectors::<B>(self.texts, device)?;
+        for (text, vector) in self.texts.iter().zip(&vectors) {
+            let begin: Vec<String> = vector.iter().take(6).map(|x| format!("{x:.4}")).collect();
+            self.say(&format!("{text}\n  [{}, …] ({} numbers; --json has all)", begin.join(", "), vector.len()))?;
+        }
+        Ok(json!({ "texts": self.texts, "embeddings": vectors }))
+    }
+
+    fn similarity<B: Backend>(&self, device: &B::Device) -> Result<Value, Exit> {
+        let (query, texts) = match &self.options.query {
+            Some(query) => (query.clone(), self.texts),
+            None => (self.texts[0].clone(), &self.texts[1..]),
+        };
+        if texts.is_empty() {
+            return Err(Exit::Usage("similarity needs at least two texts, or --query and one".into()));
+        }
+        let all: Vec<String> = std::iter::once(query.clone()).chain(texts.iter().cloned()).collect();
+        let vectors = self.vectors::<B>(&all, device)?;
+        let mut ranking = Ranking::new(&vectors[0], &vectors[1..]);
+        ranking.order.truncate(self.options.top_k.unwrap_or(usize::MAX));
+        self.bar.finish_and_clear();
+        if !self.options.json {
+            ranking.print(&query, texts)?;
+        }
+        Ok(ranking.json(&query, texts))
+    }
+
+    fn classify<B: Backend>(&self, device: &B::Device) -> Result<Value, Exit> {
+        let model = self.model(BertForSequenceClassification::<B>::from_path(self.path, device, self.dtype()))?;
+        let pairs: Vec<(&str, Option<&str>)> = self
+            .texts
+            .iter()
+            .map(|text| text.split_once('\t').map_or((&**text, None), |(a, b)| (a, Some(b))))
+            .collect();
+        let labelled = self.done(tasks::classify(&model, self.reading, &pairs))?;
+        let k = self.options.top_k.unwrap_or(usize::MAX);
+        let mut all = vec![];
+        for (text, labels) in self.texts.iter().zip(&labelled) {
+            self.say(text)?;
+            for label in labels.iter().take(k) {
+                self.say(&format!("  {:6.3}  {}", label.score, label.label))?;
+            }
+            let labels: Vec<Value> =
+                labels.iter().take(k).map(|label| json!({ "label": label.label, "score": label.score })).collect();
+            all.push(json!({ "text": text, "labels": labels }));
+        }
+        Ok(json!({ "texts": all }))
+    }
+
+    fn tokens<B: Backend>(&self, device: &B::Device) -> Result<Value, Exit> {
+        let model = self.model(BertForTokenClassification::<B>::from_path(self.path, device, self.dtype()))?;
+        let reading = Reading { progress: None, ..self.reading };
+        let mut all = vec![];
+        for (i, text) in self.texts.iter().enumerate() {
+            let found = self.done_with(i, tasks::entities(&model, reading, text, self.options.stride))?;
+            self.bar.inc(1);
+            let entities: Vec<Value> = found
+                .iter()
+                .map(|part| {
+                    json!({
+                        "label": part.label, "text": part.text, "score": part.score, "start": part.range.start,
+                        "end": part.range.end,
+                    })
+                })
+                .collect();
+            if !self.options.json {
+                self.bar.suspend(|| {
+                    write_line(text)?;
+                    found.iter().try_for_each(|part| {
+                        write_line(&format!("  {:5.1} %  {:8}  {}", 100.0 * part.score, part.label, part.text))
+                    })
+                })?;
+            }
+            all.push(json!({ "text": text, "entities": entities }));
+        }
+        Ok(json!({ "texts": all }))
+    }
+
+    fn answer<B: Backend>(&self, device: &B::Device) -> Result<Value, Exit> {
+        let model = self.model(BertForQuestionAnswering::<B>::from_path(self.path, device, self.dtype()))?;
+        let question = self.options.question.as_deref().unwrap_or_default();
+        let asked = AnswerOptions {
+            top_k: self.options.top_k.unwrap_or(1),
+            stride: self.options.stride,
+            ..AnswerOptions::default()
+        };
+        let reading = Reading { progress: None, ..self.reading };
+        let mut all = vec![];
+        for (i, text) in self.texts.iter().enumerate() {
+            let answers = self.done_with(i, tasks::answer(&model, reading, question, text, &asked))?;
+            self.bar.inc(1);
+            if !self.options.json {
+                self.bar.suspend(|| {
+                    answers
+                        .iter()
+                        .try_for_each(|answer| write_line(&format!("{:5.1} %  {}", 100.0 * answer.score, answer.text)))
+                })?;
+            }
+            let answers: Vec<Value> = answers
+                .iter()
+                .map(|answer| {
+                    json!({
+                        "answer": answer.text, "score": answer.score, "start": answer.range.start,
+                        "end": answer.range.end,
+                    })
+                })
+                .collect();
+            all.push(json!({ "text": text, "answers": answers }));
+        }
+        Ok(json!({ "question": question, "texts": all }))
+    }
+}

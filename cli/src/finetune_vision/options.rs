@@ -1,0 +1,132 @@
+//! The command line.
+
+use clap::{Parser, builder::ArgPredicate};
+use grove::images::{Preprocessor, Resize};
+use std::path::PathBuf;
+
+use crate::{
+    Exit,
+    training::{RunArgs, TrainingArgs, at_least_one},
+    vision::SizeArgs,
+    vision::training::{AugmentArgs, HeldOutArgs},
+};
+
+/// Passes over the data where nothing else is given.
+pub const EPOCHS: f64 = 5.0;
+
+/// Name for all parts but the head in `--freeze`.
+pub const BACKBONE: &str = "backbone";
+
+/// Fine-tunes a ResNet, a ViT or a DINOv2 on pictures of classes of one's own.
+///
+/// Without arguments it teaches the small network that ships with grove, trained on MNIST's digits, the 8x8 digits that
+/// ship too. The result is a directory that `--example resnet` or `--example vit` loads, and the library whose names the
+/// model came with. Ctrl-C ends a run after a checkpoint, and the same command with --resume goes on.
+#[derive(Parser, Debug)]
+#[command(
+    name = "finetune_vision",
+    version,
+    allow_negative_numbers = true,
+    mut_arg("epochs", |arg| arg.help("Passes over the data, parts of one too [default: 5]")),
+    mut_arg("batch_size", |arg| arg.default_value("32").help("Pictures of a batch")),
+    mut_arg("learning_rate", |arg| arg.default_value("5e-4")),
+    mut_arg("final_learning_rate", |arg| arg.default_value("0.01")),
+    mut_arg("weight_decay", |arg| arg.default_value("0.05")),
+    mut_arg("beta2", |arg| arg.default_value("0.999")),
+    mut_arg("checkpoint_every", |arg| arg.default_value("500")),
+    mut_arg("augment", |arg| {
+        arg.default_value_if("data", ArgPredicate::IsPresent, "standard").default_value("shift").hide_default_value(true).help(
+            "What is done to each picture [default: standard; shift for the digits that ship]",
+        )
+    }),
+)]
+pub struct Options {
+    /// Pictures: a folder with one folder for each class (or with such in train and val), MNIST's idx files, or CIFAR's
+    /// binary files. Without any, digits that ship with grove
+    #[arg(long, value_name = "PATH")]
+    pub data: Option<PathBuf>,
+
+    /// Held-out images.
+    #[command(flatten)]
+    pub held_out: HeldOutArgs,
+
+    /// Do not train: print how well the model classifies the held-out pictures
+    #[arg(long, requires_all = ["model", "data"], conflicts_with_all = ["output", "steps", "epochs"])]
+    pub evaluate: bool,
+
+    /// Preprocessing: a name, as for --example resnet, or a preprocessor_config.json [default: the files beside the
+    /// model]
+    #[arg(long, value_name = "NAME")]
+    pub preprocess: Option<String>,
+
+    /// Height and width of the pictures, in pixels, in place of what the preprocessing says
+    #[arg(long, value_name = "N")]
+    pub image_size: Option<u32>,
+
+    /// Directory and device of the run.
+    #[command(flatten)]
+    pub run: RunArgs,
+
+    /// Model to fine-tune: directory, weights file, or hub id, such as microsoft/resnet-50 or google/vit-base-patch16-224
+    #[arg(long, help_heading = "Model")]
+    pub model: Option<String>,
+
+    /// Give the model a new head even where it has one for these classes
+    #[arg(long, help_heading = "Model")]
+    pub new_head: bool,
+
+    /// Parts that stay as they are: backbone (all but the head), or paths such as "stem.**,stages.0.**"
+    #[arg(long, value_delimiter = ',', value_name = "PATTERNS", help_heading = "Model")]
+    pub freeze: Vec<String>,
+
+    /// Factor from the learning rate of a layer to that of the layer below it, such as 0.8
+    #[arg(long, default_value_t = 1.0, value_name = "FACTOR", help_heading = "Training")]
+    pub layer_decay: f64,
+
+    /// Limits of image sizes.
+    #[command(flatten)]
+    pub sizes: SizeArgs,
+
+    /// Augmentation of training images.
+    #[command(flatten)]
+    pub augment: AugmentArgs,
+
+    /// Training hyperparameters.
+    #[command(flatten)]
+    pub training: TrainingArgs,
+}
+
+impl Options {
+    /// Checks the options alone, before any file is read.
+    pub fn check(&self) -> Result<(), String> {
+        self.training.check()?;
+        self.augment.check()?;
+        self.held_out.check()?;
+        at_least_one("image-size", u64::from(self.image_size.unwrap_or(1)))?;
+        match self.layer_decay > 0.0 && self.layer_decay <= 1.0 {
+            true => Ok(()),
+            false => Err(format!("--layer-decay is {}; it must be greater than 0 and at most 1", self.layer_decay)),
+        }
+    }
+
+    /// True if only the head is trained.
+    pub fn freezes_backbone(&self) -> bool {
+        self.freeze.iter().any(|pattern| pattern == BACKBONE)
+    }
+
+    /// The preprocessing with `--image-size`: a resize that keeps proportions grows with the crop.
+    pub fn preprocessor(&self, base: Preprocessor) -> Result<Preprocessor, Exit> {
+        let Some(side) = self.image_size else { return Ok(base) };
+        let crop = base.crop.map(|_| [side, side]);
+        let resize = match (base.resize, base.crop) {
+            (Resize::Shorter(n), Some([height, width])) => {
+                let grown = u64::from(n) * u64::from(side) / u64::from(height.min(width).max(1));
+                Resize::Shorter(grown.clamp(1, u64::from(u32::MAX)) as u32)
+            }
+            _ => Resize::Exact { height: side, width: side },
+        };
+        let preprocessor = Preprocessor { resize, crop, ..base };
+        preprocessor.check().map_err(|error| Exit::Usage(format!("--image-size: {error}")))?;
+        Ok(preprocessor)
+    }
+}

@@ -1,0 +1,174 @@
+//! Code shared by the examples that generate text: from a prompt to the printed continuation.
+
+pub mod chat;
+pub mod decoder;
+pub mod families;
+mod options;
+mod speak;
+
+use grove::{
+    models::{
+        GenerateOptions, ModelError, Tokenizer,
+        generation::{Rewind, Score, check_prompt, generate_with_draft, score_text},
+    },
+    prelude::*,
+    tree::summary,
+    weights::Wanted,
+};
+use indicatif::HumanCount;
+use serde_json::json;
+use std::{path::Path, time::Instant};
+
+use crate::{
+    Exit, failure, input,
+    memory::{by_dtype, gib},
+    resolve, write_json, write_line,
+};
+pub use options::{DraftArgs, GenerationArgs};
+pub use speak::Writer;
+
+/// Prompt where none is given.
+const DEFAULT_PROMPT: &str = "The next morning brought a letter from her sister,";
+
+/// Continues the prompt, or scores it. `load` gives the model, and `logits` a forward pass's, `[1, t, vocab_size]`.
+pub fn run<B: Backend, M: Decoder<B>>(
+    options: &GenerationArgs,
+    path: &Path,
+    load: impl FnOnce() -> Result<M, Exit>,
+    logits: impl FnMut(&M, Tensor<B, 2, Int>) -> Tensor<B, 3>,
+) -> Result<(), Exit> {
+    let prompt = Prompt::read(options, path)?;
+    let begun = Instant::now();
+    let model = load()?;
+    let load_seconds = begun.elapsed().as_secs_f64();
+    if options.score {
+        let score = score_text(&model, &prompt.ids, options.stride, logits).map_err(failure)?;
+        return print_score(options, &model, &prompt.ids, score);
+    }
+    // Before the prompt is shown.
+    check_prompt(&model, &prompt.ids).map_err(failure)?;
+    prompt.speak(options, load_seconds, |prompts, settings, watch| {
+        Ok((generate(&model, prompts, settings, watch)?, None))
+    })
+}
+
+/// As [`run`], with a smaller model's help if one is named.
+pub fn run_with_draft<B: Backend, M: Rewind<B>>(
+    options: &GenerationArgs,
+    drafting: &DraftArgs,
+    path: &Path,
+    load: impl Fn(&Path) -> Result<M, Exit>,
+    logits: impl FnMut(&M, Tensor<B, 2, Int>) -> Tensor<B, 3>,
+) -> Result<(), Exit> {
+    let Some(draft) = &drafting.draft else {
+        return run(options, path, || load(path), logits);
+    };
+    let prompt = Prompt::read(options, path)?;
+    let begun = Instant::now();
+    let model = load(path)?;
+    check_prompt(&model, &prompt.ids).map_err(failure)?;
+    let draft = load(&resolve(Some(draft), "", &Wanted::model())?)?;
+    let load_seconds = begun.elapsed().as_secs_f64();
+    prompt.speak(options, load_seconds, |prompts, settings, watch| {
+        let watch = |token| watch(0, token);
+        let (row, drafted) = generate_with_draft(&model, &draft, &prompts[0], drafting.draft_tokens, settings, watch)?;
+        Ok((vec![row], Some(drafted)))
+    })
+}
+
+/// Inputs of the generation that need no weights.
+pub struct Prompt {
+    tokenizer: Option<Tokenizer>,
+    /// Tokens of the prompt.
+    pub ids: Vec<u32>,
+    settings: GenerateOptions,
+}
+
+impl Prompt {
+    /// The prompt of the options, or of standard input, by the tokenizer of the model at a path; and the settings: those of
+    /// the options, completed by the model's files.
+    pub fn read(options: &GenerationArgs, path: &Path) -> Result<Self, Exit> {
+        let tokenizer = tokenizer(options, path)?;
+        let ids = prompt_ids(options, tokenizer.as_ref())?;
+        Ok(Self { tokenizer, ids, settings: options.settings(path)? })
+    }
+
+    /// Shows the text that `write` generates while it comes, or prints it as JSON.
+    pub fn speak(self, options: &GenerationArgs, load_seconds: f64, write: impl Writer) -> Result<(), Exit> {
+        speak::speak(options, write, self.tokenizer.as_ref(), &self.ids, &self.settings, load_seconds)
+    }
+}
+
+/// The table of a skeleton's parameters, and the memory that they need; `parameters` is their number, also of those in
+/// quantised blocks, and `text` a number of tokens and what they need.
+pub fn print_summary<B: Backend>(
+    options: &GenerationArgs,
+    skeleton: &impl Tree<B>,
+    parameters: usize,
+    text: Option<(usize, usize)>,
+) -> Result<(), Exit> {
+    let memory = by_dtype(skeleton);
+    if options.json {
+        let shapes: serde_json::Map<_, _> =
+            tree::leaves(skeleton).into_iter().map(|(path, leaf)| (path, json!(leaf.shape()))).collect();
+        let memory: serde_json::Map<_, _> =
+            memory.into_iter().map(|(dtype, bytes)| (dtype.into(), json!(bytes))).collect();
+        let text = text.map(|(tokens, bytes)| json!({ "tokens": tokens, "bytes": bytes }));
+        return write_json(&json!({
+            "parameters": parameters,
+            "shapes": shapes,
+            "memory": memory,
+            "memory_of_text": text,
+        }));
+    }
+    let weights: Vec<String> = memory.into_iter().map(|(dtype, bytes)| format!("{} ({dtype})", gib(bytes))).collect();
+    let text = text.map_or(String::new(), |(tokens, bytes)| format!("; a text of {tokens} tokens {}", gib(bytes)));
+    let mut table = summary(skeleton);
+    if parameters != tree::count_params(skeleton) {
+        table += &format!("\n{} parameters, counting those in quantised blocks", HumanCount(parameters as u64));
+    }
+    write_line(&format!("{table}\nmemory: weights {}{text}", weights.join(", ")))
+}
+
+/// The model's tokenizer; none where the prompt is given in numbers and there is none.
+fn tokenizer(options: &GenerationArgs, path: &Path) -> Result<Option<Tokenizer>, Exit> {
+    match Tokenizer::beside(path) {
+        Ok(tokenizer) => Ok(Some(tokenizer)),
+        Err(_) if options.prompt_ids.is_some() && options.stop.is_empty() => Ok(None),
+        // It is the model's own file that is broken.
+        Err(error @ ModelError::Weights(_)) => Err(failure(error)),
+        Err(error) => Err(failure(format!("{error}; without a tokenizer, give the prompt as --prompt-ids 5,17,400"))),
+    }
+}
+
+fn prompt_ids(options: &GenerationArgs, tokenizer: Option<&Tokenizer>) -> Result<Vec<u32>, Exit> {
+    if let Some(ids) = &options.prompt_ids {
+        return Ok(ids.clone());
+    }
+    let text = match &options.prompt {
+        Some(text) => text.clone(),
+        None => input::text()?.unwrap_or_else(|| DEFAULT_PROMPT.into()),
+    };
+    tokenizer.map_or(Ok(Vec::new()), |tokenizer| tokenizer.encode(&text)).map_err(failure)
+}
+
+/// Prints how likely a text is to a model.
+pub fn print_score<B: Backend>(
+    options: &GenerationArgs,
+    model: &impl Decoder<B>,
+    ids: &[u32],
+    Score { loss, windows }: Score,
+) -> Result<(), Exit> {
+    let perplexity = loss.exp();
+    if options.json {
+        let value = json!({ "prompt_ids": ids, "loss": loss, "perplexity": perplexity, "windows": windows });
+        return write_json(&value);
+    }
+    if windows > 1 {
+        let context = model.context().unwrap_or(ids.len());
+        eprintln!(
+            "[the text is longer than the model's context of {context} tokens: it was read in {windows} windows]"
+        );
+    }
+    write_line(&format!("{} tokens, {loss:.4} nats a token, perplexity {perplexity:.2}", ids.len()))
+}

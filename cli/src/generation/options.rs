@@ -1,0 +1,148 @@
+//! The options of examples that generate text.
+
+use clap::Args;
+use grove::{
+    models::{GenerateOptions, ModelError, generation::Sampling},
+    prelude::*,
+};
+use std::path::Path;
+
+use crate::{Exit, failure};
+
+/// Sampling where neither the options nor the model's files set it.
+pub const DEFAULT_SAMPLING: Sampling =
+    Sampling { temperature: 0.8, top_k: None, top_p: None, min_p: None, repetition_penalty: 1.0 };
+
+/// Prompt and generation settings.
+#[derive(Args, Debug)]
+pub struct GenerationArgs {
+    /// Text to continue; without it, standard input is read, or a small text of our own is used
+    #[arg(long, conflicts_with = "prompt_ids")]
+    pub prompt: Option<String>,
+
+    /// Tokens to continue, as numbers: 5,17,400. No tokenizer is needed then
+    #[arg(long, value_delimiter = ',', value_name = "IDS")]
+    pub prompt_ids: Option<Vec<u32>>,
+
+    /// Most tokens to generate
+    #[arg(long, default_value_t = 128, value_name = "N", help_heading = "Generation")]
+    pub max_new_tokens: usize,
+
+    /// Sampling temperature; 0 always takes the most likely token [default: 0.8]
+    ///
+    /// Settings that are not given here or below are taken from the model's generation_config.json.
+    #[arg(long, value_name = "T", help_heading = "Generation")]
+    pub temperature: Option<f32>,
+
+    /// Draw among the K likeliest tokens
+    #[arg(long, value_name = "K", help_heading = "Generation")]
+    pub top_k: Option<usize>,
+
+    /// Draw among the likeliest tokens that make up this probability
+    #[arg(long, value_name = "P", help_heading = "Generation")]
+    pub top_p: Option<f32>,
+
+    /// Draw among tokens at least this times as likely as the likeliest
+    #[arg(long, value_name = "P", help_heading = "Generation")]
+    pub min_p: Option<f32>,
+
+    /// Make tokens that have occurred less likely; 1 does not [default: 1]
+    #[arg(long, value_name = "R", help_heading = "Generation")]
+    pub repetition_penalty: Option<f32>,
+
+    /// Number of continuations to generate
+    #[arg(long, default_value_t = 1, value_name = "N", help_heading = "Generation")]
+    pub samples: usize,
+
+    /// End before this text; can be given several times
+    #[arg(long, value_name = "TEXT", help_heading = "Generation")]
+    pub stop: Vec<String>,
+
+    /// Go on after the model has ended its text
+    #[arg(long, help_heading = "Generation")]
+    pub ignore_eos: bool,
+
+    /// Seed of the random numbers
+    #[arg(long, default_value_t = 0, help_heading = "Generation")]
+    pub seed: u64,
+
+    /// Generate so often, and report the last time: what a device compiles, it compiles the first time
+    #[arg(long, default_value_t = 1, value_name = "N", help_heading = "Generation", conflicts_with = "score")]
+    pub repeat: usize,
+
+    /// Do not generate: print the prompt's mean negative log-likelihood (nats a token) and perplexity
+    #[arg(long)]
+    pub score: bool,
+
+    /// With --score, of a text longer than the model's context: how many tokens the window moves on each time [default: half
+    /// the context]
+    #[arg(long, value_name = "N", requires = "score")]
+    pub stride: Option<usize>,
+
+    /// Print one JSON object
+    #[arg(long)]
+    pub json: bool,
+}
+
+impl GenerationArgs {
+    /// Checks the options alone, before any file is read.
+    pub fn check(&self) -> Result<(), Exit> {
+        if self.samples == 0 {
+            return Err(Exit::Usage("--samples is 0; it must be at least 1".into()));
+        }
+        if self.repeat == 0 {
+            return Err(Exit::Usage("--repeat is 0; it must be at least 1".into()));
+        }
+        if self.stride == Some(0) {
+            return Err(Exit::Usage("--stride is 0; it must be at least 1".into()));
+        }
+        if self.prompt.as_deref() == Some("") || self.prompt_ids.as_ref().is_some_and(Vec::is_empty) {
+            return Err(Exit::Usage(ModelError::EmptyPrompt.to_string()));
+        }
+        self.sampling(DEFAULT_SAMPLING).validate().map_err(|error| Exit::Usage(error.to_string()))
+    }
+
+    /// Settings of the generation: the options, completed by those in the model's files.
+    pub fn settings(&self, path: &Path) -> Result<GenerateOptions, Exit> {
+        let published = GenerateOptions::published(path, DEFAULT_SAMPLING).map_err(failure)?;
+        Ok(GenerateOptions {
+            max_new_tokens: self.max_new_tokens,
+            sampling: self.sampling(published.sampling.clone()),
+            ignore_eos: self.ignore_eos,
+            key: Key::new(self.seed),
+            ..published
+        })
+    }
+
+    /// Sampling by the options, completed by a default.
+    fn sampling(&self, default: Sampling) -> Sampling {
+        Sampling {
+            temperature: self.temperature.unwrap_or(default.temperature),
+            top_k: self.top_k.or(default.top_k),
+            top_p: self.top_p.or(default.top_p),
+            min_p: self.min_p.or(default.min_p),
+            repetition_penalty: self.repetition_penalty.unwrap_or(default.repetition_penalty),
+        }
+    }
+}
+
+/// A smaller model's help.
+#[derive(Args, Debug)]
+pub struct DraftArgs {
+    /// A smaller model with the same tokens that proposes what comes next; the text stays the one without it
+    #[arg(long, value_name = "MODEL", conflicts_with_all = ["samples", "score"], help_heading = "Draft")]
+    pub draft: Option<String>,
+
+    /// Number of tokens that the draft proposes at once
+    #[arg(long, value_name = "N", default_value_t = 4, value_parser = draft_tokens, help_heading = "Draft")]
+    pub draft_tokens: usize,
+}
+
+/// Parses the number of draft tokens, so that a wrong one is refused before any model is read.
+fn draft_tokens(text: &str) -> Result<usize, String> {
+    match text.parse() {
+        Ok(number @ 1..=16) => Ok(number),
+        Ok(_) => Err("it must be between 1 and 16".into()),
+        Err(error) => Err(format!("{error}")),
+    }
+}

@@ -1,0 +1,121 @@
+//! GPT-2, as the loop takes it.
+
+use clap::{Args, Parser};
+use grove::{
+    models::{ModelError, Tokenizer},
+    prelude::*,
+};
+use std::path::Path;
+
+use crate::{
+    Exit, failure,
+    language::{LanguageArgs, LanguageModel},
+};
+
+/// Trains a GPT-2 on text: a new one of any size, or one that exists.
+///
+/// Without arguments it trains a tiny model for a minute or two on the text that ships with grove, to show what happens.
+/// Ctrl-C ends a run after a checkpoint, and the same command with --resume goes on.
+#[derive(Parser, Debug)]
+#[command(name = "train_gpt2", version, allow_negative_numbers = true)]
+pub struct Gpt2Options {
+    /// Model, data and hyperparameters.
+    #[command(flatten)]
+    pub language: LanguageArgs,
+
+    /// Sizes of a new model.
+    #[command(flatten)]
+    pub sizes: Gpt2Sizes,
+}
+
+/// Sizes of a new GPT-2.
+#[derive(Args, Debug)]
+pub struct Gpt2Sizes {
+    /// Sizes of a new model: a config.json, or a published size such as gpt2; the options below override it
+    #[arg(long, value_name = "FILE|NAME", conflicts_with = "model", help_heading = "Model")]
+    config: Option<String>,
+
+    /// Number of blocks [default: 4, or what --config says]
+    #[arg(long, value_name = "N", conflicts_with = "model", help_heading = "Model")]
+    n_layer: Option<usize>,
+
+    /// Attention heads of a block [default: 4, or what --config says]
+    #[arg(long, value_name = "N", conflicts_with = "model", help_heading = "Model")]
+    n_head: Option<usize>,
+
+    /// Width of the model [default: 128, or what --config says]
+    #[arg(long, value_name = "N", conflicts_with = "model", help_heading = "Model")]
+    n_embd: Option<usize>,
+}
+
+impl<B: Backend> LanguageModel<B> for Gpt2<B> {
+    type Config = Gpt2Config;
+    type Sizes = Gpt2Sizes;
+
+    fn new_config(
+        sizes: &Gpt2Sizes,
+        options: &LanguageArgs,
+        tokenizer: Option<&Tokenizer>,
+    ) -> Result<Gpt2Config, Exit> {
+        let mut config = match &sizes.config {
+            None => Gpt2Config { n_layer: 4, n_head: 4, n_embd: 128, n_positions: 128, ..Gpt2Config::default() },
+            Some(file) if Path::new(file).exists() => Gpt2Config::from_file(file).map_err(failure)?,
+            Some(name) => Gpt2Config::preset(name).map_err(|error| {
+                Exit::Usage(format!("--config '{name}' is not a file that exists, nor a published size: {error}"))
+            })?,
+        };
+        config.n_layer = sizes.n_layer.unwrap_or(config.n_layer);
+        config.n_head = sizes.n_head.unwrap_or(config.n_head);
+        config.n_embd = sizes.n_embd.unwrap_or(config.n_embd);
+        config.n_positions = options.context.unwrap_or(config.n_positions);
+        config.vocab_size = tokenizer.map_or(options.vocab_size, Tokenizer::vocab_size);
+        config.eos_token_id = tokenizer.and_then(Tokenizer::end_of_text);
+        config.bos_token_id = tokenizer.and_then(Tokenizer::begin_of_text).or(config.eos_token_id);
+        Ok(config)
+    }
+
+    /// The number of heads shows in no shape, so the checkpoint alone would not tell.
+    fn resumed_config(sizes: &Gpt2Sizes, file: &Path) -> Result<Gpt2Config, Exit> {
+        let config = Gpt2Config::from_file(file).map_err(failure)?;
+        for (name, asked, has) in [
+            ("n-layer", sizes.n_layer, config.n_layer),
+            ("n-head", sizes.n_head, config.n_head),
+            ("n-embd", sizes.n_embd, config.n_embd),
+        ] {
+            if let Some(asked) = asked.filter(|asked| *asked != has) {
+                return Err(Exit::Usage(format!("--{name} is {asked}, and the run to resume has {has}: leave it out")));
+            }
+        }
+        Ok(config)
+    }
+
+    fn skeleton(config: &Gpt2Config) -> Result<Self, ModelError> {
+        Gpt2::skeleton(config)
+    }
+
+    fn init(config: &Gpt2Config, key: Key, device: &B::Device) -> Result<Self, ModelError> {
+        Gpt2::init(config, key, device)
+    }
+
+    fn load(path: &Path, device: &B::Device) -> Result<Self, ModelError> {
+        Ok(Gpt2::from_path(path, device, None)?.0)
+    }
+
+    fn config_json(&self) -> serde_json::Result<String> {
+        serde_json::to_string_pretty(&self.config)
+    }
+
+    fn with_dropout(mut self, rate: f64) -> Self {
+        let config = &mut self.config;
+        (config.embd_pdrop, config.attn_pdrop, config.resid_pdrop) = (rate, rate, rate);
+        self
+    }
+
+    fn save(&self, directory: &Path) -> Result<(), ModelError> {
+        self.save_pretrained(directory)
+    }
+
+    fn next_token_loss(&self, ids: Tensor<B, 2, Int>, targets: Tensor<B, 2, Int>, key: Option<Key>) -> Tensor<B, 1> {
+        Gpt2::next_token_loss(self, ids, targets, key)
+    }
+}

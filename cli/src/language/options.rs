@@ -1,0 +1,79 @@
+//! The options of examples that train a language model.
+
+use clap::Args;
+use std::path::PathBuf;
+
+use crate::training::{RunArgs, TrainingArgs, at_least_one, fraction};
+
+/// Passes over the text that ships with grove.
+pub const DEMONSTRATION_EPOCHS: f64 = 6.0;
+
+/// Tokens of a window where neither the options nor the model say it.
+pub const DEFAULT_CONTEXT: usize = 128;
+
+/// Model, data and hyperparameters.
+#[derive(Args, Debug)]
+pub struct LanguageArgs {
+    /// Text files, or folders of .txt files; each file is one document. Or one token file, .tokens
+    #[arg(long, value_name = "PATH", num_args = 1..)]
+    pub data: Vec<PathBuf>,
+
+    /// Text for the evaluation; without it, the last part of the data is held out
+    #[arg(long, value_name = "PATH", num_args = 1..)]
+    pub held_out: Vec<PathBuf>,
+
+    /// Fraction of the data that is held out, where --held-out is not given; with 0 there is no evaluation
+    #[arg(long, default_value_t = 0.05, value_name = "FRACTION", conflicts_with = "held_out")]
+    pub held_out_part: f64,
+
+    /// Do not train: print the model's loss and perplexity on the data
+    #[arg(long, requires = "model", conflicts_with_all = ["output", "held_out", "held_out_part", "steps", "epochs"])]
+    pub evaluate: bool,
+
+    /// Directory and device of the run.
+    #[command(flatten)]
+    pub run: RunArgs,
+
+    /// Model to fine-tune: directory, weights file, or hub id. Without it, a new one is made
+    #[arg(long, help_heading = "Model")]
+    pub model: Option<String>,
+
+    /// Tokens that the model sees at once [default: 128, or what the model or --config has]
+    #[arg(long, value_name = "N", help_heading = "Model")]
+    pub context: Option<usize>,
+
+    /// Dropout, everywhere [default: 0.1, or what the model or --config has]
+    #[arg(long, value_name = "RATE", help_heading = "Model")]
+    pub dropout: Option<f64>,
+
+    /// Directory of a tokenizer; without it a new model learns one from the data, and a model to fine-tune has its own
+    #[arg(long, value_name = "DIR", help_heading = "Model")]
+    pub tokenizer: Option<PathBuf>,
+
+    /// Size of the vocabulary that is learned, or that a token file has
+    #[arg(long, default_value_t = 2048, value_name = "N", conflicts_with = "model", help_heading = "Model")]
+    pub vocab_size: usize,
+
+    /// Training hyperparameters.
+    #[command(flatten)]
+    pub training: TrainingArgs,
+}
+
+impl LanguageArgs {
+    /// Checks the options alone, before any file is read.
+    pub fn check(&self) -> Result<(), String> {
+        self.training.check()?;
+        fraction("held-out-part", self.held_out_part)?;
+        fraction("dropout", self.dropout.unwrap_or(0.0))?;
+        at_least_one("context", self.context.unwrap_or(1) as u64)?;
+        if self.training.patience.is_some() && self.held_out_part == 0.0 {
+            return Err("--patience needs an evaluation, and --held-out-part is 0".into());
+        }
+        Ok(())
+    }
+
+    /// True if the run is the demonstration on the text that ships with grove.
+    pub fn is_demonstration(&self) -> bool {
+        self.data.is_empty() && self.model.is_none()
+    }
+}

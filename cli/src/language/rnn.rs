@@ -1,0 +1,118 @@
+//! The recurrent language model, as the loop takes it.
+
+use clap::{Args, Parser};
+use grove::{
+    models::{ModelError, RnnLm, RnnLmConfig, Tokenizer, rnn::RnnLayers},
+    prelude::*,
+};
+use std::path::Path;
+
+use crate::{
+    Exit, failure,
+    language::{LanguageArgs, LanguageModel},
+    rnn::sizes::Sizes,
+};
+
+/// Trains a language model on text: a new one of any size, or one that exists.
+///
+/// A token is a character (to be exact, a byte), unless --vocab-size or --tokenizer asks for more.
+#[derive(Parser, Debug)]
+#[command(
+    allow_negative_numbers = true,
+    mut_arg("context", |arg| arg.help("Tokens of a window of text, each of which begins anew [default: 128]")),
+    mut_arg("dropout", |arg| arg.help("Dropout, everywhere [default: 0.1, or what the model has]")),
+    mut_arg("vocab_size", |arg| arg.default_value("257").help(
+        "Size of the vocabulary that is learned: 257 is characters, more joins frequent ones; or the size that a token \
+         file has"
+    )),
+    mut_arg("batch_size", |arg| arg.default_value("32")),
+    mut_arg("learning_rate", |arg| arg.default_value("2e-3")),
+    mut_arg("weight_decay", |arg| arg.default_value("0.01")),
+)]
+pub struct LmOptions {
+    /// Model, data and hyperparameters.
+    #[command(flatten)]
+    pub language: LanguageArgs,
+
+    /// Sizes of a new model.
+    #[command(flatten)]
+    pub sizes: LmSizes,
+}
+
+/// Sizes of a new language model.
+#[derive(Args, Debug)]
+pub struct LmSizes {
+    #[command(flatten)]
+    sizes: Sizes,
+
+    /// Make the token embedding the output layer too
+    #[arg(long, conflicts_with = "model", help_heading = "Model")]
+    tie: bool,
+}
+
+impl<B: Backend> LanguageModel<B> for RnnLm<B> {
+    type Config = RnnLmConfig;
+    type Sizes = LmSizes;
+
+    fn new_config(
+        LmSizes { sizes, tie }: &LmSizes,
+        options: &LanguageArgs,
+        tokenizer: Option<&Tokenizer>,
+    ) -> Result<RnnLmConfig, Exit> {
+        let hidden_size = sizes.hidden.unwrap_or(256);
+        Ok(RnnLmConfig {
+            cell: sizes.cell.unwrap_or_default(),
+            vocab_size: tokenizer.map_or(options.vocab_size, Tokenizer::vocab_size),
+            embedding_size: sizes.embedding.unwrap_or(hidden_size),
+            hidden_size,
+            num_layers: sizes.layers.unwrap_or(2),
+            dropout: 0.1,
+            tie_word_embeddings: *tie,
+            eos_token_id: tokenizer.and_then(Tokenizer::end_of_text),
+            ..RnnLmConfig::default()
+        })
+    }
+
+    fn resumed_config(LmSizes { sizes, tie }: &LmSizes, file: &Path) -> Result<RnnLmConfig, Exit> {
+        let config = RnnLmConfig::from_file(file).map_err(failure)?;
+        sizes.check_resumed(config.cell, [config.num_layers, config.hidden_size, config.embedding_size])?;
+        if *tie && !config.tie_word_embeddings {
+            return Err(Exit::Usage("--tie is given, and the run to resume has an output layer of its own".into()));
+        }
+        Ok(config)
+    }
+
+    fn skeleton(config: &RnnLmConfig) -> Result<Self, ModelError> {
+        RnnLm::skeleton(config)
+    }
+
+    fn init(config: &RnnLmConfig, key: Key, device: &B::Device) -> Result<Self, ModelError> {
+        RnnLm::init(config, key, device)
+    }
+
+    fn load(path: &Path, device: &B::Device) -> Result<Self, ModelError> {
+        Ok(RnnLm::from_path(path, device, None)?.0)
+    }
+
+    fn config_json(&self) -> serde_json::Result<String> {
+        serde_json::to_string_pretty(&self.config)
+    }
+
+    fn with_dropout(mut self, rate: f64) -> Self {
+        self.config.dropout = rate;
+        match &mut self.rnn {
+            RnnLayers::Rnn(layers) => layers.options.dropout = rate,
+            RnnLayers::Gru(layers) => layers.options.dropout = rate,
+            RnnLayers::Lstm(layers) => layers.options.dropout = rate,
+        }
+        self
+    }
+
+    fn save(&self, directory: &Path) -> Result<(), ModelError> {
+        self.save_pretrained(directory)
+    }
+
+    fn next_token_loss(&self, ids: Tensor<B, 2, Int>, targets: Tensor<B, 2, Int>, key: Option<Key>) -> Tensor<B, 1> {
+        RnnLm::next_token_loss(self, ids, targets, key)
+    }
+}

@@ -1,0 +1,81 @@
+//! The end of a program that stops where nobody foresaw it: one sentence, and not a backtrace of every thread.
+
+use std::{
+    panic::{self, PanicHookInfo},
+    sync::atomic::{AtomicBool, Ordering},
+};
+
+/// True once a panic was reported.
+static TOLD: AtomicBool = AtomicBool::new(false);
+
+/// True if any thread has panicked since [`tell_in_one_sentence`]. Later output may be wrong, since a device's thread
+/// continues without the failed kernel.
+pub(crate) fn any() -> bool {
+    TOLD.load(Ordering::Relaxed)
+}
+
+/// Has the first panic, on whichever thread, print one sentence with a likely cause; those that follow from it print nothing.
+/// With `RUST_BACKTRACE` set Rust prints what it always does.
+pub(crate) fn tell_in_one_sentence() {
+    let backtraces = std::env::var_os("RUST_BACKTRACE").is_some_and(|value| value != "0");
+    let rusts_own = panic::take_hook();
+    panic::set_hook(Box::new(move |panic| {
+        let first = !TOLD.swap(true, Ordering::Relaxed);
+        if backtraces {
+            rusts_own(panic);
+        } else if first {
+            crate::exit::say_error(&sentence(panic));
+        }
+    }));
+}
+
+fn sentence(panic: &PanicHookInfo<'_>) -> String {
+    let text = panic.payload_as_str().unwrap_or("for an unknown reason");
+    let place = panic.location().map_or(String::new(), |place| format!(" at {}:{}", place.file(), place.line()));
+    let rest = "RUST_BACKTRACE=1 shows where";
+    match likely_cause(text) {
+        Some(cause) => format!("{cause} ({}; {rest})", beginning(text)),
+        None => format!(
+            "the program has stopped where it should not, which is a defect{place}: {}; {rest}",
+            beginning(text)
+        ),
+    }
+}
+
+/// The first lines, cut to a part of a screen: a compiler's message comes with the whole kernel.
+fn beginning(text: &str) -> String {
+    const LINES: usize = 6;
+    const LETTERS: usize = 600;
+    let lines: Vec<&str> = text.lines().map(str::trim).filter(|line| !line.is_empty()).take(LINES).collect();
+    let mut beginning: String = lines.join(" ").chars().take(LETTERS).collect();
+    if beginning.len() < text.trim().len() && lines.len() == LINES || beginning.chars().count() == LETTERS {
+        beginning.push('…');
+    }
+    beginning
+}
+
+/// Of what the fusing backends panic with.
+fn likely_cause(text: &str) -> Option<&'static str> {
+    let has = |words: &[&str]| words.iter().any(|word| text.contains(word));
+    if has(&["OUT_OF_MEMORY", "OutOfMemory", "out of memory", "can't allocate buffer"]) {
+        return Some("the device's memory is full: a smaller batch, a shorter context or --dtype bf16 takes less");
+    }
+    if has(&["UNSUPPORTED_PTX_VERSION", "NO_BINARY_FOR_GPU", "INVALID_PTX", "INVALID_IMAGE", "Unable to load the PTX"])
+    {
+        return Some(
+            "the GPU's driver refuses a compiled kernel: update the driver, or remove the folder 'kernels' of grove's cache, \
+             ~/.cache/grove, if it is of another GPU",
+        );
+    }
+    if has(&["Compilation Error", "CompilationError"]) {
+        return Some(
+            "CUDA's run-time compiler refuses a kernel: its headers and the compiler have to be of one version",
+        );
+    }
+    if has(&["ILLEGAL_ADDRESS", "LAUNCH_FAILED", "LAUNCH_TIMEOUT", "DEVICE_LOST", "device lost"]) {
+        return Some(
+            "a kernel failed on the device, which ends all work there: start again, and tell grove's developers",
+        );
+    }
+    None
+}

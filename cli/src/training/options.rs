@@ -1,0 +1,186 @@
+//! The options of every run.
+
+use clap::{Args, ValueEnum};
+use std::path::PathBuf;
+
+use crate::{DeviceArgs, Dtype};
+
+/// Directory and device of a run.
+#[derive(Args, Debug)]
+pub struct RunArgs {
+    /// Directory of the run: checkpoints, logs, and at the end the model. Without it nothing is kept
+    #[arg(long, value_name = "DIR")]
+    pub output: Option<PathBuf>,
+
+    /// Go on with the run in --output, if there is one; give it the options that it began with
+    #[arg(long, requires = "output")]
+    pub resume: bool,
+
+    /// As --resume, also where the run began with other options, another seed or other data
+    #[arg(long, requires = "output")]
+    pub resume_anyway: bool,
+
+    /// Device and type.
+    #[command(flatten)]
+    pub device: DeviceArgs,
+
+    /// Seed of the random numbers: initial weights, order of the data, dropout
+    #[arg(long, default_value_t = 0)]
+    pub seed: u64,
+
+    /// Print one JSON object at the end
+    #[arg(long)]
+    pub json: bool,
+}
+
+impl RunArgs {
+    /// True if a run that is there is to go on.
+    pub fn resumes(&self) -> bool {
+        self.resume || self.resume_anyway
+    }
+}
+
+/// Training hyperparameters.
+#[derive(Args, Debug)]
+pub struct TrainingArgs {
+    /// Steps of the optimizer, in place of --epochs
+    #[arg(long, value_name = "N", conflicts_with = "epochs", help_heading = "Training")]
+    pub steps: Option<u64>,
+
+    /// Passes over the data, parts of one too [default: 1]
+    #[arg(long, value_name = "N", help_heading = "Training")]
+    pub epochs: Option<f64>,
+
+    /// Rows of a batch
+    #[arg(long, default_value_t = 16, value_name = "N", help_heading = "Training")]
+    pub batch_size: usize,
+
+    /// Batches whose mean gradient makes one step
+    #[arg(long, default_value_t = 1, value_name = "N", help_heading = "Training")]
+    pub accumulate: usize,
+
+    /// Highest learning rate
+    #[arg(long, default_value_t = 1e-3, value_name = "RATE", help_heading = "Training")]
+    pub learning_rate: f64,
+
+    /// Decay of the learning rate after the warm-up
+    #[arg(long, value_enum, value_name = "NAME", default_value_t = Decay::Cosine, help_heading = "Training")]
+    pub schedule: Decay,
+
+    /// Learning rate at the end, as a part of the highest
+    #[arg(long, default_value_t = 0.1, value_name = "FRACTION", help_heading = "Training")]
+    pub final_learning_rate: f64,
+
+    /// Steps in which the learning rate rises from 0 [default: a twentieth of all, at most 1000]
+    #[arg(long, value_name = "N", help_heading = "Training")]
+    pub warmup: Option<u64>,
+
+    /// Fraction of each matrix, times the learning rate, that is subtracted from it at each step
+    #[arg(long, default_value_t = 0.1, value_name = "RATE", help_heading = "Training")]
+    pub weight_decay: f64,
+
+    /// Decay rate of the second moment
+    #[arg(long, default_value_t = 0.99, value_name = "B", help_heading = "Training")]
+    pub beta2: f64,
+
+    /// Largest norm of a gradient; 0 does not clip
+    #[arg(long, default_value_t = 1.0, value_name = "NORM", help_heading = "Training")]
+    pub clip: f64,
+
+    /// Leave out steps whose loss or gradient is not a number, at most so many in a row, in place of ending the run
+    #[arg(long, value_name = "N", help_heading = "Training")]
+    pub skip_non_finite: Option<u64>,
+
+    /// Keep a moving average of the model with this decay, such as 0.999, and evaluate and save that
+    #[arg(long, value_name = "DECAY", help_heading = "Training")]
+    pub ema: Option<f64>,
+
+    /// Steps between evaluations [default: a tenth of all]
+    #[arg(long, value_name = "N", help_heading = "Training")]
+    pub evaluate_every: Option<u64>,
+
+    /// End after so many evaluations without a better loss
+    #[arg(long, value_name = "N", help_heading = "Training")]
+    pub patience: Option<u64>,
+
+    /// Steps between checkpoints
+    #[arg(long, default_value_t = 200, value_name = "N", help_heading = "Training")]
+    pub checkpoint_every: u64,
+
+    /// Number of checkpoints to keep
+    #[arg(long, default_value_t = 2, value_name = "N", help_heading = "Training")]
+    pub keep: usize,
+
+    /// Steps between records in the logs
+    #[arg(long, default_value_t = 10, value_name = "N", help_heading = "Training")]
+    pub log_every: u64,
+
+    /// Type in which the trained model is written
+    #[arg(long, value_enum, default_value_t = Dtype::F32, value_name = "TYPE", help_heading = "Training")]
+    pub save_dtype: Dtype,
+}
+
+/// Decay of the learning rate.
+#[derive(ValueEnum, Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Decay {
+    /// Along half a cosine
+    Cosine,
+    /// In a straight line
+    Linear,
+    /// Not at all
+    Constant,
+}
+
+impl TrainingArgs {
+    /// Checks the options alone, before any file is read.
+    pub fn check(&self) -> Result<(), String> {
+        positive("learning-rate", self.learning_rate)?;
+        if let Some(epochs) = self.epochs {
+            positive("epochs", epochs)?;
+        }
+        fraction("beta2", self.beta2)?;
+        fraction("ema", self.ema.unwrap_or(0.0))?;
+        at_least_one("batch-size", self.batch_size as u64)?;
+        at_least_one("accumulate", self.accumulate as u64)?;
+        at_least_one("log-every", self.log_every)?;
+        at_least_one("checkpoint-every", self.checkpoint_every)?;
+        at_least_one("keep", self.keep as u64)?;
+        at_least_one("steps", self.steps.unwrap_or(1))?;
+        at_least_one("evaluate-every", self.evaluate_every.unwrap_or(1))?;
+        at_least_one("patience", self.patience.unwrap_or(1))?;
+        at_least_one("skip-non-finite", self.skip_non_finite.unwrap_or(1))?;
+        for (name, value) in [
+            ("weight-decay", self.weight_decay),
+            ("clip", self.clip),
+            ("final-learning-rate", self.final_learning_rate),
+        ] {
+            if !(value >= 0.0 && value.is_finite()) {
+                return Err(format!("--{name} is {value}; it must be a number, at least 0"));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn positive(name: &str, value: f64) -> Result<(), String> {
+    match value > 0.0 && value.is_finite() {
+        true => Ok(()),
+        false => Err(format!("--{name} is {value}; it must be a number greater than 0")),
+    }
+}
+
+/// Refuses what is no part of a whole.
+pub fn fraction(name: &str, value: f64) -> Result<(), String> {
+    match (0.0..1.0).contains(&value) {
+        true => Ok(()),
+        false => Err(format!("--{name} is {value}; it must be at least 0 and less than 1")),
+    }
+}
+
+/// Refuses 0.
+pub fn at_least_one(name: &str, value: u64) -> Result<(), String> {
+    match value {
+        0 => Err(format!("--{name} is 0; it must be at least 1")),
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,127 @@
+//! From options to what the loop takes.
+
+use grove::{
+    optim::{
+        Adamw, GradientTransformation, Schedule, adamw, chain, clip_by_global_norm, join_schedules, linear_schedule,
+        matrices, warmup_constant_schedule, warmup_cosine_decay_schedule,
+    },
+    prelude::*,
+    train::{FitOptions, Length, NonFinite, RunSettings, StepOptions, stop_on_interrupt},
+};
+
+use super::{Output, RunArgs, TrainingArgs, options::Decay};
+use crate::{Dtype, Exit, failure};
+
+/// Fields of a config.json that say nothing about what is computed.
+const NO_SETTINGS: [&str; 5] =
+    ["model._name_or_path", "model.architectures", "model.dtype", "model.torch_dtype", "model.transformers_version"];
+
+/// The settings of a run that its model has, given the model's config.json.
+pub fn model_settings(config: &serde_json::Value) -> RunSettings {
+    RunSettings::new().with_fields("model", config).without(&NO_SETTINGS)
+}
+
+impl TrainingArgs {
+    /// Steps of the run; so many `epochs` where the options do not say it.
+    pub fn steps(&self, epochs: f64, batches_per_epoch: usize) -> Result<u64, Exit> {
+        let length = self.steps.map_or(Length::Epochs(self.epochs.unwrap_or(epochs)), Length::Steps);
+        length.steps(batches_per_epoch, self.accumulate).map_err(failure)
+    }
+
+    /// Up in a straight line, down as `--schedule` says.
+    pub fn schedule(&self, steps: u64) -> Result<Schedule, Exit> {
+        let warmup = self.warmup.unwrap_or((steps / 20).min(1000));
+        if warmup >= steps && warmup > 0 {
+            return Err(Exit::Usage(format!(
+                "--warmup is {warmup}; it must be less than all steps, which are {steps}"
+            )));
+        }
+        let (peak, last) = (self.learning_rate, self.learning_rate * self.final_learning_rate);
+        Ok(match self.schedule {
+            Decay::Cosine => warmup_cosine_decay_schedule(0.0, peak, warmup, steps, last),
+            Decay::Linear => {
+                let parts = vec![linear_schedule(0.0, peak, warmup), linear_schedule(peak, last, steps - warmup)];
+                join_schedules(parts, vec![warmup])
+            }
+            Decay::Constant => warmup_constant_schedule(0.0, peak, warmup),
+        })
+    }
+
+    /// AdamW, which decays matrices only, after clipping.
+    pub fn optimizer<B: Backend, M: Tree<B>>(
+        &self,
+        schedule: &Schedule,
+    ) -> impl GradientTransformation<B, M> + use<B, M> {
+        chain((
+            (self.clip > 0.0).then(|| clip_by_global_norm::<B>(self.clip)),
+            adamw(
+                schedule.clone(),
+                Adamw {
+                    b2: self.beta2.into(),
+                    weight_decay: self.weight_decay.into(),
+                    mask: Some(matrices()),
+                    ..Adamw::default()
+                },
+            ),
+        ))
+    }
+
+    /// The settings of a run that are here: all options but those that may change when it is resumed, such as its length.
+    pub fn run_settings(&self, run: &RunArgs) -> RunSettings {
+        RunSettings::new()
+            .with("seed", run.seed)
+            .with("dtype", run.device.dtype.name())
+            .with("batch-size", self.batch_size)
+            .with("learning-rate", self.learning_rate)
+            .with("schedule", format!("{:?}", self.schedule).to_lowercase())
+            .with("final-learning-rate", self.final_learning_rate)
+            .with_option("warmup", self.warmup)
+            .with("weight-decay", self.weight_decay)
+            .with("beta2", self.beta2)
+            .with("clip", self.clip)
+    }
+
+    /// Options of [`fit`](grove::train::fit). `unit` is what is counted for the rate, and how many of it a batch has;
+    /// `settings` are those of the run that are not here.
+    #[allow(clippy::too_many_arguments)]
+    pub fn fit_options<B: Backend>(
+        &self,
+        run: &RunArgs,
+        output: Option<&Output>,
+        settings: RunSettings,
+        steps: u64,
+        evaluated: bool,
+        schedule: Schedule,
+        unit: (&'static str, u64),
+    ) -> Result<FitOptions<B>, Exit> {
+        let evaluate_every = self.evaluate_every.unwrap_or((steps / 10).max(1));
+        let dtype = run.device.dtype;
+        // In f32 the loss is computed in the model's own type.
+        let compute = dtype != Dtype::F32;
+        Ok(FitOptions {
+            length: Length::Steps(steps),
+            accumulate: self.accumulate,
+            step: StepOptions { compute: compute.then(|| dtype.into()), ..StepOptions::default() },
+            loss_scaling: dtype == Dtype::F16,
+            ema: self.ema,
+            evaluate_every: if evaluated { evaluate_every } else { 0 },
+            patience: self.patience,
+            log_every: self.log_every,
+            checkpoint_every: self.checkpoint_every,
+            keep: self.keep,
+            non_finite: match self.skip_non_finite {
+                Some(max_consecutive) => NonFinite::Skip { max_consecutive },
+                None => NonFinite::Stop,
+            },
+            directory: run.output.clone(),
+            lock: output.map(|output| output.lock(run)).transpose()?,
+            resume: run.resumes(),
+            resume_anyway: run.resume_anyway,
+            settings: settings.or(self.run_settings(run)),
+            learning_rate: Some(schedule),
+            unit: Some(unit),
+            stop: Some(stop_on_interrupt().map_err(failure)?),
+            progress: true,
+        })
+    }
+}

@@ -1,0 +1,14 @@
+//! Measures grove beside other libraries: `cargo run --example bench -- --peers torch,jax --only gpt2`.
+//!
+//! The rows, the measuring and the charts are in `benches/grove`.
+
+use clap::Parser;
+use grove_bench::Options;
+use grove_cli::finish;
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    let options = Options::parse();
+    let worker = ["--worker"];
+    finish(|| grove_bench::run(&options, &worker, |device, serve| device.run(serve), |device, write| device.run(write)))
+}

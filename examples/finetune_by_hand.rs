@@ -1,0 +1,126 @@
+//! Fine-tunes BERT to tell classes of texts apart, with nothing but the library: a template to copy.
+//!
+//! `cargo run --example finetune_by_hand` teaches the small model that ships with grove to tell speech from narration.
+//! `finetune_bert` is the same with checkpoints, resumption, adapters and all options.
+
+use clap::Parser;
+use grove::{
+    models::{
+        BertConfig, Truncation,
+        bert::{BertForSequenceClassification, TextBatch, TextIds},
+    },
+    optim::{Adamw, GradientTransformation, adamw, chain, clip_by_global_norm, matrices, warmup_cosine_decay_schedule},
+    prelude::*,
+    tensor::TensorData,
+    train::{
+        ClassifierScore,
+        data::{Columns, Data, Examples, epoch, labels, read_labelled, split_by_class, with_classes},
+        train_step,
+    },
+};
+use std::{error::Error, path::PathBuf};
+
+/// The backend: flex is the CPU. `Cuda` and `Candle` are others, and `Program` chooses at run time.
+type B = Flex;
+
+/// Fine-tunes a classifier of texts.
+#[derive(Parser)]
+#[command(name = "finetune_by_hand", version)]
+struct Options {
+    /// Directory of a BERT, RoBERTa or DistilBERT
+    #[arg(long, default_value = "models/assets/bert-austen")]
+    model: PathBuf,
+
+    /// CSV file with the columns text and label
+    #[arg(long, default_value = "models/assets/bert-austen/speech.csv")]
+    data: PathBuf,
+
+    /// Directory for the fine-tuned model
+    #[arg(long)]
+    output: Option<PathBuf>,
+
+    /// Passes over the data
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..))]
+    epochs: u64,
+
+    /// Print one JSON object at the end
+    #[arg(long)]
+    json: bool,
+}
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let options = Options::parse();
+    let device = Default::default();
+    let key = Key::new(0);
+
+    // Data: texts and the indices of their labels, a tenth of each class held out.
+    let columns = Columns { text: "text".into(), label: "label".into(), pair: None, header: true, delimiter: None };
+    let texts = read_labelled(&[options.data], &columns)?;
+    let names = labels(&texts)?;
+    let tokenizer = Tokenizer::from_path(&options.model)?;
+    let examples: Vec<(usize, (TextIds, usize))> = with_classes(texts, &names)?
+        .into_iter()
+        .map(|(class, text)| {
+            let encoded = tokenizer.encode_text(&text.text, None, Some(128), Truncation::LongestFirst)?;
+            Ok((class, (encoded.text, class)))
+        })
+        .collect::<Result<_, grove::models::ModelError>>()?;
+    let (training, held_out) = split_by_class(examples, 0.1, key.fold_in(0));
+
+    // Model: the pretrained encoder with a new head.
+    let mut config = BertConfig::beside(&options.model)?;
+    config.labels = names.clone();
+    let (mut model, _) =
+        BertForSequenceClassification::<B>::with_new_head(&options.model, &config, key.fold_in(1), &device, None)?;
+
+    // Batches in a new order in each epoch, texts of similar length together.
+    type Batch = (Vec<TextIds>, Vec<i64>);
+    let collate = |batch: &[&(TextIds, usize)]| -> Batch {
+        batch.iter().map(|(text, class)| (text.clone(), *class as i64)).unzip()
+    };
+    let data = Examples::new(training, 32, collate)?.shuffle(key.fold_in(2)).bucket(|(text, _)| text.ids.len(), 50)?;
+    let evaluation = Examples::new(held_out, 32, collate)?;
+
+    // Optimizer: AdamW behind clipping, with warm-up and cosine decay; only matrices decay.
+    let steps = options.epochs * data.batches_per_epoch() as u64;
+    let schedule = warmup_cosine_decay_schedule(0.0, 1e-3, steps / 10, steps, 0.0);
+    let decay = Adamw { weight_decay: 0.01.into(), mask: Some(matrices()), ..Adamw::default() };
+    let optimizer = chain((clip_by_global_norm::<B>(1.0), adamw(schedule, decay)));
+    let mut state = optimizer.init(&model);
+
+    // A step is a pure function of model, optimizer state, batch and key. The key draws the dropout.
+    let loss = |model: BertForSequenceClassification<Autodiff<B>>, (texts, classes): &Batch, key: Key| {
+        let classes = TensorData::new(classes.clone(), [classes.len()]);
+        let texts = TextBatch::new(texts, &model.bert.config, &device).expect("tokens of this model");
+        model.loss(&texts, Tensor::from_data(classes, &device), Some(key))
+    };
+    let step = train_step(loss, &optimizer);
+    let mut number = 0;
+    let mut score = ClassifierScore::new(&names);
+    for pass in 0..options.epochs {
+        for batch in epoch(&data, pass) {
+            (model, state, _) = step(model, state, &batch?, key.fold_in(3).fold_in(number));
+            number += 1;
+        }
+        score = ClassifierScore::new(&names);
+        for batch in epoch(&evaluation, 0) {
+            let (texts, classes) = batch?;
+            let logits: Vec<f64> = model.forward(&model.bert.batch(&texts)?, None).into_data().iter().collect();
+            for (logits, class) in logits.chunks(names.len()).zip(classes) {
+                score.add(logits, class as usize);
+            }
+        }
+        eprintln!("epoch {}: loss {:.4}, accuracy {:.1} %", pass + 1, score.loss(), 100.0 * score.confusion.accuracy());
+    }
+
+    if let Some(directory) = options.output {
+        model.save_pretrained(&directory)?;
+        tokenizer.save(&directory)?;
+    }
+    if options.json {
+        println!("{}", serde_json::json!({"loss": score.loss(), "accuracy": score.confusion.accuracy()}));
+    } else {
+        println!("{}", score.confusion.table());
+    }
+    Ok(())
+}

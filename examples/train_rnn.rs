@@ -1,0 +1,83 @@
+//! Trains recurrent networks: `cargo run --example train_rnn -- lm --data book.txt --output run`.
+
+use clap::{Args, Parser, Subcommand};
+use grove::{models::RnnLm, prelude::*, train::Ended};
+use grove_cli::{
+    DeviceArgs, Exit,
+    language::{self, LmOptions},
+    rnn::classify::{self, ClassifyOptions},
+    training::finish_run,
+};
+use std::process::ExitCode;
+
+/// Trains recurrent networks: LSTM, GRU and plain cells.
+///
+/// Without a task it trains a small model for half a minute on the text that ships with grove, to show what happens.
+/// Ctrl-C ends a run after a checkpoint, and the same command with --resume goes on.
+#[derive(Parser, Debug)]
+#[command(name = "train_rnn", version, args_conflicts_with_subcommands = true)]
+struct Options {
+    #[command(subcommand)]
+    task: Option<Task>,
+
+    #[command(flatten)]
+    demonstration: Demonstration,
+}
+
+#[derive(Subcommand, Debug)]
+enum Task {
+    /// A language model, which continues text; the example `rnn` uses it
+    Lm(Box<LmOptions>),
+    /// A classifier, which tells what kind of text something is
+    Classify(Box<ClassifyOptions>),
+}
+
+/// Options of the demonstration.
+#[derive(Args, Debug)]
+struct Demonstration {
+    #[command(flatten)]
+    device: DeviceArgs,
+
+    /// Print one JSON object at the end
+    #[arg(long)]
+    json: bool,
+}
+
+impl From<Demonstration> for Task {
+    fn from(Demonstration { device, json }: Demonstration) -> Self {
+        let sizes =
+            ["lm", "--layers", "1", "--hidden", "128", "--batch-size", "8", "--epochs", "2", "--learning-rate", "5e-3"];
+        let mut options = LmOptions::parse_from(sizes);
+        (options.language.run.device, options.language.run.json) = (device, json);
+        Self::Lm(Box::new(options))
+    }
+}
+
+fn main() -> ExitCode {
+    let Options { task, demonstration } = Options::parse();
+    let task = task.unwrap_or_else(|| demonstration.into());
+    finish_run(|| match &task {
+        Task::Lm(options) => {
+            options.language.check().map_err(Exit::Usage)?;
+            options.language.run.device.spec()?.run(Run(&task))?
+        }
+        Task::Classify(options) => {
+            options.check().map_err(Exit::Usage)?;
+            options.run.device.spec()?.run(Run(&task))?
+        }
+    })
+}
+
+/// The program, for whichever backend was chosen.
+struct Run<'a>(&'a Task);
+
+impl Program for Run<'_> {
+    type Output = Result<Ended, Exit>;
+
+    fn run<B: Backend>(self, device: B::Device) -> Result<Ended, Exit> {
+        match self.0 {
+            Task::Lm(options) => language::run::<B, RnnLm<B>>(&options.language, &options.sizes, &device),
+            Task::Classify(options) => classify::run::<B>(options, &device),
+        }
+    }
+}

@@ -1,0 +1,147 @@
+use std::{
+    fs::File,
+    io::{BufWriter, Write},
+    path::{Path, PathBuf},
+};
+
+use tempfile::NamedTempFile;
+
+use crate::FileError;
+
+/// Writes a file atomically. A reader that opens `path`, at any time and after any failure, finds either the previous
+/// content or all that `write` wrote. Missing directories are created.
+///
+/// The content goes to a temporary file in the same directory, is flushed to the disk, and is renamed to `path` at
+/// the end. If `write` fails, no file remains.
+///
+/// # Errors
+/// If `write` or the system reports an error.
+pub fn write_atomically(
+    path: impl AsRef<Path>,
+    write: impl FnOnce(&mut dyn Write) -> std::io::Result<()>,
+) -> Result<(), FileError> {
+    let path = path.as_ref();
+    Draft::write(path, |writer| write(writer).map_err(FileError::io("write", path)))?.publish()
+}
+
+/// A file that is complete on the disk and does not have its final name yet. Dropping it removes the file.
+///
+/// With it, several files can be written completely before the first gets its name, and `write` can have errors of its
+/// own. [`write_atomically`] is the two steps at once.
+#[derive(Debug)]
+pub struct Draft {
+    file: NamedTempFile,
+    path: PathBuf,
+}
+
+impl Draft {
+    /// Writes the content to a temporary file in the directory of `path`, which is created if it is missing.
+    ///
+    /// # Errors
+    /// Errors of `write`, and of the system.
+    pub fn write<E: From<FileError>>(
+        path: &Path,
+        write: impl FnOnce(&mut dyn Write) -> Result<(), E>,
+    ) -> Result<Self, E> {
+        let directory = directory_of(path);
+        std::fs::create_dir_all(directory).map_err(FileError::io("make directory", directory))?;
+        let mut builder = tempfile::Builder::new();
+        builder.prefix(".grove-").suffix(".tmp");
+        #[cfg(unix)]
+        {
+            // The permissions of any new file, less the umask; temporary files are private by default.
+            use std::os::unix::fs::PermissionsExt;
+            builder.permissions(std::fs::Permissions::from_mode(0o666));
+        }
+        let mut file = builder.tempfile_in(directory).map_err(FileError::io("write in", directory))?;
+        {
+            let mut writer = BufWriter::with_capacity(1 << 20, file.as_file_mut());
+            write(&mut writer)?;
+            writer.flush().map_err(FileError::io("write", path))?;
+        }
+        // Without the flush to the disk, a power failure after the rename may leave an empty file.
+        file.as_file().sync_all().map_err(FileError::io("write", path))?;
+        Ok(Self { file, path: path.into() })
+    }
+
+    /// Renames the file to its final name, replacing a file of that name.
+    ///
+    /// # Errors
+    /// If the system reports an error.
+    pub fn publish(self) -> Result<(), FileError> {
+        let Self { file, path } = self;
+        file.persist(&path).map_err(|error| FileError::io("write", &path)(error.error))?;
+        sync_directory(directory_of(&path));
+        Ok(())
+    }
+}
+
+/// Flushes a directory to the disk, so that new names in it survive a power failure. Some file systems cannot do this;
+/// their files are whole in any case, so that is no error.
+pub fn sync_directory(directory: &Path) {
+    if cfg!(unix)
+        && let Ok(directory) = File::open(directory)
+    {
+        let _ = directory.sync_all();
+    }
+}
+
+/// The directory that contains a file: `.` for a name without one.
+pub fn directory_of(path: &Path) -> &Path {
+    path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn failed_write_keeps_previous_content() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("deep/model.safetensors");
+        write_atomically(&path, |writer| writer.write_all(b"first")).expect("written");
+        write_atomically(&path, |writer| writer.write_all(b"second")).expect("replaced");
+        let failed = write_atomically(&path, |writer| {
+            writer.write_all(b"half of the thi")?;
+            Err(std::io::ErrorKind::StorageFull.into())
+        });
+        let failed = failed.expect_err("refused");
+        assert_eq!((failed.action, &failed.path), ("write", &path));
+        assert_eq!(std::fs::read(&path).expect("read"), b"second");
+        let left: Vec<_> = std::fs::read_dir(directory.path().join("deep")).expect("listed").collect();
+        assert_eq!(left.len(), 1, "no temporary file remains");
+    }
+
+    #[test]
+    fn draft_has_no_name_until_published() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("a");
+        let draft = |text: &'static [u8]| {
+            Draft::write(&path, |writer| writer.write_all(text).map_err(FileError::io("write", "a"))).expect("written")
+        };
+        drop(draft(b"dropped"));
+        assert_eq!(std::fs::read_dir(directory.path()).expect("listed").count(), 0);
+        let last = draft(b"published");
+        assert!(!path.exists());
+        last.publish().expect("renamed");
+        assert_eq!(std::fs::read(&path).expect("read"), b"published");
+    }
+
+    #[test]
+    fn directory_of_bare_name_is_here() {
+        assert_eq!(directory_of(Path::new("model.gguf")), Path::new("."));
+        assert_eq!(directory_of(Path::new("a/model.gguf")), Path::new("a"));
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn permissions_are_those_of_any_new_file() {
+        use std::os::unix::fs::PermissionsExt;
+        let directory = tempfile::tempdir().expect("a directory");
+        let (path, plain) = (directory.path().join("a"), directory.path().join("b"));
+        write_atomically(&path, |_| Ok(())).expect("written");
+        File::create(&plain).expect("made");
+        let mode = |path: &Path| std::fs::metadata(path).expect("there").permissions().mode();
+        assert_eq!(mode(&path), mode(&plain));
+    }
+}

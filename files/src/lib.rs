@@ -1,0 +1,21 @@
+//! Files: atomic writes, errors that name the path, and detection of failed downloads.
+//!
+//! - [`write_atomically`] and [`Draft`]: a file appears whole or not at all (`atomic.rs`)
+//! - [`FileError`]: an error of the system with its path (`error.rs`)
+//! - [`failed_download`]: git-lfs pointers and web pages in place of data (`download.rs`)
+//!
+//! ```
+//! # let directory = tempfile::tempdir()?;
+//! let path = directory.path().join("runs/1/note.txt");
+//! grove_files::write_atomically(&path, |writer| writer.write_all(b"done"))?;
+//! assert_eq!(std::fs::read(&path)?, b"done");
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+mod atomic;
+mod download;
+mod error;
+
+pub use atomic::{Draft, directory_of, sync_directory, write_atomically};
+pub use download::failed_download;
+pub use error::FileError;

@@ -1,0 +1,231 @@
+//! Labelled images from folders and from MNIST's and CIFAR's files.
+
+use image::RgbImage;
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use super::{CifarKind, ImageSet, read_cifar, read_idx_images, read_idx_labels};
+use crate::{ImageError, ImageFolder, Limits, open};
+
+/// An image and its class. The image is read when it is asked for.
+#[derive(Clone, Debug)]
+pub struct LabelledImage {
+    source: Source,
+    /// Index of the class in [`LabelledImages::labels`].
+    pub class: usize,
+}
+
+#[derive(Clone, Debug)]
+enum Source {
+    File(PathBuf),
+    Set(Arc<ImageSet>, usize),
+}
+
+impl LabelledImage {
+    /// Reads the image.
+    ///
+    /// # Errors
+    /// If its file cannot be read as an image.
+    pub fn read(&self) -> Result<RgbImage, ImageError> {
+        match &self.source {
+            Source::File(path) => open(path, &Limits::default()),
+            Source::Set(set, i) => {
+                let beyond = || ImageError::BadOption(format!("there is no picture {i}"));
+                set.image(*i).ok_or_else(beyond)
+            }
+        }
+    }
+}
+
+/// Images and their classes: of a folder with one folder for each class, of MNIST's idx files, or of CIFAR's binary
+/// files.
+#[derive(Clone, Debug)]
+pub struct LabelledImages {
+    /// Names of the classes.
+    pub labels: Vec<String>,
+    /// The images.
+    pub examples: Vec<LabelledImage>,
+    /// Channels, height and width, where all pictures have the same.
+    pub size: Option<[usize; 3]>,
+}
+
+impl LabelledImages {
+    /// Gives the parts of the data set's identity to a hash, so that a resumed run notices other data.
+    ///
+    /// Of files these are names (below the folder of their class), sizes and classes, which are known without reading
+    /// them; of a file of many images all pixels.
+    pub fn hash_into(&self, mut add: impl FnMut(&[u8])) {
+        let mut sets: Vec<&Arc<ImageSet>> = Vec::new();
+        for LabelledImage { source, class } in &self.examples {
+            match source {
+                Source::File(path) => {
+                    let name = path.file_name().unwrap_or_default();
+                    let size = std::fs::metadata(path).map_or(0, |file| file.len());
+                    add(name.as_encoded_bytes());
+                    add(&size.to_le_bytes());
+                }
+                Source::Set(set, i) => {
+                    let known = sets.iter().position(|known| Arc::ptr_eq(known, set));
+                    let number = known.unwrap_or_else(|| {
+                        add(&set.pixels);
+                        sets.push(set);
+                        sets.len() - 1
+                    });
+                    add(&number.to_le_bytes());
+                    add(&i.to_le_bytes());
+                }
+            }
+            add(&class.to_le_bytes());
+        }
+    }
+}
+
+impl LabelledImages {
+    /// The same images, with classes numbered by these labels, which may have more classes.
+    ///
+    /// # Errors
+    /// If an image is of a class that the labels do not have.
+    pub fn relabelled(mut self, labels: &[String]) -> Result<Self, ImageError> {
+        let places: Vec<Option<usize>> =
+            self.labels.iter().map(|label| labels.iter().position(|known| known == label)).collect();
+        for example in &mut self.examples {
+            let place = places.get(example.class).copied().flatten();
+            example.class = place.ok_or_else(|| {
+                ImageError::BadOption(format!(
+                    "the classes of the held-out pictures are {}, and those of the others {}",
+                    self.labels.join(", "),
+                    labels.join(", ")
+                ))
+            })?;
+        }
+        Ok(Self { labels: labels.to_vec(), ..self })
+    }
+}
+
+/// Opens the data set of a path, and its evaluation part, if it has one.
+///
+/// The path is a folder with one folder for each class, or with such in `train` and `val` (`validation`, `test`); MNIST's idx
+/// files, as a folder or as the file of images; or CIFAR's binary files. `warn` gets a sentence for each folder without
+/// images.
+///
+/// # Errors
+/// If a file cannot be read, is damaged or lacks its labels, or there are fewer than two classes.
+pub fn open_labelled(
+    path: &Path,
+    mut warn: impl FnMut(String),
+) -> Result<(LabelledImages, Option<LabelledImages>), ImageError> {
+    if !path.is_dir() {
+        return Ok((set(path)?, None));
+    }
+    let within = |names: &[&str]| names.iter().map(|name| path.join(name)).find(|path| path.exists());
+    let suffixed = |name: &str| within(&[name, &format!("{name}.gz")]);
+    if let Some(file) = suffixed("train-images-idx3-ubyte") {
+        let held_out = suffixed("t10k-images-idx3-ubyte").map(|file| set(&file)).transpose()?;
+        return Ok((set(&file)?, held_out));
+    }
+    let batches: Vec<PathBuf> =
+        (1..=5).map(|i| path.join(format!("data_batch_{i}.bin"))).filter(|file| file.exists()).collect();
+    if !batches.is_empty() {
+        let sets = batches.iter().map(|file| set(file)).collect::<Result<Vec<_>, _>>()?;
+        let held_out = within(&["test_batch.bin"]).map(|file| set(&file)).transpose()?;
+        let mut sets = sets.into_iter();
+        let mut all = sets.next().ok_or_else(|| ImageError::BadOption("no batches".into()))?;
+        sets.for_each(|set| all.examples.extend(set.examples));
+        return Ok((all, held_out));
+    }
+    if let Some(file) = within(&["train.bin"]) {
+        let held_out = within(&["test.bin"]).map(|file| set(&file)).transpose()?;
+        return Ok((set(&file)?, held_out));
+    }
+    if let Some(train) = within(&["train"]).filter(|path| path.is_dir()) {
+        let held_out = within(&["val", "validation", "test"]).map(|path| folder(&path, &mut warn)).transpose()?;
+        return Ok((folder(&train, &mut warn)?, held_out));
+    }
+    Ok((folder(path, &mut warn)?, None))
+}
+
+fn folder(path: &Path, mut warn: impl FnMut(String)) -> Result<LabelledImages, ImageError> {
+    let ImageFolder { classes, samples, empty } = ImageFolder::open(path)?;
+    for folder in empty {
+        warn(format!("left out: {} holds no pictures, and is no class", folder.display()));
+    }
+    let example = |(path, class)| LabelledImage { source: Source::File(path), class };
+    Ok(LabelledImages { labels: classes, examples: samples.into_iter().map(example).collect(), size: None })
+}
+
+const CIFAR10: [&str; 10] = ["airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"];
+
+/// A file that holds many pictures.
+fn set(path: &Path) -> Result<LabelledImages, ImageError> {
+    let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+    let (set, labels) = match name.ends_with(".bin") {
+        true => {
+            let kind = if name.contains("batch") { CifarKind::Ten } else { CifarKind::HundredFine };
+            let set = read_cifar(path, kind)?;
+            let labels = match kind {
+                CifarKind::Ten => CIFAR10.iter().map(|&name| name.to_owned()).collect(),
+                _ => (0..100).map(|class| class.to_string()).collect(),
+            };
+            (set, labels)
+        }
+        false => {
+            let mut set = read_idx_images(path)?;
+            let beside = path.with_file_name(name.replace("images", "labels").replace("idx3", "idx1"));
+            if beside == path {
+                return Err(ImageError::BadOption(format!(
+                    "{}: which file has its labels cannot be told, as there is no 'images' in the name",
+                    path.display()
+                )));
+            }
+            set.labels = read_idx_labels(&beside)?;
+            if set.labels.len() != set.n {
+                return Err(ImageError::BadOption(format!(
+                    "{} has {} labels, and {} has {} pictures",
+                    beside.display(),
+                    set.labels.len(),
+                    path.display(),
+                    set.n
+                )));
+            }
+            let classes = set.labels.iter().max().map_or(0, |&class| usize::from(class) + 1);
+            (set, (0..classes).map(|class| class.to_string()).collect::<Vec<_>>())
+        }
+    };
+    if labels.len() < 2 || set.n == 0 {
+        return Err(ImageError::BadOption(format!(
+            "{}: a classifier needs pictures of at least two classes",
+            path.display()
+        )));
+    }
+    let size = Some([set.channels, set.height, set.width]);
+    let set = Arc::new(set);
+    let example = |i: usize| LabelledImage { source: Source::Set(set.clone(), i), class: usize::from(set.labels[i]) };
+    Ok(LabelledImages { labels, examples: (0..set.n).map(example).collect(), size })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::datasets::{write_idx_images, write_idx_labels};
+
+    #[test]
+    fn reads_idx_files_of_a_folder_and_their_evaluation_part() {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let set = |n: usize| ImageSet { n, channels: 1, height: 2, width: 2, pixels: vec![7; 4 * n], labels: vec![] };
+        for (prefix, labels) in [("train", vec![0, 1, 2]), ("t10k", vec![1, 0])] {
+            let named = |what: &str| directory.path().join(format!("{prefix}-{what}-ubyte"));
+            write_idx_images(named("images-idx3"), &set(labels.len())).expect("written");
+            write_idx_labels(named("labels-idx1"), &labels).expect("written");
+        }
+        let (training, held_out) = open_labelled(directory.path(), |_| ()).expect("readable");
+        let held_out = held_out.expect("an evaluation part");
+        assert_eq!((training.examples.len(), held_out.examples.len()), (3, 2));
+        assert_eq!((training.labels.len(), training.size), (3, Some([1, 2, 2])));
+        assert_eq!(training.examples[2].read().expect("an image").dimensions(), (2, 2));
+        let held_out = held_out.relabelled(&training.labels).expect("known classes");
+        assert_eq!(held_out.labels, training.labels);
+        assert!(training.relabelled(&["0".to_owned(), "1".to_owned()]).is_err());
+    }
+}

@@ -1,0 +1,69 @@
+//! Metrics of a classifier.
+
+use super::Confusion;
+
+/// Metrics of a classifier, gathered example by example: loss, accuracy, top-5 accuracy.
+///
+/// ```
+/// use grove_train::ClassifierScore;
+///
+/// let mut score = ClassifierScore::new(&["cat".into(), "dog".into()]);
+/// score.add(&[0.0, 0.0], 1);
+/// assert!((score.loss() - 2f64.ln()).abs() < 1e-12);
+/// assert_eq!(score.confusion.accuracy(), 0.0); // of equal logits the first counts
+/// ```
+#[derive(Clone, Debug)]
+pub struct ClassifierScore {
+    /// Sum of all losses, in nats.
+    sum: f64,
+    /// Number of examples whose class is among the five most likely.
+    in_five: usize,
+    /// Counts of classes by predicted classes.
+    pub confusion: Confusion,
+}
+
+impl ClassifierScore {
+    /// The score of no examples, for classes of these names.
+    pub fn new(labels: &[String]) -> Self {
+        Self { sum: 0.0, in_five: 0, confusion: Confusion::new(labels.to_vec()) }
+    }
+
+    /// Adds an example: its logits and its class.
+    pub fn add(&mut self, logits: &[f64], class: usize) {
+        let most = logits.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+        let sum: f64 = logits.iter().map(|logit| (logit - most).exp()).sum();
+        self.sum += sum.ln() + most - logits[class];
+        let predicted = logits.iter().position(|logit| *logit == most).unwrap_or(0);
+        self.confusion.add(class, predicted);
+        self.in_five += usize::from(logits.iter().filter(|logit| **logit > logits[class]).count() < 5);
+    }
+
+    /// Fraction of the examples whose class is among the five most likely.
+    pub fn top5(&self) -> f64 {
+        self.in_five as f64 / self.confusion.count() as f64
+    }
+
+    /// Mean cross entropy, in nats.
+    pub fn loss(&self) -> f64 {
+        self.sum / self.confusion.count() as f64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn means_over_examples() {
+        let labels: Vec<String> = (0..7).map(|class| class.to_string()).collect();
+        let mut score = ClassifierScore::new(&labels);
+        let logits = [6.0, 5.0, 4.0, 3.0, 2.0, 1.0, 0.0];
+        for class in [0, 4, 5, 0] {
+            score.add(&logits, class);
+        }
+        assert_eq!(score.confusion.accuracy(), 0.5);
+        assert_eq!(score.top5(), 0.75);
+        let sum: f64 = logits.iter().map(|logit| f64::exp(logit - 6.0)).sum();
+        assert!((score.loss() - (sum.ln() + (0.0 + 4.0 + 5.0 + 0.0) / 4.0)).abs() < 1e-12);
+    }
+}

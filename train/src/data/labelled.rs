@@ -1,0 +1,321 @@
+//! LabelledText texts from CSV, TSV and JSON Lines files.
+
+use csv::{ByteRecord, ReaderBuilder};
+use serde_json::Value;
+use std::{
+    fmt,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use super::DataError;
+
+/// A text or a pair of texts, its label, and where they stand.
+#[derive(Clone, Debug)]
+pub struct LabelledText {
+    /// The label.
+    pub label: String,
+    /// The text, or the first of a pair.
+    pub text: String,
+    /// The second text of a pair.
+    pub pair: Option<String>,
+    /// Line of the file.
+    pub place: Place,
+}
+
+/// A line of a file.
+#[derive(Clone, Debug)]
+pub struct Place {
+    file: Arc<PathBuf>,
+    line: u64,
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}, line {}", self.file.display(), self.line)
+    }
+}
+
+/// Columns of a table, or fields of an object, by name, or by number from 1.
+#[derive(Clone, Debug)]
+pub struct Columns {
+    /// The texts.
+    pub text: String,
+    /// The second texts, of pairs.
+    pub pair: Option<String>,
+    /// The labels.
+    pub label: String,
+    /// True if the first line of a table has the names.
+    pub header: bool,
+    /// Stands between columns; `None`: a tab in .tsv files, else a comma.
+    pub delimiter: Option<u8>,
+}
+
+/// Characters of a label. A column of texts that is taken for the labels is found out by it.
+const LONGEST_LABEL: usize = 1000;
+
+/// Reads labelled texts from files.
+///
+/// A `.jsonl` file has an object on each line. A `.tsv` file has columns with tabs between and no quotes. Any other file is
+/// CSV. [`Columns::delimiter`] overrides the character between columns. Empty lines are skipped.
+///
+/// # Errors
+/// Each names the file and the line: a file that cannot be read or is empty, a missing column, an empty text or label,
+/// another encoding than UTF-8.
+pub fn read_labelled(files: &[PathBuf], columns: &Columns) -> Result<Vec<LabelledText>, DataError> {
+    let mut all = Vec::new();
+    for file in files {
+        let bytes = std::fs::read(file)
+            .map_err(|error| DataError::other(format!("cannot read {}: {error}", file.display())))?;
+        let (before, named) = (all.len(), Arc::new(file.clone()));
+        match extension(file) {
+            "jsonl" | "ndjson" => objects(&bytes, &named, columns, &mut all)?,
+            extension => {
+                let default = if extension == "tsv" { b'\t' } else { b',' };
+                table(&bytes, &named, columns.delimiter.unwrap_or(default), columns, &mut all)?;
+            }
+        }
+        if all.len() == before {
+            return Err(DataError::other(format!(
+                "{} is empty; give a file with a labelled text on each line",
+                file.display()
+            )));
+        }
+    }
+    Ok(all)
+}
+
+/// The labels that occur, sorted by name, or by value where all are integers.
+///
+/// # Errors
+/// If all texts have the same label.
+pub fn labels(texts: &[LabelledText]) -> Result<Vec<String>, DataError> {
+    let mut labels: Vec<String> = texts.iter().map(|text| text.label.clone()).collect();
+    labels.sort();
+    labels.dedup();
+    if labels.iter().all(|label| label.parse::<i64>().is_ok()) {
+        labels.sort_by_key(|label| label.parse::<i64>().unwrap_or(0));
+    }
+    match (&labels[..], texts) {
+        ([label], [first, ..]) => Err(DataError::other(format!(
+            "{}: all texts from here on have the label '{label}', and a classifier needs at least two labels",
+            first.place
+        ))),
+        _ => Ok(labels),
+    }
+}
+
+/// Each text with the index of its label.
+///
+/// # Errors
+/// If the label of a text is not in the list.
+pub fn with_classes(texts: Vec<LabelledText>, labels: &[String]) -> Result<Vec<(usize, LabelledText)>, DataError> {
+    let class = |text: LabelledText| match labels.iter().position(|label| *label == text.label) {
+        Some(class) => Ok((class, text)),
+        None => Err(DataError::other(format!(
+            "{}: the label '{}' is not one of the model's, which are {}",
+            text.place,
+            text.label,
+            labels.join(", ")
+        ))),
+    };
+    texts.into_iter().map(class).collect()
+}
+
+fn extension(file: &Path) -> &str {
+    file.extension().and_then(|extension| extension.to_str()).unwrap_or("")
+}
+
+fn table(
+    bytes: &[u8],
+    file: &Arc<PathBuf>,
+    delimiter: u8,
+    columns: &Columns,
+    all: &mut Vec<LabelledText>,
+) -> Result<(), DataError> {
+    let mut reader = ReaderBuilder::new()
+        .has_headers(false)
+        .flexible(true)
+        .delimiter(delimiter)
+        .quoting(delimiter != b'\t')
+        .from_reader(bytes);
+    let at = |record: &ByteRecord| {
+        let (byte, line) = record.position().map_or((0, 0), |position| (position.byte() as usize, position.line()));
+        // The reader counts from where it began to look, before lines with nothing on them.
+        let skipped = bytes[byte.min(bytes.len())..].iter().take_while(|byte| b"\r\n".contains(byte));
+        Place { file: file.clone(), line: line + skipped.filter(|byte| **byte == b'\n').count() as u64 }
+    };
+    let mut record = ByteRecord::new();
+    let mut next = |record: &mut ByteRecord| {
+        reader.read_byte_record(record).map_err(|error| DataError::other(format!("{}: {error}", file.display())))
+    };
+    let mut names = vec![];
+    if columns.header {
+        if !next(&mut record)? {
+            return Ok(());
+        }
+        let cells: Result<Vec<_>, _> = record.iter().map(utf8).collect();
+        names = cells.map_err(|reason| DataError::other(format!("{}: {reason}", at(&record))))?;
+    }
+    let column = |name: &str| {
+        let number = || name.parse::<usize>().ok().filter(|number| *number > 0).map(|number| number - 1);
+        names.iter().position(|known| known == name).or_else(number).ok_or_else(|| {
+            let known = if columns.header { names.join(", ") } else { "no names, for there is no header".into() };
+            let other = other_delimiter(&names, delimiter).unwrap_or_default();
+            DataError::other(format!("{}: there is no column '{name}'; the file has: {known}{other}", file.display()))
+        })
+    };
+    let wanted = [Some(&columns.label), Some(&columns.text), columns.pair.as_ref()];
+    let mut found = [None; 3];
+    for (found, name) in found.iter_mut().zip(wanted) {
+        *found = name.map(|name| column(name)).transpose()?;
+    }
+    while next(&mut record)? {
+        if record.iter().all(|cell| cell.trim_ascii().is_empty()) {
+            continue;
+        }
+        let place = at(&record);
+        let wrong = |reason: String| DataError::other(format!("{place}: {reason}"));
+        let cell = |index: usize| {
+            let has = record.len();
+            let between = match delimiter {
+                b'\t' => "tabs".to_owned(),
+                b',' => "commas".to_owned(),
+                other => format!("'{}'", char::from(other)),
+            };
+            let missing = || {
+                let line = [String::from_utf8_lossy(record.as_slice()).into_owned()];
+                let other = if has == 1 { other_delimiter(&line, delimiter) } else { None };
+                let other = other.unwrap_or_default();
+                format!("there is no column {} here, only {has}, between {between}{other}", index + 1)
+            };
+            record.get(index).ok_or_else(missing).and_then(utf8)
+        };
+        let [label, text, pair] = found.map(|index| index.map(cell));
+        let (label, text) = (label.expect("always wanted"), text.expect("always wanted"));
+        all.push(labelled(label, text, pair.transpose(), place.clone()).map_err(wrong)?);
+    }
+    Ok(())
+}
+
+/// Hint for a table that has a single column because it uses another delimiter.
+fn other_delimiter(columns: &[String], delimiter: u8) -> Option<String> {
+    let [only] = columns else { return None };
+    let other =
+        [b'\t', b';', b',', b'|'].into_iter().find(|byte| *byte != delimiter && only.contains(char::from(*byte)))?;
+    let name = if other == b'\t' { "tab".to_owned() } else { format!("'{}'", char::from(other)) };
+    Some(format!("; if columns are divided otherwise, give --delimiter {name}"))
+}
+
+fn objects(bytes: &[u8], file: &Arc<PathBuf>, columns: &Columns, all: &mut Vec<LabelledText>) -> Result<(), DataError> {
+    let bytes = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes);
+    for (i, line) in bytes.split(|&byte| byte == b'\n').enumerate() {
+        if line.trim_ascii().is_empty() {
+            continue;
+        }
+        let place = Place { file: file.clone(), line: i as u64 + 1 };
+        let object: Result<Value, String> = utf8(line)
+            .and_then(|line| serde_json::from_str(&line).map_err(|error| format!("this is not JSON: {error}")));
+        let one = object.and_then(|object| {
+            let pair = columns.pair.as_ref().map(|name| field(&object, name, false)).transpose();
+            labelled(field(&object, &columns.label, true), field(&object, &columns.text, false), pair, place.clone())
+        });
+        all.push(one.map_err(|reason| DataError::other(format!("{place}: {reason}")))?);
+    }
+    Ok(())
+}
+
+fn field(object: &Value, name: &str, label: bool) -> Result<String, String> {
+    match object.get(name) {
+        Some(Value::String(text)) => Ok(text.clone()),
+        // A class may have a number for a name.
+        Some(number @ (Value::Number(_) | Value::Bool(_))) if label => Ok(number.to_string()),
+        Some(_) => Err(format!("\"{name}\" is not a string")),
+        None => {
+            let known: Vec<&str> = object.as_object().into_iter().flatten().map(|(name, _)| &**name).collect();
+            Err(format!("there is no \"{name}\" here, only: {}", known.join(", ")))
+        }
+    }
+}
+
+fn labelled(
+    label: Result<String, String>,
+    text: Result<String, String>,
+    pair: Result<Option<String>, String>,
+    place: Place,
+) -> Result<LabelledText, String> {
+    let (label, text, pair) =
+        (label?.trim().to_owned(), text?.trim().to_owned(), pair?.map(|pair| pair.trim().to_owned()));
+    let length = label.chars().count();
+    match (&*label, &*text, pair.as_deref()) {
+        ("", ..) => Err("the label is empty".into()),
+        _ if length > LONGEST_LABEL => Err(format!(
+            "the label has {length} characters, more than {LONGEST_LABEL}; is it a column of texts? It begins: {}…",
+            label.chars().take(40).collect::<String>()
+        )),
+        (_, "", _) | (.., Some("")) => Err("the text is empty".into()),
+        _ => Ok(LabelledText { label, text, pair, place }),
+    }
+}
+
+fn utf8(bytes: &[u8]) -> Result<String, String> {
+    let text = std::str::from_utf8(bytes).map_err(|error| {
+        let at = error.valid_up_to();
+        format!(
+            "0x{:02x} after \"{}\" is not UTF-8; convert the file from the encoding it has, such as `iconv -f ISO-8859-1 \
+             -t UTF-8`",
+            bytes[at],
+            String::from_utf8_lossy(&bytes[at.saturating_sub(20)..at])
+        )
+    })?;
+    Ok(text.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn columns() -> Columns {
+        Columns { text: "text".into(), pair: None, label: "label".into(), header: true, delimiter: None }
+    }
+
+    fn read(name: &str, content: &str) -> Result<Vec<LabelledText>, String> {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let file = directory.path().join(name);
+        std::fs::write(&file, content).expect("written");
+        read_labelled(&[file], &columns()).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn reads_tables_and_objects() {
+        for (name, content) in [
+            ("a.csv", "text,label\n\"a, b\",good\n\nc,bad\n"),
+            ("a.tsv", "label\ttext\ngood\ta, b\nbad\tc\n"),
+            ("a.jsonl", "{\"text\": \"a, b\", \"label\": \"good\"}\n{\"text\": \"c\", \"label\": \"bad\"}\n"),
+        ] {
+            let texts = read(name, content).expect("readable");
+            let found: Vec<_> = texts.iter().map(|text| (&*text.text, &*text.label)).collect();
+            assert_eq!(found, [("a, b", "good"), ("c", "bad")], "{name}");
+        }
+    }
+
+    #[test]
+    fn errors_name_file_and_line() {
+        for (content, words) in [
+            ("text,label\na,good\n ,bad\n", ["a.csv, line 3", "the text is empty"]),
+            ("words,label\na,good\n", ["no column 'text'", "words, label"]),
+            ("text,label\na\n", ["line 2", "no column 2"]),
+        ] {
+            let error = read("a.csv", content).err().expect("refused");
+            assert!(words.iter().all(|word| error.contains(word)), "{error}");
+        }
+    }
+
+    #[test]
+    fn labels_are_sorted_by_value_where_they_are_integers() {
+        let texts = read("a.csv", "text,label\na,10\nb,9\nc,10\n").expect("readable");
+        assert_eq!(labels(&texts).expect("two labels"), ["9", "10"]);
+        let classes = with_classes(texts, &["9".into(), "10".into()]).expect("known labels");
+        assert_eq!(classes.iter().map(|(class, _)| *class).collect::<Vec<_>>(), [1, 0, 1]);
+    }
+}

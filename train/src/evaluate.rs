@@ -1,0 +1,55 @@
+//! Evaluation of language models.
+
+use burn::tensor::{Int, Tensor};
+use grove_backend::Backend;
+
+use crate::data::{TokenBatch, TokenStream};
+
+/// Mean loss, in nats, of all tokens of a stream but the first; and the number of those tokens.
+///
+/// The stream is cut into windows of `context` predictions, the last of which may be shorter. Within a window each
+/// token is predicted from the tokens before it. `loss` is the mean loss of targets `[b, t]`, the tokens after ids
+/// `[b, t]`, of at most `batch_size` windows. `progress` is told the number of tokens of each batch.
+///
+/// The result is NaN for a stream of fewer than two tokens.
+pub fn token_loss<B: Backend>(
+    stream: &TokenStream,
+    context: usize,
+    batch_size: usize,
+    device: &B::Device,
+    mut loss: impl FnMut(Tensor<B, 2, Int>, Tensor<B, 2, Int>) -> Tensor<B, 1>,
+    mut progress: impl FnMut(usize),
+) -> (f64, usize) {
+    let count = stream.len().saturating_sub(1);
+    let whole = count - count % context;
+    let starts: Vec<usize> = (0..whole).step_by(context).collect();
+    let mut sum_of = |starts: &[usize], context: usize| {
+        let tokens = starts.iter().flat_map(|&start| stream.read(start..start + context + 1)).collect();
+        let batch = TokenBatch { tokens, rows: starts.len(), columns: context + 1 };
+        let mean = loss(batch.inputs(device), batch.targets(device));
+        progress(starts.len() * context);
+        mean.into_data().iter::<f64>().next().unwrap_or(f64::NAN) * (starts.len() * context) as f64
+    };
+    let mut sum: f64 = starts.chunks(batch_size).map(|starts| sum_of(starts, context)).sum();
+    if whole < count {
+        sum += sum_of(&[whole], count - whole);
+    }
+    (sum / count as f64, count)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use burn_flex::Flex;
+
+    #[test]
+    fn every_token_but_the_first_counts_once() {
+        let stream = TokenStream::new((0..24).collect());
+        let mut told = 0;
+        // The loss of a token is its own number.
+        let loss = |_, targets: Tensor<Flex, 2, Int>| targets.float().mean();
+        let (mean, count) = token_loss::<Flex>(&stream, 5, 2, &Default::default(), loss, |tokens| told += tokens);
+        assert_eq!((count, told), (23, 23));
+        assert!((mean - 12.0).abs() < 1e-4, "{mean}");
+    }
+}
