@@ -306,7 +306,7 @@ mod tests {
             ("words,label\na,good\n", ["no column 'text'", "words, label"]),
             ("text,label\na\n", ["line 2", "no column 2"]),
         ] {
-            let error = read("a.csv", content).err().expect("refused");
+            let error = read("a.csv", content).expect_err("refused");
             assert!(words.iter().all(|word| error.contains(word)), "{error}");
         }
     }
