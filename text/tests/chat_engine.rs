@@ -87,7 +87,7 @@ impl Object for Counted {
 #[test]
 fn comparisons_read_without_end() {
     let steps = "{% set x = [x, x] %}{% set y = [y, y] %}".repeat(16);
-    for compared in ["x == y", "x < y", "[x] is eq([y])", "x in [y]", "[x] | unique == []", "[x, y] | sort == []"] {
+    for compared in ["x == y", "x < y", "[x] is eq([y])", "x in [y]", "[x, y] | unique == []", "[x, y] | sort == []"] {
         let (x, y) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
         let values = context!(x => Value::from_object(Counted(x.clone())), y => Value::from_object(Counted(y.clone())));
         engine(&format!("{steps}{{{{ {compared} }}}}"), values).unwrap();

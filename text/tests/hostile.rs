@@ -60,7 +60,8 @@ fn a_broken_model_says_what_is_wrong() {
     refused(b"", "it is empty");
     refused(b"version https://git-lfs.github.com/spec/v1\n", "git lfs pull");
     refused(b"IQ== 0\nIg== 1\n", "tiktoken");
-    refused(b"<!doctype html>", "decode");
+    refused(b"<!doctype html>", "it is a web page");
+    refused(&[0xff; 40], "decode");
     refused(&model(2, &[]).encode_to_vec(), "no pieces");
     refused(&model(3, &[("a", 0.0, 1)]).encode_to_vec(), "kind 3");
     refused(&model(2, &[("a", 0.0, 1), ("b", 0.0, 1), ("a", 0.0, 1)]).encode_to_vec(), "tokens 0 and 2 are both \"a\"");
