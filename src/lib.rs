@@ -55,3 +55,10 @@ pub mod prelude {
     pub use grove_transform::{eval_shape, grad, value_and_grad, value_and_grad_aux};
     pub use grove_tree::{self as tree, Array, Init, Key, Tree};
 }
+
+/// Pages of `docs/` whose code is tested.
+#[cfg(doctest)]
+mod pages {
+    #[doc = include_str!("../docs/library.md")]
+    struct Library;
+}
