@@ -11,6 +11,8 @@
 //! | [`commands`] | the program `grove` |
 //! | [`generation`], [`language`], [`bert`], [`rnn`], [`vision`] | tasks of models |
 #![warn(missing_docs)]
+// Docs of options are texts of `--help`, with brackets as a shell's user writes them.
+#![allow(rustdoc::broken_intra_doc_links, rustdoc::invalid_html_tags)]
 #![recursion_limit = "256"]
 
 pub mod bert;

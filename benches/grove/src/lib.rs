@@ -1,6 +1,6 @@
 //! The benchmark: rows of operations, layers and models, measured in turn with other libraries.
 //!
-//! [`Options`] is its command line and [`main`] the program; `cargo run --example bench` and `grove bench` run it. Rows
+//! [`Options`] is its command line and [`run`] the program; `cargo run --example bench` runs it. Rows
 //! are in `rows`, the computations of grove in `compute`, those of the other libraries in `benches/peers` and
 //! `benches/candle`.
 #![warn(missing_docs)]
