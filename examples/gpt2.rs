@@ -59,7 +59,7 @@ impl Program for Run<'_> {
         };
         let model = load(&path)?;
         if generation.score {
-            let score = score_text(&model, &prompt.ids, generation.stride, |model, ids| model.forward(ids));
+            let score = score_text(&model, &prompt.ids, generation.stride);
             return print_score(generation, &model, &prompt.ids, score.map_err(failure)?);
         }
         check_prompt(&model, &prompt.ids).map_err(failure)?;

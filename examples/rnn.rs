@@ -73,6 +73,6 @@ impl Program for Run<'_> {
         }
         let path = resolve(model.as_deref(), SHIPPED, &Wanted::model())?;
         let load = || Ok(RnnLm::<B>::from_path(&path, &device, Some((*dtype).into())).map_err(failure)?.0);
-        generation::run(generation, &path, load, |model, ids| model.forward(ids, None, None).0)
+        generation::run(generation, &path, load)
     }
 }

@@ -5,109 +5,62 @@ use burn::tensor::{Int, Tensor};
 use grove_backend::{Autodiff, Backend, DeviceError, DeviceSpec, Program};
 use grove_layers::loss::cross_entropy;
 use grove_models::{
-    GenerateOptions, Gpt2, GptNeo, Llama, ResNet, RnnClassifier, RnnLm, Vit,
+    CausalLm, GenerateOptions, Gpt2, GptNeo, Llama, Pretrained, ResNet, RnnClassifier, RnnLm, Vit,
     bert::{
         BertForMaskedLm, BertForQuestionAnswering, BertForSequenceClassification, BertForTokenClassification,
         SentenceEncoder, TextBatch,
     },
     generate,
-    generation::{Reading, Rewind, generate_on, generate_with_draft, score},
+    generation::{Reading, generate_on, generate_with_draft, score_text},
     vision::{ImageClassifier, predictions},
 };
 use grove_transform::value_and_grad;
 use grove_tree::{Tree, summary};
 use std::path::Path;
 
-/// Uses of GPT-2 in a program.
-struct UseGpt2<'a>(&'a Path);
+/// Uses of a decoder in a program.
+struct UseDecoder<'a, F>(&'a Path, F);
 
-impl Program for UseGpt2<'_> {
-    type Output = grove_models::Result<String>;
-
-    fn run<B: Backend>(self, device: B::Device) -> Self::Output {
-        let (model, _) = Gpt2::<B>::from_path(self.0, &device, None)?;
-        let generated = generate(&model, &[vec![0, 1]], &GenerateOptions::default(), |_, _| true)?;
-        let ids = burn::tensor::Tensor::from_ints([[0, 1]], &device);
-        let nll = score(model.forward(ids), &[0, 1])?;
-        let (loss, grads) = value_and_grad(&model, |m| {
-            let ids = burn::tensor::Tensor::from_ints([[0, 1]], &device);
-            m.loss(ids.clone(), ids, Some(grove_tree::Key::new(0)))
-        });
-        model.save_pretrained(self.0)?;
-        Ok(format!("{generated:?} {nll} {} {}", loss.into_data(), summary(&grads)))
-    }
+/// A decoder on any backend.
+trait Decoders: Send {
+    type Model<B: Backend>: CausalLm<B> + Pretrained<B> + Tree<B, On<Autodiff<B>> = Self::Model<Autodiff<B>>>;
 }
 
-/// Uses of a large decoder in a program.
-struct UseLarge<'a, F>(&'a Path, F);
+struct Gpt2s;
 
-/// A large decoder on any backend.
-trait Large: Send {
-    type Model<B: Backend>: Rewind<B> + Tree<B, On<Autodiff<B>> = Self::Model<Autodiff<B>>>;
-
-    fn open<B: Backend>(path: &Path, device: &B::Device) -> grove_models::Result<Self::Model<B>>;
-    fn logits<B: Backend>(model: &Self::Model<B>, ids: Tensor<B, 2, Int>) -> Tensor<B, 3>;
-    fn loss<B: Backend>(model: &Self::Model<B>, ids: Tensor<B, 2, Int>) -> Tensor<B, 1>;
-    fn save<B: Backend>(model: &Self::Model<B>, path: &Path) -> grove_models::Result<()>;
+impl Decoders for Gpt2s {
+    type Model<B: Backend> = Gpt2<B>;
 }
 
 struct Llamas;
 
-impl Large for Llamas {
+impl Decoders for Llamas {
     type Model<B: Backend> = Llama<B>;
-
-    fn open<B: Backend>(path: &Path, device: &B::Device) -> grove_models::Result<Llama<B>> {
-        Ok(Llama::from_path(path, device, None)?.0)
-    }
-
-    fn logits<B: Backend>(model: &Llama<B>, ids: Tensor<B, 2, Int>) -> Tensor<B, 3> {
-        model.forward(ids)
-    }
-
-    fn loss<B: Backend>(model: &Llama<B>, ids: Tensor<B, 2, Int>) -> Tensor<B, 1> {
-        model.next_token_loss(ids.clone(), ids, Some(grove_tree::Key::new(0)))
-    }
-
-    fn save<B: Backend>(model: &Llama<B>, path: &Path) -> grove_models::Result<()> {
-        model.save_pretrained(path)
-    }
 }
 
 struct GptNeos;
 
-impl Large for GptNeos {
+impl Decoders for GptNeos {
     type Model<B: Backend> = GptNeo<B>;
-
-    fn open<B: Backend>(path: &Path, device: &B::Device) -> grove_models::Result<GptNeo<B>> {
-        Ok(GptNeo::from_path(path, device, None)?.0)
-    }
-
-    fn logits<B: Backend>(model: &GptNeo<B>, ids: Tensor<B, 2, Int>) -> Tensor<B, 3> {
-        model.forward(ids)
-    }
-
-    fn loss<B: Backend>(model: &GptNeo<B>, ids: Tensor<B, 2, Int>) -> Tensor<B, 1> {
-        model.loss(ids.clone(), ids, Some(grove_tree::Key::new(0)))
-    }
-
-    fn save<B: Backend>(model: &GptNeo<B>, path: &Path) -> grove_models::Result<()> {
-        model.save_pretrained(path)
-    }
 }
 
-impl<F: Large> Program for UseLarge<'_, F> {
+impl<F: Decoders> Program for UseDecoder<'_, F> {
     type Output = grove_models::Result<String>;
 
     fn run<B: Backend>(self, device: B::Device) -> Self::Output {
-        let model = F::open::<B>(self.0, &device)?;
+        let (model, _) = F::Model::<B>::from_path(self.0, &device, None)?;
         let options = GenerateOptions::default();
         let generated = generate(&model, &[vec![0, 1]], &options, |_, _| true)?;
         let drafted = generate_with_draft(&model, &model, &[0, 1], 2, &options, |_| true)?;
         let (spoken, _) = generate_on(&model, Reading::new(&model, 0), &[0, 1], &options, |_| true)?;
-        let nll = score(F::logits(&model, Tensor::from_ints([[0, 1]], &device)), &[0, 1])?;
-        let (loss, grads) = value_and_grad(&model, |m| F::loss(&m, Tensor::from_ints([[0, 1]], &device)));
-        F::save(&model, self.0)?;
-        Ok(format!("{generated:?} {drafted:?} {spoken:?} {nll} {} {}", loss.into_data(), summary(&grads)))
+        let score = score_text(&model, &[0, 1], None)?;
+        let (loss, grads) = value_and_grad(&model, |m| {
+            let ids: Tensor<_, 2, Int> = Tensor::from_ints([[0, 1]], &device);
+            let key = Some(grove_tree::Key::new(0));
+            m.loss(ids.clone(), ids.clone(), key) + m.next_token_loss(ids.clone(), ids, key)
+        });
+        model.save_pretrained(self.0)?;
+        Ok(format!("{generated:?} {drafted:?} {spoken:?} {score:?} {} {}", loss.into_data(), summary(&grads)))
     }
 }
 
@@ -190,7 +143,7 @@ impl<F: Family> Program for UsePictures<'_, F> {
 
     fn run<B: Backend>(self, device: B::Device) -> Self::Output {
         let pixels = burn::tensor::Tensor::<B, 4>::ones([1, 3, 8, 8], &device);
-        let (model, _) = F::Model::<B>::open(self.0, &device, None)?;
+        let (model, _) = F::Model::<B>::from_path(self.0, &device, None)?;
         let found = predictions(model.logits(pixels.clone()), model.labels(), 1);
         let (loss, grads) = value_and_grad(&model, |m| {
             let pixels = burn::tensor::Tensor::from_inner(pixels.clone());
@@ -198,7 +151,7 @@ impl<F: Family> Program for UsePictures<'_, F> {
             cross_entropy(logits + m.logits(pixels), burn::tensor::Tensor::from_ints([0], &device))
         });
         let model = model.with_classes(vec!["a".into()], grove_tree::Key::new(0));
-        model.save(self.0)?;
+        model.save_pretrained(self.0)?;
         Ok(format!("{found:?} {} {}", loss.into_data(), summary(&grads)))
     }
 }
@@ -206,12 +159,12 @@ impl<F: Family> Program for UsePictures<'_, F> {
 /// Runs every model on a device.
 #[doc(hidden)]
 pub fn anchors(device: DeviceSpec, model: &Path) -> Result<grove_models::Result<String>, DeviceError> {
-    let gpt2 = device.run(UseGpt2(model))?;
+    let gpt2 = device.run(UseDecoder(model, Gpt2s))?;
     let rnn = device.run(UseRnn(model))?;
     let bert = device.run(UseBert(model))?;
     let resnet = device.run(UsePictures(model, ResNets))?;
     let vit = device.run(UsePictures(model, Vits))?;
-    let llama = device.run(UseLarge(model, Llamas))?;
-    let gpt_neo = device.run(UseLarge(model, GptNeos))?;
+    let llama = device.run(UseDecoder(model, Llamas))?;
+    let gpt_neo = device.run(UseDecoder(model, GptNeos))?;
     Ok(gpt2.and_then(|gpt2| Ok(gpt2 + &rnn? + &bert? + &resnet? + &vit? + &llama? + &gpt_neo?)))
 }

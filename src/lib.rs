@@ -46,9 +46,9 @@ pub mod prelude {
     pub use grove_layers::{Conv2d, Embedding, LayerNorm, Linear, RmsNorm, dropout};
     pub use grove_models::bert::{BertForSequenceClassification, BertForTokenClassification, SentenceEncoder};
     pub use grove_models::{
-        Bert, BertConfig, Decoder, GenerateOptions, Generated, Gpt2, Gpt2Config, GptNeo, GptNeoConfig, Llama,
-        LlamaConfig, ResNet, ResNetConfig, RnnClassifier, RnnClassifierConfig, RnnKind, RnnLm, RnnLmConfig, Tokenizer,
-        Vit, VitConfig, generate, generation::Sampling,
+        Bert, BertConfig, CausalLm, GenerateOptions, Generated, Gpt2, Gpt2Config, GptNeo, GptNeoConfig, Llama,
+        LlamaConfig, Pretrained, PretrainedConfig, ResNet, ResNetConfig, RnnClassifier, RnnClassifierConfig, RnnKind,
+        RnnLm, RnnLmConfig, Tokenizer, Vit, VitConfig, generate, generation::Sampling,
     };
     pub use grove_optim::{Adamw, GradientTransformation, adamw, apply_updates, chain, clip_by_global_norm, matrices};
     pub use grove_train::{FitOptions, StepOptions, TrainState, fit, train_step, train_step_with};

@@ -2,7 +2,7 @@
 //!
 //! At the dev profile's `opt-level = 1` rustc shares generic instantiations between crates. [`exercise`] makes this
 //! crate hold one of every operation in use, for every backend, with and without differentiation; a program that
-//! uses them links to these. It is never called.
+//! uses them links to these. It is never called. At other levels nothing is shared, and `build.rs` leaves this out.
 
 use burn::tensor::{Bool, Int, Tensor, TensorData, activation, backend::AutodiffBackend};
 use burn_autodiff::Autodiff;
@@ -12,15 +12,6 @@ use crate::{
     RnnActivation, Steps,
     ops::{self, AttentionOptions, BatchNorm, RecurrentInputs, RowNorm},
 };
-
-/// Something to run on a backend that is chosen at run time; see [`DeviceSpec::run`](crate::DeviceSpec::run).
-pub trait Program: Send {
-    /// Result of the program.
-    type Output: Send;
-
-    /// Runs on a device of the backend `B`.
-    fn run<B: Backend>(self, device: B::Device) -> Self::Output;
-}
 
 /// Floating-point, integer and boolean operations that models use, results folded into one tensor.
 fn forward<B: Backend>(device: &B::Device) -> Tensor<B, 2> {

@@ -22,17 +22,19 @@
     allow(unused_variables, dead_code)
 )]
 
+#[cfg(shares_generics)]
 mod anchor;
 mod device;
 mod matmul;
 mod matmul_precision;
 pub mod ops;
+mod program;
 
-pub use anchor::Program;
+#[cfg(shares_generics)]
 #[doc(hidden)]
 pub use anchor::anchors;
 pub use device::{AutotuneLevel, BackendName, DeviceError, DeviceSpec, set_autotune_level};
-pub use grove_kernels::{deterministic, keep_freed_memory, set_deterministic, threefry};
+pub use grove_kernels::{CpuCapability, deterministic, for_chunks, keep_freed_memory, set_deterministic, threefry};
 pub use matmul::matmul;
 pub use matmul_precision::{MatmulPrecision, UnknownPrecision, matmul_precision, set_matmul_precision};
 #[cfg(feature = "cube")]
@@ -43,6 +45,7 @@ pub use ops::{
     PendingTokens, Pool2dOptions, Quantisation, RnnActivation, SampleOptions, Sampled, Steps, at_least_f32, dropout,
     random_bits, sample,
 };
+pub use program::Program;
 
 #[cfg(feature = "cuda")]
 pub use burn_cuda::Cuda;

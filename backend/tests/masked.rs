@@ -116,7 +116,7 @@ fn attention<B: Backend>(device: B::Device) {
                     assert!(apart <= tolerance * largest.max(1.0), "{what}, {part}: apart by {apart} of {largest}");
                 };
                 let visible = KeyRanges::new(causal);
-                let options = AttentionOptions { scale: 0.4, visible, mask: Some(mask.clone()), dropout };
+                let options = AttentionOptions { scale: 0.4, visible, mask: Some(mask.clone()), bias: None, dropout };
                 let [q, k, v] = inputs.clone();
                 let y = values(ops::attention(q, k, v, options));
                 // Exactly zero, not small.
@@ -125,7 +125,7 @@ fn attention<B: Backend>(device: B::Device) {
 
                 let leaves = inputs.map(|x| Tensor::<Autodiff<B>, 4>::from_inner(x).require_grad());
                 let (visible, mask) = (KeyRanges::new(causal), Tensor::<Autodiff<B>, 4, Bool>::from_inner(mask));
-                let options = AttentionOptions { scale: 0.4, visible, mask: Some(mask), dropout };
+                let options = AttentionOptions { scale: 0.4, visible, mask: Some(mask), bias: None, dropout };
                 let [q, k, v] = leaves.clone();
                 let y = ops::attention(q, k, v, options);
                 close("under differentiation", values(y.clone().inner()), &reference.y);

@@ -2,7 +2,7 @@
 
 use grove::{
     files::directory_of,
-    models::{BertConfig, Tokenizer},
+    models::{BertConfig, PretrainedConfig, Tokenizer},
     weights::Wanted,
 };
 use std::path::PathBuf;

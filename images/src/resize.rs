@@ -6,6 +6,7 @@
 
 use std::collections::VecDeque;
 
+use grove_kernels::CpuCapability;
 use image::RgbImage;
 
 use crate::convention::Convention;
@@ -62,8 +63,9 @@ pub(crate) fn resize_region(
             && down_first([image.height(), image.width()].map(i128::from), [height, width].map(i128::from)),
     };
     #[cfg(target_arch = "x86_64")]
-    if std::arch::is_x86_feature_detected!("avx2") {
-        // SAFETY: the condition has just detected AVX2, the only feature that the function requires.
+    if CpuCapability::get() >= CpuCapability::Avx2 {
+        // SAFETY: `CpuCapability::get` returns this level only if the CPU has AVX2, the only feature that the function
+        // requires.
         unsafe { resample_avx2(image, &pass, &mut resized) };
         return resized;
     }
@@ -163,7 +165,7 @@ fn resize_row<const AVX2: bool>(source: &[u8], taps: &Taps, row: &mut [u8]) {
         // Eight pixels at a time; the three colours are separated only at the end.
         let (eights, rest) = source[(start - first) * 3..].as_chunks::<24>();
         let mut products = match () {
-            // SAFETY: `AVX2` is true only in `resample_avx2`, whose caller has detected AVX2.
+            // SAFETY: `AVX2` is true only in `resample_avx2`, which only runs if the CPU has AVX2.
             #[cfg(target_arch = "x86_64")]
             () if AVX2 => unsafe { products_avx2(eights, weights) },
             () => products(eights, weights),
@@ -231,8 +233,8 @@ mod tests {
         assert_eq!(products(&levels, &weights), expected);
         assert_eq!(products(&levels[..1], &weights), expected.map(|v| v + 510));
         #[cfg(target_arch = "x86_64")]
-        if std::arch::is_x86_feature_detected!("avx2") {
-            // SAFETY: the condition has just detected AVX2.
+        if CpuCapability::get() >= CpuCapability::Avx2 {
+            // SAFETY: `CpuCapability::get` returns this level only if the CPU has AVX2.
             assert_eq!(unsafe { products_avx2(&levels, &weights) }, expected);
         }
     }

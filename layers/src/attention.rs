@@ -3,7 +3,7 @@ use grove_backend::{AttentionOptions, Backend, Dropout, KeyRanges, ops};
 use grove_tree::Key;
 use std::ops::Range;
 
-/// Positions that an attention layer must not look at.
+/// Positions that an attention layer must not look at, and a bias of its scores.
 #[derive(Clone, Debug)]
 pub enum AttentionMask<B: Backend> {
     /// Each position sees itself and those before it; queries and keys end together.
@@ -14,6 +14,8 @@ pub enum AttentionMask<B: Backend> {
     Ranges(KeyRanges<B>),
     /// True where a position must not look, `[b, 1, t, s]`. A position that must look nowhere gathers zeros.
     Explicit(Tensor<B, 4, Bool>),
+    /// A mask, and what is added to the scaled scores; see [`with_bias`](AttentionMask::with_bias).
+    Biased(Box<Self>, Tensor<B, 4>),
 }
 
 impl<B: Backend> AttentionMask<B> {
@@ -54,6 +56,25 @@ impl<B: Backend> AttentionMask<B> {
         Self::Ranges(KeyRanges { lengths: Some(lengths), ..KeyRanges::default() })
     }
 
+    /// Adds a bias to the scaled scores, `[b or 1, n_head or 1, t or 1, s]`: `softmax(q k^T * scale + bias) v`, as relative
+    /// position biases (T5, Swin) and ALiBi do. It gets a gradient. Biases that are given one after the other add up.
+    ///
+    /// With a bias every backend writes the scores down.
+    pub fn with_bias(self, bias: Tensor<B, 4>) -> Self {
+        match self {
+            Self::Biased(mask, other) => Self::Biased(mask, other + bias),
+            mask => Self::Biased(Box::new(mask), bias),
+        }
+    }
+
+    /// The mask without its bias, and the bias.
+    fn parts(&self) -> (&Self, Option<&Tensor<B, 4>>) {
+        match self {
+            Self::Biased(mask, bias) => (mask.parts().0, Some(bias)),
+            mask => (mask, None),
+        }
+    }
+
     /// The mask of each layer by the window it has, if any; those that see alike share one. `keys(i)` are the positions that
     /// layer `i` looks at, the same for layers of the same window.
     pub fn of_layers(
@@ -90,8 +111,8 @@ pub fn split_heads<B: Backend>(qkv: Tensor<B, 3>, n_head: usize) -> [Tensor<B, 4
     parts.map(|part: Tensor<B, 4>| part.swap_dims(1, 2))
 }
 
-/// Scaled dot-product attention, `softmax(q k^T * scale) v` (Vaswani et al., 2017), with dropout of the weights when a
-/// key is given.
+/// Scaled dot-product attention, `softmax(q k^T * scale + bias) v` (Vaswani et al., 2017), with dropout of the weights when
+/// a key is given. The bias, if there is one, is the mask's.
 ///
 /// # Shapes
 /// - queries `[b, n_head, t, head_dim]`
@@ -105,7 +126,9 @@ pub fn attend<B: Backend>(
     scale: f64,
     dropping: Option<(f64, Key)>,
 ) -> Tensor<B, 4> {
+    let (mask, bias) = mask.parts();
     let options = AttentionOptions {
+        bias: bias.cloned(),
         scale,
         visible: match mask {
             AttentionMask::Ranges(ranges) => ranges.clone(),

@@ -145,6 +145,14 @@ impl<B: Backend> KvCache<B> {
         (keys, values, Self { buffers: Some((key_buffer, value_buffer)), first, len, ..self })
     }
 
+    /// Appends positions in place, as [`append`](Self::append). Returns the keys and values that the new positions attend
+    /// to.
+    pub fn update(&mut self, keys: Tensor<B, 4>, values: Tensor<B, 4>) -> [Tensor<B, 4>; 2] {
+        let (keys, values, cache) = std::mem::replace(self, Self::new()).append(keys, values);
+        *self = cache;
+        [keys, values]
+    }
+
     /// Returns the cache without the positions from `len` on. Returns `None` if it has fewer positions, or if its
     /// window no longer holds what the next position attends to. At most [`MOST_TAKEN_BACK`] positions can be taken
     /// back from the furthest one seen.

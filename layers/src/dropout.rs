@@ -2,6 +2,23 @@ use burn::tensor::Tensor;
 use grove_backend::{Backend, Dropout};
 use grove_tree::Key;
 
+/// The dropout rates of a model, of any type `R`, and the key of one of its parts; `None` in inference. [`part`] derives the
+/// keys of smaller parts.
+pub type Dropping<R> = Option<(R, Key)>;
+
+/// Derives the key of a part from that of the whole; parts of different numbers have independent keys.
+///
+/// ```
+/// use grove_layers::{Dropping, part};
+/// use grove_tree::Key;
+/// let block: Dropping<f64> = Some((0.1, Key::new(0)));
+/// assert_eq!(part(block, 3), Some((0.1, Key::new(0).fold_in(3))));
+/// assert_eq!(part::<f64>(None, 3), None);
+/// ```
+pub fn part<R>(dropping: Dropping<R>, number: u32) -> Dropping<R> {
+    dropping.map(|(rates, key)| (rates, key.fold_in(number)))
+}
+
 /// Sets elements to 0 with probability `rate` and divides the others by `1 - rate`, so that the mean stays
 /// (Srivastava et al., 2014). Without a key, or with rate 0, nothing happens. Any shape.
 ///

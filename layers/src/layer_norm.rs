@@ -30,4 +30,13 @@ impl<B: Backend> LayerNorm<B> {
     pub fn forward<const D: usize>(&self, x: Tensor<B, D>) -> Tensor<B, D> {
         row_norm(x, &self.weight, self.bias.as_ref(), RowNorm { centred: true, eps: self.eps })
     }
+
+    /// Applies the normalisation to the channels of each pixel of images, as in ConvNeXt.
+    ///
+    /// # Shapes
+    /// - input `[b, size, h, w]`
+    /// - output `[b, size, h, w]`
+    pub fn forward_channels(&self, x: Tensor<B, 4>) -> Tensor<B, 4> {
+        self.forward(x.permute([0, 2, 3, 1])).permute([0, 3, 1, 2])
+    }
 }

@@ -2,18 +2,19 @@ use burn::tensor::Tensor;
 use grove_backend::{Backend, ops};
 use grove_tree::{Array, Init, Key, Tree, cast};
 
-use crate::LowRank;
+use crate::Lora;
 
 /// A linear map of the last axis, `y = x W + b`, with an optional low-rank update (LoRA).
 #[derive(Tree, Clone, Debug)]
+#[tree(layer)]
 pub struct Linear<B: Backend> {
     /// `[in, out]`, the layout of GPT-2's files; PyTorch's `nn.Linear` has `[out, in]`.
     pub weight: Array<B, 2>,
     /// `[out]`; `None` for no bias.
     pub bias: Option<Array<B, 1>>,
     /// Low-rank update that is trained in place of the weight; `None` for a plain linear map. See
-    /// [`adapted`](Self::adapted).
-    pub low_rank: Option<LowRank<B>>,
+    /// [`with_lora`](Self::with_lora).
+    pub low_rank: Option<Lora<B>>,
 }
 
 impl<B: Backend> Linear<B> {
@@ -35,19 +36,19 @@ impl<B: Backend> Linear<B> {
         Self::new(weight, Some(init.named("bias").uniform([outputs], -bound, bound)))
     }
 
-    /// Adds a low-rank update, which is zero at first; see [`LowRank::new`].
+    /// Adds a low-rank update, which is zero at first; see [`Lora::new`].
     ///
     /// # Panics
     /// If the weight is absent.
-    pub fn adapted(self, rank: usize, alpha: f64, key: Key) -> Self {
+    pub fn with_lora(self, rank: usize, alpha: f64, key: Key) -> Self {
         let [inputs, outputs] = self.weight.shape();
         let init = Init::new(key, &self.weight.val().device());
-        let low_rank = LowRank::new(inputs, outputs, rank, alpha, &init);
+        let low_rank = Lora::new(inputs, outputs, rank, alpha, &init);
         Self { low_rank: Some(cast(low_rank, self.weight.dtype().into())), ..self }
     }
 
     /// Adds the low-rank update, if there is one, to the weight.
-    pub fn merged(self) -> Self {
+    pub fn merge_lora(self) -> Self {
         match self.low_rank {
             Some(change) => Self::new(Array::new(self.weight.val() + change.matrix()), self.bias),
             None => self,

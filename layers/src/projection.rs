@@ -3,6 +3,7 @@
 use burn::tensor::{DType, Int, Tensor};
 use grove_backend::{Backend, Quantisation, ops};
 use grove_tree::{AnyArray, Array, Path, Tree, Visitor};
+use std::any::Any;
 
 use crate::{Embedding, Linear};
 
@@ -94,6 +95,13 @@ impl<B: Backend, D: Tree<B>, Q: Tree<B>> Tree<B> for Weights<D, Q> {
         match self {
             Self::Dense(weights) => Weights::Dense(weights.lift(path, f)),
             Self::Quantised(weights) => Weights::Quantised(weights.lift(path, f)),
+        }
+    }
+
+    fn visit_layers(&mut self, path: &mut Path, f: &mut dyn FnMut(&Path, &mut dyn Any)) {
+        match self {
+            Self::Dense(weights) => weights.visit_layers(path, f),
+            Self::Quantised(weights) => weights.visit_layers(path, f),
         }
     }
 }

@@ -4,7 +4,8 @@
 use burn::tensor::{Int, Tensor, TensorData};
 use grove_backend::{Autodiff, Backend, Conv2dOptions, Pool2dOptions};
 use grove_layers::{
-    Activation, AttentionMask, BatchNorm, Conv2d, Embedding, LayerNorm, Linear, attend, loss, max_pool,
+    Activation, AttentionMask, BatchNorm, Conv1d, Conv1dOptions, Conv2d, Embedding, LayerNorm, Linear, attend, loss,
+    max_pool,
 };
 use grove_transform::value_and_grad_aux;
 use grove_tree::{Array, Key, Tree, leaves};
@@ -121,6 +122,33 @@ fn layer_norms<B: Backend>(device: B::Device) {
     let case = Case::new("layer_norm_small_variance");
     let tree = (case.floats("x", &device), norm(&case));
     case.check(&["x", "weight", "bias"], tree, normalise::<B, 2>, normalise::<Autodiff<B>, 2>);
+}
+
+fn normalise_channels<B: Backend>((x, norm): (Array<B, 4>, LayerNorm<B>)) -> Tensor<B, 4> {
+    norm.forward_channels(x.val())
+}
+
+fn channel_norms<B: Backend>(device: B::Device) {
+    let case = Case::new("channel_norm");
+    let (weight, bias) = (case.floats("weight", &device), Some(case.floats("bias", &device)));
+    let tree = (case.floats("x", &device), LayerNorm { weight, bias, eps: 1e-5 });
+    let (forward, differentiated) = (normalise_channels::<B>, normalise_channels::<Autodiff<B>>);
+    case.check(&["x", "weight", "bias"], tree, forward, differentiated);
+}
+
+fn convolve_1d<B: Backend>((x, conv): (Array<B, 3>, Conv1d<B>)) -> Tensor<B, 3> {
+    conv.forward(x.val())
+}
+
+fn convolutions_1d<B: Backend>(device: B::Device) {
+    let strided = Conv1dOptions { stride: 2, padding: 1, ..Default::default() };
+    let dilated = Conv1dOptions { padding: 4, dilation: 2, groups: 2, ..Default::default() };
+    for (name, options) in [("conv1d", strided), ("conv1d_dilated", dilated)] {
+        let case = Case::new(name);
+        let (weight, bias) = (case.floats("weight", &device), Some(case.floats("bias", &device)));
+        let tree = (case.floats("x", &device), Conv1d { weight, bias, options });
+        case.check(&["x", "weight", "bias"], tree, convolve_1d::<B>, convolve_1d::<Autodiff<B>>);
+    }
 }
 
 type Heads<B> = Array<B, 4>;
@@ -288,6 +316,8 @@ on_each_backend!(
     multi_head_attention,
     cross_entropy,
     convolutions,
+    convolutions_1d,
+    channel_norms,
     batch_norms,
     pools,
 );

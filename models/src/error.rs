@@ -1,5 +1,5 @@
 use burn::tensor::DType;
-use grove_layers::rnn::PackError;
+use grove_layers::{lora::LoraError, rnn::PackError};
 use grove_weights::WeightsError;
 use std::path::PathBuf;
 use thiserror::Error;
@@ -63,11 +63,19 @@ pub enum ModelError {
     /// A model with LoRA adapters is saved in a format that does not support them.
     #[error(
         "the model has adapters that are not merged, such as `{path}`, and no other library would read them: save what \
-         `merged` gives, or the adapters themselves with `save_tree`"
+         `lora::merge` gives, or the adapters themselves with `peft::save_adapters`"
     )]
     UnmergedAdapters {
         /// A leaf of an adapter.
         path: String,
+    },
+    /// Adapters of peft that a model cannot take.
+    #[error("{}: {reason}", file.display())]
+    Adapter {
+        /// The file, or the directory.
+        file: PathBuf,
+        /// The reason, and the remedy.
+        reason: String,
     },
     /// One of several texts cannot be read.
     #[error("text {number}: {error}")]
@@ -123,6 +131,9 @@ pub enum ModelError {
         /// The part of the text that was searched, if not all of it.
         cut: String,
     },
+    /// Adapters that a model cannot have.
+    #[error(transparent)]
+    Lora(#[from] LoraError),
     /// An error of making a batch of texts.
     #[error(transparent)]
     Pack(#[from] PackError),

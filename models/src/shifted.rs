@@ -15,7 +15,9 @@ pub(crate) fn check_shifted(ids: [usize; 2], labels: [usize; 2]) {
 
 #[cfg(test)]
 mod tests {
-    use crate::{Gpt2, GptNeo, Llama, gpt_neo::GptNeoConfig, gpt2::Gpt2Config, llama::LlamaConfig};
+    use crate::{
+        CausalLm, Gpt2, GptNeo, Llama, Pretrained, gpt_neo::GptNeoConfig, gpt2::Gpt2Config, llama::LlamaConfig,
+    };
     use burn::tensor::{Int, Tensor};
     use grove_backend::Flex;
     use grove_tree::Key;

@@ -4,8 +4,9 @@
 
 use burn::tensor::{Int, Tensor, TensorData};
 use grove_backend::{Autodiff, Backend};
+use grove_layers::lora;
 use grove_models::{
-    ModelError,
+    ModelError, Pretrained, PretrainedConfig,
     bert::{
         Bert, BertConfig, BertForMaskedLm, BertForMultipleChoice, BertForNextSentence, BertForQuestionAnswering,
         BertForSequenceClassification, BertForTokenClassification, BertHead, LORA_TARGETS, Problem, SentenceEncoder,
@@ -13,7 +14,7 @@ use grove_models::{
     },
 };
 use grove_transform::{GradOptions, value_and_grad};
-use grove_tree::{AnyArray, Key, all_close, by_path, eq, leaves, map_with_path};
+use grove_tree::{AnyArray, Key, all_close, eq, leaves, map_with_path};
 use grove_weights::{Checkpoint, SaveOptions, save_model};
 use std::path::{Path, PathBuf};
 
@@ -261,13 +262,13 @@ fn sentences<B: Backend>(device: B::Device) {
 /// Adapters of low rank against peft's: outputs, loss and gradients; merged, the same outputs.
 fn adapters<B: Backend>(device: B::Device) {
     let reference = Reference::of("bert_classify");
-    let lora = Reference {
+    let expected = Reference {
         name: "lora",
         checkpoint: Checkpoint::open(reference.directory().join("lora.safetensors")).unwrap(),
     };
     let model: BertForSequenceClassification<B> = load(&reference, &device);
     let before = model.clone();
-    let adapt = |bert: Bert<B>| bert.adapted(&LORA_TARGETS, 3, 5.0, Key::new(0)).unwrap();
+    let adapt = |bert: Bert<B>| lora::add(bert, &LORA_TARGETS, 3, 5.0, Key::new(0)).unwrap();
     let model = BertForSequenceClassification { bert: adapt(model.bert), head: model.head };
     let texts = model.bert.batch(&reference.texts()).unwrap();
     // Nothing has changed yet.
@@ -277,35 +278,35 @@ fn adapters<B: Backend>(device: B::Device) {
         Some(format!("{part}.{linear}"))
     };
     let model = map_with_path(model, |path, leaf| match published(path) {
-        Some(name) => AnyArray::from_data(lora.data(&name), &device),
+        Some(name) => AnyArray::from_data(expected.data(&name), &device),
         None => leaf,
     });
     let logits = model.forward(&texts, None);
-    lora.close("logits", logits.into_data(), 1e-4, false);
+    expected.close("logits", logits.into_data(), 1e-4, false);
     // No library would read adapters in this format.
     let directory = tempfile::tempdir().unwrap();
     let message = model.save_pretrained(directory.path()).unwrap_err().to_string();
     assert!(
-        message.contains("bert.encoder.layer.0.attention.query.low_rank.a") && message.contains("`merged`"),
+        message.contains("bert.encoder.layer.0.attention.query.low_rank.a") && message.contains("`lora::merge`"),
         "{message}"
     );
     assert!(std::fs::read_dir(directory.path()).unwrap().next().is_none());
-    let merged = BertForSequenceClassification { bert: model.bert.clone().merged(), head: model.head.clone() };
+    let merged = lora::merge(model.clone());
     merged.save_pretrained(directory.path()).unwrap();
-    lora.close("logits", merged.forward(&texts, None).into_data(), 1e-4, false);
+    expected.close("logits", merged.forward(&texts, None).into_data(), 1e-4, false);
     assert_eq!(leaves(&merged).len(), leaves(&before).len());
 
     let texts = TextBatch::from_inner(texts);
-    let only = GradOptions::new().only(by_path("**.low_rank.**"));
+    let only = GradOptions::new().only(lora::trainable());
     let (loss, grads, ()) =
         only.value_and_grad_aux(&model, |model| (model.loss(&texts, reference.labels("labels", &device), None), ()));
-    lora.close("loss", loss.into_data(), 1e-4, false);
+    expected.close("loss", loss.into_data(), 1e-4, false);
     let mut compared = 0;
     map_with_path(grads, |path, leaf| {
         let name = published(path);
         assert_eq!(leaf.is_present(), name.is_some(), "{path}");
         if let Some(name) = name {
-            lora.close(&format!("grad.{name}"), leaf.clone().into_data().unwrap(), 1e-3, false);
+            expected.close(&format!("grad.{name}"), leaf.clone().into_data().unwrap(), 1e-3, false);
             compared += 1;
         }
         leaf

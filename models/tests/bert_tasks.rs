@@ -1,7 +1,7 @@
 //! From texts to answers: BERT's tokenizer from a vocabulary, cutting, windows, and the tasks on tiny models.
 
 use grove_models::{
-    EncodedText, ModelError, Tokenizer, Truncation,
+    EncodedText, ModelError, Pretrained, Tokenizer, Truncation,
     bert::{
         BertForMaskedLm, BertForQuestionAnswering, BertForSequenceClassification, BertForTokenClassification,
         SentenceEncoder,

@@ -4,7 +4,7 @@
 use burn::tensor::{DType, Int, Tensor, TensorData};
 use grove_backend::{Backend, Flex, SampleOptions, sample};
 use grove_models::{
-    GenerateOptions, Gpt2, ModelError, generate,
+    GenerateOptions, Gpt2, ModelError, Pretrained, generate,
     generation::{Finish, Reading, Sampling, generate_on},
 };
 use grove_tree::{AnyArray, Key, Path as TreePath, Tree};

@@ -3,7 +3,7 @@
 
 use burn::tensor::{Int, Tensor};
 use grove_backend::Backend;
-use grove_models::{GenerateOptions, Gpt2, generate, generation::Sampling};
+use grove_models::{CausalLm, GenerateOptions, Gpt2, Pretrained, generate, generation::Sampling};
 use grove_weights::Checkpoint;
 use std::{path::PathBuf, time::Instant};
 
@@ -26,7 +26,7 @@ fn check<B: Backend>(suffix: &str, tolerance: f32) -> Gpt2<B> {
     let reference = Checkpoint::open(directory("").join("reference.safetensors")).expect("the reference");
     let ids = reference.tensor("input_ids").expect("ids");
     let prompt: Vec<u32> = ids.iter::<i64>().map(|id| id as u32).collect();
-    let logits = model.forward(Tensor::<B, 2, Int>::from_data(ids, &device)).into_data().convert::<f32>();
+    let logits = model.forward(Tensor::<B, 2, Int>::from_data(ids, &device), None).into_data().convert::<f32>();
     let expected = reference.tensor("logits").expect("logits");
     let apart = apart(logits.as_slice().expect("f32"), expected.as_slice().expect("f32"));
     println!("{}{suffix}: loaded in {loaded:.2?}, logits apart by {apart:.1e}", B::name(&device));

@@ -14,7 +14,7 @@ use std::path::PathBuf;
 
 fn check<M: ImageClassifier<Flex>>(name: &str) {
     let directory = PathBuf::from(std::env::var("GROVE_VISION").expect("GROVE_VISION names the folder")).join(name);
-    let (model, _) = M::open(&directory.join("model.safetensors"), &Default::default(), None).expect("it loads");
+    let (model, _) = M::from_path(directory.join("model.safetensors"), &Default::default(), None).expect("it loads");
     let reference = Checkpoint::open(directory.join("reference.safetensors")).expect("the reference");
     let tensor = |name: &str| reference.tensor(name).expect("a tensor");
     let logits = model.logits(Tensor::from_data(tensor("pixels"), &Default::default()));

@@ -4,7 +4,7 @@
 use burn::tensor::{DType, TensorData};
 use grove_backend::Flex;
 use grove_models::{
-    GenerateOptions, Gpt2, ModelError, first_not_finite, generate,
+    CausalLm, GenerateOptions, Gpt2, ModelError, Pretrained, first_not_finite, generate,
     generation::{Finish, Reading, Sampling, generate_on, generate_with_draft, score, score_text},
 };
 use grove_tree::{AnyArray, Path as TreePath, Tree};
@@ -46,12 +46,12 @@ fn tiny(dtype: Option<DType>) -> Gpt2<Flex> {
 fn long_texts_are_scored_as_in_transformers_guide() {
     let model = tiny(None);
     for Text { ids, stride, loss, windows } in fixture().windows {
-        let scored = score_text(&model, &ids, Some(stride), |model, ids| model.forward(ids)).unwrap();
+        let scored = score_text(&model, &ids, Some(stride)).unwrap();
         assert!((scored.loss / loss - 1.0).abs() < 1e-5, "{} tokens by {stride}: {scored:?}, not {loss}", ids.len());
         assert_eq!(scored.windows, windows);
         // Half of 37.
         if stride == 18 {
-            let usual = score_text(&model, &ids, None, |model, ids| model.forward(ids)).unwrap();
+            let usual = score_text(&model, &ids, None).unwrap();
             assert_eq!(usual, scored);
         }
     }
@@ -60,7 +60,7 @@ fn long_texts_are_scored_as_in_transformers_guide() {
 #[test]
 fn rejects_texts_and_strides_that_cannot_be_scored() {
     let model = tiny(None);
-    let error = |ids: &[u32], stride| score_text(&model, ids, stride, |model, ids| model.forward(ids)).unwrap_err();
+    let error = |ids: &[u32], stride| score_text(&model, ids, stride).unwrap_err();
     assert!(matches!(error(&[3], None), ModelError::TooShortToScore { len: 1 }));
     assert!(matches!(error(&[], None), ModelError::TooShortToScore { len: 0 }));
     assert!(matches!(error(&[3, 67], None), ModelError::TokenOutside { id: 67, .. }));
@@ -155,9 +155,9 @@ fn damaged_weights_are_named() {
             named(generate_with_draft(&model, &whole, &[5, 17], 2, &options, |_| true).unwrap_err());
             named(generate_with_draft(&whole, &model, &[5, 17], 2, &options, |_| true).unwrap_err());
         }
-        named(score_text(&model, &[5, 17, 40], None, |model, ids| model.forward(ids)).unwrap_err());
+        named(score_text(&model, &[5, 17, 40], None).unwrap_err());
         let ids = burn::tensor::Tensor::from_ints([[5, 17, 40]], &Default::default());
-        let error = score(model.forward(ids), &[5, 17, 40]).unwrap_err();
+        let error = score(model.forward(ids, None), &[5, 17, 40]).unwrap_err();
         assert!(matches!(error, ModelError::NotFinite { tensor: None, .. }), "{error}");
     }
 }

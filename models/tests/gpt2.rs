@@ -4,7 +4,10 @@
 
 use burn::tensor::{DType, FloatDType, Int, Tensor, TensorData};
 use grove_backend::Backend;
-use grove_models::{GenerateOptions, Gpt2, Gpt2Config, ModelError, generate, generation::Sampling};
+use grove_models::{
+    CausalLm, GenerateOptions, Gpt2, Gpt2Config, ModelError, Pretrained, PretrainedConfig, generate,
+    generation::Sampling,
+};
 use grove_transform::{Balanced, GradOptions, value_and_grad};
 use grove_tree::{Array, all_close, cast, eq, leaves};
 use grove_weights::Checkpoint;
@@ -68,7 +71,7 @@ fn forward_and_gradients<B: Backend>(device: B::Device) {
     for name in ["tiny_a", "tiny_b"] {
         let (model, reference) = (load::<B>(name, &device), Reference::of(name));
         let ids = || reference.int::<B>("input_ids", &device);
-        assert_close(name, model.forward(ids()).into_data(), reference.data("logits"), 1e-4);
+        assert_close(name, model.forward(ids(), None).into_data(), reference.data("logits"), 1e-4);
 
         let labels = reference.int::<B>("labels", &device);
         let (loss, grads) = value_and_grad(&model, |m| {
@@ -106,12 +109,12 @@ fn decoding<B: Backend>(device: B::Device) {
 
 /// With and without a cache: the logits of each position are those of a forward pass over all.
 fn cache<B: Backend>(device: B::Device) {
-    use grove_models::Decoder;
+    use grove_models::CausalLm;
     let (model, reference) = (load::<B>("tiny_a", &device), Reference::of("tiny_a"));
     let ids = reference.int::<B>("input_ids", &device);
     let [b, t] = ids.dims();
-    let all = model.forward(ids.clone());
-    let mut state = model.start(0);
+    let all = model.forward(ids.clone(), None);
+    let mut state = model.new_cache(0);
     for (from, to) in [(0, 4), (4, 5), (5, 11), (11, t)] {
         let (logits, next) = model.decode(ids.clone().slice([0..b, from..to]), &[], state);
         let expected = all.clone().slice([0..b, to - 1..to]).reshape([b, 67]);
@@ -153,12 +156,12 @@ fn half_precision_files_load_as_f32_and_as_they_are() {
         let name = format!("variants/{variant}");
         let reference = Reference::of(&name);
         let ids = || reference.int::<Flex>("input_ids", &Default::default());
-        assert_close(variant, flex(&name).forward(ids()).into_data(), reference.data("logits"), 1e-4);
+        assert_close(variant, flex(&name).forward(ids(), None).into_data(), reference.data("logits"), 1e-4);
 
         let (half, _) = Gpt2::<Flex>::from_path(fixtures().join(&name), &Default::default(), Some(dtype)).unwrap();
         assert_eq!(half.wte.weight.dtype(), dtype);
         let coarse = if dtype == DType::F16 { 1e-2 } else { 8e-2 };
-        assert_close(variant, half.forward(ids()).into_data(), reference.data("logits"), coarse);
+        assert_close(variant, half.forward(ids(), None).into_data(), reference.data("logits"), coarse);
     }
 }
 
@@ -172,8 +175,8 @@ fn a_large_channel_does_not_change_f16<B: Backend>(device: B::Device) {
     model.wpe.weight = Array::new(model.wpe.weight.val().slice_assign([0..rows, 3..4], large));
     let half = cast(model, FloatDType::F16);
     // The same numbers in both types.
-    let expected = cast(half.clone(), FloatDType::F32).forward(ids()).into_data();
-    assert_close(&B::name(&device), half.forward(ids()).into_data(), expected, 4e-3);
+    let expected = cast(half.clone(), FloatDType::F32).forward(ids(), None).into_data();
+    assert_close(&B::name(&device), half.forward(ids(), None).into_data(), expected, 4e-3);
 }
 
 on_each_backend!(a_large_channel_does_not_change_f16);

@@ -2,10 +2,10 @@
 //! Fixtures: tools/fixtures/gpt_neo.py.
 #![recursion_limit = "256"]
 
-use burn::tensor::{DType, Int, Tensor};
+use burn::tensor::DType;
 use grove_backend::Backend;
 use grove_models::{
-    GptNeo, GptNeoConfig,
+    GptNeo, GptNeoConfig, Pretrained, PretrainedConfig,
     gpt_neo::{AttentionKind, published_names},
 };
 use grove_tree::{all_close, count_params, eq};
@@ -17,18 +17,8 @@ mod common;
 mod decoder;
 mod reference;
 
-use decoder::{Language, check_cache, check_forward, check_gradients, check_greedy};
+use decoder::{check_cache, check_forward, check_gradients, check_greedy};
 use reference::Reference;
-
-impl<B: Backend> Language<B> for GptNeo<B> {
-    fn logits(&self, ids: Tensor<B, 2, Int>) -> Tensor<B, 3> {
-        self.forward(ids)
-    }
-
-    fn nll(&self, ids: Tensor<B, 2, Int>, labels: Tensor<B, 2, Int>) -> Tensor<B, 1> {
-        self.loss(ids, labels, None)
-    }
-}
 
 fn load<B: Backend>(name: &str, device: &B::Device) -> (Reference, GptNeo<B>) {
     let reference = Reference::of("gpt_neo", name);

@@ -2,10 +2,10 @@
 //! biases, tied and untied; every naming and format. Fixtures: tools/fixtures/llama.py.
 #![recursion_limit = "256"]
 
-use burn::tensor::{DType, Int, Tensor};
+use burn::tensor::{DType, Tensor};
 use grove_backend::Backend;
 use grove_models::{
-    GenerateOptions, Llama, LlamaConfig, generate,
+    CausalLm, GenerateOptions, Llama, LlamaConfig, Pretrained, PretrainedConfig, generate,
     generation::Sampling,
     llama::{EndTokens, published_names},
 };
@@ -22,18 +22,8 @@ mod decoder;
 mod reference;
 
 use arrays::same_arrays;
-use decoder::{Language, check_cache, check_forward, check_gradients, check_greedy, check_logits};
+use decoder::{check_cache, check_forward, check_gradients, check_greedy, check_logits};
 use reference::Reference;
-
-impl<B: Backend> Language<B> for Llama<B> {
-    fn logits(&self, ids: Tensor<B, 2, Int>) -> Tensor<B, 3> {
-        self.forward(ids)
-    }
-
-    fn nll(&self, ids: Tensor<B, 2, Int>, labels: Tensor<B, 2, Int>) -> Tensor<B, 1> {
-        self.loss(ids, labels, None)
-    }
-}
 
 const ALL: [&str; 11] = [
     "mha",
@@ -277,7 +267,7 @@ fn full_size() {
     // As blocks, and in full.
     for dtype in [None, Some(DType::F32)] {
         let (model, _) = Llama::<Flex>::from_path(path("GROVE_LLAMA"), &device, dtype).expect("it loads");
-        let logits = model.forward(Tensor::from_data(tensor("input_ids"), &device));
+        let logits = model.forward(Tensor::from_data(tensor("input_ids"), &device), None);
         let expected = Tensor::from_data(tensor("logits"), &device);
         let apart = (logits - expected.clone()).abs().max().into_scalar();
         println!("{dtype:?}: logits up to {:.2}, apart by at most {apart:.1e}", expected.abs().max().into_scalar());

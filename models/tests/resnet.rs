@@ -5,6 +5,7 @@
 use burn::tensor::DType;
 use grove_backend::Backend;
 use grove_models::resnet::{LayerType, Naming, ResNet, ResNetConfig, published_names};
+use grove_models::{Pretrained, PretrainedConfig};
 use grove_transform::{value_and_grad, value_and_grad_aux};
 use grove_tree::{Array, Key, cast, eq, is_param, leaves, partition};
 

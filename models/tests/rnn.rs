@@ -5,7 +5,8 @@
 use burn::tensor::{Int, Tensor, TensorData};
 use grove_backend::Backend;
 use grove_models::{
-    Decoder, GenerateOptions, ModelError, RnnClassifier, RnnClassifierConfig, RnnKind, RnnLm, RnnLmConfig, generate,
+    CausalLm, GenerateOptions, ModelError, Pretrained, PretrainedConfig, RnnClassifier, RnnClassifierConfig, RnnKind,
+    RnnLm, RnnLmConfig, generate,
     generation::Sampling,
     rnn::{RnnState, classifier_names, published_names},
 };
@@ -87,7 +88,7 @@ fn language_models<B: Backend>(device: B::Device) {
     for name in LMS {
         let (model, reference) = (lm::<B>(name, &device), Reference::of(name));
         let ids = || reference.int::<B, 2>("ids", &device);
-        let (logits, state) = model.forward(ids(), None, None);
+        let (logits, state) = model.forward_from(ids(), None, None);
         assert_close(name, logits.into_data(), reference.data("logits"), 1e-4);
         assert_close(name, state.h.val().into_data(), reference.data("h"), 1e-4);
         assert_eq!(state.c.is_some(), reference.0.contains("c"));
@@ -113,7 +114,7 @@ fn state_carries_over<B: Backend>(device: B::Device) {
         let mut state: Option<RnnState<B>> = None;
         let (mut sum, mut counted) = (0.0, 0);
         for (from, to) in [(0, 4), (4, 5), (5, 9)] {
-            let (logits, after) = model.forward(part(&ids, from, to), state.clone(), None);
+            let (logits, after) = model.forward_from(part(&ids, from, to), state.clone(), None);
             let expected = Tensor::<B, 3>::from_data(reference.data("logits"), &device).slice([0..3, from..to]);
             assert_close(&format!("{name} {from}..{to}"), logits.into_data(), expected.into_data(), 1e-4);
             let targets = part(&targets, from, to);
@@ -158,14 +159,14 @@ fn padding_leaves_the_state<B: Backend>(device: B::Device) {
         let padded: Vec<Vec<u32>> =
             prompts.iter().map(|prompt| [vec![11; 7 - prompt.len()], prompt.clone()].concat()).collect();
         for cuts in [vec![0, 7], vec![0, 2, 7], vec![0, 3, 6, 7], vec![0, 1, 2, 3, 4, 5, 6, 7]] {
-            let mut state = model.start(0);
+            let mut state = model.new_cache(0);
             let mut logits = None;
             for cut in cuts.windows(2) {
                 let (last, next) = model.decode(ids(&padded).slice([0..4, cut[0]..cut[1]]), &padding, state);
                 (logits, state) = (Some(last), next);
             }
             for (i, prompt) in prompts.iter().enumerate() {
-                let (alone, after) = model.forward(ids(std::slice::from_ref(prompt)), None, None);
+                let (alone, after) = model.forward_from(ids(std::slice::from_ref(prompt)), None, None);
                 let alone = alone.narrow(1, prompt.len() - 1, 1).squeeze_dim::<2>(0);
                 let what = format!("{name} {cuts:?} row {i}");
                 assert_close(&what, logits.clone().unwrap().narrow(0, i, 1).into_data(), alone.into_data(), 1e-5);
@@ -272,7 +273,7 @@ fn dropout_follows_its_key() {
     let ids = || Tensor::from_ints([[1, 2, 3], [4, 5, 6]], &Default::default());
     for cell in RnnKind::ALL {
         let model = init(&small(cell));
-        let logits = |key: Option<u64>| model.forward(ids(), None, key.map(Key::new)).0.into_data();
+        let logits = |key: Option<u64>| model.forward_from(ids(), None, key.map(Key::new)).0.into_data();
         assert_eq!(logits(Some(1)), logits(Some(1)));
         assert_ne!(logits(Some(1)), logits(Some(2)));
         assert_ne!(logits(Some(1)), logits(None));
@@ -328,6 +329,6 @@ fn impossible_texts_are_refused() {
 #[should_panic(expected = "an LSTM's state has cell states")]
 fn the_state_of_other_cells_is_refused() {
     let ids = || Tensor::from_ints([[1, 2, 3]], &Default::default());
-    let (_, state) = init(&small(RnnKind::Gru)).forward(ids(), None, None);
-    init(&small(RnnKind::Lstm)).forward(ids(), Some(state), None);
+    let (_, state) = init(&small(RnnKind::Gru)).forward_from(ids(), None, None);
+    init(&small(RnnKind::Lstm)).forward_from(ids(), Some(state), None);
 }

@@ -4,8 +4,8 @@
 use burn::tensor::{DType, Int, Tensor, TensorData};
 use grove_backend::Flex;
 use grove_models::{
-    GenerateOptions, Gpt2, Llama, Tokenizer, generate,
-    generation::{Decoder, Sampling},
+    GenerateOptions, Gpt2, Llama, Pretrained, Tokenizer, generate,
+    generation::{CausalLm, Sampling},
 };
 use serde::Deserialize;
 use std::path::Path;
@@ -56,7 +56,7 @@ fn check_loss(kind: &str, loss_of: impl Fn(Ids, Ids) -> Tensor<Flex, 1>) {
     assert!((loss - reference.loss_of_first_windows).abs() < 1e-4, "{loss}, {}", reference.loss_of_first_windows);
 }
 
-fn check_continuation<M: Decoder<Flex>>(kind: &str, model: &M) {
+fn check_continuation<M: CausalLm<Flex>>(kind: &str, model: &M) {
     let reference = reference(kind);
     let tokenizer = Tokenizer::from_path(Path::new("assets").join(format!("{kind}-austen"))).expect("a tokenizer");
     assert_eq!(tokenizer.encode(&reference.prompt).expect("tokens"), reference.prompt_ids);

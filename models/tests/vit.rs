@@ -3,6 +3,7 @@
 #![recursion_limit = "256"]
 
 use grove_backend::Backend;
+use grove_models::Pretrained;
 use grove_models::vit::{Naming, Vit, VitConfig, published_names};
 use grove_transform::value_and_grad;
 use grove_tree::{Key, eq};

@@ -3,7 +3,7 @@
 #![recursion_limit = "256"]
 
 use grove_backend::{Autodiff, Backend};
-use grove_models::Gpt2;
+use grove_models::{CausalLm, Gpt2, Pretrained};
 use grove_optim::{
     Adamw, GradientTransformation, Schedule, adamw, chain, clip_by_global_norm, matrices, warmup_cosine_decay_schedule,
 };

@@ -30,6 +30,7 @@ mod error;
 mod filter;
 mod init;
 pub mod key;
+mod layers;
 mod map;
 mod named;
 mod node;
@@ -50,6 +51,7 @@ pub use filter::{Filter, by_path, everything, is_buffer, is_inexact, is_param, p
 pub use grove_tree_derive::Tree;
 pub use init::Init;
 pub use key::{Key, KeyRng};
+pub use layers::layers_mut;
 pub use map::{
     at, cast, leaves, map, map_together, map_with_path, paths, skeleton, to_backend, to_device, try_map_with_path,
     zip_map,

@@ -1,11 +1,15 @@
 //! Containers of trees, and values without leaves.
 
 use grove_backend::Backend;
-use std::collections::{BTreeMap, HashMap};
+use std::{
+    any::Any,
+    collections::{BTreeMap, HashMap},
+};
 
 use crate::{AnyArray, Node, Path, Tree, Visitor, key::Key};
 
 type MapFn<'a, B, C> = &'a mut dyn FnMut(&Path, AnyArray<B>) -> AnyArray<C>;
+type LayerFn<'a> = &'a mut dyn FnMut(&Path, &mut dyn Any);
 
 /// Walks a sequence: each element at its index.
 fn walk_sequence<T, U, S: FromIterator<U>>(
@@ -47,6 +51,12 @@ impl<B: Backend, T: Tree<B>> Tree<B> for Vec<T> {
     fn lift<C: Backend>(self, path: &mut Path, f: MapFn<'_, B, C>) -> Self::On<C> {
         walk_sequence(self, path, |tree, path| tree.lift(path, f))
     }
+
+    fn visit_layers(&mut self, path: &mut Path, f: LayerFn<'_>) {
+        for (i, tree) in self.iter_mut().enumerate() {
+            path.within_index(i, |path| tree.visit_layers(path, f));
+        }
+    }
 }
 
 impl<B: Backend, T: Tree<B>, const N: usize> Tree<B> for [T; N] {
@@ -69,6 +79,12 @@ impl<B: Backend, T: Tree<B>, const N: usize> Tree<B> for [T; N] {
         let mut indices = 0..N;
         self.map(|tree| path.within_index(indices.next().unwrap_or(N), |path| tree.lift(path, f)))
     }
+
+    fn visit_layers(&mut self, path: &mut Path, f: LayerFn<'_>) {
+        for (i, tree) in self.iter_mut().enumerate() {
+            path.within_index(i, |path| tree.visit_layers(path, f));
+        }
+    }
 }
 
 impl<B: Backend, T: Tree<B>> Tree<B> for Option<T> {
@@ -88,6 +104,12 @@ impl<B: Backend, T: Tree<B>> Tree<B> for Option<T> {
     fn lift<C: Backend>(self, path: &mut Path, f: MapFn<'_, B, C>) -> Self::On<C> {
         self.map(|tree| tree.lift(path, f))
     }
+
+    fn visit_layers(&mut self, path: &mut Path, f: LayerFn<'_>) {
+        if let Some(tree) = self {
+            tree.visit_layers(path, f);
+        }
+    }
 }
 
 impl<B: Backend, T: Tree<B>> Tree<B> for Box<T> {
@@ -103,6 +125,10 @@ impl<B: Backend, T: Tree<B>> Tree<B> for Box<T> {
 
     fn lift<C: Backend>(self, path: &mut Path, f: MapFn<'_, B, C>) -> Self::On<C> {
         Box::new((*self).lift(path, f))
+    }
+
+    fn visit_layers(&mut self, path: &mut Path, f: LayerFn<'_>) {
+        (**self).visit_layers(path, f);
     }
 }
 
@@ -133,6 +159,12 @@ impl<B: Backend, T: Tree<B>> Tree<B> for BTreeMap<String, T> {
     fn lift<C: Backend>(self, path: &mut Path, f: MapFn<'_, B, C>) -> Self::On<C> {
         walk_map(self, path, |tree, path| tree.lift(path, f))
     }
+
+    fn visit_layers(&mut self, path: &mut Path, f: LayerFn<'_>) {
+        for (key, tree) in self {
+            path.within(key, |path| tree.visit_layers(path, f));
+        }
+    }
 }
 
 /// Walked in the order of the keys, so that all walks agree.
@@ -151,6 +183,12 @@ impl<B: Backend, T: Tree<B>> Tree<B> for HashMap<String, T> {
     fn lift<C: Backend>(self, path: &mut Path, f: MapFn<'_, B, C>) -> Self::On<C> {
         let sorted: BTreeMap<_, _> = self.into_iter().collect();
         walk_map(sorted, path, |tree, path| tree.lift(path, f))
+    }
+
+    fn visit_layers(&mut self, path: &mut Path, f: LayerFn<'_>) {
+        for (key, tree) in self.iter_mut().collect::<BTreeMap<_, _>>() {
+            path.within(key, |path| tree.visit_layers(path, f));
+        }
     }
 }
 
@@ -171,6 +209,10 @@ macro_rules! tuples {
 
             fn lift<CC: Backend>(self, path: &mut Path, f: MapFn<'_, BB, CC>) -> Self::On<CC> {
                 ($(path.within_index($i, |path| self.$i.lift(path, f)),)*)
+            }
+
+            fn visit_layers(&mut self, path: &mut Path, f: LayerFn<'_>) {
+                $(path.within_index($i, |path| self.$i.visit_layers(path, f));)*
             }
         }
     };

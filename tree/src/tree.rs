@@ -1,4 +1,5 @@
 use grove_backend::Backend;
+use std::any::Any;
 
 use crate::{AnyArray, Path, StaticValue};
 
@@ -6,9 +7,10 @@ use crate::{AnyArray, Path, StaticValue};
 ///
 /// Write `#[derive(Tree)]` on a struct or an enum instead of implementing it. Its fields are trees themselves, or
 /// numbers, strings and truth values, which have no leaves, or carry `#[tree(static)]`. `#[tree(buffer)]` marks
-/// leaves that are state rather than parameters (running statistics).
+/// leaves that are state rather than parameters (running statistics). `#[tree(layer)]` on the type makes
+/// [`layers_mut`](crate::layers_mut) find it.
 ///
-/// These are the three ways to walk; the functions of this crate ([`map`](crate::map),
+/// These are the ways to walk; the functions of this crate ([`map`](crate::map),
 /// [`partition`](crate::partition), …) are what programs call.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a tree on the backend `{B}`",
@@ -27,6 +29,10 @@ pub trait Tree<B: Backend>: Clone {
 
     /// Replaces every leaf by one on another backend. Rank and kind must stay.
     fn lift<C: Backend>(self, path: &mut Path, f: &mut dyn FnMut(&Path, AnyArray<B>) -> AnyArray<C>) -> Self::On<C>;
+
+    /// Shows every struct or enum marked `#[tree(layer)]`, each before the layers that it contains. A tree without layers
+    /// keeps the default.
+    fn visit_layers(&mut self, _path: &mut Path, _f: &mut dyn FnMut(&Path, &mut dyn Any)) {}
 }
 
 /// The kind of node that is visited.

@@ -119,6 +119,22 @@ impl NameMap {
         Some((name, checkpoint.info(name).ok()?))
     }
 
+    /// Returns the name under which the leaf `path` is saved, and the steps from the saved tensor to the leaf. A path without
+    /// a rule is its own name.
+    ///
+    /// `None` if the leaf is saved together with others, or in parts.
+    pub fn saved(&self, path: &str) -> Option<(String, Vec<Step>)> {
+        let mut rules = self.rules_for(path).filter(|(rule, ..)| !rule.alias).peekable();
+        let Some((rule, captures, _)) = rules.peek() else { return Some((path.to_owned(), vec![])) };
+        let ([name], [_]) = (&rule.names[..], &rule.paths[..]) else { return None };
+        Some((name.expand(captures)?, rule.steps.clone()))
+    }
+
+    /// Returns a published name without its optional [prefixes](Self::prefix).
+    pub fn bare<'a>(&self, name: &'a str) -> &'a str {
+        self.without_prefix(name).1
+    }
+
     fn push(mut self, names: &[&str], axis: usize, paths: &[&str], alias: bool) -> Self {
         let patterns = |texts: &[&str]| texts.iter().map(|text| Pattern::new(text)).collect();
         self.rules.push(Rule { names: patterns(names), paths: patterns(paths), axis, steps: Vec::new(), alias });

@@ -1,7 +1,9 @@
 //! Compilation of loops for several instruction sets with dispatch at run time, and division of work among threads.
 
+use rayon::prelude::*;
+
 /// Defines a function whose body is also compiled with AVX2 and FMA, and with AVX-512. It calls the best version that
-/// the CPU supports; see [`Instructions`].
+/// the CPU supports; see [`CpuCapability`].
 ///
 /// A name in angle brackets is a constant, true if products and sums can be fused: without the instruction, `mul_add`
 /// is a call into the C library. A type may follow.
@@ -29,13 +31,13 @@ macro_rules! vectorized {
                 fn with_avx512$(<$type: $bound>)?($($arg: $ty),*) $(-> $out)? {
                     body::<$($type,)? true>($($arg),*)
                 }
-                match $crate::dispatch::Instructions::here() {
-                    // SAFETY: `here` returns a level only if the CPU has its instruction sets, which are those that the
+                match $crate::dispatch::CpuCapability::get() {
+                    // SAFETY: `get` returns a level only if the CPU has its instruction sets, which are those that the
                     // function is compiled for.
-                    $crate::dispatch::Instructions::Avx512 => return unsafe { with_avx512$(::<$type>)?($($arg),*) },
+                    $crate::dispatch::CpuCapability::Avx512 => return unsafe { with_avx512$(::<$type>)?($($arg),*) },
                     // SAFETY: as above.
-                    $crate::dispatch::Instructions::Avx2 => return unsafe { with_avx2$(::<$type>)?($($arg),*) },
-                    $crate::dispatch::Instructions::Baseline => {}
+                    $crate::dispatch::CpuCapability::Avx2 => return unsafe { with_avx2$(::<$type>)?($($arg),*) },
+                    $crate::dispatch::CpuCapability::Baseline => {}
                 }
             }
             body::<$($type,)? { cfg!(target_arch = "aarch64") }>($($arg),*)
@@ -44,10 +46,9 @@ macro_rules! vectorized {
 }
 pub(crate) use vectorized;
 
-/// Instruction sets that loops are compiled for.
+/// Instruction sets that loops are compiled for, each a superset of the one before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-#[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
-pub(crate) enum Instructions {
+pub enum CpuCapability {
     /// Those of every CPU of the target.
     Baseline,
     /// AVX2 and FMA.
@@ -56,31 +57,45 @@ pub(crate) enum Instructions {
     Avx512,
 }
 
-#[cfg(target_arch = "x86_64")]
-impl Instructions {
+impl CpuCapability {
     /// Returns the best level that this CPU supports, or less if the environment variable `GROVE_CPU_CAPABILITY` is
-    /// `avx2` or `baseline` as the program starts. This shows whether an instruction set causes a problem.
+    /// `avx2` or `baseline` at the first call. This shows whether an instruction set causes a problem. Every loop of
+    /// grove's that is compiled for several instruction sets asks here.
+    ///
+    /// A level above [`Baseline`](Self::Baseline) is returned only on a CPU that has all its instruction sets.
     #[inline(always)]
-    pub fn here() -> Self {
-        static HERE: std::sync::OnceLock<Instructions> = std::sync::OnceLock::new();
-        *HERE.get_or_init(|| {
-            use std::arch::is_x86_feature_detected as has;
-            let avx2 = has!("avx2") && has!("fma");
-            let avx512 = avx2 && has!("avx512f") && has!("avx512vl") && has!("avx512bw") && has!("avx512dq");
-            let best = if avx512 {
-                Self::Avx512
-            } else if avx2 {
-                Self::Avx2
-            } else {
-                Self::Baseline
-            };
-            match std::env::var("GROVE_CPU_CAPABILITY").as_deref() {
-                Ok("baseline") => Self::Baseline,
-                Ok("avx2") => best.min(Self::Avx2),
-                _ => best,
-            }
+    pub fn get() -> Self {
+        static CAPABILITY: std::sync::OnceLock<CpuCapability> = std::sync::OnceLock::new();
+        *CAPABILITY.get_or_init(|| match std::env::var("GROVE_CPU_CAPABILITY").as_deref() {
+            Ok("baseline") => Self::Baseline,
+            Ok("avx2") => Self::best().min(Self::Avx2),
+            _ => Self::best(),
         })
     }
+
+    #[cfg(target_arch = "x86_64")]
+    fn best() -> Self {
+        use std::arch::is_x86_feature_detected as has;
+        let avx2 = has!("avx2") && has!("fma");
+        let avx512 = avx2 && has!("avx512f") && has!("avx512vl") && has!("avx512bw") && has!("avx512dq");
+        if avx512 {
+            Self::Avx512
+        } else if avx2 {
+            Self::Avx2
+        } else {
+            Self::Baseline
+        }
+    }
+
+    #[cfg(not(target_arch = "x86_64"))]
+    fn best() -> Self {
+        Self::Baseline
+    }
+}
+
+/// Runs a closure on each chunk of a slice, on the pool's threads. It gets the chunk's number.
+pub fn for_chunks<T: Send>(items: &mut [T], chunk: usize, run: impl Fn(usize, &mut [T]) + Sync) {
+    items.par_chunks_mut(chunk).enumerate().for_each(|(i, chunk)| run(i, chunk));
 }
 
 /// Prefetches memory that is read soon. The address may be invalid: nothing is read.

@@ -19,24 +19,29 @@ pub fn keep_freed_memory() -> bool {
         }
         // Until 2.34, glibc refuses thresholds above half of a thread's first heap. Setting any of the parameters
         // disables the dynamic threshold, so the others are not set if this one cannot be set.
-        [1 << 30, 4 << 20 << size_of::<usize>().ilog2()].iter().any(|&size| set(libc::M_MMAP_THRESHOLD, size))
-            && set(libc::M_TRIM_THRESHOLD, libc::c_int::MAX)
-            && set(libc::M_ARENA_MAX, 1)
+        let mapped = [1 << 30, 4 << 20 << size_of::<usize>().ilog2()];
+        // SAFETY: `is_single_threaded` has returned true above, and nothing in between starts a thread.
+        unsafe {
+            mapped.iter().any(|&size| set(libc::M_MMAP_THRESHOLD, size))
+                && set(libc::M_TRIM_THRESHOLD, libc::c_int::MAX)
+                && set(libc::M_ARENA_MAX, 1)
+        }
     }
     #[cfg(not(all(target_os = "linux", target_env = "gnu")))]
     false
 }
 
 /// Sets a parameter. Returns true if glibc accepts it.
+///
+/// # Safety
+/// The process must have a single thread: `mallopt` changes the allocator's parameters without synchronisation.
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
-fn set(parameter: libc::c_int, value: libc::c_int) -> bool {
-    // SAFETY: `mallopt` changes the allocator's parameters without synchronisation. The only caller has checked that
-    // the process has a single thread, and starts none in between.
+unsafe fn set(parameter: libc::c_int, value: libc::c_int) -> bool {
+    // SAFETY: the caller guarantees that no other thread uses the allocator meanwhile.
     unsafe { libc::mallopt(parameter, value) == 1 }
 }
 
 /// Returns true if the process has a single thread; false if that cannot be determined.
-#[cfg(all(target_os = "linux", target_env = "gnu"))]
-fn is_single_threaded() -> bool {
-    std::fs::read_dir("/proc/self/task").is_ok_and(|threads| threads.count() == 1)
+pub fn is_single_threaded() -> bool {
+    cfg!(target_os = "linux") && std::fs::read_dir("/proc/self/task").is_ok_and(|threads| threads.count() == 1)
 }

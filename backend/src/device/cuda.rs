@@ -27,6 +27,8 @@ pub(super) fn devices() -> Result<usize, String> {
 }
 
 fn prepare() -> Result<usize, String> {
+    // First of all, but reported last: the other parts are what is missing on most machines.
+    let headers = cuda_headers::find();
     let driver = Driver {
         libraries: &["libcuda.so.1", "libcuda.so", "nvcuda.dll"],
         init: b"cuInit\0",
@@ -39,7 +41,7 @@ fn prepare() -> Result<usize, String> {
     let driver_version = driver_version(&driver).map_err(missing)?;
     let compiler = Compiler::find()?;
     compiler.check(driver_version, &gpus)?;
-    cuda_headers::find()?;
+    headers?;
     // The cache distinguishes GPU models only by its folder.
     let names: BTreeSet<String> = gpus.iter().map(|gpu| format!("{} sm_{}", gpu.name, gpu.capability)).collect();
     let names = names.into_iter().collect::<Vec<_>>().join(" and ");

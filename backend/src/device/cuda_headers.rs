@@ -14,7 +14,8 @@ use super::{cuda::PIP, kernel_cache::cache_folder};
 const HEADERS: [&str; 6] = ["cuda_runtime.h", "cuda_fp16.h", "cuda_bf16.h", "mma.h", "crt/mma.h", "cuda/barrier"];
 
 /// Makes sure that the backend finds all headers: in its default location, or in a Python environment, whose packages
-/// are joined in a folder that `CUDA_PATH` then names.
+/// are joined in a folder that `CUDA_PATH` then names. That variable is set only while the process has a single thread:
+/// call this before the driver is initialised, which may start some.
 pub(super) fn find() -> Result<(), String> {
     let root = usual_root();
     let lacking = match &root {
@@ -40,8 +41,16 @@ pub(super) fn find() -> Result<(), String> {
             lacking.join(", ")
         ));
     };
-    // SAFETY: this runs once, when a program first asks for the device, before the backend, the only reader of this
-    // variable here, has started a thread. Rust's own readers are excluded by a lock.
+    // Windows' environment is synchronised.
+    if !cfg!(windows) && !grove_kernels::is_single_threaded() {
+        return Err(format!(
+            "CUDA's headers are in {0}, and CubeCL looks for them where CUDA_PATH says, which a process with several threads \
+             cannot set for itself: set CUDA_PATH={0}, or probe for the device before any thread is started",
+            found.display()
+        ));
+    }
+    // SAFETY: except on Windows, where the call is safe, the check above shows that no other thread may read the
+    // environment. Nothing in between starts one.
     unsafe { env::set_var("CUDA_PATH", found) };
     Ok(())
 }

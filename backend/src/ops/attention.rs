@@ -13,14 +13,16 @@ use super::{
     primitive,
 };
 
-/// Scaled dot-product attention, `softmax(q k^T * scale) v` (Vaswani et al., 2017); [`attention`](super::attention()) runs it.
+/// Scaled dot-product attention, `softmax(q k^T * scale + bias) v` (Vaswani et al., 2017); [`attention`](super::attention())
+/// runs it.
 ///
 /// A query from which all keys are hidden gathers zeros, and gives and gets gradients of zero.
 ///
 /// # Shapes
 /// - inputs: queries `[b, n_head, t, head_dim]`; keys and values `[b, n_kv_head, s, head_dim]`, where each head serves
 ///   `n_head / n_kv_head` heads of queries; optional padding and lengths `[b]`, see [`KeyRanges`]; optional mask
-///   `[b or 1, n_head or 1, t or 1, s]`, true where a query must not look
+///   `[b or 1, n_head or 1, t or 1, s]`, true where a query must not look; optional bias of the scaled scores, of the mask's
+///   shape, which gets a gradient. No kernel takes a bias: with one, every backend runs the composition
 /// - output `[b, n_head, t, head_dim]`
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Attention {
@@ -48,34 +50,35 @@ impl Rules for Attention {
         let divides = n_kv_head > 0 && n_head.is_multiple_of(n_kv_head);
         inputs.require(divides, "attention", "each head of keys serves as many heads of queries");
         check(self.causal, self.window, b, inputs, 3);
-        if let Some(mask) = inputs.get(5) {
-            let fits = mask.len() == 4 && mask[3] == s;
-            let fits = fits && mask.iter().zip([b, n_head, t]).all(|(&size, all)| size == 1 || size == all);
-            inputs.require(fits, "attention", "mask [b or 1, n_head or 1, t or 1, s]");
+        for (i, rule) in [(5, "mask [b or 1, n_head or 1, t or 1, s]"), (6, "bias [b or 1, n_head or 1, t or 1, s]")] {
+            let Some(added) = inputs.get(i) else { continue };
+            let fits = added.len() == 4 && added[3] == s;
+            let fits = fits && added.iter().zip([b, n_head, t]).all(|(&size, all)| size == 1 || size == all);
+            inputs.require(fits, "attention", rule);
         }
         vec![shape.into()]
     }
 
     fn residuals(&self, _needs: &[bool]) -> Residuals {
-        Residuals::default().inputs(0..6).saved(1)
+        Residuals::default().inputs(0..7).saved(1)
     }
 
     fn compose<B: Backend>(&self, mut inputs: Values<B>, needs: &[bool]) -> Outcome<B> {
         let ranges = self.ranges(&mut inputs, 3);
-        let mask = inputs.take_optional_bool(5);
+        let added = Added::take(&mut inputs);
         let keep = needs.contains(&true);
-        let (output, weights) = attend([0, 1, 2].map(|i| inputs.take_tensor(i)), *self, ranges, mask, keep);
+        let (output, weights) = attend([0, 1, 2].map(|i| inputs.take_tensor(i)), *self, ranges, added, keep);
         Outcome::new([output]).saving(weights)
     }
 
     fn compose_vjp<B: Backend>(&self, mut residuals: Values<B>, mut grads: Values<B>, wanted: &Wanted) -> Values<B> {
         let [q, k, v] = [0, 1, 2].map(|i| residuals.take_tensor::<4>(i));
-        let weights = residuals.take_optional_float(6).unwrap_or_else(|| {
-            let (ranges, mask) = (self.ranges(&mut residuals, 3), residuals.take_optional_bool(5));
-            let (_, weights) = attend([q.clone(), k.clone(), v.clone()], *self, ranges, mask, true);
+        let weights = residuals.take_optional_float(7).unwrap_or_else(|| {
+            let (ranges, added) = (self.ranges(&mut residuals, 3), Added::take(&mut residuals));
+            let (_, weights) = attend([q.clone(), k.clone(), v.clone()], *self, ranges, added, true);
             weights.expect("weights that are to be kept")
         });
-        let (grad, needs) = (grads.take_tensor::<4>(0), wanted.needs::<3>());
+        let (grad, needs) = (grads.take_tensor::<4>(0), wanted.needs::<7>());
         let (n_head, n_kv_head) = (q.dims()[1], k.dims()[1]);
         let (k, v) = (repeated(k, n_head), repeated(v, n_head));
         let drop = |x: Tensor<B, 4>| match self.dropout {
@@ -84,15 +87,19 @@ impl Rules for Attention {
         };
         let dv =
             needs[2].then(|| summed(matmul(drop(float(weights.clone())).swap_dims(2, 3), grad.clone()), n_kv_head));
-        let [dq, dk] = if needs[0] || needs[1] {
+        let [dq, dk, dbias] = if needs[0] || needs[1] || needs[6] {
             let slope = drop(matmul(grad, v.swap_dims(2, 3)));
-            let slope = masked_softmax_vjp(float(weights), slope, self.scale); // [b, n_head, t, s]
+            // Of the scaled scores if there is a bias, which is added to them; otherwise of the scores.
+            let (factor, rest) = if needs[6] { (1.0, self.scale) } else { (self.scale, 1.0) };
+            let slope = masked_softmax_vjp(float(weights), slope, factor); // [b, n_head, t, s]
+            let dbias = wanted.get(6).map(|bias| summed_to(slope.clone(), &bias.shape));
+            let slope = if rest == 1.0 { slope } else { slope.mul_scalar(rest) };
             let dk = |slope: Tensor<B, 4>| summed(matmul(slope.swap_dims(2, 3), q), n_kv_head);
-            [needs[0].then(|| matmul(slope.clone(), k)), needs[1].then(|| dk(slope))]
+            [needs[0].then(|| matmul(slope.clone(), k)), needs[1].then(|| dk(slope)), dbias]
         } else {
-            [None, None]
+            [None, None, None]
         };
-        Values::optional_floats([dq, dk, dv].map(|x| x.map(primitive)))
+        Values::optional_floats([dq, dk, dv, None, None, None, dbias].map(|x| x.map(primitive)))
     }
 }
 
@@ -112,6 +119,25 @@ impl Attention {
         };
         Self { dropout: self.dropout.map(rounded), ..self }
     }
+}
+
+/// The optional mask and bias of the scores.
+struct Added<B: Backend> {
+    mask: Option<Tensor<B, 4, Bool>>,
+    bias: Option<Tensor<B, 4>>,
+}
+
+impl<B: Backend> Added<B> {
+    /// Takes both out of the inputs.
+    fn take(inputs: &mut Values<B>) -> Self {
+        Self { mask: inputs.take_optional_bool(5), bias: inputs.take_optional_float(6).map(float) }
+    }
+}
+
+/// Sums a gradient over the axes in which `shape` has size 1.
+fn summed_to<B: Backend>(x: Tensor<B, 4>, shape: &Shape) -> Tensor<B, 4> {
+    let sizes = x.dims();
+    (0..4).filter(|&axis| shape[axis] < sizes[axis]).fold(x, Tensor::sum_dim)
 }
 
 /// Keys or values with each head once for every head of queries that it serves, `[b, n_head, s, head_dim]`.
@@ -138,16 +164,16 @@ fn attend<B: Backend>(
     [q, k, v]: [Tensor<B, 4>; 3],
     options: Attention,
     ranges: KeyRanges<B>,
-    mask: Option<Tensor<B, 4, Bool>>,
+    Added { mask, bias }: Added<B>,
     keep: bool,
 ) -> (FloatTensor<B>, Option<FloatTensor<B>>) {
     let ([b, n_head, t, head_dim], [_, n_kv_head, s, _]) = (q.dims(), k.dims());
     let for_all_heads = mask.as_ref().is_none_or(|mask| mask.dims()[1] == 1);
-    if n_kv_head < n_head && t == 1 && !keep && for_all_heads && options.dropout.is_none() {
+    if n_kv_head < n_head && t == 1 && !keep && for_all_heads && options.dropout.is_none() && bias.is_none() {
         // A group's heads are the queries of one: nothing is copied.
         let q = q.reshape([b, n_kv_head, n_head / n_kv_head, head_dim]);
         let ranges = ranges.of_one_query([b, s], &q.device());
-        let (output, _) = attend([q, k, v], options, ranges, mask, false);
+        let (output, _) = attend([q, k, v], options, ranges, Added { mask, bias }, false);
         return (primitive(float::<B, 4>(output).reshape([b, n_head, t, head_dim])), None);
     }
     let (k, v) = (repeated(k, n_head), repeated(v, n_head));
@@ -158,7 +184,8 @@ fn attend<B: Backend>(
     // that and the kernels of cubek-attention 0.2.0, which divide by the root of head_dim, hold queries, keys, values and weights
     // in f16 whatever their type is, and count a causal mask from the first key instead of the last: no two candidates agree.
     // The first of more queries than there are keys see nothing, which backends treat differently.
-    let (whole, sees_keys) = (options.dropout.is_none() && !B::BROKEN_FUSED_GEMV, !ranges.causal || t <= s);
+    let (whole, sees_keys) =
+        (options.dropout.is_none() && bias.is_none() && !B::BROKEN_FUSED_GEMV, !ranges.causal || t <= s);
     if !keep && whole && sees_keys {
         let outside = if ranges.is_plain() { None } else { ranges.hidden([t, s], &q.device()) };
         let is_causal = ranges.causal && outside.is_none();
@@ -171,6 +198,11 @@ fn attend<B: Backend>(
         return (primitive(module::attention(q, k, v, mask, None, options)), None);
     }
     let scores = matmul(q, k.swap_dims(2, 3)); // [b, n_head, t, s]
+    let (scores, scale) = match bias {
+        Some(bias) if scale == 1.0 => (scores + bias, 1.0),
+        Some(bias) => (scores.mul_scalar(scale) + bias, 1.0),
+        None => (scores, scale),
+    };
     let scores = match mask {
         Some(mask) => scores.mask_fill(mask.expand([b, n_head, t, s]), f32::NEG_INFINITY * scale.signum() as f32),
         None => scores,

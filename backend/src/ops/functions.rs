@@ -87,6 +87,9 @@ pub struct AttentionOptions<B: Backend> {
     /// True where a query must not look besides, `[b or 1, n_head or 1, t or 1, s]`. A query from which all keys are hidden
     /// gathers zeros.
     pub mask: Option<Tensor<B, 4, Bool>>,
+    /// Added to the scaled scores, `[b or 1, n_head or 1, t or 1, s]`: a relative position bias, ALiBi, a mask of numbers. It
+    /// gets a gradient. With one, every backend runs the composition and writes the scores down.
+    pub bias: Option<Tensor<B, 4>>,
     /// Dropout of the weights, `[b, n_head, t, s]`.
     pub dropout: Option<Dropout>,
 }
@@ -94,11 +97,11 @@ pub struct AttentionOptions<B: Backend> {
 impl<B: Backend> AttentionOptions<B> {
     /// Attention with nothing but a range of keys for each query.
     pub fn new(scale: f64, visible: KeyRanges<B>) -> Self {
-        Self { scale, visible, mask: None, dropout: None }
+        Self { scale, visible, mask: None, bias: None, dropout: None }
     }
 }
 
-/// `softmax(q k^T * scale) v`, of queries `[b, n_head, t, head_dim]` and keys and values `[b, n_kv_head, s, head_dim]`; see
+/// `softmax(q k^T * scale + bias) v`, of queries `[b, n_head, t, head_dim]` and keys and values `[b, n_kv_head, s, head_dim]`; see
 /// [`Attention`].
 pub fn attention<B: Backend>(
     q: Tensor<B, 4>,
@@ -106,9 +109,10 @@ pub fn attention<B: Backend>(
     v: Tensor<B, 4>,
     options: AttentionOptions<B>,
 ) -> Tensor<B, 4> {
-    let AttentionOptions { scale, visible: KeyRanges { causal, window, padding, lengths }, mask, dropout } = options;
+    let AttentionOptions { scale, visible: KeyRanges { causal, window, padding, lengths }, mask, bias, dropout } =
+        options;
     let inputs = Values::default().with(q).with(k).with(v);
-    let inputs = inputs.with_optional(padding).with_optional(lengths).with_optional(mask);
+    let inputs = inputs.with_optional(padding).with_optional(lengths).with_optional(mask).with_optional(bias);
     apply(Attention { scale, causal, window, dropout }, inputs).take_tensor(0)
 }
 

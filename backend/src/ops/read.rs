@@ -3,7 +3,7 @@
 use burn::tensor::{TensorData, backend::ExecutionError};
 use std::{fmt, thread};
 
-type Wait = Box<dyn FnOnce() -> Result<TensorData, ExecutionError>>;
+type Wait = Box<dyn FnOnce() -> Result<TensorData, ExecutionError> + Send>;
 
 /// A read of a tensor that was started by [`Backend::start_read`](crate::Backend::start_read).
 ///
@@ -13,7 +13,7 @@ pub struct PendingRead {
 }
 
 impl PendingRead {
-    pub(super) fn new(wait: impl FnOnce() -> Result<TensorData, ExecutionError> + 'static) -> Self {
+    pub(super) fn new(wait: impl FnOnce() -> Result<TensorData, ExecutionError> + Send + 'static) -> Self {
         Self { wait: Some(Box::new(wait)) }
     }
 

@@ -1,9 +1,8 @@
 //! Drawing tokens from logits where the logits lie, so that a token is all that the host reads.
 
 use burn::tensor::{Int, Tensor, ops::IntTensor};
-use std::fmt;
 
-use super::Backend;
+use super::{Backend, PendingRead};
 
 /// Settings of [`Backend::sample`]. The steps follow each other in the order of the fields, as in transformers.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -33,25 +32,18 @@ pub struct Sampled<B: Backend> {
     pub pending: PendingTokens,
 }
 
-/// Tokens on their way from a device to the host.
-pub struct PendingTokens(Box<dyn FnOnce() -> Vec<i32> + Send>);
+/// Tokens on their way from a device to the host. Dropping it waits too, as for [`PendingRead`].
+#[derive(Debug)]
+pub struct PendingTokens(pub(super) PendingRead);
 
 impl PendingTokens {
-    #[cfg_attr(not(feature = "cube"), allow(dead_code))]
-    pub(super) fn new(read: impl FnOnce() -> Vec<i32> + Send + 'static) -> Self {
-        Self(Box::new(read))
-    }
-
     /// Waits for the tokens of all rows. `None` where a row had NaN or infinity among its logits, or nothing but minus
     /// infinity.
+    ///
+    /// # Panics
+    /// If the device failed.
     pub fn wait(self) -> Vec<Option<u32>> {
-        (self.0)().into_iter().map(|token| u32::try_from(token).ok()).collect()
-    }
-}
-
-impl fmt::Debug for PendingTokens {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("PendingTokens")
+        self.0.wait().iter::<i32>().map(|token| u32::try_from(token).ok()).collect()
     }
 }
 

@@ -1,6 +1,7 @@
 //! The model that is trained, and which parts of it.
 
 use grove::{
+    layers::lora,
     models::bert::BertForSequenceClassification,
     optim::except,
     prelude::*,
@@ -36,7 +37,7 @@ pub fn prepare<B: Backend>(
     }
     let Some(rank) = options.lora_rank else { return Ok(model) };
     let alpha = options.lora_alpha.unwrap_or(2.0 * rank as f64);
-    let bert = model.bert.adapted(&options.lora_targets, rank, alpha, key.fold_in(1));
+    let bert = lora::add(model.bert, &options.lora_targets, rank, alpha, key.fold_in(1));
     Ok(Classifier { bert: bert.map_err(|error| Exit::Usage(format!("--lora-targets: {error}")))?, head: model.head })
 }
 
@@ -44,12 +45,12 @@ pub fn prepare<B: Backend>(
 pub fn trainable<B: Backend>(options: &Options, model: &Classifier<B>) -> Result<Filter<B>, Exit> {
     let freeze = except(model, &options.freeze, "bert.").map_err(|error| Exit::Usage(format!("--freeze {error}")))?;
     Ok(match options.lora_rank {
-        Some(_) => freeze & (by_path("**.low_rank.**") | by_path("head.**") | by_path("bert.pooler.**").optional()),
+        Some(_) => freeze & (lora::trainable() | by_path("head.**") | by_path("bert.pooler.**").optional()),
         None => freeze,
     })
 }
 
 /// The model as it is saved: with its adapters in the weights.
 pub fn finished<B: Backend>(model: Classifier<B>) -> Classifier<B> {
-    Classifier { bert: model.bert.merged(), head: model.head }
+    lora::merge(model)
 }

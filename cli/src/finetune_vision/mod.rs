@@ -34,7 +34,7 @@ where
 {
     // While training, the model itself stays in f32.
     let dtype = options.evaluate.then(|| options.run.device.dtype.into());
-    let (model, _) = M::open(&published.path, device, dtype).map_err(failure)?;
+    let (model, _) = M::from_path(&published.path, device, dtype).map_err(failure)?;
     let asked = options.preprocess.as_deref();
     let preprocessor = options.preprocessor(preprocessor_of(asked, &published.directory, model.channels())?)?;
     let split = Split::open(options.data.as_deref(), &options.held_out, options.run.seed)?;

@@ -5,7 +5,7 @@ use grove::{
     models::{
         GenerateOptions, Tokenizer,
         chat::{Message, chat_template},
-        generation::{Finish, Reading, Rewind, TextStream, check_prompt, generate_on},
+        generation::{Finish, Reading, TextStream, check_prompt, generate_on},
     },
     prelude::*,
 };
@@ -33,7 +33,7 @@ pub struct ChatArgs {
 }
 
 /// Talks until there is nothing left to say.
-pub fn chat<B: Backend, M: Rewind<B>>(
+pub fn chat<B: Backend, M: CausalLm<B>>(
     options: &GenerationArgs,
     chat: &ChatArgs,
     path: &Path,

@@ -2,10 +2,10 @@
 
 use clap::Args;
 use grove::{
-    models::{ModelError, generation::Rewind},
+    models::ModelError,
     prelude::*,
     tensor::DType,
-    weights::Wanted,
+    weights::{Checkpoint, Wanted},
 };
 use std::path::Path;
 
@@ -44,34 +44,11 @@ pub struct DecoderArgs {
 /// A family of models.
 pub trait Family: Send {
     /// On a backend.
-    type Model<B: Backend>: Rewind<B> + Tree<B>;
+    type Model<B: Backend>: CausalLm<B> + Pretrained<B>;
     /// The model where nothing else is given: a small one that grove trained itself.
     const SHIPS: &'static str;
     /// A hub id of a published one.
     const PUBLISHED: &'static str;
-
-    /// The model of a published size without weights.
-    fn preset<B: Backend>(name: &str) -> Result<Self::Model<B>, ModelError>;
-
-    /// The model of a configuration without weights.
-    fn configured<B: Backend>(file: &Path) -> Result<Self::Model<B>, ModelError>;
-
-    /// The model at a path without weights, with the type of numbers that each would have.
-    fn skeleton<B: Backend>(path: &Path, dtype: Option<DType>) -> Result<Self::Model<B>, ModelError>;
-
-    /// The model.
-    fn load<B: Backend>(path: &Path, device: &B::Device, dtype: Option<DType>) -> Result<Self::Model<B>, ModelError>;
-
-    /// Logits of each position, `[b, t, vocab_size]`.
-    fn logits<B: Backend>(model: &Self::Model<B>, ids: Tensor<B, 2, Int>) -> Tensor<B, 3>;
-
-    /// Number of parameters, also where they lie in quantised blocks.
-    fn parameters<B: Backend>(model: &Self::Model<B>) -> usize {
-        tree::count_params(model)
-    }
-
-    /// Bytes that the cache of this many positions takes.
-    fn cache_bytes<B: Backend>(model: &Self::Model<B>, positions: usize) -> usize;
 }
 
 /// The program, for whichever backend was chosen.
@@ -96,15 +73,24 @@ impl<F: Family> Program for Run<'_, F> {
         let path = resolve(model.as_deref(), F::SHIPS, &Wanted::model())?;
         let load = |path: &Path| -> Result<F::Model<B>, Exit> {
             self.options.fits::<B, F>(path)?;
-            F::load(path, &device, dtype).map_err(failure)
+            Ok(F::Model::<B>::from_path(path, &device, dtype).map_err(failure)?.0)
         };
         if let Some(chat_args) = self.chat.filter(|chat| chat.chat) {
             return chat(generation, chat_args, &path, load);
         }
-        run_with_draft(generation, draft, &path, load, F::logits)?;
+        run_with_draft(generation, draft, &path, load)?;
         self.options.tell_published(F::PUBLISHED);
         Ok(())
     }
+}
+
+/// Configuration of a family's models.
+type Config<B, F> = <<F as Family>::Model<B> as Pretrained<B>>::Config;
+
+/// The model at a path without weights, with the type of numbers that each would have.
+fn skeleton_of<B: Backend, F: Family>(path: &Path, dtype: Option<DType>) -> Result<F::Model<B>, ModelError> {
+    let checkpoint = Checkpoint::open(path)?;
+    F::Model::<B>::skeleton_for(&checkpoint, &Config::<B, F>::of(path, &checkpoint)?, dtype)
 }
 
 /// Does what `--summary` asks for.
@@ -112,23 +98,29 @@ pub fn print_summary_of<B: Backend, F: Family>(options: &DecoderArgs) -> Result<
     let DecoderArgs { model, device, generation, .. } = options;
     let resolve = |wanted: &Wanted| resolve(model.as_deref(), F::SHIPS, wanted);
     let elsewhere = model.as_deref().filter(|model| !Path::new(model).exists());
-    let skeleton = match elsewhere.map(F::preset::<B>) {
+    let skeleton = F::Model::<B>::skeleton;
+    let skeleton = match elsewhere.map(|name| skeleton(&Config::<B, F>::preset(name)?)) {
         Some(Ok(skeleton)) => skeleton,
         // Of a model on the hub its configuration is enough.
-        Some(Err(_)) => F::configured::<B>(&resolve(&Wanted::files(["config.json"]))?).map_err(failure)?,
-        None => F::skeleton::<B>(&resolve(&Wanted::model())?, device.dtype.wanted()).map_err(failure)?,
+        Some(Err(_)) => {
+            let file = resolve(&Wanted::files(["config.json"]))?;
+            Config::<B, F>::from_file(file).and_then(|config| skeleton(&config)).map_err(failure)?
+        }
+        None => skeleton_of::<B, F>(&resolve(&Wanted::model())?, device.dtype.wanted()).map_err(failure)?,
     };
     let positions = skeleton.context().unwrap_or(generation.max_new_tokens);
-    let text = Some((positions, F::cache_bytes(&skeleton, positions)));
-    print_summary(generation, &skeleton, F::parameters(&skeleton), text)
+    let text = Some((positions, skeleton.cache_bytes(positions).unwrap_or(0)));
+    // The leaves of a quantised model are bytes; its configuration tells how many values they stand for.
+    let dense = F::Model::<B>::skeleton(skeleton.config()).map_err(failure)?;
+    print_summary(generation, &skeleton, tree::count_params(&dense), text)
 }
 
 impl DecoderArgs {
     /// Refuses a model that needs more memory than the machine has to give: its weights, and the cache of the new tokens.
     pub fn fits<B: Backend, F: Family>(&self, path: &Path) -> Result<(), Exit> {
-        let skeleton = F::skeleton::<B>(path, self.device.dtype.wanted()).map_err(failure)?;
+        let skeleton = skeleton_of::<B, F>(path, self.device.dtype.wanted()).map_err(failure)?;
         let positions = self.generation.max_new_tokens.min(skeleton.context().unwrap_or(usize::MAX));
-        memory::fits(&self.device, &skeleton, F::cache_bytes(&skeleton, positions))
+        memory::fits(&self.device, &skeleton, skeleton.cache_bytes(positions).unwrap_or(0))
     }
 
     /// Names a published model to whoever has seen grove's own small one write.

@@ -9,7 +9,7 @@ mod speak;
 use grove::{
     models::{
         GenerateOptions, ModelError, Tokenizer,
-        generation::{Rewind, Score, check_prompt, generate_with_draft, score_text},
+        generation::{Score, check_prompt, generate_with_draft, score_text},
     },
     prelude::*,
     tree::summary,
@@ -30,19 +30,18 @@ pub use speak::Writer;
 /// Prompt where none is given.
 const DEFAULT_PROMPT: &str = "The next morning brought a letter from her sister,";
 
-/// Continues the prompt, or scores it. `load` gives the model, and `logits` a forward pass's, `[1, t, vocab_size]`.
-pub fn run<B: Backend, M: Decoder<B>>(
+/// Continues the prompt, or scores it. `load` gives the model.
+pub fn run<B: Backend, M: CausalLm<B>>(
     options: &GenerationArgs,
     path: &Path,
     load: impl FnOnce() -> Result<M, Exit>,
-    logits: impl FnMut(&M, Tensor<B, 2, Int>) -> Tensor<B, 3>,
 ) -> Result<(), Exit> {
     let prompt = Prompt::read(options, path)?;
     let begun = Instant::now();
     let model = load()?;
     let load_seconds = begun.elapsed().as_secs_f64();
     if options.score {
-        let score = score_text(&model, &prompt.ids, options.stride, logits).map_err(failure)?;
+        let score = score_text(&model, &prompt.ids, options.stride).map_err(failure)?;
         return print_score(options, &model, &prompt.ids, score);
     }
     // Before the prompt is shown.
@@ -53,15 +52,14 @@ pub fn run<B: Backend, M: Decoder<B>>(
 }
 
 /// As [`run`], with a smaller model's help if one is named.
-pub fn run_with_draft<B: Backend, M: Rewind<B>>(
+pub fn run_with_draft<B: Backend, M: CausalLm<B>>(
     options: &GenerationArgs,
     drafting: &DraftArgs,
     path: &Path,
     load: impl Fn(&Path) -> Result<M, Exit>,
-    logits: impl FnMut(&M, Tensor<B, 2, Int>) -> Tensor<B, 3>,
 ) -> Result<(), Exit> {
     let Some(draft) = &drafting.draft else {
-        return run(options, path, || load(path), logits);
+        return run(options, path, || load(path));
     };
     let prompt = Prompt::read(options, path)?;
     let begun = Instant::now();
@@ -155,7 +153,7 @@ fn prompt_ids(options: &GenerationArgs, tokenizer: Option<&Tokenizer>) -> Result
 /// Prints how likely a text is to a model.
 pub fn print_score<B: Backend>(
     options: &GenerationArgs,
-    model: &impl Decoder<B>,
+    model: &impl CausalLm<B>,
     ids: &[u32],
     Score { loss, windows }: Score,
 ) -> Result<(), Exit> {

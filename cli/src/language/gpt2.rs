@@ -1,10 +1,7 @@
 //! GPT-2, as the loop takes it.
 
 use clap::{Args, Parser};
-use grove::{
-    models::{ModelError, Tokenizer},
-    prelude::*,
-};
+use grove::{models::Tokenizer, prelude::*};
 use std::path::Path;
 
 use crate::{
@@ -49,7 +46,6 @@ pub struct Gpt2Sizes {
 }
 
 impl<B: Backend> LanguageModel<B> for Gpt2<B> {
-    type Config = Gpt2Config;
     type Sizes = Gpt2Sizes;
 
     fn new_config(
@@ -89,33 +85,9 @@ impl<B: Backend> LanguageModel<B> for Gpt2<B> {
         Ok(config)
     }
 
-    fn skeleton(config: &Gpt2Config) -> Result<Self, ModelError> {
-        Gpt2::skeleton(config)
-    }
-
-    fn init(config: &Gpt2Config, key: Key, device: &B::Device) -> Result<Self, ModelError> {
-        Gpt2::init(config, key, device)
-    }
-
-    fn load(path: &Path, device: &B::Device) -> Result<Self, ModelError> {
-        Ok(Gpt2::from_path(path, device, None)?.0)
-    }
-
-    fn config_json(&self) -> serde_json::Result<String> {
-        serde_json::to_string_pretty(&self.config)
-    }
-
     fn with_dropout(mut self, rate: f64) -> Self {
         let config = &mut self.config;
         (config.embd_pdrop, config.attn_pdrop, config.resid_pdrop) = (rate, rate, rate);
         self
-    }
-
-    fn save(&self, directory: &Path) -> Result<(), ModelError> {
-        self.save_pretrained(directory)
-    }
-
-    fn next_token_loss(&self, ids: Tensor<B, 2, Int>, targets: Tensor<B, 2, Int>, key: Option<Key>) -> Tensor<B, 1> {
-        Gpt2::next_token_loss(self, ids, targets, key)
     }
 }

@@ -2,7 +2,7 @@
 
 use clap::{Args, Parser};
 use grove::{
-    models::{ModelError, Tokenizer, llama::EndTokens},
+    models::{Tokenizer, llama::EndTokens},
     prelude::*,
 };
 use std::path::Path;
@@ -72,7 +72,6 @@ impl LlamaSizes {
 }
 
 impl<B: Backend> LanguageModel<B> for Llama<B> {
-    type Config = LlamaConfig;
     type Sizes = LlamaSizes;
 
     fn new_config(
@@ -123,32 +122,8 @@ impl<B: Backend> LanguageModel<B> for Llama<B> {
         Ok(config)
     }
 
-    fn skeleton(config: &LlamaConfig) -> Result<Self, ModelError> {
-        Llama::skeleton(config)
-    }
-
-    fn init(config: &LlamaConfig, key: Key, device: &B::Device) -> Result<Self, ModelError> {
-        Llama::init(config, key, device)
-    }
-
-    fn load(path: &Path, device: &B::Device) -> Result<Self, ModelError> {
-        Ok(Llama::from_path(path, device, Some(grove::tensor::DType::F32))?.0)
-    }
-
-    fn config_json(&self) -> serde_json::Result<String> {
-        serde_json::to_string_pretty(&self.config)
-    }
-
     fn with_dropout(mut self, rate: f64) -> Self {
         self.config.attention_dropout = rate;
         self
-    }
-
-    fn save(&self, directory: &Path) -> Result<(), ModelError> {
-        self.save_pretrained(directory)
-    }
-
-    fn next_token_loss(&self, ids: Tensor<B, 2, Int>, targets: Tensor<B, 2, Int>, key: Option<Key>) -> Tensor<B, 1> {
-        Llama::next_token_loss(self, ids, targets, key)
     }
 }

@@ -10,7 +10,7 @@ mod rnn;
 mod text;
 
 use grove::{
-    models::{ModelError, Tokenizer, copy_generation_config},
+    models::{Tokenizer, copy_generation_config},
     optim::Schedule,
     prelude::*,
     train::{
@@ -33,9 +33,7 @@ use prepare::{Prepared, prepare};
 pub use rnn::{LmOptions, LmSizes};
 
 /// Interface of language models to the training loop.
-pub trait LanguageModel<B: Backend>: Decoder<B> + Tree<B> {
-    /// Its sizes.
-    type Config;
+pub trait LanguageModel<B: Backend>: CausalLm<B> + Pretrained<B> {
     /// The options of the command line that describe a new one.
     type Sizes;
 
@@ -47,20 +45,8 @@ pub trait LanguageModel<B: Backend>: Decoder<B> + Tree<B> {
     ) -> Result<Self::Config, Exit>;
     /// The sizes of a run that is resumed, unless the options ask for others.
     fn resumed_config(sizes: &Self::Sizes, file: &Path) -> Result<Self::Config, Exit>;
-    /// A new model without weights.
-    fn skeleton(config: &Self::Config) -> Result<Self, ModelError>;
-    /// A new model with initial weights.
-    fn init(config: &Self::Config, key: Key, device: &B::Device) -> Result<Self, ModelError>;
-    /// The model at a path.
-    fn load(path: &Path, device: &B::Device) -> Result<Self, ModelError>;
-    /// Content of `config.json`.
-    fn config_json(&self) -> serde_json::Result<String>;
     /// The model with this rate of dropout everywhere.
     fn with_dropout(self, rate: f64) -> Self;
-    /// Writes the model to a directory.
-    fn save(&self, directory: &Path) -> Result<(), ModelError>;
-    /// Mean loss, in nats, of targets `[b, t]` that are the tokens after ids `[b, t]`.
-    fn next_token_loss(&self, ids: Tensor<B, 2, Int>, targets: Tensor<B, 2, Int>, key: Option<Key>) -> Tensor<B, 1>;
 }
 
 /// Trains a model, or evaluates it, as the options ask.
@@ -129,7 +115,7 @@ impl<'a, B: Backend> Job<'a, B> {
         let Prepared { model, tokenizer, training, held_out, source } = prepared;
         let LanguageArgs { run, training: asked, .. } = options;
         let key = Key::new(run.seed);
-        let config = model.config_json().map_err(failure)?;
+        let config = serde_json::to_string_pretty(model.config()).map_err(failure)?;
         let made_of = model_settings(&serde_json::from_str(&config).map_err(failure)?)
             .with("context", context)
             .with("vocabulary", model.vocab_size())

@@ -71,7 +71,7 @@ pub fn prepare<B: Backend, M: LanguageModel<B>>(
 /// The token behind each document, by which the model learns to end one: the tokenizer's own, unless the model's files say
 /// that it ends a text by others.
 fn end_of_document<B: Backend>(
-    model: &impl Decoder<B>,
+    model: &impl CausalLm<B>,
     source: Option<&Path>,
     tokenizer: &Tokenizer,
 ) -> Result<Option<u32>, Exit> {
@@ -100,7 +100,7 @@ fn existing<B: Backend, M: LanguageModel<B>>(
     resumed: Option<Tokenizer>,
     device: &B::Device,
 ) -> Result<(M, Option<Tokenizer>), Exit> {
-    let model = M::load(path, device).map_err(failure)?;
+    let (model, _) = M::from_path(path, device, None).map_err(failure)?;
     let tokenizer = match (resumed, &options.tokenizer) {
         (Some(tokenizer), _) => Some(tokenizer),
         (None, Some(path)) => Some(Tokenizer::from_path(path).map_err(failure)?),

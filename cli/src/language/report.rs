@@ -26,7 +26,7 @@ pub fn report<B: Backend, M: LanguageModel<B>>(
     tokenizer: Option<&Tokenizer>,
     output: Option<&Output>,
 ) -> Result<Ended, Exit> {
-    let save = |model: M, directory: &std::path::Path| model.save(directory);
+    let save = |model: M, directory: &std::path::Path| model.save_pretrained(directory);
     let (model, summary) = Summary::save(fitted, output, options.training.save_dtype, save)?;
     let perplexity = summary.held_out_loss().map(f64::exp);
     if options.run.json {
@@ -42,7 +42,7 @@ pub fn report<B: Backend, M: LanguageModel<B>>(
 }
 
 /// A few lines by the model.
-fn sample<B: Backend>(model: &impl Decoder<B>, tokenizer: &Tokenizer, seed: u64) -> Result<String, Exit> {
+fn sample<B: Backend>(model: &impl CausalLm<B>, tokenizer: &Tokenizer, seed: u64) -> Result<String, Exit> {
     let mut prompt = tokenizer.encode("The").map_err(failure)?;
     // A tokenizer need not have such a word, nor the model so many positions.
     let most = model.context().unwrap_or(usize::MAX);

@@ -2,7 +2,7 @@
 
 use clap::{Args, Parser};
 use grove::{
-    models::{ModelError, RnnLm, RnnLmConfig, Tokenizer, rnn::RnnLayers},
+    models::{RnnLm, RnnLmConfig, Tokenizer, rnn::RnnLayers},
     prelude::*,
 };
 use std::path::Path;
@@ -51,7 +51,6 @@ pub struct LmSizes {
 }
 
 impl<B: Backend> LanguageModel<B> for RnnLm<B> {
-    type Config = RnnLmConfig;
     type Sizes = LmSizes;
 
     fn new_config(
@@ -82,22 +81,6 @@ impl<B: Backend> LanguageModel<B> for RnnLm<B> {
         Ok(config)
     }
 
-    fn skeleton(config: &RnnLmConfig) -> Result<Self, ModelError> {
-        RnnLm::skeleton(config)
-    }
-
-    fn init(config: &RnnLmConfig, key: Key, device: &B::Device) -> Result<Self, ModelError> {
-        RnnLm::init(config, key, device)
-    }
-
-    fn load(path: &Path, device: &B::Device) -> Result<Self, ModelError> {
-        Ok(RnnLm::from_path(path, device, None)?.0)
-    }
-
-    fn config_json(&self) -> serde_json::Result<String> {
-        serde_json::to_string_pretty(&self.config)
-    }
-
     fn with_dropout(mut self, rate: f64) -> Self {
         self.config.dropout = rate;
         match &mut self.rnn {
@@ -106,13 +89,5 @@ impl<B: Backend> LanguageModel<B> for RnnLm<B> {
             RnnLayers::Lstm(layers) => layers.options.dropout = rate,
         }
         self
-    }
-
-    fn save(&self, directory: &Path) -> Result<(), ModelError> {
-        self.save_pretrained(directory)
-    }
-
-    fn next_token_loss(&self, ids: Tensor<B, 2, Int>, targets: Tensor<B, 2, Int>, key: Option<Key>) -> Tensor<B, 1> {
-        RnnLm::next_token_loss(self, ids, targets, key)
     }
 }

@@ -73,7 +73,7 @@ where
 fn evaluate<B: Backend, M: ImageClassifier<B>>(options: &Options, device: &B::Device) -> Result<Ended, Exit> {
     let published = vision::Published::open(options.model.as_deref(), "mnist-resnet")?;
     let dtype = Some(options.run.device.dtype.into());
-    let (model, _) = M::open(&published.path, device, dtype).map_err(failure)?;
+    let (model, _) = M::from_path(&published.path, device, dtype).map_err(failure)?;
     let split = Split::open(options.data.as_deref(), &options.held_out, options.run.seed)?;
     let preprocessor = vision::preprocessor_of(None, &published.directory, model.channels())?;
     let data = split.held_out.unwrap_or(split.training);

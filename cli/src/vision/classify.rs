@@ -100,7 +100,7 @@ pub fn classify<B: Backend, M: ImageClassifier<B>>(
     device: &B::Device,
     mut look: impl FnMut(&M, &Preprocessor, &Picture) -> Result<(), Exit>,
 ) -> Result<(), Exit> {
-    let (model, _) = M::open(&published.path, device, Some(options.device.dtype.into())).map_err(failure)?;
+    let (model, _) = M::from_path(&published.path, device, Some(options.device.dtype.into())).map_err(failure)?;
     if model.labels().is_empty() {
         let path = published.path.display();
         return Err(failure(format!(

@@ -4,8 +4,8 @@ use std::path::Path;
 
 use grove_images::{Limits, Preprocessor};
 use grove_models::{
-    BertConfig, GenerateOptions, Gpt2Config, GptNeoConfig, LlamaConfig, ResNetConfig, RnnClassifierConfig, RnnLmConfig,
-    Tokenizer, VitConfig,
+    BertConfig, GenerateOptions, Gpt2Config, GptNeoConfig, LlamaConfig, PretrainedConfig, ResNetConfig,
+    RnnClassifierConfig, RnnLmConfig, Tokenizer, VitConfig,
     chat::{ChatTemplate, Message},
     generation::Sampling,
 };

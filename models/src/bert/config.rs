@@ -1,9 +1,14 @@
 use grove_layers::Activation;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
+use std::path::Path;
 
 use super::Family;
-use crate::error::{ModelError, Result};
+use crate::{
+    error::{ModelError, Result},
+    pretrained::{PretrainedConfig, read_json},
+    sizes::{check_rates, check_sizes},
+};
 
 /// Sizes and options of a BERT, a RoBERTa or a DistilBERT: the fields of BERT's published `config.json`, with the same
 /// names. For the names in the other families' files, see [`Family`]. Fields that a file lacks default to the values of
@@ -93,13 +98,57 @@ pub enum Problem {
 }
 
 impl BertConfig {
+    /// Longest text, in tokens: RoBERTa's positions begin after the padding token's number.
+    pub fn positions(&self) -> usize {
+        self.max_position_embeddings.saturating_sub(self.first_position())
+    }
+
+    /// The position of a text's first token.
+    pub fn first_position(&self) -> usize {
+        if self.model_type == Family::Roberta { self.pad_token_id as usize + 1 } else { 0 }
+    }
+
+    /// Dropout before a classifier while training.
+    pub fn classifier_dropout(&self) -> f64 {
+        self.classifier_dropout.unwrap_or(self.hidden_dropout_prob)
+    }
+
+    /// The activation of the feed-forward layers.
+    ///
+    /// # Errors
+    /// [`ModelError::Config`] if the name is unknown.
+    pub fn activation(&self) -> Result<Activation> {
+        self.hidden_act.parse().map_err(|reason| ModelError::Config { reason })
+    }
+
+    /// Problem type of a sequence classifier.
+    ///
+    /// # Errors
+    /// [`ModelError::Config`] if `problem_type` is unknown.
+    pub fn problem(&self) -> Result<Problem> {
+        match self.problem_type.as_deref() {
+            None if self.labels.len() == 1 => Ok(Problem::Regression),
+            None | Some("single_label_classification") => Ok(Problem::SingleLabel),
+            Some("multi_label_classification") => Ok(Problem::MultiLabel),
+            Some("regression") => Ok(Problem::Regression),
+            Some(other) => {
+                let known = "single_label_classification, multi_label_classification and regression";
+                Err(ModelError::Config { reason: format!("problem_type is '{other}'; known are {known}") })
+            }
+        }
+    }
+}
+
+impl PretrainedConfig for BertConfig {
+    fn read(file: &Path) -> Result<Self> {
+        let wrong = |error: serde_json::Error| ModelError::Json { file: file.into(), reason: error.to_string() };
+        Self::from_json(read_json(file)?).map_err(wrong)
+    }
+
     /// The published sizes: `tiny`, `mini`, `small` and `medium` ("Well-Read Students Learn Better", Turc et al., 2019),
     /// `base` and `large` (Devlin et al., 2019); each as `bert-{size}-uncased` or `bert-{size}-cased`, or by the size alone
     /// (uncased). Also `roberta-base`, `roberta-large` and `distilbert-base-{uncased,cased}`.
-    ///
-    /// # Errors
-    /// [`ModelError::UnknownPreset`] for any other name.
-    pub fn preset(name: &str) -> Result<Self> {
+    fn preset(name: &str) -> Result<Self> {
         let unknown = || {
             let known = "tiny, mini, small, medium, base, large, bert-SIZE-uncased, bert-SIZE-cased, roberta-base, \
                          roberta-large, distilbert-base-uncased, distilbert-base-cased";
@@ -150,67 +199,20 @@ impl BertConfig {
         })
     }
 
-    /// Longest text, in tokens: RoBERTa's positions begin after the padding token's number.
-    pub fn positions(&self) -> usize {
-        self.max_position_embeddings.saturating_sub(self.first_position())
-    }
-
-    /// The position of a text's first token.
-    pub fn first_position(&self) -> usize {
-        if self.model_type == Family::Roberta { self.pad_token_id as usize + 1 } else { 0 }
-    }
-
-    /// Dropout before a classifier while training.
-    pub fn classifier_dropout(&self) -> f64 {
-        self.classifier_dropout.unwrap_or(self.hidden_dropout_prob)
-    }
-
-    /// The activation of the feed-forward layers.
-    ///
-    /// # Errors
-    /// [`ModelError::Config`] if the name is unknown.
-    pub fn activation(&self) -> Result<Activation> {
-        self.hidden_act.parse().map_err(|reason| ModelError::Config { reason })
-    }
-
-    /// Problem type of a sequence classifier.
-    ///
-    /// # Errors
-    /// [`ModelError::Config`] if `problem_type` is unknown.
-    pub fn problem(&self) -> Result<Problem> {
-        match self.problem_type.as_deref() {
-            None if self.labels.len() == 1 => Ok(Problem::Regression),
-            None | Some("single_label_classification") => Ok(Problem::SingleLabel),
-            Some("multi_label_classification") => Ok(Problem::MultiLabel),
-            Some("regression") => Ok(Problem::Regression),
-            Some(other) => {
-                let known = "single_label_classification, multi_label_classification and regression";
-                Err(ModelError::Config { reason: format!("problem_type is '{other}'; known are {known}") })
-            }
-        }
-    }
-
-    /// Checks that the configuration describes a possible model.
-    ///
-    /// # Errors
-    /// [`ModelError::Config`] naming the field.
-    pub fn validate(&self) -> Result<()> {
+    fn validate(&self) -> Result<()> {
         let wrong = |reason: String| Err(ModelError::Config { reason });
-        let sizes = [
-            ("vocab_size", self.vocab_size),
-            ("hidden_size", self.hidden_size),
-            ("num_hidden_layers", self.num_hidden_layers),
-            ("num_attention_heads", self.num_attention_heads),
-            ("intermediate_size", self.intermediate_size),
-            ("max_position_embeddings", self.max_position_embeddings),
-            ("the number of labels", self.labels.len()),
-        ];
-        for (name, size) in sizes {
-            // With larger values a product of two sizes would overflow a machine word.
-            if size == 0 || size > 1 << 28 {
-                return wrong(format!("{name} is {size}; it must be between 1 and 2^28"));
-            }
-        }
+        check_sizes(
+            28,
+            [
+                ("vocab_size", self.vocab_size),
+                ("hidden_size", self.hidden_size),
+                ("num_hidden_layers", self.num_hidden_layers),
+                ("num_attention_heads", self.num_attention_heads),
+                ("intermediate_size", self.intermediate_size),
+                ("max_position_embeddings", self.max_position_embeddings),
+                ("the number of labels", self.labels.len()),
+            ],
+        )?;
         if self.type_vocab_size > 1 << 28 {
             return wrong(format!("type_vocab_size is {}; it must be at most 2^28", self.type_vocab_size));
         }
@@ -241,16 +243,11 @@ impl BertConfig {
         if !(self.initializer_range.is_finite() && self.initializer_range >= 0.0) {
             return wrong(format!("initializer_range is {}; it must not be negative", self.initializer_range));
         }
-        let rates = [
+        check_rates([
             ("hidden_dropout_prob", self.hidden_dropout_prob),
             ("attention_probs_dropout_prob", self.attention_probs_dropout_prob),
             ("classifier_dropout", self.classifier_dropout()),
-        ];
-        for (name, rate) in rates {
-            if !(0.0..1.0).contains(&rate) {
-                return wrong(format!("{name} is {rate}; it must be at least 0 and less than 1"));
-            }
-        }
+        ])?;
         let unsupported =
             [("position_embedding_type", "absolute"), ("is_decoder", "false"), ("chunk_size_feed_forward", "0")];
         for (name, supported) in unsupported {

@@ -2,7 +2,7 @@
 //! put on top of them.
 //!
 //! ```
-//! use grove_models::bert::{Bert, BertConfig, BertForSequenceClassification, TextIds};
+//! use grove_models::{Pretrained, bert::{Bert, BertConfig, BertForSequenceClassification, TextIds}};
 //! use grove_tree::Key;
 //! # type B = burn_flex::Flex;
 //! # let device = Default::default();
@@ -16,7 +16,6 @@
 //! # Ok::<(), grove_models::ModelError>(())
 //! ```
 
-mod adapt;
 mod config;
 mod family;
 mod heads;
@@ -28,7 +27,6 @@ mod pretrained;
 mod sentence;
 pub mod tasks;
 
-pub use adapt::LORA_TARGETS;
 pub use config::{BertConfig, Problem};
 pub use family::Family;
 pub use heads::{
@@ -41,3 +39,6 @@ pub use masking::Masking;
 pub use model::{Bert, BertAttention, BertEmbeddings, BertEncoder, BertLayer, BertPooler};
 pub use names::published_names;
 pub use sentence::{Pooling, SentenceEncoder};
+
+/// Targets of [`lora::add`](grove_layers::lora::add) as in the paper, and in peft for BERT: the query and value projections.
+pub const LORA_TARGETS: [&str; 2] = ["encoder.layer.*.attention.query", "encoder.layer.*.attention.value"];

@@ -1,14 +1,18 @@
 //! The encoder. Paper: "BERT: Pre-training of Deep Bidirectional Transformers for Language Understanding" (Devlin et al.,
 //! 2019). Reference: transformers' `models/bert/modeling_bert.py`, and those of `roberta` and `distilbert`.
 
-use burn::tensor::{Int, Tensor, activation::tanh};
+use burn::tensor::{DType, Int, Tensor, activation::tanh};
 use grove_backend::Backend;
-use grove_layers::{Activation, AttentionMask, Embedding, LayerNorm, Linear, attend, dropout};
+use grove_layers::{
+    Activation, AttentionMask, Embedding, LayerNorm, Linear, attend, dropout, feed_forward, join_heads, part, to_heads,
+};
 use grove_transform::eval_shape;
-use grove_tree::{Init, Key, Tree};
+use grove_tree::{Init, Key, Tree, cast};
+use grove_weights::{Checkpoint, NameMap};
+use serde_json::{Map, Value};
 
-use super::{BertConfig, TextBatch};
-use crate::error::Result;
+use super::{BertConfig, TextBatch, names::published_names, pretrained::has_pooler};
+use crate::{Pretrained, PretrainedConfig, error::Result};
 
 /// A BERT, RoBERTa or DistilBERT without a head. It returns the hidden states of tokens.
 #[derive(Tree, Clone, Debug)]
@@ -85,12 +89,7 @@ pub struct BertPooler<B: Backend> {
 }
 
 /// Dropout rates and this part's key, while training.
-type Dropping<'a> = Option<(&'a BertConfig, Key)>;
-
-/// Derives the key of a part; each part has its own.
-fn part(dropping: Dropping<'_>, number: u32) -> Dropping<'_> {
-    dropping.map(|(config, key)| (config, key.fold_in(number)))
-}
+type Dropping<'a> = grove_layers::Dropping<&'a BertConfig>;
 
 /// A branch's dropout.
 fn drop_branch<B: Backend>(x: Tensor<B, 3>, dropping: Dropping<'_>, number: u32) -> Tensor<B, 3> {
@@ -100,12 +99,44 @@ fn drop_branch<B: Backend>(x: Tensor<B, 3>, dropping: Dropping<'_>, number: u32)
     }
 }
 
-impl<B: Backend> Bert<B> {
-    /// A model with initial weights as published: normal with `initializer_range`, biases 0.
+impl<B: Backend> Pretrained<B> for Bert<B> {
+    type Config = BertConfig;
+
+    /// A model with initial weights as published: normal with `initializer_range`, biases 0. It has a pooler if its family
+    /// has one.
     ///
     /// # Errors
     /// [`ModelError::Config`](crate::ModelError::Config) if the configuration is invalid.
-    pub fn new(config: &BertConfig, pooler: bool, init: &Init<B>) -> Result<Self> {
+    fn new(config: &BertConfig, init: &Init<B>) -> Result<Self> {
+        Self::with_pooler(config, config.type_vocab_size > 0, init)
+    }
+
+    fn config(&self) -> &BertConfig {
+        &self.config
+    }
+
+    fn published_names(config: &BertConfig) -> NameMap {
+        published_names(config, true)
+    }
+
+    fn published_config(&self) -> Result<Map<String, Value>> {
+        Ok(self.config.published("Model"))
+    }
+
+    /// All leaves are held as `dtype`, f32 if `None`. The model has a pooler if the file has one; heads are ignored.
+    fn skeleton_for(checkpoint: &Checkpoint, config: &BertConfig, dtype: Option<DType>) -> Result<Self> {
+        let pooler = has_pooler(checkpoint, config);
+        let skeleton = eval_shape(|init| Self::with_pooler(config, pooler, init))?;
+        Ok(cast(skeleton, dtype.unwrap_or(DType::F32).into()))
+    }
+}
+
+impl<B: Backend> Bert<B> {
+    /// As [`new`](Pretrained::new), with or without a pooler.
+    ///
+    /// # Errors
+    /// [`ModelError::Config`](crate::ModelError::Config) if the configuration is invalid.
+    pub fn with_pooler(config: &BertConfig, pooler: bool, init: &Init<B>) -> Result<Self> {
         config.validate()?;
         let (n, std, eps) = (config.hidden_size, config.initializer_range, config.layer_norm_eps);
         let activation = config.activation()?;
@@ -142,22 +173,6 @@ impl<B: Backend> Bert<B> {
             pooler: pooler.then(|| BertPooler { dense: Linear::normal(n, n, std, &init.named("pooler")) }),
             config: config.clone(),
         })
-    }
-
-    /// A model with initial weights and, where its family has one, a pooler; see [`new`](Self::new).
-    ///
-    /// # Errors
-    /// As [`new`](Self::new).
-    pub fn init(config: &BertConfig, key: Key, device: &B::Device) -> Result<Self> {
-        Self::new(config, config.type_vocab_size > 0, &Init::new(key, device))
-    }
-
-    /// The model without weights: for counting, printing and loading.
-    ///
-    /// # Errors
-    /// As [`new`](Self::new).
-    pub fn skeleton(config: &BertConfig, pooler: bool) -> Result<Self> {
-        eval_shape(|init| Self::new(config, pooler, init))
     }
 
     /// Makes a batch of sequences on the model's device.
@@ -229,19 +244,15 @@ pub(super) fn first<B: Backend>(states: Tensor<B, 3>) -> Tensor<B, 2> {
 impl<B: Backend> BertLayer<B> {
     fn forward(&self, x: Tensor<B, 3>, mask: &AttentionMask<B>, dropping: Dropping<'_>) -> Tensor<B, 3> {
         let x = self.attention.forward(x, mask, part(dropping, 0));
-        let y = self.output.forward(self.activation.forward(self.intermediate.forward(x.clone())));
+        let y = feed_forward(x.clone(), &self.intermediate, self.activation, &self.output);
         self.layer_norm.forward(x + drop_branch(y, dropping, 1))
     }
 }
 
 impl<B: Backend> BertAttention<B> {
     fn forward(&self, x: Tensor<B, 3>, mask: &AttentionMask<B>, dropping: Dropping<'_>) -> Tensor<B, 3> {
-        let [b, t, n] = x.dims();
-        let head_dim = n / self.n_head;
-        let heads = |layer: &Linear<B>| {
-            layer.forward(x.clone()).reshape([b, t, self.n_head, head_dim]).swap_dims(1, 2) // [b, n_head, t, head_dim]
-        };
-        let scale = 1.0 / (head_dim as f64).sqrt();
+        let heads = |layer: &Linear<B>| to_heads(layer.forward(x.clone()), self.n_head);
+        let scale = 1.0 / ((x.dims()[2] / self.n_head) as f64).sqrt();
         let attended = attend(
             heads(&self.query),
             heads(&self.key),
@@ -250,7 +261,7 @@ impl<B: Backend> BertAttention<B> {
             scale,
             part(dropping, 0).map(|(config, key)| (config.attention_probs_dropout_prob, key)),
         );
-        let y = self.output.forward(attended.swap_dims(1, 2).reshape([b, t, n]));
+        let y = self.output.forward(join_heads(attended));
         self.layer_norm.forward(x + drop_branch(y, dropping, 1))
     }
 }
@@ -274,7 +285,7 @@ mod tests {
         ];
         for (name, count) in known {
             let config = BertConfig::preset(name).unwrap();
-            let skeleton = Bert::<Flex>::skeleton(&config, config.type_vocab_size > 0).unwrap();
+            let skeleton = Bert::<Flex>::skeleton(&config).unwrap();
             assert_eq!(count_params(&skeleton), count, "{name}");
         }
     }

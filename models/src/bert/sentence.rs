@@ -3,15 +3,16 @@
 use burn::tensor::{DType, Tensor};
 use grove_backend::{Backend, at_least_f32};
 use grove_tree::Tree;
-use grove_weights::{HubOptions, Report, Source, Wanted};
+use grove_weights::Report;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 use std::path::Path;
 
 use super::{Bert, TextBatch, model::first};
 use crate::{
+    Pretrained,
     error::{ModelError, Result},
-    pretrained::read_json,
+    pretrained::{read_json, resolve},
 };
 
 /// Pooling of the tokens' states into one vector.
@@ -63,9 +64,7 @@ impl<B: Backend> SentenceEncoder<B> {
     /// # Errors
     /// The error names the file or the hub's answer, and what to do.
     pub fn from_pretrained(source: &str, device: &B::Device) -> Result<Self> {
-        let wanted = Wanted::model();
-        let path = Source::parse(source)?.resolve(&HubOptions::from_env(), &wanted)?;
-        Ok(Self::from_path(path, device, None)?.0)
+        Ok(Self::from_path(resolve(source)?, device, None)?.0)
     }
 
     /// Loads a directory. Pooling is as `modules.json` prescribes, or the mean of the tokens' states without that file.

@@ -5,7 +5,7 @@ use grove_backend::{Backend, PendingTokens, sample};
 use std::collections::VecDeque;
 
 use super::{
-    Decoder, GenerateOptions,
+    CausalLm, GenerateOptions,
     run::{Rows, int_tensor},
 };
 use crate::{error::Result, finite::not_finite};
@@ -50,7 +50,7 @@ impl<'a, B: Backend> Sampler<'a, B> {
 }
 
 /// Continues rows for at most `steps` tokens. `input` is what the model takes first, `[rows, t]`.
-pub(super) fn run<B: Backend, M: Decoder<B>>(
+pub(super) fn run<B: Backend, M: CausalLm<B>>(
     model: &M,
     mut sampler: Sampler<'_, B>,
     input: &[Vec<u32>],
@@ -59,7 +59,7 @@ pub(super) fn run<B: Backend, M: Decoder<B>>(
     rows: &mut Rows<'_>,
 ) -> Result<()> {
     let longest = input.first().map_or(0, Vec::len);
-    let mut state = model.start(longest.saturating_add(steps));
+    let mut cache = model.new_cache(longest.saturating_add(steps));
     let mut input = int_tensor(input, &model.device());
     let mut pending = VecDeque::with_capacity(IN_FLIGHT);
     let mut queued = 0;
@@ -68,9 +68,9 @@ pub(super) fn run<B: Backend, M: Decoder<B>>(
             break;
         }
         while queued < steps.min(step + IN_FLIGHT) {
-            let (logits, next) = model.decode(input, padding, state);
+            let (logits, next) = model.decode(input, padding, cache);
             let (tokens, read) = sampler.draw(logits);
-            (input, state) = (tokens.unsqueeze_dim(1), next);
+            (input, cache) = (tokens.unsqueeze_dim(1), next);
             pending.push_back(read);
             queued += 1;
         }

@@ -4,6 +4,7 @@
 //! [`Sampling`] for when a token can be another than where the host draws.
 
 mod ahead;
+mod causal_lm;
 mod published;
 mod reading;
 mod run;
@@ -14,47 +15,14 @@ mod text;
 
 use burn::tensor::{Int, Tensor, TensorData};
 use grove_backend::Backend;
-use grove_tree::Tree;
 
-pub use reading::{Reading, Rewind, generate_on};
+pub use causal_lm::{CausalLm, DecodeCache, part_keys};
+pub use reading::{Reading, generate_on};
 pub use run::{Finish, GenerateOptions, Generated, check_prompt, generate};
 pub use sampler::Sampling;
 pub use score::{Score, score, score_text};
 pub use speculative::{Drafted, generate_with_draft};
 pub use text::TextStream;
-
-/// A model that computes the next token's logits and carries a state from position to position: a cache of keys and
-/// values, or the state of a recurrent network.
-pub trait Decoder<B: Backend>: Tree<B> {
-    /// The state that is carried from position to position.
-    type State: Tree<B>;
-
-    /// Returns the state before the first position. Memory for `room` positions is allocated at once; 0 if their number
-    /// is unknown.
-    fn start(&self, room: usize) -> Self::State;
-
-    /// Reads the next positions. Returns the logits after the last of them, and the new state.
-    ///
-    /// `padding[row]` positions at the beginning of a row are padding, counted from the very first position; an empty
-    /// slice means none anywhere.
-    ///
-    /// # Shapes
-    /// - ids `[b, t]`, t at least 1
-    /// - output `[b, vocab_size]`
-    fn decode(&self, ids: Tensor<B, 2, Int>, padding: &[usize], state: Self::State) -> (Tensor<B, 2>, Self::State);
-
-    /// Number of tokens.
-    fn vocab_size(&self) -> usize;
-
-    /// The most positions that the model can see, if there is a limit.
-    fn context(&self) -> Option<usize>;
-
-    /// The model's device.
-    fn device(&self) -> B::Device;
-
-    /// Tokens that end a text, as the model's `config.json` names them.
-    fn end_tokens(&self) -> Vec<u32>;
-}
 
 /// Positions of the tokens after `seen` others, in rows that begin with padding: one row for all where none does, else one
 /// for each. Padding itself stands at position 0.

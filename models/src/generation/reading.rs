@@ -1,37 +1,24 @@
-use burn::tensor::{Int, Tensor};
+use burn::tensor::Tensor;
 use grove_backend::Backend;
 
 use super::{
-    Decoder, Finish, GenerateOptions, Generated,
+    CausalLm, DecodeCache, Finish, GenerateOptions, Generated,
     ahead::Sampler,
     run::{check_prompt, draw, ends_of, float_vec, int_tensor, limit_of, steps_of},
 };
 use crate::{error::Result, finite::not_finite};
 
-/// A decoder whose state can be rewound to an earlier position, such as a key-value cache.
-pub trait Rewind<B: Backend>: Decoder<B> {
-    /// As [`decode`](Decoder::decode) without padding, with the logits after each of the last `n` positions.
-    ///
-    /// # Shapes
-    /// - ids `[b, t]`, t at least `n`
-    /// - output `[b, n, vocab_size]`
-    fn decode_last(&self, ids: Tensor<B, 2, Int>, n: usize, state: Self::State) -> (Tensor<B, 3>, Self::State);
-
-    /// Returns the state after the first `len` positions, or `None` if it no longer holds the positions it needs.
-    fn rewind(&self, state: Self::State, len: usize) -> Option<Self::State>;
-}
-
-/// A decoding session: the tokens that a model has read, and its state. Reading more tokens, or another sequence with
+/// A decoding session: the tokens that a model has read, and its cache. Reading more tokens, or another sequence with
 /// the same prefix, processes only the new tokens.
-pub struct Reading<B: Backend, M: Rewind<B>> {
-    state: M::State,
+pub struct Reading<B: Backend, M: CausalLm<B>> {
+    cache: M::Cache,
     ids: Vec<u32>,
 }
 
-impl<B: Backend, M: Rewind<B>> Reading<B, M> {
+impl<B: Backend, M: CausalLm<B>> Reading<B, M> {
     /// Creates an empty session. Memory for `room` positions is allocated at once (0: unknown).
     pub fn new(model: &M, room: usize) -> Self {
-        Self { state: model.start(room), ids: vec![] }
+        Self { cache: model.new_cache(room), ids: vec![] }
     }
 
     /// The tokens that have been read.
@@ -53,11 +40,11 @@ impl<B: Backend, M: Rewind<B>> Reading<B, M> {
     fn advance(self, model: &M, ids: &[u32], n: usize) -> (Tensor<B, 2>, Self) {
         assert!(n > 0 && n <= ids.len(), "logits after {n} of {} tokens", ids.len());
         let alike = self.ids.iter().zip(ids).take_while(|(a, b)| a == b).count().min(ids.len() - n);
-        let state = if alike < self.ids.len() { model.rewind(self.state, alike) } else { Some(self.state) };
-        let (state, alike) = state.map_or_else(|| (model.start(ids.len()), 0), |state| (state, alike));
+        let cache = if alike < self.ids.len() { self.cache.truncate(alike) } else { Some(self.cache) };
+        let (cache, alike) = cache.map_or_else(|| (model.new_cache(ids.len()), 0), |cache| (cache, alike));
         let new = int_tensor(&[ids[alike..].to_vec()], &model.device());
-        let (logits, state) = model.decode_last(new, n, state);
-        (logits.reshape([n, model.vocab_size()]), Self { state, ids: ids.to_vec() })
+        let (logits, cache) = model.decode_last(new, n, cache);
+        (logits.reshape([n, model.vocab_size()]), Self { cache, ids: ids.to_vec() })
     }
 }
 
@@ -66,7 +53,7 @@ impl<B: Backend, M: Rewind<B>> Reading<B, M> {
 ///
 /// # Errors
 /// As [`generate`](super::generate).
-pub fn generate_on<B: Backend, M: Rewind<B>>(
+pub fn generate_on<B: Backend, M: CausalLm<B>>(
     model: &M,
     mut reading: Reading<B, M>,
     prompt: &[u32],
@@ -79,7 +66,7 @@ pub fn generate_on<B: Backend, M: Rewind<B>>(
     let mut ids = prompt.to_vec();
     let steps = steps_of(model, prompt.len(), options);
     let mut finish = limit_of(steps, options);
-    let mut sampler = Sampler::new(&[prompt], Decoder::vocab_size(model), options, &model.device());
+    let mut sampler = Sampler::new(&[prompt], model.vocab_size(), options, &model.device());
     for step in 0..steps {
         let (logits, next) = reading.advance(model, &ids, 1);
         reading = next;

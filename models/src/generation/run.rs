@@ -3,7 +3,7 @@ use grove_backend::Backend;
 use grove_tree::Key;
 
 use super::{
-    Decoder, Sampling,
+    CausalLm, Sampling,
     ahead::{self, Sampler},
 };
 use crate::{
@@ -117,7 +117,7 @@ impl Rows<'_> {
 /// # Errors
 /// A prompt is empty, has a token outside the vocabulary, or does not fit into the context with at least one token
 /// more; an option is out of its range; the logits are not finite.
-pub fn generate<B: Backend, M: Decoder<B>>(
+pub fn generate<B: Backend, M: CausalLm<B>>(
     model: &M,
     prompts: &[Vec<u32>],
     options: &GenerateOptions,
@@ -147,7 +147,7 @@ pub fn generate<B: Backend, M: Decoder<B>>(
 }
 
 /// Continues rows with tokens sampled on the host.
-fn run_on_host<B: Backend, M: Decoder<B>>(
+fn run_on_host<B: Backend, M: CausalLm<B>>(
     model: &M,
     options: &GenerateOptions,
     mut input: Vec<Vec<u32>>,
@@ -157,13 +157,13 @@ fn run_on_host<B: Backend, M: Decoder<B>>(
 ) -> Result<()> {
     let (device, vocab_size) = (model.device(), model.vocab_size());
     let longest = input.first().map_or(0, Vec::len);
-    let mut state = model.start(longest.saturating_add(steps));
+    let mut cache = model.new_cache(longest.saturating_add(steps));
     for step in 0..steps {
         if rows.all_ended() {
             break;
         }
-        let (logits, next_state) = model.decode(int_tensor(&input, &device), padding, state);
-        state = next_state;
+        let (logits, next) = model.decode(int_tensor(&input, &device), padding, cache);
+        cache = next;
         let mut logits = float_vec(logits);
         for (i, logits) in logits.chunks_exact_mut(vocab_size).enumerate() {
             if !rows.ended(i) {
@@ -181,7 +181,7 @@ fn run_on_host<B: Backend, M: Decoder<B>>(
 ///
 /// # Errors
 /// [`ModelError::EmptyPrompt`], [`ModelError::TokenOutside`] or [`ModelError::PromptTooLong`].
-pub fn check_prompt<B: Backend, M: Decoder<B>>(model: &M, prompt: &[u32]) -> Result<()> {
+pub fn check_prompt<B: Backend, M: CausalLm<B>>(model: &M, prompt: &[u32]) -> Result<()> {
     if prompt.is_empty() {
         return Err(ModelError::EmptyPrompt);
     }
@@ -193,7 +193,7 @@ pub fn check_prompt<B: Backend, M: Decoder<B>>(model: &M, prompt: &[u32]) -> Res
 }
 
 /// Checks that a model has all of the tokens.
-pub(super) fn check_tokens<B: Backend, M: Decoder<B>>(model: &M, ids: &[u32]) -> Result<()> {
+pub(super) fn check_tokens<B: Backend, M: CausalLm<B>>(model: &M, ids: &[u32]) -> Result<()> {
     let vocab_size = model.vocab_size();
     match ids.iter().find(|&&id| id as usize >= vocab_size) {
         Some(&id) => Err(ModelError::TokenOutside { id, vocab_size }),
@@ -202,7 +202,7 @@ pub(super) fn check_tokens<B: Backend, M: Decoder<B>>(model: &M, ids: &[u32]) ->
 }
 
 /// Maximum number of new tokens after a prompt, given the options and the model's context.
-pub(super) fn steps_of<B: Backend, M: Decoder<B>>(model: &M, prompt: usize, options: &GenerateOptions) -> usize {
+pub(super) fn steps_of<B: Backend, M: CausalLm<B>>(model: &M, prompt: usize, options: &GenerateOptions) -> usize {
     let room = model.context().map_or(usize::MAX, |context| context.saturating_sub(prompt).saturating_add(1));
     options.max_new_tokens.min(room)
 }
@@ -213,7 +213,7 @@ pub(super) fn limit_of(steps: usize, options: &GenerateOptions) -> Finish {
 }
 
 /// The tokens that end a text.
-pub(super) fn ends_of<B: Backend, M: Decoder<B>>(model: &M, options: &GenerateOptions) -> Vec<u32> {
+pub(super) fn ends_of<B: Backend, M: CausalLm<B>>(model: &M, options: &GenerateOptions) -> Vec<u32> {
     let own = match &options.end_tokens {
         _ if options.ignore_eos => vec![],
         Some(tokens) => tokens.clone(),
@@ -223,7 +223,7 @@ pub(super) fn ends_of<B: Backend, M: Decoder<B>>(model: &M, options: &GenerateOp
 }
 
 /// Samples the next token from a model's logits. If they are not finite, the error names the model's bad tensor.
-pub(super) fn draw<B: Backend, M: Decoder<B>>(
+pub(super) fn draw<B: Backend, M: CausalLm<B>>(
     model: &M,
     options: &GenerateOptions,
     logits: &mut [f32],

@@ -1,12 +1,12 @@
 //! The likelihood of a text.
 
-use burn::tensor::{DType, Int, Tensor};
+use burn::tensor::{DType, Tensor};
 use grove_backend::Backend;
 use grove_layers::loss::cross_entropy;
 use std::ops::Range;
 
 use super::{
-    Decoder,
+    CausalLm,
     run::{check_tokens, int_tensor},
 };
 use crate::{
@@ -52,18 +52,11 @@ pub struct Score {
 /// transformers' guide to the perplexity of models of a fixed length. A smaller stride gives each token more of the text
 /// before it, and takes more windows. `None` is half the context.
 ///
-/// `logits` is the forward pass, from `[1, t]` to `[1, t, vocab_size]`.
-///
 /// # Errors
 /// [`ModelError::TooShortToScore`] for fewer than two tokens, [`ModelError::TokenOutside`] for one that the model has not,
 /// [`ModelError::Option`] for a stride that is 0 or not below the context, [`ModelError::NotFinite`] with the tensor that is
 /// to blame where the loss is no number.
-pub fn score_text<B: Backend, M: Decoder<B>>(
-    model: &M,
-    ids: &[u32],
-    stride: Option<usize>,
-    mut logits: impl FnMut(&M, Tensor<B, 2, Int>) -> Tensor<B, 3>,
-) -> Result<Score> {
+pub fn score_text<B: Backend, M: CausalLm<B>>(model: &M, ids: &[u32], stride: Option<usize>) -> Result<Score> {
     if ids.len() < 2 {
         return Err(ModelError::TooShortToScore { len: ids.len() });
     }
@@ -78,7 +71,7 @@ pub fn score_text<B: Backend, M: Decoder<B>>(
     let (mut sum, mut count) = (0.0, 0);
     for (window, predicted) in windows(ids.len(), context, stride) {
         let ids = &ids[window];
-        let logits = logits(model, int_tensor(&[ids.to_vec()], &model.device()));
+        let logits = model.forward(int_tensor(&[ids.to_vec()], &model.device()), None);
         sum += mean_loss(logits, ids, predicted)? * predicted as f64;
         count += 1;
         if !sum.is_finite() {

@@ -4,7 +4,7 @@ use grove_backend::Backend;
 use grove_layers::MOST_TAKEN_BACK;
 
 use super::{
-    Decoder, Finish, GenerateOptions, Generated, Reading, Rewind,
+    CausalLm, Finish, GenerateOptions, Generated, Reading,
     run::{check_prompt, draw, ends_of, limit_of, steps_of},
 };
 use crate::error::{ModelError, Result};
@@ -29,7 +29,7 @@ pub struct Drafted {
 /// # Errors
 /// As [`generate`](super::generate); [`ModelError::Draft`] where the two models do not have the same number of tokens, and
 /// [`ModelError::Option`] for a look-ahead that is not between 1 and 16.
-pub fn generate_with_draft<B: Backend, M: Rewind<B>, D: Rewind<B>>(
+pub fn generate_with_draft<B: Backend, M: CausalLm<B>, D: CausalLm<B>>(
     model: &M,
     draft: &D,
     prompt: &[u32],
@@ -43,7 +43,7 @@ pub fn generate_with_draft<B: Backend, M: Rewind<B>, D: Rewind<B>>(
         let (option, range) = ("the draft's look-ahead", "between 1 and 16 tokens");
         return Err(ModelError::Option { option, value: lookahead.to_string(), range });
     }
-    let (tokens, draft_tokens) = (Decoder::vocab_size(model), Decoder::vocab_size(draft));
+    let (tokens, draft_tokens) = (model.vocab_size(), draft.vocab_size());
     if tokens != draft_tokens {
         return Err(ModelError::Draft { tokens, draft_tokens });
     }

@@ -2,7 +2,10 @@ use grove_layers::Activation;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use crate::error::{ModelError, Result};
+use crate::{
+    error::{ModelError, Result},
+    pretrained::PretrainedConfig,
+};
 
 /// Sizes and options of a GPT-2: the fields of the published `config.json`, with the same names. Fields that a file
 /// lacks default to the values of the 124M model.
@@ -76,11 +79,23 @@ impl Default for Gpt2Config {
 }
 
 impl Gpt2Config {
-    /// The published sizes: `gpt2` (124M), `gpt2-medium` (355M), `gpt2-large` (774M) and `gpt2-xl` (1.5B).
+    /// Width inside the feed-forward layers.
+    pub fn inner(&self) -> usize {
+        self.n_inner.unwrap_or(self.n_embd.saturating_mul(4))
+    }
+
+    /// The activation of the feed-forward layers.
     ///
     /// # Errors
-    /// [`ModelError::UnknownPreset`] for any other name.
-    pub fn preset(name: &str) -> Result<Self> {
+    /// [`ModelError::Config`] if the name is unknown.
+    pub fn activation(&self) -> Result<Activation> {
+        self.activation_function.parse().map_err(|reason| ModelError::Config { reason })
+    }
+}
+
+impl PretrainedConfig for Gpt2Config {
+    /// The published sizes: `gpt2` (124M), `gpt2-medium` (355M), `gpt2-large` (774M) and `gpt2-xl` (1.5B).
+    fn preset(name: &str) -> Result<Self> {
         let (n_embd, n_layer, n_head) = match name {
             "gpt2" => (768, 12, 12),
             "gpt2-medium" => (1024, 24, 16),
@@ -94,24 +109,7 @@ impl Gpt2Config {
         Ok(Self { n_embd, n_layer, n_head, ..Self::default() })
     }
 
-    /// Width inside the feed-forward layers.
-    pub fn inner(&self) -> usize {
-        self.n_inner.unwrap_or(self.n_embd.saturating_mul(4))
-    }
-
-    /// The activation of the feed-forward layers.
-    ///
-    /// # Errors
-    /// [`ModelError::Config`] if the name is unknown.
-    pub fn activation(&self) -> Result<Activation> {
-        self.activation_function.parse().map_err(|reason| ModelError::Config { reason })
-    }
-
-    /// Checks that the configuration describes a possible model.
-    ///
-    /// # Errors
-    /// [`ModelError::Config`] naming the field.
-    pub fn validate(&self) -> Result<()> {
+    fn validate(&self) -> Result<()> {
         let wrong = |reason: String| Err(ModelError::Config { reason });
         if let Some(Value::String(kind)) = self.other.get("model_type").filter(|&kind| kind != "gpt2") {
             return wrong(format!("model_type is '{kind}', and this is the loader of gpt2"));

@@ -3,8 +3,7 @@
 mod config;
 mod model;
 mod names;
-mod pretrained;
 
 pub use config::Gpt2Config;
-pub use model::{Attention, Block, Gpt2, Gpt2State, Mlp};
+pub use model::{Attention, Block, Gpt2, Mlp};
 pub use names::published_names;

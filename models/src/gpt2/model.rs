@@ -3,18 +3,15 @@
 
 use burn::tensor::{Int, Tensor};
 use grove_backend::Backend;
-use grove_layers::{
-    Activation, AttentionMask, Embedding, KvCache, LayerNorm, Linear, attend, dropout, loss, split_heads,
-};
-use grove_transform::eval_shape;
+use grove_layers::{Activation, AttentionMask, Embedding, KvCache, LayerNorm, Linear, attend, dropout, split_heads};
 use grove_tree::{Init, Key, Tree};
+use grove_weights::NameMap;
 
-use super::Gpt2Config;
+use super::{Gpt2Config, published_names};
 use crate::{
-    Decoder,
+    CausalLm, Pretrained, PretrainedConfig,
     error::Result,
-    generation::{Rewind, position_ids},
-    shifted::check_shifted,
+    generation::{DecodeCache, part_keys, position_ids},
 };
 
 /// A GPT-2 with its language-modelling head, which is the token embedding.
@@ -71,23 +68,15 @@ pub struct Mlp<B: Backend> {
     pub activation: Activation,
 }
 
-/// The decoding state.
-#[derive(Tree, Clone, Debug)]
-pub struct Gpt2State<B: Backend> {
-    /// The cache of each block.
-    pub caches: Vec<KvCache<B>>,
-}
+impl<B: Backend> Pretrained<B> for Gpt2<B> {
+    type Config = Gpt2Config;
 
-/// Dropout rates and this part's key, while training.
-type Dropping<'a> = Option<(&'a Gpt2Config, Key)>;
-
-impl<B: Backend> Gpt2<B> {
     /// A model with initial weights as published: normal with `initializer_range`, the projections into the residual
     /// stream smaller by `sqrt(2 n_layer)`, biases 0.
     ///
     /// # Errors
     /// [`ModelError::Config`](crate::ModelError::Config) if the configuration is invalid.
-    pub fn new(config: &Gpt2Config, init: &Init<B>) -> Result<Self> {
+    fn new(config: &Gpt2Config, init: &Init<B>) -> Result<Self> {
         config.validate()?;
         let activation = config.activation()?;
         let (n_embd, std) = (config.n_embd, config.initializer_range);
@@ -125,190 +114,50 @@ impl<B: Backend> Gpt2<B> {
         })
     }
 
-    /// A model with initial weights; see [`new`](Self::new).
-    ///
-    /// # Errors
-    /// As [`new`](Self::new).
-    pub fn init(config: &Gpt2Config, key: Key, device: &B::Device) -> Result<Self> {
-        Self::new(config, &Init::new(key, device))
+    fn config(&self) -> &Gpt2Config {
+        &self.config
     }
 
-    /// The model without weights: for counting, printing and loading.
-    ///
-    /// # Errors
-    /// As [`new`](Self::new).
-    pub fn skeleton(config: &Gpt2Config) -> Result<Self> {
-        eval_shape(|init| Self::new(config, init))
+    fn published_names(_: &Gpt2Config) -> NameMap {
+        published_names()
     }
+}
 
-    /// Logits of the next token at each position.
-    ///
-    /// # Shapes
-    /// - ids `[b, t]`, each in `0..vocab_size`, `t` at most `n_positions`
-    /// - output `[b, t, vocab_size]`
-    pub fn forward(&self, ids: Tensor<B, 2, Int>) -> Tensor<B, 3> {
-        self.train(ids, None)
-    }
+impl<B: Backend> CausalLm<B> for Gpt2<B> {
+    type Cache = Vec<KvCache<B>>;
 
-    /// As [`forward`](Self::forward), with dropout when a key is given.
-    pub fn train(&self, ids: Tensor<B, 2, Int>, key: Option<Key>) -> Tensor<B, 3> {
-        let dropping = key.map(|key| (&self.config, key));
-        let x = self.embed(ids, 0, &[]); // [b, t, n_embd]
-        let mut x = dropout(x, self.config.embd_pdrop, part(dropping, 0).map(|(_, key)| key));
-        for (i, block) in self.h.iter().enumerate() {
-            x = block.forward(x, part(dropping, 1 + i as u32));
-        }
-        self.wte.attend(self.ln_f.forward(x))
-    }
-
-    /// Mean negative log-likelihood, in nats, of each token after those before it. As in transformers, labels are not
-    /// shifted by the caller: the label of a position is its own token, or -100 where it does not count.
-    ///
-    /// # Shapes
-    /// - ids, labels `[b, t]` with `t` at least 2
-    /// - output `[1]`
-    ///
-    /// # Panics
-    /// If a row has one token, which has nothing before it, or ids and labels differ in shape.
-    pub fn loss(&self, ids: Tensor<B, 2, Int>, labels: Tensor<B, 2, Int>, key: Option<Key>) -> Tensor<B, 1> {
-        let [b, t] = ids.dims();
-        check_shifted(ids.dims(), labels.dims());
-        let logits = self.train(ids, key).slice([0..b, 0..t - 1]);
-        let labels = labels.slice([0..b, 1..t]);
-        let n = b * (t - 1);
-        loss::cross_entropy(logits.reshape([n, self.config.vocab_size]), labels.reshape([n]))
-    }
-
-    /// Mean negative log-likelihood, in nats, of targets that are the tokens after the inputs. Use it for training on
-    /// windows of one token more than the context.
-    ///
-    /// # Shapes
-    /// - ids, targets `[b, t]`; a target of -100 does not count
-    /// - output `[1]`
-    pub fn next_token_loss(
+    fn forward_hidden(
         &self,
         ids: Tensor<B, 2, Int>,
-        targets: Tensor<B, 2, Int>,
-        key: Option<Key>,
-    ) -> Tensor<B, 1> {
-        let [b, t] = ids.dims();
-        let logits = self.train(ids, key).reshape([b * t, self.config.vocab_size]);
-        loss::cross_entropy(logits, targets.reshape([b * t]))
-    }
-
-    /// Token and position embeddings of the positions from `seen` on, in rows that begin with padding: `[b, t, n_embd]`
-    fn embed(&self, ids: Tensor<B, 2, Int>, seen: usize, padding: &[usize]) -> Tensor<B, 3> {
-        let positions = position_ids(seen, ids.dims()[1], padding, &ids.device());
-        self.wte.forward(ids) + self.wpe.forward(positions)
-    }
-}
-
-impl<B: Backend> Block<B> {
-    fn forward(&self, x: Tensor<B, 3>, dropping: Dropping<'_>) -> Tensor<B, 3> {
-        let rate = dropping.map_or(0.0, |(config, _)| config.resid_pdrop);
-        let [key_attn, key_mlp] = [1, 2].map(|i| part(dropping, i).map(|(_, key)| key));
-        let y = self.attn.forward(self.ln_1.forward(x.clone()), part(dropping, 0));
-        let x = x + dropout(y, rate, key_attn);
-        let y = self.mlp.forward(self.ln_2.forward(x.clone()));
-        x + dropout(y, rate, key_mlp)
-    }
-
-    fn decode(&self, x: Tensor<B, 3>, mask: &AttentionMask<B>, cache: KvCache<B>) -> (Tensor<B, 3>, KvCache<B>) {
-        let (y, cache) = self.attn.decode(self.ln_1.forward(x.clone()), mask, cache);
-        let x = x + y;
-        let y = self.mlp.forward(self.ln_2.forward(x.clone()));
-        (x + y, cache)
-    }
-}
-
-impl<B: Backend> Attention<B> {
-    /// `[b, t, n_embd]` to queries, keys and values, each `[b, n_head, t, head_dim]`.
-    fn project(&self, x: Tensor<B, 3>) -> [Tensor<B, 4>; 3] {
-        split_heads(self.c_attn.forward(x), self.n_head)
-    }
-
-    /// `[b, n_head, t, head_dim]` to `[b, t, n_embd]`.
-    fn output(&self, y: Tensor<B, 4>) -> Tensor<B, 3> {
-        let [b, n_head, t, head_dim] = y.dims();
-        self.c_proj.forward(y.swap_dims(1, 2).reshape([b, t, n_head * head_dim]))
-    }
-
-    fn forward(&self, x: Tensor<B, 3>, dropping: Dropping<'_>) -> Tensor<B, 3> {
-        let [q, k, v] = self.project(x);
-        let dropping = dropping.map(|(config, key)| (config.attn_pdrop, key));
-        self.output(attend(q, k, v, &AttentionMask::Causal, self.scale, dropping))
-    }
-
-    fn decode(&self, x: Tensor<B, 3>, mask: &AttentionMask<B>, cache: KvCache<B>) -> (Tensor<B, 3>, KvCache<B>) {
-        let [q, k, v] = self.project(x);
-        let (k, v, cache) = cache.append(k, v);
-        (self.output(attend(q, k, v, mask, self.scale, None)), cache)
-    }
-}
-
-impl<B: Backend> Mlp<B> {
-    fn forward(&self, x: Tensor<B, 3>) -> Tensor<B, 3> {
-        self.c_proj.forward(self.activation.forward(self.c_fc.forward(x)))
-    }
-}
-
-/// Derives the key of a part; each part has its own.
-fn part(dropping: Dropping<'_>, number: u32) -> Dropping<'_> {
-    dropping.map(|(config, key)| (config, key.fold_in(number)))
-}
-
-impl<B: Backend> Gpt2<B> {
-    /// Bytes of the decoding state of a sequence of this many positions.
-    pub fn cache_bytes(&self, positions: usize) -> usize {
-        let windows = self.h.iter().map(|_| None);
-        KvCache::<B>::bytes(windows, positions, 2 * self.config.n_embd, self.ln_f.weight.dtype().size())
-    }
-
-    /// Reads the next positions. Returns the logits after each of the last `n`, and the new state.
-    fn advance(
-        &self,
-        ids: Tensor<B, 2, Int>,
-        n: usize,
         padding: &[usize],
-        state: Gpt2State<B>,
-    ) -> (Tensor<B, 3>, Gpt2State<B>) {
-        let t = ids.dims()[1];
-        let seen = state.caches.first().map_or(0, KvCache::len);
-        let mask = AttentionMask::causal(t, seen, padding, &ids.device());
-        let mut x = self.embed(ids, seen, padding);
-        let mut caches = Vec::with_capacity(self.h.len());
-        for (block, cache) in self.h.iter().zip(state.caches) {
-            let (y, cache) = block.decode(x, &mask, cache);
-            x = y;
-            caches.push(cache);
+        cache: Option<&mut Vec<KvCache<B>>>,
+        key: Option<Key>,
+    ) -> Tensor<B, 3> {
+        let (t, device) = (ids.dims()[1], ids.device());
+        let seen = cache.as_ref().map_or(0, |cache| cache.seen());
+        let mask = AttentionMask::causal(t, seen, padding, &device);
+        let key_of = |part: usize| key.map(|key| key.fold_in(part as u32));
+
+        let x = self.wte.forward(ids) + self.wpe.forward(position_ids(seen, t, padding, &device)); // [b, t, n_embd]
+        let mut x = dropout(x, self.config.embd_pdrop, key_of(0));
+        let mut caches = cache.into_iter().flatten();
+        for (i, block) in self.h.iter().enumerate() {
+            x = block.forward(x, &mask, caches.next(), &self.config, key_of(1 + i));
         }
-        let last = x.narrow(1, t - n, n); // [b, n, n_embd]
-        (self.wte.attend(self.ln_f.forward(last)), Gpt2State { caches })
-    }
-}
-
-impl<B: Backend> Rewind<B> for Gpt2<B> {
-    fn decode_last(&self, ids: Tensor<B, 2, Int>, n: usize, state: Gpt2State<B>) -> (Tensor<B, 3>, Gpt2State<B>) {
-        self.advance(ids, n, &[], state)
+        self.ln_f.forward(x)
     }
 
-    fn rewind(&self, state: Gpt2State<B>, len: usize) -> Option<Gpt2State<B>> {
-        let caches = state.caches.into_iter().map(|cache| cache.truncate(len)).collect::<Option<_>>()?;
-        Some(Gpt2State { caches })
-    }
-}
-
-impl<B: Backend> Decoder<B> for Gpt2<B> {
-    type State = Gpt2State<B>;
-
-    fn start(&self, room: usize) -> Gpt2State<B> {
-        Gpt2State { caches: vec![KvCache::with_room(room); self.h.len()] }
+    fn lm_head(&self, hidden: Tensor<B, 3>) -> Tensor<B, 3> {
+        self.wte.attend(hidden)
     }
 
-    fn decode(&self, ids: Tensor<B, 2, Int>, padding: &[usize], state: Gpt2State<B>) -> (Tensor<B, 2>, Gpt2State<B>) {
-        let (logits, state) = self.advance(ids, 1, padding, state);
-        let b = logits.dims()[0];
-        (logits.reshape([b, self.config.vocab_size]), state)
+    fn new_cache(&self, room: usize) -> Vec<KvCache<B>> {
+        vec![KvCache::with_room(room); self.h.len()]
+    }
+
+    fn cache_bytes(&self, positions: usize) -> Option<usize> {
+        let windows = self.h.iter().map(|_| None);
+        Some(KvCache::<B>::bytes(windows, positions, 2 * self.config.n_embd, self.ln_f.weight.dtype().size()))
     }
 
     fn vocab_size(&self) -> usize {
@@ -325,6 +174,55 @@ impl<B: Backend> Decoder<B> for Gpt2<B> {
 
     fn end_tokens(&self) -> Vec<u32> {
         self.config.eos_token_id.into_iter().collect()
+    }
+}
+
+impl<B: Backend> Block<B> {
+    /// Reads positions after those of the cache, if there is one, and adds them to it. Dropout is applied if a `key` is
+    /// given.
+    ///
+    /// # Shapes
+    /// - x, output `[b, t, n_embd]`
+    pub fn forward(
+        &self,
+        x: Tensor<B, 3>,
+        mask: &AttentionMask<B>,
+        cache: Option<&mut KvCache<B>>,
+        config: &Gpt2Config,
+        key: Option<Key>,
+    ) -> Tensor<B, 3> {
+        let [key_weights, key_attn, key_mlp] = part_keys(key);
+        let weights = key_weights.map(|key| (config.attn_pdrop, key));
+        let y = self.attn.forward(self.ln_1.forward(x.clone()), mask, cache, weights);
+        let x = x + dropout(y, config.resid_pdrop, key_attn);
+        let y = self.mlp.forward(self.ln_2.forward(x.clone()));
+        x + dropout(y, config.resid_pdrop, key_mlp)
+    }
+}
+
+impl<B: Backend> Attention<B> {
+    /// As [`Block::forward`]; `weights` is the rate and the key of the dropout of attention weights.
+    pub fn forward(
+        &self,
+        x: Tensor<B, 3>,
+        mask: &AttentionMask<B>,
+        cache: Option<&mut KvCache<B>>,
+        weights: Option<(f64, Key)>,
+    ) -> Tensor<B, 3> {
+        let [q, k, v] = split_heads(self.c_attn.forward(x), self.n_head); // each [b, n_head, t, head_dim]
+        let [k, v] = match cache {
+            Some(cache) => cache.update(k, v),
+            None => [k, v],
+        };
+        let y = attend(q, k, v, mask, self.scale, weights); // [b, n_head, t, head_dim]
+        self.c_proj.forward(y.swap_dims(1, 2).flatten(2, 3))
+    }
+}
+
+impl<B: Backend> Mlp<B> {
+    /// `[b, t, n_embd]` to the same.
+    pub fn forward(&self, x: Tensor<B, 3>) -> Tensor<B, 3> {
+        self.c_proj.forward(self.activation.forward(self.c_fc.forward(x)))
     }
 }
 
@@ -373,9 +271,9 @@ mod tests {
         let config = Gpt2Config { n_embd: 16, n_layer: 1, n_head: 2, vocab_size: 11, ..Gpt2Config::default() };
         let model = Gpt2::<Flex>::init(&config, Key::new(0), &Default::default()).unwrap();
         let ids = || Tensor::from_ints([[1, 2, 3], [4, 5, 6]], &Default::default());
-        let logits = |key: Option<u64>| model.train(ids(), key.map(Key::new)).to_data();
+        let logits = |key: Option<u64>| model.forward(ids(), key.map(Key::new)).to_data();
         assert_eq!(logits(Some(1)), logits(Some(1)));
         assert_ne!(logits(Some(1)), logits(Some(2)));
-        assert_eq!(logits(None), model.forward(ids()).to_data());
+        assert_ne!(logits(Some(1)), logits(None));
     }
 }

@@ -2,7 +2,10 @@ use grove_layers::Activation;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use crate::error::{ModelError, Result};
+use crate::{
+    error::{ModelError, Result},
+    pretrained::PretrainedConfig,
+};
 
 /// Sizes and options of a GPT-Neo: the fields of the published `config.json`, with the same names. Fields that a file
 /// lacks default to the values of the 1.3B model.
@@ -86,24 +89,6 @@ impl Default for GptNeoConfig {
 }
 
 impl GptNeoConfig {
-    /// The published sizes: `gpt-neo-125m`, `gpt-neo-1.3B` and `gpt-neo-2.7B`.
-    ///
-    /// # Errors
-    /// [`ModelError::UnknownPreset`] for any other name.
-    pub fn preset(name: &str) -> Result<Self> {
-        let (hidden_size, num_layers, num_heads) = match name {
-            "gpt-neo-125m" => (768, 12, 12),
-            "gpt-neo-1.3B" => (2048, 24, 16),
-            "gpt-neo-2.7B" => (2560, 32, 20),
-            _ => {
-                let known = "gpt-neo-125m, gpt-neo-1.3B, gpt-neo-2.7B".into();
-                return Err(ModelError::UnknownPreset { name: name.into(), known });
-            }
-        };
-        let attention_types = vec![(vec![AttentionKind::Global, AttentionKind::Local], num_layers / 2)];
-        Ok(Self { hidden_size, num_layers, num_heads, attention_types, ..Self::default() })
-    }
-
     /// Width inside the feed-forward layers.
     pub fn inner(&self) -> usize {
         self.intermediate_size.unwrap_or(self.hidden_size.saturating_mul(4))
@@ -124,12 +109,25 @@ impl GptNeoConfig {
     pub fn activation(&self) -> Result<Activation> {
         self.activation_function.parse().map_err(|reason| ModelError::Config { reason })
     }
+}
 
-    /// Checks that the configuration describes a possible model.
-    ///
-    /// # Errors
-    /// [`ModelError::Config`] naming the field.
-    pub fn validate(&self) -> Result<()> {
+impl PretrainedConfig for GptNeoConfig {
+    /// The published sizes: `gpt-neo-125m`, `gpt-neo-1.3B` and `gpt-neo-2.7B`.
+    fn preset(name: &str) -> Result<Self> {
+        let (hidden_size, num_layers, num_heads) = match name {
+            "gpt-neo-125m" => (768, 12, 12),
+            "gpt-neo-1.3B" => (2048, 24, 16),
+            "gpt-neo-2.7B" => (2560, 32, 20),
+            _ => {
+                let known = "gpt-neo-125m, gpt-neo-1.3B, gpt-neo-2.7B".into();
+                return Err(ModelError::UnknownPreset { name: name.into(), known });
+            }
+        };
+        let attention_types = vec![(vec![AttentionKind::Global, AttentionKind::Local], num_layers / 2)];
+        Ok(Self { hidden_size, num_layers, num_heads, attention_types, ..Self::default() })
+    }
+
+    fn validate(&self) -> Result<()> {
         let wrong = |reason: String| Err(ModelError::Config { reason });
         if let Some(Value::String(kind)) = self.other.get("model_type").filter(|&kind| kind != "gpt_neo") {
             return wrong(format!("model_type is '{kind}', and this is the loader of gpt_neo"));

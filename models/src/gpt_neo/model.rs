@@ -3,13 +3,17 @@
 
 use burn::tensor::{DType, Int, Tensor};
 use grove_backend::Backend;
-use grove_layers::{Activation, AttentionMask, Embedding, KvCache, LayerNorm, Linear, attend, dropout, loss};
-use grove_transform::eval_shape;
+use grove_layers::{Activation, AttentionMask, Embedding, KvCache, LayerNorm, Linear, attend, dropout};
 use grove_tree::{Init, Key, Tree};
-use std::ops::Range;
+use grove_weights::{Checkpoint, NameMap};
 
-use super::{AttentionKind, GptNeoConfig};
-use crate::{error::Result, generation::position_ids, shifted::check_shifted};
+use super::{AttentionKind, GptNeoConfig, published_names};
+use crate::{
+    CausalLm, Pretrained, PretrainedConfig,
+    error::Result,
+    generation::{DecodeCache, part_keys, position_ids},
+    pretrained::computing_in,
+};
 
 /// A GPT-Neo with its language-modelling head, which is the token embedding.
 #[derive(Tree, Clone, Debug)]
@@ -69,27 +73,14 @@ pub struct Mlp<B: Backend> {
     pub activation: Activation,
 }
 
-/// The decoding state.
-#[derive(Tree, Clone, Debug)]
-pub struct GptNeoState<B: Backend> {
-    /// The cache of each block.
-    pub caches: Vec<KvCache<B>>,
-}
+impl<B: Backend> Pretrained<B> for GptNeo<B> {
+    type Config = GptNeoConfig;
 
-/// Dropout rates and this part's key, while training.
-type Dropping<'a> = Option<(&'a GptNeoConfig, Key)>;
-
-/// Derives the key of a part; each part has its own.
-fn part(dropping: Dropping<'_>, number: u32) -> Dropping<'_> {
-    dropping.map(|(config, key)| (config, key.fold_in(number)))
-}
-
-impl<B: Backend> GptNeo<B> {
     /// A model with initial weights as published: normal with `initializer_range`, biases 0.
     ///
     /// # Errors
     /// [`ModelError::Config`](crate::ModelError::Config) if the configuration is invalid.
-    pub fn new(config: &GptNeoConfig, init: &Init<B>) -> Result<Self> {
+    fn new(config: &GptNeoConfig, init: &Init<B>) -> Result<Self> {
         config.validate()?;
         let activation = config.activation()?;
         let (size, std, eps) = (config.hidden_size, config.initializer_range, config.layer_norm_epsilon);
@@ -124,130 +115,131 @@ impl<B: Backend> GptNeo<B> {
         })
     }
 
-    /// A model with initial weights; see [`new`](Self::new).
-    ///
-    /// # Errors
-    /// As [`new`](Self::new).
-    pub fn init(config: &GptNeoConfig, key: Key, device: &B::Device) -> Result<Self> {
-        Self::new(config, &Init::new(key, device))
+    fn config(&self) -> &GptNeoConfig {
+        &self.config
     }
 
-    /// The model without weights: for counting, printing and loading.
-    ///
-    /// # Errors
-    /// As [`new`](Self::new).
-    pub fn skeleton(config: &GptNeoConfig) -> Result<Self> {
-        eval_shape(|init| Self::new(config, init))
+    fn published_names(_: &GptNeoConfig) -> NameMap {
+        published_names()
     }
 
-    /// Logits of the next token at each position.
-    ///
-    /// # Shapes
-    /// - ids `[b, t]`, each in `0..vocab_size`, `t` at most `max_position_embeddings`
-    /// - output `[b, t, vocab_size]`
-    pub fn forward(&self, ids: Tensor<B, 2, Int>) -> Tensor<B, 3> {
-        self.train(ids, None)
+    /// Matrices are held as `dtype`, or as they are in the file where `None`. A CPU computes in f32 all the same, and widens
+    /// them as it goes.
+    fn skeleton_for(checkpoint: &Checkpoint, config: &GptNeoConfig, dtype: Option<DType>) -> Result<Self> {
+        Ok(computing_in::<B, _>(Self::skeleton(config)?, checkpoint, &published_names(), dtype))
     }
+}
 
-    /// As [`forward`](Self::forward), with dropout when a key is given.
-    pub fn train(&self, ids: Tensor<B, 2, Int>, key: Option<Key>) -> Tensor<B, 3> {
-        let ([_, t], device) = (ids.dims(), ids.device());
-        let dropping = key.map(|key| (&self.config, key));
-        let x = self.embed(ids, 0, &[]); // [b, t, hidden_size]
-        let mut x = dropout(x, self.config.embed_dropout, part(dropping, 0).map(|(_, key)| key));
-        let masks = self.masks(t, |_| 0..t, &[], &device);
-        for (i, (block, mask)) in self.h.iter().zip(&masks).enumerate() {
-            x = block.forward(x, mask, part(dropping, 1 + i as u32));
-        }
-        self.wte.attend(self.ln_f.forward(x))
-    }
+impl<B: Backend> CausalLm<B> for GptNeo<B> {
+    type Cache = Vec<KvCache<B>>;
 
-    /// Mean negative log-likelihood, in nats, of each token after those before it. As in transformers, labels are not
-    /// shifted by the caller: the label of a position is its own token, or -100 where it does not count.
-    ///
-    /// # Shapes
-    /// - ids, labels `[b, t]` with `t` at least 2
-    /// - output `[1]`
-    ///
-    /// # Panics
-    /// If a row has one token, which has nothing before it, or ids and labels differ in shape.
-    pub fn loss(&self, ids: Tensor<B, 2, Int>, labels: Tensor<B, 2, Int>, key: Option<Key>) -> Tensor<B, 1> {
-        let [b, t] = ids.dims();
-        check_shifted(ids.dims(), labels.dims());
-        let logits = self.train(ids, key).slice([0..b, 0..t - 1]);
-        let labels = labels.slice([0..b, 1..t]);
-        let n = b * (t - 1);
-        loss::cross_entropy(logits.reshape([n, self.config.vocab_size]), labels.reshape([n]))
-    }
-
-    /// Token and position embeddings, `[b, t, hidden_size]`, in the dtype that the model computes in, which is that of
-    /// its norms.
-    pub(super) fn embed(&self, ids: Tensor<B, 2, Int>, seen: usize, padding: &[usize]) -> Tensor<B, 3> {
-        let positions = position_ids(seen, ids.dims()[1], padding, &ids.device());
-        let dtype = self.ln_f.weight.dtype();
-        self.wte.forward(ids).cast(dtype) + self.wpe.forward(positions).cast(dtype)
-    }
-
-    /// Each block's mask.
-    pub(super) fn masks(
+    fn forward_hidden(
         &self,
-        t: usize,
-        keys: impl Fn(usize) -> Range<usize>,
+        ids: Tensor<B, 2, Int>,
         padding: &[usize],
-        device: &B::Device,
-    ) -> Vec<AttentionMask<B>> {
+        cache: Option<&mut Vec<KvCache<B>>>,
+        key: Option<Key>,
+    ) -> Tensor<B, 3> {
+        let (t, device) = (ids.dims()[1], ids.device());
+        let seen = cache.as_ref().map_or(0, |cache| cache.seen());
         let windows: Vec<Option<usize>> = self.h.iter().map(|block| block.attn.window).collect();
-        AttentionMask::of_layers(&windows, t, keys, padding, device)
+        let keys = |i: usize| cache.as_ref().map_or(0..t, |caches| caches[i].keys_of(t));
+        let masks = AttentionMask::of_layers(&windows, t, keys, padding, &device);
+        let key_of = |part: usize| key.map(|key| key.fold_in(part as u32));
+
+        // The model computes in the dtype of its norms.
+        let dtype = self.ln_f.weight.dtype();
+        let positions = position_ids(seen, t, padding, &device);
+        let x = self.wte.forward(ids).cast(dtype) + self.wpe.forward(positions).cast(dtype); // [b, t, hidden_size]
+        let mut x = dropout(x, self.config.embed_dropout, key_of(0));
+        let mut caches = cache.into_iter().flatten();
+        for (i, (block, mask)) in self.h.iter().zip(&masks).enumerate() {
+            x = block.forward(x, mask, caches.next(), &self.config, key_of(1 + i));
+        }
+        self.ln_f.forward(x)
+    }
+
+    fn lm_head(&self, hidden: Tensor<B, 3>) -> Tensor<B, 3> {
+        self.wte.attend(hidden)
+    }
+
+    fn new_cache(&self, room: usize) -> Vec<KvCache<B>> {
+        self.h.iter().map(|block| KvCache::seeing(block.attn.window, room)).collect()
+    }
+
+    fn cache_bytes(&self, positions: usize) -> Option<usize> {
+        let windows = self.h.iter().map(|block| block.attn.window);
+        Some(KvCache::<B>::bytes(windows, positions, 2 * self.config.hidden_size, self.ln_f.weight.dtype().size()))
+    }
+
+    fn vocab_size(&self) -> usize {
+        self.config.vocab_size
+    }
+
+    fn context(&self) -> Option<usize> {
+        Some(self.config.max_position_embeddings)
+    }
+
+    fn device(&self) -> B::Device {
+        self.wte.weight.val().device()
+    }
+
+    fn end_tokens(&self) -> Vec<u32> {
+        self.config.eos_token_id.into_iter().collect()
     }
 }
 
 impl<B: Backend> Block<B> {
-    fn forward(&self, x: Tensor<B, 3>, mask: &AttentionMask<B>, dropping: Dropping<'_>) -> Tensor<B, 3> {
-        let rate = dropping.map_or(0.0, |(config, _)| config.resid_dropout);
-        let [key_attn, key_mlp] = [1, 2].map(|i| part(dropping, i).map(|(_, key)| key));
-        let inputs = self.attn.project(self.ln_1.forward(x.clone()));
-        let weights = part(dropping, 0).map(|(config, key)| (config.attention_dropout, key));
-        let x = x + dropout(self.attn.gather(inputs, mask, weights), rate, key_attn);
-        let y = self.mlp.forward(self.ln_2.forward(x.clone()));
-        x + dropout(y, rate, key_mlp)
-    }
-
-    pub(super) fn decode(
+    /// Reads positions after those of the cache, if there is one, and adds them to it. Dropout is applied if a `key` is
+    /// given.
+    ///
+    /// # Shapes
+    /// - x, output `[b, t, hidden_size]`
+    pub fn forward(
         &self,
         x: Tensor<B, 3>,
         mask: &AttentionMask<B>,
-        cache: KvCache<B>,
-    ) -> (Tensor<B, 3>, KvCache<B>) {
-        let [q, k, v] = self.attn.project(self.ln_1.forward(x.clone()));
-        let (k, v, cache) = cache.append(k, v);
-        let x = x + self.attn.gather([q, k, v], mask, None);
+        cache: Option<&mut KvCache<B>>,
+        config: &GptNeoConfig,
+        key: Option<Key>,
+    ) -> Tensor<B, 3> {
+        let [key_weights, key_attn, key_mlp] = part_keys(key);
+        let weights = key_weights.map(|key| (config.attention_dropout, key));
+        let y = self.attn.forward(self.ln_1.forward(x.clone()), mask, cache, weights);
+        let x = x + dropout(y, config.resid_dropout, key_attn);
         let y = self.mlp.forward(self.ln_2.forward(x.clone()));
-        (x + y, cache)
+        x + dropout(y, config.resid_dropout, key_mlp)
     }
 }
 
 impl<B: Backend> Attention<B> {
-    /// `[b, t, hidden_size]` to queries, keys and values, each `[b, num_heads, t, head_dim]`.
-    fn project(&self, x: Tensor<B, 3>) -> [Tensor<B, 4>; 3] {
+    /// As [`Block::forward`]; `weights` is the rate and the key of the dropout of attention weights. The scores are not
+    /// scaled and would exceed the precision of 16 bits, so they are computed in f32.
+    pub fn forward(
+        &self,
+        x: Tensor<B, 3>,
+        mask: &AttentionMask<B>,
+        cache: Option<&mut KvCache<B>>,
+        weights: Option<(f64, Key)>,
+    ) -> Tensor<B, 3> {
         let [b, t, size] = x.dims();
-        [&self.q_proj, &self.k_proj, &self.v_proj]
-            .map(|map| map.forward(x.clone()).reshape([b, t, self.num_heads, size / self.num_heads]).swap_dims(1, 2))
-    }
-
-    /// Attention and the output projection, `[b, t, hidden_size]`. The scores are not scaled and would exceed the
-    /// precision of 16 bits, so the inputs are converted to f32 first.
-    fn gather(&self, inputs: [Tensor<B, 4>; 3], mask: &AttentionMask<B>, dropping: Option<(f64, Key)>) -> Tensor<B, 3> {
-        let [b, num_heads, t, head_dim] = inputs[0].dims();
-        let dtype = inputs[0].dtype();
-        let [q, k, v] = inputs.map(|x| if dtype.size() < 4 { x.cast(DType::F32) } else { x });
-        let y = attend(q, k, v, mask, 1.0, dropping);
+        let [q, k, v] = [&self.q_proj, &self.k_proj, &self.v_proj]
+            .map(|map| map.forward(x.clone()).reshape([b, t, self.num_heads, size / self.num_heads]).swap_dims(1, 2));
+        let [k, v] = match cache {
+            Some(cache) => cache.update(k, v),
+            None => [k, v],
+        };
+        let dtype = q.dtype();
+        let [q, k, v] = [q, k, v].map(|x| if dtype.size() < 4 { x.cast(DType::F32) } else { x });
+        let y = attend(q, k, v, mask, 1.0, weights); // [b, num_heads, t, head_dim]
         let y = if y.dtype() == dtype { y } else { y.cast(dtype) };
-        self.out_proj.forward(y.swap_dims(1, 2).reshape([b, t, num_heads * head_dim]))
+        self.out_proj.forward(y.swap_dims(1, 2).flatten(2, 3))
     }
 }
 
 impl<B: Backend> Mlp<B> {
-    fn forward(&self, x: Tensor<B, 3>) -> Tensor<B, 3> {
+    /// `[b, t, hidden_size]` to the same.
+    pub fn forward(&self, x: Tensor<B, 3>) -> Tensor<B, 3> {
         self.c_proj.forward(self.activation.forward(self.c_fc.forward(x)))
     }
 }

@@ -1,9 +1,14 @@
 use grove_layers::Activation;
+use grove_weights::Checkpoint;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
+use std::path::Path;
 
-use super::Architecture;
-use crate::error::{ModelError, Result};
+use super::{Architecture, gguf, meta};
+use crate::{
+    error::{ModelError, Result},
+    pretrained::{PretrainedConfig, config_beside},
+};
 
 /// Sizes and options of a LLaMA: the fields of the published `config.json`, with the same names. Fields that a file
 /// lacks default to the values of LLaMA 2 7B.
@@ -171,12 +176,28 @@ impl LlamaConfig {
     pub fn activation(&self) -> Result<Activation> {
         self.hidden_act.parse().map_err(|reason| ModelError::Config { reason })
     }
+}
 
-    /// Checks that the configuration describes a possible model.
-    ///
-    /// # Errors
-    /// [`ModelError::Config`] naming the field.
-    pub fn validate(&self) -> Result<()> {
+impl PretrainedConfig for LlamaConfig {
+    /// A GGUF file's metadata, else the `config.json`, or Meta's `params.json`, in the model's directory or beside its
+    /// weights file.
+    fn of(model: impl AsRef<Path>, checkpoint: &Checkpoint) -> Result<Self> {
+        let model = model.as_ref();
+        if let Some(metadata) = checkpoint.gguf() {
+            return gguf::read(metadata, checkpoint).map_err(|error| match error {
+                ModelError::Config { reason } => ModelError::Json { file: model.into(), reason },
+                other => other,
+            });
+        }
+        let (file, params) = (config_beside(model), config_beside(model).with_file_name("params.json"));
+        if !file.exists() && params.exists() { meta::read(&params, checkpoint) } else { Self::from_file(file) }
+    }
+
+    fn preset(name: &str) -> Result<Self> {
+        Self::published_size(name)
+    }
+
+    fn validate(&self) -> Result<()> {
         let wrong = |reason: String| Err(ModelError::Config { reason });
         let sizes = [
             ("vocab_size", self.vocab_size),

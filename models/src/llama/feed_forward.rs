@@ -31,7 +31,8 @@ impl<B: Backend> Mlp<B> {
         }
     }
 
-    pub(super) fn forward(&self, x: Tensor<B, 3>) -> Tensor<B, 3> {
+    /// `[b, t, hidden_size]` to the same.
+    pub fn forward(&self, x: Tensor<B, 3>) -> Tensor<B, 3> {
         let (gate, up) = (self.gate_proj.forward(x.clone()), self.up_proj.forward(x));
         let inner = match self.activation {
             Activation::Silu => ops::swiglu(gate, up),

@@ -7,7 +7,10 @@ use grove_weights::{Checkpoint, GgufMetadata, NameMap};
 use serde_json::{Map, Value, json};
 
 use super::{Architecture, EndTokens, Llama, LlamaConfig};
-use crate::error::{ModelError, Result};
+use crate::{
+    PretrainedConfig,
+    error::{ModelError, Result},
+};
 
 /// Metadata of a file under the keys of its architecture.
 struct Keys<'a> {

@@ -7,6 +7,7 @@ use std::path::Path;
 
 use super::{EndTokens, LlamaConfig};
 use crate::{
+    PretrainedConfig,
     error::{ModelError, Result},
     pretrained::read_json,
 };

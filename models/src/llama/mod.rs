@@ -2,7 +2,6 @@
 
 mod architecture;
 mod config;
-mod decode;
 mod feed_forward;
 mod gguf;
 mod meta;
@@ -15,5 +14,5 @@ mod rope;
 pub use architecture::Architecture;
 pub use config::{EndTokens, LlamaConfig};
 pub use feed_forward::Mlp;
-pub use model::{Attention, Layer, Llama, LlamaState};
+pub use model::{Attention, Layer, Llama};
 pub use names::published_names;

@@ -30,7 +30,7 @@ impl LlamaConfig {
     ///
     /// # Errors
     /// [`ModelError::UnknownPreset`], with all names, for any other.
-    pub fn preset(name: &str) -> Result<Self> {
+    pub(super) fn published_size(name: &str) -> Result<Self> {
         let Some((_, sizes)) = SIZES.iter().find(|(known, _)| *known == name) else {
             let known = SIZES.map(|(name, _)| name).join(", ");
             return Err(ModelError::UnknownPreset { name: name.into(), known });
@@ -99,7 +99,7 @@ impl LlamaConfig {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Llama;
+    use crate::{Llama, Pretrained, PretrainedConfig};
     use burn_flex::Flex;
     use grove_tree::count_params;
 

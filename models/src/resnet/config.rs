@@ -1,7 +1,13 @@
+use grove_weights::Checkpoint;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
+use std::path::Path;
 
-use crate::error::{ModelError, Result};
+use crate::{
+    error::{ModelError, Result},
+    pretrained::PretrainedConfig,
+    sizes::check_sizes,
+};
 
 /// Sizes and options of a ResNet: the fields of transformers' `config.json`, and options for which it has no field.
 /// Fields that a file lacks default to the values of ResNet-50.
@@ -129,12 +135,25 @@ impl ResNetConfig {
         let halved = self.depths.len().saturating_sub(usize::from(!self.downsample_in_first_stage));
         stem << halved.min(32)
     }
+}
 
-    /// Checks that the configuration describes a possible network.
+impl PretrainedConfig for ResNetConfig {
+    /// transformers' `config.json` beside the checkpoint, or, without one (torchvision, timm), the sizes inferred from the
+    /// tensors' shapes. It has one label for each class of the head.
     ///
     /// # Errors
-    /// [`ModelError::Config`] naming the field.
-    pub fn validate(&self) -> Result<()> {
+    /// As [`from_file`](Self::from_file) and [`infer`](Self::infer); [`ModelError::Classes`] where a file names more or
+    /// fewer classes than the head has; timm's `config.json` names an architecture that is computed in another way, such as
+    /// `resnetblur50`.
+    fn of(path: impl AsRef<Path>, checkpoint: &Checkpoint) -> Result<Self> {
+        Self::of_checkpoint(path.as_ref(), checkpoint)
+    }
+
+    fn preset(name: &str) -> Result<Self> {
+        Self::published_size(name)
+    }
+
+    fn validate(&self) -> Result<()> {
         let wrong = |reason: String| Err(ModelError::Config { reason });
         if let Some(Value::String(kind)) = self.other.get("model_type").filter(|&kind| kind != "resnet") {
             return wrong(format!("model_type is '{kind}', and this is the loader of resnet"));
@@ -157,12 +176,7 @@ impl ResNetConfig {
             [("num_channels", self.num_channels), ("embedding_size", self.embedding_size), ("groups", self.groups)];
         let of_stages = self.hidden_sizes.iter().map(|&size| ("a size of hidden_sizes", size));
         let of_bottlenecks = inner.iter().map(|&size| ("the width of a bottleneck", size));
-        for (name, size) in single.into_iter().chain(of_stages).chain(of_bottlenecks) {
-            // With larger values the number of elements of a kernel would overflow a machine word.
-            if size == 0 || size > 1 << 20 {
-                return wrong(format!("{name} is {size}; it must be between 1 and 2^20"));
-            }
-        }
+        check_sizes(20, single.into_iter().chain(of_stages).chain(of_bottlenecks))?;
         let groups = self.groups;
         if groups > 1 && self.layer_type == LayerType::Basic {
             return wrong(format!("groups is {groups}; basic blocks have one group"));

@@ -4,6 +4,7 @@ use grove_weights::Checkpoint;
 
 use super::{LayerType, Naming, ResNetConfig, Stem};
 use crate::{
+    PretrainedConfig,
     error::{ModelError, Result},
     vision::{find_name, head_rows},
 };

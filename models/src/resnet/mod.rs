@@ -3,7 +3,7 @@
 //!
 //! ```
 //! use burn::tensor::Tensor;
-//! use grove_models::resnet::{Naming, ResNet, ResNetConfig, Stem};
+//! use grove_models::{Pretrained, resnet::{Naming, ResNet, ResNetConfig, Stem}};
 //! use grove_tree::Key;
 //! # type B = burn_flex::Flex;
 //! # let device = Default::default();

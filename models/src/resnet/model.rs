@@ -2,14 +2,16 @@
 //! (Zagoruyko and Komodakis, 2016), "Aggregated Residual Transformations for Deep Neural Networks" (Xie et al., 2017).
 //! References: torchvision's `models/resnet.py`, transformers' `models/resnet/modeling_resnet.py`.
 
-use burn::tensor::{Int, Tensor};
+use burn::tensor::{Int, Tensor, TensorData};
 use grove_backend::{Backend, Conv2dOptions, Pool2dOptions};
 use grove_layers::{ConvNorm, Linear, global_average_pool, loss, max_pool};
-use grove_transform::eval_shape;
 use grove_tree::{Init, Key, Tree};
+use grove_weights::NameMap;
+use serde_json::{Map, Value};
+use std::collections::BTreeMap;
 
-use super::{LayerType, ResNetConfig, Stem};
-use crate::error::Result;
+use super::{LayerType, ResNetConfig, Stem, names::norm_names, published_names};
+use crate::{Pretrained, PretrainedConfig, error::Result, pretrained::fields_of};
 
 /// A ResNet.
 #[derive(Tree, Clone, Debug)]
@@ -58,13 +60,15 @@ fn conv<B: Backend>(
     ConvNorm::new(inputs, outputs, [kernel; 2], options, init)
 }
 
-impl<B: Backend> ResNet<B> {
+impl<B: Backend> Pretrained<B> for ResNet<B> {
+    type Config = ResNetConfig;
+
     /// A network with initial weights as torchvision's and transformers': convolutions by He et al., the head uniform up to
     /// one over the root of its inputs.
     ///
     /// # Errors
     /// [`ModelError::Config`](crate::ModelError::Config) if the configuration is invalid.
-    pub fn new(config: &ResNetConfig, init: &Init<B>) -> Result<Self> {
+    fn new(config: &ResNetConfig, init: &Init<B>) -> Result<Self> {
         config.validate()?;
         let (kernel, stride) = if config.stem == Stem::Large { (7, 2) } else { (3, 1) };
         let mut channels = config.embedding_size;
@@ -85,22 +89,30 @@ impl<B: Backend> ResNet<B> {
         Ok(Self { stem, stages, head, config: config.clone() })
     }
 
-    /// A network with initial weights; see [`new`](Self::new).
-    ///
-    /// # Errors
-    /// As [`new`](Self::new).
-    pub fn init(config: &ResNetConfig, key: Key, device: &B::Device) -> Result<Self> {
-        Self::new(config, &Init::new(key, device))
+    fn config(&self) -> &ResNetConfig {
+        &self.config
     }
 
-    /// The network without weights: for counting, printing and loading.
-    ///
-    /// # Errors
-    /// As [`new`](Self::new).
-    pub fn skeleton(config: &ResNetConfig) -> Result<Self> {
-        eval_shape(|init| Self::new(config, init))
+    fn published_names(config: &ResNetConfig) -> NameMap {
+        published_names(config)
     }
 
+    fn published_config(&self) -> Result<Map<String, Value>> {
+        let mut fields = fields_of(&self.config)?;
+        let class = if self.head.is_some() { "ResNetForImageClassification" } else { "ResNetModel" };
+        fields.insert("model_type".into(), "resnet".into());
+        fields.insert("architectures".into(), vec![class].into());
+        Ok(fields)
+    }
+
+    /// The counters of PyTorch's normalisations. With a fixed momentum they mean nothing; they are 0 as in a new network.
+    fn published_constants(&self) -> BTreeMap<String, TensorData> {
+        let counter = |norm: String| (format!("{norm}.num_batches_tracked"), TensorData::new(vec![0_i64], [0; 0]));
+        norm_names(self).into_iter().map(counter).collect()
+    }
+}
+
+impl<B: Backend> ResNet<B> {
     /// Returns the logits of the classes, or the pooled features if the network has no head. Uses the running
     /// statistics.
     ///
@@ -158,7 +170,7 @@ impl<B: Backend> ResNet<B> {
     ///
     /// ```
     /// use burn::tensor::Tensor;
-    /// use grove_models::resnet::{Naming, ResNet, ResNetConfig, Stem};
+    /// use grove_models::{Pretrained, resnet::{Naming, ResNet, ResNetConfig, Stem}};
     /// use grove_transform::value_and_grad_aux;
     /// use grove_tree::{Key, zip_map};
     /// # type B = burn_flex::Flex;

@@ -11,7 +11,7 @@ impl ResNetConfig {
     ///
     /// # Errors
     /// [`ModelError::UnknownPreset`] for any other name.
-    pub fn preset(name: &str) -> Result<Self> {
+    pub(super) fn published_size(name: &str) -> Result<Self> {
         use LayerType::{Basic, Bottleneck};
         // Depths, and of bottlenecks the groups and the channels of each where the last stage has 64.
         let (layer_type, depths, groups, width) = match name {
@@ -51,7 +51,7 @@ impl ResNetConfig {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::resnet::ResNet;
+    use crate::{Pretrained, PretrainedConfig, ResNet};
     use burn_flex::Flex;
     use grove_tree::count_params;
 

@@ -3,20 +3,20 @@
 use burn::tensor::{DType, Int, Tensor, activation::softmax};
 use grove_backend::Backend;
 use grove_layers::{Embedding, Linear, dropout, loss, rnn::PackedSequence};
-use grove_transform::eval_shape;
 use grove_tree::{Array, Init, Key, Tree};
+use grove_weights::NameMap;
 
 use super::{
-    RnnClassifierConfig, RnnLayers,
+    RnnClassifierConfig, RnnLayers, classifier_names,
     pack::{embed, pack_tokens},
 };
-use crate::error::Result;
+use crate::{Pretrained, PretrainedConfig, error::Result, generation::part_keys};
 
 /// A classifier of texts by a recurrent network.
 ///
 /// ```
 /// use burn::tensor::{Int, Tensor};
-/// use grove_models::{RnnClassifier, RnnClassifierConfig};
+/// use grove_models::{Pretrained, RnnClassifier, RnnClassifierConfig};
 /// use grove_transform::value_and_grad;
 /// use grove_tree::Key;
 /// # type B = burn_flex::Flex;
@@ -60,13 +60,15 @@ pub struct Prediction {
     pub probability: f32,
 }
 
-impl<B: Backend> RnnClassifier<B> {
+impl<B: Backend> Pretrained<B> for RnnClassifier<B> {
+    type Config = RnnClassifierConfig;
+
     /// A model with initial weights as PyTorch's: a normal embedding, the last layer uniform up to one over the root of
     /// its inputs.
     ///
     /// # Errors
     /// [`ModelError::Config`](crate::ModelError::Config) if the configuration is invalid.
-    pub fn new(config: &RnnClassifierConfig, init: &Init<B>) -> Result<Self> {
+    fn new(config: &RnnClassifierConfig, init: &Init<B>) -> Result<Self> {
         config.validate()?;
         let (embedding_size, n, classes) = (config.embedding_size, config.hidden_size, config.labels.len());
         let inputs = config.directions() * n;
@@ -82,22 +84,16 @@ impl<B: Backend> RnnClassifier<B> {
         })
     }
 
-    /// A model with initial weights; see [`new`](Self::new).
-    ///
-    /// # Errors
-    /// As [`new`](Self::new).
-    pub fn init(config: &RnnClassifierConfig, key: Key, device: &B::Device) -> Result<Self> {
-        Self::new(config, &Init::new(key, device))
+    fn config(&self) -> &RnnClassifierConfig {
+        &self.config
     }
 
-    /// The model without weights: for counting, printing and loading.
-    ///
-    /// # Errors
-    /// As [`new`](Self::new).
-    pub fn skeleton(config: &RnnClassifierConfig) -> Result<Self> {
-        eval_shape(|init| Self::new(config, init))
+    fn published_names(_: &RnnClassifierConfig) -> NameMap {
+        classifier_names()
     }
+}
 
+impl<B: Backend> RnnClassifier<B> {
     /// Packs texts of different lengths, in any order, on the model's device.
     ///
     /// # Errors
@@ -112,7 +108,7 @@ impl<B: Backend> RnnClassifier<B> {
     /// - ids `[rows]`, packed, each in `0..vocab_size`
     /// - output `[b, classes]`
     pub fn forward(&self, ids: &PackedSequence<Array<B, 1, Int>>, key: Option<Key>) -> Tensor<B, 2> {
-        let [key_in, key_rnn, key_out] = [0, 1, 2].map(|i| key.map(|key| key.fold_in(i)));
+        let [key_in, key_rnn, key_out] = part_keys(key);
         let x = dropout(embed(&self.embedding, ids.data.val()), self.config.dropout, key_in); // [rows, embedding_size]
         let x = PackedSequence { data: Array::new(x), packing: ids.packing.clone() };
         let (_, state) = self.rnn.forward_packed(&x, None, key_rnn);

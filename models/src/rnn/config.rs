@@ -3,7 +3,10 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::RnnKind;
-use crate::error::{ModelError, Result};
+use crate::{
+    error::{ModelError, Result},
+    pretrained::PretrainedConfig,
+};
 
 /// A recurrent language model's sizes and options. What is missing in a file has the value of [`Default`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -51,11 +54,14 @@ impl Default for RnnLmConfig {
 }
 
 impl RnnLmConfig {
-    /// Checks that the configuration describes a possible model.
-    ///
-    /// # Errors
-    /// [`ModelError::Config`] naming the field.
-    pub fn validate(&self) -> Result<()> {
+    /// Options of the recurrent layers.
+    pub(super) fn options(&self) -> RnnOptions {
+        RnnOptions { layers: self.num_layers, dropout: self.dropout, ..RnnOptions::default() }
+    }
+}
+
+impl PretrainedConfig for RnnLmConfig {
+    fn validate(&self) -> Result<()> {
         check_kind(&self.model_type, "grove_rnn_lm")?;
         let sizes = [
             ("vocab_size", self.vocab_size),
@@ -71,11 +77,6 @@ impl RnnLmConfig {
             ));
         }
         Ok(())
-    }
-
-    /// Options of the recurrent layers.
-    pub(super) fn options(&self) -> RnnOptions {
-        RnnOptions { layers: self.num_layers, dropout: self.dropout, ..RnnOptions::default() }
     }
 }
 
@@ -127,29 +128,6 @@ impl Default for RnnClassifierConfig {
 }
 
 impl RnnClassifierConfig {
-    /// Checks that the configuration describes a possible model.
-    ///
-    /// # Errors
-    /// [`ModelError::Config`] naming the field.
-    pub fn validate(&self) -> Result<()> {
-        check_kind(&self.model_type, "grove_rnn_classifier")?;
-        let sizes = [
-            ("vocab_size", self.vocab_size),
-            ("embedding_size", self.embedding_size),
-            ("hidden_size", self.hidden_size),
-        ];
-        check_sizes(&sizes, self.num_layers, self.dropout)?;
-        if self.labels.len() < 2 {
-            return wrong(format!("id2label has {} classes; there must be at least two", self.labels.len()));
-        }
-        let mut sorted: Vec<&String> = self.labels.iter().collect();
-        sorted.sort();
-        match sorted.windows(2).find(|pair| pair[0] == pair[1]) {
-            Some(pair) => wrong(format!("id2label has two classes called '{}'", pair[0])),
-            None => Ok(()),
-        }
-    }
-
     /// Options of the recurrent layers.
     pub(super) fn options(&self) -> RnnOptions {
         let (bidirectional, dropout) = (self.bidirectional, self.dropout);
@@ -187,6 +165,27 @@ fn check_sizes(sizes: &[(&str, usize)], num_layers: usize, dropout: f64) -> Resu
         return wrong(format!("dropout is {dropout}; it must be at least 0 and less than 1"));
     }
     Ok(())
+}
+
+impl PretrainedConfig for RnnClassifierConfig {
+    fn validate(&self) -> Result<()> {
+        check_kind(&self.model_type, "grove_rnn_classifier")?;
+        let sizes = [
+            ("vocab_size", self.vocab_size),
+            ("embedding_size", self.embedding_size),
+            ("hidden_size", self.hidden_size),
+        ];
+        check_sizes(&sizes, self.num_layers, self.dropout)?;
+        if self.labels.len() < 2 {
+            return wrong(format!("id2label has {} classes; there must be at least two", self.labels.len()));
+        }
+        let mut sorted: Vec<&String> = self.labels.iter().collect();
+        sorted.sort();
+        match sorted.windows(2).find(|pair| pair[0] == pair[1]) {
+            Some(pair) => wrong(format!("id2label has two classes called '{}'", pair[0])),
+            None => Ok(()),
+        }
+    }
 }
 
 #[cfg(test)]

@@ -5,29 +5,29 @@
 use burn::tensor::{Int, Tensor};
 use grove_backend::{Backend, matmul};
 use grove_layers::{Embedding, dropout, loss};
-use grove_transform::eval_shape;
 use grove_tree::{Array, Init, Key, Tree};
+use grove_weights::NameMap;
 
-use super::{RnnLayers, RnnLmConfig, RnnState};
-use crate::error::Result;
+use super::{RnnCache, RnnKind, RnnLayers, RnnLmConfig, RnnState, published_names};
+use crate::{CausalLm, Pretrained, PretrainedConfig, error::Result, generation::part_keys};
 
 /// A recurrent language model.
 ///
 /// ```
 /// use burn::tensor::{Int, Tensor};
-/// use grove_models::{RnnLm, RnnLmConfig};
+/// use grove_models::{CausalLm, Pretrained, RnnLm, RnnLmConfig};
 /// use grove_tree::Key;
 /// # type B = burn_flex::Flex;
 /// # let device = Default::default();
 /// let config = RnnLmConfig { vocab_size: 50, embedding_size: 8, hidden_size: 12, ..RnnLmConfig::default() };
 /// let model = RnnLm::<B>::init(&config, Key::new(0), &device)?;
 /// let text = Tensor::<B, 2, Int>::from_ints([[1, 2, 3, 4, 5]], &device);
-/// let (logits, state) = model.forward(text.clone().narrow(1, 0, 3), None, None);
+/// let (logits, state) = model.forward_from(text.clone().narrow(1, 0, 3), None, None);
 /// assert_eq!(logits.dims(), [1, 3, 50]);
 ///
 /// // The state carries what has been read: in two parts or at once is the same.
-/// let (rest, _) = model.forward(text.clone().narrow(1, 3, 2), Some(state), None);
-/// let (whole, _) = model.forward(text, None, None);
+/// let (rest, _) = model.forward_from(text.clone().narrow(1, 3, 2), Some(state), None);
+/// let whole = model.forward(text, None);
 /// assert!(rest.all_close(whole.narrow(1, 3, 2), Some(1e-5), Some(1e-6)));
 /// # Ok::<(), grove_models::ModelError>(())
 /// ```
@@ -53,13 +53,15 @@ pub struct OutputLayer<B: Backend> {
     pub bias: Array<B, 1>,
 }
 
-impl<B: Backend> RnnLm<B> {
+impl<B: Backend> Pretrained<B> for RnnLm<B> {
+    type Config = RnnLmConfig;
+
     /// A model with initial weights as in the reference: the embedding and the output layer uniform up to 0.1, its bias 0,
     /// the layers as PyTorch's.
     ///
     /// # Errors
     /// [`ModelError::Config`](crate::ModelError::Config) if the configuration is invalid.
-    pub fn new(config: &RnnLmConfig, init: &Init<B>) -> Result<Self> {
+    fn new(config: &RnnLmConfig, init: &Init<B>) -> Result<Self> {
         config.validate()?;
         let (vocab_size, embedding_size, n) = (config.vocab_size, config.embedding_size, config.hidden_size);
         let table = |part: &str, size| init.named(part).named("weight").uniform([vocab_size, size], -0.1, 0.1);
@@ -74,29 +76,82 @@ impl<B: Backend> RnnLm<B> {
         })
     }
 
-    /// A model with initial weights; see [`new`](Self::new).
-    ///
-    /// # Errors
-    /// As [`new`](Self::new).
-    pub fn init(config: &RnnLmConfig, key: Key, device: &B::Device) -> Result<Self> {
-        Self::new(config, &Init::new(key, device))
+    fn config(&self) -> &RnnLmConfig {
+        &self.config
     }
 
-    /// The model without weights: for counting, printing and loading.
-    ///
-    /// # Errors
-    /// As [`new`](Self::new).
-    pub fn skeleton(config: &RnnLmConfig) -> Result<Self> {
-        eval_shape(|init| Self::new(config, init))
+    fn published_names(config: &RnnLmConfig) -> NameMap {
+        published_names(config)
+    }
+}
+
+impl<B: Backend> CausalLm<B> for RnnLm<B> {
+    type Cache = RnnCache<B>;
+
+    fn forward_hidden(
+        &self,
+        ids: Tensor<B, 2, Int>,
+        padding: &[usize],
+        mut cache: Option<&mut RnnCache<B>>,
+        key: Option<Key>,
+    ) -> Tensor<B, 3> {
+        let t = ids.dims()[1];
+        let seen = cache.as_ref().map_or(0, |cache| cache.seen);
+        let state = cache.as_mut().and_then(|cache| cache.state.take());
+        let here: Vec<usize> = padding.iter().map(|&pad| pad.saturating_sub(seen).min(t)).collect();
+        let (hidden, after) = if here.iter().all(|&pad| pad == 0) {
+            let (x, after) = self.run(ids, state, key);
+            (x.swap_dims(0, 1), after)
+        } else {
+            self.skip_padding(ids, &here, state, key)
+        };
+        if let Some(cache) = cache {
+            *cache = RnnCache { state: Some(after), seen: seen + t };
+        }
+        hidden
     }
 
+    fn lm_head(&self, hidden: Tensor<B, 3>) -> Tensor<B, 3> {
+        let [b, t, n] = hidden.dims();
+        self.logits(hidden.reshape([b * t, n])).reshape([b, t, self.config.vocab_size])
+    }
+
+    fn new_cache(&self, _room: usize) -> RnnCache<B> {
+        RnnCache { state: None, seen: 0 }
+    }
+
+    /// The state does not grow.
+    fn cache_bytes(&self, _positions: usize) -> Option<usize> {
+        let states = if self.config.cell == RnnKind::Lstm { 2 } else { 1 };
+        Some(states * self.config.num_layers * self.config.hidden_size * self.encoder.weight.dtype().size())
+    }
+
+    fn vocab_size(&self) -> usize {
+        self.config.vocab_size
+    }
+
+    fn device(&self) -> B::Device {
+        self.encoder.weight.val().device()
+    }
+
+    fn end_tokens(&self) -> Vec<u32> {
+        self.config.eos_token_id.into_iter().collect()
+    }
+
+    /// For independent windows of a text. [`continued_loss`](Self::continued_loss) carries the state from window to window.
+    fn next_token_loss(&self, ids: Tensor<B, 2, Int>, targets: Tensor<B, 2, Int>, key: Option<Key>) -> Tensor<B, 1> {
+        self.continued_loss(ids, targets, None, key).0
+    }
+}
+
+impl<B: Backend> RnnLm<B> {
     /// Logits of the next token at each position, and the state after the last. Without `state` the sequence starts
     /// here. Dropout is applied if a `key` is given.
     ///
     /// # Shapes
     /// - ids `[b, t]`, each in `0..vocab_size`
     /// - output `[b, t, vocab_size]`
-    pub fn forward(
+    pub fn forward_from(
         &self,
         ids: Tensor<B, 2, Int>,
         state: Option<RnnState<B>>,
@@ -108,26 +163,11 @@ impl<B: Backend> RnnLm<B> {
         (logits.reshape([b, t, self.config.vocab_size]), state)
     }
 
-    /// Mean negative log-likelihood, in nats, of targets that are the tokens after the inputs. Use it for training on
-    /// independent windows of a text.
-    ///
-    /// # Shapes
-    /// - ids, targets `[b, t]`; a target of -100 does not count
-    /// - output `[1]`
-    pub fn next_token_loss(
-        &self,
-        ids: Tensor<B, 2, Int>,
-        targets: Tensor<B, 2, Int>,
-        key: Option<Key>,
-    ) -> Tensor<B, 1> {
-        self.continued_loss(ids, targets, None, key).0
-    }
-
-    /// As [`next_token_loss`](Self::next_token_loss), for a window that continues the previous one: takes the state
+    /// As [`next_token_loss`](CausalLm::next_token_loss), for a window that continues the previous one: takes the state
     /// before the window and returns the state after it.
     ///
     /// # Shapes
-    /// As [`next_token_loss`](Self::next_token_loss).
+    /// As [`next_token_loss`](CausalLm::next_token_loss).
     pub fn continued_loss(
         &self,
         ids: Tensor<B, 2, Int>,
@@ -148,7 +188,7 @@ impl<B: Backend> RnnLm<B> {
         state: Option<RnnState<B>>,
         key: Option<Key>,
     ) -> (Tensor<B, 3>, RnnState<B>) {
-        let [key_in, key_rnn, key_out] = [0, 1, 2].map(|i| key.map(|key| key.fold_in(i)));
+        let [key_in, key_rnn, key_out] = part_keys(key);
         let x = self.encoder.forward(ids.swap_dims(0, 1)); // [t, b, embedding_size]
         let x = dropout(x, self.config.dropout, key_in);
         let (x, state) = self.rnn.forward(x, state, key_rnn); // [t, b, hidden_size]

@@ -2,7 +2,8 @@
 //! PyTorch's names.
 //!
 //! ```
-//! use grove_models::{GenerateOptions, RnnClassifier, RnnClassifierConfig, RnnKind, RnnLm, RnnLmConfig, generate};
+//! use grove_models::{GenerateOptions, Pretrained, RnnClassifier, RnnClassifierConfig, RnnKind};
+//! use grove_models::{RnnLm, RnnLmConfig, generate};
 //! use grove_tree::Key;
 //! # type B = burn_flex::Flex;
 //! # let device = Default::default();
@@ -21,18 +22,17 @@
 //! # Ok::<(), grove_models::ModelError>(())
 //! ```
 
+mod cache;
 mod classifier;
 mod config;
-mod decode;
 mod layers;
 mod lm;
 mod names;
 mod pack;
-mod pretrained;
 
+pub use cache::RnnCache;
 pub use classifier::{Prediction, RnnClassifier};
 pub use config::{RnnClassifierConfig, RnnLmConfig};
-pub use decode::RnnDecoding;
 pub use layers::{RnnKind, RnnLayers, RnnState};
 pub use lm::{OutputLayer, RnnLm};
 pub use names::{classifier_names, published_names, torch_rnn_names};

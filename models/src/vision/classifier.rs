@@ -1,29 +1,18 @@
-use burn::tensor::{DType, Tensor};
+use burn::tensor::Tensor;
 use grove_backend::Backend;
-use grove_tree::{Key, Tree};
-use grove_weights::{Checkpoint, Report};
+use grove_tree::Key;
+use grove_weights::Checkpoint;
 use std::path::Path;
 
 use crate::{
+    Pretrained,
     error::{ModelError, Result},
     resnet::{self, ResNet},
     vit::{self, Vit},
 };
 
 /// An image classifier: the interface of programs that classify and train.
-pub trait ImageClassifier<B: Backend>: Tree<B> {
-    /// Loads a model from a directory or a weights file, with weights as `dtype` (f32 if `None`).
-    ///
-    /// # Errors
-    /// The error names the file, the tensor if one is at fault, and what to do.
-    fn open(path: &Path, device: &B::Device, dtype: Option<DType>) -> Result<(Self, Report)>;
-
-    /// Writes `config.json` and `model.safetensors`.
-    ///
-    /// # Errors
-    /// The directory or a file cannot be written; existing files stay unchanged.
-    fn save(&self, directory: &Path) -> Result<()>;
-
+pub trait ImageClassifier<B: Backend>: Pretrained<B> {
     /// Logits of images, `[b, channels, h, w]` to `[b, classes]`.
     fn logits(&self, pixels: Tensor<B, 4>) -> Tensor<B, 2>;
 
@@ -59,14 +48,6 @@ pub trait ImageClassifier<B: Backend>: Tree<B> {
 }
 
 impl<B: Backend> ImageClassifier<B> for ResNet<B> {
-    fn open(path: &Path, device: &B::Device, dtype: Option<DType>) -> Result<(Self, Report)> {
-        Self::from_path(path, device, dtype)
-    }
-
-    fn save(&self, directory: &Path) -> Result<()> {
-        self.save_pretrained(directory)
-    }
-
     fn logits(&self, pixels: Tensor<B, 4>) -> Tensor<B, 2> {
         self.forward(pixels)
     }
@@ -115,14 +96,6 @@ impl<B: Backend> ImageClassifier<B> for ResNet<B> {
 }
 
 impl<B: Backend> ImageClassifier<B> for Vit<B> {
-    fn open(path: &Path, device: &B::Device, dtype: Option<DType>) -> Result<(Self, Report)> {
-        Self::from_path(path, device, dtype)
-    }
-
-    fn save(&self, directory: &Path) -> Result<()> {
-        self.save_pretrained(directory)
-    }
-
     fn logits(&self, pixels: Tensor<B, 4>) -> Tensor<B, 2> {
         self.forward(pixels, None)
     }
@@ -203,6 +176,7 @@ impl Kind {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::PretrainedConfig;
     use burn_flex::Flex;
 
     #[test]

@@ -1,7 +1,10 @@
 use burn::tensor::Tensor;
 use grove_backend::{Backend, KeyRanges, matmul, ops};
-use grove_layers::{Activation, AttentionMask, LayerNorm, Linear, attend, dropout};
-use grove_tree::{Array, Init, Key, Tree};
+use grove_layers::{
+    Activation, AttentionMask, LayerNorm, Linear, attend, drop_path, dropout, feed_forward, join_heads, layer_scale,
+    part, to_heads,
+};
+use grove_tree::{Array, Init, Tree};
 
 use super::VitConfig;
 use crate::error::Result;
@@ -53,12 +56,7 @@ pub struct VitMlp<B: Backend> {
 }
 
 /// A part's key and rates, while training.
-pub(super) type Dropping<'a> = Option<(&'a VitConfig, Key)>;
-
-/// Derives the key of a part; each part has its own.
-pub(super) fn part(dropping: Dropping<'_>, number: u32) -> Dropping<'_> {
-    dropping.map(|(config, key)| (config, key.fold_in(number)))
-}
+pub(super) type Dropping<'a> = grove_layers::Dropping<&'a VitConfig>;
 
 /// Dropout of hidden states.
 pub(super) fn drop_hidden<B: Backend>(x: Tensor<B, 3>, dropping: Dropping<'_>, number: u32) -> Tensor<B, 3> {
@@ -66,14 +64,6 @@ pub(super) fn drop_hidden<B: Backend>(x: Tensor<B, 3>, dropping: Dropping<'_>, n
         Some((config, key)) => dropout(x, config.hidden_dropout_prob, Some(key)),
         None => x,
     }
-}
-
-/// Stochastic depth: sets a branch to 0 for randomly chosen images and divides the others by `1 - rate`.
-fn drop_path<B: Backend>(x: Tensor<B, 3>, rate: f64, dropping: Dropping<'_>) -> Tensor<B, 3> {
-    let Some((_, key)) = dropping.filter(|_| rate > 0.0) else { return x };
-    let [b, t, n] = x.dims();
-    let factors = dropout(Tensor::<B, 2>::ones([b, 1], (&x.device(), x.dtype())), rate, Some(key));
-    (x.reshape([b, t * n]) * factors).reshape([b, t, n])
 }
 
 impl<B: Backend> VitBlock<B> {
@@ -111,25 +101,18 @@ impl<B: Backend> VitBlock<B> {
 
     /// `rate` is the stochastic-depth rate.
     pub(super) fn forward(&self, x: Tensor<B, 3>, rate: f64, dropping: Dropping<'_>) -> Tensor<B, 3> {
+        let [key1, key2] = [1, 3].map(|number| part(dropping, number).map(|(_, key)| key));
         let attended = self.attention.forward(self.norm1.forward(x.clone()), part(dropping, 0));
-        let x = x + drop_path(scaled(attended, &self.scale1), rate, part(dropping, 1));
+        let x = x + drop_path(layer_scale(attended, self.scale1.as_ref()), rate, key1);
         let y = self.mlp.forward(self.norm2.forward(x.clone()), part(dropping, 2));
-        x + drop_path(scaled(y, &self.scale2), rate, part(dropping, 3))
-    }
-}
-
-fn scaled<B: Backend>(x: Tensor<B, 3>, scale: &Option<Array<B, 1>>) -> Tensor<B, 3> {
-    match scale {
-        Some(scale) => x * scale.val().unsqueeze(),
-        None => x,
+        x + drop_path(layer_scale(y, self.scale2.as_ref()), rate, key2)
     }
 }
 
 impl<B: Backend> VitAttention<B> {
     /// `[b, t, n]` as `[b, n_head, t, head_dim]`.
     fn heads(&self, layer: &Linear<B>, x: &Tensor<B, 3>) -> Tensor<B, 4> {
-        let [b, t, n] = x.dims();
-        layer.forward(x.clone()).reshape([b, t, self.n_head, n / self.n_head]).swap_dims(1, 2)
+        to_heads(layer.forward(x.clone()), self.n_head)
     }
 
     fn scale(&self) -> f64 {
@@ -138,7 +121,6 @@ impl<B: Backend> VitAttention<B> {
     }
 
     fn forward(&self, x: Tensor<B, 3>, dropping: Dropping<'_>) -> Tensor<B, 3> {
-        let [b, t, n] = x.dims();
         let attended = attend(
             self.heads(&self.query, &x),
             self.heads(&self.key, &x),
@@ -147,7 +129,7 @@ impl<B: Backend> VitAttention<B> {
             self.scale(),
             part(dropping, 0).map(|(config, key)| (config.attention_probs_dropout_prob, key)),
         );
-        let y = self.output.forward(attended.swap_dims(1, 2).reshape([b, t, n]));
+        let y = self.output.forward(join_heads(attended));
         drop_hidden(y, dropping, 1)
     }
 
@@ -160,10 +142,10 @@ impl<B: Backend> VitAttention<B> {
 
 impl<B: Backend> VitMlp<B> {
     fn forward(&self, x: Tensor<B, 3>, dropping: Dropping<'_>) -> Tensor<B, 3> {
-        let inner = match &self.gate {
-            Some(gate) => self.activation.forward(gate.forward(x.clone())) * self.up.forward(x),
-            None => self.activation.forward(self.up.forward(x)),
+        let y = match &self.gate {
+            Some(gate) => self.down.forward(self.activation.forward(gate.forward(x.clone())) * self.up.forward(x)),
+            None => feed_forward(x, &self.up, self.activation, &self.down),
         };
-        drop_hidden(self.down.forward(inner), dropping, 0)
+        drop_hidden(y, dropping, 0)
     }
 }

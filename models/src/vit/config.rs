@@ -1,8 +1,14 @@
 use grove_layers::Activation;
+use grove_weights::Checkpoint;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error};
 use serde_json::{Map, Value};
+use std::path::Path;
 
-use crate::error::{ModelError, Result};
+use crate::{
+    error::{ModelError, Result},
+    pretrained::{PretrainedConfig, read_json},
+    sizes::{check_rates, check_sizes},
+};
 
 /// Sizes and options of a ViT: the fields of transformers' `config.json`, and options for which it has no field. Fields
 /// that a file lacks default to the values of ViT base.
@@ -209,29 +215,44 @@ impl VitConfig {
         }
         self.hidden_act.parse().map_err(|reason| ModelError::Config { reason })
     }
+}
 
-    /// Checks that the configuration describes a possible model.
+impl PretrainedConfig for VitConfig {
+    fn read(file: &Path) -> Result<Self> {
+        let wrong = |error: ModelError| ModelError::Json { file: file.into(), reason: error.to_string() };
+        Self::from_json(read_json(file)?).map_err(wrong)
+    }
+
+    /// transformers' `config.json` beside the checkpoint, else the sizes inferred from the tensors' shapes and timm's
+    /// `config.json` if there is one. It has one label for each class of the head.
     ///
     /// # Errors
-    /// [`ModelError::Config`] naming the field.
-    pub fn validate(&self) -> Result<()> {
+    /// As [`from_file`](Self::from_file) and [`infer`](Self::infer); [`ModelError::Classes`] where a file names more or
+    /// fewer classes than the head has; timm's `config.json` names an architecture that is computed in another way; nothing
+    /// tells how many attention heads there are.
+    fn of(path: impl AsRef<Path>, checkpoint: &Checkpoint) -> Result<Self> {
+        Self::of_checkpoint(path.as_ref(), checkpoint)
+    }
+
+    fn preset(name: &str) -> Result<Self> {
+        Self::published_size(name)
+    }
+
+    fn validate(&self) -> Result<()> {
         let wrong = |reason: String| Err(ModelError::Config { reason });
-        let sizes = [
-            ("hidden_size", self.hidden_size),
-            ("num_hidden_layers", self.num_hidden_layers),
-            ("num_attention_heads", self.num_attention_heads),
-            ("intermediate_size", self.intermediate_size),
-            ("image_size", self.image_size[0]),
-            ("image_size", self.image_size[1]),
-            ("patch_size", self.patch_size),
-            ("num_channels", self.num_channels),
-        ];
-        for (name, size) in sizes {
-            // With larger values the number of elements of a matrix would overflow a machine word.
-            if size == 0 || size > 1 << 20 {
-                return wrong(format!("{name} is {size}; it must be between 1 and 2^20"));
-            }
-        }
+        check_sizes(
+            20,
+            [
+                ("hidden_size", self.hidden_size),
+                ("num_hidden_layers", self.num_hidden_layers),
+                ("num_attention_heads", self.num_attention_heads),
+                ("intermediate_size", self.intermediate_size),
+                ("image_size", self.image_size[0]),
+                ("image_size", self.image_size[1]),
+                ("patch_size", self.patch_size),
+                ("num_channels", self.num_channels),
+            ],
+        )?;
         if self.patch_size > 1 << 10 || self.num_channels > 1 << 10 {
             let (patch, channels) = (self.patch_size, self.num_channels);
             return wrong(format!("patches of {patch} pixels and {channels} channels are too large"));
@@ -266,16 +287,11 @@ impl VitConfig {
         if !(self.initializer_range.is_finite() && self.initializer_range >= 0.0) {
             return wrong(format!("initializer_range is {}; it must not be negative", self.initializer_range));
         }
-        let rates = [
+        check_rates([
             ("hidden_dropout_prob", self.hidden_dropout_prob),
             ("attention_probs_dropout_prob", self.attention_probs_dropout_prob),
             ("drop_path_rate", self.drop_path_rate),
-        ];
-        for (name, rate) in rates {
-            if !(0.0..1.0).contains(&rate) {
-                return wrong(format!("{name} is {rate}; it must be at least 0 and less than 1"));
-            }
-        }
+        ])?;
         if self.labels.len() > 1 << 24 {
             return wrong(format!("{} classes are too many", self.labels.len()));
         }

@@ -3,7 +3,7 @@
 //!
 //! ```
 //! use burn::tensor::Tensor;
-//! use grove_models::vit::{Vit, VitConfig, attention_rollout};
+//! use grove_models::{Pretrained, vit::{Vit, VitConfig, attention_rollout}};
 //! use grove_tree::Key;
 //! # type B = burn_flex::Flex;
 //! # let device = Default::default();

@@ -4,15 +4,17 @@
 
 use burn::tensor::{Int, Tensor};
 use grove_backend::Backend;
-use grove_layers::{LayerNorm, Linear, loss, mean_of_axis};
-use grove_transform::eval_shape;
+use grove_layers::{LayerNorm, Linear, loss, mean_of_axis, part};
 use grove_tree::{Array, Init, Key, Tree};
+use grove_weights::NameMap;
+use serde_json::{Map, Value};
 
 use super::{
     Pooling, VitBlock, VitConfig,
-    block::{Dropping, drop_hidden, part},
+    block::{Dropping, drop_hidden},
+    published_names,
 };
-use crate::error::Result;
+use crate::{Pretrained, PretrainedConfig, error::Result};
 
 /// A ViT.
 #[derive(Tree, Clone, Debug)]
@@ -53,12 +55,14 @@ pub struct Features<B: Backend> {
     pub pooled: Tensor<B, 2>,
 }
 
-impl<B: Backend> Vit<B> {
+impl<B: Backend> Pretrained<B> for Vit<B> {
+    type Config = VitConfig;
+
     /// A model with initial weights as published: normal with `initializer_range`, biases 0.
     ///
     /// # Errors
     /// [`ModelError::Config`](crate::ModelError::Config) if the configuration is invalid.
-    pub fn new(config: &VitConfig, init: &Init<B>) -> Result<Self> {
+    fn new(config: &VitConfig, init: &Init<B>) -> Result<Self> {
         config.validate()?;
         let (n, std) = (config.hidden_size, config.initializer_range);
         let embeddings = init.named("embeddings");
@@ -81,22 +85,20 @@ impl<B: Backend> Vit<B> {
         })
     }
 
-    /// A model with initial weights; see [`new`](Self::new).
-    ///
-    /// # Errors
-    /// As [`new`](Self::new).
-    pub fn init(config: &VitConfig, key: Key, device: &B::Device) -> Result<Self> {
-        Self::new(config, &Init::new(key, device))
+    fn config(&self) -> &VitConfig {
+        &self.config
     }
 
-    /// The model without weights: for counting, printing and loading.
-    ///
-    /// # Errors
-    /// As [`new`](Self::new).
-    pub fn skeleton(config: &VitConfig) -> Result<Self> {
-        eval_shape(|init| Self::new(config, init))
+    fn published_names(config: &VitConfig) -> NameMap {
+        published_names(config)
     }
 
+    fn published_config(&self) -> Result<Map<String, Value>> {
+        self.config.to_json()
+    }
+}
+
+impl<B: Backend> Vit<B> {
     /// Returns the logits of the classes, or the pooled features if the model has no head. Dropout is applied if a
     /// `key` is given.
     ///

@@ -11,7 +11,7 @@ impl VitConfig {
     ///
     /// # Errors
     /// [`ModelError::UnknownPreset`] for any other name.
-    pub fn preset(name: &str) -> Result<Self> {
+    pub(super) fn published_size(name: &str) -> Result<Self> {
         let unknown = || ModelError::UnknownPreset {
             name: name.into(),
             known: "vit-SIZE-patchN (tiny, small, base, large, huge; 8, 14, 16, 32), dinov2-SIZE and \
@@ -78,7 +78,7 @@ fn of_size(size: &str) -> Option<(usize, usize, usize)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::vit::Vit;
+    use crate::{Pretrained, PretrainedConfig, vit::Vit};
     use burn_flex::Flex;
     use grove_tree::count_params;
 

@@ -4,20 +4,13 @@
 use burn::tensor::{Int, Tensor};
 use grove_backend::{Autodiff, Backend};
 use grove_models::{
-    GenerateOptions, generate,
-    generation::{Reading, Rewind, Sampling, generate_on, generate_with_draft},
+    CausalLm, GenerateOptions, generate,
+    generation::{Reading, Sampling, generate_on, generate_with_draft},
 };
 use grove_transform::value_and_grad;
-use grove_tree::Tree;
 use grove_weights::NameMap;
 
 use crate::reference::Reference;
-
-/// A language model as the tests use it.
-pub trait Language<B: Backend>: Rewind<B> + Tree<B> {
-    fn logits(&self, ids: Tensor<B, 2, Int>) -> Tensor<B, 3>;
-    fn nll(&self, ids: Tensor<B, 2, Int>, labels: Tensor<B, 2, Int>) -> Tensor<B, 1>;
-}
 
 fn greedy(max_new_tokens: usize) -> GenerateOptions {
     let sampling = Sampling::greedy();
@@ -38,36 +31,36 @@ fn lift<B: Backend>(x: &Tensor<B, 2, Int>) -> Tensor<Autodiff<B>, 2, Int> {
     Tensor::from_primitive(x.clone().into_primitive())
 }
 
-pub fn check_logits<B: Backend, M: Language<B>>(reference: &Reference, model: &M, device: &B::Device, tolerance: f64) {
+pub fn check_logits<B: Backend, M: CausalLm<B>>(reference: &Reference, model: &M, device: &B::Device, tolerance: f64) {
     let ids = reference.tensor_of_ids::<B>("input_ids", device);
-    reference.close("logits", model.logits(ids).into_data(), tolerance);
+    reference.close("logits", model.forward(ids, None).into_data(), tolerance);
 }
 
-pub fn check_forward<B: Backend, M: Language<B>>(reference: &Reference, model: &M, device: &B::Device) {
+pub fn check_forward<B: Backend, M: CausalLm<B>>(reference: &Reference, model: &M, device: &B::Device) {
     let ids = || reference.tensor_of_ids::<B>("input_ids", device);
     if reference.has("input_ids") {
         check_logits(reference, model, device, 1e-4);
     }
     if reference.has("loss") {
         let labels = reference.tensor_of_ids::<B>("labels", device);
-        reference.close("loss", model.nll(ids(), labels).into_data(), 1e-4);
+        reference.close("loss", model.loss(ids(), labels, None).into_data(), 1e-4);
     }
     if reference.has("deep.input_ids") {
         let ids = reference.tensor_of_ids::<B>("deep.input_ids", device);
         let [b, t] = ids.dims();
-        let logits = model.logits(ids.clone());
+        let logits = model.forward(ids.clone(), None);
         let [.., vocab] = logits.dims();
         reference.close("deep.logits", logits.slice([0..b, t - 3..t, 0..vocab]).into_data(), 1e-4);
     }
 }
 
 /// The cache, read in steps of several sizes, gives what one pass over all gives.
-pub fn check_cache<B: Backend, M: Language<B>>(model: &M, ids: Tensor<B, 2, Int>, steps: &[usize]) {
+pub fn check_cache<B: Backend, M: CausalLm<B>>(model: &M, ids: Tensor<B, 2, Int>, steps: &[usize]) {
     let [b, t] = ids.dims();
-    let all = model.logits(ids.clone());
+    let all = model.forward(ids.clone(), None);
     let vocab = all.dims()[2];
     for room in [0, t] {
-        let (mut state, mut at) = (model.start(room), 0);
+        let (mut state, mut at) = (model.new_cache(room), 0);
         for step in steps.iter().cycle() {
             let step = (*step).min(t - at);
             let (logits, next) = model.decode(ids.clone().slice([0..b, at..at + step]), &[], state);
@@ -85,18 +78,18 @@ pub fn check_cache<B: Backend, M: Language<B>>(model: &M, ids: Tensor<B, 2, Int>
 
 pub fn check_gradients<B: Backend, M>(reference: &Reference, model: &M, names: &NameMap, device: &B::Device)
 where
-    M: Language<B>,
-    M::On<Autodiff<B>>: Language<Autodiff<B>>,
+    M: CausalLm<B>,
+    M::On<Autodiff<B>>: CausalLm<Autodiff<B>>,
 {
     let (ids, labels) =
         (reference.tensor_of_ids::<B>("input_ids", device), reference.tensor_of_ids::<B>("labels", device));
-    let (loss, grads) = value_and_grad(model, |m| m.nll(lift(&ids), lift(&labels)));
+    let (loss, grads) = value_and_grad(model, |m| m.loss(lift(&ids), lift(&labels), None));
     reference.close("loss", loss.into_data(), 1e-4);
     reference.gradients("grad.", &grads, names);
 }
 
 /// Continuations, each the same in every way to get it.
-pub fn check_greedy<B: Backend, M: Language<B>>(reference: &Reference, model: &M) {
+pub fn check_greedy<B: Backend, M: CausalLm<B>>(reference: &Reference, model: &M) {
     let (prompt, expected) = (reference.ids("greedy_prompt_ids"), reference.ids("greedy_ids"));
     let alone = |prompt: &[u32], expected: &[u32]| {
         let options = greedy(expected.len());

@@ -42,6 +42,8 @@ pub(crate) fn expand(input: &DeriveInput) -> Result<TokenStream> {
     let visits = arms.iter().map(|arm| &arm.visit);
     let maps = arms.iter().map(|arm| &arm.map);
     let lifts = arms.iter().map(|arm| &arm.lift);
+    let layers = arms.iter().map(|arm| &arm.layers);
+    let this = is_layer(input)?.then(|| quote!(f(path, self);));
 
     let root = root();
     Ok(quote! {
@@ -71,6 +73,15 @@ pub(crate) fn expand(input: &DeriveInput) -> Result<TokenStream> {
                 f: &mut dyn FnMut(&__tree::Path, __tree::AnyArray<#source>) -> __tree::AnyArray<#target>,
             ) -> Self::On<#target> {
                 match self { #(#lifts)* }
+            }
+
+            fn visit_layers(
+                &mut self,
+                path: &mut __tree::Path,
+                f: &mut dyn FnMut(&__tree::Path, &mut dyn ::std::any::Any),
+            ) {
+                #this
+                match self { #(#layers)* }
             }
         }
         };
@@ -151,11 +162,12 @@ fn on_arguments(generics: &Generics, backend: Option<&Ident>, source: &Type, tar
     quote!(<#(#arguments),*>)
 }
 
-/// One arm of each of the three `match`es.
+/// One arm of each of the four `match`es.
 struct Arm {
     visit: TokenStream,
     map: TokenStream,
     lift: TokenStream,
+    layers: TokenStream,
 }
 
 fn arm(constructor: &TokenStream, name: &Ident, fields: &Fields, source: &Type) -> Result<Arm> {
@@ -164,7 +176,8 @@ fn arm(constructor: &TokenStream, name: &Ident, fields: &Fields, source: &Type) 
         Fields::Named(_) => quote!(__tree::Node::Struct(#label)),
         Fields::Unnamed(_) | Fields::Unit => quote!(__tree::Node::Tuple(#label)),
     };
-    let (mut members, mut bindings, mut visits, mut maps, mut lifts) = (vec![], vec![], vec![], vec![], vec![]);
+    let (mut members, mut bindings) = (vec![], vec![]);
+    let (mut visits, mut maps, mut lifts, mut layers) = (vec![], vec![], vec![], vec![]);
     for (i, field) in fields.iter().enumerate() {
         let member = match &field.ident {
             Some(ident) => quote!(#ident),
@@ -199,6 +212,9 @@ fn arm(constructor: &TokenStream, name: &Ident, fields: &Fields, source: &Type) 
         lifts.push(quote! {
             #member: path.#within(#segment, |path| <#ty as __tree::Tree<#source>>::lift(#binding, path, f))
         });
+        layers.push(quote! {
+            path.within(#segment, |path| <#ty as __tree::Tree<#source>>::visit_layers(#binding, path, f));
+        });
         members.push(member);
         bindings.push(binding);
     }
@@ -207,7 +223,20 @@ fn arm(constructor: &TokenStream, name: &Ident, fields: &Fields, source: &Type) 
         visit: quote! { #pattern => { visitor.enter(path, #node); #(#visits)* visitor.exit(path, #node); } },
         map: quote! { #pattern => #constructor { #(#maps),* }, },
         lift: quote! { #pattern => #constructor { #(#lifts),* }, },
+        layers: quote! { #pattern => { #(#layers)* } },
     })
+}
+
+/// True if the type is marked `#[tree(layer)]`.
+fn is_layer(input: &DeriveInput) -> Result<bool> {
+    let mut found = false;
+    for attribute in input.attrs.iter().filter(|attribute| attribute.path().is_ident("tree")) {
+        attribute.parse_nested_meta(|meta| {
+            found = meta.path.is_ident("layer");
+            if found { Ok(()) } else { Err(meta.error("write `#[tree(layer)]` on a type")) }
+        })?;
+    }
+    Ok(found)
 }
 
 fn unraw(ident: &Ident) -> String {

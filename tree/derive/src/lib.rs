@@ -14,6 +14,7 @@ use proc_macro::TokenStream;
 ///   trees), or a number, a string or a truth value.
 /// - `#[tree(static)]` marks a field of another type, which has no leaves and must not depend on the backend.
 /// - `#[tree(buffer)]` marks a field whose leaves are state rather than parameters.
+/// - `#[tree(layer)]` on the type makes `layers_mut` find it. It must not borrow.
 #[proc_macro_derive(Tree, attributes(tree))]
 pub fn derive_tree(input: TokenStream) -> TokenStream {
     let input = syn::parse_macro_input!(input as syn::DeriveInput);

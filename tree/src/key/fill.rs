@@ -1,8 +1,7 @@
 //! Fills vectors with the items of a random stream: in blocks, with vector instructions if the processor has them,
-//! and on all cores for long vectors.
+//! and on the kernels' threads for long vectors.
 
-use grove_backend::threefry;
-use std::thread;
+use grove_backend::{CpuCapability, for_chunks, threefry};
 
 /// A sequence of random items, each a function of its index alone.
 ///
@@ -16,26 +15,23 @@ pub(super) trait Stream: Sync {
     fn item(&self, counter: [u32; 2]) -> Self::Item;
 }
 
-/// Below this many items, starting threads costs more than it saves.
+/// Below this many items, waking threads costs more than it saves.
 const PARALLEL_FROM: usize = 1 << 18;
 
 /// Items computed by one call of the loop over a block; small enough for the output to stay in the L1 cache, and for
 /// a 32-bit index.
 const BLOCK: usize = 1 << 12;
 
+/// Items of a thread's task: some blocks.
+const TASK: usize = 16 * BLOCK;
+
 /// Returns the first `n` items.
 pub(super) fn fill<S: Stream>(stream: &S, n: usize) -> Vec<S::Item> {
     let mut items = vec![S::Item::default(); n];
-    let threads = if n < PARALLEL_FROM { 1 } else { thread::available_parallelism().map_or(1, |count| count.get()) };
-    if threads == 1 {
+    if n < PARALLEL_FROM {
         fill_from(stream, 0, &mut items);
     } else {
-        let share = n.div_ceil(threads).next_multiple_of(BLOCK);
-        thread::scope(|scope| {
-            for (i, part) in items.chunks_mut(share).enumerate() {
-                scope.spawn(move || fill_from(stream, i * share, part));
-            }
-        });
+        for_chunks(&mut items, TASK, |i, part| fill_from(stream, i * TASK, part));
     }
     items
 }
@@ -45,8 +41,8 @@ fn fill_from<S: Stream>(stream: &S, first: usize, items: &mut [S::Item]) {
     for (i, block) in items.chunks_mut(BLOCK).enumerate() {
         let first = (first + i * BLOCK) as u64;
         #[cfg(target_arch = "x86_64")]
-        if is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") {
-            // SAFETY: the branch has just detected both features.
+        if CpuCapability::get() >= CpuCapability::Avx2 {
+            // SAFETY: `CpuCapability::get` returns this level only if the CPU has AVX2 and FMA, the function's features.
             unsafe { fill_block_avx2(stream, first, block) };
             continue;
         }

@@ -28,20 +28,24 @@ fn note(size: usize) {
 unsafe impl GlobalAlloc for Watched {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         note(layout.size());
+        // SAFETY: the caller keeps `GlobalAlloc`'s contract, which is that of the system's allocator.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        // SAFETY: the caller keeps `GlobalAlloc`'s contract, which is that of the system's allocator.
         unsafe { System.dealloc(pointer, layout) }
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
         note(layout.size());
+        // SAFETY: the caller keeps `GlobalAlloc`'s contract, which is that of the system's allocator.
         unsafe { System.alloc_zeroed(layout) }
     }
 
     unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
         note(size);
+        // SAFETY: the caller keeps `GlobalAlloc`'s contract, which is that of the system's allocator.
         unsafe { System.realloc(pointer, layout, size) }
     }
 }

@@ -13,7 +13,7 @@ use std::cell::Cell;
 use super::target::Target;
 use super::{strips::Strips, tile::WIDTH};
 #[cfg(target_arch = "x86_64")]
-use crate::dispatch::{Instructions, prefetch};
+use crate::dispatch::{CpuCapability, prefetch};
 
 /// Rows of the largest AVX-512 microkernel (MR): 24 registers of sums.
 pub(crate) const TALL: usize = 12;
@@ -30,11 +30,11 @@ pub(crate) fn with_strips<R>(run: impl FnOnce(&mut Strips<TALL>) -> R) -> R {
     result
 }
 
-/// Returns true if this CPU has AVX-512 and its use is allowed; see [`Instructions::here`].
+/// Returns true if this CPU has AVX-512 and its use is allowed; see [`CpuCapability::get`].
 #[inline(always)]
 pub(crate) fn usable() -> bool {
     #[cfg(target_arch = "x86_64")]
-    return Instructions::here() == Instructions::Avx512;
+    return CpuCapability::get() == CpuCapability::Avx512;
     #[cfg(not(target_arch = "x86_64"))]
     false
 }

@@ -109,6 +109,7 @@ fn run<R: CubeRuntime, B: Fusing<R>>(operation: &Operation, mut inputs: Values<B
         Operation::Attention(attention)
             if !keep
                 && attention.dropout.is_none()
+                && inputs.get(6).is_none()
                 && attention::is_small(&inputs.shape(0), &inputs.shape(1), attention.causal) =>
         {
             Outcome::new([attention::attention::<R, B>(*attention, inputs)])

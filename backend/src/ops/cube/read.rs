@@ -1,8 +1,11 @@
 //! Reads that are queued on the device before they are awaited.
 
 use burn::tensor::{TensorData, backend::ExecutionError};
-use burn_cubecl::{CubeRuntime, kernel::into_contiguous};
-use cubecl::{future::block_on, server::CopyDescriptor};
+use burn_cubecl::{CubeRuntime, kernel::into_contiguous, tensor::CubeTensor};
+use cubecl::{
+    future::{DynFut, block_on},
+    server::CopyDescriptor,
+};
 use std::{
     future::poll_fn,
     task::{Context, Poll, Waker},
@@ -12,13 +15,19 @@ use super::register::{Inner, Lazy};
 use crate::PendingRead;
 
 /// See [`Backend::start_read`](crate::Backend::start_read).
+pub(super) fn start_read<R: CubeRuntime>(x: Lazy<R>) -> PendingRead {
+    let client = x.client.clone();
+    let read = queue_read(into_contiguous(client.resolve_tensor_float::<Inner<R>>(x)));
+    PendingRead::new(move || block_on(read))
+}
+
+/// Queues the copy of a contiguous tensor to the host at once, before any later operation. The future waits for it.
 ///
 /// Burn's own read is not suitable: its future does nothing until it is polled, and on CUDA the poll that queues the
 /// copy also waits for it. This one queues the copy when it is first polled, and waits when it is polled again.
-pub(super) fn start_read<R: CubeRuntime>(x: Lazy<R>) -> PendingRead {
-    let client = x.client.clone();
-    let x = into_contiguous(client.resolve_tensor_float::<Inner<R>>(x));
+pub(super) fn queue_read<R: CubeRuntime>(x: CubeTensor<R>) -> DynFut<Result<TensorData, ExecutionError>> {
     let (count, dtype) = (x.meta.shape().num_elements(), x.dtype);
+    // The future owns the client that the copy borrows.
     let mut read = Box::pin(async move {
         let descriptor = CopyDescriptor::new(x.handle.binding(), [count].into(), [1].into(), dtype.size());
         let bytes = x.client.read_one_tensor_async(descriptor);
@@ -31,5 +40,5 @@ pub(super) fn start_read<R: CubeRuntime>(x: Lazy<R>) -> PendingRead {
     });
     // Always pending: the future stops once it has queued the copy.
     let _ = read.as_mut().poll(&mut Context::from_waker(Waker::noop()));
-    PendingRead::new(move || block_on(read))
+    read
 }

@@ -2,27 +2,22 @@
 //! part, and another one the best of the parts. If only some tokens may be drawn, a cube first finds their thresholds
 //! by bisection of the bits: the value of a given rank, or the value below which there is a given probability.
 
-use burn::tensor::{DType, TensorMetadata};
+use burn::tensor::{DType, TensorData, TensorMetadata, backend::ExecutionError};
 use burn_cubecl::{CubeRuntime, kernel::into_contiguous, tensor::CubeTensor};
 use cubecl::{
-    client::ComputeClient,
-    future::DynFut,
+    future::{DynFut, block_on},
     prelude::*,
-    reader::read_sync,
-    server::{CopyDescriptor, ServerError},
 };
-use std::{
-    pin::Pin,
-    sync::{Arc, Mutex, PoisonError},
-};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use super::{
     random::{gumbel_of, threefry},
+    read::queue_read,
     reduce::{cube_max, cube_sum},
     register::{Lazy, register},
     tensor::{addresses, array, cubes, empty},
 };
-use crate::ops::{PendingTokens, SampleOptions, SampledPrimitives};
+use crate::ops::{PendingRead, PendingTokens, SampleOptions, SampledPrimitives};
 
 /// Units that find the best token of a part.
 const UNITS: usize = 256;
@@ -477,42 +472,11 @@ fn launch<R: CubeRuntime>(
     (drawn, read, occurred)
 }
 
-type Bytes = Result<Vec<cubecl::bytes::Bytes>, ServerError>;
+/// Slot in which an operation stores the queued copy of its result once it has been executed.
+type Slot = Arc<Mutex<Option<DynFut<Result<TensorData, ExecutionError>>>>>;
 
-/// A queued copy to the host.
-struct Copy<R: CubeRuntime> {
-    /// Borrows `_client`, and is declared first so that it is dropped first.
-    bytes: DynFut<Bytes>,
-    _client: Box<ComputeClient<R>>,
-}
-
-impl<R: CubeRuntime> Copy<R> {
-    /// Queues the copy of a contiguous tensor at once, before any later operation.
-    fn new(x: CubeTensor<R>) -> Self {
-        let client = Box::new(x.client.clone());
-        let (shape, strides) = (x.meta.shape().clone(), x.meta.strides().clone());
-        let copy = CopyDescriptor::new(x.handle.binding(), shape, strides, x.dtype.size());
-        let bytes: Pin<Box<dyn Future<Output = Bytes> + Send + '_>> = Box::pin(client.read_tensor_async(vec![copy]));
-        // SAFETY: the future borrows only the client, which stays in its box. The fields' order drops the box after the
-        // future, and `wait` consumes the future before the box is dropped.
-        let bytes =
-            unsafe { std::mem::transmute::<Pin<Box<dyn Future<Output = Bytes> + Send + '_>>, DynFut<Bytes>>(bytes) };
-        Self { bytes, _client: client }
-    }
-
-    /// Waits for a tensor of i32.
-    fn wait(self) -> Vec<i32> {
-        let Self { bytes, _client } = self;
-        let bytes = read_sync(bytes).unwrap_or_else(|error| panic!("cannot read tokens from the device: {error:?}"));
-        bytes[0].as_chunks().0.iter().map(|bytes| i32::from_ne_bytes(*bytes)).collect()
-    }
-}
-
-/// Slot in which an operation stores the copy of its result once it has been executed.
-type Slot<R> = Arc<Mutex<Option<Copy<R>>>>;
-
-fn begin_read<R: CubeRuntime>(x: CubeTensor<R>, slot: &Slot<R>) {
-    *slot.lock().unwrap_or_else(PoisonError::into_inner) = Some(Copy::new(x));
+fn begin_read<R: CubeRuntime>(x: CubeTensor<R>, slot: &Slot) {
+    *slot.lock().unwrap_or_else(PoisonError::into_inner) = Some(queue_read(x));
 }
 
 /// See [`Backend::sample`](crate::Backend::sample).
@@ -527,7 +491,7 @@ where
     let penalised = options.repetition_penalty != 1.0;
     assert!(!penalised || occurred.is_some(), "a repetition penalty needs the tokens that have occurred");
     let client = logits.client.clone();
-    let slot = Slot::<R>::default();
+    let slot = Slot::default();
     let filled = slot.clone();
     let rows = logits.shape()[0];
     let output = ([rows].into(), DType::I32);
@@ -550,14 +514,14 @@ where
             (drawn, None)
         }
     };
-    let take = |slot: &Slot<R>| slot.lock().unwrap_or_else(PoisonError::into_inner).take();
-    let pending = PendingTokens::new(move || {
+    let take = |slot: &Slot| slot.lock().unwrap_or_else(PoisonError::into_inner).take();
+    let pending = PendingRead::new(move || {
         // If the operation has not been executed yet, this executes all queued operations.
         let copy = take(&slot).or_else(|| {
             client.sync(|| ());
             take(&slot)
         });
-        copy.expect("the operation was carried out").wait()
+        block_on(copy.expect("the operation was carried out"))
     });
-    (drawn, occurred, pending)
+    (drawn, occurred, PendingTokens(pending))
 }

@@ -53,7 +53,7 @@ fn counts(value: &Value<Flex>) -> Option<Vec<usize>> {
 fn prepare(attention: Attention, values: &Values<Flex>) -> Option<Prepared> {
     let [q, k, v] = [0, 1, 2].map(|i| values.float(i));
     let (t, s) = (q.layout().shape()[2], k.layout().shape()[2]);
-    if ![q, k, v].into_iter().all(is_f32) || attention.causal && t > s {
+    if values.get(6).is_some() || ![q, k, v].into_iter().all(is_f32) || attention.causal && t > s {
         return None;
     }
     let mask = match values.get(5) {
@@ -114,7 +114,7 @@ pub(super) fn vjp(
     mut grads: Values<Flex>,
     wanted: &Wanted,
 ) -> Values<Flex> {
-    let Some(prepared) = prepare(attention, &residuals).filter(|_| residuals.get(6).is_none()) else {
+    let Some(prepared) = prepare(attention, &residuals).filter(|_| residuals.get(7).is_none()) else {
         return Operation::from(attention).compose_vjp(residuals, grads, wanted);
     };
     let ([q, k, v], grad) = ([0, 1, 2].map(|i| plain(residuals.take_float(i))), plain(grads.take_float(0)));

@@ -43,17 +43,17 @@ pub fn prepare<B: Backend>(work: &Work, place: Place<B>) -> Result<Run, String> 
         Work::Gpt2(text) => {
             let model = Gpt2::init(&config::<Gpt2Config>(&text.config)?, key, device).map_err(text_of)?;
             let (model, ids): (Gpt2<B>, _) = (cast(model, at.dtype), ids(text, &at));
-            place.run(move || model.forward(ids.clone()))
+            place.run(move || model.forward(ids.clone(), None))
         }
         Work::GptNeo(text) => {
             let model = GptNeo::init(&config::<GptNeoConfig>(&text.config)?, key, device).map_err(text_of)?;
             let (model, ids): (GptNeo<B>, _) = (cast(model, at.dtype), ids(text, &at));
-            place.run(move || model.forward(ids.clone()))
+            place.run(move || model.forward(ids.clone(), None))
         }
         Work::Llama(text) => {
             let model = Llama::init(&config::<LlamaConfig>(&text.config)?, key, device).map_err(text_of)?;
             let (model, ids): (Llama<B>, _) = (cast(model, at.dtype), ids(text, &at));
-            place.run(move || model.forward(ids.clone()))
+            place.run(move || model.forward(ids.clone(), None))
         }
         Work::Decode { config: fields, prompt, new_tokens } => {
             let config: Gpt2Config = config(fields)?;
@@ -81,7 +81,7 @@ pub fn prepare<B: Backend>(work: &Work, place: Place<B>) -> Result<Run, String> 
                 at.finish(|| {
                     let model = open::<B>(&path, &at)?;
                     let ids = at.integers::<2>(0, [1, tokens], model.config.vocab_size);
-                    model.forward(ids).into_data();
+                    model.forward(ids, None).into_data();
                     Ok(())
                 })?
             })

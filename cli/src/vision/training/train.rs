@@ -124,7 +124,7 @@ where
     };
     let fitted = fit(model, &optimizer, &data, loss_fn, evaluate, key.fold_in(3), &settings).map_err(failure)?;
     let save = |model: M, directory: &Path| {
-        model.save(directory)?;
+        model.save_pretrained(directory)?;
         let file = directory.join("preprocessor_config.json");
         job.preprocessor.save(&file).map_err(|error| ModelError::Json { file, reason: error.to_string() })
     };

@@ -17,12 +17,15 @@ pub use tokens::TokenHead;
 use burn::tensor::Tensor;
 use grove_backend::Backend;
 use grove_layers::Linear;
-use grove_transform::eval_shape;
 use grove_tree::{Init, Key, Tree};
 use grove_weights::NameMap;
+use serde_json::{Map, Value};
 
-use super::{Bert, BertConfig, Family, names::linear};
-use crate::error::Result;
+use super::{
+    Bert, BertConfig, Family,
+    names::{encoder_below_head, linear},
+};
+use crate::{Pretrained, error::Result};
 
 /// An encoder with a head.
 #[derive(Tree, Clone, Debug)]
@@ -61,30 +64,28 @@ pub trait BertHead<B: Backend>: Tree<B> {
     const CLASS: &'static str;
 }
 
-impl<B: Backend, H: BertHead<B>> WithHead<Bert<B>, H> {
+impl<B: Backend, H: BertHead<B>> Pretrained<B> for WithHead<Bert<B>, H> {
+    type Config = BertConfig;
+
     /// A model with initial weights as published: normal with `initializer_range`, biases 0.
     ///
     /// # Errors
     /// [`ModelError::Config`](crate::ModelError::Config) if the configuration is invalid.
-    pub fn new(config: &BertConfig, init: &Init<B>) -> Result<Self> {
-        let bert = Bert::new(config, H::pooled(config.model_type), &init.named("bert"))?;
+    fn new(config: &BertConfig, init: &Init<B>) -> Result<Self> {
+        let bert = Bert::with_pooler(config, H::pooled(config.model_type), &init.named("bert"))?;
         Ok(Self { bert, head: H::new(config, &init.named("head")) })
     }
 
-    /// A model with initial weights; see [`new`](Self::new).
-    ///
-    /// # Errors
-    /// As [`new`](Self::new).
-    pub fn init(config: &BertConfig, key: Key, device: &B::Device) -> Result<Self> {
-        Self::new(config, &Init::new(key, device))
+    fn config(&self) -> &BertConfig {
+        &self.bert.config
     }
 
-    /// The model without weights: for counting, printing and loading.
-    ///
-    /// # Errors
-    /// As [`new`](Self::new).
-    pub fn skeleton(config: &BertConfig) -> Result<Self> {
-        eval_shape(|init| Self::new(config, init))
+    fn published_names(config: &BertConfig) -> NameMap {
+        H::names(encoder_below_head(config, H::pooled(config.model_type)), config)
+    }
+
+    fn published_config(&self) -> Result<Map<String, Value>> {
+        Ok(self.bert.config.published(H::CLASS))
     }
 }
 

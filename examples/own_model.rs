@@ -1,0 +1,149 @@
+//! A decoder of one's own: its definition, names of its weights in files, training, generation. `cargo run --example
+//! own_model` trains it for some seconds on the bytes of the text that ships with grove.
+
+use clap::Parser;
+use grove::layers::{AttentionMask, KvCache, activation::gelu, attend, split_heads};
+use grove::models::generation::DecodeCache;
+use grove::prelude::*;
+use grove::train::data::{TokenBatch, TokenStream, TokenWindows, epoch};
+use grove::{models::Result, train::token_loss, weights::NameMap};
+use serde::{Deserialize, Serialize};
+
+/// Trains a small decoder on bytes of text, and lets it write.
+#[derive(Parser)]
+#[command(name = "own_model", version)]
+struct Options {
+    /// Directory for the trained model
+    #[arg(long)]
+    output: Option<std::path::PathBuf>,
+    /// Steps of 16 windows of 64 bytes
+    #[arg(long, default_value_t = 100)]
+    steps: usize,
+    /// Print one JSON object at the end
+    #[arg(long)]
+    json: bool,
+}
+
+const WIDTH: usize = 64;
+const HEADS: usize = 4;
+/// The content of `config.json`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+struct Config {
+    layers: usize,
+}
+
+impl PretrainedConfig for Config {}
+
+/// A decoder of bytes. Its output layer is its token embedding, and only the causal mask tells it positions.
+#[derive(Tree, Clone, Debug)]
+struct Decoder<B: Backend> {
+    tokens: Embedding<B>,
+    blocks: Vec<Block<B>>,
+    norm: RmsNorm<B>,
+    #[tree(static)]
+    config: Config,
+}
+
+/// Attention and a feed-forward layer, each added to the residual stream.
+#[derive(Tree, Clone, Debug)]
+struct Block<B: Backend> {
+    norms: [RmsNorm<B>; 2],
+    qkv: Linear<B>,
+    out: Linear<B>,
+    up: Linear<B>,
+    down: Linear<B>,
+}
+
+impl<B: Backend> Block<B> {
+    /// `[b, t, WIDTH]` to the same; with a cache, the positions follow those in it.
+    fn forward(&self, x: Tensor<B, 3>, mask: &AttentionMask<B>, cache: Option<&mut KvCache<B>>) -> Tensor<B, 3> {
+        let [q, k, v] = split_heads(self.qkv.forward(self.norms[0].forward(x.clone())), HEADS);
+        let [k, v] = cache.map_or([k.clone(), v.clone()], |cache| cache.update(k, v));
+        let y = attend(q, k, v, mask, (HEADS as f64 / WIDTH as f64).sqrt(), None); // [b, HEADS, t, WIDTH / HEADS]
+        let x = x + self.out.forward(y.swap_dims(1, 2).flatten(2, 3));
+        x.clone() + self.down.forward(gelu(self.up.forward(self.norms[1].forward(x))))
+    }
+}
+
+impl<B: Backend> Pretrained<B> for Decoder<B> {
+    type Config = Config;
+
+    fn new(config: &Config, init: &Init<B>) -> Result<Self> {
+        let (n, norm) = (WIDTH, || RmsNorm::new(WIDTH, 1e-6, init));
+        let block = |i: usize| {
+            let init = init.named("blocks").fold_in(i as u32);
+            let sizes = [("qkv", n, 3 * n), ("out", n, n), ("up", n, 4 * n), ("down", 4 * n, n)];
+            let [qkv, out, up, down] = sizes.map(|(name, from, to)| Linear::normal(from, to, 0.05, &init.named(name)));
+            Block { norms: [norm(), norm()], qkv, out, up, down }
+        };
+        let tokens = Embedding::normal(256, n, 0.05, &init.named("tokens"));
+        Ok(Self { tokens, blocks: (0..config.layers).map(block).collect(), norm: norm(), config: config.clone() })
+    }
+
+    fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// Names in files, with the paths of their leaves; other leaves have their paths as names.
+    fn published_names(_: &Config) -> NameMap {
+        NameMap::new().rule("wte", "tokens.weight").rule("layer.{i}.{part}.{leaf}", "blocks.{i}.{part}.{leaf}")
+    }
+}
+
+impl<B: Backend> CausalLm<B> for Decoder<B> {
+    type Cache = Vec<KvCache<B>>;
+
+    fn forward_hidden(
+        &self,
+        ids: Tensor<B, 2, Int>,
+        padding: &[usize],
+        cache: Option<&mut Self::Cache>,
+        _: Option<Key>, // of dropout
+    ) -> Tensor<B, 3> {
+        let seen = cache.as_ref().map_or(0, |cache| cache.seen());
+        let mask = AttentionMask::causal(ids.dims()[1], seen, padding, &ids.device());
+        let mut caches = cache.into_iter().flatten();
+        let x = self.tokens.forward(ids); // [b, t, WIDTH]
+        self.norm.forward(self.blocks.iter().fold(x, |x, block| block.forward(x, &mask, caches.next())))
+    }
+
+    fn lm_head(&self, hidden: Tensor<B, 3>) -> Tensor<B, 3> {
+        self.tokens.attend(hidden)
+    }
+
+    fn new_cache(&self, room: usize) -> Self::Cache {
+        vec![KvCache::with_room(room); self.blocks.len()]
+    }
+
+    fn vocab_size(&self) -> usize {
+        256
+    }
+}
+
+fn main() -> std::result::Result<(), Box<dyn std::error::Error>> {
+    let (options, key, device) = (Options::parse(), Key::new(0), Default::default());
+    let bytes = std::fs::read("models/assets/gpt2-austen/held_out.txt")?;
+    let (text, rest) = TokenStream::new(bytes.into_iter().map(u32::from).collect()).split(0.1)?;
+    let data = TokenWindows::new(text, 64, 16, Some(key.fold_in(0)))?;
+    let mut model = Decoder::<Flex>::init(&Config { layers: 2 }, key.fold_in(1), &device)?;
+    let optimizer = adamw(3e-3, Adamw::default());
+    let mut state = optimizer.init(&model);
+    let loss = |model: Decoder<Autodiff<Flex>>, batch: &TokenBatch, key: Key| {
+        model.next_token_loss(batch.inputs(&device), batch.targets(&device), Some(key))
+    };
+    let step = train_step(loss, &optimizer);
+    for (i, batch) in (0..).flat_map(|pass| epoch(&data, pass)).take(options.steps).enumerate() {
+        (model, state, _) = step(model, state, &batch?, key.fold_in(2).fold_in(i as u32));
+    }
+    let (loss, _) = token_loss(&rest, 64, 16, &device, |ids, next| model.next_token_loss(ids, next, None), |_| ());
+    if let Some(directory) = &options.output {
+        model.save_pretrained(directory)?; // `Decoder::from_path` or `from_pretrained` loads it
+    }
+    let written = model.generate(&[b"She was ".map(u32::from).to_vec()], &GenerateOptions::default(), |_, _| true)?;
+    let text: String = written[0].ids.iter().map(|&byte| byte as u8 as char).collect();
+    match options.json {
+        true => println!("{}", serde_json::json!({ "held_out_loss": loss, "text": text })),
+        false => println!("She was {text}\n[held-out text: {loss:.3} nats a byte after {} steps]", options.steps),
+    }
+    Ok(())
+}

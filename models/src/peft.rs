@@ -1,0 +1,318 @@
+//! LoRA adapters in the files of Hugging Face's peft: `adapter_config.json` and `adapter_model.safetensors`.
+//!
+//! Adapters belong to any model with a map of published names. peft stores `A` as `[rank, in]` and `B` as `[out, rank]`,
+//! for transformers' `Conv1D` (GPT-2) too, so that the option `fan_in_fan_out` does not matter for reading.
+//!
+//! ```no_run
+//! use grove_layers::lora;
+//! use grove_models::{Gpt2, gpt2, peft};
+//! # type B = burn_flex::Flex;
+//! let model = Gpt2::<B>::from_pretrained("openai-community/gpt2", &Default::default())?;
+//! let names = gpt2::published_names();
+//! let model = peft::load_adapters(model, &names, "adapters")?;
+//! peft::save_adapters(&model, &names, "transformer.", Some("openai-community/gpt2"), "copy")?;
+//! let model = lora::merge(model);
+//! # Ok::<(), grove_models::ModelError>(())
+//! ```
+
+use burn::tensor::Tensor;
+use grove_backend::Backend;
+use grove_layers::{Linear, Lora, lora::LoraError};
+use grove_tree::{Array, NamedLeaves, Tree, layers_mut};
+use grove_weights::{Checkpoint, NameMap, Step, save_tree};
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+};
+
+use crate::{
+    error::{ModelError, Result},
+    pretrained::{read_json, write_json},
+};
+
+const CONFIG: &str = "adapter_config.json";
+const WEIGHTS: &str = "adapter_model.safetensors";
+/// PyTorch's format, of older versions of peft.
+const PYTORCH_WEIGHTS: &str = "adapter_model.bin";
+/// Prefix of the names of all modules, by the classes around the model.
+const ROOT: &str = "base_model.model.";
+const PARTS: [&str; 2] = [".lora_A.weight", ".lora_B.weight"];
+
+/// The fields of `adapter_config.json` that decide about values.
+#[derive(Deserialize)]
+struct AdapterConfig {
+    peft_type: String,
+    lora_alpha: f64,
+    #[serde(default)]
+    use_rslora: bool,
+    #[serde(default)]
+    alpha_pattern: Option<BTreeMap<String, f64>>,
+    #[serde(default)]
+    init_lora_weights: Value,
+    #[serde(flatten)]
+    other: Map<String, Value>,
+}
+
+/// Fields that, unless empty, change the model in a way that [`Lora`] does not have.
+const UNSUPPORTED: [&str; 13] = [
+    "alora_invocation_tokens",
+    "arrow_config",
+    "kasa_config",
+    "layer_replication",
+    "lora_bias",
+    "modules_to_save",
+    "monteclora_config",
+    "target_parameters",
+    "trainable_token_indices",
+    "use_bdlora",
+    "use_dora",
+    "use_qalora",
+    "velora_config",
+];
+
+/// Initialisations that leave the model's own weights unchanged; `true` and `false` do too.
+const INITIALISATIONS: [&str; 3] = ["eva", "gaussian", "orthogonal"];
+
+impl AdapterConfig {
+    /// Reads and checks the file.
+    fn read(file: &Path) -> Result<Self> {
+        let config: Self = read_json(file)?;
+        let wrong = |reason: String| Err(ModelError::Adapter { file: file.into(), reason });
+        if config.peft_type != "LORA" {
+            return wrong(format!("peft_type is {}; only LORA is supported", config.peft_type));
+        }
+        let bias = config.other.get("bias").and_then(Value::as_str).unwrap_or("none");
+        if bias != "none" {
+            return wrong(format!("bias is {bias}; only none is supported: merge the adapters with peft"));
+        }
+        for field in UNSUPPORTED {
+            let value = config.other.get(field).unwrap_or(&Value::Null);
+            if !is_empty(value) {
+                return wrong(format!("{field} is {value}, which is not supported: merge the adapters with peft"));
+            }
+        }
+        match &config.init_lora_weights {
+            Value::String(name) if !INITIALISATIONS.contains(&&**name) => wrong(format!(
+                "init_lora_weights is {name}, which changes the model's own weights: convert the adapters with peft's \
+                 path_initial_model_for_weight_conversion"
+            )),
+            _ => Ok(config),
+        }
+    }
+
+    /// The factor of a module's update of this rank.
+    fn scale(&self, file: &Path, module: &str, rank: usize) -> Result<f64> {
+        let mut alpha = None;
+        for (pattern, value) in self.alpha_pattern.iter().flatten() {
+            if !fits(file, pattern, module)? {
+                continue;
+            }
+            if *alpha.get_or_insert(*value) != *value {
+                let reason = format!("several patterns of alpha_pattern fit {module}");
+                return Err(ModelError::Adapter { file: file.into(), reason });
+            }
+        }
+        let divisor = if self.use_rslora { (rank as f64).sqrt() } else { rank as f64 };
+        Ok(alpha.unwrap_or(self.lora_alpha) / divisor)
+    }
+}
+
+/// True for the values of an option that is not used.
+fn is_empty(value: &Value) -> bool {
+    match value {
+        Value::Null | Value::Bool(false) => true,
+        Value::Array(items) => items.is_empty(),
+        Value::Object(fields) => fields.is_empty(),
+        _ => false,
+    }
+}
+
+/// Returns true if a pattern of peft fits a module: the whole name, or its last segments. Of regular expressions, `^` at the
+/// start and escaped points are supported.
+fn fits(file: &Path, pattern: &str, module: &str) -> Result<bool> {
+    let (whole, name) = match pattern.strip_prefix('^') {
+        Some(name) => (true, name),
+        None => (false, pattern),
+    };
+    let name = name.replace("\\.", ".");
+    if name.contains(|c| "\\^$*+?()[]{}|".contains(c)) {
+        let reason =
+            format!("the pattern {pattern} of alpha_pattern is a regular expression; write the modules' names");
+        return Err(ModelError::Adapter { file: file.into(), reason });
+    }
+    let ends = || module.strip_suffix(&name).is_some_and(|before| before.ends_with('.'));
+    Ok(module == name || !whole && ends())
+}
+
+/// The published name of the module of a linear layer, and true if its weight is stored as `[in, out]`.
+fn module(names: &NameMap, path: &str) -> Option<(String, bool)> {
+    let path = if path.is_empty() { "weight".to_owned() } else { format!("{path}.weight") };
+    let (name, steps) = names.saved(&path)?;
+    Some((name.strip_suffix(".weight")?.to_owned(), !steps.contains(&Step::Transpose)))
+}
+
+/// Adds the adapters in a directory to a model, which must have none. `names` are the model's published names, as for
+/// loading its weights.
+///
+/// # Errors
+/// The error names the file: it cannot be read; its adapters are of another kind, have another shape, or belong to layers
+/// that the model does not have.
+pub fn load_adapters<B: Backend, M: Tree<B>>(mut model: M, names: &NameMap, directory: impl AsRef<Path>) -> Result<M> {
+    let directory = directory.as_ref();
+    let config_file = directory.join(CONFIG);
+    let config = AdapterConfig::read(&config_file)?;
+    let [file, older] = [WEIGHTS, PYTORCH_WEIGHTS].map(|name| directory.join(name));
+    let file = if !file.exists() && older.exists() { older } else { file };
+    let adapters = Adapters { checkpoint: Checkpoint::open(&file)?, file };
+    let mut modules = adapters.modules(names)?;
+    let mut result = Ok(());
+    layers_mut::<B, _, Linear<B>>(&mut model, |path, linear| {
+        let Some((name, _)) = module(names, path.as_str()).filter(|_| result.is_ok()) else { return };
+        let Some(name) = modules.remove(names.bare(&name)) else { return };
+        let lora = |linear: &Linear<B>| {
+            if linear.low_rank.is_some() {
+                return Err(LoraError::Adapted { path: path.to_string() }.into());
+            }
+            adapters.lora(&name, linear, |rank| config.scale(&config_file, &name, rank))
+        };
+        match lora(linear) {
+            Ok(lora) => linear.low_rank = Some(lora),
+            Err(error) => result = Err(error),
+        }
+    });
+    result?;
+    match modules.into_values().next() {
+        Some(name) => Err(adapters.error(format!(
+            "it has adapters of {name}, and the model has no such linear layer: load the adapters into the model that \
+             they were trained on"
+        ))),
+        None => Ok(model),
+    }
+}
+
+/// An open file of adapters.
+struct Adapters {
+    checkpoint: Checkpoint,
+    file: PathBuf,
+}
+
+impl Adapters {
+    fn error(&self, reason: String) -> ModelError {
+        ModelError::Adapter { file: self.file.clone(), reason }
+    }
+
+    /// The modules that have adapters: names without the model's optional prefixes, and full names.
+    fn modules(&self, names: &NameMap) -> Result<BTreeMap<String, String>> {
+        let module = |tensor: &str| {
+            let name = tensor.strip_prefix(ROOT)?;
+            let module = PARTS.iter().find_map(|part| name.strip_suffix(part))?;
+            Some((names.bare(module).to_owned(), module.to_owned()))
+        };
+        let unknown = |tensor: &str| {
+            self.error(format!("the tensor {tensor} belongs to no LoRA adapter of a linear layer: merge it with peft"))
+        };
+        self.checkpoint.names().map(|tensor| module(tensor).ok_or_else(|| unknown(tensor))).collect()
+    }
+
+    /// Reads the adapter of a layer.
+    fn lora<B: Backend>(
+        &self,
+        module: &str,
+        linear: &Linear<B>,
+        scale: impl Fn(usize) -> Result<f64>,
+    ) -> Result<Lora<B>> {
+        let (device, dtype) = (linear.weight.val().device(), linear.weight.dtype());
+        let [a, b] = PARTS.map(|part| {
+            let data = self.checkpoint.tensor(&format!("{ROOT}{module}{part}"))?;
+            Ok::<_, ModelError>(data.convert_dtype(dtype))
+        });
+        let (a, b) = (a?, b?);
+        let [inputs, outputs] = linear.weight.shape();
+        let rank = a.shape.first().copied().unwrap_or_default();
+        if rank == 0 || a.shape[..] != [rank, inputs] || b.shape[..] != [outputs, rank] {
+            let (a, b) = (&a.shape, &b.shape);
+            return Err(self.error(format!(
+                "lora_A and lora_B of {module} have the shapes {a:?} and {b:?}; the layer needs [rank, {inputs}] and \
+                 [{outputs}, rank]"
+            )));
+        }
+        let [a, b] = [a, b].map(|data| Array::new(Tensor::<B, 2>::from_data(data, (&device, dtype)).transpose()));
+        Ok(Lora { a, b, scale: scale(rank)? })
+    }
+}
+
+/// Rank and alpha of an adapter.
+type Size = (usize, f64);
+
+/// Writes the adapters of a model, so that peft loads them. `names` are the model's published names. `prefix` is put before
+/// those that do not begin with it, as the class of transformers that is adapted has it: `"transformer."` for
+/// `GPT2LMHeadModel`; empty if the published names are complete. `base` is the directory or hub id of the model without
+/// adapters.
+///
+/// # Errors
+/// [`ModelError::Adapter`] if the model has no adapters, or one of a layer without a published name of its own; a file
+/// cannot be written.
+pub fn save_adapters<B: Backend, M: Tree<B>>(
+    model: &M,
+    names: &NameMap,
+    prefix: &str,
+    base: Option<&str>,
+    directory: impl AsRef<Path>,
+) -> Result<()> {
+    let directory = directory.as_ref();
+    let wrong = |reason: String| ModelError::Adapter { file: directory.into(), reason };
+    let (mut tensors, mut sizes, mut conv1d) = (NamedLeaves::new(), BTreeMap::new(), false);
+    let mut nameless = None;
+    layers_mut::<B, _, Linear<B>>(&mut model.clone(), |path, linear| {
+        let Some(lora) = &linear.low_rank else { return };
+        let Some((name, is_conv1d)) = module(names, path.as_str()) else {
+            nameless.get_or_insert_with(|| path.to_string());
+            return;
+        };
+        let name = if name.starts_with(prefix) { name } else { format!("{prefix}{name}") };
+        for (part, array) in PARTS.iter().zip([&lora.a, &lora.b]) {
+            tensors.insert(format!("{ROOT}{name}{part}"), Array::<B, 2>::new(array.val().transpose()).into_any());
+        }
+        let rank = lora.a.shape()[1];
+        sizes.insert(name, (rank, lora.scale * rank as f64));
+        conv1d |= is_conv1d;
+    });
+    if let Some(path) = nameless {
+        return Err(wrong(format!("the adapter of `{path}` has no published name, so that peft cannot read it")));
+    }
+    let Some(&size) = sizes.values().next() else {
+        return Err(wrong("the model has no adapters to save: add them with `lora::add`".into()));
+    };
+    std::fs::create_dir_all(directory).map_err(|source| ModelError::Io { file: directory.into(), source })?;
+    save_tree(&tensors, directory.join(WEIGHTS))?;
+    write_json(&directory.join(CONFIG), &config(&sizes, size, conv1d, base))
+}
+
+/// The content of `adapter_config.json`. Modules of another size than the first have patterns of their own.
+fn config(sizes: &BTreeMap<String, Size>, (rank, alpha): Size, conv1d: bool, base: Option<&str>) -> Value {
+    let pattern = |name: &String| format!("^{}", name.replace('.', "\\."));
+    let ranks: BTreeMap<String, usize> =
+        sizes.iter().filter(|(_, size)| size.0 != rank).map(|(name, size)| (pattern(name), size.0)).collect();
+    let alphas: BTreeMap<String, f64> =
+        sizes.iter().filter(|(_, size)| size.1 != alpha).map(|(name, size)| (pattern(name), size.1)).collect();
+    json!({
+        "peft_type": "LORA",
+        "task_type": null,
+        "base_model_name_or_path": base,
+        "inference_mode": true,
+        "r": rank,
+        "lora_alpha": alpha,
+        "lora_dropout": 0.0,
+        "use_rslora": false,
+        "use_dora": false,
+        "bias": "none",
+        "fan_in_fan_out": conv1d,
+        "init_lora_weights": true,
+        "modules_to_save": null,
+        "target_modules": sizes.keys().collect::<Vec<_>>(),
+        "rank_pattern": ranks,
+        "alpha_pattern": alphas,
+    })
+}

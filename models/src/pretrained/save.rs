@@ -1,0 +1,67 @@
+//! Writing a model as other libraries read it.
+
+use burn::tensor::{DType, TensorData};
+use grove_backend::Backend;
+use grove_tree::{AnyArray, Path as TreePath, Tree};
+use grove_weights::{NameMap, SaveOptions, save_model};
+use serde_json::{Map, Value};
+use std::{collections::BTreeMap, path::Path};
+
+use super::json::write_json;
+use crate::error::{ModelError, Result};
+
+/// Writes a model's weights under their published names, and its `config.json`, which names the type that they have.
+/// `constants` are tensors that the library reading the file expects and no leaf holds.
+pub(super) fn save<B: Backend, M: Tree<B>>(
+    model: &M,
+    config: Map<String, Value>,
+    names: &NameMap,
+    directory: &Path,
+    constants: BTreeMap<String, TensorData>,
+) -> Result<()> {
+    let config = described(model, config)?;
+    std::fs::create_dir_all(directory).map_err(|source| ModelError::Io { file: directory.into(), source })?;
+    save_model(model, names, directory, &SaveOptions { constants, ..SaveOptions::default() })?;
+    write_json(&directory.join("config.json"), &config)
+}
+
+/// Returns a configuration with the dtype of the model's matrices, under transformers' names (`torch_dtype` until its
+/// version 4). It is written if the configuration named one already, or if it is not f32, the default.
+///
+/// # Errors
+/// [`ModelError::UnmergedAdapters`].
+fn described<B: Backend, M: Tree<B>>(model: &M, mut config: Map<String, Value>) -> Result<Map<String, Value>> {
+    let mut bytes: BTreeMap<&str, usize> = BTreeMap::new();
+    let mut adapter = None;
+    model.visit(&mut TreePath::root(), &mut |path: &TreePath, leaf: &AnyArray<B>| {
+        if path.as_str().split('.').any(|name| name == "low_rank") {
+            adapter.get_or_insert_with(|| path.to_string());
+        }
+        if let Some(name) = torch_name(leaf.dtype()).filter(|_| !path.is_buffer()) {
+            *bytes.entry(name).or_default() += leaf.len() * leaf.dtype().size();
+        }
+    });
+    if let Some(path) = adapter {
+        return Err(ModelError::UnmergedAdapters { path });
+    }
+    let Some((dtype, _)) = bytes.into_iter().max_by_key(|(_, bytes)| *bytes) else { return Ok(config) };
+    let named = ["dtype", "torch_dtype"].map(|key| (key, config.contains_key(key)));
+    for (key, _) in named.iter().filter(|(_, named)| *named) {
+        config.insert((*key).into(), dtype.into());
+    }
+    if dtype != "float32" && named.iter().all(|(_, named)| !named) {
+        config.insert("dtype".into(), dtype.into());
+    }
+    Ok(config)
+}
+
+/// PyTorch's name of a floating-point type.
+fn torch_name(dtype: DType) -> Option<&'static str> {
+    match dtype {
+        DType::F64 => Some("float64"),
+        DType::F32 | DType::Flex32 => Some("float32"),
+        DType::F16 => Some("float16"),
+        DType::BF16 => Some("bfloat16"),
+        _ => None,
+    }
+}

@@ -1,0 +1,74 @@
+use burn::tensor::{Int, Tensor, TensorData};
+use grove_backend::Backend;
+use grove_layers::{
+    dropout,
+    rnn::{PackedSequence, Packing},
+};
+use grove_tree::{Array, Key, Tree};
+
+use super::{RnnLm, RnnState, pack::embed};
+use crate::generation::{DecodeCache, part_keys};
+
+/// State of a language model between positions.
+#[derive(Tree, Clone, Debug)]
+pub struct RnnCache<B: Backend> {
+    /// The layers' state; `None` before the first position.
+    pub state: Option<RnnState<B>>,
+    /// Positions read, padding included.
+    pub seen: usize,
+}
+
+impl<B: Backend> DecodeCache<B> for RnnCache<B> {
+    fn seen(&self) -> usize {
+        self.seen
+    }
+
+    /// Earlier states are not held.
+    fn truncate(self, len: usize) -> Option<Self> {
+        (len == self.seen).then_some(self)
+    }
+}
+
+impl<B: Backend> RnnLm<B> {
+    /// Reads rows that begin with `pad[row]` padding positions each. Padding leaves the state unchanged. A row may
+    /// consist of padding alone.
+    ///
+    /// # Shapes
+    /// - ids `[b, t]`
+    /// - output `[b, t, hidden_size]`
+    pub(super) fn skip_padding(
+        &self,
+        ids: Tensor<B, 2, Int>,
+        pad: &[usize],
+        state: Option<RnnState<B>>,
+        key: Option<Key>,
+    ) -> (Tensor<B, 3>, RnnState<B>) {
+        let ([b, t], n, device) = (ids.dims(), self.config.hidden_size, ids.device());
+        let [key_in, key_rnn, key_out] = part_keys(key);
+        let integers = |values: Vec<i64>| {
+            let count = values.len();
+            Tensor::<B, 1, Int>::from_data(TensorData::new(values, [count]), &device)
+        };
+        // A sequence has at least one step: that of a row of padding alone is undone below.
+        let lengths: Vec<usize> = pad.iter().map(|&pad| (t - pad).max(1)).collect();
+        let packing = Packing::new(&lengths, false).expect("every row has at least one step");
+        let rows: Vec<i64> = packing.positions().map(|(i, step)| (i * t + t - lengths[i] + step) as i64).collect();
+        let mut packed_rows = vec![0; b * t];
+        rows.iter().enumerate().for_each(|(row, &position)| packed_rows[position as usize] = row as i64);
+        let x = embed(&self.encoder, ids.reshape([b * t]).select(0, integers(rows))); // [rows, embedding_size]
+        let x = PackedSequence { data: Array::new(dropout(x, self.config.dropout, key_in)), packing };
+        let (y, after) = self.rnn.forward_packed(&x, state, key_rnn); // [rows, hidden_size]
+        let hidden = dropout(y.data.val(), self.config.dropout, key_out).select(0, integers(packed_rows));
+        let hidden = hidden.reshape([b, t, n]);
+        if pad.iter().all(|&pad| pad < t) {
+            return (hidden, after);
+        }
+        // Rows that have read no token yet keep the initial state, which is zeros.
+        let untouched = integers(pad.iter().map(|&pad| (t - pad) as i64).collect()).equal_elem(0); // [b]
+        let clear = |x: Array<B, 3>| {
+            let untouched = untouched.clone().reshape([1, b, 1]).expand(x.shape());
+            Array::new(x.val().mask_fill(untouched, 0.0))
+        };
+        (hidden, RnnState { h: clear(after.h), c: after.c.map(clear) })
+    }
+}
