@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Greedy decoding of a quantised LLaMA at batch 1: llama.cpp, candle and grove in turn on this machine; prints a Markdown
+# Greedy decoding of a quantized LLaMA at batch 1: llama.cpp, candle and grove in turn on this machine; prints a Markdown
 # table of medians.
 #
 #   benches/llama_decode.sh MODEL.gguf

@@ -4,7 +4,7 @@ use clap::Parser;
 use grove::{
     models::generation::{check_prompt, generate_with_draft, score_text},
     prelude::*,
-    weights::Wanted,
+    weights::FilePatterns,
 };
 use grove_cli::{
     DeviceArgs, Exit, failure, finish,
@@ -47,7 +47,7 @@ impl Program for Run<'_> {
             return print_summary_of::<B, Gpt2s>(self.0);
         }
         // The model's directory, downloaded where it is a hub id.
-        let path = resolve(model.as_deref(), Gpt2s::SHIPS, &Wanted::model())?;
+        let path = resolve(model.as_deref(), Gpt2s::SHIPS, &FilePatterns::model())?;
         // The prompt by the model's tokenizer, and settings completed by its generation_config.json.
         let prompt = Prompt::read(generation, &path)?;
 
@@ -65,7 +65,7 @@ impl Program for Run<'_> {
         check_prompt(&model, &prompt.ids).map_err(failure)?;
         // A smaller model that proposes what comes next.
         let small = match &draft.draft {
-            Some(draft) => Some(load(&resolve(Some(draft), "", &Wanted::model())?)?),
+            Some(draft) => Some(load(&resolve(Some(draft), "", &FilePatterns::model())?)?),
             None => None,
         };
         // Each token is handed to `show`, which tells whether to go on.

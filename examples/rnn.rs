@@ -4,7 +4,7 @@ use clap::Parser;
 use grove::{
     models::{RnnLm, RnnLmConfig},
     prelude::*,
-    weights::Wanted,
+    weights::FilePatterns,
 };
 use grove_cli::{
     DeviceArgs, Exit, failure, finish,
@@ -66,12 +66,12 @@ impl Program for Run<'_> {
             return compare.run::<B>(*dtype, generation.seed, generation.json, &device);
         }
         if *summary {
-            let path = resolve(model.as_deref(), SHIPPED, &Wanted::files(["config.json"]))?;
+            let path = resolve(model.as_deref(), SHIPPED, &FilePatterns::files(["config.json"]))?;
             let config = RnnLmConfig::beside(path).map_err(failure)?;
             let skeleton = RnnLm::<B>::skeleton(&config).map_err(failure)?;
             return print_summary(generation, &skeleton, tree::count_params(&skeleton), None);
         }
-        let path = resolve(model.as_deref(), SHIPPED, &Wanted::model())?;
+        let path = resolve(model.as_deref(), SHIPPED, &FilePatterns::model())?;
         let load = || Ok(RnnLm::<B>::from_path(&path, &device, Some((*dtype).into())).map_err(failure)?.0);
         generation::run(generation, &path, load)
     }

@@ -27,7 +27,7 @@ pub use grove_train as train;
 pub use grove_transform as transform;
 /// Trees of arrays, and keys.
 pub use grove_tree as tree;
-/// Checkpoints and the hub.
+/// CheckpointManager and the hub.
 pub use grove_weights as weights;
 
 pub use burn::tensor;

@@ -70,7 +70,7 @@ fn texts_of_unknown_signs_have_nothing_to_mask() {
     let place = Place::new();
     let model = pretrained(&place);
     let mixed = place.write("mixed.txt", "☃☃\nthe cat sings by the river\n☃\n");
-    let options = ["--batch-size", "1", "--steps", "4", "--held-out-part", "0", "--json"];
+    let options = ["--batch-size", "1", "--steps", "4", "--val-fraction", "0", "--json"];
     assert_eq!(TRAIN.json(&[&["--model", &model, "--data", &mixed], &options[..]].concat())["steps"], 4);
     let unknown = place.write("unknown.txt", "☃☃\n");
     TRAIN.assert_refused(&["--model", &model, "--data", &unknown], 1, &["no text", "masked"]);
@@ -103,7 +103,7 @@ fn a_classifier_is_tuned_in_every_way_and_used() {
         format!(r#"{{"class": "{label}", "first": "{text}", "second": "indeed"}}"#) + "\n"
     });
     let tune = |data: &str, run: &str, more: &[&str]| {
-        let settings = ["--held-out-part", "0.25", "--batch-size", "8", "--epochs", "8", "--json"];
+        let settings = ["--val-fraction", "0.25", "--batch-size", "8", "--epochs", "8", "--json"];
         let made =
             FINETUNE.json(&[&["--model", &model, "--data", data, "--output", run], &settings[..], more].concat());
         assert_eq!(made["ended"], "finished", "{made}");
@@ -200,7 +200,7 @@ fn labelled_texts_that_cannot_be_used() {
     FINETUNE.assert_refused(&["--model", &model, "--data", &seen, "--held-out", &unseen], 1, &words);
     let usage = |more: &[&str], words: &[&str]| {
         FINETUNE.assert_fails(
-            &[&["--model", &model, "--data", &seen, "--held-out-part", "0.4"], more].concat(),
+            &[&["--model", &model, "--data", &seen, "--val-fraction", "0.4"], more].concat(),
             2,
             words,
         );
@@ -220,20 +220,20 @@ fn labelled_texts_that_cannot_be_used() {
         ("tabs.txt", "tab", "text\tlabel\n\"so\tgood\nbad, bad\tbad\nfine\tgood\nawful\tbad\n"),
     ] {
         let data = place.write(name, content);
-        let options = ["--delimiter", delimiter, "--held-out-part", "0.5", "--steps", "1", "--json"];
+        let options = ["--delimiter", delimiter, "--val-fraction", "0.5", "--steps", "1", "--json"];
         let made = FINETUNE.json(&[&["--model", &model, "--data", &data], &options[..]].concat());
         assert_eq!((&made["evaluation"]["texts"], &made["steps"]), (&2.into(), &1.into()), "{name}: {made}");
     }
     // Nothing of a class with one text is held out, which is said, and does not count.
     let rare = place.write("rare.csv", "text,label\nfine,good\nnice,good\nbad,bad\nawful,bad\nso so,middling\n");
-    let options = ["--held-out-part", "0.5", "--steps", "1", "--json"];
+    let options = ["--val-fraction", "0.5", "--steps", "1", "--json"];
     let output = FINETUNE.run(&[&["--model", &model, "--data", &rare], &options[..]].concat(), "");
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(output.status.success() && said.contains("no example of these classes: middling"), "{said}");
     // A text of 100,000 words is cut, and said to be.
     let long = format!("text,label\n{},good\nbad,bad\nfine,good\nawful,bad\n", "cat ".repeat(100_000));
     let long = place.write("long.csv", long);
-    let options = ["--held-out-part", "0", "--steps", "1", "--json"];
+    let options = ["--val-fraction", "0", "--steps", "1", "--json"];
     let output = FINETUNE.run(&[&["--model", &model, "--data", &long], &options[..]].concat(), "");
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(output.status.success() && said.contains("1 texts are cut"), "{said}");

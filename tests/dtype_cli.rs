@@ -119,7 +119,7 @@ fn encoders_are_trained_and_used() {
     in_every_dtype("train_bert", &[&data[..], &sizes].concat(), "held_out_loss", 0.02);
 
     let texts = place.labelled("texts.tsv", |label, text| format!("{label}\t{text}\n"));
-    let columns = ["--no-header", "--label-column", "1", "--text-column", "2", "--held-out-part", "0.25"];
+    let columns = ["--no-header", "--label-column", "1", "--text-column", "2", "--val-fraction", "0.25"];
     let settings = ["--data", &texts, "--steps", "6", "--batch-size", "8"];
     in_every_dtype("finetune_bert", &[&settings[..], &columns].concat(), "held_out_loss", 0.05);
     let tuned = place.named("tuned");
@@ -169,7 +169,7 @@ fn image_classifiers_are_trained() {
     }
     let data = place.named("images");
     let sizes = ["--image-size", "16", "--channels", "4,8", "--depths", "1,1", "--hidden-size", "16", "--layers", "1"];
-    let data = ["--data", &data, "--augment", "none", "--batch-size", "8", "--held-out-part", "0.25"];
+    let data = ["--data", &data, "--augment", "none", "--batch-size", "8", "--val-fraction", "0.25"];
     for arch in ["resnet", "vit"] {
         let run = place.named(arch);
         let train = [&data[..], &sizes, &["--arch", arch, "--steps", "6"]].concat();

@@ -93,7 +93,7 @@ fn a_published_size_is_summarised() {
     );
     // Values of the blocks by the file's own table, not their bytes.
     for file in ["gguf/q8_0.gguf", "gguf/q4_k_q5_k.gguf", "gguf/f16.gguf"] {
-        let checkpoint = grove::weights::Checkpoint::open(llama(file)).expect("a fixture");
+        let checkpoint = grove::weights::TensorFiles::open(llama(file)).expect("a fixture");
         let values = |name: &str| checkpoint.info(name).expect("listed").shape.iter().product::<usize>();
         let names = checkpoint.names().filter(|name| !name.contains("rope_freqs"));
         let table = LLAMA.json(&["--model", &llama(file), "--summary", "--json"]);
@@ -101,7 +101,7 @@ fn a_published_size_is_summarised() {
     }
     let table = LLAMA.run(&["--model", &llama("gguf/q8_0.gguf"), "--summary"], "");
     let table = String::from_utf8_lossy(&table.stdout).into_owned();
-    assert!(table.contains("parameters, counting those in quantised blocks"), "{table}");
+    assert!(table.contains("parameters, counting those in quantized blocks"), "{table}");
     let table = GPT_NEO.json(&["--model", "gpt-neo-1.3B", "--summary", "--json"]);
     assert_eq!(table["parameters"], 1_315_575_808u64);
 }

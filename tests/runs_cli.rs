@@ -111,11 +111,11 @@ fn classifiers_and_encoders_are_resumed_as_they_began() {
     other_settings(
         Example("train_bert"),
         &base,
-        &[(&["--mask", "0.3"], "mask was 0.15 and is 0.3"), (&["--held-out-part", "0.2"], "data was ")],
+        &[(&["--mask", "0.3"], "mask was 0.15 and is 0.3"), (&["--val-fraction", "0.2"], "data was ")],
     );
 
     let run = place.named("tuned");
-    let base = ["--output", &run, "--batch-size", "8", "--max-length", "16", "--held-out-part", "0.5"];
+    let base = ["--output", &run, "--batch-size", "8", "--max-length", "16", "--val-fraction", "0.5"];
     other_settings(
         Example("finetune_bert"),
         &base,
@@ -165,7 +165,7 @@ fn steps_that_are_not_numbers_can_be_left_out() {
     let other = place.named("other");
     let base =
         [&["--data", &book, "--output", &other, "--steps", "6", "--log-every", "1"], &TINY[..], &diverging].concat();
-    let more = ["--skip-non-finite", "9", "--held-out-part", "0", "--json"];
+    let more = ["--skip-non-finite", "9", "--val-fraction", "0", "--json"];
     let made = GPT2.json(&[&base[..], &more].concat());
     assert_eq!((&made["steps"], &made["skipped_steps"]), (&6.into(), &5.into()), "{made}");
     let log = fs::read_to_string(place.path("other/metrics.jsonl")).expect("the log");

@@ -218,7 +218,7 @@ fn a_fine_tuned_model_keeps_its_tokenizer_and_learns_its_own_end() {
     let evaluated = train.json(&[&data[..], &["--evaluate"]].concat());
     assert_eq!(evaluated["tokens"], lines[0].len() + lines[1].len() + 2 - 1);
     let run = place.named("run");
-    let options = ["--output", &run, "--steps", "1", "--batch-size", "1", "--held-out-part", "0"];
+    let options = ["--output", &run, "--steps", "1", "--batch-size", "1", "--val-fraction", "0"];
     train.json(&[&data[..], &options].concat());
     for name in ["tokenizer.json", "tokenizer_config.json", "generation_config.json"] {
         let saved = fs::read(place.path("run/model").join(name)).expect("kept");

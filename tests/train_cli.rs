@@ -406,7 +406,7 @@ fn wrong_usage_has_status_two() {
         ("--weight-decay", "-0.1"),
         ("--dropout", "1"),
         ("--ema", "1.5"),
-        ("--held-out-part", "1"),
+        ("--val-fraction", "1"),
         ("--batch-size", "0"),
         ("--accumulate", "0"),
         ("--context", "0"),
@@ -429,7 +429,7 @@ fn wrong_usage_has_status_two() {
     refused(&["--n-embd", "18446744073709551615", "--n-head", "1"], &["n_embd", "2^28"]);
     refused(&["--epochs", "2"], &["--steps", "--epochs"]);
     refused(&["--resume"], &["--output"]);
-    refused(&["--patience", "3", "--held-out-part", "0"], &["--patience", "--held-out-part"]);
+    refused(&["--patience", "3", "--val-fraction", "0"], &["--patience", "--val-fraction"]);
     refused(&["--model", &fixture("tiny_text"), "--n-embd", "32"], &["--model", "--n-embd"]);
     refused(&["--model", &fixture("tiny_text"), "--context", "97"], &["--context is 97", "96 positions"]);
     TRAIN.assert_refused(&["--evaluate"], 2, &["--model"]);
@@ -461,7 +461,7 @@ fn texts_that_cannot_be_trained_on() {
     TRAIN.assert_refused(&[&all, &large[..]].concat(), 1, &["batch of 100000 is larger than the data", "at most"]);
     let empty = place.path("empty.txt");
     TRAIN.assert_refused(&[&all, &TINY[..], &["--held-out", text(&empty)]].concat(), 1, &["empty.txt"]);
-    let part = ["--held-out-part", "1e-9"];
+    let part = ["--val-fraction", "1e-9"];
     TRAIN.assert_refused(&[&all, &TINY[..], &part].concat(), 1, &["held-out text has 0 tokens", "at least 2"]);
     assert!(!run.exists(), "refused before anything was written");
 

@@ -105,7 +105,7 @@ fn a_resnet_is_trained_and_used_and_tuned() {
         fs::create_dir_all(directory).expect("a directory");
         save_png(&picture(true, 1, 16), directory.join("1.png")).expect("written");
     }
-    let arguments = ["--evaluate", "--model", &model, "--data", &place.named("other"), "--held-out-part", "0"];
+    let arguments = ["--evaluate", "--model", &model, "--data", &place.named("other"), "--val-fraction", "0"];
     FINETUNE.assert_refused(&arguments, 1, &["2 classes", "does not know down, up"]);
 }
 

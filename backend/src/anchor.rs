@@ -8,7 +8,7 @@ use burn::tensor::{Bool, Int, Tensor, TensorData, activation, backend::AutodiffB
 use burn_autodiff::Autodiff;
 
 use crate::{
-    Backend, Conv2dOptions, Dropout, Epilogue, GeluApproximation, GruReset, KeyRanges, Pool2dOptions, Quantisation,
+    Backend, Conv2dOptions, Dropout, Epilogue, GeluApproximation, GruReset, KeyRanges, Pool2dOptions, Quantization,
     RnnActivation, Steps,
     ops::{self, AttentionOptions, BatchNorm, RecurrentInputs, RowNorm},
 };
@@ -49,14 +49,14 @@ fn layers<B: Backend>(x: Tensor<B, 2>) -> Tensor<B, 2> {
     ops::attention(y.clone(), y.clone(), y, AttentionOptions::new(1.0, KeyRanges::new(true))).reshape([2, 2])
 }
 
-/// Further operations of LLaMA: a norm, a rotation, a gate, and a product with quantised weights.
+/// Further operations of LLaMA: a norm, a rotation, a gate, and a product with quantized weights.
 fn large<B: Backend>(x: Tensor<B, 2>) -> Tensor<B, 2> {
     let (x, angles) = (x.clone().reshape([1, 2, 1, 2]), x.narrow(1, 0, 1).reshape([1, 2, 1]));
     let y = ops::apply_rope(x, angles.clone(), angles, false).reshape([1, 2, 2]);
     let y = ops::swiglu(y.clone(), y).reshape([2, 2]);
     let weight = Tensor::<B, 1>::ones([2], &y.device());
     let (y, _) = ops::row_norm(y, weight, None, RowNorm { centred: false, eps: 1e-5 });
-    let format = Quantisation::Q8_0;
+    let format = Quantization::Q8_0;
     let blocks = TensorData::new(vec![0u8; 2 * format.block_bytes()], [2, format.block_bytes()]);
     let blocks = Tensor::<B, 2, Int>::from_primitive(B::int_from_data(blocks, &y.device()));
     let product = ops::quantized_linear(y.clone().repeat_dim(1, format.block_len() / 2), blocks.clone(), format);

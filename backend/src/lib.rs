@@ -42,7 +42,7 @@ pub use matmul_precision::{MatmulPrecision, UnknownPrecision, matmul_precision, 
 pub use ops::use_f32_kernels_on_every_device;
 pub use ops::{
     AttentionOptions, Backend, Conv2dOptions, Dropout, Epilogue, GeluApproximation, GruReset, KeyRanges, PendingRead,
-    PendingTokens, Pool2dOptions, Quantisation, RnnActivation, SampleOptions, Sampled, Steps, at_least_f32, dropout,
+    PendingTokens, Pool2dOptions, Quantization, RnnActivation, SampleOptions, Sampled, Steps, at_least_f32, dropout,
     random_bits, sample,
 };
 pub use program::Program;

@@ -1,4 +1,4 @@
-//! Operations of large language models: weights of 16 bits and quantised ones, rotary embeddings, gates, RMS norms,
+//! Operations of large language models: weights of 16 bits and quantized ones, rotary embeddings, gates, RMS norms,
 //! decoding with a cache. Kernels and exact backward passes against the same mathematics written with Burn's
 //! operations, which Burn differentiates.
 #![recursion_limit = "256"]
@@ -7,7 +7,7 @@
 use against::{compare, flat, numbers};
 use burn::tensor::{Bool, DType, Int, Tensor, TensorData, activation};
 use grove_backend::{
-    AttentionOptions, Autodiff, Backend, KeyRanges, Quantisation,
+    AttentionOptions, Autodiff, Backend, KeyRanges, Quantization,
     ops::{self, Attention, Values},
 };
 
@@ -40,14 +40,14 @@ fn narrow_weights<B: Backend>(device: B::Device) {
 }
 
 /// Returns blocks of arbitrary bytes with small scales.
-fn blocks<B: Backend>(kind: Quantisation, rows: usize, columns: usize, device: &B::Device) -> Tensor<B, 2, Int> {
+fn blocks<B: Backend>(kind: Quantization, rows: usize, columns: usize, device: &B::Device) -> Tensor<B, 2, Int> {
     let bytes = columns / kind.block_len() * kind.block_bytes();
     let hash = |i: u64| (i.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 56) as u8;
     let mut data: Vec<u8> = (0..(rows * bytes) as u64).map(hash).collect();
     // Scales are f16: at the beginning of a block, in some formats two of them, in Q6_K at its end.
     let scales: &[usize] = match kind {
-        Quantisation::Q6K => &[208],
-        Quantisation::Q4_0 | Quantisation::Q5_0 | Quantisation::Q8_0 => &[0],
+        Quantization::Q6K => &[208],
+        Quantization::Q4_0 | Quantization::Q5_0 | Quantization::Q8_0 => &[0],
         _ => &[0, 2],
     };
     for block in data.chunks_exact_mut(kind.block_bytes()) {
@@ -58,8 +58,8 @@ fn blocks<B: Backend>(kind: Quantisation, rows: usize, columns: usize, device: &
     Tensor::from_primitive(B::int_from_data(TensorData::new(data, [rows, bytes]), device))
 }
 
-fn quantised_weights<B: Backend>(device: B::Device) {
-    for kind in Quantisation::ALL {
+fn quantized_weights<B: Backend>(device: B::Device) {
+    for kind in Quantization::ALL {
         for (rows, outputs, times) in [(1, 1, 1), (1, 37, 3), (3, 20, 2), (40, 50, 2)] {
             let columns = times * kind.block_len();
             let weight = blocks::<B>(kind, outputs, columns, &device);
@@ -205,4 +205,4 @@ fn parts<B: Backend>(device: B::Device) {
     }
 }
 
-on_each_backend!(narrow_weights, quantised_weights, rotations, gates, decoding, caches, parts);
+on_each_backend!(narrow_weights, quantized_weights, rotations, gates, decoding, caches, parts);

@@ -1,7 +1,7 @@
 //! Shape rules: what does not fit is refused with the operation, the shapes and the rule.
 
 use grove_backend::{
-    Conv2dOptions, Pool2dOptions, Quantisation, Steps,
+    Conv2dOptions, Pool2dOptions, Quantization, Steps,
     ops::{
         AdamStep, Attention, BatchNorm, Chunk, Concat, Embedding, Linear, Lstm, Matmul, Nll, Operation,
         QuantizedLinear, Rope, RowNorm, Scale, Shapes, UpdateCache,
@@ -57,7 +57,7 @@ fn refuses_what_does_not_fit() {
     refused(Linear, &[&[2, 3], &[4, 5]], "linear of shapes [2, 3], [4, 5]: x [.., in] by weight [in, out]");
     refused(Linear, &[&[2, 4], &[4, 5], &[4]], "bias [out]");
     refused(Linear, &[&[2, 4], &[4, 5, 1]], "input 1 has 2 axes");
-    let format = Quantisation::Q8_0;
+    let format = Quantization::Q8_0;
     refused(QuantizedLinear { format }, &[&[2, 33], &[5, format.block_bytes()]], "quantized_linear");
     refused(Rope { interleaved: false }, &[&[2, 3, 1, 6], &[2, 3, 2], &[2, 3, 3]], "apply_rope");
     refused(ATTENTION, &[&[2, 4, 3, 8], &[2, 3, 5, 8], &[2, 3, 5, 8]], "each head of keys");

@@ -8,7 +8,7 @@ use grove::{
     models::{Gpt2, Llama, ResNet, RnnLm, Vit, read_json, vision::Kind},
     prelude::*,
     train::Ended,
-    weights::Wanted,
+    weights::FilePatterns,
 };
 use std::path::Path;
 
@@ -311,7 +311,7 @@ impl Program for Task<'_> {
 fn generate<B: Backend>(options: &DecoderArgs, device: B::Device) -> Result<(), Exit> {
     let name = options.model.as_deref().unwrap_or_default();
     let elsewhere = !name.is_empty() && !Path::new(name).exists();
-    let wanted = if options.summary { Wanted::files(["config.json"]) } else { Wanted::model() };
+    let wanted = if options.summary { FilePatterns::files(["config.json"]) } else { FilePatterns::model() };
     let preset = options.summary && elsewhere && !name.contains('/');
     let family = match preset {
         true => name.to_owned(),

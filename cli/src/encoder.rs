@@ -3,7 +3,7 @@
 use grove::{
     files::directory_of,
     models::{BertConfig, PretrainedConfig, Tokenizer},
-    weights::Wanted,
+    weights::FilePatterns,
 };
 use std::path::PathBuf;
 
@@ -23,7 +23,7 @@ pub struct Published {
 impl Published {
     /// Opens the model that `--model` names, downloaded if needed, or the one that ships.
     pub fn open(model: Option<&str>) -> Result<Self, Exit> {
-        let path = resolve(model, SHIPPED, &Wanted::model())?;
+        let path = resolve(model, SHIPPED, &FilePatterns::model())?;
         let directory = if path.is_dir() { path.clone() } else { directory_of(&path).to_owned() };
         let tokenizer = Tokenizer::from_path(&directory).map_err(failure)?;
         let config = BertConfig::beside(&path).map_err(failure)?;

@@ -1,7 +1,7 @@
 //! Check of a model's memory needs against the machine, before its weights are read.
 
 use grove::{
-    backend::{BackendName, Quantisation},
+    backend::{BackendName, Quantization},
     prelude::*,
     tensor::DType,
     tree::{count_bytes, leaves},
@@ -29,7 +29,7 @@ pub fn by_dtype<B: Backend>(skeleton: &impl Tree<B>) -> Vec<(&'static str, usize
     };
     let plain = |dtype: DType| sum(&|leaf| leaf.len().saturating_mul(dtype.size()));
     // Only matrices lie in blocks, which are parts of rows.
-    let in_blocks = |kind: Quantisation| {
+    let in_blocks = |kind: Quantization| {
         let bytes = |leaf: &tree::AnyArray<B>| match leaf.shape()[..] {
             [.., columns] if leaf.shape().len() > 1 && columns % kind.block_len() == 0 => {
                 leaf.len() / kind.block_len() * kind.block_bytes()
@@ -38,7 +38,7 @@ pub fn by_dtype<B: Backend>(skeleton: &impl Tree<B>) -> Vec<(&'static str, usize
         };
         sum(&bytes)
     };
-    let kinds = [Quantisation::Q8_0, Quantisation::Q4_0].map(|kind| (kind.name(), in_blocks(kind)));
+    let kinds = [Quantization::Q8_0, Quantization::Q4_0].map(|kind| (kind.name(), in_blocks(kind)));
     [("f32", plain(DType::F32)), ("f16 or bf16", plain(DType::F16))].into_iter().chain(kinds).collect()
 }
 
@@ -52,7 +52,7 @@ pub fn fits<B: Backend>(device: &DeviceArgs, skeleton: &impl Tree<B>, cache: usi
     }
     Err(Exit::Failure(format!(
         "the model needs {} of memory for its weights and {} for what it keeps of the text, and this machine has {} to give: \
-         try a smaller model, a quantised one (GGUF), --dtype bf16, or fewer --max-new-tokens",
+         try a smaller model, a quantized one (GGUF), --dtype bf16, or fewer --max-new-tokens",
         gib(weights),
         gib(cache),
         gib(available)

@@ -1,6 +1,6 @@
 //! Models and data: those that options name, and those that ship with grove.
 
-use grove::weights::{HubOptions, Source, Wanted};
+use grove::weights::{HubOptions, Source, FilePatterns};
 use std::path::PathBuf;
 
 use crate::{Exit, failure};
@@ -21,7 +21,7 @@ pub fn in_repository(path: &str) -> PathBuf {
 }
 
 /// Directory or file of the model: the one that `--model` names, downloaded if needed, or the one that ships.
-pub fn resolve(model: Option<&str>, ships: &str, wanted: &Wanted) -> Result<PathBuf, Exit> {
+pub fn resolve(model: Option<&str>, ships: &str, wanted: &FilePatterns) -> Result<PathBuf, Exit> {
     let Some(model) = model else {
         let path = shipped(ships);
         return match path.exists() {
@@ -36,7 +36,7 @@ pub fn resolve(model: Option<&str>, ships: &str, wanted: &Wanted) -> Result<Path
 }
 
 /// Directory or file of a named model, downloaded if needed.
-pub fn resolve_named(model: &str, wanted: &Wanted) -> Result<PathBuf, Exit> {
+pub fn resolve_named(model: &str, wanted: &FilePatterns) -> Result<PathBuf, Exit> {
     let source = Source::parse(model).map_err(failure)?;
     source.resolve(&HubOptions::from_env(), wanted).map_err(failure)
 }

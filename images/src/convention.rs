@@ -3,7 +3,7 @@
 /// The library that a preprocessor reproduces where torchvision and transformers differ. The differences are single
 /// grey levels, and crops that are shifted by one pixel.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Convention {
+pub enum ResampleCompat {
     /// torchvision's and timm's transforms, which resize with Pillow: weights have 22 fractional bits, and the
     /// direction with the larger reduction is resized first (as of Pillow 13). If an odd number of pixels is cropped,
     /// the half pixel is rounded to even.

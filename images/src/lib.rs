@@ -35,7 +35,7 @@ mod taps;
 
 pub use image::RgbImage;
 
-pub use convention::Convention;
+pub use convention::ResampleCompat;
 pub use decode::{Limits, decode, open};
 pub use error::{ImageError, Result};
 pub use files::save_png;

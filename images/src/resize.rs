@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 use grove_kernels::CpuCapability;
 use image::RgbImage;
 
-use crate::convention::Convention;
+use crate::convention::ResampleCompat;
 use crate::filter::Filter;
 use crate::taps::{Taps, nearest};
 
@@ -17,7 +17,7 @@ use crate::taps::{Taps, nearest};
 /// `antialias=True`. A side of zero gives an empty image.
 pub fn resize(image: &RgbImage, width: u32, height: u32, filter: Filter) -> RgbImage {
     let whole = Region { left: 0, top: 0, width, height };
-    resize_region(image, [u64::from(height), u64::from(width)], whole, filter, Convention::Torchvision)
+    resize_region(image, [u64::from(height), u64::from(width)], whole, filter, ResampleCompat::Torchvision)
 }
 
 /// A region of a resized image, in its pixels.
@@ -36,7 +36,7 @@ pub(crate) fn resize_region(
     [height, width]: [u64; 2],
     region: Region,
     filter: Filter,
-    convention: Convention,
+    convention: ResampleCompat,
 ) -> RgbImage {
     let mut resized = RgbImage::new(region.width, region.height);
     if region.width == 0 || region.height == 0 || image.width() == 0 || image.height() == 0 {
@@ -59,7 +59,7 @@ pub(crate) fn resize_region(
             .then(|| Taps::new(image.width(), width, region.left, region.width, filter, convention).with_eights()),
         down: Taps::new(image.height(), height, region.top, region.height, filter, convention),
         left: region.left as usize,
-        down_first: convention == Convention::Torchvision
+        down_first: convention == ResampleCompat::Torchvision
             && down_first([image.height(), image.width()].map(i128::from), [height, width].map(i128::from)),
     };
     #[cfg(target_arch = "x86_64")]

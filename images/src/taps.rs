@@ -2,7 +2,7 @@
 
 use std::f64::consts::PI;
 
-use crate::convention::Convention;
+use crate::convention::ResampleCompat;
 use crate::filter::Filter;
 
 /// Fractional bits of a weight in Pillow: 8 bits are left for the level and 2 for the overshoot of a filter.
@@ -24,7 +24,7 @@ pub(crate) struct Taps {
 impl Taps {
     /// Computes the weights of `out` pixels from `offset` on, of `source` pixels resized to `resized`. The steps are
     /// those of Pillow and torch, so that the same values are rounded.
-    pub fn new(source: u32, resized: u64, offset: u64, out: u32, filter: Filter, convention: Convention) -> Self {
+    pub fn new(source: u32, resized: u64, offset: u64, out: u32, filter: Filter, convention: ResampleCompat) -> Self {
         let scale = f64::from(source) / resized as f64;
         // The filter is stretched only when the image shrinks.
         let stretch = scale.max(1.0);
@@ -51,8 +51,8 @@ impl Taps {
             starts.push((weigh(offset + i, &mut exact), from));
         }
         let places = match convention {
-            Convention::Torchvision => PLACES,
-            Convention::Transformers => {
+            ResampleCompat::Torchvision => PLACES,
+            ResampleCompat::Transformers => {
                 let largest = |weights: &[f64]| weights.iter().copied().fold(0.0, f64::max);
                 let mut most = largest(&exact);
                 // The weights of cropped pixels count too, but at most 4096 of those pixels are examined.

@@ -4,7 +4,7 @@ mod common;
 
 use common::{difference, json, picture, text};
 use grove_images::augment::{
-    Augment, ColorJitter, Erasing, HorizontalFlip, Op, RandAugment, RandomCrop, RandomResizedCrop, adjust_hue, apply_op,
+    Augment, ColorJitter, RandomErasing, HorizontalFlip, Op, RandAugment, RandomCrop, RandomResizedCrop, adjust_hue, apply_op,
 };
 use grove_images::{RgbImage, resize};
 use rand::{SeedableRng, rngs::StdRng};
@@ -137,7 +137,7 @@ fn jitter_of_nothing_changes_nothing() {
 
 #[test]
 fn erasing_writes_one_rectangle() {
-    let erasing = Erasing { p: 1.0, ..Erasing::default() };
+    let erasing = RandomErasing { p: 1.0, ..RandomErasing::default() };
     for seed in 0..200 {
         let mut pixels = vec![1.0; 3 * 20 * 30];
         erasing.apply(&mut pixels, [3, 20, 30], &mut rng(seed)).unwrap();
@@ -148,7 +148,7 @@ fn erasing_writes_one_rectangle() {
         assert!((0.015..0.35).contains(&(erased.len() as f64 / 600.0)), "{w}×{h}");
         assert!((0..600).all(|i| pixels[i] == pixels[600 + i] && pixels[i] == pixels[1200 + i]));
     }
-    let noise = Erasing { p: 1.0, scale: (0.3, 0.3), value: None, ..Erasing::default() };
+    let noise = RandomErasing { p: 1.0, scale: (0.3, 0.3), value: None, ..RandomErasing::default() };
     let mut pixels = vec![9.0; 3 * 64 * 64];
     noise.apply(&mut pixels, [3, 64, 64], &mut rng(0)).unwrap();
     let written: Vec<f64> = pixels.iter().filter(|&&v| v != 9.0).map(|&v| f64::from(v)).collect();

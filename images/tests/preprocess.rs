@@ -5,7 +5,7 @@ mod common;
 use std::path::Path;
 
 use common::{difference, fixture, json, picture, text};
-use grove_images::{Convention, Filter, Preprocessor, Resize, RgbImage, resize};
+use grove_images::{ResampleCompat, Filter, Preprocessor, Resize, RgbImage, resize};
 use serde_json::{Value, json};
 
 #[test]
@@ -106,7 +106,7 @@ fn what_is_saved_is_read_again() {
         ..all[0].clone()
     });
     all.push(Preprocessor { crop: None, filter: Filter::Lanczos, rescale: 0.01, ..all[0].clone() });
-    all.push(Preprocessor { crop: Some([20, 30]), convention: Convention::Transformers, ..all[2].clone() });
+    all.push(Preprocessor { crop: Some([20, 30]), convention: ResampleCompat::Transformers, ..all[2].clone() });
     for preprocessor in all {
         preprocessor.save(dir.path()).unwrap();
         assert_eq!(Preprocessor::from_file(dir.path()).unwrap(), preprocessor);
@@ -126,7 +126,7 @@ fn published_files_of_the_hub() {
     let expected = Preprocessor {
         resize: Resize::Shorter(256),
         filter: Filter::Bicubic,
-        convention: Convention::Transformers,
+        convention: ResampleCompat::Transformers,
         ..Preprocessor::preset("torchvision").unwrap()
     };
     assert_eq!(read(&resnet).unwrap(), expected);

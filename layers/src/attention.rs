@@ -13,7 +13,7 @@ pub enum AttentionMask<B: Backend> {
     /// Each position sees a range of keys: a window, or all but padding. Nothing of the size of the scores is written down.
     Ranges(KeyRanges<B>),
     /// True where a position must not look, `[b, 1, t, s]`. A position that must look nowhere gathers zeros.
-    Explicit(Tensor<B, 4, Bool>),
+    Masked(Tensor<B, 4, Bool>),
     /// A mask, and what is added to the scaled scores; see [`with_bias`](AttentionMask::with_bias).
     Biased(Box<Self>, Tensor<B, 4>),
 }
@@ -77,7 +77,7 @@ impl<B: Backend> AttentionMask<B> {
 
     /// The mask of each layer by the window it has, if any; those that see alike share one. `keys(i)` are the positions that
     /// layer `i` looks at, the same for layers of the same window.
-    pub fn of_layers(
+    pub fn per_layer(
         windows: &[Option<usize>],
         t: usize,
         keys: impl Fn(usize) -> Range<usize>,
@@ -135,7 +135,7 @@ pub fn attend<B: Backend>(
             mask => KeyRanges::new(matches!(mask, AttentionMask::Causal)),
         },
         mask: match mask {
-            AttentionMask::Explicit(mask) => Some(mask.clone()),
+            AttentionMask::Masked(mask) => Some(mask.clone()),
             _ => None,
         },
         dropout: dropping.and_then(|(rate, key)| Dropout::new(key.words(), rate)),

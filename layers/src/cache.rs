@@ -29,7 +29,7 @@ const FIRST_CAPACITY: usize = 64;
 const SLACK: usize = 64;
 
 /// The largest number of positions that can be removed from the end of a window's cache.
-pub const MOST_TAKEN_BACK: usize = 16;
+pub const MAX_ROLLBACK: usize = 16;
 
 impl<B: Backend> KvCache<B> {
     /// An empty cache, for layers that attend to all positions.
@@ -48,7 +48,7 @@ impl<B: Backend> KvCache<B> {
     }
 
     /// An empty cache for a layer with or without a window, for `room` expected positions (0: unknown).
-    pub fn seeing(window: Option<usize>, room: usize) -> Self {
+    pub fn for_window(window: Option<usize>, room: usize) -> Self {
         match window {
             Some(window) if room == 0 || window < room => Self::windowed(window),
             _ => Self::with_room(room),
@@ -59,7 +59,7 @@ impl<B: Backend> KvCache<B> {
     /// elements per position, keys and values together; `size` is the bytes of an element.
     pub fn bytes(windows: impl Iterator<Item = Option<usize>>, positions: usize, numbers: usize, size: usize) -> usize {
         let held = |window: Option<usize>| match window {
-            Some(window) => positions.min(window + MOST_TAKEN_BACK + SLACK),
+            Some(window) => positions.min(window + MAX_ROLLBACK + SLACK),
             None => positions.max(FIRST_CAPACITY),
         };
         windows.map(|window| held(window).saturating_mul(numbers).saturating_mul(size)).sum()
@@ -76,7 +76,7 @@ impl<B: Backend> KvCache<B> {
     }
 
     /// The positions whose keys an [`append`](Self::append) of `t` positions returns.
-    pub fn keys_of(&self, t: usize) -> Range<usize> {
+    pub fn visible_range(&self, t: usize) -> Range<usize> {
         let from = match self.window {
             // The first position that the first new query attends to.
             Some(window) => (self.len + 1).saturating_sub(window).max(self.first),
@@ -92,13 +92,13 @@ impl<B: Backend> KvCache<B> {
     /// - returned keys and values `[b, n_kv_head, s, head_dim]`, where s is the length of [`keys_of`](Self::keys_of)
     pub fn append(self, keys: Tensor<B, 4>, values: Tensor<B, 4>) -> (Tensor<B, 4>, Tensor<B, 4>, Self) {
         let [b, n_head, t, head_dim] = keys.dims();
-        let seen = self.keys_of(t);
+        let seen = self.visible_range(t);
         let held = self.len - self.first;
         // A full window's buffer is compacted: it keeps the positions that later queries attend to, also after a
         // truncation.
-        let capacity = self.window.map(|window| window + MOST_TAKEN_BACK + SLACK);
+        let capacity = self.window.map(|window| window + MAX_ROLLBACK + SLACK);
         let kept = match (self.window, capacity) {
-            (Some(window), Some(capacity)) if held + t > capacity => held.min(window - 1 + MOST_TAKEN_BACK),
+            (Some(window), Some(capacity)) if held + t > capacity => held.min(window - 1 + MAX_ROLLBACK),
             _ => held,
         };
         let (dropped, len) = (held - kept, self.len + t);
@@ -154,7 +154,7 @@ impl<B: Backend> KvCache<B> {
     }
 
     /// Returns the cache without the positions from `len` on. Returns `None` if it has fewer positions, or if its
-    /// window no longer holds what the next position attends to. At most [`MOST_TAKEN_BACK`] positions can be taken
+    /// window no longer holds what the next position attends to. At most [`MAX_ROLLBACK`] positions can be taken
     /// back from the furthest one seen.
     pub fn truncate(self, len: usize) -> Option<Self> {
         let needed = self.window.map_or(0, |window| (len + 1).saturating_sub(window));
@@ -210,18 +210,18 @@ mod tests {
             let steps = [3, 1, 1].into_iter().chain([1; 200]).chain([2, 5, 300, 1, 40]).chain([1; 90]);
             for (i, t) in steps.enumerate() {
                 let new = positions(cache.len()..cache.len() + t);
-                let seen = cache.keys_of(t);
+                let seen = cache.visible_range(t);
                 let first = cache.len();
                 assert!(seen.start <= (first + 1).saturating_sub(window) && seen.end == first + t, "{seen:?}");
                 let (keys, values, next) = cache.append(new.clone(), new.neg());
                 assert_eq!(keys.to_data(), positions(seen.clone()).to_data(), "window {window}, step {i}");
                 assert_eq!(values.to_data(), positions(seen).neg().to_data());
-                let most = window + MOST_TAKEN_BACK + SLACK;
+                let most = window + MAX_ROLLBACK + SLACK;
                 assert!(next.buffers.as_ref().is_some_and(|(keys, _)| keys.shape()[2] <= most));
                 cache = next;
                 if i % 5 == 3 {
                     // Positions that were taken back are appended again, unchanged.
-                    let (len, back) = (cache.len(), MOST_TAKEN_BACK.min(cache.len()));
+                    let (len, back) = (cache.len(), MAX_ROLLBACK.min(cache.len()));
                     cache = cache.truncate(len - back).expect("few positions are taken back");
                     let seen = cache.keys_of(back);
                     let (keys, _, again) = cache.append(positions(len - back..len), positions(len - back..len).neg());

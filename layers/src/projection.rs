@@ -1,27 +1,27 @@
-//! Linear maps and embedding tables of large models, with weights that may be quantised.
+//! Linear maps and embedding tables of large models, with weights that may be quantized.
 
 use burn::tensor::{DType, Int, Tensor};
-use grove_backend::{Backend, Quantisation, ops};
+use grove_backend::{Backend, Quantization, ops};
 use grove_tree::{AnyArray, Array, Path, Tree, Visitor};
 use std::any::Any;
 
 use crate::{Embedding, Linear};
 
-/// A quantised matrix in blocks of GGML's formats. The length of a row is a multiple of the block's.
+/// A quantized matrix in blocks of GGML's formats. The length of a row is a multiple of the block's.
 #[derive(Tree, Clone, Debug)]
-pub struct Quantised<B: Backend> {
+pub struct Quantized<B: Backend> {
     /// u8, `[out, bytes of a row]`.
     pub blocks: Array<B, 2, Int>,
     /// Added to the product, `[out]`; `None` for no bias.
     pub bias: Option<Array<B, 1>>,
     /// The format of the blocks.
     #[tree(static)]
-    pub kind: Quantisation,
+    pub kind: Quantization,
 }
 
-impl<B: Backend> Quantised<B> {
+impl<B: Backend> Quantized<B> {
     /// Creates a matrix without values, of `rows` rows (a map's outputs) and `columns` columns (its inputs).
-    pub fn absent(rows: usize, columns: usize, kind: Quantisation) -> Self {
+    pub fn absent(rows: usize, columns: usize, kind: Quantization) -> Self {
         let bytes = columns / kind.block_len() * kind.block_bytes();
         Self { blocks: Array::absent_of([rows, bytes], DType::U8), bias: None, kind }
     }
@@ -50,7 +50,7 @@ impl<B: Backend> Quantised<B> {
         }
     }
 
-    /// Dequantised rows of the matrix, in f32.
+    /// Dequantized rows of the matrix, in f32.
     ///
     /// # Shapes
     /// - input `[b, t]`, each in `0..rows`
@@ -64,55 +64,55 @@ impl<B: Backend> Quantised<B> {
     }
 }
 
-/// Weights of a layer in the form of its file: dense or quantised.
+/// Weights of a layer in the form of its file: dense or quantized.
 #[derive(Clone, Debug)]
-pub enum Weights<D, Q> {
-    /// Unquantised values.
+pub enum MaybeQuantized<D, Q> {
+    /// Unquantized values.
     Dense(D),
-    /// Blocks of quantised values.
-    Quantised(Q),
+    /// Blocks of quantized values.
+    Quantized(Q),
 }
 
 /// Leaves have the paths of the variant's content: `weight`, or `blocks`.
-impl<B: Backend, D: Tree<B>, Q: Tree<B>> Tree<B> for Weights<D, Q> {
-    type On<C: Backend> = Weights<D::On<C>, Q::On<C>>;
+impl<B: Backend, D: Tree<B>, Q: Tree<B>> Tree<B> for MaybeQuantized<D, Q> {
+    type On<C: Backend> = MaybeQuantized<D::On<C>, Q::On<C>>;
 
     fn visit(&self, path: &mut Path, visitor: &mut dyn Visitor<B>) {
         match self {
             Self::Dense(weights) => weights.visit(path, visitor),
-            Self::Quantised(weights) => weights.visit(path, visitor),
+            Self::Quantized(weights) => weights.visit(path, visitor),
         }
     }
 
     fn map(self, path: &mut Path, f: &mut dyn FnMut(&Path, AnyArray<B>) -> AnyArray<B>) -> Self {
         match self {
             Self::Dense(weights) => Self::Dense(weights.map(path, f)),
-            Self::Quantised(weights) => Self::Quantised(weights.map(path, f)),
+            Self::Quantized(weights) => Self::Quantized(weights.map(path, f)),
         }
     }
 
     fn lift<C: Backend>(self, path: &mut Path, f: &mut dyn FnMut(&Path, AnyArray<B>) -> AnyArray<C>) -> Self::On<C> {
         match self {
-            Self::Dense(weights) => Weights::Dense(weights.lift(path, f)),
-            Self::Quantised(weights) => Weights::Quantised(weights.lift(path, f)),
+            Self::Dense(weights) => MaybeQuantized::Dense(weights.lift(path, f)),
+            Self::Quantized(weights) => MaybeQuantized::Quantized(weights.lift(path, f)),
         }
     }
 
     fn visit_layers(&mut self, path: &mut Path, f: &mut dyn FnMut(&Path, &mut dyn Any)) {
         match self {
             Self::Dense(weights) => weights.visit_layers(path, f),
-            Self::Quantised(weights) => weights.visit_layers(path, f),
+            Self::Quantized(weights) => weights.visit_layers(path, f),
         }
     }
 }
 
 /// A linear map of a large model.
-pub type Projection<B> = Weights<Linear<B>, Quantised<B>>;
+pub type QuantLinear<B> = MaybeQuantized<Linear<B>, Quantized<B>>;
 
 /// An embedding table, which may also serve as output layer.
-pub type Table<B> = Weights<Embedding<B>, Quantised<B>>;
+pub type QuantEmbedding<B> = MaybeQuantized<Embedding<B>, Quantized<B>>;
 
-impl<B: Backend> Projection<B> {
+impl<B: Backend> QuantLinear<B> {
     /// Applies the linear map.
     ///
     /// # Shapes
@@ -121,7 +121,7 @@ impl<B: Backend> Projection<B> {
     pub fn forward<const D: usize>(&self, x: Tensor<B, D>) -> Tensor<B, D> {
         match self {
             Self::Dense(map) => map.forward(x),
-            Self::Quantised(map) => map.forward(x),
+            Self::Quantized(map) => map.forward(x),
         }
     }
 
@@ -129,13 +129,13 @@ impl<B: Backend> Projection<B> {
     pub fn outputs(&self) -> usize {
         match self {
             Self::Dense(map) => map.weight.shape()[1],
-            Self::Quantised(map) => map.blocks.shape()[0],
+            Self::Quantized(map) => map.blocks.shape()[0],
         }
     }
 }
 
-impl<B: Backend> Table<B> {
-    /// Looks up rows; those of a quantised table are f32.
+impl<B: Backend> QuantEmbedding<B> {
+    /// Looks up rows; those of a quantized table are f32.
     ///
     /// # Shapes
     /// - input `[b, t]`, each in `0..symbols`
@@ -143,7 +143,7 @@ impl<B: Backend> Table<B> {
     pub fn rows(&self, symbols: Tensor<B, 2, Int>) -> Tensor<B, 3> {
         match self {
             Self::Dense(table) => table.forward(symbols),
-            Self::Quantised(table) => table.rows(symbols),
+            Self::Quantized(table) => table.rows(symbols),
         }
     }
 
@@ -155,7 +155,7 @@ impl<B: Backend> Table<B> {
     pub fn attend(&self, x: Tensor<B, 3>) -> Tensor<B, 3> {
         match self {
             Self::Dense(table) => table.attend(x),
-            Self::Quantised(table) => table.forward(x),
+            Self::Quantized(table) => table.forward(x),
         }
     }
 
@@ -166,7 +166,7 @@ impl<B: Backend> Table<B> {
     pub fn device(&self) -> B::Device {
         match self {
             Self::Dense(table) => table.weight.val().device(),
-            Self::Quantised(table) => table.blocks.val().device(),
+            Self::Quantized(table) => table.blocks.val().device(),
         }
     }
 }

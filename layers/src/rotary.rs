@@ -124,7 +124,7 @@ impl Rope {
 
     /// Computes the rotations at positions. `positions` holds `rows` rows of equal length, one after the other:
     /// either one row for all sequences of a batch, or one for each.
-    pub fn at<B: Backend>(&self, positions: &[usize], rows: usize, dtype: DType, device: &B::Device) -> Rotation<B> {
+    pub fn at<B: Backend>(&self, positions: &[usize], rows: usize, dtype: DType, device: &B::Device) -> RopeAngles<B> {
         let len = positions.iter().max().map_or(0, |last| last + 1);
         let (angles, magnitude) = self.angles(len);
         let shape = [rows, positions.len() / rows.max(1), angles.len()];
@@ -135,25 +135,25 @@ impl Rope {
             let table = TensorData::new(values.collect::<Vec<f32>>(), shape).convert_dtype(dtype);
             Tensor::<B, 3>::from_data(table, (device, dtype))
         };
-        Rotation { cos: table(f32::cos), sin: table(f32::sin), interleaved: self.interleaved }
+        RopeAngles { cos: table(f32::cos), sin: table(f32::sin), interleaved: self.interleaved }
     }
 }
 
 /// Cosines and sines that rotate the queries and keys at some positions; the same in every layer.
 #[derive(Clone, Debug)]
-pub struct Rotation<B: Backend> {
+pub struct RopeAngles<B: Backend> {
     /// `[b or 1, t, head_dim / 2]`
     cos: Tensor<B, 3>,
     sin: Tensor<B, 3>,
     interleaved: bool,
 }
 
-impl<B: Backend> Rotation<B> {
+impl<B: Backend> RopeAngles<B> {
     /// Rotates queries or keys.
     ///
     /// # Shapes
     /// - input and output `[b, t, n_head, head_dim]`
-    pub fn turn(&self, x: Tensor<B, 4>) -> Tensor<B, 4> {
+    pub fn apply(&self, x: Tensor<B, 4>) -> Tensor<B, 4> {
         ops::apply_rope(x, self.cos.clone(), self.sin.clone(), self.interleaved)
     }
 }

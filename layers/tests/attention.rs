@@ -145,7 +145,7 @@ fn masks_agree<B: Backend>(device: B::Device) {
     let hidden: Vec<i64> = (0..t * t).map(|i| i64::from(i % t > i / t)).collect();
     let written = Tensor::<B, 4, Int>::from_data(TensorData::new(hidden, [1, 1, t, t]), &device).equal_elem(1);
     let expected = attend_to(all.clone(), &AttentionMask::Causal);
-    assert_same("written out", attend_to(all.clone(), &AttentionMask::Explicit(written)), expected.clone());
+    assert_same("written out", attend_to(all.clone(), &AttentionMask::Masked(written)), expected.clone());
     // The last position attends to all.
     let last = |y: Tensor<B, 4>| y.narrow(2, t - 1, 1);
     assert_same("the last position", last(attend_to(all, &AttentionMask::Full)), last(expected));
@@ -172,7 +172,7 @@ fn ranges_agree_with_masks<B: Backend>(device: B::Device) {
             };
             let expected = attend_to(inputs.clone(), &explicit(t, s, &hides));
             let mask = AttentionMask::within(window, t, keys.clone(), &padding, &device);
-            assert!(!matches!(mask, AttentionMask::Explicit(_)));
+            assert!(!matches!(mask, AttentionMask::Masked(_)));
             assert_same(&format!("{t} of {keys:?}, {window:?}"), attend_to(inputs, &mask), expected);
         }
     }

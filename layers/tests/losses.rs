@@ -3,7 +3,7 @@
 
 use burn::tensor::{DType, Int, Tensor, TensorData};
 use grove_backend::{Autodiff, Backend};
-use grove_layers::loss::{self, CrossEntropy, IGNORED};
+use grove_layers::loss::{self, CrossEntropy, IGNORE_INDEX};
 use grove_transform::{value_and_grad, value_and_grad_aux};
 use grove_tree::Array;
 
@@ -286,13 +286,13 @@ fn ignored<B: Backend>(device: B::Device) {
     let logits = Array::<B, 2>::new(Tensor::from_data(rows, &device));
     let labels = |labels: [i64; 3]| Tensor::<B, 1, Int>::from_data(labels, &device);
     let (mean, grad) =
-        value_and_grad(&logits, |x| loss::cross_entropy(x.val(), Tensor::from_data([0i64, IGNORED, IGNORED], &device)));
+        value_and_grad(&logits, |x| loss::cross_entropy(x.val(), Tensor::from_data([0i64, IGNORE_INDEX, IGNORE_INDEX], &device)));
     assert_each("mean", mean.into_data(), &[4f32.ln()]);
     assert_each("gradient", grad.val().into_data(), &[-0.75, 0.75, 0.0, 0.0, 0.0, 0.0]);
 
-    let each = CrossEntropy::default().each(logits.val(), labels([IGNORED, 1, IGNORED]));
+    let each = CrossEntropy::default().per_example(logits.val(), labels([IGNORE_INDEX, 1, IGNORE_INDEX]));
     assert_each("each", each.into_data(), &[0.0; 3]);
-    let nothing = loss::cross_entropy(logits.val(), labels([IGNORED; 3]));
+    let nothing = loss::cross_entropy(logits.val(), labels([IGNORE_INDEX; 3]));
     assert!(nothing.into_data().iter::<f32>().all(f32::is_nan), "torch gives NaN");
 }
 

@@ -295,14 +295,14 @@ fn ignored_rows<B: Backend>(device: B::Device) {
     let masked = f32::NEG_INFINITY; // a token that was made impossible
     let logits = Array::<B, 2>::new(Tensor::from_data([[0.0, 3f32.ln()], [masked, 0.0], [9.0, 1e30]], &device));
     let (value, grad, ()) = value_and_grad_aux(&logits, |logits| {
-        let labels = Tensor::from_data([0i64, loss::IGNORED, loss::IGNORED], &device);
+        let labels = Tensor::from_data([0i64, loss::IGNORE_INDEX, loss::IGNORE_INDEX], &device);
         (loss::cross_entropy(logits.val(), labels), ())
     });
     assert_close("one row", value.into_data(), TensorData::from([4f32.ln()]), 1e-5);
     let expected = TensorData::from([[-0.75f32, 0.75], [0.0, 0.0], [0.0, 0.0]]);
     assert_close("gradient of one row", grad.val().into_data(), expected, 1e-5);
 
-    let labels = Tensor::from_data([loss::IGNORED; 3], &device);
+    let labels = Tensor::from_data([loss::IGNORE_INDEX; 3], &device);
     let nothing = loss::cross_entropy(logits.val(), labels).into_data();
     assert!(nothing.iter::<f32>().all(f32::is_nan));
 }

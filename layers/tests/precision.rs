@@ -3,7 +3,7 @@
 
 use burn::tensor::{DType, FloatDType, Tensor, TensorData};
 use grove_backend::{Backend, Conv2dOptions};
-use grove_layers::{BatchNorm, ConvNorm, global_average_pool};
+use grove_layers::{BatchNorm, ConvBn, global_average_pool};
 use grove_tree::{Array, Init, Key, cast};
 
 #[path = "../../backend/tests/common/mod.rs"]
@@ -93,7 +93,7 @@ fn running_statistics_are_f32<B: Backend>(device: B::Device) {
 
         // The same after an identity convolution, in one fused pass on backends that have one.
         let options = Conv2dOptions { groups: 3, ..Default::default() };
-        let mut block = cast(ConvNorm::<B>::new(3, 3, [1, 1], options, &init), dtype);
+        let mut block = cast(ConvBn::<B>::new(3, 3, [1, 1], options, &init), dtype);
         block.conv.weight = Array::new(Tensor::<B, 4>::ones([3, 1, 1, 1], &device).cast(dtype));
         block.norm = norm;
         let rectified: Vec<f64> = expected.iter().map(|x| (2.0 * x).max(0.0)).collect();

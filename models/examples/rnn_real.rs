@@ -15,7 +15,7 @@ use grove_layers::{
 };
 use grove_models::rnn::torch_rnn_names;
 use grove_tree::{Array, Init, Tree};
-use grove_weights::{Checkpoint, LoadOptions, NameMap, Step, load};
+use grove_weights::{TensorFiles, LoadOptions, NameMap, Step, load};
 
 /// The largest difference to the packages that is still right.
 const TOLERANCE: f64 = 1e-4;
@@ -43,13 +43,13 @@ fn linear(inputs: usize, outputs: usize) -> Linear<B> {
 
 /// Distances to a reference, printed as they come.
 struct Compared {
-    reference: Checkpoint,
+    reference: TensorFiles,
     worst: f64,
 }
 
 impl Compared {
     fn open(directory: &Path) -> Result<Self, Box<dyn Error>> {
-        Ok(Self { reference: Checkpoint::open(directory.join("reference.safetensors"))?, worst: 0.0 })
+        Ok(Self { reference: TensorFiles::open(directory.join("reference.safetensors"))?, worst: 0.0 })
     }
 
     fn floats<const D: usize>(&self, name: &str) -> Result<Tensor<B, D>, Box<dyn Error>> {
@@ -80,7 +80,7 @@ fn voices(directory: &Path) -> Result<f64, Box<dyn Error>> {
         .then(Step::Transpose)
         .rule("linear.bias", "linear.bias")
         .prefix("model_state.");
-    let file = Checkpoint::open(directory.join("pretrained.pt"))?;
+    let file = TensorFiles::open(directory.join("pretrained.pt"))?;
     let options = LoadOptions::new(&Default::default()).strict(false);
     let (model, report) = load(skeleton, &file, &names, &options)?;
     println!("{report}");
@@ -126,7 +126,7 @@ fn spelling(directory: &Path) -> Result<f64, Box<dyn Error>> {
         }
     }
     let names = names.rule("fc_w", "head.weight").then(Step::Transpose).rule("fc_b", "head.bias");
-    let file = Checkpoint::open(directory.join("checkpoint20.npz"))?;
+    let file = TensorFiles::open(directory.join("checkpoint20.npz"))?;
     let (model, report) = load(skeleton, &file, &names, &LoadOptions::new(&Default::default()))?;
     println!("{report}");
     let mut compared = Compared::open(directory)?;

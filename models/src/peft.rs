@@ -19,7 +19,7 @@ use burn::tensor::Tensor;
 use grove_backend::Backend;
 use grove_layers::{Linear, Lora, lora::LoraError};
 use grove_tree::{Array, NamedLeaves, Tree, layers_mut};
-use grove_weights::{Checkpoint, NameMap, Step, save_tree};
+use grove_weights::{TensorFiles, NameMap, Step, save_tree};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use std::{
@@ -165,7 +165,7 @@ pub fn load_adapters<B: Backend, M: Tree<B>>(mut model: M, names: &NameMap, dire
     let config = AdapterConfig::read(&config_file)?;
     let [file, older] = [WEIGHTS, PYTORCH_WEIGHTS].map(|name| directory.join(name));
     let file = if !file.exists() && older.exists() { older } else { file };
-    let adapters = Adapters { checkpoint: Checkpoint::open(&file)?, file };
+    let adapters = Adapters { checkpoint: TensorFiles::open(&file)?, file };
     let mut modules = adapters.modules(names)?;
     let mut result = Ok(());
     layers_mut::<B, _, Linear<B>>(&mut model, |path, linear| {
@@ -194,7 +194,7 @@ pub fn load_adapters<B: Backend, M: Tree<B>>(mut model: M, names: &NameMap, dire
 
 /// An open file of adapters.
 struct Adapters {
-    checkpoint: Checkpoint,
+    checkpoint: TensorFiles,
     file: PathBuf,
 }
 

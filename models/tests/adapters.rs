@@ -11,7 +11,7 @@ use grove_models::{
     gpt2, peft,
 };
 use grove_tree::{Key, all_close, leaves};
-use grove_weights::Checkpoint;
+use grove_weights::TensorFiles;
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 
@@ -24,7 +24,7 @@ fn fixtures(name: &str) -> PathBuf {
 }
 
 fn assert_close(what: &str, a: TensorData, name: &str) {
-    let b = Checkpoint::open(fixtures(name).join("reference.safetensors")).unwrap().tensor("logits").unwrap();
+    let b = TensorFiles::open(fixtures(name).join("reference.safetensors")).unwrap().tensor("logits").unwrap();
     assert_eq!(a.shape, b.shape, "{what}");
     let (a, b): (Vec<f64>, Vec<f64>) = (a.iter().collect(), b.iter().collect());
     let (apart, largest) = common::distance(&a, &b);
@@ -37,7 +37,7 @@ fn gpt2_model<B: Backend>(device: &B::Device) -> Gpt2<B> {
 
 /// Rank-stabilised adapters of `Conv1D` layers, one of another rank and alpha.
 fn gpt2_as_peft<B: Backend>(device: B::Device) {
-    let reference = Checkpoint::open(fixtures("gpt2/tiny_a/reference.safetensors")).unwrap();
+    let reference = TensorFiles::open(fixtures("gpt2/tiny_a/reference.safetensors")).unwrap();
     let ids = Tensor::<B, 2, Int>::from_data(reference.tensor("input_ids").unwrap(), &device);
     let base = gpt2_model::<B>(&device);
     let model = peft::load_adapters(base.clone(), &gpt2::published_names(), fixtures("adapters/gpt2")).unwrap();
@@ -48,7 +48,7 @@ fn gpt2_as_peft<B: Backend>(device: B::Device) {
 fn bert_as_peft<B: Backend>(device: B::Device) {
     let path = fixtures("bert/bert_classify");
     let model = BertForSequenceClassification::<B>::from_path(&path, &device, None).unwrap().0;
-    let reference = Checkpoint::open(path.join("reference.safetensors")).unwrap();
+    let reference = TensorFiles::open(path.join("reference.safetensors")).unwrap();
     let rows = |name: &str| -> Vec<Vec<u32>> {
         let data = reference.tensor(name).unwrap();
         let numbers: Vec<u32> = data.iter::<i64>().map(|number| number as u32).collect();
@@ -71,9 +71,9 @@ fn bert_as_peft<B: Backend>(device: B::Device) {
 
 on_each_backend!(gpt2_as_peft, bert_as_peft);
 
-fn read(directory: &Path) -> (Checkpoint, Value) {
+fn read(directory: &Path) -> (TensorFiles, Value) {
     let config = std::fs::read(directory.join("adapter_config.json")).unwrap();
-    let weights = Checkpoint::open(directory.join("adapter_model.safetensors")).unwrap();
+    let weights = TensorFiles::open(directory.join("adapter_model.safetensors")).unwrap();
     (weights, serde_json::from_slice(&config).unwrap())
 }
 

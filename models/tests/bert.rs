@@ -9,13 +9,13 @@ use grove_models::{
     ModelError, Pretrained, PretrainedConfig,
     bert::{
         Bert, BertConfig, BertForMaskedLm, BertForMultipleChoice, BertForNextSentence, BertForQuestionAnswering,
-        BertForSequenceClassification, BertForTokenClassification, BertHead, LORA_TARGETS, Problem, SentenceEncoder,
+        BertForSequenceClassification, BertForTokenClassification, BertHead, LORA_TARGETS, ProblemType, SentenceEncoder,
         TextBatch, TextIds, WithHead,
     },
 };
 use grove_transform::{GradOptions, value_and_grad};
 use grove_tree::{AnyArray, Key, all_close, eq, leaves, map_with_path};
-use grove_weights::{Checkpoint, SaveOptions, save_model};
+use grove_weights::{TensorFiles, SaveOptions, save_model};
 use std::path::{Path, PathBuf};
 
 #[path = "arrays/mod.rs"]
@@ -33,12 +33,12 @@ fn fixtures() -> PathBuf {
 /// Reference values from transformers.
 struct Reference {
     name: &'static str,
-    checkpoint: Checkpoint,
+    checkpoint: TensorFiles,
 }
 
 impl Reference {
     fn of(name: &'static str) -> Self {
-        let checkpoint = Checkpoint::open(fixtures().join(name).join("reference.safetensors")).unwrap();
+        let checkpoint = TensorFiles::open(fixtures().join(name).join("reference.safetensors")).unwrap();
         Self { name, checkpoint }
     }
 
@@ -110,7 +110,7 @@ impl Reference {
         let file = directory.path().join("grads.safetensors");
         let names = WithHead::<Bert<B>, H>::published_names(&grads.bert.config);
         save_model(grads, &names, &file, &SaveOptions::default()).unwrap();
-        let found = Checkpoint::open(&file).unwrap();
+        let found = TensorFiles::open(&file).unwrap();
         let expected: Vec<&str> = self.checkpoint.names().filter_map(|name| name.strip_prefix("grad.")).collect();
         assert_eq!(expected.len(), leaves(grads).len(), "{}", self.name);
         let largest = |data: &TensorData| data.iter::<f64>().map(f64::abs).fold(0.0, f64::max);
@@ -184,9 +184,9 @@ fn classes<B: Backend>(device: B::Device) {
             let texts = texts();
             let numbers = || Tensor::<Autodiff<B>, 2>::from_data(reference.data("labels"), &device);
             match problem {
-                Problem::SingleLabel => model.loss(&texts, reference.labels("labels", &device), None),
-                Problem::MultiLabel => model.multi_label_loss(&texts, numbers(), None),
-                Problem::Regression => model.regression_loss(&texts, numbers(), None),
+                ProblemType::SingleLabel => model.loss(&texts, reference.labels("labels", &device), None),
+                ProblemType::MultiLabel => model.multi_label_loss(&texts, numbers(), None),
+                ProblemType::Regression => model.regression_loss(&texts, numbers(), None),
             }
         });
     }
@@ -264,7 +264,7 @@ fn adapters<B: Backend>(device: B::Device) {
     let reference = Reference::of("bert_classify");
     let expected = Reference {
         name: "lora",
-        checkpoint: Checkpoint::open(reference.directory().join("lora.safetensors")).unwrap(),
+        checkpoint: TensorFiles::open(reference.directory().join("lora.safetensors")).unwrap(),
     };
     let model: BertForSequenceClassification<B> = load(&reference, &device);
     let before = model.clone();
@@ -370,7 +370,7 @@ fn saved_models_come_back() {
         // The names are those that transformers wrote.
         let names = |directory: &Path| -> Vec<String> {
             let mut names: Vec<_> =
-                Checkpoint::open(directory.join("model.safetensors")).unwrap().names().map(str::to_owned).collect();
+                TensorFiles::open(directory.join("model.safetensors")).unwrap().names().map(str::to_owned).collect();
             names.sort();
             names
         };

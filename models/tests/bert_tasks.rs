@@ -5,7 +5,7 @@ use grove_models::{
     bert::{
         BertForMaskedLm, BertForQuestionAnswering, BertForSequenceClassification, BertForTokenClassification,
         SentenceEncoder,
-        tasks::{AnswerOptions, Reading, answer, classify, embed, entities, fill_mask},
+        tasks::{AnswerOptions, BatchOptions, answer, classify, embed, entities, fill_mask},
     },
 };
 use grove_tree::{Tree, leaves, map_with_path};
@@ -92,7 +92,7 @@ fn vocabularies_that_are_none() {
 fn tasks_answer_in_the_order_of_their_texts() {
     let (device, directory) = (Default::default(), tempfile::tempdir().unwrap());
     let tokenizer = tokenizer(directory.path());
-    let reading = Reading { batch_size: 2, ..Reading::new(&tokenizer, 17) };
+    let reading = BatchOptions { batch_size: 2, ..BatchOptions::new(&tokenizer, 17) };
     let texts = ["the cat sat on [MASK] mat", "[MASK] ran [MASK]", "a [MASK]"];
 
     let (masked, _) = BertForMaskedLm::<Flex>::from_path(model("bert_masked"), &device, None).unwrap();
@@ -163,7 +163,7 @@ fn spoiled<M: Tree<Flex>>(model: M) -> (M, String) {
 fn weights_that_are_nan_are_named() {
     let (device, directory) = (Default::default(), tempfile::tempdir().unwrap());
     let tokenizer = tokenizer(directory.path());
-    let reading = Reading::new(&tokenizer, 17);
+    let reading = BatchOptions::new(&tokenizer, 17);
     let refused = |error: ModelError, path: String| {
         assert!(
             matches!(&error, ModelError::NotFinite { tensor: Some(found), .. } if *found == path),

@@ -4,7 +4,7 @@
 use burn::tensor::{Int, Tensor};
 use grove_backend::Backend;
 use grove_models::{CausalLm, GenerateOptions, Gpt2, Pretrained, generate, generation::Sampling};
-use grove_weights::Checkpoint;
+use grove_weights::TensorFiles;
 use std::{path::PathBuf, time::Instant};
 
 fn directory(suffix: &str) -> PathBuf {
@@ -23,7 +23,7 @@ fn check<B: Backend>(suffix: &str, tolerance: f32) -> Gpt2<B> {
     let begun = Instant::now();
     let (model, _) = Gpt2::<B>::from_path(directory(suffix), &device, None).expect("it loads");
     let loaded = begun.elapsed();
-    let reference = Checkpoint::open(directory("").join("reference.safetensors")).expect("the reference");
+    let reference = TensorFiles::open(directory("").join("reference.safetensors")).expect("the reference");
     let ids = reference.tensor("input_ids").expect("ids");
     let prompt: Vec<u32> = ids.iter::<i64>().map(|id| id as u32).collect();
     let logits = model.forward(Tensor::<B, 2, Int>::from_data(ids, &device), None).into_data().convert::<f32>();

@@ -9,13 +9,13 @@ use grove_models::{
     vision::{ImageClassifier, predictions},
     vit::Vit,
 };
-use grove_weights::Checkpoint;
+use grove_weights::TensorFiles;
 use std::path::PathBuf;
 
 fn check<M: ImageClassifier<Flex>>(name: &str) {
     let directory = PathBuf::from(std::env::var("GROVE_VISION").expect("GROVE_VISION names the folder")).join(name);
     let (model, _) = M::from_path(directory.join("model.safetensors"), &Default::default(), None).expect("it loads");
-    let reference = Checkpoint::open(directory.join("reference.safetensors")).expect("the reference");
+    let reference = TensorFiles::open(directory.join("reference.safetensors")).expect("the reference");
     let tensor = |name: &str| reference.tensor(name).expect("a tensor");
     let logits = model.logits(Tensor::from_data(tensor("pixels"), &Default::default()));
     let expected = Tensor::<Flex, 2>::from_data(tensor("logits"), &Default::default());

@@ -10,7 +10,7 @@ use grove_models::{
 };
 use grove_transform::{Balanced, GradOptions, value_and_grad};
 use grove_tree::{Array, all_close, cast, eq, leaves};
-use grove_weights::Checkpoint;
+use grove_weights::TensorFiles;
 use std::path::{Path, PathBuf};
 
 #[path = "arrays/mod.rs"]
@@ -26,11 +26,11 @@ fn fixtures() -> PathBuf {
 }
 
 /// Reference values from transformers.
-struct Reference(Checkpoint);
+struct Reference(TensorFiles);
 
 impl Reference {
     fn of(model: &str) -> Self {
-        Self(Checkpoint::open(fixtures().join(model).join("reference.safetensors")).unwrap())
+        Self(TensorFiles::open(fixtures().join(model).join("reference.safetensors")).unwrap())
     }
 
     fn data(&self, name: &str) -> TensorData {

@@ -10,7 +10,7 @@ use grove_models::{
     llama::{EndTokens, published_names},
 };
 use grove_tree::{eq, leaves};
-use grove_weights::Checkpoint;
+use grove_weights::TensorFiles;
 use std::path::{Path, PathBuf};
 
 #[path = "arrays/mod.rs"]
@@ -152,7 +152,7 @@ fn weights_of_16_bits_compute_in_f32() {
     }
 }
 
-/// Quantised weights stay so in memory; or, asked for in f32, are unpacked.
+/// Quantized weights stay so in memory; or, asked for in f32, are unpacked.
 fn gguf<B: Backend>(device: B::Device) {
     for name in GGUF {
         let file = fixtures().join("gguf").join(format!("{name}.gguf"));
@@ -160,7 +160,7 @@ fn gguf<B: Backend>(device: B::Device) {
         for dtype in [None, Some(DType::F32)] {
             let (model, report) = Llama::<B>::from_path(&file, &device, dtype).unwrap();
             assert!(report.is_complete(), "{name}: {report}");
-            assert_eq!(model.is_quantised(), dtype.is_none() && name.contains('q') && name != "f16", "{name}");
+            assert_eq!(model.is_quantized(), dtype.is_none() && name.contains('q') && name != "f16", "{name}");
             // Formats without a kernel are unpacked to 16 bits.
             let tolerance = if name == "q2_k_q3_k" && dtype.is_none() { 5e-3 } else { 1e-4 };
             check_logits(&reference, &model, &device, tolerance);
@@ -174,12 +174,12 @@ fn gguf<B: Backend>(device: B::Device) {
 }
 
 #[test]
-fn what_is_quantised_is_not_saved() {
+fn what_is_quantized_is_not_saved() {
     let file = fixtures().join("gguf/q8_0.gguf");
     let directory = tempfile::tempdir().unwrap();
     let (model, _) = Llama::<Flex>::from_path(&file, &Default::default(), None).unwrap();
     let message = model.save_pretrained(directory.path().join("new")).unwrap_err().to_string();
-    assert!(message.contains("quantised") && !directory.path().join("new").exists(), "{message}");
+    assert!(message.contains("quantized") && !directory.path().join("new").exists(), "{message}");
     let (model, _) = Llama::<Flex>::from_path(&file, &Default::default(), Some(DType::F32)).unwrap();
     model.save_pretrained(directory.path()).unwrap();
     assert!(eq(&open::<Flex>(directory.path(), &Default::default()), &model));
@@ -259,7 +259,7 @@ fn impossible_configurations_are_refused() {
 #[ignore = "needs a published model and the file of tools/check_smollm2.py"]
 fn full_size() {
     let path = |name: &str| PathBuf::from(std::env::var(name).unwrap_or_else(|_| panic!("{name} names a file")));
-    let reference = Checkpoint::open(path("GROVE_LLAMA_REFERENCE")).expect("the reference");
+    let reference = TensorFiles::open(path("GROVE_LLAMA_REFERENCE")).expect("the reference");
     let tensor = |name: &str| reference.tensor(name).expect("a tensor");
     let ids = |name: &str| -> Vec<u32> { tensor(name).iter::<i64>().map(|id| id as u32).collect() };
     let (prompt, greedy) = (ids("input_ids"), ids("greedy_ids"));

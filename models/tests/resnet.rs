@@ -116,13 +116,13 @@ fn saved<B: Backend>(device: B::Device) {
         let (again, _) = ResNet::<B>::from_path(directory.path(), &device, None).unwrap();
         assert!(same_arrays(&again, &model), "{name}");
         let names = |path: &std::path::Path| {
-            let checkpoint = grove_weights::Checkpoint::open(path).unwrap();
+            let checkpoint = grove_weights::TensorFiles::open(path).unwrap();
             checkpoint.names().map(str::to_owned).collect()
         };
         let (found, expected): (Vec<String>, Vec<String>) = (names(directory.path()), names(&reference.directory));
         assert_eq!(found, expected, "{name}");
         let counter = found.iter().find(|name| name.ends_with("num_batches_tracked")).unwrap();
-        let counter = grove_weights::Checkpoint::open(directory.path()).unwrap().tensor(counter).unwrap();
+        let counter = grove_weights::TensorFiles::open(directory.path()).unwrap().tensor(counter).unwrap();
         assert_eq!((counter.shape.num_dims(), counter.to_vec::<i64>().unwrap()), (0, vec![0]));
     }
     // A file of PyTorch holds the same.
@@ -228,7 +228,7 @@ on_each_backend!(inference, without_head, training, saved, new_heads, one_kind, 
 #[test]
 fn sizes_are_read_from_shapes() {
     let of = |name: &str| {
-        let checkpoint = grove_weights::Checkpoint::open(Reference::of("resnet", name).directory).unwrap();
+        let checkpoint = grove_weights::TensorFiles::open(Reference::of("resnet", name).directory).unwrap();
         ResNetConfig::infer(&checkpoint).unwrap()
     };
     let grouped = of("torchvision_grouped");

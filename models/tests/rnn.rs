@@ -12,7 +12,7 @@ use grove_models::{
 };
 use grove_transform::value_and_grad;
 use grove_tree::{Key, Tree, count_params, eq, paths};
-use grove_weights::{Checkpoint, NameMap, SaveOptions, save_model};
+use grove_weights::{TensorFiles, NameMap, SaveOptions, save_model};
 use std::path::{Path, PathBuf};
 
 #[path = "../../backend/tests/common/mod.rs"]
@@ -27,11 +27,11 @@ fn fixture(name: &str) -> PathBuf {
 }
 
 /// Reference values from PyTorch.
-struct Reference(Checkpoint);
+struct Reference(TensorFiles);
 
 impl Reference {
     fn of(model: &str) -> Self {
-        Self(Checkpoint::open(fixture(model).join("reference.safetensors")).unwrap())
+        Self(TensorFiles::open(fixture(model).join("reference.safetensors")).unwrap())
     }
 
     fn data(&self, name: &str) -> TensorData {
@@ -50,7 +50,7 @@ impl Reference {
     fn check_gradients<B: Backend, M: Tree<B>>(&self, model: &str, grads: &M, names: &NameMap) {
         let directory = tempfile::tempdir().unwrap();
         save_model(grads, names, directory.path(), &SaveOptions::default()).unwrap();
-        let grads = Checkpoint::open(directory.path()).unwrap();
+        let grads = TensorFiles::open(directory.path()).unwrap();
         let of_file = |name: &&str| name.starts_with("grad.");
         assert_eq!(grads.names().count(), self.0.names().filter(of_file).count(), "{model}");
         for name in grads.names() {
@@ -247,7 +247,7 @@ fn saved_models_come_back() {
         let (again, report) = RnnClassifier::<Flex>::from_path(directory.path(), &Default::default(), None).unwrap();
         assert!(eq(&again, &model) && again.config == model.config && report.is_complete(), "{name}");
         let files = [fixture(name).join("model.safetensors"), directory.path().join("model.safetensors")];
-        let [theirs, ours] = files.map(|file| Checkpoint::open(file).unwrap());
+        let [theirs, ours] = files.map(|file| TensorFiles::open(file).unwrap());
         assert!(theirs.names().eq(ours.names()), "{name}");
         assert!(theirs.names().all(|tensor| theirs.tensor(tensor).unwrap() == ours.tensor(tensor).unwrap()), "{name}");
     }

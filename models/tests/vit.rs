@@ -7,7 +7,7 @@ use grove_models::Pretrained;
 use grove_models::vit::{Naming, Vit, VitConfig, published_names};
 use grove_transform::value_and_grad;
 use grove_tree::{Key, eq};
-use grove_weights::Checkpoint;
+use grove_weights::TensorFiles;
 use std::path::Path;
 
 #[path = "arrays/mod.rs"]
@@ -132,7 +132,7 @@ fn saved<B: Backend>(device: B::Device) {
         model.save_pretrained(directory.path()).unwrap();
         assert!(same_arrays(&open::<B>(directory.path(), &device), model), "{}", expected.display());
         let names = |path: &Path| {
-            let checkpoint = Checkpoint::open(path).unwrap();
+            let checkpoint = TensorFiles::open(path).unwrap();
             let unused = ["mask_token", "pooler.dense.weight", "pooler.dense.bias"];
             checkpoint
                 .names()
@@ -161,7 +161,7 @@ on_each_backend!(models, other_names, saved, new_heads, one_kind);
 
 #[test]
 fn sizes_are_read_from_shapes() {
-    let of = |name: &str| VitConfig::infer(&Checkpoint::open(Reference::of("vit", name).directory).unwrap()).unwrap();
+    let of = |name: &str| VitConfig::infer(&TensorFiles::open(Reference::of("vit", name).directory).unwrap()).unwrap();
     let timm = of("timm_registers");
     assert_eq!((timm.naming, timm.num_register_tokens, timm.position_prefix), (Naming::Timm, 4, 0));
     assert_eq!((timm.hidden_size, timm.patch_size, timm.image_size), (12, 5, [20, 20]));

@@ -19,12 +19,12 @@ mod scale;
 mod settings;
 mod step;
 
-pub use checkpoint::{Checkpoints, Progressed, Restored};
-pub use confusion::{ClassifierScore, Confusion};
+pub use checkpoint::{CheckpointManager, RunProgress, Restored};
+pub use confusion::{ClassifierScore, ConfusionMatrix};
 pub use ema::{ema_model, ema_step};
 pub use error::{Result, TrainError};
 pub use evaluate::token_loss;
-pub use fit::{Ended, Evaluation, FitOptions, Fitted, Length, NonFinite, TrainState, fit};
+pub use fit::{Ended, Evaluation, FitOptions, Fitted, Duration, NonFinite, TrainState, fit};
 pub use interrupt::{Stop, stop_on_interrupt};
 pub use lock::RunLock;
 pub use scale::LossScale;

@@ -1,4 +1,4 @@
-//! Checkpoints, seen from outside: what comes back, what is kept, and what damage does.
+//! CheckpointManager, seen from outside: what comes back, what is kept, and what damage does.
 
 use std::{
     fs,
@@ -8,7 +8,7 @@ use std::{
 use burn::tensor::{Bool, DType, FloatDType, Int, Tensor};
 use grove_backend::{Backend, Flex};
 use grove_files::FileError;
-use grove_train::{Checkpoints, Progressed, Restored, RunSettings, TrainError, data::Position};
+use grove_train::{CheckpointManager, RunProgress, Restored, RunSettings, TrainError, data::Position};
 use grove_tree::{Array, Tree, cast, eq, leaves};
 use proptest::prelude::*;
 use tempfile::TempDir;
@@ -35,8 +35,8 @@ fn state(value: f32) -> State<Flex> {
     }
 }
 
-fn progressed(step: u64) -> Progressed {
-    Progressed {
+fn progressed(step: u64) -> RunProgress {
+    RunProgress {
         step,
         position: Position { epoch: 3, batch: step },
         key: [u32::MAX, 7],
@@ -54,20 +54,20 @@ fn directory() -> TempDir {
     TempDir::new().expect("a directory")
 }
 
-fn open(directory: &TempDir, keep: usize) -> Checkpoints {
-    Checkpoints::open(directory.path().join("checkpoints"), keep).expect("opened")
+fn open(directory: &TempDir, keep: usize) -> CheckpointManager {
+    CheckpointManager::open(directory.path().join("checkpoints"), keep).expect("opened")
 }
 
-fn load(checkpoints: &Checkpoints) -> Result<Option<Restored<State<Flex>>>, TrainError> {
+fn load(checkpoints: &CheckpointManager) -> Result<Option<Restored<State<Flex>>>, TrainError> {
     checkpoints.load(&state(0.0), &Default::default())
 }
 
-fn steps(checkpoints: &Checkpoints) -> Vec<u64> {
+fn steps(checkpoints: &CheckpointManager) -> Vec<u64> {
     checkpoints.list().expect("listed").into_iter().map(|(step, _)| step).collect()
 }
 
-/// Checkpoints of steps 1 and 2, and the path of the second.
-fn two(directory: &TempDir) -> (Checkpoints, PathBuf) {
+/// CheckpointManager of steps 1 and 2, and the path of the second.
+fn two(directory: &TempDir) -> (CheckpointManager, PathBuf) {
     let checkpoints = open(directory, 5);
     checkpoints.save(&state(1.0), &progressed(1)).expect("saved");
     let path = checkpoints.save(&state(2.0), &progressed(2)).expect("saved");
@@ -310,7 +310,7 @@ fn a_file_in_the_way_is_named() {
     for error in [
         checkpoints.save(&state(1.0), &progressed(1)).expect_err("a file is in the way"),
         checkpoints.list().expect_err("a file is in the way"),
-        Checkpoints::open(&way, 2).expect_err("a file is in the way"),
+        CheckpointManager::open(&way, 2).expect_err("a file is in the way"),
     ] {
         assert!(matches!(&error, TrainError::Io(error) if error.path == way), "{error:?}");
         assert!(error.to_string().contains(&*way.to_string_lossy()), "{error}");

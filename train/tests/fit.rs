@@ -15,14 +15,14 @@ use grove_backend::{Autodiff, Backend, Flex};
 use grove_layers::{Linear, dropout};
 use grove_optim::{Adamw, GradientTransformation, Sgd, adamw, chain, clip_by_global_norm, constant_schedule, sgd};
 use grove_train::{
-    Ended, Evaluation, FitOptions, Fitted, Length, Outcome, Result, StepOptions, TrainError,
+    Ended, Evaluation, FitOptions, Fitted, Duration, Outcome, Result, StepOptions, TrainError,
     data::Examples,
     fit,
     log::{Record, read_metrics},
     train_step,
 };
 use grove_tree::{Array, Filter, Init, Key, Tree, all_close, by_path, eq, leaves};
-use grove_weights::Checkpoint;
+use grove_weights::TensorFiles;
 use tempfile::TempDir;
 
 type Ad = Autodiff<Flex>;
@@ -109,7 +109,7 @@ fn evaluation(loss: f64) -> Result<Evaluation> {
 }
 
 fn options(steps: u64) -> FitOptions<Flex> {
-    FitOptions { length: Length::Steps(steps), log_every: 1, ..FitOptions::default() }
+    FitOptions { length: Duration::Steps(steps), log_every: 1, ..FitOptions::default() }
 }
 
 fn in_directory(directory: &TempDir, options: FitOptions<Flex>) -> FitOptions<Flex> {
@@ -133,7 +133,7 @@ fn directory() -> TempDir {
 /// The number of a leaf `[1]` of the newest checkpoint.
 fn saved(directory: &Path, step: u64, name: &str) -> f64 {
     let file = directory.join(format!("checkpoints/step-{step:010}/state.safetensors"));
-    let data = Checkpoint::open(file).expect("opened").tensor(name).expect("there");
+    let data = TensorFiles::open(file).expect("opened").tensor(name).expect("there");
     data.iter::<f64>().next().expect("one number")
 }
 
@@ -142,7 +142,7 @@ fn the_loss_falls() {
     let directory = directory();
     let optimizer = chain((clip_by_global_norm::<Flex>(1.0), adamw(2e-2, Adamw::default())));
     let settings = FitOptions {
-        length: Length::Epochs(20.0),
+        length: Duration::Epochs(20.0),
         learning_rate: Some(constant_schedule(2e-2)),
         unit: Some(("points", 16)),
         ..in_directory(&directory, options(0))
@@ -320,7 +320,7 @@ fn the_best_model_of_a_checkpoint_outlives_better_ones() {
     let settings = FitOptions { checkpoint_every: 50, ..in_directory(&other, settings) };
     run(spoilt(), &settings).expect_err("the sixth loss is NaN");
     assert_eq!(names(&other), ["step-0000000005"]);
-    run(points(8), &FitOptions { length: Length::Steps(2), ..settings }).expect("trained");
+    run(points(8), &FitOptions { length: Duration::Steps(2), ..settings }).expect("trained");
     assert_eq!(names(&other), ["step-0000000002"]);
 }
 
@@ -398,14 +398,14 @@ fn frozen_leaves_stay_and_cost_nothing() {
     assert!(eq(&fitted.model.first, &net().first), "not even decayed");
     assert!(!eq(&fitted.model.second, &net().second));
     let file = directory.path().join("checkpoints/step-0000000005/state.safetensors");
-    let file = Checkpoint::open(file).expect("opened");
+    let file = TensorFiles::open(file).expect("opened");
     let names: Vec<&str> = file.names().filter(|name| name.starts_with("optimizer.")).collect();
     assert!(names.iter().any(|name| name.contains("second.weight")), "{names:?}");
     assert!(!names.iter().any(|name| name.contains("first")), "{names:?}");
     assert!(file.contains("model.first.weight") && file.contains("model.seen"), "the model is whole");
 
-    let resumed = run(&FitOptions { length: Length::Steps(9), resume: true, ..settings.clone() }).expect("resumed");
-    let undisturbed = run(&FitOptions { length: Length::Steps(9), directory: None, ..settings }).expect("trained");
+    let resumed = run(&FitOptions { length: Duration::Steps(9), resume: true, ..settings.clone() }).expect("resumed");
+    let undisturbed = run(&FitOptions { length: Duration::Steps(9), directory: None, ..settings }).expect("trained");
     assert!(eq(&resumed.model, &undisturbed.model));
 }
 
@@ -471,7 +471,7 @@ fn a_step_that_overflows_is_left_out() {
     // Its gradient is 1, or with the factor of 65,536 more than f16 holds.
     let optimizer = adamw(0.5, Adamw::default());
     let run = |steps| {
-        let settings = FitOptions { length: Length::Steps(steps), resume: true, ..settings.clone() };
+        let settings = FitOptions { length: Duration::Steps(steps), resume: true, ..settings.clone() };
         fit(number(4.0), &optimizer, &Arc::new(points(8)), falling, unevaluated, Key::new(0), &settings).expect("ok")
     };
     let first = run(1);
@@ -530,7 +530,7 @@ fn options_that_make_no_sense_are_refused() {
         refused(FitOptions { ema: Some(decay), ..options(1) }, "the moving average's decay is");
     }
     for epochs in [0.0, -1.0, f64::NAN, f64::INFINITY] {
-        refused(FitOptions { length: Length::Epochs(epochs), ..options(1) }, "epochs: the number must be");
+        refused(FitOptions { length: Duration::Epochs(epochs), ..options(1) }, "epochs: the number must be");
     }
     refused(FitOptions { patience: Some(3), ..options(1) }, "early stopping goes by evaluations");
     let unjudged = FitOptions { patience: Some(3), evaluate_every: 1, ..options(1) };
@@ -549,7 +549,7 @@ fn options_that_make_no_sense_are_refused() {
 #[test]
 fn epochs_are_counted_in_batches() {
     let steps = |epochs, accumulate| {
-        let settings = FitOptions { length: Length::Epochs(epochs), accumulate, ..options(0) };
+        let settings = FitOptions { length: Duration::Epochs(epochs), accumulate, ..options(0) };
         simple(points(16), 0.1, &settings).expect("trained").steps
     };
     assert_eq!([steps(1.0, 1), steps(2.5, 1), steps(0.01, 1)], [4, 10, 1]);

@@ -8,12 +8,12 @@ use grove_optim::{
     Adamw, GradientTransformation, Schedule, adamw, chain, clip_by_global_norm, matrices, warmup_cosine_decay_schedule,
 };
 use grove_train::{
-    Ended, Evaluation, FitOptions, Length, Outcome,
+    Ended, Evaluation, FitOptions, Duration, Outcome,
     data::{Data, DataError, TokenBatch},
     fit, train_step,
 };
 use grove_tree::{Key, leaves};
-use grove_weights::Checkpoint;
+use grove_weights::TensorFiles;
 use serde::Deserialize;
 use std::{fs, path::Path, sync::Arc};
 
@@ -40,7 +40,7 @@ struct Settings {
 /// PyTorch's run.
 struct Reference {
     settings: Settings,
-    tensors: Checkpoint,
+    tensors: TensorFiles,
 }
 
 impl Reference {
@@ -48,7 +48,7 @@ impl Reference {
         let settings = fs::read_to_string(fixtures().join("settings.json")).expect("a fixture");
         Self {
             settings: serde_json::from_str(&settings).expect("the settings"),
-            tensors: Checkpoint::open(fixtures().join("reference.safetensors")).expect("a fixture"),
+            tensors: TensorFiles::open(fixtures().join("reference.safetensors")).expect("a fixture"),
         }
     }
 
@@ -167,7 +167,7 @@ fn a_fit_follows_pytorch<B: Backend>(device: B::Device) {
     let data = Arc::new(reference.batches());
     let directory = tempfile::tempdir().expect("a temporary directory");
     let options = FitOptions {
-        length: Length::Epochs(1.0),
+        length: Duration::Epochs(1.0),
         log_every: 1,
         directory: Some(directory.path().into()),
         learning_rate: Some(reference.schedule()),

@@ -18,7 +18,7 @@ use grove_backend::{Autodiff, Backend, Flex};
 use grove_layers::{Embedding, Linear, dropout, loss::softmax_cross_entropy_with_integer_labels};
 use grove_optim::{Adamw, adamw, chain, clip_by_global_norm, matrices, warmup_cosine_decay_schedule};
 use grove_train::{
-    Checkpoints, FitOptions, Length, Progressed, TrainError,
+    CheckpointManager, FitOptions, Duration, RunProgress, TrainError,
     data::{TokenBatch, TokenStream, TokenWindows, epoch},
     fit,
     log::read_metrics,
@@ -80,7 +80,7 @@ fn a_run() {
         Ok(BTreeMap::from([("loss".to_owned(), losses.iter().sum::<f64>() / losses.len() as f64)]))
     };
     let options = FitOptions {
-        length: Length::Steps(STEPS),
+        length: Duration::Steps(STEPS),
         accumulate: 2,
         ema: Some(0.99),
         // None of these divides another, so that a run is killed in the middle of each.
@@ -350,10 +350,10 @@ fn a_second_run_in_the_directory_is_refused_while_the_first_lives() {
     // Readers are no runs, and clear nothing away.
     let draft = directory.join("checkpoints/.grove-abc.writing");
     fs::create_dir(&draft).expect("made");
-    let reader = Checkpoints::open(directory.join("checkpoints"), 1).expect("opened beside the run");
+    let reader = CheckpointManager::open(directory.join("checkpoints"), 1).expect("opened beside the run");
     assert!(reader.list().expect("listed").len() > 1 && draft.exists());
     let like = Bigram::<Flex>::new(&Init::new(Key::new(1), &Default::default()));
-    let state = Progressed { step: 1, ..Progressed::default() };
+    let state = RunProgress { step: 1, ..RunProgress::default() };
     let error = reader.save::<Flex, _>(&like, &state).expect_err("the run is alive");
     assert!(matches!(error, TrainError::RunLocked { .. }), "{error:?}");
 

@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use burn_flex::Flex;
 use grove_tree::Array;
-use grove_weights::{Checkpoint, LoadOptions, NameMap, Step, load};
+use grove_weights::{TensorFiles, LoadOptions, NameMap, Step, load};
 
 /// A line of `/proc/self/status`, in MB.
 fn status(key: &str) -> f64 {
@@ -21,7 +21,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let transpose = std::env::args().nth(2).as_deref() == Some("--transpose");
     let before = status("VmHWM");
     let start = Instant::now();
-    let checkpoint = Checkpoint::open(&path)?;
+    let checkpoint = TensorFiles::open(&path)?;
     let opened = start.elapsed();
     let mut vectors = BTreeMap::new();
     let mut matrices = BTreeMap::new();

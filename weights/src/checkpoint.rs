@@ -26,7 +26,7 @@ use crate::view::{View, check_decodable, materialise};
 /// is read. A type without an implementation, such as 8-bit floats or GGUF's `IQ4_XS`, is listed, so that the file's
 /// other tensors can be used; reading it is an error.
 #[derive(Debug)]
-pub struct Checkpoint {
+pub struct TensorFiles {
     directory: PathBuf,
     files: Vec<Arc<MappedFile>>,
     /// Maps tensor names to the index of the file and the entry in it.
@@ -35,7 +35,7 @@ pub struct Checkpoint {
     gguf: Option<GgufMetadata>,
 }
 
-impl Checkpoint {
+impl TensorFiles {
     /// Opens a directory or a file.
     ///
     /// In a directory, `open` looks for these files in this order: `model.safetensors`,
@@ -134,8 +134,8 @@ impl Checkpoint {
     /// [`WeightsError::UnknownTensor`], with similar names.
     pub fn info(&self, name: &str) -> Result<TensorInfo> {
         let (file, entry) = self.entry(name)?;
-        let (shape, dtype, quantised) = (entry.shape.clone(), entry.dtype, entry.quantised());
-        Ok(TensorInfo { shape, dtype, quantised, file: file.path().into() })
+        let (shape, dtype, quantized) = (entry.shape.clone(), entry.dtype, entry.quantized());
+        Ok(TensorInfo { shape, dtype, quantized, file: file.path().into() })
     }
 
     /// Metadata of the files, such as `format: pt`. For a GGUF file, the strings under `general.`.
@@ -154,7 +154,7 @@ impl Checkpoint {
         &self.directory
     }
 
-    /// Reads a tensor in its stored type, or as `f32` if it is quantised.
+    /// Reads a tensor in its stored type, or as `f32` if it is quantized.
     ///
     /// # Errors
     /// If there is no tensor of this name, its type is not supported (8-bit floats, complex numbers, some block
@@ -171,16 +171,16 @@ impl Checkpoint {
         View::of_file(name, file, entry, to)
     }
 
-    /// Returns a view of a quantised tensor that reads its blocks without decoding them.
-    pub(crate) fn raw_view<'a>(&'a self, name: &'a str) -> Result<View<'a>> {
+    /// Returns a view of a quantized tensor that reads its blocks without decoding them.
+    pub(crate) fn quantized_view<'a>(&'a self, name: &'a str) -> Result<View<'a>> {
         let (file, entry) = self.entry(name)?;
         View::of_rows(name, file, entry)
     }
 
-    /// Returns an error if the tensor is quantised in a block type that cannot be decoded.
+    /// Returns an error if the tensor is quantized in a block type that cannot be decoded.
     pub(crate) fn check_decodable(&self, name: &str) -> Result<()> {
         let (file, entry) = self.entry(name)?;
-        entry.quantised().map_or(Ok(()), |kind| check_decodable(name, file, kind))
+        entry.quantized().map_or(Ok(()), |kind| check_decodable(name, file, kind))
     }
 
     fn entry(&self, name: &str) -> Result<(&MappedFile, &Entry)> {
@@ -205,7 +205,7 @@ impl Checkpoint {
     }
 }
 
-impl fmt::Display for Checkpoint {
+impl fmt::Display for TensorFiles {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.describe())
     }

@@ -14,22 +14,22 @@ use crate::packed::Packed;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct TensorInfo {
-    /// Sizes, outermost first; empty for a scalar. Counted in values, quantised or not.
+    /// Sizes, outermost first; empty for a scalar. Counted in values, quantized or not.
     pub shape: Vec<usize>,
-    /// Type of the stored values. `F32` for a quantised tensor, which is read in that type.
+    /// Type of the stored values. `F32` for a quantized tensor, which is read in that type.
     pub dtype: StoredDtype,
-    /// Block type of a quantised tensor; `None` if the tensor is not quantised.
-    pub quantised: Option<BlockType>,
+    /// Block type of a quantized tensor; `None` if the tensor is not quantized.
+    pub quantized: Option<BlockType>,
     /// The file that contains the tensor.
     pub file: PathBuf,
 }
 
 impl TensorInfo {
-    /// Shape of a leaf of bytes (u8) that holds this quantised tensor without decoding: its rows, and the bytes of
-    /// each. `None` if the tensor is not quantised.
+    /// Shape of a leaf of bytes (u8) that holds this quantized tensor without decoding: its rows, and the bytes of
+    /// each. `None` if the tensor is not quantized.
     pub fn raw_shape(&self) -> Option<Vec<usize>> {
         let (&row, rows) = self.shape.split_last()?;
-        Some([rows, &[self.quantised?.row_bytes(row)?]].concat())
+        Some([rows, &[self.quantized?.row_bytes(row)?]].concat())
     }
 }
 
@@ -53,19 +53,19 @@ pub(crate) enum Form {
     Plain,
     /// An encoding that has to be decoded for the whole tensor before an element can be found.
     Packed(Packed),
-    /// Quantised, in blocks along the last axis. The tensor is row-major and its dtype `F32`.
+    /// Quantized, in blocks along the last axis. The tensor is row-major and its dtype `F32`.
     Blocks(BlockType),
 }
 
 impl Entry {
-    /// Block type; `None` if the values are not quantised.
-    pub(crate) fn quantised(&self) -> Option<BlockType> {
+    /// Block type; `None` if the values are not quantized.
+    pub(crate) fn quantized(&self) -> Option<BlockType> {
         if let Form::Blocks(kind) = self.form { Some(kind) } else { None }
     }
 
     /// Name of the type of the stored values, for messages.
     pub(crate) fn type_name(&self) -> String {
-        self.quantised().map_or_else(|| self.dtype.to_string(), |kind| kind.to_string())
+        self.quantized().map_or_else(|| self.dtype.to_string(), |kind| kind.to_string())
     }
 }
 
@@ -137,7 +137,7 @@ pub(crate) fn burn_dtype(dtype: StoredDtype) -> Option<DType> {
     })
 }
 
-/// The stored type that represents values of a Burn type exactly; `None` for quantised values.
+/// The stored type that represents values of a Burn type exactly; `None` for quantized values.
 pub(crate) fn stored_dtype(dtype: DType) -> Option<StoredDtype> {
     Some(match dtype {
         DType::F64 => StoredDtype::F64,

@@ -1,8 +1,8 @@
 //! Weights: loading models from files or the hub, and saving them.
 //!
-//! A [`Checkpoint`] is a set of named tensors on disk (safetensors or PyTorch files, single or sharded, also of
+//! A [`TensorFiles`] is a set of named tensors on disk (safetensors or PyTorch files, single or sharded, also of
 //! PyTorch before version 1.6, numpy's `.npz` and `.npy`, or llama.cpp's GGUF). Opening it reads only the table of
-//! contents. A quantised tensor of a GGUF file is read as floats, or without decoding into a leaf of bytes. A
+//! contents. A quantized tensor of a GGUF file is read as floats, or without decoding into a leaf of bytes. A
 //! [`NameMap`] maps published names to the paths of a model, and lists the transposes, splits and merges in between.
 //! [`load`] fills a skeleton and reports the result; [`save_model`] writes the published names back. [`Source`] is
 //! the value of `--model`: a directory, a file or a hub id; [`fetch`] downloads the latter.
@@ -10,7 +10,7 @@
 //! ```
 //! use burn_flex::Flex;
 //! use grove_tree::{Array, Tree};
-//! use grove_weights::{Checkpoint, LoadOptions, NameMap, SaveOptions, Step, load, save_model};
+//! use grove_weights::{TensorFiles, LoadOptions, NameMap, SaveOptions, Step, load, save_model};
 //!
 //! #[derive(Tree, Clone, Debug)]
 //! struct Linear<B: grove_backend::Backend> {
@@ -25,7 +25,7 @@
 //! # let path = directory.path().join("model.safetensors");
 //! save_model(&model, &names, &path, &SaveOptions::default())?;
 //!
-//! let checkpoint = Checkpoint::open(&path)?;
+//! let checkpoint = TensorFiles::open(&path)?;
 //! assert_eq!(checkpoint.info("fc.weight")?.shape, [2, 3]);
 //! let skeleton = Linear::<Flex> { weight: Array::absent([3, 2]) };
 //! let (loaded, report) = load(skeleton, &checkpoint, &names, &LoadOptions::new(&device))?;
@@ -56,7 +56,7 @@ mod pattern;
 mod placement;
 mod plan;
 mod pytorch;
-mod raw;
+mod quantized;
 mod report;
 mod safetensors_file;
 mod save;
@@ -67,11 +67,11 @@ mod unique;
 mod view;
 mod zip;
 
-pub use checkpoint::Checkpoint;
+pub use checkpoint::TensorFiles;
 pub use entry::{StoredDtype, TensorInfo};
 pub use error::WeightsError;
 pub use gguf::{BlockType, GgufArray, GgufMetadata, GgufValue};
-pub use hub::{Certificates, HubOptions, Wanted, fetch};
+pub use hub::{Certificates, HubOptions, FilePatterns, fetch};
 pub use load::{LoadOptions, load, load_tree};
 pub use names::NameMap;
 pub use report::{Loaded, Mismatched, Missing, Report, Unexpected};

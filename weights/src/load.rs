@@ -4,7 +4,7 @@ use burn::tensor::DType;
 use grove_backend::Backend;
 use grove_tree::{AnyArray, Path, Tree};
 
-use crate::checkpoint::Checkpoint;
+use crate::checkpoint::TensorFiles;
 use crate::error::{Result, WeightsError};
 use crate::names::NameMap;
 use crate::placement::{Placement, Slot};
@@ -37,7 +37,7 @@ impl<B: Backend> LoadOptions<B> {
     }
 
     /// Floating-point leaves for whose paths `keeps` returns true keep the type of the file: f32, f16 or bf16; f32
-    /// for f64, and for a merge of different types. Tensors that are quantised or not floats follow
+    /// for f64, and for a merge of different types. Tensors that are quantized or not floats follow
     /// [`dtype`](Self::dtype) like all other leaves.
     pub fn stored(self, keeps: fn(&str) -> bool) -> Self {
         Self { stored: keeps, ..self }
@@ -49,7 +49,7 @@ impl<B: Backend> LoadOptions<B> {
     }
 
     /// The type in which a leaf is loaded.
-    fn dtype_of(&self, slot: &Slot, placement: &Placement, checkpoint: &Checkpoint) -> DType {
+    fn dtype_of(&self, slot: &Slot, placement: &Placement, checkpoint: &TensorFiles) -> DType {
         if !slot.dtype.is_float() {
             return slot.dtype;
         }
@@ -62,7 +62,7 @@ impl<B: Backend> LoadOptions<B> {
 
     /// Rejects a leaf type that the device does not compute in. A matrix may have a type that the device only stores,
     /// if the backend widens the weights of a matrix product: the activations have the types of the other leaves.
-    fn check_dtype(&self, slot: &Slot, dtype: DType, checkpoint: &Checkpoint) -> Result<()> {
+    fn check_dtype(&self, slot: &Slot, dtype: DType, checkpoint: &TensorFiles) -> Result<()> {
         let held = B::MIXED_DTYPE_WEIGHTS && slot.shape.len() == 2 && B::supports_dtype(&self.device, dtype);
         if !dtype.is_float() || held || B::computes_in(&self.device, dtype) {
             return Ok(());
@@ -83,7 +83,7 @@ impl<B: Backend> LoadOptions<B> {
 /// then read from the mapped file, converted and rearranged. No more than one leaf is held in memory in addition to
 /// the model.
 ///
-/// A quantised tensor is decoded to floats. A model that computes with quantised blocks takes it without decoding: a
+/// A quantized tensor is decoded to floats. A model that computes with quantized blocks takes it without decoding: a
 /// leaf of u8 with the shape [`TensorInfo::raw_shape`](crate::TensorInfo::raw_shape) gets its bytes. Rules of the
 /// name map are written as for values, but must keep rows whole: no transpose, and no split or merge along the last
 /// axis.
@@ -98,7 +98,7 @@ impl<B: Backend> LoadOptions<B> {
 /// cannot be decoded.
 pub fn load<B: Backend, T: Tree<B>>(
     skeleton: T,
-    checkpoint: &Checkpoint,
+    checkpoint: &TensorFiles,
     names: &NameMap,
     options: &LoadOptions<B>,
 ) -> Result<(T, Report)> {
@@ -138,12 +138,12 @@ pub fn load<B: Backend, T: Tree<B>>(
 /// Reads a tree written by [`save_tree`](crate::save_tree). Names are the tree's own paths, and all must be present.
 ///
 /// # Errors
-/// Those of [`Checkpoint::open`] and [`load`].
+/// Those of [`TensorFiles::open`] and [`load`].
 pub fn load_tree<B: Backend, T: Tree<B>>(
     skeleton: T,
     path: impl AsRef<std::path::Path>,
     device: &B::Device,
 ) -> Result<T> {
-    let checkpoint = Checkpoint::open(path)?;
+    let checkpoint = TensorFiles::open(path)?;
     load(skeleton, &checkpoint, &NameMap::new(), &LoadOptions::new(device)).map(|(tree, _)| tree)
 }

@@ -1,6 +1,6 @@
 //! The map between the names in published checkpoints and a model's own paths.
 
-use crate::checkpoint::Checkpoint;
+use crate::checkpoint::TensorFiles;
 use crate::entry::TensorInfo;
 use crate::pattern::{Captures, Pattern};
 use crate::step::Step;
@@ -99,11 +99,11 @@ impl NameMap {
     }
 
     /// Returns the name and description of the tensor in `checkpoint` that the leaf `path` would take. For a merge,
-    /// those of the first part. Shapes are not compared, so that a model's structure, quantised or not, can be chosen
+    /// those of the first part. Shapes are not compared, so that a model's structure, quantized or not, can be chosen
     /// by the content of a file before there is a skeleton.
     ///
     /// `None` if the checkpoint has none of the leaf's published names.
-    pub fn published<'a>(&self, checkpoint: &'a Checkpoint, path: &str) -> Option<(&'a str, TensorInfo)> {
+    pub fn published<'a>(&self, checkpoint: &'a TensorFiles, path: &str) -> Option<(&'a str, TensorInfo)> {
         let actual = |name: &str| {
             let bare = self.without_prefix(name).1;
             checkpoint.names().find(|name| name.ends_with(bare) && self.without_prefix(name).1 == bare)

@@ -78,7 +78,7 @@ impl Output {
 /// Returns the tensors that `leaves` are saved as, in the order of the leaves, followed by the constants.
 ///
 /// # Errors
-/// If a leaf is absent or quantised, a rule has no inverse, or two tensors would have the same name.
+/// If a leaf is absent or quantized, a rule has no inverse, or two tensors would have the same name.
 pub(crate) fn outputs<B: Backend>(
     leaves: &[Leaf<B>],
     names: &NameMap,

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use burn::tensor::{DType, TensorData};
 
-use crate::checkpoint::Checkpoint;
+use crate::checkpoint::TensorFiles;
 use crate::entry::burn_dtype;
 use crate::error::Result;
 use crate::step::Step;
@@ -30,16 +30,16 @@ pub(crate) struct Placement {
     /// Axis of the parts.
     pub(crate) axis: usize,
     pub(crate) steps: Vec<Step>,
-    /// True if the leaf takes quantised tensors without decoding.
-    pub(crate) is_raw: bool,
+    /// True if the leaf takes quantized tensors without decoding.
+    pub(crate) is_quantized: bool,
 }
 
 impl Placement {
     /// Reads the leaf as values of type `to`.
-    pub(crate) fn read(&self, checkpoint: &Checkpoint, to: DType) -> Result<TensorData> {
+    pub(crate) fn read(&self, checkpoint: &TensorFiles, to: DType) -> Result<TensorData> {
         let mut views = Vec::with_capacity(self.names.len());
         for name in &self.names {
-            let mut view = if self.is_raw { checkpoint.raw_view(name)? } else { checkpoint.view(name, to)? };
+            let mut view = if self.is_quantized { checkpoint.quantized_view(name)? } else { checkpoint.view(name, to)? };
             if let Some(part) = &self.part {
                 view = view.slice(self.axis, part.clone())?;
             }
@@ -49,15 +49,15 @@ impl Placement {
     }
 
     /// Returns an error if a tensor of the leaf must be decoded and cannot be.
-    pub(crate) fn check_decodable(&self, checkpoint: &Checkpoint) -> Result<()> {
-        if self.is_raw { Ok(()) } else { self.names.iter().try_for_each(|name| checkpoint.check_decodable(name)) }
+    pub(crate) fn check_decodable(&self, checkpoint: &TensorFiles) -> Result<()> {
+        if self.is_quantized { Ok(()) } else { self.names.iter().try_for_each(|name| checkpoint.check_decodable(name)) }
     }
 
     /// Float type of the leaf's tensors in the checkpoint: f32, f16 or bf16; f32 for f64 and for a mixture of types.
-    /// `None` if one is quantised or not a float.
-    pub(crate) fn stored_float(&self, checkpoint: &Checkpoint) -> Option<DType> {
+    /// `None` if one is quantized or not a float.
+    pub(crate) fn stored_float(&self, checkpoint: &TensorFiles) -> Option<DType> {
         let stored = |name: &String| {
-            let info = checkpoint.info(name).ok().filter(|info| info.quantised.is_none())?;
+            let info = checkpoint.info(name).ok().filter(|info| info.quantized.is_none())?;
             match burn_dtype(info.dtype)? {
                 dtype @ (DType::F32 | DType::F16 | DType::BF16) => Some(dtype),
                 DType::F64 => Some(DType::F32),

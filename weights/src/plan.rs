@@ -3,12 +3,12 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ops::Range;
 
-use crate::checkpoint::Checkpoint;
+use crate::checkpoint::TensorFiles;
 use crate::entry::TensorInfo;
 use crate::names::{NameMap, Rule};
 use crate::pattern::{Captures, Pattern};
 use crate::placement::{Placement, Slot};
-use crate::raw;
+use crate::quantized;
 use crate::report::{Loaded, Mismatched, Missing, Report, Unexpected};
 use crate::step::Step;
 
@@ -16,7 +16,7 @@ use crate::step::Step;
 const SUGGESTED: usize = 20;
 
 /// Returns the placement of each leaf by its path, and the report of all names.
-pub(crate) fn plan(leaves: &[Slot], checkpoint: &Checkpoint, names: &NameMap) -> (HashMap<String, Placement>, Report) {
+pub(crate) fn plan(leaves: &[Slot], checkpoint: &TensorFiles, names: &NameMap) -> (HashMap<String, Placement>, Report) {
     let matching = Matching::new(leaves, checkpoint, names);
     let mut placements = HashMap::new();
     let mut report = Report { prefix: matching.prefix(), ..Report::default() };
@@ -80,7 +80,7 @@ enum Found {
 }
 
 struct Matching<'a> {
-    checkpoint: &'a Checkpoint,
+    checkpoint: &'a TensorFiles,
     map: &'a NameMap,
     slots: HashMap<&'a str, &'a Slot>,
     /// Maps names without prefixes to the names in the checkpoint.
@@ -90,7 +90,7 @@ struct Matching<'a> {
 }
 
 impl<'a> Matching<'a> {
-    fn new(leaves: &'a [Slot], checkpoint: &'a Checkpoint, map: &'a NameMap) -> Self {
+    fn new(leaves: &'a [Slot], checkpoint: &'a TensorFiles, map: &'a NameMap) -> Self {
         let mut actual = HashMap::new();
         for name in checkpoint.names() {
             actual.entry(map.without_prefix(name).1).or_insert(name);
@@ -144,15 +144,15 @@ impl<'a> Matching<'a> {
         let infos: Vec<TensorInfo> = names.iter().filter_map(|name| self.checkpoint.info(name).ok()).collect();
         let names: Vec<String> = names.iter().map(ToString::to_string).collect();
         match self.placed(rule, captures, part, &infos, slot) {
-            Some((part, steps, is_raw)) => Found::Fits(Placement { names, part, axis: rule.axis, steps, is_raw }),
+            Some((part, steps, is_quantized)) => Found::Fits(Placement { names, part, axis: rule.axis, steps, is_quantized }),
             None => {
-                let found = infos.iter().map(|info| raw::shape_for(slot, info));
+                let found = infos.iter().map(|info| quantized::shape_for(slot, info));
                 Found::Misfit(names.into_iter().zip(found).collect())
             }
         }
     }
 
-    /// Returns the range of the leaf in the tensor, the steps, and true if the leaf takes the quantised bytes without
+    /// Returns the range of the leaf in the tensor, the steps, and true if the leaf takes the quantized bytes without
     /// decoding. `None` if the resulting shape differs from the leaf's.
     fn placed(
         &self,
@@ -178,10 +178,10 @@ impl<'a> Matching<'a> {
             })
             .collect();
         let pieces: Vec<Vec<usize>> = published.iter().map(|piece| rule.shape_after(piece)).collect::<Option<_>>()?;
-        let is_raw = infos.iter().any(|info| raw::kind(slot, info).is_some());
-        let steps = if is_raw { raw::steps(rule, infos, published.first()?)? } else { rule.steps.clone() };
-        let wanted = raw::shape_in_values(slot, infos.first()?)?;
-        (joined(&pieces, rule.axis)? == wanted).then_some((range, steps, is_raw))
+        let is_quantized = infos.iter().any(|info| quantized::kind(slot, info).is_some());
+        let steps = if is_quantized { quantized::steps(rule, infos, published.first()?)? } else { rule.steps.clone() };
+        let wanted = quantized::shape_in_values(slot, infos.first()?)?;
+        (joined(&pieces, rule.axis)? == wanted).then_some((range, steps, is_quantized))
     }
 
     /// Range of part number `part` in a tensor that is divided among the rule's paths.
@@ -189,7 +189,7 @@ impl<'a> Matching<'a> {
         let extent = *whole.shape.get(rule.axis)?;
         let of_path = |path: &Pattern| {
             let slot = self.slots.get(path.expand(captures)?.as_str())?;
-            rule.shape_before(&raw::shape_in_values(slot, whole)?)?.get(rule.axis).copied()
+            rule.shape_before(&quantized::shape_in_values(slot, whole)?)?.get(rule.axis).copied()
         };
         let extents: Option<Vec<usize>> = rule.paths.iter().map(of_path).collect();
         // If the model lacks some of the parts, their sizes are unknown: assume equal parts.

@@ -89,7 +89,7 @@ mod tests {
     use grove_tree::Array;
 
     use super::*;
-    use crate::{Checkpoint, NameMap, SaveOptions, save_model};
+    use crate::{TensorFiles, NameMap, SaveOptions, save_model};
 
     /// Environment variable: the directory into which a child process saves.
     const DIRECTORY: &str = "GROVE_TEST_DIRECTORY";
@@ -107,7 +107,7 @@ mod tests {
 
     /// The value of all elements of all tensors in the directory.
     fn loaded(directory: &Path) -> f32 {
-        let checkpoint = Checkpoint::open(directory).expect("opened");
+        let checkpoint = TensorFiles::open(directory).expect("opened");
         assert_eq!(checkpoint.names().count(), 4);
         let tensors = checkpoint.names().map(|name| checkpoint.tensor(name).expect("read"));
         let values: Vec<f32> = tensors.flat_map(|data| data.iter::<f32>().collect::<Vec<_>>()).collect();

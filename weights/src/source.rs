@@ -4,7 +4,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 
 use crate::error::{Result, WeightsError};
-use crate::hub::{HubOptions, Wanted, fetch};
+use crate::hub::{HubOptions, FilePatterns, fetch};
 
 /// Endings of file names, which hub ids hardly have.
 const FILE_ENDINGS: [&str; 10] =
@@ -58,7 +58,7 @@ impl Source {
     ///
     /// # Errors
     /// Those of [`fetch`].
-    pub fn resolve(&self, options: &HubOptions, wanted: &Wanted) -> Result<PathBuf> {
+    pub fn resolve(&self, options: &HubOptions, wanted: &FilePatterns) -> Result<PathBuf> {
         match self {
             Self::Local(path) => Ok(path.clone()),
             Self::Hub { id, revision: None } => fetch(options, id, wanted),

@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 
 use burn::tensor::TensorData;
-use grove_weights::{Checkpoint, WeightsError};
+use grove_weights::{TensorFiles, WeightsError};
 use serde_json::Value;
 
 fn fixture(name: &str) -> PathBuf {
@@ -58,7 +58,7 @@ fn python_name(data: &TensorData) -> &'static str {
 #[test]
 fn reads_what_python_wrote() {
     for (file, tensors) in expected("").into_iter().chain(expected("numpy/")) {
-        let checkpoint = Checkpoint::open(fixture(&file)).unwrap_or_else(|error| panic!("{error}"));
+        let checkpoint = TensorFiles::open(fixture(&file)).unwrap_or_else(|error| panic!("{error}"));
         let tensors = tensors.as_object().expect("tensors");
         let mut names: Vec<_> = tensors.keys().map(String::as_str).collect();
         names.sort_unstable();
@@ -78,11 +78,11 @@ fn reads_what_python_wrote() {
 
 #[test]
 fn knows_metadata_and_describes_itself() {
-    let checkpoint = Checkpoint::open(fixture("dtypes.safetensors")).expect("opened");
+    let checkpoint = TensorFiles::open(fixture("dtypes.safetensors")).expect("opened");
     assert_eq!(checkpoint.metadata().get("note").map(String::as_str), Some("grove"));
     assert_eq!(checkpoint.directory(), fixture("").as_path());
     assert!(checkpoint.describe().contains("dtypes.safetensors: 17 tensors"), "{checkpoint}");
-    let sharded = Checkpoint::open(fixture("sharded")).expect("opened");
+    let sharded = TensorFiles::open(fixture("sharded")).expect("opened");
     assert!(sharded.describe().contains("3 files in"), "{sharded}");
     assert!(sharded.info("layers.2.bias").expect("info").file.ends_with("model-00003-of-00003.safetensors"));
     let error = sharded.tensor("layers.2.bais").expect_err("no such name").to_string();
@@ -92,7 +92,7 @@ fn knows_metadata_and_describes_itself() {
 #[test]
 fn an_index_may_be_opened_itself() {
     let index = fixture("sharded/model.safetensors.index.json");
-    assert_eq!(Checkpoint::open(index).expect("opened").names().count(), 6);
+    assert_eq!(TensorFiles::open(index).expect("opened").names().count(), 6);
 }
 
 #[test]
@@ -116,7 +116,7 @@ fn refuses_with_reasons() {
         ("numpy/bzip2.npz", "tensor `bad`: it is encrypted, or compressed by another method"),
         ("nowhere.safetensors", "nowhere.safetensors"),
     ] {
-        let error = Checkpoint::open(fixture(file)).expect_err(file).to_string();
+        let error = TensorFiles::open(fixture(file)).expect_err(file).to_string();
         assert!(error.contains(word) && error.contains(file), "{error}");
     }
 }
@@ -135,7 +135,7 @@ fn sharded_copy() -> tempfile::TempDir {
 fn a_missing_shard_is_named() {
     let directory = sharded_copy();
     std::fs::remove_file(directory.path().join("model-00002-of-00003.safetensors")).expect("removed");
-    let error = Checkpoint::open(directory.path()).expect_err("a shard is missing").to_string();
+    let error = TensorFiles::open(directory.path()).expect_err("a shard is missing").to_string();
     assert!(error.contains("model-00002-of-00003.safetensors is missing"), "{error}");
 }
 
@@ -145,12 +145,12 @@ fn an_index_that_lies_is_found_out() {
     let index = directory.path().join("model.safetensors.index.json");
     let text = std::fs::read_to_string(&index).expect("read");
     std::fs::write(&index, text.replace("layers.1.bias", "layers.1.other")).expect("written");
-    let error = Checkpoint::open(directory.path()).expect_err("not there");
+    let error = TensorFiles::open(directory.path()).expect_err("not there");
     assert!(matches!(&error, WeightsError::MalformedTensor { tensor, .. } if tensor == "layers.1.other"), "{error}");
 
     let text = text.replace("model-00002-of-00003.safetensors", "../model-00002-of-00003.safetensors");
     std::fs::write(&index, text).expect("written");
-    let error = Checkpoint::open(directory.path()).expect_err("outside").to_string();
+    let error = TensorFiles::open(directory.path()).expect_err("outside").to_string();
     assert!(error.contains("beside the index"), "{error}");
 }
 
@@ -158,7 +158,7 @@ fn an_index_that_lies_is_found_out() {
 #[test]
 fn files_of_other_frameworks_are_named() {
     let directory = tempfile::tempdir().unwrap();
-    let message = |path: &std::path::Path| Checkpoint::open(path).unwrap_err().to_string();
+    let message = |path: &std::path::Path| TensorFiles::open(path).unwrap_err().to_string();
     std::fs::write(directory.path().join("tf_model.h5"), b"\x89HDF\r\n\x1a\n\0\0\0\0").unwrap();
     std::fs::write(directory.path().join("model.onnx"), b"\x08\x08\x12\x07pytorch\x1a\x052.1.0").unwrap();
     let of_directory = message(directory.path());

@@ -7,7 +7,7 @@ use burn::tensor::{BasicOps, DType, Int, TensorData};
 use burn_flex::Flex;
 use grove_tree::{Array, Kind};
 use grove_weights::{
-    BlockType, Checkpoint, GgufValue, LoadOptions, NameMap, Report, Step, StoredDtype, WeightsError, load,
+    BlockType, TensorFiles, GgufValue, LoadOptions, NameMap, Report, Step, StoredDtype, WeightsError, load,
 };
 use serde_json::Value;
 
@@ -15,8 +15,8 @@ fn fixture(name: &str) -> PathBuf {
     Path::new("tests/fixtures/gguf").join(name)
 }
 
-fn open(name: &str) -> Checkpoint {
-    Checkpoint::open(fixture(name)).unwrap_or_else(|error| panic!("{error}"))
+fn open(name: &str) -> TensorFiles {
+    TensorFiles::open(fixture(name)).unwrap_or_else(|error| panic!("{error}"))
 }
 
 /// An entry of the script's description of the files: `tensors`, `metadata`, `sizes`.
@@ -45,10 +45,10 @@ fn reads_what_gguf_py_wrote() {
         let shape: Vec<usize> = serde_json::from_value(about[1].clone()).expect("a shape");
         assert_eq!(info.shape, shape, "{name}");
         let kind = about[0].as_str().filter(|kind| *kind != "BF16");
-        assert_eq!(info.quantised.map(BlockType::name), kind, "{name}");
+        assert_eq!(info.quantized.map(BlockType::name), kind, "{name}");
         if !python.contains(&name) {
             let error = checkpoint.tensor(&name).expect_err("not decoded").to_string();
-            for word in ["types.gguf", &name, kind.expect("quantised")] {
+            for word in ["types.gguf", &name, kind.expect("quantized")] {
                 assert!(error.contains(word), "{error}");
             }
             continue;
@@ -95,7 +95,7 @@ fn kinds_of_blocks_have_the_sizes_that_gguf_py_gives_them() {
             });
         }
     }
-    // The other types are not quantised.
+    // The other types are not quantized.
     assert_eq!(sizes.len() - BlockType::ALL.len(), 8);
 }
 
@@ -184,8 +184,8 @@ fn rope(names: NameMap, heads: isize, values: isize) -> NameMap {
 }
 
 #[test]
-fn quantised_tensors_become_floats_of_any_layout() {
-    let (quantised, plain) = (open("types.gguf"), open("expected.safetensors"));
+fn quantized_tensors_become_floats_of_any_layout() {
+    let (quantized, plain) = (open("types.gguf"), open("expected.safetensors"));
     let short = |name| NameMap::new().rule(name, "w");
     for (names, leaves) in [
         (short("blocks.Q6_K").then(Step::Transpose), floats([("w", [256, 8])])),
@@ -210,7 +210,7 @@ fn quantised_tensors_become_floats_of_any_layout() {
     ] {
         for dtype in [DType::F32, DType::BF16, DType::F16, DType::F64] {
             let options = options().dtype(dtype);
-            let (found, report) = load(leaves.clone(), &quantised, &names, &options).expect("loaded");
+            let (found, report) = load(leaves.clone(), &quantized, &names, &options).expect("loaded");
             let (expected, _) = load(leaves.clone(), &plain, &names, &options).expect("loaded");
             assert_eq!(report.loaded.len(), leaves.len(), "{report}");
             for (path, leaf) in &found {
@@ -231,7 +231,7 @@ fn raw_by_python(names: &NameMap, leaves: &Bytes) -> Bytes {
 }
 
 #[test]
-fn quantised_tensors_are_taken_as_they_are() {
+fn quantized_tensors_are_taken_as_they_are() {
     let checkpoint = open("types.gguf");
     let rule = |name: &str| NameMap::new().rule(name, "w");
     for (names, by_python, leaves) in [
@@ -315,8 +315,8 @@ fn what_is_not_decoded_is_refused_before_anything_is_read() {
     let names = NameMap::new().rule("other.IQ4_NL", "w").rule("blocks.Q8_0", "a");
     let skeleton = floats([("a", [8, 64]), ("w", [2, 256])]);
     let error = load(skeleton, &open("types.gguf"), &names, &options()).expect_err("IQ4_NL").to_string();
-    assert!(error.contains("types.gguf cannot be read: its tensor `other.IQ4_NL` is quantised as IQ4_NL"), "{error}");
-    // Floats are no whole numbers, quantised or not.
+    assert!(error.contains("types.gguf cannot be read: its tensor `other.IQ4_NL` is quantized as IQ4_NL"), "{error}");
+    // Floats are no whole numbers, quantized or not.
     let skeleton: (Array<Flex, 2, Int>,) = (Array::absent([8, 64]),);
     let names = NameMap::new().rule("blocks.Q8_0", "0");
     let error = load(skeleton, &open("types.gguf"), &names, &options()).expect_err("no whole numbers");
@@ -326,7 +326,7 @@ fn what_is_not_decoded_is_refused_before_anything_is_read() {
 #[test]
 fn leaves_may_keep_the_stored_type() {
     let checkpoint = open("types.gguf");
-    let names = NameMap::new().rule("float.{type}", "{type}").rule("blocks.Q4_0", "quantised").merge(
+    let names = NameMap::new().rule("float.{type}", "{type}").rule("blocks.Q4_0", "quantized").merge(
         &["float.float32", "float.float16"],
         0,
         "mixed",
@@ -338,14 +338,14 @@ fn leaves_may_keep_the_stored_type() {
             ("float32", shape),
             ("float16", shape),
             ("bfloat16", shape),
-            ("quantised", [8, 64]),
+            ("quantized", [8, 64]),
             ("mixed", [6, 5]),
         ])
     };
     let types = |options: &LoadOptions<Flex>| -> Vec<DType> {
         let (model, report) = load(skeleton(), &checkpoint, &names, options).expect("loaded");
         assert_eq!(report.loaded.len(), 6, "{report}");
-        ["float64", "float32", "float16", "bfloat16", "quantised", "mixed"].map(|path| model[path].dtype()).into()
+        ["float64", "float32", "float16", "bfloat16", "quantized", "mixed"].map(|path| model[path].dtype()).into()
     };
     use DType::{BF16, F16, F32};
     assert_eq!(types(&options().stored(|_| true)), [F32, F32, F16, BF16, F32, F32]);
@@ -381,7 +381,7 @@ fn published_names_are_found_without_shapes() {
         ("axes", "axes", None),
     ] {
         let (found, info) = names.published(&checkpoint, path).expect(path);
-        assert_eq!((found, info.quantised), (name, kind), "{path}");
+        assert_eq!((found, info.quantized), (name, kind), "{path}");
         assert_eq!(Some(info), checkpoint.info(name).ok());
     }
     for path in ["nothing", "layers.9", "elsewhere"] {
@@ -420,7 +420,7 @@ fn split_models_that_are_not_complete_are_refused() {
     let error_of = |break_it: &dyn Fn(&Path), open: &str| -> String {
         let directory = split_copy();
         break_it(directory.path());
-        let opened: Result<Checkpoint, WeightsError> = Checkpoint::open(directory.path().join(open));
+        let opened: Result<TensorFiles, WeightsError> = TensorFiles::open(directory.path().join(open));
         opened.expect_err("broken").to_string()
     };
     let rename = |directory: &Path, from: &str, to: &str| {

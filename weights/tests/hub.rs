@@ -5,7 +5,7 @@ mod server;
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use grove_weights::{Checkpoint, HubOptions, Source, Wanted, WeightsError, fetch};
+use grove_weights::{TensorFiles, HubOptions, Source, FilePatterns, WeightsError, fetch};
 use server::{COMMIT, Manner, Reply, Repository, Server, etag};
 
 const WEIGHTS: &[u8] = include_bytes!("fixtures/dtypes.safetensors");
@@ -26,12 +26,12 @@ fn repository() -> Repository {
 fn downloads_tokenizer_without_weights() {
     let server = Server::start(|request| repository().answer(request));
     let cache = cache();
-    let directory = fetch(&options(server.endpoint(), cache.path()), ID, &Wanted::tokenizer()).expect("fetched");
+    let directory = fetch(&options(server.endpoint(), cache.path()), ID, &FilePatterns::tokenizer()).expect("fetched");
     assert!(directory.join("tokenizer.json").exists());
     assert!(!directory.join("config.json").exists() && !directory.join("model.safetensors").exists());
     let bare = Server::start(|request| Repository::new(&[("config.json", b"{}")]).answer(request));
     let other = crate::cache();
-    let error = fetch(&options(bare.endpoint(), other.path()), ID, &Wanted::tokenizer()).expect_err("there is none");
+    let error = fetch(&options(bare.endpoint(), other.path()), ID, &FilePatterns::tokenizer()).expect_err("there is none");
     assert!(matches!(error, WeightsError::MissingFile { .. }), "{error}");
 }
 
@@ -64,17 +64,17 @@ fn fetches_what_a_model_needs_once() {
     let server = Server::start(|request| repository().answer(request));
     let cache = cache();
     let options = options(server.endpoint() + "/", cache.path());
-    let directory = fetch(&options, ID, &Wanted::model()).expect("fetched");
+    let directory = fetch(&options, ID, &FilePatterns::model()).expect("fetched");
     assert_eq!(directory, cache.path().join("models--owner--model/snapshots").join(COMMIT));
     assert_eq!(std::fs::read(directory.join("model.safetensors")).expect("read"), WEIGHTS);
     assert_eq!(std::fs::read(directory.join("1_Pooling/config.json")).expect("read"), b"{\"pooling\": 1}");
     assert!(directory.join("tokenizer.json").exists());
     assert!(!directory.join("README.md").exists() && !directory.join("pytorch_model.bin").exists());
-    assert_eq!(Checkpoint::open(&directory).expect("opened").names().count(), 17);
+    assert_eq!(TensorFiles::open(&directory).expect("opened").names().count(), 17);
     assert!(server.log().iter().all(|request| request.header("authorization").is_none()));
 
     let before = server.log().len();
-    let again = Source::parse("owner/model@main").and_then(|source| source.resolve(&options, &Wanted::model()));
+    let again = Source::parse("owner/model@main").and_then(|source| source.resolve(&options, &FilePatterns::model()));
     assert_eq!(again.expect("cached"), directory);
     assert_eq!(server.log().len(), before + 1, "one question, no download");
 }
@@ -92,7 +92,7 @@ fn follows_redirects_and_keeps_the_token_to_the_hub() {
     });
     let cache = cache();
     let options = HubOptions { token: Some("hf_secret".into()), ..options(server.endpoint(), cache.path()) };
-    let directory = fetch(&options, ID, &Wanted::model()).expect("fetched");
+    let directory = fetch(&options, ID, &FilePatterns::model()).expect("fetched");
     assert_eq!(std::fs::read(directory.join("model.safetensors")).expect("read"), WEIGHTS);
     assert!(server.log().iter().all(|request| request.header("authorization") == Some("Bearer hf_secret")));
     let elsewhere = content.log();
@@ -112,7 +112,7 @@ fn faulty(faults: usize, fault: impl Fn(Reply) -> Reply + Send + Sync + 'static)
 fn a_broken_transfer_is_resumed() {
     let server = faulty(2, |reply| reply.in_manner(Manner::Cut(500)));
     let cache = cache();
-    let directory = fetch(&options(server.endpoint(), cache.path()), ID, &Wanted::model()).expect("fetched");
+    let directory = fetch(&options(server.endpoint(), cache.path()), ID, &FilePatterns::model()).expect("fetched");
     assert_eq!(std::fs::read(directory.join("model.safetensors")).expect("read"), WEIGHTS);
     assert_eq!(server.ranges(), [None, Some("bytes=500-".into()), Some("bytes=1000-".into())]);
 }
@@ -122,12 +122,12 @@ fn a_transfer_that_keeps_breaking_is_resumed_by_the_next_run() {
     let server = faulty(3, |reply| reply.in_manner(Manner::Cut(100)));
     let cache = cache();
     let options = options(server.endpoint(), cache.path());
-    let error = fetch(&options, ID, &Wanted::model()).expect_err("three times broken");
+    let error = fetch(&options, ID, &FilePatterns::model()).expect_err("three times broken");
     assert!(
         matches!(&error, WeightsError::Transfer { attempts: 3, file, .. } if file == "model.safetensors"),
         "{error}"
     );
-    let directory = fetch(&options, ID, &Wanted::model()).expect("fetched");
+    let directory = fetch(&options, ID, &FilePatterns::model()).expect("fetched");
     assert_eq!(std::fs::read(directory.join("model.safetensors")).expect("read"), WEIGHTS);
     assert_eq!(server.ranges().last(), Some(&Some("bytes=300-".into())));
 }
@@ -144,7 +144,7 @@ fn a_server_that_ignores_ranges_does_not_corrupt() {
         if first { reply.in_manner(Manner::Cut(700)) } else { reply }
     });
     let cache = cache();
-    let directory = fetch(&options(server.endpoint(), cache.path()), ID, &Wanted::model()).expect("fetched");
+    let directory = fetch(&options(server.endpoint(), cache.path()), ID, &FilePatterns::model()).expect("fetched");
     assert_eq!(std::fs::read(directory.join("model.safetensors")).expect("read"), WEIGHTS);
 }
 
@@ -157,7 +157,7 @@ fn leftovers_of_another_length_are_replaced() {
         let blobs = cache.path().join("models--owner--model/blobs");
         std::fs::create_dir_all(&blobs).expect("made");
         std::fs::write(blobs.join(etag(WEIGHTS) + suffix), vec![0; length]).expect("written");
-        let directory = fetch(&options(server.endpoint(), cache.path()), ID, &Wanted::model()).expect("fetched");
+        let directory = fetch(&options(server.endpoint(), cache.path()), ID, &FilePatterns::model()).expect("fetched");
         assert_eq!(std::fs::read(directory.join("model.safetensors")).expect("read"), WEIGHTS);
     }
 }
@@ -167,24 +167,24 @@ fn unknown_things_are_told_apart() {
     let server = Server::start(|request| repository().answer(request));
     let cache = cache();
     let options = options(server.endpoint(), cache.path());
-    let error = fetch(&options, "owner/other", &Wanted::model()).expect_err("no such model");
+    let error = fetch(&options, "owner/other", &FilePatterns::model()).expect_err("no such model");
     assert!(matches!(error, WeightsError::UnknownRepository { .. }), "{error}");
     assert!(error.to_string().contains("no file or directory owner/other here"), "{error}");
     let revision = HubOptions { revision: "v9".into(), ..options.clone() };
-    let error = fetch(&revision, ID, &Wanted::model()).expect_err("no such revision");
+    let error = fetch(&revision, ID, &FilePatterns::model()).expect_err("no such revision");
     assert!(matches!(error, WeightsError::UnknownRevision { .. }), "{error}");
-    let error = fetch(&options, ID, &Wanted::files(["nothing.json"])).expect_err("no such file");
+    let error = fetch(&options, ID, &FilePatterns::files(["nothing.json"])).expect_err("no such file");
     assert!(matches!(error, WeightsError::MissingFile { .. }), "{error}");
     for bad in ["../../x", "/etc/passwd", "a/./b", "c:\\x"] {
-        let error = fetch(&options, ID, &Wanted::files([bad])).expect_err("not a file of a repository");
+        let error = fetch(&options, ID, &FilePatterns::files([bad])).expect_err("not a file of a repository");
         assert!(matches!(error, WeightsError::BadHubOption(_)) && error.to_string().contains(bad), "{error}");
     }
     for bad in ["../x", "a/b/c", "a b"] {
-        let error = fetch(&options, bad, &Wanted::model()).expect_err("not an id");
+        let error = fetch(&options, bad, &FilePatterns::model()).expect_err("not an id");
         assert!(matches!(error, WeightsError::BadSource { .. }), "{error}");
     }
     let commit = HubOptions { revision: COMMIT.into(), ..options };
-    assert!(fetch(&commit, ID, &Wanted::files(["config.json"])).is_ok());
+    assert!(fetch(&commit, ID, &FilePatterns::files(["config.json"])).is_ok());
 }
 
 #[test]
@@ -195,7 +195,7 @@ fn refusals_speak_of_the_token() {
         let server = Server::start(move |_| Reply::status(status));
         let cache = cache();
         let options = HubOptions { token: token.map(Into::into), ..options(server.endpoint(), cache.path()) };
-        let error = fetch(&options, ID, &Wanted::model()).expect_err("refused");
+        let error = fetch(&options, ID, &FilePatterns::model()).expect_err("refused");
         assert!(matches!(error, WeightsError::Unauthorized { status: s, .. } if s == status), "{error}");
         assert!(error.to_string().contains(words) && !error.to_string().contains("hf_x"), "{error}");
     }
@@ -206,22 +206,22 @@ fn without_a_network_the_cache_serves() {
     let cache = cache();
     let away = options(nobody(), cache.path());
     let offline = HubOptions { offline: true, ..away.clone() };
-    let error = fetch(&away, ID, &Wanted::model()).expect_err("nobody there");
+    let error = fetch(&away, ID, &FilePatterns::model()).expect_err("nobody there");
     assert!(matches!(error, WeightsError::Network { .. }), "{error}");
-    let error = fetch(&offline, ID, &Wanted::model()).expect_err("nothing there");
+    let error = fetch(&offline, ID, &FilePatterns::model()).expect_err("nothing there");
     assert!(matches!(error, WeightsError::Offline { .. }), "{error}");
     assert!(error.to_string().contains("HF_HUB_OFFLINE"), "{error}");
 
     let server = Server::start(|request| repository().answer(request));
     let options = options(server.endpoint(), cache.path());
-    let config = fetch(&options, ID, &Wanted::files(["config.json"])).expect("fetched");
-    let error = fetch(&offline, ID, &Wanted::model()).expect_err("no weights yet");
+    let config = fetch(&options, ID, &FilePatterns::files(["config.json"])).expect("fetched");
+    let error = fetch(&offline, ID, &FilePatterns::model()).expect_err("no weights yet");
     assert!(error.to_string().contains("a weights file is missing"), "{error}");
-    let directory = fetch(&options, ID, &Wanted::model()).expect("fetched");
+    let directory = fetch(&options, ID, &FilePatterns::model()).expect("fetched");
     assert_eq!(config, directory);
     let asked = server.log().len();
     for options in [&offline, &away, &HubOptions { revision: COMMIT.into(), ..offline.clone() }] {
-        assert_eq!(fetch(options, ID, &Wanted::model()).expect("cached"), directory);
+        assert_eq!(fetch(options, ID, &FilePatterns::model()).expect("cached"), directory);
     }
     assert_eq!(server.log().len(), asked, "offline means offline");
 }
@@ -234,13 +234,13 @@ fn a_server_in_trouble_is_asked_again() {
         _ => repository().answer(request),
     });
     let cache_of = cache();
-    fetch(&options(server.endpoint(), cache_of.path()), ID, &Wanted::model()).expect("fetched");
+    fetch(&options(server.endpoint(), cache_of.path()), ID, &FilePatterns::model()).expect("fetched");
 
     for answer in [500u16, 200] {
         // 200 with a page that is not the hub's.
         let server = Server::start(move |_| Reply { status: answer, ..Reply::body("<html>welcome</html>") });
         let cache = cache();
-        let error = fetch(&options(server.endpoint(), cache.path()), ID, &Wanted::model()).expect_err("no hub");
+        let error = fetch(&options(server.endpoint(), cache.path()), ID, &FilePatterns::model()).expect_err("no hub");
         assert!(matches!(error, WeightsError::Server { .. }), "{error}");
     }
 }
@@ -260,7 +260,7 @@ fn shards_are_those_of_the_index() {
     let index = r#"{"weight_map": {"a": "model-00001-of-00002.safetensors", "b": "model-00002-of-00002.safetensors"}}"#;
     let server = Server::start(move |request| sharded(index).answer(request));
     let cache_of = cache();
-    let directory = fetch(&options(server.endpoint(), cache_of.path()), ID, &Wanted::model()).expect("fetched");
+    let directory = fetch(&options(server.endpoint(), cache_of.path()), ID, &FilePatterns::model()).expect("fetched");
     let mut files: Vec<_> =
         std::fs::read_dir(&directory).expect("listed").flatten().map(|item| item.file_name()).collect();
     files.sort();
@@ -279,7 +279,7 @@ fn shards_are_those_of_the_index() {
     ] {
         let server = Server::start(move |request| sharded(index).answer(request));
         let cache = cache();
-        let error = fetch(&options(server.endpoint(), cache.path()), ID, &Wanted::model()).expect_err("a bad index");
+        let error = fetch(&options(server.endpoint(), cache.path()), ID, &FilePatterns::model()).expect_err("a bad index");
         match malformed {
             true => assert!(matches!(error, WeightsError::Malformed { .. }), "{error}"),
             false => assert!(matches!(error, WeightsError::MissingFile { .. }), "{error}"),
@@ -292,7 +292,7 @@ fn hostile_answers_stay_outside_the_cache() {
     for commit in ["../../../../tmp/grove", "/tmp/grove", "", "main"] {
         let server = Server::start(move |_| repository().listing(commit));
         let cache = cache();
-        let error = fetch(&options(server.endpoint(), cache.path()), ID, &Wanted::model()).expect_err("no commit");
+        let error = fetch(&options(server.endpoint(), cache.path()), ID, &FilePatterns::model()).expect_err("no commit");
         assert!(matches!(error, WeightsError::Server { .. }), "{error}");
     }
     // A redirect that leads nowhere, and one file's answer that claims another commit.
@@ -305,7 +305,7 @@ fn hostile_answers_stay_outside_the_cache() {
             _ => repository().answer(request),
         });
         let cache = cache();
-        let error = fetch(&options(server.endpoint(), cache.path()), ID, &Wanted::model()).expect_err("a bad answer");
+        let error = fetch(&options(server.endpoint(), cache.path()), ID, &FilePatterns::model()).expect_err("a bad answer");
         assert!(matches!(error, WeightsError::Server { .. }), "{error}");
     }
 }
@@ -316,6 +316,6 @@ fn a_model_without_weights_is_said_to_have_none() {
         Repository::new(&[("config.json", b"{}"), ("flax_model.msgpack", b"x")]).answer(request)
     });
     let cache = cache();
-    let error = fetch(&options(server.endpoint(), cache.path()), ID, &Wanted::model()).expect_err("no weights");
+    let error = fetch(&options(server.endpoint(), cache.path()), ID, &FilePatterns::model()).expect_err("no weights");
     assert!(error.to_string().contains("has no weights in safetensors or PyTorch format"), "{error}");
 }

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use grove_weights::{Certificates, HubOptions, Wanted, WeightsError, fetch};
+use grove_weights::{Certificates, HubOptions, FilePatterns, WeightsError, fetch};
 use server::{COMMIT, Manner, Reply, Repository, Request, Server, etag};
 use sha2::{Digest, Sha256};
 
@@ -95,7 +95,7 @@ fn the_token_stays_with_the_hub_wherever_a_redirect_leads() {
         });
         let cache = cache();
         let options = HubOptions { token: Some("hf_secret".into()), ..options(server.endpoint(), cache.path()) };
-        fetch(&options, ID, &Wanted::model()).expect("fetched");
+        fetch(&options, ID, &FilePatterns::model()).expect("fetched");
         assert_complete(cache.path());
         assert!(server.log().iter().all(|request| request.header("authorization") == Some("Bearer hf_secret")));
     }
@@ -115,7 +115,7 @@ fn redirects_lead_to_the_web_and_to_an_end() {
         let looping = Server::start(move |_| Reply::status(302).header("location", location));
         for server in [server, looping] {
             let cache = cache();
-            let error = fetch(&options(server.endpoint(), cache.path()), ID, &Wanted::model()).expect_err(location);
+            let error = fetch(&options(server.endpoint(), cache.path()), ID, &FilePatterns::model()).expect_err(location);
             assert!(matches!(error, WeightsError::Server { .. }), "{error}");
             assert!(error.to_string().contains("redirects"), "{error}");
             assert!(server.log().len() < 20, "{} requests", server.log().len());
@@ -138,7 +138,7 @@ fn names_from_a_server_are_no_paths() {
         let victim = outer.path().join("victim");
         std::fs::write(&victim, "untouched").expect("written");
         let inner = outer.path().join("hub");
-        let error = fetch(&options(server.endpoint(), &inner), ID, &Wanted::model()).expect_err(name);
+        let error = fetch(&options(server.endpoint(), &inner), ID, &FilePatterns::model()).expect_err(name);
         assert!(matches!(error, WeightsError::Server { .. }), "{header} {name}: {error}");
         assert_eq!(std::fs::read_to_string(&victim).expect("read"), "untouched");
         assert_eq!(std::fs::read_dir(outer.path()).expect("listed").count(), 2, "nothing beside the cache");
@@ -151,7 +151,7 @@ fn names_from_a_server_are_no_paths() {
         let server =
             Server::start(move |request| Repository::new(&[("config.json", b"{}"), (name, WEIGHTS)]).answer(request));
         let cache = cache();
-        let error = fetch(&options(server.endpoint(), cache.path()), ID, &Wanted::model()).expect_err(name);
+        let error = fetch(&options(server.endpoint(), cache.path()), ID, &FilePatterns::model()).expect_err(name);
         assert!(matches!(error, WeightsError::MissingFile { .. }), "{error}");
     }
 }
@@ -165,7 +165,7 @@ fn weak_and_bare_etags_are_names_too() {
             reply.header("etag", &quoted)
         });
         let cache = cache();
-        fetch(&options(server.endpoint(), cache.path()), ID, &Wanted::model()).expect("fetched");
+        fetch(&options(server.endpoint(), cache.path()), ID, &FilePatterns::model()).expect("fetched");
         assert!(blobs(cache.path()).iter().any(|path| path.ends_with(sha256(WEIGHTS))));
     }
 }
@@ -177,7 +177,7 @@ fn the_cache_has_the_layout_of_huggingface_hub() {
         [("config.json", b"{}"), ("model.safetensors", WEIGHTS), ("1_Pooling/config.json", b"{1}"), ("vocab.txt", b"")];
     let server = Server::start(move |request| Repository::new(&files).answer(request));
     let cache = cache();
-    let directory = fetch(&options(server.endpoint(), cache.path()), ID, &Wanted::model()).expect("fetched");
+    let directory = fetch(&options(server.endpoint(), cache.path()), ID, &FilePatterns::model()).expect("fetched");
     let model = cache.path().join("models--owner--model");
     assert_eq!(directory, model.join("snapshots").join(COMMIT));
     let leads_to = |name: &str| std::fs::read_link(directory.join(name)).expect("a link");
@@ -188,7 +188,7 @@ fn the_cache_has_the_layout_of_huggingface_hub() {
     assert!(cache.path().join(".locks/models--owner--model").join(etag(WEIGHTS) + ".lock").exists());
     // A link whose content was removed is made anew.
     std::fs::remove_file(model.join("blobs").join(etag(WEIGHTS))).expect("removed");
-    fetch(&options(server.endpoint(), cache.path()), ID, &Wanted::model()).expect("fetched");
+    fetch(&options(server.endpoint(), cache.path()), ID, &FilePatterns::model()).expect("fetched");
     assert_complete(cache.path());
 }
 
@@ -197,7 +197,7 @@ fn silence_is_waited_for_and_asked_again() {
     // At the question about the repository, and at the one about a file.
     let silent = Server::start(|_| Reply::status(200).in_manner(Manner::Silence));
     let cache_of = cache();
-    let error = fetch(&impatient(silent.endpoint(), cache_of.path()), ID, &Wanted::model()).expect_err("no answer");
+    let error = fetch(&impatient(silent.endpoint(), cache_of.path()), ID, &FilePatterns::model()).expect_err("no answer");
     assert!(matches!(error, WeightsError::Network { .. }), "{error}");
     assert!(error.to_string().contains("no answer within 300ms (HF_HUB_ETAG_TIMEOUT"), "{error}");
     assert_eq!(silent.log().len(), 2, "it is asked again once");
@@ -205,12 +205,12 @@ fn silence_is_waited_for_and_asked_again() {
     for (faults, method, variable) in [(2, "HEAD", "HF_HUB_ETAG_TIMEOUT"), (2, "GET", "HF_HUB_DOWNLOAD_TIMEOUT")] {
         let server = faulty(faults, method, Manner::Silence);
         let cache_of = cache();
-        fetch(&impatient(server.endpoint(), cache_of.path()), ID, &Wanted::model()).expect("fetched");
+        fetch(&impatient(server.endpoint(), cache_of.path()), ID, &FilePatterns::model()).expect("fetched");
         assert_complete(cache_of.path());
 
         let server = faulty(usize::MAX, method, Manner::Silence);
         let cache_of = cache();
-        let error = fetch(&impatient(server.endpoint(), cache_of.path()), ID, &Wanted::model()).expect_err("no answer");
+        let error = fetch(&impatient(server.endpoint(), cache_of.path()), ID, &FilePatterns::model()).expect_err("no answer");
         assert!(matches!(error, WeightsError::Transfer { attempts: 3, .. }), "{error}");
         assert!(error.to_string().contains(variable), "{error}");
     }
@@ -222,7 +222,7 @@ fn a_listener_that_never_accepts_a_connection_is_left() {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
     let endpoint = format!("https://{}", listener.local_addr().expect("an address"));
     let cache = cache();
-    let error = fetch(&impatient(endpoint, cache.path()), ID, &Wanted::model()).expect_err("no handshake");
+    let error = fetch(&impatient(endpoint, cache.path()), ID, &FilePatterns::model()).expect_err("no handshake");
     assert!(matches!(error, WeightsError::Network { .. }), "{error}");
     assert!(error.to_string().contains("no answer within 300ms"), "{error}");
 }
@@ -231,7 +231,7 @@ fn a_listener_that_never_accepts_a_connection_is_left() {
 fn a_stalled_transfer_is_resumed() {
     let server = faulty(2, "GET", Manner::Stall(500));
     let cache_of = cache();
-    fetch(&impatient(server.endpoint(), cache_of.path()), ID, &Wanted::model()).expect("fetched");
+    fetch(&impatient(server.endpoint(), cache_of.path()), ID, &FilePatterns::model()).expect("fetched");
     assert_complete(cache_of.path());
     assert_eq!(server.ranges(), [None, Some("bytes=500-".into()), Some("bytes=1000-".into())]);
 
@@ -239,7 +239,7 @@ fn a_stalled_transfer_is_resumed() {
     for manner in [Manner::Stall(0), Manner::Trickle] {
         let server = faulty(usize::MAX, "GET", manner);
         let cache = cache();
-        let error = fetch(&impatient(server.endpoint(), cache.path()), ID, &Wanted::model()).expect_err("too slow");
+        let error = fetch(&impatient(server.endpoint(), cache.path()), ID, &FilePatterns::model()).expect_err("too slow");
         assert!(matches!(error, WeightsError::Transfer { attempts: 3, .. }), "{error}");
         assert!(error.to_string().contains("stalled for 300ms (HF_HUB_DOWNLOAD_TIMEOUT"), "{error}");
     }
@@ -250,7 +250,7 @@ fn a_slow_description_of_a_repository_has_an_end() {
     let server = Server::start(|_| repository().listing(COMMIT).in_manner(Manner::Trickle));
     let cache = cache();
     let options = HubOptions { etag_timeout: Duration::from_millis(50), ..options(server.endpoint(), cache.path()) };
-    let error = fetch(&options, ID, &Wanted::model()).expect_err("too slow");
+    let error = fetch(&options, ID, &FilePatterns::model()).expect_err("too slow");
     assert!(matches!(error, WeightsError::Network { .. }), "{error}");
 }
 
@@ -267,7 +267,7 @@ fn the_sha256_of_lfs_files_is_compared() {
     other[1000] ^= 1;
     let (server, storage) = stored(move |request| Repository::file(&other, request, true));
     let cache_of = cache();
-    let error = fetch(&options(server.endpoint(), cache_of.path()), ID, &Wanted::model()).expect_err("another content");
+    let error = fetch(&options(server.endpoint(), cache_of.path()), ID, &FilePatterns::model()).expect_err("another content");
     let WeightsError::Checksum { announced, received, file, .. } = &error else { panic!("{error}") };
     assert_eq!((&**announced, file.as_str()), (&*sha256(WEIGHTS), "model.safetensors"));
     assert!(announced != received && error.to_string().contains(&**announced), "{error}");
@@ -275,7 +275,7 @@ fn the_sha256_of_lfs_files_is_compared() {
     assert_eq!(blobs(cache_of.path()).len(), 1, "only config.json's content remains");
 
     let (server, storage) = stored(|request| Repository::file(WEIGHTS, request, true));
-    fetch(&options(server.endpoint(), cache_of.path()), ID, &Wanted::model()).expect("fetched");
+    fetch(&options(server.endpoint(), cache_of.path()), ID, &FilePatterns::model()).expect("fetched");
     assert_complete(cache_of.path());
     assert_eq!(storage.log().len(), 1);
 }
@@ -296,7 +296,7 @@ fn partial_files_are_continued_only_if_they_fit() {
         let folder = cache.path().join("models--owner--model/blobs");
         std::fs::create_dir_all(&folder).expect("made");
         std::fs::write(folder.join(sha256(WEIGHTS) + ".incomplete"), &kept).expect("written");
-        fetch(&options(server.endpoint(), cache.path()), ID, &Wanted::model()).expect("fetched");
+        fetch(&options(server.endpoint(), cache.path()), ID, &FilePatterns::model()).expect("fetched");
         assert_complete(cache.path());
         let log = storage.log();
         let ranges: Vec<_> = log.iter().map(|request| request.header("range")).collect();
@@ -317,7 +317,7 @@ fn a_file_that_changes_is_begun_anew() {
     std::fs::create_dir_all(&folder).expect("made");
     let older = folder.join(etag(b"the older content") + ".incomplete");
     std::fs::write(&older, "the older").expect("written");
-    fetch(&options(server.endpoint(), cache.path()), ID, &Wanted::model()).expect("fetched");
+    fetch(&options(server.endpoint(), cache.path()), ID, &FilePatterns::model()).expect("fetched");
     assert_complete(cache.path());
     assert_eq!(server.ranges(), [Some("bytes=9-".into()), None]);
 }
@@ -337,7 +337,7 @@ fn a_server_that_sends_more_or_says_less_is_left() {
     for (words, reply) in faults {
         let server = hub(move |_| reply());
         let cache = cache();
-        let error = fetch(&options(server.endpoint(), cache.path()), ID, &Wanted::model()).expect_err(words);
+        let error = fetch(&options(server.endpoint(), cache.path()), ID, &FilePatterns::model()).expect_err(words);
         assert!(matches!(error, WeightsError::Server { .. }), "{error}");
         assert!(error.to_string().contains(words), "{error}");
         let kept = blobs(cache.path()).iter().filter_map(|path| path.metadata().ok()).map(|about| about.len()).max();
@@ -363,7 +363,7 @@ fn answers_of_any_length_are_not_held() {
     for answer in answers {
         let server = Server::start(move |_| answer());
         let cache = cache();
-        let error = fetch(&options(server.endpoint(), cache.path()), ID, &Wanted::model()).expect_err("no answer");
+        let error = fetch(&options(server.endpoint(), cache.path()), ID, &FilePatterns::model()).expect_err("no answer");
         assert!(matches!(error, WeightsError::Server { .. }), "{error}");
         assert!(error.to_string().len() < 500, "{error}");
     }
@@ -379,20 +379,20 @@ fn certificates_are_checked_against_the_authorities_chosen() {
     let server = Server::start_tls(|request| repository().answer(request));
     let cache_of = cache();
     let public = options(server.endpoint(), cache_of.path());
-    let error = fetch(&public, ID, &Wanted::model()).expect_err("nobody vouches for it");
+    let error = fetch(&public, ID, &FilePatterns::model()).expect_err("nobody vouches for it");
     assert!(matches!(error, WeightsError::Network { .. }), "{error}");
     for words in ["certificate", "GROVE_SYSTEM_CERTS=1", "SSL_CERT_FILE"] {
         assert!(error.to_string().contains(words), "{error}");
     }
     let trusting = HubOptions { certificates: authority(), ..public.clone() };
-    fetch(&trusting, ID, &Wanted::model()).expect("fetched");
+    fetch(&trusting, ID, &FilePatterns::model()).expect("fetched");
     assert_complete(cache_of.path());
     // A certificate is good for its own name only: not for the address, which is the same server.
     let other = HubOptions { endpoint: format!("https://127.0.0.1:{}", server.port()), ..trusting.clone() };
-    let error = fetch(&other, "owner/other", &Wanted::model()).expect_err("another name").to_string();
+    let error = fetch(&other, "owner/other", &FilePatterns::model()).expect_err("another name").to_string();
     assert!(error.contains("certificate"), "{error}");
     let absent = HubOptions { certificates: Certificates::File("nowhere.pem".into()), ..trusting };
-    let error = fetch(&absent, ID, &Wanted::model()).expect_err("no such file").to_string();
+    let error = fetch(&absent, ID, &FilePatterns::model()).expect_err("no such file").to_string();
     assert!(error.contains("nowhere.pem") && error.contains("SSL_CERT_FILE"), "{error}");
 }
 
@@ -414,7 +414,7 @@ fn https_does_not_become_http() {
             certificates: authority(),
             ..options(server.endpoint(), cache.path())
         };
-        let error = fetch(&options, ID, &Wanted::model()).expect_err("not safe");
+        let error = fetch(&options, ID, &FilePatterns::model()).expect_err("not safe");
         assert!(matches!(error, WeightsError::Server { .. }), "{error}");
         assert!(error.to_string().contains("from https to http"), "{error}");
     }
@@ -429,7 +429,7 @@ fn https_does_not_become_http() {
         certificates: authority(),
         ..options(server.endpoint(), cache.path())
     };
-    fetch(&options, ID, &Wanted::model()).expect("fetched");
+    fetch(&options, ID, &FilePatterns::model()).expect("fetched");
     assert_complete(cache.path());
     assert!(safe.log().iter().all(|request| request.header("authorization").is_none()));
 }

@@ -8,7 +8,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use grove_weights::{HubOptions, Wanted, fetch};
+use grove_weights::{HubOptions, FilePatterns, fetch};
 use server::{COMMIT, Manner, Repository, Server, etag};
 
 const WEIGHTS: &[u8] = include_bytes!("fixtures/dtypes.safetensors");
@@ -29,7 +29,7 @@ fn options(endpoint: String, cache: &Path, progress: bool) -> HubOptions {
 #[test]
 fn child_that_fetches() {
     let (Ok(endpoint), Ok(cache)) = (std::env::var(ENDPOINT), std::env::var(CACHE)) else { return };
-    fetch(&options(endpoint, cache.as_ref(), true), ID, &Wanted::model()).expect("fetched");
+    fetch(&options(endpoint, cache.as_ref(), true), ID, &FilePatterns::model()).expect("fetched");
 }
 
 fn child(server: &Server, cache: &Path) -> Child {
@@ -95,7 +95,7 @@ fn threads_of_one_process_wait_too() {
     std::thread::scope(|scope| {
         for _ in 0..8 {
             scope.spawn(|| {
-                fetch(&options(server.endpoint(), cache.path(), false), ID, &Wanted::model()).expect("fetched")
+                fetch(&options(server.endpoint(), cache.path(), false), ID, &FilePatterns::model()).expect("fetched")
             });
         }
     });
@@ -118,7 +118,7 @@ fn a_killed_process_leaves_no_lock_and_a_part_to_resume() {
     // Without a chance to clean up.
     child.kill().expect("killed");
     child.wait().expect("ended");
-    fetch(&options(server.endpoint(), cache.path(), false), ID, &Wanted::model()).expect("fetched");
+    fetch(&options(server.endpoint(), cache.path(), false), ID, &FilePatterns::model()).expect("fetched");
     assert_complete(cache.path());
     assert_eq!(server.ranges(), [None, Some("bytes=600-".into())]);
 }

@@ -8,7 +8,7 @@ use burn_flex::Flex;
 use grove_backend::Backend;
 use grove_tree::{Array, Tree};
 use grove_weights::{
-    Checkpoint, LoadOptions, NameMap, SaveOptions, Step, WeightsError, load, load_tree, save_model, save_tree,
+    TensorFiles, LoadOptions, NameMap, SaveOptions, Step, WeightsError, load, load_tree, save_model, save_tree,
 };
 use serde_json::Value;
 
@@ -63,10 +63,10 @@ fn write(path: &Path, tensors: &[(&str, &[usize], &[f32])]) {
     safetensors::serialize_to_file(views, None, path).expect("written");
 }
 
-fn checkpoint(directory: &tempfile::TempDir, tensors: &[(&str, &[usize], &[f32])]) -> Checkpoint {
+fn checkpoint(directory: &tempfile::TempDir, tensors: &[(&str, &[usize], &[f32])]) -> TensorFiles {
     let path = directory.path().join("model.safetensors");
     write(&path, tensors);
-    Checkpoint::open(path).expect("opened")
+    TensorFiles::open(path).expect("opened")
 }
 
 fn counting(count: usize) -> Vec<f32> {
@@ -76,7 +76,7 @@ fn counting(count: usize) -> Vec<f32> {
 #[test]
 fn loads_shards_of_both_formats() {
     for file in ["sharded", "sharded_bin"] {
-        let checkpoint = Checkpoint::open(fixture(file)).expect("opened");
+        let checkpoint = TensorFiles::open(fixture(file)).expect("opened");
         let (model, report) = load(skeleton(), &checkpoint, &NameMap::new(), &options()).expect("loaded");
         assert!(report.is_complete() && report.loaded.len() == 6 && report.prefix.is_empty(), "{report}");
         for (i, layer) in model.layers.iter().enumerate() {
@@ -90,7 +90,7 @@ fn loads_shards_of_both_formats() {
 fn the_container_does_not_matter() {
     // The same state in PyTorch's containers since and before version 1.6, alone and beside an optimizer's.
     for file in ["state_dict.bin", "nested.pt", "old_format.pt", "old_nested.pt"] {
-        let checkpoint = Checkpoint::open(fixture(file)).expect("opened");
+        let checkpoint = TensorFiles::open(fixture(file)).expect("opened");
         let (model, report) = load(linear(2, 3), &checkpoint, &NameMap::new(), &options()).expect(file);
         assert!(report.is_complete() && report.loaded.len() == 2, "{file}: {report}");
         assert_eq!(floats(&model.weight), expected(file, "weight"), "{file}");
@@ -100,7 +100,7 @@ fn the_container_does_not_matter() {
 
 #[test]
 fn converts_while_placing() {
-    let checkpoint = Checkpoint::open(fixture("dtypes.safetensors")).expect("opened");
+    let checkpoint = TensorFiles::open(fixture("dtypes.safetensors")).expect("opened");
     let names = |from: &str| NameMap::new().rule(from, "0").ignore("**");
     for from in ["float.float64", "float.float16", "float.bfloat16", "float.float32", "whole.int16", "truth"] {
         let rank_one = from == "truth";
@@ -126,7 +126,7 @@ fn converts_while_placing() {
 
 #[test]
 fn floats_do_not_become_whole_numbers() {
-    let checkpoint = Checkpoint::open(fixture("dtypes.safetensors")).expect("opened");
+    let checkpoint = TensorFiles::open(fixture("dtypes.safetensors")).expect("opened");
     let skeleton: (Array<Flex, 2, Int>,) = (Array::absent([3, 5]),);
     let names = NameMap::new().rule("float.float32", "0").ignore("**");
     let error = load(skeleton, &checkpoint, &names, &options()).expect_err("a fraction would be lost");
@@ -198,7 +198,7 @@ fn splits_and_merges_along_every_axis_and_back() {
     let out = directory.path().join("out.safetensors");
     let saved = |model: &Attention, names: &NameMap| {
         save_model(model, names, &out, &SaveOptions::default()).expect("saved");
-        Checkpoint::open(&out).expect("opened")
+        TensorFiles::open(&out).expect("opened")
     };
 
     // [8, 3] rows: four of q, two of k, two of v; the model wants them transposed.
@@ -238,7 +238,7 @@ fn splits_and_merges_along_every_axis_and_back() {
 #[test]
 fn arrays_of_numpy_are_placed() {
     for file in ["stored.npz", "deflated.npz"] {
-        let checkpoint = Checkpoint::open(fixture("numpy").join(file)).expect("opened");
+        let checkpoint = TensorFiles::open(fixture("numpy").join(file)).expect("opened");
         let stored = |name: &str| -> Vec<f32> {
             checkpoint.tensor(name).expect("read").convert::<f32>().into_vec().expect("floats")
         };
@@ -280,7 +280,7 @@ fn trees_come_back_as_they_were_saved() {
     let directory = tempfile::tempdir().expect("a directory");
     let path = directory.path().join("deeper/state.safetensors");
     let (model, _) =
-        load(skeleton(), &Checkpoint::open(fixture("sharded")).expect("opened"), &NameMap::new(), &options())
+        load(skeleton(), &TensorFiles::open(fixture("sharded")).expect("opened"), &NameMap::new(), &options())
             .expect("loaded");
     let step = Array::<Flex, 1, Int>::new(burn::tensor::Tensor::from_data([41i64], &Default::default()));
     save_tree(&(model.clone(), step), &path).expect("saved");
@@ -302,7 +302,7 @@ fn trees_come_back_as_they_were_saved() {
 #[test]
 fn models_are_saved_in_shards_that_replace_older_ones() {
     let directory = tempfile::tempdir().expect("a directory");
-    let checkpoint = Checkpoint::open(fixture("sharded")).expect("opened");
+    let checkpoint = TensorFiles::open(fixture("sharded")).expect("opened");
     let (model, _) = load(skeleton(), &checkpoint, &NameMap::new(), &options()).expect("loaded");
     let names = NameMap::new().rule("transformer.h.{i}.{p}", "layers.{i}.{p}").prefix("transformer.");
     let files = || -> Vec<String> {
@@ -326,7 +326,7 @@ fn models_are_saved_in_shards_that_replace_older_ones() {
             Some(1) => assert_eq!(found.len(), 7, "a file for each tensor, and the index"),
             _ => assert_eq!(found, expected),
         }
-        let saved = Checkpoint::open(directory.path()).expect("opened");
+        let saved = TensorFiles::open(directory.path()).expect("opened");
         assert!(saved.contains("transformer.h.2.bias") && saved.metadata()["format"] == "pt");
         let (again, report) = load(skeleton(), &saved, &names, &options()).expect("loaded");
         assert!(grove_tree::eq(&again, &model));
@@ -339,7 +339,7 @@ fn models_are_saved_in_shards_that_replace_older_ones() {
 fn two_leaves_of_one_published_name_are_refused() {
     let directory = tempfile::tempdir().expect("a directory");
     let (model, _) =
-        load(skeleton(), &Checkpoint::open(fixture("sharded")).expect("opened"), &NameMap::new(), &options())
+        load(skeleton(), &TensorFiles::open(fixture("sharded")).expect("opened"), &NameMap::new(), &options())
             .expect("loaded");
     let names = NameMap::new().rule("same", "layers.{i}.bias");
     let error = save_model(&model, &names, directory.path(), &SaveOptions::default()).expect_err("three of one name");

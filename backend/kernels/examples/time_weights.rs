@@ -4,7 +4,7 @@
 use std::{hint::black_box, time::Instant};
 
 use grove_kernels::{
-    HalfFormat, HalfMatrix, Matrix, Quantisation, QuantisedMatrix, in_pool, matmul, matmul_half, matmul_quantised,
+    HalfFormat, HalfMatrix, Matrix, Quantization, QuantizedMatrix, in_pool, matmul, matmul_half, matmul_quantized,
 };
 use rayon::prelude::*;
 
@@ -26,7 +26,7 @@ fn read(data: &[u8]) -> u64 {
     data.par_chunks(1 << 18).map(sum).reduce(|| 0, |a, b| a ^ b)
 }
 
-fn blocks(kind: Quantisation, weights: usize) -> Vec<u8> {
+fn blocks(kind: Quantization, weights: usize) -> Vec<u8> {
     let mut data: Vec<u8> =
         (0..weights / kind.block_len() * kind.block_bytes()).map(|i| ((i * 7919) >> 3) as u8).collect();
     for block in data.chunks_exact_mut(kind.block_bytes()) {
@@ -120,7 +120,7 @@ fn main() {
                     );
                 }
             }
-            for kind in Quantisation::ALL {
+            for kind in Quantization::ALL {
                 if k % kind.block_len() == 0 && wanted(kind.name()) {
                     let mut b = Many::new(blocks(kind, n * k));
                     let len = b.len;
@@ -129,9 +129,9 @@ fn main() {
                         len,
                         time(|| {
                             in_pool(|| {
-                                matmul_quantised(
+                                matmul_quantized(
                                     a,
-                                    QuantisedMatrix { data: b.next(), rows: n, columns: k, kind },
+                                    QuantizedMatrix { data: b.next(), rows: n, columns: k, kind },
                                     None,
                                     &mut c,
                                 );

@@ -1,7 +1,7 @@
 //! Operations as functions of tensors: what layers and models call. Each checks the shapes of its inputs once.
 
 use burn::tensor::{Bool, Int, Tensor, ops::FloatTensor};
-use grove_kernels::{Dropout, Quantisation};
+use grove_kernels::{Dropout, Quantization};
 use std::ops::Range;
 
 use super::{
@@ -38,17 +38,17 @@ pub fn linear<B: Backend, const D: usize>(
     apply(Linear, Values::default().with(x).with(weight).with_optional(bias)).take_tensor(0)
 }
 
-/// `x W^T`, of `[.., in]` and a quantised matrix, blocks of u8 `[out, bytes of a row]`; see [`QuantizedLinear`].
+/// `x W^T`, of `[.., in]` and a quantized matrix, blocks of u8 `[out, bytes of a row]`; see [`QuantizedLinear`].
 pub fn quantized_linear<B: Backend, const D: usize>(
     x: Tensor<B, D>,
     blocks: Tensor<B, 2, Int>,
-    format: Quantisation,
+    format: Quantization,
 ) -> Tensor<B, D> {
     apply(QuantizedLinear { format }, Values::default().with(x).with(blocks)).take_tensor(0)
 }
 
-/// A quantised matrix, blocks of u8 `[rows, bytes of a row]`, in f32 `[rows, columns]`; see [`Dequantize`].
-pub fn dequantize<B: Backend>(blocks: Tensor<B, 2, Int>, format: Quantisation) -> Tensor<B, 2> {
+/// A quantized matrix, blocks of u8 `[rows, bytes of a row]`, in f32 `[rows, columns]`; see [`Dequantize`].
+pub fn dequantize<B: Backend>(blocks: Tensor<B, 2, Int>, format: Quantization) -> Tensor<B, 2> {
     apply(Dequantize { format }, Values::default().with(blocks)).take_tensor(0)
 }
 

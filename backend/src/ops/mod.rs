@@ -54,7 +54,7 @@ use burn::tensor::{
     ops::{FloatTensor, IntTensor},
 };
 
-pub use grove_kernels::{Dropout, Quantisation};
+pub use grove_kernels::{Dropout, Quantization};
 
 pub use adam_step::AdamStep;
 pub use attention::Attention;
@@ -121,7 +121,7 @@ pub trait Backend: burn::tensor::backend::Backend {
     /// takes it where it is the fastest. [`matmul`](crate::matmul()) avoids that.
     const BROKEN_FUSED_GEMV: bool = false;
 
-    /// True if a product takes a weight of 16 bits, or a quantised one, with an input of f32, and computes in f32.
+    /// True if a product takes a weight of 16 bits, or a quantized one, with an input of f32, and computes in f32.
     const MIXED_DTYPE_WEIGHTS: bool = false;
 
     /// True if [`sample`](Self::sample) draws tokens.

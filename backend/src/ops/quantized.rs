@@ -1,21 +1,21 @@
-//! Products with weights that stay quantised. The compositions unpack a layer's weights each time.
+//! Products with weights that stay quantized. The compositions unpack a layer's weights each time.
 
 use burn::tensor::{DType, Int, Shape, Tensor, TensorData, TensorMetadata, ops::IntTensor};
-use grove_kernels::{self as kernels, Quantisation};
+use grove_kernels::{self as kernels, Quantization};
 
 use super::{
     Backend, Differentiation, Outcome, Residuals, Rules, Shapes, Value, Values, Wanted, apply, float, shapes::with_last,
 };
 
-/// Product with the transpose of a quantised matrix, `x W^T`, without unpacking all of it where the backend can.
+/// Product with the transpose of a quantized matrix, `x W^T`, without unpacking all of it where the backend can.
 ///
 /// # Shapes
-/// - inputs: `x` `[.., in]`; blocks of u8 `[out, bytes of a row]`, see [`Quantisation`]
+/// - inputs: `x` `[.., in]`; blocks of u8 `[out, bytes of a row]`, see [`Quantization`]
 /// - output `[.., out]`
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QuantizedLinear {
     /// The format of the blocks.
-    pub format: Quantisation,
+    pub format: Quantization,
 }
 
 impl Rules for QuantizedLinear {
@@ -48,7 +48,7 @@ impl Rules for QuantizedLinear {
     }
 }
 
-/// A quantised matrix in f32.
+/// A quantized matrix in f32.
 ///
 /// # Shapes
 /// - input: blocks of u8 `[rows, bytes of a row]`
@@ -56,7 +56,7 @@ impl Rules for QuantizedLinear {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Dequantize {
     /// The format of the blocks.
-    pub format: Quantisation,
+    pub format: Quantization,
 }
 
 impl Rules for Dequantize {
@@ -76,17 +76,17 @@ impl Rules for Dequantize {
         let columns = columns_of(self.format, bytes);
         let data = blocks.into_data().convert_dtype(DType::U8);
         let mut values = vec![0.0; rows * columns];
-        kernels::dequantise(self.format, data.as_bytes(), &mut values);
+        kernels::dequantize(self.format, data.as_bytes(), &mut values);
         Outcome::new([B::float_from_data(TensorData::new(values, [rows, columns]), &device)])
     }
 }
 
-fn columns_of(format: Quantisation, bytes: usize) -> usize {
+fn columns_of(format: Quantization, bytes: usize) -> usize {
     bytes / format.block_bytes() * format.block_len()
 }
 
 /// The matrix, `[out, in]`, in a type of floating-point numbers.
-fn dequantized<B: Backend>(blocks: IntTensor<B>, format: Quantisation, dtype: DType) -> Tensor<B, 2> {
+fn dequantized<B: Backend>(blocks: IntTensor<B>, format: Quantization, dtype: DType) -> Tensor<B, 2> {
     let blocks = Values::default().with(Value::Int(blocks));
     apply(Dequantize { format }, blocks).take_tensor::<2>(0).cast(dtype)
 }
@@ -103,10 +103,10 @@ pub(super) fn linear_on_host<B: Backend>(linear: QuantizedLinear, mut inputs: Va
     let x = super::linear::rows::<B>(inputs.take_float(0));
     let [rows, columns] = x.dims();
     let (x, blocks) = (x.into_data(), blocks.into_data().convert_dtype(DType::U8));
-    let matrix = kernels::QuantisedMatrix { data: blocks.as_bytes(), rows: outputs, columns, kind: linear.format };
+    let matrix = kernels::QuantizedMatrix { data: blocks.as_bytes(), rows: outputs, columns, kind: linear.format };
     let mut y = vec![0.0; rows * outputs];
     let x = x.as_slice().expect("numbers of the type that was asked for");
-    kernels::matmul_quantised(kernels::Matrix::new(x, rows, columns), matrix, None, &mut y);
+    kernels::matmul_quantized(kernels::Matrix::new(x, rows, columns), matrix, None, &mut y);
     let y = float(B::float_from_data(TensorData::new(y, [rows, outputs]), &device));
     Outcome::new([super::linear::unflatten::<B>(y, shape)])
 }

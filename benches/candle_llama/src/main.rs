@@ -1,4 +1,4 @@
-//! Greedy decoding of a GGUF file by candle's quantised LLaMA: `candle-llama MODEL.gguf 5,17,40 NEW_TOKENS`, see
+//! Greedy decoding of a GGUF file by candle's quantized LLaMA: `candle-llama MODEL.gguf 5,17,40 NEW_TOKENS`, see
 //! benches/llama_decode.sh.
 //!
 //! The output means the same as that of `llama_decode.py`. Ends are ignored.

@@ -6,7 +6,7 @@ use grove::{
         bert::{
             BertForMaskedLm, BertForQuestionAnswering, BertForSequenceClassification, BertForTokenClassification,
             SentenceEncoder,
-            tasks::{self, AnswerOptions, Reading},
+            tasks::{self, AnswerOptions, BatchOptions},
         },
     },
     prelude::*,
@@ -31,10 +31,10 @@ pub fn run<B: Backend>(options: &Options, device: &B::Device) -> Result<(), Exit
     let most = options.max_length.unwrap_or(usize::MAX);
     let bar = progress(options, texts.len());
     let told = |count: usize| bar.inc(count as u64);
-    let reading = Reading {
+    let reading = BatchOptions {
         batch_size: options.batch_size,
         progress: Some(&told),
-        ..Reading::new(&tokenizer, most.min(config.positions()))
+        ..BatchOptions::new(&tokenizer, most.min(config.positions()))
     };
     let job = Job { options, path: &path, texts: &texts, places: &places, reading, bar: &bar, loaded: OnceCell::new() };
     let mut result = match options.task {
@@ -71,7 +71,7 @@ struct Job<'a> {
     texts: &'a [String],
     /// Place of each text, such as a line of a file.
     places: &'a [String],
-    reading: Reading<'a>,
+    reading: BatchOptions<'a>,
     bar: &'a ProgressBar,
     /// When the model had been read.
     loaded: OnceCell<Instant>,
@@ -141,7 +141,7 @@ impl Job<'_> {
 
     fn vectors<B: Backend>(&self, texts: &[String], device: &B::Device) -> Result<Vec<Vec<f32>>, Exit> {
         let encoder = self.model(SentenceEncoder::<B>::from_path(self.path, device, self.dtype()))?;
-        let reading = Reading { max_len: self.reading.max_len.min(encoder.max_len), ..self.reading };
+        let reading = BatchOptions { max_len: self.reading.max_len.min(encoder.max_len), ..self.reading };
         // A query of its own stands before the texts.
         let before = texts.len() - self.texts.len();
         self.done(tasks::embed(&encoder, reading, texts).map_err(|error| match error {
@@ -205,7 +205,7 @@ impl Job<'_> {
 
     fn tokens<B: Backend>(&self, device: &B::Device) -> Result<Value, Exit> {
         let model = self.model(BertForTokenClassification::<B>::from_path(self.path, device, self.dtype()))?;
-        let reading = Reading { progress: None, ..self.reading };
+        let reading = BatchOptions { progress: None, ..self.reading };
         let mut all = vec![];
         for (i, text) in self.texts.iter().enumerate() {
             let found = self.done_with(i, tasks::entities(&model, reading, text, self.options.stride))?;
@@ -240,7 +240,7 @@ impl Job<'_> {
             stride: self.options.stride,
             ..AnswerOptions::default()
         };
-        let reading = Reading { progress: None, ..self.reading };
+        let reading = BatchOptions { progress: None, ..self.reading };
         let mut all = vec![];
         for (i, text) in self.texts.iter().enumerate() {
             let answers = self.done_with(i, tasks::answer(&model, reading, question, text, &asked))?;

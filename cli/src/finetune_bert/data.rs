@@ -79,12 +79,12 @@ pub fn weights(examples: &[Example], classes: usize, balance: bool) -> Vec<f32> 
 
 /// Splits, class by class, what is trained on from what is held out.
 pub fn split(examples: Vec<(usize, Example)>, options: &Options) -> Result<(Vec<Example>, Vec<Example>), Exit> {
-    let (training, held_out) = split_by_class(examples, options.held_out_part, Key::new(options.run.seed).fold_in(4));
-    if held_out.is_empty() && options.held_out_part > 0.0 {
+    let (training, held_out) = split_by_class(examples, options.val_fraction, Key::new(options.run.seed).fold_in(4));
+    if held_out.is_empty() && options.val_fraction > 0.0 {
         return Err(failure(format!(
-            "{} texts are too few to hold out {} of each class: give more, or a larger --held-out-part, or 0",
+            "{} texts are too few to hold out {} of each class: give more, or a larger --val-fraction, or 0",
             training.len(),
-            options.held_out_part
+            options.val_fraction
         )));
     }
     Ok((training, held_out))

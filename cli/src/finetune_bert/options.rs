@@ -48,10 +48,10 @@ pub struct Options {
 
     /// Fraction of each class that is held out, where --held-out is not given; with 0 there is no evaluation
     #[arg(long, default_value_t = 0.1, value_name = "FRACTION", conflicts_with = "held_out")]
-    pub held_out_part: f64,
+    pub val_fraction: f64,
 
     /// Do not train: print how well the model classifies the data
-    #[arg(long, requires_all = ["model", "data"], conflicts_with_all = ["output", "held_out", "held_out_part", "steps", "epochs"])]
+    #[arg(long, requires_all = ["model", "data"], conflicts_with_all = ["output", "held_out", "val_fraction", "steps", "epochs"])]
     pub evaluate: bool,
 
     /// Column, or JSON field, of the texts: its name, or its number from 1
@@ -129,7 +129,7 @@ impl Options {
     /// Checks the options alone, before any file is read.
     pub fn check(&self) -> Result<(), String> {
         self.training.check()?;
-        fraction("held-out-part", self.held_out_part)?;
+        fraction("val-fraction", self.val_fraction)?;
         at_least_one("lora-rank", self.lora_rank.unwrap_or(1) as u64)?;
         if self.lora_alpha.is_some_and(|alpha| !(alpha > 0.0 && alpha.is_finite())) {
             return Err("--lora-alpha must be a number greater than 0".into());
@@ -149,8 +149,8 @@ impl Options {
             }
             None => {}
         }
-        match self.training.patience.is_some() && self.held_out_part == 0.0 && self.held_out.is_empty() {
-            true => Err("--patience needs an evaluation, and --held-out-part is 0".into()),
+        match self.training.patience.is_some() && self.val_fraction == 0.0 && self.held_out.is_empty() {
+            true => Err("--patience needs an evaluation, and --val-fraction is 0".into()),
             false => Ok(()),
         }
     }

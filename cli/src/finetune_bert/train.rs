@@ -146,7 +146,7 @@ fn loss<B: Backend>(
     let classes: Vec<i64> = batch.iter().map(|example| example.class as i64).collect();
     let each: Vec<f32> = batch.iter().map(|example| weights[example.class]).collect();
     let total: f32 = each.iter().sum();
-    let losses = CrossEntropy::default().each(
+    let losses = CrossEntropy::default().per_example(
         model.forward(&texts, Some(key)),
         Tensor::<_, 1, Int>::from_data(TensorData::new(classes, [count]), device),
     );

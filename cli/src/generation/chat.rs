@@ -5,7 +5,7 @@ use grove::{
     models::{
         GenerateOptions, Tokenizer,
         chat::{Message, chat_template},
-        generation::{Finish, Reading, TextStream, check_prompt, generate_on},
+        generation::{Finish, DecodeSession, TextStream, check_prompt, generate_with_cache},
     },
     prelude::*,
 };
@@ -53,7 +53,7 @@ pub fn chat<B: Backend, M: CausalLm<B>>(
     let live = !options.json;
     let mut lines = options.prompt.clone().map(Ok).into_iter().chain(from_input(options, live && typed));
     let mut messages: Vec<Message> = chat.system.iter().map(|system| Message::new("system", system)).collect();
-    let mut reading = Reading::new(&model, 0);
+    let mut reading = DecodeSession::new(&model, 0);
     let mut turns = vec![];
     while let Some(line) = lines.next().transpose().map_err(failure)? {
         match line.trim().is_empty() {
@@ -71,7 +71,7 @@ pub fn chat<B: Backend, M: CausalLm<B>>(
         let mut stream = TextStream::after(&tokenizer, &options.stop, &ids);
         let mut broken = None;
         let begun = Instant::now();
-        let watch = |token| match stream.push(token).map_err(failure).and_then(|piece| show_if(live, &piece)) {
+        let on_token = |token| match stream.push(token).map_err(failure).and_then(|piece| show_if(live, &piece)) {
             Ok(()) => !stream.stopped(),
             Err(error) => {
                 broken = Some(error);
@@ -80,7 +80,7 @@ pub fn chat<B: Backend, M: CausalLm<B>>(
         };
         let turn_key = settings.key.fold_in(turns.len() as u32);
         let (generated, read) =
-            generate_on(&model, reading, &ids, &GenerateOptions { key: turn_key, ..settings.clone() }, watch)
+            generate_with_cache(&model, reading, &ids, &GenerateOptions { key: turn_key, ..settings.clone() }, on_token)
                 .map_err(failure)?;
         reading = read;
         if let Some(error) = broken {
@@ -95,7 +95,7 @@ pub fn chat<B: Backend, M: CausalLm<B>>(
             let cut = match generated.finish {
                 Finish::Length => ", cut at --max-new-tokens",
                 Finish::Context => ", cut where the model's context is full",
-                Finish::Stop | Finish::Watcher => "",
+                Finish::Stop | Finish::Callback => "",
             };
             eprintln!("[{} tokens in {seconds:.1} s{cut}]", generated.ids.len());
         }

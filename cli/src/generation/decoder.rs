@@ -5,7 +5,7 @@ use grove::{
     models::ModelError,
     prelude::*,
     tensor::DType,
-    weights::{Checkpoint, Wanted},
+    weights::{TensorFiles, FilePatterns},
 };
 use std::path::Path;
 
@@ -70,7 +70,7 @@ impl<F: Family> Program for Run<'_, F> {
         if *summary {
             return print_summary_of::<B, F>(self.options);
         }
-        let path = resolve(model.as_deref(), F::SHIPS, &Wanted::model())?;
+        let path = resolve(model.as_deref(), F::SHIPS, &FilePatterns::model())?;
         let load = |path: &Path| -> Result<F::Model<B>, Exit> {
             self.options.fits::<B, F>(path)?;
             Ok(F::Model::<B>::from_path(path, &device, dtype).map_err(failure)?.0)
@@ -89,28 +89,28 @@ type Config<B, F> = <<F as Family>::Model<B> as Pretrained<B>>::Config;
 
 /// The model at a path without weights, with the type of numbers that each would have.
 fn skeleton_of<B: Backend, F: Family>(path: &Path, dtype: Option<DType>) -> Result<F::Model<B>, ModelError> {
-    let checkpoint = Checkpoint::open(path)?;
+    let checkpoint = TensorFiles::open(path)?;
     F::Model::<B>::skeleton_for(&checkpoint, &Config::<B, F>::of(path, &checkpoint)?, dtype)
 }
 
 /// Does what `--summary` asks for.
 pub fn print_summary_of<B: Backend, F: Family>(options: &DecoderArgs) -> Result<(), Exit> {
     let DecoderArgs { model, device, generation, .. } = options;
-    let resolve = |wanted: &Wanted| resolve(model.as_deref(), F::SHIPS, wanted);
+    let resolve = |wanted: &FilePatterns| resolve(model.as_deref(), F::SHIPS, wanted);
     let elsewhere = model.as_deref().filter(|model| !Path::new(model).exists());
     let skeleton = F::Model::<B>::skeleton;
     let skeleton = match elsewhere.map(|name| skeleton(&Config::<B, F>::preset(name)?)) {
         Some(Ok(skeleton)) => skeleton,
         // Of a model on the hub its configuration is enough.
         Some(Err(_)) => {
-            let file = resolve(&Wanted::files(["config.json"]))?;
+            let file = resolve(&FilePatterns::files(["config.json"]))?;
             Config::<B, F>::from_file(file).and_then(|config| skeleton(&config)).map_err(failure)?
         }
-        None => skeleton_of::<B, F>(&resolve(&Wanted::model())?, device.dtype.wanted()).map_err(failure)?,
+        None => skeleton_of::<B, F>(&resolve(&FilePatterns::model())?, device.dtype.wanted()).map_err(failure)?,
     };
     let positions = skeleton.context().unwrap_or(generation.max_new_tokens);
     let text = Some((positions, skeleton.cache_bytes(positions).unwrap_or(0)));
-    // The leaves of a quantised model are bytes; its configuration tells how many values they stand for.
+    // The leaves of a quantized model are bytes; its configuration tells how many values they stand for.
     let dense = F::Model::<B>::skeleton(skeleton.config()).map_err(failure)?;
     print_summary(generation, &skeleton, tree::count_params(&dense), text)
 }

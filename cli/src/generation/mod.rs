@@ -13,7 +13,7 @@ use grove::{
     },
     prelude::*,
     tree::summary,
-    weights::Wanted,
+    weights::FilePatterns,
 };
 use indicatif::HumanCount;
 use serde_json::json;
@@ -46,8 +46,8 @@ pub fn run<B: Backend, M: CausalLm<B>>(
     }
     // Before the prompt is shown.
     check_prompt(&model, &prompt.ids).map_err(failure)?;
-    prompt.speak(options, load_seconds, |prompts, settings, watch| {
-        Ok((generate(&model, prompts, settings, watch)?, None))
+    prompt.speak(options, load_seconds, |prompts, settings, on_token| {
+        Ok((generate(&model, prompts, settings, on_token)?, None))
     })
 }
 
@@ -65,11 +65,11 @@ pub fn run_with_draft<B: Backend, M: CausalLm<B>>(
     let begun = Instant::now();
     let model = load(path)?;
     check_prompt(&model, &prompt.ids).map_err(failure)?;
-    let draft = load(&resolve(Some(draft), "", &Wanted::model())?)?;
+    let draft = load(&resolve(Some(draft), "", &FilePatterns::model())?)?;
     let load_seconds = begun.elapsed().as_secs_f64();
-    prompt.speak(options, load_seconds, |prompts, settings, watch| {
-        let watch = |token| watch(0, token);
-        let (row, drafted) = generate_with_draft(&model, &draft, &prompts[0], drafting.draft_tokens, settings, watch)?;
+    prompt.speak(options, load_seconds, |prompts, settings, on_token| {
+        let on_token = |token| on_token(0, token);
+        let (row, drafted) = generate_with_draft(&model, &draft, &prompts[0], drafting.draft_tokens, settings, on_token)?;
         Ok((vec![row], Some(drafted)))
     })
 }
@@ -98,7 +98,7 @@ impl Prompt {
 }
 
 /// The table of a skeleton's parameters, and the memory that they need; `parameters` is their number, also of those in
-/// quantised blocks, and `text` a number of tokens and what they need.
+/// quantized blocks, and `text` a number of tokens and what they need.
 pub fn print_summary<B: Backend>(
     options: &GenerationArgs,
     skeleton: &impl Tree<B>,
@@ -123,7 +123,7 @@ pub fn print_summary<B: Backend>(
     let text = text.map_or(String::new(), |(tokens, bytes)| format!("; a text of {tokens} tokens {}", gib(bytes)));
     let mut table = summary(skeleton);
     if parameters != tree::count_params(skeleton) {
-        table += &format!("\n{} parameters, counting those in quantised blocks", HumanCount(parameters as u64));
+        table += &format!("\n{} parameters, counting those in quantized blocks", HumanCount(parameters as u64));
     }
     write_line(&format!("{table}\nmemory: weights {}{text}", weights.join(", ")))
 }

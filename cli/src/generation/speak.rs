@@ -42,15 +42,15 @@ fn timed(
     write: &mut impl Writer,
     prompts: &[Vec<u32>],
     settings: &GenerateOptions,
-    watch: &mut dyn FnMut(usize, u32) -> bool,
+    on_token: &mut dyn FnMut(usize, u32) -> bool,
 ) -> Result<(Vec<Generated>, Option<Drafted>, Times), ModelError> {
     let mut first = None;
     let begun = Instant::now();
-    let mut watch = |row: usize, token: u32| {
+    let mut on_token = |row: usize, token: u32| {
         first.get_or_insert_with(Instant::now);
-        watch(row, token)
+        on_token(row, token)
     };
-    let (generated, drafted) = write(prompts, settings, &mut watch)?;
+    let (generated, drafted) = write(prompts, settings, &mut on_token)?;
     let seconds = begun.elapsed().as_secs_f64();
     let first_token_seconds = first.map(|first: Instant| first.duration_since(begun).as_secs_f64());
     let count: usize = generated.iter().map(|row| row.ids.len()).sum();
@@ -83,7 +83,7 @@ pub fn speak(
         show(&tokenizer.decode_text(ids).map_err(failure)?)?;
     }
     let mut broken = None;
-    let mut watch = |row: usize, token: u32| {
+    let mut on_token = |row: usize, token: u32| {
         let piece = match &mut texts[row] {
             Some(stream) => stream.push(token).map_err(failure),
             None => Ok(format!("{token} ")),
@@ -96,7 +96,7 @@ pub fn speak(
             }
         }
     };
-    let written = timed(&mut write, &prompts, settings, &mut watch);
+    let written = timed(&mut write, &prompts, settings, &mut on_token);
     if live && written.is_err() {
         // The error begins a line of its own, below the text so far.
         write_line("")?;
@@ -143,7 +143,7 @@ pub fn speak(
     }
     let count: usize = generated.iter().map(|row| row.ids.len()).sum();
     let is = |finish| generated.iter().any(|row| row.finish == finish);
-    let ended = match (is(Finish::Stop) || is(Finish::Watcher), is(Finish::Context)) {
+    let ended = match (is(Finish::Stop) || is(Finish::Callback), is(Finish::Context)) {
         (true, _) => ", ended by itself",
         (false, true) => ", and the model's context is full: --max-new-tokens asks for more than it holds",
         (false, false) => "",
@@ -163,6 +163,6 @@ fn reason(finish: Finish) -> &'static str {
         Finish::Length => "length",
         Finish::Context => "context",
         // The callback watches for stop strings only.
-        Finish::Watcher => "stop_string",
+        Finish::Callback => "stop_string",
     }
 }

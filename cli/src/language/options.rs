@@ -24,10 +24,10 @@ pub struct LanguageArgs {
 
     /// Fraction of the data that is held out, where --held-out is not given; with 0 there is no evaluation
     #[arg(long, default_value_t = 0.05, value_name = "FRACTION", conflicts_with = "held_out")]
-    pub held_out_part: f64,
+    pub val_fraction: f64,
 
     /// Do not train: print the model's loss and perplexity on the data
-    #[arg(long, requires = "model", conflicts_with_all = ["output", "held_out", "held_out_part", "steps", "epochs"])]
+    #[arg(long, requires = "model", conflicts_with_all = ["output", "held_out", "val_fraction", "steps", "epochs"])]
     pub evaluate: bool,
 
     /// Directory and device of the run.
@@ -63,11 +63,11 @@ impl LanguageArgs {
     /// Checks the options alone, before any file is read.
     pub fn check(&self) -> Result<(), String> {
         self.training.check()?;
-        fraction("held-out-part", self.held_out_part)?;
+        fraction("val-fraction", self.val_fraction)?;
         fraction("dropout", self.dropout.unwrap_or(0.0))?;
         at_least_one("context", self.context.unwrap_or(1) as u64)?;
-        if self.training.patience.is_some() && self.held_out_part == 0.0 {
-            return Err("--patience needs an evaluation, and --held-out-part is 0".into());
+        if self.training.patience.is_some() && self.val_fraction == 0.0 {
+            return Err("--patience needs an evaluation, and --val-fraction is 0".into());
         }
         Ok(())
     }

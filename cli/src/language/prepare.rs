@@ -4,7 +4,7 @@ use grove::{
     models::{GenerateOptions, ModelError, Tokenizer, generation::Sampling},
     prelude::*,
     train::data::TokenStream,
-    weights::Wanted,
+    weights::FilePatterns,
 };
 use std::path::{Path, PathBuf};
 
@@ -36,7 +36,7 @@ pub fn prepare<B: Backend, M: LanguageModel<B>>(
     let data = text::read(if options.data.is_empty() { &demonstration } else { &options.data })?;
     let held_out = if options.held_out.is_empty() { None } else { Some(text::read(&options.held_out)?) };
     let resumed = output.map_or(Ok(None), Output::tokenizer)?;
-    let source = options.model.as_deref().map(|model| resolve_named(model, &Wanted::model())).transpose()?;
+    let source = options.model.as_deref().map(|model| resolve_named(model, &FilePatterns::model())).transpose()?;
     let (model, tokenizer) = match &source {
         Some(path) => existing(options, path, resumed, device)?,
         None => {
@@ -59,9 +59,9 @@ pub fn prepare<B: Backend, M: LanguageModel<B>>(
     let tokens = |text: Text| tokens(text, tokenizer.as_ref(), end, model.vocab_size());
     let (training, held_out) = match held_out {
         Some(held_out) => (tokens(data)?, Some(tokens(held_out)?)),
-        None if options.evaluate || options.held_out_part == 0.0 => (tokens(data)?, None),
+        None if options.evaluate || options.val_fraction == 0.0 => (tokens(data)?, None),
         None => {
-            let (training, held_out) = tokens(data)?.split(options.held_out_part).map_err(failure)?;
+            let (training, held_out) = tokens(data)?.split(options.val_fraction).map_err(failure)?;
             (training, Some(held_out))
         }
     };

@@ -36,14 +36,14 @@ pub struct Options {
 
     /// Fraction of the texts that is held out, where --held-out is not given; with 0 there is no evaluation
     #[arg(long, default_value_t = 0.05, value_name = "FRACTION", conflicts_with = "held_out")]
-    pub held_out_part: f64,
+    pub val_fraction: f64,
 
     /// Fraction of the tokens that is masked in training; an evaluation masks 0.15
     #[arg(long, default_value_t = 0.15, value_name = "FRACTION")]
     pub mask: f32,
 
     /// Do not train: print the model's loss and accuracy on the masked tokens of the data
-    #[arg(long, requires = "model", conflicts_with_all = ["output", "held_out", "held_out_part", "steps", "epochs"])]
+    #[arg(long, requires = "model", conflicts_with_all = ["output", "held_out", "val_fraction", "steps", "epochs"])]
     pub evaluate: bool,
 
     /// Directory and device of the run.
@@ -91,7 +91,7 @@ impl Options {
     /// Checks the options alone, before any file is read.
     pub fn check(&self) -> Result<(), String> {
         self.training.check()?;
-        fraction("held-out-part", self.held_out_part)?;
+        fraction("val-fraction", self.val_fraction)?;
         fraction("dropout", self.dropout.unwrap_or(0.0))?;
         fraction("mask", f64::from(self.mask))?;
         if self.context.is_some_and(|context| context < 3) {
@@ -101,8 +101,8 @@ impl Options {
         }
         at_least_one("layers", self.layers as u64)?;
         at_least_one("heads", self.heads as u64)?;
-        match self.training.patience.is_some() && self.held_out_part == 0.0 {
-            true => Err("--patience needs an evaluation, and --held-out-part is 0".into()),
+        match self.training.patience.is_some() && self.val_fraction == 0.0 {
+            true => Err("--patience needs an evaluation, and --val-fraction is 0".into()),
             false => Ok(()),
         }
     }

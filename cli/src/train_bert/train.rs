@@ -202,7 +202,7 @@ fn prepare<B: Backend>(options: &Options, output: Option<&Output>, device: &B::D
 
 /// Texts to train on, and some that are held out.
 fn held_out(mut texts: Vec<TextIds>, options: &Options) -> (Vec<TextIds>, Vec<TextIds>) {
-    let count = (texts.len() as f64 * options.held_out_part) as usize;
+    let count = (texts.len() as f64 * options.val_fraction) as usize;
     let order = Key::new(options.run.seed).fold_in(4).permutation(texts.len());
     let mut held = vec![false; texts.len()];
     for &i in order.iter().take(count) {

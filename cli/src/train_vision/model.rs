@@ -29,7 +29,7 @@ pub fn resnet(options: &Options, data: &LabelledImages, preprocessor: &Preproces
         naming: Naming::Torchvision,
         ..ResNetConfig::default()
     }
-    .labelled(data.labels.clone())
+    .with_labels(data.labels.clone())
 }
 
 /// A model of which timm or transformers has the like.
@@ -64,5 +64,5 @@ pub fn vit(options: &Options, data: &LabelledImages, preprocessor: &Preprocessor
         },
         Pool::Class => config,
     };
-    Ok(config.labelled(data.labels.clone()))
+    Ok(config.with_labels(data.labels.clone()))
 }

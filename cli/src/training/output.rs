@@ -3,7 +3,7 @@
 use grove::{
     files::write_atomically,
     models::Tokenizer,
-    train::{Checkpoints, RunLock, TrainError},
+    train::{CheckpointManager, RunLock, TrainError},
 };
 use std::{
     cell::OnceCell,
@@ -98,7 +98,7 @@ impl Output {
 
 /// True if a directory holds a run that is to go on. Fails where it holds one, or a model, that would be replaced.
 fn resumed(directory: &Path, run: &RunArgs, keep: usize) -> Result<bool, Exit> {
-    let checkpoints = Checkpoints::open(directory.join("checkpoints"), keep).map_err(failure)?;
+    let checkpoints = CheckpointManager::open(directory.join("checkpoints"), keep).map_err(failure)?;
     let newest = checkpoints.list().map_err(failure)?.first().map(|(step, _)| *step);
     if let (Some(step), false) = (newest, run.resumes()) {
         return Err(failure(TrainError::RunExists { directory: directory.into(), step }));

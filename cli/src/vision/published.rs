@@ -1,6 +1,6 @@
 //! A published classifier and how pictures are prepared for it.
 
-use grove::{files::directory_of, images::Preprocessor, weights::Wanted};
+use grove::{files::directory_of, images::Preprocessor, weights::FilePatterns};
 use std::path::{Path, PathBuf};
 
 use crate::{Exit, failure, resolve};
@@ -16,7 +16,7 @@ pub struct Published {
 impl Published {
     /// Opens the model that `--model` names, downloaded if needed, or one that ships.
     pub fn open(model: Option<&str>, default: &str) -> Result<Self, Exit> {
-        let path = resolve(model, default, &Wanted::model())?;
+        let path = resolve(model, default, &FilePatterns::model())?;
         let directory = if path.is_dir() { path.clone() } else { directory_of(&path).to_owned() };
         Ok(Self { path, directory })
     }

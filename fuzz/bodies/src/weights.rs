@@ -2,13 +2,13 @@
 
 use std::path::Path;
 
-use grove_weights::Checkpoint;
+use grove_weights::TensorFiles;
 
 use crate::{Refused, file};
 
 /// Opens a file and reads all its tensors. Of one that is accepted, each has as many bytes as it says.
 fn tensors(path: &Path) -> Result<(), Refused> {
-    let checkpoint = Checkpoint::open(path)?;
+    let checkpoint = TensorFiles::open(path)?;
     let names: Vec<String> = checkpoint.names().map(String::from).collect();
     let mut refused = None;
     for name in names {

@@ -9,7 +9,7 @@ use crate::error::{ImageError, Result};
 /// Random erasing: overwrites a rectangle of the normalised image (Zhong et al. 2017,
 /// <https://arxiv.org/abs/1708.04896>; torchvision's `RandomErasing`).
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Erasing {
+pub struct RandomErasing {
     /// Probability of erasing, 0 to 1.
     pub p: f64,
     /// Smallest and largest area of the rectangle, as fractions of the image's.
@@ -20,14 +20,14 @@ pub struct Erasing {
     pub value: Option<f32>,
 }
 
-impl Default for Erasing {
+impl Default for RandomErasing {
     /// torchvision's defaults: probability 0.5, area 0.02 to 0.33, ratio 0.3 to 3.3, value 0.
     fn default() -> Self {
         Self { p: 0.5, scale: (0.02, 0.33), ratio: (0.3, 3.3), value: Some(0.0) }
     }
 }
 
-impl Erasing {
+impl RandomErasing {
     /// Erases in place; `pixels` is `[c, h, w]`.
     ///
     /// # Errors
@@ -35,7 +35,7 @@ impl Erasing {
     pub fn apply(&self, pixels: &mut [f32], [c, h, w]: [usize; 3], rng: &mut (impl Rng + ?Sized)) -> Result<()> {
         let needed = c.checked_mul(h).and_then(|n| n.checked_mul(w));
         if needed != Some(pixels.len()) {
-            let reason = format!("Erasing: {} values are not [{c}, {h}, {w}]", pixels.len());
+            let reason = format!("RandomErasing: {} values are not [{c}, {h}, {w}]", pixels.len());
             return Err(ImageError::BadOption(reason));
         }
         let ordered = |(low, high): (f64, f64)| low > 0.0 && low <= high && high.is_finite();

@@ -18,7 +18,7 @@ use rand::{Rng, RngExt};
 use crate::error::Result;
 
 pub use crop::{RandomCrop, RandomResizedCrop};
-pub use erasing::Erasing;
+pub use erasing::RandomErasing;
 pub use jitter::{ColorJitter, adjust_hue};
 pub use mix::{Mix, Mixed, Rect};
 pub use ops::{Op, apply_op};

@@ -5,7 +5,7 @@ use std::path::Path;
 use serde_json::{Map, Value};
 
 use super::{Preprocessor, Resize, timm};
-use crate::convention::Convention;
+use crate::convention::ResampleCompat;
 use crate::error::{ImageError, Result};
 use crate::filter::Filter;
 
@@ -108,14 +108,14 @@ fn transformers(config: &Entries) -> Result<Preprocessor> {
         resize: if on("do_resize", true)? { resize } else { Resize::None },
         filter: config.filter()?.unwrap_or(defaults.filter),
         crop: None,
-        convention: Convention::Transformers,
+        convention: ResampleCompat::Transformers,
         fill: [0; 3],
         rescale: if on("do_rescale", true)? { config.number("rescale_factor", 1.0 / 255.0)? } else { 1.0 },
         mean: config.numbers("image_mean", &defaults.colours[0])?,
         std: config.numbers("image_std", &defaults.colours[1])?,
     };
     if config.get("convention").and_then(Value::as_str) == Some("torchvision") {
-        read.convention = Convention::Torchvision;
+        read.convention = ResampleCompat::Torchvision;
     }
     if on("do_center_crop", defaults.crop.is_some())? {
         read.crop = Some(crop.ok_or_else(|| config.wrong("do_center_crop is true and crop_size is missing".into()))?);

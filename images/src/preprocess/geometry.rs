@@ -3,7 +3,7 @@
 use image::{Rgb, RgbImage, imageops};
 
 use super::{Preprocessor, Resize};
-use crate::convention::Convention;
+use crate::convention::ResampleCompat;
 use crate::decode::Limits;
 use crate::error::{ImageError, Result};
 use crate::resize::{Region, resize_region};
@@ -66,13 +66,13 @@ struct Span {
 }
 
 impl Span {
-    fn new(have: u64, want: u64, convention: Convention) -> Self {
+    fn new(have: u64, want: u64, convention: ResampleCompat) -> Self {
         if have < want {
             return Self { from: 0, count: have as u32, border: ((want - have) / 2) as u32 };
         }
         let over = have - want;
         // Half of an odd number, n + 1/2, is rounded to even.
-        let up = convention == Convention::Torchvision && over % 4 == 3;
+        let up = convention == ResampleCompat::Torchvision && over % 4 == 3;
         Self { from: over / 2 + u64::from(up), count: want as u32, border: 0 }
     }
 }
@@ -85,9 +85,9 @@ mod tests {
     fn halves_go_where_python_puts_them() {
         // int(round(n / 2)) of Python: 0.5 → 0, 1.5 → 2, 2.5 → 2, 3.5 → 4; int(n / 2): 0, 1, 2, 3.
         let from = |over: u64, convention| Span::new(224 + over, 224, convention).from;
-        assert_eq!([1, 3, 5, 7].map(|over| from(over, Convention::Torchvision)), [0, 2, 2, 4]);
-        assert_eq!([1, 3, 5, 7].map(|over| from(over, Convention::Transformers)), [0, 1, 2, 3]);
-        assert_eq!([2, 4].map(|over| from(over, Convention::Torchvision)), [1, 2]);
+        assert_eq!([1, 3, 5, 7].map(|over| from(over, ResampleCompat::Torchvision)), [0, 2, 2, 4]);
+        assert_eq!([1, 3, 5, 7].map(|over| from(over, ResampleCompat::Transformers)), [0, 1, 2, 3]);
+        assert_eq!([2, 4].map(|over| from(over, ResampleCompat::Torchvision)), [1, 2]);
     }
 
     #[test]

@@ -8,7 +8,7 @@ mod timm;
 
 use image::RgbImage;
 
-use crate::convention::Convention;
+use crate::convention::ResampleCompat;
 use crate::error::{ImageError, Result};
 use crate::filter::Filter;
 
@@ -70,7 +70,7 @@ pub struct Preprocessor {
     /// Centre crop to `[height, width]`, with padding of colour `fill` for a smaller image; `None` for no crop.
     pub crop: Option<[u32; 2]>,
     /// The library whose arithmetic is reproduced.
-    pub convention: Convention,
+    pub convention: ResampleCompat,
     /// Colour of the padding.
     pub fill: [u8; 3],
     /// Factor of pixel values: 1/255 maps them to 0..1.

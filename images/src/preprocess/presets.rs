@@ -1,7 +1,7 @@
 //! Presets: preprocessing by name.
 
 use super::{IMAGENET_MEAN, IMAGENET_STD, Preprocessor, Resize};
-use crate::convention::Convention;
+use crate::convention::ResampleCompat;
 use crate::error::{ImageError, Result};
 use crate::filter::Filter;
 
@@ -28,7 +28,7 @@ impl Preprocessor {
             resize: Resize::Shorter(256),
             filter: Filter::Bilinear,
             crop: Some([224, 224]),
-            convention: Convention::Torchvision,
+            convention: ResampleCompat::Torchvision,
             fill: [0; 3],
             rescale: 1.0 / 255.0,
             mean: IMAGENET_MEAN.to_vec(),
@@ -41,7 +41,7 @@ impl Preprocessor {
             "vit" => Self {
                 resize: Resize::Exact { height: 224, width: 224 },
                 crop: None,
-                convention: Convention::Transformers,
+                convention: ResampleCompat::Transformers,
                 ..half
             },
             "timm" => Self { resize: Resize::Shorter(248), filter: Filter::Bicubic, ..half },

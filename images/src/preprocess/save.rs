@@ -6,14 +6,14 @@ use grove_files::write_atomically;
 use serde_json::{Map, Value, json};
 
 use super::{Preprocessor, Resize};
-use crate::convention::Convention;
+use crate::convention::ResampleCompat;
 use crate::error::{ImageError, Result};
 
 impl Preprocessor {
     /// Returns the content of a `preprocessor_config.json` for transformers' `AutoImageProcessor`: a
     /// `ViTImageProcessor` if there is no crop and the shorter side is not fixed, otherwise a `BitImageProcessor`.
     ///
-    /// transformers always follows [`Convention::Transformers`]. The entry `convention`, which it ignores, preserves
+    /// transformers always follows [`ResampleCompat::Transformers`]. The entry `convention`, which it ignores, preserves
     /// the other one for [`from_file`](Self::from_file).
     ///
     /// # Errors
@@ -54,7 +54,7 @@ impl Preprocessor {
         if let Some([height, width]) = self.crop {
             put("crop_size", json!({"height": height, "width": width}));
         }
-        if self.convention == Convention::Torchvision {
+        if self.convention == ResampleCompat::Torchvision {
             put("convention", "torchvision".into());
         }
         put("do_rescale", (self.rescale != 1.0).into());

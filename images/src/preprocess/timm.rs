@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::config::Entries;
 use super::{IMAGENET_MEAN, IMAGENET_STD, Preprocessor, Resize};
-use crate::convention::Convention;
+use crate::convention::ResampleCompat;
 use crate::error::Result;
 use crate::filter::Filter;
 
@@ -45,7 +45,7 @@ pub(super) fn read(config: &Entries) -> Result<Preprocessor> {
         resize,
         filter,
         crop: Some([height, width]),
-        convention: Convention::Torchvision,
+        convention: ResampleCompat::Torchvision,
         fill,
         rescale: 1.0 / 255.0,
         mean,

@@ -3,7 +3,7 @@ use burn::tensor::{Int, Tensor, activation};
 use grove_backend::{Backend, at_least_f32, ops};
 
 /// The label of positions to be ignored.
-pub const IGNORED: i64 = -100;
+pub const IGNORE_INDEX: i64 = -100;
 
 /// Cross entropy of distributions over the last axis, in nats: `-Σ_c labels[c] · log_softmax(logits)[c]`
 /// (`optax.softmax_cross_entropy`). A class of label 0 contributes 0 even if its logit is `-inf`.
@@ -51,11 +51,11 @@ pub fn smooth_labels<B: Backend, const D: usize>(labels: Tensor<B, D>, alpha: f6
 /// ```
 /// use burn::tensor::{Int, Tensor};
 /// use grove_backend::Flex;
-/// use grove_layers::loss::{CrossEntropy, IGNORED};
+/// use grove_layers::loss::{CrossEntropy, IGNORE_INDEX};
 ///
 /// let device = Default::default();
 /// let logits = Tensor::<Flex, 2>::zeros([3, 5], &device);
-/// let labels = Tensor::<Flex, 1, Int>::from_data([1, IGNORED, 4], &device);
+/// let labels = Tensor::<Flex, 1, Int>::from_data([1, IGNORE_INDEX, 4], &device);
 /// let loss = CrossEntropy { label_smoothing: 0.1, ..Default::default() };
 /// assert!((loss.mean(logits, labels).into_scalar() - 5f32.ln()).abs() < 1e-6);
 /// ```
@@ -63,13 +63,13 @@ pub fn smooth_labels<B: Backend, const D: usize>(labels: Tensor<B, D>, alpha: f6
 pub struct CrossEntropy {
     /// Part of each label that is distributed evenly over all classes, from 0 to 1. Default 0.
     pub label_smoothing: f64,
-    /// The label of positions to be ignored. Default [`IGNORED`].
+    /// The label of positions to be ignored. Default [`IGNORE_INDEX`].
     pub ignore_index: i64,
 }
 
 impl Default for CrossEntropy {
     fn default() -> Self {
-        Self { label_smoothing: 0.0, ignore_index: IGNORED }
+        Self { label_smoothing: 0.0, ignore_index: IGNORE_INDEX }
     }
 }
 
@@ -80,7 +80,7 @@ impl CrossEntropy {
     /// - logits `[..., classes]`, unnormalised
     /// - labels `[...]`, one rank less, each in `0..classes` or `ignore_index`
     /// - output `[...]`
-    pub fn each<B: Backend, const D: usize, const L: usize>(
+    pub fn per_example<B: Backend, const D: usize, const L: usize>(
         &self,
         logits: Tensor<B, D>,
         labels: Tensor<B, L, Int>,
@@ -103,19 +103,19 @@ impl CrossEntropy {
         labels: Tensor<B, L, Int>,
     ) -> Tensor<B, 1> {
         let counted = labels.clone().not_equal_elem(self.ignore_index).float();
-        let losses = self.each(logits, labels);
+        let losses = self.per_example(logits, labels);
         let count = counted.cast(losses.dtype()).sum();
         losses.sum() / count
     }
 }
 
 /// Mean cross entropy of integer labels, in nats: `-log_softmax(logits)[label]`, over the rows whose label is not
-/// [`IGNORED`]. NaN if all are ignored, as in PyTorch. Equal to [`CrossEntropy::mean`] with the defaults, for one
+/// [`IGNORE_INDEX`]. NaN if all are ignored, as in PyTorch. Equal to [`CrossEntropy::mean`] with the defaults, for one
 /// axis of examples.
 ///
 /// # Shapes
 /// - logits `[n, classes]`, unnormalised
-/// - labels `[n]`, each in `0..classes` or [`IGNORED`]
+/// - labels `[n]`, each in `0..classes` or [`IGNORE_INDEX`]
 /// - output `[1]`
 pub fn cross_entropy<B: Backend>(logits: Tensor<B, 2>, labels: Tensor<B, 1, Int>) -> Tensor<B, 1> {
     CrossEntropy::default().mean(logits, labels)

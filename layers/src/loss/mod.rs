@@ -33,7 +33,7 @@ mod regression;
 pub use binary::{sigmoid_binary_cross_entropy, sigmoid_focal_loss};
 pub use cosine::{cosine_distance, cosine_similarity};
 pub use cross_entropy::{
-    CrossEntropy, IGNORED, cross_entropy, smooth_labels, softmax_cross_entropy,
+    CrossEntropy, IGNORE_INDEX, cross_entropy, smooth_labels, softmax_cross_entropy,
     softmax_cross_entropy_with_integer_labels,
 };
 pub use kl::{kl_divergence, kl_divergence_with_log_targets};

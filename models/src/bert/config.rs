@@ -88,7 +88,7 @@ impl Default for BertConfig {
 
 /// Problem type of a sequence classifier.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Problem {
+pub enum ProblemType {
     /// Each text has one of the labels.
     SingleLabel,
     /// Each text has any number of the labels.
@@ -125,12 +125,12 @@ impl BertConfig {
     ///
     /// # Errors
     /// [`ModelError::Config`] if `problem_type` is unknown.
-    pub fn problem(&self) -> Result<Problem> {
+    pub fn problem(&self) -> Result<ProblemType> {
         match self.problem_type.as_deref() {
-            None if self.labels.len() == 1 => Ok(Problem::Regression),
-            None | Some("single_label_classification") => Ok(Problem::SingleLabel),
-            Some("multi_label_classification") => Ok(Problem::MultiLabel),
-            Some("regression") => Ok(Problem::Regression),
+            None if self.labels.len() == 1 => Ok(ProblemType::Regression),
+            None | Some("single_label_classification") => Ok(ProblemType::SingleLabel),
+            Some("multi_label_classification") => Ok(ProblemType::MultiLabel),
+            Some("regression") => Ok(ProblemType::Regression),
             Some(other) => {
                 let known = "single_label_classification, multi_label_classification and regression";
                 Err(ModelError::Config { reason: format!("problem_type is '{other}'; known are {known}") })

@@ -8,7 +8,7 @@ use grove_layers::{
 };
 use grove_transform::eval_shape;
 use grove_tree::{Init, Key, Tree, cast};
-use grove_weights::{Checkpoint, NameMap};
+use grove_weights::{TensorFiles, NameMap};
 use serde_json::{Map, Value};
 
 use super::{BertConfig, TextBatch, names::published_names, pretrained::has_pooler};
@@ -124,7 +124,7 @@ impl<B: Backend> Pretrained<B> for Bert<B> {
     }
 
     /// All leaves are held as `dtype`, f32 if `None`. The model has a pooler if the file has one; heads are ignored.
-    fn skeleton_for(checkpoint: &Checkpoint, config: &BertConfig, dtype: Option<DType>) -> Result<Self> {
+    fn skeleton_for(checkpoint: &TensorFiles, config: &BertConfig, dtype: Option<DType>) -> Result<Self> {
         let pooler = has_pooler(checkpoint, config);
         let skeleton = eval_shape(|init| Self::with_pooler(config, pooler, init))?;
         Ok(cast(skeleton, dtype.unwrap_or(DType::F32).into()))

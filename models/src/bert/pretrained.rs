@@ -2,7 +2,7 @@ use burn::tensor::DType;
 use grove_backend::Backend;
 use grove_transform::eval_shape;
 use grove_tree::{Key, Tree};
-use grove_weights::{Checkpoint, LoadOptions, NameMap, Report, load};
+use grove_weights::{TensorFiles, LoadOptions, NameMap, Report, load};
 use serde_json::{Map, Value};
 use std::path::Path;
 
@@ -22,7 +22,7 @@ impl<B: Backend, H: BertHead<B>> WithHead<Bert<B>, H> {
         device: &B::Device,
         dtype: Option<DType>,
     ) -> Result<(Self, Report)> {
-        let checkpoint = Checkpoint::open(&path)?;
+        let checkpoint = TensorFiles::open(&path)?;
         // The encoder itself must be whole, and is read strictly; the second reading is for the head.
         let encoder_names = published_names(config, false);
         let encoder = eval_shape(|init| Bert::with_pooler(config, false, init))?;
@@ -35,13 +35,13 @@ impl<B: Backend, H: BertHead<B>> WithHead<Bert<B>, H> {
 }
 
 /// Returns true if a file has a pooler's weights.
-pub(super) fn has_pooler(checkpoint: &Checkpoint, config: &BertConfig) -> bool {
+pub(super) fn has_pooler(checkpoint: &TensorFiles, config: &BertConfig) -> bool {
     ["", config.model_type.prefix()].iter().any(|prefix| checkpoint.contains(&format!("{prefix}pooler.dense.weight")))
 }
 
 fn place<B: Backend, M: Tree<B>>(
     skeleton: M,
-    checkpoint: &Checkpoint,
+    checkpoint: &TensorFiles,
     names: &NameMap,
     device: &B::Device,
     dtype: Option<DType>,

@@ -147,9 +147,9 @@ pub trait CausalLm<B: Backend>: Tree<B> {
         &self,
         prompts: &[Vec<u32>],
         options: &GenerateOptions,
-        watch: impl FnMut(usize, u32) -> bool,
+        on_token: impl FnMut(usize, u32) -> bool,
     ) -> Result<Vec<Generated>> {
-        generate(self, prompts, options, watch)
+        generate(self, prompts, options, on_token)
     }
 
     /// Scores a text; see [`score_text`].

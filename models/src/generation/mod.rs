@@ -17,7 +17,7 @@ use burn::tensor::{Int, Tensor, TensorData};
 use grove_backend::Backend;
 
 pub use causal_lm::{CausalLm, DecodeCache, part_keys};
-pub use reading::{Reading, generate_on};
+pub use reading::{DecodeSession, generate_with_cache};
 pub use run::{Finish, GenerateOptions, Generated, check_prompt, generate};
 pub use sampler::Sampling;
 pub use score::{Score, score, score_text};

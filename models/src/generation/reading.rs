@@ -10,12 +10,12 @@ use crate::{error::Result, finite::not_finite};
 
 /// A decoding session: the tokens that a model has read, and its cache. Reading more tokens, or another sequence with
 /// the same prefix, processes only the new tokens.
-pub struct Reading<B: Backend, M: CausalLm<B>> {
+pub struct DecodeSession<B: Backend, M: CausalLm<B>> {
     cache: M::Cache,
     ids: Vec<u32>,
 }
 
-impl<B: Backend, M: CausalLm<B>> Reading<B, M> {
+impl<B: Backend, M: CausalLm<B>> DecodeSession<B, M> {
     /// Creates an empty session. Memory for `room` positions is allocated at once (0: unknown).
     pub fn new(model: &M, room: usize) -> Self {
         Self { cache: model.new_cache(room), ids: vec![] }
@@ -53,13 +53,13 @@ impl<B: Backend, M: CausalLm<B>> Reading<B, M> {
 ///
 /// # Errors
 /// As [`generate`](super::generate).
-pub fn generate_on<B: Backend, M: CausalLm<B>>(
+pub fn generate_with_cache<B: Backend, M: CausalLm<B>>(
     model: &M,
-    mut reading: Reading<B, M>,
+    mut reading: DecodeSession<B, M>,
     prompt: &[u32],
     options: &GenerateOptions,
-    mut watch: impl FnMut(u32) -> bool,
-) -> Result<(Generated, Reading<B, M>)> {
+    mut on_token: impl FnMut(u32) -> bool,
+) -> Result<(Generated, DecodeSession<B, M>)> {
     options.sampling.validate()?;
     check_prompt(model, prompt)?;
     let ends = ends_of(model, options);
@@ -79,8 +79,8 @@ pub fn generate_on<B: Backend, M: CausalLm<B>>(
             break;
         }
         ids.push(token);
-        if !watch(token) {
-            finish = Finish::Watcher;
+        if !on_token(token) {
+            finish = Finish::Callback;
             break;
         }
     }

@@ -59,7 +59,7 @@ pub enum Finish {
     /// The model's context was full before the maximum number of tokens was reached.
     Context,
     /// The callback returned false.
-    Watcher,
+    Callback,
 }
 
 /// A continuation of one prompt.
@@ -83,7 +83,7 @@ struct Row {
 pub(super) struct Rows<'a> {
     rows: Vec<Row>,
     ends: Vec<u32>,
-    watch: &'a mut dyn FnMut(usize, u32) -> bool,
+    on_token: &'a mut dyn FnMut(usize, u32) -> bool,
 }
 
 impl Rows<'_> {
@@ -103,15 +103,15 @@ impl Rows<'_> {
             return;
         }
         row.ids.push(token);
-        if !(self.watch)(i, token) {
-            row.finish = Some(Finish::Watcher);
+        if !(self.on_token)(i, token) {
+            row.finish = Some(Finish::Callback);
         }
     }
 }
 
 /// Continues prompts, all at once, each as if it were alone: shorter ones are padded on the left and masked.
 ///
-/// `watch(row, token)` sees each new token as it is drawn; when it returns false that row ends (with the token).
+/// `on_token(row, token)` sees each new token as it is drawn; when it returns false that row ends (with the token).
 /// Random numbers are a function of the key, the row and the position.
 ///
 /// # Errors
@@ -121,7 +121,7 @@ pub fn generate<B: Backend, M: CausalLm<B>>(
     model: &M,
     prompts: &[Vec<u32>],
     options: &GenerateOptions,
-    mut watch: impl FnMut(usize, u32) -> bool,
+    mut on_token: impl FnMut(usize, u32) -> bool,
 ) -> Result<Vec<Generated>> {
     options.sampling.validate()?;
     for prompt in prompts {
@@ -132,7 +132,7 @@ pub fn generate<B: Backend, M: CausalLm<B>>(
     let ends = ends_of(model, options);
 
     let row = |prompt: &Vec<u32>| Row { ids: prompt.clone(), prompt: prompt.len(), finish: None };
-    let mut rows = Rows { rows: prompts.iter().map(row).collect(), ends, watch: &mut watch };
+    let mut rows = Rows { rows: prompts.iter().map(row).collect(), ends, on_token: &mut on_token };
     let padding: Vec<usize> = prompts.iter().map(|prompt| longest - prompt.len()).collect();
     let padded = |(prompt, &pad): (&Vec<u32>, &usize)| [vec![0; pad], prompt.clone()].concat();
     let input: Vec<Vec<u32>> = prompts.iter().zip(&padding).map(padded).collect();

@@ -1,10 +1,10 @@
 //! Speculative decoding: Leviathan, Kalman and Matias, "Fast Inference from Transformers via Speculative Decoding" (2023).
 
 use grove_backend::Backend;
-use grove_layers::MOST_TAKEN_BACK;
+use grove_layers::MAX_ROLLBACK;
 
 use super::{
-    CausalLm, Finish, GenerateOptions, Generated, Reading,
+    CausalLm, Finish, GenerateOptions, Generated, DecodeSession,
     run::{check_prompt, draw, ends_of, limit_of, steps_of},
 };
 use crate::error::{ModelError, Result};
@@ -35,11 +35,11 @@ pub fn generate_with_draft<B: Backend, M: CausalLm<B>, D: CausalLm<B>>(
     prompt: &[u32],
     lookahead: usize,
     options: &GenerateOptions,
-    mut watch: impl FnMut(u32) -> bool,
+    mut on_token: impl FnMut(u32) -> bool,
 ) -> Result<(Generated, Drafted)> {
     options.sampling.validate()?;
     check_prompt(model, prompt)?;
-    if lookahead == 0 || lookahead > MOST_TAKEN_BACK {
+    if lookahead == 0 || lookahead > MAX_ROLLBACK {
         let (option, range) = ("the draft's look-ahead", "between 1 and 16 tokens");
         return Err(ModelError::Option { option, value: lookahead.to_string(), range });
     }
@@ -50,7 +50,7 @@ pub fn generate_with_draft<B: Backend, M: CausalLm<B>, D: CausalLm<B>>(
     let ends = ends_of(model, options);
     let steps = steps_of(model, prompt.len(), options);
     let room = prompt.len() + steps + lookahead;
-    let (mut read, mut foreseen) = (Reading::new(model, room), Reading::new(draft, room));
+    let (mut read, mut foreseen) = (DecodeSession::new(model, room), DecodeSession::new(draft, room));
     let mut ids = prompt.to_vec();
     let mut drafted = Drafted::default();
     let key_of = |ids: &[u32]| options.key_of(ids.len() - prompt.len(), 0);
@@ -81,8 +81,8 @@ pub fn generate_with_draft<B: Backend, M: CausalLm<B>, D: CausalLm<B>>(
                 return Ok((Generated { ids: ids.split_off(prompt.len()), finish: Finish::Stop }, drafted));
             }
             ids.push(token);
-            if !watch(token) {
-                return Ok((Generated { ids: ids.split_off(prompt.len()), finish: Finish::Watcher }, drafted));
+            if !on_token(token) {
+                return Ok((Generated { ids: ids.split_off(prompt.len()), finish: Finish::Callback }, drafted));
             }
             if !foretold {
                 continue 'text;

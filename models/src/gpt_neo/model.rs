@@ -5,7 +5,7 @@ use burn::tensor::{DType, Int, Tensor};
 use grove_backend::Backend;
 use grove_layers::{Activation, AttentionMask, Embedding, KvCache, LayerNorm, Linear, attend, dropout};
 use grove_tree::{Init, Key, Tree};
-use grove_weights::{Checkpoint, NameMap};
+use grove_weights::{TensorFiles, NameMap};
 
 use super::{AttentionKind, GptNeoConfig, published_names};
 use crate::{
@@ -125,7 +125,7 @@ impl<B: Backend> Pretrained<B> for GptNeo<B> {
 
     /// Matrices are held as `dtype`, or as they are in the file where `None`. A CPU computes in f32 all the same, and widens
     /// them as it goes.
-    fn skeleton_for(checkpoint: &Checkpoint, config: &GptNeoConfig, dtype: Option<DType>) -> Result<Self> {
+    fn skeleton_for(checkpoint: &TensorFiles, config: &GptNeoConfig, dtype: Option<DType>) -> Result<Self> {
         Ok(computing_in::<B, _>(Self::skeleton(config)?, checkpoint, &published_names(), dtype))
     }
 }
@@ -143,8 +143,8 @@ impl<B: Backend> CausalLm<B> for GptNeo<B> {
         let (t, device) = (ids.dims()[1], ids.device());
         let seen = cache.as_ref().map_or(0, |cache| cache.seen());
         let windows: Vec<Option<usize>> = self.h.iter().map(|block| block.attn.window).collect();
-        let keys = |i: usize| cache.as_ref().map_or(0..t, |caches| caches[i].keys_of(t));
-        let masks = AttentionMask::of_layers(&windows, t, keys, padding, &device);
+        let keys = |i: usize| cache.as_ref().map_or(0..t, |caches| caches[i].visible_range(t));
+        let masks = AttentionMask::per_layer(&windows, t, keys, padding, &device);
         let key_of = |part: usize| key.map(|key| key.fold_in(part as u32));
 
         // The model computes in the dtype of its norms.
@@ -164,7 +164,7 @@ impl<B: Backend> CausalLm<B> for GptNeo<B> {
     }
 
     fn new_cache(&self, room: usize) -> Vec<KvCache<B>> {
-        self.h.iter().map(|block| KvCache::seeing(block.attn.window, room)).collect()
+        self.h.iter().map(|block| KvCache::for_window(block.attn.window, room)).collect()
     }
 
     fn cache_bytes(&self, positions: usize) -> Option<usize> {

@@ -1,5 +1,5 @@
 use grove_layers::Activation;
-use grove_weights::Checkpoint;
+use grove_weights::TensorFiles;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::path::Path;
@@ -181,7 +181,7 @@ impl LlamaConfig {
 impl PretrainedConfig for LlamaConfig {
     /// A GGUF file's metadata, else the `config.json`, or Meta's `params.json`, in the model's directory or beside its
     /// weights file.
-    fn of(model: impl AsRef<Path>, checkpoint: &Checkpoint) -> Result<Self> {
+    fn of(model: impl AsRef<Path>, checkpoint: &TensorFiles) -> Result<Self> {
         let model = model.as_ref();
         if let Some(metadata) = checkpoint.gguf() {
             return gguf::read(metadata, checkpoint).map_err(|error| match error {

@@ -1,6 +1,6 @@
 use burn::tensor::Tensor;
 use grove_backend::{Backend, ops};
-use grove_layers::{Activation, Projection};
+use grove_layers::{Activation, QuantLinear};
 use grove_tree::{Init, Tree};
 
 use super::{LlamaConfig, model::map};
@@ -9,11 +9,11 @@ use super::{LlamaConfig, model::map};
 #[derive(Tree, Clone, Debug)]
 pub struct Mlp<B: Backend> {
     /// `hidden_size` to `intermediate_size`, activated.
-    pub gate_proj: Projection<B>,
+    pub gate_proj: QuantLinear<B>,
     /// `hidden_size` to `intermediate_size`, multiplied with the gate.
-    pub up_proj: Projection<B>,
+    pub up_proj: QuantLinear<B>,
     /// `intermediate_size` to `hidden_size`.
-    pub down_proj: Projection<B>,
+    pub down_proj: QuantLinear<B>,
     /// Activation of the gate.
     #[tree(static)]
     pub activation: Activation,

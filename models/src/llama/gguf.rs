@@ -1,9 +1,9 @@
-//! Configurations as GGUF files carry them, and their weights, which may be quantised.
+//! Configurations as GGUF files carry them, and their weights, which may be quantized.
 
 use burn::tensor::DType;
-use grove_backend::{Backend, Quantisation};
-use grove_layers::{Projection, Quantised, RopeScaling, Table, Weights};
-use grove_weights::{Checkpoint, GgufMetadata, NameMap};
+use grove_backend::{Backend, Quantization};
+use grove_layers::{QuantLinear, Quantized, RopeScaling, QuantEmbedding, MaybeQuantized};
+use grove_weights::{TensorFiles, GgufMetadata, NameMap};
 use serde_json::{Map, Value, json};
 
 use super::{Architecture, EndTokens, Llama, LlamaConfig};
@@ -41,7 +41,7 @@ impl Keys<'_> {
 }
 
 /// The configuration of a model in a GGUF file.
-pub(super) fn read(metadata: &GgufMetadata, checkpoint: &Checkpoint) -> Result<LlamaConfig> {
+pub(super) fn read(metadata: &GgufMetadata, checkpoint: &TensorFiles) -> Result<LlamaConfig> {
     let architecture = metadata.string("general.architecture").unwrap_or_default();
     let model_type = match architecture {
         "llama" => Architecture::Llama,
@@ -90,7 +90,7 @@ pub(super) fn read(metadata: &GgufMetadata, checkpoint: &Checkpoint) -> Result<L
 
 /// Returns the scaling of the rotary angles. LLaMA 3's factors are stored as a tensor; the published ones are
 /// recognised.
-fn scaling(keys: &Keys<'_>, checkpoint: &Checkpoint) -> Result<Option<Map<String, Value>>> {
+fn scaling(keys: &Keys<'_>, checkpoint: &TensorFiles) -> Result<Option<Map<String, Value>>> {
     let object = |fields: Value| fields.as_object().cloned();
     if let Some(factors) = factors(checkpoint)? {
         for factor in [8.0, 32.0] {
@@ -129,7 +129,7 @@ fn scaling(keys: &Keys<'_>, checkpoint: &Checkpoint) -> Result<Option<Map<String
 /// The kind of scaling whose factors a file lists.
 pub(super) const FACTORS: &str = "factors";
 
-fn factors(checkpoint: &Checkpoint) -> Result<Option<Vec<f32>>> {
+fn factors(checkpoint: &TensorFiles) -> Result<Option<Vec<f32>>> {
     let name = "rope_freqs.weight";
     if !checkpoint.contains(name) {
         return Ok(None);
@@ -141,29 +141,29 @@ fn factors(checkpoint: &Checkpoint) -> Result<Option<Vec<f32>>> {
     }
 }
 
-/// The quantisation of a tensor in a file, if the backend keeps it quantised.
-fn kept<B: Backend>(names: &NameMap, checkpoint: &Checkpoint, path: &str) -> Option<Quantisation> {
+/// The quantization of a tensor in a file, if the backend keeps it quantized.
+fn kept<B: Backend>(names: &NameMap, checkpoint: &TensorFiles, path: &str) -> Option<Quantization> {
     let (_, info) = names.published(checkpoint, &format!("{path}.blocks"))?;
-    Quantisation::from_name(info.quantised?.name()).filter(|_| B::MIXED_DTYPE_WEIGHTS)
+    Quantization::from_name(info.quantized?.name()).filter(|_| B::MIXED_DTYPE_WEIGHTS)
 }
 
 impl<B: Backend> Llama<B> {
-    /// Returns the skeleton with quantised blocks for the matrices that are quantised in a file, if the backend
+    /// Returns the skeleton with quantized blocks for the matrices that are quantized in a file, if the backend
     /// supports them.
-    pub(super) fn quantised_as(mut self, checkpoint: &Checkpoint, names: &NameMap) -> Self {
-        let projection = |map: &mut Projection<B>, path: String| {
-            let Weights::Dense(dense) = map else { return };
+    pub(super) fn quantized_as(mut self, checkpoint: &TensorFiles, names: &NameMap) -> Self {
+        let projection = |map: &mut QuantLinear<B>, path: String| {
+            let MaybeQuantized::Dense(dense) = map else { return };
             let [inputs, outputs] = dense.weight.shape();
             if let Some(kind) = kept::<B>(names, checkpoint, &path) {
                 let bias = dense.bias.take();
-                *map = Weights::Quantised(Quantised { bias, ..Quantised::absent(outputs, inputs, kind) });
+                *map = MaybeQuantized::Quantized(Quantized { bias, ..Quantized::absent(outputs, inputs, kind) });
             }
         };
-        let table = |table: &mut Table<B>, path: &str| {
-            let Weights::Dense(dense) = table else { return };
+        let table = |table: &mut QuantEmbedding<B>, path: &str| {
+            let MaybeQuantized::Dense(dense) = table else { return };
             let [symbols, size] = dense.weight.shape();
             if let Some(kind) = kept::<B>(names, checkpoint, path) {
-                *table = Weights::Quantised(Quantised::absent(symbols, size, kind));
+                *table = MaybeQuantized::Quantized(Quantized::absent(symbols, size, kind));
             }
         };
         table(&mut self.embed_tokens, "embed_tokens");

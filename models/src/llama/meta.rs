@@ -1,6 +1,6 @@
 //! Configurations as Meta publishes them: `params.json`.
 
-use grove_weights::Checkpoint;
+use grove_weights::TensorFiles;
 use serde::Deserialize;
 use serde_json::json;
 use std::path::Path;
@@ -29,7 +29,7 @@ struct Params {
 const SCALED_BY_8: usize = 4096;
 
 /// The configuration of a model in Meta's files.
-pub(super) fn read(file: &Path, checkpoint: &Checkpoint) -> Result<LlamaConfig> {
+pub(super) fn read(file: &Path, checkpoint: &TensorFiles) -> Result<LlamaConfig> {
     let params: Params = read_json(file)?;
     let wrong = |reason: String| ModelError::Json { file: file.into(), reason };
     let shape = |name: &str| match checkpoint.info(name)?.shape[..] {

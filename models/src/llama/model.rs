@@ -4,10 +4,10 @@
 use burn::tensor::{DType, Int, Tensor};
 use grove_backend::Backend;
 use grove_layers::{
-    AttentionMask, Embedding, KvCache, Linear, Projection, RmsNorm, Rope, Rotation, Table, Weights, attend,
+    AttentionMask, Embedding, KvCache, Linear, QuantLinear, RmsNorm, Rope, RopeAngles, QuantEmbedding, MaybeQuantized, attend,
 };
 use grove_tree::{AnyArray, Init, Key, Path, Tree};
-use grove_weights::{Checkpoint, NameMap};
+use grove_weights::{TensorFiles, NameMap};
 use serde_json::{Map, Value};
 
 use super::{LlamaConfig, feed_forward::Mlp, pretrained, published_names};
@@ -21,13 +21,13 @@ use crate::{
 #[derive(Tree, Clone, Debug)]
 pub struct Llama<B: Backend> {
     /// Token embedding, `[vocab_size, hidden_size]`.
-    pub embed_tokens: Table<B>,
+    pub embed_tokens: QuantEmbedding<B>,
     /// Layers.
     pub layers: Vec<Layer<B>>,
     /// Last norm.
     pub norm: RmsNorm<B>,
     /// Output layer, `[vocab_size, hidden_size]`; if `None`, the token embedding is used.
-    pub lm_head: Option<Table<B>>,
+    pub lm_head: Option<QuantEmbedding<B>>,
     /// Rotary position embedding.
     #[tree(static)]
     pub rope: Rope,
@@ -54,13 +54,13 @@ pub struct Layer<B: Backend> {
 #[derive(Tree, Clone, Debug)]
 pub struct Attention<B: Backend> {
     /// Queries, `hidden_size` to `n_head * head_dim`.
-    pub q_proj: Projection<B>,
+    pub q_proj: QuantLinear<B>,
     /// Keys, `hidden_size` to `n_kv_head * head_dim`.
-    pub k_proj: Projection<B>,
+    pub k_proj: QuantLinear<B>,
     /// Values, `hidden_size` to `n_kv_head * head_dim`.
-    pub v_proj: Projection<B>,
+    pub v_proj: QuantLinear<B>,
     /// Output, `n_head * head_dim` to `hidden_size`.
-    pub o_proj: Projection<B>,
+    pub o_proj: QuantLinear<B>,
     /// Width of a head.
     pub head_dim: usize,
     /// Attention window: the number of positions that a position attends to, including itself; `None` for all.
@@ -68,9 +68,9 @@ pub struct Attention<B: Backend> {
 }
 
 /// A linear map with weights as published, and a bias of zeros if it has one.
-pub(super) fn map<B: Backend>(inputs: usize, outputs: usize, std: f64, bias: bool, init: &Init<B>) -> Projection<B> {
+pub(super) fn map<B: Backend>(inputs: usize, outputs: usize, std: f64, bias: bool, init: &Init<B>) -> QuantLinear<B> {
     let map = Linear::normal(inputs, outputs, std, init);
-    Weights::Dense(if bias { map } else { Linear { bias: None, ..map } })
+    MaybeQuantized::Dense(if bias { map } else { Linear { bias: None, ..map } })
 }
 
 impl<B: Backend> Pretrained<B> for Llama<B> {
@@ -86,7 +86,7 @@ impl<B: Backend> Pretrained<B> for Llama<B> {
         let (queries, keys) = (config.num_attention_heads * config.head_dim(), config.n_kv_head() * config.head_dim());
         let [bias, output_bias] = config.attention_biases();
         let activation = config.activation()?;
-        let table = |init: &Init<B>| Weights::Dense(Embedding::normal(config.vocab_size, hidden, std, init));
+        let table = |init: &Init<B>| MaybeQuantized::Dense(Embedding::normal(config.vocab_size, hidden, std, init));
         let layer = |i: usize| {
             let init = init.named("layers").fold_in(i as u32);
             let attn = init.named("self_attn");
@@ -123,14 +123,14 @@ impl<B: Backend> Pretrained<B> for Llama<B> {
     }
 
     /// Weights are held as `dtype`, or as they are in the file where `None`: in 16 bits where they are, and in blocks where
-    /// they are quantised, if the device multiplies such, else in 16 bits too. A CPU then computes in f32 all the same, and
+    /// they are quantized, if the device multiplies such, else in 16 bits too. A CPU then computes in f32 all the same, and
     /// unpacks weights as it goes.
-    fn skeleton_for(checkpoint: &Checkpoint, config: &LlamaConfig, dtype: Option<DType>) -> Result<Self> {
+    fn skeleton_for(checkpoint: &TensorFiles, config: &LlamaConfig, dtype: Option<DType>) -> Result<Self> {
         pretrained::skeleton_for(checkpoint, config, dtype)
     }
 
     /// # Errors
-    /// The model is quantised, or its rotary angles have their own factors, neither of which a `config.json` supports.
+    /// The model is quantized, or its rotary angles have their own factors, neither of which a `config.json` supports.
     fn published_config(&self) -> Result<Map<String, Value>> {
         pretrained::published_config(self)
     }
@@ -149,8 +149,8 @@ impl<B: Backend> CausalLm<B> for Llama<B> {
         let (t, device) = (ids.dims()[1], ids.device());
         let seen = cache.as_ref().map_or(0, |cache| cache.seen());
         let windows: Vec<Option<usize>> = self.layers.iter().map(|layer| layer.self_attn.window).collect();
-        let keys = |i: usize| cache.as_ref().map_or(0..t, |caches| caches[i].keys_of(t));
-        let masks = AttentionMask::of_layers(&windows, t, keys, padding, &device);
+        let keys = |i: usize| cache.as_ref().map_or(0..t, |caches| caches[i].visible_range(t));
+        let masks = AttentionMask::per_layer(&windows, t, keys, padding, &device);
 
         // The model computes in the dtype of its norms.
         let mut x = self.embed_tokens.rows(ids).cast(self.norm.weight.dtype()); // [b, t, hidden_size]
@@ -169,7 +169,7 @@ impl<B: Backend> CausalLm<B> for Llama<B> {
     }
 
     fn new_cache(&self, room: usize) -> Vec<KvCache<B>> {
-        self.layers.iter().map(|layer| KvCache::seeing(layer.self_attn.window, room)).collect()
+        self.layers.iter().map(|layer| KvCache::for_window(layer.self_attn.window, room)).collect()
     }
 
     fn cache_bytes(&self, positions: usize) -> Option<usize> {
@@ -196,8 +196,8 @@ impl<B: Backend> CausalLm<B> for Llama<B> {
 }
 
 impl<B: Backend> Llama<B> {
-    /// Returns true if some of the weights are in quantised blocks.
-    pub fn is_quantised(&self) -> bool {
+    /// Returns true if some of the weights are in quantized blocks.
+    pub fn is_quantized(&self) -> bool {
         let mut found = false;
         self.visit(&mut Path::root(), &mut |_: &Path, leaf: &AnyArray<B>| found |= leaf.dtype() == DType::U8);
         found
@@ -213,7 +213,7 @@ impl<B: Backend> Layer<B> {
     pub fn forward(
         &self,
         x: Tensor<B, 3>,
-        rotation: &Rotation<B>,
+        rotation: &RopeAngles<B>,
         mask: &AttentionMask<B>,
         cache: Option<&mut KvCache<B>>,
         weights: Option<(f64, Key)>,
@@ -230,14 +230,14 @@ impl<B: Backend> Attention<B> {
     pub fn forward(
         &self,
         x: Tensor<B, 3>,
-        rotation: &Rotation<B>,
+        rotation: &RopeAngles<B>,
         mask: &AttentionMask<B>,
         cache: Option<&mut KvCache<B>>,
         weights: Option<(f64, Key)>,
     ) -> Tensor<B, 3> {
         let ([b, t, _], head_dim) = (x.dims(), self.head_dim);
-        let heads = |map: &Projection<B>| map.forward(x.clone()).reshape([b, t, map.outputs() / head_dim, head_dim]);
-        let (q, k) = (rotation.turn(heads(&self.q_proj)), rotation.turn(heads(&self.k_proj)));
+        let heads = |map: &QuantLinear<B>| map.forward(x.clone()).reshape([b, t, map.outputs() / head_dim, head_dim]);
+        let (q, k) = (rotation.apply(heads(&self.q_proj)), rotation.apply(heads(&self.k_proj)));
         let [q, k, v] = [q, k, heads(&self.v_proj)].map(|x| x.swap_dims(1, 2)); // [b, n_head or n_kv_head, t, head_dim]
         let [k, v] = match cache {
             Some(cache) => cache.update(k, v),

@@ -93,7 +93,7 @@ fn split_halves(names: NameMap, heads: Option<[isize; 2]>, rank: usize) -> NameM
     let Some([heads, head_dim]) = heads else { return names };
     let half = head_dim / 2;
     let with_rows = |shape: &[isize]| -> Vec<isize> {
-        // The length of a row, which a quantised matrix counts in bytes, is what is left.
+        // The length of a row, which a quantized matrix counts in bytes, is what is left.
         let columns = if rank == 2 { &[-1][..] } else { &[] };
         shape.iter().chain(columns).copied().collect()
     };

@@ -3,7 +3,7 @@
 use burn::tensor::DType;
 use grove_backend::Backend;
 use grove_layers::RopeScaling;
-use grove_weights::Checkpoint;
+use grove_weights::TensorFiles;
 use serde_json::{Map, Value};
 
 use super::{Llama, LlamaConfig, published_names};
@@ -13,24 +13,24 @@ use crate::{
     pretrained::{computing_in, fields_of},
 };
 
-/// The model without weights, with quantised blocks where the file has such.
+/// The model without weights, with quantized blocks where the file has such.
 pub(super) fn skeleton_for<B: Backend>(
-    checkpoint: &Checkpoint,
+    checkpoint: &TensorFiles,
     config: &LlamaConfig,
     dtype: Option<DType>,
 ) -> Result<Llama<B>> {
     let names = published_names(config);
     let skeleton = Llama::<B>::skeleton(config)?;
-    let skeleton = if dtype.is_none() { skeleton.quantised_as(checkpoint, &names) } else { skeleton };
+    let skeleton = if dtype.is_none() { skeleton.quantized_as(checkpoint, &names) } else { skeleton };
     Ok(computing_in::<B, _>(skeleton, checkpoint, &names, dtype))
 }
 
 /// The fields of the `config.json` of a model that such a file can describe.
 pub(super) fn published_config<B: Backend>(model: &Llama<B>) -> Result<Map<String, Value>> {
     let refused = |reason: &str| Err(ModelError::Config { reason: reason.into() });
-    if model.is_quantised() {
+    if model.is_quantized() {
         return refused(
-            "it is quantised, which a safetensors file cannot say; load it with a dtype (f16, say) and save that",
+            "it is quantized, which a safetensors file cannot say; load it with a dtype (f16, say) and save that",
         );
     }
     if matches!(model.rope.scaling, RopeScaling::Factors(_)) {

@@ -3,21 +3,21 @@
 use burn::tensor::DType;
 use grove_backend::Backend;
 use grove_tree::{AnyArray, Path as TreePath, Tree};
-use grove_weights::{Checkpoint, NameMap, StoredDtype};
+use grove_weights::{TensorFiles, NameMap, StoredDtype};
 
 /// A large model's skeleton with each leaf in the type in which it is held: matrices and tables as `dtype`, or as they are
-/// in the file where `None` (what is quantised there, and cannot be here, in f16); vectors, which are few, in the type that
+/// in the file where `None` (what is quantized there, and cannot be here, in f16); vectors, which are few, in the type that
 /// the model computes in: f32 where the backend takes weights of other types with that, else the matrices' own.
 pub(crate) fn computing_in<B: Backend, M: Tree<B>>(
     skeleton: M,
-    checkpoint: &Checkpoint,
+    checkpoint: &TensorFiles,
     names: &NameMap,
     dtype: Option<DType>,
 ) -> M {
     let held = |path: &str| {
         let (_, info) = names.published(checkpoint, path)?;
         Some(match info.dtype {
-            _ if info.quantised.is_some() => DType::F16,
+            _ if info.quantized.is_some() => DType::F16,
             StoredDtype::F16 => DType::F16,
             StoredDtype::BF16 => DType::BF16,
             _ => DType::F32,

@@ -8,7 +8,7 @@ use burn::tensor::{DType, TensorData};
 use grove_backend::Backend;
 use grove_transform::eval_shape;
 use grove_tree::{Init, Key, Tree, cast};
-use grove_weights::{Checkpoint, HubOptions, LoadOptions, NameMap, Report, Source, Wanted, load};
+use grove_weights::{TensorFiles, HubOptions, LoadOptions, NameMap, Report, Source, FilePatterns, load};
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Map, Value};
 use std::{
@@ -55,7 +55,7 @@ pub trait PretrainedConfig: Clone + Serialize + DeserializeOwned {
     ///
     /// # Errors
     /// As [`from_file`](Self::from_file).
-    fn of(model: impl AsRef<Path>, _checkpoint: &Checkpoint) -> Result<Self> {
+    fn of(model: impl AsRef<Path>, _checkpoint: &TensorFiles) -> Result<Self> {
         Self::beside(model)
     }
 
@@ -165,7 +165,7 @@ pub trait Pretrained<B: Backend>: Tree<B> {
     ///
     /// # Errors
     /// As [`new`](Self::new).
-    fn skeleton_for(checkpoint: &Checkpoint, config: &Self::Config, dtype: Option<DType>) -> Result<Self> {
+    fn skeleton_for(checkpoint: &TensorFiles, config: &Self::Config, dtype: Option<DType>) -> Result<Self> {
         let _ = checkpoint;
         Ok(cast(Self::skeleton(config)?, dtype.unwrap_or(DType::F32).into()))
     }
@@ -202,7 +202,7 @@ pub trait Pretrained<B: Backend>: Tree<B> {
     /// The error names the file, the tensor if one is at fault, and what to do.
     fn from_path(path: impl AsRef<Path>, device: &B::Device, dtype: Option<DType>) -> Result<(Self, Report)> {
         let path = path.as_ref();
-        let checkpoint = Checkpoint::open(path)?;
+        let checkpoint = TensorFiles::open(path)?;
         let config = Self::Config::of(path, &checkpoint)?;
         Self::from_checkpoint(&checkpoint, &config, device, dtype)
     }
@@ -212,7 +212,7 @@ pub trait Pretrained<B: Backend>: Tree<B> {
     /// # Errors
     /// As [`from_path`](Self::from_path).
     fn from_checkpoint(
-        checkpoint: &Checkpoint,
+        checkpoint: &TensorFiles,
         config: &Self::Config,
         device: &B::Device,
         dtype: Option<DType>,
@@ -236,7 +236,7 @@ pub trait Pretrained<B: Backend>: Tree<B> {
 /// Local path of a published model's files, given by a directory, a file, or a hub id. A hub id is downloaded unless it
 /// is in the cache.
 pub(crate) fn resolve(source: &str) -> Result<PathBuf> {
-    Ok(Source::parse(source)?.resolve(&HubOptions::from_env(), &Wanted::model())?)
+    Ok(Source::parse(source)?.resolve(&HubOptions::from_env(), &FilePatterns::model())?)
 }
 
 /// The fields of a configuration as they are written.

@@ -1,4 +1,4 @@
-use grove_weights::Checkpoint;
+use grove_weights::TensorFiles;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::path::Path;
@@ -116,7 +116,7 @@ impl Default for ResNetConfig {
 impl ResNetConfig {
     /// Returns the configuration with these classes.
     #[must_use]
-    pub fn labelled<S: Into<String>>(self, labels: impl IntoIterator<Item = S>) -> Self {
+    pub fn with_labels<S: Into<String>>(self, labels: impl IntoIterator<Item = S>) -> Self {
         Self { labels: labels.into_iter().map(Into::into).collect(), ..self }
     }
 
@@ -145,7 +145,7 @@ impl PretrainedConfig for ResNetConfig {
     /// As [`from_file`](Self::from_file) and [`infer`](Self::infer); [`ModelError::Classes`] where a file names more or
     /// fewer classes than the head has; timm's `config.json` names an architecture that is computed in another way, such as
     /// `resnetblur50`.
-    fn of(path: impl AsRef<Path>, checkpoint: &Checkpoint) -> Result<Self> {
+    fn of(path: impl AsRef<Path>, checkpoint: &TensorFiles) -> Result<Self> {
         Self::of_checkpoint(path.as_ref(), checkpoint)
     }
 

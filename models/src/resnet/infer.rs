@@ -1,6 +1,6 @@
 //! Inference of a network's sizes from its files, for those without a `config.json`.
 
-use grove_weights::Checkpoint;
+use grove_weights::TensorFiles;
 
 use super::{LayerType, Naming, ResNetConfig, Stem};
 use crate::{
@@ -14,7 +14,7 @@ const PREFIXES: [&str; 4] = ["", "resnet.", "module.", "model."];
 
 impl Naming {
     /// By which library's names a checkpoint was saved, if it holds a ResNet.
-    pub fn of(checkpoint: &Checkpoint) -> Option<Self> {
+    pub fn of(checkpoint: &TensorFiles) -> Option<Self> {
         let has = |name: &str| find_name(checkpoint, &PREFIXES, name).is_some();
         match () {
             () if has("embedder.embedder.convolution.weight") => Some(Self::Transformers),
@@ -33,7 +33,7 @@ impl Naming {
 }
 
 /// The classes that a checkpoint's head tells apart, if it has one.
-pub(super) fn classes(checkpoint: &Checkpoint, naming: Naming) -> Option<usize> {
+pub(super) fn classes(checkpoint: &TensorFiles, naming: Naming) -> Option<usize> {
     head_rows(checkpoint, &PREFIXES, naming.head())
 }
 
@@ -43,7 +43,7 @@ impl ResNetConfig {
     ///
     /// # Errors
     /// [`ModelError::Config`] if the tensors are not those of a ResNet.
-    pub fn infer(checkpoint: &Checkpoint) -> Result<Self> {
+    pub fn infer(checkpoint: &TensorFiles) -> Result<Self> {
         let wrong = |reason: String| ModelError::Config { reason };
         let file = checkpoint.directory().display();
         if find_name(checkpoint, &PREFIXES, "conv1.0.weight").is_some() {

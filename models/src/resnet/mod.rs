@@ -8,7 +8,7 @@
 //! # type B = burn_flex::Flex;
 //! # let device = Default::default();
 //! let sizes = ResNetConfig { embedding_size: 8, hidden_sizes: vec![8, 16], depths: vec![1, 1], ..ResNetConfig::default() };
-//! let config = ResNetConfig { stem: Stem::Small, naming: Naming::Torchvision, ..sizes }.labelled(["cat", "dog"]);
+//! let config = ResNetConfig { stem: Stem::Small, naming: Naming::Torchvision, ..sizes }.with_labels(["cat", "dog"]);
 //! let model = ResNet::<B>::init(&config, Key::new(0), &device)?;
 //! let pixels = Tensor::ones([4, 3, 32, 32], &device);
 //! assert_eq!(model.forward(pixels.clone()).dims(), [4, 2]);             // [b, classes]

@@ -4,7 +4,7 @@
 
 use burn::tensor::{Int, Tensor, TensorData};
 use grove_backend::{Backend, Conv2dOptions, Pool2dOptions};
-use grove_layers::{ConvNorm, Linear, global_average_pool, loss, max_pool};
+use grove_layers::{ConvBn, Linear, global_average_pool, loss, max_pool};
 use grove_tree::{Init, Key, Tree};
 use grove_weights::NameMap;
 use serde_json::{Map, Value};
@@ -17,7 +17,7 @@ use crate::{Pretrained, PretrainedConfig, error::Result, pretrained::fields_of};
 #[derive(Tree, Clone, Debug)]
 pub struct ResNet<B: Backend> {
     /// The first convolution.
-    pub stem: ConvNorm<B>,
+    pub stem: ConvBn<B>,
     /// Blocks by stages; each stage but the first halves height and width.
     pub stages: Vec<Vec<ResNetBlock<B>>>,
     /// Pooled features to logits, `[channels, classes]`; none where the configuration has no labels.
@@ -31,9 +31,9 @@ pub struct ResNet<B: Backend> {
 #[derive(Tree, Clone, Debug)]
 pub struct ResNetBlock<B: Backend> {
     /// Two or three; the last is rectified after the sum.
-    pub layers: Vec<ConvNorm<B>>,
+    pub layers: Vec<ConvBn<B>>,
     /// Projects the input to the output's shape, if they differ.
-    pub shortcut: Option<ConvNorm<B>>,
+    pub shortcut: Option<ConvBn<B>>,
 }
 
 /// Intermediate features of a network.
@@ -55,9 +55,9 @@ fn conv<B: Backend>(
     stride: usize,
     groups: usize,
     init: &Init<B>,
-) -> ConvNorm<B> {
+) -> ConvBn<B> {
     let options = Conv2dOptions { stride: [stride; 2], padding: [kernel / 2; 2], dilation: [1; 2], groups };
-    ConvNorm::new(inputs, outputs, [kernel; 2], options, init)
+    ConvBn::new(inputs, outputs, [kernel; 2], options, init)
 }
 
 impl<B: Backend> Pretrained<B> for ResNet<B> {
@@ -176,7 +176,7 @@ impl<B: Backend> ResNet<B> {
     /// # type B = burn_flex::Flex;
     /// # let device = Default::default();
     /// # let sizes = ResNetConfig { embedding_size: 8, hidden_sizes: vec![8, 16], depths: vec![1, 1], ..ResNetConfig::default() };
-    /// # let config = ResNetConfig { stem: Stem::Small, naming: Naming::Torchvision, ..sizes }.labelled(["cat", "dog"]);
+    /// # let config = ResNetConfig { stem: Stem::Small, naming: Naming::Torchvision, ..sizes }.with_labels(["cat", "dog"]);
     /// let model = ResNet::<B>::init(&config, Key::new(0), &device)?;
     /// let (loss, grads, successor) = value_and_grad_aux(&model, |model| {
     ///     model.train_loss(Tensor::ones([4, 3, 32, 32], &device), Tensor::from_ints([0, 1, 0, 1], &device))
@@ -206,7 +206,7 @@ impl<B: Backend> ResNet<B> {
         let channels = self.config.hidden_sizes.last().copied().unwrap_or_default();
         let init = Init::new(key, &self.stem.conv.weight.val().device());
         let head = (!labels.is_empty()).then(|| Linear::torch_default(channels, labels.len(), &init));
-        Self { head, config: self.config.clone().labelled(labels), ..self }
+        Self { head, config: self.config.clone().with_labels(labels), ..self }
     }
 
     fn enter(&self, x: Tensor<B, 4>) -> Tensor<B, 4> {

@@ -47,7 +47,7 @@ fn named(map: NameMap, alias: bool, name: &str, path: &str) -> NameMap {
     if alias { map.alias(name, path) } else { map.rule(name, path) }
 }
 
-fn conv_norm(map: NameMap, alias: bool, conv: &str, norm: &str, path: &str) -> NameMap {
+fn conv_bn(map: NameMap, alias: bool, conv: &str, norm: &str, path: &str) -> NameMap {
     let map = named(map, alias, &format!("{conv}.weight"), &format!("{path}.conv.weight"));
     ["weight", "bias", "running_mean", "running_var"]
         .iter()
@@ -67,7 +67,7 @@ fn transformers(map: NameMap, config: &ResNetConfig, alias: bool) -> NameMap {
     let below = if config.labels.is_empty() { "" } else { "resnet." };
     let part = |map, name: &str, path: &str| {
         let (conv, norm) = (format!("{below}{name}.convolution"), format!("{below}{name}.normalization"));
-        conv_norm(map, alias, &conv, &norm, path)
+        conv_bn(map, alias, &conv, &norm, path)
     };
     let map = part(map, "embedder.embedder", "stem");
     let map = part(map, "encoder.stages.{s}.layers.{j}.layer.{k}", "stages.{s}.{j}.layers.{k}");
@@ -77,15 +77,15 @@ fn transformers(map: NameMap, config: &ResNetConfig, alias: bool) -> NameMap {
 
 fn torchvision(map: NameMap, config: &ResNetConfig, alias: bool) -> NameMap {
     let convolutions = if config.layer_type == LayerType::Basic { 2 } else { 3 };
-    let mut map = conv_norm(map, alias, "conv1", "bn1", "stem");
+    let mut map = conv_bn(map, alias, "conv1", "bn1", "stem");
     for s in 0..config.depths.len() {
         let (block, path) = (format!("layer{}.{{j}}", s + 1), format!("stages.{s}.{{j}}"));
         for k in 0..convolutions {
             let [conv, norm] = ["conv", "bn"].map(|kind| format!("{block}.{kind}{}", k + 1));
-            map = conv_norm(map, alias, &conv, &norm, &format!("{path}.layers.{k}"));
+            map = conv_bn(map, alias, &conv, &norm, &format!("{path}.layers.{k}"));
         }
         let [conv, norm] = [0, 1].map(|part| format!("{block}.downsample.{part}"));
-        map = conv_norm(map, alias, &conv, &norm, &format!("{path}.shortcut"));
+        map = conv_bn(map, alias, &conv, &norm, &format!("{path}.shortcut"));
     }
     head(map, alias, config, "fc")
 }

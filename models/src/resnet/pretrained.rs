@@ -1,4 +1,4 @@
-use grove_weights::Checkpoint;
+use grove_weights::TensorFiles;
 use serde_json::{Map, Value};
 use std::path::Path;
 
@@ -17,7 +17,7 @@ const TIMM_ARGUMENTS: [&str; 5] = ["layers", "channels", "cardinality", "base_wi
 
 impl ResNetConfig {
     /// The configuration of a checkpoint; see [`PretrainedConfig::of`].
-    pub(super) fn of_checkpoint(path: &Path, checkpoint: &Checkpoint) -> Result<Self> {
+    pub(super) fn of_checkpoint(path: &Path, checkpoint: &TensorFiles) -> Result<Self> {
         let file = config_beside(path);
         let fields: Option<Map<String, Value>> = if file.exists() { Some(read_json(&file)?) } else { None };
         let wrong = |reason: String| ModelError::Json { file: file.clone(), reason };

@@ -32,7 +32,7 @@ pub fn classifier_names() -> NameMap {
 /// use grove_layers::rnn::{Lstm, RnnOptions};
 /// use grove_models::rnn::torch_rnn_names;
 /// use grove_tree::{Init, Key, eq};
-/// use grove_weights::{Checkpoint, LoadOptions, NameMap, SaveOptions, load, save_model};
+/// use grove_weights::{TensorFiles, LoadOptions, NameMap, SaveOptions, load, save_model};
 /// # type B = burn_flex::Flex;
 /// # let (device, directory) = (Default::default(), tempfile::tempdir()?);
 /// # let file = directory.path().join("tagger.safetensors");
@@ -41,7 +41,7 @@ pub fn classifier_names() -> NameMap {
 /// let names = torch_rnn_names(NameMap::new(), "tagger.lstm.", "");
 /// save_model(&lstm, &names, &file, &SaveOptions::default())?;
 ///
-/// let checkpoint = Checkpoint::open(&file)?;
+/// let checkpoint = TensorFiles::open(&file)?;
 /// assert!(checkpoint.contains("tagger.lstm.weight_hh_l0_reverse"));
 /// let skeleton = Lstm::new(3, 5, &options, &Init::skeleton());
 /// let (loaded, _) = load(skeleton, &checkpoint, &names, &LoadOptions::new(&device))?;

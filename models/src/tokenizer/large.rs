@@ -1,7 +1,7 @@
 //! Tokenizers and chat templates of large models: SentencePiece's files, and what a GGUF file says.
 
 use grove_text::{chat::ChatTemplate, ggml::Vocabulary, sentencepiece};
-use grove_weights::{Checkpoint, GgufMetadata};
+use grove_weights::{TensorFiles, GgufMetadata};
 use std::{collections::BTreeMap, ffi::OsStr, path::Path};
 use tokenizers::Tokenizer as HfTokenizer;
 
@@ -16,7 +16,7 @@ pub(super) fn is_gguf(path: &Path) -> bool {
 /// The tokenizer in a file of one of these kinds.
 pub(super) fn from_file(path: &Path) -> Result<Option<(HfTokenizer, Found)>> {
     if is_gguf(path) {
-        let checkpoint = Checkpoint::open(path)?;
+        let checkpoint = TensorFiles::open(path)?;
         return checkpoint.gguf().map(|metadata| from_metadata(metadata, path)).transpose();
     }
     let is_model = path.extension() == Some(OsStr::new("model")) && path.is_file();
@@ -30,7 +30,7 @@ pub(super) fn from_directory(directory: &Path) -> Result<Option<(HfTokenizer, Fo
         return from_file(&model);
     }
     // Other errors in the weights are reported when they are loaded.
-    let Ok(checkpoint) = Checkpoint::open(directory) else { return Ok(None) };
+    let Ok(checkpoint) = TensorFiles::open(directory) else { return Ok(None) };
     checkpoint.gguf().map(|metadata| from_metadata(metadata, directory)).transpose()
 }
 
@@ -91,7 +91,7 @@ pub fn chat_template(model: impl AsRef<Path>) -> Result<Option<ChatTemplate>> {
     {
         return Ok(Some(template));
     }
-    let checkpoint = Checkpoint::open(model)?;
+    let checkpoint = TensorFiles::open(model)?;
     let Some(metadata) = checkpoint.gguf() else { return Ok(None) };
     let Some(source) = metadata.string(TEMPLATE) else { return Ok(None) };
     Ok(Some(ChatTemplate::new(source, roles(metadata))?))

@@ -1,5 +1,5 @@
 use grove_text::{TextError, catch_panic, printable::excerpt, special_tokens, tokenizer_json};
-use grove_weights::{HubOptions, Source, Wanted, WeightsError};
+use grove_weights::{HubOptions, Source, FilePatterns, WeightsError};
 use std::{
     collections::{BTreeMap, HashMap},
     path::{Path, PathBuf},
@@ -141,9 +141,9 @@ impl Tokenizer {
     /// As [`from_path`](Self::from_path), or the files could not be downloaded.
     pub fn from_pretrained(source: &str) -> Result<Self> {
         let (source, options) = (Source::parse(source)?, HubOptions::from_env());
-        let path = match source.resolve(&options, &Wanted::tokenizer()) {
+        let path = match source.resolve(&options, &FilePatterns::tokenizer()) {
             Err(WeightsError::MissingFile { .. } | WeightsError::Offline { .. }) => {
-                source.resolve(&options, &Wanted::model())?
+                source.resolve(&options, &FilePatterns::model())?
             }
             found => found?,
         };

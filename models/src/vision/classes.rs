@@ -1,6 +1,6 @@
 //! Classes of published checkpoints: how many there are, and their names.
 
-use grove_weights::Checkpoint;
+use grove_weights::TensorFiles;
 use serde_json::{Map, Value};
 use std::path::Path;
 
@@ -12,12 +12,12 @@ pub fn imagenet_labels() -> Vec<String> {
 }
 
 /// A name as it stands in a checkpoint, after one of the prefixes.
-pub(crate) fn find_name(checkpoint: &Checkpoint, prefixes: &[&str], name: &str) -> Option<String> {
+pub(crate) fn find_name(checkpoint: &TensorFiles, prefixes: &[&str], name: &str) -> Option<String> {
     prefixes.iter().map(|prefix| format!("{prefix}{name}")).find(|name| checkpoint.contains(name))
 }
 
 /// Rows of a head's weight, `[classes, channels]`, if it is there.
-pub(crate) fn head_rows(checkpoint: &Checkpoint, prefixes: &[&str], name: &str) -> Option<usize> {
+pub(crate) fn head_rows(checkpoint: &TensorFiles, prefixes: &[&str], name: &str) -> Option<usize> {
     let name = find_name(checkpoint, prefixes, name)?;
     checkpoint.info(&name).ok()?.shape.first().copied()
 }

@@ -1,7 +1,7 @@
 use burn::tensor::Tensor;
 use grove_backend::Backend;
 use grove_tree::Key;
-use grove_weights::Checkpoint;
+use grove_weights::TensorFiles;
 use std::path::Path;
 
 use crate::{
@@ -159,7 +159,7 @@ impl Kind {
     /// # Errors
     /// The file cannot be read, or holds neither.
     pub fn of(path: impl AsRef<Path>) -> Result<Self> {
-        let checkpoint = Checkpoint::open(&path)?;
+        let checkpoint = TensorFiles::open(&path)?;
         match () {
             () if resnet::Naming::of(&checkpoint).is_some() => Ok(Self::ResNet),
             () if vit::Naming::of(&checkpoint).is_some() => Ok(Self::Vit),

@@ -1,6 +1,6 @@
 //! Inference of a model's sizes from its files, for those without transformers' `config.json`.
 
-use grove_weights::Checkpoint;
+use grove_weights::TensorFiles;
 
 use super::{Family, Naming, Pooling, VitConfig, names::PREFIXES};
 use crate::{
@@ -14,7 +14,7 @@ pub(super) const TIMM: &str = include_str!("timm.txt");
 
 impl Naming {
     /// By which library's names a checkpoint was saved, if it holds a ViT.
-    pub fn of(checkpoint: &Checkpoint) -> Option<Self> {
+    pub fn of(checkpoint: &TensorFiles) -> Option<Self> {
         let has = |name: &str| find_name(checkpoint, &PREFIXES, name).is_some();
         match () {
             () if has("embeddings.patch_embeddings.projection.weight") => Some(Self::Transformers),
@@ -34,7 +34,7 @@ impl Naming {
 }
 
 /// The classes that a checkpoint's head tells apart, if it has one.
-pub(super) fn classes(checkpoint: &Checkpoint, naming: Naming) -> Option<usize> {
+pub(super) fn classes(checkpoint: &TensorFiles, naming: Naming) -> Option<usize> {
     head_rows(checkpoint, &PREFIXES, naming.head())
 }
 
@@ -45,7 +45,7 @@ impl VitConfig {
     ///
     /// # Errors
     /// [`ModelError::Config`] if the tensors are not those of such a ViT.
-    pub fn infer(checkpoint: &Checkpoint) -> Result<Self> {
+    pub fn infer(checkpoint: &TensorFiles) -> Result<Self> {
         let file = checkpoint.directory().display();
         let wrong = |reason: String| ModelError::Config { reason: format!("{file}: {reason}") };
         let shape = |name: &str| {
@@ -137,8 +137,8 @@ impl VitConfig {
 fn published_heads(width: usize, layers: usize, class_token: bool) -> Option<usize> {
     let heads = |line: &str| {
         let (name, sizes) = line.split_once(' ')?;
-        let [of_width, of_layers, heads] = sizes_of(sizes)?;
-        let same = [of_width, of_layers] == [width, layers] && name.contains("_gap_") != class_token;
+        let [of_width, per_layer, heads] = sizes_of(sizes)?;
+        let same = [of_width, per_layer] == [width, layers] && name.contains("_gap_") != class_token;
         (same && !name.starts_with("test_")).then_some(heads)
     };
     let mut found = TIMM.lines().filter_map(heads);

@@ -8,7 +8,7 @@
 //! # type B = burn_flex::Flex;
 //! # let device = Default::default();
 //! let sizes = VitConfig { hidden_size: 16, num_hidden_layers: 2, num_attention_heads: 2, ..VitConfig::default() };
-//! let config = VitConfig { intermediate_size: 32, image_size: [32, 32], patch_size: 8, ..sizes }.labelled(["cat", "dog"]);
+//! let config = VitConfig { intermediate_size: 32, image_size: [32, 32], patch_size: 8, ..sizes }.with_labels(["cat", "dog"]);
 //! let model = Vit::<B>::init(&config, Key::new(0), &device)?;
 //! let pixels = Tensor::ones([4, 3, 32, 32], &device);
 //! assert_eq!(model.forward(pixels.clone(), None).dims(), [4, 2]);         // [b, classes]

@@ -149,7 +149,7 @@ impl<B: Backend> Vit<B> {
     /// Returns the model with a new head for other classes.
     #[must_use]
     pub fn with_new_head(self, labels: Vec<String>, key: Key) -> Self {
-        let config = self.config.clone().labelled(labels);
+        let config = self.config.clone().with_labels(labels);
         let init = Init::new(key, &self.norm.weight.val().device());
         let (inputs, classes) = (config.pooled_size(), config.labels.len());
         let head = (classes > 0).then(|| Linear::normal(inputs, classes, config.initializer_range, &init));

@@ -3,7 +3,7 @@
 use burn::tensor::{Int, Tensor, TensorData};
 use grove_backend::Backend;
 use grove_tree::{AnyArray, Tree, leaves, map};
-use grove_weights::{Checkpoint, NameMap, SaveOptions, save_model};
+use grove_weights::{TensorFiles, NameMap, SaveOptions, save_model};
 use std::path::{Path, PathBuf};
 
 use crate::common::distance;
@@ -12,21 +12,21 @@ use crate::common::distance;
 pub struct Reference {
     pub name: String,
     pub directory: PathBuf,
-    checkpoint: Checkpoint,
+    checkpoint: TensorFiles,
 }
 
 impl Reference {
     /// Of `tests/fixtures/{kind}/{name}`.
     pub fn of(kind: &str, name: &str) -> Self {
         let directory = Path::new("tests/fixtures").join(kind).join(name);
-        let checkpoint = Checkpoint::open(directory.join("reference.safetensors")).unwrap();
+        let checkpoint = TensorFiles::open(directory.join("reference.safetensors")).unwrap();
         Self { name: name.into(), directory, checkpoint }
     }
 
     /// Of a file, in `*.safetensors` beside it.
     #[allow(dead_code)] // For formats that are a file alone.
     pub fn beside(file: &Path) -> Self {
-        let checkpoint = Checkpoint::open(file.with_extension("safetensors")).unwrap();
+        let checkpoint = TensorFiles::open(file.with_extension("safetensors")).unwrap();
         Self { name: file.display().to_string(), directory: file.parent().unwrap().into(), checkpoint }
     }
 
@@ -76,7 +76,7 @@ impl Reference {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("tree.safetensors");
         save_model(tree, names, &file, &SaveOptions::default()).unwrap();
-        let found = Checkpoint::open(&file).unwrap();
+        let found = TensorFiles::open(&file).unwrap();
         let expected = self.parts(prefix);
         assert!(!expected.is_empty(), "{} has nothing under {prefix}", self.name);
         let largest = |data: &TensorData| data.iter::<f64>().map(f64::abs).fold(0.0, f64::max);

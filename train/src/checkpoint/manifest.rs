@@ -15,7 +15,7 @@ const FORMAT: u64 = 1;
 
 /// Progress of a run: everything besides the arrays.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Progressed {
+pub struct RunProgress {
     /// Steps made.
     pub step: u64,
     /// The next batch.
@@ -54,7 +54,7 @@ pub struct Manifest {
     pub manifest_sha256: String,
     /// Progress of the run.
     #[serde(flatten)]
-    pub progressed: Progressed,
+    pub progressed: RunProgress,
 }
 
 /// The format alone: what follows may be anything in a later one.
@@ -64,7 +64,7 @@ struct Format {
 }
 
 impl Manifest {
-    pub(super) fn new(progressed: Progressed, state: &Path) -> Result<Self> {
+    pub(super) fn new(progressed: RunProgress, state: &Path) -> Result<Self> {
         let state_sha256 = File::open(state).and_then(sha256).map_err(TrainError::io("read", state))?;
         Ok(Self { format: FORMAT, state_sha256, manifest_sha256: zeros(), progressed })
     }

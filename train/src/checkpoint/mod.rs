@@ -1,4 +1,4 @@
-//! Checkpoints: everything that a run needs to go on as if nothing had happened.
+//! CheckpointManager: everything that a run needs to go on as if nothing had happened.
 //!
 //! A checkpoint is a directory, `step-0000000120`, with the state's leaves in `state.safetensors` and the rest in
 //! `checkpoint.json`, checksum included. It is written beside and renamed, so it is there whole or not at all; the
@@ -10,13 +10,13 @@
 mod exact;
 mod manifest;
 
-pub use manifest::{Manifest, Progressed};
+pub use manifest::{Manifest, RunProgress};
 
 use burn::tensor::DType;
 use grove_backend::Backend;
 use grove_files::sync_directory;
 use grove_tree::{Tree, named_leaves, skeleton, with_named_leaves};
-use grove_weights::{Checkpoint, LoadOptions, NameMap, WeightsError, load, save_tree};
+use grove_weights::{TensorFiles, LoadOptions, NameMap, WeightsError, load, save_tree};
 use std::{
     fs,
     path::{Path, PathBuf},
@@ -34,7 +34,7 @@ const TEMPORARY: &str = ".grove-";
 
 /// The checkpoints of a run.
 #[derive(Clone, Debug)]
-pub struct Checkpoints {
+pub struct CheckpointManager {
     directory: PathBuf,
     keep: usize,
     /// Held from the first change on.
@@ -47,14 +47,14 @@ pub struct Restored<T> {
     /// The tree that was saved.
     pub state: T,
     /// Progress of the run at the checkpoint.
-    pub progressed: Progressed,
+    pub progressed: RunProgress,
     /// Its directory.
     pub path: PathBuf,
     /// Newer checkpoints that were skipped, and why: one sentence each.
     pub skipped: Vec<String>,
 }
 
-impl Checkpoints {
+impl CheckpointManager {
     /// The checkpoints in a directory, which need not exist; when one is saved, the oldest of more than `keep` (at least
     /// 1) are removed. Opening, listing and loading change nothing, and may be done beside a run.
     ///
@@ -105,7 +105,7 @@ impl Checkpoints {
     /// # Errors
     /// [`TrainError::RunLocked`] where another run writes there, [`TrainError::Io`], or the state cannot be written;
     /// older checkpoints are still there then.
-    pub fn save<B: Backend, T: Tree<B>>(&self, state: &T, progressed: &Progressed) -> Result<PathBuf> {
+    pub fn save<B: Backend, T: Tree<B>>(&self, state: &T, progressed: &RunProgress) -> Result<PathBuf> {
         let path = self.write(state, progressed)?;
         for (_, later) in self.list()?.iter().filter(|(step, _)| *step > progressed.step) {
             self.remove(later)?;
@@ -124,7 +124,7 @@ impl Checkpoints {
     pub(crate) fn save_among<B: Backend, T: Tree<B>>(
         &self,
         state: &T,
-        progressed: &Progressed,
+        progressed: &RunProgress,
         steps: &[u64],
     ) -> Result<()> {
         self.write(state, progressed)?;
@@ -150,7 +150,7 @@ impl Checkpoints {
         &self,
         like: &T,
         device: &B::Device,
-        mut accept: impl FnMut(&Path, &Progressed) -> Result<()>,
+        mut accept: impl FnMut(&Path, &RunProgress) -> Result<()>,
     ) -> Result<Option<Restored<T>>> {
         let mut skipped = Vec::new();
         for (_, path) in self.list()? {
@@ -181,7 +181,7 @@ impl Checkpoints {
 
     /// Writes one checkpoint. Loading takes the newest whole one, so what has its name already is a damaged one, and
     /// makes way.
-    fn write<B: Backend, T: Tree<B>>(&self, state: &T, progressed: &Progressed) -> Result<PathBuf> {
+    fn write<B: Backend, T: Tree<B>>(&self, state: &T, progressed: &RunProgress) -> Result<PathBuf> {
         let path = self.path(progressed.step);
         self.lock()?;
         fs::create_dir_all(&self.directory).map_err(TrainError::io("make directory", &self.directory))?;
@@ -229,7 +229,7 @@ impl Checkpoints {
 }
 
 /// Writes the files of a checkpoint.
-fn fill<B: Backend, T: Tree<B>>(draft: &Path, state: &T, progressed: &Progressed) -> Result<()> {
+fn fill<B: Backend, T: Tree<B>>(draft: &Path, state: &T, progressed: &RunProgress) -> Result<()> {
     let file = draft.join(STATE);
     save_tree::<B, _>(&named_leaves(state), &file)?;
     Manifest::new(progressed.clone(), &file)?.write(&draft.join(MANIFEST))?;
@@ -275,8 +275,8 @@ fn read<B: Backend, T: Tree<B>>(
     like: &T,
     path: &Path,
     device: &B::Device,
-    accept: &mut impl FnMut(&Path, &Progressed) -> Result<()>,
-) -> Result<std::result::Result<(T, Progressed), String>> {
+    accept: &mut impl FnMut(&Path, &RunProgress) -> Result<()>,
+) -> Result<std::result::Result<(T, RunProgress), String>> {
     let manifest = match Manifest::read(&path.join(MANIFEST), path)? {
         Ok(manifest) => manifest,
         Err(damage) => return Ok(Err(damage)),
@@ -288,7 +288,7 @@ fn read<B: Backend, T: Tree<B>>(
     accept(path, &manifest.progressed)?;
     let other = |reason: String| TrainError::OtherModel { path: path.into(), reason };
     let names = named_leaves(like);
-    let file = match Checkpoint::open(&file) {
+    let file = match TensorFiles::open(&file) {
         Ok(file) => file,
         Err(WeightsError::Io(error)) if !is_damage(&error.source) => return Err(error.into()),
         Err(error) => return Ok(Err(error.to_string())),

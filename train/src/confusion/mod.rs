@@ -14,9 +14,9 @@ const LONGEST_NAME: usize = 60;
 /// Confusion matrix: counts of predicted classes for each true class.
 ///
 /// ```
-/// use grove_train::Confusion;
+/// use grove_train::ConfusionMatrix;
 ///
-/// let mut found = Confusion::new(vec!["cat".into(), "dog".into()]);
+/// let mut found = ConfusionMatrix::new(vec!["cat".into(), "dog".into()]);
 /// for (class, predicted) in [(0, 0), (0, 0), (0, 1), (1, 1)] {
 ///     found.add(class, predicted);
 /// }
@@ -24,13 +24,13 @@ const LONGEST_NAME: usize = 60;
 /// assert_eq!((found.precision(1), found.recall(1)), (0.5, 1.0));
 /// ```
 #[derive(Clone, Debug, PartialEq)]
-pub struct Confusion {
+pub struct ConfusionMatrix {
     labels: Vec<String>,
     /// `counts[class][predicted]`.
     counts: Vec<Vec<usize>>,
 }
 
-impl Confusion {
+impl ConfusionMatrix {
     /// Of nothing yet, given the names of the classes.
     pub fn new(labels: Vec<String>) -> Self {
         let counts = vec![vec![0; labels.len()]; labels.len()];
@@ -138,7 +138,7 @@ mod tests {
     /// Three classes counted by hand: of "a" 3 of 4 are right, of "b" 1 of 2, "c" is never seen and once predicted.
     #[test]
     fn parts_of_a_small_table() {
-        let mut found = Confusion::new(["a", "b", "c"].map(String::from).to_vec());
+        let mut found = ConfusionMatrix::new(["a", "b", "c"].map(String::from).to_vec());
         for (class, predicted) in [(0, 0), (0, 0), (0, 0), (0, 1), (1, 1), (1, 2)] {
             found.add(class, predicted);
         }
@@ -160,7 +160,7 @@ mod tests {
     /// A class that neither has an example nor was predicted says nothing about a classifier that is right on all others.
     #[test]
     fn macro_f1_averages_over_classes_that_occur() {
-        let mut found = Confusion::new(["a", "b", "c", "d"].map(String::from).to_vec());
+        let mut found = ConfusionMatrix::new(["a", "b", "c", "d"].map(String::from).to_vec());
         for class in [0, 1, 1, 2] {
             found.add(class, class);
         }
@@ -169,12 +169,12 @@ mod tests {
         // scikit-learn: f1_score([0, 1, 1, 2, 0], [0, 1, 1, 2, 1], average="macro"); a: 2/3, b: 4/5, c: 1.
         found.add(0, 1);
         close(found.macro_f1(), (2.0 / 3.0 + 4.0 / 5.0 + 1.0) / 3.0);
-        assert!(Confusion::new(vec!["a".into(), "b".into()]).macro_f1().is_nan());
+        assert!(ConfusionMatrix::new(vec!["a".into(), "b".into()]).macro_f1().is_nan());
     }
 
     #[test]
     fn long_names_are_shortened_in_tables() {
-        let mut found = Confusion::new(vec!["x".repeat(70_000), "ä".repeat(61), "short".into()]);
+        let mut found = ConfusionMatrix::new(vec!["x".repeat(70_000), "ä".repeat(61), "short".into()]);
         found.add(0, 1);
         let table = found.table();
         let lines: Vec<&str> = table.lines().collect();
@@ -186,13 +186,13 @@ mod tests {
 
     #[test]
     fn the_picture_has_every_class_and_count() {
-        let mut found = Confusion::new(vec!["merry <b>".into(), "sad".into()]);
+        let mut found = ConfusionMatrix::new(vec!["merry <b>".into(), "sad".into()]);
         (0..37).for_each(|_| found.add(0, 1));
         found.add(1, 1);
         let svg = found.svg().unwrap();
         for part in ["merry &lt;b&gt;", "sad", "37", "</svg>"] {
             assert!(svg.contains(part), "{part}");
         }
-        Confusion::new((0..200).map(|i| i.to_string()).collect()).svg().unwrap();
+        ConfusionMatrix::new((0..200).map(|i| i.to_string()).collect()).svg().unwrap();
     }
 }

@@ -1,6 +1,6 @@
 //! Metrics of a classifier.
 
-use super::Confusion;
+use super::ConfusionMatrix;
 
 /// Metrics of a classifier, gathered example by example: loss, accuracy, top-5 accuracy.
 ///
@@ -19,13 +19,13 @@ pub struct ClassifierScore {
     /// Number of examples whose class is among the five most likely.
     in_five: usize,
     /// Counts of classes by predicted classes.
-    pub confusion: Confusion,
+    pub confusion: ConfusionMatrix,
 }
 
 impl ClassifierScore {
     /// The score of no examples, for classes of these names.
     pub fn new(labels: &[String]) -> Self {
-        Self { sum: 0.0, in_five: 0, confusion: Confusion::new(labels.to_vec()) }
+        Self { sum: 0.0, in_five: 0, confusion: ConfusionMatrix::new(labels.to_vec()) }
     }
 
     /// Adds an example: its logits and its class.

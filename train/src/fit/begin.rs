@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use super::{FitOptions, TrainState, best::Best};
 use crate::{
-    Checkpoints, LossScale, Progressed, Result, RunLock, RunSettings, SettingDifference, TrainError,
+    CheckpointManager, LossScale, RunProgress, Result, RunLock, RunSettings, SettingDifference, TrainError,
     checkpoint::{Restored, clear_drafts},
     data::Position,
     ema::ema_start,
@@ -13,10 +13,10 @@ use crate::{
 };
 
 /// Start of a run: a new model, or its newest checkpoint.
-pub(super) struct Beginning<B: Backend, M, S> {
+pub(super) struct RunSetup<B: Backend, M, S> {
     pub(super) state: TrainState<B, M, S>,
-    pub(super) progressed: Progressed,
-    pub(super) checkpoints: Option<Checkpoints>,
+    pub(super) progressed: RunProgress,
+    pub(super) checkpoints: Option<CheckpointManager>,
     /// The step and the directory of that checkpoint.
     pub(super) kept: Option<(u64, PathBuf)>,
     pub(super) best: Best<M>,
@@ -26,7 +26,7 @@ pub(super) struct Beginning<B: Backend, M, S> {
     pub(super) lock: Option<RunLock>,
 }
 
-impl<B: Backend, M: Tree<B>, S: Tree<B>> Beginning<B, M, S> {
+impl<B: Backend, M: Tree<B>, S: Tree<B>> RunSetup<B, M, S> {
     pub(super) fn new<T: GradientTransformation<B, M, State = S>>(
         model: M,
         optimizer: &T,
@@ -63,7 +63,7 @@ impl<B: Backend, M: Tree<B>, S: Tree<B>> Beginning<B, M, S> {
         };
         drop((trained, present));
         let settings = options.all_settings(batches_per_epoch);
-        let mut progressed = Progressed { key: key.words(), settings: Some(settings.clone()), ..Progressed::default() };
+        let mut progressed = RunProgress { key: key.words(), settings: Some(settings.clone()), ..RunProgress::default() };
         let Some(directory) = &options.directory else {
             let (best, remarks) = (Best::in_memory(), Vec::new());
             return Ok(Self { state, progressed, checkpoints: None, kept: None, best, remarks, lock: None });
@@ -75,7 +75,7 @@ impl<B: Backend, M: Tree<B>, S: Tree<B>> Beginning<B, M, S> {
         };
         let mut remarks: Vec<String> = lock.remark().into_iter().collect();
         clear_drafts(directory, &lock)?;
-        let checkpoints = Checkpoints::locked(directory.join("checkpoints"), options.keep, lock.clone())?;
+        let checkpoints = CheckpointManager::locked(directory.join("checkpoints"), options.keep, lock.clone())?;
         let resume = options.resume || options.resume_anyway;
         if !resume && let Some((step, _)) = checkpoints.list()?.first() {
             return Err(TrainError::RunExists { directory: directory.clone(), step: *step });
@@ -108,7 +108,7 @@ impl<B: Backend, M: Tree<B>, S: Tree<B>> Beginning<B, M, S> {
 
 /// Refuses to go on with a run of other settings, unless that is wanted `anyway`. A remark, where there is something to
 /// tell.
-fn same_run(path: &Path, saved: &Progressed, settings: &RunSettings, key: Key, anyway: bool) -> Result<Option<String>> {
+fn same_run(path: &Path, saved: &RunProgress, settings: &RunSettings, key: Key, anyway: bool) -> Result<Option<String>> {
     let Some(began) = &saved.settings else {
         let remark = format!("{} does not say with which settings its run began: nothing was compared", path.display());
         return Ok(Some(remark));

@@ -2,12 +2,12 @@ use grove_backend::Backend;
 use grove_tree::Tree;
 use std::path::PathBuf;
 
-use crate::{Checkpoints, Progressed, Result, RunLock};
+use crate::{CheckpointManager, RunProgress, Result, RunLock};
 
 /// The best model so far, in memory and, where the run has a directory, on the disk.
 pub(super) struct Best<M> {
     model: Option<M>,
-    checkpoints: Option<Checkpoints>,
+    checkpoints: Option<CheckpointManager>,
     /// The step of the model that the run's newest checkpoint calls the best: a run that goes on from there needs it,
     /// whatever has turned out better since.
     pinned: Option<u64>,
@@ -22,7 +22,7 @@ impl<M> Best<M> {
     pub(super) fn open<B: Backend>(
         directory: PathBuf,
         lock: &RunLock,
-        progressed: &mut Progressed,
+        progressed: &mut RunProgress,
         like: &M,
         device: &B::Device,
         remarks: &mut Vec<String>,
@@ -30,7 +30,7 @@ impl<M> Best<M> {
     where
         M: Tree<B>,
     {
-        let checkpoints = Checkpoints::locked(directory, 1, lock.clone())?;
+        let checkpoints = CheckpointManager::locked(directory, 1, lock.clone())?;
         let mut model = None;
         let found = match progressed.best {
             Some((step, _)) => Some((step, checkpoints.load_step(step, like, device)?)),
@@ -54,7 +54,7 @@ impl<M> Best<M> {
     }
 
     /// The model of this step is the best.
-    pub(super) fn replace<B: Backend>(&mut self, model: &M, progressed: &Progressed) -> Result<()>
+    pub(super) fn replace<B: Backend>(&mut self, model: &M, progressed: &RunProgress) -> Result<()>
     where
         M: Tree<B>,
     {
@@ -67,7 +67,7 @@ impl<M> Best<M> {
     }
 
     /// A checkpoint of the run was written.
-    pub(super) fn checkpointed(&mut self, progressed: &Progressed) -> Result<()> {
+    pub(super) fn checkpointed(&mut self, progressed: &RunProgress) -> Result<()> {
         let best = progressed.best.map(|(step, _)| step);
         if self.pinned == best {
             return Ok(());

@@ -3,12 +3,12 @@ use std::time::{Duration, Instant};
 
 use super::{Evaluation, FitOptions, NonFinite};
 use crate::{
-    Progressed, Result,
+    RunProgress, Result,
     log::{EVAL_LOSS, LEARNING_RATE, LossCurve, MetricsFile, Progress, Record, SKIPPED_STEPS, Sink, TensorBoard},
 };
 use grove_optim::Schedule;
 
-/// Logs of a run. The sums since the last record are in [`Progressed`], so that a run that is resumed between two
+/// Logs of a run. The sums since the last record are in [`RunProgress`], so that a run that is resumed between two
 /// records writes the next one as if it had not been interrupted.
 pub(super) struct Logs {
     sinks: Vec<Box<dyn Sink>>,
@@ -27,7 +27,7 @@ impl Logs {
     pub(super) fn open<B: Backend>(
         options: &FitOptions<B>,
         steps: u64,
-        progressed: &Progressed,
+        progressed: &RunProgress,
         remarks: &[String],
     ) -> Result<Self> {
         let mut sinks: Vec<Box<dyn Sink>> = Vec::new();
@@ -55,7 +55,7 @@ impl Logs {
     /// Takes what one step measured.
     pub(super) fn measured(
         &mut self,
-        progressed: &mut Progressed,
+        progressed: &mut RunProgress,
         step: u64,
         values: impl IntoIterator<Item = (String, f64)>,
     ) {
@@ -75,7 +75,7 @@ impl Logs {
     }
 
     /// Writes the means since the last record.
-    pub(super) fn record(&mut self, progressed: &mut Progressed, epoch: f64) -> Result<()> {
+    pub(super) fn record(&mut self, progressed: &mut RunProgress, epoch: f64) -> Result<()> {
         if progressed.unrecorded.is_empty() && (self.steps == 0 || !self.skipping) {
             return Ok(());
         }
@@ -104,7 +104,7 @@ impl Logs {
     }
 
     /// Writes an evaluation.
-    pub(super) fn evaluated(&mut self, progressed: &Progressed, epoch: f64, evaluation: Evaluation) -> Result<()> {
+    pub(super) fn evaluated(&mut self, progressed: &RunProgress, epoch: f64, evaluation: Evaluation) -> Result<()> {
         let record = Record::new(progressed.step, epoch, progressed.seconds);
         let name = |name: String| if name == "loss" { EVAL_LOSS.to_owned() } else { format!("eval/{name}") };
         let record = evaluation.into_iter().fold(record, |record, (key, value)| record.with(name(key), value));

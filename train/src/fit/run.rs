@@ -8,9 +8,9 @@ use std::{
     time::Instant,
 };
 
-use super::{Ended, Evaluation, FitOptions, Fitted, NonFinite, TrainState, begin::Beginning, best::Best, logs::Logs};
+use super::{Ended, Evaluation, FitOptions, Fitted, NonFinite, TrainState, begin::RunSetup, best::Best, logs::Logs};
 use crate::{
-    Checkpoints, LossScale, Metrics, Outcome, Progressed, Result, RunLock, TrainError,
+    CheckpointManager, LossScale, Metrics, Outcome, RunProgress, Result, RunLock, TrainError,
     accumulate::Accumulated,
     data::{Data, DataError, Position, Prefetch, prefetch},
     ema::{ema_decay, ema_model, ema_step},
@@ -47,8 +47,8 @@ where
 {
     let batches_per_epoch = data.batches_per_epoch();
     let steps = options.steps(batches_per_epoch)?;
-    let Beginning { state, progressed, checkpoints, kept, best, remarks, lock } =
-        Beginning::new(model, optimizer, key, batches_per_epoch, options)?;
+    let RunSetup { state, progressed, checkpoints, kept, best, remarks, lock } =
+        RunSetup::new(model, optimizer, key, batches_per_epoch, options)?;
     let run = Run {
         optimizer,
         loss_fn,
@@ -79,8 +79,8 @@ struct Run<'a, B: Backend, M, T, L, E> {
     options: &'a FitOptions<B>,
     steps: u64,
     batches_per_epoch: usize,
-    progressed: Progressed,
-    checkpoints: Option<Checkpoints>,
+    progressed: RunProgress,
+    checkpoints: Option<CheckpointManager>,
     /// The newest checkpoint.
     kept: Option<(u64, PathBuf)>,
     best: Best<M>,
@@ -149,7 +149,7 @@ where
             state = self.step(state, &mut batches)?;
             self.after_step(&state)?;
         }
-        self.settle()?;
+        self.read_pending_metrics()?;
         if ended == Ended::EarlyStop {
             self.record()?;
         }
@@ -205,7 +205,7 @@ where
             return Err(TrainError::Options("0 batches a step: at least 1 must be accumulated".into()));
         };
         let factor = loss_scale.as_ref().map(|scale| scale.factor.clone());
-        // The same two numbers that `settle` reads a step later.
+        // The same two numbers that `read_pending_metrics` reads a step later.
         let good = skips.then(|| all_finite(&(metrics.loss.clone(), metrics.grad_norm.clone()))).flatten();
         if let (Some(good), Some(untouched), true) = (&good, untouched, has_successor) {
             model = select(good, model, untouched);
@@ -231,7 +231,7 @@ where
         // The step before is waited for only now, when this one is queued; its own reads are queued behind it and before the
         // next one.
         let pending = Pending::start(step + 1, metrics, factor);
-        self.settle()?;
+        self.read_pending_metrics()?;
         self.pending = Some(pending);
         self.progressed.step += 1;
         self.progressed.seconds = self.before + self.begun.elapsed().as_secs_f64();
@@ -239,7 +239,7 @@ where
     }
 
     /// Waits for what the last step measured. Where it is not finite the step was left out, or the run ends.
-    fn settle(&mut self) -> Result<()> {
+    fn read_pending_metrics(&mut self) -> Result<()> {
         let Some(Pending { step, loss, grad_norm, others, factor }) = self.pending.take() else { return Ok(()) };
         let (loss, grad_norm) = (first(&loss.wait()), first(&grad_norm.wait()));
         if !loss.is_finite() {
@@ -279,15 +279,15 @@ where
         let (step, every) = (self.progressed.step, self.options.evaluate_every);
         let last = step == self.steps;
         if step.is_multiple_of(self.options.log_every) || last {
-            self.settle()?;
+            self.read_pending_metrics()?;
             self.record()?;
         }
         if every > 0 && (step.is_multiple_of(every) || last) {
-            self.settle()?;
+            self.read_pending_metrics()?;
             self.evaluate(state)?;
         }
         if step.is_multiple_of(self.options.checkpoint_every) {
-            self.settle()?;
+            self.read_pending_metrics()?;
             self.save(state)?;
         }
         Ok(())

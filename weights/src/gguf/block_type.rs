@@ -1,10 +1,10 @@
-//! Block types of llama.cpp's quantised tensors.
+//! Block types of llama.cpp's quantized tensors.
 
 use std::fmt;
 
 use candle_core::quantized::GgmlDType;
 
-/// Quantisation of a tensor: blocks of 32, 64, 128 or 256 consecutive values of a row, with common scales.
+/// Quantization of a tensor: blocks of 32, 64, 128 or 256 consecutive values of a row, with common scales.
 ///
 /// The names are llama.cpp's. Types for which [`is_decodable`](Self::is_decodable) returns true are read as floats;
 /// all can be read without decoding, into a leaf of bytes.
@@ -24,15 +24,15 @@ pub enum BlockType {
     Q8_0,
     /// 8 bits, a scale and a sum for 32 values. An intermediate type of llama.cpp's products, never saved.
     Q8_1,
-    /// 2 bits, quantised scales and minima for 16 values each.
+    /// 2 bits, quantized scales and minima for 16 values each.
     Q2_K,
-    /// 3 bits, quantised scales for 16 values each.
+    /// 3 bits, quantized scales for 16 values each.
     Q3_K,
-    /// 4 bits, quantised scales and minima for 32 values each.
+    /// 4 bits, quantized scales and minima for 32 values each.
     Q4_K,
-    /// 5 bits, quantised scales and minima for 32 values each.
+    /// 5 bits, quantized scales and minima for 32 values each.
     Q5_K,
-    /// 6 bits, quantised scales for 16 values each.
+    /// 6 bits, quantized scales for 16 values each.
     Q6_K,
     /// 8 bits, a scale for 256 values, and sums. An intermediate type of llama.cpp's products, never saved.
     Q8_K,
@@ -50,7 +50,7 @@ pub enum BlockType {
     IQ3_S,
     /// About 2.6 bits, with a codebook.
     IQ2_S,
-    /// 4 bits for unevenly spaced values, quantised scales for 32 of them each.
+    /// 4 bits for unevenly spaced values, quantized scales for 32 of them each.
     IQ4_XS,
     /// About 1.8 bits, with a codebook.
     IQ1_M,

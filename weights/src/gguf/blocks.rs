@@ -1,4 +1,4 @@
-//! Decoding of quantised values on request.
+//! Decoding of quantized values on request.
 
 use std::borrow::Cow;
 
@@ -13,7 +13,7 @@ use crate::mapped::MappedFile;
 /// Values decoded at a time: a whole number of blocks of every type, and small enough for a processor's cache.
 const CHUNK: usize = 1 << 14;
 
-/// The blocks of a quantised tensor, decoded on request.
+/// The blocks of a quantized tensor, decoded on request.
 #[derive(Clone, Debug)]
 pub(crate) struct Blocks<'a> {
     file: &'a MappedFile,

@@ -3,7 +3,7 @@
 //! Source: <https://github.com/ggml-org/ggml/blob/master/docs/gguf.md>. Versions 2 and 3 are read, little-endian. The
 //! header is read in place, and every size in it is compared with the file before use.
 //!
-//! Quantised tensors are decoded by `candle-core` ([`blocks`]). Its reader of headers is not used: it allocates any
+//! Quantized tensors are decoded by `candle-core` ([`blocks`]). Its reader of headers is not used: it allocates any
 //! claimed length, follows nested arrays of any depth, overlooks duplicate names, replaces invalid UTF-8, and rejects
 //! files whose tensors include integers, 64-bit floats or newer block types.
 

@@ -87,7 +87,7 @@ pub(super) fn rows<'a>(path: &Path, count: u64, reader: &mut Reader<'a>) -> Resu
             file: path.into(),
             reason: format!(
                 "its tensor `{name}` is of type {kind}, which is not known here: one of a later llama.cpp, or one \
-                 that was given up; quantise the model again, as Q4_K_M or Q8_0 for example"
+                 that was given up; quantize the model again, as Q4_K_M or Q8_0 for example"
             ),
         })?;
         if !seen.insert(name) {

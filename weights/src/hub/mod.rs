@@ -19,7 +19,7 @@ mod wanted;
 
 pub use certificates::Certificates;
 pub use options::HubOptions;
-pub use wanted::Wanted;
+pub use wanted::FilePatterns;
 
 use std::collections::HashSet;
 use std::path::PathBuf;
@@ -51,7 +51,7 @@ use wanted::{has_tokenizer, weights_among};
 /// [`Transfer`](WeightsError::Transfer), [`Checksum`](WeightsError::Checksum), [`Io`](WeightsError::Io) for the cache,
 /// [`BadSource`](WeightsError::BadSource) for an impossible id or revision, [`BadHubOption`](WeightsError::BadHubOption)
 /// for an option or a file name that cannot be used.
-pub fn fetch(options: &HubOptions, id: &str, wanted: &Wanted) -> Result<PathBuf> {
+pub fn fetch(options: &HubOptions, id: &str, wanted: &FilePatterns) -> Result<PathBuf> {
     let bad = |reason: String| WeightsError::BadSource { text: id.into(), reason };
     check_id(id).and_then(|()| check_revision(&options.revision)).map_err(bad)?;
     if let Some(file) = wanted.required.iter().chain(&wanted.optional).find(|file| !is_plain_path(file)) {
@@ -108,7 +108,7 @@ impl<'a> Hub<'a> {
 
     /// Returns the cached snapshot of the revision if it has all wanted files, else a description of the first
     /// missing one.
-    fn cached(&self, wanted: &Wanted) -> std::result::Result<PathBuf, String> {
+    fn cached(&self, wanted: &FilePatterns) -> std::result::Result<PathBuf, String> {
         let revision = &self.options.revision;
         let commit = match std::fs::read_to_string(self.reference(revision)) {
             Ok(commit) => commit.trim().to_string(),
@@ -188,7 +188,7 @@ impl<'a> Hub<'a> {
     }
 
     /// Downloads the wanted files that the cache lacks.
-    fn download(&self, client: &Client, info: &RepoInfo, wanted: &Wanted) -> Result<PathBuf> {
+    fn download(&self, client: &Client, info: &RepoInfo, wanted: &FilePatterns) -> Result<PathBuf> {
         let listed: Vec<&str> = info.siblings.iter().map(|sibling| sibling.rfilename.as_str()).collect();
         let exists: HashSet<&str> = listed.iter().copied().collect();
         let missing = |file: &str| WeightsError::MissingFile {

@@ -26,7 +26,7 @@ const BESIDE: [&str; 16] = [
 
 /// The files of a repository to download.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Wanted {
+pub struct FilePatterns {
     pub(super) required: Vec<String>,
     pub(super) optional: Vec<String>,
     pub(super) weights: bool,
@@ -57,7 +57,7 @@ pub(super) fn has_tokenizer(exists: impl Fn(&str) -> bool) -> bool {
     VOCABULARIES.into_iter().any(exists)
 }
 
-impl Wanted {
+impl FilePatterns {
     /// All files of a model: `config.json`, the weights in one format (safetensors if there are any, else PyTorch's,
     /// else numpy's, else a single GGUF file; all shards), and the available tokenizer, generation and preprocessing
     /// files.
@@ -149,13 +149,13 @@ mod tests {
     fn says_what_a_directory_lacks() {
         let directory = tempfile::tempdir().expect("a directory");
         let put = |name: &str, text: &str| std::fs::write(directory.path().join(name), text).expect("written");
-        let lacking = || Wanted::model().lacking(directory.path());
+        let lacking = || FilePatterns::model().lacking(directory.path());
         assert_eq!(lacking().as_deref(), Some("config.json"));
         put("config.json", "{}");
         assert_eq!(lacking().as_deref(), Some("a weights file"));
         put("model.safetensors.index.json", r#"{"weight_map": {"a": "x.safetensors"}}"#);
         assert_eq!(lacking().as_deref(), Some("x.safetensors"));
-        let tokenizer = || Wanted::tokenizer().lacking(directory.path());
+        let tokenizer = || FilePatterns::tokenizer().lacking(directory.path());
         assert_eq!(tokenizer().as_deref(), Some("a tokenizer"));
         put("vocab.txt", "");
         assert_eq!(tokenizer(), None);

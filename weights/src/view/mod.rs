@@ -84,16 +84,16 @@ impl<'a> View<'a> {
         Ok(Self { name, bytes, dtype, shape, strides, offset: entry.offset })
     }
 
-    /// Creates a view of the quantised tensor `name` without decoding: its rows as bytes.
+    /// Creates a view of the quantized tensor `name` without decoding: its rows as bytes.
     ///
     /// # Errors
-    /// If the tensor is not quantised, or lies outside the file.
+    /// If the tensor is not quantized, or lies outside the file.
     pub(crate) fn of_rows(name: &'a str, file: &'a MappedFile, entry: &Entry) -> Result<Self> {
         let wrong = |reason: &str| {
             let (file, reason) = (file.path().into(), reason.into());
             WeightsError::MalformedTensor { file, tensor: name.into(), reason }
         };
-        let kind = entry.quantised().ok_or_else(|| wrong("it is not quantised"))?;
+        let kind = entry.quantized().ok_or_else(|| wrong("it is not quantized"))?;
         let mut shape = entry.shape.clone();
         if Blocks::new(file, entry, kind).is_none() {
             return Err(wrong("its blocks lie outside the file"));
@@ -173,7 +173,7 @@ impl<'a> View<'a> {
     }
 }
 
-/// Returns an error unless a quantised tensor can be read as floats.
+/// Returns an error unless a quantized tensor can be read as floats.
 ///
 /// # Errors
 /// [`WeightsError::Unsupported`], with the block type.
@@ -182,7 +182,7 @@ pub(crate) fn check_decodable(name: &str, file: &MappedFile, kind: BlockType) ->
         return Ok(());
     }
     let reason = format!(
-        "its tensor `{name}` is quantised as {kind}, which is not decoded; take the model as Q8_0, or in one of the \
+        "its tensor `{name}` is quantized as {kind}, which is not decoded; take the model as Q8_0, or in one of the \
          K-quants (Q4_K_M, for example)"
     );
     Err(WeightsError::Unsupported { file: file.path().into(), reason })

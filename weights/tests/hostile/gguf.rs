@@ -1,6 +1,6 @@
 //! GGUF files that lie: about lengths, counts, shapes, types and places.
 
-use grove_weights::{Checkpoint, WeightsError};
+use grove_weights::{TensorFiles, WeightsError};
 use proptest::prelude::*;
 
 use super::{change, changed, fixture, read_all, tensor_of};
@@ -173,7 +173,7 @@ fn split_models_that_claim_many_parts() {
     let count = key("split.count", 10, &u64::MAX.to_le_bytes());
     let path = directory.path().join(format!("m-00001-of-{}.gguf", u64::MAX));
     std::fs::write(&path, file(&[count], &[], 0)).expect("written");
-    let error = Checkpoint::open(&path).expect_err("not there").to_string();
+    let error = TensorFiles::open(&path).expect_err("not there").to_string();
     assert!(error.contains("its part 2 of 18446744073709551615"), "{error}");
 }
 

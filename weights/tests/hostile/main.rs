@@ -9,7 +9,7 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::path::{Path, PathBuf};
 
-use grove_weights::{Checkpoint, WeightsError};
+use grove_weights::{TensorFiles, WeightsError};
 use proptest::prelude::*;
 
 /// Records the largest single allocation of each thread.
@@ -79,7 +79,7 @@ fn read_all(name: &str, bytes: &[u8]) -> Result<usize, WeightsError> {
     let path = directory.path().join(name);
     std::fs::write(&path, bytes).expect("written");
     LARGEST.set(0);
-    let result = Checkpoint::open(&path).and_then(|checkpoint| {
+    let result = TensorFiles::open(&path).and_then(|checkpoint| {
         let names: Vec<_> = checkpoint.names().map(String::from).collect();
         for name in &names {
             match checkpoint.tensor(name) {
@@ -87,7 +87,7 @@ fn read_all(name: &str, bytes: &[u8]) -> Result<usize, WeightsError> {
                 // Types that no backend has, such as 8-bit floats.
                 Err(WeightsError::Conversion { .. }) => {}
                 // Kinds of blocks that are listed and not decoded.
-                Err(WeightsError::Unsupported { reason, .. }) if reason.contains("is quantised as") => {}
+                Err(WeightsError::Unsupported { reason, .. }) if reason.contains("is quantized as") => {}
                 Err(error) if error.to_string().contains("its compressed data") => return Err(error),
                 Err(error) => panic!("an accepted file must be readable: {error}"),
             }

@@ -3,7 +3,7 @@
 use std::io::Read;
 
 use flate2::{Compression, Crc, bufread::DeflateEncoder};
-use grove_weights::{Checkpoint, WeightsError};
+use grove_weights::{TensorFiles, WeightsError};
 use proptest::prelude::*;
 
 use super::{change, changed, fixture, read_all, tensor_of};
@@ -167,7 +167,7 @@ fn every_truncation_is_an_error() {
 fn compressed_values_are_right_or_refused() {
     let path = fixture("numpy/few.npz");
     let bytes = std::fs::read(&path).expect("read");
-    let original = Checkpoint::open(&path).expect("opened");
+    let original = TensorFiles::open(&path).expect("opened");
     let directory = tempfile::tempdir().expect("a directory");
     let path = directory.path().join("x.npz");
     // Every byte changed, one at a time.
@@ -175,7 +175,7 @@ fn compressed_values_are_right_or_refused() {
         let mut changed = bytes.clone();
         changed[position] ^= 1 << (position % 8);
         std::fs::write(&path, changed).expect("written");
-        let Ok(checkpoint) = Checkpoint::open(&path) else { continue };
+        let Ok(checkpoint) = TensorFiles::open(&path) else { continue };
         for name in checkpoint.names().filter(|name| original.contains(name)) {
             if let Ok(data) = checkpoint.tensor(name) {
                 assert_eq!(data, original.tensor(name).expect("read"), "byte {position}, {name}");

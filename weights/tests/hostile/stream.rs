@@ -1,6 +1,6 @@
 //! PyTorch's files from before version 1.6 that lie: about what follows what, and how much of it.
 
-use grove_weights::{Checkpoint, WeightsError};
+use grove_weights::{TensorFiles, WeightsError};
 use proptest::prelude::*;
 
 use super::{LARGEST, allowed, change, changed, fixture, read_all, tensor_of};
@@ -190,7 +190,7 @@ fn elements_stay_in_the_file() {
     std::io::Write::write_all(&mut std::fs::OpenOptions::new().append(true).open(&path).expect("opened"), &end)
         .expect("written");
     LARGEST.set(0);
-    let checkpoint = Checkpoint::open(&path).expect("opened");
+    let checkpoint = TensorFiles::open(&path).expect("opened");
     assert_eq!(checkpoint.info("large").expect("there").shape, [count as usize]);
     assert_eq!(checkpoint.tensor("small").expect("read").to_vec::<f32>().expect("floats"), [1.0, 2.0, 3.0, 4.0, 5.0]);
     assert!(LARGEST.get() < allowed(), "{} bytes at once", LARGEST.get());

@@ -12,7 +12,7 @@ pub(crate) trait Source: Sync {
 }
 
 /// Rows of the right-hand matrix that are converted at once (KC). A panel of them fills half of the first-level cache,
-/// and they are whole blocks of every quantised format.
+/// and they are whole blocks of every quantized format.
 pub(crate) const DEPTH: usize = 256;
 /// Panels that a task converts at once. With the rows that pass, they stay in the second-level cache.
 const PANELS: usize = 4;

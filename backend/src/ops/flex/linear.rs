@@ -1,9 +1,9 @@
-//! Linear maps on flex, for f32 inputs. The sums of the product begin with the bias. Weights of 16 bits and quantised
+//! Linear maps on flex, for f32 inputs. The sums of the product begin with the bias. Weights of 16 bits and quantized
 //! ones are unpacked panel by panel.
 
 use burn::tensor::{DType, Shape, ops::FloatTensorOps};
 use burn_flex::{Flex, FlexTensor};
-use grove_kernels::{self as kernels, HalfFormat, HalfMatrix, Matrix, QuantisedMatrix};
+use grove_kernels::{self as kernels, HalfFormat, HalfMatrix, Matrix, QuantizedMatrix};
 use half::{bf16, f16, slice::HalfFloatSliceExt};
 
 use super::{contiguous, elements, is_f32, tensor};
@@ -112,16 +112,16 @@ pub(super) fn quantized(linear: QuantizedLinear, mut inputs: Values<Flex>) -> Ou
     let data = blocks.as_slice::<u8>().expect("a contiguous tensor of u8");
     let shape = with_last(&x.layout().shape()[..], outputs);
     let mut out = vec![0.0; shape.num_elements()];
-    let matrix = QuantisedMatrix { data, rows: outputs, columns: a.columns, kind: linear.format };
-    kernels::matmul_quantised(a, matrix, None, &mut out);
+    let matrix = QuantizedMatrix { data, rows: outputs, columns: a.columns, kind: linear.format };
+    kernels::matmul_quantized(a, matrix, None, &mut out);
     Outcome::new([tensor(out, shape)])
 }
 
 pub(super) fn dequantize(op: Dequantize, mut inputs: Values<Flex>) -> Outcome<Flex> {
     let (blocks, format) = (contiguous(inputs.take_int(0)), op.format);
-    let [rows, bytes] = blocks.layout().shape()[..] else { panic!("a quantised matrix has rows of bytes") };
+    let [rows, bytes] = blocks.layout().shape()[..] else { panic!("a quantized matrix has rows of bytes") };
     let shape = Shape::from([rows, bytes / format.block_bytes() * format.block_len()]);
     let mut out = vec![0.0; shape.num_elements()];
-    kernels::dequantise(format, blocks.as_slice::<u8>().expect("a contiguous tensor of u8"), &mut out);
+    kernels::dequantize(format, blocks.as_slice::<u8>().expect("a contiguous tensor of u8"), &mut out);
     Outcome::new([tensor(out, shape)])
 }

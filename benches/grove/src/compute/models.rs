@@ -146,7 +146,7 @@ pub fn resnet_config(work: &Work) -> ResNetConfig {
     let Work::Resnet { depths, widths, classes, .. } = work else { unreachable!("only ResNets come here") };
     let hidden_sizes = (0..depths.len()).map(|stage| (4 * widths) << stage).collect();
     ResNetConfig { embedding_size: *widths, hidden_sizes, depths: depths.clone(), ..ResNetConfig::default() }
-        .labelled(labels(*classes))
+        .with_labels(labels(*classes))
 }
 
 pub fn vit_config(work: &Work) -> VitConfig {
@@ -163,5 +163,5 @@ pub fn vit_config(work: &Work) -> VitConfig {
         pooling: Pooling::default(),
         ..VitConfig::default()
     }
-    .labelled(labels(classes))
+    .with_labels(labels(classes))
 }

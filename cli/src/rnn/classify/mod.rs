@@ -9,7 +9,7 @@ use grove::{
     models::{RnnClassifier, Tokenizer, check_finite},
     prelude::*,
     train::{Ended, data::with_classes},
-    weights::Wanted,
+    weights::FilePatterns,
 };
 use serde_json::{Map, json};
 
@@ -19,7 +19,7 @@ pub use options::ClassifyOptions;
 /// Trains a classifier, or uses one, as the options ask.
 pub fn run<B: Backend>(options: &ClassifyOptions, device: &B::Device) -> Result<Ended, Exit> {
     let Some(model) = &options.model else { return train::run::<B>(options, device) };
-    let path = resolve_named(model, &Wanted::model())?;
+    let path = resolve_named(model, &FilePatterns::model())?;
     let (model, _) = RnnClassifier::<B>::from_path(&path, device, None).map_err(failure)?;
     let tokenizer = Tokenizer::beside(&path).map_err(failure)?;
     match options.evaluate {

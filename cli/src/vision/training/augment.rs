@@ -5,7 +5,7 @@ use grove::{
     images::{
         ImageError, Preprocessor, RgbImage,
         augment::{
-            Augment, ColorJitter, Erasing, HorizontalFlip, Mix, RandAugment, RandomAffine, RandomCrop,
+            Augment, ColorJitter, RandomErasing, HorizontalFlip, Mix, RandAugment, RandomAffine, RandomCrop,
             RandomResizedCrop,
         },
     },
@@ -123,7 +123,7 @@ impl AugmentArgs {
         };
         let mut values = preprocessor.normalise(&seen)?;
         if self.erasing > 0.0 {
-            let erasing = Erasing { p: self.erasing, ..Erasing::default() };
+            let erasing = RandomErasing { p: self.erasing, ..RandomErasing::default() };
             erasing.apply(&mut values, [preprocessor.channels(), h, w], rng)?;
         }
         Ok(values)

@@ -19,13 +19,13 @@ pub struct HeldOutArgs {
 
     /// Fraction of each class that is held out, where no other data is; with 0 there is no evaluation
     #[arg(long, default_value_t = 0.1, value_name = "FRACTION", conflicts_with = "held_out")]
-    pub held_out_part: f64,
+    pub val_fraction: f64,
 }
 
 impl HeldOutArgs {
     /// Checks the options alone, before any file is read.
     pub fn check(&self) -> Result<(), String> {
-        fraction("held-out-part", self.held_out_part)
+        fraction("val-fraction", self.val_fraction)
     }
 }
 
@@ -50,17 +50,17 @@ impl Split {
             let held_out = held_out.relabelled(&training.labels).map_err(failure)?;
             return Ok(Self { training, held_out: Some(held_out) });
         }
-        if asked.held_out_part == 0.0 {
+        if asked.val_fraction == 0.0 {
             return Ok(Self { training, held_out: None });
         }
         let examples = training.examples.iter().map(|example| (example.class, example.clone())).collect();
         let key = Key::new(seed).fold_in(4);
-        let (rest, held) = split_by_class(examples, asked.held_out_part, key);
+        let (rest, held) = split_by_class(examples, asked.val_fraction, key);
         if held.is_empty() {
             return Err(failure(format!(
-                "{} pictures are too few to hold out {} of each class: give more, or a larger --held-out-part, or 0",
+                "{} pictures are too few to hold out {} of each class: give more, or a larger --val-fraction, or 0",
                 rest.len(),
-                asked.held_out_part
+                asked.val_fraction
             )));
         }
         let part = |examples| LabelledImages { examples, ..training.clone() };

@@ -2,7 +2,7 @@ use burn::tensor::DType;
 use grove_backend::Backend;
 use std::ops::Range;
 
-use super::Reading;
+use super::BatchOptions;
 use crate::{
     bert::{BertForQuestionAnswering, TextIds},
     error::{ModelError, Result},
@@ -45,7 +45,7 @@ pub struct Answer {
 /// model's results are not finite.
 pub fn answer<B: Backend>(
     model: &BertForQuestionAnswering<B>,
-    reading: Reading<'_>,
+    reading: BatchOptions<'_>,
     question: &str,
     text: &str,
     options: &AnswerOptions,

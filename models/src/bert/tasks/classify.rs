@@ -4,7 +4,7 @@ use burn::tensor::{
 };
 use grove_backend::Backend;
 
-use super::Reading;
+use super::BatchOptions;
 use crate::rank::largest;
 use crate::{
     bert::{BertForSequenceClassification, Problem},
@@ -28,10 +28,10 @@ pub struct Label {
 /// A text is empty, the tokenizer is not the model's, or the model's results are not finite.
 pub fn classify<B: Backend>(
     model: &BertForSequenceClassification<B>,
-    reading: Reading<'_>,
+    reading: BatchOptions<'_>,
     texts: &[(impl AsRef<str>, Option<impl AsRef<str>>)],
 ) -> Result<Vec<Vec<Label>>> {
-    let encode = |reading: &Reading<'_>, (text, pair): &(_, Option<_>)| {
+    let encode = |reading: &BatchOptions<'_>, (text, pair): &(_, Option<_>)| {
         let (text, pair): (&dyn AsRef<str>, Option<&dyn AsRef<str>>) = (text, pair.as_ref().map(|pair| pair as _));
         reading.encode(text.as_ref(), pair.map(AsRef::as_ref))
     };
@@ -40,14 +40,14 @@ pub fn classify<B: Backend>(
     reading.in_batches(&texts, |texts| {
         let logits = model.forward(&model.bert.batch(texts)?, None).cast(DType::F32); // [b, labels]
         let scores = match problem {
-            Problem::SingleLabel => softmax(logits, 1),
-            Problem::MultiLabel => sigmoid(logits),
-            Problem::Regression => logits,
+            ProblemType::SingleLabel => softmax(logits, 1),
+            ProblemType::MultiLabel => sigmoid(logits),
+            ProblemType::Regression => logits,
         };
-        let all = Reading::finite(model, scores)?;
+        let all = BatchOptions::finite(model, scores)?;
         let of = |scores: &[f32]| {
             let order = match problem {
-                Problem::Regression => (0..labels.len()).collect(),
+                ProblemType::Regression => (0..labels.len()).collect(),
                 _ => largest(scores, labels.len()),
             };
             let label = |class: usize| Label { class, label: labels[class].clone(), score: scores[class] };

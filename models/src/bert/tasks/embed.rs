@@ -1,6 +1,6 @@
 use grove_backend::Backend;
 
-use super::Reading;
+use super::BatchOptions;
 use crate::{bert::SentenceEncoder, error::Result};
 
 /// Vectors of texts.
@@ -9,14 +9,14 @@ use crate::{bert::SentenceEncoder, error::Result};
 /// A text is empty, the tokenizer is not the model's, or the model's results are not finite.
 pub fn embed<B: Backend>(
     encoder: &SentenceEncoder<B>,
-    reading: Reading<'_>,
+    reading: BatchOptions<'_>,
     texts: &[impl AsRef<str>],
 ) -> Result<Vec<Vec<f32>>> {
     let texts = reading.encode_all(texts, |reading, text| reading.encode(text.as_ref(), None))?;
     reading.in_batches(&texts, |texts| {
         let vectors = encoder.forward(&encoder.bert.batch(texts)?);
         let size = vectors.dims()[1];
-        let all = Reading::finite(encoder, vectors)?;
+        let all = BatchOptions::finite(encoder, vectors)?;
         Ok(all.chunks(size).map(<[f32]>::to_vec).collect())
     })
 }

@@ -2,7 +2,7 @@ use burn::tensor::{DType, activation::softmax};
 use grove_backend::Backend;
 use std::ops::Range;
 
-use super::Reading;
+use super::BatchOptions;
 use crate::rank::largest;
 use crate::{
     bert::{BertForTokenClassification, TextIds},
@@ -40,7 +40,7 @@ struct Word {
 /// The text is empty, the tokenizer is not the model's, or the model's results are not finite.
 pub fn entities<B: Backend>(
     model: &BertForTokenClassification<B>,
-    reading: Reading<'_>,
+    reading: BatchOptions<'_>,
     text: &str,
     stride: usize,
 ) -> Result<Vec<Entity>> {
@@ -53,7 +53,7 @@ pub fn entities<B: Backend>(
     let scores = reading.in_batches(&windows, |texts: &[TextIds]| {
         let logits = model.forward(&model.bert.batch(texts)?, None).cast(DType::F32); // [b, t, labels]
         let t = logits.dims()[1];
-        let all = Reading::finite(model, softmax(logits, 2))?;
+        let all = BatchOptions::finite(model, softmax(logits, 2))?;
         Ok(all.chunks(t * labels.len()).map(<[f32]>::to_vec).collect())
     })?;
     let mut words: Vec<Word> = vec![];

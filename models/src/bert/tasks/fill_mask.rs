@@ -1,7 +1,7 @@
 use burn::tensor::{DType, Int, Tensor, TensorData, activation::softmax};
 use grove_backend::Backend;
 
-use super::Reading;
+use super::BatchOptions;
 use crate::rank::largest;
 use crate::{
     bert::{BertForMaskedLm, TextIds},
@@ -33,12 +33,12 @@ pub struct Filled {
 ///
 /// # Errors
 /// As [`fill_mask`].
-pub fn check_masks(reading: Reading<'_>, texts: &[impl AsRef<str>]) -> Result<()> {
+pub fn check_masks(reading: BatchOptions<'_>, texts: &[impl AsRef<str>]) -> Result<()> {
     masked(reading, texts).map(drop)
 }
 
 /// The token of masked places, and the texts as the model reads them.
-fn masked(reading: Reading<'_>, texts: &[impl AsRef<str>]) -> Result<(u32, Vec<EncodedText>)> {
+fn masked(reading: BatchOptions<'_>, texts: &[impl AsRef<str>]) -> Result<(u32, Vec<EncodedText>)> {
     let tokenizer = reading.tokenizer;
     let mask = tokenizer.mask_token().ok_or_else(|| ModelError::Tokenizer {
         path: "the tokenizer".into(),
@@ -64,7 +64,7 @@ fn masked(reading: Reading<'_>, texts: &[impl AsRef<str>]) -> Result<(u32, Vec<E
 /// the tokenizer has no such token, or is not the model's; or the model's results are not finite.
 pub fn fill_mask<B: Backend>(
     model: &BertForMaskedLm<B>,
-    reading: Reading<'_>,
+    reading: BatchOptions<'_>,
     texts: &[impl AsRef<str>],
     k: usize,
 ) -> Result<Vec<Vec<Filled>>> {
@@ -83,7 +83,7 @@ pub fn fill_mask<B: Backend>(
         let count = rows.len();
         let rows = Tensor::<B, 1, Int>::from_data(TensorData::new(rows, [count]), &states.device());
         let logits = model.logits(states.reshape([b * t, n]).select(0, rows)); // [masked, vocab_size]
-        let all = Reading::finite(model, softmax(logits.cast(DType::F32), 1))?;
+        let all = BatchOptions::finite(model, softmax(logits.cast(DType::F32), 1))?;
         let mut filled = vec![vec![]; texts.len()];
         for ((i, position), scores) in places.into_iter().zip(all.chunks(model.bert.config.vocab_size)) {
             let candidate = |id: usize| Candidate {

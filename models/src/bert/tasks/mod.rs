@@ -26,7 +26,7 @@ use crate::{
 
 /// Options for reading texts.
 #[derive(Clone, Copy)]
-pub struct Reading<'a> {
+pub struct BatchOptions<'a> {
     /// The model's tokenizer.
     pub tokenizer: &'a Tokenizer,
     /// Maximum number of tokens of a sequence. Longer texts are truncated, or read in windows if the task's
@@ -38,7 +38,7 @@ pub struct Reading<'a> {
     pub progress: Option<&'a dyn Fn(usize)>,
 }
 
-impl<'a> Reading<'a> {
+impl<'a> BatchOptions<'a> {
     /// Batches of 32 texts, without a progress callback.
     pub fn new(tokenizer: &'a Tokenizer, max_len: usize) -> Self {
         Self { tokenizer, max_len, batch_size: 32, progress: None }

@@ -10,7 +10,7 @@ fn f16(block: &[u8], at: usize) -> f32 {
 }
 
 /// Returns weight `j` of a block, as ggml's `dequantize_row` of the format.
-fn weight(kind: Quantisation, block: &[u8], j: usize) -> f32 {
+fn weight(kind: Quantization, block: &[u8], j: usize) -> f32 {
     let nibble = |byte: u8, upper: bool| if upper { byte >> 4 } else { byte & 15 };
     // Formats with blocks of 32 weights.
     let simple = |start: usize| nibble(block[start + j % 16], j >= 16);
@@ -30,14 +30,14 @@ fn weight(kind: Quantisation, block: &[u8], j: usize) -> f32 {
     };
     let large = |start: usize| nibble(block[start + j / 64 * 32 + j % 32], j / 32 % 2 == 1);
     match kind {
-        Quantisation::Q4_0 => f16(block, 0) * (f32::from(simple(2)) - 8.0),
-        Quantisation::Q4_1 => f16(block, 0) * f32::from(simple(4)) + f16(block, 2),
-        Quantisation::Q5_0 => f16(block, 0) * (f32::from(simple(6) | fifth(2)) - 16.0),
-        Quantisation::Q5_1 => f16(block, 0) * f32::from(simple(8) | fifth(4)) + f16(block, 2),
-        Quantisation::Q8_0 => f16(block, 0) * f32::from(block[2 + j] as i8),
-        Quantisation::Q4K => with_minimum(large(16)),
-        Quantisation::Q5K => with_minimum(large(48) | (block[16 + j % 32] >> (j / 32) & 1) << 4),
-        Quantisation::Q6K => {
+        Quantization::Q4_0 => f16(block, 0) * (f32::from(simple(2)) - 8.0),
+        Quantization::Q4_1 => f16(block, 0) * f32::from(simple(4)) + f16(block, 2),
+        Quantization::Q5_0 => f16(block, 0) * (f32::from(simple(6) | fifth(2)) - 16.0),
+        Quantization::Q5_1 => f16(block, 0) * f32::from(simple(8) | fifth(4)) + f16(block, 2),
+        Quantization::Q8_0 => f16(block, 0) * f32::from(block[2 + j] as i8),
+        Quantization::Q4K => with_minimum(large(16)),
+        Quantization::Q5K => with_minimum(large(48) | (block[16 + j % 32] >> (j / 32) & 1) << 4),
+        Quantization::Q6K => {
             let (n, quarter, l) = (j / 128, j % 128 / 32, j % 32);
             let low = nibble(block[64 * n + 32 * (quarter % 2) + l], quarter >= 2);
             let high = block[128 + 32 * n + l] >> (2 * quarter) & 3;
@@ -49,13 +49,13 @@ fn weight(kind: Quantisation, block: &[u8], j: usize) -> f32 {
 
 /// Returns blocks of arbitrary bytes except for their factors, which have several magnitudes, with subnormal ones and
 /// 0.
-fn blocks(kind: Quantisation, count: usize) -> Vec<u8> {
+fn blocks(kind: Quantization, count: usize) -> Vec<u8> {
     let noise = |i: usize| ((i as u32).wrapping_mul(2_654_435_761) >> 13) as u8;
     let mut data: Vec<u8> = (0..count * kind.block_bytes()).map(noise).collect();
     let factors: &[usize] = match kind {
-        Quantisation::Q4_0 | Quantisation::Q5_0 | Quantisation::Q8_0 => &[0],
-        Quantisation::Q4_1 | Quantisation::Q5_1 | Quantisation::Q4K | Quantisation::Q5K => &[0, 2],
-        Quantisation::Q6K => &[208],
+        Quantization::Q4_0 | Quantization::Q5_0 | Quantization::Q8_0 => &[0],
+        Quantization::Q4_1 | Quantization::Q5_1 | Quantization::Q4K | Quantization::Q5K => &[0, 2],
+        Quantization::Q6K => &[208],
     };
     for (i, block) in data.chunks_exact_mut(kind.block_bytes()).enumerate() {
         for &at in factors {
@@ -66,7 +66,7 @@ fn blocks(kind: Quantisation, count: usize) -> Vec<u8> {
     data
 }
 
-fn weights(kind: Quantisation, data: &[u8]) -> Vec<f32> {
+fn weights(kind: Quantization, data: &[u8]) -> Vec<f32> {
     data.chunks_exact(kind.block_bytes())
         .flat_map(|block| (0..kind.block_len()).map(|j| weight(kind, block, j)))
         .collect()
@@ -74,36 +74,36 @@ fn weights(kind: Quantisation, data: &[u8]) -> Vec<f32> {
 
 #[test]
 fn names() {
-    for kind in Quantisation::ALL {
-        assert_eq!(Quantisation::from_name(kind.name()), Some(kind));
+    for kind in Quantization::ALL {
+        assert_eq!(Quantization::from_name(kind.name()), Some(kind));
         assert_eq!(kind.to_string(), kind.name());
     }
-    assert_eq!(Quantisation::from_name("Q2_K"), None);
+    assert_eq!(Quantization::from_name("Q2_K"), None);
 }
 
 #[test]
 fn weights_are_those_of_ggml() {
-    for kind in Quantisation::ALL {
+    for kind in Quantization::ALL {
         for count in [0, 1, 2, 3, 33, 2000] {
             let data = blocks(kind, count);
             let mut out = vec![f32::NAN; count * kind.block_len()];
-            dequantise(kind, &data, &mut out);
+            dequantize(kind, &data, &mut out);
             assert!(out == weights(kind, &data), "{kind}, {count} blocks");
         }
     }
 }
 
-fn check(kind: Quantisation, m: usize, n: usize, blocks_of_row: usize) {
+fn check(kind: Quantization, m: usize, n: usize, blocks_of_row: usize) {
     let k = blocks_of_row * kind.block_len();
     let data = blocks(kind, n * blocks_of_row);
     let wide = weights(kind, &data);
     let stride = k + 5;
     let a: Vec<f32> = (0..m * stride).map(|i| ((i * 7919) % 1013) as f32 / 500.0 - 1.0).collect();
     let bias: Vec<f32> = (0..n).map(|j| (j % 50) as f32).collect();
-    let b = QuantisedMatrix { data: &data, rows: n, columns: k, kind };
+    let b = QuantizedMatrix { data: &data, rows: n, columns: k, kind };
     for bias in [None, Some(&bias[..])] {
         let mut c = vec![f32::NAN; m * n];
-        matmul_quantised(Matrix { data: &a, rows: m, columns: k, stride, transposed: false }, b, bias, &mut c);
+        matmul_quantized(Matrix { data: &a, rows: m, columns: k, stride, transposed: false }, b, bias, &mut c);
         for (at, &found) in c.iter().enumerate() {
             let (i, j) = (at / n, at % n);
             let (mut expected, mut size) = (bias.map_or(0.0, |bias| f64::from(bias[j])), 0.0);
@@ -119,7 +119,7 @@ fn check(kind: Quantisation, m: usize, n: usize, blocks_of_row: usize) {
 
 #[test]
 fn products_of_few_rows_and_of_many() {
-    for kind in Quantisation::ALL {
+    for kind in Quantization::ALL {
         for (m, n) in [(0, 3), (1, 0), (1, 1), (1, 2), (1, 301), (2, 17), (3, 5), (4, 70), (5, 33), (9, 40), (100, 19)]
         {
             for blocks_of_row in [0, 1, 3, 6] {
@@ -134,10 +134,10 @@ fn products_of_few_rows_and_of_many() {
 
 #[test]
 fn old_cpus() {
-    for kind in Quantisation::ALL {
+    for kind in Quantization::ALL {
         let (n, k) = (19, 3 * kind.block_len());
         let data = blocks(kind, n * 3);
-        let (wide, b) = (weights(kind, &data), QuantisedMatrix { data: &data, rows: n, columns: k, kind });
+        let (wide, b) = (weights(kind, &data), QuantizedMatrix { data: &data, rows: n, columns: k, kind });
         let a: Vec<f32> = (0..k).map(|i| ((i * 7919) % 1013) as f32 / 500.0 - 1.0).collect();
         let (mut c, mut panel) = (vec![0.0; n - 2], vec![[f32::NAN; WIDTH]; k]);
         direct::plain_dots(b, 2, &a, &mut c);
@@ -153,15 +153,15 @@ fn old_cpus() {
 
 #[test]
 fn nan_stays() {
-    for kind in Quantisation::ALL {
+    for kind in Quantization::ALL {
         let k = kind.block_len();
         let data = blocks(kind, 3);
         for m in [1, 9] {
             let mut a = vec![1.0; m * k];
             a[k - 3] = f32::NAN;
             let mut c = vec![0.0; m * 3];
-            let b = QuantisedMatrix { data: &data, rows: 3, columns: k, kind };
-            matmul_quantised(Matrix::new(&a, m, k), b, None, &mut c);
+            let b = QuantizedMatrix { data: &data, rows: 3, columns: k, kind };
+            matmul_quantized(Matrix::new(&a, m, k), b, None, &mut c);
             assert!(c[..3].iter().all(|c| c.is_nan()) && c[3..].iter().all(|c| c.is_finite()));
         }
     }
@@ -170,15 +170,15 @@ fn nan_stays() {
 #[test]
 fn threads_do_not_matter() {
     let (n, k) = (1000, 512);
-    for kind in [Quantisation::Q4_1, Quantisation::Q6K] {
+    for kind in [Quantization::Q4_1, Quantization::Q6K] {
         let data = blocks(kind, n * k / kind.block_len());
         let a: Vec<f32> = (0..10 * k).map(|i| ((i * 7919) % 1013) as f32 / 500.0 - 1.0).collect();
         for m in [1, 10] {
             let run = |threads: usize| {
                 let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
                 let mut c = vec![0.0; m * n];
-                let b = QuantisedMatrix { data: &data, rows: n, columns: k, kind };
-                pool.install(|| matmul_quantised(Matrix::new(&a[..m * k], m, k), b, None, &mut c));
+                let b = QuantizedMatrix { data: &data, rows: n, columns: k, kind };
+                pool.install(|| matmul_quantized(Matrix::new(&a[..m * k], m, k), b, None, &mut c));
                 c
             };
             assert_eq!(run(1), run(3));

@@ -3,7 +3,7 @@
 use std::hint::black_box;
 
 use super::{
-    QuantisedMatrix,
+    QuantizedMatrix,
     for_kind::for_kind,
     format::{CHUNK, Factors, Format, LANES, Lanes, Place, STRIP},
     unpack::{unpack, weight},
@@ -13,7 +13,7 @@ use crate::{
     matmul::{self, CONVERTED_DEPTH, Layout, Source, WIDTH},
 };
 
-impl Source for QuantisedMatrix<'_> {
+impl Source for QuantizedMatrix<'_> {
     fn pack(&self, row: usize, column: usize, panel: &mut [[f32; WIDTH]]) {
         pack(self, row, column, panel);
     }
@@ -22,7 +22,7 @@ impl Source for QuantisedMatrix<'_> {
 vectorized! {
     /// Packs the weights from `row` on of the rows of `b` from `column` on into a panel. A row of blocks becomes a
     /// column.
-    fn pack<FUSED>(b: &QuantisedMatrix<'_>, row: usize, column: usize, panel: &mut [[f32; WIDTH]]) {
+    fn pack<FUSED>(b: &QuantizedMatrix<'_>, row: usize, column: usize, panel: &mut [[f32; WIDTH]]) {
         if FUSED {
             for_kind!(b.kind, pack_for[](b, row, column, panel));
         } else {
@@ -32,7 +32,7 @@ vectorized! {
 }
 
 /// As [`pack`], for CPUs without FMA, for which compiling the formats is not worthwhile.
-pub(super) fn plain_pack(b: &QuantisedMatrix<'_>, row: usize, column: usize, panel: &mut [[f32; WIDTH]]) {
+pub(super) fn plain_pack(b: &QuantizedMatrix<'_>, row: usize, column: usize, panel: &mut [[f32; WIDTH]]) {
     let (depth, width) = (panel.len(), WIDTH.min(b.rows - column));
     let mut weights = vec![0.0; width * depth];
     for (j, weights) in weights.chunks_exact_mut(depth).enumerate() {
@@ -42,7 +42,7 @@ pub(super) fn plain_pack(b: &QuantisedMatrix<'_>, row: usize, column: usize, pan
 }
 
 #[inline(always)]
-fn pack_for<F: Format>(b: &QuantisedMatrix<'_>, row: usize, column: usize, panel: &mut [[f32; WIDTH]]) {
+fn pack_for<F: Format>(b: &QuantizedMatrix<'_>, row: usize, column: usize, panel: &mut [[f32; WIDTH]]) {
     const { assert!(CONVERTED_DEPTH.is_multiple_of(256) && CONVERTED_DEPTH <= CHUNK, "whole blocks") };
     let mut table =
         Table { scales: [[0.0; LANES]; CONVERTED_DEPTH / 16], offsets: [[0.0; LANES]; CONVERTED_DEPTH / 32] };

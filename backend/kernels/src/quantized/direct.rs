@@ -1,4 +1,4 @@
-//! Products of few rows with quantised matrices (gemv). The speed is that of reading the blocks, which are multiplied
+//! Products of few rows with quantized matrices (gemv). The speed is that of reading the blocks, which are multiplied
 //! without unpacking.
 //!
 //! A byte of each lane becomes a float by masking the other bytes and converting the lane. The result is 2^8, 2^16 or
@@ -7,7 +7,7 @@
 //! left-hand row, multiplied by a scale.
 
 use super::{
-    QuantisedMatrix,
+    QuantizedMatrix,
     for_kind::for_kind,
     format::{CHUNK, Format, STRIP},
     row::Row,
@@ -24,7 +24,7 @@ use crate::{
 const TASK: usize = 1 << 16;
 
 /// Computes `c = a b^T + bias` for few rows.
-pub(super) fn product(a: Matrix<'_>, b: QuantisedMatrix<'_>, bias: Option<&[f32]>, c: &mut [f32]) {
+pub(super) fn product(a: Matrix<'_>, b: QuantizedMatrix<'_>, bias: Option<&[f32]>, c: &mut [f32]) {
     let mut rows = Vec::with_capacity(a.rows);
     for i in 0..a.rows {
         rows.push(Row::new(&a.data[i * a.stride..][..a.columns], b));
@@ -43,7 +43,7 @@ pub(super) fn product(a: Matrix<'_>, b: QuantisedMatrix<'_>, bias: Option<&[f32]
 
 vectorized! {
     /// Computes the dot products of a row with the rows of `b` from `first` on.
-    fn dots<FUSED>(b: QuantisedMatrix<'_>, first: usize, row: &Row<'_>, c: &mut [f32]) {
+    fn dots<FUSED>(b: QuantizedMatrix<'_>, first: usize, row: &Row<'_>, c: &mut [f32]) {
         if FUSED {
             for_kind!(b.kind, dots_for[FUSED](b, first, row, c));
         } else {
@@ -53,7 +53,7 @@ vectorized! {
 }
 
 /// As [`dots`], for CPUs without FMA, for which compiling the formats is not worthwhile.
-pub(super) fn plain_dots(b: QuantisedMatrix<'_>, first: usize, x: &[f32], c: &mut [f32]) {
+pub(super) fn plain_dots(b: QuantizedMatrix<'_>, first: usize, x: &[f32], c: &mut [f32]) {
     let mut weights = vec![0.0; x.len()];
     for (j, c) in c.iter_mut().enumerate() {
         unpack(b.kind, b.part(first + j, 0, b.columns), &mut weights);
@@ -62,7 +62,7 @@ pub(super) fn plain_dots(b: QuantisedMatrix<'_>, first: usize, x: &[f32], c: &mu
 }
 
 #[inline(always)]
-fn dots_for<F: Format, const FUSED: bool>(b: QuantisedMatrix<'_>, first: usize, row: &Row<'_>, c: &mut [f32]) {
+fn dots_for<F: Format, const FUSED: bool>(b: QuantizedMatrix<'_>, first: usize, row: &Row<'_>, c: &mut [f32]) {
     let (depth, unit) = (b.columns, F::STRIPS * STRIP);
     let bytes = |weights: usize| weights * size_of::<F::Unit>() / unit;
     // Short rows are processed together as one that repeats the left-hand row, unless there are half units between

@@ -1,19 +1,19 @@
-//! Dequantisation.
+//! Dequantization.
 
 use rayon::prelude::*;
 
 use super::{
-    Quantisation,
+    Quantization,
     for_kind::for_kind,
     format::{CHUNK, Codes, Factors, Format, STRIP, codes, parts},
 };
 use crate::dispatch::{TASK, vectorized};
 
-/// Dequantises blocks, with the roundings of GGML's own functions.
+/// Dequantizes blocks, with the roundings of GGML's own functions.
 ///
 /// # Panics
 /// If `blocks` is not the blocks of `out.len()` weights.
-pub fn dequantise(kind: Quantisation, blocks: &[u8], out: &mut [f32]) {
+pub fn dequantize(kind: Quantization, blocks: &[u8], out: &mut [f32]) {
     let whole = out.len().is_multiple_of(kind.block_len()) && blocks.len() == kind.bytes(out.len());
     assert!(whole, "{} bytes of {kind} for {} weights", blocks.len(), out.len());
     if out.len() <= TASK {
@@ -26,8 +26,8 @@ pub fn dequantise(kind: Quantisation, blocks: &[u8], out: &mut [f32]) {
 }
 
 vectorized! {
-    /// As [`dequantise`], on this thread.
-    fn unpack<_FUSED>(kind: Quantisation, blocks: &[u8], out: &mut [f32]) {
+    /// As [`dequantize`], on this thread.
+    fn unpack<_FUSED>(kind: Quantization, blocks: &[u8], out: &mut [f32]) {
         for_kind!(kind, unpack_for[](blocks, out));
     }
 }

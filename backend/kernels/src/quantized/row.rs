@@ -1,7 +1,7 @@
 //! The left-hand row of a product, laid out in the order of a format's codes.
 
 use super::{
-    QuantisedMatrix,
+    QuantizedMatrix,
     for_kind::for_kind,
     format::{Format, Lanes, Place, STRIP, parts},
 };
@@ -29,7 +29,7 @@ pub(super) struct Strip {
 
 impl<'a> Row<'a> {
     /// Lays out a row for products with a matrix of as many columns.
-    pub fn new(numbers: &'a [f32], b: QuantisedMatrix<'_>) -> Self {
+    pub fn new(numbers: &'a [f32], b: QuantizedMatrix<'_>) -> Self {
         let mut row = Self { numbers, strips: Vec::new(), sums: Vec::new() };
         lay_out(b, &mut row);
         row
@@ -37,7 +37,7 @@ impl<'a> Row<'a> {
 }
 
 vectorized! {
-    fn lay_out<FUSED>(b: QuantisedMatrix<'_>, row: &mut Row<'_>) {
+    fn lay_out<FUSED>(b: QuantizedMatrix<'_>, row: &mut Row<'_>) {
         if FUSED {
             for_kind!(b.kind, lay_out_for[](row));
         }

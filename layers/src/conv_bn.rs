@@ -7,14 +7,14 @@ use crate::{BatchNorm, Conv2d};
 /// A convolution without a bias, followed by batch normalisation. Inference is one fused pass on backends with a
 /// kernel for it.
 #[derive(Tree, Clone, Debug)]
-pub struct ConvNorm<B: Backend> {
+pub struct ConvBn<B: Backend> {
     /// The convolution.
     pub conv: Conv2d<B>,
     /// The normalisation.
     pub norm: BatchNorm<B>,
 }
 
-impl<B: Backend> ConvNorm<B> {
+impl<B: Backend> ConvBn<B> {
     /// See [`Conv2d::kaiming`] and [`BatchNorm::new`].
     pub fn new(inputs: usize, outputs: usize, kernel: [usize; 2], options: Conv2dOptions, init: &Init<B>) -> Self {
         let conv = Conv2d::kaiming(inputs, outputs, kernel, options, &init.named("conv"));

@@ -1,7 +1,7 @@
-//! Quantised tensors that a model holds without decoding: rows of bytes.
+//! Quantized tensors that a model holds without decoding: rows of bytes.
 //!
 //! Names and shapes are compared in values for these leaves too, so that one rule serves a model of floats and a
-//! model of quantised blocks. The steps of a rule must keep rows whole: a block cannot be divided or transposed.
+//! model of quantized blocks. The steps of a rule must keep rows whole: a block cannot be divided or transposed.
 
 use burn::tensor::DType;
 
@@ -11,9 +11,9 @@ use crate::names::Rule;
 use crate::placement::Slot;
 use crate::step::Step;
 
-/// The block type that a leaf takes without decoding; `None` unless the leaf has type u8 and the tensor is quantised.
+/// The block type that a leaf takes without decoding; `None` unless the leaf has type u8 and the tensor is quantized.
 pub(crate) fn kind(slot: &Slot, info: &TensorInfo) -> Option<BlockType> {
-    info.quantised.filter(|_| slot.dtype == DType::U8)
+    info.quantized.filter(|_| slot.dtype == DType::U8)
 }
 
 /// A leaf's shape, counted in values of its tensor; `None` if its rows are not a whole number of blocks.
@@ -33,11 +33,11 @@ pub(crate) fn shape_for(slot: &Slot, info: &TensorInfo) -> Vec<usize> {
 ///
 /// `None` if the rule does not keep rows whole, or the tensors differ in block type.
 pub(crate) fn steps(rule: &Rule, infos: &[TensorInfo], shape: &[usize]) -> Option<Vec<Step>> {
-    let kind = infos.first()?.quantised?;
+    let kind = infos.first()?.quantized?;
     let bytes = kind.row_bytes(*shape.last()?)?;
     // A split is applied before the steps, a merge after them.
     let divides_rows = rule.paths.len() > 1 && rule.axis + 1 >= shape.len();
-    if divides_rows || infos.iter().any(|info| info.quantised != Some(kind)) {
+    if divides_rows || infos.iter().any(|info| info.quantized != Some(kind)) {
         return None;
     }
     let mut shape = shape.to_vec();
@@ -56,8 +56,8 @@ mod tests {
     use crate::entry::StoredDtype;
     use crate::names::NameMap;
 
-    fn info(quantised: Option<BlockType>) -> TensorInfo {
-        TensorInfo { shape: vec![8, 64], dtype: StoredDtype::F32, quantised, file: "x.gguf".into() }
+    fn info(quantized: Option<BlockType>) -> TensorInfo {
+        TensorInfo { shape: vec![8, 64], dtype: StoredDtype::F32, quantized, file: "x.gguf".into() }
     }
 
     fn steps_of(names: NameMap, infos: &[TensorInfo]) -> Option<Vec<Step>> {

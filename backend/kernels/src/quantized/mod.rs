@@ -1,6 +1,6 @@
-//! Products with quantised matrices: codes of a few bits in blocks that share a scale, in GGML's formats.
+//! Products with quantized matrices: codes of a few bits in blocks that share a scale, in GGML's formats.
 //!
-//! The arithmetic is f32. The results are those of a product with the dequantised matrix, which is never in memory as a
+//! The arithmetic is f32. The results are those of a product with the dequantized matrix, which is never in memory as a
 //! whole.
 
 mod direct;
@@ -16,14 +16,14 @@ mod tests;
 mod unpack;
 
 use crate::matmul::{Matrix, matmul_converted};
-pub use unpack::dequantise;
+pub use unpack::dequantize;
 
 /// GGML's block formats. The name gives the bits of a weight; `K` formats have two levels of scales.
 ///
 /// The layouts are those of `ggml-common.h` in <https://github.com/ggml-org/ggml>.
 #[allow(non_camel_case_types)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Quantisation {
+pub enum Quantization {
     /// 32 weights in 18 bytes: a scale.
     Q4_0,
     /// 32 weights in 20 bytes: a scale and a minimum.
@@ -42,7 +42,7 @@ pub enum Quantisation {
     Q6K,
 }
 
-impl Quantisation {
+impl Quantization {
     /// All formats.
     pub const ALL: [Self; 8] =
         [Self::Q4_0, Self::Q4_1, Self::Q5_0, Self::Q5_1, Self::Q8_0, Self::Q4K, Self::Q5K, Self::Q6K];
@@ -94,15 +94,15 @@ impl Quantisation {
     }
 }
 
-impl std::fmt::Display for Quantisation {
+impl std::fmt::Display for Quantization {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.pad(self.name())
     }
 }
 
-/// A quantised matrix: contiguous rows of whole blocks.
+/// A quantized matrix: contiguous rows of whole blocks.
 #[derive(Clone, Copy)]
-pub struct QuantisedMatrix<'a> {
+pub struct QuantizedMatrix<'a> {
     /// The blocks.
     pub data: &'a [u8],
     /// Rows of the matrix: the outputs of a layer.
@@ -110,10 +110,10 @@ pub struct QuantisedMatrix<'a> {
     /// Columns of the matrix, a multiple of the length of a block: the inputs of a layer.
     pub columns: usize,
     /// Format of the blocks.
-    pub kind: Quantisation,
+    pub kind: Quantization,
 }
 
-impl<'a> QuantisedMatrix<'a> {
+impl<'a> QuantizedMatrix<'a> {
     /// Returns some weights of a row, which must be whole blocks.
     fn part(&self, row: usize, column: usize, columns: usize) -> &'a [u8] {
         let start = self.kind.bytes(row * self.columns + column);
@@ -129,9 +129,9 @@ const FEW: usize = 4;
 ///
 /// # Panics
 /// If the sizes do not fit each other, or `a` is transposed.
-pub fn matmul_quantised(a: Matrix<'_>, b: QuantisedMatrix<'_>, bias: Option<&[f32]>, c: &mut [f32]) {
+pub fn matmul_quantized(a: Matrix<'_>, b: QuantizedMatrix<'_>, bias: Option<&[f32]>, c: &mut [f32]) {
     a.check();
-    let QuantisedMatrix { rows: columns, columns: depth, kind, .. } = b;
+    let QuantizedMatrix { rows: columns, columns: depth, kind, .. } = b;
     assert!(depth.is_multiple_of(kind.block_len()), "{depth} columns are no blocks of {kind}");
     assert!(b.data.len() == kind.bytes(columns * depth), "{} bytes for {columns} x {depth} of {kind}", b.data.len());
     assert!(!a.transposed && a.columns == depth && c.len() == a.rows * columns, "{} x {}", a.rows, a.columns);
