@@ -1,4 +1,4 @@
-//! Fine-tunes a classifier of pictures: `cargo run --example finetune_vision -- --model DIR --data pictures --output run`.
+//! Fine-tunes a classifier of images: `cargo run --example finetune_vision -- --model DIR --data images --output run`.
 
 use clap::Parser;
 use grove::{prelude::*, train::Ended};

@@ -1,4 +1,4 @@
-//! A ResNet tells what is on pictures: `cargo run --example resnet -- --model microsoft/resnet-50 --image cat.jpg`.
+//! A ResNet tells what is on images: `cargo run --example resnet -- --model microsoft/resnet-50 --image cat.jpg`.
 
 use clap::Parser;
 use grove::prelude::*;
@@ -8,9 +8,9 @@ use grove_cli::{
 };
 use std::process::ExitCode;
 
-/// Tells what is on pictures with a ResNet, wide ResNet or ResNeXt of torchvision, timm or transformers.
+/// Tells what is on images with a ResNet, wide ResNet or ResNeXt of torchvision, timm or transformers.
 ///
-/// Pictures are JPEG, PNG, WebP, GIF, BMP or TIFF. Without arguments a small network that ships with grove, trained on
+/// Images are JPEG, PNG, WebP, GIF, BMP or TIFF. Without arguments a small network that ships with grove, trained on
 /// handwritten digits, reads one.
 #[derive(Parser, Debug)]
 #[command(name = "resnet", version)]
@@ -40,6 +40,6 @@ impl Program for Run<'_> {
 
     fn run<B: Backend>(self, device: B::Device) -> Result<(), Exit> {
         let published = Published::open(self.0.model.as_deref(), "mnist-resnet")?;
-        classify::<B, ResNet<B>>(&self.0.classify, &published, "pictures/digit.png", &device, |_, _, _| Ok(()))
+        classify::<B, ResNet<B>>(&self.0.classify, &published, "images/digit.png", &device, |_, _, _| Ok(()))
     }
 }

@@ -1,4 +1,4 @@
-//! Trains a classifier of pictures from scratch: `cargo run --example train_vision -- --arch vit --data pictures --output run`.
+//! Trains a classifier of images from scratch: `cargo run --example train_vision -- --arch vit --data images --output run`.
 
 use clap::Parser;
 use grove::{prelude::*, train::Ended};

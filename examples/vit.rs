@@ -1,4 +1,4 @@
-//! A ViT tells what is on pictures, and where it looked: `cargo run --example vit -- --image cat.jpg --attention seen.png`.
+//! A ViT tells what is on images, and where it looked: `cargo run --example vit -- --image cat.jpg --attention seen.png`.
 
 use clap::Parser;
 use grove::prelude::*;
@@ -8,9 +8,9 @@ use grove_cli::{
 };
 use std::{path::PathBuf, process::ExitCode};
 
-/// Tells what is on pictures with a ViT or a DINOv2 classifier of transformers, timm or torchvision.
+/// Tells what is on images with a ViT or a DINOv2 classifier of transformers, timm or torchvision.
 ///
-/// Pictures are JPEG, PNG, WebP, GIF, BMP or TIFF. Without arguments a small model that ships with grove, trained on
+/// Images are JPEG, PNG, WebP, GIF, BMP or TIFF. Without arguments a small model that ships with grove, trained on
 /// handwritten digits, reads one.
 #[derive(Parser, Debug)]
 #[command(name = "vit", version)]
@@ -20,7 +20,7 @@ struct Options {
     #[arg(long)]
     model: Option<String>,
 
-    /// Draw over the picture where the model looked (attention rollout), as PNG; for one picture
+    /// Draw over the image where the model looked (attention rollout), as PNG; for one image
     #[arg(long, value_name = "FILE")]
     attention: Option<PathBuf>,
 
@@ -28,8 +28,8 @@ struct Options {
     classify: ClassifyArgs,
 }
 
-/// The picture that ships with grove.
-const PICTURE: &str = "pictures/digit.png";
+/// The image that ships with grove.
+const IMAGE: &str = "images/digit.png";
 
 fn main() -> ExitCode {
     let options = Options::parse();
@@ -37,10 +37,10 @@ fn main() -> ExitCode {
         options.classify.check()?;
         let several = options.classify.image.len() > 1 || options.classify.image.iter().any(|path| path.is_dir());
         if options.attention.is_some() && several {
-            return Err(Exit::Usage("--attention draws over one picture: give one --image".into()));
+            return Err(Exit::Usage("--attention draws over one image: give one --image".into()));
         }
         if let Some(file) = &options.attention {
-            attention::check(file, &options.classify.paths(PICTURE))?;
+            attention::check(file, &options.classify.paths(IMAGE))?;
         }
         options.classify.device.spec()?.run(Run(&options))?
     })
@@ -55,8 +55,8 @@ impl Program for Run<'_> {
     fn run<B: Backend>(self, device: B::Device) -> Result<(), Exit> {
         let Options { model, attention, classify: options } = self.0;
         let published = Published::open(model.as_deref(), "mnist-vit")?;
-        classify::<B, Vit<B>>(options, &published, PICTURE, &device, |model, preprocessor, picture| match attention {
-            Some(file) => attention::draw(model, preprocessor, picture, file, &device),
+        classify::<B, Vit<B>>(options, &published, IMAGE, &device, |model, preprocessor, image| match attention {
+            Some(file) => attention::draw(model, preprocessor, image, file, &device),
             None => Ok(()),
         })
     }

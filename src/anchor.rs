@@ -119,9 +119,9 @@ impl Program for UseBert<'_> {
 }
 
 /// Uses of an image model in a program.
-struct UsePictures<'a, F>(&'a Path, F);
+struct UseImages<'a, F>(&'a Path, F);
 
-/// A model of pictures on any backend.
+/// A model of images on any backend.
 trait Family: Send {
     type Model<B: Backend>: ImageClassifier<B, On<Autodiff<B>> = Self::Model<Autodiff<B>>>;
 }
@@ -138,7 +138,7 @@ impl Family for Vits {
     type Model<B: Backend> = Vit<B>;
 }
 
-impl<F: Family> Program for UsePictures<'_, F> {
+impl<F: Family> Program for UseImages<'_, F> {
     type Output = grove_models::Result<String>;
 
     fn run<B: Backend>(self, device: B::Device) -> Self::Output {
@@ -162,8 +162,8 @@ pub fn anchors(device: DeviceSpec, model: &Path) -> Result<grove_models::Result<
     let gpt2 = device.run(UseDecoder(model, Gpt2s))?;
     let rnn = device.run(UseRnn(model))?;
     let bert = device.run(UseBert(model))?;
-    let resnet = device.run(UsePictures(model, ResNets))?;
-    let vit = device.run(UsePictures(model, Vits))?;
+    let resnet = device.run(UseImages(model, ResNets))?;
+    let vit = device.run(UseImages(model, Vits))?;
     let llama = device.run(UseDecoder(model, Llamas))?;
     let gpt_neo = device.run(UseDecoder(model, GptNeos))?;
     Ok(gpt2.and_then(|gpt2| Ok(gpt2 + &rnn? + &bert? + &resnet? + &vit? + &llama? + &gpt_neo?)))

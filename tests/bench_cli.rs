@@ -23,7 +23,7 @@ fn every_row_is_listed_with_what_it_costs() {
 }
 
 #[test]
-fn a_run_leaves_figures_tables_and_a_picture() {
+fn a_run_leaves_figures_tables_and_an_image() {
     let place = Place::new();
     let output = place.named("out");
     let only = ["--smoke", "--json", "--only", "gemm 128,packed,train vit,start", "--output", &output];
@@ -42,8 +42,8 @@ fn a_run_leaves_figures_tables_and_a_picture() {
     }
     let table = fs::read_to_string(place.path("out/results.md")).expect("a table");
     assert!(rows.iter().all(|row| table.contains(row["name"].as_str().expect("a name"))), "{table}");
-    let picture = fs::read_to_string(place.path("out/results.svg")).expect("a picture");
-    assert!(picture.starts_with("<svg") && picture.trim_end().ends_with("</svg>"));
+    let image = fs::read_to_string(place.path("out/results.svg")).expect("an image");
+    assert!(image.starts_with("<svg") && image.trim_end().ends_with("</svg>"));
 }
 
 /// A stand-in for Python, of which only what is asked of every peer is known.

@@ -114,8 +114,8 @@ fn a_classifier_is_tuned_in_every_way_and_used() {
     assert!(made["accuracy"].as_f64() > Some(0.9), "the words tell the label: {made}");
     assert_eq!(made["evaluation"]["texts"], 30, "a quarter of each class");
     assert!(made["evaluation"]["classes"]["fruit"]["predicted"]["animal"].is_u64(), "{made}");
-    let picture = fs::read_to_string(place.path("all/confusion.svg")).expect("a picture");
-    assert!(picture.contains("animal") && picture.contains("fruit"));
+    let image = fs::read_to_string(place.path("all/confusion.svg")).expect("an image");
+    assert!(image.contains("animal") && image.contains("fruit"));
     let config = json_file(place.path("all/model/config.json"));
     assert_eq!((&config["id2label"]["0"], &config["label2id"]["fruit"]), (&"animal".into(), &1.into()));
     assert_eq!(config["architectures"][0], "BertForSequenceClassification");

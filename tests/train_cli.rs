@@ -450,11 +450,11 @@ fn texts_that_cannot_be_trained_on() {
     refused("./nowhere.txt", &["./nowhere.txt"]);
     refused(&place.write("empty.txt", b""), &["empty.txt", "is empty"]);
     refused(&place.write("latin.txt", b"Gr\xfc\xdfe"), &["latin.txt", "byte 2", "not UTF-8", "iconv"]);
-    refused(&place.write("picture.txt", b"\x89PNG\r\n\x1a\n\0\0"), &["picture.txt", "no text"]);
+    refused(&place.write("image.txt", b"\x89PNG\r\n\x1a\n\0\0"), &["image.txt", "no text"]);
     refused(&place.write("short.txt", b"Too short."), &["context of 16", "longer text or a shorter context"]);
-    fs::create_dir(place.path("pictures")).expect("a directory");
-    place.write("pictures/tree.jpg", b"a tree");
-    refused(text(&place.path("pictures")), &["pictures", "no .txt files"]);
+    fs::create_dir(place.path("images")).expect("a directory");
+    place.write("images/tree.jpg", b"a tree");
+    refused(text(&place.path("images")), &["images", "no .txt files"]);
     let book = place.path("book.txt");
     let all = ["--data", text(&book), "--output", text(&run)];
     let large = [&TINY[..10], &["--batch-size", "100000"]].concat();

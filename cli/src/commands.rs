@@ -27,7 +27,7 @@ use crate::{
 };
 
 /// Image that is classified where none is given.
-const IMAGE: &str = "pictures/digit.png";
+const IMAGE: &str = "images/digit.png";
 
 /// Runs, trains and evaluates neural networks: GPT-2, GPT-Neo, LLaMA, BERT, ResNet, ViT, recurrent networks.
 #[derive(Parser, Debug)]

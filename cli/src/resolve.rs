@@ -1,6 +1,6 @@
 //! Models and data: those that options name, and those that ship with grove.
 
-use grove::weights::{HubOptions, Source, FilePatterns};
+use grove::weights::{FilePatterns, HubOptions, Source};
 use std::path::PathBuf;
 
 use crate::{Exit, failure};

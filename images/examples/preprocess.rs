@@ -65,7 +65,7 @@ fn run(args: &Args) -> Result<(), Box<dyn Error>> {
     }
     if !args.json && !args.images.is_empty() {
         println!(
-            "{:>11} {:>13} {:>8} {:>8} {:>8} {:>8}  picture",
+            "{:>11} {:>13} {:>8} {:>8} {:>8} {:>8}  image",
             "pixels", "tensor", "mean", "std", "decode", "prepare"
         );
     }
@@ -80,7 +80,7 @@ fn run(args: &Args) -> Result<(), Box<dyn Error>> {
         }
     }
     if args.json {
-        println!("{}", json!({"config": args.config, "pictures": reports}));
+        println!("{}", json!({"config": args.config, "images": reports}));
     }
     Ok(())
 }
@@ -88,9 +88,9 @@ fn run(args: &Args) -> Result<(), Box<dyn Error>> {
 /// Prepares one image, and reports the result and the time taken.
 fn prepare(preprocessor: &Preprocessor, file: &Path, output: Option<&Path>) -> Result<Value, Box<dyn Error>> {
     let start = Instant::now();
-    let picture = open(file, &Limits::default())?;
+    let image = open(file, &Limits::default())?;
     let decoded = start.elapsed();
-    let view = preprocessor.prepare(&picture)?;
+    let view = preprocessor.prepare(&image)?;
     let tensor = preprocessor.normalise(&view)?;
     let prepared = start.elapsed() - decoded;
     if let Some(dir) = output {
@@ -105,7 +105,7 @@ fn prepare(preprocessor: &Preprocessor, file: &Path, output: Option<&Path>) -> R
     let variance = tensor.iter().map(|&v| (f64::from(v) - mean).powi(2)).sum::<f64>() / count;
     Ok(json!({
         "file": file.display().to_string(),
-        "size": [picture.height(), picture.width()],
+        "size": [image.height(), image.width()],
         "shape": [preprocessor.channels(), view.height(), view.width()],
         "mean": mean,
         "std": variance.sqrt(),

@@ -95,16 +95,16 @@ pub fn decode(bytes: &[u8], name: &Path, limits: &Limits) -> Result<RgbImage> {
         return Err(too_large(format!("{width}×{height} pixels: no side may have more than {most}")));
     }
     if format == ImageFormat::Jpeg && !jpeg::is_complete(bytes) {
-        return Err(damaged("it ends before the picture does (truncated)"));
+        return Err(damaged("it ends before the image does (truncated)"));
     }
     // A malformed EXIF block does not affect the pixels; Pillow ignores it too.
     let exif = format != ImageFormat::WebP || chunks_fit(bytes);
     let orientation = exif.then(|| decoder.orientation().ok()).flatten();
-    let mut picture = DynamicImage::from_decoder(decoder).map_err(|e| codec(e, name, limits.max_pixels))?;
+    let mut image = DynamicImage::from_decoder(decoder).map_err(|e| codec(e, name, limits.max_pixels))?;
     if let Some(orientation) = orientation {
-        picture.apply_orientation(orientation);
+        image.apply_orientation(orientation);
     }
-    Ok(to_rgb(picture))
+    Ok(to_rgb(image))
 }
 
 /// Returns true if all chunks of a WebP file end within it. Otherwise the codec would allocate as much memory as a
@@ -123,12 +123,12 @@ fn chunks_fit(bytes: &[u8]) -> bool {
 }
 
 /// Converts an image of any pixel type to RGB.
-fn to_rgb(picture: DynamicImage) -> RgbImage {
+fn to_rgb(image: DynamicImage) -> RgbImage {
     // `to_rgb8` rounds 16 bits to 8, whereas Pillow truncates them.
     let high = |value: u16| (value >> 8) as u8;
     let rgb = |width, height, pixels: Vec<u8>| RgbImage::from_raw(width, height, pixels);
-    let (width, height) = (picture.width(), picture.height());
-    let converted = match &picture {
+    let (width, height) = (image.width(), image.height());
+    let converted = match &image {
         DynamicImage::ImageLuma16(p) => rgb(width, height, p.pixels().flat_map(|p| [high(p.0[0]); 3]).collect()),
         DynamicImage::ImageLumaA16(p) => rgb(width, height, p.pixels().flat_map(|p| [high(p.0[0]); 3]).collect()),
         DynamicImage::ImageRgb16(p) => rgb(width, height, p.pixels().flat_map(|p| p.0.map(high)).collect()),
@@ -137,7 +137,7 @@ fn to_rgb(picture: DynamicImage) -> RgbImage {
         }
         _ => None,
     };
-    converted.unwrap_or_else(|| picture.into_rgb8())
+    converted.unwrap_or_else(|| image.into_rgb8())
 }
 
 /// Converts a codec's error to this crate's.
@@ -159,7 +159,7 @@ fn codec(error: CodecError, name: &Path, most_pixels: u64) -> ImageError {
             ImageError::TooLarge { file, reason }
         }
         CodecError::IoError(e) if e.kind() == std::io::ErrorKind::UnexpectedEof => {
-            ImageError::Damaged { file, reason: "it ends before the picture does (truncated)".into() }
+            ImageError::Damaged { file, reason: "it ends before the image does (truncated)".into() }
         }
         other => ImageError::Damaged { file, reason: other.to_string() },
     }
@@ -177,8 +177,8 @@ fn unknown(bytes: &[u8], name: &Path) -> ImageError {
     };
     let found = match () {
         () if bytes.is_empty() => "the file is empty",
-        () if matches!(brand, b"avif" | b"avis") => return unsupported("an AVIF picture"),
-        () if matches!(brand, b"heic" | b"heix" | b"hevc" | b"mif1" | b"msf1") => return unsupported("a HEIC picture"),
+        () if matches!(brand, b"avif" | b"avis") => return unsupported("an AVIF image"),
+        () if matches!(brand, b"heic" | b"heix" | b"hevc" | b"mif1" | b"msf1") => return unsupported("a HEIC image"),
         () if start.starts_with(b"\xff\x0a") || start.get(4..8) == Some(b"JXL ") => return unsupported("JPEG XL"),
         () if start.get(4..8) == Some(b"jP  ") => return unsupported("JPEG 2000"),
         () if start.starts_with(b"8BPS") => return unsupported("a Photoshop document"),

@@ -16,7 +16,7 @@ pub enum ImageError {
     Io(#[from] FileError),
 
     /// The file is not an image: it is empty, a directory, a web page, a git-lfs pointer, ….
-    #[error("{} is not a picture: {found}", file.display())]
+    #[error("{} is not an image: {found}", file.display())]
     NotAnImage {
         /// The file.
         file: PathBuf,

@@ -11,7 +11,7 @@ pub const EXTENSIONS: &[&str] = &["jpg", "jpeg", "png", "webp", "gif", "bmp", "t
 /// Largest depth of folders that are searched.
 const MOST_DEPTH: usize = 32;
 
-/// A data set laid out as `dir/class/…/picture.jpg`, like torchvision's and Hugging Face's `imagefolder`.
+/// A data set laid out as `dir/class/…/image.jpg`, like torchvision's and Hugging Face's `imagefolder`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ImageFolder {
     /// The names of the classes, sorted. The index of a name is the class's number.
@@ -37,19 +37,19 @@ impl ImageFolder {
         }
         let folders: Vec<PathBuf> = entries(dir)?.into_iter().filter(|path| path.is_dir()).collect();
         if folders.is_empty() {
-            return Err(wrong("it holds no folders; put the pictures of each class into a folder of its name".into()));
+            return Err(wrong("it holds no folders; put the images of each class into a folder of its name".into()));
         }
         let mut found = Self { classes: Vec::new(), samples: Vec::new(), empty: Vec::new() };
         for folder in folders {
-            let pictures = files(&folder)?;
-            if pictures.is_empty() {
+            let images = files(&folder)?;
+            if images.is_empty() {
                 found.empty.push(folder);
                 continue;
             }
             let name = folder.file_name().and_then(|name| name.to_str());
             let name =
                 name.ok_or_else(|| wrong(format!("the name of {} is not UTF-8; rename it", folder.display())))?;
-            found.samples.extend(pictures.into_iter().map(|picture| (picture, found.classes.len())));
+            found.samples.extend(images.into_iter().map(|image| (image, found.classes.len())));
             found.classes.push(name.to_owned());
         }
         let kinds = EXTENSIONS.join(", ");
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn classes_and_pictures_are_sorted() {
+    fn classes_and_images_are_sorted() {
         let dir =
             tree(&["dog/b.png", "dog/a/z.JPG", "cat/1.webp", "dog/notes.txt", ".git/x.png", "cat/.h.png", "top.png"]);
         let found = ImageFolder::open(dir.path()).unwrap();

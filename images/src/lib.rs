@@ -7,9 +7,9 @@
 //! ```
 //! use grove_images::{Limits, Preprocessor, open};
 //!
-//! let picture = open("tests/fixtures/decode/chelsea.png", &Limits::default())?;
+//! let image = open("tests/fixtures/decode/chelsea.png", &Limits::default())?;
 //! let preprocessor = Preprocessor::preset("vit")?; // or Preprocessor::from_file("model/")?
-//! let pixels = preprocessor.apply(&picture)?; // [3, 224, 224], channels first
+//! let pixels = preprocessor.apply(&image)?; // [3, 224, 224], channels first
 //! assert_eq!(pixels.len(), 3 * 224 * 224);
 //! assert!(pixels.iter().all(|v| (-1.0..=1.0).contains(v)));
 //! # Ok::<(), grove_images::ImageError>(())

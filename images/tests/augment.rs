@@ -2,9 +2,10 @@
 
 mod common;
 
-use common::{difference, json, picture, text};
+use common::{difference, image, json, text};
 use grove_images::augment::{
-    Augment, ColorJitter, RandomErasing, HorizontalFlip, Op, RandAugment, RandomCrop, RandomResizedCrop, adjust_hue, apply_op,
+    Augment, ColorJitter, HorizontalFlip, Op, RandAugment, RandomCrop, RandomErasing, RandomResizedCrop, adjust_hue,
+    apply_op,
 };
 use grove_images::{RgbImage, resize};
 use rand::{SeedableRng, rngs::StdRng};
@@ -18,14 +19,14 @@ fn operations_are_torchvisions() {
     let cases = json("augment/cases.json");
     for case in cases.as_array().unwrap() {
         let (op, name, magnitude) = (text(case, "op"), text(case, "result"), case["magnitude"].as_f64().unwrap());
-        let source = picture(&format!("augment/{}.png", text(case, "source")));
+        let source = image(&format!("augment/{}.png", text(case, "source")));
         let fill = [0, 1, 2].map(|i| case["fill"][i].as_u64().unwrap() as u8);
         let result = match Op::ALL.into_iter().find(|known| format!("{known:?}") == op) {
             Some(op) => apply_op(&source, op, magnitude, fill),
             None if op == "Hue" => adjust_hue(&source, magnitude),
             None => panic!("{op}"),
         };
-        let (largest, mean) = difference(name, &result, &picture(&format!("augment/{name}")));
+        let (largest, mean) = difference(name, &result, &image(&format!("augment/{name}")));
         println!("{name}: largest {largest}, mean {mean:.4}");
         assert!(largest <= 1, "{name}: largest {largest}, mean {mean}");
     }
@@ -49,7 +50,7 @@ fn magnitudes_are_torchvisions() {
 
 #[test]
 fn the_same_generator_gives_the_same_view() {
-    let source = picture("augment/image.png");
+    let source = image("augment/image.png");
     let augment = Augment::training([32, 40])
         .then(ColorJitter::new(0.4, 0.4, 0.4, 0.1))
         .then(RandAugment::default())
@@ -113,7 +114,7 @@ fn shifts_cover_every_offset() {
 }
 
 #[test]
-fn flips_mirror_half_of_the_pictures() {
+fn flips_mirror_half_of_the_images() {
     let source = map(3, 2);
     let flip = HorizontalFlip { p: 0.5 };
     let flipped = (0..1000).filter(|&seed| flip.apply(source.clone(), &mut rng(seed)).get_pixel(0, 0).0[0] == 2);
@@ -123,7 +124,7 @@ fn flips_mirror_half_of_the_pictures() {
 
 #[test]
 fn jitter_of_nothing_changes_nothing() {
-    let source = picture("augment/image.png");
+    let source = image("augment/image.png");
     assert_eq!(ColorJitter::default().apply(&source, &mut rng(0)).unwrap(), source);
     assert!(ColorJitter::new(0.0, 0.0, 0.0, 0.6).apply(&source, &mut rng(0)).is_err());
     // Brightness alone is a factor of 0.5 to 1.5 on every level.
@@ -159,7 +160,7 @@ fn erasing_writes_one_rectangle() {
 }
 
 #[test]
-fn tiny_pictures_survive_everything() {
+fn tiny_images_survive_everything() {
     for (w, h) in [(1, 1), (1, 3), (2, 1)] {
         let image = RgbImage::from_pixel(w, h, image::Rgb([1, 128, 254]));
         for op in Op::ALL {

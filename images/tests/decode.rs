@@ -5,7 +5,7 @@ mod common;
 use std::panic::catch_unwind;
 use std::path::Path;
 
-use common::{difference, fixture, picture};
+use common::{difference, fixture, image};
 use grove_images::{ImageError, Limits, decode, open};
 
 /// The image files, without their references.
@@ -21,8 +21,8 @@ fn pixels_are_pillows() {
     let files = files();
     assert!(files.len() >= 40, "{files:?}");
     for name in files {
-        let reference = picture(&format!("decode/{name}.ref.png"));
-        let (largest, mean) = difference(&name, &picture(&format!("decode/{name}")), &reference);
+        let reference = image(&format!("decode/{name}.ref.png"));
+        let (largest, mean) = difference(&name, &image(&format!("decode/{name}")), &reference);
         println!("{name}: largest {largest}, mean {mean:.3}");
         // JPEG does not specify the rounding of the transform and the interpolation of subsampled colour.
         let (most, most_mean) = match name.rsplit('.').next().unwrap() {
@@ -36,14 +36,14 @@ fn pixels_are_pillows() {
 #[test]
 fn the_content_counts_and_not_the_name() {
     let bytes = std::fs::read(fixture("decode/420.jpg")).unwrap();
-    let picture = decode(&bytes, Path::new("really.png"), &Limits::default()).unwrap();
-    assert_eq!(picture.dimensions(), (96, 64));
+    let image = decode(&bytes, Path::new("really.png"), &Limits::default()).unwrap();
+    assert_eq!(image.dimensions(), (96, 64));
 }
 
 #[test]
-fn what_is_no_picture_is_named() {
+fn what_is_no_image_is_named() {
     let message = |bytes: &[u8]| decode(bytes, Path::new("x.jpg"), &Limits::default()).unwrap_err().to_string();
-    assert!(message(b"").contains("x.jpg is not a picture: the file is empty"));
+    assert!(message(b"").contains("x.jpg is not an image: the file is empty"));
     assert!(message(b"<!DOCTYPE html><html>").contains("web page"));
     assert!(message(b"version https://git-lfs.github.com/spec/v1").contains("git lfs pull"));
     assert!(message(b"\0\0\0\x1cftypavif\0\0\0\0").contains("AVIF"));
@@ -59,7 +59,7 @@ fn what_is_no_picture_is_named() {
 fn limits_hold_before_the_pixels_are_read() {
     for name in files() {
         let path = fixture("decode").join(&name);
-        let pixels = u64::from(picture(&format!("decode/{name}")).pixels().len() as u32);
+        let pixels = u64::from(image(&format!("decode/{name}")).pixels().len() as u32);
         let limits = Limits { max_pixels: pixels, ..Limits::default() };
         assert!(open(&path, &limits).is_ok(), "{name}");
         let limits = Limits { max_pixels: pixels - 1, ..limits };

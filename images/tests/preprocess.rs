@@ -4,8 +4,8 @@ mod common;
 
 use std::path::Path;
 
-use common::{difference, fixture, json, picture, text};
-use grove_images::{ResampleCompat, Filter, Preprocessor, Resize, RgbImage, resize};
+use common::{difference, fixture, image, json, text};
+use grove_images::{Filter, Preprocessor, ResampleCompat, Resize, RgbImage, resize};
 use serde_json::{Value, json};
 
 #[test]
@@ -18,9 +18,9 @@ fn tensors_are_the_references() {
             None => Preprocessor::from_json(&case["config"], Path::new(name)),
         }
         .unwrap();
-        let source = picture(&format!("pipelines/{}.png", text(case, "picture")));
+        let source = image(&format!("pipelines/{}.png", text(case, "picture")));
         let (largest, mean) =
-            difference(name, &preprocessor.prepare(&source).unwrap(), &picture(&format!("pipelines/{name}")));
+            difference(name, &preprocessor.prepare(&source).unwrap(), &image(&format!("pipelines/{name}")));
         println!("{name}: largest {largest}, mean {mean:.4} levels");
         assert_eq!(largest, 0, "{name}: mean {mean}");
 
@@ -52,7 +52,7 @@ fn resize_then_crop(image: &RgbImage, [height, width]: [u32; 2], crop: u32, filt
 
 #[test]
 fn cropping_first_changes_nothing() {
-    let source = picture("pipelines/china.png"); // 160×107
+    let source = image("pipelines/china.png"); // 160×107
     for filter in [Filter::Nearest, Filter::Bilinear, Filter::Bicubic, Filter::Lanczos] {
         for (side, longer, crop) in [(64, 95, 48), (107, 160, 20), (256, 382, 40), (31, 46, 31)] {
             let preprocessor = Preprocessor {

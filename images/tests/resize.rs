@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{difference, fixture, picture};
+use common::{difference, fixture, image};
 use grove_images::{Filter, RgbImage, resize};
 
 #[test]
@@ -14,9 +14,9 @@ fn pillows_bits_and_within_a_level_of_torchvision() {
         let [source, size, filter] = parts.as_slice() else { continue };
         let (width, height) = size.split_once('x').unwrap();
         let filter: Filter = filter.parse().unwrap();
-        let source = picture(&format!("resize/{source}.png"));
+        let source = image(&format!("resize/{source}.png"));
         let resized = resize(&source, width.parse().unwrap(), height.parse().unwrap(), filter);
-        let (largest, mean) = difference(&name, &resized, &picture(&format!("resize/{name}")));
+        let (largest, mean) = difference(&name, &resized, &image(&format!("resize/{name}")));
         println!("{name}: largest {largest}, mean {mean:.4}");
         // torchvision's weights have 16 bits.
         assert!(largest <= u8::from(name.starts_with("tv_")), "{name}: largest {largest}, mean {mean}");

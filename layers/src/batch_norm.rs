@@ -86,7 +86,7 @@ impl<B: Backend> BatchNorm<B> {
     pub fn train(&self, x: Tensor<B, 4>, residual: Option<Tensor<B, 4>>, rectify: bool) -> (Tensor<B, 4>, Self) {
         let [b, _, h, w] = x.dims();
         let count = b * h * w;
-        assert!(count > 1, "batch normalisation of one number a channel: train with more than one picture at a time");
+        assert!(count > 1, "batch normalisation of one number a channel: train with more than one image at a time");
         let options = ops::BatchNorm { relu: rectify, eps: self.eps };
         let normed = ops::batch_norm(x, self.weight.val(), self.bias.val(), residual, options);
         let moved = |running: &Array<B, 1>, new: Tensor<B, 1>| {

@@ -45,6 +45,6 @@ pub use layer_norm::LayerNorm;
 pub use linear::Linear;
 pub use lora::Lora;
 pub use pool::{global_average_pool, max_pool, mean_of_axis};
-pub use projection::{QuantLinear, Quantized, QuantEmbedding, MaybeQuantized};
+pub use projection::{MaybeQuantized, QuantEmbedding, QuantLinear, Quantized};
 pub use rms_norm::RmsNorm;
-pub use rotary::{Rope, RopeScaling, RopeAngles};
+pub use rotary::{Rope, RopeAngles, RopeScaling};

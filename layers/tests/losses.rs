@@ -285,8 +285,9 @@ fn ignored<B: Backend>(device: B::Device) {
     let rows = [[0.0, 3f32.ln()], [never, 0.0], [9.0, 1e30]];
     let logits = Array::<B, 2>::new(Tensor::from_data(rows, &device));
     let labels = |labels: [i64; 3]| Tensor::<B, 1, Int>::from_data(labels, &device);
-    let (mean, grad) =
-        value_and_grad(&logits, |x| loss::cross_entropy(x.val(), Tensor::from_data([0i64, IGNORE_INDEX, IGNORE_INDEX], &device)));
+    let (mean, grad) = value_and_grad(&logits, |x| {
+        loss::cross_entropy(x.val(), Tensor::from_data([0i64, IGNORE_INDEX, IGNORE_INDEX], &device))
+    });
     assert_each("mean", mean.into_data(), &[4f32.ln()]);
     assert_each("gradient", grad.val().into_data(), &[-0.75, 0.75, 0.0, 0.0, 0.0, 0.0]);
 

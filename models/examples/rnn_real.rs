@@ -15,7 +15,7 @@ use grove_layers::{
 };
 use grove_models::rnn::torch_rnn_names;
 use grove_tree::{Array, Init, Tree};
-use grove_weights::{TensorFiles, LoadOptions, NameMap, Step, load};
+use grove_weights::{LoadOptions, NameMap, Step, TensorFiles, load};
 
 /// The largest difference to the packages that is still right.
 const TOLERANCE: f64 = 1e-4;

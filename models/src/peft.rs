@@ -19,7 +19,7 @@ use burn::tensor::Tensor;
 use grove_backend::Backend;
 use grove_layers::{Linear, Lora, lora::LoraError};
 use grove_tree::{Array, NamedLeaves, Tree, layers_mut};
-use grove_weights::{TensorFiles, NameMap, Step, save_tree};
+use grove_weights::{NameMap, Step, TensorFiles, save_tree};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use std::{

@@ -9,13 +9,13 @@ use grove_models::{
     ModelError, Pretrained, PretrainedConfig,
     bert::{
         Bert, BertConfig, BertForMaskedLm, BertForMultipleChoice, BertForNextSentence, BertForQuestionAnswering,
-        BertForSequenceClassification, BertForTokenClassification, BertHead, LORA_TARGETS, ProblemType, SentenceEncoder,
-        TextBatch, TextIds, WithHead,
+        BertForSequenceClassification, BertForTokenClassification, BertHead, LORA_TARGETS, ProblemType,
+        SentenceEncoder, TextBatch, TextIds, WithHead,
     },
 };
 use grove_transform::{GradOptions, value_and_grad};
 use grove_tree::{AnyArray, Key, all_close, eq, leaves, map_with_path};
-use grove_weights::{TensorFiles, SaveOptions, save_model};
+use grove_weights::{SaveOptions, TensorFiles, save_model};
 use std::path::{Path, PathBuf};
 
 #[path = "arrays/mod.rs"]

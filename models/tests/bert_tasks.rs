@@ -92,15 +92,15 @@ fn vocabularies_that_are_none() {
 fn tasks_answer_in_the_order_of_their_texts() {
     let (device, directory) = (Default::default(), tempfile::tempdir().unwrap());
     let tokenizer = tokenizer(directory.path());
-    let reading = BatchOptions { batch_size: 2, ..BatchOptions::new(&tokenizer, 17) };
+    let batching = BatchOptions { batch_size: 2, ..BatchOptions::new(&tokenizer, 17) };
     let texts = ["the cat sat on [MASK] mat", "[MASK] ran [MASK]", "a [MASK]"];
 
     let (masked, _) = BertForMaskedLm::<Flex>::from_path(model("bert_masked"), &device, None).unwrap();
-    let filled = fill_mask(&masked, reading, &texts, 4).unwrap();
+    let filled = fill_mask(&masked, batching, &texts, 4).unwrap();
     assert_eq!(filled.iter().map(Vec::len).collect::<Vec<_>>(), [1, 2, 1]);
     assert_eq!((filled[0][0].position, filled[1][1].position), (5, 3));
     for (text, filled) in texts.iter().zip(&filled) {
-        let alone = &fill_mask(&masked, reading, &[text], 4).unwrap()[0];
+        let alone = &fill_mask(&masked, batching, &[text], 4).unwrap()[0];
         for (a, b) in alone.iter().zip(filled) {
             assert_eq!(a.candidates.len(), 4);
             assert!(
@@ -109,32 +109,32 @@ fn tasks_answer_in_the_order_of_their_texts() {
             assert!(a.candidates.is_sorted_by(|a, b| a.score >= b.score));
         }
     }
-    assert!(matches!(fill_mask(&masked, reading, &["the cat"], 4), Err(ModelError::NoMask { .. })));
-    assert!(matches!(fill_mask(&masked, reading, &[" "], 4), Err(ModelError::EmptyText)));
+    assert!(matches!(fill_mask(&masked, batching, &["the cat"], 4), Err(ModelError::NoMask { .. })));
+    assert!(matches!(fill_mask(&masked, batching, &[" "], 4), Err(ModelError::EmptyText)));
     // Of several, the one that is meant.
-    let message = |texts: &[&str]| fill_mask(&masked, reading, texts, 4).unwrap_err().to_string();
+    let message = |texts: &[&str]| fill_mask(&masked, batching, texts, 4).unwrap_err().to_string();
     assert!(message(&["a [MASK]", "the cat", "[MASK]"]).starts_with("text 2: the text has no [MASK]"));
     assert_eq!(message(&["a [MASK]", "[MASK]", " "]), "text 3: the text is empty");
 
     let (classifier, _) =
         BertForSequenceClassification::<Flex>::from_path(model("bert_classify"), &device, None).unwrap();
     let pairs = [("the cat sat", None), ("who ran", Some("the dog ran away")), ("a mat", None)];
-    let labelled = classify(&classifier, reading, &pairs).unwrap();
+    let labelled = classify(&classifier, batching, &pairs).unwrap();
     for (pair, labels) in pairs.iter().zip(&labelled) {
         let sum: f32 = labels.iter().map(|label| label.score).sum();
         assert!((sum - 1.0).abs() < 1e-5 && labels[0].score >= labels[1].score);
-        let alone = &classify(&classifier, reading, &[*pair]).unwrap()[0];
+        let alone = &classify(&classifier, batching, &[*pair]).unwrap()[0];
         assert_eq!(alone[0].label, labels[0].label);
     }
 
     let (encoder, _) = SentenceEncoder::<Flex>::from_path(model("sentence/mean_tokens"), &device, None).unwrap();
-    let vectors = embed(&encoder, reading, &["the cat sat on a mat", "a dog", "the cat sat on a mat"]).unwrap();
+    let vectors = embed(&encoder, batching, &["the cat sat on a mat", "a dog", "the cat sat on a mat"]).unwrap();
     assert!(vectors[0].iter().zip(&vectors[2]).all(|(a, b)| (a - b).abs() < 1e-5) && vectors[0] != vectors[1]);
 
     let (reader, _) = BertForQuestionAnswering::<Flex>::from_path(model("bert_answer"), &device, None).unwrap();
     let text = "the cat sat on a mat , the dog ran away . it did walk on the mat";
     let options = AnswerOptions { top_k: 5, max_answer_len: 3, stride: 4 };
-    let answers = answer(&reader, reading, "who ran", text, &options).unwrap();
+    let answers = answer(&reader, batching, "who ran", text, &options).unwrap();
     assert_eq!(answers.len(), 5);
     for found in &answers {
         assert_eq!(&text[found.range.clone()], found.text);
@@ -143,7 +143,7 @@ fn tasks_answer_in_the_order_of_their_texts() {
     assert!(answers.is_sorted_by(|a, b| a.score >= b.score));
 
     let (labeller, _) = BertForTokenClassification::<Flex>::from_path(model("bert_tokens"), &device, None).unwrap();
-    let parts = entities(&labeller, reading, text, 4).unwrap();
+    let parts = entities(&labeller, batching, text, 4).unwrap();
     // No label of the tiny model is O, so that the parts cover the text.
     let words: Vec<&str> = parts.iter().flat_map(|part| part.text.split(' ')).collect();
     assert_eq!(words.join(" "), text);
@@ -163,7 +163,7 @@ fn spoiled<M: Tree<Flex>>(model: M) -> (M, String) {
 fn weights_that_are_nan_are_named() {
     let (device, directory) = (Default::default(), tempfile::tempdir().unwrap());
     let tokenizer = tokenizer(directory.path());
-    let reading = BatchOptions::new(&tokenizer, 17);
+    let batching = BatchOptions::new(&tokenizer, 17);
     let refused = |error: ModelError, path: String| {
         assert!(
             matches!(&error, ModelError::NotFinite { tensor: Some(found), .. } if *found == path),
@@ -172,18 +172,18 @@ fn weights_that_are_nan_are_named() {
     };
     let loaded = BertForMaskedLm::<Flex>::from_path(model("bert_masked"), &device, None).unwrap().0;
     let (masked, path) = spoiled(loaded);
-    refused(fill_mask(&masked, reading, &["a [MASK]"], 4).unwrap_err(), path);
+    refused(fill_mask(&masked, batching, &["a [MASK]"], 4).unwrap_err(), path);
     let loaded = BertForSequenceClassification::<Flex>::from_path(model("bert_classify"), &device, None).unwrap().0;
     let (classifier, path) = spoiled(loaded);
-    refused(classify(&classifier, reading, &[("a mat", None::<&str>)]).unwrap_err(), path);
+    refused(classify(&classifier, batching, &[("a mat", None::<&str>)]).unwrap_err(), path);
     let loaded = SentenceEncoder::<Flex>::from_path(model("sentence/mean_tokens"), &device, None).unwrap().0;
     let (encoder, path) = spoiled(loaded);
-    refused(embed(&encoder, reading, &["a mat"]).unwrap_err(), path);
+    refused(embed(&encoder, batching, &["a mat"]).unwrap_err(), path);
     let loaded = BertForQuestionAnswering::<Flex>::from_path(model("bert_answer"), &device, None).unwrap().0;
     let (reader, path) = spoiled(loaded);
     let options = AnswerOptions::default();
-    refused(answer(&reader, reading, "who ran", "the cat ran", &options).unwrap_err(), path);
+    refused(answer(&reader, batching, "who ran", "the cat ran", &options).unwrap_err(), path);
     let loaded = BertForTokenClassification::<Flex>::from_path(model("bert_tokens"), &device, None).unwrap().0;
     let (labeller, path) = spoiled(loaded);
-    refused(entities(&labeller, reading, "the cat ran", 4).unwrap_err(), path);
+    refused(entities(&labeller, batching, "the cat ran", 4).unwrap_err(), path);
 }

@@ -5,7 +5,7 @@ use burn::tensor::{DType, Int, Tensor, TensorData};
 use grove_backend::{Backend, Flex, SampleOptions, sample};
 use grove_models::{
     GenerateOptions, Gpt2, ModelError, Pretrained, generate,
-    generation::{Finish, DecodeSession, Sampling, generate_with_cache},
+    generation::{DecodeSession, Finish, Sampling, generate_with_cache},
 };
 use grove_tree::{AnyArray, Key, Path as TreePath, Tree};
 use std::path::Path;
@@ -225,13 +225,17 @@ fn texts<B: Backend>(device: B::Device) {
         assert_eq!(generate(&model, &prompts, &options, on_token()).unwrap(), texts, "{:?}", options.sampling);
 
         // A conversation.
-        let first = |model: &Gpt2<Flex>| generate_with_cache(model, DecodeSession::new(model, 0), &prompts[0], &options, |_| true);
+        let first = |model: &Gpt2<Flex>| {
+            generate_with_cache(model, DecodeSession::new(model, 0), &prompts[0], &options, |_| true)
+        };
         let (expected, _) = first(&host).unwrap();
-        let (found, reading) = generate_with_cache(&model, DecodeSession::new(&model, 0), &prompts[0], &options, |_| true).unwrap();
+        let (found, session) =
+            generate_with_cache(&model, DecodeSession::new(&model, 0), &prompts[0], &options, |_| true).unwrap();
         assert_eq!(found, expected, "{:?}", options.sampling);
         let next = [prompts[0].clone(), found.ids, vec![9, 10]].concat();
-        let (expected, _) = generate_with_cache(&host, DecodeSession::new(&host, 0), &next, &options, |_| true).unwrap();
-        let (found, _) = generate_with_cache(&model, reading, &next, &options, |_| true).unwrap();
+        let (expected, _) =
+            generate_with_cache(&host, DecodeSession::new(&host, 0), &next, &options, |_| true).unwrap();
+        let (found, _) = generate_with_cache(&model, session, &next, &options, |_| true).unwrap();
         assert_eq!(found, expected, "{:?}", options.sampling);
     }
     // Nothing, no rows, and as much as the context holds.
@@ -265,7 +269,11 @@ fn damaged_weights_are_named<B: Backend>(device: B::Device) {
                 );
             };
             named(generate(&model, &[vec![5, 17], vec![40]], &options, |_, _| true).unwrap_err());
-            named(generate_with_cache(&model, DecodeSession::new(&model, 0), &[5, 17], &options, |_| true).map(|_| ()).unwrap_err());
+            named(
+                generate_with_cache(&model, DecodeSession::new(&model, 0), &[5, 17], &options, |_| true)
+                    .map(|_| ())
+                    .unwrap_err(),
+            );
         }
     }
 }

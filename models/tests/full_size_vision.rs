@@ -25,7 +25,7 @@ fn check<M: ImageClassifier<Flex>>(name: &str) {
         found.iter().map(|row| row.iter().map(|prediction| prediction.class).collect()).collect()
     };
     let (found, expected) = (classes(logits), classes(expected));
-    println!("{name}: logits apart by at most {apart:.1e}; the five likeliest of each picture: {found:?}");
+    println!("{name}: logits apart by at most {apart:.1e}; the five likeliest of each image: {found:?}");
     assert!(apart <= 1e-3, "logits are apart by {apart}");
     assert_eq!(found, expected);
 }

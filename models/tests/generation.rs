@@ -5,7 +5,7 @@ use burn::tensor::{DType, TensorData};
 use grove_backend::Flex;
 use grove_models::{
     CausalLm, GenerateOptions, Gpt2, ModelError, Pretrained, first_not_finite, generate,
-    generation::{Finish, DecodeSession, Sampling, generate_with_cache, generate_with_draft, score, score_text},
+    generation::{DecodeSession, Finish, Sampling, generate_with_cache, generate_with_draft, score, score_text},
 };
 use grove_tree::{AnyArray, Path as TreePath, Tree};
 use serde::Deserialize;
@@ -86,7 +86,8 @@ fn generation_config_is_followed_as_by_transformers() {
             _ => (Finish::Length, &ids[..]),
         };
         assert_eq!((&generated.ids[..], generated.finish), (expected, finish), "{config}");
-        let (again, _) = generate_with_cache(&model, DecodeSession::new(&model, 0), &prompt, &options, |_| true).unwrap();
+        let (again, _) =
+            generate_with_cache(&model, DecodeSession::new(&model, 0), &prompt, &options, |_| true).unwrap();
         assert_eq!(again, generated);
         let greedy = GenerateOptions { sampling: Sampling::greedy(), end_tokens: Some(vec![]), ..options };
         let plain = generate(&model, &[prompt], &greedy, |_, _| true).unwrap().remove(0);
@@ -108,7 +109,8 @@ fn a_full_context_is_told_from_enough_tokens() {
         let prompt = vec![1, 2, 3, 4, 5];
         let row = generate(&model, std::slice::from_ref(&prompt), &options(wanted), |_, _| true).unwrap().remove(0);
         assert_eq!((row.ids.len(), row.finish), (got, finish));
-        let (row, _) = generate_with_cache(&model, DecodeSession::new(&model, 0), &prompt, &options(wanted), |_| true).unwrap();
+        let (row, _) =
+            generate_with_cache(&model, DecodeSession::new(&model, 0), &prompt, &options(wanted), |_| true).unwrap();
         assert_eq!((row.ids.len(), row.finish), (got, finish));
         let (row, _) = generate_with_draft(&model, &model, &prompt, 3, &options(wanted), |_| true).unwrap();
         assert_eq!((row.ids.len(), row.finish), (got, finish));
@@ -151,7 +153,11 @@ fn damaged_weights_are_named() {
         for sampling in [greedy.clone(), sampled.clone()] {
             let options = GenerateOptions { max_new_tokens: 5, sampling, ..GenerateOptions::default() };
             named(generate(&model, &[vec![5, 17], vec![40]], &options, |_, _| true).unwrap_err());
-            named(generate_with_cache(&model, DecodeSession::new(&model, 0), &[5, 17], &options, |_| true).map(|_| ()).unwrap_err());
+            named(
+                generate_with_cache(&model, DecodeSession::new(&model, 0), &[5, 17], &options, |_| true)
+                    .map(|_| ())
+                    .unwrap_err(),
+            );
             named(generate_with_draft(&model, &whole, &[5, 17], 2, &options, |_| true).unwrap_err());
             named(generate_with_draft(&whole, &model, &[5, 17], 2, &options, |_| true).unwrap_err());
         }

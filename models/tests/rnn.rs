@@ -12,7 +12,7 @@ use grove_models::{
 };
 use grove_transform::value_and_grad;
 use grove_tree::{Key, Tree, count_params, eq, paths};
-use grove_weights::{TensorFiles, NameMap, SaveOptions, save_model};
+use grove_weights::{NameMap, SaveOptions, TensorFiles, save_model};
 use std::path::{Path, PathBuf};
 
 #[path = "../../backend/tests/common/mod.rs"]

@@ -8,7 +8,7 @@ use std::{
 use burn::tensor::{Bool, DType, FloatDType, Int, Tensor};
 use grove_backend::{Backend, Flex};
 use grove_files::FileError;
-use grove_train::{CheckpointManager, RunProgress, Restored, RunSettings, TrainError, data::Position};
+use grove_train::{CheckpointManager, Restored, RunProgress, RunSettings, TrainError, data::Position};
 use grove_tree::{Array, Tree, cast, eq, leaves};
 use proptest::prelude::*;
 use tempfile::TempDir;

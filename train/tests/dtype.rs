@@ -3,7 +3,7 @@
 use burn::tensor::{DType, FloatDType, Tensor};
 use grove_backend::{Autodiff, Backend, Candle};
 use grove_optim::{Sgd, sgd};
-use grove_train::{Evaluation, FitOptions, Duration, StepOptions, TrainError, data::Examples, fit};
+use grove_train::{Duration, Evaluation, FitOptions, StepOptions, TrainError, data::Examples, fit};
 use grove_tree::{Array, Key};
 use std::sync::Arc;
 

@@ -15,7 +15,7 @@ use grove_backend::{Autodiff, Backend, Flex};
 use grove_layers::{Linear, dropout};
 use grove_optim::{Adamw, GradientTransformation, Sgd, adamw, chain, clip_by_global_norm, constant_schedule, sgd};
 use grove_train::{
-    Ended, Evaluation, FitOptions, Fitted, Duration, Outcome, Result, StepOptions, TrainError,
+    Duration, Ended, Evaluation, FitOptions, Fitted, Outcome, Result, StepOptions, TrainError,
     data::Examples,
     fit,
     log::{Record, read_metrics},

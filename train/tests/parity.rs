@@ -8,7 +8,7 @@ use grove_optim::{
     Adamw, GradientTransformation, Schedule, adamw, chain, clip_by_global_norm, matrices, warmup_cosine_decay_schedule,
 };
 use grove_train::{
-    Ended, Evaluation, FitOptions, Duration, Outcome,
+    Duration, Ended, Evaluation, FitOptions, Outcome,
     data::{Data, DataError, TokenBatch},
     fit, train_step,
 };

@@ -18,7 +18,7 @@ use grove_backend::{Autodiff, Backend, Flex};
 use grove_layers::{Embedding, Linear, dropout, loss::softmax_cross_entropy_with_integer_labels};
 use grove_optim::{Adamw, adamw, chain, clip_by_global_norm, matrices, warmup_cosine_decay_schedule};
 use grove_train::{
-    CheckpointManager, FitOptions, Duration, RunProgress, TrainError,
+    CheckpointManager, Duration, FitOptions, RunProgress, TrainError,
     data::{TokenBatch, TokenStream, TokenWindows, epoch},
     fit,
     log::read_metrics,

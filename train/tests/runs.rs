@@ -14,7 +14,7 @@ use burn::tensor::{DType, FloatDType, Tensor};
 use grove_backend::{Autodiff, Backend, Flex};
 use grove_optim::{Adamw, GradientTransformation, Sgd, adamw, apply_if_finite, sgd};
 use grove_train::{
-    Ended, Evaluation, FitOptions, Fitted, Duration, NonFinite, Outcome, Result, RunLock, RunSettings, StepOptions,
+    Duration, Ended, Evaluation, FitOptions, Fitted, NonFinite, Outcome, Result, RunLock, RunSettings, StepOptions,
     TrainError,
     data::{Data, DataError},
     fit,

@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use burn_flex::Flex;
 use grove_tree::Array;
-use grove_weights::{TensorFiles, LoadOptions, NameMap, Step, load};
+use grove_weights::{LoadOptions, NameMap, Step, TensorFiles, load};
 
 /// A line of `/proc/self/status`, in MB.
 fn status(key: &str) -> f64 {

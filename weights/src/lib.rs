@@ -71,7 +71,7 @@ pub use checkpoint::TensorFiles;
 pub use entry::{StoredDtype, TensorInfo};
 pub use error::WeightsError;
 pub use gguf::{BlockType, GgufArray, GgufMetadata, GgufValue};
-pub use hub::{Certificates, HubOptions, FilePatterns, fetch};
+pub use hub::{Certificates, FilePatterns, HubOptions, fetch};
 pub use load::{LoadOptions, load, load_tree};
 pub use names::NameMap;
 pub use report::{Loaded, Mismatched, Missing, Report, Unexpected};

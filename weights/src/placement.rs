@@ -39,7 +39,8 @@ impl Placement {
     pub(crate) fn read(&self, checkpoint: &TensorFiles, to: DType) -> Result<TensorData> {
         let mut views = Vec::with_capacity(self.names.len());
         for name in &self.names {
-            let mut view = if self.is_quantized { checkpoint.quantized_view(name)? } else { checkpoint.view(name, to)? };
+            let mut view =
+                if self.is_quantized { checkpoint.quantized_view(name)? } else { checkpoint.view(name, to)? };
             if let Some(part) = &self.part {
                 view = view.slice(self.axis, part.clone())?;
             }

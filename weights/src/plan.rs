@@ -144,7 +144,9 @@ impl<'a> Matching<'a> {
         let infos: Vec<TensorInfo> = names.iter().filter_map(|name| self.checkpoint.info(name).ok()).collect();
         let names: Vec<String> = names.iter().map(ToString::to_string).collect();
         match self.placed(rule, captures, part, &infos, slot) {
-            Some((part, steps, is_quantized)) => Found::Fits(Placement { names, part, axis: rule.axis, steps, is_quantized }),
+            Some((part, steps, is_quantized)) => {
+                Found::Fits(Placement { names, part, axis: rule.axis, steps, is_quantized })
+            }
             None => {
                 let found = infos.iter().map(|info| quantized::shape_for(slot, info));
                 Found::Misfit(names.into_iter().zip(found).collect())

@@ -89,7 +89,7 @@ mod tests {
     use grove_tree::Array;
 
     use super::*;
-    use crate::{TensorFiles, NameMap, SaveOptions, save_model};
+    use crate::{NameMap, SaveOptions, TensorFiles, save_model};
 
     /// Environment variable: the directory into which a child process saves.
     const DIRECTORY: &str = "GROVE_TEST_DIRECTORY";

@@ -4,7 +4,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 
 use crate::error::{Result, WeightsError};
-use crate::hub::{HubOptions, FilePatterns, fetch};
+use crate::hub::{FilePatterns, HubOptions, fetch};
 
 /// Endings of file names, which hub ids hardly have.
 const FILE_ENDINGS: [&str; 10] =

@@ -7,7 +7,7 @@ use burn::tensor::{BasicOps, DType, Int, TensorData};
 use burn_flex::Flex;
 use grove_tree::{Array, Kind};
 use grove_weights::{
-    BlockType, TensorFiles, GgufValue, LoadOptions, NameMap, Report, Step, StoredDtype, WeightsError, load,
+    BlockType, GgufValue, LoadOptions, NameMap, Report, Step, StoredDtype, TensorFiles, WeightsError, load,
 };
 use serde_json::Value;
 

@@ -5,7 +5,7 @@ mod server;
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use grove_weights::{TensorFiles, HubOptions, Source, FilePatterns, WeightsError, fetch};
+use grove_weights::{FilePatterns, HubOptions, Source, TensorFiles, WeightsError, fetch};
 use server::{COMMIT, Manner, Reply, Repository, Server, etag};
 
 const WEIGHTS: &[u8] = include_bytes!("fixtures/dtypes.safetensors");
@@ -31,7 +31,8 @@ fn downloads_tokenizer_without_weights() {
     assert!(!directory.join("config.json").exists() && !directory.join("model.safetensors").exists());
     let bare = Server::start(|request| Repository::new(&[("config.json", b"{}")]).answer(request));
     let other = crate::cache();
-    let error = fetch(&options(bare.endpoint(), other.path()), ID, &FilePatterns::tokenizer()).expect_err("there is none");
+    let error =
+        fetch(&options(bare.endpoint(), other.path()), ID, &FilePatterns::tokenizer()).expect_err("there is none");
     assert!(matches!(error, WeightsError::MissingFile { .. }), "{error}");
 }
 
@@ -279,7 +280,8 @@ fn shards_are_those_of_the_index() {
     ] {
         let server = Server::start(move |request| sharded(index).answer(request));
         let cache = cache();
-        let error = fetch(&options(server.endpoint(), cache.path()), ID, &FilePatterns::model()).expect_err("a bad index");
+        let error =
+            fetch(&options(server.endpoint(), cache.path()), ID, &FilePatterns::model()).expect_err("a bad index");
         match malformed {
             true => assert!(matches!(error, WeightsError::Malformed { .. }), "{error}"),
             false => assert!(matches!(error, WeightsError::MissingFile { .. }), "{error}"),
@@ -292,7 +294,8 @@ fn hostile_answers_stay_outside_the_cache() {
     for commit in ["../../../../tmp/grove", "/tmp/grove", "", "main"] {
         let server = Server::start(move |_| repository().listing(commit));
         let cache = cache();
-        let error = fetch(&options(server.endpoint(), cache.path()), ID, &FilePatterns::model()).expect_err("no commit");
+        let error =
+            fetch(&options(server.endpoint(), cache.path()), ID, &FilePatterns::model()).expect_err("no commit");
         assert!(matches!(error, WeightsError::Server { .. }), "{error}");
     }
     // A redirect that leads nowhere, and one file's answer that claims another commit.
@@ -305,7 +308,8 @@ fn hostile_answers_stay_outside_the_cache() {
             _ => repository().answer(request),
         });
         let cache = cache();
-        let error = fetch(&options(server.endpoint(), cache.path()), ID, &FilePatterns::model()).expect_err("a bad answer");
+        let error =
+            fetch(&options(server.endpoint(), cache.path()), ID, &FilePatterns::model()).expect_err("a bad answer");
         assert!(matches!(error, WeightsError::Server { .. }), "{error}");
     }
 }

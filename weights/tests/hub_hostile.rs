@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use grove_weights::{Certificates, HubOptions, FilePatterns, WeightsError, fetch};
+use grove_weights::{Certificates, FilePatterns, HubOptions, WeightsError, fetch};
 use server::{COMMIT, Manner, Reply, Repository, Request, Server, etag};
 use sha2::{Digest, Sha256};
 
@@ -115,7 +115,8 @@ fn redirects_lead_to_the_web_and_to_an_end() {
         let looping = Server::start(move |_| Reply::status(302).header("location", location));
         for server in [server, looping] {
             let cache = cache();
-            let error = fetch(&options(server.endpoint(), cache.path()), ID, &FilePatterns::model()).expect_err(location);
+            let error =
+                fetch(&options(server.endpoint(), cache.path()), ID, &FilePatterns::model()).expect_err(location);
             assert!(matches!(error, WeightsError::Server { .. }), "{error}");
             assert!(error.to_string().contains("redirects"), "{error}");
             assert!(server.log().len() < 20, "{} requests", server.log().len());
@@ -197,7 +198,8 @@ fn silence_is_waited_for_and_asked_again() {
     // At the question about the repository, and at the one about a file.
     let silent = Server::start(|_| Reply::status(200).in_manner(Manner::Silence));
     let cache_of = cache();
-    let error = fetch(&impatient(silent.endpoint(), cache_of.path()), ID, &FilePatterns::model()).expect_err("no answer");
+    let error =
+        fetch(&impatient(silent.endpoint(), cache_of.path()), ID, &FilePatterns::model()).expect_err("no answer");
     assert!(matches!(error, WeightsError::Network { .. }), "{error}");
     assert!(error.to_string().contains("no answer within 300ms (HF_HUB_ETAG_TIMEOUT"), "{error}");
     assert_eq!(silent.log().len(), 2, "it is asked again once");
@@ -210,7 +212,8 @@ fn silence_is_waited_for_and_asked_again() {
 
         let server = faulty(usize::MAX, method, Manner::Silence);
         let cache_of = cache();
-        let error = fetch(&impatient(server.endpoint(), cache_of.path()), ID, &FilePatterns::model()).expect_err("no answer");
+        let error =
+            fetch(&impatient(server.endpoint(), cache_of.path()), ID, &FilePatterns::model()).expect_err("no answer");
         assert!(matches!(error, WeightsError::Transfer { attempts: 3, .. }), "{error}");
         assert!(error.to_string().contains(variable), "{error}");
     }
@@ -239,7 +242,8 @@ fn a_stalled_transfer_is_resumed() {
     for manner in [Manner::Stall(0), Manner::Trickle] {
         let server = faulty(usize::MAX, "GET", manner);
         let cache = cache();
-        let error = fetch(&impatient(server.endpoint(), cache.path()), ID, &FilePatterns::model()).expect_err("too slow");
+        let error =
+            fetch(&impatient(server.endpoint(), cache.path()), ID, &FilePatterns::model()).expect_err("too slow");
         assert!(matches!(error, WeightsError::Transfer { attempts: 3, .. }), "{error}");
         assert!(error.to_string().contains("stalled for 300ms (HF_HUB_DOWNLOAD_TIMEOUT"), "{error}");
     }
@@ -267,7 +271,8 @@ fn the_sha256_of_lfs_files_is_compared() {
     other[1000] ^= 1;
     let (server, storage) = stored(move |request| Repository::file(&other, request, true));
     let cache_of = cache();
-    let error = fetch(&options(server.endpoint(), cache_of.path()), ID, &FilePatterns::model()).expect_err("another content");
+    let error =
+        fetch(&options(server.endpoint(), cache_of.path()), ID, &FilePatterns::model()).expect_err("another content");
     let WeightsError::Checksum { announced, received, file, .. } = &error else { panic!("{error}") };
     assert_eq!((&**announced, file.as_str()), (&*sha256(WEIGHTS), "model.safetensors"));
     assert!(announced != received && error.to_string().contains(&**announced), "{error}");
@@ -363,7 +368,8 @@ fn answers_of_any_length_are_not_held() {
     for answer in answers {
         let server = Server::start(move |_| answer());
         let cache = cache();
-        let error = fetch(&options(server.endpoint(), cache.path()), ID, &FilePatterns::model()).expect_err("no answer");
+        let error =
+            fetch(&options(server.endpoint(), cache.path()), ID, &FilePatterns::model()).expect_err("no answer");
         assert!(matches!(error, WeightsError::Server { .. }), "{error}");
         assert!(error.to_string().len() < 500, "{error}");
     }

@@ -8,7 +8,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use grove_weights::{HubOptions, FilePatterns, fetch};
+use grove_weights::{FilePatterns, HubOptions, fetch};
 use server::{COMMIT, Manner, Repository, Server, etag};
 
 const WEIGHTS: &[u8] = include_bytes!("fixtures/dtypes.safetensors");

@@ -8,7 +8,7 @@ use burn_flex::Flex;
 use grove_backend::Backend;
 use grove_tree::{Array, Tree};
 use grove_weights::{
-    TensorFiles, LoadOptions, NameMap, SaveOptions, Step, WeightsError, load, load_tree, save_model, save_tree,
+    LoadOptions, NameMap, SaveOptions, Step, TensorFiles, WeightsError, load, load_tree, save_model, save_tree,
 };
 use serde_json::Value;
 

@@ -1,4 +1,4 @@
-//! The picture: a bar for each program, as long as it is fast.
+//! The image: a bar for each program, as long as it is fast.
 
 use plotters::prelude::{
     Color, IntoDrawingArea, IntoFont, PathElement, RGBColor, Rectangle, SVGBackend, Text, TextStyle, WHITE,

@@ -38,7 +38,7 @@ use rows::{Group, Row};
 /// Answers how fast grove is here, and against what: operations, layers, models, training steps, loading.
 ///
 /// Each program computes each row in a process of its own, on random numbers; those of one row take turns. Tables
-/// (Markdown), all figures (JSON) and a picture (SVG) are written to --output. The whole table takes about an hour with
+/// (Markdown), all figures (JSON) and an image (SVG) are written to --output. The whole table takes about an hour with
 /// PyTorch and JAX; --only picks rows. Peers: pip install -r benches/requirements.txt
 #[derive(Parser, Debug)]
 #[command(name = "bench", version)]
@@ -360,11 +360,11 @@ impl Options {
     /// Writes all three files.
     fn save(&self, results: &Results) -> Result<(), Exit> {
         let json = serde_json::to_value(results).map_err(failure)?;
-        let picture = chart::draw(results, |_| true).map_err(failure)?;
+        let image = chart::draw(results, |_| true).map_err(failure)?;
         let files = [
             ("results.md", markdown::report(results).map_err(failure)?),
             ("results.json", format!("{json:#}\n")),
-            ("results.svg", picture),
+            ("results.svg", image),
         ];
         for (name, text) in &files {
             let path = self.output.join(name);

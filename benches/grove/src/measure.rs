@@ -200,13 +200,13 @@ fn unexpected(event: &Event) -> Trouble {
 impl Column {
     /// True if the program can do this work.
     pub fn has(&self, work: &Work) -> bool {
-        let pictures = matches!(work, Work::Conv { .. } | Work::Resnet { .. });
+        let images = matches!(work, Work::Conv { .. } | Work::Resnet { .. });
         let compiled = !matches!(
             work,
             Work::Rnn { .. } | Work::Optimizer { .. } | Work::Load { .. } | Work::Start { .. } | Work::Decode { .. }
         );
         match (self.peer, &*self.form) {
-            (Some(Peer::Torch), "channels_last") => pictures,
+            (Some(Peer::Torch), "channels_last") => images,
             (Some(Peer::Torch), "compile") => compiled,
             _ => true,
         }

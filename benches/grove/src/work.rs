@@ -24,7 +24,7 @@ pub enum Work {
     Mha { batch: usize, tokens: usize, width: usize, heads: usize, causal: bool },
     /// Scaled dot-product attention alone.
     Attention { batch: usize, heads: usize, tokens: usize, head_dim: usize, causal: bool },
-    /// Of pictures, without a bias.
+    /// Of images, without a bias.
     Conv {
         batch: usize,
         #[serde(rename = "in")]

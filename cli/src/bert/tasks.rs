@@ -31,12 +31,13 @@ pub fn run<B: Backend>(options: &Options, device: &B::Device) -> Result<(), Exit
     let most = options.max_length.unwrap_or(usize::MAX);
     let bar = progress(options, texts.len());
     let told = |count: usize| bar.inc(count as u64);
-    let reading = BatchOptions {
+    let batching = BatchOptions {
         batch_size: options.batch_size,
         progress: Some(&told),
         ..BatchOptions::new(&tokenizer, most.min(config.positions()))
     };
-    let job = Job { options, path: &path, texts: &texts, places: &places, reading, bar: &bar, loaded: OnceCell::new() };
+    let job =
+        Job { options, path: &path, texts: &texts, places: &places, batching, bar: &bar, loaded: OnceCell::new() };
     let mut result = match options.task {
         Task::FillMask => job.fill_mask::<B>(device)?,
         Task::Embed => job.embed::<B>(device)?,
@@ -71,7 +72,7 @@ struct Job<'a> {
     texts: &'a [String],
     /// Place of each text, such as a line of a file.
     places: &'a [String],
-    reading: BatchOptions<'a>,
+    batching: BatchOptions<'a>,
     bar: &'a ProgressBar,
     /// When the model had been read.
     loaded: OnceCell<Instant>,
@@ -113,9 +114,9 @@ impl Job<'_> {
     }
 
     fn fill_mask<B: Backend>(&self, device: &B::Device) -> Result<Value, Exit> {
-        self.done(tasks::check_masks(self.reading, self.texts))?;
+        self.done(tasks::check_masks(self.batching, self.texts))?;
         let model = self.model(BertForMaskedLm::<B>::from_path(self.path, device, self.dtype()))?;
-        let filled = self.done(tasks::fill_mask(&model, self.reading, self.texts, self.options.top_k.unwrap_or(5)))?;
+        let filled = self.done(tasks::fill_mask(&model, self.batching, self.texts, self.options.top_k.unwrap_or(5)))?;
         let mut all = vec![];
         for (text, filled) in self.texts.iter().zip(filled) {
             self.say(text)?;
@@ -141,10 +142,10 @@ impl Job<'_> {
 
     fn vectors<B: Backend>(&self, texts: &[String], device: &B::Device) -> Result<Vec<Vec<f32>>, Exit> {
         let encoder = self.model(SentenceEncoder::<B>::from_path(self.path, device, self.dtype()))?;
-        let reading = BatchOptions { max_len: self.reading.max_len.min(encoder.max_len), ..self.reading };
+        let batching = BatchOptions { max_len: self.batching.max_len.min(encoder.max_len), ..self.batching };
         // A query of its own stands before the texts.
         let before = texts.len() - self.texts.len();
-        self.done(tasks::embed(&encoder, reading, texts).map_err(|error| match error {
+        self.done(tasks::embed(&encoder, batching, texts).map_err(|error| match error {
             ModelError::InText { number, error } if number > before => {
                 ModelError::InText { number: number - before, error }
             }
@@ -188,7 +189,7 @@ impl Job<'_> {
             .iter()
             .map(|text| text.split_once('\t').map_or((&**text, None), |(a, b)| (a, Some(b))))
             .collect();
-        let labelled = self.done(tasks::classify(&model, self.reading, &pairs))?;
+        let labelled = self.done(tasks::classify(&model, self.batching, &pairs))?;
         let k = self.options.top_k.unwrap_or(usize::MAX);
         let mut all = vec![];
         for (text, labels) in self.texts.iter().zip(&labelled) {
@@ -205,10 +206,10 @@ impl Job<'_> {
 
     fn tokens<B: Backend>(&self, device: &B::Device) -> Result<Value, Exit> {
         let model = self.model(BertForTokenClassification::<B>::from_path(self.path, device, self.dtype()))?;
-        let reading = BatchOptions { progress: None, ..self.reading };
+        let batching = BatchOptions { progress: None, ..self.batching };
         let mut all = vec![];
         for (i, text) in self.texts.iter().enumerate() {
-            let found = self.done_with(i, tasks::entities(&model, reading, text, self.options.stride))?;
+            let found = self.done_with(i, tasks::entities(&model, batching, text, self.options.stride))?;
             self.bar.inc(1);
             let entities: Vec<Value> = found
                 .iter()
@@ -240,10 +241,10 @@ impl Job<'_> {
             stride: self.options.stride,
             ..AnswerOptions::default()
         };
-        let reading = BatchOptions { progress: None, ..self.reading };
+        let batching = BatchOptions { progress: None, ..self.batching };
         let mut all = vec![];
         for (i, text) in self.texts.iter().enumerate() {
-            let answers = self.done_with(i, tasks::answer(&model, reading, question, text, &asked))?;
+            let answers = self.done_with(i, tasks::answer(&model, batching, question, text, &asked))?;
             self.bar.inc(1);
             if !self.options.json {
                 self.bar.suspend(|| {

@@ -69,15 +69,15 @@ where
     train(&job, split, model, trainable, |model, schedule| model::optimizer(options, model, schedule), device)
 }
 
-/// Refuses pictures of other classes than the model's.
-fn same_classes(model: &[String], pictures: &[String]) -> Result<(), Exit> {
-    if model == pictures {
+/// Refuses images of other classes than the model's.
+fn same_classes(model: &[String], images: &[String]) -> Result<(), Exit> {
+    if model == images {
         return Ok(());
     }
-    let unknown: Vec<&str> = pictures.iter().filter(|label| !model.contains(label)).map(String::as_str).collect();
+    let unknown: Vec<&str> = images.iter().filter(|label| !model.contains(label)).map(String::as_str).collect();
     Err(failure(format!(
-        "the pictures have {} classes and the model {}{}: evaluate with the classes that it was trained on",
-        pictures.len(),
+        "the images have {} classes and the model {}{}: evaluate with the classes that it was trained on",
+        images.len(),
         model.len(),
         if unknown.is_empty() { String::new() } else { format!(", and it does not know {}", unknown.join(", ")) }
     )))

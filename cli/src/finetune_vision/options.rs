@@ -17,7 +17,7 @@ pub const EPOCHS: f64 = 5.0;
 /// Name for all parts but the head in `--freeze`.
 pub const BACKBONE: &str = "backbone";
 
-/// Fine-tunes a ResNet, a ViT or a DINOv2 on pictures of classes of one's own.
+/// Fine-tunes a ResNet, a ViT or a DINOv2 on images of classes of one's own.
 ///
 /// Without arguments it teaches the small network that ships with grove, trained on MNIST's digits, the 8x8 digits that
 /// ship too. The result is a directory that `--example resnet` or `--example vit` loads, and the library whose names the
@@ -28,7 +28,7 @@ pub const BACKBONE: &str = "backbone";
     version,
     allow_negative_numbers = true,
     mut_arg("epochs", |arg| arg.help("Passes over the data, parts of one too [default: 5]")),
-    mut_arg("batch_size", |arg| arg.default_value("32").help("Pictures of a batch")),
+    mut_arg("batch_size", |arg| arg.default_value("32").help("Images of a batch")),
     mut_arg("learning_rate", |arg| arg.default_value("5e-4")),
     mut_arg("final_learning_rate", |arg| arg.default_value("0.01")),
     mut_arg("weight_decay", |arg| arg.default_value("0.05")),
@@ -36,12 +36,12 @@ pub const BACKBONE: &str = "backbone";
     mut_arg("checkpoint_every", |arg| arg.default_value("500")),
     mut_arg("augment", |arg| {
         arg.default_value_if("data", ArgPredicate::IsPresent, "standard").default_value("shift").hide_default_value(true).help(
-            "What is done to each picture [default: standard; shift for the digits that ship]",
+            "What is done to each image [default: standard; shift for the digits that ship]",
         )
     }),
 )]
 pub struct Options {
-    /// Pictures: a folder with one folder for each class (or with such in train and val), MNIST's idx files, or CIFAR's
+    /// Images: a folder with one folder for each class (or with such in train and val), MNIST's idx files, or CIFAR's
     /// binary files. Without any, digits that ship with grove
     #[arg(long, value_name = "PATH")]
     pub data: Option<PathBuf>,
@@ -50,7 +50,7 @@ pub struct Options {
     #[command(flatten)]
     pub held_out: HeldOutArgs,
 
-    /// Do not train: print how well the model classifies the held-out pictures
+    /// Do not train: print how well the model classifies the held-out images
     #[arg(long, requires_all = ["model", "data"], conflicts_with_all = ["output", "steps", "epochs"])]
     pub evaluate: bool,
 
@@ -59,7 +59,7 @@ pub struct Options {
     #[arg(long, value_name = "NAME")]
     pub preprocess: Option<String>,
 
-    /// Height and width of the pictures, in pixels, in place of what the preprocessing says
+    /// Height and width of the images, in pixels, in place of what the preprocessing says
     #[arg(long, value_name = "N")]
     pub image_size: Option<u32>,
 

@@ -5,7 +5,7 @@ use grove::{
     models::{
         GenerateOptions, Tokenizer,
         chat::{Message, chat_template},
-        generation::{Finish, DecodeSession, TextStream, check_prompt, generate_with_cache},
+        generation::{DecodeSession, Finish, TextStream, check_prompt, generate_with_cache},
     },
     prelude::*,
 };
@@ -53,7 +53,7 @@ pub fn chat<B: Backend, M: CausalLm<B>>(
     let live = !options.json;
     let mut lines = options.prompt.clone().map(Ok).into_iter().chain(from_input(options, live && typed));
     let mut messages: Vec<Message> = chat.system.iter().map(|system| Message::new("system", system)).collect();
-    let mut reading = DecodeSession::new(&model, 0);
+    let mut session = DecodeSession::new(&model, 0);
     let mut turns = vec![];
     while let Some(line) = lines.next().transpose().map_err(failure)? {
         match line.trim().is_empty() {
@@ -79,10 +79,15 @@ pub fn chat<B: Backend, M: CausalLm<B>>(
             }
         };
         let turn_key = settings.key.fold_in(turns.len() as u32);
-        let (generated, read) =
-            generate_with_cache(&model, reading, &ids, &GenerateOptions { key: turn_key, ..settings.clone() }, on_token)
-                .map_err(failure)?;
-        reading = read;
+        let (generated, read) = generate_with_cache(
+            &model,
+            session,
+            &ids,
+            &GenerateOptions { key: turn_key, ..settings.clone() },
+            on_token,
+        )
+        .map_err(failure)?;
+        session = read;
         if let Some(error) = broken {
             return Err(error);
         }

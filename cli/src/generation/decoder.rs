@@ -5,7 +5,7 @@ use grove::{
     models::ModelError,
     prelude::*,
     tensor::DType,
-    weights::{TensorFiles, FilePatterns},
+    weights::{FilePatterns, TensorFiles},
 };
 use std::path::Path;
 

@@ -69,7 +69,8 @@ pub fn run_with_draft<B: Backend, M: CausalLm<B>>(
     let load_seconds = begun.elapsed().as_secs_f64();
     prompt.speak(options, load_seconds, |prompts, settings, on_token| {
         let on_token = |token| on_token(0, token);
-        let (row, drafted) = generate_with_draft(&model, &draft, &prompts[0], drafting.draft_tokens, settings, on_token)?;
+        let (row, drafted) =
+            generate_with_draft(&model, &draft, &prompts[0], drafting.draft_tokens, settings, on_token)?;
         Ok((vec![row], Some(drafted)))
     })
 }

@@ -79,7 +79,7 @@ fn evaluate<B: Backend, M: ImageClassifier<B>>(options: &Options, device: &B::De
     let data = split.held_out.unwrap_or(split.training);
     if data.labels.len() != model.labels().len() {
         return Err(failure(format!(
-            "the pictures have {} classes, and {} tells {} apart",
+            "the images have {} classes, and {} tells {} apart",
             data.labels.len(),
             published.path.display(),
             model.labels().len()

@@ -13,7 +13,7 @@ use crate::{
     train_vision::options::{Options, Pool},
 };
 
-/// From this size on pictures are made smaller as they enter.
+/// From this size on images are made smaller as they enter.
 const LARGE: usize = 96;
 
 /// A network of basic blocks.
@@ -40,7 +40,7 @@ pub fn vit(options: &Options, data: &LabelledImages, preprocessor: &Preprocessor
     let patch_size = options.patch_size.unwrap_or(seventh).max(1);
     if height % patch_size != 0 || width % patch_size != 0 {
         return Err(Exit::Usage(format!(
-            "pictures of {height}x{width} pixels do not fall into patches of {patch_size}: choose another --patch-size"
+            "images of {height}x{width} pixels do not fall into patches of {patch_size}: choose another --patch-size"
         )));
     }
     let config = VitConfig {

@@ -14,7 +14,7 @@ use crate::{
 /// Passes over the data where nothing else is given.
 pub const EPOCHS: f64 = 10.0;
 
-/// Trains a ResNet or a ViT from scratch to tell classes of pictures apart.
+/// Trains a ResNet or a ViT from scratch to tell classes of images apart.
 ///
 /// Without arguments it trains a small ResNet on 8x8 handwritten digits that ship with grove. The result is a directory
 /// that `--example resnet` or `--example vit` loads. Ctrl-C ends a run after a checkpoint, and the same command with
@@ -25,7 +25,7 @@ pub const EPOCHS: f64 = 10.0;
     version,
     allow_negative_numbers = true,
     mut_arg("epochs", |arg| arg.help("Passes over the data, parts of one too [default: 10]")),
-    mut_arg("batch_size", |arg| arg.default_value("64").help("Pictures of a batch")),
+    mut_arg("batch_size", |arg| arg.default_value("64").help("Images of a batch")),
     mut_arg("learning_rate", |arg| arg.default_value("2e-3")),
     mut_arg("final_learning_rate", |arg| arg.default_value("0.01")),
     mut_arg("weight_decay", |arg| arg.default_value("0.05")),
@@ -34,8 +34,8 @@ pub const EPOCHS: f64 = 10.0;
     mut_arg("checkpoint_every", |arg| arg.default_value("500")),
 )]
 pub struct Options {
-    /// Pictures: a folder with one folder for each class (or with such in train and val), MNIST's idx files (a folder of
-    /// them, or the one of the pictures), or CIFAR's binary files. Without any, digits that ship with grove
+    /// Images: a folder with one folder for each class (or with such in train and val), MNIST's idx files (a folder of
+    /// them, or the one of the images), or CIFAR's binary files. Without any, digits that ship with grove
     #[arg(long, value_name = "PATH")]
     pub data: Option<PathBuf>,
 
@@ -43,7 +43,7 @@ pub struct Options {
     #[command(flatten)]
     pub held_out: HeldOutArgs,
 
-    /// Do not train: print how well --model classifies the held-out pictures
+    /// Do not train: print how well --model classifies the held-out images
     #[arg(long, requires = "model", conflicts_with_all = ["output", "steps", "epochs"])]
     pub evaluate: bool,
 
@@ -59,7 +59,7 @@ pub struct Options {
     #[arg(long, value_enum, value_name = "NAME", default_value_t = Arch::Resnet, help_heading = "Model")]
     pub arch: Arch,
 
-    /// Height and width of the pictures, in pixels [default: the data's, at least 16, or 64 where they differ]
+    /// Height and width of the images, in pixels [default: the data's, at least 16, or 64 where they differ]
     #[arg(long, value_name = "N", help_heading = "Model")]
     pub image_size: Option<usize>,
 
@@ -142,7 +142,7 @@ impl Options {
         }
         match self.training.batch_size {
             1 if self.arch == Arch::Resnet => {
-                Err("--batch-size is 1; batch normalisation needs at least two pictures".into())
+                Err("--batch-size is 1; batch normalisation needs at least two images".into())
             }
             _ => Ok(()),
         }
@@ -155,7 +155,7 @@ impl Options {
         let grey = data.size.is_some_and(|[channels, ..]| channels == 1);
         let base = Preprocessor::preset(if grey { "mnist" } else { "torchvision" }).map_err(failure)?;
         let exact = Resize::Exact { height: side, width: side };
-        // Photographs keep their proportions; pictures of a set are whole as they are.
+        // Photographs keep their proportions; images of a set are whole as they are.
         let (resize, crop) = match data.size {
             Some(_) => (exact, None),
             None => (Resize::Shorter(side.saturating_add(side / 8)), Some([side, side])),

@@ -6,7 +6,7 @@ use grove::{
         matrices, warmup_constant_schedule, warmup_cosine_decay_schedule,
     },
     prelude::*,
-    train::{FitOptions, Duration, NonFinite, RunSettings, StepOptions, stop_on_interrupt},
+    train::{Duration, FitOptions, NonFinite, RunSettings, StepOptions, stop_on_interrupt},
 };
 
 use super::{Output, RunArgs, TrainingArgs, options::Decay};

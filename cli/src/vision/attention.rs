@@ -8,35 +8,35 @@ use grove::{
 };
 use std::path::{Path, PathBuf};
 
-use crate::{Exit, failure, vision::Picture};
+use crate::{Exit, failure, vision::Image};
 
 /// Pixels of the drawing's shorter side, at least.
 const SHORTER: u32 = 448;
 
-/// Refuses a file that cannot be written as a PNG, or that is one of the pictures that are looked at.
-pub fn check(file: &Path, pictures: &[PathBuf]) -> Result<(), Exit> {
+/// Refuses a file that cannot be written as a PNG, or that is one of the images that are looked at.
+pub fn check(file: &Path, images: &[PathBuf]) -> Result<(), Exit> {
     let named = file.display();
     if !file.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("png")) {
         return Err(Exit::Usage(format!("--attention writes a PNG: {named} has to end in .png")));
     }
-    // A name that does not exist yet is not that of a picture; links lead to the same file.
+    // A name that does not exist yet is not that of an image; links lead to the same file.
     let Ok(output) = file.canonicalize() else { return Ok(()) };
-    if pictures.iter().any(|picture| picture.canonicalize().is_ok_and(|picture| picture == output)) {
-        return Err(Exit::Usage(format!("--attention would overwrite the picture {named}: name another file")));
+    if images.iter().any(|image| image.canonicalize().is_ok_and(|image| image == output)) {
+        return Err(Exit::Usage(format!("--attention would overwrite the image {named}: name another file")));
     }
     Ok(())
 }
 
-/// Writes the picture as the model saw it, dark where it did not look.
+/// Writes the image as the model saw it, dark where it did not look.
 pub fn draw<B: Backend>(
     model: &Vit<B>,
     preprocessor: &Preprocessor,
-    picture: &Picture,
+    image: &Image,
     file: &Path,
     device: &B::Device,
 ) -> Result<(), Exit> {
-    let failed = |error| failure(format!("{}: {error}", picture.name));
-    let seen = preprocessor.prepare(&picture.image).map_err(failed)?;
+    let failed = |error| failure(format!("{}: {error}", image.name));
+    let seen = preprocessor.prepare(&image.image).map_err(failed)?;
     let (w, h) = seen.dimensions();
     let values = preprocessor.normalise(&seen).map_err(failed)?;
     let data = TensorData::new(values, [1, preprocessor.channels(), h as usize, w as usize]);
@@ -63,15 +63,15 @@ fn overlay(seen: &RgbImage, weights: &[f32], columns: u32, rows: u32) -> Result<
     let map = RgbImage::from_raw(columns, rows, levels).ok_or_else(|| failure("as many weights as patches"))?;
     let scale = SHORTER.div_ceil(seen.width().min(seen.height()).max(1)).max(1);
     let (w, h) = (seen.width() * scale, seen.height() * scale);
-    let (mut picture, map) = (resize(seen, w, h, Filter::Bicubic), resize(&map, w, h, Filter::Bicubic));
-    for (pixel, weight) in picture.pixels_mut().zip(map.pixels()) {
+    let (mut image, map) = (resize(seen, w, h, Filter::Bicubic), resize(&map, w, h, Filter::Bicubic));
+    for (pixel, weight) in image.pixels_mut().zip(map.pixels()) {
         let weight = f32::from(weight.0[0]) / 255.0;
         let heat = colour(weight);
         for (value, heat) in pixel.0.iter_mut().zip(heat) {
             *value = (0.5 * f32::from(*value) + 0.5 * heat).round() as u8;
         }
     }
-    Ok(picture)
+    Ok(image)
 }
 
 /// From dark blue over red to yellow, as heat is drawn; each channel from 0 to 255.
@@ -83,6 +83,6 @@ fn colour(weight: f32) -> [f32; 3] {
 }
 
 /// Writes a PNG beside the old file and takes its name at the end.
-fn save(picture: &RgbImage, file: &Path) -> Result<(), Exit> {
-    grove::images::save_png(picture, file).map_err(failure)
+fn save(image: &RgbImage, file: &Path) -> Result<(), Exit> {
+    grove::images::save_png(image, file).map_err(failure)
 }

@@ -1,4 +1,4 @@
-//! Classifying pictures, whichever the model.
+//! Classifying images, whichever the model.
 
 use clap::Args;
 use grove::{
@@ -14,7 +14,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::{Value, json};
 use std::{io::IsTerminal, path::PathBuf};
 
-use super::{Picture, Published, bars::bars, preprocessor_of, read_pictures};
+use super::{Image, Published, bars::bars, preprocessor_of, read_images};
 use crate::{DeviceArgs, Exit, failure, shipped, write_json, write_line};
 
 /// Limits of image sizes.
@@ -36,10 +36,10 @@ impl SizeArgs {
     }
 }
 
-/// Options of every program that classifies pictures.
+/// Options of every program that classifies images.
 #[derive(Args, Debug)]
 pub struct ClassifyArgs {
-    /// Pictures, and folders of pictures; - is standard input [default: a picture that ships with grove]
+    /// Images, and folders of images; - is standard input [default: an image that ships with grove]
     #[arg(long, value_name = "FILE", num_args = 1..)]
     pub image: Vec<PathBuf>,
 
@@ -47,7 +47,7 @@ pub struct ClassifyArgs {
     #[arg(long, value_name = "N", default_value_t = 5)]
     pub top_k: usize,
 
-    /// Pictures that are looked at together
+    /// Images that are looked at together
     #[arg(long, value_name = "N", default_value_t = 16)]
     pub batch_size: usize,
 
@@ -79,7 +79,7 @@ impl ClassifyArgs {
         }
     }
 
-    /// The pictures and folders that are looked at.
+    /// The images and folders that are looked at.
     pub fn paths(&self, default: &str) -> Vec<PathBuf> {
         if self.image.is_empty() { vec![shipped(default)] } else { self.image.clone() }
     }
@@ -91,14 +91,14 @@ struct Classified {
     found: Vec<Prediction>,
 }
 
-/// Loads a model and tells what it takes pictures for. `look` gets each picture that was read, with the model, before it is
+/// Loads a model and tells what it takes images for. `look` gets each image that was read, with the model, before it is
 /// told.
 pub fn classify<B: Backend, M: ImageClassifier<B>>(
     options: &ClassifyArgs,
     published: &Published,
-    picture: &str,
+    image: &str,
     device: &B::Device,
-    mut look: impl FnMut(&M, &Preprocessor, &Picture) -> Result<(), Exit>,
+    mut look: impl FnMut(&M, &Preprocessor, &Image) -> Result<(), Exit>,
 ) -> Result<(), Exit> {
     let (model, _) = M::from_path(&published.path, device, Some(options.device.dtype.into())).map_err(failure)?;
     if model.labels().is_empty() {
@@ -111,18 +111,18 @@ pub fn classify<B: Backend, M: ImageClassifier<B>>(
     let preprocessor = preprocessor_of(options.preprocess.as_deref(), &published.directory, channels)?;
     let bar = progress();
     let mut all = Vec::new();
-    let skipped = read_pictures(
-        &options.paths(picture),
+    let skipped = read_images(
+        &options.paths(image),
         options.batch_size,
         |done, of| {
             bar.set_length(of as u64);
             bar.set_position(done as u64);
         },
-        |pictures| {
-            let found = batch(&model, &preprocessor, &pictures, options, device)?;
-            for (picture, found) in pictures.into_iter().zip(found) {
-                look(&model, &preprocessor, &picture)?;
-                let classified = Classified { name: picture.name, found };
+        |images| {
+            let found = batch(&model, &preprocessor, &images, options, device)?;
+            for (image, found) in images.into_iter().zip(found) {
+                look(&model, &preprocessor, &image)?;
+                let classified = Classified { name: image.name, found };
                 if !options.json {
                     bar.suspend(|| tell(&classified))?;
                 }
@@ -139,7 +139,7 @@ pub fn classify<B: Backend, M: ImageClassifier<B>>(
         );
     }
     if skipped > 0 {
-        eprintln!("{skipped} pictures were left out, as they cannot be read");
+        eprintln!("{skipped} images were left out, as they cannot be read");
     }
     Ok(())
 }
@@ -149,27 +149,27 @@ fn progress() -> ProgressBar {
     if !std::io::stderr().is_terminal() {
         return ProgressBar::hidden();
     }
-    let style = ProgressStyle::with_template("{wide_bar} {human_pos} of {human_len} pictures, {eta} left");
+    let style = ProgressStyle::with_template("{wide_bar} {human_pos} of {human_len} images, {eta} left");
     ProgressBar::new(1).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
 }
 
-/// Classes of pictures, which are one batch where all come out in one size.
+/// Classes of images, which are one batch where all come out in one size.
 fn batch<B: Backend, M: ImageClassifier<B>>(
     model: &M,
     preprocessor: &Preprocessor,
-    pictures: &[Picture],
+    images: &[Image],
     options: &ClassifyArgs,
     device: &B::Device,
 ) -> Result<Vec<Vec<Prediction>>, Exit> {
-    let mut pixels: Vec<([usize; 2], Vec<f32>)> = Vec::with_capacity(pictures.len());
-    for picture in pictures {
-        let failed = |error| failure(format!("{}: {error}", picture.name));
-        let prepared = preprocessor.prepare(&picture.image).map_err(failed)?;
+    let mut pixels: Vec<([usize; 2], Vec<f32>)> = Vec::with_capacity(images.len());
+    for image in images {
+        let failed = |error| failure(format!("{}: {error}", image.name));
+        let prepared = preprocessor.prepare(&image.image).map_err(failed)?;
         let size = [prepared.height() as usize, prepared.width() as usize];
-        options.sizes.check(model, size).map_err(|error| failure(format!("{}: {error}", picture.name)))?;
+        options.sizes.check(model, size).map_err(|error| failure(format!("{}: {error}", image.name)))?;
         pixels.push((size, preprocessor.normalise(&prepared).map_err(failed)?));
     }
-    let mut found = Vec::with_capacity(pictures.len());
+    let mut found = Vec::with_capacity(images.len());
     for group in pixels.chunk_by(|a, b| a.0 == b.0) {
         let ([h, w], n) = (group[0].0, group.len());
         let values: Vec<f32> = group.iter().flat_map(|(_, values)| values.iter().copied()).collect();

@@ -3,10 +3,10 @@
 pub mod attention;
 mod bars;
 mod classify;
-mod pictures;
+mod images;
 mod published;
 pub mod training;
 
 pub use classify::{ClassifyArgs, SizeArgs, classify};
-pub use pictures::{Picture, read_pictures};
+pub use images::{Image, read_images};
 pub use published::{Published, preprocessor_of};

@@ -1,4 +1,4 @@
-//! A published classifier and how pictures are prepared for it.
+//! A published classifier and how images are prepared for it.
 
 use grove::{files::directory_of, images::Preprocessor, weights::FilePatterns};
 use std::path::{Path, PathBuf};
@@ -30,7 +30,7 @@ pub fn preprocessor_of(asked: Option<&str>, directory: &Path, channels: usize) -
     match found == channels {
         true => Ok(preprocessor),
         false => Err(failure(format!(
-            "pictures are prepared with {found} channels, and the model wants {channels}: choose with --preprocess"
+            "images are prepared with {found} channels, and the model wants {channels}: choose with --preprocess"
         ))),
     }
 }
@@ -48,7 +48,7 @@ fn find(asked: Option<&str>, directory: &Path) -> Result<Preprocessor, Exit> {
     match described || timm {
         true => Preprocessor::from_file(directory).map_err(failure),
         false => {
-            eprintln!("no preprocessor_config.json beside the model: pictures are prepared as torchvision does it");
+            eprintln!("no preprocessor_config.json beside the model: images are prepared as torchvision does it");
             Preprocessor::preset("torchvision").map_err(failure)
         }
     }

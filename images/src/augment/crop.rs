@@ -41,7 +41,7 @@ impl RandomResizedCrop {
             return Err(ImageError::BadOption(reason));
         }
         if image.width() == 0 || image.height() == 0 {
-            return Err(ImageError::BadOption("RandomResizedCrop: the picture is empty".into()));
+            return Err(ImageError::BadOption("RandomResizedCrop: the image is empty".into()));
         }
         let [left, top, width, height] = self.draw(image.width(), image.height(), rng);
         let part = imageops::crop_imm(image, left, top, width, height).to_image();

@@ -104,7 +104,7 @@ impl Mixed {
             return wrong(format!("{} values are not [{n}, {c}, {h}, {w}]", pixels.len()));
         };
         if self.partner.len() != n || self.partner.iter().any(|&other| other >= n) {
-            return wrong(format!("the partners are not those of {n} pictures"));
+            return wrong(format!("the partners are not those of {n} images"));
         }
         if size == 0 || self.lambda == 1.0 {
             return Ok(());
@@ -124,14 +124,14 @@ impl Mixed {
         let area = c * region.width * region.height;
         // Copied first, since a partner may already be mixed.
         let mut parts = Vec::with_capacity(n * area);
-        for picture in pixels.chunks_exact(size) {
-            rows().for_each(|at| parts.extend_from_slice(&picture[at..at + region.width]));
+        for image in pixels.chunks_exact(size) {
+            rows().for_each(|at| parts.extend_from_slice(&image[at..at + region.width]));
         }
-        for (picture, &partner) in pixels.chunks_exact_mut(size).zip(&self.partner) {
+        for (image, &partner) in pixels.chunks_exact_mut(size).zip(&self.partner) {
             let mut part = parts[partner * area..(partner + 1) * area].chunks_exact(region.width.max(1));
             for at in rows() {
                 let Some(other) = part.next() else { break };
-                for (mine, theirs) in picture[at..at + region.width].iter_mut().zip(other) {
+                for (mine, theirs) in image[at..at + region.width].iter_mut().zip(other) {
                     *mine = if keep == 0.0 { *theirs } else { keep * *mine + (1.0 - keep) * theirs };
                 }
             }

@@ -83,8 +83,8 @@ step_from!(
 /// use rand::{SeedableRng, rngs::SmallRng};
 ///
 /// let augment = Augment::training([224, 224]).then(ColorJitter::new(0.4, 0.4, 0.4, 0.1));
-/// let picture = RgbImage::new(500, 375);
-/// let view = augment.apply(&picture, &mut SmallRng::seed_from_u64(7))?;
+/// let image = RgbImage::new(500, 375);
+/// let view = augment.apply(&image, &mut SmallRng::seed_from_u64(7))?;
 /// assert_eq!(view.dimensions(), (224, 224));
 /// # Ok::<(), grove_images::ImageError>(())
 /// ```

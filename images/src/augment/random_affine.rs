@@ -77,19 +77,19 @@ mod tests {
 
     use super::*;
 
-    fn picture() -> RgbImage {
+    fn image() -> RgbImage {
         RgbImage::from_fn(5, 4, |x, y| image::Rgb([(x * 40 + y) as u8, (y * 60) as u8, ((x * y * 13) % 256) as u8]))
     }
 
     #[test]
     fn turns_that_only_move_pixels() {
-        let picture = picture();
-        assert_eq!(moved(&picture, 0.0, 0.0, 1.0, [0; 3]), picture);
-        assert_eq!(moved(&picture, std::f64::consts::PI, 0.0, 1.0, [0; 3]), imageops::rotate180(&picture));
+        let image = image();
+        assert_eq!(moved(&image, 0.0, 0.0, 1.0, [0; 3]), image);
+        assert_eq!(moved(&image, std::f64::consts::PI, 0.0, 1.0, [0; 3]), imageops::rotate180(&image));
         let mut rng = SmallRng::seed_from_u64(1);
         let still = RandomAffine { degrees: 0.0, scale: 0.0, shear: 0.0, fill: [9; 3] };
-        assert_eq!(still.apply(&picture, &mut rng).unwrap(), picture);
-        assert!(RandomAffine::new(-1.0).apply(&picture, &mut rng).is_err());
+        assert_eq!(still.apply(&image, &mut rng).unwrap(), image);
+        assert!(RandomAffine::new(-1.0).apply(&image, &mut rng).is_err());
     }
 
     #[test]

@@ -58,7 +58,7 @@ pub fn read_cifar(path: impl AsRef<Path>, kind: CifarKind) -> Result<ImageSet> {
     if bytes.is_empty() || !bytes.len().is_multiple_of(record) {
         let length = bytes.len();
         return Err(wrong(format!(
-            "{length} bytes are no whole number of pictures of {record} bytes; download it again"
+            "{length} bytes are no whole number of images of {record} bytes; download it again"
         )));
     }
     let n = bytes.len() / record;
@@ -73,7 +73,7 @@ pub fn read_cifar(path: impl AsRef<Path>, kind: CifarKind) -> Result<ImageSet> {
     for (i, record) in bytes.chunks_exact(record).enumerate() {
         let label = record[which];
         if label >= classes {
-            return Err(wrong(format!("picture {i} has the label {label}, and there are {classes} classes")));
+            return Err(wrong(format!("image {i} has the label {label}, and there are {classes} classes")));
         }
         set.labels.push(label);
         set.pixels.extend_from_slice(&record[labels..]);
@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn pictures_and_labels() {
+    fn images_and_labels() {
         let ten = [record(&[3], [1, 2, 3]), record(&[9], [4, 5, 6])].concat();
         let set = read_cifar(saved(&ten).path(), CifarKind::Ten).unwrap();
         assert_eq!((set.n, set.labels.as_slice()), (2, &[3, 9][..]));

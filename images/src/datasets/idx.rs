@@ -43,7 +43,7 @@ pub fn read_idx_labels(path: impl AsRef<Path>) -> Result<Vec<u8>> {
 /// If the images have colour, their sizes do not match the number of pixels, or the system reports an error.
 pub fn write_idx_images(path: impl AsRef<Path>, set: &ImageSet) -> Result<()> {
     if set.channels != 1 {
-        return Err(ImageError::BadOption(format!("an idx file holds grey pictures, not {} channels", set.channels)));
+        return Err(ImageError::BadOption(format!("an idx file holds grey images, not {} channels", set.channels)));
     }
     write(path.as_ref(), &[set.n, set.height, set.width], &set.pixels)
 }
@@ -76,7 +76,7 @@ fn read<const RANK: usize>(path: &Path) -> Result<([usize; RANK], Vec<u8>)> {
     let mut magic = [0; 4];
     data.read_exact(&mut magic).map_err(ended)?;
     if magic != [0, 0, BYTES, RANK as u8] {
-        let what = if RANK == 3 { "pictures" } else { "labels" };
+        let what = if RANK == 3 { "images" } else { "labels" };
         return Err(wrong(format!("it begins with {magic:?}; {what} begin with [0, 0, {BYTES}, {RANK}]")));
     }
     let mut sizes = [0; RANK];
@@ -170,7 +170,7 @@ mod tests {
             message(&IMAGES[..length]);
         }
         assert!(message(&[IMAGES, &[1]].concat()).contains("7 follow"));
-        assert!(message(&[0, 0, 8, 1, 0, 0, 0, 0]).contains("pictures begin with"));
+        assert!(message(&[0, 0, 8, 1, 0, 0, 0, 0]).contains("images begin with"));
         let huge = [0, 0, 8, 3, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255];
         assert!(message(&huge).contains("more than 4 GiB"));
         let mut gzip = GzEncoder::new(Vec::new(), Compression::default());

@@ -32,7 +32,7 @@ impl LabelledImage {
         match &self.source {
             Source::File(path) => open(path, &Limits::default()),
             Source::Set(set, i) => {
-                let beyond = || ImageError::BadOption(format!("there is no picture {i}"));
+                let beyond = || ImageError::BadOption(format!("there is no image {i}"));
                 set.image(*i).ok_or_else(beyond)
             }
         }
@@ -47,7 +47,7 @@ pub struct LabelledImages {
     pub labels: Vec<String>,
     /// The images.
     pub examples: Vec<LabelledImage>,
-    /// Channels, height and width, where all pictures have the same.
+    /// Channels, height and width, where all images have the same.
     pub size: Option<[usize; 3]>,
 }
 
@@ -94,7 +94,7 @@ impl LabelledImages {
             let place = places.get(example.class).copied().flatten();
             example.class = place.ok_or_else(|| {
                 ImageError::BadOption(format!(
-                    "the classes of the held-out pictures are {}, and those of the others {}",
+                    "the classes of the held-out images are {}, and those of the others {}",
                     self.labels.join(", "),
                     labels.join(", ")
                 ))
@@ -149,7 +149,7 @@ pub fn open_labelled(
 fn folder(path: &Path, mut warn: impl FnMut(String)) -> Result<LabelledImages, ImageError> {
     let ImageFolder { classes, samples, empty } = ImageFolder::open(path)?;
     for folder in empty {
-        warn(format!("left out: {} holds no pictures, and is no class", folder.display()));
+        warn(format!("left out: {} holds no images, and is no class", folder.display()));
     }
     let example = |(path, class)| LabelledImage { source: Source::File(path), class };
     Ok(LabelledImages { labels: classes, examples: samples.into_iter().map(example).collect(), size: None })
@@ -157,7 +157,7 @@ fn folder(path: &Path, mut warn: impl FnMut(String)) -> Result<LabelledImages, I
 
 const CIFAR10: [&str; 10] = ["airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"];
 
-/// A file that holds many pictures.
+/// A file that holds many images.
 fn set(path: &Path) -> Result<LabelledImages, ImageError> {
     let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
     let (set, labels) = match name.ends_with(".bin") {
@@ -182,7 +182,7 @@ fn set(path: &Path) -> Result<LabelledImages, ImageError> {
             set.labels = read_idx_labels(&beside)?;
             if set.labels.len() != set.n {
                 return Err(ImageError::BadOption(format!(
-                    "{} has {} labels, and {} has {} pictures",
+                    "{} has {} labels, and {} has {} images",
                     beside.display(),
                     set.labels.len(),
                     path.display(),
@@ -195,7 +195,7 @@ fn set(path: &Path) -> Result<LabelledImages, ImageError> {
     };
     if labels.len() < 2 || set.n == 0 {
         return Err(ImageError::BadOption(format!(
-            "{}: a classifier needs pictures of at least two classes",
+            "{}: a classifier needs images of at least two classes",
             path.display()
         )));
     }

@@ -12,7 +12,7 @@ pub(super) fn prepare(preprocessor: &Preprocessor, image: &RgbImage) -> Result<R
     preprocessor.check()?;
     let (width, height) = image.dimensions();
     if width == 0 || height == 0 {
-        return Err(ImageError::BadOption(format!("a picture of {width}×{height} pixels cannot be prepared")));
+        return Err(ImageError::BadOption(format!("an image of {width}×{height} pixels cannot be prepared")));
     }
     let resized = resized_size(preprocessor.resize, [height, width]);
     let size = match preprocessor.crop {

@@ -55,8 +55,8 @@ pub enum Resize {
 /// use grove_images::{Preprocessor, RgbImage};
 ///
 /// let preprocessor = Preprocessor::preset("torchvision")?;
-/// let picture = RgbImage::new(640, 480);
-/// let pixels = preprocessor.apply(&picture)?; // channels first: [3, 224, 224]
+/// let image = RgbImage::new(640, 480);
+/// let pixels = preprocessor.apply(&image)?; // channels first: [3, 224, 224]
 /// assert_eq!(pixels.len(), 3 * 224 * 224);
 /// assert_eq!(pixels[0], (0.0 - 0.485) / 0.229); // black, in standard deviations of ImageNet's red
 /// # Ok::<(), grove_images::ImageError>(())
@@ -166,7 +166,7 @@ impl Preprocessor {
         };
         let sides = resize.into_iter().chain(self.crop.into_iter().flatten());
         match sides.into_iter().find(|side| !(1..=1 << 16).contains(side)) {
-            Some(side) => wrong(format!("a picture cannot be resized or cropped to {side} pixels: 1 to 65536")),
+            Some(side) => wrong(format!("an image cannot be resized or cropped to {side} pixels: 1 to 65536")),
             None => Ok(()),
         }
     }

@@ -10,7 +10,7 @@ pub fn fixture(name: &str) -> PathBuf {
     Path::new("tests/fixtures").join(name)
 }
 
-pub fn picture(name: &str) -> RgbImage {
+pub fn image(name: &str) -> RgbImage {
     open(fixture(name), &Limits::default()).unwrap()
 }
 

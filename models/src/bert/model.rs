@@ -8,7 +8,7 @@ use grove_layers::{
 };
 use grove_transform::eval_shape;
 use grove_tree::{Init, Key, Tree, cast};
-use grove_weights::{TensorFiles, NameMap};
+use grove_weights::{NameMap, TensorFiles};
 use serde_json::{Map, Value};
 
 use super::{BertConfig, TextBatch, names::published_names, pretrained::has_pooler};

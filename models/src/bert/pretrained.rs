@@ -2,7 +2,7 @@ use burn::tensor::DType;
 use grove_backend::Backend;
 use grove_transform::eval_shape;
 use grove_tree::{Key, Tree};
-use grove_weights::{TensorFiles, LoadOptions, NameMap, Report, load};
+use grove_weights::{LoadOptions, NameMap, Report, TensorFiles, load};
 use serde_json::{Map, Value};
 use std::path::Path;
 

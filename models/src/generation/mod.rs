@@ -6,10 +6,10 @@
 mod ahead;
 mod causal_lm;
 mod published;
-mod reading;
 mod run;
 mod sampler;
 mod score;
+mod session;
 mod speculative;
 mod text;
 
@@ -17,10 +17,10 @@ use burn::tensor::{Int, Tensor, TensorData};
 use grove_backend::Backend;
 
 pub use causal_lm::{CausalLm, DecodeCache, part_keys};
-pub use reading::{DecodeSession, generate_with_cache};
 pub use run::{Finish, GenerateOptions, Generated, check_prompt, generate};
 pub use sampler::Sampling;
 pub use score::{Score, score, score_text};
+pub use session::{DecodeSession, generate_with_cache};
 pub use speculative::{Drafted, generate_with_draft};
 pub use text::TextStream;
 

@@ -4,7 +4,7 @@ use grove_backend::Backend;
 use grove_layers::MAX_ROLLBACK;
 
 use super::{
-    CausalLm, Finish, GenerateOptions, Generated, DecodeSession,
+    CausalLm, DecodeSession, Finish, GenerateOptions, Generated,
     run::{check_prompt, draw, ends_of, limit_of, steps_of},
 };
 use crate::error::{ModelError, Result};

@@ -5,7 +5,7 @@ use burn::tensor::{DType, Int, Tensor};
 use grove_backend::Backend;
 use grove_layers::{Activation, AttentionMask, Embedding, KvCache, LayerNorm, Linear, attend, dropout};
 use grove_tree::{Init, Key, Tree};
-use grove_weights::{TensorFiles, NameMap};
+use grove_weights::{NameMap, TensorFiles};
 
 use super::{AttentionKind, GptNeoConfig, published_names};
 use crate::{

@@ -2,8 +2,8 @@
 
 use burn::tensor::DType;
 use grove_backend::{Backend, Quantization};
-use grove_layers::{QuantLinear, Quantized, RopeScaling, QuantEmbedding, MaybeQuantized};
-use grove_weights::{TensorFiles, GgufMetadata, NameMap};
+use grove_layers::{MaybeQuantized, QuantEmbedding, QuantLinear, Quantized, RopeScaling};
+use grove_weights::{GgufMetadata, NameMap, TensorFiles};
 use serde_json::{Map, Value, json};
 
 use super::{Architecture, EndTokens, Llama, LlamaConfig};

@@ -4,10 +4,11 @@
 use burn::tensor::{DType, Int, Tensor};
 use grove_backend::Backend;
 use grove_layers::{
-    AttentionMask, Embedding, KvCache, Linear, QuantLinear, RmsNorm, Rope, RopeAngles, QuantEmbedding, MaybeQuantized, attend,
+    AttentionMask, Embedding, KvCache, Linear, MaybeQuantized, QuantEmbedding, QuantLinear, RmsNorm, Rope, RopeAngles,
+    attend,
 };
 use grove_tree::{AnyArray, Init, Key, Path, Tree};
-use grove_weights::{TensorFiles, NameMap};
+use grove_weights::{NameMap, TensorFiles};
 use serde_json::{Map, Value};
 
 use super::{LlamaConfig, feed_forward::Mlp, pretrained, published_names};

@@ -3,7 +3,7 @@
 use burn::tensor::DType;
 use grove_backend::Backend;
 use grove_tree::{AnyArray, Path as TreePath, Tree};
-use grove_weights::{TensorFiles, NameMap, StoredDtype};
+use grove_weights::{NameMap, StoredDtype, TensorFiles};
 
 /// A large model's skeleton with each leaf in the type in which it is held: matrices and tables as `dtype`, or as they are
 /// in the file where `None` (what is quantized there, and cannot be here, in f16); vectors, which are few, in the type that

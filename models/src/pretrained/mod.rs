@@ -8,7 +8,7 @@ use burn::tensor::{DType, TensorData};
 use grove_backend::Backend;
 use grove_transform::eval_shape;
 use grove_tree::{Init, Key, Tree, cast};
-use grove_weights::{TensorFiles, HubOptions, LoadOptions, NameMap, Report, Source, FilePatterns, load};
+use grove_weights::{FilePatterns, HubOptions, LoadOptions, NameMap, Report, Source, TensorFiles, load};
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Map, Value};
 use std::{

@@ -1,7 +1,7 @@
 //! Tokenizers and chat templates of large models: SentencePiece's files, and what a GGUF file says.
 
 use grove_text::{chat::ChatTemplate, ggml::Vocabulary, sentencepiece};
-use grove_weights::{TensorFiles, GgufMetadata};
+use grove_weights::{GgufMetadata, TensorFiles};
 use std::{collections::BTreeMap, ffi::OsStr, path::Path};
 use tokenizers::Tokenizer as HfTokenizer;
 

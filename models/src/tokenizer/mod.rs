@@ -1,5 +1,5 @@
 use grove_text::{TextError, catch_panic, printable::excerpt, special_tokens, tokenizer_json};
-use grove_weights::{HubOptions, Source, FilePatterns, WeightsError};
+use grove_weights::{FilePatterns, HubOptions, Source, WeightsError};
 use std::{
     collections::{BTreeMap, HashMap},
     path::{Path, PathBuf},

@@ -263,7 +263,7 @@ impl PretrainedConfig for VitConfig {
         }
         let ([height, width], patch) = (self.image_size, self.patch_size);
         if height < patch || width < patch {
-            return wrong(format!("pictures of {height}x{width} pixels have no patch of {patch}x{patch}"));
+            return wrong(format!("images of {height}x{width} pixels have no patch of {patch}x{patch}"));
         }
         if self.num_hidden_layers > 10_000 || self.num_register_tokens > 1 << 20 {
             return wrong(format!(

@@ -207,7 +207,7 @@ impl<B: Backend> Vit<B> {
     fn embed(&self, pixels: Tensor<B, 4>) -> Tensor<B, 3> {
         let ([b, channels, h, w], p, n) = (pixels.dims(), self.config.patch_size, self.config.hidden_size);
         let (rows, columns) = (h / p, w / p);
-        assert!(rows > 0 && columns > 0, "a picture of {h}x{w} pixels has no patch of {p}x{p}");
+        assert!(rows > 0 && columns > 0, "an image of {h}x{w} pixels has no patch of {p}x{p}");
         // Images are read in f32, and the weights may have 16 bits.
         let pixels = pixels.cast(self.embeddings.patch.weight.dtype());
         let whole = pixels.narrow(2, 0, rows * p).narrow(3, 0, columns * p);

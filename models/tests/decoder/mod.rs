@@ -5,7 +5,7 @@ use burn::tensor::{Int, Tensor};
 use grove_backend::{Autodiff, Backend};
 use grove_models::{
     CausalLm, GenerateOptions, generate,
-    generation::{Reading, Sampling, generate_with_cache, generate_with_draft},
+    generation::{DecodeSession, Sampling, generate_with_cache, generate_with_draft},
 };
 use grove_transform::value_and_grad;
 use grove_weights::NameMap;
@@ -103,14 +103,15 @@ pub fn check_greedy<B: Backend, M: CausalLm<B>>(reference: &Reference, model: &M
     };
     alone(&prompt, &expected);
     // In turns, each of which begins with what was said.
-    let reading = Reading::new(model, 0);
+    let session = DecodeSession::new(model, 0);
     let half = expected.len() / 2;
-    let (first, reading) = generate_with_cache(model, reading, &prompt, &greedy(half), |_| true).unwrap();
+    let (first, session) = generate_with_cache(model, session, &prompt, &greedy(half), |_| true).unwrap();
     assert_eq!(first.ids, expected[..half], "{}: first turn", reference.name);
     let so_far = [prompt.clone(), first.ids].concat();
-    let (second, reading) = generate_with_cache(model, reading, &so_far, &greedy(expected.len() - half), |_| true).unwrap();
+    let (second, session) =
+        generate_with_cache(model, session, &so_far, &greedy(expected.len() - half), |_| true).unwrap();
     assert_eq!(second.ids, expected[half..], "{}: second turn", reference.name);
-    let (again, _) = generate_with_cache(model, reading, &prompt, &greedy(expected.len()), |_| true).unwrap();
+    let (again, _) = generate_with_cache(model, session, &prompt, &greedy(expected.len()), |_| true).unwrap();
     assert_eq!(again.ids, expected, "{}: from the beginning", reference.name);
 
     let lengths = reference.ids("padded.lengths");

@@ -3,7 +3,7 @@
 use burn::tensor::{Int, Tensor, TensorData};
 use grove_backend::Backend;
 use grove_tree::{AnyArray, Tree, leaves, map};
-use grove_weights::{TensorFiles, NameMap, SaveOptions, save_model};
+use grove_weights::{NameMap, SaveOptions, TensorFiles, save_model};
 use std::path::{Path, PathBuf};
 
 use crate::common::distance;

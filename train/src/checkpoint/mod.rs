@@ -16,7 +16,7 @@ use burn::tensor::DType;
 use grove_backend::Backend;
 use grove_files::sync_directory;
 use grove_tree::{Tree, named_leaves, skeleton, with_named_leaves};
-use grove_weights::{TensorFiles, LoadOptions, NameMap, WeightsError, load, save_tree};
+use grove_weights::{LoadOptions, NameMap, TensorFiles, WeightsError, load, save_tree};
 use std::{
     fs,
     path::{Path, PathBuf},

@@ -114,7 +114,7 @@ impl ConfusionMatrix {
         json!({ "accuracy": self.accuracy(), "macro_f1": self.macro_f1(), "classes": classes })
     }
 
-    /// A picture, as SVG: a row for each class, a column for each prediction, darker the larger the part of the row.
+    /// An image, as SVG: a row for each class, a column for each prediction, darker the larger the part of the row.
     ///
     /// # Errors
     /// The message of the drawing library.
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn the_picture_has_every_class_and_count() {
+    fn the_image_has_every_class_and_count() {
         let mut found = ConfusionMatrix::new(vec!["merry <b>".into(), "sad".into()]);
         (0..37).for_each(|_| found.add(0, 1));
         found.add(1, 1);

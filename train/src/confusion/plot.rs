@@ -1,4 +1,4 @@
-//! The picture of a confusion matrix.
+//! The image of a confusion matrix.
 
 use plotters::{
     drawing::IntoDrawingArea,

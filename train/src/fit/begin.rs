@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use super::{FitOptions, TrainState, best::Best};
 use crate::{
-    CheckpointManager, LossScale, RunProgress, Result, RunLock, RunSettings, SettingDifference, TrainError,
+    CheckpointManager, LossScale, Result, RunLock, RunProgress, RunSettings, SettingDifference, TrainError,
     checkpoint::{Restored, clear_drafts},
     data::Position,
     ema::ema_start,
@@ -63,7 +63,8 @@ impl<B: Backend, M: Tree<B>, S: Tree<B>> RunSetup<B, M, S> {
         };
         drop((trained, present));
         let settings = options.all_settings(batches_per_epoch);
-        let mut progressed = RunProgress { key: key.words(), settings: Some(settings.clone()), ..RunProgress::default() };
+        let mut progressed =
+            RunProgress { key: key.words(), settings: Some(settings.clone()), ..RunProgress::default() };
         let Some(directory) = &options.directory else {
             let (best, remarks) = (Best::in_memory(), Vec::new());
             return Ok(Self { state, progressed, checkpoints: None, kept: None, best, remarks, lock: None });
@@ -108,7 +109,13 @@ impl<B: Backend, M: Tree<B>, S: Tree<B>> RunSetup<B, M, S> {
 
 /// Refuses to go on with a run of other settings, unless that is wanted `anyway`. A remark, where there is something to
 /// tell.
-fn same_run(path: &Path, saved: &RunProgress, settings: &RunSettings, key: Key, anyway: bool) -> Result<Option<String>> {
+fn same_run(
+    path: &Path,
+    saved: &RunProgress,
+    settings: &RunSettings,
+    key: Key,
+    anyway: bool,
+) -> Result<Option<String>> {
     let Some(began) = &saved.settings else {
         let remark = format!("{} does not say with which settings its run began: nothing was compared", path.display());
         return Ok(Some(remark));

@@ -2,7 +2,7 @@ use grove_backend::Backend;
 use grove_tree::Tree;
 use std::path::PathBuf;
 
-use crate::{CheckpointManager, RunProgress, Result, RunLock};
+use crate::{CheckpointManager, Result, RunLock, RunProgress};
 
 /// The best model so far, in memory and, where the run has a directory, on the disk.
 pub(super) struct Best<M> {

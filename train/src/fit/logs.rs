@@ -3,7 +3,7 @@ use std::time::{Duration, Instant};
 
 use super::{Evaluation, FitOptions, NonFinite};
 use crate::{
-    RunProgress, Result,
+    Result, RunProgress,
     log::{EVAL_LOSS, LEARNING_RATE, LossCurve, MetricsFile, Progress, Record, SKIPPED_STEPS, Sink, TensorBoard},
 };
 use grove_optim::Schedule;

@@ -10,7 +10,7 @@ use std::{
 
 use super::{Ended, Evaluation, FitOptions, Fitted, NonFinite, TrainState, begin::RunSetup, best::Best, logs::Logs};
 use crate::{
-    CheckpointManager, LossScale, Metrics, Outcome, RunProgress, Result, RunLock, TrainError,
+    CheckpointManager, LossScale, Metrics, Outcome, Result, RunLock, RunProgress, TrainError,
     accumulate::Accumulated,
     data::{Data, DataError, Position, Prefetch, prefetch},
     ema::{ema_decay, ema_model, ema_step},

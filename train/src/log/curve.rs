@@ -1,4 +1,4 @@
-//! A picture of the losses, redrawn while the run goes on.
+//! An image of the losses, redrawn while the run goes on.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};

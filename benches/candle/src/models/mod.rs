@@ -37,11 +37,11 @@ pub fn prepare(row: &Row) -> Result<Run> {
         Row::Vit(row) if row.train => {
             let random = trained();
             let model = Vit::load(row, random.builder())?;
-            let (x, labels) = (row.pictures()?, random_ids(row.classes, &[row.batch])?);
+            let (x, labels) = (row.images()?, random_ids(row.classes, &[row.batch])?);
             trainer(&random, labels, move || model.forward(&x))?
         }
         Row::Vit(row) => {
-            let (model, x) = (row.published()?, row.pictures()?);
+            let (model, x) = (row.published()?, row.images()?);
             run(move || model.forward(&x))
         }
         Row::Bert(text) if text.train => return Err(no_backward("BERT", "layer normalisation has")),

@@ -23,7 +23,7 @@ pub struct VitRow {
 }
 
 impl VitRow {
-    pub(super) fn pictures(&self) -> candle_core::Result<Tensor> {
+    pub(super) fn images(&self) -> candle_core::Result<Tensor> {
         randn((self.batch, 3, self.size, self.size))
     }
 
@@ -96,7 +96,7 @@ mod tests {
         let row = VitRow { size, patch, width, depth, heads, mlp, classes, batch, train: true };
         let random = trained();
         let model = Vit::load(&row, random.builder()).expect("a model");
-        let x = row.pictures().expect("pictures");
+        let x = row.images().expect("images");
         moves_every_variable(&random, random_ids(5, &[2]).expect("ids"), move || model.forward(&x));
     }
 }

@@ -5,7 +5,7 @@ use grove::{
     images::{
         ImageError, Preprocessor, RgbImage,
         augment::{
-            Augment, ColorJitter, RandomErasing, HorizontalFlip, Mix, RandAugment, RandomAffine, RandomCrop,
+            Augment, ColorJitter, HorizontalFlip, Mix, RandAugment, RandomAffine, RandomCrop, RandomErasing,
             RandomResizedCrop,
         },
     },
@@ -21,11 +21,11 @@ pub struct AugmentArgs {
     #[arg(long, value_enum, value_name = "NAME", default_value_t = Changes::Standard, help_heading = "Augmentation")]
     pub augment: Changes,
 
-    /// Blend pictures of a batch: both parameters of the beta distribution, such as 0.2; 0 does not (mixup)
+    /// Blend images of a batch: both parameters of the beta distribution, such as 0.2; 0 does not (mixup)
     #[arg(long, value_name = "ALPHA", default_value_t = 0.0, help_heading = "Augmentation")]
     pub mixup: f64,
 
-    /// Put parts of pictures into others: both parameters of the beta distribution, such as 1; 0 does not (CutMix)
+    /// Put parts of images into others: both parameters of the beta distribution, such as 1; 0 does not (CutMix)
     #[arg(long, value_name = "ALPHA", default_value_t = 0.0, help_heading = "Augmentation")]
     pub cutmix: f64,
 
@@ -93,10 +93,10 @@ impl AugmentArgs {
         any.then(|| Mix { mixup_alpha: self.mixup, cutmix_alpha: self.cutmix, ..Mix::default() })
     }
 
-    /// A picture as the model sees it in training, `[c, h, w]` of the size.
+    /// An image as the model sees it in training, `[c, h, w]` of the size.
     pub fn apply(
         &self,
-        picture: &RgbImage,
+        image: &RgbImage,
         preprocessor: &Preprocessor,
         [h, w]: [usize; 2],
         rng: &mut grove::tree::KeyRng,
@@ -118,8 +118,8 @@ impl AugmentArgs {
         let steps = if jitter > 0.0 { steps.then(ColorJitter::new(jitter, jitter, jitter, 0.0)) } else { steps };
         let steps = if self.affine > 0.0 { steps.then(RandomAffine::new(self.affine)) } else { steps };
         let seen = match whole {
-            true => steps.apply(&preprocessor.prepare(picture)?, rng)?,
-            false => steps.apply(picture, rng)?,
+            true => steps.apply(&preprocessor.prepare(image)?, rng)?,
+            false => steps.apply(image, rng)?,
         };
         let mut values = preprocessor.normalise(&seen)?;
         if self.erasing > 0.0 {

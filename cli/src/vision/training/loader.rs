@@ -1,4 +1,4 @@
-//! Pictures in batches, read and changed on the way.
+//! Images in batches, read and changed on the way.
 
 use grove::{
     images::{Preprocessor, datasets::LabelledImages},
@@ -13,7 +13,7 @@ use std::{collections::BTreeMap, sync::Mutex};
 use super::AugmentArgs;
 use crate::{Exit, failure, memory, vision::SizeArgs};
 
-/// Pictures as a model reads them, and what they are of.
+/// Images as a model reads them, and what they are of.
 pub struct Batch {
     pixels: Vec<f32>,
     /// `[b, c, h, w]`.
@@ -31,18 +31,18 @@ impl Batch {
     }
 }
 
-/// Pictures in batches; those that cannot be read are left out, and remembered.
-pub struct Pictures {
+/// Images in batches; those that cannot be read are left out, and remembered.
+pub struct Images {
     data: LabelledImages,
     order: Order,
     preprocessor: Preprocessor,
     size: [usize; 2],
-    /// With what key pictures are changed, where they are.
+    /// With what key images are changed, where they are.
     augment: Option<(AugmentArgs, Key)>,
     unreadable: Mutex<BTreeMap<usize, String>>,
 }
 
-impl Pictures {
+impl Images {
     /// For evaluation: in order, unchanged. For [`training`](Self::training) see there.
     pub fn new(
         data: LabelledImages,
@@ -54,7 +54,7 @@ impl Pictures {
         Ok(Self { data, order, preprocessor, size, augment: None, unreadable: Mutex::default() })
     }
 
-    /// In another random order in each epoch, and changed; the last pictures of an epoch are left out where they are no
+    /// In another random order in each epoch, and changed; the last images of an epoch are left out where they are no
     /// whole batch.
     pub fn training(self, augment: AugmentArgs, key: Key) -> Result<Self, DataError> {
         let order = self.order.shuffle(key.fold_in(0));
@@ -62,7 +62,7 @@ impl Pictures {
         Ok(Self { order, augment: Some((augment, key.fold_in(1))), ..self })
     }
 
-    /// Pictures that could not be read, up to now: how many, and what is wrong with the first.
+    /// Images that could not be read, up to now: how many, and what is wrong with the first.
     pub fn unreadable(&self) -> (usize, Option<String>) {
         let unreadable = self.unreadable.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         (unreadable.len(), unreadable.values().next().cloned())
@@ -70,11 +70,11 @@ impl Pictures {
 
     fn read(&self, i: usize, key: Option<Key>) -> Option<(Vec<f32>, i64)> {
         let example = &self.data.examples[i];
-        let read = example.read().and_then(|picture| match (&self.augment, key) {
+        let read = example.read().and_then(|image| match (&self.augment, key) {
             (Some((augment, _)), Some(key)) => {
-                augment.apply(&picture, &self.preprocessor, self.size, &mut key.fold_in(i as u32).rng())
+                augment.apply(&image, &self.preprocessor, self.size, &mut key.fold_in(i as u32).rng())
             }
-            _ => self.preprocessor.apply(&picture),
+            _ => self.preprocessor.apply(&image),
         });
         match read {
             Ok(values) => Some((values, example.class as i64)),
@@ -89,7 +89,7 @@ impl Pictures {
     }
 }
 
-impl Data for Pictures {
+impl Data for Images {
     type Batch = Batch;
 
     fn order(&self, epoch: u64) -> Vec<Vec<usize>> {
@@ -106,7 +106,7 @@ impl Data for Pictures {
         if read.is_empty() {
             let (count, first) = self.unreadable();
             let first = first.unwrap_or_default();
-            return Err(DataError::other(format!("no picture of a batch can be read ({count} in all); {first}")));
+            return Err(DataError::other(format!("no image of a batch can be read ({count} in all); {first}")));
         }
         let (n, channels, [h, w]) = (read.len(), self.preprocessor.channels(), self.size);
         let size = [n, channels, h, w];
@@ -129,7 +129,7 @@ impl Data for Pictures {
     }
 }
 
-/// The size in which pictures come out, which must be one for all, which the model must read, and of which a batch must fit
+/// The size in which images come out, which must be one for all, which the model must read, and of which a batch must fit
 /// into memory.
 pub fn output_size<B: Backend, M: ImageClassifier<B>>(
     preprocessor: &Preprocessor,
@@ -138,14 +138,14 @@ pub fn output_size<B: Backend, M: ImageClassifier<B>>(
     batch_size: usize,
 ) -> Result<[usize; 2], Exit> {
     let size = preprocessor.size().ok_or_else(|| {
-        Exit::Usage("pictures come out in different sizes: choose a --preprocess that crops, or --image-size".into())
+        Exit::Usage("images come out in different sizes: choose a --preprocess that crops, or --image-size".into())
     })?;
     sizes.check(model, size).map_err(failure)?;
     let factors = size.into_iter().chain([batch_size, preprocessor.channels(), size_of::<f32>()]);
     let bytes = factors.fold(1_usize, usize::saturating_mul);
     match memory::available() {
         Some(available) if bytes > available => Err(failure(format!(
-            "{batch_size} pictures of {}x{} pixels need {} of memory, and this machine has {} to give: choose a smaller \
+            "{batch_size} images of {}x{} pixels need {} of memory, and this machine has {} to give: choose a smaller \
              --image-size or --batch-size",
             size[0],
             size[1],

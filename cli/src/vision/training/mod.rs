@@ -1,4 +1,4 @@
-//! Training classifiers of pictures.
+//! Training classifiers of images.
 
 mod augment;
 mod loader;
@@ -7,7 +7,7 @@ mod split;
 mod train;
 
 pub use augment::AugmentArgs;
-pub use loader::{Batch, Pictures, output_size};
+pub use loader::{Batch, Images, output_size};
 pub use score::{evaluate, score};
 pub use split::{HeldOutArgs, Split};
 pub use train::{Job, train};

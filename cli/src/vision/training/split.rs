@@ -13,7 +13,7 @@ use crate::{Exit, failure, shipped, training::fraction};
 /// Held-out data.
 #[derive(Args, Debug)]
 pub struct HeldOutArgs {
-    /// Pictures for the evaluation, in the form of --data; without them, those that --data has for it, else some of its own
+    /// Images for the evaluation, in the form of --data; without them, those that --data has for it, else some of its own
     #[arg(long, value_name = "PATH")]
     pub held_out: Option<PathBuf>,
 
@@ -58,7 +58,7 @@ impl Split {
         let (rest, held) = split_by_class(examples, asked.val_fraction, key);
         if held.is_empty() {
             return Err(failure(format!(
-                "{} pictures are too few to hold out {} of each class: give more, or a larger --val-fraction, or 0",
+                "{} images are too few to hold out {} of each class: give more, or a larger --val-fraction, or 0",
                 rest.len(),
                 asked.val_fraction
             )));
@@ -77,5 +77,5 @@ fn open(path: &Path) -> Result<(LabelledImages, Option<LabelledImages>), Exit> {
 pub fn identity(images: &LabelledImages) -> String {
     let mut identity = DataIdentity::new();
     images.hash_into(|part| identity.add(part));
-    format!("{} pictures ({})", images.examples.len(), identity.finish())
+    format!("{} images ({})", images.examples.len(), identity.finish())
 }

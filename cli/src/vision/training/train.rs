@@ -13,7 +13,7 @@ use grove::{
 use indicatif::HumanCount;
 use std::{path::Path, sync::Arc};
 
-use super::{AugmentArgs, Batch, Pictures, Split, loader::output_size, score, split::identity};
+use super::{AugmentArgs, Batch, Images, Split, loader::output_size, score, split::identity};
 use crate::{
     Exit, failure,
     labelled::tell_unheld,
@@ -71,26 +71,26 @@ where
         .with("preprocessing", format!("{:?}", job.preprocessor))
         .with("data", identity(&split.training))
         .with_option("held-out", split.held_out.as_ref().map(identity));
-    let pictures = |data, batch| Pictures::new(data, batch, job.preprocessor.clone(), size).map_err(failure);
-    let data = pictures(split.training, asked.batch_size)?;
+    let images = |data, batch| Images::new(data, batch, job.preprocessor.clone(), size).map_err(failure);
+    let data = images(split.training, asked.batch_size)?;
     let data = Arc::new(data.training(job.augment.clone(), key.fold_in(2)).map_err(failure)?);
     let classes =
         split.held_out.as_ref().map(|data| data.examples.iter().map(|example| example.class).collect::<Vec<_>>());
-    let held_out = split.held_out.map(|data| pictures(data, asked.batch_size)).transpose()?;
+    let held_out = split.held_out.map(|data| images(data, asked.batch_size)).transpose()?;
     if let Some(classes) = classes {
         tell_unheld(model.labels(), classes);
     }
     let steps = asked.steps(job.epochs, data.batches_per_epoch())?;
     let schedule = asked.schedule(steps)?;
     let optimizer = optimizer(&model, &schedule);
-    let unit = ("pictures", asked.batch_size as u64);
+    let unit = ("images", asked.batch_size as u64);
     let evaluated = held_out.is_some();
     let mut settings = asked.fit_options(job.run, output.as_ref(), made_of, steps, evaluated, schedule, unit)?;
     settings.step = StepOptions { trainable, ..settings.step };
     let trained = tree::leaves(&tree::filter(model.clone(), &settings.step.trainable));
     let trained: usize = trained.iter().filter(|(_, leaf)| leaf.is_present()).map(|(_, leaf)| leaf.len()).sum();
     eprintln!(
-        "{} parameters, of which {} are trained; {} classes; {} pictures to train on, {} held out; {} steps of {}",
+        "{} parameters, of which {} are trained; {} classes; {} images to train on, {} held out; {} steps of {}",
         HumanCount(tree::count_params(&model) as u64),
         HumanCount(trained as u64),
         model.labels().len(),
@@ -110,7 +110,7 @@ where
                 Outcome::new(loss(logits, batch, smoothing)).successor(successor)
             }
         };
-        // Pictures that cannot be read are missing from their batch.
+        // Images that cannot be read are missing from their batch.
         outcome.weight(batch.classes.len() as f64)
     };
     let evaluate = |model: &M| {
@@ -131,7 +131,7 @@ where
     let (model, summary) = Summary::save::<B, M>(fitted, output.as_ref(), asked.save_dtype, save)?;
     let (unreadable, first) = data.unreadable();
     if let Some(first) = first {
-        eprintln!("{unreadable} pictures were left out of the training, as they cannot be read; the first: {first}");
+        eprintln!("{unreadable} images were left out of the training, as they cannot be read; the first: {first}");
     }
     let found = held_out.as_ref().map(|held_out| score(&model, held_out, device)).transpose()?;
     if let (Some(found), Some(output)) = (&found, &output) {
@@ -146,14 +146,14 @@ where
         return Ok(summary.ended);
     }
     let measure = accuracy.map(|accuracy| ("accuracy", format!("{:.2} %", 100.0 * accuracy)));
-    write_line(&summary.table("picture", measure))?;
+    write_line(&summary.table("image", measure))?;
     if let Some(found) = found {
         write_line(&format!("\n{}", found.score.confusion.table()))?;
     }
     Ok(summary.ended)
 }
 
-/// Mean loss of a batch; of mixed pictures both classes count.
+/// Mean loss of a batch; of mixed images both classes count.
 fn loss<B: Backend>(logits: Tensor<B, 2>, batch: &Batch, label_smoothing: f64) -> Tensor<B, 1> {
     let device = logits.device();
     let entropy = CrossEntropy { label_smoothing, ..CrossEntropy::default() };

@@ -45,7 +45,7 @@ pub struct Answer {
 /// model's results are not finite.
 pub fn answer<B: Backend>(
     model: &BertForQuestionAnswering<B>,
-    reading: BatchOptions<'_>,
+    batching: BatchOptions<'_>,
     question: &str,
     text: &str,
     options: &AnswerOptions,
@@ -53,9 +53,9 @@ pub fn answer<B: Backend>(
     if question.trim().is_empty() || text.trim().is_empty() {
         return Err(ModelError::EmptyText);
     }
-    let stride = options.stride.min(reading.max_len / 4);
-    let windows = reading.tokenizer.encode_windows(question, Some(text), reading.max_len, stride)?;
-    let ends = reading.in_batches(&windows, |texts: &[TextIds]| {
+    let stride = options.stride.min(batching.max_len / 4);
+    let windows = batching.tokenizer.encode_windows(question, Some(text), batching.max_len, stride)?;
+    let ends = batching.in_batches(&windows, |texts: &[TextIds]| {
         let logits = model.forward(&model.bert.batch(texts)?, None);
         let t = texts.iter().map(|text| text.ids.len()).max().unwrap_or(0);
         let [starts, ends] = logits.map(|x| x.cast(DType::F32).into_data().iter::<f32>().collect::<Vec<f32>>());

@@ -28,16 +28,16 @@ pub struct Label {
 /// A text is empty, the tokenizer is not the model's, or the model's results are not finite.
 pub fn classify<B: Backend>(
     model: &BertForSequenceClassification<B>,
-    reading: BatchOptions<'_>,
+    batching: BatchOptions<'_>,
     texts: &[(impl AsRef<str>, Option<impl AsRef<str>>)],
 ) -> Result<Vec<Vec<Label>>> {
-    let encode = |reading: &BatchOptions<'_>, (text, pair): &(_, Option<_>)| {
+    let encode = |batching: &BatchOptions<'_>, (text, pair): &(_, Option<_>)| {
         let (text, pair): (&dyn AsRef<str>, Option<&dyn AsRef<str>>) = (text, pair.as_ref().map(|pair| pair as _));
-        reading.encode(text.as_ref(), pair.map(AsRef::as_ref))
+        batching.encode(text.as_ref(), pair.map(AsRef::as_ref))
     };
-    let texts = reading.encode_all(texts, encode)?;
+    let texts = batching.encode_all(texts, encode)?;
     let (labels, problem) = (&model.bert.config.labels, model.bert.config.problem()?);
-    reading.in_batches(&texts, |texts| {
+    batching.in_batches(&texts, |texts| {
         let logits = model.forward(&model.bert.batch(texts)?, None).cast(DType::F32); // [b, labels]
         let scores = match problem {
             ProblemType::SingleLabel => softmax(logits, 1),

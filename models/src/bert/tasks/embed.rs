@@ -9,11 +9,11 @@ use crate::{bert::SentenceEncoder, error::Result};
 /// A text is empty, the tokenizer is not the model's, or the model's results are not finite.
 pub fn embed<B: Backend>(
     encoder: &SentenceEncoder<B>,
-    reading: BatchOptions<'_>,
+    batching: BatchOptions<'_>,
     texts: &[impl AsRef<str>],
 ) -> Result<Vec<Vec<f32>>> {
-    let texts = reading.encode_all(texts, |reading, text| reading.encode(text.as_ref(), None))?;
-    reading.in_batches(&texts, |texts| {
+    let texts = batching.encode_all(texts, |batching, text| batching.encode(text.as_ref(), None))?;
+    batching.in_batches(&texts, |texts| {
         let vectors = encoder.forward(&encoder.bert.batch(texts)?);
         let size = vectors.dims()[1];
         let all = BatchOptions::finite(encoder, vectors)?;

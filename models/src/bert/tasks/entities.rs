@@ -40,7 +40,7 @@ struct Word {
 /// The text is empty, the tokenizer is not the model's, or the model's results are not finite.
 pub fn entities<B: Backend>(
     model: &BertForTokenClassification<B>,
-    reading: BatchOptions<'_>,
+    batching: BatchOptions<'_>,
     text: &str,
     stride: usize,
 ) -> Result<Vec<Entity>> {
@@ -48,9 +48,9 @@ pub fn entities<B: Backend>(
         return Err(ModelError::EmptyText);
     }
     let labels = &model.bert.config.labels;
-    let stride = stride.min(reading.max_len / 4);
-    let windows = reading.tokenizer.encode_windows(text, None, reading.max_len, stride)?;
-    let scores = reading.in_batches(&windows, |texts: &[TextIds]| {
+    let stride = stride.min(batching.max_len / 4);
+    let windows = batching.tokenizer.encode_windows(text, None, batching.max_len, stride)?;
+    let scores = batching.in_batches(&windows, |texts: &[TextIds]| {
         let logits = model.forward(&model.bert.batch(texts)?, None).cast(DType::F32); // [b, t, labels]
         let t = logits.dims()[1];
         let all = BatchOptions::finite(model, softmax(logits, 2))?;

@@ -33,23 +33,23 @@ pub struct Filled {
 ///
 /// # Errors
 /// As [`fill_mask`].
-pub fn check_masks(reading: BatchOptions<'_>, texts: &[impl AsRef<str>]) -> Result<()> {
-    masked(reading, texts).map(drop)
+pub fn check_masks(batching: BatchOptions<'_>, texts: &[impl AsRef<str>]) -> Result<()> {
+    masked(batching, texts).map(drop)
 }
 
 /// The token of masked places, and the texts as the model reads them.
-fn masked(reading: BatchOptions<'_>, texts: &[impl AsRef<str>]) -> Result<(u32, Vec<EncodedText>)> {
-    let tokenizer = reading.tokenizer;
+fn masked(batching: BatchOptions<'_>, texts: &[impl AsRef<str>]) -> Result<(u32, Vec<EncodedText>)> {
+    let tokenizer = batching.tokenizer;
     let mask = tokenizer.mask_token().ok_or_else(|| ModelError::Tokenizer {
         path: "the tokenizer".into(),
         reason: "it has neither [MASK] nor <mask>, so that it belongs to no masked language model".into(),
     })?;
     let name = tokenizer.id_to_token(mask).unwrap_or_default();
-    let texts = reading.encode_all(texts, |reading, text| {
-        let encoded = reading.encode(text.as_ref(), None)?;
+    let texts = batching.encode_all(texts, |batching, text| {
+        let encoded = batching.encode(text.as_ref(), None)?;
         if !encoded.text.ids.contains(&mask) {
             let cut =
-                if encoded.truncated { format!(" among its first {} tokens", reading.max_len) } else { String::new() };
+                if encoded.truncated { format!(" among its first {} tokens", batching.max_len) } else { String::new() };
             return Err(ModelError::NoMask { mask: name.clone(), cut });
         }
         Ok(encoded)
@@ -64,13 +64,13 @@ fn masked(reading: BatchOptions<'_>, texts: &[impl AsRef<str>]) -> Result<(u32, 
 /// the tokenizer has no such token, or is not the model's; or the model's results are not finite.
 pub fn fill_mask<B: Backend>(
     model: &BertForMaskedLm<B>,
-    reading: BatchOptions<'_>,
+    batching: BatchOptions<'_>,
     texts: &[impl AsRef<str>],
     k: usize,
 ) -> Result<Vec<Vec<Filled>>> {
-    let tokenizer = reading.tokenizer;
-    let (mask, texts) = masked(reading, texts)?;
-    reading.in_batches(&texts, |texts| {
+    let tokenizer = batching.tokenizer;
+    let (mask, texts) = masked(batching, texts)?;
+    batching.in_batches(&texts, |texts| {
         let batch = model.bert.batch(texts)?;
         let states = model.bert.forward(&batch, None);
         let [b, t, n] = states.dims();

@@ -8,7 +8,7 @@ use super::{
 };
 use crate::{error::Result, finite::not_finite};
 
-/// A decoding session: the tokens that a model has read, and its cache. Reading more tokens, or another sequence with
+/// A decoding session: the tokens that a model has read, and its cache. DecodeSession more tokens, or another sequence with
 /// the same prefix, processes only the new tokens.
 pub struct DecodeSession<B: Backend, M: CausalLm<B>> {
     cache: M::Cache,
@@ -32,8 +32,8 @@ impl<B: Backend, M: CausalLm<B>> DecodeSession<B, M> {
     /// # Panics
     /// If there are fewer than `n` tokens, or `n` is 0.
     pub(super) fn read(self, model: &M, ids: &[u32], n: usize) -> (Vec<f32>, Self) {
-        let (logits, reading) = self.advance(model, ids, n);
-        (float_vec(logits), reading)
+        let (logits, session) = self.advance(model, ids, n);
+        (float_vec(logits), session)
     }
 
     /// [`read`](Self::read) with the logits on the device, `[n, vocab_size]`.
@@ -55,7 +55,7 @@ impl<B: Backend, M: CausalLm<B>> DecodeSession<B, M> {
 /// As [`generate`](super::generate).
 pub fn generate_with_cache<B: Backend, M: CausalLm<B>>(
     model: &M,
-    mut reading: DecodeSession<B, M>,
+    mut session: DecodeSession<B, M>,
     prompt: &[u32],
     options: &GenerateOptions,
     mut on_token: impl FnMut(u32) -> bool,
@@ -68,8 +68,8 @@ pub fn generate_with_cache<B: Backend, M: CausalLm<B>>(
     let mut finish = limit_of(steps, options);
     let mut sampler = Sampler::new(&[prompt], model.vocab_size(), options, &model.device());
     for step in 0..steps {
-        let (logits, next) = reading.advance(model, &ids, 1);
-        reading = next;
+        let (logits, next) = session.advance(model, &ids, 1);
+        session = next;
         let token = match &mut sampler {
             Some(sampler) => sampler.draw(logits).1.wait()[0].ok_or_else(|| not_finite(model))?,
             None => draw(model, options, &mut float_vec(logits), &ids, options.key_of(step, 0))?,
@@ -84,5 +84,5 @@ pub fn generate_with_cache<B: Backend, M: CausalLm<B>>(
             break;
         }
     }
-    Ok((Generated { ids: ids.split_off(prompt.len()), finish }, reading))
+    Ok((Generated { ids: ids.split_off(prompt.len()), finish }, session))
 }

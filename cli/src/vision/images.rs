@@ -1,4 +1,4 @@
-//! Pictures from files, folders and standard input.
+//! Images from files, folders and standard input.
 
 use grove::files::FileError;
 use grove::images::{ImageError, Limits, RgbImage, decode, files, open};
@@ -9,24 +9,24 @@ use std::{
 
 use crate::{Exit, failure};
 
-/// A picture and where it came from.
-pub struct Picture {
+/// An image and where it came from.
+pub struct Image {
     /// File name, or `-`.
     pub name: String,
     /// The image.
     pub image: RgbImage,
 }
 
-/// Names of pictures that could not be read are told up to this many; all are counted.
+/// Names of images that could not be read are told up to this many; all are counted.
 const TOLD: usize = 20;
 
-/// Hands on the pictures of files and folders (`-` is standard input) in batches of at most `size`; those that cannot be
+/// Hands on the images of files and folders (`-` is standard input) in batches of at most `size`; those that cannot be
 /// read are named on standard error and left out. Gives how many were left out.
-pub fn read_pictures(
+pub fn read_images(
     paths: &[PathBuf],
     size: usize,
     mut progress: impl FnMut(usize, usize),
-    mut each: impl FnMut(Vec<Picture>) -> Result<(), Exit>,
+    mut each: impl FnMut(Vec<Image>) -> Result<(), Exit>,
 ) -> Result<usize, Exit> {
     let mut all = Vec::new();
     for path in paths {
@@ -35,7 +35,7 @@ pub fn read_pictures(
             false => {
                 let found = files(path).map_err(failure)?;
                 if found.is_empty() {
-                    return Err(failure(format!("{} holds no pictures", path.display())));
+                    return Err(failure(format!("{} holds no images", path.display())));
                 }
                 all.extend(found);
             }
@@ -44,7 +44,7 @@ pub fn read_pictures(
     let (mut batch, mut skipped, mut last) = (Vec::new(), 0, None);
     for (i, path) in all.iter().enumerate() {
         match read(path) {
-            Ok(image) => batch.push(Picture { name: path.display().to_string(), image }),
+            Ok(image) => batch.push(Image { name: path.display().to_string(), image }),
             Err(error) if all.len() == 1 => return Err(failure(error)),
             Err(error) => {
                 skipped += 1;
@@ -63,7 +63,7 @@ pub fn read_pictures(
         eprintln!("left out: {} more, the last of them: {error}", skipped - TOLD);
     }
     if skipped > 0 && skipped == all.len() {
-        return Err(failure(format!("none of the {skipped} pictures can be read")));
+        return Err(failure(format!("none of the {skipped} images can be read")));
     }
     if !batch.is_empty() {
         each(batch)?;
