@@ -8,7 +8,7 @@ use grove::{
 };
 use std::path::{Path, PathBuf};
 
-use crate::{Exit, failure, vision::Image};
+use crate::{Exit, failure, vision::NamedImage};
 
 /// Pixels of the drawing's shorter side, at least.
 const SHORTER: u32 = 448;
@@ -31,7 +31,7 @@ pub fn check(file: &Path, images: &[PathBuf]) -> Result<(), Exit> {
 pub fn draw<B: Backend>(
     model: &Vit<B>,
     preprocessor: &Preprocessor,
-    image: &Image,
+    image: &NamedImage,
     file: &Path,
     device: &B::Device,
 ) -> Result<(), Exit> {

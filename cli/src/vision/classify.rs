@@ -14,7 +14,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::{Value, json};
 use std::{io::IsTerminal, path::PathBuf};
 
-use super::{Image, Published, bars::bars, preprocessor_of, read_images};
+use super::{NamedImage, Published, bars::bars, preprocessor_of, read_images};
 use crate::{DeviceArgs, Exit, failure, shipped, write_json, write_line};
 
 /// Limits of image sizes.
@@ -98,7 +98,7 @@ pub fn classify<B: Backend, M: ImageClassifier<B>>(
     published: &Published,
     image: &str,
     device: &B::Device,
-    mut look: impl FnMut(&M, &Preprocessor, &Image) -> Result<(), Exit>,
+    mut look: impl FnMut(&M, &Preprocessor, &NamedImage) -> Result<(), Exit>,
 ) -> Result<(), Exit> {
     let (model, _) = M::from_path(&published.path, device, Some(options.device.dtype.into())).map_err(failure)?;
     if model.labels().is_empty() {
@@ -157,7 +157,7 @@ fn progress() -> ProgressBar {
 fn batch<B: Backend, M: ImageClassifier<B>>(
     model: &M,
     preprocessor: &Preprocessor,
-    images: &[Image],
+    images: &[NamedImage],
     options: &ClassifyArgs,
     device: &B::Device,
 ) -> Result<Vec<Vec<Prediction>>, Exit> {

@@ -10,7 +10,7 @@ use std::{
 use crate::{Exit, failure};
 
 /// An image and where it came from.
-pub struct Image {
+pub struct NamedImage {
     /// File name, or `-`.
     pub name: String,
     /// The image.
@@ -26,7 +26,7 @@ pub fn read_images(
     paths: &[PathBuf],
     size: usize,
     mut progress: impl FnMut(usize, usize),
-    mut each: impl FnMut(Vec<Image>) -> Result<(), Exit>,
+    mut each: impl FnMut(Vec<NamedImage>) -> Result<(), Exit>,
 ) -> Result<usize, Exit> {
     let mut all = Vec::new();
     for path in paths {
@@ -44,7 +44,7 @@ pub fn read_images(
     let (mut batch, mut skipped, mut last) = (Vec::new(), 0, None);
     for (i, path) in all.iter().enumerate() {
         match read(path) {
-            Ok(image) => batch.push(Image { name: path.display().to_string(), image }),
+            Ok(image) => batch.push(NamedImage { name: path.display().to_string(), image }),
             Err(error) if all.len() == 1 => return Err(failure(error)),
             Err(error) => {
                 skipped += 1;

@@ -8,5 +8,5 @@ mod published;
 pub mod training;
 
 pub use classify::{ClassifyArgs, SizeArgs, classify};
-pub use images::{Image, read_images};
+pub use images::{NamedImage, read_images};
 pub use published::{Published, preprocessor_of};

@@ -8,8 +8,8 @@ use super::{
 };
 use crate::{error::Result, finite::not_finite};
 
-/// A decoding session: the tokens that a model has read, and its cache. DecodeSession more tokens, or another sequence with
-/// the same prefix, processes only the new tokens.
+/// The tokens that a model has read, with its cache. Reading more tokens, or another sequence with the same prefix,
+/// processes only the new ones.
 pub struct DecodeSession<B: Backend, M: CausalLm<B>> {
     cache: M::Cache,
     ids: Vec<u32>,
