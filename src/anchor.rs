@@ -11,7 +11,7 @@ use grove_models::{
         SentenceEncoder, TextBatch,
     },
     generate,
-    generation::{Reading, generate_with_cache, generate_with_draft, score_text},
+    generation::{DecodeSession, generate_with_cache, generate_with_draft, score_text},
     vision::{ImageClassifier, predictions},
 };
 use grove_transform::value_and_grad;
@@ -52,7 +52,7 @@ impl<F: Decoders> Program for UseDecoder<'_, F> {
         let options = GenerateOptions::default();
         let generated = generate(&model, &[vec![0, 1]], &options, |_, _| true)?;
         let drafted = generate_with_draft(&model, &model, &[0, 1], 2, &options, |_| true)?;
-        let (spoken, _) = generate_with_cache(&model, Reading::new(&model, 0), &[0, 1], &options, |_| true)?;
+        let (spoken, _) = generate_with_cache(&model, DecodeSession::new(&model, 0), &[0, 1], &options, |_| true)?;
         let score = score_text(&model, &[0, 1], None)?;
         let (loss, grads) = value_and_grad(&model, |m| {
             let ids: Tensor<_, 2, Int> = Tensor::from_ints([[0, 1]], &device);

@@ -94,7 +94,7 @@ fn attention<B: Backend>(device: B::Device) {
             };
             let ours = |x: &[Tensor<Autodiff<B>, 1>]| {
                 let visible = KeyRanges::new(causal);
-                let options = AttentionOptions { scale: 0.3, visible, mask: hidden.clone(), dropout };
+                let options = AttentionOptions { scale: 0.3, visible, mask: hidden.clone(), bias: None, dropout };
                 let [q, k, v] = views(x);
                 flat(ops::attention(q, k, v, options).swap_dims(1, 2))
             };
@@ -117,7 +117,7 @@ fn attention<B: Backend>(device: B::Device) {
             let lifted = inputs.clone().map(Tensor::<Autodiff<B>, 1>::from_inner);
             let expected = theirs(&lifted).into_data().iter::<f64>().collect::<Vec<_>>();
             let (visible, mask) = (KeyRanges::new(causal), hidden.clone().map(Tensor::inner));
-            let options = AttentionOptions { scale: 0.3, visible, mask, dropout };
+            let options = AttentionOptions { scale: 0.3, visible, mask, bias: None, dropout };
             let [q, k, v] = views(&lifted).map(Tensor::inner);
             let found = ops::attention(q, k, v, options).swap_dims(1, 2).into_data().iter::<f64>().collect::<Vec<_>>();
             let (apart, largest) = common::distance(&found, &expected);

@@ -223,7 +223,7 @@ mod tests {
                     // Positions that were taken back are appended again, unchanged.
                     let (len, back) = (cache.len(), MAX_ROLLBACK.min(cache.len()));
                     cache = cache.truncate(len - back).expect("few positions are taken back");
-                    let seen = cache.keys_of(back);
+                    let seen = cache.visible_range(back);
                     let (keys, _, again) = cache.append(positions(len - back..len), positions(len - back..len).neg());
                     assert_eq!(keys.to_data(), positions(seen).to_data(), "window {window}, step {i}, again");
                     cache = again;

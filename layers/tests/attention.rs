@@ -157,7 +157,7 @@ fn ranges_agree_with_masks<B: Backend>(device: B::Device) {
     let explicit = |t: usize, s: usize, hides: &dyn Fn(usize, usize, usize) -> bool| {
         let hidden = (0..4 * t * s).map(|n| i64::from(hides(n / (t * s), n / s % t, n % s))).collect();
         let data = TensorData::new(hidden, [4, 1, t, s]);
-        AttentionMask::<B>::Explicit(Tensor::<B, 4, Int>::from_data(data, &device).equal_elem(1))
+        AttentionMask::<B>::Masked(Tensor::<B, 4, Int>::from_data(data, &device).equal_elem(1))
     };
     // Queries of all keys, of the last, and of the last of a cache that has forgotten the first.
     for (t, keys) in [(12, 0..12), (5, 0..12), (1, 0..12), (5, 4..12), (1, 4..12)] {

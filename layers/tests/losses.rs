@@ -112,8 +112,8 @@ fn torch_cross_entropies<B: Backend>(device: B::Device) {
         |x: Tensor<B, 3>, y: Tensor<_, 2, Int>| smooth.mean(x, y),
         tracked,
     );
-    let tracked = |x: Tensor<Autodiff<B>, 3>, y: Tensor<_, 2, Int>| smooth.each(x, y);
-    let each = |x: Tensor<B, 3>, y: Tensor<_, 2, Int>| smooth.each(x, y);
+    let tracked = |x: Tensor<Autodiff<B>, 3>, y: Tensor<_, 2, Int>| smooth.per_example(x, y);
+    let each = |x: Tensor<B, 3>, y: Tensor<_, 2, Int>| smooth.per_example(x, y);
     Case::new("torch_smooth_each").check_integers(&device, each, tracked);
     let other = CrossEntropy { label_smoothing: 0.1, ignore_index: 3 };
     let tracked = |x: Tensor<Autodiff<B>, 3>, y: Tensor<_, 2, Int>| other.mean(x, y);

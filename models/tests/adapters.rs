@@ -6,7 +6,7 @@ use burn::tensor::{Int, Tensor, TensorData};
 use grove_backend::{Backend, Flex};
 use grove_layers::lora;
 use grove_models::{
-    Gpt2, Gpt2Config, ModelError,
+    CausalLm, Gpt2, Gpt2Config, ModelError, Pretrained,
     bert::{self, BertForSequenceClassification, TextIds},
     gpt2, peft,
 };
@@ -42,8 +42,8 @@ fn gpt2_as_peft<B: Backend>(device: B::Device) {
     let base = gpt2_model::<B>(&device);
     let model = peft::load_adapters(base.clone(), &gpt2::published_names(), fixtures("adapters/gpt2")).unwrap();
     assert_eq!(leaves(&model).len(), leaves(&base).len() + 3 * 2 * 2);
-    assert_close("gpt2", model.forward(ids.clone()).into_data(), "adapters/gpt2");
-    assert_close("gpt2 merged", lora::merge(model).forward(ids).into_data(), "adapters/gpt2");
+    assert_close("gpt2", model.forward(ids.clone(), None).into_data(), "adapters/gpt2");
+    assert_close("gpt2 merged", lora::merge(model).forward(ids, None).into_data(), "adapters/gpt2");
 }
 fn bert_as_peft<B: Backend>(device: B::Device) {
     let path = fixtures("bert/bert_classify");

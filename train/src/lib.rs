@@ -24,7 +24,7 @@ pub use confusion::{ClassifierScore, ConfusionMatrix};
 pub use ema::{ema_model, ema_step};
 pub use error::{Result, TrainError};
 pub use evaluate::token_loss;
-pub use fit::{Duration, Ended, Evaluation, FitOptions, Fitted, NonFinite, TrainState, fit};
+pub use fit::{Ended, Evaluation, FitOptions, Fitted, NonFinite, RunDuration, TrainState, fit};
 pub use interrupt::{Stop, stop_on_interrupt};
 pub use lock::RunLock;
 pub use scale::LossScale;

@@ -3,7 +3,7 @@
 use burn::tensor::{DType, FloatDType, Tensor};
 use grove_backend::{Autodiff, Backend, Candle};
 use grove_optim::{Sgd, sgd};
-use grove_train::{Duration, Evaluation, FitOptions, StepOptions, TrainError, data::Examples, fit};
+use grove_train::{Evaluation, FitOptions, RunDuration, StepOptions, TrainError, data::Examples, fit};
 use grove_tree::{Array, Key};
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ type Number<B> = Array<B, 1>;
 fn trained(model: Number<Candle>, compute: Option<FloatDType>) -> Result<Number<Candle>, TrainError> {
     let data = Examples::new(vec![1.0f32, 2.0], 1, |batch: &[&f32]| *batch[0]).expect("two numbers");
     let step = StepOptions { compute, ..StepOptions::default() };
-    let options = FitOptions { length: Duration::Steps(2), step, ..FitOptions::default() };
+    let options = FitOptions { length: RunDuration::Steps(2), step, ..FitOptions::default() };
     let loss = |model: Number<Autodiff<Candle>>, x: &f32, _: Key| (model.val() * *x).powf_scalar(2.0);
     let evaluate = |_: &Number<Candle>| Ok(Evaluation::new());
     let optimizer = sgd(0.1, Sgd::default());

@@ -15,7 +15,7 @@ use grove_backend::{Autodiff, Backend, Flex};
 use grove_layers::{Linear, dropout};
 use grove_optim::{Adamw, GradientTransformation, Sgd, adamw, chain, clip_by_global_norm, constant_schedule, sgd};
 use grove_train::{
-    Duration, Ended, Evaluation, FitOptions, Fitted, Outcome, Result, StepOptions, TrainError,
+    Ended, Evaluation, FitOptions, Fitted, Outcome, Result, RunDuration, StepOptions, TrainError,
     data::Examples,
     fit,
     log::{Record, read_metrics},
@@ -109,7 +109,7 @@ fn evaluation(loss: f64) -> Result<Evaluation> {
 }
 
 fn options(steps: u64) -> FitOptions<Flex> {
-    FitOptions { length: Duration::Steps(steps), log_every: 1, ..FitOptions::default() }
+    FitOptions { length: RunDuration::Steps(steps), log_every: 1, ..FitOptions::default() }
 }
 
 fn in_directory(directory: &TempDir, options: FitOptions<Flex>) -> FitOptions<Flex> {
@@ -142,7 +142,7 @@ fn the_loss_falls() {
     let directory = directory();
     let optimizer = chain((clip_by_global_norm::<Flex>(1.0), adamw(2e-2, Adamw::default())));
     let settings = FitOptions {
-        length: Duration::Epochs(20.0),
+        length: RunDuration::Epochs(20.0),
         learning_rate: Some(constant_schedule(2e-2)),
         unit: Some(("points", 16)),
         ..in_directory(&directory, options(0))
@@ -320,7 +320,7 @@ fn the_best_model_of_a_checkpoint_outlives_better_ones() {
     let settings = FitOptions { checkpoint_every: 50, ..in_directory(&other, settings) };
     run(spoilt(), &settings).expect_err("the sixth loss is NaN");
     assert_eq!(names(&other), ["step-0000000005"]);
-    run(points(8), &FitOptions { length: Duration::Steps(2), ..settings }).expect("trained");
+    run(points(8), &FitOptions { length: RunDuration::Steps(2), ..settings }).expect("trained");
     assert_eq!(names(&other), ["step-0000000002"]);
 }
 
@@ -404,8 +404,9 @@ fn frozen_leaves_stay_and_cost_nothing() {
     assert!(!names.iter().any(|name| name.contains("first")), "{names:?}");
     assert!(file.contains("model.first.weight") && file.contains("model.seen"), "the model is whole");
 
-    let resumed = run(&FitOptions { length: Duration::Steps(9), resume: true, ..settings.clone() }).expect("resumed");
-    let undisturbed = run(&FitOptions { length: Duration::Steps(9), directory: None, ..settings }).expect("trained");
+    let resumed =
+        run(&FitOptions { length: RunDuration::Steps(9), resume: true, ..settings.clone() }).expect("resumed");
+    let undisturbed = run(&FitOptions { length: RunDuration::Steps(9), directory: None, ..settings }).expect("trained");
     assert!(eq(&resumed.model, &undisturbed.model));
 }
 
@@ -471,7 +472,7 @@ fn a_step_that_overflows_is_left_out() {
     // Its gradient is 1, or with the factor of 65,536 more than f16 holds.
     let optimizer = adamw(0.5, Adamw::default());
     let run = |steps| {
-        let settings = FitOptions { length: Duration::Steps(steps), resume: true, ..settings.clone() };
+        let settings = FitOptions { length: RunDuration::Steps(steps), resume: true, ..settings.clone() };
         fit(number(4.0), &optimizer, &Arc::new(points(8)), falling, unevaluated, Key::new(0), &settings).expect("ok")
     };
     let first = run(1);
@@ -530,7 +531,7 @@ fn options_that_make_no_sense_are_refused() {
         refused(FitOptions { ema: Some(decay), ..options(1) }, "the moving average's decay is");
     }
     for epochs in [0.0, -1.0, f64::NAN, f64::INFINITY] {
-        refused(FitOptions { length: Duration::Epochs(epochs), ..options(1) }, "epochs: the number must be");
+        refused(FitOptions { length: RunDuration::Epochs(epochs), ..options(1) }, "epochs: the number must be");
     }
     refused(FitOptions { patience: Some(3), ..options(1) }, "early stopping goes by evaluations");
     let unjudged = FitOptions { patience: Some(3), evaluate_every: 1, ..options(1) };
@@ -549,7 +550,7 @@ fn options_that_make_no_sense_are_refused() {
 #[test]
 fn epochs_are_counted_in_batches() {
     let steps = |epochs, accumulate| {
-        let settings = FitOptions { length: Duration::Epochs(epochs), accumulate, ..options(0) };
+        let settings = FitOptions { length: RunDuration::Epochs(epochs), accumulate, ..options(0) };
         simple(points(16), 0.1, &settings).expect("trained").steps
     };
     assert_eq!([steps(1.0, 1), steps(2.5, 1), steps(0.01, 1)], [4, 10, 1]);

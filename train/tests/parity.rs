@@ -8,7 +8,7 @@ use grove_optim::{
     Adamw, GradientTransformation, Schedule, adamw, chain, clip_by_global_norm, matrices, warmup_cosine_decay_schedule,
 };
 use grove_train::{
-    Duration, Ended, Evaluation, FitOptions, Outcome,
+    Ended, Evaluation, FitOptions, Outcome, RunDuration,
     data::{Data, DataError, TokenBatch},
     fit, train_step,
 };
@@ -167,7 +167,7 @@ fn a_fit_follows_pytorch<B: Backend>(device: B::Device) {
     let data = Arc::new(reference.batches());
     let directory = tempfile::tempdir().expect("a temporary directory");
     let options = FitOptions {
-        length: Duration::Epochs(1.0),
+        length: RunDuration::Epochs(1.0),
         log_every: 1,
         directory: Some(directory.path().into()),
         learning_rate: Some(reference.schedule()),

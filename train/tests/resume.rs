@@ -18,7 +18,7 @@ use grove_backend::{Autodiff, Backend, Flex};
 use grove_layers::{Embedding, Linear, dropout, loss::softmax_cross_entropy_with_integer_labels};
 use grove_optim::{Adamw, adamw, chain, clip_by_global_norm, matrices, warmup_cosine_decay_schedule};
 use grove_train::{
-    CheckpointManager, Duration, FitOptions, RunProgress, TrainError,
+    CheckpointManager, FitOptions, RunDuration, RunProgress, TrainError,
     data::{TokenBatch, TokenStream, TokenWindows, epoch},
     fit,
     log::read_metrics,
@@ -80,7 +80,7 @@ fn a_run() {
         Ok(BTreeMap::from([("loss".to_owned(), losses.iter().sum::<f64>() / losses.len() as f64)]))
     };
     let options = FitOptions {
-        length: Duration::Steps(STEPS),
+        length: RunDuration::Steps(STEPS),
         accumulate: 2,
         ema: Some(0.99),
         // None of these divides another, so that a run is killed in the middle of each.

@@ -14,7 +14,7 @@ use burn::tensor::{DType, FloatDType, Tensor};
 use grove_backend::{Autodiff, Backend, Flex};
 use grove_optim::{Adamw, GradientTransformation, Sgd, adamw, apply_if_finite, sgd};
 use grove_train::{
-    Duration, Ended, Evaluation, FitOptions, Fitted, NonFinite, Outcome, Result, RunLock, RunSettings, StepOptions,
+    Ended, Evaluation, FitOptions, Fitted, NonFinite, Outcome, Result, RunDuration, RunLock, RunSettings, StepOptions,
     TrainError,
     data::{Data, DataError},
     fit,
@@ -82,7 +82,7 @@ fn unevaluated<M>(_: &M) -> Result<Evaluation> {
 }
 
 fn options(steps: u64) -> FitOptions<Flex> {
-    FitOptions { length: Duration::Steps(steps), log_every: 1, ..FitOptions::default() }
+    FitOptions { length: RunDuration::Steps(steps), log_every: 1, ..FitOptions::default() }
 }
 
 fn within(directory: &TempDir, options: FitOptions<Flex>) -> FitOptions<Flex> {
@@ -192,7 +192,7 @@ fn steps_that_are_not_finite_are_left_out_and_counted() {
     let directory = directory();
     let settings = within(&directory, FitOptions { checkpoint_every: 6, resume: true, ..skipping(1) });
     let stopped =
-        run(spoilt(), outcome, &FitOptions { length: Duration::Steps(6), ..settings.clone() }).expect("trained");
+        run(spoilt(), outcome, &FitOptions { length: RunDuration::Steps(6), ..settings.clone() }).expect("trained");
     assert_eq!(stopped.skipped, 1);
     let fitted = run(spoilt(), outcome, &settings).expect("trained");
     assert_eq!((fitted.steps, fitted.skipped, fitted.ended), (16, 2, Ended::Finished));
@@ -215,7 +215,7 @@ fn steps_that_are_not_finite_are_left_out_and_counted() {
 #[test]
 fn too_many_in_a_row_end_the_run() {
     let batches: Vec<Vec<f32>> = (0..9).map(|i| vec![if i % 9 > 5 { f32::INFINITY } else { 1.0 }]).collect();
-    let accepting = FitOptions { length: Duration::Steps(15), ..skipping(3) };
+    let accepting = FitOptions { length: RunDuration::Steps(15), ..skipping(3) };
     let fitted = run(batches.clone(), outcome, &accepting).expect("three are accepted");
     assert_eq!(fitted.skipped, 3);
     let error = run(batches, outcome, &skipping(2)).expect_err("the third is one too many");
@@ -275,7 +275,7 @@ fn another_run_is_not_gone_on_with() {
         fit(point(DType::F32), &momentum(), &data, outcome, unevaluated, Key::new(key), options)
     };
     attempt(&began, 0).expect("trained");
-    let longer = FitOptions { length: Duration::Steps(5), log_every: 2, ..began.clone() };
+    let longer = FitOptions { length: RunDuration::Steps(5), log_every: 2, ..began.clone() };
     assert_eq!(attempt(&longer, 0).expect("a longer run is the same run").steps, 5);
 
     let refused = |options: FitOptions<Flex>, key, said: &[&str]| {
@@ -286,7 +286,7 @@ fn another_run_is_not_gone_on_with() {
             assert!(words.contains(part), "{part}: {words}");
         }
     };
-    let longest = FitOptions { length: Duration::Steps(7), ..began.clone() };
+    let longest = FitOptions { length: RunDuration::Steps(7), ..began.clone() };
     let other = FitOptions { settings: with(0.2, "b"), accumulate: 2, ..longest.clone() };
     refused(
         other.clone(),
@@ -303,7 +303,7 @@ fn another_run_is_not_gone_on_with() {
     let said = fitted.remarks.join("\n");
     assert!(fitted.steps == 7 && said.contains("learning-rate was 0.1 and is 0.2"), "{said}");
     // From now on it is that run.
-    let same = FitOptions { resume_anyway: false, resume: true, length: Duration::Steps(8), ..anyway };
+    let same = FitOptions { resume_anyway: false, resume: true, length: RunDuration::Steps(8), ..anyway };
     assert!(attempt(&same, 4).expect("the same run").remarks.iter().all(|remark| !remark.contains(" was ")));
 }
 
@@ -316,7 +316,7 @@ fn a_checkpoint_without_settings_is_accepted_with_a_remark() {
     let manifest = directory.path().join("checkpoints/step-0000000002/checkpoint.json");
     forget_settings(&manifest);
     let options =
-        FitOptions { settings: RunSettings::new().with("learning-rate", 9), length: Duration::Steps(3), ..options };
+        FitOptions { settings: RunSettings::new().with("learning-rate", 9), length: RunDuration::Steps(3), ..options };
     let fitted = run(vec![vec![1.0]], outcome, &options).expect("resumed");
     assert!(fitted.remarks.iter().any(|remark| remark.contains("nothing was compared")), "{:?}", fitted.remarks);
 }
@@ -349,7 +349,7 @@ fn a_lock_that_the_program_holds_is_the_runs() {
     // A run lets go of its own, also where it ends with an error or is stopped.
     let stop = Some(Arc::new(AtomicBool::new(true)));
     run(vec![vec![1.0]], outcome, &FitOptions { resume: true, stop, ..without.clone() }).expect("stopped at once");
-    run(vec![vec![f32::NAN]], outcome, &FitOptions { resume: true, length: Duration::Steps(3), ..without })
+    run(vec![vec![f32::NAN]], outcome, &FitOptions { resume: true, length: RunDuration::Steps(3), ..without })
         .expect_err("not finite");
     RunLock::acquire(directory.path()).expect("free again");
 

@@ -6,7 +6,7 @@ use grove::{
         matrices, warmup_constant_schedule, warmup_cosine_decay_schedule,
     },
     prelude::*,
-    train::{Duration, FitOptions, NonFinite, RunSettings, StepOptions, stop_on_interrupt},
+    train::{FitOptions, NonFinite, RunDuration, RunSettings, StepOptions, stop_on_interrupt},
 };
 
 use super::{Output, RunArgs, TrainingArgs, options::Decay};
@@ -24,7 +24,7 @@ pub fn model_settings(config: &serde_json::Value) -> RunSettings {
 impl TrainingArgs {
     /// Steps of the run; so many `epochs` where the options do not say it.
     pub fn steps(&self, epochs: f64, batches_per_epoch: usize) -> Result<u64, Exit> {
-        let length = self.steps.map_or(Duration::Epochs(self.epochs.unwrap_or(epochs)), Duration::Steps);
+        let length = self.steps.map_or(RunDuration::Epochs(self.epochs.unwrap_or(epochs)), RunDuration::Steps);
         length.steps(batches_per_epoch, self.accumulate).map_err(failure)
     }
 
@@ -99,7 +99,7 @@ impl TrainingArgs {
         // In f32 the loss is computed in the model's own type.
         let compute = dtype != Dtype::F32;
         Ok(FitOptions {
-            length: Duration::Steps(steps),
+            length: RunDuration::Steps(steps),
             accumulate: self.accumulate,
             step: StepOptions { compute: compute.then(|| dtype.into()), ..StepOptions::default() },
             loss_scaling: dtype == Dtype::F16,

@@ -1,7 +1,7 @@
 //! Files of a training run that are read again.
 
 use grove_backend::Flex;
-use grove_train::{Checkpoints, log::read_metrics};
+use grove_train::{CheckpointManager, log::read_metrics};
 use grove_tree::Array;
 use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
@@ -51,6 +51,6 @@ fn load(manifest: &[u8]) -> Result<(), Refused> {
     std::fs::write(checkpoint.join("checkpoint.json"), manifest)?;
     let device = Default::default();
     let zeros = || Array::<Flex, 1>::new(burn::tensor::Tensor::zeros([2], &device));
-    let restored = Checkpoints::open(directory.path(), 2)?.load::<Flex, _>(&[zeros(), zeros()], &device)?;
+    let restored = CheckpointManager::open(directory.path(), 2)?.load::<Flex, _>(&[zeros(), zeros()], &device)?;
     restored.map(drop).ok_or_else(|| "there is no checkpoint".into())
 }

@@ -27,7 +27,7 @@ mod pretrained;
 mod sentence;
 pub mod tasks;
 
-pub use config::{BertConfig, Problem};
+pub use config::{BertConfig, ProblemType};
 pub use family::Family;
 pub use heads::{
     AnswerHead, BertForMaskedLm, BertForMultipleChoice, BertForNextSentence, BertForQuestionAnswering,

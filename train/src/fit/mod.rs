@@ -6,5 +6,5 @@ mod logs;
 mod options;
 mod run;
 
-pub use options::{Duration, Ended, Evaluation, FitOptions, Fitted, NonFinite, TrainState};
+pub use options::{Ended, Evaluation, FitOptions, Fitted, NonFinite, RunDuration, TrainState};
 pub use run::fit;

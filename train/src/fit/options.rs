@@ -7,7 +7,7 @@ use crate::{LossScale, Result, RunLock, RunSettings, StepOptions, Stop, TrainErr
 
 /// Length of a run.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Duration {
+pub enum RunDuration {
     /// So many steps.
     Steps(u64),
     /// So many passes over the data; parts of one are possible. The last step is a whole one, so it may take batches
@@ -51,7 +51,7 @@ impl NonFinite {
 #[derive(Clone)]
 pub struct FitOptions<B: Backend> {
     /// Length of the run. Default: 1 epoch.
-    pub length: Duration,
+    pub length: RunDuration,
     /// Batches whose mean gradient makes one step: 1. Each counts by its [`Outcome::weight`](crate::Outcome::weight).
     pub accumulate: usize,
     /// Trainable leaves, and dtype of the computation.
@@ -99,7 +99,7 @@ pub struct FitOptions<B: Backend> {
 impl<B: Backend> Default for FitOptions<B> {
     fn default() -> Self {
         Self {
-            length: Duration::Epochs(1.0),
+            length: RunDuration::Epochs(1.0),
             accumulate: 1,
             step: StepOptions::default(),
             loss_scaling: false,
@@ -166,7 +166,7 @@ impl<B: Backend> FitOptions<B> {
     }
 }
 
-impl Duration {
+impl RunDuration {
     /// The number of steps, of which a schedule may want to know beforehand.
     ///
     /// # Errors

@@ -7,7 +7,7 @@ use grove_backend::Backend;
 use super::BatchOptions;
 use crate::rank::largest;
 use crate::{
-    bert::{BertForSequenceClassification, Problem},
+    bert::{BertForSequenceClassification, ProblemType},
     error::Result,
 };
 
