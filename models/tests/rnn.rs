@@ -210,7 +210,7 @@ fn classifiers<B: Backend>(device: B::Device) {
     }
 }
 
-on_each_backend!(language_models, state_carries_over, decoding, padding_leaves_the_state, classifiers);
+on_each_backend!(language_models, state_carries_over, decoding, padding_leaves_the_state; nightly: classifiers);
 
 type Flex = grove_backend::Flex;
 
