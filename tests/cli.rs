@@ -130,7 +130,7 @@ fn models_that_are_not_there() {
     GPT2.assert_refused(&["--model", "nobody/nothing"], 1, &["nobody/nothing"]);
     let empty = tempfile::tempdir().expect("a temporary directory");
     let empty = empty.path().to_str().expect("text");
-    GPT2.assert_refused(&["--model", empty, "--prompt-ids", "1"], 1, &["config.json"]);
+    GPT2.assert_refused(&["--model", empty, "--prompt-ids", "1"], 1, &["no weights in", empty, "model.safetensors"]);
 }
 
 #[track_caller]

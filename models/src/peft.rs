@@ -5,7 +5,7 @@
 //!
 //! ```no_run
 //! use grove_layers::lora;
-//! use grove_models::{Gpt2, gpt2, peft};
+//! use grove_models::{Gpt2, Pretrained, gpt2, peft};
 //! # type B = burn_flex::Flex;
 //! let model = Gpt2::<B>::from_pretrained("openai-community/gpt2", &Default::default())?;
 //! let names = gpt2::published_names();

@@ -5,7 +5,7 @@ use grove::{
     models::ModelError,
     prelude::*,
     tensor::DType,
-    weights::{FilePatterns, TensorFiles},
+    weights::{FilePatterns, TensorFiles, WeightsError},
 };
 use std::path::Path;
 
@@ -106,7 +106,16 @@ pub fn print_summary_of<B: Backend, F: Family>(options: &DecoderArgs) -> Result<
             let file = resolve(&FilePatterns::files(["config.json"]))?;
             Config::<B, F>::from_file(file).and_then(|config| skeleton(&config)).map_err(failure)?
         }
-        None => skeleton_of::<B, F>(&resolve(&FilePatterns::model())?, device.dtype.wanted()).map_err(failure)?,
+        None => {
+            let path = resolve(&FilePatterns::model())?;
+            match skeleton_of::<B, F>(&path, device.dtype.wanted()) {
+                Err(ModelError::Weights(WeightsError::NothingFound { .. })) if path.join("config.json").exists() => {
+                    Config::<B, F>::from_file(&path).and_then(|config| skeleton(&config))
+                }
+                skeleton => skeleton,
+            }
+            .map_err(failure)?
+        }
     };
     let positions = skeleton.context().unwrap_or(generation.max_new_tokens);
     let text = Some((positions, skeleton.cache_bytes(positions).unwrap_or(0)));
