@@ -89,7 +89,7 @@ impl<B: Backend> KvCache<B> {
     ///
     /// # Shapes
     /// - keys, values `[b, n_kv_head, t, head_dim]`
-    /// - returned keys and values `[b, n_kv_head, s, head_dim]`, where s is the length of [`keys_of`](Self::keys_of)
+    /// - returned keys and values `[b, n_kv_head, s, head_dim]`, where s is the length of [`visible_range`](Self::visible_range)
     pub fn append(self, keys: Tensor<B, 4>, values: Tensor<B, 4>) -> (Tensor<B, 4>, Tensor<B, 4>, Self) {
         let [b, n_head, t, head_dim] = keys.dims();
         let seen = self.visible_range(t);
