@@ -1,4 +1,4 @@
-//! Measures grove beside other libraries: `cargo run --example bench -- --peers torch,jax --only gpt2`.
+//! Measures grove beside other libraries: `cargo run --example bench -- --peers torch,jax --only gpt2`, as `grove bench`.
 //!
 //! The rows, the measuring and the charts are in `benches/grove`.
 
@@ -9,6 +9,5 @@ use std::process::ExitCode;
 
 fn main() -> ExitCode {
     let options = Options::parse();
-    let worker = ["--worker"];
-    finish(|| grove_bench::run(&options, &worker, |device, serve| device.run(serve), |device, write| device.run(write)))
+    finish(|| grove_bench::run(&options, None, |device, serve| device.run(serve), |device, write| device.run(write)))
 }

@@ -84,7 +84,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     // Optimizer: AdamW behind clipping, with warm-up and cosine decay; only matrices decay.
     let steps = options.epochs * data.batches_per_epoch() as u64;
     let schedule = warmup_cosine_decay_schedule(0.0, 1e-3, steps / 10, steps, 0.0);
-    let decay = Adamw { weight_decay: 0.01.into(), mask: Some(matrices()), ..Adamw::default() };
+    let decay = Adamw::default().weight_decay(0.01).mask(matrices());
     let optimizer = chain((clip_by_global_norm::<B>(1.0), adamw(schedule, decay)));
     let mut state = optimizer.init(&model);
 
@@ -94,7 +94,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         let texts = TextBatch::new(texts, &model.bert.config, &device).expect("tokens of this model");
         model.loss(&texts, Tensor::from_data(classes, &device), Some(key))
     };
-    let step = train_step(loss, &optimizer);
+    let step = train_step(loss, &optimizer, StepOptions::default());
     let mut number = 0;
     let mut score = ClassifierScore::new(&names);
     for pass in 0..options.epochs {

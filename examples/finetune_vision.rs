@@ -1,29 +1,9 @@
 //! Fine-tunes a classifier of images: `cargo run --example finetune_vision -- --model DIR --data images --output run`.
 
 use clap::Parser;
-use grove::{prelude::*, train::Ended};
-use grove_cli::{
-    Exit,
-    finetune_vision::{self, Options},
-    training::finish_run,
-};
+use grove_cli::{finetune_vision::Options, program};
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    let options = Options::parse();
-    finish_run(|| {
-        options.check().map_err(Exit::Usage)?;
-        options.run.device.spec()?.run(Run(&options))?
-    })
-}
-
-/// The program, for whichever backend was chosen.
-struct Run<'a>(&'a Options);
-
-impl Program for Run<'_> {
-    type Output = Result<Ended, Exit>;
-
-    fn run<B: Backend>(self, device: B::Device) -> Result<Ended, Exit> {
-        finetune_vision::run::<B>(self.0, &device)
-    }
+    program::main(&Options::parse())
 }

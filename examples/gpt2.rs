@@ -69,7 +69,7 @@ impl Program for Run<'_> {
             None => None,
         };
         // Each token is handed to `show`, which tells whether to go on.
-        prompt.speak(generation, begun.elapsed().as_secs_f64(), |prompts, settings, show| match &small {
+        prompt.speak(generation, begun.elapsed().as_secs_f64(), &mut |prompts, settings, show| match &small {
             None => Ok((generate(&model, prompts, settings, show)?, None)),
             Some(small) => {
                 let show = |token| show(0, token);

@@ -2,11 +2,11 @@
 
 use clap::Parser;
 use grove_cli::{
-    finish,
     generation::{
         decoder::{DecoderArgs, Run},
         families::GptNeos,
     },
+    program,
 };
 use std::process::ExitCode;
 
@@ -20,8 +20,5 @@ struct Options {
 
 fn main() -> ExitCode {
     let Options { decoder } = Options::parse();
-    finish(|| {
-        decoder.generation.check()?;
-        decoder.device.spec()?.run(Run { options: &decoder, chat: None, family: GptNeos })?
-    })
+    program::main(&Run { options: &decoder, chat: None, family: GptNeos })
 }

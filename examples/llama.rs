@@ -2,12 +2,12 @@
 
 use clap::Parser;
 use grove_cli::{
-    finish,
     generation::{
         chat::ChatArgs,
         decoder::{DecoderArgs, Run},
         families::Llamas,
     },
+    program,
 };
 use std::process::ExitCode;
 
@@ -24,8 +24,5 @@ struct Options {
 
 fn main() -> ExitCode {
     let Options { decoder, chat } = Options::parse();
-    finish(|| {
-        decoder.generation.check()?;
-        decoder.device.spec()?.run(Run { options: &decoder, chat: Some(&chat), family: Llamas })?
-    })
+    program::main(&Run { options: &decoder, chat: Some(&chat), family: Llamas })
 }

@@ -131,7 +131,7 @@ fn main() -> std::result::Result<(), Box<dyn std::error::Error>> {
     let loss = |model: Decoder<Autodiff<Flex>>, batch: &TokenBatch, key: Key| {
         model.next_token_loss(batch.inputs(&device), batch.targets(&device), Some(key))
     };
-    let step = train_step(loss, &optimizer);
+    let step = train_step(loss, &optimizer, StepOptions::default());
     for (i, batch) in (0..).flat_map(|pass| epoch(&data, pass)).take(options.steps).enumerate() {
         (model, state, _) = step(model, state, &batch?, key.fold_in(2).fold_in(i as u32));
     }

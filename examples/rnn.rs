@@ -1,21 +1,17 @@
 //! A recurrent language model continues a text: `cargo run --example rnn -- --prompt "The letter was"`.
 
 use clap::Parser;
-use grove::{
-    models::{RnnLm, RnnLmConfig},
-    prelude::*,
-    weights::FilePatterns,
-};
+use grove::{prelude::*, train::Ended};
 use grove_cli::{
-    DeviceArgs, Exit, failure, finish,
-    generation::{self, GenerationArgs, print_summary},
-    resolve,
+    Exit,
+    generation::{
+        decoder::{DecoderArgs, Run},
+        families::Rnns,
+    },
+    program::{self, Command},
     rnn::CompareArgs,
 };
 use std::process::ExitCode;
-
-/// The model where nothing else is given: a small one that grove trained itself, on Jane Austen's novels.
-const SHIPPED: &str = "rnn-austen";
 
 /// Generates text with a recurrent language model, such as the example `train_rnn` makes.
 ///
@@ -24,55 +20,35 @@ const SHIPPED: &str = "rnn-austen";
 #[command(
     name = "rnn",
     version,
+    mut_arg("model", |arg| arg.help("Directory, weights file, or hub id. Without it, the small model that ships with grove")),
+    mut_arg("summary", |arg| arg.help("Do not generate: print the table of parameters. No weights are read")),
     mut_arg("max_new_tokens", |arg| arg.default_value("400").help("Most tokens to generate; a token may be a character")),
 )]
 struct Options {
-    /// Directory, weights file, or hub id. Without it, the small model that ships with grove
-    #[arg(long)]
-    model: Option<String>,
-
     #[command(flatten)]
-    device: DeviceArgs,
-
-    #[command(flatten)]
-    generation: GenerationArgs,
-
-    /// Do not generate: print the table of parameters. No weights are read
-    #[arg(long, conflicts_with = "score")]
-    summary: bool,
+    decoder: DecoderArgs,
 
     #[command(flatten)]
     compare: CompareArgs,
 }
 
 fn main() -> ExitCode {
-    let options = Options::parse();
-    finish(|| {
-        options.generation.check()?;
-        options.compare.check()?;
-        options.device.spec()?.run(Run(&options))?
-    })
+    program::main(&Options::parse())
 }
 
-/// The program, for whichever backend was chosen.
-struct Run<'a>(&'a Options);
+impl Command for Options {
+    fn check(&self) -> Result<DeviceSpec, Exit> {
+        self.compare.check()?;
+        self.decoder.generation.check()?;
+        self.decoder.device.spec()
+    }
 
-impl Program for Run<'_> {
-    type Output = Result<(), Exit>;
-
-    fn run<B: Backend>(self, device: B::Device) -> Result<(), Exit> {
-        let Options { model, device: DeviceArgs { dtype, .. }, generation, summary, compare } = self.0;
-        if compare.compare {
-            return compare.run::<B>(*dtype, generation.seed, generation.json, &device);
+    fn run<B: Backend>(&self, device: &B::Device) -> Result<Ended, Exit> {
+        let DecoderArgs { device: asked, generation, .. } = &self.decoder;
+        if self.compare.compare {
+            self.compare.run::<B>(asked.dtype, generation.seed, generation.json, device)?;
+            return Ok(Ended::Finished);
         }
-        if *summary {
-            let path = resolve(model.as_deref(), SHIPPED, &FilePatterns::files(["config.json"]))?;
-            let config = RnnLmConfig::beside(path).map_err(failure)?;
-            let skeleton = RnnLm::<B>::skeleton(&config).map_err(failure)?;
-            return print_summary(generation, &skeleton, tree::count_params(&skeleton), None);
-        }
-        let path = resolve(model.as_deref(), SHIPPED, &FilePatterns::model())?;
-        let load = || Ok(RnnLm::<B>::from_path(&path, &device, Some((*dtype).into())).map_err(failure)?.0);
-        generation::run(generation, &path, load)
+        Run { options: &self.decoder, chat: None, family: Rnns }.run::<B>(device)
     }
 }

@@ -9,7 +9,7 @@ use grove::{
 };
 use grove_cli::{
     Exit, failure,
-    language::{Gpt2Options, Job},
+    language::{Gpt2Options, LanguageRun},
     training::finish_run,
 };
 use std::process::ExitCode;
@@ -17,7 +17,7 @@ use std::process::ExitCode;
 fn main() -> ExitCode {
     let options = Gpt2Options::parse();
     finish_run(|| {
-        options.language.check().map_err(Exit::Usage)?;
+        options.language.check()?;
         // The backend is chosen at run time: the program is compiled for each.
         options.language.run.device.spec()?.run(Run(&options))?
     })
@@ -32,9 +32,10 @@ impl Program for Run<'_> {
     fn run<B: Backend>(self, device: B::Device) -> Result<Ended, Exit> {
         let Gpt2Options { language: options, sizes } = self.0;
         // A new model or a pretrained one, windows of the text's tokens, and the directory of the run.
-        let Some((model, job)) = Job::<B>::new::<Gpt2<B>>(options, sizes, &device)? else {
+        let Some((model, run)) = LanguageRun::<B>::new::<Gpt2<B>>(options, sizes, &device)? else {
             return Ok(Ended::Finished); // --evaluate
         };
+        let job = &run.job;
 
         // AdamW behind clipping; only matrices decay.
         let asked = &options.training;
@@ -42,24 +43,19 @@ impl Program for Run<'_> {
             (asked.clip > 0.0).then(|| clip_by_global_norm::<B>(asked.clip)),
             adamw(
                 job.schedule.clone(),
-                Adamw {
-                    b2: asked.beta2.into(),
-                    weight_decay: asked.weight_decay.into(),
-                    mask: Some(matrices()),
-                    ..Adamw::default()
-                },
+                Adamw::default().b2(asked.beta2).weight_decay(asked.weight_decay).mask(matrices()),
             ),
         ));
 
         // The mean loss of a batch, by the model on the differentiating backend. The key draws the dropout.
         let loss = |model: Gpt2<Autodiff<B>>, batch: &TokenBatch, key: Key| {
             let loss = model.next_token_loss(batch.inputs(&device), batch.targets(&device), Some(key));
-            Outcome::<B, Gpt2<B>>::new(loss).weight(job.tokens(batch))
+            Outcome::<B, Gpt2<B>>::new(loss).weight(run.tokens(batch))
         };
-        let evaluate = |model: &Gpt2<B>| Ok(job.evaluate(|ids, targets| model.next_token_loss(ids, targets, None)));
+        let evaluate = |model: &Gpt2<B>| Ok(run.evaluate(|ids, targets| model.next_token_loss(ids, targets, None)));
 
         // The loop: steps, evaluations, checkpoints and logs, and resumption.
         let fitted = fit(model, &optimizer, &job.data, loss, evaluate, job.key, &job.settings).map_err(failure)?;
-        job.report(fitted)
+        run.report(fitted)
     }
 }

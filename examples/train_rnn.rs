@@ -1,13 +1,7 @@
 //! Trains recurrent networks: `cargo run --example train_rnn -- lm --data book.txt --output run`.
 
 use clap::{Args, Parser, Subcommand};
-use grove::{models::RnnLm, prelude::*, train::Ended};
-use grove_cli::{
-    DeviceArgs, Exit,
-    language::{self, LmOptions},
-    rnn::classify::{self, ClassifyOptions},
-    training::finish_run,
-};
+use grove_cli::{DeviceArgs, language::LmOptions, program, rnn::ClassifyOptions};
 use std::process::ExitCode;
 
 /// Trains recurrent networks: LSTM, GRU and plain cells.
@@ -55,29 +49,8 @@ impl From<Demonstration> for Task {
 
 fn main() -> ExitCode {
     let Options { task, demonstration } = Options::parse();
-    let task = task.unwrap_or_else(|| demonstration.into());
-    finish_run(|| match &task {
-        Task::Lm(options) => {
-            options.language.check().map_err(Exit::Usage)?;
-            options.language.run.device.spec()?.run(Run(&task))?
-        }
-        Task::Classify(options) => {
-            options.check().map_err(Exit::Usage)?;
-            options.run.device.spec()?.run(Run(&task))?
-        }
-    })
-}
-
-/// The program, for whichever backend was chosen.
-struct Run<'a>(&'a Task);
-
-impl Program for Run<'_> {
-    type Output = Result<Ended, Exit>;
-
-    fn run<B: Backend>(self, device: B::Device) -> Result<Ended, Exit> {
-        match self.0 {
-            Task::Lm(options) => language::run::<B, RnnLm<B>>(&options.language, &options.sizes, &device),
-            Task::Classify(options) => classify::run::<B>(options, &device),
-        }
+    match task.unwrap_or_else(|| demonstration.into()) {
+        Task::Lm(options) => program::main(&*options),
+        Task::Classify(options) => program::main(&*options),
     }
 }

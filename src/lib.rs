@@ -12,6 +12,7 @@ pub use grove_backend as backend;
 /// Atomic writes, and errors with paths.
 pub use grove_files as files;
 /// Images: decoding, preprocessing, augmentation, data sets.
+#[cfg(feature = "images")]
 pub use grove_images as images;
 /// Layers and losses.
 pub use grove_layers as layers;
@@ -51,7 +52,7 @@ pub mod prelude {
         RnnLm, RnnLmConfig, Tokenizer, Vit, VitConfig, generate, generation::Sampling,
     };
     pub use grove_optim::{Adamw, GradientTransformation, adamw, apply_updates, chain, clip_by_global_norm, matrices};
-    pub use grove_train::{FitOptions, StepOptions, TrainState, fit, train_step, train_step_with};
+    pub use grove_train::{FitOptions, Outcome, StepOptions, TrainState, Trainable, fit, train_step};
     pub use grove_transform::{eval_shape, grad, value_and_grad, value_and_grad_aux};
     pub use grove_tree::{self as tree, Array, Init, Key, Tree};
 }

@@ -281,6 +281,6 @@ fn impossible_sizes_are_refused() {
     TRAIN.assert_refused(&["--channels", "1000000,1000000", "--depths", "9,9"], 1, &["of memory", "smaller sizes"]);
     let vit = ["--arch", "vit", "--heads", "1", "--layers", "9999", "--hidden-size", "200000"];
     TRAIN.assert_refused(&vit, 1, &["of memory", "smaller sizes"]);
-    TRAIN.assert_fails(&["--arch", "vit", "--heads", "1", "--hidden-size", "18446744073709551615"], 1, &["2^20"]);
+    TRAIN.assert_fails(&["--arch", "vit", "--heads", "1", "--hidden-size", "18446744073709551615"], 2, &["2^20"]);
     TRAIN.assert_refused(&["--data", &folder(&place, "images", 8), "--image-size", "4294967295"], 2, &["--image-size"]);
 }

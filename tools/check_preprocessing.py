@@ -87,7 +87,7 @@ def grove(binary: Path, config, files: list[Path], folder: Path) -> tuple[list[n
         path.write_text(json.dumps(config))
         config = path
     run = [binary, "--json", "--config", config, "--output", folder / "out", *files]
-    report = json.loads(subprocess.run(run, check=True, stdout=subprocess.PIPE).stdout)["pictures"]
+    report = json.loads(subprocess.run(run, check=True, stdout=subprocess.PIPE).stdout)["images"]
     tensors = [np.fromfile(folder / "out" / f"{file.name}.f32", np.float32).reshape(row["shape"])
                for file, row in zip(files, report, strict=True)]
     return tensors, report
@@ -96,7 +96,7 @@ def grove(binary: Path, config, files: list[Path], folder: Path) -> tuple[list[n
 def levels(a: np.ndarray, reference: torch.Tensor, run) -> np.ndarray:
     """The difference in grey levels: a level is a 255th of what lies between black and white."""
     def middle(value: int) -> torch.Tensor:
-        # The middle of a large picture, where there is no border.
+        # The middle of a large image, where there is no border.
         tensor = run(Image.new("RGB", (512, 512), (value,) * 3))
         return tensor[:, tensor.shape[1] // 2, tensor.shape[2] // 2]
 

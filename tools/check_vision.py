@@ -5,8 +5,8 @@
 
 `make` writes a ResNet-50 in torchvision's names (DIR/resnet50: model.safetensors, reference.safetensors) and a ViT-B/16 as
 transformers writes it (DIR/vit, with config.json and preprocessor_config.json too). Their weights are random: norms, biases
-and running statistics as well, and the heads such that logits have a deviation of 2 and pictures differ. The references
-hold `pixels` [4, 3, 224, 224], four photographs (DIR/pictures) as each library prepares them, and `logits`, in float32.
+and running statistics as well, and the heads such that logits have a deviation of 2 and images differ. The references
+hold `pixels` [4, 3, 224, 224], four photographs (DIR/images) as each library prepares them, and `logits`, in float32.
 
 `load` builds KIND of what is in DIR (model.safetensors and, but for torchvision, config.json), strictly: a tensor too many
 or too few ends it, `num_batches_tracked` excepted where the library itself does without. It runs `pixels` of the one file
@@ -32,7 +32,7 @@ from torch import nn
 # ---------------------------------------------------------------------------------------------- make
 
 
-def pictures(folder: Path) -> list:
+def photographs(folder: Path) -> list:
     from PIL import Image
     from skimage import data
     from sklearn.datasets import load_sample_images
@@ -74,7 +74,7 @@ def randomize(model: nn.Module, seed: int) -> None:
 
 
 def spread(model: nn.Module, head: nn.Linear, pixels, logits_of) -> torch.Tensor:
-    """Takes from the head what all pictures have in common, and scales the rest to a deviation of 2."""
+    """Takes from the head what all images have in common, and scales the rest to a deviation of 2."""
     with torch.no_grad():
         logits = logits_of(model, pixels)
         common = logits.mean(0)
@@ -88,7 +88,7 @@ def make(folder: Path) -> None:
     import torchvision
     import transformers
 
-    images = pictures(folder / "pictures")
+    images = photographs(folder / "images")
 
     def put(name: str, pixels, logits) -> None:
         save_file(dict(pixels=pixels.contiguous(), logits=logits.contiguous()), folder / name / "reference.safetensors")

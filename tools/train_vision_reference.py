@@ -62,7 +62,7 @@ class ResNet(nn.Module):
 
 
 def affine(x: torch.Tensor, degrees: float, scale: float, shear: float, generator) -> torch.Tensor:
-    """Turns, stretches and slants each picture by its own amounts, bilinear, with zeros from outside."""
+    """Turns, stretches and slants each image by its own amounts, bilinear, with zeros from outside."""
     b = len(x)
 
     def within(limit: float):
@@ -75,7 +75,7 @@ def affine(x: torch.Tensor, degrees: float, scale: float, shear: float, generato
 
 
 def shift(x: torch.Tensor, pad: int, generator) -> torch.Tensor:
-    """A crop of the old size from each picture padded with zeros, at its own place."""
+    """A crop of the old size from each image padded with zeros, at its own place."""
     b, c, h, w = x.shape
     padded = F.pad(x, [pad] * 4)
     top = torch.randint(0, 2 * pad + 1, (b, 1, 1, 1), generator=generator)

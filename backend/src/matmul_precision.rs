@@ -23,7 +23,7 @@ pub enum MatmulPrecision {
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 #[error("unknown precision '{name}'; choose one of highest, high")]
 pub struct UnknownPrecision {
-    /// What was given.
+    /// The rejected value.
     pub name: String,
 }
 

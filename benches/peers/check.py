@@ -170,7 +170,7 @@ def made(row: dict) -> tuple:
     if row["kind"] == "resnet":
         for name, values in model.named_buffers():
             if "running" in name:
-                # Means near zero: others leave nothing of the pictures behind the ReLUs.
+                # Means near zero: others leave nothing of the images behind the ReLUs.
                 values.normal_(std=0.1) if "mean" in name else values.uniform_(0.5, 1.5)
     if "config" in row:
         enlarge(model)
@@ -179,8 +179,8 @@ def made(row: dict) -> tuple:
         for module in model.modules():
             if isinstance(module, torch.nn.BatchNorm2d):
                 module.reset_running_stats()
-    picture = x.is_floating_point()
-    given = x.permute(0, 2, 3, 1).numpy() if picture else x.numpy()
+    is_image = x.is_floating_point()
+    given = x.permute(0, 2, 3, 1).numpy() if is_image else x.numpy()
     return model.train(row["train"]), weights(model, row), (x, labels), (jax.numpy.array(given), labels.numpy())
 
 

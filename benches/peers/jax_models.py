@@ -1,7 +1,7 @@
 """Models of JAX as pure functions of their parameters, which are dicts and lists of arrays.
 
 Every model has a function `*_shapes` of its row, which gives shapes in the place of arrays, and a function of the
-parameters and the pictures or ids. Weights of linear layers are [in, out], of convolutions [h, w, in, out]; pictures
+parameters and the images or ids. Weights of linear layers are [in, out], of convolutions [h, w, in, out]; images
 are [batch, h, w, 3]. Layers are unrolled, since lax.scan over stacked ones keeps XLA from fusing across them.
 """
 
@@ -36,7 +36,7 @@ def mlp(p: dict, x: jax.Array, activation=gelu) -> jax.Array:
     return linear(p["down"], activation(linear(p["up"], x)))
 
 
-# ------------------------------------------------------------------------------------------------------------ pictures
+# ------------------------------------------------------------------------------------------------------------ images
 
 
 def resnet_shapes(row: dict) -> dict:

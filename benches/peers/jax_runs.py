@@ -30,7 +30,7 @@ def random_parameters(shapes: dict, randn: Randoms) -> dict:
 
 
 def inputs(row: dict, randn: Randoms) -> tuple[jax.Array, jax.Array]:
-    """Pictures or ids, and random labels: a class of each, or for language models an id at each place."""
+    """Images or ids, and random labels: a class of each, or for language models an id at each place."""
     batch, kind = row["batch"], row["kind"]
     if kind in ["resnet", "vit"]:
         return randn(batch, row["size"], row["size"], 3), randn.integers(row["classes"], batch)

@@ -129,7 +129,7 @@ def fill(model: nn.Module) -> nn.Module:
 
 
 def inputs(row: dict, device: torch.device, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
-    """Pictures or ids, and random labels: a class of each, or for language models an id at each place."""
+    """Images or ids, and random labels: a class of each, or for language models an id at each place."""
     batch, kind = row["batch"], row["kind"]
     if kind in ["resnet", "vit"]:
         x = torch.randn(batch, 3, row["size"], row["size"], device=device, dtype=dtype)

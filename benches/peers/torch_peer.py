@@ -3,7 +3,7 @@
     python benches/peers/torch_peer.py '{"row": {...}, "form": "eager", "threads": 2, "device": "cpu", "dtype": "f32"}'
 
 Forms are `eager`, `compile` (torch.compile with its defaults, of the function or the model) and `channels_last` (the
-memory format, for pictures). Precision of products in float32 is PyTorch's default, on GPUs too, unless the
+memory format, for images). Precision of products in float32 is PyTorch's default, on GPUs too, unless the
 specification has a `precision`: `highest`, or `high`, with which products and convolutions may round to TF32. A model that
 is trained in bf16 has its weights, its gradients and its optimizer's state in bf16.
 """
@@ -15,7 +15,7 @@ from protocol import Unsupported, Work, serve
 # Models are made from configurations and read from directories, so the hub has nothing to tell.
 os.environ["HF_HUB_OFFLINE"] = "1"
 
-PICTURES = ["conv", "resnet"]
+IMAGES = ["conv", "resnet"]
 # Layers of a C++ library, loops in Python, and reading a file are nothing to compile.
 EAGER_ONLY = ["rnn", "decode", "optimizer", "load", "start"]
 
@@ -29,7 +29,7 @@ def check(row: dict, spec: dict, known: list[str]) -> None:
         raise Unsupported(f"no rows of kind {kind}")
     if form not in ["eager", "compile", "channels_last"]:
         raise Unsupported(f"PyTorch has no form {form}")
-    if (form == "channels_last" and kind not in PICTURES) or (form == "compile" and kind in EAGER_ONLY):
+    if (form == "channels_last" and kind not in IMAGES) or (form == "compile" and kind in EAGER_ONLY):
         raise Unsupported(f"{kind} has no form {form}")
     if spec["device"] == "cuda" and not torch.cuda.is_available():
         raise Unsupported("PyTorch finds no CUDA device")

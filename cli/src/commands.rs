@@ -3,9 +3,7 @@
 use clap::{Args, CommandFactory, Parser, Subcommand};
 use clap_complete::Shell;
 use grove::{
-    backend::DeviceSpec,
-    files::directory_of,
-    models::{Gpt2, Llama, ResNet, RnnLm, Vit, read_json, vision::Kind},
+    models::{ModelKind, ResNet, Vit},
     prelude::*,
     train::Ended,
     weights::FilePatterns,
@@ -13,17 +11,17 @@ use grove::{
 use std::path::Path;
 
 use crate::{
-    DeviceArgs, Exit, bert, failure, finetune_bert, finetune_vision,
+    Exit, bert, convert, failure, finetune_bert, finetune_vision,
     generation::{
         chat::ChatArgs,
         decoder::{DecoderArgs, Family, Run},
-        families::{Gpt2s, GptNeos, Llamas},
+        families::{Gpt2s, GptNeos, Llamas, Rnns},
     },
-    language::{self, Gpt2Options, LlamaOptions, LmOptions},
-    resolve,
-    rnn::classify::{self, ClassifyOptions},
-    train_bert, train_vision,
-    vision::{ClassifyArgs, Published},
+    language::{Gpt2Options, LlamaOptions, LmOptions},
+    program, resolve,
+    rnn::ClassifyOptions,
+    show, train_bert, train_vision,
+    vision::{ClassifyArgs, Published, classify, not_for_images},
 };
 
 /// Image that is classified where none is given.
@@ -41,7 +39,22 @@ pub struct Grove {
 /// A command of the program `grove`.
 #[derive(Subcommand, Debug)]
 pub enum Command {
-    /// Continue a text with GPT-2, GPT-Neo or a model of LLaMA's architecture
+    /// One that computes on a device.
+    #[command(flatten)]
+    Task(Task),
+    /// Measure the speed of operations and models, beside PyTorch, JAX and candle
+    Bench(Box<grove_bench::Options>),
+    /// Print a script that completes this program's commands and options in a shell
+    Completions {
+        /// The shell
+        shell: Shell,
+    },
+}
+
+/// A command that computes on a device.
+#[derive(Subcommand, Debug)]
+pub enum Task {
+    /// Continue a text with GPT-2, GPT-Neo, a model of LLaMA's architecture or a recurrent one
     Generate(Box<GenerateCommand>),
     /// Talk with a model of LLaMA's architecture
     Chat(Box<ChatCommand>),
@@ -61,11 +74,8 @@ pub enum Command {
     /// Print how good a model is on data
     #[command(subcommand)]
     Evaluate(Evaluate),
-    /// Print a script that completes this program's commands and options in a shell
-    Completions {
-        /// The shell
-        shell: Shell,
-    },
+    /// Convert a checkpoint to a directory of safetensors
+    Convert(convert::Options),
 }
 
 /// Options of `grove generate` and `grove summary`.
@@ -185,168 +195,119 @@ impl Grove {
     /// Completes the options by what the command stands for.
     pub fn completed(mut self) -> Self {
         match &mut self.command {
-            Command::Summary(options) => options.decoder.summary = true,
-            Command::Embed(options) => options.options.task = bert::Task::Embed,
-            Command::Classify(Classify::Texts(options)) => options.options.task = bert::Task::Classify,
+            Command::Task(Task::Summary(options)) => options.decoder.summary = true,
+            Command::Task(Task::Embed(options)) => options.options.task = bert::Task::Embed,
+            Command::Task(Task::Classify(Classify::Texts(options))) => options.options.task = bert::Task::Classify,
             _ => {}
         }
         self
     }
-
-    /// Runs the command. `run` runs it on a device; it is given by the program, so that this crate need not be compiled
-    /// for every backend.
-    pub fn run(
-        &self,
-        run: impl FnOnce(DeviceSpec, Task<'_>) -> Result<Result<Ended, Exit>, Exit>,
-    ) -> Result<Ended, Exit> {
-        if let Command::Completions { shell } = &self.command {
-            clap_complete::generate(*shell, &mut Self::command(), "grove", &mut std::io::stdout());
-            return Ok(Ended::Finished);
-        }
-        self.check()?;
-        run(self.device().spec()?, Task(&self.command))?
-    }
-
-    /// Checks the options alone, before any file is read.
-    fn check(&self) -> Result<(), Exit> {
-        let checked = match &self.command {
-            Command::Generate(options) | Command::Summary(options) => return options.decoder.generation.check(),
-            Command::Chat(options) => return options.decoder.generation.check(),
-            Command::Embed(options) | Command::Classify(Classify::Texts(options)) => return options.options.check(),
-            Command::Classify(Classify::Images(options)) => return options.classify.check(),
-            Command::Train(Train::Gpt2(options)) | Command::Evaluate(Evaluate::Gpt2(options)) => {
-                options.language.check()
-            }
-            Command::Train(Train::Llama(options)) | Command::Evaluate(Evaluate::Llama(options)) => {
-                options.language.check()
-            }
-            Command::Train(Train::Rnn(options)) | Command::Evaluate(Evaluate::Rnn(options)) => options.language.check(),
-            Command::Train(Train::Bert(options)) | Command::Evaluate(Evaluate::Bert(options)) => options.check(),
-            Command::Train(Train::Texts(options)) => options.check(),
-            Command::Train(Train::Images(options)) => options.check(),
-            Command::Finetune(Finetune::Texts(options)) | Command::Evaluate(Evaluate::Texts(options)) => {
-                options.check()
-            }
-            Command::Finetune(Finetune::Images(options)) | Command::Evaluate(Evaluate::Images(options)) => {
-                options.check()
-            }
-            Command::Completions { .. } => Ok(()),
-        };
-        checked.map_err(Exit::Usage)
-    }
-
-    fn device(&self) -> &DeviceArgs {
-        match &self.command {
-            Command::Generate(options) | Command::Summary(options) => &options.decoder.device,
-            Command::Chat(options) => &options.decoder.device,
-            Command::Embed(options) | Command::Classify(Classify::Texts(options)) => &options.options.device,
-            Command::Classify(Classify::Images(options)) => &options.classify.device,
-            Command::Train(Train::Gpt2(options)) | Command::Evaluate(Evaluate::Gpt2(options)) => {
-                &options.language.run.device
-            }
-            Command::Train(Train::Llama(options)) | Command::Evaluate(Evaluate::Llama(options)) => {
-                &options.language.run.device
-            }
-            Command::Train(Train::Rnn(options)) | Command::Evaluate(Evaluate::Rnn(options)) => {
-                &options.language.run.device
-            }
-            Command::Train(Train::Bert(options)) | Command::Evaluate(Evaluate::Bert(options)) => &options.run.device,
-            Command::Train(Train::Texts(options)) => &options.run.device,
-            Command::Train(Train::Images(options)) => &options.run.device,
-            Command::Finetune(Finetune::Texts(options)) | Command::Evaluate(Evaluate::Texts(options)) => {
-                &options.run.device
-            }
-            Command::Finetune(Finetune::Images(options)) | Command::Evaluate(Evaluate::Images(options)) => {
-                &options.run.device
-            }
-            Command::Completions { .. } => unreachable!("completions need no device"),
-        }
-    }
 }
 
-/// A command, for whichever backend was chosen.
-pub struct Task<'a>(&'a Command);
-
-impl Program for Task<'_> {
-    type Output = Result<Ended, Exit>;
-
-    fn run<B: Backend>(self, device: B::Device) -> Result<Ended, Exit> {
-        let done = |result: Result<(), Exit>| result.map(|()| Ended::Finished);
-        match self.0 {
-            Command::Generate(options) | Command::Summary(options) => done(generate::<B>(&options.decoder, device)),
-            Command::Chat(options) => {
-                done(Run { options: &options.decoder, chat: Some(&options.chat), family: Llamas }.run::<B>(device))
-            }
-            Command::Embed(options) | Command::Classify(Classify::Texts(options)) => {
-                done(bert::run::<B>(&options.options, &device))
-            }
-            Command::Classify(Classify::Images(options)) => done(classify_images::<B>(options, &device)),
-            Command::Train(Train::Gpt2(options)) | Command::Evaluate(Evaluate::Gpt2(options)) => {
-                language::run::<B, Gpt2<B>>(&options.language, &options.sizes, &device)
-            }
-            Command::Train(Train::Llama(options)) | Command::Evaluate(Evaluate::Llama(options)) => {
-                language::run::<B, Llama<B>>(&options.language, &options.sizes, &device)
-            }
-            Command::Train(Train::Rnn(options)) | Command::Evaluate(Evaluate::Rnn(options)) => {
-                language::run::<B, RnnLm<B>>(&options.language, &options.sizes, &device)
-            }
-            Command::Train(Train::Bert(options)) | Command::Evaluate(Evaluate::Bert(options)) => {
-                train_bert::run::<B>(options, &device)
-            }
-            Command::Train(Train::Texts(options)) => classify::run::<B>(options, &device),
-            Command::Train(Train::Images(options)) => train_vision::run::<B>(options, &device),
-            Command::Finetune(Finetune::Texts(options)) | Command::Evaluate(Evaluate::Texts(options)) => {
-                finetune_bert::run::<B>(options, &device)
-            }
-            Command::Finetune(Finetune::Images(options)) | Command::Evaluate(Evaluate::Images(options)) => {
-                finetune_vision::run::<B>(options, &device)
-            }
-            Command::Completions { .. } => Ok(Ended::Finished),
-        }
-    }
+/// Prints the script by which a shell completes commands and options.
+///
+/// # Errors
+/// Standard output cannot be written.
+pub fn print_completions(shell: Shell) -> Result<(), Exit> {
+    let mut script = Vec::new();
+    clap_complete::generate(shell, &mut Grove::command(), "grove", &mut script);
+    show(&String::from_utf8_lossy(&script))
 }
 
-/// Continues a text, or prints a summary, with the family that the model's config.json names. Published sizes and files
-/// without one are LLaMA's, but for the names of GPT-2's and GPT-Neo's.
-fn generate<B: Backend>(options: &DecoderArgs, device: B::Device) -> Result<(), Exit> {
-    let name = options.model.as_deref().unwrap_or_default();
-    let elsewhere = !name.is_empty() && !Path::new(name).exists();
-    let wanted = if options.summary { FilePatterns::files(["config.json"]) } else { FilePatterns::model() };
-    let preset = options.summary && elsewhere && !name.contains('/');
-    let family = match preset {
-        true => name.to_owned(),
-        false => {
-            let path = resolve(options.model.as_deref(), Gpt2s::SHIPS, &wanted)?;
-            let directory = if path.is_dir() { &*path } else { directory_of(&path) };
-            let file = directory.join("config.json");
-            let config: serde_json::Value = match file.exists() {
-                true => read_json(&file).map_err(failure)?,
-                false => serde_json::Value::Null,
-            };
-            config["model_type"].as_str().unwrap_or_default().to_owned()
+/// Evaluates an expression for the options of whichever command was given.
+macro_rules! each {
+    ($task:expr, $options:ident => $result:expr) => {
+        match $task {
+            Task::Generate($options) | Task::Summary($options) => $result,
+            Task::Chat($options) => $result,
+            Task::Embed($options) | Task::Classify(Classify::Texts($options)) => $result,
+            Task::Classify(Classify::Images($options)) => $result,
+            Task::Train(Train::Gpt2($options)) | Task::Evaluate(Evaluate::Gpt2($options)) => $result,
+            Task::Train(Train::Llama($options)) | Task::Evaluate(Evaluate::Llama($options)) => $result,
+            Task::Train(Train::Rnn($options)) | Task::Evaluate(Evaluate::Rnn($options)) => $result,
+            Task::Train(Train::Bert($options)) | Task::Evaluate(Evaluate::Bert($options)) => $result,
+            Task::Train(Train::Texts($options)) => $result,
+            Task::Train(Train::Images($options)) => $result,
+            Task::Finetune(Finetune::Texts($options)) | Task::Evaluate(Evaluate::Texts($options)) => $result,
+            Task::Finetune(Finetune::Images($options)) | Task::Evaluate(Evaluate::Images($options)) => $result,
+            Task::Convert($options) => $result,
         }
     };
-    let (options, chat) = (options, None);
-    match family.as_str() {
-        family if family.starts_with("gpt2") => Run { options, chat, family: Gpt2s }.run::<B>(device),
-        family if family.starts_with("gpt_neo") || family.starts_with("gpt-neo") => {
-            Run { options, chat, family: GptNeos }.run::<B>(device)
-        }
-        "grove_rnn_lm" => Err(failure("this is a recurrent model: the example `rnn` continues texts with it")),
-        _ => Run { options, chat, family: Llamas }.run::<B>(device),
+}
+
+impl program::Command for Task {
+    fn check(&self) -> Result<DeviceSpec, Exit> {
+        each!(self, options => options.check())
+    }
+
+    fn run<B: Backend>(&self, device: &B::Device) -> Result<Ended, Exit> {
+        each!(self, options => options.run::<B>(device))
     }
 }
 
-/// Classifies images with the kind of model that the weights are of.
-fn classify_images<B: Backend>(options: &ImageCommand, device: &B::Device) -> Result<(), Exit> {
-    let published = Published::open(options.model.as_deref(), "mnist-resnet")?;
-    match Kind::of(&published.path).map_err(failure)? {
-        Kind::ResNet => {
-            crate::vision::classify::<B, ResNet<B>>(&options.classify, &published, IMAGE, device, |_, _, _| Ok(()))
+impl program::Command for GenerateCommand {
+    fn check(&self) -> Result<DeviceSpec, Exit> {
+        self.decoder.generation.check()?;
+        self.decoder.device.spec()
+    }
+
+    /// Continues a text, or prints a summary, with the model's family.
+    fn run<B: Backend>(&self, device: &B::Device) -> Result<Ended, Exit> {
+        let options = &self.decoder;
+        let name = options.model.as_deref().unwrap_or_default();
+        let elsewhere = !name.is_empty() && !Path::new(name).exists();
+        let wanted = if options.summary { FilePatterns::files(["config.json"]) } else { FilePatterns::model() };
+        let kind = match options.summary && elsewhere && !name.contains('/') {
+            true => ModelKind::of_preset(name).unwrap_or(ModelKind::Llama),
+            false => ModelKind::of(resolve(options.model.as_deref(), Gpt2s::SHIPS, &wanted)?).map_err(failure)?,
+        };
+        let chat = None;
+        match kind {
+            ModelKind::Gpt2 => Run { options, chat, family: Gpt2s }.run::<B>(device),
+            ModelKind::GptNeo => Run { options, chat, family: GptNeos }.run::<B>(device),
+            ModelKind::Llama => Run { options, chat, family: Llamas }.run::<B>(device),
+            ModelKind::RnnLm => Run { options, chat, family: Rnns }.run::<B>(device),
+            other => Err(failure(format!("the model is a {other:?}, which continues no text"))),
         }
-        Kind::Vit => {
-            crate::vision::classify::<B, Vit<B>>(&options.classify, &published, IMAGE, device, |_, _, _| Ok(()))
-        }
+    }
+}
+
+impl program::Command for ChatCommand {
+    fn check(&self) -> Result<DeviceSpec, Exit> {
+        self.decoder.generation.check()?;
+        self.decoder.device.spec()
+    }
+
+    fn run<B: Backend>(&self, device: &B::Device) -> Result<Ended, Exit> {
+        Run { options: &self.decoder, chat: Some(&self.chat), family: Llamas }.run::<B>(device)
+    }
+}
+
+impl program::Command for TextCommand {
+    fn check(&self) -> Result<DeviceSpec, Exit> {
+        self.options.check()
+    }
+
+    fn run<B: Backend>(&self, device: &B::Device) -> Result<Ended, Exit> {
+        self.options.run::<B>(device)
+    }
+}
+
+impl program::Command for ImageCommand {
+    fn check(&self) -> Result<DeviceSpec, Exit> {
+        self.classify.check()?;
+        self.classify.device.spec()
+    }
+
+    /// Classifies images with the kind of model that the weights are of.
+    fn run<B: Backend>(&self, device: &B::Device) -> Result<Ended, Exit> {
+        let published = Published::open(self.model.as_deref(), "mnist-resnet")?;
+        match ModelKind::of(&published.path).map_err(failure)? {
+            ModelKind::ResNet => classify::<B, ResNet<B>>(&self.classify, &published, IMAGE, device, |_, _, _| Ok(())),
+            ModelKind::Vit => classify::<B, Vit<B>>(&self.classify, &published, IMAGE, device, |_, _, _| Ok(())),
+            other => Err(not_for_images(other)),
+        }?;
+        Ok(Ended::Finished)
     }
 }
 
@@ -354,8 +315,12 @@ fn classify_images<B: Backend>(options: &ImageCommand, device: &B::Device) -> Re
 mod tests {
     use super::*;
 
-    fn parse(arguments_given: &[&str]) -> Result<Grove, clap::Error> {
-        Grove::try_parse_from(arguments(arguments_given.iter().map(|&word| word.to_owned()))).map(Grove::completed)
+    fn parse(arguments_given: &[&str]) -> Result<Task, clap::Error> {
+        let grove = Grove::try_parse_from(arguments(arguments_given.iter().map(|&word| word.to_owned())))?;
+        match grove.completed().command {
+            Command::Task(task) => Ok(task),
+            other => panic!("{other:?} computes nothing"),
+        }
     }
 
     #[test]
@@ -365,18 +330,18 @@ mod tests {
 
     #[test]
     fn commands_choose_tasks() {
-        let embed = parse(&["grove", "embed", "--model", "m", "a text"]).expect("valid").command;
-        assert!(matches!(embed, Command::Embed(options) if options.options.task == bert::Task::Embed));
-        let summary = parse(&["grove", "summary", "--model", "gpt2-xl"]).expect("valid").command;
-        assert!(matches!(summary, Command::Summary(options) if options.decoder.summary));
-        let chat = parse(&["grove", "chat", "--system", "Be brief."]).map(|grove| grove.command);
-        assert!(matches!(chat, Ok(Command::Chat(options)) if options.chat.chat));
+        let embed = parse(&["grove", "embed", "--model", "m", "a text"]).expect("valid");
+        assert!(matches!(embed, Task::Embed(options) if options.options.task == bert::Task::Embed));
+        let summary = parse(&["grove", "summary", "--model", "gpt2-xl"]).expect("valid");
+        assert!(matches!(summary, Task::Summary(options) if options.decoder.summary));
+        let chat = parse(&["grove", "chat", "--system", "Be brief."]);
+        assert!(matches!(chat, Ok(Task::Chat(options)) if options.chat.chat));
     }
 
     #[test]
     fn evaluation_needs_a_model() {
-        let evaluate = parse(&["grove", "evaluate", "gpt2", "--model", "m", "--data", "a.txt"]).expect("valid").command;
-        assert!(matches!(evaluate, Command::Evaluate(Evaluate::Gpt2(options)) if options.language.evaluate));
+        let evaluate = parse(&["grove", "evaluate", "gpt2", "--model", "m", "--data", "a.txt"]).expect("valid");
+        assert!(matches!(evaluate, Task::Evaluate(Evaluate::Gpt2(options)) if options.language.evaluate));
         assert!(parse(&["grove", "evaluate", "gpt2", "--data", "a.txt"]).is_err());
     }
 }

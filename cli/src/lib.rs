@@ -2,13 +2,10 @@
 //!
 //! | module | job |
 //! |---|---|
-//! | [`DeviceArgs`], [`training`], [`generation`] | options |
-//! | [`finish`], [`Exit`] | the end of a program: one sentence, an exit status |
-//! | [`show`], [`write_line`], [`write_json`] | standard output |
-//! | [`input`] | standard input |
-//! | [`resolve()`], [`shipped`] | where models and data are |
-//! | [`memory`] | check of the memory that a model needs |
 //! | [`commands`] | the program `grove` |
+//! | [`program`] | a command, whichever it is |
+//! | [`training`] | options, directory and report of a run |
+//! | `grove_terminal` | options of the device, exit status, standard input and output |
 //! | [`generation`], [`language`], [`bert`], [`rnn`], [`vision`] | tasks of models |
 #![warn(missing_docs)]
 // Docs of options are texts of `--help`, with brackets as a shell's user writes them.
@@ -17,28 +14,22 @@
 
 pub mod bert;
 pub mod commands;
-mod compiling;
-mod device;
+pub mod convert;
 mod documents;
 mod encoder;
-mod exit;
 pub mod finetune_bert;
 pub mod finetune_vision;
 pub mod generation;
-pub mod input;
 pub mod labelled;
 pub mod language;
-pub mod memory;
-mod panics;
-mod resolve;
+pub mod program;
 pub mod rnn;
-mod terminal;
 pub mod train_bert;
 pub mod train_vision;
 pub mod training;
 pub mod vision;
 
-pub use device::{Autotune, DeviceArgs, Dtype, KernelArgs, Precision};
-pub use exit::{Exit, failure, finish};
-pub use resolve::{in_repository, resolve, resolve_named, shipped};
-pub use terminal::{show, write_json, write_line};
+pub use grove_terminal::{
+    Autotune, DeviceArgs, Dtype, Exit, KernelArgs, Precision, failure, finish, in_repository, input, memory, resolve,
+    resolve_named, shipped, show, write_json, write_line,
+};

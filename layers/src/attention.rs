@@ -124,7 +124,7 @@ pub fn attend<B: Backend>(
     values: Tensor<B, 4>,
     mask: &AttentionMask<B>,
     scale: f64,
-    dropping: Option<(f64, Key)>,
+    dropout: Option<(f64, Key)>,
 ) -> Tensor<B, 4> {
     let (mask, bias) = mask.parts();
     let options = AttentionOptions {
@@ -138,7 +138,7 @@ pub fn attend<B: Backend>(
             AttentionMask::Masked(mask) => Some(mask.clone()),
             _ => None,
         },
-        dropout: dropping.and_then(|(rate, key)| Dropout::new(key.words(), rate)),
+        dropout: dropout.and_then(|(rate, key)| Dropout::new(key.words(), rate)),
     };
     ops::attention(queries, keys, values, options)
 }

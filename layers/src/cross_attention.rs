@@ -58,8 +58,8 @@ impl<B: Backend> CrossCache<B> {
         queries: Tensor<B, 4>,
         mask: &AttentionMask<B>,
         scale: f64,
-        dropping: Option<(f64, Key)>,
+        dropout: Option<(f64, Key)>,
     ) -> Tensor<B, 4> {
-        attend(queries, self.keys.val(), self.values.val(), mask, scale, dropping)
+        attend(queries, self.keys.val(), self.values.val(), mask, scale, dropout)
     }
 }

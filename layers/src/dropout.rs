@@ -2,21 +2,22 @@ use burn::tensor::Tensor;
 use grove_backend::{Backend, Dropout};
 use grove_tree::Key;
 
-/// The dropout rates of a model, of any type `R`, and the key of one of its parts; `None` in inference. [`part`] derives the
-/// keys of smaller parts.
-pub type Dropping<R> = Option<(R, Key)>;
+/// Key of a numbered part of a model; none without a key, which is inference. Parts of different numbers have independent
+/// keys.
+pub fn part_key(key: Option<Key>, part: usize) -> Option<Key> {
+    key.map(|key| key.fold_in(part as u32))
+}
 
-/// Derives the key of a part from that of the whole; parts of different numbers have independent keys.
+/// Keys of the first `N` parts; see [`part_key`].
 ///
 /// ```
-/// use grove_layers::{Dropping, part};
+/// use grove_layers::part_keys;
 /// use grove_tree::Key;
-/// let block: Dropping<f64> = Some((0.1, Key::new(0)));
-/// assert_eq!(part(block, 3), Some((0.1, Key::new(0).fold_in(3))));
-/// assert_eq!(part::<f64>(None, 3), None);
+/// assert_eq!(part_keys(Some(Key::new(0))), [0, 1].map(|part| Some(Key::new(0).fold_in(part))));
+/// assert_eq!(part_keys(None), [None, None]);
 /// ```
-pub fn part<R>(dropping: Dropping<R>, number: u32) -> Dropping<R> {
-    dropping.map(|(rates, key)| (rates, key.fold_in(number)))
+pub fn part_keys<const N: usize>(key: Option<Key>) -> [Option<Key>; N] {
+    std::array::from_fn(|part| part_key(key, part))
 }
 
 /// Sets elements to 0 with probability `rate` and divides the others by `1 - rate`, so that the mean stays

@@ -37,7 +37,7 @@ pub use conv_bn::ConvBn;
 pub use conv1d::{Conv1d, Conv1dOptions};
 pub use cross_attention::CrossCache;
 pub use drop_path::drop_path;
-pub use dropout::{Dropping, dropout, part};
+pub use dropout::{dropout, part_key, part_keys};
 pub use embedding::Embedding;
 pub use feed_forward::{feed_forward, layer_scale};
 pub use heads::{join_heads, to_heads};

@@ -85,12 +85,20 @@ pub enum ModelError {
         /// The cause.
         error: Box<ModelError>,
     },
-    /// A tokenizer is missing or broken.
+    /// A tokenizer is broken.
     #[error("{}: {reason}", path.display())]
     Tokenizer {
-        /// The file, or the directory in which none was found.
+        /// The file.
         path: PathBuf,
         /// The reason.
+        reason: String,
+    },
+    /// There is no tokenizer.
+    #[error("{}: {reason}", path.display())]
+    NoTokenizer {
+        /// The directory, or the GGUF file.
+        path: PathBuf,
+        /// The files that were looked for.
         reason: String,
     },
     /// A prompt without tokens.

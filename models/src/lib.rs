@@ -2,7 +2,9 @@
 //! published names; and shared parts, text generation and tokenizers.
 #![warn(missing_docs)]
 
+mod auto;
 pub mod bert;
+mod checks;
 mod error;
 mod finite;
 pub mod generation;
@@ -16,11 +18,11 @@ mod rank;
 pub mod resnet;
 pub mod rnn;
 mod shifted;
-mod sizes;
 mod tokenizer;
 pub mod vision;
 pub mod vit;
 
+pub use auto::{AutoModel, ModelKind};
 pub use bert::{Bert, BertConfig};
 pub use error::{ModelError, Result};
 pub use finite::{check_finite, first_not_finite};

@@ -48,7 +48,7 @@ fn missing_tokenizers_say_what_was_looked_for() {
     std::fs::write(folder.path().join("vocab.json"), "{}").unwrap(); // without merges.txt
     for missing in [folder.path(), &nowhere] {
         let error = Tokenizer::from_path(missing).unwrap_err();
-        assert!(matches!(&error, ModelError::Tokenizer { path, .. } if path == missing), "{error}");
+        assert!(matches!(&error, ModelError::NoTokenizer { path, .. } if path == missing), "{error}");
         let message = error.to_string();
         for name in ["tokenizer.json", "vocab.json", "merges.txt", "encoder.json", "vocab.bpe"] {
             assert!(message.contains(name), "{message}");

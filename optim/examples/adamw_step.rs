@@ -13,7 +13,7 @@ fn main() {
     let make = |name: &str| -> Vec<Array<Flex, 2>> {
         (0..leaves).map(|i| init.named(name).fold_in(i as u32).normal([elements / 1024, 1024], 0.02)).collect()
     };
-    let optimizer = adamw::<Flex>(1e-3, Adamw { weight_decay: 0.1.into(), ..Adamw::default() });
+    let optimizer = adamw::<Flex>(1e-3, Adamw::default().weight_decay(0.1));
     let (mut params, grads) = (make("params"), make("grads"));
     let mut state = optimizer.init(&params);
     let mut times = Vec::new();

@@ -5,24 +5,6 @@ use thiserror::Error;
 #[derive(Debug, Error, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum OptimError {
-    /// There is no optimizer of this name.
-    #[error("there is no optimizer `{name}`{}; there are: {}", meant(.name, .known), .known.join(", "))]
-    UnknownOptimizer {
-        /// The name.
-        name: String,
-        /// All names.
-        known: Vec<String>,
-    },
-    /// An optimizer has no option of this name.
-    #[error("{optimizer} has no option `{name}`{}; it has: {}", meant(.name, .known), .known.join(", "))]
-    UnknownOption {
-        /// The optimizer.
-        optimizer: String,
-        /// The option.
-        name: String,
-        /// The options of the optimizer.
-        known: Vec<String>,
-    },
     /// A value is invalid.
     #[error("`{name}` is {value}, and has to be {expected}")]
     Value {

@@ -257,6 +257,6 @@ mod tests {
     fn a_state_of_another_model_is_refused_with_a_sentence() {
         refuses("adamw", adamw(1e-3, Adamw::default()));
         refuses("adam", chain((clip_by_global_norm(1.0), adam(1e-3, Adam::default()))));
-        refuses("momentum", sgd(1e-3, Sgd { momentum: Some(0.9.into()), ..Sgd::default() }));
+        refuses("momentum", sgd(1e-3, Sgd::default().momentum(0.9)));
     }
 }

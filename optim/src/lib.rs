@@ -8,14 +8,14 @@
 //! | what | where |
 //! |---|---|
 //! | optimizers | [`sgd`], [`adam`], [`adamw`], [`nadamw`], [`amsgrad`], [`adagrad`], [`rmsprop`], [`lion`], [`lamb`], [`lars`], [`radam`], [`adabelief`], [`adafactor`], [`muon`], [`schedule_free_adamw`] |
-//! | of one's own | [`stateless`], or a struct with [`GradientTransformation`]; [`elementwise`], [`zeros_like`], [`zero_count`], [`increment`], [`device_of`] |
+//! | of one's own | [`stateless`], [`gradient_transformation`], or a struct with [`GradientTransformation`]; [`elementwise`], [`zeros_like`], [`zero_count`], [`increment`], [`device_of`] |
 //! | chains | tuples ([`chain`]), [`named_chain`], [`partition`], vectors of [`boxed`] parts, [`OptimizerConfig`] |
 //! | which parameters | [`masked`], [`freeze`], [`selective_transform`]; [`matrices`], [`by_rank`], [`by_role`], [`by_path`](grove_tree::by_path) |
 //! | around an optimizer | [`multi_steps`], [`apply_if_finite`], [`inject_hyperparams`], [`lookahead`], [`schedule_free`] |
 //! | schedules | [`Schedule`] and the functions that make one |
 //!
-//! Options are structs with public fields whose [`Default`] has optax's values; `rmsprop(1e-3, Rmsprop { decay:
-//! 0.95.into(), ..Rmsprop::default() })`. Results and states are tested against optax 0.2.8.
+//! Options are structs whose [`Default`] has optax's values, with a method for each field: `rmsprop(1e-3,
+//! Rmsprop::default().decay(0.95))`. Results and states are tested against optax 0.2.8.
 //!
 //! ```
 //! use grove_optim::{Adamw, GradientTransformation, adamw, apply_updates, chain, clip_by_global_norm, matrices};
@@ -24,7 +24,7 @@
 //! let params = Init::<B>::new(Key::new(0), &Default::default()).normal([3, 4], 1.0);
 //! let optimizer = chain((
 //!     clip_by_global_norm(1.0),
-//!     adamw(3e-4, Adamw { weight_decay: 0.1.into(), mask: Some(matrices()), ..Adamw::default() }),
+//!     adamw(3e-4, Adamw::default().weight_decay(0.1).mask(matrices())),
 //! ));
 //! let state = optimizer.init(&params);
 //! let grads = params.clone();
@@ -39,6 +39,7 @@ mod error;
 mod leafwise;
 mod masks;
 mod optimizers;
+mod options;
 mod scalar;
 mod schedule;
 mod select;
@@ -46,7 +47,7 @@ mod transformation;
 mod transforms;
 mod wrappers;
 
-pub use config::{MaskConfig, NamedSchedule, OptimizerConfig, OptimizerName, ScheduleConfig};
+pub use config::{OptimizerConfig, OptimizerName};
 pub use error::OptimError;
 pub use leafwise::{elementwise, zeros_like};
 pub use masks::{Role, by_rank, by_role, except, matrices};

@@ -150,6 +150,13 @@ impl<B: Backend> From<Tensor<B, 1>> for ScalarOrSchedule<B> {
     }
 }
 
+/// A closure of the step count is a schedule.
+impl<B: Backend, F: Fn(u64) -> f64 + Send + Sync + 'static> From<F> for ScalarOrSchedule<B> {
+    fn from(function: F) -> Self {
+        Self::Schedule(function.into())
+    }
+}
+
 impl<B: Backend> From<Schedule> for ScalarOrSchedule<B> {
     fn from(schedule: Schedule) -> Self {
         Self::Schedule(schedule)

@@ -15,8 +15,10 @@ use crate::leafwise::widest;
 /// states. On a skeleton, [`init`](Self::init) returns the skeleton of the state.
 ///
 /// # A transformation of one's own
-/// A function of updates and parameters is one by [`stateless`](crate::stateless). With a state it is a struct; [`elementwise`](crate::elementwise) walks over
-/// the leaves, and [`zeros_like`](crate::zeros_like), [`zero_count`] and [`increment`](crate::increment) make states. Momentum by signs:
+/// A function of updates and parameters is one by [`stateless`](crate::stateless), and two functions by
+/// [`gradient_transformation`](crate::gradient_transformation). With hyperparameters it is a struct;
+/// [`elementwise`](crate::elementwise) walks over the leaves, and [`zeros_like`](crate::zeros_like), [`zero_count`] and
+/// [`increment`] make states. Momentum by signs:
 ///
 /// ```
 /// use grove_backend::Backend;

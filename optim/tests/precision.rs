@@ -75,7 +75,7 @@ fn adam_by_hand(rate: impl Fn(usize) -> f64, decay: f64) -> [f64; 3] {
 fn adam_in_f64() {
     let constant = |_| 0.01;
     close("adam", run(adam(0.01, Adam::default())), adam_by_hand(constant, 0.0));
-    let options = || Adamw { weight_decay: 0.1.into(), ..Adamw::default() };
+    let options = || Adamw::default().weight_decay(0.1);
     close("adamw", run(adamw(0.01, options())), adam_by_hand(constant, 0.1));
     let schedule = || cosine_decay_schedule(0.01, 7, 0.1);
     let rate = |i: usize| 0.01 * (0.9 * 0.5 * (1.0 + (std::f64::consts::PI * i as f64 / 7.0).cos()) + 0.1);
@@ -83,7 +83,7 @@ fn adam_in_f64() {
     let table = Schedule::table(5, |i| rate(i as usize));
     close("a table", run(adamw(table, options())), adam_by_hand(rate, 0.1));
     let injected = inject_hyperparams([("learning_rate", 0.01.into()), ("b1", 0.9.into())], |h| {
-        adam(h.get("learning_rate"), Adam { b1: h.get("b1"), ..Adam::default() })
+        adam(h.get("learning_rate"), Adam::default().b1(h.get("b1")))
     });
     close("injected", run(injected), adam_by_hand(constant, 0.0));
     let injected =
@@ -93,7 +93,7 @@ fn adam_in_f64() {
 
 #[test]
 fn other_chains_in_f64() {
-    let momentum = Sgd { momentum: Some(0.9.into()), ..Sgd::default() };
+    let momentum = Sgd::default().momentum(0.9);
     let (mut p, mut trace) = (START, [0.0; 3]);
     for i in 0..5 {
         for k in 0..3 {
@@ -126,7 +126,7 @@ fn all_chains_keep_f64() {
     let _ = run(scale_by_rms(ScaleByRms { bias_correction: true, ..ScaleByRms::default() }));
     let _ = run(scale_by_stddev(ScaleByRms { bias_correction: true, ..ScaleByRms::default() }));
     let _ = run(radam(0.01, Radam::default()));
-    let _ = run(adabelief(0.01, Adabelief { nesterov: true, ..Adabelief::default() }));
+    let _ = run(adabelief(0.01, Adabelief::default().nesterov(true)));
     let _ = run(amsgrad(0.01, Amsgrad::default()));
     let _ = run(lion(0.01, Lion::default()));
     let _ = run(lamb(0.01, Lamb::default()));
@@ -135,7 +135,7 @@ fn all_chains_keep_f64() {
     let _ = run(adafactor(0.01, Adafactor::default()));
     let _ = run(chain((ema(0.9, true), add_noise(0.1, 0.5, grove_tree::Key::new(0)))));
     let _ = run(schedule_free_adamw(0.01, ScheduleFreeAdamw { warmup_steps: Some(3), ..ScheduleFreeAdamw::default() }));
-    let _ = run(apply_if_finite(adam(0.01, Adam { nesterov: true, ..Adam::default() }), 3));
+    let _ = run(apply_if_finite(adam(0.01, Adam::default().nesterov(true)), 3));
 }
 
 /// Leaves of both types in one tree.
@@ -235,12 +235,12 @@ fn misspelt_masks_are_named() {
     refused("freeze", || GradientTransformation::<B, _>::init(&freeze(mask()), &layer()));
     refused("masked", || masked(scale::<B>(1.0), !mask()).init(&layer()));
     refused("selective", || drop(selective_transform(sgd::<B>(0.1, Sgd::default()), mask()).init(&layer())));
-    refused("adamw", || drop(adamw(0.1, Adamw { mask: Some(mask()), ..Adamw::default() }).init(&layer())));
-    refused("lion", || drop(lion(0.1, Lion { mask: Some(mask()), ..Lion::default() }).init(&layer())));
-    refused("lamb", || drop(lamb(0.1, Lamb { mask: Some(mask()), ..Lamb::default() }).init(&layer())));
-    let options = Lars { trust_ratio_mask: Some(mask()), ..Lars::default() };
+    refused("adamw", || drop(adamw(0.1, Adamw::default().mask(mask())).init(&layer())));
+    refused("lion", || drop(lion(0.1, Lion::default().mask(mask())).init(&layer())));
+    refused("lamb", || drop(lamb(0.1, Lamb::default().mask(mask())).init(&layer())));
+    let options = Lars::default().trust_ratio_mask(mask());
     refused("lars", move || drop(lars(0.1, options).init(&layer())));
-    let options = Muon { weight_decay_mask: Some(mask()), ..Muon::default() };
+    let options = Muon::default().weight_decay_mask(mask());
     refused("muon", move || drop(muon(0.1, options).init(&layer())));
     let config = r#"{"name": "adamw", "learning_rate": 0.1, "frozen": ["wieght"]}"#;
     let config = OptimizerConfig::from_json(config).unwrap();
@@ -248,8 +248,7 @@ fn misspelt_masks_are_named() {
 
     let nothing = || by_rank::<B>(7..) & by_path("wieght").optional();
     GradientTransformation::<B, _>::init(&freeze(nothing()), &layer());
-    adamw(0.1, Adamw { mask: Some(nothing()), ..Adamw::default() }).init(&layer());
+    adamw(0.1, Adamw::default().mask(nothing())).init(&layer());
     // A part of a model has the paths of the whole.
-    masked(adamw(0.1, Adamw { mask: Some(by_path::<B>("bias")), ..Adamw::default() }), by_path("weight"))
-        .init(&layer());
+    masked(adamw(0.1, Adamw::default().mask(by_path::<B>("bias"))), by_path("weight")).init(&layer());
 }

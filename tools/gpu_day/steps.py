@@ -373,7 +373,7 @@ def training(
     number, precision = ("f32", "high") if dtype == "tf32" else (dtype, "highest")
     command = [day.program("programs/train_gpt2"), "--backend", "cuda", "--dtype", number, "--precision", precision]
     command += ["--config", folder / "config.json"]
-    command += ["--data", data, "--vocab-size", vocab, "--held-out-part", 0, "--context", tokens, "--batch-size", batch]
+    command += ["--data", data, "--vocab-size", vocab, "--val-fraction", 0, "--context", tokens, "--batch-size", batch]
     return [*command, "--dropout", dropout, "--steps", steps, "--checkpoint-every", 1_000_000]
 
 

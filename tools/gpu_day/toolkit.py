@@ -113,7 +113,7 @@ def trials(day: Day, dtype: str) -> list[tuple[str, list]]:
         return [("gpt2", [gpt2, *options, "--prompt", "A tree grows in the middle of the garden"])]
     if (train := programs / "programs/train_gpt2").is_file():
         sizes = ["--n-layer", 1, "--n-head", 2, "--n-embd", 16, "--vocab-size", 280, "--context", 16, "--batch-size", 2]
-        data = ["--data", day.root / "models/assets/gpt2-austen/held_out.txt", "--held-out-part", 0, "--steps", 1]
+        data = ["--data", day.root / "models/assets/gpt2-austen/held_out.txt", "--val-fraction", 0, "--steps", 1]
         return [("train_gpt2", [train, "--backend", "cuda", "--dtype", dtype, *data, *sizes, "--json"])]
     tests = sorted(path for path in (programs / "tests").glob("*/*") if path.is_file())
     if not tests:

@@ -29,4 +29,4 @@ pub use interrupt::{Stop, stop_on_interrupt};
 pub use lock::RunLock;
 pub use scale::LossScale;
 pub use settings::{DataIdentity, RunSettings, SettingDifference};
-pub use step::{Metrics, Outcome, StepOptions, train_step, train_step_with};
+pub use step::{Metrics, Outcome, StepOptions, Trainable, train_step};

@@ -91,20 +91,22 @@ impl<B: Backend> Default for StepOptions<B> {
     }
 }
 
-/// Makes a train step: a pure function `(model, opt_state, batch, key) -> (model, opt_state, metrics)`.
+/// Makes a train step: a pure function `(model, opt_state, batch, key) -> (model, opt_state, metrics)`. The options
+/// select the part of the model that is trained, and the type of the computation.
 ///
 /// The loss function gets the model on the differentiating backend, the batch and the key, and gives the loss or an
-/// [`Outcome`]. A training loop of one's own is three lines:
+/// [`Outcome`]; for a [`Trainable`] model it is `M::loss`. A training loop of one's own is three lines:
 ///
 /// ```
 /// use burn::tensor::Tensor;
 /// use grove_optim::{GradientTransformation, sgd, Sgd};
-/// use grove_train::train_step;
+/// use grove_train::{StepOptions, train_step};
 /// use grove_tree::{Array, Key};
 /// # type B = burn_flex::Flex;
 /// let mut model = Array::<B, 1>::new(Tensor::from_floats([5.0], &Default::default()));
 /// let optimizer = sgd(0.1, Sgd::default());
-/// let step = train_step(|m: Array<_, 1>, target: &f64, _key| (m.val() - *target).powf_scalar(2.0), &optimizer);
+/// let loss = |m: Array<_, 1>, target: &f64, _key| (m.val() - *target).powf_scalar(2.0);
+/// let step = train_step(loss, &optimizer, StepOptions::default());
 ///
 /// let mut state = optimizer.init(&model);
 /// for i in 0..100 {
@@ -112,39 +114,26 @@ impl<B: Backend> Default for StepOptions<B> {
 /// }
 /// assert!((model.val().into_scalar() - 3.0).abs() < 1e-3);
 /// ```
-#[allow(clippy::type_complexity)]
-pub fn train_step<'a, B, M, T, D, O>(
-    loss_fn: impl Fn(M::On<Autodiff<B>>, &D, Key) -> O + 'a,
-    optimizer: &'a T,
-) -> impl Fn(M, T::State, &D, Key) -> (M, T::State, Metrics<B>) + 'a
-where
-    B: Backend,
-    M: Tree<B>,
-    T: GradientTransformation<B, M>,
-    O: Into<Outcome<B, M>>,
-{
-    train_step_with(loss_fn, optimizer, StepOptions::default())
-}
-
-/// [`train_step`] with options: a part of the tree is trained, or the loss function computes in 16 bits.
+///
+/// A part of a model:
 ///
 /// ```
-/// use burn::tensor::Tensor;
-/// use grove_optim::{GradientTransformation, Sgd, sgd};
-/// use grove_train::{StepOptions, train_step_with};
-/// use grove_tree::{Array, Key, by_path};
+/// # use burn::tensor::Tensor;
+/// # use grove_optim::{GradientTransformation, Sgd, sgd};
+/// # use grove_train::{StepOptions, train_step};
+/// # use grove_tree::{Array, Key, by_path};
 /// # type B = burn_flex::Flex;
 /// let one = || Array::<B, 1>::new(Tensor::from_floats([1.0], &Default::default()));
 /// let (model, optimizer) = (vec![one(), one()], sgd(0.1, Sgd::default()));
 /// let options = StepOptions { trainable: by_path("1"), ..Default::default() };
-/// let step = train_step_with(|m: Vec<Array<_, 1>>, _: &(), _key| m[0].val() * m[1].val(), &optimizer, options);
+/// let step = train_step(|m: Vec<Array<_, 1>>, _: &(), _key| m[0].val() * m[1].val(), &optimizer, options);
 /// let state = optimizer.init(&model);
 /// let (model, _state, _metrics) = step(model, state, &(), Key::new(0));
 /// assert_eq!(model[0].val().into_scalar(), 1.0);
 /// assert!((model[1].val().into_scalar() - 0.9).abs() < 1e-6);
 /// ```
 #[allow(clippy::type_complexity)]
-pub fn train_step_with<'a, B, M, T, D, O>(
+pub fn train_step<'a, B, M, T, D: ?Sized, O>(
     loss_fn: impl Fn(M::On<Autodiff<B>>, &D, Key) -> O + 'a,
     optimizer: &'a T,
     options: StepOptions<B>,
@@ -162,6 +151,61 @@ where
         let (model, state) = optimizer.step(grads, state, model);
         (with_buffers(model, successor), state, metrics)
     }
+}
+
+/// A model with a loss of its own: the one bound of a function that trains any model.
+///
+/// Such a function would need a bound on the model and another on the model of the differentiating backend. This trait
+/// has the loss on the latter, so that the first is enough:
+///
+/// ```
+/// use burn::tensor::Tensor;
+/// use grove_backend::{Autodiff, Backend};
+/// use grove_optim::{Adamw, GradientTransformation, adamw};
+/// use grove_train::{Outcome, StepOptions, Trainable, train_step};
+/// use grove_tree::{Array, Key, Tree};
+///
+/// #[derive(Tree, Clone, Debug)]
+/// struct Line<B: Backend> {
+///     slope: Array<B, 1>,
+/// }
+///
+/// impl<B: Backend> Trainable<B> for Line<B> {
+///     type Batch = [(f64, f64)];
+///
+///     fn loss(model: Line<Autodiff<B>>, batch: &Self::Batch, _: Key) -> Outcome<B, Self> {
+///         let losses = batch.iter().map(|(x, y)| (model.slope.val() * *x - *y).square());
+///         Outcome::new(losses.reduce(|sum, loss| sum + loss).expect("a batch of one point or more"))
+///     }
+/// }
+///
+/// fn train<B: Backend, M: Trainable<B>>(mut model: M, batch: &M::Batch, steps: u32) -> M {
+///     let optimizer = adamw(0.1, Adamw::default());
+///     let mut state = optimizer.init(&model);
+///     let step = train_step(M::loss, &optimizer, StepOptions::default());
+///     for i in 0..steps {
+///         (model, state, _) = step(model, state, batch, Key::new(0).fold_in(i));
+///     }
+///     model
+/// }
+///
+/// # type B = burn_flex::Flex;
+/// let line = Line::<B> { slope: Array::new(Tensor::from_floats([0.0], &Default::default())) };
+/// let line = train(line, [(1.0, 2.0), (2.0, 4.0)].as_slice(), 200);
+/// assert!((line.slope.val().into_scalar() - 2.0).abs() < 0.05);
+/// ```
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` has no loss of its own on the backend `{B}`",
+    label = "no `Trainable`",
+    note = "implement `Trainable<B>` for it, with `fn loss(model: Self::On<Autodiff<B>>, batch, key)`, or give \
+            `train_step` or `fit` a closure"
+)]
+pub trait Trainable<B: Backend>: Tree<B> {
+    /// A batch of data.
+    type Batch: ?Sized;
+
+    /// The loss of a batch, to be made small, with what else a step reports; see [`Outcome`].
+    fn loss(model: Self::On<Autodiff<B>>, batch: &Self::Batch, key: Key) -> Outcome<B, Self>;
 }
 
 /// Gradients and measurements of one batch.

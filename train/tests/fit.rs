@@ -304,7 +304,7 @@ fn the_best_model_of_a_checkpoint_outlives_better_ones() {
     let directory = directory();
     let settings =
         FitOptions { evaluate_every: 1, checkpoint_every: 3, resume: true, ..in_directory(&directory, options(8)) };
-    run(spoilt(), &settings).expect_err("the sixth loss is NaN");
+    run(corrupted(), &settings).expect_err("the sixth loss is NaN");
     assert_eq!(names(&directory), ["step-0000000003", "step-0000000005"], "that of the checkpoint, and the best");
     let stop = Some(Arc::new(AtomicBool::new(true)));
     let stopped = run(points(8), &FitOptions { stop, ..settings.clone() }).expect("it only reads");
@@ -318,14 +318,14 @@ fn the_best_model_of_a_checkpoint_outlives_better_ones() {
     // Files of a run that was killed before its first checkpoint are not taken for the best of the next run.
     let other = self::directory();
     let settings = FitOptions { checkpoint_every: 50, ..in_directory(&other, settings) };
-    run(spoilt(), &settings).expect_err("the sixth loss is NaN");
+    run(corrupted(), &settings).expect_err("the sixth loss is NaN");
     assert_eq!(names(&other), ["step-0000000005"]);
     run(points(8), &FitOptions { length: RunDuration::Steps(2), ..settings }).expect("trained");
     assert_eq!(names(&other), ["step-0000000002"]);
 }
 
 /// Points of which one, in the batch of step 6, is not a number.
-fn spoilt() -> Points {
+fn corrupted() -> Points {
     let mut points: Vec<[f32; 4]> = points(8).items().to_vec();
     points[5 * 8 + 3][1] = f32::NAN;
     rows(points, 8)
@@ -342,7 +342,7 @@ fn a_loss_that_is_no_number_ends_the_run_and_spoils_nothing() {
             log_every: 3,
             ..in_directory(&directory, options(16))
         };
-        let error = simple(spoilt(), 0.1, &settings).expect_err("the sixth loss is NaN");
+        let error = simple(corrupted(), 0.1, &settings).expect_err("the sixth loss is NaN");
         let TrainError::NotFinite { what: "loss", value, step: 6, kept, skipped: 0 } = &error else {
             panic!("{error:?}")
         };
@@ -390,7 +390,7 @@ fn frozen_leaves_stay_and_cost_nothing() {
     let directory = directory();
     let step = StepOptions { trainable: by_path("second.**"), ..StepOptions::default() };
     let settings = FitOptions { step, ema: Some(0.9), ..in_directory(&directory, options(5)) };
-    let optimizer = adamw(1e-2, Adamw { weight_decay: 0.5.into(), ..Adamw::default() });
+    let optimizer = adamw(1e-2, Adamw::default().weight_decay(0.5));
     let run = |settings: &FitOptions<Flex>| {
         fit(net(), &optimizer, &Arc::new(points(8)), loss, unevaluated, Key::new(0), settings)
     };
@@ -429,7 +429,7 @@ fn buffers_are_the_successors() {
     let half = run(&FitOptions { step: half, ..options(5) });
     assert_eq!((half.model.seen.val().into_scalar(), half.model.seen.dtype()), (5.0, DType::F32));
 
-    let step = train_step(counting, &optimizer);
+    let step = train_step(counting, &optimizer, StepOptions::default());
     let batch = Rows { x: vec![1.0, 2.0, 3.0], y: vec![4.0] };
     let (model, _, _) = step(net(), optimizer.init(&net()), &batch, Key::new(0));
     assert_eq!(model.seen.val().into_scalar(), 1.0);
@@ -561,7 +561,7 @@ fn epochs_are_counted_in_batches() {
 fn a_step_is_a_pure_function() {
     let optimizer = adamw(1e-2, Adamw::default());
     let noisy = |model: Net<Ad>, batch: &Rows, key| model.loss(batch, Some(key));
-    let step = train_step(noisy, &optimizer);
+    let step = train_step(noisy, &optimizer, StepOptions::default());
     let batch = Rows { x: (0..12).map(|i| i as f32 * 0.1).collect(), y: vec![1.0, 0.0, -1.0, 2.0] };
     let (model, state) = (net(), optimizer.init(&net()));
     let once = step(model.clone(), state.clone(), &batch, Key::new(4));

@@ -8,7 +8,7 @@ use grove_optim::{
     Adamw, GradientTransformation, Schedule, adamw, chain, clip_by_global_norm, matrices, warmup_cosine_decay_schedule,
 };
 use grove_train::{
-    Ended, Evaluation, FitOptions, Outcome, RunDuration,
+    Ended, Evaluation, FitOptions, Outcome, RunDuration, StepOptions,
     data::{Data, DataError, TokenBatch},
     fit, train_step,
 };
@@ -71,14 +71,12 @@ impl Reference {
 
     fn optimizer<B: Backend>(&self) -> impl GradientTransformation<B, Gpt2<B>> {
         let settings = &self.settings;
-        let options = Adamw {
-            b1: settings.b1.into(),
-            b2: settings.b2.into(),
-            eps: settings.eps.into(),
-            weight_decay: settings.weight_decay.into(),
-            mask: Some(matrices()),
-            ..Adamw::default()
-        };
+        let options = Adamw::default()
+            .b1(settings.b1)
+            .b2(settings.b2)
+            .eps(settings.eps)
+            .weight_decay(settings.weight_decay)
+            .mask(matrices());
         chain((clip_by_global_norm(settings.clip), adamw(self.schedule(), options)))
     }
 }
@@ -146,7 +144,8 @@ fn assert_ends_where_it_did<B: Backend>(model: &Gpt2<B>, reference: &Reference) 
 fn steps_follow_pytorch<B: Backend>(device: B::Device) {
     let reference = Reference::open();
     let optimizer = reference.optimizer::<B>();
-    let step = train_step(|model, batch: &TokenBatch, key| loss(model, batch, &device, key), &optimizer);
+    let loss = |model, batch: &TokenBatch, key| loss(model, batch, &device, key);
+    let step = train_step(loss, &optimizer, StepOptions::default());
     let mut model = initial::<B>(&device);
     let mut state = optimizer.init(&model);
     let (mut losses, mut grad_norms) = (Vec::new(), Vec::new());

@@ -71,7 +71,7 @@ fn a_run() {
     let held_out = TokenWindows::new(held_out, 16, 8, None).expect("windows");
     let model = Bigram::<Flex>::new(&Init::new(Key::new(1), &device));
     let schedule = warmup_cosine_decay_schedule(0.0, 1e-2, 20, STEPS, 1e-3);
-    let weights = Adamw { weight_decay: 0.1.into(), mask: Some(matrices()), ..Adamw::default() };
+    let weights = Adamw::default().weight_decay(0.1).mask(matrices());
     let optimizer = chain((clip_by_global_norm::<Flex>(1.0), adamw(schedule.clone(), weights)));
     let evaluate = |model: &Bigram<Flex>| {
         let losses: Vec<f64> = epoch(&held_out, 0)
@@ -132,6 +132,18 @@ fn finish(directory: &Path) {
 fn signal(child: &Child, name: &str) {
     let status = Command::new("kill").args([name, &child.id().to_string()]).status().expect("kill is there");
     assert!(status.success(), "kill {name}");
+}
+
+/// Stops a child, and returns once all of its threads have stopped: `kill` returns before, and a thread that is in a system
+/// call finishes it first.
+fn stop(child: &Child) {
+    signal(child, "-STOP");
+    let mut status = 0;
+    let pid = child.id().cast_signed();
+    // SAFETY: `status` lives longer than the call. With WUNTRACED a child that has stopped is reported and not reaped, so
+    // that `child` still names it.
+    let stopped = unsafe { libc::waitpid(pid, &raw mut status, libc::WUNTRACED) };
+    assert!(stopped == pid && libc::WIFSTOPPED(status), "the child ended instead: status {status:#x}");
 }
 
 /// The newest checkpoint's step.
@@ -336,7 +348,7 @@ fn a_second_run_in_the_directory_is_refused_while_the_first_lives() {
     let mut first = start(directory);
     assert!(wait_for(&mut first, directory, 3), "it runs");
     // Stopped, so that it is certain to live while the second one tries.
-    signal(&first, "-STOP");
+    stop(&first);
     let before: Vec<_> = files(directory).into_iter().map(|path| (fs::read(&path).ok(), path)).collect();
     let output = command(directory).output().expect("started");
     let success = output.status.success();

@@ -90,7 +90,7 @@ fn within(directory: &TempDir, options: FitOptions<Flex>) -> FitOptions<Flex> {
 }
 
 fn momentum() -> impl GradientTransformation<Flex, Point<Flex>> {
-    sgd(0.05, Sgd { momentum: Some(0.9.into()), ..Sgd::default() })
+    sgd(0.05, Sgd::default().momentum(0.9))
 }
 
 fn run(
@@ -179,7 +179,7 @@ fn sums_of_sixteen_bits_lose_nothing_small() {
 }
 
 /// Eight batches, of which the sixth is not a number.
-fn spoilt() -> Vec<Vec<f32>> {
+fn corrupted() -> Vec<Vec<f32>> {
     (0..8).map(|i| vec![if i == 5 { f32::NAN } else { i as f32 }, 1.0]).collect()
 }
 
@@ -192,9 +192,9 @@ fn steps_that_are_not_finite_are_left_out_and_counted() {
     let directory = directory();
     let settings = within(&directory, FitOptions { checkpoint_every: 6, resume: true, ..skipping(1) });
     let stopped =
-        run(spoilt(), outcome, &FitOptions { length: RunDuration::Steps(6), ..settings.clone() }).expect("trained");
+        run(corrupted(), outcome, &FitOptions { length: RunDuration::Steps(6), ..settings.clone() }).expect("trained");
     assert_eq!(stopped.skipped, 1);
-    let fitted = run(spoilt(), outcome, &settings).expect("trained");
+    let fitted = run(corrupted(), outcome, &settings).expect("trained");
     assert_eq!((fitted.steps, fitted.skipped, fitted.ended), (16, 2, Ended::Finished));
     let counts: Vec<f64> = (1..=16).map(|step| f64::from((step >= 6) as u8 + (step >= 14) as u8)).collect();
     assert_eq!(records(&directory, SKIPPED_STEPS), counts);
@@ -202,9 +202,9 @@ fn steps_that_are_not_finite_are_left_out_and_counted() {
 
     // As if those batches had not been there: parameters, running sums, and the optimizer's momentum.
     let optimizer = momentum();
-    let step = train_step(outcome, &optimizer);
+    let step = train_step(outcome, &optimizer, StepOptions::default());
     let (mut model, mut state) = (point(DType::F32), optimizer.init(&point(DType::F32)));
-    for batch in spoilt().iter().cycle().take(16).filter(|batch| batch[0].is_finite()) {
+    for batch in corrupted().iter().cycle().take(16).filter(|batch| batch[0].is_finite()) {
         (model, state, _) = step(model, state, batch, Key::new(0));
     }
     assert!(eq(&fitted.model, &model), "{:?} is not {model:?}", fitted.model);
@@ -229,11 +229,11 @@ fn an_optimizer_that_skips_by_itself_is_left_to_do_so() {
     let optimizer = apply_if_finite(momentum(), 5);
     let options =
         within(&directory, FitOptions { non_finite: NonFinite::Optimizer { max_consecutive: 5 }, ..options(16) });
-    let data = Arc::new(Batches(spoilt()));
+    let data = Arc::new(Batches(corrupted()));
     let fitted =
         fit(point(DType::F32), &optimizer, &data, outcome, unevaluated, Key::new(0), &options).expect("trained");
     assert_eq!(fitted.skipped, 2);
-    let skipped = run(spoilt(), outcome, &skipping(5)).expect("trained");
+    let skipped = run(corrupted(), outcome, &skipping(5)).expect("trained");
     assert!(eq(&fitted.model, &skipped.model), "{:?} is not {:?}", fitted.model, skipped.model);
     let file = directory.path().join("checkpoints/step-0000000016/state.safetensors");
     let file = TensorFiles::open(file).expect("opened");
@@ -365,7 +365,7 @@ fn loss_scaling_and_skipping_work_together() {
     let step = StepOptions { compute: Some(FloatDType::F16), ..StepOptions::default() };
     let options = FitOptions { loss_scaling: true, step, ..skipping(1) };
     let optimizer = adamw(0.05, Adamw::default());
-    let data = Arc::new(Batches(spoilt()));
+    let data = Arc::new(Batches(corrupted()));
     let fitted =
         fit(point(DType::F32), &optimizer, &data, outcome, unevaluated, Key::new(0), &options).expect("trained");
     assert_eq!(fitted.skipped, 2);

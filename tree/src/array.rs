@@ -80,12 +80,15 @@ enum State<B: Backend, const D: usize, K: Kind> {
     Absent([usize; D], DType),
 }
 
-impl<B: Backend, const D: usize, K: Kind> Array<B, D, K> {
-    /// Creates a leaf with a value.
-    pub fn new(tensor: Tensor<B, D, K::On<B>>) -> Self {
-        Self { state: State::Present(tensor) }
+// Apart from the other methods, whose `K::On<B>` does not tell the compiler what `K` is.
+impl<B: Backend, const D: usize, K: Kind<On<B> = K> + BasicOps<B>> Array<B, D, K> {
+    /// Creates a leaf with a value. Rank and kind are those of the tensor.
+    pub fn new(tensor: Tensor<B, D, K>) -> Self {
+        tensor.into()
     }
+}
 
+impl<B: Backend, const D: usize, K: Kind> Array<B, D, K> {
     /// Creates a leaf without a value, of the kind's default dtype (f32, i64 or bool).
     pub fn absent(shape: [usize; D]) -> Self {
         Self::absent_of(shape, K::DTYPE)
@@ -163,15 +166,17 @@ impl<B: Backend, const D: usize, K: Kind> Array<B, D, K> {
         let shape: [usize; D] = leaf.shape().try_into().ok()?;
         let dtype = leaf.dtype();
         match leaf.into_value() {
-            Some(value) => K::restore(value).map(Self::new),
+            Some(value) => K::restore::<B, D>(value).map(Self::from),
             None => Some(Self::absent_of(shape, dtype)),
         }
     }
 
     /// [`from_any`](Self::from_any) for the result of a function of leaves.
-    fn replaced(path: &Path, expected: String, leaf: AnyArray<B>) -> Self {
-        let found = leaf.to_string();
+    fn replaced(path: &Path, expected: ([usize; D], DType), leaf: AnyArray<B>) -> Self {
+        let found = (leaf.shape().to_vec(), leaf.dtype());
         Self::from_any(leaf).unwrap_or_else(|| {
+            let [expected, found] = [(&expected.0[..], expected.1), (&found.0[..], found.1)]
+                .map(|(shape, dtype)| crate::print::type_name(shape, dtype));
             panic!("a function mapped over a tree turned the leaf `{path}`, {expected}, into {found}: rank and kind must stay")
         })
     }
@@ -191,9 +196,8 @@ impl<B: Backend, const D: usize, K: Kind> Tree<B> for Array<B, D, K> {
     }
 
     fn lift<C: Backend>(self, path: &mut Path, f: &mut dyn FnMut(&Path, AnyArray<B>) -> AnyArray<C>) -> Array<C, D, K> {
-        let leaf = self.into_any();
-        let expected = leaf.to_string();
-        Array::replaced(path, expected, f(path, leaf))
+        let expected = (self.shape(), self.dtype());
+        Array::replaced(path, expected, f(path, self.into_any()))
     }
 }
 
@@ -206,6 +210,6 @@ impl<B: Backend, const D: usize, K: Kind> fmt::Display for Array<B, D, K> {
 
 impl<B: Backend, const D: usize, K: Kind> From<Tensor<B, D, K::On<B>>> for Array<B, D, K> {
     fn from(tensor: Tensor<B, D, K::On<B>>) -> Self {
-        Self::new(tensor)
+        Self { state: State::Present(tensor) }
     }
 }

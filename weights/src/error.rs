@@ -131,6 +131,17 @@ pub enum WeightsError {
         reason: String,
     },
 
+    /// A hub id in a build without a client for hubs.
+    #[error(
+        "cannot download {wanted} of `{id}`: this program was built without grove's feature `hub`; give a local file or directory (there is none of this name here), or add the feature to `grove` in Cargo.toml"
+    )]
+    WithoutHub {
+        /// The hub id.
+        id: String,
+        /// Description of the files.
+        wanted: &'static str,
+    },
+
     /// An option of the hub cannot be used.
     #[error("{0}")]
     BadHubOption(String),

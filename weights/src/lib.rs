@@ -34,6 +34,9 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
+//! The features `hub`, `pytorch` and `gguf`, all on by default, add the download of models, the reading of PyTorch's
+//! files, and the decoding of GGUF's quantized tensors. Without one, the error of what it would do names it.
+//!
 //! Files are not trusted. Any problem with one is a [`WeightsError`] that names file and tensor.
 #![warn(missing_docs)]
 
@@ -55,6 +58,10 @@ mod packed;
 mod pattern;
 mod placement;
 mod plan;
+#[cfg(feature = "pytorch")]
+mod pytorch;
+#[cfg(not(feature = "pytorch"))]
+#[path = "without_pytorch.rs"]
 mod pytorch;
 mod quantized;
 mod report;

@@ -31,7 +31,7 @@ pub fn selu_backward(x: &[f32], grad: &mut [f32]) {
 }
 
 #[inline(always)]
-fn of<const FUSED: bool>(x: f32) -> f32 {
+fn selu_of<const FUSED: bool>(x: f32) -> f32 {
     // Near 0, `e^x - 1` loses digits to cancellation: its Taylor polynomial is more accurate.
     let near = x * (1.0 + x * (0.5 + x * (1.0 / 6.0 + x * (1.0 / 24.0))));
     let far = exp::<FUSED>(x) - 1.0;
@@ -42,7 +42,7 @@ fn of<const FUSED: bool>(x: f32) -> f32 {
 vectorized! {
     fn forward<FUSED>(x: &[f32], y: &mut [f32]) {
         for (&x, y) in x.iter().zip(y) {
-            *y = of::<FUSED>(x);
+            *y = selu_of::<FUSED>(x);
         }
     }
 }
@@ -50,7 +50,7 @@ vectorized! {
 vectorized! {
     fn in_place<FUSED>(x: &mut [f32]) {
         for x in x {
-            *x = of::<FUSED>(*x);
+            *x = selu_of::<FUSED>(*x);
         }
     }
 }
@@ -73,9 +73,9 @@ mod tests {
         let (scale, alpha) = (1.050_700_987_355_480_5, 1.673_263_242_354_377_2);
         for len in [0, 1, 7, 8, 17, 40_001] {
             let x: Vec<f32> = (0..len).map(|i| (i as f32 - len as f32 / 2.0) * 24.0 / len.max(1) as f32).collect();
-            let (y, mut slope, mut changed) = (selu(&x), vec![1.0; len], x.clone());
-            selu_in_place(&mut changed);
-            assert_eq!(changed, y);
+            let (y, mut slope, mut in_place) = (selu(&x), vec![1.0; len], x.clone());
+            selu_in_place(&mut in_place);
+            assert_eq!(in_place, y);
             selu_backward(&x, &mut slope);
             for i in 0..len {
                 let wide = f64::from(x[i]);

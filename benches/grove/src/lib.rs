@@ -1,6 +1,6 @@
 //! The benchmark: rows of operations, layers and models, measured in turn with other libraries.
 //!
-//! [`Options`] is its command line and [`run`] the program; `cargo run --example bench` runs it. Rows
+//! [`Options`] is its command line and [`run`] the program; `cargo run --example bench` and `grove bench` run it. Rows
 //! are in `rows`, the computations of grove in `compute`, those of the other libraries in `benches/peers` and
 //! `benches/candle`.
 #![warn(missing_docs)]
@@ -27,12 +27,12 @@ use std::{
     time::{Duration, Instant},
 };
 
-use grove_cli::{
+use grove_terminal::{
     Autotune, DeviceArgs, Dtype, Exit, KernelArgs, Precision, failure, in_repository, write_json, write_line,
 };
 use measure::Plan;
 use program::{Column, Peer, Start};
-use results::{Machine, Results};
+use results::Results;
 use rows::{Group, Row};
 
 /// Answers how fast grove is here, and against what: operations, layers, models, training steps, loading.
@@ -130,32 +130,32 @@ pub struct Options {
 
 /// Runs the benchmark, or one of its workers.
 ///
-/// Workers are this same program, started with `worker` before the description of their row. `serve` and `write` run a
-/// program on a device; they are given by the caller so that this crate need not be compiled for every backend where
-/// nothing is measured.
+/// Workers are this same program, started with `--worker` and the description of their row; `subcommand` comes before it
+/// where the benchmark is one of a program's commands. `serve` and `write` run a program on a device; they are given by the
+/// caller so that this crate need not be compiled for every backend where nothing is measured.
 pub fn run(
     options: &Options,
-    worker: &[&str],
+    subcommand: Option<&str>,
     serve: impl FnOnce(DeviceSpec, Serve<'_>) -> Result<Result<(), String>, DeviceError>,
     write: impl Fn(DeviceSpec, WriteModel<'_>) -> Result<Result<(), String>, DeviceError>,
 ) -> Result<(), Exit> {
     match &options.worker {
         Some(spec) => worker::serve(spec, serve),
-        None => options.run(worker, &|config, directory| {
+        None => options.run(subcommand, &|config, directory| {
             write(DeviceSpec::default(), WriteModel { config, directory })?.map_err(Exit::Failure)
         }),
     }
 }
 
 impl Options {
-    fn run(&self, worker: &[&str], write_model: WriteFn<'_>) -> Result<(), Exit> {
+    fn run(&self, subcommand: Option<&str>, write_model: WriteFn<'_>) -> Result<(), Exit> {
         let rows = self.rows()?;
         if self.dry_run {
             return self.list(&rows);
         }
         self.check()?;
         let begun = Instant::now();
-        let columns = self.columns(worker)?;
+        let columns = self.columns(subcommand)?;
         let threads = self.threads.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from));
         let (seconds, rounds) = if self.smoke { (0.0, 1) } else { (self.seconds, self.rounds) };
         let plan = Plan {
@@ -172,7 +172,7 @@ impl Options {
         };
         let mut results = match self.resumed(&plan)? {
             Some(results) => results,
-            None => self.begin(&plan, machine::describe(threads, self.on_gpu()), write_model)?,
+            None => self.begin(&plan, command_line(subcommand), write_model)?,
         };
         let mut left = rows;
         left.retain(|row| !results.rows.iter().any(|measured| measured.name == row.name));
@@ -196,7 +196,8 @@ impl Options {
     }
 
     /// Results without rows yet. The product that rows are compared with is of the CPU.
-    fn begin(&self, plan: &Plan, mut machine: Machine, write_model: WriteFn<'_>) -> Result<Results, Exit> {
+    fn begin(&self, plan: &Plan, command: String, write_model: WriteFn<'_>) -> Result<Results, Exit> {
+        let mut machine = machine::describe(plan.threads, self.on_gpu());
         let work = machine::product();
         let mut reference = vec![Row { name: "gemm".into(), group: Group::Operations, work, needs_gpu: false }];
         if self.smoke || self.on_gpu() {
@@ -207,7 +208,7 @@ impl Options {
             Ok(())
         })?;
         let (dtype, precision) = (plan.dtype.clone(), plan.precision);
-        Ok(Results { date: today(), command: command_line(), dtype, precision, machine, rows: Vec::new() })
+        Ok(Results { date: today(), command, dtype, precision, machine, rows: Vec::new() })
     }
 
     /// The results in --output that --resume keeps; `None` where there are none.
@@ -285,7 +286,7 @@ impl Options {
     }
 
     /// grove's columns and those of the peers, all of which are there.
-    fn columns(&self, worker: &[&str]) -> Result<Vec<Column>, Exit> {
+    fn columns(&self, subcommand: Option<&str>) -> Result<Vec<Column>, Exit> {
         let own = std::env::current_exe().map_err(failure)?;
         let mut columns = Vec::new();
         for name in &self.backend {
@@ -298,7 +299,7 @@ impl Options {
                 name: format!("grove, {name}"),
                 peer: None,
                 form: name.clone(),
-                start: Start::new(&own, worker.iter().map(|&word| word.to_owned())),
+                start: Start::new(&own, subcommand.into_iter().chain(["--worker"]).map(str::to_owned)),
                 on_gpu: !matches!(spec.backend, BackendName::Flex | BackendName::Candle),
             });
         }
@@ -419,7 +420,9 @@ fn today() -> String {
     jiff::Zoned::now().strftime("%-d %B %Y").to_string()
 }
 
-fn command_line() -> String {
+/// The command that started the benchmark, as a person types it.
+fn command_line(subcommand: Option<&str>) -> String {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    format!("cargo run --example bench -- {}", arguments.join(" "))
+    let program = if subcommand.is_some() { "grove" } else { "cargo run --example bench --" };
+    format!("{program} {}", arguments.join(" "))
 }

@@ -1,6 +1,6 @@
 //! Measuring: all programs of a row are there together and take turns, so that whatever slows the machine slows them alike.
 
-use grove_cli::{Autotune, Exit, Precision, failure, memory};
+use grove_terminal::{Autotune, Exit, Precision, failure, memory};
 use indicatif::{ProgressBar, ProgressStyle};
 use std::{
     path::PathBuf,

@@ -1,6 +1,6 @@
 //! Measurements, as written to `results.json`.
 
-use grove_cli::Precision;
+use grove_terminal::Precision;
 use serde::{Deserialize, Serialize};
 
 use crate::{

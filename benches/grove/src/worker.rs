@@ -10,7 +10,7 @@ use std::{
     time::Instant,
 };
 
-use grove_cli::{Autotune, Dtype, Exit, KernelArgs, Precision, failure};
+use grove_terminal::{Autotune, Dtype, Exit, KernelArgs, Precision, failure};
 
 use crate::{
     compute::{Place, prepare},

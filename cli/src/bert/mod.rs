@@ -5,10 +5,10 @@ mod tasks;
 mod texts;
 
 use clap::{Parser, ValueEnum};
+use grove::{prelude::*, train::Ended};
 use std::path::PathBuf;
 
-use crate::{DeviceArgs, Exit};
-pub use tasks::run;
+use crate::{DeviceArgs, Exit, program::Command, training::at_least_one};
 
 /// Reads texts with BERT, RoBERTa or DistilBERT: fills in words, embeds, compares, classifies, labels words, answers.
 ///
@@ -83,20 +83,22 @@ pub enum Task {
     Answer,
 }
 
-impl Options {
-    /// Checks the options alone, before any file is read.
-    pub fn check(&self) -> Result<(), Exit> {
+impl Command for Options {
+    fn check(&self) -> Result<DeviceSpec, Exit> {
         if self.model.is_none() && self.task != Task::FillMask {
             let task = self.task.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned());
             return Err(Exit::Usage(format!(
                 "--task {task} needs a --model that was trained for it; the one that ships only does fill-mask"
             )));
         }
-        let at_least_one =
-            [("batch-size", Some(self.batch_size)), ("top-k", self.top_k), ("max-length", self.max_length)];
-        match at_least_one.iter().find(|(_, value)| *value == Some(0)) {
-            Some((name, _)) => Err(Exit::Usage(format!("--{name} is 0; it must be at least 1"))),
-            None => Ok(()),
-        }
+        at_least_one("batch-size", self.batch_size)?;
+        at_least_one("top-k", self.top_k.unwrap_or(1))?;
+        at_least_one("max-length", self.max_length.unwrap_or(1))?;
+        self.device.spec()
+    }
+
+    fn run<B: Backend>(&self, device: &B::Device) -> Result<Ended, Exit> {
+        tasks::run::<B>(self, device)?;
+        Ok(Ended::Finished)
     }
 }

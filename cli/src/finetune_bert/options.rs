@@ -5,8 +5,9 @@ use grove::train::data::Columns;
 use std::path::PathBuf;
 
 use crate::{
+    Exit,
     labelled::delimiter,
-    training::{RunArgs, TrainingArgs, at_least_one, fraction},
+    training::{RunArgs, TrainingArgs, at_least_one, check_layer_decay},
 };
 
 /// Passes over the data where nothing else is given.
@@ -127,31 +128,24 @@ pub struct Options {
 
 impl Options {
     /// Checks the options alone, before any file is read.
-    pub fn check(&self) -> Result<(), String> {
+    pub fn check_values(&self) -> Result<(), Exit> {
         self.training.check()?;
-        fraction("val-fraction", self.val_fraction)?;
-        at_least_one("lora-rank", self.lora_rank.unwrap_or(1) as u64)?;
+        self.training.check_held_out("val-fraction", self.val_fraction)?;
+        check_layer_decay(self.layer_decay)?;
+        at_least_one("lora-rank", self.lora_rank.unwrap_or(1))?;
+        let wrong = |what: &str| Err(Exit::Usage(what.into()));
         if self.lora_alpha.is_some_and(|alpha| !(alpha > 0.0 && alpha.is_finite())) {
-            return Err("--lora-alpha must be a number greater than 0".into());
-        }
-        if !(self.layer_decay > 0.0 && self.layer_decay <= 1.0) {
-            return Err(format!("--layer-decay is {}; it must be greater than 0 and at most 1", self.layer_decay));
+            return wrong("--lora-alpha must be a number greater than 0");
         }
         if self.max_length.is_some_and(|length| length < 3) {
-            return Err(
-                "--max-length must leave room for a token between those that mark beginning and end: at least 3".into(),
+            return wrong(
+                "--max-length must leave room for a token between those that mark beginning and end: at least 3",
             );
         }
         match self.labels.iter().enumerate().find(|(i, label)| self.labels[..*i].contains(label)) {
-            Some((_, label)) => return Err(format!("--labels names '{label}' twice")),
-            None if self.labels.len() == 1 => {
-                return Err("--labels names one label; a classifier needs at least two".into());
-            }
-            None => {}
-        }
-        match self.training.patience.is_some() && self.val_fraction == 0.0 && self.held_out.is_empty() {
-            true => Err("--patience needs an evaluation, and --val-fraction is 0".into()),
-            false => Ok(()),
+            Some((_, label)) => wrong(&format!("--labels names '{label}' twice")),
+            None if self.labels.len() == 1 => wrong("--labels names one label; a classifier needs at least two"),
+            None => Ok(()),
         }
     }
 

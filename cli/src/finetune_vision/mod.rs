@@ -1,72 +1,91 @@
 //! Fine-tuning of image classifiers.
 
-mod model;
 mod options;
 
 use grove::{
-    models::vision::{ImageClassifier, Kind},
+    models::{ModelKind, vision::ImageClassifier},
+    optim::except,
     prelude::*,
     train::{Ended, RunSettings},
+    tree::{Filter, by_path, paths},
 };
+use std::collections::BTreeMap;
 
 use crate::{
     Exit, failure,
+    program::Command,
     vision::{
-        Published, preprocessor_of,
-        training::{Job, Split, evaluate, output_size, train},
+        Published, not_for_images, preprocessor_of,
+        training::{Split, VisionJob, evaluate, output_size, train},
     },
 };
 pub use options::Options;
+use options::{BACKBONE, EPOCHS};
 
-/// Does what the options ask for: trains a model, or evaluates one.
-pub fn run<B: Backend>(options: &Options, device: &B::Device) -> Result<Ended, Exit> {
-    let published = Published::open(options.model.as_deref(), "mnist-resnet")?;
-    match Kind::of(&published.path).map_err(failure)? {
-        Kind::ResNet => run_model::<B, ResNet<B>>(options, &published, device),
-        Kind::Vit => run_model::<B, Vit<B>>(options, &published, device),
+impl Command for Options {
+    fn check(&self) -> Result<DeviceSpec, Exit> {
+        self.check_values()?;
+        self.images.run.device.spec()
+    }
+
+    /// Trains a model, or evaluates one.
+    fn run<B: Backend>(&self, device: &B::Device) -> Result<Ended, Exit> {
+        let published = Published::open(self.model.as_deref(), "mnist-resnet")?;
+        match ModelKind::of(&published.path).map_err(failure)? {
+            ModelKind::ResNet => self.run_model::<B, ResNet<B>>(&published, device),
+            ModelKind::Vit => self.run_model::<B, Vit<B>>(&published, device),
+            other => Err(not_for_images(other)),
+        }
     }
 }
 
-fn run_model<B: Backend, M>(options: &Options, published: &Published, device: &B::Device) -> Result<Ended, Exit>
-where
-    M: ImageClassifier<B>,
-    M::On<Autodiff<B>>: ImageClassifier<Autodiff<B>>,
-{
-    // While training, the model itself stays in f32.
-    let dtype = options.evaluate.then(|| options.run.device.dtype.into());
-    let (model, _) = M::from_path(&published.path, device, dtype).map_err(failure)?;
-    let asked = options.preprocess.as_deref();
-    let preprocessor = options.preprocessor(preprocessor_of(asked, &published.directory, model.channels())?)?;
-    let split = Split::open(options.data.as_deref(), &options.held_out, options.run.seed)?;
-    if options.evaluate {
-        let data = split.held_out.unwrap_or(split.training);
-        same_classes(model.labels(), &data.labels)?;
-        let batch_size = options.training.batch_size;
-        return evaluate(&model, data, batch_size, (preprocessor, &options.sizes), options.run.json, device);
-    }
-    let batch_size = options.training.batch_size.min(split.training.examples.len());
-    let size = output_size(&preprocessor, &model, &options.sizes, batch_size)?;
-    let model = model.for_size(size).map_err(failure)?;
-    let labels = split.training.labels.clone();
-    let model = match model.labels() == labels && !options.new_head {
-        true => model,
-        false => {
-            eprintln!("the head is new: {} classes in place of {}", labels.len(), model.labels().len());
-            model.with_classes(labels, Key::new(options.run.seed).fold_in(1))
+impl Options {
+    fn run_model<B: Backend, M>(&self, published: &Published, device: &B::Device) -> Result<Ended, Exit>
+    where
+        M: ImageClassifier<B>,
+        M::On<Autodiff<B>>: ImageClassifier<Autodiff<B>>,
+    {
+        let preprocessor = |model: &M| {
+            self.preprocessor(preprocessor_of(self.preprocess.as_deref(), &published.directory, model.channels())?)
+        };
+        let args = &self.images;
+        if args.evaluate {
+            return evaluate::<B, M>(args, published, preprocessor, same_classes, device);
         }
-    };
-    let job = Job {
-        run: &options.run,
-        training: &options.training,
-        augment: &options.augment,
-        sizes: &options.sizes,
-        preprocessor,
-        epochs: options::EPOCHS,
-        settings: RunSettings::new().with("freeze", options.freeze.join(",")).with("layer-decay", options.layer_decay),
-        inference: options.freezes_backbone(),
-    };
-    let trainable = model::trainable(options, &model)?;
-    train(&job, split, model, trainable, |model, schedule| model::optimizer(options, model, schedule), device)
+        // While training, the model itself stays in f32.
+        let (model, _) = M::from_path(&published.path, device, None).map_err(failure)?;
+        let preprocessor = preprocessor(&model)?;
+        let split = Split::open(args)?;
+        let batch_size = args.training.batch_size.min(split.training.examples.len());
+        let size = output_size(&preprocessor, &model, &args.sizes, batch_size)?;
+        let model = model.for_size(size).map_err(failure)?;
+        let labels = split.training.labels.clone();
+        let model = match model.labels() == labels && !self.new_head {
+            true => model,
+            false => {
+                eprintln!("the head is new: {} classes in place of {}", labels.len(), model.labels().len());
+                model.with_classes(labels, Key::new(args.run.seed).fold_in(1))
+            }
+        };
+        let settings = RunSettings::new().with("freeze", self.freeze.join(",")).with("layer-decay", self.layer_decay);
+        let (trainable, inference) = (self.trainable(&model)?, self.freezes_backbone());
+        let job = VisionJob { args, preprocessor, epochs: EPOCHS, settings, trainable, inference };
+        let optimizer = |model: &M, schedule: &_| {
+            let depths: BTreeMap<String, usize> =
+                paths(model).into_iter().map(|path| (path.clone(), model.depth(&path))).collect();
+            let deepest = depths.values().copied().max().unwrap_or(0);
+            let depth = move |path: &str| depths.get(path).copied().unwrap_or(0);
+            args.training.optimizer_by_layer::<B, M, _>(schedule, self.layer_decay, deepest, depth)
+        };
+        train(job, split, model, optimizer, device)
+    }
+
+    /// The leaves that are trained: all but what is frozen.
+    fn trainable<B: Backend, M: Tree<B>>(&self, model: &M) -> Result<Filter<B>, Exit> {
+        let (backbone, named): (Vec<_>, Vec<_>) = self.freeze.iter().partition(|pattern| *pattern == BACKBONE);
+        let trained = except(model, &named, "").map_err(|error| Exit::Usage(format!("--freeze {error}")))?;
+        Ok(if backbone.is_empty() { trained } else { trained & by_path("head.**") })
+    }
 }
 
 /// Refuses images of other classes than the model's.

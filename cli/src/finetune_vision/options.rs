@@ -2,13 +2,11 @@
 
 use clap::{Parser, builder::ArgPredicate};
 use grove::images::{Preprocessor, Resize};
-use std::path::PathBuf;
 
 use crate::{
     Exit,
-    training::{RunArgs, TrainingArgs, at_least_one},
-    vision::SizeArgs,
-    vision::training::{AugmentArgs, HeldOutArgs},
+    training::{at_least_one, check_layer_decay},
+    vision::training::ImageArgs,
 };
 
 /// Passes over the data where nothing else is given.
@@ -27,6 +25,9 @@ pub const BACKBONE: &str = "backbone";
     name = "finetune_vision",
     version,
     allow_negative_numbers = true,
+    mut_arg("evaluate", |arg| {
+        arg.requires("data").help("Do not train: print how well the model classifies the held-out images")
+    }),
     mut_arg("epochs", |arg| arg.help("Passes over the data, parts of one too [default: 5]")),
     mut_arg("batch_size", |arg| arg.default_value("32").help("Images of a batch")),
     mut_arg("learning_rate", |arg| arg.default_value("5e-4")),
@@ -41,18 +42,9 @@ pub const BACKBONE: &str = "backbone";
     }),
 )]
 pub struct Options {
-    /// Images: a folder with one folder for each class (or with such in train and val), MNIST's idx files, or CIFAR's
-    /// binary files. Without any, digits that ship with grove
-    #[arg(long, value_name = "PATH")]
-    pub data: Option<PathBuf>,
-
-    /// Held-out images.
+    /// Data, run and hyperparameters.
     #[command(flatten)]
-    pub held_out: HeldOutArgs,
-
-    /// Do not train: print how well the model classifies the held-out images
-    #[arg(long, requires_all = ["model", "data"], conflicts_with_all = ["output", "steps", "epochs"])]
-    pub evaluate: bool,
+    pub images: ImageArgs,
 
     /// Preprocessing: a name, as for --example resnet, or a preprocessor_config.json [default: the files beside the
     /// model]
@@ -62,10 +54,6 @@ pub struct Options {
     /// Height and width of the images, in pixels, in place of what the preprocessing says
     #[arg(long, value_name = "N")]
     pub image_size: Option<u32>,
-
-    /// Directory and device of the run.
-    #[command(flatten)]
-    pub run: RunArgs,
 
     /// Model to fine-tune: directory, weights file, or hub id, such as microsoft/resnet-50 or google/vit-base-patch16-224
     #[arg(long, help_heading = "Model")]
@@ -82,31 +70,14 @@ pub struct Options {
     /// Factor from the learning rate of a layer to that of the layer below it, such as 0.8
     #[arg(long, default_value_t = 1.0, value_name = "FACTOR", help_heading = "Training")]
     pub layer_decay: f64,
-
-    /// Limits of image sizes.
-    #[command(flatten)]
-    pub sizes: SizeArgs,
-
-    /// Augmentation of training images.
-    #[command(flatten)]
-    pub augment: AugmentArgs,
-
-    /// Training hyperparameters.
-    #[command(flatten)]
-    pub training: TrainingArgs,
 }
 
 impl Options {
     /// Checks the options alone, before any file is read.
-    pub fn check(&self) -> Result<(), String> {
-        self.training.check()?;
-        self.augment.check()?;
-        self.held_out.check()?;
-        at_least_one("image-size", u64::from(self.image_size.unwrap_or(1)))?;
-        match self.layer_decay > 0.0 && self.layer_decay <= 1.0 {
-            true => Ok(()),
-            false => Err(format!("--layer-decay is {}; it must be greater than 0 and at most 1", self.layer_decay)),
-        }
+    pub fn check_values(&self) -> Result<(), Exit> {
+        self.images.check()?;
+        at_least_one("image-size", self.image_size.unwrap_or(1) as usize)?;
+        check_layer_decay(self.layer_decay)
     }
 
     /// True if only the head is trained.

@@ -1,10 +1,12 @@
-//! The program of every decoder that is a transformer: GPT-2, GPT-Neo, LLaMA.
+//! The program of every decoder: GPT-2, GPT-Neo, LLaMA, recurrent networks.
 
 use clap::Args;
 use grove::{
+    backend::DeviceSpec,
     models::ModelError,
     prelude::*,
     tensor::DType,
+    train::Ended,
     weights::{FilePatterns, TensorFiles, WeightsError},
 };
 use std::path::Path;
@@ -12,9 +14,9 @@ use std::path::Path;
 use super::{
     DraftArgs, GenerationArgs,
     chat::{ChatArgs, chat},
-    print_summary, run_with_draft,
+    print_summary, write,
 };
-use crate::{DeviceArgs, Exit, failure, memory, resolve};
+use crate::{DeviceArgs, Exit, failure, memory, program::Command, resolve};
 
 /// Options of a program that generates text.
 #[derive(Args, Debug)]
@@ -42,7 +44,7 @@ pub struct DecoderArgs {
 }
 
 /// A family of models.
-pub trait Family: Send {
+pub trait Family: Sync {
     /// On a backend.
     type Model<B: Backend>: CausalLm<B> + Pretrained<B>;
     /// The model where nothing else is given: a small one that grove trained itself.
@@ -51,7 +53,7 @@ pub trait Family: Send {
     const PUBLISHED: &'static str;
 }
 
-/// The program, for whichever backend was chosen.
+/// The command of a program that generates text.
 pub struct Run<'a, F> {
     /// The command line.
     pub options: &'a DecoderArgs,
@@ -61,26 +63,31 @@ pub struct Run<'a, F> {
     pub family: F,
 }
 
-impl<F: Family> Program for Run<'_, F> {
-    type Output = Result<(), Exit>;
+impl<F: Family> Command for Run<'_, F> {
+    fn check(&self) -> Result<DeviceSpec, Exit> {
+        self.options.generation.check()?;
+        self.options.device.spec()
+    }
 
-    fn run<B: Backend>(self, device: B::Device) -> Result<(), Exit> {
-        let DecoderArgs { model, device: device_args, generation, draft, summary } = self.options;
-        let dtype = device_args.dtype.wanted();
+    fn run<B: Backend>(&self, device: &B::Device) -> Result<Ended, Exit> {
+        let DecoderArgs { model, device: DeviceArgs { dtype, .. }, generation, draft, summary } = self.options;
         if *summary {
-            return print_summary_of::<B, F>(self.options);
+            print_summary_of::<B, F>(self.options)?;
+            return Ok(Ended::Finished);
         }
         let path = resolve(model.as_deref(), F::SHIPS, &FilePatterns::model())?;
         let load = |path: &Path| -> Result<F::Model<B>, Exit> {
             self.options.fits::<B, F>(path)?;
-            Ok(F::Model::<B>::from_path(path, &device, dtype).map_err(failure)?.0)
+            Ok(F::Model::<B>::from_path(path, device, dtype.wanted()).map_err(failure)?.0)
         };
-        if let Some(chat_args) = self.chat.filter(|chat| chat.chat) {
-            return chat(generation, chat_args, &path, load);
+        match self.chat.filter(|chat| chat.chat) {
+            Some(chat_args) => chat(generation, chat_args, &path, load)?,
+            None => {
+                write(generation, draft, &path, load)?;
+                self.options.tell_published(F::PUBLISHED);
+            }
         }
-        run_with_draft(generation, draft, &path, load)?;
-        self.options.tell_published(F::PUBLISHED);
-        Ok(())
+        Ok(Ended::Finished)
     }
 }
 

@@ -1,6 +1,6 @@
 //! Families of decoders.
 
-use grove::prelude::*;
+use grove::{models::RnnLm, prelude::*};
 
 use super::decoder::Family;
 
@@ -29,4 +29,13 @@ impl Family for Llamas {
     type Model<B: Backend> = Llama<B>;
     const SHIPS: &'static str = "llama-austen";
     const PUBLISHED: &'static str = "HuggingFaceTB/SmolLM2-135M-Instruct --chat";
+}
+
+/// Recurrent language models, such as the example `train_rnn` makes.
+pub struct Rnns;
+
+impl Family for Rnns {
+    type Model<B: Backend> = RnnLm<B>;
+    const SHIPS: &'static str = "rnn-austen";
+    const PUBLISHED: &'static str = "DIR, of one that `train_rnn` made";
 }

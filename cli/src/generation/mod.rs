@@ -22,56 +22,40 @@ use std::{path::Path, time::Instant};
 use crate::{
     Exit, failure, input,
     memory::{by_dtype, gib},
-    resolve, write_json, write_line,
+    resolve_named, write_json, write_line,
 };
 pub use options::{DraftArgs, GenerationArgs};
-pub use speak::Writer;
+pub use speak::Write;
 
 /// Prompt where none is given.
 const DEFAULT_PROMPT: &str = "The next morning brought a letter from her sister,";
 
-/// Continues the prompt, or scores it. `load` gives the model.
-pub fn run<B: Backend, M: CausalLm<B>>(
+/// Continues the prompt, with a smaller model's help if one is named, or scores it. `load` gives the model at a path.
+pub fn write<B: Backend, M: CausalLm<B>>(
     options: &GenerationArgs,
+    drafting: &DraftArgs,
     path: &Path,
-    load: impl FnOnce() -> Result<M, Exit>,
+    load: impl Fn(&Path) -> Result<M, Exit>,
 ) -> Result<(), Exit> {
     let prompt = Prompt::read(options, path)?;
     let begun = Instant::now();
-    let model = load()?;
-    let load_seconds = begun.elapsed().as_secs_f64();
+    let model = load(path)?;
     if options.score {
         let score = score_text(&model, &prompt.ids, options.stride).map_err(failure)?;
         return print_score(options, &model, &prompt.ids, score);
     }
     // Before the prompt is shown.
     check_prompt(&model, &prompt.ids).map_err(failure)?;
-    prompt.speak(options, load_seconds, |prompts, settings, on_token| {
-        Ok((generate(&model, prompts, settings, on_token)?, None))
-    })
-}
-
-/// As [`run`], with a smaller model's help if one is named.
-pub fn run_with_draft<B: Backend, M: CausalLm<B>>(
-    options: &GenerationArgs,
-    drafting: &DraftArgs,
-    path: &Path,
-    load: impl Fn(&Path) -> Result<M, Exit>,
-) -> Result<(), Exit> {
-    let Some(draft) = &drafting.draft else {
-        return run(options, path, || load(path));
-    };
-    let prompt = Prompt::read(options, path)?;
-    let begun = Instant::now();
-    let model = load(path)?;
-    check_prompt(&model, &prompt.ids).map_err(failure)?;
-    let draft = load(&resolve(Some(draft), "", &FilePatterns::model())?)?;
-    let load_seconds = begun.elapsed().as_secs_f64();
-    prompt.speak(options, load_seconds, |prompts, settings, on_token| {
-        let on_token = |token| on_token(0, token);
-        let (row, drafted) =
-            generate_with_draft(&model, &draft, &prompts[0], drafting.draft_tokens, settings, on_token)?;
-        Ok((vec![row], Some(drafted)))
+    let draft = drafting.draft.as_deref();
+    let draft = draft.map(|draft| load(&resolve_named(draft, &FilePatterns::model())?)).transpose()?;
+    prompt.speak(options, begun.elapsed().as_secs_f64(), &mut |prompts, settings, on_token| match &draft {
+        None => Ok((generate(&model, prompts, settings, on_token)?, None)),
+        Some(draft) => {
+            let on_token = |token| on_token(0, token);
+            let (row, drafted) =
+                generate_with_draft(&model, draft, &prompts[0], drafting.draft_tokens, settings, on_token)?;
+            Ok((vec![row], Some(drafted)))
+        }
     })
 }
 
@@ -93,7 +77,7 @@ impl Prompt {
     }
 
     /// Shows the text that `write` generates while it comes, or prints it as JSON.
-    pub fn speak(self, options: &GenerationArgs, load_seconds: f64, write: impl Writer) -> Result<(), Exit> {
+    pub fn speak(self, options: &GenerationArgs, load_seconds: f64, write: &mut Write<'_>) -> Result<(), Exit> {
         speak::speak(options, write, self.tokenizer.as_ref(), &self.ids, &self.settings, load_seconds)
     }
 }

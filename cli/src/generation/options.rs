@@ -7,7 +7,7 @@ use grove::{
 };
 use std::path::Path;
 
-use crate::{Exit, failure};
+use crate::{Exit, failure, training::at_least_one};
 
 /// Sampling where neither the options nor the model's files set it.
 pub const DEFAULT_SAMPLING: Sampling =
@@ -87,14 +87,9 @@ pub struct GenerationArgs {
 impl GenerationArgs {
     /// Checks the options alone, before any file is read.
     pub fn check(&self) -> Result<(), Exit> {
-        if self.samples == 0 {
-            return Err(Exit::Usage("--samples is 0; it must be at least 1".into()));
-        }
-        if self.repeat == 0 {
-            return Err(Exit::Usage("--repeat is 0; it must be at least 1".into()));
-        }
-        if self.stride == Some(0) {
-            return Err(Exit::Usage("--stride is 0; it must be at least 1".into()));
+        for (name, value) in [("samples", self.samples), ("repeat", self.repeat), ("stride", self.stride.unwrap_or(1))]
+        {
+            at_least_one(name, value)?;
         }
         if self.prompt.as_deref() == Some("") || self.prompt_ids.as_ref().is_some_and(Vec::is_empty) {
             return Err(Exit::Usage(ModelError::EmptyPrompt.to_string()));

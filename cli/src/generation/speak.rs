@@ -10,24 +10,13 @@ use std::time::Instant;
 use super::GenerationArgs;
 use crate::{Exit, failure, show, write_json, write_line};
 
-/// Continues prompts, each token of which it shows to whom it is told; with what a draft foretold, if there was one.
-pub trait Writer:
-    FnMut(
-    &[Vec<u32>],
-    &GenerateOptions,
-    &mut dyn FnMut(usize, u32) -> bool,
-) -> Result<(Vec<Generated>, Option<Drafted>), ModelError>
-{
-}
-
-impl<F> Writer for F where
-    F: FnMut(
+/// Continues prompts and hands each token to a callback. With figures of the draft, if there was one.
+pub type Write<'a> = dyn FnMut(
         &[Vec<u32>],
         &GenerateOptions,
         &mut dyn FnMut(usize, u32) -> bool,
     ) -> Result<(Vec<Generated>, Option<Drafted>), ModelError>
-{
-}
+    + 'a;
 
 /// Times of a generation.
 struct Times {
@@ -39,7 +28,7 @@ struct Times {
 
 /// Generates, and measures it.
 fn timed(
-    write: &mut impl Writer,
+    write: &mut Write<'_>,
     prompts: &[Vec<u32>],
     settings: &GenerateOptions,
     on_token: &mut dyn FnMut(usize, u32) -> bool,
@@ -63,7 +52,7 @@ fn timed(
 /// Generates, showing the text of a single sample as it is made.
 pub fn speak(
     options: &GenerationArgs,
-    mut write: impl Writer,
+    write: &mut Write<'_>,
     tokenizer: Option<&Tokenizer>,
     ids: &[u32],
     settings: &GenerateOptions,
@@ -72,7 +61,7 @@ pub fn speak(
     let prompts = vec![ids.to_vec(); options.samples];
     let mut first_run = None;
     for _ in 1..options.repeat {
-        let (_, _, times) = timed(&mut write, &prompts, settings, &mut |_, _| true).map_err(failure)?;
+        let (_, _, times) = timed(write, &prompts, settings, &mut |_, _| true).map_err(failure)?;
         first_run.get_or_insert(times);
     }
     let mut texts: Vec<Option<TextStream<'_>>> = (0..options.samples)
@@ -96,7 +85,7 @@ pub fn speak(
             }
         }
     };
-    let written = timed(&mut write, &prompts, settings, &mut on_token);
+    let written = timed(write, &prompts, settings, &mut on_token);
     if live && written.is_err() {
         // The error begins a line of its own, below the text so far.
         write_line("")?;

@@ -6,7 +6,10 @@ use std::path::Path;
 
 use crate::{
     Exit, failure,
-    language::{LanguageArgs, LanguageModel},
+    language::{
+        LanguageArgs, LanguageModel,
+        options::{check_resumed, named_config},
+    },
 };
 
 /// Trains a GPT-2 on text: a new one of any size, or one that exists.
@@ -55,10 +58,7 @@ impl<B: Backend> LanguageModel<B> for Gpt2<B> {
     ) -> Result<Gpt2Config, Exit> {
         let mut config = match &sizes.config {
             None => Gpt2Config { n_layer: 4, n_head: 4, n_embd: 128, n_positions: 128, ..Gpt2Config::default() },
-            Some(file) if Path::new(file).exists() => Gpt2Config::from_file(file).map_err(failure)?,
-            Some(name) => Gpt2Config::preset(name).map_err(|error| {
-                Exit::Usage(format!("--config '{name}' is not a file that exists, nor a published size: {error}"))
-            })?,
+            Some(named) => named_config(named)?,
         };
         config.n_layer = sizes.n_layer.unwrap_or(config.n_layer);
         config.n_head = sizes.n_head.unwrap_or(config.n_head);
@@ -70,18 +70,11 @@ impl<B: Backend> LanguageModel<B> for Gpt2<B> {
         Ok(config)
     }
 
-    /// The number of heads shows in no shape, so the checkpoint alone would not tell.
     fn resumed_config(sizes: &Gpt2Sizes, file: &Path) -> Result<Gpt2Config, Exit> {
         let config = Gpt2Config::from_file(file).map_err(failure)?;
-        for (name, asked, has) in [
-            ("n-layer", sizes.n_layer, config.n_layer),
-            ("n-head", sizes.n_head, config.n_head),
-            ("n-embd", sizes.n_embd, config.n_embd),
-        ] {
-            if let Some(asked) = asked.filter(|asked| *asked != has) {
-                return Err(Exit::Usage(format!("--{name} is {asked}, and the run to resume has {has}: leave it out")));
-            }
-        }
+        check_resumed("n-layer", sizes.n_layer, config.n_layer)?;
+        check_resumed("n-head", sizes.n_head, config.n_head)?;
+        check_resumed("n-embd", sizes.n_embd, config.n_embd)?;
         Ok(config)
     }
 

@@ -9,7 +9,10 @@ use std::path::Path;
 
 use crate::{
     Exit, failure,
-    language::{LanguageArgs, LanguageModel},
+    language::{
+        LanguageArgs, LanguageModel,
+        options::{check_resumed, named_config},
+    },
 };
 
 /// Trains a LLaMA on text: a new one of any size, or one that exists.
@@ -56,21 +59,6 @@ pub struct LlamaSizes {
     intermediate_size: Option<usize>,
 }
 
-/// Access to a size in a configuration.
-type Place = fn(&mut LlamaConfig) -> &mut usize;
-
-impl LlamaSizes {
-    /// Each size option: its name, its value if given, and its field in a configuration.
-    fn asked(&self) -> [(&'static str, Option<usize>, Place); 4] {
-        [
-            ("layers", self.layers, |config| &mut config.num_hidden_layers),
-            ("heads", self.heads, |config| &mut config.num_attention_heads),
-            ("hidden-size", self.hidden_size, |config| &mut config.hidden_size),
-            ("intermediate-size", self.intermediate_size, |config| &mut config.intermediate_size),
-        ]
-    }
-}
-
 impl<B: Backend> LanguageModel<B> for Llama<B> {
     type Sizes = LlamaSizes;
 
@@ -91,15 +79,12 @@ impl<B: Backend> LanguageModel<B> for Llama<B> {
                 tie_word_embeddings: true,
                 ..LlamaConfig::default()
             },
-            Some(file) if Path::new(file).exists() => LlamaConfig::from_file(file).map_err(failure)?,
-            Some(name) => LlamaConfig::preset(name).map_err(|error| {
-                Exit::Usage(format!("--config '{name}' is not a file that exists, nor a published size: {error}"))
-            })?,
+            Some(named) => named_config(named)?,
         };
-        for (_, asked, place) in sizes.asked() {
-            let place = place(&mut config);
-            *place = asked.unwrap_or(*place);
-        }
+        config.num_hidden_layers = sizes.layers.unwrap_or(config.num_hidden_layers);
+        config.num_attention_heads = sizes.heads.unwrap_or(config.num_attention_heads);
+        config.hidden_size = sizes.hidden_size.unwrap_or(config.hidden_size);
+        config.intermediate_size = sizes.intermediate_size.unwrap_or(config.intermediate_size);
         config.num_key_value_heads = sizes.kv_heads.or(config.num_key_value_heads);
         config.max_position_embeddings = options.context.unwrap_or(config.max_position_embeddings);
         config.vocab_size = tokenizer.map_or(options.vocab_size, Tokenizer::vocab_size);
@@ -109,16 +94,13 @@ impl<B: Backend> LanguageModel<B> for Llama<B> {
         Ok(config)
     }
 
-    /// The number of heads shows in no shape, so the checkpoint alone would not tell.
     fn resumed_config(sizes: &LlamaSizes, file: &Path) -> Result<LlamaConfig, Exit> {
-        let mut config = LlamaConfig::from_file(file).map_err(failure)?;
-        let mut asked: Vec<(&str, Option<usize>, usize)> = vec![("kv-heads", sizes.kv_heads, config.n_kv_head())];
-        asked.extend(sizes.asked().map(|(name, asked, place)| (name, asked, *place(&mut config))));
-        for (name, asked, has) in asked {
-            if let Some(asked) = asked.filter(|asked| *asked != has) {
-                return Err(Exit::Usage(format!("--{name} is {asked}, and the run to resume has {has}: leave it out")));
-            }
-        }
+        let config = LlamaConfig::from_file(file).map_err(failure)?;
+        check_resumed("kv-heads", sizes.kv_heads, config.n_kv_head())?;
+        check_resumed("layers", sizes.layers, config.num_hidden_layers)?;
+        check_resumed("heads", sizes.heads, config.num_attention_heads)?;
+        check_resumed("hidden-size", sizes.hidden_size, config.hidden_size)?;
+        check_resumed("intermediate-size", sizes.intermediate_size, config.intermediate_size)?;
         Ok(config)
     }
 

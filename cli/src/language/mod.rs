@@ -1,34 +1,36 @@
-//! Training language models on text: what the examples for GPT-2 and for recurrent networks have in common.
+//! Training language models on text: what GPT-2, LLaMA and recurrent networks have in common.
 
 mod evaluate;
 mod gpt2;
 mod llama;
 mod options;
 mod prepare;
-mod report;
 mod rnn;
 mod text;
 
 use grove::{
-    models::{Tokenizer, copy_generation_config},
-    optim::Schedule,
+    models::{
+        Tokenizer, copy_generation_config, generate,
+        generation::{GenerateOptions, Sampling},
+    },
     prelude::*,
     train::{
-        Ended, Evaluation, FitOptions, Fitted, Outcome,
-        data::{Data, TokenBatch, TokenStream, TokenWindows},
+        Ended, Evaluation, Fitted, Outcome,
+        data::{TokenBatch, TokenStream, TokenWindows},
         fit, token_loss,
     },
 };
-use indicatif::HumanCount;
-use std::{path::Path, sync::Arc};
+use std::path::Path;
 
 use crate::{
     Exit, failure,
-    training::{Output, model_settings},
+    training::{Job, Output, Setup, config_json, model_settings},
+    write_json, write_line,
 };
 pub use gpt2::{Gpt2Options, Gpt2Sizes};
 pub use llama::{LlamaOptions, LlamaSizes};
 pub use options::LanguageArgs;
+pub(crate) use options::{check_resumed, context};
 use prepare::{Prepared, prepare};
 pub use rnn::{LmOptions, LmSizes};
 
@@ -58,93 +60,70 @@ pub fn run<B: Backend, M: LanguageModel<B>>(
 where
     M::On<Autodiff<B>>: LanguageModel<Autodiff<B>>,
 {
-    let Some((model, job)) = Job::new::<M>(options, sizes, device)? else { return Ok(Ended::Finished) };
+    let Some((model, run)) = LanguageRun::new::<M>(options, sizes, device)? else { return Ok(Ended::Finished) };
+    let job = &run.job;
     let optimizer = options.training.optimizer::<B, M>(&job.schedule);
     let loss_fn = |model: M::On<Autodiff<B>>, batch: &TokenBatch, key: Key| {
         let loss = model.next_token_loss(batch.inputs(device), batch.targets(device), Some(key));
-        Outcome::<B, M>::new(loss).weight(job.tokens(batch))
+        Outcome::<B, M>::new(loss).weight(run.tokens(batch))
     };
-    let evaluate = |model: &M| Ok(job.evaluate(|ids, targets| model.next_token_loss(ids, targets, None)));
+    let evaluate = |model: &M| Ok(run.evaluate(|ids, targets| model.next_token_loss(ids, targets, None)));
     let fitted = fit(model, &optimizer, &job.data, loss_fn, evaluate, job.key, &job.settings).map_err(failure)?;
-    job.report(fitted)
+    run.report(fitted)
 }
 
-/// Tokens of a window, given the most that the model can see.
-fn context(options: &LanguageArgs, most: Option<usize>) -> Result<usize, Exit> {
-    match (options.context, most) {
-        (Some(context), Some(most)) if context > most => {
-            Err(Exit::Usage(format!("--context is {context}, and the model has {most} positions")))
-        }
-        (Some(context), _) => Ok(context),
-        (None, most) => Ok(most.unwrap_or(options::DEFAULT_CONTEXT)),
-    }
-}
+/// Tokens of a byte-level tokenizer that has merged nothing: the bytes, and the end of a text.
+const CHARACTERS: usize = 257;
 
 /// A run: its data, settings and directory.
-pub struct Job<'a, B: Backend> {
+pub struct LanguageRun<'a, B: Backend> {
     options: &'a LanguageArgs,
     tokenizer: Option<Tokenizer>,
     held_out: Option<TokenStream>,
-    output: Option<Output>,
     context: usize,
     device: B::Device,
-    /// Windows of the text.
-    pub data: Arc<TokenWindows>,
-    /// Learning rates.
-    pub schedule: Schedule,
-    /// Key of the dropout.
-    pub key: Key,
-    /// Settings of the training loop.
-    pub settings: FitOptions<B>,
+    /// Windows of the text, learning rates, settings of the loop.
+    pub job: Job<B, TokenWindows>,
 }
 
-impl<'a, B: Backend> Job<'a, B> {
+impl<'a, B: Backend> LanguageRun<'a, B> {
     /// The model to train and the run, as the options ask. `None` where the model was to be evaluated, which is done.
     pub fn new<M: LanguageModel<B>>(
         options: &'a LanguageArgs,
         sizes: &M::Sizes,
         device: &B::Device,
     ) -> Result<Option<(M, Self)>, Exit> {
-        let output = Output::open(&options.run, options.training.keep)?;
-        let prepared = prepare::<B, M>(options, sizes, output.as_ref(), device)?;
-        let context = context(options, prepared.model.context())?;
+        let LanguageArgs { run, training: asked, .. } = options;
+        let output = Output::open(run, asked.keep)?;
+        let Prepared { model, tokenizer, training, held_out, source } =
+            prepare::<B, M>(options, sizes, &output, device)?;
+        let context = context(options, model.context())?;
         if options.evaluate {
-            evaluate::print(options, &prepared.model, &prepared.training, context)?;
+            evaluate::print(options, &model, &training, context)?;
             return Ok(None);
         }
-        let Prepared { model, tokenizer, training, held_out, source } = prepared;
-        let LanguageArgs { run, training: asked, .. } = options;
-        let key = Key::new(run.seed);
-        let config = serde_json::to_string_pretty(model.config()).map_err(failure)?;
-        let made_of = model_settings(&serde_json::from_str(&config).map_err(failure)?)
+        let config = config_json(model.config())?;
+        let settings = model_settings(&config)
             .with("context", context)
             .with("vocabulary", model.vocab_size())
             .with("data", text::identity(&training))
             .with_option("held-out", held_out.as_ref().map(text::identity));
-        let tokens = HumanCount(training.len() as u64);
-        let data = TokenWindows::new(training, context, asked.batch_size, Some(key.fold_in(2))).map_err(failure)?;
+        let counts = [training.len(), held_out.as_ref().map_or(0, |stream| stream.len())];
+        let key = Key::new(run.seed).fold_in(2);
+        let data = TokenWindows::new(training, context, asked.batch_size, Some(key)).map_err(failure)?;
         if let Some(held_out) = &held_out {
             evaluate::check("the held-out text", held_out)?;
         }
-        let epochs = if options.is_demonstration() { options::DEMONSTRATION_EPOCHS } else { 1.0 };
-        let steps = asked.steps(epochs, data.batches_per_epoch())?;
-        let schedule = asked.schedule(steps)?;
-        let per_batch = (asked.batch_size * context) as u64;
-        if let Some(output) = &output {
-            output.begin(run, &config, tokenizer.as_ref())?;
-            source.map_or(Ok(()), |source| copy_generation_config(source, output.model())).map_err(failure)?;
+        output.begin(run, &config, tokenizer.as_ref())?;
+        if let (Some(source), Some(directory)) = (source, output.model()) {
+            copy_generation_config(source, directory).map_err(failure)?;
         }
-        let (evaluated, unit) = (held_out.is_some(), ("tokens", per_batch));
-        let settings = asked.fit_options(run, output.as_ref(), made_of, steps, evaluated, schedule.clone(), unit)?;
-        eprintln!(
-            "{} parameters; {tokens} tokens to train on, {} held out; {} steps of {} tokens",
-            HumanCount(tree::count_params(&model) as u64),
-            HumanCount(held_out.as_ref().map_or(0, |stream| stream.len()) as u64),
-            HumanCount(steps),
-            HumanCount(per_batch * asked.accumulate as u64),
-        );
-        let (data, key, device) = (Arc::new(data), key.fold_in(3), device.clone());
-        Ok(Some((model, Self { options, tokenizer, held_out, output, context, device, data, schedule, key, settings })))
+        let epochs = if options.is_demonstration() { options::DEMONSTRATION_EPOCHS } else { 1.0 };
+        let unit = ("tokens", asked.batch_size * context);
+        let (trainable, classes) = (None, None);
+        let setup = Setup { run, training: asked, output, data, epochs, settings, trainable, classes, unit, counts };
+        let job = setup.job(&model)?;
+        Ok(Some((model, Self { options, tokenizer, held_out, context, device: device.clone(), job })))
     }
 
     /// Number of tokens that are predicted in a batch.
@@ -162,6 +141,59 @@ impl<'a, B: Backend> Job<'a, B> {
 
     /// Saves the best model, and tells what came of the run.
     pub fn report<M: LanguageModel<B>>(&self, fitted: Fitted<M>) -> Result<Ended, Exit> {
-        report::report(self.options, fitted, self.tokenizer.as_ref(), self.output.as_ref())
+        let (model, summary) = self.job.save(fitted, |model: M, directory| model.save_pretrained(directory))?;
+        let perplexity = summary.held_out_loss().map(f64::exp);
+        if self.options.run.json {
+            write_json(&summary.json("perplexity", perplexity))?;
+            return Ok(summary.ended);
+        }
+        let measure = perplexity.map(|perplexity| ("perplexity", format!("{perplexity:.2}")));
+        write_line(&summary.table("token", measure))?;
+        if let Some(tokenizer) = self.tokenizer.as_ref().filter(|_| summary.ended != Ended::Interrupted) {
+            write_line(&format!("\nIt writes:\n{}", sample(&model, tokenizer, self.options.run.seed)?))?;
+        }
+        Ok(summary.ended)
     }
 }
+
+/// A few lines by the model.
+fn sample<B: Backend>(model: &impl CausalLm<B>, tokenizer: &Tokenizer, seed: u64) -> Result<String, Exit> {
+    let mut prompt = tokenizer.encode("The").map_err(failure)?;
+    // A tokenizer need not have such a word, nor the model so many positions.
+    let most = model.context().unwrap_or(usize::MAX);
+    prompt.truncate(most - 1);
+    if prompt.is_empty() {
+        return Ok(String::new());
+    }
+    // A token of a character model is a letter.
+    let length = if tokenizer.vocab_size() <= CHARACTERS { 300 } else { 60 };
+    let settings = GenerateOptions {
+        max_new_tokens: length.min(most - prompt.len()),
+        sampling: Sampling { temperature: 0.8, ..Sampling::default() },
+        key: Key::new(seed),
+        ..GenerateOptions::default()
+    };
+    let rows = generate(model, std::slice::from_ref(&prompt), &settings, |_, _| true).map_err(failure)?;
+    let ids: Vec<u32> = rows.into_iter().flat_map(|row| prompt.iter().copied().chain(row.ids)).collect();
+    tokenizer.decode(&ids).map_err(failure)
+}
+
+/// Makes the options of a command that trains a language model a command.
+macro_rules! command {
+    ($options:ty, $model:ident) => {
+        impl $crate::program::Command for $options {
+            fn check(&self) -> Result<DeviceSpec, Exit> {
+                self.language.check()?;
+                self.language.run.device.spec()
+            }
+
+            fn run<B: Backend>(&self, device: &B::Device) -> Result<Ended, Exit> {
+                run::<B, $model<B>>(&self.language, &self.sizes, device)
+            }
+        }
+    };
+}
+
+command!(Gpt2Options, Gpt2);
+command!(LlamaOptions, Llama);
+command!(LmOptions, RnnLm);

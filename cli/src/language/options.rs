@@ -1,9 +1,16 @@
 //! The options of examples that train a language model.
 
 use clap::Args;
-use std::path::PathBuf;
+use grove::models::PretrainedConfig;
+use std::{
+    fmt::Display,
+    path::{Path, PathBuf},
+};
 
-use crate::training::{RunArgs, TrainingArgs, at_least_one, fraction};
+use crate::{
+    Exit, failure, shipped,
+    training::{RunArgs, TrainingArgs, at_least_one, fraction},
+};
 
 /// Passes over the text that ships with grove.
 pub const DEMONSTRATION_EPOCHS: f64 = 6.0;
@@ -61,19 +68,49 @@ pub struct LanguageArgs {
 
 impl LanguageArgs {
     /// Checks the options alone, before any file is read.
-    pub fn check(&self) -> Result<(), String> {
+    pub fn check(&self) -> Result<(), Exit> {
         self.training.check()?;
-        fraction("val-fraction", self.val_fraction)?;
+        self.training.check_held_out("val-fraction", self.val_fraction)?;
         fraction("dropout", self.dropout.unwrap_or(0.0))?;
-        at_least_one("context", self.context.unwrap_or(1) as u64)?;
-        if self.training.patience.is_some() && self.val_fraction == 0.0 {
-            return Err("--patience needs an evaluation, and --val-fraction is 0".into());
-        }
-        Ok(())
+        at_least_one("context", self.context.unwrap_or(1))
+    }
+
+    /// Files of the data: those that are given, or the text that ships.
+    pub fn data(&self) -> Vec<PathBuf> {
+        if self.data.is_empty() { vec![shipped("gpt2-austen/held_out.txt")] } else { self.data.clone() }
     }
 
     /// True if the run is the demonstration on the text that ships with grove.
     pub fn is_demonstration(&self) -> bool {
         self.data.is_empty() && self.model.is_none()
+    }
+}
+
+/// Tokens of a window, given the most that the model can see.
+pub(crate) fn context(options: &LanguageArgs, most: Option<usize>) -> Result<usize, Exit> {
+    match (options.context, most) {
+        (Some(context), Some(most)) if context > most => {
+            Err(Exit::Usage(format!("--context is {context}, and the model has {most} positions")))
+        }
+        (Some(context), _) => Ok(context),
+        (None, most) => Ok(most.unwrap_or(DEFAULT_CONTEXT)),
+    }
+}
+
+/// The sizes of a new model that `--config` names: a file, or a published size.
+pub(super) fn named_config<C: PretrainedConfig>(named: &str) -> Result<C, Exit> {
+    if Path::new(named).exists() {
+        return C::from_file(named).map_err(failure);
+    }
+    C::preset(named).map_err(|error| {
+        Exit::Usage(format!("--config '{named}' is not a file that exists, nor a published size: {error}"))
+    })
+}
+
+/// Refuses a size that the run to resume has otherwise: it may show in no shape, so the checkpoint alone would not tell.
+pub(crate) fn check_resumed<T: Display + PartialEq>(name: &str, asked: Option<T>, has: T) -> Result<(), Exit> {
+    match asked.filter(|asked| *asked != has) {
+        Some(asked) => Err(Exit::Usage(format!("--{name} is {asked}, and the run to resume has {has}: leave it out"))),
+        None => Ok(()),
     }
 }

@@ -12,7 +12,10 @@ use super::{
     LanguageArgs, LanguageModel,
     text::{self, Text},
 };
-use crate::{Exit, failure, memory, resolve_named, shipped, training::Output};
+use crate::{
+    Exit, failure, resolve_named,
+    training::{Output, new_model},
+};
 
 /// Model and data at the start of a run.
 pub struct Prepared<M> {
@@ -29,26 +32,22 @@ pub struct Prepared<M> {
 pub fn prepare<B: Backend, M: LanguageModel<B>>(
     options: &LanguageArgs,
     sizes: &M::Sizes,
-    output: Option<&Output>,
+    output: &Output,
     device: &B::Device,
 ) -> Result<Prepared<M>, Exit> {
-    let demonstration = [shipped("gpt2-austen/held_out.txt")];
-    let data = text::read(if options.data.is_empty() { &demonstration } else { &options.data })?;
+    let data = text::read(&options.data())?;
     let held_out = if options.held_out.is_empty() { None } else { Some(text::read(&options.held_out)?) };
-    let resumed = output.map_or(Ok(None), Output::tokenizer)?;
+    let resumed = output.tokenizer()?;
     let source = options.model.as_deref().map(|model| resolve_named(model, &FilePatterns::model())).transpose()?;
     let (model, tokenizer) = match &source {
         Some(path) => existing(options, path, resumed, device)?,
         None => {
             let tokenizer = resumed.map_or_else(|| new_tokenizer(options, &data), |tokenizer| Ok(Some(tokenizer)))?;
-            let config = match output.map_or(Ok(None), Output::config)? {
+            let config = match output.config()? {
                 Some(file) => M::resumed_config(sizes, &file)?,
                 None => M::new_config(sizes, options, tokenizer.as_ref())?,
             };
-            let key = Key::new(options.run.seed).fold_in(1);
-            let skeleton = M::skeleton(&config).map_err(|error| Exit::Usage(error.to_string()))?;
-            memory::trains::<B>(&options.run.device, &skeleton)?;
-            (M::init(&config, key, device).map_err(|error| Exit::Usage(error.to_string()))?, tokenizer)
+            (new_model::<B, M>(&options.run, &config, device)?, tokenizer)
         }
     };
     let model = match options.dropout {

@@ -1,7 +1,9 @@
 //! Recurrent networks: classifiers of texts, and a comparison of ways to run them.
 
-pub mod classify;
+mod classify;
 mod compare;
+mod options;
 pub(crate) mod sizes;
 
 pub use compare::CompareArgs;
+pub use options::ClassifyOptions;

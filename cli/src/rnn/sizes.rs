@@ -3,7 +3,7 @@
 use clap::Args;
 use grove::models::RnnKind;
 
-use crate::Exit;
+use crate::{Exit, language::check_resumed};
 
 /// Sizes of a new model.
 #[derive(Args, Debug)]
@@ -26,19 +26,11 @@ pub struct Sizes {
 }
 
 impl Sizes {
-    /// Refuses to resume a run with other cells or sizes (layers, hidden states, embeddings) than it has.
-    pub fn check_resumed(&self, cell: RnnKind, sizes: [usize; 3]) -> Result<(), Exit> {
-        let asked = [("layers", self.layers), ("hidden", self.hidden), ("embedding", self.embedding)];
-        let sizes = asked.into_iter().zip(sizes).map(|((name, asked), has)| (name, asked.map(text), text(has)));
-        for (name, asked, has) in [("cell", self.cell.map(text), text(cell))].into_iter().chain(sizes) {
-            if let Some(asked) = asked.filter(|asked| *asked != has) {
-                return Err(Exit::Usage(format!("--{name} is {asked}, and the run to resume has {has}: leave it out")));
-            }
-        }
-        Ok(())
+    /// Refuses to resume a run with other cells or sizes than it has.
+    pub fn check_resumed(&self, cell: RnnKind, [layers, hidden, embedding]: [usize; 3]) -> Result<(), Exit> {
+        check_resumed("cell", self.cell, cell)?;
+        check_resumed("layers", self.layers, layers)?;
+        check_resumed("hidden", self.hidden, hidden)?;
+        check_resumed("embedding", self.embedding, embedding)
     }
-}
-
-fn text(value: impl ToString) -> String {
-    value.to_string()
 }

@@ -16,10 +16,13 @@ use crate::{
 /// From this size on images are made smaller as they enter.
 const LARGE: usize = 96;
 
+/// Makes the configuration of a new model for images and their preprocessing.
+pub type NewConfig<C> = fn(&Options, &LabelledImages, &Preprocessor) -> Result<C, Exit>;
+
 /// A network of basic blocks.
-pub fn resnet(options: &Options, data: &LabelledImages, preprocessor: &Preprocessor) -> ResNetConfig {
+pub fn resnet(options: &Options, data: &LabelledImages, preprocessor: &Preprocessor) -> Result<ResNetConfig, Exit> {
     let [height, _] = preprocessor.size().unwrap_or([LARGE; 2]);
-    ResNetConfig {
+    let config = ResNetConfig {
         num_channels: preprocessor.channels(),
         embedding_size: options.channels.first().copied().unwrap_or_default(),
         hidden_sizes: options.channels.clone(),
@@ -28,8 +31,8 @@ pub fn resnet(options: &Options, data: &LabelledImages, preprocessor: &Preproces
         stem: if height < LARGE { Stem::Small } else { Stem::Large },
         naming: Naming::Torchvision,
         ..ResNetConfig::default()
-    }
-    .with_labels(data.labels.clone())
+    };
+    Ok(config.with_labels(data.labels.clone()))
 }
 
 /// A model of which timm or transformers has the like.

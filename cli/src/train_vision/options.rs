@@ -2,14 +2,8 @@
 
 use clap::{Parser, ValueEnum};
 use grove::images::{Filter, IMAGENET_MEAN, IMAGENET_STD, Preprocessor, Resize, datasets::LabelledImages};
-use std::path::PathBuf;
 
-use crate::{
-    Exit, failure,
-    training::{RunArgs, TrainingArgs, at_least_one},
-    vision::SizeArgs,
-    vision::training::{AugmentArgs, HeldOutArgs},
-};
+use crate::{Exit, failure, training::at_least_one, vision::training::ImageArgs};
 
 /// Passes over the data where nothing else is given.
 pub const EPOCHS: f64 = 10.0;
@@ -34,26 +28,13 @@ pub const EPOCHS: f64 = 10.0;
     mut_arg("checkpoint_every", |arg| arg.default_value("500")),
 )]
 pub struct Options {
-    /// Images: a folder with one folder for each class (or with such in train and val), MNIST's idx files (a folder of
-    /// them, or the one of the images), or CIFAR's binary files. Without any, digits that ship with grove
-    #[arg(long, value_name = "PATH")]
-    pub data: Option<PathBuf>,
-
-    /// Held-out images.
+    /// Data, run and hyperparameters.
     #[command(flatten)]
-    pub held_out: HeldOutArgs,
-
-    /// Do not train: print how well --model classifies the held-out images
-    #[arg(long, requires = "model", conflicts_with_all = ["output", "steps", "epochs"])]
-    pub evaluate: bool,
+    pub images: ImageArgs,
 
     /// Model to evaluate: directory or weights file
     #[arg(long, requires = "evaluate")]
     pub model: Option<String>,
-
-    /// Directory and device of the run.
-    #[command(flatten)]
-    pub run: RunArgs,
 
     /// Architecture of the model
     #[arg(long, value_enum, value_name = "NAME", default_value_t = Arch::Resnet, help_heading = "Model")]
@@ -90,18 +71,6 @@ pub struct Options {
     /// Input of the ViT's head
     #[arg(long, value_enum, value_name = "NAME", default_value_t = Pool::Mean, help_heading = "Model")]
     pub pool: Pool,
-
-    /// Limits of image sizes.
-    #[command(flatten)]
-    pub sizes: SizeArgs,
-
-    /// Augmentation of training images.
-    #[command(flatten)]
-    pub augment: AugmentArgs,
-
-    /// Training hyperparameters.
-    #[command(flatten)]
-    pub training: TrainingArgs,
 }
 
 /// Architecture of the model.
@@ -124,25 +93,28 @@ pub enum Pool {
 
 impl Options {
     /// Checks the options alone, before any file is read.
-    pub fn check(&self) -> Result<(), String> {
-        self.training.check()?;
-        self.augment.check()?;
-        self.held_out.check()?;
-        at_least_one("image-size", self.image_size.unwrap_or(1) as u64)?;
-        at_least_one("patch-size", self.patch_size.unwrap_or(1) as u64)?;
-        at_least_one("hidden-size", self.hidden_size as u64)?;
-        at_least_one("layers", self.layers as u64)?;
-        at_least_one("heads", self.heads as u64)?;
+    pub fn check_values(&self) -> Result<(), Exit> {
+        self.images.check()?;
+        for (name, value) in [
+            ("image-size", self.image_size.unwrap_or(1)),
+            ("patch-size", self.patch_size.unwrap_or(1)),
+            ("hidden-size", self.hidden_size),
+            ("layers", self.layers),
+            ("heads", self.heads),
+        ] {
+            at_least_one(name, value)?;
+        }
+        let wrong = |what: String| Err(Exit::Usage(what));
         if self.channels.len() != self.depths.len() {
             let (channels, depths) = (self.channels.len(), self.depths.len());
-            return Err(format!("--channels has {channels} stages, and --depths {depths}: give as many"));
+            return wrong(format!("--channels has {channels} stages, and --depths {depths}: give as many"));
         }
         if !self.hidden_size.is_multiple_of(self.heads) {
-            return Err(format!("--hidden-size {} is not divisible by --heads {}", self.hidden_size, self.heads));
+            return wrong(format!("--hidden-size {} is not divisible by --heads {}", self.hidden_size, self.heads));
         }
-        match self.training.batch_size {
+        match self.images.training.batch_size {
             1 if self.arch == Arch::Resnet => {
-                Err("--batch-size is 1; batch normalisation needs at least two images".into())
+                wrong("--batch-size is 1; batch normalisation needs at least two images".into())
             }
             _ => Ok(()),
         }

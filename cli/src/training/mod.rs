@@ -1,5 +1,6 @@
 //! Code shared by the examples that train: options, the directory of a run, and the report at its end.
 
+mod job;
 mod options;
 mod output;
 mod report;
@@ -9,10 +10,11 @@ use grove::train::{Ended, TrainError, data::DataError};
 use std::process::ExitCode;
 
 use crate::{Exit, finish};
-pub use options::{RunArgs, TrainingArgs, at_least_one, fraction};
+pub use job::{Job, Setup, new_model};
+pub use options::{RunArgs, TrainingArgs, at_least_one, check_layer_decay, fraction, not_negative};
 pub use output::Output;
-pub use report::{Summary, draw_confusion};
-pub use settings::model_settings;
+pub use report::Summary;
+pub use settings::{config_json, model_settings};
 
 /// Exit status of a program that was ended by Ctrl-C.
 const INTERRUPTED: u8 = 130;

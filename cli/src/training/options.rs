@@ -3,7 +3,7 @@
 use clap::{Args, ValueEnum};
 use std::path::PathBuf;
 
-use crate::{DeviceArgs, Dtype};
+use crate::{DeviceArgs, Dtype, Exit};
 
 /// Directory and device of a run.
 #[derive(Args, Debug)]
@@ -133,54 +133,75 @@ pub enum Decay {
 
 impl TrainingArgs {
     /// Checks the options alone, before any file is read.
-    pub fn check(&self) -> Result<(), String> {
-        positive("learning-rate", self.learning_rate)?;
-        if let Some(epochs) = self.epochs {
-            positive("epochs", epochs)?;
+    pub fn check(&self) -> Result<(), Exit> {
+        for (name, value) in [("learning-rate", self.learning_rate), ("epochs", self.epochs.unwrap_or(1.0))] {
+            if !(value > 0.0 && value.is_finite()) {
+                return Err(Exit::Usage(format!("--{name} is {value}; it must be a number greater than 0")));
+            }
         }
         fraction("beta2", self.beta2)?;
         fraction("ema", self.ema.unwrap_or(0.0))?;
-        at_least_one("batch-size", self.batch_size as u64)?;
-        at_least_one("accumulate", self.accumulate as u64)?;
-        at_least_one("log-every", self.log_every)?;
-        at_least_one("checkpoint-every", self.checkpoint_every)?;
-        at_least_one("keep", self.keep as u64)?;
-        at_least_one("steps", self.steps.unwrap_or(1))?;
-        at_least_one("evaluate-every", self.evaluate_every.unwrap_or(1))?;
-        at_least_one("patience", self.patience.unwrap_or(1))?;
-        at_least_one("skip-non-finite", self.skip_non_finite.unwrap_or(1))?;
+        for (name, value) in [
+            ("batch-size", self.batch_size),
+            ("accumulate", self.accumulate),
+            ("log-every", self.log_every as usize),
+            ("checkpoint-every", self.checkpoint_every as usize),
+            ("keep", self.keep),
+            ("steps", self.steps.unwrap_or(1) as usize),
+            ("evaluate-every", self.evaluate_every.unwrap_or(1) as usize),
+            ("patience", self.patience.unwrap_or(1) as usize),
+            ("skip-non-finite", self.skip_non_finite.unwrap_or(1) as usize),
+        ] {
+            at_least_one(name, value)?;
+        }
         for (name, value) in [
             ("weight-decay", self.weight_decay),
             ("clip", self.clip),
             ("final-learning-rate", self.final_learning_rate),
         ] {
-            if !(value >= 0.0 && value.is_finite()) {
-                return Err(format!("--{name} is {value}; it must be a number, at least 0"));
-            }
+            not_negative(name, value)?;
         }
         Ok(())
     }
+
+    /// Checks the option of this name: the fraction of the data that is held out.
+    pub fn check_held_out(&self, name: &str, held_out: f64) -> Result<(), Exit> {
+        fraction(name, held_out)?;
+        match self.patience.is_some() && held_out == 0.0 {
+            true => Err(Exit::Usage(format!("--patience needs an evaluation, and --{name} is 0"))),
+            false => Ok(()),
+        }
+    }
 }
 
-fn positive(name: &str, value: f64) -> Result<(), String> {
-    match value > 0.0 && value.is_finite() {
+/// Refuses what is no number, or less than 0.
+pub fn not_negative(name: &str, value: f64) -> Result<(), Exit> {
+    match value >= 0.0 && value.is_finite() {
         true => Ok(()),
-        false => Err(format!("--{name} is {value}; it must be a number greater than 0")),
+        false => Err(Exit::Usage(format!("--{name} is {value}; it must be a number, at least 0"))),
     }
 }
 
 /// Refuses what is no part of a whole.
-pub fn fraction(name: &str, value: f64) -> Result<(), String> {
+pub fn fraction(name: &str, value: f64) -> Result<(), Exit> {
     match (0.0..1.0).contains(&value) {
         true => Ok(()),
-        false => Err(format!("--{name} is {value}; it must be at least 0 and less than 1")),
+        false => Err(Exit::Usage(format!("--{name} is {value}; it must be at least 0 and less than 1"))),
     }
 }
 
 /// Refuses 0.
-pub fn at_least_one(name: &str, value: u64) -> Result<(), String> {
+pub fn at_least_one(name: &str, value: usize) -> Result<(), Exit> {
     match value {
-        0 => Err(format!("--{name} is 0; it must be at least 1")),
+        0 => Err(Exit::Usage(format!("--{name} is 0; it must be at least 1"))),
         _ => Ok(()),
+    }
+}
+
+/// Refuses a factor between layers' learning rates that is none.
+pub fn check_layer_decay(value: f64) -> Result<(), Exit> {
+    match value > 0.0 && value <= 1.0 {
+        true => Ok(()),
+        false => Err(Exit::Usage(format!("--layer-decay is {value}; it must be greater than 0 and at most 1"))),
     }
 }

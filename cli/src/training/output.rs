@@ -5,6 +5,7 @@ use grove::{
     models::Tokenizer,
     train::{CheckpointManager, RunLock, TrainError},
 };
+use serde_json::Value;
 use std::{
     cell::OnceCell,
     path::{Path, PathBuf},
@@ -13,9 +14,9 @@ use std::{
 use super::RunArgs;
 use crate::{Exit, failure};
 
-/// The directory of `--output`, which is this program's alone until it ends.
+/// The directory of `--output`, which is this program's alone until it ends; or none, where nothing is kept.
 pub struct Output {
-    directory: PathBuf,
+    directory: Option<PathBuf>,
     /// True if the directory holds a run that is resumed.
     resumed: bool,
     /// `None` as long as there is no directory: what is refused makes none.
@@ -24,56 +25,59 @@ pub struct Output {
 
 impl Output {
     /// The directory, unless another run is writing there, or a new run would replace what somebody may want to keep.
-    pub fn open(run: &RunArgs, keep: usize) -> Result<Option<Self>, Exit> {
-        let Some(directory) = run.output.clone() else { return Ok(None) };
-        let exists = exists(&directory)?;
+    pub fn open(run: &RunArgs, keep: usize) -> Result<Self, Exit> {
+        let mut output = Self { directory: run.output.clone(), resumed: false, lock: OnceCell::new() };
+        let Some(directory) = &output.directory else { return Ok(output) };
+        let exists = exists(directory)?;
         if exists && !directory.is_dir() {
             return Err(failure(format!("--output {} is a file; give a directory", directory.display())));
         }
-        let lock = OnceCell::new();
         if exists {
-            let _ = lock.set(RunLock::acquire(&directory).map_err(failure)?);
+            let _ = output.lock.set(RunLock::acquire(directory).map_err(failure)?);
         }
-        let resumed = resumed(&directory, run, keep)?;
-        Ok(Some(Self { directory, resumed, lock }))
+        output.resumed = resumed(directory, run, keep)?;
+        Ok(output)
     }
 
-    /// The lock of the directory, which is made now where it did not exist.
-    pub fn lock(&self, run: &RunArgs) -> Result<RunLock, Exit> {
+    /// The lock of the directory, which is made now where it did not exist; `None` where nothing is kept.
+    pub fn lock(&self, run: &RunArgs) -> Result<Option<RunLock>, Exit> {
+        let Some(directory) = &self.directory else { return Ok(None) };
         if let Some(lock) = self.lock.get() {
-            return Ok(lock.clone());
+            return Ok(Some(lock.clone()));
         }
-        let lock = RunLock::acquire(&self.directory).map_err(failure)?;
+        let lock = RunLock::acquire(directory).map_err(failure)?;
         // Another program may have made and left it since it did not exist.
-        if resumed(&self.directory, run, 1)? != self.resumed {
-            let directory = self.directory.display();
+        if resumed(directory, run, 1)? != self.resumed {
+            let directory = directory.display();
             return Err(failure(format!("another run has just written to {directory}: start this one again")));
         }
-        Ok(self.lock.get_or_init(|| lock).clone())
+        Ok(Some(self.lock.get_or_init(|| lock).clone()))
     }
 
-    /// The directory of the run.
-    pub fn directory(&self) -> &Path {
-        &self.directory
+    /// A file or directory of the run.
+    pub fn path(&self, name: &str) -> Option<PathBuf> {
+        self.directory.as_ref().map(|directory| directory.join(name))
     }
 
     /// The directory of the model that comes of the run.
-    pub fn model(&self) -> PathBuf {
-        self.directory.join("model")
+    pub fn model(&self) -> Option<PathBuf> {
+        self.path("model")
+    }
+
+    /// The model's directory of a run that is resumed.
+    fn resumed_model(&self) -> Option<PathBuf> {
+        self.model().filter(|_| self.resumed)
     }
 
     /// The config.json of the resumed run's model.
     pub fn config(&self) -> Result<Option<PathBuf>, Exit> {
-        let file = self.model().join("config.json");
-        Ok((self.resumed && exists(&file)?).then_some(file))
+        let Some(file) = self.resumed_model().map(|model| model.join("config.json")) else { return Ok(None) };
+        Ok(exists(&file)?.then_some(file))
     }
 
     /// The tokenizer of the resumed run: one that is learned again, from a text that has changed, has other tokens.
     pub fn tokenizer(&self) -> Result<Option<Tokenizer>, Exit> {
-        let model = self.model();
-        if !self.resumed {
-            return Ok(None);
-        }
+        let Some(model) = self.resumed_model() else { return Ok(None) };
         // One that was copied has the files of its source.
         for file in ["tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt"] {
             if exists(&model.join(file))? {
@@ -84,14 +88,11 @@ impl Output {
     }
 
     /// Writes what a resumed run needs and its checkpoints do not have.
-    pub fn begin(&self, run: &RunArgs, config: &str, tokenizer: Option<&Tokenizer>) -> Result<(), Exit> {
+    pub fn begin(&self, run: &RunArgs, config: &Value, tokenizer: Option<&Tokenizer>) -> Result<(), Exit> {
         self.lock(run)?;
-        if self.resumed {
-            return Ok(());
-        }
-        let model = self.model();
-        let file = model.join("config.json");
-        write_atomically(&file, |writer| writer.write_all(config.as_bytes())).map_err(failure)?;
+        let Some(model) = self.model().filter(|_| !self.resumed) else { return Ok(()) };
+        let (file, text) = (model.join("config.json"), format!("{config:#}"));
+        write_atomically(&file, |writer| writer.write_all(text.as_bytes())).map_err(failure)?;
         tokenizer.map_or(Ok(()), |tokenizer| tokenizer.save(&model).map_err(failure))
     }
 }

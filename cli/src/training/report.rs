@@ -1,16 +1,11 @@
 //! Report at the end of a run.
 
-use grove::{
-    models::ModelError,
-    prelude::*,
-    tensor::FloatDType,
-    train::{ClassifierScore, Ended, Fitted, log::summary_table},
-};
+use grove::train::{ClassifierScore, Ended, Fitted, log::summary_table};
 use serde_json::{Value, json};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
-use super::Output;
-use crate::{Dtype, Exit, failure};
+use super::{Output, RunArgs};
+use crate::{Exit, failure, write_json, write_line};
 
 /// Results of a run, apart from its model.
 pub struct Summary {
@@ -23,33 +18,22 @@ pub struct Summary {
     /// Step and loss of the best evaluation.
     best: Option<(u64, f64)>,
     /// Directory of the saved model.
-    directory: Option<PathBuf>,
+    pub directory: Option<PathBuf>,
     kept: bool,
 }
 
 impl Summary {
-    /// Saves the model of a run that is not interrupted, and gives it back with what is to be told.
-    pub fn save<B: Backend, M: Tree<B>>(
-        fitted: Fitted<M>,
-        output: Option<&Output>,
-        dtype: Dtype,
-        save: impl FnOnce(M, &Path) -> Result<(), ModelError>,
-    ) -> Result<(M, Self), Exit> {
-        let ended = fitted.ended;
-        let summary = Self {
-            ended,
+    /// What is to be told of a run.
+    pub fn new<M>(fitted: &Fitted<M>, output: &Output) -> Self {
+        Self {
+            ended: fitted.ended,
             steps: fitted.steps,
             skipped: fitted.skipped,
             seconds: fitted.seconds,
             best: fitted.best.as_ref().map(|(_, step, loss)| (*step, *loss)),
-            directory: output.filter(|_| ended != Ended::Interrupted).map(Output::model),
-            kept: output.is_some(),
-        };
-        let model = fitted.into_model();
-        if let Some(directory) = &summary.directory {
-            save(tree::cast(model.clone(), FloatDType::from(dtype)), directory).map_err(failure)?;
+            directory: output.model().filter(|_| fitted.ended != Ended::Interrupted),
+            kept: output.model().is_some(),
         }
-        Ok((model, summary))
     }
 
     /// The loss of the best evaluation.
@@ -95,13 +79,34 @@ impl Summary {
         }
         summary_table(&rows)
     }
-}
 
-/// Draws the confusion matrix of a classifier to a file.
-pub fn draw_confusion(score: &ClassifierScore, file: &Path) -> Result<(), Exit> {
-    let cannot = |error: &dyn std::fmt::Display| failure(format!("cannot write {}: {error}", file.display()));
-    let image = score.confusion.svg().map_err(|error| cannot(&error))?;
-    std::fs::write(file, image).map_err(|error| cannot(&error))
+    /// Tells how well a classifier does, by its accuracy with so many decimals: prints `scripts` with the rest for scripts, or
+    /// a table; and draws the confusion matrix.
+    pub fn report_classifier(
+        &self,
+        run: &RunArgs,
+        output: &Output,
+        score: Option<&ClassifierScore>,
+        (unit, decimals): (&str, usize),
+        scripts: impl IntoIterator<Item = (&'static str, Value)>,
+    ) -> Result<Ended, Exit> {
+        if let (Some(score), Some(file)) = (score, output.path("confusion.svg")) {
+            let cannot = |error: &dyn std::fmt::Display| failure(format!("cannot write {}: {error}", file.display()));
+            let image = score.confusion.svg().map_err(|error| cannot(&error))?;
+            std::fs::write(&file, image).map_err(|error| cannot(&error))?;
+        }
+        let accuracy = score.map(|score| score.confusion.accuracy());
+        if run.json {
+            let mut all = self.json("accuracy", accuracy);
+            scripts.into_iter().for_each(|(name, value)| all[name] = value);
+            write_json(&all)?;
+            return Ok(self.ended);
+        }
+        let measure = accuracy.map(|accuracy| ("accuracy", format!("{:.decimals$} %", 100.0 * accuracy)));
+        write_line(&self.table(unit, measure))?;
+        score.map_or(Ok(()), |score| write_line(&format!("\n{}", score.confusion.table())))?;
+        Ok(self.ended)
+    }
 }
 
 fn time(seconds: f64) -> String {

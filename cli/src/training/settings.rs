@@ -2,22 +2,31 @@
 
 use grove::{
     optim::{
-        Adamw, GradientTransformation, Schedule, adamw, chain, clip_by_global_norm, join_schedules, linear_schedule,
-        matrices, warmup_constant_schedule, warmup_cosine_decay_schedule,
+        Adamw, GradientTransformation, Schedule, adamw, chain, clip_by_global_norm, join_schedules, layer_decay,
+        linear_schedule, matrices, warmup_constant_schedule, warmup_cosine_decay_schedule,
     },
     prelude::*,
     train::{FitOptions, NonFinite, RunDuration, RunSettings, StepOptions, stop_on_interrupt},
 };
 
-use super::{Output, RunArgs, TrainingArgs, options::Decay};
+use serde::Serialize;
+use serde_json::Value;
+
+use super::{RunArgs, TrainingArgs, options::Decay};
 use crate::{Dtype, Exit, failure};
 
 /// Fields of a config.json that say nothing about what is computed.
 const NO_SETTINGS: [&str; 5] =
     ["model._name_or_path", "model.architectures", "model.dtype", "model.torch_dtype", "model.transformers_version"];
 
+/// The content of a model's config.json.
+pub fn config_json(config: &impl Serialize) -> Result<Value, Exit> {
+    // By its text, whose numbers are those of the file: an f32 has fewer digits there than as an f64.
+    serde_json::to_string(config).and_then(|text| serde_json::from_str(&text)).map_err(failure)
+}
+
 /// The settings of a run that its model has, given the model's config.json.
-pub fn model_settings(config: &serde_json::Value) -> RunSettings {
+pub fn model_settings(config: &Value) -> RunSettings {
     RunSettings::new().with_fields("model", config).without(&NO_SETTINGS)
 }
 
@@ -54,15 +63,7 @@ impl TrainingArgs {
     ) -> impl GradientTransformation<B, M> + use<B, M> {
         chain((
             (self.clip > 0.0).then(|| clip_by_global_norm::<B>(self.clip)),
-            adamw(
-                schedule.clone(),
-                Adamw {
-                    b2: self.beta2.into(),
-                    weight_decay: self.weight_decay.into(),
-                    mask: Some(matrices()),
-                    ..Adamw::default()
-                },
-            ),
+            adamw(schedule.clone(), Adamw::default().b2(self.beta2).weight_decay(self.weight_decay).mask(matrices())),
         ))
     }
 
@@ -81,30 +82,36 @@ impl TrainingArgs {
             .with("clip", self.clip)
     }
 
-    /// Options of [`fit`](grove::train::fit). `unit` is what is counted for the rate, and how many of it a batch has;
-    /// `settings` are those of the run that are not here.
-    #[allow(clippy::too_many_arguments)]
+    /// AdamW as [`optimizer`](Self::optimizer) has it, slower the lower a layer lies. `factor` is from the rate of a layer to
+    /// that of the layer below it, and `depth` the number of layers between a leaf and the head, at most `deepest`.
+    pub fn optimizer_by_layer<B: Backend, M: Tree<B>, D: Fn(&str) -> usize + Send + Sync + 'static>(
+        &self,
+        schedule: &Schedule,
+        factor: f64,
+        deepest: usize,
+        depth: D,
+    ) -> impl GradientTransformation<B, M> + use<B, M, D> {
+        let decay = (factor < 1.0).then(|| layer_decay::<B>(factor, deepest, depth));
+        chain((self.optimizer::<B, M>(schedule), decay))
+    }
+
+    /// Options of [`fit`](grove::train::fit) but for the directory of the run and what depends on its data.
     pub fn fit_options<B: Backend>(
         &self,
         run: &RunArgs,
-        output: Option<&Output>,
-        settings: RunSettings,
         steps: u64,
-        evaluated: bool,
-        schedule: Schedule,
-        unit: (&'static str, u64),
+        settings: RunSettings,
     ) -> Result<FitOptions<B>, Exit> {
-        let evaluate_every = self.evaluate_every.unwrap_or((steps / 10).max(1));
         let dtype = run.device.dtype;
         // In f32 the loss is computed in the model's own type.
-        let compute = dtype != Dtype::F32;
+        let compute = (dtype != Dtype::F32).then(|| dtype.into());
         Ok(FitOptions {
             length: RunDuration::Steps(steps),
             accumulate: self.accumulate,
-            step: StepOptions { compute: compute.then(|| dtype.into()), ..StepOptions::default() },
+            step: StepOptions { compute, ..StepOptions::default() },
             loss_scaling: dtype == Dtype::F16,
             ema: self.ema,
-            evaluate_every: if evaluated { evaluate_every } else { 0 },
+            evaluate_every: self.evaluate_every.unwrap_or((steps / 10).max(1)),
             patience: self.patience,
             log_every: self.log_every,
             checkpoint_every: self.checkpoint_every,
@@ -114,14 +121,12 @@ impl TrainingArgs {
                 None => NonFinite::Stop,
             },
             directory: run.output.clone(),
-            lock: output.map(|output| output.lock(run)).transpose()?,
             resume: run.resumes(),
             resume_anyway: run.resume_anyway,
             settings: settings.or(self.run_settings(run)),
-            learning_rate: Some(schedule),
-            unit: Some(unit),
             stop: Some(stop_on_interrupt().map_err(failure)?),
             progress: true,
+            ..FitOptions::default()
         })
     }
 }

@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use std::{io::IsTerminal, path::PathBuf};
 
 use super::{NamedImage, Published, bars::bars, preprocessor_of, read_images};
-use crate::{DeviceArgs, Exit, failure, shipped, write_json, write_line};
+use crate::{DeviceArgs, Exit, failure, shipped, training::at_least_one, write_json, write_line};
 
 /// Limits of image sizes.
 #[derive(Args, Debug, Clone, Copy)]
@@ -72,11 +72,8 @@ pub struct ClassifyArgs {
 impl ClassifyArgs {
     /// Checks the options alone, before any file is read.
     pub fn check(&self) -> Result<(), Exit> {
-        let at_least_one = [("top-k", self.top_k), ("batch-size", self.batch_size)];
-        match at_least_one.iter().find(|(_, value)| *value == 0) {
-            Some((name, _)) => Err(Exit::Usage(format!("--{name} is 0; it must be at least 1"))),
-            None => Ok(()),
-        }
+        at_least_one("top-k", self.top_k)?;
+        at_least_one("batch-size", self.batch_size)
     }
 
     /// The images and folders that are looked at.

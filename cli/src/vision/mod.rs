@@ -9,4 +9,4 @@ pub mod training;
 
 pub use classify::{ClassifyArgs, SizeArgs, classify};
 pub use images::{NamedImage, read_images};
-pub use published::{Published, preprocessor_of};
+pub use published::{Published, not_for_images, preprocessor_beside, preprocessor_of};

@@ -1,6 +1,6 @@
 //! A published classifier and how images are prepared for it.
 
-use grove::{files::directory_of, images::Preprocessor, weights::FilePatterns};
+use grove::{files::directory_of, images::Preprocessor, models::ModelKind, weights::FilePatterns};
 use std::path::{Path, PathBuf};
 
 use crate::{Exit, failure, resolve};
@@ -43,13 +43,23 @@ fn find(asked: Option<&str>, directory: &Path) -> Result<Preprocessor, Exit> {
             false => Preprocessor::preset(asked).map_err(|error| Exit::Usage(format!("--preprocess: {error}"))),
         };
     }
-    let described = directory.join("preprocessor_config.json").is_file();
-    let timm = std::fs::read_to_string(directory.join("config.json")).is_ok_and(|text| text.contains("pretrained_cfg"));
-    match described || timm {
-        true => Preprocessor::from_file(directory).map_err(failure),
-        false => {
+    match preprocessor_beside(directory)? {
+        Some(preprocessor) => Ok(preprocessor),
+        None => {
             eprintln!("no preprocessor_config.json beside the model: images are prepared as torchvision does it");
             Preprocessor::preset("torchvision").map_err(failure)
         }
     }
+}
+
+/// The preprocessing that the files in a model's directory describe: its preprocessor_config.json, or timm's config.json.
+pub fn preprocessor_beside(directory: &Path) -> Result<Option<Preprocessor>, Exit> {
+    let described = directory.join("preprocessor_config.json").is_file();
+    let timm = std::fs::read_to_string(directory.join("config.json")).is_ok_and(|text| text.contains("pretrained_cfg"));
+    (described || timm).then(|| Preprocessor::from_file(directory).map_err(failure)).transpose()
+}
+
+/// The error for a model that does not classify images.
+pub fn not_for_images(kind: ModelKind) -> Exit {
+    failure(format!("the model is a {kind:?}, which is neither a ResNet nor a ViT; images need one of those"))
 }

@@ -50,7 +50,7 @@ pub fn pack_padded_sequence<B: Backend, const D: usize, const P: usize, K: Kind>
         let at = |(i, step): (usize, usize)| if batch_first { i * t + step } else { step * b + i };
         pick(x.reshape(rows), 0, positions.into_iter().map(at))
     };
-    Ok(PackedSequence { data: Array::new(data), packing })
+    Ok(PackedSequence { data: Array::from(data), packing })
 }
 
 /// Pads a packed batch of numbers, and gives the lengths. `D` is `P + 1`. The result has `total_length` steps, or as many
@@ -124,5 +124,5 @@ where
     }
     let rows: Vec<usize> = packing.positions().map(|(i, step)| starts[i] + step).collect();
     let data = pick(Tensor::cat(sequences.to_vec(), 0), 0, rows.into_iter());
-    Ok(PackedSequence { data: Array::new(data), packing })
+    Ok(PackedSequence { data: Array::from(data), packing })
 }

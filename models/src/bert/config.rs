@@ -5,9 +5,9 @@ use std::path::Path;
 
 use super::Family;
 use crate::{
+    checks::{check_depth, check_divisible, check_epsilon, check_initializer_range, check_rates, check_sizes},
     error::{ModelError, Result},
     pretrained::{PretrainedConfig, read_json},
-    sizes::{check_rates, check_sizes},
 };
 
 /// Sizes and options of a BERT, a RoBERTa or a DistilBERT: the fields of BERT's published `config.json`, with the same
@@ -227,22 +227,10 @@ impl PretrainedConfig for BertConfig {
                 u64::from(pad) + 1
             ));
         }
-        if !self.hidden_size.is_multiple_of(self.num_attention_heads) {
-            let (size, heads) = (self.hidden_size, self.num_attention_heads);
-            return wrong(format!("hidden_size, {size}, is not divisible by num_attention_heads, {heads}"));
-        }
-        if self.num_hidden_layers > 10_000 {
-            return wrong(format!(
-                "num_hidden_layers is {}; more than 10000 are not supported",
-                self.num_hidden_layers
-            ));
-        }
-        if !(self.layer_norm_eps.is_finite() && self.layer_norm_eps > 0.0) {
-            return wrong(format!("layer_norm_eps is {}; it must be positive", self.layer_norm_eps));
-        }
-        if !(self.initializer_range.is_finite() && self.initializer_range >= 0.0) {
-            return wrong(format!("initializer_range is {}; it must not be negative", self.initializer_range));
-        }
+        check_divisible(("hidden_size", self.hidden_size), ("num_attention_heads", self.num_attention_heads))?;
+        check_depth("num_hidden_layers", self.num_hidden_layers)?;
+        check_epsilon("layer_norm_eps", self.layer_norm_eps)?;
+        check_initializer_range(self.initializer_range)?;
         check_rates([
             ("hidden_dropout_prob", self.hidden_dropout_prob),
             ("attention_probs_dropout_prob", self.attention_probs_dropout_prob),

@@ -26,10 +26,10 @@ impl Masking {
     /// Returns the corrupted tokens and the labels: the original token where one was chosen, else -100. At least one
     /// token is chosen if any can be.
     pub fn apply(&self, ids: &[u32], key: Key) -> (Vec<u32>, Vec<i64>) {
-        let (mut spoilt, mut labels) = (ids.to_vec(), vec![-100; ids.len()]);
+        let (mut corrupted, mut labels) = (ids.to_vec(), vec![-100; ids.len()]);
         let open: Vec<usize> = (0..ids.len()).filter(|&i| !self.special.contains(&ids[i])).collect();
         if open.is_empty() {
-            return (spoilt, labels);
+            return (corrupted, labels);
         }
         let [choice, fate, token, one] = [0, 1, 2, 3].map(|part| key.fold_in(part));
         let mut chosen = choice.bernoulli_vec(open.len(), self.rate);
@@ -41,12 +41,12 @@ impl Masking {
         for (n, &i) in open.iter().enumerate().filter(|&(n, _)| chosen[n]) {
             labels[i] = i64::from(ids[i]);
             if fates[n] < self.masked {
-                spoilt[i] = self.mask;
+                corrupted[i] = self.mask;
             } else if fates[n] < self.masked + self.random {
-                spoilt[i] = tokens[n] as u32;
+                corrupted[i] = tokens[n] as u32;
             }
         }
-        (spoilt, labels)
+        (corrupted, labels)
     }
 }
 
@@ -58,18 +58,18 @@ mod tests {
     fn as_many_are_chosen_as_published() {
         let masking = Masking::new(3, vec![0, 1, 2], 1000);
         let ids: Vec<u32> = (0..20_000).map(|i| if i % 20 == 0 { i % 3 } else { 4 + i % 996 }).collect();
-        let (spoilt, labels) = masking.apply(&ids, Key::new(0));
+        let (corrupted, labels) = masking.apply(&ids, Key::new(0));
         let chosen: Vec<usize> = (0..ids.len()).filter(|&i| labels[i] != -100).collect();
         let part =
             |test: &dyn Fn(usize) -> bool| chosen.iter().filter(|&&i| test(i)).count() as f64 / chosen.len() as f64;
         assert!((chosen.len() as f64 / 19_000.0 - 0.15).abs() < 0.01);
-        assert!((part(&|i| spoilt[i] == 3) - 0.8).abs() < 0.02);
-        assert!((part(&|i| spoilt[i] == ids[i]) - 0.1).abs() < 0.02);
+        assert!((part(&|i| corrupted[i] == 3) - 0.8).abs() < 0.02);
+        assert!((part(&|i| corrupted[i] == ids[i]) - 0.1).abs() < 0.02);
         for i in 0..ids.len() {
-            assert!(labels[i] == i64::from(ids[i]) || (labels[i] == -100 && spoilt[i] == ids[i]));
+            assert!(labels[i] == i64::from(ids[i]) || (labels[i] == -100 && corrupted[i] == ids[i]));
             assert!(labels[i] == -100 || ids[i] > 2);
         }
-        assert_eq!(masking.apply(&ids, Key::new(0)), (spoilt, labels));
+        assert_eq!(masking.apply(&ids, Key::new(0)), (corrupted, labels));
         assert_eq!(masking.apply(&[0, 9, 2], Key::new(5)).1, [-100, 9, -100]);
         assert_eq!(masking.apply(&[0, 2], Key::new(5)), (vec![0, 2], vec![-100, -100]));
     }

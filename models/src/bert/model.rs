@@ -4,7 +4,8 @@
 use burn::tensor::{DType, Int, Tensor, activation::tanh};
 use grove_backend::Backend;
 use grove_layers::{
-    Activation, AttentionMask, Embedding, LayerNorm, Linear, attend, dropout, feed_forward, join_heads, part, to_heads,
+    Activation, AttentionMask, Embedding, LayerNorm, Linear, attend, dropout, feed_forward, join_heads, part_key,
+    part_keys, to_heads,
 };
 use grove_transform::eval_shape;
 use grove_tree::{Init, Key, Tree, cast};
@@ -86,17 +87,6 @@ pub struct BertAttention<B: Backend> {
 pub struct BertPooler<B: Backend> {
     /// `[hidden_size, hidden_size]`.
     pub dense: Linear<B>,
-}
-
-/// Dropout rates and this part's key, while training.
-type Dropping<'a> = grove_layers::Dropping<&'a BertConfig>;
-
-/// A branch's dropout.
-fn drop_branch<B: Backend>(x: Tensor<B, 3>, dropping: Dropping<'_>, number: u32) -> Tensor<B, 3> {
-    match part(dropping, number) {
-        Some((config, key)) => dropout(x, config.hidden_dropout_prob, Some(key)),
-        None => x,
-    }
 }
 
 impl<B: Backend> Pretrained<B> for Bert<B> {
@@ -200,13 +190,12 @@ impl<B: Backend> Bert<B> {
 
     /// The embeddings and then the states after each layer, as they are made; each `[b, t, hidden_size]`.
     pub fn states<'a>(&'a self, texts: &TextBatch<B>, key: Option<Key>) -> impl Iterator<Item = Tensor<B, 3>> + 'a {
-        let dropping = key.map(|key| (&self.config, key));
         let mask = texts.attention_mask();
-        let x = drop_branch(self.embed(texts), dropping, 0);
+        let x = dropout(self.embed(texts), self.config.hidden_dropout_prob, part_key(key, 0));
         let mut layers = self.encoder.layer.iter().enumerate();
         std::iter::successors(Some(x), move |x| {
             let (i, layer) = layers.next()?;
-            Some(layer.forward(x.clone(), &mask, part(dropping, 1 + i as u32)))
+            Some(layer.forward(x.clone(), &mask, &self.config, part_key(key, 1 + i)))
         })
     }
 
@@ -242,15 +231,17 @@ pub(super) fn first<B: Backend>(states: Tensor<B, 3>) -> Tensor<B, 2> {
 }
 
 impl<B: Backend> BertLayer<B> {
-    fn forward(&self, x: Tensor<B, 3>, mask: &AttentionMask<B>, dropping: Dropping<'_>) -> Tensor<B, 3> {
-        let x = self.attention.forward(x, mask, part(dropping, 0));
+    fn forward(&self, x: Tensor<B, 3>, mask: &AttentionMask<B>, config: &BertConfig, key: Option<Key>) -> Tensor<B, 3> {
+        let [key_attention, key_output] = part_keys(key);
+        let x = self.attention.forward(x, mask, config, key_attention);
         let y = feed_forward(x.clone(), &self.intermediate, self.activation, &self.output);
-        self.layer_norm.forward(x + drop_branch(y, dropping, 1))
+        self.layer_norm.forward(x + dropout(y, config.hidden_dropout_prob, key_output))
     }
 }
 
 impl<B: Backend> BertAttention<B> {
-    fn forward(&self, x: Tensor<B, 3>, mask: &AttentionMask<B>, dropping: Dropping<'_>) -> Tensor<B, 3> {
+    fn forward(&self, x: Tensor<B, 3>, mask: &AttentionMask<B>, config: &BertConfig, key: Option<Key>) -> Tensor<B, 3> {
+        let [key_weights, key_output] = part_keys(key);
         let heads = |layer: &Linear<B>| to_heads(layer.forward(x.clone()), self.n_head);
         let scale = 1.0 / ((x.dims()[2] / self.n_head) as f64).sqrt();
         let attended = attend(
@@ -259,10 +250,10 @@ impl<B: Backend> BertAttention<B> {
             heads(&self.value),
             mask,
             scale,
-            part(dropping, 0).map(|(config, key)| (config.attention_probs_dropout_prob, key)),
+            key_weights.map(|key| (config.attention_probs_dropout_prob, key)),
         );
         let y = self.output.forward(join_heads(attended));
-        self.layer_norm.forward(x + drop_branch(y, dropping, 1))
+        self.layer_norm.forward(x + dropout(y, config.hidden_dropout_prob, key_output))
     }
 }
 

@@ -180,8 +180,3 @@ impl<B: Backend> DecodeCache<B> for Vec<KvCache<B>> {
         self.into_iter().map(|cache| cache.truncate(len)).collect()
     }
 }
-
-/// Keys of a model's parts, one for each; none without a key, which is inference.
-pub fn part_keys<const N: usize>(key: Option<Key>) -> [Option<Key>; N] {
-    std::array::from_fn(|part| key.map(|key| key.fold_in(part as u32)))
-}

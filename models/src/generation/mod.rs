@@ -16,7 +16,7 @@ mod text;
 use burn::tensor::{Int, Tensor, TensorData};
 use grove_backend::Backend;
 
-pub use causal_lm::{CausalLm, DecodeCache, part_keys};
+pub use causal_lm::{CausalLm, DecodeCache};
 pub use run::{Finish, GenerateOptions, Generated, check_prompt, generate};
 pub use sampler::Sampling;
 pub use score::{Score, score, score_text};

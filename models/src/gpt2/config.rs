@@ -3,6 +3,10 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use crate::{
+    checks::{
+        check_depth, check_divisible, check_epsilon, check_initializer_range, check_model_type, check_rates,
+        check_sizes,
+    },
     error::{ModelError, Result},
     pretrained::PretrainedConfig,
 };
@@ -111,42 +115,29 @@ impl PretrainedConfig for Gpt2Config {
 
     fn validate(&self) -> Result<()> {
         let wrong = |reason: String| Err(ModelError::Config { reason });
-        if let Some(Value::String(kind)) = self.other.get("model_type").filter(|&kind| kind != "gpt2") {
-            return wrong(format!("model_type is '{kind}', and this is the loader of gpt2"));
+        if let Some(Value::String(found)) = self.other.get("model_type") {
+            check_model_type(found, "gpt2")?;
         }
-        let sizes = [
-            ("vocab_size", self.vocab_size),
-            ("n_positions", self.n_positions),
-            ("n_embd", self.n_embd),
-            ("n_layer", self.n_layer),
-            ("n_head", self.n_head),
-            ("n_inner", self.inner()),
-        ];
-        for (name, size) in sizes {
-            // With larger values a product of two sizes would overflow a machine word.
-            if size == 0 || size > 1 << 28 {
-                return wrong(format!("{name} is {size}; it must be between 1 and 2^28"));
-            }
-        }
-        if !self.n_embd.is_multiple_of(self.n_head) {
-            return wrong(format!("n_embd, {}, is not divisible by n_head, {}", self.n_embd, self.n_head));
-        }
-        if self.n_layer > 10_000 {
-            return wrong(format!("n_layer is {}; more than 10000 are not supported", self.n_layer));
-        }
-        if !(self.layer_norm_epsilon.is_finite() && self.layer_norm_epsilon > 0.0) {
-            return wrong(format!("layer_norm_epsilon is {}; it must be positive", self.layer_norm_epsilon));
-        }
-        if !(self.initializer_range.is_finite() && self.initializer_range >= 0.0) {
-            return wrong(format!("initializer_range is {}; it must not be negative", self.initializer_range));
-        }
-        for (name, rate) in
-            [("embd_pdrop", self.embd_pdrop), ("attn_pdrop", self.attn_pdrop), ("resid_pdrop", self.resid_pdrop)]
-        {
-            if !(0.0..1.0).contains(&rate) {
-                return wrong(format!("{name} is {rate}; it must be at least 0 and less than 1"));
-            }
-        }
+        check_sizes(
+            28,
+            [
+                ("vocab_size", self.vocab_size),
+                ("n_positions", self.n_positions),
+                ("n_embd", self.n_embd),
+                ("n_layer", self.n_layer),
+                ("n_head", self.n_head),
+                ("n_inner", self.inner()),
+            ],
+        )?;
+        check_divisible(("n_embd", self.n_embd), ("n_head", self.n_head))?;
+        check_depth("n_layer", self.n_layer)?;
+        check_epsilon("layer_norm_epsilon", self.layer_norm_epsilon)?;
+        check_initializer_range(self.initializer_range)?;
+        check_rates([
+            ("embd_pdrop", self.embd_pdrop),
+            ("attn_pdrop", self.attn_pdrop),
+            ("resid_pdrop", self.resid_pdrop),
+        ])?;
         if !self.tie_word_embeddings {
             return wrong("tie_word_embeddings is false; GPT-2's output layer is its token embedding".into());
         }

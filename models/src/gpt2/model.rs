@@ -3,7 +3,10 @@
 
 use burn::tensor::{Int, Tensor};
 use grove_backend::Backend;
-use grove_layers::{Activation, AttentionMask, Embedding, KvCache, LayerNorm, Linear, attend, dropout, split_heads};
+use grove_layers::{
+    Activation, AttentionMask, Embedding, KvCache, LayerNorm, Linear, attend, dropout, feed_forward, join_heads,
+    part_key, part_keys, split_heads,
+};
 use grove_tree::{Init, Key, Tree};
 use grove_weights::NameMap;
 
@@ -11,7 +14,7 @@ use super::{Gpt2Config, published_names};
 use crate::{
     CausalLm, Pretrained, PretrainedConfig,
     error::Result,
-    generation::{DecodeCache, part_keys, position_ids},
+    generation::{DecodeCache, position_ids},
 };
 
 /// A GPT-2 with its language-modelling head, which is the token embedding.
@@ -136,13 +139,12 @@ impl<B: Backend> CausalLm<B> for Gpt2<B> {
         let (t, device) = (ids.dims()[1], ids.device());
         let seen = cache.as_ref().map_or(0, |cache| cache.seen());
         let mask = AttentionMask::causal(t, seen, padding, &device);
-        let key_of = |part: usize| key.map(|key| key.fold_in(part as u32));
 
         let x = self.wte.forward(ids) + self.wpe.forward(position_ids(seen, t, padding, &device)); // [b, t, n_embd]
-        let mut x = dropout(x, self.config.embd_pdrop, key_of(0));
+        let mut x = dropout(x, self.config.embd_pdrop, part_key(key, 0));
         let mut caches = cache.into_iter().flatten();
         for (i, block) in self.h.iter().enumerate() {
-            x = block.forward(x, &mask, caches.next(), &self.config, key_of(1 + i));
+            x = block.forward(x, &mask, caches.next(), &self.config, part_key(key, 1 + i));
         }
         self.ln_f.forward(x)
     }
@@ -215,14 +217,14 @@ impl<B: Backend> Attention<B> {
             None => [k, v],
         };
         let y = attend(q, k, v, mask, self.scale, weights); // [b, n_head, t, head_dim]
-        self.c_proj.forward(y.swap_dims(1, 2).flatten(2, 3))
+        self.c_proj.forward(join_heads(y))
     }
 }
 
 impl<B: Backend> Mlp<B> {
     /// `[b, t, n_embd]` to the same.
     pub fn forward(&self, x: Tensor<B, 3>) -> Tensor<B, 3> {
-        self.c_proj.forward(self.activation.forward(self.c_fc.forward(x)))
+        feed_forward(x, &self.c_fc, self.activation, &self.c_proj)
     }
 }
 

@@ -3,6 +3,10 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use crate::{
+    checks::{
+        check_depth, check_divisible, check_epsilon, check_initializer_range, check_model_type, check_rates,
+        check_sizes,
+    },
     error::{ModelError, Result},
     pretrained::PretrainedConfig,
 };
@@ -129,33 +133,23 @@ impl PretrainedConfig for GptNeoConfig {
 
     fn validate(&self) -> Result<()> {
         let wrong = |reason: String| Err(ModelError::Config { reason });
-        if let Some(Value::String(kind)) = self.other.get("model_type").filter(|&kind| kind != "gpt_neo") {
-            return wrong(format!("model_type is '{kind}', and this is the loader of gpt_neo"));
+        if let Some(Value::String(found)) = self.other.get("model_type") {
+            check_model_type(found, "gpt_neo")?;
         }
-        let sizes = [
-            ("vocab_size", self.vocab_size),
-            ("max_position_embeddings", self.max_position_embeddings),
-            ("hidden_size", self.hidden_size),
-            ("num_layers", self.num_layers),
-            ("num_heads", self.num_heads),
-            ("intermediate_size", self.inner()),
-            ("window_size", self.window_size),
-        ];
-        for (name, size) in sizes {
-            // With larger values a product of two sizes would overflow a machine word.
-            if size == 0 || size > 1 << 28 {
-                return wrong(format!("{name} is {size}; it must be between 1 and 2^28"));
-            }
-        }
-        if !self.hidden_size.is_multiple_of(self.num_heads) {
-            return wrong(format!(
-                "hidden_size, {}, is not divisible by num_heads, {}",
-                self.hidden_size, self.num_heads
-            ));
-        }
-        if self.num_layers > 10_000 {
-            return wrong(format!("num_layers is {}; more than 10000 are not supported", self.num_layers));
-        }
+        check_sizes(
+            28,
+            [
+                ("vocab_size", self.vocab_size),
+                ("max_position_embeddings", self.max_position_embeddings),
+                ("hidden_size", self.hidden_size),
+                ("num_layers", self.num_layers),
+                ("num_heads", self.num_heads),
+                ("intermediate_size", self.inner()),
+                ("window_size", self.window_size),
+            ],
+        )?;
+        check_divisible(("hidden_size", self.hidden_size), ("num_heads", self.num_heads))?;
+        check_depth("num_layers", self.num_layers)?;
         let kinds = self.kinds().take(self.num_layers + 1).count();
         if kinds != self.num_layers {
             return wrong(format!(
@@ -163,22 +157,13 @@ impl PretrainedConfig for GptNeoConfig {
                 self.num_layers
             ));
         }
-        if !(self.layer_norm_epsilon.is_finite() && self.layer_norm_epsilon > 0.0) {
-            return wrong(format!("layer_norm_epsilon is {}; it must be positive", self.layer_norm_epsilon));
-        }
-        if !(self.initializer_range.is_finite() && self.initializer_range >= 0.0) {
-            return wrong(format!("initializer_range is {}; it must not be negative", self.initializer_range));
-        }
-        let rates = [
+        check_epsilon("layer_norm_epsilon", self.layer_norm_epsilon)?;
+        check_initializer_range(self.initializer_range)?;
+        check_rates([
             ("embed_dropout", self.embed_dropout),
             ("attention_dropout", self.attention_dropout),
             ("resid_dropout", self.resid_dropout),
-        ];
-        for (name, rate) in rates {
-            if !(0.0..1.0).contains(&rate) {
-                return wrong(format!("{name} is {rate}; it must be at least 0 and less than 1"));
-            }
-        }
+        ])?;
         if !self.tie_word_embeddings {
             return wrong("tie_word_embeddings is false; GPT-Neo's output layer is its token embedding".into());
         }

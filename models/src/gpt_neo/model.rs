@@ -3,7 +3,10 @@
 
 use burn::tensor::{DType, Int, Tensor};
 use grove_backend::Backend;
-use grove_layers::{Activation, AttentionMask, Embedding, KvCache, LayerNorm, Linear, attend, dropout};
+use grove_layers::{
+    Activation, AttentionMask, Embedding, KvCache, LayerNorm, Linear, attend, dropout, feed_forward, join_heads,
+    part_key, part_keys, to_heads,
+};
 use grove_tree::{Init, Key, Tree};
 use grove_weights::{NameMap, TensorFiles};
 
@@ -11,7 +14,7 @@ use super::{AttentionKind, GptNeoConfig, published_names};
 use crate::{
     CausalLm, Pretrained, PretrainedConfig,
     error::Result,
-    generation::{DecodeCache, part_keys, position_ids},
+    generation::{DecodeCache, position_ids},
     pretrained::computing_in,
 };
 
@@ -145,16 +148,15 @@ impl<B: Backend> CausalLm<B> for GptNeo<B> {
         let windows: Vec<Option<usize>> = self.h.iter().map(|block| block.attn.window).collect();
         let keys = |i: usize| cache.as_ref().map_or(0..t, |caches| caches[i].visible_range(t));
         let masks = AttentionMask::per_layer(&windows, t, keys, padding, &device);
-        let key_of = |part: usize| key.map(|key| key.fold_in(part as u32));
 
         // The model computes in the dtype of its norms.
         let dtype = self.ln_f.weight.dtype();
         let positions = position_ids(seen, t, padding, &device);
         let x = self.wte.forward(ids).cast(dtype) + self.wpe.forward(positions).cast(dtype); // [b, t, hidden_size]
-        let mut x = dropout(x, self.config.embed_dropout, key_of(0));
+        let mut x = dropout(x, self.config.embed_dropout, part_key(key, 0));
         let mut caches = cache.into_iter().flatten();
         for (i, (block, mask)) in self.h.iter().zip(&masks).enumerate() {
-            x = block.forward(x, mask, caches.next(), &self.config, key_of(1 + i));
+            x = block.forward(x, mask, caches.next(), &self.config, part_key(key, 1 + i));
         }
         self.ln_f.forward(x)
     }
@@ -222,9 +224,8 @@ impl<B: Backend> Attention<B> {
         cache: Option<&mut KvCache<B>>,
         weights: Option<(f64, Key)>,
     ) -> Tensor<B, 3> {
-        let [b, t, size] = x.dims();
-        let [q, k, v] = [&self.q_proj, &self.k_proj, &self.v_proj]
-            .map(|map| map.forward(x.clone()).reshape([b, t, self.num_heads, size / self.num_heads]).swap_dims(1, 2));
+        let [q, k, v] =
+            [&self.q_proj, &self.k_proj, &self.v_proj].map(|map| to_heads(map.forward(x.clone()), self.num_heads)); // each [b, num_heads, t, head_dim]
         let [k, v] = match cache {
             Some(cache) => cache.update(k, v),
             None => [k, v],
@@ -233,13 +234,13 @@ impl<B: Backend> Attention<B> {
         let [q, k, v] = [q, k, v].map(|x| if dtype.size() < 4 { x.cast(DType::F32) } else { x });
         let y = attend(q, k, v, mask, 1.0, weights); // [b, num_heads, t, head_dim]
         let y = if y.dtype() == dtype { y } else { y.cast(dtype) };
-        self.out_proj.forward(y.swap_dims(1, 2).flatten(2, 3))
+        self.out_proj.forward(join_heads(y))
     }
 }
 
 impl<B: Backend> Mlp<B> {
     /// `[b, t, hidden_size]` to the same.
     pub fn forward(&self, x: Tensor<B, 3>) -> Tensor<B, 3> {
-        self.c_proj.forward(self.activation.forward(self.c_fc.forward(x)))
+        feed_forward(x, &self.c_fc, self.activation, &self.c_proj)
     }
 }

@@ -6,6 +6,7 @@ use std::path::Path;
 
 use super::{Architecture, gguf, meta};
 use crate::{
+    checks::{check_depth, check_epsilon, check_initializer_range, check_rates, check_sizes},
     error::{ModelError, Result},
     pretrained::{PretrainedConfig, config_beside},
 };
@@ -199,23 +200,20 @@ impl PretrainedConfig for LlamaConfig {
 
     fn validate(&self) -> Result<()> {
         let wrong = |reason: String| Err(ModelError::Config { reason });
-        let sizes = [
-            ("vocab_size", self.vocab_size),
-            ("hidden_size", self.hidden_size),
-            ("intermediate_size", self.intermediate_size),
-            ("num_hidden_layers", self.num_hidden_layers),
-            ("num_attention_heads", self.num_attention_heads),
-            ("num_key_value_heads", self.n_kv_head()),
-            ("head_dim", self.head_dim()),
-            ("max_position_embeddings", self.max_position_embeddings),
-            ("sliding_window", self.sliding_window.unwrap_or(1)),
-        ];
-        for (name, size) in sizes {
-            // With larger values a product of two sizes would overflow a machine word.
-            if size == 0 || size > 1 << 28 {
-                return wrong(format!("{name} is {size}; it must be between 1 and 2^28"));
-            }
-        }
+        check_sizes(
+            28,
+            [
+                ("vocab_size", self.vocab_size),
+                ("hidden_size", self.hidden_size),
+                ("intermediate_size", self.intermediate_size),
+                ("num_hidden_layers", self.num_hidden_layers),
+                ("num_attention_heads", self.num_attention_heads),
+                ("num_key_value_heads", self.n_kv_head()),
+                ("head_dim", self.head_dim()),
+                ("max_position_embeddings", self.max_position_embeddings),
+                ("sliding_window", self.sliding_window.unwrap_or(1)),
+            ],
+        )?;
         let (heads, kv_heads) = (self.num_attention_heads, self.n_kv_head());
         if self.head_dim.is_none() && !self.hidden_size.is_multiple_of(heads) {
             return wrong(format!(
@@ -229,30 +227,16 @@ impl PretrainedConfig for LlamaConfig {
         if !heads.is_multiple_of(kv_heads) {
             return wrong(format!("num_attention_heads, {heads}, is not divisible by num_key_value_heads, {kv_heads}"));
         }
-        if self.num_hidden_layers > 10_000 {
-            return wrong(format!(
-                "num_hidden_layers is {}; more than 10000 are not supported",
-                self.num_hidden_layers
-            ));
-        }
+        check_depth("num_hidden_layers", self.num_hidden_layers)?;
         if heads.saturating_mul(self.head_dim()) > 1 << 28 {
             return wrong(format!("{heads} heads of {} are too wide", self.head_dim()));
         }
         if self.layer_types.as_ref().is_some_and(|types| types.len() != self.num_hidden_layers) {
             return wrong("layer_types does not have as many entries as there are layers".into());
         }
-        if !(self.rms_norm_eps.is_finite() && self.rms_norm_eps > 0.0) {
-            return wrong(format!("rms_norm_eps is {}; it must be positive", self.rms_norm_eps));
-        }
-        if !(self.initializer_range.is_finite() && self.initializer_range >= 0.0) {
-            return wrong(format!("initializer_range is {}; it must not be negative", self.initializer_range));
-        }
-        if !(0.0..1.0).contains(&self.attention_dropout) {
-            return wrong(format!(
-                "attention_dropout is {}; it must be at least 0 and less than 1",
-                self.attention_dropout
-            ));
-        }
+        check_epsilon("rms_norm_eps", self.rms_norm_eps)?;
+        check_initializer_range(self.initializer_range)?;
+        check_rates([("attention_dropout", self.attention_dropout)])?;
         self.rope()?;
         self.activation().map(drop)
     }

@@ -5,7 +5,7 @@ use burn::tensor::{DType, Int, Tensor};
 use grove_backend::Backend;
 use grove_layers::{
     AttentionMask, Embedding, KvCache, Linear, MaybeQuantized, QuantEmbedding, QuantLinear, RmsNorm, Rope, RopeAngles,
-    attend,
+    attend, join_heads, part_key,
 };
 use grove_tree::{AnyArray, Init, Key, Path, Tree};
 use grove_weights::{NameMap, TensorFiles};
@@ -159,7 +159,7 @@ impl<B: Backend> CausalLm<B> for Llama<B> {
         let rotation = self.rope.at(&positions, rows, x.dtype(), &device);
         let mut caches = cache.into_iter().flatten();
         for (i, (layer, mask)) in self.layers.iter().zip(&masks).enumerate() {
-            let weights = key.map(|key| (self.config.attention_dropout, key.fold_in(i as u32)));
+            let weights = part_key(key, i).map(|key| (self.config.attention_dropout, key));
             x = layer.forward(x, &rotation, mask, caches.next(), weights);
         }
         self.norm.forward(x)
@@ -245,6 +245,6 @@ impl<B: Backend> Attention<B> {
             None => [k, v],
         };
         let y = attend(q, k, v, mask, 1.0 / (head_dim as f64).sqrt(), weights); // [b, n_head, t, head_dim]
-        self.o_proj.forward(y.swap_dims(1, 2).flatten(2, 3))
+        self.o_proj.forward(join_heads(y))
     }
 }

@@ -8,7 +8,7 @@ use burn::tensor::{DType, TensorData};
 use grove_backend::Backend;
 use grove_transform::eval_shape;
 use grove_tree::{Init, Key, Tree, cast};
-use grove_weights::{FilePatterns, HubOptions, LoadOptions, NameMap, Report, Source, TensorFiles, load};
+use grove_weights::{FilePatterns, HubOptions, LoadOptions, NameMap, Report, SaveOptions, Source, TensorFiles, load};
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Map, Value};
 use std::{
@@ -228,8 +228,18 @@ pub trait Pretrained<B: Backend>: Tree<B> {
     /// [`published_config`](Self::published_config) refuses the model; it has adapters that are not merged; the directory
     /// or a file cannot be written. Existing files stay unchanged.
     fn save_pretrained(&self, directory: impl AsRef<Path>) -> Result<()> {
+        self.save_sharded(directory, None)
+    }
+
+    /// Saves a model as [`save_pretrained`](Self::save_pretrained) does, in files of at most `max_shard_bytes` with an index
+    /// if it is larger than that. A larger tensor has a file of its own. `None` writes one file.
+    ///
+    /// # Errors
+    /// As [`save_pretrained`](Self::save_pretrained).
+    fn save_sharded(&self, directory: impl AsRef<Path>, max_shard_bytes: Option<usize>) -> Result<()> {
         let (config, names) = (self.published_config()?, Self::published_names(self.config()));
-        save::save(self, config, &names, directory.as_ref(), self.published_constants())
+        let options = SaveOptions { max_shard_bytes, constants: self.published_constants(), ..SaveOptions::default() };
+        save::save(self, config, &names, directory.as_ref(), &options)
     }
 }
 

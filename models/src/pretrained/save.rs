@@ -1,6 +1,6 @@
 //! Writing a model as other libraries read it.
 
-use burn::tensor::{DType, TensorData};
+use burn::tensor::DType;
 use grove_backend::Backend;
 use grove_tree::{AnyArray, Path as TreePath, Tree};
 use grove_weights::{NameMap, SaveOptions, save_model};
@@ -11,17 +11,16 @@ use super::json::write_json;
 use crate::error::{ModelError, Result};
 
 /// Writes a model's weights under their published names, and its `config.json`, which names the type that they have.
-/// `constants` are tensors that the library reading the file expects and no leaf holds.
 pub(super) fn save<B: Backend, M: Tree<B>>(
     model: &M,
     config: Map<String, Value>,
     names: &NameMap,
     directory: &Path,
-    constants: BTreeMap<String, TensorData>,
+    options: &SaveOptions,
 ) -> Result<()> {
     let config = described(model, config)?;
     std::fs::create_dir_all(directory).map_err(|source| ModelError::Io { file: directory.into(), source })?;
-    save_model(model, names, directory, &SaveOptions { constants, ..SaveOptions::default() })?;
+    save_model(model, names, directory, options)?;
     write_json(&directory.join("config.json"), &config)
 }
 

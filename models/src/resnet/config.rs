@@ -4,9 +4,9 @@ use serde_json::{Map, Value};
 use std::path::Path;
 
 use crate::{
+    checks::{check_model_type, check_sizes},
     error::{ModelError, Result},
     pretrained::PretrainedConfig,
-    sizes::check_sizes,
 };
 
 /// Sizes and options of a ResNet: the fields of transformers' `config.json`, and options for which it has no field.
@@ -155,8 +155,8 @@ impl PretrainedConfig for ResNetConfig {
 
     fn validate(&self) -> Result<()> {
         let wrong = |reason: String| Err(ModelError::Config { reason });
-        if let Some(Value::String(kind)) = self.other.get("model_type").filter(|&kind| kind != "resnet") {
-            return wrong(format!("model_type is '{kind}', and this is the loader of resnet"));
+        if let Some(Value::String(found)) = self.other.get("model_type") {
+            check_model_type(found, "resnet")?;
         }
         let stages = self.hidden_sizes.len();
         if !(1..=16).contains(&stages) {

@@ -1,13 +1,13 @@
 use burn::tensor::{Int, Tensor, TensorData};
 use grove_backend::Backend;
 use grove_layers::{
-    dropout,
+    dropout, part_keys,
     rnn::{PackedSequence, Packing},
 };
 use grove_tree::{Array, Key, Tree};
 
 use super::{RnnLm, RnnState, pack::embed};
-use crate::generation::{DecodeCache, part_keys};
+use crate::generation::DecodeCache;
 
 /// State of a language model between positions.
 #[derive(Tree, Clone, Debug)]

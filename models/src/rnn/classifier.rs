@@ -2,7 +2,7 @@
 
 use burn::tensor::{DType, Int, Tensor, activation::softmax};
 use grove_backend::Backend;
-use grove_layers::{Embedding, Linear, dropout, loss, rnn::PackedSequence};
+use grove_layers::{Embedding, Linear, dropout, loss, part_keys, rnn::PackedSequence};
 use grove_tree::{Array, Init, Key, Tree};
 use grove_weights::NameMap;
 
@@ -10,7 +10,7 @@ use super::{
     RnnClassifierConfig, RnnLayers, classifier_names,
     pack::{embed, pack_tokens},
 };
-use crate::{Pretrained, PretrainedConfig, error::Result, generation::part_keys};
+use crate::{Pretrained, PretrainedConfig, error::Result};
 
 /// A classifier of texts by a recurrent network.
 ///

@@ -4,6 +4,7 @@ use serde_json::{Map, Value};
 
 use super::RnnKind;
 use crate::{
+    checks::{check, check_model_type, check_rates, check_sizes},
     error::{ModelError, Result},
     pretrained::PretrainedConfig,
 };
@@ -62,13 +63,13 @@ impl RnnLmConfig {
 
 impl PretrainedConfig for RnnLmConfig {
     fn validate(&self) -> Result<()> {
-        check_kind(&self.model_type, "grove_rnn_lm")?;
+        check_model_type(&self.model_type, "grove_rnn_lm")?;
         let sizes = [
             ("vocab_size", self.vocab_size),
             ("embedding_size", self.embedding_size),
             ("hidden_size", self.hidden_size),
         ];
-        check_sizes(&sizes, self.num_layers, self.dropout)?;
+        check_layers(sizes, self.num_layers, self.dropout)?;
         let (embedding, hidden) = (self.embedding_size, self.hidden_size);
         if self.tie_word_embeddings && embedding != hidden {
             return wrong(format!(
@@ -144,38 +145,21 @@ fn wrong(reason: String) -> Result<()> {
     Err(ModelError::Config { reason })
 }
 
-fn check_kind(found: &str, expected: &str) -> Result<()> {
-    if found == expected {
-        return Ok(());
-    }
-    wrong(format!("model_type is '{found}', and this is the loader of {expected}"))
-}
-
-fn check_sizes(sizes: &[(&str, usize)], num_layers: usize, dropout: f64) -> Result<()> {
-    for &(name, size) in sizes {
-        // With larger values a product of two sizes and the number of gates would overflow a machine word.
-        if size == 0 || size > 1 << 28 {
-            return wrong(format!("{name} is {size}; it must be between 1 and 2^28"));
-        }
-    }
-    if num_layers == 0 || num_layers > 1000 {
-        return wrong(format!("num_layers is {num_layers}; it must be between 1 and 1000"));
-    }
-    if !(0.0..1.0).contains(&dropout) {
-        return wrong(format!("dropout is {dropout}; it must be at least 0 and less than 1"));
-    }
-    Ok(())
+fn check_layers(sizes: [(&str, usize); 3], num_layers: usize, dropout: f64) -> Result<()> {
+    check_sizes(28, sizes)?;
+    check((1..=1000).contains(&num_layers), || format!("num_layers is {num_layers}; it must be between 1 and 1000"))?;
+    check_rates([("dropout", dropout)])
 }
 
 impl PretrainedConfig for RnnClassifierConfig {
     fn validate(&self) -> Result<()> {
-        check_kind(&self.model_type, "grove_rnn_classifier")?;
+        check_model_type(&self.model_type, "grove_rnn_classifier")?;
         let sizes = [
             ("vocab_size", self.vocab_size),
             ("embedding_size", self.embedding_size),
             ("hidden_size", self.hidden_size),
         ];
-        check_sizes(&sizes, self.num_layers, self.dropout)?;
+        check_layers(sizes, self.num_layers, self.dropout)?;
         if self.labels.len() < 2 {
             return wrong(format!("id2label has {} classes; there must be at least two", self.labels.len()));
         }

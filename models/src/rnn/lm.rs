@@ -4,12 +4,12 @@
 
 use burn::tensor::{Int, Tensor};
 use grove_backend::{Backend, matmul};
-use grove_layers::{Embedding, dropout, loss};
+use grove_layers::{Embedding, dropout, loss, part_keys};
 use grove_tree::{Array, Init, Key, Tree};
 use grove_weights::NameMap;
 
 use super::{RnnCache, RnnKind, RnnLayers, RnnLmConfig, RnnState, published_names};
-use crate::{CausalLm, Pretrained, PretrainedConfig, error::Result, generation::part_keys};
+use crate::{CausalLm, Pretrained, PretrainedConfig, error::Result};
 
 /// A recurrent language model.
 ///

@@ -98,7 +98,7 @@ impl Tokenizer {
                 None => {
                     let reason = "no tokenizer here: looked for tokenizer.json, vocab.json with merges.txt, \
                                   encoder.json with vocab.bpe, vocab.txt, tokenizer.model, and a single *.gguf";
-                    return Err(ModelError::Tokenizer { path: path.into(), reason: reason.into() });
+                    return Err(ModelError::NoTokenizer { path: path.into(), reason: reason.into() });
                 }
             },
         };

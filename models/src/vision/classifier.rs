@@ -1,14 +1,12 @@
 use burn::tensor::Tensor;
 use grove_backend::Backend;
 use grove_tree::Key;
-use grove_weights::TensorFiles;
-use std::path::Path;
 
 use crate::{
     Pretrained,
     error::{ModelError, Result},
-    resnet::{self, ResNet},
-    vit::{self, Vit},
+    resnet::ResNet,
+    vit::Vit,
 };
 
 /// An image classifier: the interface of programs that classify and train.
@@ -144,44 +142,15 @@ impl<B: Backend> ImageClassifier<B> for Vit<B> {
     }
 }
 
-/// The kind of image model in a checkpoint.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
-    /// [`ResNet`].
-    ResNet,
-    /// [`Vit`], or a DINOv2.
-    Vit,
-}
-
-impl Kind {
-    /// Of a directory or a weights file.
-    ///
-    /// # Errors
-    /// The file cannot be read, or holds neither.
-    pub fn of(path: impl AsRef<Path>) -> Result<Self> {
-        let checkpoint = TensorFiles::open(&path)?;
-        match () {
-            () if resnet::Naming::of(&checkpoint).is_some() => Ok(Self::ResNet),
-            () if vit::Naming::of(&checkpoint).is_some() => Ok(Self::Vit),
-            () => Err(ModelError::Config {
-                reason: format!(
-                    "{} holds neither a ResNet nor a ViT by the names of transformers, timm or torchvision",
-                    path.as_ref().display()
-                ),
-            }),
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::PretrainedConfig;
+    use crate::{PretrainedConfig, ResNetConfig, VitConfig};
     use burn_flex::Flex;
 
     #[test]
     fn sizes_of_images_are_bounded() {
-        let model = Vit::<Flex>::skeleton(&vit::VitConfig::default()).unwrap();
+        let model = Vit::<Flex>::skeleton(&VitConfig::default()).unwrap();
         let message = |size, most| model.check_size(size, most).unwrap_err().to_string();
         for size in [[16, 16], [224, 224], [31, 2048 * 16]] {
             model.check_size(size, 2048).unwrap();
@@ -195,21 +164,21 @@ mod tests {
         }
         assert!(message([28, 65536], 4095).contains("4096 patches"));
         assert!(message([usize::MAX, usize::MAX], 4095).contains("more than the limit"));
-        let model = ResNet::<Flex>::skeleton(&resnet::ResNetConfig::preset("resnet18").unwrap()).unwrap();
+        let model = ResNet::<Flex>::skeleton(&ResNetConfig::preset("resnet18").unwrap()).unwrap();
         model.check_size([1, 65536], 1).unwrap();
         assert!(model.check_size([0, 8], 1).is_err());
     }
 
     #[test]
     fn depths_below_the_head() {
-        let model = ResNet::<Flex>::skeleton(&resnet::ResNetConfig::preset("resnet18").unwrap()).unwrap();
+        let model = ResNet::<Flex>::skeleton(&ResNetConfig::preset("resnet18").unwrap()).unwrap();
         let depth = |path: &str| model.depth(path);
         assert_eq!(
             ["head.weight", "stages.3.1.layers.0.conv.weight", "stages.3.0.shortcut.norm.bias"].map(depth),
             [0, 1, 2]
         );
         assert_eq!(["stages.0.0.layers.1.norm.weight", "stem.conv.weight"].map(depth), [8, 9]);
-        let model = Vit::<Flex>::skeleton(&vit::VitConfig::default()).unwrap();
+        let model = Vit::<Flex>::skeleton(&VitConfig::default()).unwrap();
         let depth = |path: &str| model.depth(path);
         assert_eq!(
             ["head.bias", "norm.weight", "blocks.11.norm1.bias", "blocks.0.mlp.up.weight"].map(depth),

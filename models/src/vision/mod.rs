@@ -7,6 +7,6 @@ mod timm;
 
 pub use classes::imagenet_labels;
 pub(crate) use classes::{find_name, fit_labels, head_rows, timm_labels};
-pub use classifier::{ImageClassifier, Kind};
+pub use classifier::ImageClassifier;
 pub use predict::{Prediction, predictions};
 pub(crate) use timm::{check_timm, timm_architecture, timm_line};

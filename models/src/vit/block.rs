@@ -2,9 +2,9 @@ use burn::tensor::Tensor;
 use grove_backend::{Backend, KeyRanges, matmul, ops};
 use grove_layers::{
     Activation, AttentionMask, LayerNorm, Linear, attend, drop_path, dropout, feed_forward, join_heads, layer_scale,
-    part, to_heads,
+    part_key, part_keys, to_heads,
 };
-use grove_tree::{Array, Init, Tree};
+use grove_tree::{Array, Init, Key, Tree};
 
 use super::VitConfig;
 use crate::error::Result;
@@ -55,17 +55,6 @@ pub struct VitMlp<B: Backend> {
     pub activation: Activation,
 }
 
-/// A part's key and rates, while training.
-pub(super) type Dropping<'a> = grove_layers::Dropping<&'a VitConfig>;
-
-/// Dropout of hidden states.
-pub(super) fn drop_hidden<B: Backend>(x: Tensor<B, 3>, dropping: Dropping<'_>, number: u32) -> Tensor<B, 3> {
-    match part(dropping, number) {
-        Some((config, key)) => dropout(x, config.hidden_dropout_prob, Some(key)),
-        None => x,
-    }
-}
-
 impl<B: Backend> VitBlock<B> {
     pub(super) fn new(config: &VitConfig, init: &Init<B>) -> Result<Self> {
         let (n, inner, std, eps) =
@@ -100,12 +89,12 @@ impl<B: Backend> VitBlock<B> {
     }
 
     /// `rate` is the stochastic-depth rate.
-    pub(super) fn forward(&self, x: Tensor<B, 3>, rate: f64, dropping: Dropping<'_>) -> Tensor<B, 3> {
-        let [key1, key2] = [1, 3].map(|number| part(dropping, number).map(|(_, key)| key));
-        let attended = self.attention.forward(self.norm1.forward(x.clone()), part(dropping, 0));
-        let x = x + drop_path(layer_scale(attended, self.scale1.as_ref()), rate, key1);
-        let y = self.mlp.forward(self.norm2.forward(x.clone()), part(dropping, 2));
-        x + drop_path(layer_scale(y, self.scale2.as_ref()), rate, key2)
+    pub(super) fn forward(&self, x: Tensor<B, 3>, rate: f64, config: &VitConfig, key: Option<Key>) -> Tensor<B, 3> {
+        let [key_attention, key_path1, key_mlp, key_path2] = part_keys(key);
+        let attended = self.attention.forward(self.norm1.forward(x.clone()), config, key_attention);
+        let x = x + drop_path(layer_scale(attended, self.scale1.as_ref()), rate, key_path1);
+        let y = self.mlp.forward(self.norm2.forward(x.clone()), config, key_mlp);
+        x + drop_path(layer_scale(y, self.scale2.as_ref()), rate, key_path2)
     }
 }
 
@@ -120,17 +109,17 @@ impl<B: Backend> VitAttention<B> {
         1.0 / ((n / self.n_head) as f64).sqrt()
     }
 
-    fn forward(&self, x: Tensor<B, 3>, dropping: Dropping<'_>) -> Tensor<B, 3> {
+    fn forward(&self, x: Tensor<B, 3>, config: &VitConfig, key: Option<Key>) -> Tensor<B, 3> {
+        let [key_weights, key_output] = part_keys(key);
         let attended = attend(
             self.heads(&self.query, &x),
             self.heads(&self.key, &x),
             self.heads(&self.value, &x),
             &AttentionMask::Full,
             self.scale(),
-            part(dropping, 0).map(|(config, key)| (config.attention_probs_dropout_prob, key)),
+            key_weights.map(|key| (config.attention_probs_dropout_prob, key)),
         );
-        let y = self.output.forward(join_heads(attended));
-        drop_hidden(y, dropping, 1)
+        dropout(self.output.forward(join_heads(attended)), config.hidden_dropout_prob, key_output)
     }
 
     /// Attention weights, `[b, n_head, t, t]`.
@@ -141,11 +130,11 @@ impl<B: Backend> VitAttention<B> {
 }
 
 impl<B: Backend> VitMlp<B> {
-    fn forward(&self, x: Tensor<B, 3>, dropping: Dropping<'_>) -> Tensor<B, 3> {
+    fn forward(&self, x: Tensor<B, 3>, config: &VitConfig, key: Option<Key>) -> Tensor<B, 3> {
         let y = match &self.gate {
             Some(gate) => self.down.forward(self.activation.forward(gate.forward(x.clone())) * self.up.forward(x)),
             None => feed_forward(x, &self.up, self.activation, &self.down),
         };
-        drop_hidden(y, dropping, 0)
+        dropout(y, config.hidden_dropout_prob, part_key(key, 0))
     }
 }

@@ -5,9 +5,9 @@ use serde_json::{Map, Value};
 use std::path::Path;
 
 use crate::{
+    checks::{check_epsilon, check_initializer_range, check_rates, check_sizes},
     error::{ModelError, Result},
     pretrained::{PretrainedConfig, read_json},
-    sizes::{check_rates, check_sizes},
 };
 
 /// Sizes and options of a ViT: the fields of transformers' `config.json`, and options for which it has no field. Fields
@@ -281,12 +281,8 @@ impl PretrainedConfig for VitConfig {
         if self.naming == Naming::Transformers && !self.transformers_has_it() {
             return wrong("naming is transformers, which has no such model: set it to timm".into());
         }
-        if !(self.layer_norm_eps.is_finite() && self.layer_norm_eps > 0.0) {
-            return wrong(format!("layer_norm_eps is {}; it must be positive", self.layer_norm_eps));
-        }
-        if !(self.initializer_range.is_finite() && self.initializer_range >= 0.0) {
-            return wrong(format!("initializer_range is {}; it must not be negative", self.initializer_range));
-        }
+        check_epsilon("layer_norm_eps", self.layer_norm_eps)?;
+        check_initializer_range(self.initializer_range)?;
         check_rates([
             ("hidden_dropout_prob", self.hidden_dropout_prob),
             ("attention_probs_dropout_prob", self.attention_probs_dropout_prob),

@@ -4,16 +4,12 @@
 
 use burn::tensor::{Int, Tensor};
 use grove_backend::Backend;
-use grove_layers::{LayerNorm, Linear, loss, mean_of_axis, part};
+use grove_layers::{LayerNorm, Linear, dropout, loss, mean_of_axis, part_key};
 use grove_tree::{Array, Init, Key, Tree};
 use grove_weights::NameMap;
 use serde_json::{Map, Value};
 
-use super::{
-    Pooling, VitBlock, VitConfig,
-    block::{Dropping, drop_hidden},
-    published_names,
-};
+use super::{Pooling, VitBlock, VitConfig, published_names};
 use crate::{Pretrained, PretrainedConfig, error::Result};
 
 /// A ViT.
@@ -125,12 +121,11 @@ impl<B: Backend> Vit<B> {
 
     /// The embeddings and then the states after each block, as they are made; each `[b, tokens, hidden_size]`.
     pub fn states(&self, pixels: Tensor<B, 4>, key: Option<Key>) -> impl Iterator<Item = Tensor<B, 3>> + '_ {
-        let dropping = key.map(|key| (&self.config, key));
-        let x = drop_hidden(self.embed(pixels), dropping, 0);
+        let x = self.embed_and_drop(pixels, key);
         let mut blocks = self.blocks.iter().enumerate();
         std::iter::successors(Some(x), move |x| {
             let (i, block) = blocks.next()?;
-            Some(block.forward(x.clone(), self.drop_path(i), part(dropping, 1 + i as u32)))
+            Some(self.step(x.clone(), i, block, key))
         })
     }
 
@@ -183,11 +178,17 @@ impl<B: Backend> Vit<B> {
 
     fn last(&self, pixels: Tensor<B, 4>, key: Option<Key>) -> Tensor<B, 3> {
         // Not by `states`, which holds the state before for whoever asks.
-        let dropping: Dropping<'_> = key.map(|key| (&self.config, key));
-        let x = drop_hidden(self.embed(pixels), dropping, 0);
         let blocks = self.blocks.iter().enumerate();
-        let x = blocks.fold(x, |x, (i, block)| block.forward(x, self.drop_path(i), part(dropping, 1 + i as u32)));
+        let x = blocks.fold(self.embed_and_drop(pixels, key), |x, (i, block)| self.step(x, i, block, key));
         if self.config.pooling == Pooling::MeanThenNorm { x } else { self.norm.forward(x) }
+    }
+
+    fn embed_and_drop(&self, pixels: Tensor<B, 4>, key: Option<Key>) -> Tensor<B, 3> {
+        dropout(self.embed(pixels), self.config.hidden_dropout_prob, part_key(key, 0))
+    }
+
+    fn step(&self, x: Tensor<B, 3>, i: usize, block: &VitBlock<B>, key: Option<Key>) -> Tensor<B, 3> {
+        block.forward(x, self.drop_path(i), &self.config, part_key(key, 1 + i))
     }
 
     fn pool(&self, x: Tensor<B, 3>) -> Tensor<B, 2> {

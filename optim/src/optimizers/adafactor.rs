@@ -1,14 +1,17 @@
 use grove_backend::Backend;
 use grove_tree::Filter;
+use serde::Deserialize;
 
 use crate::{
     AddDecayedWeights, ClipByBlockRms, Ema, Scalar, ScalarOrSchedule, Scale, ScaleByFactoredRms, ScaleByLearningRate,
-    ScaleByParamBlockRms, add_decayed_weights, clip_by_block_rms, ema, scale, scale_by_learning_rate,
-    scale_by_param_block_rms,
+    ScaleByParamBlockRms, add_decayed_weights, clip_by_block_rms, ema,
+    options::{mask, setters, some_fraction, some_positive},
+    scale, scale_by_learning_rate, scale_by_param_block_rms,
 };
 
 /// Options of [`adafactor`].
-#[derive(Clone)]
+#[derive(Clone, Deserialize)]
+#[serde(default, deny_unknown_fields, bound = "")]
 pub struct Adafactor<B: Backend> {
     /// Smallest size of both of a leaf's two largest axes for its second moment to be factored. Default 128.
     pub min_dim_size_to_factor: usize,
@@ -19,8 +22,10 @@ pub struct Adafactor<B: Backend> {
     /// If true, updates are multiplied by the root mean square of their parameters. Default true.
     pub multiply_by_parameter_scale: bool,
     /// Largest root mean square of a leaf's update before the learning rate; `None` for no clipping. Default 1.
+    #[serde(deserialize_with = "some_positive")]
     pub clipping_threshold: Option<Scalar<B>>,
     /// Decay rate of the mean of updates; `None`, the default, for no momentum.
+    #[serde(deserialize_with = "some_fraction")]
     pub momentum: Option<Scalar<B>>,
     /// Multiple of the parameters that is subtracted at each step, independent of the learning rate; `None`, the
     /// default, for no decay.
@@ -30,6 +35,7 @@ pub struct Adafactor<B: Backend> {
     /// If true, second moments are factored. Default true.
     pub factored: bool,
     /// Parameters that weight decay applies to; `None`, the default, for all.
+    #[serde(deserialize_with = "mask")]
     pub weight_decay_mask: Option<Filter<B>>,
 }
 
@@ -48,6 +54,20 @@ impl<B: Backend> Default for Adafactor<B> {
             weight_decay_mask: None,
         }
     }
+}
+
+setters! {
+    Adafactor:
+    plain min_dim_size_to_factor: usize,
+    into decay_rate: Scalar<B>,
+    plain decay_offset: u64,
+    plain multiply_by_parameter_scale: bool,
+    some clipping_threshold: Scalar<B>,
+    some momentum: Scalar<B>,
+    some weight_decay_rate: ScalarOrSchedule<B>,
+    into eps: Scalar<B>,
+    plain factored: bool,
+    some weight_decay_mask: Filter<B>,
 }
 
 /// The chain of [`adafactor`].

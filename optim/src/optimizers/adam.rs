@@ -1,11 +1,14 @@
 use grove_backend::Backend;
 use grove_tree::{Filter, Tree};
+use serde::Deserialize;
 
 use super::fused_adam::Fused;
 use crate::{
     AddDecayedWeights, Count, GradientTransformation, Scalar, ScalarOrSchedule, ScaleByAdam, ScaleByAdamState,
     ScaleByAmsgrad, ScaleByBelief, ScaleByLearningRate, ScaleByRadam, add_decayed_weights, apply_updates,
-    leafwise::precision, scale_by_learning_rate,
+    leafwise::precision,
+    options::{fraction, mask, setters},
+    scale_by_learning_rate,
 };
 
 /// Options of [`adam`].
@@ -46,11 +49,14 @@ pub fn adam<B: Backend>(learning_rate: impl Into<ScalarOrSchedule<B>>, options: 
 }
 
 /// Options of [`adamw`].
-#[derive(Clone)]
+#[derive(Clone, Deserialize)]
+#[serde(default, deny_unknown_fields, bound = "")]
 pub struct Adamw<B: Backend> {
     /// Decay rate of the first moment. Default 0.9.
+    #[serde(deserialize_with = "fraction")]
     pub b1: Scalar<B>,
     /// Decay rate of the second moment. Default 0.999.
+    #[serde(deserialize_with = "fraction")]
     pub b2: Scalar<B>,
     /// Added to the denominator outside the square root, for numerical stability. Default 1e-8.
     pub eps: Scalar<B>,
@@ -59,6 +65,7 @@ pub struct Adamw<B: Backend> {
     /// Decoupled weight decay: each step subtracts this times the learning rate times the parameter. Default 1e-4.
     pub weight_decay: ScalarOrSchedule<B>,
     /// Parameters that weight decay applies to; `None`, the default, for all.
+    #[serde(rename = "weight_decay_mask", deserialize_with = "mask")]
     pub mask: Option<Filter<B>>,
     /// If true, uses Nesterov momentum. Default false.
     pub nesterov: bool,
@@ -69,6 +76,17 @@ impl<B: Backend> Default for Adamw<B> {
         let ScaleByAdam { b1, b2, eps, eps_root, nesterov } = ScaleByAdam::default();
         Self { b1, b2, eps, eps_root, weight_decay: 1e-4.into(), mask: None, nesterov }
     }
+}
+
+setters! {
+    Adamw:
+    into b1: Scalar<B>,
+    into b2: Scalar<B>,
+    into eps: Scalar<B>,
+    into eps_root: Scalar<B>,
+    into weight_decay: ScalarOrSchedule<B>,
+    some mask: Filter<B>,
+    plain nesterov: bool,
 }
 
 /// The chain of [`adamw`]: three transformations, whose whole step is one pass over each leaf.

@@ -1,17 +1,23 @@
 use grove_backend::Backend;
 use grove_tree::{Filter, everything};
+use serde::Deserialize;
 
 use crate::{
     AddDecayedWeights, Masked, Scalar, ScalarOrSchedule, ScaleByAdam, ScaleByLearningRate, ScaleByTrustRatio, Trace,
-    add_decayed_weights, masked, scale_by_learning_rate, trace,
+    add_decayed_weights, masked,
+    options::{fraction, mask, positive, setters},
+    scale_by_learning_rate, trace,
 };
 
 /// Options of [`lamb`].
-#[derive(Clone)]
+#[derive(Clone, Deserialize)]
+#[serde(default, deny_unknown_fields, bound = "")]
 pub struct Lamb<B: Backend> {
     /// Decay rate of the first moment. Default 0.9.
+    #[serde(deserialize_with = "fraction")]
     pub b1: Scalar<B>,
     /// Decay rate of the second moment. Default 0.999.
+    #[serde(deserialize_with = "fraction")]
     pub b2: Scalar<B>,
     /// Added to the denominator outside the square root, for numerical stability. Default 1e-6.
     pub eps: Scalar<B>,
@@ -20,6 +26,7 @@ pub struct Lamb<B: Backend> {
     /// Multiple of the parameters that is added to the updates before the trust ratio is applied. Default 0.
     pub weight_decay: ScalarOrSchedule<B>,
     /// Parameters that weight decay applies to; `None`, the default, for all.
+    #[serde(rename = "weight_decay_mask", deserialize_with = "mask")]
     pub mask: Option<Filter<B>>,
 }
 
@@ -28,6 +35,16 @@ impl<B: Backend> Default for Lamb<B> {
         let ScaleByAdam { b1, b2, eps_root, .. } = ScaleByAdam::default();
         Self { b1, b2, eps: 1e-6.into(), eps_root, weight_decay: 0.0.into(), mask: None }
     }
+}
+
+setters! {
+    Lamb:
+    into b1: Scalar<B>,
+    into b2: Scalar<B>,
+    into eps: Scalar<B>,
+    into eps_root: Scalar<B>,
+    into weight_decay: ScalarOrSchedule<B>,
+    some mask: Filter<B>,
 }
 
 /// The chain of [`lamb`].
@@ -46,19 +63,24 @@ pub fn lamb<B: Backend>(learning_rate: impl Into<ScalarOrSchedule<B>>, options: 
 }
 
 /// Options of [`lars`].
-#[derive(Clone)]
+#[derive(Clone, Deserialize)]
+#[serde(default, deny_unknown_fields, bound = "")]
 pub struct Lars<B: Backend> {
     /// Multiple of the parameters that is added to their gradients. Default 0.
     pub weight_decay: ScalarOrSchedule<B>,
     /// Parameters that weight decay applies to; `None`, the default, for all.
+    #[serde(deserialize_with = "mask")]
     pub weight_decay_mask: Option<Filter<B>>,
     /// Factor of the trust ratio. Default 1e-3.
+    #[serde(deserialize_with = "positive")]
     pub trust_coefficient: Scalar<B>,
     /// Added to the norm of the update for numerical stability. Default 0.
     pub eps: Scalar<B>,
     /// Parameters whose updates are scaled by the trust ratio; `None`, the default, for all.
+    #[serde(deserialize_with = "mask")]
     pub trust_ratio_mask: Option<Filter<B>>,
     /// Decay rate of the accumulated updates. Default 0.9.
+    #[serde(deserialize_with = "fraction")]
     pub momentum: Scalar<B>,
     /// If true, uses Nesterov momentum. Default false.
     pub nesterov: bool,
@@ -76,6 +98,17 @@ impl<B: Backend> Default for Lars<B> {
             nesterov: false,
         }
     }
+}
+
+setters! {
+    Lars:
+    into weight_decay: ScalarOrSchedule<B>,
+    some weight_decay_mask: Filter<B>,
+    into trust_coefficient: Scalar<B>,
+    into eps: Scalar<B>,
+    some trust_ratio_mask: Filter<B>,
+    into momentum: Scalar<B>,
+    plain nesterov: bool,
 }
 
 /// The chain of [`lars`].

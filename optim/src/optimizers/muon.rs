@@ -1,39 +1,50 @@
 use grove_backend::Backend;
 use grove_tree::Filter;
+use serde::Deserialize;
 
 use super::{Adamw, AdamwChain, adamw};
 use crate::{
     AddDecayedWeights, MUON_NS_COEFFS, Masked, Preconditioning, Scalar, ScalarOrSchedule, ScaleByLearningRate,
-    ScaleByMuon, ScaleByShape, WeightDimensionNumbers, add_decayed_weights, masked, scale_by_learning_rate,
-    scale_by_shape,
+    ScaleByMuon, ScaleByShape, WeightDimensionNumbers, add_decayed_weights, masked,
+    options::{fraction, iterations, mask, nonnegative, setters, some_positive},
+    scale_by_learning_rate, scale_by_shape,
 };
 
 /// Options of [`muon`].
-#[derive(Clone)]
+#[derive(Clone, Deserialize)]
+#[serde(default, deny_unknown_fields, bound = "")]
 pub struct Muon<B: Backend> {
     /// Coefficients of the Newton–Schulz iteration, as in [`ScaleByMuon`]. Default [`MUON_NS_COEFFS`] in each step.
+    #[serde(skip)]
     pub ns_coeffs: Vec<[f64; 3]>,
     /// Number of Newton–Schulz iterations. Default 5.
+    #[serde(deserialize_with = "iterations")]
     pub ns_steps: usize,
     /// Decay rate of the mean of gradients. Default 0.95.
+    #[serde(deserialize_with = "fraction")]
     pub beta: Scalar<B>,
     /// Added to the norm that matrices are divided by, and to Adam's denominator outside the square root. Default
     /// 1e-8.
+    #[serde(deserialize_with = "nonnegative")]
     pub eps: f64,
     /// Decoupled weight decay of matrices: each step subtracts this times the learning rate times the matrix. Default
     /// 0.
     pub weight_decay: ScalarOrSchedule<B>,
     /// Matrices that weight decay applies to; `None`, the default, for all.
+    #[serde(deserialize_with = "mask")]
     pub weight_decay_mask: Option<Filter<B>>,
     /// If true, uses Nesterov momentum, in Adam too. Default true.
     pub nesterov: bool,
     /// If true, updates are multiplied by their inner product with the momentum. Default false.
     pub adaptive: bool,
     /// Normalisation of matrices before the iteration, to a norm of at most 1. Default by their Frobenius norm.
+    #[serde(skip)]
     pub preconditioning: Preconditioning,
     /// Adam's `b1`, for parameters that are not matrices. Default 0.9.
+    #[serde(deserialize_with = "fraction")]
     pub adam_b1: Scalar<B>,
     /// Adam's `b2`. Default 0.999.
+    #[serde(deserialize_with = "fraction")]
     pub adam_b2: Scalar<B>,
     /// Adam's `eps_root`. Default 0.
     pub adam_eps_root: Scalar<B>,
@@ -41,11 +52,14 @@ pub struct Muon<B: Backend> {
     /// parameter. Default 0.
     pub adam_weight_decay: ScalarOrSchedule<B>,
     /// Adam's learning rate; `None`, the default, for that of the matrices.
+    #[serde(deserialize_with = "some_positive")]
     pub adam_learning_rate: Option<ScalarOrSchedule<B>>,
     /// Selection of the leaves that are matrices, with their input and output axes. Default leaves with two axes,
     /// `[inputs, outputs]`.
+    #[serde(skip)]
     pub muon_weight_dimension_numbers: WeightDimensionNumbers<B>,
     /// Approximate root mean square that updates are scaled to (0.2 is Adam's); `None`, the default, scales by width.
+    #[serde(deserialize_with = "some_positive")]
     pub consistent_rms: Option<f64>,
 }
 
@@ -72,6 +86,26 @@ impl<B: Backend> Default for Muon<B> {
     }
 }
 
+setters! {
+    Muon:
+    plain ns_coeffs: Vec<[f64; 3]>,
+    plain ns_steps: usize,
+    into beta: Scalar<B>,
+    plain eps: f64,
+    into weight_decay: ScalarOrSchedule<B>,
+    some weight_decay_mask: Filter<B>,
+    plain nesterov: bool,
+    plain adaptive: bool,
+    plain preconditioning: Preconditioning,
+    into adam_b1: Scalar<B>,
+    into adam_b2: Scalar<B>,
+    into adam_eps_root: Scalar<B>,
+    into adam_weight_decay: ScalarOrSchedule<B>,
+    some adam_learning_rate: ScalarOrSchedule<B>,
+    plain muon_weight_dimension_numbers: WeightDimensionNumbers<B>,
+    plain consistent_rms: Option<f64>,
+}
+
 /// The chain of [`muon`]: one part for matrices, one for all other parameters.
 pub type MuonChain<B> = (
     Masked<B, (ScaleByMuon<B>, ScaleByShape<B>, AddDecayedWeights<B>, ScaleByLearningRate<B>)>,
@@ -90,7 +124,7 @@ pub type MuonChain<B> = (
 ///     let hidden = path.as_str().starts_with("blocks.") && leaf.shape().len() == 2;
 ///     hidden.then(|| MuonDimensionNumbers { reduction_axis: vec![0], output_axis: vec![1] })
 /// });
-/// let optimizer = muon::<B>(0.02, Muon { muon_weight_dimension_numbers: hidden, ..Muon::default() });
+/// let optimizer = muon::<B>(0.02, Muon::default().muon_weight_dimension_numbers(hidden));
 /// # let _ = optimizer;
 /// ```
 pub fn muon<B: Backend>(learning_rate: impl Into<ScalarOrSchedule<B>>, options: Muon<B>) -> MuonChain<B> {

@@ -1,9 +1,12 @@
 use grove_backend::Backend;
 use grove_tree::Tree;
+use serde::Deserialize;
 
 use crate::{
     Count, GradientTransformation, Scalar, ScalarOrSchedule, ScaleByLearningRate, ScaleByRms, ScaleByRmsState,
-    ScaleByRss, ScaleByStddev, ScaleByStddevState, Trace, scale_by_learning_rate, scale_by_stddev, trace,
+    ScaleByRss, ScaleByStddev, ScaleByStddevState, Trace,
+    options::{fraction, nonnegative, setters, some_fraction},
+    scale_by_learning_rate, scale_by_stddev, trace,
 };
 
 /// Options of [`adagrad`].
@@ -19,13 +22,16 @@ pub fn adagrad<B: Backend>(learning_rate: impl Into<ScalarOrSchedule<B>>, option
 }
 
 /// Options of [`rmsprop`].
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Deserialize)]
+#[serde(default, deny_unknown_fields, bound = "")]
 pub struct Rmsprop<B: Backend> {
     /// Decay rate of the mean of squares. Default 0.9.
+    #[serde(deserialize_with = "fraction")]
     pub decay: Scalar<B>,
     /// Added to the mean of squares or to its root, for numerical stability. Default 1e-8.
     pub eps: Scalar<B>,
     /// Initial mean of squares. Default 0.
+    #[serde(deserialize_with = "nonnegative")]
     pub initial_scale: f64,
     /// If true, the default, `eps` is added inside the square root; otherwise outside, as in PyTorch.
     pub eps_in_sqrt: bool,
@@ -33,6 +39,7 @@ pub struct Rmsprop<B: Backend> {
     /// false.
     pub centered: bool,
     /// Decay rate of the accumulated updates; `None`, the default, for no momentum.
+    #[serde(deserialize_with = "some_fraction")]
     pub momentum: Option<Scalar<B>>,
     /// If true, uses Nesterov momentum. Default false.
     pub nesterov: bool,
@@ -46,6 +53,18 @@ impl<B: Backend> Default for Rmsprop<B> {
         let (centered, momentum, nesterov) = (false, None, false);
         Self { decay, eps, initial_scale, eps_in_sqrt, centered, momentum, nesterov, bias_correction }
     }
+}
+
+setters! {
+    Rmsprop:
+    into decay: Scalar<B>,
+    into eps: Scalar<B>,
+    plain initial_scale: f64,
+    plain eps_in_sqrt: bool,
+    plain centered: bool,
+    some momentum: Scalar<B>,
+    plain nesterov: bool,
+    plain bias_correction: bool,
 }
 
 /// The chain of [`rmsprop`].

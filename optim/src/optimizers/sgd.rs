@@ -1,11 +1,18 @@
 use grove_backend::Backend;
+use serde::Deserialize;
 
-use crate::{Scalar, ScalarOrSchedule, ScaleByLearningRate, Trace, scale_by_learning_rate, trace};
+use crate::{
+    Scalar, ScalarOrSchedule, ScaleByLearningRate, Trace,
+    options::{setters, some_fraction},
+    scale_by_learning_rate, trace,
+};
 
 /// Options of [`sgd`].
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Deserialize)]
+#[serde(default, deny_unknown_fields, bound = "")]
 pub struct Sgd<B: Backend> {
     /// Decay rate of the accumulated gradients; `None`, the default, for no momentum.
+    #[serde(deserialize_with = "some_fraction")]
     pub momentum: Option<Scalar<B>>,
     /// If true, uses Nesterov momentum. Default false.
     pub nesterov: bool,
@@ -15,6 +22,12 @@ impl<B: Backend> Default for Sgd<B> {
     fn default() -> Self {
         Self { momentum: None, nesterov: false }
     }
+}
+
+setters! {
+    Sgd:
+    some momentum: Scalar<B>,
+    plain nesterov: bool,
 }
 
 /// The chain of [`sgd`].
@@ -29,7 +42,7 @@ pub type SgdChain<B> = (Option<Trace<B>>, ScaleByLearningRate<B>);
 /// use burn::tensor::Tensor;
 /// # type B = burn_flex::Flex;
 /// let mut params = Array::<B, 1>::new(Tensor::from_floats([5.0], &Default::default()));
-/// let optimizer = sgd(0.1, Sgd { momentum: Some(0.5.into()), ..Sgd::default() });
+/// let optimizer = sgd(0.1, Sgd::default().momentum(0.5));
 /// let mut state = optimizer.init(&params);
 /// for _ in 0..50 {
 ///     let grads = Array::new(params.val() * 2.0);

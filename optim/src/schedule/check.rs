@@ -63,6 +63,15 @@ impl Schedule {
                 schedules.iter().try_for_each(|schedule| schedule.check_parts(levels))
             }
             Self::Table(values) => values.iter().try_for_each(|value| level("table", *value)),
+            // Its values are known only when it is called.
+            Self::Function(_) => level("learning_rate", f64::MIN_POSITIVE),
+            Self::Linear { .. }
+            | Self::WarmupConstant { .. }
+            | Self::WarmupCosineDecay { .. }
+            | Self::WarmupExponentialDecay { .. }
+            | Self::LinearOnecycle { .. }
+            | Self::CosineOnecycle { .. }
+            | Self::Sgdr(_) => self.parts().check_parts(levels),
         }
     }
 }

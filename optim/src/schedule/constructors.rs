@@ -15,7 +15,7 @@ pub fn polynomial_schedule(init_value: f64, end_value: f64, power: f64, transiti
 
 /// Linear from `init_value` to `end_value` in `transition_steps` steps.
 pub fn linear_schedule(init_value: f64, end_value: f64, transition_steps: u64) -> Schedule {
-    polynomial_schedule(init_value, end_value, 1.0, transition_steps)
+    Schedule::Linear { init_value, end_value, transition_steps }
 }
 
 /// Piecewise constant: multiplied by a factor at each boundary.
@@ -50,7 +50,7 @@ pub fn exponential_decay(init_value: f64, transition_steps: u64, decay_rate: f64
 
 /// Linear warm-up to `peak_value` in `warmup_steps` steps, then constant.
 pub fn warmup_constant_schedule(init_value: f64, peak_value: f64, warmup_steps: u64) -> Schedule {
-    linear_schedule(init_value, peak_value, warmup_steps)
+    Schedule::WarmupConstant { init_value, peak_value, warmup_steps }
 }
 
 /// Linear warm-up to `peak_value` in `warmup_steps` steps, then cosine decay to `end_value`. The end is reached at
@@ -62,14 +62,7 @@ pub fn warmup_cosine_decay_schedule(
     decay_steps: u64,
     end_value: f64,
 ) -> Schedule {
-    let alpha = if peak_value == 0.0 { 0.0 } else { end_value / peak_value };
-    join_schedules(
-        vec![
-            linear_schedule(init_value, peak_value, warmup_steps),
-            cosine_decay_schedule(peak_value, decay_steps.saturating_sub(warmup_steps), alpha),
-        ],
-        vec![warmup_steps],
-    )
+    Schedule::WarmupCosineDecay { init_value, peak_value, warmup_steps, decay_steps, end_value }
 }
 
 /// Linear warm-up to `peak_value` in `warmup_steps` steps, then [`exponential_decay`] with `transition_steps` and
@@ -81,19 +74,13 @@ pub fn warmup_exponential_decay_schedule(
     transition_steps: u64,
     decay_rate: f64,
 ) -> Schedule {
-    join_schedules(
-        vec![
-            linear_schedule(init_value, peak_value, warmup_steps),
-            exponential_decay(peak_value, transition_steps, decay_rate),
-        ],
-        vec![warmup_steps],
-    )
+    Schedule::WarmupExponentialDecay { init_value, peak_value, warmup_steps, transition_steps, decay_rate }
 }
 
 /// One-cycle schedule: linear from `peak_value / 25` to `peak_value` at 30 % of the steps, back to `peak_value / 25`
 /// at 85 %, and to a 10,000th of that at the end. Smith and Topin, "Super-Convergence" (2018).
 pub fn linear_onecycle_schedule(transition_steps: u64, peak_value: f64) -> Schedule {
-    linear_onecycle_schedule_with(transition_steps, peak_value, 0.3, 0.85, 25.0, 1e4)
+    Schedule::LinearOnecycle { transition_steps, peak_value }
 }
 
 /// [`linear_onecycle_schedule`] with all of optax's arguments.
@@ -120,7 +107,7 @@ pub fn linear_onecycle_schedule_with(
 /// One-cycle schedule: half a cosine from `peak_value / 25` to `peak_value` at 30 % of the steps, and half a cosine
 /// down to a 10,000th of the initial value. Smith and Topin, "Super-Convergence" (2018).
 pub fn cosine_onecycle_schedule(transition_steps: u64, peak_value: f64) -> Schedule {
-    cosine_onecycle_schedule_with(transition_steps, peak_value, 0.3, 25.0, 1e4)
+    Schedule::CosineOnecycle { transition_steps, peak_value }
 }
 
 /// [`cosine_onecycle_schedule`] with all of optax's arguments.
@@ -142,14 +129,7 @@ pub fn cosine_onecycle_schedule_with(
 /// Warm restarts: a sequence of [`warmup_cosine_decay_schedule`]s, each given by its `(init_value, peak_value,
 /// warmup_steps, decay_steps, end_value)`. Loshchilov and Hutter, "SGDR" (2017).
 pub fn sgdr_schedule(cycles: impl IntoIterator<Item = (f64, f64, u64, u64, f64)>) -> Schedule {
-    let (mut schedules, mut boundaries, mut step) = (Vec::new(), Vec::new(), 0);
-    for (init_value, peak_value, warmup_steps, decay_steps, end_value) in cycles {
-        schedules.push(warmup_cosine_decay_schedule(init_value, peak_value, warmup_steps, decay_steps, end_value));
-        step += decay_steps;
-        boundaries.push(step);
-    }
-    boundaries.pop();
-    join_schedules(schedules, boundaries)
+    Schedule::Sgdr(cycles.into_iter().collect())
 }
 
 /// Joins schedules, each of which counts steps from its own start. `boundaries` are the first steps of all schedules

@@ -2,9 +2,13 @@
 
 mod check;
 mod constructors;
+mod file;
+mod function;
+mod parts;
 mod value;
 
 pub use constructors::*;
+pub use function::ScheduleFunction;
 
 use burn::tensor::{FloatDType, Int, Tensor};
 use grove_backend::Backend;
@@ -17,24 +21,53 @@ use value::Value;
 
 /// A hyperparameter as a function of the step count, which begins at 0.
 ///
-/// A schedule is plain data: it can be read from a configuration file. In a train step it is a function of arrays
-/// ([`at`](Self::at), in f32); for logs and plots there is [`value`](Self::value). The functions of this module make
-/// schedules under optax's names; a function of your own becomes a schedule with [`Schedule::table`].
+/// The functions of this module make schedules under optax's names, and a closure of the step is a schedule too. In a
+/// train step a schedule is a function of arrays ([`at`](Self::at), in f32); for logs and plots there is
+/// [`value`](Self::value).
 ///
 /// ```
-/// use grove_optim::warmup_cosine_decay_schedule;
+/// use grove_optim::{Schedule, warmup_cosine_decay_schedule};
 /// let schedule = warmup_cosine_decay_schedule(0.0, 1e-3, 100, 1000, 1e-4);
 /// assert_eq!(schedule.value(50), 0.5e-3);
 /// assert_eq!(schedule.value(100), 1e-3);
 /// assert!((schedule.value(5000) - 1e-4).abs() < 1e-12);
+///
+/// // The square root of the step, as in "Attention Is All You Need".
+/// let noam = Schedule::from(|step: u64| {
+///     let step = (step + 1) as f64;
+///     0.04 * step.powf(-0.5).min(step * 4000f64.powf(-1.5))
+/// });
+/// assert!(noam.value(3999) > noam.value(100) && noam.value(3999) > noam.value(10_000));
+/// ```
+///
+/// # In files
+/// A schedule is a number, or an object with one of the names below and its arguments:
+///
+/// ```
+/// # use grove_optim::{Schedule, warmup_cosine_decay_schedule};
+/// let text = r#"{"warmup_cosine_decay": {"peak_value": 1e-3, "warmup_steps": 100, "decay_steps": 1000}}"#;
+/// assert_eq!(serde_json::from_str::<Schedule>(text)?, warmup_cosine_decay_schedule(0.0, 1e-3, 100, 1000, 0.0));
+/// assert_eq!(serde_json::from_str::<Schedule>("3e-4")?, Schedule::Constant(3e-4));
+/// # Ok::<(), serde_json::Error>(())
 /// ```
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case", deny_unknown_fields)]
+#[serde(remote = "Self", rename_all = "snake_case", deny_unknown_fields)]
 #[non_exhaustive]
 pub enum Schedule {
     /// Constant.
     Constant(f64),
+    /// Linear; see [`linear_schedule`].
+    #[serde(alias = "linear_schedule")]
+    Linear {
+        /// Value at step 0.
+        init_value: f64,
+        /// Value at the end of the transition and after it.
+        end_value: f64,
+        /// Number of steps of the transition.
+        transition_steps: u64,
+    },
     /// Polynomial decay; see [`polynomial_schedule`].
+    #[serde(alias = "polynomial_schedule")]
     Polynomial {
         /// Value until the transition begins.
         init_value: f64,
@@ -44,21 +77,26 @@ pub enum Schedule {
         power: f64,
         /// Number of steps of the transition.
         transition_steps: u64,
-        /// Number of steps before the transition.
+        /// Number of steps before the transition. Default 0.
+        #[serde(default)]
         transition_begin: u64,
     },
     /// Cosine decay; see [`cosine_decay_schedule`].
+    #[serde(alias = "cosine_decay", alias = "cosine_decay_schedule")]
     Cosine {
         /// Value at step 0.
         init_value: f64,
         /// Number of steps of the decay.
         decay_steps: u64,
-        /// Final value as a fraction of `init_value`.
+        /// Final value as a fraction of `init_value`. Default 0.
+        #[serde(default)]
         alpha: f64,
-        /// Exponent of the cosine factor.
+        /// Exponent of the cosine factor. Default 1.
+        #[serde(default = "one")]
         exponent: f64,
     },
     /// Exponential decay; see [`exponential_decay`].
+    #[serde(alias = "exponential_decay")]
     Exponential {
         /// Value until the decay begins.
         init_value: f64,
@@ -66,14 +104,18 @@ pub enum Schedule {
         transition_steps: u64,
         /// Factor per `transition_steps` steps.
         decay_rate: f64,
-        /// Number of steps before the decay.
+        /// Number of steps before the decay. Default 0.
+        #[serde(default)]
         transition_begin: u64,
-        /// If true, the value decays in jumps every `transition_steps` steps.
+        /// If true, the value decays in jumps every `transition_steps` steps. Default false.
+        #[serde(default)]
         staircase: bool,
-        /// Limit of the decay; `None` for no limit.
+        /// Limit of the decay; `None`, the default, for no limit.
+        #[serde(default)]
         end_value: Option<f64>,
     },
     /// Piecewise constant; see [`piecewise_constant_schedule`].
+    #[serde(alias = "piecewise_constant_schedule")]
     PiecewiseConstant {
         /// Value before the first boundary.
         init_value: f64,
@@ -81,6 +123,7 @@ pub enum Schedule {
         boundaries_and_scales: Vec<(u64, f64)>,
     },
     /// Interpolation between values at boundaries; see [`piecewise_interpolate_schedule`].
+    #[serde(alias = "piecewise_interpolate_schedule")]
     PiecewiseInterpolate {
         /// Interpolation between boundaries.
         interpolation: Interpolation,
@@ -89,7 +132,69 @@ pub enum Schedule {
         /// Boundaries, each with a factor that is fully applied at this step.
         boundaries_and_scales: Vec<(u64, f64)>,
     },
+    /// Linear warm-up, then constant; see [`warmup_constant_schedule`].
+    #[serde(alias = "warmup_constant_schedule")]
+    WarmupConstant {
+        /// Value at step 0. Default 0.
+        #[serde(default)]
+        init_value: f64,
+        /// Value after the warm-up.
+        peak_value: f64,
+        /// Number of steps of the warm-up.
+        warmup_steps: u64,
+    },
+    /// Linear warm-up, then cosine decay; see [`warmup_cosine_decay_schedule`].
+    #[serde(alias = "warmup_cosine", alias = "warmup_cosine_decay_schedule")]
+    WarmupCosineDecay {
+        /// Value at step 0. Default 0.
+        #[serde(default)]
+        init_value: f64,
+        /// Value after the warm-up.
+        peak_value: f64,
+        /// Number of steps of the warm-up.
+        warmup_steps: u64,
+        /// Number of steps of warm-up and decay.
+        decay_steps: u64,
+        /// Value at the end of the decay. Default 0.
+        #[serde(default)]
+        end_value: f64,
+    },
+    /// Linear warm-up, then exponential decay; see [`warmup_exponential_decay_schedule`].
+    #[serde(alias = "warmup_exponential", alias = "warmup_exponential_decay_schedule")]
+    WarmupExponentialDecay {
+        /// Value at step 0. Default 0.
+        #[serde(default)]
+        init_value: f64,
+        /// Value after the warm-up.
+        peak_value: f64,
+        /// Number of steps of the warm-up.
+        warmup_steps: u64,
+        /// Number of steps in which the value is multiplied by `decay_rate` once.
+        transition_steps: u64,
+        /// Factor per `transition_steps` steps.
+        decay_rate: f64,
+    },
+    /// Linear one-cycle schedule; see [`linear_onecycle_schedule`].
+    #[serde(alias = "linear_onecycle_schedule")]
+    LinearOnecycle {
+        /// Number of steps of the cycle.
+        transition_steps: u64,
+        /// Largest value.
+        peak_value: f64,
+    },
+    /// One-cycle schedule of cosines; see [`cosine_onecycle_schedule`].
+    #[serde(alias = "cosine_onecycle_schedule")]
+    CosineOnecycle {
+        /// Number of steps of the cycle.
+        transition_steps: u64,
+        /// Largest value.
+        peak_value: f64,
+    },
+    /// Warm restarts; see [`sgdr_schedule`].
+    #[serde(alias = "sgdr_schedule")]
+    Sgdr(Vec<(f64, f64, u64, u64, f64)>),
     /// A sequence of schedules, each of which counts steps from its own start; see [`join_schedules`].
+    #[serde(alias = "join_schedules")]
     Join {
         /// The schedules, one more than boundaries.
         schedules: Vec<Schedule>,
@@ -98,6 +203,14 @@ pub enum Schedule {
     },
     /// A value for each step; the last one holds from then on.
     Table(Vec<f64>),
+    /// A closure, which no file can contain; see [`ScheduleFunction`].
+    #[serde(skip)]
+    Function(ScheduleFunction),
+}
+
+/// Default of an exponent.
+fn one() -> f64 {
+    1.0
 }
 
 /// Interpolation between two values.
@@ -117,7 +230,7 @@ impl Schedule {
         Self::Table((0..steps.max(1)).map(f).collect())
     }
 
-    /// Returns the value at a step, as an array of f32.
+    /// Returns the value at a step, as an array of f32. A closure reads the count from the device.
     ///
     /// # Shapes
     /// - count `[1]`
@@ -198,6 +311,14 @@ impl Schedule {
                 })
             }
             Self::Table(values) => count.lookup(values),
+            Self::Function(function) => count.function(function),
+            Self::Linear { .. }
+            | Self::WarmupConstant { .. }
+            | Self::WarmupCosineDecay { .. }
+            | Self::WarmupExponentialDecay { .. }
+            | Self::LinearOnecycle { .. }
+            | Self::CosineOnecycle { .. }
+            | Self::Sgdr(_) => self.parts().of(count),
         }
     }
 }

@@ -4,6 +4,8 @@
 use burn::tensor::{Tensor, TensorData};
 use grove_backend::Backend;
 
+use super::ScheduleFunction;
+
 /// A float, or an array of one value.
 pub(super) trait Value: Clone {
     /// The constant `value`, of the type and device of `self`.
@@ -21,6 +23,8 @@ pub(super) trait Value: Clone {
     fn below(&self, bound: f64, then: Self, otherwise: Self) -> Self;
     /// The element of a table at index `self`; the last one for indices past the end.
     fn lookup(self, table: &[f64]) -> Self;
+    /// The value of a closure at step `self`; that of step 0 for negative ones.
+    fn function(self, function: &ScheduleFunction) -> Self;
 }
 
 impl Value for f64 {
@@ -54,6 +58,9 @@ impl Value for f64 {
     fn lookup(self, table: &[f64]) -> Self {
         let index = self.clamp(0.0, table.len().saturating_sub(1) as f64) as usize;
         table.get(index).copied().unwrap_or_default()
+    }
+    fn function(self, function: &ScheduleFunction) -> Self {
+        function.value(self as u64)
     }
 }
 
@@ -95,5 +102,9 @@ impl<B: Backend> Value for Tensor<B, 1> {
         let numbers = TensorData::new(table.to_vec(), [table.len()]).convert_dtype(self.dtype());
         let index = Value::clamp(self.clone(), 0.0, (table.len() - 1) as f64).int();
         Tensor::from_data(numbers, (&self.device(), self.dtype())).select(0, index)
+    }
+    fn function(self, function: &ScheduleFunction) -> Self {
+        let step = self.to_data().iter::<f64>().next().unwrap_or_default();
+        self.constant(function.value(step as u64))
     }
 }

@@ -1,10 +1,12 @@
 use grove_backend::Backend;
 use grove_tree::Tree;
+use serde::Deserialize;
 
 use super::moment::{Ratio, bias_correction, decayed_mean, decayed_square, look_ahead};
 use crate::{
     Count, GradientTransformation, Scalar,
     leafwise::{elementwise, precision, zeros_like},
+    options::{fraction, setters},
     transformation::{increment, steps, zero_count},
 };
 
@@ -13,11 +15,14 @@ use crate::{
 ///
 /// Kingma and Ba, "Adam: A Method for Stochastic Optimization" (2015); with `nesterov` Dozat, "Incorporating Nesterov
 /// Momentum into Adam" (2016).
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Deserialize)]
+#[serde(default, deny_unknown_fields, bound = "")]
 pub struct ScaleByAdam<B: Backend> {
     /// Decay rate of the first moment. Default 0.9.
+    #[serde(deserialize_with = "fraction")]
     pub b1: Scalar<B>,
     /// Decay rate of the second moment. Default 0.999.
+    #[serde(deserialize_with = "fraction")]
     pub b2: Scalar<B>,
     /// Added to the denominator outside the square root, for numerical stability. Default 1e-8.
     pub eps: Scalar<B>,
@@ -31,6 +36,15 @@ impl<B: Backend> Default for ScaleByAdam<B> {
     fn default() -> Self {
         Self { b1: 0.9.into(), b2: 0.999.into(), eps: 1e-8.into(), eps_root: 0.0.into(), nesterov: false }
     }
+}
+
+setters! {
+    ScaleByAdam:
+    into b1: Scalar<B>,
+    into b2: Scalar<B>,
+    into eps: Scalar<B>,
+    into eps_root: Scalar<B>,
+    plain nesterov: bool,
 }
 
 /// Adam's scaling with these options; see [`ScaleByAdam`].
@@ -65,10 +79,11 @@ impl<B: Backend, P: Tree<B>> GradientTransformation<B, P> for ScaleByAdam<B> {
 
     fn update(&self, updates: P, state: Self::State, _params: &P) -> (P, Self::State) {
         let count = increment(state.count);
-        let steps = steps(&count, precision(&updates));
-        let first = bias_correction(&self.b1, steps.clone());
-        let next = self.nesterov.then(|| bias_correction(&self.b1, steps.clone().add_scalar(1.0)));
-        let second = bias_correction(&self.b2, steps);
+        let t = steps(&count, precision(&updates));
+        let first = bias_correction(&self.b1, t.clone()); // 1 - b1^t
+        let next = self.nesterov.then(|| bias_correction(&self.b1, t.clone().add_scalar(1.0))); // 1 - b1^(t + 1)
+        let second = bias_correction(&self.b2, t); // 1 - b2^t
+        // mu, nu -> (mu / first) / (sqrt(nu / second + eps_root) + eps)
         let ratio =
             Ratio { first: Some(first.clone()), second: Some(second), eps: &self.eps, eps_root: &self.eps_root };
         let [updates, mu, nu] = elementwise([updates, state.mu, state.nu], |[g, mu, nu]| {

@@ -1,10 +1,12 @@
 use grove_backend::Backend;
 use grove_tree::Tree;
+use serde::Deserialize;
 
 use super::moment::{Ratio, bias_correction, corrected, decayed_mean, decayed_square};
 use crate::{
     Count, GradientTransformation, Scalar,
     leafwise::{elementwise, precision, zeros_like},
+    options::{fraction, setters},
     transformation::{increment, steps, zero_count},
 };
 
@@ -13,11 +15,14 @@ use crate::{
 /// values.
 ///
 /// Reddi, Kale and Kumar, "On the Convergence of Adam and Beyond" (2018).
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Deserialize)]
+#[serde(default, deny_unknown_fields, bound = "")]
 pub struct ScaleByAmsgrad<B: Backend> {
     /// Decay rate of the first moment. Default 0.9.
+    #[serde(deserialize_with = "fraction")]
     pub b1: Scalar<B>,
     /// Decay rate of the second moment. Default 0.999.
+    #[serde(deserialize_with = "fraction")]
     pub b2: Scalar<B>,
     /// Added to the denominator outside the square root, for numerical stability. Default 1e-8.
     pub eps: Scalar<B>,
@@ -40,6 +45,16 @@ impl<B: Backend> Default for ScaleByAmsgrad<B> {
             bias_correction_nu: true,
         }
     }
+}
+
+setters! {
+    ScaleByAmsgrad:
+    into b1: Scalar<B>,
+    into b2: Scalar<B>,
+    into eps: Scalar<B>,
+    into eps_root: Scalar<B>,
+    plain bias_correction_mu: bool,
+    plain bias_correction_nu: bool,
 }
 
 /// AMSGrad's scaling with these options; see [`ScaleByAmsgrad`].

@@ -1,5 +1,6 @@
 use grove_backend::Backend;
 use grove_tree::Tree;
+use serde::Deserialize;
 
 use super::{
     ScaleByAdamState,
@@ -8,6 +9,7 @@ use super::{
 use crate::{
     GradientTransformation, Scalar,
     leafwise::{elementwise, precision},
+    options::{fraction, setters},
     transformation::{increment, steps},
 };
 
@@ -16,11 +18,14 @@ use crate::{
 /// optax's values.
 ///
 /// Zhuang et al., "AdaBelief Optimizer: Adapting Stepsizes by the Belief in Observed Gradients" (2020).
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Deserialize)]
+#[serde(default, deny_unknown_fields, bound = "")]
 pub struct ScaleByBelief<B: Backend> {
     /// Decay rate of the first moment. Default 0.9.
+    #[serde(deserialize_with = "fraction")]
     pub b1: Scalar<B>,
     /// Decay rate of the second moment. Default 0.999.
+    #[serde(deserialize_with = "fraction")]
     pub b2: Scalar<B>,
     /// Added to the denominator outside the square root, for numerical stability. Default 1e-16.
     pub eps: Scalar<B>,
@@ -34,6 +39,15 @@ impl<B: Backend> Default for ScaleByBelief<B> {
     fn default() -> Self {
         Self { b1: 0.9.into(), b2: 0.999.into(), eps: 1e-16.into(), eps_root: 1e-16.into(), nesterov: false }
     }
+}
+
+setters! {
+    ScaleByBelief:
+    into b1: Scalar<B>,
+    into b2: Scalar<B>,
+    into eps: Scalar<B>,
+    into eps_root: Scalar<B>,
+    plain nesterov: bool,
 }
 
 /// AdaBelief's scaling with these options; see [`ScaleByBelief`].

@@ -46,8 +46,8 @@ pub use radam::{ScaleByRadam, scale_by_radam};
 pub use rms::{ScaleByRms, ScaleByRmsState, ScaleByStddev, ScaleByStddevState, scale_by_rms, scale_by_stddev};
 pub use rss::{ScaleByRss, ScaleByRssState, scale_by_rss};
 pub use scale::{
-    Identity, Scale, ScaleByLearningRate, ScaleBySchedule, SetToZero, Stateless, identity, scale,
-    scale_by_learning_rate, scale_by_schedule, set_to_zero, stateless,
+    FromFunctions, Identity, Scale, ScaleByLearningRate, ScaleBySchedule, SetToZero, Stateless,
+    gradient_transformation, identity, scale, scale_by_learning_rate, scale_by_schedule, set_to_zero, stateless,
 };
 pub use trace::{Ema, EmaState, Trace, TraceState, ema, trace};
 pub use zero_nans::{ZeroNans, ZeroNansState, zero_nans};

@@ -1,6 +1,7 @@
 use burn::tensor::Tensor;
 use grove_backend::Backend;
 use grove_tree::Tree;
+use serde::Deserialize;
 
 use super::{
     ScaleByAdamState,
@@ -9,6 +10,7 @@ use super::{
 use crate::{
     GradientTransformation, Scalar,
     leafwise::{elementwise, precision},
+    options::{fraction, setters},
     scalar::{divided, scaled},
     transformation::{increment, steps},
 };
@@ -21,11 +23,14 @@ use crate::{
 /// 4)(ro - 2) ro_limit / ((ro_limit - 4)(ro_limit - 2) ro))` if `ro` is at least the threshold.
 ///
 /// Liu et al., "On the Variance of the Adaptive Learning Rate and Beyond" (2020).
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Deserialize)]
+#[serde(default, deny_unknown_fields, bound = "")]
 pub struct ScaleByRadam<B: Backend> {
     /// Decay rate of the first moment. Default 0.9.
+    #[serde(deserialize_with = "fraction")]
     pub b1: Scalar<B>,
     /// Decay rate of the second moment. Default 0.999.
+    #[serde(deserialize_with = "fraction")]
     pub b2: Scalar<B>,
     /// Added to the denominator outside the square root, for numerical stability. Default 1e-8.
     pub eps: Scalar<B>,
@@ -48,6 +53,16 @@ impl<B: Backend> Default for ScaleByRadam<B> {
             nesterov: false,
         }
     }
+}
+
+setters! {
+    ScaleByRadam:
+    into b1: Scalar<B>,
+    into b2: Scalar<B>,
+    into eps: Scalar<B>,
+    into eps_root: Scalar<B>,
+    into threshold: Scalar<B>,
+    plain nesterov: bool,
 }
 
 /// RAdam's scaling with these options; see [`ScaleByRadam`].

@@ -1,18 +1,22 @@
 use grove_backend::Backend;
 use grove_tree::Tree;
+use serde::Deserialize;
 
 use crate::{
     GradientTransformation, Scalar,
     leafwise::{elementwise, filled_like},
+    options::{nonnegative, setters},
 };
 
 /// AdaGrad's scaling: gradients divided by the root of the sum of all their squares so far. The fields are the
 /// hyperparameters; [`Default`] has optax's values.
 ///
 /// Duchi, Hazan and Singer, "Adaptive Subgradient Methods for Online Learning and Stochastic Optimization" (2011).
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Deserialize)]
+#[serde(default, deny_unknown_fields, bound = "")]
 pub struct ScaleByRss<B: Backend> {
     /// Initial sum of squares. Default 0.1.
+    #[serde(deserialize_with = "nonnegative")]
     pub initial_accumulator_value: f64,
     /// Added to the denominator inside the square root. Default 1e-7.
     pub eps: Scalar<B>,
@@ -22,6 +26,12 @@ impl<B: Backend> Default for ScaleByRss<B> {
     fn default() -> Self {
         Self { initial_accumulator_value: 0.1, eps: 1e-7.into() }
     }
+}
+
+setters! {
+    ScaleByRss:
+    plain initial_accumulator_value: f64,
+    into eps: Scalar<B>,
 }
 
 /// AdaGrad's scaling with these options; see [`ScaleByRss`].

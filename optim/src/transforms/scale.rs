@@ -66,6 +66,55 @@ impl<B: Backend, P: Tree<B>, F: Fn(P, &P) -> P> GradientTransformation<B, P> for
     }
 }
 
+/// See [`gradient_transformation`].
+#[derive(Clone, Copy, Debug)]
+pub struct FromFunctions<I, U> {
+    init: I,
+    update: U,
+}
+
+/// A transformation from the two functions of [`GradientTransformation`], as optax's
+/// `GradientTransformation(init, update)`.
+///
+/// ```
+/// use grove_backend::Backend;
+/// use grove_optim::{GradientTransformation, gradient_transformation, increment, zero_count};
+/// use grove_tree::{Array, Tree, map};
+/// # use burn::tensor::Tensor;
+///
+/// /// Replaces gradients by their signs, and counts the steps.
+/// fn sign<B: Backend, P: Tree<B>>() -> impl GradientTransformation<B, P> {
+///     gradient_transformation(zero_count, |updates: P, count, _| (map(updates, |g| g.sign()), increment(count)))
+/// }
+///
+/// # type B = burn_flex::Flex;
+/// let params = Array::<B, 1>::new(Tensor::from_floats([1.0, 2.0], &Default::default()));
+/// let grads = Array::new(Tensor::from_floats([3.0, -4.0], &Default::default()));
+/// let optimizer = sign::<B, _>();
+/// let (params, _state) = optimizer.step(grads, optimizer.init(&params), params);
+/// params.val().to_data().assert_approx_eq::<f32>(&[2.0f32, 1.0].into(), Default::default());
+/// ```
+pub fn gradient_transformation<P, S, I: Fn(&P) -> S, U: Fn(P, S, &P) -> (P, S)>(
+    init: I,
+    update: U,
+) -> FromFunctions<I, U> {
+    FromFunctions { init, update }
+}
+
+impl<B: Backend, P: Tree<B>, S: Tree<B>, I: Fn(&P) -> S, U: Fn(P, S, &P) -> (P, S)> GradientTransformation<B, P>
+    for FromFunctions<I, U>
+{
+    type State = S;
+
+    fn init(&self, params: &P) -> S {
+        (self.init)(params)
+    }
+
+    fn update(&self, updates: P, state: S, params: &P) -> (P, S) {
+        (self.update)(updates, state, params)
+    }
+}
+
 /// See [`scale`].
 #[derive(Clone, Debug)]
 pub struct Scale<B: Backend>(Scalar<B>);

@@ -28,8 +28,7 @@ pub struct InjectHyperparams<B: Backend, F> {
 /// # use grove_tree::Array;
 /// # type B = burn_flex::Flex;
 /// let optimizer = inject_hyperparams([("learning_rate", 1e-3.into()), ("weight_decay", 0.1.into())], |h| {
-///     let weight_decay = h.get("weight_decay").into();
-///     adamw(h.get("learning_rate"), Adamw { weight_decay, ..Adamw::default() })
+///     adamw(h.get("learning_rate"), Adamw::default().weight_decay(h.get("weight_decay")))
 /// });
 /// # let params = Array::<B, 1>::new(Tensor::from_floats([1.0, 2.0], &Default::default()));
 /// let state = optimizer.init(&params);

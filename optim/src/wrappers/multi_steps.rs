@@ -13,11 +13,11 @@ use crate::{
 /// equivalent to a larger batch that would not fit into memory. Updates in between are 0. See [`multi_steps`].
 ///
 /// All gradients have the same weight, as in optax. If their losses are means over different numbers of items, the
-/// result is not the mean over all items: `grove_train::fit` weights them by `Outcome::weight`.
+/// result is not the mean over all items: `grove_train::fit` accumulates by itself, and weights them by
+/// `Outcome::weight`.
 ///
 /// [`update`](GradientTransformation::update) is one function of arrays, independent of the position in the cycle: it
-/// computes the inner step each time, and takes it or not. A loop with its own counter saves that work by calling
-/// [`accumulate`](Self::accumulate) for all steps of a cycle but the last, and [`emit`](Self::emit) for the last.
+/// computes the inner step each time, and takes it or not. `fit` computes it once per step.
 #[derive(Clone, Debug)]
 pub struct MultiSteps<T> {
     /// The optimizer.
@@ -116,38 +116,6 @@ impl<T> MultiSteps<T> {
             };
             [acc.clone(), acc]
         })
-    }
-
-    /// Collects one of the gradients before the last of a step. `skip` is not applied.
-    pub fn accumulate<B: Backend, P: Tree<B>, S>(
-        &self,
-        updates: P,
-        state: MultiStepsState<B, S, P>,
-    ) -> MultiStepsState<B, S, P> {
-        let [_, acc_grads] = self.collect(updates, state.acc_grads, &state.mini_step);
-        MultiStepsState { mini_step: increment(state.mini_step), acc_grads, ..state }
-    }
-
-    /// Collects the last gradient of a step and makes the step, regardless of the count. `skip` is not applied.
-    pub fn emit<B: Backend, P: Tree<B>>(
-        &self,
-        updates: P,
-        state: MultiStepsState<B, T::State, P>,
-        params: &P,
-    ) -> (P, MultiStepsState<B, T::State, P>)
-    where
-        T: GradientTransformation<B, P>,
-    {
-        let [collected, acc_grads] = self.collect(updates, state.acc_grads, &state.mini_step);
-        let acc_grads = zeros_like(&acc_grads);
-        let (updates, inner_opt_state) = self.inner.update(collected, state.inner_opt_state, params);
-        let state = MultiStepsState {
-            mini_step: Array::new(state.mini_step.val().zeros_like()),
-            gradient_step: increment(state.gradient_step),
-            inner_opt_state,
-            acc_grads,
-        };
-        (updates, state)
     }
 
     /// Returns `[1]`, true if the gradients are to be skipped; `None` if they never are.

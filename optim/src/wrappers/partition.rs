@@ -22,7 +22,7 @@ pub struct Partition<B: Backend, T> {
 /// use grove_optim::{Adamw, GradientTransformation, adamw, partition};
 /// use grove_tree::{Array, paths};
 /// # type B = burn_flex::Flex;
-/// let with = |weight_decay: f64| adamw(1e-3, Adamw { weight_decay: weight_decay.into(), ..Adamw::default() });
+/// let with = |weight_decay: f64| adamw(1e-3, Adamw::default().weight_decay(weight_decay));
 /// let optimizer = partition([("decay", with(0.1)), ("rest", with(0.0))], |_, leaf| {
 ///     if leaf.shape().len() > 1 { "decay" } else { "rest" }
 /// });

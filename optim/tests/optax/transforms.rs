@@ -45,31 +45,15 @@ fn adam_family<B: Backend>(device: B::Device) {
     let options =
         ScaleByAdam { b1: 0.8.into(), b2: 0.95.into(), eps: 1e-3.into(), eps_root: 1e-3.into(), nesterov: false };
     scaled::<B, _>("scale_by_adam_root", options, &device);
-    scaled::<B, _>("scale_by_adam_nesterov", ScaleByAdam { nesterov: true, ..Default::default() }, &device);
-    scaled::<B, _>("scale_by_amsgrad", ScaleByAmsgrad { b2: 0.9.into(), ..Default::default() }, &device);
-    let options = ScaleByAmsgrad { bias_correction_mu: false, bias_correction_nu: false, ..Default::default() };
+    scaled::<B, _>("scale_by_adam_nesterov", ScaleByAdam::default().nesterov(true), &device);
+    scaled::<B, _>("scale_by_amsgrad", ScaleByAmsgrad::default().b2(0.9), &device);
+    let options = ScaleByAmsgrad::default().bias_correction_mu(false).bias_correction_nu(false);
     scaled::<B, _>("scale_by_amsgrad_uncorrected", scale_by_amsgrad(options), &device);
     scaled::<B, _>("scale_by_radam", scale_by_radam(Default::default()), &device);
-    let options = ScaleByRadam {
-        b2: 0.9.into(),
-        threshold: 4.5.into(),
-        eps_root: 1e-4.into(),
-        nesterov: true,
-        ..Default::default()
-    };
+    let options = ScaleByRadam::default().b2(0.9).threshold(4.5).eps_root(1e-4).nesterov(true);
     scaled::<B, _>("scale_by_radam_nesterov", options, &device);
-    scaled::<B, _>(
-        "scale_by_belief",
-        scale_by_belief(ScaleByBelief { eps: 1e-8.into(), ..Default::default() }),
-        &device,
-    );
-    let options = ScaleByBelief {
-        b2: 0.95.into(),
-        eps: 1e-6.into(),
-        eps_root: 1e-6.into(),
-        nesterov: true,
-        ..Default::default()
-    };
+    scaled::<B, _>("scale_by_belief", scale_by_belief(ScaleByBelief::default().eps(1e-8)), &device);
+    let options = ScaleByBelief::default().b2(0.95).eps(1e-6).eps_root(1e-6).nesterov(true);
     scaled::<B, _>("scale_by_belief_nesterov", options, &device);
 }
 

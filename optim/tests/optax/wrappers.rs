@@ -30,7 +30,7 @@ fn accumulation<B: Backend>(device: B::Device) {
 fn injected<B: Backend>(device: B::Device) {
     let hyperparams = [("learning_rate", rates().into()), ("weight_decay", 0.1.into())];
     let optimizer = inject_hyperparams(hyperparams, |h: &Hyperparams<B>| {
-        adamw(h.get("learning_rate"), Adamw { weight_decay: h.get("weight_decay").into(), ..Adamw::default() })
+        adamw(h.get("learning_rate"), Adamw::default().weight_decay(h.get("weight_decay")))
     });
     let halfway = |step, state| match step {
         10 => set_hyperparam(state, "weight_decay", 0.5).unwrap(),
@@ -48,7 +48,7 @@ fn averages<B: Backend>(device: B::Device) {
     let options = Lookahead { reset_state: true, ..lookahead(momentum, 4, 0.7) };
     check::<B, _>("lookahead_reset", options, &device);
 
-    let base = adamw(rates(), Adamw { b1: 0.0.into(), ..Adamw::default() });
+    let base = adamw(rates(), Adamw::default().b1(0.0));
     let options = ScheduleFree { b1: 0.8.into(), weight_lr_power: 1.5, ..schedule_free(base, rates()) };
     free::<B, _>("schedule_free", options, &device);
     let options =

@@ -11,6 +11,7 @@ use plotters::{
 };
 use std::error::Error;
 
+use super::shortened;
 use crate::log::printable;
 
 const INK: RGBColor = RGBColor(51, 51, 51);
@@ -75,12 +76,4 @@ pub(super) fn svg(labels: &[String], counts: &[Vec<usize>]) -> Result<String, Bo
 /// A name that fits, without characters that XML forbids.
 fn short(label: &str) -> String {
     printable(&shortened(label, LETTERS + 1))
-}
-
-/// A name of at most so many characters, the last of which says that some are missing.
-pub(super) fn shortened(label: &str, most: usize) -> String {
-    if label.chars().nth(most).is_none() {
-        return label.to_owned();
-    }
-    label.chars().take(most.saturating_sub(1)).chain(['…']).collect()
 }

@@ -1,10 +1,13 @@
 use grove_backend::Backend;
-use std::time::{Duration, Instant};
+use std::{
+    path::Path,
+    time::{Duration, Instant},
+};
 
 use super::{Evaluation, FitOptions, NonFinite};
 use crate::{
     Result, RunProgress,
-    log::{EVAL_LOSS, LEARNING_RATE, LossCurve, MetricsFile, Progress, Record, SKIPPED_STEPS, Sink, TensorBoard},
+    log::{EVAL_LOSS, LEARNING_RATE, MetricsFile, Progress, Record, SKIPPED_STEPS, Sink, TensorBoard},
 };
 use grove_optim::Schedule;
 
@@ -40,7 +43,7 @@ impl Logs {
             };
             sinks.push(Box::new(metrics));
             sinks.push(Box::new(board));
-            sinks.push(Box::new(LossCurve::new(directory.join("loss.svg")).with_records(&records)));
+            sinks.extend(loss_curve(directory, &records));
         }
         let mut progress = options.progress.then(|| Progress::new(steps).starting_at(progressed.step));
         if let Some(progress) = &mut progress {
@@ -126,4 +129,16 @@ impl Logs {
         }
         Ok(())
     }
+}
+
+/// `loss.svg`.
+#[cfg(feature = "plots")]
+fn loss_curve(directory: &Path, records: &[Record]) -> Option<Box<dyn Sink>> {
+    Some(Box::new(crate::log::LossCurve::new(directory.join("loss.svg")).with_records(records)))
+}
+
+/// Nothing: a build without the feature `plots` draws none.
+#[cfg(not(feature = "plots"))]
+fn loss_curve(_: &Path, _: &[Record]) -> Option<Box<dyn Sink>> {
+    None
 }

@@ -7,7 +7,7 @@
 //! | [`Progress`] | a bar with loss, rate and time left; plain lines where there is no terminal |
 //! | [`MetricsFile`] | `metrics.jsonl`, one JSON object a line |
 //! | [`TensorBoard`] | event files that TensorBoard reads |
-//! | [`LossCurve`] | an SVG of the losses, redrawn while the run goes on |
+//! | [`LossCurve`] | an SVG of the losses, redrawn while the run goes on (feature `plots`, on by default) |
 //!
 //! and [`summary_table`] and [`records_table`] print what came of it. Every sink can take up a run that was killed:
 //! records after the step that the run resumes from are dropped, so that no step is there twice.
@@ -37,25 +37,30 @@
 //! ```
 
 mod append;
+#[cfg(feature = "plots")]
 mod axis;
+#[cfg(feature = "plots")]
 mod curve;
 mod error;
 mod event;
 mod metrics;
+#[cfg(feature = "plots")]
 mod plot;
 mod progress;
 mod record;
+#[cfg(feature = "plots")]
 mod series;
 mod sink;
 mod table;
 mod tensorboard;
 
+#[cfg(feature = "plots")]
 pub use curve::LossCurve;
 pub use error::LogError;
 pub use metrics::{MetricsFile, read_metrics};
-pub(crate) use plot::printable;
 pub use progress::Progress;
 pub use record::{EVAL_LOSS, GRAD_NORM, LEARNING_RATE, Record, SKIPPED_STEPS, TOKENS_PER_SECOND, TRAIN_LOSS};
 pub use sink::Sink;
+pub(crate) use table::printable;
 pub use table::{records_table, summary_table};
 pub use tensorboard::TensorBoard;

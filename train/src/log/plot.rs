@@ -17,7 +17,7 @@ use plotters::style::{Color, IntoFont, RGBColor, TextStyle, WHITE};
 
 use crate::log::axis::{self, Axis};
 use crate::log::series::{Bucket, Series};
-use crate::log::table::number;
+use crate::log::table::{number, printable};
 
 /// Width and height of the image in pixels.
 const SIZE: (u32, u32) = (960, 560);
@@ -166,9 +166,4 @@ impl Plot<'_> {
 
 fn text(size: u32) -> TextStyle<'static> {
     ("sans-serif", size).into_font().color(&INK)
-}
-
-/// Text without the characters that XML forbids.
-pub(crate) fn printable(text: &str) -> String {
-    text.chars().filter(|c| !c.is_control() && !matches!(c, '\u{fffe}' | '\u{ffff}')).collect()
 }

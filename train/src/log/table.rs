@@ -67,3 +67,8 @@ pub(crate) fn number(value: f64) -> String {
         _ => HumanCount(size.round() as u64).to_string(),
     }
 }
+
+/// Text without the characters that XML forbids.
+pub(crate) fn printable(text: &str) -> String {
+    text.chars().filter(|c| !c.is_control() && !matches!(c, '\u{fffe}' | '\u{ffff}')).collect()
+}

@@ -25,7 +25,7 @@ pub(super) fn stack_leaf<B: Backend, K: Kind, const D: usize, const E: usize>(
         let shape = std::array::from_fn(|axis| if axis == 0 { steps.len() } else { first.shape()[axis - 1] });
         return Array::absent_of(shape, first.dtype());
     }
-    Array::new(Tensor::stack(steps.into_iter().filter_map(Array::into_val).collect(), 0))
+    Array::from(Tensor::stack(steps.into_iter().filter_map(Array::into_val).collect(), 0))
 }
 
 /// Splits a leaf along its first axis, which has `steps` elements; `E` is `D + 1`.
@@ -45,7 +45,7 @@ pub(super) fn unstack_leaf<B: Backend, K: Kind, const D: usize, const E: usize>(
         }
         _ => (0..steps).map(|i| x.clone().narrow(0, i, 1)).collect(),
     };
-    parts.into_iter().map(|part| Array::new(part.squeeze_dim(0))).collect()
+    parts.into_iter().map(|part| Array::from(part.squeeze_dim(0))).collect()
 }
 
 /// A range of rows of a stacked leaf.

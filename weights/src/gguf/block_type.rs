@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+#[cfg(feature = "gguf")]
 use candle_core::quantized::GgmlDType;
 
 /// Quantization of a tensor: blocks of 32, 64, 128 or 256 consecutive values of a row, with common scales.
@@ -164,12 +165,16 @@ impl BlockType {
         blocks.checked_mul(self.values_per_block())
     }
 
-    /// Returns true if tensors of this type can be read as floats.
+    /// Returns true if tensors of this type can be read as floats. Without the feature `gguf` none can.
     pub fn is_decodable(self) -> bool {
-        self.candle().is_some()
+        #[cfg(feature = "gguf")]
+        return self.candle().is_some();
+        #[cfg(not(feature = "gguf"))]
+        return false;
     }
 
     /// candle-core's type, if it can decode it. (candle-core lists `Q8_1` but panics on it.)
+    #[cfg(feature = "gguf")]
     pub(super) fn candle(self) -> Option<GgmlDType> {
         Some(match self {
             Self::Q4_0 => GgmlDType::Q4_0,
@@ -198,6 +203,7 @@ impl fmt::Display for BlockType {
 mod tests {
     use super::BlockType;
 
+    #[cfg(feature = "gguf")]
     #[test]
     fn candle_has_the_same_sizes() {
         for kind in BlockType::ALL {

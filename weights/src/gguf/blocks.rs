@@ -1,8 +1,10 @@
 //! Decoding of quantized values on request.
 
+#[cfg(feature = "gguf")]
 use std::borrow::Cow;
 
 use burn::tensor::DType;
+#[cfg(feature = "gguf")]
 use candle_core::CpuStorage;
 
 use super::BlockType;
@@ -73,6 +75,7 @@ impl<'a> Blocks<'a> {
 
 /// Decodes whole blocks. They are copied into `room` first, since candle requires alignment, which a file need not
 /// have.
+#[cfg(feature = "gguf")]
 fn decode(kind: BlockType, bytes: &[u8], room: &mut Vec<u64>) -> Result<Vec<f32>, String> {
     let candle = kind.candle().ok_or_else(|| format!("blocks of {kind} are not decoded"))?;
     room.resize(bytes.len().div_ceil(8), 0);
@@ -86,7 +89,13 @@ fn decode(kind: BlockType, bytes: &[u8], room: &mut Vec<u64>) -> Result<Vec<f32>
     }
 }
 
-#[cfg(test)]
+/// Refuses: a build without the feature `gguf` decodes nothing.
+#[cfg(not(feature = "gguf"))]
+fn decode(kind: BlockType, _: &[u8], _: &mut Vec<u64>) -> Result<Vec<f32>, String> {
+    Err(format!("blocks of {kind} are decoded by grove's feature `gguf`, which this program was built without"))
+}
+
+#[cfg(all(test, feature = "gguf"))]
 mod tests {
     use super::*;
     use crate::entry::{Form, StoredDtype};

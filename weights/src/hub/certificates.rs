@@ -1,44 +1,30 @@
 //! Certificate authorities for connections to a hub.
 
 use std::io::Read;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use ureq::tls::{Certificate, PemItem, RootCerts, parse_pem};
 
+use super::options::Certificates;
 use crate::error::{Result, WeightsError};
 
 /// Largest file of certificates in bytes; those of a whole system have some hundred kilobytes.
 const FILE_LIMIT: u64 = 16 << 20;
 
-/// The certificate authorities trusted for `https` connections to a hub, and to the storage it redirects to.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Certificates {
-    /// Mozilla's list of public authorities, as of this build.
-    #[default]
-    Public,
-    /// The operating system's authorities, by its own rules.
-    System,
-    /// Only the authorities in a file of certificates in PEM format.
-    File(PathBuf),
-}
-
-impl Certificates {
-    /// Returns the authorities as `ureq` takes them.
-    ///
-    /// # Errors
-    /// [`WeightsError::BadHubOption`] if the file cannot be read or has no certificates.
-    pub(super) fn roots(&self) -> Result<RootCerts> {
-        match self {
-            Self::Public => Ok(RootCerts::WebPki),
-            Self::System => Ok(RootCerts::PlatformVerifier),
-            Self::File(path) => read(path).map(RootCerts::from).map_err(|reason| {
-                let path = path.display();
-                WeightsError::BadHubOption(format!(
-                    "the certificate authorities in {path} (SSL_CERT_FILE) cannot be used: {reason}"
-                ))
-            }),
-        }
+/// Returns the authorities as `ureq` takes them.
+///
+/// # Errors
+/// [`WeightsError::BadHubOption`] if the file cannot be read or has no certificates.
+pub(super) fn roots(certificates: &Certificates) -> Result<RootCerts> {
+    match certificates {
+        Certificates::Public => Ok(RootCerts::WebPki),
+        Certificates::System => Ok(RootCerts::PlatformVerifier),
+        Certificates::File(path) => read(path).map(RootCerts::from).map_err(|reason| {
+            let path = path.display();
+            WeightsError::BadHubOption(format!(
+                "the certificate authorities in {path} (SSL_CERT_FILE) cannot be used: {reason}"
+            ))
+        }),
     }
 }
 
@@ -75,7 +61,7 @@ mod tests {
         let broken = directory.path().join("broken.pem");
         std::fs::write(&broken, "-----BEGIN CERTIFICATE-----\n*\n-----END CERTIFICATE-----\n").expect("written");
         for path in [empty, broken, directory.path().join("absent.pem"), directory.path().into()] {
-            let error = Certificates::File(path.clone()).roots().expect_err("no certificates").to_string();
+            let error = roots(&Certificates::File(path.clone())).expect_err("no certificates").to_string();
             assert!(error.contains("SSL_CERT_FILE") && error.contains(&path.display().to_string()), "{error}");
         }
     }

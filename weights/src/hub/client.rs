@@ -101,7 +101,7 @@ impl Client {
         let unusable =
             |error| WeightsError::BadHubOption(format!("the hub's address `{endpoint}` cannot be used: {error}"));
         let (etag, download) = options.checked_timeouts()?;
-        let roots = options.certificates.roots()?;
+        let roots = super::certificates::roots(&options.certificates)?;
         let tls = TlsConfig::builder().provider(TlsProvider::Rustls).root_certs(roots).build();
         Ok(Self {
             endpoint: endpoint.parse().map_err(unusable)?,
@@ -236,7 +236,7 @@ impl Metadata {
         let text = |name: &str| headers.get(name).map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned());
         let Some(commit) = text("x-repo-commit") else { return Ok(None) };
         let odd = |name: &str| Failure::Answer(format!("its {name} is not one of a hub"));
-        if !super::is_commit(&commit) {
+        if !super::repository::is_commit(&commit) {
             return Err(odd("X-Repo-Commit"));
         }
         let etag = text("x-linked-etag").or_else(|| text("etag")).as_deref().and_then(clean_etag);

@@ -8,34 +8,34 @@
 //! A server is not trusted: the token is sent to the hub's own origin only, a name from the server becomes a path
 //! only if it is hexadecimal, and every response has a size limit and a time limit.
 
+#[cfg(feature = "hub")]
 mod certificates;
+#[cfg(feature = "hub")]
 mod client;
+#[cfg(feature = "hub")]
 mod failure;
+#[cfg(feature = "hub")]
 mod lock;
 mod options;
+#[cfg(feature = "hub")]
 mod redirect;
+#[cfg(feature = "hub")]
+mod repository;
+#[cfg(feature = "hub")]
 mod transfer;
 mod wanted;
 
-pub use certificates::Certificates;
-pub use options::HubOptions;
+pub use options::{Certificates, HubOptions};
 pub use wanted::FilePatterns;
 
-use std::collections::HashSet;
 use std::path::PathBuf;
 
-use grove_files::write_atomically;
-use hf_hub::api::RepoInfo;
-use hf_hub::{Cache, Repo, RepoType};
-
 use crate::error::{Result, WeightsError};
-use crate::locate::{ShardIndex, is_plain_file_name};
+use crate::locate::is_plain_file_name;
 use crate::source::{check_id, check_revision};
 
-use client::Client;
-use failure::{Failure, with_retries};
-use transfer::Download;
-use wanted::{has_tokenizer, weights_among};
+#[cfg(feature = "hub")]
+use repository::download;
 
 /// Downloads the wanted files of the repository `id` into the cache, as far as they are not there, and returns their
 /// directory: the snapshot of one commit.
@@ -50,236 +50,27 @@ use wanted::{has_tokenizer, weights_among};
 /// [`Network`](WeightsError::Network), [`Offline`](WeightsError::Offline), [`Server`](WeightsError::Server),
 /// [`Transfer`](WeightsError::Transfer), [`Checksum`](WeightsError::Checksum), [`Io`](WeightsError::Io) for the cache,
 /// [`BadSource`](WeightsError::BadSource) for an impossible id or revision, [`BadHubOption`](WeightsError::BadHubOption)
-/// for an option or a file name that cannot be used.
+/// for an option or a file name that cannot be used, [`WithoutHub`](WeightsError::WithoutHub) in a build without the
+/// feature `hub`.
 pub fn fetch(options: &HubOptions, id: &str, wanted: &FilePatterns) -> Result<PathBuf> {
     let bad = |reason: String| WeightsError::BadSource { text: id.into(), reason };
     check_id(id).and_then(|()| check_revision(&options.revision)).map_err(bad)?;
     if let Some(file) = wanted.required.iter().chain(&wanted.optional).find(|file| !is_plain_path(file)) {
         return Err(WeightsError::BadHubOption(format!("`{file}` cannot be the name of a file in a repository")));
     }
-    let hub = Hub::new(options, id)?;
-    if options.offline {
-        return hub.cached(wanted).map_err(|missing| WeightsError::Offline {
-            id: id.into(),
-            revision: options.revision.clone(),
-            cache: hub.cache.path().clone(),
-            missing,
-        });
-    }
-    let client = Client::new(options)?;
-    let info = match hub.info(&client) {
-        Ok(info) => info,
-        // If the hub fails, the cache serves when it is complete.
-        Err(error @ (WeightsError::Network { .. } | WeightsError::Server { .. })) => {
-            return hub.cached(wanted).map_err(|_| error);
-        }
-        Err(error) => return Err(error),
-    };
-    hub.download(&client, &info, wanted)
+    download(options, id, wanted)
 }
 
-/// A repository at a hub.
-struct Hub<'a> {
-    options: &'a HubOptions,
-    id: &'a str,
-    endpoint: &'a str,
-    cache: Cache,
-}
-
-impl<'a> Hub<'a> {
-    fn new(options: &'a HubOptions, id: &'a str) -> Result<Self> {
-        let endpoint = options.checked_endpoint()?;
-        Ok(Self { options, id, endpoint, cache: Cache::new(options.checked_cache()?) })
-    }
-
-    fn repo(&self, revision: &str) -> Repo {
-        Repo::with_revision(self.id.into(), RepoType::Model, revision.into())
-    }
-
-    /// Directory of the files of a commit.
-    fn snapshot(&self, commit: &str) -> PathBuf {
-        self.cache.repo(self.repo(commit)).pointer_path(commit)
-    }
-
-    /// File that holds the commit of a revision.
-    fn reference(&self, revision: &str) -> PathBuf {
-        self.cache.path().join(self.repo(revision).folder_name()).join("refs").join(revision)
-    }
-
-    /// Returns the cached snapshot of the revision if it has all wanted files, else a description of the first
-    /// missing one.
-    fn cached(&self, wanted: &FilePatterns) -> std::result::Result<PathBuf, String> {
-        let revision = &self.options.revision;
-        let commit = match std::fs::read_to_string(self.reference(revision)) {
-            Ok(commit) => commit.trim().to_string(),
-            Err(_) => revision.clone(),
-        };
-        let snapshot = self.snapshot(&commit);
-        if !is_commit(&commit) || !snapshot.is_dir() {
-            return Err("the whole model".into());
-        }
-        match wanted.lacking(&snapshot) {
-            Some(missing) => Err(missing),
-            None => Ok(snapshot),
-        }
-    }
-
-    /// Returns the commit and the list of files.
-    fn info(&self, client: &Client) -> Result<RepoInfo> {
-        let ask = |revision: &str| -> std::result::Result<RepoInfo, Failure> {
-            let url = format!("{}/api/{}", self.endpoint, self.repo(revision).api_url());
-            let text = with_retries(2, |failure| self.tell(failure, "asking again"), || client.listing(&url))?;
-            serde_json::from_slice(&text).map_err(|error| {
-                // The error may quote the whole response.
-                let reason: String = error.to_string().chars().take(200).collect();
-                Failure::Answer(format!("its answer is not that of a hub: {reason}"))
-            })
-        };
-        let revision = &self.options.revision;
-        let info = match ask(revision) {
-            Ok(info) => info,
-            Err(Failure::Status(404)) if revision != "main" && ask("main").is_ok() => {
-                return Err(WeightsError::UnknownRevision {
-                    id: self.id.into(),
-                    revision: revision.clone(),
-                    endpoint: self.endpoint.into(),
-                });
-            }
-            Err(Failure::Status(404)) => {
-                return Err(WeightsError::UnknownRepository { id: self.id.into(), endpoint: self.endpoint.into() });
-            }
-            Err(failure) => return Err(self.error(failure)),
-        };
-        if is_commit(&info.sha) { Ok(info) } else { Err(self.server("it names no commit".into())) }
-    }
-
-    fn server(&self, reason: String) -> WeightsError {
-        WeightsError::Server { id: self.id.into(), endpoint: self.endpoint.into(), reason }
-    }
-
-    /// Converts a failure that does not concern a single file.
-    fn error(&self, failure: Failure) -> WeightsError {
-        let (id, endpoint) = (self.id.to_string(), self.endpoint.to_string());
-        match failure {
-            Failure::Status(status @ (401 | 403)) => {
-                WeightsError::Unauthorized { id, endpoint, status, had_token: self.options.token.is_some() }
-            }
-            Failure::Status(status) => self.server(format!("HTTP status {status}")),
-            Failure::Unreachable(reason) | Failure::TimedOut(reason) => WeightsError::Network { id, endpoint, reason },
-            Failure::Broken(reason) | Failure::Answer(reason) | Failure::Resume(reason) | Failure::Excess(reason) => {
-                self.server(reason)
-            }
-            Failure::Checksum { announced, received } => {
-                self.server(format!("the sha256 of what it sent is {received} and not {announced}, as it announced"))
-            }
-            Failure::Disk { path, source } => WeightsError::io("write in the cache", path)(source),
-        }
-    }
-
-    /// Prints a failure that is retried on standard error, if progress is shown there.
-    fn tell(&self, failure: &Failure, next: &str) {
-        let reason = match failure {
-            _ if !self.options.progress => return,
-            Failure::Status(status) => format!("HTTP status {status}"),
-            Failure::TimedOut(reason) | Failure::Broken(reason) | Failure::Resume(reason) => reason.clone(),
-            _ => return,
-        };
-        eprintln!("{}: {reason}; {next}", self.endpoint);
-    }
-
-    /// Downloads the wanted files that the cache lacks.
-    fn download(&self, client: &Client, info: &RepoInfo, wanted: &FilePatterns) -> Result<PathBuf> {
-        let listed: Vec<&str> = info.siblings.iter().map(|sibling| sibling.rfilename.as_str()).collect();
-        let exists: HashSet<&str> = listed.iter().copied().collect();
-        let missing = |file: &str| WeightsError::MissingFile {
-            id: self.id.into(),
-            wanted: file.into(),
-            endpoint: self.endpoint.into(),
-        };
-        if let Some(file) = wanted.required.iter().find(|file| !exists.contains(file.as_str())) {
-            return Err(missing(file));
-        }
-        if wanted.tokenizer && !has_tokenizer(|name| exists.contains(name)) {
-            return Err(missing("a tokenizer"));
-        }
-        let weights = match wanted.weights {
-            true => Some(weights_among(&listed).ok_or_else(|| missing("weights in safetensors or PyTorch format"))?),
-            false => None,
-        };
-        let optional = wanted.optional.iter().filter(|file| exists.contains(file.as_str()));
-        for file in wanted.required.iter().chain(optional) {
-            self.get(client, &info.sha, file)?;
-        }
-        if let Some(weights) = weights {
-            let path = self.get(client, &info.sha, weights)?;
-            if weights.ends_with(".json") {
-                for shard in ShardIndex::read(&path)?.shards() {
-                    if !exists.contains(shard) {
-                        return Err(missing(shard));
-                    }
-                    self.get(client, &info.sha, shard)?;
-                }
-            }
-        }
-        // Written last, so that a revision in the cache always has its files.
-        let revision = &self.options.revision;
-        if *revision != info.sha {
-            write_atomically(self.reference(revision), |writer| writer.write_all(info.sha.as_bytes()))?;
-        }
-        Ok(self.snapshot(&info.sha))
-    }
-
-    /// Returns the path of one file of a commit, downloading it if the cache lacks it.
-    fn get(&self, client: &Client, commit: &str, file: &str) -> Result<PathBuf> {
-        let path = self.snapshot(commit).join(file);
-        if path.exists() {
-            return Ok(path);
-        }
-        let repo = self.repo(commit);
-        let folder = repo.folder_name();
-        let url = format!("{}/{}/resolve/{}/{}", self.endpoint, repo.url(), repo.url_revision(), escaped(file));
-        let download = Download {
-            file,
-            url: &url,
-            commit,
-            blobs: &self.cache.path().join(&folder).join("blobs"),
-            locks: &self.cache.path().join(".locks").join(&folder),
-            pointer: &path,
-            progress: self.options.progress,
-        };
-        let attempts = self.options.retries.saturating_add(1);
-        let told = |failure: &Failure| self.tell(failure, &format!("resuming {file}"));
-        let (id, endpoint) = (self.id.to_string(), self.endpoint.to_string());
-        match with_retries(attempts, told, || download.run(client)) {
-            Ok(()) => Ok(path),
-            Err(Failure::Status(404)) => Err(WeightsError::MissingFile { id, wanted: file.into(), endpoint }),
-            Err(Failure::Broken(reason) | Failure::Resume(reason) | Failure::TimedOut(reason)) => {
-                Err(WeightsError::Transfer { id, file: file.into(), attempts, reason })
-            }
-            Err(Failure::Checksum { announced, received }) => {
-                let [announced, received] = [announced, received].map(Into::into);
-                Err(WeightsError::Checksum { id, file: file.into(), endpoint, announced, received })
-            }
-            Err(failure) => Err(self.error(failure)),
-        }
-    }
-}
-
-/// Returns true if the text can be a commit's hash, and so a directory name.
-fn is_commit(text: &str) -> bool {
-    (7..=64).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_hexdigit())
+/// Refuses: a build without the feature `hub` has no client.
+#[cfg(not(feature = "hub"))]
+fn download(_: &HubOptions, id: &str, wanted: &FilePatterns) -> Result<PathBuf> {
+    Err(WeightsError::WithoutHub { id: id.into(), wanted: wanted.description() })
 }
 
 /// Returns true if this can be the path of a file in a repository: names separated by slashes that stay in the
 /// directory.
 fn is_plain_path(path: &str) -> bool {
     path.split('/').all(is_plain_file_name)
-}
-
-/// Percent-encodes a file's path for a URL, except for slashes.
-fn escaped(path: &str) -> String {
-    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.~/".contains(&byte);
-    path.bytes().map(|byte| if plain(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") }).collect()
 }
 
 #[cfg(test)]
@@ -294,6 +85,5 @@ mod tests {
         for path in ["", "/etc/passwd", "../x", "a/../x", "a//b", "a/", "a\\b", "c:x", "a/./b", "a\nb"] {
             assert!(!is_plain_path(path), "{path}");
         }
-        assert_eq!(escaped("1_Pooling/a b#?%.txt"), "1_Pooling/a%20b%23%3F%25.txt");
     }
 }

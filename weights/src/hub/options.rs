@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::certificates::Certificates;
+#[cfg(feature = "hub")]
 use crate::error::{Result, WeightsError};
 
 /// Address of the hub, credentials, cache directory and limits.
@@ -31,6 +31,19 @@ pub struct HubOptions {
     pub download_timeout: Duration,
     /// The trusted certificate authorities.
     pub certificates: Certificates,
+}
+
+/// The certificate authorities trusted for `https` connections to a hub, and to the storage it redirects to.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Certificates {
+    /// Mozilla's list of public authorities, as of this build.
+    #[default]
+    Public,
+    /// The operating system's authorities, by its own rules.
+    System,
+    /// Only the authorities in a file of certificates in PEM format.
+    File(PathBuf),
 }
 
 /// Default of both time-outs, as in `huggingface_hub`.
@@ -107,7 +120,11 @@ impl HubOptions {
             certificates,
         }
     }
+}
 
+/// Checks of the client.
+#[cfg(feature = "hub")]
+impl HubOptions {
     /// Returns the URL without trailing slashes.
     ///
     /// # Errors
@@ -180,7 +197,7 @@ fn non_empty(text: String) -> Option<String> {
     (!text.is_empty()).then(|| text.to_string())
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "hub"))]
 mod tests {
     use super::*;
 

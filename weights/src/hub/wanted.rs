@@ -1,7 +1,9 @@
 //! Selection of a repository's files.
 
+#[cfg(feature = "hub")]
 use std::path::Path;
 
+#[cfg(feature = "hub")]
 use crate::locate::{ENDINGS, PUBLISHED, ShardIndex, find, is_plain_file_name};
 
 /// Optional files of a model besides its weights.
@@ -49,14 +51,6 @@ const TOKENIZER: [&str; 12] = [
     "tokenizer.model",
 ];
 
-/// Files of which each is a tokenizer, or one half of it.
-const VOCABULARIES: [&str; 5] = ["tokenizer.json", "vocab.json", "vocab.txt", "encoder.json", "tokenizer.model"];
-
-/// Returns true if files with these names hold a tokenizer.
-pub(super) fn has_tokenizer(exists: impl Fn(&str) -> bool) -> bool {
-    VOCABULARIES.into_iter().any(exists)
-}
-
 impl FilePatterns {
     /// All files of a model: `config.json`, the weights in one format (safetensors if there are any, else PyTorch's,
     /// else numpy's, else a single GGUF file; all shards), and the available tokenizer, generation and preprocessing
@@ -89,6 +83,30 @@ impl FilePatterns {
         self
     }
 
+    /// Description of the files, for messages.
+    #[cfg(not(feature = "hub"))]
+    pub(super) fn description(&self) -> &'static str {
+        match self {
+            Self { weights: true, .. } => "a model",
+            Self { tokenizer: true, .. } => "a tokenizer",
+            _ => "files",
+        }
+    }
+}
+
+/// Files of which each is a tokenizer, or one half of it.
+#[cfg(feature = "hub")]
+const VOCABULARIES: [&str; 5] = ["tokenizer.json", "vocab.json", "vocab.txt", "encoder.json", "tokenizer.model"];
+
+/// Returns true if files with these names hold a tokenizer.
+#[cfg(feature = "hub")]
+pub(super) fn has_tokenizer(exists: impl Fn(&str) -> bool) -> bool {
+    VOCABULARIES.into_iter().any(exists)
+}
+
+/// Checks of the client.
+#[cfg(feature = "hub")]
+impl FilePatterns {
     /// Describes the first required file that a directory lacks; `None` if it has all of them.
     pub(super) fn lacking(&self, directory: &Path) -> Option<String> {
         if let Some(missing) = self.required.iter().find(|name| !directory.join(name).exists()) {
@@ -112,6 +130,7 @@ impl FilePatterns {
 }
 
 /// The file of weights, or the index of several, in a list of a repository's files; `None` if there is none.
+#[cfg(feature = "hub")]
 pub(super) fn weights_among<'a>(files: &[&'a str]) -> Option<&'a str> {
     let published = PUBLISHED.iter().find_map(|name| files.iter().find(|file| *file == name));
     let single = || {
@@ -125,7 +144,7 @@ pub(super) fn weights_among<'a>(files: &[&'a str]) -> Option<&'a str> {
     published.or_else(single).copied()
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "hub"))]
 mod tests {
     use super::*;
 

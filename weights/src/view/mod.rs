@@ -181,10 +181,11 @@ pub(crate) fn check_decodable(name: &str, file: &MappedFile, kind: BlockType) ->
     if kind.is_decodable() {
         return Ok(());
     }
-    let reason = format!(
-        "its tensor `{name}` is quantized as {kind}, which is not decoded; take the model as Q8_0, or in one of the \
-         K-quants (Q4_K_M, for example)"
-    );
+    let remedy = match cfg!(feature = "gguf") {
+        true => "not decoded; take the model as Q8_0, or in one of the K-quants (Q4_K_M, for example)",
+        false => "decoded by grove's feature `gguf`, which this program was built without; add it in Cargo.toml",
+    };
+    let reason = format!("its tensor `{name}` is quantized as {kind}, which is {remedy}");
     Err(WeightsError::Unsupported { file: file.path().into(), reason })
 }
 

@@ -2,7 +2,7 @@ use rayon::prelude::*;
 
 use super::{Attention, Heads, Rows, place, rows_of_heads, weigh, zeros};
 use crate::{
-    matmul::{HEIGHT, Layout, Panels},
+    matmul::{Layout, MR, PackedB},
     softmax,
 };
 
@@ -22,7 +22,7 @@ struct Scratch {
     dk: Vec<f32>,
     dv: Vec<f32>,
     /// Packed transposed left-hand matrices.
-    turned: Vec<[f32; HEIGHT]>,
+    turned: Vec<[f32; MR]>,
 }
 
 impl Attention<'_> {
@@ -75,13 +75,13 @@ impl Attention<'_> {
     }
 
     /// Packs the keys and values that a group of query heads shares: both as columns, and keys also as rows.
-    fn pack(&self, (k, k_stride): (&[f32], usize), (v, v_stride): (&[f32], usize)) -> [Panels; 3] {
+    fn pack(&self, (k, k_stride): (&[f32], usize), (v, v_stride): (&[f32], usize)) -> [PackedB; 3] {
         let (s, d) = (self.s, self.head_dim);
-        let columns = |x, stride| Panels::new(x, d, s, Layout { stride, transposed: true });
+        let columns = |x, stride| PackedB::new(x, d, s, Layout { stride, transposed: true });
         [
             columns(k, k_stride),
             columns(v, v_stride),
-            Panels::new(k, s, d, Layout { stride: k_stride, transposed: false }),
+            PackedB::new(k, s, d, Layout { stride: k_stride, transposed: false }),
         ]
     }
 
@@ -90,14 +90,14 @@ impl Attention<'_> {
         &self,
         [i, head]: [usize; 2],
         [(q, q_stride), (g, g_stride)]: [(&[f32], usize); 2],
-        [keys_turned, values_turned, keys]: &[Panels; 3],
+        [keys_turned, values_turned, keys]: &[PackedB; 3],
         scratch: &mut Scratch,
         dq_rows: &mut Rows<'_>,
         [keys_needed, values_needed]: [bool; 2],
     ) {
         let (d, block) = (self.head_dim, self.block());
         let Scratch { weights, factors, dropped, grad, dq, dk, dv, turned } = scratch;
-        let rows = |x, stride, n| Panels::new(x, n, d, Layout { stride, transposed: false });
+        let rows = |x, stride, n| PackedB::new(x, n, d, Layout { stride, transposed: false });
         for query in (0..self.t).step_by(block) {
             let n = block.min(self.t - query);
             let keys_seen = self.keys(i, query, n);

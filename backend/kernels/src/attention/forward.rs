@@ -1,14 +1,14 @@
 use rayon::prelude::*;
 
 use super::{Attention, Heads, Rows, place, rows_of_heads, weigh, zeros};
-use crate::matmul::{Layout, Panels, WIDTH};
+use crate::matmul::{Layout, NR, PackedB};
 
 /// Buffers of a thread.
 #[derive(Default)]
 pub(super) struct Scratch {
     /// Packed keys and values of a head.
-    keys: Vec<[f32; WIDTH]>,
-    values: Vec<[f32; WIDTH]>,
+    keys: Vec<[f32; NR]>,
+    values: Vec<[f32; NR]>,
     /// Scores of a block of queries.
     pub scores: Vec<f32>,
     /// Outputs of a block of queries.
@@ -63,8 +63,8 @@ impl Attention<'_> {
     ) {
         let (s, d, block) = (self.s, self.head_dim, self.block());
         let [keys, values] = [&mut scratch.keys, &mut scratch.values].map(std::mem::take);
-        let keys = Panels::reusing(keys, k, d, s, Layout { stride: k_stride, transposed: true });
-        let values = Panels::reusing(values, v, s, d, Layout { stride: v_stride, transposed: false });
+        let keys = PackedB::reusing(keys, k, d, s, Layout { stride: k_stride, transposed: true });
+        let values = PackedB::reusing(values, v, s, d, Layout { stride: v_stride, transposed: false });
         for (head, rows) in (first..).zip(rows) {
             for (j, rows) in rows.chunks_mut(block).enumerate() {
                 let (query, n) = (j * block, rows.len());

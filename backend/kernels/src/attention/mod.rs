@@ -12,7 +12,7 @@ use crate::{
     Dropout,
     dispatch::{TASK, vectorized},
     math::LANES,
-    matmul::{HEIGHT, WIDTH},
+    matmul::{MR, NR},
     softmax::softmax_row,
 };
 
@@ -83,12 +83,12 @@ pub struct Attention<'a> {
 impl<'a> Attention<'a> {
     /// Returns the largest number of keys that the queries of a block see together.
     fn reach(&self) -> usize {
-        self.window.map_or(self.s, |window| window.saturating_add(16 * HEIGHT).min(self.s))
+        self.window.map_or(self.s, |window| window.saturating_add(16 * MR).min(self.s))
     }
 
     /// Returns the number of queries whose scores are held at once. The scores stay in the second-level cache.
     fn block(&self) -> usize {
-        ((1 << 15) / self.reach().max(1)).clamp(HEIGHT, 16 * HEIGHT) / HEIGHT * HEIGHT
+        ((1 << 15) / self.reach().max(1)).clamp(MR, 16 * MR) / MR * MR
     }
 
     /// Returns the number of heads that form a task.
@@ -119,7 +119,7 @@ impl<'a> Attention<'a> {
     /// before them, so that the range begins with a panel. Empty if the queries see nothing.
     fn keys(&self, i: usize, query: usize, n: usize) -> Range<usize> {
         let (first, last) = (self.visible(i, query), self.visible(i, query + n - 1));
-        if first.start == last.end { 0..0 } else { first.start / WIDTH * WIDTH..last.end }
+        if first.start == last.end { 0..0 } else { first.start / NR * NR..last.end }
     }
 
     /// Returns the index of a query's weight for the first key.
@@ -159,7 +159,7 @@ impl<'a> Attention<'a> {
 }
 
 // Both ranges begin with a multiple of `LANES`: a row is summed in the same lanes as a row of all keys.
-const _: () = assert!(WIDTH.is_multiple_of(LANES));
+const _: () = assert!(NR.is_multiple_of(LANES));
 
 vectorized! {
     /// Turns the scores of queries and `keys` into weights, before dropout. `at` is the sequence, the head and the

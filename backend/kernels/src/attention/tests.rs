@@ -226,7 +226,7 @@ fn nothing_is_read_where_nothing_is_seen() {
     let (t, s, d) = (3, 200, 4);
     let sizes = Attention { causal: true, window: Some(40), lengths: Some(&[190]), ..attention([1, 1, 1, t, s, d]) };
     let mut data = values(s * d, 1);
-    data[..157 / WIDTH * WIDTH * d].fill(f32::NAN);
+    data[..157 / NR * NR * d].fill(f32::NAN);
     data[192 * d..].fill(f32::NAN);
     let q = values(t * d, 2);
     let heads = |data| Heads { data, strides: [0, 0, d] };

@@ -4,22 +4,22 @@ use rayon::prelude::*;
 use std::{cell::Cell, mem::MaybeUninit};
 
 #[cfg(target_arch = "x86_64")]
-use super::planes::Planes;
+use super::pointwise::Pointwise;
 use super::{
     finish::Finish,
+    geometry::Im2colGeometry,
     in_place::Rows,
-    pack::{Places, grow},
+    pack::{OutputPixels, grow},
     product::{product, product_of_column},
-    sampling::Sampling,
     winograd::Winograd,
 };
 use crate::{
     determinism::deterministic,
-    matmul::{WIDTH, wide},
+    matmul::{NR, has_avx512},
 };
 
 /// Maximum number of rows of a panel that are processed at once (KC), unless one channel has more.
-pub(super) const DEPTH: usize = 384;
+pub(super) const KC: usize = 384;
 /// Rows of panels that a task holds at once: 256 KiB.
 const HELD: usize = 4096;
 /// Factor of `HELD` with AVX-512 microkernels, which need not read panels from the first-level cache.
@@ -27,7 +27,7 @@ const WIDER: usize = 2;
 /// Number of columns of the last panel up to which computing each column alone is faster than the whole panel.
 const FEW: usize = 6;
 /// Rows of the matrix that stay in the second-level cache while all panels of a task pass (MC).
-pub(super) const BLOCK: usize = 48;
+pub(super) const MC: usize = 48;
 
 /// `out[image][row][pixel] = matrix[row] . im2col[pixel]` over all channels, for each group of rows and channels.
 pub(super) struct Correlation<'a> {
@@ -37,27 +37,27 @@ pub(super) struct Correlation<'a> {
     pub channels: usize,
     /// Rows of a group.
     pub rows: usize,
-    pub sampling: Sampling,
+    pub geometry: Im2colGeometry,
     /// `[groups, rows, channels, taps]`
     pub matrix: &'a [f32],
 }
 
 /// Algorithm of a correlation.
-enum Way {
+enum Algorithm {
     /// Winograd's minimal filtering, with a fourth of the products.
     Winograd(Winograd),
     /// Reads the window in place, with these blocks of the matrix.
     InPlace(Vec<Rows>),
     /// Copies the elements that the output pixels see into packed panels (im2col).
-    Panels,
+    Im2col,
 }
 
 /// Buffers of a thread. They are reused since filling fresh memory would cost as much again.
 #[derive(Default)]
 pub(super) struct Scratch {
     pub window: Vec<f32>,
-    pub panels: Vec<[f32; WIDTH]>,
-    pub sums: Vec<[f32; WIDTH]>,
+    pub panels: Vec<[f32; NR]>,
+    pub sums: Vec<[f32; NR]>,
     pub column: Vec<f32>,
     pub offsets: Vec<usize>,
 }
@@ -70,7 +70,7 @@ thread_local! {
 pub(super) struct Task<'a> {
     pub group: usize,
     pub rows: [usize; 2],
-    pub places: [usize; 2],
+    pub pixels: [usize; 2],
     /// The task's slice of each row of each image.
     pub out: Vec<&'a mut [MaybeUninit<f32>]>,
     /// Number of results written.
@@ -80,7 +80,7 @@ pub(super) struct Task<'a> {
 impl Correlation<'_> {
     /// Returns the results, `[batch, groups rows, output pixels]`.
     pub fn run(&self, x: &[f32], finish: &Finish<'_>) -> Vec<f32> {
-        let len = self.batch * self.groups * self.rows * self.sampling.places();
+        let len = self.batch * self.groups * self.rows * self.geometry.output_pixels();
         let mut out = Vec::with_capacity(len);
         if len > 0 {
             let written = self.run_in(x, finish, &mut out.spare_capacity_mut()[..len]);
@@ -95,16 +95,16 @@ impl Correlation<'_> {
     /// Writes all results. Returns their number.
     fn run_in(&self, x: &[f32], finish: &Finish<'_>, out: &mut [MaybeUninit<f32>]) -> usize {
         #[cfg(target_arch = "x86_64")]
-        if let Some(planes) = Planes::new(self) {
+        if let Some(planes) = Pointwise::new(self) {
             return planes.run(self, x, finish, out);
         }
-        let way = self.way();
-        let tasks = self.tasks(&way, out).into_par_iter().map(|mut task| {
+        let algorithm = self.algorithm();
+        let tasks = self.tasks(&algorithm, out).into_par_iter().map(|mut task| {
             let mut scratch = SCRATCH.take();
-            match &way {
-                Way::Winograd(winograd) => winograd.run(self, x, finish, &mut task, &mut scratch),
-                Way::InPlace(blocks) => self.band(x, blocks, finish, &mut task, &mut scratch),
-                Way::Panels => self.part(x, finish, &mut task, &mut scratch),
+            match &algorithm {
+                Algorithm::Winograd(winograd) => winograd.run(self, x, finish, &mut task, &mut scratch),
+                Algorithm::InPlace(blocks) => self.band(x, blocks, finish, &mut task, &mut scratch),
+                Algorithm::Im2col => self.part(x, finish, &mut task, &mut scratch),
             }
             SCRATCH.set(scratch);
             task.written
@@ -112,50 +112,50 @@ impl Correlation<'_> {
         tasks.sum()
     }
 
-    fn way(&self) -> Way {
+    fn algorithm(&self) -> Algorithm {
         match Winograd::new(self) {
-            Some(winograd) => Way::Winograd(winograd),
-            None if self.direct() => Way::InPlace(self.blocks()),
-            None => Way::Panels,
+            Some(winograd) => Algorithm::Winograd(winograd),
+            None if self.direct() => Algorithm::InPlace(self.blocks()),
+            None => Algorithm::Im2col,
         }
     }
 
     /// Returns the number of channels that are processed at once.
     fn block(&self) -> usize {
-        let most = (DEPTH / self.sampling.taps.len().max(1)).max(1);
+        let most = (KC / self.geometry.taps.len().max(1)).max(1);
         self.channels.div_ceil(self.channels.div_ceil(most).max(1)).max(1)
     }
 
     /// Returns the boundaries of the tasks' output pixels, and those of their shares of rows.
-    fn cuts(&self, way: &Way) -> (Vec<usize>, Vec<usize>) {
-        let (each, wanted) = (self.sampling.places(), rayon::current_num_threads().div_ceil(self.groups));
-        let places = self.batch * each;
-        match way {
-            Way::Winograd(winograd) => return winograd.cuts(self, wanted),
-            Way::InPlace(_) => return (self.bands(wanted), vec![0, self.rows]),
-            Way::Panels => {}
+    fn cuts(&self, algorithm: &Algorithm) -> (Vec<usize>, Vec<usize>) {
+        let (each, wanted) = (self.geometry.output_pixels(), rayon::current_num_threads().div_ceil(self.groups));
+        let pixels = self.batch * each;
+        match algorithm {
+            Algorithm::Winograd(winograd) => return winograd.cuts(self, wanted),
+            Algorithm::InPlace(_) => return (self.bands(wanted), vec![0, self.rows]),
+            Algorithm::Im2col => {}
         }
-        let panels = places.div_ceil(WIDTH);
-        let held = HELD * if wide() { WIDER } else { 1 };
-        let held = (held / (self.block() * self.sampling.taps.len()).max(1)).clamp(4, 32);
+        let panels = pixels.div_ceil(NR);
+        let held = HELD * if has_avx512() { WIDER } else { 1 };
+        let held = (held / (self.block() * self.geometry.taps.len()).max(1)).clamp(4, 32);
         // At least one task per thread, and a number that is divisible among the threads.
         let few = panels.div_ceil(held);
         let many = few.next_multiple_of(wanted);
         let (columns, shares) = if panels / many < 4 { (few, wanted.min(self.rows)) } else { (many, 1) };
-        let ends = (0..=columns).map(|i| (panels * i / columns * WIDTH).min(places)).collect();
+        let ends = (0..=columns).map(|i| (panels * i / columns * NR).min(pixels)).collect();
         (ends, (0..=shares).map(|i| self.rows * i / shares).collect())
     }
 
-    fn tasks<'a>(&self, way: &Way, out: &'a mut [MaybeUninit<f32>]) -> Vec<Task<'a>> {
-        let each = self.sampling.places();
-        let (ends, edges) = self.cuts(way);
+    fn tasks<'a>(&self, algorithm: &Algorithm, out: &'a mut [MaybeUninit<f32>]) -> Vec<Task<'a>> {
+        let each = self.geometry.output_pixels();
+        let (ends, edges) = self.cuts(algorithm);
         let (columns, parts) = (ends.len() - 1, edges.len() - 1);
         let mut tasks = Vec::with_capacity(self.groups * parts * columns);
         for group in 0..self.groups {
             for edge in edges.windows(2) {
                 for end in ends.windows(2) {
-                    let (rows, places) = ([edge[0], edge[1]], [end[0], end[1]]);
-                    tasks.push(Task { group, rows, places, out: vec![], written: 0 });
+                    let (rows, pixels) = ([edge[0], edge[1]], [end[0], end[1]]);
+                    tasks.push(Task { group, rows, pixels, out: vec![], written: 0 });
                 }
             }
         }
@@ -177,34 +177,34 @@ impl Correlation<'_> {
 
     fn part(&self, x: &[f32], finish: &Finish<'_>, task: &mut Task<'_>, scratch: &mut Scratch) {
         let Scratch { window, panels, sums, column, offsets } = scratch;
-        let (taps, [first, last]) = (self.sampling.taps.len(), task.rows);
+        let (taps, [first, last]) = (self.geometry.taps.len(), task.rows);
         let (rows, stride) = (last - first, self.channels * taps);
         let matrix = &self.matrix[(task.group * self.rows + first) * stride..][..rows * stride];
-        let [from, to] = task.places;
-        let places = Places::new(&self.sampling, self.groups * self.channels, from, to - from, WIDTH);
-        let count = places.count();
+        let [from, to] = task.pixels;
+        let pixels = OutputPixels::new(&self.geometry, self.groups * self.channels, from, to - from, NR);
+        let count = pixels.count();
         // If the last panel has few columns, each is computed as a product of its own, whose sums have another order.
         // The output pixels concerned depend on the batch.
-        let few = match (to - from) % WIDTH {
+        let few = match (to - from) % NR {
             few if few <= FEW && !deterministic() => few,
             _ => 0,
         };
         let whole = count - few.min(1);
         let block = self.block();
         // The sums of a block of rows can be discarded if they are not accumulated over several blocks of channels.
-        let held = if block < self.channels { rows } else { rows.min(BLOCK) };
-        grow(sums, held * count, [0.0; WIDTH]);
+        let held = if block < self.channels { rows } else { rows.min(MC) };
+        grow(sums, held * count, [0.0; NR]);
         offsets.clear();
-        offsets.extend((0..rows.min(BLOCK)).map(|row| row * stride));
+        offsets.extend((0..rows.min(MC)).map(|row| row * stride));
         // At least one block, as there are results even if there is nothing to sum.
         for channel in (0..self.channels.max(1)).step_by(block) {
             let channels = block.min(self.channels - channel);
-            places.pack(x, [task.group * self.channels + channel, channels], window, panels);
-            for row in (0..rows).step_by(BLOCK) {
-                let height = BLOCK.min(rows - row);
+            pixels.pack(x, [task.group * self.channels + channel, channels], window, panels);
+            for row in (0..rows).step_by(MC) {
+                let height = MC.min(rows - row);
                 let a = &matrix[row * stride + channel * taps..];
                 let sums = &mut sums[if held == rows { row } else { 0 } * count..][..height * count];
-                let pitch = places.pitch(channels);
+                let pitch = pixels.pitch(channels);
                 let depth = channels * taps;
                 product(a, &offsets[..height], panels, pitch, depth, whole, sums, count, channel > 0);
                 for at in 0..few {
@@ -220,18 +220,18 @@ impl Correlation<'_> {
     }
 
     /// Writes the results of a block of rows that begins at `row`.
-    pub fn finish(&self, finish: &Finish<'_>, task: &mut Task<'_>, row: usize, sums: &[[f32; WIDTH]]) {
-        let (each, [first, last]) = (self.sampling.places(), task.rows);
-        let (rows, count) = (last - first, (task.places[1] - task.places[0]).div_ceil(WIDTH));
+    pub fn finish(&self, finish: &Finish<'_>, task: &mut Task<'_>, row: usize, sums: &[[f32; NR]]) {
+        let (each, [first, last]) = (self.geometry.output_pixels(), task.rows);
+        let (rows, count) = (last - first, (task.pixels[1] - task.pixels[0]).div_ceil(NR));
         for (i, out) in task.out.chunks_exact_mut(rows).enumerate() {
             // The task may contain only the end of its first image.
-            let image = task.places[0] / each + i;
-            let from = (image * each).max(task.places[0]);
+            let image = task.pixels[0] / each + i;
+            let from = (image * each).max(task.pixels[0]);
             for (j, sums) in sums.chunks_exact(count).enumerate() {
                 let channel = task.group * self.rows + first + row + j;
                 let at = (image * self.groups * self.rows + channel) * each + from - image * each;
                 let out = &mut *out[row + j];
-                let sums = &sums.as_flattened()[from - task.places[0]..][..out.len()];
+                let sums = &sums.as_flattened()[from - task.pixels[0]..][..out.len()];
                 finish.apply(sums, [out.len(); 2], channel, at, out);
                 task.written += out.len();
             }

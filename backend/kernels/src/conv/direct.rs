@@ -1,13 +1,13 @@
 //! Convolutions of few channels, which read the images without packing.
 
 use super::{
-    correlate::{BLOCK, Correlation, DEPTH, Scratch, Task},
+    correlate::{Correlation, KC, MC, Scratch, Task},
     finish::Finish,
+    geometry::Band,
     in_place::Rows,
     pack::grow,
-    sampling::Band,
 };
-use crate::matmul::WIDTH;
+use crate::matmul::NR;
 
 /// Maximum number of rows for which the images are read in place.
 const ROWS: usize = 64;
@@ -18,31 +18,31 @@ impl Correlation<'_> {
     /// Returns true if the output pixels of a line read the window in place. With few rows, copying them into panels
     /// takes longer than the products that are wasted between the lines.
     pub fn direct(&self) -> bool {
-        self.sampling.lines() && self.rows <= ROWS && self.channels * self.sampling.taps.len() <= 2 * DEPTH
+        self.geometry.lines() && self.rows <= ROWS && self.channels * self.geometry.taps.len() <= 2 * KC
     }
 
     /// Computes a band of rows of the grid of one image.
     pub fn band(&self, x: &[f32], rows: &[Rows], finish: &Finish<'_>, task: &mut Task<'_>, scratch: &mut Scratch) {
         let Scratch { window, sums, offsets, .. } = scratch;
-        let (each, columns) = (self.sampling.places(), self.sampling.grid[1]);
-        let [from, to] = task.places;
+        let (each, columns) = (self.geometry.output_pixels(), self.geometry.grid[1]);
+        let [from, to] = task.pixels;
         let band = Band { image: from / each, row: from % each / columns, rows: (to - from) / columns };
-        let (pitch, channel) = (self.sampling.pitch(), self.sampling.channel(band.rows));
-        let count = (band.rows * pitch).div_ceil(WIDTH);
-        let plane = self.sampling.plane[0] * self.sampling.plane[1];
+        let (pitch, channel) = (self.geometry.pitch(), self.geometry.channel(band.rows));
+        let count = (band.rows * pitch).div_ceil(NR);
+        let plane = self.geometry.plane[0] * self.geometry.plane[1];
         // With room behind it, as the last panel extends beyond the last line.
-        grow(window, self.channels * channel + 2 * WIDTH + pitch, 0.0);
+        grow(window, self.channels * channel + 2 * NR + pitch, 0.0);
         let first = (band.image * self.groups + task.group) * self.channels;
-        let taps = self.sampling.offsets();
+        let taps = self.geometry.offsets();
         offsets.clear();
         for c in 0..self.channels {
-            self.sampling.window(band, &x[(first + c) * plane..][..plane], &mut window[c * channel..]);
+            self.geometry.window(band, &x[(first + c) * plane..][..plane], &mut window[c * channel..]);
             offsets.extend(taps.iter().map(|tap| c * channel + tap));
         }
-        let rows = &rows[task.group * self.rows.div_ceil(BLOCK)..];
-        grow(sums, BLOCK.min(self.rows) * count, [0.0; WIDTH]);
-        for (row, rows) in (0..self.rows).step_by(BLOCK).zip(rows) {
-            let height = BLOCK.min(self.rows - row);
+        let rows = &rows[task.group * self.rows.div_ceil(MC)..];
+        grow(sums, MC.min(self.rows) * count, [0.0; NR]);
+        for (row, rows) in (0..self.rows).step_by(MC).zip(rows) {
+            let height = MC.min(self.rows - row);
             rows.multiply([0, height], 0, window, offsets, count, sums);
             for (i, sums) in sums.chunks_exact(count).take(height).enumerate() {
                 let channel = task.group * self.rows + row + i;
@@ -55,10 +55,10 @@ impl Correlation<'_> {
 
     /// Returns the packed matrix: the blocks of rows of one group after another.
     pub fn blocks(&self) -> Vec<Rows> {
-        let stride = self.channels * self.sampling.taps.len();
-        let first = |group: usize| (0..self.rows).step_by(BLOCK).map(move |row| (group, row));
+        let stride = self.channels * self.geometry.taps.len();
+        let first = |group: usize| (0..self.rows).step_by(MC).map(move |row| (group, row));
         let block = |(group, row): (usize, usize)| {
-            let height = BLOCK.min(self.rows - row);
+            let height = MC.min(self.rows - row);
             Rows::new(&self.matrix[(group * self.rows + row) * stride..][..height * stride], height, stride)
         };
         (0..self.groups).flat_map(first).map(block).collect()
@@ -66,7 +66,7 @@ impl Correlation<'_> {
 
     /// Returns the boundaries of the bands of lines, with as many for each image as keep `wanted` threads busy.
     pub fn bands(&self, wanted: usize) -> Vec<usize> {
-        let [rows, columns] = self.sampling.grid;
+        let [rows, columns] = self.geometry.grid;
         // Not so few lines that most are read for several bands.
         let bands = (wanted * 2).div_ceil(self.batch).max(rows.div_ceil(BAND)).min(rows.div_ceil(4));
         let line = |i: usize| (i / bands * rows + i % bands * rows / bands) * columns;

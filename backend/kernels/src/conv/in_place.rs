@@ -4,29 +4,33 @@ use super::product::store;
 use crate::{
     dispatch::vectorized,
     math::fma,
-    matmul::{HEIGHT, Strips, TALL, WIDTH, wide},
+    matmul::{MR, MR_AVX512, NR, PackedA, has_avx512},
 };
 
 /// Packed rows (packed A).
 pub(super) enum Rows {
-    Narrow(Strips<HEIGHT>),
-    Wide(Strips<TALL>),
+    Portable(PackedA<MR>),
+    Avx512(PackedA<MR_AVX512>),
 }
 
 impl Rows {
     /// Packs `rows` rows of length `depth` of `a`.
     pub fn new(a: &[f32], rows: usize, depth: usize) -> Self {
-        fn strips<const H: usize>(a: &[f32], rows: usize, depth: usize) -> Strips<H> {
-            let mut strips = Strips::default();
+        fn strips<const H: usize>(a: &[f32], rows: usize, depth: usize) -> PackedA<H> {
+            let mut strips = PackedA::default();
             strips.pack(a, |row| row * depth, rows, depth);
             strips
         }
         // With few rows, several panels at once keep more sums in flight.
-        if rows >= 4 && wide() { Self::Wide(strips(a, rows, depth)) } else { Self::Narrow(strips(a, rows, depth)) }
+        if rows >= 4 && has_avx512() {
+            Self::Avx512(strips(a, rows, depth))
+        } else {
+            Self::Portable(strips(a, rows, depth))
+        }
     }
 
     /// The product of some rows, which must be those of whole strips, and as many columns as there are offsets from `first`
-    /// on, with what is found in a window at each of the offsets and the places that follow it, for so many panels of places.
+    /// on, with a window, read at each of the offsets, for so many panels of pixels.
     pub fn multiply(
         &self,
         rows: [usize; 2],
@@ -34,43 +38,43 @@ impl Rows {
         window: &[f32],
         offsets: &[usize],
         count: usize,
-        c: &mut [[f32; WIDTH]],
+        c: &mut [[f32; NR]],
     ) {
         match self {
-            Self::Narrow(strips) => narrow_product(strips, rows, first, window, offsets, count, c),
-            Self::Wide(strips) => strips.multiply_in_place(rows, first, window, offsets, count, c),
+            Self::Portable(strips) => narrow_product(strips, rows, first, window, offsets, count, c),
+            Self::Avx512(strips) => strips.multiply_in_place(rows, first, window, offsets, count, c),
         }
     }
 
     /// Returns the boundaries of `parts` parts of whole strips with about as many rows each.
     pub fn cuts(&self, parts: usize) -> Vec<usize> {
         match self {
-            Self::Narrow(strips) => strips.cuts(parts),
-            Self::Wide(strips) => strips.cuts(parts),
+            Self::Portable(strips) => strips.cuts(parts),
+            Self::Avx512(strips) => strips.cuts(parts),
         }
     }
 }
 
-/// The product of `M` rows and what is found in a window at each of the offsets and the places that follow it.
+/// The product of `M` rows and a window, read at each of the offsets.
 ///
 /// The innermost loop is that of `tile` in the matrix product.
 #[inline(always)]
-fn tile_in_place<const FUSED: bool, const M: usize, const P: usize>(
-    a: &[[f32; HEIGHT]],
+fn microkernel_in_place<const FUSED: bool, const M: usize, const P: usize>(
+    a: &[[f32; MR]],
     window: &[f32],
     offsets: &[usize],
     at: usize,
-) -> [[[f32; WIDTH]; P]; M] {
-    let mut sums = [[[0.0; WIDTH]; P]; M];
+) -> [[[f32; NR]; P]; M] {
+    let mut sums = [[[0.0; NR]; P]; M];
     let (a, window) = (&a[..offsets.len()], &window[at..]);
     for k in 0..offsets.len() {
-        let places = &window[offsets[k]..offsets[k] + P * WIDTH];
+        let pixels = &window[offsets[k]..offsets[k] + P * NR];
         // One element at a time: otherwise all would be loaded before they are broadcast to registers.
         for i in 0..M {
             let x = a[k][i];
             for p in 0..P {
-                for j in 0..WIDTH {
-                    sums[i][p][j] = fma::<FUSED>(x, places[p * WIDTH + j], sums[i][p][j]);
+                for j in 0..NR {
+                    sums[i][p][j] = fma::<FUSED>(x, pixels[p * NR + j], sums[i][p][j]);
                 }
             }
         }
@@ -80,21 +84,21 @@ fn tile_in_place<const FUSED: bool, const M: usize, const P: usize>(
 
 vectorized! {
     fn narrow_product<FUSED>(
-        strips: &Strips<HEIGHT>, rows: [usize; 2], first: usize, window: &[f32], offsets: &[usize], count: usize,
-        c: &mut [[f32; WIDTH]],
+        strips: &PackedA<MR>, rows: [usize; 2], first: usize, window: &[f32], offsets: &[usize], count: usize,
+        c: &mut [[f32; NR]],
     ) {
         macro_rules! strip {
-            ($height:literal, $wide:literal, $row:expr, $a:expr, $panel:expr) => {{
-                let sums = tile_in_place::<FUSED, $height, $wide>(&$a[first..], window, offsets, $panel * WIDTH);
+            ($height:literal, $panels:literal, $row:expr, $a:expr, $panel:expr) => {{
+                let sums = microkernel_in_place::<FUSED, $height, $panels>(&$a[first..], window, offsets, $panel * NR);
                 store(sums, &mut c[($row - rows[0]) * count + $panel..], count, false);
             }};
         }
-        macro_rules! few {
-            ($height:literal, $wide:literal, $a:expr) => {{
+        macro_rules! remainder {
+            ($height:literal, $panels:literal, $a:expr) => {{
                 let mut panel = 0;
-                while panel + $wide <= count {
-                    strip!($height, $wide, rows[0], $a, panel);
-                    panel += $wide;
+                while panel + $panels <= count {
+                    strip!($height, $panels, rows[0], $a, panel);
+                    panel += $panels;
                 }
                 while panel < count {
                     strip!($height, 1, rows[0], $a, panel);
@@ -106,9 +110,9 @@ vectorized! {
             && height < 4
         {
             return match height {
-                1 => few!(1, 4, a),
-                2 => few!(2, 2, a),
-                _ => few!(3, 2, a),
+                1 => remainder!(1, 4, a),
+                2 => remainder!(2, 2, a),
+                _ => remainder!(3, 2, a),
             };
         }
         for panel in 0..count {

@@ -1,6 +1,6 @@
 use rayon::prelude::*;
 
-use super::{Conv2d, Epilogue, Finish, correlate::Correlation, sampling::Sampling, turn::turn};
+use super::{Conv2d, Epilogue, Finish, correlate::Correlation, geometry::Im2colGeometry, transpose::transpose};
 
 /// Rows of a matrix that are gathered from the weights at once: as many elements as a cache line holds.
 const LINES: usize = 16;
@@ -48,13 +48,13 @@ fn grid(conv: &Conv2d, first: [usize; 2]) -> [usize; 2] {
 fn remainders(weight: &[f32], grad: &[f32], conv: &Conv2d, first: [usize; 2]) -> Option<Vec<f32>> {
     let Conv2d { kernel, stride, padding, dilation, groups, .. } = *conv;
     // The output pixel from which an element of the kernel meets the first input pixel; `None` if there is none.
-    let place = |i: usize, at: usize| {
+    let pixel = |i: usize, at: usize| {
         let from = (first[i] + padding[i]) as isize - (at * dilation[i]) as isize;
         (from % stride[i] as isize == 0).then(|| from / stride[i] as isize)
     };
     let (mut taps, mut elements) = (vec![], vec![]);
     for element in 0..kernel[0] * kernel[1] {
-        if let (Some(y), Some(x)) = (place(0, element / kernel[1]), place(1, element % kernel[1])) {
+        if let (Some(y), Some(x)) = (pixel(0, element / kernel[1]), pixel(1, element % kernel[1])) {
             taps.push([y, x]);
             elements.push(element);
         }
@@ -68,7 +68,7 @@ fn remainders(weight: &[f32], grad: &[f32], conv: &Conv2d, first: [usize; 2]) ->
     // Some rows at once, since the elements that they gather are adjacent in memory.
     matrix.par_chunks_mut((LINES * depth).max(1)).enumerate().for_each(|(chunk, lines)| {
         if each == 1 && groups == 1 {
-            return turn(&weight[chunk * LINES..], rows, [channels, lines.len() / depth], lines, depth, false);
+            return transpose(&weight[chunk * LINES..], rows, [channels, lines.len() / depth], lines, depth, false);
         }
         let first =
             |line: usize| ((chunk * LINES + line) / rows * channels * rows + (chunk * LINES + line) % rows) * each;
@@ -81,7 +81,7 @@ fn remainders(weight: &[f32], grad: &[f32], conv: &Conv2d, first: [usize; 2]) ->
             }
         }
     });
-    let sampling = Sampling::new(conv.output(), grid(conv, first), [1, 1], taps);
-    let correlation = Correlation { batch: conv.batch, groups, channels, rows, sampling, matrix: &matrix };
+    let geometry = Im2colGeometry::new(conv.output(), grid(conv, first), [1, 1], taps);
+    let correlation = Correlation { batch: conv.batch, groups, channels, rows, geometry, matrix: &matrix };
     Some(correlation.run(grad, &Finish::new(Epilogue::default(), conv.channels_in)))
 }

@@ -4,23 +4,23 @@
 mod correlate;
 mod direct;
 mod finish;
+mod geometry;
 mod in_place;
 mod input;
 mod pack;
 #[cfg(target_arch = "x86_64")]
-mod planes;
+mod pointwise;
 mod product;
-mod sampling;
 #[cfg(test)]
 mod tests;
-mod turn;
+mod transpose;
 mod weight;
 mod winograd;
 
 use correlate::Correlation;
 use finish::Finish;
+use geometry::Im2colGeometry;
 pub use input::conv2d_backward_input;
-use sampling::Sampling;
 pub use weight::conv2d_backward_weight;
 
 /// Sizes of a two-dimensional convolution.
@@ -88,11 +88,11 @@ impl Conv2d {
     }
 
     /// Returns the im2col geometry of the convolution.
-    fn sampling(&self) -> Sampling {
+    fn geometry(&self) -> Im2colGeometry {
         let Self { kernel, padding, dilation, .. } = *self;
-        let place = |i: usize, at: usize| (at * dilation[i]) as isize - padding[i] as isize;
-        let taps = (0..kernel[0] * kernel[1]).map(|tap| [place(0, tap / kernel[1]), place(1, tap % kernel[1])]);
-        Sampling::new([self.height, self.width], self.output(), self.stride, taps.collect())
+        let pixel = |i: usize, at: usize| (at * dilation[i]) as isize - padding[i] as isize;
+        let taps = (0..kernel[0] * kernel[1]).map(|tap| [pixel(0, tap / kernel[1]), pixel(1, tap % kernel[1])]);
+        Im2colGeometry::new([self.height, self.width], self.output(), self.stride, taps.collect())
     }
 
     fn check(&self, x: Option<usize>, weight: Option<usize>, y: Option<usize>) {
@@ -130,7 +130,7 @@ pub fn conv2d(x: &[f32], weight: &[f32], conv: &Conv2d, epilogue: Epilogue<'_>) 
         groups: conv.groups,
         channels: conv.channels_in / conv.groups,
         rows: conv.channels_out / conv.groups,
-        sampling: conv.sampling(),
+        geometry: conv.geometry(),
         matrix: weight,
     };
     correlation.run(x, &Finish::new(epilogue, conv.channels_out))

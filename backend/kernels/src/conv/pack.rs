@@ -1,9 +1,9 @@
 //! Packing of the elements that output pixels see into panels of columns (im2col).
 
-use super::sampling::{Band, Sampling, copy};
+use super::geometry::{Band, Im2colGeometry, copy};
 use crate::{
     dispatch::{prefetch, vectorized},
-    matmul::WIDTH,
+    matmul::NR,
 };
 
 /// Consecutive output pixels of one row of the grid in one panel.
@@ -16,9 +16,9 @@ struct Run {
 }
 
 /// Some of the output pixels of all images, one grid after another, and the source of the elements that they see:
-/// windows, or with a plain sampling the images themselves.
-pub(super) struct Places<'a> {
-    sampling: &'a Sampling,
+/// windows, or for a pointwise convolution the images themselves.
+pub(super) struct OutputPixels<'a> {
+    geometry: &'a Im2colGeometry,
     /// Channels of an image.
     channels: usize,
     /// Bands of the grids that contain the output pixels.
@@ -31,32 +31,32 @@ pub(super) struct Places<'a> {
     offsets: Vec<usize>,
 }
 
-impl<'a> Places<'a> {
+impl<'a> OutputPixels<'a> {
     /// Takes `count` output pixels from `first` on, of images of `channels` channels, in panels of `width`.
-    pub fn new(sampling: &'a Sampling, channels: usize, first: usize, count: usize, width: usize) -> Self {
-        let (each, columns) = (sampling.places(), sampling.grid[1]);
-        let offsets = sampling.offsets();
-        let mut places = Self { sampling, channels, bands: vec![], runs: vec![], panels: vec![0], window: 0, offsets };
+    pub fn new(geometry: &'a Im2colGeometry, channels: usize, first: usize, count: usize, width: usize) -> Self {
+        let (each, columns) = (geometry.output_pixels(), geometry.grid[1]);
+        let offsets = geometry.offsets();
+        let mut pixels = Self { geometry, channels, bands: vec![], runs: vec![], panels: vec![0], window: 0, offsets };
         let (mut at, end, mut base) = (first, first + count, 0);
         while at < end {
-            let (image, place) = (at / each, at % each);
-            let (row, column) = (place / columns, place % columns);
-            if places.bands.last().is_none_or(|band| band.image != image) {
+            let (image, pixel) = (at / each, at % each);
+            let (row, column) = (pixel / columns, pixel % columns);
+            if pixels.bands.last().is_none_or(|band| band.image != image) {
                 let rows = ((end - image * each).min(each) - 1) / columns - row + 1;
-                base = if sampling.plain { image * channels * each } else { places.window };
-                places.bands.push(Band { image, row, rows });
-                places.window += sampling.channel(rows);
+                base = if geometry.pointwise { image * channels * each } else { pixels.window };
+                pixels.bands.push(Band { image, row, rows });
+                pixels.window += geometry.channel(rows);
             }
-            let from = if sampling.plain { 0 } else { places.bands[places.bands.len() - 1].row };
+            let from = if geometry.pointwise { 0 } else { pixels.bands[pixels.bands.len() - 1].row };
             let in_panel = (at - first) % width;
             let len = (columns - column).min(width - in_panel).min(end - at);
-            places.runs.push(Run { column: in_panel, at: base + (row - from) * sampling.pitch() + column, len });
+            pixels.runs.push(Run { column: in_panel, at: base + (row - from) * geometry.pitch() + column, len });
             at += len;
             if (at - first).is_multiple_of(width) || at == end {
-                places.panels.push(places.runs.len());
+                pixels.panels.push(pixels.runs.len());
             }
         }
-        places
+        pixels
     }
 
     /// Returns the number of panels side by side.
@@ -71,9 +71,9 @@ impl<'a> Places<'a> {
     }
 
     /// Packs some channels into panels; the rows of each panel are the taps of each channel.
-    pub fn pack(&self, x: &[f32], channels: [usize; 2], window: &mut Vec<f32>, panels: &mut Vec<[f32; WIDTH]>) {
+    pub fn pack(&self, x: &[f32], channels: [usize; 2], window: &mut Vec<f32>, panels: &mut Vec<[f32; NR]>) {
         let (source, step) = self.source(x, channels, window);
-        grow(panels, self.pitch(channels[1]) * self.count(), [0.0; WIDTH]);
+        grow(panels, self.pitch(channels[1]) * self.count(), [0.0; NR]);
         pack(self, source, step, channels[1], panels);
     }
 
@@ -81,23 +81,23 @@ impl<'a> Places<'a> {
     pub fn rows(&self, x: &[f32], channels: [usize; 2], window: &mut Vec<f32>, rows: &mut Vec<f32>) {
         let (source, step) = self.source(x, channels, window);
         let len: usize = self.runs.iter().map(|run| run.len).sum();
-        grow(rows, channels[1] * self.offsets.len() * len + WIDTH, 0.0);
+        grow(rows, channels[1] * self.offsets.len() * len + NR, 0.0);
         lay(self, source, step, channels[1], rows, len);
     }
 
     /// Returns the source of some channels, and the number of its elements from one channel to the next.
     fn source<'b>(&self, x: &'b [f32], [first, channels]: [usize; 2], window: &'b mut Vec<f32>) -> (&'b [f32], usize) {
-        let plane = self.sampling.plane[0] * self.sampling.plane[1];
-        if self.sampling.plain {
+        let plane = self.geometry.plane[0] * self.geometry.plane[1];
+        if self.geometry.pointwise {
             return (&x[first * plane..], plane);
         }
-        grow(window, self.window * channels + WIDTH, 0.0);
+        grow(window, self.window * channels + NR, 0.0);
         for c in 0..channels {
             let mut at = c * self.window;
             for band in &self.bands {
                 let from = (band.image * self.channels + first + c) * plane;
-                self.sampling.window(*band, &x[from..from + plane], &mut window[at..]);
-                at += self.sampling.channel(band.rows);
+                self.geometry.window(*band, &x[from..from + plane], &mut window[at..]);
+                at += self.geometry.channel(band.rows);
             }
         }
         (window, self.window)
@@ -113,22 +113,22 @@ pub(super) fn grow<T: Clone>(buffer: &mut Vec<T>, len: usize, value: T) {
 
 vectorized! {
     fn pack<_FUSED>(
-        places: &Places<'_>, source: &[f32], channel: usize, channels: usize, panels: &mut [[f32; WIDTH]],
+        pixels: &OutputPixels<'_>, source: &[f32], channel: usize, channels: usize, panels: &mut [[f32; NR]],
     ) {
-        let (pitch, taps) = (places.pitch(channels) * WIDTH, places.offsets.len());
+        let (pitch, taps) = (pixels.pitch(channels) * NR, pixels.offsets.len());
         let panels = panels.as_flattened_mut();
         for c in 0..channels {
-            for panel in 0..places.count() {
-                let runs = &places.runs[places.panels[panel]..places.panels[panel + 1]];
-                let mut to = panel * pitch + c * taps * WIDTH;
-                for offset in &places.offsets {
+            for panel in 0..pixels.count() {
+                let runs = &pixels.runs[pixels.panels[panel]..pixels.panels[panel + 1]];
+                let mut to = panel * pitch + c * taps * NR;
+                for offset in &pixels.offsets {
                     for run in runs {
                         let from = c * channel + run.at + offset;
                         // The next channel is too far away for the hardware prefetcher.
                         prefetch(source.as_ptr().wrapping_add(from + channel));
                         copy(source, from, panels, to + run.column);
                     }
-                    to += WIDTH;
+                    to += NR;
                 }
             }
         }
@@ -137,17 +137,17 @@ vectorized! {
 
 vectorized! {
     fn lay<_FUSED>(
-        places: &Places<'_>, source: &[f32], channel: usize, channels: usize, rows: &mut [f32], len: usize,
+        pixels: &OutputPixels<'_>, source: &[f32], channel: usize, channels: usize, rows: &mut [f32], len: usize,
     ) {
         for c in 0..channels {
-            for (tap, offset) in places.offsets.iter().enumerate() {
-                let mut to = (c * places.offsets.len() + tap) * len;
-                for run in &places.runs {
+            for (tap, offset) in pixels.offsets.iter().enumerate() {
+                let mut to = (c * pixels.offsets.len() + tap) * len;
+                for run in &pixels.runs {
                     let from = c * channel + run.at + offset;
                     let mut done = 0;
                     while done < run.len {
                         copy(source, from + done, rows, to + done);
-                        done += WIDTH;
+                        done += NR;
                     }
                     to += run.len;
                 }

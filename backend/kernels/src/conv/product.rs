@@ -3,7 +3,7 @@
 use crate::{
     dispatch::vectorized,
     math::fma,
-    matmul::{HEIGHT, Start, WIDTH, tile, wide, with_strips},
+    matmul::{MR, NR, Start, has_avx512, microkernel, with_strips},
 };
 
 /// Returns a function that gives column `k` of `M` rows of length `depth`, which begin at `starts` in `a`.
@@ -28,8 +28,8 @@ fn rows_of<const M: usize>(a: &[f32], starts: &[usize], depth: usize) -> impl Fn
 /// By value and without iterators: see `add_tile` of the matrix product.
 #[inline(always)]
 pub(super) fn store<const M: usize, const P: usize>(
-    sums: [[[f32; WIDTH]; P]; M],
-    c: &mut [[f32; WIDTH]],
+    sums: [[[f32; NR]; P]; M],
+    c: &mut [[f32; NR]],
     stride: usize,
     add: bool,
 ) {
@@ -37,7 +37,7 @@ pub(super) fn store<const M: usize, const P: usize>(
         for p in 0..P {
             let c = &mut c[i * stride + p];
             if add {
-                for j in 0..WIDTH {
+                for j in 0..NR {
                     c[j] += sums[i][p][j];
                 }
             } else {
@@ -56,50 +56,50 @@ const COLUMNS: usize = 6;
 pub(super) fn product(
     a: &[f32],
     starts: &[usize],
-    panels: &[[f32; WIDTH]],
+    panels: &[[f32; NR]],
     pitch: usize,
     depth: usize,
     count: usize,
-    c: &mut [[f32; WIDTH]],
+    c: &mut [[f32; NR]],
     c_stride: usize,
     add: bool,
 ) {
     // With few columns, packing the rows would be a large part of the work.
-    if starts.len() < 4 || count < COLUMNS || !wide() {
+    if starts.len() < 4 || count < COLUMNS || !has_avx512() {
         return narrow_product(a, starts, panels, pitch, depth, count, c, c_stride, add);
     }
     let start = if add { Start::There } else { Start::Zero };
     with_strips(|strips| {
         strips.pack(a, |row| starts[row], starts.len(), depth);
-        strips.multiply(panels, pitch, count * WIDTH, c.as_flattened_mut(), c_stride * WIDTH, start);
+        strips.multiply(panels, pitch, count * NR, c.as_flattened_mut(), c_stride * NR, start);
     });
 }
 
 vectorized! {
     /// [`product`] with microkernels that fit into the registers of every CPU.
     fn narrow_product<FUSED>(
-        a: &[f32], starts: &[usize], panels: &[[f32; WIDTH]], pitch: usize, depth: usize, count: usize,
-        c: &mut [[f32; WIDTH]], c_stride: usize, add: bool,
+        a: &[f32], starts: &[usize], panels: &[[f32; NR]], pitch: usize, depth: usize, count: usize,
+        c: &mut [[f32; NR]], c_stride: usize, add: bool,
     ) {
         let rows = starts.len();
-        let tiles = rows.div_ceil(HEIGHT);
+        let tiles = rows.div_ceil(MR);
         macro_rules! strip {
-            ($height:literal, $wide:literal, $row:expr, $panel:expr) => {{
-                let mut b: [&[[f32; WIDTH]]; $wide] = [&[]; $wide];
-                for p in 0..$wide {
+            ($height:literal, $panels:literal, $row:expr, $panel:expr) => {{
+                let mut b: [&[[f32; NR]]; $panels] = [&[]; $panels];
+                for p in 0..$panels {
                     b[p] = &panels[($panel + p) * pitch..][..depth];
                 }
-                let sums = tile::<FUSED, $height, $wide>(depth, rows_of(a, &starts[$row..], depth), b);
+                let sums = microkernel::<FUSED, $height, $panels>(depth, rows_of(a, &starts[$row..], depth), b);
                 store(sums, &mut c[$row * c_stride + $panel..], c_stride, add);
             }};
         }
         // With few rows a panel is read once, and several panels at a time keep enough sums in flight.
-        macro_rules! few {
-            ($height:literal, $wide:literal) => {{
+        macro_rules! remainder {
+            ($height:literal, $panels:literal) => {{
                 let mut panel = 0;
-                while panel + $wide <= count {
-                    strip!($height, $wide, 0, panel);
-                    panel += $wide;
+                while panel + $panels <= count {
+                    strip!($height, $panels, 0, panel);
+                    panel += $panels;
                 }
                 while panel < count {
                     strip!($height, 1, 0, panel);
@@ -109,9 +109,9 @@ vectorized! {
         }
         match rows {
             0 => {}
-            1 => few!(1, 4),
-            2 => few!(2, 2),
-            3 => few!(3, 2),
+            1 => remainder!(1, 4),
+            2 => remainder!(2, 2),
+            3 => remainder!(3, 2),
             _ => for panel in 0..count {
                 for i in 0..tiles {
                     // Heights as even as possible.
@@ -164,7 +164,7 @@ vectorized! {
     /// As [`product`], for one column, which is column `at` of the first panel in `c`. In a panel of few columns, most
     /// of the products would be wasted.
     fn product_of_column<FUSED>(
-        a: &[f32], a_stride: usize, rows: usize, column: &[f32], c: &mut [[f32; WIDTH]], c_stride: usize, at: usize,
+        a: &[f32], a_stride: usize, rows: usize, column: &[f32], c: &mut [[f32; NR]], c_stride: usize, at: usize,
         add: bool,
     ) {
         let mut row = 0;

@@ -10,14 +10,14 @@
 use super::{
     correlate::{Correlation, Scratch, Task},
     finish::Finish,
+    geometry::Band,
     in_place::Rows,
     pack::grow,
-    sampling::Band,
 };
 use crate::{
     determinism::deterministic,
     dispatch::vectorized,
-    matmul::{Filling, Strips, WIDTH, wide},
+    matmul::{Filling, NR, PackedA, has_avx512},
 };
 
 /// Results of a tile in each direction.
@@ -69,19 +69,19 @@ impl Winograd {
     /// not depend on the number of threads, as the results differ slightly from those of other algorithms. It does
     /// depend on the batch. Infinities and NaN reach a whole tile.
     pub fn new(correlation: &Correlation<'_>) -> Option<Self> {
-        let Correlation { batch, groups, channels, rows, ref sampling, matrix } = *correlation;
-        let grid = sampling.grid.map(|size| size.div_ceil(TILE));
+        let Correlation { batch, groups, channels, rows, ref geometry, matrix } = *correlation;
+        let grid = geometry.grid.map(|size| size.div_ceil(TILE));
         let few = channels.min(rows) < CHANNELS || batch * grid[0] * grid[1] < TILES.max(channels * rows / KERNELS);
-        if groups > 1 || few || !sampling.dense() || deterministic() {
+        if groups > 1 || few || !geometry.dense() || deterministic() {
             return None;
         }
-        let (low, order) = kernel(&sampling.taps)?;
-        let rows = if wide() {
-            Rows::Wide(strips(matrix, rows, channels, order))
+        let (low, order) = kernel(&geometry.taps)?;
+        let rows = if has_avx512() {
+            Rows::Avx512(strips(matrix, rows, channels, order))
         } else {
-            Rows::Narrow(strips(matrix, rows, channels, order))
+            Rows::Portable(strips(matrix, rows, channels, order))
         };
-        Some(Self { plane: sampling.plane, grid, low, rows })
+        Some(Self { plane: geometry.plane, grid, low, rows })
     }
 
     /// Returns the number of columns of a window for each remainder of a column modulo the size of a tile.
@@ -99,8 +99,8 @@ impl Winograd {
             let y = row.checked_add_signed(self.low[0]).filter(|&y| y < height);
             for remainder in 0..TILE {
                 let x = |column: usize| (column * TILE + remainder).checked_add_signed(self.low[1]);
-                let place = |column| Some(y? * width + x(column).filter(|&x| x < width)?);
-                window.extend((0..self.columns()).map(|column| place(column).unwrap_or(usize::MAX)));
+                let pixel = |column| Some(y? * width + x(column).filter(|&x| x < width)?);
+                window.extend((0..self.columns()).map(|column| pixel(column).unwrap_or(usize::MAX)));
             }
         }
         window
@@ -118,17 +118,17 @@ impl Winograd {
     /// Returns the boundaries of the tasks' output pixels, and those of their shares of rows.
     pub fn cuts(&self, correlation: &Correlation<'_>, wanted: usize) -> (Vec<usize>, Vec<usize>) {
         let (units, columns) = (correlation.batch * self.grid[0], self.grid[1]);
-        let most = (HELD / (VALUES * (correlation.channels + correlation.rows))).max(2 * WIDTH);
-        let lanes = |rows: usize| (rows * columns).next_multiple_of(WIDTH);
+        let most = (HELD / (VALUES * (correlation.channels + correlation.rows))).max(2 * NR);
+        let lanes = |rows: usize| (rows * columns).next_multiple_of(NR);
         // The number of rows of tiles that leaves the fewest columns of panels unused.
         let unused = |rows: usize| (lanes(rows) - rows * columns) as f64 / lanes(rows) as f64;
         let held = (1..=units).take_while(|&rows| rows == 1 || lanes(rows) <= most);
         let held = held.reduce(|best, rows| if unused(rows) <= unused(best) { rows } else { best }).unwrap_or(1);
         let few = units.div_ceil(held);
         let tasks = if few < wanted { few } else { few.next_multiple_of(wanted).min(units) };
-        let [rows, width] = correlation.sampling.grid;
-        let place = |unit: usize| (unit / self.grid[0] * rows + unit % self.grid[0] * TILE) * width;
-        let ends = (0..=tasks).map(|i| place(units * i / tasks)).collect();
+        let [rows, width] = correlation.geometry.grid;
+        let pixel = |unit: usize| (unit / self.grid[0] * rows + unit % self.grid[0] * TILE) * width;
+        let ends = (0..=tasks).map(|i| pixel(units * i / tasks)).collect();
         (ends, self.rows.cuts(wanted.div_ceil(tasks)))
     }
 
@@ -142,40 +142,40 @@ impl Winograd {
         scratch: &mut Scratch,
     ) {
         let Scratch { window, panels, sums, column: line, offsets } = scratch;
-        let ([from, to], [first, last]) = (task.places, task.rows);
-        let (each, [height, width]) = (correlation.sampling.places(), correlation.sampling.grid);
+        let ([from, to], [first, last]) = (task.pixels, task.rows);
+        let (each, [height, width]) = (correlation.geometry.output_pixels(), correlation.geometry.grid);
         let (channels, columns) = (correlation.channels, self.grid[1]);
-        let unit = |place: usize| place / each * self.grid[0] + (place % each / width).div_ceil(TILE);
+        let unit = |pixel: usize| pixel / each * self.grid[0] + (pixel % each / width).div_ceil(TILE);
         let bands = bands([unit(from), unit(to)], self.grid[0]);
-        let count = ((unit(to) - unit(from)) * columns).div_ceil(WIDTH);
+        let count = ((unit(to) - unit(from)) * columns).div_ceil(NR);
         // One more between the values, so that those of one column fall into different cache sets.
         let (seen, summed) = (channels * count + 1, (last - first) * count + 1);
-        grow(panels, VALUES * seen, [0.0; WIDTH]);
-        grow(sums, VALUES * summed + TILE * TILE * count, [0.0; WIDTH]);
+        grow(panels, VALUES * seen, [0.0; NR]);
+        grow(sums, VALUES * summed + TILE * TILE * count, [0.0; NR]);
         let (plane, taps) = (self.plane[0] * self.plane[1], self.taps());
         let windows: Vec<_> = bands.iter().map(|&band| self.window(band)).collect();
         let longest = windows.iter().map(Vec::len).max().unwrap_or(0);
-        grow(window, longest + WIDTH, 0.0);
+        grow(window, longest + NR, 0.0);
         for channel in 0..channels {
-            let mut at = channel * count * WIDTH;
-            for (band, places) in bands.iter().zip(&windows) {
+            let mut at = channel * count * NR;
+            for (band, pixels) in bands.iter().zip(&windows) {
                 let plane = &x[(band.image * channels + channel) * plane..][..plane];
-                for (to, &place) in window.iter_mut().zip(places) {
-                    *to = plane.get(place).copied().unwrap_or(0.0);
+                for (to, &pixel) in window.iter_mut().zip(pixels) {
+                    *to = plane.get(pixel).copied().unwrap_or(0.0);
                 }
-                see(window, &taps, [band.rows, columns], panels.as_flattened_mut(), seen * WIDTH, at);
+                see(window, &taps, [band.rows, columns], panels.as_flattened_mut(), seen * NR, at);
                 at += band.rows * columns;
             }
         }
         offsets.clear();
-        offsets.extend((0..channels).map(|channel| channel * count * WIDTH));
+        offsets.extend((0..channels).map(|channel| channel * count * NR));
         for value in 0..VALUES {
             let panels = panels[value * seen..][..seen].as_flattened();
             let sums = &mut sums[value * summed..];
             self.rows.multiply([first, last], value * channels, panels, offsets, count, sums);
         }
-        let places = (to - from).div_ceil(WIDTH);
-        grow(line, (places + TILE + 1) * WIDTH, 0.0);
+        let pixels = (to - from).div_ceil(NR);
+        grow(line, (pixels + TILE + 1) * NR, 0.0);
         let (sums, tiles) = sums.split_at_mut(VALUES * summed);
         for row in 0..last - first {
             result(&sums[row * count..], summed, count, tiles);
@@ -183,13 +183,13 @@ impl Winograd {
             for band in &bands {
                 for y in band.row..band.row + band.rows {
                     let lines = TILE.min(height - y * TILE);
-                    interleave(tiles.as_flattened(), count * WIDTH, tile, columns, [lines, width], &mut line[at..]);
+                    interleave(tiles.as_flattened(), count * NR, tile, columns, [lines, width], &mut line[at..]);
                     tile += columns;
                     at += lines * width;
                 }
             }
             let line = line.as_chunks().0;
-            correlation.finish(finish, task, row, &line[..places]);
+            correlation.finish(finish, task, row, &line[..pixels]);
         }
     }
 }
@@ -211,7 +211,7 @@ const BLOCK: usize = 8;
 
 /// Returns the transformed kernels, packed; the columns of each strip are channels. `order` gives the index of each
 /// element of a kernel.
-fn strips<const H: usize>(matrix: &[f32], rows: usize, channels: usize, order: [usize; 9]) -> Strips<H> {
+fn strips<const H: usize>(matrix: &[f32], rows: usize, channels: usize, order: [usize; 9]) -> PackedA<H> {
     let depth = channels * 9;
     let fill = |row: usize, height: usize, strip: &mut Filling<'_, H>| {
         let mut kernels = [[0.0; H]; 9 * BLOCK];
@@ -232,14 +232,14 @@ fn strips<const H: usize>(matrix: &[f32], rows: usize, channels: usize, order: [
             }
         }
     };
-    Strips::written(rows, [VALUES, channels], fill)
+    PackedA::written(rows, [VALUES, channels], fill)
 }
 
 vectorized! {
     /// Transforms kernels whose elements are `step` apart, and so are the values. `step` must be a multiple of a
     /// panel's columns.
     fn evaluate<_FUSED>(kernels: &[f32], step: usize, values: &mut [f32]) {
-        for from in (0..step).step_by(WIDTH) {
+        for from in (0..step).step_by(NR) {
             let kernel = |y, x| *kernels[(y * 3 + x) * step + from..].first_chunk().expect("whole panels");
             in_both(kernel, kernel_at_points, |y, x, value| {
                 *values[(y * SEEN + x) * step + from..].first_chunk_mut().expect("whole panels") = value;
@@ -249,7 +249,7 @@ vectorized! {
 }
 
 /// Values of one column, or of adjacent tiles.
-type Lanes = [f32; WIDTH];
+type Lanes = [f32; NR];
 
 /// Applies a one-dimensional transform in both directions: to the columns first and then to the lines of the result.
 /// `from` and `to` take a line and a column.
@@ -261,9 +261,9 @@ fn in_both<const I: usize, const O: usize>(
     along: impl Fn([Lanes; I]) -> [Lanes; O],
     mut to: impl FnMut(usize, usize, Lanes),
 ) {
-    let mut half = [[[0.0; WIDTH]; I]; O];
+    let mut half = [[[0.0; NR]; I]; O];
     for x in 0..I {
-        let mut column = [[0.0; WIDTH]; I];
+        let mut column = [[0.0; NR]; I];
         for y in 0..I {
             column[y] = from(y, x);
         }
@@ -287,8 +287,8 @@ fn kernel_at_points(g: [Lanes; 3]) -> [Lanes; SEEN] {
     const ZERO: f32 = 1.0 / (AA * BB);
     const BY_A: f32 = 1.0 / (2.0 * AA * (AA - BB));
     const BY_B: f32 = 1.0 / (2.0 * BB * (BB - AA));
-    let mut points = [[0.0; WIDTH]; SEEN];
-    for i in 0..WIDTH {
+    let mut points = [[0.0; NR]; SEEN];
+    for i in 0..NR {
         let (even_a, odd_a) = (BY_A * (g[0][i] + AA * g[2][i]), BY_A * A * g[1][i]);
         let (even_b, odd_b) = (BY_B * (g[0][i] + BB * g[2][i]), BY_B * B * g[1][i]);
         points[0][i] = ZERO * g[0][i];
@@ -304,8 +304,8 @@ fn kernel_at_points(g: [Lanes; 3]) -> [Lanes; SEEN] {
 /// Input transform in one direction: the transpose of interpolation.
 #[inline(always)]
 fn seen_at_points(d: [Lanes; SEEN]) -> [Lanes; SEEN] {
-    let mut points = [[0.0; WIDTH]; SEEN];
-    for i in 0..WIDTH {
+    let mut points = [[0.0; NR]; SEEN];
+    for i in 0..NR {
         let (even_a, odd_a) = (d[4][i] - BB * d[2][i], A * (d[3][i] - BB * d[1][i]));
         let (even_b, odd_b) = (d[4][i] - AA * d[2][i], B * (d[3][i] - AA * d[1][i]));
         points[0][i] = d[4][i] - (AA + BB) * d[2][i] + AA * BB * d[0][i];
@@ -321,8 +321,8 @@ fn seen_at_points(d: [Lanes; SEEN]) -> [Lanes; SEEN] {
 /// Output transform in one direction: the transpose of evaluation at the points.
 #[inline(always)]
 fn results_of(m: [Lanes; SEEN]) -> [Lanes; TILE] {
-    let mut y = [[0.0; WIDTH]; TILE];
-    for i in 0..WIDTH {
+    let mut y = [[0.0; NR]; TILE];
+    for i in 0..NR {
         let (even_a, odd_a) = (m[1][i] + m[2][i], A * (m[1][i] - m[2][i]));
         let (even_b, odd_b) = (m[3][i] + m[4][i], B * (m[3][i] - m[4][i]));
         y[0][i] = m[0][i] + even_a + even_b;
@@ -342,7 +342,7 @@ vectorized! {
         let [rows, columns] = grid;
         let pitch = TILE * TILE * (columns + 1);
         for row in 0..rows {
-            for column in (0..columns).step_by(WIDTH) {
+            for column in (0..columns).step_by(NR) {
                 let window = &window[row * pitch + column..];
                 let values = &mut values[at + row * columns + column..];
                 // Lines first: `in_both` asks for columns as though they were lines.
@@ -358,7 +358,7 @@ vectorized! {
 
 vectorized! {
     /// Output transform of `count` panels of sums of each value, which are `step` apart. Writes `[TILE, TILE, count]`.
-    fn result<_FUSED>(sums: &[[f32; WIDTH]], step: usize, count: usize, tiles: &mut [[f32; WIDTH]]) {
+    fn result<_FUSED>(sums: &[[f32; NR]], step: usize, count: usize, tiles: &mut [[f32; NR]]) {
         for panel in 0..count {
             let value = |y, x| sums[(y * SEEN + x) * step + panel];
             in_both(value, results_of, |y, x, result| tiles[(y * TILE + x) * count + panel] = result);
@@ -372,13 +372,13 @@ vectorized! {
     fn interleave<_FUSED>(tiles: &[f32], step: usize, tile: usize, columns: usize, lines: [usize; 2], out: &mut [f32]) {
         let [lines, width] = lines;
         for y in 0..lines {
-            for column in (0..columns).step_by(WIDTH) {
+            for column in (0..columns).step_by(NR) {
                 let mut from: [&[f32]; TILE] = [&[]; TILE];
                 for x in 0..TILE {
                     from[x] = &tiles[(y * TILE + x) * step + tile + column..];
                 }
                 let out = &mut out[y * width + column * TILE..];
-                let len = WIDTH.min(columns - column);
+                let len = NR.min(columns - column);
                 let out = &mut out.as_chunks_mut::<TILE>().0[..len];
                 for i in 0..len {
                     for x in 0..TILE {

@@ -5,7 +5,7 @@ use std::hint::black_box;
 
 use crate::{
     dispatch::{TASK, vectorized},
-    matmul::{Element, WIDTH},
+    matmul::{Element, NR},
 };
 
 /// Format of a 16-bit float.
@@ -84,13 +84,13 @@ vectorized! {
 
 vectorized! {
     /// Converts the first `width` elements of each row; the rest of a row of the panel becomes 0.
-    fn widen_columns<_FUSED>(format: HalfFormat, x: &[u16], stride: usize, width: usize, panel: &mut [[f32; WIDTH]]) {
+    fn widen_columns<_FUSED>(format: HalfFormat, x: &[u16], stride: usize, width: usize, panel: &mut [[f32; NR]]) {
         #[inline(always)]
-        fn each<E: Element<Bits = u16>>(x: &[u16], stride: usize, width: usize, panel: &mut [[f32; WIDTH]]) {
+        fn each<E: Element<Bits = u16>>(x: &[u16], stride: usize, width: usize, panel: &mut [[f32; NR]]) {
             for (k, out) in panel.iter_mut().enumerate() {
                 let x = &x[k * stride..][..width];
-                if let Ok(x) = <&[u16; WIDTH]>::try_from(x) {
-                    for j in 0..WIDTH {
+                if let Ok(x) = <&[u16; NR]>::try_from(x) {
+                    for j in 0..NR {
                         out[j] = E::number(x[j]);
                     }
                 } else {
@@ -110,30 +110,30 @@ vectorized! {
 
 vectorized! {
     /// As [`widen_columns`], for contiguous columns.
-    fn widen_turned<_FUSED>(format: HalfFormat, x: &[u16], stride: usize, width: usize, panel: &mut [[f32; WIDTH]]) {
+    fn widen_turned<_FUSED>(format: HalfFormat, x: &[u16], stride: usize, width: usize, panel: &mut [[f32; NR]]) {
         #[inline(always)]
-        fn each<E: Element<Bits = u16>>(x: &[u16], stride: usize, width: usize, panel: &mut [[f32; WIDTH]]) {
+        fn each<E: Element<Bits = u16>>(x: &[u16], stride: usize, width: usize, panel: &mut [[f32; NR]]) {
             let n = panel.len();
             // The last column fills up missing ones; its results there are not used.
-            let columns: [&[u16]; WIDTH] = std::array::from_fn(|j| &x[j.min(width - 1) * stride..][..n]);
+            let columns: [&[u16]; NR] = std::array::from_fn(|j| &x[j.min(width - 1) * stride..][..n]);
             let (pairs, rest) = panel.as_chunks_mut::<2>();
             for (k, pair) in pairs.iter_mut().enumerate() {
                 // Hidden from the compiler, which would otherwise put eight elements of one column into a register.
                 let k = black_box(k);
-                let mut words = [0; WIDTH];
-                for j in 0..WIDTH {
+                let mut words = [0; NR];
+                for j in 0..NR {
                     let [low, high] = columns[j].as_chunks::<2>().0[k];
                     words[j] = u32::from(low) | u32::from(high) << 16;
                 }
-                let mut next = [[0.0; WIDTH]; 2];
-                for j in 0..WIDTH {
+                let mut next = [[0.0; NR]; 2];
+                for j in 0..NR {
                     next[0][j] = E::number((words[j] & 0xffff) as u16);
                     next[1][j] = E::number((words[j] >> 16) as u16);
                 }
                 *pair = next;
             }
             for values in rest {
-                for j in 0..WIDTH {
+                for j in 0..NR {
                     values[j] = E::number(columns[j][n - 1]);
                 }
             }

@@ -9,7 +9,7 @@ pub(crate) use convert::from_f16;
 use convert::{Bf16, F16, widen_columns, widen_turned};
 pub use convert::{HalfFormat, widen};
 
-use crate::matmul::{Element, FEW, Few, Matrix, Source, WIDTH, matmul_converted, matmul_few};
+use crate::matmul::{Element, GEMV_ROWS, GemvMatrix, Matrix, NR, Source, gemv, matmul_converted};
 
 /// A matrix of 16-bit floats in a slice.
 #[derive(Clone, Copy)]
@@ -40,9 +40,9 @@ impl<'a> HalfMatrix<'a> {
         Self { rows: self.columns, columns: self.rows, transposed: !self.transposed, ..self }
     }
 
-    fn few<E: Element<Bits = u16>>(self) -> Few<'a, E> {
+    fn gemv_matrix<E: Element<Bits = u16>>(self) -> GemvMatrix<'a, E> {
         let Self { data, rows, columns, stride, transposed, .. } = self;
-        Few { data, rows, columns, stride, transposed }
+        GemvMatrix { data, rows, columns, stride, transposed }
     }
 
     fn check(&self) {
@@ -64,18 +64,18 @@ pub fn matmul_half(a: Matrix<'_>, b: HalfMatrix<'_>, bias: Option<&[f32]>, c: &m
     if c.is_empty() {
         return;
     }
-    if a.rows > FEW || b.rows == 0 {
+    if a.rows > GEMV_ROWS || b.rows == 0 {
         return matmul_converted(a, &b, bias, columns, c);
     }
     match b.format {
-        HalfFormat::F16 => matmul_few(a, b.few::<F16>(), bias, c),
-        HalfFormat::Bf16 => matmul_few(a, b.few::<Bf16>(), bias, c),
+        HalfFormat::F16 => gemv(a, b.gemv_matrix::<F16>(), bias, c),
+        HalfFormat::Bf16 => gemv(a, b.gemv_matrix::<Bf16>(), bias, c),
     }
 }
 
 impl Source for HalfMatrix<'_> {
-    fn pack(&self, row: usize, column: usize, panel: &mut [[f32; WIDTH]]) {
-        let width = WIDTH.min(self.columns - column);
+    fn pack(&self, row: usize, column: usize, panel: &mut [[f32; NR]]) {
+        let width = NR.min(self.columns - column);
         if self.transposed {
             widen_turned(self.format, &self.data[column * self.stride + row..], self.stride, width, panel);
         } else {

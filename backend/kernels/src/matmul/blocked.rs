@@ -1,4 +1,4 @@
-//! Matrix products with AVX-512 microkernels ([`wide`](super::wide)). The left-hand matrix is packed once, for all
+//! Matrix products with AVX-512 microkernels ([`avx512`](super::avx512)). The left-hand matrix is packed once, for all
 //! threads. Each thread takes some columns of the right-hand one and packs two panels at a time. Those stay in its
 //! second-level cache while all rows pass, and each result is written once.
 
@@ -7,16 +7,16 @@ use std::cell::Cell;
 
 use super::{
     Matrix,
+    avx512::{MR_AVX512, Start, usable, with_strips},
+    microkernel::NR,
     pack::pack,
-    strips::Strips,
+    packed_a::PackedA,
     target::Target,
-    tile::WIDTH,
-    wide::{Start, TALL, usable, with_strips},
 };
 use crate::dispatch::prefetch;
 
 /// Maximum number of rows of two panels that are processed at once (KC): an eighth of a second-level cache of 1 MiB.
-const DEPTH: usize = 1024;
+const KC: usize = 1024;
 /// Rows of panels that are packed at once if they have fewer rows: with more columns, memory is read in longer runs.
 const GROUP: usize = 4096;
 /// Elements of the left-hand matrix that are packed at once: 4 MiB.
@@ -26,25 +26,25 @@ const AHEAD: usize = 6;
 /// Number of products that is worth waking a thread for.
 const TASK: usize = 1 << 18;
 /// Minimum number of rows for which two panels are packed.
-const ROWS: usize = 4 * TALL;
+const ROWS: usize = 4 * MR_AVX512;
 
 thread_local! {
     /// Buffer of the last panels. It is reused since filling fresh memory would cost as much again.
-    static PANELS: Cell<Vec<[f32; WIDTH]>> = Cell::default();
+    static PANELS: Cell<Vec<[f32; NR]>> = Cell::default();
 }
 
 /// Computes `c = a b + bias`, as `matmul`, for non-empty matrices. Writes all of the target's first `a.rows` rows of
 /// `b.columns`.
 ///
 /// # Panics
-/// If the CPU has no AVX-512 (see [`wide::usable`](super::wide::usable)), or the target is too small.
+/// If the CPU has no AVX-512 (see [`avx512::usable`](super::avx512::usable)), or the target is too small.
 pub(super) fn multiply(a: Matrix<'_>, b: Matrix<'_>, bias: Option<&[f32]>, c: &Target<'_>) {
     assert!(usable(), "no AVX-512");
-    let blocks = a.columns.div_ceil(DEPTH);
+    let blocks = a.columns.div_ceil(KC);
     let depth = a.columns.div_ceil(blocks);
     // As even as possible, in whole strips.
     let most = (HELD / depth).max(ROWS);
-    let rows = a.rows.div_ceil(a.rows.div_ceil(most)).next_multiple_of(TALL);
+    let rows = a.rows.div_ceil(a.rows.div_ceil(most)).next_multiple_of(MR_AVX512);
     for from in (0..a.columns).step_by(depth) {
         let b = b.part(from, depth, 0, b.columns);
         let start = match bias {
@@ -64,8 +64,8 @@ pub(super) fn multiply(a: Matrix<'_>, b: Matrix<'_>, bias: Option<&[f32]>, c: &T
 
 /// Multiplies packed rows by a matrix with as many rows as they have columns. With [`Start::There`], all of the target
 /// must have been written before. Returns the number of results written.
-fn block(strips: &Strips<TALL>, b: Matrix<'_>, start: Start<'_>, c: &Target<'_>) -> usize {
-    let (rows, pairs) = (strips.rows(), b.columns.div_ceil(2 * WIDTH));
+fn block(strips: &PackedA<MR_AVX512>, b: Matrix<'_>, start: Start<'_>, c: &Target<'_>) -> usize {
+    let (rows, pairs) = (strips.rows(), b.columns.div_ceil(2 * NR));
     let threads = rayon::current_num_threads();
     let worth = (rows * b.rows * b.columns).div_ceil(TASK);
     // Enough tasks to balance the load. Rows are only divided if there are few columns.
@@ -80,12 +80,12 @@ fn block(strips: &Strips<TALL>, b: Matrix<'_>, start: Start<'_>, c: &Target<'_>)
         let mut written = 0;
         let together = (GROUP / b.rows / 2).clamp(1, 4).min(share);
         if panels.len() < 2 * together * b.rows {
-            panels.resize(2 * together * b.rows, [0.0; WIDTH]);
+            panels.resize(2 * together * b.rows, [0.0; NR]);
         }
         for pair in (band * share..pairs.min((band + 1) * share)).step_by(together) {
-            let column = pair * 2 * WIDTH;
-            let end = b.columns.min((band + 1) * share * 2 * WIDTH);
-            let width = (end - column).min(together * 2 * WIDTH);
+            let column = pair * 2 * NR;
+            let end = b.columns.min((band + 1) * share * 2 * NR);
+            let width = (end - column).min(together * 2 * NR);
             // SAFETY: `multiply`, the only caller of `block`, asserts that the CPU has AVX-512.
             unsafe { pack_panels(b, column, width, &mut panels) };
             // SAFETY: as above for AVX-512. Each task has its own pair of a band of columns and a part of the rows, so
@@ -105,12 +105,12 @@ fn block(strips: &Strips<TALL>, b: Matrix<'_>, start: Start<'_>, c: &Target<'_>)
 
 /// Packs `width` columns from `column` on into panels.
 #[target_feature(enable = "avx512f,avx2,fma")]
-fn pack_panels(b: Matrix<'_>, column: usize, width: usize, panels: &mut [[f32; WIDTH]]) {
+fn pack_panels(b: Matrix<'_>, column: usize, width: usize, panels: &mut [[f32; NR]]) {
     let depth = b.rows;
-    let count = width.div_ceil(WIDTH);
-    if b.transposed || !width.is_multiple_of(WIDTH) {
+    let count = width.div_ceil(NR);
+    if b.transposed || !width.is_multiple_of(NR) {
         for (p, panel) in panels.chunks_exact_mut(depth).take(count).enumerate() {
-            pack(b.data, b.layout(), 0, column + p * WIDTH, b.columns, panel);
+            pack(b.data, b.layout(), 0, column + p * NR, b.columns, panel);
         }
         return;
     }
@@ -118,11 +118,11 @@ fn pack_panels(b: Matrix<'_>, column: usize, width: usize, panels: &mut [[f32; W
     for k in 0..depth {
         let row = &b.data[k * b.stride + column..][..width];
         for p in 0..count {
-            let ahead = b.data.as_ptr().wrapping_add((k + AHEAD) * b.stride + column + p * WIDTH);
+            let ahead = b.data.as_ptr().wrapping_add((k + AHEAD) * b.stride + column + p * NR);
             prefetch(ahead);
         }
         for p in 0..count {
-            panels[p * depth + k] = *row[p * WIDTH..].first_chunk().expect("a whole panel");
+            panels[p * depth + k] = *row[p * NR..].first_chunk().expect("a whole panel");
         }
     }
 }

@@ -2,33 +2,33 @@
 
 use std::cell::Cell;
 
-use super::{Matrix, Panels, WIDTH, bands::for_bands, tile::HEIGHT};
+use super::{Matrix, NR, PackedB, bands::for_bands, microkernel::MR};
 
 /// Right-hand matrix whose elements are converted while they are packed.
 pub(crate) trait Source: Sync {
-    /// Packs one panel: the rows from `row` on of the [`WIDTH`] columns from `column` on. Columns beyond the matrix may
-    /// be filled with any finite values or with those of other columns. `row` is a multiple of [`DEPTH`].
-    fn pack(&self, row: usize, column: usize, panel: &mut [[f32; WIDTH]]);
+    /// Packs one panel: the rows from `row` on of the [`NR`] columns from `column` on. Columns beyond the matrix may
+    /// be filled with any finite values or with those of other columns. `row` is a multiple of [`KC`].
+    fn pack(&self, row: usize, column: usize, panel: &mut [[f32; NR]]);
 }
 
 /// Rows of the right-hand matrix that are converted at once (KC). A panel of them fills half of the first-level cache,
 /// and they are whole blocks of every quantized format.
-pub(crate) const DEPTH: usize = 256;
+pub(crate) const KC: usize = 256;
 /// Panels that a task converts at once. With the rows that pass, they stay in the second-level cache.
 const PANELS: usize = 4;
 /// Rows of the left-hand matrix that pass all panels of a task before others do.
-const PASS: usize = 16 * HEIGHT;
+const PASS: usize = 16 * MR;
 /// Rows of the left-hand matrix per conversion of the right-hand matrix, whose cost is then negligible.
 const ROWS: usize = 5 * PASS;
 
 /// Buffers of a thread.
 #[derive(Default)]
 struct Scratch {
-    panels: Vec<[f32; WIDTH]>,
+    panels: Vec<[f32; NR]>,
     /// Results of a band.
     sums: Vec<f32>,
     /// Packed transposed left-hand matrix.
-    turned: Vec<[f32; HEIGHT]>,
+    turned: Vec<[f32; MR]>,
 }
 
 thread_local! {
@@ -40,8 +40,8 @@ thread_local! {
 /// the depth at a time, and multiplies all rows.
 pub(crate) fn matmul_converted(a: Matrix<'_>, b: &impl Source, bias: Option<&[f32]>, columns: usize, c: &mut [f32]) {
     // Wide bands read the rows less often, but each thread should get several for balance.
-    let share = columns.div_ceil(WIDTH) / (8 * rayon::current_num_threads());
-    let width = share.clamp(1, PANELS) * WIDTH;
+    let share = columns.div_ceil(NR) / (8 * rayon::current_num_threads());
+    let width = share.clamp(1, PANELS) * NR;
     for (i, c) in c.chunks_mut(ROWS * columns).enumerate() {
         let a = a.part(i * ROWS, ROWS, 0, a.columns);
         for_bands(c, columns, width, |first, rows| {
@@ -65,10 +65,10 @@ fn band(
     let width = rows[0].len();
     sums.clear();
     sums.resize(rows.len() * width, 0.0);
-    for from in (0..a.columns).step_by(DEPTH) {
-        let depth = DEPTH.min(a.columns - from);
-        let panels = Panels::filled(std::mem::take(memory), depth, width, |panel, data| {
-            b.pack(from, first + panel * WIDTH, data);
+    for from in (0..a.columns).step_by(KC) {
+        let depth = KC.min(a.columns - from);
+        let panels = PackedB::filled(std::mem::take(memory), depth, width, |panel, data| {
+            b.pack(from, first + panel * NR, data);
         });
         for (i, sums) in sums.chunks_mut(PASS * width).enumerate() {
             let (a, n) = (a.part(i * PASS, PASS, from, depth), sums.len() / width);

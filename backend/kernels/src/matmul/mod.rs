@@ -1,38 +1,38 @@
 //! Products of matrices in slices.
 
+mod avx512;
 mod bands;
 #[cfg(target_arch = "x86_64")]
 mod blocked;
 mod converted;
 mod element;
-mod few;
+mod gemv;
+mod microkernel;
 mod pack;
-mod panels;
+mod packed_a;
+mod packed_b;
 mod strip;
-mod strips;
 #[cfg(target_arch = "x86_64")]
 mod target;
-mod tile;
-mod wide;
 
 use rayon::prelude::*;
 use std::{borrow::Cow, cell::Cell};
 
 use crate::{dispatch::TASK, fresh::by_chunks};
+pub(crate) use avx512::{MR_AVX512, Start, usable as has_avx512, with_strips};
+#[cfg(target_arch = "x86_64")]
+pub(crate) use avx512::{by_height, microkernel as avx512_microkernel};
 pub(crate) use bands::for_bands;
-pub(crate) use converted::{DEPTH as CONVERTED_DEPTH, Source, matmul_converted};
+pub(crate) use converted::{KC as CONVERTED_KC, Source, matmul_converted};
 pub(crate) use element::{Element, F32};
-pub(crate) use few::{FEW, Few, matmul_few};
+pub(crate) use gemv::{GEMV_ROWS, GemvMatrix, gemv};
+pub(crate) use microkernel::{MR, NR, microkernel};
 pub(crate) use pack::{Layout, pack};
-use panels::DEPTH;
-pub(crate) use panels::Panels;
-pub(crate) use strips::{Filling, Strips, transposed};
+pub(crate) use packed_a::{Filling, PackedA, transposed};
+use packed_b::KC;
+pub(crate) use packed_b::PackedB;
 #[cfg(target_arch = "x86_64")]
 pub(crate) use target::Target;
-pub(crate) use tile::{HEIGHT, WIDTH, tile};
-pub(crate) use wide::{Start, TALL, usable as wide, with_strips};
-#[cfg(target_arch = "x86_64")]
-pub(crate) use wide::{by_height, tile as wide_tile};
 
 /// A matrix in a slice.
 #[derive(Clone, Copy)]
@@ -100,12 +100,12 @@ pub fn matmul(a: Matrix<'_>, b: Matrix<'_>, bias: Option<&[f32]>, c: &mut [f32])
     if c.is_empty() {
         return;
     }
-    if a.rows <= FEW && b.rows > 0 {
+    if a.rows <= GEMV_ROWS && b.rows > 0 {
         let Matrix { data, rows, columns, stride, transposed } = b;
-        return matmul_few(a, Few::<F32> { data, rows, columns, stride, transposed }, bias, c);
+        return gemv(a, GemvMatrix::<F32> { data, rows, columns, stride, transposed }, bias, c);
     }
     #[cfg(target_arch = "x86_64")]
-    if wide() && b.rows > 0 {
+    if has_avx512() && b.rows > 0 {
         return blocked::multiply(a, b, bias, &Target::of(c, columns));
     }
     c.par_chunks_mut(columns.max(TASK / columns * columns)).for_each(|c| match bias {
@@ -122,13 +122,13 @@ pub fn matmul(a: Matrix<'_>, b: Matrix<'_>, bias: Option<&[f32]>, c: &mut [f32])
 pub fn product(a: Matrix<'_>, b: Matrix<'_>, bias: Option<&[f32]>) -> Vec<f32> {
     check(&a, &b, bias);
     let (rows, columns) = (a.rows, b.columns);
-    if rows <= FEW || columns == 0 {
+    if rows <= GEMV_ROWS || columns == 0 {
         let mut c = vec![0.0; rows * columns];
         matmul(a, b, bias, &mut c);
         return c;
     }
     #[cfg(target_arch = "x86_64")]
-    if wide() && b.rows > 0 {
+    if has_avx512() && b.rows > 0 {
         let mut c = Vec::with_capacity(rows * columns);
         blocked::multiply(a, b, bias, &Target::new(&mut c.spare_capacity_mut()[..rows * columns], columns));
         // SAFETY: the capacity is at least `rows * columns`, and `multiply` asserts that it has written all rows and
@@ -157,15 +157,15 @@ fn check(a: &Matrix<'_>, b: &Matrix<'_>, bias: Option<&[f32]>) {
 fn accumulate(a: Matrix<'_>, b: Matrix<'_>, c: &mut [f32]) {
     let columns = b.columns;
     // Part by part of the depth, so that the panels stay in the last-level cache while all rows pass.
-    let depth = (PANELS / columns / DEPTH * DEPTH).max(DEPTH);
+    let depth = (PANELS / columns / KC * KC).max(KC);
     let mut memory = MEMORY.take();
     for from in (0..b.rows).step_by(depth) {
         let (a, b) = (a.part(0, a.rows, from, depth), b.part(from, depth, 0, columns));
-        let panels = Panels::reusing(memory, b.data, b.rows, columns, b.layout());
+        let panels = PackedB::reusing(memory, b.data, b.rows, columns, b.layout());
         add(a, &panels, c);
         memory = panels.into_memory();
     }
-    if memory.len() * WIDTH <= 2 * PANELS {
+    if memory.len() * NR <= 2 * PANELS {
         MEMORY.set(memory);
     }
 }
@@ -175,19 +175,19 @@ const PANELS: usize = 1 << 20;
 
 thread_local! {
     /// Buffer of the last panels. It is reused since filling fresh memory would cost as much again.
-    static MEMORY: Cell<Vec<[f32; WIDTH]>> = const { Cell::new(Vec::new()) };
+    static MEMORY: Cell<Vec<[f32; NR]>> = const { Cell::new(Vec::new()) };
 }
 
 /// Adds the product of a matrix and panels to `c`.
-fn add(a: Matrix<'_>, panels: &Panels, c: &mut [f32]) {
+fn add(a: Matrix<'_>, panels: &PackedB, c: &mut [f32]) {
     let columns = c.len() / a.rows;
     // Few enough rows to stay in the second-level cache. A transposed matrix is read in pieces of its rows, which
     // should not be short; otherwise there are many tasks for balance.
-    let most = (96 * 256 / a.columns.max(1)).clamp(8 * HEIGHT, 32 * HEIGHT);
+    let most = (96 * 256 / a.columns.max(1)).clamp(8 * MR, 32 * MR);
     let threads = rayon::current_num_threads();
     let tasks = if a.transposed { threads * a.rows.div_ceil(threads * 96) } else { threads * 8 };
-    let rows = a.rows.div_ceil(tasks).next_multiple_of(HEIGHT);
-    let rows = if a.transposed { rows } else { rows.min(most.next_multiple_of(HEIGHT)) };
+    let rows = a.rows.div_ceil(tasks).next_multiple_of(MR);
+    let rows = if a.transposed { rows } else { rows.min(most.next_multiple_of(MR)) };
     c.par_chunks_mut(rows * columns).enumerate().for_each_init(Vec::new, |scratch, (i, c)| {
         let height = c.len() / columns;
         let a_part = a.part(i * rows, height, 0, a.columns);
@@ -211,7 +211,7 @@ pub fn sum_rows(a: Matrix<'_>, sums: &mut [f32]) {
         return;
     }
     let tasks = (a.rows * a.columns).div_ceil(1 << 16).min(rayon::current_num_threads());
-    let share = a.columns.div_ceil(tasks).next_multiple_of(WIDTH);
+    let share = a.columns.div_ceil(tasks).next_multiple_of(NR);
     sums.par_chunks_mut(share).enumerate().for_each(|(task, sums)| {
         for row in 0..a.rows {
             let values = &a.data[row * a.stride + task * share..][..sums.len()];

@@ -1,6 +1,6 @@
 //! Packing of the columns of a matrix.
 
-use super::{strips::turn, tile::WIDTH};
+use super::{microkernel::NR, packed_a::pack_rows};
 
 /// Layout of a matrix in memory.
 #[derive(Clone, Copy)]
@@ -11,25 +11,25 @@ pub(crate) struct Layout {
     pub transposed: bool,
 }
 
-/// Packs one panel: the rows from `row` on of the [`WIDTH`] columns from `column` on. Columns beyond `columns` become
+/// Packs one panel: the rows from `row` on of the [`NR`] columns from `column` on. Columns beyond `columns` become
 /// 0.
-pub(crate) fn pack(b: &[f32], layout: Layout, row: usize, column: usize, columns: usize, data: &mut [[f32; WIDTH]]) {
-    let width = WIDTH.min(columns - column);
-    if !layout.transposed && width == WIDTH {
+pub(crate) fn pack(b: &[f32], layout: Layout, row: usize, column: usize, columns: usize, data: &mut [[f32; NR]]) {
+    let width = NR.min(columns - column);
+    if !layout.transposed && width == NR {
         // Separate from the general case, as a copy of unknown length is a call.
         for (k, data) in data.iter_mut().enumerate() {
-            data.copy_from_slice(&b[(row + k) * layout.stride + column..][..WIDTH]);
+            data.copy_from_slice(&b[(row + k) * layout.stride + column..][..NR]);
         }
     } else if !layout.transposed {
         for (k, data) in data.iter_mut().enumerate() {
             data[width..].fill(0.0);
             data[..width].copy_from_slice(&b[(row + k) * layout.stride + column..][..width]);
         }
-    } else if width == WIDTH {
+    } else if width == NR {
         let rows = data.len();
-        turn(|j| &b[(column + j) * layout.stride + row..][..rows], WIDTH, data);
+        pack_rows(|j| &b[(column + j) * layout.stride + row..][..rows], NR, data);
     } else {
-        data.fill([0.0; WIDTH]);
+        data.fill([0.0; NR]);
         for j in 0..width {
             let source = &b[(column + j) * layout.stride + row..][..data.len()];
             for (data, &value) in data.iter_mut().zip(source) {

@@ -1,6 +1,6 @@
 //! Strips of results: a few rows of the columns of some panels.
 
-use super::tile::{WIDTH, tile};
+use super::microkernel::{NR, microkernel};
 use crate::dispatch::prefetch;
 
 /// Adds the first `height` rows and `width` columns of a tile to `c`.
@@ -9,7 +9,7 @@ use crate::dispatch::prefetch;
 /// in every iteration of the innermost loop, which then takes three times as long.
 #[inline(always)]
 pub(super) fn add_tile<const M: usize, const P: usize>(
-    sums: [[[f32; WIDTH]; P]; M],
+    sums: [[[f32; NR]; P]; M],
     c: &mut [f32],
     stride: usize,
     column: usize,
@@ -21,17 +21,17 @@ pub(super) fn add_tile<const M: usize, const P: usize>(
             return;
         }
         let c = &mut c[i * stride + column..][..width];
-        if width == P * WIDTH {
+        if width == P * NR {
             for p in 0..P {
-                for j in 0..WIDTH {
-                    c[p * WIDTH + j] += sums[i][p][j];
+                for j in 0..NR {
+                    c[p * NR + j] += sums[i][p][j];
                 }
             }
         } else {
             for p in 0..P {
-                for j in 0..WIDTH {
-                    if p * WIDTH + j < width {
-                        c[p * WIDTH + j] += sums[i][p][j];
+                for j in 0..NR {
+                    if p * NR + j < width {
+                        c[p * NR + j] += sums[i][p][j];
                     }
                 }
             }
@@ -51,7 +51,7 @@ fn prefetch_rows<const M: usize>(c: &[f32], stride: usize, column: usize) {
 #[inline(always)]
 #[allow(clippy::too_many_arguments)]
 pub(super) fn add_strip<const FUSED: bool, const M: usize, const P: usize>(
-    panels: &[[f32; WIDTH]],
+    panels: &[[f32; NR]],
     from: usize,
     to: usize,
     columns: usize,
@@ -63,20 +63,20 @@ pub(super) fn add_strip<const FUSED: bool, const M: usize, const P: usize>(
 ) {
     let mut at = from;
     while at + P <= to {
-        let mut b: [&[[f32; WIDTH]]; P] = [&[]; P];
+        let mut b: [&[[f32; NR]]; P] = [&[]; P];
         for p in 0..P {
             b[p] = &panels[(at + p) * pitch..][..depth];
         }
-        prefetch_rows::<M>(c, c_stride, (at - from) * WIDTH);
-        let sums = tile::<FUSED, M, P>(depth, a, b);
-        let width = (P * WIDTH).min(columns - at * WIDTH);
-        add_tile(sums, c, c_stride, (at - from) * WIDTH, M, width);
+        prefetch_rows::<M>(c, c_stride, (at - from) * NR);
+        let sums = microkernel::<FUSED, M, P>(depth, a, b);
+        let width = (P * NR).min(columns - at * NR);
+        add_tile(sums, c, c_stride, (at - from) * NR, M, width);
         at += P;
     }
     while at < to {
-        prefetch_rows::<M>(c, c_stride, (at - from) * WIDTH);
-        let sums = tile::<FUSED, M, 1>(depth, a, [&panels[at * pitch..][..depth]]);
-        add_tile(sums, c, c_stride, (at - from) * WIDTH, M, WIDTH.min(columns - at * WIDTH));
+        prefetch_rows::<M>(c, c_stride, (at - from) * NR);
+        let sums = microkernel::<FUSED, M, 1>(depth, a, [&panels[at * pitch..][..depth]]);
+        add_tile(sums, c, c_stride, (at - from) * NR, M, NR.min(columns - at * NR));
         at += 1;
     }
 }

@@ -22,7 +22,7 @@ pub(super) const CHUNK: usize = 4096;
 pub(super) trait Format: Sized {
     /// Smallest number of blocks that fills whole strips.
     type Unit: Copy;
-    /// Strips of a unit.
+    /// Packed rows of a unit.
     const STRIPS: usize;
     /// Subtracted from the codes.
     const SHIFT: f32;

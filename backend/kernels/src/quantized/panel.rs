@@ -10,11 +10,11 @@ use super::{
 };
 use crate::{
     dispatch::vectorized,
-    matmul::{self, CONVERTED_DEPTH, Layout, Source, WIDTH},
+    matmul::{self, CONVERTED_KC, Layout, NR, Source},
 };
 
 impl Source for QuantizedMatrix<'_> {
-    fn pack(&self, row: usize, column: usize, panel: &mut [[f32; WIDTH]]) {
+    fn pack(&self, row: usize, column: usize, panel: &mut [[f32; NR]]) {
         pack(self, row, column, panel);
     }
 }
@@ -22,7 +22,7 @@ impl Source for QuantizedMatrix<'_> {
 vectorized! {
     /// Packs the weights from `row` on of the rows of `b` from `column` on into a panel. A row of blocks becomes a
     /// column.
-    fn pack<FUSED>(b: &QuantizedMatrix<'_>, row: usize, column: usize, panel: &mut [[f32; WIDTH]]) {
+    fn pack<FUSED>(b: &QuantizedMatrix<'_>, row: usize, column: usize, panel: &mut [[f32; NR]]) {
         if FUSED {
             for_kind!(b.kind, pack_for[](b, row, column, panel));
         } else {
@@ -32,8 +32,8 @@ vectorized! {
 }
 
 /// As [`pack`], for CPUs without FMA, for which compiling the formats is not worthwhile.
-pub(super) fn plain_pack(b: &QuantizedMatrix<'_>, row: usize, column: usize, panel: &mut [[f32; WIDTH]]) {
-    let (depth, width) = (panel.len(), WIDTH.min(b.rows - column));
+pub(super) fn plain_pack(b: &QuantizedMatrix<'_>, row: usize, column: usize, panel: &mut [[f32; NR]]) {
+    let (depth, width) = (panel.len(), NR.min(b.rows - column));
     let mut weights = vec![0.0; width * depth];
     for (j, weights) in weights.chunks_exact_mut(depth).enumerate() {
         unpack(b.kind, b.part(column + j, row, depth), weights);
@@ -42,11 +42,10 @@ pub(super) fn plain_pack(b: &QuantizedMatrix<'_>, row: usize, column: usize, pan
 }
 
 #[inline(always)]
-fn pack_for<F: Format>(b: &QuantizedMatrix<'_>, row: usize, column: usize, panel: &mut [[f32; WIDTH]]) {
-    const { assert!(CONVERTED_DEPTH.is_multiple_of(256) && CONVERTED_DEPTH <= CHUNK, "whole blocks") };
-    let mut table =
-        Table { scales: [[0.0; LANES]; CONVERTED_DEPTH / 16], offsets: [[0.0; LANES]; CONVERTED_DEPTH / 32] };
-    for side in 0..WIDTH / LANES {
+fn pack_for<F: Format>(b: &QuantizedMatrix<'_>, row: usize, column: usize, panel: &mut [[f32; NR]]) {
+    const { assert!(CONVERTED_KC.is_multiple_of(256) && CONVERTED_KC <= CHUNK, "whole blocks") };
+    let mut table = Table { scales: [[0.0; LANES]; CONVERTED_KC / 16], offsets: [[0.0; LANES]; CONVERTED_KC / 32] };
+    for side in 0..NR / LANES {
         // If fewer than eight rows are left, the last one fills up the group; its results there are not used.
         let rows: [_; LANES] = std::array::from_fn(|j| {
             let row_of_blocks = (column + side * LANES + j).min(b.rows - 1);
@@ -70,8 +69,8 @@ fn pack_for<F: Format>(b: &QuantizedMatrix<'_>, row: usize, column: usize, panel
 
 /// Scales and offsets of eight rows side by side.
 struct Table {
-    scales: [Lanes; CONVERTED_DEPTH / 16],
-    offsets: [Lanes; CONVERTED_DEPTH / 32],
+    scales: [Lanes; CONVERTED_KC / 16],
+    offsets: [Lanes; CONVERTED_KC / 32],
 }
 
 impl Table {
@@ -101,7 +100,7 @@ fn pack_lane<F: Format>(
     [i, strip, lane]: [usize; 3],
     table: &Table,
     side: usize,
-    panel: &mut [[f32; WIDTH]],
+    panel: &mut [[f32; NR]],
 ) {
     let mut codes = [[0; LANES]; 2];
     for j in 0..LANES {

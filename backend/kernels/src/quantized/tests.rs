@@ -1,5 +1,5 @@
 use super::*;
-use crate::matmul::WIDTH;
+use crate::matmul::NR;
 
 /// Converts a finite f16, from the definition.
 fn f16(block: &[u8], at: usize) -> f32 {
@@ -139,7 +139,7 @@ fn old_cpus() {
         let data = blocks(kind, n * 3);
         let (wide, b) = (weights(kind, &data), QuantizedMatrix { data: &data, rows: n, columns: k, kind });
         let a: Vec<f32> = (0..k).map(|i| ((i * 7919) % 1013) as f32 / 500.0 - 1.0).collect();
-        let (mut c, mut panel) = (vec![0.0; n - 2], vec![[f32::NAN; WIDTH]; k]);
+        let (mut c, mut panel) = (vec![0.0; n - 2], vec![[f32::NAN; NR]; k]);
         direct::plain_dots(b, 2, &a, &mut c);
         panel::plain_pack(&b, 0, 16, &mut panel);
         for (j, &c) in c.iter().enumerate() {

@@ -5,14 +5,14 @@ use rayon::prelude::*;
 use crate::{
     dispatch::vectorized,
     math::fma,
-    matmul::{Layout, Panels, WIDTH},
+    matmul::{Layout, NR, PackedB},
     recurrent::steps::Steps,
 };
 
 /// Maximum number of rows beyond one in a step, summed over the steps, for which the weights are not packed but read
 /// once for each row. Packing them into panels, which are read once for all rows of a step, costs about as much as this
 /// number of reads.
-const FEW: usize = 4;
+const GEMV_ROWS: usize = 4;
 
 /// Division of a layer's work among threads.
 pub(crate) struct Plan {
@@ -57,28 +57,28 @@ pub(crate) struct Product<'a> {
 
 enum Form<'a> {
     Plain(&'a [f32], Layout),
-    Packed(Panels),
+    Packed(PackedB),
 }
 
 impl<'a> Product<'a> {
     /// Prepares for products with the rows of all steps.
     pub fn new(w: &'a [f32], depth: usize, columns: usize, layout: Layout, steps: &Steps, plan: &Plan) -> Self {
-        let plain = steps.rows() - steps.len() <= FEW;
-        let form = if plain { Form::Plain(w, layout) } else { Form::Packed(Panels::new(w, depth, columns, layout)) };
+        let plain = steps.rows() - steps.len() <= GEMV_ROWS;
+        let form = if plain { Form::Plain(w, layout) } else { Form::Packed(PackedB::new(w, depth, columns, layout)) };
         Self { depth, columns, shared: plan.shared, form }
     }
 
     /// Adds the product of `rows` rows of `a` to `c`. The strides are elements from row to row.
     pub fn add(&self, a: &[f32], a_stride: usize, rows: usize, c: &mut [f32], c_stride: usize) {
         // A thread gets whole panels, and enough of them to be worth waking it.
-        let panels = self.columns.div_ceil(WIDTH);
+        let panels = self.columns.div_ceil(NR);
         let most = (rows * self.depth * self.columns) >> 15;
         if !self.shared || most < 2 {
             return self.add_part(0, panels, a, a_stride, rows, c, c_stride);
         }
         // On one thread too, the product is computed separately and then added, so that all numbers of threads agree.
         let share = panels.div_ceil(rayon::current_num_threads().min(most));
-        let stride = share * WIDTH;
+        let stride = share * NR;
         let mut parts = vec![0.0; panels.div_ceil(share) * rows * stride];
         parts.par_chunks_mut(rows * stride).enumerate().for_each(|(i, part)| {
             self.add_part(i * share, panels.min((i + 1) * share), a, a_stride, rows, part, stride);
@@ -108,7 +108,7 @@ impl<'a> Product<'a> {
         match &self.form {
             Form::Packed(panels) => panels.add(from, to, a, a_stride, rows, c, c_stride),
             Form::Plain(w, layout) => {
-                let (first, end) = (from * WIDTH, self.columns.min(to * WIDTH));
+                let (first, end) = (from * NR, self.columns.min(to * NR));
                 for row in 0..rows {
                     let (a, c) = (&a[row * a_stride..][..self.depth], &mut c[row * c_stride..][..end - first]);
                     if layout.transposed {

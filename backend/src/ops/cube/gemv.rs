@@ -244,7 +244,7 @@ pub(super) fn matmul<R: CubeRuntime>(lhs: Lazy<R>, rhs: Lazy<R>) -> Lazy<R> {
 }
 
 /// Returns `x W + b` for a few rows, `[.., k]`.
-fn affine_rows<R: CubeRuntime>(x: CubeTensor<R>, weight: CubeTensor<R>, bias: Option<CubeTensor<R>>) -> CubeTensor<R> {
+fn linear_rows<R: CubeRuntime>(x: CubeTensor<R>, weight: CubeTensor<R>, bias: Option<CubeTensor<R>>) -> CubeTensor<R> {
     let mut shape = x.shape();
     let (d, n) = (shape.num_dims(), weight.meta.shape()[1]);
     shape[d - 1] = n;
@@ -254,16 +254,16 @@ fn affine_rows<R: CubeRuntime>(x: CubeTensor<R>, weight: CubeTensor<R>, bias: Op
 }
 
 /// Returns `x W + b` for a few rows, `[.., k]`, in the data type of `x`. The weight and the bias may have other types.
-pub(super) fn affine<R: CubeRuntime>(x: Lazy<R>, weight: Lazy<R>, bias: Option<Lazy<R>>) -> Lazy<R> {
+pub(super) fn linear<R: CubeRuntime>(x: Lazy<R>, weight: Lazy<R>, bias: Option<Lazy<R>>) -> Lazy<R> {
     let (mut shape, dtype): (Shape, DType) = (x.shape(), x.dtype());
     let d = shape.num_dims();
     shape[d - 1] = weight.shape()[1];
     let output = [(shape, dtype)];
     let [y] = match bias {
-        Some(bias) => register("grove_affine", [x, weight, bias], output, |[x, weight, bias]| {
-            [affine_rows(x, weight, Some(bias))]
+        Some(bias) => register("grove_linear", [x, weight, bias], output, |[x, weight, bias]| {
+            [linear_rows(x, weight, Some(bias))]
         }),
-        None => register("grove_affine", [x, weight], output, |[x, weight]| [affine_rows(x, weight, None)]),
+        None => register("grove_linear", [x, weight], output, |[x, weight]| [linear_rows(x, weight, None)]),
     };
     y
 }

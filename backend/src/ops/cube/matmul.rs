@@ -287,7 +287,7 @@ mod tests {
         x
     }
 
-    /// Which kernel runs is chosen by time: one that is wrong would be wrong on some machines, on some days.
+    /// Autotuning chooses a kernel by time, so a wrong one would be wrong on some machines, on some days.
     #[test]
     fn every_kernel_that_may_be_chosen_is_right_cuda() {
         let (mut ran, mut wrong) = (0, vec![]);

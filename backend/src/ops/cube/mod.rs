@@ -81,7 +81,7 @@ fn run<R: CubeRuntime, B: Fusing<R>>(operation: &Operation, mut inputs: Values<B
             let rows = shape[..shape.num_dims() - 1].iter().product();
             if rows <= gemv::MOST_ROWS && gemv::is_narrow(rows, weights[0], weights[1]) {
                 let (x, weight) = (inputs.take_float(0), inputs.take_float(1));
-                return Outcome::new([gemv::affine(x, weight, inputs.take_optional_float(2))]);
+                return Outcome::new([gemv::linear(x, weight, inputs.take_optional_float(2))]);
             }
             let x = inputs.float(0);
             if must_stay_f32(x) || overruns(x, [rows, weights[0], weights[1]]) {

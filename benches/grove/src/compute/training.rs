@@ -4,7 +4,7 @@ use grove::{
     models::bert::{BertForSequenceClassification, TextBatch},
     optim::{Adamw, AdamwChain, GradientTransformation, adamw},
     prelude::*,
-    train::{Outcome, train_step},
+    train::{Outcome, StepOptions, train_step},
     tree::cast,
 };
 
@@ -84,7 +84,7 @@ pub fn prepare<B: Backend>(work: &Work, place: Place<B>) -> Result<Run, String> 
 }
 
 fn optimizer<B: Backend>() -> AdamwChain<B> {
-    adamw(1e-4, Adamw { weight_decay: 0.01.into(), ..Adamw::default() })
+    adamw(1e-4, Adamw::default().weight_decay(0.01))
 }
 
 /// A run is a step: gradients, AdamW, and the loss read.
@@ -97,7 +97,7 @@ where
     let mut state = Some((optimizer.init(&model), model));
     Box::new(move || {
         let (opt_state, model) = state.take().ok_or("the step before failed")?;
-        let step = train_step(|model, _: &(), _| loss(model), &optimizer);
+        let step = train_step(|model, _: &(), _| loss(model), &optimizer, StepOptions::default());
         let (model, opt_state, loss) = place.finish(|| {
             let (model, opt_state, metrics) = step(model, opt_state, &(), Key::new(0));
             (model, opt_state, metrics.loss.val().into_data())

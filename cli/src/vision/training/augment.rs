@@ -12,7 +12,10 @@ use grove::{
     train::RunSettings,
 };
 
-use crate::training::fraction;
+use crate::{
+    Exit,
+    training::{fraction, not_negative},
+};
 
 /// Random augmentation of training images.
 #[derive(Args, Debug, Clone)]
@@ -63,16 +66,13 @@ pub enum Changes {
 
 impl AugmentArgs {
     /// Checks the options alone, before any file is read.
-    pub fn check(&self) -> Result<(), String> {
+    pub fn check(&self) -> Result<(), Exit> {
         fraction("erasing", self.erasing)?;
         fraction("jitter", self.jitter)?;
         fraction("label-smoothing", self.label_smoothing)?;
-        for (name, alpha) in [("mixup", self.mixup), ("cutmix", self.cutmix), ("affine", self.affine)] {
-            if !(alpha >= 0.0 && alpha.is_finite()) {
-                return Err(format!("--{name} is {alpha}; it must be a number, at least 0"));
-            }
-        }
-        Ok(())
+        not_negative("mixup", self.mixup)?;
+        not_negative("cutmix", self.cutmix)?;
+        not_negative("affine", self.affine)
     }
 
     /// The settings of a run that are here.

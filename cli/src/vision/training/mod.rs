@@ -2,12 +2,14 @@
 
 mod augment;
 mod loader;
+mod options;
 mod score;
 mod split;
 mod train;
 
 pub use augment::AugmentArgs;
 pub use loader::{Batch, Images, output_size};
-pub use score::{evaluate, score};
-pub use split::{HeldOutArgs, Split};
-pub use train::{Job, train};
+pub use options::ImageArgs;
+pub use score::{Scored, evaluate, score};
+pub use split::Split;
+pub use train::{VisionJob, train};

@@ -1,18 +1,19 @@
 //! Classification metrics and their report.
 
 use grove::{
-    images::{Preprocessor, datasets::LabelledImages},
+    images::Preprocessor,
     models::{check_finite, vision::ImageClassifier},
     prelude::*,
     train::{ClassifierScore, Ended, data::epoch},
 };
 use serde_json::{Value, json};
 
-use super::{Images, loader::output_size};
-use crate::{Exit, failure, labelled::tell_unheld, vision::SizeArgs, write_json, write_line};
+use super::{ImageArgs, Images, Split, loader::output_size};
+use crate::{Exit, failure, labelled::tell_unheld, vision::Published, write_json, write_line};
 
 /// Results of an evaluation.
 pub struct Scored {
+    /// Confusion matrix and loss of the others.
     pub score: ClassifierScore,
     /// Images that could not be read.
     pub unreadable: usize,
@@ -48,31 +49,33 @@ impl Scored {
     }
 }
 
-/// Does what `--evaluate` asks for: tells how well a model classifies what is held out, or all where nothing is.
+/// Does what `--evaluate` asks for: tells how well a model classifies what is held out, or all where nothing is. `same`
+/// refuses images of other classes than the model's, both by their names.
 pub fn evaluate<B: Backend, M: ImageClassifier<B>>(
-    model: &M,
-    data: LabelledImages,
-    batch_size: usize,
-    (preprocessor, sizes): (Preprocessor, &SizeArgs),
-    as_json: bool,
+    args: &ImageArgs,
+    published: &Published,
+    preprocessor: impl FnOnce(&M) -> Result<Preprocessor, Exit>,
+    same: impl FnOnce(&[String], &[String]) -> Result<(), Exit>,
     device: &B::Device,
 ) -> Result<Ended, Exit> {
-    let size = output_size(&preprocessor, model, sizes, batch_size.min(data.examples.len()))?;
+    let (model, _) = M::from_path(&published.path, device, Some(args.run.device.dtype.into())).map_err(failure)?;
+    let preprocessor = preprocessor(&model)?;
+    let split = Split::open(args)?;
+    let (data, batch_size) = (split.held_out.unwrap_or(split.training), args.training.batch_size);
+    same(model.labels(), &data.labels)?;
+    let size = output_size(&preprocessor, &model, &args.sizes, batch_size.min(data.examples.len()))?;
     tell_unheld(model.labels(), data.examples.iter().map(|example| example.class));
     let images = Images::new(data, batch_size, preprocessor, size).map_err(failure)?;
-    let scored = score(model, &images, device)?;
-    check_finite(model, [scored.score.loss()]).map_err(failure)?;
-    print(&scored, as_json)?;
-    Ok(Ended::Finished)
-}
-
-fn print(found: &Scored, as_json: bool) -> Result<(), Exit> {
-    if as_json {
-        return write_json(&found.json());
+    let scored = score(&model, &images, device)?;
+    check_finite(&model, [scored.score.loss()]).map_err(failure)?;
+    if args.run.json {
+        write_json(&scored.json())?;
+        return Ok(Ended::Finished);
     }
-    let score = &found.score;
+    let score = &scored.score;
     let (images, accuracy) = (score.confusion.count(), 100.0 * score.confusion.accuracy());
     let (top5, loss) = (100.0 * score.top5(), score.loss());
     write_line(&format!("{images} images, {accuracy:.2} % right, top-5 {top5:.2} %, {loss:.4} nats an image"))?;
-    write_line(&format!("\n{}", score.confusion.table()))
+    write_line(&format!("\n{}", score.confusion.table()))?;
+    Ok(Ended::Finished)
 }

@@ -1,0 +1,300 @@
+//! AVX-512 microkernels. The registers hold tiles four times as large: 12 rows by two panels. Each element that is read
+//! serves more products, and panels may come from the second-level cache.
+
+#[cfg(target_arch = "x86_64")]
+use std::arch::x86_64::{
+    __m512, _mm512_add_ps, _mm512_fmadd_ps, _mm512_loadu_ps, _mm512_mask_storeu_ps, _mm512_maskz_loadu_ps,
+    _mm512_set1_ps, _mm512_setzero_ps, _mm512_storeu_ps,
+};
+
+use std::cell::Cell;
+
+#[cfg(target_arch = "x86_64")]
+use super::target::Target;
+use super::{microkernel::NR, packed_a::PackedA};
+#[cfg(target_arch = "x86_64")]
+use crate::dispatch::{CpuCapability, prefetch};
+
+/// Rows of the largest AVX-512 microkernel (MR): 24 registers of sums.
+pub(crate) const MR_AVX512: usize = 12;
+
+thread_local! {
+    static STRIPS: Cell<PackedA<MR_AVX512>> = Cell::default();
+}
+
+/// Lends this thread's buffer of packed rows. It is reused since filling fresh memory would cost as much again.
+pub(crate) fn with_strips<R>(run: impl FnOnce(&mut PackedA<MR_AVX512>) -> R) -> R {
+    let mut strips = STRIPS.take();
+    let result = run(&mut strips);
+    STRIPS.set(strips);
+    result
+}
+
+/// Returns true if this CPU has AVX-512 and its use is allowed; see [`CpuCapability::get`].
+#[inline(always)]
+pub(crate) fn usable() -> bool {
+    #[cfg(target_arch = "x86_64")]
+    return CpuCapability::get() == CpuCapability::Avx512;
+    #[cfg(not(target_arch = "x86_64"))]
+    false
+}
+
+/// Evaluates an expression with the number of panels `P` (2 or 1) and the height of a strip `M` as constants.
+#[cfg(target_arch = "x86_64")]
+macro_rules! by_height {
+    ($pair:expr, $height:expr, $run:expr) => {
+        by_height!($pair, $height, $run, 1 2 3 4 5 6 7 8 9 10 11 12)
+    };
+    ($pair:expr, $height:expr, $run:expr, $($each:literal)*) => {
+        match ($pair, $height) {
+            $((true, $each) => {
+                const M: usize = $each;
+                const P: usize = 2;
+                $run
+            })*
+            $((false, $each) => {
+                const M: usize = $each;
+                const P: usize = 1;
+                $run
+            })*
+            (_, height) => unreachable!("a strip of {height} rows"),
+        }
+    };
+}
+
+#[cfg(target_arch = "x86_64")]
+pub(crate) use by_height;
+
+impl PackedA<MR_AVX512> {
+    /// Computes the product with panels, `pitch` apart, which have `columns` columns in total. The rows of `c` are
+    /// `stride` apart.
+    ///
+    /// # Panics
+    /// If the CPU has no AVX-512 (see [`usable`]), or `c` is too small.
+    #[cfg_attr(not(target_arch = "x86_64"), allow(unused_variables))]
+    pub fn multiply(
+        &self,
+        panels: &[[f32; NR]],
+        pitch: usize,
+        columns: usize,
+        c: &mut [f32],
+        stride: usize,
+        start: Start<'_>,
+    ) {
+        assert!(usable(), "no AVX-512");
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: the assertion above shows that the CPU has AVX-512. `c` is an exclusive borrow of initialised memory.
+        unsafe {
+            self.multiply_at([0, self.rows()], panels, pitch, columns, &Target::of(c, stride), start);
+        }
+    }
+
+    /// Writes the product of packed rows and a window that is read in place. Of each row, it uses as many columns as
+    /// there are offsets, from `first` on. Row `k` of the right-hand matrix is `count` panels of elements of the window
+    /// from `offsets[k]` on. The rows must be those of whole strips.
+    ///
+    /// # Panics
+    /// If the CPU has no AVX-512; see [`usable`].
+    #[cfg_attr(not(target_arch = "x86_64"), allow(unused_variables))]
+    pub fn multiply_in_place(
+        &self,
+        rows: [usize; 2],
+        first: usize,
+        window: &[f32],
+        offsets: &[usize],
+        count: usize,
+        c: &mut [[f32; NR]],
+    ) {
+        assert!(usable() && first + offsets.len() <= self.depth(), "no AVX-512, or {} offsets", offsets.len());
+        assert!(self.begin_and_end(rows), "rows {rows:?} are not whole strips");
+        let c = &mut c[..(rows[1] - rows[0]) * count];
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: the assertions above show that the CPU has AVX-512 and that the rows are those of whole strips. `c`
+        // was cut to `count` panels for each of the rows.
+        unsafe {
+            self.multiply_in_place_at(rows, first, window, offsets, count, c);
+        }
+    }
+
+    /// # Safety
+    /// The CPU must have AVX-512, the rows must be those of whole strips, and `c` must have `count` panels for each of
+    /// them.
+    #[cfg(target_arch = "x86_64")]
+    #[target_feature(enable = "avx512f,avx2,fma")]
+    unsafe fn multiply_in_place_at(
+        &self,
+        rows: [usize; 2],
+        first: usize,
+        window: &[f32],
+        offsets: &[usize],
+        count: usize,
+        c: &mut [[f32; NR]],
+    ) {
+        let c = c.as_mut_ptr().cast::<f32>();
+        for panel in (0..count).step_by(2) {
+            let window = &window[panel * NR..];
+            for (row, height, a) in self.within(rows) {
+                let a = &a[first..][..offsets.len()];
+                // SAFETY: `row` is within `rows` and `panel` is less than `count`, so that the offset is within `c`,
+                // which the caller guarantees to have `count` panels for each row.
+                let c = unsafe { c.add(((row - rows[0]) * count + panel) * NR) };
+                by_height!(panel + 2 <= count, height, {
+                    let b = |k: usize, p: usize| {
+                        let strip_bounds = &window[offsets[k] + p * NR..];
+                        strip_bounds.first_chunk().expect("room behind the last place")
+                    };
+                    // SAFETY: the strip's `M` rows are within `rows`, which are whole strips, and `P` panels from
+                    // `panel` on are within `count`. `c` is borrowed exclusively.
+                    unsafe { microkernel::<M, P>(a, b, c, count * NR, P * NR, Start::Zero) }
+                });
+            }
+        }
+    }
+
+    /// As [`multiply`](Self::multiply), for the strips from row `rows[0]` to row `rows[1]`, which must be boundaries of
+    /// strips. The results of row 0 belong at the target's beginning even if row 0 is not among them.
+    ///
+    /// # Panics
+    /// If the rows are not those of whole strips, or the target is too small.
+    ///
+    /// # Safety
+    /// The CPU must have AVX-512, no other thread may use these rows and columns of the target, and with
+    /// [`Start::There`] they must be initialised.
+    #[cfg(target_arch = "x86_64")]
+    #[target_feature(enable = "avx512f,avx2,fma")]
+    pub unsafe fn multiply_at(
+        &self,
+        rows: [usize; 2],
+        panels: &[[f32; NR]],
+        pitch: usize,
+        columns: usize,
+        c: &Target<'_>,
+        start: Start<'_>,
+    ) {
+        assert!(self.begin_and_end(rows), "rows {rows:?} are not whole strips");
+        let (c, stride) = (c.first(rows[1], columns), c.stride());
+        let (depth, count) = (self.depth(), columns.div_ceil(NR));
+        for panel in (0..count).step_by(2) {
+            let pair = panel + 2 <= count;
+            let first = &panels[panel * pitch..][..depth];
+            let second = if pair { &panels[(panel + 1) * pitch..][..depth] } else { first };
+            let (start, width) = (start.from(panel * NR), columns - panel * NR);
+            for (row, height, a) in self.within(rows) {
+                // SAFETY: `first` checked that the target has `rows[1]` rows of `columns`; `row` is less than `rows[1]`
+                // and the column is less than `columns`.
+                let c = unsafe { c.add(row * stride + panel * NR) };
+                let a = &a[..depth];
+                by_height!(pair, height, {
+                    let b = |k: usize, p: usize| if p == 0 { &first[k] } else { &second[k] };
+                    // SAFETY: the strip's `M` rows end before `rows[1]`, and `width` columns are left of `columns`. The
+                    // caller guarantees that no other thread uses them.
+                    unsafe { microkernel::<M, P>(a, b, c, stride, width, start) }
+                });
+            }
+        }
+    }
+}
+
+/// Initial values of the sums.
+#[derive(Clone, Copy)]
+pub(crate) enum Start<'a> {
+    Zero,
+    /// The values in memory.
+    There,
+    /// These values in each row, one for each column.
+    Bias(&'a [f32]),
+}
+
+impl<'a> Start<'a> {
+    /// Returns the initial values from a column on.
+    pub fn from(self, column: usize) -> Self {
+        match self {
+            Self::Bias(bias) => Self::Bias(&bias[column..]),
+            other => other,
+        }
+    }
+}
+
+/// Returns the mask of the lanes of panel `p` before column `width`.
+#[cfg(target_arch = "x86_64")]
+#[inline(always)]
+fn lanes(p: usize, width: usize) -> u16 {
+    ((1_u32 << width.saturating_sub(p * NR).min(NR)) - 1) as u16
+}
+
+/// Computes the product of `M` rows of a strip and `P` panels, where `b(k, p)` is row `k` of panel `p`, for the first
+/// `width` columns of `c`.
+///
+/// # Safety
+/// The CPU must have AVX-512. `c` must point to `M` rows, `stride` apart, with as many columns as the panels but at
+/// most `width`, which no other thread uses. With [`Start::There`] they must be initialised.
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx512f,avx2,fma")]
+#[inline]
+// The sums stay in registers if only constants index them.
+#[allow(clippy::needless_range_loop)]
+pub(crate) unsafe fn microkernel<'a, const M: usize, const P: usize>(
+    a: &[[f32; MR_AVX512]],
+    b: impl Fn(usize, usize) -> &'a [f32; NR],
+    c: *mut f32,
+    stride: usize,
+    width: usize,
+    start: Start<'_>,
+) {
+    // The results are far apart: they are prefetched during the computation.
+    for i in 0..M {
+        for p in 0..P {
+            prefetch(c.wrapping_add(i * stride + p * NR));
+        }
+    }
+    let mut sums: [[__m512; P]; M] = [[_mm512_setzero_ps(); P]; M];
+    if let Start::Bias(bias) = start {
+        let bias = &bias[..bias.len().min(width)];
+        for p in 0..P {
+            // SAFETY: the mask selects only lanes within the slice.
+            let first = unsafe { _mm512_maskz_loadu_ps(lanes(p, bias.len()), bias.as_ptr().wrapping_add(p * NR)) };
+            for i in 0..M {
+                sums[i][p] = first;
+            }
+        }
+    }
+    for k in 0..a.len() {
+        let mut row = [_mm512_setzero_ps(); P];
+        for p in 0..P {
+            // SAFETY: `b` returns an array of 16 elements.
+            row[p] = unsafe { _mm512_loadu_ps(b(k, p).as_ptr()) };
+        }
+        for i in 0..M {
+            let x = _mm512_set1_ps(a[k][i]);
+            for p in 0..P {
+                sums[i][p] = _mm512_fmadd_ps(x, row[p], sums[i][p]);
+            }
+        }
+    }
+    let add = matches!(start, Start::There);
+    if width >= P * NR {
+        for i in 0..M {
+            for p in 0..P {
+                // SAFETY: row `i` is less than `M`, and `(p + 1) * NR` is at most `width`, so that the caller
+                // guarantees these elements.
+                unsafe {
+                    let c = c.add(i * stride + p * NR);
+                    let sum = if add { _mm512_add_ps(_mm512_loadu_ps(c), sums[i][p]) } else { sums[i][p] };
+                    _mm512_storeu_ps(c, sum);
+                }
+            }
+        }
+    } else {
+        for i in 0..M {
+            for p in 0..P {
+                let (c, mask) = (c.wrapping_add(i * stride + p * NR), lanes(p, width));
+                // SAFETY: the mask selects only lanes within the row's first `width` columns, which the caller
+                // guarantees. Masked lanes are not accessed.
+                unsafe {
+                    let before = if add { _mm512_maskz_loadu_ps(mask, c) } else { _mm512_setzero_ps() };
+                    _mm512_mask_storeu_ps(c, mask, _mm512_add_ps(before, sums[i][p]));
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,147 @@
+//! Sampling of tokens from logits, `[rows, classes]`. Each row is divided into parts. A cube finds the best token of a
+//! part, and another one the best of the parts. If only some tokens may be drawn, a cube first finds their thresholds.
+
+mod best;
+mod thresholds;
+
+use burn::tensor::{DType, TensorData, TensorMetadata, backend::ExecutionError};
+use burn_cubecl::{CubeRuntime, kernel::into_contiguous, tensor::CubeTensor};
+use cubecl::{
+    future::{DynFut, block_on},
+    prelude::*,
+};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use self::{
+    best::{PARTS, UNITS, best_of_parts_kernel, best_of_rows_kernel},
+    thresholds::{processing, thresholds},
+};
+use super::{
+    read::queue_read,
+    register::{Lazy, register},
+    tensor::{addresses, array, cubes, empty},
+};
+use crate::ops::{PendingRead, PendingTokens, SampleOptions, SampledPrimitives};
+
+/// Least number of tokens of a part.
+const PART: usize = 2048;
+
+/// Returns the drawn tokens for the device and for the host, and the tokens that have occurred, if they are used.
+fn launch<R: CubeRuntime>(
+    logits: CubeTensor<R>,
+    occurred: Option<CubeTensor<R>>,
+    options: &SampleOptions,
+) -> (CubeTensor<R>, CubeTensor<R>, Option<CubeTensor<R>>) {
+    let logits = into_contiguous(logits);
+    // A shared tensor is copied before it is written.
+    let occurred = occurred.map(into_contiguous).map(|x| if x.can_mut() { x } else { x.copy() });
+    let (rows, classes) = (logits.meta.shape()[0], logits.meta.shape()[1]);
+    // In place of a missing array another one is passed, and is not read.
+    let flags = occurred.as_ref().unwrap_or(&logits);
+    let thresholds = thresholds(&logits, flags, options);
+    let part = classes.div_ceil(PARTS).max(PART);
+    let parts = classes.div_ceil(part);
+    let best = empty(&logits, [rows, parts], DType::F32);
+    let tokens = empty(&logits, [rows, parts, 2], DType::U32);
+    let [drawn, read] = [(); 2].map(|()| empty(&logits, [rows], DType::I32));
+    let unused = empty(&logits, [1, 1], DType::I32);
+    let limits = thresholds.as_ref().unwrap_or(&unused);
+    let written = occurred.as_ref().unwrap_or(&unused);
+    let [k0, k1] = options.key;
+    // SAFETY: logits and the occurred tokens have `rows` rows of `classes` elements. Each part of a row has its
+    // elements in `best` and `tokens`, and each row in `drawn` and `read`. A token that is written is below `classes`.
+    unsafe {
+        best_of_parts_kernel::launch_unchecked(
+            &logits.client,
+            cubes(&logits.client, rows * parts),
+            CubeDim::new_1d(UNITS as u32),
+            addresses(&[&logits]),
+            array(&logits),
+            array(flags),
+            array(limits),
+            array(&best),
+            array(&tokens),
+            processing(options),
+            rows,
+            classes,
+            part,
+            parts,
+            k0,
+            k1,
+            thresholds.is_some(),
+            options.temperature > 0.0,
+            [logits.dtype.into(), flags.dtype.into()],
+        );
+        best_of_rows_kernel::launch_unchecked(
+            &logits.client,
+            cubes(&logits.client, rows),
+            CubeDim::new_1d(PARTS as u32),
+            addresses(&[&logits]),
+            array(&best),
+            array(&tokens),
+            array(&drawn),
+            array(&read),
+            array(written),
+            rows,
+            classes,
+            parts,
+            occurred.is_some(),
+            written.dtype.into(),
+        );
+    }
+    (drawn, read, occurred)
+}
+
+/// Slot in which an operation stores the queued copy of its result once it has been executed.
+type Slot = Arc<Mutex<Option<DynFut<Result<TensorData, ExecutionError>>>>>;
+
+fn begin_read<R: CubeRuntime>(x: CubeTensor<R>, slot: &Slot) {
+    *slot.lock().unwrap_or_else(PoisonError::into_inner) = Some(queue_read(x));
+}
+
+/// See [`Backend::sample`](crate::Backend::sample).
+pub(super) fn sample<R: CubeRuntime, B>(
+    logits: Lazy<R>,
+    occurred: Option<Lazy<R>>,
+    options: SampleOptions,
+) -> SampledPrimitives<B>
+where
+    B: crate::Backend<IntTensorPrimitive = Lazy<R>>,
+{
+    let penalised = options.repetition_penalty != 1.0;
+    assert!(!penalised || occurred.is_some(), "a repetition penalty needs the tokens that have occurred");
+    let client = logits.client.clone();
+    let slot = Slot::default();
+    let filled = slot.clone();
+    let rows = logits.shape()[0];
+    let output = ([rows].into(), DType::I32);
+    let (drawn, occurred) = match occurred.filter(|_| penalised) {
+        Some(occurred) => {
+            let outputs = [output, (occurred.shape(), occurred.dtype())];
+            let [drawn, occurred] = register("grove_sample", [logits, occurred], outputs, move |[logits, occurred]| {
+                let (drawn, read, occurred) = launch(logits, Some(occurred), &options);
+                begin_read(read, &filled);
+                [drawn, occurred.expect("what went in")]
+            });
+            (drawn, Some(occurred))
+        }
+        None => {
+            let [drawn] = register("grove_sample", [logits], [output], move |[logits]| {
+                let (drawn, read, _) = launch(logits, None, &options);
+                begin_read(read, &filled);
+                [drawn]
+            });
+            (drawn, None)
+        }
+    };
+    let take = |slot: &Slot| slot.lock().unwrap_or_else(PoisonError::into_inner).take();
+    let pending = PendingRead::new(move || {
+        // If the operation has not been executed yet, this executes all queued operations.
+        let copy = take(&slot).or_else(|| {
+            client.sync(|| ());
+            take(&slot)
+        });
+        block_on(copy.expect("the operation was carried out"))
+    });
+    (drawn, occurred, PendingTokens(pending))
+}

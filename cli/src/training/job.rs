@@ -1,0 +1,113 @@
+//! A run: what the commands that train have in common.
+
+use grove::{
+    models::ModelError,
+    optim::Schedule,
+    prelude::*,
+    tensor::FloatDType,
+    train::{FitOptions, Fitted, RunSettings, data::Data},
+    tree::Filter,
+};
+use indicatif::HumanCount;
+use std::{path::Path, sync::Arc};
+
+use super::{Output, RunArgs, Summary, TrainingArgs};
+use crate::{Dtype, Exit, failure, memory};
+
+/// A model with initial weights, of sizes that were asked for; unless its training needs more memory than there is.
+pub fn new_model<B: Backend, M: Pretrained<B>>(
+    run: &RunArgs,
+    config: &M::Config,
+    device: &B::Device,
+) -> Result<M, Exit> {
+    let usage = |error: ModelError| Exit::Usage(error.to_string());
+    memory::trains::<B>(&run.device, &M::skeleton(config).map_err(usage)?)?;
+    M::init(config, Key::new(run.seed).fold_in(1), device).map_err(usage)
+}
+
+/// What a run is made of.
+pub struct Setup<'a, B: Backend, D> {
+    /// Directory and device.
+    pub run: &'a RunArgs,
+    /// Hyperparameters.
+    pub training: &'a TrainingArgs,
+    /// Directory of the run.
+    pub output: Output,
+    /// What is trained on.
+    pub data: D,
+    /// Passes over the data where the options do not say it.
+    pub epochs: f64,
+    /// Settings of the run besides the options of every run.
+    pub settings: RunSettings,
+    /// The leaves that are trained; `None` for all parameters.
+    pub trainable: Option<Filter<B>>,
+    /// Number of classes that the model tells apart.
+    pub classes: Option<usize>,
+    /// What the data is counted in, such as `texts`, and how many of them a batch has.
+    pub unit: (&'static str, usize),
+    /// How many are trained on, and how many are held out.
+    pub counts: [usize; 2],
+}
+
+/// A run that is ready to begin, for [`fit`](grove::train::fit).
+pub struct Job<B: Backend, D> {
+    /// What is trained on.
+    pub data: Arc<D>,
+    /// Learning rates.
+    pub schedule: Schedule,
+    /// Key of the steps: dropout, for instance.
+    pub key: Key,
+    /// Settings of the loop.
+    pub settings: FitOptions<B>,
+    /// Directory of the run.
+    pub output: Output,
+    save_dtype: Dtype,
+}
+
+impl<'a, B: Backend, D: Data> Setup<'a, B, D> {
+    /// Prepares the run of a model, and says on standard error what it is.
+    pub fn job(self, model: &impl Tree<B>) -> Result<Job<B, D>, Exit> {
+        let Self { run, training, output, data, epochs, settings, trainable, classes, unit, counts } = self;
+        let [count, held_out] = counts.map(|count| HumanCount(count as u64));
+        let steps = training.steps(epochs, data.batches_per_epoch())?;
+        let schedule = training.schedule(steps)?;
+        let mut settings = training.fit_options::<B>(run, steps, settings)?;
+        if counts[1] == 0 {
+            settings.evaluate_every = 0;
+        }
+        settings.lock = output.lock(run)?;
+        settings.learning_rate = Some(schedule.clone());
+        settings.unit = Some((unit.0, unit.1 as u64));
+        let mut told = format!("{} parameters", HumanCount(tree::count_params(model) as u64));
+        if let Some(trainable) = trainable {
+            let trained = tree::leaves(&tree::filter(model.clone(), &trainable));
+            let trained: usize = trained.iter().filter(|(_, leaf)| leaf.is_present()).map(|(_, leaf)| leaf.len()).sum();
+            told += &format!(", of which {} are trained", HumanCount(trained as u64));
+            settings.step.trainable = trainable;
+        }
+        if let Some(classes) = classes {
+            told += &format!("; {classes} classes");
+        }
+        let (steps, each) = (HumanCount(steps), HumanCount((unit.1 * training.accumulate) as u64));
+        let unit = unit.0;
+        eprintln!("{told}; {count} {unit} to train on, {held_out} held out; {steps} steps of {each} {unit}");
+        let key = Key::new(run.seed).fold_in(3);
+        Ok(Job { data: Arc::new(data), schedule, key, settings, output, save_dtype: training.save_dtype })
+    }
+}
+
+impl<B: Backend, D> Job<B, D> {
+    /// Saves the model of a run that is not interrupted. Gives it back as it was trained, with what is to be told.
+    pub fn save<M: Tree<B>>(
+        &self,
+        fitted: Fitted<M>,
+        save: impl FnOnce(M, &Path) -> Result<(), ModelError>,
+    ) -> Result<(M, Summary), Exit> {
+        let summary = Summary::new(&fitted, &self.output);
+        let model = fitted.into_model();
+        if let Some(directory) = &summary.directory {
+            save(tree::cast(model.clone(), FloatDType::from(self.save_dtype)), directory).map_err(failure)?;
+        }
+        Ok((model, summary))
+    }
+}

@@ -1,0 +1,42 @@
+//! Models and data: those that options name, and those that ship with grove.
+
+use grove::weights::{FilePatterns, HubOptions, Source};
+use std::path::PathBuf;
+
+use crate::{Exit, failure};
+
+/// A file or directory that ships with grove, below `models/assets`.
+pub fn shipped(name: &str) -> PathBuf {
+    in_repository(&format!("models/assets/{name}"))
+}
+
+/// A file or directory of the repository, which is found from where cargo runs the program, or from where it was built.
+pub fn in_repository(path: &str) -> PathBuf {
+    let running = std::env::var_os("CARGO_MANIFEST_DIR").map(PathBuf::from);
+    let built = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
+    let places = [running, Some(PathBuf::from(".")), Some(PathBuf::from(built))];
+    let mut candidates = places.into_iter().flatten().map(|place| place.join(path));
+    let first = candidates.next().unwrap_or_default();
+    if first.exists() { first } else { candidates.find(|path| path.exists()).unwrap_or(first) }
+}
+
+/// Directory or file of the model: the one that `--model` names, downloaded if needed, or the one that ships.
+pub fn resolve(model: Option<&str>, ships: &str, wanted: &FilePatterns) -> Result<PathBuf, Exit> {
+    let Some(model) = model else {
+        let path = shipped(ships);
+        return match path.exists() {
+            true => Ok(path),
+            false => Err(failure(format!(
+                "the model that ships with grove is not where it should be, {}: name another with --model",
+                path.display()
+            ))),
+        };
+    };
+    resolve_named(model, wanted)
+}
+
+/// Directory or file of a named model, downloaded if needed.
+pub fn resolve_named(model: &str, wanted: &FilePatterns) -> Result<PathBuf, Exit> {
+    let source = Source::parse(model).map_err(failure)?;
+    source.resolve(&HubOptions::from_env(), wanted).map_err(failure)
+}

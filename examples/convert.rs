@@ -1,0 +1,12 @@
+//! Converts a checkpoint to safetensors: `cargo run --example convert -- model.gguf converted --dtype f16`.
+
+use clap::Parser;
+use grove::prelude::*;
+use grove_cli::{convert::Options, program::Command, training::finish_run};
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    let options = Options::parse();
+    // Nothing is computed but types, for which a CPU will do.
+    finish_run(|| options.run::<Flex>(&Default::default()))
+}

@@ -1,0 +1,326 @@
+//! Models chosen by their files, as transformers' `AutoModel` does.
+
+use burn::tensor::DType;
+use grove_backend::Backend;
+use grove_tree::{AnyArray, Path as TreePath, Tree, Visitor, count_params};
+use grove_weights::TensorFiles;
+use serde_json::{Map, Value};
+use std::{any::Any, path::Path};
+
+use crate::{
+    Bert, BertConfig, CausalLm, GenerateOptions, Generated, Gpt2, Gpt2Config, GptNeo, GptNeoConfig, Llama, LlamaConfig,
+    Pretrained, PretrainedConfig, ResNet, ResNetConfig, RnnClassifier, RnnLm, Vit, VitConfig,
+    bert::{
+        BertForMaskedLm, BertForMultipleChoice, BertForNextSentence, BertForQuestionAnswering,
+        BertForSequenceClassification, BertForTokenClassification,
+    },
+    error::{ModelError, Result},
+    pretrained::{config_beside, read_json, resolve},
+    resnet,
+    vision::find_name,
+    vit,
+};
+
+/// A family of models.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum ModelKind {
+    /// [`Gpt2`].
+    Gpt2,
+    /// [`GptNeo`].
+    GptNeo,
+    /// [`Llama`], with Mistral and Qwen2.
+    Llama,
+    /// [`RnnLm`].
+    RnnLm,
+    /// [`RnnClassifier`].
+    RnnClassifier,
+    /// [`Bert`], RoBERTa or DistilBERT, with or without a head.
+    Bert,
+    /// [`ResNet`].
+    ResNet,
+    /// [`Vit`] or DINOv2.
+    Vit,
+}
+
+/// The `model_type` of a `config.json` of each family.
+const MODEL_TYPES: [(&str, ModelKind); 14] = [
+    ("gpt2", ModelKind::Gpt2),
+    ("gpt_neo", ModelKind::GptNeo),
+    ("llama", ModelKind::Llama),
+    ("mistral", ModelKind::Llama),
+    ("qwen2", ModelKind::Llama),
+    ("grove_rnn_lm", ModelKind::RnnLm),
+    ("grove_rnn_classifier", ModelKind::RnnClassifier),
+    ("bert", ModelKind::Bert),
+    ("roberta", ModelKind::Bert),
+    ("distilbert", ModelKind::Bert),
+    ("resnet", ModelKind::ResNet),
+    ("vit", ModelKind::Vit),
+    ("dinov2", ModelKind::Vit),
+    ("dinov2_with_registers", ModelKind::Vit),
+];
+
+/// Tensors that identify a text model without a `model_type`, after one of the [`PREFIXES`].
+const TENSORS: [(&str, ModelKind); 5] = [
+    ("h.0.attn.c_attn.weight", ModelKind::Gpt2),
+    ("h.0.attn.attention.q_proj.weight", ModelKind::GptNeo),
+    ("layers.0.self_attn.q_proj.weight", ModelKind::Llama),
+    ("layers.0.attention.wq.weight", ModelKind::Llama),
+    ("embeddings.word_embeddings.weight", ModelKind::Bert),
+];
+
+/// Optional prefixes of the names of tensors.
+const PREFIXES: [&str; 6] = ["", "transformer.", "model.", "bert.", "roberta.", "distilbert."];
+
+impl ModelKind {
+    /// The family of a model in a directory or a weights file: by the `model_type` of its `config.json`, else by its tensors
+    /// or its GGUF metadata.
+    ///
+    /// # Errors
+    /// A file cannot be read; grove has no model of that `model_type`; without one, the tensors belong to no known family.
+    pub fn of(path: impl AsRef<Path>) -> Result<Self> {
+        let path = path.as_ref();
+        let file = config_beside(path);
+        let fields: Map<String, Value> = if file.is_file() { read_json(&file)? } else { Map::new() };
+        // A `timm_wrapper` holds any model of timm, which its tensors identify.
+        match fields.get("model_type").and_then(Value::as_str).filter(|name| *name != "timm_wrapper") {
+            Some(name) => Self::from_model_type(name).ok_or_else(|| {
+                let known = MODEL_TYPES.map(|(name, _)| name).join(", ");
+                let reason = format!("model_type is '{name}', which grove does not have; it has {known}");
+                ModelError::Json { file, reason }
+            }),
+            None => Self::of_tensors(&TensorFiles::open(path)?),
+        }
+    }
+
+    /// The family of a `model_type`.
+    pub fn from_model_type(name: &str) -> Option<Self> {
+        MODEL_TYPES.iter().find(|(known, _)| *known == name).map(|(_, kind)| *kind)
+    }
+
+    /// The family that has a published size of this name, such as `gpt2-xl`.
+    pub fn of_preset(name: &str) -> Option<Self> {
+        let has_preset = [
+            (Gpt2Config::preset(name).is_ok(), Self::Gpt2),
+            (GptNeoConfig::preset(name).is_ok(), Self::GptNeo),
+            (LlamaConfig::preset(name).is_ok(), Self::Llama),
+            (BertConfig::preset(name).is_ok(), Self::Bert),
+            (ResNetConfig::preset(name).is_ok(), Self::ResNet),
+            (VitConfig::preset(name).is_ok(), Self::Vit),
+        ];
+        has_preset.into_iter().find(|(has, _)| *has).map(|(_, kind)| kind)
+    }
+
+    fn of_tensors(files: &TensorFiles) -> Result<Self> {
+        match TENSORS.iter().find(|(name, _)| find_name(files, &PREFIXES, name).is_some()) {
+            Some((_, kind)) => Ok(*kind),
+            None if files.gguf().is_some() => Ok(Self::Llama),
+            None if resnet::Naming::of(files).is_some() => Ok(Self::ResNet),
+            None if vit::Naming::of(files).is_some() => Ok(Self::Vit),
+            None => Err(ModelError::Config {
+                reason: format!(
+                    "{} has no config.json with a model_type, and its tensors have the names of no model that grove has",
+                    files.directory().display()
+                ),
+            }),
+        }
+    }
+}
+
+/// A model of the family that its files name.
+///
+/// As a tree it is the model itself: paths are those of the family.
+///
+/// ```no_run
+/// use grove_models::{AutoModel, GenerateOptions, Tokenizer};
+/// # type B = burn_flex::Flex;
+/// let id = "HuggingFaceTB/SmolLM2-135M";
+/// let (model, tokenizer) = (AutoModel::<B>::from_pretrained(id, &Default::default())?, Tokenizer::from_pretrained(id)?);
+/// let prompt = tokenizer.encode("Once upon a time")?;
+/// let generated = model.generate(&[prompt], &GenerateOptions::default(), |_, _| true)?;
+/// println!("{}", tokenizer.decode(&generated[0].ids)?);
+/// # Ok::<(), grove_models::ModelError>(())
+/// ```
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum AutoModel<B: Backend> {
+    /// GPT-2.
+    Gpt2(Gpt2<B>),
+    /// GPT-Neo.
+    GptNeo(GptNeo<B>),
+    /// LLaMA, Mistral or Qwen2.
+    Llama(Llama<B>),
+    /// A recurrent language model.
+    RnnLm(RnnLm<B>),
+    /// A recurrent classifier of texts.
+    RnnClassifier(RnnClassifier<B>),
+    /// BERT, RoBERTa or DistilBERT, whose `config.json` names no head that grove has.
+    Bert(Bert<B>),
+    /// One that fills in masked tokens.
+    BertForMaskedLm(BertForMaskedLm<B>),
+    /// One that predicts if the second text follows the first.
+    BertForNextSentence(BertForNextSentence<B>),
+    /// One that classifies texts.
+    BertForSequenceClassification(BertForSequenceClassification<B>),
+    /// One that classifies tokens.
+    BertForTokenClassification(BertForTokenClassification<B>),
+    /// One that finds the answer to a question in a text.
+    BertForQuestionAnswering(BertForQuestionAnswering<B>),
+    /// One that chooses one of several continuations.
+    BertForMultipleChoice(BertForMultipleChoice<B>),
+    /// ResNet.
+    ResNet(ResNet<B>),
+    /// ViT or DINOv2.
+    Vit(Vit<B>),
+}
+
+/// Evaluates an expression on the model of any variant; after `variant`, the result becomes the same variant again.
+macro_rules! each {
+    (@ $($family:ident)*; $auto:expr, variant $model:ident => $result:expr) => {
+        match $auto { $(AutoModel::$family($model) => AutoModel::$family($result),)* }
+    };
+    (@ $($family:ident)*; $auto:expr, $model:ident => $result:expr) => {
+        match $auto { $(AutoModel::$family($model) => $result,)* }
+    };
+    ($($rest:tt)*) => {
+        each!(@ Gpt2 GptNeo Llama RnnLm RnnClassifier Bert BertForMaskedLm BertForNextSentence
+            BertForSequenceClassification BertForTokenClassification BertForQuestionAnswering BertForMultipleChoice
+            ResNet Vit; $($rest)*)
+    };
+}
+
+impl<B: Backend> AutoModel<B> {
+    /// Loads a published model: a directory, a weights file, or a hub id, which is downloaded unless it is in the cache.
+    ///
+    /// # Errors
+    /// As [`ModelKind::of`] and [`Pretrained::from_pretrained`].
+    pub fn from_pretrained(source: &str, device: &B::Device) -> Result<Self> {
+        Self::from_path(resolve(source)?, device, None)
+    }
+
+    /// Loads a model from a directory or a weights file. `dtype` is as for the family's [`Pretrained::from_path`].
+    ///
+    /// # Errors
+    /// As [`ModelKind::of`] and [`Pretrained::from_path`].
+    pub fn from_path(path: impl AsRef<Path>, device: &B::Device, dtype: Option<DType>) -> Result<Self> {
+        let path = path.as_ref();
+        Ok(match ModelKind::of(path)? {
+            ModelKind::Gpt2 => Self::Gpt2(load(path, device, dtype)?),
+            ModelKind::GptNeo => Self::GptNeo(load(path, device, dtype)?),
+            ModelKind::Llama => Self::Llama(load(path, device, dtype)?),
+            ModelKind::RnnLm => Self::RnnLm(load(path, device, dtype)?),
+            ModelKind::RnnClassifier => Self::RnnClassifier(load(path, device, dtype)?),
+            ModelKind::Bert => match head(&BertConfig::beside(path)?) {
+                Some("MaskedLM") => Self::BertForMaskedLm(load(path, device, dtype)?),
+                Some("NextSentencePrediction") => Self::BertForNextSentence(load(path, device, dtype)?),
+                Some("SequenceClassification") => Self::BertForSequenceClassification(load(path, device, dtype)?),
+                Some("TokenClassification") => Self::BertForTokenClassification(load(path, device, dtype)?),
+                Some("QuestionAnswering") => Self::BertForQuestionAnswering(load(path, device, dtype)?),
+                Some("MultipleChoice") => Self::BertForMultipleChoice(load(path, device, dtype)?),
+                _ => Self::Bert(load(path, device, dtype)?),
+            },
+            ModelKind::ResNet => Self::ResNet(load(path, device, dtype)?),
+            ModelKind::Vit => Self::Vit(load(path, device, dtype)?),
+        })
+    }
+
+    /// Writes `config.json` and `model.safetensors` under the published names; see [`Pretrained::save_pretrained`].
+    ///
+    /// # Errors
+    /// As [`Pretrained::save_pretrained`].
+    pub fn save_pretrained(&self, directory: impl AsRef<Path>) -> Result<()> {
+        each!(self, model => model.save_pretrained(directory))
+    }
+
+    /// Saves the model in files of at most `max_shard_bytes`; see [`Pretrained::save_sharded`].
+    ///
+    /// # Errors
+    /// As [`Pretrained::save_pretrained`].
+    pub fn save_sharded(&self, directory: impl AsRef<Path>, max_shard_bytes: Option<usize>) -> Result<()> {
+        each!(self, model => model.save_sharded(directory, max_shard_bytes))
+    }
+
+    /// The model's family.
+    pub fn kind(&self) -> ModelKind {
+        match self {
+            Self::Gpt2(_) => ModelKind::Gpt2,
+            Self::GptNeo(_) => ModelKind::GptNeo,
+            Self::Llama(_) => ModelKind::Llama,
+            Self::RnnLm(_) => ModelKind::RnnLm,
+            Self::RnnClassifier(_) => ModelKind::RnnClassifier,
+            Self::ResNet(_) => ModelKind::ResNet,
+            Self::Vit(_) => ModelKind::Vit,
+            _ => ModelKind::Bert,
+        }
+    }
+
+    /// The fields of the model's `config.json`.
+    ///
+    /// # Errors
+    /// As [`Pretrained::published_config`].
+    pub fn config(&self) -> Result<Map<String, Value>> {
+        each!(self, model => model.published_config())
+    }
+
+    /// Number of parameters, running statistics not included.
+    pub fn num_parameters(&self) -> usize {
+        count_params(self)
+    }
+
+    /// Continues prompts; see [`CausalLm::generate`].
+    ///
+    /// # Errors
+    /// The model is not a causal language model; as [`CausalLm::generate`].
+    pub fn generate(
+        &self,
+        prompts: &[Vec<u32>],
+        options: &GenerateOptions,
+        on_token: impl FnMut(usize, u32) -> bool,
+    ) -> Result<Vec<Generated>> {
+        match self {
+            Self::Gpt2(model) => model.generate(prompts, options, on_token),
+            Self::GptNeo(model) => model.generate(prompts, options, on_token),
+            Self::Llama(model) => model.generate(prompts, options, on_token),
+            Self::RnnLm(model) => model.generate(prompts, options, on_token),
+            other => Err(ModelError::Config {
+                reason: format!("a model of kind {:?} generates no text; use a causal language model", other.kind()),
+            }),
+        }
+    }
+}
+
+fn load<B: Backend, M: Pretrained<B>>(path: &Path, device: &B::Device, dtype: Option<DType>) -> Result<M> {
+    Ok(M::from_path(path, device, dtype)?.0)
+}
+
+/// The head that the `architectures` of a `config.json` name, such as `MaskedLM` of `RobertaForMaskedLM`.
+fn head(config: &BertConfig) -> Option<&str> {
+    let class = config.other.get("architectures")?.as_array()?.first()?.as_str()?;
+    Some(class.split_once("For")?.1)
+}
+
+/// By hand, since a derived one would put the variant's field, `0`, into every path.
+impl<B: Backend> Tree<B> for AutoModel<B> {
+    type On<C: Backend> = AutoModel<C>;
+
+    fn visit(&self, path: &mut TreePath, visitor: &mut dyn Visitor<B>) {
+        each!(self, model => model.visit(path, visitor));
+    }
+
+    fn map(self, path: &mut TreePath, f: &mut dyn FnMut(&TreePath, AnyArray<B>) -> AnyArray<B>) -> Self {
+        each!(self, variant model => model.map(path, f))
+    }
+
+    fn lift<C: Backend>(
+        self,
+        path: &mut TreePath,
+        f: &mut dyn FnMut(&TreePath, AnyArray<B>) -> AnyArray<C>,
+    ) -> AutoModel<C> {
+        each!(self, variant model => model.lift(path, f))
+    }
+
+    fn visit_layers(&mut self, path: &mut TreePath, f: &mut dyn FnMut(&TreePath, &mut dyn Any)) {
+        each!(self, model => Tree::<B>::visit_layers(model, path, f));
+    }
+}

@@ -1,0 +1,100 @@
+//! A decoder of bytes: causal attention with a cache, training, and generation.
+
+use grove::layers::{AttentionMask, KvCache, activation::gelu, attend, split_heads};
+use grove::models::generation::DecodeCache;
+use grove::prelude::*;
+
+/// Features of a position.
+pub const WIDTH: usize = 32;
+/// Heads of attention.
+pub const HEADS: usize = 4;
+
+/// The output layer is the token embedding, and only the causal mask tells positions.
+#[derive(Tree, Clone, Debug)]
+#[allow(missing_docs)]
+pub struct Decoder<B: Backend> {
+    pub tokens: Embedding<B>,
+    pub blocks: Vec<Block<B>>,
+    pub norm: RmsNorm<B>,
+}
+
+/// Attention and a feed-forward layer, each added to the residual stream.
+#[derive(Tree, Clone, Debug)]
+#[allow(missing_docs)]
+pub struct Block<B: Backend> {
+    pub norms: [RmsNorm<B>; 2],
+    pub qkv: Linear<B>,
+    pub out: Linear<B>,
+    pub up: Linear<B>,
+    pub down: Linear<B>,
+}
+
+impl<B: Backend> Block<B> {
+    /// Normally distributed weights.
+    pub fn new(init: &Init<B>) -> Self {
+        let (n, norm) = (WIDTH, || RmsNorm::new(WIDTH, 1e-6, init));
+        let sizes = [("qkv", n, 3 * n), ("out", n, n), ("up", n, 4 * n), ("down", 4 * n, n)];
+        let [qkv, out, up, down] = sizes.map(|(name, from, to)| Linear::normal(from, to, 0.1, &init.named(name)));
+        Self { norms: [norm(), norm()], qkv, out, up, down }
+    }
+
+    /// `[b, t, WIDTH]` to the same; with a cache, the positions follow those in it.
+    pub fn forward(&self, x: Tensor<B, 3>, mask: &AttentionMask<B>, cache: Option<&mut KvCache<B>>) -> Tensor<B, 3> {
+        let [q, k, v] = split_heads(self.qkv.forward(self.norms[0].forward(x.clone())), HEADS);
+        let [k, v] = cache.map_or([k.clone(), v.clone()], |cache| cache.update(k, v));
+        let y = attend(q, k, v, mask, (HEADS as f64 / WIDTH as f64).sqrt(), None); // [b, HEADS, t, WIDTH / HEADS]
+        let x = x + self.out.forward(y.swap_dims(1, 2).flatten(2, 3));
+        x.clone() + self.down.forward(gelu(self.up.forward(self.norms[1].forward(x))))
+    }
+}
+
+/// A decoder of `layers` blocks.
+pub fn decoder<B: Backend>(layers: u32, init: &Init<B>) -> Decoder<B> {
+    let blocks = (0..layers).map(|i| Block::new(&init.fold_in(i))).collect();
+    Decoder { tokens: Embedding::normal(256, WIDTH, 0.1, init), blocks, norm: RmsNorm::new(WIDTH, 1e-6, init) }
+}
+
+impl<B: Backend> CausalLm<B> for Decoder<B> {
+    type Cache = Vec<KvCache<B>>;
+
+    fn forward_hidden(
+        &self,
+        ids: Tensor<B, 2, Int>,
+        padding: &[usize],
+        cache: Option<&mut Self::Cache>,
+        _: Option<Key>,
+    ) -> Tensor<B, 3> {
+        let seen = cache.as_ref().map_or(0, |cache| cache.seen());
+        let mask = AttentionMask::causal(ids.dims()[1], seen, padding, &ids.device());
+        let mut caches = cache.into_iter().flatten();
+        let x = self.tokens.forward(ids); // [b, t, WIDTH]
+        self.norm.forward(self.blocks.iter().fold(x, |x, block| block.forward(x, &mask, caches.next())))
+    }
+
+    fn lm_head(&self, hidden: Tensor<B, 3>) -> Tensor<B, 3> {
+        self.tokens.attend(hidden)
+    }
+
+    fn new_cache(&self, room: usize) -> Self::Cache {
+        vec![KvCache::with_room(room); self.blocks.len()]
+    }
+
+    fn vocab_size(&self) -> usize {
+        256
+    }
+}
+
+/// Trains on one text.
+pub fn train<B: Backend>(mut model: Decoder<B>, text: &Tensor<B, 2, Int>, steps: u32) -> Decoder<B> {
+    let loss = |model: Decoder<_>, ids: &Tensor<B, 2, Int>, key| {
+        let ids = Tensor::from_inner(ids.clone());
+        model.loss(ids.clone(), ids, Some(key))
+    };
+    let optimizer = adamw(3e-3, Adamw::default());
+    let step = train_step(loss, &optimizer, StepOptions::default());
+    let mut state = optimizer.init(&model);
+    for i in 0..steps {
+        (model, state, _) = step(model, state, text, Key::new(0).fold_in(i));
+    }
+    model
+}

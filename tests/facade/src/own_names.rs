@@ -1,0 +1,35 @@
+//! A model whose file has other names and another layout than its fields: saved and loaded by a map of names.
+
+use grove::prelude::*;
+use grove::weights::{LoadOptions, NameMap, SaveOptions, Step, TensorFiles, WeightsError, load, save_model};
+use std::path::Path;
+
+/// Layers and a norm; the file says `encoder.0.weight`, `[out, in]`, and `ln.gamma`.
+#[derive(Tree, Clone, Debug)]
+#[allow(missing_docs)]
+pub struct Probe<B: Backend> {
+    pub layers: Vec<Linear<B>>,
+    pub norm: RmsNorm<B>,
+}
+
+/// A new model, or, of `Init::skeleton()`, one to load into.
+pub fn probe<B: Backend>(init: &Init<B>) -> Probe<B> {
+    let layers = (0..2).map(|i| Linear::torch_default(4, 4, &init.fold_in(i))).collect();
+    Probe { layers, norm: RmsNorm::new(4, 1e-6, init) }
+}
+
+/// Names in files, and the paths of the model.
+pub fn names() -> NameMap {
+    let names = NameMap::new().rule("ln.gamma", "norm.weight").rule("encoder.{i}.bias", "layers.{i}.bias");
+    names.rule("encoder.{i}.weight", "layers.{i}.weight").then(Step::Transpose)
+}
+
+/// Loads a model.
+pub fn open<B: Backend>(file: &Path, device: &B::Device) -> Result<Probe<B>, WeightsError> {
+    Ok(load(probe(&Init::skeleton()), &TensorFiles::open(file)?, &names(), &LoadOptions::new(device))?.0)
+}
+
+/// Saves a model.
+pub fn save<B: Backend>(model: &Probe<B>, file: &Path) -> Result<(), WeightsError> {
+    save_model(model, &names(), file, &SaveOptions::default())
+}

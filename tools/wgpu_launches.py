@@ -1,0 +1,69 @@
+#!/usr/bin/env python3
+"""How often programs ask a wgpu device for something once they are warm: launches of a token and of a step of training, as
+CubeCL's log of executed kernels counts them.
+
+    tools/wgpu_launches.py               a Markdown table
+    tools/wgpu_launches.py --kernels     with the launches of each kernel
+
+A row is the difference of two runs, one of them with more tokens or steps, divided by how many more. Any Vulkan device will
+do, Mesa's software one too: for its sake the model that is trained is narrow, which does not change what is launched for
+a layer, and the level of autotuning is the least. Needs a build with the feature wgpu; it is made if there is none."""
+
+import argparse
+import os
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+from pathlib import Path
+
+HERE = Path(__file__).parent
+sys.path[:0] = [str(HERE / "gpu_day"), str(HERE / "cuda_emulator")]
+import launches  # noqa: E402
+import weights  # noqa: E402
+
+
+def executed(folder: Path, example: str, arguments: list[str]) -> Counter[str]:
+    """The number of launches of each kernel in a run."""
+    log = folder / "kernels.log"
+    log.unlink(missing_ok=True)
+    # CubeCL looks for its configuration where a program is started.
+    (folder / "cubecl.toml").write_text(f'[profiling]\nlogger = {{ level = "minimal", file = "{log}" }}\n')
+    cargo = ["cargo", "build", "--quiet", "--features", "wgpu", "--example", example]
+    subprocess.run(cargo, check=True, cwd=HERE.parent)
+    target = Path(os.environ.get("CARGO_TARGET_DIR", HERE.parent / "target")).resolve()
+    command = [str(target / "debug/examples" / example), "--backend", "wgpu", "--autotune", "minimal", *arguments]
+    environment = os.environ | {"HF_HUB_OFFLINE": "1", "GROVE_CACHE": str(folder / "cache")}
+    ended = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, env=environment, cwd=folder)
+    if ended.returncode != 0:
+        sys.exit(f"{' '.join(command)}: exit status {ended.returncode}\n{ended.stderr[-2000:]}")
+    return Counter(line for line in log.read_text().splitlines() if line.startswith("Executing "))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--kernels", action="store_true")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        weights.write_model("gpt2_124m", folder)
+        decoding = ["--ignore-eos", "--max-new-tokens"]
+        training = [*launches.training(96, 32, 2), "--log-every", "1", "--steps"]
+        rows = {
+            "GPT-2 124M, a token": ("gpt2", ["--model", name, "--prompt-ids", "1,2,3,4", *decoding], 8, 16),
+            "llama-austen (6 layers), a token": ("llama", ["--prompt", "A tree", *decoding], 8, 16),
+            "train step, 12 layers": ("train_gpt2", training, 3, 6),
+        }
+        print("| | launches |\n|---|---|")
+        for row, (example, arguments, less, more) in rows.items():
+            few, many = (executed(folder, example, [*arguments, str(n)]) for n in (less, more))
+            many.subtract(few)
+            print(f"| {row} | {many.total() / (more - less):g} |", flush=True)
+            if options.kernels:
+                for kernel, count in many.most_common():
+                    if count:
+                        print(f"{count / (more - less):10g}  {kernel}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,33 @@
+//! PyTorch's files in a build without the feature `pytorch`: they are recognised and refused.
+
+use std::collections::BTreeMap;
+
+use crate::entry::Contents;
+use crate::error::{Result, WeightsError};
+use crate::mapped::MappedFile;
+use crate::zip::Record;
+
+const REASON: &str = "it is one of PyTorch's files, and this program was built without grove's feature `pytorch`, \
+                      which reads them; add the feature to `grove` in Cargo.toml, or save the model as safetensors";
+
+/// Refuses a zip archive that is not numpy's.
+pub(crate) fn read_archive(file: &MappedFile, _: &BTreeMap<String, Record>) -> Result<Contents> {
+    Err(WeightsError::Unsupported { file: file.path().into(), reason: REASON.into() })
+}
+
+/// Returns true if the content is a pickle, and not a safetensors header, whose length may begin with any bytes.
+pub(crate) fn is_stream(bytes: &[u8]) -> bool {
+    matches!(bytes, [0x80, 0..=5, ..]) && bytes.get(8) != Some(&b'{')
+}
+
+/// Refuses a pickle.
+pub(crate) fn read_stream(file: &MappedFile) -> Result<Contents> {
+    read_archive(file, &BTreeMap::new())
+}
+
+/// Reason for rejecting content of no known format whose extension is one of PyTorch's; `None` otherwise.
+pub(crate) fn refusal(bytes: &[u8], extension: &str) -> Option<String> {
+    let is_safetensors = bytes.get(8) == Some(&b'{');
+    let is_named_so = matches!(extension, "bin" | "pt" | "pth" | "ckpt");
+    (is_named_so && !is_safetensors).then(|| "it is neither one of PyTorch's files nor safetensors".into())
+}
