@@ -4,6 +4,8 @@
 use std::fs;
 
 use common::{Example, Place, TINY};
+#[cfg(unix)]
+use common::{signal, stop, wait_until};
 
 mod common;
 
@@ -17,16 +19,13 @@ fn a_live_run_is_not_joined() {
     let base =
         [&["--data", &book, "--output", &run, "--checkpoint-every", "2", "--log-every", "1"], &TINY[..]].concat();
     let mut live = GPT2.start(&[&base[..], &["--steps", "1000000"]].concat());
-    let begun = std::time::Instant::now();
-    while !place.path("run/checkpoints/step-0000000004").exists() && begun.elapsed().as_secs() < 120 {
-        std::thread::sleep(std::time::Duration::from_millis(20));
-    }
-    let signal = |name: &str| {
-        let status = std::process::Command::new("kill").args([name, &live.id().to_string()]).status();
-        assert!(status.expect("kill runs").success());
+    let newest = || {
+        let entries = fs::read_dir(place.path("run/checkpoints")).ok()?;
+        entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.strip_prefix("step-")?.parse::<u64>().ok()).max()
     };
+    wait_until("a checkpoint", || newest().is_some_and(|step| step >= 4));
     // Stopped, so that it lives while the others try.
-    signal("-STOP");
+    stop(&live);
     let metrics = fs::read(place.path("run/metrics.jsonl")).expect("the log");
     let process = format!("process {}", live.id());
     let words = ["is in use by another run", &process, "name another directory"];
@@ -34,12 +33,10 @@ fn a_live_run_is_not_joined() {
         GPT2.assert_refused(&[&base[..], &["--steps", "8"], resume].concat(), 1, &words);
     }
     assert_eq!(fs::read(place.path("run/metrics.jsonl")).expect("the log"), metrics, "the log is as it was");
-    signal("-KILL");
+    signal(&live, "-KILL");
     live.wait().expect("it is dead");
     // The lock is gone with the process.
-    let newest = fs::read_dir(place.path("run/checkpoints")).expect("a directory");
-    let newest = newest.filter_map(|item| item.ok()?.file_name().to_str()?.strip_prefix("step-")?.parse::<u64>().ok());
-    let steps = (newest.max().expect("a checkpoint") + 2).to_string();
+    let steps = (newest().expect("a checkpoint") + 2).to_string();
     let made = GPT2.json(&[&base[..], &["--steps", &steps, "--resume", "--json"]].concat());
     assert_eq!(made["steps"].to_string(), steps);
 }

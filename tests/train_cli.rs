@@ -9,6 +9,8 @@ use std::{
 use tempfile::TempDir;
 
 use common::{Example, TINY, damaged, fixture, text};
+#[cfg(unix)]
+use common::{signal, wait_until};
 
 mod common;
 
@@ -494,16 +496,6 @@ fn models_that_cannot_be_tuned() {
     assert_eq!(fs::read(place.path("run/model/model.safetensors")).expect("a file"), b"precious");
 }
 
-/// Waits until something is so; a minute at most.
-#[cfg(unix)]
-fn wait_until(what: &str, mut so: impl FnMut() -> bool) {
-    let begun = std::time::Instant::now();
-    while !so() {
-        assert!(begun.elapsed().as_secs() < 60, "waited in vain: {what}");
-        std::thread::sleep(std::time::Duration::from_millis(20));
-    }
-}
-
 #[cfg(unix)]
 #[test]
 fn an_interrupted_run_can_be_resumed() {
@@ -512,8 +504,7 @@ fn an_interrupted_run_can_be_resumed() {
     let log = place.path("run/metrics.jsonl");
     let lines = |path: &Path| fs::read_to_string(path).map_or(0, |text| text.lines().count());
     wait_until("two steps", || lines(&log) >= 2);
-    let kill = std::process::Command::new("kill").args(["-INT", &child.id().to_string()]).status();
-    assert!(kill.expect("kill runs").success());
+    signal(&child, "-INT");
     let output = child.wait_with_output().expect("it ends");
     assert_eq!(output.status.code(), Some(130), "{}", String::from_utf8_lossy(&output.stderr));
     let made: Value = serde_json::from_slice(&output.stdout).expect("one JSON object");

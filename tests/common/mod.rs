@@ -167,3 +167,32 @@ impl Place {
 pub fn json_file(path: PathBuf) -> Value {
     serde_json::from_slice(&fs::read(path).expect("a file")).expect("JSON")
 }
+
+/// Waits until a condition holds; a minute at most.
+pub fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
+    let begun = std::time::Instant::now();
+    while !holds() {
+        assert!(begun.elapsed().as_secs() < 60, "waited in vain: {what}");
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+}
+
+/// Sends a signal, such as `-INT`, to a child.
+#[cfg(unix)]
+pub fn signal(child: &Child, name: &str) {
+    let status = Command::new("kill").args([name, &child.id().to_string()]).status().expect("kill runs");
+    assert!(status.success(), "kill {name}");
+}
+
+/// Stops a child, and returns once all of its threads have stopped: `kill` returns before, and a thread that is in a system
+/// call finishes it first.
+#[cfg(unix)]
+pub fn stop(child: &Child) {
+    signal(child, "-STOP");
+    let mut status = 0;
+    let pid = child.id().cast_signed();
+    // SAFETY: `status` lives longer than the call. With WUNTRACED a child that has stopped is reported and not reaped, so
+    // that `child` still names it.
+    let stopped = unsafe { libc::waitpid(pid, &raw mut status, libc::WUNTRACED) };
+    assert!(stopped == pid && libc::WIFSTOPPED(status), "the child ended instead: status {status:#x}");
+}
