@@ -2,16 +2,19 @@
 
 mod impls;
 mod leaf;
+mod stacked;
 
 use grove_backend::Backend;
 use grove_tree::{AnyArray, Path, Tree};
 
 pub(crate) use leaf::{row, rows, stack_rows, zero_rows};
+pub use stacked::Stacked;
 
 /// A tree of one step. Many of them, stacked along a new first axis, form one [`Stacked`](Self::Stacked) tree.
 ///
 /// `Array<B, D, K>` stacks to `Array<B, D + 1, K>` (`D` up to 5); tuples, arrays, vectors and options stack element
-/// by element, and `()` to itself. A custom struct implements it by delegating to a tuple of its fields.
+/// by element, and `()` to itself. A custom struct implements it by delegating to a tuple of its fields; [`Stacked`]
+/// stacks any tree.
 ///
 /// ```
 /// use burn::tensor::Tensor;
