@@ -5,6 +5,9 @@ export CARGO_TERM_COLOR=never
 # Incremental state of a fresh clone is written and never read.
 export CARGO_INCREMENTAL=0
 
+# The tests on CUDA, on a GPU or on the emulated one of tools/cuda_emulator.
+cuda_tests=grove-backend/cuda_tests,grove-layers/cuda_tests,grove-models/cuda_tests,grove-optim/cuda_tests,grove-train/cuda_tests
+
 times=()
 
 # step NAME COMMAND...: runs a command under a heading. The first failure ends the script.

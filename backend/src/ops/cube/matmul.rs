@@ -218,7 +218,7 @@ pub(super) fn matmul<R: CubeRuntime>(lhs: Lazy<R>, rhs: Lazy<R>) -> Lazy<R> {
 mod tests {
     use super::*;
     use burn::tensor::{bf16, f16};
-    use cubecl::{bytes::Bytes, cuda::CudaRuntime as R};
+    use cubecl::{Runtime, bytes::Bytes, cuda::CudaRuntime as R};
     use cubek::matmul::routines::double_buffering::DoubleBufferingArgs;
 
     /// A kernel, and whether it is double-buffered. Those of tensor cores run where there are some.
