@@ -76,6 +76,32 @@ impl Draft {
     }
 }
 
+/// Makes a directory with its content atomically: `write` fills one beside it, which is renamed to `path` at the end. A directory
+/// of that name must be empty. Missing directories above are created.
+///
+/// # Errors
+/// If `write` or the system reports an error, or the directory is not empty. Nothing remains then.
+pub fn create_directory(
+    path: impl AsRef<Path>,
+    write: impl FnOnce(&Path) -> std::io::Result<()>,
+) -> Result<(), FileError> {
+    let path = path.as_ref();
+    let create = || {
+        let parent = directory_of(path);
+        std::fs::create_dir_all(parent)?;
+        let beside = tempfile::Builder::new().prefix(".grove-").tempdir_in(parent)?;
+        // Below the temporary one, which only its owner may read.
+        let draft = beside.path().join("new");
+        std::fs::create_dir(&draft)?;
+        write(&draft)?;
+        if path.is_dir() {
+            std::fs::remove_dir(path)?;
+        }
+        std::fs::rename(&draft, path)
+    };
+    create().map_err(FileError::io("make directory", path))
+}
+
 /// Flushes a directory to the disk, so that new names in it survive a power failure. Some file systems cannot do this;
 /// their files are whole in any case, so that is no error.
 pub fn sync_directory(directory: &Path) {
@@ -125,6 +151,20 @@ mod tests {
         assert!(!path.exists());
         last.publish().expect("renamed");
         assert_eq!(std::fs::read(&path).expect("read"), b"published");
+    }
+
+    #[test]
+    fn directories_appear_whole() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("deep/project");
+        let write = |directory: &Path| std::fs::write(directory.join("a"), "text");
+        create_directory(&path, |_| Err(std::io::ErrorKind::StorageFull.into())).expect_err("refused");
+        std::fs::create_dir(&path).expect("nothing remains");
+        create_directory(&path, write).expect("an empty directory is taken");
+        assert_eq!(std::fs::read(path.join("a")).expect("read"), b"text");
+        create_directory(&path, write).expect_err("it is not empty");
+        let left: Vec<_> = std::fs::read_dir(directory.path().join("deep")).expect("listed").collect();
+        assert_eq!(left.len(), 1, "{left:?}");
     }
 
     #[test]

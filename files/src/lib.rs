@@ -1,6 +1,7 @@
 //! Files: atomic writes, errors that name the path, and detection of failed downloads.
 //!
 //! - [`write_atomically`] and [`Draft`]: a file appears whole or not at all (`atomic.rs`)
+//! - [`create_directory`]: a directory appears whole or not at all
 //! - [`FileError`]: an error of the system with its path (`error.rs`)
 //! - [`failed_download`]: git-lfs pointers and web pages in place of data (`download.rs`)
 //!
@@ -16,6 +17,6 @@ mod atomic;
 mod download;
 mod error;
 
-pub use atomic::{Draft, directory_of, sync_directory, write_atomically};
+pub use atomic::{Draft, create_directory, directory_of, sync_directory, write_atomically};
 pub use download::failed_download;
 pub use error::FileError;

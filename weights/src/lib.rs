@@ -82,6 +82,6 @@ pub use hub::{Certificates, FilePatterns, HubOptions, fetch};
 pub use load::{LoadOptions, load, load_tree};
 pub use names::NameMap;
 pub use report::{Loaded, Mismatched, Missing, Report, Unexpected};
-pub use save::{SaveOptions, save_model, save_tree};
+pub use save::{SaveOptions, parse_size, save_model, save_tree};
 pub use source::Source;
 pub use step::Step;

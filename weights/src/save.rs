@@ -35,6 +35,30 @@ impl Default for SaveOptions {
     }
 }
 
+/// Parses a size in bytes as transformers writes them, for [`SaveOptions::max_shard_bytes`]: 1 GB is 10^9 bytes, and 1 GiB 2^30.
+///
+/// ```
+/// # use grove_weights::parse_size;
+/// assert_eq!(["5GB", "500 mb", "2GiB", "1000"].map(parse_size), [Some(5_000_000_000), Some(500_000_000), Some(1 << 31), Some(1000)]);
+/// assert_eq!(parse_size("five GB"), None);
+/// ```
+pub fn parse_size(text: &str) -> Option<usize> {
+    const UNITS: [(&str, usize); 7] = [
+        ("GIB", 1 << 30),
+        ("MIB", 1 << 20),
+        ("KIB", 1 << 10),
+        ("GB", 1_000_000_000),
+        ("MB", 1_000_000),
+        ("KB", 1000),
+        ("B", 1),
+    ];
+    let upper = text.trim().to_uppercase();
+    let unit = UNITS.iter().find_map(|(name, unit)| Some((upper.strip_suffix(name)?, *unit)));
+    let (number, unit) = unit.unwrap_or((&upper, 1));
+    let bytes = number.trim().parse::<f64>().ok()? * unit as f64;
+    (bytes >= 1.0 && bytes.is_finite()).then_some(bytes as usize)
+}
+
 /// Saves a tree, such as a model, an optimizer's state or a pair of them, in one file under its own paths, for
 /// [`load_tree`](crate::load_tree). An older file is replaced atomically.
 ///
@@ -160,4 +184,18 @@ fn write_safetensors<B: Backend>(
         writer.write_all(&data.bytes).map_err(failed)?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::parse_size;
+
+    #[test]
+    fn sizes_of_files() {
+        let sizes = ["5GB", "500 mb", "2GiB", "1000", "1.5kB"].map(|text| parse_size(text).expect("a size"));
+        assert_eq!(sizes, [5_000_000_000, 500_000_000, 1 << 31, 1000, 1500]);
+        for wrong in ["", "GB", "0", "-1GB", "five GB", "infGB", "NaN"] {
+            assert!(parse_size(wrong).is_none(), "{wrong}");
+        }
+    }
 }
