@@ -1,4 +1,6 @@
 use grove_backend::Backend;
+use grove_tree::{Tree, paths};
+use std::collections::BTreeMap;
 
 use super::{Partition, partition};
 use crate::{Scale, scale};
@@ -30,4 +32,16 @@ pub fn layer_decay<B: Backend>(
 ) -> Partition<B, Scale<B>> {
     let slower = (0..=deepest).map(|depth| (depth.to_string(), scale(factor.powi(depth as i32))));
     partition(slower, move |path, _| depth(path.as_str()).to_string())
+}
+
+/// [`layer_decay`] for the parameters of a model, whose depths are looked up once: `depth` gives the depth of a path, 0 for
+/// the head. The deepest is found.
+pub fn layer_decay_of<B: Backend>(
+    model: &impl Tree<B>,
+    factor: f64,
+    depth: impl Fn(&str) -> usize,
+) -> Partition<B, Scale<B>> {
+    let depths: BTreeMap<String, usize> = paths(model).into_iter().map(|path| (path.clone(), depth(&path))).collect();
+    let deepest = depths.values().copied().max().unwrap_or(0);
+    layer_decay(factor, deepest, move |path| depths.get(path).copied().unwrap_or(0))
 }

@@ -18,7 +18,7 @@ pub use freeze::{Freeze, SelectiveTransform, freeze, selective_transform};
 pub use inject::{
     Hyperparams, InjectHyperparams, InjectHyperparamsState, hyperparam, inject_hyperparams, set_hyperparam,
 };
-pub use layer_decay::layer_decay;
+pub use layer_decay::{layer_decay, layer_decay_of};
 pub use lookahead::{Lookahead, LookaheadState, lookahead};
 pub use masked::{Masked, masked};
 pub use multi_steps::{EveryK, MultiSteps, MultiStepsState, SkipUpdates, multi_steps};
