@@ -24,10 +24,12 @@
 
 #[cfg(shares_generics)]
 mod anchor;
+pub mod compile_progress;
 mod device;
 mod matmul;
 mod matmul_precision;
 pub mod ops;
+pub mod panic_hook;
 mod program;
 
 #[cfg(shares_generics)]

@@ -1,0 +1,97 @@
+//! A panic hook for programs: one sentence with a likely cause, in place of a backtrace of every thread.
+//!
+//! Burn's backends panic where a device fails: its memory is full, its driver refuses a kernel, a kernel is at fault.
+
+use std::{
+    panic::{self, PanicHookInfo},
+    sync::atomic::{AtomicBool, Ordering},
+};
+
+/// True once a panic was reported.
+static TOLD: AtomicBool = AtomicBool::new(false);
+
+/// True if any thread has panicked since [`install`]. Later output may be wrong, since a device's thread continues without
+/// the failed kernel.
+pub fn panicked() -> bool {
+    TOLD.load(Ordering::Relaxed)
+}
+
+/// Has the first panic, on whichever thread, hand one sentence with a likely cause to `report`. The panics that follow from
+/// it are silent. With `RUST_BACKTRACE` set, Rust's own hook runs instead.
+pub fn install(report: fn(&str)) {
+    let backtraces = std::env::var_os("RUST_BACKTRACE").is_some_and(|value| value != "0");
+    let default = panic::take_hook();
+    panic::set_hook(Box::new(move |panic| {
+        let first = !TOLD.swap(true, Ordering::Relaxed);
+        if backtraces {
+            default(panic);
+        } else if first {
+            report(&sentence(panic));
+        }
+    }));
+}
+
+fn sentence(panic: &PanicHookInfo<'_>) -> String {
+    let text = panic.payload_as_str().unwrap_or("for an unknown reason");
+    let place = panic.location().map_or(String::new(), |place| format!(" at {}:{}", place.file(), place.line()));
+    let rest = "RUST_BACKTRACE=1 shows where";
+    match likely_cause(text) {
+        Some(cause) => format!("{cause} ({}; {rest})", beginning(text)),
+        None => format!(
+            "the program has stopped where it should not, which is a defect{place}: {}; {rest}",
+            beginning(text)
+        ),
+    }
+}
+
+/// The first lines, cut to a part of a screen: a compiler's message comes with the whole kernel.
+fn beginning(text: &str) -> String {
+    const LINES: usize = 6;
+    const LETTERS: usize = 600;
+    let lines: Vec<&str> = text.lines().map(str::trim).filter(|line| !line.is_empty()).take(LINES).collect();
+    let mut beginning: String = lines.join(" ").chars().take(LETTERS).collect();
+    if beginning.len() < text.trim().len() && lines.len() == LINES || beginning.chars().count() == LETTERS {
+        beginning.push('…');
+    }
+    beginning
+}
+
+/// The cause of a panic of the fusing backends, by its message, and the remedy.
+fn likely_cause(text: &str) -> Option<&'static str> {
+    let has = |words: &[&str]| words.iter().any(|word| text.contains(word));
+    if has(&["OUT_OF_MEMORY", "OutOfMemory", "out of memory", "can't allocate buffer"]) {
+        return Some("the device's memory is full: a smaller batch, a shorter context or --dtype bf16 takes less");
+    }
+    if has(&["UNSUPPORTED_PTX_VERSION", "NO_BINARY_FOR_GPU", "INVALID_PTX", "INVALID_IMAGE", "Unable to load the PTX"])
+    {
+        return Some(
+            "the GPU's driver refuses a compiled kernel: update the driver, or remove the folder 'kernels' of grove's cache, \
+             ~/.cache/grove, if it is of another GPU",
+        );
+    }
+    if has(&["Compilation Error", "CompilationError"]) {
+        return Some(
+            "CUDA's run-time compiler refuses a kernel: its headers and the compiler have to be of one version",
+        );
+    }
+    if has(&["ILLEGAL_ADDRESS", "LAUNCH_FAILED", "LAUNCH_TIMEOUT", "DEVICE_LOST", "device lost"]) {
+        return Some(
+            "a kernel failed on the device, which ends all work there: start again, and tell grove's developers",
+        );
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn causes_are_recognised() {
+        assert!(
+            likely_cause("DriverError(CUDA_ERROR_OUT_OF_MEMORY)").is_some_and(|cause| cause.contains("memory is full"))
+        );
+        assert!(likely_cause("index out of bounds").is_none());
+        assert_eq!(beginning("\n one\n\n two \n"), "one two");
+    }
+}
