@@ -43,16 +43,22 @@ pub fn open(path: impl AsRef<Path>, limits: &Limits) -> Result<RgbImage> {
         return Err(ImageError::NotAnImage { file: path.to_owned(), found });
     }
     // The length is only a hint: a pipe has none, and a file can grow.
-    let mut bytes = Vec::new();
-    if metadata.len() <= limits.max_file_bytes {
-        let most = limits.max_file_bytes.saturating_add(1);
-        file.take(most).read_to_end(&mut bytes).map_err(ImageError::io("read", path))?;
-    }
-    if metadata.len().max(bytes.len() as u64) > limits.max_file_bytes {
+    if metadata.len() > limits.max_file_bytes {
         let reason = format!("the file has more than {} bytes, the most that is read", limits.max_file_bytes);
         return Err(ImageError::TooLarge { file: path.to_owned(), reason });
     }
-    decode(&bytes, path, limits)
+    read(file, path, limits)
+}
+
+/// Reads an image to the end of a stream, such as standard input: see [`decode`]. `name` only appears in errors.
+///
+/// # Errors
+/// Those of [`decode`], and if the stream cannot be read or is longer than [`Limits::max_file_bytes`].
+pub fn read(stream: impl Read, name: &Path, limits: &Limits) -> Result<RgbImage> {
+    let mut bytes = Vec::new();
+    let most = limits.max_file_bytes.saturating_add(1);
+    stream.take(most).read_to_end(&mut bytes).map_err(ImageError::io("read", name))?;
+    decode(&bytes, name, limits)
 }
 
 /// Decodes a JPEG, PNG, WebP, GIF (first frame), BMP or TIFF image like Pillow's `convert("RGB")`, and applies its

@@ -11,6 +11,7 @@ mod mix;
 mod ops;
 mod rand_augment;
 mod random_affine;
+mod train_transform;
 
 use image::{RgbImage, imageops};
 use rand::{Rng, RngExt};
@@ -24,6 +25,7 @@ pub use mix::{Mix, Mixed, Rect};
 pub use ops::{Op, apply_op};
 pub use rand_augment::RandAugment;
 pub use random_affine::RandomAffine;
+pub use train_transform::{Recipe, TrainTransform};
 
 /// Random horizontal flip.
 #[derive(Clone, Copy, Debug, PartialEq)]

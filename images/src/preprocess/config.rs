@@ -42,6 +42,19 @@ impl Preprocessor {
         Self::from_json(&json, &file)
     }
 
+    /// The preprocessing that a model's directory describes: its `preprocessor_config.json`, or timm's `config.json`. `None`
+    /// where it has neither.
+    ///
+    /// # Errors
+    /// Those of [`from_file`](Self::from_file).
+    pub fn beside(directory: impl AsRef<Path>) -> Result<Option<Self>> {
+        let directory = directory.as_ref();
+        let timm = |text: String| text.contains("pretrained_cfg");
+        let described = directory.join("preprocessor_config.json").is_file()
+            || std::fs::read_to_string(directory.join("config.json")).is_ok_and(timm);
+        described.then(|| Self::from_file(directory)).transpose()
+    }
+
     /// Like [`from_file`](Self::from_file), for parsed JSON; `name` only appears in errors.
     ///
     /// # Errors

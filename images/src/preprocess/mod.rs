@@ -98,6 +98,50 @@ impl Preprocessor {
         self.mean.len()
     }
 
+    /// The same preprocessing for square images of `side` pixels. A resize that keeps the aspect ratio grows with the crop;
+    /// any other becomes exact.
+    ///
+    /// # Errors
+    /// Those of [`check`](Self::check).
+    pub fn with_side(self, side: u32) -> Result<Self> {
+        let resize = match (self.resize, self.crop) {
+            (Resize::Shorter(n), Some([height, width])) => {
+                let grown = u64::from(n) * u64::from(side) / u64::from(height.min(width).max(1));
+                Resize::Shorter(grown.clamp(1, u64::from(u32::MAX)) as u32)
+            }
+            _ => Resize::Exact { height: side, width: side },
+        };
+        let preprocessor = Self { resize, crop: self.crop.map(|_| [side, side]), ..self };
+        preprocessor.check()?;
+        Ok(preprocessor)
+    }
+
+    /// Preprocessing for a model that is trained from scratch on images of a data set, to `side` x `side` pixels.
+    ///
+    /// `size` is the channels, height and width of all its images, such as [`LabelledImages::size`]: these are resized as a
+    /// whole. Photographs, of any size, are resized with their aspect ratio and cropped. Grey images are normalised as
+    /// MNIST's, others as ImageNet's.
+    ///
+    /// [`LabelledImages::size`]: crate::datasets::LabelledImages::size
+    ///
+    /// # Errors
+    /// Those of [`check`](Self::check).
+    pub fn for_images(size: Option<[usize; 3]>, side: u32) -> Result<Self> {
+        let grey = size.is_some_and(|[channels, ..]| channels == 1);
+        let base = Self::preset(if grey { "mnist" } else { "torchvision" })?;
+        let (resize, crop) = match size {
+            Some(_) => (Resize::Exact { height: side, width: side }, None),
+            None => (Resize::Shorter(side.saturating_add(side / 8)), Some([side, side])),
+        };
+        let (mean, std) = match grey {
+            true => (base.mean.clone(), base.std.clone()),
+            false => (IMAGENET_MEAN.to_vec(), IMAGENET_STD.to_vec()),
+        };
+        let preprocessor = Self { resize, crop, mean, std, filter: Filter::Bilinear, ..base };
+        preprocessor.check()?;
+        Ok(preprocessor)
+    }
+
     /// Resizes and crops.
     ///
     /// Only the part that the crop keeps is resampled, so that an image of 30,000×2 pixels costs no more than others.
