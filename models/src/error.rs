@@ -4,6 +4,8 @@ use grove_weights::WeightsError;
 use std::path::PathBuf;
 use thiserror::Error;
 
+use crate::memory::format_bytes;
+
 /// The result of working with a model.
 pub type Result<T> = std::result::Result<T, ModelError>;
 
@@ -131,6 +133,31 @@ pub enum ModelError {
         /// Positions of the model.
         most: usize,
     },
+    /// A text without tokens.
+    #[error("the tokenizer makes no tokens of this text")]
+    NoTokens,
+    /// A tokenizer that has more tokens than the model.
+    #[error("the tokenizer gives token {id}, and the model has {vocab_size}: it belongs to another model")]
+    OtherTokenizer {
+        /// A token that the model does not have.
+        id: u32,
+        /// Vocabulary size of the model.
+        vocab_size: usize,
+    },
+    /// Weights that do not fit into memory.
+    #[error(
+        "the weights need {} of memory, and this machine has {} to give: a --dtype of 16 bits needs half of f32",
+        format_bytes(*needed), format_bytes(*available)
+    )]
+    NotEnoughMemory {
+        /// Bytes of the weights.
+        needed: usize,
+        /// Bytes that are available.
+        available: usize,
+    },
+    /// Data for masked language modelling without a token that can be masked.
+    #[error("the data has no text of which a token can be masked")]
+    NothingToMask,
     /// A text to fill in without a mask token.
     #[error("the text has no {mask}{cut}; write {mask} where a word is to be filled in")]
     NoMask {

@@ -5,6 +5,7 @@
 mod auto;
 pub mod bert;
 mod checks;
+mod convert;
 mod error;
 mod finite;
 pub mod generation;
@@ -12,18 +13,21 @@ pub mod gpt2;
 pub mod gpt_neo;
 mod labels;
 pub mod llama;
+pub mod memory;
 pub mod peft;
 mod pretrained;
 mod rank;
 pub mod resnet;
 pub mod rnn;
 mod shifted;
+mod text_classifier;
 mod tokenizer;
 pub mod vision;
 pub mod vit;
 
 pub use auto::{AutoModel, ModelKind};
 pub use bert::{Bert, BertConfig};
+pub use convert::{ConvertOptions, Converted, convert};
 pub use error::{ModelError, Result};
 pub use finite::{check_finite, first_not_finite};
 pub use generation::{CausalLm, GenerateOptions, Generated, generate};
@@ -33,11 +37,15 @@ pub use llama::{Llama, LlamaConfig};
 pub use pretrained::{Pretrained, PretrainedConfig, read_json};
 pub use resnet::{ResNet, ResNetConfig};
 pub use rnn::{RnnClassifier, RnnClassifierConfig, RnnKind, RnnLm, RnnLmConfig};
+pub use text_classifier::TextClassifier;
 pub use tokenizer::{EncodedText, Tokenizer, Truncation, copy_generation_config};
 pub use vit::{Vit, VitConfig};
 
 /// Conversations: chat templates, and the one that belongs to a model.
 pub mod chat {
-    pub use crate::tokenizer::chat_template;
+    pub use crate::{
+        generation::{ChatSession, Reply},
+        tokenizer::chat_template,
+    };
     pub use grove_text::chat::{ChatTemplate, Message};
 }

@@ -20,9 +20,11 @@ mod config;
 mod family;
 mod heads;
 mod input;
+mod masked;
 mod masking;
 mod model;
 mod names;
+mod neighbours;
 mod pretrained;
 mod sentence;
 pub mod tasks;
@@ -35,9 +37,11 @@ pub use heads::{
     SequenceHead, TokenHead, WithHead,
 };
 pub use input::{TextBatch, TextIds};
+pub use masked::{MaskedBatch, MaskedLmScore, masked_lm_score, masked_lm_sequences};
 pub use masking::Masking;
 pub use model::{Bert, BertAttention, BertEmbeddings, BertEncoder, BertLayer, BertPooler};
 pub use names::published_names;
+pub use neighbours::with_neighbour_attention;
 pub use sentence::{Pooling, SentenceEncoder};
 
 /// Targets of [`lora::add`](grove_layers::lora::add) as in the paper, and in peft for BERT: the query and value projections.

@@ -67,6 +67,12 @@ pub trait CausalLm<B: Backend>: Tree<B> {
         vec![]
     }
 
+    /// Returns the model with this rate of dropout everywhere, for training. A model without dropout stays as it is.
+    #[must_use]
+    fn with_dropout(self, _rate: f64) -> Self {
+        self
+    }
+
     /// Hidden states of independent sequences, for value heads, classifiers and probes. Dropout is applied if a `key` is
     /// given.
     ///

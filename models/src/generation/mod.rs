@@ -5,6 +5,7 @@
 
 mod ahead;
 mod causal_lm;
+mod chat;
 mod published;
 mod run;
 mod sampler;
@@ -12,17 +13,21 @@ mod score;
 mod session;
 mod speculative;
 mod text;
+mod timing;
 
 use burn::tensor::{Int, Tensor, TensorData};
 use grove_backend::Backend;
 
 pub use causal_lm::{CausalLm, DecodeCache};
+pub use chat::{ChatSession, Reply};
+pub use published::document_end;
 pub use run::{Finish, GenerateOptions, Generated, check_prompt, generate};
 pub use sampler::Sampling;
 pub use score::{Score, score, score_text};
 pub use session::{DecodeSession, generate_with_cache};
 pub use speculative::{Drafted, generate_with_draft};
-pub use text::TextStream;
+pub use text::{TextStream, complete_text};
+pub use timing::{Timing, timed};
 
 /// Positions of the tokens after `seen` others, in rows that begin with padding: one row for all where none does, else one
 /// for each. Padding itself stands at position 0.

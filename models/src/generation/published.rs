@@ -1,8 +1,9 @@
+use grove_backend::Backend;
 use serde::Deserialize;
 use std::path::Path;
 
-use super::{GenerateOptions, Sampling};
-use crate::{error::Result, pretrained::read_json};
+use super::{CausalLm, GenerateOptions, Sampling};
+use crate::{Tokenizer, error::Result, pretrained::read_json};
 
 /// The fields of a `generation_config.json` that are used.
 #[derive(Deserialize, Default)]
@@ -69,6 +70,23 @@ impl GenerateOptions {
         let end_tokens = published.eos_token_id.map(|ends| ends.tokens());
         Ok(Self { sampling, end_tokens, ..Self::default() })
     }
+}
+
+/// The token that ends each document of a training text: the tokenizer's own, unless the model ends a sequence by others.
+/// These are the tokens of the `generation_config.json` beside `source`, the files of a pretrained model, else those of the
+/// model's configuration.
+///
+/// # Errors
+/// As [`GenerateOptions::published`].
+pub fn document_end<B: Backend>(
+    model: &impl CausalLm<B>,
+    source: Option<&Path>,
+    tokenizer: &Tokenizer,
+) -> Result<Option<u32>> {
+    let published = source.map(|path| GenerateOptions::published(path, Sampling::default())).transpose()?;
+    let ends = published.and_then(|published| published.end_tokens).unwrap_or_else(|| model.end_tokens());
+    let own = tokenizer.end_of_text();
+    Ok(own.filter(|token| ends.is_empty() || ends.contains(token)).or(ends.first().copied()).or(own))
 }
 
 #[cfg(test)]

@@ -2,6 +2,7 @@
 
 use grove_backend::Backend;
 use grove_layers::MAX_ROLLBACK;
+use serde::Serialize;
 
 use super::{
     CausalLm, DecodeSession, Finish, GenerateOptions, Generated,
@@ -10,7 +11,7 @@ use super::{
 use crate::error::{ModelError, Result};
 
 /// Acceptance counts of a draft model.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Drafted {
     /// Tokens that the draft proposed.
     pub proposed: usize,

@@ -1,3 +1,6 @@
+use grove_backend::Backend;
+
+use super::{CausalLm, GenerateOptions, generate};
 use crate::{Tokenizer, error::Result};
 
 /// Tokens over which a character may be spread: one for each of its bytes.
@@ -108,4 +111,25 @@ impl<'a> TextStream<'a> {
         };
         self.stops.iter().map(begins).max().unwrap_or(0)
     }
+}
+
+/// Continues a text, and returns it with its continuation. A text that leaves no room in the model's context is cut at its
+/// end; one without tokens stays as it is.
+///
+/// # Errors
+/// As [`generate`], or the tokenizer refuses the text or the tokens.
+pub fn complete_text<B: Backend, M: CausalLm<B>>(
+    model: &M,
+    tokenizer: &Tokenizer,
+    text: &str,
+    options: &GenerateOptions,
+) -> Result<String> {
+    let mut ids = tokenizer.encode(text)?;
+    ids.truncate(model.context().unwrap_or(usize::MAX).saturating_sub(1));
+    if ids.is_empty() {
+        return Ok(text.to_owned());
+    }
+    let rows = generate(model, std::slice::from_ref(&ids), options, |_, _| true)?;
+    ids.extend(rows.into_iter().flat_map(|row| row.ids));
+    tokenizer.decode(&ids)
 }

@@ -162,6 +162,12 @@ impl<B: Backend> CausalLm<B> for Gpt2<B> {
         Some(KvCache::<B>::bytes(windows, positions, 2 * self.config.n_embd, self.ln_f.weight.dtype().size()))
     }
 
+    fn with_dropout(mut self, rate: f64) -> Self {
+        let config = &mut self.config;
+        (config.embd_pdrop, config.attn_pdrop, config.resid_pdrop) = (rate, rate, rate);
+        self
+    }
+
     fn vocab_size(&self) -> usize {
         self.config.vocab_size
     }

@@ -174,6 +174,12 @@ impl<B: Backend> CausalLm<B> for GptNeo<B> {
         Some(KvCache::<B>::bytes(windows, positions, 2 * self.config.hidden_size, self.ln_f.weight.dtype().size()))
     }
 
+    fn with_dropout(mut self, rate: f64) -> Self {
+        let config = &mut self.config;
+        (config.embed_dropout, config.attention_dropout, config.resid_dropout) = (rate, rate, rate);
+        self
+    }
+
     fn vocab_size(&self) -> usize {
         self.config.vocab_size
     }

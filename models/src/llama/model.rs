@@ -179,6 +179,11 @@ impl<B: Backend> CausalLm<B> for Llama<B> {
         Some(KvCache::<B>::bytes(windows, positions, values, self.norm.weight.dtype().size()))
     }
 
+    fn with_dropout(mut self, rate: f64) -> Self {
+        self.config.attention_dropout = rate;
+        self
+    }
+
     fn vocab_size(&self) -> usize {
         self.config.vocab_size
     }

@@ -8,7 +8,9 @@ use burn::tensor::{DType, TensorData};
 use grove_backend::Backend;
 use grove_transform::eval_shape;
 use grove_tree::{Init, Key, Tree, cast};
-use grove_weights::{FilePatterns, HubOptions, LoadOptions, NameMap, Report, SaveOptions, Source, TensorFiles, load};
+use grove_weights::{
+    FilePatterns, HubOptions, LoadOptions, NameMap, Report, SaveOptions, Source, TensorFiles, WeightsError, load,
+};
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Map, Value};
 use std::{
@@ -184,6 +186,22 @@ pub trait Pretrained<B: Backend>: Tree<B> {
     /// As [`new`](Self::new).
     fn skeleton(config: &Self::Config) -> Result<Self> {
         eval_shape(|init| Self::new(config, init))
+    }
+
+    /// The model without weights that [`from_path`](Self::from_path) would load, each leaf of the type that it would get. Only
+    /// the headers of the weights are read; of a directory without weights the `config.json` is enough.
+    ///
+    /// # Errors
+    /// As [`from_path`](Self::from_path).
+    fn skeleton_at(path: impl AsRef<Path>, dtype: Option<DType>) -> Result<Self> {
+        let path = path.as_ref();
+        match TensorFiles::open(path) {
+            Ok(files) => Self::skeleton_for(&files, &Self::Config::of(path, &files)?, dtype),
+            Err(WeightsError::NothingFound { .. }) if path.join("config.json").exists() => {
+                Self::skeleton(&Self::Config::from_file(path)?)
+            }
+            Err(error) => Err(error.into()),
+        }
     }
 
     /// Loads a published model: a directory, a weights file, or a hub id such as `openai-community/gpt2`, which is

@@ -120,6 +120,24 @@ impl ResNetConfig {
         Self { labels: labels.into_iter().map(Into::into).collect(), ..self }
     }
 
+    /// A network of basic blocks for images of this height, saved as torchvision names it. Images of less than 96 pixels get a
+    /// stem that keeps their size.
+    ///
+    /// - `num_channels`: channels of the images
+    /// - `hidden_sizes`, `depths`: channels and blocks of each stage
+    pub fn basic(num_channels: usize, height: usize, hidden_sizes: Vec<usize>, depths: Vec<usize>) -> Self {
+        Self {
+            num_channels,
+            embedding_size: hidden_sizes.first().copied().unwrap_or_default(),
+            hidden_sizes,
+            depths,
+            layer_type: LayerType::Basic,
+            stem: if height < 96 { Stem::Small } else { Stem::Large },
+            naming: Naming::Torchvision,
+            ..Self::default()
+        }
+    }
+
     /// Channels inside the blocks of a stage: between the convolutions.
     pub fn inner_size(&self, stage: usize) -> usize {
         match (&self.bottleneck_sizes, self.layer_type) {

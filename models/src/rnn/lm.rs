@@ -126,6 +126,16 @@ impl<B: Backend> CausalLm<B> for RnnLm<B> {
         Some(states * self.config.num_layers * self.config.hidden_size * self.encoder.weight.dtype().size())
     }
 
+    fn with_dropout(mut self, rate: f64) -> Self {
+        self.config.dropout = rate;
+        match &mut self.rnn {
+            RnnLayers::Rnn(layers) => layers.options.dropout = rate,
+            RnnLayers::Gru(layers) => layers.options.dropout = rate,
+            RnnLayers::Lstm(layers) => layers.options.dropout = rate,
+        }
+        self
+    }
+
     fn vocab_size(&self) -> usize {
         self.config.vocab_size
     }

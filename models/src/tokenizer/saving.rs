@@ -59,6 +59,12 @@ pub(super) fn usual_roles(tokenizer: &HfTokenizer) -> BTreeMap<String, String> {
 }
 
 impl Tokenizer {
+    /// The special tokens of BERT's and RoBERTa's families that the tokenizer has: padding, unknown, beginning, end and mask.
+    /// Masked language modelling never chooses them.
+    pub fn special_tokens(&self) -> Vec<u32> {
+        FAMILIES[..2].iter().copied().flatten().filter_map(|(_, token)| self.token_to_id(token)).collect()
+    }
+
     /// Writes the tokenizer to a directory, as transformers and grove read it.
     ///
     /// One that was read from a directory keeps its files as they are, with its special tokens, its class and its chat

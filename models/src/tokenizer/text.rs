@@ -67,6 +67,20 @@ impl Tokenizer {
         Ok(EncodedText::new(&windows[0], truncated))
     }
 
+    /// The tokens of a text for a model of `vocab_size` tokens, without special ones, cut to `max_len`.
+    ///
+    /// # Errors
+    /// The tokenizer refuses the text or makes no tokens of it, or the model does not have one of them.
+    pub fn encode_for(&self, text: &str, max_len: usize, vocab_size: usize) -> Result<TextIds> {
+        let mut ids = self.encode(text)?;
+        ids.truncate(max_len);
+        match ids.iter().max() {
+            None => Err(ModelError::NoTokens),
+            Some(&id) if id as usize >= vocab_size => Err(ModelError::OtherTokenizer { id, vocab_size }),
+            _ => Ok(ids.into()),
+        }
+    }
+
     /// A long text in windows of at most `max_len` tokens, each of which begins with the last `stride` of the one before;
     /// with a pair, such as a question and a long text, the second is cut, and the first stands in every window.
     ///

@@ -8,5 +8,5 @@ mod timm;
 pub use classes::imagenet_labels;
 pub(crate) use classes::{find_name, fit_labels, head_rows, timm_labels};
 pub use classifier::ImageClassifier;
-pub use predict::{Prediction, predictions};
+pub use predict::{Prediction, classify_images, predictions};
 pub(crate) use timm::{check_timm, timm_architecture, timm_line};

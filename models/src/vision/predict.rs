@@ -1,10 +1,12 @@
-use burn::tensor::Tensor;
+use burn::tensor::{Tensor, TensorData};
 use grove_backend::Backend;
+use serde::Serialize;
 
-use crate::rank::largest;
+use super::ImageClassifier;
+use crate::{error::Result, finite::check_finite, rank::largest};
 
 /// A class of an image and its probability.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Prediction {
     /// Its index.
     pub class: usize,
@@ -33,6 +35,31 @@ pub fn predictions<B: Backend>(logits: Tensor<B, 2>, labels: &[String], k: usize
         largest(logits, k).into_iter().map(prediction).collect()
     };
     logits.chunks(classes.max(1)).map(row).collect()
+}
+
+/// Returns the most likely `k` classes of each image, the most likely first. Images of one size that follow each other are
+/// one batch.
+///
+/// - `images`: height and width, and the values of each, `[channels, height, width]`
+///
+/// # Errors
+/// [`ModelError::NotFinite`](crate::ModelError::NotFinite).
+pub fn classify_images<B: Backend, M: ImageClassifier<B>>(
+    model: &M,
+    images: &[([usize; 2], Vec<f32>)],
+    k: usize,
+    device: &B::Device,
+) -> Result<Vec<Vec<Prediction>>> {
+    let mut found = Vec::with_capacity(images.len());
+    for group in images.chunk_by(|a, b| a.0 == b.0) {
+        let ([h, w], n) = (group[0].0, group.len());
+        let values: Vec<f32> = group.iter().flat_map(|(_, values)| values.iter().copied()).collect();
+        let pixels = Tensor::from_data(TensorData::new(values, [n, model.channels(), h, w]), device);
+        let of_group = predictions(model.logits(pixels), model.labels(), k);
+        check_finite(model, of_group.iter().flatten().map(|found| f64::from(found.probability)))?;
+        found.extend(of_group);
+    }
+    Ok(found)
 }
 
 #[cfg(test)]

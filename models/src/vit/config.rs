@@ -190,6 +190,20 @@ impl VitConfig {
         Self { labels: labels.into_iter().map(Into::into).collect(), ..self }
     }
 
+    /// Size of the patches that cut images of this height into seven or eight rows, for small models.
+    pub fn patch_size_for(height: usize) -> usize {
+        let parts = [7, 8].into_iter().find(|parts| height.is_multiple_of(*parts));
+        parts.map_or(height.div_ceil(8), |parts| height / parts).max(1)
+    }
+
+    /// Returns the configuration without a class token: the mean of the patches is the input of the head. Such a model is saved
+    /// as timm names it.
+    #[must_use]
+    pub fn with_mean_pooling(self) -> Self {
+        let (pooling, naming) = (Pooling::MeanThenNorm, Naming::Timm);
+        Self { class_token: false, position_prefix: 0, pooling, naming, ..self }
+    }
+
     /// Rows and columns of patches of an image of the configured size.
     pub fn grid(&self) -> [usize; 2] {
         self.image_size.map(|size| size / self.patch_size)

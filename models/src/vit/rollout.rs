@@ -2,6 +2,8 @@ use burn::tensor::Tensor;
 use grove_backend::{Backend, matmul};
 use grove_layers::mean_of_axis;
 
+use super::{Pooling, Vit};
+
 /// Attention rollout (Abnar and Zuidema, 2020, <https://arxiv.org/abs/2005.00928>): the contribution of each input
 /// token to each output token after all blocks. It is the product over the blocks of half the heads' mean plus half the
 /// identity. The identity accounts for the residual connection.
@@ -21,6 +23,25 @@ pub fn attention_rollout<B: Backend>(attentions: &[Tensor<B, 4>]) -> Tensor<B, 3
     };
     let rollout = attentions.iter().map(step).reduce(|below, above| matmul(above, below));
     rollout.expect("a model has blocks")
+}
+
+impl<B: Backend> Vit<B> {
+    /// Contribution of each patch to the input of the head, by [`attention_rollout`].
+    ///
+    /// # Shapes
+    /// - pixels `[b, c, h, w]`
+    /// - output `[b, patches]`, row by row
+    pub fn attention_map(&self, pixels: Tensor<B, 4>) -> Tensor<B, 2> {
+        let rollout = attention_rollout(&self.attentions(pixels));
+        let ([b, t, _], prefix) = (rollout.dims(), self.config.prefix_tokens());
+        let patches = rollout.narrow(2, prefix, t - prefix);
+        // Input of the head: the class token, or all patches.
+        let rows = match self.config.pooling {
+            Pooling::Class | Pooling::ClassAndMean => patches.narrow(1, 0, 1),
+            Pooling::Mean | Pooling::MeanThenNorm => patches.narrow(1, prefix, t - prefix).mean_dim(1),
+        };
+        rows.reshape([b, t - prefix])
+    }
 }
 
 #[cfg(test)]

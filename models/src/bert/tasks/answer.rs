@@ -1,5 +1,6 @@
 use burn::tensor::DType;
 use grove_backend::Backend;
+use serde::Serialize;
 use std::ops::Range;
 
 use super::BatchOptions;
@@ -27,12 +28,15 @@ impl Default for AnswerOptions {
     }
 }
 
-/// A part of a text that may be the answer.
-#[derive(Clone, Debug, PartialEq)]
+/// A part of a text that may be the answer. In JSON it has the keys of transformers' pipeline: `answer`, `score`, `start`,
+/// `end`.
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Answer {
     /// The part.
+    #[serde(rename = "answer")]
     pub text: String,
     /// Its range in the text, in bytes.
+    #[serde(flatten)]
     pub range: Range<usize>,
     /// The product of both ends' probabilities, among the text's tokens in a window.
     pub score: f32,

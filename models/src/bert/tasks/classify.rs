@@ -3,6 +3,7 @@ use burn::tensor::{
     activation::{sigmoid, softmax},
 };
 use grove_backend::Backend;
+use serde::Serialize;
 
 use super::BatchOptions;
 use crate::rank::largest;
@@ -12,9 +13,10 @@ use crate::{
 };
 
 /// A label and its score for a text.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Label {
-    /// Its index.
+    /// Its index. It is left out in JSON, as in transformers' pipeline.
+    #[serde(skip)]
     pub class: usize,
     /// Its name.
     pub label: String,

@@ -1,5 +1,6 @@
 use burn::tensor::{DType, activation::softmax};
 use grove_backend::Backend;
+use serde::Serialize;
 use std::ops::Range;
 
 use super::BatchOptions;
@@ -11,13 +12,14 @@ use crate::{
 };
 
 /// A part of a text that has a label.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Entity {
     /// The label, without the `B-` or `I-` that begins or continues one.
     pub label: String,
     /// The part.
     pub text: String,
-    /// Its range in the text, in bytes.
+    /// Its range in the text, in bytes; in JSON `start` and `end`.
+    #[serde(flatten)]
     pub range: Range<usize>,
     /// The mean of its words' probabilities.
     pub score: f32,

@@ -1,5 +1,6 @@
 use burn::tensor::{DType, Int, Tensor, TensorData, activation::softmax};
 use grove_backend::Backend;
+use serde::Serialize;
 
 use super::BatchOptions;
 use crate::rank::largest;
@@ -10,7 +11,7 @@ use crate::{
 };
 
 /// A candidate token for a masked position.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Candidate {
     /// Its index.
     pub id: u32,
@@ -21,7 +22,7 @@ pub struct Candidate {
 }
 
 /// A masked position of a text and its candidates, the most probable first.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Filled {
     /// Index of the token in the text.
     pub position: usize,

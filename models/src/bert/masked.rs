@@ -1,0 +1,132 @@
+//! Masked language modelling: sequences, batches with masked tokens, and the score of a model.
+
+use burn::tensor::{Int, Tensor, TensorData};
+use grove_backend::Backend;
+use grove_layers::loss::cross_entropy;
+use grove_tree::Key;
+
+use super::{BertConfig, BertForMaskedLm, Masking, TextBatch, TextIds};
+use crate::{
+    error::{ModelError, Result},
+    tokenizer::Tokenizer,
+};
+
+/// Sequences to mask: each line of the documents that is not blank, in parts of at most `max_len` tokens, with the tokens
+/// that mark beginning and end. Lines without a token that can be masked are left out.
+///
+/// # Errors
+/// The tokenizer fails or is not the model's, or no line has a token that can be masked.
+pub fn masked_lm_sequences(
+    documents: &[impl AsRef<str>],
+    tokenizer: &Tokenizer,
+    config: &BertConfig,
+    max_len: usize,
+) -> Result<Vec<TextIds>> {
+    let mut sequences = vec![];
+    for line in documents.iter().flat_map(|document| document.as_ref().lines()).filter(|line| !line.trim().is_empty()) {
+        let windows = tokenizer.encode_windows(line, None, max_len, 0)?;
+        sequences.extend(windows.into_iter().map(|window| window.text));
+    }
+    // A line of characters that the tokenizer does not know has special tokens only.
+    let special = tokenizer.special_tokens();
+    sequences.retain(|text: &TextIds| text.ids.iter().any(|id| !special.contains(id)));
+    match sequences.iter().flat_map(|text| &text.ids).max() {
+        None => Err(ModelError::NothingToMask),
+        Some(&id) if id as usize >= config.vocab_size => {
+            Err(ModelError::OtherTokenizer { id, vocab_size: config.vocab_size })
+        }
+        _ => Ok(sequences),
+    }
+}
+
+/// A batch of sequences with masked tokens, their positions, and the original tokens.
+#[derive(Clone, Debug)]
+pub struct MaskedBatch<B: Backend> {
+    /// The corrupted sequences, `[b, t]`.
+    pub texts: TextBatch<B>,
+    /// Positions of the chosen tokens, `[m]`, each `row * t + column`.
+    pub positions: Tensor<B, 1, Int>,
+    /// The original tokens, `[m]`.
+    pub tokens: Tensor<B, 1, Int>,
+}
+
+impl<B: Backend> MaskedBatch<B> {
+    /// Masks tokens of sequences by a key. `None` if no sequence has a token that can be masked.
+    ///
+    /// # Errors
+    /// As [`TextBatch::new`].
+    pub fn new(model: &BertForMaskedLm<B>, texts: &[TextIds], masking: &Masking, key: Key) -> Result<Option<Self>> {
+        let longest = texts.iter().map(|text| text.ids.len()).max().unwrap_or(0);
+        let (mut corrupted, mut positions, mut tokens) = (vec![], vec![], vec![]);
+        for (i, text) in texts.iter().enumerate() {
+            let (ids, labels) = masking.apply(&text.ids, key.fold_in(i as u32));
+            for (j, &label) in labels.iter().enumerate().filter(|(_, label)| **label >= 0) {
+                positions.push((i * longest + j) as i64);
+                tokens.push(label);
+            }
+            corrupted.push(TextIds { ids, token_types: text.token_types.clone() });
+        }
+        if tokens.is_empty() {
+            return Ok(None);
+        }
+        let device = model.head.bias.val().device();
+        let tensor = |values: Vec<i64>| {
+            let len = values.len();
+            Tensor::from_data(TensorData::new(values, [len]), &device)
+        };
+        let texts = model.bert.batch(&corrupted)?;
+        Ok(Some(Self { texts, positions: tensor(positions), tokens: tensor(tokens) }))
+    }
+
+    /// Number of tokens to restore, `m`.
+    pub fn count(&self) -> usize {
+        self.tokens.dims()[0]
+    }
+}
+
+/// Loss and accuracy on masked tokens.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct MaskedLmScore {
+    /// Mean negative log-likelihood of the masked tokens, in nats.
+    pub loss: f64,
+    /// Fraction of the masked tokens that are the most likely ones, from 0 to 1.
+    pub accuracy: f64,
+    /// Number of masked tokens.
+    pub tokens: usize,
+}
+
+/// Scores a model on tokens that are masked at the published rates, whatever the rates of `masking`. The same sequences
+/// always have the same tokens masked.
+///
+/// # Errors
+/// As [`TextBatch::new`].
+pub fn masked_lm_score<B: Backend>(
+    model: &BertForMaskedLm<B>,
+    texts: &[TextIds],
+    masking: &Masking,
+    batch_size: usize,
+) -> Result<MaskedLmScore> {
+    let masking = &Masking::new(masking.mask, masking.special.clone(), masking.vocab_size);
+    let (mut loss, mut right, mut tokens) = (0.0, 0.0, 0);
+    let mut order: Vec<&TextIds> = texts.iter().collect();
+    // Sequences of similar length together, for less padding.
+    order.sort_by_key(|text| text.ids.len());
+    for (i, batch) in order.chunks(batch_size).enumerate() {
+        let batch: Vec<TextIds> = batch.iter().map(|&text| text.clone()).collect();
+        let Some(masked) = MaskedBatch::new(model, &batch, masking, Key::new(0).fold_in(i as u32))? else { continue };
+        let count = masked.count();
+        let states = model.bert.forward(&masked.texts, None);
+        let [b, t, n] = states.dims();
+        let logits = model.logits(states.reshape([b * t, n]).select(0, masked.positions)); // [m, vocab_size]
+        let likeliest = logits.clone().argmax(1).reshape([count]);
+        right += number(likeliest.equal(masked.tokens.clone()).int().sum().float());
+        loss += number(cross_entropy(logits, masked.tokens)) * count as f64;
+        tokens += count;
+    }
+    let all = tokens.max(1) as f64;
+    Ok(MaskedLmScore { loss: loss / all, accuracy: right / all, tokens })
+}
+
+fn number<B: Backend>(x: Tensor<B, 1>) -> f64 {
+    x.into_data().iter::<f64>().next().unwrap_or(f64::NAN)
+}

@@ -1,0 +1,167 @@
+//! Memory of the machine, and the memory that a model needs; known before its weights are read.
+//!
+//! ```
+//! use grove_models::{Gpt2, Gpt2Config, Pretrained, PretrainedConfig, memory};
+//! # type B = burn_flex::Flex;
+//! let skeleton = Gpt2::<B>::skeleton(&Gpt2Config::preset("gpt2-xl")?)?; // no weights
+//! for (dtype, bytes) in memory::weight_bytes(&skeleton) {
+//!     println!("{dtype}: {}", memory::format_bytes(bytes));
+//! }
+//! if let Some(available) = memory::shortage(memory::training_bytes(&skeleton)) {
+//!     println!("only {} are available", memory::format_bytes(available));
+//! }
+//! # Ok::<(), grove_models::ModelError>(())
+//! ```
+
+use burn::tensor::DType;
+use grove_backend::{Backend, Quantization};
+use grove_tree::{AnyArray, Tree, count_bytes, count_params, leaves, summary};
+use serde::Serialize;
+use serde_json::{Map, Value};
+use std::fmt;
+
+use crate::{CausalLm, Pretrained, error::Result};
+
+/// Copies of the parameters that AdamW needs: the weights, their gradients, and the gradients' two moments.
+const TRAINING_COPIES: usize = 4;
+
+/// Memory that can be allocated without swapping, in bytes: that of the machine, or of the control group (container) where
+/// it is less. `None` where the system does not tell.
+pub fn available() -> Option<usize> {
+    let mut system = sysinfo::System::new();
+    system.refresh_memory();
+    let of_machine = system.available_memory();
+    let of_group = system.cgroup_limits().map_or(u64::MAX, |limits| limits.free_memory);
+    usize::try_from(of_machine.min(of_group)).ok().filter(|&bytes| bytes > 0)
+}
+
+/// The [`available`] memory, in bytes, where it is less than `needed`; `None` where there is enough, or nothing is known.
+pub fn shortage(needed: usize) -> Option<usize> {
+    available().filter(|&available| needed > available)
+}
+
+/// Bytes that training needs at least, with AdamW and without activations: weights, gradients and the optimizer's state.
+pub fn training_bytes<B: Backend>(skeleton: &impl Tree<B>) -> usize {
+    count_bytes(skeleton).saturating_mul(TRAINING_COPIES)
+}
+
+/// Bytes of a model's weights for each dtype in which they can be loaded, quantized blocks included. For a skeleton whose
+/// weights are quantized there is one entry, `as stored`.
+pub fn weight_bytes<B: Backend>(skeleton: &impl Tree<B>) -> Vec<(&'static str, usize)> {
+    let leaves = leaves(skeleton);
+    if leaves.iter().any(|(_, leaf)| !leaf.dtype().is_float()) {
+        return vec![("as stored", count_bytes(skeleton))];
+    }
+    let sum = |bytes: &dyn Fn(&AnyArray<B>) -> usize| {
+        leaves.iter().fold(0, |sum: usize, (_, leaf)| sum.saturating_add(bytes(leaf)))
+    };
+    let plain = |dtype: DType| sum(&|leaf| leaf.len().saturating_mul(dtype.size()));
+    // Blocks are parts of rows, so only matrices are quantized.
+    let in_blocks = |kind: Quantization| {
+        let bytes = |leaf: &AnyArray<B>| match leaf.shape()[..] {
+            [.., columns] if leaf.shape().len() > 1 && columns % kind.block_len() == 0 => {
+                leaf.len() / kind.block_len() * kind.block_bytes()
+            }
+            _ => leaf.len() * DType::F32.size(),
+        };
+        sum(&bytes)
+    };
+    let kinds = [Quantization::Q8_0, Quantization::Q4_0].map(|kind| (kind.name(), in_blocks(kind)));
+    [("f32", plain(DType::F32)), ("f16 or bf16", plain(DType::F16))].into_iter().chain(kinds).collect()
+}
+
+/// The table of a model's parameters, and the memory that they and the cache of a text need; for people by `Display`, for
+/// scripts as JSON. It needs no weights.
+#[derive(Clone, Debug, Serialize)]
+pub struct ModelSummary {
+    /// Number of parameters, those in quantized blocks included.
+    pub parameters: usize,
+    /// Shape of each leaf, by its path.
+    pub shapes: Map<String, Value>,
+    /// Bytes of the weights by dtype; see [`weight_bytes`].
+    pub memory: Map<String, Value>,
+    /// Tokens of a text, and bytes of their cache.
+    pub memory_of_text: TextMemory,
+    #[serde(skip)]
+    table: String,
+}
+
+/// Memory of a text's cache.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct TextMemory {
+    /// Tokens of the text.
+    pub tokens: usize,
+    /// Bytes of the cache.
+    pub bytes: usize,
+}
+
+impl ModelSummary {
+    /// Summarizes a language model without weights. The text fills its context, or has `tokens` tokens where there is no limit.
+    ///
+    /// # Errors
+    /// As [`Pretrained::skeleton`].
+    pub fn new<B: Backend, M: CausalLm<B> + Pretrained<B>>(skeleton: &M, tokens: usize) -> Result<Self> {
+        // The leaves of a quantized model are bytes; its configuration tells the number of their values.
+        let parameters = count_params(&M::skeleton(skeleton.config())?);
+        let mut table = summary(skeleton);
+        if parameters != count_params(skeleton) {
+            table += &format!("\n{} parameters, counting those in quantized blocks", thousands(parameters));
+        }
+        let tokens = skeleton.context().unwrap_or(tokens);
+        let bytes = skeleton.cache_bytes(tokens).unwrap_or(0);
+        let shapes = leaves(skeleton).into_iter().map(|(path, leaf)| (path, leaf.shape().into()));
+        let memory = weight_bytes(skeleton).into_iter().map(|(dtype, bytes)| (dtype.into(), bytes.into()));
+        let memory_of_text = TextMemory { tokens, bytes };
+        Ok(Self { parameters, shapes: shapes.collect(), memory: memory.collect(), memory_of_text, table })
+    }
+}
+
+impl fmt::Display for ModelSummary {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let bytes = |value: &Value| format_bytes(value.as_u64().unwrap_or(0) as usize);
+        let weights: Vec<String> =
+            self.memory.iter().map(|(dtype, value)| format!("{} ({dtype})", bytes(value))).collect();
+        let TextMemory { tokens, bytes } = self.memory_of_text;
+        let (table, weights, text) = (&self.table, weights.join(", "), format_bytes(bytes));
+        write!(f, "{table}\nmemory: weights {weights}; a text of {tokens} tokens {text}")
+    }
+}
+
+/// A number with commas between thousands.
+fn thousands(number: usize) -> String {
+    let digits = number.to_string();
+    let groups = digits.as_bytes().rchunks(3).rev().map(|group| String::from_utf8_lossy(group).into_owned());
+    groups.collect::<Vec<_>>().join(",")
+}
+
+/// A number of bytes in GiB, such as `1.5 GiB`, or in MiB below 0.1 GiB.
+pub fn format_bytes(bytes: usize) -> String {
+    match bytes as f64 / (1 << 30) as f64 {
+        small if small < 0.1 => format!("{:.1} MiB", bytes as f64 / (1 << 20) as f64),
+        large => format!("{large:.1} GiB"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn units_follow_the_size() {
+        assert_eq!(
+            [1 << 20, 100 << 20, 1 << 29, 3 << 30].map(format_bytes),
+            ["1.0 MiB", "100.0 MiB", "0.5 GiB", "3.0 GiB"]
+        );
+    }
+
+    #[test]
+    fn thousands_are_grouped() {
+        assert_eq!([7, 1000, 1234567].map(thousands), ["7", "1,000", "1,234,567"]);
+    }
+
+    #[test]
+    fn shortage_is_what_is_available() {
+        assert_eq!(shortage(0), None);
+        assert_eq!(shortage(usize::MAX).is_some(), available().is_some());
+    }
+}

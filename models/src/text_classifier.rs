@@ -1,0 +1,89 @@
+use burn::tensor::Tensor;
+use grove_backend::Backend;
+use grove_tree::Key;
+
+use crate::{
+    Pretrained, RnnClassifier,
+    bert::{BertForSequenceClassification, TextIds},
+    error::Result,
+};
+
+/// A text classifier: the interface of programs that classify and train.
+pub trait TextClassifier<B: Backend>: Pretrained<B> {
+    /// True if the model reads the segment of each token, [`TextIds::token_types`].
+    const TOKEN_TYPES: bool;
+
+    /// Logits of texts, `[b, classes]`. Dropout is applied if a `key` is given.
+    ///
+    /// # Errors
+    /// There are no texts, or one is empty, too long, or has a token that the model does not have.
+    fn logits(&self, texts: &[TextIds], key: Option<Key>) -> Result<Tensor<B, 2>>;
+
+    /// Class names.
+    fn labels(&self) -> &[String];
+
+    /// Depth of the leaf at a path: the number of layers between it and the head. For the deepest leaves it is the
+    /// number of layers.
+    fn depth(&self, path: &str) -> usize;
+}
+
+impl<B: Backend> TextClassifier<B> for BertForSequenceClassification<B> {
+    const TOKEN_TYPES: bool = true;
+
+    fn logits(&self, texts: &[TextIds], key: Option<Key>) -> Result<Tensor<B, 2>> {
+        Ok(self.forward(&self.bert.batch(texts)?, key))
+    }
+
+    fn labels(&self) -> &[String] {
+        &self.bert.config.labels
+    }
+
+    /// Layers are those of the encoder, and the embeddings.
+    fn depth(&self, path: &str) -> usize {
+        let layers = self.bert.config.num_hidden_layers;
+        if path.starts_with("bert.embeddings.") {
+            return layers + 1;
+        }
+        let rest = path.strip_prefix("bert.encoder.layer.");
+        let layer = rest.and_then(|rest| rest.split('.').next()?.parse::<usize>().ok());
+        layer.map_or(0, |layer| layers - layer)
+    }
+}
+
+impl<B: Backend> TextClassifier<B> for RnnClassifier<B> {
+    const TOKEN_TYPES: bool = false;
+
+    fn logits(&self, texts: &[TextIds], key: Option<Key>) -> Result<Tensor<B, 2>> {
+        let texts: Vec<Vec<u32>> = texts.iter().map(|text| text.ids.clone()).collect();
+        Ok(self.forward(&self.pack(&texts)?, key))
+    }
+
+    fn labels(&self) -> &[String] {
+        &self.config.labels
+    }
+
+    /// The recurrent layers count as one, and the embedding as another.
+    fn depth(&self, path: &str) -> usize {
+        match path.split('.').next() {
+            Some("embedding") => 2,
+            Some("rnn") => 1,
+            _ => 0,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::BertConfig;
+    use burn_flex::Flex;
+
+    #[test]
+    fn depths_below_the_head() {
+        let model = BertForSequenceClassification::<Flex>::skeleton(&BertConfig::default()).unwrap();
+        let paths = ["head.classifier.weight", "bert.pooler.dense.bias", "bert.encoder.layer.11.output.bias"];
+        assert_eq!(paths.map(|path| model.depth(path)), [0, 0, 1]);
+        assert_eq!(model.depth("bert.encoder.layer.0.attention.query.weight"), 12);
+        assert_eq!(model.depth("bert.embeddings.layer_norm.weight"), 13);
+    }
+}
