@@ -1,6 +1,7 @@
 use std::path::PathBuf;
 
 use grove_files::FileError;
+use grove_models::ModelError;
 use grove_weights::WeightsError;
 
 use crate::{SettingDifference, data::DataError, log::LogError};
@@ -20,6 +21,10 @@ pub enum TrainError {
     /// A model or a checkpoint could not be written or read.
     #[error(transparent)]
     Weights(#[from] WeightsError),
+
+    /// A model's files could not be read or written, or it refuses its input.
+    #[error(transparent)]
+    Model(#[from] ModelError),
 
     /// The operating system refused.
     #[error(transparent)]
@@ -147,4 +152,4 @@ impl TrainError {
 }
 
 /// Result of everything in this crate's loops and checkpoints.
-pub type Result<T> = std::result::Result<T, TrainError>;
+pub type Result<T, E = TrainError> = std::result::Result<T, E>;

@@ -1,9 +1,14 @@
+use grove_models::bert::TextIds;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 use std::{
     collections::BTreeMap,
     fmt::{self, Display},
 };
+
+/// Fields of a `config.json` that do not change what is computed.
+const IRRELEVANT_FIELDS: [&str; 5] =
+    ["model._name_or_path", "model.architectures", "model.dtype", "model.torch_dtype", "model.transformers_version"];
 
 /// Longest value that is kept as it is; of longer ones there is a digest.
 const LONGEST_VALUE: usize = 120;
@@ -65,6 +70,12 @@ impl RunSettings {
             }
             value => self.with(prefix, value),
         }
+    }
+
+    /// The settings with the fields of a model's `config.json`, but for those that do not change what is computed, such as the
+    /// version of the program that wrote it.
+    pub fn with_model(self, config: &serde_json::Value) -> Self {
+        self.with_fields("model", config).without(&IRRELEVANT_FIELDS)
     }
 
     /// The settings without those of these names.
@@ -150,6 +161,21 @@ impl DataIdentity {
             self.hasher.update(&bytes[..4 * chunk.len()]);
         }
         self.parts += 1;
+    }
+
+    /// The number of examples and the [digest](Self::finish), such as `100 texts (0123456789abcdef)`.
+    pub fn describe(self, count: usize, unit: &str) -> String {
+        format!("{count} {unit} ({})", self.finish())
+    }
+
+    /// The number of texts and a digest of their tokens and segments, for the settings of a run.
+    pub fn of_texts(texts: &[TextIds]) -> String {
+        let mut identity = Self::new();
+        for text in texts {
+            identity.add_tokens(&text.ids);
+            identity.add_tokens(&text.token_types);
+        }
+        identity.describe(texts.len(), "texts")
     }
 
     /// Sixteen hexadecimal digits of a SHA-256 digest.

@@ -114,6 +114,17 @@ impl ConfusionMatrix {
         json!({ "accuracy": self.accuracy(), "macro_f1": self.macro_f1(), "classes": classes })
     }
 
+    /// Writes the [image](Self::svg) to a file.
+    ///
+    /// # Errors
+    /// The message of the drawing library, or of the system.
+    #[cfg(feature = "plots")]
+    pub fn save_svg(&self, file: impl AsRef<std::path::Path>) -> Result<(), String> {
+        let file = file.as_ref();
+        let written = self.svg().and_then(|image| std::fs::write(file, image).map_err(|error| error.to_string()));
+        written.map_err(|reason| format!("cannot write {}: {reason}", file.display()))
+    }
+
     /// An image, as SVG: a row for each class, a column for each prediction, darker the larger the part of the row.
     ///
     /// # Errors

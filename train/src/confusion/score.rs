@@ -43,6 +43,13 @@ impl ClassifierScore {
         self.in_five as f64 / self.confusion.count() as f64
     }
 
+    /// For scripts: [`ConfusionMatrix::json`] with the `loss`.
+    pub fn json(&self) -> serde_json::Value {
+        let mut found = self.confusion.json();
+        found["loss"] = self.loss().into();
+        found
+    }
+
     /// Mean cross entropy, in nats.
     pub fn loss(&self) -> f64 {
         self.sum / self.confusion.count() as f64

@@ -32,6 +32,13 @@ pub enum DataError {
         reason: String,
     },
 
+    /// A token file is given beside other files.
+    #[error("{} is a token file: give it alone, as one path", file.display())]
+    SeveralTokenFiles {
+        /// The token file.
+        file: PathBuf,
+    },
+
     /// The file was written by a later grove.
     #[error(
         "{} is a token file of version {version}, and this grove reads version {known}: update grove, or \

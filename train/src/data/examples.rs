@@ -85,6 +85,26 @@ impl<T, Batch> Examples<T, Batch> {
     }
 }
 
+/// Batches among which examples of similar length are brought together, by default.
+const POOL: usize = 50;
+
+impl<T: Clone> Examples<T, Vec<T>> {
+    /// Examples of similar `length` in each batch, in another random order in every epoch; see [`Order::bucket`]. A batch is a
+    /// vector of its examples.
+    ///
+    /// # Errors
+    /// If there are no items, or the batch size is 0.
+    pub fn bucketed(
+        items: Vec<T>,
+        batch_size: usize,
+        length: impl Fn(&T) -> usize,
+        key: Key,
+    ) -> Result<Self, DataError> {
+        let collate = |batch: &[&T]| batch.iter().map(|&item| item.clone()).collect();
+        Self::new(items, batch_size, collate)?.shuffle(key).bucket(length, POOL)
+    }
+}
+
 impl<T: Send + Sync + 'static, Batch: Send + 'static> Data for Examples<T, Batch> {
     type Batch = Batch;
 

@@ -32,6 +32,27 @@ pub fn split_by_class<T>(items: Vec<(usize, T)>, held_out: f64, key: Key) -> (Ve
     (rest.into_iter().map(item).collect(), held.into_iter().map(item).collect())
 }
 
+/// Splits examples into training data and held-out data, a fraction of all, rounded down, drawn by the key. Both parts keep
+/// the order of the examples.
+///
+/// ```
+/// use grove_train::data::split_at_random;
+/// use grove_tree::Key;
+///
+/// let (training, held_out) = split_at_random((0..30).collect(), 0.2, Key::new(0));
+/// assert_eq!((training.len(), held_out.len()), (24, 6));
+/// ```
+pub fn split_at_random<T>(mut items: Vec<T>, held_out: f64, key: Key) -> (Vec<T>, Vec<T>) {
+    let count = (items.len() as f64 * held_out) as usize;
+    let mut held = vec![false; items.len()];
+    for &i in key.permutation(items.len()).iter().take(count) {
+        held[i] = true;
+    }
+    let mut held = held.into_iter();
+    let out = items.extract_if(.., |_| held.next().unwrap_or(false)).collect();
+    (items, out)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -1,8 +1,59 @@
 //! Text files.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use super::DataError;
+
+/// Reads documents: text files, and the `.txt` files of folders in the order of their names.
+///
+/// # Errors
+/// If a folder cannot be listed or has no `.txt` files; those of [`read_text`].
+pub fn read_documents(paths: &[impl AsRef<Path>]) -> Result<Vec<String>, DataError> {
+    let mut documents = Vec::new();
+    for path in paths.iter().map(AsRef::as_ref) {
+        let files = if path.is_dir() { text_files(path)? } else { vec![path.to_owned()] };
+        for file in files {
+            documents.push(read_text(file)?);
+        }
+    }
+    Ok(documents)
+}
+
+fn text_files(directory: &Path) -> Result<Vec<PathBuf>, DataError> {
+    let listed = std::fs::read_dir(directory).and_then(|items| items.map(|item| Ok(item?.path())).collect());
+    let mut files: Vec<PathBuf> = listed.map_err(DataError::io("list", directory))?;
+    files.retain(|file| file.extension().is_some_and(|extension| extension == "txt"));
+    files.sort();
+    match files.is_empty() {
+        true => Err(DataError::other(format!("{} has no .txt files", directory.display()))),
+        false => Ok(files),
+    }
+}
+
+/// Lines of a text that are not blank, each with its place for errors: `name, line 3`.
+///
+/// # Errors
+/// If a line is not UTF-8, or all are blank.
+pub fn lines_with_places(bytes: &[u8], name: &str) -> Result<Vec<(String, String)>, DataError> {
+    let mut found = vec![];
+    for (i, line) in bytes.split(|&byte| byte == b'\n').enumerate() {
+        let place = format!("{name}, line {}", i + 1);
+        let line = std::str::from_utf8(line).map_err(|error| {
+            DataError::other(format!(
+                "{place}: byte {} is not UTF-8; convert the text from the encoding it has, such as `iconv -f ISO-8859-1 -t \
+                 UTF-8`",
+                error.valid_up_to() + 1
+            ))
+        })?;
+        if !line.trim().is_empty() {
+            found.push((line.trim_end_matches('\r').to_owned(), place));
+        }
+    }
+    match found.is_empty() {
+        true => Err(DataError::other(format!("{name} has no text; give one on each line"))),
+        false => Ok(found),
+    }
+}
 
 /// The whole of a UTF-8 text file.
 ///

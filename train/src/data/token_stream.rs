@@ -5,8 +5,11 @@ use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
+use grove_models::Tokenizer;
+
 use super::DataError;
 use super::token_file::{self, TokenFile};
+use crate::DataIdentity;
 
 /// A long row of tokens, in memory or mapped from a file; or a part of one.
 ///
@@ -75,6 +78,30 @@ impl TokenStream {
         vocabulary: u32,
     ) -> Result<u64, DataError> {
         token_file::write(path.as_ref(), tokens.into_iter(), vocabulary)
+    }
+
+    /// The tokens of documents, one after the other, each followed by the token `end`, if there is one. A document that ends
+    /// with it already, as some tokenizers have it, gets no second one.
+    ///
+    /// # Errors
+    /// If the tokenizer refuses a document.
+    pub fn encode(documents: &[impl AsRef<str>], tokenizer: &Tokenizer, end: Option<u32>) -> Result<Self, DataError> {
+        let mut tokens = Vec::new();
+        for document in documents {
+            tokens.extend(tokenizer.encode(document.as_ref()).map_err(DataError::other)?);
+            tokens.extend(end.filter(|end| tokens.last() != Some(end)));
+        }
+        Ok(Self::new(tokens))
+    }
+
+    /// The number of tokens and a digest of them, for the settings of a run: the same text by another tokenizer is other data.
+    pub fn identity(&self) -> String {
+        const BLOCK: usize = 1 << 20;
+        let mut identity = DataIdentity::new();
+        for start in (0..self.len()).step_by(BLOCK) {
+            identity.add_tokens(&self.read(start..self.len().min(start + BLOCK)));
+        }
+        identity.describe(self.len(), "tokens")
     }
 
     fn whole(tokens: Tokens) -> Self {

@@ -6,5 +6,5 @@ mod logs;
 mod options;
 mod run;
 
-pub use options::{Ended, Evaluation, FitOptions, Fitted, NonFinite, RunDuration, TrainState};
+pub use options::{Ended, Evaluation, FitOptions, Fitted, NonFinite, RunDuration, RunSummary, TrainState};
 pub use run::fit;

@@ -1,6 +1,7 @@
 use grove_backend::Backend;
 use grove_optim::Schedule;
 use grove_tree::Tree;
+use serde::Serialize;
 use std::{collections::BTreeMap, path::PathBuf};
 
 use crate::{LossScale, Result, RunLock, RunSettings, StepOptions, Stop, TrainError};
@@ -203,7 +204,8 @@ pub struct TrainState<B: Backend, M, S> {
 }
 
 /// Why a run ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Ended {
     /// All steps are made.
     Finished,
@@ -235,7 +237,59 @@ pub struct Fitted<M> {
     pub remarks: Vec<String>,
 }
 
+/// Results of a run, apart from its model. In JSON `best` is `best_step` and `held_out_loss`.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct RunSummary {
+    /// Steps made, those before a resume included.
+    pub steps: u64,
+    /// Steps among them that were left out; see [`NonFinite`].
+    #[serde(rename = "skipped_steps")]
+    pub skipped: u64,
+    /// Seconds of training, all resumes together.
+    pub seconds: f64,
+    /// Why it ended.
+    pub ended: Ended,
+    /// Step of the best evaluation.
+    pub best_step: Option<u64>,
+    /// Loss of the best evaluation.
+    #[serde(rename = "held_out_loss")]
+    pub best_loss: Option<f64>,
+}
+
+impl RunSummary {
+    /// Rows of a [`summary_table`](crate::log::summary_table): steps, time, and the best loss in nats per `unit`.
+    pub fn rows(&self, unit: &str) -> Vec<(String, String)> {
+        let row = |name: &str, value: String| (name.to_owned(), value);
+        let mut rows = vec![row("steps", self.steps.to_string()), row("time", duration(self.seconds))];
+        if self.skipped > 0 {
+            let skipped = format!("{} steps, whose loss or gradient was not a number", self.skipped);
+            rows.push(row("left out", skipped));
+        }
+        if let (Some(step), Some(loss)) = (self.best_step, self.best_loss) {
+            rows.push(row("held-out loss", format!("{loss:.4} nats a {unit}, at step {step}")));
+        }
+        rows
+    }
+}
+
+/// A number of seconds, in the units that people use: `12.3 s`, `4m 05s`, `2h 30m`.
+fn duration(seconds: f64) -> String {
+    let whole = seconds as u64;
+    match whole {
+        0..60 => format!("{seconds:.1} s"),
+        60..3600 => format!("{}m {:02}s", whole / 60, whole % 60),
+        _ => format!("{}h {:02}m", whole / 3600, whole / 60 % 60),
+    }
+}
+
 impl<M> Fitted<M> {
+    /// The results of the run, apart from its model.
+    pub fn summary(&self) -> RunSummary {
+        let (best_step, best_loss) = self.best.as_ref().map(|(_, step, loss)| (*step, *loss)).unzip();
+        let Self { steps, skipped, seconds, ended, .. } = *self;
+        RunSummary { steps, skipped, seconds, ended, best_step, best_loss }
+    }
+
     /// The model to keep: the best one, else the average, else the last.
     pub fn into_model(self) -> M {
         match (self.best, self.ema) {
@@ -243,5 +297,33 @@ impl<M> Fitted<M> {
             (None, Some(ema)) => ema,
             (None, None) => self.model,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn summary_has_the_best_evaluation() {
+        let best = Some(((), 20, 1.5));
+        let fitted = Fitted {
+            model: (),
+            ema: None,
+            best,
+            steps: 30,
+            skipped: 1,
+            seconds: 245.0,
+            ended: Ended::EarlyStop,
+            remarks: vec![],
+        };
+        let summary = fitted.summary();
+        let rows = summary.rows("token").into_iter().map(|(_, value)| value).collect::<Vec<_>>();
+        assert_eq!((&*rows[0], &*rows[1], &*rows[3]), ("30", "4m 05s", "1.5000 nats a token, at step 20"));
+        let json = serde_json::to_value(summary).expect("JSON");
+        assert_eq!(
+            (&json["ended"], &json["best_step"], &json["skipped_steps"]),
+            (&"early_stop".into(), &20.into(), &1.into())
+        );
     }
 }

@@ -62,5 +62,5 @@ pub use progress::Progress;
 pub use record::{EVAL_LOSS, GRAD_NORM, LEARNING_RATE, Record, SKIPPED_STEPS, TOKENS_PER_SECOND, TRAIN_LOSS};
 pub use sink::Sink;
 pub(crate) use table::printable;
-pub use table::{records_table, summary_table};
+pub use table::{bar, records_table, summary_table};
 pub use tensorboard::TensorBoard;

@@ -20,6 +20,18 @@ pub fn summary_table(rows: &[(String, String)]) -> String {
     lines.join("\n")
 }
 
+/// A horizontal bar of block characters, in eighths of a character: as long as `fraction`, from 0 to 1, of `width` characters.
+///
+/// ```
+/// # use grove_train::log::bar;
+/// assert_eq!([bar(1.0, 3), bar(0.5, 3), bar(0.01, 30)], ["███", "█▌", "▎"]);
+/// ```
+pub fn bar(fraction: f32, width: usize) -> String {
+    const EIGHTHS: [&str; 8] = ["", "▏", "▎", "▍", "▌", "▋", "▊", "▉"];
+    let eighths = (fraction * width as f32 * 8.0).round().max(0.0) as usize;
+    "█".repeat(eighths / 8) + EIGHTHS[eighths % 8]
+}
+
 /// A table of records, one a line under a line of names: step, epoch, and the values of these names, or of all
 /// names if none are given. A value that a record does not have is a dash. No line end after the last.
 ///

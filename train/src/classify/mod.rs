@@ -1,0 +1,34 @@
+//! Training and evaluation of classifiers: of texts, and with the feature `images` of images. These are the parts of a
+//! training script that do not depend on the model: batches, weighted losses, scores.
+
+#[cfg(feature = "images")]
+mod image;
+mod text;
+
+#[cfg(feature = "images")]
+pub use image::{ImageBatch, ImageBatches, fit_images, image_loss, score_images};
+pub use text::{TextExample, class_weights, encode_examples, fit_texts, score_texts, text_loss, texts_identity};
+
+use burn::tensor::{Int, Tensor, TensorData};
+use grove_backend::Backend;
+
+/// Labels of which there is no example. An evaluation says nothing about these classes.
+///
+/// ```
+/// let labels = ["cat", "dog", "owl"].map(String::from);
+/// assert_eq!(grove_train::classify::labels_without_examples(&labels, [0, 2, 0]), ["dog"]);
+/// ```
+pub fn labels_without_examples(labels: &[String], classes: impl IntoIterator<Item = usize>) -> Vec<&str> {
+    let mut seen = vec![false; labels.len()];
+    for class in classes {
+        if let Some(seen) = seen.get_mut(class) {
+            *seen = true;
+        }
+    }
+    labels.iter().zip(seen).filter(|(_, seen)| !seen).map(|(label, _)| label.as_str()).collect()
+}
+
+/// Class indices on a device, `[b]`.
+fn classes_on<B: Backend>(classes: &[i64], device: &B::Device) -> Tensor<B, 1, Int> {
+    Tensor::from_data(TensorData::new(classes.to_vec(), [classes.len()]), device)
+}

@@ -1,0 +1,82 @@
+//! Text for language models, before it is tokens.
+
+use std::path::Path;
+
+use grove_models::Tokenizer;
+
+use super::{DataError, TokenStream, read_documents};
+
+/// Training text of a language model: documents, or the tokens of a token file.
+#[derive(Clone, Debug)]
+pub enum LmText {
+    /// Documents.
+    Documents(Vec<String>),
+    /// Tokens already.
+    Tokens(TokenStream),
+}
+
+impl LmText {
+    /// Reads one token file, or text files and the `.txt` files of folders in the order of their names; see [`read_documents`].
+    ///
+    /// # Errors
+    /// Those of [`TokenStream::open`] and [`read_documents`]; [`DataError::SeveralTokenFiles`] for a token file beside others.
+    pub fn read(paths: &[impl AsRef<Path>]) -> Result<Self, DataError> {
+        match (paths, paths.iter().map(AsRef::as_ref).find(|path| Self::is_token_file(path))) {
+            ([file], Some(_)) => Ok(Self::Tokens(TokenStream::open(file)?)),
+            (_, Some(file)) => Err(DataError::SeveralTokenFiles { file: file.into() }),
+            (_, None) => Ok(Self::Documents(read_documents(paths)?)),
+        }
+    }
+
+    /// True if a file has the extension of token files, `.tokens`.
+    pub fn is_token_file(file: &Path) -> bool {
+        file.extension().is_some_and(|extension| extension == "tokens")
+    }
+
+    /// The tokens, for a model of `vocab_size` tokens: those of the file, or the documents by the tokenizer, each followed by the
+    /// token `end`; see [`TokenStream::encode`].
+    ///
+    /// # Errors
+    /// There are documents and no tokenizer, the tokenizer refuses one, or the model does not have a token.
+    pub fn encode(
+        self,
+        tokenizer: Option<&Tokenizer>,
+        end: Option<u32>,
+        vocab_size: usize,
+    ) -> Result<TokenStream, DataError> {
+        let stream = match (self, tokenizer) {
+            (Self::Tokens(stream), _) => stream,
+            (Self::Documents(documents), Some(tokenizer)) => TokenStream::encode(&documents, tokenizer, end)?,
+            (Self::Documents(_), None) => {
+                return Err(DataError::other("text needs a tokenizer: give one with --tokenizer"));
+            }
+        };
+        match stream.largest() {
+            Some(largest) if largest as usize >= vocab_size => Err(DataError::other(format!(
+                "the data has token {largest}, and the model's vocabulary has {vocab_size} tokens, from 0 on: \
+                 give a larger --vocab-size for a new model, or the tokenizer that belongs to this one"
+            ))),
+            _ => Ok(stream),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn token_file_stands_alone() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let (tokens, text) = (directory.path().join("a.tokens"), directory.path().join("b.txt"));
+        TokenStream::write(&tokens, 0..10, 10).expect("written");
+        std::fs::write(&text, "text").expect("written");
+        let stream = LmText::read(&[&tokens]).expect("a token file").encode(None, None, 10).expect("tokens");
+        assert_eq!(stream.len(), 10);
+        assert!(LmText::read(&[&tokens]).expect("a token file").encode(None, None, 9).is_err());
+        assert!(matches!(LmText::read(&[&text, &tokens]), Err(DataError::SeveralTokenFiles { .. })));
+        let documents = LmText::read(&[directory.path()]).expect("a folder of text");
+        assert!(matches!(&documents, LmText::Documents(documents) if documents == &["text"]));
+        assert!(documents.encode(None, None, 10).expect_err("no tokenizer").to_string().contains("needs a tokenizer"));
+    }
+}

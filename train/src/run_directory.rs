@@ -1,0 +1,172 @@
+use burn::tensor::FloatDType;
+use grove_backend::Backend;
+use grove_files::{FileError, write_atomically};
+use grove_models::{ModelError, Tokenizer};
+use grove_tree::{Tree, cast};
+use serde_json::Value;
+use std::{
+    cell::OnceCell,
+    path::{Path, PathBuf},
+};
+
+use crate::{CheckpointManager, Ended, Fitted, Result, RunLock, TrainError};
+
+/// The directory of a training run, locked until the program ends: `checkpoints/` and logs, which [`fit`](crate::fit)
+/// writes, and `model/` with the trained model. Without a directory nothing is kept.
+///
+/// A new run writes the configuration and the tokenizer of its model when it [begins](Self::begin); a resumed one reads them
+/// from there, as data that has changed would give another tokenizer.
+///
+/// ```
+/// # use grove_train::RunDirectory;
+/// # let directory = tempfile::tempdir()?;
+/// let run = RunDirectory::open(Some(directory.path().join("run")), false, 2)?;
+/// assert_eq!(run.config()?, None); // nothing to resume
+/// run.begin(&serde_json::json!({ "n_layer": 2 }), None)?;
+/// assert!(run.model().is_some_and(|model| model.join("config.json").is_file()));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct RunDirectory {
+    directory: Option<PathBuf>,
+    resume: bool,
+    /// True if the directory holds a run that is resumed.
+    resumed: bool,
+    /// Empty until the directory exists: a run that is refused makes none.
+    lock: OnceCell<RunLock>,
+}
+
+impl RunDirectory {
+    /// Opens a directory, which is not made yet. `None` is a run of which nothing is kept.
+    ///
+    /// - `resume`: if true, a run in the directory is resumed; if false it is an error
+    /// - `keep`: number of checkpoints that the run keeps
+    ///
+    /// # Errors
+    /// Another run writes there; the directory holds a run that is not resumed, or a model without checkpoints, which would
+    /// be replaced; it is a file, or cannot be read.
+    pub fn open(directory: Option<PathBuf>, resume: bool, keep: usize) -> Result<Self> {
+        let mut run = Self { directory, resume, resumed: false, lock: OnceCell::new() };
+        let Some(directory) = &run.directory else { return Ok(run) };
+        let exists = exists(directory)?;
+        if exists && !directory.is_dir() {
+            return Err(TrainError::Options(format!("--output {} is a file; give a directory", directory.display())));
+        }
+        if exists {
+            let _ = run.lock.set(RunLock::acquire(directory)?);
+        }
+        run.resumed = resumed(directory, resume, keep)?;
+        Ok(run)
+    }
+
+    /// The lock of the directory, which is made now if it does not exist; `None` where nothing is kept.
+    ///
+    /// # Errors
+    /// Another run has taken or written the directory since it was opened; it cannot be made.
+    pub fn lock(&self) -> Result<Option<RunLock>> {
+        let Some(directory) = &self.directory else { return Ok(None) };
+        if let Some(lock) = self.lock.get() {
+            return Ok(Some(lock.clone()));
+        }
+        let lock = RunLock::acquire(directory)?;
+        if resumed(directory, self.resume, 1)? != self.resumed {
+            let directory = directory.display();
+            return Err(TrainError::Options(format!(
+                "another run has just written to {directory}: start this one again"
+            )));
+        }
+        Ok(Some(self.lock.get_or_init(|| lock).clone()))
+    }
+
+    /// A file or directory of the run.
+    pub fn path(&self, name: &str) -> Option<PathBuf> {
+        self.directory.as_ref().map(|directory| directory.join(name))
+    }
+
+    /// The directory of the trained model.
+    pub fn model(&self) -> Option<PathBuf> {
+        self.path("model")
+    }
+
+    /// The `config.json` of the model of a run that is resumed.
+    ///
+    /// # Errors
+    /// It cannot be read.
+    pub fn config(&self) -> Result<Option<PathBuf>> {
+        let Some(file) = self.resumed_model().map(|model| model.join("config.json")) else { return Ok(None) };
+        Ok(exists(&file)?.then_some(file))
+    }
+
+    /// The tokenizer of a run that is resumed.
+    ///
+    /// # Errors
+    /// It cannot be read.
+    pub fn tokenizer(&self) -> Result<Option<Tokenizer>> {
+        let Some(model) = self.resumed_model() else { return Ok(None) };
+        for file in ["tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt"] {
+            if exists(&model.join(file))? {
+                return Ok(Some(Tokenizer::from_path(model)?));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Writes what a resumed run needs and its checkpoints do not have: the content of the model's `config.json`, and its
+    /// tokenizer. Takes the lock.
+    ///
+    /// # Errors
+    /// As [`lock`](Self::lock), or a file cannot be written.
+    pub fn begin(&self, config: &Value, tokenizer: Option<&Tokenizer>) -> Result<()> {
+        self.lock()?;
+        let Some(model) = self.model().filter(|_| !self.resumed) else { return Ok(()) };
+        let (file, text) = (model.join("config.json"), format!("{config:#}"));
+        write_atomically(&file, |writer| writer.write_all(text.as_bytes()))?;
+        Ok(tokenizer.map_or(Ok(()), |tokenizer| tokenizer.save(&model))?)
+    }
+
+    /// Saves the model of a run that was not interrupted, converted to `dtype`, to [`model`](Self::model): the best one, else the
+    /// average, else the last. Returns it as it was trained.
+    ///
+    /// - `save`: writes the model to a directory; `|model, directory| model.save_pretrained(directory)`, for instance
+    ///
+    /// # Errors
+    /// Those of `save`.
+    pub fn save<B: Backend, M: Tree<B>>(
+        &self,
+        fitted: Fitted<M>,
+        dtype: FloatDType,
+        save: impl FnOnce(M, &Path) -> Result<(), ModelError>,
+    ) -> Result<M> {
+        let ended = fitted.ended;
+        let model = fitted.into_model();
+        if let Some(directory) = self.model().filter(|_| ended != Ended::Interrupted) {
+            save(cast(model.clone(), dtype), &directory)?;
+        }
+        Ok(model)
+    }
+
+    fn resumed_model(&self) -> Option<PathBuf> {
+        self.model().filter(|_| self.resumed)
+    }
+}
+
+/// True if a directory holds a run that is resumed.
+fn resumed(directory: &Path, resume: bool, keep: usize) -> Result<bool> {
+    let checkpoints = CheckpointManager::open(directory.join("checkpoints"), keep)?;
+    let newest = checkpoints.list()?.first().map(|(step, _)| *step);
+    if let (Some(step), false) = (newest, resume) {
+        return Err(TrainError::RunExists { directory: directory.into(), step });
+    }
+    let model = directory.join("model");
+    if newest.is_none() && exists(&model.join("model.safetensors"))? {
+        return Err(TrainError::Options(format!(
+            "{} already holds a model, and there are no checkpoints to resume from: name another directory",
+            model.display()
+        )));
+    }
+    Ok(newest.is_some())
+}
+
+/// True if there is a file. One that cannot be looked at is an error, not a missing file.
+fn exists(path: &Path) -> Result<bool> {
+    Ok(path.try_exists().map_err(FileError::io("read", path))?)
+}
