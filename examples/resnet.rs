@@ -4,7 +4,8 @@ use clap::Parser;
 use grove::prelude::*;
 use grove_cli::{
     Exit, finish,
-    vision::{ClassifyArgs, Published, classify},
+    published::Published,
+    vision::{ClassifyArgs, classify},
 };
 use std::process::ExitCode;
 

@@ -2,6 +2,7 @@
 
 use clap::Parser;
 use grove::{prelude::*, train::Ended};
+use grove_bench::CompareArgs;
 use grove_cli::{
     Exit,
     generation::{
@@ -9,7 +10,6 @@ use grove_cli::{
         families::Rnns,
     },
     program::{self, Command},
-    rnn::CompareArgs,
 };
 use std::process::ExitCode;
 

@@ -8,7 +8,7 @@ use grove::{
     train::{Ended, Outcome, data::TokenBatch, fit},
 };
 use grove_cli::{
-    Exit, failure,
+    Exit,
     language::{Gpt2Options, LanguageRun},
     training::finish_run,
 };
@@ -38,7 +38,7 @@ impl Program for Run<'_> {
         let job = &run.job;
 
         // AdamW behind clipping; only matrices decay.
-        let asked = &options.training;
+        let asked = &options.run.training;
         let optimizer = chain((
             (asked.clip > 0.0).then(|| clip_by_global_norm::<B>(asked.clip)),
             adamw(
@@ -55,7 +55,7 @@ impl Program for Run<'_> {
         let evaluate = |model: &Gpt2<B>| Ok(run.evaluate(|ids, targets| model.next_token_loss(ids, targets, None)));
 
         // The loop: steps, evaluations, checkpoints and logs, and resumption.
-        let fitted = fit(model, &optimizer, &job.data, loss, evaluate, job.key, &job.settings).map_err(failure)?;
+        let fitted = fit(model, &optimizer, &job.data, loss, evaluate, job.key, &job.settings)?;
         run.report(fitted)
     }
 }

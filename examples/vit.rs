@@ -4,7 +4,8 @@ use clap::Parser;
 use grove::prelude::*;
 use grove_cli::{
     Exit, finish,
-    vision::{ClassifyArgs, Published, attention, classify},
+    published::Published,
+    vision::{ClassifyArgs, attention, classify},
 };
 use std::{path::PathBuf, process::ExitCode};
 

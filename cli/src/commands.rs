@@ -4,24 +4,25 @@ use clap::{Args, CommandFactory, Parser, Subcommand};
 use clap_complete::Shell;
 use grove::{
     models::{ModelKind, ResNet, Vit},
-    prelude::*,
-    train::Ended,
     weights::FilePatterns,
 };
-use std::path::Path;
 
 use crate::{
-    Exit, bert, convert, failure, finetune_bert, finetune_vision,
+    bert, convert, finetune_bert, finetune_vision,
     generation::{
         chat::ChatArgs,
         decoder::{DecoderArgs, Family, Run},
         families::{Gpt2s, GptNeos, Llamas, Rnns},
     },
     language::{Gpt2Options, LlamaOptions, LmOptions},
-    program, resolve,
+    new,
+    prelude::*,
+    program,
+    published::Published,
+    resolve,
     rnn::ClassifyOptions,
     show, train_bert, train_vision,
-    vision::{ClassifyArgs, Published, classify, not_for_images},
+    vision::{ClassifyArgs, classify, not_for_images},
 };
 
 /// Image that is classified where none is given.
@@ -44,6 +45,8 @@ pub enum Command {
     Task(Task),
     /// Measure the speed of operations and models, beside PyTorch, JAX and candle
     Bench(Box<grove_bench::Options>),
+    /// Make a new project that depends on grove, with a program that trains a tiny model
+    New(new::Options),
     /// Print a script that completes this program's commands and options in a shell
     Completions {
         /// The shell
@@ -135,9 +138,9 @@ pub struct ImageCommand {
     pub classify: ClassifyArgs,
 }
 
-/// The model that is trained.
+/// A language model that is trained or evaluated.
 #[derive(Subcommand, Debug)]
-pub enum Train {
+pub enum Language {
     /// GPT-2, on text
     Gpt2(Box<Gpt2Options>),
     /// LLaMA, on text
@@ -146,6 +149,14 @@ pub enum Train {
     Rnn(Box<LmOptions>),
     /// BERT, on text with masked words
     Bert(Box<train_bert::Options>),
+}
+
+/// The model that is trained.
+#[derive(Subcommand, Debug)]
+pub enum Train {
+    /// Language models.
+    #[command(flatten)]
+    Language(Language),
     /// Recurrent classifier, on labelled texts
     Texts(Box<ClassifyOptions>),
     /// ResNet or ViT, on labelled images
@@ -164,14 +175,9 @@ pub enum Finetune {
 /// The model that is evaluated; [`arguments`] adds `--evaluate`.
 #[derive(Subcommand, Debug)]
 pub enum Evaluate {
-    /// GPT-2, on text
-    Gpt2(Box<Gpt2Options>),
-    /// LLaMA, on text
-    Llama(Box<LlamaOptions>),
-    /// Recurrent language model, on text
-    Rnn(Box<LmOptions>),
-    /// BERT, on text with masked words
-    Bert(Box<train_bert::Options>),
+    /// Language models.
+    #[command(flatten)]
+    Language(Language),
     /// BERT classifier, on labelled texts
     Texts(Box<finetune_bert::Options>),
     /// ResNet, ViT or DINOv2, on labelled images
@@ -220,12 +226,17 @@ macro_rules! each {
         match $task {
             Task::Generate($options) | Task::Summary($options) => $result,
             Task::Chat($options) => $result,
-            Task::Embed($options) | Task::Classify(Classify::Texts($options)) => $result,
+            Task::Embed($options) | Task::Classify(Classify::Texts($options)) => {
+                let $options = &$options.options;
+                $result
+            }
             Task::Classify(Classify::Images($options)) => $result,
-            Task::Train(Train::Gpt2($options)) | Task::Evaluate(Evaluate::Gpt2($options)) => $result,
-            Task::Train(Train::Llama($options)) | Task::Evaluate(Evaluate::Llama($options)) => $result,
-            Task::Train(Train::Rnn($options)) | Task::Evaluate(Evaluate::Rnn($options)) => $result,
-            Task::Train(Train::Bert($options)) | Task::Evaluate(Evaluate::Bert($options)) => $result,
+            Task::Train(Train::Language(model)) | Task::Evaluate(Evaluate::Language(model)) => match model {
+                Language::Gpt2($options) => $result,
+                Language::Llama($options) => $result,
+                Language::Rnn($options) => $result,
+                Language::Bert($options) => $result,
+            },
             Task::Train(Train::Texts($options)) => $result,
             Task::Train(Train::Images($options)) => $result,
             Task::Finetune(Finetune::Texts($options)) | Task::Evaluate(Evaluate::Texts($options)) => $result,
@@ -259,7 +270,7 @@ impl program::Command for GenerateCommand {
         let wanted = if options.summary { FilePatterns::files(["config.json"]) } else { FilePatterns::model() };
         let kind = match options.summary && elsewhere && !name.contains('/') {
             true => ModelKind::of_preset(name).unwrap_or(ModelKind::Llama),
-            false => ModelKind::of(resolve(options.model.as_deref(), Gpt2s::SHIPS, &wanted)?).map_err(failure)?,
+            false => ModelKind::of(resolve(options.model.as_deref(), Gpt2s::SHIPS, &wanted)?)?,
         };
         let chat = None;
         match kind {
@@ -283,16 +294,6 @@ impl program::Command for ChatCommand {
     }
 }
 
-impl program::Command for TextCommand {
-    fn check(&self) -> Result<DeviceSpec, Exit> {
-        self.options.check()
-    }
-
-    fn run<B: Backend>(&self, device: &B::Device) -> Result<Ended, Exit> {
-        self.options.run::<B>(device)
-    }
-}
-
 impl program::Command for ImageCommand {
     fn check(&self) -> Result<DeviceSpec, Exit> {
         self.classify.check()?;
@@ -302,7 +303,7 @@ impl program::Command for ImageCommand {
     /// Classifies images with the kind of model that the weights are of.
     fn run<B: Backend>(&self, device: &B::Device) -> Result<Ended, Exit> {
         let published = Published::open(self.model.as_deref(), "mnist-resnet")?;
-        match ModelKind::of(&published.path).map_err(failure)? {
+        match ModelKind::of(&published.path)? {
             ModelKind::ResNet => classify::<B, ResNet<B>>(&self.classify, &published, IMAGE, device, |_, _, _| Ok(())),
             ModelKind::Vit => classify::<B, Vit<B>>(&self.classify, &published, IMAGE, device, |_, _, _| Ok(())),
             other => Err(not_for_images(other)),
@@ -341,7 +342,8 @@ mod tests {
     #[test]
     fn evaluation_needs_a_model() {
         let evaluate = parse(&["grove", "evaluate", "gpt2", "--model", "m", "--data", "a.txt"]).expect("valid");
-        assert!(matches!(evaluate, Task::Evaluate(Evaluate::Gpt2(options)) if options.language.evaluate));
+        let Task::Evaluate(Evaluate::Language(Language::Gpt2(options))) = evaluate else { panic!("{evaluate:?}") };
+        assert!(options.language.evaluate);
         assert!(parse(&["grove", "evaluate", "gpt2", "--data", "a.txt"]).is_err());
     }
 }

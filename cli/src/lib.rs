@@ -6,6 +6,7 @@
 //! | [`program`] | a command, whichever it is |
 //! | [`training`] | options, directory and report of a run |
 //! | `grove_terminal` | options of the device, exit status, standard input and output |
+//! | [`new`] | new projects that depend on grove |
 //! | [`generation`], [`language`], [`bert`], [`rnn`], [`vision`] | tasks of models |
 #![warn(missing_docs)]
 // Docs of options are texts of `--help`, with brackets as a shell's user writes them.
@@ -15,14 +16,16 @@
 pub mod bert;
 pub mod commands;
 pub mod convert;
-mod documents;
-mod encoder;
+
 pub mod finetune_bert;
 pub mod finetune_vision;
 pub mod generation;
 pub mod labelled;
 pub mod language;
+pub mod new;
+mod prelude;
 pub mod program;
+pub mod published;
 pub mod rnn;
 pub mod train_bert;
 pub mod train_vision;
@@ -30,6 +33,6 @@ pub mod training;
 pub mod vision;
 
 pub use grove_terminal::{
-    Autotune, DeviceArgs, Dtype, Exit, KernelArgs, Precision, failure, finish, in_repository, input, memory, resolve,
-    resolve_named, shipped, show, write_json, write_line,
+    Autotune, DeviceArgs, Dtype, Exit, KernelArgs, Precision, failure, finish, in_repository, input, memory, report,
+    resolve, resolve_named, shipped, show, write_json, write_line,
 };

@@ -22,6 +22,10 @@ fn main() -> ExitCode {
             )?;
             Ok(Ended::Finished)
         }
+        Command::New(options) => {
+            grove_cli::new::create(options)?;
+            Ok(Ended::Finished)
+        }
         Command::Completions { shell } => {
             grove_cli::commands::print_completions(*shell)?;
             Ok(Ended::Finished)

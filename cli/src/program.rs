@@ -1,9 +1,10 @@
 //! Commands, whichever they are.
 
 use grove::{backend::DeviceSpec, prelude::*, train::Ended};
-use std::process::ExitCode;
+use indicatif::{ProgressBar, ProgressStyle};
+use std::{path::Path, process::ExitCode};
 
-use crate::{Exit, training::finish_run};
+use crate::{Exit, failure, training::finish_run};
 
 /// Options of a command that computes.
 pub trait Command: Sync {
@@ -34,4 +35,19 @@ pub fn run<C: Command>(command: &C) -> Result<Ended, Exit> {
 /// The body of a program that is one command.
 pub fn main<C: Command>(command: &C) -> ExitCode {
     finish_run(|| run(command))
+}
+
+/// A progress bar on standard error, where that is a terminal.
+pub(crate) fn progress_bar(length: usize, template: &str) -> ProgressBar {
+    let style = ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar());
+    ProgressBar::new(length as u64).with_style(style)
+}
+
+/// True if a directory is empty, or does not exist yet. Fails where it is a file.
+pub(crate) fn is_free(directory: &Path) -> Result<bool, Exit> {
+    match std::fs::read_dir(directory) {
+        Ok(mut entries) => Ok(entries.next().is_none()),
+        Err(_) if directory.exists() => Err(failure(format!("{} is a file; give a directory", directory.display()))),
+        Err(_) => Ok(true),
+    }
 }

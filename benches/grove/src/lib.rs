@@ -12,11 +12,13 @@ mod machine;
 mod markdown;
 mod measure;
 mod program;
+mod recurrent;
 mod results;
 mod rows;
 mod work;
 mod worker;
 
+pub use recurrent::CompareArgs;
 pub use worker::Serve;
 
 use clap::Parser;
@@ -162,7 +164,7 @@ impl Options {
             columns,
             threads,
             device_index: self.device_index,
-            dtype: self.dtype.name().to_owned(),
+            dtype: self.dtype.name(),
             precision: self.precision,
             autotune: self.autotune,
             seconds,

@@ -1,6 +1,7 @@
 //! Measuring: all programs of a row are there together and take turns, so that whatever slows the machine slows them alike.
 
-use grove_terminal::{Autotune, Exit, Precision, failure, memory};
+use grove::models::memory;
+use grove_terminal::{Autotune, Exit, Precision, failure};
 use indicatif::{ProgressBar, ProgressStyle};
 use std::{
     path::PathBuf,

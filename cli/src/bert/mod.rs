@@ -1,14 +1,11 @@
 //! Tasks of BERT: filled masks, embeddings, similarity, classes, entities, answers.
 
-mod similarity;
 mod tasks;
 mod texts;
 
 use clap::{Parser, ValueEnum};
-use grove::{prelude::*, train::Ended};
-use std::path::PathBuf;
 
-use crate::{DeviceArgs, Exit, program::Command, training::at_least_one};
+use crate::{DeviceArgs, prelude::*, training::at_least_one};
 
 /// Reads texts with BERT, RoBERTa or DistilBERT: fills in words, embeds, compares, classifies, labels words, answers.
 ///

@@ -1,35 +1,32 @@
 //! The tasks and their output.
 
-use grove::{
-    models::{
-        ModelError,
-        bert::{
-            BertForMaskedLm, BertForQuestionAnswering, BertForSequenceClassification, BertForTokenClassification,
-            SentenceEncoder,
-            tasks::{self, AnswerOptions, BatchOptions},
-        },
+use grove::models::{
+    ModelError,
+    bert::{
+        BertForMaskedLm, BertForQuestionAnswering,
+        tasks::{self, Answer, AnswerOptions, BatchOptions, Entity, Filled},
     },
-    prelude::*,
 };
-use indicatif::{ProgressBar, ProgressStyle};
-use serde_json::{Value, json};
-use std::{cell::OnceCell, path::Path, time::Instant};
+use indicatif::ProgressBar;
+use std::{cell::OnceCell, time::Instant};
 
 use crate::{
-    Exit,
-    bert::similarity::Ranking,
-    bert::texts::{Texts, texts},
+    bert::texts::texts,
     bert::{Options, Task},
-    encoder::Published,
-    failure, write_json, write_line,
+    prelude::*,
+    program::progress_bar,
+    published::Encoder,
 };
 
 /// Does the task.
 pub fn run<B: Backend>(options: &Options, device: &B::Device) -> Result<(), Exit> {
-    let Texts { texts, places } = texts(options)?;
-    let Published { path, config, tokenizer, .. } = Published::open(options.model.as_deref())?;
+    let (texts, places) = texts(options)?;
+    let Encoder { path, config, tokenizer } = Encoder::open(options.model.as_deref())?;
     let most = options.max_length.unwrap_or(usize::MAX);
-    let bar = progress(options, texts.len());
+    let bar = match texts.len() <= options.batch_size {
+        true => ProgressBar::hidden(),
+        false => progress_bar(texts.len(), "{bar:40} {human_pos} of {human_len} texts, {per_sec}, {eta} left"),
+    };
     let told = |count: usize| bar.inc(count as u64);
     let batching = BatchOptions {
         batch_size: options.batch_size,
@@ -55,15 +52,6 @@ pub fn run<B: Backend>(options: &Options, device: &B::Device) -> Result<(), Exit
         write_json(&result)?;
     }
     Ok(())
-}
-
-/// A bar on standard error, where there is enough to do.
-fn progress(options: &Options, texts: usize) -> ProgressBar {
-    if texts <= options.batch_size {
-        return ProgressBar::hidden();
-    }
-    let style = ProgressStyle::with_template("{bar:40} {human_pos} of {human_len} texts, {per_sec}, {eta} left");
-    ProgressBar::new(texts as u64).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
 }
 
 struct Job<'a> {
@@ -102,15 +90,19 @@ impl Job<'_> {
 
     /// A model with what its loading reports; the clock begins to run.
     fn model<M, R>(&self, loaded: Result<(M, R), ModelError>) -> Result<M, Exit> {
-        let (model, _) = loaded.map_err(failure)?;
+        let (model, _) = loaded?;
         self.loaded.get_or_init(Instant::now);
         Ok(model)
     }
 
-    /// Prints a line unless there is to be JSON.
-    fn say(&self, line: &str) -> Result<(), Exit> {
-        self.bar.finish_and_clear();
-        if self.options.json { Ok(()) } else { write_line(line) }
+    /// Prints a text and lines about it, unless there is to be JSON.
+    fn say(&self, text: &str, lines: impl IntoIterator<Item = String>) -> Result<(), Exit> {
+        self.lines(std::iter::once(text.to_owned()).chain(lines))
+    }
+
+    /// Prints lines, unless there is to be JSON.
+    fn lines(&self, mut lines: impl Iterator<Item = String>) -> Result<(), Exit> {
+        if self.options.json { Ok(()) } else { self.bar.suspend(|| lines.try_for_each(|line| write_line(&line))) }
     }
 
     fn fill_mask<B: Backend>(&self, device: &B::Device) -> Result<Value, Exit> {
@@ -119,23 +111,13 @@ impl Job<'_> {
         let filled = self.done(tasks::fill_mask(&model, self.batching, self.texts, self.options.top_k.unwrap_or(5)))?;
         let mut all = vec![];
         for (text, filled) in self.texts.iter().zip(filled) {
-            self.say(text)?;
-            let mut places = vec![];
-            for place in &filled {
-                let candidates: Vec<Value> = place
-                    .candidates
-                    .iter()
-                    .map(|found| json!({ "token": found.token, "id": found.id, "score": found.score }))
-                    .collect();
-                for found in &place.candidates {
-                    self.say(&format!("  {:5.1} %  {}", 100.0 * found.score, found.token))?;
-                }
-                if filled.len() > 1 {
-                    self.say("")?;
-                }
-                places.push(json!({ "position": place.position, "candidates": candidates }));
-            }
-            all.push(json!({ "text": text, "masks": places }));
+            let lines = |place: &Filled| {
+                let lines =
+                    place.candidates.iter().map(|found| format!("  {:5.1} %  {}", 100.0 * found.score, found.token));
+                lines.chain((filled.len() > 1).then(String::new)).collect::<Vec<_>>()
+            };
+            self.say(text, filled.iter().flat_map(lines))?;
+            all.push(json!({ "text": text, "masks": filled }));
         }
         Ok(json!({ "texts": all }))
     }
@@ -158,47 +140,37 @@ impl Job<'_> {
         let vectors = self.vectors::<B>(self.texts, device)?;
         for (text, vector) in self.texts.iter().zip(&vectors) {
             let begin: Vec<String> = vector.iter().take(6).map(|x| format!("{x:.4}")).collect();
-            self.say(&format!("{text}\n  [{}, …] ({} numbers; --json has all)", begin.join(", "), vector.len()))?;
+            self.say(text, [format!("  [{}, …] ({} numbers; --json has all)", begin.join(", "), vector.len())])?;
         }
         Ok(json!({ "texts": self.texts, "embeddings": vectors }))
     }
 
     fn similarity<B: Backend>(&self, device: &B::Device) -> Result<Value, Exit> {
         let (query, texts) = match &self.options.query {
-            Some(query) => (query.clone(), self.texts),
-            None => (self.texts[0].clone(), &self.texts[1..]),
+            Some(query) => (query, self.texts),
+            None => (&self.texts[0], &self.texts[1..]),
         };
         if texts.is_empty() {
             return Err(Exit::Usage("similarity needs at least two texts, or --query and one".into()));
         }
-        let all: Vec<String> = std::iter::once(query.clone()).chain(texts.iter().cloned()).collect();
+        let all: Vec<String> = std::iter::once(query).chain(texts).cloned().collect();
         let vectors = self.vectors::<B>(&all, device)?;
-        let mut ranking = Ranking::new(&vectors[0], &vectors[1..]);
-        ranking.order.truncate(self.options.top_k.unwrap_or(usize::MAX));
-        self.bar.finish_and_clear();
-        if !self.options.json {
-            ranking.print(&query, texts)?;
-        }
-        Ok(ranking.json(&query, texts))
+        let mut order = tasks::rank_by_similarity(&vectors[0], &vectors[1..]);
+        order.truncate(self.options.top_k.unwrap_or(usize::MAX));
+        self.say(query, order.iter().map(|&(i, score)| format!("  {score:6.3}  {}", texts[i])))?;
+        let similar = order.iter().map(|&(i, score)| json!({ "index": i, "text": texts[i], "score": score }));
+        Ok(json!({ "query": query, "similar": similar.collect::<Vec<_>>() }))
     }
 
     fn classify<B: Backend>(&self, device: &B::Device) -> Result<Value, Exit> {
         let model = self.model(BertForSequenceClassification::<B>::from_path(self.path, device, self.dtype()))?;
-        let pairs: Vec<(&str, Option<&str>)> = self
-            .texts
-            .iter()
-            .map(|text| text.split_once('\t').map_or((&**text, None), |(a, b)| (a, Some(b))))
-            .collect();
+        let pairs = self.texts.iter().map(|text| text.split_once('\t').map_or((&**text, None), |(a, b)| (a, Some(b))));
+        let pairs: Vec<(&str, Option<&str>)> = pairs.collect();
         let labelled = self.done(tasks::classify(&model, self.batching, &pairs))?;
-        let k = self.options.top_k.unwrap_or(usize::MAX);
         let mut all = vec![];
         for (text, labels) in self.texts.iter().zip(&labelled) {
-            self.say(text)?;
-            for label in labels.iter().take(k) {
-                self.say(&format!("  {:6.3}  {}", label.score, label.label))?;
-            }
-            let labels: Vec<Value> =
-                labels.iter().take(k).map(|label| json!({ "label": label.label, "score": label.score })).collect();
+            let labels = &labels[..labels.len().min(self.options.top_k.unwrap_or(usize::MAX))];
+            self.say(text, labels.iter().map(|label| format!("  {:6.3}  {}", label.score, label.label)))?;
             all.push(json!({ "text": text, "labels": labels }));
         }
         Ok(json!({ "texts": all }))
@@ -211,24 +183,9 @@ impl Job<'_> {
         for (i, text) in self.texts.iter().enumerate() {
             let found = self.done_with(i, tasks::entities(&model, batching, text, self.options.stride))?;
             self.bar.inc(1);
-            let entities: Vec<Value> = found
-                .iter()
-                .map(|part| {
-                    json!({
-                        "label": part.label, "text": part.text, "score": part.score, "start": part.range.start,
-                        "end": part.range.end,
-                    })
-                })
-                .collect();
-            if !self.options.json {
-                self.bar.suspend(|| {
-                    write_line(text)?;
-                    found.iter().try_for_each(|part| {
-                        write_line(&format!("  {:5.1} %  {:8}  {}", 100.0 * part.score, part.label, part.text))
-                    })
-                })?;
-            }
-            all.push(json!({ "text": text, "entities": entities }));
+            let line = |part: &Entity| format!("  {:5.1} %  {:8}  {}", 100.0 * part.score, part.label, part.text);
+            self.say(text, found.iter().map(line))?;
+            all.push(json!({ "text": text, "entities": found }));
         }
         Ok(json!({ "texts": all }))
     }
@@ -246,22 +203,8 @@ impl Job<'_> {
         for (i, text) in self.texts.iter().enumerate() {
             let answers = self.done_with(i, tasks::answer(&model, batching, question, text, &asked))?;
             self.bar.inc(1);
-            if !self.options.json {
-                self.bar.suspend(|| {
-                    answers
-                        .iter()
-                        .try_for_each(|answer| write_line(&format!("{:5.1} %  {}", 100.0 * answer.score, answer.text)))
-                })?;
-            }
-            let answers: Vec<Value> = answers
-                .iter()
-                .map(|answer| {
-                    json!({
-                        "answer": answer.text, "score": answer.score, "start": answer.range.start,
-                        "end": answer.range.end,
-                    })
-                })
-                .collect();
+            let line = |answer: &Answer| format!("{:5.1} %  {}", 100.0 * answer.score, answer.text);
+            self.lines(answers.iter().map(line))?;
             all.push(json!({ "text": text, "answers": answers }));
         }
         Ok(json!({ "question": question, "texts": all }))

@@ -1,26 +1,21 @@
 //! Input texts.
 
+use grove::train::data::lines_with_places;
 use std::io::Read;
 
 use crate::{
-    Exit,
     bert::{Options, Task},
-    failure, input,
+    input,
+    prelude::*,
 };
 
 /// Texts, and the place where each stands, for errors.
-#[derive(Default)]
-pub struct Texts {
-    pub texts: Vec<String>,
-    pub places: Vec<String>,
-}
+type Texts = (Vec<String>, Vec<String>);
 
-impl Texts {
-    /// Of the command line: their places are their numbers.
-    fn numbered(texts: Vec<String>) -> Self {
-        let places = (1..=texts.len()).map(|number| format!("text {number}")).collect();
-        Self { texts, places }
-    }
+/// Texts of the command line: their places are their numbers.
+fn numbered(texts: Vec<String>) -> Texts {
+    let places = (1..=texts.len()).map(|number| format!("text {number}")).collect();
+    (texts, places)
 }
 
 /// The texts of the command line, of the file, or of standard input; where there are none, some that show what is done.
@@ -28,43 +23,22 @@ pub fn texts(options: &Options) -> Result<Texts, Exit> {
     if !options.texts.is_empty() {
         return match options.texts.iter().position(|text| text.trim().is_empty()) {
             Some(i) => Err(Exit::Usage(format!("text {} is empty", i + 1))),
-            None => Ok(Texts::numbered(options.texts.clone())),
+            None => Ok(numbered(options.texts.clone())),
         };
     }
     let (name, bytes) = match &options.file {
         Some(file) => {
-            let bytes = std::fs::read(file);
-            (
-                file.display().to_string(),
-                bytes.map_err(|error| failure(format!("cannot read {}: {error}", file.display())))?,
-            )
+            let cannot = |error| failure(format!("cannot read {}: {error}", file.display()));
+            (file.display().to_string(), std::fs::read(file).map_err(cannot)?)
         }
-        None if !input::is_given() => return Ok(Texts::numbered(samples(options.task))),
+        None if !input::is_given() => return Ok(numbered(samples(options.task))),
         None => {
             let mut bytes = Vec::new();
             std::io::stdin().read_to_end(&mut bytes).map_err(|error| failure(format!("standard input: {error}")))?;
             ("standard input".to_owned(), bytes)
         }
     };
-    let mut found = Texts::default();
-    for (i, line) in bytes.split(|&byte| byte == b'\n').enumerate() {
-        let line = std::str::from_utf8(line).map_err(|error| {
-            failure(format!(
-                "{name}, line {}: byte {} is not UTF-8; convert the text from the encoding it has, such as `iconv -f \
-                 ISO-8859-1 -t UTF-8`",
-                i + 1,
-                error.valid_up_to() + 1
-            ))
-        })?;
-        if !line.trim().is_empty() {
-            found.texts.push(line.trim_end_matches('\r').to_owned());
-            found.places.push(format!("{name}, line {}", i + 1));
-        }
-    }
-    if found.texts.is_empty() {
-        return Err(failure(format!("{name} has no text; give one on each line")));
-    }
-    Ok(found)
+    Ok(lines_with_places(&bytes, &name)?.into_iter().unzip())
 }
 
 fn samples(task: Task) -> Vec<String> {

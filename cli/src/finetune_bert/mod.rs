@@ -4,26 +4,21 @@ mod options;
 
 use grove::{
     layers::lora,
-    models::{Truncation, bert::BertForSequenceClassification},
+    models::{ModelError, TextClassifier, Truncation},
     optim::except,
-    prelude::*,
     train::{
-        Ended, RunSettings,
+        RunSettings,
+        classify::{TextExample, encode_examples},
         data::{LabelledText, labels as labels_of, read_labelled},
     },
     tree::{Filter, by_path},
 };
-use std::path::PathBuf;
 
 use crate::{
-    Exit,
-    encoder::Published,
-    failure,
-    labelled::{self, Example, Training, examples, hold_out},
-    program::Command,
-    shipped,
-    training::{Output, model_settings},
-    write_json, write_line,
+    labelled::{self, hold_out},
+    prelude::*,
+    published::Encoder,
+    training::Setup,
 };
 pub use options::Options;
 
@@ -43,40 +38,29 @@ impl Command for Options {
         if self.evaluate {
             return self.evaluate::<B>(device);
         }
-        let output = Output::open(&self.run, self.training.keep)?;
-        let published = Published::open(self.model.as_deref())?;
+        let output = self.run.directory()?;
+        let encoder = Encoder::open(self.model.as_deref())?;
         let texts = self.read(&self.data)?;
         let labels = match output.config()? {
-            Some(file) => BertConfig::from_file(file).map_err(failure)?.labels,
-            None if self.labels.is_empty() => labels_of(&texts).map_err(failure)?,
+            Some(file) => BertConfig::from_file(file)?.labels,
+            None if self.labels.is_empty() => labels_of(&texts)?,
             None => self.labels.clone(),
         };
-        let training = self.examples(texts, &labels, &published)?;
-        let (training, held_out) = match &self.held_out[..] {
+        let training = self.examples(texts, &labels, &encoder)?;
+        let split = match &self.held_out[..] {
             [] => {
                 let option = ("val-fraction", self.val_fraction);
                 hold_out(training, |example| example.class, option, self.run.seed, ("texts", &self.data))?
             }
-            files => (training, self.examples(self.read(files)?, &labels, &published)?),
+            files => (training, self.examples(self.read(files)?, &labels, &encoder)?),
         };
-        let model = self.prepare::<B>(&published, labels, device)?;
-        let config = model.bert.config.to_json().into();
-        let layers = model.bert.config.num_hidden_layers;
-        let training_of = Training {
-            run: &self.run,
-            training: &self.training,
-            output,
-            settings: self.settings(model_settings(&config)),
-            config,
-            tokenizer: &published.tokenizer,
-            epochs: options::EPOCHS,
-            trainable: Some(self.trainable(&model)?),
-            balance: self.balance,
+        let model = self.prepare::<B>(&encoder, labels, device)?;
+        let (run, epochs, trainable) = (&self.run, options::EPOCHS, Some(self.trainable(&model)?));
+        let optimizer = |model: &Classifier<B>, schedule: &_| {
+            run.training.optimizer_by_layer(schedule, model, self.layer_decay, Classifier::depth)
         };
-        // The head has depth 0, the last layer 1, the embeddings one more than there are layers.
-        let depth = move |path: &str| depth(path, layers);
-        let optimizer = |schedule: &_| self.training.optimizer_by_layer(schedule, self.layer_decay, layers + 1, depth);
-        training_of.run(model, [training, held_out], optimizer, lora::merge)
+        let setup = Setup { run, output, epochs, settings: self.settings(), trainable };
+        labelled::train(setup, model, split, &encoder.tokenizer, self.balance, optimizer, lora::merge)
     }
 }
 
@@ -84,7 +68,7 @@ impl Options {
     /// Reads labelled texts; without files, those that ship.
     fn read(&self, files: &[PathBuf]) -> Result<Vec<LabelledText>, Exit> {
         let demonstration = [shipped("bert-austen/speech.csv")];
-        read_labelled(if files.is_empty() { &demonstration } else { files }, &self.columns()).map_err(failure)
+        Ok(read_labelled(if files.is_empty() { &demonstration } else { files }, &self.columns())?)
     }
 
     /// Texts as the model reads them. Says how many had to be cut.
@@ -92,21 +76,20 @@ impl Options {
         &self,
         texts: Vec<LabelledText>,
         labels: &[String],
-        Published { config, tokenizer, .. }: &Published,
-    ) -> Result<Vec<Example>, Exit> {
+        Encoder { config, tokenizer, .. }: &Encoder,
+    ) -> Result<Vec<TextExample>, Exit> {
         let (positions, mut cut) = (config.positions(), 0);
         let most = self.max_length.unwrap_or(MAX_LENGTH.min(positions));
         if most > positions {
             return Err(Exit::Usage(format!("--max-length is {most}, and the model has {positions} positions")));
         }
-        let examples = examples(texts, labels, |LabelledText { text, pair, .. }| {
-            let encoded = tokenizer.encode_text(text, pair.as_deref(), Some(most), Truncation::LongestFirst);
-            let mut encoded = encoded.map_err(|error| error.to_string())?;
+        let examples = encode_examples(texts, labels, |LabelledText { text, pair, .. }| {
+            let mut encoded = tokenizer.encode_text(text, pair.as_deref(), Some(most), Truncation::LongestFirst)?;
             cut += usize::from(encoded.truncated);
             if config.type_vocab_size < 2 {
                 encoded.text.token_types.clear();
             }
-            Ok(encoded.text)
+            Ok::<_, ModelError>(encoded.text)
         })?;
         if cut > 0 {
             eprintln!("{cut} texts are cut, as they are longer than --max-length");
@@ -118,23 +101,22 @@ impl Options {
     /// where they are asked for.
     fn prepare<B: Backend>(
         &self,
-        published: &Published,
+        encoder: &Encoder,
         labels: Vec<String>,
         device: &B::Device,
     ) -> Result<Classifier<B>, Exit> {
         // No matrix has a higher rank than its smaller side; a mistyped one would ask for memory without end.
-        let width = published.config.hidden_size;
+        let width = encoder.config.hidden_size;
         if let Some(rank) = self.lora_rank.filter(|rank| *rank > width) {
             return Err(Exit::Usage(format!(
                 "--lora-rank is {rank}, and the model's matrices have at most rank {width}"
             )));
         }
-        let mut config = published.config.clone();
+        let mut config = encoder.config.clone();
         config.labels = labels;
         config.problem_type = Some("single_label_classification".into());
         let key = Key::new(self.run.seed).fold_in(1);
-        let (model, report) =
-            Classifier::with_new_head(&published.path, &config, key, device, None).map_err(failure)?;
+        let (model, report) = Classifier::with_new_head(&encoder.path, &config, key, device, None)?;
         let missing = report.missing.iter().map(|missing| &*missing.path);
         let new: Vec<&str> = missing.chain(report.mismatched.iter().map(|other| &*other.path)).collect();
         if !new.is_empty() {
@@ -159,8 +141,8 @@ impl Options {
     }
 
     /// Settings of the run besides the options of every run.
-    fn settings(&self, of_model: RunSettings) -> RunSettings {
-        of_model
+    fn settings(&self) -> RunSettings {
+        RunSettings::new()
             .with("balance", self.balance)
             .with("freeze", self.freeze.join(","))
             .with_option("lora-rank", self.lora_rank)
@@ -171,41 +153,16 @@ impl Options {
 
     /// Does what `--evaluate` asks for.
     fn evaluate<B: Backend>(&self, device: &B::Device) -> Result<Ended, Exit> {
-        let published = Published::open(self.model.as_deref())?;
+        let encoder = Encoder::open(self.model.as_deref())?;
         let dtype = Some(self.run.device.dtype.into());
-        let (model, _) = Classifier::<B>::from_path(&published.path, device, dtype).map_err(failure)?;
-        let examples = self.examples(self.read(&self.data)?, &published.config.labels, &published)?;
-        let score = labelled::evaluate(&model, &examples, self.training.batch_size)?;
-        if self.run.json {
-            write_json(&labelled::json(&score))?;
-            return Ok(Ended::Finished);
-        }
+        let (model, _) = Classifier::<B>::from_path(&encoder.path, device, dtype)?;
+        let examples = self.examples(self.read(&self.data)?, &encoder.config.labels, &encoder)?;
+        let score = labelled::evaluate(&model, &examples, self.run.training.batch_size)?;
         let (texts, accuracy) = (score.confusion.count(), 100.0 * score.confusion.accuracy());
-        let (f1, loss) = (100.0 * score.confusion.macro_f1(), score.loss());
-        write_line(&format!("{texts} texts, {accuracy:.1} % right, macro F1 {f1:.1} %, {loss:.4} nats a text"))?;
-        write_line(&format!("\n{}", score.confusion.table()))?;
+        let (f1, loss, table) = (100.0 * score.confusion.macro_f1(), score.loss(), score.confusion.table());
+        let text =
+            format!("{texts} texts, {accuracy:.1} % right, macro F1 {f1:.1} %, {loss:.4} nats a text\n\n{table}");
+        report(self.run.json, &labelled::json(&score), &text)?;
         Ok(Ended::Finished)
-    }
-}
-
-/// Number of layers between a leaf and the head.
-fn depth(path: &str, layers: usize) -> usize {
-    if path.starts_with("bert.embeddings.") {
-        return layers + 1;
-    }
-    let layer = path.strip_prefix("bert.encoder.layer.").and_then(|rest| rest.split('.').next()?.parse::<usize>().ok());
-    layer.map_or(0, |layer| layers - layer)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::depth;
-
-    #[test]
-    fn depths_below_the_head() {
-        let paths = ["head.classifier.weight", "bert.pooler.dense.bias", "bert.encoder.layer.11.output.bias"];
-        assert_eq!(paths.map(|path| depth(path, 12)), [0, 0, 1]);
-        assert_eq!(depth("bert.encoder.layer.0.attention.query.weight", 12), 12);
-        assert_eq!(depth("bert.embeddings.layer_norm.weight", 12), 13);
     }
 }

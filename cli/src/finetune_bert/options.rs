@@ -2,12 +2,11 @@
 
 use clap::{Parser, builder::ArgPredicate};
 use grove::train::data::Columns;
-use std::path::PathBuf;
 
 use crate::{
-    Exit,
     labelled::delimiter,
-    training::{RunArgs, TrainingArgs, at_least_one, check_layer_decay},
+    prelude::*,
+    training::{RunArgs, at_least_one, check_layer_decay},
 };
 
 /// Passes over the data where nothing else is given.
@@ -87,10 +86,6 @@ pub struct Options {
     #[arg(long, help_heading = "Data")]
     pub balance: bool,
 
-    /// Directory and device of the run.
-    #[command(flatten)]
-    pub run: RunArgs,
-
     /// Model to fine-tune: directory, weights file, or hub id, such as google-bert/bert-base-uncased
     #[arg(long, help_heading = "Model")]
     pub model: Option<String>,
@@ -121,16 +116,16 @@ pub struct Options {
     #[arg(long, default_value_t = 1.0, value_name = "FACTOR", help_heading = "Training")]
     pub layer_decay: f64,
 
-    /// Training hyperparameters.
+    /// Directory, device and hyperparameters of the run.
     #[command(flatten)]
-    pub training: TrainingArgs,
+    pub run: RunArgs,
 }
 
 impl Options {
     /// Checks the options alone, before any file is read.
     pub fn check_values(&self) -> Result<(), Exit> {
-        self.training.check()?;
-        self.training.check_held_out("val-fraction", self.val_fraction)?;
+        self.run.training.check()?;
+        self.run.training.check_held_out("val-fraction", self.val_fraction)?;
         check_layer_decay(self.layer_decay)?;
         at_least_one("lora-rank", self.lora_rank.unwrap_or(1))?;
         let wrong = |what: &str| Err(Exit::Usage(what.into()));

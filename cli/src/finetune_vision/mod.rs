@@ -5,17 +5,15 @@ mod options;
 use grove::{
     models::{ModelKind, vision::ImageClassifier},
     optim::except,
-    prelude::*,
-    train::{Ended, RunSettings},
-    tree::{Filter, by_path, paths},
+    train::RunSettings,
+    tree::{Filter, by_path},
 };
-use std::collections::BTreeMap;
 
 use crate::{
-    Exit, failure,
-    program::Command,
+    prelude::*,
+    published::Published,
     vision::{
-        Published, not_for_images, preprocessor_of,
+        not_for_images, preprocessor_of,
         training::{Split, VisionJob, evaluate, output_size, train},
     },
 };
@@ -31,7 +29,7 @@ impl Command for Options {
     /// Trains a model, or evaluates one.
     fn run<B: Backend>(&self, device: &B::Device) -> Result<Ended, Exit> {
         let published = Published::open(self.model.as_deref(), "mnist-resnet")?;
-        match ModelKind::of(&published.path).map_err(failure)? {
+        match ModelKind::of(&published.path)? {
             ModelKind::ResNet => self.run_model::<B, ResNet<B>>(&published, device),
             ModelKind::Vit => self.run_model::<B, Vit<B>>(&published, device),
             other => Err(not_for_images(other)),
@@ -46,19 +44,21 @@ impl Options {
         M::On<Autodiff<B>>: ImageClassifier<Autodiff<B>>,
     {
         let preprocessor = |model: &M| {
-            self.preprocessor(preprocessor_of(self.preprocess.as_deref(), &published.directory, model.channels())?)
+            let found = preprocessor_of(self.preprocess.as_deref(), &published.directory, model.channels())?;
+            let Some(side) = self.image_size else { return Ok(found) };
+            found.with_side(side).map_err(|error| Exit::Usage(format!("--image-size: {error}")))
         };
         let args = &self.images;
         if args.evaluate {
             return evaluate::<B, M>(args, published, preprocessor, same_classes, device);
         }
         // While training, the model itself stays in f32.
-        let (model, _) = M::from_path(&published.path, device, None).map_err(failure)?;
+        let (model, _) = M::from_path(&published.path, device, None)?;
         let preprocessor = preprocessor(&model)?;
         let split = Split::open(args)?;
-        let batch_size = args.training.batch_size.min(split.training.examples.len());
+        let batch_size = args.run.training.batch_size.min(split.training.examples.len());
         let size = output_size(&preprocessor, &model, &args.sizes, batch_size)?;
-        let model = model.for_size(size).map_err(failure)?;
+        let model = model.for_size(size)?;
         let labels = split.training.labels.clone();
         let model = match model.labels() == labels && !self.new_head {
             true => model,
@@ -70,13 +70,8 @@ impl Options {
         let settings = RunSettings::new().with("freeze", self.freeze.join(",")).with("layer-decay", self.layer_decay);
         let (trainable, inference) = (self.trainable(&model)?, self.freezes_backbone());
         let job = VisionJob { args, preprocessor, epochs: EPOCHS, settings, trainable, inference };
-        let optimizer = |model: &M, schedule: &_| {
-            let depths: BTreeMap<String, usize> =
-                paths(model).into_iter().map(|path| (path.clone(), model.depth(&path))).collect();
-            let deepest = depths.values().copied().max().unwrap_or(0);
-            let depth = move |path: &str| depths.get(path).copied().unwrap_or(0);
-            args.training.optimizer_by_layer::<B, M, _>(schedule, self.layer_decay, deepest, depth)
-        };
+        let optimizer =
+            |model: &M, schedule: &_| args.run.training.optimizer_by_layer(schedule, model, self.layer_decay, M::depth);
         train(job, split, model, optimizer, device)
     }
 

@@ -1,10 +1,9 @@
 //! The command line.
 
 use clap::{Parser, builder::ArgPredicate};
-use grove::images::{Preprocessor, Resize};
 
 use crate::{
-    Exit,
+    prelude::*,
     training::{at_least_one, check_layer_decay},
     vision::training::ImageArgs,
 };
@@ -83,21 +82,5 @@ impl Options {
     /// True if only the head is trained.
     pub fn freezes_backbone(&self) -> bool {
         self.freeze.iter().any(|pattern| pattern == BACKBONE)
-    }
-
-    /// The preprocessing with `--image-size`: a resize that keeps proportions grows with the crop.
-    pub fn preprocessor(&self, base: Preprocessor) -> Result<Preprocessor, Exit> {
-        let Some(side) = self.image_size else { return Ok(base) };
-        let crop = base.crop.map(|_| [side, side]);
-        let resize = match (base.resize, base.crop) {
-            (Resize::Shorter(n), Some([height, width])) => {
-                let grown = u64::from(n) * u64::from(side) / u64::from(height.min(width).max(1));
-                Resize::Shorter(grown.clamp(1, u64::from(u32::MAX)) as u32)
-            }
-            _ => Resize::Exact { height: side, width: side },
-        };
-        let preprocessor = Preprocessor { resize, crop, ..base };
-        preprocessor.check().map_err(|error| Exit::Usage(format!("--image-size: {error}")))?;
-        Ok(preprocessor)
     }
 }

@@ -1,23 +1,17 @@
 //! A conversation in the terminal.
 
 use clap::Args;
-use grove::{
-    models::{
-        GenerateOptions, Tokenizer,
-        chat::{Message, chat_template},
-        generation::{DecodeSession, Finish, TextStream, check_prompt, generate_with_cache},
-    },
-    prelude::*,
+use grove::models::{
+    chat::{ChatSession, chat_template},
+    generation::Finish,
 };
-use serde_json::json;
 use std::{
     io::{BufRead, IsTerminal},
-    path::Path,
     time::Instant,
 };
 
 use super::GenerationArgs;
-use crate::{Exit, failure, input, show, write_json, write_line};
+use crate::{input, prelude::*, show};
 
 /// Options of a conversation.
 #[derive(Args, Debug)]
@@ -39,8 +33,8 @@ pub fn chat<B: Backend, M: CausalLm<B>>(
     path: &Path,
     load: impl FnOnce(&Path) -> Result<M, Exit>,
 ) -> Result<(), Exit> {
-    let tokenizer = Tokenizer::beside(path).map_err(failure)?;
-    let template = chat_template(path).map_err(failure)?.ok_or_else(|| {
+    let tokenizer = Tokenizer::beside(path)?;
+    let template = chat_template(path)?.ok_or_else(|| {
         failure(format!(
             "{}: the model has no chat template, so it was not made for conversations: leave out --chat, or name one that was",
             path.display()
@@ -52,60 +46,37 @@ pub fn chat<B: Backend, M: CausalLm<B>>(
     let settings = options.settings(path)?;
     let live = !options.json;
     let mut lines = options.prompt.clone().map(Ok).into_iter().chain(from_input(options, live && typed));
-    let mut messages: Vec<Message> = chat.system.iter().map(|system| Message::new("system", system)).collect();
-    let mut session = DecodeSession::new(&model, 0);
+    let mut session = ChatSession::new(&model, &tokenizer, &template, chat.system.as_deref());
     let mut turns = vec![];
-    while let Some(line) = lines.next().transpose().map_err(failure)? {
+    while let Some(line) = lines.next().transpose()? {
         match line.trim().is_empty() {
             true if typed => break,
             true => continue,
             false => {}
         }
-        messages.push(Message::new("user", &line));
-        let text = template.render(&messages, true).map_err(failure)?;
-        let ids = tokenizer.encode_rendered(&text).map_err(failure)?;
-        check_prompt(&model, &ids).map_err(failure)?;
+        session.say(&line)?;
         if live && !typed {
             write_line(&format!("> {line}"))?;
         }
-        let mut stream = TextStream::after(&tokenizer, &options.stop, &ids);
-        let mut broken = None;
-        let begun = Instant::now();
-        let on_token = |token| match stream.push(token).map_err(failure).and_then(|piece| show_if(live, &piece)) {
-            Ok(()) => !stream.stopped(),
-            Err(error) => {
-                broken = Some(error);
-                false
+        let (begun, mut shown) = (Instant::now(), Ok(()));
+        let reply = session.reply(&settings, &options.stop, |piece| {
+            if live && shown.is_ok() {
+                shown = show(piece);
             }
-        };
-        let turn_key = settings.key.fold_in(turns.len() as u32);
-        let (generated, read) = generate_with_cache(
-            &model,
-            session,
-            &ids,
-            &GenerateOptions { key: turn_key, ..settings.clone() },
-            on_token,
-        )
-        .map_err(failure)?;
-        session = read;
-        if let Some(error) = broken {
-            return Err(error);
-        }
-        let rest = stream.finish().map_err(failure)?;
-        show_if(live, &rest)?;
-        let answer = stream.text().trim().to_owned();
-        let seconds = begun.elapsed().as_secs_f64();
+            shown.is_ok()
+        })?;
+        shown?;
+        let (tokens, seconds) = (reply.generated.ids.len(), begun.elapsed().as_secs_f64());
         if live {
             write_line("")?;
-            let cut = match generated.finish {
+            let cut = match reply.generated.finish {
                 Finish::Length => ", cut at --max-new-tokens",
                 Finish::Context => ", cut where the model's context is full",
                 Finish::Stop | Finish::Callback => "",
             };
-            eprintln!("[{} tokens in {seconds:.1} s{cut}]", generated.ids.len());
+            eprintln!("[{tokens} tokens in {seconds:.1} s{cut}]");
         }
-        turns.push(json!({ "user": line, "assistant": answer, "tokens": generated.ids.len(), "seconds": seconds }));
-        messages.push(Message::new("assistant", &answer));
+        turns.push(json!({ "user": line, "assistant": reply.text, "tokens": tokens, "seconds": seconds }));
     }
     if turns.is_empty() && !typed {
         return Err(failure(NO_MESSAGE));
@@ -126,10 +97,6 @@ fn check_input(options: &GenerationArgs, typed: bool) -> Result<(), Exit> {
             Err(error) => Err(failure(format!("standard input: {error}"))),
         },
     }
-}
-
-fn show_if(live: bool, piece: &str) -> Result<(), Exit> {
-    if live { show(piece) } else { Ok(()) }
 }
 
 /// Lines of standard input; none where the one message was given as an option.

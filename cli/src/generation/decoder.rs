@@ -1,22 +1,14 @@
 //! The program of every decoder: GPT-2, GPT-Neo, LLaMA, recurrent networks.
 
 use clap::Args;
-use grove::{
-    backend::DeviceSpec,
-    models::ModelError,
-    prelude::*,
-    tensor::DType,
-    train::Ended,
-    weights::{FilePatterns, TensorFiles, WeightsError},
-};
-use std::path::Path;
+use grove::{backend::DeviceSpec, models::memory::ModelSummary, weights::FilePatterns};
 
 use super::{
     DraftArgs, GenerationArgs,
     chat::{ChatArgs, chat},
-    print_summary, write,
+    write,
 };
-use crate::{DeviceArgs, Exit, failure, memory, program::Command, resolve};
+use crate::{DeviceArgs, memory, prelude::*, resolve};
 
 /// Options of a program that generates text.
 #[derive(Args, Debug)]
@@ -78,7 +70,7 @@ impl<F: Family> Command for Run<'_, F> {
         let path = resolve(model.as_deref(), F::SHIPS, &FilePatterns::model())?;
         let load = |path: &Path| -> Result<F::Model<B>, Exit> {
             self.options.fits::<B, F>(path)?;
-            Ok(F::Model::<B>::from_path(path, device, dtype.wanted()).map_err(failure)?.0)
+            Ok(F::Model::<B>::from_path(path, device, dtype.wanted())?.0)
         };
         match self.chat.filter(|chat| chat.chat) {
             Some(chat_args) => chat(generation, chat_args, &path, load)?,
@@ -91,50 +83,29 @@ impl<F: Family> Command for Run<'_, F> {
     }
 }
 
-/// Configuration of a family's models.
-type Config<B, F> = <<F as Family>::Model<B> as Pretrained<B>>::Config;
-
-/// The model at a path without weights, with the type of numbers that each would have.
-fn skeleton_of<B: Backend, F: Family>(path: &Path, dtype: Option<DType>) -> Result<F::Model<B>, ModelError> {
-    let checkpoint = TensorFiles::open(path)?;
-    F::Model::<B>::skeleton_for(&checkpoint, &Config::<B, F>::of(path, &checkpoint)?, dtype)
-}
-
-/// Does what `--summary` asks for.
+/// Does what `--summary` asks for: prints the table of the parameters, and the memory that they need.
 pub fn print_summary_of<B: Backend, F: Family>(options: &DecoderArgs) -> Result<(), Exit> {
     let DecoderArgs { model, device, generation, .. } = options;
     let resolve = |wanted: &FilePatterns| resolve(model.as_deref(), F::SHIPS, wanted);
     let elsewhere = model.as_deref().filter(|model| !Path::new(model).exists());
-    let skeleton = F::Model::<B>::skeleton;
-    let skeleton = match elsewhere.map(|name| skeleton(&Config::<B, F>::preset(name)?)) {
-        Some(Ok(skeleton)) => skeleton,
+    let preset = elsewhere.map(<F::Model<B> as Pretrained<B>>::Config::preset);
+    let skeleton = match preset {
+        Some(Ok(config)) => F::Model::<B>::skeleton(&config)?,
         // Of a model on the hub its configuration is enough.
         Some(Err(_)) => {
             let file = resolve(&FilePatterns::files(["config.json"]))?;
-            Config::<B, F>::from_file(file).and_then(|config| skeleton(&config)).map_err(failure)?
+            F::Model::<B>::skeleton(&<F::Model<B> as Pretrained<B>>::Config::from_file(file)?)?
         }
-        None => {
-            let path = resolve(&FilePatterns::model())?;
-            match skeleton_of::<B, F>(&path, device.dtype.wanted()) {
-                Err(ModelError::Weights(WeightsError::NothingFound { .. })) if path.join("config.json").exists() => {
-                    Config::<B, F>::from_file(&path).and_then(|config| skeleton(&config))
-                }
-                skeleton => skeleton,
-            }
-            .map_err(failure)?
-        }
+        None => F::Model::<B>::skeleton_at(resolve(&FilePatterns::model())?, device.dtype.wanted())?,
     };
-    let positions = skeleton.context().unwrap_or(generation.max_new_tokens);
-    let text = Some((positions, skeleton.cache_bytes(positions).unwrap_or(0)));
-    // The leaves of a quantized model are bytes; its configuration tells how many values they stand for.
-    let dense = F::Model::<B>::skeleton(skeleton.config()).map_err(failure)?;
-    print_summary(generation, &skeleton, tree::count_params(&dense), text)
+    let summary = ModelSummary::new(&skeleton, generation.max_new_tokens)?;
+    report(generation.json, &json!(summary), &summary.to_string())
 }
 
 impl DecoderArgs {
     /// Refuses a model that needs more memory than the machine has to give: its weights, and the cache of the new tokens.
     pub fn fits<B: Backend, F: Family>(&self, path: &Path) -> Result<(), Exit> {
-        let skeleton = skeleton_of::<B, F>(path, self.device.dtype.wanted()).map_err(failure)?;
+        let skeleton = F::Model::<B>::skeleton_at(path, self.device.dtype.wanted())?;
         let positions = self.generation.max_new_tokens.min(skeleton.context().unwrap_or(usize::MAX));
         memory::fits(&self.device, &skeleton, skeleton.cache_bytes(positions).unwrap_or(0))
     }

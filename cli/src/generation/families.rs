@@ -1,8 +1,9 @@
 //! Families of decoders.
 
-use grove::{models::RnnLm, prelude::*};
+use grove::models::RnnLm;
 
 use super::decoder::Family;
+use crate::prelude::*;
 
 /// GPT-2.
 pub struct Gpt2s;

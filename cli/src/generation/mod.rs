@@ -8,22 +8,14 @@ mod speak;
 
 use grove::{
     models::{
-        GenerateOptions, ModelError, Tokenizer,
+        ModelError,
         generation::{Score, check_prompt, generate_with_draft, score_text},
     },
-    prelude::*,
-    tree::summary,
     weights::FilePatterns,
 };
-use indicatif::HumanCount;
-use serde_json::json;
-use std::{path::Path, time::Instant};
+use std::time::Instant;
 
-use crate::{
-    Exit, failure, input,
-    memory::{by_dtype, gib},
-    resolve_named, write_json, write_line,
-};
+use crate::{input, prelude::*, resolve_named};
 pub use options::{DraftArgs, GenerationArgs};
 pub use speak::Write;
 
@@ -41,11 +33,11 @@ pub fn write<B: Backend, M: CausalLm<B>>(
     let begun = Instant::now();
     let model = load(path)?;
     if options.score {
-        let score = score_text(&model, &prompt.ids, options.stride).map_err(failure)?;
+        let score = score_text(&model, &prompt.ids, options.stride)?;
         return print_score(options, &model, &prompt.ids, score);
     }
     // Before the prompt is shown.
-    check_prompt(&model, &prompt.ids).map_err(failure)?;
+    check_prompt(&model, &prompt.ids)?;
     let draft = drafting.draft.as_deref();
     let draft = draft.map(|draft| load(&resolve_named(draft, &FilePatterns::model())?)).transpose()?;
     prompt.speak(options, begun.elapsed().as_secs_f64(), &mut |prompts, settings, on_token| match &draft {
@@ -75,42 +67,6 @@ impl Prompt {
         let ids = prompt_ids(options, tokenizer.as_ref())?;
         Ok(Self { tokenizer, ids, settings: options.settings(path)? })
     }
-
-    /// Shows the text that `write` generates while it comes, or prints it as JSON.
-    pub fn speak(self, options: &GenerationArgs, load_seconds: f64, write: &mut Write<'_>) -> Result<(), Exit> {
-        speak::speak(options, write, self.tokenizer.as_ref(), &self.ids, &self.settings, load_seconds)
-    }
-}
-
-/// The table of a skeleton's parameters, and the memory that they need; `parameters` is their number, also of those in
-/// quantized blocks, and `text` a number of tokens and what they need.
-pub fn print_summary<B: Backend>(
-    options: &GenerationArgs,
-    skeleton: &impl Tree<B>,
-    parameters: usize,
-    text: Option<(usize, usize)>,
-) -> Result<(), Exit> {
-    let memory = by_dtype(skeleton);
-    if options.json {
-        let shapes: serde_json::Map<_, _> =
-            tree::leaves(skeleton).into_iter().map(|(path, leaf)| (path, json!(leaf.shape()))).collect();
-        let memory: serde_json::Map<_, _> =
-            memory.into_iter().map(|(dtype, bytes)| (dtype.into(), json!(bytes))).collect();
-        let text = text.map(|(tokens, bytes)| json!({ "tokens": tokens, "bytes": bytes }));
-        return write_json(&json!({
-            "parameters": parameters,
-            "shapes": shapes,
-            "memory": memory,
-            "memory_of_text": text,
-        }));
-    }
-    let weights: Vec<String> = memory.into_iter().map(|(dtype, bytes)| format!("{} ({dtype})", gib(bytes))).collect();
-    let text = text.map_or(String::new(), |(tokens, bytes)| format!("; a text of {tokens} tokens {}", gib(bytes)));
-    let mut table = summary(skeleton);
-    if parameters != tree::count_params(skeleton) {
-        table += &format!("\n{} parameters, counting those in quantized blocks", HumanCount(parameters as u64));
-    }
-    write_line(&format!("{table}\nmemory: weights {}{text}", weights.join(", ")))
 }
 
 /// The model's tokenizer; none where the prompt is given in numbers and there is none.
@@ -132,7 +88,7 @@ fn prompt_ids(options: &GenerationArgs, tokenizer: Option<&Tokenizer>) -> Result
         Some(text) => text.clone(),
         None => input::text()?.unwrap_or_else(|| DEFAULT_PROMPT.into()),
     };
-    tokenizer.map_or(Ok(Vec::new()), |tokenizer| tokenizer.encode(&text)).map_err(failure)
+    Ok(tokenizer.map_or(Ok(Vec::new()), |tokenizer| tokenizer.encode(&text))?)
 }
 
 /// Prints how likely a text is to a model.
@@ -142,16 +98,15 @@ pub fn print_score<B: Backend>(
     ids: &[u32],
     Score { loss, windows }: Score,
 ) -> Result<(), Exit> {
-    let perplexity = loss.exp();
-    if options.json {
-        let value = json!({ "prompt_ids": ids, "loss": loss, "perplexity": perplexity, "windows": windows });
-        return write_json(&value);
-    }
-    if windows > 1 {
-        let context = model.context().unwrap_or(ids.len());
+    let (perplexity, context) = (loss.exp(), model.context().unwrap_or(ids.len()));
+    if windows > 1 && !options.json {
         eprintln!(
             "[the text is longer than the model's context of {context} tokens: it was read in {windows} windows]"
         );
     }
-    write_line(&format!("{} tokens, {loss:.4} nats a token, perplexity {perplexity:.2}", ids.len()))
+    report(
+        options.json,
+        &json!({ "prompt_ids": ids, "loss": loss, "perplexity": perplexity, "windows": windows }),
+        &format!("{} tokens, {loss:.4} nats a token, perplexity {perplexity:.2}", ids.len()),
+    )
 }

@@ -1,13 +1,9 @@
 //! The options of examples that generate text.
 
 use clap::Args;
-use grove::{
-    models::{GenerateOptions, ModelError, generation::Sampling},
-    prelude::*,
-};
-use std::path::Path;
+use grove::models::{GenerateOptions, ModelError, generation::Sampling};
 
-use crate::{Exit, failure, training::at_least_one};
+use crate::{prelude::*, training::at_least_one};
 
 /// Sampling where neither the options nor the model's files set it.
 pub const DEFAULT_SAMPLING: Sampling =
@@ -99,7 +95,7 @@ impl GenerationArgs {
 
     /// Settings of the generation: the options, completed by those in the model's files.
     pub fn settings(&self, path: &Path) -> Result<GenerateOptions, Exit> {
-        let published = GenerateOptions::published(path, DEFAULT_SAMPLING).map_err(failure)?;
+        let published = GenerateOptions::published(path, DEFAULT_SAMPLING)?;
         Ok(GenerateOptions {
             max_new_tokens: self.max_new_tokens,
             sampling: self.sampling(published.sampling.clone()),

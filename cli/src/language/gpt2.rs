@@ -1,16 +1,13 @@
 //! GPT-2, as the loop takes it.
 
 use clap::{Args, Parser};
-use grove::{models::Tokenizer, prelude::*};
-use std::path::Path;
+use grove::models::Tokenizer;
 
-use crate::{
-    Exit, failure,
-    language::{
-        LanguageArgs, LanguageModel,
-        options::{check_resumed, named_config},
-    },
+use crate::language::{
+    LanguageArgs, LanguageModel,
+    options::{check_resumed, named_config},
 };
+use crate::prelude::*;
 
 /// Trains a GPT-2 on text: a new one of any size, or one that exists.
 ///
@@ -71,16 +68,10 @@ impl<B: Backend> LanguageModel<B> for Gpt2<B> {
     }
 
     fn resumed_config(sizes: &Gpt2Sizes, file: &Path) -> Result<Gpt2Config, Exit> {
-        let config = Gpt2Config::from_file(file).map_err(failure)?;
+        let config = Gpt2Config::from_file(file)?;
         check_resumed("n-layer", sizes.n_layer, config.n_layer)?;
         check_resumed("n-head", sizes.n_head, config.n_head)?;
         check_resumed("n-embd", sizes.n_embd, config.n_embd)?;
         Ok(config)
-    }
-
-    fn with_dropout(mut self, rate: f64) -> Self {
-        let config = &mut self.config;
-        (config.embd_pdrop, config.attn_pdrop, config.resid_pdrop) = (rate, rate, rate);
-        self
     }
 }

@@ -1,19 +1,13 @@
 //! LLaMA, as the loop takes it.
 
 use clap::{Args, Parser};
-use grove::{
-    models::{Tokenizer, llama::EndTokens},
-    prelude::*,
-};
-use std::path::Path;
+use grove::models::{Tokenizer, llama::EndTokens};
 
-use crate::{
-    Exit, failure,
-    language::{
-        LanguageArgs, LanguageModel,
-        options::{check_resumed, named_config},
-    },
+use crate::language::{
+    LanguageArgs, LanguageModel,
+    options::{check_resumed, named_config},
 };
+use crate::prelude::*;
 
 /// Trains a LLaMA on text: a new one of any size, or one that exists.
 ///
@@ -95,17 +89,12 @@ impl<B: Backend> LanguageModel<B> for Llama<B> {
     }
 
     fn resumed_config(sizes: &LlamaSizes, file: &Path) -> Result<LlamaConfig, Exit> {
-        let config = LlamaConfig::from_file(file).map_err(failure)?;
+        let config = LlamaConfig::from_file(file)?;
         check_resumed("kv-heads", sizes.kv_heads, config.n_kv_head())?;
         check_resumed("layers", sizes.layers, config.num_hidden_layers)?;
         check_resumed("heads", sizes.heads, config.num_attention_heads)?;
         check_resumed("hidden-size", sizes.hidden_size, config.hidden_size)?;
         check_resumed("intermediate-size", sizes.intermediate_size, config.intermediate_size)?;
         Ok(config)
-    }
-
-    fn with_dropout(mut self, rate: f64) -> Self {
-        self.config.attention_dropout = rate;
-        self
     }
 }

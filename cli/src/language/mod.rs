@@ -1,31 +1,24 @@
 //! Training language models on text: what GPT-2, LLaMA and recurrent networks have in common.
 
-mod evaluate;
 mod gpt2;
 mod llama;
 mod options;
 mod prepare;
 mod rnn;
-mod text;
 
 use grove::{
-    models::{
-        Tokenizer, copy_generation_config, generate,
-        generation::{GenerateOptions, Sampling},
-    },
-    prelude::*,
+    models::{check_finite, copy_generation_config, generation::complete_text},
     train::{
-        Ended, Evaluation, Fitted, Outcome,
+        Evaluation, Fitted, RunSettings,
         data::{TokenBatch, TokenStream, TokenWindows},
-        fit, token_loss,
+        token_loss,
     },
 };
-use std::path::Path;
 
 use crate::{
-    Exit, failure,
-    training::{Job, Output, Setup, config_json, model_settings},
-    write_json, write_line,
+    prelude::*,
+    program::progress_bar,
+    training::{Job, RunArgs, Setup, config_json},
 };
 pub use gpt2::{Gpt2Options, Gpt2Sizes};
 pub use llama::{LlamaOptions, LlamaSizes};
@@ -47,8 +40,6 @@ pub trait LanguageModel<B: Backend>: CausalLm<B> + Pretrained<B> {
     ) -> Result<Self::Config, Exit>;
     /// The sizes of a run that is resumed, unless the options ask for others.
     fn resumed_config(sizes: &Self::Sizes, file: &Path) -> Result<Self::Config, Exit>;
-    /// The model with this rate of dropout everywhere.
-    fn with_dropout(self, rate: f64) -> Self;
 }
 
 /// Trains a model, or evaluates it, as the options ask.
@@ -62,13 +53,13 @@ where
 {
     let Some((model, run)) = LanguageRun::new::<M>(options, sizes, device)? else { return Ok(Ended::Finished) };
     let job = &run.job;
-    let optimizer = options.training.optimizer::<B, M>(&job.schedule);
+    let optimizer = options.run.training.optimizer::<B, M>(&job.schedule);
     let loss_fn = |model: M::On<Autodiff<B>>, batch: &TokenBatch, key: Key| {
         let loss = model.next_token_loss(batch.inputs(device), batch.targets(device), Some(key));
         Outcome::<B, M>::new(loss).weight(run.tokens(batch))
     };
     let evaluate = |model: &M| Ok(run.evaluate(|ids, targets| model.next_token_loss(ids, targets, None)));
-    let fitted = fit(model, &optimizer, &job.data, loss_fn, evaluate, job.key, &job.settings).map_err(failure)?;
+    let fitted = fit(model, &optimizer, &job.data, loss_fn, evaluate, job.key, &job.settings)?;
     run.report(fitted)
 }
 
@@ -93,36 +84,35 @@ impl<'a, B: Backend> LanguageRun<'a, B> {
         sizes: &M::Sizes,
         device: &B::Device,
     ) -> Result<Option<(M, Self)>, Exit> {
-        let LanguageArgs { run, training: asked, .. } = options;
-        let output = Output::open(run, asked.keep)?;
+        let (run, batch_size) = (&options.run, options.run.training.batch_size);
+        let output = run.directory()?;
         let Prepared { model, tokenizer, training, held_out, source } =
             prepare::<B, M>(options, sizes, &output, device)?;
         let context = context(options, model.context())?;
         if options.evaluate {
-            evaluate::print(options, &model, &training, context)?;
+            print_evaluation(run, &model, &training, context)?;
             return Ok(None);
         }
         let config = config_json(model.config())?;
-        let settings = model_settings(&config)
+        let settings = RunSettings::new()
+            .with_model(&config)
             .with("context", context)
             .with("vocabulary", model.vocab_size())
-            .with("data", text::identity(&training))
-            .with_option("held-out", held_out.as_ref().map(text::identity));
+            .with("data", training.identity())
+            .with_option("held-out", held_out.as_ref().map(TokenStream::identity));
         let counts = [training.len(), held_out.as_ref().map_or(0, |stream| stream.len())];
         let key = Key::new(run.seed).fold_in(2);
-        let data = TokenWindows::new(training, context, asked.batch_size, Some(key)).map_err(failure)?;
+        let data = TokenWindows::new(training, context, batch_size, Some(key))?;
         if let Some(held_out) = &held_out {
-            evaluate::check("the held-out text", held_out)?;
+            check_evaluation("the held-out text", held_out)?;
         }
-        output.begin(run, &config, tokenizer.as_ref())?;
+        output.begin(&config, tokenizer.as_ref())?;
         if let (Some(source), Some(directory)) = (source, output.model()) {
-            copy_generation_config(source, directory).map_err(failure)?;
+            copy_generation_config(source, directory)?;
         }
         let epochs = if options.is_demonstration() { options::DEMONSTRATION_EPOCHS } else { 1.0 };
-        let unit = ("tokens", asked.batch_size * context);
-        let (trainable, classes) = (None, None);
-        let setup = Setup { run, training: asked, output, data, epochs, settings, trainable, classes, unit, counts };
-        let job = setup.job(&model)?;
+        let setup = Setup { run, output, epochs, settings, trainable: None };
+        let job = setup.job(&model, data, None, ("tokens", batch_size * context), counts)?;
         Ok(Some((model, Self { options, tokenizer, held_out, context, device: device.clone(), job })))
     }
 
@@ -134,7 +124,7 @@ impl<'a, B: Backend> LanguageRun<'a, B> {
     /// Loss and perplexity on the held-out text; empty where there is none.
     pub fn evaluate(&self, loss: impl FnMut(Tensor<B, 2, Int>, Tensor<B, 2, Int>) -> Tensor<B, 1>) -> Evaluation {
         let Some(stream) = &self.held_out else { return Evaluation::new() };
-        let batch_size = self.options.training.batch_size;
+        let batch_size = self.options.run.training.batch_size;
         let (loss, _) = token_loss(stream, self.context, batch_size, &self.device, loss, |_| ());
         Evaluation::from([("loss".into(), loss), ("perplexity".into(), loss.exp())])
     }
@@ -142,40 +132,52 @@ impl<'a, B: Backend> LanguageRun<'a, B> {
     /// Saves the best model, and tells what came of the run.
     pub fn report<M: LanguageModel<B>>(&self, fitted: Fitted<M>) -> Result<Ended, Exit> {
         let (model, summary) = self.job.save(fitted, |model: M, directory| model.save_pretrained(directory))?;
-        let perplexity = summary.held_out_loss().map(f64::exp);
-        if self.options.run.json {
-            write_json(&summary.json("perplexity", perplexity))?;
-            return Ok(summary.ended);
+        let (run, perplexity) = (&self.options.run, summary.run.best_loss.map(f64::exp));
+        let ended =
+            summary.report(run, "token", ("perplexity", perplexity), |perplexity| format!("{perplexity:.2}"))?;
+        if let Some(tokenizer) = self.tokenizer.as_ref().filter(|_| ended != Ended::Interrupted && !run.json) {
+            // A token of a character model is a letter.
+            let settings = GenerateOptions {
+                max_new_tokens: if tokenizer.vocab_size() <= CHARACTERS { 300 } else { 60 },
+                sampling: Sampling { temperature: 0.8, ..Sampling::default() },
+                key: Key::new(run.seed),
+                ..GenerateOptions::default()
+            };
+            write_line(&format!("\nIt writes:\n{}", complete_text(&model, tokenizer, "The", &settings)?))?;
         }
-        let measure = perplexity.map(|perplexity| ("perplexity", format!("{perplexity:.2}")));
-        write_line(&summary.table("token", measure))?;
-        if let Some(tokenizer) = self.tokenizer.as_ref().filter(|_| summary.ended != Ended::Interrupted) {
-            write_line(&format!("\nIt writes:\n{}", sample(&model, tokenizer, self.options.run.seed)?))?;
-        }
-        Ok(summary.ended)
+        Ok(ended)
     }
 }
 
-/// A few lines by the model.
-fn sample<B: Backend>(model: &impl CausalLm<B>, tokenizer: &Tokenizer, seed: u64) -> Result<String, Exit> {
-    let mut prompt = tokenizer.encode("The").map_err(failure)?;
-    // A tokenizer need not have such a word, nor the model so many positions.
-    let most = model.context().unwrap_or(usize::MAX);
-    prompt.truncate(most - 1);
-    if prompt.is_empty() {
-        return Ok(String::new());
+/// Fails where there is nothing to predict.
+fn check_evaluation(what: &str, stream: &TokenStream) -> Result<(), Exit> {
+    match stream.len() {
+        tokens @ (0 | 1) => Err(failure(format!("{what} has {tokens} tokens, and an evaluation needs at least 2"))),
+        _ => Ok(()),
     }
-    // A token of a character model is a letter.
-    let length = if tokenizer.vocab_size() <= CHARACTERS { 300 } else { 60 };
-    let settings = GenerateOptions {
-        max_new_tokens: length.min(most - prompt.len()),
-        sampling: Sampling { temperature: 0.8, ..Sampling::default() },
-        key: Key::new(seed),
-        ..GenerateOptions::default()
-    };
-    let rows = generate(model, std::slice::from_ref(&prompt), &settings, |_, _| true).map_err(failure)?;
-    let ids: Vec<u32> = rows.into_iter().flat_map(|row| prompt.iter().copied().chain(row.ids)).collect();
-    tokenizer.decode(&ids).map_err(failure)
+}
+
+/// Does what `--evaluate` asks for.
+fn print_evaluation<B: Backend>(
+    run: &RunArgs,
+    model: &impl LanguageModel<B>,
+    stream: &TokenStream,
+    context: usize,
+) -> Result<(), Exit> {
+    check_evaluation("the text", stream)?;
+    let bar = progress_bar(stream.len() - 1, "{percent:>3}% {wide_bar} {human_pos}/{human_len} tokens  {eta} left");
+    let device = model.device();
+    let loss = |ids, targets| model.next_token_loss(ids, targets, None);
+    let batch_size = run.training.batch_size;
+    let (loss, tokens) = token_loss(stream, context, batch_size, &device, loss, |tokens| bar.inc(tokens as u64));
+    bar.finish_and_clear();
+    check_finite(model, [loss])?;
+    let perplexity = loss.exp();
+    report(
+        run.json,
+        &json!({ "loss": loss, "perplexity": perplexity, "tokens": tokens, "context": context }),
+        &format!("{tokens} tokens, {loss:.4} nats a token, perplexity {perplexity:.2}"),
+    )
 }
 
 /// Makes the options of a command that trains a language model a command.

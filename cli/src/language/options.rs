@@ -2,14 +2,11 @@
 
 use clap::Args;
 use grove::models::PretrainedConfig;
-use std::{
-    fmt::Display,
-    path::{Path, PathBuf},
-};
+use std::fmt::Display;
 
 use crate::{
-    Exit, failure, shipped,
-    training::{RunArgs, TrainingArgs, at_least_one, fraction},
+    prelude::*,
+    training::{RunArgs, at_least_one, fraction},
 };
 
 /// Passes over the text that ships with grove.
@@ -37,10 +34,6 @@ pub struct LanguageArgs {
     #[arg(long, requires = "model", conflicts_with_all = ["output", "held_out", "val_fraction", "steps", "epochs"])]
     pub evaluate: bool,
 
-    /// Directory and device of the run.
-    #[command(flatten)]
-    pub run: RunArgs,
-
     /// Model to fine-tune: directory, weights file, or hub id. Without it, a new one is made
     #[arg(long, help_heading = "Model")]
     pub model: Option<String>,
@@ -61,16 +54,16 @@ pub struct LanguageArgs {
     #[arg(long, default_value_t = 2048, value_name = "N", conflicts_with = "model", help_heading = "Model")]
     pub vocab_size: usize,
 
-    /// Training hyperparameters.
+    /// Directory, device and hyperparameters of the run.
     #[command(flatten)]
-    pub training: TrainingArgs,
+    pub run: RunArgs,
 }
 
 impl LanguageArgs {
     /// Checks the options alone, before any file is read.
     pub fn check(&self) -> Result<(), Exit> {
-        self.training.check()?;
-        self.training.check_held_out("val-fraction", self.val_fraction)?;
+        self.run.training.check()?;
+        self.run.training.check_held_out("val-fraction", self.val_fraction)?;
         fraction("dropout", self.dropout.unwrap_or(0.0))?;
         at_least_one("context", self.context.unwrap_or(1))
     }
@@ -100,7 +93,7 @@ pub(crate) fn context(options: &LanguageArgs, most: Option<usize>) -> Result<usi
 /// The sizes of a new model that `--config` names: a file, or a published size.
 pub(super) fn named_config<C: PretrainedConfig>(named: &str) -> Result<C, Exit> {
     if Path::new(named).exists() {
-        return C::from_file(named).map_err(failure);
+        return Ok(C::from_file(named)?);
     }
     C::preset(named).map_err(|error| {
         Exit::Usage(format!("--config '{named}' is not a file that exists, nor a published size: {error}"))

@@ -1,21 +1,16 @@
 //! Model, tokenizer and data, from the options and from the run that is resumed.
 
 use grove::{
-    models::{GenerateOptions, ModelError, Tokenizer, generation::Sampling},
-    prelude::*,
-    train::data::TokenStream,
+    models::{ModelError, generation::document_end},
+    train::{
+        RunDirectory,
+        data::{DataError, LmText, TokenStream},
+    },
     weights::FilePatterns,
 };
-use std::path::{Path, PathBuf};
 
-use super::{
-    LanguageArgs, LanguageModel,
-    text::{self, Text},
-};
-use crate::{
-    Exit, failure, resolve_named,
-    training::{Output, new_model},
-};
+use super::{LanguageArgs, LanguageModel};
+use crate::{prelude::*, resolve_named, training::new_model};
 
 /// Model and data at the start of a run.
 pub struct Prepared<M> {
@@ -32,11 +27,11 @@ pub struct Prepared<M> {
 pub fn prepare<B: Backend, M: LanguageModel<B>>(
     options: &LanguageArgs,
     sizes: &M::Sizes,
-    output: &Output,
+    output: &RunDirectory,
     device: &B::Device,
 ) -> Result<Prepared<M>, Exit> {
-    let data = text::read(&options.data())?;
-    let held_out = if options.held_out.is_empty() { None } else { Some(text::read(&options.held_out)?) };
+    let data = read(&options.data())?;
+    let held_out = if options.held_out.is_empty() { None } else { Some(read(&options.held_out)?) };
     let resumed = output.tokenizer()?;
     let source = options.model.as_deref().map(|model| resolve_named(model, &FilePatterns::model())).transpose()?;
     let (model, tokenizer) = match &source {
@@ -54,42 +49,32 @@ pub fn prepare<B: Backend, M: LanguageModel<B>>(
         Some(rate) => model.with_dropout(rate),
         None => model,
     };
-    let end = tokenizer.as_ref().map_or(Ok(None), |tokenizer| end_of_document(&model, source.as_deref(), tokenizer))?;
-    let tokens = |text: Text| tokens(text, tokenizer.as_ref(), end, model.vocab_size());
+    let end = tokenizer.as_ref().map_or(Ok(None), |tokenizer| document_end(&model, source.as_deref(), tokenizer))?;
+    let tokens = |text: LmText| {
+        if let (LmText::Documents(documents), Some(_), None) = (&text, &tokenizer, end)
+            && documents.len() > 1
+        {
+            eprintln!("no token ends a text here: the documents follow each other without one");
+        }
+        text.encode(tokenizer.as_ref(), end, model.vocab_size())
+    };
     let (training, held_out) = match held_out {
         Some(held_out) => (tokens(data)?, Some(tokens(held_out)?)),
         None if options.evaluate || options.val_fraction == 0.0 => (tokens(data)?, None),
         None => {
-            let (training, held_out) = tokens(data)?.split(options.val_fraction).map_err(failure)?;
+            let (training, held_out) = tokens(data)?.split(options.val_fraction)?;
             (training, Some(held_out))
         }
     };
     Ok(Prepared { model, tokenizer, training, held_out, source })
 }
 
-/// The token behind each document, by which the model learns to end one: the tokenizer's own, unless the model's files say
-/// that it ends a text by others.
-fn end_of_document<B: Backend>(
-    model: &impl CausalLm<B>,
-    source: Option<&Path>,
-    tokenizer: &Tokenizer,
-) -> Result<Option<u32>, Exit> {
-    let published = source.map(|path| GenerateOptions::published(path, Sampling::default())).transpose();
-    let ends = published.map_err(failure)?.and_then(|published| published.end_tokens);
-    let ends = ends.unwrap_or_else(|| model.end_tokens());
-    let own = tokenizer.end_of_text();
-    Ok(own.filter(|token| ends.is_empty() || ends.contains(token)).or(ends.first().copied()).or(own))
-}
-
-fn tokens(text: Text, tokenizer: Option<&Tokenizer>, end: Option<u32>, vocab_size: usize) -> Result<TokenStream, Exit> {
-    let stream = text.tokens(tokenizer, end)?;
-    match stream.largest() {
-        Some(largest) if largest as usize >= vocab_size => Err(failure(format!(
-            "the data has token {largest}, and the model's vocabulary has {vocab_size} tokens, from 0 on: \
-             give a larger --vocab-size for a new model, or the tokenizer that belongs to this one"
-        ))),
-        _ => Ok(stream),
-    }
+/// Reads a token file, or text.
+fn read(paths: &[PathBuf]) -> Result<LmText, Exit> {
+    LmText::read(paths).map_err(|error| match error {
+        DataError::SeveralTokenFiles { .. } => Exit::Usage(error.to_string()),
+        error => error.into(),
+    })
 }
 
 /// A model to fine-tune or to evaluate, and its tokenizer.
@@ -99,13 +84,13 @@ fn existing<B: Backend, M: LanguageModel<B>>(
     resumed: Option<Tokenizer>,
     device: &B::Device,
 ) -> Result<(M, Option<Tokenizer>), Exit> {
-    let (model, _) = M::from_path(path, device, None).map_err(failure)?;
+    let (model, _) = M::from_path(path, device, None)?;
     let tokenizer = match (resumed, &options.tokenizer) {
         (Some(tokenizer), _) => Some(tokenizer),
-        (None, Some(path)) => Some(Tokenizer::from_path(path).map_err(failure)?),
+        (None, Some(path)) => Some(Tokenizer::from_path(path)?),
         (None, None) => match Tokenizer::beside(path) {
             Ok(tokenizer) => Some(tokenizer),
-            Err(_) if options.data.iter().any(|file| text::holds_tokens(file)) => None,
+            Err(_) if options.data.iter().any(|file| LmText::is_token_file(file)) => None,
             Err(error) => return Err(failure(format!("{error}; --tokenizer names one that lies elsewhere"))),
         },
     };
@@ -113,15 +98,15 @@ fn existing<B: Backend, M: LanguageModel<B>>(
 }
 
 /// The tokenizer of a new model: the one that is named, or one learned from the text.
-fn new_tokenizer(options: &LanguageArgs, text: &Text) -> Result<Option<Tokenizer>, Exit> {
+fn new_tokenizer(options: &LanguageArgs, text: &LmText) -> Result<Option<Tokenizer>, Exit> {
     match (&options.tokenizer, text) {
-        (Some(path), _) => Tokenizer::from_path(path).map(Some).map_err(failure),
-        (None, Text::Tokens(_)) => Ok(None),
-        (None, Text::Documents(documents)) => match Tokenizer::train_bpe(documents, options.vocab_size) {
+        (Some(path), _) => Ok(Some(Tokenizer::from_path(path)?)),
+        (None, LmText::Tokens(_)) => Ok(None),
+        (None, LmText::Documents(documents)) => match Tokenizer::train_bpe(documents, options.vocab_size) {
             Err(ModelError::Option { value, range, .. }) => {
                 Err(Exit::Usage(format!("--vocab-size is {value}; it must be {range}, one for each byte and the end")))
             }
-            tokenizer => tokenizer.map(Some).map_err(failure),
+            tokenizer => Ok(Some(tokenizer?)),
         },
     }
 }

@@ -1,15 +1,10 @@
 //! The recurrent language model, as the loop takes it.
 
 use clap::{Args, Parser};
-use grove::{
-    models::{RnnLm, RnnLmConfig, Tokenizer, rnn::RnnLayers},
-    prelude::*,
-};
-use std::path::Path;
 
 use crate::{
-    Exit, failure,
     language::{LanguageArgs, LanguageModel},
+    prelude::*,
     rnn::sizes::Sizes,
 };
 
@@ -73,21 +68,11 @@ impl<B: Backend> LanguageModel<B> for RnnLm<B> {
     }
 
     fn resumed_config(LmSizes { sizes, tie }: &LmSizes, file: &Path) -> Result<RnnLmConfig, Exit> {
-        let config = RnnLmConfig::from_file(file).map_err(failure)?;
+        let config = RnnLmConfig::from_file(file)?;
         sizes.check_resumed(config.cell, [config.num_layers, config.hidden_size, config.embedding_size])?;
         if *tie && !config.tie_word_embeddings {
             return Err(Exit::Usage("--tie is given, and the run to resume has an output layer of its own".into()));
         }
         Ok(config)
-    }
-
-    fn with_dropout(mut self, rate: f64) -> Self {
-        self.config.dropout = rate;
-        match &mut self.rnn {
-            RnnLayers::Rnn(layers) => layers.options.dropout = rate,
-            RnnLayers::Gru(layers) => layers.options.dropout = rate,
-            RnnLayers::Lstm(layers) => layers.options.dropout = rate,
-        }
-        self
     }
 }

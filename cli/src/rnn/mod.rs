@@ -1,9 +1,7 @@
-//! Recurrent networks: classifiers of texts, and a comparison of ways to run them.
+//! Recurrent networks: classifiers of texts.
 
 mod classify;
-mod compare;
 mod options;
 pub(crate) mod sizes;
 
-pub use compare::CompareArgs;
 pub use options::ClassifyOptions;

@@ -1,13 +1,12 @@
 //! The command line.
 
 use clap::{ArgGroup, Parser};
-use std::path::PathBuf;
 
 use crate::{
-    Exit,
     labelled::delimiter,
+    prelude::*,
     rnn::sizes::Sizes,
-    training::{RunArgs, TrainingArgs, at_least_one, fraction},
+    training::{RunArgs, at_least_one, fraction},
 };
 
 /// Passes over the data where nothing else is given.
@@ -53,10 +52,6 @@ pub struct ClassifyOptions {
     #[arg(long, value_name = "TEXT", conflicts_with_all = ["data", "output", "steps", "epochs"])]
     pub predict: Vec<String>,
 
-    /// Directory and device of the run.
-    #[command(flatten)]
-    pub run: RunArgs,
-
     /// Sizes of a new model.
     #[command(flatten)]
     pub sizes: Sizes,
@@ -81,16 +76,16 @@ pub struct ClassifyOptions {
     #[arg(long, default_value_t = 512, value_name = "N", help_heading = "Model")]
     pub max_length: usize,
 
-    /// Training hyperparameters.
+    /// Directory, device and hyperparameters of the run.
     #[command(flatten)]
-    pub training: TrainingArgs,
+    pub run: RunArgs,
 }
 
 impl ClassifyOptions {
     /// Checks the options alone, before any file is read.
     pub fn check_values(&self) -> Result<(), Exit> {
-        self.training.check()?;
-        self.training.check_held_out("held-out", self.held_out)?;
+        self.run.training.check()?;
+        self.run.training.check_held_out("held-out", self.held_out)?;
         fraction("dropout", self.dropout)?;
         at_least_one("max-length", self.max_length)?;
         match self.predict.iter().any(|text| text.trim().is_empty()) {

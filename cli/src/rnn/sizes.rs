@@ -3,7 +3,8 @@
 use clap::Args;
 use grove::models::RnnKind;
 
-use crate::{Exit, language::check_resumed};
+use crate::language::check_resumed;
+use crate::prelude::*;
 
 /// Sizes of a new model.
 #[derive(Args, Debug)]

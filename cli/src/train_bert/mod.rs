@@ -1,34 +1,33 @@
 //! Training of BERT by masked words.
 
-mod init;
-mod masked;
 mod options;
 
 use grove::{
     models::{
-        ModelError, Tokenizer,
-        bert::{BertConfig, BertForMaskedLm, TextIds},
+        ModelError,
+        bert::{
+            BertForMaskedLm, MaskedLmScore, Masking, TextIds, masked_lm_score, masked_lm_sequences,
+            with_neighbour_attention,
+        },
         check_finite,
     },
-    prelude::*,
-    train::{DataIdentity, Ended, Evaluation, Outcome, data::Examples, fit},
+    train::{
+        DataIdentity, RunDirectory, RunSettings,
+        data::{Examples, read_documents, split_at_random},
+        fit_masked_lm,
+    },
 };
-use serde_json::json;
 
 use crate::{
-    Exit,
-    documents::documents,
-    encoder::Published,
-    failure, language,
-    program::Command,
-    training::{Output, POOL, Setup, evaluation_failed, model_settings, new_model},
-    write_json, write_line,
+    language,
+    prelude::*,
+    published::Encoder,
+    training::{Job, Setup, new_model},
 };
-use masked::{MaskedTexts, Score};
 pub use options::Options;
 
 /// Model, tokenizer and data: what is trained on, or evaluated, and what is held out.
-type Prepared<B> = (BertForMaskedLm<B>, Tokenizer, [Vec<TextIds>; 2]);
+type Prepared<B> = (BertForMaskedLm<B>, Tokenizer, (Vec<TextIds>, Vec<TextIds>));
 
 impl Command for Options {
     fn check(&self) -> Result<DeviceSpec, Exit> {
@@ -38,21 +37,27 @@ impl Command for Options {
 
     /// Trains a model, or evaluates it, as the options ask.
     fn run<B: Backend>(&self, device: &B::Device) -> Result<Ended, Exit> {
-        let language = &self.language;
-        let (run, asked) = (&language.run, &language.training);
-        let output = Output::open(run, asked.keep)?;
-        let (model, tokenizer, [training, held_out]) = self.prepare::<B>(&output, device)?;
-        let masking = masked::masking(&tokenizer, &model.bert.config, self.mask)?;
-        let score =
-            |model: &BertForMaskedLm<B>, texts: &[TextIds]| masked::score(model, texts, &masking, asked.batch_size);
+        let (language, run) = (&self.language, &self.language.run);
+        let (output, batch_size) = (run.directory()?, run.training.batch_size);
+        let (model, tokenizer, (training, held_out)) = self.prepare::<B>(&output, device)?;
+        let mask = tokenizer.mask_token().ok_or_else(|| failure("the tokenizer has neither [MASK] nor <mask>"))?;
+        let masking = Masking::new(mask, tokenizer.special_tokens(), model.bert.config.vocab_size);
+        let masking = Masking { rate: self.mask, ..masking };
+        let score = |model: &BertForMaskedLm<B>, texts: &[TextIds]| masked_lm_score(model, texts, &masking, batch_size);
         if language.evaluate {
-            let score = score(&model, &training)?;
-            check_finite(&model, [score.loss]).map_err(failure)?;
-            self.print_score(&score)?;
+            let MaskedLmScore { loss, accuracy, tokens } = score(&model, &training)?;
+            check_finite(&model, [loss])?;
+            let restored = 100.0 * accuracy;
+            report(
+                run.json,
+                &json!({ "loss": loss, "accuracy": accuracy, "tokens": tokens }),
+                &format!("{tokens} masked tokens, {loss:.4} nats each, {restored:.1} % restored"),
+            )?;
             return Ok(Ended::Finished);
         }
         let (key, config) = (Key::new(run.seed), model.bert.config.to_json().into());
-        let settings = model_settings(&config)
+        let settings = RunSettings::new()
+            .with_model(&config)
             .with("mask", self.mask)
             .with("layers", self.layers)
             .with("hidden", self.hidden)
@@ -60,62 +65,35 @@ impl Command for Options {
             .with("vocab-size", language.vocab_size)
             .with_option("context", language.context)
             .with("vocabulary", tokenizer.vocab_size())
-            .with("data", identity(&training))
-            .with("held-out", identity(&held_out));
-        output.begin(run, &config, Some(&tokenizer))?;
+            .with("data", DataIdentity::of_texts(&training))
+            .with("held-out", DataIdentity::of_texts(&held_out));
+        output.begin(&config, Some(&tokenizer))?;
         let counts = [training.len(), held_out.len()];
-        let collate = |batch: &[&TextIds]| batch.iter().map(|&text| text.clone()).collect::<Vec<_>>();
-        let data = Examples::new(training, asked.batch_size, collate).map_err(failure)?;
-        let data = data.shuffle(key.fold_in(2)).bucket(|text| text.ids.len(), POOL).map_err(failure)?;
+        let data = Examples::bucketed(training, batch_size, |text| text.ids.len(), key.fold_in(2))?;
         let epochs = if language.is_demonstration() { options::DEMONSTRATION_EPOCHS } else { 1.0 };
-        let unit = ("texts", asked.batch_size);
-        let (trainable, classes) = (None, None);
-        let setup = Setup { run, training: asked, output, data, epochs, settings, trainable, classes, unit, counts };
-        let job = setup.job(&model)?;
-        let optimizer = asked.optimizer::<B, BertForMaskedLm<B>>(&job.schedule);
-        let loss_fn = |model: BertForMaskedLm<Autodiff<B>>, batch: &Vec<TextIds>, key: Key| {
-            let [noise, dropout] = [key.fold_in(0), key.fold_in(1)];
-            let masked = MaskedTexts::new(&model, batch, &masking, noise).expect("tokens are the model's");
-            let masked = masked.expect("a text has a token besides those that mark beginning and end");
-            let count = masked.tokens.dims()[0];
-            let loss = model.loss_at(&masked.texts, masked.positions, masked.tokens, Some(dropout));
-            Outcome::<B, BertForMaskedLm<B>>::new(loss).weight(count as f64)
-        };
-        let evaluate = |model: &BertForMaskedLm<B>| {
-            let found = score(model, &held_out).map_err(evaluation_failed)?;
-            Ok(Evaluation::from([("loss".into(), found.loss), ("accuracy".into(), found.accuracy)]))
-        };
-        let fitted = fit(model, &optimizer, &job.data, loss_fn, evaluate, job.key, &job.settings).map_err(failure)?;
+        let setup = Setup { run, output, epochs, settings, trainable: None };
+        let job = setup.job(&model, data, None, ("texts", batch_size), counts)?;
+        let optimizer = run.training.optimizer::<B, BertForMaskedLm<B>>(&job.schedule);
+        let Job { data, settings, .. } = &job;
+        let fitted = fit_masked_lm(model, &optimizer, data, &masking, &held_out, batch_size, job.key, settings)?;
         let (model, summary) = job.save(fitted, |model, directory| model.save_pretrained(directory))?;
-        let found = summary.held_out_loss().map(|_| score(&model, &held_out)).transpose()?;
+        let found = summary.run.best_loss.map(|_| score(&model, &held_out)).transpose()?;
         let accuracy = found.map(|found| found.accuracy);
-        if run.json {
-            write_json(&summary.json("accuracy", accuracy))?;
-        } else {
-            let measure = accuracy.map(|accuracy| ("accuracy", format!("{:.1} % of masked tokens", 100.0 * accuracy)));
-            write_line(&summary.table("masked token", measure))?;
-        }
-        Ok(summary.ended)
+        summary.report(run, "masked token", ("accuracy", accuracy), |accuracy| {
+            format!("{:.1} % of masked tokens", 100.0 * accuracy)
+        })
     }
 }
 
 impl Options {
-    /// Does what `--evaluate` asks for.
-    fn print_score(&self, Score { loss, accuracy, tokens }: &Score) -> Result<(), Exit> {
-        if self.language.run.json {
-            return write_json(&json!({ "loss": loss, "accuracy": accuracy, "tokens": tokens }));
-        }
-        write_line(&format!("{tokens} masked tokens, {loss:.4} nats each, {:.1} % restored", 100.0 * accuracy))
-    }
-
     /// Reads what the options and the run that is resumed name.
-    fn prepare<B: Backend>(&self, output: &Output, device: &B::Device) -> Result<Prepared<B>, Exit> {
+    fn prepare<B: Backend>(&self, output: &RunDirectory, device: &B::Device) -> Result<Prepared<B>, Exit> {
         let language = &self.language;
-        let data = documents(&language.data())?;
+        let data = read_documents(&language.data())?;
         let (mut model, tokenizer) = match &language.model {
             Some(model) => {
-                let Published { path, tokenizer, .. } = Published::open(Some(model))?;
-                (BertForMaskedLm::from_path(&path, device, None).map_err(failure)?.0, tokenizer)
+                let Encoder { path, tokenizer, .. } = Encoder::open(Some(model))?;
+                (BertForMaskedLm::from_path(&path, device, None)?.0, tokenizer)
             }
             None => self.new_model(&data, output, device)?,
         };
@@ -124,39 +102,26 @@ impl Options {
             (config.hidden_dropout_prob, config.attention_probs_dropout_prob) = (rate, rate);
         }
         let context = language::context(language, Some(config.positions()))?;
-        let read = |documents: Vec<String>| masked::texts(&documents, &tokenizer, config, context);
-        let training = read(data)?;
+        let read = |documents: &[String]| masked_lm_sequences(documents, &tokenizer, config, context);
+        let training = read(&data)?;
         let split = match &language.held_out[..] {
-            [] if language.evaluate => [training, vec![]],
-            [] => self.hold_out(training),
-            files => [training, read(documents(files)?)?],
+            [] if language.evaluate => (training, vec![]),
+            [] => split_at_random(training, language.val_fraction, Key::new(language.run.seed).fold_in(4)),
+            files => (training, read(&read_documents(files)?)?),
         };
         Ok((model, tokenizer, split))
-    }
-
-    /// Texts to train on, and some that are held out.
-    fn hold_out(&self, mut texts: Vec<TextIds>) -> [Vec<TextIds>; 2] {
-        let count = (texts.len() as f64 * self.language.val_fraction) as usize;
-        let order = Key::new(self.language.run.seed).fold_in(4).permutation(texts.len());
-        let mut held = vec![false; texts.len()];
-        for &i in order.iter().take(count) {
-            held[i] = true;
-        }
-        let mut held = held.into_iter();
-        let out = texts.extract_if(.., |_| held.next().unwrap_or(false)).collect();
-        [texts, out]
     }
 
     /// A model that knows nothing yet, of the sizes that are asked for or that the resumed run has.
     fn new_model<B: Backend>(
         &self,
         data: &[String],
-        output: &Output,
+        output: &RunDirectory,
         device: &B::Device,
     ) -> Result<(BertForMaskedLm<B>, Tokenizer), Exit> {
         let tokenizer = match (output.tokenizer()?, &self.language.tokenizer) {
             (Some(tokenizer), _) => tokenizer,
-            (None, Some(path)) => Tokenizer::from_path(path).map_err(failure)?,
+            (None, Some(path)) => Tokenizer::from_path(path)?,
             (None, None) => {
                 Tokenizer::train_wordpiece(data, self.language.vocab_size).map_err(|error| match error {
                     ModelError::Option { .. } => Exit::Usage(format!("--vocab-size: {error}")),
@@ -165,7 +130,7 @@ impl Options {
             }
         };
         let config = match output.config()? {
-            Some(file) => BertConfig::from_file(file).map_err(failure)?,
+            Some(file) => BertConfig::from_file(file)?,
             None => BertConfig {
                 vocab_size: tokenizer.vocab_size(),
                 hidden_size: self.hidden,
@@ -179,16 +144,6 @@ impl Options {
                 ..BertConfig::default()
             },
         };
-        Ok((init::aware_of_neighbours(new_model(&self.language.run, &config, device)?), tokenizer))
+        Ok((with_neighbour_attention(new_model(&self.language.run, &config, device)?), tokenizer))
     }
-}
-
-/// Identity of the texts.
-fn identity(texts: &[TextIds]) -> String {
-    let mut identity = DataIdentity::new();
-    for text in texts {
-        identity.add_tokens(&text.ids);
-        identity.add_tokens(&text.token_types);
-    }
-    format!("{} texts ({})", texts.len(), identity.finish())
 }

@@ -3,8 +3,8 @@
 use clap::Parser;
 
 use crate::{
-    Exit,
     language::LanguageArgs,
+    prelude::*,
     training::{at_least_one, fraction},
 };
 

@@ -3,14 +3,14 @@
 mod model;
 mod options;
 
-use grove::{models::vision::ImageClassifier, prelude::*, train::Ended, tree::is_param};
+use grove::{models::vision::ImageClassifier, train::RunSettings, tree::is_param};
 
 use crate::{
-    Exit, failure,
-    program::Command,
-    training::{config_json, model_settings, new_model},
+    prelude::*,
+    published::Published,
+    training::{config_json, new_model},
     vision::{
-        Published, preprocessor_of,
+        preprocessor_of,
         training::{Split, VisionJob, evaluate, train},
     },
 };
@@ -48,11 +48,11 @@ impl Options {
             args: &self.images,
             preprocessor,
             epochs: options::EPOCHS,
-            settings: model_settings(&config_json(&config)?),
+            settings: RunSettings::new().with_model(&config_json(&config)?),
             trainable: is_param(),
             inference: false,
         };
-        let optimizer = |_: &M, schedule: &_| self.images.training.optimizer::<B, M>(schedule);
+        let optimizer = |_: &M, schedule: &_| self.images.run.training.optimizer::<B, M>(schedule);
         train(job, split, model, optimizer, device)
     }
 

@@ -1,9 +1,9 @@
 //! The command line.
 
 use clap::{Parser, ValueEnum};
-use grove::images::{Filter, IMAGENET_MEAN, IMAGENET_STD, Preprocessor, Resize, datasets::LabelledImages};
+use grove::images::{Preprocessor, datasets::LabelledImages};
 
-use crate::{Exit, failure, training::at_least_one, vision::training::ImageArgs};
+use crate::{prelude::*, training::at_least_one, vision::training::ImageArgs};
 
 /// Passes over the data where nothing else is given.
 pub const EPOCHS: f64 = 10.0;
@@ -112,7 +112,7 @@ impl Options {
         if !self.hidden_size.is_multiple_of(self.heads) {
             return wrong(format!("--hidden-size {} is not divisible by --heads {}", self.hidden_size, self.heads));
         }
-        match self.images.training.batch_size {
+        match self.images.run.training.batch_size {
             1 if self.arch == Arch::Resnet => {
                 wrong("--batch-size is 1; batch normalisation needs at least two images".into())
             }
@@ -124,20 +124,6 @@ impl Options {
     pub fn preprocessor(&self, data: &LabelledImages) -> Result<Preprocessor, Exit> {
         let size = self.image_size.unwrap_or_else(|| data.size.map_or(64, |[_, h, w]| h.max(w).max(16)));
         let side = u32::try_from(size).map_err(|_| Exit::Usage(format!("--image-size {size} is too large")))?;
-        let grey = data.size.is_some_and(|[channels, ..]| channels == 1);
-        let base = Preprocessor::preset(if grey { "mnist" } else { "torchvision" }).map_err(failure)?;
-        let exact = Resize::Exact { height: side, width: side };
-        // Photographs keep their proportions; images of a set are whole as they are.
-        let (resize, crop) = match data.size {
-            Some(_) => (exact, None),
-            None => (Resize::Shorter(side.saturating_add(side / 8)), Some([side, side])),
-        };
-        let (mean, std) = match grey {
-            true => (base.mean.clone(), base.std.clone()),
-            false => (IMAGENET_MEAN.to_vec(), IMAGENET_STD.to_vec()),
-        };
-        let preprocessor = Preprocessor { resize, crop, mean, std, filter: Filter::Bilinear, ..base };
-        preprocessor.check().map_err(|error| Exit::Usage(format!("--image-size: {error}")))?;
-        Ok(preprocessor)
+        Preprocessor::for_images(data.size, side).map_err(|error| Exit::Usage(format!("--image-size: {error}")))
     }
 }

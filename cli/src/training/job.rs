@@ -3,16 +3,14 @@
 use grove::{
     models::ModelError,
     optim::Schedule,
-    prelude::*,
-    tensor::FloatDType,
-    train::{FitOptions, Fitted, RunSettings, data::Data},
+    train::{FitOptions, Fitted, RunDirectory, RunSettings, data::Data},
     tree::Filter,
 };
 use indicatif::HumanCount;
-use std::{path::Path, sync::Arc};
+use std::sync::Arc;
 
-use super::{Output, RunArgs, Summary, TrainingArgs};
-use crate::{Dtype, Exit, failure, memory};
+use super::{RunArgs, Summary};
+use crate::{Dtype, memory, prelude::*};
 
 /// A model with initial weights, of sizes that were asked for; unless its training needs more memory than there is.
 pub fn new_model<B: Backend, M: Pretrained<B>>(
@@ -25,33 +23,23 @@ pub fn new_model<B: Backend, M: Pretrained<B>>(
     M::init(config, Key::new(run.seed).fold_in(1), device).map_err(usage)
 }
 
-/// What a run is made of.
-pub struct Setup<'a, B: Backend, D> {
-    /// Directory and device.
+/// What a run is made of, but for its data.
+pub struct Setup<'a, B: Backend> {
+    /// Directory, device and hyperparameters.
     pub run: &'a RunArgs,
-    /// Hyperparameters.
-    pub training: &'a TrainingArgs,
     /// Directory of the run.
-    pub output: Output,
-    /// What is trained on.
-    pub data: D,
+    pub output: RunDirectory,
     /// Passes over the data where the options do not say it.
     pub epochs: f64,
     /// Settings of the run besides the options of every run.
     pub settings: RunSettings,
     /// The leaves that are trained; `None` for all parameters.
     pub trainable: Option<Filter<B>>,
-    /// Number of classes that the model tells apart.
-    pub classes: Option<usize>,
-    /// What the data is counted in, such as `texts`, and how many of them a batch has.
-    pub unit: (&'static str, usize),
-    /// How many are trained on, and how many are held out.
-    pub counts: [usize; 2],
 }
 
 /// A run that is ready to begin, for [`fit`](grove::train::fit).
 pub struct Job<B: Backend, D> {
-    /// What is trained on.
+    /// Training data.
     pub data: Arc<D>,
     /// Learning rates.
     pub schedule: Schedule,
@@ -60,22 +48,32 @@ pub struct Job<B: Backend, D> {
     /// Settings of the loop.
     pub settings: FitOptions<B>,
     /// Directory of the run.
-    pub output: Output,
+    pub output: RunDirectory,
     save_dtype: Dtype,
 }
 
-impl<'a, B: Backend, D: Data> Setup<'a, B, D> {
-    /// Prepares the run of a model, and says on standard error what it is.
-    pub fn job(self, model: &impl Tree<B>) -> Result<Job<B, D>, Exit> {
-        let Self { run, training, output, data, epochs, settings, trainable, classes, unit, counts } = self;
+impl<B: Backend> Setup<'_, B> {
+    /// Prepares the run of a model on data, and says on standard error what it is. `classes` is their number, where the model
+    /// tells some apart; `unit` what the data is counted in, such as `texts`, and how many a batch has; `counts` how many are
+    /// trained on, and how many are held out.
+    pub fn job<D: Data>(
+        self,
+        model: &impl Tree<B>,
+        data: D,
+        classes: Option<usize>,
+        unit: (&'static str, usize),
+        counts: [usize; 2],
+    ) -> Result<Job<B, D>, Exit> {
+        let Self { run, output, epochs, settings, trainable } = self;
+        let training = &run.training;
         let [count, held_out] = counts.map(|count| HumanCount(count as u64));
         let steps = training.steps(epochs, data.batches_per_epoch())?;
         let schedule = training.schedule(steps)?;
-        let mut settings = training.fit_options::<B>(run, steps, settings)?;
+        let mut settings = run.fit_options::<B>(steps, settings)?;
         if counts[1] == 0 {
             settings.evaluate_every = 0;
         }
-        settings.lock = output.lock(run)?;
+        settings.lock = output.lock()?;
         settings.learning_rate = Some(schedule.clone());
         settings.unit = Some((unit.0, unit.1 as u64));
         let mut told = format!("{} parameters", HumanCount(tree::count_params(model) as u64));
@@ -104,10 +102,6 @@ impl<B: Backend, D> Job<B, D> {
         save: impl FnOnce(M, &Path) -> Result<(), ModelError>,
     ) -> Result<(M, Summary), Exit> {
         let summary = Summary::new(&fitted, &self.output);
-        let model = fitted.into_model();
-        if let Some(directory) = &summary.directory {
-            save(tree::cast(model.clone(), FloatDType::from(self.save_dtype)), directory).map_err(failure)?;
-        }
-        Ok((model, summary))
+        Ok((self.output.save(fitted, self.save_dtype.into(), save)?, summary))
     }
 }

@@ -1,11 +1,12 @@
 //! The options of every run.
 
 use clap::{Args, ValueEnum};
-use std::path::PathBuf;
+use grove::train::RunDirectory;
+use std::fmt::Display;
 
-use crate::{DeviceArgs, Dtype, Exit};
+use crate::{DeviceArgs, Dtype, prelude::*};
 
-/// Directory and device of a run.
+/// Directory, device and hyperparameters of a run.
 #[derive(Args, Debug)]
 pub struct RunArgs {
     /// Directory of the run: checkpoints, logs, and at the end the model. Without it nothing is kept
@@ -31,9 +32,18 @@ pub struct RunArgs {
     /// Print one JSON object at the end
     #[arg(long)]
     pub json: bool,
+
+    /// Training hyperparameters.
+    #[command(flatten)]
+    pub training: TrainingArgs,
 }
 
 impl RunArgs {
+    /// The directory of `--output`, for this program alone until it ends; or none, where nothing is kept.
+    pub fn directory(&self) -> Result<RunDirectory, Exit> {
+        Ok(RunDirectory::open(self.output.clone(), self.resumes(), self.training.keep)?)
+    }
+
     /// True if a run that is there is to go on.
     pub fn resumes(&self) -> bool {
         self.resume || self.resume_anyway
@@ -135,9 +145,7 @@ impl TrainingArgs {
     /// Checks the options alone, before any file is read.
     pub fn check(&self) -> Result<(), Exit> {
         for (name, value) in [("learning-rate", self.learning_rate), ("epochs", self.epochs.unwrap_or(1.0))] {
-            if !(value > 0.0 && value.is_finite()) {
-                return Err(Exit::Usage(format!("--{name} is {value}; it must be a number greater than 0")));
-            }
+            check(name, value, value > 0.0 && value.is_finite(), "a number greater than 0")?;
         }
         fraction("beta2", self.beta2)?;
         fraction("ema", self.ema.unwrap_or(0.0))?;
@@ -174,34 +182,27 @@ impl TrainingArgs {
     }
 }
 
+/// Refuses a value of the option of this name that is not what it must be.
+fn check(name: &str, value: impl Display, valid: bool, must: &str) -> Result<(), Exit> {
+    if valid { Ok(()) } else { Err(Exit::Usage(format!("--{name} is {value}; it must be {must}"))) }
+}
+
 /// Refuses what is no number, or less than 0.
 pub fn not_negative(name: &str, value: f64) -> Result<(), Exit> {
-    match value >= 0.0 && value.is_finite() {
-        true => Ok(()),
-        false => Err(Exit::Usage(format!("--{name} is {value}; it must be a number, at least 0"))),
-    }
+    check(name, value, value >= 0.0 && value.is_finite(), "a number, at least 0")
 }
 
 /// Refuses what is no part of a whole.
 pub fn fraction(name: &str, value: f64) -> Result<(), Exit> {
-    match (0.0..1.0).contains(&value) {
-        true => Ok(()),
-        false => Err(Exit::Usage(format!("--{name} is {value}; it must be at least 0 and less than 1"))),
-    }
+    check(name, value, (0.0..1.0).contains(&value), "at least 0 and less than 1")
 }
 
 /// Refuses 0.
 pub fn at_least_one(name: &str, value: usize) -> Result<(), Exit> {
-    match value {
-        0 => Err(Exit::Usage(format!("--{name} is 0; it must be at least 1"))),
-        _ => Ok(()),
-    }
+    check(name, value, value > 0, "at least 1")
 }
 
 /// Refuses a factor between layers' learning rates that is none.
 pub fn check_layer_decay(value: f64) -> Result<(), Exit> {
-    match value > 0.0 && value <= 1.0 {
-        true => Ok(()),
-        false => Err(Exit::Usage(format!("--layer-decay is {value}; it must be greater than 0 and at most 1"))),
-    }
+    check("layer-decay", value, value > 0.0 && value <= 1.0, "greater than 0 and at most 1")
 }

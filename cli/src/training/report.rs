@@ -1,22 +1,14 @@
 //! Report at the end of a run.
 
-use grove::train::{ClassifierScore, Ended, Fitted, log::summary_table};
-use serde_json::{Value, json};
-use std::path::PathBuf;
+use grove::train::{ClassifierScore, Fitted, RunDirectory, RunSummary, log::summary_table};
 
-use super::{Output, RunArgs};
-use crate::{Exit, failure, write_json, write_line};
+use super::RunArgs;
+use crate::prelude::*;
 
 /// Results of a run, apart from its model.
 pub struct Summary {
-    /// Reason for the end.
-    pub ended: Ended,
-    steps: u64,
-    /// Of them left out, with --skip-non-finite.
-    skipped: u64,
-    seconds: f64,
-    /// Step and loss of the best evaluation.
-    best: Option<(u64, f64)>,
+    /// Steps, time, best evaluation, reason for the end.
+    pub run: RunSummary,
     /// Directory of the saved model.
     pub directory: Option<PathBuf>,
     kept: bool,
@@ -24,48 +16,27 @@ pub struct Summary {
 
 impl Summary {
     /// What is to be told of a run.
-    pub fn new<M>(fitted: &Fitted<M>, output: &Output) -> Self {
+    pub fn new<M>(fitted: &Fitted<M>, output: &RunDirectory) -> Self {
         Self {
-            ended: fitted.ended,
-            steps: fitted.steps,
-            skipped: fitted.skipped,
-            seconds: fitted.seconds,
-            best: fitted.best.as_ref().map(|(_, step, loss)| (*step, *loss)),
+            run: fitted.summary(),
             directory: output.model().filter(|_| fitted.ended != Ended::Interrupted),
             kept: output.model().is_some(),
         }
     }
 
-    /// The loss of the best evaluation.
-    pub fn held_out_loss(&self) -> Option<f64> {
-        self.best.map(|(_, loss)| loss)
-    }
-
-    /// For scripts; with another measure, by its name.
-    pub fn json(&self, measure: &str, value: Option<f64>) -> Value {
-        let ended = match self.ended {
-            Ended::Finished => "finished",
-            Ended::EarlyStop => "early_stop",
-            Ended::Interrupted => "interrupted",
-        };
-        let (step, loss) = self.best.unzip();
-        json!({
-            "steps": self.steps, "skipped_steps": self.skipped, "seconds": self.seconds, "ended": ended, "best_step": step, "held_out_loss": loss,
-            measure: value, "model": self.directory,
-        })
+    /// For scripts; with other measures, by their names.
+    fn json(&self, measures: impl IntoIterator<Item = (&'static str, Value)>) -> Value {
+        let mut all = json!(self.run);
+        measures.into_iter().for_each(|(name, value)| all[name] = value);
+        all["model"] = json!(self.directory);
+        all
     }
 
     /// For a person; the loss has a unit, and there is another measure.
-    pub fn table(&self, unit: &str, measure: Option<(&str, String)>) -> String {
-        let mut rows = vec![("steps".to_owned(), self.steps.to_string()), ("time".to_owned(), time(self.seconds))];
-        if self.skipped > 0 {
-            rows.push(("left out".into(), format!("{} steps, whose loss or gradient was not a number", self.skipped)));
-        }
-        if let Some((step, loss)) = self.best {
-            rows.push(("held-out loss".into(), format!("{loss:.4} nats a {unit}, at step {step}")));
-        }
+    fn table(&self, unit: &str, measure: Option<(&str, String)>) -> String {
+        let mut rows = self.run.rows(unit);
         rows.extend(measure.map(|(name, value)| (name.into(), value)));
-        match self.ended {
+        match self.run.ended {
             Ended::Interrupted if self.kept => {
                 rows.push(("stopped".into(), "the same command with --resume goes on".into()));
             }
@@ -80,40 +51,39 @@ impl Summary {
         summary_table(&rows)
     }
 
+    /// Tells what came of a run: prints an object for scripts, or a table, with the measure of this name, which people get
+    /// as a text.
+    pub fn report(
+        &self,
+        run: &RunArgs,
+        unit: &str,
+        (name, value): (&'static str, Option<f64>),
+        text: impl Fn(f64) -> String,
+    ) -> Result<Ended, Exit> {
+        report(run.json, &self.json([(name, value.into())]), &self.table(unit, value.map(|x| (name, text(x)))))?;
+        Ok(self.run.ended)
+    }
+
     /// Tells how well a classifier does, by its accuracy with so many decimals: prints `scripts` with the rest for scripts, or
     /// a table; and draws the confusion matrix.
     pub fn report_classifier(
         &self,
         run: &RunArgs,
-        output: &Output,
+        output: &RunDirectory,
         score: Option<&ClassifierScore>,
         (unit, decimals): (&str, usize),
         scripts: impl IntoIterator<Item = (&'static str, Value)>,
     ) -> Result<Ended, Exit> {
         if let (Some(score), Some(file)) = (score, output.path("confusion.svg")) {
-            let cannot = |error: &dyn std::fmt::Display| failure(format!("cannot write {}: {error}", file.display()));
-            let image = score.confusion.svg().map_err(|error| cannot(&error))?;
-            std::fs::write(&file, image).map_err(|error| cannot(&error))?;
+            score.confusion.save_svg(file).map_err(failure)?;
         }
         let accuracy = score.map(|score| score.confusion.accuracy());
-        if run.json {
-            let mut all = self.json("accuracy", accuracy);
-            scripts.into_iter().for_each(|(name, value)| all[name] = value);
-            write_json(&all)?;
-            return Ok(self.ended);
-        }
         let measure = accuracy.map(|accuracy| ("accuracy", format!("{:.decimals$} %", 100.0 * accuracy)));
-        write_line(&self.table(unit, measure))?;
-        score.map_or(Ok(()), |score| write_line(&format!("\n{}", score.confusion.table())))?;
-        Ok(self.ended)
-    }
-}
-
-fn time(seconds: f64) -> String {
-    let whole = seconds as u64;
-    match whole {
-        0..60 => format!("{seconds:.1} s"),
-        60..3600 => format!("{}m {:02}s", whole / 60, whole % 60),
-        _ => format!("{}h {:02}m", whole / 3600, whole / 60 % 60),
+        let scripts = [("accuracy", accuracy.into())].into_iter().chain(scripts);
+        report(run.json, &self.json(scripts), &self.table(unit, measure))?;
+        if let Some(score) = score.filter(|_| !run.json) {
+            write_line(&format!("\n{}", score.confusion.table()))?;
+        }
+        Ok(self.run.ended)
     }
 }

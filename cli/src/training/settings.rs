@@ -2,39 +2,28 @@
 
 use grove::{
     optim::{
-        Adamw, GradientTransformation, Schedule, adamw, chain, clip_by_global_norm, join_schedules, layer_decay,
+        Adamw, GradientTransformation, Schedule, adamw, chain, clip_by_global_norm, join_schedules, layer_decay_of,
         linear_schedule, matrices, warmup_constant_schedule, warmup_cosine_decay_schedule,
     },
-    prelude::*,
     train::{FitOptions, NonFinite, RunDuration, RunSettings, StepOptions, stop_on_interrupt},
 };
-
 use serde::Serialize;
-use serde_json::Value;
 
 use super::{RunArgs, TrainingArgs, options::Decay};
-use crate::{Dtype, Exit, failure};
-
-/// Fields of a config.json that say nothing about what is computed.
-const NO_SETTINGS: [&str; 5] =
-    ["model._name_or_path", "model.architectures", "model.dtype", "model.torch_dtype", "model.transformers_version"];
+use crate::Dtype;
+use crate::prelude::*;
 
 /// The content of a model's config.json.
 pub fn config_json(config: &impl Serialize) -> Result<Value, Exit> {
     // By its text, whose numbers are those of the file: an f32 has fewer digits there than as an f64.
-    serde_json::to_string(config).and_then(|text| serde_json::from_str(&text)).map_err(failure)
-}
-
-/// The settings of a run that its model has, given the model's config.json.
-pub fn model_settings(config: &Value) -> RunSettings {
-    RunSettings::new().with_fields("model", config).without(&NO_SETTINGS)
+    serde_json::to_string(config).and_then(|text| serde_json::from_str(&text)).map_err(Exit::from)
 }
 
 impl TrainingArgs {
     /// Steps of the run; so many `epochs` where the options do not say it.
     pub fn steps(&self, epochs: f64, batches_per_epoch: usize) -> Result<u64, Exit> {
         let length = self.steps.map_or(RunDuration::Epochs(self.epochs.unwrap_or(epochs)), RunDuration::Steps);
-        length.steps(batches_per_epoch, self.accumulate).map_err(failure)
+        Ok(length.steps(batches_per_epoch, self.accumulate)?)
     }
 
     /// Up in a straight line, down as `--schedule` says.
@@ -67,63 +56,61 @@ impl TrainingArgs {
         ))
     }
 
-    /// The settings of a run that are here: all options but those that may change when it is resumed, such as its length.
-    pub fn run_settings(&self, run: &RunArgs) -> RunSettings {
-        RunSettings::new()
-            .with("seed", run.seed)
-            .with("dtype", run.device.dtype.name())
-            .with("batch-size", self.batch_size)
-            .with("learning-rate", self.learning_rate)
-            .with("schedule", format!("{:?}", self.schedule).to_lowercase())
-            .with("final-learning-rate", self.final_learning_rate)
-            .with_option("warmup", self.warmup)
-            .with("weight-decay", self.weight_decay)
-            .with("beta2", self.beta2)
-            .with("clip", self.clip)
-    }
-
     /// AdamW as [`optimizer`](Self::optimizer) has it, slower the lower a layer lies. `factor` is from the rate of a layer to
-    /// that of the layer below it, and `depth` the number of layers between a leaf and the head, at most `deepest`.
-    pub fn optimizer_by_layer<B: Backend, M: Tree<B>, D: Fn(&str) -> usize + Send + Sync + 'static>(
+    /// that of the layer below it, and `depth` the number of layers between a leaf and the head.
+    pub fn optimizer_by_layer<B: Backend, M: Tree<B>>(
         &self,
         schedule: &Schedule,
+        model: &M,
         factor: f64,
-        deepest: usize,
-        depth: D,
-    ) -> impl GradientTransformation<B, M> + use<B, M, D> {
-        let decay = (factor < 1.0).then(|| layer_decay::<B>(factor, deepest, depth));
+        depth: fn(&M, &str) -> usize,
+    ) -> impl GradientTransformation<B, M> + use<B, M> {
+        let decay = (factor < 1.0).then(|| layer_decay_of::<B>(model, factor, |path| depth(model, path)));
         chain((self.optimizer::<B, M>(schedule), decay))
+    }
+}
+
+impl RunArgs {
+    /// The settings of a run that are here: all options but those that may change when it is resumed, such as its length.
+    fn settings(&self) -> RunSettings {
+        let training = &self.training;
+        RunSettings::new()
+            .with("seed", self.seed)
+            .with("dtype", self.device.dtype.name())
+            .with("batch-size", training.batch_size)
+            .with("learning-rate", training.learning_rate)
+            .with("schedule", format!("{:?}", training.schedule).to_lowercase())
+            .with("final-learning-rate", training.final_learning_rate)
+            .with_option("warmup", training.warmup)
+            .with("weight-decay", training.weight_decay)
+            .with("beta2", training.beta2)
+            .with("clip", training.clip)
     }
 
     /// Options of [`fit`](grove::train::fit) but for the directory of the run and what depends on its data.
-    pub fn fit_options<B: Backend>(
-        &self,
-        run: &RunArgs,
-        steps: u64,
-        settings: RunSettings,
-    ) -> Result<FitOptions<B>, Exit> {
-        let dtype = run.device.dtype;
+    pub fn fit_options<B: Backend>(&self, steps: u64, settings: RunSettings) -> Result<FitOptions<B>, Exit> {
+        let (training, dtype) = (&self.training, self.device.dtype);
         // In f32 the loss is computed in the model's own type.
         let compute = (dtype != Dtype::F32).then(|| dtype.into());
         Ok(FitOptions {
             length: RunDuration::Steps(steps),
-            accumulate: self.accumulate,
+            accumulate: training.accumulate,
             step: StepOptions { compute, ..StepOptions::default() },
             loss_scaling: dtype == Dtype::F16,
-            ema: self.ema,
-            evaluate_every: self.evaluate_every.unwrap_or((steps / 10).max(1)),
-            patience: self.patience,
-            log_every: self.log_every,
-            checkpoint_every: self.checkpoint_every,
-            keep: self.keep,
-            non_finite: match self.skip_non_finite {
+            ema: training.ema,
+            evaluate_every: training.evaluate_every.unwrap_or((steps / 10).max(1)),
+            patience: training.patience,
+            log_every: training.log_every,
+            checkpoint_every: training.checkpoint_every,
+            keep: training.keep,
+            non_finite: match training.skip_non_finite {
                 Some(max_consecutive) => NonFinite::Skip { max_consecutive },
                 None => NonFinite::Stop,
             },
-            directory: run.output.clone(),
-            resume: run.resumes(),
-            resume_anyway: run.resume_anyway,
-            settings: settings.or(self.run_settings(run)),
+            directory: self.output.clone(),
+            resume: self.resumes(),
+            resume_anyway: self.resume_anyway,
+            settings: settings.or(self.settings()),
             stop: Some(stop_on_interrupt().map_err(failure)?),
             progress: true,
             ..FitOptions::default()

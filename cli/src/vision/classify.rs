@@ -2,20 +2,13 @@
 
 use clap::Args;
 use grove::{
-    images::Preprocessor,
-    models::{
-        check_finite,
-        vision::{ImageClassifier, Prediction, predictions},
-    },
-    prelude::*,
-    tensor::TensorData,
+    images::{ImageError, Limits, Preprocessor, RgbImage, files, open, read},
+    models::vision::{ImageClassifier, Prediction, classify_images},
+    train::log::bar,
 };
-use indicatif::{ProgressBar, ProgressStyle};
-use serde_json::{Value, json};
-use std::{io::IsTerminal, path::PathBuf};
 
-use super::{NamedImage, Published, bars::bars, preprocessor_of, read_images};
-use crate::{DeviceArgs, Exit, failure, shipped, training::at_least_one, write_json, write_line};
+use super::preprocessor_of;
+use crate::{DeviceArgs, prelude::*, program::progress_bar, published::Published, training::at_least_one};
 
 /// Limits of image sizes.
 #[derive(Args, Debug, Clone, Copy)]
@@ -80,16 +73,67 @@ impl ClassifyArgs {
     pub fn paths(&self, default: &str) -> Vec<PathBuf> {
         if self.image.is_empty() { vec![shipped(default)] } else { self.image.clone() }
     }
+
+    /// The images, with those that folders hold; `-` is standard input.
+    fn images(&self, default: &str) -> Result<Vec<PathBuf>, Exit> {
+        let mut all = Vec::new();
+        for path in self.paths(default) {
+            let found = if path.as_os_str() == "-" { vec![path.clone()] } else { files(&path)? };
+            if found.is_empty() {
+                return Err(failure(format!("{} holds no images", path.display())));
+            }
+            all.extend(found);
+        }
+        Ok(all)
+    }
+
+    /// Classes of images, the likeliest first.
+    fn predict<B: Backend, M: ImageClassifier<B>>(
+        &self,
+        model: &M,
+        preprocessor: &Preprocessor,
+        images: &[NamedImage],
+        device: &B::Device,
+    ) -> Result<Vec<Vec<Prediction>>, Exit> {
+        let mut pixels = Vec::with_capacity(images.len());
+        for image in images {
+            let prepared = preprocessor.prepare(&image.image).map_err(|error| image.failed(error))?;
+            let size = [prepared.height() as usize, prepared.width() as usize];
+            self.sizes.check(model, size).map_err(|error| image.failed(error))?;
+            pixels.push((size, preprocessor.normalise(&prepared).map_err(|error| image.failed(error))?));
+        }
+        Ok(classify_images(model, &pixels, self.top_k, device)?)
+    }
 }
 
-/// Classification of one image.
-struct Classified {
-    name: String,
-    found: Vec<Prediction>,
+/// An image and where it came from.
+pub struct NamedImage {
+    /// File name, or `-`.
+    pub name: String,
+    /// The image.
+    pub image: RgbImage,
 }
 
-/// Loads a model and tells what it takes images for. `look` gets each image that was read, with the model, before it is
-/// told.
+impl NamedImage {
+    fn read(path: &Path) -> Result<Self, ImageError> {
+        let image = match path.as_os_str() == "-" {
+            true => read(std::io::stdin().lock(), Path::new("standard input"), &Limits::default()),
+            false => open(path, &Limits::default()),
+        };
+        Ok(Self { name: path.display().to_string(), image: image? })
+    }
+
+    /// What is wrong with the image.
+    pub(super) fn failed(&self, error: impl std::fmt::Display) -> Exit {
+        failure(format!("{}: {error}", self.name))
+    }
+}
+
+/// Names of images that could not be read are told up to this many; all are counted.
+const TOLD: usize = 20;
+
+/// Loads a model and tells what it takes images for; those that cannot be read are named on standard error and left out.
+/// `look` gets each image that was read, with the model, before it is told.
 pub fn classify<B: Backend, M: ImageClassifier<B>>(
     options: &ClassifyArgs,
     published: &Published,
@@ -97,93 +141,80 @@ pub fn classify<B: Backend, M: ImageClassifier<B>>(
     device: &B::Device,
     mut look: impl FnMut(&M, &Preprocessor, &NamedImage) -> Result<(), Exit>,
 ) -> Result<(), Exit> {
-    let (model, _) = M::from_path(&published.path, device, Some(options.device.dtype.into())).map_err(failure)?;
+    let (model, _) = M::from_path(&published.path, device, Some(options.device.dtype.into()))?;
+    let path = published.path.display();
     if model.labels().is_empty() {
-        let path = published.path.display();
         return Err(failure(format!(
             "{path} has no head that tells classes apart: give it one with `cargo run --example finetune_vision`"
         )));
     }
-    let channels = model.channels();
-    let preprocessor = preprocessor_of(options.preprocess.as_deref(), &published.directory, channels)?;
-    let bar = progress();
-    let mut all = Vec::new();
-    let skipped = read_images(
-        &options.paths(image),
-        options.batch_size,
-        |done, of| {
-            bar.set_length(of as u64);
-            bar.set_position(done as u64);
-        },
-        |images| {
-            let found = batch(&model, &preprocessor, &images, options, device)?;
-            for (image, found) in images.into_iter().zip(found) {
-                look(&model, &preprocessor, &image)?;
-                let classified = Classified { name: image.name, found };
-                if !options.json {
-                    bar.suspend(|| tell(&classified))?;
+    let preprocessor = preprocessor_of(options.preprocess.as_deref(), &published.directory, model.channels())?;
+    let paths = options.images(image)?;
+    let progress = progress_bar(paths.len(), "{wide_bar} {human_pos} of {human_len} images, {eta} left");
+    let (mut all, mut skipped, mut last) = (Vec::new(), 0, None);
+    for batch in paths.chunks(options.batch_size) {
+        let mut images = Vec::with_capacity(batch.len());
+        for path in batch {
+            match NamedImage::read(path) {
+                Ok(image) => images.push(image),
+                Err(error) if paths.len() == 1 => return Err(error.into()),
+                Err(error) => {
+                    skipped += 1;
+                    match skipped <= TOLD {
+                        true => progress.suspend(|| eprintln!("left out: {error}")),
+                        false => last = Some(error),
+                    }
                 }
-                all.push(classified);
             }
+            progress.inc(1);
+        }
+        let found = options.predict(&model, &preprocessor, &images, device)?;
+        for (image, found) in images.into_iter().zip(found) {
+            look(&model, &preprocessor, &image)?;
+            if !options.json {
+                progress.suspend(|| write_line(&format!("{}\n{}\n", image.name, bars(&found))))?;
+            }
+            all.push(json!({ "image": image.name, "predictions": found }));
+        }
+    }
+    progress.finish_and_clear();
+    if let Some(error) = last {
+        eprintln!("left out: {} more, the last of them: {error}", skipped - TOLD);
+    }
+    match (skipped, options.json) {
+        (1.., _) if skipped == paths.len() => Err(failure(format!("none of the {skipped} images can be read"))),
+        (_, true) => write_json(&json!({ "model": path.to_string(), "skipped": skipped, "images": Value::Array(all) })),
+        (1.., false) => {
+            eprintln!("{skipped} images were left out, as they cannot be read");
             Ok(())
-        },
-    )?;
-    bar.finish_and_clear();
-    if options.json {
-        let model = published.path.display().to_string();
-        return write_json(
-            &json!({"model": model, "skipped": skipped, "images": all.iter().map(object).collect::<Vec<_>>()}),
-        );
+        }
+        (0, false) => Ok(()),
     }
-    if skipped > 0 {
-        eprintln!("{skipped} images were left out, as they cannot be read");
-    }
-    Ok(())
 }
 
-/// Drawn where a person looks, when there is something to wait for.
-fn progress() -> ProgressBar {
-    if !std::io::stderr().is_terminal() {
-        return ProgressBar::hidden();
-    }
-    let style = ProgressStyle::with_template("{wide_bar} {human_pos} of {human_len} images, {eta} left");
-    ProgressBar::new(1).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
+/// Characters of a bar that stands for 1.
+const WIDTH: usize = 30;
+
+/// A line for each prediction: how likely, which class.
+fn bars(predictions: &[Prediction]) -> String {
+    let line = |Prediction { probability, label, .. }: &Prediction| {
+        format!("{:5.1} %  {:<WIDTH$}  {label}", 100.0 * probability, bar(*probability, WIDTH))
+    };
+    predictions.iter().map(line).collect::<Vec<_>>().join("\n")
 }
 
-/// Classes of images, which are one batch where all come out in one size.
-fn batch<B: Backend, M: ImageClassifier<B>>(
-    model: &M,
-    preprocessor: &Preprocessor,
-    images: &[NamedImage],
-    options: &ClassifyArgs,
-    device: &B::Device,
-) -> Result<Vec<Vec<Prediction>>, Exit> {
-    let mut pixels: Vec<([usize; 2], Vec<f32>)> = Vec::with_capacity(images.len());
-    for image in images {
-        let failed = |error| failure(format!("{}: {error}", image.name));
-        let prepared = preprocessor.prepare(&image.image).map_err(failed)?;
-        let size = [prepared.height() as usize, prepared.width() as usize];
-        options.sizes.check(model, size).map_err(|error| failure(format!("{}: {error}", image.name)))?;
-        pixels.push((size, preprocessor.normalise(&prepared).map_err(failed)?));
-    }
-    let mut found = Vec::with_capacity(images.len());
-    for group in pixels.chunk_by(|a, b| a.0 == b.0) {
-        let ([h, w], n) = (group[0].0, group.len());
-        let values: Vec<f32> = group.iter().flat_map(|(_, values)| values.iter().copied()).collect();
-        let data = TensorData::new(values, [n, preprocessor.channels(), h, w]);
-        let of_group = predictions(model.logits(Tensor::from_data(data, device)), model.labels(), options.top_k);
-        let probabilities = of_group.iter().flatten().map(|found| f64::from(found.probability));
-        check_finite(model, probabilities).map_err(failure)?;
-        found.extend(of_group);
-    }
-    Ok(found)
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-fn tell(classified: &Classified) -> Result<(), Exit> {
-    write_line(&format!("{}\n{}\n", classified.name, bars(&classified.found)))
-}
-
-fn object(classified: &Classified) -> Value {
-    let prediction = |p: &Prediction| json!({"class": p.class, "label": p.label, "probability": p.probability});
-    json!({"image": classified.name, "predictions": classified.found.iter().map(prediction).collect::<Vec<_>>()})
+    #[test]
+    fn lengths_are_shares() {
+        let prediction = |probability| Prediction { class: 0, label: "owl".into(), probability };
+        let lines = bars(&[prediction(1.0), prediction(0.5), prediction(0.01)]);
+        let lines: Vec<&str> = lines.lines().collect();
+        assert_eq!(lines[0].matches('█').count(), 30);
+        assert_eq!(lines[1].matches('█').count(), 15);
+        assert_eq!(lines[2].matches(['█', '▎']).count(), 1);
+        assert!(lines[2].starts_with("  1.0 %") && lines[2].ends_with("  owl"));
+    }
 }

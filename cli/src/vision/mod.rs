@@ -1,12 +1,39 @@
 //! Code shared by the examples for images.
 
 pub mod attention;
-mod bars;
 mod classify;
-mod images;
-mod published;
 pub mod training;
 
-pub use classify::{ClassifyArgs, SizeArgs, classify};
-pub use images::{NamedImage, read_images};
-pub use published::{Published, not_for_images, preprocessor_beside, preprocessor_of};
+use grove::{images::Preprocessor, models::ModelKind};
+
+use crate::prelude::*;
+
+pub use classify::{ClassifyArgs, NamedImage, SizeArgs, classify};
+
+/// Preprocessing of a model's images: by `--preprocess`, a name or a file; else by the files beside the model; else as
+/// torchvision does it. `channels` is the number of channels that the model takes.
+pub fn preprocessor_of(asked: Option<&str>, directory: &Path, channels: usize) -> Result<Preprocessor, Exit> {
+    let preprocessor = match asked {
+        Some(file) if Path::new(file).exists() => Preprocessor::from_file(file)?,
+        Some(name) => Preprocessor::preset(name).map_err(|error| Exit::Usage(format!("--preprocess: {error}")))?,
+        None => match Preprocessor::beside(directory)? {
+            Some(preprocessor) => preprocessor,
+            None => {
+                eprintln!("no preprocessor_config.json beside the model: images are prepared as torchvision does it");
+                Preprocessor::preset("torchvision")?
+            }
+        },
+    };
+    let found = preprocessor.channels();
+    match found == channels {
+        true => Ok(preprocessor),
+        false => Err(failure(format!(
+            "images are prepared with {found} channels, and the model wants {channels}: choose with --preprocess"
+        ))),
+    }
+}
+
+/// The error for a model that does not classify images.
+pub fn not_for_images(kind: ModelKind) -> Exit {
+    failure(format!("the model is a {kind:?}, which is neither a ResNet nor a ViT; images need one of those"))
+}

@@ -2,12 +2,15 @@
 
 use clap::{Args, ValueEnum};
 use grove::{
-    backend::{AutotuneLevel, BackendName, DeviceSpec, MatmulPrecision, set_autotune_level, set_matmul_precision},
+    backend::{
+        AutotuneLevel, BackendName, DeviceSpec, MatmulPrecision, compile_progress, set_autotune_level,
+        set_matmul_precision,
+    },
     tensor::{DType, FloatDType},
 };
 use serde::{Deserialize, Serialize};
 
-use crate::{Exit, compiling};
+use crate::Exit;
 
 /// Device, dtype, and options of a GPU's kernels.
 #[derive(Args, Debug, Clone)]
@@ -60,7 +63,7 @@ impl DeviceArgs {
         let device = DeviceSpec::new(self.backend.parse()?, self.device_index);
         device.computes_in(self.dtype.into()).map_err(|error| Exit::Usage(format!("--dtype: {error}")))?;
         if device.backend == BackendName::Cuda {
-            compiling::show_compiling();
+            compile_progress::show();
         }
         Ok(device)
     }
@@ -79,13 +82,8 @@ pub enum Dtype {
 
 impl Dtype {
     /// Its name on the command line.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::F32 => "f32",
-            Self::F16 => "f16",
-            Self::Bf16 => "bf16",
-            Self::Auto => "auto",
-        }
+    pub fn name(self) -> String {
+        format!("{self:?}").to_lowercase()
     }
 
     /// The type that was asked for, if one was.

@@ -1,12 +1,16 @@
 //! The end of a program: its exit status, and one sentence about what went wrong.
 
-use grove::{backend::DeviceError, text::printable::error_message};
+use grove::{
+    backend::{DeviceError, compile_progress, panic_hook},
+    text::printable::error_message,
+};
 use std::{
+    error::Error,
     panic::{AssertUnwindSafe, catch_unwind},
     process::ExitCode,
 };
 
-use crate::{compiling, panics, terminal};
+use crate::terminal;
 
 /// Why a program ends early: `Usage` (exit status 2) is for the command line, `Failure` (1) for everything else.
 #[derive(Debug)]
@@ -17,9 +21,13 @@ pub enum Exit {
     Failure(String),
 }
 
-impl From<DeviceError> for Exit {
-    fn from(error: DeviceError) -> Self {
-        Self::Usage(error.to_string())
+/// A device that is not there is a wrong command line; every other error is a failure.
+impl<E: Error + 'static> From<E> for Exit {
+    fn from(error: E) -> Self {
+        match (&error as &dyn Error).is::<DeviceError>() {
+            true => Self::Usage(error.to_string()),
+            false => Self::Failure(error.to_string()),
+        }
     }
 }
 
@@ -27,31 +35,31 @@ impl From<DeviceError> for Exit {
 /// there are no threads, the allocator is told to keep freed memory.
 pub fn finish(body: impl FnOnce() -> Result<(), Exit>) -> ExitCode {
     grove::backend::keep_freed_memory();
-    panics::tell_in_one_sentence();
+    panic_hook::install(say_error);
     // Nothing of the body is used after a panic, which has been told by then.
     let Ok(ended) = catch_unwind(AssertUnwindSafe(body)) else { return ExitCode::from(1) };
-    compiling::clear();
+    compile_progress::clear();
     match ended {
-        Ok(()) if panics::any() => ExitCode::from(1),
+        Ok(()) if panic_hook::panicked() => ExitCode::from(1),
         Ok(()) => ExitCode::SUCCESS,
-        Err(Exit::Usage(message)) => {
+        Err(exit) => {
+            let (message, status) = match exit {
+                Exit::Usage(message) => (message, 2),
+                Exit::Failure(message) => (message, 1),
+            };
             say_error(&message);
-            ExitCode::from(2)
-        }
-        Err(Exit::Failure(message)) => {
-            say_error(&message);
-            ExitCode::from(1)
+            ExitCode::from(status)
         }
     }
 }
 
-/// For `map_err`: what went wrong, as a failure.
+/// What went wrong, as a failure.
 pub fn failure(error: impl std::fmt::Display) -> Exit {
     Exit::Failure(error.to_string())
 }
 
 /// Prints an error, on a line of its own.
-pub(crate) fn say_error(message: &str) {
+fn say_error(message: &str) {
     let begin = if terminal::is_within_line() { "\n" } else { "" };
     eprintln!("{begin}error: {}", error_message(message));
 }

@@ -4,22 +4,20 @@
 //! |---|---|
 //! | [`DeviceArgs`] | options of the device, the type of floating-point values and a GPU's kernels |
 //! | [`finish`], [`Exit`] | the end of a program: one sentence, an exit status |
-//! | [`show`], [`write_line`], [`write_json`] | standard output |
+//! | [`show`], [`write_line`], [`write_json`], [`report`] | standard output |
 //! | [`input`] | standard input |
 //! | [`resolve()`], [`shipped`] | where models and data are |
 //! | [`memory`] | check of the memory that a model needs |
 #![warn(missing_docs)]
 
-mod compiling;
 mod device;
 mod exit;
 pub mod input;
 pub mod memory;
-mod panics;
 mod resolve;
 mod terminal;
 
 pub use device::{Autotune, DeviceArgs, Dtype, KernelArgs, Precision};
 pub use exit::{Exit, failure, finish};
 pub use resolve::{in_repository, resolve, resolve_named, shipped};
-pub use terminal::{show, write_json, write_line};
+pub use terminal::{report, show, write_json, write_line};

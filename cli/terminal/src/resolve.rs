@@ -37,6 +37,6 @@ pub fn resolve(model: Option<&str>, ships: &str, wanted: &FilePatterns) -> Resul
 
 /// Directory or file of a named model, downloaded if needed.
 pub fn resolve_named(model: &str, wanted: &FilePatterns) -> Result<PathBuf, Exit> {
-    let source = Source::parse(model).map_err(failure)?;
-    source.resolve(&HubOptions::from_env(), wanted).map_err(failure)
+    let source = Source::parse(model)?;
+    Ok(source.resolve(&HubOptions::from_env(), wanted)?)
 }

@@ -1,13 +1,13 @@
 //! Standard output.
 
-use grove::text::printable::printable;
+use grove::{backend::compile_progress, text::printable::printable};
 use std::{
     borrow::Cow,
     io::{IsTerminal, Write},
     sync::atomic::{AtomicBool, Ordering},
 };
 
-use crate::{Exit, compiling};
+use crate::Exit;
 
 /// True if the last output to the terminal did not end a line.
 static WITHIN_LINE: AtomicBool = AtomicBool::new(false);
@@ -20,7 +20,7 @@ pub(crate) fn is_within_line() -> bool {
 /// Writes a piece of text to standard output at once. A terminal gets it without control characters: it may be a model's,
 /// or a file's name.
 pub fn show(text: &str) -> Result<(), Exit> {
-    compiling::clear();
+    compile_progress::clear();
     let mut stdout = std::io::stdout().lock();
     let text = if stdout.is_terminal() {
         WITHIN_LINE.store(!text.ends_with('\n'), Ordering::Relaxed);
@@ -46,6 +46,11 @@ pub fn write_json(value: &serde_json::Value) -> Result<(), Exit> {
         }
     }
     write_line(&text)
+}
+
+/// Writes an object for scripts, or a text for people.
+pub fn report(json: bool, object: &serde_json::Value, text: &str) -> Result<(), Exit> {
+    if json { write_json(object) } else { write_line(text) }
 }
 
 /// The reader of our output went away, as `head` does: that is no failure of ours.

@@ -1,12 +1,14 @@
 //! Options of every command that trains on images.
 
-use clap::Args;
-use std::path::PathBuf;
+use clap::{Args, ValueEnum};
+use grove::{
+    images::augment::{Mix, Recipe, TrainTransform},
+    train::RunSettings,
+};
 
-use super::AugmentArgs;
 use crate::{
-    Exit,
-    training::{RunArgs, TrainingArgs, fraction},
+    prelude::*,
+    training::{RunArgs, fraction, not_negative},
     vision::SizeArgs,
 };
 
@@ -30,10 +32,6 @@ pub struct ImageArgs {
     #[arg(long, requires = "model", conflicts_with_all = ["output", "steps", "epochs"])]
     pub evaluate: bool,
 
-    /// Directory and device of the run.
-    #[command(flatten)]
-    pub run: RunArgs,
-
     /// Limits of image sizes.
     #[command(flatten)]
     pub sizes: SizeArgs,
@@ -42,16 +40,104 @@ pub struct ImageArgs {
     #[command(flatten)]
     pub augment: AugmentArgs,
 
-    /// Training hyperparameters.
+    /// Directory, device and hyperparameters of the run.
     #[command(flatten)]
-    pub training: TrainingArgs,
+    pub run: RunArgs,
 }
 
 impl ImageArgs {
     /// Checks the options alone, before any file is read.
     pub fn check(&self) -> Result<(), Exit> {
-        self.training.check()?;
+        self.run.training.check()?;
         self.augment.check()?;
         fraction("val-fraction", self.val_fraction)
+    }
+}
+
+/// Random augmentation of training images.
+#[derive(Args, Debug, Clone)]
+pub struct AugmentArgs {
+    /// Augmentation of each image
+    #[arg(long, value_enum, value_name = "NAME", default_value_t = Changes::Standard, help_heading = "Augmentation")]
+    pub augment: Changes,
+
+    /// Blend images of a batch: both parameters of the beta distribution, such as 0.2; 0 does not (mixup)
+    #[arg(long, value_name = "ALPHA", default_value_t = 0.0, help_heading = "Augmentation")]
+    pub mixup: f64,
+
+    /// Put parts of images into others: both parameters of the beta distribution, such as 1; 0 does not (CutMix)
+    #[arg(long, value_name = "ALPHA", default_value_t = 0.0, help_heading = "Augmentation")]
+    pub cutmix: f64,
+
+    /// Probability that a part of an image is erased
+    #[arg(long, value_name = "FRACTION", default_value_t = 0.0, help_heading = "Augmentation")]
+    pub erasing: f64,
+
+    /// Largest relative change of brightness, contrast and saturation, such as 0.4
+    #[arg(long, value_name = "FRACTION", default_value_t = 0.0, help_heading = "Augmentation")]
+    pub jitter: f64,
+
+    /// Largest rotation of images in degrees; they are stretched and sheared by up to a tenth, too
+    #[arg(long, value_name = "DEGREES", default_value_t = 0.0, help_heading = "Augmentation")]
+    pub affine: f64,
+
+    /// Fraction of a label that is spread over all classes
+    #[arg(long, value_name = "FRACTION", default_value_t = 0.0, help_heading = "Augmentation")]
+    pub label_smoothing: f64,
+}
+
+/// Augmentation of each image.
+#[derive(ValueEnum, Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Changes {
+    /// Nothing
+    None,
+    /// It is shifted by up to a tenth
+    Shift,
+    /// It is shifted by up to an eighth, and half are mirrored
+    ShiftFlip,
+    /// A part of random size and shape is cut out, and half are mirrored
+    Standard,
+    /// As standard, and then RandAugment: two of fourteen changes
+    Rand,
+}
+
+impl AugmentArgs {
+    fn check(&self) -> Result<(), Exit> {
+        fraction("erasing", self.erasing)?;
+        fraction("jitter", self.jitter)?;
+        fraction("label-smoothing", self.label_smoothing)?;
+        not_negative("mixup", self.mixup)?;
+        not_negative("cutmix", self.cutmix)?;
+        not_negative("affine", self.affine)
+    }
+
+    /// The settings of a run that are here.
+    pub fn run_settings(&self) -> RunSettings {
+        RunSettings::new()
+            .with("augment", format!("{:?}", self.augment).to_lowercase())
+            .with("mixup", self.mixup)
+            .with("cutmix", self.cutmix)
+            .with("erasing", self.erasing)
+            .with("jitter", self.jitter)
+            .with("affine", self.affine)
+            .with("label-smoothing", self.label_smoothing)
+    }
+
+    /// Mixing of batches; `None` for none.
+    pub fn mix(&self) -> Option<Mix> {
+        let any = self.mixup > 0.0 || self.cutmix > 0.0;
+        any.then(|| Mix { mixup_alpha: self.mixup, cutmix_alpha: self.cutmix, ..Mix::default() })
+    }
+
+    /// Transform of each image.
+    pub fn transform(&self) -> TrainTransform {
+        let recipe = match self.augment {
+            Changes::None => Recipe::None,
+            Changes::Shift => Recipe::Shift,
+            Changes::ShiftFlip => Recipe::ShiftFlip,
+            Changes::Standard => Recipe::Standard,
+            Changes::Rand => Recipe::Rand,
+        };
+        TrainTransform { recipe, jitter: self.jitter, affine: self.affine, erasing: self.erasing }
     }
 }

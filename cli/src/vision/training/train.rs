@@ -1,22 +1,22 @@
-//! The training itself, whichever the model.
+//! The training and the evaluation, whichever the model.
 
 use grove::{
     images::Preprocessor,
-    layers::loss::CrossEntropy,
-    models::{ModelError, vision::ImageClassifier},
-    optim::{GradientTransformation, Schedule},
-    prelude::*,
-    tensor::TensorData,
-    train::{Ended, Evaluation, Outcome, RunSettings, fit},
+    models::{ModelError, check_finite, vision::ImageClassifier},
+    optim::Schedule,
+    train::{
+        ClassifierScore, RunSettings,
+        classify::{ImageBatches, fit_images, score_images},
+    },
     tree::Filter,
 };
-use std::path::Path;
 
-use super::{Batch, ImageArgs, Images, Scored, Split, loader::output_size, score, split::identity};
+use super::{ImageArgs, Split, output_size};
 use crate::{
-    Exit, failure,
     labelled::tell_unheld,
-    training::{Output, Setup, evaluation_failed},
+    prelude::*,
+    published::Published,
+    training::{Job, Setup},
 };
 
 /// Inputs of a run.
@@ -50,10 +50,8 @@ where
     T: GradientTransformation<B, M>,
 {
     let VisionJob { args, preprocessor, epochs, settings, trainable, inference } = job;
-    let ImageArgs { run, training: asked, augment, sizes, .. } = args;
-    let key = Key::new(run.seed);
-    let output = Output::open(run, asked.keep)?;
-    let batch_size = asked.batch_size;
+    let ImageArgs { run, augment, sizes, .. } = args;
+    let (key, output, batch_size) = (Key::new(run.seed), run.directory()?, run.training.batch_size);
     let size = output_size(&preprocessor, &model, sizes, batch_size.min(split.training.examples.len()))?;
     let held_out = split.held_out.as_ref();
     let settings = settings
@@ -61,47 +59,19 @@ where
         .with("parameters", tree::count_params(&model))
         .with("labels", model.labels().join(","))
         .with("preprocessing", format!("{preprocessor:?}"))
-        .with("data", identity(&split.training))
-        .with_option("held-out", held_out.map(identity));
+        .with("data", ImageBatches::identity(&split.training))
+        .with_option("held-out", held_out.map(ImageBatches::identity));
     let counts = [split.training.examples.len(), held_out.map_or(0, |data| data.examples.len())];
     tell_unheld(model.labels(), held_out.iter().flat_map(|data| &data.examples).map(|example| example.class));
-    let images = |data| Images::new(data, batch_size, preprocessor.clone(), size).map_err(failure);
-    let data = images(split.training)?.training(augment.clone(), key.fold_in(2)).map_err(failure)?;
+    let images = |data| ImageBatches::new(data, batch_size, preprocessor.clone(), size);
+    let data = images(split.training)?.training(augment.transform(), augment.mix(), key.fold_in(2))?;
     let held_out = split.held_out.map(images).transpose()?;
-    let setup = Setup {
-        run,
-        training: asked,
-        output,
-        data,
-        epochs,
-        settings,
-        trainable: Some(trainable),
-        classes: Some(model.labels().len()),
-        unit: ("images", batch_size),
-        counts,
-    };
-    let smoothing = augment.label_smoothing;
-    let job = setup.job(&model)?;
+    let setup = Setup { run, output, epochs, settings, trainable: Some(trainable) };
+    let job = setup.job(&model, data, Some(model.labels().len()), ("images", batch_size), counts)?;
     let optimizer = optimizer(&model, &job.schedule);
-    let loss_fn = |model: M::On<Autodiff<B>>, batch: &Batch, key: Key| {
-        let pixels = batch.pixels::<Autodiff<B>>(device);
-        let outcome = match inference {
-            true => Outcome::<B, M>::new(loss(model.logits(pixels), batch, smoothing)),
-            false => {
-                let (logits, successor) = model.logits_in_training(pixels, key);
-                Outcome::new(loss(logits, batch, smoothing)).successor(successor)
-            }
-        };
-        // Images that cannot be read are missing from their batch.
-        outcome.weight(batch.classes.len() as f64)
-    };
-    let evaluate = |model: &M| {
-        let Some(held_out) = &held_out else { return Ok(Evaluation::default()) };
-        let found = score(model, held_out, device).map_err(evaluation_failed)?.score;
-        let measures = [found.loss(), found.confusion.accuracy(), found.top5()];
-        Ok(["loss", "accuracy", "top5"].map(String::from).into_iter().zip(measures).collect())
-    };
-    let fitted = fit(model, &optimizer, &job.data, loss_fn, evaluate, job.key, &job.settings).map_err(failure)?;
+    let Job { data, settings, .. } = &job;
+    let (other, smoothing) = (held_out.as_ref(), augment.label_smoothing);
+    let fitted = fit_images(model, &optimizer, data, other, smoothing, inference, job.key, settings, device)?;
     let save = |model: M, directory: &Path| {
         model.save_pretrained(directory)?;
         let file = directory.join("preprocessor_config.json");
@@ -112,24 +82,43 @@ where
     if let Some(first) = first {
         eprintln!("{unreadable} images were left out of the training, as they cannot be read; the first: {first}");
     }
-    let found = held_out.as_ref().map(|held_out| score(&model, held_out, device)).transpose()?;
-    let evaluation = found.as_ref().map(Scored::json).into();
+    let found = held_out.as_ref().map(|held_out| score_images(&model, held_out, device)).transpose()?;
+    let evaluation = found.as_ref().zip(held_out.as_ref()).map(|(found, images)| score_json(found, images)).into();
     let scripts = [("unreadable", unreadable.into()), ("evaluation", evaluation)];
-    summary.report_classifier(run, &job.output, found.as_ref().map(|found| &found.score), ("image", 2), scripts)
+    summary.report_classifier(run, &job.output, found.as_ref(), ("image", 2), scripts)
 }
 
-/// Mean loss of a batch; of mixed images both classes count.
-fn loss<B: Backend>(logits: Tensor<B, 2>, batch: &Batch, label_smoothing: f64) -> Tensor<B, 1> {
-    let device = logits.device();
-    let entropy = CrossEntropy { label_smoothing, ..CrossEntropy::default() };
-    let of = |logits, classes: &[i64]| {
-        let classes = TensorData::new(classes.to_vec(), [classes.len()]);
-        entropy.mean(logits, Tensor::<B, 1, Int>::from_data(classes, &device))
-    };
-    match &batch.mixed {
-        Some((others, lambda)) => {
-            of(logits.clone(), &batch.classes).mul_scalar(*lambda) + of(logits, others).mul_scalar(1.0 - *lambda)
-        }
-        None => of(logits, &batch.classes),
-    }
+/// The measures of a classifier of images, for scripts.
+fn score_json(score: &ClassifierScore, images: &ImageBatches) -> Value {
+    let mut found = score.json();
+    found["top5"] = json!(score.top5());
+    found["images"] = json!(score.confusion.count());
+    found["unreadable"] = json!(images.unreadable().0);
+    found
+}
+
+/// Does what `--evaluate` asks for: tells how well a model classifies what is held out, or all where nothing is. `same`
+/// refuses images of other classes than the model's, both by their names.
+pub fn evaluate<B: Backend, M: ImageClassifier<B>>(
+    args: &ImageArgs,
+    published: &Published,
+    preprocessor: impl FnOnce(&M) -> Result<Preprocessor, Exit>,
+    same: impl FnOnce(&[String], &[String]) -> Result<(), Exit>,
+    device: &B::Device,
+) -> Result<Ended, Exit> {
+    let (model, _) = M::from_path(&published.path, device, Some(args.run.device.dtype.into()))?;
+    let preprocessor = preprocessor(&model)?;
+    let split = Split::open(args)?;
+    let (data, batch_size) = (split.held_out.unwrap_or(split.training), args.run.training.batch_size);
+    same(model.labels(), &data.labels)?;
+    let size = output_size(&preprocessor, &model, &args.sizes, batch_size.min(data.examples.len()))?;
+    tell_unheld(model.labels(), data.examples.iter().map(|example| example.class));
+    let images = ImageBatches::new(data, batch_size, preprocessor, size)?;
+    let score = score_images(&model, &images, device)?;
+    check_finite(&model, [score.loss()])?;
+    let (count, accuracy) = (score.confusion.count(), 100.0 * score.confusion.accuracy());
+    let (top5, loss, table) = (100.0 * score.top5(), score.loss(), score.confusion.table());
+    let text = format!("{count} images, {accuracy:.2} % right, top-5 {top5:.2} %, {loss:.4} nats an image\n\n{table}");
+    report(args.run.json, &score_json(&score, &images), &text)?;
+    Ok(Ended::Finished)
 }

@@ -1,4 +1,4 @@
-//! Three ways to run a recurrent network over sequences of different lengths, side by side.
+//! Three ways to run a recurrent network over sequences of different lengths, side by side: `--compare` of the example `rnn`.
 
 use clap::{Args, ValueEnum};
 use grove::{
@@ -10,7 +10,7 @@ use grove::{
 use serde_json::json;
 use std::time::{Duration, Instant};
 
-use crate::{Dtype, Exit, failure, write_json, write_line};
+use grove_terminal::{Dtype, Exit, failure, report};
 
 /// The largest difference, as a part of the largest number, by which two forms may differ in f32.
 const TOLERANCE: f64 = 1e-3;
@@ -112,32 +112,37 @@ impl CompareArgs {
                 let ratio = [ms[0] / times[0][0], ms[1] / times[0][1]];
                 (form, steps * self.layers, ms, ratio)
             });
-        if json {
-            let forms: Vec<_> = rows
-                .map(|(form, steps, ms, ratio)| {
-                    json!({
-                        "form": form, "steps_computed": steps, "forward_ms": ms[0], "forward_ratio": ratio[0],
-                        "forward_backward_ms": ms[1], "forward_backward_ratio": ratio[1],
-                    })
+        let rows: Vec<_> = rows.collect();
+        let forms: Vec<_> = rows
+            .iter()
+            .map(|(form, steps, ms, ratio)| {
+                json!({
+                    "form": form, "steps_computed": steps, "forward_ms": ms[0], "forward_ratio": ratio[0],
+                    "forward_backward_ms": ms[1], "forward_backward_ratio": ratio[1],
                 })
-                .collect();
-            return write_json(&json!({
-                "cell": cell, "hidden": self.hidden, "layers": self.layers, "batch": self.batch, "steps": self.steps,
-                "forms": forms, "output_difference": apart[0], "gradient_difference": apart[1],
-            }));
-        }
+            })
+            .collect();
         let Self { hidden, layers, batch, steps, .. } = self;
-        write_line(&format!("{cell}: {layers} x {hidden}, {batch} sequences of 1 to {steps} steps, {valid} in all\n"))?;
-        write_line("                        forward    forward, backward")?;
-        write_line("form    steps      ms  to packed         ms  to packed")?;
-        for (form, steps, ms, ratio) in rows {
-            let [(a, b), (c, d)] = [0, 1].map(|i| (ms[i], ratio[i]));
-            write_line(&format!("{form:<6} {steps:>6} {a:>7.2} {b:>10.2} {c:>10.2} {d:>10.2}"))?;
-        }
-        write_line(&format!(
+        let mut lines = vec![
+            format!("{cell}: {layers} x {hidden}, {batch} sequences of 1 to {steps} steps, {valid} in all\n"),
+            "                        forward    forward, backward".to_owned(),
+            "form    steps      ms  to packed         ms  to packed".to_owned(),
+        ];
+        lines.extend(rows.iter().map(|(form, steps, [a, c], [b, d])| {
+            format!("{form:<6} {steps:>6} {a:>7.2} {b:>10.2} {c:>10.2} {d:>10.2}")
+        }));
+        lines.push(format!(
             "\npacked and scan differ by at most {:.1e} of the largest number in outputs, {:.1e} in gradients",
             apart[0], apart[1]
-        ))
+        ));
+        report(
+            json,
+            &json!({
+                "cell": cell, "hidden": hidden, "layers": layers, "batch": batch, "steps": steps, "forms": forms,
+                "output_difference": apart[0], "gradient_difference": apart[1],
+            }),
+            &lines.join("\n"),
+        )
     }
 }
 

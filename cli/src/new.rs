@@ -1,0 +1,80 @@
+//! New projects that depend on grove.
+
+use clap::Args;
+use grove::files::create_directory;
+use std::fs;
+
+use crate::{prelude::*, program::is_free};
+
+/// The page that documents the lines of a profile.
+const LIBRARY_PAGE: &str = include_str!("../../docs/library.md");
+
+/// The program of a new project, an example of tests/facade.
+const MAIN: &str = include_str!("../template/main.rs");
+
+/// Options of `grove new`.
+#[derive(Args, Debug)]
+pub struct Options {
+    /// Directory of the project, which is made; its name is the package's
+    pub path: PathBuf,
+
+    /// Where the project gets grove from: a checkout, or the URL of a git repository [default: the checkout that this
+    /// program was built from]
+    #[arg(long, value_name = "PATH|URL")]
+    pub grove: Option<String>,
+}
+
+/// Makes a project: Cargo.toml with the dependency and its profile, and a src/main.rs that trains a tiny model. All of it is
+/// written beside the directory and renamed.
+pub fn create(options: &Options) -> Result<(), Exit> {
+    let (path, named) = (&options.path, options.path.display());
+    let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+    let valid = name.starts_with(|first: char| first.is_ascii_alphabetic())
+        && name.chars().all(|letter| letter.is_ascii_alphanumeric() || "-_".contains(letter));
+    if !valid || name == "grove" {
+        return Err(Exit::Usage(format!(
+            "'{name}' cannot be the name of a package that depends on grove: give a path that ends in another, of ASCII \
+             letters, digits, - and _"
+        )));
+    }
+    if !is_free(path)? {
+        return Err(failure(format!("{named} is not empty: name another directory")));
+    }
+    let mut manifest = manifest(name, &source(options.grove.as_deref())?);
+    let above = std::path::absolute(path).unwrap_or_else(|_| path.clone());
+    if above.ancestors().skip(1).any(|above| above.join("Cargo.toml").is_file()) {
+        manifest += "\n# Profiles count at the root of a workspace only.\n[workspace]\n";
+    }
+    create_directory(path, |project| {
+        fs::create_dir(project.join("src"))?;
+        fs::write(project.join("Cargo.toml"), manifest)?;
+        fs::write(project.join(".gitignore"), "/target\n")?;
+        fs::write(project.join("src/main.rs"), MAIN)
+    })?;
+    write_line(&format!("{named}: a project that depends on grove; `cargo run` there trains a tiny model"))
+}
+
+/// The dependency's source, as Cargo.toml has it.
+fn source(grove: Option<&str>) -> Result<String, Exit> {
+    let built_from = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let path = match grove {
+        Some(url) if url.contains("://") || url.starts_with("git@") => return Ok(format!("git = {}", json!(url))),
+        Some(path) => PathBuf::from(path),
+        None if built_from.join("Cargo.toml").is_file() => built_from,
+        None => return Ok("git = \"…\"".to_owned()),
+    };
+    match path.canonicalize().ok().filter(|path| path.join("Cargo.toml").is_file()) {
+        Some(path) => Ok(format!("path = {}", json!(path.to_string_lossy()))),
+        None => Err(failure(format!("{} is no checkout of grove: it has no Cargo.toml", path.display()))),
+    }
+}
+
+/// Cargo.toml of a project. Its profile is the one that the library's page documents.
+fn manifest(name: &str, source: &str) -> String {
+    let block = LIBRARY_PAGE.split("```").find_map(|block| block.strip_prefix("toml\n[profile.dev]\n"));
+    let profile = block.unwrap_or_default();
+    format!(
+        "[package]\nname = \"{name}\"\nversion = \"0.1.0\"\nedition = \"2024\"\n\n[dependencies]\ngrove = {{ {source} }}\n\n\
+         # Debug builds at release speed: see docs/library.md of grove, \"As a dependency\".\n[profile.dev]\n{profile}"
+    )
+}
