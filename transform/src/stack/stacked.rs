@@ -104,7 +104,7 @@ impl<B: Backend, T: Tree<B>> Stacked<B, T> {
         let columns = self.leaves.into_iter().map(|leaf| unstack_leaf(leaf, self.len));
         let mut columns: Vec<_> = columns.map(Vec::into_iter).collect();
         let tree = |_| {
-            let mut leaves = columns.iter_mut().map(|column| next(column));
+            let mut leaves = columns.iter_mut().map(next);
             map(self.one.clone(), |_| next(&mut leaves))
         };
         (0..self.len).map(tree).collect()

@@ -263,13 +263,18 @@ mod tests {
         CubeTensor::new_contiguous(client, device, Shape::from(shape), handle, dtype)
     }
 
-    fn values(x: &CubeTensor<R>) -> Vec<f32> {
-        let bytes = x.client.read_one_unchecked(x.handle.clone());
-        match x.dtype {
+    /// The values of a product; `None` if the device refused the kernel that was to compute them, as autotuning does then.
+    fn values(x: &CubeTensor<R>) -> Option<Vec<f32>> {
+        let bytes = match x.client.read_one(x.handle.clone()) {
+            Ok(bytes) => bytes,
+            Err(error) if format!("{error:?}").contains("Too many resources") => return None,
+            Err(error) => panic!("{error:?}"),
+        };
+        Some(match x.dtype {
             DType::F16 => bytes.chunks_exact(2).map(|x| f16::from_le_bytes([x[0], x[1]]).to_f32()).collect(),
             DType::BF16 => bytes.chunks_exact(2).map(|x| bf16::from_le_bytes([x[0], x[1]]).to_f32()).collect(),
             _ => bytes.chunks_exact(4).map(|x| f32::from_le_bytes([x[0], x[1], x[2], x[3]])).collect(),
-        }
+        })
     }
 
     /// A factor `[batch, rows, columns]`, whose memory is that of its transpose if `transposed`.
@@ -328,9 +333,10 @@ mod tests {
                 // NaN wherever a kernel writes nothing.
                 let out = tensor(&vec![f32::NAN; expected.len()], [batch, m, n], dtype);
                 // Some kernels take vectors only, and some need tensor cores.
-                if launch(&kernel, (lhs, rhs, out.clone())).is_ok() {
+                let launched = launch(&kernel, (lhs, rhs, out.clone()));
+                if let Some(values) = launched.ok().and_then(|()| values(&out)) {
                     ran += 1;
-                    if values(&out) != expected {
+                    if values != expected {
                         let case =
                             format!("{kernel}, {dtype:?}, {batch}x[{m}, {k}]x[{k}, {n}], transposed {transposed:?}");
                         println!("{case} (double-buffered {double_buffered})");
