@@ -1,5 +1,5 @@
 use super::pair;
-use burn::tensor::{Int, Tensor, activation};
+use burn::tensor::{Int, Tensor};
 use grove_backend::{Backend, at_least_f32, ops};
 
 /// The label of positions to be ignored.
@@ -14,10 +14,21 @@ pub const IGNORE_INDEX: i64 = -100;
 /// - output `[..., 1]`
 pub fn softmax_cross_entropy<B: Backend, const D: usize>(logits: Tensor<B, D>, labels: Tensor<B, D>) -> Tensor<B, D> {
     let (logits, labels) = pair(("logits", logits), ("labels", labels));
-    let log_probs = activation::log_softmax(logits, D - 1);
+    let log_probs = log_softmax(logits);
     // Otherwise a masked class would give 0 · -inf = NaN.
     let impossible = log_probs.clone().equal_elem(f64::NEG_INFINITY).bool_and(labels.clone().equal_elem(0.0));
     (labels * log_probs.mask_fill(impossible, 0.0)).sum_dim(D - 1).neg()
+}
+
+/// Logarithm of the softmax over the last axis. Maxima and sums pass through an operation that is not fused: where Burn 0.21
+/// fuses a reduction with those that follow, it may take the layout of an output for that of an input, and panic
+/// (`reduce_broadcasted/launch.rs`).
+fn log_softmax<B: Backend, const D: usize>(x: Tensor<B, D>) -> Tensor<B, D> {
+    let unfused = |statistics| ops::chunk(statistics, 1, D - 1).remove(0); // [..., 1]
+    let max = unfused(x.clone().detach().max_dim(D - 1));
+    let shifted = x - max;
+    let log_sum = unfused(shifted.clone().exp().sum_dim(D - 1).log());
+    shifted - log_sum
 }
 
 /// Cross entropy of integer labels, in nats: `-log_softmax(logits)[label]`

@@ -2,7 +2,7 @@
 
 use grove_backend::Flex;
 use grove_optim::*;
-use grove_tree::{Backend, eq};
+use grove_tree::{Backend, all_close, eq};
 
 use crate::fixture::{Leaves, grads, tree};
 
@@ -21,7 +21,15 @@ fn built<B: Backend>(text: &str) -> Boxed<B, Leaves<B>> {
 }
 
 fn same_as_written_out<B: Backend>(device: B::Device) {
-    let check = |text: &str, expected: Leaves<B>| assert!(eq(&run(&built::<B>(text), &device), &expected), "{text}");
+    let check = |text: &str, expected: Leaves<B>| {
+        let found = run(&built::<B>(text), &device);
+        // Where kernels are fused, what is fused, and so rounded, depends on what ran before.
+        let is_same = match B::BROKEN_FUSED_GEMV {
+            true => all_close(&found, &expected, 1e-6, 1e-7),
+            false => eq(&found, &expected),
+        };
+        assert!(is_same, "{text}");
+    };
     let schedule = warmup_cosine_decay_schedule(0.0, 0.1, 2, 10, 0.01);
     let options = Adamw::default().weight_decay(0.3).b2(0.95).mask(matrices());
     check(
