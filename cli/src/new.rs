@@ -18,7 +18,7 @@ pub struct Options {
     /// Directory of the project, which is made; its name is the package's
     pub path: PathBuf,
 
-    /// Where the project gets grove from: a checkout, or the URL of a git repository [default: the checkout that this
+    /// Source of grove for the project: a checkout, or the URL of a git repository [default: the checkout that this
     /// program was built from]
     #[arg(long, value_name = "PATH|URL")]
     pub grove: Option<String>,

@@ -1,4 +1,4 @@
-//! What every command uses.
+//! Imports of every command.
 
 pub use grove::{prelude::*, train::Ended};
 pub use serde_json::{Value, json};

@@ -23,7 +23,7 @@ pub fn new_model<B: Backend, M: Pretrained<B>>(
     M::init(config, Key::new(run.seed).fold_in(1), device).map_err(usage)
 }
 
-/// What a run is made of, but for its data.
+/// The parts of a run except its data.
 pub struct Setup<'a, B: Backend> {
     /// Directory, device and hyperparameters.
     pub run: &'a RunArgs,

@@ -15,7 +15,7 @@ pub struct Summary {
 }
 
 impl Summary {
-    /// What is to be told of a run.
+    /// The results of a run.
     pub fn new<M>(fitted: &Fitted<M>, output: &RunDirectory) -> Self {
         Self {
             run: fitted.summary(),

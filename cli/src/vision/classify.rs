@@ -123,7 +123,7 @@ impl NamedImage {
         Ok(Self { name: path.display().to_string(), image: image? })
     }
 
-    /// What is wrong with the image.
+    /// Error that the image caused.
     pub(super) fn failed(&self, error: impl std::fmt::Display) -> Exit {
         failure(format!("{}: {error}", self.name))
     }

@@ -53,7 +53,7 @@ pub fn finish(body: impl FnOnce() -> Result<(), Exit>) -> ExitCode {
     }
 }
 
-/// What went wrong, as a failure.
+/// Any error, as a failure.
 pub fn failure(error: impl std::fmt::Display) -> Exit {
     Exit::Failure(error.to_string())
 }

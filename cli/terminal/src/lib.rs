@@ -1,4 +1,4 @@
-//! What the programs of grove share, the command line (`cli`) as well as the benchmark (`benches/grove`).
+//! Helpers that the programs of grove share: the command line (`cli`) and the benchmark (`benches/grove`).
 //!
 //! | item | job |
 //! |---|---|
