@@ -318,10 +318,10 @@ where
     primitive(joined(outputs.collect()))
 }
 
-/// Returns true for convolutions that Burn may compute as a product that [overruns](super::matmul::overruns).
-pub(super) fn overruns<R: CubeRuntime>(x: &Lazy<R>, weight: &Lazy<R>, options: Conv2dOptions) -> bool {
+/// Returns true for convolutions that Burn may compute as a product that is [ours](super::matmul::takes).
+pub(super) fn is_product<R: CubeRuntime>(x: &Lazy<R>, weight: &Lazy<R>, options: Conv2dOptions) -> bool {
     let conv = Conv::new(&x.shape(), &weight.shape(), options);
-    conv.is_pointwise() && super::matmul::overruns(x, [conv.rows(), conv.channels, weight.shape()[0]])
+    conv.is_pointwise() && super::matmul::takes(x, [conv.rows(), conv.channels, weight.shape()[0]])
 }
 
 /// Convolution with a kernel of one pixel, as a product. Of any type.

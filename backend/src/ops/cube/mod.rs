@@ -38,7 +38,7 @@ use super::{
     Backend, GruReset, Operation, Outcome, PendingRead, SampleOptions, SampledPrimitives, Value, Values, Wanted,
     adam_step::leaves_of, linear::by_rows,
 };
-use matmul::{must_stay_f32, overruns};
+use matmul::must_stay_f32;
 use recurrent::{Cell, takes};
 use register::Lazy;
 
@@ -71,7 +71,7 @@ fn run<R: CubeRuntime, B: Fusing<R>>(operation: &Operation, mut inputs: Values<B
             }
             let is_empty = a.num_elements() * b[d - 1] == 0;
             let sizes = [a[d - 2], a[d - 1], b[d - 1]];
-            if one_type && !is_empty && (must_stay_f32(inputs.float(0)) || overruns(inputs.float(0), sizes)) {
+            if one_type && !is_empty && matmul::takes(inputs.float(0), sizes) {
                 return Outcome::new([matmul::matmul(inputs.take_float(0), inputs.take_float(1))]);
             }
             operation.compose(inputs, needs)
@@ -83,8 +83,7 @@ fn run<R: CubeRuntime, B: Fusing<R>>(operation: &Operation, mut inputs: Values<B
                 let (x, weight) = (inputs.take_float(0), inputs.take_float(1));
                 return Outcome::new([gemv::linear(x, weight, inputs.take_optional_float(2))]);
             }
-            let x = inputs.float(0);
-            if must_stay_f32(x) || overruns(x, [rows, weights[0], weights[1]]) {
+            if matmul::takes(inputs.float(0), [rows, weights[0], weights[1]]) {
                 return by_rows(inputs);
             }
             operation.compose(inputs, needs)
@@ -93,7 +92,7 @@ fn run<R: CubeRuntime, B: Fusing<R>>(operation: &Operation, mut inputs: Values<B
             let [x, weight] = inputs.take_floats();
             Outcome::new([conv::forward::<B, R>(x, weight, *options)])
         }
-        Operation::Conv2d(options) if conv::overruns(inputs.float(0), inputs.float(1), *options) => {
+        Operation::Conv2d(options) if conv::is_product(inputs.float(0), inputs.float(1), *options) => {
             let [x, weight] = inputs.take_floats();
             Outcome::new([conv::pointwise::<B, R>(x, weight)])
         }
