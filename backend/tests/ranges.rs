@@ -220,8 +220,13 @@ fn half_precision<B: Backend>(device: B::Device) {
             let options = AttentionOptions::new(0.05, ranges.on::<B>(2, &device));
             let [q, k, v, _] = data;
             let alone = values(ops::attention(q, k, v, options));
-            // GPUs round scores and weights to 16 bits.
-            let tolerance = if B::BROKEN_FUSED_GEMV { 64.0 * ulp } else { 4.0 * ulp };
+            // GPUs round scores and weights to 16 bits. Of a score of 100 that is a twentieth, which is what a weight then is
+            // wrong by, and the slope at a weight.
+            let tolerance = |what| match what {
+                "dq" | "dk" if B::BROKEN_FUSED_GEMV => 256.0 * ulp,
+                _ if B::BROKEN_FUSED_GEMV => 64.0 * ulp,
+                _ => 4.0 * ulp,
+            };
             for (what, found, expected) in [
                 ("alone", &alone, &expected[0]),
                 ("output", &found[0], &expected[0]),
@@ -231,7 +236,10 @@ fn half_precision<B: Backend>(device: B::Device) {
             ] {
                 let (apart, largest) = common::distance(found, expected);
                 println!("{dtype:?} {size:?} {what}: {:.1} ulp", apart / largest / ulp);
-                assert!(apart <= tolerance * largest, "{dtype:?} {size:?}, {what}: apart by {apart} of {largest}");
+                assert!(
+                    apart <= tolerance(what) * largest,
+                    "{dtype:?} {size:?}, {what}: apart by {apart} of {largest}"
+                );
             }
         }
     }

@@ -130,21 +130,13 @@ fn softmax_grad_kernel<X: Float, G: Float>(
     let mut shared = SharedMemory::<f32>::new(units);
     let unit = UNIT_POS as usize;
     let start = row * s;
-    // Weights of 16 bits do not add up to 1, so that their sum divides: where one weight is close to 1, the slopes are
-    // differences of nearly equal numbers.
     let mut sum = 0.0f32;
-    let mut total = 0.0f32;
     let mut i = unit;
     while i < s {
-        let weight = f32::cast_from(weights[start + i]);
-        sum += weight * f32::cast_from(grad[start + i]);
-        total += weight;
+        sum += f32::cast_from(weights[start + i]) * f32::cast_from(grad[start + i]);
         i += units;
     }
-    let sum = cube_sum(&mut shared, sum, units);
-    let total = cube_sum(&mut shared, total, units);
-    // All weights are 0 where a query sees nothing.
-    let mean = sum / select(total > 0.0, total, 1.0f32);
+    let mean = cube_sum(&mut shared, sum, units);
     let mut i = unit;
     while i < s {
         let weight = f32::cast_from(weights[start + i]) * scale;
