@@ -99,7 +99,7 @@ fn exercise<B: Backend>(device: &B::Device) -> Vec<TensorData> {
     let y = forward::<Autodiff<B>>(device).matmul(leaf.clone()).sum();
     let grads = <Autodiff<B> as AutodiffBackend>::backward(y.into_primitive().tensor());
     let grad = leaf.grad(&grads).unwrap_or_else(|| plain.clone());
-    let leaf = || plain.clone().into_primitive().tensor();
+    let leaf = || plain.clone().into();
     let step = ops::adam_step::<B>(vec![[leaf(), leaf(), leaf(), leaf()]], Tensor::ones([10], device));
     let squares = ops::sum_of_squares::<B>(step.into_iter().flatten().collect()).unwrap_or_else(|| plain.clone().sum());
     vec![plain.into_data(), grad.into_data(), squares.into_data()]

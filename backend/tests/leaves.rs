@@ -2,9 +2,9 @@
 #![recursion_limit = "256"]
 #![cfg(all(feature = "flex", feature = "candle"))]
 
-use against::{float, numbers, primitive};
-use burn::tensor::{DType, Tensor, TensorMetadata};
-use grove_backend::{Backend, ops};
+use against::{float, numbers};
+use burn::tensor::{DType, Tensor};
+use grove_backend::{AnyTensor, Backend, ops};
 
 #[allow(dead_code)] // Not every file compares two functions.
 mod against;
@@ -14,7 +14,7 @@ mod common;
 /// More leaves than a launch takes, of odd sizes; one is large enough for several cubes, and some are empty.
 fn sizes<B: Backend>() -> Vec<usize> {
     // CUDA's driver refuses allocations of zero bytes, which CubeCL 0.10 requests.
-    let least = usize::from(B::BROKEN_FUSED_GEMV);
+    let least = usize::from(B::FUSES);
     let odd = [least, 1, 2, 31, 33, 255, 257, 2047, 2049, 10_001];
     (0..130).map(|i| odd[i % odd.len()] + usize::from(i % 7 == 3)).collect()
 }
@@ -35,7 +35,7 @@ fn squared_norm<B: Backend>(device: B::Device) {
         // Squares of these overflow 16 bits.
         let leaves: Vec<_> = leaves::<B>(1, &device).into_iter().map(|x| x.mul_scalar(300.0).cast(dtype)).collect();
         let exact: f64 = leaves.iter().flat_map(|x| values(x.clone())).map(|x| x * x).sum();
-        let sum = ops::sum_of_squares::<B>(leaves.into_iter().map(primitive).collect()).expect("a sum");
+        let sum = ops::sum_of_squares::<B>(leaves.into_iter().map(AnyTensor::from).collect()).expect("a sum");
         assert_eq!(sum.dtype(), DType::F32);
         let sum = values(sum)[0];
         assert!((sum - exact).abs() <= 1e-5 * exact, "{dtype:?}: {sum}, and it is {exact}");
@@ -43,18 +43,22 @@ fn squared_norm<B: Backend>(device: B::Device) {
     // Not contiguous, and alone.
     let x = numbers::<B, 2>([37, 53], 5, &device);
     let exact: f64 = values(x.clone()).iter().map(|x| x * x).sum();
-    let sum = values(ops::sum_of_squares::<B>(vec![primitive(x.swap_dims(0, 1))]).expect("a sum"))[0];
+    let sum = values(ops::sum_of_squares::<B>(vec![AnyTensor::from(x.swap_dims(0, 1))]).expect("a sum"))[0];
     assert!((sum - exact).abs() <= 2e-6 * exact, "{sum}, and it is {exact}");
     // NaN and infinity reach the sum, from the last leaf too.
     for bad in [f32::NAN, f32::INFINITY] {
         let mut leaves = leaves::<B>(1, &device);
         leaves.push(Tensor::from_floats([1.0, bad, 2.0], &device));
-        let sum = values(ops::sum_of_squares::<B>(leaves.into_iter().map(primitive).collect()).expect("a sum"))[0];
+        let sum =
+            values(ops::sum_of_squares::<B>(leaves.into_iter().map(AnyTensor::from).collect()).expect("a sum"))[0];
         assert!(if bad.is_nan() { sum.is_nan() } else { sum == f64::INFINITY }, "{bad}: {sum}");
     }
     // Nothing, and leaves without elements.
     assert!(ops::sum_of_squares::<B>(vec![]).is_none());
-    let empty = vec![primitive(Tensor::<B, 2>::zeros([0, 3], &device)), primitive(Tensor::<B, 1>::zeros([0], &device))];
+    let empty = vec![
+        AnyTensor::from(Tensor::<B, 2>::zeros([0, 3], &device)),
+        AnyTensor::from(Tensor::<B, 1>::zeros([0], &device)),
+    ];
     assert_eq!(values(ops::sum_of_squares::<B>(empty).expect("a sum")), [0.0]);
 }
 
@@ -64,7 +68,7 @@ fn scaling<B: Backend>(device: B::Device) {
     // Some leaves are shared, and must not change.
     let held: Vec<_> = leaves.iter().step_by(3).cloned().collect();
     let before: Vec<_> = leaves.iter().map(|x| values(x.clone())).collect();
-    let scaled = ops::scale(leaves.into_iter().map(primitive).collect(), factor());
+    let scaled = ops::scale(leaves.into_iter().map(AnyTensor::from).collect(), factor());
     assert_eq!(scaled.len(), before.len());
     for (x, before) in scaled.into_iter().zip(&before) {
         let expected: Vec<f64> = before.iter().map(|x| f64::from(*x as f32 * -0.37)).collect();
@@ -75,7 +79,7 @@ fn scaling<B: Backend>(device: B::Device) {
     }
     // A shape of several axes, which is not contiguous.
     let x = numbers::<B, 3>([3, 5, 7], 3, &device).swap_dims(0, 2);
-    let scaled = ops::scale(vec![primitive(x.clone())], factor()).remove(0);
+    let scaled = ops::scale(vec![AnyTensor::from(x.clone())], factor()).remove(0);
     assert_eq!(scaled.shape().to_vec(), [7, 5, 3]);
     assert_eq!(values(float::<B, 3>(scaled)), values(x.mul_scalar(-0.37)));
 }
@@ -88,7 +92,7 @@ fn scaling_of_16_bits<B: Backend>(device: B::Device) {
         let factor = Tensor::<B, 1>::from_floats([-0.375], &device).cast(dtype);
         let leaves: Vec<_> = leaves::<B>(3, &device).into_iter().map(|x| x.cast(dtype)).collect();
         let before: Vec<_> = leaves.iter().map(|x| values(x.clone())).collect();
-        let scaled = ops::scale(leaves.into_iter().map(primitive).collect(), factor);
+        let scaled = ops::scale(leaves.into_iter().map(AnyTensor::from).collect(), factor);
         for (x, before) in scaled.into_iter().zip(before) {
             assert_eq!(x.dtype(), dtype);
             for (found, before) in values(float::<B, 1>(x)).into_iter().zip(before) {
@@ -104,13 +108,13 @@ fn scaling_of_one_tensor_twice<B: Backend>(device: B::Device) {
     let x = numbers::<B, 1>([300], 8, &device);
     let expected: Vec<f64> = values(x.clone()).iter().map(|x| x * 0.5).collect();
     let factor = Tensor::<B, 1>::from_floats([0.5], &device);
-    let scaled = ops::scale(vec![primitive(x.clone()), primitive(x)], factor);
+    let scaled = ops::scale(vec![AnyTensor::from(x.clone()), AnyTensor::from(x)], factor);
     for x in scaled {
         assert_eq!(values(float::<B, 1>(x)), expected);
     }
     // A NaN factor makes all elements NaN.
     let factor = Tensor::<B, 1>::from_floats([f32::NAN], &device);
-    let scaled = ops::scale(leaves::<B>(4, &device).into_iter().map(primitive).collect(), factor);
+    let scaled = ops::scale(leaves::<B>(4, &device).into_iter().map(AnyTensor::from).collect(), factor);
     assert!(scaled.into_iter().all(|x| values(float::<B, 1>(x)).iter().all(|x| x.is_nan())));
 }
 
@@ -124,7 +128,7 @@ fn adam<B: Backend>(device: B::Device) {
     // Every fifth row is shared.
     let held: Vec<_> = rows.iter().step_by(5).cloned().collect();
     drop(trees);
-    let input = rows.into_iter().map(|row| row.map(primitive)).collect();
+    let input = rows.into_iter().map(|row| row.map(AnyTensor::from)).collect();
     let after = ops::adam_step(input, Tensor::<B, 1>::from_floats(numbers, &device));
     assert_eq!(after.len(), before.len());
     let n = numbers.map(f64::from);
@@ -146,7 +150,7 @@ fn adam<B: Backend>(device: B::Device) {
     }
     // One tensor in all places, and a leaf of one element.
     let x = Tensor::<B, 1>::from_floats([0.5], &device);
-    let leaf = [(); 4].map(|()| primitive(x.clone()));
+    let leaf = [(); 4].map(|()| AnyTensor::from(x.clone()));
     let leaf = ops::adam_step(vec![leaf], Tensor::<B, 1>::from_floats(numbers, &device)).remove(0);
     let [p, mu, nu] = leaf.map(|x| values(float::<B, 1>(x))[0]);
     let (m, v) = (0.5 * n[0] + 0.5 * n[1], 0.5 * n[2] + 0.25 * n[3]);

@@ -223,8 +223,8 @@ fn half_precision<B: Backend>(device: B::Device) {
             // GPUs round scores and weights to 16 bits. Of a score of 100 that is a twentieth, which is what a weight then is
             // wrong by, and the slope at a weight.
             let tolerance = |what| match what {
-                "dq" | "dk" if B::BROKEN_FUSED_GEMV => 256.0 * ulp,
-                _ if B::BROKEN_FUSED_GEMV => 64.0 * ulp,
+                "dq" | "dk" if B::FUSES => 256.0 * ulp,
+                _ if B::FUSES => 64.0 * ulp,
                 _ => 4.0 * ulp,
             };
             for (what, found, expected) in [

@@ -2,9 +2,9 @@
 #![recursion_limit = "256"]
 #![cfg(all(feature = "flex", feature = "candle"))]
 
-use against::{numbers, primitive};
+use against::numbers;
 use burn::tensor::{DType, Tensor};
-use grove_backend::{Backend, ops};
+use grove_backend::{AnyTensor, Backend, ops};
 
 #[allow(dead_code)] // Not every file compares two functions.
 mod against;
@@ -18,7 +18,7 @@ fn later_operations_leave_a_started_read_alone<B: Backend>(device: B::Device) {
     // The operation before the read is not carried out yet, and the last holder of its result is given away after it.
     let y = x * 2.0;
     let read = ops::start_read(y.clone());
-    let zeros = ops::scale(vec![primitive(y)], Tensor::<B, 1>::from_floats([0.0], &device));
+    let zeros = ops::scale(vec![AnyTensor::from(y)], Tensor::<B, 1>::from_floats([0.0], &device));
     let found: Vec<f64> = read.wait().iter().collect();
     assert_eq!(found, expected.iter().map(|x| x * 2.0).collect::<Vec<_>>());
     let zeros = against::float::<B, 2>(zeros.into_iter().next().expect("a tensor for a tensor"));

@@ -3,9 +3,9 @@
 #![recursion_limit = "256"]
 #![cfg(all(feature = "flex", feature = "candle"))]
 
-use burn::tensor::{Bool, Int, Tensor, TensorData, TensorPrimitive, activation};
+use burn::tensor::{Bool, Int, Tensor, TensorData, activation};
 use grove_backend::{
-    Autodiff, Backend, KeyRanges,
+    AnyTensor, Autodiff, Backend, KeyRanges,
     ops::{self, RowNorm},
 };
 
@@ -18,10 +18,6 @@ fn numbers<B: Backend, const D: usize>(shape: [usize; D], seed: u64, device: &B:
     let hash = |i: u64| (i + seed).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 40;
     let values: Vec<f32> = (0..count).map(|i| hash(i) as f32 / (1 << 23) as f32 * 3.0 - 3.0).collect();
     Tensor::from_data(TensorData::new(values, shape), device)
-}
-
-fn float<B: Backend, const D: usize>(x: burn::tensor::ops::FloatTensor<B>) -> Tensor<B, D> {
-    Tensor::from_primitive(TensorPrimitive::Float(x))
 }
 
 /// Values and gradients of two functions of one tensor, which is also given transposed and with an offset.
@@ -129,9 +125,9 @@ fn adam_step<B: Backend>(device: B::Device) {
         // Transposed, and so not contiguous.
         let leaf = |seed: u64| numbers::<B, 2>([shape[1], shape[0]], seed, &device).swap_dims(0, 1);
         let leaf = [leaf(1), leaf(2), leaf(3), leaf(4).abs()];
-        let primitive = leaf.clone().map(|x| x.into_primitive().tensor());
+        let leaves = vec![leaf.clone().map(AnyTensor::from)];
         let numbers = Tensor::<B, 1>::from_floats(numbers_of_step, &device);
-        let after = ops::adam_step(vec![primitive], numbers).remove(0).map(float::<B, 2>);
+        let after = ops::adam_step(leaves, numbers).remove(0).map(AnyTensor::into_data);
         let [p, g, mu, nu] = leaf.map(|x| x.into_data().iter::<f64>().collect::<Vec<_>>());
         let [b1, c1, b2, c2, eps, below, first, second, rate, decay] = numbers_of_step.map(f64::from);
         let mu: Vec<f64> = mu.iter().zip(&g).map(|(mu, g)| b1 * mu + c1 * g).collect();
@@ -139,13 +135,12 @@ fn adam_step<B: Backend>(device: B::Device) {
         let update = |i: usize| mu[i] / first / ((nu[i] / second + below).sqrt() + eps) + decay * p[i];
         let p: Vec<f64> = (0..p.len()).map(|i| p[i] - rate * update(i)).collect();
         for (ours, exact) in after.into_iter().zip([p, mu, nu]) {
-            let (apart, largest) = common::distance(&ours.into_data().iter::<f64>().collect::<Vec<_>>(), &exact);
+            let (apart, largest) = common::distance(&ours.iter::<f64>().collect::<Vec<_>>(), &exact);
             assert!(apart <= 1e-5 * largest, "{shape:?}: apart by {apart}");
         }
         let x = self::numbers::<B, 2>(shape, 11, &device);
         let exact: f64 = x.clone().into_data().iter::<f64>().map(|x| x * x).sum();
-        let x = x.swap_dims(0, 1).into_primitive().tensor();
-        let ours = ops::sum_of_squares::<B>(vec![x]).expect("a sum").into_data();
+        let ours = ops::sum_of_squares::<B>(vec![x.swap_dims(0, 1).into()]).expect("a sum").into_data();
         assert!((ours.iter::<f64>().next().unwrap() - exact).abs() < 1e-5 * exact);
     }
 }

@@ -8,7 +8,7 @@ use grove_layers::rnn::{
     pack_padded_sequence, pack_sequence, pad_packed_sequence,
 };
 use grove_transform::value_and_grad_aux;
-use grove_tree::{AnyArray, AnyTensor, Array, Init, Key, Path, Tree, leaves};
+use grove_tree::{AnyArray, Array, Init, Key, Path, Tree, leaves};
 use serde_json::Value;
 
 #[path = "../../backend/tests/common/mod.rs"]
@@ -52,7 +52,7 @@ impl Setting {
         layers.map(&mut Path::root(), &mut |path, leaf| {
             let data = self.case.data(&published(&path.to_string()));
             assert_eq!(data.shape.to_vec(), leaf.shape(), "{path}");
-            AnyArray::present(AnyTensor::Float(B::float_from_data(data, device)))
+            AnyArray::from_data(data, device)
         })
     }
 

@@ -75,7 +75,7 @@ fn forward_and_gradients<B: Backend>(device: B::Device) {
 
         let labels = reference.int::<B>("labels", &device);
         let (loss, grads) = value_and_grad(&model, |m| {
-            let lift = |x: Tensor<B, 2, Int>| Tensor::from_primitive(x.into_primitive());
+            let lift = |x: Tensor<B, 2, Int>| Tensor::from_inner(x);
             m.loss(lift(ids()), lift(labels.clone()), None)
         });
         assert_close(name, loss.into_data(), reference.data("loss"), 1e-4);
@@ -204,11 +204,11 @@ fn recomputation_changes_no_gradient() {
     let (model, reference) = (flex("tiny_a"), Reference::of("tiny_a"));
     let ids = reference.int::<Flex>("input_ids", &Default::default());
     let (_, grads, ()) = GradOptions::new().recompute::<Balanced>().value_and_grad_aux(&model, |m| {
-        let ids: Tensor<_, 2, Int> = Tensor::from_primitive(ids.clone().into_primitive());
+        let ids: Tensor<_, 2, Int> = Tensor::from_inner(ids.clone());
         (m.loss(ids.clone(), ids, None), ())
     });
     let (_, plain) = value_and_grad(&model, |m| {
-        let ids: Tensor<_, 2, Int> = Tensor::from_primitive(ids.clone().into_primitive());
+        let ids: Tensor<_, 2, Int> = Tensor::from_inner(ids.clone());
         m.loss(ids.clone(), ids, None)
     });
     assert!(all_close(&grads, &plain, 1e-5, 1e-7));

@@ -98,7 +98,7 @@ fn language_models<B: Backend>(device: B::Device) {
 
         let targets = reference.int::<B, 2>("targets", &device);
         let (loss, grads) = value_and_grad(&model, |m| {
-            let lift = |x: Tensor<B, 2, Int>| Tensor::from_primitive(x.into_primitive());
+            let lift = |x: Tensor<B, 2, Int>| Tensor::from_inner(x);
             m.next_token_loss(lift(ids()), lift(targets.clone()), None)
         });
         assert_close(name, loss.into_data(), reference.data("loss"), 1e-4);
@@ -193,9 +193,8 @@ fn classifiers<B: Backend>(device: B::Device) {
         }
 
         let labels = reference.int::<B, 1>("labels", &device);
-        let (loss, grads) = value_and_grad(&model, |m| {
-            m.loss(&m.pack(&texts).unwrap(), Tensor::from_primitive(labels.clone().into_primitive()), None)
-        });
+        let (loss, grads) =
+            value_and_grad(&model, |m| m.loss(&m.pack(&texts).unwrap(), Tensor::from_inner(labels.clone()), None));
         assert_close(name, loss.into_data(), reference.data("loss"), 1e-4);
         reference.check_gradients(name, &grads, &classifier_names());
 

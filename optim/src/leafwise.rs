@@ -1,9 +1,9 @@
 //! Walking updates and states leaf by leaf. Ranks are erased there; element-wise mathematics is written on the
 //! flattened leaf, `[n]`, where a scalar of the state, `[1]`, broadcasts.
 
-use burn::tensor::{DType, FloatDType, Tensor, TensorPrimitive, ops::FloatTensor};
-use grove_backend::{Backend, ops};
-use grove_tree::{AnyArray, AnyTensor, Path, Tree, map};
+use burn::tensor::{DType, FloatDType, Tensor};
+use grove_backend::{AnyTensor, Backend, ops};
+use grove_tree::{AnyArray, Path, Tree, map};
 use std::collections::VecDeque;
 
 use crate::transformation::together;
@@ -89,7 +89,7 @@ pub(crate) fn scaled<B: Backend, P: Tree<B>>(tree: P, factor: &Tensor<B, 1>) -> 
         let scale = |dtype: &FloatDType, leaves: Vec<AnyArray<B>>| {
             let leaves = leaves.into_iter().map(|leaf| float(leaf.cast_float(*dtype))).collect();
             let scaled = ops::scale(leaves, factor.clone().cast(*dtype)).into_iter();
-            scaled.map(|x| [AnyArray::present(AnyTensor::Float(x))]).collect()
+            scaled.map(|x| [AnyArray::present(x)]).collect()
         };
         by_kind(rows, scale)
     };
@@ -189,41 +189,33 @@ pub(crate) fn flat<B: Backend>(leaf: AnyArray<B>) -> Tensor<B, 1> {
 /// A present floating-point leaf in f32, or f64 where it is, and another shape of as many elements.
 pub(crate) fn shaped<B: Backend, const D: usize>(leaf: AnyArray<B>, shape: [usize; D]) -> Tensor<B, D> {
     let dtype = widest([leaf.dtype()]);
-    let x = B::float_reshape(float(leaf.cast_float(dtype)), shape.into());
-    Tensor::from_primitive(TensorPrimitive::Float(x))
+    float(leaf.cast_float(dtype)).reshape(shape).into_float().expect("`float` gives one")
 }
 
 /// A tensor as a leaf of a shape of as many elements.
 pub(crate) fn unflat<B: Backend, const D: usize>(tensor: Tensor<B, D>, shape: &[usize]) -> AnyArray<B> {
-    let x = tensor.into_primitive().tensor();
-    AnyArray::present(AnyTensor::Float(B::float_reshape(x, shape.to_vec().into())))
-}
-
-/// A leaf in another shape of as many elements.
-pub(crate) fn reshaped<B: Backend>(leaf: AnyArray<B>, shape: Vec<usize>) -> AnyArray<B> {
-    AnyArray::present(AnyTensor::Float(B::float_reshape(float(leaf), shape.into())))
+    AnyArray::present(tensor.into()).reshape(shape)
 }
 
 /// A leaf with its axes in another order.
 pub(crate) fn permuted<B: Backend>(leaf: AnyArray<B>, order: &[usize]) -> AnyArray<B> {
-    AnyArray::present(AnyTensor::Float(B::float_permute(float(leaf), order)))
+    AnyArray::present(float(leaf).permute(order))
 }
 
 /// Sums along axes, each of which stays with one element.
 pub(crate) fn sum_axes<B: Backend>(leaf: AnyArray<B>, axes: &[usize]) -> AnyArray<B> {
-    let sum = axes.iter().fold(float(leaf), |x, &axis| B::float_sum_dim(x, axis));
-    AnyArray::present(AnyTensor::Float(sum))
+    AnyArray::present(axes.iter().fold(float(leaf), |x, &axis| x.sum_axis(axis)))
 }
 
 /// Means along an axis, which stays with one element.
 pub(crate) fn mean_axis<B: Backend>(leaf: AnyArray<B>, axis: usize) -> AnyArray<B> {
-    AnyArray::present(AnyTensor::Float(B::float_mean_dim(float(leaf), axis)))
+    AnyArray::present(float(leaf).mean_axis(axis))
 }
 
 /// The tensor of a present floating-point leaf.
-pub(crate) fn float<B: Backend>(leaf: AnyArray<B>) -> FloatTensor<B> {
+pub(crate) fn float<B: Backend>(leaf: AnyArray<B>) -> AnyTensor<B> {
     match leaf.into_value() {
-        Some(AnyTensor::Float(x)) => x,
+        Some(x @ AnyTensor::Float(_)) => x,
         _ => panic!("only present floating-point leaves take part in an optimizer's step"),
     }
 }

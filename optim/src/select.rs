@@ -1,8 +1,8 @@
 //! Conditional updates. The device evaluates the condition, so that a step stays one function of arrays.
 
-use burn::tensor::{Bool, DType, Shape, Tensor};
+use burn::tensor::{Bool, DType, Tensor};
 use grove_backend::Backend;
-use grove_tree::{AnyArray, AnyTensor, Tree};
+use grove_tree::{AnyArray, Tree};
 
 use crate::{
     leafwise::{flat, takes_part},
@@ -27,29 +27,11 @@ pub fn select<B: Backend, T: Tree<B>>(condition: &Tensor<B, 1, Bool>, then: T, o
 }
 
 fn select_leaf<B: Backend>(condition: &Tensor<B, 1, Bool>, then: AnyArray<B>, otherwise: AnyArray<B>) -> AnyArray<B> {
-    let shape = Shape::from(then.shape().to_vec());
-    let mask = || {
-        let mask = B::bool_reshape(condition.clone().into_primitive(), vec![1; shape.num_dims()].into());
-        B::bool_expand(mask, shape.clone())
-    };
-    if !then.is_present() {
-        return otherwise;
+    if !then.is_present() || !otherwise.is_present() {
+        return if then.is_present() { then } else { otherwise };
     }
-    let absent = AnyArray::absent(then.shape(), then.dtype());
-    match (then.into_value(), otherwise.into_value()) {
-        (Some(AnyTensor::Float(x)), Some(AnyTensor::Float(y))) => {
-            AnyArray::present(AnyTensor::Float(B::float_mask_where(y, mask(), x)))
-        }
-        (Some(AnyTensor::Int(x)), Some(AnyTensor::Int(y))) => {
-            AnyArray::present(AnyTensor::Int(B::int_mask_where(y, mask(), x)))
-        }
-        (Some(AnyTensor::Bool(x)), Some(AnyTensor::Bool(y))) => {
-            let y = B::bool_and(y, B::bool_not(mask()));
-            AnyArray::present(AnyTensor::Bool(B::bool_or(B::bool_and(x, mask()), y)))
-        }
-        (Some(x), _) => AnyArray::present(x),
-        (None, _) => absent,
-    }
+    let selected = then.into_value().zip(otherwise.into_value()).map(|(x, y)| x.select(condition, y));
+    AnyArray::present(selected.expect("both are present"))
 }
 
 /// Returns whether all elements of all floating-point leaves are finite, `[1]`; `None` if no leaf is present.

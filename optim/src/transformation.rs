@@ -1,5 +1,5 @@
-use burn::tensor::{FloatDType, Int, Tensor, TensorPrimitive};
-use grove_backend::Backend;
+use burn::tensor::{FloatDType, Int, Tensor};
+use grove_backend::{Backend, ops};
 use grove_tree::{Array, Filter, Path, Tree, map_together};
 
 use crate::leafwise::widest;
@@ -154,8 +154,7 @@ pub fn increment<B: Backend>(count: Count<B>) -> Count<B> {
 
 /// A count as f32 or f64, whatever the device's usual type is: f32 is exact up to 2^24.
 pub(crate) fn steps<B: Backend>(count: &Count<B>, dtype: FloatDType) -> Tensor<B, 1> {
-    let x = B::int_into_float(count.val().into_primitive(), dtype);
-    Tensor::from_primitive(TensorPrimitive::Float(x))
+    ops::int_into_float(count.val(), dtype)
 }
 
 /// A number of steps to compare counts with. Not every device has integers of more than 32 bits.

@@ -1,6 +1,6 @@
-use burn::tensor::{Bool, DType, Int, Tensor, TensorMetadata};
+use burn::tensor::{Bool, DType, Int, Tensor};
 use grove_backend::Backend;
-use grove_tree::{Array, Tree, map};
+use grove_tree::{AnyArray, Array, Tree, map};
 
 /// The factor's bounds: loss scaling with less than 1 would make gradients smaller, and a larger factor gains nothing.
 const BOUNDS: (f64, f64) = (1.0, 16_777_216.0);
@@ -33,11 +33,13 @@ impl<B: Backend> LossScale<B> {
     pub(crate) fn unscale<P: Tree<B>>(&self, grads: P) -> P {
         let inverse = self.factor.val().recip();
         map(grads, |leaf| {
-            let rank = leaf.shape().len();
-            leaf.widen().map_float(|x| {
-                let inverse = inverse.clone().cast(x.dtype()).into_primitive().tensor();
-                B::float_mul(x, B::float_reshape(inverse, vec![1; rank].into()))
-            })
+            let leaf = leaf.widen();
+            if !leaf.is_present() || !leaf.dtype().is_float() {
+                return leaf;
+            }
+            let inverse = AnyArray::present(inverse.clone().cast(leaf.dtype()).into());
+            let inverse = inverse.reshape(vec![1; leaf.shape().len()]);
+            leaf.try_mul(inverse).expect("both are present and float")
         })
     }
 

@@ -4,7 +4,7 @@ use burn_autodiff::{
     checkpoint::strategy::{BalancedCheckpointing, CheckpointStrategy, NoCheckpointing},
 };
 use grove_backend::Backend;
-use grove_tree::{AnyArray, AnyTensor, Filter, Path, Tree};
+use grove_tree::{AnyArray, Filter, Path, Tree};
 use std::marker::PhantomData;
 
 use crate::tape::{Tape, lift_leaf, lower_leaf};
@@ -96,10 +96,7 @@ impl<B: Backend, S: Recompute> GradOptions<B, S> {
         let lifted = tree.clone().lift(&mut Path::root(), &mut |path, leaf| {
             let track = self.differentiates(path, &leaf);
             let leaf = lift_leaf::<B, S>(leaf, track.then_some(&mut tape));
-            tracked.push(match leaf.value() {
-                Some(AnyTensor::Float(x)) if track => Some(x.clone()),
-                _ => None,
-            });
+            tracked.push(leaf.value().filter(|_| track).cloned());
             leaf
         });
         let takes_part: Vec<bool> = tracked.iter().map(Option::is_some).collect();
@@ -108,10 +105,10 @@ impl<B: Backend, S: Recompute> GradOptions<B, S> {
         let value = loss.clone().inner();
         tape.on(Some(value.device()));
         let aux = aux.lift(&mut Path::root(), &mut |_, leaf| lower_leaf::<B, S>(leaf));
-        let grads = tape.gradients(Some(loss.into_primitive().tensor()), vec![tracked]);
+        let grads = tape.gradients(Some(loss.into()), vec![tracked]);
         let mut grads = takes_part.into_iter().zip(grads.into_iter().flatten());
         let grads = tree.clone().map(&mut Path::root(), &mut |_, leaf| match grads.next() {
-            Some((true, Some(grad))) => AnyArray::present(AnyTensor::Float(grad)),
+            Some((true, Some(grad))) => AnyArray::present(grad),
             // A parameter that the loss does not depend on.
             Some((true, None)) => leaf.zeros_like(),
             _ => leaf.into_absent(),

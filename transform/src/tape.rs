@@ -7,8 +7,8 @@ use burn_autodiff::{
     grads::Gradients,
     ops::{Backward, Ops, OpsKind, unary},
 };
-use grove_backend::Backend;
-use grove_tree::{AnyArray, AnyTensor, Path, Tree, map, map_with_path};
+use grove_backend::{AnyTensor, Backend};
+use grove_tree::{AnyArray, Path, Tree, map, map_with_path};
 
 use crate::{
     backward::{self, Collector},
@@ -61,8 +61,12 @@ impl<B: Backend> Tape<B> {
 
     /// Returns the gradients of a scalar with respect to leaves of this tape: `None` for leaves it does not depend
     /// on, and for all leaves if it is `None` or untracked.
-    pub(crate) fn gradients(mut self, root: Option<Tracked<B>>, leaves: Vec<Column<Autodiff<B>>>) -> Vec<Column<B>> {
-        let root = root.filter(|root| root.is_tracked());
+    pub(crate) fn gradients<S: Recompute>(
+        mut self,
+        root: Option<AnyTensor<Autodiff<B, S>>>,
+        leaves: Vec<Column<Autodiff<B, S>>>,
+    ) -> Vec<Column<B>> {
+        let root = root.and_then(tracked);
         let (Some(root), Some(start)) = (root, &self.start) else {
             let nothing = leaves.iter().map(|column| vec![None; column.len()]).collect();
             // The leaves are dropped before the tape.
@@ -71,8 +75,10 @@ impl<B: Backend> Tape<B> {
         };
         self.done = true;
         backward::run::<B, _>(root, &start.collector, move |grads| {
-            let mut take = |x: &Tracked<B>| <Autodiff<B> as AutodiffBackend>::grad_remove(x, grads);
-            leaves.iter().map(|column| column.iter().map(|x| take(x.as_ref()?)).collect()).collect()
+            let mut take = |x: Option<AnyTensor<Autodiff<B, S>>>| {
+                <Autodiff<B> as AutodiffBackend>::grad_remove(&tracked(x?)?, grads).map(AnyTensor::Float)
+            };
+            leaves.into_iter().map(|column| column.into_iter().map(&mut take).collect()).collect()
         })
     }
 }
@@ -106,6 +112,14 @@ impl<B: Backend> Drop for Tape<B> {
             (None, Some(device)) => clear_tape::<B>(&device),
             (None, None) => {}
         }
+    }
+}
+
+/// The tracked tensor; `None` if it is not tracked.
+fn tracked<B: Backend, S: Recompute>(x: AnyTensor<Autodiff<B, S>>) -> Option<Tracked<B>> {
+    match x {
+        AnyTensor::Float(x) if x.is_tracked() => Some(x),
+        _ => None,
     }
 }
 
@@ -179,16 +193,13 @@ pub(crate) fn lower<B: Backend, T: Tree<Autodiff<B>>>(tree: T) -> T::On<B> {
 }
 
 /// For each leaf of a tree, in order: its floating-point value or gradient; `None` if there is none.
-pub(crate) type Column<B> = Vec<Option<FloatTensor<B>>>;
+pub(crate) type Column<B> = Vec<Option<AnyTensor<B>>>;
 
 /// The floating-point values of a tree, leaf by leaf.
 pub(crate) fn column<B: Backend, T: Tree<B>>(tree: &T) -> Column<B> {
     let mut column = Vec::new();
     tree.visit(&mut Path::root(), &mut |_: &Path, leaf: &AnyArray<B>| {
-        column.push(match leaf.value() {
-            Some(AnyTensor::Float(x)) => Some(x.clone()),
-            _ => None,
-        });
+        column.push(leaf.value().filter(|x| matches!(x, AnyTensor::Float(_))).cloned());
     });
     column
 }
@@ -206,10 +217,7 @@ pub(crate) fn track_params<B: Backend, T: Tree<Autodiff<B>>>(tree: T, tape: &mut
     let tree = map_with_path(tree, |path, leaf| {
         let track = !path.is_buffer() && leaf.dtype().is_float();
         let leaf = lift_leaf::<B, NoRecompute>(lower_leaf(leaf), track.then_some(&mut *tape));
-        tracked.push(match leaf.value() {
-            Some(AnyTensor::Float(x)) if track => Some(x.clone()),
-            _ => None,
-        });
+        tracked.push(leaf.value().filter(|_| track).cloned());
         leaf
     });
     (tree, tracked)
@@ -219,7 +227,7 @@ pub(crate) fn track_params<B: Backend, T: Tree<Autodiff<B>>>(tree: T, tape: &mut
 pub(crate) fn accumulate<B: Backend>(sum: &mut Column<B>, grads: Column<B>) {
     for (sum, grad) in sum.iter_mut().zip(grads) {
         *sum = match (sum.take(), grad) {
-            (Some(sum), Some(grad)) => Some(B::float_add(sum, grad)),
+            (Some(sum), Some(grad)) => sum.try_add(grad),
             (sum, grad) => sum.or(grad),
         };
     }
@@ -231,7 +239,7 @@ pub(crate) fn typed<B: Backend, T: Tree<B>>(tree: T, grads: Column<B>) -> T {
     let mut grads = grads.into_iter();
     map_with_path(tree, |path, leaf| match (leaf.value(), grads.next().flatten()) {
         (Some(AnyTensor::Float(_)), _) if path.is_buffer() => leaf.into_absent(),
-        (Some(AnyTensor::Float(_)), Some(grad)) => AnyArray::present(AnyTensor::Float(grad)),
+        (Some(AnyTensor::Float(_)), Some(grad)) => AnyArray::present(grad),
         (Some(AnyTensor::Float(_)), None) => leaf.zeros_like(),
         _ => leaf.into_absent(),
     })
@@ -246,8 +254,8 @@ impl<B: Backend> Seeds<B> {
     }
 
     /// Adds a result; ignored if it is not tracked or has no gradient.
-    pub(crate) fn add(&mut self, result: Option<Tracked<B>>, grad: Option<FloatTensor<B>>) {
-        let (Some(result), Some(grad)) = (result, grad) else { return };
+    pub(crate) fn add(&mut self, result: Option<AnyTensor<Autodiff<B>>>, grad: Option<AnyTensor<B>>) {
+        let (Some(result), Some(AnyTensor::Float(grad))) = (result.and_then(tracked), grad) else { return };
         let number = number::<B>(&B::float_device(&grad));
         match Seed.prepare::<NoRecompute>([result.node.clone()]).compute_bound().stateful() {
             OpsKind::Tracked(step) => self.0.push(step.finish(grad, number)),
@@ -256,9 +264,9 @@ impl<B: Backend> Seeds<B> {
     }
 
     /// The scalar whose gradients are those of the seeds; `None` if nothing is tracked.
-    pub(crate) fn into_root(self) -> Option<Tracked<B>> {
-        (!self.0.is_empty())
-            .then(|| <Autodiff<B> as burn::tensor::ops::FloatTensorOps<Autodiff<B>>>::float_cat(self.0, 0))
+    pub(crate) fn into_root(self) -> Option<AnyTensor<Autodiff<B>>> {
+        let seeds: Vec<_> = self.0.into_iter().map(AnyTensor::Float).collect();
+        (!seeds.is_empty()).then(|| AnyTensor::cat(seeds, 0))
     }
 }
 

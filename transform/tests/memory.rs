@@ -1,6 +1,6 @@
 //! Memory left behind by differentiation, counted by the allocator.
 
-use burn::tensor::{Int, Tensor, backend::AutodiffBackend};
+use burn::tensor::{Int, Tensor};
 use burn_flex::Flex;
 use grove_backend::Autodiff;
 use grove_transform::{GradOptions, clear_tape, value_and_grad, vjp};
@@ -123,8 +123,7 @@ fn forward_passes_alone() {
     let _alone = alone();
     let x = leaf().val();
     assert_little(left_by(|| {
-        let x = <Ad as AutodiffBackend>::from_inner(x.clone().into_primitive().tensor());
-        drop(chain(Tensor::from_primitive(burn::tensor::TensorPrimitive::Float(x))));
+        drop(chain(Tensor::from_inner(x.clone())));
         clear_tape::<Flex>(&Default::default());
     }));
 }

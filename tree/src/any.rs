@@ -1,22 +1,8 @@
-use burn::tensor::{
-    Bool, DType, FloatDType, Int, Scalar, Shape, Tensor, TensorData, TensorMetadata, TensorPrimitive,
-    ops::{BoolTensor, FloatTensor, IntTensor},
-};
-use grove_backend::Backend;
+use burn::tensor::{DType, FloatDType, Shape, TensorData};
+use grove_backend::{AnyTensor, Backend};
 use std::fmt;
 
 use crate::{Node, Path, Tree, Visitor};
-
-/// A tensor of any rank and kind.
-#[derive(Clone, Debug)]
-pub enum AnyTensor<B: Backend> {
-    /// Floating-point values.
-    Float(FloatTensor<B>),
-    /// Integers.
-    Int(IntTensor<B>),
-    /// Booleans.
-    Bool(BoolTensor<B>),
-}
 
 /// A leaf with erased rank and kind, the argument of functions of leaves.
 ///
@@ -28,17 +14,6 @@ pub struct AnyArray<B: Backend> {
     value: Option<AnyTensor<B>>,
 }
 
-/// Applies the one of Burn's three families of functions that fits the kind of a tensor.
-macro_rules! by_kind {
-    ($tensor:expr, $x:ident => $float:expr, $int:expr, $bool:expr) => {
-        match $tensor {
-            AnyTensor::Float($x) => AnyTensor::Float($float),
-            AnyTensor::Int($x) => AnyTensor::Int($int),
-            AnyTensor::Bool($x) => AnyTensor::Bool($bool),
-        }
-    };
-}
-
 impl<B: Backend> AnyArray<B> {
     /// Creates a leaf without a value.
     pub fn absent(shape: impl Into<Vec<usize>>, dtype: DType) -> Self {
@@ -47,36 +22,17 @@ impl<B: Backend> AnyArray<B> {
 
     /// Creates a leaf with a value.
     pub fn present(tensor: AnyTensor<B>) -> Self {
-        let (shape, dtype) = match &tensor {
-            AnyTensor::Float(x) => (x.shape(), x.dtype()),
-            AnyTensor::Int(x) => (x.shape(), x.dtype()),
-            AnyTensor::Bool(x) => (x.shape(), x.dtype()),
-        };
-        Self { shape: shape.to_vec(), dtype, value: Some(tensor) }
+        Self { shape: tensor.shape().to_vec(), dtype: tensor.dtype(), value: Some(tensor) }
     }
 
     /// Moves values to a device. The dtype of the data determines the kind (float, int or bool), and is kept.
     pub fn from_data(data: TensorData, device: &B::Device) -> Self {
-        Self::present(match data.dtype {
-            dtype if dtype.is_float() => AnyTensor::Float(B::float_from_data(data, device)),
-            DType::Bool(_) => AnyTensor::Bool(bool_from_data::<B>(data, device)),
-            _ => AnyTensor::Int(B::int_from_data(data, device)),
-        })
+        Self::present(AnyTensor::from_data(data, device))
     }
 
     /// Reads the values; `None` if the leaf is absent.
     pub fn into_data(self) -> Option<TensorData> {
-        let count: usize = self.shape.iter().product();
-        let flat = Shape::from(vec![count]);
-        let mut data = match self.value? {
-            AnyTensor::Float(x) => {
-                Tensor::<B, 1>::from_primitive(TensorPrimitive::Float(B::float_reshape(x, flat))).into_data()
-            }
-            AnyTensor::Int(x) => Tensor::<B, 1, Int>::from_primitive(B::int_reshape(x, flat)).into_data(),
-            AnyTensor::Bool(x) => Tensor::<B, 1, Bool>::from_primitive(B::bool_reshape(x, flat)).into_data(),
-        };
-        data.shape = Shape::from(self.shape);
-        Some(data)
+        self.value.map(AnyTensor::into_data)
     }
 
     /// Sizes of the axes.
@@ -121,18 +77,19 @@ impl<B: Backend> AnyArray<B> {
 
     /// The device of the value; `None` if the leaf is absent.
     pub fn device(&self) -> Option<B::Device> {
-        Some(match self.value.as_ref()? {
-            AnyTensor::Float(x) => B::float_device(x),
-            AnyTensor::Int(x) => B::int_device(x),
-            AnyTensor::Bool(x) => B::bool_device(x),
-        })
+        self.value.as_ref().map(AnyTensor::device)
     }
 
     /// Moves the value to another device of the same backend.
     pub fn to_device(self, device: &B::Device) -> Self {
-        self.map_value(|value| {
-            by_kind!(value, x => B::float_to_device(x, device), B::int_to_device(x, device), B::bool_to_device(x, device))
-        })
+        self.map_value(|value| value.to_device(device))
+    }
+
+    /// A leaf in another shape of as many elements.
+    pub fn reshape(self, shape: impl Into<Vec<usize>>) -> Self {
+        let shape = shape.into();
+        let value = self.value.map(|value| value.reshape(Shape::from(shape.clone())));
+        Self { shape, dtype: self.dtype, value }
     }
 
     /// Converts a floating-point leaf, present or absent, to another floating-point type. Other leaves are unchanged.
@@ -140,11 +97,7 @@ impl<B: Backend> AnyArray<B> {
         if !self.dtype.is_float() || self.dtype == DType::from(dtype) {
             return self;
         }
-        Self {
-            shape: self.shape,
-            dtype: dtype.into(),
-            value: self.value.map(|value| by_kind!(value, x => B::float_cast(x, dtype), x, x)),
-        }
+        Self { dtype: dtype.into(), ..self.map_value(|value| value.cast_float(dtype)) }
     }
 
     /// Converts a floating-point leaf, present or absent, to at least f32, the type of sums and averages of such
@@ -159,87 +112,70 @@ impl<B: Backend> AnyArray<B> {
     /// Zeros (false for booleans) of the same shape and dtype, on the same device, whatever the values are; absent if
     /// this leaf is absent.
     pub fn zeros_like(&self) -> Self {
-        let Some(device) = self.device() else { return self.clone() };
-        let (shape, dtype) = (Shape::from(self.shape.clone()), self.dtype);
-        self.clone().map_value(|value| match value {
-            AnyTensor::Float(_) => AnyTensor::Float(B::float_zeros(shape, &device, dtype.into())),
-            AnyTensor::Int(_) => AnyTensor::Int(B::int_zeros(shape, &device, dtype.into())),
-            AnyTensor::Bool(_) => AnyTensor::Bool(B::bool_zeros(shape, &device, dtype.into())),
-        })
+        Self { shape: self.shape.clone(), dtype: self.dtype, value: self.value.as_ref().map(AnyTensor::zeros_like) }
     }
 
     /// Sum of two floating-point leaves of the same shape; `None` unless both are present and float.
     pub fn try_add(self, other: Self) -> Option<Self> {
-        self.binary(other, B::float_add)
+        self.binary(other, AnyTensor::try_add)
     }
 
     /// Difference of two floating-point leaves of the same shape; `None` unless both are present and float.
     pub fn try_sub(self, other: Self) -> Option<Self> {
-        self.binary(other, B::float_sub)
+        self.binary(other, AnyTensor::try_sub)
     }
 
     /// Element-wise product of two floating-point leaves of the same shape; `None` unless both are present and float.
     pub fn try_mul(self, other: Self) -> Option<Self> {
-        self.binary(other, B::float_mul)
+        self.binary(other, AnyTensor::try_mul)
     }
 
     /// Element-wise quotient of two floating-point leaves of the same shape; `None` unless both are present and
     /// float.
     pub fn try_div(self, other: Self) -> Option<Self> {
-        self.binary(other, B::float_div)
+        self.binary(other, AnyTensor::try_div)
     }
 
     /// A floating-point leaf multiplied by a scalar; other leaves are unchanged.
     pub fn mul_scalar(self, factor: f64) -> Self {
-        self.map_float(|x| B::float_mul_scalar(x, Scalar::from(factor)))
+        self.map_value(|x| x.mul_scalar(factor))
     }
 
     /// A floating-point leaf plus a scalar; other leaves are unchanged.
     pub fn add_scalar(self, term: f64) -> Self {
-        self.map_float(|x| B::float_add_scalar(x, Scalar::from(term)))
+        self.map_value(|x| x.add_scalar(term))
     }
 
     /// Square roots of a floating-point leaf; other leaves are unchanged.
     pub fn sqrt(self) -> Self {
-        self.map_float(B::float_sqrt)
+        self.map_value(AnyTensor::sqrt)
     }
 
     /// Signs of a floating-point leaf, -1, 0 or 1; other leaves are unchanged.
     pub fn sign(self) -> Self {
-        self.map_float(B::float_sign)
+        self.map_value(AnyTensor::sign)
     }
 
     /// Absolute values of a floating-point leaf; other leaves are unchanged.
     pub fn abs(self) -> Self {
-        self.map_float(B::float_abs)
+        self.map_value(AnyTensor::abs)
     }
 
     /// Mean of all elements of a floating-point leaf, `[1]`, in the leaf's dtype; `None` unless it is present and float.
     /// [`widen`](Self::widen) first where 16 bits are too few for the sum.
     pub fn mean(self) -> Option<Self> {
         match self.value? {
-            AnyTensor::Float(x) => Some(Self::present(AnyTensor::Float(B::float_mean(x)))),
+            x @ AnyTensor::Float(_) => Some(Self::present(x.mean())),
             _ => None,
         }
-    }
-
-    /// Applies a function, which must keep shape and dtype, to a floating-point value; other leaves are unchanged.
-    pub fn map_float(self, f: impl FnOnce(FloatTensor<B>) -> FloatTensor<B>) -> Self {
-        self.map_value(|value| match value {
-            AnyTensor::Float(x) => AnyTensor::Float(f(x)),
-            other => other,
-        })
     }
 
     fn map_value(self, f: impl FnOnce(AnyTensor<B>) -> AnyTensor<B>) -> Self {
         Self { value: self.value.map(f), ..self }
     }
 
-    fn binary(self, other: Self, f: impl FnOnce(FloatTensor<B>, FloatTensor<B>) -> FloatTensor<B>) -> Option<Self> {
-        match (self.value?, other.value?) {
-            (AnyTensor::Float(x), AnyTensor::Float(y)) => Some(Self::present(AnyTensor::Float(f(x, y)))),
-            _ => None,
-        }
+    fn binary(self, other: Self, f: impl FnOnce(AnyTensor<B>, AnyTensor<B>) -> Option<AnyTensor<B>>) -> Option<Self> {
+        f(self.value?, other.value?).map(Self::present)
     }
 }
 
@@ -260,14 +196,6 @@ impl<B: Backend> Tree<B> for AnyArray<B> {
     fn lift<C: Backend>(self, path: &mut Path, f: &mut dyn FnMut(&Path, AnyArray<B>) -> AnyArray<C>) -> AnyArray<C> {
         f(path, self)
     }
-}
-
-/// Converts host booleans via integers, since not every backend takes booleans directly.
-fn bool_from_data<B: Backend>(data: TensorData, device: &B::Device) -> BoolTensor<B> {
-    let (shape, count) = (data.shape.clone(), data.num_elements());
-    let numbers = TensorData::new(data.iter::<bool>().map(i64::from).collect(), [count]);
-    let flat = Tensor::<B, 1, Int>::from_data(numbers, device).not_equal_elem(0);
-    B::bool_reshape(flat.into_primitive(), shape)
 }
 
 /// `f32[3,4]`; the same for an absent leaf.

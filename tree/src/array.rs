@@ -1,8 +1,8 @@
-use burn::tensor::{BasicOps, Bool, DType, Float, Int, Tensor, TensorPrimitive};
-use grove_backend::Backend;
+use burn::tensor::{BasicOps, Bool, DType, Float, Int, Tensor};
+use grove_backend::{AnyTensor, Backend};
 use std::fmt;
 
-use crate::{AnyArray, AnyTensor, Node, Path, Tree, Visitor};
+use crate::{AnyArray, Node, Path, Tree, Visitor};
 
 /// The kinds of leaves: [`Float`], [`Int`] and [`Bool`].
 pub trait Kind: Clone + fmt::Debug + Send + Sync + 'static {
@@ -22,14 +22,11 @@ impl Kind for Float {
     const DTYPE: DType = DType::F32;
 
     fn erase<B: Backend, const D: usize>(tensor: Tensor<B, D>) -> AnyTensor<B> {
-        AnyTensor::Float(tensor.into_primitive().tensor())
+        tensor.into()
     }
 
     fn restore<B: Backend, const D: usize>(tensor: AnyTensor<B>) -> Option<Tensor<B, D>> {
-        match tensor {
-            AnyTensor::Float(x) => Some(Tensor::from_primitive(TensorPrimitive::Float(x))),
-            _ => None,
-        }
+        tensor.into_float()
     }
 }
 
@@ -38,14 +35,11 @@ impl Kind for Int {
     const DTYPE: DType = DType::I64;
 
     fn erase<B: Backend, const D: usize>(tensor: Tensor<B, D, Int>) -> AnyTensor<B> {
-        AnyTensor::Int(tensor.into_primitive())
+        tensor.into()
     }
 
     fn restore<B: Backend, const D: usize>(tensor: AnyTensor<B>) -> Option<Tensor<B, D, Int>> {
-        match tensor {
-            AnyTensor::Int(x) => Some(Tensor::from_primitive(x)),
-            _ => None,
-        }
+        tensor.into_int()
     }
 }
 
@@ -54,14 +48,11 @@ impl Kind for Bool {
     const DTYPE: DType = DType::Bool(burn::tensor::BoolStore::Native);
 
     fn erase<B: Backend, const D: usize>(tensor: Tensor<B, D, Bool>) -> AnyTensor<B> {
-        AnyTensor::Bool(tensor.into_primitive())
+        tensor.into()
     }
 
     fn restore<B: Backend, const D: usize>(tensor: AnyTensor<B>) -> Option<Tensor<B, D, Bool>> {
-        match tensor {
-            AnyTensor::Bool(x) => Some(Tensor::from_primitive(x)),
-            _ => None,
-        }
+        tensor.into_bool()
     }
 }
 

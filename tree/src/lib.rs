@@ -43,7 +43,7 @@ mod structure;
 mod summary;
 mod tree;
 
-pub use any::{AnyArray, AnyTensor};
+pub use any::AnyArray;
 pub use array::{Array, Kind};
 pub use compare::{all_close, eq};
 pub use error::TreeError;
@@ -66,4 +66,4 @@ pub use summary::{count_bytes, count_params, summary};
 pub use tree::{Node, Tree, Visitor};
 
 #[doc(no_inline)]
-pub use grove_backend::Backend;
+pub use grove_backend::{AnyTensor, Backend};

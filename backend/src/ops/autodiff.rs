@@ -19,11 +19,12 @@ use std::{
 };
 
 use super::{
-    Backend, Differentiation, Operation, Outcome, Residual, SampleOptions, SampledPrimitives, Spec, Value, Values,
+    AnyTensor, Backend, Differentiation, Operation, Outcome, Residual, SampleOptions, SampledPrimitives, Spec, Values,
     Wanted, precision::cast,
 };
 
 impl<B: Backend, C: CheckpointStrategy> Backend for Autodiff<B, C> {
+    const FUSES: bool = B::FUSES;
     const BROKEN_FUSED_GEMV: bool = B::BROKEN_FUSED_GEMV;
     const MIXED_DTYPE_WEIGHTS: bool = B::MIXED_DTYPE_WEIGHTS;
     const SAMPLES: bool = B::SAMPLES;
@@ -41,7 +42,7 @@ impl<B: Backend, C: CheckpointStrategy> Backend for Autodiff<B, C> {
         if kind == Differentiation::Composed || needs.contains(&true) && operation.saves() {
             return operation.compose_differentiable(inputs, needs);
         }
-        let is_parent = |&i: &usize| matches!(inputs.get(i), Some(Value::Float(_)));
+        let is_parent = |&i: &usize| matches!(inputs.get(i), Some(AnyTensor::Float(_)));
         let parents: Vec<_> = (0..inputs.len().min(operation.differentiable_inputs())).filter(is_parent).collect();
         let record: fn(&Operation, Values<Self>, Vec<usize>) -> Outcome<Self> = match parents.len() {
             1 => record::<B, C, 1>,
@@ -70,20 +71,20 @@ type Tracked<B> = FloatTensor<Autodiff<B>>;
 /// Tensors without their nodes of the graph.
 fn inner<B: Backend, C: CheckpointStrategy>(values: Values<Autodiff<B, C>>) -> Values<B> {
     let device = values.given_device().cloned();
-    let inner = |value: Value<Autodiff<B, C>>| match value {
-        Value::Float(x) => Value::Float(x.primitive),
-        Value::Int(x) => Value::Int(x),
-        Value::Bool(x) => Value::Bool(x),
+    let inner = |value: AnyTensor<Autodiff<B, C>>| match value {
+        AnyTensor::Float(x) => AnyTensor::Float(x.primitive),
+        AnyTensor::Int(x) => AnyTensor::Int(x),
+        AnyTensor::Bool(x) => AnyTensor::Bool(x),
     };
     values.into_values().into_iter().map(|value| value.map(inner)).collect::<Values<B>>().on_device(device)
 }
 
 /// Tensors through which no gradient flows.
 fn untracked<B: Backend, C: CheckpointStrategy>(values: Values<B>) -> Values<Autodiff<B, C>> {
-    let lift = |value: Value<B>| match value {
-        Value::Float(x) => Value::Float(<Autodiff<B, C> as AutodiffBackend>::from_inner(x)),
-        Value::Int(x) => Value::Int(x),
-        Value::Bool(x) => Value::Bool(x),
+    let lift = |value: AnyTensor<B>| match value {
+        AnyTensor::Float(x) => AnyTensor::Float(<Autodiff<B, C> as AutodiffBackend>::from_inner(x)),
+        AnyTensor::Int(x) => AnyTensor::Int(x),
+        AnyTensor::Bool(x) => AnyTensor::Bool(x),
     };
     values.into_values().into_iter().map(|value| value.map(lift)).collect()
 }
@@ -94,7 +95,7 @@ enum Held<B: Backend> {
     /// Kept, or computed again by its node.
     Checkpoint(NodeId),
     /// Kept.
-    Value(Option<Value<B>>),
+    Value(Option<AnyTensor<B>>),
 }
 
 /// Gradients of the outputs of an operation with [`Differentiation::AllOutputs`], left here by [`Part`]s.
@@ -129,7 +130,7 @@ impl<B: Backend, const N: usize> Backward<B, N> for CustomVjp<N> {
             None => Values::floats([grads.consume::<B>(&ops.node)]),
         };
         let retrieve = |held| match held {
-            Held::Checkpoint(id) => Some(Value::Float(checkpointer.retrieve_node_output::<FloatTensor<B>>(id))),
+            Held::Checkpoint(id) => Some(AnyTensor::Float(checkpointer.retrieve_node_output::<FloatTensor<B>>(id))),
             Held::Value(value) => value,
         };
         let residuals = residuals.into_iter().map(retrieve).collect();
@@ -139,7 +140,7 @@ impl<B: Backend, const N: usize> Backward<B, N> for CustomVjp<N> {
             // A gradient is removed by a tensor of its node, which holds any values.
             let rc = Arc::new(node.id);
             let place = Tracked::<B> { primitive: given.float(0).clone(), node: node.clone(), rc };
-            given = given.with_optional(grads.remove::<B>(&place).map(Value::Float));
+            given = given.with_optional(grads.remove::<B>(&place).map(AnyTensor::Float));
         }
         let mut results = B::run_vjp(&self.operation, residuals, given, &self.wanted);
         for (parent, position) in ops.parents.into_iter().zip(self.parents) {
@@ -225,10 +226,10 @@ fn record<B: Backend, C: CheckpointStrategy, const N: usize>(
         .iter()
         .map(|residual| match residual {
             Residual::Input(i) => match inputs.get(i) {
-                Some(Value::Float(x)) if checkpointed => Held::Checkpoint(step.checkpoint(x)),
-                Some(Value::Float(x)) => Held::Value(Some(Value::Float(x.primitive.clone()))),
-                Some(Value::Int(x)) => Held::Value(Some(Value::Int(x.clone()))),
-                Some(Value::Bool(x)) => Held::Value(Some(Value::Bool(x.clone()))),
+                Some(AnyTensor::Float(x)) if checkpointed => Held::Checkpoint(step.checkpoint(x)),
+                Some(AnyTensor::Float(x)) => Held::Value(Some(AnyTensor::Float(x.primitive.clone()))),
+                Some(AnyTensor::Int(x)) => Held::Value(Some(AnyTensor::Int(x.clone()))),
+                Some(AnyTensor::Bool(x)) => Held::Value(Some(AnyTensor::Bool(x.clone()))),
                 None => Held::Value(None),
             },
             _ => Held::Value(None),

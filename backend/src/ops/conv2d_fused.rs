@@ -3,7 +3,7 @@
 use burn::tensor::{Shape, Tensor, activation};
 
 use super::{
-    Backend, Conv2dOptions, Differentiation, Outcome, Rules, Shapes, Value, Values, apply, at_least_f32, float,
+    AnyTensor, Backend, Conv2dOptions, Differentiation, Outcome, Rules, Shapes, Values, apply, at_least_f32, float,
     precision::cast, primitive,
 };
 
@@ -37,7 +37,7 @@ impl Rules for Conv2dFused {
     fn compose<B: Backend>(&self, mut inputs: Values<B>, _needs: &[bool]) -> Outcome<B> {
         let dtype = inputs.dtype(0);
         let (x, weight) = (inputs.take_float(0), inputs.take_float(1));
-        let mut y = apply(self.conv, Values::default().with(Value::Float(x)).with(Value::Float(weight)));
+        let mut y = apply(self.conv, Values::default().with(AnyTensor::Float(x)).with(AnyTensor::Float(weight)));
         let y = at_least_f32(y.take_tensor::<4>(0));
         let (channels, computing) = (y.dims()[1], y.dtype());
         let [scale, shift] = [2, 3].map(|i| {

@@ -1,14 +1,14 @@
 //! Operations as functions of tensors: what layers and models call. Each checks the shapes of its inputs once.
 
-use burn::tensor::{Bool, Int, Tensor, ops::FloatTensor};
+use burn::tensor::{Bool, FloatDType, Int, Tensor};
 use grove_kernels::{Dropout, Quantization};
 use std::ops::Range;
 
 use super::{
-    AdamStep, Attention, Backend, BatchNorm, Chunk, Concat, Conv2dFused, Conv2dOptions, Dequantize, Embedding, Gelu,
-    GeluApproximation, Gru, GruReset, KeyRanges, Linear, Lstm, MaskedSoftmax, Matmul, Nll, Operation, PendingRead,
-    Pool2dOptions, QuantizedLinear, RandomBits, Rnn, RnnActivation, Rope, RowNorm, Scale, Selu, Steps, SumOfSquares,
-    SwiGlu, UpdateCache, Value, Values,
+    AdamStep, AnyTensor, Attention, Backend, BatchNorm, Chunk, Concat, Conv2dFused, Conv2dOptions, Dequantize,
+    Embedding, Gelu, GeluApproximation, Gru, GruReset, KeyRanges, Linear, Lstm, MaskedSoftmax, Matmul, Nll, Operation,
+    PendingRead, Pool2dOptions, QuantizedLinear, RandomBits, Rnn, RnnActivation, Rope, RowNorm, Scale, Selu, Steps,
+    SumOfSquares, SwiGlu, UpdateCache, Values, float,
 };
 
 /// Checks the shapes of an operation's inputs, runs it and gives its outputs.
@@ -291,26 +291,27 @@ pub fn rnn<B: Backend>(
 
 /// One step of AdamW for leaves of any rank, each with its gradient and first and second moments, given 10 hyperparameters;
 /// see [`AdamStep`]. Gives parameters and moments.
-pub fn adam_step<B: Backend>(
-    leaves: Vec<[FloatTensor<B>; 4]>,
-    hyperparameters: Tensor<B, 1>,
-) -> Vec<[FloatTensor<B>; 3]> {
+pub fn adam_step<B: Backend>(leaves: Vec<[AnyTensor<B>; 4]>, hyperparameters: Tensor<B, 1>) -> Vec<[AnyTensor<B>; 3]> {
     let count = leaves.len();
-    let inputs = Values::floats(leaves.into_iter().flatten()).with(hyperparameters);
-    let mut outputs = apply(AdamStep, inputs);
-    (0..count).map(|leaf| [0, 1, 2].map(|i| outputs.take_float(3 * leaf + i))).collect()
+    let inputs: Values<B> = leaves.into_iter().flatten().map(Some).collect();
+    let mut outputs = apply(AdamStep, inputs.with(hyperparameters));
+    (0..count).map(|leaf| [0, 1, 2].map(|i| AnyTensor::Float(outputs.take_float(3 * leaf + i)))).collect()
 }
 
 /// Sum of the squares of all elements of tensors of any rank, `[1]`; `None` without tensors. See [`SumOfSquares`].
-pub fn sum_of_squares<B: Backend>(tensors: Vec<FloatTensor<B>>) -> Option<Tensor<B, 1>> {
-    (!tensors.is_empty()).then(|| apply::<B>(SumOfSquares, Values::floats(tensors)).take_tensor(0))
+pub fn sum_of_squares<B: Backend>(tensors: Vec<AnyTensor<B>>) -> Option<Tensor<B, 1>> {
+    (!tensors.is_empty()).then(|| apply::<B>(SumOfSquares, tensors.into_iter().map(Some).collect()).take_tensor(0))
 }
 
 /// Tensors of any rank, each times a factor `[1]`; see [`Scale`].
-pub fn scale<B: Backend>(tensors: Vec<FloatTensor<B>>, factor: Tensor<B, 1>) -> Vec<FloatTensor<B>> {
-    let factor = Values::default().with(factor);
-    let inputs = tensors.into_iter().fold(factor, |inputs, x| inputs.with(Value::Float(x)));
-    apply(Scale, inputs).into_floats()
+pub fn scale<B: Backend>(tensors: Vec<AnyTensor<B>>, factor: Tensor<B, 1>) -> Vec<AnyTensor<B>> {
+    let inputs = tensors.into_iter().fold(Values::default().with(factor), Values::with);
+    apply(Scale, inputs).into_floats().into_iter().map(AnyTensor::Float).collect()
+}
+
+/// Integers as a floating-point type, which [`Tensor::float`] would take from the device.
+pub fn int_into_float<B: Backend, const D: usize>(x: Tensor<B, D, Int>, dtype: FloatDType) -> Tensor<B, D> {
+    float(B::int_into_float(x.into_primitive(), dtype))
 }
 
 /// Starts to read a tensor; see [`Backend::start_read`].

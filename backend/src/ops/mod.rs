@@ -6,6 +6,7 @@
 //! layers and models call. `backend/README.md` says how to add an operation, a kernel or a backend.
 
 mod adam_step;
+mod any_tensor;
 mod attention;
 mod autodiff;
 mod batch_norm;
@@ -47,7 +48,7 @@ mod strided;
 mod sum_of_squares;
 mod swiglu;
 mod update_cache;
-mod value;
+mod values;
 
 use burn::tensor::{
     DType, Tensor, TensorMetadata, TensorPrimitive,
@@ -57,6 +58,7 @@ use burn::tensor::{
 pub use grove_kernels::{Dropout, Quantization};
 
 pub use adam_step::AdamStep;
+pub use any_tensor::AnyTensor;
 pub use attention::Attention;
 pub use batch_norm::BatchNorm;
 pub use chunk::Chunk;
@@ -89,7 +91,7 @@ pub use shapes::{Shapes, Spec, Wanted};
 pub use sum_of_squares::SumOfSquares;
 pub use swiglu::SwiGlu;
 pub use update_cache::UpdateCache;
-pub use value::{Outcome, Value, Values};
+pub use values::{Outcome, Values};
 
 pub(crate) use functions::matmul;
 use masked_softmax::masked_softmax_vjp;
@@ -114,6 +116,10 @@ fn flat<B: burn::tensor::backend::Backend>(x: FloatTensor<B>) -> Tensor<B, 1> {
 /// By default an operation is composed of Burn's own, so that a backend joins with an empty `impl`. A backend answers
 /// operations for which it has kernels; [`Autodiff`](burn_autodiff::Autodiff) differentiates all of them in one place.
 pub trait Backend: burn::tensor::backend::Backend {
+    /// True if the backend compiles consecutive operations into one kernel. What is fused, and so rounded, may depend on
+    /// what ran before.
+    const FUSES: bool = false;
+
     /// True if a matrix times a vector may come out wrong when the backend fuses the product with later operations.
     ///
     /// Burn 0.21's fused autotuning counts a kernel among the candidates that reads the matrix as though it were row-major

@@ -4,7 +4,8 @@ use burn::tensor::{DType, Int, Shape, Tensor, TensorData, TensorMetadata, ops::I
 use grove_kernels::{self as kernels, Quantization};
 
 use super::{
-    Backend, Differentiation, Outcome, Residuals, Rules, Shapes, Value, Values, Wanted, apply, float, shapes::with_last,
+    AnyTensor, Backend, Differentiation, Outcome, Residuals, Rules, Shapes, Values, Wanted, apply, float,
+    shapes::with_last,
 };
 
 /// Product with the transpose of a quantized matrix, `x W^T`, without unpacking all of it where the backend can.
@@ -37,14 +38,14 @@ impl Rules for QuantizedLinear {
     fn compose<B: Backend>(&self, mut inputs: Values<B>, _needs: &[bool]) -> Outcome<B> {
         let (x, blocks) = (inputs.take_float(0), inputs.take_int(1));
         let weight = dequantized::<B>(blocks, self.format, x.dtype()).transpose();
-        let y = apply(super::Linear, Values::default().with(Value::Float(x)).with(weight));
+        let y = apply(super::Linear, Values::default().with(AnyTensor::Float(x)).with(weight));
         y.into()
     }
 
     fn compose_vjp<B: Backend>(&self, mut residuals: Values<B>, mut grads: Values<B>, _wanted: &Wanted) -> Values<B> {
         let grad = grads.take_float(0);
         let weight = dequantized::<B>(residuals.take_int(0), self.format, grad.dtype());
-        apply(super::Linear, Values::default().with(Value::Float(grad)).with(weight))
+        apply(super::Linear, Values::default().with(AnyTensor::Float(grad)).with(weight))
     }
 }
 
@@ -87,7 +88,7 @@ fn columns_of(format: Quantization, bytes: usize) -> usize {
 
 /// The matrix, `[out, in]`, in a type of floating-point numbers.
 fn dequantized<B: Backend>(blocks: IntTensor<B>, format: Quantization, dtype: DType) -> Tensor<B, 2> {
-    let blocks = Values::default().with(Value::Int(blocks));
+    let blocks = Values::default().with(AnyTensor::Int(blocks));
     apply(Dequantize { format }, blocks).take_tensor::<2>(0).cast(dtype)
 }
 

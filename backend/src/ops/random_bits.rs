@@ -3,7 +3,7 @@
 use burn::tensor::{Shape, TensorData};
 use grove_kernels as kernels;
 
-use super::{Backend, Differentiation, Outcome, Rules, Shapes, Value, Values};
+use super::{AnyTensor, Backend, Differentiation, Outcome, Rules, Shapes, Values};
 
 /// 32 random bits for each element, u32: those of `jax.random.bits(key)`, the same on every backend. The bits of an element
 /// depend on the key and on the element's index in row-major order.
@@ -30,6 +30,6 @@ impl Rules for RandomBits {
     fn compose<B: Backend>(&self, inputs: Values<B>, _needs: &[bool]) -> Outcome<B> {
         let bits = kernels::random_bits(self.key, self.shape.num_elements());
         let bits = B::int_from_data(TensorData::new(bits, self.shape.clone()), inputs.device());
-        Values::default().with(Value::Int(bits)).into()
+        Values::default().with(AnyTensor::Int(bits)).into()
     }
 }

@@ -2,7 +2,7 @@
 
 use burn::tensor::{Shape, Tensor};
 
-use super::{Backend, Outcome, Residuals, Rules, Shapes, Value, Values, Wanted, primitive};
+use super::{AnyTensor, Backend, Outcome, Residuals, Rules, Shapes, Values, Wanted, primitive};
 
 /// Rotary position embedding (Su et al., 2021): rotates pairs of values, as points of a plane, by the angles of their
 /// position. No gradient flows to the angles.
@@ -60,7 +60,7 @@ impl Rules for Rope {
     /// Rotates the gradient back.
     fn compose_vjp<B: Backend>(&self, mut residuals: Values<B>, mut grads: Values<B>, _wanted: &Wanted) -> Values<B> {
         let (cos, sin) = (residuals.take(0), B::float_neg(residuals.take_float(1)));
-        let inputs = [grads.take(0), cos, Some(Value::Float(sin))].into_iter().collect();
+        let inputs = [grads.take(0), cos, Some(AnyTensor::Float(sin))].into_iter().collect();
         B::run(&(*self).into(), inputs, &[]).outputs
     }
 }

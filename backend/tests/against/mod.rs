@@ -1,7 +1,7 @@
 //! Comparison of two functions of tensors and their gradients.
 
-use burn::tensor::{Tensor, TensorData, TensorPrimitive, ops::FloatTensor};
-use grove_backend::{Autodiff, Backend};
+use burn::tensor::{Tensor, TensorData};
+use grove_backend::{AnyTensor, Autodiff, Backend};
 
 use crate::common;
 
@@ -13,12 +13,8 @@ pub fn numbers<B: Backend, const D: usize>(shape: [usize; D], seed: u64, device:
     Tensor::from_data(TensorData::new(values, shape), device)
 }
 
-pub fn float<B: Backend, const D: usize>(x: FloatTensor<B>) -> Tensor<B, D> {
-    Tensor::from_primitive(TensorPrimitive::Float(x))
-}
-
-pub fn primitive<B: Backend, const D: usize>(x: Tensor<B, D>) -> FloatTensor<B> {
-    x.into_primitive().tensor()
+pub fn float<B: Backend, const D: usize>(x: AnyTensor<B>) -> Tensor<B, D> {
+    x.into_float().expect("a floating-point tensor")
 }
 
 /// A function of flat tensors on the differentiating backend.

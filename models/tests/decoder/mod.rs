@@ -28,7 +28,7 @@ impl Reference {
 }
 
 fn lift<B: Backend>(x: &Tensor<B, 2, Int>) -> Tensor<Autodiff<B>, 2, Int> {
-    Tensor::from_primitive(x.clone().into_primitive())
+    Tensor::from_inner(x.clone())
 }
 
 pub fn check_logits<B: Backend, M: CausalLm<B>>(reference: &Reference, model: &M, device: &B::Device, tolerance: f64) {

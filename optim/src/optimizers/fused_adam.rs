@@ -1,6 +1,6 @@
-use burn::tensor::{DType, FloatDType, Tensor, ops::FloatTensor};
-use grove_backend::{Backend, ops};
-use grove_tree::{AnyArray, AnyTensor, Filter, Path, Tree};
+use burn::tensor::{DType, FloatDType, Tensor};
+use grove_backend::{AnyTensor, Backend, ops};
+use grove_tree::{AnyArray, Filter, Path, Tree};
 
 use crate::{
     Scalar, ScaleByAdam, ScaleByAdamState,
@@ -57,8 +57,8 @@ impl<B: Backend> Fused<'_, B> {
             // The gradients become absent leaves; of the old parameters only the dtype is needed.
             let kinds: Vec<_> = rows.iter().map(|[p, g, ..]| (g.clone().into_absent(), p.dtype())).collect();
             let rows = rows.into_iter().map(|row| row.map(|leaf| float(leaf.cast_float(wide)))).collect();
-            let after = |((absent, dtype), new): ((AnyArray<B>, DType), [FloatTensor<B>; 3])| {
-                let [p, mu, nu] = new.map(leaf);
+            let after = |((absent, dtype), new): ((AnyArray<B>, DType), [AnyTensor<B>; 3])| {
+                let [p, mu, nu] = new.map(AnyArray::present);
                 [absent, p.cast_float(dtype.into()), mu, nu]
             };
             kinds.into_iter().zip(ops::adam_step(rows, numbers)).map(after).collect()
@@ -76,8 +76,4 @@ impl<B: Backend> Fused<'_, B> {
         let all = b1.into_iter().chain(b2).chain(rest);
         Tensor::cat(all.map(|number| number.array_like(steps)).collect(), 0)
     }
-}
-
-fn leaf<B: Backend>(x: FloatTensor<B>) -> AnyArray<B> {
-    AnyArray::present(AnyTensor::Float(x))
 }

@@ -5,7 +5,7 @@ use grove_tree::{AnyArray, NamedLeaves, Tree, leaves};
 use super::moment::decayed_mean;
 use crate::{
     Count, GradientTransformation, Scalar,
-    leafwise::{flat, leafwise, mean_axis, precision, reshaped, unflat, widest},
+    leafwise::{flat, leafwise, mean_axis, precision, unflat, widest},
     transformation::{increment, steps, zero_count},
 };
 
@@ -123,7 +123,7 @@ impl<B: Backend, P: Tree<B>> GradientTransformation<B, P> for ScaleByFactoredRms
                 let now = mean_axis(squares.clone(), axis);
                 let kept = now.shape().to_vec();
                 let mean = unflat(decayed_mean(&decay, flat(take(means)), flat(now)), &kept);
-                means.insert(path.to_string(), reshaped(mean.clone(), without(&shape, axis)));
+                means.insert(path.to_string(), mean.clone().reshape(without(&shape, axis)));
                 mean
             };
             let (row, column) = (next(&mut v_row, largest), next(&mut v_col, second));

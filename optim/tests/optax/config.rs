@@ -24,7 +24,7 @@ fn same_as_written_out<B: Backend>(device: B::Device) {
     let check = |text: &str, expected: Leaves<B>| {
         let found = run(&built::<B>(text), &device);
         // Where kernels are fused, what is fused, and so rounded, depends on what ran before.
-        let is_same = match B::BROKEN_FUSED_GEMV {
+        let is_same = match B::FUSES {
             true => all_close(&found, &expected, 1e-6, 1e-7),
             false => eq(&found, &expected),
         };

@@ -204,7 +204,7 @@ impl CheckpointedScan {
         let (value, aux) = (loss.clone().inner(), lower(aux));
         tape.on(Some(value.device()));
         let leaves = vec![tracked_params, tracked_carry, tracked_ys];
-        let mut grads = tape.gradients(Some(loss.into_primitive().tensor()), leaves).into_iter();
+        let mut grads = tape.gradients(Some(loss.into()), leaves).into_iter();
         let [params, carry, ys] = std::array::from_fn(|_| grads.next().unwrap_or_default());
         (value, replay.backward(params, carry, ys), aux)
     }

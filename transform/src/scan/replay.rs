@@ -4,7 +4,7 @@ use grove_tree::{Path, Tree, skeleton};
 
 use super::{CheckpointedScan, no_steps};
 use crate::{
-    stack::{Stack, Unstack, row, rows, stack, stack_rows},
+    stack::{Stack, Unstack, rows, stack, stack_rows},
     tape::{
         Column, Seeds, Tape, accumulate, clear_tape, column, constants, device, lift_leaf, track, track_params, typed,
     },
@@ -106,7 +106,7 @@ where
                 let (next, y) = (self.f)(&constant, state, x);
                 state = next;
                 for (y, ys) in column(&y).into_iter().zip(&ys) {
-                    seeds.add(y, ys.as_ref().map(|ys| row::<B>(ys.clone(), i)));
+                    seeds.add(y, ys.as_ref().map(|ys| ys.clone().row(i)));
                 }
             }
             for (state, grad) in column(&state).into_iter().zip(carry) {

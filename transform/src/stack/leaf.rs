@@ -1,31 +1,49 @@
-use burn::tensor::{Shape, Slice, Tensor, TensorData, TensorMetadata, ops::FloatTensor};
-use grove_backend::{Backend, ops};
-use grove_tree::{AnyArray, AnyTensor, Array, Kind, Path, Tree};
+use burn::tensor::TensorData;
+use grove_backend::{AnyTensor, Backend};
+use grove_tree::{AnyArray, Array, Kind, Path, Tree};
 use std::ops::Range;
 
 use crate::tape::Column;
+
+/// Panics unless the leaf at `path` of a step, or of another `item`, can be stacked on the first one.
+#[track_caller]
+pub(super) fn check_leaf<B: Backend>(path: &Path, first: &AnyArray<B>, leaf: &AnyArray<B>, item: &str, index: usize) {
+    assert!(
+        leaf.shape() == first.shape() && leaf.dtype() == first.dtype(),
+        "the leaf `{path}` is {first} in the first {item} and {leaf} in {item} {index}: only equal ones can be stacked"
+    );
+    assert!(
+        leaf.is_present() == first.is_present(),
+        "the leaf `{path}` is absent in some {item}s and present in others, such as {item} {index}"
+    );
+}
+
+/// Stacks leaves of one shape and dtype, at least one, all present or all absent, along a new first axis.
+pub(super) fn stack_leaves<B: Backend>(leaves: Vec<AnyArray<B>>) -> AnyArray<B> {
+    let (shape, dtype) = ([&[leaves.len()], leaves[0].shape()].concat(), leaves[0].dtype());
+    match leaves.into_iter().map(AnyArray::into_value).collect() {
+        Some(tensors) => AnyArray::present(AnyTensor::stack(tensors)),
+        None => AnyArray::absent(shape, dtype),
+    }
+}
+
+/// Splits a leaf along its first axis, which has `count` elements.
+pub(super) fn unstack_leaves<B: Backend>(leaf: AnyArray<B>, count: usize) -> Vec<AnyArray<B>> {
+    let absent = AnyArray::absent(&leaf.shape()[1..], leaf.dtype());
+    match leaf.into_value() {
+        Some(x) => x.unstack().into_iter().map(AnyArray::present).collect(),
+        None => vec![absent; count],
+    }
+}
 
 /// Stacks the leaf at `path` of each step; `E` is `D + 1`.
 pub(super) fn stack_leaf<B: Backend, K: Kind, const D: usize, const E: usize>(
     steps: Vec<Array<B, D, K>>,
     path: &Path,
 ) -> Array<B, E, K> {
-    let first = &steps[0];
-    for (i, step) in steps.iter().enumerate() {
-        assert!(
-            step.shape() == first.shape() && step.dtype() == first.dtype(),
-            "the leaf `{path}` is {first} in the first step and {step} in step {i}: only equal ones can be stacked"
-        );
-        assert!(
-            step.is_present() == first.is_present(),
-            "the leaf `{path}` is absent in some steps and present in others, such as step {i}"
-        );
-    }
-    if !first.is_present() {
-        let shape = std::array::from_fn(|axis| if axis == 0 { steps.len() } else { first.shape()[axis - 1] });
-        return Array::absent_of(shape, first.dtype());
-    }
-    Array::from(Tensor::stack(steps.into_iter().filter_map(Array::into_val).collect(), 0))
+    let steps: Vec<_> = steps.into_iter().map(Array::into_any).collect();
+    steps.iter().enumerate().for_each(|(i, step)| check_leaf(path, &steps[0], step, "step", i));
+    Array::from_any(stack_leaves(steps)).expect("stacking keeps the kind and adds one axis")
 }
 
 /// Splits a leaf along its first axis, which has `steps` elements; `E` is `D + 1`.
@@ -33,36 +51,20 @@ pub(super) fn unstack_leaf<B: Backend, K: Kind, const D: usize, const E: usize>(
     leaf: Array<B, E, K>,
     steps: usize,
 ) -> Vec<Array<B, D, K>> {
-    let (shape, dtype) = (leaf.shape(), leaf.dtype());
-    let Some(x) = leaf.into_val() else {
-        return vec![Array::absent_of(std::array::from_fn(|axis| shape[axis + 1]), dtype); steps];
-    };
-    let parts: Vec<Tensor<B, E, K::On<B>>> = match K::erase(x.clone()) {
-        AnyTensor::Float(_) if steps == 0 => vec![],
-        AnyTensor::Float(x) => {
-            let parts = ops::apply::<B>(ops::Chunk { count: steps, axis: 0 }, ops::Values::floats([x])).into_floats();
-            parts.into_iter().filter_map(|row| K::restore(AnyTensor::Float(row))).collect()
-        }
-        _ => (0..steps).map(|i| x.clone().narrow(0, i, 1)).collect(),
-    };
-    parts.into_iter().map(|part| Array::from(part.squeeze_dim(0))).collect()
+    let steps = unstack_leaves(leaf.into_any(), steps).into_iter().map(Array::from_any);
+    steps.map(|step| step.expect("unstacking keeps the kind and takes one axis")).collect()
 }
 
 /// A range of rows of a stacked leaf.
 pub(crate) fn rows<B: Backend>(leaf: AnyArray<B>, range: Range<usize>) -> AnyArray<B> {
-    let mut shape = leaf.shape().to_vec();
-    let dtype = leaf.dtype();
-    let mut slices = vec![Slice::full(); shape.len()];
-    slices[0] = Slice::from(range.clone());
-    AnyArray::present(match leaf.into_value() {
+    let (mut shape, dtype) = (leaf.shape().to_vec(), leaf.dtype());
+    match leaf.into_value() {
+        Some(x) => AnyArray::present(x.rows(range)),
         None => {
             shape[0] = range.len();
-            return AnyArray::absent(shape, dtype);
+            AnyArray::absent(shape, dtype)
         }
-        Some(AnyTensor::Float(x)) => AnyTensor::Float(B::float_slice(x, &slices)),
-        Some(AnyTensor::Int(x)) => AnyTensor::Int(B::int_slice(x, &slices)),
-        Some(AnyTensor::Bool(x)) => AnyTensor::Bool(B::bool_slice(x, &slices)),
-    })
+    }
 }
 
 /// Zeros like a stacked leaf, with another number of steps.
@@ -75,12 +77,10 @@ pub(crate) fn zero_rows<B: Backend>(leaf: AnyArray<B>, steps: usize) -> AnyArray
     }
 }
 
-/// One row of a stacked tensor, without its first axis.
-pub(crate) fn row<B: Backend>(x: FloatTensor<B>, i: usize) -> FloatTensor<B> {
-    let shape = x.shape().to_vec();
-    let mut slices = vec![Slice::full(); shape.len()];
-    slices[0] = Slice::from(i..i + 1);
-    B::float_reshape(B::float_slice(x, &slices), Shape::from(shape[1..].to_vec()))
+/// One row of a stacked leaf, without its first axis.
+pub(super) fn row<B: Backend>(leaf: AnyArray<B>, index: usize) -> AnyArray<B> {
+    let absent = AnyArray::absent(&leaf.shape()[1..], leaf.dtype());
+    leaf.into_value().map_or(absent, |x| AnyArray::present(x.row(index)))
 }
 
 /// The gradients of a stacked tree, given those of its steps: zeros for a step without one, `None` if no step has
@@ -88,15 +88,12 @@ pub(crate) fn row<B: Backend>(x: FloatTensor<B>, i: usize) -> FloatTensor<B> {
 pub(crate) fn stack_rows<B: Backend, X: Tree<B>>(stacked: &X, steps: Vec<Column<B>>) -> Column<B> {
     let mut steps: Vec<_> = steps.into_iter().map(Vec::into_iter).collect();
     let mut grads = Column::<B>::new();
-    stacked.visit(&mut Path::root(), &mut |_: &Path, leaf: &AnyArray<B>| {
+    stacked.visit(&mut Path::root(), &mut |_: &Path, _: &AnyArray<B>| {
         let rows: Column<B> = steps.iter_mut().map(|step| step.next().flatten()).collect();
-        let Some(some) = rows.iter().flatten().next() else { return grads.push(None) };
-        let shape = Shape::from([&[1], &leaf.shape()[1..]].concat());
-        let zeros = B::float_zeros(shape.clone(), &B::float_device(some), some.dtype().into());
-        let row = |grad: Option<FloatTensor<B>>| {
-            grad.map_or_else(|| zeros.clone(), |grad| B::float_reshape(grad, shape.clone()))
-        };
-        grads.push(Some(B::float_cat(rows.into_iter().map(row).collect(), 0)));
+        let zeros = rows.iter().flatten().next().map(AnyTensor::zeros_like);
+        grads.push(zeros.map(|zeros| {
+            AnyTensor::stack(rows.into_iter().map(|grad| grad.unwrap_or_else(|| zeros.clone())).collect())
+        }));
     });
     grads
 }

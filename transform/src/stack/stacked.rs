@@ -1,8 +1,7 @@
-use burn::tensor::Shape;
-use grove_backend::{Backend, ops};
-use grove_tree::{AnyArray, AnyTensor, Node, Path, StaticValue, Tree, Visitor, map, structure};
+use grove_backend::Backend;
+use grove_tree::{AnyArray, Node, Path, StaticValue, Tree, Visitor, map, structure};
 
-use super::leaf::rows;
+use super::leaf::{check_leaf, row, stack_leaves, unstack_leaves};
 
 /// Trees of one structure, such as the members of an ensemble, with their leaves stacked along a new first axis. It takes
 /// any tree, where [`Stack`](super::Stack) has types of its own for the stacked ones.
@@ -71,7 +70,7 @@ impl<B: Backend, T: Tree<B>> Stacked<B, T> {
                 match columns.get_mut(at) {
                     None => columns.push(vec![leaf.clone()]),
                     Some(column) => {
-                        check_leaf(path, &column[0], leaf, i);
+                        check_leaf(path, &column[0], leaf, "tree", i);
                         column.push(leaf.clone());
                     }
                 }
@@ -79,7 +78,7 @@ impl<B: Backend, T: Tree<B>> Stacked<B, T> {
             });
         }
         drop(trees);
-        Self { one, leaves: columns.into_iter().map(stack_column).collect(), len }
+        Self { one, leaves: columns.into_iter().map(stack_leaves).collect(), len }
     }
 
     /// Number of trees.
@@ -96,12 +95,12 @@ impl<B: Backend, T: Tree<B>> Stacked<B, T> {
     pub fn get(&self, index: usize) -> T {
         assert!(index < self.len, "there is no tree {index} among {}", self.len);
         let mut leaves = self.leaves.iter();
-        map(self.one.clone(), |_| without_first_axis(rows(next(&mut leaves).clone(), index..index + 1)))
+        map(self.one.clone(), |_| row(next(&mut leaves).clone(), index))
     }
 
     /// All trees.
     pub fn unstack(self) -> Vec<T> {
-        let columns = self.leaves.into_iter().map(|leaf| unstack_leaf(leaf, self.len));
+        let columns = self.leaves.into_iter().map(|leaf| unstack_leaves(leaf, self.len));
         let mut columns: Vec<_> = columns.map(Vec::into_iter).collect();
         let tree = |_| {
             let mut leaves = columns.iter_mut().map(next);
@@ -111,64 +110,9 @@ impl<B: Backend, T: Tree<B>> Stacked<B, T> {
     }
 }
 
-fn check_leaf<B: Backend>(path: &Path, first: &AnyArray<B>, leaf: &AnyArray<B>, tree: usize) {
-    assert!(
-        leaf.shape() == first.shape() && leaf.dtype() == first.dtype(),
-        "the leaf `{path}` is {first} in the first tree and {leaf} in tree {tree}: only equal ones can be stacked"
-    );
-    assert!(
-        leaf.is_present() == first.is_present(),
-        "the leaf `{path}` is absent in some trees and present in others, such as tree {tree}"
-    );
-}
-
 /// The next item, of which there is one for each leaf and tree.
 fn next<I>(items: &mut impl Iterator<Item = I>) -> I {
     items.next().expect("one for each leaf of each tree")
-}
-
-/// Stacks leaves of one shape.
-fn stack_column<B: Backend>(column: Vec<AnyArray<B>>) -> AnyArray<B> {
-    let shape = Shape::from([&[1], column[0].shape()].concat());
-    let stacked = Shape::from([&[column.len()], column[0].shape()].concat());
-    let dtype = column[0].dtype();
-    let (mut floats, mut ints, mut bools) = (vec![], vec![], vec![]);
-    for leaf in column {
-        match leaf.into_value() {
-            None => return AnyArray::absent(stacked.to_vec(), dtype),
-            Some(AnyTensor::Float(x)) => floats.push(B::float_reshape(x, shape.clone())),
-            Some(AnyTensor::Int(x)) => ints.push(B::int_reshape(x, shape.clone())),
-            Some(AnyTensor::Bool(x)) => bools.push(B::bool_reshape(x, shape.clone())),
-        }
-    }
-    AnyArray::present(match (floats.is_empty(), ints.is_empty()) {
-        (false, _) => AnyTensor::Float(B::float_cat(floats, 0)),
-        (_, false) => AnyTensor::Int(B::int_cat(ints, 0)),
-        _ => AnyTensor::Bool(B::bool_cat(bools, 0)),
-    })
-}
-
-/// Splits a leaf along its first axis.
-fn unstack_leaf<B: Backend>(leaf: AnyArray<B>, count: usize) -> Vec<AnyArray<B>> {
-    match leaf.value() {
-        // The gradient of a slice has the size of the whole leaf; that of a chunk has not.
-        Some(AnyTensor::Float(x)) => {
-            let chunks = ops::apply::<B>(ops::Chunk { count, axis: 0 }, ops::Values::floats([x.clone()])).into_floats();
-            chunks.into_iter().map(|x| without_first_axis(AnyArray::present(AnyTensor::Float(x)))).collect()
-        }
-        _ => (0..count).map(|i| without_first_axis(rows(leaf.clone(), i..i + 1))).collect(),
-    }
-}
-
-/// `[1, …]` to `[…]`.
-fn without_first_axis<B: Backend>(leaf: AnyArray<B>) -> AnyArray<B> {
-    let (shape, dtype) = (leaf.shape()[1..].to_vec(), leaf.dtype());
-    AnyArray::present(match leaf.into_value() {
-        None => return AnyArray::absent(shape, dtype),
-        Some(AnyTensor::Float(x)) => AnyTensor::Float(B::float_reshape(x, shape.into())),
-        Some(AnyTensor::Int(x)) => AnyTensor::Int(B::int_reshape(x, shape.into())),
-        Some(AnyTensor::Bool(x)) => AnyTensor::Bool(B::bool_reshape(x, shape.into())),
-    })
 }
 
 impl<B: Backend, T: Tree<B>> Tree<B> for Stacked<B, T> {

@@ -35,7 +35,7 @@ use burn::tensor::{
 use burn_cubecl::CubeRuntime;
 
 use super::{
-    Backend, GruReset, Operation, Outcome, PendingRead, SampleOptions, SampledPrimitives, Value, Values, Wanted,
+    AnyTensor, Backend, GruReset, Operation, Outcome, PendingRead, SampleOptions, SampledPrimitives, Values, Wanted,
     adam_step::leaves_of, linear::by_rows,
 };
 use matmul::must_stay_f32;
@@ -129,7 +129,7 @@ fn run<R: CubeRuntime, B: Fusing<R>>(operation: &Operation, mut inputs: Values<B
         }
         Operation::RandomBits(random) => {
             let bits = random::random_bits::<R>(random.key, random.shape.clone(), inputs.device());
-            Values::default().with(Value::Int(bits)).into()
+            Values::default().with(AnyTensor::Int(bits)).into()
         }
         Operation::Dropout(dropout) => Outcome::new([random::dropout(inputs.take_float(0), *dropout)]),
         Operation::Lstm(lstm) => {
@@ -215,6 +215,7 @@ fn run_vjp<R: CubeRuntime, B: Fusing<R>>(
 macro_rules! fusing_backend {
     ($backend:ty) => {
         impl Backend for $backend {
+            const FUSES: bool = true;
             const BROKEN_FUSED_GEMV: bool = true;
             const SAMPLES: bool = true;
 

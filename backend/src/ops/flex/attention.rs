@@ -6,7 +6,7 @@ use burn_flex::{Flex, FlexTensor};
 use grove_kernels::{self as kernels, Heads, Hidden};
 
 use super::{contiguous, is_f32, tensor};
-use crate::ops::{Attention, Operation, Outcome, Value, Values, Wanted};
+use crate::ops::{AnyTensor, Attention, Operation, Outcome, Values, Wanted};
 
 /// Returns the strides of all axes but the last, if that is contiguous.
 fn strides(x: &FlexTensor) -> Option<[usize; 3]> {
@@ -43,8 +43,8 @@ struct Prepared {
 }
 
 /// Reads numbers of positions; negative ones become 0.
-fn counts(value: &Value<Flex>) -> Option<Vec<usize>> {
-    let Value::Int(x) = value else { return None };
+fn counts(value: &AnyTensor<Flex>) -> Option<Vec<usize>> {
+    let AnyTensor::Int(x) = value else { return None };
     let counts = Tensor::<Flex, 1, Int>::from_primitive(x.clone()).into_data();
     Some(counts.iter::<i64>().map(|count| usize::try_from(count).unwrap_or(0)).collect())
 }
@@ -57,7 +57,7 @@ fn prepare(attention: Attention, values: &Values<Flex>) -> Option<Prepared> {
         return None;
     }
     let mask = match values.get(5) {
-        Some(Value::Bool(mask)) if mask.dtype().size() == 1 && matches!(mask.dtype(), DType::Bool(_)) => {
+        Some(AnyTensor::Bool(mask)) if mask.dtype().size() == 1 && matches!(mask.dtype(), DType::Bool(_)) => {
             Some(if strides(mask).is_some() { mask.clone() } else { mask.to_contiguous() })
         }
         Some(_) => return None,

@@ -7,7 +7,7 @@ use grove_kernels::{self as kernels, HalfFormat, HalfMatrix, Matrix, QuantizedMa
 use half::{bf16, f16, slice::HalfFloatSliceExt};
 
 use super::{contiguous, elements, is_f32, tensor};
-use crate::ops::{Dequantize, Outcome, QuantizedLinear, Value, Values, Wanted, shapes::with_last};
+use crate::ops::{AnyTensor, Dequantize, Outcome, QuantizedLinear, Values, Wanted, shapes::with_last};
 
 /// Views a contiguous tensor `[.., n]` as a matrix of rows.
 fn rows(x: &FlexTensor) -> Matrix<'_> {
@@ -56,7 +56,7 @@ fn product(a: Matrix<'_>, b: Matrix<'_>, bias: Option<&[f32]>, shape: Shape) -> 
 
 /// Returns true for a 16-bit weight with f32 inputs.
 pub(super) fn has_half_weight(inputs: &Values<Flex>) -> bool {
-    let bias = || matches!(inputs.get(2), Some(Value::Float(bias)) if !is_f32(bias));
+    let bias = || matches!(inputs.get(2), Some(AnyTensor::Float(bias)) if !is_f32(bias));
     matches!(inputs.dtype(1), DType::F16 | DType::BF16) && is_f32(inputs.float(0)) && !bias()
 }
 

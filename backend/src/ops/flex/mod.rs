@@ -14,7 +14,7 @@ use burn_flex::{Flex, FlexTensor, Layout};
 use grove_kernels as kernels;
 
 use super::{
-    Backend, Operation, Outcome, Value, Values, Wanted,
+    AnyTensor, Backend, Operation, Outcome, Values, Wanted,
     operation::{run_in_f32, run_vjp_in_f32},
     sum_of_squares,
 };
@@ -38,7 +38,7 @@ impl Backend for Flex {
                 let bits = kernels::random_bits(op.key, op.shape.num_elements());
                 let layout = Layout::contiguous(op.shape.clone());
                 let bits = FlexTensor::new(burn::tensor::Bytes::from_elems(bits), layout, DType::U32);
-                Values::default().with(Value::Int(bits)).into()
+                Values::default().with(AnyTensor::Int(bits)).into()
             }
             Operation::Attention(op) if inputs.is_half() => run_in_f32(op.for_f32(inputs.dtype(0)), inputs, needs),
             Operation::Attention(op) => attention::forward(*op, inputs, needs),

@@ -1,71 +1,22 @@
-//! Inputs and outputs of operations: tensors of any kind and rank, by position.
+//! Inputs and outputs of operations, by position.
 
 use burn::tensor::{
     Bool, DType, Int, Shape, Tensor, TensorMetadata,
     backend::{Backend, BackendTypes},
-    ops::{BoolTensor, FloatTensor, IntTensor},
+    ops::{FloatTensor, IntTensor},
 };
 
 use super::{
-    Shapes, float,
+    AnyTensor, Shapes, float,
     precision::{is_half, widened},
 };
-
-/// A tensor of any kind and rank.
-#[derive(Clone, Debug)]
-pub enum Value<B: Backend> {
-    /// Floating-point values.
-    Float(FloatTensor<B>),
-    /// Integers.
-    Int(IntTensor<B>),
-    /// Booleans.
-    Bool(BoolTensor<B>),
-}
-
-impl<B: Backend> Value<B> {
-    /// Returns the shape.
-    pub fn shape(&self) -> Shape {
-        match self {
-            Self::Float(x) => x.shape(),
-            Self::Int(x) => x.shape(),
-            Self::Bool(x) => x.shape(),
-        }
-    }
-
-    /// Returns the type of the elements.
-    pub fn dtype(&self) -> DType {
-        match self {
-            Self::Float(x) => x.dtype(),
-            Self::Int(x) => x.dtype(),
-            Self::Bool(x) => x.dtype(),
-        }
-    }
-}
-
-impl<B: Backend, const D: usize> From<Tensor<B, D>> for Value<B> {
-    fn from(x: Tensor<B, D>) -> Self {
-        Self::Float(x.into_primitive().tensor())
-    }
-}
-
-impl<B: Backend, const D: usize> From<Tensor<B, D, Int>> for Value<B> {
-    fn from(x: Tensor<B, D, Int>) -> Self {
-        Self::Int(x.into_primitive())
-    }
-}
-
-impl<B: Backend, const D: usize> From<Tensor<B, D, Bool>> for Value<B> {
-    fn from(x: Tensor<B, D, Bool>) -> Self {
-        Self::Bool(x.into_primitive())
-    }
-}
 
 /// Inputs, outputs, residuals or gradients of an operation, by position. Optional ones that are not given are `None`.
 ///
 /// Values are taken out by move: a kernel writes in place where it gets the only handle of a tensor.
 #[derive(Clone, Debug)]
 pub struct Values<B: Backend> {
-    values: Vec<Option<Value<B>>>,
+    values: Vec<Option<AnyTensor<B>>>,
     device: Option<<B as BackendTypes>::Device>,
 }
 
@@ -75,8 +26,8 @@ impl<B: Backend> Default for Values<B> {
     }
 }
 
-impl<B: Backend> FromIterator<Option<Value<B>>> for Values<B> {
-    fn from_iter<I: IntoIterator<Item = Option<Value<B>>>>(values: I) -> Self {
+impl<B: Backend> FromIterator<Option<AnyTensor<B>>> for Values<B> {
+    fn from_iter<I: IntoIterator<Item = Option<AnyTensor<B>>>>(values: I) -> Self {
         Self { values: values.into_iter().collect(), device: None }
     }
 }
@@ -89,21 +40,21 @@ impl<B: Backend> Values<B> {
 
     /// Creates a list of floating-point tensors.
     pub fn floats(values: impl IntoIterator<Item = FloatTensor<B>>) -> Self {
-        values.into_iter().map(|x| Some(Value::Float(x))).collect()
+        values.into_iter().map(|x| Some(AnyTensor::Float(x))).collect()
     }
 
     /// Creates a list of floating-point tensors, some of which are not given.
     pub fn optional_floats(values: impl IntoIterator<Item = Option<FloatTensor<B>>>) -> Self {
-        values.into_iter().map(|x| x.map(Value::Float)).collect()
+        values.into_iter().map(|x| x.map(AnyTensor::Float)).collect()
     }
 
     /// Adds a value at the end.
-    pub fn with(self, value: impl Into<Value<B>>) -> Self {
+    pub fn with(self, value: impl Into<AnyTensor<B>>) -> Self {
         self.with_optional(Some(value))
     }
 
     /// Adds a value at the end, or a position without one.
-    pub fn with_optional(mut self, value: Option<impl Into<Value<B>>>) -> Self {
+    pub fn with_optional(mut self, value: Option<impl Into<AnyTensor<B>>>) -> Self {
         self.values.push(value.map(Into::into));
         self
     }
@@ -130,7 +81,7 @@ impl<B: Backend> Values<B> {
     }
 
     /// Returns the value at a position.
-    pub fn get(&self, position: usize) -> Option<&Value<B>> {
+    pub fn get(&self, position: usize) -> Option<&AnyTensor<B>> {
         self.values.get(position)?.as_ref()
     }
 
@@ -138,14 +89,14 @@ impl<B: Backend> Values<B> {
     #[track_caller]
     pub fn float(&self, position: usize) -> &FloatTensor<B> {
         match self.get(position) {
-            Some(Value::Float(x)) => x,
+            Some(AnyTensor::Float(x)) => x,
             other => wrong("a floating-point tensor", position, other),
         }
     }
 
     #[track_caller]
-    fn given(&self, position: usize) -> &Value<B> {
-        self.get(position).unwrap_or_else(|| wrong("a tensor", position, None::<&Value<B>>))
+    fn given(&self, position: usize) -> &AnyTensor<B> {
+        self.get(position).unwrap_or_else(|| wrong("a tensor", position, None::<&AnyTensor<B>>))
     }
 
     /// Returns the shape of the value at a position.
@@ -161,7 +112,7 @@ impl<B: Backend> Values<B> {
     }
 
     /// Takes the value out of a position.
-    pub fn take(&mut self, position: usize) -> Option<Value<B>> {
+    pub fn take(&mut self, position: usize) -> Option<AnyTensor<B>> {
         self.values.get_mut(position)?.take()
     }
 
@@ -169,7 +120,7 @@ impl<B: Backend> Values<B> {
     #[track_caller]
     pub fn take_float(&mut self, position: usize) -> FloatTensor<B> {
         match self.take(position) {
-            Some(Value::Float(x)) => x,
+            Some(AnyTensor::Float(x)) => x,
             other => wrong("a floating-point tensor", position, other.as_ref()),
         }
     }
@@ -187,14 +138,14 @@ impl<B: Backend> Values<B> {
 
     /// Puts a floating-point tensor into a position.
     pub(super) fn put_float(&mut self, position: usize, x: FloatTensor<B>) {
-        self.values[position] = Some(Value::Float(x));
+        self.values[position] = Some(AnyTensor::Float(x));
     }
 
     /// Takes the integer tensor out of a position.
     #[track_caller]
     pub fn take_int(&mut self, position: usize) -> IntTensor<B> {
         match self.take(position) {
-            Some(Value::Int(x)) => x,
+            Some(AnyTensor::Int(x)) => x,
             other => wrong("an integer tensor", position, other.as_ref()),
         }
     }
@@ -207,7 +158,7 @@ impl<B: Backend> Values<B> {
     /// Takes the boolean tensor out of a position, if there is one.
     pub fn take_optional_bool<const D: usize>(&mut self, position: usize) -> Option<Tensor<B, D, Bool>> {
         match self.take(position)? {
-            Value::Bool(x) => Some(Tensor::from_primitive(x)),
+            AnyTensor::Bool(x) => Some(Tensor::from_primitive(x)),
             other => wrong("a boolean tensor", position, Some(&other)),
         }
     }
@@ -225,13 +176,13 @@ impl<B: Backend> Values<B> {
     }
 
     /// Takes all values.
-    pub fn into_values(self) -> Vec<Option<Value<B>>> {
+    pub fn into_values(self) -> Vec<Option<AnyTensor<B>>> {
         self.values
     }
 
     /// Returns true if all floating-point tensors have 32 bits.
     pub fn all_f32(&self) -> bool {
-        let is_f32 = |value: &Value<B>| !matches!(value, Value::Float(x) if x.dtype() != DType::F32);
+        let is_f32 = |value: &AnyTensor<B>| !matches!(value, AnyTensor::Float(x) if x.dtype() != DType::F32);
         self.values.iter().flatten().all(is_f32)
     }
 
@@ -246,7 +197,7 @@ impl<B: Backend> Values<B> {
         B: super::Backend,
     {
         let wide = |value| match value {
-            Value::Float(x) => Value::Float(widened::<B>(x)),
+            AnyTensor::Float(x) => AnyTensor::Float(widened::<B>(x)),
             value => value,
         };
         Self { values: self.values.into_iter().map(|value| value.map(wide)).collect(), ..self }
@@ -254,22 +205,22 @@ impl<B: Backend> Values<B> {
 
     /// Returns true if all values are given and have these shapes.
     pub(super) fn have(&self, shapes: &[Shape]) -> bool {
-        self.values.iter().flatten().map(Value::shape).eq(shapes.iter().cloned())
+        self.values.iter().flatten().map(AnyTensor::shape).eq(shapes.iter().cloned())
     }
 
     /// Returns the shapes.
     pub fn shapes(&self) -> Shapes {
-        self.values.iter().map(|value| value.as_ref().map(Value::shape)).collect()
+        self.values.iter().map(|value| value.as_ref().map(AnyTensor::shape)).collect()
     }
 }
 
 #[track_caller]
-fn wrong<B: Backend>(wanted: &str, position: usize, found: Option<&Value<B>>) -> ! {
+fn wrong<B: Backend>(wanted: &str, position: usize, found: Option<&AnyTensor<B>>) -> ! {
     let found = match found {
         None => "nothing",
-        Some(Value::Float(_)) => "a floating-point tensor",
-        Some(Value::Int(_)) => "an integer tensor",
-        Some(Value::Bool(_)) => "a boolean tensor",
+        Some(AnyTensor::Float(_)) => "a floating-point tensor",
+        Some(AnyTensor::Int(_)) => "an integer tensor",
+        Some(AnyTensor::Bool(_)) => "a boolean tensor",
     };
     panic!("value {position} of an operation is {found}, and it takes {wanted}")
 }

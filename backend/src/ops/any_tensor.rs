@@ -1,0 +1,334 @@
+use burn::tensor::{
+    Bool, DType, FloatDType, Int, Scalar, Shape, Slice, Tensor, TensorData, TensorMetadata,
+    backend::{Backend, BackendTypes},
+    ops::{BoolTensor, FloatTensor, IntTensor},
+};
+
+use super::{Chunk, Values, apply, float};
+
+/// A tensor of any kind and rank, the form in which operations and leaves of trees hold one.
+///
+/// Cloning copies a handle, not the values. Functions of floating-point values leave other kinds unchanged, or return
+/// `None` for them.
+#[derive(Clone, Debug)]
+pub enum AnyTensor<B: Backend> {
+    /// Floating-point values.
+    Float(FloatTensor<B>),
+    /// Integers.
+    Int(IntTensor<B>),
+    /// Booleans.
+    Bool(BoolTensor<B>),
+}
+
+/// Applies the one of Burn's three families of functions that fits the kind of a tensor, which it keeps.
+macro_rules! by_kind {
+    ($tensor:expr, $x:ident => $float:expr, $int:expr, $bool:expr) => {
+        match $tensor {
+            AnyTensor::Float($x) => AnyTensor::Float($float),
+            AnyTensor::Int($x) => AnyTensor::Int($int),
+            AnyTensor::Bool($x) => AnyTensor::Bool($bool),
+        }
+    };
+}
+
+impl<B: Backend> AnyTensor<B> {
+    /// Moves values to a device. The dtype of the data determines the kind, and is kept.
+    pub fn from_data(data: TensorData, device: &<B as BackendTypes>::Device) -> Self {
+        match data.dtype {
+            dtype if dtype.is_float() => Self::Float(B::float_from_data(data, device)),
+            DType::Bool(_) => Self::Bool(bool_from_data::<B>(data, device)),
+            _ => Self::Int(B::int_from_data(data, device)),
+        }
+    }
+
+    /// Reads the values.
+    pub fn into_data(self) -> TensorData {
+        let shape = self.shape();
+        let mut data = match self.reshape([shape.num_elements()]) {
+            Self::Float(x) => float::<B, 1>(x).into_data(),
+            Self::Int(x) => Tensor::<B, 1, Int>::from_primitive(x).into_data(),
+            Self::Bool(x) => Tensor::<B, 1, Bool>::from_primitive(x).into_data(),
+        };
+        data.shape = shape;
+        data
+    }
+
+    /// The shape.
+    pub fn shape(&self) -> Shape {
+        match self {
+            Self::Float(x) => x.shape(),
+            Self::Int(x) => x.shape(),
+            Self::Bool(x) => x.shape(),
+        }
+    }
+
+    /// Type of the elements.
+    pub fn dtype(&self) -> DType {
+        match self {
+            Self::Float(x) => x.dtype(),
+            Self::Int(x) => x.dtype(),
+            Self::Bool(x) => x.dtype(),
+        }
+    }
+
+    /// The device.
+    pub fn device(&self) -> <B as BackendTypes>::Device {
+        match self {
+            Self::Float(x) => B::float_device(x),
+            Self::Int(x) => B::int_device(x),
+            Self::Bool(x) => B::bool_device(x),
+        }
+    }
+
+    /// The floating-point tensor; `None` for other kinds.
+    ///
+    /// # Panics
+    /// If the rank is not `D`.
+    pub fn into_float<const D: usize>(self) -> Option<Tensor<B, D>> {
+        match self {
+            Self::Float(x) => Some(float(x)),
+            _ => None,
+        }
+    }
+
+    /// The integer tensor; `None` for other kinds.
+    ///
+    /// # Panics
+    /// If the rank is not `D`.
+    pub fn into_int<const D: usize>(self) -> Option<Tensor<B, D, Int>> {
+        match self {
+            Self::Int(x) => Some(Tensor::from_primitive(x)),
+            _ => None,
+        }
+    }
+
+    /// The boolean tensor; `None` for other kinds.
+    ///
+    /// # Panics
+    /// If the rank is not `D`.
+    pub fn into_bool<const D: usize>(self) -> Option<Tensor<B, D, Bool>> {
+        match self {
+            Self::Bool(x) => Some(Tensor::from_primitive(x)),
+            _ => None,
+        }
+    }
+
+    /// Moves the tensor to another device of the same backend.
+    pub fn to_device(self, device: &<B as BackendTypes>::Device) -> Self {
+        by_kind!(self, x => B::float_to_device(x, device), B::int_to_device(x, device), B::bool_to_device(x, device))
+    }
+
+    /// Zeros (false for booleans) of the same shape and dtype on the same device, whatever the values are.
+    pub fn zeros_like(&self) -> Self {
+        let (shape, device, dtype) = (self.shape(), self.device(), self.dtype());
+        match self {
+            Self::Float(_) => Self::Float(B::float_zeros(shape, &device, dtype.into())),
+            Self::Int(_) => Self::Int(B::int_zeros(shape, &device, dtype.into())),
+            Self::Bool(_) => Self::Bool(B::bool_zeros(shape, &device, dtype.into())),
+        }
+    }
+
+    /// The elements in another shape of as many.
+    pub fn reshape(self, shape: impl Into<Shape>) -> Self {
+        let shape = shape.into();
+        by_kind!(self, x => B::float_reshape(x, shape), B::int_reshape(x, shape), B::bool_reshape(x, shape))
+    }
+
+    /// The axes in another order.
+    pub fn permute(self, order: &[usize]) -> Self {
+        by_kind!(self, x => B::float_permute(x, order), B::int_permute(x, order), B::bool_permute(x, order))
+    }
+
+    /// The part of the tensor in a range of the first axis.
+    pub fn rows(self, range: std::ops::Range<usize>) -> Self {
+        let mut slices = vec![Slice::full(); self.shape().num_dims()];
+        slices[0] = Slice::from(range);
+        by_kind!(self, x => B::float_slice(x, &slices), B::int_slice(x, &slices), B::bool_slice(x, &slices))
+    }
+
+    /// A row of the first axis, without that axis.
+    pub fn row(self, index: usize) -> Self {
+        let shape = self.shape()[1..].to_vec();
+        self.rows(index..index + 1).reshape(shape)
+    }
+
+    /// Tensors of one kind and shape along a new first axis.
+    ///
+    /// # Panics
+    /// If there is no tensor, or they are of several kinds.
+    #[track_caller]
+    pub fn stack(tensors: Vec<Self>) -> Self {
+        let row = |x: Self| {
+            let shape = [&[1], &x.shape()[..]].concat();
+            x.reshape(shape)
+        };
+        Self::cat(tensors.into_iter().map(row).collect(), 0)
+    }
+
+    /// Tensors of one kind, and of one shape but for an axis, joined along that axis.
+    ///
+    /// # Panics
+    /// If there is no tensor, or they are of several kinds.
+    #[track_caller]
+    pub fn cat(tensors: Vec<Self>, axis: usize) -> Self {
+        let (mut floats, mut ints, mut bools) = (vec![], vec![], vec![]);
+        for tensor in tensors {
+            match tensor {
+                Self::Float(x) => floats.push(x),
+                Self::Int(x) => ints.push(x),
+                Self::Bool(x) => bools.push(x),
+            }
+        }
+        match (floats.is_empty(), ints.is_empty(), bools.is_empty()) {
+            (false, true, true) => Self::Float(B::float_cat(floats, axis)),
+            (true, false, true) => Self::Int(B::int_cat(ints, axis)),
+            (true, true, false) => Self::Bool(B::bool_cat(bools, axis)),
+            _ => panic!("only tensors of one kind, and at least one, can be joined"),
+        }
+    }
+
+    /// The elements of `self` where the condition `[1]` holds, else those of `otherwise`, unchanged, also NaN and infinity.
+    ///
+    /// # Panics
+    /// If the kinds differ.
+    #[track_caller]
+    pub fn select(self, condition: &Tensor<B, 1, Bool>, otherwise: Self) -> Self {
+        let shape = self.shape();
+        let mask = B::bool_reshape(condition.clone().into_primitive(), vec![1; shape.num_dims()].into());
+        let mask = B::bool_expand(mask, shape);
+        match (self, otherwise) {
+            (Self::Float(x), Self::Float(y)) => Self::Float(B::float_mask_where(y, mask, x)),
+            (Self::Int(x), Self::Int(y)) => Self::Int(B::int_mask_where(y, mask, x)),
+            (Self::Bool(x), Self::Bool(y)) => {
+                let y = B::bool_and(y, B::bool_not(mask.clone()));
+                Self::Bool(B::bool_or(B::bool_and(x, mask), y))
+            }
+            (x, y) => panic!("a selection is of one kind, and these are {:?} and {:?}", x.dtype(), y.dtype()),
+        }
+    }
+
+    /// Floating-point values in another floating-point type.
+    pub fn cast_float(self, dtype: FloatDType) -> Self {
+        self.map_float(|x| B::float_cast(x, dtype))
+    }
+
+    /// Sum of two floating-point tensors.
+    pub fn try_add(self, other: Self) -> Option<Self> {
+        self.binary(other, B::float_add)
+    }
+
+    /// Difference of two floating-point tensors.
+    pub fn try_sub(self, other: Self) -> Option<Self> {
+        self.binary(other, B::float_sub)
+    }
+
+    /// Element-wise product of two floating-point tensors.
+    pub fn try_mul(self, other: Self) -> Option<Self> {
+        self.binary(other, B::float_mul)
+    }
+
+    /// Element-wise quotient of two floating-point tensors.
+    pub fn try_div(self, other: Self) -> Option<Self> {
+        self.binary(other, B::float_div)
+    }
+
+    /// Floating-point values times a number.
+    pub fn mul_scalar(self, factor: f64) -> Self {
+        self.map_float(|x| B::float_mul_scalar(x, Scalar::from(factor)))
+    }
+
+    /// Floating-point values plus a number.
+    pub fn add_scalar(self, term: f64) -> Self {
+        self.map_float(|x| B::float_add_scalar(x, Scalar::from(term)))
+    }
+
+    /// Square roots of floating-point values.
+    pub fn sqrt(self) -> Self {
+        self.map_float(B::float_sqrt)
+    }
+
+    /// Signs of floating-point values: -1, 0 or 1.
+    pub fn sign(self) -> Self {
+        self.map_float(B::float_sign)
+    }
+
+    /// Absolute floating-point values.
+    pub fn abs(self) -> Self {
+        self.map_float(B::float_abs)
+    }
+
+    /// Sum of all floating-point values, `[1]`.
+    pub fn sum(self) -> Self {
+        self.map_float(B::float_sum)
+    }
+
+    /// Mean of all floating-point values, `[1]`.
+    pub fn mean(self) -> Self {
+        self.map_float(B::float_mean)
+    }
+
+    /// Sum of floating-point values along an axis, which stays with one element.
+    pub fn sum_axis(self, axis: usize) -> Self {
+        self.map_float(|x| B::float_sum_dim(x, axis))
+    }
+
+    /// Mean of floating-point values along an axis, which stays with one element.
+    pub fn mean_axis(self, axis: usize) -> Self {
+        self.map_float(|x| B::float_mean_dim(x, axis))
+    }
+
+    fn map_float(self, f: impl FnOnce(FloatTensor<B>) -> FloatTensor<B>) -> Self {
+        match self {
+            Self::Float(x) => Self::Float(f(x)),
+            other => other,
+        }
+    }
+
+    fn binary(self, other: Self, f: impl FnOnce(FloatTensor<B>, FloatTensor<B>) -> FloatTensor<B>) -> Option<Self> {
+        match (self, other) {
+            (Self::Float(x), Self::Float(y)) => Some(Self::Float(f(x, y))),
+            _ => None,
+        }
+    }
+}
+
+impl<B: super::Backend> AnyTensor<B> {
+    /// The rows of the first axis, each without that axis; the inverse of [`stack`](Self::stack).
+    pub fn unstack(self) -> Vec<Self> {
+        let (shape, count) = (Shape::from(self.shape()[1..].to_vec()), self.shape()[0]);
+        match self {
+            // The gradient of a slice has the size of the whole tensor; that of a chunk does not.
+            Self::Float(x) if count > 0 => {
+                let chunks = apply::<B>(Chunk { count, axis: 0 }, Values::floats([x]));
+                chunks.into_floats().into_iter().map(|x| Self::Float(x).reshape(shape.clone())).collect()
+            }
+            x => (0..count).map(|i| x.clone().row(i)).collect(),
+        }
+    }
+}
+
+impl<B: Backend, const D: usize> From<Tensor<B, D>> for AnyTensor<B> {
+    fn from(x: Tensor<B, D>) -> Self {
+        Self::Float(x.into_primitive().tensor())
+    }
+}
+
+impl<B: Backend, const D: usize> From<Tensor<B, D, Int>> for AnyTensor<B> {
+    fn from(x: Tensor<B, D, Int>) -> Self {
+        Self::Int(x.into_primitive())
+    }
+}
+
+impl<B: Backend, const D: usize> From<Tensor<B, D, Bool>> for AnyTensor<B> {
+    fn from(x: Tensor<B, D, Bool>) -> Self {
+        Self::Bool(x.into_primitive())
+    }
+}
+
+/// Converts host booleans via integers, since not every backend takes booleans directly.
+fn bool_from_data<B: Backend>(data: TensorData, device: &<B as BackendTypes>::Device) -> BoolTensor<B> {
+    let (shape, count) = (data.shape.clone(), data.num_elements());
+    let numbers = TensorData::new(data.iter::<bool>().map(i64::from).collect(), [count]);
+    let flat = Tensor::<B, 1, Int>::from_data(numbers, device).not_equal_elem(0);
+    B::bool_reshape(flat.into_primitive(), shape)
+}
