@@ -60,7 +60,7 @@ fn beginning(text: &str) -> String {
 fn likely_cause(text: &str) -> Option<&'static str> {
     let has = |words: &[&str]| words.iter().any(|word| text.contains(word));
     if has(&["OUT_OF_MEMORY", "OutOfMemory", "out of memory", "can't allocate buffer"]) {
-        return Some("the device's memory is full: a smaller batch, a shorter context or --dtype bf16 takes less");
+        return Some("the device's memory is full: a smaller batch, a shorter context or a type of 16 bits takes less");
     }
     if has(&["UNSUPPORTED_PTX_VERSION", "NO_BINARY_FOR_GPU", "INVALID_PTX", "INVALID_IMAGE", "Unable to load the PTX"])
     {

@@ -146,7 +146,7 @@ pub enum ModelError {
     },
     /// Weights that do not fit into memory.
     #[error(
-        "the weights need {} of memory, and this machine has {} to give: a --dtype of 16 bits needs half of f32",
+        "the weights need {} of memory, and this machine has {} to give: a type of 16 bits needs half of f32",
         format_bytes(*needed), format_bytes(*available)
     )]
     NotEnoughMemory {

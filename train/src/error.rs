@@ -87,7 +87,7 @@ pub enum TrainError {
     /// The run in the directory began with other settings.
     #[error(
         "{} belongs to a run with other settings: {}; give it the settings that it began with, or go on all the same \
-         (--resume-anyway)",
+         with `resume_anyway`",
         path.display(),
         listed(differences)
     )]

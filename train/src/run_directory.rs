@@ -49,7 +49,7 @@ impl RunDirectory {
         let Some(directory) = &run.directory else { return Ok(run) };
         let exists = exists(directory)?;
         if exists && !directory.is_dir() {
-            return Err(TrainError::Options(format!("--output {} is a file; give a directory", directory.display())));
+            return Err(TrainError::Options(format!("{} is a file; give a directory", directory.display())));
         }
         if exists {
             let _ = run.lock.set(RunLock::acquire(directory)?);

@@ -5,7 +5,7 @@
 //! contents. A quantized tensor of a GGUF file is read as floats, or without decoding into a leaf of bytes. A
 //! [`NameMap`] maps published names to the paths of a model, and lists the transposes, splits and merges in between.
 //! [`load`] fills a skeleton and reports the result; [`save_model`] writes the published names back. [`Source`] is
-//! the value of `--model`: a directory, a file or a hub id; [`fetch`] downloads the latter.
+//! the place of a model: a directory, a file or a hub id; [`fetch`] downloads the latter.
 //!
 //! ```
 //! use burn_flex::Flex;

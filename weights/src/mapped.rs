@@ -61,7 +61,7 @@ impl MappedFile {
 
     /// Tells the system that these bytes are read next, so that it maps their pages at once instead of a few at each
     /// fault.
-    pub(crate) fn expect(&self, bytes: Range<usize>) {
+    pub(crate) fn will_need(&self, bytes: Range<usize>) {
         // Errors are ignored: this is advice, and systems before Linux 5.14 do not support it.
         #[cfg(target_os = "linux")]
         let _ = self.map.advise_range(memmap2::Advice::PopulateRead, bytes.start, bytes.len());

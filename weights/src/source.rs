@@ -1,4 +1,4 @@
-//! The value of `--model`: a path or a hub id.
+//! The place of a model: a path or a hub id.
 
 use std::fmt;
 use std::path::{Path, PathBuf};

@@ -4,7 +4,7 @@ use clap::{Args, ValueEnum};
 use grove::train::RunDirectory;
 use std::fmt::Display;
 
-use crate::{DeviceArgs, Dtype, prelude::*};
+use crate::{DeviceArgs, Dtype, failure, prelude::*};
 
 /// Directory, device and hyperparameters of a run.
 #[derive(Args, Debug)]
@@ -41,7 +41,8 @@ pub struct RunArgs {
 impl RunArgs {
     /// The directory of `--output`, for this program alone until it ends; or none, where nothing is kept.
     pub fn directory(&self) -> Result<RunDirectory, Exit> {
-        Ok(RunDirectory::open(self.output.clone(), self.resumes(), self.training.keep)?)
+        RunDirectory::open(self.output.clone(), self.resumes(), self.training.keep)
+            .map_err(|error| failure(format!("--output: {error}")))
     }
 
     /// True if a run that is there is to go on.

@@ -2,7 +2,9 @@
 
 use grove::{
     backend::{DeviceError, compile_progress, panic_hook},
+    models::ModelError,
     text::printable::error_message,
+    train::{TrainError, data::DataError},
 };
 use std::{
     error::Error,
@@ -21,14 +23,34 @@ pub enum Exit {
     Failure(String),
 }
 
-/// A device that is not there is a wrong command line; every other error is a failure.
+/// A device that is not there is a wrong command line; every other error is a failure. An error of the library gets the options
+/// that do what it asks for.
 impl<E: Error + 'static> From<E> for Exit {
     fn from(error: E) -> Self {
         match (&error as &dyn Error).is::<DeviceError>() {
             true => Self::Usage(error.to_string()),
-            false => Self::Failure(error.to_string()),
+            false => match options(&error) {
+                Some(options) => Self::Failure(format!("{error} ({options})")),
+                None => Self::Failure(error.to_string()),
+            },
         }
     }
+}
+
+/// The options that do what an error of the library asks for.
+fn options(error: &(dyn Error + 'static)) -> Option<String> {
+    let options = match (error.downcast_ref(), error.downcast_ref(), error.downcast_ref()) {
+        (Some(TrainError::Data(error)), ..) => return options(error),
+        (Some(TrainError::Model(error)), ..) => return options(error),
+        (Some(TrainError::OtherSettings { .. }), ..) => "--resume-anyway",
+        (_, Some(DataError::NoTokenizer), _) => "--tokenizer",
+        (_, Some(DataError::OutsideModel { .. }), _) => "--vocab-size, --tokenizer",
+        (_, Some(DataError::Delimiter { delimiter: '\t', .. }), _) => "--delimiter tab",
+        (_, Some(DataError::Delimiter { delimiter, .. }), _) => return Some(format!("--delimiter '{delimiter}'")),
+        (_, _, Some(ModelError::NotEnoughMemory { .. })) => "--dtype bf16",
+        _ => return None,
+    };
+    Some(options.to_owned())
 }
 
 /// Runs a program's body, prints the one sentence that says what went wrong, and gives the exit status. Before it, while

@@ -71,6 +71,34 @@ pub enum DataError {
         vocabulary: u32,
     },
 
+    /// A table lacks a column, and its single column has a character that divides columns in other files.
+    #[error(
+        "{problem}; if columns are divided by {}, give that delimiter",
+        if *delimiter == '\t' { "tabs".to_owned() } else { format!("'{delimiter}'") }
+    )]
+    Delimiter {
+        /// The missing column, with the file and the line.
+        problem: String,
+        /// The other delimiter.
+        delimiter: char,
+    },
+
+    /// Documents are to be encoded without a tokenizer.
+    #[error("text needs a tokenizer: give one, or a file of tokens")]
+    NoTokenizer,
+
+    /// The data has a token that the model does not have.
+    #[error(
+        "the data has token {token}, and the model's vocabulary has {vocab_size} tokens, from 0 on: give a new model a larger \
+         vocabulary, or the tokenizer that belongs to this one"
+    )]
+    OutsideModel {
+        /// The token.
+        token: u32,
+        /// Vocabulary size of the model.
+        vocab_size: usize,
+    },
+
     /// There is less text than one context.
     #[error(
         "{text} has {tokens} tokens and one context of {context} needs {}, as its last token needs a successor: \

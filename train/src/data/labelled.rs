@@ -157,19 +157,16 @@ fn table(
         let cells: Result<Vec<_>, _> = record.iter().map(utf8).collect();
         names = cells.map_err(|reason| DataError::other(format!("{}: {reason}", at(&record))))?;
     }
-    let column = |name: &str| {
+    let column = |name: &String| {
         let number = || name.parse::<usize>().ok().filter(|number| *number > 0).map(|number| number - 1);
         names.iter().position(|known| known == name).or_else(number).ok_or_else(|| {
             let known = if columns.header { names.join(", ") } else { "no names, for there is no header".into() };
-            let other = other_delimiter(&names, delimiter).unwrap_or_default();
-            DataError::other(format!("{}: there is no column '{name}'; the file has: {known}{other}", file.display()))
+            let problem = format!("{}: there is no column '{name}'; the file has: {known}", file.display());
+            no_column(problem, &names, delimiter)
         })
     };
-    let wanted = [Some(&columns.label), Some(&columns.text), columns.pair.as_ref()];
-    let mut found = [None; 3];
-    for (found, name) in found.iter_mut().zip(wanted) {
-        *found = name.map(|name| column(name)).transpose()?;
-    }
+    let (label, text) = (column(&columns.label)?, column(&columns.text)?);
+    let pair = columns.pair.as_ref().map(column).transpose()?;
     while next(&mut record)? {
         if record.iter().all(|cell| cell.trim_ascii().is_empty()) {
             continue;
@@ -184,27 +181,26 @@ fn table(
                 other => format!("'{}'", char::from(other)),
             };
             let missing = || {
-                let line = [String::from_utf8_lossy(record.as_slice()).into_owned()];
-                let other = if has == 1 { other_delimiter(&line, delimiter) } else { None };
-                let other = other.unwrap_or_default();
-                format!("there is no column {} here, only {has}, between {between}{other}", index + 1)
+                let cells: Vec<_> = record.iter().map(|cell| String::from_utf8_lossy(cell).into_owned()).collect();
+                let problem = format!("{place}: there is no column {} here, only {has}, between {between}", index + 1);
+                no_column(problem, &cells, delimiter)
             };
-            record.get(index).ok_or_else(missing).and_then(utf8)
+            record.get(index).ok_or_else(missing).and_then(|cell| utf8(cell).map_err(wrong))
         };
-        let [label, text, pair] = found.map(|index| index.map(cell));
-        let (label, text) = (label.expect("always wanted"), text.expect("always wanted"));
-        all.push(labelled(label, text, pair.transpose(), place.clone()).map_err(wrong)?);
+        let pair = pair.map(cell).transpose();
+        all.push(labelled(cell(label)?, cell(text)?, pair?, place.clone()).map_err(wrong)?);
     }
     Ok(())
 }
 
-/// Hint for a table that has a single column because it uses another delimiter.
-fn other_delimiter(columns: &[String], delimiter: u8) -> Option<String> {
-    let [only] = columns else { return None };
-    let other =
-        [b'\t', b';', b',', b'|'].into_iter().find(|byte| *byte != delimiter && only.contains(char::from(*byte)))?;
-    let name = if other == b'\t' { "tab".to_owned() } else { format!("'{}'", char::from(other)) };
-    Some(format!("; if columns are divided otherwise, give --delimiter {name}"))
+/// An error about a column that is missing, maybe because a table with a single column uses another delimiter.
+fn no_column(problem: String, columns: &[String], delimiter: u8) -> DataError {
+    let [only] = columns else { return DataError::other(problem) };
+    let is_other = |byte: &u8| *byte != delimiter && only.contains(char::from(*byte));
+    match [b'\t', b';', b',', b'|'].into_iter().find(is_other) {
+        Some(delimiter) => DataError::Delimiter { problem, delimiter: char::from(delimiter) },
+        None => DataError::other(problem),
+    }
 }
 
 fn objects(bytes: &[u8], file: &Arc<PathBuf>, columns: &Columns, all: &mut Vec<LabelledText>) -> Result<(), DataError> {
@@ -218,7 +214,8 @@ fn objects(bytes: &[u8], file: &Arc<PathBuf>, columns: &Columns, all: &mut Vec<L
             .and_then(|line| serde_json::from_str(&line).map_err(|error| format!("this is not JSON: {error}")));
         let one = object.and_then(|object| {
             let pair = columns.pair.as_ref().map(|name| field(&object, name, false)).transpose();
-            labelled(field(&object, &columns.label, true), field(&object, &columns.text, false), pair, place.clone())
+            let (label, text) = (field(&object, &columns.label, true)?, field(&object, &columns.text, false)?);
+            labelled(label, text, pair?, place.clone())
         });
         all.push(one.map_err(|reason| DataError::other(format!("{place}: {reason}")))?);
     }
@@ -238,14 +235,9 @@ fn field(object: &Value, name: &str, label: bool) -> Result<String, String> {
     }
 }
 
-fn labelled(
-    label: Result<String, String>,
-    text: Result<String, String>,
-    pair: Result<Option<String>, String>,
-    place: Place,
-) -> Result<LabelledText, String> {
+fn labelled(label: String, text: String, pair: Option<String>, place: Place) -> Result<LabelledText, String> {
     let (label, text, pair) =
-        (label?.trim().to_owned(), text?.trim().to_owned(), pair?.map(|pair| pair.trim().to_owned()));
+        (label.trim().to_owned(), text.trim().to_owned(), pair.map(|pair| pair.trim().to_owned()));
     let length = label.chars().count();
     match (&*label, &*text, pair.as_deref()) {
         ("", ..) => Err("the label is empty".into()),

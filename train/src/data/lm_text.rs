@@ -47,15 +47,10 @@ impl LmText {
         let stream = match (self, tokenizer) {
             (Self::Tokens(stream), _) => stream,
             (Self::Documents(documents), Some(tokenizer)) => TokenStream::encode(&documents, tokenizer, end)?,
-            (Self::Documents(_), None) => {
-                return Err(DataError::other("text needs a tokenizer: give one with --tokenizer"));
-            }
+            (Self::Documents(_), None) => return Err(DataError::NoTokenizer),
         };
         match stream.largest() {
-            Some(largest) if largest as usize >= vocab_size => Err(DataError::other(format!(
-                "the data has token {largest}, and the model's vocabulary has {vocab_size} tokens, from 0 on: \
-                 give a larger --vocab-size for a new model, or the tokenizer that belongs to this one"
-            ))),
+            Some(token) if token as usize >= vocab_size => Err(DataError::OutsideModel { token, vocab_size }),
             _ => Ok(stream),
         }
     }

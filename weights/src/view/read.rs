@@ -102,7 +102,7 @@ impl View<'_> {
         for target in target.chunks_mut(per_chunk * to.size()) {
             let end = start + target.len() / to.size() * self.dtype.size();
             if let Storage::Mapped(file) = self.bytes {
-                file.expect(start..end);
+                file.will_need(start..end);
             }
             convert(&bytes[start..end], self.dtype, target, to)?;
             if let Storage::Mapped(file) = self.bytes {
