@@ -11,10 +11,9 @@ use grove::{
     },
     optim::{Adamw, GradientTransformation, adamw, chain, clip_by_global_norm, matrices, warmup_cosine_decay_schedule},
     prelude::*,
-    tensor::TensorData,
     train::{
-        ClassifierScore,
-        data::{Columns, Data, Examples, epoch, labels, read_labelled, split_by_class, with_classes},
+        classify::{TextExample, encode_examples, score_texts},
+        data::{Columns, Data, Examples, LabelledText, epoch, labels, read_labelled, split_by_class},
         train_step,
     },
 };
@@ -58,28 +57,21 @@ fn main() -> Result<(), Box<dyn Error>> {
     let texts = read_labelled(&[options.data], &columns)?;
     let names = labels(&texts)?;
     let tokenizer = Tokenizer::from_path(&options.model)?;
-    let examples: Vec<(usize, (TextIds, usize))> = with_classes(texts, &names)?
-        .into_iter()
-        .map(|(class, text)| {
-            let encoded = tokenizer.encode_text(&text.text, None, Some(128), Truncation::LongestFirst)?;
-            Ok((class, (encoded.text, class)))
-        })
-        .collect::<Result<_, grove::models::ModelError>>()?;
+    let encode = |text: &LabelledText| {
+        tokenizer.encode_text(&text.text, None, Some(128), Truncation::LongestFirst).map(|encoded| encoded.text)
+    };
+    let examples =
+        encode_examples(texts, &names, encode)?.into_iter().map(|example| (example.class, example)).collect();
     let (training, held_out) = split_by_class(examples, 0.1, key.fold_in(0));
 
     // Model: the pretrained encoder with a new head.
     let mut config = BertConfig::beside(&options.model)?;
-    config.labels = names.clone();
+    config.labels = names;
     let (mut model, _) =
         BertForSequenceClassification::<B>::with_new_head(&options.model, &config, key.fold_in(1), &device, None)?;
 
     // Batches in a new order in each epoch, texts of similar length together.
-    type Batch = (Vec<TextIds>, Vec<i64>);
-    let collate = |batch: &[&(TextIds, usize)]| -> Batch {
-        batch.iter().map(|(text, class)| (text.clone(), *class as i64)).unzip()
-    };
-    let data = Examples::new(training, 32, collate)?.shuffle(key.fold_in(2)).bucket(|(text, _)| text.ids.len(), 50)?;
-    let evaluation = Examples::new(held_out, 32, collate)?;
+    let data = Examples::bucketed(training, 32, |example| example.text.ids.len(), key.fold_in(2))?;
 
     // Optimizer: AdamW behind clipping, with warm-up and cosine decay; only matrices decay.
     let steps = options.epochs * data.batches_per_epoch() as u64;
@@ -89,27 +81,21 @@ fn main() -> Result<(), Box<dyn Error>> {
     let mut state = optimizer.init(&model);
 
     // A step is a pure function of model, optimizer state, batch and key. The key draws the dropout.
-    let loss = |model: BertForSequenceClassification<Autodiff<B>>, (texts, classes): &Batch, key: Key| {
-        let classes = TensorData::new(classes.clone(), [classes.len()]);
-        let texts = TextBatch::new(texts, &model.bert.config, &device).expect("tokens of this model");
-        model.loss(&texts, Tensor::from_data(classes, &device), Some(key))
+    let loss = |model: BertForSequenceClassification<Autodiff<B>>, batch: &Vec<TextExample>, key: Key| {
+        let texts: Vec<TextIds> = batch.iter().map(|example| example.text.clone()).collect();
+        let texts = TextBatch::new(&texts, &model.bert.config, &device).expect("tokens of this model");
+        let classes: Vec<i64> = batch.iter().map(|example| example.class as i64).collect();
+        model.loss(&texts, Tensor::from_data(&classes[..], &device), Some(key))
     };
     let step = train_step(loss, &optimizer, StepOptions::default());
     let mut number = 0;
-    let mut score = ClassifierScore::new(&names);
+    let mut score = score_texts(&model, &held_out, 32)?;
     for pass in 0..options.epochs {
         for batch in epoch(&data, pass) {
             (model, state, _) = step(model, state, &batch?, key.fold_in(3).fold_in(number));
             number += 1;
         }
-        score = ClassifierScore::new(&names);
-        for batch in epoch(&evaluation, 0) {
-            let (texts, classes) = batch?;
-            let logits: Vec<f64> = model.forward(&model.bert.batch(&texts)?, None).into_data().iter().collect();
-            for (logits, class) in logits.chunks(names.len()).zip(classes) {
-                score.add(logits, class as usize);
-            }
-        }
+        score = score_texts(&model, &held_out, 32)?;
         eprintln!("epoch {}: loss {:.4}, accuracy {:.1} %", pass + 1, score.loss(), 100.0 * score.confusion.accuracy());
     }
 

@@ -7,7 +7,7 @@ use grove::{
     weights::FilePatterns,
 };
 use grove_cli::{
-    DeviceArgs, Exit, failure, finish,
+    DeviceArgs, Exit, finish,
     generation::{
         Prompt,
         decoder::{DecoderArgs, Family, print_summary_of},
@@ -29,9 +29,8 @@ struct Options {
 fn main() -> ExitCode {
     let Options { decoder } = Options::parse();
     finish(|| {
-        decoder.generation.check()?;
         // The backend is chosen at run time: the program is compiled for each.
-        decoder.device.spec()?.run(Run(&decoder))?
+        decoder.check()?.run(Run(&decoder))?
     })
 }
 
@@ -54,15 +53,14 @@ impl Program for Run<'_> {
         let begun = Instant::now();
         let load = |path: &Path| -> Result<Gpt2<B>, Exit> {
             self.0.fits::<B, Gpt2s>(path)?;
-            let (model, _) = Gpt2::from_path(path, &device, dtype.wanted()).map_err(failure)?;
-            Ok(model)
+            Ok(Gpt2::from_path(path, &device, dtype.wanted())?.0)
         };
         let model = load(&path)?;
         if generation.score {
-            let score = score_text(&model, &prompt.ids, generation.stride);
-            return print_score(generation, &model, &prompt.ids, score.map_err(failure)?);
+            let score = score_text(&model, &prompt.ids, generation.stride)?;
+            return print_score(generation, &model, &prompt.ids, score);
         }
-        check_prompt(&model, &prompt.ids).map_err(failure)?;
+        check_prompt(&model, &prompt.ids)?;
         // A smaller model that proposes what comes next.
         let small = match &draft.draft {
             Some(draft) => Some(load(&resolve(Some(draft), "", &FilePatterns::model())?)?),

@@ -39,8 +39,7 @@ fn main() -> ExitCode {
 impl Command for Options {
     fn check(&self) -> Result<DeviceSpec, Exit> {
         self.compare.check()?;
-        self.decoder.generation.check()?;
-        self.decoder.device.spec()
+        self.decoder.check()
     }
 
     fn run<B: Backend>(&self, device: &B::Device) -> Result<Ended, Exit> {

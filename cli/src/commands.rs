@@ -258,8 +258,7 @@ impl program::Command for Task {
 
 impl program::Command for GenerateCommand {
     fn check(&self) -> Result<DeviceSpec, Exit> {
-        self.decoder.generation.check()?;
-        self.decoder.device.spec()
+        self.decoder.check()
     }
 
     /// Continues a text, or prints a summary, with the model's family.
@@ -285,8 +284,7 @@ impl program::Command for GenerateCommand {
 
 impl program::Command for ChatCommand {
     fn check(&self) -> Result<DeviceSpec, Exit> {
-        self.decoder.generation.check()?;
-        self.decoder.device.spec()
+        self.decoder.check()
     }
 
     fn run<B: Backend>(&self, device: &B::Device) -> Result<Ended, Exit> {

@@ -57,8 +57,7 @@ pub struct Run<'a, F> {
 
 impl<F: Family> Command for Run<'_, F> {
     fn check(&self) -> Result<DeviceSpec, Exit> {
-        self.options.generation.check()?;
-        self.options.device.spec()
+        self.options.check()
     }
 
     fn run<B: Backend>(&self, device: &B::Device) -> Result<Ended, Exit> {
@@ -103,6 +102,12 @@ pub fn print_summary_of<B: Backend, F: Family>(options: &DecoderArgs) -> Result<
 }
 
 impl DecoderArgs {
+    /// Checks the options alone, before any file is read. Gives the device.
+    pub fn check(&self) -> Result<DeviceSpec, Exit> {
+        self.generation.check()?;
+        self.device.spec()
+    }
+
     /// Refuses a model that needs more memory than the machine has to give: its weights, and the cache of the new tokens.
     pub fn fits<B: Backend, F: Family>(&self, path: &Path) -> Result<(), Exit> {
         let skeleton = F::Model::<B>::skeleton_at(path, self.device.dtype.wanted())?;

@@ -1,7 +1,7 @@
 //! Model, tokenizer and data, from the options and from the run that is resumed.
 
 use grove::{
-    models::{ModelError, generation::document_end},
+    models::generation::document_end,
     train::{
         RunDirectory,
         data::{DataError, LmText, TokenStream},
@@ -10,7 +10,11 @@ use grove::{
 };
 
 use super::{LanguageArgs, LanguageModel};
-use crate::{prelude::*, resolve_named, training::new_model};
+use crate::{
+    prelude::*,
+    resolve_named,
+    training::{new_model, new_tokenizer},
+};
 
 /// Model and data at the start of a run.
 pub struct Prepared<M> {
@@ -37,7 +41,10 @@ pub fn prepare<B: Backend, M: LanguageModel<B>>(
     let (model, tokenizer) = match &source {
         Some(path) => existing(options, path, resumed, device)?,
         None => {
-            let tokenizer = resumed.map_or_else(|| new_tokenizer(options, &data), |tokenizer| Ok(Some(tokenizer)))?;
+            let tokenizer = new_tokenizer(resumed, options.tokenizer.as_deref(), || match &data {
+                LmText::Tokens(_) => Ok(None),
+                LmText::Documents(documents) => Tokenizer::train_bpe(documents, options.vocab_size).map(Some),
+            })?;
             let config = match output.config()? {
                 Some(file) => M::resumed_config(sizes, &file)?,
                 None => M::new_config(sizes, options, tokenizer.as_ref())?,
@@ -95,18 +102,4 @@ fn existing<B: Backend, M: LanguageModel<B>>(
         },
     };
     Ok((model, tokenizer))
-}
-
-/// The tokenizer of a new model: the one that is named, or one learned from the text.
-fn new_tokenizer(options: &LanguageArgs, text: &LmText) -> Result<Option<Tokenizer>, Exit> {
-    match (&options.tokenizer, text) {
-        (Some(path), _) => Ok(Some(Tokenizer::from_path(path)?)),
-        (None, LmText::Tokens(_)) => Ok(None),
-        (None, LmText::Documents(documents)) => match Tokenizer::train_bpe(documents, options.vocab_size) {
-            Err(ModelError::Option { value, range, .. }) => {
-                Err(Exit::Usage(format!("--vocab-size is {value}; it must be {range}, one for each byte and the end")))
-            }
-            tokenizer => Ok(Some(tokenizer?)),
-        },
-    }
 }

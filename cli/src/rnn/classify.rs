@@ -16,7 +16,7 @@ use crate::{
     labelled::{self, hold_out},
     prelude::*,
     resolve_named,
-    training::{Setup, new_model},
+    training::{Setup, new_model, new_tokenizer},
 };
 
 impl Command for ClassifyOptions {
@@ -48,10 +48,10 @@ impl ClassifyOptions {
             Some(config) => config.labels.clone(),
             None => labels_of(&texts)?,
         };
-        let tokenizer = match output.tokenizer()? {
-            Some(tokenizer) => tokenizer,
-            None => self.new_tokenizer(&texts)?,
-        };
+        let tokenizer = new_tokenizer(output.tokenizer()?, self.tokenizer.as_deref(), || {
+            let texts: Vec<&str> = texts.iter().map(|text| &*text.text).collect();
+            Tokenizer::train_bpe(&texts, self.vocab_size)
+        })?;
         let config = match resumed {
             Some(config) => {
                 let sizes = [config.num_layers, config.hidden_size, config.embedding_size];
@@ -89,15 +89,6 @@ impl ClassifyOptions {
         let mut texts = read_labelled(&tables, &columns("2", "1"))?;
         texts.extend(read_labelled(&objects, &columns("text", "label"))?);
         Ok(texts)
-    }
-
-    /// The tokenizer of a new model: the one that is named, or one learned from the texts.
-    fn new_tokenizer(&self, texts: &[LabelledText]) -> Result<Tokenizer, Exit> {
-        if let Some(path) = &self.tokenizer {
-            return Ok(Tokenizer::from_path(path)?);
-        }
-        let texts: Vec<&str> = texts.iter().map(|text| &*text.text).collect();
-        Tokenizer::train_bpe(&texts, self.vocab_size).map_err(|error| Exit::Usage(format!("--vocab-size: {error}")))
     }
 
     fn new_config(&self, labels: Vec<String>, tokenizer: &Tokenizer) -> RnnClassifierConfig {

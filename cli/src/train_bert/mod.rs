@@ -4,7 +4,6 @@ mod options;
 
 use grove::{
     models::{
-        ModelError,
         bert::{
             BertForMaskedLm, MaskedLmScore, Masking, TextIds, masked_lm_score, masked_lm_sequences,
             with_neighbour_attention,
@@ -22,7 +21,7 @@ use crate::{
     language,
     prelude::*,
     published::Encoder,
-    training::{Job, Setup, new_model},
+    training::{Job, Setup, new_model, new_tokenizer},
 };
 pub use options::Options;
 
@@ -119,16 +118,9 @@ impl Options {
         output: &RunDirectory,
         device: &B::Device,
     ) -> Result<(BertForMaskedLm<B>, Tokenizer), Exit> {
-        let tokenizer = match (output.tokenizer()?, &self.language.tokenizer) {
-            (Some(tokenizer), _) => tokenizer,
-            (None, Some(path)) => Tokenizer::from_path(path)?,
-            (None, None) => {
-                Tokenizer::train_wordpiece(data, self.language.vocab_size).map_err(|error| match error {
-                    ModelError::Option { .. } => Exit::Usage(format!("--vocab-size: {error}")),
-                    error => failure(error),
-                })?
-            }
-        };
+        let language = &self.language;
+        let learn = || Tokenizer::train_wordpiece(data, language.vocab_size);
+        let tokenizer = new_tokenizer(output.tokenizer()?, language.tokenizer.as_deref(), learn)?;
         let config = match output.config()? {
             Some(file) => BertConfig::from_file(file)?,
             None => BertConfig {
@@ -137,13 +129,13 @@ impl Options {
                 num_hidden_layers: self.layers,
                 num_attention_heads: self.heads,
                 intermediate_size: self.hidden.saturating_mul(4),
-                max_position_embeddings: self.language.context.unwrap_or(options::CONTEXT),
+                max_position_embeddings: language.context.unwrap_or(options::CONTEXT),
                 // The published 0.02 is for 768 units; narrower models of that spread take long to begin to learn.
                 initializer_range: 0.02 * (768.0 / self.hidden as f64).sqrt(),
                 pad_token_id: tokenizer.token_to_id("[PAD]").unwrap_or(0),
                 ..BertConfig::default()
             },
         };
-        Ok((with_neighbour_attention(new_model(&self.language.run, &config, device)?), tokenizer))
+        Ok((with_neighbour_attention(new_model(&language.run, &config, device)?), tokenizer))
     }
 }

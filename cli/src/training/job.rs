@@ -23,6 +23,24 @@ pub fn new_model<B: Backend, M: Pretrained<B>>(
     M::init(config, Key::new(run.seed).fold_in(1), device).map_err(usage)
 }
 
+/// The tokenizer of a new model: that of the run that is resumed, the one that `--tokenizer` names, or one that is learned.
+pub fn new_tokenizer<T: From<Tokenizer>>(
+    resumed: Option<Tokenizer>,
+    named: Option<&Path>,
+    learn: impl FnOnce() -> Result<T, ModelError>,
+) -> Result<T, Exit> {
+    match (resumed, named) {
+        (Some(tokenizer), _) => Ok(tokenizer.into()),
+        (None, Some(path)) => Ok(Tokenizer::from_path(path)?.into()),
+        (None, None) => learn().map_err(|error| match error {
+            ModelError::Option { value, range, .. } => {
+                Exit::Usage(format!("--vocab-size is {value}; it must be {range}"))
+            }
+            error => error.into(),
+        }),
+    }
+}
+
 /// The parts of a run except its data.
 pub struct Setup<'a, B: Backend> {
     /// Directory, device and hyperparameters.

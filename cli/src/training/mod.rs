@@ -9,7 +9,7 @@ use std::process::ExitCode;
 
 use crate::finish;
 use crate::prelude::*;
-pub use job::{Job, Setup, new_model};
+pub use job::{Job, Setup, new_model, new_tokenizer};
 pub use options::{RunArgs, TrainingArgs, at_least_one, check_layer_decay, fraction, not_negative};
 pub use report::Summary;
 pub use settings::config_json;

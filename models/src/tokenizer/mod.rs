@@ -159,7 +159,11 @@ impl Tokenizer {
     pub fn train_bpe<S: AsRef<str> + Sync>(texts: &[S], vocab_size: usize) -> Result<Self> {
         if vocab_size < SMALLEST_BPE {
             let value = vocab_size.to_string();
-            return Err(ModelError::Option { option: "vocabulary size", value, range: "at least 257" });
+            return Err(ModelError::Option {
+                option: "vocabulary size",
+                value,
+                range: "at least 257, one for each byte and the end",
+            });
         }
         let trainer = BpeTrainer::builder()
             .vocab_size(vocab_size)
