@@ -80,35 +80,26 @@ impl<B: Backend> AnyTensor<B> {
         }
     }
 
-    /// The floating-point tensor; `None` for other kinds.
-    ///
-    /// # Panics
-    /// If the rank is not `D`.
+    /// The floating-point tensor; `None` for another kind or rank.
     pub fn into_float<const D: usize>(self) -> Option<Tensor<B, D>> {
         match self {
-            Self::Float(x) => Some(float(x)),
+            Self::Float(x) if x.rank() == D => Some(float(x)),
             _ => None,
         }
     }
 
-    /// The integer tensor; `None` for other kinds.
-    ///
-    /// # Panics
-    /// If the rank is not `D`.
+    /// The integer tensor; `None` for another kind or rank.
     pub fn into_int<const D: usize>(self) -> Option<Tensor<B, D, Int>> {
         match self {
-            Self::Int(x) => Some(Tensor::from_primitive(x)),
+            Self::Int(x) if x.rank() == D => Some(Tensor::from_primitive(x)),
             _ => None,
         }
     }
 
-    /// The boolean tensor; `None` for other kinds.
-    ///
-    /// # Panics
-    /// If the rank is not `D`.
+    /// The boolean tensor; `None` for another kind or rank.
     pub fn into_bool<const D: usize>(self) -> Option<Tensor<B, D, Bool>> {
         match self {
-            Self::Bool(x) => Some(Tensor::from_primitive(x)),
+            Self::Bool(x) if x.rank() == D => Some(Tensor::from_primitive(x)),
             _ => None,
         }
     }
