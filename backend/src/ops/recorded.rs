@@ -1,0 +1,106 @@
+//! The recording backend: one method that hands any operation to whatever records Burn's.
+
+use burn::tensor::{DType, TensorMetadata};
+use burn_ir::TensorIr;
+use burn_router::{BackendRouter, RouterTensor, RunnerChannel, RunnerClient, get_client};
+
+use super::{Backend, Operation, Outcome, RandomBits, Spec, Value, Values, Wanted};
+
+/// A call of an operation that grove owns.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Call {
+    /// [`Backend::run`], and which inputs will need a gradient. Outputs are followed by what is saved for the derivative.
+    Run(Operation, Vec<bool>),
+    /// [`Backend::run_vjp`] of so many residuals, which the gradients of the outputs follow.
+    Vjp(Operation, usize, Wanted),
+}
+
+/// A client of a router that records operations instead of running them.
+pub trait Recorder: RunnerClient {
+    /// Returns the result of a function, and forgets the operations that it recorded.
+    fn forget<T>(&self, f: impl FnOnce() -> T) -> T;
+
+    /// Records a call. A missing input or output is `None`.
+    fn record(
+        &self,
+        call: Call,
+        inputs: Vec<Option<TensorIr>>,
+        outputs: Vec<Option<Spec>>,
+    ) -> Vec<Option<RouterTensor<Self>>>;
+}
+
+/// A router whose client records; grove-compile has it.
+impl<C: RunnerChannel> Backend for BackendRouter<C>
+where
+    C::Client: Recorder,
+{
+    const MIXED_DTYPE_WEIGHTS: bool = true;
+
+    fn computes_in(_device: &Self::Device, dtype: DType) -> bool {
+        dtype.is_float()
+    }
+
+    fn run(operation: &Operation, inputs: Values<Self>, needs: &[bool]) -> Outcome<Self> {
+        let client = client_of(&inputs);
+        let (outputs, saved) = match operation {
+            // Their compositions draw on the host, and only shapes and types are asked for.
+            Operation::RandomBits(RandomBits { shape, .. }) => {
+                (vec![Some(Spec { shape: shape.clone(), dtype: DType::U32 })], vec![])
+            }
+            Operation::Dropout(_) => (vec![inputs.get(0).map(spec)], vec![]),
+            _ => {
+                let outcome = client.forget(|| operation.compose(inputs.clone(), needs));
+                (specs(outcome.outputs), specs(outcome.saved))
+            }
+        };
+        let count = outputs.len();
+        let call = Call::Run(operation.clone(), needs.to_vec());
+        let mut outputs = client.record(call, in_order(inputs), outputs.into_iter().chain(saved).collect());
+        let saved = outputs.split_off(count);
+        Outcome { outputs: values(outputs), saved: values(saved) }
+    }
+
+    fn run_vjp(operation: &Operation, residuals: Values<Self>, grads: Values<Self>, wanted: &Wanted) -> Values<Self> {
+        let client = client_of(&grads);
+        let outputs = match operation {
+            Operation::Dropout(_) => vec![grads.get(0).map(spec)],
+            _ => specs(client.forget(|| operation.compose_vjp(residuals.clone(), grads.clone(), wanted))),
+        };
+        let call = Call::Vjp(operation.clone(), residuals.len(), wanted.clone());
+        let inputs = in_order(residuals).into_iter().chain(in_order(grads)).collect();
+        values(client.record(call, inputs, outputs))
+    }
+}
+
+fn client_of<C: RunnerChannel>(values: &Values<BackendRouter<C>>) -> C::Client {
+    let tensor = (0..values.len()).find_map(|position| values.get(position));
+    match tensor {
+        Some(Value::Float(x) | Value::Int(x) | Value::Bool(x)) => x.client.clone(),
+        None => get_client::<C>(values.device()),
+    }
+}
+
+fn spec<B: burn::tensor::backend::Backend>(value: &Value<B>) -> Spec {
+    Spec { shape: value.shape(), dtype: value.dtype() }
+}
+
+fn specs<B: burn::tensor::backend::Backend>(values: Values<B>) -> Vec<Option<Spec>> {
+    values.into_values().iter().map(|value| value.as_ref().map(spec)).collect()
+}
+
+fn in_order<C: RunnerChannel>(values: Values<BackendRouter<C>>) -> Vec<Option<TensorIr>> {
+    let ir = |value| match value {
+        Value::Float(x) | Value::Int(x) | Value::Bool(x) => RouterTensor::into_ir(x),
+    };
+    values.into_values().into_iter().map(|value| value.map(ir)).collect()
+}
+
+/// Tensors with the kinds of their types.
+fn values<C: RunnerChannel>(tensors: Vec<Option<RouterTensor<C::Client>>>) -> Values<BackendRouter<C>> {
+    let kind = |x: RouterTensor<C::Client>| match x.dtype() {
+        dtype if dtype.is_float() => Value::Float(x),
+        DType::Bool(_) => Value::Bool(x),
+        _ => Value::Int(x),
+    };
+    tensors.into_iter().map(|x| x.map(kind)).collect()
+}

@@ -1,0 +1,262 @@
+//! Running graphs on a backend, one equation after another.
+
+mod elementwise;
+mod kinds;
+mod modules;
+
+use burn::tensor::{
+    BoolDType, DType, FloatDType, IntDType, Shape, Tensor, TensorData, TensorMetadata, backend::BackendTypes,
+};
+use burn_backend::get_device_settings;
+use grove_backend::{
+    Backend,
+    ops::{Call, Outcome, Value, Values},
+};
+
+use crate::{Equation, Graph, Primitive, graph::Var};
+
+/// A graph in the form in which it runs: which variables are used for the last time by each equation is known.
+#[derive(Clone, Debug)]
+pub(crate) struct Program {
+    graph: Graph,
+    /// For each equation and input, true where nothing later uses the variable.
+    last: Vec<Vec<bool>>,
+}
+
+/// What the types of a graph are on a device.
+pub(crate) struct Target<'a, B: Backend> {
+    pub device: &'a <B as BackendTypes>::Device,
+    bool_dtype: BoolDType,
+    int_dtype: IntDType,
+}
+
+impl<'a, B: Backend> Target<'a, B> {
+    fn new(device: &'a <B as BackendTypes>::Device) -> Self {
+        let settings = get_device_settings::<B>(device);
+        Self { device, bool_dtype: settings.bool_dtype, int_dtype: settings.int_dtype }
+    }
+
+    pub fn boolean(&self) -> BoolDType {
+        self.bool_dtype
+    }
+
+    /// An integer type, or the device's default if it lacks it.
+    pub fn int(&self, dtype: DType) -> IntDType {
+        if B::supports_dtype(self.device, dtype) { dtype.into() } else { self.int_dtype }
+    }
+
+    pub fn float(&self, dtype: DType) -> FloatDType {
+        dtype.into()
+    }
+
+    fn constant(&self, data: &TensorData) -> Value<B> {
+        match data.dtype {
+            dtype if dtype.is_float() => Value::Float(B::float_from_data(data.clone(), self.device)),
+            DType::Bool(_) => {
+                let numbers = TensorData::new(data.iter::<bool>().map(i64::from).collect(), data.shape.clone());
+                let count = numbers.num_elements();
+                let flat = TensorData { shape: [count].into(), ..numbers };
+                let mask = Tensor::<B, 1, burn::tensor::Int>::from_data(flat, self.device).not_equal_elem(0);
+                Value::Bool(B::bool_reshape(mask.into_primitive(), data.shape.clone()))
+            }
+            dtype => {
+                let dtype = DType::from(self.int(dtype));
+                Value::Int(B::int_from_data(data.clone().convert_dtype(dtype), self.device))
+            }
+        }
+    }
+}
+
+impl Program {
+    pub(crate) fn new(graph: Graph) -> Self {
+        let mut used = vec![false; graph.variables.len()];
+        graph.outputs.iter().for_each(|(_, var)| used[var.index()] = true);
+        let mut last: Vec<Vec<bool>> = Vec::with_capacity(graph.equations.len());
+        for equation in graph.equations.iter().rev() {
+            // From the right, so that of one variable in two places the last is the one that takes it.
+            let mut flags: Vec<_> = equation
+                .inputs
+                .iter()
+                .rev()
+                .map(|input| input.is_some_and(|var| !std::mem::replace(&mut used[var.index()], true)))
+                .collect();
+            flags.reverse();
+            last.push(flags);
+        }
+        last.reverse();
+        Self { graph, last }
+    }
+
+    pub(crate) fn graph(&self) -> &Graph {
+        &self.graph
+    }
+
+    /// Computes the results from the arguments, in the order of the graph's.
+    pub(crate) fn run<B: Backend>(
+        &self,
+        arguments: Vec<Value<B>>,
+        device: &<B as BackendTypes>::Device,
+    ) -> Vec<Value<B>> {
+        let target = Target::<B>::new(device);
+        let mut values: Vec<Option<Value<B>>> = (0..self.graph.variables.len()).map(|_| None).collect();
+        let mut used = vec![false; values.len()];
+        self.graph.equations.iter().flat_map(|e| e.inputs.iter().flatten()).for_each(|var| used[var.index()] = true);
+        self.graph.outputs.iter().for_each(|(_, var)| used[var.index()] = true);
+        for ((_, var), value) in self.graph.inputs.iter().zip(arguments) {
+            // An argument that nothing uses is freed at once.
+            values[var.index()] = used[var.index()].then_some(value);
+        }
+        for (var, data) in &self.graph.constants {
+            values[var.index()] = Some(target.constant(data));
+        }
+        for (equation, last) in self.graph.equations.iter().zip(&self.last) {
+            let inputs: Vec<Option<Value<B>>> = equation
+                .inputs
+                .iter()
+                .zip(last)
+                .map(|(input, last)| {
+                    let place = &mut values[(*input)?.index()];
+                    if *last { place.take() } else { place.clone() }
+                })
+                .collect();
+            let outputs = apply::<B>(equation, inputs, &target);
+            for (var, value) in equation.outputs.iter().zip(outputs) {
+                if let Some(var) = var
+                    && used[var.index()]
+                {
+                    values[var.index()] = value;
+                }
+            }
+        }
+        let result = |(_, var): &(String, Var)| values[var.index()].clone().unwrap_or_else(|| missing());
+        self.graph.outputs.iter().map(result).collect()
+    }
+}
+
+fn missing() -> ! {
+    unreachable!("every variable of a graph is assigned before it is used")
+}
+
+/// Computes one equation.
+fn apply<B: Backend>(
+    equation: &Equation,
+    inputs: Vec<Option<Value<B>>>,
+    target: &Target<'_, B>,
+) -> Vec<Option<Value<B>>> {
+    if let Primitive::Grove(call) = &equation.primitive {
+        return grove(call, inputs, target.device, equation.outputs.len());
+    }
+    let mut inputs: Vec<Value<B>> = inputs.into_iter().map(|x| x.unwrap_or_else(|| missing())).collect();
+    let mut next = {
+        inputs.reverse();
+        move || inputs.pop().unwrap_or_else(|| missing())
+    };
+    let one = |value| vec![Some(value)];
+    match &equation.primitive {
+        Primitive::Unary(op) => one(elementwise::unary(*op, next(), target)),
+        Primitive::Binary(op) => one(elementwise::binary(*op, next(), next(), target)),
+        Primitive::BinaryScalar(op, number) => one(elementwise::scalar(*op, next(), (*number).into(), target)),
+        Primitive::Reduce(op, axis) => one(kinds::reduce(*op, next(), *axis)),
+        Primitive::Cumulative(op, axis) => one(kinds::cumulative(*op, next(), *axis)),
+        Primitive::Argmax(axis) => one(kinds::argmax(next(), *axis, target)),
+        Primitive::Argmin(axis) => one(kinds::argmin(next(), *axis, target)),
+        Primitive::TopK(axis, k) => one(kinds::top_k(next(), *axis, *k)),
+        Primitive::ArgTopK(axis, k) => one(kinds::arg_top_k(next(), *axis, *k, target)),
+        Primitive::MaxWithIndices(axis) => kinds::max_with_indices(next(), *axis, target),
+        Primitive::MinWithIndices(axis) => kinds::min_with_indices(next(), *axis, target),
+        Primitive::Clamp(min, max) => one(kinds::clamp(next(), (*min).into(), (*max).into())),
+        Primitive::Where => one(kinds::select(next(), next(), next())),
+        Primitive::MaskFill(value) => one(kinds::mask_fill(next(), next(), (*value).into())),
+        Primitive::Reshape(shape) => one(kinds::reshape(next(), shape)),
+        Primitive::SwapAxes(a, b) => one(kinds::swap_axes(next(), *a, *b)),
+        Primitive::Transpose(axes) => one(kinds::transpose(next(), axes)),
+        Primitive::Flip(axes) => one(kinds::flip(next(), axes)),
+        Primitive::BroadcastTo(shape) => one(kinds::broadcast_to(next(), shape)),
+        Primitive::Unfold(axis, size, step) => one(kinds::unfold(next(), *axis, *size, *step)),
+        Primitive::Slice(ranges) => one(kinds::slice(next(), ranges)),
+        Primitive::UpdateSlice(ranges) => one(kinds::update_slice(next(), next(), ranges)),
+        Primitive::Take(axis) => one(kinds::take(next(), next(), *axis)),
+        Primitive::TakeAdd(axis) => one(kinds::take_add(next(), next(), next(), *axis)),
+        Primitive::Gather(axis) => one(kinds::gather(next(), next(), *axis)),
+        Primitive::ScatterAdd(axis) => one(kinds::scatter_add(next(), next(), next(), *axis)),
+        Primitive::Repeat(axis, times) => one(kinds::repeat(next(), *axis, *times)),
+        Primitive::Concatenate(axis) => {
+            let parts = (0..equation.inputs.len()).map(|_| next()).collect();
+            one(kinds::concatenate(parts, *axis))
+        }
+        Primitive::Convert(dtype) => one(kinds::convert(next(), *dtype, target)),
+        Primitive::Full(shape, dtype, value) => one(kinds::full(shape, *dtype, (*value).into(), target)),
+        Primitive::MatMul => one(kinds::matmul(next(), next())),
+        Primitive::Module(module) => {
+            let inputs = (0..equation.inputs.len()).map(|_| next()).collect();
+            modules::run(module, inputs, equation.outputs.len())
+        }
+        Primitive::Grove(_) => missing(),
+    }
+}
+
+/// Runs one of grove's operations, or its derivative.
+fn grove<B: Backend>(
+    call: &Call,
+    mut inputs: Vec<Option<Value<B>>>,
+    device: &<B as BackendTypes>::Device,
+    count: usize,
+) -> Vec<Option<Value<B>>> {
+    let mut outputs = match call {
+        Call::Run(operation, needs) => {
+            let inputs = match inputs.is_empty() {
+                true => Values::on(device),
+                false => inputs.into_iter().collect(),
+            };
+            let first = operation.shapes(&inputs.shapes()).len();
+            let Outcome { outputs, saved } = B::run(operation, inputs, needs);
+            let mut outputs = outputs.into_values();
+            outputs.resize_with(first, || None);
+            outputs.extend(saved.into_values());
+            outputs
+        }
+        Call::Vjp(operation, residuals, wanted) => {
+            let grads = inputs.split_off(*residuals);
+            B::run_vjp(operation, inputs.into_iter().collect(), grads.into_iter().collect(), wanted).into_values()
+        }
+    };
+    outputs.resize_with(count, || None);
+    outputs
+}
+
+/// A shape of sizes.
+fn shape(sizes: &[usize]) -> Shape {
+    Shape::from(sizes.to_vec())
+}
+
+/// The floating-point tensor of a value.
+fn float<B: Backend>(value: Value<B>) -> burn::tensor::ops::FloatTensor<B> {
+    match value {
+        Value::Float(x) => x,
+        other => panic!("a graph gives {} where a floating-point array is taken", kind(&other)),
+    }
+}
+
+/// The integer tensor of a value.
+fn int<B: Backend>(value: Value<B>) -> burn::tensor::ops::IntTensor<B> {
+    match value {
+        Value::Int(x) => x,
+        other => panic!("a graph gives {} where an integer array is taken", kind(&other)),
+    }
+}
+
+/// The boolean tensor of a value.
+fn boolean<B: Backend>(value: Value<B>) -> burn::tensor::ops::BoolTensor<B> {
+    match value {
+        Value::Bool(x) => x,
+        other => panic!("a graph gives {} where a boolean array is taken", kind(&other)),
+    }
+}
+
+fn kind<B: Backend>(value: &Value<B>) -> String {
+    match value {
+        Value::Float(x) => format!("floating-point values {:?}", &x.shape()[..]),
+        Value::Int(x) => format!("integers {:?}", &x.shape()[..]),
+        Value::Bool(x) => format!("booleans {:?}", &x.shape()[..]),
+    }
+}

@@ -1,0 +1,80 @@
+//! Graphs: programs as lists of equations.
+
+mod passes;
+mod print;
+
+use burn::tensor::{DType, Shape, TensorData};
+use grove_backend::ops::Spec;
+use std::collections::BTreeMap;
+
+use crate::Primitive;
+pub(crate) use print::dtype_name;
+
+/// A variable of a graph: the index of its shape and type.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Var(pub(crate) u32);
+
+impl Var {
+    pub(crate) fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+/// One operation of a graph.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Equation {
+    /// The operation.
+    pub primitive: Primitive,
+    /// Inputs, by position; `None` where an optional one is not given.
+    pub inputs: Vec<Option<Var>>,
+    /// Outputs, by position; `None` where one is not given.
+    pub outputs: Vec<Option<Var>>,
+}
+
+/// A program: a list of [equations](Equation) over variables, each of which is assigned once.
+///
+/// It is the counterpart of a jaxpr, and prints like one. [`trace`](crate::trace) makes it from a function of trees.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Graph {
+    pub(crate) variables: Vec<Spec>,
+    pub(crate) inputs: Vec<(String, Var)>,
+    pub(crate) constants: Vec<(Var, TensorData)>,
+    pub(crate) equations: Vec<Equation>,
+    pub(crate) outputs: Vec<(String, Var)>,
+}
+
+impl Graph {
+    /// Returns the equations, each after those whose outputs it uses.
+    pub fn equations(&self) -> &[Equation] {
+        &self.equations
+    }
+
+    /// Returns the arguments, with their paths in the tree of arguments.
+    pub fn inputs(&self) -> &[(String, Var)] {
+        &self.inputs
+    }
+
+    /// Returns the results, with their paths in the tree of results.
+    pub fn outputs(&self) -> &[(String, Var)] {
+        &self.outputs
+    }
+
+    /// Returns the shape of a variable.
+    pub fn shape(&self, var: Var) -> &Shape {
+        &self.variables[var.index()].shape
+    }
+
+    /// Returns the type of a variable's elements.
+    pub fn dtype(&self, var: Var) -> DType {
+        self.variables[var.index()].dtype
+    }
+
+    /// Returns how often each operation occurs, by its name.
+    pub fn counts(&self) -> BTreeMap<String, usize> {
+        let mut counts = BTreeMap::new();
+        for equation in &self.equations {
+            *counts.entry(equation.primitive.name()).or_default() += 1;
+        }
+        counts
+    }
+}

@@ -1,0 +1,104 @@
+//! Graphs as text, in the style of a jaxpr.
+
+use burn::tensor::{BoolStore, DType};
+use std::fmt;
+
+use super::{Graph, Var};
+use crate::{Primitive, primitive::Number};
+
+/// A type as JAX abbreviates it: `f32`, `i64`, `bool`.
+pub(crate) fn dtype_name(dtype: DType) -> String {
+    match dtype {
+        DType::Bool(BoolStore::Native | BoolStore::U8 | BoolStore::U32) => "bool".into(),
+        DType::Flex32 => "flex32".into(),
+        DType::QFloat(_) => "quantized".into(),
+        dtype => format!("{dtype:?}").to_lowercase(),
+    }
+}
+
+/// The name of the variable that is printed as number `index`: `a`, …, `z`, `ba`, …
+fn letters(mut index: usize) -> String {
+    let mut name = Vec::new();
+    loop {
+        name.push(b'a' + (index % 26) as u8);
+        index /= 26;
+        if index == 0 {
+            break;
+        }
+    }
+    name.iter().rev().map(|c| char::from(*c)).collect()
+}
+
+impl Graph {
+    /// Returns the graph as text, with the paths of arguments as their names.
+    pub fn to_string_with_paths(&self) -> String {
+        Printed { graph: self, paths: true }.to_string()
+    }
+}
+
+impl fmt::Display for Graph {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        Printed { graph: self, paths: false }.fmt(f)
+    }
+}
+
+struct Printed<'a> {
+    graph: &'a Graph,
+    paths: bool,
+}
+
+impl fmt::Display for Printed<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let graph = self.graph;
+        let mut names = vec![String::new(); graph.variables.len()];
+        let mut count = 0;
+        let mut fresh = |var: Var| {
+            if names[var.index()].is_empty() {
+                names[var.index()] = letters(count);
+                count += 1;
+            }
+        };
+        let constants = graph.constants.iter().map(|(var, _)| *var);
+        constants.for_each(&mut fresh);
+        if !self.paths {
+            graph.inputs.iter().for_each(|(_, var)| fresh(*var));
+        }
+        graph.equations.iter().flat_map(|equation| equation.outputs.iter().flatten()).for_each(|var| fresh(*var));
+        if self.paths {
+            for (path, var) in &graph.inputs {
+                names[var.index()] = if path.is_empty() { "arg".into() } else { path.clone() };
+            }
+        }
+        let typed = |var: Var| {
+            let spec = &graph.variables[var.index()];
+            let sizes: Vec<_> = spec.shape.iter().map(usize::to_string).collect();
+            format!("{}:{}[{}]", names[var.index()], dtype_name(spec.dtype), sizes.join(","))
+        };
+        f.write_str("{ lambda")?;
+        graph.constants.iter().try_for_each(|(var, _)| write!(f, " {}", typed(*var)))?;
+        f.write_str(" ;")?;
+        graph.inputs.iter().try_for_each(|(_, var)| write!(f, " {}", typed(*var)))?;
+        f.write_str(" . let\n")?;
+        for equation in &graph.equations {
+            let outputs: Vec<_> = equation.outputs.iter().map(|var| var.map_or_else(|| "_".into(), typed)).collect();
+            write!(f, "    {} = {}", outputs.join(" "), equation.primitive.name())?;
+            let parameters = equation.primitive.parameters();
+            if !parameters.is_empty() {
+                write!(f, "[{parameters}]")?;
+            }
+            for input in &equation.inputs {
+                match input {
+                    Some(var) => write!(f, " {}", names[var.index()])?,
+                    None => f.write_str(" _")?,
+                }
+            }
+            if let Primitive::BinaryScalar(_, value) = &equation.primitive {
+                write!(f, " {}", Number(*value))?;
+            }
+            f.write_str("\n")?;
+        }
+        let outputs: Vec<_> = graph.outputs.iter().map(|(_, var)| names[var.index()].clone()).collect();
+        let comma = if outputs.len() == 1 { "," } else { "" };
+        write!(f, "  in ({}{comma}) }}", outputs.join(", "))
+    }
+}

@@ -1,0 +1,194 @@
+//! Functions that are traced once and run often.
+
+use burn::tensor::DType;
+use grove_backend::{Backend, ops::Value};
+use grove_tree::{AnyArray, AnyTensor, Path, Structure, Tree, structure};
+use std::{
+    collections::VecDeque,
+    fmt,
+    marker::PhantomData,
+    sync::{Arc, Mutex, PoisonError},
+    time::Instant,
+};
+
+use crate::{
+    Graph, Traced,
+    eval::Program,
+    trace::{Recorded, argument, record},
+    traced::Types,
+};
+
+/// Programs that a jitted function keeps by default.
+const CAPACITY: usize = 64;
+
+/// Returns a function that is traced once for each structure, shapes, types and static values of its argument, and runs the
+/// traced program after that: `jax.jit`.
+///
+/// The function takes one tree on the backend [`Traced`] (a tuple of several) and returns one.
+/// [`call`](Jit::call) takes and returns them on any backend. Arguments are taken by value: memory of an array that nothing
+/// else holds is reused as soon as it is used for the last time, as with `donate_argnums` in JAX. Clone what is needed again.
+///
+/// With the environment variable `GROVE_LOG_COMPILES=1`, each trace is reported on standard error, and why it was needed.
+///
+/// ```
+/// use burn::tensor::Tensor;
+/// use grove_compile::{Traced, jit};
+/// use grove_tree::Array;
+/// # type B = burn_flex::Flex;
+/// let double = jit(|x: Array<Traced, 1>| Array::<_, 1>::new(x.val() * 2.0));
+/// let x = Array::<B, 1>::new(Tensor::from_floats([1.0, 2.0], &Default::default()));
+/// assert_eq!(double.call(x).val().to_data().to_vec::<f32>().unwrap(), [2.0, 4.0]);
+/// ```
+pub fn jit<In: Tree<Traced>, Out: Tree<Traced>, F: Fn(In) -> Out>(f: F) -> Jit<In, Out, F> {
+    Jit { f, capacity: CAPACITY, programs: Mutex::default(), input: PhantomData }
+}
+
+/// A function with its traced programs; see [`jit`].
+pub struct Jit<In, Out, F> {
+    f: F,
+    capacity: usize,
+    /// The one that was used last comes first.
+    programs: Mutex<VecDeque<Arc<Compiled<Out>>>>,
+    input: PhantomData<fn(In) -> Out>,
+}
+
+/// A leaf of an argument: its shape and type, and whether it is there.
+type Leaf = (Vec<usize>, DType, bool);
+
+struct Compiled<Out> {
+    structure: Structure,
+    leaves: Vec<Leaf>,
+    types: Types,
+    program: Program,
+    shell: Out,
+    present: Vec<bool>,
+}
+
+impl<In: Tree<Traced>, Out: Tree<Traced>, F: Fn(In) -> Out> Jit<In, Out, F> {
+    /// Sets how many programs are kept, 64 by default. The one that was not used for the longest time is dropped first.
+    pub fn capacity(self, programs: usize) -> Self {
+        Self { capacity: programs.max(1), ..self }
+    }
+
+    /// Calls the function.
+    ///
+    /// # Panics
+    /// As [`trace`](crate::trace()), where the argument has a new structure.
+    #[track_caller]
+    pub fn call<B: Backend>(&self, args: In::On<B>) -> Out::On<B>
+    where
+        In::On<B>: Tree<B, On<Traced> = In>,
+    {
+        let (mut values, mut leaves, mut device) = (Vec::new(), Vec::new(), None);
+        let shell: In = args.lift::<Traced>(&mut Path::root(), &mut |_, leaf| {
+            leaves.push((leaf.shape().to_vec(), leaf.dtype(), leaf.is_present()));
+            let absent = AnyArray::absent(leaf.shape(), leaf.dtype());
+            device = device.take().or_else(|| leaf.device());
+            values.extend(leaf.into_value().map(value));
+            absent
+        });
+        let device = device.unwrap_or_default();
+        let compiled = self.compiled(shell, leaves, Types::of::<B>(Some(&device)));
+        let mut results = compiled.program.run::<B>(values, &device).into_iter();
+        let mut present = compiled.present.iter();
+        compiled.shell.clone().lift::<B>(&mut Path::root(), &mut |_, leaf| match present.next() {
+            Some(true) => match results.next() {
+                Some(Value::Float(x)) => AnyArray::present(AnyTensor::Float(x)),
+                Some(Value::Int(x)) => AnyArray::present(AnyTensor::Int(x)),
+                Some(Value::Bool(x)) => AnyArray::present(AnyTensor::Bool(x)),
+                None => unreachable!("a graph has as many results as the leaves of its function's"),
+            },
+            _ => AnyArray::absent(leaf.shape(), leaf.dtype()),
+        })
+    }
+
+    /// The program for arguments of a structure, without their arrays, and leaves.
+    #[track_caller]
+    fn compiled(&self, shell: In, leaves: Vec<Leaf>, types: Types) -> Arc<Compiled<Out>> {
+        let structure = structure(&shell);
+        let mut programs = self.lock();
+        let same =
+            |known: &Arc<Compiled<Out>>| known.types == types && known.leaves == leaves && known.structure == structure;
+        let found = programs.iter().position(same);
+        if let Some(found) = found.and_then(|i| programs.remove(i)) {
+            programs.push_front(found.clone());
+            return found;
+        }
+        let before = programs.front().cloned();
+        // Tracing may call other jitted functions, or this one.
+        drop(programs);
+        let start = Instant::now();
+        let mut present = leaves.iter().map(|(_, _, present)| *present);
+        let lift = |recording: &_| {
+            shell.map(&mut Path::root(), &mut |path, leaf| match present.next() {
+                Some(true) => argument(recording, path, leaf.shape(), leaf.dtype()),
+                _ => leaf,
+            })
+        };
+        let Recorded { graph, shell, present } = record(types, lift, &self.f);
+        let program = Program::new(graph.without_common_subexpressions());
+        let compiled = Arc::new(Compiled { structure, leaves, types, program, shell, present });
+        if std::env::var_os("GROVE_LOG_COMPILES").is_some_and(|value| value == "1") {
+            let reason = why(&compiled, before.as_deref());
+            let count = compiled.program.graph().equations().len();
+            let name = std::any::type_name::<F>();
+            eprintln!("jit of {name}: {count} equations in {:.1?}: {reason}", start.elapsed());
+        }
+        let mut programs = self.lock();
+        programs.push_front(compiled.clone());
+        programs.truncate(self.capacity);
+        compiled
+    }
+
+    /// Returns the graph of the program that was used last.
+    pub fn graph(&self) -> Option<Graph> {
+        self.lock().front().map(|compiled| compiled.program.graph().clone())
+    }
+
+    /// Returns the graphs of all programs that are kept, the one that was used last first.
+    pub fn graphs(&self) -> Vec<Graph> {
+        self.lock().iter().map(|compiled| compiled.program.graph().clone()).collect()
+    }
+
+    /// Drops all programs.
+    pub fn clear(&self) {
+        self.lock().clear();
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, VecDeque<Arc<Compiled<Out>>>> {
+        self.programs.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The reason for a trace: what differs from the program that was used before.
+fn why<Out>(new: &Compiled<Out>, before: Option<&Compiled<Out>>) -> String {
+    let Some(before) = before else { return "the first call".into() };
+    if new.structure != before.structure {
+        return format!("the argument's structure is {}, and was {}", new.structure, before.structure);
+    }
+    let name = |(shape, dtype, present): &Leaf| {
+        let absent = if *present { "" } else { ", absent" };
+        format!("{}{shape:?}{absent}", crate::graph::dtype_name(*dtype))
+    };
+    let pair = new.leaves.iter().zip(&before.leaves).enumerate().find(|(_, (new, before))| new != before);
+    match pair {
+        Some((i, (new, before))) => format!("leaf {i} of the argument is {}, and was {}", name(new), name(before)),
+        None if new.types != before.types => "another backend's default types".into(),
+        None => "the program had been dropped".into(),
+    }
+}
+
+fn value<B: Backend>(tensor: AnyTensor<B>) -> Value<B> {
+    match tensor {
+        AnyTensor::Float(x) => Value::Float(x),
+        AnyTensor::Int(x) => Value::Int(x),
+        AnyTensor::Bool(x) => Value::Bool(x),
+    }
+}
+
+impl<In, Out, F> fmt::Debug for Jit<In, Out, F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let programs = self.programs.lock().unwrap_or_else(PoisonError::into_inner).len();
+        f.debug_struct("Jit").field("programs", &programs).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,37 @@
+//! Tracing: functions of trees as programs that are shown, counted, transformed and compiled.
+//!
+//! [`trace`] calls a function once, with arrays that have shapes and no values, and returns the [`Graph`] of what it did;
+//! a graph prints like a jaxpr of JAX. [`jit`] keeps the graphs of a function and runs them.
+//!
+//! | module | content |
+//! |---|---|
+//! | `traced` | the backend [`Traced`], which records |
+//! | `primitive` | the operations of a graph |
+//! | `graph` | graphs, their text, and passes over them |
+//! | `eval` | graphs on a backend |
+//! | `trace`, `jit` | the transformations |
+//!
+//! ```
+//! use burn::tensor::Tensor;
+//! use grove_compile::trace;
+//! use grove_tree::Array;
+//! # type B = burn_flex::Flex;
+//! let x = Array::<B, 1>::new(Tensor::from_floats([1.0, 2.0], &Default::default()));
+//! let graph = trace(|x| Array::<_, 1>::new(x.val().exp() * 2.0), &x);
+//! assert_eq!(graph.to_string(), "{ lambda ; a:f32[2] . let\n    b:f32[2] = exp a\n    c:f32[2] = mul b 2.0\n  in (c,) }");
+//! ```
+#![warn(missing_docs)]
+#![recursion_limit = "256"]
+
+mod eval;
+mod graph;
+mod jit;
+pub mod primitive;
+mod trace;
+mod traced;
+
+pub use graph::{Equation, Graph, Var};
+pub use jit::{Jit, jit};
+pub use primitive::Primitive;
+pub use trace::{trace, trace_skeleton};
+pub use traced::{TraceChannel, TraceClient, TraceDevice, Traced};

@@ -1,0 +1,97 @@
+//! From a function of trees to a graph.
+
+use burn::tensor::DType;
+use grove_backend::{Backend, ops::Spec};
+use grove_tree::{AnyArray, AnyTensor, Path, Tree};
+
+use crate::{
+    Graph, Traced,
+    traced::{Recording, Types, var_of},
+};
+
+/// Returns the program of a function: what it does with arrays of the shapes and types of its arguments, whatever their
+/// values are. `jax.make_jaxpr`.
+///
+/// The function gets the arguments on the backend [`Traced`] and returns a tree. Absent leaves stay absent; to trace with
+/// a skeleton, whose leaves are all absent, call [`trace_skeleton`]. Numbers and other static parts of the arguments, and
+/// what the function captures, are fixed in the graph. Equations that no result depends on are left out.
+///
+/// # Panics
+/// If the function reads a value, uses arrays of another trace, or calls an operation that cannot be traced.
+#[track_caller]
+pub fn trace<B: Backend, A: Tree<B>, O: Tree<Traced>>(f: impl FnOnce(A::On<Traced>) -> O, args: &A) -> Graph {
+    let types = types_for(args);
+    let lift = |recording: &Recording| {
+        args.clone().lift(&mut Path::root(), &mut |path, leaf| match leaf.is_present() {
+            true => argument(recording, path, leaf.shape(), leaf.dtype()),
+            false => AnyArray::absent(leaf.shape(), leaf.dtype()),
+        })
+    };
+    record(types, lift, f).graph
+}
+
+/// As [`trace`], with arguments that need no values: every leaf stands for an array of its shape and type, also where it is
+/// absent. `eval_shape` of grove-transform makes such a tree of a constructor without allocating.
+#[track_caller]
+pub fn trace_skeleton<B: Backend, A: Tree<B>, O: Tree<Traced>>(f: impl FnOnce(A::On<Traced>) -> O, args: &A) -> Graph {
+    let types = types_for(args);
+    let lift = |recording: &Recording| {
+        args.clone().lift(&mut Path::root(), &mut |path, leaf| argument(recording, path, leaf.shape(), leaf.dtype()))
+    };
+    record(types, lift, f).graph
+}
+
+/// The default types of the backend of a tree.
+fn types_for<B: Backend, A: Tree<B>>(args: &A) -> Types {
+    let mut device = None;
+    args.visit(&mut Path::root(), &mut |_: &Path, leaf: &AnyArray<B>| device = device.take().or_else(|| leaf.device()));
+    Types::of::<B>(device.as_ref())
+}
+
+/// A leaf that stands for an argument.
+pub(crate) fn argument(recording: &Recording, path: &Path, shape: &[usize], dtype: DType) -> AnyArray<Traced> {
+    let spec = Spec { shape: shape.to_vec().into(), dtype };
+    let tensor = recording.input(path.to_string(), spec);
+    AnyArray::present(match dtype {
+        dtype if dtype.is_float() => AnyTensor::Float(tensor),
+        DType::Bool(_) => AnyTensor::Bool(tensor),
+        _ => AnyTensor::Int(tensor),
+    })
+}
+
+/// A traced function.
+pub(crate) struct Recorded<O> {
+    pub graph: Graph,
+    /// The result without its arrays.
+    pub shell: O,
+    /// For each leaf of the result, true if it is a result of the graph.
+    pub present: Vec<bool>,
+}
+
+/// Traces a function of a tree that `lift` creates.
+#[track_caller]
+pub(crate) fn record<T, O: Tree<Traced>>(
+    types: Types,
+    lift: impl FnOnce(&Recording) -> T,
+    f: impl FnOnce(T) -> O,
+) -> Recorded<O> {
+    let recording = Recording::start(types);
+    let args = lift(&recording);
+    let result = f(args);
+    let (mut outputs, mut present) = (Vec::new(), Vec::new());
+    let shell = result.map(&mut Path::root(), &mut |path, leaf| {
+        let absent = AnyArray::absent(leaf.shape(), leaf.dtype());
+        present.push(leaf.is_present());
+        if let Some(AnyTensor::Float(x) | AnyTensor::Int(x) | AnyTensor::Bool(x)) = leaf.into_value() {
+            outputs.push((path.to_string(), var_of(x)));
+        }
+        absent
+    });
+    match recording.finish(outputs) {
+        Ok(graph) => Recorded { graph, shell, present },
+        Err(path) => panic!(
+            "the result `{path}` of a traced function is an array of another trace: pass it as an argument, and return what \
+             is computed from it"
+        ),
+    }
+}

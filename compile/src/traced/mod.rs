@@ -1,0 +1,222 @@
+//! The backend of traces: it records operations and computes nothing.
+
+mod import;
+mod recorder;
+
+use burn::tensor::{BoolDType, Element, IntDType};
+use burn_backend::{
+    DType, DTypeUsage, DTypeUsageSet, ExecutionError, Shape, TensorData,
+    backend::{DeviceId, DeviceOps},
+    get_device_settings,
+};
+use burn_ir::{OperationIr, TensorId, TensorIr};
+use burn_router::{BackendRouter, MultiBackendBridge, RouterTensor, RunnerChannel, RunnerClient};
+use grove_backend::ops::{Call, Recorder as Records, Spec};
+use std::{cell::Cell, pin::Pin};
+
+pub(crate) use recorder::{Recording, var_of};
+
+/// The backend of functions that are traced: its tensors have shapes and types, and no values.
+pub type Traced = BackendRouter<TraceChannel>;
+
+/// The device of the tensors of one trace. The default is that of the trace that is going on.
+#[derive(Clone, Copy, Debug)]
+pub struct TraceDevice {
+    index: u16,
+    types: Types,
+}
+
+/// All are equal for Burn, which would otherwise refuse tensors of two traces in words of devices.
+impl PartialEq for TraceDevice {
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
+}
+
+/// The default types of integers and booleans of the backend that a trace is for: what a traced function creates has them,
+/// as it would without the trace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Types {
+    pub int: IntDType,
+    pub boolean: BoolDType,
+}
+
+impl Types {
+    const INTS: [IntDType; 2] = [IntDType::I64, IntDType::I32];
+    const BOOLEANS: [BoolDType; 3] = [BoolDType::Native, BoolDType::U8, BoolDType::U32];
+
+    /// Those of a backend's device, if one is known.
+    pub(crate) fn of<B: burn_backend::Backend>(device: Option<&B::Device>) -> Self {
+        match device {
+            Some(device) => {
+                let settings = get_device_settings::<B>(device);
+                Self { int: settings.int_dtype, boolean: settings.bool_dtype }
+            }
+            None => Self { int: B::IntElem::dtype().into(), boolean: BoolDType::Native },
+        }
+    }
+
+    fn to_number(self) -> u16 {
+        let int = Self::INTS.iter().position(|int| *int == self.int).unwrap_or_default();
+        let boolean = Self::BOOLEANS.iter().position(|boolean| *boolean == self.boolean).unwrap_or_default();
+        (int * Self::BOOLEANS.len() + boolean) as u16
+    }
+
+    fn from_number(number: u16) -> Self {
+        let (int, boolean) = (usize::from(number) / Self::BOOLEANS.len(), usize::from(number) % Self::BOOLEANS.len());
+        Self { int: Self::INTS[int % Self::INTS.len()], boolean: Self::BOOLEANS[boolean] }
+    }
+}
+
+/// No trace is going on.
+const NONE: TraceDevice =
+    TraceDevice { index: u16::MAX, types: Types { int: IntDType::I64, boolean: BoolDType::Native } };
+
+thread_local! {
+    /// The device of the innermost trace on this thread.
+    static CURRENT: Cell<TraceDevice> = const { Cell::new(NONE) };
+}
+
+impl Default for TraceDevice {
+    fn default() -> Self {
+        CURRENT.get()
+    }
+}
+
+impl burn_backend::backend::Device for TraceDevice {
+    fn from_id(id: DeviceId) -> Self {
+        Self { index: id.index_id, types: Types::from_number(id.type_id) }
+    }
+
+    fn to_id(&self) -> DeviceId {
+        DeviceId { type_id: self.types.to_number(), index_id: self.index }
+    }
+}
+
+impl DeviceOps for TraceDevice {}
+
+/// How a trace's tensors reach its recorder.
+#[derive(Clone, Debug)]
+pub struct TraceChannel;
+
+/// A handle of a trace's recorder.
+#[derive(Clone, Copy, Debug)]
+pub struct TraceClient {
+    device: TraceDevice,
+}
+
+impl RunnerChannel for TraceChannel {
+    type Device = TraceDevice;
+    type Bridge = NoBridge;
+    type Client = TraceClient;
+    type FloatElem = f32;
+    type IntElem = i64;
+    type BoolElem = bool;
+
+    fn name(_device: &TraceDevice) -> String {
+        "traced".into()
+    }
+
+    fn init_client(device: &TraceDevice) -> TraceClient {
+        TraceClient { device: *device }
+    }
+
+    fn get_tensor_handle(_tensor: &TensorIr, _client: &TraceClient) {
+        panic!("a traced tensor stays in its trace: it cannot move to another device")
+    }
+
+    fn register_tensor(client: &TraceClient, _handle: (), shape: Shape, dtype: DType) -> RouterTensor<TraceClient> {
+        RouterTensor::new(client.create_empty_handle(), shape, dtype, *client)
+    }
+}
+
+/// Traced tensors do not move between backends.
+#[derive(Clone, Copy, Debug)]
+pub struct NoBridge;
+
+impl MultiBackendBridge for NoBridge {
+    type TensorHandle = ();
+    type Device = TraceDevice;
+
+    fn change_backend_float(_tensor: (), _shape: Shape, _device: &TraceDevice) {}
+
+    fn change_backend_int(_tensor: (), _shape: Shape, _device: &TraceDevice) {}
+
+    fn change_backend_bool(_tensor: (), _shape: Shape, _device: &TraceDevice) {}
+}
+
+impl TraceClient {
+    fn recorder<T>(self, f: impl FnOnce(&mut recorder::Recorder) -> T) -> T {
+        recorder::with(self.device.index, f)
+    }
+}
+
+impl RunnerClient for TraceClient {
+    type Device = TraceDevice;
+
+    fn register_op(&self, operation: OperationIr) {
+        if !matches!(operation, OperationIr::Drop(_)) {
+            self.recorder(|recorder| recorder.operation(operation));
+        }
+    }
+
+    fn read_tensor_async(
+        &self,
+        tensor: TensorIr,
+    ) -> Pin<Box<dyn Future<Output = Result<TensorData, ExecutionError>> + Send>> {
+        let made_by = self.recorder(|recorder| recorder.describe(&tensor));
+        panic!(
+            "the values of a traced tensor were asked for, and a trace has none: {made_by}. Keep to operations of tensors \
+             (a mask instead of an `if` on a value), or compute what the decision depends on before the trace and pass it \
+             as an argument"
+        )
+    }
+
+    fn sync(&self) -> Result<(), ExecutionError> {
+        Ok(())
+    }
+
+    fn create_empty_handle(&self) -> TensorId {
+        self.recorder(|recorder| recorder.fresh())
+    }
+
+    fn register_tensor_data(&self, data: TensorData) -> RouterTensor<Self> {
+        let (shape, dtype) = (data.shape.clone(), data.dtype);
+        let id = self.recorder(|recorder| recorder.constant(data));
+        RouterTensor::new(id, shape, dtype, *self)
+    }
+
+    fn device(&self) -> TraceDevice {
+        self.device
+    }
+
+    fn seed(&self, _seed: u64) {}
+
+    /// Of the types of booleans, the backend's alone: Burn takes the first that is supported as the default.
+    fn dtype_usage(&self, dtype: DType) -> DTypeUsageSet {
+        match dtype {
+            DType::Bool(_) if dtype != DType::from(self.device.types.boolean) => DTypeUsageSet::empty(),
+            _ => DTypeUsage::general(),
+        }
+    }
+}
+
+impl Records for TraceClient {
+    fn forget<T>(&self, f: impl FnOnce() -> T) -> T {
+        self.recorder(|recorder| recorder.forget(1));
+        let result = f();
+        self.recorder(|recorder| recorder.forget(-1));
+        result
+    }
+
+    fn record(
+        &self,
+        call: Call,
+        inputs: Vec<Option<TensorIr>>,
+        outputs: Vec<Option<Spec>>,
+    ) -> Vec<Option<RouterTensor<Self>>> {
+        let tensor = |(id, spec): (TensorId, Spec)| RouterTensor::new(id, spec.shape, spec.dtype, *self);
+        let outputs = self.recorder(|recorder| recorder.call(call, &inputs, outputs));
+        outputs.into_iter().map(|output| output.map(tensor)).collect()
+    }
+}

@@ -1,0 +1,227 @@
+//! Recorders of the traces that are going on.
+
+use burn::tensor::{DType, FloatDType, TensorData};
+use burn_backend::set_default_dtypes;
+use burn_ir::{OperationIr, TensorId, TensorIr};
+use burn_router::RouterTensor;
+use grove_backend::ops::{Call, Spec};
+use std::sync::{
+    Arc, Mutex, PoisonError,
+    atomic::{AtomicU32, Ordering},
+};
+
+use super::{CURRENT, NONE, TraceClient, TraceDevice, Traced, Types, import::import};
+use crate::{
+    Primitive,
+    graph::{Equation, Graph, Var},
+};
+
+/// Recorders by the indices of their devices.
+static TRACES: Mutex<Vec<Option<Arc<Mutex<Recorder>>>>> = Mutex::new(Vec::new());
+
+/// Number of the next trace. It is part of the ids of tensors, so that those of another trace are told apart.
+static NEXT: AtomicU32 = AtomicU32::new(1);
+
+/// Calls a function with the recorder of a device.
+pub(super) fn with<T>(index: u16, f: impl FnOnce(&mut Recorder) -> T) -> T {
+    let traces = TRACES.lock().unwrap_or_else(PoisonError::into_inner);
+    let recorder = traces.get(usize::from(index)).cloned().flatten();
+    drop(traces);
+    let Some(recorder) = recorder else {
+        panic!(
+            "a traced tensor is used outside of its trace, which has ended: return it as a result of the traced function \
+             instead of keeping it elsewhere"
+        )
+    };
+    let mut recorder = recorder.lock().unwrap_or_else(PoisonError::into_inner);
+    f(&mut recorder)
+}
+
+/// The equations of a trace.
+pub(crate) struct Recorder {
+    number: u32,
+    /// Shapes and types of the variables whose equations are recorded.
+    variables: Vec<Option<Spec>>,
+    inputs: Vec<(String, Var)>,
+    constants: Vec<(Var, TensorData)>,
+    equations: Vec<Equation>,
+    /// How many callers ask for shapes and types alone.
+    forgetting: i32,
+}
+
+impl Recorder {
+    /// The id of a new variable.
+    pub(super) fn fresh(&mut self) -> TensorId {
+        self.variables.push(None);
+        self.id(self.variables.len() - 1)
+    }
+
+    fn id(&self, index: usize) -> TensorId {
+        TensorId::new(u64::from(self.number) << 32 | index as u64)
+    }
+
+    fn add(&mut self, spec: Spec) -> Var {
+        self.variables.push(Some(spec));
+        Var(self.variables.len() as u32 - 1)
+    }
+
+    /// The variable of a tensor of this trace.
+    fn var(&self, tensor: &TensorIr) -> Var {
+        let value = tensor.id.value();
+        assert!(
+            value >> 32 == u64::from(self.number),
+            "a tensor {:?} of another trace is used in this one: pass it as an argument of the traced function",
+            &tensor.shape[..]
+        );
+        Var(value as u32)
+    }
+
+    pub(super) fn constant(&mut self, data: TensorData) -> TensorId {
+        let var = self.add(Spec { shape: data.shape.clone(), dtype: data.dtype });
+        if self.forgetting == 0 {
+            self.constants.push((var, data));
+        }
+        self.id(var.index())
+    }
+
+    pub(super) fn operation(&mut self, operation: OperationIr) {
+        // Constants are recorded where their data are given.
+        if matches!(operation, OperationIr::Init(_)) {
+            return;
+        }
+        let inputs = operation.inputs().map(|x| Some(self.var(x))).collect();
+        let outputs: Vec<_> = operation.outputs().cloned().collect();
+        let primitive = (self.forgetting == 0).then(|| import(operation));
+        let outputs = outputs
+            .into_iter()
+            .map(|output| {
+                let var = self.var(&output);
+                self.variables[var.index()] = Some(Spec { shape: output.shape, dtype: output.dtype });
+                Some(var)
+            })
+            .collect();
+        if let Some(primitive) = primitive {
+            self.equations.push(Equation { primitive, inputs, outputs });
+        }
+    }
+
+    pub(super) fn call(
+        &mut self,
+        call: Call,
+        inputs: &[Option<TensorIr>],
+        outputs: Vec<Option<Spec>>,
+    ) -> Vec<Option<(TensorId, Spec)>> {
+        let inputs = inputs.iter().map(|x| x.as_ref().map(|x| self.var(x))).collect();
+        let results: Vec<_> = outputs.into_iter().map(|spec| spec.map(|spec| (self.add(spec.clone()), spec))).collect();
+        let outputs = results.iter().map(|result| result.as_ref().map(|(var, _)| *var)).collect();
+        if self.forgetting == 0 {
+            self.equations.push(Equation { primitive: Primitive::Grove(call), inputs, outputs });
+        }
+        results.into_iter().map(|result| result.map(|(var, spec)| (self.id(var.index()), spec))).collect()
+    }
+
+    /// Begins or ends a time in which nothing is recorded but shapes and types.
+    pub(super) fn forget(&mut self, change: i32) {
+        self.forgetting += change;
+    }
+
+    /// A tensor in words: its type, and the operation that it is the result of.
+    pub(super) fn describe(&self, tensor: &TensorIr) -> String {
+        let var = self.var(tensor);
+        let shape = &tensor.shape[..];
+        let dtype = crate::graph::dtype_name(tensor.dtype);
+        let equation = self.equations.iter().find(|equation| equation.outputs.contains(&Some(var)));
+        let input = self.inputs.iter().find(|(_, input)| *input == var);
+        match (equation, input) {
+            (Some(equation), _) => format!("it is {dtype}{shape:?}, the result of `{}`", equation.primitive.name()),
+            (None, Some((path, _))) if path.is_empty() => format!("it is {dtype}{shape:?}, the argument"),
+            (None, Some((path, _))) => format!("it is {dtype}{shape:?}, the argument `{path}`"),
+            (None, None) => format!("it is {dtype}{shape:?}, a constant"),
+        }
+    }
+}
+
+/// A trace from its beginning to its end. It ends when this is dropped, also by a panic.
+pub(crate) struct Recording {
+    device: TraceDevice,
+    outer: TraceDevice,
+}
+
+impl Recording {
+    pub(crate) fn start(types: Types) -> Self {
+        let recorder = Recorder {
+            number: NEXT.fetch_add(1, Ordering::Relaxed),
+            variables: Vec::new(),
+            inputs: Vec::new(),
+            constants: Vec::new(),
+            equations: Vec::new(),
+            forgetting: 0,
+        };
+        let recorder = Some(Arc::new(Mutex::new(recorder)));
+        let mut traces = TRACES.lock().unwrap_or_else(PoisonError::into_inner);
+        let index = traces.iter().position(Option::is_none).unwrap_or(traces.len());
+        assert!(index < usize::from(NONE.index), "{index} traces are going on at once");
+        match traces.get_mut(index) {
+            Some(place) => *place = recorder,
+            None => traces.push(recorder),
+        }
+        drop(traces);
+        let device = TraceDevice { index: index as u16, types };
+        // An error says that an earlier trace with this index and these types has done so.
+        drop(set_default_dtypes::<Traced>(&device, FloatDType::F32, types.int));
+        Self { device, outer: CURRENT.replace(device) }
+    }
+
+    /// A new argument.
+    pub(crate) fn input(&self, path: String, spec: Spec) -> RouterTensor<TraceClient> {
+        let Spec { shape, dtype } = spec.clone();
+        let id = with(self.device.index, |recorder| {
+            let var = recorder.add(spec);
+            recorder.inputs.push((path, var));
+            recorder.id(var.index())
+        });
+        RouterTensor::new(id, shape, dtype, TraceClient { device: self.device })
+    }
+
+    /// The graph of what was recorded. Fails where an output is not of this trace, with its position.
+    pub(crate) fn finish(self, outputs: Vec<(String, TensorId)>) -> Result<Graph, String> {
+        with(self.device.index, |recorder| {
+            let number = u64::from(recorder.number);
+            let outputs = outputs
+                .into_iter()
+                .map(|(path, id)| match id.value() >> 32 == number {
+                    true => Ok((path, Var(id.value() as u32))),
+                    false => Err(path),
+                })
+                .collect::<Result<_, _>>()?;
+            let unknown = || Spec { shape: [0].into(), dtype: DType::F32 };
+            let graph = Graph {
+                variables: std::mem::take(&mut recorder.variables)
+                    .into_iter()
+                    .map(|spec| spec.unwrap_or_else(unknown))
+                    .collect(),
+                inputs: std::mem::take(&mut recorder.inputs),
+                constants: std::mem::take(&mut recorder.constants),
+                equations: std::mem::take(&mut recorder.equations),
+                outputs,
+            };
+            Ok(graph.without_dead_code())
+        })
+    }
+}
+
+impl Drop for Recording {
+    fn drop(&mut self) {
+        CURRENT.set(self.outer);
+        if let Some(place) =
+            TRACES.lock().unwrap_or_else(PoisonError::into_inner).get_mut(usize::from(self.device.index))
+        {
+            *place = None;
+        }
+    }
+}
+
+/// The id of a tensor.
+pub(crate) fn var_of(tensor: RouterTensor<TraceClient>) -> TensorId {
+    tensor.into_ir().id
+}

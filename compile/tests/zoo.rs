@@ -1,0 +1,244 @@
+//! Every model of the zoo, traced and run again: results and train steps equal those of eager calls.
+#![recursion_limit = "256"]
+
+use burn::tensor::{Int, Tensor, TensorData};
+use grove_backend::{Autodiff, Backend, Candle, Flex};
+use grove_compile::{Graph, Jit, Traced, jit, trace};
+use grove_models::{
+    Bert, CausalLm, Gpt2, GptNeo, Llama, Pretrained, ResNet, RnnLm, Vit,
+    bert::{TextBatch, TextIds},
+};
+use grove_optim::{Adamw, AdamwChain, GradientTransformation, adamw};
+use grove_transform::value_and_grad;
+use grove_tree::{Array, Tree, leaves};
+use std::path::{Path, PathBuf};
+
+fn fixture(path: &str) -> PathBuf {
+    Path::new("../models/tests/fixtures").join(path)
+}
+
+fn load<B: Backend, M: Pretrained<B>>(path: &str) -> M {
+    M::from_path(fixture(path), &Default::default(), None).unwrap().0
+}
+
+/// Whole numbers below a limit.
+fn ids<B: Backend>(shape: [usize; 2], below: i64) -> Array<B, 2, Int> {
+    let ids = (0..shape[0] * shape[1]).map(|i| (i as i64 * 7919 + 13) % below).collect();
+    Array::new(Tensor::from_data(TensorData::new(ids, shape), &Default::default()))
+}
+
+fn images<B: Backend>(shape: [usize; 4]) -> Array<B, 4> {
+    let values = (0..shape.iter().product()).map(|i: usize| ((i * 7919) % 1000) as f32 / 500.0 - 1.0).collect();
+    Array::new(Tensor::from_data(TensorData::new(values, shape), &Default::default()))
+}
+
+/// Fails unless two trees have the same names and values, within a part of each leaf's largest one.
+fn same<B: Backend, T: Tree<B>>(what: &str, found: &T, expected: &T, tolerance: f64) {
+    let (found, expected) = (leaves(found), leaves(expected));
+    assert_eq!(found.len(), expected.len(), "{what}");
+    for ((name, found), (expected_name, expected)) in found.into_iter().zip(expected) {
+        assert_eq!(
+            (&name, found.shape(), found.dtype()),
+            (&expected_name, expected.shape(), expected.dtype()),
+            "{what}"
+        );
+        let list = |data: Option<TensorData>| data.map(|data| data.iter::<f64>().collect::<Vec<_>>());
+        let (Some(found), Some(expected)) = (list(found.into_data()), list(expected.into_data())) else { continue };
+        let largest = expected.iter().fold(0.0_f64, |max, x| max.max(x.abs()));
+        let apart = found.iter().zip(&expected).map(|(a, b)| (a - b).abs()).fold(0.0, f64::max);
+        assert!(apart <= tolerance * largest, "{what}, {name}: apart by {apart} of {largest}");
+        assert!(apart.is_finite() && largest.is_finite(), "{what}, {name}");
+    }
+}
+
+/// Calls a function eagerly and jitted, twice, and compares bit for bit. Returns the graph.
+fn check<B, In, Out, F>(what: &str, eager: Out::On<B>, jitted: &Jit<In, Out, F>, args: In::On<B>) -> Graph
+where
+    B: Backend,
+    In: Tree<Traced>,
+    Out: Tree<Traced>,
+    F: Fn(In) -> Out,
+    In::On<B>: Tree<B, On<Traced> = In>,
+{
+    for _ in 0..2 {
+        same::<B, _>(what, &jitted.call::<B>(args.clone()), &eager, 0.0);
+    }
+    assert_eq!(jitted.graphs().len(), 1, "{what}");
+    let graph = jitted.graph().unwrap();
+    assert!(graph.equations().len() > 5, "{what}");
+    graph
+}
+
+fn logits_of_decoders<B: Backend>() {
+    fn decoder<B, M>(path: &str)
+    where
+        B: Backend,
+        M: Pretrained<B> + CausalLm<B> + Tree<B>,
+        M::On<Traced>: CausalLm<Traced> + Tree<Traced, On<B> = M>,
+    {
+        let (model, ids): (M, _) = (load(path), ids::<B>([2, 5], 20));
+        let eager = Array::<B, 3>::new(model.forward(ids.val(), None));
+        let jitted = jit(|(model, ids): (M::On<Traced>, Array<Traced, 2, Int>)| {
+            Array::<_, 3>::new(model.forward(ids.val(), None))
+        });
+        check::<B, _, _, _>(path, eager, &jitted, (model, ids));
+    }
+    decoder::<B, Gpt2<B>>("gpt2/tiny_a");
+    decoder::<B, GptNeo<B>>("gpt_neo/tiny");
+    decoder::<B, Llama<B>>("llama/gqa");
+    decoder::<B, Llama<B>>("llama/rope_llama3");
+    decoder::<B, RnnLm<B>>("rnn/lm_lstm_tied/model.pt");
+    decoder::<B, RnnLm<B>>("rnn/lm_gru/model.safetensors");
+    decoder::<B, RnnLm<B>>("rnn/lm_rnn_relu/model.safetensors");
+}
+
+fn encoders_and_images<B: Backend>() {
+    let model: Bert<B> = load("bert/bert_model");
+    let text = |ids: &[u32]| TextIds { ids: ids.to_vec(), token_types: vec![0; ids.len()] };
+    let texts = model.batch(&[text(&[1, 5, 6, 7, 2]), text(&[1, 9, 2])]).unwrap();
+    let eager = Array::<B, 3>::new(model.forward(&texts, None));
+    let jitted =
+        jit(|(model, texts): (Bert<Traced>, TextBatch<Traced>)| Array::<_, 3>::new(model.forward(&texts, None)));
+    check::<B, _, _, _>("bert", eager, &jitted, (model, texts));
+
+    let (model, pixels): (ResNet<B>, _) = (load("resnet/torchvision_basic"), images::<B>([2, 3, 32, 32]));
+    let eager = Array::<B, 2>::new(model.forward(pixels.val()));
+    let jitted =
+        jit(|(model, pixels): (ResNet<Traced>, Array<Traced, 4>)| Array::<_, 2>::new(model.forward(pixels.val())));
+    check::<B, _, _, _>("resnet", eager, &jitted, (model, pixels));
+
+    let model: Vit<B> = load("vit/transformers");
+    let size = model.config.image_size;
+    let pixels = images::<B>([2, 3, size[0], size[1]]);
+    let eager = Array::<B, 2>::new(model.forward(pixels.val(), None));
+    let jitted =
+        jit(|(model, pixels): (Vit<Traced>, Array<Traced, 4>)| Array::<_, 2>::new(model.forward(pixels.val(), None)));
+    check::<B, _, _, _>("vit", eager, &jitted, (model, pixels));
+}
+
+type Optimizer<B> = AdamwChain<B>;
+type State<B, M> = <Optimizer<B> as GradientTransformation<B, M>>::State;
+
+/// A model, the state of its optimizer and the loss before the step.
+type Step<B, M> = (M, State<B, M>, Array<B, 1>);
+
+fn train_step<B: Backend, M: Tree<B>>(
+    model: M,
+    state: State<B, M>,
+    loss: impl FnOnce(M::On<Autodiff<B>>) -> Tensor<Autodiff<B>, 1>,
+) -> Step<B, M> {
+    let (loss, grads) = value_and_grad(&model, loss);
+    let (model, state) = adamw(0.01, Adamw::default()).step(grads, state, model);
+    (model, state, Array::new(loss))
+}
+
+fn lift<B: Backend, const D: usize>(x: &Array<B, D, Int>) -> Tensor<Autodiff<B>, D, Int> {
+    Tensor::from_primitive(x.val().into_primitive())
+}
+
+fn gpt2_step<B: Backend>(model: Gpt2<B>, state: State<B, Gpt2<B>>, ids: Array<B, 2, Int>) -> Step<B, Gpt2<B>> {
+    train_step(model, state, |model| model.next_token_loss(lift(&ids), lift(&ids), None))
+}
+
+fn resnet_step<B: Backend>(
+    model: ResNet<B>,
+    state: State<B, ResNet<B>>,
+    (pixels, labels): (Array<B, 4>, Array<B, 1, Int>),
+) -> Step<B, ResNet<B>> {
+    train_step(model, state, |model| model.loss(Tensor::from_inner(pixels.val()), lift(&labels)))
+}
+
+fn rnn_step<B: Backend>(model: RnnLm<B>, state: State<B, RnnLm<B>>, ids: Array<B, 2, Int>) -> Step<B, RnnLm<B>> {
+    train_step(model, state, |model| model.next_token_loss(lift(&ids), lift(&ids), None))
+}
+
+/// Three steps of training follow each other; the program is traced once.
+macro_rules! steps {
+    ($B:ty, $what:literal, $step:ident, $model:ident, $batch:expr, $batch_type:ty, $tolerance:expr) => {{
+        let model: $model<$B> = load($what);
+        let optimizer = adamw(0.01, Adamw::default());
+        let state = GradientTransformation::<$B, _>::init(&optimizer, &model);
+        let jitted = jit(|(model, state, batch): ($model<Traced>, State<Traced, $model<Traced>>, $batch_type)| {
+            $step(model, state, batch)
+        });
+        let mut eager = (model.clone(), state.clone());
+        let mut traced = (model, state);
+        let mut losses = vec![];
+        for i in 0..3 {
+            let expected = $step::<$B>(eager.0, eager.1, $batch);
+            let found = jitted.call::<$B>((traced.0, traced.1, $batch));
+            same::<$B, _>(&format!("{}, step {i}", $what), &found, &expected, $tolerance);
+            losses.push(found.2.val().into_data().iter::<f32>().next().unwrap());
+            (eager, traced) = ((expected.0, expected.1), (found.0, found.1));
+        }
+        assert!(losses[2] < losses[0], "{}: {losses:?}", $what);
+        assert_eq!(jitted.graphs().len(), 1);
+        jitted.graph().unwrap()
+    }};
+}
+
+fn training<B: Backend>() -> Graph {
+    let labels = || Array::<B, 1, Int>::new(Tensor::from_ints([1, 0], &Default::default()));
+    steps!(
+        B,
+        "resnet/torchvision_basic",
+        resnet_step,
+        ResNet,
+        (images([2, 3, 32, 32]), labels()),
+        (Array<Traced, 4>, Array<Traced, 1, Int>),
+        0.0
+    );
+    steps!(B, "rnn/lm_lstm_tied/model.pt", rnn_step, RnnLm, ids([2, 5], 20), Array<Traced, 2, Int>, 0.0);
+    steps!(B, "gpt2/tiny_a", gpt2_step, Gpt2, ids([2, 5], 20), Array<Traced, 2, Int>, 0.0)
+}
+
+mod on_flex {
+    #[test]
+    fn logits_of_decoders() {
+        super::logits_of_decoders::<super::Flex>();
+    }
+
+    #[test]
+    fn encoders_and_images() {
+        super::encoders_and_images::<super::Flex>();
+    }
+
+    #[test]
+    fn training() {
+        let graph = super::training::<super::Flex>();
+        println!("{:?}", graph.counts());
+    }
+}
+
+mod on_candle {
+    #[test]
+    fn logits_of_decoders() {
+        super::logits_of_decoders::<super::Candle>();
+    }
+
+    #[test]
+    fn encoders_and_images() {
+        super::encoders_and_images::<super::Candle>();
+    }
+
+    #[test]
+    fn training() {
+        super::training::<super::Candle>();
+    }
+}
+
+/// Tracing twice gives the same text, and needs neither weights nor a device.
+#[test]
+fn a_model_traced_twice_is_the_same_text() {
+    let (model, ids): (Gpt2<Flex>, _) = (load("gpt2/tiny_a"), ids::<Flex>([2, 5], 20));
+    let text = || {
+        let graph = trace(
+            |(model, ids): (Gpt2<Traced>, Array<Traced, 2, Int>)| Array::<_, 3>::new(model.forward(ids.val(), None)),
+            &(model.clone(), ids.clone()),
+        );
+        graph.to_string_with_paths()
+    };
+    let first = text();
+    assert_eq!(first, text());
+    assert!(first.contains("attention"), "{first}");
+}
