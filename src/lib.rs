@@ -9,6 +9,8 @@ pub use anchor::anchors;
 
 /// Backends, and choosing one at run time.
 pub use grove_backend as backend;
+/// Tracing: functions of trees as graphs, which are shown, counted and compiled.
+pub use grove_compile as compile;
 /// Atomic writes, and errors with paths.
 pub use grove_files as files;
 /// Images: decoding, preprocessing, augmentation, data sets.
@@ -44,6 +46,7 @@ pub mod prelude {
     #[cfg(feature = "flex")]
     pub use grove_backend::Flex;
     pub use grove_backend::{Autodiff, Backend, BackendName, DeviceSpec, Program};
+    pub use grove_compile::{Graph, Traced, jit, trace};
     pub use grove_layers::{Conv2d, Embedding, LayerNorm, Linear, RmsNorm, dropout};
     pub use grove_models::bert::{BertForSequenceClassification, BertForTokenClassification, SentenceEncoder};
     pub use grove_models::{

@@ -1,0 +1,100 @@
+//! Functions as programs: SELU traced, printed and jitted, and a whole train step of AdamW in one graph.
+//! `cargo run --example jit`
+
+use clap::Parser;
+use grove::prelude::*;
+use grove::{backend::Flex, layers::activation::selu, optim::AdamwChain, tensor::backend::Backend as _};
+use std::time::Instant;
+
+/// Traces SELU and a train step, prints the graphs, and compares jitted calls with eager ones.
+#[derive(Parser)]
+#[command(name = "jit", version)]
+struct Options {
+    /// Elements of SELU's argument
+    #[arg(long, default_value_t = 1_000_000)]
+    elements: usize,
+    /// Steps of training
+    #[arg(long, default_value_t = 200)]
+    steps: usize,
+    /// Print one JSON object at the end
+    #[arg(long)]
+    json: bool,
+}
+
+/// SELU out of elementary operations, as a textbook writes it.
+fn textbook<B: Backend>(x: Array<B, 1>) -> Array<B, 1> {
+    let x = x.val();
+    let negative = x.clone().exp().sub_scalar(1.0) * 1.673_263_242_354_377_2;
+    Array::new(x.clone().mask_where(x.lower_elem(0.0), negative) * 1.050_700_987_355_480_5)
+}
+
+/// Two layers with the state of their optimizer.
+type Mlp<B> = (Linear<B>, Linear<B>);
+type State<B> = <AdamwChain<B> as GradientTransformation<B, Mlp<B>>>::State;
+
+/// One step of AdamW, with the loss before it. Everything is in the graph: loss, backward pass, optimizer.
+fn step<B: Backend>(
+    (model, state, x, y): (Mlp<B>, State<B>, Array<B, 2>, Array<B, 2>),
+) -> (Mlp<B>, State<B>, Array<B, 1>) {
+    let (loss, grads) = value_and_grad(&model, |(up, down): Mlp<Autodiff<B>>| {
+        let hidden = selu(up.forward(Tensor::from_inner(x.val())));
+        (down.forward(hidden) - Tensor::from_inner(y.val())).square().mean()
+    });
+    let (model, state) = adamw(0.01, Adamw::default()).step(grads, state, model);
+    (model, state, Array::new(loss))
+}
+
+/// The result of a function and its time in milliseconds.
+fn timed<T>(f: impl FnOnce() -> T) -> (T, f64) {
+    let start = Instant::now();
+    let result = f();
+    Flex::sync(&Default::default()).expect("a CPU does not fail");
+    (result, start.elapsed().as_secs_f64() * 1e3)
+}
+
+fn main() {
+    let Options { elements, steps, json } = Options::parse();
+    let device = Default::default();
+    let x = Array::<Flex, 1>::new(Key::new(0).normal([elements], &device));
+
+    println!("{}\n", trace(textbook::<Traced>, &x));
+    let jitted = jit(textbook::<Traced>);
+    let (_, first) = timed(|| jitted.call::<Flex>(x.clone()));
+    let (y, second) = timed(|| jitted.call::<Flex>(x.clone()));
+    let (expected, eager) = timed(|| textbook(x.clone()));
+    assert!(tree::eq::<Flex, _>(&y, &expected), "a jitted function computes the same");
+    println!("SELU of {elements}: first call {first:.1} ms, second {second:.1} ms, eager {eager:.1} ms");
+
+    let init = Init::new(Key::new(1), &device);
+    let model: Mlp<Flex> =
+        (Linear::torch_default(8, 64, &init.named("up")), Linear::torch_default(64, 1, &init.named("down")));
+    let x = Array::<Flex, 2>::new(Key::new(2).normal([32, 8], &device));
+    let y = Array::new(x.val().sum_dim(1).sin());
+    let state = adamw(0.01, Adamw::default()).init(&model);
+    let train = |f: &dyn Fn(
+        (Mlp<Flex>, State<Flex>, Array<Flex, 2>, Array<Flex, 2>),
+    ) -> (Mlp<Flex>, State<Flex>, Array<Flex, 1>)| {
+        let (mut model, mut state, mut losses) = (model.clone(), state.clone(), vec![]);
+        for _ in 0..steps {
+            let loss;
+            (model, state, loss) = f((model, state, x.clone(), y.clone()));
+            losses.push(loss.val().into_scalar());
+        }
+        losses
+    };
+    let jitted = jit(step::<Traced>);
+    let (found, jitted_ms) = timed(|| train(&|args| jitted.call::<Flex>(args)));
+    let (expected, eager_ms) = timed(|| train(&step::<Flex>));
+    assert_eq!(found, expected, "jitted training follows eager training");
+    let graph = jitted.graph().expect("a program was used");
+    println!("a train step is {} operations: {:?}", graph.equations().len(), graph.counts());
+    let (before, after) = (found.first().copied().unwrap_or_default(), found.last().copied().unwrap_or_default());
+    println!("{steps} steps: loss {before:.3} to {after:.3}; jitted {jitted_ms:.0} ms, eager {eager_ms:.0} ms");
+    if json {
+        println!(
+            "{}",
+            serde_json::json!({ "first_ms": first, "second_ms": second, "eager_ms": eager, "operations": graph.equations().len(),
+                "jitted_ms": jitted_ms, "eager_steps_ms": eager_ms, "loss": after })
+        );
+    }
+}
