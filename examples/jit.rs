@@ -32,10 +32,10 @@ fn textbook<B: Backend>(x: Array<B, 1>) -> Array<B, 1> {
 type Mlp<B> = (Linear<B>, Linear<B>);
 type State<B> = <AdamwChain<B> as GradientTransformation<B, Mlp<B>>>::State;
 
+type Args<B> = (Mlp<B>, State<B>, Array<B, 2>, Array<B, 2>);
+
 /// One step of AdamW, with the loss before it. Everything is in the graph: loss, backward pass, optimizer.
-fn step<B: Backend>(
-    (model, state, x, y): (Mlp<B>, State<B>, Array<B, 2>, Array<B, 2>),
-) -> (Mlp<B>, State<B>, Array<B, 1>) {
+fn step<B: Backend>((model, state, x, y): Args<B>) -> (Mlp<B>, State<B>, Array<B, 1>) {
     let (loss, grads) = value_and_grad(&model, |(up, down): Mlp<Autodiff<B>>| {
         let hidden = selu(up.forward(Tensor::from_inner(x.val())));
         (down.forward(hidden) - Tensor::from_inner(y.val())).square().mean()
@@ -71,13 +71,11 @@ fn main() {
     let x = Array::<Flex, 2>::new(Key::new(2).normal([32, 8], &device));
     let y = Array::new(x.val().sum_dim(1).sin());
     let state = adamw(0.01, Adamw::default()).init(&model);
-    let train = |f: &dyn Fn(
-        (Mlp<Flex>, State<Flex>, Array<Flex, 2>, Array<Flex, 2>),
-    ) -> (Mlp<Flex>, State<Flex>, Array<Flex, 1>)| {
+    let train = |step: &dyn Fn(Args<Flex>) -> (Mlp<Flex>, State<Flex>, Array<Flex, 1>)| {
         let (mut model, mut state, mut losses) = (model.clone(), state.clone(), vec![]);
         for _ in 0..steps {
             let loss;
-            (model, state, loss) = f((model, state, x.clone(), y.clone()));
+            (model, state, loss) = step((model, state, x.clone(), y.clone()));
             losses.push(loss.val().into_scalar());
         }
         losses

@@ -1,8 +1,8 @@
 //! Functions that are traced once and run often.
 
 use burn::tensor::DType;
-use grove_backend::{Backend, ops::Value};
-use grove_tree::{AnyArray, AnyTensor, Path, Structure, Tree, structure};
+use grove_backend::Backend;
+use grove_tree::{AnyArray, Path, Structure, Tree, structure};
 use std::{
     collections::VecDeque,
     fmt,
@@ -84,7 +84,7 @@ impl<In: Tree<Traced>, Out: Tree<Traced>, F: Fn(In) -> Out> Jit<In, Out, F> {
             leaves.push((leaf.shape().to_vec(), leaf.dtype(), leaf.is_present()));
             let absent = AnyArray::absent(leaf.shape(), leaf.dtype());
             device = device.take().or_else(|| leaf.device());
-            values.extend(leaf.into_value().map(value));
+            values.extend(leaf.into_value());
             absent
         });
         let device = device.unwrap_or_default();
@@ -93,9 +93,7 @@ impl<In: Tree<Traced>, Out: Tree<Traced>, F: Fn(In) -> Out> Jit<In, Out, F> {
         let mut present = compiled.present.iter();
         compiled.shell.clone().lift::<B>(&mut Path::root(), &mut |_, leaf| match present.next() {
             Some(true) => match results.next() {
-                Some(Value::Float(x)) => AnyArray::present(AnyTensor::Float(x)),
-                Some(Value::Int(x)) => AnyArray::present(AnyTensor::Int(x)),
-                Some(Value::Bool(x)) => AnyArray::present(AnyTensor::Bool(x)),
+                Some(result) => AnyArray::present(result),
                 None => unreachable!("a graph has as many results as the leaves of its function's"),
             },
             _ => AnyArray::absent(leaf.shape(), leaf.dtype()),
@@ -175,14 +173,6 @@ fn why<Out>(new: &Compiled<Out>, before: Option<&Compiled<Out>>) -> String {
         Some((i, (new, before))) => format!("leaf {i} of the argument is {}, and was {}", name(new), name(before)),
         None if new.types != before.types => "another backend's default types".into(),
         None => "the program had been dropped".into(),
-    }
-}
-
-fn value<B: Backend>(tensor: AnyTensor<B>) -> Value<B> {
-    match tensor {
-        AnyTensor::Float(x) => Value::Float(x),
-        AnyTensor::Int(x) => Value::Int(x),
-        AnyTensor::Bool(x) => Value::Bool(x),
     }
 }
 

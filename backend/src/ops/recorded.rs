@@ -4,7 +4,7 @@ use burn::tensor::{DType, TensorMetadata};
 use burn_ir::TensorIr;
 use burn_router::{BackendRouter, RouterTensor, RunnerChannel, RunnerClient, get_client};
 
-use super::{Backend, Operation, Outcome, RandomBits, Spec, Value, Values, Wanted};
+use super::{AnyTensor, Backend, Operation, Outcome, RandomBits, Spec, Values, Wanted};
 
 /// A call of an operation that grove owns.
 #[derive(Clone, Debug, PartialEq)]
@@ -75,12 +75,12 @@ where
 fn client_of<C: RunnerChannel>(values: &Values<BackendRouter<C>>) -> C::Client {
     let tensor = (0..values.len()).find_map(|position| values.get(position));
     match tensor {
-        Some(Value::Float(x) | Value::Int(x) | Value::Bool(x)) => x.client.clone(),
+        Some(AnyTensor::Float(x) | AnyTensor::Int(x) | AnyTensor::Bool(x)) => x.client.clone(),
         None => get_client::<C>(values.device()),
     }
 }
 
-fn spec<B: burn::tensor::backend::Backend>(value: &Value<B>) -> Spec {
+fn spec<B: burn::tensor::backend::Backend>(value: &AnyTensor<B>) -> Spec {
     Spec { shape: value.shape(), dtype: value.dtype() }
 }
 
@@ -90,7 +90,7 @@ fn specs<B: burn::tensor::backend::Backend>(values: Values<B>) -> Vec<Option<Spe
 
 fn in_order<C: RunnerChannel>(values: Values<BackendRouter<C>>) -> Vec<Option<TensorIr>> {
     let ir = |value| match value {
-        Value::Float(x) | Value::Int(x) | Value::Bool(x) => RouterTensor::into_ir(x),
+        AnyTensor::Float(x) | AnyTensor::Int(x) | AnyTensor::Bool(x) => RouterTensor::into_ir(x),
     };
     values.into_values().into_iter().map(|value| value.map(ir)).collect()
 }
@@ -98,9 +98,9 @@ fn in_order<C: RunnerChannel>(values: Values<BackendRouter<C>>) -> Vec<Option<Te
 /// Tensors with the kinds of their types.
 fn values<C: RunnerChannel>(tensors: Vec<Option<RouterTensor<C::Client>>>) -> Values<BackendRouter<C>> {
     let kind = |x: RouterTensor<C::Client>| match x.dtype() {
-        dtype if dtype.is_float() => Value::Float(x),
-        DType::Bool(_) => Value::Bool(x),
-        _ => Value::Int(x),
+        dtype if dtype.is_float() => AnyTensor::Float(x),
+        DType::Bool(_) => AnyTensor::Bool(x),
+        _ => AnyTensor::Int(x),
     };
     tensors.into_iter().map(|x| x.map(kind)).collect()
 }

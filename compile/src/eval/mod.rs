@@ -4,13 +4,11 @@ mod elementwise;
 mod kinds;
 mod modules;
 
-use burn::tensor::{
-    BoolDType, DType, FloatDType, IntDType, Shape, Tensor, TensorData, TensorMetadata, backend::BackendTypes,
-};
+use burn::tensor::{BoolDType, DType, FloatDType, IntDType, Shape, TensorData, TensorMetadata, backend::BackendTypes};
 use burn_backend::get_device_settings;
 use grove_backend::{
     Backend,
-    ops::{Call, Outcome, Value, Values},
+    ops::{AnyTensor, Call, Outcome, Values},
 };
 
 use crate::{Equation, Graph, Primitive, graph::Var};
@@ -49,21 +47,13 @@ impl<'a, B: Backend> Target<'a, B> {
         dtype.into()
     }
 
-    fn constant(&self, data: &TensorData) -> Value<B> {
-        match data.dtype {
-            dtype if dtype.is_float() => Value::Float(B::float_from_data(data.clone(), self.device)),
-            DType::Bool(_) => {
-                let numbers = TensorData::new(data.iter::<bool>().map(i64::from).collect(), data.shape.clone());
-                let count = numbers.num_elements();
-                let flat = TensorData { shape: [count].into(), ..numbers };
-                let mask = Tensor::<B, 1, burn::tensor::Int>::from_data(flat, self.device).not_equal_elem(0);
-                Value::Bool(B::bool_reshape(mask.into_primitive(), data.shape.clone()))
-            }
-            dtype => {
-                let dtype = DType::from(self.int(dtype));
-                Value::Int(B::int_from_data(data.clone().convert_dtype(dtype), self.device))
-            }
-        }
+    fn constant(&self, data: &TensorData) -> AnyTensor<B> {
+        let dtype = match data.dtype {
+            dtype if dtype.is_float() => dtype,
+            dtype @ DType::Bool(_) => dtype,
+            dtype => self.int(dtype).into(),
+        };
+        AnyTensor::from_data(data.clone().convert_dtype(dtype), self.device)
     }
 }
 
@@ -94,11 +84,11 @@ impl Program {
     /// Computes the results from the arguments, in the order of the graph's.
     pub(crate) fn run<B: Backend>(
         &self,
-        arguments: Vec<Value<B>>,
+        arguments: Vec<AnyTensor<B>>,
         device: &<B as BackendTypes>::Device,
-    ) -> Vec<Value<B>> {
+    ) -> Vec<AnyTensor<B>> {
         let target = Target::<B>::new(device);
-        let mut values: Vec<Option<Value<B>>> = (0..self.graph.variables.len()).map(|_| None).collect();
+        let mut values: Vec<Option<AnyTensor<B>>> = (0..self.graph.variables.len()).map(|_| None).collect();
         let mut used = vec![false; values.len()];
         self.graph.equations.iter().flat_map(|e| e.inputs.iter().flatten()).for_each(|var| used[var.index()] = true);
         self.graph.outputs.iter().for_each(|(_, var)| used[var.index()] = true);
@@ -110,7 +100,7 @@ impl Program {
             values[var.index()] = Some(target.constant(data));
         }
         for (equation, last) in self.graph.equations.iter().zip(&self.last) {
-            let inputs: Vec<Option<Value<B>>> = equation
+            let inputs: Vec<Option<AnyTensor<B>>> = equation
                 .inputs
                 .iter()
                 .zip(last)
@@ -140,13 +130,13 @@ fn missing() -> ! {
 /// Computes one equation.
 fn apply<B: Backend>(
     equation: &Equation,
-    inputs: Vec<Option<Value<B>>>,
+    inputs: Vec<Option<AnyTensor<B>>>,
     target: &Target<'_, B>,
-) -> Vec<Option<Value<B>>> {
+) -> Vec<Option<AnyTensor<B>>> {
     if let Primitive::Grove(call) = &equation.primitive {
         return grove(call, inputs, target.device, equation.outputs.len());
     }
-    let mut inputs: Vec<Value<B>> = inputs.into_iter().map(|x| x.unwrap_or_else(|| missing())).collect();
+    let mut inputs: Vec<AnyTensor<B>> = inputs.into_iter().map(|x| x.unwrap_or_else(|| missing())).collect();
     let mut next = {
         inputs.reverse();
         move || inputs.pop().unwrap_or_else(|| missing())
@@ -198,10 +188,10 @@ fn apply<B: Backend>(
 /// Runs one of grove's operations, or its derivative.
 fn grove<B: Backend>(
     call: &Call,
-    mut inputs: Vec<Option<Value<B>>>,
+    mut inputs: Vec<Option<AnyTensor<B>>>,
     device: &<B as BackendTypes>::Device,
     count: usize,
-) -> Vec<Option<Value<B>>> {
+) -> Vec<Option<AnyTensor<B>>> {
     let mut outputs = match call {
         Call::Run(operation, needs) => {
             let inputs = match inputs.is_empty() {
@@ -230,33 +220,33 @@ fn shape(sizes: &[usize]) -> Shape {
 }
 
 /// The floating-point tensor of a value.
-fn float<B: Backend>(value: Value<B>) -> burn::tensor::ops::FloatTensor<B> {
+fn float<B: Backend>(value: AnyTensor<B>) -> burn::tensor::ops::FloatTensor<B> {
     match value {
-        Value::Float(x) => x,
+        AnyTensor::Float(x) => x,
         other => panic!("a graph gives {} where a floating-point array is taken", kind(&other)),
     }
 }
 
 /// The integer tensor of a value.
-fn int<B: Backend>(value: Value<B>) -> burn::tensor::ops::IntTensor<B> {
+fn int<B: Backend>(value: AnyTensor<B>) -> burn::tensor::ops::IntTensor<B> {
     match value {
-        Value::Int(x) => x,
+        AnyTensor::Int(x) => x,
         other => panic!("a graph gives {} where an integer array is taken", kind(&other)),
     }
 }
 
 /// The boolean tensor of a value.
-fn boolean<B: Backend>(value: Value<B>) -> burn::tensor::ops::BoolTensor<B> {
+fn boolean<B: Backend>(value: AnyTensor<B>) -> burn::tensor::ops::BoolTensor<B> {
     match value {
-        Value::Bool(x) => x,
+        AnyTensor::Bool(x) => x,
         other => panic!("a graph gives {} where a boolean array is taken", kind(&other)),
     }
 }
 
-fn kind<B: Backend>(value: &Value<B>) -> String {
+fn kind<B: Backend>(value: &AnyTensor<B>) -> String {
     match value {
-        Value::Float(x) => format!("floating-point values {:?}", &x.shape()[..]),
-        Value::Int(x) => format!("integers {:?}", &x.shape()[..]),
-        Value::Bool(x) => format!("booleans {:?}", &x.shape()[..]),
+        AnyTensor::Float(x) => format!("floating-point values {:?}", &x.shape()[..]),
+        AnyTensor::Int(x) => format!("integers {:?}", &x.shape()[..]),
+        AnyTensor::Bool(x) => format!("booleans {:?}", &x.shape()[..]),
     }
 }

@@ -1,7 +1,7 @@
 //! Burn's module operations.
 
 use burn::tensor::ops::ConvOptions;
-use grove_backend::{Backend, ops::Value};
+use grove_backend::{Backend, ops::AnyTensor};
 
 use super::{float, int, missing};
 use crate::primitive::{Conv, Module};
@@ -12,7 +12,7 @@ fn options<const N: usize>(conv: &Conv) -> ConvOptions<N> {
 }
 
 /// Runs an operation with so many outputs.
-pub(super) fn run<B: Backend>(module: &Module, inputs: Vec<Value<B>>, outputs: usize) -> Vec<Option<Value<B>>> {
+pub(super) fn run<B: Backend>(module: &Module, inputs: Vec<AnyTensor<B>>, outputs: usize) -> Vec<Option<AnyTensor<B>>> {
     let count = inputs.len();
     let mut inputs = inputs.into_iter();
     let mut next = || inputs.next().unwrap_or_else(|| missing());
@@ -70,7 +70,7 @@ pub(super) fn run<B: Backend>(module: &Module, inputs: Vec<Value<B>>, outputs: u
         Module::MaxPool2d(p) => {
             let x = float(next());
             let pooled = B::max_pool2d_with_indices(x, p.kernel_size, p.stride, p.padding, p.dilation, p.ceil_mode);
-            return vec![Some(Value::Float(pooled.output)), Some(Value::Int(pooled.indices))];
+            return vec![Some(AnyTensor::Float(pooled.output)), Some(AnyTensor::Int(pooled.indices))];
         }
         Module::MaxPool2dGrad(p) => {
             let (x, indices, grad) = (float(next()), int(next()), float(next()));
@@ -78,5 +78,5 @@ pub(super) fn run<B: Backend>(module: &Module, inputs: Vec<Value<B>>, outputs: u
             B::max_pool2d_with_indices_backward(x, size, stride, padding, dilation, p.ceil_mode, grad, indices).x_grad
         }
     };
-    vec![Some(Value::Float(y))]
+    vec![Some(AnyTensor::Float(y))]
 }

@@ -42,8 +42,8 @@ impl Graph {
             }
         }
         self.constants = kept_constants;
-        let mut seen: HashMap<(String, Vec<Option<Var>>), Vec<Option<Var>>> = HashMap::new();
-        let mut kept = Vec::with_capacity(self.equations.len());
+        let mut seen: HashMap<(String, Vec<Option<Var>>), usize> = HashMap::new();
+        let mut kept: Vec<Equation> = Vec::with_capacity(self.equations.len());
         for mut equation in self.equations {
             for input in equation.inputs.iter_mut().flatten() {
                 *input = replaced.get(input).copied().unwrap_or(*input);
@@ -51,12 +51,12 @@ impl Graph {
             // Debug prints hold every static parameter.
             let key = (format!("{:?}", equation.primitive), equation.inputs.clone());
             match seen.get(&key) {
-                Some(outputs) => {
-                    let pairs = equation.outputs.iter().zip(outputs);
+                Some(&twin) => {
+                    let pairs = equation.outputs.iter().zip(&kept[twin].outputs);
                     replaced.extend(pairs.filter_map(|(var, twin)| Some(((*var)?, (*twin)?))));
                 }
                 None => {
-                    seen.insert(key, equation.outputs.clone());
+                    seen.insert(key, kept.len());
                     kept.push(equation);
                 }
             }
