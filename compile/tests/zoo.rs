@@ -2,7 +2,7 @@
 #![recursion_limit = "256"]
 
 use burn::tensor::{Int, Tensor, TensorData};
-use grove_backend::{Autodiff, Backend, Candle, Flex};
+use grove_backend::{Autodiff, Backend, Candle, Flex, set_deterministic};
 use grove_compile::{Graph, Jit, Traced, jit, trace};
 use grove_models::{
     Bert, CausalLm, Gpt2, GptNeo, Llama, Pretrained, ResNet, RnnLm, Vit,
@@ -178,6 +178,8 @@ macro_rules! steps {
 }
 
 fn training<B: Backend>() -> Graph {
+    // Sums of a convolution's gradient by threads differ from run to run otherwise.
+    set_deterministic(true);
     let labels = || Array::<B, 1, Int>::new(Tensor::from_ints([1, 0], &Default::default()));
     steps!(
         B,
