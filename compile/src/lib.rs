@@ -30,7 +30,7 @@ pub mod primitive;
 mod trace;
 mod traced;
 
-pub use graph::{Equation, Graph, Var};
+pub use graph::{Cost, Equation, Graph, OperationCost, Var};
 pub use jit::{Jit, jit};
 pub use primitive::Primitive;
 pub use trace::{trace, trace_skeleton};

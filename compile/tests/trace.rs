@@ -212,3 +212,52 @@ fn random_numbers_of_burn_are_refused() {
     let text = panic_of(|| trace(noisy, &array([1.0])));
     assert!(text.contains("draw from a `Key`"), "{text}");
 }
+
+#[test]
+fn costs_follow_from_shapes() {
+    let f = |(x, w): (Array<Traced, 2>, Array<Traced, 2>)| {
+        let y = x.val().matmul(w.val());
+        Array::<_, 2>::new(y.clone().exp().transpose() + y.transpose())
+    };
+    let cost = trace_skeleton(f, &(Array::<B, 2>::absent([10, 20]), Array::<B, 2>::absent([20, 30]))).cost();
+    // The product, and two functions of its elements.
+    assert_eq!(cost.total.flops, 2 * 10 * 20 * 30 + 2 * 10 * 30);
+    assert_eq!(cost.by_operation[0].0, "dot_general");
+    assert_eq!(cost.by_operation[0].1.bytes, 4 * (10 * 20 + 20 * 30 + 10 * 30));
+    // The arguments and the product; later there are three arrays of the product's size at most.
+    assert_eq!(cost.peak_bytes, 4 * (10 * 20 + 20 * 30 + 10 * 30));
+    let table = cost.to_string();
+    assert!(
+        table.starts_with("operation") && table.contains("12.0 k") && table.contains("peak memory: 4.4 k"),
+        "{table}"
+    );
+}
+
+/// Two operations for each weight and token, as is usually said of a decoder, and those of attention besides.
+#[test]
+fn a_train_step_of_gpt2_small_is_traced_without_weights() {
+    use grove_models::{CausalLm, Gpt2, Gpt2Config};
+    use grove_optim::{Adamw, GradientTransformation, adamw};
+    let config = Gpt2Config::default();
+    let skeleton = grove_transform::eval_shape::<B, _>(|init| Gpt2::new(&config, init)).unwrap();
+    let ids = Array::<B, 2, Int>::absent([4, 128]);
+    let forward =
+        |(model, ids): (Gpt2<Traced>, Array<Traced, 2, Int>)| Array::<_, 3>::new(model.forward(ids.val(), None));
+    let graph = trace_skeleton(forward, &(skeleton.clone(), ids.clone()));
+    let weights = 124e6_f64;
+    let flops = graph.cost().total.flops as f64;
+    assert!((flops / (2.0 * weights * 512.0) - 1.0).abs() < 0.1, "{flops}");
+    let step = |(model, ids): (Gpt2<Traced>, Array<Traced, 2, Int>)| {
+        let lift = || Tensor::from_primitive(ids.val().into_primitive());
+        let (loss, grads) =
+            grove_transform::value_and_grad(&model, |model| model.next_token_loss(lift(), lift(), None));
+        let optimizer = adamw(1e-3, Adamw::default());
+        let state = optimizer.init(&model);
+        (optimizer.step(grads, state, model), Array::<_, 1>::new(loss))
+    };
+    let cost = trace_skeleton(step, &(skeleton, ids)).cost();
+    let flops = cost.total.flops as f64;
+    assert!((flops / (6.0 * weights * 512.0) - 1.0).abs() < 0.1, "{flops}");
+    // Weights, gradients and two moments of each.
+    assert!(cost.peak_bytes as f64 > 16.0 * weights, "{cost}");
+}

@@ -5,20 +5,33 @@ mod kinds;
 mod modules;
 
 use burn::tensor::{BoolDType, DType, FloatDType, IntDType, Shape, TensorData, TensorMetadata, backend::BackendTypes};
-use burn_backend::get_device_settings;
+use burn_backend::{
+    backend::{Device, DeviceId},
+    get_device_settings,
+};
 use grove_backend::{
     Backend,
     ops::{AnyTensor, Call, Outcome, Values},
 };
 
-use crate::{Equation, Graph, Primitive, graph::Var};
+use std::{
+    any::{Any, TypeId},
+    collections::HashMap,
+    sync::{Mutex, PoisonError},
+};
+
+use crate::{Equation, Graph, Primitive, graph::Var, traced::TraceDevice};
 
 /// A graph in the form in which it runs: which variables are used for the last time by each equation is known.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(crate) struct Program {
     graph: Graph,
     /// For each equation and input, true where nothing later uses the variable.
     last: Vec<Vec<bool>>,
+    /// For each variable, true where something uses it.
+    used: Vec<bool>,
+    /// The constants on the devices where the program has run: a vector of tensors for each.
+    constants: Mutex<HashMap<(TypeId, DeviceId), Box<dyn Any + Send>>>,
 }
 
 /// What the types of a graph are on a device.
@@ -74,7 +87,22 @@ impl Program {
             last.push(flags);
         }
         last.reverse();
-        Self { graph, last }
+        Self { graph, last, used, constants: Mutex::default() }
+    }
+
+    /// The constants on a device, moved there once.
+    fn constants<B: Backend>(&self, target: &Target<'_, B>) -> Vec<AnyTensor<B>> {
+        let new = || self.graph.constants.iter().map(|(_, data)| target.constant(data)).collect::<Vec<_>>();
+        // A trace that runs a program has constants of its own, which end with it.
+        if TypeId::of::<<B as BackendTypes>::Device>() == TypeId::of::<TraceDevice>() {
+            return new();
+        }
+        let mut known = self.constants.lock().unwrap_or_else(PoisonError::into_inner);
+        let of_device = known.entry((TypeId::of::<B>(), target.device.to_id())).or_insert_with(|| Box::new(new()));
+        let Some(tensors) = of_device.downcast_ref::<Vec<AnyTensor<B>>>() else {
+            unreachable!("the key has the type of the backend")
+        };
+        tensors.clone()
     }
 
     pub(crate) fn graph(&self) -> &Graph {
@@ -89,15 +117,12 @@ impl Program {
     ) -> Vec<AnyTensor<B>> {
         let target = Target::<B>::new(device);
         let mut values: Vec<Option<AnyTensor<B>>> = (0..self.graph.variables.len()).map(|_| None).collect();
-        let mut used = vec![false; values.len()];
-        self.graph.equations.iter().flat_map(|e| e.inputs.iter().flatten()).for_each(|var| used[var.index()] = true);
-        self.graph.outputs.iter().for_each(|(_, var)| used[var.index()] = true);
         for ((_, var), value) in self.graph.inputs.iter().zip(arguments) {
             // An argument that nothing uses is freed at once.
-            values[var.index()] = used[var.index()].then_some(value);
+            values[var.index()] = self.used[var.index()].then_some(value);
         }
-        for (var, data) in &self.graph.constants {
-            values[var.index()] = Some(target.constant(data));
+        for ((var, _), tensor) in self.graph.constants.iter().zip(self.constants(&target)) {
+            values[var.index()] = Some(tensor);
         }
         for (equation, last) in self.graph.equations.iter().zip(&self.last) {
             let inputs: Vec<Option<AnyTensor<B>>> = equation
@@ -112,7 +137,7 @@ impl Program {
             let outputs = apply::<B>(equation, inputs, &target);
             for (var, value) in equation.outputs.iter().zip(outputs) {
                 if let Some(var) = var
-                    && used[var.index()]
+                    && self.used[var.index()]
                 {
                     values[var.index()] = value;
                 }

@@ -1,5 +1,6 @@
 //! Graphs: programs as lists of equations.
 
+mod cost;
 mod passes;
 mod print;
 
@@ -8,6 +9,7 @@ use grove_backend::ops::Spec;
 use std::collections::BTreeMap;
 
 use crate::Primitive;
+pub use cost::{Cost, OperationCost};
 pub(crate) use print::dtype_name;
 
 /// A variable of a graph: the index of its shape and type.
