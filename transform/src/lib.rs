@@ -1,4 +1,4 @@
-//! Transformations of functions of trees: differentiation, loops, evaluation of shapes alone, and tracing (of `grove-compile`).
+//! Transformations of functions of trees: differentiation, loops, and evaluation of shapes alone.
 //!
 //! ```
 //! use burn::tensor::Tensor;
@@ -22,7 +22,6 @@ mod vjp;
 
 pub use eval_shape::eval_shape;
 pub use grad::{Balanced, GradOptions, NoRecompute, Recompute, grad, value_and_grad, value_and_grad_aux};
-pub use grove_compile::{Graph, Jit, Traced, jit, trace, trace_skeleton};
 pub use scan::{CheckpointedScan, Scan, scan};
 pub use stack::{Stack, Stacked, Unstack, stack, stacked_len, unstack};
 pub use tape::clear_tape;
