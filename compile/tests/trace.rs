@@ -236,10 +236,10 @@ fn costs_follow_from_shapes() {
 /// Two operations for each weight and token, as is usually said of a decoder, and those of attention besides.
 #[test]
 fn a_train_step_of_gpt2_small_is_traced_without_weights() {
-    use grove_models::{CausalLm, Gpt2, Gpt2Config};
+    use grove_models::{CausalLm, Gpt2, Gpt2Config, Pretrained};
     use grove_optim::{Adamw, GradientTransformation, adamw};
     let config = Gpt2Config::default();
-    let skeleton = grove_transform::eval_shape::<B, _>(|init| Gpt2::new(&config, init)).unwrap();
+    let skeleton = grove_transform::eval_shape::<B, _>(|init| Gpt2::<B>::new(&config, init)).unwrap();
     let ids = Array::<B, 2, Int>::absent([4, 128]);
     let forward =
         |(model, ids): (Gpt2<Traced>, Array<Traced, 2, Int>)| Array::<_, 3>::new(model.forward(ids.val(), None));
