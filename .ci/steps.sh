@@ -6,7 +6,7 @@ export CARGO_TERM_COLOR=never
 export CARGO_INCREMENTAL=0
 
 # The tests on CUDA, on a GPU or on the emulated one of tools/cuda_emulator.
-cuda_tests=grove-backend/cuda_tests,grove-layers/cuda_tests,grove-models/cuda_tests,grove-optim/cuda_tests,grove-train/cuda_tests
+cuda_tests=grove-backend/cuda_tests,grove-compile/cuda_tests,grove-layers/cuda_tests,grove-models/cuda_tests,grove-optim/cuda_tests,grove-train/cuda_tests
 
 times=()
 

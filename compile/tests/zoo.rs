@@ -51,7 +51,12 @@ fn same<B: Backend, T: Tree<B>>(what: &str, found: &T, expected: &T, tolerance: 
     }
 }
 
-/// Calls a function eagerly and jitted, twice, and compares bit for bit. Returns the graph.
+/// Bit for bit, but where a backend fuses by what ran before.
+fn tolerance<B: Backend>() -> f64 {
+    if B::FUSES { 1e-5 } else { 0.0 }
+}
+
+/// Calls a function eagerly and jitted, twice, and compares the results. Returns the graph.
 fn check<B, In, Out, F>(what: &str, eager: Out::On<B>, jitted: &Jit<In, Out, F>, args: In::On<B>) -> Graph
 where
     B: Backend,
@@ -61,7 +66,7 @@ where
     In::On<B>: Tree<B, On<Traced> = In>,
 {
     for _ in 0..2 {
-        same::<B, _>(what, &jitted.call::<B>(args.clone()), &eager, 0.0);
+        same::<B, _>(what, &jitted.call::<B>(args.clone()), &eager, tolerance::<B>());
     }
     assert_eq!(jitted.graphs().len(), 1, "{what}");
     let graph = jitted.graph().unwrap();
@@ -190,8 +195,8 @@ fn training<B: Backend>() -> Graph {
         (Array<Traced, 4>, Array<Traced, 1, Int>),
         0.0
     );
-    steps!(B, "rnn/lm_lstm_tied/model.pt", rnn_step, RnnLm, ids([2, 5], 20), Array<Traced, 2, Int>, 0.0);
-    steps!(B, "gpt2/tiny_a", gpt2_step, Gpt2, ids([2, 5], 20), Array<Traced, 2, Int>, 0.0)
+    steps!(B, "rnn/lm_lstm_tied/model.pt", rnn_step, RnnLm, ids([2, 5], 20), Array<Traced, 2, Int>, tolerance::<B>());
+    steps!(B, "gpt2/tiny_a", gpt2_step, Gpt2, ids([2, 5], 20), Array<Traced, 2, Int>, tolerance::<B>())
 }
 
 mod on_flex {
@@ -226,6 +231,21 @@ mod on_candle {
     #[test]
     fn training() {
         super::training::<super::Candle>();
+    }
+}
+
+#[cfg(feature = "cuda_tests")]
+mod on_cuda {
+    type Cuda = grove_backend::Cuda;
+
+    #[test]
+    fn logits_of_decoders_cuda() {
+        super::logits_of_decoders::<Cuda>();
+    }
+
+    #[test]
+    fn encoders_and_images_cuda() {
+        super::encoders_and_images::<Cuda>();
     }
 }
 
