@@ -174,17 +174,8 @@ pub(super) fn mask_fill<B: Backend>(x: AnyTensor<B>, mask: AnyTensor<B>, value: 
     by_kind!(x, x => B::float_mask_fill(x, mask, value), B::int_mask_fill(x, mask, value), B::bool_mask_fill(x, mask, value))
 }
 
-pub(super) fn reshape<B: Backend>(x: AnyTensor<B>, sizes: &[usize]) -> AnyTensor<B> {
-    let shape = shape(sizes);
-    by_kind!(x, x => B::float_reshape(x, shape), B::int_reshape(x, shape), B::bool_reshape(x, shape))
-}
-
 pub(super) fn swap_axes<B: Backend>(x: AnyTensor<B>, a: usize, b: usize) -> AnyTensor<B> {
     by_kind!(x, x => B::float_swap_dims(x, a, b), B::int_swap_dims(x, a, b), B::bool_swap_dims(x, a, b))
-}
-
-pub(super) fn transpose<B: Backend>(x: AnyTensor<B>, axes: &[usize]) -> AnyTensor<B> {
-    by_kind!(x, x => B::float_permute(x, axes), B::int_permute(x, axes), B::bool_permute(x, axes))
 }
 
 pub(super) fn flip<B: Backend>(x: AnyTensor<B>, axes: &[usize]) -> AnyTensor<B> {
@@ -252,14 +243,6 @@ pub(super) fn scatter_add<B: Backend>(
 
 pub(super) fn repeat<B: Backend>(x: AnyTensor<B>, axis: usize, times: usize) -> AnyTensor<B> {
     by_kind!(x, x => B::float_repeat_dim(x, axis, times), B::int_repeat_dim(x, axis, times), B::bool_repeat_dim(x, axis, times))
-}
-
-pub(super) fn concatenate<B: Backend>(parts: Vec<AnyTensor<B>>, axis: usize) -> AnyTensor<B> {
-    match parts.first() {
-        Some(AnyTensor::Int(_)) => AnyTensor::Int(B::int_cat(parts.into_iter().map(int).collect(), axis)),
-        Some(AnyTensor::Bool(_)) => AnyTensor::Bool(B::bool_cat(parts.into_iter().map(boolean).collect(), axis)),
-        _ => AnyTensor::Float(B::float_cat(parts.into_iter().map(super::float).collect(), axis)),
-    }
 }
 
 pub(super) fn convert<B: Backend>(x: AnyTensor<B>, dtype: DType, target: &Target<'_, B>) -> AnyTensor<B> {

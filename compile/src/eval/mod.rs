@@ -34,7 +34,7 @@ pub(crate) struct Program {
     constants: Mutex<HashMap<(TypeId, DeviceId), Box<dyn Any + Send>>>,
 }
 
-/// What the types of a graph are on a device.
+/// A device, and the types that it has in place of a graph's.
 pub(crate) struct Target<'a, B: Backend> {
     pub device: &'a <B as BackendTypes>::Device,
     bool_dtype: BoolDType,
@@ -182,9 +182,9 @@ fn apply<B: Backend>(
         Primitive::Clamp(min, max) => one(kinds::clamp(next(), (*min).into(), (*max).into())),
         Primitive::Where => one(kinds::select(next(), next(), next())),
         Primitive::MaskFill(value) => one(kinds::mask_fill(next(), next(), (*value).into())),
-        Primitive::Reshape(shape) => one(kinds::reshape(next(), shape)),
+        Primitive::Reshape(shape) => one(next().reshape(shape.clone())),
         Primitive::SwapAxes(a, b) => one(kinds::swap_axes(next(), *a, *b)),
-        Primitive::Transpose(axes) => one(kinds::transpose(next(), axes)),
+        Primitive::Transpose(axes) => one(next().permute(axes)),
         Primitive::Flip(axes) => one(kinds::flip(next(), axes)),
         Primitive::BroadcastTo(shape) => one(kinds::broadcast_to(next(), shape)),
         Primitive::Unfold(axis, size, step) => one(kinds::unfold(next(), *axis, *size, *step)),
@@ -197,7 +197,7 @@ fn apply<B: Backend>(
         Primitive::Repeat(axis, times) => one(kinds::repeat(next(), *axis, *times)),
         Primitive::Concatenate(axis) => {
             let parts = (0..equation.inputs.len()).map(|_| next()).collect();
-            one(kinds::concatenate(parts, *axis))
+            one(AnyTensor::cat(parts, *axis))
         }
         Primitive::Convert(dtype) => one(kinds::convert(next(), *dtype, target)),
         Primitive::Full(shape, dtype, value) => one(kinds::full(shape, *dtype, (*value).into(), target)),

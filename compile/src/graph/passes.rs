@@ -1,5 +1,6 @@
 //! Passes: graphs that compute the same in fewer equations.
 
+use burn::tensor::TensorData;
 use std::collections::{HashMap, HashSet};
 
 use super::{Equation, Graph, Var};
@@ -30,7 +31,7 @@ impl Graph {
         for (var, data) in self.constants {
             let same = constants.entry(data.as_bytes().to_vec()).or_default();
             let twin = same.iter().find(|&&i| {
-                let (_, other): &(Var, burn::tensor::TensorData) = &kept_constants[i];
+                let (_, other): &(Var, TensorData) = &kept_constants[i];
                 other.shape == data.shape && other.dtype == data.dtype
             });
             match twin {

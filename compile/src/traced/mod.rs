@@ -95,7 +95,7 @@ impl burn_backend::backend::Device for TraceDevice {
 
 impl DeviceOps for TraceDevice {}
 
-/// How a trace's tensors reach its recorder.
+/// The channel of Burn's router between tensors of a trace and its recorder.
 #[derive(Clone, Debug)]
 pub struct TraceChannel;
 

@@ -45,7 +45,7 @@ pub(crate) struct Recorder {
     inputs: Vec<(String, Var)>,
     constants: Vec<(Var, TensorData)>,
     equations: Vec<Equation>,
-    /// How many callers ask for shapes and types alone.
+    /// Number of callers that ask for shapes and types alone.
     forgetting: i32,
 }
 
