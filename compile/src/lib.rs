@@ -9,7 +9,7 @@
 //! | `primitive` | the operations of a graph |
 //! | `graph` | graphs, their text, and passes over them |
 //! | `eval` | graphs on a backend |
-//! | `trace`, `jit` | the transformations |
+//! | `trace`, `jit`, `vmap`, `jvp` | the transformations |
 //!
 //! ```
 //! use burn::tensor::Tensor;
@@ -26,12 +26,16 @@
 mod eval;
 mod graph;
 mod jit;
+mod jvp;
 pub mod primitive;
 mod trace;
 mod traced;
+mod vmap;
 
 pub use graph::{Cost, Equation, Graph, OperationCost, Var};
 pub use jit::{Jit, jit};
+pub use jvp::{Jacobian, Linearized, hessian, hvp, jacfwd, jacrev, jvp, linearize};
 pub use primitive::Primitive;
 pub use trace::{trace, trace_skeleton};
 pub use traced::{TraceChannel, TraceClient, TraceDevice, Traced};
+pub use vmap::{Mapped, MappedLeaf, Over, Shared, Vmap, per_example_grads, vmap};

@@ -2,11 +2,11 @@
 
 use burn::tensor::DType;
 use grove_backend::{Backend, ops::Spec};
-use grove_tree::{AnyArray, AnyTensor, Path, Tree};
+use grove_tree::{AnyArray, Path, Tree};
 
 use crate::{
     Graph, Traced,
-    traced::{Recording, Types, var_of},
+    traced::{Recording, Types, any, var_of},
 };
 
 /// Returns the program of a function: what it does with arrays of the shapes and types of its arguments, whatever their
@@ -51,12 +51,7 @@ fn types_for<B: Backend, A: Tree<B>>(args: &A) -> Types {
 /// A leaf that stands for an argument.
 pub(crate) fn argument(recording: &Recording, path: &Path, shape: &[usize], dtype: DType) -> AnyArray<Traced> {
     let spec = Spec { shape: shape.to_vec().into(), dtype };
-    let tensor = recording.input(path.to_string(), spec);
-    AnyArray::present(match dtype {
-        dtype if dtype.is_float() => AnyTensor::Float(tensor),
-        DType::Bool(_) => AnyTensor::Bool(tensor),
-        _ => AnyTensor::Int(tensor),
-    })
+    AnyArray::present(any(recording.input(path.to_string(), spec)))
 }
 
 /// A traced function.
@@ -82,7 +77,7 @@ pub(crate) fn record<T, O: Tree<Traced>>(
     let shell = result.map(&mut Path::root(), &mut |path, leaf| {
         let absent = AnyArray::absent(leaf.shape(), leaf.dtype());
         present.push(leaf.is_present());
-        if let Some(AnyTensor::Float(x) | AnyTensor::Int(x) | AnyTensor::Bool(x)) = leaf.into_value() {
+        if let Some(x) = leaf.into_value() {
             outputs.push((path.to_string(), var_of(x)));
         }
         absent

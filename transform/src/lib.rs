@@ -24,5 +24,5 @@ pub use eval_shape::eval_shape;
 pub use grad::{Balanced, GradOptions, NoRecompute, Recompute, grad, value_and_grad, value_and_grad_aux};
 pub use scan::{CheckpointedScan, Scan, scan};
 pub use stack::{Stack, Stacked, Unstack, stack, stacked_len, unstack};
-pub use tape::clear_tape;
+pub use tape::{clear_tape, from_inner};
 pub use vjp::vjp;

@@ -182,8 +182,8 @@ pub(crate) fn lower_leaf<B: Backend, S: Recompute>(leaf: AnyArray<Autodiff<B, S>
     }
 }
 
-/// Moves a tree to the differentiating backend, with all leaves as constants.
-pub(crate) fn constants<B: Backend, T: Tree<B>>(tree: T) -> T::On<Autodiff<B>> {
+/// Returns a tree on the differentiating backend whose leaves are constants: no gradient flows to them.
+pub fn from_inner<B: Backend, T: Tree<B>>(tree: T) -> T::On<Autodiff<B>> {
     tree.lift(&mut Path::root(), &mut |_, leaf| lift_leaf::<B, NoRecompute>(leaf, None))
 }
 

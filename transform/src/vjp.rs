@@ -2,7 +2,7 @@ use burn_autodiff::Autodiff;
 use grove_backend::Backend;
 use grove_tree::Tree;
 
-use crate::tape::{Column, Seeds, Tape, check_cotangent, column, constants, device, lower, track_params, typed};
+use crate::tape::{Column, Seeds, Tape, check_cotangent, column, from_inner, device, lower, track_params, typed};
 
 /// Returns the value of a function of a tree, and its pullback (vector-Jacobian product): `jax.vjp`.
 ///
@@ -39,7 +39,7 @@ where
     F: FnOnce(T::On<Autodiff<B>>) -> O,
 {
     let mut tape = Tape::new();
-    let (lifted, leaves) = track_params(constants(tree.clone()), &mut tape);
+    let (lifted, leaves) = track_params(from_inner(tree.clone()), &mut tape);
     let result = f(lifted);
     let value = lower(result.clone());
     tape.on(device(&value));

@@ -42,7 +42,7 @@ pub(crate) struct Target<'a, B: Backend> {
 }
 
 impl<'a, B: Backend> Target<'a, B> {
-    fn new(device: &'a <B as BackendTypes>::Device) -> Self {
+    pub fn new(device: &'a <B as BackendTypes>::Device) -> Self {
         let settings = get_device_settings::<B>(device);
         Self { device, bool_dtype: settings.bool_dtype, int_dtype: settings.int_dtype }
     }
@@ -91,7 +91,7 @@ impl Program {
     }
 
     /// The constants on a device, moved there once.
-    fn constants<B: Backend>(&self, target: &Target<'_, B>) -> Vec<AnyTensor<B>> {
+    pub(crate) fn constants<B: Backend>(&self, target: &Target<'_, B>) -> Vec<AnyTensor<B>> {
         let new = || self.graph.constants.iter().map(|(_, data)| target.constant(data)).collect::<Vec<_>>();
         // A trace that runs a program has constants of its own, which end with it.
         if TypeId::of::<<B as BackendTypes>::Device>() == TypeId::of::<TraceDevice>() {
@@ -116,16 +116,30 @@ impl Program {
         device: &<B as BackendTypes>::Device,
     ) -> Vec<AnyTensor<B>> {
         let target = Target::<B>::new(device);
-        let mut values: Vec<Option<AnyTensor<B>>> = (0..self.graph.variables.len()).map(|_| None).collect();
+        let constants = self.constants(&target);
+        self.walk(arguments, constants, |equation, inputs| {
+            apply(&equation.primitive, inputs, equation.outputs.len(), &target)
+        })
+    }
+
+    /// Walks over the equations with values of any type in place of the variables: the arguments and constants are given, and
+    /// `step` returns the outputs of an equation. A value is taken by the last equation that uses it.
+    pub(crate) fn walk<V: Clone>(
+        &self,
+        arguments: Vec<V>,
+        constants: Vec<V>,
+        mut step: impl FnMut(&Equation, Vec<Option<V>>) -> Vec<Option<V>>,
+    ) -> Vec<V> {
+        let mut values: Vec<Option<V>> = (0..self.graph.variables.len()).map(|_| None).collect();
         for ((_, var), value) in self.graph.inputs.iter().zip(arguments) {
             // An argument that nothing uses is freed at once.
             values[var.index()] = self.used[var.index()].then_some(value);
         }
-        for ((var, _), tensor) in self.graph.constants.iter().zip(self.constants(&target)) {
-            values[var.index()] = Some(tensor);
+        for ((var, _), value) in self.graph.constants.iter().zip(constants) {
+            values[var.index()] = Some(value);
         }
         for (equation, last) in self.graph.equations.iter().zip(&self.last) {
-            let inputs: Vec<Option<AnyTensor<B>>> = equation
+            let inputs: Vec<Option<V>> = equation
                 .inputs
                 .iter()
                 .zip(last)
@@ -134,7 +148,7 @@ impl Program {
                     if *last { place.take() } else { place.clone() }
                 })
                 .collect();
-            let outputs = apply::<B>(equation, inputs, &target);
+            let outputs = step(equation, inputs);
             for (var, value) in equation.outputs.iter().zip(outputs) {
                 if let Some(var) = var
                     && self.used[var.index()]
@@ -148,26 +162,28 @@ impl Program {
     }
 }
 
-fn missing() -> ! {
+pub(crate) fn missing() -> ! {
     unreachable!("every variable of a graph is assigned before it is used")
 }
 
-/// Computes one equation.
-fn apply<B: Backend>(
-    equation: &Equation,
+/// Computes one operation, with so many outputs.
+pub(crate) fn apply<B: Backend>(
+    primitive: &Primitive,
     inputs: Vec<Option<AnyTensor<B>>>,
+    outputs: usize,
     target: &Target<'_, B>,
 ) -> Vec<Option<AnyTensor<B>>> {
-    if let Primitive::Grove(call) = &equation.primitive {
-        return grove(call, inputs, target.device, equation.outputs.len());
+    if let Primitive::Grove(call) = primitive {
+        return grove(call, inputs, target.device, outputs);
     }
+    let count = inputs.len();
     let mut inputs: Vec<AnyTensor<B>> = inputs.into_iter().map(|x| x.unwrap_or_else(|| missing())).collect();
     let mut next = {
         inputs.reverse();
         move || inputs.pop().unwrap_or_else(|| missing())
     };
     let one = |value| vec![Some(value)];
-    match &equation.primitive {
+    match primitive {
         Primitive::Unary(op) => one(elementwise::unary(*op, next(), target)),
         Primitive::Binary(op) => one(elementwise::binary(*op, next(), next(), target)),
         Primitive::BinaryScalar(op, number) => one(elementwise::scalar(*op, next(), (*number).into(), target)),
@@ -196,18 +212,28 @@ fn apply<B: Backend>(
         Primitive::ScatterAdd(axis) => one(kinds::scatter_add(next(), next(), next(), *axis)),
         Primitive::Repeat(axis, times) => one(kinds::repeat(next(), *axis, *times)),
         Primitive::Concatenate(axis) => {
-            let parts = (0..equation.inputs.len()).map(|_| next()).collect();
+            let parts = (0..count).map(|_| next()).collect();
             one(AnyTensor::cat(parts, *axis))
         }
         Primitive::Convert(dtype) => one(kinds::convert(next(), *dtype, target)),
         Primitive::Full(shape, dtype, value) => one(kinds::full(shape, *dtype, (*value).into(), target)),
         Primitive::MatMul => one(kinds::matmul(next(), next())),
         Primitive::Module(module) => {
-            let inputs = (0..equation.inputs.len()).map(|_| next()).collect();
-            modules::run(module, inputs, equation.outputs.len())
+            let inputs = (0..count).map(|_| next()).collect();
+            modules::run(module, inputs, outputs)
         }
         Primitive::Grove(_) => missing(),
     }
+}
+
+/// Computes one operation of given inputs with one output.
+pub(crate) fn apply_one<B: Backend>(
+    primitive: &Primitive,
+    inputs: impl IntoIterator<Item = AnyTensor<B>>,
+    target: &Target<'_, B>,
+) -> AnyTensor<B> {
+    let mut outputs = apply(primitive, inputs.into_iter().map(Some).collect(), 1, target);
+    outputs.pop().flatten().unwrap_or_else(|| missing())
 }
 
 /// Runs one of grove's operations, or its derivative.

@@ -1,14 +1,16 @@
 //! Graphs: programs as lists of equations.
 
 mod cost;
+mod decompose;
 mod passes;
 mod print;
+mod split;
 
 use burn::tensor::{DType, Shape, TensorData};
 use grove_backend::ops::Spec;
 use std::collections::BTreeMap;
 
-use crate::Primitive;
+use crate::{Primitive, traced::Types};
 pub use cost::{Cost, OperationCost};
 pub(crate) use print::dtype_name;
 
@@ -43,6 +45,8 @@ pub struct Graph {
     pub(crate) constants: Vec<(Var, TensorData)>,
     pub(crate) equations: Vec<Equation>,
     pub(crate) outputs: Vec<(String, Var)>,
+    /// The default types of the backend that the graph was recorded for.
+    pub(crate) types: Types,
 }
 
 impl Graph {

@@ -14,7 +14,7 @@ use burn_router::{BackendRouter, MultiBackendBridge, RouterTensor, RunnerChannel
 use grove_backend::ops::{Call, Recorder as Records, Spec};
 use std::{cell::Cell, pin::Pin};
 
-pub(crate) use recorder::{Recording, var_of};
+pub(crate) use recorder::{Recording, any, var_of};
 
 /// The backend of functions that are traced: its tensors have shapes and types, and no values.
 pub type Traced = BackendRouter<TraceChannel>;

@@ -1,10 +1,13 @@
 //! Recorders of the traces that are going on.
 
-use burn::tensor::{DType, FloatDType, TensorData};
+use burn::tensor::{DType, FloatDType, TensorData, TensorMetadata};
 use burn_backend::set_default_dtypes;
 use burn_ir::{OperationIr, TensorId, TensorIr};
 use burn_router::RouterTensor;
-use grove_backend::ops::{Call, Spec};
+use grove_backend::{
+    AnyTensor,
+    ops::{Call, Spec},
+};
 use std::sync::{
     Arc, Mutex, PoisonError,
     atomic::{AtomicU32, Ordering},
@@ -204,6 +207,7 @@ impl Recording {
                 constants: std::mem::take(&mut recorder.constants),
                 equations: std::mem::take(&mut recorder.equations),
                 outputs,
+                types: self.device.types,
             };
             Ok(graph.without_dead_code())
         })
@@ -221,7 +225,17 @@ impl Drop for Recording {
     }
 }
 
+/// A tensor with the kind of its type.
+pub(crate) fn any(tensor: RouterTensor<TraceClient>) -> AnyTensor<Traced> {
+    match tensor.dtype() {
+        dtype if dtype.is_float() => AnyTensor::Float(tensor),
+        DType::Bool(_) => AnyTensor::Bool(tensor),
+        _ => AnyTensor::Int(tensor),
+    }
+}
+
 /// The id of a tensor.
-pub(crate) fn var_of(tensor: RouterTensor<TraceClient>) -> TensorId {
+pub(crate) fn var_of(tensor: AnyTensor<Traced>) -> TensorId {
+    let (AnyTensor::Float(tensor) | AnyTensor::Int(tensor) | AnyTensor::Bool(tensor)) = tensor;
     tensor.into_ir().id
 }

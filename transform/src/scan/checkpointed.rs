@@ -10,7 +10,7 @@ use super::{
 use crate::{
     grad::one_number,
     stack::{Stack, Unstack},
-    tape::{Tape, check_cotangent, column, constants, lower, track, track_params},
+    tape::{Tape, check_cotangent, column, from_inner, lower, track, track_params},
 };
 
 /// The tree of the same structure on the differentiating backend.
@@ -195,7 +195,7 @@ impl CheckpointedScan {
     {
         let (carry, ys, replay) = Replay::forward(self, params.clone(), init, xs, f);
         let mut tape = Tape::new();
-        let (params, tracked_params) = track_params(constants(params.clone()), &mut tape);
+        let (params, tracked_params) = track_params(from_inner(params.clone()), &mut tape);
         let (carry, tracked_carry) = track(carry, &mut tape);
         let (ys, tracked_ys) = track(ys, &mut tape);
         let (loss, aux) = loss(&params, carry, ys);

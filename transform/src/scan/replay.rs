@@ -6,7 +6,7 @@ use super::{CheckpointedScan, no_steps};
 use crate::{
     stack::{Stack, Unstack, rows, stack, stack_rows},
     tape::{
-        Column, Seeds, Tape, accumulate, clear_tape, column, constants, device, lift_leaf, track, track_params, typed,
+        Column, Seeds, Tape, accumulate, clear_tape, column, from_inner, device, lift_leaf, track, track_params, typed,
     },
 };
 
@@ -49,12 +49,12 @@ where
         let steps = options.scan.steps(&xs);
         let every = options.every.unwrap_or_else(|| steps.isqrt() + usize::from(steps.isqrt().pow(2) < steps)).max(1);
         let device = device(&params).or_else(|| device(&init)).or_else(|| device(&xs));
-        let constant = constants(params.clone());
-        let mut carry = constants(init.clone());
+        let constant = from_inner(params.clone());
+        let mut carry = from_inner(init.clone());
         let mut replay = Self { options, steps, every, params, init, xs, starts: Vec::new(), f };
         if steps == 0 {
             let y = |x| (replay.f)(&constant, carry.clone(), x).1;
-            let ys = no_steps(y, constants(replay.xs.clone()));
+            let ys = no_steps(y, from_inner(replay.xs.clone()));
             return (carry, ys, replay);
         }
         let mut ys = Vec::with_capacity(steps);
@@ -88,7 +88,7 @@ where
         let mut row_grads: Vec<Column<B>> = vec![Vec::new(); self.steps];
         while let Some(start) = self.starts.pop() {
             let mut tape = Tape::new();
-            let (constant, tracked_params) = track_params(constants(self.params.clone()), &mut tape);
+            let (constant, tracked_params) = track_params(from_inner(self.params.clone()), &mut tape);
             let (mut state, tracked_start) = track(start, &mut tape);
             // The parameters, the start, and a row for each step.
             let mut leaves = vec![tracked_params, tracked_start];

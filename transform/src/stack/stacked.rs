@@ -81,6 +81,27 @@ impl<B: Backend, T: Tree<B>> Stacked<B, T> {
         Self { one, leaves: columns.into_iter().map(stack_leaves).collect(), len }
     }
 
+    /// Creates stacked trees of their leaves: those of one tree, in order, each with `len` trees along a new first axis.
+    ///
+    /// # Panics
+    /// If there are not as many leaves as in a tree, or one has not `len` rows of the tree's leaf.
+    #[track_caller]
+    pub fn from_leaves(one: T, leaves: Vec<AnyArray<B>>, len: usize) -> Self {
+        let mut rest = leaves.iter();
+        one.visit(&mut Path::root(), &mut |path: &Path, leaf: &AnyArray<B>| {
+            let expected = [&[len], leaf.shape()].concat();
+            let found = rest.next().map(|leaf| leaf.shape().to_vec()).unwrap_or_default();
+            assert!(found == expected, "the leaf `{path}` of {len} trees has the shape {expected:?}, and here {found:?}");
+        });
+        assert!(rest.next().is_none(), "there are more leaves than a tree has");
+        Self { one: map(one, AnyArray::into_absent), leaves, len }
+    }
+
+    /// One of the trees, without its values, and the stacked leaves in the order of the tree.
+    pub fn into_leaves(self) -> (T, Vec<AnyArray<B>>) {
+        (self.one, self.leaves)
+    }
+
     /// Number of trees.
     #[allow(clippy::len_without_is_empty)] // there is at least one
     pub fn len(&self) -> usize {

@@ -1,0 +1,103 @@
+//! grove's operations in terms of Burn's.
+
+use grove_backend::{
+    AnyTensor,
+    ops::{Call, Operation, Outcome, Spec, Values},
+};
+use std::collections::HashMap;
+
+use super::{Equation, Graph, Var};
+use crate::{
+    Primitive, Traced,
+    traced::{Recording, Types, any, var_of},
+};
+
+impl Graph {
+    /// Returns the graph with the operations that grove owns written as compositions of Burn's. Dropout and random bits stay
+    /// whole.
+    pub fn decomposed(mut self) -> Self {
+        let mut known: HashMap<String, Graph> = HashMap::new();
+        // Variables in place of the outputs of equations that are gone.
+        let mut replaced: HashMap<Var, Var> = HashMap::new();
+        for mut equation in std::mem::take(&mut self.equations) {
+            for var in equation.inputs.iter_mut().flatten() {
+                *var = replaced.get(var).copied().unwrap_or(*var);
+            }
+            match &equation.primitive {
+                Primitive::Grove(call) if !stays(call) => {
+                    let inputs: Vec<_> = equation.inputs.iter().map(|var| Some(self.spec((*var)?))).collect();
+                    // Debug prints hold every static parameter.
+                    let key = format!("{call:?} {inputs:?}");
+                    let types = self.types;
+                    let body = known.entry(key).or_insert_with(|| composition(call, inputs, types)).clone();
+                    replaced.extend(self.inline(body, &equation));
+                }
+                _ => self.equations.push(equation),
+            }
+        }
+        for (_, var) in &mut self.outputs {
+            *var = replaced.get(var).copied().unwrap_or(*var);
+        }
+        self.without_dead_code()
+    }
+
+    fn spec(&self, var: Var) -> Spec {
+        self.variables[var.index()].clone()
+    }
+
+    /// Adds the equations of a composition in place of an equation. Returns the variables that stand for its outputs.
+    fn inline(&mut self, body: Graph, equation: &Equation) -> HashMap<Var, Var> {
+        let given = equation.inputs.iter().flatten();
+        let mut new: HashMap<Var, Var> = body.inputs.iter().map(|(_, inner)| *inner).zip(given.copied()).collect();
+        for (i, spec) in body.variables.into_iter().enumerate() {
+            let next = Var(self.variables.len() as u32);
+            if *new.entry(Var(i as u32)).or_insert(next) == next {
+                self.variables.push(spec);
+            }
+        }
+        self.constants.extend(body.constants.into_iter().map(|(var, data)| (new[&var], data)));
+        for mut inner in body.equations {
+            inner.inputs.iter_mut().chain(&mut inner.outputs).flatten().for_each(|var| *var = new[var]);
+            self.equations.push(inner);
+        }
+        let output = |position: &str| equation.outputs.get(position.parse::<usize>().ok()?).copied()?;
+        body.outputs.iter().filter_map(|(position, inner)| Some((output(position)?, new[inner]))).collect()
+    }
+}
+
+/// True for operations whose compositions draw numbers on the host.
+fn stays(call: &Call) -> bool {
+    let (Call::Run(operation, _) | Call::Vjp(operation, ..)) = call;
+    matches!(operation, Operation::Dropout(_) | Operation::RandomBits(_))
+}
+
+/// The composition of an operation, or of its derivative. Results are named by their positions.
+fn composition(call: &Call, inputs: Vec<Option<Spec>>, types: Types) -> Graph {
+    let recording = Recording::start(types);
+    let input = |(i, spec): (usize, Option<Spec>)| spec.map(|spec| any(recording.input(i.to_string(), spec)));
+    let mut values: Vec<Option<AnyTensor<Traced>>> = inputs.into_iter().enumerate().map(input).collect();
+    let results = match call {
+        Call::Run(operation, needs) => {
+            let count = values.len();
+            let inputs: Values<Traced> = values.into_iter().collect();
+            let outputs = operation.shapes(&inputs.shapes()).len();
+            // Where nothing is kept for a derivative, attention is one of Burn's operations, which has no rules.
+            let needs = if needs.contains(&true) { needs.clone() } else { vec![true; count] };
+            let Outcome { outputs: first, saved } = operation.compose(inputs, &needs);
+            let mut results = first.into_values();
+            results.resize_with(outputs, || None);
+            results.extend(saved.into_values());
+            results
+        }
+        Call::Vjp(operation, residuals, wanted) => {
+            let grads = values.split_off(*residuals);
+            operation.compose_vjp(values.into_iter().collect(), grads.into_iter().collect(), wanted).into_values()
+        }
+    };
+    let named = results.into_iter().enumerate().filter_map(|(i, x)| Some((i.to_string(), var_of(x?))));
+    match recording.finish(named.collect()) {
+        // A composition may use other operations of grove's.
+        Ok(graph) => graph.decomposed(),
+        Err(_) => unreachable!("a composition returns what it computes from its inputs"),
+    }
+}

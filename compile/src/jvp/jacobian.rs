@@ -1,0 +1,219 @@
+//! Matrices of derivatives.
+
+use burn::tensor::Tensor;
+use grove_backend::{AnyTensor, Autodiff, Backend, ops::Spec};
+use grove_transform::{grad, vjp};
+use grove_tree::{AnyArray, Array, Path, Tree, leaves};
+use std::fmt;
+
+use super::{
+    Traceable,
+    linear::{LinearMap, derivative, linear_part},
+    traceable,
+};
+use crate::{
+    Traced,
+    trace::argument,
+    traced::{Recording, Types, var_of},
+};
+
+/// The derivatives of each element of a function's results with respect to each element of its arguments.
+///
+/// There is a block for each pair of a floating-point result and argument, of their shapes one after the other.
+#[derive(Clone, Debug)]
+pub struct Jacobian<B: Backend> {
+    blocks: Vec<Block<B>>,
+}
+
+#[derive(Clone, Debug)]
+struct Block<B: Backend> {
+    result: String,
+    argument: String,
+    array: AnyArray<B>,
+}
+
+impl<B: Backend> Jacobian<B> {
+    /// Returns the block of a result and an argument, by their paths; `None` if there is none.
+    pub fn get(&self, result: &str, argument: &str) -> Option<&AnyArray<B>> {
+        self.blocks.iter().find(|block| block.result == result && block.argument == argument).map(|block| &block.array)
+    }
+
+    /// Returns the blocks with the paths of their results and arguments.
+    pub fn blocks(&self) -> impl Iterator<Item = (&str, &str, &AnyArray<B>)> {
+        self.blocks.iter().map(|block| (&block.result[..], &block.argument[..], &block.array))
+    }
+
+    /// Returns the only block, where there is one result and one argument.
+    ///
+    /// # Shapes
+    /// - result `[m...]`, argument `[n...]`
+    /// - block `[m..., n...]`, so that `D` is the sum of their ranks
+    ///
+    /// # Panics
+    /// If there is not one block, or it has another rank.
+    #[track_caller]
+    pub fn array<const D: usize>(&self) -> Array<B, D> {
+        let [block] = &self.blocks[..] else {
+            panic!("{} blocks of derivatives, and not one: name one of them with `get`", self.blocks.len())
+        };
+        let rank = block.array.shape().len();
+        Array::from_any(block.array.clone()).unwrap_or_else(|| {
+            panic!("the block of derivatives, {}, has rank {rank}, and rank {D} is asked for", block.array)
+        })
+    }
+}
+
+impl<B: Backend> fmt::Display for Jacobian<B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let line = |block: &Block<B>| format!("d({})/d({}): {}", block.result, block.argument, block.array);
+        write!(f, "{}", self.blocks.iter().map(line).collect::<Vec<_>>().join("\n"))
+    }
+}
+
+/// Returns the derivatives of a function's results by forward-mode differentiation: `jax.jacfwd`. It costs about as many calls of
+/// the function as the arguments have elements, all at once; [`jacrev`] is cheaper where the results have fewer.
+///
+/// # Panics
+/// As [`jvp`](crate::jvp()).
+///
+/// ```
+/// use burn::tensor::Tensor;
+/// use grove_compile::jacfwd;
+/// use grove_tree::Array;
+/// # type B = burn_flex::Flex;
+/// let x = Array::<B, 1>::new(Tensor::from_floats([2.0, 3.0], &Default::default()));
+/// let derivatives = jacfwd(|x| Array::<_, 1>::new(x.val().powf_scalar(2.0)), &x).array::<2>();
+/// assert_eq!(derivatives.val().to_data().to_vec::<f32>().unwrap(), [4.0, 0.0, 0.0, 6.0]);
+/// ```
+#[track_caller]
+pub fn jacfwd<B: Backend, A: Tree<B>, O: Tree<Traced>>(f: impl FnOnce(A::On<Traced>) -> O, args: &A) -> Jacobian<B> {
+    let Traceable { arguments, values, program, shell, present, device } = traceable(f, args);
+    let (_, derivative) = derivative(&program, values, device);
+    let arguments = arguments.into_iter().filter(|(.., present)| *present).map(|(path, ..)| path);
+    let results = leaves(&shell).into_iter().zip(present).filter(|(_, present)| *present).map(|((path, _), _)| path);
+    let (arguments, results): (Vec<_>, Vec<_>) = (arguments.collect(), results.collect());
+    let mut blocks = Vec::new();
+    for (i, argument) in arguments.iter().enumerate() {
+        for (j, rows) in columns(&derivative, i) {
+            // [argument..., result...] to [result..., argument...].
+            let (whole, inner) = (rows.shape().num_dims(), rank(&derivative.inputs[i]));
+            let order: Vec<_> = (inner..whole).chain(0..inner).collect();
+            let array = AnyArray::present(rows.permute(&order));
+            blocks.push(Block { result: results[j].clone(), argument: argument.clone(), array });
+        }
+    }
+    // In the order of the results.
+    let position = |block: &Block<B>| results.iter().position(|result| *result == block.result);
+    blocks.sort_by_key(position);
+    Jacobian { blocks }
+}
+
+/// Returns the derivatives of a function's results by reverse-mode differentiation: `jax.jacrev`. It costs about as many backward
+/// passes as the results have elements, all at once; [`jacfwd`] is cheaper where the arguments have fewer.
+///
+/// Buffers (`#[tree(buffer)]`) are no arguments in this sense.
+///
+/// # Panics
+/// As [`jvp`](crate::jvp()).
+///
+/// ```
+/// use burn::tensor::Tensor;
+/// use grove_compile::jacrev;
+/// use grove_tree::Array;
+/// # type B = burn_flex::Flex;
+/// let x = Array::<B, 1>::new(Tensor::from_floats([2.0, 3.0], &Default::default()));
+/// let derivatives = jacrev(|x| Array::<_, 1>::new(x.val().powf_scalar(2.0)), &x).array::<2>();
+/// assert_eq!(derivatives.val().to_data().to_vec::<f32>().unwrap(), [4.0, 0.0, 0.0, 6.0]);
+/// ```
+#[track_caller]
+pub fn jacrev<B, A, O, F>(f: F, args: &A) -> Jacobian<B>
+where
+    B: Backend,
+    A: Tree<B>,
+    O: Tree<Autodiff<Traced>>,
+    F: FnOnce(<A::On<Traced> as Tree<Traced>>::On<Autodiff<Traced>>) -> O,
+{
+    let (mut values, mut device) = (Vec::new(), None);
+    args.visit(&mut Path::root(), &mut |_: &Path, leaf: &AnyArray<B>| {
+        values.extend(leaf.value().cloned());
+        device = device.take().or_else(|| leaf.device());
+    });
+    let device = device.unwrap_or_default();
+    let recording = Recording::start(Types::of::<B>(Some(&device)));
+    let traced = args.clone().lift(&mut Path::root(), &mut |path, leaf| match leaf.is_present() {
+        true => argument(&recording, path, leaf.shape(), leaf.dtype()),
+        false => AnyArray::absent(leaf.shape(), leaf.dtype()),
+    });
+    let (result, pullback) = vjp::<Traced, A::On<Traced>, O, F>(&traced, f);
+    let (mut inputs, mut results) = (Vec::new(), Vec::new());
+    let cotangent = result.map(&mut Path::root(), &mut |path, leaf| {
+        let absent = AnyArray::absent(leaf.shape(), leaf.dtype());
+        if !leaf.is_present() || !leaf.dtype().is_float() {
+            return absent;
+        }
+        results.push(path.to_string());
+        inputs.push(Some(Spec { shape: leaf.shape().to_vec().into(), dtype: leaf.dtype() }));
+        argument(&recording, path, leaf.shape(), leaf.dtype())
+    });
+    let (mut vars, mut outputs, mut arguments) = (Vec::new(), Vec::new(), Vec::new());
+    pullback(cotangent).visit(&mut Path::root(), &mut |path: &Path, leaf: &AnyArray<Traced>| {
+        if let Some(x) = leaf.value() {
+            outputs.push(Some(Spec { shape: x.shape(), dtype: x.dtype() }));
+            vars.push((path.to_string(), var_of(x.clone())));
+            arguments.push(path.to_string());
+        }
+    });
+    let (_, map) = linear_part(recording.finish(vars), values, 0, inputs, outputs, device);
+    let mut blocks = Vec::new();
+    for (i, result) in results.iter().enumerate() {
+        for (j, rows) in columns(&map, i) {
+            let (result, argument) = (result.clone(), arguments[j].clone());
+            blocks.push(Block { result, argument, array: AnyArray::present(rows) });
+        }
+    }
+    Jacobian { blocks }
+}
+
+/// Returns the second derivatives of a scalar function by forward-over-reverse differentiation: `jax.hessian`.
+///
+/// The function is as in [`value_and_grad`](grove_transform::value_and_grad). For products with a direction alone, call
+/// [`hvp`](crate::hvp).
+///
+/// # Panics
+/// As [`jvp`](crate::jvp()).
+///
+/// ```
+/// use burn::tensor::Tensor;
+/// use grove_compile::hessian;
+/// use grove_tree::Array;
+/// # type B = burn_flex::Flex;
+/// let x = Array::<B, 1>::new(Tensor::from_floats([2.0, 3.0], &Default::default()));
+/// let second = hessian(|x| x.val().prod() * 5.0, &x).array::<2>();
+/// assert_eq!(second.val().to_data().to_vec::<f32>().unwrap(), [0.0, 5.0, 5.0, 0.0]);
+/// ```
+#[track_caller]
+pub fn hessian<B, A, F>(f: F, args: &A) -> Jacobian<B>
+where
+    B: Backend,
+    A: Tree<B>,
+    F: FnOnce(<A::On<Traced> as Tree<Traced>>::On<Autodiff<Traced>>) -> Tensor<Autodiff<Traced>, 1>,
+{
+    jacfwd(|args: A::On<Traced>| grad(&args, f), args)
+}
+
+/// The outputs of a linear function for a basis of an input, with the input's axes in place of the first: nothing if it has no
+/// derivatives.
+fn columns<B: Backend>(map: &LinearMap<B>, input: usize) -> Vec<(usize, AnyTensor<B>)> {
+    let Some(spec) = &map.inputs[input] else { return Vec::new() };
+    let results = map.call_on_basis(input).into_iter().enumerate();
+    let whole = |(j, x): (usize, Option<AnyTensor<B>>)| {
+        let x = x?;
+        let shape = [&spec.shape[..], &x.shape()[1..]].concat();
+        Some((j, x.reshape(shape)))
+    };
+    results.filter_map(whole).collect()
+}
+
+fn rank(spec: &Option<Spec>) -> usize {
+    spec.as_ref().map_or(0, |spec| spec.shape.num_dims())
+}

@@ -1,0 +1,165 @@
+//! Forward-mode differentiation, and what is made of it.
+
+mod jacobian;
+mod linear;
+mod rules;
+
+use burn::tensor::Tensor;
+use grove_backend::{AnyTensor, Autodiff, Backend};
+use grove_transform::grad;
+use grove_tree::{AnyArray, Path, Tree, leaves};
+
+use crate::{
+    Traced,
+    eval::Program,
+    trace::{Recorded, argument, record},
+    traced::Types,
+};
+pub use jacobian::{Jacobian, hessian, jacfwd, jacrev};
+pub use linear::{Linearized, linearize};
+use rules::Dual;
+
+/// Returns the value of a function of a tree and its derivative in a direction, the Jacobian-vector product: `jax.jvp`.
+///
+/// `tangents` is the direction, a tree like the arguments; an absent leaf counts as zero, and integers and booleans have to be
+/// absent. Both results are trees like the function's; in the second, leaves that are not floating-point are absent.
+///
+/// The function is traced, and can contain gradients, so that this is forward-over-reverse differentiation where it does; see
+/// [`hvp`]. The call can be traced and differentiated itself.
+///
+/// # Panics
+/// As [`trace`](crate::trace()); and if the tangents do not fit the arguments.
+///
+/// ```
+/// use burn::tensor::Tensor;
+/// use grove_compile::jvp;
+/// use grove_tree::Array;
+/// # type B = burn_flex::Flex;
+/// let array = |x: f32| Array::<B, 1>::new(Tensor::from_floats([x], &Default::default()));
+/// let (y, slope) = jvp(|x| Array::<_, 1>::new(x.val().powf_scalar(3.0)), &array(2.0), &array(1.0));
+/// assert_eq!((y.val().into_scalar(), slope.val().into_scalar()), (8.0, 12.0));
+/// ```
+#[track_caller]
+pub fn jvp<B: Backend, A: Tree<B>, O: Tree<Traced>>(
+    f: impl FnOnce(A::On<Traced>) -> O,
+    args: &A,
+    tangents: &A,
+) -> (O::On<B>, O::On<B>) {
+    let traceable = traceable(f, args);
+    let directions = traceable.directions(tangents);
+    let Traceable { values, program, shell, present, device, .. } = traceable;
+    let duals = values.into_iter().zip(directions).map(|(primal, tangent)| Dual { primal, tangent }).collect();
+    let results = rules::run(&program, duals, &device).into_iter();
+    let (primals, tangents): (Vec<_>, Vec<_>) =
+        results.map(|dual| (Some(dual.primal.clone()), dual.into_tangent())).unzip();
+    (filled(&shell, &present, primals), filled(&shell, &present, tangents))
+}
+
+/// Returns the product of the Hessian of a scalar function with a tree like its argument, by forward-over-reverse
+/// differentiation: the derivative of the gradient in a direction.
+///
+/// The function is as in [`value_and_grad`](grove_transform::value_and_grad). The cost is that of a few gradients, whatever the
+/// number of parameters.
+///
+/// # Panics
+/// As [`jvp`].
+///
+/// ```
+/// use burn::tensor::Tensor;
+/// use grove_compile::hvp;
+/// use grove_tree::Array;
+/// # type B = burn_flex::Flex;
+/// let array = |x: [f32; 2]| Array::<B, 1>::new(Tensor::from_floats(x, &Default::default()));
+/// let product = hvp(|x| x.val().powf_scalar(3.0).sum(), &array([1.0, 2.0]), &array([1.0, 10.0]));
+/// assert_eq!(product.val().to_data().to_vec::<f32>().unwrap(), [6.0, 120.0]);
+/// ```
+#[track_caller]
+pub fn hvp<B, A, F>(f: F, args: &A, direction: &A) -> A
+where
+    B: Backend,
+    A: Tree<B>,
+    A::On<Traced>: Tree<Traced, On<B> = A>,
+    F: FnOnce(<A::On<Traced> as Tree<Traced>>::On<Autodiff<Traced>>) -> Tensor<Autodiff<Traced>, 1>,
+{
+    jvp(|args: A::On<Traced>| grad(&args, f), args, direction).1
+}
+
+/// A traced function with its arguments.
+struct Traceable<B: Backend, O> {
+    arguments: Arguments<B>,
+    /// The arrays of the arguments that are present.
+    values: Vec<AnyTensor<B>>,
+    program: Program,
+    /// The result without its arrays, and which of its leaves the program gives.
+    shell: O,
+    present: Vec<bool>,
+    device: B::Device,
+}
+
+/// For each leaf of the arguments: its path, the leaf without its value, and whether it had one.
+type Arguments<B> = Vec<(String, AnyArray<B>, bool)>;
+
+/// Traces a function for its arguments.
+#[track_caller]
+fn traceable<B: Backend, A: Tree<B>, O: Tree<Traced>>(f: impl FnOnce(A::On<Traced>) -> O, args: &A) -> Traceable<B, O> {
+    let (mut arguments, mut values, mut device) = (Vec::new(), Vec::new(), None);
+    args.visit(&mut Path::root(), &mut |path: &Path, leaf: &AnyArray<B>| {
+        values.extend(leaf.value().cloned());
+        device = device.take().or_else(|| leaf.device());
+        arguments.push((path.to_string(), leaf.clone().into_absent(), leaf.is_present()));
+    });
+    let device = device.unwrap_or_default();
+    let lift = |recording: &_| {
+        args.clone().lift(&mut Path::root(), &mut |path, leaf| match leaf.is_present() {
+            true => argument(recording, path, leaf.shape(), leaf.dtype()),
+            false => AnyArray::absent(leaf.shape(), leaf.dtype()),
+        })
+    };
+    let Recorded { graph, shell, present } = record(Types::of::<B>(Some(&device)), lift, f);
+    let program = Program::new(graph.decomposed().without_common_subexpressions());
+    Traceable { arguments, values, program, shell, present, device }
+}
+
+impl<B: Backend, O> Traceable<B, O> {
+    #[track_caller]
+    fn directions<A: Tree<B>>(&self, tangents: &A) -> Vec<Option<AnyTensor<B>>> {
+        directions(&self.arguments, tangents)
+    }
+}
+
+/// The tangents for the arguments that are present, in order.
+#[track_caller]
+fn directions<B: Backend, A: Tree<B>>(arguments: &Arguments<B>, tangents: &A) -> Vec<Option<AnyTensor<B>>> {
+    let given = leaves(tangents);
+    let (expected, found) = (arguments.len(), given.len());
+    assert!(
+        expected == found,
+        "the arguments have {expected} leaves and the tangents {found}: give a tree like the arguments"
+    );
+    let present = arguments.iter().zip(given).filter(|((.., present), _)| *present);
+    present
+        .map(|((path, leaf, _), (_, tangent))| {
+            assert!(
+                !tangent.is_present() || leaf.dtype().is_float() && tangent.shape() == leaf.shape(),
+                "the tangent of the argument `{path}`, {leaf}, is {tangent}: give one of its shape, or an absent leaf where \
+                 the argument is not floating-point"
+            );
+            // In the argument's type.
+            let tangent = if leaf.dtype().is_float() { tangent.cast_float(leaf.dtype().into()) } else { tangent };
+            tangent.into_value()
+        })
+        .collect()
+}
+
+/// A tree with the results of a program in place of its leaves.
+fn filled<B: Backend, O: Tree<Traced>>(
+    shell: &O,
+    present: &[bool],
+    results: impl IntoIterator<Item = Option<AnyTensor<B>>>,
+) -> O::On<B> {
+    let (mut results, mut present) = (results.into_iter(), present.iter());
+    shell.clone().lift::<B>(&mut Path::root(), &mut |_, leaf| {
+        let result = present.next().filter(|present| **present).and_then(|_| results.next()).flatten();
+        result.map_or_else(|| AnyArray::absent(leaf.shape(), leaf.dtype()), AnyArray::present)
+    })
+}

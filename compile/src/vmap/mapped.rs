@@ -1,0 +1,145 @@
+//! Arguments of mapped functions.
+
+use grove_backend::Backend;
+use grove_transform::Stacked;
+use grove_tree::{AnyArray, Array, Kind, Path, Tree};
+
+/// A leaf of an argument of a mapped function.
+#[derive(Clone, Debug)]
+pub struct MappedLeaf<B: Backend> {
+    pub(crate) path: String,
+    pub(crate) array: AnyArray<B>,
+    /// The axis of the examples; `None` where all examples share the leaf.
+    pub(crate) axis: Option<usize>,
+}
+
+/// A tree that [`vmap`](crate::vmap()) splits into examples.
+///
+/// `Array<B, D + 1, K>` gives an `Array<B, D, K>` for each example (`D` up to 5), along its first axis or the one that
+/// [`Over`] names; tuples, arrays, vectors and options are split element by element. [`Stacked`] gives one of its trees for each
+/// example, and [`Shared`] the same tree for all.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot be split into examples on the backend `{B}`",
+    note = "arrays of rank 2 to 6, tuples and vectors of them, and `Stacked` trees can; wrap what all examples share in `Shared`"
+)]
+pub trait Mapped<B: Backend> {
+    /// The tree of one example.
+    type Example: Tree<B>;
+
+    /// Adds the leaves to a list, in the order of the tree, and returns the tree of an example without them.
+    fn split(self, axis: usize, path: &mut Path, leaves: &mut Vec<MappedLeaf<B>>) -> Self::Example;
+}
+
+/// An argument that is the same for every example: `None` in the `in_axes` of `jax.vmap`.
+#[derive(Clone, Copy, Debug)]
+pub struct Shared<T>(pub T);
+
+/// An argument whose examples are along another axis than the first.
+#[derive(Clone, Copy, Debug)]
+pub struct Over<T>(pub usize, pub T);
+
+impl<B: Backend, T: Tree<B>> Mapped<B> for Shared<T> {
+    type Example = T;
+
+    fn split(self, _: usize, path: &mut Path, leaves: &mut Vec<MappedLeaf<B>>) -> T {
+        self.0.map(path, &mut |path, array| {
+            let absent = array.clone().into_absent();
+            leaves.push(MappedLeaf { path: path.to_string(), array, axis: None });
+            absent
+        })
+    }
+}
+
+impl<B: Backend, T: Mapped<B>> Mapped<B> for Over<T> {
+    type Example = T::Example;
+
+    fn split(self, _: usize, path: &mut Path, leaves: &mut Vec<MappedLeaf<B>>) -> T::Example {
+        self.1.split(self.0, path, leaves)
+    }
+}
+
+impl<B: Backend, T: Tree<B>> Mapped<B> for Stacked<B, T> {
+    type Example = T;
+
+    fn split(self, axis: usize, path: &mut Path, leaves: &mut Vec<MappedLeaf<B>>) -> T {
+        let (one, stacked) = self.into_leaves();
+        let mut stacked = stacked.into_iter();
+        one.map(path, &mut |path, absent| {
+            leaves.extend(stacked.next().map(|array| MappedLeaf { path: path.to_string(), array, axis: Some(axis) }));
+            absent
+        })
+    }
+}
+
+/// One implementation for each rank, since Rust cannot add to a constant in a type.
+macro_rules! arrays {
+    ($($example:literal $all:literal),*) => {$(
+        impl<B: Backend, K: Kind> Mapped<B> for Array<B, $all, K> {
+            type Example = Array<B, $example, K>;
+
+            #[track_caller]
+            fn split(self, axis: usize, path: &mut Path, leaves: &mut Vec<MappedLeaf<B>>) -> Self::Example {
+                let array = self.into_any();
+                assert!(
+                    axis < $all,
+                    "the argument `{path}` of a mapped function, {array}, has no axis {axis}: name one below {}", $all
+                );
+                let mut shape = array.shape().to_vec();
+                shape.remove(axis);
+                let example = AnyArray::absent(shape, array.dtype());
+                leaves.push(MappedLeaf { path: path.to_string(), array, axis: Some(axis) });
+                Array::from_any(example).expect("kind stays, and one axis goes")
+            }
+        }
+    )*};
+}
+arrays!(1 2, 2 3, 3 4, 4 5, 5 6);
+
+impl<B: Backend> Mapped<B> for () {
+    type Example = ();
+
+    fn split(self, _: usize, _: &mut Path, _: &mut Vec<MappedLeaf<B>>) {}
+}
+
+macro_rules! tuples {
+    ($($T:ident $i:tt),*) => {
+        impl<BB: Backend, $($T: Mapped<BB>),*> Mapped<BB> for ($($T,)*) {
+            type Example = ($($T::Example,)*);
+
+            #[track_caller]
+            fn split(self, axis: usize, path: &mut Path, leaves: &mut Vec<MappedLeaf<BB>>) -> Self::Example {
+                ($(path.within_index($i, |path| self.$i.split(axis, path, leaves)),)*)
+            }
+        }
+    };
+}
+tuples!(T0 0);
+tuples!(T0 0, T1 1);
+tuples!(T0 0, T1 1, T2 2);
+tuples!(T0 0, T1 1, T2 2, T3 3);
+
+impl<B: Backend, T: Mapped<B>> Mapped<B> for Vec<T> {
+    type Example = Vec<T::Example>;
+
+    fn split(self, axis: usize, path: &mut Path, leaves: &mut Vec<MappedLeaf<B>>) -> Self::Example {
+        let element = |(i, x): (usize, T)| path.within_index(i, |path| x.split(axis, path, leaves));
+        self.into_iter().enumerate().map(element).collect()
+    }
+}
+
+impl<B: Backend, T: Mapped<B>, const N: usize> Mapped<B> for [T; N] {
+    type Example = [T::Example; N];
+
+    fn split(self, axis: usize, path: &mut Path, leaves: &mut Vec<MappedLeaf<B>>) -> Self::Example {
+        let mut i = 0..;
+        self.map(|x| path.within_index(i.next().unwrap_or_default(), |path| x.split(axis, path, leaves)))
+    }
+}
+
+impl<B: Backend, T: Mapped<B>> Mapped<B> for Option<T> {
+    type Example = Option<T::Example>;
+
+    fn split(self, axis: usize, path: &mut Path, leaves: &mut Vec<MappedLeaf<B>>) -> Self::Example {
+        self.map(|x| x.split(axis, path, leaves))
+    }
+}

@@ -1,0 +1,183 @@
+//! Functions of one example, for all examples at once.
+
+mod mapped;
+mod modules;
+mod per_example;
+mod rules;
+
+use grove_backend::{AnyTensor, Backend};
+use grove_transform::{Stack, Stacked, stack};
+use grove_tree::{AnyArray, Path, Tree, map};
+use std::{fmt, marker::PhantomData};
+
+use crate::{
+    Traced,
+    eval::Program,
+    trace::{Recorded, argument, record},
+    traced::Types,
+};
+pub use mapped::{Mapped, MappedLeaf, Over, Shared};
+pub use per_example::per_example_grads;
+pub(crate) use rules::{Batched, move_axis, run};
+
+/// Returns a function of many examples from a function of one: `jax.vmap`.
+///
+/// The function takes one tree on the backend [`Traced`] (a tuple of several) and returns one. [`call`](Vmap::call) takes the
+/// trees of all examples, stacked along the first axes of their arrays, and returns the results stacked in the same way. What is
+/// the same for every example is wrapped in [`Shared`], and arrays with the examples along another axis in [`Over`]: the
+/// counterparts of `in_axes`.
+///
+/// The function is traced for one example, and each operation of its graph is then run for all of them by its batching rule: a
+/// product of a matrix with a vector becomes one of two matrices. So the result is that of a loop over the examples but for
+/// rounding. Mapped functions nest, and can be differentiated and traced: call them on the backend of the outer
+/// transformation, as [`jit`](crate::jit()) in `jit(|xs| vmap(f).call::<Traced, _>(xs))`.
+///
+/// A function draws the same random numbers for each example if it has one key for all.
+///
+/// ```
+/// use burn::tensor::Tensor;
+/// use grove_compile::{Shared, Traced, vmap};
+/// use grove_tree::Array;
+/// # type B = burn_flex::Flex;
+/// let dot = |(a, b): (Array<Traced, 1>, Array<Traced, 1>)| Array::<_, 1>::new((a.val() * b.val()).sum());
+/// let a = Array::<B, 1>::new(Tensor::from_floats([1.0, 2.0], &Default::default()));
+/// let b = Array::<B, 2>::new(Tensor::from_floats([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]], &Default::default()));
+/// let products = vmap(dot).call((Shared(a), b));
+/// assert_eq!(products.val().to_data().to_vec::<f32>().unwrap(), [1.0, 2.0, 3.0]);
+/// ```
+pub fn vmap<In: Tree<Traced>, Out: Tree<Traced>, F: Fn(In) -> Out>(f: F) -> Vmap<In, Out, F> {
+    Vmap { f, out_axes: vec![0], function: PhantomData }
+}
+
+/// A function of many examples; see [`vmap`].
+pub struct Vmap<In, Out, F> {
+    f: F,
+    out_axes: Vec<usize>,
+    function: PhantomData<fn(In) -> Out>,
+}
+
+impl<In: Tree<Traced>, Out: Tree<Traced>, F: Fn(In) -> Out> Vmap<In, Out, F> {
+    /// Sets the axes of the results along which the examples are: one for each array in the order of the tree, or one for
+    /// all. By default the first.
+    pub fn out_axes(self, axes: impl Into<Vec<usize>>) -> Self {
+        Self { out_axes: axes.into(), ..self }
+    }
+
+    /// Calls the function for all examples.
+    ///
+    /// # Shapes
+    /// - array of an example `[...]`, of all examples `[examples, ...]`
+    /// - array of a result `[...]`, of all results `[examples, ...]`
+    ///
+    /// # Panics
+    /// As [`trace`](crate::trace()); and if arrays differ in the number of examples, none has examples, or an axis is out of
+    /// range.
+    #[track_caller]
+    pub fn call<B: Backend, A: Mapped<B>>(&self, args: A) -> <Out::On<B> as Stack<B>>::Stacked
+    where
+        A::Example: Tree<B, On<Traced> = In>,
+        Out::On<B>: Stack<B>,
+    {
+        let Results { shell, leaves, .. } = self.results(args);
+        let mut leaves = leaves.into_iter();
+        map(stack(vec![shell]), |leaf| leaves.next().unwrap_or(leaf))
+    }
+
+    /// As [`call`](Self::call), for results of any type, such as models.
+    ///
+    /// # Panics
+    /// As [`call`](Self::call).
+    #[track_caller]
+    pub fn call_stacked<B: Backend, A: Mapped<B>>(&self, args: A) -> Stacked<B, Out::On<B>>
+    where
+        A::Example: Tree<B, On<Traced> = In>,
+    {
+        let Results { shell, leaves, examples } = self.results(args);
+        Stacked::from_leaves(shell, leaves, examples)
+    }
+
+    #[track_caller]
+    fn results<B: Backend, A: Mapped<B>>(&self, args: A) -> Results<B, Out::On<B>>
+    where
+        A::Example: Tree<B, On<Traced> = In>,
+    {
+        let mut leaves = Vec::new();
+        let shell = args.split(0, &mut Path::root(), &mut leaves);
+        let examples = number_of_examples(&leaves);
+        let device = leaves.iter().find_map(|leaf| leaf.array.device()).unwrap_or_default();
+        let mut present = leaves.iter().map(|leaf| leaf.array.is_present());
+        let lift = |recording: &_| {
+            shell.lift::<Traced>(&mut Path::root(), &mut |path, leaf| match present.next() {
+                Some(true) => argument(recording, path, leaf.shape(), leaf.dtype()),
+                _ => AnyArray::absent(leaf.shape(), leaf.dtype()),
+            })
+        };
+        let Recorded { graph, shell, present } = record(Types::of::<B>(Some(&device)), lift, &self.f);
+        let program = Program::new(graph.decomposed().without_common_subexpressions());
+        let arguments = leaves.into_iter().filter_map(|leaf| {
+            let tensor = leaf.array.into_value()?;
+            Some(match leaf.axis {
+                Some(axis) => Batched { tensor: move_axis(tensor, axis, 0), batched: true },
+                None => Batched { tensor, batched: false },
+            })
+        });
+        let mut results = run(&program, arguments.collect(), examples, &device).into_iter();
+        let mut present = present.into_iter();
+        let mut leaves = Vec::new();
+        let shell = shell.lift::<B>(&mut Path::root(), &mut |path, leaf| {
+            leaves.push(match present.next() {
+                Some(true) => self.out(path, leaves.len(), results.next()),
+                _ => AnyArray::absent([&[examples], leaf.shape()].concat(), leaf.dtype()),
+            });
+            AnyArray::absent(leaf.shape(), leaf.dtype())
+        });
+        Results { shell, leaves, examples }
+    }
+
+    /// A result with the examples along the axis that was asked for.
+    #[track_caller]
+    fn out<B: Backend>(&self, path: &Path, index: usize, result: Option<AnyTensor<B>>) -> AnyArray<B> {
+        let Some(result) = result else { unreachable!("a graph has as many results as the leaves of its function's") };
+        let axis = match self.out_axes[..] {
+            [axis] => axis,
+            _ => self.out_axes.get(index).copied().unwrap_or_else(|| {
+                panic!("{} axes are given for the results, and `{path}` is one more", self.out_axes.len())
+            }),
+        };
+        let rank = result.shape().num_dims();
+        assert!(axis < rank, "the result `{path}` has {rank} axes with that of the examples, and none is axis {axis}");
+        AnyArray::present(move_axis(result, 0, axis))
+    }
+}
+
+/// Results of a mapped function.
+struct Results<B: Backend, T> {
+    /// The result for an example, without its arrays.
+    shell: T,
+    leaves: Vec<AnyArray<B>>,
+    examples: usize,
+}
+
+/// The size of the mapped axes.
+#[track_caller]
+fn number_of_examples<B: Backend>(leaves: &[MappedLeaf<B>]) -> usize {
+    let size = |leaf: &MappedLeaf<B>| Some((leaf.array.shape()[leaf.axis?], leaf.path.clone()));
+    let mut sizes = leaves.iter().filter_map(size);
+    let Some((examples, first)) = sizes.next() else {
+        panic!("no argument of a mapped function has examples: at least one array is not to be `Shared`")
+    };
+    if let Some((other, path)) = sizes.find(|(size, _)| *size != examples) {
+        panic!(
+            "the argument `{first}` of a mapped function holds {examples} examples, and `{path}` holds {other}: they have to \
+             agree; wrap what all examples share in `Shared`"
+        );
+    }
+    assert!(examples > 0, "the argument `{first}` of a mapped function holds no examples");
+    examples
+}
+
+impl<In, Out, F> fmt::Debug for Vmap<In, Out, F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Vmap").field("out_axes", &self.out_axes).finish_non_exhaustive()
+    }
+}

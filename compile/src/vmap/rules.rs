@@ -1,0 +1,263 @@
+//! Batching rules: operations on values that have examples along a first axis.
+
+use burn::tensor::{DType, Slice, TensorData};
+use grove_backend::{
+    AnyTensor, Backend,
+    ops::{Call, Operation},
+};
+
+use crate::{
+    Primitive,
+    eval::{Program, Target, apply, apply_one, missing},
+    primitive::Binary,
+};
+
+/// A value, and whether it has the examples along its first axis. One that does not is the same for every example.
+#[derive(Clone, Debug)]
+pub(crate) struct Batched<B: Backend> {
+    pub tensor: AnyTensor<B>,
+    pub batched: bool,
+}
+
+/// Runs a decomposed program for a number of examples at once. Results have the examples along their first axes.
+pub(crate) fn run<B: Backend>(
+    program: &Program,
+    arguments: Vec<Batched<B>>,
+    examples: usize,
+    device: &B::Device,
+) -> Vec<AnyTensor<B>> {
+    let target = Target::<B>::new(device);
+    let rules = Rules { examples, target: &target };
+    let constants = program.constants(&target).into_iter();
+    let constants = constants.map(|tensor| Batched { tensor, batched: false }).collect();
+    let results = program.walk(arguments, constants, |equation, inputs| {
+        let batched = inputs.iter().flatten().any(|x| x.batched);
+        let (primitive, outputs) = (&equation.primitive, equation.outputs.len());
+        let results = match batched {
+            true => rules.apply(primitive, inputs.into_iter().flatten().collect(), outputs),
+            false => apply(primitive, inputs.into_iter().map(|x| x.map(|x| x.tensor)).collect(), outputs, &target),
+        };
+        results.into_iter().map(|x| x.map(|tensor| Batched { tensor, batched })).collect()
+    });
+    results.into_iter().map(|x| rules.expanded(x)).collect()
+}
+
+/// The rules, for a number of examples.
+pub(super) struct Rules<'a, B: Backend> {
+    pub examples: usize,
+    pub target: &'a Target<'a, B>,
+}
+
+pub(super) type Inputs<B> = std::vec::IntoIter<Batched<B>>;
+
+impl<B: Backend> Rules<'_, B> {
+    pub(super) fn one(&self, primitive: Primitive, inputs: impl IntoIterator<Item = AnyTensor<B>>) -> AnyTensor<B> {
+        apply_one(&primitive, inputs, self.target)
+    }
+
+    /// A value with an axis of the examples, of size 1 if it is the same for all.
+    fn aligned(x: Batched<B>) -> AnyTensor<B> {
+        let shape = x.tensor.shape();
+        match x.batched {
+            true => x.tensor,
+            false => x.tensor.reshape([&[1], &shape[..]].concat()),
+        }
+    }
+
+    /// A value with an axis of all examples.
+    pub fn expanded(&self, x: Batched<B>) -> AnyTensor<B> {
+        if x.batched {
+            return x.tensor;
+        }
+        let shape = [&[self.examples], &x.tensor.shape()[..]].concat();
+        self.one(Primitive::BroadcastTo(shape), [Self::aligned(x)])
+    }
+
+    /// `[examples, n, ...]` as `[examples * n, ...]`.
+    pub(super) fn folded(&self, x: Batched<B>) -> AnyTensor<B> {
+        let x = self.expanded(x);
+        let shape = x.shape();
+        x.reshape([&[shape[0] * shape[1]], &shape[2..]].concat())
+    }
+
+    /// The inverse of [`folded`](Self::folded).
+    pub(super) fn unfolded(&self, x: AnyTensor<B>) -> AnyTensor<B> {
+        let shape = x.shape();
+        x.reshape([&[self.examples, shape[0] / self.examples], &shape[1..]].concat())
+    }
+
+    /// `[examples, b, c, ...]` as `[b, examples * c, ...]`: the examples as groups of channels.
+    pub(super) fn as_channels(&self, x: Batched<B>) -> AnyTensor<B> {
+        let x = move_axis(self.expanded(x), 0, 1);
+        let shape = x.shape();
+        x.reshape([&[shape[0], shape[1] * shape[2]], &shape[3..]].concat())
+    }
+
+    /// The inverse of [`as_channels`](Self::as_channels).
+    pub(super) fn from_channels(&self, x: AnyTensor<B>) -> AnyTensor<B> {
+        let shape = x.shape();
+        let x = x.reshape([&[shape[0], self.examples, shape[1] / self.examples], &shape[2..]].concat());
+        move_axis(x, 1, 0)
+    }
+
+    /// Positions below `size` for each example, `[examples, ...]`, as positions of one row of `examples * size`.
+    pub(super) fn flat_positions(&self, positions: AnyTensor<B>, size: usize) -> AnyTensor<B> {
+        let mut shape = vec![1; positions.shape().num_dims()];
+        shape[0] = self.examples;
+        let dtype = DType::from(self.target.int(positions.dtype()));
+        let starts: Vec<i64> = (0..self.examples).map(|example| (example * size) as i64).collect();
+        let starts = AnyTensor::from_data(TensorData::new(starts, shape).convert_dtype(dtype), self.target.device);
+        self.one(Primitive::Binary(Binary::Add), [positions, starts])
+    }
+
+    /// Applies an operation to inputs of which at least one has the examples.
+    pub fn apply(&self, primitive: &Primitive, inputs: Vec<Batched<B>>, outputs: usize) -> Vec<Option<AnyTensor<B>>> {
+        let mut inputs = inputs.into_iter();
+        let y = match primitive {
+            Primitive::MaxWithIndices(axis) => return self.same(Primitive::MaxWithIndices(axis + 1), inputs, outputs),
+            Primitive::MinWithIndices(axis) => return self.same(Primitive::MinWithIndices(axis + 1), inputs, outputs),
+            Primitive::Module(module) => return self.module(module, inputs, outputs),
+            Primitive::Unary(_)
+            | Primitive::BinaryScalar(..)
+            | Primitive::Clamp(..)
+            | Primitive::Convert(_)
+            | Primitive::Binary(_) => {
+                let inputs: Vec<_> = inputs.map(Self::aligned).collect();
+                self.one(primitive.clone(), inputs)
+            }
+            Primitive::Where | Primitive::MaskFill(_) => {
+                let inputs: Vec<_> = inputs.map(|x| self.expanded(x)).collect();
+                self.one(primitive.clone(), inputs)
+            }
+            Primitive::Reduce(op, None) => {
+                let x = next(&mut inputs).tensor;
+                let count = x.shape().num_elements() / self.examples.max(1);
+                self.one(Primitive::Reduce(*op, Some(1)), [x.reshape([self.examples, count])])
+            }
+            Primitive::Reduce(op, Some(axis)) => self.each(Primitive::Reduce(*op, Some(axis + 1)), inputs),
+            Primitive::Argmax(axis) => self.each(Primitive::Argmax(axis + 1), inputs),
+            Primitive::Argmin(axis) => self.each(Primitive::Argmin(axis + 1), inputs),
+            Primitive::TopK(axis, k) => self.each(Primitive::TopK(axis + 1, *k), inputs),
+            Primitive::ArgTopK(axis, k) => self.each(Primitive::ArgTopK(axis + 1, *k), inputs),
+            Primitive::Cumulative(op, axis) => self.each(Primitive::Cumulative(*op, axis + 1), inputs),
+            Primitive::Reshape(shape) => self.each(Primitive::Reshape([&[self.examples], &shape[..]].concat()), inputs),
+            Primitive::SwapAxes(a, b) => self.each(Primitive::SwapAxes(a + 1, b + 1), inputs),
+            Primitive::Transpose(axes) => {
+                let axes = std::iter::once(0).chain(axes.iter().map(|axis| axis + 1)).collect();
+                self.each(Primitive::Transpose(axes), inputs)
+            }
+            Primitive::Flip(axes) => self.each(Primitive::Flip(axes.iter().map(|axis| axis + 1).collect()), inputs),
+            Primitive::BroadcastTo(shape) => {
+                // New axes of an example come after that of the examples.
+                let x = next(&mut inputs).tensor;
+                let old = x.shape();
+                let new = vec![1; shape.len() + 1 - old.num_dims()];
+                let x = x.reshape([&[self.examples], &new[..], &old[1..]].concat());
+                self.one(Primitive::BroadcastTo([&[self.examples], &shape[..]].concat()), [x])
+            }
+            Primitive::Unfold(axis, size, step) => self.each(Primitive::Unfold(axis + 1, *size, *step), inputs),
+            Primitive::Slice(ranges) => self.each(Primitive::Slice(with_full(ranges)), inputs),
+            Primitive::UpdateSlice(ranges) => self.each(Primitive::UpdateSlice(with_full(ranges)), inputs),
+            Primitive::Gather(axis) => self.each(Primitive::Gather(axis + 1), inputs),
+            Primitive::ScatterAdd(axis) => self.each(Primitive::ScatterAdd(axis + 1), inputs),
+            Primitive::Repeat(axis, times) => self.each(Primitive::Repeat(axis + 1, *times), inputs),
+            Primitive::Concatenate(axis) => self.each(Primitive::Concatenate(axis + 1), inputs),
+            Primitive::Take(axis) => self.take(next(&mut inputs), next(&mut inputs), *axis),
+            Primitive::TakeAdd(axis) => self.take_add(next(&mut inputs), next(&mut inputs), next(&mut inputs), *axis),
+            Primitive::MatMul => self.matmul(next(&mut inputs), next(&mut inputs)),
+            Primitive::Grove(Call::Run(Operation::Dropout(_), _) | Call::Vjp(Operation::Dropout(_), ..)) => {
+                // Each example is dropped alike, as it would be alone with the same key.
+                let x = next(&mut inputs).tensor;
+                let ones = Primitive::Full(x.shape()[1..].to_vec(), x.dtype(), burn_ir::ScalarIr::Float(1.0));
+                let factors = self.one(primitive.clone(), [self.one(ones, [])]);
+                let factors = Self::aligned(Batched { tensor: factors, batched: false });
+                self.one(Primitive::Binary(Binary::Mul), [x, factors])
+            }
+            Primitive::Full(..) | Primitive::Grove(_) => {
+                unreachable!("`{}` takes no arrays, or is composed of other operations here", primitive.name())
+            }
+        };
+        vec![Some(y)]
+    }
+
+    /// An operation on inputs that all have the examples.
+    fn each(&self, primitive: Primitive, inputs: Inputs<B>) -> AnyTensor<B> {
+        let inputs: Vec<_> = inputs.map(|x| self.expanded(x)).collect();
+        self.one(primitive, inputs)
+    }
+
+    /// As [`each`](Self::each), with several outputs.
+    pub(super) fn same(&self, primitive: Primitive, inputs: Inputs<B>, outputs: usize) -> Vec<Option<AnyTensor<B>>> {
+        apply(&primitive, inputs.map(|x| Some(self.expanded(x))).collect(), outputs, self.target)
+    }
+
+    fn take(&self, x: Batched<B>, positions: Batched<B>, axis: usize) -> AnyTensor<B> {
+        if !positions.batched {
+            return self.one(Primitive::Take(axis + 1), [x.tensor, positions.tensor]);
+        }
+        let count = positions.tensor.shape()[1];
+        let flat = [self.examples * count];
+        if !x.batched {
+            let y = self.one(Primitive::Take(axis), [x.tensor, positions.tensor.reshape(flat)]);
+            let shape = y.shape();
+            let y = y.reshape([&shape[..axis], &[self.examples, count], &shape[axis + 1..]].concat());
+            return move_axis(y, axis, 0);
+        }
+        let (rows, size) = rows_of(x.tensor, axis);
+        let y = self.one(Primitive::Take(0), [rows, self.flat_positions(positions.tensor, size).reshape(flat)]);
+        move_axis(self.unfolded(y), 1, axis + 1)
+    }
+
+    fn take_add(&self, x: Batched<B>, positions: Batched<B>, part: Batched<B>, axis: usize) -> AnyTensor<B> {
+        let (x, part) = (self.expanded(x), self.expanded(part));
+        if !positions.batched {
+            return self.one(Primitive::TakeAdd(axis + 1), [x, positions.tensor, part]);
+        }
+        let (rows, size) = rows_of(x, axis);
+        let (parts, count) = rows_of(part, axis);
+        let positions = self.flat_positions(positions.tensor, size).reshape([self.examples * count]);
+        let y = self.one(Primitive::TakeAdd(0), [rows, positions, parts]);
+        move_axis(self.unfolded(y), 1, axis + 1)
+    }
+
+    fn matmul(&self, a: Batched<B>, b: Batched<B>) -> AnyTensor<B> {
+        let shape = b.tensor.shape();
+        let [.., k, n] = shape[..] else { missing() };
+        // One large product instead of many small ones.
+        if !b.batched && shape[..shape.num_dims() - 2].iter().all(|size| *size == 1) {
+            let rows = a.tensor.shape();
+            let left = a.tensor.reshape([rows.num_elements() / k.max(1), k]);
+            let y = self.one(Primitive::MatMul, [left, b.tensor.reshape([k, n])]);
+            return y.reshape([&rows[..rows.num_dims() - 1], &[n]].concat());
+        }
+        self.one(Primitive::MatMul, [Self::aligned(a), Self::aligned(b)])
+    }
+}
+
+/// The next input, which is given.
+pub(super) fn next<B: Backend>(inputs: &mut Inputs<B>) -> Batched<B> {
+    inputs.next().unwrap_or_else(|| missing())
+}
+
+/// The ranges of an example, and all examples.
+fn with_full(ranges: &[Slice]) -> Vec<Slice> {
+    [&[Slice::full()], ranges].concat()
+}
+
+/// Moves an axis to another position; the others stay in order.
+pub(crate) fn move_axis<B: Backend>(x: AnyTensor<B>, from: usize, to: usize) -> AnyTensor<B> {
+    if from == to {
+        return x;
+    }
+    let mut order: Vec<usize> = (0..x.shape().num_dims()).filter(|axis| *axis != from).collect();
+    order.insert(to, from);
+    x.permute(&order)
+}
+
+/// `[examples, ..., size, ...]` as rows `[examples * size, ...]` of what is at each position of an axis of the examples, and
+/// the axis's size.
+fn rows_of<B: Backend>(x: AnyTensor<B>, axis: usize) -> (AnyTensor<B>, usize) {
+    let x = move_axis(x, axis + 1, 1);
+    let shape = x.shape();
+    (x.reshape([&[shape[0] * shape[1]], &shape[2..]].concat()), shape[1])
+}
