@@ -1,6 +1,6 @@
 //! Rules of forward-mode differentiation: operations on values with their tangents.
 
-use burn::tensor::Slice;
+use burn::tensor::{Slice, TensorData};
 use burn_ir::ScalarIr;
 use grove_backend::{
     AnyTensor, Backend,
@@ -158,10 +158,7 @@ impl<B: Backend> Rules<'_, B> {
             Primitive::BinaryScalar(op, number) => self.scalar_tangent(*op, *number, &x[0], t.remove(0)?),
             Primitive::Reduce(op, axis) => Some(self.reduce_tangent(*op, *axis, &x[0], t.remove(0)?, y)),
             Primitive::Cumulative(op, axis) => Some(self.cumulative_tangent(*op, *axis, &x[0], t.remove(0)?)),
-            Primitive::TopK(axis, k) => {
-                let positions = self.one(Primitive::ArgTopK(*axis, *k), [x[0].clone()]);
-                Some(self.one(Primitive::Gather(*axis), [t.remove(0)?, positions]))
-            }
+            Primitive::TopK(axis, k) => Some(self.top_tangent(*axis, *k, x[0].clone(), t.remove(0)?)),
             Primitive::MaxWithIndices(axis) | Primitive::MinWithIndices(axis) => {
                 Some(self.one(Primitive::Gather(*axis), [t.remove(0)?, positions?]))
             }
@@ -433,6 +430,24 @@ impl<B: Backend> Rules<'_, B> {
                 }
             };
             tangents.push(tangent.clone());
+        }
+        self.one(Primitive::Concatenate(axis), tangents)
+    }
+
+    /// The tangents of the `k` largest elements along an axis, one after the other, since not every backend gives their positions.
+    fn top_tangent(&self, axis: usize, k: usize, mut x: AnyTensor<B>, t: AnyTensor<B>) -> AnyTensor<B> {
+        let shape = x.shape();
+        let mut along = vec![1; shape.num_dims()];
+        along[axis] = shape[axis];
+        let places = TensorData::new((0..shape[axis] as i64).collect(), along);
+        let mut tangents = Vec::with_capacity(k);
+        for _ in 0..k {
+            let largest = self.one(Primitive::Argmax(axis), [x.clone()]);
+            tangents.push(self.one(Primitive::Gather(axis), [t.clone(), largest.clone()]));
+            let places = places.clone().convert_dtype(largest.dtype());
+            let taken = self.binary(Binary::Eq, AnyTensor::from_data(places, self.target.device), largest);
+            let taken = self.one(Primitive::BroadcastTo(shape.to_vec()), [taken]);
+            x = self.one(Primitive::MaskFill(ScalarIr::Float(f64::NEG_INFINITY)), [x, taken]);
         }
         self.one(Primitive::Concatenate(axis), tangents)
     }
