@@ -132,6 +132,16 @@ impl<B: Backend> AnyTensor<B> {
 
     /// The part of the tensor in a range of the first axis.
     pub fn rows(self, range: std::ops::Range<usize>) -> Self {
+        if range.is_empty() {
+            // Burn 0.21 launches a kernel without blocks for an empty slice, which CUDA refuses.
+            let shape = Shape::from([&[0], &self.shape()[1..]].concat());
+            let (device, dtype) = (self.device(), self.dtype());
+            return match self {
+                Self::Float(_) => Self::Float(B::float_empty(shape, &device, dtype.into())),
+                Self::Int(_) => Self::Int(B::int_empty(shape, &device, dtype.into())),
+                Self::Bool(_) => Self::Bool(B::bool_empty(shape, &device, dtype.into())),
+            };
+        }
         let mut slices = vec![Slice::full(); self.shape().num_dims()];
         slices[0] = Slice::from(range);
         by_kind!(self, x => B::float_slice(x, &slices), B::int_slice(x, &slices), B::bool_slice(x, &slices))
