@@ -1,7 +1,10 @@
 //! The end of a program: its exit status, and one sentence about what went wrong.
 
 use grove::{
-    backend::{DeviceError, compile_progress, panic_hook},
+    backend::{
+        DeviceError, compile_progress,
+        panic_hook::{self, OUT_OF_MEMORY},
+    },
     models::ModelError,
     text::printable::error_message,
     train::{TrainError, data::DataError},
@@ -57,7 +60,7 @@ fn options(error: &(dyn Error + 'static)) -> Option<String> {
 /// there are no threads, the allocator is told to keep freed memory.
 pub fn finish(body: impl FnOnce() -> Result<(), Exit>) -> ExitCode {
     grove::backend::keep_freed_memory();
-    panic_hook::install(say_error);
+    panic_hook::install(say_panic);
     // Nothing of the body is used after a panic, which has been told by then.
     let Ok(ended) = catch_unwind(AssertUnwindSafe(body)) else { return ExitCode::from(1) };
     compile_progress::clear();
@@ -78,6 +81,16 @@ pub fn finish(body: impl FnOnce() -> Result<(), Exit>) -> ExitCode {
 /// Any error, as a failure.
 pub fn failure(error: impl std::fmt::Display) -> Exit {
     Exit::Failure(error.to_string())
+}
+
+/// Any error, as one of the command line.
+pub fn usage(error: impl std::fmt::Display) -> Exit {
+    Exit::Usage(error.to_string())
+}
+
+/// Prints the sentence about a panic, with the option that takes less of a device's memory where that is full.
+fn say_panic(sentence: &str) {
+    say_error(&sentence.replace(OUT_OF_MEMORY, &format!("{OUT_OF_MEMORY} (--dtype bf16)")));
 }
 
 /// Prints an error, on a line of its own.

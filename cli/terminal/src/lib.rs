@@ -18,6 +18,6 @@ mod resolve;
 mod terminal;
 
 pub use device::{Autotune, DeviceArgs, Dtype, KernelArgs, Precision};
-pub use exit::{Exit, failure, finish};
+pub use exit::{Exit, failure, finish, usage};
 pub use resolve::{in_repository, resolve, resolve_named, shipped};
 pub use terminal::{report, show, write_json, write_line};
