@@ -117,6 +117,11 @@ pub fn directory_of(path: &Path) -> &Path {
     path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
+/// The path itself if it is a directory, else the directory that contains the file: that of a model, given either.
+pub fn directory_at(path: &Path) -> &Path {
+    if path.is_dir() { path } else { directory_of(path) }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -171,6 +176,13 @@ mod tests {
     fn directory_of_bare_name_is_here() {
         assert_eq!(directory_of(Path::new("model.gguf")), Path::new("."));
         assert_eq!(directory_of(Path::new("a/model.gguf")), Path::new("a"));
+    }
+
+    #[test]
+    fn directory_at_a_directory_is_itself() {
+        let directory = tempfile::tempdir().expect("a directory");
+        assert_eq!(directory_at(directory.path()), directory.path());
+        assert_eq!(directory_at(&directory.path().join("model.gguf")), directory.path());
     }
 
     #[cfg(unix)]

@@ -17,6 +17,6 @@ mod atomic;
 mod download;
 mod error;
 
-pub use atomic::{Draft, create_directory, directory_of, sync_directory, write_atomically};
+pub use atomic::{Draft, create_directory, directory_at, directory_of, sync_directory, write_atomically};
 pub use download::failed_download;
 pub use error::FileError;

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use grove_files::directory_at;
 use serde_json::{Map, Value};
 
 use super::{Preprocessor, Resize, timm};
@@ -42,13 +43,13 @@ impl Preprocessor {
         Self::from_json(&json, &file)
     }
 
-    /// The preprocessing that a model's directory describes: its `preprocessor_config.json`, or timm's `config.json`. `None`
-    /// where it has neither.
+    /// The preprocessing that the files of a model describe: the `preprocessor_config.json` in its directory or beside its
+    /// weights file, or timm's `config.json`. `None` where there is neither.
     ///
     /// # Errors
     /// Those of [`from_file`](Self::from_file).
-    pub fn beside(directory: impl AsRef<Path>) -> Result<Option<Self>> {
-        let directory = directory.as_ref();
+    pub fn beside(model: impl AsRef<Path>) -> Result<Option<Self>> {
+        let directory = directory_at(model.as_ref());
         let timm = |text: String| text.contains("pretrained_cfg");
         let described = directory.join("preprocessor_config.json").is_file()
             || std::fs::read_to_string(directory.join("config.json")).is_ok_and(timm);

@@ -85,7 +85,7 @@ fn roles(metadata: &GgufMetadata) -> BTreeMap<String, String> {
 /// A file cannot be read, or holds no template that can be used.
 pub fn chat_template(model: impl AsRef<Path>) -> Result<Option<ChatTemplate>> {
     let model = model.as_ref();
-    let directory = if model.is_dir() { model } else { grove_files::directory_of(model) };
+    let directory = grove_files::directory_at(model);
     if !is_gguf(model)
         && let Some(template) = ChatTemplate::from_directory(directory)?
     {

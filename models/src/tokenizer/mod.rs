@@ -107,7 +107,7 @@ impl Tokenizer {
 
     /// A tokenizer with what belongs to it, read from a file or directory.
     fn found(inner: HfTokenizer, place: &Path, found: Found) -> Result<Self> {
-        let directory = if place.is_dir() { place } else { grove_files::directory_of(place) };
+        let directory = grove_files::directory_at(place);
         // A file with another name than transformers' is not found beside a model.
         let named = place.is_dir() || OWN_NAMES.iter().any(|name| place.file_name().is_some_and(|file| file == *name));
         let (source, roles, template) = match found {

@@ -139,7 +139,7 @@ fn copy_files(from: &Path, to: &Path, names: &[&str]) -> Result<()> {
 /// The file cannot be read or written.
 pub fn copy_generation_config(model: impl AsRef<Path>, directory: impl AsRef<Path>) -> Result<()> {
     let model = model.as_ref();
-    let source = if model.is_dir() { model } else { grove_files::directory_of(model) };
+    let source = grove_files::directory_at(model);
     let source = if source.as_os_str().is_empty() { Path::new(".") } else { source };
     copy_files(source, directory.as_ref(), &["generation_config.json"])
 }
