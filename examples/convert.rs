@@ -2,7 +2,10 @@
 
 use clap::Parser;
 use grove::prelude::*;
-use grove_cli::{convert::Options, program::Command, training::finish_run};
+use grove_cli::{
+    convert::Options,
+    program::{Command, finish_run},
+};
 use std::process::ExitCode;
 
 fn main() -> ExitCode {

@@ -4,16 +4,17 @@ use clap::Parser;
 use grove::{
     models::generation::{check_prompt, generate_with_draft, score_text},
     prelude::*,
+    train::Ended,
     weights::FilePatterns,
 };
 use grove_cli::{
-    DeviceArgs, Exit, finish,
+    DeviceArgs, Exit,
     generation::{
         Prompt,
-        decoder::{DecoderArgs, Family, print_summary_of},
-        families::Gpt2s,
+        decoder::{DecoderArgs, Family, Gpt2s, print_summary_of},
         print_score,
     },
+    program::{Command, finish_run},
     resolve,
 };
 use std::{path::Path, process::ExitCode, time::Instant};
@@ -28,7 +29,7 @@ struct Options {
 
 fn main() -> ExitCode {
     let Options { decoder } = Options::parse();
-    finish(|| {
+    finish_run(|| {
         // The backend is chosen at run time: the program is compiled for each.
         decoder.check()?.run(Run(&decoder))?
     })
@@ -38,9 +39,9 @@ fn main() -> ExitCode {
 struct Run<'a>(&'a DecoderArgs);
 
 impl Program for Run<'_> {
-    type Output = Result<(), Exit>;
+    type Output = Result<Ended, Exit>;
 
-    fn run<B: Backend>(self, device: B::Device) -> Result<(), Exit> {
+    fn run<B: Backend>(self, device: B::Device) -> Result<Ended, Exit> {
         let DecoderArgs { model, device: DeviceArgs { dtype, .. }, generation, draft, summary } = self.0;
         if *summary {
             return print_summary_of::<B, Gpt2s>(self.0);
@@ -77,6 +78,6 @@ impl Program for Run<'_> {
             }
         })?;
         self.0.tell_published(Gpt2s::PUBLISHED);
-        Ok(())
+        Ok(Ended::Finished)
     }
 }

@@ -2,10 +2,7 @@
 
 use clap::Parser;
 use grove_cli::{
-    generation::{
-        decoder::{DecoderArgs, Run},
-        families::GptNeos,
-    },
+    generation::decoder::{DecoderArgs, GptNeos, Run},
     program,
 };
 use std::process::ExitCode;

@@ -4,8 +4,7 @@ use clap::Parser;
 use grove_cli::{
     generation::{
         chat::ChatArgs,
-        decoder::{DecoderArgs, Run},
-        families::Llamas,
+        decoder::{DecoderArgs, Llamas, Run},
     },
     program,
 };

@@ -1,10 +1,9 @@
 //! A ResNet tells what is on images: `cargo run --example resnet -- --model microsoft/resnet-50 --image cat.jpg`.
 
 use clap::Parser;
-use grove::prelude::*;
+use grove::{prelude::*, weights::FilePatterns};
 use grove_cli::{
-    Exit, finish,
-    published::Published,
+    Exit, finish, resolve,
     vision::{ClassifyArgs, classify},
 };
 use std::process::ExitCode;
@@ -40,7 +39,7 @@ impl Program for Run<'_> {
     type Output = Result<(), Exit>;
 
     fn run<B: Backend>(self, device: B::Device) -> Result<(), Exit> {
-        let published = Published::open(self.0.model.as_deref(), "mnist-resnet")?;
-        classify::<B, ResNet<B>>(&self.0.classify, &published, "images/digit.png", &device, |_, _, _| Ok(()))
+        let path = resolve(self.0.model.as_deref(), "mnist-resnet", &FilePatterns::model())?;
+        classify::<B, ResNet<B>>(&self.0.classify, &path, "images/digit.png", &device, |_, _, _| Ok(()))
     }
 }

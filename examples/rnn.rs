@@ -5,10 +5,7 @@ use grove::{prelude::*, train::Ended};
 use grove_bench::CompareArgs;
 use grove_cli::{
     Exit,
-    generation::{
-        decoder::{DecoderArgs, Run},
-        families::Rnns,
-    },
+    generation::decoder::{DecoderArgs, Rnns, Run},
     program::{self, Command},
 };
 use std::process::ExitCode;

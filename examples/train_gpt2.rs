@@ -10,7 +10,7 @@ use grove::{
 use grove_cli::{
     Exit,
     language::{Gpt2Options, LanguageRun},
-    training::finish_run,
+    program::finish_run,
 };
 use std::process::ExitCode;
 
@@ -32,7 +32,7 @@ impl Program for Run<'_> {
     fn run<B: Backend>(self, device: B::Device) -> Result<Ended, Exit> {
         let Gpt2Options { language: options, sizes } = self.0;
         // A new model or a pretrained one, windows of the text's tokens, and the directory of the run.
-        let Some((model, run)) = LanguageRun::<B>::new::<Gpt2<B>>(options, sizes, &device)? else {
+        let Some((model, run)) = LanguageRun::<B>::new(options, sizes, &device)? else {
             return Ok(Ended::Finished); // --evaluate
         };
         let job = &run.job;

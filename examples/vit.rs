@@ -1,13 +1,20 @@
 //! A ViT tells what is on images, and where it looked: `cargo run --example vit -- --image cat.jpg --attention seen.png`.
 
 use clap::Parser;
-use grove::prelude::*;
-use grove_cli::{
-    Exit, finish,
-    published::Published,
-    vision::{ClassifyArgs, attention, classify},
+use grove::{
+    images::{Preprocessor, heatmap, save_png},
+    prelude::*,
+    tensor::TensorData,
+    weights::FilePatterns,
 };
-use std::{path::PathBuf, process::ExitCode};
+use grove_cli::{
+    Exit, finish, resolve, usage,
+    vision::{ClassifyArgs, NamedImage, classify},
+};
+use std::{
+    path::{Path, PathBuf},
+    process::ExitCode,
+};
 
 /// Tells what is on images with a ViT or a DINOv2 classifier of transformers, timm or torchvision.
 ///
@@ -38,10 +45,10 @@ fn main() -> ExitCode {
         options.classify.check()?;
         let several = options.classify.image.len() > 1 || options.classify.image.iter().any(|path| path.is_dir());
         if options.attention.is_some() && several {
-            return Err(Exit::Usage("--attention draws over one image: give one --image".into()));
+            return Err(usage("--attention draws over one image: give one --image"));
         }
         if let Some(file) = &options.attention {
-            attention::check(file, &options.classify.paths(IMAGE))?;
+            check_attention(file, &options.classify.paths(IMAGE))?;
         }
         options.classify.device.spec()?.run(Run(&options))?
     })
@@ -55,10 +62,45 @@ impl Program for Run<'_> {
 
     fn run<B: Backend>(self, device: B::Device) -> Result<(), Exit> {
         let Options { model, attention, classify: options } = self.0;
-        let published = Published::open(model.as_deref(), "mnist-vit")?;
-        classify::<B, Vit<B>>(options, &published, IMAGE, &device, |model, preprocessor, image| match attention {
-            Some(file) => attention::draw(model, preprocessor, image, file, &device),
+        let path = resolve(model.as_deref(), "mnist-vit", &FilePatterns::model())?;
+        classify::<B, Vit<B>>(options, &path, IMAGE, &device, |model, preprocessor, image| match attention {
+            Some(file) => draw_attention(model, preprocessor, image, file, &device),
             None => Ok(()),
         })
     }
+}
+
+/// Pixels of the drawing's shorter side, at least.
+const SHORTER: u32 = 448;
+
+/// Refuses a file that cannot be written as a PNG, or that is one of the images that are looked at.
+fn check_attention(file: &Path, images: &[PathBuf]) -> Result<(), Exit> {
+    let named = file.display();
+    if !file.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("png")) {
+        return Err(usage(format!("--attention writes a PNG: {named} has to end in .png")));
+    }
+    // A name that does not exist yet is not that of an image; links lead to the same file.
+    let Ok(output) = file.canonicalize() else { return Ok(()) };
+    if images.iter().any(|image| image.canonicalize().is_ok_and(|image| image == output)) {
+        return Err(usage(format!("--attention would overwrite the image {named}: name another file")));
+    }
+    Ok(())
+}
+
+/// Writes the image as the model saw it, dark where it did not look.
+fn draw_attention<B: Backend>(
+    model: &Vit<B>,
+    preprocessor: &Preprocessor,
+    image: &NamedImage,
+    file: &Path,
+    device: &B::Device,
+) -> Result<(), Exit> {
+    let failed = |error| image.failed(error);
+    let seen = preprocessor.prepare(&image.image).map_err(failed)?;
+    let (w, h) = seen.dimensions();
+    let values = preprocessor.normalise(&seen).map_err(failed)?;
+    let data = TensorData::new(values, [1, preprocessor.channels(), h as usize, w as usize]);
+    let weights: Vec<f32> = model.attention_map(Tensor::from_data(data, device)).into_data().iter().collect();
+    let patch = model.config.patch_size as u32;
+    Ok(save_png(&heatmap(&seen, &weights, [h / patch, w / patch], SHORTER)?, file)?)
 }

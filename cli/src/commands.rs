@@ -1,25 +1,19 @@
 //! The program `grove`: its commands and what they run.
 
-use clap::{Args, CommandFactory, Parser, Subcommand};
+use clap::{CommandFactory, Subcommand};
 use clap_complete::Shell;
-use grove::{
-    models::{ModelKind, ResNet, Vit},
-    weights::FilePatterns,
-};
+use grove::models::ModelKind;
 
 use crate::{
     bert, convert, finetune_bert, finetune_vision,
     generation::{
         chat::ChatArgs,
-        decoder::{DecoderArgs, Family, Run},
-        families::{Gpt2s, GptNeos, Llamas, Rnns},
+        decoder::{DecoderArgs, Family, Gpt2s, GptNeos, Llamas, Rnns, Run},
     },
     language::{Gpt2Options, LlamaOptions, LmOptions},
     new,
     prelude::*,
     program,
-    published::Published,
-    resolve,
     rnn::ClassifyOptions,
     show, train_bert, train_vision,
     vision::{ClassifyArgs, classify, not_for_images},
@@ -58,13 +52,16 @@ pub enum Command {
 #[derive(Subcommand, Debug)]
 pub enum Task {
     /// Continue a text with GPT-2, GPT-Neo, a model of LLaMA's architecture or a recurrent one
-    Generate(Box<GenerateCommand>),
+    #[command(mut_arg("dtype", |arg| arg.default_value("auto")))]
+    Generate(Box<DecoderArgs>),
     /// Talk with a model of LLaMA's architecture
     Chat(Box<ChatCommand>),
     /// Print the table of a decoder's parameters, and the memory they need
-    Summary(Box<GenerateCommand>),
+    #[command(mut_arg("dtype", |arg| arg.default_value("auto")))]
+    Summary(Box<DecoderArgs>),
     /// Vectors of texts, by BERT
-    Embed(Box<TextCommand>),
+    #[command(mut_arg("task", |arg| arg.hide(true)), mut_arg("question", |arg| arg.hide(true)))]
+    Embed(Box<bert::Options>),
     /// Classify images or texts
     #[command(subcommand)]
     Classify(Classify),
@@ -79,15 +76,6 @@ pub enum Task {
     Evaluate(Evaluate),
     /// Convert a checkpoint to a directory of safetensors
     Convert(convert::Options),
-}
-
-/// Options of `grove generate` and `grove summary`.
-#[derive(Args, Debug)]
-#[command(about = None, mut_arg("dtype", |arg| arg.default_value("auto")))]
-pub struct GenerateCommand {
-    /// Model, prompt and settings.
-    #[command(flatten)]
-    pub decoder: DecoderArgs,
 }
 
 /// Options of `grove chat`.
@@ -107,22 +95,14 @@ pub struct ChatCommand {
     pub chat: ChatArgs,
 }
 
-/// Options of `grove embed` and `grove classify texts`.
-#[derive(Args, Debug)]
-#[command(about = None, mut_arg("task", |arg| arg.hide(true)), mut_arg("question", |arg| arg.hide(true)))]
-pub struct TextCommand {
-    /// Model and texts.
-    #[command(flatten)]
-    pub options: bert::Options,
-}
-
 /// The data that is classified.
 #[derive(Subcommand, Debug)]
 pub enum Classify {
     /// Images, with a ResNet, a ViT or a DINOv2
     Images(Box<ImageCommand>),
     /// Texts, or pairs of texts with a tab between, with BERT
-    Texts(Box<TextCommand>),
+    #[command(mut_arg("task", |arg| arg.hide(true)), mut_arg("question", |arg| arg.hide(true)))]
+    Texts(Box<bert::Options>),
 }
 
 /// Options of `grove classify images`.
@@ -201,9 +181,9 @@ impl Grove {
     /// Completes the options by what the command stands for.
     pub fn completed(mut self) -> Self {
         match &mut self.command {
-            Command::Task(Task::Summary(options)) => options.decoder.summary = true,
-            Command::Task(Task::Embed(options)) => options.options.task = bert::Task::Embed,
-            Command::Task(Task::Classify(Classify::Texts(options))) => options.options.task = bert::Task::Classify,
+            Command::Task(Task::Summary(options)) => options.summary = true,
+            Command::Task(Task::Embed(options)) => options.task = bert::Task::Embed,
+            Command::Task(Task::Classify(Classify::Texts(options))) => options.task = bert::Task::Classify,
             _ => {}
         }
         self
@@ -226,10 +206,7 @@ macro_rules! each {
         match $task {
             Task::Generate($options) | Task::Summary($options) => $result,
             Task::Chat($options) => $result,
-            Task::Embed($options) | Task::Classify(Classify::Texts($options)) => {
-                let $options = &$options.options;
-                $result
-            }
+            Task::Embed($options) | Task::Classify(Classify::Texts($options)) => $result,
             Task::Classify(Classify::Images($options)) => $result,
             Task::Train(Train::Language(model)) | Task::Evaluate(Evaluate::Language(model)) => match model {
                 Language::Gpt2($options) => $result,
@@ -256,22 +233,22 @@ impl program::Command for Task {
     }
 }
 
-impl program::Command for GenerateCommand {
+impl program::Command for DecoderArgs {
     fn check(&self) -> Result<DeviceSpec, Exit> {
-        self.decoder.check()
+        self.generation.check()?;
+        self.device.spec()
     }
 
     /// Continues a text, or prints a summary, with the model's family.
     fn run<B: Backend>(&self, device: &B::Device) -> Result<Ended, Exit> {
-        let options = &self.decoder;
-        let name = options.model.as_deref().unwrap_or_default();
+        let name = self.model.as_deref().unwrap_or_default();
         let elsewhere = !name.is_empty() && !Path::new(name).exists();
-        let wanted = if options.summary { FilePatterns::files(["config.json"]) } else { FilePatterns::model() };
-        let kind = match options.summary && elsewhere && !name.contains('/') {
+        let wanted = if self.summary { FilePatterns::files(["config.json"]) } else { FilePatterns::model() };
+        let kind = match self.summary && elsewhere && !name.contains('/') {
             true => ModelKind::of_preset(name).unwrap_or(ModelKind::Llama),
-            false => ModelKind::of(resolve(options.model.as_deref(), Gpt2s::SHIPS, &wanted)?)?,
+            false => ModelKind::of(resolve(self.model.as_deref(), Gpt2s::SHIPS, &wanted)?)?,
         };
-        let chat = None;
+        let (options, chat) = (self, None);
         match kind {
             ModelKind::Gpt2 => Run { options, chat, family: Gpt2s }.run::<B>(device),
             ModelKind::GptNeo => Run { options, chat, family: GptNeos }.run::<B>(device),
@@ -300,10 +277,10 @@ impl program::Command for ImageCommand {
 
     /// Classifies images with the kind of model that the weights are of.
     fn run<B: Backend>(&self, device: &B::Device) -> Result<Ended, Exit> {
-        let published = Published::open(self.model.as_deref(), "mnist-resnet")?;
-        match ModelKind::of(&published.path)? {
-            ModelKind::ResNet => classify::<B, ResNet<B>>(&self.classify, &published, IMAGE, device, |_, _, _| Ok(())),
-            ModelKind::Vit => classify::<B, Vit<B>>(&self.classify, &published, IMAGE, device, |_, _, _| Ok(())),
+        let path = resolve(self.model.as_deref(), "mnist-resnet", &FilePatterns::model())?;
+        match ModelKind::of(&path)? {
+            ModelKind::ResNet => classify::<B, ResNet<B>>(&self.classify, &path, IMAGE, device, |_, _, _| Ok(())),
+            ModelKind::Vit => classify::<B, Vit<B>>(&self.classify, &path, IMAGE, device, |_, _, _| Ok(())),
             other => Err(not_for_images(other)),
         }?;
         Ok(Ended::Finished)
@@ -330,9 +307,9 @@ mod tests {
     #[test]
     fn commands_choose_tasks() {
         let embed = parse(&["grove", "embed", "--model", "m", "a text"]).expect("valid");
-        assert!(matches!(embed, Task::Embed(options) if options.options.task == bert::Task::Embed));
+        assert!(matches!(embed, Task::Embed(options) if options.task == bert::Task::Embed));
         let summary = parse(&["grove", "summary", "--model", "gpt2-xl"]).expect("valid");
-        assert!(matches!(summary, Task::Summary(options) if options.decoder.summary));
+        assert!(matches!(summary, Task::Summary(options) if options.summary));
         let chat = parse(&["grove", "chat", "--system", "Be brief."]);
         assert!(matches!(chat, Ok(Task::Chat(options)) if options.chat.chat));
     }

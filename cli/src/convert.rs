@@ -1,14 +1,14 @@
 //! Conversion of checkpoints to transformers' names and safetensors.
 
-use clap::{Parser, ValueEnum};
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use grove::{
+    files::directory_at,
     images::Preprocessor,
     models::{ConvertOptions, Converted, ModelKind, convert},
-    tensor::FloatDType,
-    weights::{FilePatterns, parse_size},
+    weights::parse_size,
 };
 
-use crate::{prelude::*, program::is_free, published::directory, resolve_named};
+use crate::{prelude::*, program::is_free};
 
 /// Converts a checkpoint to a directory that transformers and grove load.
 ///
@@ -26,8 +26,8 @@ pub struct Options {
     target: PathBuf,
 
     /// Type of the weights [default: that of the checkpoint; of quantized blocks f16]
-    #[arg(long, value_enum, value_name = "TYPE")]
-    dtype: Option<Saved>,
+    #[arg(long, value_name = "TYPE", value_parser = dtypes())]
+    dtype: Option<Dtype>,
 
     /// Largest size of a file, such as 5GB or 500MB; larger models get several, with an index [default: one file]
     #[arg(long, value_name = "SIZE", value_parser = bytes)]
@@ -42,13 +42,9 @@ pub struct Options {
     json: bool,
 }
 
-/// A type of weights in a file.
-#[derive(ValueEnum, Debug, Clone, Copy)]
-#[allow(missing_docs)] // Docs of variants would be shown by --help.
-pub enum Saved {
-    F32,
-    F16,
-    Bf16,
+/// For clap: a type of weights in a file.
+fn dtypes() -> impl TypedValueParser<Value = Dtype> {
+    PossibleValuesParser::new(["f32", "f16", "bf16"]).try_map(|name| Dtype::from_str(&name, false))
 }
 
 /// For clap: a size as people say it.
@@ -68,7 +64,7 @@ impl Command for Options {
             return Err(failure(format!("{named} is not empty: name another directory, or give --overwrite")));
         }
         let path = resolve_named(&self.source, &FilePatterns::model())?;
-        let directory = directory(&path);
+        let directory = directory_at(&path);
         if self.target.canonicalize().is_ok_and(|target| directory.canonicalize().is_ok_and(|source| source == target))
         {
             return Err(failure(format!("{} is the checkpoint itself: name another directory", self.target.display())));
@@ -78,34 +74,30 @@ impl Command for Options {
             ModelKind::ResNet | ModelKind::Vit => Preprocessor::beside(directory)?,
             _ => None,
         };
-        let dtype = self.dtype.map(|dtype| match dtype {
-            Saved::F32 => FloatDType::F32,
-            Saved::F16 => FloatDType::F16,
-            Saved::Bf16 => FloatDType::BF16,
-        });
-        let options = ConvertOptions { dtype, max_shard_bytes: self.max_shard_size };
+        let options = ConvertOptions { dtype: self.dtype.map(Dtype::into), max_shard_bytes: self.max_shard_size };
         let converted = convert::<B>(&path, &self.target, &options, device)?;
         converted.remarks.iter().for_each(|remark| eprintln!("{remark}"));
         if let Some(preprocessor) = preprocessor {
             preprocessor.save(self.target.join("preprocessor_config.json"))?;
         }
-        self.tell(&converted)?;
-        Ok(Ended::Finished)
+        self.tell(&converted)
     }
 }
 
 impl Options {
-    fn tell(&self, Converted { kind, dtype, parameters, .. }: &Converted) -> Result<(), Exit> {
+    fn tell(&self, Converted { kind, dtype, parameters, .. }: &Converted) -> Result<Ended, Exit> {
         let target = self.target.display();
         let mut files: Vec<String> = std::fs::read_dir(&self.target)
             .and_then(|entries| entries.map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned())).collect())
             .map_err(|error| failure(format!("cannot list {target}: {error}")))?;
         files.sort();
         let (kind, dtype) = (format!("{kind:?}"), format!("{dtype:?}").to_lowercase());
+        let text = format!("{target}: {kind}, {parameters} parameters in {dtype}\n  {}", files.join("\n  "));
+        let (model, files) = (&self.target, json!(files));
         report(
             self.json,
-            &json!({ "kind": kind, "dtype": dtype, "parameters": parameters, "model": self.target, "files": files }),
-            &format!("{target}: {kind}, {parameters} parameters in {dtype}\n  {}", files.join("\n  ")),
+            &json!({ "kind": kind, "dtype": dtype, "parameters": parameters, "model": model, "files": files }),
+            &text,
         )
     }
 }

@@ -1,8 +1,7 @@
 //! Classifiers of texts: training, evaluation, and what is told of their data.
 
 use grove::{
-    models::{TextClassifier, Tokenizer, check_finite},
-    optim::{GradientTransformation, Schedule},
+    models::{TextClassifier, check_finite},
     train::{
         ClassifierScore,
         classify::{TextExample, class_weights, fit_texts, labels_without_examples, score_texts, texts_identity},
@@ -10,7 +9,7 @@ use grove::{
     },
 };
 
-use crate::{prelude::*, training::Setup};
+use crate::prelude::*;
 
 /// For clap: the character between columns.
 pub fn delimiter(text: &str) -> Result<u8, String> {
@@ -31,11 +30,9 @@ pub fn tell_unheld(labels: &[String], held_out: impl IntoIterator<Item = usize>)
     if unheld.is_empty() || unheld.len() == labels.len() {
         return;
     }
-    let more = match unheld.len().saturating_sub(TOLD) {
-        0 => String::new(),
-        more => format!(" and {more} more"),
-    };
-    let named = unheld[..unheld.len().min(TOLD)].join(", ");
+    let (named, more) = unheld.split_at(unheld.len().min(TOLD));
+    let more = if more.is_empty() { String::new() } else { format!(" and {} more", more.len()) };
+    let named = named.join(", ");
     eprintln!("warning: the evaluation has no example of these classes: {named}{more}");
 }
 

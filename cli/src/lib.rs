@@ -16,7 +16,6 @@
 pub mod bert;
 pub mod commands;
 pub mod convert;
-
 pub mod finetune_bert;
 pub mod finetune_vision;
 pub mod generation;
@@ -25,7 +24,6 @@ pub mod language;
 pub mod new;
 mod prelude;
 pub mod program;
-pub mod published;
 pub mod rnn;
 pub mod train_bert;
 pub mod train_vision;
@@ -33,6 +31,6 @@ pub mod training;
 pub mod vision;
 
 pub use grove_terminal::{
-    Autotune, DeviceArgs, Dtype, Exit, KernelArgs, Precision, failure, finish, in_repository, input, memory, report,
-    resolve, resolve_named, shipped, show, write_json, write_line,
+    Autotune, DeviceArgs, Dtype, Exit, KernelArgs, Precision, failure, finish, in_repository, input, memory, resolve,
+    resolve_named, shipped, show, usage, write_json, write_line,
 };

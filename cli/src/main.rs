@@ -3,15 +3,14 @@
 use clap::Parser;
 use grove::train::Ended;
 use grove_cli::{
-    commands::{Command, Grove, arguments},
-    program,
-    training::finish_run,
+    commands::{Command, Grove, arguments, print_completions},
+    new, program,
 };
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
     let grove = Grove::parse_from(arguments(std::env::args())).completed();
-    finish_run(|| match &grove.command {
+    program::finish_run(|| match &grove.command {
         Command::Task(task) => program::run(task),
         Command::Bench(options) => {
             grove_bench::run(
@@ -22,13 +21,7 @@ fn main() -> ExitCode {
             )?;
             Ok(Ended::Finished)
         }
-        Command::New(options) => {
-            grove_cli::new::create(options)?;
-            Ok(Ended::Finished)
-        }
-        Command::Completions { shell } => {
-            grove_cli::commands::print_completions(*shell)?;
-            Ok(Ended::Finished)
-        }
+        Command::New(options) => new::create(options).map(|()| Ended::Finished),
+        Command::Completions { shell } => print_completions(*shell).map(|()| Ended::Finished),
     })
 }

@@ -1,6 +1,5 @@
 //! New projects that depend on grove.
 
-use clap::Args;
 use grove::files::create_directory;
 use std::fs;
 
@@ -32,7 +31,7 @@ pub fn create(options: &Options) -> Result<(), Exit> {
     let valid = name.starts_with(|first: char| first.is_ascii_alphabetic())
         && name.chars().all(|letter| letter.is_ascii_alphanumeric() || "-_".contains(letter));
     if !valid || name == "grove" {
-        return Err(Exit::Usage(format!(
+        return Err(usage(format!(
             "'{name}' cannot be the name of a package that depends on grove: give a path that ends in another, of ASCII \
              letters, digits, - and _"
         )));

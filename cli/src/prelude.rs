@@ -1,7 +1,21 @@
 //! Imports of every command.
 
-pub use grove::{prelude::*, train::Ended};
+pub use clap::{Args, Parser, ValueEnum};
+pub use grove::{
+    models::ModelError,
+    optim::Schedule,
+    prelude::*,
+    train::{Ended, RunDirectory, RunSettings},
+    tree::Filter,
+    weights::FilePatterns,
+};
 pub use serde_json::{Value, json};
 pub use std::path::{Path, PathBuf};
 
-pub use crate::{Exit, failure, program::Command, report, shipped, write_json, write_line};
+pub use crate::{
+    DeviceArgs, Dtype, Exit, failure,
+    program::{Command, report},
+    resolve, resolve_named, shipped,
+    training::{RunArgs, Setup, at_least_one, check_layer_decay, fraction, not_negative},
+    usage, write_json, write_line,
+};

@@ -2,9 +2,13 @@
 
 use grove::{backend::DeviceSpec, prelude::*, train::Ended};
 use indicatif::{ProgressBar, ProgressStyle};
+use serde_json::Value;
 use std::{path::Path, process::ExitCode};
 
-use crate::{Exit, failure, training::finish_run};
+use crate::{Exit, failure, finish};
+
+/// Exit status of a program that was ended by Ctrl-C.
+const INTERRUPTED: u8 = 130;
 
 /// Options of a command that computes.
 pub trait Command: Sync {
@@ -32,9 +36,25 @@ pub fn run<C: Command>(command: &C) -> Result<Ended, Exit> {
     command.check()?.run(OnDevice(command))?
 }
 
+/// As [`finish`], for a run that may have been interrupted.
+pub fn finish_run(body: impl FnOnce() -> Result<Ended, Exit>) -> ExitCode {
+    let mut interrupted = false;
+    let status = finish(|| {
+        interrupted = body()? == Ended::Interrupted;
+        Ok(())
+    });
+    if interrupted { ExitCode::from(INTERRUPTED) } else { status }
+}
+
 /// The body of a program that is one command.
 pub fn main<C: Command>(command: &C) -> ExitCode {
     finish_run(|| run(command))
+}
+
+/// Prints the result of a command: an object for scripts, or a text for people.
+pub fn report(json: bool, object: &Value, text: &str) -> Result<Ended, Exit> {
+    grove_terminal::report(json, object, text)?;
+    Ok(Ended::Finished)
 }
 
 /// A progress bar on standard error, where that is a terminal.

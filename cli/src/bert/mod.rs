@@ -1,11 +1,11 @@
 //! Tasks of BERT: filled masks, embeddings, similarity, classes, entities, answers.
 
+mod encoder;
 mod tasks;
 mod texts;
 
-use clap::{Parser, ValueEnum};
-
-use crate::{DeviceArgs, prelude::*, training::at_least_one};
+use crate::prelude::*;
+pub use encoder::Encoder;
 
 /// Reads texts with BERT, RoBERTa or DistilBERT: fills in words, embeds, compares, classifies, labels words, answers.
 ///
@@ -84,13 +84,12 @@ impl Command for Options {
     fn check(&self) -> Result<DeviceSpec, Exit> {
         if self.model.is_none() && self.task != Task::FillMask {
             let task = self.task.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned());
-            return Err(Exit::Usage(format!(
+            return Err(usage(format!(
                 "--task {task} needs a --model that was trained for it; the one that ships only does fill-mask"
             )));
         }
-        at_least_one("batch-size", self.batch_size)?;
-        at_least_one("top-k", self.top_k.unwrap_or(1))?;
-        at_least_one("max-length", self.max_length.unwrap_or(1))?;
+        let (top_k, max_length) = (self.top_k.unwrap_or(1), self.max_length.unwrap_or(1));
+        at_least_one([("batch-size", self.batch_size), ("top-k", top_k), ("max-length", max_length)])?;
         self.device.spec()
     }
 

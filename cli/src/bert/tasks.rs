@@ -1,22 +1,15 @@
 //! The tasks and their output.
 
-use grove::models::{
-    ModelError,
-    bert::{
-        BertForMaskedLm, BertForQuestionAnswering,
-        tasks::{self, Answer, AnswerOptions, BatchOptions, Entity, Filled},
-    },
+use grove::models::bert::{
+    BertForMaskedLm, BertForQuestionAnswering,
+    tasks::{self, Answer, AnswerOptions, BatchOptions, Candidate, Entity, Filled, Label},
 };
 use indicatif::ProgressBar;
+use serde::Serialize;
 use std::{cell::OnceCell, time::Instant};
 
-use crate::{
-    bert::texts::texts,
-    bert::{Options, Task},
-    prelude::*,
-    program::progress_bar,
-    published::Encoder,
-};
+use super::{Encoder, Options, Task, texts::texts};
+use crate::{prelude::*, program::progress_bar};
 
 /// Does the task.
 pub fn run<B: Backend>(options: &Options, device: &B::Device) -> Result<(), Exit> {
@@ -78,12 +71,6 @@ impl Job<'_> {
         })
     }
 
-    /// The same of one text by its number from 0.
-    fn done_with<T>(&self, text: usize, result: Result<T, ModelError>) -> Result<T, Exit> {
-        let error = |error| ModelError::InText { number: text + 1, error: Box::new(error) };
-        self.done(result.map_err(error))
-    }
-
     fn dtype(&self) -> Option<grove::tensor::DType> {
         Some(self.options.device.dtype.into())
     }
@@ -95,13 +82,39 @@ impl Job<'_> {
         Ok(model)
     }
 
-    /// Prints a text and lines about it, unless there is to be JSON.
-    fn say(&self, text: &str, lines: impl IntoIterator<Item = String>) -> Result<(), Exit> {
-        self.lines(std::iter::once(text.to_owned()).chain(lines))
+    /// Does a task whose texts are read one after the other, in windows.
+    fn each<T>(
+        &self,
+        task: impl Fn(BatchOptions<'_>, &str) -> Result<T, ModelError>,
+    ) -> impl Iterator<Item = Result<T, Exit>> {
+        let batching = BatchOptions { progress: None, ..self.batching };
+        self.texts.iter().enumerate().map(move |(i, text)| {
+            let in_text = |error| ModelError::InText { number: i + 1, error: Box::new(error) };
+            let found = self.done(task(batching, text).map_err(in_text))?;
+            self.bar.inc(1);
+            Ok(found)
+        })
     }
 
-    /// Prints lines, unless there is to be JSON.
-    fn lines(&self, mut lines: impl Iterator<Item = String>) -> Result<(), Exit> {
+    /// Prints lines about what was found in each text. Gives all of it for scripts, by the name `key`.
+    fn tell<T: Serialize>(
+        &self,
+        key: &str,
+        found: impl IntoIterator<Item = Result<T, Exit>>,
+        lines: impl Fn(&T) -> Vec<String>,
+    ) -> Result<Value, Exit> {
+        let tell = |(text, found): (&String, Result<T, Exit>)| {
+            let found = found?;
+            self.say(text, lines(&found))?;
+            Ok(json!({ "text": text, key: found }))
+        };
+        self.texts.iter().zip(found).map(tell).collect()
+    }
+
+    /// Prints a text, except above its answers, and lines about it, unless there is to be JSON.
+    fn say(&self, text: &str, lines: impl IntoIterator<Item = String>) -> Result<(), Exit> {
+        let text = (self.options.task != Task::Answer).then(|| text.to_owned());
+        let mut lines = text.into_iter().chain(lines);
         if self.options.json { Ok(()) } else { self.bar.suspend(|| lines.try_for_each(|line| write_line(&line))) }
     }
 
@@ -109,17 +122,12 @@ impl Job<'_> {
         self.done(tasks::check_masks(self.batching, self.texts))?;
         let model = self.model(BertForMaskedLm::<B>::from_path(self.path, device, self.dtype()))?;
         let filled = self.done(tasks::fill_mask(&model, self.batching, self.texts, self.options.top_k.unwrap_or(5)))?;
-        let mut all = vec![];
-        for (text, filled) in self.texts.iter().zip(filled) {
-            let lines = |place: &Filled| {
-                let lines =
-                    place.candidates.iter().map(|found| format!("  {:5.1} %  {}", 100.0 * found.score, found.token));
-                lines.chain((filled.len() > 1).then(String::new)).collect::<Vec<_>>()
-            };
-            self.say(text, filled.iter().flat_map(lines))?;
-            all.push(json!({ "text": text, "masks": filled }));
-        }
-        Ok(json!({ "texts": all }))
+        let line = |found: &Candidate| format!("  {:5.1} %  {}", 100.0 * found.score, found.token);
+        let lines = |filled: &Vec<Filled>| {
+            let blank = || (filled.len() > 1).then(String::new);
+            filled.iter().flat_map(|place| place.candidates.iter().map(line).chain(blank())).collect()
+        };
+        Ok(json!({ "texts": self.tell("masks", filled.into_iter().map(Ok), lines)? }))
     }
 
     fn vectors<B: Backend>(&self, texts: &[String], device: &B::Device) -> Result<Vec<Vec<f32>>, Exit> {
@@ -151,7 +159,7 @@ impl Job<'_> {
             None => (&self.texts[0], &self.texts[1..]),
         };
         if texts.is_empty() {
-            return Err(Exit::Usage("similarity needs at least two texts, or --query and one".into()));
+            return Err(usage("similarity needs at least two texts, or --query and one"));
         }
         let all: Vec<String> = std::iter::once(query).chain(texts).cloned().collect();
         let vectors = self.vectors::<B>(&all, device)?;
@@ -166,28 +174,19 @@ impl Job<'_> {
         let model = self.model(BertForSequenceClassification::<B>::from_path(self.path, device, self.dtype()))?;
         let pairs = self.texts.iter().map(|text| text.split_once('\t').map_or((&**text, None), |(a, b)| (a, Some(b))));
         let pairs: Vec<(&str, Option<&str>)> = pairs.collect();
-        let labelled = self.done(tasks::classify(&model, self.batching, &pairs))?;
-        let mut all = vec![];
-        for (text, labels) in self.texts.iter().zip(&labelled) {
-            let labels = &labels[..labels.len().min(self.options.top_k.unwrap_or(usize::MAX))];
-            self.say(text, labels.iter().map(|label| format!("  {:6.3}  {}", label.score, label.label)))?;
-            all.push(json!({ "text": text, "labels": labels }));
-        }
-        Ok(json!({ "texts": all }))
+        let mut labelled = self.done(tasks::classify(&model, self.batching, &pairs))?;
+        labelled.iter_mut().for_each(|labels| labels.truncate(self.options.top_k.unwrap_or(usize::MAX)));
+        let line = |label: &Label| format!("  {:6.3}  {}", label.score, label.label);
+        let lines = |labels: &Vec<Label>| labels.iter().map(line).collect();
+        Ok(json!({ "texts": self.tell("labels", labelled.into_iter().map(Ok), lines)? }))
     }
 
     fn tokens<B: Backend>(&self, device: &B::Device) -> Result<Value, Exit> {
         let model = self.model(BertForTokenClassification::<B>::from_path(self.path, device, self.dtype()))?;
-        let batching = BatchOptions { progress: None, ..self.batching };
-        let mut all = vec![];
-        for (i, text) in self.texts.iter().enumerate() {
-            let found = self.done_with(i, tasks::entities(&model, batching, text, self.options.stride))?;
-            self.bar.inc(1);
-            let line = |part: &Entity| format!("  {:5.1} %  {:8}  {}", 100.0 * part.score, part.label, part.text);
-            self.say(text, found.iter().map(line))?;
-            all.push(json!({ "text": text, "entities": found }));
-        }
-        Ok(json!({ "texts": all }))
+        let found = self.each(|batching, text| tasks::entities(&model, batching, text, self.options.stride));
+        let line = |part: &Entity| format!("  {:5.1} %  {:8}  {}", 100.0 * part.score, part.label, part.text);
+        let lines = |found: &Vec<Entity>| found.iter().map(line).collect();
+        Ok(json!({ "texts": self.tell("entities", found, lines)? }))
     }
 
     fn answer<B: Backend>(&self, device: &B::Device) -> Result<Value, Exit> {
@@ -198,15 +197,9 @@ impl Job<'_> {
             stride: self.options.stride,
             ..AnswerOptions::default()
         };
-        let batching = BatchOptions { progress: None, ..self.batching };
-        let mut all = vec![];
-        for (i, text) in self.texts.iter().enumerate() {
-            let answers = self.done_with(i, tasks::answer(&model, batching, question, text, &asked))?;
-            self.bar.inc(1);
-            let line = |answer: &Answer| format!("{:5.1} %  {}", 100.0 * answer.score, answer.text);
-            self.lines(answers.iter().map(line))?;
-            all.push(json!({ "text": text, "answers": answers }));
-        }
+        let found = self.each(|batching, text| tasks::answer(&model, batching, question, text, &asked));
+        let line = |answer: &Answer| format!("{:5.1} %  {}", 100.0 * answer.score, answer.text);
+        let all = self.tell("answers", found, |answers: &Vec<Answer>| answers.iter().map(line).collect())?;
         Ok(json!({ "question": question, "texts": all }))
     }
 }

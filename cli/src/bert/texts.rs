@@ -22,7 +22,7 @@ fn numbered(texts: Vec<String>) -> Texts {
 pub fn texts(options: &Options) -> Result<Texts, Exit> {
     if !options.texts.is_empty() {
         return match options.texts.iter().position(|text| text.trim().is_empty()) {
-            Some(i) => Err(Exit::Usage(format!("text {} is empty", i + 1))),
+            Some(i) => Err(usage(format!("text {} is empty", i + 1))),
             None => Ok(numbered(options.texts.clone())),
         };
     }

@@ -1,6 +1,5 @@
 //! A conversation in the terminal.
 
-use clap::Args;
 use grove::models::{
     chat::{ChatSession, chat_template},
     generation::Finish,
@@ -32,7 +31,7 @@ pub fn chat<B: Backend, M: CausalLm<B>>(
     chat: &ChatArgs,
     path: &Path,
     load: impl FnOnce(&Path) -> Result<M, Exit>,
-) -> Result<(), Exit> {
+) -> Result<Ended, Exit> {
     let tokenizer = Tokenizer::beside(path)?;
     let template = chat_template(path)?.ok_or_else(|| {
         failure(format!(
@@ -49,10 +48,8 @@ pub fn chat<B: Backend, M: CausalLm<B>>(
     let mut session = ChatSession::new(&model, &tokenizer, &template, chat.system.as_deref());
     let mut turns = vec![];
     while let Some(line) = lines.next().transpose()? {
-        match line.trim().is_empty() {
-            true if typed => break,
-            true => continue,
-            false => {}
+        if line.trim().is_empty() {
+            if typed { break } else { continue }
         }
         session.say(&line)?;
         if live && !typed {
@@ -81,7 +78,10 @@ pub fn chat<B: Backend, M: CausalLm<B>>(
     if turns.is_empty() && !typed {
         return Err(failure(NO_MESSAGE));
     }
-    if options.json { write_json(&json!({ "turns": turns })) } else { Ok(()) }
+    if options.json {
+        write_json(&json!({ "turns": turns }))?;
+    }
+    Ok(Ended::Finished)
 }
 
 const NO_MESSAGE: &str = "there is no message: give one with --prompt, or a line for each on standard input";

@@ -1,14 +1,13 @@
 //! The program of every decoder: GPT-2, GPT-Neo, LLaMA, recurrent networks.
 
-use clap::Args;
-use grove::{backend::DeviceSpec, models::memory::ModelSummary, weights::FilePatterns};
+use grove::models::memory::ModelSummary;
 
 use super::{
     DraftArgs, GenerationArgs,
     chat::{ChatArgs, chat},
     write,
 };
-use crate::{DeviceArgs, memory, prelude::*, resolve};
+use crate::{memory, prelude::*};
 
 /// Options of a program that generates text.
 #[derive(Args, Debug)]
@@ -45,6 +44,42 @@ pub trait Family: Sync {
     const PUBLISHED: &'static str;
 }
 
+/// GPT-2.
+pub struct Gpt2s;
+
+impl Family for Gpt2s {
+    type Model<B: Backend> = Gpt2<B>;
+    const SHIPS: &'static str = "gpt2-austen";
+    const PUBLISHED: &'static str = "openai-community/gpt2";
+}
+
+/// GPT-Neo.
+pub struct GptNeos;
+
+impl Family for GptNeos {
+    type Model<B: Backend> = GptNeo<B>;
+    const SHIPS: &'static str = "gpt-neo-austen";
+    const PUBLISHED: &'static str = "EleutherAI/gpt-neo-125m";
+}
+
+/// LLaMA, and models of its architecture.
+pub struct Llamas;
+
+impl Family for Llamas {
+    type Model<B: Backend> = Llama<B>;
+    const SHIPS: &'static str = "llama-austen";
+    const PUBLISHED: &'static str = "HuggingFaceTB/SmolLM2-135M-Instruct --chat";
+}
+
+/// Recurrent language models, such as the example `train_rnn` makes.
+pub struct Rnns;
+
+impl Family for Rnns {
+    type Model<B: Backend> = RnnLm<B>;
+    const SHIPS: &'static str = "rnn-austen";
+    const PUBLISHED: &'static str = "DIR, of one that `train_rnn` made";
+}
+
 /// The command of a program that generates text.
 pub struct Run<'a, F> {
     /// The command line.
@@ -63,37 +98,32 @@ impl<F: Family> Command for Run<'_, F> {
     fn run<B: Backend>(&self, device: &B::Device) -> Result<Ended, Exit> {
         let DecoderArgs { model, device: DeviceArgs { dtype, .. }, generation, draft, summary } = self.options;
         if *summary {
-            print_summary_of::<B, F>(self.options)?;
-            return Ok(Ended::Finished);
+            return print_summary_of::<B, F>(self.options);
         }
         let path = resolve(model.as_deref(), F::SHIPS, &FilePatterns::model())?;
         let load = |path: &Path| -> Result<F::Model<B>, Exit> {
             self.options.fits::<B, F>(path)?;
             Ok(F::Model::<B>::from_path(path, device, dtype.wanted())?.0)
         };
-        match self.chat.filter(|chat| chat.chat) {
-            Some(chat_args) => chat(generation, chat_args, &path, load)?,
-            None => {
-                write(generation, draft, &path, load)?;
-                self.options.tell_published(F::PUBLISHED);
-            }
+        if let Some(talk) = self.chat.filter(|chat| chat.chat) {
+            return chat(generation, talk, &path, load);
         }
+        write(generation, draft, &path, load)?;
+        self.options.tell_published(F::PUBLISHED);
         Ok(Ended::Finished)
     }
 }
 
 /// Does what `--summary` asks for: prints the table of the parameters, and the memory that they need.
-pub fn print_summary_of<B: Backend, F: Family>(options: &DecoderArgs) -> Result<(), Exit> {
+pub fn print_summary_of<B: Backend, F: Family>(options: &DecoderArgs) -> Result<Ended, Exit> {
     let DecoderArgs { model, device, generation, .. } = options;
     let resolve = |wanted: &FilePatterns| resolve(model.as_deref(), F::SHIPS, wanted);
     let elsewhere = model.as_deref().filter(|model| !Path::new(model).exists());
-    let preset = elsewhere.map(<F::Model<B> as Pretrained<B>>::Config::preset);
-    let skeleton = match preset {
+    let skeleton = match elsewhere.map(<F::Model<B> as Pretrained<B>>::Config::preset) {
         Some(Ok(config)) => F::Model::<B>::skeleton(&config)?,
         // Of a model on the hub its configuration is enough.
         Some(Err(_)) => {
-            let file = resolve(&FilePatterns::files(["config.json"]))?;
-            F::Model::<B>::skeleton(&<F::Model<B> as Pretrained<B>>::Config::from_file(file)?)?
+            F::Model::<B>::skeleton(&PretrainedConfig::from_file(resolve(&FilePatterns::files(["config.json"]))?)?)?
         }
         None => F::Model::<B>::skeleton_at(resolve(&FilePatterns::model())?, device.dtype.wanted())?,
     };
@@ -102,12 +132,6 @@ pub fn print_summary_of<B: Backend, F: Family>(options: &DecoderArgs) -> Result<
 }
 
 impl DecoderArgs {
-    /// Checks the options alone, before any file is read. Gives the device.
-    pub fn check(&self) -> Result<DeviceSpec, Exit> {
-        self.generation.check()?;
-        self.device.spec()
-    }
-
     /// Refuses a model that needs more memory than the machine has to give: its weights, and the cache of the new tokens.
     pub fn fits<B: Backend, F: Family>(&self, path: &Path) -> Result<(), Exit> {
         let skeleton = F::Model::<B>::skeleton_at(path, self.device.dtype.wanted())?;

@@ -2,20 +2,13 @@
 
 pub mod chat;
 pub mod decoder;
-pub mod families;
 mod options;
 mod speak;
 
-use grove::{
-    models::{
-        ModelError,
-        generation::{Score, check_prompt, generate_with_draft, score_text},
-    },
-    weights::FilePatterns,
-};
+use grove::models::generation::{Score, check_prompt, generate_with_draft, score_text};
 use std::time::Instant;
 
-use crate::{input, prelude::*, resolve_named};
+use crate::{input, prelude::*};
 pub use options::{DraftArgs, GenerationArgs};
 pub use speak::Write;
 
@@ -28,7 +21,7 @@ pub fn write<B: Backend, M: CausalLm<B>>(
     drafting: &DraftArgs,
     path: &Path,
     load: impl Fn(&Path) -> Result<M, Exit>,
-) -> Result<(), Exit> {
+) -> Result<Ended, Exit> {
     let prompt = Prompt::read(options, path)?;
     let begun = Instant::now();
     let model = load(path)?;
@@ -48,7 +41,8 @@ pub fn write<B: Backend, M: CausalLm<B>>(
                 generate_with_draft(&model, draft, &prompts[0], drafting.draft_tokens, settings, on_token)?;
             Ok((vec![row], Some(drafted)))
         }
-    })
+    })?;
+    Ok(Ended::Finished)
 }
 
 /// Inputs of the generation that need no weights.
@@ -97,16 +91,17 @@ pub fn print_score<B: Backend>(
     model: &impl CausalLm<B>,
     ids: &[u32],
     Score { loss, windows }: Score,
-) -> Result<(), Exit> {
+) -> Result<Ended, Exit> {
     let (perplexity, context) = (loss.exp(), model.context().unwrap_or(ids.len()));
     if windows > 1 && !options.json {
         eprintln!(
             "[the text is longer than the model's context of {context} tokens: it was read in {windows} windows]"
         );
     }
+    let text = format!("{} tokens, {loss:.4} nats a token, perplexity {perplexity:.2}", ids.len());
     report(
         options.json,
         &json!({ "prompt_ids": ids, "loss": loss, "perplexity": perplexity, "windows": windows }),
-        &format!("{} tokens, {loss:.4} nats a token, perplexity {perplexity:.2}", ids.len()),
+        &text,
     )
 }

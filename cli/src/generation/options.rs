@@ -1,9 +1,6 @@
 //! The options of examples that generate text.
 
-use clap::Args;
-use grove::models::{GenerateOptions, ModelError, generation::Sampling};
-
-use crate::{prelude::*, training::at_least_one};
+use crate::prelude::*;
 
 /// Sampling where neither the options nor the model's files set it.
 pub const DEFAULT_SAMPLING: Sampling =
@@ -83,14 +80,12 @@ pub struct GenerationArgs {
 impl GenerationArgs {
     /// Checks the options alone, before any file is read.
     pub fn check(&self) -> Result<(), Exit> {
-        for (name, value) in [("samples", self.samples), ("repeat", self.repeat), ("stride", self.stride.unwrap_or(1))]
-        {
-            at_least_one(name, value)?;
-        }
+        let stride = self.stride.unwrap_or(1);
+        at_least_one([("samples", self.samples), ("repeat", self.repeat), ("stride", stride)])?;
         if self.prompt.as_deref() == Some("") || self.prompt_ids.as_ref().is_some_and(Vec::is_empty) {
-            return Err(Exit::Usage(ModelError::EmptyPrompt.to_string()));
+            return Err(usage(ModelError::EmptyPrompt));
         }
-        self.sampling(DEFAULT_SAMPLING).validate().map_err(|error| Exit::Usage(error.to_string()))
+        self.sampling(DEFAULT_SAMPLING).validate().map_err(usage)
     }
 
     /// Settings of the generation: the options, completed by those in the model's files.

@@ -1,9 +1,6 @@
 //! A model writes.
 
-use grove::models::{
-    ModelError,
-    generation::{Drafted, Finish, GenerateOptions, Generated, TextStream, Timing, timed},
-};
+use grove::models::generation::{Drafted, Finish, TextStream, Timing, timed};
 
 use super::{GenerationArgs, Prompt};
 use crate::{prelude::*, show};

@@ -1,12 +1,6 @@
 //! GPT-2, as the loop takes it.
 
-use clap::{Args, Parser};
-use grove::models::Tokenizer;
-
-use crate::language::{
-    LanguageArgs, LanguageModel,
-    options::{check_resumed, named_config},
-};
+use super::{LanguageArgs, LanguageSizes, check_resumed, options::named_config};
 use crate::prelude::*;
 
 /// Trains a GPT-2 on text: a new one of any size, or one that exists.
@@ -45,21 +39,16 @@ pub struct Gpt2Sizes {
     n_embd: Option<usize>,
 }
 
-impl<B: Backend> LanguageModel<B> for Gpt2<B> {
-    type Sizes = Gpt2Sizes;
+impl LanguageSizes for Gpt2Sizes {
+    type Model<B: Backend> = Gpt2<B>;
+    type Config = Gpt2Config;
 
-    fn new_config(
-        sizes: &Gpt2Sizes,
-        options: &LanguageArgs,
-        tokenizer: Option<&Tokenizer>,
-    ) -> Result<Gpt2Config, Exit> {
-        let mut config = match &sizes.config {
-            None => Gpt2Config { n_layer: 4, n_head: 4, n_embd: 128, n_positions: 128, ..Gpt2Config::default() },
-            Some(named) => named_config(named)?,
-        };
-        config.n_layer = sizes.n_layer.unwrap_or(config.n_layer);
-        config.n_head = sizes.n_head.unwrap_or(config.n_head);
-        config.n_embd = sizes.n_embd.unwrap_or(config.n_embd);
+    fn new_config(&self, options: &LanguageArgs, tokenizer: Option<&Tokenizer>) -> Result<Gpt2Config, Exit> {
+        let small = Gpt2Config { n_layer: 4, n_head: 4, n_embd: 128, n_positions: 128, ..Gpt2Config::default() };
+        let mut config = self.config.as_deref().map_or(Ok(small), named_config)?;
+        config.n_layer = self.n_layer.unwrap_or(config.n_layer);
+        config.n_head = self.n_head.unwrap_or(config.n_head);
+        config.n_embd = self.n_embd.unwrap_or(config.n_embd);
         config.n_positions = options.context.unwrap_or(config.n_positions);
         config.vocab_size = tokenizer.map_or(options.vocab_size, Tokenizer::vocab_size);
         config.eos_token_id = tokenizer.and_then(Tokenizer::end_of_text);
@@ -67,11 +56,11 @@ impl<B: Backend> LanguageModel<B> for Gpt2<B> {
         Ok(config)
     }
 
-    fn resumed_config(sizes: &Gpt2Sizes, file: &Path) -> Result<Gpt2Config, Exit> {
-        let config = Gpt2Config::from_file(file)?;
-        check_resumed("n-layer", sizes.n_layer, config.n_layer)?;
-        check_resumed("n-head", sizes.n_head, config.n_head)?;
-        check_resumed("n-embd", sizes.n_embd, config.n_embd)?;
-        Ok(config)
+    fn check_resumed(&self, config: &Gpt2Config) -> Result<(), Exit> {
+        check_resumed([
+            ("n-layer", self.n_layer, config.n_layer),
+            ("n-head", self.n_head, config.n_head),
+            ("n-embd", self.n_embd, config.n_embd),
+        ])
     }
 }

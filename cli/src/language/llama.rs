@@ -1,12 +1,8 @@
 //! LLaMA, as the loop takes it.
 
-use clap::{Args, Parser};
-use grove::models::{Tokenizer, llama::EndTokens};
+use grove::models::llama::EndTokens;
 
-use crate::language::{
-    LanguageArgs, LanguageModel,
-    options::{check_resumed, named_config},
-};
+use super::{LanguageArgs, LanguageSizes, check_resumed, options::named_config};
 use crate::prelude::*;
 
 /// Trains a LLaMA on text: a new one of any size, or one that exists.
@@ -53,33 +49,28 @@ pub struct LlamaSizes {
     intermediate_size: Option<usize>,
 }
 
-impl<B: Backend> LanguageModel<B> for Llama<B> {
-    type Sizes = LlamaSizes;
+impl LanguageSizes for LlamaSizes {
+    type Model<B: Backend> = Llama<B>;
+    type Config = LlamaConfig;
 
-    fn new_config(
-        sizes: &LlamaSizes,
-        options: &LanguageArgs,
-        tokenizer: Option<&Tokenizer>,
-    ) -> Result<LlamaConfig, Exit> {
-        let mut config = match &sizes.config {
-            None => LlamaConfig {
-                hidden_size: 128,
-                intermediate_size: 352,
-                num_hidden_layers: 4,
-                num_attention_heads: 4,
-                num_key_value_heads: Some(2),
-                max_position_embeddings: 128,
-                rms_norm_eps: 1e-5,
-                tie_word_embeddings: true,
-                ..LlamaConfig::default()
-            },
-            Some(named) => named_config(named)?,
+    fn new_config(&self, options: &LanguageArgs, tokenizer: Option<&Tokenizer>) -> Result<LlamaConfig, Exit> {
+        let small = LlamaConfig {
+            hidden_size: 128,
+            intermediate_size: 352,
+            num_hidden_layers: 4,
+            num_attention_heads: 4,
+            num_key_value_heads: Some(2),
+            max_position_embeddings: 128,
+            rms_norm_eps: 1e-5,
+            tie_word_embeddings: true,
+            ..LlamaConfig::default()
         };
-        config.num_hidden_layers = sizes.layers.unwrap_or(config.num_hidden_layers);
-        config.num_attention_heads = sizes.heads.unwrap_or(config.num_attention_heads);
-        config.hidden_size = sizes.hidden_size.unwrap_or(config.hidden_size);
-        config.intermediate_size = sizes.intermediate_size.unwrap_or(config.intermediate_size);
-        config.num_key_value_heads = sizes.kv_heads.or(config.num_key_value_heads);
+        let mut config = self.config.as_deref().map_or(Ok(small), named_config)?;
+        config.num_hidden_layers = self.layers.unwrap_or(config.num_hidden_layers);
+        config.num_attention_heads = self.heads.unwrap_or(config.num_attention_heads);
+        config.hidden_size = self.hidden_size.unwrap_or(config.hidden_size);
+        config.intermediate_size = self.intermediate_size.unwrap_or(config.intermediate_size);
+        config.num_key_value_heads = self.kv_heads.or(config.num_key_value_heads);
         config.max_position_embeddings = options.context.unwrap_or(config.max_position_embeddings);
         config.vocab_size = tokenizer.map_or(options.vocab_size, Tokenizer::vocab_size);
         config.bos_token_id = tokenizer.and_then(|tokenizer| tokenizer.begin_of_text().or(tokenizer.end_of_text()));
@@ -88,13 +79,13 @@ impl<B: Backend> LanguageModel<B> for Llama<B> {
         Ok(config)
     }
 
-    fn resumed_config(sizes: &LlamaSizes, file: &Path) -> Result<LlamaConfig, Exit> {
-        let config = LlamaConfig::from_file(file)?;
-        check_resumed("kv-heads", sizes.kv_heads, config.n_kv_head())?;
-        check_resumed("layers", sizes.layers, config.num_hidden_layers)?;
-        check_resumed("heads", sizes.heads, config.num_attention_heads)?;
-        check_resumed("hidden-size", sizes.hidden_size, config.hidden_size)?;
-        check_resumed("intermediate-size", sizes.intermediate_size, config.intermediate_size)?;
-        Ok(config)
+    fn check_resumed(&self, config: &LlamaConfig) -> Result<(), Exit> {
+        check_resumed([
+            ("kv-heads", self.kv_heads, config.n_kv_head()),
+            ("layers", self.layers, config.num_hidden_layers),
+            ("heads", self.heads, config.num_attention_heads),
+            ("hidden-size", self.hidden_size, config.hidden_size),
+            ("intermediate-size", self.intermediate_size, config.intermediate_size),
+        ])
     }
 }

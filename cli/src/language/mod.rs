@@ -9,7 +9,7 @@ mod rnn;
 use grove::{
     models::{check_finite, copy_generation_config, generation::complete_text},
     train::{
-        Evaluation, Fitted, RunSettings,
+        Evaluation, Fitted,
         data::{TokenBatch, TokenStream, TokenWindows},
         token_loss,
     },
@@ -18,47 +18,41 @@ use grove::{
 use crate::{
     prelude::*,
     program::progress_bar,
-    training::{Job, RunArgs, Setup, config_json},
+    training::{Job, config_json},
 };
 pub use gpt2::{Gpt2Options, Gpt2Sizes};
 pub use llama::{LlamaOptions, LlamaSizes};
 pub use options::LanguageArgs;
 pub(crate) use options::{check_resumed, context};
 use prepare::{Prepared, prepare};
-pub use rnn::{LmOptions, LmSizes};
+pub use rnn::{LmOptions, LmSizes, RnnSizes};
 
-/// Interface of language models to the training loop.
-pub trait LanguageModel<B: Backend>: CausalLm<B> + Pretrained<B> {
-    /// The options of the command line that describe a new one.
-    type Sizes;
+/// The options of the command line that describe a new language model.
+pub trait LanguageSizes {
+    /// The model on a backend.
+    type Model<B: Backend>: CausalLm<B>
+        + Pretrained<B, Config = Self::Config>
+        + Tree<B, On<Autodiff<B>>: CausalLm<Autodiff<B>>>;
+    /// Its configuration.
+    type Config: PretrainedConfig;
 
     /// Sizes of a new model for the tokens of a tokenizer, or of `--vocab-size`.
-    fn new_config(
-        sizes: &Self::Sizes,
-        options: &LanguageArgs,
-        tokenizer: Option<&Tokenizer>,
-    ) -> Result<Self::Config, Exit>;
-    /// The sizes of a run that is resumed, unless the options ask for others.
-    fn resumed_config(sizes: &Self::Sizes, file: &Path) -> Result<Self::Config, Exit>;
+    fn new_config(&self, options: &LanguageArgs, tokenizer: Option<&Tokenizer>) -> Result<Self::Config, Exit>;
+
+    /// Refuses to resume a run of other sizes than the options ask for.
+    fn check_resumed(&self, config: &Self::Config) -> Result<(), Exit>;
 }
 
 /// Trains a model, or evaluates it, as the options ask.
-pub fn run<B: Backend, M: LanguageModel<B>>(
-    options: &LanguageArgs,
-    sizes: &M::Sizes,
-    device: &B::Device,
-) -> Result<Ended, Exit>
-where
-    M::On<Autodiff<B>>: LanguageModel<Autodiff<B>>,
-{
-    let Some((model, run)) = LanguageRun::new::<M>(options, sizes, device)? else { return Ok(Ended::Finished) };
+fn run<B: Backend, S: LanguageSizes>(options: &LanguageArgs, sizes: &S, device: &B::Device) -> Result<Ended, Exit> {
+    let Some((model, run)) = LanguageRun::<B>::new(options, sizes, device)? else { return Ok(Ended::Finished) };
     let job = &run.job;
-    let optimizer = options.run.training.optimizer::<B, M>(&job.schedule);
-    let loss_fn = |model: M::On<Autodiff<B>>, batch: &TokenBatch, key: Key| {
+    let optimizer = options.run.training.optimizer::<B, S::Model<B>>(&job.schedule);
+    let loss_fn = |model: <S::Model<B> as Tree<B>>::On<Autodiff<B>>, batch: &TokenBatch, key: Key| {
         let loss = model.next_token_loss(batch.inputs(device), batch.targets(device), Some(key));
-        Outcome::<B, M>::new(loss).weight(run.tokens(batch))
+        Outcome::<B, S::Model<B>>::new(loss).weight(run.tokens(batch))
     };
-    let evaluate = |model: &M| Ok(run.evaluate(|ids, targets| model.next_token_loss(ids, targets, None)));
+    let evaluate = |model: &S::Model<B>| Ok(run.evaluate(|ids, targets| model.next_token_loss(ids, targets, None)));
     let fitted = fit(model, &optimizer, &job.data, loss_fn, evaluate, job.key, &job.settings)?;
     run.report(fitted)
 }
@@ -77,17 +71,20 @@ pub struct LanguageRun<'a, B: Backend> {
     pub job: Job<B, TokenWindows>,
 }
 
+/// A model to train and its run.
+type Started<'a, B, S> = (<S as LanguageSizes>::Model<B>, LanguageRun<'a, B>);
+
 impl<'a, B: Backend> LanguageRun<'a, B> {
     /// The model to train and the run, as the options ask. `None` where the model was to be evaluated, which is done.
-    pub fn new<M: LanguageModel<B>>(
+    pub fn new<S: LanguageSizes>(
         options: &'a LanguageArgs,
-        sizes: &M::Sizes,
+        sizes: &S,
         device: &B::Device,
-    ) -> Result<Option<(M, Self)>, Exit> {
+    ) -> Result<Option<Started<'a, B, S>>, Exit> {
         let (run, batch_size) = (&options.run, options.run.training.batch_size);
         let output = run.directory()?;
         let Prepared { model, tokenizer, training, held_out, source } =
-            prepare::<B, M>(options, sizes, &output, device)?;
+            prepare::<B, S>(options, sizes, &output, device)?;
         let context = context(options, model.context())?;
         if options.evaluate {
             print_evaluation(run, &model, &training, context)?;
@@ -130,7 +127,7 @@ impl<'a, B: Backend> LanguageRun<'a, B> {
     }
 
     /// Saves the best model, and tells what came of the run.
-    pub fn report<M: LanguageModel<B>>(&self, fitted: Fitted<M>) -> Result<Ended, Exit> {
+    pub fn report<M: CausalLm<B> + Pretrained<B>>(&self, fitted: Fitted<M>) -> Result<Ended, Exit> {
         let (model, summary) = self.job.save(fitted, |model: M, directory| model.save_pretrained(directory))?;
         let (run, perplexity) = (&self.options.run, summary.run.best_loss.map(f64::exp));
         let ended =
@@ -160,10 +157,10 @@ fn check_evaluation(what: &str, stream: &TokenStream) -> Result<(), Exit> {
 /// Does what `--evaluate` asks for.
 fn print_evaluation<B: Backend>(
     run: &RunArgs,
-    model: &impl LanguageModel<B>,
+    model: &impl CausalLm<B>,
     stream: &TokenStream,
     context: usize,
-) -> Result<(), Exit> {
+) -> Result<Ended, Exit> {
     check_evaluation("the text", stream)?;
     let bar = progress_bar(stream.len() - 1, "{percent:>3}% {wide_bar} {human_pos}/{human_len} tokens  {eta} left");
     let device = model.device();
@@ -173,29 +170,26 @@ fn print_evaluation<B: Backend>(
     bar.finish_and_clear();
     check_finite(model, [loss])?;
     let perplexity = loss.exp();
-    report(
-        run.json,
-        &json!({ "loss": loss, "perplexity": perplexity, "tokens": tokens, "context": context }),
-        &format!("{tokens} tokens, {loss:.4} nats a token, perplexity {perplexity:.2}"),
-    )
+    let text = format!("{tokens} tokens, {loss:.4} nats a token, perplexity {perplexity:.2}");
+    report(run.json, &json!({ "loss": loss, "perplexity": perplexity, "tokens": tokens, "context": context }), &text)
 }
 
 /// Makes the options of a command that trains a language model a command.
 macro_rules! command {
-    ($options:ty, $model:ident) => {
-        impl $crate::program::Command for $options {
+    ($options:ty) => {
+        impl Command for $options {
             fn check(&self) -> Result<DeviceSpec, Exit> {
                 self.language.check()?;
                 self.language.run.device.spec()
             }
 
             fn run<B: Backend>(&self, device: &B::Device) -> Result<Ended, Exit> {
-                run::<B, $model<B>>(&self.language, &self.sizes, device)
+                run::<B, _>(&self.language, &self.sizes, device)
             }
         }
     };
 }
 
-command!(Gpt2Options, Gpt2);
-command!(LlamaOptions, Llama);
-command!(LmOptions, RnnLm);
+command!(Gpt2Options);
+command!(LlamaOptions);
+command!(LmOptions);

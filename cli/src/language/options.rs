@@ -1,13 +1,8 @@
 //! The options of examples that train a language model.
 
-use clap::Args;
-use grove::models::PretrainedConfig;
 use std::fmt::Display;
 
-use crate::{
-    prelude::*,
-    training::{RunArgs, at_least_one, fraction},
-};
+use crate::prelude::*;
 
 /// Passes over the text that ships with grove.
 pub const DEMONSTRATION_EPOCHS: f64 = 6.0;
@@ -64,8 +59,8 @@ impl LanguageArgs {
     pub fn check(&self) -> Result<(), Exit> {
         self.run.training.check()?;
         self.run.training.check_held_out("val-fraction", self.val_fraction)?;
-        fraction("dropout", self.dropout.unwrap_or(0.0))?;
-        at_least_one("context", self.context.unwrap_or(1))
+        fraction([("dropout", self.dropout.unwrap_or(0.0))])?;
+        at_least_one([("context", self.context.unwrap_or(1))])
     }
 
     /// Files of the data: those that are given, or the text that ships.
@@ -83,7 +78,7 @@ impl LanguageArgs {
 pub(crate) fn context(options: &LanguageArgs, most: Option<usize>) -> Result<usize, Exit> {
     match (options.context, most) {
         (Some(context), Some(most)) if context > most => {
-            Err(Exit::Usage(format!("--context is {context}, and the model has {most} positions")))
+            Err(usage(format!("--context is {context}, and the model has {most} positions")))
         }
         (Some(context), _) => Ok(context),
         (None, most) => Ok(most.unwrap_or(DEFAULT_CONTEXT)),
@@ -95,15 +90,19 @@ pub(super) fn named_config<C: PretrainedConfig>(named: &str) -> Result<C, Exit> 
     if Path::new(named).exists() {
         return Ok(C::from_file(named)?);
     }
-    C::preset(named).map_err(|error| {
-        Exit::Usage(format!("--config '{named}' is not a file that exists, nor a published size: {error}"))
-    })
+    C::preset(named)
+        .map_err(|error| usage(format!("--config '{named}' is not a file that exists, nor a published size: {error}")))
 }
 
-/// Refuses a size that the run to resume has otherwise: it may show in no shape, so the checkpoint alone would not tell.
-pub(crate) fn check_resumed<T: Display + PartialEq>(name: &str, asked: Option<T>, has: T) -> Result<(), Exit> {
-    match asked.filter(|asked| *asked != has) {
-        Some(asked) => Err(Exit::Usage(format!("--{name} is {asked}, and the run to resume has {has}: leave it out"))),
-        None => Ok(()),
+/// Refuses sizes that the run to resume has otherwise: options by their names, and what the run has. They may show in no
+/// shape, so the checkpoint alone would not tell.
+pub(crate) fn check_resumed<T: Display + PartialEq>(
+    sizes: impl IntoIterator<Item = (&'static str, Option<T>, T)>,
+) -> Result<(), Exit> {
+    for (name, asked, has) in sizes {
+        if let Some(asked) = asked.filter(|asked| *asked != has) {
+            return Err(usage(format!("--{name} is {asked}, and the run to resume has {has}: leave it out")));
+        }
     }
+    Ok(())
 }

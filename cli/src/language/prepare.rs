@@ -2,17 +2,12 @@
 
 use grove::{
     models::generation::document_end,
-    train::{
-        RunDirectory,
-        data::{DataError, LmText, TokenStream},
-    },
-    weights::FilePatterns,
+    train::data::{DataError, LmText, TokenStream},
 };
 
-use super::{LanguageArgs, LanguageModel};
+use super::{LanguageArgs, LanguageSizes};
 use crate::{
     prelude::*,
-    resolve_named,
     training::{new_model, new_tokenizer},
 };
 
@@ -28,12 +23,12 @@ pub struct Prepared<M> {
     pub source: Option<PathBuf>,
 }
 
-pub fn prepare<B: Backend, M: LanguageModel<B>>(
+pub fn prepare<B: Backend, S: LanguageSizes>(
     options: &LanguageArgs,
-    sizes: &M::Sizes,
+    sizes: &S,
     output: &RunDirectory,
     device: &B::Device,
-) -> Result<Prepared<M>, Exit> {
+) -> Result<Prepared<S::Model<B>>, Exit> {
     let data = read(&options.data())?;
     let held_out = if options.held_out.is_empty() { None } else { Some(read(&options.held_out)?) };
     let resumed = output.tokenizer()?;
@@ -46,10 +41,14 @@ pub fn prepare<B: Backend, M: LanguageModel<B>>(
                 LmText::Documents(documents) => Tokenizer::train_bpe(documents, options.vocab_size).map(Some),
             })?;
             let config = match output.config()? {
-                Some(file) => M::resumed_config(sizes, &file)?,
-                None => M::new_config(sizes, options, tokenizer.as_ref())?,
+                Some(file) => {
+                    let config = S::Config::from_file(file)?;
+                    sizes.check_resumed(&config)?;
+                    config
+                }
+                None => sizes.new_config(options, tokenizer.as_ref())?,
             };
-            (new_model::<B, M>(&options.run, &config, device)?, tokenizer)
+            (new_model::<B, S::Model<B>>(&options.run, &config, device)?, tokenizer)
         }
     };
     let model = match options.dropout {
@@ -79,13 +78,13 @@ pub fn prepare<B: Backend, M: LanguageModel<B>>(
 /// Reads a token file, or text.
 fn read(paths: &[PathBuf]) -> Result<LmText, Exit> {
     LmText::read(paths).map_err(|error| match error {
-        DataError::SeveralTokenFiles { .. } => Exit::Usage(error.to_string()),
+        DataError::SeveralTokenFiles { .. } => usage(error),
         error => error.into(),
     })
 }
 
 /// A model to fine-tune or to evaluate, and its tokenizer.
-fn existing<B: Backend, M: LanguageModel<B>>(
+fn existing<B: Backend, M: Pretrained<B>>(
     options: &LanguageArgs,
     path: &Path,
     resumed: Option<Tokenizer>,

@@ -1,12 +1,7 @@
 //! The recurrent language model, as the loop takes it.
 
-use clap::{Args, Parser};
-
-use crate::{
-    language::{LanguageArgs, LanguageModel},
-    prelude::*,
-    rnn::sizes::Sizes,
-};
+use super::{LanguageArgs, LanguageSizes, check_resumed};
+use crate::prelude::*;
 
 /// Trains a language model on text: a new one of any size, or one that exists.
 ///
@@ -38,21 +33,51 @@ pub struct LmOptions {
 #[derive(Args, Debug)]
 pub struct LmSizes {
     #[command(flatten)]
-    sizes: Sizes,
+    sizes: RnnSizes,
 
     /// Make the token embedding the output layer too
     #[arg(long, conflicts_with = "model", help_heading = "Model")]
     tie: bool,
 }
 
-impl<B: Backend> LanguageModel<B> for RnnLm<B> {
-    type Sizes = LmSizes;
+/// Sizes of a new model.
+#[derive(Args, Debug)]
+pub struct RnnSizes {
+    /// Kind of cells: lstm, gru, rnn_tanh or rnn_relu [default: lstm]
+    #[arg(long, value_name = "KIND", conflicts_with = "model", help_heading = "Model")]
+    pub cell: Option<RnnKind>,
 
-    fn new_config(
-        LmSizes { sizes, tie }: &LmSizes,
-        options: &LanguageArgs,
-        tokenizer: Option<&Tokenizer>,
-    ) -> Result<RnnLmConfig, Exit> {
+    /// Recurrent layers, one above the other [default: 2]
+    #[arg(long, value_name = "N", conflicts_with = "model", help_heading = "Model")]
+    pub layers: Option<usize>,
+
+    /// Size of hidden states [default: 256]
+    #[arg(long, value_name = "N", conflicts_with = "model", help_heading = "Model")]
+    pub hidden: Option<usize>,
+
+    /// Size of token embeddings [default: that of hidden states]
+    #[arg(long, value_name = "N", conflicts_with = "model", help_heading = "Model")]
+    pub embedding: Option<usize>,
+}
+
+impl RnnSizes {
+    /// Refuses to resume a run with other cells or sizes than it has.
+    pub fn check_resumed(&self, cell: RnnKind, [layers, hidden, embedding]: [usize; 3]) -> Result<(), Exit> {
+        check_resumed([("cell", self.cell, cell)])?;
+        check_resumed([
+            ("layers", self.layers, layers),
+            ("hidden", self.hidden, hidden),
+            ("embedding", self.embedding, embedding),
+        ])
+    }
+}
+
+impl LanguageSizes for LmSizes {
+    type Model<B: Backend> = RnnLm<B>;
+    type Config = RnnLmConfig;
+
+    fn new_config(&self, options: &LanguageArgs, tokenizer: Option<&Tokenizer>) -> Result<RnnLmConfig, Exit> {
+        let Self { sizes, tie } = self;
         let hidden_size = sizes.hidden.unwrap_or(256);
         Ok(RnnLmConfig {
             cell: sizes.cell.unwrap_or_default(),
@@ -67,12 +92,11 @@ impl<B: Backend> LanguageModel<B> for RnnLm<B> {
         })
     }
 
-    fn resumed_config(LmSizes { sizes, tie }: &LmSizes, file: &Path) -> Result<RnnLmConfig, Exit> {
-        let config = RnnLmConfig::from_file(file)?;
-        sizes.check_resumed(config.cell, [config.num_layers, config.hidden_size, config.embedding_size])?;
-        if *tie && !config.tie_word_embeddings {
-            return Err(Exit::Usage("--tie is given, and the run to resume has an output layer of its own".into()));
+    fn check_resumed(&self, config: &RnnLmConfig) -> Result<(), Exit> {
+        self.sizes.check_resumed(config.cell, [config.num_layers, config.hidden_size, config.embedding_size])?;
+        match self.tie && !config.tie_word_embeddings {
+            true => Err(usage("--tie is given, and the run to resume has an output layer of its own")),
+            false => Ok(()),
         }
-        Ok(config)
     }
 }

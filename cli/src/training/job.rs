@@ -1,16 +1,11 @@
 //! A run: what the commands that train have in common.
 
-use grove::{
-    models::ModelError,
-    optim::Schedule,
-    train::{FitOptions, Fitted, RunDirectory, RunSettings, data::Data},
-    tree::Filter,
-};
+use grove::train::{Fitted, data::Data};
 use indicatif::HumanCount;
 use std::sync::Arc;
 
-use super::{RunArgs, Summary};
-use crate::{Dtype, memory, prelude::*};
+use super::Summary;
+use crate::{memory, prelude::*};
 
 /// A model with initial weights, of sizes that were asked for; unless its training needs more memory than there is.
 pub fn new_model<B: Backend, M: Pretrained<B>>(
@@ -18,7 +13,6 @@ pub fn new_model<B: Backend, M: Pretrained<B>>(
     config: &M::Config,
     device: &B::Device,
 ) -> Result<M, Exit> {
-    let usage = |error: ModelError| Exit::Usage(error.to_string());
     memory::trains::<B>(&run.device, &M::skeleton(config).map_err(usage)?)?;
     M::init(config, Key::new(run.seed).fold_in(1), device).map_err(usage)
 }
@@ -33,9 +27,7 @@ pub fn new_tokenizer<T: From<Tokenizer>>(
         (Some(tokenizer), _) => Ok(tokenizer.into()),
         (None, Some(path)) => Ok(Tokenizer::from_path(path)?.into()),
         (None, None) => learn().map_err(|error| match error {
-            ModelError::Option { value, range, .. } => {
-                Exit::Usage(format!("--vocab-size is {value}; it must be {range}"))
-            }
+            ModelError::Option { value, range, .. } => usage(format!("--vocab-size is {value}; it must be {range}")),
             error => error.into(),
         }),
     }

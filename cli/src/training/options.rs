@@ -1,10 +1,8 @@
 //! The options of every run.
 
-use clap::{Args, ValueEnum};
-use grove::train::RunDirectory;
 use std::fmt::Display;
 
-use crate::{DeviceArgs, Dtype, failure, prelude::*};
+use crate::prelude::*;
 
 /// Directory, device and hyperparameters of a run.
 #[derive(Args, Debug)]
@@ -145,12 +143,10 @@ pub enum Decay {
 impl TrainingArgs {
     /// Checks the options alone, before any file is read.
     pub fn check(&self) -> Result<(), Exit> {
-        for (name, value) in [("learning-rate", self.learning_rate), ("epochs", self.epochs.unwrap_or(1.0))] {
-            check(name, value, value > 0.0 && value.is_finite(), "a number greater than 0")?;
-        }
-        fraction("beta2", self.beta2)?;
-        fraction("ema", self.ema.unwrap_or(0.0))?;
-        for (name, value) in [
+        let positive = [("learning-rate", self.learning_rate), ("epochs", self.epochs.unwrap_or(1.0))];
+        check(positive, |value| value > 0.0 && value.is_finite(), "a number greater than 0")?;
+        fraction([("beta2", self.beta2), ("ema", self.ema.unwrap_or(0.0))])?;
+        at_least_one([
             ("batch-size", self.batch_size),
             ("accumulate", self.accumulate),
             ("log-every", self.log_every as usize),
@@ -160,50 +156,49 @@ impl TrainingArgs {
             ("evaluate-every", self.evaluate_every.unwrap_or(1) as usize),
             ("patience", self.patience.unwrap_or(1) as usize),
             ("skip-non-finite", self.skip_non_finite.unwrap_or(1) as usize),
-        ] {
-            at_least_one(name, value)?;
-        }
-        for (name, value) in [
-            ("weight-decay", self.weight_decay),
-            ("clip", self.clip),
-            ("final-learning-rate", self.final_learning_rate),
-        ] {
-            not_negative(name, value)?;
-        }
-        Ok(())
+        ])?;
+        let (decay, last) = (self.weight_decay, self.final_learning_rate);
+        not_negative([("weight-decay", decay), ("clip", self.clip), ("final-learning-rate", last)])
     }
 
     /// Checks the option of this name: the fraction of the data that is held out.
-    pub fn check_held_out(&self, name: &str, held_out: f64) -> Result<(), Exit> {
-        fraction(name, held_out)?;
+    pub fn check_held_out(&self, name: &'static str, held_out: f64) -> Result<(), Exit> {
+        fraction([(name, held_out)])?;
         match self.patience.is_some() && held_out == 0.0 {
-            true => Err(Exit::Usage(format!("--patience needs an evaluation, and --{name} is 0"))),
+            true => Err(usage(format!("--patience needs an evaluation, and --{name} is 0"))),
             false => Ok(()),
         }
     }
 }
 
-/// Refuses a value of the option of this name that is not what it must be.
-fn check(name: &str, value: impl Display, valid: bool, must: &str) -> Result<(), Exit> {
-    if valid { Ok(()) } else { Err(Exit::Usage(format!("--{name} is {value}; it must be {must}"))) }
+/// Refuses values of options, by their names, that are not what they must be.
+fn check<T: Display + Copy>(
+    options: impl IntoIterator<Item = (&'static str, T)>,
+    valid: impl Fn(T) -> bool,
+    must: &str,
+) -> Result<(), Exit> {
+    match options.into_iter().find(|(_, value)| !valid(*value)) {
+        Some((name, value)) => Err(usage(format!("--{name} is {value}; it must be {must}"))),
+        None => Ok(()),
+    }
 }
 
-/// Refuses what is no number, or less than 0.
-pub fn not_negative(name: &str, value: f64) -> Result<(), Exit> {
-    check(name, value, value >= 0.0 && value.is_finite(), "a number, at least 0")
+/// Refuses values that are no number, or less than 0.
+pub fn not_negative(options: impl IntoIterator<Item = (&'static str, f64)>) -> Result<(), Exit> {
+    check(options, |value| value >= 0.0 && value.is_finite(), "a number, at least 0")
 }
 
-/// Refuses what is no part of a whole.
-pub fn fraction(name: &str, value: f64) -> Result<(), Exit> {
-    check(name, value, (0.0..1.0).contains(&value), "at least 0 and less than 1")
+/// Refuses values that are no part of a whole.
+pub fn fraction(options: impl IntoIterator<Item = (&'static str, f64)>) -> Result<(), Exit> {
+    check(options, |value| (0.0..1.0).contains(&value), "at least 0 and less than 1")
 }
 
-/// Refuses 0.
-pub fn at_least_one(name: &str, value: usize) -> Result<(), Exit> {
-    check(name, value, value > 0, "at least 1")
+/// Refuses values that are 0.
+pub fn at_least_one(options: impl IntoIterator<Item = (&'static str, usize)>) -> Result<(), Exit> {
+    check(options, |value| value > 0, "at least 1")
 }
 
 /// Refuses a factor between layers' learning rates that is none.
 pub fn check_layer_decay(value: f64) -> Result<(), Exit> {
-    check("layer-decay", value, value > 0.0 && value <= 1.0, "greater than 0 and at most 1")
+    check([("layer-decay", value)], |value| value > 0.0 && value <= 1.0, "greater than 0 and at most 1")
 }

@@ -1,8 +1,7 @@
 //! Report at the end of a run.
 
-use grove::train::{ClassifierScore, Fitted, RunDirectory, RunSummary, log::summary_table};
+use grove::train::{ClassifierScore, Fitted, RunSummary, log::summary_table};
 
-use super::RunArgs;
 use crate::prelude::*;
 
 /// Results of a run, apart from its model.

@@ -1,16 +1,12 @@
 //! From options to what the loop takes.
 
 use grove::{
-    optim::{
-        Adamw, GradientTransformation, Schedule, adamw, chain, clip_by_global_norm, join_schedules, layer_decay_of,
-        linear_schedule, matrices, warmup_constant_schedule, warmup_cosine_decay_schedule,
-    },
-    train::{FitOptions, NonFinite, RunDuration, RunSettings, StepOptions, stop_on_interrupt},
+    optim::{join_schedules, layer_decay_of, linear_schedule, warmup_constant_schedule, warmup_cosine_decay_schedule},
+    train::{NonFinite, RunDuration, stop_on_interrupt},
 };
 use serde::Serialize;
 
-use super::{RunArgs, TrainingArgs, options::Decay};
-use crate::Dtype;
+use super::{TrainingArgs, options::Decay};
 use crate::prelude::*;
 
 /// The content of a model's config.json.
@@ -30,9 +26,7 @@ impl TrainingArgs {
     pub fn schedule(&self, steps: u64) -> Result<Schedule, Exit> {
         let warmup = self.warmup.unwrap_or((steps / 20).min(1000));
         if warmup >= steps && warmup > 0 {
-            return Err(Exit::Usage(format!(
-                "--warmup is {warmup}; it must be less than all steps, which are {steps}"
-            )));
+            return Err(usage(format!("--warmup is {warmup}; it must be less than all steps, which are {steps}")));
         }
         let (peak, last) = (self.learning_rate, self.learning_rate * self.final_learning_rate);
         Ok(match self.schedule {

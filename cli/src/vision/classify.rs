@@ -1,6 +1,5 @@
 //! Classifying images, whichever the model.
 
-use clap::Args;
 use grove::{
     images::{ImageError, Limits, Preprocessor, RgbImage, files, open, read},
     models::vision::{ImageClassifier, Prediction, classify_images},
@@ -8,7 +7,7 @@ use grove::{
 };
 
 use super::preprocessor_of;
-use crate::{DeviceArgs, prelude::*, program::progress_bar, published::Published, training::at_least_one};
+use crate::{prelude::*, program::progress_bar};
 
 /// Limits of image sizes.
 #[derive(Args, Debug, Clone, Copy)]
@@ -65,8 +64,7 @@ pub struct ClassifyArgs {
 impl ClassifyArgs {
     /// Checks the options alone, before any file is read.
     pub fn check(&self) -> Result<(), Exit> {
-        at_least_one("top-k", self.top_k)?;
-        at_least_one("batch-size", self.batch_size)
+        at_least_one([("top-k", self.top_k), ("batch-size", self.batch_size)])
     }
 
     /// The images and folders that are looked at.
@@ -76,15 +74,14 @@ impl ClassifyArgs {
 
     /// The images, with those that folders hold; `-` is standard input.
     fn images(&self, default: &str) -> Result<Vec<PathBuf>, Exit> {
-        let mut all = Vec::new();
-        for path in self.paths(default) {
-            let found = if path.as_os_str() == "-" { vec![path.clone()] } else { files(&path)? };
-            if found.is_empty() {
-                return Err(failure(format!("{} holds no images", path.display())));
-            }
-            all.extend(found);
-        }
-        Ok(all)
+        let images = self.paths(default).into_iter().map(|path| match path.as_os_str() == "-" {
+            true => Ok(vec![path]),
+            false => match files(&path)? {
+                found if found.is_empty() => Err(failure(format!("{} holds no images", path.display()))),
+                found => Ok(found),
+            },
+        });
+        Ok(images.collect::<Result<Vec<_>, Exit>>()?.concat())
     }
 
     /// Classes of images, the likeliest first.
@@ -124,7 +121,7 @@ impl NamedImage {
     }
 
     /// Error that the image caused.
-    pub(super) fn failed(&self, error: impl std::fmt::Display) -> Exit {
+    pub fn failed(&self, error: impl std::fmt::Display) -> Exit {
         failure(format!("{}: {error}", self.name))
     }
 }
@@ -136,19 +133,19 @@ const TOLD: usize = 20;
 /// `look` gets each image that was read, with the model, before it is told.
 pub fn classify<B: Backend, M: ImageClassifier<B>>(
     options: &ClassifyArgs,
-    published: &Published,
+    path: &Path,
     image: &str,
     device: &B::Device,
     mut look: impl FnMut(&M, &Preprocessor, &NamedImage) -> Result<(), Exit>,
 ) -> Result<(), Exit> {
-    let (model, _) = M::from_path(&published.path, device, Some(options.device.dtype.into()))?;
-    let path = published.path.display();
+    let (model, _) = M::from_path(path, device, Some(options.device.dtype.into()))?;
+    let named = path.display();
     if model.labels().is_empty() {
         return Err(failure(format!(
-            "{path} has no head that tells classes apart: give it one with `cargo run --example finetune_vision`"
+            "{named} has no head that tells classes apart: give it one with `cargo run --example finetune_vision`"
         )));
     }
-    let preprocessor = preprocessor_of(options.preprocess.as_deref(), &published.directory, model.channels())?;
+    let preprocessor = preprocessor_of(options.preprocess.as_deref(), path, model.channels())?;
     let paths = options.images(image)?;
     let progress = progress_bar(paths.len(), "{wide_bar} {human_pos} of {human_len} images, {eta} left");
     let (mut all, mut skipped, mut last) = (Vec::new(), 0, None);
@@ -183,7 +180,9 @@ pub fn classify<B: Backend, M: ImageClassifier<B>>(
     }
     match (skipped, options.json) {
         (1.., _) if skipped == paths.len() => Err(failure(format!("none of the {skipped} images can be read"))),
-        (_, true) => write_json(&json!({ "model": path.to_string(), "skipped": skipped, "images": Value::Array(all) })),
+        (_, true) => {
+            write_json(&json!({ "model": named.to_string(), "skipped": skipped, "images": Value::Array(all) }))
+        }
         (1.., false) => {
             eprintln!("{skipped} images were left out, as they cannot be read");
             Ok(())

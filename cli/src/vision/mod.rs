@@ -1,22 +1,23 @@
 //! Code shared by the examples for images.
 
-pub mod attention;
 mod classify;
-pub mod training;
+mod options;
+mod train;
 
 use grove::{images::Preprocessor, models::ModelKind};
 
 use crate::prelude::*;
-
 pub use classify::{ClassifyArgs, NamedImage, SizeArgs, classify};
+pub use options::{AugmentArgs, ImageArgs};
+pub use train::{Split, VisionJob, evaluate, output_size, train};
 
-/// Preprocessing of a model's images: by `--preprocess`, a name or a file; else by the files beside the model; else as
-/// torchvision does it. `channels` is the number of channels that the model takes.
-pub fn preprocessor_of(asked: Option<&str>, directory: &Path, channels: usize) -> Result<Preprocessor, Exit> {
+/// Preprocessing of the images of the model at a path: by `--preprocess`, a name or a file; else by the files beside the
+/// model; else as torchvision does it. `channels` is the number of channels that the model takes.
+pub fn preprocessor_of(asked: Option<&str>, model: &Path, channels: usize) -> Result<Preprocessor, Exit> {
     let preprocessor = match asked {
         Some(file) if Path::new(file).exists() => Preprocessor::from_file(file)?,
-        Some(name) => Preprocessor::preset(name).map_err(|error| Exit::Usage(format!("--preprocess: {error}")))?,
-        None => match Preprocessor::beside(directory)? {
+        Some(name) => Preprocessor::preset(name).map_err(|error| usage(format!("--preprocess: {error}")))?,
+        None => match Preprocessor::beside(model)? {
             Some(preprocessor) => preprocessor,
             None => {
                 eprintln!("no preprocessor_config.json beside the model: images are prepared as torchvision does it");

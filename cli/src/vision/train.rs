@@ -1,23 +1,82 @@
-//! The training and the evaluation, whichever the model.
+//! Training and evaluation of classifiers of images, whichever the model.
 
 use grove::{
-    images::Preprocessor,
-    models::{ModelError, check_finite, vision::ImageClassifier},
-    optim::Schedule,
+    images::{
+        Preprocessor,
+        datasets::{LabelledImages, open_labelled},
+    },
+    models::{
+        check_finite,
+        memory::{format_bytes, shortage},
+        vision::ImageClassifier,
+    },
     train::{
-        ClassifierScore, RunSettings,
+        ClassifierScore,
         classify::{ImageBatches, fit_images, score_images},
     },
-    tree::Filter,
 };
 
-use super::{ImageArgs, Split, output_size};
+use super::{ImageArgs, SizeArgs};
 use crate::{
-    labelled::tell_unheld,
+    labelled::{hold_out, tell_unheld},
     prelude::*,
-    published::Published,
-    training::{Job, Setup},
+    training::Job,
 };
+
+/// Training data and held-out data.
+pub struct Split {
+    /// Training data.
+    pub training: LabelledImages,
+    /// Held-out data.
+    pub held_out: Option<LabelledImages>,
+}
+
+impl Split {
+    /// Reads what `--data` names, the digits that ship where it names nothing.
+    pub fn open(args: &ImageArgs) -> Result<Self, Exit> {
+        let path = args.data.clone().unwrap_or_else(|| shipped("digits"));
+        let open = |path: &Path| open_labelled(path, |warning| eprintln!("{warning}"));
+        let (training, found) = open(&path)?;
+        let held_out = match &args.held_out {
+            Some(path) => Some(open(path)?.0),
+            None => found,
+        };
+        if let Some(held_out) = held_out {
+            let held_out = held_out.relabelled(&training.labels)?;
+            return Ok(Self { training, held_out: Some(held_out) });
+        }
+        if args.val_fraction == 0.0 {
+            return Ok(Self { training, held_out: None });
+        }
+        let option = ("val-fraction", args.val_fraction);
+        let examples = training.examples.clone();
+        let (rest, held) = hold_out(examples, |example| example.class, option, args.run.seed, ("images", &[path]))?;
+        let part = |examples| LabelledImages { examples, ..training.clone() };
+        Ok(Self { held_out: Some(part(held)), training: part(rest) })
+    }
+}
+
+/// The size in which images come out, which must be one for all, which the model must read, and of which a batch must fit
+/// into memory.
+pub fn output_size<B: Backend, M: ImageClassifier<B>>(
+    preprocessor: &Preprocessor,
+    model: &M,
+    sizes: &SizeArgs,
+    batch_size: usize,
+) -> Result<[usize; 2], Exit> {
+    let size = preprocessor.size().ok_or_else(|| {
+        usage("images come out in different sizes: choose a --preprocess that crops, or --image-size")
+    })?;
+    sizes.check(model, size).map_err(failure)?;
+    let factors = size.into_iter().chain([batch_size, preprocessor.channels(), size_of::<f32>()]);
+    let bytes = factors.fold(1_usize, usize::saturating_mul);
+    let (Some(available), [height, width]) = (shortage(bytes), size) else { return Ok(size) };
+    let (needed, available) = (format_bytes(bytes), format_bytes(available));
+    Err(failure(format!(
+        "{batch_size} images of {height}x{width} pixels need {needed} of memory, and this machine has {available} to give: \
+         choose a smaller --image-size or --batch-size"
+    )))
+}
 
 /// Inputs of a run.
 pub struct VisionJob<'a, B: Backend> {
@@ -101,12 +160,12 @@ fn score_json(score: &ClassifierScore, images: &ImageBatches) -> Value {
 /// refuses images of other classes than the model's, both by their names.
 pub fn evaluate<B: Backend, M: ImageClassifier<B>>(
     args: &ImageArgs,
-    published: &Published,
+    path: &Path,
     preprocessor: impl FnOnce(&M) -> Result<Preprocessor, Exit>,
     same: impl FnOnce(&[String], &[String]) -> Result<(), Exit>,
     device: &B::Device,
 ) -> Result<Ended, Exit> {
-    let (model, _) = M::from_path(&published.path, device, Some(args.run.device.dtype.into()))?;
+    let (model, _) = M::from_path(path, device, Some(args.run.device.dtype.into()))?;
     let preprocessor = preprocessor(&model)?;
     let split = Split::open(args)?;
     let (data, batch_size) = (split.held_out.unwrap_or(split.training), args.run.training.batch_size);
@@ -119,6 +178,5 @@ pub fn evaluate<B: Backend, M: ImageClassifier<B>>(
     let (count, accuracy) = (score.confusion.count(), 100.0 * score.confusion.accuracy());
     let (top5, loss, table) = (100.0 * score.top5(), score.loss(), score.confusion.table());
     let text = format!("{count} images, {accuracy:.2} % right, top-5 {top5:.2} %, {loss:.4} nats an image\n\n{table}");
-    report(args.run.json, &score_json(&score, &images), &text)?;
-    Ok(Ended::Finished)
+    report(args.run.json, &score_json(&score, &images), &text)
 }

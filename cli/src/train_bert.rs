@@ -1,7 +1,5 @@
 //! Training of BERT by masked words.
 
-mod options;
-
 use grove::{
     models::{
         bert::{
@@ -11,26 +9,91 @@ use grove::{
         check_finite,
     },
     train::{
-        DataIdentity, RunDirectory, RunSettings,
+        DataIdentity,
         data::{Examples, read_documents, split_at_random},
         fit_masked_lm,
     },
 };
 
 use crate::{
-    language,
+    bert::Encoder,
+    language::{self, LanguageArgs},
     prelude::*,
-    published::Encoder,
-    training::{Job, Setup, new_model, new_tokenizer},
+    training::{Job, new_model, new_tokenizer},
 };
-pub use options::Options;
+
+/// Passes over the text that ships with grove.
+const DEMONSTRATION_EPOCHS: f64 = 2.0;
+
+/// Tokens that a new model sees at once.
+const CONTEXT: usize = 128;
+
+/// Trains a BERT on text as a masked language model: a new one of any size, or one that exists.
+///
+/// Each line is a text; of those that are too long each part is. Without arguments it trains a tiny model for half a
+/// minute on the text that ships with grove, to show what happens. Ctrl-C ends a run after a checkpoint, and the same
+/// command with --resume goes on.
+#[derive(Parser, Debug)]
+#[command(
+    name = "train_bert",
+    version,
+    allow_negative_numbers = true,
+    mut_arg("data", |arg| arg.help("Text files, or folders of .txt files")),
+    mut_arg("held_out", |arg| arg.help("Text for the evaluation; without it, some of the texts are held out")),
+    mut_arg("val_fraction", |arg| arg.help(
+        "Fraction of the texts that is held out, where --held-out is not given; with 0 there is no evaluation"
+    )),
+    mut_arg("evaluate", |arg| arg.help(
+        "Do not train: print the model's loss and accuracy on the masked tokens of the data"
+    )),
+    mut_arg("model", |arg| arg.help(
+        "Model to train on: directory, weights file, or hub id. Without it, a new one is made"
+    )),
+    mut_arg("context", |arg| arg.help("Tokens that the model sees at once [default: 128, or what --model has]")),
+    mut_arg("dropout", |arg| arg.help("Dropout, everywhere [default: 0.1, or what --model has]")),
+    mut_arg("tokenizer", |arg| arg.conflicts_with("model").help(
+        "Directory of a tokenizer; without it a new model learns one from the data"
+    )),
+    mut_arg("vocab_size", |arg| arg.help("Size of the vocabulary that is learned")),
+    mut_arg("batch_size", |arg| arg.default_value("32").help("Texts of a batch")),
+    mut_arg("weight_decay", |arg| arg.default_value("0.01")),
+    mut_arg("beta2", |arg| arg.default_value("0.98")),
+)]
+pub struct Options {
+    /// Model, data and hyperparameters.
+    #[command(flatten)]
+    pub language: LanguageArgs,
+
+    /// Fraction of the tokens that is masked in training; an evaluation masks 0.15
+    #[arg(long, default_value_t = 0.15, value_name = "FRACTION")]
+    pub mask: f32,
+
+    /// Layers of a new model
+    #[arg(long, default_value_t = 2, value_name = "N", conflicts_with = "model", help_heading = "Model")]
+    pub layers: usize,
+
+    /// Width of a new model; the feed-forward layers are four times as wide
+    #[arg(long, default_value_t = 128, value_name = "N", conflicts_with = "model", help_heading = "Model")]
+    pub hidden: usize,
+
+    /// Attention heads of a new model's layers
+    #[arg(long, default_value_t = 4, value_name = "N", conflicts_with = "model", help_heading = "Model")]
+    pub heads: usize,
+}
 
 /// Model, tokenizer and data: what is trained on, or evaluated, and what is held out.
 type Prepared<B> = (BertForMaskedLm<B>, Tokenizer, (Vec<TextIds>, Vec<TextIds>));
 
 impl Command for Options {
     fn check(&self) -> Result<DeviceSpec, Exit> {
-        self.check_values()?;
+        self.language.check()?;
+        fraction([("mask", f64::from(self.mask))])?;
+        if self.language.context.is_some_and(|context| context < 3) {
+            return Err(usage(
+                "--context must leave room for a token between those that mark beginning and end: at least 3",
+            ));
+        }
+        at_least_one([("layers", self.layers), ("heads", self.heads)])?;
         self.language.run.device.spec()
     }
 
@@ -47,12 +110,8 @@ impl Command for Options {
             let MaskedLmScore { loss, accuracy, tokens } = score(&model, &training)?;
             check_finite(&model, [loss])?;
             let restored = 100.0 * accuracy;
-            report(
-                run.json,
-                &json!({ "loss": loss, "accuracy": accuracy, "tokens": tokens }),
-                &format!("{tokens} masked tokens, {loss:.4} nats each, {restored:.1} % restored"),
-            )?;
-            return Ok(Ended::Finished);
+            let text = format!("{tokens} masked tokens, {loss:.4} nats each, {restored:.1} % restored");
+            return report(run.json, &json!({ "loss": loss, "accuracy": accuracy, "tokens": tokens }), &text);
         }
         let (key, config) = (Key::new(run.seed), model.bert.config.to_json().into());
         let settings = RunSettings::new()
@@ -69,7 +128,7 @@ impl Command for Options {
         output.begin(&config, Some(&tokenizer))?;
         let counts = [training.len(), held_out.len()];
         let data = Examples::bucketed(training, batch_size, |text| text.ids.len(), key.fold_in(2))?;
-        let epochs = if language.is_demonstration() { options::DEMONSTRATION_EPOCHS } else { 1.0 };
+        let epochs = if language.is_demonstration() { DEMONSTRATION_EPOCHS } else { 1.0 };
         let setup = Setup { run, output, epochs, settings, trainable: None };
         let job = setup.job(&model, data, None, ("texts", batch_size), counts)?;
         let optimizer = run.training.optimizer::<B, BertForMaskedLm<B>>(&job.schedule);
@@ -129,7 +188,7 @@ impl Options {
                 num_hidden_layers: self.layers,
                 num_attention_heads: self.heads,
                 intermediate_size: self.hidden.saturating_mul(4),
-                max_position_embeddings: language.context.unwrap_or(options::CONTEXT),
+                max_position_embeddings: language.context.unwrap_or(CONTEXT),
                 // The published 0.02 is for 768 units; narrower models of that spread take long to begin to learn.
                 initializer_range: 0.02 * (768.0 / self.hidden as f64).sqrt(),
                 pad_token_id: tokenizer.token_to_id("[PAD]").unwrap_or(0),

@@ -1,16 +1,9 @@
 //! Options of every command that trains on images.
 
-use clap::{Args, ValueEnum};
-use grove::{
-    images::augment::{Mix, Recipe, TrainTransform},
-    train::RunSettings,
-};
+use grove::images::augment::{Mix, Recipe, TrainTransform};
 
-use crate::{
-    prelude::*,
-    training::{RunArgs, fraction, not_negative},
-    vision::SizeArgs,
-};
+use super::SizeArgs;
+use crate::prelude::*;
 
 /// Data, run and hyperparameters.
 #[derive(Args, Debug)]
@@ -50,7 +43,7 @@ impl ImageArgs {
     pub fn check(&self) -> Result<(), Exit> {
         self.run.training.check()?;
         self.augment.check()?;
-        fraction("val-fraction", self.val_fraction)
+        fraction([("val-fraction", self.val_fraction)])
     }
 }
 
@@ -103,12 +96,8 @@ pub enum Changes {
 
 impl AugmentArgs {
     fn check(&self) -> Result<(), Exit> {
-        fraction("erasing", self.erasing)?;
-        fraction("jitter", self.jitter)?;
-        fraction("label-smoothing", self.label_smoothing)?;
-        not_negative("mixup", self.mixup)?;
-        not_negative("cutmix", self.cutmix)?;
-        not_negative("affine", self.affine)
+        fraction([("erasing", self.erasing), ("jitter", self.jitter), ("label-smoothing", self.label_smoothing)])?;
+        not_negative([("mixup", self.mixup), ("cutmix", self.cutmix), ("affine", self.affine)])
     }
 
     /// The settings of a run that are here.

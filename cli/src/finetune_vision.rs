@@ -1,0 +1,156 @@
+//! Fine-tuning of image classifiers.
+
+use clap::builder::ArgPredicate;
+use grove::{
+    models::{ModelKind, vision::ImageClassifier},
+    optim::except,
+    tree::by_path,
+};
+
+use crate::{
+    prelude::*,
+    vision::{ImageArgs, Split, VisionJob, evaluate, not_for_images, output_size, preprocessor_of, train},
+};
+
+/// Passes over the data where nothing else is given.
+const EPOCHS: f64 = 5.0;
+
+/// Name for all parts but the head in `--freeze`.
+const BACKBONE: &str = "backbone";
+
+/// Fine-tunes a ResNet, a ViT or a DINOv2 on images of classes of one's own.
+///
+/// Without arguments it teaches the small network that ships with grove, trained on MNIST's digits, the 8x8 digits that
+/// ship too. The result is a directory that `--example resnet` or `--example vit` loads, and the library whose names the
+/// model came with. Ctrl-C ends a run after a checkpoint, and the same command with --resume goes on.
+#[derive(Parser, Debug)]
+#[command(
+    name = "finetune_vision",
+    version,
+    allow_negative_numbers = true,
+    mut_arg("evaluate", |arg| {
+        arg.requires("data").help("Do not train: print how well the model classifies the held-out images")
+    }),
+    mut_arg("epochs", |arg| arg.help("Passes over the data, parts of one too [default: 5]")),
+    mut_arg("batch_size", |arg| arg.default_value("32").help("Images of a batch")),
+    mut_arg("learning_rate", |arg| arg.default_value("5e-4")),
+    mut_arg("final_learning_rate", |arg| arg.default_value("0.01")),
+    mut_arg("weight_decay", |arg| arg.default_value("0.05")),
+    mut_arg("beta2", |arg| arg.default_value("0.999")),
+    mut_arg("checkpoint_every", |arg| arg.default_value("500")),
+    mut_arg("augment", |arg| {
+        arg.default_value_if("data", ArgPredicate::IsPresent, "standard").default_value("shift").hide_default_value(true).help(
+            "What is done to each image [default: standard; shift for the digits that ship]",
+        )
+    }),
+)]
+pub struct Options {
+    /// Data, run and hyperparameters.
+    #[command(flatten)]
+    pub images: ImageArgs,
+
+    /// Preprocessing: a name, as for --example resnet, or a preprocessor_config.json [default: the files beside the
+    /// model]
+    #[arg(long, value_name = "NAME")]
+    pub preprocess: Option<String>,
+
+    /// Height and width of the images, in pixels, in place of what the preprocessing says
+    #[arg(long, value_name = "N")]
+    pub image_size: Option<u32>,
+
+    /// Model to fine-tune: directory, weights file, or hub id, such as microsoft/resnet-50 or google/vit-base-patch16-224
+    #[arg(long, help_heading = "Model")]
+    pub model: Option<String>,
+
+    /// Give the model a new head even where it has one for these classes
+    #[arg(long, help_heading = "Model")]
+    pub new_head: bool,
+
+    /// Parts that stay as they are: backbone (all but the head), or paths such as "stem.**,stages.0.**"
+    #[arg(long, value_delimiter = ',', value_name = "PATTERNS", help_heading = "Model")]
+    pub freeze: Vec<String>,
+
+    /// Factor from the learning rate of a layer to that of the layer below it, such as 0.8
+    #[arg(long, default_value_t = 1.0, value_name = "FACTOR", help_heading = "Training")]
+    pub layer_decay: f64,
+}
+
+impl Command for Options {
+    fn check(&self) -> Result<DeviceSpec, Exit> {
+        self.images.check()?;
+        at_least_one([("image-size", self.image_size.unwrap_or(1) as usize)])?;
+        check_layer_decay(self.layer_decay)?;
+        self.images.run.device.spec()
+    }
+
+    /// Trains a model, or evaluates one.
+    fn run<B: Backend>(&self, device: &B::Device) -> Result<Ended, Exit> {
+        let path = resolve(self.model.as_deref(), "mnist-resnet", &FilePatterns::model())?;
+        match ModelKind::of(&path)? {
+            ModelKind::ResNet => self.run_model::<B, ResNet<B>>(&path, device),
+            ModelKind::Vit => self.run_model::<B, Vit<B>>(&path, device),
+            other => Err(not_for_images(other)),
+        }
+    }
+}
+
+impl Options {
+    fn run_model<B: Backend, M>(&self, path: &Path, device: &B::Device) -> Result<Ended, Exit>
+    where
+        M: ImageClassifier<B>,
+        M::On<Autodiff<B>>: ImageClassifier<Autodiff<B>>,
+    {
+        let preprocessor = |model: &M| {
+            let found = preprocessor_of(self.preprocess.as_deref(), path, model.channels())?;
+            let Some(side) = self.image_size else { return Ok(found) };
+            found.with_side(side).map_err(|error| usage(format!("--image-size: {error}")))
+        };
+        let args = &self.images;
+        if args.evaluate {
+            return evaluate::<B, M>(args, path, preprocessor, same_classes, device);
+        }
+        // While training, the model itself stays in f32.
+        let (model, _) = M::from_path(path, device, None)?;
+        let preprocessor = preprocessor(&model)?;
+        let split = Split::open(args)?;
+        let batch_size = args.run.training.batch_size.min(split.training.examples.len());
+        let size = output_size(&preprocessor, &model, &args.sizes, batch_size)?;
+        let model = model.for_size(size)?;
+        let labels = split.training.labels.clone();
+        let model = match model.labels() == labels && !self.new_head {
+            true => model,
+            false => {
+                eprintln!("the head is new: {} classes in place of {}", labels.len(), model.labels().len());
+                model.with_classes(labels, Key::new(args.run.seed).fold_in(1))
+            }
+        };
+        let settings = RunSettings::new().with("freeze", self.freeze.join(",")).with("layer-decay", self.layer_decay);
+        let inference = self.freeze.iter().any(|pattern| pattern == BACKBONE);
+        let trainable = self.trainable(&model)?;
+        let job = VisionJob { args, preprocessor, epochs: EPOCHS, settings, trainable, inference };
+        let optimizer =
+            |model: &M, schedule: &_| args.run.training.optimizer_by_layer(schedule, model, self.layer_decay, M::depth);
+        train(job, split, model, optimizer, device)
+    }
+
+    /// The leaves that are trained: all but what is frozen.
+    fn trainable<B: Backend, M: Tree<B>>(&self, model: &M) -> Result<Filter<B>, Exit> {
+        let (backbone, named): (Vec<_>, Vec<_>) = self.freeze.iter().partition(|pattern| *pattern == BACKBONE);
+        let trained = except(model, &named, "").map_err(|error| usage(format!("--freeze {error}")))?;
+        Ok(if backbone.is_empty() { trained } else { trained & by_path("head.**") })
+    }
+}
+
+/// Refuses images of other classes than the model's.
+fn same_classes(model: &[String], images: &[String]) -> Result<(), Exit> {
+    if model == images {
+        return Ok(());
+    }
+    let unknown: Vec<&str> = images.iter().filter(|label| !model.contains(label)).map(String::as_str).collect();
+    Err(failure(format!(
+        "the images have {} classes and the model {}{}: evaluate with the classes that it was trained on",
+        images.len(),
+        model.len(),
+        if unknown.is_empty() { String::new() } else { format!(", and it does not know {}", unknown.join(", ")) }
+    )))
+}

@@ -1,0 +1,214 @@
+//! Training of image classifiers from scratch.
+
+use grove::{
+    images::{Preprocessor, datasets::LabelledImages},
+    models::vision::ImageClassifier,
+    tree::is_param,
+};
+
+use crate::{
+    prelude::*,
+    training::{config_json, new_model},
+    vision::{ImageArgs, Split, VisionJob, evaluate, preprocessor_of, train},
+};
+
+/// Passes over the data where nothing else is given.
+const EPOCHS: f64 = 10.0;
+
+/// Trains a ResNet or a ViT from scratch to tell classes of images apart.
+///
+/// Without arguments it trains a small ResNet on 8x8 handwritten digits that ship with grove. The result is a directory
+/// that `--example resnet` or `--example vit` loads. Ctrl-C ends a run after a checkpoint, and the same command with
+/// --resume goes on.
+#[derive(Parser, Debug)]
+#[command(
+    name = "train_vision",
+    version,
+    allow_negative_numbers = true,
+    mut_arg("epochs", |arg| arg.help("Passes over the data, parts of one too [default: 10]")),
+    mut_arg("batch_size", |arg| arg.default_value("64").help("Images of a batch")),
+    mut_arg("learning_rate", |arg| arg.default_value("2e-3")),
+    mut_arg("final_learning_rate", |arg| arg.default_value("0.01")),
+    mut_arg("weight_decay", |arg| arg.default_value("0.05")),
+    mut_arg("beta2", |arg| arg.default_value("0.999")),
+    mut_arg("augment", |arg| arg.default_value("shift")),
+    mut_arg("checkpoint_every", |arg| arg.default_value("500")),
+)]
+pub struct Options {
+    /// Data, run and hyperparameters.
+    #[command(flatten)]
+    pub images: ImageArgs,
+
+    /// Model to evaluate: directory or weights file
+    #[arg(long, requires = "evaluate")]
+    pub model: Option<String>,
+
+    /// Architecture of the model
+    #[arg(long, value_enum, value_name = "NAME", default_value_t = Arch::Resnet, help_heading = "Model")]
+    pub arch: Arch,
+
+    /// Height and width of the images, in pixels [default: the data's, at least 16, or 64 where they differ]
+    #[arg(long, value_name = "N", help_heading = "Model")]
+    pub image_size: Option<usize>,
+
+    /// Channels of the ResNet's stages
+    #[arg(long, value_delimiter = ',', value_name = "NUMBERS", default_value = "16,32,64", help_heading = "Model")]
+    pub channels: Vec<usize>,
+
+    /// Blocks of the ResNet's stages
+    #[arg(long, value_delimiter = ',', value_name = "NUMBERS", default_value = "2,2,2", help_heading = "Model")]
+    pub depths: Vec<usize>,
+
+    /// Height and width of the ViT's patches, in pixels [default: what makes seven or eight of them]
+    #[arg(long, value_name = "N", help_heading = "Model")]
+    pub patch_size: Option<usize>,
+
+    /// Width of the ViT's states
+    #[arg(long, value_name = "N", default_value_t = 64, help_heading = "Model")]
+    pub hidden_size: usize,
+
+    /// Blocks of the ViT
+    #[arg(long, value_name = "N", default_value_t = 6, help_heading = "Model")]
+    pub layers: usize,
+
+    /// Attention heads of a block of the ViT
+    #[arg(long, value_name = "N", default_value_t = 4, help_heading = "Model")]
+    pub heads: usize,
+
+    /// Input of the ViT's head
+    #[arg(long, value_enum, value_name = "NAME", default_value_t = Pool::Mean, help_heading = "Model")]
+    pub pool: Pool,
+}
+
+/// Architecture of the model.
+#[derive(ValueEnum, Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Arch {
+    /// Residual network of basic blocks
+    Resnet,
+    /// Vision transformer
+    Vit,
+}
+
+/// Input of the ViT's head.
+#[derive(ValueEnum, Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Pool {
+    /// The mean of all patches; the model is saved as timm names things
+    Mean,
+    /// A class token; the model is saved as transformers names things
+    Class,
+}
+
+impl Command for Options {
+    fn check(&self) -> Result<DeviceSpec, Exit> {
+        self.images.check()?;
+        at_least_one([
+            ("image-size", self.image_size.unwrap_or(1)),
+            ("patch-size", self.patch_size.unwrap_or(1)),
+            ("hidden-size", self.hidden_size),
+            ("layers", self.layers),
+            ("heads", self.heads),
+        ])?;
+        let (channels, depths, width, heads) = (self.channels.len(), self.depths.len(), self.hidden_size, self.heads);
+        if channels != depths {
+            return Err(usage(format!("--channels has {channels} stages, and --depths {depths}: give as many")));
+        }
+        if !width.is_multiple_of(heads) {
+            return Err(usage(format!("--hidden-size {width} is not divisible by --heads {heads}")));
+        }
+        if self.images.run.training.batch_size == 1 && self.arch == Arch::Resnet {
+            return Err(usage("--batch-size is 1; batch normalisation needs at least two images"));
+        }
+        self.images.run.device.spec()
+    }
+
+    /// Trains a model, or evaluates one.
+    fn run<B: Backend>(&self, device: &B::Device) -> Result<Ended, Exit> {
+        match (self.images.evaluate, self.arch) {
+            (true, Arch::Resnet) => self.evaluate::<B, ResNet<B>>(device),
+            (true, Arch::Vit) => self.evaluate::<B, Vit<B>>(device),
+            (false, Arch::Resnet) => self.train::<B, ResNet<B>>(Self::resnet, device),
+            (false, Arch::Vit) => self.train::<B, Vit<B>>(Self::vit, device),
+        }
+    }
+}
+
+/// Makes the configuration of a new model for images and their preprocessing.
+type NewConfig<C> = fn(&Options, &LabelledImages, &Preprocessor) -> Result<C, Exit>;
+
+impl Options {
+    fn train<B: Backend, M>(&self, config: NewConfig<M::Config>, device: &B::Device) -> Result<Ended, Exit>
+    where
+        M: ImageClassifier<B>,
+        M::On<Autodiff<B>>: ImageClassifier<Autodiff<B>>,
+    {
+        let split = Split::open(&self.images)?;
+        let preprocessor = self.preprocessor(&split.training)?;
+        let config = config(self, &split.training, &preprocessor)?;
+        let model: M = new_model(&self.images.run, &config, device)?;
+        let job = VisionJob {
+            args: &self.images,
+            preprocessor,
+            epochs: EPOCHS,
+            settings: RunSettings::new().with_model(&config_json(&config)?),
+            trainable: is_param(),
+            inference: false,
+        };
+        let optimizer = |_: &M, schedule: &_| self.images.run.training.optimizer::<B, M>(schedule);
+        train(job, split, model, optimizer, device)
+    }
+
+    /// Does what `--evaluate` asks for.
+    fn evaluate<B: Backend, M: ImageClassifier<B>>(&self, device: &B::Device) -> Result<Ended, Exit> {
+        let path = resolve(self.model.as_deref(), "mnist-resnet", &FilePatterns::model())?;
+        let preprocessor = |model: &M| preprocessor_of(None, &path, model.channels());
+        let same = |model: &[String], images: &[String]| match model.len() == images.len() {
+            true => Ok(()),
+            false => Err(failure(format!(
+                "the images have {} classes, and {} tells {} apart",
+                images.len(),
+                path.display(),
+                model.len()
+            ))),
+        };
+        evaluate::<B, M>(&self.images, &path, preprocessor, same, device)
+    }
+
+    /// Preprocessing of the images: grey ones as MNIST's, others as ImageNet's.
+    fn preprocessor(&self, data: &LabelledImages) -> Result<Preprocessor, Exit> {
+        let size = self.image_size.unwrap_or_else(|| data.size.map_or(64, |[_, h, w]| h.max(w).max(16)));
+        let side = u32::try_from(size).map_err(|_| usage(format!("--image-size {size} is too large")))?;
+        Preprocessor::for_images(data.size, side).map_err(|error| usage(format!("--image-size: {error}")))
+    }
+
+    /// A network of basic blocks.
+    fn resnet(&self, data: &LabelledImages, preprocessor: &Preprocessor) -> Result<ResNetConfig, Exit> {
+        let [height, _] = preprocessor.size().unwrap_or([usize::MAX; 2]);
+        let (channels, depths) = (self.channels.clone(), self.depths.clone());
+        let config = ResNetConfig::basic(preprocessor.channels(), height, channels, depths);
+        Ok(config.with_labels(data.labels.clone()))
+    }
+
+    /// A model of which timm or transformers has the like.
+    fn vit(&self, data: &LabelledImages, preprocessor: &Preprocessor) -> Result<VitConfig, Exit> {
+        let [height, width] = preprocessor.size().unwrap_or([64; 2]);
+        let patch_size = self.patch_size.unwrap_or_else(|| VitConfig::patch_size_for(height));
+        if height % patch_size != 0 || width % patch_size != 0 {
+            return Err(usage(format!(
+                "images of {height}x{width} pixels do not fall into patches of {patch_size}: choose another --patch-size"
+            )));
+        }
+        let config = VitConfig {
+            hidden_size: self.hidden_size,
+            num_hidden_layers: self.layers,
+            num_attention_heads: self.heads,
+            intermediate_size: self.hidden_size.saturating_mul(4),
+            image_size: [height, width],
+            patch_size,
+            num_channels: preprocessor.channels(),
+            layer_norm_eps: 1e-6,
+            ..VitConfig::default()
+        };
+        let config = if self.pool == Pool::Mean { config.with_mean_pooling() } else { config };
+        Ok(config.with_labels(data.labels.clone()))
+    }
+}
