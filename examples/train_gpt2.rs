@@ -30,15 +30,14 @@ impl Program for Run<'_> {
     type Output = Result<Ended, Exit>;
 
     fn run<B: Backend>(self, device: B::Device) -> Result<Ended, Exit> {
-        let Gpt2Options { language: options, sizes } = self.0;
         // A new model or a pretrained one, windows of the text's tokens, and the directory of the run.
-        let Some((model, run)) = LanguageRun::<B>::new(options, sizes, &device)? else {
+        let Some((model, run)) = LanguageRun::<B>::new(self.0, &device)? else {
             return Ok(Ended::Finished); // --evaluate
         };
         let job = &run.job;
 
         // AdamW behind clipping; only matrices decay.
-        let asked = &options.run.training;
+        let asked = &self.0.language.run.training;
         let optimizer = chain((
             (asked.clip > 0.0).then(|| clip_by_global_norm::<B>(asked.clip)),
             adamw(

@@ -55,7 +55,15 @@ pub enum Task {
     #[command(mut_arg("dtype", |arg| arg.default_value("auto")))]
     Generate(Box<DecoderArgs>),
     /// Talk with a model of LLaMA's architecture
-    Chat(Box<ChatCommand>),
+    #[command(mut_arg("dtype", |arg| arg.default_value("auto")), mut_arg("chat", |arg| arg.hide(true)))]
+    Chat {
+        /// Model, prompt and settings.
+        #[command(flatten)]
+        decoder: Box<DecoderArgs>,
+        /// The conversation.
+        #[command(flatten)]
+        chat: ChatArgs,
+    },
     /// Print the table of a decoder's parameters, and the memory they need
     #[command(mut_arg("dtype", |arg| arg.default_value("auto")))]
     Summary(Box<DecoderArgs>),
@@ -76,23 +84,6 @@ pub enum Task {
     Evaluate(Evaluate),
     /// Convert a checkpoint to a directory of safetensors
     Convert(convert::Options),
-}
-
-/// Options of `grove chat`.
-#[derive(Args, Debug)]
-#[command(
-    about = None,
-    mut_arg("dtype", |arg| arg.default_value("auto")),
-    mut_arg("chat", |arg| arg.hide(true)),
-)]
-pub struct ChatCommand {
-    /// Model, prompt and settings.
-    #[command(flatten)]
-    pub decoder: DecoderArgs,
-
-    /// The conversation.
-    #[command(flatten)]
-    pub chat: ChatArgs,
 }
 
 /// The data that is classified.
@@ -205,7 +196,10 @@ macro_rules! each {
     ($task:expr, $options:ident => $result:expr) => {
         match $task {
             Task::Generate($options) | Task::Summary($options) => $result,
-            Task::Chat($options) => $result,
+            Task::Chat { decoder, chat } => {
+                let $options = &Run { options: decoder, chat: Some(chat), family: Llamas };
+                $result
+            }
             Task::Embed($options) | Task::Classify(Classify::Texts($options)) => $result,
             Task::Classify(Classify::Images($options)) => $result,
             Task::Train(Train::Language(model)) | Task::Evaluate(Evaluate::Language(model)) => match model {
@@ -259,16 +253,6 @@ impl program::Command for DecoderArgs {
     }
 }
 
-impl program::Command for ChatCommand {
-    fn check(&self) -> Result<DeviceSpec, Exit> {
-        self.decoder.check()
-    }
-
-    fn run<B: Backend>(&self, device: &B::Device) -> Result<Ended, Exit> {
-        Run { options: &self.decoder, chat: Some(&self.chat), family: Llamas }.run::<B>(device)
-    }
-}
-
 impl program::Command for ImageCommand {
     fn check(&self) -> Result<DeviceSpec, Exit> {
         self.classify.check()?;
@@ -311,7 +295,7 @@ mod tests {
         let summary = parse(&["grove", "summary", "--model", "gpt2-xl"]).expect("valid");
         assert!(matches!(summary, Task::Summary(options) if options.summary));
         let chat = parse(&["grove", "chat", "--system", "Be brief."]);
-        assert!(matches!(chat, Ok(Task::Chat(options)) if options.chat.chat));
+        assert!(matches!(chat, Ok(Task::Chat { chat, .. }) if chat.chat));
     }
 
     #[test]

@@ -21,9 +21,6 @@ use crate::{
 /// Tokens of a text where nothing else is given.
 const MAX_LENGTH: usize = 128;
 
-/// Passes over the data where nothing else is given.
-const EPOCHS: f64 = 3.0;
-
 /// Trains a BERT, RoBERTa or DistilBERT to classify texts, or pairs of texts.
 ///
 /// Without arguments it fine-tunes the small model that ships with grove on sentences that ship too, to show what
@@ -178,11 +175,18 @@ impl Command for Options {
             files => (training, self.examples(self.read(files)?, &labels, &encoder)?),
         };
         let model = self.prepare::<B>(&encoder, labels, device)?;
-        let (run, epochs, trainable) = (&self.run, EPOCHS, Some(self.trainable(&model)?));
+        let (run, epochs, trainable) = (&self.run, 3.0, Some(self.trainable(&model)?));
         let optimizer = |model: &Classifier<B>, schedule: &_| {
             run.training.optimizer_by_layer(schedule, model, self.layer_decay, Classifier::depth)
         };
-        let setup = Setup { run, output, epochs, settings: self.settings(), trainable };
+        let settings = RunSettings::new()
+            .with("balance", self.balance)
+            .with("freeze", self.freeze.join(","))
+            .with_option("lora-rank", self.lora_rank)
+            .with_option("lora-alpha", self.lora_alpha)
+            .with("lora-targets", self.lora_targets.join(","))
+            .with("layer-decay", self.layer_decay);
+        let setup = Setup { run, output, epochs, settings, trainable };
         labelled::train(setup, model, split, &encoder.tokenizer, self.balance, optimizer, lora::merge)
     }
 }
@@ -264,17 +268,6 @@ impl Options {
             Some(_) => freeze & (lora::trainable() | by_path("head.**") | by_path("bert.pooler.**").optional()),
             None => freeze,
         })
-    }
-
-    /// Settings of the run besides the options of every run.
-    fn settings(&self) -> RunSettings {
-        RunSettings::new()
-            .with("balance", self.balance)
-            .with("freeze", self.freeze.join(","))
-            .with_option("lora-rank", self.lora_rank)
-            .with_option("lora-alpha", self.lora_alpha)
-            .with("lora-targets", self.lora_targets.join(","))
-            .with("layer-decay", self.layer_decay)
     }
 
     /// Does what `--evaluate` asks for.

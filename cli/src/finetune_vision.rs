@@ -12,9 +12,6 @@ use crate::{
     vision::{ImageArgs, Split, VisionJob, evaluate, not_for_images, output_size, preprocessor_of, train},
 };
 
-/// Passes over the data where nothing else is given.
-const EPOCHS: f64 = 5.0;
-
 /// Name for all parts but the head in `--freeze`.
 const BACKBONE: &str = "backbone";
 
@@ -34,10 +31,6 @@ const BACKBONE: &str = "backbone";
     mut_arg("epochs", |arg| arg.help("Passes over the data, parts of one too [default: 5]")),
     mut_arg("batch_size", |arg| arg.default_value("32").help("Images of a batch")),
     mut_arg("learning_rate", |arg| arg.default_value("5e-4")),
-    mut_arg("final_learning_rate", |arg| arg.default_value("0.01")),
-    mut_arg("weight_decay", |arg| arg.default_value("0.05")),
-    mut_arg("beta2", |arg| arg.default_value("0.999")),
-    mut_arg("checkpoint_every", |arg| arg.default_value("500")),
     mut_arg("augment", |arg| {
         arg.default_value_if("data", ArgPredicate::IsPresent, "standard").default_value("shift").hide_default_value(true).help(
             "What is done to each image [default: standard; shift for the digits that ship]",
@@ -126,8 +119,9 @@ impl Options {
         };
         let settings = RunSettings::new().with("freeze", self.freeze.join(",")).with("layer-decay", self.layer_decay);
         let inference = self.freeze.iter().any(|pattern| pattern == BACKBONE);
-        let trainable = self.trainable(&model)?;
-        let job = VisionJob { args, preprocessor, epochs: EPOCHS, settings, trainable, inference };
+        let trainable = Some(self.trainable(&model)?);
+        let setup = Setup { run: &args.run, output: args.run.directory()?, epochs: 5.0, settings, trainable };
+        let job = VisionJob { args, preprocessor, setup, inference };
         let optimizer =
             |model: &M, schedule: &_| args.run.training.optimizer_by_layer(schedule, model, self.layer_decay, M::depth);
         train(job, split, model, optimizer, device)
@@ -147,10 +141,10 @@ fn same_classes(model: &[String], images: &[String]) -> Result<(), Exit> {
         return Ok(());
     }
     let unknown: Vec<&str> = images.iter().filter(|label| !model.contains(label)).map(String::as_str).collect();
+    let unknown =
+        if unknown.is_empty() { String::new() } else { format!(", and it does not know {}", unknown.join(", ")) };
+    let (images, model) = (images.len(), model.len());
     Err(failure(format!(
-        "the images have {} classes and the model {}{}: evaluate with the classes that it was trained on",
-        images.len(),
-        model.len(),
-        if unknown.is_empty() { String::new() } else { format!(", and it does not know {}", unknown.join(", ")) }
+        "the images have {images} classes and the model {model}{unknown}: evaluate with the classes that it was trained on"
     )))
 }

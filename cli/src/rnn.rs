@@ -17,9 +17,6 @@ use crate::{
     training::{new_model, new_tokenizer},
 };
 
-/// Passes over the data where nothing else is given.
-const EPOCHS: f64 = 10.0;
-
 /// Trains a classifier of texts, or uses one.
 ///
 /// A token is a character (to be exact, a byte), unless --vocab-size or --tokenizer asks for more. Texts are batched by
@@ -144,7 +141,7 @@ impl ClassifyOptions {
             .with("dropout", self.dropout)
             .with("one-direction", self.one_direction)
             .with("vocab-size", self.vocab_size);
-        let (run, epochs, trainable) = (&self.run, EPOCHS, None);
+        let (run, epochs, trainable) = (&self.run, 10.0, None);
         let optimizer = |_: &_, schedule: &_| run.training.optimizer(schedule);
         let setup = Setup { run, output, epochs, settings, trainable };
         labelled::train(setup, model, split, &tokenizer, false, optimizer, |model| model)

@@ -22,9 +22,6 @@ use crate::{
     training::{Job, new_model, new_tokenizer},
 };
 
-/// Passes over the text that ships with grove.
-const DEMONSTRATION_EPOCHS: f64 = 2.0;
-
 /// Tokens that a new model sees at once.
 const CONTEXT: usize = 128;
 
@@ -128,8 +125,7 @@ impl Command for Options {
         output.begin(&config, Some(&tokenizer))?;
         let counts = [training.len(), held_out.len()];
         let data = Examples::bucketed(training, batch_size, |text| text.ids.len(), key.fold_in(2))?;
-        let epochs = if language.is_demonstration() { DEMONSTRATION_EPOCHS } else { 1.0 };
-        let setup = Setup { run, output, epochs, settings, trainable: None };
+        let setup = Setup { run, output, epochs: language.epochs(2.0), settings, trainable: None };
         let job = setup.job(&model, data, None, ("texts", batch_size), counts)?;
         let optimizer = run.training.optimizer::<B, BertForMaskedLm<B>>(&job.schedule);
         let Job { data, settings, .. } = &job;

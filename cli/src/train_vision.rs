@@ -12,9 +12,6 @@ use crate::{
     vision::{ImageArgs, Split, VisionJob, evaluate, preprocessor_of, train},
 };
 
-/// Passes over the data where nothing else is given.
-const EPOCHS: f64 = 10.0;
-
 /// Trains a ResNet or a ViT from scratch to tell classes of images apart.
 ///
 /// Without arguments it trains a small ResNet on 8x8 handwritten digits that ship with grove. The result is a directory
@@ -28,11 +25,7 @@ const EPOCHS: f64 = 10.0;
     mut_arg("epochs", |arg| arg.help("Passes over the data, parts of one too [default: 10]")),
     mut_arg("batch_size", |arg| arg.default_value("64").help("Images of a batch")),
     mut_arg("learning_rate", |arg| arg.default_value("2e-3")),
-    mut_arg("final_learning_rate", |arg| arg.default_value("0.01")),
-    mut_arg("weight_decay", |arg| arg.default_value("0.05")),
-    mut_arg("beta2", |arg| arg.default_value("0.999")),
     mut_arg("augment", |arg| arg.default_value("shift")),
-    mut_arg("checkpoint_every", |arg| arg.default_value("500")),
 )]
 pub struct Options {
     /// Data, run and hyperparameters.
@@ -144,16 +137,13 @@ impl Options {
         let split = Split::open(&self.images)?;
         let preprocessor = self.preprocessor(&split.training)?;
         let config = config(self, &split.training, &preprocessor)?;
-        let model: M = new_model(&self.images.run, &config, device)?;
-        let job = VisionJob {
-            args: &self.images,
-            preprocessor,
-            epochs: EPOCHS,
-            settings: RunSettings::new().with_model(&config_json(&config)?),
-            trainable: is_param(),
-            inference: false,
-        };
-        let optimizer = |_: &M, schedule: &_| self.images.run.training.optimizer::<B, M>(schedule);
+        let (args, run) = (&self.images, &self.images.run);
+        let model: M = new_model(run, &config, device)?;
+        let settings = RunSettings::new().with_model(&config_json(&config)?);
+        let trainable = Some(is_param());
+        let setup = Setup { run, output: run.directory()?, epochs: 10.0, settings, trainable };
+        let job = VisionJob { args, preprocessor, setup, inference: false };
+        let optimizer = |_: &M, schedule: &_| run.training.optimizer::<B, M>(schedule);
         train(job, split, model, optimizer, device)
     }
 
@@ -163,12 +153,10 @@ impl Options {
         let preprocessor = |model: &M| preprocessor_of(None, &path, model.channels());
         let same = |model: &[String], images: &[String]| match model.len() == images.len() {
             true => Ok(()),
-            false => Err(failure(format!(
-                "the images have {} classes, and {} tells {} apart",
-                images.len(),
-                path.display(),
-                model.len()
-            ))),
+            false => {
+                let (images, path, model) = (images.len(), path.display(), model.len());
+                Err(failure(format!("the images have {images} classes, and {path} tells {model} apart")))
+            }
         };
         evaluate::<B, M>(&self.images, &path, preprocessor, same, device)
     }

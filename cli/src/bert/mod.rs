@@ -1,11 +1,11 @@
 //! Tasks of BERT: filled masks, embeddings, similarity, classes, entities, answers.
 
-mod encoder;
 mod tasks;
 mod texts;
 
+use grove::files::directory_at;
+
 use crate::prelude::*;
-pub use encoder::Encoder;
 
 /// Reads texts with BERT, RoBERTa or DistilBERT: fills in words, embeds, compares, classifies, labels words, answers.
 ///
@@ -80,21 +80,28 @@ pub enum Task {
     Answer,
 }
 
-impl Command for Options {
-    fn check(&self) -> Result<DeviceSpec, Exit> {
-        if self.model.is_none() && self.task != Task::FillMask {
-            let task = self.task.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned());
-            return Err(usage(format!(
-                "--task {task} needs a --model that was trained for it; the one that ships only does fill-mask"
+/// Files, configuration and tokenizer of a BERT.
+pub struct Encoder {
+    /// Directory or weights file.
+    pub path: PathBuf,
+    /// Sizes.
+    pub config: BertConfig,
+    /// Its tokenizer.
+    pub tokenizer: Tokenizer,
+}
+
+impl Encoder {
+    /// Opens the model that `--model` names, downloaded if needed, or the one that ships.
+    pub fn open(model: Option<&str>) -> Result<Self, Exit> {
+        let path = resolve(model, "bert-austen", &FilePatterns::model())?;
+        let directory = directory_at(&path);
+        let (tokenizer, config) = (Tokenizer::from_path(directory)?, BertConfig::beside(&path)?);
+        if tokenizer.vocab_size() > config.vocab_size {
+            let (place, tokens, known) = (directory.display(), tokenizer.vocab_size(), config.vocab_size);
+            return Err(failure(format!(
+                "{place}: the tokenizer has {tokens} tokens and the model {known}: they do not belong together"
             )));
         }
-        let (top_k, max_length) = (self.top_k.unwrap_or(1), self.max_length.unwrap_or(1));
-        at_least_one([("batch-size", self.batch_size), ("top-k", top_k), ("max-length", max_length)])?;
-        self.device.spec()
-    }
-
-    fn run<B: Backend>(&self, device: &B::Device) -> Result<Ended, Exit> {
-        tasks::run::<B>(self, device)?;
-        Ok(Ended::Finished)
+        Ok(Self { path, config, tokenizer })
     }
 }

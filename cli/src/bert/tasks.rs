@@ -11,40 +11,61 @@ use std::{cell::OnceCell, time::Instant};
 use super::{Encoder, Options, Task, texts::texts};
 use crate::{prelude::*, program::progress_bar};
 
-/// Does the task.
-pub fn run<B: Backend>(options: &Options, device: &B::Device) -> Result<(), Exit> {
-    let (texts, places) = texts(options)?;
-    let Encoder { path, config, tokenizer } = Encoder::open(options.model.as_deref())?;
-    let most = options.max_length.unwrap_or(usize::MAX);
-    let bar = match texts.len() <= options.batch_size {
-        true => ProgressBar::hidden(),
-        false => progress_bar(texts.len(), "{bar:40} {human_pos} of {human_len} texts, {per_sec}, {eta} left"),
-    };
-    let told = |count: usize| bar.inc(count as u64);
-    let batching = BatchOptions {
-        batch_size: options.batch_size,
-        progress: Some(&told),
-        ..BatchOptions::new(&tokenizer, most.min(config.positions()))
-    };
-    let job =
-        Job { options, path: &path, texts: &texts, places: &places, batching, bar: &bar, loaded: OnceCell::new() };
-    let mut result = match options.task {
-        Task::FillMask => job.fill_mask::<B>(device)?,
-        Task::Embed => job.embed::<B>(device)?,
-        Task::Similarity => job.similarity::<B>(device)?,
-        Task::Classify => job.classify::<B>(device)?,
-        Task::Tokens => job.tokens::<B>(device)?,
-        Task::Answer => job.answer::<B>(device)?,
-    };
-    bar.finish_and_clear();
-    let seconds = job.loaded.get().map_or(0.0, |loaded| loaded.elapsed().as_secs_f64());
-    let rate = texts.len() as f64 / seconds.max(1e-9);
-    eprintln!("[{} texts in {seconds:.2} s, {rate:.1} per second]", texts.len());
-    if options.json {
-        result["seconds"] = json!(seconds);
-        write_json(&result)?;
+impl Command for Options {
+    fn check(&self) -> Result<DeviceSpec, Exit> {
+        if self.model.is_none() && self.task != Task::FillMask {
+            let task = self.task.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned());
+            return Err(usage(format!(
+                "--task {task} needs a --model that was trained for it; the one that ships only does fill-mask"
+            )));
+        }
+        let (top_k, max_length) = (self.top_k.unwrap_or(1), self.max_length.unwrap_or(1));
+        at_least_one([("batch-size", self.batch_size), ("top-k", top_k), ("max-length", max_length)])?;
+        self.device.spec()
     }
-    Ok(())
+
+    /// Does the task.
+    fn run<B: Backend>(&self, device: &B::Device) -> Result<Ended, Exit> {
+        let (texts, places) = texts(self)?;
+        let Encoder { path, config, tokenizer } = Encoder::open(self.model.as_deref())?;
+        let most = self.max_length.unwrap_or(usize::MAX);
+        let bar = match texts.len() <= self.batch_size {
+            true => ProgressBar::hidden(),
+            false => progress_bar(texts.len(), "{bar:40} {human_pos} of {human_len} texts, {per_sec}, {eta} left"),
+        };
+        let told = |count: usize| bar.inc(count as u64);
+        let batching = BatchOptions {
+            batch_size: self.batch_size,
+            progress: Some(&told),
+            ..BatchOptions::new(&tokenizer, most.min(config.positions()))
+        };
+        let job = Job {
+            options: self,
+            path: &path,
+            texts: &texts,
+            places: &places,
+            batching,
+            bar: &bar,
+            loaded: OnceCell::new(),
+        };
+        let mut result = match self.task {
+            Task::FillMask => job.fill_mask::<B>(device)?,
+            Task::Embed => job.embed::<B>(device)?,
+            Task::Similarity => job.similarity::<B>(device)?,
+            Task::Classify => job.classify::<B>(device)?,
+            Task::Tokens => job.tokens::<B>(device)?,
+            Task::Answer => job.answer::<B>(device)?,
+        };
+        bar.finish_and_clear();
+        let seconds = job.loaded.get().map_or(0.0, |loaded| loaded.elapsed().as_secs_f64());
+        let rate = texts.len() as f64 / seconds.max(1e-9);
+        eprintln!("[{} texts in {seconds:.2} s, {rate:.1} per second]", texts.len());
+        if self.json {
+            result["seconds"] = json!(seconds);
+            write_json(&result)?;
+        }
+        Ok(Ended::Finished)
+    }
 }
 
 struct Job<'a> {

@@ -44,7 +44,9 @@ pub fn chat<B: Backend, M: CausalLm<B>>(
     let model = load(path)?;
     let settings = options.settings(path)?;
     let live = !options.json;
-    let mut lines = options.prompt.clone().map(Ok).into_iter().chain(from_input(options, live && typed));
+    let ask = live && typed;
+    let input = options.prompt.is_none().then(|| std::iter::from_fn(move || next_line(ask)));
+    let mut lines = options.prompt.clone().map(Ok).into_iter().chain(input.into_iter().flatten());
     let mut session = ChatSession::new(&model, &tokenizer, &template, chat.system.as_deref());
     let mut turns = vec![];
     while let Some(line) = lines.next().transpose()? {
@@ -99,16 +101,10 @@ fn check_input(options: &GenerationArgs, typed: bool) -> Result<(), Exit> {
     }
 }
 
-/// Lines of standard input; none where the one message was given as an option.
-fn from_input(options: &GenerationArgs, ask: bool) -> impl Iterator<Item = std::io::Result<String>> {
-    let none = options.prompt.is_some();
-    std::iter::from_fn(move || {
-        if none {
-            return None;
-        }
-        if ask {
-            eprint!("> ");
-        }
-        std::io::stdin().lock().lines().next()
-    })
+/// The next line of standard input, which a person is asked for.
+fn next_line(ask: bool) -> Option<std::io::Result<String>> {
+    if ask {
+        eprint!("> ");
+    }
+    std::io::stdin().lock().lines().next()
 }

@@ -57,32 +57,26 @@ impl Prompt {
     /// The prompt of the options, or of standard input, by the tokenizer of the model at a path; and the settings: those of
     /// the options, completed by the model's files.
     pub fn read(options: &GenerationArgs, path: &Path) -> Result<Self, Exit> {
-        let tokenizer = tokenizer(options, path)?;
-        let ids = prompt_ids(options, tokenizer.as_ref())?;
+        let tokenizer = match Tokenizer::beside(path) {
+            Ok(tokenizer) => Some(tokenizer),
+            // The prompt is given in numbers.
+            Err(_) if options.prompt_ids.is_some() && options.stop.is_empty() => None,
+            // It is the model's own file that is broken.
+            Err(error @ ModelError::Weights(_)) => return Err(failure(error)),
+            Err(error) => {
+                return Err(failure(format!("{error}; without a tokenizer, give the prompt as --prompt-ids 5,17,400")));
+            }
+        };
+        let ids = match (&options.prompt_ids, &tokenizer) {
+            (Some(ids), _) => ids.clone(),
+            (None, None) => Vec::new(),
+            (None, Some(tokenizer)) => tokenizer.encode(&match &options.prompt {
+                Some(text) => text.clone(),
+                None => input::text()?.unwrap_or_else(|| DEFAULT_PROMPT.into()),
+            })?,
+        };
         Ok(Self { tokenizer, ids, settings: options.settings(path)? })
     }
-}
-
-/// The model's tokenizer; none where the prompt is given in numbers and there is none.
-fn tokenizer(options: &GenerationArgs, path: &Path) -> Result<Option<Tokenizer>, Exit> {
-    match Tokenizer::beside(path) {
-        Ok(tokenizer) => Ok(Some(tokenizer)),
-        Err(_) if options.prompt_ids.is_some() && options.stop.is_empty() => Ok(None),
-        // It is the model's own file that is broken.
-        Err(error @ ModelError::Weights(_)) => Err(failure(error)),
-        Err(error) => Err(failure(format!("{error}; without a tokenizer, give the prompt as --prompt-ids 5,17,400"))),
-    }
-}
-
-fn prompt_ids(options: &GenerationArgs, tokenizer: Option<&Tokenizer>) -> Result<Vec<u32>, Exit> {
-    if let Some(ids) = &options.prompt_ids {
-        return Ok(ids.clone());
-    }
-    let text = match &options.prompt {
-        Some(text) => text.clone(),
-        None => input::text()?.unwrap_or_else(|| DEFAULT_PROMPT.into()),
-    };
-    Ok(tokenizer.map_or(Ok(Vec::new()), |tokenizer| tokenizer.encode(&text))?)
 }
 
 /// Prints how likely a text is to a model.

@@ -1,6 +1,6 @@
 //! GPT-2, as the loop takes it.
 
-use super::{LanguageArgs, LanguageSizes, check_resumed, options::named_config};
+use super::{LanguageArgs, LanguageOptions, check_resumed, options::named_config};
 use crate::prelude::*;
 
 /// Trains a GPT-2 on text: a new one of any size, or one that exists.
@@ -14,14 +14,6 @@ pub struct Gpt2Options {
     #[command(flatten)]
     pub language: LanguageArgs,
 
-    /// Sizes of a new model.
-    #[command(flatten)]
-    pub sizes: Gpt2Sizes,
-}
-
-/// Sizes of a new GPT-2.
-#[derive(Args, Debug)]
-pub struct Gpt2Sizes {
     /// Sizes of a new model: a config.json, or a published size such as gpt2; the options below override it
     #[arg(long, value_name = "FILE|NAME", conflicts_with = "model", help_heading = "Model")]
     config: Option<String>,
@@ -39,18 +31,22 @@ pub struct Gpt2Sizes {
     n_embd: Option<usize>,
 }
 
-impl LanguageSizes for Gpt2Sizes {
+impl LanguageOptions for Gpt2Options {
     type Model<B: Backend> = Gpt2<B>;
     type Config = Gpt2Config;
 
-    fn new_config(&self, options: &LanguageArgs, tokenizer: Option<&Tokenizer>) -> Result<Gpt2Config, Exit> {
+    fn language(&self) -> &LanguageArgs {
+        &self.language
+    }
+
+    fn new_config(&self, tokenizer: Option<&Tokenizer>) -> Result<Gpt2Config, Exit> {
         let small = Gpt2Config { n_layer: 4, n_head: 4, n_embd: 128, n_positions: 128, ..Gpt2Config::default() };
         let mut config = self.config.as_deref().map_or(Ok(small), named_config)?;
         config.n_layer = self.n_layer.unwrap_or(config.n_layer);
         config.n_head = self.n_head.unwrap_or(config.n_head);
         config.n_embd = self.n_embd.unwrap_or(config.n_embd);
-        config.n_positions = options.context.unwrap_or(config.n_positions);
-        config.vocab_size = tokenizer.map_or(options.vocab_size, Tokenizer::vocab_size);
+        config.n_positions = self.language.context.unwrap_or(config.n_positions);
+        config.vocab_size = tokenizer.map_or(self.language.vocab_size, Tokenizer::vocab_size);
         config.eos_token_id = tokenizer.and_then(Tokenizer::end_of_text);
         config.bos_token_id = tokenizer.and_then(Tokenizer::begin_of_text).or(config.eos_token_id);
         Ok(config)

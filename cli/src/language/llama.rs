@@ -2,7 +2,7 @@
 
 use grove::models::llama::EndTokens;
 
-use super::{LanguageArgs, LanguageSizes, check_resumed, options::named_config};
+use super::{LanguageArgs, LanguageOptions, check_resumed, options::named_config};
 use crate::prelude::*;
 
 /// Trains a LLaMA on text: a new one of any size, or one that exists.
@@ -16,14 +16,6 @@ pub struct LlamaOptions {
     #[command(flatten)]
     pub language: LanguageArgs,
 
-    /// Sizes of a new model.
-    #[command(flatten)]
-    pub sizes: LlamaSizes,
-}
-
-/// Sizes of a new LLaMA.
-#[derive(Args, Debug)]
-pub struct LlamaSizes {
     /// Sizes of a new model: a config.json, or a published size such as smollm2-135m; the options below override it
     #[arg(long, value_name = "FILE|NAME", conflicts_with = "model", help_heading = "Model")]
     config: Option<String>,
@@ -49,11 +41,15 @@ pub struct LlamaSizes {
     intermediate_size: Option<usize>,
 }
 
-impl LanguageSizes for LlamaSizes {
+impl LanguageOptions for LlamaOptions {
     type Model<B: Backend> = Llama<B>;
     type Config = LlamaConfig;
 
-    fn new_config(&self, options: &LanguageArgs, tokenizer: Option<&Tokenizer>) -> Result<LlamaConfig, Exit> {
+    fn language(&self) -> &LanguageArgs {
+        &self.language
+    }
+
+    fn new_config(&self, tokenizer: Option<&Tokenizer>) -> Result<LlamaConfig, Exit> {
         let small = LlamaConfig {
             hidden_size: 128,
             intermediate_size: 352,
@@ -71,8 +67,8 @@ impl LanguageSizes for LlamaSizes {
         config.hidden_size = self.hidden_size.unwrap_or(config.hidden_size);
         config.intermediate_size = self.intermediate_size.unwrap_or(config.intermediate_size);
         config.num_key_value_heads = self.kv_heads.or(config.num_key_value_heads);
-        config.max_position_embeddings = options.context.unwrap_or(config.max_position_embeddings);
-        config.vocab_size = tokenizer.map_or(options.vocab_size, Tokenizer::vocab_size);
+        config.max_position_embeddings = self.language.context.unwrap_or(config.max_position_embeddings);
+        config.vocab_size = tokenizer.map_or(self.language.vocab_size, Tokenizer::vocab_size);
         config.bos_token_id = tokenizer.and_then(|tokenizer| tokenizer.begin_of_text().or(tokenizer.end_of_text()));
         config.eos_token_id = tokenizer.and_then(Tokenizer::end_of_text).map_or(EndTokens::None, EndTokens::One);
         config.other.insert("architectures".into(), vec![config.model_type.class()].into());

@@ -20,15 +20,15 @@ use crate::{
     program::progress_bar,
     training::{Job, config_json},
 };
-pub use gpt2::{Gpt2Options, Gpt2Sizes};
-pub use llama::{LlamaOptions, LlamaSizes};
+pub use gpt2::Gpt2Options;
+pub use llama::LlamaOptions;
 pub use options::LanguageArgs;
 pub(crate) use options::{check_resumed, context};
 use prepare::{Prepared, prepare};
-pub use rnn::{LmOptions, LmSizes, RnnSizes};
+pub use rnn::{LmOptions, RnnSizes};
 
-/// The options of the command line that describe a new language model.
-pub trait LanguageSizes {
+/// Options of a command that trains a language model.
+pub trait LanguageOptions: Sync {
     /// The model on a backend.
     type Model<B: Backend>: CausalLm<B>
         + Pretrained<B, Config = Self::Config>
@@ -36,25 +36,35 @@ pub trait LanguageSizes {
     /// Its configuration.
     type Config: PretrainedConfig;
 
+    /// The options that all of them have.
+    fn language(&self) -> &LanguageArgs;
+
     /// Sizes of a new model for the tokens of a tokenizer, or of `--vocab-size`.
-    fn new_config(&self, options: &LanguageArgs, tokenizer: Option<&Tokenizer>) -> Result<Self::Config, Exit>;
+    fn new_config(&self, tokenizer: Option<&Tokenizer>) -> Result<Self::Config, Exit>;
 
     /// Refuses to resume a run of other sizes than the options ask for.
     fn check_resumed(&self, config: &Self::Config) -> Result<(), Exit>;
 }
 
-/// Trains a model, or evaluates it, as the options ask.
-fn run<B: Backend, S: LanguageSizes>(options: &LanguageArgs, sizes: &S, device: &B::Device) -> Result<Ended, Exit> {
-    let Some((model, run)) = LanguageRun::<B>::new(options, sizes, device)? else { return Ok(Ended::Finished) };
-    let job = &run.job;
-    let optimizer = options.run.training.optimizer::<B, S::Model<B>>(&job.schedule);
-    let loss_fn = |model: <S::Model<B> as Tree<B>>::On<Autodiff<B>>, batch: &TokenBatch, key: Key| {
-        let loss = model.next_token_loss(batch.inputs(device), batch.targets(device), Some(key));
-        Outcome::<B, S::Model<B>>::new(loss).weight(run.tokens(batch))
-    };
-    let evaluate = |model: &S::Model<B>| Ok(run.evaluate(|ids, targets| model.next_token_loss(ids, targets, None)));
-    let fitted = fit(model, &optimizer, &job.data, loss_fn, evaluate, job.key, &job.settings)?;
-    run.report(fitted)
+impl<O: LanguageOptions> Command for O {
+    fn check(&self) -> Result<DeviceSpec, Exit> {
+        self.language().check()?;
+        self.language().run.device.spec()
+    }
+
+    /// Trains a model, or evaluates it, as the options ask.
+    fn run<B: Backend>(&self, device: &B::Device) -> Result<Ended, Exit> {
+        let Some((model, run)) = LanguageRun::<B>::new(self, device)? else { return Ok(Ended::Finished) };
+        let job = &run.job;
+        let optimizer = self.language().run.training.optimizer::<B, O::Model<B>>(&job.schedule);
+        let loss = |model: <O::Model<B> as Tree<B>>::On<Autodiff<B>>, batch: &TokenBatch, key: Key| {
+            let loss = model.next_token_loss(batch.inputs(device), batch.targets(device), Some(key));
+            Outcome::<B, O::Model<B>>::new(loss).weight(run.tokens(batch))
+        };
+        let evaluate = |model: &O::Model<B>| Ok(run.evaluate(|ids, next| model.next_token_loss(ids, next, None)));
+        let fitted = fit(model, &optimizer, &job.data, loss, evaluate, job.key, &job.settings)?;
+        run.report(fitted)
+    }
 }
 
 /// Tokens of a byte-level tokenizer that has merged nothing: the bytes, and the end of a text.
@@ -72,19 +82,15 @@ pub struct LanguageRun<'a, B: Backend> {
 }
 
 /// A model to train and its run.
-type Started<'a, B, S> = (<S as LanguageSizes>::Model<B>, LanguageRun<'a, B>);
+type Started<'a, B, O> = (<O as LanguageOptions>::Model<B>, LanguageRun<'a, B>);
 
 impl<'a, B: Backend> LanguageRun<'a, B> {
     /// The model to train and the run, as the options ask. `None` where the model was to be evaluated, which is done.
-    pub fn new<S: LanguageSizes>(
-        options: &'a LanguageArgs,
-        sizes: &S,
-        device: &B::Device,
-    ) -> Result<Option<Started<'a, B, S>>, Exit> {
+    pub fn new<O: LanguageOptions>(asked: &'a O, device: &B::Device) -> Result<Option<Started<'a, B, O>>, Exit> {
+        let options = asked.language();
         let (run, batch_size) = (&options.run, options.run.training.batch_size);
         let output = run.directory()?;
-        let Prepared { model, tokenizer, training, held_out, source } =
-            prepare::<B, S>(options, sizes, &output, device)?;
+        let Prepared { model, tokenizer, training, held_out, source } = prepare::<B, O>(asked, &output, device)?;
         let context = context(options, model.context())?;
         if options.evaluate {
             print_evaluation(run, &model, &training, context)?;
@@ -107,8 +113,7 @@ impl<'a, B: Backend> LanguageRun<'a, B> {
         if let (Some(source), Some(directory)) = (source, output.model()) {
             copy_generation_config(source, directory)?;
         }
-        let epochs = if options.is_demonstration() { options::DEMONSTRATION_EPOCHS } else { 1.0 };
-        let setup = Setup { run, output, epochs, settings, trainable: None };
+        let setup = Setup { run, output, epochs: options.epochs(6.0), settings, trainable: None };
         let job = setup.job(&model, data, None, ("tokens", batch_size * context), counts)?;
         Ok(Some((model, Self { options, tokenizer, held_out, context, device: device.clone(), job })))
     }
@@ -173,23 +178,3 @@ fn print_evaluation<B: Backend>(
     let text = format!("{tokens} tokens, {loss:.4} nats a token, perplexity {perplexity:.2}");
     report(run.json, &json!({ "loss": loss, "perplexity": perplexity, "tokens": tokens, "context": context }), &text)
 }
-
-/// Makes the options of a command that trains a language model a command.
-macro_rules! command {
-    ($options:ty) => {
-        impl Command for $options {
-            fn check(&self) -> Result<DeviceSpec, Exit> {
-                self.language.check()?;
-                self.language.run.device.spec()
-            }
-
-            fn run<B: Backend>(&self, device: &B::Device) -> Result<Ended, Exit> {
-                run::<B, _>(&self.language, &self.sizes, device)
-            }
-        }
-    };
-}
-
-command!(Gpt2Options);
-command!(LlamaOptions);
-command!(LmOptions);

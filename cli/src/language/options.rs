@@ -4,9 +4,6 @@ use std::fmt::Display;
 
 use crate::prelude::*;
 
-/// Passes over the text that ships with grove.
-pub const DEMONSTRATION_EPOCHS: f64 = 6.0;
-
 /// Tokens of a window where neither the options nor the model say it.
 pub const DEFAULT_CONTEXT: usize = 128;
 
@@ -68,9 +65,9 @@ impl LanguageArgs {
         if self.data.is_empty() { vec![shipped("gpt2-austen/held_out.txt")] } else { self.data.clone() }
     }
 
-    /// True if the run is the demonstration on the text that ships with grove.
-    pub fn is_demonstration(&self) -> bool {
-        self.data.is_empty() && self.model.is_none()
+    /// Passes over the data where the options do not say it: one, or so many over the text that ships with grove.
+    pub fn epochs(&self, demonstration: f64) -> f64 {
+        if self.data.is_empty() && self.model.is_none() { demonstration } else { 1.0 }
     }
 }
 

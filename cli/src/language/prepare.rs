@@ -5,7 +5,7 @@ use grove::{
     train::data::{DataError, LmText, TokenStream},
 };
 
-use super::{LanguageArgs, LanguageSizes};
+use super::{LanguageArgs, LanguageOptions};
 use crate::{
     prelude::*,
     training::{new_model, new_tokenizer},
@@ -23,12 +23,12 @@ pub struct Prepared<M> {
     pub source: Option<PathBuf>,
 }
 
-pub fn prepare<B: Backend, S: LanguageSizes>(
-    options: &LanguageArgs,
-    sizes: &S,
+pub fn prepare<B: Backend, O: LanguageOptions>(
+    asked: &O,
     output: &RunDirectory,
     device: &B::Device,
-) -> Result<Prepared<S::Model<B>>, Exit> {
+) -> Result<Prepared<O::Model<B>>, Exit> {
+    let options = asked.language();
     let data = read(&options.data())?;
     let held_out = if options.held_out.is_empty() { None } else { Some(read(&options.held_out)?) };
     let resumed = output.tokenizer()?;
@@ -42,13 +42,13 @@ pub fn prepare<B: Backend, S: LanguageSizes>(
             })?;
             let config = match output.config()? {
                 Some(file) => {
-                    let config = S::Config::from_file(file)?;
-                    sizes.check_resumed(&config)?;
+                    let config = O::Config::from_file(file)?;
+                    asked.check_resumed(&config)?;
                     config
                 }
-                None => sizes.new_config(options, tokenizer.as_ref())?,
+                None => asked.new_config(tokenizer.as_ref())?,
             };
-            (new_model::<B, S::Model<B>>(&options.run, &config, device)?, tokenizer)
+            (new_model::<B, O::Model<B>>(&options.run, &config, device)?, tokenizer)
         }
     };
     let model = match options.dropout {

@@ -1,6 +1,6 @@
 //! The recurrent language model, as the loop takes it.
 
-use super::{LanguageArgs, LanguageSizes, check_resumed};
+use super::{LanguageArgs, LanguageOptions, check_resumed};
 use crate::prelude::*;
 
 /// Trains a language model on text: a new one of any size, or one that exists.
@@ -26,14 +26,7 @@ pub struct LmOptions {
 
     /// Sizes of a new model.
     #[command(flatten)]
-    pub sizes: LmSizes,
-}
-
-/// Sizes of a new language model.
-#[derive(Args, Debug)]
-pub struct LmSizes {
-    #[command(flatten)]
-    sizes: RnnSizes,
+    pub sizes: RnnSizes,
 
     /// Make the token embedding the output layer too
     #[arg(long, conflicts_with = "model", help_heading = "Model")]
@@ -72,16 +65,20 @@ impl RnnSizes {
     }
 }
 
-impl LanguageSizes for LmSizes {
+impl LanguageOptions for LmOptions {
     type Model<B: Backend> = RnnLm<B>;
     type Config = RnnLmConfig;
 
-    fn new_config(&self, options: &LanguageArgs, tokenizer: Option<&Tokenizer>) -> Result<RnnLmConfig, Exit> {
-        let Self { sizes, tie } = self;
+    fn language(&self) -> &LanguageArgs {
+        &self.language
+    }
+
+    fn new_config(&self, tokenizer: Option<&Tokenizer>) -> Result<RnnLmConfig, Exit> {
+        let Self { sizes, tie, .. } = self;
         let hidden_size = sizes.hidden.unwrap_or(256);
         Ok(RnnLmConfig {
             cell: sizes.cell.unwrap_or_default(),
-            vocab_size: tokenizer.map_or(options.vocab_size, Tokenizer::vocab_size),
+            vocab_size: tokenizer.map_or(self.language.vocab_size, Tokenizer::vocab_size),
             embedding_size: sizes.embedding.unwrap_or(hidden_size),
             hidden_size,
             num_layers: sizes.layers.unwrap_or(2),

@@ -23,35 +23,38 @@ impl Summary {
         }
     }
 
-    /// For scripts; with other measures, by their names.
-    fn json(&self, measures: impl IntoIterator<Item = (&'static str, Value)>) -> Value {
-        let mut all = json!(self.run);
-        measures.into_iter().for_each(|(name, value)| all[name] = value);
-        all["model"] = json!(self.directory);
-        all
-    }
-
-    /// For a person; the loss has a unit, and there is another measure.
-    fn table(&self, unit: &str, measure: Option<(&str, String)>) -> String {
+    /// Prints an object for scripts, with other measures by their names; or a table, whose loss has a unit, with another
+    /// measure for people.
+    fn print(
+        &self,
+        json: bool,
+        measures: impl IntoIterator<Item = (&'static str, Value)>,
+        unit: &str,
+        measure: Option<(&str, String)>,
+    ) -> Result<Ended, Exit> {
+        let mut object = json!(self.run);
+        measures.into_iter().for_each(|(name, value)| object[name] = value);
+        object["model"] = json!(self.directory);
         let mut rows = self.run.rows(unit);
-        rows.extend(measure.map(|(name, value)| (name.into(), value)));
+        let mut add = |name: &str, value: String| rows.push((name.into(), value));
+        if let Some((name, value)) = measure {
+            add(name, value);
+        }
         match self.run.ended {
-            Ended::Interrupted if self.kept => {
-                rows.push(("stopped".into(), "the same command with --resume goes on".into()));
-            }
-            Ended::EarlyStop => rows.push(("stopped".into(), "the held-out loss did not get better".into())),
+            Ended::Interrupted if self.kept => add("stopped", "the same command with --resume goes on".into()),
+            Ended::EarlyStop => add("stopped", "the held-out loss did not get better".into()),
             _ => {}
         }
         match &self.directory {
-            Some(directory) => rows.push(("model".into(), directory.display().to_string())),
-            None if !self.kept => rows.push(("model".into(), "not kept; --output DIR keeps it".into())),
+            Some(directory) => add("model", directory.display().to_string()),
+            None if !self.kept => add("model", "not kept; --output DIR keeps it".into()),
             None => {}
         }
-        summary_table(&rows)
+        report(json, &object, &summary_table(&rows))?;
+        Ok(self.run.ended)
     }
 
-    /// Tells what came of a run: prints an object for scripts, or a table, with the measure of this name, which people get
-    /// as a text.
+    /// Tells what came of a run, with the measure of this name, which people get as a text.
     pub fn report(
         &self,
         run: &RunArgs,
@@ -59,8 +62,7 @@ impl Summary {
         (name, value): (&'static str, Option<f64>),
         text: impl Fn(f64) -> String,
     ) -> Result<Ended, Exit> {
-        report(run.json, &self.json([(name, value.into())]), &self.table(unit, value.map(|x| (name, text(x)))))?;
-        Ok(self.run.ended)
+        self.print(run.json, [(name, value.into())], unit, value.map(|x| (name, text(x))))
     }
 
     /// Tells how well a classifier does, by its accuracy with so many decimals: prints `scripts` with the rest for scripts, or
@@ -79,10 +81,10 @@ impl Summary {
         let accuracy = score.map(|score| score.confusion.accuracy());
         let measure = accuracy.map(|accuracy| ("accuracy", format!("{:.decimals$} %", 100.0 * accuracy)));
         let scripts = [("accuracy", accuracy.into())].into_iter().chain(scripts);
-        report(run.json, &self.json(scripts), &self.table(unit, measure))?;
+        let ended = self.print(run.json, scripts, unit, measure)?;
         if let Some(score) = score.filter(|_| !run.json) {
             write_line(&format!("\n{}", score.confusion.table()))?;
         }
-        Ok(self.run.ended)
+        Ok(ended)
     }
 }

@@ -148,7 +148,7 @@ pub fn classify<B: Backend, M: ImageClassifier<B>>(
     let preprocessor = preprocessor_of(options.preprocess.as_deref(), path, model.channels())?;
     let paths = options.images(image)?;
     let progress = progress_bar(paths.len(), "{wide_bar} {human_pos} of {human_len} images, {eta} left");
-    let (mut all, mut skipped, mut last) = (Vec::new(), 0, None);
+    let (mut all, mut unreadable) = (Vec::new(), Vec::new());
     for batch in paths.chunks(options.batch_size) {
         let mut images = Vec::with_capacity(batch.len());
         for path in batch {
@@ -156,11 +156,10 @@ pub fn classify<B: Backend, M: ImageClassifier<B>>(
                 Ok(image) => images.push(image),
                 Err(error) if paths.len() == 1 => return Err(error.into()),
                 Err(error) => {
-                    skipped += 1;
-                    match skipped <= TOLD {
-                        true => progress.suspend(|| eprintln!("left out: {error}")),
-                        false => last = Some(error),
+                    if unreadable.len() < TOLD {
+                        progress.suspend(|| eprintln!("left out: {error}"));
                     }
+                    unreadable.push(error);
                 }
             }
             progress.inc(1);
@@ -175,20 +174,20 @@ pub fn classify<B: Backend, M: ImageClassifier<B>>(
         }
     }
     progress.finish_and_clear();
-    if let Some(error) = last {
+    let skipped = unreadable.len();
+    if let Some(error) = unreadable.get(TOLD..).and_then(<[_]>::last) {
         eprintln!("left out: {} more, the last of them: {error}", skipped - TOLD);
     }
-    match (skipped, options.json) {
-        (1.., _) if skipped == paths.len() => Err(failure(format!("none of the {skipped} images can be read"))),
-        (_, true) => {
-            write_json(&json!({ "model": named.to_string(), "skipped": skipped, "images": Value::Array(all) }))
-        }
-        (1.., false) => {
-            eprintln!("{skipped} images were left out, as they cannot be read");
-            Ok(())
-        }
-        (0, false) => Ok(()),
+    if skipped == paths.len() {
+        return Err(failure(format!("none of the {skipped} images can be read")));
     }
+    if options.json {
+        return write_json(&json!({ "model": named.to_string(), "skipped": skipped, "images": all }));
+    }
+    if skipped > 0 {
+        eprintln!("{skipped} images were left out, as they cannot be read");
+    }
+    Ok(())
 }
 
 /// Characters of a bar that stands for 1.

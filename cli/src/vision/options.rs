@@ -7,6 +7,12 @@ use crate::prelude::*;
 
 /// Data, run and hyperparameters.
 #[derive(Args, Debug)]
+#[command(
+    mut_arg("final_learning_rate", |arg| arg.default_value("0.01")),
+    mut_arg("weight_decay", |arg| arg.default_value("0.05")),
+    mut_arg("beta2", |arg| arg.default_value("0.999")),
+    mut_arg("checkpoint_every", |arg| arg.default_value("500")),
+)]
 pub struct ImageArgs {
     /// Images: a folder with one folder for each class (or with such in train and val), MNIST's idx files (a folder of
     /// them, or the one of the images), or CIFAR's binary files. Without any, digits that ship with grove
@@ -42,7 +48,9 @@ impl ImageArgs {
     /// Checks the options alone, before any file is read.
     pub fn check(&self) -> Result<(), Exit> {
         self.run.training.check()?;
-        self.augment.check()?;
+        let AugmentArgs { mixup, cutmix, erasing, jitter, affine, label_smoothing, .. } = self.augment;
+        fraction([("erasing", erasing), ("jitter", jitter), ("label-smoothing", label_smoothing)])?;
+        not_negative([("mixup", mixup), ("cutmix", cutmix), ("affine", affine)])?;
         fraction([("val-fraction", self.val_fraction)])
     }
 }
@@ -95,11 +103,6 @@ pub enum Changes {
 }
 
 impl AugmentArgs {
-    fn check(&self) -> Result<(), Exit> {
-        fraction([("erasing", self.erasing), ("jitter", self.jitter), ("label-smoothing", self.label_smoothing)])?;
-        not_negative([("mixup", self.mixup), ("cutmix", self.cutmix), ("affine", self.affine)])
-    }
-
     /// The settings of a run that are here.
     pub fn run_settings(&self) -> RunSettings {
         RunSettings::new()

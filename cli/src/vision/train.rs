@@ -84,12 +84,8 @@ pub struct VisionJob<'a, B: Backend> {
     pub args: &'a ImageArgs,
     /// Preprocessing of the images.
     pub preprocessor: Preprocessor,
-    /// Passes over the data where the options do not say it.
-    pub epochs: f64,
-    /// Settings of the run besides the options of every run.
-    pub settings: RunSettings,
-    /// The leaves that are trained.
-    pub trainable: Filter<B>,
+    /// The run.
+    pub setup: Setup<'a, B>,
     /// If true, the model stays in inference mode, as where all but its head is frozen.
     pub inference: bool,
 }
@@ -108,12 +104,12 @@ where
     M::On<Autodiff<B>>: ImageClassifier<Autodiff<B>>,
     T: GradientTransformation<B, M>,
 {
-    let VisionJob { args, preprocessor, epochs, settings, trainable, inference } = job;
-    let ImageArgs { run, augment, sizes, .. } = args;
-    let (key, output, batch_size) = (Key::new(run.seed), run.directory()?, run.training.batch_size);
+    let VisionJob { args: ImageArgs { run, augment, sizes, .. }, preprocessor, mut setup, inference } = job;
+    let (key, batch_size) = (Key::new(run.seed), run.training.batch_size);
     let size = output_size(&preprocessor, &model, sizes, batch_size.min(split.training.examples.len()))?;
     let held_out = split.held_out.as_ref();
-    let settings = settings
+    setup.settings = setup
+        .settings
         .or(augment.run_settings())
         .with("parameters", tree::count_params(&model))
         .with("labels", model.labels().join(","))
@@ -125,7 +121,6 @@ where
     let images = |data| ImageBatches::new(data, batch_size, preprocessor.clone(), size);
     let data = images(split.training)?.training(augment.transform(), augment.mix(), key.fold_in(2))?;
     let held_out = split.held_out.map(images).transpose()?;
-    let setup = Setup { run, output, epochs, settings, trainable: Some(trainable) };
     let job = setup.job(&model, data, Some(model.labels().len()), ("images", batch_size), counts)?;
     let optimizer = optimizer(&model, &job.schedule);
     let Job { data, settings, .. } = &job;

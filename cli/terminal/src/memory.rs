@@ -19,12 +19,10 @@ fn shortage_on(device: &DeviceArgs, needed: usize) -> Option<usize> {
 pub fn fits<B: Backend>(device: &DeviceArgs, skeleton: &impl Tree<B>, cache: usize) -> Result<(), Exit> {
     let weights = count_bytes(skeleton);
     let Some(available) = shortage_on(device, weights.saturating_add(cache)) else { return Ok(()) };
+    let [weights, cache, available] = [weights, cache, available].map(format_bytes);
     Err(failure(format!(
-        "the model needs {} of memory for its weights and {} for what it keeps of the text, and this machine has {} to give: \
-         try a smaller model, a quantized one (GGUF), --dtype bf16, or fewer --max-new-tokens",
-        format_bytes(weights),
-        format_bytes(cache),
-        format_bytes(available)
+        "the model needs {weights} of memory for its weights and {cache} for what it keeps of the text, and this machine has \
+         {available} to give: try a smaller model, a quantized one (GGUF), --dtype bf16, or fewer --max-new-tokens"
     )))
 }
 
@@ -33,11 +31,9 @@ pub fn fits<B: Backend>(device: &DeviceArgs, skeleton: &impl Tree<B>, cache: usi
 pub fn trains<B: Backend>(device: &DeviceArgs, skeleton: &impl Tree<B>) -> Result<(), Exit> {
     let needed = training_bytes(skeleton);
     let Some(available) = shortage_on(device, needed) else { return Ok(()) };
+    let ([needed, available], parameters) = ([needed, available].map(format_bytes), tree::count_params(skeleton));
     Err(failure(format!(
-        "training a model of these sizes needs at least {} of memory for its weights, their gradients and the optimizer's state \
-         ({} parameters), and this machine has {} to give: choose smaller sizes",
-        format_bytes(needed),
-        tree::count_params(skeleton),
-        format_bytes(available)
+        "training a model of these sizes needs at least {needed} of memory for its weights, their gradients and the \
+         optimizer's state ({parameters} parameters), and this machine has {available} to give: choose smaller sizes"
     )))
 }
