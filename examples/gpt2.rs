@@ -42,7 +42,7 @@ impl Program for Run<'_> {
     type Output = Result<Ended, Exit>;
 
     fn run<B: Backend>(self, device: B::Device) -> Result<Ended, Exit> {
-        let DecoderArgs { model, device: DeviceArgs { dtype, .. }, generation, draft, summary } = self.0;
+        let DecoderArgs { model, device: DeviceArgs { dtype, .. }, generation, summary } = self.0;
         if *summary {
             return print_summary_of::<B, Gpt2s>(self.0);
         }
@@ -63,7 +63,7 @@ impl Program for Run<'_> {
         }
         check_prompt(&model, &prompt.ids)?;
         // A smaller model that proposes what comes next.
-        let small = match &draft.draft {
+        let small = match &generation.draft {
             Some(draft) => Some(load(&resolve(Some(draft), "", &FilePatterns::model())?)?),
             None => None,
         };
@@ -73,7 +73,7 @@ impl Program for Run<'_> {
             Some(small) => {
                 let show = |token| show(0, token);
                 let (row, drafted) =
-                    generate_with_draft(&model, small, &prompts[0], draft.draft_tokens, settings, show)?;
+                    generate_with_draft(&model, small, &prompts[0], generation.draft_tokens, settings, show)?;
                 Ok((vec![row], Some(drafted)))
             }
         })?;

@@ -40,6 +40,6 @@ impl Program for Run<'_> {
 
     fn run<B: Backend>(self, device: B::Device) -> Result<(), Exit> {
         let path = resolve(self.0.model.as_deref(), "mnist-resnet", &FilePatterns::model())?;
-        classify::<B, ResNet<B>>(&self.0.classify, &path, "images/digit.png", &device, |_, _, _| Ok(()))
+        classify::<B, ResNet<B>>(&self.0.classify, &path, &device, |_, _, _| Ok(()))
     }
 }

@@ -36,9 +36,6 @@ struct Options {
     classify: ClassifyArgs,
 }
 
-/// The image that ships with grove.
-const IMAGE: &str = "images/digit.png";
-
 fn main() -> ExitCode {
     let options = Options::parse();
     finish(|| {
@@ -48,7 +45,7 @@ fn main() -> ExitCode {
             return Err(usage("--attention draws over one image: give one --image"));
         }
         if let Some(file) = &options.attention {
-            check_attention(file, &options.classify.paths(IMAGE))?;
+            check_attention(file, &options.classify.paths())?;
         }
         options.classify.device.spec()?.run(Run(&options))?
     })
@@ -63,7 +60,7 @@ impl Program for Run<'_> {
     fn run<B: Backend>(self, device: B::Device) -> Result<(), Exit> {
         let Options { model, attention, classify: options } = self.0;
         let path = resolve(model.as_deref(), "mnist-vit", &FilePatterns::model())?;
-        classify::<B, Vit<B>>(options, &path, IMAGE, &device, |model, preprocessor, image| match attention {
+        classify::<B, Vit<B>>(options, &path, &device, |model, preprocessor, image| match attention {
             Some(file) => draw_attention(model, preprocessor, image, file, &device),
             None => Ok(()),
         })

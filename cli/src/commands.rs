@@ -1,6 +1,6 @@
 //! The program `grove`: its commands and what they run.
 
-use clap::{CommandFactory, Subcommand};
+use clap::Subcommand;
 use clap_complete::Shell;
 use grove::models::ModelKind;
 
@@ -15,12 +15,9 @@ use crate::{
     prelude::*,
     program,
     rnn::ClassifyOptions,
-    show, train_bert, train_vision,
+    train_bert, train_vision,
     vision::{ClassifyArgs, classify, not_for_images},
 };
-
-/// Image that is classified where none is given.
-const IMAGE: &str = "images/digit.png";
 
 /// Runs, trains and evaluates neural networks: GPT-2, GPT-Neo, LLaMA, BERT, ResNet, ViT, recurrent networks.
 #[derive(Parser, Debug)]
@@ -181,16 +178,6 @@ impl Grove {
     }
 }
 
-/// Prints the script by which a shell completes commands and options.
-///
-/// # Errors
-/// Standard output cannot be written.
-pub fn print_completions(shell: Shell) -> Result<(), Exit> {
-    let mut script = Vec::new();
-    clap_complete::generate(shell, &mut Grove::command(), "grove", &mut script);
-    show(&String::from_utf8_lossy(&script))
-}
-
 /// Evaluates an expression for the options of whichever command was given.
 macro_rules! each {
     ($task:expr, $options:ident => $result:expr) => {
@@ -263,8 +250,8 @@ impl program::Command for ImageCommand {
     fn run<B: Backend>(&self, device: &B::Device) -> Result<Ended, Exit> {
         let path = resolve(self.model.as_deref(), "mnist-resnet", &FilePatterns::model())?;
         match ModelKind::of(&path)? {
-            ModelKind::ResNet => classify::<B, ResNet<B>>(&self.classify, &path, IMAGE, device, |_, _, _| Ok(())),
-            ModelKind::Vit => classify::<B, Vit<B>>(&self.classify, &path, IMAGE, device, |_, _, _| Ok(())),
+            ModelKind::ResNet => classify::<B, ResNet<B>>(&self.classify, &path, device, |_, _, _| Ok(())),
+            ModelKind::Vit => classify::<B, Vit<B>>(&self.classify, &path, device, |_, _, _| Ok(())),
             other => Err(not_for_images(other)),
         }?;
         Ok(Ended::Finished)
@@ -274,6 +261,7 @@ impl program::Command for ImageCommand {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use clap::CommandFactory;
 
     fn parse(arguments_given: &[&str]) -> Result<Task, clap::Error> {
         let grove = Grove::try_parse_from(arguments(arguments_given.iter().map(|&word| word.to_owned())))?;

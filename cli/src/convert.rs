@@ -65,8 +65,8 @@ impl Command for Options {
         }
         let path = resolve_named(&self.source, &FilePatterns::model())?;
         let directory = directory_at(&path);
-        if self.target.canonicalize().is_ok_and(|target| directory.canonicalize().is_ok_and(|source| source == target))
-        {
+        let [target, source] = [&*self.target, directory].map(|place| place.canonicalize().ok());
+        if target.is_some() && target == source {
             return Err(failure(format!("{} is the checkpoint itself: name another directory", self.target.display())));
         }
         // Read before anything is written, since it may be broken.
@@ -93,11 +93,8 @@ impl Options {
         files.sort();
         let (kind, dtype) = (format!("{kind:?}"), format!("{dtype:?}").to_lowercase());
         let text = format!("{target}: {kind}, {parameters} parameters in {dtype}\n  {}", files.join("\n  "));
-        let (model, files) = (&self.target, json!(files));
-        report(
-            self.json,
-            &json!({ "kind": kind, "dtype": dtype, "parameters": parameters, "model": model, "files": files }),
-            &text,
-        )
+        let object =
+            json!({ "kind": kind, "dtype": dtype, "parameters": parameters, "model": self.target, "files": files });
+        report(self.json, &object, &text)
     }
 }

@@ -108,15 +108,12 @@ impl Options {
         let split = Split::open(args)?;
         let batch_size = args.run.training.batch_size.min(split.training.examples.len());
         let size = output_size(&preprocessor, &model, &args.sizes, batch_size)?;
-        let model = model.for_size(size)?;
-        let labels = split.training.labels.clone();
-        let model = match model.labels() == labels && !self.new_head {
-            true => model,
-            false => {
-                eprintln!("the head is new: {} classes in place of {}", labels.len(), model.labels().len());
-                model.with_classes(labels, Key::new(args.run.seed).fold_in(1))
-            }
-        };
+        let mut model = model.for_size(size)?;
+        let labels = &split.training.labels;
+        if model.labels() != labels || self.new_head {
+            eprintln!("the head is new: {} classes in place of {}", labels.len(), model.labels().len());
+            model = model.with_classes(labels.clone(), Key::new(args.run.seed).fold_in(1));
+        }
         let settings = RunSettings::new().with("freeze", self.freeze.join(",")).with("layer-decay", self.layer_decay);
         let inference = self.freeze.iter().any(|pattern| pattern == BACKBONE);
         let trainable = Some(self.trainable(&model)?);

@@ -1,10 +1,10 @@
 //! The program `grove`. Its commands are in `grove_cli::commands`.
 
-use clap::Parser;
+use clap::{CommandFactory, Parser};
 use grove::train::Ended;
 use grove_cli::{
-    commands::{Command, Grove, arguments, print_completions},
-    new, program,
+    commands::{Command, Grove, arguments},
+    new, program, show,
 };
 use std::process::ExitCode;
 
@@ -22,6 +22,10 @@ fn main() -> ExitCode {
             Ok(Ended::Finished)
         }
         Command::New(options) => new::create(options).map(|()| Ended::Finished),
-        Command::Completions { shell } => print_completions(*shell).map(|()| Ended::Finished),
+        Command::Completions { shell } => {
+            let mut script = Vec::new();
+            clap_complete::generate(*shell, &mut Grove::command(), "grove", &mut script);
+            show(&String::from_utf8_lossy(&script)).map(|()| Ended::Finished)
+        }
     })
 }

@@ -116,10 +116,7 @@ impl ClassifyOptions {
         let output = self.run.directory()?;
         let texts = self.read()?;
         let resumed = output.config()?.map(RnnClassifierConfig::from_file).transpose()?;
-        let labels = match &resumed {
-            Some(config) => config.labels.clone(),
-            None => labels_of(&texts)?,
-        };
+        let labels = if resumed.is_none() { labels_of(&texts)? } else { vec![] };
         let tokenizer = new_tokenizer(output.tokenizer()?, self.tokenizer.as_deref(), || {
             let texts: Vec<&str> = texts.iter().map(|text| &*text.text).collect();
             Tokenizer::train_bpe(&texts, self.vocab_size)
@@ -130,7 +127,20 @@ impl ClassifyOptions {
                 self.sizes.check_resumed(config.cell, sizes)?;
                 config
             }
-            None => self.new_config(labels, &tokenizer),
+            None => {
+                let hidden_size = self.sizes.hidden.unwrap_or(128);
+                RnnClassifierConfig {
+                    cell: self.sizes.cell.unwrap_or_default(),
+                    vocab_size: tokenizer.vocab_size(),
+                    embedding_size: self.sizes.embedding.unwrap_or(hidden_size),
+                    hidden_size,
+                    num_layers: self.sizes.layers.unwrap_or(1),
+                    bidirectional: !self.one_direction,
+                    dropout: self.dropout,
+                    labels,
+                    ..RnnClassifierConfig::default()
+                }
+            }
         };
         let model: RnnClassifier<B> = new_model(&self.run, &config, device)?;
         let examples = self.examples(texts, &tokenizer, &config)?;
@@ -161,21 +171,6 @@ impl ClassifyOptions {
         let mut texts = read_labelled(&tables, &columns("2", "1"))?;
         texts.extend(read_labelled(&objects, &columns("text", "label"))?);
         Ok(texts)
-    }
-
-    fn new_config(&self, labels: Vec<String>, tokenizer: &Tokenizer) -> RnnClassifierConfig {
-        let hidden_size = self.sizes.hidden.unwrap_or(128);
-        RnnClassifierConfig {
-            cell: self.sizes.cell.unwrap_or_default(),
-            vocab_size: tokenizer.vocab_size(),
-            embedding_size: self.sizes.embedding.unwrap_or(hidden_size),
-            hidden_size,
-            num_layers: self.sizes.layers.unwrap_or(1),
-            bidirectional: !self.one_direction,
-            dropout: self.dropout,
-            labels,
-            ..RnnClassifierConfig::default()
-        }
     }
 
     /// Texts as the model reads them.

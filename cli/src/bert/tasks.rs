@@ -26,7 +26,7 @@ impl Command for Options {
 
     /// Does the task.
     fn run<B: Backend>(&self, device: &B::Device) -> Result<Ended, Exit> {
-        let (texts, places) = texts(self)?;
+        let (texts, places): (Vec<_>, Vec<_>) = texts(self)?.into_iter().unzip();
         let Encoder { path, config, tokenizer } = Encoder::open(self.model.as_deref())?;
         let most = self.max_length.unwrap_or(usize::MAX);
         let bar = match texts.len() <= self.batch_size {

@@ -9,21 +9,14 @@ use crate::{
     prelude::*,
 };
 
-/// Texts, and the place where each stands, for errors.
-type Texts = (Vec<String>, Vec<String>);
-
-/// Texts of the command line: their places are their numbers.
-fn numbered(texts: Vec<String>) -> Texts {
-    let places = (1..=texts.len()).map(|number| format!("text {number}")).collect();
-    (texts, places)
-}
-
-/// The texts of the command line, of the file, or of standard input; where there are none, some that show what is done.
-pub fn texts(options: &Options) -> Result<Texts, Exit> {
+/// The texts of the command line, of the file, or of standard input; where there are none, some that show what is done. Each
+/// with its place, for errors.
+pub fn texts(options: &Options) -> Result<Vec<(String, String)>, Exit> {
+    let numbered = |texts: &[String]| texts.iter().cloned().zip((1..).map(|number| format!("text {number}"))).collect();
     if !options.texts.is_empty() {
         return match options.texts.iter().position(|text| text.trim().is_empty()) {
             Some(i) => Err(usage(format!("text {} is empty", i + 1))),
-            None => Ok(numbered(options.texts.clone())),
+            None => Ok(numbered(&options.texts)),
         };
     }
     let (name, bytes) = match &options.file {
@@ -31,14 +24,14 @@ pub fn texts(options: &Options) -> Result<Texts, Exit> {
             let cannot = |error| failure(format!("cannot read {}: {error}", file.display()));
             (file.display().to_string(), std::fs::read(file).map_err(cannot)?)
         }
-        None if !input::is_given() => return Ok(numbered(samples(options.task))),
+        None if !input::is_given() => return Ok(numbered(&samples(options.task))),
         None => {
             let mut bytes = Vec::new();
             std::io::stdin().read_to_end(&mut bytes).map_err(|error| failure(format!("standard input: {error}")))?;
             ("standard input".to_owned(), bytes)
         }
     };
-    Ok(lines_with_places(&bytes, &name)?.into_iter().unzip())
+    Ok(lines_with_places(&bytes, &name)?)
 }
 
 fn samples(task: Task) -> Vec<String> {

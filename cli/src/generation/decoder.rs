@@ -2,11 +2,8 @@
 
 use grove::models::memory::ModelSummary;
 
-use super::{
-    DraftArgs, GenerationArgs,
-    chat::{ChatArgs, chat},
-    write,
-};
+use super::chat::{ChatArgs, chat};
+use super::{GenerationArgs, write};
 use crate::{memory, prelude::*};
 
 /// Options of a program that generates text.
@@ -23,10 +20,6 @@ pub struct DecoderArgs {
     /// Prompt and generation settings.
     #[command(flatten)]
     pub generation: GenerationArgs,
-
-    /// A draft model.
-    #[command(flatten)]
-    pub draft: DraftArgs,
 
     /// Do not generate: print the table of parameters, and the memory they need. No weights are read; a published size's
     /// name will do as the model
@@ -96,7 +89,7 @@ impl<F: Family> Command for Run<'_, F> {
     }
 
     fn run<B: Backend>(&self, device: &B::Device) -> Result<Ended, Exit> {
-        let DecoderArgs { model, device: DeviceArgs { dtype, .. }, generation, draft, summary } = self.options;
+        let DecoderArgs { model, device: DeviceArgs { dtype, .. }, generation, summary } = self.options;
         if *summary {
             return print_summary_of::<B, F>(self.options);
         }
@@ -108,7 +101,7 @@ impl<F: Family> Command for Run<'_, F> {
         if let Some(talk) = self.chat.filter(|chat| chat.chat) {
             return chat(generation, talk, &path, load);
         }
-        write(generation, draft, &path, load)?;
+        write(generation, &path, load)?;
         self.options.tell_published(F::PUBLISHED);
         Ok(Ended::Finished)
     }

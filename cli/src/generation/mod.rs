@@ -9,7 +9,7 @@ use grove::models::generation::{Score, check_prompt, generate_with_draft, score_
 use std::time::Instant;
 
 use crate::{input, prelude::*};
-pub use options::{DraftArgs, GenerationArgs};
+pub use options::GenerationArgs;
 pub use speak::Write;
 
 /// Prompt where none is given.
@@ -18,7 +18,6 @@ const DEFAULT_PROMPT: &str = "The next morning brought a letter from her sister,
 /// Continues the prompt, with a smaller model's help if one is named, or scores it. `load` gives the model at a path.
 pub fn write<B: Backend, M: CausalLm<B>>(
     options: &GenerationArgs,
-    drafting: &DraftArgs,
     path: &Path,
     load: impl Fn(&Path) -> Result<M, Exit>,
 ) -> Result<Ended, Exit> {
@@ -31,14 +30,14 @@ pub fn write<B: Backend, M: CausalLm<B>>(
     }
     // Before the prompt is shown.
     check_prompt(&model, &prompt.ids)?;
-    let draft = drafting.draft.as_deref();
+    let draft = options.draft.as_deref();
     let draft = draft.map(|draft| load(&resolve_named(draft, &FilePatterns::model())?)).transpose()?;
     prompt.speak(options, begun.elapsed().as_secs_f64(), &mut |prompts, settings, on_token| match &draft {
         None => Ok((generate(&model, prompts, settings, on_token)?, None)),
         Some(draft) => {
             let on_token = |token| on_token(0, token);
             let (row, drafted) =
-                generate_with_draft(&model, draft, &prompts[0], drafting.draft_tokens, settings, on_token)?;
+                generate_with_draft(&model, draft, &prompts[0], options.draft_tokens, settings, on_token)?;
             Ok((vec![row], Some(drafted)))
         }
     })?;

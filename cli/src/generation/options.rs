@@ -75,6 +75,14 @@ pub struct GenerationArgs {
     /// Print one JSON object
     #[arg(long)]
     pub json: bool,
+
+    /// A smaller model with the same tokens that proposes what comes next; the text stays the one without it
+    #[arg(long, value_name = "MODEL", conflicts_with_all = ["samples", "score"], help_heading = "Draft")]
+    pub draft: Option<String>,
+
+    /// Number of tokens that the draft proposes at once
+    #[arg(long, value_name = "N", default_value_t = 4, value_parser = draft_tokens, help_heading = "Draft")]
+    pub draft_tokens: usize,
 }
 
 impl GenerationArgs {
@@ -110,18 +118,6 @@ impl GenerationArgs {
             repetition_penalty: self.repetition_penalty.unwrap_or(default.repetition_penalty),
         }
     }
-}
-
-/// A smaller model's help.
-#[derive(Args, Debug)]
-pub struct DraftArgs {
-    /// A smaller model with the same tokens that proposes what comes next; the text stays the one without it
-    #[arg(long, value_name = "MODEL", conflicts_with_all = ["samples", "score"], help_heading = "Draft")]
-    pub draft: Option<String>,
-
-    /// Number of tokens that the draft proposes at once
-    #[arg(long, value_name = "N", default_value_t = 4, value_parser = draft_tokens, help_heading = "Draft")]
-    pub draft_tokens: usize,
 }
 
 /// Parses the number of draft tokens, so that a wrong one is refused before any model is read.

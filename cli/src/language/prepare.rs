@@ -33,7 +33,7 @@ pub fn prepare<B: Backend, O: LanguageOptions>(
     let held_out = if options.held_out.is_empty() { None } else { Some(read(&options.held_out)?) };
     let resumed = output.tokenizer()?;
     let source = options.model.as_deref().map(|model| resolve_named(model, &FilePatterns::model())).transpose()?;
-    let (model, tokenizer) = match &source {
+    let (mut model, tokenizer) = match &source {
         Some(path) => existing(options, path, resumed, device)?,
         None => {
             let tokenizer = new_tokenizer(resumed, options.tokenizer.as_deref(), || match &data {
@@ -51,10 +51,9 @@ pub fn prepare<B: Backend, O: LanguageOptions>(
             (new_model::<B, O::Model<B>>(&options.run, &config, device)?, tokenizer)
         }
     };
-    let model = match options.dropout {
-        Some(rate) => model.with_dropout(rate),
-        None => model,
-    };
+    if let Some(rate) = options.dropout {
+        model = model.with_dropout(rate);
+    }
     let end = tokenizer.as_ref().map_or(Ok(None), |tokenizer| document_end(&model, source.as_deref(), tokenizer))?;
     let tokens = |text: LmText| {
         if let (LmText::Documents(documents), Some(_), None) = (&text, &tokenizer, end)

@@ -71,7 +71,7 @@ impl<B: Backend> Setup<'_, B> {
         model: &impl Tree<B>,
         data: D,
         classes: Option<usize>,
-        unit: (&'static str, usize),
+        (unit, batch): (&'static str, usize),
         counts: [usize; 2],
     ) -> Result<Job<B, D>, Exit> {
         let Self { run, output, epochs, settings, trainable } = self;
@@ -85,7 +85,7 @@ impl<B: Backend> Setup<'_, B> {
         }
         settings.lock = output.lock()?;
         settings.learning_rate = Some(schedule.clone());
-        settings.unit = Some((unit.0, unit.1 as u64));
+        settings.unit = Some((unit, batch as u64));
         let mut told = format!("{} parameters", HumanCount(tree::count_params(model) as u64));
         if let Some(trainable) = trainable {
             let trained = tree::leaves(&tree::filter(model.clone(), &trainable));
@@ -96,8 +96,7 @@ impl<B: Backend> Setup<'_, B> {
         if let Some(classes) = classes {
             told += &format!("; {classes} classes");
         }
-        let (steps, each) = (HumanCount(steps), HumanCount((unit.1 * training.accumulate) as u64));
-        let unit = unit.0;
+        let (steps, each) = (HumanCount(steps), HumanCount((batch * training.accumulate) as u64));
         eprintln!("{told}; {count} {unit} to train on, {held_out} held out; {steps} steps of {each} {unit}");
         let key = Key::new(run.seed).fold_in(3);
         Ok(Job { data: Arc::new(data), schedule, key, settings, output, save_dtype: training.save_dtype })

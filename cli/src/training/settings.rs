@@ -84,6 +84,7 @@ impl RunArgs {
     /// Options of [`fit`](grove::train::fit) but for the directory of the run and what depends on its data.
     pub fn fit_options<B: Backend>(&self, steps: u64, settings: RunSettings) -> Result<FitOptions<B>, Exit> {
         let (training, dtype) = (&self.training, self.device.dtype);
+        let skip = |max_consecutive| NonFinite::Skip { max_consecutive };
         // In f32 the loss is computed in the model's own type.
         let compute = (dtype != Dtype::F32).then(|| dtype.into());
         Ok(FitOptions {
@@ -97,10 +98,7 @@ impl RunArgs {
             log_every: training.log_every,
             checkpoint_every: training.checkpoint_every,
             keep: training.keep,
-            non_finite: match training.skip_non_finite {
-                Some(max_consecutive) => NonFinite::Skip { max_consecutive },
-                None => NonFinite::Stop,
-            },
+            non_finite: training.skip_non_finite.map_or(NonFinite::Stop, skip),
             directory: self.output.clone(),
             resume: self.resumes(),
             resume_anyway: self.resume_anyway,

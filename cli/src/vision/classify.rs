@@ -68,13 +68,13 @@ impl ClassifyArgs {
     }
 
     /// The images and folders that are looked at.
-    pub fn paths(&self, default: &str) -> Vec<PathBuf> {
-        if self.image.is_empty() { vec![shipped(default)] } else { self.image.clone() }
+    pub fn paths(&self) -> Vec<PathBuf> {
+        if self.image.is_empty() { vec![shipped("images/digit.png")] } else { self.image.clone() }
     }
 
     /// The images, with those that folders hold; `-` is standard input.
-    fn images(&self, default: &str) -> Result<Vec<PathBuf>, Exit> {
-        let images = self.paths(default).into_iter().map(|path| match path.as_os_str() == "-" {
+    fn images(&self) -> Result<Vec<PathBuf>, Exit> {
+        let images = self.paths().into_iter().map(|path| match path.as_os_str() == "-" {
             true => Ok(vec![path]),
             false => match files(&path)? {
                 found if found.is_empty() => Err(failure(format!("{} holds no images", path.display()))),
@@ -134,7 +134,6 @@ const TOLD: usize = 20;
 pub fn classify<B: Backend, M: ImageClassifier<B>>(
     options: &ClassifyArgs,
     path: &Path,
-    image: &str,
     device: &B::Device,
     mut look: impl FnMut(&M, &Preprocessor, &NamedImage) -> Result<(), Exit>,
 ) -> Result<(), Exit> {
@@ -146,7 +145,7 @@ pub fn classify<B: Backend, M: ImageClassifier<B>>(
         )));
     }
     let preprocessor = preprocessor_of(options.preprocess.as_deref(), path, model.channels())?;
-    let paths = options.images(image)?;
+    let paths = options.images()?;
     let progress = progress_bar(paths.len(), "{wide_bar} {human_pos} of {human_len} images, {eta} left");
     let (mut all, mut unreadable) = (Vec::new(), Vec::new());
     for batch in paths.chunks(options.batch_size) {

@@ -8,7 +8,7 @@ use grove::{images::Preprocessor, models::ModelKind};
 
 use crate::prelude::*;
 pub use classify::{ClassifyArgs, NamedImage, SizeArgs, classify};
-pub use options::{AugmentArgs, ImageArgs};
+pub use options::ImageArgs;
 pub use train::{Split, VisionJob, evaluate, output_size, train};
 
 /// Preprocessing of the images of the model at a path: by `--preprocess`, a name or a file; else by the files beside the

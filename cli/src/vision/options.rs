@@ -35,29 +35,6 @@ pub struct ImageArgs {
     #[command(flatten)]
     pub sizes: SizeArgs,
 
-    /// Augmentation of training images.
-    #[command(flatten)]
-    pub augment: AugmentArgs,
-
-    /// Directory, device and hyperparameters of the run.
-    #[command(flatten)]
-    pub run: RunArgs,
-}
-
-impl ImageArgs {
-    /// Checks the options alone, before any file is read.
-    pub fn check(&self) -> Result<(), Exit> {
-        self.run.training.check()?;
-        let AugmentArgs { mixup, cutmix, erasing, jitter, affine, label_smoothing, .. } = self.augment;
-        fraction([("erasing", erasing), ("jitter", jitter), ("label-smoothing", label_smoothing)])?;
-        not_negative([("mixup", mixup), ("cutmix", cutmix), ("affine", affine)])?;
-        fraction([("val-fraction", self.val_fraction)])
-    }
-}
-
-/// Random augmentation of training images.
-#[derive(Args, Debug, Clone)]
-pub struct AugmentArgs {
     /// Augmentation of each image
     #[arg(long, value_enum, value_name = "NAME", default_value_t = Changes::Standard, help_heading = "Augmentation")]
     pub augment: Changes,
@@ -85,25 +62,22 @@ pub struct AugmentArgs {
     /// Fraction of a label that is spread over all classes
     #[arg(long, value_name = "FRACTION", default_value_t = 0.0, help_heading = "Augmentation")]
     pub label_smoothing: f64,
+
+    /// Directory, device and hyperparameters of the run.
+    #[command(flatten)]
+    pub run: RunArgs,
 }
 
-/// Augmentation of each image.
-#[derive(ValueEnum, Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Changes {
-    /// Nothing
-    None,
-    /// It is shifted by up to a tenth
-    Shift,
-    /// It is shifted by up to an eighth, and half are mirrored
-    ShiftFlip,
-    /// A part of random size and shape is cut out, and half are mirrored
-    Standard,
-    /// As standard, and then RandAugment: two of fourteen changes
-    Rand,
-}
+impl ImageArgs {
+    /// Checks the options alone, before any file is read.
+    pub fn check(&self) -> Result<(), Exit> {
+        self.run.training.check()?;
+        fraction([("erasing", self.erasing), ("jitter", self.jitter), ("label-smoothing", self.label_smoothing)])?;
+        not_negative([("mixup", self.mixup), ("cutmix", self.cutmix), ("affine", self.affine)])?;
+        fraction([("val-fraction", self.val_fraction)])
+    }
 
-impl AugmentArgs {
-    /// The settings of a run that are here.
+    /// Augmentation among the settings of a run.
     pub fn run_settings(&self) -> RunSettings {
         RunSettings::new()
             .with("augment", format!("{:?}", self.augment).to_lowercase())
@@ -132,4 +106,19 @@ impl AugmentArgs {
         };
         TrainTransform { recipe, jitter: self.jitter, affine: self.affine, erasing: self.erasing }
     }
+}
+
+/// Augmentation of each image.
+#[derive(ValueEnum, Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Changes {
+    /// Nothing
+    None,
+    /// It is shifted by up to a tenth
+    Shift,
+    /// It is shifted by up to an eighth, and half are mirrored
+    ShiftFlip,
+    /// A part of random size and shape is cut out, and half are mirrored
+    Standard,
+    /// As standard, and then RandAugment: two of fourteen changes
+    Rand,
 }

@@ -41,12 +41,9 @@ impl Split {
             Some(path) => Some(open(path)?.0),
             None => found,
         };
-        if let Some(held_out) = held_out {
-            let held_out = held_out.relabelled(&training.labels)?;
-            return Ok(Self { training, held_out: Some(held_out) });
-        }
-        if args.val_fraction == 0.0 {
-            return Ok(Self { training, held_out: None });
+        if held_out.is_some() || args.val_fraction == 0.0 {
+            let held_out = held_out.map(|held_out| held_out.relabelled(&training.labels)).transpose()?;
+            return Ok(Self { training, held_out });
         }
         let option = ("val-fraction", args.val_fraction);
         let examples = training.examples.clone();
@@ -104,13 +101,13 @@ where
     M::On<Autodiff<B>>: ImageClassifier<Autodiff<B>>,
     T: GradientTransformation<B, M>,
 {
-    let VisionJob { args: ImageArgs { run, augment, sizes, .. }, preprocessor, mut setup, inference } = job;
-    let (key, batch_size) = (Key::new(run.seed), run.training.batch_size);
-    let size = output_size(&preprocessor, &model, sizes, batch_size.min(split.training.examples.len()))?;
+    let VisionJob { args, preprocessor, mut setup, inference } = job;
+    let (run, key, batch_size) = (&args.run, Key::new(args.run.seed), args.run.training.batch_size);
+    let size = output_size(&preprocessor, &model, &args.sizes, batch_size.min(split.training.examples.len()))?;
     let held_out = split.held_out.as_ref();
     setup.settings = setup
         .settings
-        .or(augment.run_settings())
+        .or(args.run_settings())
         .with("parameters", tree::count_params(&model))
         .with("labels", model.labels().join(","))
         .with("preprocessing", format!("{preprocessor:?}"))
@@ -119,12 +116,12 @@ where
     let counts = [split.training.examples.len(), held_out.map_or(0, |data| data.examples.len())];
     tell_unheld(model.labels(), held_out.iter().flat_map(|data| &data.examples).map(|example| example.class));
     let images = |data| ImageBatches::new(data, batch_size, preprocessor.clone(), size);
-    let data = images(split.training)?.training(augment.transform(), augment.mix(), key.fold_in(2))?;
+    let data = images(split.training)?.training(args.transform(), args.mix(), key.fold_in(2))?;
     let held_out = split.held_out.map(images).transpose()?;
     let job = setup.job(&model, data, Some(model.labels().len()), ("images", batch_size), counts)?;
     let optimizer = optimizer(&model, &job.schedule);
     let Job { data, settings, .. } = &job;
-    let (other, smoothing) = (held_out.as_ref(), augment.label_smoothing);
+    let (other, smoothing) = (held_out.as_ref(), args.label_smoothing);
     let fitted = fit_images(model, &optimizer, data, other, smoothing, inference, job.key, settings, device)?;
     let save = |model: M, directory: &Path| {
         model.save_pretrained(directory)?;

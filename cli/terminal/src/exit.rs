@@ -13,9 +13,10 @@ use std::{
     error::Error,
     panic::{AssertUnwindSafe, catch_unwind},
     process::ExitCode,
+    sync::atomic::Ordering,
 };
 
-use crate::terminal;
+use crate::terminal::WITHIN_LINE;
 
 /// Why a program ends early: `Usage` (exit status 2) is for the command line, `Failure` (1) for everything else.
 #[derive(Debug)]
@@ -95,6 +96,6 @@ fn say_panic(sentence: &str) {
 
 /// Prints an error, on a line of its own.
 fn say_error(message: &str) {
-    let begin = if terminal::is_within_line() { "\n" } else { "" };
+    let begin = if WITHIN_LINE.load(Ordering::Relaxed) { "\n" } else { "" };
     eprintln!("{begin}error: {}", error_message(message));
 }

@@ -22,17 +22,17 @@ pub fn in_repository(path: &str) -> PathBuf {
 
 /// Directory or file of the model: the one that `--model` names, downloaded if needed, or the one that ships.
 pub fn resolve(model: Option<&str>, ships: &str, wanted: &FilePatterns) -> Result<PathBuf, Exit> {
-    let Some(model) = model else {
-        let path = shipped(ships);
-        return match path.exists() {
-            true => Ok(path),
-            false => Err(failure(format!(
-                "the model that ships with grove is not where it should be, {}: name another with --model",
-                path.display()
-            ))),
-        };
-    };
-    resolve_named(model, wanted)
+    if let Some(model) = model {
+        return resolve_named(model, wanted);
+    }
+    let path = shipped(ships);
+    match path.exists() {
+        true => Ok(path),
+        false => Err(failure(format!(
+            "the model that ships with grove is not where it should be, {}: name another with --model",
+            path.display()
+        ))),
+    }
 }
 
 /// Directory or file of a named model, downloaded if needed.

@@ -10,12 +10,7 @@ use std::{
 use crate::Exit;
 
 /// True if the last output to the terminal did not end a line.
-static WITHIN_LINE: AtomicBool = AtomicBool::new(false);
-
-/// True if the last output to the terminal did not end a line.
-pub(crate) fn is_within_line() -> bool {
-    WITHIN_LINE.load(Ordering::Relaxed)
-}
+pub(crate) static WITHIN_LINE: AtomicBool = AtomicBool::new(false);
 
 /// Writes a piece of text to standard output at once. A terminal gets it without control characters: it may be a model's,
 /// or a file's name.
