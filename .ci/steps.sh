@@ -32,8 +32,8 @@ print_times() {
 }
 trap print_times EXIT
 
-# The wgpu tests of grove's crates, on Mesa's software Vulkan: right but slow. Arguments are those of `cargo test`.
+# The wgpu tests of grove's crates, on Mesa's software Vulkan: right but slow. Arguments are those of `cargo test`. With the
+# whole workspace, Burn and candle are those that the other tests compiled.
 on_wgpu() {
-    cargo test -p grove-backend -p grove-layers -p grove-models \
-        --features "grove-backend/wgpu,grove-layers/wgpu,grove-models/wgpu" "$@"
+    cargo test --workspace --features "grove-backend/wgpu,grove-compile/wgpu,grove-layers/wgpu,grove-models/wgpu" "$@"
 }

@@ -62,7 +62,10 @@ fn main() {
     let (_, first) = timed(|| jitted.call::<Flex>(x.clone()));
     let (y, second) = timed(|| jitted.call::<Flex>(x.clone()));
     let (expected, eager) = timed(|| textbook(x.clone()));
-    assert!(tree::eq::<Flex, _>(&y, &expected), "a jitted function computes the same");
+    assert!(
+        tree::all_close::<Flex, _>(&y, &expected, 1e-6, 1e-6),
+        "a jitted function computes the same but for rounding"
+    );
     println!("SELU of {elements}: first call {first:.1} ms, second {second:.1} ms, eager {eager:.1} ms");
 
     let init = Init::new(Key::new(1), &device);
@@ -83,7 +86,8 @@ fn main() {
     let jitted = jit(step::<Traced>);
     let (found, jitted_ms) = timed(|| train(&|args| jitted.call::<Flex>(args)));
     let (expected, eager_ms) = timed(|| train(&step::<Flex>));
-    assert_eq!(found, expected, "jitted training follows eager training");
+    let apart = found.iter().zip(&expected).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+    assert!(apart < 1e-4, "jitted training follows eager training, and is apart by {apart}");
     let graph = jitted.graph().expect("a program was used");
     println!("a train step is {} operations: {:?}", graph.equations().len(), graph.counts());
     let (before, after) = (found.first().copied().unwrap_or_default(), found.last().copied().unwrap_or_default());

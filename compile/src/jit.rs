@@ -59,6 +59,8 @@ struct Compiled<Out> {
     structure: Structure,
     leaves: Vec<Leaf>,
     types: Types,
+    /// True if chains of functions of elements are one operation each.
+    fused: bool,
     program: Program,
     shell: Out,
     present: Vec<bool>,
@@ -88,7 +90,7 @@ impl<In: Tree<Traced>, Out: Tree<Traced>, F: Fn(In) -> Out> Jit<In, Out, F> {
             absent
         });
         let device = device.unwrap_or_default();
-        let compiled = self.compiled(shell, leaves, Types::of::<B>(Some(&device)));
+        let compiled = self.compiled(shell, leaves, Types::of::<B>(Some(&device)), B::CHAINS);
         let mut results = compiled.program.run::<B>(values, &device).into_iter();
         let mut present = compiled.present.iter();
         compiled.shell.clone().lift::<B>(&mut Path::root(), &mut |_, leaf| match present.next() {
@@ -102,11 +104,12 @@ impl<In: Tree<Traced>, Out: Tree<Traced>, F: Fn(In) -> Out> Jit<In, Out, F> {
 
     /// The program for arguments of a structure, without their arrays, and leaves.
     #[track_caller]
-    fn compiled(&self, shell: In, leaves: Vec<Leaf>, types: Types) -> Arc<Compiled<Out>> {
+    fn compiled(&self, shell: In, leaves: Vec<Leaf>, types: Types, fused: bool) -> Arc<Compiled<Out>> {
         let structure = structure(&shell);
         let mut programs = self.lock();
-        let same =
-            |known: &Arc<Compiled<Out>>| known.types == types && known.leaves == leaves && known.structure == structure;
+        let same = |known: &Arc<Compiled<Out>>| {
+            (known.types, known.fused) == (types, fused) && known.leaves == leaves && known.structure == structure
+        };
         let found = programs.iter().position(same);
         if let Some(found) = found.and_then(|i| programs.remove(i)) {
             programs.push_front(found.clone());
@@ -124,8 +127,9 @@ impl<In: Tree<Traced>, Out: Tree<Traced>, F: Fn(In) -> Out> Jit<In, Out, F> {
             })
         };
         let Recorded { graph, shell, present } = record(types, lift, &self.f);
-        let program = Program::new(graph.without_common_subexpressions());
-        let compiled = Arc::new(Compiled { structure, leaves, types, program, shell, present });
+        let graph = graph.without_common_subexpressions();
+        let program = Program::new(if fused { graph.fused() } else { graph });
+        let compiled = Arc::new(Compiled { structure, leaves, types, fused, program, shell, present });
         if std::env::var_os("GROVE_LOG_COMPILES").is_some_and(|value| value == "1") {
             let reason = why(&compiled, before.as_deref());
             let count = compiled.program.graph().equations().len();
@@ -171,7 +175,7 @@ fn why<Out>(new: &Compiled<Out>, before: Option<&Compiled<Out>>) -> String {
     let pair = new.leaves.iter().zip(&before.leaves).enumerate().find(|(_, (new, before))| new != before);
     match pair {
         Some((i, (new, before))) => format!("leaf {i} of the argument is {}, and was {}", name(new), name(before)),
-        None if new.types != before.types => "another backend's default types".into(),
+        None if (new.types, new.fused) != (before.types, before.fused) => "another backend".into(),
         None => "the program had been dropped".into(),
     }
 }

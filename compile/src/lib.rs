@@ -32,7 +32,7 @@ mod trace;
 mod traced;
 mod vmap;
 
-pub use graph::{Cost, Equation, Graph, OperationCost, Var};
+pub use graph::{Cost, Equation, Fused, Graph, OperationCost, Var};
 pub use jit::{Jit, jit};
 pub use jvp::{Jacobian, Linearized, hessian, hvp, jacfwd, jacrev, jvp, linearize};
 pub use primitive::Primitive;

@@ -5,6 +5,8 @@ use burn_ir::ScalarIr;
 use grove_backend::ops::Call;
 use std::fmt;
 
+use crate::graph::Fused;
+
 /// A function of one array, element by element.
 #[allow(missing_docs)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -213,6 +215,8 @@ pub enum Primitive {
     Module(Module),
     /// One of the operations that grove owns, or its derivative.
     Grove(Call),
+    /// A chain of functions of elements in one pass.
+    Fused(Fused),
 }
 
 impl Unary {
@@ -320,6 +324,7 @@ impl Primitive {
             Self::Convert(_) => "convert_element_type".into(),
             Self::Full(..) => "full".into(),
             Self::MatMul => "dot_general".into(),
+            Self::Fused(_) => "fused".into(),
             Self::Module(module) => snake(&first_word(&format!("{module:?}"))),
             Self::Grove(Call::Run(operation, _)) => snake(&first_word(&format!("{operation:?}"))),
             Self::Grove(Call::Vjp(operation, ..)) => format!("{}_vjp", snake(&first_word(&format!("{operation:?}")))),
@@ -358,6 +363,7 @@ impl Primitive {
             Self::Repeat(axis, times) => format!("axis={axis} times={times}"),
             Self::Convert(dtype) => format!("dtype={}", crate::graph::dtype_name(*dtype)),
             Self::Full(shape, _, value) => format!("shape={} value={}", List(shape), Number(*value)),
+            Self::Fused(fused) => fused.names.join(","),
             Self::Module(module) => after_first_word(&format!("{module:?}")),
             Self::Grove(Call::Run(operation, _) | Call::Vjp(operation, ..)) => {
                 // `Gelu(Gelu { approximate: Tanh })` as `approximate: Tanh`.

@@ -2,7 +2,7 @@ use burn_autodiff::Autodiff;
 use grove_backend::Backend;
 use grove_tree::Tree;
 
-use crate::tape::{Column, Seeds, Tape, check_cotangent, column, from_inner, device, lower, track_params, typed};
+use crate::tape::{Column, Seeds, Tape, check_cotangent, column, device, from_inner, lower, track_params, typed};
 
 /// Returns the value of a function of a tree, and its pullback (vector-Jacobian product): `jax.vjp`.
 ///

@@ -59,10 +59,20 @@ fn normal_cdf<const FUSED: bool>(x: f32) -> f32 {
     0.5 + 0.5 * erf::<FUSED>(x * std::f32::consts::FRAC_1_SQRT_2)
 }
 
+#[inline(always)]
+pub(crate) fn gelu_erf_of<const FUSED: bool>(x: f32) -> f32 {
+    x * normal_cdf::<FUSED>(x)
+}
+
+#[inline(always)]
+pub(crate) fn gelu_tanh_of<const FUSED: bool>(x: f32) -> f32 {
+    x * sigmoid::<FUSED>(2.0 * SQRT_2_OVER_PI * x * (1.0 + CUBIC * x * x))
+}
+
 vectorized! {
     fn forward_erf<FUSED>(x: &[f32], y: &mut [f32]) {
         for (&x, y) in x.iter().zip(y) {
-            *y = x * normal_cdf::<FUSED>(x);
+            *y = gelu_erf_of::<FUSED>(x);
         }
     }
 }
@@ -70,7 +80,7 @@ vectorized! {
 vectorized! {
     fn in_place_erf<FUSED>(x: &mut [f32]) {
         for x in x {
-            *x *= normal_cdf::<FUSED>(*x);
+            *x = gelu_erf_of::<FUSED>(*x);
         }
     }
 }
@@ -90,7 +100,7 @@ vectorized! {
 vectorized! {
     fn forward<FUSED>(x: &[f32], y: &mut [f32]) {
         for (&x, y) in x.iter().zip(y) {
-            *y = x * sigmoid::<FUSED>(2.0 * SQRT_2_OVER_PI * x * (1.0 + CUBIC * x * x));
+            *y = gelu_tanh_of::<FUSED>(x);
         }
     }
 }
@@ -98,7 +108,7 @@ vectorized! {
 vectorized! {
     fn in_place_tanh<FUSED>(x: &mut [f32]) {
         for x in x {
-            *x *= sigmoid::<FUSED>(2.0 * SQRT_2_OVER_PI * *x * (1.0 + CUBIC * *x * *x));
+            *x = gelu_tanh_of::<FUSED>(*x);
         }
     }
 }

@@ -12,6 +12,7 @@
 mod adam;
 mod attention;
 mod batch_norm;
+pub mod chain;
 mod conv;
 mod determinism;
 mod dispatch;

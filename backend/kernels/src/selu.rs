@@ -31,7 +31,7 @@ pub fn selu_backward(x: &[f32], grad: &mut [f32]) {
 }
 
 #[inline(always)]
-fn selu_of<const FUSED: bool>(x: f32) -> f32 {
+pub(crate) fn selu_of<const FUSED: bool>(x: f32) -> f32 {
     // Near 0, `e^x - 1` loses digits to cancellation: its Taylor polynomial is more accurate.
     let near = x * (1.0 + x * (0.5 + x * (1.0 / 6.0 + x * (1.0 / 24.0))));
     let far = exp::<FUSED>(x) - 1.0;

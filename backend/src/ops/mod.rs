@@ -52,11 +52,11 @@ mod update_cache;
 mod values;
 
 use burn::tensor::{
-    DType, Tensor, TensorMetadata, TensorPrimitive,
+    DType, Shape, Tensor, TensorMetadata, TensorPrimitive,
     ops::{FloatTensor, IntTensor},
 };
 
-pub use grove_kernels::{Dropout, Quantization};
+pub use grove_kernels::{Dropout, Quantization, chain};
 
 pub use adam_step::AdamStep;
 pub use any_tensor::AnyTensor;
@@ -154,6 +154,15 @@ pub trait Backend: burn::tensor::backend::Backend {
     /// of its outputs. One may have another floating-point type than its input.
     fn run_vjp(operation: &Operation, residuals: Values<Self>, grads: Values<Self>, wanted: &Wanted) -> Values<Self> {
         operation.compose_vjp(residuals, grads, wanted)
+    }
+
+    /// True if the backend runs [chains](Self::run_chain) of functions of elements in one pass over memory.
+    const CHAINS: bool = false;
+
+    /// Runs a chain of functions of elements on floating-point tensors of f32. The outputs have the given shape. Is called only where
+    /// [`CHAINS`](Self::CHAINS) is true.
+    fn run_chain(_chain: &chain::Chain, _inputs: Vec<AnyTensor<Self>>, _shape: &Shape) -> Vec<AnyTensor<Self>> {
+        unreachable!("a backend without chains is asked for one")
     }
 
     /// Starts to read a tensor of any shape, so that [`PendingRead::wait`] waits for the operations before this call and not

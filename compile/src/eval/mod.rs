@@ -222,6 +222,10 @@ pub(crate) fn apply<B: Backend>(
             let inputs = (0..count).map(|_| next()).collect();
             modules::run(module, inputs, outputs)
         }
+        Primitive::Fused(fused) => {
+            let inputs = (0..count).map(|_| next()).collect();
+            B::run_chain(&fused.chain, inputs, &fused.shape).into_iter().map(Some).collect()
+        }
         Primitive::Grove(_) => missing(),
     }
 }

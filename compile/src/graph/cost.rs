@@ -71,6 +71,7 @@ impl Graph {
         let output = equation.outputs.iter().flatten().map(|var| self.elements(*var)).sum::<u128>();
         let first = equation.outputs.first().copied().flatten().map_or(0, |var| self.elements(var));
         match &equation.primitive {
+            Primitive::Fused(fused) => (fused.names.len() * fused.chain.len()) as u128,
             Primitive::Unary(_)
             | Primitive::Binary(_)
             | Primitive::BinaryScalar(..)

@@ -2,16 +2,19 @@
 
 mod cost;
 mod decompose;
+mod fuse;
 mod passes;
 mod print;
 mod split;
 
 use burn::tensor::{DType, Shape, TensorData};
-use grove_backend::ops::Spec;
+use grove_backend::{AnyTensor, Backend, ops::Spec};
+use grove_tree::{AnyArray, Path, Tree};
 use std::collections::BTreeMap;
 
-use crate::{Primitive, traced::Types};
+use crate::{Primitive, eval::Program, traced::Types};
 pub use cost::{Cost, OperationCost};
+pub use fuse::Fused;
 pub(crate) use print::dtype_name;
 
 /// A variable of a graph: the index of its shape and type.
@@ -73,6 +76,30 @@ impl Graph {
     /// Returns the type of a variable's elements.
     pub fn dtype(&self, var: Var) -> DType {
         self.variables[var.index()].dtype
+    }
+
+    /// Returns the results for a tree of arguments, whose leaves have the shapes and types of those that were traced:
+    /// `jax.core.eval_jaxpr`. For many calls, [`jit`](crate::jit()) prepares more.
+    ///
+    /// # Panics
+    /// If the leaves that are present are not as many as the graph's inputs, or have other shapes.
+    #[track_caller]
+    pub fn eval<B: Backend, A: Tree<B>>(&self, args: &A) -> Vec<AnyTensor<B>> {
+        let (mut values, mut device) = (Vec::new(), None);
+        args.visit(&mut Path::root(), &mut |_: &Path, leaf: &AnyArray<B>| {
+            device = device.take().or_else(|| leaf.device());
+            values.extend(leaf.value().cloned());
+        });
+        let (given, taken) = (values.len(), self.inputs.len());
+        assert!(given == taken, "{given} arrays are given to a graph that takes {taken}");
+        for (value, (path, var)) in values.iter().zip(&self.inputs) {
+            let (found, expected) = (value.shape(), self.shape(*var));
+            assert!(
+                found == *expected,
+                "the graph's input `{path}` has the shape {expected:?}, and {found:?} is given"
+            );
+        }
+        Program::new(self.clone()).run(values, &device.unwrap_or_default())
     }
 
     /// Returns how often each operation occurs, by its name.

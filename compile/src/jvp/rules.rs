@@ -199,7 +199,9 @@ impl<B: Backend> Rules<'_, B> {
             Primitive::MatMul => self.bilinear(primitive, x, &t, [0, 1]),
             Primitive::Module(module) => self.module_tangent(module, primitive, x, t),
             Primitive::Argmax(_) | Primitive::Argmin(_) | Primitive::ArgTopK(..) | Primitive::Full(..) => None,
-            Primitive::Grove(_) => unreachable!("`{}` is composed of other operations here", primitive.name()),
+            Primitive::Grove(_) | Primitive::Fused(_) => {
+                unreachable!("`{}` is not in a graph that is transformed", primitive.name())
+            }
         }
     }
 

@@ -173,8 +173,8 @@ impl<B: Backend> Rules<'_, B> {
                 let factors = Self::aligned(Batched { tensor: factors, batched: false });
                 self.one(Primitive::Binary(Binary::Mul), [x, factors])
             }
-            Primitive::Full(..) | Primitive::Grove(_) => {
-                unreachable!("`{}` takes no arrays, or is composed of other operations here", primitive.name())
+            Primitive::Full(..) | Primitive::Grove(_) | Primitive::Fused(_) => {
+                unreachable!("`{}` takes no arrays, or is not in a graph that is transformed", primitive.name())
             }
         };
         vec![Some(y)]

@@ -6,7 +6,7 @@ use super::{CheckpointedScan, no_steps};
 use crate::{
     stack::{Stack, Unstack, rows, stack, stack_rows},
     tape::{
-        Column, Seeds, Tape, accumulate, clear_tape, column, from_inner, device, lift_leaf, track, track_params, typed,
+        Column, Seeds, Tape, accumulate, clear_tape, column, device, from_inner, lift_leaf, track, track_params, typed,
     },
 };
 

@@ -91,7 +91,10 @@ impl<B: Backend, T: Tree<B>> Stacked<B, T> {
         one.visit(&mut Path::root(), &mut |path: &Path, leaf: &AnyArray<B>| {
             let expected = [&[len], leaf.shape()].concat();
             let found = rest.next().map(|leaf| leaf.shape().to_vec()).unwrap_or_default();
-            assert!(found == expected, "the leaf `{path}` of {len} trees has the shape {expected:?}, and here {found:?}");
+            assert!(
+                found == expected,
+                "the leaf `{path}` of {len} trees has the shape {expected:?}, and here {found:?}"
+            );
         });
         assert!(rest.next().is_none(), "there are more leaves than a tree has");
         Self { one: map(one, AnyArray::into_absent), leaves, len }

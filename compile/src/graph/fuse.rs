@@ -1,0 +1,273 @@
+//! Chains of functions of elements in one pass over memory.
+
+use burn::tensor::{DType, Scalar, Shape};
+use burn_ir::ScalarIr;
+use grove_backend::ops::{
+    Call, GeluApproximation, Operation, Spec,
+    chain::{Access, Chain, Map, Pair, Step},
+};
+use std::collections::{BTreeSet, HashMap};
+
+use super::{Equation, Graph, Var};
+use crate::{
+    Primitive,
+    primitive::{Binary, Unary},
+};
+
+/// Several functions of elements as one; see [`Graph::fused`].
+#[derive(Clone, Debug, PartialEq)]
+pub struct Fused {
+    pub(crate) chain: Chain,
+    pub(crate) shape: Shape,
+    /// The operations, for print.
+    pub(crate) names: Vec<String>,
+}
+
+impl Graph {
+    /// Returns the graph with chains of functions of f32 elements as one operation each, where this saves passes over memory.
+    /// Inputs that are broadcast are read as they are. Only backends with a kernel for such chains run it.
+    pub(crate) fn fused(mut self) -> Self {
+        let mut uses = vec![0; self.variables.len()];
+        let used = self.equations.iter().flat_map(|equation| equation.inputs.iter().flatten());
+        used.chain(self.outputs.iter().map(|(_, var)| var)).for_each(|var| uses[var.index()] += 1);
+        let equations = std::mem::take(&mut self.equations);
+        // Equations that wait to be emitted, until something else uses their values.
+        let mut groups: Vec<Vec<Equation>> = Vec::new();
+        let mut owners: HashMap<Var, usize> = HashMap::new();
+        for equation in equations {
+            let mut open: BTreeSet<usize> =
+                equation.inputs.iter().flatten().filter_map(|var| owners.get(var).copied()).collect();
+            let output = equation.outputs.first().copied().flatten();
+            let Some(output) = output.filter(|_| self.is_step(&equation)) else {
+                open.iter().for_each(|group| self.close(&mut groups[*group], &mut owners, &uses));
+                self.equations.push(equation);
+                continue;
+            };
+            open.retain(|group| {
+                let first = groups[*group][0].outputs[0];
+                let same = first.is_some_and(|var| self.shape(var) == self.shape(output));
+                if !same {
+                    self.close(&mut groups[*group], &mut owners, &uses);
+                }
+                same
+            });
+            let target = open.pop_first().unwrap_or_else(|| {
+                groups.push(Vec::new());
+                groups.len() - 1
+            });
+            for other in open {
+                let moved = std::mem::take(&mut groups[other]);
+                owners.extend(moved.iter().filter_map(|equation| Some((equation.outputs[0]?, target))));
+                groups[target].extend(moved);
+            }
+            groups[target].push(equation);
+            owners.insert(output, target);
+        }
+        groups.iter_mut().for_each(|group| self.close(group, &mut owners, &uses));
+        self.without_dead_code()
+    }
+
+    /// Emits a group's equations.
+    fn close(&mut self, group: &mut Vec<Equation>, owners: &mut HashMap<Var, usize>, uses: &[usize]) {
+        let group = std::mem::take(group);
+        let Some(shape) = group.first().and_then(|equation| equation.outputs[0]).map(|var| self.shape(var).clone())
+        else {
+            return;
+        };
+        for var in group.iter().filter_map(|equation| equation.outputs[0]) {
+            owners.remove(&var);
+        }
+        let mut inside = HashMap::<Var, usize>::new();
+        group.iter().flat_map(|equation| equation.inputs.iter().flatten()).for_each(|var| {
+            *inside.entry(*var).or_default() += 1;
+        });
+        let results: Vec<Var> = group.iter().filter_map(|equation| equation.outputs[0]).collect();
+        let outputs: Vec<Var> = results
+            .iter()
+            .copied()
+            .filter(|var| {
+                uses.get(var.index()).copied().unwrap_or_default() > inside.get(var).copied().unwrap_or_default()
+            })
+            .collect();
+        let mut inputs: Vec<Var> = inside.keys().copied().filter(|var| !results.contains(var)).collect();
+        inputs.sort_unstable();
+        // Passes over arrays of the group's size. A truth value is converted on its way in and out.
+        let passes = |var: &Var| match (self.shape(*var) == &shape, self.dtype(*var)) {
+            (false, _) => 0,
+            (true, DType::Bool(_)) => 3,
+            (true, _) => 1,
+        };
+        let together: usize = inputs.iter().chain(&outputs).map(passes).sum();
+        let alone = |equation: &Equation| {
+            let arrays = equation.inputs.iter().chain(&equation.outputs).flatten();
+            arrays.filter(|var| self.shape(**var) == &shape).count()
+        };
+        if group.len() < 2 || outputs.is_empty() || together >= group.iter().map(alone).sum() {
+            self.equations.extend(group);
+            return;
+        }
+        let float = |shape: &Shape| Spec { shape: shape.clone(), dtype: DType::F32 };
+        let mut values: HashMap<Var, usize> = HashMap::new();
+        let (mut accesses, mut given) = (Vec::new(), Vec::new());
+        for (i, var) in inputs.into_iter().enumerate() {
+            values.insert(var, i);
+            accesses.push(access(self.shape(var), &shape).unwrap_or(Access { repeat: 1, len: 1 }));
+            let number = match self.dtype(var) {
+                DType::F32 => var,
+                _ => {
+                    let number = self.fresh(float(&self.shape(var).clone()));
+                    let (primitive, inputs) = (Primitive::Convert(DType::F32), vec![Some(var)]);
+                    self.equations.push(Equation { primitive, inputs, outputs: vec![Some(number)] });
+                    number
+                }
+            };
+            given.push(Some(number));
+        }
+        let mut steps = Vec::with_capacity(group.len());
+        for equation in &group {
+            let operands: Vec<usize> = equation.inputs.iter().flatten().map(|var| values[var]).collect();
+            steps.extend(step(&equation.primitive, &operands));
+            values.extend(equation.outputs[0].map(|var| (var, accesses.len() + steps.len() - 1)));
+        }
+        let numbers: Vec<usize> = outputs.iter().map(|var| values[var]).collect();
+        let chain = Chain::new(accesses, steps, &numbers, shape.num_elements());
+        let (mut results, mut conditions) = (Vec::new(), Vec::new());
+        for var in outputs {
+            match self.dtype(var) {
+                DType::F32 => results.push(Some(var)),
+                _ => {
+                    let number = self.fresh(float(&shape));
+                    results.push(Some(number));
+                    conditions.push(Equation {
+                        primitive: Primitive::BinaryScalar(Binary::Gt, ScalarIr::Float(0.5)),
+                        inputs: vec![Some(number)],
+                        outputs: vec![Some(var)],
+                    });
+                }
+            }
+        }
+        let names = group.iter().map(|equation| equation.primitive.name()).collect();
+        let primitive = Primitive::Fused(Fused { chain, shape, names });
+        self.equations.push(Equation { primitive, inputs: given, outputs: results });
+        self.equations.extend(conditions);
+    }
+
+    fn fresh(&mut self, spec: Spec) -> Var {
+        self.variables.push(spec);
+        Var(self.variables.len() as u32 - 1)
+    }
+
+    /// True for a function of elements that a chain has.
+    fn is_step(&self, equation: &Equation) -> bool {
+        let [Some(output)] = equation.outputs[..] else { return false };
+        let shape = self.shape(output);
+        let taken = |dtype| matches!(dtype, DType::F32 | DType::Bool(_));
+        let fits = |var: &Option<Var>| {
+            var.is_some_and(|var| taken(self.dtype(var)) && access(self.shape(var), shape).is_some())
+        };
+        let operands: Vec<usize> = (0..equation.inputs.len()).collect();
+        shape.num_elements() > 0
+            && taken(self.dtype(output))
+            && !equation.inputs.is_empty()
+            && equation.inputs.iter().all(fits)
+            && step(&equation.primitive, &operands).is_some()
+    }
+}
+
+/// The elements of an array that belong to those of a shape to which it is broadcast; `None` if they are not in equal runs.
+fn access(from: &Shape, to: &Shape) -> Option<Access> {
+    let missing = to.num_dims().checked_sub(from.num_dims())?;
+    let sizes: Vec<usize> = std::iter::repeat_n(1, missing).chain(from.iter().copied()).collect();
+    // The axes from the first to the last that the array has are all its own.
+    let own = |axis: &usize| sizes[*axis] == to[*axis] && to[*axis] != 1;
+    let axes = 0..to.num_dims();
+    let (Some(first), Some(last)) = (axes.clone().find(own), axes.clone().rev().find(own)) else {
+        return sizes.iter().all(|size| *size == 1).then_some(Access { repeat: 1, len: 1 });
+    };
+    let whole = (first..=last).all(|axis| sizes[axis] == to[axis]);
+    let rest = sizes.iter().enumerate().all(|(axis, size)| (first..=last).contains(&axis) || *size == 1);
+    let product = |axes: std::ops::Range<usize>| axes.map(|axis| to[axis]).product();
+    (whole && rest).then(|| Access { repeat: product(last + 1..to.num_dims()), len: product(first..last + 1) })
+}
+
+/// The step of a chain for an operation on values; `None` if there is none.
+fn step(primitive: &Primitive, operands: &[usize]) -> Option<Step> {
+    let number = |number: ScalarIr| Scalar::from(number).elem::<f32>();
+    Some(match (primitive, operands) {
+        (Primitive::Unary(op), [x]) => Step::Map(map(*op)?, *x),
+        (Primitive::Convert(DType::F32) | Primitive::BroadcastTo(_), [x]) => Step::Map(Map::Copy, *x),
+        (Primitive::Binary(op), [a, b]) => Step::Pair(pair(*op)?, *a, *b),
+        (Primitive::BinaryScalar(Binary::IntegerPow, exponent), [x]) => {
+            Step::Power(*x, i32::try_from(Scalar::from(*exponent).elem::<i64>()).ok()?)
+        }
+        (Primitive::BinaryScalar(op, value), [x]) => Step::Number(pair(*op)?, *x, number(*value)),
+        (Primitive::Clamp(min, max), [x]) => Step::Clamp(*x, number(*min), number(*max)),
+        (Primitive::Where, [no, mask, yes]) => Step::Select(*mask, *yes, *no),
+        (Primitive::MaskFill(value), [x, mask]) => Step::Fill(*mask, *x, number(*value)),
+        (Primitive::Grove(Call::Run(Operation::Selu(_), _)), [x]) => Step::Map(Map::Selu, *x),
+        (Primitive::Grove(Call::Run(Operation::Gelu(gelu), _)), [x]) => match gelu.approximate {
+            GeluApproximation::None => Step::Map(Map::GeluErf, *x),
+            GeluApproximation::Tanh => Step::Map(Map::GeluTanh, *x),
+        },
+        _ => return None,
+    })
+}
+
+fn map(op: Unary) -> Option<Map> {
+    Some(match op {
+        Unary::Abs => Map::Abs,
+        Unary::Exp => Map::Exp,
+        Unary::Log => Map::Log,
+        Unary::Log1p => Map::Log1p,
+        Unary::Sqrt => Map::Sqrt,
+        Unary::Recip => Map::Recip,
+        Unary::Erf => Map::Erf,
+        Unary::Sin => Map::Sin,
+        Unary::Cos => Map::Cos,
+        Unary::Tanh => Map::Tanh,
+        Unary::Floor => Map::Floor,
+        Unary::Ceil => Map::Ceil,
+        Unary::Trunc => Map::Trunc,
+        Unary::Not => Map::Not,
+        Unary::IsNan => Map::IsNan,
+        _ => return None,
+    })
+}
+
+fn pair(op: Binary) -> Option<Pair> {
+    Some(match op {
+        Binary::Add => Pair::Add,
+        Binary::Sub => Pair::Sub,
+        Binary::Mul => Pair::Mul,
+        Binary::Div => Pair::Div,
+        Binary::Pow => Pair::Pow,
+        Binary::And => Pair::And,
+        Binary::Or => Pair::Or,
+        Binary::Eq => Pair::Eq,
+        Binary::Gt => Pair::Gt,
+        Binary::Ge => Pair::Ge,
+        Binary::Lt => Pair::Lt,
+        Binary::Le => Pair::Le,
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn broadcast_inputs() {
+        let of = |from: &[usize], to: &[usize]| {
+            access(&Shape::from(from.to_vec()), &Shape::from(to.to_vec())).map(|access| (access.repeat, access.len))
+        };
+        assert_eq!(of(&[2, 3, 4], &[2, 3, 4]), Some((1, 24)));
+        assert_eq!(of(&[1, 3, 1], &[2, 3, 4]), Some((4, 3)));
+        assert_eq!(of(&[3, 4], &[2, 3, 4]), Some((1, 12)));
+        assert_eq!(of(&[2, 1, 1], &[2, 3, 4]), Some((12, 2)));
+        assert_eq!(of(&[1], &[2, 3, 4]), Some((1, 1)));
+        assert_eq!(of(&[2, 1, 4], &[2, 3, 4]), None);
+        assert_eq!(of(&[2, 1, 4], &[2, 1, 4]), Some((1, 8)));
+        assert_eq!(of(&[1, 1], &[1, 1]), Some((1, 1)));
+    }
+}
