@@ -1,4 +1,4 @@
-//! Functions as programs: SELU traced, printed and jitted, and a whole train step of AdamW in one graph.
+//! Functions as programs: SELU traced, printed, jitted, mapped and differentiated, and a whole train step of AdamW in one graph.
 //! `cargo run --example jit`
 
 use clap::Parser;
@@ -52,6 +52,11 @@ fn timed<T>(f: impl FnOnce() -> T) -> (T, f64) {
     (result, start.elapsed().as_secs_f64() * 1e3)
 }
 
+/// The shortest time of ten calls in milliseconds.
+fn best_of_ten(f: impl Fn()) -> f64 {
+    (0..10).map(|_| timed(&f).1).fold(f64::INFINITY, f64::min)
+}
+
 fn main() {
     let Options { elements, steps, json } = Options::parse();
     let device = Default::default();
@@ -66,7 +71,20 @@ fn main() {
         tree::all_close::<Flex, _>(&y, &expected, 1e-6, 1e-6),
         "a jitted function computes the same but for rounding"
     );
-    println!("SELU of {elements}: first call {first:.1} ms, second {second:.1} ms, eager {eager:.1} ms");
+    // Memory is warm now.
+    let steady = best_of_ten(|| drop(jitted.call::<Flex>(x.clone())));
+    let eager_steady = best_of_ten(|| drop(textbook(x.clone())));
+    println!("SELU of {elements}: first call {first:.2} ms, second {second:.2} ms, eager {eager:.2} ms");
+    println!("  the best of ten more: jitted {steady:.2} ms, eager {eager_steady:.2} ms");
+    println!("  as it ran: {}\n", jitted.graph().expect("a program was used"));
+
+    // The slope at each point: the derivative of one number, for many.
+    let points = Array::<Flex, 2>::new(Tensor::from_floats([[-1.0], [0.5], [2.0]], &device));
+    let slope = |x: Array<Traced, 1>| jvp(textbook, &x, &Array::new(x.val().ones_like())).1;
+    println!(
+        "slopes at -1, 0.5 and 2: {:?}\n",
+        vmap(slope).call(points).val().into_data().iter::<f32>().collect::<Vec<_>>()
+    );
 
     let init = Init::new(Key::new(1), &device);
     let model: Mlp<Flex> =
@@ -74,6 +92,12 @@ fn main() {
     let x = Array::<Flex, 2>::new(Key::new(2).normal([32, 8], &device));
     let y = Array::new(x.val().sum_dim(1).sin());
     let state = adamw(0.01, Adamw::default()).init(&model);
+    let loss = |(up, down): Mlp<Autodiff<Traced>>, (x, y): (Array<Autodiff<Traced>, 1>, Array<Autodiff<Traced>, 1>)| {
+        (down.forward(selu(up.forward(x.val()))) - y.val()).square().mean()
+    };
+    let grads = per_example_grads(&model, (x.clone(), y.clone()), loss);
+    println!("gradients of the {} examples: {}\n", grads.len(), tree::display(&grads));
+
     let train = |step: &dyn Fn(Args<Flex>) -> (Mlp<Flex>, State<Flex>, Array<Flex, 1>)| {
         let (mut model, mut state, mut losses) = (model.clone(), state.clone(), vec![]);
         for _ in 0..steps {
@@ -95,7 +119,7 @@ fn main() {
     if json {
         println!(
             "{}",
-            serde_json::json!({ "first_ms": first, "second_ms": second, "eager_ms": eager, "operations": graph.equations().len(),
+            serde_json::json!({ "first_ms": first, "second_ms": second, "steady_ms": steady, "eager_ms": eager_steady, "operations": graph.equations().len(),
                 "jitted_ms": jitted_ms, "eager_steps_ms": eager_ms, "loss": after })
         );
     }

@@ -46,7 +46,7 @@ pub mod prelude {
     #[cfg(feature = "flex")]
     pub use grove_backend::Flex;
     pub use grove_backend::{Autodiff, Backend, BackendName, DeviceSpec, Program};
-    pub use grove_compile::{Graph, Traced, jit, trace};
+    pub use grove_compile::{Graph, Shared, Traced, jit, jvp, per_example_grads, trace, vmap};
     pub use grove_layers::{Conv2d, Embedding, LayerNorm, Linear, RmsNorm, dropout};
     pub use grove_models::bert::{BertForSequenceClassification, BertForTokenClassification, SentenceEncoder};
     pub use grove_models::{

@@ -189,7 +189,7 @@ fn perceptron<B: Backend>() {
         |(p, x): (Params<Traced>, Array<Traced, 1>)| Array::<_, 1>::new(mlp(&p, x.val().unsqueeze()).squeeze_dim(0));
     close("vmap", vmap(f).call((Shared(p.clone()), xs.clone())).into_any(), &fixture["vmap"]);
 
-    let first = Array::<B, 1>::new(xs.val().slice([0..1]).squeeze_dim(0));
+    let first = Array::<B, 1>::new(xs.val().slice(0..1).squeeze_dim(0));
     let jacobian = jacfwd(f, &(p.clone(), first.clone()));
     close("jacobian", jacobian.get("", "1").unwrap().clone(), &fixture["jacobian"]);
     close("jacobian of w2", jacobian.get("", "0.2").unwrap().clone(), &fixture["jacobian_of_w2"]);
@@ -223,7 +223,7 @@ fn hessians<B: Backend>() {
     let expected = &fixture["hessians"];
     let close = |name: &str, found: Array<B, 2>| close(name, found.into_any(), &expected[name]);
     let rosenbrock = |x: Array<Autodiff<Traced>, 1>| {
-        let (a, b) = (x.val().slice([0..5]), x.val().slice([1..6]));
+        let (a, b) = (x.val().slice(0..5), x.val().slice(1..6));
         ((b - a.clone().square()).square() * 100.0 + (-a + 1.0).square()).sum()
     };
     close("rosenbrock", hessian(rosenbrock, &x).array());
@@ -262,13 +262,12 @@ fn images_and_attention<B: Backend>() {
         ops::attention(q, k, v, options).reshape([4, 8])
     }
     let found = hvp(
-        |(q, k, v): (Array<Autodiff<Traced>, 2>, Array<Autodiff<Traced>, 2>, Array<Autodiff<Traced>, 2>)| {
-            attend(q.val(), k.val(), v.val()).powi_scalar(3).sum()
-        },
-        &(q.clone(), k.clone(), v.clone()),
-        &(direction.clone(), Array::absent([4, 8]), Array::absent([4, 8])),
+        |[q, k, v]: [Array<Autodiff<Traced>, 2>; 3]| attend(q.val(), k.val(), v.val()).powi_scalar(3).sum(),
+        &[q.clone(), k.clone(), v.clone()],
+        &[direction.clone(), Array::absent([4, 8]), Array::absent([4, 8])],
     );
-    close("attention", found.0.into_any(), &attention["hvp"]);
+    let [found, ..] = found;
+    close("attention", found.into_any(), &attention["hvp"]);
     let f = |(q, k, v): (Array<Traced, 2>, Array<Traced, 2>, Array<Traced, 2>)| {
         Array::<_, 2>::new(attend(q.val(), k.val(), v.val()))
     };

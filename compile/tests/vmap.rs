@@ -90,6 +90,7 @@ fn a<const D: usize>(x: T<D>) -> Array<Traced, D> {
     Array::new(x)
 }
 
+type A<const D: usize> = Tensor<Autodiff<Traced>, D>;
 type X1 = Array<Traced, 1>;
 type X2 = Array<Traced, 2>;
 type X3 = Array<Traced, 3>;
@@ -172,14 +173,12 @@ fn products() {
     );
     two(
         "linear",
-        |(x, y): (X3, X2)| a(ops::linear(x.val(), y.val(), Some(y.val().slice([0..1]).squeeze_dim(0)))),
+        |(x, y): (X3, X2)| a(ops::linear(x.val(), y.val(), Some(y.val().slice(0..1).squeeze_dim(0)))),
         (floats([3, 2, 2, 4], 1), floats([3, 4, 5], 2)),
     );
     two(
         "Burn's linear",
-        |(x, y): (X2, X2)| {
-            a(burn::tensor::module::linear(x.val(), y.val(), Some(y.val().slice([0..1]).squeeze_dim(0))))
-        },
+        |(x, y): (X2, X2)| a(burn::tensor::module::linear(x.val(), y.val(), Some(y.val().slice(0..1).squeeze_dim(0)))),
         (floats([3, 2, 4], 1), floats([3, 4, 5], 2)),
     );
 }
@@ -245,8 +244,6 @@ macro_rules! image {
     };
 }
 
-type A<const D: usize> = Tensor<Autodiff<Traced>, D>;
-
 #[test]
 fn convolutions_and_pools() {
     let bias = |w: &A<4>| w.clone().sum_dim(3).sum_dim(2).sum_dim(1).reshape([-1]);
@@ -294,7 +291,7 @@ fn convolutions_and_pools() {
 
 #[test]
 fn operations_of_grove_and_their_gradients() {
-    let g = |f: &dyn Fn(Tensor<Autodiff<Traced>, 3>, Tensor<Autodiff<Traced>, 1>) -> Tensor<Autodiff<Traced>, 3>| {
+    let g = |f: &dyn Fn(A<3>, A<1>) -> A<3>| {
         two(
             "an operation",
             |(x, w): (X3, X1)| {

@@ -459,7 +459,8 @@ mod tests {
             let access = vec![Access { repeat: 1, len: x.len() }];
             Chain::new(access, vec![Step::Map(map, 0)], &[1], x.len()).run(&[&x]).remove(0)
         };
-        let table: [(Map, fn(f64) -> f64); 13] = [
+        type Function = fn(f64) -> f64;
+        let table: [(Map, Function); 13] = [
             (Map::Copy, |x| x),
             (Map::Abs, f64::abs),
             (Map::Exp, f64::exp),

@@ -14,7 +14,7 @@ use crate::{
     primitive::{Binary, Unary},
 };
 
-/// Several functions of elements as one; see [`Graph::fused`].
+/// A chain of functions of f32 elements that runs as one pass over memory, on backends with a kernel for it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Fused {
     pub(crate) chain: Chain,

@@ -59,7 +59,7 @@ impl<B: Backend> Rules<'_, B> {
                 match weight.batched {
                     true => {
                         let inputs = [self.as_channels(x), self.folded(weight), self.as_channels(grad)];
-                        self.from_channels(
+                        self.out_of_channels(
                             self.one(Primitive::Module(Module::ConvInputGrad(self.grouped(conv))), inputs),
                         )
                     }
@@ -138,6 +138,6 @@ impl<B: Backend> Rules<'_, B> {
         let part = |x: Batched<B>| if one_weight { x.tensor } else { self.folded(x) };
         let inputs: Vec<_> = [Some(x), Some(part(weight)), bias.map(part)].into_iter().flatten().collect();
         let y = self.one(Primitive::Module(Module::Conv(conv)), inputs);
-        if one_weight { self.unfolded(y) } else { self.from_channels(y) }
+        if one_weight { self.unfolded(y) } else { self.out_of_channels(y) }
     }
 }

@@ -94,7 +94,7 @@ impl<B: Backend> Rules<'_, B> {
     }
 
     /// The inverse of [`as_channels`](Self::as_channels).
-    pub(super) fn from_channels(&self, x: AnyTensor<B>) -> AnyTensor<B> {
+    pub(super) fn out_of_channels(&self, x: AnyTensor<B>) -> AnyTensor<B> {
         let shape = x.shape();
         let x = x.reshape([&[shape[0], self.examples, shape[1] / self.examples], &shape[2..]].concat());
         move_axis(x, 1, 0)
