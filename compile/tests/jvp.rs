@@ -10,8 +10,9 @@ use burn::tensor::{
 use grove_backend::{Autodiff, Backend, Candle, Flex, GeluApproximation, ops};
 use grove_compile::{Shared, Traced, hessian, hvp, jacfwd, jacrev, jit, jvp, linearize, per_example_grads, vmap};
 use grove_models::{CausalLm, Gpt2, Pretrained, ResNet};
-use grove_transform::{grad, value_and_grad};
-use grove_tree::{AnyArray, Array, Tree, leaves, map};
+use grove_optim::{PerExampleClip, per_example_clip};
+use grove_transform::{Stacked, grad, value_and_grad};
+use grove_tree::{AnyArray, Array, Key, Tree, leaves, map};
 use serde_json::Value;
 use std::{
     any::TypeId,
@@ -355,7 +356,7 @@ fn products_with_hessians_of_models() {
 
     // The running statistics have no direction, and the model is a function of images.
     let model: ResNet<B> = load("resnet/torchvision_basic");
-    let pixels = Array::<B, 4>::new(grove_tree::Key::new(1).normal([2, 3, 32, 32], &Default::default()));
+    let pixels = Array::<B, 4>::new(Key::new(1).normal([2, 3, 32, 32], &Default::default()));
     let f = |(model, x): (ResNet<Traced>, Array<Traced, 4>)| Array::<_, 2>::new(model.forward(x.val()));
     let none = map(model.clone(), AnyArray::into_absent);
     let direction = Array::new(pixels.val() * 0.1);
@@ -363,6 +364,18 @@ fn products_with_hessians_of_models() {
     same("resnet", &value, &Array::new(model.forward(pixels.val())));
     let at = |step: f32| model.forward(pixels.val() * (1.0 + 0.1 * step));
     same("resnet's derivative", &tangent, &Array::new((at(0.01) - at(-0.01)) / 0.02));
+}
+
+#[test]
+fn clipped_gradients_follow_optax() {
+    let fixture = &fixture()["per_example_clip"];
+    let (a, b) = (array::<B, 2>(&fixture["grads"][0]), array::<B, 3>(&fixture["grads"][1]));
+    let one = (Array::<B, 1>::absent([4]), Array::<B, 2>::absent([2, 3]));
+    let grads = Stacked::from_leaves(one, vec![a.into_any(), b.into_any()], 5);
+    let settings = PerExampleClip { max_norm: 2.0, noise_multiplier: 0.0 };
+    let mean = per_example_clip(grads, settings, Key::new(0));
+    close("the first leaf", mean.0.into_any(), &fixture["mean"][0]);
+    close("the second leaf", mean.1.into_any(), &fixture["mean"][1]);
 }
 
 /// Each transformation of each other.

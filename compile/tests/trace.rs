@@ -45,6 +45,18 @@ fn text_like_a_jaxpr() {
     let named = graph.to_string_with_paths();
     assert!(named.starts_with("{ lambda ; 0:f32[2] 1:f32[2] . let\n    a:f32[2] = mul 1 3.0"), "{named}");
     assert_eq!(graph.counts()["add"], 1);
+    let dot = graph.to_dot();
+    assert!(dot.starts_with("digraph {\n") && dot.ends_with("}\n"), "{dot}");
+    for line in [
+        "  input1 [label=\"1\", shape=ellipse]",
+        "  equation0 [label=\"mul\"]",
+        "  input1 -> equation0 [label=\"f32[2]\"]",
+        "  equation0 -> equation1 [label=\"f32[2]\"]",
+        "  equation3 -> equation4 [label=\"bool[2]\"]",
+        "  equation2 -> output0 [label=\"f32[1]\"]",
+    ] {
+        assert!(dot.lines().any(|found| found == line), "{line}\n{dot}");
+    }
 }
 
 #[test]

@@ -28,7 +28,7 @@ impl Work {
             &Self::Chain { rows, columns, .. } => passes(rows * columns, EXPONENTIAL + 3.0, 2),
             &Self::Softmax { rows, columns } => passes(rows * columns, EXPONENTIAL + 4.0, 2),
             &Self::LayerNorm { rows, columns } => passes(rows * columns, 8.0, 2),
-            &Self::Ffn { rows, width, hidden } => affine(rows, width, hidden) + affine(rows, hidden, width),
+            &Self::Ffn { rows, width, hidden, .. } => affine(rows, width, hidden) + affine(rows, hidden, width),
             &Self::Attention { batch, heads, tokens, head_dim, causal } => {
                 attention(batch, tokens, heads * head_dim, causal)
             }

@@ -65,7 +65,8 @@ fn operations() -> Vec<Row> {
     let functions = [(Function::Gelu, "gelu"), (Function::Selu, "selu")].into_iter().flat_map(|(function, name)| {
         [
             (format!("{name} 1M"), Work::Activation { function, rows, columns }),
-            (format!("{name} chain 1M"), Work::Chain { function, rows, columns }),
+            (format!("{name} chain 1M"), Work::Chain { function, rows, columns, jit: false }),
+            (format!("{name} chain 1M, jit"), Work::Chain { function, rows, columns, jit: true }),
         ]
     });
     let (heads, head_dim) = (12, 64);
@@ -74,7 +75,10 @@ fn operations() -> Vec<Row> {
     let rest = [
         ("softmax 1024x1024", Work::Softmax { rows, columns }),
         ("layer norm 4096x768", Work::LayerNorm { rows: 4096, columns: 768 }),
-        ("ffn 512x768x3072", Work::Ffn { rows: 512, width: 768, hidden: 3072 }),
+        ("ffn 512x768x3072", Work::Ffn { rows: 512, width: 768, hidden: 3072, jit: false }),
+        // So small that calls take the time.
+        ("ffn 32x64x64", Work::Ffn { rows: 32, width: 64, hidden: 64, jit: false }),
+        ("ffn 32x64x64, jit", Work::Ffn { rows: 32, width: 64, hidden: 64, jit: true }),
         ("attention 4x12x128x64", attention(4, 128, false)),
         ("attention 1x12x1024x64 causal", attention(1, 1024, true)),
         ("mha 4x128x768", mha(4, 128, false)),

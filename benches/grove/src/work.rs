@@ -12,14 +12,14 @@ pub enum Work {
     Gemm { m: usize, k: usize, n: usize },
     /// An activation function, as the library has it.
     Activation { function: Function, rows: usize, columns: usize },
-    /// `f(x * scale + shift) + x`.
-    Chain { function: Function, rows: usize, columns: usize },
+    /// `f(x * scale + shift) + x`; with `jit` as one program here, where JAX and `torch.compile` have one anyway.
+    Chain { function: Function, rows: usize, columns: usize, jit: bool },
     /// Over the last axis.
     Softmax { rows: usize, columns: usize },
     /// With scale and shift.
     LayerNorm { rows: usize, columns: usize },
-    /// Linear, exact GELU, linear, with biases.
-    Ffn { rows: usize, width: usize, hidden: usize },
+    /// Linear, exact GELU, linear, with biases; with `jit` as one program here.
+    Ffn { rows: usize, width: usize, hidden: usize, jit: bool },
     /// Self-attention with its projections.
     Mha { batch: usize, tokens: usize, width: usize, heads: usize, causal: bool },
     /// Scaled dot-product attention alone.
@@ -118,10 +118,10 @@ impl Work {
         match self {
             Self::Gemm { m, .. } => Self::Gemm { m: m.min(17), k: 19, n: 23 },
             Self::Activation { function, .. } => Self::Activation { function, rows: 3, columns: 37 },
-            Self::Chain { function, .. } => Self::Chain { function, rows: 3, columns: 37 },
+            Self::Chain { function, jit, .. } => Self::Chain { function, rows: 3, columns: 37, jit },
             Self::Softmax { .. } => Self::Softmax { rows: 3, columns: 37 },
             Self::LayerNorm { .. } => Self::LayerNorm { rows: 3, columns: 37 },
-            Self::Ffn { .. } => Self::Ffn { rows: 5, width: 12, hidden: 20 },
+            Self::Ffn { jit, .. } => Self::Ffn { rows: 5, width: 12, hidden: 20, jit },
             Self::Mha { causal, .. } => Self::Mha { batch: 2, tokens: 7, width: 12, heads: 3, causal },
             Self::Attention { causal, .. } => Self::Attention { batch: 2, heads: 3, tokens: 7, head_dim: 4, causal },
             Self::Conv { kernel, stride, padding, .. } => {

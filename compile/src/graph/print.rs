@@ -34,6 +34,44 @@ impl Graph {
     pub fn to_string_with_paths(&self) -> String {
         Printed { graph: self, paths: true }.to_string()
     }
+
+    /// Returns the graph in the language of Graphviz: arguments, constants, operations and results as nodes, and arrays as edges
+    /// with their types. `dot -Tsvg` draws it.
+    pub fn to_dot(&self) -> String {
+        let quoted = |text: &str| format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\""));
+        let mut lines = vec!["digraph {".to_owned(), "  node [shape=box, fontname=monospace]".to_owned()];
+        let mut sources = vec![String::new(); self.variables.len()];
+        let mut node = |name: String, label: &str, look: &str, gives: &[Option<Var>]| {
+            lines.push(format!("  {name} [label={}{look}]", quoted(label)));
+            gives.iter().flatten().for_each(|var| sources[var.index()].clone_from(&name));
+        };
+        for (i, (path, var)) in self.inputs.iter().enumerate() {
+            let label = if path.is_empty() { "argument" } else { path };
+            node(format!("input{i}"), label, ", shape=ellipse", &[Some(*var)]);
+        }
+        for (i, (var, _)) in self.constants.iter().enumerate() {
+            node(format!("constant{i}"), "constant", ", shape=ellipse, style=dashed", &[Some(*var)]);
+        }
+        for (i, equation) in self.equations.iter().enumerate() {
+            let (name, parameters) = (equation.primitive.name(), equation.primitive.parameters());
+            let label = if parameters.is_empty() { name } else { format!("{name} {parameters}") };
+            node(format!("equation{i}"), &label, "", &equation.outputs);
+        }
+        for (i, (path, _)) in self.outputs.iter().enumerate() {
+            let label = if path.is_empty() { "result" } else { path };
+            node(format!("output{i}"), label, ", shape=ellipse", &[]);
+        }
+        let mut edge = |var: Var, target: String| {
+            let label = format!("{}{:?}", dtype_name(self.dtype(var)), &self.shape(var)[..]);
+            lines.push(format!("  {} -> {target} [label={}]", sources[var.index()], quoted(&label)));
+        };
+        for (i, equation) in self.equations.iter().enumerate() {
+            equation.inputs.iter().flatten().for_each(|var| edge(*var, format!("equation{i}")));
+        }
+        self.outputs.iter().enumerate().for_each(|(i, (_, var))| edge(*var, format!("output{i}")));
+        lines.push("}\n".to_owned());
+        lines.join("\n")
+    }
 }
 
 impl fmt::Display for Graph {

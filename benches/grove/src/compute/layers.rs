@@ -16,6 +16,16 @@ use grove::{
 use super::{Place, Run};
 use crate::work::{Cell, Function, Work};
 
+/// `f(x * scale + shift) + x`.
+fn chain<B: Backend>(function: Function, (x, scale, shift): (Array<B, 2>, Array<B, 1>, Array<B, 1>)) -> Array<B, 2> {
+    let y = x.val() * scale.val().unsqueeze() + shift.val().unsqueeze();
+    Array::new(apply(function, y) + x.val())
+}
+
+fn ffn<B: Backend>((up, down, x): (Linear<B>, Linear<B>, Array<B, 2>)) -> Array<B, 2> {
+    Array::new(down.forward(gelu(up.forward(x.val()))))
+}
+
 pub fn prepare<B: Backend>(work: &Work, place: Place<B>) -> Run {
     let at = place.clone();
     match *work {
@@ -27,13 +37,15 @@ pub fn prepare<B: Backend>(work: &Work, place: Place<B>) -> Run {
             let x = at.normal::<2>(0, [rows, columns]);
             place.run(move || apply(function, x.clone()))
         }
-        Work::Chain { function, rows, columns } => {
-            let x = at.normal::<2>(0, [rows, columns]);
-            let [scale, shift] = [1, 2].map(|number| at.normal::<1>(number, [columns]));
-            place.run(move || {
-                let y = x.clone() * scale.clone().unsqueeze() + shift.clone().unsqueeze();
-                apply(function, y) + x.clone()
-            })
+        Work::Chain { function, rows, columns, jit: as_program } => {
+            let x = Array::new(at.normal::<2>(0, [rows, columns]));
+            let [scale, shift] = [1, 2].map(|number| Array::new(at.normal::<1>(number, [columns])));
+            let args = (x, scale, shift);
+            if !as_program {
+                return place.run(move || chain(function, args.clone()));
+            }
+            let jitted = jit(move |args| chain::<Traced>(function, args));
+            place.run(move || jitted.call::<B>(args.clone()))
         }
         Work::Softmax { rows, columns } => {
             let x = at.normal::<2>(0, [rows, columns]);
@@ -45,12 +57,17 @@ pub fn prepare<B: Backend>(work: &Work, place: Place<B>) -> Run {
             let norm = LayerNorm { weight, bias: Some(bias), eps: 1e-5 };
             place.run(move || norm.forward(x.clone()))
         }
-        Work::Ffn { rows, width, hidden } => {
-            let x = at.normal::<2>(0, [rows, width]);
+        Work::Ffn { rows, width, hidden, jit: as_program } => {
+            let x = Array::new(at.normal::<2>(0, [rows, width]));
             let [up, down] = [(1, width, hidden), (2, hidden, width)].map(|(number, inputs, outputs)| {
                 cast::<B, _>(Linear::torch_default(inputs, outputs, &at.init(number)), at.dtype)
             });
-            place.run(move || down.forward(gelu(up.forward(x.clone()))))
+            let args = (up, down, x);
+            if !as_program {
+                return place.run(move || ffn(args.clone()));
+            }
+            let jitted = jit(ffn::<Traced>);
+            place.run(move || jitted.call::<B>(args.clone()))
         }
         Work::Attention { batch, heads, tokens, head_dim, causal } => {
             let [q, k, v] = [0, 1, 2].map(|number| at.normal::<4>(number, [batch, heads, tokens, head_dim]));
