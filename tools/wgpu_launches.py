@@ -29,8 +29,6 @@ def executed(folder: Path, example: str, arguments: list[str]) -> Counter[str]:
     log.unlink(missing_ok=True)
     # CubeCL looks for its configuration where a program is started.
     (folder / "cubecl.toml").write_text(f'[profiling]\nlogger = {{ level = "minimal", file = "{log}" }}\n')
-    cargo = ["cargo", "build", "--quiet", "--features", "wgpu", "--example", example]
-    subprocess.run(cargo, check=True, cwd=HERE.parent)
     target = Path(os.environ.get("CARGO_TARGET_DIR", HERE.parent / "target")).resolve()
     command = [str(target / "debug/examples" / example), "--backend", "wgpu", "--autotune", "minimal", *arguments]
     environment = os.environ | {"HF_HUB_OFFLINE": "1", "GROVE_CACHE": str(folder / "cache")}
@@ -44,6 +42,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--kernels", action="store_true")
     options = parser.parse_args()
+    examples = [word for example in ["gpt2", "llama", "train_gpt2"] for word in ["--example", example]]
+    subprocess.run(["cargo", "build", "--quiet", "--features", "wgpu", *examples], check=True, cwd=HERE.parent)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         weights.write_model("gpt2_124m", folder)
