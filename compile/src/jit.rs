@@ -28,6 +28,9 @@ const CAPACITY: usize = 64;
 /// [`call`](Jit::call) takes and returns them on any backend. Arguments are taken by value: memory of an array that nothing
 /// else holds is reused as soon as it is used for the last time, as with `donate_argnums` in JAX. Clone what is needed again.
 ///
+/// Results are bit for bit those of the function, but where the backend runs chains of functions of elements in one pass
+/// ([`Backend::CHAINS`]): there they differ by rounding, some 1e-6 of a value.
+///
 /// With the environment variable `GROVE_LOG_COMPILES=1`, each trace is reported on standard error, and why it was needed.
 ///
 /// ```

@@ -12,7 +12,6 @@ pub(crate) fn fma<const FUSED: bool>(x: f32, y: f32, z: f32) -> f32 {
 /// `e^x` with a relative error below 2e-7 between -87.3 and 88.3; 0 below that, infinity above.
 /// `x = n ln 2 + r` with `|r| <= ln 2 / 2`; `e^r` is a polynomial, and `2^n` is assembled from its bits. (Cody and
 /// Waite, "Software Manual for the Elementary Functions", 1980.)
-/// Waite, "Software Manual for the Elementary Functions", 1980.)
 #[inline(always)]
 pub(crate) fn exp<const FUSED: bool>(x: f32) -> f32 {
     /// 1.5 * 2^23. Adding it rounds to an integer, which is then in the low bits.
