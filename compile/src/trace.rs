@@ -2,7 +2,7 @@
 
 use burn::tensor::DType;
 use grove_backend::{Backend, ops::Spec};
-use grove_tree::{AnyArray, Path, Tree};
+use grove_tree::{AnyArray, AnyTensor, Path, Tree};
 
 use crate::{
     Graph, Traced,
@@ -21,13 +21,7 @@ use crate::{
 #[track_caller]
 pub fn trace<B: Backend, A: Tree<B>, O: Tree<Traced>>(f: impl FnOnce(A::On<Traced>) -> O, args: &A) -> Graph {
     let types = types_for(args);
-    let lift = |recording: &Recording| {
-        args.clone().lift(&mut Path::root(), &mut |path, leaf| match leaf.is_present() {
-            true => argument(recording, path, leaf.shape(), leaf.dtype()),
-            false => AnyArray::absent(leaf.shape(), leaf.dtype()),
-        })
-    };
-    record(types, lift, f).graph
+    record(types, |recording: &Recording| arguments_for(recording, args.clone()), f).graph
 }
 
 /// As [`trace`], with arguments that need no values: every leaf stands for an array of its shape and type, also where it is
@@ -43,9 +37,25 @@ pub fn trace_skeleton<B: Backend, A: Tree<B>, O: Tree<Traced>>(f: impl FnOnce(A:
 
 /// The default types of the backend of a tree.
 fn types_for<B: Backend, A: Tree<B>>(args: &A) -> Types {
-    let mut device = None;
-    args.visit(&mut Path::root(), &mut |_: &Path, leaf: &AnyArray<B>| device = device.take().or_else(|| leaf.device()));
-    Types::of::<B>(device.as_ref())
+    Types::of::<B>(arrays(args).1.as_ref())
+}
+
+/// The arrays of a tree that are present, in order, and the device of the first.
+pub(crate) fn arrays<B: Backend, A: Tree<B>>(tree: &A) -> (Vec<AnyTensor<B>>, Option<B::Device>) {
+    let (mut values, mut device) = (Vec::new(), None);
+    tree.visit(&mut Path::root(), &mut |_: &Path, leaf: &AnyArray<B>| {
+        device = device.take().or_else(|| leaf.device());
+        values.extend(leaf.value().cloned());
+    });
+    (values, device)
+}
+
+/// A tree with arguments of a trace in place of its arrays. Absent leaves stay absent.
+pub(crate) fn arguments_for<B: Backend, A: Tree<B>>(recording: &Recording, tree: A) -> A::On<Traced> {
+    tree.lift(&mut Path::root(), &mut |path, leaf| match leaf.is_present() {
+        true => argument(recording, path, leaf.shape(), leaf.dtype()),
+        false => AnyArray::absent(leaf.shape(), leaf.dtype()),
+    })
 }
 
 /// A leaf that stands for an argument.

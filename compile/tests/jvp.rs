@@ -1,6 +1,8 @@
 //! Derivatives of forward-mode and second order against JAX's.
 #![recursion_limit = "256"]
 
+mod common;
+
 use burn::tensor::{
     Int, Tensor, TensorData,
     activation::{log_softmax, softmax},
@@ -55,19 +57,9 @@ fn close<B: Backend>(what: &str, found: AnyArray<B>, expected: &Value) {
     assert!(found.iter().all(|x| x.is_finite()), "{what}: {found:?}");
 }
 
-/// Two trees are equal within a part of each leaf's largest value.
+/// Fails unless two trees agree within a part of each leaf's largest value: differences have few digits.
 fn same<S: Tree<B>>(what: &str, found: &S, expected: &S) {
-    let (found, expected) = (leaves(found), leaves(expected));
-    assert_eq!(found.len(), expected.len(), "{what}");
-    for ((name, found), (_, expected)) in found.into_iter().zip(expected) {
-        let list = |data: Option<TensorData>| data.map(|data| data.iter::<f64>().collect::<Vec<_>>());
-        let (found, expected) = (list(found.into_data()), list(expected.into_data()));
-        assert_eq!(found.is_some(), expected.is_some(), "{what}, {name}");
-        let (Some(found), Some(expected)) = (found, expected) else { continue };
-        let largest = expected.iter().fold(1e-3_f64, |max, x| max.max(x.abs()));
-        let apart = found.iter().zip(&expected).map(|(a, b)| (a - b).abs()).fold(0.0, f64::max);
-        assert!(apart <= 2e-3 * largest, "{what}, {name}: apart by {apart} of {largest}");
-    }
+    common::same::<B, S>(what, found, expected, 2e-3, 1e-3);
 }
 
 fn unary<B: Backend, const D: usize>(name: &str, x: Tensor<B, D>) -> Tensor<B, D> {

@@ -1,6 +1,8 @@
 //! Mapped functions against loops over their examples.
 #![recursion_limit = "256"]
 
+mod common;
+
 use burn::tensor::{
     Int, Tensor, TensorData,
     activation::{log_softmax, softmax},
@@ -11,7 +13,7 @@ use grove_backend::{Autodiff, Flex, GeluApproximation, ops};
 use grove_compile::{Mapped, Over, Shared, Traced, jit, per_example_grads, vmap};
 use grove_models::{Bert, CausalLm, Gpt2, Pretrained, ResNet, Vit, bert::TextIds};
 use grove_transform::{Stack, Stacked, Unstack, grad, stack, unstack, value_and_grad};
-use grove_tree::{Array, Key, Tree, leaves, map};
+use grove_tree::{Array, Key, Tree, map};
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
     path::Path,
@@ -32,20 +34,7 @@ fn ints<const D: usize>(shape: [usize; D], below: i64) -> Array<B, D, Int> {
 
 /// Fails unless two trees agree within a part of each leaf's largest value.
 fn same<S: Tree<B>>(what: &str, found: &S, expected: &S) {
-    let (found, expected) = (leaves(found), leaves(expected));
-    assert_eq!(found.len(), expected.len(), "{what}");
-    assert!(!found.is_empty(), "{what}");
-    for ((name, found), (_, expected)) in found.into_iter().zip(expected) {
-        assert_eq!((found.shape(), found.dtype()), (expected.shape(), expected.dtype()), "{what}, {name}");
-        let list = |data: Option<TensorData>| data.map(|data| data.iter::<f64>().collect::<Vec<_>>());
-        let (found, expected) = (list(found.into_data()), list(expected.into_data()));
-        assert_eq!(found.is_some(), expected.is_some(), "{what}, {name}");
-        let (Some(found), Some(expected)) = (found, expected) else { continue };
-        let largest = expected.iter().fold(1e-3_f64, |max, x| max.max(x.abs()));
-        let apart = found.iter().zip(&expected).map(|(a, b)| (a - b).abs()).fold(0.0, f64::max);
-        assert!(apart <= 2e-5 * largest, "{what}, {name}: apart by {apart} of {largest}");
-        assert!(largest.is_finite(), "{what}, {name}");
-    }
+    common::same::<B, S>(what, found, expected, 2e-5, 1e-3);
 }
 
 /// Compares a function of one array for three examples with a loop.

@@ -1,6 +1,8 @@
 //! Every model of the zoo, traced and run again: results and train steps equal those of eager calls.
 #![recursion_limit = "256"]
 
+mod common;
+
 use burn::tensor::{Int, Tensor, TensorData};
 use grove_backend::{Autodiff, Backend, Candle, Flex, set_deterministic};
 use grove_compile::{Graph, Jit, Traced, jit, trace};
@@ -10,7 +12,7 @@ use grove_models::{
 };
 use grove_optim::{Adamw, AdamwChain, GradientTransformation, adamw};
 use grove_transform::value_and_grad;
-use grove_tree::{Array, Tree, leaves};
+use grove_tree::{Array, Tree};
 use std::path::{Path, PathBuf};
 
 fn fixture(path: &str) -> PathBuf {
@@ -34,21 +36,7 @@ fn images<B: Backend>(shape: [usize; 4]) -> Array<B, 4> {
 
 /// Fails unless two trees have the same names and values, within a part of each leaf's largest one.
 fn same<B: Backend, T: Tree<B>>(what: &str, found: &T, expected: &T, tolerance: f64) {
-    let (found, expected) = (leaves(found), leaves(expected));
-    assert_eq!(found.len(), expected.len(), "{what}");
-    for ((name, found), (expected_name, expected)) in found.into_iter().zip(expected) {
-        assert_eq!(
-            (&name, found.shape(), found.dtype()),
-            (&expected_name, expected.shape(), expected.dtype()),
-            "{what}"
-        );
-        let list = |data: Option<TensorData>| data.map(|data| data.iter::<f64>().collect::<Vec<_>>());
-        let (Some(found), Some(expected)) = (list(found.into_data()), list(expected.into_data())) else { continue };
-        let largest = expected.iter().fold(0.0_f64, |max, x| max.max(x.abs()));
-        let apart = found.iter().zip(&expected).map(|(a, b)| (a - b).abs()).fold(0.0, f64::max);
-        assert!(apart <= tolerance * largest, "{what}, {name}: apart by {apart} of {largest}");
-        assert!(apart.is_finite() && largest.is_finite(), "{what}, {name}");
-    }
+    common::same::<B, T>(what, found, expected, tolerance, 0.0);
 }
 
 /// Bit for bit, but where chains are fused, or a backend fuses by what ran before.

@@ -9,10 +9,10 @@ mod split;
 
 use burn::tensor::{DType, Shape, TensorData};
 use grove_backend::{AnyTensor, Backend, ops::Spec};
-use grove_tree::{AnyArray, Path, Tree};
+use grove_tree::Tree;
 use std::collections::BTreeMap;
 
-use crate::{Primitive, eval::Program, traced::Types};
+use crate::{Primitive, eval::Program, trace::arrays, traced::Types};
 pub use cost::{Cost, OperationCost};
 pub use fuse::Fused;
 pub(crate) use print::dtype_name;
@@ -85,11 +85,7 @@ impl Graph {
     /// If the leaves that are present are not as many as the graph's inputs, or have other shapes.
     #[track_caller]
     pub fn eval<B: Backend, A: Tree<B>>(&self, args: &A) -> Vec<AnyTensor<B>> {
-        let (mut values, mut device) = (Vec::new(), None);
-        args.visit(&mut Path::root(), &mut |_: &Path, leaf: &AnyArray<B>| {
-            device = device.take().or_else(|| leaf.device());
-            values.extend(leaf.value().cloned());
-        });
+        let (values, device) = arrays(args);
         let (given, taken) = (values.len(), self.inputs.len());
         assert!(given == taken, "{given} arrays are given to a graph that takes {taken}");
         for (value, (path, var)) in values.iter().zip(&self.inputs) {

@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{
     Traced,
-    trace::argument,
+    trace::{argument, arguments_for, arrays},
     traced::{Recording, Types, var_of},
 };
 
@@ -133,17 +133,10 @@ where
     O: Tree<Autodiff<Traced>>,
     F: FnOnce(<A::On<Traced> as Tree<Traced>>::On<Autodiff<Traced>>) -> O,
 {
-    let (mut values, mut device) = (Vec::new(), None);
-    args.visit(&mut Path::root(), &mut |_: &Path, leaf: &AnyArray<B>| {
-        values.extend(leaf.value().cloned());
-        device = device.take().or_else(|| leaf.device());
-    });
+    let (values, device) = arrays(args);
     let device = device.unwrap_or_default();
     let recording = Recording::start(Types::of::<B>(Some(&device)));
-    let traced = args.clone().lift(&mut Path::root(), &mut |path, leaf| match leaf.is_present() {
-        true => argument(&recording, path, leaf.shape(), leaf.dtype()),
-        false => AnyArray::absent(leaf.shape(), leaf.dtype()),
-    });
+    let traced = arguments_for(&recording, args.clone());
     let (result, pullback) = vjp::<Traced, A::On<Traced>, O, F>(&traced, f);
     let (mut inputs, mut results) = (Vec::new(), Vec::new());
     let cotangent = result.map(&mut Path::root(), &mut |path, leaf| {

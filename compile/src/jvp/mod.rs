@@ -2,6 +2,7 @@
 
 mod jacobian;
 mod linear;
+mod modules;
 mod rules;
 
 use burn::tensor::Tensor;
@@ -12,7 +13,7 @@ use grove_tree::{AnyArray, Path, Tree, leaves};
 use crate::{
     Traced,
     eval::Program,
-    trace::{Recorded, argument, record},
+    trace::{Recorded, arguments_for, arrays, record},
     traced::Types,
 };
 pub use jacobian::{Jacobian, hessian, jacfwd, jacrev};
@@ -102,19 +103,13 @@ type Arguments<B> = Vec<(String, AnyArray<B>, bool)>;
 /// Traces a function for its arguments.
 #[track_caller]
 fn traceable<B: Backend, A: Tree<B>, O: Tree<Traced>>(f: impl FnOnce(A::On<Traced>) -> O, args: &A) -> Traceable<B, O> {
-    let (mut arguments, mut values, mut device) = (Vec::new(), Vec::new(), None);
+    let (values, device) = arrays(args);
+    let mut arguments = Vec::new();
     args.visit(&mut Path::root(), &mut |path: &Path, leaf: &AnyArray<B>| {
-        values.extend(leaf.value().cloned());
-        device = device.take().or_else(|| leaf.device());
         arguments.push((path.to_string(), leaf.clone().into_absent(), leaf.is_present()));
     });
     let device = device.unwrap_or_default();
-    let lift = |recording: &_| {
-        args.clone().lift(&mut Path::root(), &mut |path, leaf| match leaf.is_present() {
-            true => argument(recording, path, leaf.shape(), leaf.dtype()),
-            false => AnyArray::absent(leaf.shape(), leaf.dtype()),
-        })
-    };
+    let lift = |recording: &_| arguments_for(recording, args.clone());
     let Recorded { graph, shell, present } = record(Types::of::<B>(Some(&device)), lift, f);
     let program = Program::new(graph.decomposed().without_common_subexpressions());
     Traceable { arguments, values, program, shell, present, device }

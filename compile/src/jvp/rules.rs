@@ -10,7 +10,7 @@ use grove_backend::{
 use crate::{
     Primitive,
     eval::{Program, Target, apply, apply_one, missing},
-    primitive::{Binary, Module, Reduction, Unary},
+    primitive::{Binary, Reduction, Unary},
 };
 
 /// A value and its tangent; `None` is zero.
@@ -46,14 +46,14 @@ pub(crate) fn run<B: Backend>(program: &Program, arguments: Vec<Dual<B>>, device
     })
 }
 
-struct Rules<'a, B: Backend> {
-    target: &'a Target<'a, B>,
+pub(super) struct Rules<'a, B: Backend> {
+    pub(super) target: &'a Target<'a, B>,
 }
 
-type Tangent<B> = Option<AnyTensor<B>>;
+pub(super) type Tangent<B> = Option<AnyTensor<B>>;
 
 impl<B: Backend> Rules<'_, B> {
-    fn one(&self, primitive: Primitive, inputs: impl IntoIterator<Item = AnyTensor<B>>) -> AnyTensor<B> {
+    pub(super) fn one(&self, primitive: Primitive, inputs: impl IntoIterator<Item = AnyTensor<B>>) -> AnyTensor<B> {
         apply_one(&primitive, inputs, self.target)
     }
 
@@ -95,7 +95,7 @@ impl<B: Backend> Rules<'_, B> {
     }
 
     /// A sum of which either term may be zero.
-    fn sum(&self, a: Tangent<B>, b: Tangent<B>) -> Tangent<B> {
+    pub(super) fn sum(&self, a: Tangent<B>, b: Tangent<B>) -> Tangent<B> {
         match (a, b) {
             (Some(a), Some(b)) => Some(self.add(a, b)),
             (a, b) => a.or(b),
@@ -210,7 +210,7 @@ impl<B: Backend> Rules<'_, B> {
     }
 
     /// The tangent of a function that is linear in the arrays at some positions taken together.
-    fn linear(
+    pub(super) fn linear(
         &self,
         primitive: &Primitive,
         x: &[AnyTensor<B>],
@@ -226,7 +226,7 @@ impl<B: Backend> Rules<'_, B> {
     }
 
     /// The tangent of a function that is linear in each of two arrays.
-    fn bilinear(
+    pub(super) fn bilinear(
         &self,
         primitive: &Primitive,
         x: &[AnyTensor<B>],
@@ -452,57 +452,6 @@ impl<B: Backend> Rules<'_, B> {
             x = self.one(Primitive::MaskFill(ScalarIr::Float(f64::NEG_INFINITY)), [x, taken]);
         }
         self.one(Primitive::Concatenate(axis), tangents)
-    }
-
-    fn module_tangent(
-        &self,
-        module: &Module,
-        primitive: &Primitive,
-        x: &[AnyTensor<B>],
-        t: Vec<Tangent<B>>,
-    ) -> Tangent<B> {
-        match module {
-            Module::Embedding => Some(self.linear(primitive, x, t, |i| i == 0)),
-            Module::EmbeddingGrad | Module::AvgPool2dGrad(_) | Module::AdaptiveAvgPool2dGrad => {
-                t[1].is_some().then(|| self.linear(primitive, x, t, |i| i == 1))
-            }
-            Module::ConvBiasGrad(_) | Module::MaxPool2dGrad(_) => {
-                t[2].is_some().then(|| self.linear(primitive, x, t, |i| i == 2))
-            }
-            Module::LinearBiasGrad | Module::AvgPool2d(_) | Module::AdaptiveAvgPool2d(_) => {
-                Some(self.linear(primitive, x, t, |_| true))
-            }
-            Module::LinearInputGrad | Module::LinearWeightGrad => self.bilinear(primitive, x, &t, [0, 1]),
-            Module::ConvInputGrad(_) => self.bilinear(primitive, x, &t, [1, 2]),
-            Module::ConvWeightGrad(_) => self.bilinear(primitive, x, &t, [0, 2]),
-            Module::Linear | Module::Conv(_) => {
-                let products = self.bilinear(primitive, &x[..2], &t[..2], [0, 1]);
-                let bias = t.get(2).cloned().flatten().map(|bias| match module {
-                    // One number for each channel.
-                    Module::Conv(conv) => {
-                        let channels = bias.shape()[0];
-                        let mut shape = vec![1; conv.stride.len() + 2];
-                        shape[1] = channels;
-                        bias.reshape(shape)
-                    }
-                    _ => {
-                        let mut shape = vec![1; x[0].shape().num_dims()];
-                        shape[x[0].shape().num_dims() - 1] = bias.shape()[0];
-                        bias.reshape(shape)
-                    }
-                });
-                self.sum(products, bias)
-            }
-            Module::MaxPool2d(_) => {
-                let pooled = apply(primitive, vec![Some(x[0].clone())], 2, self.target);
-                let [Some(y), Some(positions)] = <[_; 2]>::try_from(pooled).ok()? else { missing() };
-                // Positions are those in an image's plane.
-                let (shape, planes) = (x[0].shape(), y.shape());
-                let t = t.into_iter().next()??.reshape([shape[0], shape[1], shape[2] * shape[3]]);
-                let positions = positions.reshape([planes[0], planes[1], planes[2] * planes[3]]);
-                Some(self.one(Primitive::Gather(2), [t, positions]).reshape(planes))
-            }
-        }
     }
 }
 
