@@ -36,7 +36,9 @@ mod program;
 #[doc(hidden)]
 pub use anchor::anchors;
 pub use device::{AutotuneLevel, BackendName, DeviceError, DeviceSpec, set_autotune_level};
-pub use grove_kernels::{CpuCapability, deterministic, for_chunks, keep_freed_memory, set_deterministic, threefry};
+pub use grove_kernels::{
+    CpuCapability, deterministic, for_chunks, keep_freed_memory, random, set_deterministic, threefry,
+};
 pub use matmul::matmul;
 pub use matmul_precision::{MatmulPrecision, UnknownPrecision, matmul_precision, set_matmul_precision};
 #[cfg(feature = "cube")]

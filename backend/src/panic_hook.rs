@@ -3,8 +3,13 @@
 //! Burn's backends panic where a device fails: its memory is full, its driver refuses a kernel, a kernel is at fault.
 
 use std::{
-    panic::{self, PanicHookInfo},
-    sync::atomic::{AtomicBool, Ordering},
+    any::Any,
+    cell::Cell,
+    panic::{self, AssertUnwindSafe, PanicHookInfo},
+    sync::{
+        Once,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
 /// The beginning of the sentence about a device that has no memory left, with what takes less of it.
@@ -26,6 +31,9 @@ pub fn install(report: fn(&str)) {
     let backtraces = std::env::var_os("RUST_BACKTRACE").is_some_and(|value| value != "0");
     let default = panic::take_hook();
     panic::set_hook(Box::new(move |panic| {
+        if QUIET.get() {
+            return;
+        }
         let first = !TOLD.swap(true, Ordering::Relaxed);
         if backtraces {
             default(panic);
@@ -33,6 +41,36 @@ pub fn install(report: fn(&str)) {
             report(&sentence(panic));
         }
     }));
+}
+
+thread_local! {
+    /// True while this thread's panics are errors that a caller handles.
+    static QUIET: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Calls a function, and returns the message of a panic as an error. No hook reports the panic.
+///
+/// In a program that is compiled with `panic = "abort"`, a panic still ends it.
+pub fn catch<T>(f: impl FnOnce() -> T) -> Result<T, String> {
+    static FILTER: Once = Once::new();
+    // Whichever hook the program has set before. One that it sets later reports these panics too, but for `install`'s.
+    FILTER.call_once(|| {
+        let hook = panic::take_hook();
+        panic::set_hook(Box::new(move |panic| {
+            if !QUIET.get() {
+                hook(panic);
+            }
+        }));
+    });
+    let before = QUIET.replace(true);
+    let result = panic::catch_unwind(AssertUnwindSafe(f));
+    QUIET.set(before);
+    result.map_err(|panic| text_of(panic.as_ref()))
+}
+
+fn text_of(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<String>().map(String::as_str);
+    text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("a panic without a message").to_owned()
 }
 
 fn sentence(panic: &PanicHookInfo<'_>) -> String {
@@ -89,6 +127,14 @@ fn likely_cause(text: &str) -> Option<&'static str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn panics_are_errors() {
+        assert_eq!(catch(|| 3), Ok(3));
+        assert_eq!(catch(|| panic!("a message")), Err::<(), _>("a message".to_owned()));
+        assert_eq!(catch(|| panic!("{} parts", 2)), Err::<(), _>("2 parts".to_owned()));
+        assert!(!QUIET.get());
+    }
 
     #[test]
     fn causes_are_recognised() {

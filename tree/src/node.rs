@@ -246,4 +246,21 @@ macro_rules! constants {
         }
     )*};
 }
-constants!(bool, char, u8, u16, u32, u64, usize, i8, i16, i32, i64, isize, f32, f64, String, &'static str, (), Key);
+constants!(bool, char, u8, u16, u32, u64, usize, i8, i16, i32, i64, isize, f32, f64, String, &'static str, ());
+
+/// A constant, which transformations that trace may replace by another key.
+impl<B: Backend> Tree<B> for Key {
+    type On<C: Backend> = Self;
+
+    fn visit(&self, path: &mut Path, visitor: &mut dyn Visitor<B>) {
+        visitor.constant(path, self);
+    }
+
+    fn map(self, _: &mut Path, _: MapFn<'_, B, B>) -> Self {
+        self.exchanged()
+    }
+
+    fn lift<C: Backend>(self, _: &mut Path, _: MapFn<'_, B, C>) -> Self {
+        self.exchanged()
+    }
+}

@@ -125,6 +125,17 @@ impl Recorder {
     }
 }
 
+/// Name and kind of a node that is no leaf.
+fn content(node: Node<'_>) -> Option<(&str, Kind)> {
+    match node {
+        Node::Leaf => None,
+        Node::Struct(name) => Some((name, Kind::Struct)),
+        Node::Tuple(name) => Some((name, Kind::Tuple)),
+        Node::Sequence => Some(("", Kind::Sequence)),
+        Node::Map => Some(("", Kind::Map)),
+    }
+}
+
 impl<B: Backend> Visitor<B> for Recorder {
     fn leaf(&mut self, path: &Path, _: &AnyArray<B>) {
         self.structure.leaves += 1;
@@ -132,14 +143,10 @@ impl<B: Backend> Visitor<B> for Recorder {
     }
 
     fn enter(&mut self, path: &Path, node: Node<'_>) {
-        match node {
-            Node::Leaf => return,
-            Node::Struct(name) => self.add(path, name, Kind::Struct),
-            Node::Tuple(name) => self.add(path, name, Kind::Tuple),
-            Node::Sequence => self.add(path, "", Kind::Sequence),
-            Node::Map => self.add(path, "", Kind::Map),
+        if let Some((name, kind)) = content(node) {
+            self.add(path, name, kind);
+            self.depth += 1;
         }
-        self.depth += 1;
     }
 
     fn exit(&mut self, _: &Path, node: Node<'_>) {
@@ -157,7 +164,70 @@ impl<B: Backend> Visitor<B> for Recorder {
     }
 }
 
+/// Compares a tree with a structure, item by item.
+struct Matcher<'a> {
+    structure: &'a Structure,
+    next: usize,
+    depth: usize,
+    same: bool,
+}
+
+impl Matcher<'_> {
+    /// Compares the next item.
+    fn check(&mut self, path: &Path, name: &str, same_kind: impl FnOnce(&Kind) -> bool) {
+        let (structure, i) = (self.structure, self.next);
+        self.next += 1;
+        self.same = self.same
+            && structure.items.get(i).is_some_and(|item| item.depth == self.depth && same_kind(&item.kind))
+            && structure.segment(i) == path.last()
+            && structure.name(i) == name;
+    }
+}
+
+impl<B: Backend> Visitor<B> for Matcher<'_> {
+    fn leaf(&mut self, path: &Path, _: &AnyArray<B>) {
+        let buffer = path.is_buffer();
+        self.check(path, "", |kind| matches!(kind, Kind::Leaf { buffer: other } if *other == buffer));
+    }
+
+    fn enter(&mut self, path: &Path, node: Node<'_>) {
+        if let Some((name, kind)) = content(node) {
+            self.check(path, name, |other| other.same(&kind));
+            self.depth += 1;
+        }
+    }
+
+    fn exit(&mut self, _: &Path, node: Node<'_>) {
+        if node != Node::Leaf {
+            self.depth -= 1;
+        }
+    }
+
+    fn constant(&mut self, path: &Path, value: &dyn StaticValue) {
+        self.check(path, "", |kind| matches!(kind, Kind::Value(other) if value.same(&**other)));
+    }
+
+    fn static_field(&mut self, path: &Path, value: &dyn StaticValue) {
+        self.check(path, "", |kind| matches!(kind, Kind::Static(other) if value.same(&**other)));
+    }
+}
+
 impl Structure {
+    /// Returns true if this is the structure of a tree, without building the tree's.
+    ///
+    /// ```
+    /// # use grove_tree::{Array, structure};
+    /// # type B = burn_flex::Flex;
+    /// let pair = (Array::<B, 1>::absent([3]), 0.5);
+    /// assert!(structure::<B, _>(&pair).is_of::<B, _>(&(Array::<B, 1>::absent([7]), 0.5)));
+    /// assert!(!structure::<B, _>(&pair).is_of::<B, _>(&(Array::<B, 1>::absent([3]), 0.1)));
+    /// ```
+    pub fn is_of<B: Backend, T: Tree<B>>(&self, tree: &T) -> bool {
+        let mut matcher = Matcher { structure: self, next: 0, depth: 0, same: true };
+        tree.visit(&mut Path::root(), &mut matcher);
+        matcher.same && matcher.next == self.items.len()
+    }
+
     /// Number of leaves.
     pub fn leaf_count(&self) -> usize {
         self.leaves

@@ -159,6 +159,7 @@ fn structure_knows_variants_static_fields_and_constants() {
     for (other, left, right) in cases {
         let expected = TreeError::Structure { left: left.into(), right: right.into() };
         assert_eq!(structure(&model()).difference(&structure(&other)), Some([left.to_owned(), right.to_owned()]));
+        assert!(!structure(&model()).is_of(&other) && !structure(&other).is_of(&model()), "{left}");
         assert!(!eq(&model(), &other) && !all_close(&model(), &other, 1.0, 1.0), "{left}");
         assert_eq!(zip_map(model(), &other, |_, x, _| x).unwrap_err(), expected);
         assert_eq!(map_together([model(), other.clone()], |_, row| row).unwrap_err(), expected);
@@ -167,6 +168,8 @@ fn structure_knows_variants_static_fields_and_constants() {
     // Values, shapes and dtypes of leaves are not part of it, and NaN is the value that it is.
     let other = with(&|m| m.extra.2 = HashMap::from([("rate".into(), f64::NAN)]));
     assert_eq!(structure(&other), structure(&skeleton(cast(other.clone(), FloatDType::BF16))));
+    assert!(structure(&other).is_of(&skeleton(cast(other, FloatDType::BF16))));
+    assert!(structure(&model()).is_of(&model()));
     assert_eq!(structure(&model()).leaf_count(), paths(&model()).len());
     assert_eq!(structure(&model()).difference(&structure(&model())), None);
 }

@@ -13,13 +13,14 @@ const FRACTION_BITS: u32 = 23;
 ///
 /// Element `i`, in row-major order, is kept if the `i`-th value of `jax.random.uniform(key)` is below `1 - rate`. A
 /// mask need not be stored: drawn again from the same key, it is the same.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Dropout {
     /// The two words of the random key, the high one first.
     pub key: [u32; 2],
     /// An element is kept if the upper 23 of its 32 random bits are below this threshold.
     pub threshold: u32,
     /// Factor of the elements that are kept.
+    #[serde(with = "crate::exact")]
     pub scale: f32,
 }
 

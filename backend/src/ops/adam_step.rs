@@ -11,7 +11,7 @@ use super::{Backend, Differentiation, Outcome, Rules, Shapes, Values, flat, floa
 ///   all leaves the hyperparameters `[10]`, f32: `b1` and `1 - b1`; `b2` and `1 - b2`; `eps`, added to the root, and
 ///   `eps_root`, added below it; the bias corrections of both moments; the learning rate; the weight decay
 /// - outputs: of each leaf the parameters and the first and second moments
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct AdamStep;
 
 impl Rules for AdamStep {

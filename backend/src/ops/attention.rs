@@ -24,9 +24,10 @@ use super::{
 ///   `[b or 1, n_head or 1, t or 1, s]`, true where a query must not look; optional bias of the scaled scores, of the mask's
 ///   shape, which gets a gradient. No kernel takes a bias: with one, every backend runs the composition
 /// - output `[b, n_head, t, head_dim]`
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Attention {
     /// Factor of the scores.
+    #[serde(with = "super::exact")]
     pub scale: f64,
     /// True if each query sees its own key and those before it; see [`KeyRanges::causal`].
     pub causal: bool,
@@ -61,6 +62,10 @@ impl Rules for Attention {
 
     fn residuals(&self, _needs: &[bool]) -> Residuals {
         Residuals::default().inputs(0..7).saved(1)
+    }
+
+    fn key_mut(&mut self) -> Option<&mut [u32; 2]> {
+        self.dropout.as_mut().map(|dropout| &mut dropout.key)
     }
 
     fn compose<B: Backend>(&self, mut inputs: Values<B>, needs: &[bool]) -> Outcome<B> {

@@ -14,13 +14,14 @@ use burn_autodiff::{
     ops::{Backward, Ops, OpsKind},
 };
 use std::{
+    any::Any,
     marker::PhantomData,
     sync::{Arc, Mutex, PoisonError},
 };
 
 use super::{
-    AnyTensor, Backend, Differentiation, Operation, Outcome, Residual, SampleOptions, SampledPrimitives, Spec, Values,
-    Wanted, precision::cast,
+    AnyTensor, Backend, Differentiation, Function, Operation, Outcome, Residual, SampleOptions, SampledPrimitives,
+    Spec, Values, Wanted, function, precision::cast,
 };
 
 impl<B: Backend, C: CheckpointStrategy> Backend for Autodiff<B, C> {
@@ -63,13 +64,33 @@ impl<B: Backend, C: CheckpointStrategy> Backend for Autodiff<B, C> {
     ) -> Option<SampledPrimitives<Self>> {
         B::sample(logits.primitive, occurred, options)
     }
+
+    fn run_function<F: Function>(function: &F, inputs: Values<Self>) -> Values<Self> {
+        function::run(function, inputs)
+    }
+
+    fn into_innermost(x: AnyTensor<Self>) -> (Box<dyn Any>, bool) {
+        match x {
+            AnyTensor::Float(x) => {
+                let tracked = x.is_tracked();
+                let (x, below) = B::into_innermost(AnyTensor::Float(x.primitive));
+                (x, tracked || below)
+            }
+            AnyTensor::Int(x) => B::into_innermost(AnyTensor::Int(x)),
+            AnyTensor::Bool(x) => B::into_innermost(AnyTensor::Bool(x)),
+        }
+    }
+
+    fn from_innermost(x: Box<dyn Any>) -> Option<AnyTensor<Self>> {
+        Some(lifted(B::from_innermost(x)?))
+    }
 }
 
 /// A tensor in the graph.
 type Tracked<B> = FloatTensor<Autodiff<B>>;
 
 /// Tensors without their nodes of the graph.
-fn inner<B: Backend, C: CheckpointStrategy>(values: Values<Autodiff<B, C>>) -> Values<B> {
+pub(super) fn inner<B: Backend, C: CheckpointStrategy>(values: Values<Autodiff<B, C>>) -> Values<B> {
     let device = values.given_device().cloned();
     let inner = |value: AnyTensor<Autodiff<B, C>>| match value {
         AnyTensor::Float(x) => AnyTensor::Float(x.primitive),
@@ -80,13 +101,17 @@ fn inner<B: Backend, C: CheckpointStrategy>(values: Values<Autodiff<B, C>>) -> V
 }
 
 /// Tensors through which no gradient flows.
-fn untracked<B: Backend, C: CheckpointStrategy>(values: Values<B>) -> Values<Autodiff<B, C>> {
-    let lift = |value: AnyTensor<B>| match value {
+pub(super) fn untracked<B: Backend, C: CheckpointStrategy>(values: Values<B>) -> Values<Autodiff<B, C>> {
+    values.into_values().into_iter().map(|value| value.map(lifted)).collect()
+}
+
+/// A tensor through which no gradient flows.
+fn lifted<B: Backend, C: CheckpointStrategy>(value: AnyTensor<B>) -> AnyTensor<Autodiff<B, C>> {
+    match value {
         AnyTensor::Float(x) => AnyTensor::Float(<Autodiff<B, C> as AutodiffBackend>::from_inner(x)),
         AnyTensor::Int(x) => AnyTensor::Int(x),
         AnyTensor::Bool(x) => AnyTensor::Bool(x),
-    };
-    values.into_values().into_iter().map(|value| value.map(lift)).collect()
+    }
 }
 
 /// A residual until the backward pass.
@@ -99,7 +124,7 @@ enum Held<B: Backend> {
 }
 
 /// Gradients of the outputs of an operation with [`Differentiation::AllOutputs`], left here by [`Part`]s.
-type Slots<B> = Arc<Mutex<Vec<Option<FloatTensor<B>>>>>;
+pub(super) type Slots<B> = Arc<Mutex<Vec<Option<FloatTensor<B>>>>>;
 
 /// Residuals, and slots where there are parts.
 #[derive(Clone, Debug)]
@@ -155,7 +180,7 @@ impl<B: Backend, const N: usize> Backward<B, N> for CustomVjp<N> {
 
 /// Backward step of one of several outputs. Its parent is the step of the operation, which the graph runs after all of them.
 #[derive(Debug)]
-struct Part;
+pub(super) struct Part;
 
 impl<B: Backend> Backward<B, 1> for Part {
     type State = (Slots<B>, usize);

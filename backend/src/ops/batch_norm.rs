@@ -17,11 +17,12 @@ use super::{
 /// - inputs: `x` `[b, c, h, w]`; weight and bias `[c]`; optional residual as `x`
 /// - outputs: as `x`; mean and mean squared distance from the mean of each channel `[c]`, in f32 where the batch has 16
 ///   bits, through which no gradient flows
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct BatchNorm {
     /// True if a ReLU comes last.
     pub relu: bool,
     /// Added to the variance for numerical stability.
+    #[serde(with = "super::exact")]
     pub eps: f64,
 }
 

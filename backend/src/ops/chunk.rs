@@ -10,7 +10,7 @@ use super::{Backend, Concat, Differentiation, Outcome, Rules, Shapes, Values, Wa
 /// # Shapes
 /// - input: `count` divides the size of the axis
 /// - outputs: `count` parts of one shape
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Chunk {
     /// Number of parts.
     pub count: usize,

@@ -9,7 +9,7 @@ use super::{Backend, Differentiation, Outcome, Rules, Shapes, Values};
 /// # Shapes
 /// - inputs: any number of parts of one shape
 /// - output: their shape, with as many times the size of the axis
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Concat {
     /// Axis that is joined.
     pub axis: usize,

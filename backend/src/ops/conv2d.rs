@@ -12,7 +12,7 @@ use super::{Backend, Outcome, Residuals, Rules, Shapes, Values, Wanted, float, p
 /// # Shapes
 /// - inputs: `x` `[b, in, h, w]`; weight `[out, in / groups, kh, kw]`
 /// - output `[b, out, h', w']`; see [`output_size`](Self::output_size)
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Conv2dOptions {
     /// Pixels from one output pixel to the next, vertically and horizontally.
     pub stride: [usize; 2],

@@ -14,7 +14,7 @@ use super::{
 /// - inputs: `x` `[b, in, h, w]`; weight `[out, in / groups, kh, kw]`; scale and shift `[out]`; optional residual as the
 ///   output
 /// - output `[b, out, h', w']`
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Conv2dFused {
     /// The convolution.
     pub conv: Conv2dOptions,

@@ -13,6 +13,10 @@ impl Rules for Dropout {
         inputs.given().cloned().collect()
     }
 
+    fn key_mut(&mut self) -> Option<&mut [u32; 2]> {
+        Some(&mut self.key)
+    }
+
     /// A product with factors from the host.
     fn compose<B: Backend>(&self, mut inputs: Values<B>, _needs: &[bool]) -> Outcome<B> {
         let x = inputs.take_float(0);

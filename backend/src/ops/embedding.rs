@@ -12,7 +12,7 @@ use super::{
 /// # Shapes
 /// - inputs: table `[rows, size]`; indices `[b, t]`
 /// - output `[b, t, size]`
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Embedding;
 
 impl Rules for Embedding {

@@ -1,14 +1,14 @@
 //! Operations as functions of tensors: what layers and models call. Each checks the shapes of its inputs once.
 
 use burn::tensor::{Bool, FloatDType, Int, Tensor};
-use grove_kernels::{Dropout, Quantization};
+use grove_kernels::{Dropout, Quantization, random::Distribution};
 use std::ops::Range;
 
 use super::{
     AdamStep, AnyTensor, Attention, Backend, BatchNorm, Chunk, Concat, Conv2dFused, Conv2dOptions, Dequantize,
-    Embedding, Gelu, GeluApproximation, Gru, GruReset, KeyRanges, Linear, Lstm, MaskedSoftmax, Matmul, Nll, Operation,
-    PendingRead, Pool2dOptions, QuantizedLinear, RandomBits, Rnn, RnnActivation, Rope, RowNorm, Scale, Selu, Steps,
-    SumOfSquares, SwiGlu, UpdateCache, Values, float,
+    DynamicUpdateSlice, Embedding, Gelu, GeluApproximation, Gru, GruReset, KeyRanges, Linear, Lstm, MaskedSoftmax,
+    Matmul, Nll, Operation, PendingRead, Pool2dOptions, QuantizedLinear, RandomBits, RandomSamples, Rnn, RnnActivation,
+    Rope, RowNorm, Scale, Selu, Steps, SumOfSquares, SwiGlu, UpdateCache, Values, float,
 };
 
 /// Checks the shapes of an operation's inputs, runs it and gives its outputs.
@@ -136,6 +136,16 @@ pub fn update_cache<B: Backend>(
     [[0, 1], [2, 3]].map(|pair| pair.map(|i| outputs.take_tensor(i)))
 }
 
+/// An array with a part along an axis replaced, at a position `[1]` that is an array; see [`DynamicUpdateSlice`].
+pub fn dynamic_update_slice<B: Backend, const D: usize>(
+    x: Tensor<B, D>,
+    part: Tensor<B, D>,
+    position: Tensor<B, 1, Int>,
+    axis: usize,
+) -> Tensor<B, D> {
+    apply(DynamicUpdateSlice { axis }, Values::default().with(x).with(part).with(position)).take_tensor(0)
+}
+
 /// Convolution of images `[b, in, h, w]` with a weight `[out, in / groups, kh, kw]`; see [`Conv2dOptions`].
 pub fn conv2d<B: Backend>(x: Tensor<B, 4>, weight: Tensor<B, 4>, options: Conv2dOptions) -> Tensor<B, 4> {
     apply(options, Values::default().with(x).with(weight)).take_tensor(0)
@@ -237,6 +247,54 @@ pub fn random_bits<B: Backend, const D: usize>(
     device: &B::Device,
 ) -> Tensor<B, D, Int> {
     Tensor::from_primitive(apply::<B>(RandomBits { key, shape: shape.into() }, Values::on(device)).take_int(0))
+}
+
+/// Samples of a distribution of real numbers; see [`RandomSamples`].
+///
+/// # Panics
+/// If the distribution is one of integers or truth values.
+pub fn random_floats<B: Backend, const D: usize>(
+    key: [u32; 2],
+    distribution: Distribution,
+    shape: [usize; D],
+    device: &B::Device,
+) -> Tensor<B, D> {
+    random_samples(key, distribution, shape, device).take_tensor(0)
+}
+
+/// Samples of a distribution of integers; see [`RandomSamples`].
+///
+/// # Panics
+/// If the distribution is another one.
+pub fn random_integers<B: Backend, const D: usize>(
+    key: [u32; 2],
+    distribution: Distribution,
+    shape: [usize; D],
+    device: &B::Device,
+) -> Tensor<B, D, Int> {
+    Tensor::from_primitive(random_samples::<B, D>(key, distribution, shape, device).take_int(0))
+}
+
+/// Samples of a distribution of truth values; see [`RandomSamples`].
+///
+/// # Panics
+/// If the distribution is another one.
+pub fn random_booleans<B: Backend, const D: usize>(
+    key: [u32; 2],
+    distribution: Distribution,
+    shape: [usize; D],
+    device: &B::Device,
+) -> Tensor<B, D, Bool> {
+    Tensor::from_primitive(random_samples::<B, D>(key, distribution, shape, device).take_bool(0))
+}
+
+fn random_samples<B: Backend, const D: usize>(
+    key: [u32; 2],
+    distribution: Distribution,
+    shape: [usize; D],
+    device: &B::Device,
+) -> Values<B> {
+    apply::<B>(RandomSamples { key, distribution, shape: shape.into() }, Values::on(device))
 }
 
 /// [`Dropout`] of all elements, of any shape, by the random bits of their indices in row-major order.

@@ -18,7 +18,7 @@ const SQRT_2_OVER_PI: f64 = 0.797_884_560_802_865_4;
 const CUBIC: f64 = 0.044_715;
 
 /// Form of GELU, as `approximate` in PyTorch.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
 pub enum GeluApproximation {
     /// Exactly, by the error function.
     #[default]
@@ -31,7 +31,7 @@ pub enum GeluApproximation {
 ///
 /// # Shapes
 /// - input and output of any shape
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Gelu {
     /// Exact, or by its tanh approximation.
     pub approximate: GeluApproximation,

@@ -16,7 +16,7 @@ use super::{
 /// # Shapes
 /// - inputs: `x` `[.., in]`; weight `[in, out]`; optional bias `[out]`
 /// - output `[.., out]`
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Linear;
 
 impl Rules for Linear {

@@ -16,9 +16,10 @@ use super::{
 /// # Shapes
 /// - inputs: scores `[b, n_head, t, s]`; optional padding and lengths `[b]`, see [`KeyRanges`]
 /// - output as the scores
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct MaskedSoftmax {
     /// Factor of the scores.
+    #[serde(with = "super::exact")]
     pub scale: f64,
     /// True if each query sees its own key and those before it; see [`KeyRanges::causal`].
     pub causal: bool,

@@ -9,7 +9,7 @@ use super::{Backend, Outcome, Residuals, Rules, Shapes, Values, Wanted, operatio
 /// # Shapes
 /// - inputs `[.., m, k]` and `[.., k, n]`, whose other axes are equal or 1
 /// - output `[.., m, n]`
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Matmul;
 
 impl Rules for Matmul {

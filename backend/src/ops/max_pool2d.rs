@@ -12,7 +12,7 @@ use super::{
 /// # Shapes
 /// - input `[b, c, h, w]`
 /// - output `[b, c, h', w']`; see [`output_size`](Self::output_size)
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Pool2dOptions {
     /// Height and width of a window.
     pub kernel: [usize; 2],

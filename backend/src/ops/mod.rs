@@ -21,9 +21,12 @@ mod conv2d_fused;
 #[cfg(feature = "cube")]
 mod cube;
 mod dropout;
+mod dynamic_update_slice;
 mod embedding;
+mod exact;
 #[cfg(feature = "flex")]
 mod flex;
+mod function;
 mod functions;
 mod gelu;
 mod key_ranges;
@@ -36,6 +39,7 @@ mod operation;
 mod precision;
 mod quantized;
 mod random_bits;
+mod random_samples;
 mod read;
 mod recorded;
 mod recurrent;
@@ -50,6 +54,8 @@ mod sum_of_squares;
 mod swiglu;
 mod update_cache;
 mod values;
+
+use std::any::Any;
 
 use burn::tensor::{
     DType, Shape, Tensor, TensorMetadata, TensorPrimitive,
@@ -68,7 +74,9 @@ pub use conv2d::Conv2dOptions;
 pub use conv2d_fused::Conv2dFused;
 #[cfg(feature = "cube")]
 pub use cube::matmul::use_f32_kernels_on_every_device;
+pub use dynamic_update_slice::DynamicUpdateSlice;
 pub use embedding::Embedding;
+pub use function::{Function, FunctionVjp};
 pub use functions::*;
 pub use gelu::{Gelu, GeluApproximation};
 pub use key_ranges::KeyRanges;
@@ -81,6 +89,7 @@ pub use operation::{Differentiation, Operation, Residual, Residuals};
 pub use precision::at_least_f32;
 pub use quantized::{Dequantize, QuantizedLinear};
 pub use random_bits::RandomBits;
+pub use random_samples::RandomSamples;
 pub use read::PendingRead;
 pub use recorded::{Call, Recorder};
 pub use recurrent::{Gru, GruReset, Lstm, Rnn, RnnActivation, Steps};
@@ -180,5 +189,22 @@ pub trait Backend: burn::tensor::backend::Backend {
         _options: SampleOptions,
     ) -> Option<SampledPrimitives<Self>> {
         None
+    }
+
+    /// Runs a function that has a derivative of its own. A differentiating backend records the derivative.
+    fn run_function<F: Function>(function: &F, inputs: Values<Self>) -> Values<Self> {
+        function.run(inputs)
+    }
+
+    /// The tensor on the innermost of the decorated backends, an [`AnyTensor`] of it, and true if a gradient flows through the
+    /// tensor. For a backend that decorates no other, the tensor itself.
+    fn into_innermost(x: AnyTensor<Self>) -> (Box<dyn Any>, bool) {
+        (Box::new(x), false)
+    }
+
+    /// A tensor of the innermost of the decorated backends on this one, without a gradient: the inverse of
+    /// [`into_innermost`](Self::into_innermost). `None` if the tensor is of another backend.
+    fn from_innermost(x: Box<dyn Any>) -> Option<AnyTensor<Self>> {
+        x.downcast().ok().map(|x| *x)
     }
 }

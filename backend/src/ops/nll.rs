@@ -16,7 +16,7 @@ use super::{
 ///   which no gradient flows
 ///
 /// A label that is no class is an error on CPUs, and its row's loss is NaN on GPUs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Nll;
 
 impl Rules for Nll {

@@ -4,9 +4,10 @@ use burn::tensor::Shape;
 use std::fmt::Debug;
 
 use super::{
-    AdamStep, Attention, Backend, BatchNorm, Chunk, Concat, Conv2dFused, Conv2dOptions, Dequantize, Dropout, Embedding,
-    Gelu, Gru, Linear, Lstm, MaskedSoftmax, Matmul, Nll, Outcome, Pool2dOptions, QuantizedLinear, RandomBits, Rnn,
-    Rope, RowNorm, Scale, Selu, Shapes, SumOfSquares, SwiGlu, UpdateCache, Values, Wanted, precision::cast,
+    AdamStep, Attention, Backend, BatchNorm, Chunk, Concat, Conv2dFused, Conv2dOptions, Dequantize, Dropout,
+    DynamicUpdateSlice, Embedding, Gelu, Gru, Linear, Lstm, MaskedSoftmax, Matmul, Nll, Outcome, Pool2dOptions,
+    QuantizedLinear, RandomBits, RandomSamples, Rnn, Rope, RowNorm, Scale, Selu, Shapes, SumOfSquares, SwiGlu,
+    UpdateCache, Values, Wanted, precision::cast,
 };
 
 /// The rules of an operation, written in its file. The composition out of Burn's operations is every backend's default.
@@ -24,6 +25,11 @@ pub(crate) trait Rules: Clone + Debug + PartialEq {
     /// # Panics
     /// If the shapes of the inputs do not fit, with a sentence that names the operation, the shapes and the rule.
     fn shapes(&self, inputs: &Shapes) -> Vec<Shape>;
+
+    /// The two words of the random key that the operation draws with, if it draws.
+    fn key_mut(&mut self) -> Option<&mut [u32; 2]> {
+        None
+    }
 
     /// Runs the operation. The result has the saved values of [`residuals`](Self::residuals) if `needs` is true for any input.
     fn compose<B: Backend>(&self, inputs: Values<B>, needs: &[bool]) -> Outcome<B>;
@@ -118,7 +124,7 @@ macro_rules! operations {
         /// An operation with its static parameters.
         ///
         /// It holds no tensors, so that it can stand in a graph.
-        #[derive(Clone, Debug, PartialEq)]
+        #[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
         #[non_exhaustive]
         pub enum Operation {
             $(#[doc = concat!("See [`", stringify!($rules), "`].")] $name($rules),)*
@@ -138,6 +144,12 @@ macro_rules! operations {
             #[track_caller]
             pub fn shapes(&self, inputs: &Shapes) -> Vec<Shape> {
                 match self { $(Self::$name(rules) => rules.shapes(inputs),)* }
+            }
+
+            /// Returns the two words of the random key that the operation draws with, if it draws. A trace puts the words of
+            /// another key in their place.
+            pub fn key_mut(&mut self) -> Option<&mut [u32; 2]> {
+                match self { $(Self::$name(rules) => rules.key_mut(),)* }
             }
 
             /// Returns the kind of differentiation.
@@ -199,6 +211,7 @@ operations! {
     Attention(Attention),
     MaskedSoftmax(MaskedSoftmax),
     UpdateCache(UpdateCache),
+    DynamicUpdateSlice(DynamicUpdateSlice),
     Conv2d(Conv2dOptions),
     Conv2dFused(Conv2dFused),
     BatchNorm(BatchNorm),
@@ -209,6 +222,7 @@ operations! {
     Chunk(Chunk),
     Concat(Concat),
     RandomBits(RandomBits),
+    RandomSamples(RandomSamples),
     Dropout(Dropout),
     Lstm(Lstm),
     Gru(Gru),

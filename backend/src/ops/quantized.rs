@@ -13,7 +13,7 @@ use super::{
 /// # Shapes
 /// - inputs: `x` `[.., in]`; blocks of u8 `[out, bytes of a row]`, see [`Quantization`]
 /// - output `[.., out]`
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct QuantizedLinear {
     /// The format of the blocks.
     pub format: Quantization,
@@ -54,7 +54,7 @@ impl Rules for QuantizedLinear {
 /// # Shapes
 /// - input: blocks of u8 `[rows, bytes of a row]`
 /// - output `[rows, columns]`
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Dequantize {
     /// The format of the blocks.
     pub format: Quantization,

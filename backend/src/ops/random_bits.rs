@@ -11,11 +11,12 @@ use super::{AnyTensor, Backend, Differentiation, Outcome, Rules, Shapes, Values}
 /// # Shapes
 /// - no inputs, but a [device](Values::on)
 /// - output: `shape`
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct RandomBits {
     /// The two words of a random key, the high one first.
     pub key: [u32; 2],
     /// Shape of the output.
+    #[serde(with = "super::shapes::sizes")]
     pub shape: Shape,
 }
 
@@ -24,6 +25,10 @@ impl Rules for RandomBits {
 
     fn shapes(&self, _inputs: &Shapes) -> Vec<Shape> {
         vec![self.shape.clone()]
+    }
+
+    fn key_mut(&mut self) -> Option<&mut [u32; 2]> {
+        Some(&mut self.key)
     }
 
     /// By way of the host.

@@ -7,12 +7,20 @@ use burn_router::{BackendRouter, RouterTensor, RunnerChannel, RunnerClient, get_
 use super::{AnyTensor, Backend, Operation, Outcome, RandomBits, Spec, Values, Wanted};
 
 /// A call of an operation that grove owns.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
 pub enum Call {
     /// [`Backend::run`], and which inputs will need a gradient. Outputs are followed by what is saved for the derivative.
     Run(Operation, Vec<bool>),
     /// [`Backend::run_vjp`] of so many residuals, which the gradients of the outputs follow.
     Vjp(Operation, usize, Wanted),
+}
+
+impl Call {
+    /// Returns the two words of the random key that the call draws with, if it draws; see [`Operation::key_mut`].
+    pub fn key_mut(&mut self) -> Option<&mut [u32; 2]> {
+        let (Self::Run(operation, _) | Self::Vjp(operation, ..)) = self;
+        operation.key_mut()
+    }
 }
 
 /// A client of a router that records operations instead of running them.
@@ -47,6 +55,7 @@ where
             Operation::RandomBits(RandomBits { shape, .. }) => {
                 (vec![Some(Spec { shape: shape.clone(), dtype: DType::U32 })], vec![])
             }
+            Operation::RandomSamples(samples) => (vec![Some(samples.spec::<Self>(inputs.device()))], vec![]),
             Operation::Dropout(_) => (vec![inputs.get(0).map(spec)], vec![]),
             _ => {
                 let outcome = client.forget(|| operation.compose(inputs.clone(), needs));

@@ -10,7 +10,7 @@ use super::{AnyTensor, Backend, Outcome, Residuals, Rules, Shapes, Values, Wante
 /// # Shapes
 /// - inputs: `x` `[b, t, n_head, head_dim]`; `cos` and `sin` `[b or 1, t, head_dim / 2]`
 /// - output as `x`
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Rope {
     /// True if the values of a pair are neighbours; else they are half of the last axis apart.
     pub interleaved: bool,

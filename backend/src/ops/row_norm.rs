@@ -15,11 +15,12 @@ use super::{
 /// # Shapes
 /// - inputs: `x` `[rows, size]`; weight and optional bias `[size]`
 /// - outputs: as `x`; means and inverse roots `[rows, 2]`, in f32 where rows have 16 bits, through which no gradient flows
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct RowNorm {
     /// True if the mean is subtracted from each row first: in a layer norm, but not in an RMS norm.
     pub centred: bool,
     /// Added to the variance for numerical stability.
+    #[serde(with = "super::exact")]
     pub eps: f64,
 }
 

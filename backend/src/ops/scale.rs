@@ -9,7 +9,7 @@ use super::{Backend, Differentiation, Outcome, Rules, Shapes, Values, flat, prim
 /// # Shapes
 /// - inputs: the factor `[1]`; any number of tensors of any shapes
 /// - outputs: as the tensors
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Scale;
 
 impl Rules for Scale {

@@ -17,7 +17,7 @@ const ALPHA: f64 = 1.673_263_242_354_377_2;
 ///
 /// # Shapes
 /// - input and output of any shape
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Selu;
 
 impl Rules for Selu {

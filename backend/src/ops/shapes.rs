@@ -57,16 +57,17 @@ impl Shapes {
 }
 
 /// Shape and type of a tensor.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Spec {
     /// The shape.
+    #[serde(with = "sizes")]
     pub shape: Shape,
     /// The type of the elements.
     pub dtype: DType,
 }
 
 /// Inputs whose gradients are wanted, by position, with their shapes and types.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Wanted(Vec<Option<Spec>>);
 
 impl Wanted {
@@ -103,4 +104,18 @@ pub(super) fn with_last(sizes: &[usize], last: usize) -> Shape {
     let axis = shape.num_dims() - 1;
     shape[axis] = last;
     shape
+}
+
+/// Shapes in files: lists of sizes.
+pub(super) mod sizes {
+    use burn::tensor::Shape;
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    pub fn serialize<S: Serializer>(shape: &Shape, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq(shape.iter())
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Shape, D::Error> {
+        Vec::<usize>::deserialize(deserializer).map(Shape::from)
+    }
 }

@@ -9,7 +9,7 @@ use super::{Backend, Differentiation, Outcome, Rules, Shapes, Values, at_least_f
 /// # Shapes
 /// - inputs: at least one tensor, of any shapes
 /// - output `[1]`
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct SumOfSquares;
 
 impl Rules for SumOfSquares {

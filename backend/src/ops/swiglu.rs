@@ -12,7 +12,7 @@ use super::{
 ///
 /// # Shapes
 /// - inputs: gate and up, and the output, `[b, t, size]`
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct SwiGlu;
 
 impl Rules for SwiGlu {

@@ -12,7 +12,7 @@ use super::{Backend, Differentiation, Outcome, Rules, Shapes, Values};
 /// - inputs: buffers of keys and of values `[b, n_kv_head, capacity, head_dim]`; new keys and values
 ///   `[b, n_kv_head, t, head_dim]`
 /// - outputs: the buffers; keys and values that are seen `[b, n_kv_head, seen, head_dim]`
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct UpdateCache {
     /// Position of the buffers that the first new one is written to.
     pub at: usize,

@@ -3,7 +3,7 @@
 use burn::tensor::{
     Bool, DType, Int, Shape, Tensor, TensorMetadata,
     backend::{Backend, BackendTypes},
-    ops::{FloatTensor, IntTensor},
+    ops::{BoolTensor, FloatTensor, IntTensor},
 };
 
 use super::{
@@ -147,6 +147,15 @@ impl<B: Backend> Values<B> {
         match self.take(position) {
             Some(AnyTensor::Int(x)) => x,
             other => wrong("an integer tensor", position, other.as_ref()),
+        }
+    }
+
+    /// Takes the boolean tensor out of a position.
+    #[track_caller]
+    pub fn take_bool(&mut self, position: usize) -> BoolTensor<B> {
+        match self.take(position) {
+            Some(AnyTensor::Bool(x)) => x,
+            other => wrong("a boolean tensor", position, other.as_ref()),
         }
     }
 

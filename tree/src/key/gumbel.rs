@@ -1,19 +1,18 @@
 //! Gumbel samples, and sampling from logits with them.
 
-use burn::tensor::backend::Backend;
-use burn::tensor::{Int, Tensor, TensorData};
+use burn::tensor::{FloatDType, Int, Tensor, TensorData};
+use burn_backend::get_device_settings;
+use grove_backend::{
+    Backend, ops,
+    random::{self, Distribution},
+};
 
 use super::Key;
-use super::fill::{Stream, fill};
-use super::special::log;
-use super::uniform::Uniform;
 
 impl Key {
     /// `n` samples of the standard Gumbel distribution; see [`Key::gumbel`].
     pub fn gumbel_vec(self, n: usize) -> Vec<f32> {
-        // The smallest normal number is the lower bound, since the logarithm of zero is infinite.
-        let uniform = Uniform::new(self, f32::MIN_POSITIVE, 1.0);
-        fill(&Gumbel { uniform }, n)
+        random::gumbel(self.host_words(), n)
     }
 
     /// A tensor of samples of the standard Gumbel distribution (`jax.random.gumbel` in its default, "low", mode).
@@ -23,8 +22,7 @@ impl Key {
     /// # Shapes
     /// - output: `shape`
     pub fn gumbel<B: Backend, const D: usize>(self, shape: [usize; D], device: &B::Device) -> Tensor<B, D> {
-        let values = self.gumbel_vec(shape.iter().product());
-        Tensor::from_data(TensorData::new(values, shape), device)
+        ops::random_floats(self.words, Distribution::Gumbel, shape, device)
     }
 
     /// An index sampled with the probabilities `softmax(logits)` (`jax.random.categorical` of one row).
@@ -55,7 +53,8 @@ impl Key {
     /// An index for each row, sampled with the probabilities `softmax(row)` (`jax.random.categorical` in its default
     /// mode: the largest of logit plus Gumbel noise).
     ///
-    /// The logits are read by the host and converted to f32. Special values are as in [`Key::categorical_row`].
+    /// The logits are read by the host and converted to f32, and special values are as in [`Key::categorical_row`]. Of a key
+    /// that is traced, the largest sum is found by the backend.
     ///
     /// # Shapes
     /// - logits: `[rows, classes]`
@@ -66,23 +65,15 @@ impl Key {
     pub fn categorical<B: Backend>(self, logits: Tensor<B, 2>) -> Tensor<B, 1, Int> {
         let [rows, classes] = logits.dims();
         let device = logits.device();
+        if self.is_traced() {
+            let noise = self.gumbel::<B, 2>([rows, classes], &device);
+            let largest = (logits.cast(FloatDType::F32) + noise).argmax(1).squeeze_dim(1);
+            return largest.cast(get_device_settings::<B>(&device).int_dtype);
+        }
         let logits: Vec<f32> = logits.into_data().iter::<f32>().collect();
         let indices = self.categorical_vec(&logits, classes);
         let indices: Vec<i64> = indices.into_iter().map(|index| index as i64).collect();
         Tensor::from_data(TensorData::new(indices, [rows]), &device)
-    }
-}
-
-struct Gumbel {
-    uniform: Uniform,
-}
-
-impl Stream for Gumbel {
-    type Item = f32;
-
-    #[inline(always)]
-    fn item(&self, counter: [u32; 2]) -> f32 {
-        -log(-log(self.uniform.item(counter)))
     }
 }
 

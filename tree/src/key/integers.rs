@@ -1,16 +1,17 @@
 //! Random integers and permutations.
 
-use burn::tensor::backend::Backend;
-use burn::tensor::{Int, Tensor, TensorData};
-use grove_backend::threefry;
+use burn::tensor::{Int, Tensor};
+use grove_backend::{
+    Backend, ops,
+    random::{self, Distribution},
+};
 
 use super::Key;
-use super::fill::{Stream, fill};
 
 impl Key {
     /// `n` integers from `low` to `high - 1`; see [`Key::randint`].
     pub fn randint_vec(self, n: usize, low: i32, high: i32) -> Vec<i32> {
-        fill(&Integers::new(self, low, high), n)
+        random::integers(self.host_words(), n, low, high)
     }
 
     /// A tensor of integers from `low` to `high - 1`, all equally likely (`jax.random.randint`).
@@ -26,8 +27,7 @@ impl Key {
         high: i32,
         device: &B::Device,
     ) -> Tensor<B, D, Int> {
-        let values = self.randint_vec(shape.iter().product(), low, high);
-        Tensor::from_data(TensorData::new(values, shape), device)
+        ops::random_integers(self.words, Distribution::Integers { low, high }, shape, device)
     }
 
     /// The integers below `n` in random order (`jax.random.permutation`).
@@ -58,38 +58,6 @@ impl Key {
 /// Number of jax's sorting rounds: enough for all elements to probably get different sequences of bits.
 fn sorting_rounds(n: usize) -> usize {
     (3.0 * (n.max(1) as f64).ln() / f64::from(u32::MAX).ln()).ceil() as usize
-}
-
-/// Integers as remainders of 64 random bits, which makes the bias towards small ones negligible.
-struct Integers {
-    high_bits: [u32; 2],
-    low_bits: [u32; 2],
-    low: i32,
-    span: u32,
-    /// 2^32 modulo `span`.
-    wrap: u32,
-}
-
-impl Integers {
-    fn new(key: Key, low: i32, high: i32) -> Self {
-        let (high_bits, low_bits) = key.split();
-        let span = if high > low { high.abs_diff(low) } else { 1 };
-        // jax squares 2^16 modulo span in 32 bits, which wraps to zero if span exceeds 2^16.
-        let root = (1 << 16) % span;
-        Self { high_bits: high_bits.words, low_bits: low_bits.words, low, span, wrap: root.wrapping_mul(root) % span }
-    }
-}
-
-impl Stream for Integers {
-    type Item = i32;
-
-    #[inline(always)]
-    fn item(&self, counter: [u32; 2]) -> i32 {
-        let high = threefry::bits(self.high_bits, counter) % self.span;
-        let low = threefry::bits(self.low_bits, counter) % self.span;
-        let offset = high.wrapping_mul(self.wrap).wrapping_add(low) % self.span;
-        self.low.wrapping_add_unsigned(offset)
-    }
 }
 
 #[cfg(test)]

@@ -20,13 +20,15 @@
 //!
 //! Each distribution has two functions: `*_vec`, which returns values on the host, and one without the suffix, which
 //! returns a tensor.
+//!
+//! In a function that is [traced], a key that is an argument has no values, and only the functions without the suffix
+//! draw from it. The program draws from the key that it is called with.
 
-mod fill;
 mod gumbel;
 mod integers;
 mod normal;
 mod rand_impl;
-mod special;
+pub mod traced;
 mod uniform;
 
 pub use rand_impl::KeyRng;
@@ -57,7 +59,8 @@ impl Key {
         Self { words }
     }
 
-    /// The two words of this key (`jax.random.key_data`), the high one first.
+    /// The two words of this key (`jax.random.key_data`), the high one first. In a trace those of an argument are a
+    /// placeholder's, and not to be computed with.
     pub const fn words(self) -> [u32; 2] {
         self.words
     }
@@ -87,7 +90,9 @@ impl Key {
 
     // In jax's partitionable mode `split` and `fold_in` are the same function of a 64-bit counter.
     fn child(self, index: u64) -> Self {
-        Self::from_words(threefry2x32(self.words, threefry::counter(index)))
+        let key = Self::from_words(threefry2x32(self.words, threefry::counter(index)));
+        traced::note(key, self, index);
+        key
     }
 }
 

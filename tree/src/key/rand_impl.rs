@@ -30,8 +30,8 @@ pub struct KeyRng {
 
 impl Key {
     /// Returns a generator of this key's values that implements [`rand::Rng`].
-    pub const fn rng(self) -> KeyRng {
-        KeyRng { key: self, index: 0 }
+    pub fn rng(self) -> KeyRng {
+        KeyRng { key: Self::from_words(self.host_words()), index: 0 }
     }
 }
 

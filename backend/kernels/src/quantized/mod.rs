@@ -22,7 +22,7 @@ pub use unpack::dequantize;
 ///
 /// The layouts are those of `ggml-common.h` in <https://github.com/ggml-org/ggml>.
 #[allow(non_camel_case_types)]
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
 pub enum Quantization {
     /// 32 weights in 18 bytes: a scale.
     Q4_0,

@@ -9,12 +9,12 @@ mod linear;
 mod recurrent;
 mod rows;
 
-use burn::tensor::{DType, Shape};
+use burn::tensor::{DType, Int, Shape, Slice, Tensor, TensorMetadata, ops::FloatTensorOps};
 use burn_flex::{Flex, FlexTensor, Layout};
 use grove_kernels as kernels;
 
 use super::{
-    AnyTensor, Backend, Operation, Outcome, Values, Wanted,
+    AnyTensor, Backend, DynamicUpdateSlice, Operation, Outcome, Values, Wanted,
     operation::{run_in_f32, run_vjp_in_f32},
     sum_of_squares,
 };
@@ -51,6 +51,7 @@ impl Backend for Flex {
                 let bits = FlexTensor::new(burn::tensor::Bytes::from_elems(bits), layout, DType::U32);
                 Values::default().with(AnyTensor::Int(bits)).into()
             }
+            Operation::DynamicUpdateSlice(op) => dynamic_update_slice(*op, inputs),
             Operation::Attention(op) if inputs.is_half() => run_in_f32(op.for_f32(inputs.dtype(0)), inputs, needs),
             Operation::Attention(op) => attention::forward(*op, inputs, needs),
             Operation::Conv2d(_) | Operation::Conv2dFused(_) if inputs.is_half() => {
@@ -104,6 +105,18 @@ impl Backend for Flex {
             _ => operation.compose_vjp(residuals, grads, wanted),
         }
     }
+}
+
+/// Writes in place where nothing else holds the array: the position is in the host's memory.
+fn dynamic_update_slice(op: DynamicUpdateSlice, mut inputs: Values<Flex>) -> Outcome<Flex> {
+    let (whole, part, position) = (inputs.take_float(0), inputs.take_float(1), inputs.take_int(2));
+    let (shape, t) = (whole.shape(), part.shape()[op.axis]);
+    let position =
+        Tensor::<Flex, 1, Int>::from_primitive(position).into_data().iter::<i64>().next().unwrap_or_default();
+    let from = position.clamp(0, (shape[op.axis] - t) as i64) as usize;
+    let mut slices = vec![Slice::full(); shape.num_dims()];
+    slices[op.axis] = (from..from + t).into();
+    Outcome::new([Flex::float_slice_assign(whole, &slices, part)])
 }
 
 /// Returns an f32 tensor of a shape.

@@ -18,7 +18,7 @@ use crate::{Backend, matmul};
 /// - inputs: `x` `[rows, i]`; `w_ih` `[3 n, i]`; `w_hh` `[3 n, n]`; the bias `[4 n]`: the sum of both for the reset and
 ///   update gates, and for the new gate that of the input followed by that of the state; `h` `[b, n]`
 /// - output `[rows + b, n]`: the hidden states of each row, then those after each sequence's last step
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Gru {
     /// Position of the reset gate.
     pub reset: GruReset,

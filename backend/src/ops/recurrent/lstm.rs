@@ -17,7 +17,7 @@ use crate::{Backend, matmul};
 /// - inputs: `x` `[rows, i]`; `w_ih` `[4 n, i]`; `w_hh` `[4 n, n]`; the sum of both biases `[4 n]`; the states before the
 ///   first step, `h` and `c`, each `[b, n]`
 /// - output `[rows + 2 b, n]`: the hidden states of each row, then `h` and then `c` after each sequence's last step
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Lstm {
     /// Rows of each step.
     pub steps: Steps,

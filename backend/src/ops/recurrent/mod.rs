@@ -19,7 +19,7 @@ use super::{Backend, Outcome, Residuals, Rules, Shapes, Values, Wanted, at_least
 use crate::matmul;
 
 /// Position of a GRU's reset gate.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
 pub enum GruReset {
     /// On the product with the hidden state, as in PyTorch and cuDNN: `n = tanh(x_n + r (W_hn h + b_hn))`.
     #[default]
@@ -29,7 +29,7 @@ pub enum GruReset {
 }
 
 /// The non-linearity of a plain recurrent layer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
 pub enum RnnActivation {
     /// The hyperbolic tangent.
     #[default]

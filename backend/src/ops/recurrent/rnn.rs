@@ -16,7 +16,7 @@ use crate::{Backend, matmul};
 /// # Shapes
 /// - inputs: `x` `[rows, i]`; `w_ih` `[n, i]`; `w_hh` `[n, n]`; the sum of both biases `[n]`; `h` `[b, n]`
 /// - output `[rows + b, n]`: the hidden states of each row, then those after each sequence's last step
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Rnn {
     /// The function `f`.
     pub activation: RnnActivation,

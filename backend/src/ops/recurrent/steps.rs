@@ -5,10 +5,32 @@ use crate::Backend;
 
 /// The rows of a packed batch by their steps, as in PyTorch's `PackedSequence`: the sequences are sorted, longest
 /// first, and the rows of step 0 come first, then those of step 1, and so on, with only those still alive.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(try_from = "StepsFields", into = "StepsFields")]
 pub struct Steps {
     sizes: Arc<[usize]>,
     reverse: bool,
+}
+
+/// The form of [`Steps`] in files.
+#[derive(serde::Serialize, serde::Deserialize)]
+struct StepsFields {
+    sizes: Vec<usize>,
+    reverse: bool,
+}
+
+impl From<Steps> for StepsFields {
+    fn from(steps: Steps) -> Self {
+        Self { sizes: steps.sizes.to_vec(), reverse: steps.reverse }
+    }
+}
+
+impl TryFrom<StepsFields> for Steps {
+    type Error = String;
+
+    fn try_from(fields: StepsFields) -> Result<Self, String> {
+        Self::checked(fields.sizes.into(), fields.reverse)
+    }
 }
 
 impl Steps {
@@ -17,13 +39,18 @@ impl Steps {
     /// # Panics
     /// If there is no step, the numbers increase, or one is 0.
     pub fn new(sizes: impl Into<Arc<[usize]>>, reverse: bool) -> Self {
-        let sizes = sizes.into();
+        match Self::checked(sizes.into(), reverse) {
+            Ok(steps) => steps,
+            Err(text) => panic!("{text}"),
+        }
+    }
+
+    fn checked(sizes: Arc<[usize]>, reverse: bool) -> Result<Self, String> {
         let falling = sizes.windows(2).all(|pair| pair[0] >= pair[1]);
-        assert!(
-            falling && sizes.last().is_some_and(|&size| size > 0),
-            "batch sizes are positive and never increase, and there is at least one: {sizes:?}"
-        );
-        Self { sizes, reverse }
+        match falling && sizes.last().is_some_and(|&size| size > 0) {
+            true => Ok(Self { sizes, reverse }),
+            false => Err(format!("batch sizes are positive and never increase, and there is at least one: {sizes:?}")),
+        }
     }
 
     /// Sequences alive at each step.

@@ -1,7 +1,7 @@
 //! Fills vectors with the items of a random stream: in blocks, with vector instructions if the processor has them,
 //! and on the kernels' threads for long vectors.
 
-use grove_backend::{CpuCapability, for_chunks, threefry};
+use crate::{CpuCapability, for_chunks, threefry};
 
 /// A sequence of random items, each a function of its index alone.
 ///

@@ -1,0 +1,238 @@
+//! Keys of functions that are traced.
+//!
+//! In a trace an argument that is a key is a placeholder: a key with words of its own, which occur nowhere else. It splits and
+//! folds as any key, and what is derived from it is noted, so that the program can derive the same from another key. The
+//! operations that draw have the placeholder's words, or derived ones, in their static parameters, where the program puts
+//! those of the key that it is called with.
+
+use std::{
+    cell::{Cell, RefCell},
+    collections::HashSet,
+};
+
+use super::Key;
+
+thread_local! {
+    /// Traces with placeholders that are going on, the innermost last.
+    static TRACES: RefCell<Vec<Trace>> = const { RefCell::new(Vec::new()) };
+    /// Their number.
+    static COUNT: Cell<usize> = const { Cell::new(0) };
+    /// What becomes of the keys of trees that are mapped or lifted.
+    static EXCHANGE: RefCell<Exchange> = const { RefCell::new(Exchange::None) };
+}
+
+/// First word of the key that placeholders are derived from; any odd constant would do.
+const PLACEHOLDERS: u32 = 0x9D3A_51C7;
+
+#[derive(Default)]
+struct Trace {
+    depth: usize,
+    placeholders: Vec<Key>,
+    derived: Vec<DerivedKey>,
+    known: HashSet<Key>,
+}
+
+/// A key that was derived from another one in a trace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DerivedKey {
+    /// The derived key.
+    pub key: Key,
+    /// The key that it was derived from.
+    pub parent: Key,
+    /// Its number among the parent's children: of [`Key::split`] or [`Key::fold_in`].
+    pub index: u64,
+}
+
+impl DerivedKey {
+    /// Returns the child of the same number of another parent.
+    pub fn of(&self, parent: Key) -> Key {
+        parent.child(self.index)
+    }
+}
+
+/// The placeholders of a trace, from its beginning to its end, on one thread.
+#[derive(Debug)]
+pub struct TracedKeys(());
+
+impl TracedKeys {
+    /// Begins a trace.
+    pub fn start() -> Self {
+        TRACES.with_borrow_mut(|traces| traces.push(Trace { depth: traces.len(), ..Trace::default() }));
+        COUNT.set(COUNT.get() + 1);
+        Self(())
+    }
+
+    /// Returns a new placeholder. Those of two traces, one inside the other, differ.
+    pub fn placeholder(&self) -> Key {
+        TRACES.with_borrow_mut(|traces| {
+            let Some(trace) = traces.last_mut() else { unreachable!("the trace ends when this is dropped") };
+            let source = Key::from_words([PLACEHOLDERS, trace.depth as u32]);
+            let words = super::threefry2x32(source.words, super::threefry::counter(trace.placeholders.len() as u64));
+            let key = Key::from_words(words);
+            trace.placeholders.push(key);
+            trace.known.insert(key);
+            key
+        })
+    }
+
+    /// Takes the placeholders and the keys that were derived from them, each after its parent.
+    pub fn take(&self) -> (Vec<Key>, Vec<DerivedKey>) {
+        TRACES
+            .with_borrow_mut(|traces| {
+                traces
+                    .last_mut()
+                    .map(|trace| (std::mem::take(&mut trace.placeholders), std::mem::take(&mut trace.derived)))
+            })
+            .unwrap_or_default()
+    }
+}
+
+impl Drop for TracedKeys {
+    fn drop(&mut self) {
+        COUNT.set(COUNT.get().saturating_sub(1));
+        TRACES.with_borrow_mut(|traces| drop(traces.pop()));
+    }
+}
+
+/// Notes a derived key in the trace that its parent belongs to.
+pub(super) fn note(key: Key, parent: Key, index: u64) {
+    if COUNT.get() == 0 {
+        return;
+    }
+    TRACES.with_borrow_mut(|traces| {
+        if let Some(trace) = traces.iter_mut().rev().find(|trace| trace.known.contains(&parent))
+            && trace.known.insert(key)
+        {
+            trace.derived.push(DerivedKey { key, parent, index });
+        }
+    });
+}
+
+/// What becomes of the keys of trees that are mapped or lifted.
+enum Exchange {
+    /// They stay.
+    None,
+    /// They are taken, and one key stands for each.
+    Take(Vec<Key>),
+    /// These come in their place, one after another.
+    Put(std::vec::IntoIter<Key>),
+}
+
+/// Calls a function with an exchange of keys. Returns what became of the exchange too.
+fn exchanging<T>(exchange: Exchange, f: impl FnOnce() -> T) -> (T, Exchange) {
+    struct Reset(Exchange);
+    impl Drop for Reset {
+        fn drop(&mut self) {
+            EXCHANGE.set(std::mem::replace(&mut self.0, Exchange::None));
+        }
+    }
+    let _reset = Reset(EXCHANGE.replace(exchange));
+    let result = f();
+    (result, EXCHANGE.replace(Exchange::None))
+}
+
+/// Calls a function that maps or lifts a tree, and takes the keys of the tree, in its order; those in static fields stay. The
+/// same key stands for each in the result.
+pub fn take_keys<T>(f: impl FnOnce() -> T) -> (T, Vec<Key>) {
+    match exchanging(Exchange::Take(Vec::new()), f) {
+        (result, Exchange::Take(keys)) => (result, keys),
+        _ => unreachable!("an exchange stays of its kind"),
+    }
+}
+
+/// Calls a function that maps or lifts a tree, with these keys in place of the tree's, in its order; those in static fields
+/// stay.
+pub fn put_keys<T>(keys: Vec<Key>, f: impl FnOnce() -> T) -> T {
+    exchanging(Exchange::Put(keys.into_iter()), f).0
+}
+
+impl Key {
+    /// Returns true if the key is an argument of a function that is being traced, or derived from one. It has no values then.
+    pub fn is_traced(self) -> bool {
+        COUNT.get() > 0 && TRACES.with_borrow(|traces| traces.iter().any(|trace| trace.known.contains(&self)))
+    }
+
+    /// The words of a key that has values.
+    ///
+    /// # Panics
+    /// If the key [is traced](Self::is_traced).
+    #[track_caller]
+    pub(super) fn host_words(self) -> [u32; 2] {
+        assert!(
+            !self.is_traced(),
+            "random numbers of a traced key were asked for on the host, and a trace has none: draw a tensor \
+             (`key.normal(shape, device)` instead of `key.normal_vec(n)`), or draw before the trace and pass the numbers as an \
+             argument"
+        );
+        self.words
+    }
+
+    /// The key in place of this one in a tree that is mapped or lifted.
+    pub(crate) fn exchanged(self) -> Self {
+        EXCHANGE.with_borrow_mut(|exchange| match exchange {
+            Exchange::None => self,
+            Exchange::Take(keys) => {
+                keys.push(self);
+                Self::from_words([PLACEHOLDERS; 2])
+            }
+            Exchange::Put(keys) => keys.next().unwrap_or(self),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Path, Tree};
+    use burn_flex::Flex;
+
+    #[test]
+    fn derived_keys_can_be_derived_from_another_key() {
+        let trace = TracedKeys::start();
+        let placeholder = trace.placeholder();
+        let leaf = placeholder.fold_in(7).split().1;
+        assert!(leaf.is_traced() && !Key::new(0).fold_in(7).is_traced());
+        let (placeholders, derived) = trace.take();
+        assert_eq!(placeholders, [placeholder]);
+        let mut key = Key::new(3);
+        let last = derived.iter().rposition(|derived| derived.key == leaf).unwrap();
+        let first = derived.iter().position(|other| other.key == derived[last].parent).unwrap();
+        for i in [first, last] {
+            key = derived[i].of(key);
+        }
+        assert_eq!(key, Key::new(3).fold_in(7).split().1);
+        drop(trace);
+        assert!(!leaf.is_traced());
+    }
+
+    #[test]
+    fn traces_within_traces_have_placeholders_of_their_own() {
+        let outer = TracedKeys::start();
+        let of_outer = outer.placeholder();
+        let inner = TracedKeys::start();
+        let of_inner = inner.placeholder();
+        assert_ne!(of_outer, of_inner);
+        let derived = of_outer.fold_in(1);
+        assert_eq!(inner.take().1, []);
+        drop(inner);
+        assert_eq!(outer.take().1, [DerivedKey { key: derived, parent: of_outer, index: 1 }]);
+    }
+
+    #[test]
+    #[should_panic(expected = "random numbers of a traced key were asked for on the host")]
+    fn traced_keys_have_no_numbers() {
+        let trace = TracedKeys::start();
+        trace.placeholder().split().0.normal_vec(3);
+    }
+
+    #[test]
+    fn keys_of_trees_are_taken_and_put_back() {
+        let tree = |a, b| (Key::new(a), [Some(Key::new(b)), None]);
+        let walk = |tree| Tree::<Flex>::map(tree, &mut Path::root(), &mut |_, leaf| leaf);
+        let (first, keys) = take_keys(|| walk(tree(1, 2)));
+        assert_eq!(keys, [Key::new(1), Key::new(2)]);
+        assert_eq!(take_keys(|| walk(tree(3, 4))).0, first);
+        assert_eq!(put_keys(keys, || walk(first)), tree(1, 2));
+        assert_eq!(walk(tree(5, 6)), tree(5, 6));
+    }
+}
