@@ -1,4 +1,4 @@
-use burn::tensor::{Bool, Int, Tensor, TensorData};
+use burn::tensor::{Bool, Int, IntDType, Tensor, TensorData};
 use grove_backend::{AttentionOptions, Backend, Dropout, KeyRanges, ops};
 use grove_tree::Key;
 use std::ops::Range;
@@ -44,6 +44,35 @@ impl<B: Backend> AttentionMask<B> {
         let hidden = padding.iter().map(|&pad| pad.saturating_sub(keys.start).min(s));
         let padding = (!unpadded).then(|| counts::<B>(hidden, device));
         Self::Ranges(KeyRanges { causal: true, window, padding, lengths: None })
+    }
+
+    /// The mask for the positions `[t]`, given as an array, that look at a cache of `keys` positions, of which those behind are not
+    /// written yet: for a [cache of fixed size](crate::KvCache::fixed). `b` rows begin with `padding[row]` positions of padding.
+    ///
+    /// A position of padding sees only itself.
+    pub fn at(window: Option<usize>, positions: Tensor<B, 1, Int>, [b, keys]: [usize; 2], padding: &[usize]) -> Self {
+        let ([t], device) = (positions.dims(), positions.device());
+        let unpadded = padding.iter().all(|&pad| pad == 0);
+        let window = window.filter(|&window| window < keys);
+        if t == 1 && window.is_none() && unpadded {
+            return Self::Ranges(KeyRanges { lengths: Some((positions + 1).expand([b])), ..KeyRanges::default() });
+        }
+        let places = Tensor::<B, 1, Int>::arange(0..keys as i64, &device).cast(IntDType::from(positions.dtype()));
+        let places = places.reshape([1, 1, 1, keys]).expand([1, 1, t, keys]);
+        let own = positions.reshape([1, 1, t, 1]).expand([1, 1, t, keys]);
+        let ahead = places.clone().greater(own.clone());
+        let hidden = match window {
+            Some(window) => ahead.bool_or(places.clone().lower_equal(own.clone().sub_scalar(window as i64))),
+            None => ahead,
+        };
+        if unpadded {
+            return Self::Masked(hidden);
+        }
+        let shape = [b, 1, t, keys];
+        let pad = counts::<B>(padding.iter().copied(), &device).cast(IntDType::from(places.dtype()));
+        let (places, own) = (places.expand(shape), own.expand(shape));
+        let before = places.clone().lower(pad.reshape([b, 1, 1, 1]).expand(shape));
+        Self::Masked(hidden.expand(shape).bool_or(before.bool_and(places.not_equal(own))))
     }
 
     /// The mask of rows of `t` positions, of which only the first `lengths[row]` are looked at, as an encoder has it: behind them

@@ -1,4 +1,4 @@
-use burn::tensor::Tensor;
+use burn::tensor::{Int, IntDType, Tensor};
 use grove_backend::{Backend, ops};
 use grove_tree::{Array, Tree};
 use std::ops::Range;
@@ -20,6 +20,8 @@ pub struct KvCache<B: Backend> {
     room: usize,
     /// Window: the number of positions that a query attends to, including its own; `None` for all.
     window: Option<usize>,
+    /// Number of positions seen, `[1]`, of a cache of fixed size, whose `room` is its size and whose `len` stays 0.
+    position: Option<Array<B, 1, Int>>,
 }
 
 /// Initial capacity, in positions, if the number of positions is unknown.
@@ -34,7 +36,7 @@ pub const MAX_ROLLBACK: usize = 16;
 impl<B: Backend> KvCache<B> {
     /// An empty cache, for layers that attend to all positions.
     pub fn new() -> Self {
-        Self { buffers: None, first: 0, len: 0, room: 0, window: None }
+        Self { buffers: None, first: 0, len: 0, room: 0, window: None, position: None }
     }
 
     /// An empty cache that allocates memory for `room` positions at once.
@@ -55,6 +57,24 @@ impl<B: Backend> KvCache<B> {
         }
     }
 
+    /// An empty cache of fixed size for `capacity` positions, for a layer with or without a window. The number of positions seen
+    /// is an array, so that a traced decoding step serves every position: one program instead of one for each. In transformers
+    /// `StaticCache`.
+    ///
+    /// Attention reads all of it at each step, whatever was seen. Positions beyond the capacity overwrite the last: the caller
+    /// counts. [`len`](Self::len) is 0, and [`truncate`](Self::truncate) gives `None`.
+    pub fn fixed(window: Option<usize>, capacity: usize, device: &B::Device) -> Self {
+        let position = Array::new(Tensor::zeros([1], device));
+        Self { room: capacity, window, position: Some(position), ..Self::new() }
+    }
+
+    /// Returns the positions of the next `t`, `[t]`, in a cache of [fixed](Self::fixed) size; `None` in others.
+    pub fn positions(&self, t: usize) -> Option<Tensor<B, 1, Int>> {
+        let position = self.position.as_ref()?.val();
+        let offsets = Tensor::<B, 1, Int>::arange(0..t as i64, &position.device());
+        Some(offsets.cast(IntDType::from(position.dtype())) + position.expand([t]))
+    }
+
     /// Bytes that the caches of layers with these windows take for `positions` positions. `numbers` is the number of
     /// elements per position, keys and values together; `size` is the bytes of an element.
     pub fn bytes(windows: impl Iterator<Item = Option<usize>>, positions: usize, numbers: usize, size: usize) -> usize {
@@ -70,6 +90,11 @@ impl<B: Backend> KvCache<B> {
         self.len
     }
 
+    /// Number of positions that a query attends to, including its own; `None` for all.
+    pub fn window(&self) -> Option<usize> {
+        self.window
+    }
+
     /// Returns true if no positions have been seen.
     pub fn is_empty(&self) -> bool {
         self.len == 0
@@ -77,6 +102,9 @@ impl<B: Backend> KvCache<B> {
 
     /// The positions whose keys an [`append`](Self::append) of `t` positions returns.
     pub fn visible_range(&self, t: usize) -> Range<usize> {
+        if self.position.is_some() {
+            return 0..self.room;
+        }
         let from = match self.window {
             // The first position that the first new query attends to.
             Some(window) => (self.len + 1).saturating_sub(window).max(self.first),
@@ -91,6 +119,9 @@ impl<B: Backend> KvCache<B> {
     /// - keys, values `[b, n_kv_head, t, head_dim]`
     /// - returned keys and values `[b, n_kv_head, s, head_dim]`, where s is the length of [`visible_range`](Self::visible_range)
     pub fn append(self, keys: Tensor<B, 4>, values: Tensor<B, 4>) -> (Tensor<B, 4>, Tensor<B, 4>, Self) {
+        if self.position.is_some() {
+            return self.append_fixed(keys, values);
+        }
         let [b, n_head, t, head_dim] = keys.dims();
         let seen = self.visible_range(t);
         let held = self.len - self.first;
@@ -145,6 +176,23 @@ impl<B: Backend> KvCache<B> {
         (keys, values, Self { buffers: Some((key_buffer, value_buffer)), first, len, ..self })
     }
 
+    /// [`append`](Self::append) to a cache of fixed size.
+    fn append_fixed(self, keys: Tensor<B, 4>, values: Tensor<B, 4>) -> (Tensor<B, 4>, Tensor<B, 4>, Self) {
+        let Self { buffers, room, window, position, .. } = self;
+        let [b, n_head, t, head_dim] = keys.dims();
+        assert!(t <= room, "{t} positions for a cache of {room}");
+        let position = position.and_then(Array::into_val).unwrap_or_else(|| unreachable!("the caller looked"));
+        let (old_keys, old_values) = buffers.map(|(keys, values)| (keys.into_val(), values.into_val())).unzip();
+        let write = |old: Option<Tensor<B, 4>>, new: Tensor<B, 4>| {
+            let empty = || Tensor::zeros([b, n_head, room, head_dim], (&new.device(), new.dtype()));
+            ops::dynamic_update_slice(old.unwrap_or_else(empty), new, position.clone(), 2)
+        };
+        let (keys, values) = (write(old_keys.flatten(), keys), write(old_values.flatten(), values));
+        let buffers = Some((Array::new(keys.clone()), Array::new(values.clone())));
+        let position = Some(Array::new(position + t as i64));
+        (keys, values, Self { buffers, room, window, position, ..Self::new() })
+    }
+
     /// Appends positions in place, as [`append`](Self::append). Returns the keys and values that the new positions attend
     /// to.
     pub fn update(&mut self, keys: Tensor<B, 4>, values: Tensor<B, 4>) -> [Tensor<B, 4>; 2] {
@@ -158,7 +206,7 @@ impl<B: Backend> KvCache<B> {
     /// back from the furthest one seen.
     pub fn truncate(self, len: usize) -> Option<Self> {
         let needed = self.window.map_or(0, |window| (len + 1).saturating_sub(window));
-        (len <= self.len && self.first <= needed).then_some(Self { len, ..self })
+        (self.position.is_none() && len <= self.len && self.first <= needed).then_some(Self { len, ..self })
     }
 }
 

@@ -1,6 +1,6 @@
 //! Rotary position embedding: Su et al., "RoFormer: Enhanced Transformer with Rotary Position Embedding" (2021).
 
-use burn::tensor::{DType, Tensor, TensorData};
+use burn::tensor::{DType, Int, Tensor, TensorData};
 use grove_backend::{Backend, ops};
 use std::f64::consts::PI;
 
@@ -149,6 +149,20 @@ pub struct RopeAngles<B: Backend> {
 }
 
 impl<B: Backend> RopeAngles<B> {
+    /// Returns the rotations at positions, given as an array, out of those at the positions from 0 on.
+    ///
+    /// # Shapes
+    /// - positions `[b or 1, t]`
+    pub fn select(&self, positions: Tensor<B, 2, Int>) -> Self {
+        let [b, t] = positions.dims();
+        let flat = positions.reshape([b * t]);
+        let rows = |table: &Tensor<B, 3>| {
+            let [_, _, half] = table.dims();
+            table.clone().select(1, flat.clone()).reshape([b, t, half])
+        };
+        Self { cos: rows(&self.cos), sin: rows(&self.sin), interleaved: self.interleaved }
+    }
+
     /// Rotates queries or keys.
     ///
     /// # Shapes

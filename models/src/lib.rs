@@ -15,6 +15,7 @@ mod labels;
 pub mod llama;
 pub mod memory;
 pub mod peft;
+mod prediction;
 mod pretrained;
 mod rank;
 pub mod resnet;

@@ -40,6 +40,12 @@ pub trait CausalLm<B: Backend>: Tree<B> {
     /// Returns an empty cache. Memory for `room` positions is allocated at once; 0 if their number is unknown.
     fn new_cache(&self, room: usize) -> Self::Cache;
 
+    /// Returns an empty cache of fixed size, whose number of positions is an array where the model keeps keys and values: one
+    /// program of a traced decoding step serves every position. See [`KvCache::fixed`].
+    fn new_fixed_cache(&self, capacity: usize) -> Self::Cache {
+        self.new_cache(capacity).fixed(capacity, &self.device())
+    }
+
     /// Number of tokens.
     fn vocab_size(&self) -> usize;
 
@@ -174,6 +180,12 @@ pub trait DecodeCache<B: Backend>: Tree<B> {
 
     /// Returns the cache after the first `len` positions, or `None` if it no longer holds what the next position needs.
     fn truncate(self, len: usize) -> Option<Self>;
+
+    /// Returns an empty cache of fixed size in place of an empty one. A cache whose size does not depend on the number of positions
+    /// stays.
+    fn fixed(self, _capacity: usize, _device: &B::Device) -> Self {
+        self
+    }
 }
 
 /// The caches of a model's attention layers.
@@ -184,5 +196,9 @@ impl<B: Backend> DecodeCache<B> for Vec<KvCache<B>> {
 
     fn truncate(self, len: usize) -> Option<Self> {
         self.into_iter().map(|cache| cache.truncate(len)).collect()
+    }
+
+    fn fixed(self, capacity: usize, device: &B::Device) -> Self {
+        self.into_iter().map(|cache| KvCache::fixed(cache.window(), capacity, device)).collect()
     }
 }

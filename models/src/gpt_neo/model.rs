@@ -14,7 +14,7 @@ use super::{AttentionKind, GptNeoConfig, published_names};
 use crate::{
     CausalLm, Pretrained, PretrainedConfig,
     error::Result,
-    generation::{DecodeCache, position_ids},
+    generation::{DecodeCache, fixed_position_ids, layer_masks, position_ids},
     pretrained::computing_in,
 };
 
@@ -146,12 +146,12 @@ impl<B: Backend> CausalLm<B> for GptNeo<B> {
         let (t, device) = (ids.dims()[1], ids.device());
         let seen = cache.as_ref().map_or(0, |cache| cache.seen());
         let windows: Vec<Option<usize>> = self.h.iter().map(|block| block.attn.window).collect();
-        let keys = |i: usize| cache.as_ref().map_or(0..t, |caches| caches[i].visible_range(t));
-        let masks = AttentionMask::per_layer(&windows, t, keys, padding, &device);
+        let masks = layer_masks(&windows, ids.dims(), cache.as_deref(), padding, &device);
 
         // The model computes in the dtype of its norms.
         let dtype = self.ln_f.weight.dtype();
-        let positions = position_ids(seen, t, padding, &device);
+        let positions = fixed_position_ids(cache.as_ref().and_then(|cache| cache.first()), t, padding)
+            .unwrap_or_else(|| position_ids(seen, t, padding, &device));
         let x = self.wte.forward(ids).cast(dtype) + self.wpe.forward(positions).cast(dtype); // [b, t, hidden_size]
         let mut x = dropout(x, self.config.embed_dropout, part_key(key, 0));
         let mut caches = cache.into_iter().flatten();

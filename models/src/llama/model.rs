@@ -15,7 +15,7 @@ use super::{LlamaConfig, feed_forward::Mlp, pretrained, published_names};
 use crate::{
     CausalLm, Pretrained, PretrainedConfig,
     error::Result,
-    generation::{DecodeCache, row_positions},
+    generation::{DecodeCache, fixed_position_ids, layer_masks, row_positions},
 };
 
 /// A LLaMA, or a model of its architecture, with its language-modelling head.
@@ -150,13 +150,21 @@ impl<B: Backend> CausalLm<B> for Llama<B> {
         let (t, device) = (ids.dims()[1], ids.device());
         let seen = cache.as_ref().map_or(0, |cache| cache.seen());
         let windows: Vec<Option<usize>> = self.layers.iter().map(|layer| layer.self_attn.window).collect();
-        let keys = |i: usize| cache.as_ref().map_or(0..t, |caches| caches[i].visible_range(t));
-        let masks = AttentionMask::per_layer(&windows, t, keys, padding, &device);
+        let masks = layer_masks(&windows, ids.dims(), cache.as_deref(), padding, &device);
 
         // The model computes in the dtype of its norms.
         let mut x = self.embed_tokens.rows(ids).cast(self.norm.weight.dtype()); // [b, t, hidden_size]
-        let (positions, rows) = row_positions(seen, t, padding);
-        let rotation = self.rope.at(&positions, rows, x.dtype(), &device);
+        let first = cache.as_ref().and_then(|cache| cache.first());
+        let rotation = match (fixed_position_ids(first, t, padding), first) {
+            (Some(positions), Some(cache)) => {
+                let all: Vec<usize> = cache.visible_range(t).collect();
+                self.rope.at(&all, 1, x.dtype(), &device).select(positions)
+            }
+            _ => {
+                let (positions, rows) = row_positions(seen, t, padding);
+                self.rope.at(&positions, rows, x.dtype(), &device)
+            }
+        };
         let mut caches = cache.into_iter().flatten();
         for (i, (layer, mask)) in self.layers.iter().zip(&masks).enumerate() {
             let weights = part_key(key, i).map(|key| (self.config.attention_dropout, key));

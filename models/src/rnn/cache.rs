@@ -14,8 +14,10 @@ use crate::generation::DecodeCache;
 pub struct RnnCache<B: Backend> {
     /// The layers' state; `None` before the first position.
     pub state: Option<RnnState<B>>,
-    /// Positions read, padding included.
+    /// Positions read, padding included; 0 where they are not counted.
     pub seen: usize,
+    /// True if positions are counted. A traced step that does not count serves every position.
+    pub counts: bool,
 }
 
 impl<B: Backend> DecodeCache<B> for RnnCache<B> {
@@ -25,7 +27,11 @@ impl<B: Backend> DecodeCache<B> for RnnCache<B> {
 
     /// Earlier states are not held.
     fn truncate(self, len: usize) -> Option<Self> {
-        (len == self.seen).then_some(self)
+        (self.counts && len == self.seen).then_some(self)
+    }
+
+    fn fixed(self, _capacity: usize, _device: &B::Device) -> Self {
+        Self { counts: false, ..self }
     }
 }
 

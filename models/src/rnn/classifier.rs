@@ -1,6 +1,6 @@
 //! The classifier: embedding, recurrent layers, and a linear layer over their last states.
 
-use burn::tensor::{DType, Int, Tensor, activation::softmax};
+use burn::tensor::{DType, Int, Tensor};
 use grove_backend::Backend;
 use grove_layers::{Embedding, Linear, dropout, loss, part_keys, rnn::PackedSequence};
 use grove_tree::{Array, Init, Key, Tree};
@@ -10,7 +10,11 @@ use super::{
     RnnClassifierConfig, RnnLayers, classifier_names,
     pack::{embed, pack_tokens},
 };
-use crate::{Pretrained, PretrainedConfig, error::Result};
+use crate::{
+    Pretrained, PretrainedConfig,
+    error::Result,
+    prediction::{Prediction, predictions},
+};
 
 /// A classifier of texts by a recurrent network.
 ///
@@ -47,17 +51,6 @@ pub struct RnnClassifier<B: Backend> {
     /// Sizes and options.
     #[tree(static)]
     pub config: RnnClassifierConfig,
-}
-
-/// The most probable class of a text.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Prediction {
-    /// Its index.
-    pub class: usize,
-    /// Its name.
-    pub label: String,
-    /// Its probability, from 0 to 1.
-    pub probability: f32,
 }
 
 impl<B: Backend> Pretrained<B> for RnnClassifier<B> {
@@ -135,12 +128,7 @@ impl<B: Backend> RnnClassifier<B> {
 
     /// The most probable class of each text.
     pub fn predict(&self, ids: &PackedSequence<Array<B, 1, Int>>) -> Vec<Prediction> {
-        let probabilities = softmax(self.forward(ids, None).cast(DType::F32), 1).into_data(); // [b, classes]
-        let probabilities: Vec<f32> = probabilities.iter().collect();
-        let most_probable = |row: &[f32]| {
-            let (class, &probability) = row.iter().enumerate().max_by(|a, b| a.1.total_cmp(b.1)).expect("two classes");
-            Prediction { class, label: self.config.labels[class].clone(), probability }
-        };
-        probabilities.chunks(self.config.labels.len()).map(most_probable).collect()
+        let logits = self.forward(ids, None).cast(DType::F32); // [b, classes]
+        predictions(logits, &self.config.labels, 1).into_iter().flatten().collect()
     }
 }

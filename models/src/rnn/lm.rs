@@ -96,7 +96,14 @@ impl<B: Backend> CausalLm<B> for RnnLm<B> {
         key: Option<Key>,
     ) -> Tensor<B, 3> {
         let t = ids.dims()[1];
-        let seen = cache.as_ref().map_or(0, |cache| cache.seen);
+        let (seen, counts) = cache.as_ref().map_or((0, true), |cache| (cache.seen, cache.counts));
+        let begun = cache.as_ref().is_some_and(|cache| cache.state.is_some());
+        assert!(
+            counts || begun || padding.iter().all(|&pad| pad <= t),
+            "a cache that does not count positions reads all padding, {padding:?}, with the first {t} tokens"
+        );
+        // Where positions are not counted, padding is behind.
+        let padding = if !counts && begun { &[] } else { padding };
         let state = cache.as_mut().and_then(|cache| cache.state.take());
         let here: Vec<usize> = padding.iter().map(|&pad| pad.saturating_sub(seen).min(t)).collect();
         let (hidden, after) = if here.iter().all(|&pad| pad == 0) {
@@ -106,7 +113,7 @@ impl<B: Backend> CausalLm<B> for RnnLm<B> {
             self.skip_padding(ids, &here, state, key)
         };
         if let Some(cache) = cache {
-            *cache = RnnCache { state: Some(after), seen: seen + t };
+            *cache = RnnCache { state: Some(after), seen: if counts { seen + t } else { 0 }, counts };
         }
         hidden
     }
@@ -117,7 +124,7 @@ impl<B: Backend> CausalLm<B> for RnnLm<B> {
     }
 
     fn new_cache(&self, _room: usize) -> RnnCache<B> {
-        RnnCache { state: None, seen: 0 }
+        RnnCache { state: None, seen: 0, counts: true }
     }
 
     /// The state does not grow.

@@ -30,8 +30,9 @@ mod lm;
 mod names;
 mod pack;
 
+pub use crate::prediction::Prediction;
 pub use cache::RnnCache;
-pub use classifier::{Prediction, RnnClassifier};
+pub use classifier::RnnClassifier;
 pub use config::{RnnClassifierConfig, RnnLmConfig};
 pub use layers::{RnnKind, RnnLayers, RnnState};
 pub use lm::{OutputLayer, RnnLm};

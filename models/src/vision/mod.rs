@@ -5,8 +5,9 @@ mod classifier;
 mod predict;
 mod timm;
 
+pub use crate::prediction::{Prediction, predictions};
 pub use classes::imagenet_labels;
 pub(crate) use classes::{find_name, fit_labels, head_rows, timm_labels};
 pub use classifier::ImageClassifier;
-pub use predict::{Prediction, classify_images, predictions};
+pub use predict::classify_images;
 pub(crate) use timm::{check_timm, timm_architecture, timm_line};

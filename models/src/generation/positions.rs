@@ -1,0 +1,73 @@
+//! Positions of tokens, and the masks of attention layers, with and without a cache.
+
+use burn::tensor::{Int, IntDType, Tensor, TensorData};
+use grove_backend::Backend;
+use grove_layers::{AttentionMask, KvCache};
+
+/// Positions of the tokens after `seen` others, in rows that begin with padding: one row for all where none does, else one
+/// for each. Padding itself stands at position 0.
+pub(crate) fn row_positions(seen: usize, t: usize, padding: &[usize]) -> (Vec<usize>, usize) {
+    let row = |pad: usize| (seen..seen + t).map(move |position| position.saturating_sub(pad));
+    match padding.iter().all(|&pad| pad == 0) {
+        true => (row(0).collect(), 1),
+        false => (padding.iter().flat_map(|&pad| row(pad)).collect(), padding.len()),
+    }
+}
+
+/// Positions of `t` tokens that follow `seen` others, as a decoder's table of positions is indexed.
+///
+/// `padding[row]` positions at the beginning of a row are padding, which stands at position 0; an empty slice means none
+/// anywhere.
+///
+/// # Shapes
+/// - output `[b, t]`, or `[1, t]` where no row has padding
+pub fn position_ids<B: Backend>(seen: usize, t: usize, padding: &[usize], device: &B::Device) -> Tensor<B, 2, Int> {
+    let (positions, rows) = row_positions(seen, t, padding);
+    let positions: Vec<i64> = positions.into_iter().map(|position| position as i64).collect();
+    Tensor::from_data(TensorData::new(positions, [rows, t]), device)
+}
+
+/// [`position_ids`] of `t` tokens that follow those of a cache of [fixed size](KvCache::fixed), for which `seen` is an array;
+/// `None` for other caches.
+pub fn fixed_position_ids<B: Backend>(
+    cache: Option<&KvCache<B>>,
+    t: usize,
+    padding: &[usize],
+) -> Option<Tensor<B, 2, Int>> {
+    let positions = cache?.positions(t)?.reshape([1, t]);
+    if padding.iter().all(|&pad| pad == 0) {
+        return Some(positions);
+    }
+    let rows = padding.len();
+    let padding: Vec<i64> = padding.iter().map(|&pad| pad as i64).collect();
+    let padding = Tensor::<B, 2, Int>::from_data(TensorData::new(padding, [rows, 1]), &positions.device());
+    let padding = padding.cast(IntDType::from(positions.dtype())).expand([rows, t]);
+    Some((positions.expand([rows, t]) - padding).clamp_min(0))
+}
+
+/// The mask of each layer by the window it has, if any, for `b` rows of `t` tokens that follow those of the caches.
+pub fn layer_masks<B: Backend>(
+    windows: &[Option<usize>],
+    [b, t]: [usize; 2],
+    caches: Option<&Vec<KvCache<B>>>,
+    padding: &[usize],
+    device: &B::Device,
+) -> Vec<AttentionMask<B>> {
+    let cache = |i: usize| caches.and_then(|caches| caches.get(i));
+    let Some(positions) = cache(0).and_then(|cache| cache.positions(t)) else {
+        let keys = |i: usize| cache(i).map_or(0..t, |cache| cache.visible_range(t));
+        return AttentionMask::per_layer(windows, t, keys, padding, device);
+    };
+    let mut masks: Vec<AttentionMask<B>> = Vec::with_capacity(windows.len());
+    for (i, window) in windows.iter().enumerate() {
+        let mask = match windows[..i].iter().position(|other| other == window) {
+            Some(same) => masks[same].clone(),
+            None => {
+                let keys = cache(i).map_or(t, |cache| cache.visible_range(t).len());
+                AttentionMask::at(*window, positions.clone(), [b, keys], padding)
+            }
+        };
+        masks.push(mask);
+    }
+    masks
+}
