@@ -2,8 +2,13 @@
 
 use burn::tensor::DType;
 use grove_backend::Backend;
-use grove_tree::{AnyArray, Path, Structure, Tree, structure};
+use grove_tree::{
+    AnyArray, Path, Structure, Tree,
+    key::traced::{put_keys, take_keys},
+    structure,
+};
 use std::{
+    any::TypeId,
     collections::VecDeque,
     fmt,
     marker::PhantomData,
@@ -14,19 +19,22 @@ use std::{
 use crate::{
     Graph, Traced,
     eval::Program,
-    trace::{Recorded, argument, record},
-    traced::Types,
+    trace::{Recorded, argument, key_paths, record},
+    traced::{Recording, Types},
 };
 
 /// Programs that a jitted function keeps by default.
 const CAPACITY: usize = 64;
 
 /// Returns a function that is traced once for each structure, shapes, types and static values of its argument, and runs the
-/// traced program after that: `jax.jit`.
+/// traced program after that: `jax.jit`. Random keys in the argument are values, as arrays are: one program serves every key.
 ///
 /// The function takes one tree on the backend [`Traced`] (a tuple of several) and returns one.
 /// [`call`](Jit::call) takes and returns them on any backend. Arguments are taken by value: memory of an array that nothing
 /// else holds is reused as soon as it is used for the last time, as with `donate_argnums` in JAX. Clone what is needed again.
+///
+/// What does not depend on the argument is computed once, when the function is traced, and operations that change nothing are
+/// left out; see [`Graph::with_folded_constants`] and [`Graph::simplified`].
 ///
 /// Results are bit for bit those of the function, but where the backend runs chains of functions of elements in one pass
 /// ([`Backend::CHAINS`]): there they differ by rounding, some 1e-6 of a value.
@@ -58,12 +66,24 @@ pub struct Jit<In, Out, F> {
 /// A leaf of an argument: its shape and type, and whether it is there.
 type Leaf = (Vec<usize>, DType, bool);
 
+/// The backend of a call.
+struct On<'a> {
+    types: Types,
+    /// True if chains of functions of elements are one operation each.
+    fused: bool,
+    backend: TypeId,
+    /// Computes what does not depend on arguments.
+    fold: &'a dyn Fn(Graph) -> Graph,
+}
+
 struct Compiled<Out> {
     structure: Structure,
     leaves: Vec<Leaf>,
     types: Types,
     /// True if chains of functions of elements are one operation each.
     fused: bool,
+    /// The backend that computed constants of the program, if any.
+    folded_on: Option<TypeId>,
     program: Program,
     shell: Out,
     present: Vec<bool>,
@@ -85,33 +105,46 @@ impl<In: Tree<Traced>, Out: Tree<Traced>, F: Fn(In) -> Out> Jit<In, Out, F> {
         In::On<B>: Tree<B, On<Traced> = In>,
     {
         let (mut values, mut leaves, mut device) = (Vec::new(), Vec::new(), None);
-        let shell: In = args.lift::<Traced>(&mut Path::root(), &mut |_, leaf| {
-            leaves.push((leaf.shape().to_vec(), leaf.dtype(), leaf.is_present()));
-            let absent = AnyArray::absent(leaf.shape(), leaf.dtype());
-            device = device.take().or_else(|| leaf.device());
-            values.extend(leaf.into_value());
-            absent
+        let (shell, keys): (In, _) = take_keys(|| {
+            args.lift::<Traced>(&mut Path::root(), &mut |_, leaf| {
+                leaves.push((leaf.shape().to_vec(), leaf.dtype(), leaf.is_present()));
+                let absent = AnyArray::absent(leaf.shape(), leaf.dtype());
+                device = device.take().or_else(|| leaf.device());
+                values.extend(leaf.into_value());
+                absent
+            })
         });
         let device = device.unwrap_or_default();
-        let compiled = self.compiled(shell, leaves, Types::of::<B>(Some(&device)), B::CHAINS);
-        let mut results = compiled.program.run::<B>(values, &device).into_iter();
+        let on = On {
+            types: Types::of::<B>(Some(&device)),
+            fused: B::CHAINS,
+            backend: TypeId::of::<B>(),
+            fold: &|graph: Graph| graph.with_folded_constants::<B>(&device),
+        };
+        let compiled = self.compiled(shell, leaves, on);
+        let mut results = compiled.program.run_with_keys::<B>(values, &keys, &device).into_iter();
         let mut present = compiled.present.iter();
-        compiled.shell.clone().lift::<B>(&mut Path::root(), &mut |_, leaf| match present.next() {
-            Some(true) => match results.next() {
-                Some(result) => AnyArray::present(result),
-                None => unreachable!("a graph has as many results as the leaves of its function's"),
-            },
-            _ => AnyArray::absent(leaf.shape(), leaf.dtype()),
+        put_keys(compiled.program.graph().keys.results(&keys), || {
+            compiled.shell.clone().lift::<B>(&mut Path::root(), &mut |_, leaf| match present.next() {
+                Some(true) => match results.next() {
+                    Some(result) => AnyArray::present(result),
+                    None => unreachable!("a graph has as many results as the leaves of its function's"),
+                },
+                _ => AnyArray::absent(leaf.shape(), leaf.dtype()),
+            })
         })
     }
 
     /// The program for arguments of a structure, without their arrays, and leaves.
     #[track_caller]
-    fn compiled(&self, shell: In, leaves: Vec<Leaf>, types: Types, fused: bool) -> Arc<Compiled<Out>> {
-        let structure = structure(&shell);
+    fn compiled(&self, shell: In, leaves: Vec<Leaf>, on: On<'_>) -> Arc<Compiled<Out>> {
+        let On { types, fused, backend, fold } = on;
         let mut programs = self.lock();
         let same = |known: &Arc<Compiled<Out>>| {
-            (known.types, known.fused) == (types, fused) && known.leaves == leaves && known.structure == structure
+            (known.types, known.fused) == (types, fused)
+                && known.folded_on.is_none_or(|on| on == backend)
+                && known.leaves == leaves
+                && known.structure.is_of(&shell)
         };
         let found = programs.iter().position(same);
         if let Some(found) = found.and_then(|i| programs.remove(i)) {
@@ -121,18 +154,26 @@ impl<In: Tree<Traced>, Out: Tree<Traced>, F: Fn(In) -> Out> Jit<In, Out, F> {
         let before = programs.front().cloned();
         // Tracing may call other jitted functions, or this one.
         drop(programs);
+        let structure = structure(&shell);
         let start = Instant::now();
         let mut present = leaves.iter().map(|(_, _, present)| *present);
-        let lift = |recording: &_| {
-            shell.map(&mut Path::root(), &mut |path, leaf| match present.next() {
-                Some(true) => argument(recording, path, leaf.shape(), leaf.dtype()),
-                _ => leaf,
+        let lift = |recording: &Recording| {
+            recording.with_key_inputs(key_paths(&shell), || {
+                shell.map(&mut Path::root(), &mut |path, leaf| match present.next() {
+                    Some(true) => argument(recording, path, leaf.shape(), leaf.dtype()),
+                    _ => leaf,
+                })
             })
         };
         let Recorded { graph, shell, present } = record(types, lift, &self.f);
+        let graph = graph.without_common_subexpressions().simplified();
+        let count = graph.equations().len();
+        let graph = fold(graph);
+        let folded_on = (graph.equations().len() < count).then_some(backend);
+        // What was made simpler may be equal to what was there already.
         let graph = graph.without_common_subexpressions();
         let program = Program::new(if fused { graph.fused() } else { graph });
-        let compiled = Arc::new(Compiled { structure, leaves, types, fused, program, shell, present });
+        let compiled = Arc::new(Compiled { structure, leaves, types, fused, folded_on, program, shell, present });
         if std::env::var_os("GROVE_LOG_COMPILES").is_some_and(|value| value == "1") {
             let reason = why(&compiled, before.as_deref());
             let count = compiled.program.graph().equations().len();
@@ -178,7 +219,9 @@ fn why<Out>(new: &Compiled<Out>, before: Option<&Compiled<Out>>) -> String {
     let pair = new.leaves.iter().zip(&before.leaves).enumerate().find(|(_, (new, before))| new != before);
     match pair {
         Some((i, (new, before))) => format!("leaf {i} of the argument is {}, and was {}", name(new), name(before)),
-        None if (new.types, new.fused) != (before.types, before.fused) => "another backend".into(),
+        None if (new.types, new.fused, new.folded_on) != (before.types, before.fused, before.folded_on) => {
+            "another backend".into()
+        }
         None => "the program had been dropped".into(),
     }
 }

@@ -10,6 +10,8 @@
 //! | `graph` | graphs, their text, and passes over them |
 //! | `eval` | graphs on a backend |
 //! | `trace`, `jit`, `vmap`, `jvp` | the transformations |
+//! | `control` | control flow: [`cond`], [`switch`], [`while_loop`], [`scan`](scan()) |
+//! | `custom` | functions with derivatives of their own: [`custom_vjp`], [`custom_jvp`] |
 //!
 //! ```
 //! use burn::tensor::Tensor;
@@ -23,6 +25,8 @@
 #![warn(missing_docs)]
 #![recursion_limit = "256"]
 
+mod control;
+mod custom;
 mod eval;
 mod graph;
 mod jit;
@@ -32,7 +36,9 @@ mod trace;
 mod traced;
 mod vmap;
 
-pub use graph::{Cost, Equation, Fused, Graph, OperationCost, Var};
+pub use control::{cond, scan, scan_layers, scan_with, switch, while_loop};
+pub use custom::{CustomJvp, CustomVjp, custom_jvp, custom_vjp};
+pub use graph::{Cost, Equation, Fused, Graph, GraphError, OperationCost, PathCosts, Var};
 pub use jit::{Jit, jit};
 pub use jvp::{Jacobian, Linearized, hessian, hvp, jacfwd, jacrev, jvp, linearize};
 pub use primitive::Primitive;

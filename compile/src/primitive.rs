@@ -3,13 +3,16 @@
 use burn::tensor::{DType, Slice};
 use burn_ir::ScalarIr;
 use grove_backend::ops::Call;
+use serde::{Deserialize, Serialize};
 use std::fmt;
 
-use crate::graph::Fused;
+use crate::graph::{Fused, scalar};
+
+pub use crate::control::{HigherOrder, LazyGraph, SubGraph};
 
 /// A function of one array, element by element.
 #[allow(missing_docs)]
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Unary {
     Abs,
     Exp,
@@ -41,7 +44,7 @@ pub enum Unary {
 
 /// A function of two arrays, element by element, broadcast against each other; or of an array and a number.
 #[allow(missing_docs)]
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Binary {
     Add,
     Sub,
@@ -67,7 +70,7 @@ pub enum Binary {
 
 /// A reduction.
 #[allow(missing_docs)]
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Reduction {
     Sum,
     Mean,
@@ -78,7 +81,7 @@ pub enum Reduction {
 }
 
 /// Products and images of Burn's modules.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Module {
     /// Rows of a matrix by integers `[b, t]`.
     Embedding,
@@ -116,7 +119,7 @@ pub enum Module {
 
 /// Parameters of a convolution, one value per dimension.
 #[allow(missing_docs)]
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Conv {
     pub stride: Vec<usize>,
     pub padding: Vec<usize>,
@@ -126,7 +129,7 @@ pub struct Conv {
 
 /// Parameters of average pooling.
 #[allow(missing_docs)]
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct AvgPool2d {
     pub kernel_size: [usize; 2],
     pub stride: [usize; 2],
@@ -137,7 +140,7 @@ pub struct AvgPool2d {
 
 /// Parameters of maximum pooling.
 #[allow(missing_docs)]
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct MaxPool2d {
     pub kernel_size: [usize; 2],
     pub stride: [usize; 2],
@@ -147,14 +150,14 @@ pub struct MaxPool2d {
 }
 
 /// An operation with its static parameters: one of Burn's, or one of those that grove owns, whole.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Primitive {
     /// A function of each element.
     Unary(Unary),
     /// A function of pairs of elements.
     Binary(Binary),
     /// A function of each element and a number.
-    BinaryScalar(Binary, ScalarIr),
+    BinaryScalar(Binary, #[serde(with = "scalar")] ScalarIr),
     /// A reduction over an axis, which stays with size 1, or over all elements, to `[1]`.
     Reduce(Reduction, Option<usize>),
     /// Positions of the maxima along an axis.
@@ -172,11 +175,11 @@ pub enum Primitive {
     /// Sums, products, minima or maxima up to each element along an axis.
     Cumulative(Reduction, usize),
     /// Elements kept between two numbers.
-    Clamp(ScalarIr, ScalarIr),
+    Clamp(#[serde(with = "scalar")] ScalarIr, #[serde(with = "scalar")] ScalarIr),
     /// Elements of the second array where the mask is true, and of the first elsewhere: inputs are array, mask, array.
     Where,
     /// A number where the mask is true.
-    MaskFill(ScalarIr),
+    MaskFill(#[serde(with = "scalar")] ScalarIr),
     /// The same elements in another shape.
     Reshape(Vec<usize>),
     /// Two axes exchanged.
@@ -208,7 +211,7 @@ pub enum Primitive {
     /// Elements of another type.
     Convert(DType),
     /// A number everywhere.
-    Full(Vec<usize>, DType, ScalarIr),
+    Full(Vec<usize>, DType, #[serde(with = "scalar")] ScalarIr),
     /// The product of matrices.
     MatMul,
     /// One of Burn's module operations.
@@ -216,7 +219,10 @@ pub enum Primitive {
     /// One of the operations that grove owns, or its derivative.
     Grove(Call),
     /// A chain of functions of elements in one pass.
+    #[serde(skip)]
     Fused(Fused),
+    /// An operation with sub-graphs: control flow, and functions with derivatives of their own.
+    HigherOrder(HigherOrder),
 }
 
 impl Unary {
@@ -325,6 +331,7 @@ impl Primitive {
             Self::Full(..) => "full".into(),
             Self::MatMul => "dot_general".into(),
             Self::Fused(_) => "fused".into(),
+            Self::HigherOrder(op) => op.name().into(),
             Self::Module(module) => snake(&first_word(&format!("{module:?}"))),
             Self::Grove(Call::Run(operation, _)) => snake(&first_word(&format!("{operation:?}"))),
             Self::Grove(Call::Vjp(operation, ..)) => format!("{}_vjp", snake(&first_word(&format!("{operation:?}")))),
@@ -364,6 +371,7 @@ impl Primitive {
             Self::Convert(dtype) => format!("dtype={}", crate::graph::dtype_name(*dtype)),
             Self::Full(shape, _, value) => format!("shape={} value={}", List(shape), Number(*value)),
             Self::Fused(fused) => fused.names.join(","),
+            Self::HigherOrder(op) => op.parameters(),
             Self::Module(module) => after_first_word(&format!("{module:?}")),
             Self::Grove(Call::Run(operation, _) | Call::Vjp(operation, ..)) => {
                 // `Gelu(Gelu { approximate: Tanh })` as `approximate: Tanh`.

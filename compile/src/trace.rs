@@ -6,7 +6,8 @@ use grove_tree::{AnyArray, AnyTensor, Path, Tree};
 
 use crate::{
     Graph, Traced,
-    traced::{Recording, Types, any, var_of},
+    graph::keys_of,
+    traced::{Caller, Recording, Types, any, var_of},
 };
 
 /// Returns the program of a function: what it does with arrays of the shapes and types of its arguments, whatever their
@@ -14,14 +15,18 @@ use crate::{
 ///
 /// The function gets the arguments on the backend [`Traced`] and returns a tree. Absent leaves stay absent; to trace with
 /// a skeleton, whose leaves are all absent, call [`trace_skeleton`]. Numbers and other static parts of the arguments, and
-/// what the function captures, are fixed in the graph. Equations that no result depends on are left out.
+/// what the function captures, are fixed in the graph. Random keys are arguments: the program draws from the keys that it is
+/// called with; keys in `#[tree(static)]` fields are fixed. Equations that no result depends on are left out.
 ///
 /// # Panics
-/// If the function reads a value, uses arrays of another trace, or calls an operation that cannot be traced.
+/// If the function reads a value, uses arrays of another trace, or calls an operation that cannot be traced. The message ends
+/// with the file and line of the call, or with the function where the program has no line tables.
 #[track_caller]
 pub fn trace<B: Backend, A: Tree<B>, O: Tree<Traced>>(f: impl FnOnce(A::On<Traced>) -> O, args: &A) -> Graph {
     let types = types_for(args);
-    record(types, |recording: &Recording| arguments_for(recording, args.clone()), f).graph
+    let lift =
+        |recording: &Recording| recording.with_key_inputs(key_paths(args), || arguments_for(recording, args.clone()));
+    record(types, lift, f).graph
 }
 
 /// As [`trace`], with arguments that need no values: every leaf stands for an array of its shape and type, also where it is
@@ -30,14 +35,28 @@ pub fn trace<B: Backend, A: Tree<B>, O: Tree<Traced>>(f: impl FnOnce(A::On<Trace
 pub fn trace_skeleton<B: Backend, A: Tree<B>, O: Tree<Traced>>(f: impl FnOnce(A::On<Traced>) -> O, args: &A) -> Graph {
     let types = types_for(args);
     let lift = |recording: &Recording| {
-        args.clone().lift(&mut Path::root(), &mut |path, leaf| argument(recording, path, leaf.shape(), leaf.dtype()))
+        recording.with_key_inputs(key_paths(args), || {
+            args.clone()
+                .lift(&mut Path::root(), &mut |path, leaf| argument(recording, path, leaf.shape(), leaf.dtype()))
+        })
     };
     record(types, lift, f).graph
+}
+
+/// The paths of the keys of a tree.
+pub(crate) fn key_paths<B: Backend, A: Tree<B>>(args: &A) -> Vec<String> {
+    keys_of(args).into_iter().map(|(path, _)| path).collect()
 }
 
 /// The default types of the backend of a tree.
 fn types_for<B: Backend, A: Tree<B>>(args: &A) -> Types {
     Types::of::<B>(arrays(args).1.as_ref())
+}
+
+/// The default types of the trace of some tensors, or of the one that is going on.
+pub(crate) fn types_of<'a>(tensors: impl IntoIterator<Item = &'a AnyTensor<Traced>>) -> Types {
+    let device = tensors.into_iter().next().map(AnyTensor::device).unwrap_or_default();
+    Types::of::<Traced>(Some(&device))
 }
 
 /// The arrays of a tree that are present, in order, and the device of the first.
@@ -92,11 +111,13 @@ pub(crate) fn record<T, O: Tree<Traced>>(
         }
         absent
     });
-    match recording.finish(outputs) {
+    let keys = keys_of(&shell);
+    match recording.finish_with_keys(outputs, keys) {
         Ok(graph) => Recorded { graph, shell, present },
         Err(path) => panic!(
             "the result `{path}` of a traced function is an array of another trace: pass it as an argument, and return what \
-             is computed from it"
+             is computed from it{}",
+            Caller::here()
         ),
     }
 }

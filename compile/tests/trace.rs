@@ -218,6 +218,59 @@ fn arrays_of_other_traces_are_refused() {
     assert_eq!(trace(|x: Array<Traced, 1>| Array::<_, 1>::new(x.val() + 1.0), &array([1.0])).equations().len(), 1);
 }
 
+/// Fails unless a message ends with a line of this file.
+fn assert_names_line(text: &str, line: u32) {
+    assert!(text.ends_with(&format!("tests/trace.rs:{line})")), "line {line}: {text}");
+}
+
+#[test]
+fn messages_name_the_line_of_the_call() {
+    let x = array([1.0]);
+    // A value that is read.
+    let line = line!() + 1;
+    let text = panic_of(|| trace(|x: Array<Traced, 1>| Array::<_, 1>::new(x.val() * x.val().into_scalar()), &x));
+    assert_names_line(&text, line);
+    // A tensor that outlives its trace.
+    let kept = Mutex::new(None);
+    let keep = |x: Array<Traced, 1>| {
+        *kept.lock().unwrap() = Some(x.clone());
+        x
+    };
+    trace(keep, &x);
+    let kept = kept.into_inner().unwrap().unwrap();
+    let line = line!() + 1;
+    let text = panic_of(|| kept.val().exp());
+    assert_names_line(&text, line);
+    // A tensor of another trace, as an operand and as a result.
+    let line = line!() + 1;
+    let text = panic_of(|| trace(|x: Array<Traced, 1>| Array::<_, 1>::new(x.val() + kept.val()), &x));
+    assert_names_line(&text, line);
+    let line = line!() + 1;
+    let text = panic_of(|| trace(|_: Array<Traced, 1>| kept.clone(), &x));
+    assert_names_line(&text, line);
+    // Operations that cannot be traced.
+    let line = line!() + 1;
+    let sorted = |x: Array<Traced, 1>| Array::<_, 1>::new(x.val().cross(x.val(), 0));
+    let text = panic_of(|| trace(sorted, &array([1.0, 2.0, 3.0])));
+    assert!(text.contains("Burn's operation `Cross` cannot be traced yet"), "{text}");
+    assert_names_line(&text, line);
+    let line = line!() + 1;
+    let noisy = |x: Array<Traced, 1>| Array::<_, 1>::new(x.val().random_like(burn::tensor::Distribution::Default));
+    assert_names_line(&panic_of(|| trace(noisy, &x)), line);
+}
+
+/// The line in a model's code, not that of the call of the model.
+#[test]
+fn messages_name_the_innermost_line() {
+    fn clip(x: Tensor<Traced, 1>) -> Tensor<Traced, 1> {
+        let norm = x.clone().square().sum().sqrt();
+        if norm.clone().into_scalar() > 1.0 { x / norm } else { x }
+    }
+    let line = line!() - 2;
+    let text = panic_of(|| jit(|x: Array<Traced, 1>| Array::<_, 1>::new(clip(x.val()))).call::<B>(array([3.0])));
+    assert_names_line(&text, line);
+}
+
 #[test]
 fn random_numbers_of_burn_are_refused() {
     let noisy = |x: Array<Traced, 1>| Array::<_, 1>::new(x.val().random_like(burn::tensor::Distribution::Default));

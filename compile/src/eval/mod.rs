@@ -13,14 +13,20 @@ use grove_backend::{
     Backend,
     ops::{AnyTensor, Call, Outcome, Values},
 };
-
+use grove_tree::Key;
 use std::{
     any::{Any, TypeId},
+    cell::RefCell,
     collections::HashMap,
+    rc::Rc,
     sync::{Mutex, PoisonError},
 };
 
-use crate::{Equation, Graph, Primitive, graph::Var, traced::TraceDevice};
+use crate::{
+    Equation, Graph, Primitive, control,
+    graph::{KeyMap, Var},
+    traced::TraceDevice,
+};
 
 /// A graph in the form in which it runs: which variables are used for the last time by each equation is known.
 #[derive(Debug)]
@@ -32,6 +38,12 @@ pub(crate) struct Program {
     used: Vec<bool>,
     /// The constants on the devices where the program has run: a vector of tensors for each.
     constants: Mutex<HashMap<(TypeId, DeviceId), Box<dyn Any + Send>>>,
+}
+
+thread_local! {
+    /// The keys in place of those of the programs that are running on this thread, the innermost last. A sub-graph draws with those
+    /// of the program that it is part of.
+    static KEYS: RefCell<Vec<Rc<KeyMap>>> = const { RefCell::new(Vec::new()) };
 }
 
 /// A device, and the types that it has in place of a graph's.
@@ -60,7 +72,7 @@ impl<'a, B: Backend> Target<'a, B> {
         dtype.into()
     }
 
-    fn constant(&self, data: &TensorData) -> AnyTensor<B> {
+    pub fn constant(&self, data: &TensorData) -> AnyTensor<B> {
         let dtype = match data.dtype {
             dtype if dtype.is_float() => dtype,
             dtype @ DType::Bool(_) => dtype,
@@ -117,9 +129,33 @@ impl Program {
     ) -> Vec<AnyTensor<B>> {
         let target = Target::<B>::new(device);
         let constants = self.constants(&target);
+        let keys = KEYS.with_borrow(|maps| maps.last().cloned());
         self.walk(arguments, constants, |equation, inputs| {
-            apply(&equation.primitive, inputs, equation.outputs.len(), &target)
+            // What a trace records of sub-graphs runs later.
+            let replaced = keys.as_ref().and_then(|keys| keys.replaced(&equation.primitive, control::is_traced::<B>()));
+            apply(replaced.as_ref().unwrap_or(&equation.primitive), inputs, equation.outputs.len(), &target)
         })
+    }
+
+    /// [`run`](Self::run) of a program with random keys among its arguments.
+    pub(crate) fn run_with_keys<B: Backend>(
+        &self,
+        arguments: Vec<AnyTensor<B>>,
+        keys: &[Key],
+        device: &<B as BackendTypes>::Device,
+    ) -> Vec<AnyTensor<B>> {
+        struct Pop;
+        impl Drop for Pop {
+            fn drop(&mut self) {
+                KEYS.with_borrow_mut(|maps| drop(maps.pop()));
+            }
+        }
+        if self.graph.keys.inputs.is_empty() {
+            return self.run(arguments, device);
+        }
+        KEYS.with_borrow_mut(|maps| maps.push(Rc::new(self.graph.keys.with(keys))));
+        let _pop = Pop;
+        self.run(arguments, device)
     }
 
     /// Walks over the equations with values of any type in place of the variables: the arguments and constants are given, and
@@ -225,6 +261,10 @@ pub(crate) fn apply<B: Backend>(
         Primitive::Fused(fused) => {
             let inputs = (0..count).map(|_| next()).collect();
             B::run_chain(&fused.chain, inputs, &fused.shape).into_iter().map(Some).collect()
+        }
+        Primitive::HigherOrder(op) => {
+            let inputs = (0..count).map(|_| next()).collect();
+            control::apply(op, inputs, target.device).into_iter().map(Some).collect()
         }
         Primitive::Grove(_) => missing(),
     }

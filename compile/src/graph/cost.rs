@@ -1,9 +1,12 @@
 //! The cost of a graph: operations of floating-point numbers, bytes that are moved, and memory.
 
 use grove_backend::ops::{Call, Operation};
-use std::{collections::BTreeMap, fmt};
+use std::{
+    collections::{BTreeMap, HashMap},
+    fmt,
+};
 
-use super::{Equation, Graph, Var};
+use super::{Equation, Graph, Var, chart::svg};
 use crate::{Primitive, primitive::Module};
 
 /// The cost of some equations.
@@ -29,33 +32,118 @@ pub struct Cost {
     pub peak_bytes: u128,
     /// The cost of each operation by its name, the one with the most operations of floating-point numbers first.
     pub by_operation: Vec<(String, OperationCost)>,
+    /// The cost of each argument by its path, in the order of the arguments; see [`by_path`](Self::by_path).
+    pub by_argument: Vec<(String, OperationCost)>,
+}
+
+/// The cost of parts of a graph; see [`Cost::by_path`]. It prints as a table.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PathCosts {
+    /// The cost of each path, in the order of the arguments. What belongs to no argument comes last, with an empty path.
+    pub paths: Vec<(String, OperationCost)>,
+    /// All equations together.
+    pub total: OperationCost,
+}
+
+impl OperationCost {
+    pub(super) fn add(&mut self, other: Self) {
+        self.count += other.count;
+        self.flops += other.flops;
+        self.bytes += other.bytes;
+    }
+}
+
+impl Cost {
+    /// Returns the cost of each part of the arguments, whose paths are cut after so many names: of `blocks.0.attn.qkv.weight`,
+    /// `blocks.0.attn` at a depth of 3. The arguments of a function of a tuple begin with their place in it, which counts.
+    ///
+    /// An equation belongs to
+    /// 1. the parameters that it uses: arguments of floating-point numbers with a name in their path, also if they are only
+    ///    moved or converted on the way;
+    /// 2. else to those of the latest equation with parameters that gave one of its inputs: an activation to the layer before
+    ///    it. For a derivative, the inputs of its own operation go before the gradients;
+    /// 3. else to the other arguments in the same two ways;
+    /// 4. else to the arguments of the first equation that uses its outputs, as far as that is known.
+    ///
+    /// A step of an optimizer uses all parameters at once. The cost of an equation with several arguments is divided by their
+    /// sizes in bytes, and it counts for the largest. What is computed from such an equation's outputs, or for its inputs alone,
+    /// belongs to one argument: by the position of the output among as many for each argument, and for an input to the last
+    /// argument before it.
+    pub fn by_path(&self, depth: usize) -> PathCosts {
+        let mut paths: Vec<(String, OperationCost)> = Vec::new();
+        let mut places: HashMap<String, usize> = HashMap::new();
+        for (path, cost) in &self.by_argument {
+            let short = path.split('.').take(depth).collect::<Vec<_>>().join(".");
+            // What belongs to no argument stays apart, also where all paths are cut to nothing.
+            let place = *places.entry(format!("{} {short}", path.is_empty())).or_insert_with(|| {
+                paths.push((short, OperationCost::default()));
+                paths.len() - 1
+            });
+            paths[place].1.add(*cost);
+        }
+        PathCosts { paths, total: self.total }
+    }
+
+    /// Returns an image of the operations in SVG: bars of their operations of floating-point numbers and of the bytes that they
+    /// move.
+    pub fn to_svg(&self) -> String {
+        let peak = Short(self.peak_bytes).to_string();
+        svg(&format!("Cost by operation, peak memory {} bytes", peak.trim()), &self.by_operation, self.total)
+    }
+}
+
+impl PathCosts {
+    /// Returns an image of the paths in SVG, as [`Cost::to_svg`].
+    pub fn to_svg(&self) -> String {
+        let rows: Vec<_> = self.paths.iter().map(|(path, cost)| (shown(path).to_owned(), *cost)).collect();
+        svg("Cost by path", &rows, self.total)
+    }
+}
+
+/// A path for people.
+fn shown(path: &str) -> &str {
+    if path.is_empty() { "(none)" } else { path }
 }
 
 impl Graph {
     /// Returns the cost of the graph, from the shapes and types of its variables alone.
+    ///
+    /// What is inside of control flow is counted as it runs: a scan's body once for each step, the branch with the most operations
+    /// of floating-point numbers, and one step of a loop of unknown length.
     pub fn cost(&self) -> Cost {
         let mut by_operation: BTreeMap<String, OperationCost> = BTreeMap::new();
         let mut total = OperationCost::default();
-        for equation in &self.equations {
-            let variables = equation.inputs.iter().chain(&equation.outputs).flatten();
-            let bytes = variables.map(|var| self.bytes(*var)).sum::<u128>();
-            let flops = self.flops(equation);
-            for cost in [&mut total, by_operation.entry(equation.primitive.name()).or_default()] {
-                cost.count += 1;
-                cost.flops += flops;
-                cost.bytes += bytes;
+        let costs: Vec<_> = self.equations.iter().map(|equation| self.cost_of(equation)).collect();
+        for (equation, cost) in self.equations.iter().zip(&costs) {
+            if let Primitive::HigherOrder(op) = &equation.primitive {
+                op.add_cost(&mut total, &mut by_operation);
+                continue;
             }
+            total.add(*cost);
+            by_operation.entry(equation.primitive.name()).or_default().add(*cost);
         }
         let mut by_operation: Vec<_> = by_operation.into_iter().collect();
         by_operation.sort_by_key(|(_, cost)| std::cmp::Reverse((cost.flops, cost.bytes)));
-        Cost { total, peak_bytes: self.peak_bytes(), by_operation }
+        let by_argument = self.cost_by_path(&costs);
+        Cost { total, peak_bytes: self.peak_bytes(), by_operation, by_argument }
+    }
+
+    fn cost_of(&self, equation: &Equation) -> OperationCost {
+        if let Primitive::HigherOrder(op) = &equation.primitive {
+            let mut total = OperationCost::default();
+            op.add_cost(&mut total, &mut BTreeMap::new());
+            return total;
+        }
+        let variables = equation.inputs.iter().chain(&equation.outputs).flatten();
+        let bytes = variables.map(|var| self.bytes(*var)).sum::<u128>();
+        OperationCost { count: 1, flops: self.flops(equation), bytes }
     }
 
     fn elements(&self, var: Var) -> u128 {
         self.shape(var).iter().map(|size| *size as u128).product()
     }
 
-    fn bytes(&self, var: Var) -> u128 {
+    pub(super) fn bytes(&self, var: Var) -> u128 {
         self.elements(var) * self.dtype(var).size() as u128
     }
 
@@ -115,7 +203,9 @@ impl Graph {
             | Primitive::Repeat(..)
             | Primitive::Concatenate(_)
             | Primitive::Convert(_)
-            | Primitive::Full(..) => 0,
+            | Primitive::Full(..)
+            // Those of its sub-graphs are counted.
+            | Primitive::HigherOrder(_) => 0,
         }
     }
 
@@ -143,7 +233,9 @@ impl Graph {
             | Operation::Chunk(_)
             | Operation::Concat(_)
             | Operation::UpdateCache(_)
-            | Operation::RandomBits(_) => 0,
+            | Operation::DynamicUpdateSlice(_)
+            | Operation::RandomBits(_)
+            | Operation::RandomSamples(_) => 0,
             _ => output,
         }
     }
@@ -161,7 +253,11 @@ impl Graph {
         let mut peak = held;
         for (i, equation) in self.equations.iter().enumerate() {
             held += equation.outputs.iter().flatten().map(|var| self.bytes(*var)).sum::<u128>();
-            peak = peak.max(held);
+            let inside = match &equation.primitive {
+                Primitive::HigherOrder(op) => op.peak_bytes_inside(),
+                _ => 0,
+            };
+            peak = peak.max(held + inside);
             let mut ended: Vec<Var> = equation.inputs.iter().chain(&equation.outputs).flatten().copied().collect();
             ended.sort_unstable();
             ended.dedup();
@@ -173,7 +269,7 @@ impl Graph {
 }
 
 /// `12.3 M`: a number with three digits and a prefix.
-struct Short(u128);
+pub(super) struct Short(pub u128);
 
 impl fmt::Display for Short {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -191,13 +287,31 @@ impl fmt::Display for Short {
 
 impl fmt::Display for Cost {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let width =
-            self.by_operation.iter().map(|(name, _)| name.len()).max().unwrap_or_default().max("operation".len());
-        writeln!(f, "{:width$}  {:>6}  {:>8}  {:>8}", "operation", "count", "FLOPs", "bytes")?;
-        let all = [("total".to_owned(), self.total)];
-        for (name, cost) in self.by_operation.iter().chain(&all) {
-            writeln!(f, "{name:width$}  {:>6}  {:>8}  {:>8}", cost.count, Short(cost.flops), Short(cost.bytes))?;
-        }
-        write!(f, "peak memory: {} bytes", Short(self.peak_bytes))
+        let rows = self.by_operation.iter().map(|(name, cost)| (name.as_str(), *cost));
+        table(f, "operation", rows.collect(), self.total)?;
+        write!(f, "\npeak memory: {} bytes", Short(self.peak_bytes))
     }
+}
+
+impl fmt::Display for PathCosts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let rows = self.paths.iter().map(|(path, cost)| (shown(path), *cost));
+        table(f, "path", rows.collect(), self.total)
+    }
+}
+
+/// Writes a table of costs, with a last line of their total.
+fn table(
+    f: &mut fmt::Formatter<'_>,
+    head: &str,
+    mut rows: Vec<(&str, OperationCost)>,
+    total: OperationCost,
+) -> fmt::Result {
+    rows.push(("total", total));
+    let width = rows.iter().map(|(name, _)| name.len()).max().unwrap_or_default().max(head.len());
+    write!(f, "{head:width$}  {:>6}  {:>8}  {:>8}", "count", "FLOPs", "bytes")?;
+    for (name, cost) in rows {
+        write!(f, "\n{name:width$}  {:>6}  {:>8}  {:>8}", cost.count, Short(cost.flops), Short(cost.bytes))?;
+    }
+    Ok(())
 }

@@ -13,8 +13,8 @@ use crate::{
 };
 
 impl Graph {
-    /// Returns the graph with the operations that grove owns written as compositions of Burn's. Dropout and random bits stay
-    /// whole.
+    /// Returns the graph with the operations that grove owns written as compositions of Burn's. Dropout and random numbers
+    /// stay whole.
     pub fn decomposed(mut self) -> Self {
         let mut known: HashMap<String, Graph> = HashMap::new();
         // Variables in place of the outputs of equations that are gone.
@@ -31,6 +31,10 @@ impl Graph {
                     let types = self.types;
                     let body = known.entry(key).or_insert_with(|| composition(call, inputs, types)).clone();
                     replaced.extend(self.inline(body, &equation));
+                }
+                Primitive::HigherOrder(op) => {
+                    equation.primitive = Primitive::HigherOrder(op.map_graphs(Graph::decomposed));
+                    self.equations.push(equation);
                 }
                 _ => self.equations.push(equation),
             }
@@ -68,7 +72,7 @@ impl Graph {
 /// True for operations whose compositions draw numbers on the host.
 fn stays(call: &Call) -> bool {
     let (Call::Run(operation, _) | Call::Vjp(operation, ..)) = call;
-    matches!(operation, Operation::Dropout(_) | Operation::RandomBits(_))
+    matches!(operation, Operation::Dropout(_) | Operation::RandomBits(_) | Operation::RandomSamples(_))
 }
 
 /// The composition of an operation, or of its derivative. Results are named by their positions.

@@ -34,7 +34,10 @@ impl Graph {
         // Equations that wait to be emitted, until something else uses their values.
         let mut groups: Vec<Vec<Equation>> = Vec::new();
         let mut owners: HashMap<Var, usize> = HashMap::new();
-        for equation in equations {
+        for mut equation in equations {
+            if let Primitive::HigherOrder(op) = &equation.primitive {
+                equation.primitive = Primitive::HigherOrder(op.fused());
+            }
             let mut open: BTreeSet<usize> =
                 equation.inputs.iter().flatten().filter_map(|var| owners.get(var).copied()).collect();
             let output = equation.outputs.first().copied().flatten();

@@ -1,24 +1,38 @@
 //! Graphs: programs as lists of equations.
 
+mod chart;
+mod check;
 mod cost;
 mod decompose;
+mod fold;
 mod fuse;
+mod identities;
+mod json;
+mod keys;
+mod module_rules;
+mod movement_rules;
+mod owners;
 mod passes;
 mod print;
+mod rules;
 mod split;
 
 use burn::tensor::{DType, Shape, TensorData};
 use grove_backend::{AnyTensor, Backend, ops::Spec};
-use grove_tree::Tree;
+use grove_tree::{Key, Tree};
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 use crate::{Primitive, eval::Program, trace::arrays, traced::Types};
-pub use cost::{Cost, OperationCost};
+pub use cost::{Cost, OperationCost, PathCosts};
 pub use fuse::Fused;
+pub use json::GraphError;
+pub(crate) use json::{TypeNames, scalar};
+pub(crate) use keys::{KeyMap, Keys, keys_of};
 pub(crate) use print::dtype_name;
 
 /// A variable of a graph: the index of its shape and type.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Var(pub(crate) u32);
 
 impl Var {
@@ -28,7 +42,8 @@ impl Var {
 }
 
 /// One operation of a graph.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Equation {
     /// The operation.
     pub primitive: Primitive,
@@ -41,13 +56,17 @@ pub struct Equation {
 /// A program: a list of [equations](Equation) over variables, each of which is assigned once.
 ///
 /// It is the counterpart of a jaxpr, and prints like one. [`trace`](crate::trace) makes it from a function of trees.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Graph {
     pub(crate) variables: Vec<Spec>,
     pub(crate) inputs: Vec<(String, Var)>,
+    #[serde(with = "json::constants")]
     pub(crate) constants: Vec<(Var, TensorData)>,
     pub(crate) equations: Vec<Equation>,
     pub(crate) outputs: Vec<(String, Var)>,
+    /// Random keys, which are no variables: they are computed by the host before the equations run.
+    pub(crate) keys: Keys,
     /// The default types of the backend that the graph was recorded for.
     pub(crate) types: Types,
 }
@@ -68,6 +87,11 @@ impl Graph {
         &self.outputs
     }
 
+    /// Returns the paths of the arguments that are random keys.
+    pub fn key_inputs(&self) -> impl Iterator<Item = &str> {
+        self.keys.inputs.iter().map(|(path, _)| path.as_str())
+    }
+
     /// Returns the shape of a variable.
     pub fn shape(&self, var: Var) -> &Shape {
         &self.variables[var.index()].shape
@@ -82,7 +106,7 @@ impl Graph {
     /// `jax.core.eval_jaxpr`. For many calls, [`jit`](crate::jit()) prepares more.
     ///
     /// # Panics
-    /// If the leaves that are present are not as many as the graph's inputs, or have other shapes.
+    /// If the leaves that are present are not as many as the graph's inputs, or have other shapes; or the keys are not as many.
     #[track_caller]
     pub fn eval<B: Backend, A: Tree<B>>(&self, args: &A) -> Vec<AnyTensor<B>> {
         let (values, device) = arrays(args);
@@ -95,7 +119,10 @@ impl Graph {
                 "the graph's input `{path}` has the shape {expected:?}, and {found:?} is given"
             );
         }
-        Program::new(self.clone()).run(values, &device.unwrap_or_default())
+        let keys: Vec<Key> = keys_of(args).into_iter().map(|(_, key)| key).collect();
+        let (given, taken) = (keys.len(), self.keys.inputs.len());
+        assert!(given == taken || taken == 0, "{given} random keys are given to a graph that takes {taken}");
+        Program::new(self.clone()).run_with_keys(values, &keys, &device.unwrap_or_default())
     }
 
     /// Returns how often each operation occurs, by its name.

@@ -3,15 +3,17 @@
 use burn::tensor::TensorData;
 use std::collections::{HashMap, HashSet};
 
-use super::{Equation, Graph, Var};
+use super::{Equation, Graph, Var, keys::keys_in};
+use crate::control::prune;
 
 impl Graph {
     /// Returns the graph without equations and constants that no result depends on.
     pub fn without_dead_code(mut self) -> Self {
         let mut live: HashSet<Var> = self.outputs.iter().map(|(_, var)| *var).collect();
         let mut kept: Vec<Equation> = Vec::with_capacity(self.equations.len());
-        for equation in self.equations.into_iter().rev() {
+        for mut equation in self.equations.into_iter().rev() {
             if equation.outputs.iter().flatten().any(|var| live.contains(var)) {
+                prune(&mut equation, &live);
                 live.extend(equation.inputs.iter().flatten());
                 kept.push(equation);
             }
@@ -19,6 +21,9 @@ impl Graph {
         kept.reverse();
         self.equations = kept;
         self.constants.retain(|(var, _)| live.contains(var));
+        if !self.keys.derived.is_empty() {
+            self.keys.keep_used(self.equations.iter().flat_map(|equation| keys_in(&equation.primitive)));
+        }
         self.compacted()
     }
 

@@ -41,6 +41,7 @@ impl Graph {
         let quoted = |text: &str| format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\""));
         let mut lines = vec!["digraph {".to_owned(), "  node [shape=box, fontname=monospace]".to_owned()];
         let mut sources = vec![String::new(); self.variables.len()];
+        let mut clusters = Vec::new();
         let mut node = |name: String, label: &str, look: &str, gives: &[Option<Var>]| {
             lines.push(format!("  {name} [label={}{look}]", quoted(label)));
             gives.iter().flatten().for_each(|var| sources[var.index()].clone_from(&name));
@@ -53,7 +54,12 @@ impl Graph {
             node(format!("constant{i}"), "constant", ", shape=ellipse, style=dashed", &[Some(*var)]);
         }
         for (i, equation) in self.equations.iter().enumerate() {
-            let (name, parameters) = (equation.primitive.name(), equation.primitive.parameters());
+            let (name, mut parameters) = (equation.primitive.name(), equation.primitive.parameters());
+            if let Primitive::HigherOrder(op) = &equation.primitive {
+                // The sub-graphs are drawn beside.
+                clusters.extend(op.to_dot(i));
+                parameters.clear();
+            }
             let label = if parameters.is_empty() { name } else { format!("{name} {parameters}") };
             node(format!("equation{i}"), &label, "", &equation.outputs);
         }
@@ -69,6 +75,7 @@ impl Graph {
             equation.inputs.iter().flatten().for_each(|var| edge(*var, format!("equation{i}")));
         }
         self.outputs.iter().enumerate().for_each(|(i, (_, var))| edge(*var, format!("output{i}")));
+        lines.extend(clusters);
         lines.push("}\n".to_owned());
         lines.join("\n")
     }
@@ -107,6 +114,16 @@ impl fmt::Display for Printed<'_> {
                 names[var.index()] = if path.is_empty() { "arg".into() } else { path.clone() };
             }
         }
+        let keys = graph.named_keys(|i| match graph.keys.inputs.get(i) {
+            Some((path, _)) if self.paths => {
+                if path.is_empty() {
+                    "key".into()
+                } else {
+                    path.clone()
+                }
+            }
+            _ => format!("{}'", letters(i)),
+        });
         let typed = |var: Var| {
             let spec = &graph.variables[var.index()];
             let sizes: Vec<_> = spec.shape.iter().map(usize::to_string).collect();
@@ -116,11 +133,21 @@ impl fmt::Display for Printed<'_> {
         graph.constants.iter().try_for_each(|(var, _)| write!(f, " {}", typed(*var)))?;
         f.write_str(" ;")?;
         graph.inputs.iter().try_for_each(|(_, var)| write!(f, " {}", typed(*var)))?;
+        let inputs = keys.iter().filter(|key| key.source.is_none());
+        inputs.into_iter().try_for_each(|key| write!(f, " {}:key[]", key.name))?;
         f.write_str(" . let\n")?;
+        for key in &keys {
+            if let Some((parent, index)) = &key.source {
+                writeln!(f, "    {}:key[] = random_fold_in[data={index}] {parent}", key.name)?;
+            }
+        }
         for equation in &graph.equations {
             let outputs: Vec<_> = equation.outputs.iter().map(|var| var.map_or_else(|| "_".into(), typed)).collect();
             write!(f, "    {} = {}", outputs.join(" "), equation.primitive.name())?;
-            let parameters = equation.primitive.parameters();
+            let mut parameters = equation.primitive.parameters();
+            if parameters.contains("key: [") {
+                keys.iter().for_each(|key| parameters = parameters.replace(&key.words, &key.name));
+            }
             if !parameters.is_empty() {
                 write!(f, "[{parameters}]")?;
             }
@@ -135,7 +162,11 @@ impl fmt::Display for Printed<'_> {
             }
             f.write_str("\n")?;
         }
-        let outputs: Vec<_> = graph.outputs.iter().map(|(_, var)| names[var.index()].clone()).collect();
+        let mut outputs: Vec<_> = graph.outputs.iter().map(|(_, var)| names[var.index()].clone()).collect();
+        outputs.extend(graph.keys.outputs.iter().map(|(_, key)| {
+            let words = format!("{:?}", key.words());
+            keys.iter().find(|key| key.words == words).map_or(words, |key| key.name.clone())
+        }));
         let comma = if outputs.len() == 1 { "," } else { "" };
         write!(f, "  in ({}{comma}) }}", outputs.join(", "))
     }

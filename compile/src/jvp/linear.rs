@@ -148,7 +148,7 @@ pub(super) fn derivative<B: Backend>(
     let primals: Vec<_> = specs.into_iter().map(|spec| any(recording.input("primal".into(), spec))).collect();
     let tangents = floats.iter().map(|spec| Some(any(recording.input("tangent".into(), spec.clone()?))));
     let duals = primals.into_iter().zip(tangents).map(|(primal, tangent)| Dual { primal, tangent }).collect();
-    let results = rules::run::<Traced>(program, duals, &Default::default());
+    let results = rules::run_apart::<Traced>(program, duals, &Default::default());
     let mut outputs: Vec<_> = results.iter().map(|dual| ("primal".to_owned(), var_of(dual.primal.clone()))).collect();
     let count = outputs.len();
     let tangents: Vec<_> = results.into_iter().map(Dual::into_tangent).collect();

@@ -18,7 +18,7 @@ use crate::{
 };
 pub use jacobian::{Jacobian, hessian, jacfwd, jacrev};
 pub use linear::{Linearized, linearize};
-use rules::Dual;
+pub(crate) use rules::{Dual, run};
 
 /// Returns the value of a function of a tree and its derivative in a direction, the Jacobian-vector product: `jax.jvp`.
 ///

@@ -8,7 +8,7 @@ use grove_backend::{
 };
 
 use crate::{
-    Primitive,
+    Primitive, control,
     eval::{Program, Target, apply, apply_one, missing},
     primitive::{Binary, Reduction, Unary},
 };
@@ -38,11 +38,24 @@ impl<B: Backend> Dual<B> {
 
 /// Runs a decomposed program on values with tangents.
 pub(crate) fn run<B: Backend>(program: &Program, arguments: Vec<Dual<B>>, device: &B::Device) -> Vec<Dual<B>> {
+    walk(program, arguments, false, device)
+}
+
+/// As [`run`]. No operation computes values together with tangents, so that a graph of both can be split.
+pub(super) fn run_apart<B: Backend>(program: &Program, arguments: Vec<Dual<B>>, device: &B::Device) -> Vec<Dual<B>> {
+    walk(program, arguments, true, device)
+}
+
+fn walk<B: Backend>(program: &Program, arguments: Vec<Dual<B>>, apart: bool, device: &B::Device) -> Vec<Dual<B>> {
     let target = Target::<B>::new(device);
     let rules = Rules { target: &target };
     let constants = program.constants(&target).into_iter().map(Dual::constant).collect();
     program.walk(arguments, constants, |equation, inputs| {
-        rules.apply(&equation.primitive, inputs.into_iter().flatten().collect(), equation.outputs.len())
+        let inputs = inputs.into_iter().flatten().collect();
+        match &equation.primitive {
+            Primitive::HigherOrder(op) => control::duals(op, inputs, apart, device),
+            primitive => rules.apply(primitive, inputs, equation.outputs.len()),
+        }
     })
 }
 
@@ -199,7 +212,7 @@ impl<B: Backend> Rules<'_, B> {
             Primitive::MatMul => self.bilinear(primitive, x, &t, [0, 1]),
             Primitive::Module(module) => self.module_tangent(module, primitive, x, t),
             Primitive::Argmax(_) | Primitive::Argmin(_) | Primitive::ArgTopK(..) | Primitive::Full(..) => None,
-            Primitive::Grove(_) | Primitive::Fused(_) => {
+            Primitive::Grove(_) | Primitive::Fused(_) | Primitive::HigherOrder(_) => {
                 unreachable!("`{}` is not in a graph that is transformed", primitive.name())
             }
         }

@@ -5,6 +5,7 @@ use burn_ir::{
     ModuleOperationIr, NumericOperationIr, OperationIr, ReduceDimOpIr, ScalarIr, ScalarOpIr,
 };
 
+use super::Caller;
 use crate::{
     Primitive,
     primitive::{AvgPool2d, Binary, Conv, MaxPool2d, Module, Reduction, Unary},
@@ -29,7 +30,10 @@ pub(super) fn import(operation: OperationIr) -> Primitive {
 fn unknown(operation: &impl std::fmt::Debug) -> ! {
     let text = format!("{operation:?}");
     let name: String = text.chars().take_while(|c| c.is_alphanumeric()).collect();
-    panic!("Burn's operation `{name}` cannot be traced yet: write it with other operations of tensors")
+    panic!(
+        "Burn's operation `{name}` cannot be traced yet: write it with other operations of tensors{}",
+        Caller::here()
+    )
 }
 
 fn base(op: BaseOperationIr) -> Primitive {
@@ -129,7 +133,8 @@ fn numeric(op: NumericOperationIr) -> Primitive {
 fn random() -> ! {
     panic!(
         "Burn's own random numbers cannot be traced, since they would differ from run to run: draw from a `Key` with the \
-         functions of `grove::key`"
+         functions of `grove::key`{}",
+        Caller::here()
     )
 }
 

@@ -1,6 +1,8 @@
 //! The backend of traces: it records operations and computes nothing.
 
+mod caller;
 mod import;
+mod nested;
 mod recorder;
 
 use burn::tensor::{BoolDType, Element, IntDType};
@@ -12,8 +14,11 @@ use burn_backend::{
 use burn_ir::{OperationIr, TensorId, TensorIr};
 use burn_router::{BackendRouter, MultiBackendBridge, RouterTensor, RunnerChannel, RunnerClient};
 use grove_backend::ops::{Call, Recorder as Records, Spec};
+use serde::{Deserialize, Serialize};
 use std::{cell::Cell, pin::Pin};
 
+use crate::{Primitive, graph::TypeNames};
+pub(crate) use caller::Caller;
 pub(crate) use recorder::{Recording, any, var_of};
 
 /// The backend of functions that are traced: its tensors have shapes and types, and no values.
@@ -35,7 +40,8 @@ impl PartialEq for TraceDevice {
 
 /// The default types of integers and booleans of the backend that a trace is for: what a traced function creates has them,
 /// as it would without the trace.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "TypeNames", into = "TypeNames")]
 pub(crate) struct Types {
     pub int: IntDType,
     pub boolean: BoolDType,
@@ -122,7 +128,7 @@ impl RunnerChannel for TraceChannel {
     }
 
     fn get_tensor_handle(_tensor: &TensorIr, _client: &TraceClient) {
-        panic!("a traced tensor stays in its trace: it cannot move to another device")
+        panic!("a traced tensor stays in its trace: it cannot move to another device{}", Caller::here())
     }
 
     fn register_tensor(client: &TraceClient, _handle: (), shape: Shape, dtype: DType) -> RouterTensor<TraceClient> {
@@ -168,7 +174,8 @@ impl RunnerClient for TraceClient {
         panic!(
             "the values of a traced tensor were asked for, and a trace has none: {made_by}. Keep to operations of tensors \
              (a mask instead of an `if` on a value), or compute what the decision depends on before the trace and pass it \
-             as an argument"
+             as an argument{}",
+            Caller::here()
         )
     }
 
@@ -218,5 +225,26 @@ impl Records for TraceClient {
         let tensor = |(id, spec): (TensorId, Spec)| RouterTensor::new(id, spec.shape, spec.dtype, *self);
         let outputs = self.recorder(|recorder| recorder.call(call, &inputs, outputs));
         outputs.into_iter().map(|output| output.map(tensor)).collect()
+    }
+}
+
+impl TraceClient {
+    /// The client of a trace.
+    pub(crate) fn of(device: TraceDevice) -> Self {
+        Self { device }
+    }
+
+    /// Records a primitive whose outputs have given shapes and types.
+    pub(crate) fn primitive(
+        self,
+        primitive: Primitive,
+        inputs: Vec<RouterTensor<Self>>,
+        outputs: Vec<Spec>,
+    ) -> Vec<RouterTensor<Self>> {
+        let inputs: Vec<_> = inputs.into_iter().map(|x| Some(x.into_ir())).collect();
+        let outputs = outputs.into_iter().map(Some).collect();
+        let outputs = self.recorder(|recorder| recorder.primitive(primitive, &inputs, outputs));
+        let tensor = |(id, spec): (TensorId, Spec)| RouterTensor::new(id, spec.shape, spec.dtype, self);
+        outputs.into_iter().flatten().map(tensor).collect()
     }
 }

@@ -8,32 +8,61 @@ use grove_backend::{
     AnyTensor,
     ops::{Call, Spec},
 };
-use std::sync::{
-    Arc, Mutex, PoisonError,
-    atomic::{AtomicU32, Ordering},
+use grove_tree::{
+    Key,
+    key::traced::{TracedKeys, put_keys},
+};
+use std::{
+    cell::RefCell,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU32, Ordering},
+    },
 };
 
-use super::{CURRENT, NONE, TraceClient, TraceDevice, Traced, Types, import::import};
+use super::{CURRENT, Caller, NONE, TraceClient, TraceDevice, Traced, Types, import::import};
 use crate::{
     Primitive,
-    graph::{Equation, Graph, Var},
+    graph::{Equation, Graph, Keys, Var},
 };
 
-/// Recorders by the indices of their devices.
-static TRACES: Mutex<Vec<Option<Arc<Mutex<Recorder>>>>> = Mutex::new(Vec::new());
+/// Traces by the indices of their devices.
+static TRACES: Mutex<Vec<Option<Trace>>> = Mutex::new(Vec::new());
+
+/// A trace that is going on.
+struct Trace {
+    recorder: Arc<Mutex<Recorder>>,
+    /// The trace of a sub-graph that is going on inside of this one, to which all operations go meanwhile.
+    inner: Option<u16>,
+}
 
 /// Number of the next trace. It is part of the ids of tensors, so that those of another trace are told apart.
 static NEXT: AtomicU32 = AtomicU32::new(1);
 
-/// Calls a function with the recorder of a device.
+/// The traces that are going on.
+fn traces() -> MutexGuard<'static, Vec<Option<Trace>>> {
+    TRACES.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The innermost of the traces of sub-graphs that are going on inside of a trace, or itself.
+fn innermost(traces: &[Option<Trace>], mut index: u16) -> u16 {
+    while let Some(Some(Trace { inner: Some(inner), .. })) = traces.get(usize::from(index)) {
+        index = *inner;
+    }
+    index
+}
+
+/// Calls a function with the recorder of a device, or with that of the sub-graph that is traced inside of it.
 pub(super) fn with<T>(index: u16, f: impl FnOnce(&mut Recorder) -> T) -> T {
-    let traces = TRACES.lock().unwrap_or_else(PoisonError::into_inner);
-    let recorder = traces.get(usize::from(index)).cloned().flatten();
+    let traces = traces();
+    let trace = traces.get(usize::from(innermost(&traces, index))).and_then(Option::as_ref);
+    let recorder = trace.map(|trace| trace.recorder.clone());
     drop(traces);
     let Some(recorder) = recorder else {
         panic!(
             "a traced tensor is used outside of its trace, which has ended: return it as a result of the traced function \
-             instead of keeping it elsewhere"
+             instead of keeping it elsewhere{}",
+            Caller::here()
         )
     };
     let mut recorder = recorder.lock().unwrap_or_else(PoisonError::into_inner);
@@ -45,11 +74,14 @@ pub(crate) struct Recorder {
     number: u32,
     /// Shapes and types of the variables whose equations are recorded.
     variables: Vec<Option<Spec>>,
-    inputs: Vec<(String, Var)>,
+    pub(super) inputs: Vec<(String, Var)>,
     constants: Vec<(Var, TensorData)>,
     equations: Vec<Equation>,
     /// Number of callers that ask for shapes and types alone.
     forgetting: i32,
+    /// Of a sub-graph: the numbers of the traces around it, and what it uses of them, each with its variable.
+    pub(super) enclosing: Vec<u32>,
+    pub(super) captured: Vec<(TensorIr, Var)>,
 }
 
 impl Recorder {
@@ -59,22 +91,26 @@ impl Recorder {
         self.id(self.variables.len() - 1)
     }
 
-    fn id(&self, index: usize) -> TensorId {
+    pub(super) fn id(&self, index: usize) -> TensorId {
         TensorId::new(u64::from(self.number) << 32 | index as u64)
     }
 
-    fn add(&mut self, spec: Spec) -> Var {
+    pub(super) fn add(&mut self, spec: Spec) -> Var {
         self.variables.push(Some(spec));
         Var(self.variables.len() as u32 - 1)
     }
 
-    /// The variable of a tensor of this trace.
-    fn var(&self, tensor: &TensorIr) -> Var {
+    /// The variable of a tensor of this trace. One of a trace around it becomes an argument.
+    pub(super) fn var(&mut self, tensor: &TensorIr) -> Var {
         let value = tensor.id.value();
+        if self.enclosing.contains(&((value >> 32) as u32)) {
+            return self.capture(tensor);
+        }
         assert!(
             value >> 32 == u64::from(self.number),
-            "a tensor {:?} of another trace is used in this one: pass it as an argument of the traced function",
-            &tensor.shape[..]
+            "a tensor {:?} of another trace is used in this one: pass it as an argument of the traced function{}",
+            &tensor.shape[..],
+            Caller::here()
         );
         Var(value as u32)
     }
@@ -114,11 +150,21 @@ impl Recorder {
         inputs: &[Option<TensorIr>],
         outputs: Vec<Option<Spec>>,
     ) -> Vec<Option<(TensorId, Spec)>> {
+        self.primitive(Primitive::Grove(call), inputs, outputs)
+    }
+
+    /// Records a primitive with outputs of given shapes and types.
+    pub(super) fn primitive(
+        &mut self,
+        primitive: Primitive,
+        inputs: &[Option<TensorIr>],
+        outputs: Vec<Option<Spec>>,
+    ) -> Vec<Option<(TensorId, Spec)>> {
         let inputs = inputs.iter().map(|x| x.as_ref().map(|x| self.var(x))).collect();
         let results: Vec<_> = outputs.into_iter().map(|spec| spec.map(|spec| (self.add(spec.clone()), spec))).collect();
         let outputs = results.iter().map(|result| result.as_ref().map(|(var, _)| *var)).collect();
         if self.forgetting == 0 {
-            self.equations.push(Equation { primitive: Primitive::Grove(call), inputs, outputs });
+            self.equations.push(Equation { primitive, inputs, outputs });
         }
         results.into_iter().map(|result| result.map(|(var, spec)| (self.id(var.index()), spec))).collect()
     }
@@ -129,7 +175,7 @@ impl Recorder {
     }
 
     /// A tensor in words: its type, and the operation that it is the result of.
-    pub(super) fn describe(&self, tensor: &TensorIr) -> String {
+    pub(super) fn describe(&mut self, tensor: &TensorIr) -> String {
         let var = self.var(tensor);
         let shape = &tensor.shape[..];
         let dtype = crate::graph::dtype_name(tensor.dtype);
@@ -146,12 +192,40 @@ impl Recorder {
 
 /// A trace from its beginning to its end. It ends when this is dropped, also by a panic.
 pub(crate) struct Recording {
-    device: TraceDevice,
+    pub(super) device: TraceDevice,
     outer: TraceDevice,
+    keys: TracedKeys,
+    /// Paths of the arguments that are keys.
+    key_paths: RefCell<Vec<String>>,
+    /// Of a sub-graph: the trace that it is part of.
+    pub(super) parent: Option<u16>,
 }
 
 impl Recording {
     pub(crate) fn start(types: Types) -> Self {
+        Self::begin(types, None)
+    }
+
+    /// Starts the trace of a sub-graph. Until it ends, what is done with tensors of the trace around it is recorded here, and those
+    /// that are used become arguments.
+    pub(crate) fn nested(around: TraceDevice) -> Self {
+        Self::begin(around.types, Some(around.index))
+    }
+
+    /// The device of the trace.
+    pub(crate) fn device(&self) -> TraceDevice {
+        self.device
+    }
+
+    fn begin(types: Types, around: Option<u16>) -> Self {
+        let mut enclosing = Vec::new();
+        let parent = around.map(|around| innermost(&traces(), around));
+        if let Some(parent) = parent {
+            with(parent, |recorder| {
+                enclosing.clone_from(&recorder.enclosing);
+                enclosing.push(recorder.number);
+            });
+        }
         let recorder = Recorder {
             number: NEXT.fetch_add(1, Ordering::Relaxed),
             variables: Vec::new(),
@@ -159,20 +233,26 @@ impl Recording {
             constants: Vec::new(),
             equations: Vec::new(),
             forgetting: 0,
+            enclosing,
+            captured: Vec::new(),
         };
-        let recorder = Some(Arc::new(Mutex::new(recorder)));
-        let mut traces = TRACES.lock().unwrap_or_else(PoisonError::into_inner);
+        let recorder = Some(Trace { recorder: Arc::new(Mutex::new(recorder)), inner: None });
+        let mut traces = traces();
         let index = traces.iter().position(Option::is_none).unwrap_or(traces.len());
         assert!(index < usize::from(NONE.index), "{index} traces are going on at once");
         match traces.get_mut(index) {
             Some(place) => *place = recorder,
             None => traces.push(recorder),
         }
+        if let Some(Some(parent)) = parent.and_then(|parent| traces.get_mut(usize::from(parent))) {
+            parent.inner = Some(index as u16);
+        }
         drop(traces);
         let device = TraceDevice { index: index as u16, types };
         // An error says that an earlier trace with this index and these types has done so.
         drop(set_default_dtypes::<Traced>(&device, FloatDType::F32, types.int));
-        Self { device, outer: CURRENT.replace(device) }
+        let outer = CURRENT.replace(device);
+        Self { device, outer, parent, keys: TracedKeys::start(), key_paths: RefCell::default() }
     }
 
     /// A new argument.
@@ -186,8 +266,27 @@ impl Recording {
         RouterTensor::new(id, shape, dtype, TraceClient { device: self.device })
     }
 
+    /// Calls a function that lifts a tree of arguments, whose keys have these paths, with placeholders in place of the keys.
+    pub(crate) fn with_key_inputs<T>(&self, paths: Vec<String>, lift: impl FnOnce() -> T) -> T {
+        let placeholders = paths.iter().map(|_| self.keys.placeholder()).collect();
+        self.key_paths.borrow_mut().extend(paths);
+        put_keys(placeholders, lift)
+    }
+
     /// The graph of what was recorded. Fails where an output is not of this trace, with its position.
     pub(crate) fn finish(self, outputs: Vec<(String, TensorId)>) -> Result<Graph, String> {
+        self.finish_with_keys(outputs, Vec::new())
+    }
+
+    /// [`finish`](Self::finish) with results that are keys.
+    pub(crate) fn finish_with_keys(
+        self,
+        outputs: Vec<(String, TensorId)>,
+        key_outputs: Vec<(String, Key)>,
+    ) -> Result<Graph, String> {
+        let (placeholders, derived) = self.keys.take();
+        let inputs = self.key_paths.take().into_iter().zip(placeholders).collect();
+        let keys = Keys { inputs, derived, outputs: key_outputs };
         with(self.device.index, |recorder| {
             let number = u64::from(recorder.number);
             let outputs = outputs
@@ -208,6 +307,7 @@ impl Recording {
                 equations: std::mem::take(&mut recorder.equations),
                 outputs,
                 types: self.device.types,
+                keys,
             };
             Ok(graph.without_dead_code())
         })
@@ -217,10 +317,12 @@ impl Recording {
 impl Drop for Recording {
     fn drop(&mut self) {
         CURRENT.set(self.outer);
-        if let Some(place) =
-            TRACES.lock().unwrap_or_else(PoisonError::into_inner).get_mut(usize::from(self.device.index))
-        {
+        let mut traces = traces();
+        if let Some(place) = traces.get_mut(usize::from(self.device.index)) {
             *place = None;
+        }
+        if let Some(Some(parent)) = self.parent.and_then(|parent| traces.get_mut(usize::from(parent))) {
+            parent.inner = None;
         }
     }
 }

@@ -18,7 +18,7 @@ use crate::{
 };
 pub use mapped::{Mapped, MappedLeaf, Over, Shared};
 pub use per_example::per_example_grads;
-pub(crate) use rules::{Batched, move_axis, run};
+pub(crate) use rules::{Batched, expanded, move_axis, run, run_batched};
 
 /// Returns a function of many examples from a function of one: `jax.vmap`.
 ///

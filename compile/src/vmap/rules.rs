@@ -7,7 +7,7 @@ use grove_backend::{
 };
 
 use crate::{
-    Primitive,
+    Primitive, control,
     eval::{Program, Target, apply, apply_one, missing},
     primitive::Binary,
 };
@@ -27,19 +27,38 @@ pub(crate) fn run<B: Backend>(
     device: &B::Device,
 ) -> Vec<AnyTensor<B>> {
     let target = Target::<B>::new(device);
+    let results = run_batched(program, arguments, examples, device);
+    results.into_iter().map(|x| expanded(x, examples, &target)).collect()
+}
+
+/// As [`run`]. Results that are the same for every example have no axis of the examples.
+pub(crate) fn run_batched<B: Backend>(
+    program: &Program,
+    arguments: Vec<Batched<B>>,
+    examples: usize,
+    device: &B::Device,
+) -> Vec<Batched<B>> {
+    let target = Target::<B>::new(device);
     let rules = Rules { examples, target: &target };
     let constants = program.constants(&target).into_iter();
     let constants = constants.map(|tensor| Batched { tensor, batched: false }).collect();
-    let results = program.walk(arguments, constants, |equation, inputs| {
+    program.walk(arguments, constants, |equation, inputs| {
         let batched = inputs.iter().flatten().any(|x| x.batched);
         let (primitive, outputs) = (&equation.primitive, equation.outputs.len());
+        if let (Primitive::HigherOrder(op), true) = (primitive, batched) {
+            return control::batched(op, inputs.into_iter().flatten().collect(), examples, &target);
+        }
         let results = match batched {
             true => rules.apply(primitive, inputs.into_iter().flatten().collect(), outputs),
             false => apply(primitive, inputs.into_iter().map(|x| x.map(|x| x.tensor)).collect(), outputs, &target),
         };
         results.into_iter().map(|x| x.map(|tensor| Batched { tensor, batched })).collect()
-    });
-    results.into_iter().map(|x| rules.expanded(x)).collect()
+    })
+}
+
+/// A value with an axis of all examples.
+pub(crate) fn expanded<B: Backend>(x: Batched<B>, examples: usize, target: &Target<'_, B>) -> AnyTensor<B> {
+    Rules { examples, target }.expanded(x)
 }
 
 /// The rules, for a number of examples.
@@ -173,7 +192,7 @@ impl<B: Backend> Rules<'_, B> {
                 let factors = Self::aligned(Batched { tensor: factors, batched: false });
                 self.one(Primitive::Binary(Binary::Mul), [x, factors])
             }
-            Primitive::Full(..) | Primitive::Grove(_) | Primitive::Fused(_) => {
+            Primitive::Full(..) | Primitive::Grove(_) | Primitive::Fused(_) | Primitive::HigherOrder(_) => {
                 unreachable!("`{}` takes no arrays, or is not in a graph that is transformed", primitive.name())
             }
         };

@@ -127,9 +127,17 @@ impl Scan {
         (carry, stack(self.in_order(ys)))
     }
 
-    /// Number of steps.
+    /// Returns true if the last step of `xs` comes first.
+    pub fn is_reverse(self) -> bool {
+        self.reverse
+    }
+
+    /// Returns the number of steps of a scan over `xs`.
+    ///
+    /// # Panics
+    /// If `xs` has no leaves and no [`length`](Self::length) is set, or they do not agree.
     #[track_caller]
-    fn steps<B: Backend, X: Tree<B>>(self, xs: &X) -> usize {
+    pub fn steps<B: Backend, X: Tree<B>>(self, xs: &X) -> usize {
         match (stacked_len(xs), self.length) {
             (Some(held), Some(said)) if held != said => {
                 panic!("`length({said})` does not agree with the leaves of `xs`, which hold {held} steps")

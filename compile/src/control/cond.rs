@@ -1,0 +1,179 @@
+//! Branches.
+
+use burn::tensor::{Bool, Int, Tensor};
+use grove_backend::{AnyTensor, Backend};
+use grove_tree::{AnyArray, Path, Tree};
+
+use super::{
+    HigherOrder, SubGraph, from_traced,
+    function::{WithGradients, branch_of},
+    gradient::{Gradients, floats, gradient, with_gradients_last},
+    is_traced,
+    nested::{Side, Traceable, arrays_of, check_same, filled, is_tracked, leaves_of, trace_of, traced, unified},
+};
+use crate::eval::missing;
+
+/// A branch.
+type Branch<'a, T, O> = &'a dyn Fn(T) -> O;
+
+/// Applies one of two functions to the operands, by a truth value of the device: `jax.lax.cond`.
+///
+/// Outside of traces the truth value is read, and the function that it selects is called. In a trace both functions are traced, and
+/// the graph has one operation with two sub-graphs, of which a run computes one. Gradients, [`jvp`](crate::jvp()) and
+/// [`vmap`](crate::vmap()) go through it; mapped over truth values, both branches are computed and selected from.
+///
+/// Functions may use arrays of the trace around them. Where a gradient flows to such an array, all branches become part of the trace
+/// around and their results are selected from, so that an infinite derivative in the branch that is not taken gives NaN. Pass what
+/// is differentiated as operands to avoid this. The backward pass computes the branch that was taken again.
+///
+/// # Shapes
+/// - `pred` `[1]`
+///
+/// # Panics
+/// If the truth value is not one; in a trace, if the results of the functions differ in structure, shapes or types.
+///
+/// ```
+/// use burn::tensor::Tensor;
+/// use grove_backend::Backend;
+/// use grove_compile::{cond, jit};
+/// use grove_tree::Array;
+/// # type B = burn_flex::Flex;
+/// fn log_or_zero<B: Backend>(x: Array<B, 1>) -> Array<B, 1> {
+///     let positive = x.val().greater_elem(0.0);
+///     cond(positive, |x: Array<B, 1>| x.val().log().into(), |x| x.val().zeros_like().into(), x)
+/// }
+/// let x = |x: f32| Array::<B, 1>::new(Tensor::from_floats([x], &Default::default()));
+/// let jitted = jit(log_or_zero);
+/// for value in [1.0, -1.0] {
+///     assert_eq!(log_or_zero(x(value)).val().into_scalar(), 0.0);
+///     assert_eq!(jitted.call(x(value)).val().into_scalar(), 0.0);
+/// }
+/// ```
+#[track_caller]
+pub fn cond<B: Backend, T: Tree<B>, O: Tree<B>>(
+    pred: Tensor<B, 1, Bool>,
+    true_fn: impl Fn(T) -> O,
+    false_fn: impl Fn(T) -> O,
+    operands: T,
+) -> O {
+    choose("cond", pred.into(), &[&false_fn, &true_fn], operands)
+}
+
+/// Applies one of several functions to the operands, by an index of the device: `jax.lax.switch`. An index out of range is clamped.
+/// See [`cond`].
+///
+/// # Shapes
+/// - `index` `[1]`
+///
+/// # Panics
+/// As [`cond`]; and if there are no branches.
+///
+/// ```
+/// use burn::tensor::{Int, Tensor};
+/// use grove_compile::switch;
+/// use grove_tree::Array;
+/// # type B = burn_flex::Flex;
+/// let x = Array::<B, 1>::new(Tensor::from_floats([3.0], &Default::default()));
+/// let index = Tensor::<B, 1, Int>::from_ints([1], &Default::default());
+/// let y = switch(index, &[&|x: Array<B, 1>| x, &|x| Array::new(x.val() * 2.0)], x);
+/// assert_eq!(y.val().into_scalar(), 6.0);
+/// ```
+#[track_caller]
+pub fn switch<B: Backend, T: Tree<B>, O: Tree<B>>(
+    index: Tensor<B, 1, Int>,
+    branches: &[&dyn Fn(T) -> O],
+    operands: T,
+) -> O {
+    assert!(!branches.is_empty(), "`switch` has no branches: give at least one");
+    choose("switch", index.into(), branches, operands)
+}
+
+#[track_caller]
+fn choose<B: Backend, T: Tree<B>, O: Tree<B>>(
+    name: &str,
+    index: AnyTensor<B>,
+    branches: &[Branch<'_, T, O>],
+    operands: T,
+) -> O {
+    let shape = index.shape();
+    assert!(
+        shape.num_elements() == 1,
+        "the first argument of `{name}` has the shape {:?}, and selects one branch for all: give one value, `[1]`, and map \
+         over several with `vmap`",
+        &shape[..]
+    );
+    if !is_traced::<B>() {
+        return branches[branch_of(index, branches.len())](operands);
+    }
+    let leaves = leaves_of(&operands);
+    let arrays = arrays_of(&operands);
+    let around = trace_of([&index]);
+    let functions: Vec<Traceable<O>> = branches.iter().map(|f| traced(around, operands.clone(), &leaves, f)).collect();
+    check::<B, O>(name, &functions);
+    if functions.iter().any(|function| function.tracked) {
+        return select(index, branches, operands);
+    }
+    let mut gradients = Vec::new();
+    if is_tracked(&arrays) {
+        for f in branches {
+            match gradient(around, &operands, &leaves, f) {
+                Some(raw) => gradients.push(raw),
+                None => return select(index, branches, operands),
+            }
+        }
+    }
+    let (results, shell) = (functions[0].leaves.clone(), functions[0].shell.clone());
+    let specs: Vec<_> = leaves.iter().filter(|leaf| leaf.present).map(|leaf| leaf.spec.clone()).collect();
+    let functions = functions.into_iter().map(Traceable::into_parts);
+    let (mut graphs, captured) = unified(functions.chain(gradients).collect());
+    let gradients = graphs.split_off(branches.len()).into_iter();
+    let gradients = gradients.map(|graph| with_gradients_last(graph, specs.len(), captured.len())).collect::<Vec<_>>();
+    let op = HigherOrder::Cond { branches: graphs.into_iter().map(SubGraph::new).collect() };
+    let of = [floats(&specs), vec![false; captured.len()]].concat();
+    let captured = captured.into_iter().map(from_traced);
+    let inputs = std::iter::once(index).chain(arrays).chain(captured).map(Some).collect();
+    let outputs = match gradients.is_empty() {
+        true => B::run_function(&op, inputs),
+        false => B::run_function(&WithGradients { op, gradients: Gradients { graphs: gradients, of } }, inputs),
+    };
+    let outputs = outputs.into_values();
+    filled(shell, &results, outputs.into_iter().flatten())
+}
+
+/// Panics unless all branches give alike results.
+#[track_caller]
+fn check<B: Backend, O: Tree<B>>(name: &str, functions: &[Traceable<O>]) {
+    let names: Vec<_> = match (name, functions.len()) {
+        ("cond", 2) => vec!["`false_fn`".to_owned(), "`true_fn`".to_owned()],
+        (_, count) => (0..count).map(|i| format!("branch {i}")).collect(),
+    };
+    let side =
+        |i: usize| Side { name: &names[i], structure: functions[i].structure::<B>(), leaves: &functions[i].leaves };
+    let first = side(0);
+    let rule = format!("the branches of `{name}` must give results of one structure, shapes and types");
+    (1..functions.len()).for_each(|i| check_same(&rule, &first, &side(i)));
+}
+
+/// Computes all branches in the trace around them, and selects.
+fn select<B: Backend, T: Tree<B>, O: Tree<B>>(index: AnyTensor<B>, branches: &[Branch<'_, T, O>], operands: T) -> O {
+    let mut results: Vec<O> = branches.iter().map(|f| f(operands.clone())).collect();
+    let mut result = results.pop().unwrap_or_else(|| missing());
+    for (i, earlier) in results.into_iter().enumerate().rev() {
+        let is_earlier: Tensor<B, 1, Bool> = match index.clone().reshape([1]) {
+            AnyTensor::Bool(pred) => Tensor::<B, 1, Bool>::from_primitive(pred).bool_not(),
+            AnyTensor::Int(index) => Tensor::<B, 1, Int>::from_primitive(index).lower_equal_elem(i as i64),
+            AnyTensor::Float(_) => unreachable!("a branch is selected by a truth value or an index"),
+        };
+        let mut earlier = arrays_of(&earlier).into_iter();
+        result = result.map(&mut Path::root(), &mut |_, leaf| {
+            if !leaf.is_present() {
+                return leaf;
+            }
+            match (leaf.into_value(), earlier.next()) {
+                (Some(x), Some(y)) => AnyArray::present(y.select(&is_earlier, x)),
+                _ => missing(),
+            }
+        });
+    }
+    result
+}

@@ -1,0 +1,199 @@
+//! Operations with sub-graphs on any backend.
+
+use grove_backend::{
+    AnyTensor, Backend,
+    ops::{Function, FunctionVjp, Outcome, Values, Wanted},
+};
+use std::any::TypeId;
+
+use super::{HigherOrder, SubGraph, gradient::Gradients, vjp};
+use crate::{
+    Primitive, Traced,
+    custom::along_tape,
+    eval::missing,
+    traced::{TraceClient, TraceDevice, any},
+};
+
+/// True for [`Traced`] and the backends that decorate it.
+pub(crate) fn is_traced<B: Backend>() -> bool {
+    TypeId::of::<B::Device>() == TypeId::of::<TraceDevice>()
+}
+
+/// The traced tensor of a tensor on a backend that decorates [`Traced`], and true if a gradient flows through it.
+pub(crate) fn to_traced<B: Backend>(x: AnyTensor<B>) -> (AnyTensor<Traced>, bool) {
+    let (x, tracked) = B::into_innermost(x);
+    match x.downcast::<AnyTensor<Traced>>() {
+        Ok(x) => (*x, tracked),
+        Err(_) => unreachable!("a backend with the devices of traces decorates that of traces"),
+    }
+}
+
+/// A traced tensor on a backend that decorates [`Traced`].
+pub(crate) fn from_traced<B: Backend>(x: AnyTensor<Traced>) -> AnyTensor<B> {
+    match B::from_innermost(Box::new(x)) {
+        Some(x) => x,
+        None => unreachable!("a backend with the devices of traces decorates that of traces"),
+    }
+}
+
+/// Runs an operation on a backend: in a trace it is recorded, with its derivative where the backend differentiates.
+pub(crate) fn apply<B: Backend>(op: &HigherOrder, inputs: Vec<AnyTensor<B>>, device: &B::Device) -> Vec<AnyTensor<B>> {
+    let custom = matches!(op, HigherOrder::CustomJvp { .. } | HigherOrder::CustomVjp { .. });
+    if !custom && !is_traced::<B>() {
+        return evaluate(op, inputs, device);
+    }
+    given(B::run_function(op, inputs.into_iter().map(Some).collect()))
+}
+
+fn given<B: Backend>(values: Values<B>) -> Vec<AnyTensor<B>> {
+    values.into_values().into_iter().map(|x| x.unwrap_or_else(|| missing())).collect()
+}
+
+impl Function for HigherOrder {
+    type Vjp = vjp::Pullback;
+
+    fn run<B: Backend>(&self, inputs: Values<B>) -> Values<B> {
+        let inputs = given(inputs);
+        if TypeId::of::<B>() == TypeId::of::<Traced>() {
+            let inputs = inputs.into_iter().map(|x| to_traced(x).0).collect();
+            return record(self, inputs).into_iter().map(|x| Some(from_traced(x))).collect();
+        }
+        let device = inputs.first().map(AnyTensor::device).unwrap_or_default();
+        evaluate(self, inputs, &device).into_iter().map(Some).collect()
+    }
+
+    fn forward<B: Backend>(&self, inputs: Values<B>, wanted: &Wanted) -> (Outcome<B>, vjp::Pullback) {
+        vjp::forward(self, given(inputs), wanted, None)
+    }
+
+    fn run_differentiable<B: Backend>(&self, inputs: &Values<B>, tracked: &[bool]) -> Option<Values<B>> {
+        let Self::CustomJvp { jvp, .. } = self else { return None };
+        let outputs = self.output_specs().len();
+        let results = along_tape(given(inputs.clone()), tracked, |primals, tangents| {
+            let device = primals.first().map(AnyTensor::device).unwrap_or_default();
+            let arguments = primals.into_iter().chain(tangents.into_iter().flatten()).collect();
+            let mut results = jvp.get().program().run::<B>(arguments, &device);
+            let tangents = results.split_off(outputs);
+            let mut tangents = tangents.into_iter();
+            let paired = results.into_iter().map(|y| {
+                let tangent = matches!(y, AnyTensor::Float(_)).then(|| tangents.next()).flatten();
+                (y, tangent)
+            });
+            paired.collect()
+        });
+        Some(results.into_iter().map(Some).collect())
+    }
+}
+
+/// An operation of a differentiating backend, with the derivatives of its sub-graphs.
+#[derive(Clone, Debug)]
+pub(super) struct WithGradients {
+    pub op: HigherOrder,
+    pub gradients: Gradients,
+}
+
+impl Function for WithGradients {
+    type Vjp = vjp::Pullback;
+
+    fn run<B: Backend>(&self, inputs: Values<B>) -> Values<B> {
+        B::run_function(&self.op, inputs)
+    }
+
+    fn forward<B: Backend>(&self, inputs: Values<B>, wanted: &Wanted) -> (Outcome<B>, vjp::Pullback) {
+        vjp::forward(&self.op, given(inputs), wanted, Some(&self.gradients))
+    }
+}
+
+impl FunctionVjp for vjp::Pullback {
+    fn vjp<B: Backend>(&self, saved: Values<B>, grads: Values<B>, _wanted: &Wanted) -> Values<B> {
+        self.pull(given(saved), grads.into_values()).into_iter().collect()
+    }
+}
+
+/// Records an operation in the trace of its inputs.
+fn record(op: &HigherOrder, inputs: Vec<AnyTensor<Traced>>) -> Vec<AnyTensor<Traced>> {
+    let tensors: Vec<_> = inputs
+        .into_iter()
+        .map(|x| match x {
+            AnyTensor::Float(x) | AnyTensor::Int(x) | AnyTensor::Bool(x) => x,
+        })
+        .collect();
+    let client = tensors.first().map_or_else(|| TraceClient::of(TraceDevice::default()), |x| x.client);
+    client.primitive(Primitive::HigherOrder(op.clone()), tensors, op.output_specs()).into_iter().map(any).collect()
+}
+
+/// The number of the branch for a truth value or an index.
+pub(super) fn branch_of<B: Backend>(index: AnyTensor<B>, branches: usize) -> usize {
+    let is_bool = matches!(index, AnyTensor::Bool(_));
+    let data = index.into_data();
+    let index = if is_bool { data.iter::<bool>().next().map(i64::from) } else { data.iter::<i64>().next() };
+    index.unwrap_or_default().clamp(0, branches as i64 - 1) as usize
+}
+
+/// True if a condition `[1]` holds.
+pub(super) fn holds<B: Backend>(condition: AnyTensor<B>) -> bool {
+    branch_of(condition, 2) == 1
+}
+
+/// Runs an operation step by step: the condition is read, and loops run on the host.
+fn evaluate<B: Backend>(op: &HigherOrder, mut inputs: Vec<AnyTensor<B>>, device: &B::Device) -> Vec<AnyTensor<B>> {
+    match op {
+        HigherOrder::Cond { branches } => {
+            let operands = inputs.split_off(1);
+            let index = inputs.pop().unwrap_or_else(|| missing());
+            branches[branch_of(index, branches.len())].program().run(operands, device)
+        }
+        HigherOrder::While { cond, body, consts } => {
+            let mut carry = inputs.split_off(*consts);
+            let with_consts = |carry: Vec<_>| inputs.iter().cloned().chain(carry).collect();
+            loop {
+                let mut condition = cond.program().run(with_consts(carry.clone()), device);
+                if !holds(condition.pop().unwrap_or_else(|| missing())) {
+                    return carry;
+                }
+                carry = body.program().run(with_consts(carry), device);
+            }
+        }
+        HigherOrder::Scan { body, length, reverse, consts, carries } => {
+            let mut carry = inputs.split_off(*consts);
+            let xs = carry.split_off(*carries);
+            steps(body, inputs, carry, xs, *length, *reverse, device)
+        }
+        HigherOrder::CustomJvp { function, .. } | HigherOrder::CustomVjp { function, .. } => {
+            function.program().run(inputs, device)
+        }
+    }
+}
+
+/// Runs the steps of a scan.
+fn steps<B: Backend>(
+    body: &SubGraph,
+    consts: Vec<AnyTensor<B>>,
+    mut carry: Vec<AnyTensor<B>>,
+    xs: Vec<AnyTensor<B>>,
+    length: usize,
+    reverse: bool,
+    device: &B::Device,
+) -> Vec<AnyTensor<B>> {
+    let carries = carry.len();
+    let mut rows: Vec<_> = xs.into_iter().map(|x| x.unstack().into_iter()).collect();
+    let mut ys: Vec<Vec<AnyTensor<B>>> = vec![Vec::with_capacity(length); body.outputs.len() - carries];
+    for _ in 0..length {
+        let step = rows.iter_mut().map(|rows| {
+            let row = if reverse { rows.next_back() } else { rows.next() };
+            row.unwrap_or_else(|| missing())
+        });
+        let arguments = consts.iter().cloned().chain(carry).chain(step).collect();
+        carry = body.program().run(arguments, device);
+        for (ys, y) in ys.iter_mut().zip(carry.split_off(carries)) {
+            ys.push(y);
+        }
+    }
+    carry.extend(ys.into_iter().map(|mut ys| {
+        if reverse {
+            ys.reverse();
+        }
+        AnyTensor::stack(ys)
+    }));
+    carry
+}

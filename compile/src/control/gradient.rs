@@ -1,0 +1,143 @@
+//! Gradients of functions that are sub-graphs, by the tape of the backend that differentiates.
+//!
+//! The function runs on the tape, so that what it does to the tape (`detach`) is as it would be without the sub-graph. The graph of
+//! its values alone does not know of that.
+
+use grove_backend::{AnyTensor, Autodiff, Backend, ops::Spec};
+use grove_transform::vjp;
+use grove_tree::{AnyArray, Tree};
+use std::any::{Any, TypeId};
+
+use super::{
+    SubGraph, from_traced, is_float,
+    nested::{Leaf, arrays_of, filled, pruned},
+    to_traced,
+};
+use crate::{
+    Graph, Traced,
+    eval::missing,
+    traced::{Recording, TraceDevice, any, var_of},
+};
+
+/// The derivatives of an operation's sub-graphs, each from the arguments and the gradients of floating-point results to those of the
+/// arguments for which `of` is true.
+#[derive(Clone, Debug)]
+pub(super) struct Gradients {
+    pub graphs: Vec<SubGraph>,
+    pub of: Vec<bool>,
+}
+
+/// A traced derivative: from the arguments, the gradients of floating-point results and what the function captured to the gradients
+/// of floating-point arguments; and what it captured.
+pub(super) type Raw = (Graph, Vec<AnyTensor<Traced>>);
+
+/// Traces the derivative of a function inside of a trace. `None` where the backend is not one whose tape is known here.
+#[track_caller]
+pub(super) fn gradient<B: Backend, T: Tree<B>, O: Tree<B>>(
+    around: TraceDevice,
+    args: &T,
+    leaves: &[Leaf],
+    f: impl Fn(T) -> O,
+) -> Option<Raw> {
+    let backend = TypeId::of::<B>();
+    if backend == TypeId::of::<Autodiff<Traced>>() {
+        return Some(on_tape::<Traced, B, T, O>(around, args, leaves, f));
+    }
+    if backend == TypeId::of::<Autodiff<Autodiff<Traced>>>() {
+        return Some(on_tape::<Autodiff<Traced>, B, T, O>(around, args, leaves, f));
+    }
+    None
+}
+
+/// As [`gradient`], where `B` is `Autodiff<X>`.
+#[track_caller]
+fn on_tape<X: Backend, B: Backend, T: Tree<B>, O: Tree<B>>(
+    around: TraceDevice,
+    args: &T,
+    leaves: &[Leaf],
+    f: impl Fn(T) -> O,
+) -> Raw {
+    let recording = Recording::nested(around);
+    let input = |spec: &Spec| any(recording.input("argument".into(), spec.clone()));
+    let inputs: Vec<_> = leaves.iter().filter(|leaf| leaf.present).map(|leaf| input(&leaf.spec)).collect();
+    let floats = inputs.iter().filter(|x| matches!(x, AnyTensor::Float(_)));
+    let floats: Vec<AnyArray<X>> = floats.map(|x| AnyArray::present(from_traced(x.clone()))).collect();
+    let run = |floats: Vec<AnyArray<Autodiff<X>>>| -> Vec<AnyArray<Autodiff<X>>> {
+        let mut floats = floats.into_iter().filter_map(AnyArray::into_value);
+        let argument = |x: &AnyTensor<Traced>| match x {
+            AnyTensor::Float(_) => same_type::<_, AnyTensor<B>>(floats.next().unwrap_or_else(|| missing())),
+            x => from_traced(x.clone()),
+        };
+        let arguments: Vec<_> = inputs.iter().map(argument).collect();
+        let results = arrays_of(&f(filled(args.clone(), leaves, arguments)));
+        let results = results.into_iter().filter(|y| matches!(y, AnyTensor::Float(_)));
+        results.map(|y| AnyArray::present(same_type(y))).collect()
+    };
+    let (results, pullback) = vjp::<X, _, _, _>(&floats, run);
+    let spec = |leaf: &AnyArray<X>| Spec { shape: leaf.shape().to_vec().into(), dtype: leaf.dtype() };
+    let grads = results.iter().map(|leaf| AnyArray::present(from_traced(input(&spec(leaf))))).collect();
+    let grads = pullback(grads).into_iter().filter_map(AnyArray::into_value);
+    let output = |grad| match to_traced::<X>(grad).0 {
+        AnyTensor::Float(x) | AnyTensor::Int(x) | AnyTensor::Bool(x) => ("gradient".to_owned(), x),
+    };
+    let outputs = grads.map(output).collect();
+    let (graph, captured) = recording.finish_nested(outputs);
+    pruned(graph, captured.into_iter().map(any).collect())
+}
+
+/// Converts between types that are the same, which the compiler does not know.
+fn same_type<T: 'static, U: 'static>(value: T) -> U {
+    let value: Box<dyn Any> = Box::new(value);
+    match value.downcast::<U>() {
+        Ok(value) => *value,
+        Err(_) => unreachable!("the types were compared"),
+    }
+}
+
+/// For each argument, true if it is floating-point.
+pub(super) fn floats(specs: &[Spec]) -> Vec<bool> {
+    specs.iter().map(is_float).collect()
+}
+
+/// A derivative with what it captured before the gradients, where that is so many of its last arguments.
+pub(super) fn with_gradients_last(mut graph: Graph, arguments: usize, captured: usize) -> SubGraph {
+    graph.inputs[arguments..].rotate_right(captured);
+    SubGraph::new(graph)
+}
+
+/// The derivative of the body of a scan. The arguments of the raw one are a carry, a step of the arrays, what it captured, and
+/// gradients of both results; those of the result are constants (of them first what was captured), the part of the carry that changes, the
+/// arrays, and gradients of the results that are left. `kept` is true for the part of the carry that does not change.
+pub(super) fn of_body(raw: SubGraph, captured: usize, kept: &[bool], xs: usize, ys: &[Spec]) -> Gradients {
+    let carries = kept.len();
+    let specs = raw.input_specs();
+    let of_captured = &specs[carries + xs..carries + xs + captured];
+    let in_order = |keep: bool| (0..carries).filter(move |i| kept[*i] == keep);
+    let (constants, changing): (Vec<_>, Vec<_>) = (in_order(true).collect(), in_order(false).collect());
+    let recording = Recording::start(raw.types);
+    let input = |spec: &Spec| any(recording.input("argument".into(), spec.clone()));
+    let captured: Vec<_> = of_captured.iter().map(input).collect();
+    let mut carry: Vec<Option<AnyTensor<Traced>>> = vec![None; carries];
+    constants.iter().chain(&changing).for_each(|i| carry[*i] = Some(input(&specs[*i])));
+    let arrays: Vec<_> = specs[carries..carries + xs].iter().map(input).collect();
+    let mut grads: Vec<Option<AnyTensor<Traced>>> = vec![None; carries];
+    changing.iter().filter(|i| is_float(&specs[**i])).for_each(|i| grads[*i] = Some(input(&specs[*i])));
+    let of_ys: Vec<_> = ys.iter().filter(|spec| is_float(spec)).map(input).collect();
+    let of_carry = (0..carries).filter(|i| is_float(&specs[*i])).map(|i| match (&grads[i], &carry[i]) {
+        // What does not change takes its gradient from the steps alone.
+        (None, Some(x)) => x.zeros_like(),
+        (grad, _) => grad.clone().unwrap_or_else(|| missing()),
+    });
+    let of_carry: Vec<_> = of_carry.collect();
+    let carry = carry.into_iter().map(|x| x.unwrap_or_else(|| missing()));
+    let arguments = carry.chain(arrays).chain(captured).chain(of_carry).chain(of_ys).collect();
+    let results = raw.program().run::<Traced>(arguments, &recording.device());
+    let position = |i: usize| (0..i).filter(|j| is_float(&specs[*j])).count();
+    let order = constants.iter().chain(&changing).copied().chain(carries..carries + xs);
+    let order: Vec<_> = order.collect();
+    let wanted = order.iter().filter(|i| is_float(&specs[**i])).map(|i| results[position(*i)].clone());
+    let outputs = wanted.map(|x| ("gradient".to_owned(), var_of(x))).collect();
+    let Ok(graph) = recording.finish(outputs) else { unreachable!("gradients are computed from the arguments") };
+    let of = of_captured.iter().map(|_| false).chain(order.iter().map(|i| is_float(&specs[*i]))).collect();
+    Gradients { graphs: vec![SubGraph::new(graph)], of }
+}

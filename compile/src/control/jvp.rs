@@ -1,0 +1,194 @@
+//! Forward-mode differentiation of operations with sub-graphs.
+
+use grove_backend::{AnyTensor, Backend, ops::Spec};
+
+use super::{HigherOrder, SubGraph, apply, is_float, passes::with_unused_input};
+use crate::{
+    Traced,
+    jvp::{Dual, run},
+    traced::{Recording, any, var_of},
+};
+
+/// A graph on values and tangents: from arguments, and the tangents of those that have one, to results, and the tangents of those
+/// that have one, which `tangents` says.
+struct Tangents {
+    graph: SubGraph,
+    tangents: Vec<bool>,
+}
+
+/// The derivative of a graph whose arguments have tangents where `given` is true. Results have them where they depend on these, and
+/// where `forced` is true.
+fn tangents(graph: &SubGraph, given: &[bool], forced: &[bool]) -> Tangents {
+    let recording = Recording::start(graph.types);
+    let specs = graph.input_specs();
+    let primals: Vec<_> = specs.iter().map(|spec| any(recording.input("primal".into(), spec.clone()))).collect();
+    let tangent = |(spec, given): (&Spec, &bool)| given.then(|| any(recording.input("tangent".into(), spec.clone())));
+    let of_inputs: Vec<Option<AnyTensor<Traced>>> = specs.iter().zip(given).map(tangent).collect();
+    let duals = primals.into_iter().zip(of_inputs).map(|(primal, tangent)| Dual { primal, tangent }).collect();
+    let results = run::<Traced>(graph.program(), duals, &recording.device());
+    let mut outputs: Vec<_> = results.iter().map(|dual| ("primal".to_owned(), var_of(dual.primal.clone()))).collect();
+    let mut of_outputs = Vec::with_capacity(results.len());
+    for (dual, forced) in results.into_iter().zip(forced) {
+        let has = matches!(dual.primal, AnyTensor::Float(_)) && (*forced || dual.tangent.is_some());
+        of_outputs.push(has);
+        if has {
+            outputs.extend(dual.into_tangent().map(|tangent| ("tangent".to_owned(), var_of(tangent))));
+        }
+    }
+    match recording.finish(outputs) {
+        Ok(graph) => Tangents { graph: SubGraph::new(graph), tangents: of_outputs },
+        Err(_) => unreachable!("tangents are computed from the arguments"),
+    }
+}
+
+/// Values and tangents of the results of an operation. Where `apart` is true, values are computed without the tangents, so that the
+/// two can be taken apart.
+pub(crate) fn duals<B: Backend>(
+    op: &HigherOrder,
+    inputs: Vec<Dual<B>>,
+    apart: bool,
+    device: &B::Device,
+) -> Vec<Option<Dual<B>>> {
+    let primals: Vec<_> = inputs.iter().map(|dual| dual.primal.clone()).collect();
+    let given: Vec<_> = inputs.iter().map(|dual| dual.tangent.is_some()).collect();
+    let constant = |outputs: Vec<AnyTensor<B>>| outputs.into_iter().map(Dual::constant).map(Some).collect();
+    if !given.contains(&true) {
+        return constant(apply(op, primals, device));
+    }
+    let count = op.output_specs().len();
+    let (op_with_tangents, arguments, flags) = match op {
+        HigherOrder::Cond { branches } => cond(branches, inputs, &given[1..]),
+        HigherOrder::Scan { .. } => scan(op, inputs, &given),
+        HigherOrder::While { .. } => while_loop(op, inputs, &given),
+        HigherOrder::CustomJvp { function, jvp, .. } => {
+            let tangents = inputs.into_iter().filter_map(Dual::into_tangent);
+            let arguments = primals.iter().cloned().chain(tangents).collect();
+            let mut results = jvp.get().program().run::<B>(arguments, device);
+            let mut tangents = results.split_off(count).into_iter();
+            let values = if apart { apply(op, primals, device) } else { results };
+            let specs = function.output_specs();
+            let tangent = |(primal, spec)| {
+                let tangent = if is_float(spec) { tangents.next() } else { None };
+                Some(Dual { primal, tangent })
+            };
+            return values.into_iter().zip(&specs).map(tangent).collect();
+        }
+        HigherOrder::CustomVjp { name, .. } => panic!(
+            "`{name}` has a rule of reverse-mode differentiation and is differentiated forwards, for which it has none: give it a rule \
+             with `custom_jvp`, or take gradients of it"
+        ),
+    };
+    let mut results = apply(&op_with_tangents, arguments, device);
+    // Both have the values and tangents of the carry before those of the arrays.
+    let carries = match op {
+        HigherOrder::Scan { carries, .. } => *carries,
+        _ => count,
+    };
+    let after_carry = carries + flags[..carries].iter().filter(|has| **has).count();
+    let mut of_arrays = results.split_off(after_carry);
+    let mut tangents = results.split_off(carries);
+    tangents.extend(of_arrays.split_off(count - carries));
+    let values: Vec<_> = results.into_iter().chain(of_arrays).collect();
+    let values = if apart { apply(op, primals, device) } else { values };
+    let mut tangents = tangents.into_iter();
+    let dual = |(primal, has): (_, &bool)| Some(Dual { primal, tangent: if *has { tangents.next() } else { None } });
+    values.into_iter().zip(&flags).map(dual).collect()
+}
+
+/// Values followed by the tangents that are there, or are to be there.
+fn flat<B: Backend>(inputs: Vec<Dual<B>>, flags: &[bool]) -> Vec<AnyTensor<B>> {
+    let (mut values, mut tangents) = (Vec::new(), Vec::new());
+    for (dual, has) in inputs.into_iter().zip(flags) {
+        values.push(dual.primal.clone());
+        if *has {
+            tangents.extend(dual.into_tangent());
+        }
+    }
+    values.extend(tangents);
+    values
+}
+
+/// An operation on values and tangents, its inputs, and for each result of the original operation true if it has a tangent.
+type WithTangents<B> = (HigherOrder, Vec<AnyTensor<B>>, Vec<bool>);
+
+fn cond<B: Backend>(branches: &[SubGraph], mut inputs: Vec<Dual<B>>, given: &[bool]) -> WithTangents<B> {
+    let none = vec![false; branches[0].outputs.len()];
+    let either = |flags: Vec<bool>, branch: &SubGraph| {
+        let of_branch = tangents(branch, given, &none).tangents;
+        flags.into_iter().zip(of_branch).map(|(a, b)| a || b).collect()
+    };
+    let flags: Vec<bool> = branches.iter().fold(none.clone(), either);
+    let branches = branches.iter().map(|branch| tangents(branch, given, &flags).graph).collect();
+    let operands = inputs.split_off(1);
+    let index = inputs.into_iter().map(|dual| dual.primal);
+    (HigherOrder::Cond { branches }, index.chain(flat(operands, given)).collect(), flags)
+}
+
+/// The derivative of the body of a loop, whose carry has tangents where its first value has, or a step gives it one; and for each
+/// argument, true if it has.
+fn looped(body: &SubGraph, consts: usize, carries: usize, given: &[bool]) -> (Tangents, Vec<bool>) {
+    let mut given = given.to_vec();
+    loop {
+        let mut forced = vec![false; body.outputs.len()];
+        forced[..carries].copy_from_slice(&given[consts..consts + carries]);
+        let step = tangents(body, &given, &forced);
+        if step.tangents[..carries] == given[consts..consts + carries] {
+            return (step, given);
+        }
+        given[consts..consts + carries].copy_from_slice(&step.tangents[..carries]);
+    }
+}
+
+fn scan<B: Backend>(op: &HigherOrder, inputs: Vec<Dual<B>>, given: &[bool]) -> WithTangents<B> {
+    let HigherOrder::Scan { body, length, reverse, consts, carries } = op else { unreachable!("it is a scan") };
+    let (consts, carries) = (*consts, *carries);
+    let (step, given) = looped(body, consts, carries, given);
+    let parts = [0..consts, consts..consts + carries, consts + carries..given.len()];
+    let mut graph = (*step.graph).clone();
+    graph.inputs = interleaved(&graph.inputs, &given, &parts);
+    graph.outputs = interleaved(&graph.outputs, &step.tangents, &[0..carries, carries..step.tangents.len()]);
+    let count = |range: &std::ops::Range<usize>| range.len() + given[range.clone()].iter().filter(|has| **has).count();
+    let op = HigherOrder::Scan {
+        body: SubGraph::new(graph),
+        length: *length,
+        reverse: *reverse,
+        consts: count(&parts[0]),
+        carries: count(&parts[1]),
+    };
+    (op, interleaved(&flat(inputs, &given), &given, &parts), step.tangents)
+}
+
+fn while_loop<B: Backend>(op: &HigherOrder, inputs: Vec<Dual<B>>, given: &[bool]) -> WithTangents<B> {
+    let HigherOrder::While { cond, body, consts } = op else { unreachable!("it is a loop") };
+    let consts = *consts;
+    let (step, given) = looped(body, consts, given.len() - consts, given);
+    let parts = [0..consts, consts..given.len()];
+    let specs = cond.input_specs();
+    let mut condition = (**cond).clone();
+    for (spec, _) in specs.into_iter().zip(&given).filter(|(_, has)| **has) {
+        with_unused_input(&mut condition, spec);
+    }
+    condition.inputs = interleaved(&condition.inputs, &given, &parts);
+    let mut graph = (*step.graph).clone();
+    graph.inputs = interleaved(&graph.inputs, &given, &parts);
+    let tangents_of_consts = given[..consts].iter().filter(|has| **has).count();
+    let op = HigherOrder::While {
+        cond: SubGraph::new(condition),
+        body: SubGraph::new(graph),
+        consts: consts + tangents_of_consts,
+    };
+    (op, interleaved(&flat(inputs, &given), &given, &parts), step.tangents)
+}
+
+/// Values followed by the tangents of some of them, sorted by parts of the values: those of each part, and then their tangents.
+fn interleaved<T: Clone>(all: &[T], has: &[bool], parts: &[std::ops::Range<usize>]) -> Vec<T> {
+    let (values, tangents) = all.split_at(has.len());
+    let mut tangents = tangents.iter();
+    let mut sorted = Vec::with_capacity(all.len());
+    for part in parts {
+        sorted.extend_from_slice(&values[part.clone()]);
+        let count = has[part.clone()].iter().filter(|has| **has).count();
+        sorted.extend(tangents.by_ref().take(count).cloned());
+    }
+    sorted
+}

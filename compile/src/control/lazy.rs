@@ -1,0 +1,87 @@
+//! Sub-graphs that are traced when they are needed.
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer, ser::Error};
+use std::{
+    cell::Cell,
+    fmt,
+    sync::{Arc, OnceLock},
+};
+
+use super::SubGraph;
+use crate::Graph;
+
+/// The graph of a rule of differentiation. It is traced when it is first needed, since a rule may call the function that it is of.
+#[derive(Clone)]
+pub struct LazyGraph(Arc<Lazy>);
+
+struct Lazy {
+    graph: OnceLock<SubGraph>,
+    make: Box<dyn Fn() -> Graph + Send + Sync>,
+}
+
+impl LazyGraph {
+    pub(crate) fn new(make: impl Fn() -> Graph + Send + Sync + 'static) -> Self {
+        Self(Arc::new(Lazy { graph: OnceLock::new(), make: Box::new(make) }))
+    }
+
+    /// Returns the graph.
+    pub fn get(&self) -> &SubGraph {
+        self.0.graph.get_or_init(|| SubGraph::new((self.0.make)()))
+    }
+
+    /// A graph that is made of this one.
+    pub(super) fn map(&self, f: impl Fn(&SubGraph) -> Graph + Send + Sync + 'static) -> Self {
+        let graph = self.clone();
+        Self::new(move || f(graph.get()))
+    }
+}
+
+thread_local! {
+    /// Number of rules around the one that is being written.
+    static DEPTH: Cell<usize> = const { Cell::new(0) };
+}
+
+/// Rules inside of rules that are written to a file. A rule that calls its own function has no end.
+const MAX_DEPTH: usize = 8;
+
+impl Serialize for LazyGraph {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        struct Leave;
+        impl Drop for Leave {
+            fn drop(&mut self) {
+                DEPTH.set(DEPTH.get() - 1);
+            }
+        }
+        DEPTH.set(DEPTH.get() + 1);
+        let _leave = Leave;
+        if DEPTH.get() > MAX_DEPTH {
+            return Err(S::Error::custom(
+                "a rule of differentiation calls the function that it is of, and cannot be stored: give the rule a function \
+                 without a rule",
+            ));
+        }
+        self.get().serialize(serializer)
+    }
+}
+
+impl<'de> Deserialize<'de> for LazyGraph {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let graph = SubGraph::deserialize(deserializer)?;
+        let known = OnceLock::from(graph.clone());
+        Ok(Self(Arc::new(Lazy { graph: known, make: Box::new(move || (*graph).clone()) })))
+    }
+}
+
+/// Graphs of one function's rule are equal, others are not compared.
+impl PartialEq for LazyGraph {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+impl fmt::Debug for LazyGraph {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Passes tell operations apart by this text.
+        write!(f, "LazyGraph({:p})", Arc::as_ptr(&self.0))
+    }
+}

@@ -1,0 +1,227 @@
+//! Functions on any backend that is traced, as sub-graphs.
+
+use burn_router::RunnerClient;
+use grove_backend::{AnyTensor, Backend, ops::Spec};
+use grove_tree::{AnyArray, Path, Structure, Tree, structure};
+use std::collections::HashSet;
+
+use super::{SubGraph, from_traced, to_traced};
+use crate::{
+    Graph, Traced,
+    graph::Var,
+    traced::{Recording, TraceDevice, any},
+};
+
+/// A function that was traced inside of a trace.
+pub(super) struct Traceable<O> {
+    graph: Graph,
+    /// Tensors of the trace around it, which the last arguments of the graph stand for.
+    captured: Vec<AnyTensor<Traced>>,
+    /// The result without its arrays.
+    pub shell: O,
+    pub leaves: Vec<Leaf>,
+    /// True if a gradient flows to a result through what the function captured.
+    pub tracked: bool,
+}
+
+/// A leaf of an argument or a result.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Leaf {
+    pub path: String,
+    pub text: String,
+    pub spec: Spec,
+    pub present: bool,
+}
+
+impl Leaf {
+    fn of<B: Backend>(path: &Path, leaf: &AnyArray<B>) -> Self {
+        let spec = Spec { shape: leaf.shape().to_vec().into(), dtype: leaf.dtype() };
+        Self { path: path.to_string(), text: leaf.to_string(), spec, present: leaf.is_present() }
+    }
+}
+
+/// The leaves of a tree.
+pub(super) fn leaves_of<B: Backend, T: Tree<B>>(tree: &T) -> Vec<Leaf> {
+    let mut leaves = Vec::new();
+    tree.visit(&mut Path::root(), &mut |path: &Path, leaf: &AnyArray<B>| leaves.push(Leaf::of(path, leaf)));
+    leaves
+}
+
+/// The arrays of a tree that are present.
+pub(super) fn arrays_of<B: Backend, T: Tree<B>>(tree: &T) -> Vec<AnyTensor<B>> {
+    crate::trace::arrays(tree).0
+}
+
+/// A tree with new arrays in place of those that are present.
+pub(super) fn filled<B: Backend, T: Tree<B>>(
+    shell: T,
+    leaves: &[Leaf],
+    arrays: impl IntoIterator<Item = AnyTensor<B>>,
+) -> T {
+    let (mut leaves, mut arrays) = (leaves.iter(), arrays.into_iter());
+    shell.map(&mut Path::root(), &mut |_, leaf| match leaves.next() {
+        Some(Leaf { present: true, .. }) => arrays.next().map_or(leaf, AnyArray::present),
+        _ => leaf,
+    })
+}
+
+/// The device of the trace that arrays are of; the one that is going on if there is none.
+pub(super) fn trace_of<'a, B: Backend>(arrays: impl IntoIterator<Item = &'a AnyTensor<B>>) -> TraceDevice {
+    let first = arrays.into_iter().next().map(|x| to_traced(x.clone()).0);
+    match first {
+        Some(AnyTensor::Float(x) | AnyTensor::Int(x) | AnyTensor::Bool(x)) => x.client.device(),
+        None => TraceDevice::default(),
+    }
+}
+
+/// Traces a function of a tree whose arrays have the shapes and types of some leaves.
+#[track_caller]
+pub(super) fn traced<B: Backend, T: Tree<B>, O: Tree<B>>(
+    around: TraceDevice,
+    args: T,
+    leaves: &[Leaf],
+    f: impl FnOnce(T) -> O,
+) -> Traceable<O> {
+    let recording = Recording::nested(around);
+    let arguments: Vec<_> = leaves
+        .iter()
+        .filter(|leaf| leaf.present)
+        .map(|leaf| from_traced::<B>(any(recording.input(leaf.path.clone(), leaf.spec.clone()))))
+        .collect();
+    let result = f(filled(args, leaves, arguments));
+    let leaves = leaves_of(&result);
+    let (mut outputs, mut tracked) = (Vec::new(), false);
+    let shell = result.map(&mut Path::root(), &mut |path, leaf| {
+        let absent = AnyArray::absent(leaf.shape(), leaf.dtype());
+        if let Some(x) = leaf.into_value() {
+            let (AnyTensor::Float(x) | AnyTensor::Int(x) | AnyTensor::Bool(x), flows) = to_traced(x);
+            tracked |= flows;
+            outputs.push((path.to_string(), x));
+        }
+        absent
+    });
+    let (graph, captured) = recording.finish_nested(outputs);
+    let captured = captured.into_iter().map(any).collect();
+    Traceable { graph, captured, shell, leaves, tracked }.pruned()
+}
+
+impl<O> Traceable<O> {
+    /// Without captured tensors that no result depends on.
+    fn pruned(mut self) -> Self {
+        (self.graph, self.captured) = pruned(self.graph, self.captured);
+        self
+    }
+}
+
+/// A graph without captured tensors that no result depends on, and the others.
+pub(super) fn pruned(mut graph: Graph, mut captured: Vec<AnyTensor<Traced>>) -> (Graph, Vec<AnyTensor<Traced>>) {
+    let used = graph.equations.iter().flat_map(|equation| equation.inputs.iter().flatten());
+    let used: HashSet<Var> = used.chain(graph.outputs.iter().map(|(_, var)| var)).copied().collect();
+    let arguments = graph.inputs.len() - captured.len();
+    let keep: Vec<_> = graph.inputs[arguments..].iter().map(|(_, var)| used.contains(var)).collect();
+    let mut of_inputs = std::iter::repeat_n(true, arguments).chain(keep.iter().copied());
+    graph.inputs.retain(|_| of_inputs.next().unwrap_or(true));
+    let mut of_captured = keep.into_iter();
+    captured.retain(|_| of_captured.next().unwrap_or(true));
+    (graph, captured)
+}
+
+/// The graphs of several functions of the same arguments, which take all that any of them captured after their arguments, and what
+/// that is.
+pub(super) fn together<const N: usize>(
+    functions: [(Graph, Vec<AnyTensor<Traced>>); N],
+) -> ([Graph; N], Vec<AnyTensor<Traced>>) {
+    let (graphs, captured) = unified(functions.into_iter().collect());
+    match graphs.try_into() {
+        Ok(graphs) => (graphs, captured),
+        Err(_) => unreachable!("there is a graph for each function"),
+    }
+}
+
+/// As [`together`], of any number.
+pub(super) fn unified(functions: Vec<(Graph, Vec<AnyTensor<Traced>>)>) -> (Vec<Graph>, Vec<AnyTensor<Traced>>) {
+    let mut all: Vec<AnyTensor<Traced>> = Vec::new();
+    for x in functions.iter().flat_map(|(_, captured)| captured) {
+        if !all.iter().any(|known| id(known) == id(x)) {
+            all.push(x.clone());
+        }
+    }
+    let graphs = functions.into_iter().map(|(mut graph, captured)| {
+        let own = graph.inputs.split_off(graph.inputs.len() - captured.len());
+        for (i, x) in all.iter().enumerate() {
+            let known = captured.iter().position(|y| id(y) == id(x));
+            let var = match known {
+                Some(position) => own[position].1,
+                None => {
+                    graph.variables.push(Spec { shape: x.shape(), dtype: x.dtype() });
+                    Var(graph.variables.len() as u32 - 1)
+                }
+            };
+            graph.inputs.push((format!("captured.{i}"), var));
+        }
+        graph
+    });
+    (graphs.collect(), all)
+}
+
+fn id(x: &AnyTensor<Traced>) -> burn_ir::TensorId {
+    crate::traced::var_of(x.clone())
+}
+
+impl<O> Traceable<O> {
+    /// The graph and what it captured.
+    pub(super) fn into_parts(self) -> (Graph, Vec<AnyTensor<Traced>>) {
+        (self.graph, self.captured)
+    }
+
+    /// The structure of the result.
+    pub(super) fn structure<B: Backend>(&self) -> Structure
+    where
+        O: Tree<B>,
+    {
+        structure(&self.shell)
+    }
+}
+
+/// A graph with the last arguments first.
+pub(super) fn with_last_first(mut graph: Graph, last: usize) -> SubGraph {
+    let count = graph.inputs.len();
+    graph.inputs.rotate_left(count - last);
+    SubGraph::new(graph)
+}
+
+/// A tree in words, and its leaves, to be compared with another.
+pub(super) struct Side<'a> {
+    pub name: &'a str,
+    pub structure: Structure,
+    pub leaves: &'a [Leaf],
+}
+
+/// Panics unless two trees have one structure, and leaves of the same shapes and types, all present or absent alike. `rule` says
+/// what has to be equal.
+#[track_caller]
+pub(super) fn check_same(rule: &str, left: &Side<'_>, right: &Side<'_>) {
+    let (a, b) = (left.name, right.name);
+    if let Some([of_left, of_right]) = left.structure.difference(&right.structure) {
+        panic!("{rule}: {a} gives `{of_left}` where {b} gives `{of_right}`");
+    }
+    let pairs = left.leaves.iter().zip(right.leaves);
+    if let Some((x, y)) = pairs.into_iter().find(|(x, y)| (&x.spec, x.present) != (&y.spec, y.present)) {
+        let text = |leaf: &Leaf| format!("{}{}", leaf.text, if leaf.present { "" } else { ", absent" });
+        let name = if x.path.is_empty() { "the result".to_owned() } else { format!("the leaf `{}`", x.path) };
+        panic!("{rule}: {name} of {a} is {}, and of {b} {}", text(x), text(y));
+    }
+}
+
+impl Leaf {
+    /// The leaf with a path without its first segments.
+    pub(super) fn without_segments(&self, segments: usize) -> Self {
+        let path = self.path.splitn(segments + 1, '.').nth(segments).unwrap_or_default().to_owned();
+        Self { path, ..self.clone() }
+    }
+}
+
+/// True if a gradient flows to an array.
+pub(super) fn is_tracked<B: Backend>(arrays: &[AnyTensor<B>]) -> bool {
+    arrays.iter().any(|x| to_traced(x.clone()).1)
+}

@@ -1,0 +1,146 @@
+//! Sub-graphs in passes over graphs.
+
+use grove_backend::ops::Spec;
+use std::collections::HashSet;
+
+use super::{HigherOrder, LazyGraph, SubGraph};
+use crate::{
+    Graph,
+    graph::{Equation, Var},
+    primitive::Primitive,
+};
+
+impl HigherOrder {
+    /// The sub-graphs that a run computes, with their roles.
+    pub(crate) fn sub_graphs(&self) -> Vec<(&'static str, &SubGraph)> {
+        match self {
+            Self::Cond { branches } => branches.iter().map(|branch| ("branch", branch)).collect(),
+            Self::While { cond, body, .. } => vec![("cond", cond), ("body", body)],
+            Self::Scan { body, .. } => vec![("body", body)],
+            Self::CustomJvp { function, .. } | Self::CustomVjp { function, .. } => vec![("function", function)],
+        }
+    }
+
+    /// The same operation with other graphs that compute the same.
+    pub(crate) fn map_graphs(&self, f: impl Fn(Graph) -> Graph + Clone + Send + Sync + 'static) -> Self {
+        let new = |graph: &SubGraph| SubGraph::new(f((**graph).clone()));
+        let later = |graph: &LazyGraph| {
+            let f = f.clone();
+            graph.map(move |graph| f((**graph).clone()))
+        };
+        match self.clone() {
+            Self::Cond { branches } => Self::Cond { branches: branches.iter().map(new).collect() },
+            Self::While { cond, body, consts } => Self::While { cond: new(&cond), body: new(&body), consts },
+            Self::Scan { body, length, reverse, consts, carries } => {
+                Self::Scan { body: new(&body), length, reverse, consts, carries }
+            }
+            Self::CustomJvp { name, function, jvp } => {
+                Self::CustomJvp { name, function: new(&function), jvp: later(&jvp) }
+            }
+            Self::CustomVjp { name, function, forward, backward } => {
+                Self::CustomVjp { name, function: new(&function), forward: new(&forward), backward: later(&backward) }
+            }
+        }
+    }
+
+    /// The same operation with chains of functions of elements fused in the graphs that run where nothing is differentiated.
+    pub(crate) fn fused(&self) -> Self {
+        let new = |graph: &SubGraph| SubGraph::new((**graph).clone().fused());
+        match self.clone() {
+            Self::CustomJvp { name, function, jvp } => Self::CustomJvp { name, function: new(&function), jvp },
+            Self::CustomVjp { name, function, forward, backward } => {
+                Self::CustomVjp { name, function: new(&function), forward, backward }
+            }
+            op => op.map_graphs(Graph::fused),
+        }
+    }
+}
+
+/// Takes results that nothing uses out of an equation with sub-graphs, and arguments that they alone needed.
+pub(crate) fn prune(equation: &mut Equation, live: &HashSet<Var>) {
+    let Primitive::HigherOrder(op) = &equation.primitive else { return };
+    let used: Vec<bool> = equation.outputs.iter().map(|var| var.is_some_and(|var| live.contains(&var))).collect();
+    let (op, inputs, outputs) = match op {
+        HigherOrder::Cond { branches } => {
+            let keep = |branch: &SubGraph| with_outputs(branch, &used);
+            let graphs: Vec<Graph> = branches.iter().map(keep).collect();
+            let needed: Vec<bool> = (0..branches[0].inputs.len())
+                .map(|i| graphs.iter().any(|graph| uses(graph, graph.inputs[i].1)))
+                .collect();
+            if used.iter().all(|used| *used) && needed.iter().all(|needed| *needed) {
+                return;
+            }
+            let branches = graphs.into_iter().map(|graph| SubGraph::new(with_inputs(graph, &needed))).collect();
+            let inputs = std::iter::once(true).chain(needed).collect();
+            (HigherOrder::Cond { branches }, inputs, used)
+        }
+        HigherOrder::Scan { body, length, reverse, consts, carries } => {
+            let (consts, carries) = (*consts, *carries);
+            // A carry is needed if its last value is used, or something that is used depends on it.
+            let mut keep = used.clone();
+            let graph = loop {
+                let graph = with_outputs(body, &keep);
+                let mut grown = false;
+                for (i, keep) in keep.iter_mut().take(carries).enumerate() {
+                    if !*keep && uses(&graph, graph.inputs[consts + i].1) {
+                        (*keep, grown) = (true, true);
+                    }
+                }
+                if !grown {
+                    break graph;
+                }
+            };
+            let is_needed = |i: usize| match i.checked_sub(consts) {
+                Some(carry) if carry < carries => keep[carry],
+                _ => uses(&graph, graph.inputs[i].1),
+            };
+            let needed: Vec<bool> = (0..graph.inputs.len()).map(is_needed).collect();
+            if keep.iter().all(|keep| *keep) && needed.iter().all(|needed| *needed) {
+                return;
+            }
+            let count = |flags: &[bool]| flags.iter().filter(|flag| **flag).count();
+            let op = HigherOrder::Scan {
+                body: SubGraph::new(with_inputs(graph, &needed)),
+                length: *length,
+                reverse: *reverse,
+                consts: count(&needed[..consts]),
+                carries: count(&keep[..carries]),
+            };
+            (op, needed, keep)
+        }
+        _ => return,
+    };
+    let kept = |flags: &[bool], vars: &[Option<Var>]| -> Vec<Option<Var>> {
+        vars.iter().zip(flags).filter(|(_, keep)| **keep).map(|(var, _)| *var).collect()
+    };
+    equation.inputs = kept(&inputs, &equation.inputs);
+    equation.outputs = kept(&outputs, &equation.outputs);
+    equation.primitive = Primitive::HigherOrder(op);
+}
+
+/// A graph with some of its results.
+fn with_outputs(graph: &SubGraph, keep: &[bool]) -> Graph {
+    let mut graph = (**graph).clone();
+    let mut flags = keep.iter();
+    graph.outputs.retain(|_| flags.next().copied().unwrap_or(true));
+    graph.without_dead_code()
+}
+
+/// A graph with some of its arguments; it needs no others.
+fn with_inputs(mut graph: Graph, keep: &[bool]) -> Graph {
+    let mut flags = keep.iter();
+    graph.inputs.retain(|_| flags.next().copied().unwrap_or(true));
+    graph
+}
+
+/// True if a result depends on a variable of a graph without dead code.
+fn uses(graph: &Graph, var: Var) -> bool {
+    let inputs = graph.equations.iter().flat_map(|equation| equation.inputs.iter().flatten());
+    inputs.chain(graph.outputs.iter().map(|(_, var)| var)).any(|used| *used == var)
+}
+
+/// Adds an argument that nothing uses.
+pub(super) fn with_unused_input(graph: &mut Graph, spec: Spec) {
+    graph.variables.push(spec);
+    graph.inputs.push(("unused".into(), Var(graph.variables.len() as u32 - 1)));
+}

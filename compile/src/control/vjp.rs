@@ -1,0 +1,256 @@
+//! Reverse-mode differentiation of operations with sub-graphs.
+//!
+//! The derivative of a function of the user was traced with the function (see `gradient`). That of any other sub-graph is that of its
+//! operations: the graph runs on `Autodiff<Traced>`, and what the backward pass does is a graph again. Either computes the values that
+//! it needs from the sub-graph's arguments, so that an operation keeps its arguments, and a scan the carries of its steps.
+
+use grove_backend::{
+    AnyTensor, Autodiff, Backend,
+    ops::{Outcome, Spec, Wanted},
+};
+use grove_transform::vjp;
+use grove_tree::AnyArray;
+
+use super::{HigherOrder, LazyGraph, SubGraph, apply, gradient::Gradients, is_float, stacked};
+use crate::{
+    Primitive, Traced,
+    eval::{Target, apply_one, missing},
+    primitive::Binary,
+    traced::{Recording, any, var_of},
+};
+
+/// The derivative of an operation.
+#[derive(Clone, Debug)]
+pub struct Pullback(Rule);
+
+#[derive(Clone, Debug)]
+enum Rule {
+    /// An operation from the inputs and the gradients of floating-point outputs to the gradients of inputs at some positions.
+    Cond { op: HigherOrder, outputs: Vec<Spec>, positions: Vec<usize> },
+    /// A scan in the other direction from constants, saved carries, arrays and gradients.
+    Scan(Box<ScanPullback>),
+    /// A graph from residuals and the gradients of floating-point outputs to those of floating-point inputs.
+    Custom { backward: LazyGraph, outputs: Vec<Spec>, positions: Vec<usize> },
+    /// There is none.
+    While,
+}
+
+#[derive(Clone, Debug)]
+struct ScanPullback {
+    op: HigherOrder,
+    /// Shapes and types of the results.
+    outputs: Vec<Spec>,
+    /// The constants whose gradients are wanted, with their shapes and types.
+    consts: Vec<(usize, Spec)>,
+    /// Number of constants, and of arrays in the carry.
+    counts: [usize; 2],
+    /// Positions of the inputs whose gradients the operation gives.
+    positions: Vec<usize>,
+}
+
+/// Runs an operation, and returns what its derivative needs and its derivative.
+pub(super) fn forward<B: Backend>(
+    op: &HigherOrder,
+    inputs: Vec<AnyTensor<B>>,
+    wanted: &Wanted,
+    gradients: Option<&Gradients>,
+) -> (Outcome<B>, Pullback) {
+    let (outcome, rule) = forward_with_rule(op, inputs, wanted, gradients);
+    (outcome, Pullback(rule))
+}
+
+fn forward_with_rule<B: Backend>(
+    op: &HigherOrder,
+    inputs: Vec<AnyTensor<B>>,
+    wanted: &Wanted,
+    gradients: Option<&Gradients>,
+) -> (Outcome<B>, Rule) {
+    let device = inputs.first().map(AnyTensor::device).unwrap_or_default();
+    let outcome = |outputs: Vec<AnyTensor<B>>, saved: Vec<AnyTensor<B>>| Outcome {
+        outputs: outputs.into_iter().map(Some).collect(),
+        saved: saved.into_iter().map(Some).collect(),
+    };
+    let is_wanted = |position: usize| wanted.get(position).is_some();
+    match op {
+        HigherOrder::Cond { branches } => {
+            let outputs = apply(op, inputs.clone(), &device);
+            let (branches, flags) = match gradients {
+                Some(Gradients { graphs, of }) => (graphs.clone(), of.clone()),
+                None => {
+                    let flags: Vec<_> = (1..inputs.len()).map(is_wanted).collect();
+                    (branches.iter().map(|branch| differentiated(branch, &flags)).collect(), flags)
+                }
+            };
+            let positions = (1..inputs.len()).filter(|position| flags[position - 1]).collect();
+            let pullback = Rule::Cond { op: HigherOrder::Cond { branches }, outputs: op.output_specs(), positions };
+            (outcome(outputs, inputs), pullback)
+        }
+        HigherOrder::Scan { body, length, reverse, consts, carries } => {
+            let saving = HigherOrder::Scan {
+                body: saving(body, *consts, *carries),
+                length: *length,
+                reverse: *reverse,
+                consts: *consts,
+                carries: *carries,
+            };
+            let mut outputs = apply(&saving, inputs.clone(), &device);
+            let saved = outputs.split_off(body.outputs.len());
+            let kept = [&inputs[..*consts], &saved[..], &inputs[consts + carries..]].concat();
+            let specs = body.input_specs();
+            let in_carry = |i: usize| (*consts..consts + carries).contains(&i);
+            // A carry passes gradients on from step to step, whether that of the first is wanted or not.
+            let flag = |i: usize| is_float(&specs[i]) && (is_wanted(i) || in_carry(i));
+            let pullback = match gradients {
+                Some(Gradients { graphs, of }) => scan_pullback(op, body, of, &graphs[0]),
+                None => {
+                    let flags: Vec<_> = (0..specs.len()).map(flag).collect();
+                    scan_pullback(op, body, &flags, &differentiated(body, &flags))
+                }
+            };
+            (outcome(outputs, kept), pullback)
+        }
+        HigherOrder::While { .. } => (outcome(apply(op, inputs, &device), Vec::new()), Rule::While),
+        HigherOrder::CustomVjp { forward, backward, function, .. } => {
+            let specs = function.output_specs();
+            let arguments = function.input_specs();
+            let positions = (0..arguments.len()).filter(|i| is_float(&arguments[*i])).collect();
+            let mut outputs = forward.program().run(inputs, &device);
+            let saved = outputs.split_off(specs.len());
+            (outcome(outputs, saved), Rule::Custom { backward: backward.clone(), outputs: specs, positions })
+        }
+        HigherOrder::CustomJvp { .. } => unreachable!("its derivative is that of its rule's operations"),
+    }
+}
+
+impl Pullback {
+    /// The gradients of the inputs, by their positions.
+    pub(super) fn pull<B: Backend>(
+        &self,
+        saved: Vec<AnyTensor<B>>,
+        grads: Vec<Option<AnyTensor<B>>>,
+    ) -> Vec<Option<AnyTensor<B>>> {
+        let device = saved.iter().chain(grads.iter().flatten()).next().map(AnyTensor::device).unwrap_or_default();
+        let zeros = |spec: &Spec| AnyTensor::Float(B::float_zeros(spec.shape.clone(), &device, spec.dtype.into()));
+        let complete = |outputs: &[Spec]| {
+            let pairs = outputs.iter().zip(grads).filter(|(spec, _)| is_float(spec));
+            pairs.map(|(spec, grad)| grad.unwrap_or_else(|| zeros(spec))).collect::<Vec<_>>()
+        };
+        match &self.0 {
+            Rule::Cond { op, outputs, positions } => {
+                let inputs = saved.into_iter().chain(complete(outputs)).collect();
+                at(positions, apply(op, inputs, &device))
+            }
+            Rule::Custom { backward, outputs, positions } => {
+                let inputs = saved.into_iter().chain(complete(outputs)).collect();
+                at(positions, backward.get().program().run(inputs, &device))
+            }
+            Rule::Scan(scan) => {
+                let ScanPullback { op, outputs, consts, counts: [all_consts, carries], positions } = &**scan;
+                let mut carry = complete(outputs);
+                let of_carry = outputs[..*carries].iter().filter(|spec| is_float(spec)).count();
+                let of_ys = carry.split_off(of_carry);
+                let sums = consts.iter().map(|(_, spec)| zeros(spec));
+                let (constants, arrays) = saved.split_at(*all_consts);
+                let inputs =
+                    constants.iter().cloned().chain(carry).chain(sums).chain(arrays.iter().cloned()).chain(of_ys);
+                at(positions, apply(op, inputs.collect(), &device))
+            }
+            Rule::While => panic!(
+                "a gradient flows to `while_loop`, and in a trace such a loop has no reverse mode, since the number of its steps is \
+                 not known: use `scan`, or `detach` its result"
+            ),
+        }
+    }
+}
+
+/// Values at positions of a list.
+fn at<B: Backend>(positions: &[usize], values: Vec<AnyTensor<B>>) -> Vec<Option<AnyTensor<B>>> {
+    let mut list = vec![None; positions.iter().map(|position| position + 1).max().unwrap_or_default()];
+    for (position, value) in positions.iter().zip(values) {
+        list[*position] = Some(value);
+    }
+    list
+}
+
+/// The derivative of a graph: from its arguments and the gradients of its floating-point results to those of some arguments.
+fn differentiated(graph: &SubGraph, wanted: &[bool]) -> SubGraph {
+    let recording = Recording::start(graph.types);
+    let inputs = graph.input_specs();
+    let inputs: Vec<_> = inputs.into_iter().map(|spec| any(recording.input("argument".into(), spec))).collect();
+    let is_leaf = |i: usize| wanted[i] && matches!(inputs[i], AnyTensor::Float(_));
+    let leaf = |i: usize| AnyArray::present(inputs[i].clone());
+    let leaves: Vec<AnyArray<Traced>> = (0..inputs.len()).filter(|i| is_leaf(*i)).map(leaf).collect();
+    let device = recording.device();
+    let run = |leaves: Vec<AnyArray<Autodiff<Traced>>>| -> Vec<AnyArray<Autodiff<Traced>>> {
+        let mut leaves = leaves.into_iter().filter_map(AnyArray::into_value);
+        let argument = |(i, x): (usize, &AnyTensor<Traced>)| match is_leaf(i) {
+            true => leaves.next().unwrap_or_else(|| missing()),
+            false => super::from_traced(x.clone()),
+        };
+        let arguments = inputs.iter().enumerate().map(argument).collect();
+        let results = graph.program().run::<Autodiff<Traced>>(arguments, &device);
+        results.into_iter().filter(|x| matches!(x, AnyTensor::Float(_))).map(AnyArray::present).collect()
+    };
+    let (_, pullback) = vjp::<Traced, _, _, _>(&leaves, run);
+    let of_results = graph.output_specs().into_iter().filter(is_float);
+    let grads = of_results.map(|spec| AnyArray::present(any(recording.input("gradient".into(), spec)))).collect();
+    let grads = pullback(grads).into_iter().filter_map(AnyArray::into_value);
+    let outputs = grads.map(|grad| ("gradient".to_owned(), var_of(grad))).collect();
+    match recording.finish(outputs) {
+        Ok(graph) => SubGraph::new(graph),
+        Err(_) => unreachable!("gradients are computed from the arguments"),
+    }
+}
+
+/// The body of a scan that also gives the carry before each step.
+fn saving(body: &SubGraph, consts: usize, carries: usize) -> SubGraph {
+    let mut graph = (**body).clone();
+    let carry = graph.inputs[consts..consts + carries].iter().map(|(_, var)| ("saved".to_owned(), *var));
+    graph.outputs.extend(carry);
+    SubGraph::new(graph)
+}
+
+/// The derivative of a scan, from that of its body with respect to some of its arguments, all of the carry that is floating-point
+/// among them.
+fn scan_pullback(op: &HigherOrder, body: &SubGraph, flags: &[bool], gradient: &SubGraph) -> Rule {
+    let HigherOrder::Scan { length, reverse, consts, carries, .. } = op else { unreachable!("it is of a scan") };
+    let (consts, carries) = (*consts, *carries);
+    let specs = body.input_specs();
+    let of = |range: std::ops::Range<usize>| range.filter(|i| flags[*i]).collect::<Vec<_>>();
+    let (of_consts, of_carry, of_xs) = (of(0..consts), of(consts..consts + carries), of(consts + carries..specs.len()));
+    let results = body.output_specs();
+    let of_ys: Vec<_> = results[carries..].iter().filter(|spec| is_float(spec)).cloned().collect();
+
+    let recording = Recording::start(body.types);
+    let inputs = |specs: &mut dyn Iterator<Item = Spec>| -> Vec<AnyTensor<Traced>> {
+        specs.map(|spec| any(recording.input("argument".into(), spec))).collect()
+    };
+    let each = |positions: &[usize]| positions.iter().map(|i| specs[*i].clone()).collect::<Vec<_>>();
+    let constants = inputs(&mut specs[..consts].iter().cloned());
+    let grads = inputs(&mut each(&of_carry).into_iter());
+    let sums = inputs(&mut each(&of_consts).into_iter());
+    let arrays = inputs(&mut specs[consts..].iter().cloned());
+    let grads_of_ys = inputs(&mut of_ys.iter().cloned());
+    let arguments = constants.into_iter().chain(arrays).chain(grads).chain(grads_of_ys).collect();
+    let mut results = gradient.program().run::<Traced>(arguments, &recording.device()).into_iter();
+    let of_constants: Vec<_> = results.by_ref().take(of_consts.len()).collect();
+    let carry = results.by_ref().take(of_carry.len()).collect::<Vec<_>>();
+    let device = recording.device();
+    let target = Target::<Traced>::new(&device);
+    let add = |(sum, grad)| apply_one(&Primitive::Binary(Binary::Add), [sum, grad], &target);
+    let sums = sums.into_iter().zip(of_constants).map(add);
+    let outputs = carry.into_iter().chain(sums).chain(results).map(|x| ("gradient".to_owned(), var_of(x))).collect();
+    let Ok(graph) = recording.finish(outputs) else { unreachable!("gradients are computed from the arguments") };
+    let op = HigherOrder::Scan {
+        body: SubGraph::new(graph),
+        length: *length,
+        reverse: !reverse,
+        consts,
+        carries: of_carry.len() + of_consts.len(),
+    };
+    let outputs = body.output_specs().into_iter().enumerate();
+    let outputs = outputs.map(|(i, spec)| if i < carries { spec } else { stacked(&spec, *length) }).collect();
+    let positions = [of_carry, of_consts.clone(), of_xs].concat();
+    let consts_wanted = of_consts.into_iter().map(|i| (i, specs[i].clone())).collect();
+    Rule::Scan(Box::new(ScanPullback { op, outputs, consts: consts_wanted, counts: [consts, carries], positions }))
+}

@@ -1,0 +1,255 @@
+//! Batching rules of operations with sub-graphs.
+
+use burn::tensor::DType;
+use burn_ir::ScalarIr;
+use grove_backend::{AnyTensor, Backend, ops::Spec};
+
+use super::{HigherOrder, SubGraph, apply, is_float};
+use crate::{
+    Primitive, Traced,
+    eval::{Target, apply_one, missing},
+    primitive::{Binary, Reduction, Unary},
+    traced::{Recording, any, var_of},
+    vmap::{Batched, expanded, move_axis, run_batched},
+};
+
+/// A graph for a number of examples, and for each result true if it has the examples along its first axis.
+struct BatchedGraph {
+    graph: SubGraph,
+    batched: Vec<bool>,
+}
+
+/// A graph whose arguments have the examples where `given` is true; what `finish` returns in place of its results are the results.
+fn record(
+    graph: &SubGraph,
+    given: &[bool],
+    examples: usize,
+    finish: impl FnOnce(Vec<Batched<Traced>>, &[Batched<Traced>], &Target<'_, Traced>) -> Vec<Batched<Traced>>,
+) -> BatchedGraph {
+    let recording = Recording::start(graph.types);
+    let input = |(spec, batched): (Spec, &bool)| {
+        let shape = if *batched { [&[examples], &spec.shape[..]].concat().into() } else { spec.shape };
+        let tensor = any(recording.input("argument".into(), Spec { shape, dtype: spec.dtype }));
+        Batched { tensor, batched: *batched }
+    };
+    let arguments: Vec<_> = graph.input_specs().into_iter().zip(given).map(input).collect();
+    let device = recording.device();
+    let results = run_batched::<Traced>(graph.program(), arguments.clone(), examples, &device);
+    let results = finish(results, &arguments, &Target::new(&device));
+    let batched = results.iter().map(|x| x.batched).collect();
+    let outputs = results.into_iter().map(|x| ("result".to_owned(), var_of(x.tensor))).collect();
+    match recording.finish(outputs) {
+        Ok(graph) => BatchedGraph { graph: SubGraph::new(graph), batched },
+        Err(_) => unreachable!("results are computed from the arguments"),
+    }
+}
+
+/// As [`record`], with all examples in the results where `forced` is true.
+fn batched(graph: &SubGraph, given: &[bool], forced: &[bool], examples: usize) -> BatchedGraph {
+    record(graph, given, examples, |results, _, target| {
+        let result = |(x, forced): (Batched<Traced>, &bool)| if *forced { all(x, examples, target) } else { x };
+        results.into_iter().zip(forced).map(result).collect()
+    })
+}
+
+/// A value with the examples.
+fn all<B: Backend>(x: Batched<B>, examples: usize, target: &Target<'_, B>) -> Batched<B> {
+    Batched { tensor: expanded(x, examples, target), batched: true }
+}
+
+/// Values `yes` where a truth value of each example holds, and `no` elsewhere; both have the examples.
+fn select<B: Backend>(
+    mask: &AnyTensor<B>,
+    yes: AnyTensor<B>,
+    no: AnyTensor<B>,
+    target: &Target<'_, B>,
+) -> AnyTensor<B> {
+    let shape = yes.shape();
+    let mut narrow = vec![1; shape.num_dims()];
+    narrow[0] = shape[0];
+    let mask = apply_one(&Primitive::BroadcastTo(shape.to_vec()), [mask.clone().reshape(narrow)], target);
+    apply_one(&Primitive::Where, [no, mask, yes], target)
+}
+
+/// Runs an operation for a number of examples at once, where at least one input has them.
+pub(crate) fn higher_order<B: Backend>(
+    op: &HigherOrder,
+    inputs: Vec<Batched<B>>,
+    examples: usize,
+    target: &Target<'_, B>,
+) -> Vec<Option<Batched<B>>> {
+    let given: Vec<_> = inputs.iter().map(|x| x.batched).collect();
+    let (op, inputs, batched) = match op {
+        HigherOrder::Cond { branches } if given[0] => {
+            return every_branch(branches, inputs, examples, target).into_iter().map(Some).collect();
+        }
+        HigherOrder::Cond { branches } => {
+            let mut flags = vec![false; branches[0].outputs.len()];
+            for branch in branches {
+                let of_branch = batched(branch, &given[1..], &flags, examples).batched;
+                flags.iter_mut().zip(of_branch).for_each(|(flag, of_branch)| *flag |= of_branch);
+            }
+            let branches = branches.iter().map(|branch| batched(branch, &given[1..], &flags, examples).graph).collect();
+            (HigherOrder::Cond { branches }, tensors(inputs), flags)
+        }
+        HigherOrder::While { cond, body, consts } => while_loop(cond, body, *consts, inputs, examples, target),
+        HigherOrder::Scan { body, length, reverse, consts, carries } => {
+            let (consts, carries) = (*consts, *carries);
+            let (step, given) = looped(body, consts, given, carries, examples);
+            let input = |(i, x): (usize, Batched<B>)| match i.checked_sub(consts) {
+                Some(carry) if carry < carries && given[i] => expanded(x, examples, target),
+                // Steps are along the first axis.
+                Some(carry) if carry >= carries && given[i] => move_axis(x.tensor, 0, 1),
+                _ => x.tensor,
+            };
+            let inputs = inputs.into_iter().enumerate().map(input).collect();
+            let op = HigherOrder::Scan { body: step.graph, length: *length, reverse: *reverse, consts, carries };
+            let results = apply(&op, inputs, target.device).into_iter().zip(step.batched).enumerate();
+            let result = |(i, (tensor, batched)): (usize, (AnyTensor<B>, bool))| {
+                let tensor = if batched && i >= carries { move_axis(tensor, 1, 0) } else { tensor };
+                Some(Batched { tensor, batched })
+            };
+            return results.map(result).collect();
+        }
+        HigherOrder::CustomJvp { name, function, jvp } => {
+            let forced = vec![true; function.outputs.len()];
+            let of_tangents =
+                function.input_specs().iter().zip(&given).filter(|(spec, _)| is_float(spec)).map(|(_, x)| *x).collect();
+            let with_tangents = [given.clone(), of_tangents].concat();
+            let op = HigherOrder::CustomJvp {
+                name: name.clone(),
+                function: batched(function, &given, &forced, examples).graph,
+                jvp: jvp.map(move |jvp| {
+                    let forced = vec![true; jvp.outputs.len()];
+                    (*batched(jvp, &with_tangents, &forced, examples).graph).clone()
+                }),
+            };
+            (op, tensors(inputs), vec![true; function.outputs.len()])
+        }
+        HigherOrder::CustomVjp { name, function, forward, backward } => {
+            let outputs = function.outputs.len();
+            let mut forced = vec![false; forward.outputs.len()];
+            forced[..outputs].fill(true);
+            let forward = batched(forward, &given, &forced, examples);
+            let grads = function.output_specs().iter().filter(|spec| is_float(spec)).count();
+            let of_backward = [&forward.batched[outputs..], &vec![true; grads]].concat();
+            let of_inputs: Vec<_> =
+                function.input_specs().iter().zip(&given).filter(|(spec, _)| is_float(spec)).map(|(_, x)| *x).collect();
+            let backward = backward.map(move |backward| {
+                let graph = record(backward, &of_backward, examples, |results, _, target| {
+                    let result = |(x, batched): (Batched<Traced>, &bool)| match (batched, x.batched) {
+                        (true, _) => all(x, examples, target),
+                        (false, true) => summed(x, target),
+                        (false, false) => x,
+                    };
+                    results.into_iter().zip(&of_inputs).map(result).collect()
+                });
+                (*graph.graph).clone()
+            });
+            let op = HigherOrder::CustomVjp {
+                name: name.clone(),
+                function: batched(function, &given, &forced, examples).graph,
+                forward: forward.graph,
+                backward,
+            };
+            (op, tensors(inputs), vec![true; outputs])
+        }
+    };
+    let results = apply(&op, inputs, target.device).into_iter().zip(batched);
+    results.map(|(tensor, batched)| Some(Batched { tensor, batched })).collect()
+}
+
+fn tensors<B: Backend>(inputs: Vec<Batched<B>>) -> Vec<AnyTensor<B>> {
+    inputs.into_iter().map(|x| x.tensor).collect()
+}
+
+/// The gradient of what all examples share.
+fn summed<B: Backend>(x: Batched<B>, target: &Target<'_, B>) -> Batched<B> {
+    let shape = x.tensor.shape()[1..].to_vec();
+    let sum = apply_one(&Primitive::Reduce(Reduction::Sum, Some(0)), [x.tensor], target);
+    Batched { tensor: sum.reshape(shape), batched: false }
+}
+
+/// Computes all branches, and selects for each example.
+fn every_branch<B: Backend>(
+    branches: &[SubGraph],
+    mut inputs: Vec<Batched<B>>,
+    examples: usize,
+    target: &Target<'_, B>,
+) -> Vec<Batched<B>> {
+    let operands = inputs.split_off(1);
+    let index = inputs.pop().unwrap_or_else(|| missing()).tensor;
+    let run = |branch: &SubGraph| -> Vec<AnyTensor<B>> {
+        let results = run_batched(branch.program(), operands.clone(), examples, target.device);
+        results.into_iter().map(|x| expanded(x, examples, target)).collect()
+    };
+    let mut results: Vec<_> = branches.iter().map(run).collect();
+    let mut selected = results.pop().unwrap_or_default();
+    for (i, earlier) in results.into_iter().enumerate().rev() {
+        let mask = match &index {
+            AnyTensor::Bool(_) => apply_one(&Primitive::Unary(Unary::Not), [index.clone()], target),
+            _ => apply_one(&Primitive::BinaryScalar(Binary::Le, ScalarIr::Int(i as i64)), [index.clone()], target),
+        };
+        let pairs = earlier.into_iter().zip(selected);
+        selected = pairs.map(|(yes, no)| select(&mask, yes, no, target)).collect();
+    }
+    selected.into_iter().map(|tensor| Batched { tensor, batched: true }).collect()
+}
+
+/// The body of a loop for all examples. Its carry has the examples where its first value has, or a step gives it them; and for each
+/// argument, true if it has.
+fn looped(
+    body: &SubGraph,
+    consts: usize,
+    mut given: Vec<bool>,
+    carries: usize,
+    examples: usize,
+) -> (BatchedGraph, Vec<bool>) {
+    loop {
+        let mut forced = vec![false; body.outputs.len()];
+        forced[..carries].copy_from_slice(&given[consts..consts + carries]);
+        let step = batched(body, &given, &forced, examples);
+        if step.batched[..carries] == given[consts..consts + carries] {
+            return (step, given);
+        }
+        given[consts..consts + carries].copy_from_slice(&step.batched[..carries]);
+    }
+}
+
+fn while_loop<B: Backend>(
+    cond: &SubGraph,
+    body: &SubGraph,
+    consts: usize,
+    inputs: Vec<Batched<B>>,
+    examples: usize,
+    target: &Target<'_, B>,
+) -> (HigherOrder, Vec<AnyTensor<B>>, Vec<bool>) {
+    let given: Vec<_> = inputs.iter().map(|x| x.batched).collect();
+    let carries = given.len() - consts;
+    let (mut step, mut given) = looped(body, consts, given, carries, examples);
+    let mut condition = batched(cond, &given, &[false], examples);
+    if condition.batched[0] {
+        // The loop runs until no example goes on; those that have ended stay as they are.
+        given[consts..].fill(true);
+        let going = batched(cond, &given, &[true], examples).graph;
+        condition = record(cond, &given, examples, |mut results, _, target| {
+            let going = results.pop().unwrap_or_else(|| missing());
+            let numbers = apply_one(&Primitive::Convert(DType::F32), [going.tensor], target);
+            let largest = apply_one(&Primitive::Reduce(Reduction::Max, None), [numbers], target);
+            let any = apply_one(&Primitive::BinaryScalar(Binary::Gt, ScalarIr::Float(0.5)), [largest], target);
+            vec![Batched { tensor: any, batched: false }]
+        });
+        step = record(body, &given, examples, |results, arguments, target| {
+            let values = arguments.iter().map(|x| x.tensor.clone()).collect();
+            let going = going.program().run::<Traced>(values, target.device).pop().unwrap_or_else(|| missing());
+            let next = results.into_iter().zip(&arguments[consts..]).map(|(new, old)| {
+                let tensor = select(&going, expanded(new, examples, target), old.tensor.clone(), target);
+                Batched { tensor, batched: true }
+            });
+            next.collect()
+        });
+    }
+    let input = |(x, given): (Batched<B>, &bool)| if *given { expanded(x, examples, target) } else { x.tensor };
+    let inputs = inputs.into_iter().zip(&given).map(input).collect();
+    (HigherOrder::While { cond: condition.graph, body: step.graph, consts }, inputs, step.batched)
+}

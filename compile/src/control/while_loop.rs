@@ -1,0 +1,97 @@
+//! Loops while a condition holds.
+
+use burn::tensor::{Bool, Tensor};
+use grove_backend::Backend;
+use grove_tree::{Array, Tree, structure};
+
+use super::{
+    HigherOrder, from_traced,
+    function::holds,
+    is_traced,
+    nested::{Side, arrays_of, check_same, filled, leaves_of, together, trace_of, traced, with_last_first},
+};
+
+/// Applies a function to a carry while a condition of the carry holds: `jax.lax.while_loop`.
+///
+/// Outside of traces the condition is read after each step. In a trace both functions are traced once, and the graph has one
+/// operation with two sub-graphs. [`jvp`](crate::jvp()) and [`vmap`](crate::vmap()) go through it; mapped over examples with
+/// conditions of their own, the loop runs until none holds, and examples that have ended stay as they are.
+///
+/// In a trace there is no reverse mode, as in JAX, since the number of steps is not known: [`scan`](crate::scan()) has it. Outside
+/// of traces gradients flow through the steps that were run. The functions may use arrays of the trace around them through which
+/// no gradient flows.
+///
+/// # Shapes
+/// - result of `cond_fun` `[1]`
+///
+/// # Panics
+/// If the condition is not one truth value; in a trace, if the carry changes its structure, shapes or types, or if a gradient
+/// flows to the loop: at once for arrays that the functions capture, and in the backward pass for the carry.
+///
+/// ```
+/// use burn::tensor::Tensor;
+/// use grove_backend::Backend;
+/// use grove_compile::{jit, while_loop};
+/// use grove_tree::Array;
+/// # type B = burn_flex::Flex;
+/// /// Newton's iteration.
+/// fn square_root<B: Backend>(a: Array<B, 1>) -> Array<B, 1> {
+///     let apart = |(a, x): &(Array<B, 1>, Array<B, 1>)| (x.val() * x.val() - a.val()).abs();
+///     let next = |(a, x): (Array<B, 1>, Array<B, 1>)| (a.clone(), Array::new((x.val() + a.val() / x.val()) * 0.5));
+///     while_loop(|carry| apart(&carry).greater_elem(1e-4), next, (a.clone(), a)).1
+/// }
+/// let two = Array::<B, 1>::new(Tensor::from_floats([2.0], &Default::default()));
+/// let root = jit(square_root).call(two.clone()).val().into_scalar();
+/// assert!((root - 2f32.sqrt()).abs() < 1e-4);
+/// assert_eq!(square_root(two).val().into_scalar(), root);
+/// ```
+#[track_caller]
+pub fn while_loop<B: Backend, T: Tree<B>>(
+    cond_fun: impl Fn(T) -> Tensor<B, 1, Bool>,
+    body_fun: impl Fn(T) -> T,
+    init: T,
+) -> T {
+    if !is_traced::<B>() {
+        let mut carry = init;
+        loop {
+            let condition = cond_fun(carry.clone());
+            check_condition(condition.dims());
+            if !holds(condition.into()) {
+                return carry;
+            }
+            carry = body_fun(carry);
+        }
+    }
+    let leaves = leaves_of(&init);
+    let arrays = arrays_of(&init);
+    let around = trace_of(&arrays);
+    let condition = |carry| Array::<B, 1, Bool>::new(cond_fun(carry));
+    let cond = traced(around, init.clone(), &leaves, condition);
+    check_condition(cond.shell.shape());
+    let body = traced(around, init.clone(), &leaves, body_fun);
+    check_same(
+        "the carry of `while_loop` must keep its structure, shapes and types",
+        &Side { name: "`init`", structure: structure(&init), leaves: &leaves },
+        &Side { name: "`body_fun`", structure: body.structure::<B>(), leaves: &body.leaves },
+    );
+    assert!(
+        !body.tracked,
+        "a gradient flows to `while_loop` through an array that `body_fun` captures, and in a trace such a loop has no reverse \
+         mode, since the number of its steps is not known: use `scan`, or `detach` the array"
+    );
+    let shell = body.shell.clone();
+    let ([cond, body], captured) = together([cond.into_parts(), body.into_parts()]);
+    let consts = captured.len();
+    let op = HigherOrder::While { cond: with_last_first(cond, consts), body: with_last_first(body, consts), consts };
+    let captured = captured.into_iter().map(from_traced);
+    let outputs = B::run_function(&op, captured.chain(arrays).map(Some).collect()).into_values();
+    filled(shell, &leaves, outputs.into_iter().flatten())
+}
+
+#[track_caller]
+fn check_condition(shape: [usize; 1]) {
+    assert!(
+        shape == [1],
+        "the condition of `while_loop` has the shape {shape:?}, and is one truth value: reduce it with `all` or `any`"
+    );
+}

@@ -1,0 +1,218 @@
+//! Functions with a rule of forward-mode differentiation.
+
+use grove_backend::{
+    AnyTensor, Backend,
+    ops::{Function, FunctionVjp, Outcome, Values, Wanted},
+};
+use grove_tree::Tree;
+use std::{
+    any::TypeId,
+    fmt,
+    sync::{Arc, OnceLock},
+};
+
+use super::{
+    along_tape, name_of,
+    shell::{Arrays, Shell, arrays},
+};
+use crate::{
+    Graph, Traced,
+    control::{from_traced, to_traced},
+    eval::missing,
+    primitive::{HigherOrder, LazyGraph, SubGraph},
+    trace::types_of,
+    traced::{Recording, Types, var_of},
+};
+
+/// A function of a tree with a rule of forward-mode differentiation: `jax.custom_jvp`.
+///
+/// The value itself holds what is static, and no arrays: these are arguments. [`custom_jvp`] calls the function.
+///
+/// # Examples
+/// `log(1 + exp(x))`, whose derivative stays finite:
+/// ```
+/// use burn::tensor::{Tensor, activation::sigmoid};
+/// use grove_backend::Backend;
+/// use grove_compile::{CustomJvp, custom_jvp, jvp};
+/// use grove_transform::grad;
+/// use grove_tree::Array;
+/// # type B = burn_flex::Flex;
+/// #[derive(Clone, Debug)]
+/// struct Log1pExp;
+///
+/// impl CustomJvp for Log1pExp {
+///     type Args<B: Backend> = Array<B, 1>;
+///     type Output<B: Backend> = Array<B, 1>;
+///
+///     fn call<B: Backend>(&self, x: Array<B, 1>) -> Array<B, 1> {
+///         x.val().exp().log1p().into()
+///     }
+///
+///     fn jvp<B: Backend>(&self, x: Array<B, 1>, tangent: Array<B, 1>) -> (Array<B, 1>, Array<B, 1>) {
+///         let slope = sigmoid(x.val());
+///         (custom_jvp(self, x), (tangent.val() * slope).into())
+///     }
+/// }
+///
+/// let array = |x: f32| Array::<B, 1>::new(Tensor::from_floats([x], &Default::default()));
+/// let (_, slope) = jvp(|x| custom_jvp(&Log1pExp, x), &array(100.0), &array(1.0));
+/// assert_eq!(slope.val().into_scalar(), 1.0);
+/// let slope = grad(&array(100.0), |x| custom_jvp(&Log1pExp, x).val());
+/// assert_eq!(slope.val().into_scalar(), 1.0);
+/// ```
+pub trait CustomJvp: Clone + fmt::Debug + Send + Sync + 'static {
+    /// The arguments, a tree with the same structure on every backend.
+    type Args<B: Backend>: Tree<B> + Send + Sync + 'static;
+    /// The results.
+    type Output<B: Backend>: Tree<B> + Send + Sync + 'static;
+
+    /// Returns the results.
+    fn call<B: Backend>(&self, args: Self::Args<B>) -> Self::Output<B>;
+
+    /// Returns the results and their tangents, which are linear in those of the arguments. Tangents of leaves that are not
+    /// floating-point are absent, and the others present. An absent tangent of a result counts as zero.
+    ///
+    /// Higher derivatives differentiate these operations. Call [`custom_jvp`] in here for the results, so that their derivatives are
+    /// those of the rule again.
+    fn jvp<B: Backend>(&self, args: Self::Args<B>, tangents: Self::Args<B>) -> (Self::Output<B>, Self::Output<B>);
+}
+
+/// Calls a function that has a rule of forward-mode differentiation.
+///
+/// The rule is that of [`jvp`](crate::jvp()) and all that is made of it. For gradients the rule is transposed: it has to be linear in
+/// the tangents, made of operations that have gradients. In a trace, the graph has one operation with the sub-graphs of the function
+/// and of its rule, unless a gradient of it is part of the trace. [`vmap`](crate::vmap()) batches both.
+///
+/// # Panics
+/// If a tangent that the rule returns has another shape than its result.
+#[track_caller]
+pub fn custom_jvp<B: Backend, F: CustomJvp>(f: &F, args: F::Args<B>) -> F::Output<B> {
+    let (args, values) = Shell::of(args);
+    let function = Rule { f: f.clone(), args, output: Arc::default() };
+    let outputs = B::run_function(&function, values.into_iter().collect()).into_values();
+    match function.output.get() {
+        Some(output) => output.filled(outputs),
+        None => unreachable!("the function was called"),
+    }
+}
+
+/// A function, with its arguments and results without their arrays.
+struct Rule<F: CustomJvp> {
+    f: F,
+    args: Shell<F::Args<Traced>>,
+    output: Arc<OnceLock<Shell<F::Output<Traced>>>>,
+}
+
+impl<F: CustomJvp> Clone for Rule<F> {
+    fn clone(&self) -> Self {
+        Self { f: self.f.clone(), args: self.args.clone(), output: self.output.clone() }
+    }
+}
+
+impl<F: CustomJvp> fmt::Debug for Rule<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.f.fmt(f)
+    }
+}
+
+impl<F: CustomJvp> Rule<F> {
+    /// The results.
+    fn call<B: Backend>(&self, inputs: Arrays<B>) -> Arrays<B> {
+        let (output, outputs) = Shell::of(self.f.call::<B>(self.args.filled(inputs)));
+        let _ = self.output.set(output);
+        outputs
+    }
+
+    /// The results and the tangents of those that are floating-point.
+    fn push<B: Backend>(&self, inputs: Arrays<B>, tangents: Arrays<B>) -> (Arrays<B>, Arrays<B>) {
+        let device = inputs.iter().flatten().next().map(AnyTensor::device).unwrap_or_default();
+        let (output, tangents) = self.f.jvp::<B>(self.args.filled(inputs), self.args.filled(tangents));
+        let (output, outputs) = Shell::<F::Output<Traced>>::of(output);
+        let role = format!("tangent that `jvp` of `{}` returns", name_of::<F>());
+        let tangents = output.complete(&role, arrays(&tangents), &device);
+        let _ = self.output.set(output);
+        (outputs, tangents)
+    }
+
+    /// The function as an operation of a trace.
+    fn traced(&self, inputs: Arrays<Traced>) -> Arrays<Traced> {
+        let types = types_of(inputs.iter().flatten());
+        let all_leaves = vec![true; self.args.leaves.len()];
+        let function = graph::<F>(types, |recording| self.call(self.args.arguments(recording, &all_leaves)));
+        let rule = self.clone();
+        let jvp = LazyGraph::new(move || {
+            graph::<F>(types, |recording| {
+                let primals = rule.args.arguments(recording, &vec![true; rule.args.leaves.len()]);
+                let tangents = rule.args.arguments(recording, &rule.args.floats());
+                let (outputs, tangents) = rule.push(primals, tangents);
+                outputs.into_iter().chain(tangents).collect()
+            })
+        });
+        let op = HigherOrder::CustomJvp { name: name_of::<F>(), function: SubGraph::new(function), jvp };
+        let mut results = op.run::<Traced>(inputs.into_iter().flatten().map(Some).collect()).into_values().into_iter();
+        let Some(output) = self.output.get() else { unreachable!("the function was called") };
+        output.leaves.iter().map(|(.., present)| if *present { results.next().flatten() } else { None }).collect()
+    }
+}
+
+/// The graph of what a function of a trace returns.
+fn graph<F>(types: Types, f: impl FnOnce(&Recording) -> Arrays<Traced>) -> Graph {
+    let recording = Recording::start(types);
+    let outputs = f(&recording).into_iter().flatten().map(|x| ("result".to_owned(), var_of(x))).collect();
+    match recording.finish(outputs) {
+        Ok(graph) => graph,
+        Err(_) => panic!(
+            "`{}` returns an array of another trace than that of its arguments: pass all arrays as arguments",
+            name_of::<F>()
+        ),
+    }
+}
+
+/// There is none: the operations of the rule are differentiated.
+#[derive(Clone, Debug)]
+enum Never {}
+
+impl FunctionVjp for Never {
+    fn vjp<B: Backend>(&self, _saved: Values<B>, _grads: Values<B>, _wanted: &Wanted) -> Values<B> {
+        match *self {}
+    }
+}
+
+impl<F: CustomJvp> Function for Rule<F> {
+    type Vjp = Never;
+
+    fn run<B: Backend>(&self, inputs: Values<B>) -> Values<B> {
+        let inputs = inputs.into_values();
+        if TypeId::of::<B>() == TypeId::of::<Traced>() {
+            let inputs = inputs.into_iter().map(|x| x.map(|x| to_traced(x).0)).collect();
+            return self.traced(inputs).into_iter().map(|x| x.map(from_traced)).collect();
+        }
+        self.call(inputs).into_iter().collect()
+    }
+
+    fn forward<B: Backend>(&self, _inputs: Values<B>, _wanted: &Wanted) -> (Outcome<B>, Never) {
+        unreachable!("its derivative is that of its rule's operations")
+    }
+
+    fn run_differentiable<B: Backend>(&self, inputs: &Values<B>, tracked: &[bool]) -> Option<Values<B>> {
+        let inputs = inputs.clone().into_values();
+        let present: Vec<_> = inputs.iter().map(Option::is_some).collect();
+        let tracked: Vec<_> = tracked.iter().zip(&present).filter(|(_, present)| **present).map(|(x, _)| *x).collect();
+        let at_leaves = |values: Vec<Option<AnyTensor<B>>>| -> Arrays<B> {
+            let mut values = values.into_iter();
+            present.iter().map(|present| if *present { values.next().flatten() } else { None }).collect()
+        };
+        let given = inputs.into_iter().flatten().collect();
+        let results = along_tape(given, &tracked, |primals, tangents| {
+            let primals = at_leaves(primals.into_iter().map(Some).collect());
+            let (outputs, tangents) = self.push(primals, at_leaves(tangents));
+            outputs.into_iter().zip(tangents).filter_map(|(y, tangent)| Some((y?, tangent))).collect()
+        });
+        let mut results = results.into_iter();
+        let Some(output) = self.output.get() else { unreachable!("the function was called") };
+        let leaf = |(_, _, present): &(_, _, bool)| {
+            if *present { Some(results.next().unwrap_or_else(|| missing())) } else { None }
+        };
+        Some(output.leaves.iter().map(leaf).collect())
+    }
+}

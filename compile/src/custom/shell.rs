@@ -1,0 +1,110 @@
+//! Trees without their arrays, as they move between backends.
+
+use grove_backend::{AnyTensor, Backend, ops::Spec};
+use grove_tree::{AnyArray, Path, Tree};
+use std::any::Any;
+
+use crate::{
+    Traced,
+    traced::{Recording, any},
+};
+
+/// A tree without its arrays, from which the same tree on another backend is made.
+#[derive(Clone)]
+pub(super) struct Shell<T> {
+    tree: T,
+    /// For each leaf, its path, shape and type, and whether it is present.
+    pub leaves: Vec<(String, Spec, bool)>,
+}
+
+/// The arrays of a tree, leaf by leaf.
+pub(super) type Arrays<B> = Vec<Option<AnyTensor<B>>>;
+
+impl<T: Tree<Traced> + 'static> Shell<T> {
+    /// Takes the arrays out of a tree.
+    pub(super) fn of<B: Backend, U: Tree<B> + 'static>(tree: U) -> (Self, Arrays<B>) {
+        let (mut leaves, mut arrays) = (Vec::new(), Vec::new());
+        let tree = tree.lift::<Traced>(&mut Path::root(), &mut |path, leaf| {
+            let absent = AnyArray::absent(leaf.shape(), leaf.dtype());
+            let spec = Spec { shape: leaf.shape().to_vec().into(), dtype: leaf.dtype() };
+            leaves.push((path.to_string(), spec, leaf.is_present()));
+            arrays.push(leaf.into_value());
+            absent
+        });
+        (Self { tree: same_type(tree), leaves }, arrays)
+    }
+
+    /// The tree with arrays of a backend; leaves without one are absent.
+    pub(super) fn filled<B: Backend, U: Tree<B> + 'static>(&self, arrays: Arrays<B>) -> U {
+        let mut arrays = arrays.into_iter();
+        let tree = self.tree.clone().lift::<B>(&mut Path::root(), &mut |_, leaf| {
+            let absent = || AnyArray::absent(leaf.shape(), leaf.dtype());
+            arrays.next().flatten().map_or_else(absent, AnyArray::present)
+        });
+        same_type(tree)
+    }
+
+    /// For each leaf, true if it is present and has derivatives.
+    pub(super) fn floats(&self) -> Vec<bool> {
+        self.leaves.iter().map(|(_, spec, present)| *present && spec.dtype.is_float()).collect()
+    }
+
+    /// Arguments of a trace for the leaves that are present and that `wanted` accepts.
+    pub(super) fn arguments(&self, recording: &Recording, wanted: &[bool]) -> Arrays<Traced> {
+        let pairs = self.leaves.iter().zip(wanted);
+        let argument = |((path, spec, present), wanted): (&(String, Spec, bool), &bool)| {
+            (*present && *wanted).then(|| any(recording.input(path.clone(), spec.clone())))
+        };
+        pairs.map(argument).collect()
+    }
+
+    /// Arrays for the floating-point leaves: those that are given in their shapes and types, and zeros. Panics where one is of
+    /// another shape, with its role.
+    #[track_caller]
+    pub(super) fn complete<B: Backend>(&self, role: &str, given: Arrays<B>, device: &B::Device) -> Arrays<B> {
+        let count = given.len();
+        assert!(
+            count == self.leaves.len(),
+            "the {role} has {count} leaves, and not {}: give a tree like the one that it belongs to",
+            self.leaves.len()
+        );
+        let leaf = |((path, spec, present), x): (&(String, Spec, bool), Option<AnyTensor<B>>)| {
+            if !*present || !spec.dtype.is_float() {
+                return None;
+            }
+            let Some(x) = x else {
+                return Some(AnyTensor::Float(B::float_zeros(spec.shape.clone(), device, spec.dtype.into())));
+            };
+            let shape = x.shape();
+            assert!(
+                shape == spec.shape && matches!(x, AnyTensor::Float(_)),
+                "the {role} has the shape {:?} at the leaf `{path}`, and {:?} is expected",
+                &shape[..],
+                &spec.shape[..]
+            );
+            Some(if x.dtype() == spec.dtype { x } else { x.cast_float(spec.dtype.into()) })
+        };
+        self.leaves.iter().zip(given).map(leaf).collect()
+    }
+}
+
+/// The arrays of a tree.
+pub(super) fn arrays<B: Backend, T: Tree<B>>(tree: &T) -> Arrays<B> {
+    let mut arrays = Vec::new();
+    tree.visit(&mut Path::root(), &mut |_: &Path, leaf: &AnyArray<B>| arrays.push(leaf.value().cloned()));
+    arrays
+}
+
+/// Converts between types that are the same, which the compiler does not know.
+fn same_type<T: 'static, U: 'static>(value: T) -> U {
+    let value: Box<dyn Any> = Box::new(value);
+    match value.downcast::<U>() {
+        Ok(value) => *value,
+        Err(_) => panic!(
+            "`{}` is a tree that is `{}` on another backend: write the trees of a function with its own derivative alike for \
+             every backend, as in `type Args<B: Backend> = (Array<B, 1>, Model<B>)`",
+            std::any::type_name::<U>(),
+            std::any::type_name::<T>()
+        ),
+    }
+}

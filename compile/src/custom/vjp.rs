@@ -1,0 +1,237 @@
+//! Functions with a rule of reverse-mode differentiation.
+
+use grove_backend::{
+    AnyTensor, Backend,
+    ops::{Function, FunctionVjp, Outcome, Values, Wanted},
+};
+use grove_tree::Tree;
+use std::{
+    any::TypeId,
+    fmt,
+    sync::{Arc, OnceLock},
+};
+
+use super::{
+    name_of,
+    shell::{Arrays, Shell, arrays},
+};
+use crate::{
+    Graph, Traced,
+    control::{from_traced, to_traced},
+    primitive::{HigherOrder, LazyGraph, SubGraph},
+    trace::types_of,
+    traced::{Recording, Types, var_of},
+};
+
+/// A function of a tree with a rule of reverse-mode differentiation: `jax.custom_vjp`, `torch.autograd.Function`.
+///
+/// The value itself holds what is static, and no arrays: these are arguments. [`custom_vjp`] calls the function.
+///
+/// # Examples
+/// The gradient of a norm, which is 0 where the norm is 0:
+/// ```
+/// use burn::tensor::Tensor;
+/// use grove_backend::Backend;
+/// use grove_compile::{CustomVjp, custom_vjp};
+/// use grove_transform::grad;
+/// use grove_tree::Array;
+/// # type B = burn_flex::Flex;
+/// #[derive(Clone, Debug)]
+/// struct SafeNorm;
+///
+/// impl CustomVjp for SafeNorm {
+///     type Args<B: Backend> = Array<B, 1>;
+///     type Output<B: Backend> = Array<B, 1>;
+///     type Residuals<B: Backend> = (Array<B, 1>, Array<B, 1>);
+///
+///     fn forward<B: Backend>(&self, x: Array<B, 1>) -> (Array<B, 1>, (Array<B, 1>, Array<B, 1>)) {
+///         let norm: Array<B, 1> = (x.val() * x.val()).sum().sqrt().into();
+///         (norm.clone(), (x, norm))
+///     }
+///
+///     fn backward<B: Backend>(&self, (x, norm): (Array<B, 1>, Array<B, 1>), grad: Array<B, 1>) -> Array<B, 1> {
+///         let slope = x.val() / norm.val().clamp_min(1e-12);
+///         (slope * grad.val()).into()
+///     }
+/// }
+///
+/// let zero = Array::<B, 1>::new(Tensor::zeros([2], &Default::default()));
+/// let slope = grad(&zero, |x| custom_vjp(&SafeNorm, x).val());
+/// assert_eq!(slope.val().to_data().to_vec::<f32>().unwrap(), [0.0, 0.0]);
+/// ```
+pub trait CustomVjp: Clone + fmt::Debug + Send + Sync + 'static {
+    /// The arguments, a tree with the same structure on every backend.
+    type Args<B: Backend>: Tree<B> + Send + Sync + 'static;
+    /// The results.
+    type Output<B: Backend>: Tree<B> + Send + Sync + 'static;
+    /// What the derivative needs.
+    type Residuals<B: Backend>: Tree<B> + Send + Sync + 'static;
+
+    /// Returns the results and what the derivative needs.
+    fn forward<B: Backend>(&self, args: Self::Args<B>) -> (Self::Output<B>, Self::Residuals<B>);
+
+    /// Returns the gradients of the arguments, from those of the results. Gradients of leaves that are not floating-point are absent,
+    /// and the others present. An absent gradient of an argument counts as zero.
+    fn backward<B: Backend>(&self, residuals: Self::Residuals<B>, grads: Self::Output<B>) -> Self::Args<B>;
+}
+
+/// Calls a function that has a rule of reverse-mode differentiation.
+///
+/// Under `value_and_grad` the rule gives the gradient, and operations of `forward` and `backward` are what a second derivative
+/// differentiates. In a trace, the graph has one operation with the sub-graphs of both, unless a gradient of it is part of the trace.
+/// [`vmap`](crate::vmap()) batches the rule. Forward-mode differentiation of such a function is refused, as in JAX; it is possible
+/// for its gradient, as in [`hvp`](crate::hvp()).
+///
+/// # Panics
+/// If a gradient that `backward` returns has another shape than its argument; under [`jvp`](crate::jvp()).
+#[track_caller]
+pub fn custom_vjp<B: Backend, F: CustomVjp>(f: &F, args: F::Args<B>) -> F::Output<B> {
+    let (args, values) = Shell::of(args);
+    let function = Rule { f: f.clone(), args, output: Arc::default() };
+    let outputs = B::run_function(&function, values.into_iter().collect()).into_values();
+    match function.output.get() {
+        Some(output) => output.filled(outputs),
+        None => unreachable!("the function was called"),
+    }
+}
+
+/// A function, with its arguments and results without their arrays.
+struct Rule<F: CustomVjp> {
+    f: F,
+    args: Shell<F::Args<Traced>>,
+    output: Arc<OnceLock<Shell<F::Output<Traced>>>>,
+}
+
+/// Its derivative.
+struct Backward<F: CustomVjp> {
+    f: F,
+    args: Shell<F::Args<Traced>>,
+    output: Shell<F::Output<Traced>>,
+    residuals: Shell<F::Residuals<Traced>>,
+}
+
+impl<F: CustomVjp> Clone for Rule<F> {
+    fn clone(&self) -> Self {
+        Self { f: self.f.clone(), args: self.args.clone(), output: self.output.clone() }
+    }
+}
+
+impl<F: CustomVjp> Clone for Backward<F> {
+    fn clone(&self) -> Self {
+        Self {
+            f: self.f.clone(),
+            args: self.args.clone(),
+            output: self.output.clone(),
+            residuals: self.residuals.clone(),
+        }
+    }
+}
+
+impl<F: CustomVjp> fmt::Debug for Rule<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.f.fmt(f)
+    }
+}
+
+impl<F: CustomVjp> fmt::Debug for Backward<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.f.fmt(f)
+    }
+}
+
+impl<F: CustomVjp> Rule<F> {
+    /// The results and residuals.
+    fn call<B: Backend>(&self, inputs: Arrays<B>) -> (Arrays<B>, Arrays<B>, Backward<F>) {
+        let (output, residuals) = self.f.forward::<B>(self.args.filled(inputs));
+        let (output, outputs) = Shell::of(output);
+        let (residuals, saved) = Shell::of(residuals);
+        let _ = self.output.set(output.clone());
+        (outputs, saved, Backward { f: self.f.clone(), args: self.args.clone(), output, residuals })
+    }
+
+    /// The function as an operation of a trace.
+    fn traced(&self, inputs: Arrays<Traced>) -> Arrays<Traced> {
+        let types = types_of(inputs.iter().flatten());
+        let recording = Recording::start(types);
+        let all_leaves = vec![true; self.args.leaves.len()];
+        let (outputs, saved, backward) = self.call(self.args.arguments(&recording, &all_leaves));
+        let count = outputs.iter().flatten().count();
+        let named = outputs.into_iter().chain(saved).flatten().map(|x| ("result".to_owned(), var_of(x)));
+        let Ok(forward) = recording.finish(named.collect()) else {
+            panic!(
+                "`{}` returns an array of another trace than that of its arguments: pass all arrays as arguments",
+                name_of::<F>()
+            )
+        };
+        let mut function = forward.clone();
+        function.outputs.truncate(count);
+        let op = HigherOrder::CustomVjp {
+            name: name_of::<F>(),
+            function: SubGraph::new(function.without_dead_code()),
+            forward: SubGraph::new(forward),
+            backward: LazyGraph::new({
+                let backward = backward.clone();
+                move || backward.graph(types)
+            }),
+        };
+        let given = inputs.into_iter().flatten().map(Some).collect();
+        let mut results = op.run::<Traced>(given).into_values().into_iter();
+        backward
+            .output
+            .leaves
+            .iter()
+            .map(|(.., present)| if *present { results.next().flatten() } else { None })
+            .collect()
+    }
+}
+
+impl<F: CustomVjp> Backward<F> {
+    /// The gradients of the arguments.
+    fn pull<B: Backend>(&self, saved: Arrays<B>, grads: Arrays<B>) -> Arrays<B> {
+        let device = saved.iter().chain(&grads).flatten().next().map(AnyTensor::device).unwrap_or_default();
+        let grads = self.output.complete("gradient of the result", grads, &device);
+        let grads = self.f.backward::<B>(self.residuals.filled(saved), self.output.filled(grads));
+        let role = format!("gradient that `backward` of `{}` returns", name_of::<F>());
+        self.args.complete(&role, arrays(&grads), &device)
+    }
+
+    /// The derivative as a graph, from residuals and gradients.
+    fn graph(&self, types: Types) -> Graph {
+        let recording = Recording::start(types);
+        let saved = self.residuals.arguments(&recording, &vec![true; self.residuals.leaves.len()]);
+        let grads = self.output.arguments(&recording, &self.output.floats());
+        let grads = self.pull::<Traced>(saved, grads);
+        let outputs = grads.into_iter().flatten().map(|x| ("gradient".to_owned(), var_of(x))).collect();
+        match recording.finish(outputs) {
+            Ok(graph) => graph,
+            Err(_) => panic!(
+                "`{}` returns a gradient of another trace than that of its arguments: pass all arrays as arguments",
+                name_of::<F>()
+            ),
+        }
+    }
+}
+
+impl<F: CustomVjp> Function for Rule<F> {
+    type Vjp = Backward<F>;
+
+    fn run<B: Backend>(&self, inputs: Values<B>) -> Values<B> {
+        let inputs = inputs.into_values();
+        if TypeId::of::<B>() == TypeId::of::<Traced>() {
+            let inputs = inputs.into_iter().map(|x| x.map(|x| to_traced(x).0)).collect();
+            return self.traced(inputs).into_iter().map(|x| x.map(from_traced)).collect();
+        }
+        self.call(inputs).0.into_iter().collect()
+    }
+
+    fn forward<B: Backend>(&self, inputs: Values<B>, _wanted: &Wanted) -> (Outcome<B>, Backward<F>) {
+        let (outputs, saved, backward) = self.call(inputs.into_values());
+        (Outcome { outputs: outputs.into_iter().collect(), saved: saved.into_iter().collect() }, backward)
+    }
+}
+
+impl<F: CustomVjp> FunctionVjp for Backward<F> {
+    fn vjp<B: Backend>(&self, saved: Values<B>, grads: Values<B>, _wanted: &Wanted) -> Values<B> {
+        self.pull(saved.into_values(), grads.into_values()).into_iter().collect()
+    }
+}

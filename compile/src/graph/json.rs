@@ -1,0 +1,277 @@
+//! Graphs as JSON.
+
+use burn::tensor::{BoolDType, BoolStore, DType, IntDType};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::{Graph, Var, check};
+use crate::{Primitive, traced::Types};
+
+/// Version of the format. A reader takes this one and those before.
+const VERSION: u64 = 1;
+
+/// Largest integer of a file's shapes and parameters. Sums and products of two of them fit 64 bits.
+const LARGEST: u64 = 1 << 32;
+
+/// The reason why a graph was not written or read.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum GraphError {
+    /// The text is not JSON, or its fields are not those of a graph.
+    #[error("the text is no graph: {0}; write it again with `Graph::to_json`")]
+    Syntax(String),
+    /// A later version of the format.
+    #[error(
+        "the graph is of version {found} of the format, and this library reads versions up to {VERSION}: update grove"
+    )]
+    Version {
+        /// The version of the text.
+        found: u64,
+    },
+    /// A graph that cannot run.
+    #[error("{place} of the graph: {reason}; the text was changed or damaged after `Graph::to_json` wrote it")]
+    Invalid {
+        /// The equation, variable, argument, constant or result.
+        place: String,
+        /// A sentence about the defect.
+        reason: String,
+    },
+    /// An operation that belongs to one backend.
+    #[error(
+        "equation {equation} is a fused chain, which only some backends run: write the graph that `trace` returns, not that of \
+         a jitted function"
+    )]
+    Fused {
+        /// Number of the equation.
+        equation: usize,
+    },
+}
+
+impl GraphError {
+    pub(super) fn invalid(place: impl Into<String>, reason: impl Into<String>) -> Self {
+        Self::Invalid { place: place.into(), reason: reason.into() }
+    }
+}
+
+#[derive(Serialize)]
+struct Written<'a> {
+    format: &'static str,
+    version: u64,
+    graph: &'a Graph,
+}
+
+/// Name of the format, the first field of a file.
+const FORMAT: &str = "grove graph";
+
+impl Graph {
+    /// Returns the graph as JSON, constants included. [`from_json`](Self::from_json) reads it.
+    ///
+    /// Values come back bit for bit: constants are stored as the base64 of their bytes in little-endian order, and other
+    /// floating-point numbers as text.
+    ///
+    /// # Errors
+    /// If the graph has a fused chain. Only graphs of [`jit`](crate::jit()) have them.
+    pub fn to_json(&self) -> Result<String, GraphError> {
+        if let Some(equation) = self.equations.iter().position(|equation| has_chains(&equation.primitive)) {
+            return Err(GraphError::Fused { equation });
+        }
+        let written = Written { format: FORMAT, version: VERSION, graph: self };
+        serde_json::to_string(&written).map_err(|error| GraphError::Syntax(error.to_string()))
+    }
+
+    /// Reads a graph that [`to_json`](Self::to_json) wrote.
+    ///
+    /// The graph is checked: each variable is assigned once and before its use, and shapes and types fit the operations.
+    ///
+    /// # Errors
+    /// If the text is not JSON, of a later version, or no graph that can run. The error names the place and the defect.
+    pub fn from_json(text: &str) -> Result<Self, GraphError> {
+        let syntax = |text: String| GraphError::Syntax(text);
+        let mut value: Value = serde_json::from_str(text).map_err(|error| syntax(error.to_string()))?;
+        if value.get("format").and_then(Value::as_str) != Some(FORMAT) {
+            return Err(syntax(format!("it has no field `format` with the value \"{FORMAT}\"")));
+        }
+        match value.get("version").and_then(Value::as_u64) {
+            Some(version) if (1..=VERSION).contains(&version) => {}
+            Some(found) => return Err(GraphError::Version { found }),
+            None => return Err(syntax("it has no field `version` with a whole number".into())),
+        }
+        let graph = value.get_mut("graph").map(Value::take).ok_or_else(|| syntax("it has no field `graph`".into()))?;
+        moderate(&graph, &mut String::from("graph"))?;
+        let graph: Self = serde_path_to_error::deserialize(graph).map_err(|error| {
+            let path = error.path().to_string();
+            syntax(format!("`graph.{path}`: {}", error.into_inner()))
+        })?;
+        graph.check()?;
+        Ok(graph)
+    }
+
+    /// Fails unless each variable is assigned once and before its use, and shapes and types fit the operations.
+    pub(crate) fn check(&self) -> Result<(), GraphError> {
+        check::check(self)
+    }
+}
+
+/// True for fused chains, also in sub-graphs.
+fn has_chains(primitive: &Primitive) -> bool {
+    match primitive {
+        Primitive::Fused(_) => true,
+        Primitive::HigherOrder(op) => {
+            let mut graphs = op.sub_graphs().into_iter();
+            graphs.any(|(_, graph)| graph.equations.iter().any(|equation| has_chains(&equation.primitive)))
+        }
+        _ => false,
+    }
+}
+
+/// Fails where a number is larger than any size or parameter: sums and products of sizes would overflow.
+fn moderate(value: &Value, path: &mut String) -> Result<(), GraphError> {
+    let length = path.len();
+    match value {
+        Value::Number(number) => {
+            let size = number.as_u64().or_else(|| number.as_i64().map(i64::unsigned_abs));
+            match size {
+                Some(size) if size <= LARGEST => Ok(()),
+                _ => Err(GraphError::Syntax(format!("`{path}` is {number}, and whole numbers go up to {LARGEST}"))),
+            }
+        }
+        Value::Array(items) => items.iter().enumerate().try_for_each(|(i, item)| {
+            path.truncate(length);
+            path.push_str(&format!("[{i}]"));
+            moderate(item, path)
+        }),
+        Value::Object(fields) => fields.iter().try_for_each(|(name, item)| {
+            path.truncate(length);
+            path.push_str(&format!(".{name}"));
+            moderate(item, path)
+        }),
+        Value::Null | Value::Bool(_) | Value::String(_) => Ok(()),
+    }
+}
+
+/// Numbers of the host as text, so that NaN, infinities and the last bit survive, and integers of 64 bits too.
+pub(crate) mod scalar {
+    use burn_ir::ScalarIr;
+    use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error};
+
+    #[derive(Serialize, Deserialize)]
+    enum Text {
+        Float(String),
+        Int(String),
+        #[serde(rename = "UInt")]
+        Unsigned(String),
+        Bool(bool),
+    }
+
+    pub fn serialize<S: Serializer>(value: &ScalarIr, serializer: S) -> Result<S::Ok, S::Error> {
+        let text = match value {
+            ScalarIr::Float(x) if x.is_nan() => Text::Float(format!("NaN:{:016x}", x.to_bits())),
+            ScalarIr::Float(x) => Text::Float(format!("{x:?}")),
+            ScalarIr::Int(x) => Text::Int(x.to_string()),
+            ScalarIr::UInt(x) => Text::Unsigned(x.to_string()),
+            ScalarIr::Bool(x) => Text::Bool(*x),
+        };
+        text.serialize(serializer)
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ScalarIr, D::Error> {
+        let wrong = |text: &str| D::Error::custom(format!("`{text}` is no number"));
+        Ok(match Text::deserialize(deserializer)? {
+            Text::Float(text) => ScalarIr::Float(match text.strip_prefix("NaN:") {
+                Some(bits) => f64::from_bits(u64::from_str_radix(bits, 16).map_err(|_| wrong(&text))?),
+                None => text.parse().map_err(|_| wrong(&text))?,
+            }),
+            Text::Int(text) => ScalarIr::Int(text.parse().map_err(|_| wrong(&text))?),
+            Text::Unsigned(text) => ScalarIr::UInt(text.parse().map_err(|_| wrong(&text))?),
+            Text::Bool(x) => ScalarIr::Bool(x),
+        })
+    }
+}
+
+/// Constants: variables with shapes, types and bytes.
+pub(super) mod constants {
+    use base64::{Engine, engine::general_purpose::STANDARD};
+    use burn::tensor::{DType, TensorData};
+    use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error};
+
+    use super::{Var, fits};
+
+    #[derive(Serialize, Deserialize)]
+    #[serde(deny_unknown_fields)]
+    struct Constant {
+        variable: Var,
+        shape: Vec<usize>,
+        dtype: DType,
+        base64: String,
+    }
+
+    pub fn serialize<S: Serializer>(constants: &[(Var, TensorData)], serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq(constants.iter().map(|(variable, data)| Constant {
+            variable: *variable,
+            shape: data.shape.to_vec(),
+            dtype: data.dtype,
+            base64: STANDARD.encode(data.as_bytes()),
+        }))
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<(Var, TensorData)>, D::Error> {
+        let data = |constant: Constant| {
+            let bytes = STANDARD.decode(&constant.base64).map_err(|error| format!("its bytes: {error}"))?;
+            fits(&bytes, &constant.shape, constant.dtype)?;
+            Ok((constant.variable, TensorData::from_bytes_vec(bytes, constant.shape, constant.dtype)))
+        };
+        let constants = Vec::<Constant>::deserialize(deserializer)?;
+        let numbered = constants.into_iter().enumerate();
+        numbered
+            .map(|(i, constant)| {
+                data(constant).map_err(|text: String| D::Error::custom(format!("constant {i}: {text}")))
+            })
+            .collect()
+    }
+}
+
+/// Fails unless bytes are those of an array.
+fn fits(bytes: &[u8], shape: &[usize], dtype: DType) -> Result<(), String> {
+    if matches!(dtype, DType::QFloat(_)) {
+        return Err("quantized constants are not stored".into());
+    }
+    let elements = shape.iter().try_fold(1_usize, |product, size| product.checked_mul(*size));
+    let expected = elements.and_then(|elements| elements.checked_mul(dtype.size()));
+    if expected != Some(bytes.len()) {
+        return Err(format!("{} bytes for an array {}{shape:?}", bytes.len(), super::dtype_name(dtype)));
+    }
+    let boolean = match dtype {
+        DType::Bool(BoolStore::Native | BoolStore::U8) => bytes.iter().all(|byte| *byte <= 1),
+        DType::Bool(BoolStore::U32) => bytes.chunks(4).all(|word| word[0] <= 1 && word[1..] == [0; 3]),
+        _ => true,
+    };
+    if boolean { Ok(()) } else { Err("a boolean that is neither 0 nor 1".into()) }
+}
+
+/// The default types of integers and booleans.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct TypeNames {
+    int: DType,
+    boolean: BoolStore,
+}
+
+impl From<Types> for TypeNames {
+    fn from(types: Types) -> Self {
+        Self { int: types.int.into(), boolean: types.boolean }
+    }
+}
+
+impl TryFrom<TypeNames> for Types {
+    type Error = String;
+
+    fn try_from(names: TypeNames) -> Result<Self, String> {
+        let int = match names.int {
+            DType::I64 => IntDType::I64,
+            DType::I32 => IntDType::I32,
+            other => return Err(format!("the default type of integers is I64 or I32, not {other:?}")),
+        };
+        let boolean: BoolDType = names.boolean;
+        Ok(Self { int, boolean })
+    }
+}

@@ -1,0 +1,141 @@
+//! Shapes and types of the outputs of operations that move elements.
+
+use burn::tensor::{Shape, Slice};
+use grove_backend::ops::Spec;
+
+use super::rules::{Expected, Type, require, take, with};
+use crate::Primitive;
+
+/// Shape and type of the output.
+pub(super) fn expected(primitive: &Primitive, inputs: &[&Spec]) -> Result<Expected, String> {
+    let same = |x: &Spec| (x.shape.to_vec(), Type::Exactly(x.dtype));
+    Ok(match primitive {
+        Primitive::Reshape(shape) => {
+            let [x] = take(inputs)?;
+            let product = |sizes: &[usize]| sizes.iter().try_fold(1_usize, |product, size| product.checked_mul(*size));
+            require(product(shape) == product(&x.shape), format!("{shape:?} has as many elements as the input"))?;
+            (shape.clone(), Type::Exactly(x.dtype))
+        }
+        Primitive::SwapAxes(a, b) => {
+            let [x] = take(inputs)?;
+            let rank = x.shape.num_dims();
+            require(*a < rank && *b < rank, format!("axes {a} and {b} of {rank} axes"))?;
+            let mut shape = x.shape.to_vec();
+            shape.swap(*a, *b);
+            (shape, Type::Exactly(x.dtype))
+        }
+        Primitive::Transpose(axes) => {
+            let [x] = take(inputs)?;
+            let fits = axes.len() == x.shape.num_dims() && is_permutation(axes);
+            require(fits, format!("{axes:?} is an order of the axes"))?;
+            (axes.iter().map(|axis| x.shape[*axis]).collect(), Type::Exactly(x.dtype))
+        }
+        Primitive::Flip(axes) => {
+            let [x] = take(inputs)?;
+            axes.iter().try_for_each(|axis| with(&x.shape, *axis, 1).map(drop))?;
+            same(x)
+        }
+        Primitive::BroadcastTo(shape) => {
+            let [x] = take(inputs)?;
+            let missing = shape.len().checked_sub(x.shape.num_dims());
+            let fits =
+                missing.is_some_and(|missing| x.shape.iter().zip(&shape[missing..]).all(|(a, b)| a == b || *a == 1));
+            require(fits, format!("sizes are those of {shape:?} or 1"))?;
+            (shape.clone(), Type::Exactly(x.dtype))
+        }
+        Primitive::Unfold(axis, size, step) => {
+            let [x] = take(inputs)?;
+            require(*step > 0, "a step is not 0")?;
+            let whole = x.shape.get(*axis).copied().unwrap_or_default();
+            let windows = whole.checked_sub(*size).map_or(0, |rest| rest / step + 1);
+            let mut shape = with(&x.shape, *axis, windows)?;
+            shape.push(*size);
+            (shape, Type::Exactly(x.dtype))
+        }
+        Primitive::Slice(ranges) => {
+            let [x] = take(inputs)?;
+            (sliced(&x.shape, ranges)?, Type::Exactly(x.dtype))
+        }
+        Primitive::UpdateSlice(ranges) => {
+            let [x, part] = take(inputs)?;
+            let shape = sliced(&x.shape, ranges)?;
+            require(part.shape[..] == shape && part.dtype == x.dtype, format!("the part is of the shape {shape:?}"))?;
+            same(x)
+        }
+        Primitive::Take(axis) => {
+            let [x, indices] = take(inputs)?;
+            positions(indices)?;
+            require(indices.shape.num_dims() == 1, "positions have one axis")?;
+            (with(&x.shape, *axis, indices.shape[0])?, Type::Exactly(x.dtype))
+        }
+        Primitive::TakeAdd(axis) => {
+            let [x, indices, part] = take(inputs)?;
+            positions(indices)?;
+            require(indices.shape.num_dims() == 1, "positions have one axis")?;
+            let shape = with(&x.shape, *axis, indices.shape[0])?;
+            require(
+                part.shape[..] == shape && part.dtype == x.dtype,
+                format!("what is added has the shape {shape:?}"),
+            )?;
+            same(x)
+        }
+        Primitive::Gather(axis) => {
+            let [x, indices] = take(inputs)?;
+            gathered(x, indices, *axis)?;
+            (indices.shape.to_vec(), Type::Exactly(x.dtype))
+        }
+        Primitive::ScatterAdd(axis) => {
+            let [x, indices, part] = take(inputs)?;
+            gathered(x, indices, *axis)?;
+            let fits = part.shape == indices.shape && part.dtype == x.dtype;
+            require(fits, "what is added has the shape of the positions")?;
+            same(x)
+        }
+        Primitive::Repeat(axis, times) => {
+            let [x] = take(inputs)?;
+            let size = x.shape.get(*axis).copied().unwrap_or_default();
+            let size = size.checked_mul(*times).ok_or("the axis is too long")?;
+            (with(&x.shape, *axis, size)?, Type::Exactly(x.dtype))
+        }
+        Primitive::Concatenate(axis) => {
+            let first = inputs.first().ok_or("it takes at least one input")?;
+            let others = with(&first.shape, *axis, 0)?;
+            let mut size = 0_usize;
+            for x in inputs {
+                let fits = x.dtype == first.dtype && with(&x.shape, *axis, 0).is_ok_and(|shape| shape == others);
+                require(fits, format!("inputs are of one type, and differ in axis {axis} alone"))?;
+                size = size.saturating_add(x.shape[*axis]);
+            }
+            (with(&first.shape, *axis, size)?, Type::Exactly(first.dtype))
+        }
+        _ => return Err("it moves no elements".into()),
+    })
+}
+
+fn positions(x: &Spec) -> Result<(), String> {
+    require(x.dtype.is_int() || x.dtype.is_uint(), "positions are integers")
+}
+
+fn is_permutation(axes: &[usize]) -> bool {
+    let mut sorted = axes.to_vec();
+    sorted.sort_unstable();
+    sorted.into_iter().eq(0..axes.len())
+}
+
+/// Sizes after a slice.
+fn sliced(shape: &Shape, ranges: &[Slice]) -> Result<Vec<usize>, String> {
+    require(ranges.len() <= shape.num_dims(), "a range for each axis at most")?;
+    require(ranges.iter().all(|range| range.step != 0), "a step is not 0")?;
+    let mut sizes = shape.to_vec();
+    sizes.iter_mut().zip(ranges).for_each(|(size, range)| *size = range.output_size(*size));
+    Ok(sizes)
+}
+
+/// Fails unless positions along an axis are integers of a shape that fits.
+fn gathered(x: &Spec, indices: &Spec, axis: usize) -> Result<(), String> {
+    positions(indices)?;
+    let rank = x.shape.num_dims();
+    let fits = axis < rank && indices.shape.num_dims() == rank;
+    let within = || (0..rank).all(|other| other == axis || indices.shape[other] <= x.shape[other]);
+    require(fits && within(), format!("positions along axis {axis} have no axis longer than the array's"))
+}

@@ -1,0 +1,255 @@
+//! Shapes and types of the outputs of Burn's operations.
+
+use burn::tensor::{DType, Shape};
+use grove_backend::ops::Spec;
+
+use super::{dtype_name, module_rules, movement_rules};
+use crate::{
+    Primitive,
+    primitive::{Binary, Reduction, Unary},
+};
+
+/// Shape and type of an output.
+pub(super) type Expected = (Vec<usize>, Type);
+
+/// The type of an output.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Type {
+    Exactly(DType),
+    /// A type of integers, which depends on the backend.
+    Int,
+    /// A type of booleans, which depends on the backend.
+    Bool,
+    /// A type of floating-point numbers.
+    Float,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Float,
+    Int,
+    Bool,
+}
+
+/// A shape and type in words.
+pub(super) fn typed(spec: &Spec) -> String {
+    format!("{}{:?}", dtype_name(spec.dtype), &spec.shape[..])
+}
+
+fn kind(spec: &Spec) -> Kind {
+    match spec.dtype {
+        dtype if dtype.is_float() => Kind::Float,
+        DType::Bool(_) => Kind::Bool,
+        _ => Kind::Int,
+    }
+}
+
+/// Fails unless the rule holds, with the sentence.
+pub(super) fn require(holds: bool, rule: impl Into<String>) -> Result<(), String> {
+    if holds { Ok(()) } else { Err(rule.into()) }
+}
+
+/// Fails unless the outputs of one of Burn's operations have the shapes and types that follow from its inputs.
+pub(super) fn check(primitive: &Primitive, inputs: &[Option<&Spec>], outputs: &[Option<&Spec>]) -> Result<(), String> {
+    let given: Vec<&Spec> = inputs.iter().flatten().copied().collect();
+    require(given.len() == inputs.len(), "an input is missing")?;
+    let words = given.iter().map(|spec| typed(spec)).collect::<Vec<_>>().join(", ");
+    let expected = expected(primitive, &given, outputs.len()).map_err(|rule| match words.is_empty() {
+        true => rule,
+        false => format!("{rule}, and the inputs are {words}"),
+    })?;
+    let counts = format!("{} outputs, where the operation has {}", outputs.len(), expected.len());
+    require(outputs.len() == expected.len(), counts)?;
+    for (i, ((shape, dtype), found)) in expected.into_iter().zip(outputs).enumerate() {
+        let Some(found) = found else { return Err(format!("output {i} is missing")) };
+        let fits = match dtype {
+            Type::Exactly(dtype) => found.dtype == dtype,
+            Type::Int => kind(found) == Kind::Int,
+            Type::Bool => kind(found) == Kind::Bool,
+            Type::Float => kind(found) == Kind::Float,
+        };
+        let name = match dtype {
+            Type::Exactly(dtype) => dtype_name(dtype),
+            Type::Int => "int".into(),
+            Type::Bool => "bool".into(),
+            Type::Float => "float".into(),
+        };
+        let reason = || format!("output {i} is {}, where the operation gives {name}{shape:?} of {words}", typed(found));
+        require(fits && found.shape[..] == shape, reason())?;
+    }
+    Ok(())
+}
+
+/// The inputs, as many as an operation takes.
+pub(super) fn take<'a, const N: usize>(inputs: &[&'a Spec]) -> Result<[&'a Spec; N], String> {
+    inputs.try_into().map_err(|_| format!("it takes {N} inputs"))
+}
+
+/// The shape with another size of an axis.
+pub(super) fn with(shape: &Shape, axis: usize, size: usize) -> Result<Vec<usize>, String> {
+    let mut sizes = shape.to_vec();
+    let rank = sizes.len();
+    *sizes.get_mut(axis).ok_or_else(|| format!("axis {axis} of {rank} axes"))? = size;
+    Ok(sizes)
+}
+
+fn broadcast(shapes: &[&Shape]) -> Result<Vec<usize>, String> {
+    let same = |shape: &&Shape| shape.num_dims() == shapes[0].num_dims();
+    require(shapes.iter().all(same), "the inputs have as many axes as each other")?;
+    (0..shapes[0].num_dims())
+        .map(|axis| {
+            let size = shapes.iter().map(|shape| shape[axis]).find(|size| *size != 1).unwrap_or(1);
+            let fits = shapes.iter().all(|shape| [1, size].contains(&shape[axis]));
+            fits.then_some(size).ok_or_else(|| format!("sizes of axis {axis} are equal or 1"))
+        })
+        .collect()
+}
+
+fn numeric(x: &Spec) -> Result<(), String> {
+    require(kind(x) != Kind::Bool, "it is for numbers")
+}
+
+fn binary(op: Binary, a: &Spec, kind_of_b: Kind) -> Result<Type, String> {
+    use Binary as Op;
+    let kind = kind(a);
+    let defined = match op {
+        Op::Add | Op::Sub | Op::Mul | Op::Div | Op::Rem => kind != Kind::Bool && kind_of_b == kind,
+        Op::Pow | Op::Atan2 => kind == Kind::Float && kind_of_b == kind,
+        Op::IntegerPow => kind != Kind::Bool && kind_of_b == Kind::Int,
+        Op::And | Op::Or => kind != Kind::Float && kind_of_b == kind,
+        Op::Xor | Op::ShiftLeft | Op::ShiftRight => kind == Kind::Int && kind_of_b == kind,
+        Op::Eq => kind_of_b == kind,
+        Op::Gt | Op::Ge | Op::Lt | Op::Le => kind != Kind::Bool && kind_of_b == kind,
+    };
+    require(defined, "it is not defined for these types")?;
+    Ok(match op {
+        Op::Eq | Op::Gt | Op::Ge | Op::Lt | Op::Le => Type::Bool,
+        _ => Type::Exactly(a.dtype),
+    })
+}
+
+fn expected(primitive: &Primitive, inputs: &[&Spec], outputs: usize) -> Result<Vec<Expected>, String> {
+    let same = |x: &Spec| vec![(x.shape.to_vec(), Type::Exactly(x.dtype))];
+    Ok(match primitive {
+        Primitive::Unary(op) => {
+            let [x] = take(inputs)?;
+            let allowed: &[Kind] = match op {
+                Unary::Abs => &[Kind::Float, Kind::Int],
+                Unary::Not => &[Kind::Int, Kind::Bool],
+                _ => &[Kind::Float],
+            };
+            require(allowed.contains(&kind(x)), "it is not defined for this type")?;
+            match op {
+                Unary::IsNan | Unary::IsInf => vec![(x.shape.to_vec(), Type::Bool)],
+                _ => same(x),
+            }
+        }
+        Primitive::Binary(op) => {
+            let [a, b] = take(inputs)?;
+            require(a.dtype == b.dtype || *op == Binary::IntegerPow, "both inputs have one type")?;
+            vec![(broadcast(&[&a.shape, &b.shape])?, binary(*op, a, kind(b))?)]
+        }
+        Primitive::BinaryScalar(op, _) => {
+            let [x] = take(inputs)?;
+            let number = if *op == Binary::IntegerPow { Kind::Int } else { kind(x) };
+            let scalar = !(*op == Binary::Atan2 || kind(x) == Kind::Bool && *op != Binary::Eq);
+            require(scalar, "it is not defined for a number")?;
+            vec![(x.shape.to_vec(), binary(*op, x, number)?)]
+        }
+        Primitive::Reduce(_, None) => {
+            let [x] = take(inputs)?;
+            numeric(x)?;
+            vec![(vec![1], Type::Exactly(x.dtype))]
+        }
+        Primitive::Reduce(_, Some(axis)) => {
+            let [x] = take(inputs)?;
+            numeric(x)?;
+            vec![(with(&x.shape, *axis, 1)?, Type::Exactly(x.dtype))]
+        }
+        Primitive::Argmax(axis) | Primitive::Argmin(axis) => {
+            let [x] = take(inputs)?;
+            numeric(x)?;
+            vec![(with(&x.shape, *axis, 1)?, Type::Int)]
+        }
+        Primitive::TopK(axis, k) | Primitive::ArgTopK(axis, k) => {
+            let [x] = take(inputs)?;
+            numeric(x)?;
+            let shape = with(&x.shape, *axis, *k)?;
+            require(x.shape[*axis] >= *k, format!("{k} elements of an axis of {}", x.shape[*axis]))?;
+            let positions = matches!(primitive, Primitive::ArgTopK(..));
+            vec![(shape, if positions { Type::Int } else { Type::Exactly(x.dtype) })]
+        }
+        Primitive::MaxWithIndices(axis) | Primitive::MinWithIndices(axis) => {
+            let [x] = take(inputs)?;
+            numeric(x)?;
+            let shape = with(&x.shape, *axis, 1)?;
+            vec![(shape.clone(), Type::Exactly(x.dtype)), (shape, Type::Int)]
+        }
+        Primitive::Cumulative(op, axis) => {
+            let [x] = take(inputs)?;
+            numeric(x)?;
+            require(!matches!(op, Reduction::Mean | Reduction::MaxAbs), "it is not cumulative")?;
+            with(&x.shape, *axis, 1)?;
+            same(x)
+        }
+        Primitive::Clamp(..) => {
+            let [x] = take(inputs)?;
+            numeric(x)?;
+            same(x)
+        }
+        Primitive::Where => {
+            let [x, mask, y] = take(inputs)?;
+            require(kind(mask) == Kind::Bool, "the mask is of booleans")?;
+            require(x.dtype == y.dtype, "both arrays have one type")?;
+            vec![(broadcast(&[&x.shape, &mask.shape, &y.shape])?, Type::Exactly(x.dtype))]
+        }
+        Primitive::MaskFill(_) => {
+            let [x, mask] = take(inputs)?;
+            require(kind(mask) == Kind::Bool, "the mask is of booleans")?;
+            vec![(broadcast(&[&x.shape, &mask.shape])?, Type::Exactly(x.dtype))]
+        }
+        Primitive::Reshape(_)
+        | Primitive::SwapAxes(..)
+        | Primitive::Transpose(_)
+        | Primitive::Flip(_)
+        | Primitive::BroadcastTo(_)
+        | Primitive::Unfold(..)
+        | Primitive::Slice(_)
+        | Primitive::UpdateSlice(_)
+        | Primitive::Take(_)
+        | Primitive::TakeAdd(_)
+        | Primitive::Gather(_)
+        | Primitive::ScatterAdd(_)
+        | Primitive::Repeat(..)
+        | Primitive::Concatenate(_) => vec![movement_rules::expected(primitive, inputs)?],
+        Primitive::Convert(dtype) => {
+            let [x] = take(inputs)?;
+            let taken = !matches!(dtype, DType::Bool(_) | DType::QFloat(_));
+            require(taken, "elements are converted to numbers")?;
+            vec![(x.shape.to_vec(), Type::Exactly(*dtype))]
+        }
+        Primitive::Full(shape, dtype, _) => {
+            let [] = take(inputs)?;
+            vec![(shape.clone(), Type::Exactly(*dtype))]
+        }
+        Primitive::MatMul => {
+            let [a, b] = take(inputs)?;
+            let rank = a.shape.num_dims();
+            let fits = rank >= 2 && b.shape.num_dims() == rank && a.shape[rank - 1] == b.shape[rank - 2];
+            let kinds = kind(a) == kind(b) && kind(a) != Kind::Bool;
+            require(fits && kinds, "[.., m, k] by [.., k, n] of one type")?;
+            let batch = |shape: &Shape| Shape::from(shape[..rank - 2].to_vec());
+            let mut shape = match rank {
+                2 => Vec::new(),
+                _ => broadcast(&[&batch(&a.shape), &batch(&b.shape)])?,
+            };
+            shape.extend([a.shape[rank - 2], b.shape[rank - 1]]);
+            let mixed = if kind(a) == Kind::Float { Type::Float } else { Type::Int };
+            vec![(shape, if a.dtype == b.dtype { Type::Exactly(a.dtype) } else { mixed })]
+        }
+        Primitive::Module(module) => module_rules::expected(module, inputs, outputs)?,
+        Primitive::Fused(_) | Primitive::Grove(_) | Primitive::HigherOrder(_) => {
+            return Err("it is none of Burn's operations".into());
+        }
+    })
+}

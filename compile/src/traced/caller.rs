@@ -1,0 +1,125 @@
+//! The user's line of code that a panic of a trace is about.
+
+use std::{
+    backtrace::Backtrace,
+    fmt,
+    path::{Path, PathBuf},
+};
+
+/// Crates whose functions stand between a user's line and a panic.
+const CRATES: [&str; 14] = [
+    "std",
+    "core",
+    "alloc",
+    "burn",
+    "burn_tensor",
+    "burn_backend",
+    "burn_std",
+    "burn_router",
+    "burn_ir",
+    "burn_autodiff",
+    "grove_compile",
+    "grove_backend",
+    "grove_tree",
+    "grove_transform",
+];
+
+/// Folders of this checkout that have such functions.
+const FOLDERS: [&str; 4] = ["compile/src", "backend/src", "tree/src", "transform/src"];
+
+/// The innermost line outside of the library that led here, for the end of a message: ` (at src/main.rs:12)`. Without line
+/// tables, the function; empty if neither is known.
+///
+/// It walks the stack, which takes milliseconds: it is created only for a message of a panic.
+pub(crate) struct Caller(Option<String>);
+
+impl Caller {
+    pub(crate) fn here() -> Self {
+        Self(find(&Backtrace::force_capture().to_string()))
+    }
+}
+
+impl fmt::Display for Caller {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.0 {
+            Some(place) => write!(f, " (at {place})"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// The first frame of a printed backtrace that is the user's.
+fn find(backtrace: &str) -> Option<String> {
+    // The function of the frame that is being read. One with a file counts by the file, since its name may lack the crate.
+    let mut function: Option<&str> = None;
+    let named = |name: &str| is_users_function(name).then(|| format!("the function `{name}`"));
+    for line in backtrace.lines().map(str::trim) {
+        if let Some(place) = line.strip_prefix("at ") {
+            function = None;
+            if is_users_file(place) {
+                return Some(without_column(place).to_owned());
+            }
+        } else if let Some((number, name)) = line.split_once(": ")
+            && number.parse::<u32>().is_ok()
+            && let Some(found) = function.replace(name).and_then(named)
+        {
+            return Some(found);
+        }
+    }
+    function.and_then(named)
+}
+
+/// True for the name of a function that is none of the library's, of Burn's or of Rust's.
+fn is_users_function(name: &str) -> bool {
+    // `<burn_tensor::Tensor<B> as core::ops::Add>::add` is burn_tensor's.
+    let name = name.trim_start_matches(['<', '&', '(', '[']).trim_start_matches("mut ").trim_start_matches("dyn ");
+    let first: String = name.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect();
+    let known = CRATES.contains(&first.as_str()) || first.starts_with("__") || first.starts_with("rust_");
+    // A function of C, or one whose name is unknown, says nothing.
+    name.contains("::") && !first.is_empty() && !known
+}
+
+/// True for a file that is none of the library's, of another package's or of Rust's.
+fn is_users_file(place: &str) -> bool {
+    const OTHERS: [&str; 4] = ["/rustc/", "/rustlib/src/", "/registry/src/", "/git/checkouts/"];
+    if OTHERS.iter().any(|folder| place.contains(folder)) {
+        return false;
+    }
+    // Backtraces print paths within the current folder from there on.
+    let path = match std::env::current_dir() {
+        Ok(folder) => folder.join(place.strip_prefix("./").unwrap_or(place)),
+        Err(_) => PathBuf::from(place),
+    };
+    let Some(root) = Path::new(env!("CARGO_MANIFEST_DIR")).parent() else { return true };
+    !FOLDERS.iter().any(|folder| path.starts_with(root.join(folder)))
+}
+
+/// `file.rs:12` of `file.rs:12:5`.
+fn without_column(place: &str) -> &str {
+    match place.rsplit_once(':') {
+        Some((rest, column)) if column.parse::<u32>().is_ok() && rest.contains(".rs:") => rest,
+        _ => place,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn finds_the_first_line_of_the_user() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().display();
+        let text = format!(
+            "   0: std::backtrace::Backtrace::create\n   1: grove_compile::traced::caller::Caller::here\n             at \
+             {root}/compile/src/traced/caller.rs:35:1\n   2: <burn_tensor::Tensor<B> as core::ops::Add>::add\n   3: \
+             core::ops::function::FnOnce::call_once\n             at /rustc/abc/library/core/src/ops/function.rs:250:5\n   4: \
+             mine::model::{{{{closure}}}}\n             at /home/me/.cargo/registry/src/x/y.rs:1:1\n   5: \
+             {{closure#0}}\n             at /home/me/mine/src/model.rs:17:9\n   6: main\n"
+        );
+        assert_eq!(find(&text).as_deref(), Some("/home/me/mine/src/model.rs:17"));
+        let without = "   0: std::backtrace::Backtrace::create\n   1: grove_compile::trace::trace\n   2: mine::model\n   3: main\n";
+        assert_eq!(find(without).as_deref(), Some("the function `mine::model`"));
+        assert_eq!(find("   0: <unknown>\n   1: main\n"), None);
+        assert_eq!(find(""), None);
+    }
+}
