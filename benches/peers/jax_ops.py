@@ -1,6 +1,7 @@
 """Rows of JAX that are no models: a pure function of OPS and its arguments, for jit; a run of STEPS otherwise."""
 
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Callable
 
 import jax
@@ -238,6 +239,29 @@ def optimizer(row: dict, randn: Randoms) -> Callable[[], object]:
     return run
 
 
+def ffn_step(row: dict, randn: Randoms) -> Callable[[], object]:
+    """Loss, gradients and AdamW of a feed-forward block; the loss is read."""
+    forward, (parameters, x) = ffn(row, randn)
+    y = randn(row["rows"], row["width"])
+    rule = adamw()
+
+    @partial(jax.jit, donate_argnums=0)
+    def step(carried: tuple, x: jax.Array, y: jax.Array) -> tuple:
+        parameters, state = carried
+        loss, gradients = jax.value_and_grad(lambda p: jnp.mean((forward(p, x) - y) ** 2))(parameters)
+        updates, state = rule.update(gradients, state, parameters)
+        return (optax.apply_updates(parameters, updates), state), loss
+
+    carried = parameters, rule.init(parameters)
+
+    def run() -> float:
+        nonlocal carried
+        carried, loss = step(carried, x, y)
+        return float(loss)
+
+    return run
+
+
 OPS = dict(
     gemm=gemm,
     activation=activation,
@@ -249,4 +273,4 @@ OPS = dict(
     attention=attention,
     conv=conv,
 )
-STEPS = dict(rnn=rnn, optimizer=optimizer)
+STEPS = dict(rnn=rnn, optimizer=optimizer, ffn_step=ffn_step)

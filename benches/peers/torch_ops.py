@@ -132,6 +132,28 @@ def optimizer(row: dict, randn: Randoms) -> Callable[[], object]:
     return adamw(parameters).step
 
 
+def ffn_step(row: dict, randn: Randoms, compile: bool) -> Callable[[], object]:
+    """Loss, gradients and AdamW of a feed-forward block; the loss is read."""
+    forward, (x, *weights) = ffn(row, randn)
+    parameters = [torch.nn.Parameter(weight) for weight in weights]
+    y = randn(row["rows"], row["width"])
+    rule = adamw(parameters)
+
+    def loss(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return ((forward(x, *parameters) - y) ** 2).mean()
+
+    loss = compiled(loss, randn.device, train=True) if compile else loss
+
+    def run() -> float:
+        rule.zero_grad()
+        value = loss(x, y)
+        value.backward()
+        rule.step()
+        return value.item()
+
+    return run
+
+
 OPS = dict(
     gemm=gemm,
     activation=activation,
@@ -144,3 +166,4 @@ OPS = dict(
     conv=conv,
 )
 STEPS = dict(rnn=rnn, optimizer=optimizer)
+COMPILED_STEPS = dict(ffn_step=ffn_step)

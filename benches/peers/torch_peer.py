@@ -44,7 +44,7 @@ def prepare(spec: dict) -> Work:
     row, form, device = spec["row"], spec["form"], torch.device(spec["device"])
     if device.type == "cuda":
         device = torch.device("cuda", spec.get("device_index", 0))
-    check(row, spec, [*torch_ops.OPS, *torch_ops.STEPS, *torch_models.MODELS, *torch_models.TASKS])
+    check(row, spec, [*torch_ops.OPS, *torch_ops.STEPS, *torch_ops.COMPILED_STEPS, *torch_models.MODELS, *torch_models.TASKS])
     torch.set_num_threads(spec["threads"])
     torch.manual_seed(0)
     if "precision" in spec:
@@ -61,6 +61,8 @@ def prepare(spec: dict) -> Work:
         run = torch_ops.inference(function, arguments, form == "compile")
     elif kind in torch_ops.STEPS:
         run = torch_ops.STEPS[kind](row, torch_ops.Randoms(device, dtype))
+    elif kind in torch_ops.COMPILED_STEPS:
+        run = torch_ops.COMPILED_STEPS[kind](row, torch_ops.Randoms(device, dtype), form == "compile")
     elif kind in torch_models.MODELS:
         run = torch_models.model_run(row, form, device, dtype)
     else:

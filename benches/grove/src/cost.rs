@@ -29,6 +29,10 @@ impl Work {
             &Self::Softmax { rows, columns } => passes(rows * columns, EXPONENTIAL + 4.0, 2),
             &Self::LayerNorm { rows, columns } => passes(rows * columns, 8.0, 2),
             &Self::Ffn { rows, width, hidden, .. } => affine(rows, width, hidden) + affine(rows, hidden, width),
+            &Self::FfnStep { rows, width, hidden, .. } => {
+                // Gradients of the input are not asked for.
+                (affine(rows, width, hidden) + affine(rows, hidden, width)) * 3.0 - product(rows, width, hidden)
+            }
             &Self::Attention { batch, heads, tokens, head_dim, causal } => {
                 attention(batch, tokens, heads * head_dim, causal)
             }

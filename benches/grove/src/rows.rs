@@ -79,6 +79,8 @@ fn operations() -> Vec<Row> {
         // So small that calls take the time.
         ("ffn 32x64x64", Work::Ffn { rows: 32, width: 64, hidden: 64, jit: false }),
         ("ffn 32x64x64, jit", Work::Ffn { rows: 32, width: 64, hidden: 64, jit: true }),
+        ("ffn train step 32x64x64", Work::FfnStep { rows: 32, width: 64, hidden: 64, jit: false }),
+        ("ffn train step 32x64x64, jit", Work::FfnStep { rows: 32, width: 64, hidden: 64, jit: true }),
         ("attention 4x12x128x64", attention(4, 128, false)),
         ("attention 1x12x1024x64 causal", attention(1, 1024, true)),
         ("mha 4x128x768", mha(4, 128, false)),

@@ -20,6 +20,8 @@ pub enum Work {
     LayerNorm { rows: usize, columns: usize },
     /// Linear, exact GELU, linear, with biases; with `jit` as one program here.
     Ffn { rows: usize, width: usize, hidden: usize, jit: bool },
+    /// A train step of the same: the mean of squared errors, AdamW, and the loss read; with `jit` as one program here.
+    FfnStep { rows: usize, width: usize, hidden: usize, jit: bool },
     /// Self-attention with its projections.
     Mha { batch: usize, tokens: usize, width: usize, heads: usize, causal: bool },
     /// Scaled dot-product attention alone.
@@ -122,6 +124,7 @@ impl Work {
             Self::Softmax { .. } => Self::Softmax { rows: 3, columns: 37 },
             Self::LayerNorm { .. } => Self::LayerNorm { rows: 3, columns: 37 },
             Self::Ffn { jit, .. } => Self::Ffn { rows: 5, width: 12, hidden: 20, jit },
+            Self::FfnStep { jit, .. } => Self::FfnStep { rows: 5, width: 12, hidden: 20, jit },
             Self::Mha { causal, .. } => Self::Mha { batch: 2, tokens: 7, width: 12, heads: 3, causal },
             Self::Attention { causal, .. } => Self::Attention { batch: 2, heads: 3, tokens: 7, head_dim: 4, causal },
             Self::Conv { kernel, stride, padding, .. } => {

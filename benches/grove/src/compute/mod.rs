@@ -66,9 +66,10 @@ pub fn prepare<B: Backend>(work: &Work, place: Place<B>) -> Result<Run, String> 
         | Work::Attention { .. }
         | Work::Conv { .. }
         | Work::Rnn { .. } => Ok(layers::prepare(work, place)),
-        Work::Resnet { train: true, .. } | Work::Vit { train: true, .. } | Work::Optimizer { .. } => {
-            training::prepare(work, place)
-        }
+        Work::Resnet { train: true, .. }
+        | Work::Vit { train: true, .. }
+        | Work::FfnStep { .. }
+        | Work::Optimizer { .. } => training::prepare(work, place),
         Work::Bert(text) | Work::Gpt2(text) | Work::GptNeo(text) | Work::Llama(text) if text.train => {
             training::prepare(work, place)
         }

@@ -1,6 +1,7 @@
 //! Whole steps of training, and the optimizer alone.
 
 use grove::{
+    layers::activation::gelu,
     models::bert::{BertForSequenceClassification, TextBatch},
     optim::{Adamw, AdamwChain, GradientTransformation, adamw},
     prelude::*,
@@ -62,6 +63,29 @@ pub fn prepare<B: Backend>(work: &Work, place: Place<B>) -> Result<Run, String> 
                 Outcome::new(model.next_token_loss(ids, targets, None))
             })
         }
+        &Work::FfnStep { rows, width, hidden, jit: as_program } => {
+            let [x, y] = [0, 1].map(|number| Array::new(place.normal::<2>(number, [rows, width])));
+            let [up, down] = [(2, width, hidden), (3, hidden, width)].map(|(number, inputs, outputs)| {
+                cast::<B, _>(Linear::torch_default(inputs, outputs, &place.init(number)), place.dtype)
+            });
+            let model = (up, down);
+            let mut state = Some((optimizer::<B>().init(&model), model));
+            let jitted = as_program.then(|| jit(ffn_step::<Traced>));
+            Box::new(move || {
+                let (opt_state, model) = state.take().ok_or("the step before failed")?;
+                let (model, opt_state, loss) = place.finish(|| {
+                    let args = (model, opt_state, x.clone(), y.clone());
+                    let (model, opt_state, loss) = match &jitted {
+                        Some(jitted) => jitted.call::<B>(args),
+                        None => ffn_step(args),
+                    };
+                    (model, opt_state, loss.val().into_data())
+                })?;
+                std::hint::black_box(loss);
+                state = Some((opt_state, model));
+                Ok(())
+            })
+        }
         Work::Optimizer { shapes } => {
             let numbers = |number: u32| {
                 let leaf = |shape: &Vec<usize>| Array::<B, 1>::new(place.normal::<1>(number, [shape.iter().product()]));
@@ -81,6 +105,22 @@ pub fn prepare<B: Backend>(work: &Work, place: Place<B>) -> Result<Run, String> 
         }
         _ => return Err("no such row on this backend".into()),
     })
+}
+
+/// Two linear layers and the state of their optimizer.
+type Ffn<B> = (Linear<B>, Linear<B>);
+type FfnState<B> = <AdamwChain<B> as GradientTransformation<B, Ffn<B>>>::State;
+
+/// Linear, exact GELU, linear; the mean of squared errors; a step of AdamW. Returns the loss before it.
+fn ffn_step<B: Backend>(
+    (model, state, x, y): (Ffn<B>, FfnState<B>, Array<B, 2>, Array<B, 2>),
+) -> (Ffn<B>, FfnState<B>, Array<B, 1>) {
+    let (loss, grads) = value_and_grad(&model, |(up, down): Ffn<Autodiff<B>>| {
+        let found = down.forward(gelu(up.forward(Tensor::from_inner(x.val()))));
+        (found - Tensor::from_inner(y.val())).square().mean()
+    });
+    let (model, state) = optimizer().step(grads, state, model);
+    (model, state, Array::new(loss))
 }
 
 fn optimizer<B: Backend>() -> AdamwChain<B> {
