@@ -12,6 +12,7 @@ use std::{
     collections::VecDeque,
     fmt,
     marker::PhantomData,
+    rc::Rc,
     sync::{Arc, Mutex, PoisonError},
     time::Instant,
 };
@@ -33,7 +34,7 @@ const CAPACITY: usize = 64;
 /// [`call`](Jit::call) takes and returns them on any backend. Arguments are taken by value: memory of an array that nothing
 /// else holds is reused as soon as it is used for the last time, as with `donate_argnums` in JAX. Clone what is needed again.
 ///
-/// What does not depend on the argument is computed once, when the function is traced, and operations that change nothing are
+/// Values that do not depend on the argument are computed once, when the function is traced, and operations that change nothing are
 /// left out; see [`Graph::with_folded_constants`] and [`Graph::simplified`].
 ///
 /// Results are bit for bit those of the function, but where the backend runs chains of functions of elements in one pass
@@ -122,9 +123,11 @@ impl<In: Tree<Traced>, Out: Tree<Traced>, F: Fn(In) -> Out> Jit<In, Out, F> {
             fold: &|graph: Graph| graph.with_folded_constants::<B>(&device),
         };
         let compiled = self.compiled(shell, leaves, on);
+        let of_graph = &compiled.program.graph().keys;
+        let keys = Rc::new(of_graph.with(&keys));
         let mut results = compiled.program.run_with_keys::<B>(values, &keys, &device).into_iter();
         let mut present = compiled.present.iter();
-        put_keys(compiled.program.graph().keys.results(&keys), || {
+        put_keys(of_graph.results(&keys), || {
             compiled.shell.clone().lift::<B>(&mut Path::root(), &mut |_, leaf| match present.next() {
                 Some(true) => match results.next() {
                     Some(result) => AnyArray::present(result),
@@ -170,7 +173,7 @@ impl<In: Tree<Traced>, Out: Tree<Traced>, F: Fn(In) -> Out> Jit<In, Out, F> {
         let count = graph.equations().len();
         let graph = fold(graph);
         let folded_on = (graph.equations().len() < count).then_some(backend);
-        // What was made simpler may be equal to what was there already.
+        // Simpler equations may be equal to others.
         let graph = graph.without_common_subexpressions();
         let program = Program::new(if fused { graph.fused() } else { graph });
         let compiled = Arc::new(Compiled { structure, leaves, types, fused, folded_on, program, shell, present });

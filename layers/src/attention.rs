@@ -113,13 +113,17 @@ impl<B: Backend> AttentionMask<B> {
         padding: &[usize],
         device: &B::Device,
     ) -> Vec<Self> {
+        Self::by_window(windows, |i, window| Self::within(window, t, keys(i), padding, device))
+    }
+
+    /// The mask that `mask` returns for the number of each layer and its window; those of the same window share the first one's.
+    pub fn by_window(windows: &[Option<usize>], mask: impl Fn(usize, Option<usize>) -> Self) -> Vec<Self> {
         let mut masks: Vec<Self> = Vec::with_capacity(windows.len());
         for (i, window) in windows.iter().enumerate() {
-            let mask = match windows[..i].iter().position(|other| other == window) {
+            masks.push(match windows[..i].iter().position(|other| other == window) {
                 Some(same) => masks[same].clone(),
-                None => Self::within(*window, t, keys(i), padding, device),
-            };
-            masks.push(mask);
+                None => mask(i, *window),
+            });
         }
         masks
     }

@@ -1,12 +1,23 @@
-//! Numbers in files as text, so that every value comes back bit for bit.
+//! Numbers in files as text, so that every value comes back bit for bit: for `#[serde(with = "..")]`.
+//!
+//! JSON has no infinity and no NaN, and its readers may round the last bit of a number.
 
 use serde::{Deserialize, Deserializer, Serializer, de::Error};
+use std::{fmt::Debug, str::FromStr};
 
-pub(crate) fn serialize<S: Serializer>(value: &f32, serializer: S) -> Result<S::Ok, S::Error> {
+/// Writes a number in the fewest digits that identify it.
+///
+/// # Errors
+/// Those of the serializer.
+pub fn serialize<T: Debug, S: Serializer>(value: &T, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.collect_str(&format_args!("{value:?}"))
 }
 
-pub(crate) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<f32, D::Error> {
+/// Reads a number that [`serialize`] wrote.
+///
+/// # Errors
+/// If the text is no number, and those of the deserializer.
+pub fn deserialize<'de, T: FromStr, D: Deserializer<'de>>(deserializer: D) -> Result<T, D::Error> {
     let text = String::deserialize(deserializer)?;
     text.parse().map_err(|_| D::Error::custom(format!("`{text}` is no number")))
 }

@@ -17,7 +17,7 @@ mod conv;
 mod determinism;
 mod dispatch;
 mod dropout;
-mod exact;
+pub mod exact;
 mod fresh;
 mod gelu;
 mod half;

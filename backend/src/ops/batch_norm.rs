@@ -22,7 +22,7 @@ pub struct BatchNorm {
     /// True if a ReLU comes last.
     pub relu: bool,
     /// Added to the variance for numerical stability.
-    #[serde(with = "super::exact")]
+    #[serde(with = "grove_kernels::exact")]
     pub eps: f64,
 }
 

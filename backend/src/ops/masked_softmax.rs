@@ -19,7 +19,7 @@ use super::{
 #[derive(Clone, Copy, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct MaskedSoftmax {
     /// Factor of the scores.
-    #[serde(with = "super::exact")]
+    #[serde(with = "grove_kernels::exact")]
     pub scale: f64,
     /// True if each query sees its own key and those before it; see [`KeyRanges::causal`].
     pub causal: bool,

@@ -23,7 +23,6 @@ mod cube;
 mod dropout;
 mod dynamic_update_slice;
 mod embedding;
-mod exact;
 #[cfg(feature = "flex")]
 mod flex;
 mod function;

@@ -20,7 +20,7 @@ pub struct RowNorm {
     /// True if the mean is subtracted from each row first: in a layer norm, but not in an RMS norm.
     pub centred: bool,
     /// Added to the variance for numerical stability.
-    #[serde(with = "super::exact")]
+    #[serde(with = "grove_kernels::exact")]
     pub eps: f64,
 }
 

@@ -101,10 +101,10 @@ where
 {
     let in_place = |init: C, xs: X| options.run(|carry, x| f(params.clone(), carry, x), init, xs);
     // Without steps, the shapes of the results need a call with zeros.
-    if !is_traced::<B>() || options.steps(&xs) == 0 {
+    let length = if is_traced::<B>() { options.steps(&xs) } else { 0 };
+    if length == 0 {
         return in_place(init, xs);
     }
-    let length = options.steps(&xs);
     // Parameters are arrays of the carry that no step changes.
     let carry = (params.clone(), init.clone());
     let (of_carry, of_xs) = (leaves_of(&carry), leaves_of(&xs));

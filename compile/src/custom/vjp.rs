@@ -64,7 +64,7 @@ pub trait CustomVjp: Clone + fmt::Debug + Send + Sync + 'static {
     type Args<B: Backend>: Tree<B> + Send + Sync + 'static;
     /// The results.
     type Output<B: Backend>: Tree<B> + Send + Sync + 'static;
-    /// What the derivative needs.
+    /// Values that the derivative needs.
     type Residuals<B: Backend>: Tree<B> + Send + Sync + 'static;
 
     /// Returns the results and what the derivative needs.

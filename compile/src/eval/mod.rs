@@ -13,7 +13,6 @@ use grove_backend::{
     Backend,
     ops::{AnyTensor, Call, Outcome, Values},
 };
-use grove_tree::Key;
 use std::{
     any::{Any, TypeId},
     cell::RefCell,
@@ -137,11 +136,11 @@ impl Program {
         })
     }
 
-    /// [`run`](Self::run) of a program with random keys among its arguments.
+    /// [`run`](Self::run) of a program with random keys among its arguments, which are those of the [call](crate::graph::Keys::with).
     pub(crate) fn run_with_keys<B: Backend>(
         &self,
         arguments: Vec<AnyTensor<B>>,
-        keys: &[Key],
+        keys: &Rc<KeyMap>,
         device: &<B as BackendTypes>::Device,
     ) -> Vec<AnyTensor<B>> {
         struct Pop;
@@ -153,7 +152,7 @@ impl Program {
         if self.graph.keys.inputs.is_empty() {
             return self.run(arguments, device);
         }
-        KEYS.with_borrow_mut(|maps| maps.push(Rc::new(self.graph.keys.with(keys))));
+        KEYS.with_borrow_mut(|maps| maps.push(keys.clone()));
         let _pop = Pop;
         self.run(arguments, device)
     }

@@ -74,7 +74,7 @@ impl Cost {
         let mut places: HashMap<String, usize> = HashMap::new();
         for (path, cost) in &self.by_argument {
             let short = path.split('.').take(depth).collect::<Vec<_>>().join(".");
-            // What belongs to no argument stays apart, also where all paths are cut to nothing.
+            // The costs of no argument stay apart, also where all paths are cut to nothing.
             let place = *places.entry(format!("{} {short}", path.is_empty())).or_insert_with(|| {
                 paths.push((short, OperationCost::default()));
                 paths.len() - 1

@@ -1,7 +1,7 @@
 //! Random keys of a graph.
 
 use grove_backend::Backend;
-use grove_tree::{AnyArray, Key, Node, Path, StaticValue, Tree, Visitor, key::traced::DerivedKey};
+use grove_tree::{AnyArray, Key, Path, StaticValue, Tree, Visitor, key::traced::DerivedKey};
 use serde::{Deserialize, Serialize};
 use std::{
     any::Any,
@@ -72,13 +72,9 @@ impl Keys {
         KeyMap(map)
     }
 
-    /// The keys of the result of a call with these arguments.
-    pub fn results(&self, arguments: &[Key]) -> Vec<Key> {
-        if self.outputs.is_empty() {
-            return Vec::new();
-        }
-        let map = self.with(arguments);
-        self.outputs.iter().map(|(_, key)| map.get(*key)).collect()
+    /// The keys of the result of a call.
+    pub fn results(&self, call: &KeyMap) -> Vec<Key> {
+        self.outputs.iter().map(|(_, key)| call.get(*key)).collect()
     }
 
     /// Keeps the derived keys that equations or results need.
@@ -151,8 +147,6 @@ pub(crate) fn keys_of<B: Backend, T: Tree<B>>(tree: &T) -> Vec<(String, Key)> {
 
     impl<B: Backend> Visitor<B> for Collector {
         fn leaf(&mut self, _: &Path, _: &AnyArray<B>) {}
-
-        fn enter(&mut self, _: &Path, _: Node<'_>) {}
 
         fn constant(&mut self, path: &Path, value: &dyn StaticValue) {
             let value: &dyn Any = value;

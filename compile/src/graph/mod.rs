@@ -21,7 +21,7 @@ use burn::tensor::{DType, Shape, TensorData};
 use grove_backend::{AnyTensor, Backend, ops::Spec};
 use grove_tree::{Key, Tree};
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, rc::Rc};
 
 use crate::{Primitive, eval::Program, trace::arrays, traced::Types};
 pub use cost::{Cost, OperationCost, PathCosts};
@@ -122,6 +122,7 @@ impl Graph {
         let keys: Vec<Key> = keys_of(args).into_iter().map(|(_, key)| key).collect();
         let (given, taken) = (keys.len(), self.keys.inputs.len());
         assert!(given == taken || taken == 0, "{given} random keys are given to a graph that takes {taken}");
+        let keys = Rc::new(self.keys.with(&keys));
         Program::new(self.clone()).run_with_keys(values, &keys, &device.unwrap_or_default())
     }
 

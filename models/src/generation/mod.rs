@@ -19,7 +19,7 @@ mod timing;
 pub use causal_lm::{CausalLm, DecodeCache};
 pub use chat::{ChatSession, Reply};
 pub(crate) use positions::row_positions;
-pub use positions::{fixed_position_ids, layer_masks, position_ids};
+pub use positions::{cached_position_ids, fixed_position_ids, layer_masks, position_ids};
 pub use published::document_end;
 pub use run::{Finish, GenerateOptions, Generated, check_prompt, generate};
 pub use sampler::Sampling;

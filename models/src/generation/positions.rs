@@ -45,6 +45,18 @@ pub fn fixed_position_ids<B: Backend>(
     Some((positions.expand([rows, t]) - padding).clamp_min(0))
 }
 
+/// [`position_ids`] of `t` tokens that follow those of the caches, of a decoder's layers, if there are any.
+pub fn cached_position_ids<B: Backend>(
+    caches: Option<&Vec<KvCache<B>>>,
+    t: usize,
+    padding: &[usize],
+    device: &B::Device,
+) -> Tensor<B, 2, Int> {
+    let first = caches.and_then(|caches| caches.first());
+    fixed_position_ids(first, t, padding)
+        .unwrap_or_else(|| position_ids(first.map_or(0, KvCache::len), t, padding, device))
+}
+
 /// The mask of each layer by the window it has, if any, for `b` rows of `t` tokens that follow those of the caches.
 pub fn layer_masks<B: Backend>(
     windows: &[Option<usize>],
@@ -58,16 +70,6 @@ pub fn layer_masks<B: Backend>(
         let keys = |i: usize| cache(i).map_or(0..t, |cache| cache.visible_range(t));
         return AttentionMask::per_layer(windows, t, keys, padding, device);
     };
-    let mut masks: Vec<AttentionMask<B>> = Vec::with_capacity(windows.len());
-    for (i, window) in windows.iter().enumerate() {
-        let mask = match windows[..i].iter().position(|other| other == window) {
-            Some(same) => masks[same].clone(),
-            None => {
-                let keys = cache(i).map_or(t, |cache| cache.visible_range(t).len());
-                AttentionMask::at(*window, positions.clone(), [b, keys], padding)
-            }
-        };
-        masks.push(mask);
-    }
-    masks
+    let keys = |i: usize| cache(i).map_or(t, |cache| cache.visible_range(t).len());
+    AttentionMask::by_window(windows, |i, window| AttentionMask::at(window, positions.clone(), [b, keys(i)], padding))
 }

@@ -14,7 +14,7 @@ use super::{Gpt2Config, published_names};
 use crate::{
     CausalLm, Pretrained, PretrainedConfig,
     error::Result,
-    generation::{DecodeCache, fixed_position_ids, layer_masks, position_ids},
+    generation::{cached_position_ids, layer_masks},
 };
 
 /// A GPT-2 with its language-modelling head, which is the token embedding.
@@ -137,10 +137,8 @@ impl<B: Backend> CausalLm<B> for Gpt2<B> {
         key: Option<Key>,
     ) -> Tensor<B, 3> {
         let (t, device) = (ids.dims()[1], ids.device());
-        let seen = cache.as_ref().map_or(0, |cache| cache.seen());
         let mask = layer_masks(&[None], ids.dims(), cache.as_deref(), padding, &device).remove(0);
-        let positions = fixed_position_ids(cache.as_ref().and_then(|cache| cache.first()), t, padding)
-            .unwrap_or_else(|| position_ids(seen, t, padding, &device));
+        let positions = cached_position_ids(cache.as_deref(), t, padding, &device);
 
         let x = self.wte.forward(ids) + self.wpe.forward(positions); // [b, t, n_embd]
         let mut x = dropout(x, self.config.embd_pdrop, part_key(key, 0));

@@ -14,7 +14,7 @@ use super::{AttentionKind, GptNeoConfig, published_names};
 use crate::{
     CausalLm, Pretrained, PretrainedConfig,
     error::Result,
-    generation::{DecodeCache, fixed_position_ids, layer_masks, position_ids},
+    generation::{cached_position_ids, layer_masks},
     pretrained::computing_in,
 };
 
@@ -144,14 +144,12 @@ impl<B: Backend> CausalLm<B> for GptNeo<B> {
         key: Option<Key>,
     ) -> Tensor<B, 3> {
         let (t, device) = (ids.dims()[1], ids.device());
-        let seen = cache.as_ref().map_or(0, |cache| cache.seen());
         let windows: Vec<Option<usize>> = self.h.iter().map(|block| block.attn.window).collect();
         let masks = layer_masks(&windows, ids.dims(), cache.as_deref(), padding, &device);
 
         // The model computes in the dtype of its norms.
         let dtype = self.ln_f.weight.dtype();
-        let positions = fixed_position_ids(cache.as_ref().and_then(|cache| cache.first()), t, padding)
-            .unwrap_or_else(|| position_ids(seen, t, padding, &device));
+        let positions = cached_position_ids(cache.as_deref(), t, padding, &device);
         let x = self.wte.forward(ids).cast(dtype) + self.wpe.forward(positions).cast(dtype); // [b, t, hidden_size]
         let mut x = dropout(x, self.config.embed_dropout, part_key(key, 0));
         let mut caches = cache.into_iter().flatten();

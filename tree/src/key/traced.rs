@@ -17,7 +17,7 @@ thread_local! {
     static TRACES: RefCell<Vec<Trace>> = const { RefCell::new(Vec::new()) };
     /// Their number.
     static COUNT: Cell<usize> = const { Cell::new(0) };
-    /// What becomes of the keys of trees that are mapped or lifted.
+    /// The exchange that is going on.
     static EXCHANGE: RefCell<Exchange> = const { RefCell::new(Exchange::None) };
 }
 
@@ -108,7 +108,7 @@ pub(super) fn note(key: Key, parent: Key, index: u64) {
     });
 }
 
-/// What becomes of the keys of trees that are mapped or lifted.
+/// Exchange of the keys of trees that are mapped or lifted.
 enum Exchange {
     /// They stay.
     None,
