@@ -11,7 +11,7 @@ use grove_models::{
         SentenceEncoder, TextBatch,
     },
     generate,
-    generation::{DecodeSession, generate_with_cache, generate_with_draft, score_text},
+    generation::{DecodeSession, TraceableLm, generate_with_cache, generate_with_draft, score_text},
     vision::{ImageClassifier, predictions},
 };
 use grove_transform::value_and_grad;
@@ -23,7 +23,7 @@ struct UseDecoder<'a, F>(&'a Path, F);
 
 /// A decoder on any backend.
 trait Decoders: Send {
-    type Model<B: Backend>: CausalLm<B> + Pretrained<B> + Tree<B, On<Autodiff<B>> = Self::Model<Autodiff<B>>>;
+    type Model<B: Backend>: TraceableLm<B> + Pretrained<B> + Tree<B, On<Autodiff<B>> = Self::Model<Autodiff<B>>>;
 }
 
 struct Gpt2s;
@@ -51,6 +51,7 @@ impl<F: Decoders> Program for UseDecoder<'_, F> {
         let (model, _) = F::Model::<B>::from_path(self.0, &device, None)?;
         let options = GenerateOptions::default();
         let generated = generate(&model, &[vec![0, 1]], &options, |_, _| true)?;
+        let jitted = model.jitted().generate(&[vec![0, 1]], &options, |_, _| true)?;
         let drafted = generate_with_draft(&model, &model, &[0, 1], 2, &options, |_| true)?;
         let (spoken, _) = generate_with_cache(&model, DecodeSession::new(&model, 0), &[0, 1], &options, |_| true)?;
         let score = score_text(&model, &[0, 1], None)?;
@@ -60,7 +61,11 @@ impl<F: Decoders> Program for UseDecoder<'_, F> {
             m.loss(ids.clone(), ids.clone(), key) + m.next_token_loss(ids.clone(), ids, key)
         });
         model.save_pretrained(self.0)?;
-        Ok(format!("{generated:?} {drafted:?} {spoken:?} {score:?} {} {}", loss.into_data(), summary(&grads)))
+        Ok(format!(
+            "{generated:?} {jitted:?} {drafted:?} {spoken:?} {score:?} {} {}",
+            loss.into_data(),
+            summary(&grads)
+        ))
     }
 }
 
@@ -72,7 +77,9 @@ impl Program for UseRnn<'_> {
 
     fn run<B: Backend>(self, device: B::Device) -> Self::Output {
         let (model, _) = RnnLm::<B>::from_path(self.0, &device, None)?;
-        let generated = generate(&model, &[vec![0, 1]], &GenerateOptions::default(), |_, _| true)?;
+        let options = GenerateOptions::default();
+        let generated = generate(&model, &[vec![0, 1]], &options, |_, _| true)?;
+        let jitted = model.jitted().generate(&[vec![0, 1]], &options, |_, _| true)?;
         let (loss, grads) = value_and_grad(&model, |m| {
             let ids = burn::tensor::Tensor::from_ints([[0, 1]], &device);
             m.next_token_loss(ids.clone(), ids, Some(grove_tree::Key::new(0)))
@@ -86,7 +93,7 @@ impl Program for UseRnn<'_> {
         });
         classifier.save_pretrained(self.0)?;
         let found = classifier.predict(&texts);
-        Ok(format!("{generated:?} {} {} {} {found:?}", loss.into_data(), summary(&grads), summary(&slopes)))
+        Ok(format!("{generated:?} {jitted:?} {} {} {} {found:?}", loss.into_data(), summary(&grads), summary(&slopes)))
     }
 }
 

@@ -180,7 +180,7 @@ impl<In: Tree<Traced>, Out: Tree<Traced>, F: Fn(In) -> Out> Jit<In, Out, F> {
         if std::env::var_os("GROVE_LOG_COMPILES").is_some_and(|value| value == "1") {
             let reason = why(&compiled, before.as_deref());
             let count = compiled.program.graph().equations().len();
-            let name = std::any::type_name::<F>();
+            let name = short_name(std::any::type_name::<F>());
             eprintln!("jit of {name}: {count} equations in {:.1?}: {reason}", start.elapsed());
         }
         let mut programs = self.lock();
@@ -212,8 +212,8 @@ impl<In: Tree<Traced>, Out: Tree<Traced>, F: Fn(In) -> Out> Jit<In, Out, F> {
 /// The reason for a trace: what differs from the program that was used before.
 fn why<Out>(new: &Compiled<Out>, before: Option<&Compiled<Out>>) -> String {
     let Some(before) = before else { return "the first call".into() };
-    if new.structure != before.structure {
-        return format!("the argument's structure is {}, and was {}", new.structure, before.structure);
+    if let Some([now, then]) = new.structure.difference(&before.structure) {
+        return format!("the argument has `{now}`, and had `{then}`");
     }
     let name = |(shape, dtype, present): &Leaf| {
         let absent = if *present { "" } else { ", absent" };
@@ -229,9 +229,50 @@ fn why<Out>(new: &Compiled<Out>, before: Option<&Compiled<Out>>) -> String {
     }
 }
 
+/// The name of a function's type without modules and generic parameters, which fill a screen: `train::{{closure}}`.
+fn short_name(name: &str) -> String {
+    let mut depth = 0;
+    // The arrow of a result closes nothing.
+    let name = name.replace("->", "→");
+    let own = name.chars().filter(|c| {
+        let outside = depth == 0;
+        depth += i32::from(*c == '<') - i32::from(*c == '>');
+        outside && depth == 0
+    });
+    let own: String = own.collect();
+    let in_path = |c: char| c.is_alphanumeric() || "_:{}#".contains(c);
+    let shorten = |part: &str| {
+        let (path, rest) = part.split_at(part.trim_end_matches(|c| !in_path(c)).len());
+        let kept = if path.ends_with('}') { 2 } else { 1 };
+        let begin = path.rmatch_indices("::").nth(kept - 1).map_or(0, |(at, _)| at + 2);
+        format!("{}{rest}", &path[begin..])
+    };
+    own.split_inclusive(|c| !in_path(c)).map(shorten).collect::<String>().replace('→', "->")
+}
+
 impl<In, Out, F> fmt::Debug for Jit<In, Out, F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let programs = self.programs.lock().unwrap_or_else(PoisonError::into_inner).len();
         f.debug_struct("Jit").field("programs", &programs).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::short_name;
+
+    #[test]
+    fn names_without_modules() {
+        let cases = [
+            ("app::train::run<app::B>::{{closure}}", "run::{{closure}}"),
+            ("app::model::step<app::Model<app::B>>", "step"),
+            (
+                "fn(a::Args<a::B, (a::C, d::E)>) -> (a::Array<a::B, 2>, alloc::vec::Vec<l::Cache<b::B>>)",
+                "fn(Args) -> (Array, Vec)",
+            ),
+        ];
+        for (name, short) in cases {
+            assert_eq!(short_name(name), short);
+        }
     }
 }

@@ -42,6 +42,6 @@ pub use graph::{Cost, Equation, Fused, Graph, GraphError, OperationCost, PathCos
 pub use jit::{Jit, jit};
 pub use jvp::{Jacobian, Linearized, hessian, hvp, jacfwd, jacrev, jvp, linearize};
 pub use primitive::Primitive;
-pub use trace::{trace, trace_skeleton};
+pub use trace::{Traceable, trace, trace_skeleton};
 pub use traced::{TraceChannel, TraceClient, TraceDevice, Traced};
 pub use vmap::{Mapped, MappedLeaf, Over, Shared, Vmap, per_example_grads, vmap};

@@ -121,3 +121,14 @@ pub(crate) fn record<T, O: Tree<Traced>>(
         ),
     }
 }
+
+/// A tree that has a counterpart in traces, from which it comes back. Every type that derives [`Tree`] and is generic in its
+/// backend is one.
+pub trait Traceable<B: Backend>: Tree<B, On<Traced> = Self::OnTraced> {
+    /// The tree in a trace.
+    type OnTraced: Tree<Traced, On<B> = Self>;
+}
+
+impl<B: Backend, T: Tree<B, On<Traced> = U>, U: Tree<Traced, On<B> = T>> Traceable<B> for T {
+    type OnTraced = U;
+}

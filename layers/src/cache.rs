@@ -75,6 +75,20 @@ impl<B: Backend> KvCache<B> {
         Some(offsets.cast(IntDType::from(position.dtype())) + position.expand([t]))
     }
 
+    /// Returns a cache of [fixed](Self::fixed) size with room for more positions, which holds what this one holds. Other caches,
+    /// and one that is as large already, stay.
+    pub fn with_capacity(self, capacity: usize) -> Self {
+        if self.position.is_none() || capacity <= self.room {
+            return self;
+        }
+        let larger = |buffer: Array<B, 4>| {
+            let old = buffer.val();
+            Array::new(grow(Some(old.clone()), &old, capacity))
+        };
+        let buffers = self.buffers.map(|(keys, values)| (larger(keys), larger(values)));
+        Self { buffers, room: capacity, ..self }
+    }
+
     /// Bytes that the caches of layers with these windows take for `positions` positions. `numbers` is the number of
     /// elements per position, keys and values together; `size` is the bytes of an element.
     pub fn bytes(windows: impl Iterator<Item = Option<usize>>, positions: usize, numbers: usize, size: usize) -> usize {

@@ -66,12 +66,14 @@ def llama(
     return config, shapes
 
 
-# Published sizes: GPT-2 124M, SmolLM2-135M, LLaMA-3.2-1B, LLaMA-3.1-8B; the last two are small enough for the emulated device.
+# Published sizes: GPT-2 124M, SmolLM2-135M, LLaMA-3.2-1B, LLaMA-3.1-8B; the tiny ones are small enough for the emulated device,
+# and no array of the narrow one takes 128 MiB.
 MODELS = {
     "gpt2_124m": lambda: gpt2(12, 768, 12, 50257, 1024),
     "llama_135m": lambda: llama(30, 576, 1536, 9, 3, 49152, True),
     "llama_1b": lambda: llama(16, 2048, 8192, 32, 8, 128256, True, 500000.0),
     "llama_8b": lambda: llama(32, 4096, 14336, 32, 8, 128256, False, 500000.0),
+    "gpt2_narrow": lambda: gpt2(12, 384, 6, 50257, 1024),
     "gpt2_tiny": lambda: gpt2(2, 32, 2, 97, 64),
     "llama_tiny": lambda: llama(2, 32, 48, 4, 2, 97, False),
 }

@@ -13,6 +13,7 @@ mod ema;
 mod error;
 mod evaluate;
 mod fit;
+mod gradients;
 mod interrupt;
 mod lock;
 pub mod log;
@@ -27,7 +28,9 @@ pub use confusion::{ClassifierScore, ConfusionMatrix};
 pub use ema::{ema_model, ema_step};
 pub use error::{Result, TrainError};
 pub use evaluate::token_loss;
-pub use fit::{Ended, Evaluation, FitOptions, Fitted, NonFinite, RunDuration, RunSummary, TrainState, fit};
+pub use fit::{
+    Ended, Evaluation, FitOptions, Fitted, JitLoss, NonFinite, RunDuration, RunSummary, TrainState, fit, fit_jitted,
+};
 pub use interrupt::{Stop, stop_on_interrupt};
 pub use lock::RunLock;
 pub use masked_lm::fit_masked_lm;

@@ -1,18 +1,17 @@
 use burn::tensor::{FloatDType, Tensor};
 use grove_backend::{Autodiff, Backend};
 use grove_optim::{GradientTransformation, global_norm};
-use grove_transform::GradOptions;
-use grove_tree::{AnyArray, Array, Filter, Key, Tree, cast, is_param, map_together, zip_map};
+use grove_tree::{Array, Filter, Key, Tree, is_param};
 use std::collections::BTreeMap;
 
-use crate::LossScale;
+use crate::gradients::{Gradients, gradients};
 
 /// Result of a loss function: the loss, and auxiliary metrics. A loss alone converts with `into`.
 pub struct Outcome<B: Backend, M: Tree<B>> {
-    loss: Tensor<Autodiff<B>, 1>,
-    successor: Option<M::On<Autodiff<B>>>,
-    metrics: BTreeMap<String, Array<Autodiff<B>, 1>>,
-    weight: f64,
+    pub(crate) loss: Tensor<Autodiff<B>, 1>,
+    pub(crate) successor: Option<M::On<Autodiff<B>>>,
+    pub(crate) metrics: BTreeMap<String, Array<Autodiff<B>, 1>>,
+    pub(crate) weight: f64,
 }
 
 impl<B: Backend, M: Tree<B>> Outcome<B, M> {
@@ -148,8 +147,8 @@ where
         let Gradients { grads, successor, measured: (loss, others), .. } =
             gradients(&model, &loss_fn, batch, key, &options, None);
         let metrics = Metrics::new(loss, others, &grads);
-        let (model, state) = optimizer.step(grads, state, model);
-        (with_buffers(model, successor), state, metrics)
+        let (model, state) = optimizer.step(grads, state, successor.unwrap_or(model));
+        (model, state, metrics)
     }
 }
 
@@ -206,70 +205,4 @@ pub trait Trainable<B: Backend>: Tree<B> {
 
     /// The loss of a batch, to be made small, with what else a step reports; see [`Outcome`].
     fn loss(model: Self::On<Autodiff<B>>, batch: &Self::Batch, key: Key) -> Outcome<B, Self>;
-}
-
-/// Gradients and measurements of one batch.
-pub(crate) struct Gradients<B: Backend, M: Tree<B>> {
-    /// Of the loss, or of the loss times a scale.
-    pub(crate) grads: M,
-    /// The model with the new buffers.
-    pub(crate) successor: Option<Successor<B, M>>,
-    pub(crate) measured: Measured<B>,
-    /// See [`Outcome::weight`].
-    pub(crate) weight: f64,
-}
-
-/// The gradients of the loss, or of the loss times a scale.
-pub(crate) fn gradients<B: Backend, M: Tree<B>, D: ?Sized, O: Into<Outcome<B, M>>>(
-    model: &M,
-    loss_fn: &impl Fn(M::On<Autodiff<B>>, &D, Key) -> O,
-    batch: &D,
-    key: Key,
-    options: &StepOptions<B>,
-    scale: Option<&LossScale<B>>,
-) -> Gradients<B, M> {
-    let mut weight = 1.0;
-    let (_, grads, (loss, successor, others)) =
-        GradOptions::new().only(options.trainable.clone()).value_and_grad_aux(model, |model| {
-            let model = match options.compute {
-                Some(dtype) => cast::<Autodiff<B>, _>(model, dtype),
-                None => model,
-            };
-            let Outcome { loss, successor, metrics, weight: count } = loss_fn(model, batch, key).into();
-            weight = count;
-            let loss = loss.cast(FloatDType::F32);
-            let scaled = match scale {
-                Some(scale) => loss.clone() * Tensor::from_inner(scale.factor.val()),
-                None => loss.clone(),
-            };
-            (scaled, (Array::new(loss), successor, metrics))
-        });
-    Gradients { grads, successor, measured: (loss, others), weight }
-}
-
-/// A model as it comes back from the differentiating backend: the compiler does not know that it is an `M`.
-pub(crate) type Successor<B, M> = <<M as Tree<B>>::On<Autodiff<B>> as Tree<Autodiff<B>>>::On<B>;
-
-/// The model with the buffers of its successor.
-pub(crate) fn with_buffers<B: Backend, M: Tree<B>>(model: M, successor: Option<Successor<B, M>>) -> M {
-    let Some(successor) = successor else { return model };
-    let taken = zip_map(model, &successor, |path, mine, theirs| match mine.dtype() {
-        dtype if path.is_buffer() && dtype.is_float() => theirs.cast_float(dtype.into()),
-        _ if path.is_buffer() => theirs,
-        _ => mine,
-    });
-    taken.expect("a model and its successor have one structure")
-}
-
-/// The sum of two trees of gradients, in f32 where they have 16 bits.
-pub(crate) fn sum<B: Backend, M: Tree<B>>(left: M, right: M) -> M {
-    let [sum, _] = map_together([left, right], |_, [x, y]: [AnyArray<B>; 2]| {
-        let absent = y.clone().into_absent();
-        if !x.is_present() || !x.dtype().is_float() {
-            return [x, absent];
-        }
-        [x.widen().try_add(y.widen()).expect("gradients of one model"), absent]
-    })
-    .expect("gradients of one model");
-    sum
 }

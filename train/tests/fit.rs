@@ -15,9 +15,9 @@ use grove_backend::{Autodiff, Backend, Flex};
 use grove_layers::{Linear, dropout};
 use grove_optim::{Adamw, GradientTransformation, Sgd, adamw, chain, clip_by_global_norm, constant_schedule, sgd};
 use grove_train::{
-    Ended, Evaluation, FitOptions, Fitted, Outcome, Result, RunDuration, StepOptions, TrainError,
+    Ended, Evaluation, FitOptions, Fitted, JitLoss, Outcome, Result, RunDuration, StepOptions, TrainError,
     data::Examples,
-    fit,
+    fit, fit_jitted,
     log::{Record, read_metrics},
     train_step,
 };
@@ -643,4 +643,50 @@ fn a_filter_of_the_users_own_is_obeyed() {
         .map(|((path, _), _)| path)
         .collect();
     assert_eq!(moved, ["first.bias", "second.bias"]);
+}
+
+/// A loss with dropout, a successor and a metric.
+fn outcome<B: Backend>(model: Net<Autodiff<B>>, rows: [Array<Autodiff<B>, 2>; 2], key: Key) -> Outcome<B, Net<B>> {
+    let [x, y] = rows.map(|rows| rows.val().cast(model.first.weight.dtype()));
+    let loss = (model.forward(dropout(x, 0.2, Some(key))) - y).powf_scalar(2.0).mean();
+    let seen = Array::new(model.seen.val() + 1.0);
+    Outcome::new(loss.clone()).metric("root", loss.sqrt()).successor(Net { seen, ..model })
+}
+
+fn arrays<B: Backend>(batch: &Rows) -> ([Array<B, 2>; 2], f64) {
+    let (x, y) = batch.tensors::<B>(DType::F32);
+    ([x, y].map(Array::new), batch.y.len() as f64)
+}
+
+/// Batches of 24, 24 and 16 points, each pair of them a step; without and with a loss that is scaled for f16, of all parameters and
+/// of a part.
+#[test]
+fn a_traced_loss_trains_as_one_that_is_not() {
+    let (data, optimizer) = (Arc::new(points(24)), adamw(0.01, Adamw { eps: 1e-3.into(), ..Adamw::default() }));
+    for (compute, trainable) in [(None, None), (Some(FloatDType::F16), Some(by_path("first.**")))] {
+        let mut step = StepOptions { compute, ..StepOptions::default() };
+        step.trainable = trainable.unwrap_or(step.trainable);
+        let [eager, traced] = [(), ()].map(|()| directory());
+        let options = |directory: &TempDir| FitOptions {
+            accumulate: 2,
+            loss_scaling: compute.is_some(),
+            step: step.clone(),
+            ..in_directory(directory, options(6))
+        };
+        let loss = |model: Net<Ad>, batch: &Rows, key: Key| {
+            let (rows, weight) = arrays::<Ad>(batch);
+            outcome::<Flex>(model, rows, key).weight(weight)
+        };
+        let expected = fit(net(), &optimizer, &data, loss, unevaluated, Key::new(5), &options(&eager)).expect("a run");
+        let loss = JitLoss { arrays: arrays::<Flex>, loss: outcome };
+        let found =
+            fit_jitted(net(), &optimizer, &data, loss, unevaluated, Key::new(5), &options(&traced)).expect("a run");
+        assert!(all_close(&found.model, &expected.model, 1e-5, 1e-5), "{compute:?}");
+        assert!(!all_close(&found.model.first, &net().first, 1e-3, 1e-3), "it was trained");
+        assert_eq!(found.model.seen.val().into_scalar(), 12.0);
+        assert_eq!(eq(&found.model.second, &net().second), compute.is_some());
+        let [expected, found] = [&eager, &traced].map(|directory| records(directory, "train/root"));
+        assert_eq!(found.len(), 6);
+        assert!(found.iter().zip(&expected).all(|(a, b)| (a - b).abs() <= 1e-4 * b.abs()), "{found:?} {expected:?}");
+    }
 }

@@ -1,6 +1,6 @@
 //! The program of every decoder: GPT-2, GPT-Neo, LLaMA, recurrent networks.
 
-use grove::models::memory::ModelSummary;
+use grove::models::{generation::TraceableLm, memory::ModelSummary};
 
 use super::chat::{ChatArgs, chat};
 use super::{GenerationArgs, write};
@@ -30,7 +30,7 @@ pub struct DecoderArgs {
 /// A family of models.
 pub trait Family: Sync {
     /// On a backend.
-    type Model<B: Backend>: CausalLm<B> + Pretrained<B>;
+    type Model<B: Backend>: TraceableLm<B> + Pretrained<B>;
     /// The model where nothing else is given: a small one that grove trained itself.
     const SHIPS: &'static str;
     /// A hub id of a published one.

@@ -5,7 +5,7 @@ pub mod decoder;
 mod options;
 mod speak;
 
-use grove::models::generation::{Score, check_prompt, generate_with_draft, score_text};
+use grove::models::generation::{Score, TraceableLm, check_prompt, generate_with_draft, score_text};
 use std::time::Instant;
 
 use crate::{input, prelude::*};
@@ -16,7 +16,7 @@ pub use speak::Write;
 const DEFAULT_PROMPT: &str = "The next morning brought a letter from her sister,";
 
 /// Continues the prompt, with a smaller model's help if one is named, or scores it. `load` gives the model at a path.
-pub fn write<B: Backend, M: CausalLm<B>>(
+pub fn write<B: Backend, M: TraceableLm<B>>(
     options: &GenerationArgs,
     path: &Path,
     load: impl Fn(&Path) -> Result<M, Exit>,
@@ -32,15 +32,21 @@ pub fn write<B: Backend, M: CausalLm<B>>(
     check_prompt(&model, &prompt.ids)?;
     let draft = options.draft.as_deref();
     let draft = draft.map(|draft| load(&resolve_named(draft, &FilePatterns::model())?)).transpose()?;
-    prompt.speak(options, begun.elapsed().as_secs_f64(), &mut |prompts, settings, on_token| match &draft {
-        None => Ok((generate(&model, prompts, settings, on_token)?, None)),
-        Some(draft) => {
-            let on_token = |token| on_token(0, token);
-            let (row, drafted) =
-                generate_with_draft(&model, draft, &prompts[0], options.draft_tokens, settings, on_token)?;
-            Ok((vec![row], Some(drafted)))
-        }
-    })?;
+    let jitted = options.jit.then(|| model.jitted());
+    prompt.speak(
+        options,
+        begun.elapsed().as_secs_f64(),
+        &mut |prompts, settings, on_token| match (&draft, &jitted) {
+            (_, Some(jitted)) => Ok((jitted.generate(prompts, settings, on_token)?, None)),
+            (None, None) => Ok((generate(&model, prompts, settings, on_token)?, None)),
+            (Some(draft), None) => {
+                let on_token = |token| on_token(0, token);
+                let (row, drafted) =
+                    generate_with_draft(&model, draft, &prompts[0], options.draft_tokens, settings, on_token)?;
+                Ok((vec![row], Some(drafted)))
+            }
+        },
+    )?;
     Ok(Ended::Finished)
 }
 

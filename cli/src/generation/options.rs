@@ -63,6 +63,10 @@ pub struct GenerationArgs {
     #[arg(long, default_value_t = 1, value_name = "N", help_heading = "Generation", conflicts_with = "score")]
     pub repeat: usize,
 
+    /// Trace the decoding step once and run the program; GROVE_LOG_COMPILES=1 shows when. The cache has a fixed size, which doubles
+    #[arg(long, conflicts_with_all = ["score", "draft"], help_heading = "Generation")]
+    pub jit: bool,
+
     /// Do not generate: print the prompt's mean negative log-likelihood (nats a token) and perplexity
     #[arg(long)]
     pub score: bool,

@@ -7,11 +7,12 @@ mod prepare;
 mod rnn;
 
 use grove::{
+    compile::Traceable,
     models::{check_finite, copy_generation_config, generation::complete_text},
     train::{
-        Evaluation, Fitted,
+        Evaluation, Fitted, JitLoss,
         data::{TokenBatch, TokenStream, TokenWindows},
-        token_loss,
+        fit_jitted, token_loss,
     },
 };
 
@@ -32,7 +33,8 @@ pub trait LanguageOptions: Sync {
     /// The model on a backend.
     type Model<B: Backend>: CausalLm<B>
         + Pretrained<B, Config = Self::Config>
-        + Tree<B, On<Autodiff<B>>: CausalLm<Autodiff<B>>>;
+        + Tree<B, On<Autodiff<B>>: CausalLm<Autodiff<B>>>
+        + Traceable<B, OnTraced: Tree<Traced, On<Autodiff<Traced>>: CausalLm<Autodiff<Traced>>>>;
     /// Its configuration.
     type Config: PretrainedConfig;
 
@@ -62,9 +64,28 @@ impl<O: LanguageOptions> Command for O {
             Outcome::<B, O::Model<B>>::new(loss).weight(run.tokens(batch))
         };
         let evaluate = |model: &O::Model<B>| Ok(run.evaluate(|ids, next| model.next_token_loss(ids, next, None)));
-        let fitted = fit(model, &optimizer, &job.data, loss, evaluate, job.key, &job.settings)?;
+        let fitted = match self.language().jit {
+            false => fit(model, &optimizer, &job.data, loss, evaluate, job.key, &job.settings)?,
+            true => {
+                let arrays = |batch: &TokenBatch| {
+                    let arrays = [batch.inputs(device), batch.targets(device)].map(Array::<B, 2, Int>::new);
+                    (arrays, run.tokens(batch))
+                };
+                let loss = JitLoss { arrays, loss: traced_loss };
+                fit_jitted(model, &optimizer, &job.data, loss, evaluate, job.key, &job.settings)?
+            }
+        };
         run.report(fitted)
     }
+}
+
+/// The loss of a batch in a trace: its inputs and their targets.
+fn traced_loss<M: CausalLm<Autodiff<Traced>>>(
+    model: M,
+    [ids, targets]: [Array<Autodiff<Traced>, 2, Int>; 2],
+    key: Key,
+) -> Tensor<Autodiff<Traced>, 1> {
+    model.next_token_loss(ids.val(), targets.val(), Some(key))
 }
 
 /// Tokens of a byte-level tokenizer that has merged nothing: the bytes, and the end of a text.
@@ -100,6 +121,7 @@ impl<'a, B: Backend> LanguageRun<'a, B> {
         let settings = RunSettings::new()
             .with_model(&config)
             .with("context", context)
+            .with("jit", options.jit)
             .with("vocabulary", model.vocab_size())
             .with("data", training.identity())
             .with_option("held-out", held_out.as_ref().map(TokenStream::identity));

@@ -46,6 +46,10 @@ pub struct LanguageArgs {
     #[arg(long, default_value_t = 2048, value_name = "N", conflicts_with = "model", help_heading = "Model")]
     pub vocab_size: usize,
 
+    /// Trace loss and gradients once and run the program; GROVE_LOG_COMPILES=1 shows when
+    #[arg(long, conflicts_with = "evaluate")]
+    pub jit: bool,
+
     /// Directory, device and hyperparameters of the run.
     #[command(flatten)]
     pub run: RunArgs,

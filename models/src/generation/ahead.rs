@@ -6,7 +6,8 @@ use std::collections::VecDeque;
 
 use super::{
     CausalLm, GenerateOptions,
-    run::{Rows, int_tensor},
+    decoder::Decoder,
+    run::{Rows, int_tensor, seen_before},
 };
 use crate::{error::Result, finite::not_finite};
 
@@ -51,7 +52,7 @@ impl<'a, B: Backend> Sampler<'a, B> {
 
 /// Continues rows for at most `steps` tokens. `input` is what the model takes first, `[rows, t]`.
 pub(super) fn run<B: Backend, M: CausalLm<B>>(
-    model: &M,
+    decoder: &dyn Decoder<B, M>,
     mut sampler: Sampler<'_, B>,
     input: &[Vec<u32>],
     padding: &[usize],
@@ -59,7 +60,8 @@ pub(super) fn run<B: Backend, M: CausalLm<B>>(
     rows: &mut Rows<'_>,
 ) -> Result<()> {
     let longest = input.first().map_or(0, Vec::len);
-    let mut cache = model.new_cache(longest.saturating_add(steps));
+    let model = decoder.model();
+    let mut cache = decoder.new_cache(longest, steps);
     let mut input = int_tensor(input, &model.device());
     let mut pending = VecDeque::with_capacity(IN_FLIGHT);
     let mut queued = 0;
@@ -68,7 +70,7 @@ pub(super) fn run<B: Backend, M: CausalLm<B>>(
             break;
         }
         while queued < steps.min(step + IN_FLIGHT) {
-            let (logits, next) = model.decode(input, padding, cache);
+            let (logits, next) = decoder.decode(input, padding, cache, seen_before(longest, queued));
             let (tokens, read) = sampler.draw(logits);
             (input, cache) = (tokens.unsqueeze_dim(1), next);
             pending.push_back(read);

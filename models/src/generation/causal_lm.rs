@@ -186,6 +186,11 @@ pub trait DecodeCache<B: Backend>: Tree<B> {
     fn fixed(self, _capacity: usize, _device: &B::Device) -> Self {
         self
     }
+
+    /// Returns a cache of fixed size with room for more positions, which holds what this one holds. Other caches stay.
+    fn with_capacity(self, _capacity: usize) -> Self {
+        self
+    }
 }
 
 /// The caches of a model's attention layers.
@@ -200,5 +205,9 @@ impl<B: Backend> DecodeCache<B> for Vec<KvCache<B>> {
 
     fn fixed(self, capacity: usize, device: &B::Device) -> Self {
         self.into_iter().map(|cache| KvCache::fixed(cache.window(), capacity, device)).collect()
+    }
+
+    fn with_capacity(self, capacity: usize) -> Self {
+        self.into_iter().map(|cache| cache.with_capacity(capacity)).collect()
     }
 }

@@ -6,6 +6,8 @@
 mod ahead;
 mod causal_lm;
 mod chat;
+mod decoder;
+mod jitted;
 mod positions;
 mod published;
 mod run;
@@ -18,6 +20,7 @@ mod timing;
 
 pub use causal_lm::{CausalLm, DecodeCache};
 pub use chat::{ChatSession, Reply};
+pub use jitted::{JittedLm, TraceableLm};
 pub(crate) use positions::row_positions;
 pub use positions::{cached_position_ids, fixed_position_ids, layer_masks, position_ids};
 pub use published::document_end;

@@ -5,6 +5,7 @@ use grove_tree::Key;
 use super::{
     CausalLm, Sampling,
     ahead::{self, Sampler},
+    decoder::{Decoder, Eager},
 };
 use crate::{
     error::{ModelError, Result},
@@ -123,6 +124,17 @@ pub fn generate<B: Backend, M: CausalLm<B>>(
     options: &GenerateOptions,
     mut on_token: impl FnMut(usize, u32) -> bool,
 ) -> Result<Vec<Generated>> {
+    generate_by(&Eager(model), prompts, options, &mut on_token)
+}
+
+/// [`generate`] with the decoding steps of a decoder.
+pub(super) fn generate_by<B: Backend, M: CausalLm<B>>(
+    decoder: &dyn Decoder<B, M>,
+    prompts: &[Vec<u32>],
+    options: &GenerateOptions,
+    on_token: &mut dyn FnMut(usize, u32) -> bool,
+) -> Result<Vec<Generated>> {
+    let model = decoder.model();
     options.sampling.validate()?;
     for prompt in prompts {
         check_prompt(model, prompt)?;
@@ -132,14 +144,14 @@ pub fn generate<B: Backend, M: CausalLm<B>>(
     let ends = ends_of(model, options);
 
     let row = |prompt: &Vec<u32>| Row { ids: prompt.clone(), prompt: prompt.len(), finish: None };
-    let mut rows = Rows { rows: prompts.iter().map(row).collect(), ends, on_token: &mut on_token };
+    let mut rows = Rows { rows: prompts.iter().map(row).collect(), ends, on_token };
     let padding: Vec<usize> = prompts.iter().map(|prompt| longest - prompt.len()).collect();
     let padded = |(prompt, &pad): (&Vec<u32>, &usize)| [vec![0; pad], prompt.clone()].concat();
     let input: Vec<Vec<u32>> = prompts.iter().zip(&padding).map(padded).collect();
     let begun: Vec<&[u32]> = prompts.iter().map(Vec::as_slice).collect();
     match Sampler::new(&begun, model.vocab_size(), options, &model.device()).filter(|_| !prompts.is_empty()) {
-        Some(sampler) => ahead::run(model, sampler, &input, &padding, steps, &mut rows)?,
-        None => run_on_host(model, options, input, &padding, steps, &mut rows)?,
+        Some(sampler) => ahead::run(decoder, sampler, &input, &padding, steps, &mut rows)?,
+        None => run_on_host(decoder, options, input, &padding, steps, &mut rows)?,
     }
     let limit = limit_of(steps, options);
     let finished = |row: Row| Generated { ids: row.ids[row.prompt..].to_vec(), finish: row.finish.unwrap_or(limit) };
@@ -148,21 +160,22 @@ pub fn generate<B: Backend, M: CausalLm<B>>(
 
 /// Continues rows with tokens sampled on the host.
 fn run_on_host<B: Backend, M: CausalLm<B>>(
-    model: &M,
+    decoder: &dyn Decoder<B, M>,
     options: &GenerateOptions,
     mut input: Vec<Vec<u32>>,
     padding: &[usize],
     steps: usize,
     rows: &mut Rows<'_>,
 ) -> Result<()> {
+    let model = decoder.model();
     let (device, vocab_size) = (model.device(), model.vocab_size());
     let longest = input.first().map_or(0, Vec::len);
-    let mut cache = model.new_cache(longest.saturating_add(steps));
+    let mut cache = decoder.new_cache(longest, steps);
     for step in 0..steps {
         if rows.all_ended() {
             break;
         }
-        let (logits, next) = model.decode(int_tensor(&input, &device), padding, cache);
+        let (logits, next) = decoder.decode(int_tensor(&input, &device), padding, cache, seen_before(longest, step));
         cache = next;
         let mut logits = float_vec(logits);
         for (i, logits) in logits.chunks_exact_mut(vocab_size).enumerate() {
@@ -175,6 +188,11 @@ fn run_on_host<B: Backend, M: CausalLm<B>>(
         input = rows.rows.iter().map(|row| row.ids.last().copied().into_iter().collect()).collect();
     }
     Ok(())
+}
+
+/// Number of positions that are read before a step: none before the first, which reads the prompt.
+pub(super) fn seen_before(prompt: usize, step: usize) -> usize {
+    if step == 0 { 0 } else { prompt + step - 1 }
 }
 
 /// Checks that a model can read a prompt: it has tokens, the model knows them, and they fit into its context.

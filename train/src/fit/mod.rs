@@ -2,9 +2,11 @@
 
 mod begin;
 mod best;
+mod jitted;
 mod logs;
 mod options;
 mod run;
 
+pub use jitted::{JitLoss, fit_jitted};
 pub use options::{Ended, Evaluation, FitOptions, Fitted, NonFinite, RunDuration, RunSummary, TrainState};
 pub use run::fit;

@@ -14,8 +14,8 @@ use crate::{
     accumulate::Accumulated,
     data::{Data, DataError, Position, Prefetch, prefetch},
     ema::{ema_decay, ema_model, ema_step},
+    gradients::{Gradients, gradients},
     log::{GRAD_NORM, TRAIN_LOSS},
-    step::{Gradients, gradients, with_buffers},
 };
 
 /// Trains a model: steps, evaluations, checkpoints and logs, until the run is over or somebody stops it.
@@ -45,13 +45,35 @@ where
     D: Data,
     O: Into<Outcome<B, M>>,
 {
+    let gradients = |model: &M, batch: &D::Batch, key, factor: Option<&Array<B, 1>>| {
+        gradients(model, &loss_fn, batch, key, &options.step, factor)
+    };
+    fit_by(model, optimizer, data, gradients, evaluate, key, options)
+}
+
+/// [`fit`] with a function that gives the gradients of a batch, of the loss times a factor where there is one.
+pub(super) fn fit_by<B, M, T, D>(
+    model: M,
+    optimizer: &T,
+    data: &Arc<D>,
+    gradients: impl Fn(&M, &D::Batch, Key, Option<&Array<B, 1>>) -> Gradients<B, M>,
+    evaluate: impl FnMut(&M) -> Result<Evaluation>,
+    key: Key,
+    options: &FitOptions<B>,
+) -> Result<Fitted<M>>
+where
+    B: Backend,
+    M: Tree<B>,
+    T: GradientTransformation<B, M>,
+    D: Data,
+{
     let batches_per_epoch = data.batches_per_epoch();
     let steps = options.steps(batches_per_epoch)?;
     let RunSetup { state, progressed, checkpoints, kept, best, remarks, lock } =
         RunSetup::new(model, optimizer, key, batches_per_epoch, options)?;
     let run = Run {
         optimizer,
-        loss_fn,
+        gradients,
         evaluate,
         options,
         steps,
@@ -74,7 +96,7 @@ where
 /// use their memory again.
 struct Run<'a, B: Backend, M, T, L, E> {
     optimizer: &'a T,
-    loss_fn: L,
+    gradients: L,
     evaluate: E,
     options: &'a FitOptions<B>,
     steps: u64,
@@ -131,9 +153,9 @@ where
     T: GradientTransformation<B, M>,
     E: FnMut(&M) -> Result<Evaluation>,
 {
-    fn train<D: Data, O: Into<Outcome<B, M>>>(mut self, mut state: State<B, M, T>, data: &Arc<D>) -> Result<Fitted<M>>
+    fn train<D: Data>(mut self, mut state: State<B, M, T>, data: &Arc<D>) -> Result<Fitted<M>>
     where
-        L: Fn(M::On<Autodiff<B>>, &D::Batch, Key) -> O,
+        L: Fn(&M, &D::Batch, Key, Option<&Array<B, 1>>) -> Gradients<B, M>,
     {
         let mut batches = prefetch(data.clone(), self.progressed.position, 2);
         let mut ended = Ended::Finished;
@@ -168,13 +190,9 @@ where
     }
 
     /// One step of the optimizer.
-    fn step<D: Data, O: Into<Outcome<B, M>>>(
-        &mut self,
-        state: State<B, M, T>,
-        batches: &mut Prefetch<D>,
-    ) -> Result<State<B, M, T>>
+    fn step<D: Data>(&mut self, state: State<B, M, T>, batches: &mut Prefetch<D>) -> Result<State<B, M, T>>
     where
-        L: Fn(M::On<Autodiff<B>>, &D::Batch, Key) -> O,
+        L: Fn(&M, &D::Batch, Key, Option<&Array<B, 1>>) -> Gradients<B, M>,
     {
         let step = self.progressed.step;
         let key = Key::from_words(self.progressed.key).fold_in(step as u32);
@@ -191,10 +209,10 @@ where
             let (position, batch) = batches.next().ok_or(DataError::NoBatches { epoch })??;
             self.progressed.position = position;
             let key = if count == 1 { key } else { key.fold_in(i as u32) };
-            let Gradients { grads, successor, measured, weight } =
-                gradients(&model, &self.loss_fn, &batch, key, &self.options.step, loss_scale.as_ref());
+            let factor = loss_scale.as_ref().map(|scale| &scale.factor);
+            let Gradients { grads, successor, measured, weight } = (self.gradients)(&model, &batch, key, factor);
             has_successor |= successor.is_some();
-            model = with_buffers(model, successor);
+            model = successor.unwrap_or(model);
             batch_sums.add(grads, measured, weight);
         }
         let unscale = |grads| match &loss_scale {

@@ -1,0 +1,148 @@
+//! Generation with a jitted decoding step.
+
+use burn::tensor::{Int, Tensor};
+use grove_backend::Backend;
+use grove_compile::{Graph, Jit, Traced, jit};
+use grove_tree::{Array, Tree};
+use std::fmt;
+
+use super::{CausalLm, DecodeCache, GenerateOptions, Generated, decoder::Decoder, run::generate_by};
+use crate::error::Result;
+
+/// The least capacity of a cache, in positions. It doubles when it is full.
+const FIRST_CAPACITY: usize = 64;
+
+/// A language model whose decoding step can be traced. Every [`CausalLm`] that derives [`Tree`] and is generic in its backend is
+/// one.
+pub trait TraceableLm<B: Backend>:
+    CausalLm<B, Cache: Tree<B, On<Traced> = Self::TracedCache>> + Tree<B, On<Traced> = Self::OnTraced>
+{
+    /// The model on the backend that records.
+    type OnTraced: CausalLm<Traced, Cache = Self::TracedCache> + Tree<Traced, On<B> = Self>;
+    /// Its cache.
+    type TracedCache: Tree<Traced, On<B> = Self::Cache>;
+
+    /// Returns the model with a decoding step that is traced once and then runs as a program.
+    fn jitted(&self) -> JittedLm<'_, B, Self> {
+        JittedLm { model: self, step: jit(step) }
+    }
+}
+
+impl<B, M, T, C> TraceableLm<B> for M
+where
+    B: Backend,
+    M: CausalLm<B, Cache: Tree<B, On<Traced> = C>> + Tree<B, On<Traced> = T>,
+    T: CausalLm<Traced, Cache = C> + Tree<Traced, On<B> = M>,
+    C: Tree<Traced, On<B> = M::Cache>,
+{
+    type OnTraced = T;
+    type TracedCache = C;
+}
+
+/// Arguments of a step.
+#[derive(Tree, Clone, Debug)]
+struct StepArgs<B: Backend, M, C> {
+    /// The model.
+    model: M,
+    /// The tokens that were drawn, `[b, 1]`.
+    ids: Array<B, 2, Int>,
+    /// What the model has read.
+    cache: C,
+    /// Positions of padding at the beginning of each row.
+    #[tree(static)]
+    padding: Vec<usize>,
+}
+
+type Args<M, C> = StepArgs<Traced, M, C>;
+type Results<C> = (Array<Traced, 2>, C);
+type Step<M, C> = Jit<Args<M, C>, Results<C>, fn(Args<M, C>) -> Results<C>>;
+
+fn step<M: CausalLm<Traced>>(args: Args<M, M::Cache>) -> Results<M::Cache> {
+    let StepArgs { model, ids, cache, padding } = args;
+    let (logits, cache) = model.decode(ids.val(), &padding, cache);
+    (Array::new(logits), cache)
+}
+
+/// A language model with a jitted decoding step, from [`TraceableLm::jitted`].
+///
+/// Keys and values are kept in a cache of fixed size, whose position is an array: one program serves all positions, until the cache is full
+/// and doubles. Prompts are read without a trace, since each length would be a program of its own. Programs are kept from one call to
+/// the next.
+///
+/// ```
+/// use grove_models::{GenerateOptions, Gpt2, Gpt2Config, Pretrained, generate, generation::TraceableLm};
+/// use grove_tree::Key;
+/// # type B = burn_flex::Flex;
+/// # let device = Default::default();
+/// let config = Gpt2Config { n_embd: 8, n_layer: 1, n_head: 2, vocab_size: 16, n_positions: 8, ..Gpt2Config::default() };
+/// let model = Gpt2::<B>::init(&config, Key::new(0), &device)?;
+/// let options = GenerateOptions { max_new_tokens: 4, ..GenerateOptions::default() };
+/// let jitted = model.jitted();
+/// let rows = jitted.generate(&[vec![1, 2]], &options, |_, _| true)?;
+/// assert_eq!(rows, generate(&model, &[vec![1, 2]], &options, |_, _| true)?);
+/// assert_eq!(jitted.graphs().len(), 1);
+/// # Ok::<(), grove_models::ModelError>(())
+/// ```
+pub struct JittedLm<'a, B: Backend, M: TraceableLm<B>> {
+    model: &'a M,
+    step: Step<M::OnTraced, M::TracedCache>,
+}
+
+impl<B: Backend, M: TraceableLm<B>> JittedLm<'_, B, M> {
+    /// Continues prompts; see [`generate`](super::generate), whose tokens it draws, unless rounding decides between two of them.
+    ///
+    /// # Errors
+    /// As [`generate`](super::generate).
+    pub fn generate(
+        &self,
+        prompts: &[Vec<u32>],
+        options: &GenerateOptions,
+        mut on_token: impl FnMut(usize, u32) -> bool,
+    ) -> Result<Vec<Generated>> {
+        generate_by(self, prompts, options, &mut on_token)
+    }
+
+    /// Returns the graphs of the step, one for each capacity, number of rows and padding, the one that was used last first.
+    pub fn graphs(&self) -> Vec<Graph> {
+        self.step.graphs()
+    }
+}
+
+impl<B: Backend, M: TraceableLm<B>> Decoder<B, M> for JittedLm<'_, B, M> {
+    fn model(&self) -> &M {
+        self.model
+    }
+
+    fn new_cache(&self, prompt: usize, _steps: usize) -> M::Cache {
+        // One position more, so that the first step has room.
+        self.model.new_fixed_cache(capacity(prompt + 1))
+    }
+
+    fn decode(
+        &self,
+        ids: Tensor<B, 2, Int>,
+        padding: &[usize],
+        cache: M::Cache,
+        seen: usize,
+    ) -> (Tensor<B, 2>, M::Cache) {
+        if seen == 0 {
+            return self.model.decode(ids, padding, cache);
+        }
+        let cache = cache.with_capacity(capacity(seen + 1));
+        let padding = if padding.iter().all(|&pad| pad == 0) { vec![] } else { padding.to_vec() };
+        let model = self.model.clone();
+        let (logits, cache) = self.step.call::<B>(StepArgs { model, ids: Array::new(ids), cache, padding });
+        (logits.val(), cache)
+    }
+}
+
+/// The capacity of a cache that holds so many positions.
+fn capacity(positions: usize) -> usize {
+    positions.next_power_of_two().max(FIRST_CAPACITY)
+}
+
+impl<B: Backend, M: TraceableLm<B>> fmt::Debug for JittedLm<'_, B, M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("JittedLm").field("step", &self.step).finish_non_exhaustive()
+    }
+}

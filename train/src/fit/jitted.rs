@@ -1,0 +1,104 @@
+use grove_backend::{Autodiff, Backend};
+use grove_compile::{Traceable, Traced, jit};
+use grove_optim::GradientTransformation;
+use grove_transform::from_inner;
+use grove_tree::{AnyArray, Array, Filter, Key, Path, Tree};
+use std::{collections::BTreeSet, sync::Arc};
+
+use super::{Evaluation, FitOptions, Fitted, run::fit_by};
+use crate::{
+    Outcome, Result, StepOptions,
+    data::Data,
+    gradients::{Gradients, gradients},
+};
+
+/// A tree in a trace, on the differentiating backend.
+type Differentiated<B, T> = <<T as Traceable<B>>::OnTraced as Tree<Traced>>::On<Autodiff<Traced>>;
+
+/// The loss of [`fit_jitted`], in two parts: what the host does with a batch, and what is traced.
+pub struct JitLoss<A, L> {
+    /// The arrays of a batch, and the number of items of which the loss is a mean; see [`Outcome::weight`].
+    pub arrays: A,
+    /// The loss of the model, these arrays and a key. A weight that it gives counts for nothing.
+    pub loss: L,
+}
+
+/// [`fit`](crate::fit) with a loss whose gradient is traced once for each shape of a batch's arrays, and then runs as a program; see
+/// [`jit`](grove_compile::jit()). The optimizer's update runs as it does there.
+///
+/// ```
+/// use burn::tensor::Tensor;
+/// use grove_optim::{Sgd, sgd};
+/// use grove_train::{FitOptions, JitLoss, Outcome, RunDuration, data::Examples, fit_jitted};
+/// use grove_tree::{Array, Key};
+/// use std::sync::Arc;
+/// # type B = burn_flex::Flex;
+/// let device = Default::default();
+/// let slope = Array::<B, 1>::new(Tensor::from_floats([0.0], &device));
+/// let points = vec![(1.0, 2.0), (2.0, 4.0), (3.0, 6.0)];
+/// let data = Arc::new(Examples::new(points, 2, |batch| batch.iter().copied().copied().unzip::<f32, f32, Vec<_>, Vec<_>>())?);
+/// let loss = JitLoss {
+///     arrays: |(x, y): &(Vec<f32>, Vec<f32>)| {
+///         let array = |values: &[f32]| Array::<B, 1>::new(Tensor::from_floats(values, &device));
+///         ((array(x), array(y)), x.len() as f64)
+///     },
+///     loss: |slope: Array<_, 1>, (x, y): (Array<_, 1>, Array<_, 1>), _key| {
+///         Outcome::new((slope.val() * x.val() - y.val()).square().mean())
+///     },
+/// };
+/// let options = FitOptions { length: RunDuration::Steps(50), ..FitOptions::default() };
+/// let optimizer = sgd(0.1, Sgd::default());
+/// let fitted = fit_jitted(slope, &optimizer, &data, loss, |_| Ok(Default::default()), Key::new(1), &options)?;
+/// assert!((fitted.model.val().into_scalar() - 2.0).abs() < 1e-3);
+/// # Ok::<(), grove_train::TrainError>(())
+/// ```
+///
+/// # Errors
+/// As [`fit`](crate::fit).
+///
+/// # Panics
+/// As [`trace`](grove_compile::trace()): the loss must not read values of arrays.
+pub fn fit_jitted<B, M, T, D, X, A, L, O>(
+    model: M,
+    optimizer: &T,
+    data: &Arc<D>,
+    loss: JitLoss<A, L>,
+    evaluate: impl FnMut(&M) -> Result<Evaluation>,
+    key: Key,
+    options: &FitOptions<B>,
+) -> Result<Fitted<M>>
+where
+    B: Backend,
+    M: Traceable<B>,
+    T: GradientTransformation<B, M>,
+    D: Data,
+    X: Traceable<B>,
+    A: Fn(&D::Batch) -> (X, f64),
+    L: Fn(Differentiated<B, M>, Differentiated<B, X>, Key) -> O,
+    O: Into<Outcome<Traced, M::OnTraced>>,
+{
+    let JitLoss { arrays, loss } = loss;
+    // A filter may look at values, which a trace has not.
+    let mut trained = BTreeSet::new();
+    model.visit(&mut Path::root(), &mut |path: &Path, leaf: &AnyArray<B>| {
+        if options.step.trainable.passes(path, leaf) {
+            trained.insert(path.as_str().to_owned());
+        }
+    });
+    let trainable = Filter::new(move |path, _| trained.contains(path.as_str()));
+    let step = StepOptions { trainable, compute: options.step.compute };
+    let loss = |model: Differentiated<B, M>, batch: &X::OnTraced, key: Key| {
+        loss(model, from_inner::<Traced, _>(batch.clone()), key)
+    };
+    let program = jit(|(model, batch, key, factor): (M::OnTraced, X::OnTraced, Key, Option<Array<Traced, 1>>)| {
+        let Gradients { grads, successor, measured: (loss, others), .. } =
+            gradients(&model, &loss, &batch, key, &step, factor.as_ref());
+        (grads, successor, loss, others)
+    });
+    let gradients = |model: &M, batch: &D::Batch, key: Key, factor: Option<&Array<B, 1>>| {
+        let (batch, weight) = arrays(batch);
+        let (grads, successor, loss, others) = program.call::<B>((model.clone(), batch, key, factor.cloned()));
+        Gradients { grads, successor, measured: (loss, others), weight }
+    };
+    fit_by(model, optimizer, data, gradients, evaluate, key, options)
+}
