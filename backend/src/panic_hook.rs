@@ -101,8 +101,14 @@ fn beginning(text: &str) -> String {
 /// The cause of a panic of the fusing backends, by its message, and the remedy.
 fn likely_cause(text: &str) -> Option<&'static str> {
     let has = |words: &[&str]| words.iter().any(|word| text.contains(word));
-    if has(&["OUT_OF_MEMORY", "OutOfMemory", "out of memory", "can't allocate buffer"]) {
+    if has(&["OUT_OF_MEMORY", "OutOfMemory", "out of memory"]) {
         return Some(OUT_OF_MEMORY);
+    }
+    if has(&["can't allocate buffer"]) {
+        return Some(
+            "the device's memory is full, or an array of the model is larger than the largest that the device has (a software \
+             device of Vulkan: 128 MiB): a smaller model or batch, or a type of 16 bits, takes less",
+        );
     }
     if has(&["UNSUPPORTED_PTX_VERSION", "NO_BINARY_FOR_GPU", "INVALID_PTX", "INVALID_IMAGE", "Unable to load the PTX"])
     {

@@ -137,6 +137,37 @@ fn a_chain_is_one_operation() {
     assert_eq!(jitted.graph().unwrap().equations().len(), 4);
 }
 
+/// Sums and means of rows and of all end chains; sums over other axes, over short rows, and of two lengths do not.
+#[test]
+fn sums_end_a_chain() {
+    fn f<B: Backend>([x, row]: [Array<B, 2>; 2]) -> [Array<B, 2>; 4] {
+        let y = (x.val() * row.val()).exp() - 1.0;
+        let far = (x.val() - row.val()).square();
+        [y.clone(), y.clone().sum_dim(1), y.mean_dim(1), far.mean().reshape([1, 1])].map(Array::new)
+    }
+    for (shape, operations) in [([5, 40], 3), ([3, 20_000], 3), ([1, 70_000], 3), ([40, 5], 5)] {
+        let args =
+            [shape, [1, shape[1]]].map(|shape| Array::<Flex, 2>::new(Key::new(4).normal(shape, &Default::default())));
+        let jitted = jit(f::<Traced>);
+        close("sums", &jitted.call::<Flex>(args.clone()), &f(args), 1e-5);
+        let graph = jitted.graph().unwrap();
+        assert_eq!(graph.equations().len(), operations, "{shape:?}: {graph}");
+        let ends = graph.to_string().matches("reduce_").count();
+        assert_eq!(ends, 3, "{graph}");
+        assert_eq!(graph.to_string().contains("fused[mul,exp,sub,reduce_sum,reduce_mean]"), shape[1] > 5, "{graph}");
+    }
+    // A value that is summed in two ways, and a sum that the chain itself would use.
+    fn g<B: Backend>(x: Array<B, 2>) -> [Array<B, 2>; 3] {
+        let y = x.val().exp() * 2.0;
+        let all = y.clone().sum().reshape([1, 1]);
+        let z = y.clone() / y.clone().sum_dim(1) + all.clone();
+        [y.sum_dim(0), z, all].map(Array::new)
+    }
+    let x = Array::<Flex, 2>::new(Key::new(5).normal([6, 50], &Default::default()));
+    let jitted = jit(g::<Traced>);
+    close("two sums", &jitted.call::<Flex>(x.clone()), &g(x), 1e-5);
+}
+
 #[test]
 fn trees_of_any_length() {
     // A program of no results, and one of an argument.

@@ -3,6 +3,7 @@
     tools/gpu_day.sh pack                      for a machine that gets the working tree as well
     tools/gpu_day.sh pack --whole              for any other machine
     tools/gpu_day.sh pack --programs FOLDER    without building, from FOLDER/bench, FOLDER/tests/models/gpt2, ...
+    tools/gpu_day.sh pack --check              whether the programs that it would build are still called so
 """
 
 import argparse
@@ -21,7 +22,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = ["bench", "gpt2", "llama", "train_gpt2"]
 TESTS = {
-    "backend": ["attend", "gelu", "masked", "matmul", "precision", "rows", "windows"],
+    "backend": ["attention", "gelu", "masked", "matmul", "precision", "rows", "windows"],
     "layers": ["parity", "precision"],
     "models": ["gpt2", "llama"],
 }
@@ -87,6 +88,18 @@ def build(examples: list[str], tests: dict[str, list[str]]) -> dict[str, Path]:
         built = cargo(["test", "--no-run", "--workspace", *named, "--features", features])
         programs |= {f"tests/{crate}/{name}": built[f"{crate}/{name}"] for crate in tests for name in tests[crate]}
     return programs
+
+
+def check() -> None:
+    """Refuses names of programs that have gone."""
+    examples = [file.stem for file in ROOT.glob("examples/*.rs")]
+    gone = [f"examples/{name}" for name in EXAMPLES if name not in examples]
+    for crate, names in TESTS.items():
+        folder = ROOT / crate / "tests"
+        there = lambda name: (folder / f"{name}.rs").is_file() or (folder / name / "main.rs").is_file()
+        gone += [f"{crate}/tests/{name}" for name in names if not there(name)]
+    if gone:
+        raise Sentence(f"there is no {gone[0]} any more: mend the lists of programs in {Path(__file__).name}")
 
 
 def prebuilt(folder: Path, examples: list[str], tests: dict[str, list[str]]) -> dict[str, Path]:
@@ -176,6 +189,10 @@ def tree_size() -> int | None:
 
 def pack(options: argparse.Namespace) -> None:
     begun = time.monotonic()
+    check()
+    if options.check:
+        print("every program is there")
+        return
     examples = [name for name in EXAMPLES if name in options.only]
     tests = {crate: names for crate, names in TESTS.items() if f"tests/{crate}" in options.only}
     programs = prebuilt(options.programs, examples, tests) if options.programs else build(examples, tests)
@@ -247,6 +264,7 @@ def main() -> int:
     )
     parser.add_argument("--no-headers", action="store_true", help="leave CUDA's headers out")
     parser.add_argument("--nvrtc", action="store_true", help="CUDA's run-time compiler too (25 MiB more)")
+    parser.add_argument("--check", action="store_true", help="only look whether the programs are still called so")
     options = parser.parse_args()
     for name in options.only:
         if name not in PARTS:

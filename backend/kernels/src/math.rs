@@ -10,16 +10,33 @@ pub(crate) fn fma<const FUSED: bool>(x: f32, y: f32, z: f32) -> f32 {
 }
 
 /// `e^x` with a relative error below 2e-7 between -87.3 and 88.3; 0 below that, infinity above.
-/// `x = n ln 2 + r` with `|r| <= ln 2 / 2`; `e^r` is a polynomial, and `2^n` is assembled from its bits. (Cody and
-/// Waite, "Software Manual for the Elementary Functions", 1980.)
 #[inline(always)]
 pub(crate) fn exp<const FUSED: bool>(x: f32) -> f32 {
+    let (low, high) = (x < -87.3, x > 88.3);
+    let (p, power) = exp_parts::<FUSED>(x);
+    let value = (p + 1.0) * power;
+    let value = if low { 0.0 } else { value };
+    if high { f32::INFINITY } else { value }
+}
+
+/// `e^x - 1` for `x` of at most 88, which near 0 loses no digits.
+#[inline(always)]
+pub(crate) fn exp_m1<const FUSED: bool>(x: f32) -> f32 {
+    // Below, -1 is the nearest f32. NaN stays.
+    let x = if x < -20.0 { -20.0 } else { x };
+    let (p, power) = exp_parts::<FUSED>(x);
+    fma::<FUSED>(p, power, power - 1.0)
+}
+
+/// `e^r - 1` and `2^n`, whose exponential is `e^x`: `x = n ln 2 + r` with `|r| <= ln 2 / 2`. `e^r` is a polynomial, and `2^n` is
+/// assembled from its bits. (Cody and Waite, "Software Manual for the Elementary Functions", 1980.)
+#[inline(always)]
+fn exp_parts<const FUSED: bool>(x: f32) -> (f32, f32) {
     /// 1.5 * 2^23. Adding it rounds to an integer, which is then in the low bits.
     const ROUND: f32 = 12_582_912.0;
     /// ln 2 in two parts. The first has so few digits that its multiples are exact.
     const LN_2_HIGH: f32 = 0.693_359_4;
     const LN_2_LOW: f32 = -2.121_944_4e-4;
-    let (low, high) = (x < -87.3, x > 88.3);
     let shifted = fma::<FUSED>(x, std::f32::consts::LOG2_E, ROUND);
     let n = shifted - ROUND;
     let r = fma::<FUSED>(n, -LN_2_LOW, fma::<FUSED>(n, -LN_2_HIGH, x));
@@ -30,11 +47,8 @@ pub(crate) fn exp<const FUSED: bool>(x: f32) -> f32 {
     let p = fma::<FUSED>(p, r, 1.0 / 24.0);
     let p = fma::<FUSED>(p, r, 1.0 / 6.0);
     let p = fma::<FUSED>(p, r, 0.5);
-    let p = fma::<FUSED>(p * r, r, r) + 1.0;
     let power = (shifted.to_bits() as i32).wrapping_sub(ROUND.to_bits() as i32).wrapping_add(127);
-    let value = p * f32::from_bits((power << 23) as u32);
-    let value = if low { 0.0 } else { value };
-    if high { f32::INFINITY } else { value }
+    (fma::<FUSED>(p * r, r, r), f32::from_bits((power << 23) as u32))
 }
 
 /// `1 / (1 + e^-x)`

@@ -3,7 +3,7 @@ use rayon::prelude::*;
 use crate::{
     dispatch::{PIECE, TASK, vectorized},
     fresh::by_chunks,
-    math::exp,
+    math::{exp, exp_m1},
 };
 
 /// Scale of both branches.
@@ -32,11 +32,7 @@ pub fn selu_backward(x: &[f32], grad: &mut [f32]) {
 
 #[inline(always)]
 pub(crate) fn selu_of<const FUSED: bool>(x: f32) -> f32 {
-    // Near 0, `e^x - 1` loses digits to cancellation: its Taylor polynomial is more accurate.
-    let near = x * (1.0 + x * (0.5 + x * (1.0 / 6.0 + x * (1.0 / 24.0))));
-    let far = exp::<FUSED>(x) - 1.0;
-    let below = SCALE * ALPHA * if x > -0.05 { near } else { far };
-    if x > 0.0 { SCALE * x } else { below }
+    if x > 0.0 { SCALE * x } else { SCALE * ALPHA * exp_m1::<FUSED>(x) }
 }
 
 vectorized! {

@@ -167,9 +167,9 @@ pub trait Backend: burn::tensor::backend::Backend {
     /// True if the backend runs [chains](Self::run_chain) of functions of elements in one pass over memory.
     const CHAINS: bool = false;
 
-    /// Runs a chain of functions of elements on floating-point tensors of f32. The outputs have the given shape. Is called only where
-    /// [`CHAINS`](Self::CHAINS) is true.
-    fn run_chain(_chain: &chain::Chain, _inputs: Vec<AnyTensor<Self>>, _shape: &Shape) -> Vec<AnyTensor<Self>> {
+    /// Runs a chain of functions of elements on floating-point tensors of f32. The outputs, and then the sums, have the given
+    /// shapes. Is called only where [`CHAINS`](Self::CHAINS) is true.
+    fn run_chain(_chain: &chain::Chain, _inputs: Vec<AnyTensor<Self>>, _shapes: &[Shape]) -> Vec<AnyTensor<Self>> {
         unreachable!("a backend without chains is asked for one")
     }
 

@@ -4,8 +4,7 @@ use burn::tensor::{DType, Int, Shape, Tensor, TensorData, TensorMetadata, ops::I
 use grove_kernels::{self as kernels, Quantization};
 
 use super::{
-    AnyTensor, Backend, Differentiation, Outcome, Residuals, Rules, Shapes, Values, Wanted, apply, float,
-    shapes::with_last,
+    AnyTensor, Backend, Differentiation, Outcome, Residuals, Rules, Shapes, Values, Wanted, apply, shapes::with_last,
 };
 
 /// Product with the transpose of a quantized matrix, `x W^T`, without unpacking all of it where the backend can.
@@ -108,6 +107,6 @@ pub(super) fn linear_on_host<B: Backend>(linear: QuantizedLinear, mut inputs: Va
     let mut y = vec![0.0; rows * outputs];
     let x = x.as_slice().expect("numbers of the type that was asked for");
     kernels::matmul_quantized(kernels::Matrix::new(x, rows, columns), matrix, None, &mut y);
-    let y = float(B::float_from_data(TensorData::new(y, [rows, outputs]), &device));
+    let y = super::float(B::float_from_data(TensorData::new(y, [rows, outputs]), &device));
     Outcome::new([super::linear::unflatten::<B>(y, shape)])
 }

@@ -259,7 +259,7 @@ pub(crate) fn apply<B: Backend>(
         }
         Primitive::Fused(fused) => {
             let inputs = (0..count).map(|_| next()).collect();
-            B::run_chain(&fused.chain, inputs, &fused.shape).into_iter().map(Some).collect()
+            B::run_chain(&fused.chain, inputs, &fused.shapes).into_iter().map(Some).collect()
         }
         Primitive::HigherOrder(op) => {
             let inputs = (0..count).map(|_| next()).collect();

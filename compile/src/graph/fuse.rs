@@ -4,28 +4,32 @@ use burn::tensor::{DType, Scalar, Shape};
 use burn_ir::ScalarIr;
 use grove_backend::ops::{
     Call, GeluApproximation, Operation, Spec,
-    chain::{Access, Chain, Map, Pair, Step},
+    chain::{Access, Chain, Map, Pair, Step, Sum},
 };
 use std::collections::{BTreeSet, HashMap};
 
 use super::{Equation, Graph, Var};
 use crate::{
     Primitive,
-    primitive::{Binary, Unary},
+    primitive::{Binary, Reduction, Unary},
 };
 
-/// A chain of functions of f32 elements that runs as one pass over memory, on backends with a kernel for it.
+/// Rows of fewer elements are summed by an operation of their own.
+const LEAST_ROW: usize = 16;
+
+/// A chain of functions of f32 elements, and sums of their results, that runs as one pass over memory, on backends with a kernel
+/// for it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Fused {
     pub(crate) chain: Chain,
-    pub(crate) shape: Shape,
+    pub(crate) shapes: Vec<Shape>,
     /// The operations, for print.
     pub(crate) names: Vec<String>,
 }
 
 impl Graph {
     /// Returns the graph with chains of functions of f32 elements as one operation each, where this saves passes over memory.
-    /// Inputs that are broadcast are read as they are. Only backends with a kernel for such chains run it.
+    /// Inputs that are broadcast are read as they are, and sums and means over the last axis or all of them belong to the chain. Only backends with a kernel for such chains run it.
     pub(crate) fn fused(mut self) -> Self {
         let mut uses = vec![0; self.variables.len()];
         let used = self.equations.iter().flat_map(|equation| equation.inputs.iter().flatten());
@@ -34,15 +38,27 @@ impl Graph {
         // Equations that wait to be emitted, until something else uses their values.
         let mut groups: Vec<Vec<Equation>> = Vec::new();
         let mut owners: HashMap<Var, usize> = HashMap::new();
+        // Sums that wait with them, which no function of elements of the group may use.
+        let mut sums: HashMap<Var, usize> = HashMap::new();
         for mut equation in equations {
             if let Primitive::HigherOrder(op) = &equation.primitive {
                 equation.primitive = Primitive::HigherOrder(op.fused());
+            }
+            let waiting: BTreeSet<usize> =
+                equation.inputs.iter().flatten().filter_map(|var| sums.get(var).copied()).collect();
+            waiting.iter().for_each(|group| self.close(&mut groups[*group], &mut owners, &mut sums, &uses));
+            if let Some((x, y, ..)) = self.sum_of(&equation)
+                && let Some(group) = owners.get(&x).copied()
+            {
+                groups[group].push(equation);
+                sums.insert(y, group);
+                continue;
             }
             let mut open: BTreeSet<usize> =
                 equation.inputs.iter().flatten().filter_map(|var| owners.get(var).copied()).collect();
             let output = equation.outputs.first().copied().flatten();
             let Some(output) = output.filter(|_| self.is_step(&equation)) else {
-                open.iter().for_each(|group| self.close(&mut groups[*group], &mut owners, &uses));
+                open.iter().for_each(|group| self.close(&mut groups[*group], &mut owners, &mut sums, &uses));
                 self.equations.push(equation);
                 continue;
             };
@@ -50,7 +66,7 @@ impl Graph {
                 let first = groups[*group][0].outputs[0];
                 let same = first.is_some_and(|var| self.shape(var) == self.shape(output));
                 if !same {
-                    self.close(&mut groups[*group], &mut owners, &uses);
+                    self.close(&mut groups[*group], &mut owners, &mut sums, &uses);
                 }
                 same
             });
@@ -60,18 +76,27 @@ impl Graph {
             });
             for other in open {
                 let moved = std::mem::take(&mut groups[other]);
-                owners.extend(moved.iter().filter_map(|equation| Some((equation.outputs[0]?, target))));
+                for var in moved.iter().filter_map(|equation| equation.outputs[0]) {
+                    let place = if sums.contains_key(&var) { &mut sums } else { &mut owners };
+                    place.insert(var, target);
+                }
                 groups[target].extend(moved);
             }
             groups[target].push(equation);
             owners.insert(output, target);
         }
-        groups.iter_mut().for_each(|group| self.close(group, &mut owners, &uses));
+        groups.iter_mut().for_each(|group| self.close(group, &mut owners, &mut sums, &uses));
         self.without_dead_code()
     }
 
     /// Emits a group's equations.
-    fn close(&mut self, group: &mut Vec<Equation>, owners: &mut HashMap<Var, usize>, uses: &[usize]) {
+    fn close(
+        &mut self,
+        group: &mut Vec<Equation>,
+        owners: &mut HashMap<Var, usize>,
+        waiting: &mut HashMap<Var, usize>,
+        uses: &[usize],
+    ) {
         let group = std::mem::take(group);
         let Some(shape) = group.first().and_then(|equation| equation.outputs[0]).map(|var| self.shape(var).clone())
         else {
@@ -79,12 +104,24 @@ impl Graph {
         };
         for var in group.iter().filter_map(|equation| equation.outputs[0]) {
             owners.remove(&var);
+            waiting.remove(&var);
+        }
+        // Sums over rows of one length belong to the chain.
+        let row = group.iter().find_map(|equation| self.sum_of(equation)).map(|(_, _, row, _)| row);
+        let (mut steps, mut sums, mut others) = (Vec::new(), Vec::new(), Vec::new());
+        for (i, equation) in group.iter().enumerate() {
+            match self.sum_of(equation) {
+                Some(sum) if Some(sum.2) == row => sums.push(sum),
+                Some(_) => others.push(i),
+                None => steps.push(equation),
+            }
         }
         let mut inside = HashMap::<Var, usize>::new();
-        group.iter().flat_map(|equation| equation.inputs.iter().flatten()).for_each(|var| {
+        let summed = sums.iter().map(|(x, ..)| x);
+        steps.iter().flat_map(|equation| equation.inputs.iter().flatten()).chain(summed).for_each(|var| {
             *inside.entry(*var).or_default() += 1;
         });
-        let results: Vec<Var> = group.iter().filter_map(|equation| equation.outputs[0]).collect();
+        let results: Vec<Var> = steps.iter().filter_map(|equation| equation.outputs[0]).collect();
         let outputs: Vec<Var> = results
             .iter()
             .copied()
@@ -101,11 +138,12 @@ impl Graph {
             (true, _) => 1,
         };
         let together: usize = inputs.iter().chain(&outputs).map(passes).sum();
-        let alone = |equation: &Equation| {
+        let alone = |equation: &&Equation| {
             let arrays = equation.inputs.iter().chain(&equation.outputs).flatten();
             arrays.filter(|var| self.shape(**var) == &shape).count()
         };
-        if group.len() < 2 || outputs.is_empty() || together >= group.iter().map(alone).sum() {
+        let saved = steps.iter().map(alone).sum::<usize>() + sums.len();
+        if steps.len() + sums.len() < 2 || outputs.is_empty() && sums.is_empty() || together >= saved {
             self.equations.extend(group);
             return;
         }
@@ -126,14 +164,19 @@ impl Graph {
             };
             given.push(Some(number));
         }
-        let mut steps = Vec::with_capacity(group.len());
-        for equation in &group {
+        let mut functions = Vec::with_capacity(steps.len());
+        for equation in &steps {
             let operands: Vec<usize> = equation.inputs.iter().flatten().map(|var| values[var]).collect();
-            steps.extend(step(&equation.primitive, &operands));
-            values.extend(equation.outputs[0].map(|var| (var, accesses.len() + steps.len() - 1)));
+            functions.extend(step(&equation.primitive, &operands));
+            values.extend(equation.outputs[0].map(|var| (var, accesses.len() + functions.len() - 1)));
         }
         let numbers: Vec<usize> = outputs.iter().map(|var| values[var]).collect();
-        let chain = Chain::new(accesses, steps, &numbers, shape.num_elements());
+        let chain = Chain::new(accesses, functions, &numbers, shape.num_elements());
+        let sum =
+            |(x, _, row, divisor): &(Var, Var, usize, f32)| Sum { value: values[x], row: *row, divisor: *divisor };
+        let chain = chain.with_sums(sums.iter().map(sum).collect());
+        let mut shapes = vec![shape.clone(); outputs.len()];
+        shapes.extend(sums.iter().map(|(_, y, ..)| self.shape(*y).clone()));
         let (mut results, mut conditions) = (Vec::new(), Vec::new());
         for var in outputs {
             match self.dtype(var) {
@@ -149,10 +192,27 @@ impl Graph {
                 }
             }
         }
-        let names = group.iter().map(|equation| equation.primitive.name()).collect();
-        let primitive = Primitive::Fused(Fused { chain, shape, names });
+        results.extend(sums.iter().map(|(_, y, ..)| Some(*y)));
+        let others: Vec<Equation> = others.into_iter().map(|i| group[i].clone()).collect();
+        let names =
+            group.iter().filter(|equation| !others.contains(equation)).map(|equation| equation.primitive.name());
+        let primitive = Primitive::Fused(Fused { chain, shapes, names: names.collect() });
         self.equations.push(Equation { primitive, inputs: given, outputs: results });
         self.equations.extend(conditions);
+        self.equations.extend(others);
+    }
+
+    /// The argument and the result of a sum or mean that a chain can end with, the length of its rows, and the divisor.
+    fn sum_of(&self, equation: &Equation) -> Option<(Var, Var, usize, f32)> {
+        let Primitive::Reduce(op @ (Reduction::Sum | Reduction::Mean), axis) = equation.primitive else { return None };
+        let ([Some(x)], [Some(y)]) = (&equation.inputs[..], &equation.outputs[..]) else { return None };
+        let shape = self.shape(*x);
+        let first = axis.unwrap_or(0);
+        let trailing = axis.is_none_or(|axis| shape[axis + 1..].iter().all(|size| *size == 1));
+        let row: usize = shape[first..].iter().product();
+        let divisor = if op == Reduction::Mean { row as f32 } else { 1.0 };
+        let fits = trailing && row >= LEAST_ROW && self.dtype(*x) == DType::F32 && self.dtype(*y) == DType::F32;
+        fits.then_some((*x, *y, row, divisor))
     }
 
     fn fresh(&mut self, spec: Spec) -> Var {

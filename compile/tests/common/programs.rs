@@ -8,7 +8,7 @@ use grove_tree::{Array, Key};
 /// One operation: which, and of which of the values before (counted from the last one).
 pub type Code = (u8, u8, u8);
 
-/// Runs a program on a matrix `[4, 6]`, a row `[1, 6]`, a column `[4, 1]` and a number `[1, 1]`.
+/// Runs a program on a matrix `[4, 24]`, a row `[1, 24]`, a column `[4, 1]` and a number `[1, 1]`.
 pub fn run<B: Backend>(codes: &[Code], inputs: [Tensor<B, 2>; 4]) -> Vec<Tensor<B, 2>> {
     let mut values: Vec<_> = inputs.to_vec();
     for &(op, a, b) in codes {
@@ -46,7 +46,7 @@ pub fn run<B: Backend>(codes: &[Code], inputs: [Tensor<B, 2>; 4]) -> Vec<Tensor<
 /// The arguments of a program, by a seed.
 pub fn inputs<B: Backend>(seed: u64) -> [Array<B, 2>; 4] {
     let mut keys = Key::new(seed).split_n(4).into_iter();
-    [[4, 6], [1, 6], [4, 1], [1, 1]]
+    [[4, 24], [1, 24], [4, 1], [1, 1]]
         .map(|shape| Array::new(keys.next().unwrap().uniform(shape, -1.5, 1.5, &Default::default())))
 }
 

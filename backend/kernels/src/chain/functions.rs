@@ -1,9 +1,11 @@
 //! Functions of the elements of a tile.
 
+use std::mem::MaybeUninit;
+
 use crate::{
     dispatch::vectorized,
     gelu::{gelu_erf_of, gelu_tanh_of},
-    math::{erf, exp, tanh},
+    math::{self, erf, exp, tanh},
     selu::selu_of,
 };
 
@@ -51,16 +53,16 @@ pub enum Pair {
 }
 
 #[inline(always)]
-fn map(x: &[f32], y: &mut [f32], f: impl Fn(f32) -> f32) {
+fn map(x: &[f32], y: &mut [MaybeUninit<f32>], f: impl Fn(f32) -> f32) {
     for (&x, y) in x.iter().zip(y) {
-        *y = f(x);
+        y.write(f(x));
     }
 }
 
 #[inline(always)]
-fn zip(a: &[f32], b: &[f32], y: &mut [f32], f: impl Fn(f32, f32) -> f32) {
+fn zip(a: &[f32], b: &[f32], y: &mut [MaybeUninit<f32>], f: impl Fn(f32, f32) -> f32) {
     for ((&a, &b), y) in a.iter().zip(b).zip(y) {
-        *y = f(a, b);
+        y.write(f(a, b));
     }
 }
 
@@ -71,9 +73,9 @@ fn truth(condition: bool) -> f32 {
 }
 
 vectorized! {
-    fn apply_map<FUSED>(op: Map, x: &[f32], y: &mut [f32]) {
+    fn apply_map<FUSED>(op: Map, x: &[f32], y: &mut [MaybeUninit<f32>]) {
         match op {
-            Map::Copy => y.copy_from_slice(x),
+            Map::Copy => map(x, y, |x| x),
             Map::Abs => map(x, y, f32::abs),
             Map::Exp => map(x, y, exp::<FUSED>),
             Map::Log => map(x, y, f32::ln),
@@ -97,7 +99,7 @@ vectorized! {
 }
 
 vectorized! {
-    fn apply_pair<FUSED>(op: Pair, a: &[f32], b: &[f32], y: &mut [f32]) {
+    fn apply_pair<FUSED>(op: Pair, a: &[f32], b: &[f32], y: &mut [MaybeUninit<f32>]) {
         match op {
             Pair::Add => zip(a, b, y, |a, b| a + b),
             Pair::Sub => zip(a, b, y, |a, b| a - b),
@@ -116,7 +118,7 @@ vectorized! {
 }
 
 vectorized! {
-    fn apply_number<FUSED>(op: Pair, x: &[f32], number: f32, y: &mut [f32]) {
+    fn apply_number<FUSED>(op: Pair, x: &[f32], number: f32, y: &mut [MaybeUninit<f32>]) {
         match op {
             Pair::Add => map(x, y, |x| x + number),
             Pair::Sub => map(x, y, |x| x - number),
@@ -135,7 +137,7 @@ vectorized! {
 }
 
 vectorized! {
-    fn apply_power<FUSED>(x: &[f32], exponent: i32, y: &mut [f32]) {
+    fn apply_power<FUSED>(x: &[f32], exponent: i32, y: &mut [MaybeUninit<f32>]) {
         match exponent {
             2 => map(x, y, |x| x * x),
             3 => map(x, y, |x| x * x * x),
@@ -145,7 +147,7 @@ vectorized! {
 }
 
 vectorized! {
-    fn apply_clamp<FUSED>(x: &[f32], min: f32, max: f32, y: &mut [f32]) {
+    fn apply_clamp<FUSED>(x: &[f32], min: f32, max: f32, y: &mut [MaybeUninit<f32>]) {
         map(x, y, |x| {
             // The comparisons are false for NaN, which stays.
             let x = if x < min { min } else { x };
@@ -155,15 +157,21 @@ vectorized! {
 }
 
 vectorized! {
-    fn apply_select<FUSED>(mask: &[f32], a: &[f32], b: &[f32], y: &mut [f32]) {
+    fn apply_select<FUSED>(mask: &[f32], a: &[f32], b: &[f32], y: &mut [MaybeUninit<f32>]) {
         for (((&mask, &a), &b), y) in mask.iter().zip(a).zip(b).zip(y) {
-            *y = if mask > 0.0 { a } else { b };
+            y.write(if mask > 0.0 { a } else { b });
         }
     }
 }
 
 vectorized! {
-    fn apply_fill<FUSED>(mask: &[f32], x: &[f32], number: f32, y: &mut [f32]) {
+    fn apply_fill<FUSED>(mask: &[f32], x: &[f32], number: f32, y: &mut [MaybeUninit<f32>]) {
         zip(mask, x, y, |mask, x| if mask > 0.0 { number } else { x });
+    }
+}
+
+vectorized! {
+    fn sum<FUSED>(x: &[f32]) -> f32 {
+        math::sum(x, |x| x)
     }
 }

@@ -1,16 +1,25 @@
 //! Chains of functions of elements in one pass over memory.
 
 mod functions;
+mod source;
 
 use rayon::prelude::*;
 use std::mem::MaybeUninit;
 
-use crate::{dispatch::TASK, fresh::zeroed};
+use crate::dispatch::TASK;
 pub use functions::{Map, Pair};
-use functions::{apply_clamp, apply_fill, apply_map, apply_number, apply_pair, apply_power, apply_select};
+use functions::{apply_clamp, apply_fill, apply_map, apply_number, apply_pair, apply_power, apply_select, sum};
+pub use source::Access;
+use source::Source;
 
 /// Elements that are computed at once: values of all steps stay in the first cache.
 const TILE: usize = 1 << 10;
+
+/// Elements of a cache line.
+const LINE: usize = 16;
+
+/// Shorter rows are no tiles of their own.
+const LEAST_ROW: usize = 1 << 8;
 
 /// A step of a chain. Numbers name values: the inputs, and then the results of the steps before.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -42,13 +51,15 @@ impl Step {
     }
 }
 
-/// The element of an input that belongs to element `i` of the outputs: `(i / repeat) % len`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Access {
-    /// Consecutive elements of the outputs that share an element of the input.
-    pub repeat: usize,
-    /// Number of elements of the input.
-    pub len: usize,
+/// Sums of consecutive elements of a value.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Sum {
+    /// The value, a step's result.
+    pub value: usize,
+    /// Number of elements of each sum.
+    pub row: usize,
+    /// What the sums are divided by.
+    pub divisor: f32,
 }
 
 /// Place of a value while a tile is computed.
@@ -69,6 +80,7 @@ pub struct Chain {
     places: Vec<Place>,
     slots: usize,
     len: usize,
+    sums: Vec<Sum>,
 }
 
 impl Chain {
@@ -115,10 +127,22 @@ impl Chain {
         }
         let given = places.iter().filter(|place| matches!(place, Place::Output(_))).count();
         assert!(given == outputs.len(), "an output is no step's result, or stands twice");
-        Self { inputs, steps, outputs: outputs.len(), places, slots, len }
+        Self { inputs, steps, outputs: outputs.len(), places, slots, len, sums: Vec::new() }
     }
 
-    /// Number of elements of each output.
+    /// The chain with sums as further outputs. The order in which numbers are added does not depend on the number of threads.
+    ///
+    /// # Panics
+    /// If the rows differ in length or do not fit, or a value is no step's result.
+    pub fn with_sums(self, sums: Vec<Sum>) -> Self {
+        for Sum { value, row, .. } in &sums {
+            assert!(*row == sums[0].row && *row > 0 && self.len.is_multiple_of(*row), "rows of {row} elements");
+            assert!((self.inputs.len()..self.places.len()).contains(value), "value {value} is no step's result");
+        }
+        Self { sums, ..self }
+    }
+
+    /// Number of elements of each output that is no sum.
     pub fn len(&self) -> usize {
         self.len
     }
@@ -128,7 +152,7 @@ impl Chain {
         self.len == 0
     }
 
-    /// Returns the outputs.
+    /// Returns the outputs, and then the sums.
     ///
     /// # Panics
     /// If the inputs are not as many, and of as many elements, as the chain was created for.
@@ -136,67 +160,89 @@ impl Chain {
         let fits = inputs.iter().zip(&self.inputs).all(|(x, access)| x.len() == access.len);
         assert!(fits && inputs.len() == self.inputs.len(), "inputs do not fit the chain");
         let mut outputs: Vec<Vec<f32>> = (0..self.outputs).map(|_| Vec::with_capacity(self.len)).collect();
-        let mut tasks: Vec<Vec<&mut [MaybeUninit<f32>]>> = (0..self.len.div_ceil(TASK)).map(|_| Vec::new()).collect();
-        for output in &mut outputs {
-            let chunks = output.spare_capacity_mut()[..self.len].chunks_mut(TASK);
-            tasks.iter_mut().zip(chunks).for_each(|(task, chunk)| task.push(chunk));
+        let mut rest: Vec<_> = outputs.iter_mut().map(|output| &mut output.spare_capacity_mut()[..self.len]).collect();
+        let (mut tasks, mut start) = (Vec::with_capacity(self.len.div_ceil(TASK)), 0);
+        while start < self.len {
+            let count = self.task_size(start);
+            let outputs: Vec<_> = rest.iter_mut().filter_map(|rest| rest.split_off_mut(..count)).collect();
+            tasks.push(Task { start, count, outputs });
+            start += count;
         }
-        match tasks.len() {
-            1 => self.task(0, tasks.remove(0), inputs),
-            _ => tasks.into_par_iter().enumerate().for_each(|(i, task)| self.task(i * TASK, task, inputs)),
-        }
+        let sums: Vec<Vec<Vec<f32>>> = match tasks.len() {
+            1 => vec![self.task(tasks.remove(0), inputs)],
+            _ => tasks.into_par_iter().map(|task| self.task(task, inputs)).collect(),
+        };
         for output in &mut outputs {
-            // SAFETY: the chunks of a task's elements cover the first `len`, and `task` initialised each of them.
+            // SAFETY: the tasks cover the first `len` elements, and each initialised its own.
             unsafe { output.set_len(self.len) };
+        }
+        for (i, Sum { row, divisor, .. }) in self.sums.iter().enumerate() {
+            let parts: Vec<f32> = sums.iter().flat_map(|task| &task[i]).copied().collect();
+            let each = if *row > TASK { row.div_ceil(TASK) } else { 1 };
+            outputs.push(parts.chunks(each).map(|parts| parts.iter().sum::<f32>() / divisor).collect());
         }
         outputs
     }
 
-    /// Computes the elements from `start` on, as many as the outputs have places.
-    fn task(&self, start: usize, mut outputs: Vec<&mut [MaybeUninit<f32>]>, inputs: &[&[f32]]) {
-        let count = outputs.first().map_or(0, |output| output.len());
-        let mut slots = vec![vec![0.0; TILE.min(count)]; self.slots];
-        // Inputs that are read as they are need no copy.
-        let copy = |access: &Access| self.copied(*access).then(|| vec![0.0; TILE.min(count)]);
-        let mut copies: Vec<Option<Vec<f32>>> = self.inputs.iter().map(copy).collect();
-        for (access, (copy, input)) in self.inputs.iter().zip(copies.iter_mut().zip(inputs)) {
-            if let (Access { len: 1, .. }, Some(copy)) = (access, copy) {
-                copy.fill(input[0]);
-            }
-        }
+    /// Number of elements of the task that begins with an element: whole rows of the sums, or a part of one.
+    fn task_size(&self, start: usize) -> usize {
+        let size = match self.sums.first() {
+            Some(Sum { row, .. }) if *row > TASK => TASK.min(row - start % row),
+            Some(Sum { row, .. }) => TASK / row * row,
+            None => TASK,
+        };
+        size.min(self.len - start)
+    }
+
+    /// The length of the rows at whose ends tiles end, so that one that belongs to every row is read in place.
+    fn period(&self) -> usize {
+        let rows =
+            self.inputs.iter().filter(|access| access.repeat == 1 && (LEAST_ROW..self.len).contains(&access.len));
+        rows.map(|access| access.len).min().unwrap_or(usize::MAX)
+    }
+
+    /// Computes some elements of the outputs, and returns the sums over them.
+    fn task(&self, Task { start, count, mut outputs }: Task<'_>, inputs: &[&[f32]]) -> Vec<Vec<f32>> {
+        let rows = |sum: &Sum| vec![0.0; count.div_ceil(sum.row)];
+        let mut sums: Vec<Vec<f32>> = self.sums.iter().map(rows).collect();
+        let tile = TILE.min(count);
+        let mut memory = vec![MaybeUninit::uninit(); self.slots * (tile + LINE) + LINE];
+        let aligned = memory.as_ptr().align_offset(LINE * size_of::<f32>()).min(LINE);
+        // A line between them, since places a page apart hinder each other.
+        let mut slots: Vec<&mut [MaybeUninit<f32>]> =
+            memory[aligned..].chunks_exact_mut(tile + LINE).take(self.slots).collect();
+        let mut sources: Vec<Source> = self.inputs.iter().map(|access| Source::new(*access)).collect();
+        let period = self.period();
         let mut done = 0;
         while done < count {
-            let size = TILE.min(count - done);
-            let (from, until) = (start + done, start + done + size);
-            for ((access, copy), input) in self.inputs.iter().zip(&mut copies).zip(inputs) {
-                if let Some(copy) = copy.as_mut().filter(|_| access.len > 1) {
-                    gather(*access, input, from, &mut copy[..size]);
-                }
+            let from = start + done;
+            // To the end of the tile, of the row, or of all.
+            let size = tile.min(count - done).min(period - from % period);
+            for (source, input) in sources.iter_mut().zip(inputs) {
+                source.advance(input, from, size);
             }
-            let mut tiles: Vec<&mut [f32]> = Vec::with_capacity(outputs.len());
+            let mut tiles: Vec<&mut [MaybeUninit<f32>]> = Vec::with_capacity(outputs.len());
             for output in &mut outputs {
                 let (tile, rest) = std::mem::take(output).split_at_mut(size);
                 *output = rest;
-                tiles.push(zeroed(tile));
+                tiles.push(tile);
             }
             for (i, step) in self.steps.iter().enumerate() {
                 let place = self.places[self.inputs.len() + i];
-                let (mut slot, tile): (Vec<f32>, &mut [f32]) = match place {
-                    Place::Slot(slot) => (std::mem::take(&mut slots[slot]), &mut []),
-                    Place::Output(output) => (Vec::new(), std::mem::take(&mut tiles[output])),
+                let taken = match place {
+                    Place::Slot(slot) => std::mem::take(&mut slots[slot]),
+                    Place::Output(output) => std::mem::take(&mut tiles[output]),
                     Place::Input(_) => unreachable!("results of steps have places of their own"),
                 };
-                let value = |x: usize| -> &[f32] {
-                    match self.places[x] {
-                        Place::Input(input) => match &copies[input] {
-                            Some(copy) => &copy[..size],
-                            None => &inputs[input][from..until],
-                        },
-                        Place::Slot(slot) => &slots[slot][..size],
-                        Place::Output(output) => tiles[output],
-                    }
+                let y = &mut taken[..size];
+                let value = |x: usize| match self.places[x] {
+                    Place::Input(input) => sources[input].values(inputs[input], size),
+                    // SAFETY: a step uses values of steps before it only, as `new` asserts, and each of these has written the
+                    // first `size` elements of its place, since it was given as many of each value.
+                    Place::Slot(slot) => unsafe { written(&slots[slot][..size]) },
+                    // SAFETY: as above.
+                    Place::Output(output) => unsafe { written(&tiles[output][..size]) },
                 };
-                let y = if slot.is_empty() { &mut *tile } else { &mut slot[..size] };
                 match *step {
                     Step::Map(map, x) => apply_map(map, value(x), y),
                     Step::Pair(pair, a, b) => apply_pair(pair, value(a), value(b), y),
@@ -206,39 +252,46 @@ impl Chain {
                     Step::Select(mask, a, b) => apply_select(value(mask), value(a), value(b), y),
                     Step::Fill(mask, x, number) => apply_fill(value(mask), value(x), number, y),
                 }
+                for (sum, sums) in self.sums.iter().zip(&mut sums).filter(|(sum, _)| sum.value == self.inputs.len() + i)
+                {
+                    // SAFETY: the step has just written them.
+                    add_rows(unsafe { written(&taken[..size]) }, from, start, sum.row, sums);
+                }
                 match place {
-                    Place::Slot(place) => slots[place] = slot,
-                    Place::Output(output) => tiles[output] = tile,
+                    Place::Slot(slot) => slots[slot] = taken,
+                    Place::Output(output) => tiles[output] = taken,
                     Place::Input(_) => {}
                 }
             }
             done += size;
         }
-    }
-
-    /// True if the elements of an input are not in the order of the outputs.
-    fn copied(&self, access: Access) -> bool {
-        access.repeat != 1 || access.len != self.len
+        sums
     }
 }
 
-/// Gathers the elements of an input that belong to the outputs' from `from` on.
-fn gather(Access { repeat, len }: Access, x: &[f32], from: usize, y: &mut [f32]) {
-    if repeat == 1 {
-        let (mut at, mut rest) = (from % len, y);
-        while !rest.is_empty() {
-            let count = rest.len().min(len - at);
-            let (first, others) = rest.split_at_mut(count);
-            first.copy_from_slice(&x[at..at + count]);
-            (at, rest) = (0, others);
-        }
-        return;
-    }
-    let (mut at, mut left, mut rest) = (from / repeat % len, repeat - from % repeat, y);
-    while !rest.is_empty() {
-        let (first, others) = rest.split_at_mut(left.min(rest.len()));
-        first.fill(x[at]);
-        (at, left, rest) = ((at + 1) % len, repeat, others);
+/// Elements that are computed by one thread.
+struct Task<'a> {
+    start: usize,
+    count: usize,
+    outputs: Vec<&'a mut [MaybeUninit<f32>]>,
+}
+
+/// The elements of a place.
+///
+/// # Safety
+/// All of them must have been written.
+unsafe fn written(place: &[MaybeUninit<f32>]) -> &[f32] {
+    // SAFETY: the caller's promise.
+    unsafe { &*(std::ptr::from_ref(place) as *const [f32]) }
+}
+
+/// Adds the elements from `from` on to the sums of the rows that they belong to; the first sum is that of the row of `start`.
+fn add_rows(x: &[f32], from: usize, start: usize, row: usize, sums: &mut [f32]) {
+    let mut at = 0;
+    while at < x.len() {
+        let end = x.len().min(at + row - (from + at) % row);
+        sums[(from + at) / row - start / row] += sum(&x[at..end]);
+        at = end;
     }
 }
 
@@ -287,6 +340,40 @@ mod tests {
                 assert!((found[1][i] - filled.powi(3)).abs() < 1e-5, "{i}: {} {filled}", found[1][i]);
             }
         }
+    }
+
+    /// Sums over short rows, rows longer than a tile and than a task, and over all; of a value that is an output, and of one that is not.
+    #[test]
+    fn sums_of_rows() {
+        let sizes = if cfg!(miri) {
+            vec![(2, 3), (1, 40)]
+        } else {
+            vec![(1, 1), (7, 1), (700, 33), (3, 2_500), (2, TASK + 5), (1, 3 * TASK), (40, 1024)]
+        };
+        for (rows, row) in sizes {
+            let len = rows * row;
+            let x = values(len, 3);
+            let inputs = vec![Access { repeat: 1, len }, Access { repeat: 1, len: row }];
+            let steps = vec![Step::Pair(Pair::Mul, 0, 1), Step::Power(2, 2)];
+            let sums = vec![Sum { value: 3, row, divisor: row as f32 }, Sum { value: 2, row, divisor: 1.0 }];
+            let chain = Chain::new(inputs, steps, &[2], len).with_sums(sums);
+            let found = chain.run(&[&x, &x[..row]]);
+            assert_eq!(found, chain.run(&[&x, &x[..row]]));
+            assert_eq!(found.iter().map(Vec::len).collect::<Vec<_>>(), [len, rows, rows]);
+            for i in 0..rows {
+                let products = (0..row).map(|j| f64::from(x[i * row + j]) * f64::from(x[j]));
+                let (sum, size): (f64, f64) =
+                    products.clone().fold((0.0, 0.0), |(sum, size), x| (sum + x, size + x.abs()));
+                let mean = products.map(|x| x * x).sum::<f64>() / row as f64;
+                assert!((f64::from(found[1][i]) - mean).abs() <= 2e-6 * mean, "{row}: {} {mean}", found[1][i]);
+                assert!((f64::from(found[2][i]) - sum).abs() <= 2e-6 * size + 1e-6, "{row}: {} {sum}", found[2][i]);
+            }
+        }
+        let one = Chain::new(vec![Access { repeat: 1, len: 20 }], vec![Step::Map(Map::Exp, 0)], &[], 20);
+        let one = one.with_sums(vec![Sum { value: 1, row: 20, divisor: 1.0 }]);
+        assert_eq!(one.run(&[&[0.0; 20]]), [[20.0]]);
+        assert!(one.run(&[&[f32::NAN; 20]])[0][0].is_nan());
+        assert_eq!(one.run(&[&[f32::NEG_INFINITY; 20]]), [[0.0]]);
     }
 
     #[test]

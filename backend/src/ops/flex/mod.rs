@@ -23,14 +23,18 @@ impl Backend for Flex {
     const MIXED_DTYPE_WEIGHTS: bool = true;
     const CHAINS: bool = true;
 
-    fn run_chain(chain: &kernels::chain::Chain, inputs: Vec<AnyTensor<Self>>, shape: &Shape) -> Vec<AnyTensor<Self>> {
+    fn run_chain(
+        chain: &kernels::chain::Chain,
+        inputs: Vec<AnyTensor<Self>>,
+        shapes: &[Shape],
+    ) -> Vec<AnyTensor<Self>> {
         let floats = inputs.into_iter().map(|x| match x {
             AnyTensor::Float(x) => contiguous(x),
             _ => panic!("a chain takes floating-point tensors"),
         });
         let inputs: Vec<_> = floats.collect();
         let outputs = chain.run(&inputs.iter().map(elements).collect::<Vec<_>>());
-        outputs.into_iter().map(|values| AnyTensor::Float(tensor(values, shape.clone()))).collect()
+        outputs.into_iter().zip(shapes).map(|(values, shape)| AnyTensor::Float(tensor(values, shape.clone()))).collect()
     }
 
     fn run(operation: &Operation, inputs: Values<Self>, needs: &[bool]) -> Outcome<Self> {
