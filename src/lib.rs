@@ -52,10 +52,13 @@ pub mod prelude {
     pub use grove_models::{
         Bert, BertConfig, CausalLm, GenerateOptions, Generated, Gpt2, Gpt2Config, GptNeo, GptNeoConfig, Llama,
         LlamaConfig, Pretrained, PretrainedConfig, ResNet, ResNetConfig, RnnClassifier, RnnClassifierConfig, RnnKind,
-        RnnLm, RnnLmConfig, Tokenizer, Vit, VitConfig, generate, generation::Sampling,
+        RnnLm, RnnLmConfig, Tokenizer, Vit, VitConfig, generate,
+        generation::{Sampling, TraceableLm},
     };
     pub use grove_optim::{Adamw, GradientTransformation, adamw, apply_updates, chain, clip_by_global_norm, matrices};
-    pub use grove_train::{FitOptions, Outcome, StepOptions, TrainState, Trainable, fit, train_step};
+    pub use grove_train::{
+        FitOptions, JitLoss, Outcome, StepOptions, TrainState, Trainable, fit, fit_jitted, train_step,
+    };
     pub use grove_transform::{eval_shape, grad, value_and_grad, value_and_grad_aux};
     pub use grove_tree::{self as tree, Array, Init, Key, Tree};
 }

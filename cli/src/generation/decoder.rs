@@ -1,6 +1,6 @@
 //! The program of every decoder: GPT-2, GPT-Neo, LLaMA, recurrent networks.
 
-use grove::models::{generation::TraceableLm, memory::ModelSummary};
+use grove::models::memory::ModelSummary;
 
 use super::chat::{ChatArgs, chat};
 use super::{GenerationArgs, write};

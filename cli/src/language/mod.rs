@@ -10,9 +10,9 @@ use grove::{
     compile::Traceable,
     models::{check_finite, copy_generation_config, generation::complete_text},
     train::{
-        Evaluation, Fitted, JitLoss,
+        Evaluation, Fitted,
         data::{TokenBatch, TokenStream, TokenWindows},
-        fit_jitted, token_loss,
+        token_loss,
     },
 };
 

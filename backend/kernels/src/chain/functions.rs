@@ -72,6 +72,13 @@ fn truth(condition: bool) -> f32 {
     f32::from(u8::from(condition))
 }
 
+/// `a` where the mask is true, else `b`. By bits: a branch would keep the loop from being vectorised without AVX-512.
+#[inline(always)]
+fn choice(mask: f32, a: f32, b: f32) -> f32 {
+    let all = 0_u32.wrapping_sub(u32::from(mask > 0.0));
+    f32::from_bits(a.to_bits() & all | b.to_bits() & !all)
+}
+
 vectorized! {
     fn apply_map<FUSED>(op: Map, x: &[f32], y: &mut [MaybeUninit<f32>]) {
         match op {
@@ -159,14 +166,14 @@ vectorized! {
 vectorized! {
     fn apply_select<FUSED>(mask: &[f32], a: &[f32], b: &[f32], y: &mut [MaybeUninit<f32>]) {
         for (((&mask, &a), &b), y) in mask.iter().zip(a).zip(b).zip(y) {
-            y.write(if mask > 0.0 { a } else { b });
+            y.write(choice(mask, a, b));
         }
     }
 }
 
 vectorized! {
     fn apply_fill<FUSED>(mask: &[f32], x: &[f32], number: f32, y: &mut [MaybeUninit<f32>]) {
-        zip(mask, x, y, |mask, x| if mask > 0.0 { number } else { x });
+        zip(mask, x, y, |mask, x| choice(mask, number, x));
     }
 }
 
