@@ -83,7 +83,7 @@ fn errors_are_those_of_generate() {
     let model = load::<Flex, Gpt2<Flex>>("gpt2/tiny_a");
     let options = GenerateOptions::default();
     for prompt in [vec![], vec![1_000_000], vec![0; 10_000]] {
-        let expected = generate(&model, &[prompt.clone()], &options, |_, _| true).unwrap_err();
+        let expected = generate(&model, std::slice::from_ref(&prompt), &options, |_, _| true).unwrap_err();
         let found = model.jitted().generate(&[prompt], &options, |_, _| true).unwrap_err();
         assert_eq!(found.to_string(), expected.to_string());
     }
