@@ -17,7 +17,7 @@ use crate::{input, prelude::*, show};
 pub struct ChatArgs {
     /// Talk with a model that was made for conversations: each line that is typed (or that --prompt, or standard input,
     /// gives) is a message, and the model answers. What is typed ends with an empty line; in a file or pipe those are skipped
-    #[arg(long, conflicts_with_all = ["prompt_ids", "score", "samples", "draft"], help_heading = "Conversation")]
+    #[arg(long, conflicts_with_all = ["prompt_ids", "score", "samples", "draft", "jit"], help_heading = "Conversation")]
     pub chat: bool,
 
     /// System message at the start of the conversation
