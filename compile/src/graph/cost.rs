@@ -108,7 +108,7 @@ fn shown(path: &str) -> &str {
 impl Graph {
     /// Returns the cost of the graph, from the shapes and types of its variables alone.
     ///
-    /// What is inside of control flow is counted as it runs: a scan's body once for each step, the branch with the most operations
+    /// The inside of control flow is counted as it runs: a scan's body once for each step, the branch with the most operations
     /// of floating-point numbers, and one step of a loop of unknown length.
     pub fn cost(&self) -> Cost {
         let mut by_operation: BTreeMap<String, OperationCost> = BTreeMap::new();

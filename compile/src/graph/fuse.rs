@@ -27,9 +27,20 @@ pub struct Fused {
     pub(crate) names: Vec<String>,
 }
 
+/// Sums of rows.
+struct RowSums {
+    x: Var,
+    y: Var,
+    /// Number of elements of each sum.
+    row: usize,
+    /// The number that the sums are divided by.
+    divisor: f32,
+}
+
 impl Graph {
     /// Returns the graph with chains of functions of f32 elements as one operation each, where this saves passes over memory.
-    /// Inputs that are broadcast are read as they are, and sums and means over the last axis or all of them belong to the chain. Only backends with a kernel for such chains run it.
+    /// Inputs that are broadcast are read as they are, and sums and means over the last axis or all of them belong to the chain.
+    /// Only backends with a kernel for such chains run it.
     pub(crate) fn fused(mut self) -> Self {
         let mut uses = vec![0; self.variables.len()];
         let used = self.equations.iter().flat_map(|equation| equation.inputs.iter().flatten());
@@ -38,27 +49,29 @@ impl Graph {
         // Equations that wait to be emitted, until something else uses their values.
         let mut groups: Vec<Vec<Equation>> = Vec::new();
         let mut owners: HashMap<Var, usize> = HashMap::new();
-        // Sums that wait with them, which no function of elements of the group may use.
-        let mut sums: HashMap<Var, usize> = HashMap::new();
         for mut equation in equations {
             if let Primitive::HigherOrder(op) = &equation.primitive {
                 equation.primitive = Primitive::HigherOrder(op.fused());
             }
-            let waiting: BTreeSet<usize> =
-                equation.inputs.iter().flatten().filter_map(|var| sums.get(var).copied()).collect();
-            waiting.iter().for_each(|group| self.close(&mut groups[*group], &mut owners, &mut sums, &uses));
-            if let Some((x, y, ..)) = self.sum_of(&equation)
+            // A sum, which no function of its group may use, has another shape than their results.
+            let summed = |var: &Var| {
+                let group = *owners.get(var)?;
+                (self.shape(*var) != self.shape(groups[group][0].outputs[0]?)).then_some(group)
+            };
+            let summed: BTreeSet<usize> = equation.inputs.iter().flatten().filter_map(summed).collect();
+            summed.iter().for_each(|group| self.close(&mut groups[*group], &mut owners, &uses));
+            if let Some(RowSums { x, y, .. }) = self.row_sums(&equation)
                 && let Some(group) = owners.get(&x).copied()
             {
                 groups[group].push(equation);
-                sums.insert(y, group);
+                owners.insert(y, group);
                 continue;
             }
             let mut open: BTreeSet<usize> =
                 equation.inputs.iter().flatten().filter_map(|var| owners.get(var).copied()).collect();
             let output = equation.outputs.first().copied().flatten();
             let Some(output) = output.filter(|_| self.is_step(&equation)) else {
-                open.iter().for_each(|group| self.close(&mut groups[*group], &mut owners, &mut sums, &uses));
+                open.iter().for_each(|group| self.close(&mut groups[*group], &mut owners, &uses));
                 self.equations.push(equation);
                 continue;
             };
@@ -66,7 +79,7 @@ impl Graph {
                 let first = groups[*group][0].outputs[0];
                 let same = first.is_some_and(|var| self.shape(var) == self.shape(output));
                 if !same {
-                    self.close(&mut groups[*group], &mut owners, &mut sums, &uses);
+                    self.close(&mut groups[*group], &mut owners, &uses);
                 }
                 same
             });
@@ -76,27 +89,18 @@ impl Graph {
             });
             for other in open {
                 let moved = std::mem::take(&mut groups[other]);
-                for var in moved.iter().filter_map(|equation| equation.outputs[0]) {
-                    let place = if sums.contains_key(&var) { &mut sums } else { &mut owners };
-                    place.insert(var, target);
-                }
+                owners.extend(moved.iter().filter_map(|equation| Some((equation.outputs[0]?, target))));
                 groups[target].extend(moved);
             }
             groups[target].push(equation);
             owners.insert(output, target);
         }
-        groups.iter_mut().for_each(|group| self.close(group, &mut owners, &mut sums, &uses));
+        groups.iter_mut().for_each(|group| self.close(group, &mut owners, &uses));
         self.without_dead_code()
     }
 
     /// Emits a group's equations.
-    fn close(
-        &mut self,
-        group: &mut Vec<Equation>,
-        owners: &mut HashMap<Var, usize>,
-        waiting: &mut HashMap<Var, usize>,
-        uses: &[usize],
-    ) {
+    fn close(&mut self, group: &mut Vec<Equation>, owners: &mut HashMap<Var, usize>, uses: &[usize]) {
         let group = std::mem::take(group);
         let Some(shape) = group.first().and_then(|equation| equation.outputs[0]).map(|var| self.shape(var).clone())
         else {
@@ -104,20 +108,15 @@ impl Graph {
         };
         for var in group.iter().filter_map(|equation| equation.outputs[0]) {
             owners.remove(&var);
-            waiting.remove(&var);
         }
-        // Sums over rows of one length belong to the chain.
-        let row = group.iter().find_map(|equation| self.sum_of(equation)).map(|(_, _, row, _)| row);
-        let (mut steps, mut sums, mut others) = (Vec::new(), Vec::new(), Vec::new());
-        for (i, equation) in group.iter().enumerate() {
-            match self.sum_of(equation) {
-                Some(sum) if Some(sum.2) == row => sums.push(sum),
-                Some(_) => others.push(i),
-                None => steps.push(equation),
-            }
-        }
+        // Sums over rows of another length than the first ones stand behind the chain.
+        let row = group.iter().find_map(|equation| self.row_sums(equation)).map(|sums| sums.row);
+        let belongs = |equation: &Equation| self.row_sums(equation).is_none_or(|sums| Some(sums.row) == row);
+        let (group, others): (Vec<_>, Vec<_>) = group.into_iter().partition(belongs);
+        let sums: Vec<RowSums> = group.iter().filter_map(|equation| self.row_sums(equation)).collect();
+        let steps: Vec<&Equation> = group.iter().filter(|equation| self.row_sums(equation).is_none()).collect();
         let mut inside = HashMap::<Var, usize>::new();
-        let summed = sums.iter().map(|(x, ..)| x);
+        let summed = sums.iter().map(|sums| &sums.x);
         steps.iter().flat_map(|equation| equation.inputs.iter().flatten()).chain(summed).for_each(|var| {
             *inside.entry(*var).or_default() += 1;
         });
@@ -144,7 +143,7 @@ impl Graph {
         };
         let saved = steps.iter().map(alone).sum::<usize>() + sums.len();
         if steps.len() + sums.len() < 2 || outputs.is_empty() && sums.is_empty() || together >= saved {
-            self.equations.extend(group);
+            self.equations.extend(group.into_iter().chain(others));
             return;
         }
         let float = |shape: &Shape| Spec { shape: shape.clone(), dtype: DType::F32 };
@@ -172,11 +171,10 @@ impl Graph {
         }
         let numbers: Vec<usize> = outputs.iter().map(|var| values[var]).collect();
         let chain = Chain::new(accesses, functions, &numbers, shape.num_elements());
-        let sum =
-            |(x, _, row, divisor): &(Var, Var, usize, f32)| Sum { value: values[x], row: *row, divisor: *divisor };
+        let sum = |sums: &RowSums| Sum { value: values[&sums.x], row: sums.row, divisor: sums.divisor };
         let chain = chain.with_sums(sums.iter().map(sum).collect());
         let mut shapes = vec![shape.clone(); outputs.len()];
-        shapes.extend(sums.iter().map(|(_, y, ..)| self.shape(*y).clone()));
+        shapes.extend(sums.iter().map(|sums| self.shape(sums.y).clone()));
         let (mut results, mut conditions) = (Vec::new(), Vec::new());
         for var in outputs {
             match self.dtype(var) {
@@ -192,27 +190,23 @@ impl Graph {
                 }
             }
         }
-        results.extend(sums.iter().map(|(_, y, ..)| Some(*y)));
-        let others: Vec<Equation> = others.into_iter().map(|i| group[i].clone()).collect();
-        let names =
-            group.iter().filter(|equation| !others.contains(equation)).map(|equation| equation.primitive.name());
-        let primitive = Primitive::Fused(Fused { chain, shapes, names: names.collect() });
+        results.extend(sums.iter().map(|sums| Some(sums.y)));
+        let names = group.iter().map(|equation| equation.primitive.name()).collect();
+        let primitive = Primitive::Fused(Fused { chain, shapes, names });
         self.equations.push(Equation { primitive, inputs: given, outputs: results });
-        self.equations.extend(conditions);
-        self.equations.extend(others);
+        self.equations.extend(conditions.into_iter().chain(others));
     }
 
-    /// The argument and the result of a sum or mean that a chain can end with, the length of its rows, and the divisor.
-    fn sum_of(&self, equation: &Equation) -> Option<(Var, Var, usize, f32)> {
+    /// The sums or means of rows that an equation computes, if a chain can end with them.
+    fn row_sums(&self, equation: &Equation) -> Option<RowSums> {
         let Primitive::Reduce(op @ (Reduction::Sum | Reduction::Mean), axis) = equation.primitive else { return None };
         let ([Some(x)], [Some(y)]) = (&equation.inputs[..], &equation.outputs[..]) else { return None };
         let shape = self.shape(*x);
-        let first = axis.unwrap_or(0);
         let trailing = axis.is_none_or(|axis| shape[axis + 1..].iter().all(|size| *size == 1));
-        let row: usize = shape[first..].iter().product();
+        let row: usize = shape[axis.unwrap_or(0)..].iter().product();
         let divisor = if op == Reduction::Mean { row as f32 } else { 1.0 };
         let fits = trailing && row >= LEAST_ROW && self.dtype(*x) == DType::F32 && self.dtype(*y) == DType::F32;
-        fits.then_some((*x, *y, row, divisor))
+        fits.then_some(RowSums { x: *x, y: *y, row, divisor })
     }
 
     fn fresh(&mut self, spec: Spec) -> Var {

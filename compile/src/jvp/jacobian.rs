@@ -7,9 +7,9 @@ use grove_tree::{AnyArray, Array, Path, Tree, leaves};
 use std::fmt;
 
 use super::{
-    Traceable,
+    TracedCall,
     linear::{LinearMap, derivative, linear_part},
-    traceable,
+    traced_call,
 };
 use crate::{
     Traced,
@@ -87,7 +87,7 @@ impl<B: Backend> fmt::Display for Jacobian<B> {
 /// ```
 #[track_caller]
 pub fn jacfwd<B: Backend, A: Tree<B>, O: Tree<Traced>>(f: impl FnOnce(A::On<Traced>) -> O, args: &A) -> Jacobian<B> {
-    let Traceable { arguments, values, program, shell, present, device } = traceable(f, args);
+    let TracedCall { arguments, values, program, shell, present, device } = traced_call(f, args);
     let (_, derivative) = derivative(&program, values, device);
     let arguments = arguments.into_iter().filter(|(.., present)| *present).map(|(path, ..)| path);
     let results = leaves(&shell).into_iter().zip(present).filter(|(_, present)| *present).map(|((path, _), _)| path);

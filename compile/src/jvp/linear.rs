@@ -6,9 +6,9 @@ use grove_tree::Tree;
 use std::{fmt, marker::PhantomData};
 
 use super::{
-    Arguments, Traceable, directions, filled,
+    Arguments, TracedCall, directions, filled,
     rules::{self, Dual},
-    traceable,
+    traced_call,
 };
 use crate::{
     Graph, Traced,
@@ -41,7 +41,7 @@ pub fn linearize<B: Backend, A: Tree<B>, O: Tree<Traced>>(
     f: impl FnOnce(A::On<Traced>) -> O,
     args: &A,
 ) -> (O::On<B>, Linearized<B, A, O>) {
-    let Traceable { arguments, values, program, shell, present, device } = traceable(f, args);
+    let TracedCall { arguments, values, program, shell, present, device } = traced_call(f, args);
     let (values, derivative) = derivative(&program, values, device);
     let value = filled(&shell, &present, values.into_iter().map(Some));
     (value, Linearized { arguments, derivative, shell, present, args: PhantomData })

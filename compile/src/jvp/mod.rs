@@ -11,7 +11,7 @@ use grove_transform::grad;
 use grove_tree::{AnyArray, Path, Tree, leaves};
 
 use crate::{
-    Traced,
+    Traceable, Traced,
     eval::Program,
     trace::{Recorded, arguments_for, arrays, record},
     traced::Types,
@@ -46,9 +46,9 @@ pub fn jvp<B: Backend, A: Tree<B>, O: Tree<Traced>>(
     args: &A,
     tangents: &A,
 ) -> (O::On<B>, O::On<B>) {
-    let traceable = traceable(f, args);
-    let directions = traceable.directions(tangents);
-    let Traceable { values, program, shell, present, device, .. } = traceable;
+    let traced_call = traced_call(f, args);
+    let directions = traced_call.directions(tangents);
+    let TracedCall { values, program, shell, present, device, .. } = traced_call;
     let duals = values.into_iter().zip(directions).map(|(primal, tangent)| Dual { primal, tangent }).collect();
     let results = rules::run(&program, duals, &device).into_iter();
     let (primals, tangents): (Vec<_>, Vec<_>) =
@@ -78,15 +78,14 @@ pub fn jvp<B: Backend, A: Tree<B>, O: Tree<Traced>>(
 pub fn hvp<B, A, F>(f: F, args: &A, direction: &A) -> A
 where
     B: Backend,
-    A: Tree<B>,
-    A::On<Traced>: Tree<Traced, On<B> = A>,
-    F: FnOnce(<A::On<Traced> as Tree<Traced>>::On<Autodiff<Traced>>) -> Tensor<Autodiff<Traced>, 1>,
+    A: Traceable<B>,
+    F: FnOnce(<A::OnTraced as Tree<Traced>>::On<Autodiff<Traced>>) -> Tensor<Autodiff<Traced>, 1>,
 {
-    jvp(|args: A::On<Traced>| grad(&args, f), args, direction).1
+    jvp(|args: A::OnTraced| grad(&args, f), args, direction).1
 }
 
 /// A traced function with its arguments.
-struct Traceable<B: Backend, O> {
+struct TracedCall<B: Backend, O> {
     arguments: Arguments<B>,
     /// The arrays of the arguments that are present.
     values: Vec<AnyTensor<B>>,
@@ -102,7 +101,10 @@ type Arguments<B> = Vec<(String, AnyArray<B>, bool)>;
 
 /// Traces a function for its arguments.
 #[track_caller]
-fn traceable<B: Backend, A: Tree<B>, O: Tree<Traced>>(f: impl FnOnce(A::On<Traced>) -> O, args: &A) -> Traceable<B, O> {
+fn traced_call<B: Backend, A: Tree<B>, O: Tree<Traced>>(
+    f: impl FnOnce(A::On<Traced>) -> O,
+    args: &A,
+) -> TracedCall<B, O> {
     let (values, device) = arrays(args);
     let mut arguments = Vec::new();
     args.visit(&mut Path::root(), &mut |path: &Path, leaf: &AnyArray<B>| {
@@ -112,10 +114,10 @@ fn traceable<B: Backend, A: Tree<B>, O: Tree<Traced>>(f: impl FnOnce(A::On<Trace
     let lift = |recording: &_| arguments_for(recording, args.clone());
     let Recorded { graph, shell, present } = record(Types::of::<B>(Some(&device)), lift, f);
     let program = Program::new(graph.decomposed().without_common_subexpressions());
-    Traceable { arguments, values, program, shell, present, device }
+    TracedCall { arguments, values, program, shell, present, device }
 }
 
-impl<B: Backend, O> Traceable<B, O> {
+impl<B: Backend, O> TracedCall<B, O> {
     #[track_caller]
     fn directions<A: Tree<B>>(&self, tangents: &A) -> Vec<Option<AnyTensor<B>>> {
         directions(&self.arguments, tangents)

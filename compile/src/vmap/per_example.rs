@@ -4,7 +4,7 @@ use grove_transform::{Stacked, from_inner, grad};
 use grove_tree::Tree;
 
 use super::{Mapped, Shared, vmap};
-use crate::Traced;
+use crate::{Traceable, Traced};
 
 /// Returns the gradient of a loss for each example of a batch: `jax.vmap(jax.grad(loss), in_axes=(None, 0))`.
 ///
@@ -32,15 +32,14 @@ use crate::Traced;
 pub fn per_example_grads<B, M, X, F>(model: &M, batch: X, loss: F) -> Stacked<B, M>
 where
     B: Backend,
-    M: Tree<B>,
-    M::On<Traced>: Tree<Traced, On<B> = M>,
+    M: Traceable<B>,
     X: Mapped<B>,
     F: Fn(
-        <M::On<Traced> as Tree<Traced>>::On<Autodiff<Traced>>,
+        <M::OnTraced as Tree<Traced>>::On<Autodiff<Traced>>,
         <<X::Example as Tree<B>>::On<Traced> as Tree<Traced>>::On<Autodiff<Traced>>,
     ) -> Tensor<Autodiff<Traced>, 1>,
 {
-    let f = |(model, example): (M::On<Traced>, <X::Example as Tree<B>>::On<Traced>)| {
+    let f = |(model, example): (M::OnTraced, <X::Example as Tree<B>>::On<Traced>)| {
         grad(&model, |model| loss(model, from_inner(example)))
     };
     vmap(f).call_stacked((Shared(model.clone()), batch))

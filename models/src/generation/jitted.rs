@@ -2,7 +2,7 @@
 
 use burn::tensor::{Int, Tensor};
 use grove_backend::Backend;
-use grove_compile::{Graph, Jit, Traced, jit};
+use grove_compile::{Graph, Jit, Traceable, Traced, jit};
 use grove_tree::{Array, Tree};
 use std::fmt;
 
@@ -15,11 +15,10 @@ const FIRST_CAPACITY: usize = 64;
 /// A language model whose decoding step can be traced. Every [`CausalLm`] that derives [`Tree`] and is generic in its backend is
 /// one.
 pub trait TraceableLm<B: Backend>:
-    CausalLm<B, Cache: Tree<B, On<Traced> = Self::TracedCache>> + Tree<B, On<Traced> = Self::OnTraced>
+    CausalLm<B, Cache: Traceable<B, OnTraced = Self::TracedCache>>
+    + Traceable<B, OnTraced: CausalLm<Traced, Cache = Self::TracedCache>>
 {
-    /// The model on the backend that records.
-    type OnTraced: CausalLm<Traced, Cache = Self::TracedCache> + Tree<Traced, On<B> = Self>;
-    /// Its cache.
+    /// The model's cache in a trace.
     type TracedCache: Tree<Traced, On<B> = Self::Cache>;
 
     /// Returns the model with a decoding step that is traced once and then runs as a program.
@@ -28,14 +27,12 @@ pub trait TraceableLm<B: Backend>:
     }
 }
 
-impl<B, M, T, C> TraceableLm<B> for M
+impl<B, M, C> TraceableLm<B> for M
 where
     B: Backend,
-    M: CausalLm<B, Cache: Tree<B, On<Traced> = C>> + Tree<B, On<Traced> = T>,
-    T: CausalLm<Traced, Cache = C> + Tree<Traced, On<B> = M>,
+    M: CausalLm<B, Cache: Traceable<B, OnTraced = C>> + Traceable<B, OnTraced: CausalLm<Traced, Cache = C>>,
     C: Tree<Traced, On<B> = M::Cache>,
 {
-    type OnTraced = T;
     type TracedCache = C;
 }
 
@@ -46,7 +43,7 @@ struct StepArgs<B: Backend, M, C> {
     model: M,
     /// The tokens that were drawn, `[b, 1]`.
     ids: Array<B, 2, Int>,
-    /// What the model has read.
+    /// The positions that the model has read.
     cache: C,
     /// Positions of padding at the beginning of each row.
     #[tree(static)]

@@ -2,7 +2,7 @@ use grove_backend::{Autodiff, Backend};
 use grove_compile::{Traceable, Traced, jit};
 use grove_optim::GradientTransformation;
 use grove_transform::from_inner;
-use grove_tree::{AnyArray, Array, Filter, Key, Path, Tree};
+use grove_tree::{Array, Filter, Key, Tree, filter, leaves};
 use std::{collections::BTreeSet, sync::Arc};
 
 use super::{Evaluation, FitOptions, Fitted, run::fit_by};
@@ -79,12 +79,8 @@ where
 {
     let JitLoss { arrays, loss } = loss;
     // A filter may look at values, which a trace has not.
-    let mut trained = BTreeSet::new();
-    model.visit(&mut Path::root(), &mut |path: &Path, leaf: &AnyArray<B>| {
-        if options.step.trainable.passes(path, leaf) {
-            trained.insert(path.as_str().to_owned());
-        }
-    });
+    let trained = leaves(&filter(model.clone(), &options.step.trainable)).into_iter();
+    let trained: BTreeSet<String> = trained.filter_map(|(path, leaf)| leaf.is_present().then_some(path)).collect();
     let trainable = Filter::new(move |path, _| trained.contains(path.as_str()));
     let step = StepOptions { trainable, compute: options.step.compute };
     let loss = |model: Differentiated<B, M>, batch: &X::OnTraced, key: Key| {

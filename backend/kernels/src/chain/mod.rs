@@ -58,7 +58,7 @@ pub struct Sum {
     pub value: usize,
     /// Number of elements of each sum.
     pub row: usize,
-    /// What the sums are divided by.
+    /// The number that the sums are divided by.
     pub divisor: f32,
 }
 

@@ -9,7 +9,7 @@ pub struct Access {
     pub len: usize,
 }
 
-/// Where the elements of an input for a tile are.
+/// An input, and the place of its elements for a tile.
 pub(super) struct Source {
     access: Access,
     /// The first of them in the input, where they lie in order.
@@ -32,13 +32,15 @@ impl Source {
         if self.at.is_some() {
             return;
         }
+        if self.copy.len() < size {
+            self.copy.resize(size, 0.0);
+            self.filled = None;
+        }
         let one = from / repeat % len;
         if len > 1 && (from + size - 1) / repeat != from / repeat {
             self.filled = None;
-            self.copy.resize(size.max(self.copy.len()), 0.0);
             gather(self.access, input, from, &mut self.copy[..size]);
-        } else if self.filled != Some(one) || self.copy.len() < size {
-            self.copy.resize(size.max(self.copy.len()), 0.0);
+        } else if self.filled != Some(one) {
             self.copy.fill(input[one]);
             self.filled = Some(one);
         }
