@@ -189,4 +189,17 @@ def start(row: dict, randn: Randoms) -> Callable[[], object]:
     return lambda: jax.block_until_ready(model(read(row["path"], randn.dtype), ids))
 
 
-TASKS = dict(decode=decode, load=load, start=start)
+def vit_per_example(row: dict, randn: Randoms) -> Callable[[], object]:
+    """Gradients for each image by itself."""
+    shapes, model = MODELS["vit"]
+    parameters = random_parameters(shapes(row), randn)
+    x, labels = inputs(row | dict(kind="vit"), randn)
+
+    def loss(parameters: dict, x: jax.Array, label: jax.Array) -> jax.Array:
+        return cross_entropy(model(row, parameters, x[None]), label[None])
+
+    gradients = jax.jit(jax.vmap(jax.grad(loss), in_axes=(None, 0, 0)))
+    return lambda: jax.block_until_ready(gradients(parameters, x, labels))
+
+
+TASKS = dict(decode=decode, load=load, start=start, vit_per_example=vit_per_example)

@@ -217,4 +217,26 @@ def start(row: dict, device: torch.device, dtype: torch.dtype) -> Callable[[], o
     return run
 
 
-TASKS = dict(decode=decode, load=load, start=start)
+def vit_per_example(row: dict, device: torch.device, dtype: torch.dtype) -> Callable[[], object]:
+    """Gradients for each image by itself, by torch.func."""
+    from torch.func import functional_call, grad, vmap
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+
+    model = fill(vit(row)).to(device, dtype)
+    parameters = {name: parameter.detach() for name, parameter in model.named_parameters()}
+    x, labels = inputs(row | dict(kind="vit"), device, dtype)
+
+    def loss(parameters: dict, x: torch.Tensor, label: torch.Tensor) -> torch.Tensor:
+        return F.cross_entropy(functional_call(model, parameters, (x[None],)), label[None])
+
+    gradients = vmap(grad(loss), in_dims=(None, 0, 0))
+
+    def run() -> dict:
+        # The fused kernel has no batching rule for its gradient, and would be run in a loop.
+        with sdpa_kernel(SDPBackend.MATH):
+            return gradients(parameters, x, labels)
+
+    return run
+
+
+TASKS = dict(decode=decode, load=load, start=start, vit_per_example=vit_per_example)

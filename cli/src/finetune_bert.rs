@@ -60,7 +60,7 @@ pub struct Options {
     pub val_fraction: f64,
 
     /// Do not train: print how well the model classifies the data
-    #[arg(long, requires_all = ["model", "data"], conflicts_with_all = ["output", "held_out", "val_fraction", "steps", "epochs"])]
+    #[arg(long, requires_all = ["model", "data"], conflicts_with_all = ["output", "held_out", "val_fraction", "steps", "epochs", "jit"])]
     pub evaluate: bool,
 
     /// Column, or JSON field, of the texts: its name, or its number from 1

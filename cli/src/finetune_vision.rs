@@ -1,11 +1,7 @@
 //! Fine-tuning of image classifiers.
 
 use clap::builder::ArgPredicate;
-use grove::{
-    models::{ModelKind, vision::ImageClassifier},
-    optim::except,
-    tree::by_path,
-};
+use grove::{models::ModelKind, optim::except, train::classify::TrainableImageClassifier, tree::by_path};
 
 use crate::{
     prelude::*,
@@ -90,8 +86,7 @@ impl Command for Options {
 impl Options {
     fn run_model<B: Backend, M>(&self, path: &Path, device: &B::Device) -> Result<Ended, Exit>
     where
-        M: ImageClassifier<B>,
-        M::On<Autodiff<B>>: ImageClassifier<Autodiff<B>>,
+        M: TrainableImageClassifier<B>,
     {
         let preprocessor = |model: &M| {
             let found = preprocessor_of(self.preprocess.as_deref(), path, model.channels())?;

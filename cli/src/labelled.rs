@@ -4,7 +4,10 @@ use grove::{
     models::{TextClassifier, check_finite},
     train::{
         ClassifierScore,
-        classify::{TextExample, class_weights, fit_texts, labels_without_examples, score_texts, texts_identity},
+        classify::{
+            TextExample, TextTask, TrainableTextClassifier, class_weights, fit_texts, labels_without_examples,
+            score_texts, texts_identity,
+        },
         data::{Examples, split_by_class},
     },
 };
@@ -89,8 +92,7 @@ pub fn train<B, M, T>(
 ) -> Result<Ended, Exit>
 where
     B: Backend,
-    M: TextClassifier<B>,
-    M::On<Autodiff<B>>: TextClassifier<Autodiff<B>>,
+    M: TrainableTextClassifier<B>,
     T: GradientTransformation<B, M>,
 {
     let (run, labels) = (setup.run, model.labels().len());
@@ -106,7 +108,8 @@ where
     let data = Examples::bucketed(training, batch_size, |example| example.text.ids.len(), key.fold_in(2))?;
     let job = setup.job(&model, data, Some(labels), ("texts", batch_size), counts)?;
     let optimizer = optimizer(&model, &job.schedule);
-    let fitted = fit_texts(model, &optimizer, &job.data, &weights, &held_out, batch_size, job.key, &job.settings)?;
+    let task = TextTask { weights: &weights, held_out: &held_out, batch_size, jit: run.jit };
+    let fitted = fit_texts(model, &optimizer, &job.data, task, job.key, &job.settings)?;
     let (model, summary) = job.save(fitted, |model: M, directory| finished(model).save_pretrained(directory))?;
     let found = if held_out.is_empty() { None } else { Some(score_texts(&model, &held_out, batch_size)?) };
     let scripts = [("evaluation", found.as_ref().map(json).into())];

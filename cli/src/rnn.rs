@@ -92,6 +92,11 @@ impl Command for ClassifyOptions {
         self.run.training.check_held_out("held-out", self.held_out)?;
         fraction([("dropout", self.dropout)])?;
         at_least_one([("max-length", self.max_length)])?;
+        if self.run.jit {
+            return Err(usage(
+                "--jit does not help here: each list of lengths of packed texts would be a program of its own",
+            ));
+        }
         match self.predict.iter().any(|text| text.trim().is_empty()) {
             true => Err(usage("--predict is given an empty text")),
             false => self.run.device.spec(),

@@ -9,7 +9,7 @@ use grove::{
         check_finite,
     },
     train::{
-        DataIdentity,
+        DataIdentity, MaskedLmTask,
         data::{Examples, read_documents, split_at_random},
         fit_masked_lm,
     },
@@ -129,7 +129,8 @@ impl Command for Options {
         let job = setup.job(&model, data, None, ("texts", batch_size), counts)?;
         let optimizer = run.training.optimizer::<B, BertForMaskedLm<B>>(&job.schedule);
         let Job { data, settings, .. } = &job;
-        let fitted = fit_masked_lm(model, &optimizer, data, &masking, &held_out, batch_size, job.key, settings)?;
+        let task = MaskedLmTask { masking: &masking, held_out: &held_out, batch_size, jit: run.jit };
+        let fitted = fit_masked_lm(model, &optimizer, data, task, job.key, settings)?;
         let (model, summary) = job.save(fitted, |model, directory| model.save_pretrained(directory))?;
         let found = summary.run.best_loss.map(|_| score(&model, &held_out)).transpose()?;
         let accuracy = found.map(|found| found.accuracy);

@@ -3,6 +3,7 @@
 use grove::{
     images::{Preprocessor, datasets::LabelledImages},
     models::vision::ImageClassifier,
+    train::classify::TrainableImageClassifier,
     tree::is_param,
 };
 
@@ -131,8 +132,7 @@ type NewConfig<C> = fn(&Options, &LabelledImages, &Preprocessor) -> Result<C, Ex
 impl Options {
     fn train<B: Backend, M>(&self, config: NewConfig<M::Config>, device: &B::Device) -> Result<Ended, Exit>
     where
-        M: ImageClassifier<B>,
-        M::On<Autodiff<B>>: ImageClassifier<Autodiff<B>>,
+        M: TrainableImageClassifier<B>,
     {
         let split = Split::open(&self.images)?;
         let preprocessor = self.preprocessor(&split.training)?;

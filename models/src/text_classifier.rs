@@ -1,10 +1,11 @@
-use burn::tensor::Tensor;
+use burn::tensor::{Int, Tensor};
 use grove_backend::Backend;
-use grove_tree::Key;
+use grove_layers::rnn::PackedSequence;
+use grove_tree::{Array, Key, Tree};
 
 use crate::{
     Pretrained, RnnClassifier,
-    bert::{BertForSequenceClassification, TextIds},
+    bert::{BertForSequenceClassification, TextBatch, TextIds},
     error::Result,
 };
 
@@ -13,11 +14,24 @@ pub trait TextClassifier<B: Backend>: Pretrained<B> {
     /// True if the model reads the segment of each token, [`TextIds::token_types`].
     const TOKEN_TYPES: bool;
 
-    /// Logits of texts, `[b, classes]`. Dropout is applied if a `key` is given.
+    /// Texts on a device, as the model reads them.
+    type Texts: Tree<B>;
+
+    /// Texts on the model's device.
     ///
     /// # Errors
     /// There are no texts, or one is empty, too long, or has a token that the model does not have.
-    fn logits(&self, texts: &[TextIds], key: Option<Key>) -> Result<Tensor<B, 2>>;
+    fn texts(&self, texts: &[TextIds]) -> Result<Self::Texts>;
+
+    /// Texts on the model's device, of one of few shapes where the model pads them, as a traced function takes them. A traced
+    /// function of packed texts is one program for each list of lengths.
+    ///
+    /// # Errors
+    /// As [`texts`](Self::texts).
+    fn bucketed_texts(&self, texts: &[TextIds]) -> Result<Self::Texts>;
+
+    /// Logits of texts, `[b, classes]`. Dropout is applied if a `key` is given.
+    fn logits(&self, texts: &Self::Texts, key: Option<Key>) -> Tensor<B, 2>;
 
     /// Class names.
     fn labels(&self) -> &[String];
@@ -30,8 +44,18 @@ pub trait TextClassifier<B: Backend>: Pretrained<B> {
 impl<B: Backend> TextClassifier<B> for BertForSequenceClassification<B> {
     const TOKEN_TYPES: bool = true;
 
-    fn logits(&self, texts: &[TextIds], key: Option<Key>) -> Result<Tensor<B, 2>> {
-        Ok(self.forward(&self.bert.batch(texts)?, key))
+    type Texts = TextBatch<B>;
+
+    fn texts(&self, texts: &[TextIds]) -> Result<TextBatch<B>> {
+        self.bert.batch(texts)
+    }
+
+    fn bucketed_texts(&self, texts: &[TextIds]) -> Result<TextBatch<B>> {
+        self.bert.bucketed_batch(texts)
+    }
+
+    fn logits(&self, texts: &TextBatch<B>, key: Option<Key>) -> Tensor<B, 2> {
+        self.forward(texts, key)
     }
 
     fn labels(&self) -> &[String] {
@@ -53,9 +77,19 @@ impl<B: Backend> TextClassifier<B> for BertForSequenceClassification<B> {
 impl<B: Backend> TextClassifier<B> for RnnClassifier<B> {
     const TOKEN_TYPES: bool = false;
 
-    fn logits(&self, texts: &[TextIds], key: Option<Key>) -> Result<Tensor<B, 2>> {
+    type Texts = PackedSequence<Array<B, 1, Int>>;
+
+    fn texts(&self, texts: &[TextIds]) -> Result<Self::Texts> {
         let texts: Vec<Vec<u32>> = texts.iter().map(|text| text.ids.clone()).collect();
-        Ok(self.forward(&self.pack(&texts)?, key))
+        self.pack(&texts)
+    }
+
+    fn bucketed_texts(&self, texts: &[TextIds]) -> Result<Self::Texts> {
+        self.texts(texts)
+    }
+
+    fn logits(&self, texts: &Self::Texts, key: Option<Key>) -> Tensor<B, 2> {
+        self.forward(texts, key)
     }
 
     fn labels(&self) -> &[String] {

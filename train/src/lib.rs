@@ -29,11 +29,12 @@ pub use ema::{ema_model, ema_step};
 pub use error::{Result, TrainError};
 pub use evaluate::token_loss;
 pub use fit::{
-    Ended, Evaluation, FitOptions, Fitted, JitLoss, NonFinite, RunDuration, RunSummary, TrainState, fit, fit_jitted,
+    Differentiated, Ended, Evaluation, FitOptions, Fitted, JitLoss, NonFinite, RunDuration, RunSummary, TrainState,
+    fit, fit_jitted,
 };
 pub use interrupt::{Stop, stop_on_interrupt};
 pub use lock::RunLock;
-pub use masked_lm::fit_masked_lm;
+pub use masked_lm::{MaskedLmTask, fit_masked_lm};
 pub use run_directory::RunDirectory;
 pub use scale::LossScale;
 pub use settings::{DataIdentity, RunSettings, SettingDifference};

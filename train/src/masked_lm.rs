@@ -1,45 +1,73 @@
+use burn::tensor::Tensor;
 use grove_backend::{Autodiff, Backend};
 use grove_models::bert::{BertForMaskedLm, MaskedBatch, Masking, TextIds, masked_lm_score};
 use grove_optim::GradientTransformation;
 use grove_tree::Key;
 use std::sync::Arc;
 
-use crate::{Evaluation, FitOptions, Fitted, Outcome, Result, data::Examples, fit};
+use crate::{Evaluation, FitOptions, Fitted, JitLoss, Outcome, Result, data::Examples, fit, fit_jitted};
 
-/// Trains a BERT as a masked language model, with other tokens masked in each step, and evaluates it on `held_out` with tokens
-/// masked at the published rates: `loss` and `accuracy`.
+/// Loss and evaluation of [`fit_masked_lm`].
+#[derive(Clone, Copy, Debug)]
+pub struct MaskedLmTask<'a> {
+    /// Corruption of the sequences in training. An evaluation masks tokens at the published rates.
+    pub masking: &'a Masking,
+    /// Sequences for the evaluation.
+    pub held_out: &'a [TextIds],
+    /// Number of sequences of an evaluation at once.
+    pub batch_size: usize,
+    /// If true, loss and gradient are programs, as with [`fit_jitted`]. Sequences are padded to one of few lengths, for which other
+    /// dropout is drawn.
+    pub jit: bool,
+}
+
+/// Trains a BERT as a masked language model, with other tokens masked in each step, and evaluates it: `loss` and `accuracy`.
 ///
 /// - `data`: sequences, each with a token that can be masked; see
 ///   [`masked_lm_sequences`](grove_models::bert::masked_lm_sequences)
-/// - `held_out`: sequences for the evaluation, `batch_size` at once
 ///
 /// # Errors
 /// As [`fit`](crate::fit); the model refuses a held-out sequence.
 ///
 /// # Panics
 /// If the model refuses a sequence, or no token of a batch can be masked.
-#[allow(clippy::too_many_arguments)] // Those of `fit`, and the data of the evaluation.
 pub fn fit_masked_lm<B: Backend, T: GradientTransformation<B, BertForMaskedLm<B>>>(
     model: BertForMaskedLm<B>,
     optimizer: &T,
     data: &Arc<Examples<TextIds, Vec<TextIds>>>,
-    masking: &Masking,
-    held_out: &[TextIds],
-    batch_size: usize,
+    task: MaskedLmTask<'_>,
     key: Key,
     options: &FitOptions<B>,
 ) -> Result<Fitted<BertForMaskedLm<B>>> {
-    let loss = |model: BertForMaskedLm<Autodiff<B>>, batch: &Vec<TextIds>, key: Key| {
-        let [noise, dropout] = [key.fold_in(0), key.fold_in(1)];
-        let masked = MaskedBatch::new(&model, batch, masking, noise).expect("tokens are the model's");
-        let masked = masked.expect("a text has a token besides those that mark beginning and end");
-        let count = masked.count();
-        let loss = model.loss_at(&masked.texts, masked.positions, masked.tokens, Some(dropout));
-        Outcome::<B, BertForMaskedLm<B>>::new(loss).weight(count as f64)
-    };
+    let MaskedLmTask { masking, held_out, batch_size, jit } = task;
     let evaluate = |model: &BertForMaskedLm<B>| {
         let found = masked_lm_score(model, held_out, masking, batch_size)?;
         Ok(Evaluation::from([("loss".into(), found.loss), ("accuracy".into(), found.accuracy)]))
     };
-    fit(model, optimizer, data, loss, evaluate, key, options)
+    let [refused, unmasked] =
+        ["tokens are the model's", "a text has a token besides those that mark beginning and end"];
+    if !jit {
+        let loss = |model: BertForMaskedLm<Autodiff<B>>, batch: &Vec<TextIds>, key: Key| {
+            let masked = MaskedBatch::new(&model, batch, masking, noise(key)).expect(refused).expect(unmasked);
+            Outcome::<B, BertForMaskedLm<B>>::new(loss_of(&model, &masked, key)).weight(masked.count() as f64)
+        };
+        return fit(model, optimizer, data, loss, evaluate, key, options);
+    }
+    let arrays = |model: &BertForMaskedLm<B>, batch: &Vec<TextIds>, key| {
+        let masked = MaskedBatch::bucketed(model, batch, masking, noise(key)).expect(refused);
+        let (masked, count) = masked.expect(unmasked);
+        (masked, count as f64)
+    };
+    let loss = |model: BertForMaskedLm<_>, masked: MaskedBatch<_>, key| loss_of(&model, &masked, key);
+    fit_jitted::<B, _, _, _, _, _, _, _>(model, optimizer, data, JitLoss { arrays, loss }, evaluate, key, options)
+}
+
+/// Key of the masked tokens of a step.
+fn noise(key: Key) -> Key {
+    key.fold_in(0)
+}
+
+/// The loss of a step with this key.
+fn loss_of<B: Backend>(model: &BertForMaskedLm<B>, masked: &MaskedBatch<B>, key: Key) -> Tensor<B, 1> {
+    model.loss_at(&masked.texts, masked.positions.val(), masked.tokens.val(), Some(key.fold_in(1)))
 }

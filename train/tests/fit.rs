@@ -678,7 +678,7 @@ fn a_traced_loss_trains_as_one_that_is_not() {
             outcome::<Flex>(model, rows, key).weight(weight)
         };
         let expected = fit(net(), &optimizer, &data, loss, unevaluated, Key::new(5), &options(&eager)).expect("a run");
-        let loss = JitLoss { arrays: arrays::<Flex>, loss: outcome };
+        let loss = JitLoss { arrays: |_: &Net<Flex>, batch: &Rows, _| arrays::<Flex>(batch), loss: outcome };
         let found =
             fit_jitted(net(), &optimizer, &data, loss, unevaluated, Key::new(5), &options(&traced)).expect("a run");
         assert!(all_close(&found.model, &expected.model, 1e-5, 1e-5), "{compute:?}");

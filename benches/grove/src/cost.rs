@@ -59,6 +59,11 @@ impl Work {
                 let blocks = block(batch, tokens + 1, width, width, mlp, 2, false) * depth as f64;
                 step(patches + blocks + affine(batch, width, classes), train)
             }
+            // Each example writes gradients of its own.
+            Self::VitPerExample { batch, .. } => {
+                let cost = self.together().map(|work| work.cost()).unwrap_or_default();
+                Cost { bytes: cost.bytes + 4.0 * cost.parameters * *batch as f64, ..cost }
+            }
             Self::Bert(text) => transformer(text, "num_hidden_layers", "hidden_size", 2, false),
             Self::Gpt2(text) => transformer(text, "n_layer", "n_embd", 2, true),
             Self::GptNeo(text) => transformer(text, "num_layers", "hidden_size", 2, true),

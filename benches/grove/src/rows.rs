@@ -143,6 +143,12 @@ fn vit_b_16(batch: usize, train: bool) -> Work {
     Work::Vit { size, patch, width, depth, heads, mlp, classes, batch, train }
 }
 
+/// The widths of ViT-Ti, half as deep.
+fn vit_per_example() -> Work {
+    let [size, patch, width, depth, heads, mlp, classes, batch] = [64, 8, 192, 6, 3, 768, 100, 16];
+    Work::VitPerExample { size, patch, width, depth, heads, mlp, classes, batch }
+}
+
 fn text(config: serde_json::Value, batch: usize, tokens: usize, train: bool) -> Text {
     Text { config, batch, tokens, train }
 }
@@ -194,6 +200,7 @@ fn training() -> Vec<Row> {
     let rows = [
         ("train resnet-50, batch 8", resnet50(8, true)),
         ("train vit-b/16, batch 4", vit_b_16(4, true)),
+        ("vit 64x64, per-example gradients of 16", vit_per_example()),
         ("train bert-base, 4x128", Work::Bert(text(bert_base(), 4, 128, true))),
         ("train gpt2 small, 2x128", Work::Gpt2(text(gpt2_small(), 2, 128, true))),
         ("train gpt2 of 11.6m, 8x256", Work::Gpt2(text(gpt2(2048, 256, 384, 6, 6), 8, 256, true))),

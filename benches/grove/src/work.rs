@@ -62,6 +62,17 @@ pub enum Work {
         batch: usize,
         train: bool,
     },
+    /// Gradients of a ViT for each image by itself: `jax.vmap(jax.grad(loss), in_axes=(None, 0, 0))`.
+    VitPerExample {
+        size: usize,
+        patch: usize,
+        width: usize,
+        depth: usize,
+        heads: usize,
+        mlp: usize,
+        classes: usize,
+        batch: usize,
+    },
     /// The encoder with its pooler; trained with a head for two labels.
     Bert(Text),
     /// Logits of all positions.
@@ -141,6 +152,10 @@ impl Work {
                 let [size, patch, width, depth, heads, mlp, classes, batch] = [16, 4, 12, 2, 3, 20, 5, 2];
                 Self::Vit { size, patch, width, depth, heads, mlp, classes, batch, train }
             }
+            Self::VitPerExample { .. } => {
+                let [size, patch, width, depth, heads, mlp, classes, batch] = [16, 4, 12, 2, 3, 20, 5, 2];
+                Self::VitPerExample { size, patch, width, depth, heads, mlp, classes, batch }
+            }
             Self::Bert(row) => Self::Bert(text(bert(97, 24, 2, 3, 40, 16), row)),
             Self::Gpt2(row) => Self::Gpt2(text(gpt2(97, 16, 24, 2, 3), row)),
             Self::GptNeo(row) => Self::GptNeo(text(gpt_neo(97, 16, 24, 2, 3, 3), row)),
@@ -150,6 +165,12 @@ impl Work {
             Self::Load { path, .. } => Self::Load { path, config: gpt2(97, 16, 24, 2, 3) },
             Self::Start { path, .. } => Self::Start { path, config: gpt2(97, 16, 24, 2, 3), tokens: 5 },
         }
+    }
+
+    /// The training of a ViT that has the sizes of a row of per-example gradients.
+    pub fn together(&self) -> Option<Self> {
+        let &Self::VitPerExample { size, patch, width, depth, heads, mlp, classes, batch } = self else { return None };
+        Some(Self::Vit { size, patch, width, depth, heads, mlp, classes, batch, train: true })
     }
 
     /// The directory of a model that has to be there before the work begins, and the model's configuration.

@@ -64,10 +64,10 @@ impl<O: LanguageOptions> Command for O {
             Outcome::<B, O::Model<B>>::new(loss).weight(run.tokens(batch))
         };
         let evaluate = |model: &O::Model<B>| Ok(run.evaluate(|ids, next| model.next_token_loss(ids, next, None)));
-        let fitted = match self.language().jit {
+        let fitted = match self.language().run.jit {
             false => fit(model, &optimizer, &job.data, loss, evaluate, job.key, &job.settings)?,
             true => {
-                let arrays = |batch: &TokenBatch| {
+                let arrays = |_: &O::Model<B>, batch: &TokenBatch, _| {
                     let arrays = [batch.inputs(device), batch.targets(device)].map(Array::<B, 2, Int>::new);
                     (arrays, run.tokens(batch))
                 };
@@ -121,7 +121,6 @@ impl<'a, B: Backend> LanguageRun<'a, B> {
         let settings = RunSettings::new()
             .with_model(&config)
             .with("context", context)
-            .with("jit", options.jit)
             .with("vocabulary", model.vocab_size())
             .with("data", training.identity())
             .with_option("held-out", held_out.as_ref().map(TokenStream::identity));

@@ -23,7 +23,7 @@ pub struct LanguageArgs {
     pub val_fraction: f64,
 
     /// Do not train: print the model's loss and perplexity on the data
-    #[arg(long, requires = "model", conflicts_with_all = ["output", "held_out", "val_fraction", "steps", "epochs"])]
+    #[arg(long, requires = "model", conflicts_with_all = ["output", "held_out", "val_fraction", "steps", "epochs", "jit"])]
     pub evaluate: bool,
 
     /// Model to fine-tune: directory, weights file, or hub id. Without it, a new one is made
@@ -45,10 +45,6 @@ pub struct LanguageArgs {
     /// Size of the vocabulary that is learned, or that a token file has
     #[arg(long, default_value_t = 2048, value_name = "N", conflicts_with = "model", help_heading = "Model")]
     pub vocab_size: usize,
-
-    /// Trace loss and gradients once and run the program; GROVE_LOG_COMPILES=1 shows when
-    #[arg(long, conflicts_with = "evaluate")]
-    pub jit: bool,
 
     /// Directory, device and hyperparameters of the run.
     #[command(flatten)]

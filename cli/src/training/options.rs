@@ -23,6 +23,10 @@ pub struct RunArgs {
     #[command(flatten)]
     pub device: DeviceArgs,
 
+    /// Trace loss and gradients once for each shape of a batch, and run the program; GROVE_LOG_COMPILES=1 shows when
+    #[arg(long)]
+    pub jit: bool,
+
     /// Seed of the random numbers: initial weights, order of the data, dropout
     #[arg(long, default_value_t = 0)]
     pub seed: u64,

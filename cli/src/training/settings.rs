@@ -70,6 +70,7 @@ impl RunArgs {
         let training = &self.training;
         RunSettings::new()
             .with("seed", self.seed)
+            .with_option("jit", self.jit.then_some(true))
             .with("dtype", self.device.dtype.name())
             .with("batch-size", training.batch_size)
             .with("learning-rate", training.learning_rate)

@@ -28,7 +28,7 @@ pub struct ImageArgs {
     pub val_fraction: f64,
 
     /// Do not train: print how well --model classifies the held-out images
-    #[arg(long, requires = "model", conflicts_with_all = ["output", "steps", "epochs"])]
+    #[arg(long, requires = "model", conflicts_with_all = ["output", "steps", "epochs", "jit"])]
     pub evaluate: bool,
 
     /// Limits of image sizes.

@@ -12,7 +12,7 @@ use grove::{
     },
     train::{
         ClassifierScore,
-        classify::{ImageBatches, fit_images, score_images},
+        classify::{ImageBatches, ImageTask, TrainableImageClassifier, fit_images, score_images},
     },
 };
 
@@ -97,8 +97,7 @@ pub fn train<B, M, T>(
 ) -> Result<Ended, Exit>
 where
     B: Backend,
-    M: ImageClassifier<B>,
-    M::On<Autodiff<B>>: ImageClassifier<Autodiff<B>>,
+    M: TrainableImageClassifier<B>,
     T: GradientTransformation<B, M>,
 {
     let VisionJob { args, preprocessor, mut setup, inference } = job;
@@ -121,8 +120,9 @@ where
     let job = setup.job(&model, data, Some(model.labels().len()), ("images", batch_size), counts)?;
     let optimizer = optimizer(&model, &job.schedule);
     let Job { data, settings, .. } = &job;
-    let (other, smoothing) = (held_out.as_ref(), args.label_smoothing);
-    let fitted = fit_images(model, &optimizer, data, other, smoothing, inference, job.key, settings, device)?;
+    let task =
+        ImageTask { held_out: held_out.as_ref(), label_smoothing: args.label_smoothing, inference, jit: run.jit };
+    let fitted = fit_images(model, &optimizer, data, task, job.key, settings, device)?;
     let save = |model: M, directory: &Path| {
         model.save_pretrained(directory)?;
         let file = directory.join("preprocessor_config.json");

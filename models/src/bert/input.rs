@@ -1,5 +1,5 @@
 use burn::tensor::{Int, Tensor, TensorData, backend::AutodiffBackend};
-use grove_backend::Backend;
+use grove_backend::{Backend, KeyRanges};
 use grove_layers::AttentionMask;
 use grove_tree::{Array, Tree};
 
@@ -31,9 +31,9 @@ pub struct TextBatch<B: Backend> {
     pub token_types: Array<B, 2, Int>,
     /// 1 where there is a token, 0 where there is padding, `[b, t]`.
     pub mask: Array<B, 2, Int>,
-    /// Tokens of each text.
+    /// Tokens of each text. `None` in a batch of a given size, where `mask` alone shows them.
     #[tree(static)]
-    pub lengths: Vec<usize>,
+    pub lengths: Option<Vec<usize>>,
 }
 
 impl<B: Backend> TextBatch<B> {
@@ -42,7 +42,19 @@ impl<B: Backend> TextBatch<B> {
     /// # Errors
     /// There are no texts, or one is empty, too long, or holds a token or a type that the model does not have.
     pub fn new(texts: &[TextIds], config: &BertConfig, device: &B::Device) -> Result<Self> {
-        let t = texts.iter().map(|text| text.ids.len()).max().ok_or(ModelError::EmptyText)?;
+        let lengths = texts.iter().map(|text| text.ids.len()).collect();
+        Ok(Self { lengths: Some(lengths), ..Self::with_len(texts, longest(texts), config, device)? })
+    }
+
+    /// Makes a batch of sequences, padded to `t` positions. Their lengths are values of an array, so that a traced function of
+    /// such batches is one program for all of the same size; see [`bucketed_len`].
+    ///
+    /// # Errors
+    /// As [`new`](Self::new), where a text of more than `t` tokens is too long.
+    pub fn with_len(texts: &[TextIds], t: usize, config: &BertConfig, device: &B::Device) -> Result<Self> {
+        if texts.is_empty() {
+            return Err(ModelError::EmptyText);
+        }
         let filled = |row: &dyn Fn(&TextIds) -> Vec<i64>, padding: i64| {
             let mut all = Vec::with_capacity(texts.len() * t);
             for (i, text) in texts.iter().enumerate() {
@@ -53,24 +65,33 @@ impl<B: Backend> TextBatch<B> {
         };
         for text in texts {
             check(text, config)?;
+            if text.ids.len() > t {
+                return Err(ModelError::TextTooLong { len: text.ids.len(), most: t });
+            }
         }
         let numbers = |ids: &[u32]| ids.iter().map(|&id| i64::from(id)).collect();
         Ok(Self {
             ids: filled(&|text| numbers(&text.ids), i64::from(config.pad_token_id)),
             token_types: filled(&|text| numbers(&text.token_types), 0),
             mask: filled(&|text| vec![1; text.ids.len()], 0),
-            lengths: texts.iter().map(|text| text.ids.len()).collect(),
+            lengths: None,
         })
     }
 
     /// Number of texts, and of tokens that the longest has.
     pub fn dims(&self) -> [usize; 2] {
-        [self.lengths.len(), self.lengths.iter().copied().max().unwrap_or(0)]
+        self.ids.shape()
     }
 
     /// Attention mask: each token attends to all tokens but padding.
     pub(super) fn attention_mask(&self) -> AttentionMask<B> {
-        AttentionMask::to_lengths(&self.lengths, self.dims()[1], &self.mask.val().device())
+        match &self.lengths {
+            Some(lengths) => AttentionMask::to_lengths(lengths, self.dims()[1], &self.mask.val().device()),
+            None => {
+                let lengths = self.mask.val().sum_dim(1).reshape([self.dims()[0]]);
+                AttentionMask::Ranges(KeyRanges { lengths: Some(lengths), ..KeyRanges::default() })
+            }
+        }
     }
 }
 
@@ -88,6 +109,22 @@ where
             lengths: texts.lengths,
         }
     }
+}
+
+/// The number of tokens of the longest text.
+pub(super) fn longest(texts: &[TextIds]) -> usize {
+    texts.iter().map(|text| text.ids.len()).max().unwrap_or(0)
+}
+
+/// The least of a few lengths that is enough: multiples of 8 up to 64, and then four between a power of two and the next.
+/// Batches that are padded to them have few shapes.
+///
+/// ```
+/// # use grove_models::bert::bucketed_len;
+/// assert_eq!([1, 64, 65, 100, 300].map(bucketed_len), [8, 64, 80, 112, 320]);
+/// ```
+pub fn bucketed_len(len: usize) -> usize {
+    len.next_multiple_of((len.next_power_of_two() / 8).max(8))
 }
 
 fn check(text: &TextIds, config: &BertConfig) -> Result<()> {

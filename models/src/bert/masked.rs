@@ -2,10 +2,10 @@
 
 use burn::tensor::{Int, Tensor, TensorData};
 use grove_backend::Backend;
-use grove_layers::loss::cross_entropy;
-use grove_tree::Key;
+use grove_layers::loss::{IGNORE_INDEX, cross_entropy};
+use grove_tree::{Array, Key, Tree};
 
-use super::{BertConfig, BertForMaskedLm, Masking, TextBatch, TextIds};
+use super::{BertConfig, BertForMaskedLm, Masking, TextBatch, TextIds, input::bucketed_len};
 use crate::{
     error::{ModelError, Result},
     tokenizer::Tokenizer,
@@ -40,14 +40,14 @@ pub fn masked_lm_sequences(
 }
 
 /// A batch of sequences with masked tokens, their positions, and the original tokens.
-#[derive(Clone, Debug)]
+#[derive(Tree, Clone, Debug)]
 pub struct MaskedBatch<B: Backend> {
     /// The corrupted sequences, `[b, t]`.
     pub texts: TextBatch<B>,
     /// Positions of the chosen tokens, `[m]`, each `row * t + column`.
-    pub positions: Tensor<B, 1, Int>,
-    /// The original tokens, `[m]`.
-    pub tokens: Tensor<B, 1, Int>,
+    pub positions: Array<B, 1, Int>,
+    /// The original tokens, `[m]`; [`IGNORE_INDEX`] where a position only fills the array.
+    pub tokens: Array<B, 1, Int>,
 }
 
 impl<B: Backend> MaskedBatch<B> {
@@ -56,31 +56,68 @@ impl<B: Backend> MaskedBatch<B> {
     /// # Errors
     /// As [`TextBatch::new`].
     pub fn new(model: &BertForMaskedLm<B>, texts: &[TextIds], masking: &Masking, key: Key) -> Result<Option<Self>> {
-        let longest = texts.iter().map(|text| text.ids.len()).max().unwrap_or(0);
-        let (mut corrupted, mut positions, mut tokens) = (vec![], vec![], vec![]);
-        for (i, text) in texts.iter().enumerate() {
-            let (ids, labels) = masking.apply(&text.ids, key.fold_in(i as u32));
-            for (j, &label) in labels.iter().enumerate().filter(|(_, label)| **label >= 0) {
-                positions.push((i * longest + j) as i64);
-                tokens.push(label);
-            }
-            corrupted.push(TextIds { ids, token_types: text.token_types.clone() });
-        }
-        if tokens.is_empty() {
-            return Ok(None);
-        }
-        let device = model.head.bias.val().device();
-        let tensor = |values: Vec<i64>| {
-            let len = values.len();
-            Tensor::from_data(TensorData::new(values, [len]), &device)
-        };
-        let texts = model.bert.batch(&corrupted)?;
-        Ok(Some(Self { texts, positions: tensor(positions), tokens: tensor(tokens) }))
+        let Some(masked) = Masked::new(texts, masking, key) else { return Ok(None) };
+        let texts = model.bert.batch(&masked.texts)?;
+        Ok(Some(masked.beside(texts)))
     }
 
-    /// Number of tokens to restore, `m`.
+    /// As [`new`](Self::new), padded to one of few shapes, for which a traced function is one of few programs. The second value is
+    /// the number of tokens to restore.
+    ///
+    /// # Errors
+    /// As [`TextBatch::new`].
+    pub fn bucketed(
+        model: &BertForMaskedLm<B>,
+        texts: &[TextIds],
+        masking: &Masking,
+        key: Key,
+    ) -> Result<Option<(Self, usize)>> {
+        let Some(mut masked) = Masked::new(texts, masking, key) else { return Ok(None) };
+        let count = masked.tokens.len();
+        masked.places.resize(bucketed_len(count), (0, 0));
+        masked.tokens.resize(bucketed_len(count), IGNORE_INDEX);
+        let texts = model.bert.bucketed_batch(&masked.texts)?;
+        Ok(Some((masked.beside(texts), count)))
+    }
+
+    /// Number of positions, `m`.
     pub fn count(&self) -> usize {
-        self.tokens.dims()[0]
+        self.tokens.shape()[0]
+    }
+}
+
+/// Sequences with masked tokens, before they are on a device.
+struct Masked {
+    texts: Vec<TextIds>,
+    /// Row and column of each chosen token.
+    places: Vec<(usize, usize)>,
+    tokens: Vec<i64>,
+}
+
+impl Masked {
+    /// `None` if no sequence has a token that can be masked.
+    fn new(texts: &[TextIds], masking: &Masking, key: Key) -> Option<Self> {
+        let mut masked = Self { texts: vec![], places: vec![], tokens: vec![] };
+        for (row, text) in texts.iter().enumerate() {
+            let (ids, labels) = masking.apply(&text.ids, key.fold_in(row as u32));
+            for (column, &label) in labels.iter().enumerate().filter(|(_, label)| **label >= 0) {
+                masked.places.push((row, column));
+                masked.tokens.push(label);
+            }
+            masked.texts.push(TextIds { ids, token_types: text.token_types.clone() });
+        }
+        (!masked.tokens.is_empty()).then_some(masked)
+    }
+
+    /// The batch, given its texts on a device.
+    fn beside<B: Backend>(self, texts: TextBatch<B>) -> MaskedBatch<B> {
+        let ([_, t], device) = (texts.dims(), texts.ids.val().device());
+        let array = |values: Vec<i64>| {
+            let len = values.len();
+            Array::new(Tensor::from_data(TensorData::new(values, [len]), &device))
+        };
+        let positions = self.places.iter().map(|(row, column)| (row * t + column) as i64).collect();
+        MaskedBatch { texts, positions: array(positions), tokens: array(self.tokens) }
     }
 }
 
@@ -117,10 +154,10 @@ pub fn masked_lm_score<B: Backend>(
         let count = masked.count();
         let states = model.bert.forward(&masked.texts, None);
         let [b, t, n] = states.dims();
-        let logits = model.logits(states.reshape([b * t, n]).select(0, masked.positions)); // [m, vocab_size]
+        let logits = model.logits(states.reshape([b * t, n]).select(0, masked.positions.val())); // [m, vocab_size]
         let likeliest = logits.clone().argmax(1).reshape([count]);
-        right += number(likeliest.equal(masked.tokens.clone()).int().sum().float());
-        loss += number(cross_entropy(logits, masked.tokens)) * count as f64;
+        right += number(likeliest.equal(masked.tokens.val()).int().sum().float());
+        loss += number(cross_entropy(logits, masked.tokens.val())) * count as f64;
         tokens += count;
     }
     let all = tokens.max(1) as f64;

@@ -36,7 +36,7 @@ pub use heads::{
     BertForSequenceClassification, BertForTokenClassification, BertHead, ChoiceHead, MaskedLmHead, NextSentenceHead,
     SequenceHead, TokenHead, WithHead,
 };
-pub use input::{TextBatch, TextIds};
+pub use input::{TextBatch, TextIds, bucketed_len};
 pub use masked::{MaskedBatch, MaskedLmScore, masked_lm_score, masked_lm_sequences};
 pub use masking::Masking;
 pub use model::{Bert, BertAttention, BertEmbeddings, BertEncoder, BertLayer, BertPooler};

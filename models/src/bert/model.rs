@@ -12,7 +12,12 @@ use grove_tree::{Init, Key, Tree, cast};
 use grove_weights::{NameMap, TensorFiles};
 use serde_json::{Map, Value};
 
-use super::{BertConfig, TextBatch, names::published_names, pretrained::has_pooler};
+use super::{
+    BertConfig, TextBatch,
+    input::{bucketed_len, longest},
+    names::published_names,
+    pretrained::has_pooler,
+};
 use crate::{Pretrained, PretrainedConfig, error::Result};
 
 /// A BERT, RoBERTa or DistilBERT without a head. It returns the hidden states of tokens.
@@ -170,7 +175,24 @@ impl<B: Backend> Bert<B> {
     /// # Errors
     /// As [`TextBatch::new`].
     pub fn batch(&self, texts: &[super::TextIds]) -> Result<TextBatch<B>> {
-        TextBatch::new(texts, &self.config, &self.embeddings.word_embeddings.weight.val().device())
+        TextBatch::new(texts, &self.config, &self.device())
+    }
+
+    /// Makes a batch of sequences on the model's device, padded to one of few lengths; see [`TextBatch::with_len`].
+    ///
+    /// # Errors
+    /// As [`TextBatch::new`].
+    pub fn bucketed_batch(&self, texts: &[super::TextIds]) -> Result<TextBatch<B>> {
+        TextBatch::with_len(
+            texts,
+            bucketed_len(longest(texts)).min(self.config.positions()),
+            &self.config,
+            &self.device(),
+        )
+    }
+
+    fn device(&self) -> B::Device {
+        self.embeddings.word_embeddings.weight.val().device()
     }
 
     /// The last hidden states of all tokens. Dropout is applied if a `key` is given. The states of padding are

@@ -1,5 +1,6 @@
-use burn::tensor::{Tensor, TensorData};
+use burn::tensor::{Int, Tensor, TensorData};
 use grove_backend::{Autodiff, Backend};
+use grove_compile::{Traceable, Traced};
 use grove_images::{
     Preprocessor,
     augment::{Mix, TrainTransform},
@@ -8,7 +9,7 @@ use grove_images::{
 use grove_layers::loss::CrossEntropy;
 use grove_models::vision::ImageClassifier;
 use grove_optim::GradientTransformation;
-use grove_tree::Key;
+use grove_tree::{Array, Key, Tree};
 use rayon::prelude::*;
 use std::{
     collections::BTreeMap,
@@ -17,9 +18,9 @@ use std::{
 
 use super::classes_on;
 use crate::{
-    ClassifierScore, DataIdentity, Evaluation, FitOptions, Fitted, Outcome, Result,
+    ClassifierScore, DataIdentity, Differentiated, Evaluation, FitOptions, Fitted, JitLoss, Outcome, Result,
     data::{Data, DataError, Order, epoch},
-    fit,
+    fit, fit_jitted,
 };
 
 /// Images that cannot be read are named on standard error up to this many; all are counted.
@@ -42,6 +43,23 @@ impl ImageBatch {
     pub fn pixels<B: Backend>(&self, device: &B::Device) -> Tensor<B, 4> {
         Tensor::from_data(TensorData::new(self.pixels.clone(), self.size), device)
     }
+
+    /// The classes on a device.
+    pub fn targets<B: Backend>(&self, device: &B::Device) -> ImageTargets<B> {
+        let mixed = self.mixed.as_ref().map(|(others, lambda)| {
+            (classes_on(others, device), Array::new(Tensor::from_data(TensorData::new(vec![*lambda], [1]), device)))
+        });
+        ImageTargets { classes: classes_on(&self.classes, device), mixed }
+    }
+}
+
+/// Classes of a batch of images.
+#[derive(Tree, Clone, Debug)]
+pub struct ImageTargets<B: Backend> {
+    /// Class of each image, `[b]`.
+    pub classes: Array<B, 1, Int>,
+    /// For images that mixup or CutMix mixed: the class of each partner, `[b]`, and the weight of the original image's class, `[1]`.
+    pub mixed: Option<(Array<B, 1, Int>, Array<B, 1>)>,
 }
 
 /// Labelled images in batches, read and preprocessed in parallel when they are needed. Images that cannot be read are left
@@ -162,15 +180,16 @@ impl Data for ImageBatches {
 /// # Shapes
 /// - logits `[b, classes]`
 /// - output `[1]`
-pub fn image_loss<B: Backend>(logits: Tensor<B, 2>, batch: &ImageBatch, label_smoothing: f64) -> Tensor<B, 1> {
-    let device = logits.device();
+pub fn image_loss<B: Backend>(logits: Tensor<B, 2>, targets: &ImageTargets<B>, label_smoothing: f64) -> Tensor<B, 1> {
     let entropy = CrossEntropy { label_smoothing, ..CrossEntropy::default() };
-    let of = |logits, classes: &[i64]| entropy.mean(logits, classes_on(classes, &device));
-    match &batch.mixed {
+    let of = |classes: &Array<B, 1, Int>| entropy.mean(logits.clone(), classes.val());
+    let loss = of(&targets.classes);
+    match &targets.mixed {
         Some((others, lambda)) => {
-            of(logits.clone(), &batch.classes).mul_scalar(*lambda) + of(logits, others).mul_scalar(1.0 - *lambda)
+            let lambda = lambda.val().cast(loss.dtype());
+            loss * lambda.clone() + of(others) * (-lambda + 1.0)
         }
-        None => of(logits, &batch.classes),
+        None => loss,
     }
 }
 
@@ -195,48 +214,87 @@ pub fn score_images<B: Backend, M: ImageClassifier<B>>(
     Ok(score)
 }
 
-/// Trains an image classifier and evaluates it on `held_out`: `loss`, `accuracy` and `top5`.
-///
-/// - `inference`: if true, the model stays in inference mode, without dropout and with its running statistics, as where only
-///   its head is trained
+/// An image classifier that [`fit_images`] trains, traced or not: every one that is generic in its backend.
+pub trait TrainableImageClassifier<B: Backend>:
+    ImageClassifier<B>
+    + Tree<B, On<Autodiff<B>>: ImageClassifier<Autodiff<B>>>
+    + Traceable<B, OnTraced: Tree<Traced, On<Autodiff<Traced>>: ImageClassifier<Autodiff<Traced>>>>
+{
+}
+
+impl<B: Backend, M> TrainableImageClassifier<B> for M where
+    M: ImageClassifier<B>
+        + Tree<B, On<Autodiff<B>>: ImageClassifier<Autodiff<B>>>
+        + Traceable<B, OnTraced: Tree<Traced, On<Autodiff<Traced>>: ImageClassifier<Autodiff<Traced>>>>
+{
+}
+
+/// Loss and evaluation of [`fit_images`].
+#[derive(Clone, Copy)]
+pub struct ImageTask<'a> {
+    /// Images for the evaluation.
+    pub held_out: Option<&'a ImageBatches>,
+    /// Label smoothing of the loss.
+    pub label_smoothing: f64,
+    /// If true, the model stays in inference mode, without dropout and with its running statistics, as where only its head is
+    /// trained.
+    pub inference: bool,
+    /// If true, loss and gradient are a program, as with [`fit_jitted`].
+    pub jit: bool,
+}
+
+/// Trains an image classifier and evaluates it: `loss`, `accuracy` and `top5`.
 ///
 /// # Errors
 /// As [`fit`]; no image of a batch can be read.
-#[allow(clippy::too_many_arguments)] // Those of `fit`, and the data of the evaluation.
 pub fn fit_images<B, M, T>(
     model: M,
     optimizer: &T,
     data: &Arc<ImageBatches>,
-    held_out: Option<&ImageBatches>,
-    label_smoothing: f64,
-    inference: bool,
+    task: ImageTask<'_>,
     key: Key,
     options: &FitOptions<B>,
     device: &B::Device,
 ) -> Result<Fitted<M>>
 where
     B: Backend,
-    M: ImageClassifier<B>,
-    M::On<Autodiff<B>>: ImageClassifier<Autodiff<B>>,
+    M: TrainableImageClassifier<B>,
     T: GradientTransformation<B, M>,
 {
-    let loss = |model: M::On<Autodiff<B>>, batch: &ImageBatch, key: Key| {
-        let pixels = batch.pixels::<Autodiff<B>>(device);
-        let outcome = match inference {
-            true => Outcome::<B, M>::new(image_loss(model.logits(pixels), batch, label_smoothing)),
-            false => {
-                let (logits, successor) = model.logits_in_training(pixels, key);
-                Outcome::new(image_loss(logits, batch, label_smoothing)).successor(successor)
-            }
-        };
-        // Images that cannot be read are missing from their batch.
-        outcome.weight(batch.classes.len() as f64)
-    };
     let evaluate = |model: &M| {
-        let Some(held_out) = held_out else { return Ok(Evaluation::default()) };
+        let Some(held_out) = task.held_out else { return Ok(Evaluation::default()) };
         let found = score_images(model, held_out, device)?;
         let measures = [found.loss(), found.confusion.accuracy(), found.top5()];
         Ok(["loss", "accuracy", "top5"].map(String::from).into_iter().zip(measures).collect())
     };
-    fit(model, optimizer, data, loss, evaluate, key, options)
+    // Images that cannot be read are missing from their batch.
+    let weight = |batch: &ImageBatch| batch.classes.len() as f64;
+    if !task.jit {
+        let loss = |model: M::On<Autodiff<B>>, batch: &ImageBatch, key: Key| {
+            outcome::<B, M>(&model, batch.pixels(device), &batch.targets(device), key, task).weight(weight(batch))
+        };
+        return fit(model, optimizer, data, loss, evaluate, key, options);
+    }
+    let arrays = |_: &M, batch: &ImageBatch, _| {
+        ((Array::<B, 4>::new(batch.pixels(device)), batch.targets::<B>(device)), weight(batch))
+    };
+    let loss = |model: Differentiated<B, M>, (pixels, targets): (Array<_, 4>, ImageTargets<_>), key| {
+        outcome::<Traced, M::OnTraced>(&model, pixels.val(), &targets, key, task)
+    };
+    fit_jitted::<B, M, _, _, _, _, _, _>(model, optimizer, data, JitLoss { arrays, loss }, evaluate, key, options)
+}
+
+/// The loss of a batch in training mode, and the model with new running statistics; or in inference mode.
+fn outcome<B: Backend, M: Tree<B, On<Autodiff<B>>: ImageClassifier<Autodiff<B>>>>(
+    model: &M::On<Autodiff<B>>,
+    pixels: Tensor<Autodiff<B>, 4>,
+    targets: &ImageTargets<Autodiff<B>>,
+    key: Key,
+    task: ImageTask<'_>,
+) -> Outcome<B, M> {
+    if task.inference {
+        return Outcome::new(image_loss(model.logits(pixels), targets, task.label_smoothing));
+    }
+    let (logits, successor) = model.logits_in_training(pixels, key);
+    Outcome::new(image_loss(logits, targets, task.label_smoothing)).successor(successor)
 }

@@ -6,11 +6,17 @@ mod image;
 mod text;
 
 #[cfg(feature = "images")]
-pub use image::{ImageBatch, ImageBatches, fit_images, image_loss, score_images};
-pub use text::{TextExample, class_weights, encode_examples, fit_texts, score_texts, text_loss, texts_identity};
+pub use image::{
+    ImageBatch, ImageBatches, ImageTargets, ImageTask, TrainableImageClassifier, fit_images, image_loss, score_images,
+};
+pub use text::{
+    TextExample, TextTargets, TextTask, TrainableTextClassifier, class_weights, encode_examples, fit_texts,
+    score_texts, text_loss, texts_identity,
+};
 
 use burn::tensor::{Int, Tensor, TensorData};
 use grove_backend::Backend;
+use grove_tree::Array;
 
 /// Labels of which there is no example. An evaluation says nothing about these classes.
 ///
@@ -29,6 +35,6 @@ pub fn labels_without_examples(labels: &[String], classes: impl IntoIterator<Ite
 }
 
 /// Class indices on a device, `[b]`.
-fn classes_on<B: Backend>(classes: &[i64], device: &B::Device) -> Tensor<B, 1, Int> {
-    Tensor::from_data(TensorData::new(classes.to_vec(), [classes.len()]), device)
+fn classes_on<B: Backend>(classes: &[i64], device: &B::Device) -> Array<B, 1, Int> {
+    Array::new(Tensor::from_data(TensorData::new(classes.to_vec(), [classes.len()]), device))
 }

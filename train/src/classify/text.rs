@@ -1,16 +1,17 @@
-use burn::tensor::{Tensor, TensorData};
+use burn::tensor::{Int, Tensor, TensorData};
 use grove_backend::{Autodiff, Backend};
+use grove_compile::{Traceable, Traced};
 use grove_layers::loss::CrossEntropy;
 use grove_models::{TextClassifier, bert::TextIds};
-use grove_optim::GradientTransformation;
-use grove_tree::Key;
+use grove_optim::{GradientTransformation, device_of};
+use grove_tree::{Array, Key, Tree};
 use std::sync::Arc;
 
 use super::classes_on;
 use crate::{
-    ClassifierScore, DataIdentity, FitOptions, Fitted, Outcome, Result,
+    ClassifierScore, DataIdentity, Differentiated, FitOptions, Fitted, JitLoss, Outcome, Result,
     data::{DataError, Examples, LabelledText, with_classes},
-    fit,
+    fit, fit_jitted,
 };
 
 /// A text as a classifier reads it, and its class.
@@ -68,29 +69,36 @@ pub fn class_weights(examples: impl IntoIterator<Item = usize>, classes: usize) 
     counts.into_iter().map(|count| all as f32 / (classes * count.max(1)) as f32).collect()
 }
 
-/// Mean cross-entropy of a batch for a train step, in nats. Each text counts by the weight of its class; the batch counts by
-/// their sum.
+/// Classes and loss weights of a batch of texts.
+#[derive(Tree, Clone, Debug)]
+pub struct TextTargets<B: Backend> {
+    /// Index of each text's class, `[b]`.
+    pub classes: Array<B, 1, Int>,
+    /// Loss weight of each text, `[b]`.
+    pub weights: Array<B, 1>,
+}
+
+impl<B: Backend> TextTargets<B> {
+    /// The targets of examples, each with the weight of its class, and the sum of their weights.
+    fn new(batch: &[TextExample], weights: &[f32], device: &B::Device) -> (Self, f64) {
+        let classes: Vec<i64> = batch.iter().map(|example| example.class as i64).collect();
+        let weights: Vec<f32> = batch.iter().map(|example| weights[example.class]).collect();
+        let total = weights.iter().sum::<f32>();
+        let weights = Tensor::from_data(TensorData::new(weights, [batch.len()]), device);
+        (Self { classes: classes_on(&classes, device), weights: Array::new(weights) }, f64::from(total))
+    }
+}
+
+/// Mean cross-entropy of a batch, in nats. Each text counts by its weight.
 ///
-/// # Panics
-/// If a text is empty or has a token that the model does not have.
-pub fn text_loss<B: Backend, M: TextClassifier<B>>(
-    model: &M::On<Autodiff<B>>,
-    batch: &[TextExample],
-    weights: &[f32],
-    key: Key,
-) -> Outcome<B, M>
-where
-    M::On<Autodiff<B>>: TextClassifier<Autodiff<B>>,
-{
-    let texts: Vec<TextIds> = batch.iter().map(|example| example.text.clone()).collect();
-    let logits = model.logits(&texts, Some(key)).expect("texts are not empty, and of the model's tokens");
-    let device = logits.device();
-    let classes: Vec<i64> = batch.iter().map(|example| example.class as i64).collect();
-    let each: Vec<f32> = batch.iter().map(|example| weights[example.class]).collect();
-    let total: f32 = each.iter().sum();
-    let losses = CrossEntropy::default().per_example(logits, classes_on(&classes, &device));
-    let each = Tensor::<_, 1>::from_data(TensorData::new(each, [batch.len()]), &device).cast(losses.dtype());
-    Outcome::new((losses * each).sum().div_scalar(total)).weight(f64::from(total))
+/// # Shapes
+/// - logits `[b, classes]`
+/// - output `[1]`
+pub fn text_loss<B: Backend>(logits: Tensor<B, 2>, targets: &TextTargets<B>) -> Tensor<B, 1> {
+    let losses = CrossEntropy::default().per_example(logits, targets.classes.val());
+    let (weights, dtype) = (targets.weights.val(), losses.dtype());
+    let total = weights.clone().sum().cast(dtype);
+    (losses * weights.cast(dtype)).sum() / total
 }
 
 /// Scores a model on examples, `batch_size` at once.
@@ -107,8 +115,8 @@ pub fn score_texts<B: Backend, M: TextClassifier<B>>(
     order.sort_by_key(|example| example.text.ids.len());
     let mut score = ClassifierScore::new(model.labels());
     for batch in order.chunks(batch_size) {
-        let texts: Vec<TextIds> = batch.iter().map(|example| example.text.clone()).collect();
-        let logits: Vec<f64> = model.logits(&texts, None)?.into_data().iter().collect();
+        let texts = model.texts(&ids(batch.iter().copied()))?;
+        let logits: Vec<f64> = model.logits(&texts, None).into_data().iter().collect();
         for (logits, example) in logits.chunks(model.labels().len()).zip(batch) {
             score.add(logits, example.class);
         }
@@ -116,40 +124,95 @@ pub fn score_texts<B: Backend, M: TextClassifier<B>>(
     Ok(score)
 }
 
+/// A text classifier that [`fit_texts`] trains, traced or not: every one that is generic in its backend.
+pub trait TrainableTextClassifier<B: Backend>:
+    TextClassifier<B, Texts: Traceable<B>>
+    + Tree<B, On<Autodiff<B>>: TextClassifier<Autodiff<B>>>
+    + Traceable<
+        B,
+        OnTraced: Tree<
+            Traced,
+            On<Autodiff<Traced>>: TextClassifier<Autodiff<Traced>, Texts = Differentiated<B, Self::Texts>>,
+        >,
+    >
+{
+}
+
+impl<B: Backend, M> TrainableTextClassifier<B> for M where
+    M: TextClassifier<B, Texts: Traceable<B>>
+        + Tree<B, On<Autodiff<B>>: TextClassifier<Autodiff<B>>>
+        + Traceable<
+            B,
+            OnTraced: Tree<
+                Traced,
+                On<Autodiff<Traced>>: TextClassifier<Autodiff<Traced>, Texts = Differentiated<B, M::Texts>>,
+            >,
+        >
+{
+}
+
+/// Loss and evaluation of [`fit_texts`].
+#[derive(Clone, Copy, Debug)]
+pub struct TextTask<'a> {
+    /// Loss weight of each class; see [`class_weights`]. A batch counts by the sum of its texts' weights.
+    pub weights: &'a [f32],
+    /// Examples for the evaluation.
+    pub held_out: &'a [TextExample],
+    /// Number of examples of an evaluation at once.
+    pub batch_size: usize,
+    /// If true, loss and gradient are programs, as with [`fit_jitted`]. Texts are padded to one of few lengths, for which other
+    /// dropout is drawn.
+    pub jit: bool,
+}
+
 /// Trains a text classifier on batches of examples, such as those of [`Examples::bucketed`], and evaluates it on others: `loss`,
 /// `accuracy` and `macro_f1`.
-///
-/// - `weights`: loss weight of each class; see [`class_weights`]
-/// - `held_out`: examples for the evaluation, `batch_size` at once
 ///
 /// # Errors
 /// As [`fit`]; the model refuses a held-out text.
 ///
 /// # Panics
-/// As [`text_loss`].
-#[allow(clippy::too_many_arguments)] // Those of `fit`, and the data of the evaluation.
+/// If a text is empty or has a token that the model does not have.
 pub fn fit_texts<B, M, T>(
     model: M,
     optimizer: &T,
     data: &Arc<Examples<TextExample, Vec<TextExample>>>,
-    weights: &[f32],
-    held_out: &[TextExample],
-    batch_size: usize,
+    task: TextTask<'_>,
     key: Key,
     options: &FitOptions<B>,
 ) -> Result<Fitted<M>>
 where
     B: Backend,
-    M: TextClassifier<B>,
-    M::On<Autodiff<B>>: TextClassifier<Autodiff<B>>,
+    M: TrainableTextClassifier<B>,
     T: GradientTransformation<B, M>,
 {
-    let loss =
-        |model: M::On<Autodiff<B>>, batch: &Vec<TextExample>, key: Key| text_loss::<B, M>(&model, batch, weights, key);
+    let TextTask { weights, held_out, batch_size, jit } = task;
     let evaluate = |model: &M| {
         let found = score_texts(model, held_out, batch_size)?;
         let measures = [found.loss(), found.confusion.accuracy(), found.confusion.macro_f1()];
         Ok(["loss", "accuracy", "macro_f1"].map(String::from).into_iter().zip(measures).collect())
     };
-    fit(model, optimizer, data, loss, evaluate, key, options)
+    let refused = "texts are not empty, and of the model's tokens";
+    if !jit {
+        let loss = |model: M::On<Autodiff<B>>, batch: &Vec<TextExample>, key: Key| {
+            let logits = model.logits(&model.texts(&ids(batch)).expect(refused), Some(key));
+            let (targets, weight) = TextTargets::new(batch, weights, &logits.device());
+            Outcome::<B, M>::new(text_loss(logits, &targets)).weight(weight)
+        };
+        return fit(model, optimizer, data, loss, evaluate, key, options);
+    }
+    let arrays = |model: &M, batch: &Vec<TextExample>, _| {
+        let texts = model.bucketed_texts(&ids(batch)).expect(refused);
+        let (targets, weight) = TextTargets::<B>::new(batch, weights, &device_of(&texts).unwrap_or_default());
+        ((texts, targets), weight)
+    };
+    let loss = |model: Differentiated<B, M>, (texts, targets): (_, TextTargets<_>), key| {
+        text_loss(model.logits(&texts, Some(key)), &targets)
+    };
+    fit_jitted::<B, _, _, _, _, _, _, _>(model, optimizer, data, JitLoss { arrays, loss }, evaluate, key, options)
+}
+
+/// The tokens of examples.
+fn ids<'a>(examples: impl IntoIterator<Item = &'a TextExample>) -> Vec<TextIds> {
+    examples.into_iter().map(|example| example.text.clone()).collect()
 }

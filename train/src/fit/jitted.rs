@@ -12,12 +12,13 @@ use crate::{
     gradients::{Gradients, gradients},
 };
 
-/// A tree in a trace, on the differentiating backend.
-type Differentiated<B, T> = <<T as Traceable<B>>::OnTraced as Tree<Traced>>::On<Autodiff<Traced>>;
+/// A tree of a backend in a trace, on the differentiating backend: what the loss of [`fit_jitted`] gets.
+pub type Differentiated<B, T> = <<T as Traceable<B>>::OnTraced as Tree<Traced>>::On<Autodiff<Traced>>;
 
 /// The loss of [`fit_jitted`], in two parts: what the host does with a batch, and what is traced.
 pub struct JitLoss<A, L> {
-    /// The arrays of a batch, and the number of items of which the loss is a mean; see [`Outcome::weight`].
+    /// The arrays of a batch, given the model and the key of the step, and the number of items of which the loss is a mean; see
+    /// [`Outcome::weight`].
     pub arrays: A,
     /// The loss of the model, these arrays and a key. A weight that it gives counts for nothing.
     pub loss: L,
@@ -38,7 +39,7 @@ pub struct JitLoss<A, L> {
 /// let points = vec![(1.0, 2.0), (2.0, 4.0), (3.0, 6.0)];
 /// let data = Arc::new(Examples::new(points, 2, |batch| batch.iter().copied().copied().unzip::<f32, f32, Vec<_>, Vec<_>>())?);
 /// let loss = JitLoss {
-///     arrays: |(x, y): &(Vec<f32>, Vec<f32>)| {
+///     arrays: |_: &Array<B, 1>, (x, y): &(Vec<f32>, Vec<f32>), _key| {
 ///         let array = |values: &[f32]| Array::<B, 1>::new(Tensor::from_floats(values, &device));
 ///         ((array(x), array(y)), x.len() as f64)
 ///     },
@@ -73,7 +74,7 @@ where
     T: GradientTransformation<B, M>,
     D: Data,
     X: Traceable<B>,
-    A: Fn(&D::Batch) -> (X, f64),
+    A: Fn(&M, &D::Batch, Key) -> (X, f64),
     L: Fn(Differentiated<B, M>, Differentiated<B, X>, Key) -> O,
     O: Into<Outcome<Traced, M::OnTraced>>,
 {
@@ -92,7 +93,7 @@ where
         (grads, successor, loss, others)
     });
     let gradients = |model: &M, batch: &D::Batch, key: Key, factor: Option<&Array<B, 1>>| {
-        let (batch, weight) = arrays(batch);
+        let (batch, weight) = arrays(model, batch, key);
         let (grads, successor, loss, others) = program.call::<B>((model.clone(), batch, key, factor.cloned()));
         Gradients { grads, successor, measured: (loss, others), weight }
     };

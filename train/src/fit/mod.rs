@@ -7,6 +7,6 @@ mod logs;
 mod options;
 mod run;
 
-pub use jitted::{JitLoss, fit_jitted};
+pub use jitted::{Differentiated, JitLoss, fit_jitted};
 pub use options::{Ended, Evaluation, FitOptions, Fitted, NonFinite, RunDuration, RunSummary, TrainState};
 pub use run::fit;

@@ -62,6 +62,24 @@ pub struct Sum {
     pub divisor: f32,
 }
 
+/// An input of a chain.
+#[derive(Debug)]
+pub enum Input<'a> {
+    /// Elements that stay as they are.
+    Shared(&'a [f32]),
+    /// Elements that an output may overwrite, if there is one for each element of the outputs.
+    Donated(&'a mut [f32]),
+}
+
+/// An output of a chain.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Output {
+    /// In memory of its own.
+    New(Vec<f32>),
+    /// In the memory of the input of this number.
+    Input(usize),
+}
+
 /// Place of a value while a tile is computed.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Place {
@@ -152,15 +170,53 @@ impl Chain {
         self.len == 0
     }
 
+    /// True if an output can be written over an input, which has an element for each of the output's.
+    pub fn can_donate(&self, input: usize) -> bool {
+        self.inputs[input] == Access { repeat: 1, len: self.len }
+    }
+
     /// Returns the outputs, and then the sums.
     ///
     /// # Panics
     /// If the inputs are not as many, and of as many elements, as the chain was created for.
     pub fn run(&self, inputs: &[&[f32]]) -> Vec<Vec<f32>> {
-        let fits = inputs.iter().zip(&self.inputs).all(|(x, access)| x.len() == access.len);
-        assert!(fits && inputs.len() == self.inputs.len(), "inputs do not fit the chain");
-        let mut outputs: Vec<Vec<f32>> = (0..self.outputs).map(|_| Vec::with_capacity(self.len)).collect();
-        let mut rest: Vec<_> = outputs.iter_mut().map(|output| &mut output.spare_capacity_mut()[..self.len]).collect();
+        let outputs = self.run_in_place(inputs.iter().map(|x| Input::Shared(x)).collect()).into_iter();
+        let new = |output| match output {
+            Output::New(values) => values,
+            Output::Input(_) => unreachable!("no input was donated"),
+        };
+        outputs.map(new).collect()
+    }
+
+    /// As [`run`](Self::run), with outputs in the memory of donated inputs as far as there are any.
+    ///
+    /// # Panics
+    /// As [`run`](Self::run).
+    pub fn run_in_place(&self, inputs: Vec<Input<'_>>) -> Vec<Output> {
+        assert_eq!(inputs.len(), self.inputs.len(), "inputs do not fit the chain");
+        // The output of each input that is overwritten.
+        let (mut donated, mut memory) = (vec![None; inputs.len()], Vec::new());
+        let mut shared: Vec<&[f32]> = Vec::with_capacity(inputs.len());
+        for (i, input) in inputs.into_iter().enumerate() {
+            let len = match &input {
+                Input::Shared(x) => x.len(),
+                Input::Donated(x) => x.len(),
+            };
+            assert_eq!(len, self.inputs[i].len, "inputs do not fit the chain");
+            shared.push(match input {
+                Input::Donated(x) if memory.len() < self.outputs && self.can_donate(i) => {
+                    donated[i] = Some(memory.len());
+                    memory.push(x);
+                    &[]
+                }
+                Input::Donated(x) => x,
+                Input::Shared(x) => x,
+            });
+        }
+        let mut outputs: Vec<Vec<f32>> = (memory.len()..self.outputs).map(|_| Vec::with_capacity(self.len)).collect();
+        let new = outputs.iter_mut().map(|output| &mut output.spare_capacity_mut()[..self.len]);
+        let mut rest: Vec<_> = memory.into_iter().map(as_uninit).chain(new).collect();
+        let inputs = &Inputs { shared, donated };
         let (mut tasks, mut start) = (Vec::with_capacity(self.len.div_ceil(TASK)), 0);
         while start < self.len {
             let count = self.task_size(start);
@@ -176,10 +232,14 @@ impl Chain {
             // SAFETY: the tasks cover the first `len` elements, and each initialised its own.
             unsafe { output.set_len(self.len) };
         }
+        let overwritten = |output| inputs.donated.iter().position(|donated| *donated == Some(output));
+        let overwritten = (0..self.outputs).map_while(overwritten).map(Output::Input);
+        let mut outputs: Vec<Output> = overwritten.chain(outputs.into_iter().map(Output::New)).collect();
         for (i, Sum { row, divisor, .. }) in self.sums.iter().enumerate() {
             let parts: Vec<f32> = sums.iter().flat_map(|task| &task[i]).copied().collect();
             let each = if *row > TASK { row.div_ceil(TASK) } else { 1 };
-            outputs.push(parts.chunks(each).map(|parts| parts.iter().sum::<f32>() / divisor).collect());
+            let sums = parts.chunks(each).map(|parts| parts.iter().sum::<f32>() / divisor).collect();
+            outputs.push(Output::New(sums));
         }
         outputs
     }
@@ -202,7 +262,7 @@ impl Chain {
     }
 
     /// Computes some elements of the outputs, and returns the sums over them.
-    fn task(&self, Task { start, count, mut outputs }: Task<'_>, inputs: &[&[f32]]) -> Vec<Vec<f32>> {
+    fn task(&self, Task { start, count, mut outputs }: Task<'_>, inputs: &Inputs<'_>) -> Vec<Vec<f32>> {
         let rows = |sum: &Sum| vec![0.0; count.div_ceil(sum.row)];
         let mut sums: Vec<Vec<f32>> = self.sums.iter().map(rows).collect();
         let tile = TILE.min(count);
@@ -218,14 +278,18 @@ impl Chain {
             let from = start + done;
             // To the end of the tile, of the row, or of all.
             let size = tile.min(count - done).min(period - from % period);
-            for (source, input) in sources.iter_mut().zip(inputs) {
-                source.advance(input, from, size);
-            }
             let mut tiles: Vec<&mut [MaybeUninit<f32>]> = Vec::with_capacity(outputs.len());
             for output in &mut outputs {
                 let (tile, rest) = std::mem::take(output).split_at_mut(size);
                 *output = rest;
                 tiles.push(tile);
+            }
+            for ((source, input), donated) in sources.iter_mut().zip(&inputs.shared).zip(&inputs.donated) {
+                match donated {
+                    // SAFETY: the output is in the memory of the input, whose elements were written before.
+                    Some(output) => source.hold(unsafe { written(tiles[*output]) }),
+                    None => source.advance(input, from, size),
+                }
             }
             for (i, step) in self.steps.iter().enumerate() {
                 let place = self.places[self.inputs.len() + i];
@@ -236,7 +300,7 @@ impl Chain {
                 };
                 let y = &mut taken[..size];
                 let value = |x: usize| match self.places[x] {
-                    Place::Input(input) => sources[input].values(inputs[input], size),
+                    Place::Input(input) => sources[input].values(inputs.shared[input], size),
                     // SAFETY: a step uses values of steps before it only, as `new` asserts, and each of these has written the
                     // first `size` elements of its place, since it was given as many of each value.
                     Place::Slot(slot) => unsafe { written(&slots[slot][..size]) },
@@ -269,11 +333,25 @@ impl Chain {
     }
 }
 
+/// The inputs of a run.
+struct Inputs<'a> {
+    /// Their elements; none of those that are donated.
+    shared: Vec<&'a [f32]>,
+    /// The output that overwrites each input, if there is one.
+    donated: Vec<Option<usize>>,
+}
+
 /// Elements that are computed by one thread.
 struct Task<'a> {
     start: usize,
     count: usize,
     outputs: Vec<&'a mut [MaybeUninit<f32>]>,
+}
+
+/// Elements that are overwritten.
+fn as_uninit(elements: &mut [f32]) -> &mut [MaybeUninit<f32>] {
+    // SAFETY: the layouts are the same, and no uninitialised element is ever written: `task` writes the results of steps.
+    unsafe { &mut *(std::ptr::from_mut(elements) as *mut [MaybeUninit<f32>]) }
 }
 
 /// The elements of a place.
@@ -338,6 +416,46 @@ mod tests {
                 let filled: f32 = if bounded > 0.0 { 0.25 } else { kept };
                 assert!((found[0][i] - chosen).abs() < 1e-6, "{i}: {} {chosen}", found[0][i]);
                 assert!((found[1][i] - filled.powi(3)).abs() < 1e-5, "{i}: {} {filled}", found[1][i]);
+            }
+        }
+    }
+
+    /// Outputs over inputs: of one step, where they are read after, with more outputs than donated inputs, and with fewer.
+    #[test]
+    fn outputs_overwrite_donated_inputs() {
+        for len in if cfg!(miri) { vec![1, 70] } else { vec![1, 70, 1024, 5000, 3 * TASK + 7] } {
+            let full = Access { repeat: 1, len };
+            let inputs = vec![full, Access { repeat: 1, len: 1 }, full];
+            let steps = vec![
+                Step::Map(Map::Abs, 0),          // 3, an output, before 0 and 2 are read for the last time
+                Step::Pair(Pair::Sub, 0, 2),     // 4
+                Step::Pair(Pair::Mul, 4, 1),     // 5, an output
+                Step::Number(Pair::Add, 2, 1.0), // 6, an output
+            ];
+            let data = [values(len, 1), vec![0.5], values(len, 2)];
+            for outputs in [vec![3], vec![5], vec![3, 5], vec![6, 5, 3]] {
+                let chain = Chain::new(inputs.clone(), steps.clone(), &outputs, len).with_sums(vec![Sum {
+                    value: 4,
+                    row: len,
+                    divisor: 1.0,
+                }]);
+                let expected = chain.run(&[&data[0], &data[1], &data[2]]);
+                let [mut a, mut b, mut c] = data.clone();
+                let given = vec![Input::Donated(&mut a), Input::Donated(&mut b), Input::Donated(&mut c)];
+                let found = chain.run_in_place(given);
+                let places: Vec<_> = found.iter().map(|output| matches!(output, Output::Input(_))).collect();
+                let donated = outputs.len().min(2);
+                // An input of one element is one for each output where they have one, too.
+                assert!(len == 1 || places.iter().filter(|place| **place).count() == donated, "{places:?}");
+                let memory = [a, b, c];
+                let found: Vec<Vec<f32>> = found
+                    .into_iter()
+                    .map(|output| match output {
+                        Output::New(values) => values,
+                        Output::Input(input) => memory[input].clone(),
+                    })
+                    .collect();
+                assert_eq!(found, expected, "{len} {outputs:?}");
             }
         }
     }

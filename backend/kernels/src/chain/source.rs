@@ -46,6 +46,14 @@ impl Source {
         }
     }
 
+    /// Keeps the elements for the tile, which are about to be overwritten.
+    pub fn hold(&mut self, elements: &[f32]) {
+        self.at = None;
+        self.filled = None;
+        self.copy.clear();
+        self.copy.extend_from_slice(elements);
+    }
+
     /// The elements for the tile.
     pub fn values<'a>(&'a self, input: &'a [f32], size: usize) -> &'a [f32] {
         match self.at {

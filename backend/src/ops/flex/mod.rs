@@ -11,7 +11,10 @@ mod rows;
 
 use burn::tensor::{DType, Int, Shape, Slice, Tensor, TensorMetadata, ops::FloatTensorOps};
 use burn_flex::{Flex, FlexTensor, Layout};
-use grove_kernels as kernels;
+use grove_kernels::{
+    self as kernels,
+    chain::{Input, Output},
+};
 
 use super::{
     AnyTensor, Backend, DynamicUpdateSlice, Operation, Outcome, Values, Wanted,
@@ -32,9 +35,18 @@ impl Backend for Flex {
             AnyTensor::Float(x) => contiguous(x),
             _ => panic!("a chain takes floating-point tensors"),
         });
-        let inputs: Vec<_> = floats.collect();
-        let outputs = chain.run(&inputs.iter().map(elements).collect::<Vec<_>>());
-        outputs.into_iter().zip(shapes).map(|(values, shape)| AnyTensor::Float(tensor(values, shape.clone()))).collect()
+        let mut inputs: Vec<_> = floats.collect();
+        let given = inputs.iter_mut().enumerate().map(|(i, x)| match chain.can_donate(i) && owns_elements(x) {
+            true => Input::Donated(x.try_storage_mut().expect("the only handle of its memory")),
+            false => Input::Shared(elements(x)),
+        });
+        let outputs = chain.run_in_place(given.collect());
+        let mut inputs: Vec<_> = inputs.into_iter().map(Some).collect();
+        let outputs = outputs.into_iter().zip(shapes).map(|(output, shape)| match output {
+            Output::New(values) => tensor(values, shape.clone()),
+            Output::Input(i) => inputs[i].take().expect("an input for each output").reshape(shape.clone()),
+        });
+        outputs.map(AnyTensor::Float).collect()
     }
 
     fn run(operation: &Operation, inputs: Values<Self>, needs: &[bool]) -> Outcome<Self> {
@@ -150,12 +162,20 @@ fn shape(x: &FlexTensor) -> Shape {
     x.layout().shape().clone()
 }
 
+/// True if a contiguous f32 tensor is the only handle of its memory, which holds its elements and no others.
+fn owns_elements(x: &mut FlexTensor) -> bool {
+    let count = x.layout().shape().num_elements();
+    let whole = x.layout().contiguous_offsets() == Some((0, count));
+    whole && x.try_storage_mut::<f32>().is_some_and(|values| values.len() == count)
+}
+
 /// Changes the elements in place, or in a copy if the tensor is shared or not contiguous.
 fn map_in_place(x: FlexTensor, f: impl FnOnce(&mut [f32])) -> FlexTensor {
     let mut x = contiguous(x);
     let shape = shape(&x);
-    let whole = x.layout().contiguous_offsets() == Some((0, shape.num_elements()));
-    if whole && let Some(values) = x.try_storage_mut::<f32>().filter(|values| values.len() == shape.num_elements()) {
+    if owns_elements(&mut x)
+        && let Some(values) = x.try_storage_mut()
+    {
         f(values);
         return x;
     }

@@ -1,6 +1,7 @@
 //! Whole steps of training, and the optimizer alone.
 
 use grove::{
+    compile::per_example_grads,
     layers::activation::gelu,
     models::bert::{BertForSequenceClassification, TextBatch},
     optim::{Adamw, AdamwChain, GradientTransformation, adamw},
@@ -35,6 +36,19 @@ pub fn prepare<B: Backend>(work: &Work, place: Place<B>) -> Result<Run, String> 
             steps(model, place, move |model: Vit<Autodiff<B>>| {
                 Outcome::new(model.loss(Tensor::from_inner(pixels.clone()), Tensor::from_inner(labels.clone()), None))
             })
+        }
+        Work::VitPerExample { size, batch, classes, .. } => {
+            let config = vit_config(&work.together().ok_or("a ViT of these sizes")?);
+            let model: Vit<B> = cast(Vit::init(&config, key, &device).map_err(text_of)?, place.dtype);
+            let pixels = Array::new(place.normal::<4>(0, [*batch, 3, *size, *size]));
+            let labels = Array::new(place.integers::<2>(1, [*batch, 1], *classes));
+            type Args = (Vit<Traced>, Array<Traced, 4>, Array<Traced, 2, Int>);
+            let gradients = jit(|(model, pixels, labels): Args| {
+                per_example_grads(&model, (pixels, labels), |model, (pixels, label)| {
+                    model.loss(pixels.val().unsqueeze(), label.val(), None)
+                })
+            });
+            place.run(move || gradients.call::<B>((model.clone(), pixels.clone(), labels.clone())))
         }
         Work::Bert(text) => {
             let mut config: BertConfig = config(&text.config)?;

@@ -1,0 +1,135 @@
+//! Tasks that are trained with traced losses: the same as without.
+
+use grove_backend::{Flex, set_deterministic};
+use grove_models::{
+    Pretrained, ResNet, ResNetConfig, Vit, VitConfig,
+    bert::{BertConfig, BertForMaskedLm, BertForSequenceClassification, Masking, TextIds},
+};
+use grove_optim::{Adamw, adamw};
+use grove_train::{
+    FitOptions, Fitted, MaskedLmTask, RunDuration,
+    classify::{TextExample, TextTask, fit_texts},
+    data::Examples,
+    fit_masked_lm,
+};
+use grove_tree::{Key, Tree, all_close, eq};
+use std::sync::Arc;
+
+fn options() -> FitOptions<Flex> {
+    FitOptions { length: RunDuration::Steps(6), evaluate_every: 3, ..FitOptions::default() }
+}
+
+/// With the usual eps a gradient that is zero but for rounding moves its parameter by the whole learning rate.
+fn settings() -> Adamw<Flex> {
+    Adamw { eps: 1e-3.into(), ..Adamw::default() }
+}
+
+fn bert() -> BertConfig {
+    BertConfig {
+        vocab_size: 40,
+        hidden_size: 16,
+        num_hidden_layers: 2,
+        num_attention_heads: 2,
+        intermediate_size: 32,
+        max_position_embeddings: 24,
+        labels: ["a", "b", "c"].map(String::from).to_vec(),
+        ..BertConfig::default()
+    }
+}
+
+/// A text of so many tokens.
+fn text(i: usize, len: usize) -> TextIds {
+    (0..len).map(|j| ((i * 31 + j * 7) % 37 + 3) as u32).collect::<Vec<_>>().into()
+}
+
+/// Fails unless two runs ended with the same model and evaluations, and changed the model.
+fn same<M: Tree<Flex>>(found: &Fitted<M>, expected: &Fitted<M>, begun: &M) {
+    assert!(all_close(&found.model, &expected.model, 1e-4, 1e-5));
+    assert!(!eq(&found.model, begun), "it was trained");
+    let [found, expected] = [found, expected].map(|fitted| fitted.best.as_ref().expect("an evaluation").2);
+    assert!((found - expected).abs() < 1e-4, "{found} {expected}");
+}
+
+/// Of different lengths without dropout, and of those that need no padding with dropout.
+#[test]
+fn classifiers_of_texts_train_alike() {
+    for (dropout, len) in [(0.0, (|i| 3 + i % 14) as fn(usize) -> usize), (0.1, |i| [8, 16][i % 2])] {
+        let config = BertConfig { hidden_dropout_prob: dropout, attention_probs_dropout_prob: dropout, ..bert() };
+        let model = BertForSequenceClassification::<Flex>::init(&config, Key::new(0), &Default::default()).unwrap();
+        let examples = |from| {
+            (from..from + 30).map(|i| TextExample { text: text(i, len(i)), class: i % 3 }).collect::<Vec<TextExample>>()
+        };
+        let held_out = examples(100);
+        let data = Examples::bucketed(examples(0), 8, |example| example.text.ids.len(), Key::new(1)).unwrap();
+        let (data, optimizer) = (Arc::new(data), adamw(0.01, settings()));
+        let [expected, found] = [false, true].map(|jit| {
+            let task = TextTask { weights: &[1.0, 0.5, 2.0], held_out: &held_out, batch_size: 7, jit };
+            fit_texts(model.clone(), &optimizer, &data, task, Key::new(2), &options()).unwrap()
+        });
+        same(&found, &expected, &model);
+    }
+}
+
+#[test]
+fn masked_language_models_train_alike() {
+    let config = BertConfig { hidden_dropout_prob: 0.0, attention_probs_dropout_prob: 0.0, ..bert() };
+    let model = BertForMaskedLm::<Flex>::init(&config, Key::new(0), &Default::default()).unwrap();
+    let texts = |from| (from..from + 30).map(|i| text(i, 3 + i % 20)).collect::<Vec<TextIds>>();
+    let (held_out, masking) = (texts(100), Masking { rate: 0.3, ..Masking::new(2, vec![0, 1, 2], 40) });
+    let data = Arc::new(Examples::bucketed(texts(0), 8, |text| text.ids.len(), Key::new(1)).unwrap());
+    let optimizer = adamw(0.01, settings());
+    let [expected, found] = [false, true].map(|jit| {
+        let task = MaskedLmTask { masking: &masking, held_out: &held_out, batch_size: 7, jit };
+        fit_masked_lm(model.clone(), &optimizer, &data, task, Key::new(2), &options()).unwrap()
+    });
+    same(&found, &expected, &model);
+}
+
+/// A ResNet has running statistics, a ViT dropout; with mixed images and without.
+#[cfg(feature = "images")]
+#[test]
+fn classifiers_of_images_train_alike() {
+    use grove_images::{
+        Preprocessor,
+        augment::{Mix, Recipe, TrainTransform},
+        datasets::open_labelled,
+    };
+    use grove_train::classify::{ImageBatches, ImageTask, TrainableImageClassifier, fit_images};
+
+    fn check<M: TrainableImageClassifier<Flex>>(model: &M, mix: Option<Mix>, inference: bool) {
+        let (training, held_out) = open_labelled("../models/assets/digits".as_ref(), |_| ()).unwrap();
+        let batches = |mut images: grove_images::datasets::LabelledImages| {
+            images.examples.truncate(30);
+            ImageBatches::new(images, 8, Preprocessor::for_images(Some([1, 28, 28]), 28).unwrap(), [28, 28]).unwrap()
+        };
+        let transform = TrainTransform { recipe: Recipe::Shift, jitter: 0.0, affine: 0.0, erasing: 0.0 };
+        let data = Arc::new(batches(training).training(transform, mix, Key::new(1)).unwrap());
+        let (held_out, optimizer) = (held_out.map(batches), adamw(0.01, settings()));
+        let [expected, found] = [false, true].map(|jit| {
+            let task = ImageTask { held_out: held_out.as_ref(), label_smoothing: 0.1, inference, jit };
+            let device = Default::default();
+            fit_images(model.clone(), &optimizer, &data, task, Key::new(2), &options(), &device).unwrap()
+        });
+        same(&found, &expected, model);
+    }
+
+    set_deterministic(true);
+    let labels: Vec<String> = (0..10).map(|i| i.to_string()).collect();
+    let config = ResNetConfig::basic(1, 28, vec![4, 8], vec![1, 1]).with_labels(labels.clone());
+    let resnet = ResNet::<Flex>::init(&config, Key::new(0), &Default::default()).unwrap();
+    check(&resnet, None, false);
+    check(&resnet, None, true);
+    let config = VitConfig {
+        hidden_size: 16,
+        num_hidden_layers: 2,
+        num_attention_heads: 2,
+        intermediate_size: 32,
+        image_size: [28, 28],
+        patch_size: 7,
+        num_channels: 1,
+        hidden_dropout_prob: 0.1,
+        ..VitConfig::default()
+    };
+    let vit = Vit::<Flex>::init(&config.with_labels(labels), Key::new(0), &Default::default()).unwrap();
+    check(&vit, Some(Mix::default()), false);
+}
