@@ -1,0 +1,145 @@
+use std::{ffi::c_void, sync::Arc};
+
+use crate::{
+    client::{Device, Inner},
+    dtype::{ArrayType, ElementType},
+    error::{Result, XlaError},
+    plugin::{Padded, args, slice},
+    sys,
+};
+
+/// An array on a device.
+#[derive(Debug)]
+pub struct Buffer {
+    pub(crate) client: Arc<Inner>,
+    pub(crate) raw: *mut c_void,
+    array: ArrayType,
+}
+
+// SAFETY: a buffer of PJRT may be used from any thread, and `raw` never changes.
+unsafe impl Send for Buffer {}
+// SAFETY: as above.
+unsafe impl Sync for Buffer {}
+
+impl Drop for Buffer {
+    fn drop(&mut self) {
+        // Nobody is left to hear of an error.
+        let _ = self.client.plugin.call(sys::BufferDestroy { buffer: self.raw, ..args() });
+    }
+}
+
+impl Buffer {
+    /// Copies an array to a device. `data` has its elements in row-major order.
+    ///
+    /// # Errors
+    /// The bytes are not as many as the type has, or the device's memory does not suffice.
+    pub fn from_host(device: &Device, array: &ArrayType, data: &[u8]) -> Result<Self> {
+        if array.bytes() != Some(data.len()) {
+            return Err(XlaError::HostSize { found: data.len(), expected: array.to_string() });
+        }
+        let dims: Vec<i64> = array.dims.iter().map(|dim| *dim as i64).collect();
+        let plugin = &device.client.plugin;
+        let made = plugin.call(sys::ClientBufferFromHostBuffer {
+            client: device.client.client,
+            data: data.as_ptr().cast(),
+            kind: array.element.code(),
+            dims: dims.as_ptr(),
+            num_dims: dims.len(),
+            host_buffer_semantics: sys::host_buffer_semantics::IMMUTABLE_ONLY_DURING_CALL,
+            device: device.raw(),
+            ..args()
+        })?;
+        let buffer = Self::from_raw(device.client.clone(), made.buffer, array.clone());
+        plugin.wait(made.done_with_host_buffer)?;
+        Ok(buffer)
+    }
+
+    pub(crate) fn from_raw(client: Arc<Inner>, raw: *mut c_void, array: ArrayType) -> Self {
+        Self { client, raw, array }
+    }
+
+    /// A buffer that a program returned, of whatever type it has.
+    pub(crate) fn found(client: Arc<Inner>, raw: *mut c_void) -> Result<Self> {
+        // Freed in case of an error.
+        let mut buffer = Self::from_raw(client, raw, ArrayType::new(ElementType::Bool, []));
+        let plugin = &buffer.client.plugin;
+        let code = plugin.call(sys::BufferElementType { buffer: raw, ..args() })?.kind;
+        let dims = plugin.call(sys::BufferDimensions { buffer: raw, ..args() })?;
+        // SAFETY: the list is the buffer's, and is copied.
+        let dims = unsafe { slice(dims.dims, dims.num_dims) }.iter().map(|dim| *dim as usize);
+        let unknown = || XlaError::Plugin {
+            function: "PJRT_Buffer_ElementType",
+            code: 0,
+            message: format!("grove has no arrays of the type with code {code}"),
+        };
+        buffer.array = ArrayType::new(ElementType::of_code(code).ok_or_else(unknown)?, dims.collect::<Vec<_>>());
+        Ok(buffer)
+    }
+
+    /// Its type.
+    pub fn array_type(&self) -> &ArrayType {
+        &self.array
+    }
+
+    /// Copies the elements to the host, in row-major order, once they are computed.
+    ///
+    /// # Errors
+    /// The program that computes it failed.
+    pub fn to_host(&self) -> Result<Vec<u8>> {
+        let minor_to_major: Vec<i64> = (0..self.array.dims.len() as i64).rev().collect();
+        let tiled = sys::BufferMemoryLayoutTiled {
+            struct_size: size_of::<sys::BufferMemoryLayoutTiled>(),
+            minor_to_major: minor_to_major.as_ptr(),
+            minor_to_major_size: minor_to_major.len(),
+            ..args()
+        };
+        let mut layout = Padded::new(sys::BufferMemoryLayout { tiled, ..args() });
+        let bytes = self.array.bytes().unwrap_or(0);
+        let mut data = Vec::<u8>::new();
+        // The size is one that the plugin has in memory already.
+        data.try_reserve_exact(bytes).map_err(|error| XlaError::Plugin {
+            function: "PJRT_Buffer_ToHostBuffer",
+            code: 0,
+            message: error.to_string(),
+        })?;
+        let copied = self.client.plugin.call(sys::BufferToHostBuffer {
+            src: self.raw,
+            host_layout: (&raw mut layout).cast(),
+            dst: data.as_mut_ptr().cast(),
+            dst_size: bytes,
+            ..args()
+        })?;
+        self.client.plugin.wait(copied.event)?;
+        // SAFETY: the plugin has written all of them, as the event says.
+        unsafe { data.set_len(bytes) };
+        Ok(data)
+    }
+
+    /// A copy on another device of the same client.
+    ///
+    /// # Errors
+    /// The device's memory does not suffice, or the program that computes the buffer failed.
+    pub fn to_device(&self, device: &Device) -> Result<Self> {
+        let call = sys::BufferCopyToDevice { buffer: self.raw, dst_device: device.raw(), ..args() };
+        let made = self.client.plugin.call(call)?;
+        Ok(Self::from_raw(self.client.clone(), made.dst_buffer, self.array.clone()))
+    }
+
+    /// Bytes on the device.
+    ///
+    /// # Errors
+    /// The plugin fails.
+    pub fn device_bytes(&self) -> Result<usize> {
+        let found = self.client.plugin.call(sys::BufferOnDeviceSizeInBytes { buffer: self.raw, ..args() })?;
+        Ok(found.on_device_size_in_bytes)
+    }
+
+    /// Waits until its elements are computed.
+    ///
+    /// # Errors
+    /// The program that computes it failed.
+    pub fn wait(&self) -> Result<()> {
+        let event = self.client.plugin.call(sys::BufferReadyEvent { buffer: self.raw, ..args() })?.event;
+        self.client.plugin.wait(event)
+    }
+}

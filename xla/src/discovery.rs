@@ -1,0 +1,242 @@
+//! Where plugins are looked for.
+
+use std::{
+    env, fmt,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use crate::{client::Client, error::XlaError, plugin::NamedValue, plugin::Plugin};
+
+/// A kind of devices, each with a plugin of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Platform {
+    /// Google's TPUs.
+    Tpu,
+    /// NVIDIA's GPUs.
+    Cuda,
+    /// The processor.
+    Cpu,
+}
+
+impl Platform {
+    /// In the order in which they are preferred.
+    pub const ALL: [Self; 3] = [Self::Tpu, Self::Cuda, Self::Cpu];
+
+    /// The command that brings the plugin.
+    pub fn install(self) -> &'static str {
+        match self {
+            Self::Tpu => "pip install libtpu",
+            Self::Cuda => "pip install \"jax[cuda12]\"",
+            Self::Cpu => "pip install xla-cpu-pjrt==0.0.1",
+        }
+    }
+
+    /// Files of the plugin in a folder of Python packages; a `*` is any part of a name.
+    fn files(self) -> &'static [&'static str] {
+        match self {
+            Self::Tpu => &["libtpu/libtpu.so"],
+            Self::Cuda => &["jax_plugins/xla_cuda*/xla_cuda_plugin.so"],
+            Self::Cpu => &["xla_plugins/xla_cpu_pjrt/xla_cpu_pjrt.so"],
+        }
+    }
+}
+
+impl fmt::Display for Platform {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Tpu => "tpu",
+            Self::Cuda => "cuda",
+            Self::Cpu => "cpu",
+        })
+    }
+}
+
+/// A plugin that was found: its file, and why it was looked at.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Candidate {
+    /// The library.
+    pub path: PathBuf,
+    /// The platform, where the place tells it.
+    pub platform: Option<Platform>,
+    /// The variable, or folder, that led to it.
+    pub source: String,
+}
+
+/// No plugin started.
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("{}", self.sentence())]
+pub struct NotFound {
+    /// The platform that was asked for.
+    pub platform: Option<Platform>,
+    /// The plugins that were tried, and why each did not start.
+    pub tried: Vec<(Candidate, String)>,
+}
+
+impl NotFound {
+    fn sentence(&self) -> String {
+        let wanted = self.platform.map_or("XLA".into(), |platform| format!("xla:{platform}"));
+        let tried: Vec<String> = self
+            .tried
+            .iter()
+            .map(|(candidate, reason)| format!("\n  {} (by {}): {reason}", candidate.path.display(), candidate.source))
+            .collect();
+        let platforms = self.platform.map_or(vec![Platform::Cpu, Platform::Cuda, Platform::Tpu], |one| vec![one]);
+        let install: Vec<String> =
+            platforms.iter().map(|platform| format!("\n  {platform}: {}", platform.install())).collect();
+        let found = if tried.is_empty() {
+            "no plugin was found".into()
+        } else {
+            format!("none of these starts:{}", tried.concat())
+        };
+        format!(
+            "no device for {wanted}: {found}\nA plugin comes with one of\n{}\ninto a virtual environment that is active, or name the \
+             library in GROVE_PJRT_PLUGIN",
+            install.concat().trim_start_matches('\n')
+        )
+    }
+}
+
+/// The plugins of this machine, in the order in which they are tried. `variable` gives environment variables, as
+/// [`std::env::var_os`] does, as text.
+///
+/// In this order: `GROVE_PJRT_PLUGIN`; `PJRT_NAMES_AND_LIBRARY_PATHS` (`name:path`, with commas between them);
+/// `PJRT_PLUGIN_LIBRARY_PATH`; `TPU_LIBRARY_PATH`; the Python packages of the active environment (`VIRTUAL_ENV`, `CONDA_PREFIX`).
+/// Python is not run.
+pub fn candidates(platform: Option<Platform>, variable: impl Fn(&str) -> Option<String>) -> Vec<Candidate> {
+    let given = |name: &str| variable(name).filter(|value| !value.is_empty());
+    let mut found = Vec::new();
+    let mut add = |path: &str, platform: Option<Platform>, source: &str| {
+        found.push(Candidate { path: path.into(), platform, source: source.into() });
+    };
+    if let Some(path) = given("GROVE_PJRT_PLUGIN") {
+        add(&path, None, "GROVE_PJRT_PLUGIN");
+    }
+    for entry in given("PJRT_NAMES_AND_LIBRARY_PATHS").iter().flat_map(|list| list.split(',')) {
+        if let Some((name, path)) = entry.split_once(':') {
+            let known = Platform::ALL.into_iter().find(|platform| name.trim() == platform.to_string());
+            add(path.trim(), known, "PJRT_NAMES_AND_LIBRARY_PATHS");
+        }
+    }
+    for (name, platform) in [("PJRT_PLUGIN_LIBRARY_PATH", None), ("TPU_LIBRARY_PATH", Some(Platform::Tpu))] {
+        if let Some(path) = given(name) {
+            add(&path, platform, name);
+        }
+    }
+    for name in ["VIRTUAL_ENV", "CONDA_PREFIX"] {
+        let Some(root) = given(name) else { continue };
+        for platform in Platform::ALL {
+            for file in platform.files() {
+                for path in matches(Path::new(&root), &format!("lib/python*/site-packages/{file}")) {
+                    found.push(Candidate { path, platform: Some(platform), source: name.into() });
+                }
+            }
+        }
+    }
+    found.retain(|candidate| candidate.platform.is_none() || platform.is_none() || candidate.platform == platform);
+    found
+}
+
+/// Starts the first plugin that works, of one platform or of any, with options for its client.
+///
+/// # Errors
+/// None starts: a sentence for each that was tried, and the commands that bring one.
+pub fn find(
+    platform: Option<Platform>,
+    options: &[(String, NamedValue)],
+) -> Result<(Candidate, Arc<Plugin>, Client), NotFound> {
+    let mut tried = Vec::new();
+    for candidate in candidates(platform, |name| env::var(name).ok()) {
+        let started = Plugin::load(&candidate.path).and_then(|plugin| {
+            let client = Client::new(&plugin, options)?;
+            Ok((plugin, client))
+        });
+        match started {
+            Ok((_, client)) if !is_of(platform, &client) => {
+                tried.push((candidate, format!("its devices are of the platform {}", client.platform())));
+            }
+            Ok((plugin, client)) => return Ok((candidate, plugin, client)),
+            Err(error) => tried.push((candidate, reason(&error))),
+        }
+    }
+    Err(NotFound { platform, tried })
+}
+
+/// True if a client's devices are of a platform.
+fn is_of(platform: Option<Platform>, client: &Client) -> bool {
+    platform.is_none_or(|platform| client.platform().eq_ignore_ascii_case(&platform.to_string()))
+}
+
+/// The first line of an error.
+fn reason(error: &XlaError) -> String {
+    error.to_string().lines().next().unwrap_or_default().to_owned()
+}
+
+/// The files below a folder whose path has this form; a `*` is any part of a name.
+fn matches(root: &Path, pattern: &str) -> Vec<PathBuf> {
+    let mut found = vec![root.to_owned()];
+    for part in pattern.split('/') {
+        let Some((start, end)) = part.split_once('*') else {
+            found.iter_mut().for_each(|path| path.push(part));
+            continue;
+        };
+        let fits = |name: &str| name.len() >= part.len() - 1 && name.starts_with(start) && name.ends_with(end);
+        let mut next: Vec<PathBuf> = found
+            .iter()
+            .filter_map(|path| path.read_dir().ok())
+            .flat_map(|entries| entries.filter_map(Result::ok))
+            .filter(|entry| entry.file_name().to_str().is_some_and(fits))
+            .map(|entry| entry.path())
+            .collect();
+        next.sort();
+        found = next;
+    }
+    found.retain(|path| path.is_file());
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+
+    #[test]
+    fn plugins_are_looked_for_in_order() {
+        let root = tempfile::tempdir().unwrap();
+        let packages = root.path().join("lib/python3.12/site-packages");
+        for file in ["xla_plugins/xla_cpu_pjrt/xla_cpu_pjrt.so", "jax_plugins/xla_cuda12/xla_cuda_plugin.so"] {
+            fs::create_dir_all(packages.join(file).parent().unwrap()).unwrap();
+            fs::write(packages.join(file), "").unwrap();
+        }
+        let variable = |name: &str| match name {
+            "GROVE_PJRT_PLUGIN" => Some("/a.so".to_owned()),
+            "PJRT_NAMES_AND_LIBRARY_PATHS" => Some("cpu:/b.so,tpu:/c.so,broken".to_owned()),
+            "TPU_LIBRARY_PATH" => Some(String::new()),
+            "VIRTUAL_ENV" => Some(root.path().display().to_string()),
+            _ => None,
+        };
+        let names = |platform| {
+            let found = candidates(platform, variable);
+            found.iter().map(|found| found.path.file_name().unwrap().to_str().unwrap().to_owned()).collect::<Vec<_>>()
+        };
+        assert_eq!(names(None), ["a.so", "b.so", "c.so", "xla_cuda_plugin.so", "xla_cpu_pjrt.so"]);
+        assert_eq!(names(Some(Platform::Cpu)), ["a.so", "b.so", "xla_cpu_pjrt.so"]);
+        assert_eq!(names(Some(Platform::Tpu)), ["a.so", "c.so"]);
+        assert!(candidates(None, |_| None).is_empty());
+    }
+
+    #[test]
+    fn the_error_names_what_was_tried_and_what_to_install() {
+        let candidate = Candidate { path: "/a.so".into(), platform: None, source: "GROVE_PJRT_PLUGIN".into() };
+        let tried = vec![(candidate, "there is no such file".to_owned())];
+        let text = NotFound { platform: Some(Platform::Cuda), tried }.to_string();
+        for part in ["xla:cuda", "/a.so (by GROVE_PJRT_PLUGIN): there is no such file", "pip install \"jax[cuda12]\""] {
+            assert!(text.contains(part), "{text}");
+        }
+        let text = NotFound { platform: None, tried: vec![] }.to_string();
+        assert!(
+            text.contains("no plugin was found") && text.contains("xla-cpu-pjrt") && text.contains("libtpu"),
+            "{text}"
+        );
+    }
+}

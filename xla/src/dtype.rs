@@ -1,0 +1,107 @@
+use std::fmt;
+
+use crate::sys::buffer_type as codes;
+
+/// Type of the elements of a buffer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[allow(missing_docs)] // The names say it.
+pub enum ElementType {
+    Bool,
+    I8,
+    I16,
+    I32,
+    I64,
+    U8,
+    U16,
+    U32,
+    U64,
+    F16,
+    BF16,
+    F32,
+    F64,
+}
+
+impl ElementType {
+    const ALL: [(Self, u32, usize, &'static str); 13] = [
+        (Self::Bool, codes::PRED, 1, "pred"),
+        (Self::I8, codes::S8, 1, "i8"),
+        (Self::I16, codes::S16, 2, "i16"),
+        (Self::I32, codes::S32, 4, "i32"),
+        (Self::I64, codes::S64, 8, "i64"),
+        (Self::U8, codes::U8, 1, "u8"),
+        (Self::U16, codes::U16, 2, "u16"),
+        (Self::U32, codes::U32, 4, "u32"),
+        (Self::U64, codes::U64, 8, "u64"),
+        (Self::F16, codes::F16, 2, "f16"),
+        (Self::BF16, codes::BF16, 2, "bf16"),
+        (Self::F32, codes::F32, 4, "f32"),
+        (Self::F64, codes::F64, 8, "f64"),
+    ];
+
+    /// Bytes of an element.
+    pub fn size(self) -> usize {
+        self.entry().2
+    }
+
+    pub(crate) fn code(self) -> u32 {
+        self.entry().1
+    }
+
+    /// The type of a code; `None` if grove has no arrays of it.
+    pub(crate) fn of_code(code: u32) -> Option<Self> {
+        Self::ALL.iter().find(|entry| entry.1 == code).map(|entry| entry.0)
+    }
+
+    fn entry(self) -> &'static (Self, u32, usize, &'static str) {
+        &Self::ALL[self as usize]
+    }
+}
+
+impl fmt::Display for ElementType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.entry().3)
+    }
+}
+
+/// Type of the elements and sizes of the axes.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct ArrayType {
+    /// Type of the elements.
+    pub element: ElementType,
+    /// Sizes of the axes.
+    pub dims: Vec<usize>,
+}
+
+impl ArrayType {
+    /// An array type.
+    pub fn new(element: ElementType, dims: impl Into<Vec<usize>>) -> Self {
+        Self { element, dims: dims.into() }
+    }
+
+    /// Number of bytes; `None` if it is more than memory has addresses.
+    pub fn bytes(&self) -> Option<usize> {
+        self.dims.iter().try_fold(self.element.size(), |bytes, dim| bytes.checked_mul(*dim))
+    }
+}
+
+impl fmt::Display for ArrayType {
+    /// As a jaxpr has it: `f32[2,3]`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let dims: Vec<String> = self.dims.iter().map(usize::to_string).collect();
+        write!(f, "{}[{}]", self.element, dims.join(","))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn entries_are_in_order() {
+        for (i, (kind, code, ..)) in ElementType::ALL.iter().enumerate() {
+            assert_eq!((*kind as usize, ElementType::of_code(*code)), (i, Some(*kind)));
+        }
+        assert_eq!(ArrayType::new(ElementType::BF16, [2, 3]).to_string(), "bf16[2,3]");
+        assert_eq!(ArrayType::new(ElementType::F64, [usize::MAX]).bytes(), None);
+    }
+}

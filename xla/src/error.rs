@@ -1,0 +1,94 @@
+use std::path::PathBuf;
+
+/// A result of the XLA runtime.
+pub type Result<T> = std::result::Result<T, XlaError>;
+
+/// An error of the XLA runtime.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum XlaError {
+    /// The library cannot be loaded, or is none of PJRT.
+    #[error("{}: not a PJRT plugin: {reason}; give the library of one, such as xla_cpu_pjrt.so", path.display())]
+    NoPlugin {
+        /// The file.
+        path: PathBuf,
+        /// The linker's message, or what is missing.
+        reason: String,
+    },
+    /// The plugin's API is not one that this version reads.
+    #[error(
+        "{}: the plugin has version {found} of the PJRT API, and grove needs 0.{least} or a later 0.x: install another \
+         version of the plugin", path.display()
+    )]
+    Version {
+        /// The file.
+        path: PathBuf,
+        /// The plugin's version.
+        found: String,
+        /// The least minor version.
+        least: i32,
+    },
+    /// The plugin lacks a function.
+    #[error("the plugin has no {0}: install a later version of it")]
+    Missing(&'static str),
+    /// An error of the plugin, with its code, as absl's `StatusCode`.
+    #[error("{function}: {message}")]
+    Plugin {
+        /// The function that failed.
+        function: &'static str,
+        /// The code.
+        code: u32,
+        /// The plugin's message.
+        message: String,
+    },
+    /// Arguments do not fit a program.
+    #[error("argument {index} of the program is {found}, and the program takes {expected}")]
+    Argument {
+        /// Its number.
+        index: usize,
+        /// The argument's type.
+        found: String,
+        /// The program's.
+        expected: String,
+    },
+    /// Another number of arguments than a program takes.
+    #[error("the program takes {expected} {what}, and {found} are given")]
+    ArgumentCount {
+        /// Their number.
+        found: usize,
+        /// The program's.
+        expected: usize,
+        /// Which of them: arguments, or lists of arguments.
+        what: &'static str,
+    },
+    /// The size of host data is not that of the shape.
+    #[error("{found} bytes are given for {expected}")]
+    HostSize {
+        /// Bytes that are given.
+        found: usize,
+        /// The type.
+        expected: String,
+    },
+    /// Bytes of an executable that are not whole.
+    #[error("the stored executable is damaged or of another version: compile it again")]
+    Stored,
+    /// A device that is not there.
+    #[error("there is no device {index}: the {platform} plugin has {count}")]
+    NoDevice {
+        /// The number that was asked for.
+        index: usize,
+        /// Devices of the client.
+        count: usize,
+        /// The platform's name.
+        platform: String,
+    },
+}
+
+/// Code of an error for memory that is used up.
+const RESOURCE_EXHAUSTED: u32 = 8;
+
+impl XlaError {
+    /// True if a device's memory is used up.
+    pub fn is_out_of_memory(&self) -> bool {
+        matches!(self, Self::Plugin { code: RESOURCE_EXHAUSTED, .. })
+    }
+}

@@ -1,0 +1,289 @@
+use sha2::{Digest, Sha256};
+use std::{ffi::c_void, ptr, sync::Arc};
+
+use crate::{
+    buffer::Buffer,
+    client::{Client, Inner},
+    dtype::ArrayType,
+    error::{Result, XlaError},
+    options::CompileOptions,
+    plugin::{NamedValue, Padded, Plugin, args, named_values, slice},
+    sys,
+};
+
+/// A program to compile: StableHLO as text, and the types of its parameters on each device.
+#[derive(Clone, Copy, Debug)]
+pub struct Program<'a> {
+    /// The module, in MLIR's text form.
+    pub text: &'a str,
+    /// Types of the arguments of `main`; of a partitioned program those of a device's part.
+    pub parameters: &'a [ArrayType],
+}
+
+/// A compiled program on its devices.
+#[derive(Debug)]
+pub struct Executable {
+    client: Arc<Inner>,
+    loaded: *mut c_void,
+    compiled: *mut c_void,
+    parameters: Vec<ArrayType>,
+    outputs: usize,
+    partitions: usize,
+}
+
+// SAFETY: an executable of PJRT may be used from any thread, and the pointers never change.
+unsafe impl Send for Executable {}
+// SAFETY: as above.
+unsafe impl Sync for Executable {}
+
+impl Drop for Executable {
+    fn drop(&mut self) {
+        let plugin = &self.client.plugin;
+        // Nobody is left to hear of an error.
+        let _ = plugin.call(sys::ExecutableDestroy { executable: self.compiled, ..args() });
+        let _ = plugin.call(sys::LoadedExecutableDestroy { executable: self.loaded, ..args() });
+    }
+}
+
+/// An argument of a program.
+#[derive(Debug)]
+pub enum Argument<'a> {
+    /// An array that is used again.
+    Keep(&'a Buffer),
+    /// An array whose memory a result may take, where the program says which (`tf.aliasing_output`).
+    Donate(Buffer),
+}
+
+impl Argument<'_> {
+    fn buffer(&self) -> &Buffer {
+        match self {
+            Self::Keep(buffer) => buffer,
+            Self::Donate(buffer) => buffer,
+        }
+    }
+}
+
+/// Memory that a program needs on each device, in bytes. The peak leaves out temporaries on some platforms.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CompiledMemory {
+    /// Of the arguments.
+    pub arguments: u64,
+    /// Of the results.
+    pub outputs: u64,
+    /// Of results that lie in the memory of arguments.
+    pub aliased: u64,
+    /// Of intermediate values.
+    pub temporaries: u64,
+    /// Of the code.
+    pub code: u64,
+}
+
+impl CompiledMemory {
+    pub(crate) fn of(plugin: &Plugin, executable: *mut c_void) -> Result<Self> {
+        let found = plugin.call(sys::ExecutableGetCompiledMemoryStats { executable, ..args() })?;
+        let bytes = |size: i64| u64::try_from(size).unwrap_or(0);
+        Ok(Self {
+            arguments: bytes(found.argument_size_in_bytes),
+            outputs: bytes(found.output_size_in_bytes),
+            aliased: bytes(found.alias_size_in_bytes),
+            temporaries: bytes(found.temp_size_in_bytes),
+            code: bytes(found.generated_code_size_in_bytes),
+        })
+    }
+}
+
+/// What stored executables begin with, before the hash of the rest.
+const MAGIC: &[u8; 8] = b"grovexla";
+
+impl Client {
+    /// Compiles a program.
+    ///
+    /// # Errors
+    /// The text is no program, with line and column, or the devices are not there.
+    pub fn compile(&self, program: Program<'_>, options: &CompileOptions) -> Result<Executable> {
+        let text = terminated(program.text);
+        let text = raw_program(&text);
+        let encoded = options.encode();
+        let compiled = self.inner.plugin.call(sys::ClientCompile {
+            client: self.inner.client,
+            program: &raw const text.content,
+            compile_options: encoded.as_ptr().cast(),
+            compile_options_size: encoded.len(),
+            ..args()
+        })?;
+        Executable::new(self.inner.clone(), compiled.executable, program.parameters.to_vec(), options.partitions())
+    }
+
+    /// Loads an executable that [`Executable::serialize`] stored, compiled by the same plugin for the same number of devices.
+    ///
+    /// # Errors
+    /// The bytes are damaged or cut, or the plugin is of another version.
+    pub fn load(&self, stored: &[u8], parameters: &[ArrayType], partitions: usize) -> Result<Executable> {
+        let bytes = stored.strip_prefix(MAGIC).and_then(|rest| rest.split_at_checked(32));
+        // A plugin that reads damaged bytes may end the process.
+        let (_, bytes) = bytes.filter(|(hash, bytes)| Sha256::digest(bytes)[..] == **hash).ok_or(XlaError::Stored)?;
+        let loaded = self.inner.plugin.call(sys::ExecutableDeserializeAndLoad {
+            client: self.inner.client,
+            serialized_executable: bytes.as_ptr().cast(),
+            serialized_executable_size: bytes.len(),
+            ..args()
+        })?;
+        Executable::new(self.inner.clone(), loaded.loaded_executable, parameters.to_vec(), partitions)
+    }
+}
+
+impl Executable {
+    fn new(client: Arc<Inner>, loaded: *mut c_void, parameters: Vec<ArrayType>, partitions: usize) -> Result<Self> {
+        let compiled =
+            client.plugin.call(sys::LoadedExecutableGetExecutable { loaded_executable: loaded, ..args() })?.executable;
+        let mut executable = Self { client, loaded, compiled, parameters, outputs: 0, partitions };
+        let call = sys::ExecutableNumOutputs { executable: compiled, ..args() };
+        executable.outputs = executable.client.plugin.call(call)?.num_outputs;
+        Ok(executable)
+    }
+
+    /// Types of the parameters on each device.
+    pub fn parameters(&self) -> &[ArrayType] {
+        &self.parameters
+    }
+
+    /// Number of devices that run it.
+    pub fn partitions(&self) -> usize {
+        self.partitions
+    }
+
+    /// Starts the program with a list of arguments for each device and returns the results of each. The results can be used at
+    /// once, as arguments too; reading one waits for it.
+    ///
+    /// # Errors
+    /// Arguments are not as many, or not of the types, that the program takes; or memory does not suffice.
+    pub fn execute(&self, arguments: Vec<Vec<Argument<'_>>>) -> Result<Vec<Vec<Buffer>>> {
+        let count = |found, expected, what| match found == expected {
+            true => Ok(()),
+            false => Err(XlaError::ArgumentCount { found, expected, what }),
+        };
+        count(arguments.len(), self.partitions, "lists of arguments, one for each device")?;
+        for list in &arguments {
+            count(list.len(), self.parameters.len(), "arguments")?;
+            for (index, (argument, expected)) in list.iter().zip(&self.parameters).enumerate() {
+                let found = argument.buffer().array_type();
+                if found != expected {
+                    let (found, expected) = (found.to_string(), expected.to_string());
+                    return Err(XlaError::Argument { index, found, expected });
+                }
+            }
+        }
+        // What one device keeps, none gives away: the list is one for all.
+        let kept = |index: &usize| arguments.iter().any(|list| matches!(list[*index], Argument::Keep(_)));
+        let kept: Vec<i64> = (0..self.parameters.len()).filter(kept).map(|index| index as i64).collect();
+        let mut options = Padded::new(sys::ExecuteOptions {
+            non_donatable_input_indices: kept.as_ptr(),
+            num_non_donatable_input_indices: kept.len(),
+            ..args()
+        });
+        let raw: Vec<Vec<*mut c_void>> =
+            arguments.iter().map(|list| list.iter().map(|argument| argument.buffer().raw).collect()).collect();
+        let lists: Vec<*const *mut c_void> = raw.iter().map(Vec::as_ptr).collect();
+        let mut results = vec![vec![ptr::null_mut(); self.outputs]; self.partitions];
+        let outputs: Vec<*mut *mut c_void> = results.iter_mut().map(|list| list.as_mut_ptr()).collect();
+        self.client.plugin.call(sys::LoadedExecutableExecute {
+            executable: self.loaded,
+            options: &raw mut options.content,
+            argument_lists: lists.as_ptr(),
+            num_devices: self.partitions,
+            num_args: self.parameters.len(),
+            output_lists: outputs.as_ptr(),
+            ..args()
+        })?;
+        // All of them, so that each is freed if one of them fails.
+        let found = |raw| Buffer::found(self.client.clone(), raw);
+        let results: Vec<Vec<Result<Buffer>>> =
+            results.into_iter().map(|list| list.into_iter().map(found).collect()).collect();
+        results.into_iter().map(|list| list.into_iter().collect()).collect()
+    }
+
+    /// [`execute`](Self::execute) on one device.
+    ///
+    /// # Errors
+    /// As [`execute`](Self::execute).
+    pub fn run(&self, arguments: Vec<Argument<'_>>) -> Result<Vec<Buffer>> {
+        Ok(self.execute(vec![arguments])?.remove(0))
+    }
+
+    /// The program as bytes, for [`Client::load`].
+    ///
+    /// # Errors
+    /// The plugin cannot store it.
+    pub fn serialize(&self) -> Result<Vec<u8>> {
+        let found = self.client.plugin.call(sys::ExecutableSerialize { executable: self.compiled, ..args() })?;
+        // SAFETY: the plugin owns so many bytes until the deleter is called, which takes what came with it.
+        let bytes = unsafe {
+            let bytes = slice(found.serialized_bytes.cast::<u8>(), found.serialized_bytes_size).to_vec();
+            type Deleter = unsafe extern "C" fn(*mut c_void);
+            let deleter = std::mem::transmute::<*mut c_void, Option<Deleter>>(found.serialized_executable_deleter);
+            if let Some(deleter) = deleter {
+                deleter(found.serialized_executable);
+            }
+            bytes
+        };
+        Ok([&MAGIC[..], &Sha256::digest(&bytes), &bytes].concat())
+    }
+
+    /// Memory that it needs on each device.
+    ///
+    /// # Errors
+    /// The platform does not know.
+    pub fn memory(&self) -> Result<CompiledMemory> {
+        CompiledMemory::of(&self.client.plugin, self.compiled)
+    }
+
+    /// XLA's estimates by name, such as `flops` and `bytes accessed`.
+    ///
+    /// # Errors
+    /// The platform does not know.
+    pub fn cost(&self) -> Result<Vec<(String, NamedValue)>> {
+        let call = sys::ExecutableGetCostAnalysis { executable: self.compiled, ..args() };
+        let found = self.client.plugin.call(call)?;
+        // SAFETY: the executable owns as many.
+        Ok(unsafe { named_values(found.properties, found.num_properties) })
+    }
+
+    /// The optimised program, as a serialised HLO module (a protobuf message).
+    ///
+    /// # Errors
+    /// The platform does not show it.
+    pub fn optimized_program(&self) -> Result<Vec<u8>> {
+        optimized_program(&self.client.plugin, self.compiled)
+    }
+}
+
+pub(crate) fn optimized_program(plugin: &Plugin, executable: *mut c_void) -> Result<Vec<u8>> {
+    let mut program = Padded::new(args::<sys::Program>());
+    let mut code = vec![];
+    // The first call tells the size.
+    for _ in 0..2 {
+        code.resize(program.content.code_size, 0_u8);
+        program.content.code = if code.is_empty() { ptr::null_mut() } else { code.as_mut_ptr().cast() };
+        let program = &raw mut program.content;
+        plugin.call(sys::ExecutableOptimizedProgram { executable, program, ..args() })?;
+    }
+    Ok(code)
+}
+
+/// A program with a zero behind it, up to which MLIR's lexer reads, whatever size it is told.
+pub(crate) fn terminated(text: &str) -> Vec<u8> {
+    [text.as_bytes(), &[0]].concat()
+}
+
+/// A [terminated] program as the API takes it. It points into the text.
+pub(crate) fn raw_program(text: &[u8]) -> Padded<sys::Program> {
+    const FORMAT: &str = "mlir";
+    Padded::new(sys::Program {
+        // The plugin only reads it.
+        code: text.as_ptr().cast_mut().cast(),
+        code_size: text.len() - 1,
+        format: FORMAT.as_ptr().cast(),
+        format_size: FORMAT.len(),
+        ..args()
+    })
+}

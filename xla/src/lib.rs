@@ -1,0 +1,41 @@
+//! OpenXLA through the PJRT C API: plugins, devices, buffers, compiled programs.
+//!
+//! A plugin is a library with a compiler and a runtime for one kind of devices: `pip install xla-cpu-pjrt` brings that of the
+//! processor, JAX's and libtpu's packages those of GPUs and TPUs. [`find`] looks for one without running Python.
+//!
+//! ```no_run
+//! use grove_xla::{Argument, ArrayType, Buffer, CompileOptions, ElementType, Program, find};
+//! let (_, _, client) = find(None, &[])?;
+//! let text = "func.func @main(%x: tensor<2xf32>) -> tensor<2xf32> {
+//!     %y = stablehlo.add %x, %x : tensor<2xf32>
+//!     return %y : tensor<2xf32>
+//! }";
+//! let array = ArrayType::new(ElementType::F32, [2]);
+//! let program = client.compile(Program { text, parameters: &[array.clone()] }, &CompileOptions::default())?;
+//! let x = Buffer::from_host(&client.device(0)?, &array, &[0; 8])?;
+//! assert_eq!(program.run(vec![Argument::Keep(&x)])?[0].to_host()?, [0; 8]);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+#![warn(missing_docs)]
+
+mod buffer;
+mod client;
+mod discovery;
+mod dtype;
+mod error;
+mod executable;
+mod options;
+mod plugin;
+#[allow(missing_docs, dead_code)]
+mod sys;
+mod topology;
+
+pub use buffer::Buffer;
+pub use client::{Client, Device, MemoryStats};
+pub use discovery::{Candidate, NotFound, Platform, candidates, find};
+pub use dtype::{ArrayType, ElementType};
+pub use error::{Result, XlaError};
+pub use executable::{Argument, CompiledMemory, Executable, Program};
+pub use options::{CompileOptions, Flag};
+pub use plugin::{NamedValue, Plugin};
+pub use topology::{Compiled, Topology};

@@ -1,0 +1,132 @@
+//! Options of a compilation, as the message that the API takes: XLA's compile_options.proto and xla_data.proto.
+
+use prost::Message;
+use std::collections::BTreeMap;
+
+/// Options of a compilation.
+#[derive(Clone, Debug, PartialEq)]
+pub struct CompileOptions {
+    /// Numbers of the devices, one for each partition of the program; see [`Device::id`](crate::Device::id). Without any, the
+    /// first.
+    pub devices: Vec<i32>,
+    /// If true, the program is partitioned by Shardy as its `sdy` annotations say.
+    pub shardy: bool,
+    /// Flags of XLA for this program alone, such as `xla_cpu_enable_fast_math`. One that is unknown is an error here, where in
+    /// the variable `XLA_FLAGS` it ends the process.
+    pub flags: BTreeMap<String, Flag>,
+}
+
+/// The value of a flag.
+#[derive(Clone, Debug, PartialEq)]
+#[allow(missing_docs)] // The names say it.
+pub enum Flag {
+    String(String),
+    Bool(bool),
+    Int(i64),
+    Float(f64),
+}
+
+impl Default for CompileOptions {
+    /// For the first device.
+    fn default() -> Self {
+        Self { devices: vec![], shardy: false, flags: BTreeMap::new() }
+    }
+}
+
+impl CompileOptions {
+    /// Number of devices that run the program.
+    pub fn partitions(&self) -> usize {
+        self.devices.len().max(1)
+    }
+
+    /// The message.
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        let partitions = self.partitions() as i64;
+        let computation = |id: &i32| ComputationDevice { replica_device_ids: vec![i64::from(*id)] };
+        let assignment = DeviceAssignment {
+            replica_count: 1,
+            computation_count: partitions as i32,
+            computation_devices: self.devices.iter().map(computation).collect(),
+        };
+        let build = BuildOptions {
+            device_ordinal: -1,
+            num_replicas: 1,
+            num_partitions: partitions,
+            use_spmd_partitioning: partitions > 1 || self.shardy,
+            device_assignment: (!self.devices.is_empty()).then_some(assignment),
+            use_shardy_partitioner: self.shardy,
+        };
+        let overrides = self.flags.iter().map(|(name, flag)| (name.clone(), flag.encode())).collect();
+        Options { executable_build_options: Some(build), env_option_overrides: overrides }.encode_to_vec()
+    }
+}
+
+impl Flag {
+    fn encode(&self) -> OptionOverride {
+        let value = match self {
+            Self::String(value) => Override::String(value.clone()),
+            Self::Bool(value) => Override::Bool(*value),
+            Self::Int(value) => Override::Int(*value),
+            Self::Float(value) => Override::Double(*value),
+        };
+        OptionOverride { value: Some(value) }
+    }
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct Options {
+    #[prost(message, optional, tag = "3")]
+    executable_build_options: Option<BuildOptions>,
+    #[prost(btree_map = "string, message", tag = "7")]
+    env_option_overrides: BTreeMap<String, OptionOverride>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct BuildOptions {
+    #[prost(int64, tag = "1")]
+    device_ordinal: i64,
+    #[prost(int64, tag = "4")]
+    num_replicas: i64,
+    #[prost(int64, tag = "5")]
+    num_partitions: i64,
+    #[prost(bool, tag = "6")]
+    use_spmd_partitioning: bool,
+    #[prost(message, optional, tag = "9")]
+    device_assignment: Option<DeviceAssignment>,
+    #[prost(bool, tag = "19")]
+    use_shardy_partitioner: bool,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct DeviceAssignment {
+    #[prost(int32, tag = "1")]
+    replica_count: i32,
+    #[prost(int32, tag = "2")]
+    computation_count: i32,
+    #[prost(message, repeated, tag = "3")]
+    computation_devices: Vec<ComputationDevice>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct ComputationDevice {
+    #[prost(int64, repeated, tag = "1")]
+    replica_device_ids: Vec<i64>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct OptionOverride {
+    #[prost(oneof = "Override", tags = "1, 2, 3, 4")]
+    value: Option<Override>,
+}
+
+#[derive(Clone, PartialEq, prost::Oneof)]
+enum Override {
+    #[prost(string, tag = "1")]
+    String(String),
+    #[prost(bool, tag = "2")]
+    Bool(bool),
+    #[prost(int64, tag = "3")]
+    Int(i64),
+    #[prost(double, tag = "4")]
+    Double(f64),
+}

@@ -1,0 +1,241 @@
+use std::{
+    ffi::{c_char, c_void},
+    path::Path,
+    ptr,
+    sync::Arc,
+};
+
+use crate::{
+    error::{Result, XlaError},
+    sys::{self, Api, Args, Struct},
+};
+
+/// The oldest minor version of the API whose plugins were tried.
+const LEAST_MINOR: i32 = 81;
+
+/// Bytes behind each struct that a plugin of a later version may read. They are zero, which means "not given".
+const PADDING: usize = 256;
+
+/// A struct with padding behind it, which counts to its size.
+#[repr(C)]
+pub(crate) struct Padded<T> {
+    pub content: T,
+    padding: [u8; PADDING],
+}
+
+impl<T: Struct> Padded<T> {
+    pub fn new(content: T) -> Self {
+        let mut padded = Self { content, padding: [0; PADDING] };
+        // SAFETY: by the contract of `Struct`, the first field is the size.
+        unsafe { (&raw mut padded).cast::<usize>().write(size_of::<Self>()) };
+        padded
+    }
+}
+
+/// A struct of the API with zeros in all fields.
+pub(crate) fn args<T: Struct>() -> T {
+    // SAFETY: by the contract of `Struct`, zeros are valid.
+    unsafe { std::mem::zeroed() }
+}
+
+/// The value of a setting, or of an attribute of a plugin.
+#[derive(Clone, Debug, PartialEq)]
+pub enum NamedValue {
+    /// Text.
+    String(String),
+    /// An integer.
+    Int(i64),
+    /// Integers.
+    Ints(Vec<i64>),
+    /// A floating-point number.
+    Float(f32),
+    /// A flag.
+    Bool(bool),
+}
+
+/// A library with the PJRT C API. It stays loaded until the process ends.
+#[derive(Debug)]
+pub struct Plugin {
+    api: *const Api,
+}
+
+// SAFETY: the table of functions never changes, and PJRT's functions may be called from any thread.
+unsafe impl Send for Plugin {}
+// SAFETY: as above.
+unsafe impl Sync for Plugin {}
+
+impl Plugin {
+    /// Loads a plugin and initialises it.
+    ///
+    /// # Errors
+    /// The file is no library with `GetPjrtApi`, its version is too old, or it fails to start.
+    pub fn load(path: &Path) -> Result<Arc<Self>> {
+        let refused = |reason: String| XlaError::NoPlugin { path: path.to_owned(), reason };
+        if !path.is_file() {
+            return Err(refused("there is no such file".into()));
+        }
+        // SAFETY: initialisers of a library that is named as a plugin may do what they like; it is the user's choice.
+        let library = unsafe { libloading::Library::new(path) }.map_err(|error| refused(error.to_string()))?;
+        // Unloading a plugin while threads of it run ends the process.
+        let library = Box::leak(Box::new(library));
+        // SAFETY: the symbol has this type in every version of the API.
+        let api = unsafe {
+            let function = library.get::<unsafe extern "C" fn() -> *const Api>(b"GetPjrtApi\0");
+            function.map_err(|_| refused("it has no function GetPjrtApi".into()))?()
+        };
+        if api.is_null() {
+            return Err(refused("GetPjrtApi returns nothing".into()));
+        }
+        let plugin = Self { api };
+        let (major, minor) = plugin.version();
+        if major != 0 || minor < LEAST_MINOR {
+            return Err(XlaError::Version {
+                path: path.to_owned(),
+                found: format!("{major}.{minor}"),
+                least: LEAST_MINOR,
+            });
+        }
+        plugin.call(args::<sys::PluginInitialize>())?;
+        Ok(Arc::new(plugin))
+    }
+
+    /// Major and minor version of the plugin's API.
+    pub fn version(&self) -> (i32, i32) {
+        // SAFETY: `load` checked the pointer, and the head of the table is the same in every version.
+        let version = unsafe { &(*self.api).version };
+        (version.major_version, version.minor_version)
+    }
+
+    /// What the plugin says of itself, such as the version of StableHLO that it reads.
+    ///
+    /// # Errors
+    /// The plugin fails.
+    pub fn attributes(&self) -> Result<Vec<(String, NamedValue)>> {
+        let found = self.call(args::<sys::PluginAttributes>())?;
+        // SAFETY: the plugin gives as many values.
+        Ok(unsafe { named_values(found.attributes, found.num_attributes) })
+    }
+
+    /// Calls a function of the API and returns its arguments with the results in them.
+    pub(crate) fn call<A: Args>(&self, args: A) -> Result<A> {
+        let mut padded = Padded::new(args);
+        let function = self.function::<A>()?;
+        // SAFETY: later versions of the struct only append fields, for which there is padding. What pointers in it point to is
+        // the caller's business: all callers are in this crate.
+        let error = unsafe { function((&raw mut padded).cast()) };
+        // SAFETY: the function returned it.
+        unsafe { self.check(A::NAME, error) }?;
+        Ok(padded.content)
+    }
+
+    /// The function of the table that takes this struct.
+    fn function<A: Args>(&self) -> Result<unsafe extern "C" fn(*mut c_void) -> *mut c_void> {
+        let end = size_of::<Api>() + (A::INDEX + 1) * size_of::<*const c_void>();
+        // SAFETY: the plugin says how long its table is, and all entries are pointers to functions of one form, or null.
+        let function = unsafe {
+            if end > (*self.api).struct_size {
+                return Err(XlaError::Missing(A::NAME));
+            }
+            self.api.add(1).cast::<Option<unsafe extern "C" fn(*mut c_void) -> *mut c_void>>().add(A::INDEX).read()
+        };
+        function.ok_or(XlaError::Missing(A::NAME))
+    }
+
+    /// The error that a function returned, if it is one.
+    ///
+    /// # Safety
+    /// It must be null, or an error of this plugin that nobody else frees.
+    unsafe fn check(&self, function: &'static str, error: *mut c_void) -> Result<()> {
+        if error.is_null() {
+            return Ok(());
+        }
+        // These two return nothing, so that nothing is checked.
+        let mut message = Padded::new(sys::ErrorMessage { error: error.cast_const(), ..args() });
+        let mut destroy = Padded::new(sys::ErrorDestroy { error, ..args() });
+        let code = self.call(sys::ErrorGetCode { error: error.cast_const(), ..args() }).map_or(0, |found| found.code);
+        // SAFETY: the error is alive until it is destroyed, and its message is copied before.
+        let message = unsafe {
+            self.function::<sys::ErrorMessage>()?((&raw mut message).cast());
+            let text = text(message.content.message, message.content.message_size);
+            self.function::<sys::ErrorDestroy>()?((&raw mut destroy).cast());
+            text
+        };
+        Err(XlaError::Plugin { function, code, message })
+    }
+
+    /// Waits for an event and frees it.
+    pub(crate) fn wait(&self, event: *mut c_void) -> Result<()> {
+        if event.is_null() {
+            return Ok(());
+        }
+        let waited = self.call(sys::EventAwait { event, ..args() });
+        self.call(sys::EventDestroy { event, ..args() })?;
+        waited.map(drop)
+    }
+}
+
+/// A copy of text of the API.
+///
+/// # Safety
+/// There must be so many bytes.
+pub(crate) unsafe fn text(start: *const c_char, len: usize) -> String {
+    // SAFETY: the caller's promise.
+    String::from_utf8_lossy(unsafe { slice(start.cast(), len) }).into_owned()
+}
+
+/// A list of the API, which may be null if it is empty.
+///
+/// # Safety
+/// There must be so many values, for as long as the slice is used.
+pub(crate) unsafe fn slice<'a, T>(start: *const T, len: usize) -> &'a [T] {
+    if len == 0 {
+        return &[];
+    }
+    // SAFETY: the caller's promise.
+    unsafe { std::slice::from_raw_parts(start, len) }
+}
+
+/// Copies of named values.
+///
+/// # Safety
+/// There must be so many.
+pub(crate) unsafe fn named_values(start: *const sys::NamedValue, len: usize) -> Vec<(String, NamedValue)> {
+    use sys::named_value_type as kinds;
+    // SAFETY: the caller's promise; a value's kind says which field of the union it is.
+    let value = |value: &sys::NamedValue| unsafe {
+        let found = match value.kind {
+            kinds::STRING => NamedValue::String(text(value.value.string, value.value_size)),
+            kinds::INT64 => NamedValue::Int(value.value.int),
+            kinds::INT64_LIST => NamedValue::Ints(slice(value.value.ints, value.value_size).to_vec()),
+            kinds::FLOAT => NamedValue::Float(value.value.float),
+            _ => NamedValue::Bool(value.value.bool),
+        };
+        (text(value.name, value.name_size), found)
+    };
+    // SAFETY: the caller's promise.
+    unsafe { slice(start, len) }.iter().map(value).collect()
+}
+
+/// Named values as the API takes them. They point into the given ones.
+pub(crate) fn raw_values(values: &[(String, NamedValue)]) -> Vec<sys::NamedValue> {
+    use sys::named_value_type as kinds;
+    let raw = |(name, value): &(String, NamedValue)| {
+        let (kind, value, value_size) = match value {
+            NamedValue::String(x) => (kinds::STRING, sys::NamedValueUnion { string: x.as_ptr().cast() }, x.len()),
+            NamedValue::Int(x) => (kinds::INT64, sys::NamedValueUnion { int: *x }, 1),
+            NamedValue::Ints(x) => (kinds::INT64_LIST, sys::NamedValueUnion { ints: x.as_ptr() }, x.len()),
+            NamedValue::Float(x) => (kinds::FLOAT, sys::NamedValueUnion { float: *x }, 1),
+            NamedValue::Bool(x) => (kinds::BOOL, sys::NamedValueUnion { bool: *x }, 1),
+        };
+        sys::NamedValue {
+            struct_size: size_of::<sys::NamedValue>(),
+            extension_start: ptr::null_mut(),
+            name: name.as_ptr().cast(),
+            name_size: name.len(),
+            kind,
+            value,
+            value_size,
+        }
+    };
+    values.iter().map(raw).collect()
+}
