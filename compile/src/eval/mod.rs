@@ -132,8 +132,28 @@ impl Program {
         self.walk(arguments, constants, |equation, inputs| {
             // What a trace records of sub-graphs runs later.
             let replaced = keys.as_ref().and_then(|keys| keys.replaced(&equation.primitive, control::is_traced::<B>()));
-            apply(replaced.as_ref().unwrap_or(&equation.primitive), inputs, equation.outputs.len(), &target)
+            let primitive = replaced.as_ref().unwrap_or(&equation.primitive);
+            let outputs = apply(primitive, inputs, equation.outputs.len(), &target);
+            match primitive {
+                Primitive::Grove(Call::Vjp(..)) => self.in_recorded_types(equation, outputs),
+                _ => outputs,
+            }
         })
+    }
+
+    /// The outputs of an equation in the types of its variables: a backend may compute a derivative in f32 of inputs in 16 bits.
+    fn in_recorded_types<B: Backend>(
+        &self,
+        equation: &Equation,
+        outputs: Vec<Option<AnyTensor<B>>>,
+    ) -> Vec<Option<AnyTensor<B>>> {
+        let converted = |(value, var): (Option<AnyTensor<B>>, &Option<Var>)| match (value?, var) {
+            (AnyTensor::Float(x), Some(var)) if x.dtype() != self.graph.dtype(*var) => {
+                Some(AnyTensor::Float(B::float_cast(x, self.graph.dtype(*var).into())))
+            }
+            (value, _) => Some(value),
+        };
+        outputs.into_iter().zip(&equation.outputs).map(converted).collect()
     }
 
     /// [`run`](Self::run) of a program with random keys among its arguments, which are those of the [call](crate::graph::Keys::with).
