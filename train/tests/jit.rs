@@ -58,7 +58,8 @@ fn same<M: Tree<Flex>>(found: &Fitted<M>, expected: &Fitted<M>, begun: &M, compu
 /// Of different lengths without dropout, and of those that need no padding with dropout.
 #[test]
 fn classifiers_of_texts_train_alike() {
-    let cases: [(f64, fn(usize) -> usize, _); 3] =
+    type Case = (f64, fn(usize) -> usize, Option<FloatDType>);
+    let cases: [Case; 3] =
         [(0.0, |i| 3 + i % 14, None), (0.1, |i| [8, 16][i % 2], None), (0.0, |i| 3 + i % 14, Some(FloatDType::BF16))];
     for (dropout, len, compute) in cases {
         let config = BertConfig { hidden_dropout_prob: dropout, attention_probs_dropout_prob: dropout, ..bert() };
