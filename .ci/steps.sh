@@ -32,6 +32,12 @@ print_times() {
 }
 trap print_times EXIT
 
+# Installs OpenXLA's plugin for the processor, pinned by its hash, into the virtual environment of a folder.
+xla_cpu_plugin() {
+    [[ -x $1/bin/pip ]] || python3 -m venv "$1"
+    "$1/bin/pip" install -q --require-hashes --no-deps -r .ci/xla.txt
+}
+
 # The wgpu tests of grove's crates, on Mesa's software Vulkan: right but slow. Arguments are those of `cargo test`. With the
 # whole workspace, Burn and candle are those that the other tests compiled.
 on_wgpu() {

@@ -12,7 +12,7 @@ pub struct Client {
     pub(crate) inner: Arc<Inner>,
 }
 
-/// What buffers and programs keep alive.
+/// The part of a client that buffers and programs keep alive.
 #[derive(Debug)]
 pub(crate) struct Inner {
     pub plugin: Arc<Plugin>,
@@ -133,7 +133,7 @@ impl Device {
         Ok(self.client.plugin.call(sys::DeviceDescriptionId { device_description, ..args() })?.id)
     }
 
-    /// What kind of device it is, such as `NVIDIA H100 80GB HBM3`.
+    /// Its model, such as `NVIDIA H100 80GB HBM3`.
     ///
     /// # Errors
     /// The plugin fails.

@@ -1,4 +1,4 @@
-//! Where plugins are looked for.
+//! The search for plugins.
 
 use std::{
     env, fmt,
@@ -6,7 +6,11 @@ use std::{
     sync::Arc,
 };
 
-use crate::{client::Client, error::XlaError, plugin::NamedValue, plugin::Plugin};
+use crate::{
+    client::Client,
+    error::XlaError,
+    plugin::{NamedValue, Plugin},
+};
 
 /// A kind of devices, each with a plugin of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -57,7 +57,7 @@ pub enum XlaError {
         found: usize,
         /// The program's.
         expected: usize,
-        /// Which of them: arguments, or lists of arguments.
+        /// Their name: arguments, or lists of arguments.
         what: &'static str,
     },
     /// The size of host data is not that of the shape.

@@ -4,10 +4,11 @@ use std::{ffi::c_void, ptr, sync::Arc};
 use crate::{
     buffer::Buffer,
     client::{Client, Inner},
+    compiled::{Compiled, raw_program, terminated},
     dtype::ArrayType,
     error::{Result, XlaError},
     options::CompileOptions,
-    plugin::{NamedValue, Padded, Plugin, args, named_values, slice},
+    plugin::{Padded, args, slice},
     sys,
 };
 
@@ -25,7 +26,7 @@ pub struct Program<'a> {
 pub struct Executable {
     client: Arc<Inner>,
     loaded: *mut c_void,
-    compiled: *mut c_void,
+    compiled: Compiled,
     parameters: Vec<ArrayType>,
     outputs: usize,
     partitions: usize,
@@ -38,10 +39,8 @@ unsafe impl Sync for Executable {}
 
 impl Drop for Executable {
     fn drop(&mut self) {
-        let plugin = &self.client.plugin;
         // Nobody is left to hear of an error.
-        let _ = plugin.call(sys::ExecutableDestroy { executable: self.compiled, ..args() });
-        let _ = plugin.call(sys::LoadedExecutableDestroy { executable: self.loaded, ..args() });
+        let _ = self.client.plugin.call(sys::LoadedExecutableDestroy { executable: self.loaded, ..args() });
     }
 }
 
@@ -63,36 +62,7 @@ impl Argument<'_> {
     }
 }
 
-/// Memory that a program needs on each device, in bytes. The peak leaves out temporaries on some platforms.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct CompiledMemory {
-    /// Of the arguments.
-    pub arguments: u64,
-    /// Of the results.
-    pub outputs: u64,
-    /// Of results that lie in the memory of arguments.
-    pub aliased: u64,
-    /// Of intermediate values.
-    pub temporaries: u64,
-    /// Of the code.
-    pub code: u64,
-}
-
-impl CompiledMemory {
-    pub(crate) fn of(plugin: &Plugin, executable: *mut c_void) -> Result<Self> {
-        let found = plugin.call(sys::ExecutableGetCompiledMemoryStats { executable, ..args() })?;
-        let bytes = |size: i64| u64::try_from(size).unwrap_or(0);
-        Ok(Self {
-            arguments: bytes(found.argument_size_in_bytes),
-            outputs: bytes(found.output_size_in_bytes),
-            aliased: bytes(found.alias_size_in_bytes),
-            temporaries: bytes(found.temp_size_in_bytes),
-            code: bytes(found.generated_code_size_in_bytes),
-        })
-    }
-}
-
-/// What stored executables begin with, before the hash of the rest.
+/// The beginning of stored executables, before the hash of the rest.
 const MAGIC: &[u8; 8] = b"grovexla";
 
 impl Client {
@@ -134,12 +104,10 @@ impl Client {
 
 impl Executable {
     fn new(client: Arc<Inner>, loaded: *mut c_void, parameters: Vec<ArrayType>, partitions: usize) -> Result<Self> {
-        let compiled =
-            client.plugin.call(sys::LoadedExecutableGetExecutable { loaded_executable: loaded, ..args() })?.executable;
-        let mut executable = Self { client, loaded, compiled, parameters, outputs: 0, partitions };
-        let call = sys::ExecutableNumOutputs { executable: compiled, ..args() };
-        executable.outputs = executable.client.plugin.call(call)?.num_outputs;
-        Ok(executable)
+        let plugin = client.plugin.clone();
+        let raw = plugin.call(sys::LoadedExecutableGetExecutable { loaded_executable: loaded, ..args() })?.executable;
+        let outputs = plugin.call(sys::ExecutableNumOutputs { executable: raw, ..args() })?.num_outputs;
+        Ok(Self { client, loaded, compiled: Compiled { plugin, raw }, parameters, outputs, partitions })
     }
 
     /// Types of the parameters on each device.
@@ -215,7 +183,7 @@ impl Executable {
     /// # Errors
     /// The plugin cannot store it.
     pub fn serialize(&self) -> Result<Vec<u8>> {
-        let found = self.client.plugin.call(sys::ExecutableSerialize { executable: self.compiled, ..args() })?;
+        let found = self.client.plugin.call(sys::ExecutableSerialize { executable: self.compiled.raw, ..args() })?;
         // SAFETY: the plugin owns so many bytes until the deleter is called, which takes what came with it.
         let bytes = unsafe {
             let bytes = slice(found.serialized_bytes.cast::<u8>(), found.serialized_bytes_size).to_vec();
@@ -229,61 +197,8 @@ impl Executable {
         Ok([&MAGIC[..], &Sha256::digest(&bytes), &bytes].concat())
     }
 
-    /// Memory that it needs on each device.
-    ///
-    /// # Errors
-    /// The platform does not know.
-    pub fn memory(&self) -> Result<CompiledMemory> {
-        CompiledMemory::of(&self.client.plugin, self.compiled)
+    /// The compiled program: its memory, cost and optimised form.
+    pub fn compiled(&self) -> &Compiled {
+        &self.compiled
     }
-
-    /// XLA's estimates by name, such as `flops` and `bytes accessed`.
-    ///
-    /// # Errors
-    /// The platform does not know.
-    pub fn cost(&self) -> Result<Vec<(String, NamedValue)>> {
-        let call = sys::ExecutableGetCostAnalysis { executable: self.compiled, ..args() };
-        let found = self.client.plugin.call(call)?;
-        // SAFETY: the executable owns as many.
-        Ok(unsafe { named_values(found.properties, found.num_properties) })
-    }
-
-    /// The optimised program, as a serialised HLO module (a protobuf message).
-    ///
-    /// # Errors
-    /// The platform does not show it.
-    pub fn optimized_program(&self) -> Result<Vec<u8>> {
-        optimized_program(&self.client.plugin, self.compiled)
-    }
-}
-
-pub(crate) fn optimized_program(plugin: &Plugin, executable: *mut c_void) -> Result<Vec<u8>> {
-    let mut program = Padded::new(args::<sys::Program>());
-    let mut code = vec![];
-    // The first call tells the size.
-    for _ in 0..2 {
-        code.resize(program.content.code_size, 0_u8);
-        program.content.code = if code.is_empty() { ptr::null_mut() } else { code.as_mut_ptr().cast() };
-        let program = &raw mut program.content;
-        plugin.call(sys::ExecutableOptimizedProgram { executable, program, ..args() })?;
-    }
-    Ok(code)
-}
-
-/// A program with a zero behind it, up to which MLIR's lexer reads, whatever size it is told.
-pub(crate) fn terminated(text: &str) -> Vec<u8> {
-    [text.as_bytes(), &[0]].concat()
-}
-
-/// A [terminated] program as the API takes it. It points into the text.
-pub(crate) fn raw_program(text: &[u8]) -> Padded<sys::Program> {
-    const FORMAT: &str = "mlir";
-    Padded::new(sys::Program {
-        // The plugin only reads it.
-        code: text.as_ptr().cast_mut().cast(),
-        code_size: text.len() - 1,
-        format: FORMAT.as_ptr().cast(),
-        format_size: FORMAT.len(),
-        ..args()
-    })
 }

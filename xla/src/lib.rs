@@ -20,6 +20,7 @@
 
 mod buffer;
 mod client;
+mod compiled;
 mod discovery;
 mod dtype;
 mod error;
@@ -32,10 +33,11 @@ mod topology;
 
 pub use buffer::Buffer;
 pub use client::{Client, Device, MemoryStats};
+pub use compiled::{Compiled, CompiledMemory};
 pub use discovery::{Candidate, NotFound, Platform, candidates, find};
 pub use dtype::{ArrayType, ElementType};
 pub use error::{Result, XlaError};
-pub use executable::{Argument, CompiledMemory, Executable, Program};
+pub use executable::{Argument, Executable, Program};
 pub use options::{CompileOptions, Flag};
 pub use plugin::{NamedValue, Plugin};
-pub use topology::{Compiled, Topology};
+pub use topology::Topology;

@@ -106,7 +106,7 @@ impl Plugin {
         (version.major_version, version.minor_version)
     }
 
-    /// What the plugin says of itself, such as the version of StableHLO that it reads.
+    /// Attributes of the plugin, such as the version of StableHLO that it reads.
     ///
     /// # Errors
     /// The plugin fails.

@@ -1020,7 +1020,7 @@ pub mod host_buffer_semantics {
 mod tests {
     use super::*;
 
-    /// What a C compiler says of the header.
+    /// Sizes by a C compiler that reads the header.
     #[test]
     fn sizes_are_those_of_c() {
         assert_eq!(size_of::<ApiVersion>(), 24);

@@ -1,8 +1,9 @@
 use std::{ffi::c_void, sync::Arc};
 
 use crate::{
+    compiled::{Compiled, raw_program, terminated},
     error::Result,
-    executable::{CompiledMemory, Program, optimized_program, raw_program, terminated},
+    executable::Program,
     options::CompileOptions,
     plugin::{NamedValue, Plugin, args, raw_values},
     sys,
@@ -19,20 +20,6 @@ impl Drop for Topology {
     fn drop(&mut self) {
         // Nobody is left to hear of an error.
         let _ = self.plugin.call(sys::TopologyDescriptionDestroy { topology: self.raw, ..args() });
-    }
-}
-
-/// A program that was compiled for a [`Topology`].
-#[derive(Debug)]
-pub struct Compiled {
-    plugin: Arc<Plugin>,
-    raw: *mut c_void,
-}
-
-impl Drop for Compiled {
-    fn drop(&mut self) {
-        // Nobody is left to hear of an error.
-        let _ = self.plugin.call(sys::ExecutableDestroy { executable: self.raw, ..args() });
     }
 }
 
@@ -69,23 +56,5 @@ impl Topology {
             ..args()
         })?;
         Ok(Compiled { plugin: self.plugin.clone(), raw: compiled.executable })
-    }
-}
-
-impl Compiled {
-    /// Memory that it needs on each device.
-    ///
-    /// # Errors
-    /// The platform does not know.
-    pub fn memory(&self) -> Result<CompiledMemory> {
-        CompiledMemory::of(&self.plugin, self.raw)
-    }
-
-    /// The optimised program, as a serialised HLO module (a protobuf message).
-    ///
-    /// # Errors
-    /// The platform does not show it.
-    pub fn optimized_program(&self) -> Result<Vec<u8>> {
-        optimized_program(&self.plugin, self.raw)
     }
 }

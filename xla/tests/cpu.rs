@@ -2,8 +2,8 @@
 //! `GROVE_REQUIRE_PJRT=1` its absence is a failure.
 
 use grove_xla::{
-    Argument, ArrayType, Buffer, Client, CompileOptions, ElementType, Flag, NamedValue, Platform, Plugin, Program,
-    XlaError, find,
+    Argument, ArrayType, Buffer, Client, CompileOptions, Device, ElementType, Executable, Flag, NamedValue, Platform,
+    Plugin, Program, XlaError, find,
 };
 use std::{env, fs, path::Path, sync::Arc, thread};
 
@@ -40,13 +40,18 @@ const ADD: &str =
     return %z : tensor<4xf32>
 }";
 
+/// The first device, the type of a vector of four numbers, and the program that adds two of them.
+fn add(client: &Client) -> (Device, ArrayType, Executable) {
+    let array = f32s(&[4]);
+    let program = Program { text: ADD, parameters: &[array.clone(), array.clone()] };
+    (client.device(0).unwrap(), array, client.compile(program, &CompileOptions::default()).unwrap())
+}
+
 #[test]
 fn programs_run_with_and_without_donation() {
     let Some(client) = client(1) else { return };
     assert_eq!(client.platform(), "cpu");
-    let (device, array) = (client.device(0).unwrap(), f32s(&[4]));
-    let parameters = [array.clone(), array.clone()];
-    let program = client.compile(Program { text: ADD, parameters: &parameters }, &CompileOptions::default()).unwrap();
+    let (device, array, program) = add(&client);
     let x = Buffer::from_host(&device, &array, &bytes(&[1.0, 2.0, 3.0, 4.0])).unwrap();
     let y = Buffer::from_host(&device, &array, &bytes(&[0.5; 4])).unwrap();
     for _ in 0..2 {
@@ -112,7 +117,7 @@ fn partitioned_programs_run_on_several_devices() {
     assert_eq!(results.iter().map(|list| floats(&list[0])[0]).collect::<Vec<_>>(), [66.0; 4]);
     let error = program.run(vec![Argument::Keep(&parts[0])]).unwrap_err();
     assert_eq!(error.to_string(), "the program takes 4 lists of arguments, one for each device, and 1 are given");
-    let optimized = String::from_utf8_lossy(&program.optimized_program().unwrap()).into_owned();
+    let optimized = String::from_utf8_lossy(&program.compiled().optimized_program().unwrap()).into_owned();
     assert!(optimized.contains("all-reduce"));
 }
 
@@ -141,33 +146,30 @@ fn wrong_arguments_and_programs_are_told() {
 #[test]
 fn executables_are_stored_and_damaged_ones_refused() {
     let Some(client) = client(1) else { return };
-    let (device, array) = (client.device(0).unwrap(), f32s(&[4]));
-    let parameters = [array.clone(), array.clone()];
-    let program = client.compile(Program { text: ADD, parameters: &parameters }, &CompileOptions::default()).unwrap();
-    let memory = program.memory().unwrap();
+    let (device, array, program) = add(&client);
+    let memory = program.compiled().memory().unwrap();
     assert_eq!((memory.arguments, memory.outputs, memory.aliased), (32, 16, 16));
-    assert!(program.cost().unwrap().iter().any(|(name, _)| name == "flops"));
+    assert!(program.compiled().cost().unwrap().iter().any(|(name, _)| name == "flops"));
     let stored = program.serialize().unwrap();
     drop(program);
     let x = Buffer::from_host(&device, &array, &bytes(&[1.0; 4])).unwrap();
-    let loaded = client.load(&stored, &parameters, 1).unwrap();
+    let load = |stored: &[u8]| client.load(stored, &[array.clone(), array.clone()], 1);
+    let loaded = load(&stored).unwrap();
     assert_eq!(floats(&loaded.run(vec![Argument::Keep(&x), Argument::Keep(&x)]).unwrap()[0]), [2.0; 4]);
     for cut in [0, 7, 8, 39, 40, stored.len() / 2, stored.len() - 1] {
-        assert_eq!(client.load(&stored[..cut], &parameters, 1).unwrap_err(), XlaError::Stored, "{cut}");
+        assert_eq!(load(&stored[..cut]).unwrap_err(), XlaError::Stored, "{cut}");
     }
     for at in [0, 8, 40, stored.len() / 2, stored.len() - 1] {
         let mut damaged = stored.clone();
         damaged[at] ^= 1;
-        assert_eq!(client.load(&damaged, &parameters, 1).unwrap_err(), XlaError::Stored, "{at}");
+        assert_eq!(load(&damaged).unwrap_err(), XlaError::Stored, "{at}");
     }
 }
 
 #[test]
 fn threads_run_one_program_together() {
     let Some(client) = client(1) else { return };
-    let (device, array) = (client.device(0).unwrap(), f32s(&[4]));
-    let parameters = [array.clone(), array.clone()];
-    let program = client.compile(Program { text: ADD, parameters: &parameters }, &CompileOptions::default()).unwrap();
+    let (device, array, program) = add(&client);
     let program = Arc::new(program);
     let threads: Vec<_> = (0..4)
         .map(|i| {

@@ -85,7 +85,7 @@ pub use matmul::Matmul;
 pub use max_pool2d::Pool2dOptions;
 pub use nll::Nll;
 pub use operation::{Differentiation, Operation, Residual, Residuals};
-pub use precision::at_least_f32;
+pub use precision::{at_least_f32, cast};
 pub use quantized::{Dequantize, QuantizedLinear};
 pub use random_bits::RandomBits;
 pub use random_samples::RandomSamples;

@@ -17,7 +17,7 @@ pub(super) fn is_half(dtype: DType) -> bool {
 }
 
 /// A tensor in a type of floating-point numbers.
-pub(super) fn cast<B: Backend>(x: FloatTensor<B>, dtype: DType) -> FloatTensor<B> {
+pub fn cast<B: Backend>(x: FloatTensor<B>, dtype: DType) -> FloatTensor<B> {
     if x.dtype() == dtype { x } else { B::float_cast(x, dtype.into()) }
 }
 

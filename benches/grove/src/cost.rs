@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::work::{Text, Work};
+use crate::work::{Text, VitSizes, Work};
 
 /// The least that a row needs of a machine.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -53,16 +53,12 @@ impl Work {
             Self::Resnet { depths, widths, classes, size, batch, train } => {
                 step(resnet(depths, *widths, *classes, *size, *batch), *train)
             }
-            &Self::Vit { size, patch, width, depth, heads: _, mlp, classes, batch, train } => {
-                let tokens = (size / patch) * (size / patch);
-                let patches = affine(batch * tokens, 3 * patch * patch, width);
-                let blocks = block(batch, tokens + 1, width, width, mlp, 2, false) * depth as f64;
-                step(patches + blocks + affine(batch, width, classes), train)
-            }
-            // Each example writes gradients of its own.
-            Self::VitPerExample { batch, .. } => {
-                let cost = self.together().map(|work| work.cost()).unwrap_or_default();
-                Cost { bytes: cost.bytes + 4.0 * cost.parameters * *batch as f64, ..cost }
+            Self::Vit { sizes, train } => step(vit(*sizes), *train),
+            // Each example writes gradients of its own, and there is no optimizer.
+            Self::VitPerExample(sizes) => {
+                let (forward, cost) = (vit(*sizes), vit(*sizes) * 3.0);
+                let bytes = cost.bytes + 4.0 * forward.parameters * sizes.batch as f64;
+                Cost { bytes, parameters: forward.parameters, ..cost }
             }
             Self::Bert(text) => transformer(text, "num_hidden_layers", "hidden_size", 2, false),
             Self::Gpt2(text) => transformer(text, "n_layer", "n_embd", 2, true),
@@ -178,6 +174,13 @@ fn resnet(depths: &[usize], widths: usize, classes: usize, size: usize, batch: u
         }
     }
     cost + affine(batch, channels, classes)
+}
+
+fn vit(VitSizes { size, patch, width, depth, mlp, classes, batch, .. }: VitSizes) -> Cost {
+    let tokens = (size / patch) * (size / patch);
+    let patches = affine(batch * tokens, 3 * patch * patch, width);
+    let blocks = block(batch, tokens + 1, width, width, mlp, 2, false) * depth as f64;
+    patches + blocks + affine(batch, width, classes)
 }
 
 /// A block of a transformer; `matrices` are those of its feed-forward layer. Only its weights count as bytes: what passes

@@ -224,7 +224,7 @@ impl Work {
         match self {
             Self::Rnn { train, .. } | Self::Resnet { train, .. } | Self::Vit { train, .. } => *train,
             Self::Bert(text) | Self::Gpt2(text) | Self::GptNeo(text) | Self::Llama(text) => text.train,
-            Self::Optimizer { .. } | Self::FfnStep { .. } | Self::VitPerExample { .. } => true,
+            Self::Optimizer { .. } | Self::FfnStep { .. } | Self::VitPerExample(_) => true,
             _ => false,
         }
     }

@@ -4,7 +4,7 @@ use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 
-use crate::work::{Cell, Function, Text, Work, bert, gpt_neo, gpt2, llama};
+use crate::work::{Cell, Function, Text, VitSizes, Work, bert, gpt_neo, gpt2, llama};
 
 /// A row: its name, which `--only` looks in, and its work.
 #[derive(Clone, Debug)]
@@ -139,14 +139,14 @@ fn resnet50(batch: usize, train: bool) -> Work {
 }
 
 fn vit_b_16(batch: usize, train: bool) -> Work {
-    let [size, patch, width, depth, heads, mlp, classes] = [224, 16, 768, 12, 12, 3072, 1000];
-    Work::Vit { size, patch, width, depth, heads, mlp, classes, batch, train }
+    let sizes = VitSizes { size: 224, patch: 16, width: 768, depth: 12, heads: 12, mlp: 3072, classes: 1000, batch };
+    Work::Vit { sizes, train }
 }
 
 /// The widths of ViT-Ti, half as deep.
 fn vit_per_example() -> Work {
-    let [size, patch, width, depth, heads, mlp, classes, batch] = [64, 8, 192, 6, 3, 768, 100, 16];
-    Work::VitPerExample { size, patch, width, depth, heads, mlp, classes, batch }
+    let sizes = VitSizes { size: 64, patch: 8, width: 192, depth: 6, heads: 3, mlp: 768, classes: 100, batch: 16 };
+    Work::VitPerExample(sizes)
 }
 
 fn text(config: serde_json::Value, batch: usize, tokens: usize, train: bool) -> Text {

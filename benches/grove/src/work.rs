@@ -52,27 +52,12 @@ pub enum Work {
     Resnet { depths: Vec<usize>, widths: usize, classes: usize, size: usize, batch: usize, train: bool },
     /// As torchvision's.
     Vit {
-        size: usize,
-        patch: usize,
-        width: usize,
-        depth: usize,
-        heads: usize,
-        mlp: usize,
-        classes: usize,
-        batch: usize,
+        #[serde(flatten)]
+        sizes: VitSizes,
         train: bool,
     },
     /// Gradients of a ViT for each image by itself: `jax.vmap(jax.grad(loss), in_axes=(None, 0, 0))`.
-    VitPerExample {
-        size: usize,
-        patch: usize,
-        width: usize,
-        depth: usize,
-        heads: usize,
-        mlp: usize,
-        classes: usize,
-        batch: usize,
-    },
+    VitPerExample(VitSizes),
     /// The encoder with its pooler; trained with a head for two labels.
     Bert(Text),
     /// Logits of all positions.
@@ -89,6 +74,19 @@ pub enum Work {
     Load { path: PathBuf, config: Value },
     /// The same, and the logits of one text.
     Start { path: PathBuf, config: Value, tokens: usize },
+}
+
+/// Sizes of a ViT and of its batch.
+#[derive(Serialize, Deserialize, Clone, Copy, Debug)]
+pub struct VitSizes {
+    pub size: usize,
+    pub patch: usize,
+    pub width: usize,
+    pub depth: usize,
+    pub heads: usize,
+    pub mlp: usize,
+    pub classes: usize,
+    pub batch: usize,
 }
 
 /// A model of text: its published configuration and its input.
@@ -124,6 +122,15 @@ impl Cell {
     }
 }
 
+impl VitSizes {
+    const TINY: Self = Self { size: 16, patch: 4, width: 12, depth: 2, heads: 3, mlp: 20, classes: 5, batch: 2 };
+
+    /// Shape of its images.
+    pub fn images(self) -> [usize; 4] {
+        [self.batch, 3, self.size, self.size]
+    }
+}
+
 impl Work {
     /// The same work so small that it only shows whether it runs.
     pub fn tiny(self) -> Self {
@@ -148,14 +155,8 @@ impl Work {
             Self::Resnet { train, .. } => {
                 Self::Resnet { depths: vec![1, 1, 1, 1], widths: 8, classes: 5, size: 64, batch: 2, train }
             }
-            Self::Vit { train, .. } => {
-                let [size, patch, width, depth, heads, mlp, classes, batch] = [16, 4, 12, 2, 3, 20, 5, 2];
-                Self::Vit { size, patch, width, depth, heads, mlp, classes, batch, train }
-            }
-            Self::VitPerExample { .. } => {
-                let [size, patch, width, depth, heads, mlp, classes, batch] = [16, 4, 12, 2, 3, 20, 5, 2];
-                Self::VitPerExample { size, patch, width, depth, heads, mlp, classes, batch }
-            }
+            Self::Vit { train, .. } => Self::Vit { sizes: VitSizes::TINY, train },
+            Self::VitPerExample(_) => Self::VitPerExample(VitSizes::TINY),
             Self::Bert(row) => Self::Bert(text(bert(97, 24, 2, 3, 40, 16), row)),
             Self::Gpt2(row) => Self::Gpt2(text(gpt2(97, 16, 24, 2, 3), row)),
             Self::GptNeo(row) => Self::GptNeo(text(gpt_neo(97, 16, 24, 2, 3, 3), row)),
@@ -165,12 +166,6 @@ impl Work {
             Self::Load { path, .. } => Self::Load { path, config: gpt2(97, 16, 24, 2, 3) },
             Self::Start { path, .. } => Self::Start { path, config: gpt2(97, 16, 24, 2, 3), tokens: 5 },
         }
-    }
-
-    /// The training of a ViT that has the sizes of a row of per-example gradients.
-    pub fn together(&self) -> Option<Self> {
-        let &Self::VitPerExample { size, patch, width, depth, heads, mlp, classes, batch } = self else { return None };
-        Some(Self::Vit { size, patch, width, depth, heads, mlp, classes, batch, train: true })
     }
 
     /// The directory of a model that has to be there before the work begins, and the model's configuration.

@@ -11,7 +11,7 @@ use burn_backend::{
 };
 use grove_backend::{
     Backend,
-    ops::{AnyTensor, Call, Outcome, Values},
+    ops::{AnyTensor, Call, Outcome, Values, cast},
 };
 use std::{
     any::{Any, TypeId},
@@ -135,7 +135,7 @@ impl Program {
             let primitive = replaced.as_ref().unwrap_or(&equation.primitive);
             let outputs = apply(primitive, inputs, equation.outputs.len(), &target);
             match primitive {
-                Primitive::Grove(Call::Vjp(..)) => self.in_recorded_types(equation, outputs),
+                Primitive::Grove(Call::Vjp(..)) => self.in_recorded_types(equation, outputs, &target),
                 _ => outputs,
             }
         })
@@ -146,12 +146,13 @@ impl Program {
         &self,
         equation: &Equation,
         outputs: Vec<Option<AnyTensor<B>>>,
+        target: &Target<'_, B>,
     ) -> Vec<Option<AnyTensor<B>>> {
-        let converted = |(value, var): (Option<AnyTensor<B>>, &Option<Var>)| match (value?, var) {
-            (AnyTensor::Float(x), Some(var)) if x.dtype() != self.graph.dtype(*var) => {
-                Some(AnyTensor::Float(B::float_cast(x, self.graph.dtype(*var).into())))
+        let converted = |(value, var): (Option<AnyTensor<B>>, &Option<Var>)| match (value, var) {
+            (Some(AnyTensor::Float(x)), Some(var)) => {
+                Some(AnyTensor::Float(cast::<B>(x, target.float(self.graph.dtype(*var)).into())))
             }
-            (value, _) => Some(value),
+            (value, _) => value,
         };
         outputs.into_iter().zip(&equation.outputs).map(converted).collect()
     }

@@ -37,10 +37,10 @@ impl Backend for Flex {
         });
         let mut inputs: Vec<_> = floats.collect();
         let given = inputs.iter_mut().enumerate().map(|(i, x)| match chain.can_donate(i) && owns_elements(x) {
-            true => Input::Donated(x.try_storage_mut().expect("the only handle of its memory")),
+            true => Input::Donated(x.try_storage_mut().expect(OWNED)),
             false => Input::Shared(elements(x)),
         });
-        let outputs = chain.run_in_place(given.collect());
+        let outputs = chain.run(given.collect());
         let mut inputs: Vec<_> = inputs.into_iter().map(Some).collect();
         let outputs = outputs.into_iter().zip(shapes).map(|(output, shape)| match output {
             Output::New(values) => tensor(values, shape.clone()),
@@ -162,6 +162,9 @@ fn shape(x: &FlexTensor) -> Shape {
     x.layout().shape().clone()
 }
 
+/// A tensor that [owns its elements](owns_elements) can be written to.
+const OWNED: &str = "the only handle of its memory";
+
 /// True if a contiguous f32 tensor is the only handle of its memory, which holds its elements and no others.
 fn owns_elements(x: &mut FlexTensor) -> bool {
     let count = x.layout().shape().num_elements();
@@ -173,10 +176,8 @@ fn owns_elements(x: &mut FlexTensor) -> bool {
 fn map_in_place(x: FlexTensor, f: impl FnOnce(&mut [f32])) -> FlexTensor {
     let mut x = contiguous(x);
     let shape = shape(&x);
-    if owns_elements(&mut x)
-        && let Some(values) = x.try_storage_mut()
-    {
-        f(values);
+    if owns_elements(&mut x) {
+        f(x.try_storage_mut().expect(OWNED));
         return x;
     }
     let mut values = elements(&x).to_vec();

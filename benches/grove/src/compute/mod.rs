@@ -69,7 +69,7 @@ pub fn prepare<B: Backend>(work: &Work, place: Place<B>) -> Result<Run, String> 
         Work::Resnet { train: true, .. }
         | Work::Vit { train: true, .. }
         | Work::FfnStep { .. }
-        | Work::VitPerExample { .. }
+        | Work::VitPerExample(_)
         | Work::Optimizer { .. } => training::prepare(work, place),
         Work::Bert(text) | Work::Gpt2(text) | Work::GptNeo(text) | Work::Llama(text) if text.train => {
             training::prepare(work, place)

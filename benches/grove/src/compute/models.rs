@@ -15,7 +15,7 @@ use serde_json::Value;
 use std::path::Path;
 
 use super::{Place, Run};
-use crate::work::{Text, Work};
+use crate::work::{Text, VitSizes, Work};
 
 pub fn prepare<B: Backend>(work: &Work, place: Place<B>) -> Result<Run, String> {
     let at = place.clone();
@@ -26,9 +26,9 @@ pub fn prepare<B: Backend>(work: &Work, place: Place<B>) -> Result<Run, String> 
             let x = at.normal::<4>(0, [*batch, 3, *size, *size]);
             place.run(move || model.forward(x.clone()))
         }
-        Work::Vit { size, batch, .. } => {
-            let model: Vit<B> = cast(Vit::init(&vit_config(work), key, device).map_err(text_of)?, at.dtype);
-            let x = at.normal::<4>(0, [*batch, 3, *size, *size]);
+        Work::Vit { sizes, .. } => {
+            let model: Vit<B> = cast(Vit::init(&vit_config(*sizes), key, device).map_err(text_of)?, at.dtype);
+            let x = at.normal::<4>(0, sizes.images());
             place.run(move || model.forward(x.clone(), None))
         }
         Work::Bert(text) => {
@@ -149,10 +149,7 @@ pub fn resnet_config(work: &Work) -> ResNetConfig {
         .with_labels(labels(*classes))
 }
 
-pub fn vit_config(work: &Work) -> VitConfig {
-    let &Work::Vit { size, patch, width, depth, heads, mlp, classes, .. } = work else {
-        unreachable!("only ViTs come here")
-    };
+pub fn vit_config(VitSizes { size, patch, width, depth, heads, mlp, classes, .. }: VitSizes) -> VitConfig {
     VitConfig {
         hidden_size: width,
         num_hidden_layers: depth,

@@ -29,19 +29,19 @@ pub fn prepare<B: Backend>(work: &Work, place: Place<B>) -> Result<Run, String> 
                 Outcome::new(loss).successor(successor)
             })
         }
-        Work::Vit { size, batch, classes, .. } => {
-            let model = Vit::init(&vit_config(work), key, &device).map_err(text_of)?;
-            let pixels = place.normal::<4>(0, [*batch, 3, *size, *size]);
-            let labels = place.integers::<1>(1, [*batch], *classes);
+        Work::Vit { sizes, .. } => {
+            let model = Vit::init(&vit_config(*sizes), key, &device).map_err(text_of)?;
+            let pixels = place.normal::<4>(0, sizes.images());
+            let labels = place.integers::<1>(1, [sizes.batch], sizes.classes);
             steps(model, place, move |model: Vit<Autodiff<B>>| {
                 Outcome::new(model.loss(Tensor::from_inner(pixels.clone()), Tensor::from_inner(labels.clone()), None))
             })
         }
-        Work::VitPerExample { size, batch, classes, .. } => {
-            let config = vit_config(&work.together().ok_or("a ViT of these sizes")?);
-            let model: Vit<B> = cast(Vit::init(&config, key, &device).map_err(text_of)?, place.dtype);
-            let pixels = Array::new(place.normal::<4>(0, [*batch, 3, *size, *size]));
-            let labels = Array::new(place.integers::<2>(1, [*batch, 1], *classes));
+        Work::VitPerExample(sizes) => {
+            let model = Vit::init(&vit_config(*sizes), key, &device).map_err(text_of)?;
+            let model: Vit<B> = cast(model, place.dtype);
+            let pixels = Array::new(place.normal::<4>(0, sizes.images()));
+            let labels = Array::new(place.integers::<2>(1, [sizes.batch, 1], sizes.classes));
             type Args = (Vit<Traced>, Array<Traced, 4>, Array<Traced, 2, Int>);
             let gradients = jit(|(model, pixels, labels): Args| {
                 per_example_grads(&model, (pixels, labels), |model, (pixels, label)| {

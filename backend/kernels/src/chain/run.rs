@@ -1,0 +1,229 @@
+//! The pass over memory.
+
+use rayon::prelude::*;
+use std::mem::MaybeUninit;
+
+use super::{
+    Access, Chain, Place, Step, Sum,
+    functions::{apply_clamp, apply_fill, apply_map, apply_number, apply_pair, apply_power, apply_select, sum},
+    source::Source,
+};
+use crate::dispatch::TASK;
+
+/// Elements that are computed at once: values of all steps stay in the first cache.
+const TILE: usize = 1 << 10;
+
+/// Elements of a cache line.
+const LINE: usize = 16;
+
+/// Shorter rows are no tiles of their own.
+const LEAST_ROW: usize = 1 << 8;
+
+/// An input of a chain.
+#[derive(Debug)]
+pub enum Input<'a> {
+    /// Elements that stay as they are.
+    Shared(&'a [f32]),
+    /// Elements that an output may overwrite, if there is one for each element of the outputs.
+    Donated(&'a mut [f32]),
+}
+
+/// An output of a chain.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Output {
+    /// In memory of its own.
+    New(Vec<f32>),
+    /// In the memory of the input of this number.
+    Input(usize),
+}
+
+impl Chain {
+    /// True if an output can be written over an input, which has an element for each of the output's.
+    pub fn can_donate(&self, input: usize) -> bool {
+        self.inputs[input] == Access { repeat: 1, len: self.len }
+    }
+
+    /// Returns the outputs, and then the sums. Outputs are in the memory of donated inputs as far as there are any.
+    ///
+    /// # Panics
+    /// If the inputs are not as many, and of as many elements, as the chain was created for.
+    pub fn run(&self, inputs: Vec<Input<'_>>) -> Vec<Output> {
+        assert_eq!(inputs.len(), self.inputs.len(), "inputs do not fit the chain");
+        // The output of each input that is overwritten.
+        let (mut donated, mut memory) = (vec![None; inputs.len()], Vec::new());
+        let mut shared: Vec<&[f32]> = Vec::with_capacity(inputs.len());
+        for (i, input) in inputs.into_iter().enumerate() {
+            let len = match &input {
+                Input::Shared(x) => x.len(),
+                Input::Donated(x) => x.len(),
+            };
+            assert_eq!(len, self.inputs[i].len, "inputs do not fit the chain");
+            shared.push(match input {
+                Input::Donated(x) if memory.len() < self.outputs && self.can_donate(i) => {
+                    donated[i] = Some(memory.len());
+                    memory.push(x);
+                    &[]
+                }
+                Input::Donated(x) => x,
+                Input::Shared(x) => x,
+            });
+        }
+        let mut outputs: Vec<Vec<f32>> = (memory.len()..self.outputs).map(|_| Vec::with_capacity(self.len)).collect();
+        let new = outputs.iter_mut().map(|output| &mut output.spare_capacity_mut()[..self.len]);
+        let mut rest: Vec<_> = memory.into_iter().map(as_uninit).chain(new).collect();
+        let inputs = &Inputs { shared, donated };
+        let (mut tasks, mut start) = (Vec::with_capacity(self.len.div_ceil(TASK)), 0);
+        while start < self.len {
+            let count = self.task_size(start);
+            let outputs: Vec<_> = rest.iter_mut().filter_map(|rest| rest.split_off_mut(..count)).collect();
+            tasks.push(Task { start, count, outputs });
+            start += count;
+        }
+        let sums: Vec<Vec<Vec<f32>>> = match tasks.len() {
+            1 => vec![self.task(tasks.remove(0), inputs)],
+            _ => tasks.into_par_iter().map(|task| self.task(task, inputs)).collect(),
+        };
+        for output in &mut outputs {
+            // SAFETY: the tasks cover the first `len` elements, and each initialised its own.
+            unsafe { output.set_len(self.len) };
+        }
+        let overwritten = |output| inputs.donated.iter().position(|donated| *donated == Some(output));
+        let overwritten = (0..self.outputs).map_while(overwritten).map(Output::Input);
+        let mut outputs: Vec<Output> = overwritten.chain(outputs.into_iter().map(Output::New)).collect();
+        for (i, Sum { row, divisor, .. }) in self.sums.iter().enumerate() {
+            let parts: Vec<f32> = sums.iter().flat_map(|task| &task[i]).copied().collect();
+            let each = if *row > TASK { row.div_ceil(TASK) } else { 1 };
+            let sums = parts.chunks(each).map(|parts| parts.iter().sum::<f32>() / divisor).collect();
+            outputs.push(Output::New(sums));
+        }
+        outputs
+    }
+
+    /// Number of elements of the task that begins with an element: whole rows of the sums, or a part of one.
+    fn task_size(&self, start: usize) -> usize {
+        let size = match self.sums.first() {
+            Some(Sum { row, .. }) if *row > TASK => TASK.min(row - start % row),
+            Some(Sum { row, .. }) => TASK / row * row,
+            None => TASK,
+        };
+        size.min(self.len - start)
+    }
+
+    /// The length of the rows at whose ends tiles end, so that one that belongs to every row is read in place.
+    fn period(&self) -> usize {
+        let rows =
+            self.inputs.iter().filter(|access| access.repeat == 1 && (LEAST_ROW..self.len).contains(&access.len));
+        rows.map(|access| access.len).min().unwrap_or(usize::MAX)
+    }
+
+    /// Computes some elements of the outputs, and returns the sums over them.
+    fn task(&self, Task { start, count, mut outputs }: Task<'_>, inputs: &Inputs<'_>) -> Vec<Vec<f32>> {
+        let rows = |sum: &Sum| vec![0.0; count.div_ceil(sum.row)];
+        let mut sums: Vec<Vec<f32>> = self.sums.iter().map(rows).collect();
+        let tile = TILE.min(count);
+        let mut memory = vec![MaybeUninit::uninit(); self.slots * (tile + LINE) + LINE];
+        let aligned = memory.as_ptr().align_offset(LINE * size_of::<f32>()).min(LINE);
+        // A line between them, since places a page apart hinder each other.
+        let mut slots: Vec<&mut [MaybeUninit<f32>]> =
+            memory[aligned..].chunks_exact_mut(tile + LINE).take(self.slots).collect();
+        let mut sources: Vec<Source> = self.inputs.iter().map(|access| Source::new(*access)).collect();
+        let period = self.period();
+        let mut done = 0;
+        while done < count {
+            let from = start + done;
+            // To the end of the tile, of the row, or of all.
+            let size = tile.min(count - done).min(period - from % period);
+            let mut tiles: Vec<&mut [MaybeUninit<f32>]> = Vec::with_capacity(outputs.len());
+            for output in &mut outputs {
+                let (tile, rest) = std::mem::take(output).split_at_mut(size);
+                *output = rest;
+                tiles.push(tile);
+            }
+            for ((source, input), donated) in sources.iter_mut().zip(&inputs.shared).zip(&inputs.donated) {
+                match donated {
+                    // SAFETY: the output is in the memory of the input, whose elements were written before.
+                    Some(output) => source.hold(unsafe { written(tiles[*output]) }),
+                    None => source.advance(input, from, size),
+                }
+            }
+            for (i, step) in self.steps.iter().enumerate() {
+                let place = self.places[self.inputs.len() + i];
+                let taken = match place {
+                    Place::Slot(slot) => std::mem::take(&mut slots[slot]),
+                    Place::Output(output) => std::mem::take(&mut tiles[output]),
+                    Place::Input(_) => unreachable!("results of steps have places of their own"),
+                };
+                let y = &mut taken[..size];
+                let value = |x: usize| match self.places[x] {
+                    Place::Input(input) => sources[input].values(inputs.shared[input], size),
+                    // SAFETY: a step uses values of steps before it only, as `new` asserts, and each of these has written the
+                    // first `size` elements of its place, since it was given as many of each value.
+                    Place::Slot(slot) => unsafe { written(&slots[slot][..size]) },
+                    // SAFETY: as above.
+                    Place::Output(output) => unsafe { written(&tiles[output][..size]) },
+                };
+                match *step {
+                    Step::Map(map, x) => apply_map(map, value(x), y),
+                    Step::Pair(pair, a, b) => apply_pair(pair, value(a), value(b), y),
+                    Step::Number(pair, x, number) => apply_number(pair, value(x), number, y),
+                    Step::Power(x, exponent) => apply_power(value(x), exponent, y),
+                    Step::Clamp(x, min, max) => apply_clamp(value(x), min, max, y),
+                    Step::Select(mask, a, b) => apply_select(value(mask), value(a), value(b), y),
+                    Step::Fill(mask, x, number) => apply_fill(value(mask), value(x), number, y),
+                }
+                for (sum, sums) in self.sums.iter().zip(&mut sums).filter(|(sum, _)| sum.value == self.inputs.len() + i)
+                {
+                    // SAFETY: the step has just written them.
+                    add_rows(unsafe { written(&taken[..size]) }, from, start, sum.row, sums);
+                }
+                match place {
+                    Place::Slot(slot) => slots[slot] = taken,
+                    Place::Output(output) => tiles[output] = taken,
+                    Place::Input(_) => {}
+                }
+            }
+            done += size;
+        }
+        sums
+    }
+}
+
+/// The inputs of a run.
+struct Inputs<'a> {
+    /// Their elements; none of those that are donated.
+    shared: Vec<&'a [f32]>,
+    /// The output that overwrites each input, if there is one.
+    donated: Vec<Option<usize>>,
+}
+
+/// Elements that are computed by one thread.
+struct Task<'a> {
+    start: usize,
+    count: usize,
+    outputs: Vec<&'a mut [MaybeUninit<f32>]>,
+}
+
+/// Elements that are overwritten.
+fn as_uninit(elements: &mut [f32]) -> &mut [MaybeUninit<f32>] {
+    // SAFETY: the layouts are the same, and no uninitialised element is ever written: `task` writes the results of steps.
+    unsafe { &mut *(std::ptr::from_mut(elements) as *mut [MaybeUninit<f32>]) }
+}
+
+/// The elements of a place.
+///
+/// # Safety
+/// All of them must have been written.
+unsafe fn written(place: &[MaybeUninit<f32>]) -> &[f32] {
+    // SAFETY: the caller's promise.
+    unsafe { &*(std::ptr::from_ref(place) as *const [f32]) }
+}
+
+/// Adds the elements from `from` on to the sums of the rows that they belong to; the first sum is that of the row of `start`.
+fn add_rows(x: &[f32], from: usize, start: usize, row: usize, sums: &mut [f32]) {
+    let mut at = 0;
+    while at < x.len() {
+        let end = x.len().min(at + row - (from + at) % row);
+        sums[(from + at) / row - start / row] += sum(&x[at..end]);
+        at = end;
+    }
+}
