@@ -5,27 +5,61 @@
 mod programs;
 
 use burn::tensor::Tensor;
-use grove_backend::{Backend, Candle, Flex, GeluApproximation, ops};
-use grove_compile::{Traced, jit, jvp, trace, vmap};
+use grove_backend::{AnyTensor, Backend, Candle, Flex, GeluApproximation, ops};
+use grove_compile::{Graph, Traced, jit, jvp, trace, vmap};
 use grove_tree::{Array, Key, Tree};
 use programs::{Code, Four, inputs, program, run};
-use proptest::prelude::*;
+use proptest::{prelude::*, test_runner::RngSeed};
 
 fn numbers<B: Backend>(x: &Array<B, 2>) -> Vec<f32> {
     x.val().into_data().to_vec().unwrap()
 }
 
 fn close<B: Backend>(what: &str, found: &[Array<B, 2>], expected: &[Array<B, 2>], tolerance: f32) {
+    close_but_for(what, found, expected, tolerance, &vec![0.0; expected.len()]);
+}
+
+/// As [`close`], with a difference that is allowed for each result besides.
+fn close_but_for<B: Backend>(
+    what: &str,
+    found: &[Array<B, 2>],
+    expected: &[Array<B, 2>],
+    tolerance: f32,
+    allowed: &[f32],
+) {
     assert_eq!(found.len(), expected.len(), "{what}");
     for (i, (found, expected)) in found.iter().zip(expected).enumerate() {
         assert_eq!(found.shape(), expected.shape(), "{what}, {i}");
         let (found, expected) = (numbers(found), numbers(expected));
         let largest = expected.iter().fold(1.0_f32, |max, x| max.max(x.abs()));
         for (a, b) in found.iter().zip(&expected) {
-            let same = (a - b).abs() <= tolerance * largest || a == b || a.is_nan() && b.is_nan();
+            let same = (a - b).abs() <= tolerance * largest + allowed[i] || a == b || a.is_nan() && b.is_nan();
             assert!(same, "{what}, result {i}: {a} for {b}");
         }
     }
+}
+
+/// For each result of a program, a multiple of what rounding of its inputs changes: differences that rounding within the program may
+/// make too. A program of 25 operations, cubes among them, may multiply a rounding error by thousands.
+fn rounding<B: Backend>(codes: &[Code], args: &[Array<B, 2>; 4], eager: &[Array<B, 2>]) -> Vec<f32> {
+    let mut changes = vec![0.0_f32; eager.len()];
+    for seed in 0..3 {
+        let moved = args.clone().map(|x| {
+            let noise = Key::new(seed).normal::<B, 2>([x.shape()[0], x.shape()[1]], &Default::default());
+            x.val() * (noise * 1e-7 + 1.0)
+        });
+        for ((moved, eager), change) in run(codes, moved).into_iter().zip(eager).zip(&mut changes) {
+            let pairs = numbers(&Array::new(moved)).into_iter().zip(numbers(eager));
+            *change = pairs.map(|(a, b)| (a - b).abs()).filter(|x| x.is_finite()).fold(*change, f32::max);
+        }
+    }
+    changes.into_iter().map(|change| 10.0 * change).collect()
+}
+
+/// The same programs in every run: one of a thousand compares two numbers that are nearly equal, and which of them is the larger depends
+/// on rounding.
+fn programs_of_every_run(cases: u32) -> ProptestConfig {
+    ProptestConfig { cases, rng_seed: RngSeed::Fixed(20), ..Default::default() }
 }
 
 /// Jitted and eager results agree: bit for bit where only dispatch changed, nearly where chains are fused.
@@ -33,16 +67,20 @@ fn jitted<B: Backend>(codes: &[Code], seed: u64) {
     let args = inputs::<B>(seed);
     let eager: Vec<_> = run(codes, args.clone().map(|x| x.val())).into_iter().map(Array::new).collect();
     let f = jit(program(codes));
-    let tolerance = if B::CHAINS { 2e-5 } else { 0.0 };
-    close("jit", &f.call::<B>(args.clone()), &eager, tolerance);
+    let (tolerance, allowed) = match B::CHAINS {
+        true => (2e-5, rounding(codes, &args, &eager)),
+        false => (0.0, vec![0.0; eager.len()]),
+    };
+    close_but_for("jit", &f.call::<B>(args.clone()), &eager, tolerance, &allowed);
     // The last result alone leaves more to be fused.
     let last = jit(|inputs: Four| program(codes)(inputs).pop());
     let found: Vec<_> = last.call::<B>(args).into_iter().collect();
-    close("jit of the last result", &found, &eager[eager.len() - 1..], tolerance);
+    let last = eager.len() - 1;
+    close_but_for("jit of the last result", &found, &eager[last..], tolerance, &allowed[last..]);
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 60, ..Default::default() })]
+    #![proptest_config(programs_of_every_run(200))]
 
     #[test]
     fn jit_is_the_eager_function(codes in prop::collection::vec(any::<Code>(), 1..25), seed in 0..1000_u64) {
@@ -57,17 +95,14 @@ proptest! {
         prop_assert_eq!(graph.to_string(), trace(program(&codes), &args).to_string());
         let fewer = graph.clone().without_common_subexpressions();
         prop_assert!(fewer.equations().len() <= graph.equations().len());
-        let eager = graph.eval::<Flex, _>(&args);
-        let expected: Vec<_> = eager.iter().map(|x| x.clone().into_data()).collect();
+        let results = |graph: &Graph| -> Vec<Array<Flex, 2>> {
+            let of_data = |x: AnyTensor<Flex>| Array::new(Tensor::from_data(x.into_data(), &Default::default()));
+            graph.eval::<Flex, _>(&args).into_iter().map(of_data).collect()
+        };
+        let expected = results(&graph);
+        let allowed = rounding(&codes, &args, &expected);
         for changed in [fewer, graph.clone().decomposed(), graph.without_dead_code()] {
-            for (found, expected) in changed.eval::<Flex, _>(&args).into_iter().zip(&expected) {
-                let list = |data: burn::tensor::TensorData| data.iter::<f32>().collect::<Vec<_>>();
-                let (found, expected) = (list(found.into_data()), list(expected.clone()));
-                let largest = expected.iter().fold(1.0_f32, |max, x| max.max(x.abs()));
-                for (a, b) in found.iter().zip(&expected) {
-                    prop_assert!((a - b).abs() <= 2e-5 * largest || a == b || a.is_nan() && b.is_nan(), "{} for {}", a, b);
-                }
-            }
+            close_but_for("passes", &results(&changed), &expected, 2e-5, &allowed);
         }
     }
 
@@ -78,8 +113,8 @@ proptest! {
         let found = vmap(&f).call(grove_transform::stack(examples.clone()));
         let found = grove_transform::unstack(found);
         for (found, args) in found.iter().zip(examples) {
-            let expected: Vec<_> = run(&codes, args.map(|x| x.val())).into_iter().map(Array::new).collect();
-            close("vmap", found, &expected, 2e-5);
+            let expected: Vec<_> = run(&codes, args.clone().map(|x| x.val())).into_iter().map(Array::new).collect();
+            close_but_for("vmap", found, &expected, 2e-5, &rounding(&codes, &args, &expected));
         }
     }
 
@@ -97,16 +132,22 @@ proptest! {
             let moved: Vec<_> = moved.zip(&args).map(|(values, x)| Tensor::<Flex, 2>::from_data(burn::tensor::TensorData::new(values.into_iter().map(|x| x as f32).collect(), x.shape()), &Default::default())).collect();
             run(&smooth, moved.try_into().unwrap()).into_iter().map(|x| x.into_data().iter::<f64>().collect()).collect()
         };
-        let (above, below) = (at(5e-3), at(-5e-3));
-        for ((found, above), below) in found.iter().zip(above).zip(below) {
+        // Differences over two distances, which differ as much as either is from the limit, or more.
+        let over = |distance: f64| -> Vec<(Vec<f64>, Vec<f64>)> {
+            let quotients = |(a, b): (Vec<f64>, Vec<f64>)| {
+                let differences = a.iter().zip(&b).map(|(a, b)| (a - b) / (2.0 * distance)).collect();
+                (a, differences)
+            };
+            at(distance).into_iter().zip(at(-distance)).map(quotients).collect()
+        };
+        for ((found, (above, differences)), (_, farther)) in found.iter().zip(over(5e-3)).zip(over(1e-2)) {
             let found = numbers(found);
-            let differences: Vec<f64> = above.iter().zip(&below).map(|(a, b)| (a - b) / 1e-2).collect();
             let largest = differences.iter().fold(1.0_f64, |max, x| max.max(x.abs()));
             let size = above.iter().fold(1.0_f64, |max, x| max.max(x.abs()));
             // Large values leave few digits to their differences.
             if !(size < 30.0 && largest < 100.0) { continue; }
-            for (a, b) in found.iter().zip(&differences) {
-                prop_assert!((f64::from(*a) - b).abs() <= 0.02 * largest, "{} for {}", a, b);
+            for ((a, b), c) in found.iter().zip(&differences).zip(&farther) {
+                prop_assert!((f64::from(*a) - b).abs() <= 0.02 * largest + (b - c).abs(), "{} for {}", a, b);
             }
         }
     }

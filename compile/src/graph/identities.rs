@@ -33,8 +33,20 @@ impl Graph {
     ///
     /// Results keep their bits, signs of zeros included. Only the bits of a NaN may differ, which arithmetic may change and a
     /// copy keeps. `x + 0` stays, since it makes 0 of -0. On candle, `x * 1` makes 0 of -0 too, and -0 stays without it.
-    pub fn simplified(mut self) -> Self {
+    ///
+    /// A backend may add the elements of an array whose axes are reversed, transposed or broadcast without a copy in another order
+    /// than those of a copy. An operation that makes such a copy for a reduction or a product stays therefore; arguments count as
+    /// arrays in row-major order.
+    pub fn simplified(self) -> Self {
+        let count = self.equations.len();
+        let simpler = self.simplified_once();
+        // A copy may have been for an equation that is gone.
+        if simpler.equations.len() < count { simpler.simplified() } else { simpler }
+    }
+
+    fn simplified_once(mut self) -> Self {
         let equations = std::mem::take(&mut self.equations);
+        let by_element = self.used_by_element(&equations);
         let mut kept = Vec::with_capacity(equations.len());
         let mut replaced: HashMap<Var, Var> = HashMap::new();
         let mut known = Known { graph: &self, producers: HashMap::new(), numbers: HashMap::new() };
@@ -48,7 +60,10 @@ impl Graph {
             };
             let same = loop {
                 match known.simpler(&equation, output) {
-                    Some(Simpler::Same(var)) => break Some(var),
+                    Some(Simpler::Same(var)) => {
+                        let copied = known.is_view(var) && !is_view(&equation.primitive);
+                        break (!copied || by_element[output.index()]).then_some(var);
+                    }
                     Some(Simpler::Of(primitive, var)) => {
                         equation = Equation { primitive, inputs: vec![Some(var)], ..equation };
                     }
@@ -69,9 +84,23 @@ impl Graph {
         }
         self.without_dead_code()
     }
+
+    /// For each variable, true if only functions of elements use it, for which the order of elements in memory makes no difference.
+    fn used_by_element(&self, equations: &[Equation]) -> Vec<bool> {
+        let mut by_element = vec![true; self.variables.len()];
+        for equation in equations.iter().filter(|equation| !is_by_element(&equation.primitive)) {
+            equation.inputs.iter().flatten().for_each(|var| by_element[var.index()] = false);
+        }
+        by_element
+    }
 }
 
 impl Known<'_> {
+    /// True for an array that a backend may hold as another view of the memory of its input.
+    fn is_view(&self, var: Var) -> bool {
+        self.producers.get(&var).is_some_and(|equation| is_view(&equation.primitive))
+    }
+
     fn learn(&mut self, equation: &Equation, output: Var) {
         let number = match (&equation.primitive, &equation.inputs[..]) {
             (Primitive::Full(_, _, value), _) => Some(*value),
@@ -204,6 +233,25 @@ pub(super) fn is_movement(primitive: &Primitive) -> bool {
             | Primitive::Unfold(..)
             | Primitive::Slice(_)
             | Primitive::Repeat(..)
+    )
+}
+
+/// True for operations whose results may be views of the memory of their input, with other strides.
+fn is_view(primitive: &Primitive) -> bool {
+    is_movement(primitive) && !matches!(primitive, Primitive::Reshape(_) | Primitive::Repeat(..))
+}
+
+/// True for functions of elements.
+fn is_by_element(primitive: &Primitive) -> bool {
+    matches!(
+        primitive,
+        Primitive::Unary(_)
+            | Primitive::Binary(_)
+            | Primitive::BinaryScalar(..)
+            | Primitive::Clamp(..)
+            | Primitive::Where
+            | Primitive::MaskFill(_)
+            | Primitive::Convert(_)
     )
 }
 
