@@ -43,6 +43,16 @@ impl ElementType {
         self.entry().2
     }
 
+    /// True for floating-point numbers.
+    pub fn is_float(self) -> bool {
+        matches!(self, Self::F16 | Self::BF16 | Self::F32 | Self::F64)
+    }
+
+    /// True for integers with a sign.
+    pub(crate) fn is_signed(self) -> bool {
+        matches!(self, Self::I8 | Self::I16 | Self::I32 | Self::I64)
+    }
+
     pub(crate) fn code(self) -> u32 {
         self.entry().1
     }

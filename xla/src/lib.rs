@@ -25,6 +25,7 @@ mod discovery;
 mod dtype;
 mod error;
 mod executable;
+mod lower;
 mod options;
 mod plugin;
 #[allow(missing_docs, dead_code)]
@@ -38,6 +39,7 @@ pub use discovery::{Candidate, NotFound, Platform, candidates, find};
 pub use dtype::{ArrayType, ElementType};
 pub use error::{Result, XlaError};
 pub use executable::{Argument, Executable, Program};
+pub use lower::{LowerError, LowerOptions, Lowered, ToStableHlo, lower};
 pub use options::{CompileOptions, Flag};
 pub use plugin::{NamedValue, Plugin};
 pub use topology::Topology;

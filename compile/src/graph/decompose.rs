@@ -15,7 +15,12 @@ use crate::{
 impl Graph {
     /// Returns the graph with the operations that grove owns written as compositions of Burn's. Dropout and random numbers
     /// stay whole.
-    pub fn decomposed(mut self) -> Self {
+    pub fn decomposed(self) -> Self {
+        self.decomposed_except(|_| false)
+    }
+
+    /// [`decomposed`](Self::decomposed), where other operations stay whole too.
+    pub fn decomposed_except(mut self, whole: fn(&Call) -> bool) -> Self {
         let mut known: HashMap<String, Graph> = HashMap::new();
         // Variables in place of the outputs of equations that are gone.
         let mut replaced: HashMap<Var, Var> = HashMap::new();
@@ -24,16 +29,17 @@ impl Graph {
                 *var = replaced.get(var).copied().unwrap_or(*var);
             }
             match &equation.primitive {
-                Primitive::Grove(call) if !stays(call) => {
+                Primitive::Grove(call) if !stays(call) && !whole(call) => {
                     let inputs: Vec<_> = equation.inputs.iter().map(|var| Some(self.spec((*var)?))).collect();
                     // Debug prints hold every static parameter.
                     let key = format!("{call:?} {inputs:?}");
                     let types = self.types;
-                    let body = known.entry(key).or_insert_with(|| composition(call, inputs, types)).clone();
+                    let body = known.entry(key).or_insert_with(|| composition(call, inputs, types, whole)).clone();
                     replaced.extend(self.inline(body, &equation));
                 }
                 Primitive::HigherOrder(op) => {
-                    equation.primitive = Primitive::HigherOrder(op.map_graphs(Graph::decomposed));
+                    equation.primitive =
+                        Primitive::HigherOrder(op.map_graphs(move |graph| graph.decomposed_except(whole)));
                     self.equations.push(equation);
                 }
                 _ => self.equations.push(equation),
@@ -76,7 +82,7 @@ fn stays(call: &Call) -> bool {
 }
 
 /// The composition of an operation, or of its derivative. Results are named by their positions.
-fn composition(call: &Call, inputs: Vec<Option<Spec>>, types: Types) -> Graph {
+fn composition(call: &Call, inputs: Vec<Option<Spec>>, types: Types, whole: fn(&Call) -> bool) -> Graph {
     let recording = Recording::start(types);
     let input = |(i, spec): (usize, Option<Spec>)| spec.map(|spec| any(recording.input(i.to_string(), spec)));
     let mut values: Vec<Option<AnyTensor<Traced>>> = inputs.into_iter().enumerate().map(input).collect();
@@ -101,7 +107,7 @@ fn composition(call: &Call, inputs: Vec<Option<Spec>>, types: Types) -> Graph {
     let named = results.into_iter().enumerate().filter_map(|(i, x)| Some((i.to_string(), var_of(x?))));
     match recording.finish(named.collect()) {
         // A composition may use other operations of grove's.
-        Ok(graph) => graph.decomposed(),
+        Ok(graph) => graph.decomposed_except(whole),
         Err(_) => unreachable!("a composition returns what it computes from its inputs"),
     }
 }

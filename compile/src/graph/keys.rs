@@ -15,7 +15,7 @@ use crate::Primitive;
 /// parameters.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(from = "Words", into = "Words")]
-pub(crate) struct Keys {
+pub struct Keys {
     /// Arguments, with their paths: the placeholders of the trace.
     pub inputs: Vec<(String, Key)>,
     /// Derived keys, each after its parent.
@@ -61,7 +61,7 @@ pub(crate) struct KeyMap(HashMap<Key, Key>);
 
 impl Keys {
     /// The keys of a call with these arguments.
-    pub fn with(&self, arguments: &[Key]) -> KeyMap {
+    pub(crate) fn with(&self, arguments: &[Key]) -> KeyMap {
         let inputs = self.inputs.iter().map(|(_, placeholder)| *placeholder);
         let mut map: HashMap<Key, Key> = inputs.zip(arguments.iter().copied()).collect();
         for derived in &self.derived {
@@ -73,12 +73,12 @@ impl Keys {
     }
 
     /// The keys of the result of a call.
-    pub fn results(&self, call: &KeyMap) -> Vec<Key> {
+    pub(crate) fn results(&self, call: &KeyMap) -> Vec<Key> {
         self.outputs.iter().map(|(_, key)| call.get(*key)).collect()
     }
 
     /// Keeps the derived keys that equations or results need.
-    pub fn keep_used(&mut self, used: impl IntoIterator<Item = Key>) {
+    pub(crate) fn keep_used(&mut self, used: impl IntoIterator<Item = Key>) {
         if self.derived.is_empty() {
             return;
         }

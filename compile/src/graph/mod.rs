@@ -28,7 +28,8 @@ pub use cost::{Cost, OperationCost, PathCosts};
 pub use fuse::Fused;
 pub use json::GraphError;
 pub(crate) use json::{TypeNames, scalar};
-pub(crate) use keys::{KeyMap, Keys, keys_of};
+pub use keys::Keys;
+pub(crate) use keys::{KeyMap, keys_of};
 pub(crate) use print::dtype_name;
 
 /// A variable of a graph: the index of its shape and type.
@@ -85,6 +86,16 @@ impl Graph {
     /// Returns the results, with their paths in the tree of results.
     pub fn outputs(&self) -> &[(String, Var)] {
         &self.outputs
+    }
+
+    /// Returns the arrays that are part of the graph.
+    pub fn constants(&self) -> &[(Var, TensorData)] {
+        &self.constants
+    }
+
+    /// Returns the random keys.
+    pub fn keys(&self) -> &Keys {
+        &self.keys
     }
 
     /// Returns the paths of the arguments that are random keys.

@@ -1,0 +1,412 @@
+//! StableHLO as text, one operation a line.
+
+use std::fmt::{self, Write};
+
+use super::literal::Literal;
+use crate::{ArrayType, ElementType};
+
+/// A value of a program: the name of what gives it, and its type.
+#[derive(Clone, Debug)]
+pub(super) struct Value {
+    name: String,
+    pub array: ArrayType,
+}
+
+impl Value {
+    pub fn dims(&self) -> &[usize] {
+        &self.array.dims
+    }
+
+    pub fn rank(&self) -> usize {
+        self.array.dims.len()
+    }
+
+    pub fn element(&self) -> ElementType {
+        self.array.element
+    }
+
+    /// Its type, with other sizes.
+    pub fn with_dims(&self, dims: impl Into<Vec<usize>>) -> ArrayType {
+        ArrayType::new(self.element(), dims)
+    }
+}
+
+impl fmt::Display for Value {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.name)
+    }
+}
+
+/// A type as MLIR has it: `tensor<2x3xf32>`.
+pub(super) struct Mlir<'a>(pub &'a ArrayType);
+
+impl fmt::Display for Mlir<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("tensor<")?;
+        self.0.dims.iter().try_for_each(|dim| write!(f, "{dim}x"))?;
+        write!(f, "{}>", element(self.0.element))
+    }
+}
+
+/// The name of a type of elements.
+pub(super) fn element(element: ElementType) -> &'static str {
+    use ElementType::*;
+    match element {
+        Bool => "i1",
+        I8 => "i8",
+        I16 => "i16",
+        I32 => "i32",
+        I64 => "i64",
+        U8 => "ui8",
+        U16 => "ui16",
+        U32 => "ui32",
+        U64 => "ui64",
+        F16 => "f16",
+        BF16 => "bf16",
+        F32 => "f32",
+        F64 => "f64",
+    }
+}
+
+/// Numbers with commas between them.
+pub(super) struct List<'a>(pub &'a [usize]);
+
+impl fmt::Display for List<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let items: Vec<String> = self.0.iter().map(usize::to_string).collect();
+        f.write_str(&items.join(", "))
+    }
+}
+
+/// A list of numbers as an attribute: `array<i64: 1, 2>`.
+pub(super) fn attribute(items: &[usize]) -> String {
+    match items {
+        [] => "array<i64>".into(),
+        _ => format!("array<i64: {}>", List(items)),
+    }
+}
+
+/// Names, or types, with commas between them.
+pub(super) fn joined<T: fmt::Display>(items: impl IntoIterator<Item = T>) -> String {
+    items.into_iter().map(|item| item.to_string()).collect::<Vec<_>>().join(", ")
+}
+
+/// Types of values, with commas between them.
+pub(super) fn types<'a>(values: impl IntoIterator<Item = &'a Value>) -> String {
+    joined(values.into_iter().map(|value| Mlir(&value.array)))
+}
+
+/// The text of a function, and what was written so far.
+#[derive(Debug, Default)]
+pub(super) struct Builder {
+    text: String,
+    depth: usize,
+    count: usize,
+}
+
+impl Builder {
+    /// The lines.
+    pub fn into_text(self) -> String {
+        self.text
+    }
+
+    /// A line of its own, such as the end of a region.
+    pub fn line(&mut self, line: impl fmt::Display) {
+        // Writing to a string does not fail.
+        let _ = writeln!(self.text, "{:width$}{line}", "", width = 2 * (self.depth + 1));
+    }
+
+    /// Indents the lines that follow further, or less.
+    pub fn nest(&mut self, by: isize) {
+        self.depth = self.depth.saturating_add_signed(by);
+    }
+
+    /// Lines that are indented further.
+    pub fn indented<T>(&mut self, lines: impl FnOnce(&mut Self) -> T) -> T {
+        self.nest(1);
+        let result = lines(self);
+        self.nest(-1);
+        result
+    }
+
+    /// A value that has no line of its own, such as an argument of a region.
+    pub fn argument(&mut self, array: ArrayType) -> Value {
+        self.count += 1;
+        Value { name: format!("%{}", self.count - 1), array }
+    }
+
+    /// An argument with a name.
+    pub fn named(name: String, array: ArrayType) -> Value {
+        Value { name, array }
+    }
+
+    /// A line that gives a value of a type.
+    pub fn emit(&mut self, operation: impl fmt::Display, array: &ArrayType) -> Value {
+        let value = self.argument(array.clone());
+        self.line(format_args!("{value} = {operation}"));
+        value
+    }
+
+    /// Values with one name that an operation with several results gives, and the name.
+    pub fn results(&mut self, arrays: &[ArrayType]) -> (String, Vec<Value>) {
+        self.count += 1;
+        let name = format!("%{}", self.count - 1);
+        let value = |(i, array): (usize, &ArrayType)| Value { name: format!("{name}#{i}"), array: array.clone() };
+        let values = arrays.iter().enumerate().map(value).collect();
+        (name, values)
+    }
+
+    // Functions of elements.
+
+    /// An operation whose result has the type of its operand, such as `stablehlo.negate`.
+    pub fn unary(&mut self, name: &str, x: &Value) -> Value {
+        let ty = Mlir(&x.array);
+        // The operations of CHLO have both types in their text.
+        let ty = if name.starts_with("chlo.") { format!("{ty} -> {ty}") } else { ty.to_string() };
+        self.emit(format_args!("{name} {x} : {ty}"), &x.array)
+    }
+
+    /// An operation of two operands of one type, such as `stablehlo.add`.
+    pub fn binary(&mut self, name: &str, a: &Value, b: &Value) -> Value {
+        self.emit(format_args!("stablehlo.{name} {a}, {b} : {}", Mlir(&a.array)), &a.array)
+    }
+
+    /// A comparison, such as `LT`.
+    pub fn compare(&mut self, direction: &str, a: &Value, b: &Value) -> Value {
+        let kind = match a.element() {
+            element if element.is_float() => "FLOAT",
+            element if element.is_signed() => "SIGNED",
+            _ => "UNSIGNED",
+        };
+        let array = ArrayType::new(ElementType::Bool, a.dims());
+        let ty = Mlir(&a.array);
+        let text = format!("stablehlo.compare {direction}, {a}, {b}, {kind} : ({ty}, {ty}) -> {}", Mlir(&array));
+        self.emit(text, &array)
+    }
+
+    /// Elements of `a` where the mask is true, and of `b` elsewhere.
+    pub fn select(&mut self, mask: &Value, a: &Value, b: &Value) -> Value {
+        let text = format!("stablehlo.select {mask}, {a}, {b} : {}, {}", Mlir(&mask.array), Mlir(&a.array));
+        self.emit(text, &a.array)
+    }
+
+    /// Elements of another type.
+    pub fn convert(&mut self, x: &Value, to: ElementType) -> Value {
+        if x.element() == to {
+            return x.clone();
+        }
+        let array = ArrayType::new(to, x.dims());
+        self.emit(format_args!("stablehlo.convert {x} : ({}) -> {}", Mlir(&x.array), Mlir(&array)), &array)
+    }
+
+    /// The same bits as another type.
+    pub fn bitcast(&mut self, x: &Value, to: ElementType) -> Value {
+        let array = ArrayType::new(to, x.dims());
+        self.emit(format_args!("stablehlo.bitcast_convert {x} : ({}) -> {}", Mlir(&x.array), Mlir(&array)), &array)
+    }
+
+    // Arrays without operands.
+
+    /// A number everywhere.
+    pub fn full(&mut self, array: ArrayType, value: impl Into<Literal>) -> Value {
+        let value = if array.dims.contains(&0) { String::new() } else { value.into().text(array.element) };
+        self.emit(format_args!("stablehlo.constant dense<{value}> : {}", Mlir(&array)), &array)
+    }
+
+    /// A number, without axes.
+    pub fn scalar(&mut self, element: ElementType, value: impl Into<Literal>) -> Value {
+        self.full(ArrayType::new(element, []), value)
+    }
+
+    /// An array of given elements, in row-major order.
+    pub fn values(&mut self, array: ArrayType, values: impl IntoIterator<Item = impl Into<Literal>>) -> Value {
+        let values: Vec<String> = values.into_iter().map(|value| value.into().text(array.element)).collect();
+        let flat = array.dims.iter().product::<usize>();
+        let row = ArrayType::new(array.element, [flat]);
+        let x = self.emit(format_args!("stablehlo.constant dense<[{}]> : {}", values.join(", "), Mlir(&row)), &row);
+        self.reshape(&x, &array.dims)
+    }
+
+    /// An array of given bytes of its elements, little-endian, in row-major order.
+    pub fn bytes(&mut self, array: ArrayType, bytes: &[u8]) -> Value {
+        let mut digits = String::with_capacity(2 * bytes.len());
+        for byte in bytes {
+            // Writing to a string does not fail.
+            let _ = write!(digits, "{byte:02X}");
+        }
+        self.emit(format_args!("stablehlo.constant dense<\"0x{digits}\"> : {}", Mlir(&array)), &array)
+    }
+
+    /// A number in all places of another array.
+    pub fn full_like(&mut self, x: &Value, value: impl Into<Literal>) -> Value {
+        self.full(x.array.clone(), value)
+    }
+
+    /// The index along an axis.
+    pub fn iota(&mut self, array: ArrayType, axis: usize) -> Value {
+        self.emit(format_args!("stablehlo.iota dim = {axis} : {}", Mlir(&array)), &array)
+    }
+
+    // Shapes.
+
+    /// An array whose axes are the given ones of a shape.
+    pub fn broadcast(&mut self, x: &Value, dims: &[usize], axes: &[usize]) -> Value {
+        if x.dims() == dims {
+            return x.clone();
+        }
+        let array = x.with_dims(dims);
+        let types = format!("({}) -> {}", Mlir(&x.array), Mlir(&array));
+        self.emit(format_args!("stablehlo.broadcast_in_dim {x}, dims = [{}] : {types}", List(axes)), &array)
+    }
+
+    /// An array whose axes are the last ones of a shape, where those of size 1 are repeated.
+    pub fn broadcast_to(&mut self, x: &Value, dims: &[usize]) -> Value {
+        let axes: Vec<usize> = (dims.len() - x.rank()..dims.len()).collect();
+        self.broadcast(x, dims, &axes)
+    }
+
+    /// Two arrays of as many axes, of which those of size 1 are repeated.
+    pub fn broadcast_together(&mut self, a: &Value, b: &Value) -> (Value, Value) {
+        let dims: Vec<usize> = a.dims().iter().zip(b.dims()).map(|(a, b)| if *a == 1 { *b } else { *a }).collect();
+        (self.broadcast_to(a, &dims), self.broadcast_to(b, &dims))
+    }
+
+    /// The same elements in another shape.
+    pub fn reshape(&mut self, x: &Value, dims: &[usize]) -> Value {
+        if x.dims() == dims {
+            return x.clone();
+        }
+        let array = x.with_dims(dims);
+        self.emit(format_args!("stablehlo.reshape {x} : ({}) -> {}", Mlir(&x.array), Mlir(&array)), &array)
+    }
+
+    /// Axes in another order.
+    pub fn transpose(&mut self, x: &Value, axes: &[usize]) -> Value {
+        if axes.iter().copied().eq(0..axes.len()) {
+            return x.clone();
+        }
+        let array = x.with_dims(axes.iter().map(|axis| x.dims()[*axis]).collect::<Vec<_>>());
+        let types = format!("({}) -> {}", Mlir(&x.array), Mlir(&array));
+        self.emit(format_args!("stablehlo.transpose {x}, dims = [{}] : {types}", List(axes)), &array)
+    }
+
+    /// Axes reversed.
+    pub fn reverse(&mut self, x: &Value, axes: &[usize]) -> Value {
+        self.emit(format_args!("stablehlo.reverse {x}, dims = [{}] : {}", List(axes), Mlir(&x.array)), &x.array)
+    }
+
+    /// Of each axis the elements from a start up to a limit, in steps.
+    pub fn slice(&mut self, x: &Value, ranges: &[[usize; 3]]) -> Value {
+        let dims: Vec<usize> = ranges.iter().map(|[start, limit, step]| (limit - start).div_ceil(*step)).collect();
+        let array = x.with_dims(dims);
+        let ranges = joined(ranges.iter().map(|[start, limit, step]| match step {
+            1 => format!("{start}:{limit}"),
+            _ => format!("{start}:{limit}:{step}"),
+        }));
+        self.emit(format_args!("stablehlo.slice {x} [{ranges}] : ({}) -> {}", Mlir(&x.array), Mlir(&array)), &array)
+    }
+
+    /// A part of one axis.
+    pub fn slice_axis(&mut self, x: &Value, axis: usize, [start, limit]: [usize; 2]) -> Value {
+        let mut ranges: Vec<[usize; 3]> = x.dims().iter().map(|dim| [0, *dim, 1]).collect();
+        ranges[axis] = [start, limit, 1];
+        self.slice(x, &ranges)
+    }
+
+    /// Arrays one after another along an axis.
+    pub fn concatenate(&mut self, parts: &[Value], axis: usize) -> Value {
+        if let [one] = parts {
+            return one.clone();
+        }
+        let mut dims = parts[0].dims().to_vec();
+        dims[axis] = parts.iter().map(|part| part.dims()[axis]).sum();
+        let array = parts[0].with_dims(dims);
+        let text = format!("({}) -> {}", types(parts), Mlir(&array));
+        self.emit(format_args!("stablehlo.concatenate {}, dim = {axis} : {text}", joined(parts)), &array)
+    }
+
+    /// An array with a number before, between and behind the elements of each axis.
+    /// Fewer than none before or behind cut elements off.
+    pub fn pad(&mut self, x: &Value, value: &Value, [low, high, interior]: [&[i64]; 3]) -> Value {
+        let sizes = x.dims().iter().zip(low).zip(high).zip(interior);
+        let size = |(((dim, low), high), interior): (((&usize, &i64), &i64), &i64)| {
+            let dim = *dim as i64;
+            (low + high + dim + interior * (dim - 1).max(0)) as usize
+        };
+        let array = x.with_dims(sizes.map(size).collect::<Vec<_>>());
+        let types = format!("({}, {}) -> {}", Mlir(&x.array), Mlir(&value.array), Mlir(&array));
+        let [low, high, interior] = [joined(low), joined(high), joined(interior)];
+        let text = format!("low = [{low}], high = [{high}], interior = [{interior}]");
+        self.emit(format_args!("stablehlo.pad {x}, {value}, {text} : {types}"), &array)
+    }
+
+    /// A part of sizes that begins at positions, which are values without axes.
+    pub fn dynamic_slice(&mut self, x: &Value, starts: &[Value], sizes: &[usize]) -> Value {
+        let array = x.with_dims(sizes);
+        let types = format!("({}, {}) -> {}", Mlir(&x.array), types(starts), Mlir(&array));
+        let text = format!("stablehlo.dynamic_slice {x}, {}, sizes = [{}] : {types}", joined(starts), List(sizes));
+        self.emit(text, &array)
+    }
+
+    /// An array with a part replaced, from positions on, which are values without axes.
+    pub fn dynamic_update_slice(&mut self, x: &Value, part: &Value, starts: &[Value]) -> Value {
+        let types = format!("({}, {}, {}) -> {}", Mlir(&x.array), Mlir(&part.array), types(starts), Mlir(&x.array));
+        let text = format!("stablehlo.dynamic_update_slice {x}, {part}, {} : {types}", joined(starts));
+        self.emit(text, &x.array)
+    }
+
+    // Sums.
+
+    /// A reduction over axes, which are gone. `op` is the operation of two elements.
+    pub fn reduce(&mut self, x: &Value, op: &str, init: impl Into<Literal>, axes: &[usize]) -> Value {
+        let init = self.scalar(x.element(), init);
+        let kept = x.dims().iter().enumerate().filter(|(axis, _)| !axes.contains(axis)).map(|(_, dim)| *dim);
+        let array = x.with_dims(kept.collect::<Vec<_>>());
+        let types = format!("({}, {}) -> {}", Mlir(&x.array), Mlir(&init.array), Mlir(&array));
+        let text = format!("applies stablehlo.{op} across dimensions = [{}] : {types}", List(axes));
+        self.emit(format_args!("stablehlo.reduce({x} init: {init}) {text}"), &array)
+    }
+
+    /// A product of arrays: pairs of axes that both have in the result, first, and pairs that are summed over.
+    pub fn dot_general(&mut self, a: &Value, b: &Value, batch: [&[usize]; 2], contract: [&[usize]; 2]) -> Value {
+        let free = |x: &Value, side: usize| {
+            let gone = |axis: &usize| batch[side].contains(axis) || contract[side].contains(axis);
+            (0..x.rank()).filter(|axis| !gone(axis)).map(|axis| x.dims()[axis]).collect::<Vec<_>>()
+        };
+        let batched: Vec<usize> = batch[0].iter().map(|axis| a.dims()[*axis]).collect();
+        let array = a.with_dims([batched, free(a, 0), free(b, 1)].concat());
+        let batching = match batch[0] {
+            [] => String::new(),
+            _ => format!("batching_dims = [{}] x [{}], ", List(batch[0]), List(batch[1])),
+        };
+        let axes = format!("{batching}contracting_dims = [{}] x [{}]", List(contract[0]), List(contract[1]));
+        let types = format!("({}, {}) -> {}", Mlir(&a.array), Mlir(&b.array), Mlir(&array));
+        self.emit(format_args!("stablehlo.dot_general {a}, {b}, {axes} : {types}"), &array)
+    }
+
+    /// An operation in MLIR's general form, with one region of a function of two elements.
+    pub fn with_reducer(
+        &mut self,
+        head: &str,
+        attributes: &str,
+        reducer: &str,
+        types: &str,
+        array: ArrayType,
+    ) -> Value {
+        let scalar = ArrayType::new(array.element, []);
+        let result = self.argument(array);
+        self.line(format_args!("{result} = {head} <{{{attributes}}}> ({{"));
+        let (a, b) = (self.argument(scalar.clone()), self.argument(scalar.clone()));
+        let ty = Mlir(&scalar);
+        self.line(format_args!("^bb0({a}: {ty}, {b}: {ty}):"));
+        self.indented(|lines| {
+            let sum = match reducer {
+                "return_second" => b.clone(),
+                _ => lines.binary(reducer, &a, &b),
+            };
+            lines.line(format_args!("stablehlo.return {sum} : {ty}"));
+        });
+        self.line(format_args!("}}) : {types}"));
+        result
+    }
+}

@@ -1,0 +1,179 @@
+//! Control flow: operations with sub-graphs. Their regions use values from outside of them.
+
+use grove_compile::{
+    Graph,
+    primitive::{HigherOrder, SubGraph},
+};
+
+use super::{
+    Lowering, Result,
+    builder::{Builder, Mlir, Value, joined, types},
+};
+use crate::{ArrayType, ElementType};
+
+impl Lowering {
+    pub(super) fn higher_order(&mut self, op: &HigherOrder, inputs: Vec<Value>) -> Result<Vec<Value>> {
+        match op {
+            HigherOrder::Cond { branches } => self.cond(branches, inputs),
+            HigherOrder::While { cond, body, consts } => self.while_loop(cond, body, inputs, *consts),
+            HigherOrder::Scan { body, length, reverse, consts, carries } => {
+                self.scan(body, [*length, *consts, *carries], *reverse, inputs)
+            }
+            HigherOrder::CustomJvp { function, .. } | HigherOrder::CustomVjp { function, .. } => {
+                self.graph(function, inputs)
+            }
+        }
+    }
+
+    /// The lines of a sub-graph, which end with its results.
+    fn region(&mut self, graph: &Graph, arguments: Vec<Value>) -> Result<Vec<Value>> {
+        self.lines.nest(1);
+        let results = self.graph(graph, arguments);
+        if let Ok(results) = &results {
+            self.lines.returns(results);
+        }
+        self.lines.nest(-1);
+        results
+    }
+
+    fn cond(&mut self, branches: &[SubGraph], mut inputs: Vec<Value>) -> Result<Vec<Value>> {
+        let operands = inputs.split_off(1);
+        let which = self.lines.reshape(&inputs[0], &[]);
+        // Of a truth value the second branch is that of true.
+        let which = self.lines.convert(&which, ElementType::I32);
+        let last = branches.len() as i64 - 1;
+        let which = self.lines.clamp(&which, 0_i64.into(), last.into());
+        let arrays: Vec<ArrayType> = match branches.first() {
+            Some(branch) => self.outputs(branch)?,
+            None => Vec::new(),
+        };
+        let (name, results) = self.lines.results(&arrays);
+        self.lines.line(format_args!("{name}:{} = \"stablehlo.case\"({which}) ({{", arrays.len()));
+        for (i, branch) in branches.iter().enumerate() {
+            if i > 0 {
+                self.lines.line("}, {");
+            }
+            self.region(branch, operands.clone())?;
+        }
+        let list = joined(arrays.iter().map(Mlir));
+        self.lines.line(format_args!("}}) : (tensor<i32>) -> ({list})"));
+        Ok(results)
+    }
+
+    /// A loop over some values, by what it lasts for and what it does.
+    fn repeated(
+        &mut self,
+        init: &[Value],
+        lasts: impl FnOnce(&mut Self, Vec<Value>) -> Result<Value>,
+        body: impl FnOnce(&mut Self, Vec<Value>) -> Result<Vec<Value>>,
+    ) -> Result<Vec<Value>> {
+        let arrays: Vec<ArrayType> = init.iter().map(|value| value.array.clone()).collect();
+        let (name, results) = self.lines.results(&arrays);
+        let arguments: Vec<Value> = arrays.iter().map(|array| self.lines.argument(array.clone())).collect();
+        let pairs = joined(arguments.iter().zip(init).map(|(argument, init)| format!("{argument} = {init}")));
+        self.lines.line(format_args!("{name}:{} = stablehlo.while({pairs}) : {}", arrays.len(), types(init)));
+        self.lines.line("cond {");
+        self.lines.nest(1);
+        let going = lasts(self, arguments.clone())?;
+        self.lines.returns(&[going]);
+        self.lines.nest(-1);
+        self.lines.line("} do {");
+        self.lines.nest(1);
+        let next = body(self, arguments)?;
+        self.lines.returns(&next);
+        self.lines.nest(-1);
+        self.lines.line("}");
+        Ok(results)
+    }
+
+    fn while_loop(
+        &mut self,
+        cond: &SubGraph,
+        body: &SubGraph,
+        inputs: Vec<Value>,
+        consts: usize,
+    ) -> Result<Vec<Value>> {
+        let (consts, init) = inputs.split_at(consts);
+        let with = |carry: Vec<Value>| [consts, &carry[..]].concat();
+        self.repeated(
+            init,
+            |lowering, carry| {
+                let going = lowering.graph(cond, with(carry))?;
+                Ok(lowering.lines.reshape(&going[0], &[]))
+            },
+            |lowering, carry| lowering.graph(body, with(carry)),
+        )
+    }
+
+    fn scan(
+        &mut self,
+        body: &SubGraph,
+        [length, consts, carries]: [usize; 3],
+        reverse: bool,
+        inputs: Vec<Value>,
+    ) -> Result<Vec<Value>> {
+        let (consts, rest) = inputs.split_at(consts);
+        let (carry, xs) = rest.split_at(carries);
+        let steps: Vec<ArrayType> = self.outputs(body)?.split_off(carries);
+        // The count of steps, the carry, and the results of each step.
+        let mut init = vec![self.lines.scalar(ElementType::I32, 0_usize)];
+        init.extend_from_slice(carry);
+        for step in &steps {
+            let all = ArrayType::new(step.element, [&[length], &step.dims[..]].concat());
+            init.push(self.lines.full(all, 0_usize));
+        }
+        let mut results = self.repeated(
+            &init,
+            |lowering, state| {
+                let end = lowering.lines.scalar(ElementType::I32, length);
+                Ok(lowering.lines.compare("LT", &state[0], &end))
+            },
+            |lowering, state| {
+                let lines = &mut lowering.lines;
+                let (count, carry, ys) = (&state[0], &state[1..=carries], &state[carries + 1..]);
+                let at = match reverse {
+                    false => count.clone(),
+                    true => {
+                        let last = lines.scalar(ElementType::I32, length.saturating_sub(1));
+                        lines.binary("subtract", &last, count)
+                    }
+                };
+                let rows = xs.iter().map(|x| lines.row(x, &at)).collect::<Vec<_>>();
+                let mut next = lowering.graph(body, [consts, carry, &rows].concat())?;
+                let of_step = next.split_off(carries);
+                let lines = &mut lowering.lines;
+                let one = lines.scalar(ElementType::I32, 1_usize);
+                let mut state = vec![lines.binary("add", count, &one)];
+                state.append(&mut next);
+                for (all, step) in ys.iter().zip(of_step) {
+                    let row = lines.reshape(&step, &[&[1], step.dims()].concat());
+                    let starts = lines.starts(all, &at);
+                    state.push(lines.dynamic_update_slice(all, &row, &starts));
+                }
+                Ok(state)
+            },
+        )?;
+        Ok(results.split_off(1))
+    }
+}
+
+impl Builder {
+    /// A row of an array, without the first axis.
+    fn row(&mut self, x: &Value, at: &Value) -> Value {
+        let starts = self.starts(x, at);
+        let dims = x.dims()[1..].to_vec();
+        let row = self.dynamic_slice(x, &starts, &[&[1], &dims[..]].concat());
+        self.reshape(&row, &dims)
+    }
+
+    /// Positions of a row.
+    fn starts(&mut self, x: &Value, at: &Value) -> Vec<Value> {
+        let zero = self.scalar(ElementType::I32, 0_usize);
+        (0..x.rank()).map(|axis| if axis == 0 { at.clone() } else { zero.clone() }).collect()
+    }
+
+    /// The end of a region.
+    fn returns(&mut self, results: &[Value]) {
+        self.line(format_args!("stablehlo.return {} : {}", joined(results), types(results)));
+    }
+}

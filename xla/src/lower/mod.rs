@@ -1,0 +1,313 @@
+//! Graphs as StableHLO, the language of OpenXLA's compilers.
+
+mod builder;
+mod control;
+mod elementwise;
+mod literal;
+mod modules;
+mod movement;
+mod random;
+mod reduce;
+
+use burn::tensor::DType;
+use grove_backend::ops::{Call, Operation};
+use grove_compile::{Equation, Graph, Primitive, Var, primitive::Reduction};
+use std::collections::HashMap;
+
+use crate::{ArrayType, ElementType};
+use builder::{Builder, Mlir, Value, joined, types};
+
+/// A graph that cannot be written as StableHLO.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the operation {operation} cannot be lowered to StableHLO: {reason}")]
+pub struct LowerError {
+    /// Name of the operation.
+    pub operation: String,
+    /// What it has that StableHLO, or grove's translation, lacks.
+    pub reason: String,
+}
+
+type Result<T> = std::result::Result<T, LowerError>;
+
+/// A graph as a module of StableHLO: `jax.jit(f).lower(args)`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Lowered {
+    /// The module, in MLIR's text form. Its function `main` takes the graph's inputs and then its random keys, each two words, u32[2];
+    /// and returns the outputs and then the keys of the result.
+    pub text: String,
+    /// Types of the parameters of `main`.
+    pub parameters: Vec<ArrayType>,
+    /// Types of its results.
+    pub results: Vec<ArrayType>,
+}
+
+/// Options of [`lower`].
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LowerOptions {
+    /// For each input of the graph, in order, the output that may take its memory: `donate_argnums` of JAX. Inputs that are not
+    /// mentioned are kept.
+    pub donated: Vec<Option<usize>>,
+}
+
+/// Graphs as text of StableHLO.
+pub trait ToStableHlo {
+    /// Returns the graph as a module of StableHLO, in MLIR's text form, which the plugins of OpenXLA and JAX's compiler read.
+    /// Arguments have their paths as locations.
+    ///
+    /// # Errors
+    /// An operation has no counterpart.
+    fn to_stablehlo(&self) -> std::result::Result<String, LowerError>;
+}
+
+impl ToStableHlo for Graph {
+    fn to_stablehlo(&self) -> Result<String> {
+        Ok(lower(self, &LowerOptions::default())?.text)
+    }
+}
+
+/// Lowers a graph to StableHLO. Of the operations that grove owns those with a counterpart are written as such, others as their
+/// compositions.
+///
+/// Indices out of range, for which a backend of Burn panics, are moved into the range, as in JAX.
+///
+/// # Errors
+/// An operation has no counterpart.
+pub fn lower(graph: &Graph, options: &LowerOptions) -> Result<Lowered> {
+    let graph = graph.clone().decomposed_except(stays);
+    let mut lowering = Lowering { lines: Builder::default(), keys: HashMap::new() };
+    let mut parameters = Vec::new();
+    let mut arguments = Vec::new();
+    for (i, (path, var)) in graph.inputs().iter().enumerate() {
+        let array = array_type(&graph, *var)?;
+        let attributes = match options.donated.get(i) {
+            Some(Some(output)) => format!(" {{tf.aliasing_output = {output} : i32}}"),
+            _ => String::new(),
+        };
+        let value = Builder::named(format!("%arg{i}"), array);
+        parameters.push(format!("{value}: {}{attributes} loc({path:?})", Mlir(&value.array)));
+        arguments.push(value);
+    }
+    let mut all = arguments.clone();
+    let keys = graph.keys();
+    for (i, (path, key)) in keys.inputs.iter().enumerate() {
+        let value = Builder::named(format!("%key{i}"), ArrayType::new(ElementType::U32, [2]));
+        parameters.push(format!("{value}: {} loc({path:?})", Mlir(&value.array)));
+        lowering.keys.insert(key.words(), value.clone());
+        all.push(value);
+    }
+    for derived in &keys.derived {
+        let parent = lowering.key(derived.parent.words());
+        let child = lowering.lines.child_key(&parent, derived.index);
+        lowering.keys.insert(derived.key.words(), child);
+    }
+    let mut results = lowering.graph(&graph, arguments)?;
+    for (_, key) in &keys.outputs {
+        results.push(lowering.key(key.words()));
+    }
+    let array = |value: &Value| value.array.clone();
+    let text = format!(
+        "module @grove {{\n  func.func public @main({}) -> ({}) {{\n{}    return {} : {}\n  }}\n}}\n",
+        parameters.join(", "),
+        joined(results.iter().map(|value| Mlir(&value.array))),
+        lowering.lines.into_text(),
+        joined(&results),
+        types(&results),
+    );
+    // MLIR's `return` of nothing has no types.
+    let text = text.replace("    return  : \n", "    return\n");
+    Ok(Lowered { text, parameters: all.iter().map(array).collect(), results: results.iter().map(array).collect() })
+}
+
+/// True for operations of grove's that are lowered as they are.
+fn stays(call: &Call) -> bool {
+    matches!(
+        call,
+        Call::Run(
+            Operation::Dropout(_)
+                | Operation::RandomBits(_)
+                | Operation::RandomSamples(_)
+                | Operation::DynamicUpdateSlice(_),
+            _
+        ) | Call::Vjp(Operation::Dropout(_), ..)
+    )
+}
+
+/// The type of a variable.
+fn array_type(graph: &Graph, var: Var) -> Result<ArrayType> {
+    Ok(ArrayType::new(element(graph.dtype(var))?, &graph.shape(var)[..]))
+}
+
+/// The type of elements.
+fn element(dtype: DType) -> Result<ElementType> {
+    Ok(match dtype {
+        DType::F64 => ElementType::F64,
+        DType::F32 | DType::Flex32 => ElementType::F32,
+        DType::F16 => ElementType::F16,
+        DType::BF16 => ElementType::BF16,
+        DType::I64 => ElementType::I64,
+        DType::I32 => ElementType::I32,
+        DType::I16 => ElementType::I16,
+        DType::I8 => ElementType::I8,
+        DType::U64 => ElementType::U64,
+        DType::U32 => ElementType::U32,
+        DType::U16 => ElementType::U16,
+        DType::U8 => ElementType::U8,
+        DType::Bool(_) => ElementType::Bool,
+        DType::QFloat(_) => {
+            return Err(LowerError {
+                operation: format!("{dtype:?}"),
+                reason: "arrays of it have no type there".into(),
+            });
+        }
+    })
+}
+
+/// The state of a translation.
+struct Lowering {
+    lines: Builder,
+    /// Random keys, by the words that stand for them in the graph.
+    keys: HashMap<[u32; 2], Value>,
+}
+
+impl Lowering {
+    /// The results of a graph, whose lines are written, of arguments.
+    fn graph(&mut self, graph: &Graph, arguments: Vec<Value>) -> Result<Vec<Value>> {
+        let inputs = graph.inputs().iter().map(|(_, var)| *var);
+        let mut values: HashMap<Var, Value> = inputs.zip(arguments).collect();
+        for (var, data) in graph.constants() {
+            let array = array_type(graph, *var)?;
+            let value = match array.element {
+                ElementType::Bool => self.lines.values(array, data.iter::<bool>()),
+                _ => {
+                    let data = data.clone().convert_dtype(graph.dtype(*var));
+                    self.lines.bytes(array, data.as_bytes())
+                }
+            };
+            values.insert(*var, value);
+        }
+        for equation in graph.equations() {
+            let inputs: Vec<Option<Value>> = equation.inputs.iter().map(|var| values.get(&(*var)?).cloned()).collect();
+            let arrays: Vec<Option<ArrayType>> = equation
+                .outputs
+                .iter()
+                .map(|var| var.map(|var| array_type(graph, var)).transpose())
+                .collect::<Result<_>>()?;
+            let outputs = self.equation(equation, inputs, &arrays)?;
+            let named = equation.outputs.iter().zip(outputs).filter_map(|(var, value)| Some(((*var)?, value)));
+            values.extend(named);
+        }
+        Ok(graph.outputs().iter().map(|(_, var)| values[var].clone()).collect())
+    }
+
+    /// Types of the results of a graph.
+    fn outputs(&self, graph: &Graph) -> Result<Vec<ArrayType>> {
+        graph.outputs().iter().map(|(_, var)| array_type(graph, *var)).collect()
+    }
+
+    /// The value of a key.
+    fn key(&mut self, words: [u32; 2]) -> Value {
+        match self.keys.get(&words) {
+            Some(key) => key.clone(),
+            // One that is fixed in the graph.
+            None => self.lines.key(words),
+        }
+    }
+
+    fn equation(
+        &mut self,
+        equation: &Equation,
+        inputs: Vec<Option<Value>>,
+        arrays: &[Option<ArrayType>],
+    ) -> Result<Vec<Value>> {
+        let refused = |reason: &str| LowerError { operation: equation.primitive.name(), reason: reason.into() };
+        if let Primitive::Grove(call) = &equation.primitive {
+            let found = self.grove(call, inputs, arrays);
+            return found.map(|value| vec![value]).ok_or_else(|| refused("it is neither composed nor known"));
+        }
+        let inputs: Vec<Value> = inputs.into_iter().flatten().collect();
+        let given: Vec<ArrayType> = arrays.iter().flatten().cloned().collect();
+        let Some(array) = given.first() else { return Err(refused("it has no results")) };
+        let element = array.element;
+        let lines = &mut self.lines;
+        let one = match (&equation.primitive, &inputs[..]) {
+            (Primitive::Unary(op), [x]) => lines.elementwise(*op, x),
+            (Primitive::Binary(op), [a, b]) => lines.pairwise(*op, a, b),
+            (Primitive::BinaryScalar(op, number), [x]) => lines.with_number(*op, x, (*number).into()),
+            (Primitive::Reduce(op, axis), [x]) => lines.reduction(*op, x, *axis),
+            (Primitive::Argmax(axis), [x]) => lines.arg_extreme(x, *axis, Reduction::Max, element),
+            (Primitive::Argmin(axis), [x]) => lines.arg_extreme(x, *axis, Reduction::Min, element),
+            (Primitive::TopK(axis, k), [x]) => {
+                let [values, _] = lines.largest(x, *axis, *k, ElementType::I32);
+                values
+            }
+            (Primitive::ArgTopK(axis, k), [x]) => {
+                let [_, positions] = lines.largest(x, *axis, *k, element);
+                positions
+            }
+            (Primitive::MaxWithIndices(axis) | Primitive::MinWithIndices(axis), [x]) => {
+                let least = matches!(equation.primitive, Primitive::MinWithIndices(_));
+                let op = if least { Reduction::Min } else { Reduction::Max };
+                let values = lines.reduction(op, x, Some(*axis));
+                return Ok(vec![values, lines.arg_extreme(x, *axis, op, given[1].element)]);
+            }
+            (Primitive::Cumulative(op, axis), [x]) => lines.cumulative(*op, x, *axis),
+            (Primitive::Clamp(min, max), [x]) => lines.clamp(x, (*min).into(), (*max).into()),
+            (Primitive::Where, [x, mask, y]) => lines.choose(x, mask, y),
+            (Primitive::MaskFill(value), [x, mask]) => {
+                let value = lines.full(x.with_dims(vec![1; x.rank()]), *value);
+                lines.choose(x, mask, &value)
+            }
+            (Primitive::Reshape(shape), [x]) => lines.reshape(x, shape),
+            (Primitive::SwapAxes(a, b), [x]) => {
+                let mut axes: Vec<usize> = (0..x.rank()).collect();
+                axes.swap(*a, *b);
+                lines.transpose(x, &axes)
+            }
+            (Primitive::Transpose(axes), [x]) => lines.transpose(x, axes),
+            (Primitive::Flip(axes), [x]) => lines.reverse(x, axes),
+            (Primitive::BroadcastTo(shape), [x]) => lines.broadcast_to(x, shape),
+            (Primitive::Unfold(axis, size, step), [x]) => lines.unfold(x, *axis, *size, *step),
+            (Primitive::Slice(ranges), [x]) => lines.part(x, ranges),
+            (Primitive::UpdateSlice(ranges), [x, part]) => lines.with_part(x, part, ranges),
+            (Primitive::Take(axis), [x, positions]) => lines.take(x, positions, *axis),
+            (Primitive::TakeAdd(axis), [x, positions, part]) => lines.take_add(x, positions, part, *axis),
+            (Primitive::Gather(axis), [x, positions]) => lines.gather(x, positions, *axis),
+            (Primitive::ScatterAdd(axis), [x, positions, part]) => lines.scatter_add(x, positions, part, *axis),
+            (Primitive::Repeat(axis, times), [x]) => lines.repeat(x, *axis, *times),
+            (Primitive::Concatenate(axis), parts) => lines.concatenate(parts, *axis),
+            (Primitive::Convert(_), [x]) => lines.convert(x, element),
+            (Primitive::Full(_, _, value), []) => lines.full(array.clone(), *value),
+            (Primitive::MatMul, [a, b]) => lines.matmul(a, b, element),
+            (Primitive::Module(module), inputs) => return Ok(lines.module(module, inputs, &given)),
+            (Primitive::HigherOrder(op), _) => return self.higher_order(op, inputs),
+            _ => return Err(refused(&format!("it has {} inputs", inputs.len()))),
+        };
+        Ok(vec![one])
+    }
+
+    /// One of grove's operations that [stays](stays); nothing for others.
+    fn grove(&mut self, call: &Call, inputs: Vec<Option<Value>>, arrays: &[Option<ArrayType>]) -> Option<Value> {
+        let array = arrays.first()?.as_ref()?;
+        let key = call.clone().key_mut().copied().map(|words| self.key(words));
+        let inputs: Vec<Value> = inputs.into_iter().flatten().collect();
+        let lines = &mut self.lines;
+        match (call, key, &inputs[..]) {
+            (Call::Run(Operation::Dropout(dropout), _), Some(key), [x]) => Some(lines.dropout(dropout, &key, x)),
+            // No residuals, but the gradient.
+            (Call::Vjp(Operation::Dropout(dropout), ..), Some(key), [.., grad]) => {
+                Some(lines.dropout(dropout, &key, grad))
+            }
+            (Call::Run(Operation::RandomBits(bits), _), Some(key), _) => Some(lines.random_bits(bits, &key, array)),
+            (Call::Run(Operation::RandomSamples(samples), _), Some(key), _) => {
+                Some(lines.random_samples(samples, &key, array))
+            }
+            (Call::Run(Operation::DynamicUpdateSlice(update), _), _, [whole, part, position]) => {
+                let (at, zero) = (lines.reshape(position, &[]), lines.scalar(position.element(), 0_usize));
+                let starts: Vec<Value> =
+                    (0..whole.rank()).map(|axis| if axis == update.axis { at.clone() } else { zero.clone() }).collect();
+                Some(lines.dynamic_update_slice(whole, part, &starts))
+            }
+            _ => None,
+        }
+    }
+}

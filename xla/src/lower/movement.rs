@@ -1,0 +1,205 @@
+//! Operations that move elements.
+
+use burn::tensor::Slice;
+
+use super::builder::{Builder, List, Mlir, Value, attribute, types};
+use crate::{ArrayType, ElementType};
+
+impl Builder {
+    /// Windows along an axis: their elements are the last axis.
+    pub(super) fn unfold(&mut self, x: &Value, axis: usize, size: usize, step: usize) -> Value {
+        let windows = x.dims()[axis].checked_sub(size).map_or(0, |rest| rest / step + 1);
+        if windows == 0 {
+            let mut dims = x.dims().to_vec();
+            dims[axis] = 0;
+            dims.push(size);
+            return self.full(x.with_dims(dims), 0_i64);
+        }
+        // The elements at one place of every window.
+        let places: Vec<Value> = (0..size)
+            .map(|place| {
+                let mut ranges: Vec<[usize; 3]> = x.dims().iter().map(|dim| [0, *dim, 1]).collect();
+                ranges[axis] = [place, place + (windows - 1) * step + 1, step];
+                let part = self.slice(x, &ranges);
+                let dims = [part.dims(), &[1]].concat();
+                self.reshape(&part, &dims)
+            })
+            .collect();
+        self.concatenate(&places, x.rank())
+    }
+
+    /// A part of each axis; a negative step takes the elements of the range from the last on.
+    pub(super) fn part(&mut self, x: &Value, ranges: &[Slice]) -> Value {
+        if x.dims().iter().zip(ranges).any(|(dim, range)| range.output_size(*dim) == 0) {
+            let sizes = x.dims().iter().enumerate();
+            let dims = sizes.map(|(i, dim)| ranges.get(i).map_or(*dim, |range| range.output_size(*dim)));
+            return self.full(x.with_dims(dims.collect::<Vec<_>>()), 0_i64);
+        }
+        let (mut x, mut taken, mut reversed) = (x.clone(), Vec::new(), Vec::new());
+        for (axis, dim) in x.dims().to_vec().into_iter().enumerate() {
+            let Some(slice) = ranges.get(axis) else {
+                taken.push([0, dim, 1]);
+                continue;
+            };
+            let (range, step) = (slice.to_range(dim), slice.step.unsigned_abs());
+            if slice.is_reversed() {
+                reversed.push(axis);
+                taken.push([dim - range.end, dim - range.start, step]);
+            } else {
+                taken.push([range.start, range.end, step]);
+            }
+        }
+        if !reversed.is_empty() {
+            x = self.reverse(&x, &reversed);
+        }
+        self.slice(&x, &taken)
+    }
+
+    /// An array with a part replaced.
+    pub(super) fn with_part(&mut self, x: &Value, part: &Value, ranges: &[Slice]) -> Value {
+        if part.dims().contains(&0) {
+            return x.clone();
+        }
+        let (mut low, mut high, mut interior, mut reversed) = (vec![], vec![], vec![], vec![]);
+        for (axis, dim) in x.dims().iter().copied().enumerate() {
+            let slice = ranges.get(axis).copied().unwrap_or_else(Slice::full);
+            let (range, step) = (slice.to_range(dim), slice.step.unsigned_abs());
+            let reach = (part.dims()[axis] - 1) * step + 1;
+            let start = if slice.is_reversed() { range.end - reach } else { range.start };
+            if slice.is_reversed() {
+                reversed.push(axis);
+            }
+            low.push(start as i64);
+            high.push((dim - start - reach) as i64);
+            interior.push(step as i64 - 1);
+        }
+        let part = if reversed.is_empty() { part.clone() } else { self.reverse(part, &reversed) };
+        if interior.iter().all(|gap| *gap == 0) {
+            let starts: Vec<Value> = low.iter().map(|start| self.scalar(ElementType::I32, *start)).collect();
+            return self.dynamic_update_slice(x, &part, &starts);
+        }
+        // With gaps between its elements, and a mask of where it is.
+        let zero = self.scalar(x.element(), 0_i64);
+        let (inside, outside) =
+            (self.full(ArrayType::new(ElementType::Bool, part.dims()), true), self.scalar(ElementType::Bool, false));
+        let spread = self.pad(&part, &zero, [&low, &high, &interior]);
+        let mask = self.pad(&inside, &outside, [&low, &high, &interior]);
+        self.select(&mask, &spread, x)
+    }
+
+    /// Slices at positions of an axis, which may have several axes: these come in the place of the axis.
+    pub(super) fn take(&mut self, x: &Value, positions: &Value, axis: usize) -> Value {
+        let (rank, count) = (x.rank(), positions.rank());
+        let dims = [&x.dims()[..axis], positions.dims(), &x.dims()[axis + 1..]].concat();
+        let offsets: Vec<usize> = (0..axis).chain(axis + count..rank + count - 1).collect();
+        let mut sizes = x.dims().to_vec();
+        sizes[axis] = 1;
+        let numbers = format!(
+            "#stablehlo.gather<offset_dims = [{}], collapsed_slice_dims = [{axis}], start_index_map = [{axis}], index_vector_dim = {count}>",
+            List(&offsets)
+        );
+        self.gathered(x, positions, &numbers, &sizes, &dims)
+    }
+
+    /// An array with slices combined at positions of an axis.
+    pub(super) fn take_add(&mut self, x: &Value, positions: &Value, part: &Value, axis: usize) -> Value {
+        let count = positions.rank();
+        let windows: Vec<usize> = (0..axis).chain(axis + count..x.rank() + count - 1).collect();
+        let numbers = format!(
+            "#stablehlo.scatter<update_window_dims = [{}], inserted_window_dims = [{axis}], \
+             scatter_dims_to_operand_dims = [{axis}], index_vector_dim = {count}>",
+            List(&windows)
+        );
+        self.scattered(x, positions, part, &numbers)
+    }
+
+    /// Elements at positions along an axis.
+    pub(super) fn gather(&mut self, x: &Value, positions: &Value, axis: usize) -> Value {
+        let x = self.common(x, positions, axis);
+        let others: Vec<usize> = (0..x.rank()).filter(|other| *other != axis).collect();
+        let list = List(&others);
+        let numbers = format!(
+            "#stablehlo.gather<collapsed_slice_dims = [{axis}], operand_batching_dims = [{list}], \
+             start_indices_batching_dims = [{list}], start_index_map = [{axis}], index_vector_dim = {}>",
+            x.rank()
+        );
+        self.gathered(&x, positions, &numbers, &vec![1; x.rank()], positions.dims())
+    }
+
+    /// An array with elements combined at positions along an axis.
+    pub(super) fn scatter_add(&mut self, x: &Value, positions: &Value, part: &Value, axis: usize) -> Value {
+        let common = self.common(x, positions, axis);
+        let others: Vec<usize> = (0..x.rank()).filter(|other| *other != axis).collect();
+        let list = List(&others);
+        let numbers = format!(
+            "#stablehlo.scatter<inserted_window_dims = [{axis}], input_batching_dims = [{list}], \
+             scatter_indices_batching_dims = [{list}], scatter_dims_to_operand_dims = [{axis}], index_vector_dim = {}>",
+            x.rank()
+        );
+        let sums = self.scattered(&common, positions, part, &numbers);
+        if sums.dims() == x.dims() {
+            return sums;
+        }
+        let zero = self.scalar(ElementType::I32, 0_i64);
+        self.dynamic_update_slice(x, &sums, &vec![zero; x.rank()])
+    }
+
+    /// The part of an array that has positions, from the first element on, in the axes other than one.
+    fn common(&mut self, x: &Value, positions: &Value, axis: usize) -> Value {
+        if (0..x.rank()).all(|other| other == axis || x.dims()[other] == positions.dims()[other]) {
+            return x.clone();
+        }
+        let sizes = x.dims().iter().zip(positions.dims()).enumerate();
+        let ranges: Vec<[usize; 3]> =
+            sizes.map(|(i, (dim, other))| [0, if i == axis { *dim } else { *other }, 1]).collect();
+        self.slice(x, &ranges)
+    }
+
+    fn gathered(&mut self, x: &Value, positions: &Value, numbers: &str, sizes: &[usize], dims: &[usize]) -> Value {
+        let array = x.with_dims(dims);
+        let sizes = attribute(sizes);
+        let attributes = format!("dimension_numbers = {numbers}, indices_are_sorted = false, slice_sizes = {sizes}");
+        let types = format!("({}) -> {}", types([x, positions]), Mlir(&array));
+        self.emit(format_args!("\"stablehlo.gather\"({x}, {positions}) <{{{attributes}}}> : {types}"), &array)
+    }
+
+    /// Of booleans, "or"; of others, sums.
+    fn scattered(&mut self, x: &Value, positions: &Value, part: &Value, numbers: &str) -> Value {
+        let attributes =
+            format!("scatter_dimension_numbers = {numbers}, indices_are_sorted = false, unique_indices = false");
+        let types = format!("({}) -> {}", types([x, positions, part]), Mlir(&x.array));
+        let reducer = if x.element() == ElementType::Bool { "or" } else { "add" };
+        let head = format!("\"stablehlo.scatter\"({x}, {positions}, {part})");
+        self.with_reducer(&head, &attributes, reducer, &types, x.array.clone())
+    }
+
+    /// Copies along an axis.
+    pub(super) fn repeat(&mut self, x: &Value, axis: usize, times: usize) -> Value {
+        let mut with = x.dims().to_vec();
+        with.insert(axis, times);
+        let axes: Vec<usize> = (0..with.len()).filter(|other| *other != axis).collect();
+        let mut dims = x.dims().to_vec();
+        dims[axis] *= times;
+        let copies = self.broadcast(x, &with, &axes);
+        self.reshape(&copies, &dims)
+    }
+
+    /// The product of matrices `[.., m, k]` and `[.., k, n]`, whose other axes are broadcast against each other, of a type.
+    pub(super) fn matmul(&mut self, a: &Value, b: &Value, element: ElementType) -> Value {
+        let (a, b) = (self.convert(a, element), self.convert(b, element));
+        let rank = a.rank();
+        // One matrix for all: its axes of size 1 are no axes of the product.
+        if b.dims()[..rank - 2].iter().all(|dim| *dim == 1) {
+            let matrix = self.reshape(&b, &b.dims()[rank - 2..].to_vec());
+            return self.dot_general(&a, &matrix, [&[], &[]], [&[rank - 1], &[0]]);
+        }
+        let batch = |x: &Value, y: &Value| -> Vec<usize> {
+            let dims = x.dims()[..rank - 2].iter().zip(y.dims());
+            dims.map(|(x, y)| if *x == 1 { *y } else { *x }).chain(x.dims()[rank - 2..].iter().copied()).collect()
+        };
+        let (dims_a, dims_b) = (batch(&a, &b), batch(&b, &a));
+        let (a, b) = (self.broadcast_to(&a, &dims_a), self.broadcast_to(&b, &dims_b));
+        let axes: Vec<usize> = (0..rank - 2).collect();
+        self.dot_general(&a, &b, [&axes, &axes], [&[rank - 1], &[rank - 2]])
+    }
+}

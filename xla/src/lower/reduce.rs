@@ -1,0 +1,153 @@
+//! Reductions, the positions of extremes, and sums along an axis.
+
+use grove_compile::primitive::Reduction;
+
+use super::{
+    builder::{Builder, Mlir, Value, attribute, joined, types},
+    literal::Literal,
+};
+use crate::{ArrayType, ElementType};
+
+/// The operation of two elements, and what it leaves as it is.
+fn operation(op: Reduction) -> (&'static str, Literal) {
+    match op {
+        Reduction::Sum | Reduction::Mean => ("add", Literal::Int(0)),
+        Reduction::Prod => ("multiply", Literal::Int(1)),
+        Reduction::Max | Reduction::MaxAbs => ("maximum", Literal::Lowest),
+        Reduction::Min => ("minimum", Literal::Highest),
+    }
+}
+
+impl Builder {
+    /// A reduction over an axis, which stays with size 1, or over all, to `[1]`. Sums of 16 bits are computed in f32.
+    pub(super) fn reduction(&mut self, op: Reduction, x: &Value, axis: Option<usize>) -> Value {
+        let (axes, dims): (Vec<usize>, Vec<usize>) = match axis {
+            Some(axis) => {
+                let dims = x.dims().iter().enumerate().map(|(i, dim)| if i == axis { 1 } else { *dim });
+                (vec![axis], dims.collect())
+            }
+            None => ((0..x.rank()).collect(), vec![1]),
+        };
+        let wide = self.at_least_f32(x);
+        let wide = if op == Reduction::MaxAbs { self.unary("stablehlo.abs", &wide) } else { wide };
+        let (name, init) = operation(op);
+        let mut sum = self.reduce(&wide, name, init, &axes);
+        if op == Reduction::Mean {
+            let count: usize = axes.iter().map(|axis| x.dims()[*axis]).product();
+            let count = self.full_like(&sum, count);
+            sum = self.binary("divide", &sum, &count);
+        }
+        let sum = self.convert(&sum, x.element());
+        self.reshape(&sum, &dims)
+    }
+
+    /// Sums over axes, which are gone, of 16 bits in f32.
+    pub(super) fn sum(&mut self, x: &Value, axes: &[usize]) -> Value {
+        let wide = self.at_least_f32(x);
+        let sum = self.reduce(&wide, "add", Literal::Int(0), axes);
+        self.convert(&sum, x.element())
+    }
+
+    /// The position of the first largest element along an axis (the first that is no number, if there is one), or of the
+    /// smallest; the axis stays with size 1.
+    pub(super) fn arg_extreme(&mut self, x: &Value, axis: usize, op: Reduction, element: ElementType) -> Value {
+        let extreme = self.reduction(op, x, Some(axis));
+        let extreme = self.broadcast_to(&extreme, x.dims());
+        let mut found = self.compare("EQ", x, &extreme);
+        if x.element().is_float() {
+            let nan = self.compare("NE", x, x);
+            found = self.binary("or", &found, &nan);
+        }
+        let positions = self.iota(ArrayType::new(element, x.dims()), axis);
+        let none = self.full_like(&positions, Literal::Highest);
+        let positions = self.select(&found, &positions, &none);
+        self.reduction(Reduction::Min, &positions, Some(axis))
+    }
+
+    /// The `k` largest elements along an axis, from the largest on, and their positions.
+    pub(super) fn largest(&mut self, x: &Value, axis: usize, k: usize, element: ElementType) -> [Value; 2] {
+        let positions = self.iota(ArrayType::new(element, x.dims()), axis);
+        let arrays = [x.array.clone(), positions.array.clone()];
+        let (name, sorted) = self.results(&arrays);
+        self.line(format_args!(
+            "{name}:2 = \"stablehlo.sort\"({x}, {positions}) <{{dimension = {axis} : i64, is_stable = true}}> ({{"
+        ));
+        let scalars = arrays.map(|array| ArrayType::new(array.element, []));
+        let arguments: Vec<Value> =
+            [0, 0, 1, 1].into_iter().map(|i| self.argument(ArrayType::clone(&scalars[i]))).collect();
+        let list = joined(arguments.iter().map(|value| format!("{value}: {}", Mlir(&value.array))));
+        self.line(format_args!("^bb0({list}):"));
+        self.indented(|lines| {
+            let greater = lines.compare("GT", &arguments[0], &arguments[1]);
+            lines.line(format_args!("stablehlo.return {greater} : tensor<i1>"));
+        });
+        let both = types(&sorted);
+        self.line(format_args!("}}) : ({both}) -> ({both})"));
+        let mut first = |x: &Value| self.slice_axis(x, axis, [0, k]);
+        [first(&sorted[0]), first(&sorted[1])]
+    }
+
+    /// Sums, products or extremes up to each element along an axis.
+    pub(super) fn cumulative(&mut self, op: Reduction, x: &Value, axis: usize) -> Value {
+        let wide = self.at_least_f32(x);
+        let (name, init) = operation(op);
+        let init = self.scalar(wide.element(), init);
+        let (rank, len) = (wide.rank(), wide.dims()[axis]);
+        let along = |value: usize, other: usize| (0..rank).map(|i| if i == axis { value } else { other }).collect();
+        let window: Vec<usize> = along(len.max(1), 1);
+        let sums = self.reduce_window(
+            &wide,
+            &init,
+            name,
+            &Window {
+                strides: vec![1; rank],
+                dilation: vec![1; rank],
+                padding: (0..rank).map(|i| [if i == axis { len.saturating_sub(1) } else { 0 }, 0]).collect(),
+                size: window,
+            },
+        );
+        self.convert(&sums, x.element())
+    }
+
+    /// A reduction over the windows of an array.
+    pub(super) fn reduce_window(&mut self, x: &Value, init: &Value, op: &str, window: &Window) -> Value {
+        let dims: Vec<usize> = (0..x.rank())
+            .map(|i| {
+                let [low, high] = window.padding[i];
+                let reach = window.dilation[i] * (window.size[i] - 1) + 1;
+                (low + x.dims()[i] + high).checked_sub(reach).map_or(0, |rest| rest / window.strides[i] + 1)
+            })
+            .collect();
+        let array = x.with_dims(dims);
+        let attributes = [
+            format!("base_dilations = {}", attribute(&vec![1; x.rank()])),
+            format!("padding = {}", pairs(&window.padding)),
+            format!("window_dilations = {}", attribute(&window.dilation)),
+            format!("window_dimensions = {}", attribute(&window.size)),
+            format!("window_strides = {}", attribute(&window.strides)),
+        ];
+        let types = format!("({}, {}) -> {}", Mlir(&x.array), Mlir(&init.array), Mlir(&array));
+        self.with_reducer(
+            &format!("\"stablehlo.reduce_window\"({x}, {init})"),
+            &attributes.join(", "),
+            op,
+            &types,
+            array,
+        )
+    }
+}
+
+/// Windows of an array: for each axis their size, the distance of one to the next, the distance of their elements, and what is added
+/// before and behind.
+pub(super) struct Window {
+    pub size: Vec<usize>,
+    pub strides: Vec<usize>,
+    pub dilation: Vec<usize>,
+    pub padding: Vec<[usize; 2]>,
+}
+
+/// Pairs of numbers as an attribute.
+pub(super) fn pairs<T: std::fmt::Display>(pairs: &[[T; 2]]) -> String {
+    let rows = joined(pairs.iter().map(|[low, high]| format!("[{low}, {high}]")));
+    format!("dense<[{rows}]> : tensor<{}x2xi64>", pairs.len())
+}
