@@ -6,26 +6,14 @@ mod common;
 mod programs;
 
 use burn::tensor::{DType, Int, IntDType, Tensor, TensorData, s};
-use common::{arrays, close, run, shared};
-use grove_backend::{AnyTensor, Flex};
-use grove_compile::{Traced, trace};
-use grove_tree::{Array, Key, Tree};
+use common::check;
+use grove_backend::Flex;
+use grove_compile::Traced;
+use grove_tree::{Array, Key};
 use programs::Code;
 use proptest::{prelude::*, test_runner::RngSeed};
 
 type B = Flex;
-
-/// Runs a function of a tree on flex and through XLA, and compares the results.
-fn check<A: Tree<B>, O: Tree<Traced>>(what: &str, f: impl FnOnce(A::On<Traced>) -> O, args: &A, tolerance: f64) {
-    let Some(client) = shared() else { return };
-    let graph = trace(f, args);
-    let expected: Vec<TensorData> = graph.eval::<B, _>(args).into_iter().map(AnyTensor::into_data).collect();
-    let found = run(client, &graph, &arrays(args), &[]);
-    assert_eq!(found.len(), expected.len(), "{what}");
-    for (found, expected) in found.iter().zip(&expected) {
-        close(what, found, expected, tolerance, 1e-3);
-    }
-}
 
 type X = Tensor<Traced, 2>;
 

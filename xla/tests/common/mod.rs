@@ -3,8 +3,8 @@
 
 use burn::tensor::{DType, TensorData};
 use grove_backend::{AnyTensor, Flex};
-use grove_compile::Graph;
-use grove_tree::{AnyArray, Key, Path, Tree};
+use grove_compile::{Graph, Traced, trace};
+use grove_tree::{AnyArray, Key, Path, Tree, key::traced::take_keys};
 use grove_xla::{
     Argument, Buffer, Client, CompileOptions, ElementType, LowerOptions, NamedValue, Platform, Program, find, lower,
 };
@@ -35,6 +35,30 @@ pub fn arrays<T: Tree<Flex>>(tree: &T) -> Vec<TensorData> {
     let mut values: Vec<AnyTensor<Flex>> = Vec::new();
     tree.visit(&mut Path::root(), &mut |_: &Path, leaf: &AnyArray<Flex>| values.extend(leaf.value().cloned()));
     values.into_iter().map(AnyTensor::into_data).collect()
+}
+
+/// Runs a function of a tree on flex and through XLA, and compares the results.
+pub fn check<A: Tree<Flex>, O: Tree<Traced>>(
+    what: &str,
+    f: impl FnOnce(A::On<Traced>) -> O,
+    args: &A,
+    tolerance: f64,
+) -> Option<Graph> {
+    let client = shared()?;
+    let graph = trace(f, args);
+    let expected: Vec<TensorData> = graph.eval::<Flex, _>(args).into_iter().map(AnyTensor::into_data).collect();
+    let found = run(client, &graph, &arrays(args), &keys(args));
+    for ((found, expected), (path, _)) in found.iter().zip(&expected).zip(graph.outputs()) {
+        // Integers and truth values are exact.
+        let tolerance = if expected.dtype.is_float() { tolerance } else { 0.0 };
+        close(&format!("{what}, {path}"), found, expected, tolerance, 1e-3);
+    }
+    Some(graph)
+}
+
+/// The keys of a tree.
+fn keys<T: Tree<Flex>>(tree: &T) -> Vec<Key> {
+    take_keys(|| tree.clone().map(&mut Path::root(), &mut |_, leaf| leaf)).1
 }
 
 /// Results of a graph of arrays and keys, compiled by XLA.
