@@ -29,7 +29,7 @@ pub use fuse::Fused;
 pub use json::GraphError;
 pub(crate) use json::{TypeNames, scalar};
 pub use keys::Keys;
-pub(crate) use keys::{KeyMap, keys_of};
+pub(crate) use keys::{KeyMap, keys_in, keys_of};
 pub(crate) use print::dtype_name;
 
 /// A variable of a graph: the index of its shape and type.

@@ -2,8 +2,11 @@
 
 mod caller;
 mod import;
+mod lazy;
+mod lifted;
 mod nested;
 mod recorder;
+mod sink;
 
 use burn::tensor::{BoolDType, Element, IntDType};
 use burn_backend::{
@@ -19,12 +22,15 @@ use std::{cell::Cell, pin::Pin};
 
 use crate::{Primitive, graph::TypeNames};
 pub(crate) use caller::Caller;
+pub use lazy::{DeviceArray, Engine, Executable, lazy_device};
 pub(crate) use recorder::{Recording, any, var_of};
+use sink::Sink;
 
 /// The backend of functions that are traced: its tensors have shapes and types, and no values.
 pub type Traced = BackendRouter<TraceChannel>;
 
-/// The device of the tensors of one trace. The default is that of the trace that is going on.
+/// The device of the tensors of one trace, or a lazy device, whose tensors have values that are computed when they are read. The default is
+/// that of the trace that is going on; without one the lazy device that was made first.
 #[derive(Clone, Copy, Debug)]
 pub struct TraceDevice {
     index: u16,
@@ -85,7 +91,8 @@ thread_local! {
 
 impl Default for TraceDevice {
     fn default() -> Self {
-        CURRENT.get()
+        let current = CURRENT.get();
+        if current.index == NONE.index { lazy::default_device().unwrap_or(current) } else { current }
     }
 }
 
@@ -152,8 +159,8 @@ impl MultiBackendBridge for NoBridge {
 }
 
 impl TraceClient {
-    fn recorder<T>(self, f: impl FnOnce(&mut recorder::Recorder) -> T) -> T {
-        recorder::with(self.device.index, f)
+    fn sink<T>(self, f: impl FnOnce(&mut Sink) -> T) -> T {
+        recorder::with_sink(self.device.index, f)
     }
 }
 
@@ -161,8 +168,10 @@ impl RunnerClient for TraceClient {
     type Device = TraceDevice;
 
     fn register_op(&self, operation: OperationIr) {
-        if !matches!(operation, OperationIr::Drop(_)) {
-            self.recorder(|recorder| recorder.operation(operation));
+        match operation {
+            // Of the device itself, whatever is traced on it.
+            OperationIr::Drop(_) => recorder::dropped(self.device.index, operation),
+            operation => self.sink(|sink| sink.operation(operation)),
         }
     }
 
@@ -170,7 +179,14 @@ impl RunnerClient for TraceClient {
         &self,
         tensor: TensorIr,
     ) -> Pin<Box<dyn Future<Output = Result<TensorData, ExecutionError>> + Send>> {
-        let made_by = self.recorder(|recorder| recorder.describe(&tensor));
+        let read = |sink: &mut Sink| match sink {
+            Sink::Lazy(device) => Ok(device.read(&tensor)),
+            Sink::Trace(recorder) => Err(recorder.describe(&tensor)),
+        };
+        let made_by = match self.sink(read) {
+            Ok(data) => return Box::pin(std::future::ready(data)),
+            Err(made_by) => made_by,
+        };
         panic!(
             "the values of a traced tensor were asked for, and a trace has none: {made_by}. Keep to operations of tensors \
              (a mask instead of an `if` on a value), or compute what the decision depends on before the trace and pass it \
@@ -180,16 +196,19 @@ impl RunnerClient for TraceClient {
     }
 
     fn sync(&self) -> Result<(), ExecutionError> {
-        Ok(())
+        self.sink(|sink| match sink {
+            Sink::Lazy(device) => device.run().map_err(|reason| ExecutionError::WithContext { reason }),
+            Sink::Trace(_) => Ok(()),
+        })
     }
 
     fn create_empty_handle(&self) -> TensorId {
-        self.recorder(|recorder| recorder.fresh())
+        self.sink(Sink::fresh)
     }
 
     fn register_tensor_data(&self, data: TensorData) -> RouterTensor<Self> {
         let (shape, dtype) = (data.shape.clone(), data.dtype);
-        let id = self.recorder(|recorder| recorder.constant(data));
+        let id = self.sink(|sink| sink.constant(data));
         RouterTensor::new(id, shape, dtype, *self)
     }
 
@@ -203,6 +222,7 @@ impl RunnerClient for TraceClient {
     fn dtype_usage(&self, dtype: DType) -> DTypeUsageSet {
         match dtype {
             DType::Bool(_) if dtype != DType::from(self.device.types.boolean) => DTypeUsageSet::empty(),
+            dtype if !self.sink(|sink| sink.supports(dtype)) => DTypeUsageSet::empty(),
             _ => DTypeUsage::general(),
         }
     }
@@ -210,9 +230,9 @@ impl RunnerClient for TraceClient {
 
 impl Records for TraceClient {
     fn forget<T>(&self, f: impl FnOnce() -> T) -> T {
-        self.recorder(|recorder| recorder.forget(1));
+        self.sink(|sink| sink.forget(1));
         let result = f();
-        self.recorder(|recorder| recorder.forget(-1));
+        self.sink(|sink| sink.forget(-1));
         result
     }
 
@@ -223,7 +243,7 @@ impl Records for TraceClient {
         outputs: Vec<Option<Spec>>,
     ) -> Vec<Option<RouterTensor<Self>>> {
         let tensor = |(id, spec): (TensorId, Spec)| RouterTensor::new(id, spec.shape, spec.dtype, *self);
-        let outputs = self.recorder(|recorder| recorder.call(call, &inputs, outputs));
+        let outputs = self.sink(|sink| sink.primitive(Primitive::Grove(call), &inputs, outputs));
         outputs.into_iter().map(|output| output.map(tensor)).collect()
     }
 }
@@ -243,7 +263,7 @@ impl TraceClient {
     ) -> Vec<RouterTensor<Self>> {
         let inputs: Vec<_> = inputs.into_iter().map(|x| Some(x.into_ir())).collect();
         let outputs = outputs.into_iter().map(Some).collect();
-        let outputs = self.recorder(|recorder| recorder.primitive(primitive, &inputs, outputs));
+        let outputs = self.sink(|sink| sink.primitive(primitive, &inputs, outputs));
         let tensor = |(id, spec): (TensorId, Spec)| RouterTensor::new(id, spec.shape, spec.dtype, self);
         outputs.into_iter().flatten().map(tensor).collect()
     }

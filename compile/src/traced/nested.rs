@@ -1,6 +1,6 @@
 //! Traces of sub-graphs: what they use of the traces around them.
 
-use burn_ir::TensorIr;
+use burn_ir::{TensorIr, TensorStatus};
 use burn_router::RouterTensor;
 use grove_backend::ops::Spec;
 
@@ -13,7 +13,10 @@ use crate::graph::{Graph, Var};
 impl Recorder {
     /// The argument that stands for a tensor of a trace around this one.
     pub(super) fn capture(&mut self, tensor: &TensorIr) -> Var {
-        if let Some((_, var)) = self.captured.iter().find(|(known, _)| known.id == tensor.id) {
+        if let Some((known, var)) = self.captured.iter_mut().find(|(known, _)| known.id == tensor.id) {
+            if tensor.status == TensorStatus::ReadWrite {
+                known.status = TensorStatus::ReadWrite;
+            }
             return *var;
         }
         let var = self.add(Spec { shape: tensor.shape.clone(), dtype: tensor.dtype });
@@ -42,7 +45,14 @@ impl Recording {
         });
         let Ok(graph) = self.finish(outputs) else { unreachable!("the outputs are variables of this trace") };
         let client = TraceClient { device: TraceDevice { index: parent.unwrap_or(device.index), ..device } };
-        let tensor = |(ir, _): (TensorIr, Var)| RouterTensor::new(ir.id, ir.shape, ir.dtype, client);
+        let tensor = |(ir, _): (TensorIr, Var)| {
+            let tensor = RouterTensor::new(ir.id, ir.shape, ir.dtype, client);
+            // One that others hold is not the last of its kind, which a lazy device would take for the end of the tensor.
+            if ir.status != TensorStatus::ReadWrite {
+                std::mem::forget(tensor.clone());
+            }
+            tensor
+        };
         (graph, captured.into_iter().map(tensor).collect())
     }
 }

@@ -6,7 +6,7 @@ use burn_ir::{OperationIr, TensorId, TensorIr};
 use burn_router::RouterTensor;
 use grove_backend::{
     AnyTensor,
-    ops::{Call, Spec},
+    ops::Spec,
 };
 use grove_tree::{
     Key,
@@ -18,9 +18,10 @@ use std::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU32, Ordering},
     },
+    thread::{self, ThreadId},
 };
 
-use super::{CURRENT, Caller, NONE, TraceClient, TraceDevice, Traced, Types, import::import};
+use super::{CURRENT, Caller, NONE, TraceClient, TraceDevice, Traced, Types, import::import, lazy::Lazy, sink::Sink};
 use crate::{
     Primitive,
     graph::{Equation, Graph, Keys, Var},
@@ -29,11 +30,11 @@ use crate::{
 /// Traces by the indices of their devices.
 static TRACES: Mutex<Vec<Option<Trace>>> = Mutex::new(Vec::new());
 
-/// A trace that is going on.
+/// A trace that is going on, or a lazy device.
 struct Trace {
-    recorder: Arc<Mutex<Recorder>>,
-    /// The trace of a sub-graph that is going on inside of this one, to which all operations go meanwhile.
-    inner: Option<u16>,
+    sink: Arc<Mutex<Sink>>,
+    /// The trace of a sub-graph that is going on inside of this one, to which all operations of its thread go meanwhile.
+    inner: Option<(u16, ThreadId)>,
 }
 
 /// Number of the next trace. It is part of the ids of tensors, so that those of another trace are told apart.
@@ -46,32 +47,82 @@ fn traces() -> MutexGuard<'static, Vec<Option<Trace>>> {
 
 /// The innermost of the traces of sub-graphs that are going on inside of a trace, or itself.
 fn innermost(traces: &[Option<Trace>], mut index: u16) -> u16 {
-    while let Some(Some(Trace { inner: Some(inner), .. })) = traces.get(usize::from(index)) {
+    let this = thread::current().id();
+    while let Some(Some(Trace { inner: Some((inner, thread)), .. })) = traces.get(usize::from(index))
+        && *thread == this
+    {
         index = *inner;
     }
     index
 }
 
-/// Calls a function with the recorder of a device, or with that of the sub-graph that is traced inside of it.
+/// The recorder of a device.
+fn sink_of(traces: &[Option<Trace>], index: u16) -> Option<Arc<Mutex<Sink>>> {
+    traces.get(usize::from(index)).and_then(Option::as_ref).map(|trace| trace.sink.clone())
+}
+
+fn locked(sink: &Mutex<Sink>) -> MutexGuard<'_, Sink> {
+    sink.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Tells a lazy device that nothing holds a tensor any more.
+pub(super) fn dropped(index: u16, operation: OperationIr) {
+    let sink = sink_of(&traces(), index);
+    if let Some(sink) = sink
+        && let Sink::Lazy(device) = &mut *locked(&sink)
+    {
+        device.operation(operation);
+    }
+}
+
+/// Adds a lazy device, which stays.
+pub(super) fn add_lazy(types: Types, device: impl FnOnce(u32) -> Lazy) -> TraceDevice {
+    let device = device(NEXT.fetch_add(1, Ordering::Relaxed));
+    TraceDevice { index: add(Sink::Lazy(device), None), types }
+}
+
+/// Adds a recorder, inside of another one. Returns its index.
+fn add(sink: Sink, parent: Option<u16>) -> u16 {
+    let trace = Some(Trace { sink: Arc::new(Mutex::new(sink)), inner: None });
+    let mut traces = traces();
+    let index = traces.iter().position(Option::is_none).unwrap_or(traces.len());
+    assert!(index < usize::from(NONE.index), "{index} traces are going on at once");
+    match traces.get_mut(index) {
+        Some(place) => *place = trace,
+        None => traces.push(trace),
+    }
+    if let Some(Some(parent)) = parent.and_then(|parent| traces.get_mut(usize::from(parent))) {
+        parent.inner = Some((index as u16, thread::current().id()));
+    }
+    index as u16
+}
+
+/// Calls a function with the recorder of a trace, or with that of the sub-graph that is traced inside of it.
 pub(super) fn with<T>(index: u16, f: impl FnOnce(&mut Recorder) -> T) -> T {
+    with_sink(index, |sink| match sink {
+        Sink::Trace(recorder) => f(recorder),
+        Sink::Lazy(_) => unreachable!("a lazy device has no recorder"),
+    })
+}
+
+/// As [`with`], or with a lazy device.
+pub(super) fn with_sink<T>(index: u16, f: impl FnOnce(&mut Sink) -> T) -> T {
     let traces = traces();
-    let trace = traces.get(usize::from(innermost(&traces, index))).and_then(Option::as_ref);
-    let recorder = trace.map(|trace| trace.recorder.clone());
+    let sink = sink_of(&traces, innermost(&traces, index));
     drop(traces);
-    let Some(recorder) = recorder else {
+    let Some(sink) = sink else {
         panic!(
             "a traced tensor is used outside of its trace, which has ended: return it as a result of the traced function \
              instead of keeping it elsewhere{}",
             Caller::here()
         )
     };
-    let mut recorder = recorder.lock().unwrap_or_else(PoisonError::into_inner);
-    f(&mut recorder)
+    f(&mut locked(&sink))
 }
 
 /// The equations of a trace.
 pub(crate) struct Recorder {
-    number: u32,
+    pub(super) number: u32,
     /// Shapes and types of the variables whose equations are recorded.
     variables: Vec<Option<Spec>>,
     pub(super) inputs: Vec<(String, Var)>,
@@ -144,15 +195,6 @@ impl Recorder {
         }
     }
 
-    pub(super) fn call(
-        &mut self,
-        call: Call,
-        inputs: &[Option<TensorIr>],
-        outputs: Vec<Option<Spec>>,
-    ) -> Vec<Option<(TensorId, Spec)>> {
-        self.primitive(Primitive::Grove(call), inputs, outputs)
-    }
-
     /// Records a primitive with outputs of given shapes and types.
     pub(super) fn primitive(
         &mut self,
@@ -221,9 +263,11 @@ impl Recording {
         let mut enclosing = Vec::new();
         let parent = around.map(|around| innermost(&traces(), around));
         if let Some(parent) = parent {
-            with(parent, |recorder| {
-                enclosing.clone_from(&recorder.enclosing);
-                enclosing.push(recorder.number);
+            with_sink(parent, |sink| {
+                if let Sink::Trace(recorder) = sink {
+                    enclosing.clone_from(&recorder.enclosing);
+                }
+                enclosing.push(sink.number());
             });
         }
         let recorder = Recorder {
@@ -236,19 +280,8 @@ impl Recording {
             enclosing,
             captured: Vec::new(),
         };
-        let recorder = Some(Trace { recorder: Arc::new(Mutex::new(recorder)), inner: None });
-        let mut traces = traces();
-        let index = traces.iter().position(Option::is_none).unwrap_or(traces.len());
-        assert!(index < usize::from(NONE.index), "{index} traces are going on at once");
-        match traces.get_mut(index) {
-            Some(place) => *place = recorder,
-            None => traces.push(recorder),
-        }
-        if let Some(Some(parent)) = parent.and_then(|parent| traces.get_mut(usize::from(parent))) {
-            parent.inner = Some(index as u16);
-        }
-        drop(traces);
-        let device = TraceDevice { index: index as u16, types };
+        let index = add(Sink::Trace(recorder), parent);
+        let device = TraceDevice { index, types };
         // An error says that an earlier trace with this index and these types has done so.
         drop(set_default_dtypes::<Traced>(&device, FloatDType::F32, types.int));
         let outer = CURRENT.replace(device);

@@ -1,0 +1,356 @@
+//! Arrays that an engine computes when they are read.
+//!
+//! A lazy device records operations as a trace does. When a value is read, what was recorded since the last time becomes one program:
+//! its arguments are the arrays that were there before, its results those that are still in use. A loop that reads a loss in each step
+//! thus runs one program a step, which is compiled once.
+
+use burn::tensor::{DType, FloatDType, IntDType, TensorData};
+use burn_backend::{BoolDType, ExecutionError, set_default_dtypes};
+use burn_ir::{OperationIr, TensorId, TensorIr, TensorStatus};
+use grove_backend::ops::Spec;
+use grove_tree::Key;
+use std::{
+    any::Any,
+    collections::{HashMap, HashSet, VecDeque},
+    fmt::{self, Write},
+    hash::{DefaultHasher, Hasher},
+    sync::{Arc, OnceLock},
+    time::Instant,
+};
+
+use super::{Caller, TraceDevice, Traced, Types, import::import, lifted::lifted, recorder::add_lazy};
+use crate::{
+    Primitive,
+    graph::{Equation, Graph, Var},
+};
+
+/// An array on the device of an engine.
+pub type DeviceArray = Arc<dyn Any + Send + Sync>;
+
+/// Programs that are kept.
+const CAPACITY: usize = 256;
+
+/// Equations after which a program runs even if nothing is read.
+const LONGEST: usize = 50_000;
+
+/// What computes lazy arrays, such as OpenXLA on one device.
+pub trait Engine: Send + Sync + 'static {
+    /// True if the device has arrays of a type.
+    fn supports(&self, dtype: DType) -> bool;
+
+    /// Copies an array to the device.
+    ///
+    /// # Errors
+    /// A sentence, if memory does not suffice.
+    fn upload(&self, data: TensorData) -> Result<DeviceArray, String>;
+
+    /// Copies an array to the host.
+    ///
+    /// # Errors
+    /// A sentence, if what computes it failed.
+    fn download(&self, array: &DeviceArray) -> Result<TensorData, String>;
+
+    /// Compiles a program, given for each input whether its memory may be used for results.
+    ///
+    /// # Errors
+    /// A sentence.
+    fn compile(&self, graph: &Graph, donated: &[bool]) -> Result<Arc<dyn Executable>, String>;
+}
+
+/// A program of an engine.
+pub trait Executable: Send + Sync {
+    /// Runs the program with its inputs and the keys that it draws with. Nobody else holds an array that is donated.
+    ///
+    /// # Errors
+    /// A sentence.
+    fn run(&self, inputs: Vec<DeviceArray>, keys: &[Key]) -> Result<Vec<DeviceArray>, String>;
+}
+
+/// Makes a device of an engine, whose arrays are computed when they are read. The first one is the default device of [`Traced`] where no
+/// trace is going on.
+pub fn lazy_device(engine: impl Engine) -> TraceDevice {
+    let types = Types { int: IntDType::I32, boolean: BoolDType::Native };
+    let device = add_lazy(types, |number| Lazy::new(number, Box::new(engine)));
+    // An error says that an earlier device with this index and these types has done so.
+    drop(set_default_dtypes::<Traced>(&device, FloatDType::F32, types.int));
+    let _ = FIRST.set(device);
+    device
+}
+
+/// The lazy device that was made first.
+static FIRST: OnceLock<TraceDevice> = OnceLock::new();
+
+/// The default lazy device, if there is one.
+pub(super) fn default_device() -> Option<TraceDevice> {
+    FIRST.get().copied()
+}
+
+/// The arrays of a lazy device.
+pub(super) struct Lazy {
+    /// The upper half of the ids of its tensors.
+    pub number: u32,
+    engine: Box<dyn Engine>,
+    next: u32,
+    forgetting: i32,
+    /// Arrays that are computed.
+    computed: HashMap<u32, DeviceArray>,
+    /// Tensors that nothing holds any more; they leave when the program has run.
+    dropped: HashSet<u32>,
+    segment: Segment,
+    programs: VecDeque<([u64; 2], Arc<dyn Executable>)>,
+}
+
+/// What was recorded since the last program ran.
+#[derive(Default)]
+struct Segment {
+    variables: Vec<Spec>,
+    /// Computed arrays that are used.
+    inputs: Vec<(u32, Var)>,
+    equations: Vec<Equation>,
+    /// Tensors by their variables.
+    variable_of: HashMap<u32, Var>,
+    /// Results of the equations, in order.
+    results: Vec<(u32, Var)>,
+}
+
+impl Lazy {
+    fn new(number: u32, engine: Box<dyn Engine>) -> Self {
+        Self {
+            number,
+            engine,
+            next: 0,
+            forgetting: 0,
+            computed: HashMap::new(),
+            dropped: HashSet::new(),
+            segment: Segment::default(),
+            programs: VecDeque::new(),
+        }
+    }
+
+    pub fn supports(&self, dtype: DType) -> bool {
+        self.engine.supports(dtype)
+    }
+
+    /// The id of a new tensor.
+    pub fn fresh(&mut self) -> TensorId {
+        // After four billion tensors numbers are used again, but for those of tensors that are still there.
+        while self.computed.contains_key(&self.next) || self.segment.variable_of.contains_key(&self.next) {
+            self.next = self.next.wrapping_add(1);
+        }
+        let index = self.next;
+        self.next = self.next.wrapping_add(1);
+        TensorId::new(u64::from(self.number) << 32 | u64::from(index))
+    }
+
+    /// The number of a tensor of this device.
+    fn index(&self, tensor: &TensorIr) -> u32 {
+        let value = tensor.id.value();
+        assert!(
+            value >> 32 == u64::from(self.number),
+            "a tensor {:?} of another device, or of a trace, is used on this one{}",
+            &tensor.shape[..],
+            Caller::here()
+        );
+        value as u32
+    }
+
+    /// The variable of a tensor that is used, which ends where this is its last use.
+    fn used(&mut self, tensor: &TensorIr) -> Var {
+        let index = self.index(tensor);
+        if tensor.status == TensorStatus::ReadWrite {
+            self.dropped.insert(index);
+        }
+        if let Some(var) = self.segment.variable_of.get(&index) {
+            return *var;
+        }
+        let var = self.segment.variable(index, Spec { shape: tensor.shape.clone(), dtype: tensor.dtype });
+        self.segment.inputs.push((index, var));
+        var
+    }
+
+    fn result(&mut self, id: TensorId, spec: Spec) -> Var {
+        let index = id.value() as u32;
+        let var = self.segment.variable(index, spec);
+        self.segment.results.push((index, var));
+        var
+    }
+
+    pub fn constant(&mut self, data: TensorData) -> TensorId {
+        let id = self.fresh();
+        if self.forgetting == 0 {
+            match self.engine.upload(data) {
+                Ok(array) => drop(self.computed.insert(id.value() as u32, array)),
+                Err(error) => panic!("{error}{}", Caller::here()),
+            }
+        }
+        id
+    }
+
+    pub fn operation(&mut self, operation: OperationIr) {
+        match operation {
+            OperationIr::Init(_) => {}
+            OperationIr::Drop(tensor) => {
+                let index = self.index(&tensor);
+                self.dropped.insert(index);
+                // A computed array that the program does not need is freed at once.
+                if !self.segment.variable_of.contains_key(&index) {
+                    self.computed.remove(&index);
+                    self.dropped.remove(&index);
+                }
+            }
+            _ if self.forgetting > 0 => {}
+            operation => {
+                let inputs = operation.inputs().map(|x| Some(self.used(x))).collect();
+                let results: Vec<TensorIr> = operation.outputs().cloned().collect();
+                let primitive = import(operation);
+                let of_result = |x: TensorIr| Some(self.result(x.id, Spec { shape: x.shape, dtype: x.dtype }));
+                let outputs = results.into_iter().map(of_result).collect();
+                self.push(Equation { primitive, inputs, outputs });
+            }
+        }
+    }
+
+    /// Records a primitive with outputs of given shapes and types.
+    pub fn primitive(
+        &mut self,
+        primitive: Primitive,
+        inputs: &[Option<TensorIr>],
+        outputs: Vec<Option<Spec>>,
+    ) -> Vec<Option<(TensorId, Spec)>> {
+        let results: Vec<_> = outputs.into_iter().map(|spec| spec.map(|spec| (self.fresh(), spec))).collect();
+        if self.forgetting == 0 {
+            let inputs = inputs.iter().map(|x| x.as_ref().map(|x| self.used(x))).collect();
+            let of_result = |result: &Option<(TensorId, Spec)>| {
+                let (id, spec) = result.as_ref()?;
+                Some(self.result(*id, spec.clone()))
+            };
+            let outputs = results.iter().map(of_result).collect();
+            self.push(Equation { primitive, inputs, outputs });
+        }
+        results
+    }
+
+    fn push(&mut self, equation: Equation) {
+        self.segment.equations.push(equation);
+        if self.segment.equations.len() >= LONGEST
+            && let Err(error) = self.run()
+        {
+            panic!("{error}");
+        }
+    }
+
+    /// Begins or ends a time in which nothing is recorded but shapes and types.
+    pub fn forget(&mut self, change: i32) {
+        self.forgetting += change;
+    }
+
+    /// The values of a tensor, after what was recorded has run.
+    pub fn read(&mut self, tensor: &TensorIr) -> Result<TensorData, ExecutionError> {
+        let failed = |reason: String| ExecutionError::WithContext { reason };
+        let index = self.index(tensor);
+        if !self.computed.contains_key(&index) {
+            self.run().map_err(failed)?;
+        }
+        let array = self.computed.get(&index).cloned();
+        if tensor.status == TensorStatus::ReadWrite {
+            self.dropped.insert(index);
+            if !self.segment.variable_of.contains_key(&index) {
+                self.computed.remove(&index);
+                self.dropped.remove(&index);
+            }
+        }
+        let Some(array) = array else {
+            return Err(failed("the tensor was not computed, as the program that computes it failed".into()));
+        };
+        self.engine.download(&array).map_err(failed)
+    }
+
+    /// Runs what was recorded.
+    pub fn run(&mut self) -> Result<(), String> {
+        let Segment { variables, inputs, equations, results, .. } = std::mem::take(&mut self.segment);
+        let dropped = std::mem::take(&mut self.dropped);
+        let results: Vec<_> = results.into_iter().filter(|(index, _)| !dropped.contains(index)).collect();
+        let named = |prefix: &str, list: &[(u32, Var)]| {
+            list.iter().enumerate().map(|(i, (_, var))| (format!("{prefix}{i}"), *var)).collect()
+        };
+        let types = Types { int: IntDType::I32, boolean: BoolDType::Native };
+        let graph = Graph {
+            inputs: named("", &inputs),
+            outputs: named("", &results),
+            variables,
+            equations,
+            constants: Vec::new(),
+            keys: Default::default(),
+            types,
+        };
+        let mut arrays: Vec<DeviceArray> = Vec::with_capacity(inputs.len());
+        let mut donated = Vec::with_capacity(inputs.len());
+        for (index, _) in &inputs {
+            let given_up = dropped.contains(index);
+            let array = if given_up { self.computed.remove(index) } else { self.computed.get(index).cloned() };
+            // An array is missing where the program that was to compute it failed.
+            arrays.push(array.ok_or("an argument was not computed, as the program that computes it failed")?);
+            donated.push(given_up);
+        }
+        if results.is_empty() {
+            return Ok(());
+        }
+        let lifted = lifted(graph);
+        for data in lifted.numbers {
+            arrays.push(self.engine.upload(data)?);
+            donated.push(false);
+        }
+        let program = self.program(&lifted.graph, &donated)?;
+        let found = program.run(arrays, &lifted.keys)?;
+        self.computed.extend(results.into_iter().map(|(index, _)| index).zip(found));
+        Ok(())
+    }
+
+    /// The program of a graph, compiled where it is new.
+    fn program(&mut self, graph: &Graph, donated: &[bool]) -> Result<Arc<dyn Executable>, String> {
+        let key = fingerprint(graph, donated);
+        let known = self.programs.iter().position(|(known, _)| *known == key);
+        if let Some(known) = known.and_then(|i| self.programs.remove(i)) {
+            let program = known.1.clone();
+            self.programs.push_front(known);
+            return Ok(program);
+        }
+        let start = Instant::now();
+        let program = self.engine.compile(graph, donated)?;
+        if std::env::var_os("GROVE_LOG_COMPILES").is_some_and(|value| value == "1") {
+            let (equations, time) = (graph.equations().len(), start.elapsed());
+            eprintln!("xla: a program of {equations} equations, {} arguments and {} results compiled in {time:.1?}",
+                graph.inputs().len(), graph.outputs().len());
+        }
+        self.programs.push_front((key, program.clone()));
+        self.programs.truncate(CAPACITY);
+        Ok(program)
+    }
+}
+
+impl Segment {
+    fn variable(&mut self, index: u32, spec: Spec) -> Var {
+        let var = Var(self.variables.len() as u32);
+        self.variables.push(spec);
+        self.variable_of.insert(index, var);
+        var
+    }
+}
+
+/// 128 bits that tell programs apart.
+fn fingerprint(graph: &Graph, donated: &[bool]) -> [u64; 2] {
+    struct Digest([DefaultHasher; 2]);
+
+    impl Write for Digest {
+        fn write_str(&mut self, text: &str) -> fmt::Result {
+            self.0.iter_mut().for_each(|hasher| hasher.write(text.as_bytes()));
+            Ok(())
+        }
+    }
+
+    let mut digest = Digest([DefaultHasher::new(), DefaultHasher::new()]);
+    digest.0[1].write_u8(1);
+    // Writing to a hasher does not fail.
+    let _ = write!(digest, "{donated:?}{graph:?}");
+    digest.0.map(|hasher| hasher.finish())
+}
