@@ -71,6 +71,19 @@ pub enum XlaError {
     /// Bytes of an executable that are not whole.
     #[error("the stored executable is damaged or of another version: compile it again")]
     Stored,
+    /// An option of a plugin has another type than the plugin reads, or is out of range.
+    #[error("the option {name} is {found}, and the plugin takes {expected}")]
+    Option {
+        /// The option.
+        name: String,
+        /// Type and value that are given.
+        found: String,
+        /// The type that is needed.
+        expected: String,
+    },
+    /// A device is to run two partitions of one program.
+    #[error("device {0} is named twice in the devices of a program: each partition needs a device of its own")]
+    DeviceTwice(i32),
     /// A device that is not there.
     #[error("there is no device {index}: the {platform} plugin has {count}")]
     NoDevice {

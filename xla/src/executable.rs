@@ -69,11 +69,11 @@ impl Client {
     /// Compiles a program.
     ///
     /// # Errors
-    /// The text is no program, with line and column, or the devices are not there.
+    /// The text is no program, with line and column, or a device is not there or named twice.
     pub fn compile(&self, program: Program<'_>, options: &CompileOptions) -> Result<Executable> {
         let text = terminated(program.text);
         let text = raw_program(&text);
-        let encoded = options.encode();
+        let encoded = options.encode()?;
         let compiled = self.inner.plugin.call(sys::ClientCompile {
             client: self.inner.client,
             program: &raw const text.content,

@@ -27,6 +27,7 @@ mod error;
 mod executable;
 mod options;
 mod plugin;
+mod settings;
 #[allow(missing_docs, dead_code)]
 mod sys;
 mod topology;
