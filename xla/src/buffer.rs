@@ -118,8 +118,11 @@ impl Buffer {
     /// A copy on another device of the same client.
     ///
     /// # Errors
-    /// The device's memory does not suffice, or the program that computes the buffer failed.
+    /// The device is another client's, its memory does not suffice, or the program that computes the buffer failed.
     pub fn to_device(&self, device: &Device) -> Result<Self> {
+        if !Arc::ptr_eq(&self.client, &device.client) {
+            return Err(XlaError::OtherClient("the device for the copy".into()));
+        }
         let call = sys::BufferCopyToDevice { buffer: self.raw, dst_device: device.raw(), ..args() };
         let made = self.client.plugin.call(call)?;
         Ok(Self::from_raw(self.client.clone(), made.dst_buffer, self.array.clone()))

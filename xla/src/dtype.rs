@@ -52,6 +52,16 @@ impl ElementType {
         Self::ALL.iter().find(|entry| entry.1 == code).map(|entry| entry.0)
     }
 
+    /// The type of a code of XLA's `PrimitiveType`, which differs from the API's in that of bf16 alone.
+    pub(crate) fn of_primitive(code: u32) -> Option<Self> {
+        const BF16: u32 = 16;
+        match code {
+            BF16 => Some(Self::BF16),
+            codes::BF16 => None,
+            code => Self::of_code(code),
+        }
+    }
+
     fn entry(self) -> &'static (Self, u32, usize, &'static str) {
         &Self::ALL[self as usize]
     }

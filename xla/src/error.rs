@@ -50,6 +50,19 @@ pub enum XlaError {
         /// The program's.
         expected: String,
     },
+    /// A parameter that is declared for a program is not the program's.
+    #[error("parameter {index} is declared as {found}, and that of the program is {expected}")]
+    Parameter {
+        /// Its number.
+        index: usize,
+        /// The type that is declared.
+        found: String,
+        /// The program's.
+        expected: String,
+    },
+    /// An array, or a device, of another client, which has devices of its own. Its name is given.
+    #[error("{0} is of another client: copy the array by way of the host, with to_host and from_host")]
+    OtherClient(String),
     /// Another number of arguments than a program takes.
     #[error("the program takes {expected} {what}, and {found} are given")]
     ArgumentCount {
@@ -57,7 +70,7 @@ pub enum XlaError {
         found: usize,
         /// The program's.
         expected: usize,
-        /// Their name: arguments, or lists of arguments.
+        /// Their name: arguments, parameters, or lists of arguments.
         what: &'static str,
     },
     /// The size of host data is not that of the shape.

@@ -6,7 +6,7 @@ use crate::{
     executable::Program,
     options::CompileOptions,
     plugin::{NamedValue, Plugin, args},
-    settings, sys,
+    settings, signature, sys,
 };
 
 /// Devices that need not be there: programs are compiled for them, and cannot be run.
@@ -15,6 +15,11 @@ pub struct Topology {
     plugin: Arc<Plugin>,
     raw: *mut c_void,
 }
+
+// SAFETY: a topology of PJRT may be used from any thread, and the pointer never changes.
+unsafe impl Send for Topology {}
+// SAFETY: as above.
+unsafe impl Sync for Topology {}
 
 impl Drop for Topology {
     fn drop(&mut self) {
@@ -43,7 +48,7 @@ impl Topology {
     /// Compiles a program.
     ///
     /// # Errors
-    /// The text is no program, a device is named twice, or the plugin's compiler lacks a tool.
+    /// The text is no program or takes other parameters, a device is named twice, or the plugin's compiler lacks a tool.
     pub fn compile(&self, program: Program<'_>, options: &CompileOptions) -> Result<Compiled> {
         let text = terminated(program.text);
         let text = raw_program(&text);
@@ -55,6 +60,8 @@ impl Topology {
             compile_options_size: encoded.len(),
             ..args()
         })?;
-        Ok(Compiled { plugin: self.plugin.clone(), raw: compiled.executable })
+        let compiled = Compiled { plugin: self.plugin.clone(), raw: compiled.executable };
+        signature::check(program.parameters, compiled.parameters())?;
+        Ok(compiled)
     }
 }

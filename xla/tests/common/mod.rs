@@ -2,8 +2,8 @@
 #![allow(dead_code)] // No test file uses all of them.
 
 use grove_xla::{
-    Argument, ArrayType, Buffer, Client, CompileOptions, Device, ElementType, Executable, NamedValue, Platform, Plugin,
-    Program, find,
+    ArrayType, Buffer, Client, CompileOptions, Device, ElementType, Executable, NamedValue, Platform, Plugin, Program,
+    find,
 };
 use std::{env, sync::Arc};
 
