@@ -28,6 +28,7 @@ mod executable;
 mod options;
 mod plugin;
 mod settings;
+mod shared;
 mod signature;
 #[allow(missing_docs, dead_code)]
 mod sys;

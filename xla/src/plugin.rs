@@ -145,7 +145,7 @@ impl Plugin {
     ///
     /// # Safety
     /// It must be null, or an error of this plugin that nobody else frees.
-    unsafe fn check(&self, function: &'static str, error: *mut c_void) -> Result<()> {
+    pub(crate) unsafe fn check(&self, function: &'static str, error: *mut c_void) -> Result<()> {
         if error.is_null() {
             return Ok(());
         }
