@@ -1,7 +1,7 @@
 use std::path::PathBuf;
 
 /// A result of the XLA runtime.
-pub type Result<T> = std::result::Result<T, XlaError>;
+pub type Result<T, E = XlaError> = std::result::Result<T, E>;
 
 /// An error of the XLA runtime.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -97,6 +97,14 @@ pub enum XlaError {
     /// A device is to run two partitions of one program.
     #[error("device {0} is named twice in the devices of a program: each partition needs a device of its own")]
     DeviceTwice(i32),
+    /// A function that cannot be registered for custom calls.
+    #[error("the function for custom calls @{name} cannot be registered: {reason}")]
+    CustomCall {
+        /// Its name.
+        name: String,
+        /// Why not, or what is missing.
+        reason: String,
+    },
     /// A device that is not there.
     #[error("there is no device {index}: the {platform} plugin has {count}")]
     NoDevice {
