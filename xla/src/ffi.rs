@@ -102,6 +102,9 @@ impl Plugin {
     /// plugin's threads, perhaps on several at once, and may block; an error of it, or a panic, is the error of the program's results.
     /// It stays registered until the process ends.
     ///
+    /// In a program on several devices with collectives, it has to fail on all of them or none: XLA ends the process a minute after one
+    /// has failed for which others wait.
+    ///
     /// # Errors
     /// The platform's arrays are not in the host's memory, the name is taken, 32 functions are registered in this process, or the
     /// plugin has no custom calls.
