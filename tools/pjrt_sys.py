@@ -15,7 +15,7 @@ from pathlib import Path
 FUNCTIONS = """
 Error_Destroy Error_Message Error_GetCode
 Plugin_Initialize Plugin_Attributes
-Event_Destroy Event_Await
+Event_Destroy Event_Await Event_OnReady
 Client_Create Client_Destroy Client_PlatformName Client_PlatformVersion Client_ProcessIndex Client_AddressableDevices
 Client_Compile Client_BufferFromHostBuffer
 Device_GetDescription Device_MemoryStats DeviceDescription_Id DeviceDescription_Kind DeviceDescription_ToString
@@ -27,7 +27,7 @@ Buffer_CopyToDevice Buffer_ToHostBuffer Buffer_ReadyEvent
 TopologyDescription_Create TopologyDescription_Destroy Compile
 """.split()
 STRUCTS = ["PJRT_Api_Version", "PJRT_NamedValue", "PJRT_Program", "PJRT_ExecuteOptions", "PJRT_Buffer_MemoryLayout_Tiled"]
-CONSTANTS = ["PJRT_Buffer_Type", "PJRT_NamedValue_Type", "PJRT_HostBufferSemantics"]
+CONSTANTS = ["PJRT_Extension_Type", "PJRT_Buffer_Type", "PJRT_NamedValue_Type", "PJRT_HostBufferSemantics"]
 PRIMITIVES = dict(
     char="c_char", int="i32", size_t="usize", bool="bool", float="f32", int64_t="i64", int32_t="i32", uint8_t="u8"
 )

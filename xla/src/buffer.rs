@@ -34,6 +34,23 @@ impl Buffer {
     /// # Errors
     /// The bytes are not as many as the type has, or the device's memory does not suffice.
     pub fn from_host(device: &Device, array: &ArrayType, data: &[u8]) -> Result<Self> {
+        use sys::host_buffer_semantics::IMMUTABLE_ONLY_DURING_CALL;
+        // SAFETY: the plugin reads the bytes during the call alone, and by the event that is waited for has done so.
+        let (buffer, done) = unsafe { Self::upload(device, array, data, IMMUTABLE_ONLY_DURING_CALL) }?;
+        buffer.client.plugin.wait(done)?;
+        Ok(buffer)
+    }
+
+    /// Starts an upload; the event tells that the plugin is done with the bytes.
+    ///
+    /// # Safety
+    /// The bytes must stay alive and unchanged for as long as the semantics says.
+    pub(crate) unsafe fn upload(
+        device: &Device,
+        array: &ArrayType,
+        data: &[u8],
+        host_buffer_semantics: u32,
+    ) -> Result<(Self, *mut c_void)> {
         if array.bytes() != Some(data.len()) {
             return Err(XlaError::HostSize { found: data.len(), expected: array.to_string() });
         }
@@ -45,13 +62,11 @@ impl Buffer {
             kind: array.element.code(),
             dims: dims.as_ptr(),
             num_dims: dims.len(),
-            host_buffer_semantics: sys::host_buffer_semantics::IMMUTABLE_ONLY_DURING_CALL,
+            host_buffer_semantics,
             device: device.raw(),
             ..args()
         })?;
-        let buffer = Self::from_raw(device.client.clone(), made.buffer, array.clone());
-        plugin.wait(made.done_with_host_buffer)?;
-        Ok(buffer)
+        Ok((Self::from_raw(device.client.clone(), made.buffer, array.clone()), made.done_with_host_buffer))
     }
 
     pub(crate) fn from_raw(client: Arc<Inner>, raw: *mut c_void, array: ArrayType) -> Self {
@@ -118,8 +133,11 @@ impl Buffer {
     /// A copy on another device of the same client.
     ///
     /// # Errors
-    /// The device's memory does not suffice, or the program that computes the buffer failed.
+    /// The device is another client's, its memory does not suffice, or the program that computes the buffer failed.
     pub fn to_device(&self, device: &Device) -> Result<Self> {
+        if !Arc::ptr_eq(&self.client, &device.client) {
+            return Err(XlaError::OtherClient("the device for the copy".into()));
+        }
         let call = sys::BufferCopyToDevice { buffer: self.raw, dst_device: device.raw(), ..args() };
         let made = self.client.plugin.call(call)?;
         Ok(Self::from_raw(self.client.clone(), made.dst_buffer, self.array.clone()))

@@ -2,8 +2,8 @@ use std::{ffi::c_void, sync::Arc};
 
 use crate::{
     error::{Result, XlaError},
-    plugin::{NamedValue, Plugin, args, raw_values, slice, text},
-    sys,
+    plugin::{NamedValue, Plugin, args, slice, text},
+    settings, sys,
 };
 
 /// The devices of a plugin in this process.
@@ -37,9 +37,9 @@ impl Client {
     /// Starts a plugin's devices. Options are the plugin's, such as `cpu_device_count` (an integer) of the CPU's.
     ///
     /// # Errors
-    /// The plugin refuses an option, or finds no device.
+    /// An option is of another type than the CPU and CUDA plugins read it as, the plugin refuses one, or it finds no device.
     pub fn new(plugin: &Arc<Plugin>, options: &[(String, NamedValue)]) -> Result<Self> {
-        let options = raw_values(options);
+        let options = settings::checked(options)?;
         let create_options = options.as_ptr().cast_mut();
         let created = plugin.call(sys::ClientCreate { create_options, num_options: options.len(), ..args() })?;
         let mut inner =

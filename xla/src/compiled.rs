@@ -2,7 +2,8 @@ use std::{ffi::c_void, ptr, sync::Arc};
 
 use crate::{
     error::Result,
-    plugin::{NamedValue, Padded, Plugin, args, named_values},
+    plugin::{NamedValue, Padded, Plugin, args, named_values, text},
+    signature::{self, Parameter},
     sys,
 };
 
@@ -12,6 +13,11 @@ pub struct Compiled {
     pub(crate) plugin: Arc<Plugin>,
     pub(crate) raw: *mut c_void,
 }
+
+// SAFETY: an executable of PJRT may be used from any thread, and the pointer never changes.
+unsafe impl Send for Compiled {}
+// SAFETY: as above.
+unsafe impl Sync for Compiled {}
 
 impl Drop for Compiled {
     fn drop(&mut self) {
@@ -68,6 +74,17 @@ impl Compiled {
     /// # Errors
     /// The platform does not show it.
     pub fn optimized_program(&self) -> Result<Vec<u8>> {
+        Ok(self.program()?.1)
+    }
+
+    /// Types of the parameters on each device; `None` where the platform does not show them.
+    pub(crate) fn parameters(&self) -> Option<Vec<Parameter>> {
+        let (format, program) = self.program().ok()?;
+        signature::parameters(&format, &program)
+    }
+
+    /// The optimised program, and the name of its format.
+    fn program(&self) -> Result<(String, Vec<u8>)> {
         let mut program = Padded::new(args::<sys::Program>());
         let mut code = vec![];
         // The first call tells the size.
@@ -77,7 +94,9 @@ impl Compiled {
             let program = &raw mut program.content;
             self.plugin.call(sys::ExecutableOptimizedProgram { executable: self.raw, program, ..args() })?;
         }
-        Ok(code)
+        // SAFETY: the text is the executable's, and is copied.
+        let format = unsafe { text(program.content.format, program.content.format_size) };
+        Ok((format, code))
     }
 }
 

@@ -1,6 +1,7 @@
 //! The search for plugins.
 
 use std::{
+    collections::HashSet,
     env, fmt,
     path::{Path, PathBuf},
     sync::Arc,
@@ -42,6 +43,15 @@ impl Platform {
             Self::Tpu => &["libtpu/libtpu.so"],
             Self::Cuda => &["jax_plugins/xla_cuda*/xla_cuda_plugin.so"],
             Self::Cpu => &["xla_plugins/xla_cpu_pjrt/xla_cpu_pjrt.so"],
+        }
+    }
+
+    /// Names of the plugin in a folder of libraries: that of the package, and that of OpenXLA's build.
+    fn libraries(self) -> &'static [&'static str] {
+        match self {
+            Self::Tpu => &["libtpu.so"],
+            Self::Cuda => &["xla_cuda_plugin.so", "pjrt_c_api_gpu_plugin.so"],
+            Self::Cpu => &["xla_cpu_pjrt.so", "pjrt_c_api_cpu_plugin.so"],
         }
     }
 }
@@ -105,9 +115,30 @@ impl NotFound {
 /// [`std::env::var_os`] does, as text.
 ///
 /// In this order: `GROVE_PJRT_PLUGIN`; `PJRT_NAMES_AND_LIBRARY_PATHS` (`name:path`, with commas between them);
-/// `PJRT_PLUGIN_LIBRARY_PATH`; `TPU_LIBRARY_PATH`; the Python packages of the active environment (`VIRTUAL_ENV`, `CONDA_PREFIX`).
-/// Python is not run.
+/// `PJRT_PLUGIN_LIBRARY_PATH`; `TPU_LIBRARY_PATH`; the Python packages of the active environment (`VIRTUAL_ENV`, `CONDA_PREFIX`);
+/// the folders of `LD_LIBRARY_PATH`; the system's folders of libraries, such as `/usr/local/lib`. Python is not run. A library that
+/// is found twice is tried once.
 pub fn candidates(platform: Option<Platform>, variable: impl Fn(&str) -> Option<String>) -> Vec<Candidate> {
+    search(platform, variable, system_folders())
+}
+
+/// The folders in which a system keeps its libraries.
+fn system_folders() -> Vec<PathBuf> {
+    let of_architecture = format!("{}-linux-gnu", env::consts::ARCH);
+    let folders = ["/usr/local/lib", "/usr/local/lib64", "/usr/lib", "/usr/lib64"].map(PathBuf::from);
+    folders
+        .iter()
+        .cloned()
+        .chain(["/usr/local/lib", "/usr/lib"].map(|root| Path::new(root).join(&of_architecture)))
+        .collect()
+}
+
+/// [`candidates`] with the system's folders of libraries.
+fn search(
+    platform: Option<Platform>,
+    variable: impl Fn(&str) -> Option<String>,
+    system: Vec<PathBuf>,
+) -> Vec<Candidate> {
     let given = |name: &str| variable(name).filter(|value| !value.is_empty());
     let mut found = Vec::new();
     let mut add = |path: &str, platform: Option<Platform>, source: &str| {
@@ -131,13 +162,29 @@ pub fn candidates(platform: Option<Platform>, variable: impl Fn(&str) -> Option<
         let Some(root) = given(name) else { continue };
         for platform in Platform::ALL {
             for file in platform.files() {
-                for path in matches(Path::new(&root), &format!("lib/python*/site-packages/{file}")) {
+                // A `*` for lib64 too.
+                for path in matches(Path::new(&root), &format!("lib*/python*/site-packages/{file}")) {
                     found.push(Candidate { path, platform: Some(platform), source: name.into() });
                 }
             }
         }
     }
+    let variable = given("LD_LIBRARY_PATH").unwrap_or_default();
+    // An empty entry would be the working directory.
+    let given = env::split_paths(&variable).filter(|folder| !folder.as_os_str().is_empty()).collect();
+    for (source, folders) in [("LD_LIBRARY_PATH", given), ("the system's libraries", system)] {
+        for platform in Platform::ALL {
+            let names =
+                |folder: &PathBuf| platform.libraries().iter().map(|name| folder.join(name)).collect::<Vec<_>>();
+            for path in folders.iter().flat_map(names).filter(|path| path.is_file()) {
+                found.push(Candidate { path, platform: Some(platform), source: source.into() });
+            }
+        }
+    }
     found.retain(|candidate| candidate.platform.is_none() || platform.is_none() || candidate.platform == platform);
+    // In many environments lib64 is a link to lib.
+    let mut seen = HashSet::new();
+    found.retain(|candidate| seen.insert(candidate.path.canonicalize().unwrap_or_else(|_| candidate.path.clone())));
     found
 }
 
@@ -226,7 +273,41 @@ mod tests {
         assert_eq!(names(None), ["a.so", "b.so", "c.so", "xla_cuda_plugin.so", "xla_cpu_pjrt.so"]);
         assert_eq!(names(Some(Platform::Cpu)), ["a.so", "b.so", "xla_cpu_pjrt.so"]);
         assert_eq!(names(Some(Platform::Tpu)), ["a.so", "c.so"]);
-        assert!(candidates(None, |_| None).is_empty());
+        assert!(search(None, |_| None, vec![]).is_empty());
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn folders_of_libraries_come_last() {
+        let root = tempfile::tempdir().unwrap();
+        let add = |file: &str| {
+            let path = root.path().join(file);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(&path, "").unwrap();
+            path
+        };
+        let system = add("usr/lib/libtpu.so");
+        let built = add("usr/lib/pjrt_c_api_cpu_plugin.so");
+        let (cpu, cuda) = (add("one/xla_cpu_pjrt.so"), add("two/xla_cuda_plugin.so"));
+        let package = add("venv/lib64/python3.13/site-packages/libtpu/libtpu.so");
+        add("one/libxla.so");
+        std::os::unix::fs::symlink(root.path().join("venv/lib64"), root.path().join("venv/lib")).unwrap();
+        let variable = |name: &str| match name {
+            "GROVE_PJRT_PLUGIN" => Some("/a.so".to_owned()),
+            "VIRTUAL_ENV" => Some(root.path().join("venv").display().to_string()),
+            "LD_LIBRARY_PATH" => Some(format!("{0}/one::{0}/none:{0}/two:{0}/one", root.path().display())),
+            _ => None,
+        };
+        let found = search(None, variable, vec![root.path().join("usr/lib")]);
+        let paths: Vec<PathBuf> =
+            found.iter().map(|found| found.path.canonicalize().unwrap_or("/a.so".into())).collect();
+        assert_eq!(paths, [&*PathBuf::from("/a.so"), &package, &cuda, &cpu, &system, &built]);
+        let sources: Vec<&str> = found.iter().map(|found| &*found.source).collect();
+        let (libraries, system) = ("LD_LIBRARY_PATH", "the system's libraries");
+        assert_eq!(sources, ["GROVE_PJRT_PLUGIN", "VIRTUAL_ENV", libraries, libraries, system, system]);
+        let folders = system_folders();
+        let architecture = PathBuf::from(format!("/usr/lib/{}-linux-gnu", env::consts::ARCH));
+        assert!(folders.contains(&"/usr/local/lib".into()) && folders.contains(&architecture), "{folders:?}");
     }
 
     #[test]

@@ -62,6 +62,16 @@ impl ElementType {
         Self::ALL.iter().find(|entry| entry.1 == code).map(|entry| entry.0)
     }
 
+    /// The type of a code of XLA's `PrimitiveType`, which differs from the API's in that of bf16 alone.
+    pub(crate) fn of_primitive(code: u32) -> Option<Self> {
+        const BF16: u32 = 16;
+        match code {
+            BF16 => Some(Self::BF16),
+            codes::BF16 => None,
+            code => Self::of_code(code),
+        }
+    }
+
     fn entry(self) -> &'static (Self, u32, usize, &'static str) {
         &Self::ALL[self as usize]
     }
@@ -72,6 +82,40 @@ impl fmt::Display for ElementType {
         f.write_str(self.entry().3)
     }
 }
+
+/// A type of Rust that elements of arrays have. Truth values are bytes: not all bytes are a `bool`.
+///
+/// # Safety
+/// All bits must be a value of the type, which must have the size of `TYPE`.
+pub unsafe trait Element: Copy + 'static {
+    /// The elements' type.
+    const TYPE: ElementType;
+
+    /// Bytes as values; `None` if they do not lie as values do.
+    fn of(bytes: &[u8]) -> Option<&[Self]> {
+        // SAFETY: by the contract of the trait, all bits are values.
+        let (before, values, after) = unsafe { bytes.align_to() };
+        (before.is_empty() && after.is_empty()).then_some(values)
+    }
+
+    /// As [`of`](Self::of), to be written.
+    fn of_mut(bytes: &mut [u8]) -> Option<&mut [Self]> {
+        // SAFETY: by the contract of the trait, all bits are values; all bytes are bytes.
+        let (before, values, after) = unsafe { bytes.align_to_mut() };
+        (before.is_empty() && after.is_empty()).then_some(values)
+    }
+}
+
+macro_rules! elements {
+    ($($type:ty: $name:ident),*) => {$(
+        // SAFETY: all bits are a number, of the size that the name says.
+        unsafe impl Element for $type {
+            const TYPE: ElementType = ElementType::$name;
+        }
+    )*};
+}
+
+elements!(i8: I8, i16: I16, i32: I32, i64: I64, u8: U8, u16: U16, u32: U32, u64: U64, f32: F32, f64: F64);
 
 /// Type of the elements and sizes of the axes.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

@@ -1,7 +1,7 @@
 use std::path::PathBuf;
 
 /// A result of the XLA runtime.
-pub type Result<T> = std::result::Result<T, XlaError>;
+pub type Result<T, E = XlaError> = std::result::Result<T, E>;
 
 /// An error of the XLA runtime.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -50,6 +50,19 @@ pub enum XlaError {
         /// The program's.
         expected: String,
     },
+    /// A parameter that is declared for a program is not the program's.
+    #[error("parameter {index} is declared as {found}, and that of the program is {expected}")]
+    Parameter {
+        /// Its number.
+        index: usize,
+        /// The type that is declared.
+        found: String,
+        /// The program's.
+        expected: String,
+    },
+    /// An array, or a device, of another client, which has devices of its own. Its name is given.
+    #[error("{0} is of another client: copy the array by way of the host, with to_host and from_host")]
+    OtherClient(String),
     /// Another number of arguments than a program takes.
     #[error("the program takes {expected} {what}, and {found} are given")]
     ArgumentCount {
@@ -57,7 +70,7 @@ pub enum XlaError {
         found: usize,
         /// The program's.
         expected: usize,
-        /// Their name: arguments, or lists of arguments.
+        /// Their name: arguments, parameters, or lists of arguments.
         what: &'static str,
     },
     /// The size of host data is not that of the shape.
@@ -71,6 +84,27 @@ pub enum XlaError {
     /// Bytes of an executable that are not whole.
     #[error("the stored executable is damaged or of another version: compile it again")]
     Stored,
+    /// An option of a plugin has another type than the plugin reads, or is out of range.
+    #[error("the option {name} is {found}, and the plugin takes {expected}")]
+    Option {
+        /// The option.
+        name: String,
+        /// Type and value that are given.
+        found: String,
+        /// The type that is needed.
+        expected: String,
+    },
+    /// A device is to run two partitions of one program.
+    #[error("device {0} is named twice in the devices of a program: each partition needs a device of its own")]
+    DeviceTwice(i32),
+    /// A function that cannot be registered for custom calls.
+    #[error("the function for custom calls @{name} cannot be registered: {reason}")]
+    CustomCall {
+        /// Its name.
+        name: String,
+        /// Why not, or what is missing.
+        reason: String,
+    },
     /// A device that is not there.
     #[error("there is no device {index}: the {platform} plugin has {count}")]
     NoDevice {

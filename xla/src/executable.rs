@@ -9,7 +9,7 @@ use crate::{
     error::{Result, XlaError},
     options::CompileOptions,
     plugin::{Padded, args, slice},
-    sys,
+    signature, sys,
 };
 
 /// A program to compile: StableHLO as text, and the types of its parameters on each device.
@@ -24,23 +24,29 @@ pub struct Program<'a> {
 /// A compiled program on its devices.
 #[derive(Debug)]
 pub struct Executable {
-    client: Arc<Inner>,
-    loaded: *mut c_void,
+    loaded: Loaded,
     compiled: Compiled,
     parameters: Vec<ArrayType>,
     outputs: usize,
     partitions: usize,
 }
 
-// SAFETY: an executable of PJRT may be used from any thread, and the pointers never change.
-unsafe impl Send for Executable {}
-// SAFETY: as above.
-unsafe impl Sync for Executable {}
+/// A program's hold on its devices.
+#[derive(Debug)]
+struct Loaded {
+    client: Arc<Inner>,
+    raw: *mut c_void,
+}
 
-impl Drop for Executable {
+// SAFETY: an executable of PJRT may be used from any thread, and the pointer never changes.
+unsafe impl Send for Loaded {}
+// SAFETY: as above.
+unsafe impl Sync for Loaded {}
+
+impl Drop for Loaded {
     fn drop(&mut self) {
         // Nobody is left to hear of an error.
-        let _ = self.client.plugin.call(sys::LoadedExecutableDestroy { executable: self.loaded, ..args() });
+        let _ = self.client.plugin.call(sys::LoadedExecutableDestroy { executable: self.raw, ..args() });
     }
 }
 
@@ -69,11 +75,11 @@ impl Client {
     /// Compiles a program.
     ///
     /// # Errors
-    /// The text is no program, with line and column, or the devices are not there.
+    /// The text is no program, with line and column, or takes other parameters; or a device is not there or named twice.
     pub fn compile(&self, program: Program<'_>, options: &CompileOptions) -> Result<Executable> {
         let text = terminated(program.text);
         let text = raw_program(&text);
-        let encoded = options.encode();
+        let encoded = options.encode()?;
         let compiled = self.inner.plugin.call(sys::ClientCompile {
             client: self.inner.client,
             program: &raw const text.content,
@@ -87,7 +93,7 @@ impl Client {
     /// Loads an executable that [`Executable::serialize`] stored, compiled by the same plugin for the same number of devices.
     ///
     /// # Errors
-    /// The bytes are damaged or cut, or the plugin is of another version.
+    /// The bytes are damaged or cut, the plugin is of another version, or the program takes other parameters.
     pub fn load(&self, stored: &[u8], parameters: &[ArrayType], partitions: usize) -> Result<Executable> {
         let bytes = stored.strip_prefix(MAGIC).and_then(|rest| rest.split_at_checked(32));
         // A plugin that reads damaged bytes may end the process.
@@ -104,10 +110,14 @@ impl Client {
 
 impl Executable {
     fn new(client: Arc<Inner>, loaded: *mut c_void, parameters: Vec<ArrayType>, partitions: usize) -> Result<Self> {
-        let plugin = client.plugin.clone();
-        let raw = plugin.call(sys::LoadedExecutableGetExecutable { loaded_executable: loaded, ..args() })?.executable;
-        let outputs = plugin.call(sys::ExecutableNumOutputs { executable: raw, ..args() })?.num_outputs;
-        Ok(Self { client, loaded, compiled: Compiled { plugin, raw }, parameters, outputs, partitions })
+        let loaded = Loaded { client, raw: loaded };
+        let plugin = loaded.client.plugin.clone();
+        let call = sys::LoadedExecutableGetExecutable { loaded_executable: loaded.raw, ..args() };
+        let compiled = Compiled { raw: plugin.call(call)?.executable, plugin };
+        let call = sys::ExecutableNumOutputs { executable: compiled.raw, ..args() };
+        let outputs = compiled.plugin.call(call)?.num_outputs;
+        signature::check(&parameters, compiled.parameters())?;
+        Ok(Self { loaded, compiled, parameters, outputs, partitions })
     }
 
     /// Types of the parameters on each device.
@@ -124,7 +134,8 @@ impl Executable {
     /// once, as arguments too; reading one waits for it.
     ///
     /// # Errors
-    /// Arguments are not as many, or not of the types, that the program takes; or memory does not suffice.
+    /// Arguments are not as many, or not of the types, that the program takes; one is on a device of another client, or on another
+    /// device than the program's; or memory does not suffice.
     pub fn execute(&self, arguments: Vec<Vec<Argument<'_>>>) -> Result<Vec<Vec<Buffer>>> {
         let count = |found, expected, what| match found == expected {
             true => Ok(()),
@@ -134,6 +145,9 @@ impl Executable {
         for list in &arguments {
             count(list.len(), self.parameters.len(), "arguments")?;
             for (index, (argument, expected)) in list.iter().zip(&self.parameters).enumerate() {
+                if !Arc::ptr_eq(&argument.buffer().client, &self.loaded.client) {
+                    return Err(XlaError::OtherClient(format!("argument {index} of the program")));
+                }
                 let found = argument.buffer().array_type();
                 if found != expected {
                     let (found, expected) = (found.to_string(), expected.to_string());
@@ -154,8 +168,8 @@ impl Executable {
         let lists: Vec<*const *mut c_void> = raw.iter().map(Vec::as_ptr).collect();
         let mut results = vec![vec![ptr::null_mut(); self.outputs]; self.partitions];
         let outputs: Vec<*mut *mut c_void> = results.iter_mut().map(|list| list.as_mut_ptr()).collect();
-        self.client.plugin.call(sys::LoadedExecutableExecute {
-            executable: self.loaded,
+        self.loaded.client.plugin.call(sys::LoadedExecutableExecute {
+            executable: self.loaded.raw,
             options: &raw mut options.content,
             argument_lists: lists.as_ptr(),
             num_devices: self.partitions,
@@ -164,7 +178,7 @@ impl Executable {
             ..args()
         })?;
         // All of them, so that each is freed if one of them fails.
-        let found = |raw| Buffer::found(self.client.clone(), raw);
+        let found = |raw| Buffer::found(self.loaded.client.clone(), raw);
         let results: Vec<Vec<Result<Buffer>>> =
             results.into_iter().map(|list| list.into_iter().map(found).collect()).collect();
         results.into_iter().map(|list| list.into_iter().collect()).collect()
@@ -183,7 +197,7 @@ impl Executable {
     /// # Errors
     /// The plugin cannot store it.
     pub fn serialize(&self) -> Result<Vec<u8>> {
-        let found = self.client.plugin.call(sys::ExecutableSerialize { executable: self.compiled.raw, ..args() })?;
+        let found = self.compiled.plugin.call(sys::ExecutableSerialize { executable: self.compiled.raw, ..args() })?;
         // SAFETY: the plugin owns so many bytes until the deleter is called, which takes what came with it.
         let bytes = unsafe {
             let bytes = slice(found.serialized_bytes.cast::<u8>(), found.serialized_bytes_size).to_vec();

@@ -25,9 +25,15 @@ mod discovery;
 mod dtype;
 mod error;
 mod executable;
+mod ffi;
+#[allow(missing_docs)]
+mod ffi_sys;
 mod lower;
 mod options;
 mod plugin;
+mod settings;
+mod shared;
+mod signature;
 #[allow(missing_docs, dead_code)]
 mod sys;
 mod topology;
@@ -36,9 +42,10 @@ pub use buffer::Buffer;
 pub use client::{Client, Device, MemoryStats};
 pub use compiled::{Compiled, CompiledMemory};
 pub use discovery::{Candidate, NotFound, Platform, candidates, find};
-pub use dtype::{ArrayType, ElementType};
+pub use dtype::{ArrayType, Element, ElementType};
 pub use error::{Result, XlaError};
 pub use executable::{Argument, Executable, Program};
+pub use ffi::{FfiBuffer, FfiBufferMut};
 pub use lower::{LowerError, LowerOptions, Lowered, ToStableHlo, lower};
 pub use options::{CompileOptions, Flag};
 pub use plugin::{NamedValue, Plugin};

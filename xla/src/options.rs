@@ -1,7 +1,9 @@
 //! Options of a compilation, as the message that the API takes: XLA's compile_options.proto and xla_data.proto.
 
 use prost::Message;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::error::{Result, XlaError};
 
 /// Options of a compilation.
 #[derive(Clone, Debug, PartialEq)]
@@ -40,7 +42,14 @@ impl CompileOptions {
     }
 
     /// The message.
-    pub(crate) fn encode(&self) -> Vec<u8> {
+    ///
+    /// # Errors
+    /// A device is named twice, for which plugins end the process or fail when the program runs.
+    pub(crate) fn encode(&self) -> Result<Vec<u8>> {
+        let mut seen = BTreeSet::new();
+        if let Some(id) = self.devices.iter().find(|id| !seen.insert(**id)) {
+            return Err(XlaError::DeviceTwice(*id));
+        }
         let partitions = self.partitions() as i64;
         let computation = |id: &i32| ComputationDevice { replica_device_ids: vec![i64::from(*id)] };
         let assignment = DeviceAssignment {
@@ -57,7 +66,7 @@ impl CompileOptions {
             use_shardy_partitioner: self.shardy,
         };
         let overrides = self.flags.iter().map(|(name, flag)| (name.clone(), flag.encode())).collect();
-        Options { executable_build_options: Some(build), env_option_overrides: overrides }.encode_to_vec()
+        Ok(Options { executable_build_options: Some(build), env_option_overrides: overrides }.encode_to_vec())
     }
 }
 

@@ -106,6 +106,17 @@ impl Plugin {
         (version.major_version, version.minor_version)
     }
 
+    /// A number that tells the libraries of a process apart.
+    pub(crate) fn address(&self) -> usize {
+        self.api as usize
+    }
+
+    /// The list of the API's extensions.
+    pub(crate) fn extensions(&self) -> *mut c_void {
+        // SAFETY: `load` checked the pointer, and the head of the table is the same in every version.
+        unsafe { (*self.api).extension_start }
+    }
+
     /// Attributes of the plugin, such as the version of StableHLO that it reads.
     ///
     /// # Errors
@@ -145,7 +156,7 @@ impl Plugin {
     ///
     /// # Safety
     /// It must be null, or an error of this plugin that nobody else frees.
-    unsafe fn check(&self, function: &'static str, error: *mut c_void) -> Result<()> {
+    pub(crate) unsafe fn check(&self, function: &'static str, error: *mut c_void) -> Result<()> {
         if error.is_null() {
             return Ok(());
         }

@@ -181,6 +181,24 @@ impl Args for EventAwait {
 
 #[derive(Clone, Copy)]
 #[repr(C)]
+pub struct EventOnReady {
+    pub struct_size: usize,
+    pub extension_start: *mut c_void,
+    pub event: *mut c_void,
+    pub callback: *mut c_void,
+    pub user_arg: *mut c_void,
+}
+
+// SAFETY: of the header, with pointers, numbers and booleans only.
+unsafe impl Struct for EventOnReady {}
+
+impl Args for EventOnReady {
+    const NAME: &'static str = "PJRT_Event_OnReady";
+    const INDEX: usize = 9;
+}
+
+#[derive(Clone, Copy)]
+#[repr(C)]
 pub struct ClientCreate {
     pub struct_size: usize,
     pub extension_start: *mut c_void,
@@ -968,6 +986,25 @@ pub struct BufferMemoryLayout {
 // SAFETY: as above.
 unsafe impl Struct for BufferMemoryLayout {}
 
+pub mod extension_type {
+    pub const GPU_CUSTOM_CALL: u32 = 0;
+    pub const PROFILER: u32 = 1;
+    pub const CUSTOM_PARTITIONER: u32 = 2;
+    pub const STREAM: u32 = 3;
+    pub const LAYOUTS: u32 = 4;
+    pub const FFI: u32 = 5;
+    pub const MEMORY_DESCRIPTIONS: u32 = 6;
+    pub const TRITON: u32 = 7;
+    pub const RAW_BUFFER: u32 = 8;
+    pub const PHASE_COMPILE: u32 = 9;
+    pub const EXAMPLE: u32 = 10;
+    pub const UNKNOWN: u32 = 11;
+    pub const CROSS_HOST_TRANSFERS: u32 = 12;
+    pub const EXECUTABLE_METADATA: u32 = 13;
+    pub const CALLBACK: u32 = 14;
+    pub const HOST_ALLOCATOR: u32 = 15;
+}
+
 pub mod buffer_type {
     pub const INVALID: u32 = 0;
     pub const PRED: u32 = 1;
@@ -1032,6 +1069,7 @@ mod tests {
         assert_eq!(size_of::<PluginAttributes>(), 32);
         assert_eq!(size_of::<EventDestroy>(), 24);
         assert_eq!(size_of::<EventAwait>(), 24);
+        assert_eq!(size_of::<EventOnReady>(), 40);
         assert_eq!(size_of::<ClientCreate>(), 88);
         assert_eq!(size_of::<ClientDestroy>(), 24);
         assert_eq!(size_of::<ClientPlatformName>(), 40);

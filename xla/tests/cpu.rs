@@ -1,51 +1,11 @@
 //! The plugin of the processor, where it is installed: `GROVE_PJRT_PLUGIN`, or an active virtual environment. With
 //! `GROVE_REQUIRE_PJRT=1` its absence is a failure.
 
-use grove_xla::{
-    Argument, ArrayType, Buffer, Client, CompileOptions, Device, ElementType, Executable, Flag, NamedValue, Platform,
-    Plugin, Program, XlaError, find,
-};
-use std::{env, fs, path::Path, sync::Arc, thread};
+mod common;
 
-/// A client of so many virtual devices; `None`, which is said, where there is no plugin.
-fn client(devices: i64) -> Option<Client> {
-    let options = [("cpu_device_count".to_owned(), NamedValue::Int(devices))];
-    match find(Some(Platform::Cpu), &options) {
-        Ok((_, _, client)) => Some(client),
-        Err(error) if env::var_os("GROVE_REQUIRE_PJRT").is_some() => panic!("{error}"),
-        Err(error) => {
-            eprintln!("skipped: {error}");
-            None
-        }
-    }
-}
-
-fn f32s(dims: &[usize]) -> ArrayType {
-    ArrayType::new(ElementType::F32, dims)
-}
-
-fn bytes(values: &[f32]) -> Vec<u8> {
-    values.iter().flat_map(|value| value.to_le_bytes()).collect()
-}
-
-fn floats(buffer: &Buffer) -> Vec<f32> {
-    let data = buffer.to_host().unwrap();
-    data.chunks_exact(4).map(|value| f32::from_le_bytes(value.try_into().unwrap())).collect()
-}
-
-/// `x + y` of vectors of four numbers; the result may take the memory of `x`.
-const ADD: &str =
-    "func.func @main(%x: tensor<4xf32> {tf.aliasing_output = 0 : i32}, %y: tensor<4xf32>) -> tensor<4xf32> {
-    %z = stablehlo.add %x, %y : tensor<4xf32>
-    return %z : tensor<4xf32>
-}";
-
-/// The first device, the type of a vector of four numbers, and the program that adds two of them.
-fn add(client: &Client) -> (Device, ArrayType, Executable) {
-    let array = f32s(&[4]);
-    let program = Program { text: ADD, parameters: &[array.clone(), array.clone()] };
-    (client.device(0).unwrap(), array, client.compile(program, &CompileOptions::default()).unwrap())
-}
+use common::{ADD, add, bytes, client, f32s, floats};
+use grove_xla::{Argument, ArrayType, Buffer, CompileOptions, ElementType, Flag, Plugin, Program, XlaError};
+use std::{fs, path::Path, sync::Arc, thread};
 
 #[test]
 fn programs_run_with_and_without_donation() {

@@ -42,6 +42,10 @@ fn programs_compile_for_gpus_that_are_not_there() {
         let text = |name: &str, value: &str| (name.to_owned(), NamedValue::String(value.to_owned()));
         [text("target_config", &h200(&path)), text("topology", topology)]
     };
+    let error = Topology::new(&plugin, "", &[("topology".to_owned(), NamedValue::Int(1))]).unwrap_err();
+    assert_eq!(error.to_string(), "the option topology is the integer 1, and the plugin takes a string");
+    // Its versions of the structs of custom calls, for what a GPU's program computes on the host.
+    plugin.register_ffi("deviceless_test", Platform::Cpu, |_, _| Ok(())).unwrap();
     let topology = Topology::new(&plugin, "", &options("1x1x1")).unwrap();
     let array = ArrayType::new(ElementType::F32, [256, 256]);
     let text = "func.func @main(%x: tensor<256x256xf32>, %y: tensor<256x256xf32>) -> tensor<256x256xf32> {
@@ -50,6 +54,9 @@ fn programs_compile_for_gpus_that_are_not_there() {
         %e = stablehlo.exponential %z : tensor<256x256xf32>
         return %e : tensor<256x256xf32>
     }";
+    let one = Program { text, parameters: std::slice::from_ref(&array) };
+    let error = topology.compile(one, &CompileOptions::default()).unwrap_err();
+    assert_eq!(error.to_string(), "the program takes 2 parameters, and 1 are given");
     let program = Program { text, parameters: &[array.clone(), array] };
     let compiled = topology.compile(program, &CompileOptions::default()).unwrap();
     let memory = compiled.memory().unwrap();

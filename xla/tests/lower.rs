@@ -1,12 +1,12 @@
 //! Graphs lowered to StableHLO give the results of Burn's backends, by OpenXLA's compiler for the processor.
 #![recursion_limit = "256"]
 
-mod common;
+mod graphs;
 #[path = "../../compile/tests/common/programs.rs"]
 mod programs;
 
 use burn::tensor::{DType, Int, IntDType, Tensor, TensorData, s};
-use common::check;
+use graphs::check;
 use grove_backend::Flex;
 use grove_compile::Traced;
 use grove_tree::{Array, Key};

@@ -1,14 +1,14 @@
 //! Module operations, random numbers, control flow and narrow types, through XLA and on flex.
 #![recursion_limit = "256"]
 
-mod common;
+mod graphs;
 
 use burn::tensor::{
     Bool, DType, Int, Tensor,
     module::{adaptive_avg_pool2d, avg_pool2d, conv1d, conv2d, embedding, max_pool2d, max_pool2d_with_indices},
     ops::{ConvOptions, PaddedConvOptions},
 };
-use common::check;
+use graphs::check;
 use grove_backend::{Autodiff, Backend, Flex};
 use grove_compile::{CustomVjp, Traced, cond, custom_vjp, scan, switch, while_loop};
 use grove_layers::{drop_path, dropout};

@@ -1,10 +1,10 @@
 //! Every model of the zoo through XLA: results and training steps are those of flex.
 #![recursion_limit = "256"]
 
-mod common;
+mod graphs;
 
 use burn::tensor::{Int, Tensor, TensorData};
-use common::check;
+use graphs::check;
 use grove_backend::{Autodiff, Backend, Flex, set_deterministic};
 use grove_compile::Traced;
 use grove_models::{

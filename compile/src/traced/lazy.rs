@@ -319,8 +319,11 @@ impl Lazy {
         let program = self.engine.compile(graph, donated)?;
         if std::env::var_os("GROVE_LOG_COMPILES").is_some_and(|value| value == "1") {
             let (equations, time) = (graph.equations().len(), start.elapsed());
-            eprintln!("xla: a program of {equations} equations, {} arguments and {} results compiled in {time:.1?}",
-                graph.inputs().len(), graph.outputs().len());
+            eprintln!(
+                "xla: a program of {equations} equations, {} arguments and {} results compiled in {time:.1?}",
+                graph.inputs().len(),
+                graph.outputs().len()
+            );
         }
         self.programs.push_front((key, program.clone()));
         self.programs.truncate(CAPACITY);

@@ -4,10 +4,7 @@ use burn::tensor::{DType, FloatDType, TensorData, TensorMetadata};
 use burn_backend::set_default_dtypes;
 use burn_ir::{OperationIr, TensorId, TensorIr};
 use burn_router::RouterTensor;
-use grove_backend::{
-    AnyTensor,
-    ops::Spec,
-};
+use grove_backend::{AnyTensor, ops::Spec};
 use grove_tree::{
     Key,
     key::traced::{TracedKeys, put_keys},

@@ -1,0 +1,147 @@
+//! The parts of XLA's C API for custom calls that grove uses: `xla/ffi/api/c_api.h` and `xla/pjrt/c/pjrt_c_api_ffi_extension.h`, which
+//! come with no plugin. Written by hand; later versions only append fields.
+
+use std::ffi::{c_char, c_void};
+
+use crate::sys::Struct;
+
+/// The head of each extension, of PJRT and of a call.
+#[repr(C)]
+pub struct Extension {
+    pub struct_size: usize,
+    pub kind: u32,
+    pub next: *mut Extension,
+}
+
+/// The extension of PJRT that registers handlers.
+#[repr(C)]
+pub struct FfiExtension {
+    pub base: Extension,
+    pub type_register: *mut c_void,
+    pub user_data_add: *mut c_void,
+    pub register_handler: Option<unsafe extern "C" fn(*mut RegisterHandler) -> *mut c_void>,
+}
+
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub struct RegisterHandler {
+    pub struct_size: usize,
+    pub target_name: *const c_char,
+    pub target_name_size: usize,
+    pub handler: *mut c_void,
+    pub platform_name: *const c_char,
+    pub platform_name_size: usize,
+    pub traits: u32,
+}
+
+// SAFETY: of the header, with pointers and numbers only.
+unsafe impl Struct for RegisterHandler {}
+
+/// Type of the extension of a call that asks for the handler's version.
+pub const METADATA: u32 = 1;
+
+/// The version of the API whose structs these are: the oldest that plugins take.
+pub const VERSION: (i32, i32) = (0, 1);
+
+#[repr(C)]
+pub struct MetadataExtension {
+    pub base: Extension,
+    pub metadata: *mut Metadata,
+}
+
+#[repr(C)]
+pub struct Metadata {
+    pub struct_size: usize,
+    pub version_size: usize,
+    pub version_extension: *mut Extension,
+    pub major: i32,
+    pub minor: i32,
+    pub traits: u32,
+}
+
+/// Stage of a call that computes.
+pub const EXECUTE: u32 = 3;
+
+/// Type of an argument, or a result, that is an array.
+pub const BUFFER: u32 = 1;
+
+#[repr(C)]
+pub struct CallFrame {
+    pub struct_size: usize,
+    pub extension_start: *mut Extension,
+    pub api: *const FfiApi,
+    pub context: *mut c_void,
+    pub stage: u32,
+    pub arguments: Arrays,
+    pub results: Arrays,
+}
+
+/// The arguments, or the results.
+#[repr(C)]
+pub struct Arrays {
+    pub struct_size: usize,
+    pub extension_start: *mut Extension,
+    pub size: i64,
+    pub kinds: *const u32,
+    pub items: *const *const Array,
+}
+
+#[repr(C)]
+pub struct Array {
+    pub struct_size: usize,
+    pub extension_start: *mut Extension,
+    pub element: u32,
+    pub data: *mut u8,
+    pub rank: i64,
+    pub dims: *const i64,
+}
+
+/// The head of the table of functions.
+#[repr(C)]
+pub struct FfiApi {
+    pub struct_size: usize,
+    pub extension_start: *mut Extension,
+    pub version_size: usize,
+    pub version_extension: *mut Extension,
+    pub major: i32,
+    pub minor: i32,
+    pub internal: *const c_void,
+    pub error_create: unsafe extern "C" fn(*mut ErrorCreate) -> *mut c_void,
+}
+
+/// Code of an error of a handler.
+pub const INTERNAL: u32 = 13;
+
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub struct ErrorCreate {
+    pub struct_size: usize,
+    pub extension_start: *mut Extension,
+    pub message: *const c_char,
+    pub code: u32,
+}
+
+// SAFETY: of the header, with pointers and numbers only.
+unsafe impl Struct for ErrorCreate {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::mem::offset_of;
+
+    /// Sizes and places by a C compiler that reads the header. Of those that have more fields, the place of the last one here.
+    #[test]
+    fn sizes_are_those_of_c() {
+        assert_eq!(size_of::<Extension>(), 24);
+        assert_eq!(size_of::<RegisterHandler>(), 56);
+        assert_eq!(offset_of!(FfiExtension, register_handler), 40);
+        assert_eq!(size_of::<MetadataExtension>(), 32);
+        assert_eq!(offset_of!(Metadata, traits), 32);
+        assert_eq!((offset_of!(CallFrame, stage), offset_of!(CallFrame, arguments)), (32, 40));
+        assert_eq!(offset_of!(CallFrame, results), 80);
+        assert_eq!((size_of::<Arrays>(), offset_of!(Arrays, items)), (40, 32));
+        assert_eq!((size_of::<Array>(), offset_of!(Array, data)), (48, 24));
+        assert_eq!(offset_of!(FfiApi, error_create), 48);
+        assert_eq!(size_of::<ErrorCreate>(), 32);
+    }
+}

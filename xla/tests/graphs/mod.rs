@@ -1,0 +1,102 @@
+//! Graphs on OpenXLA's plugin for the processor.
+#![allow(dead_code)] // Each test uses some of it.
+
+#[path = "../common/mod.rs"]
+mod common;
+
+use burn::tensor::{DType, TensorData};
+use grove_backend::{AnyTensor, Flex};
+use grove_compile::{Graph, Traced, trace};
+use grove_tree::{AnyArray, Key, Path, Tree, key::traced::take_keys};
+use grove_xla::{Argument, Buffer, Client, CompileOptions, ElementType, LowerOptions, Program, lower};
+use std::{env, sync::OnceLock};
+
+/// The client of one device that the tests of a program share.
+pub fn shared() -> Option<&'static Client> {
+    static CLIENT: OnceLock<Option<Client>> = OnceLock::new();
+    CLIENT.get_or_init(|| common::client(1)).as_ref()
+}
+
+/// The arrays of a tree that are present.
+pub fn arrays<T: Tree<Flex>>(tree: &T) -> Vec<TensorData> {
+    let mut values: Vec<AnyTensor<Flex>> = Vec::new();
+    tree.visit(&mut Path::root(), &mut |_: &Path, leaf: &AnyArray<Flex>| values.extend(leaf.value().cloned()));
+    values.into_iter().map(AnyTensor::into_data).collect()
+}
+
+/// Runs a function of a tree on flex and through XLA, and compares the results.
+pub fn check<A: Tree<Flex>, O: Tree<Traced>>(
+    what: &str,
+    f: impl FnOnce(A::On<Traced>) -> O,
+    args: &A,
+    tolerance: f64,
+) -> Option<Graph> {
+    let client = shared()?;
+    let graph = trace(f, args);
+    let expected: Vec<TensorData> = graph.eval::<Flex, _>(args).into_iter().map(AnyTensor::into_data).collect();
+    let found = run(client, &graph, &arrays(args), &keys(args));
+    for ((found, expected), (path, _)) in found.iter().zip(&expected).zip(graph.outputs()) {
+        // Integers and truth values are exact.
+        let tolerance = if expected.dtype.is_float() { tolerance } else { 0.0 };
+        close(&format!("{what}, {path}"), found, expected, tolerance, 1e-3);
+    }
+    Some(graph)
+}
+
+/// The keys of a tree.
+fn keys<T: Tree<Flex>>(tree: &T) -> Vec<Key> {
+    take_keys(|| tree.clone().map(&mut Path::root(), &mut |_, leaf| leaf)).1
+}
+
+/// Results of a graph of arrays and keys, compiled by XLA.
+pub fn run(client: &Client, graph: &Graph, arrays: &[TensorData], keys: &[Key]) -> Vec<TensorData> {
+    let lowered = lower(graph, &LowerOptions::default()).unwrap();
+    if env::var_os("GROVE_SHOW_STABLEHLO").is_some() {
+        eprintln!("{}", lowered.text);
+    }
+    let program = Program { text: &lowered.text, parameters: &lowered.parameters };
+    let program =
+        client.compile(program, &CompileOptions::default()).unwrap_or_else(|error| panic!("{error}\n{}", lowered.text));
+    let device = client.device(0).unwrap();
+    let of_arrays = arrays.iter().map(|data| data.as_bytes().to_vec());
+    let of_keys = keys.iter().map(|key| key.words().into_iter().flat_map(u32::to_le_bytes).collect());
+    let buffers: Vec<Buffer> = of_arrays
+        .chain(of_keys)
+        .zip(&lowered.parameters)
+        .map(|(bytes, array): (Vec<u8>, _)| Buffer::from_host(&device, array, &bytes).unwrap())
+        .collect();
+    let results = program.run(buffers.iter().map(Argument::Keep).collect()).unwrap();
+    results.iter().map(data).collect()
+}
+
+/// The content of a buffer.
+pub fn data(buffer: &Buffer) -> TensorData {
+    let array = buffer.array_type();
+    let dtype = match array.element {
+        ElementType::Bool => DType::Bool(burn::tensor::BoolStore::Native),
+        ElementType::I8 => DType::I8,
+        ElementType::I16 => DType::I16,
+        ElementType::I32 => DType::I32,
+        ElementType::I64 => DType::I64,
+        ElementType::U8 => DType::U8,
+        ElementType::U16 => DType::U16,
+        ElementType::U32 => DType::U32,
+        ElementType::U64 => DType::U64,
+        ElementType::F16 => DType::F16,
+        ElementType::BF16 => DType::BF16,
+        ElementType::F32 => DType::F32,
+        ElementType::F64 => DType::F64,
+    };
+    TensorData::from_bytes_vec(buffer.to_host().unwrap(), array.dims.clone(), dtype)
+}
+
+/// Fails unless two arrays have one shape and agree within a part of the largest element, which counts as at least `least`.
+pub fn close(what: &str, found: &TensorData, expected: &TensorData, tolerance: f64, least: f64) {
+    assert_eq!(found.shape, expected.shape, "{what}");
+    let (found, expected): (Vec<f64>, Vec<f64>) = (found.iter().collect(), expected.iter().collect());
+    let largest = expected.iter().filter(|x| x.is_finite()).fold(least, |max, x| max.max(x.abs()));
+    for (i, (a, b)) in found.iter().zip(&expected).enumerate() {
+        let same = (a - b).abs() <= tolerance * largest || a == b || a.is_nan() && b.is_nan();
+        assert!(same, "{what}, element {i}: {a} for {b}, of {largest}");
+    }
+}
