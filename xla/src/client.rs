@@ -119,6 +119,11 @@ impl Device {
         self.client.devices[self.index]
     }
 
+    /// The client that it is of.
+    pub fn client(&self) -> Client {
+        Client { inner: self.client.clone() }
+    }
+
     /// Its place among the client's.
     pub fn index(&self) -> usize {
         self.index

@@ -23,6 +23,7 @@ mod client;
 mod compiled;
 mod discovery;
 mod dtype;
+mod engine;
 mod error;
 mod executable;
 mod ffi;
@@ -50,3 +51,7 @@ pub use lower::{LowerError, LowerOptions, Lowered, ToStableHlo, lower};
 pub use options::{CompileOptions, Flag};
 pub use plugin::{NamedValue, Plugin};
 pub use topology::Topology;
+
+/// The backend of lazy arrays: operations are recorded, and XLA compiles and runs them when a value is read. [`Device::lazy`] makes its
+/// devices.
+pub type Xla = grove_compile::Traced;

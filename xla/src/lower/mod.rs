@@ -134,11 +134,11 @@ fn stays(call: &Call) -> bool {
 
 /// The type of a variable.
 fn array_type(graph: &Graph, var: Var) -> Result<ArrayType> {
-    Ok(ArrayType::new(element(graph.dtype(var))?, &graph.shape(var)[..]))
+    Ok(ArrayType::new(element_type(graph.dtype(var))?, &graph.shape(var)[..]))
 }
 
 /// The type of elements.
-fn element(dtype: DType) -> Result<ElementType> {
+pub(crate) fn element_type(dtype: DType) -> Result<ElementType> {
     Ok(match dtype {
         DType::F64 => ElementType::F64,
         DType::F32 | DType::Flex32 => ElementType::F32,
