@@ -9,5 +9,12 @@ use std::process::ExitCode;
 
 fn main() -> ExitCode {
     let options = Options::parse();
-    finish(|| grove_bench::run(&options, None, |device, serve| device.run(serve), |device, write| device.run(write)))
+    finish(|| {
+        grove_bench::run(
+            &options,
+            None,
+            |device, serve| grove::run(device, serve),
+            |device, write| grove::run(device, write),
+        )
+    })
 }

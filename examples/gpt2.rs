@@ -31,7 +31,7 @@ fn main() -> ExitCode {
     let Options { decoder } = Options::parse();
     finish_run(|| {
         // The backend is chosen at run time: the program is compiled for each.
-        decoder.check()?.run(Run(&decoder))?
+        grove::run(decoder.check()?, Run(&decoder))?
     })
 }
 
@@ -68,15 +68,22 @@ impl Program for Run<'_> {
             None => None,
         };
         // Each token is handed to `show`, which tells whether to go on.
-        prompt.speak(generation, begun.elapsed().as_secs_f64(), &mut |prompts, settings, show| match &small {
-            None => Ok((generate(&model, prompts, settings, show)?, None)),
-            Some(small) => {
-                let show = |token| show(0, token);
-                let (row, drafted) =
-                    generate_with_draft(&model, small, &prompts[0], generation.draft_tokens, settings, show)?;
-                Ok((vec![row], Some(drafted)))
-            }
-        })?;
+        // With --jit the step of a token is traced once, and runs as a program.
+        let jitted = generation.jit.then(|| model.jitted());
+        prompt.speak(
+            generation,
+            begun.elapsed().as_secs_f64(),
+            &mut |prompts, settings, show| match (&small, &jitted) {
+                (_, Some(jitted)) => Ok((jitted.generate(prompts, settings, show)?, None)),
+                (None, None) => Ok((generate(&model, prompts, settings, show)?, None)),
+                (Some(small), None) => {
+                    let show = |token| show(0, token);
+                    let (row, drafted) =
+                        generate_with_draft(&model, small, &prompts[0], generation.draft_tokens, settings, show)?;
+                    Ok((vec![row], Some(drafted)))
+                }
+            },
+        )?;
         self.0.tell_published(Gpt2s::PUBLISHED);
         Ok(Ended::Finished)
     }

@@ -28,7 +28,7 @@ fn main() -> ExitCode {
     let options = Options::parse();
     finish(|| {
         options.classify.check()?;
-        options.classify.device.spec()?.run(Run(&options))?
+        grove::run(options.classify.device.spec()?, Run(&options))?
     })
 }
 

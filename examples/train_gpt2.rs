@@ -19,7 +19,7 @@ fn main() -> ExitCode {
     finish_run(|| {
         options.language.check()?;
         // The backend is chosen at run time: the program is compiled for each.
-        options.language.run.device.spec()?.run(Run(&options))?
+        grove::run(options.language.run.device.spec()?, Run(&options))?
     })
 }
 

@@ -47,7 +47,7 @@ fn main() -> ExitCode {
         if let Some(file) = &options.attention {
             check_attention(file, &options.classify.paths())?;
         }
-        options.classify.device.spec()?.run(Run(&options))?
+        grove::run(options.classify.device.spec()?, Run(&options))?
     })
 }
 

@@ -166,12 +166,12 @@ impl<F: Family> Program for UseImages<'_, F> {
 /// Runs every model on a device.
 #[doc(hidden)]
 pub fn anchors(device: DeviceSpec, model: &Path) -> Result<grove_models::Result<String>, DeviceError> {
-    let gpt2 = device.run(UseDecoder(model, Gpt2s))?;
-    let rnn = device.run(UseRnn(model))?;
-    let bert = device.run(UseBert(model))?;
-    let resnet = device.run(UseImages(model, ResNets))?;
-    let vit = device.run(UseImages(model, Vits))?;
-    let llama = device.run(UseDecoder(model, Llamas))?;
-    let gpt_neo = device.run(UseDecoder(model, GptNeos))?;
+    let gpt2 = crate::run(device, UseDecoder(model, Gpt2s))?;
+    let rnn = crate::run(device, UseRnn(model))?;
+    let bert = crate::run(device, UseBert(model))?;
+    let resnet = crate::run(device, UseImages(model, ResNets))?;
+    let vit = crate::run(device, UseImages(model, Vits))?;
+    let llama = crate::run(device, UseDecoder(model, Llamas))?;
+    let gpt_neo = crate::run(device, UseDecoder(model, GptNeos))?;
     Ok(gpt2.and_then(|gpt2| Ok(gpt2 + &rnn? + &bert? + &resnet? + &vit? + &llama? + &gpt_neo?)))
 }

@@ -33,8 +33,26 @@ pub use grove_tree as tree;
 /// CheckpointManager and the hub.
 pub use grove_weights as weights;
 
+/// OpenXLA: plugins, devices, graphs as StableHLO.
+#[cfg(feature = "xla")]
+pub use grove_xla as xla;
+
 pub use burn::tensor;
 pub use grove_backend::Backend;
+
+/// Probes for a device of any backend, then runs the program on it.
+///
+/// # Errors
+/// The backend is not compiled in, its driver, plugin or hardware is missing, or it has no such device.
+pub fn run<P: grove_backend::Program>(
+    device: grove_backend::DeviceSpec,
+    program: P,
+) -> Result<P::Output, grove_backend::DeviceError> {
+    #[cfg(feature = "xla")]
+    return grove_xla::run(device, program);
+    #[cfg(not(feature = "xla"))]
+    device.run(program)
+}
 
 /// Common imports of programs: `use grove::prelude::*;`.
 pub mod prelude {
@@ -61,6 +79,8 @@ pub mod prelude {
     };
     pub use grove_transform::{eval_shape, grad, value_and_grad, value_and_grad_aux};
     pub use grove_tree::{self as tree, Array, Init, Key, Tree};
+    #[cfg(feature = "xla")]
+    pub use grove_xla::Xla;
 }
 
 /// Pages of `docs/` whose code is tested.

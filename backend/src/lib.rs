@@ -35,7 +35,7 @@ mod program;
 #[cfg(shares_generics)]
 #[doc(hidden)]
 pub use anchor::anchors;
-pub use device::{AutotuneLevel, BackendName, DeviceError, DeviceSpec, set_autotune_level};
+pub use device::{AutotuneLevel, BackendName, DeviceError, DeviceSpec, cache_folder, set_autotune_level};
 pub use grove_kernels::{
     CpuCapability, deterministic, for_chunks, keep_freed_memory, random, set_deterministic, threefry,
 };

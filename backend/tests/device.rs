@@ -56,7 +56,7 @@ fn a_backend_outside_this_build_names_its_feature() {
     for backend in missing {
         let error = run(backend, 0).unwrap_err();
         assert_eq!(error, DeviceError::NotCompiled { backend });
-        let expected = format!("backend '{backend}' is not compiled in; build with `--features {backend}`");
+        let expected = format!("backend '{backend}' is not compiled in; build with `--features {}`", backend.feature());
         assert_eq!(error.to_string(), expected);
     }
     if BackendName::Rocm.is_compiled() {

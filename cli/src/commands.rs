@@ -5,7 +5,7 @@ use clap_complete::Shell;
 use grove::models::ModelKind;
 
 use crate::{
-    bert, convert, finetune_bert, finetune_vision,
+    bert, convert, devices, finetune_bert, finetune_vision,
     generation::{
         chat::ChatArgs,
         decoder::{DecoderArgs, Family, Gpt2s, GptNeos, Llamas, Rnns, Run},
@@ -36,6 +36,8 @@ pub enum Command {
     Task(Task),
     /// Measure the speed of operations and models, beside PyTorch, JAX and candle
     Bench(Box<grove_bench::Options>),
+    /// List the devices of each backend, and why one has none
+    Devices(devices::Options),
     /// Make a new project that depends on grove, with a program that trains a tiny model
     New(new::Options),
     /// Print a script that completes this program's commands and options in a shell

@@ -6,6 +6,7 @@
 //! | [`program`] | a command, whichever it is |
 //! | [`training`] | options, directory and report of a run |
 //! | `grove_terminal` | options of the device, exit status, standard input and output |
+//! | [`devices`] | the devices of each backend |
 //! | [`new`] | new projects that depend on grove |
 //! | [`generation`], [`language`], [`bert`], [`rnn`], [`vision`] | tasks of models |
 #![warn(missing_docs)]
@@ -16,6 +17,7 @@
 pub mod bert;
 pub mod commands;
 pub mod convert;
+pub mod devices;
 pub mod finetune_bert;
 pub mod finetune_vision;
 pub mod generation;
@@ -31,6 +33,6 @@ pub mod training;
 pub mod vision;
 
 pub use grove_terminal::{
-    Autotune, DeviceArgs, Dtype, Exit, KernelArgs, Precision, failure, finish, in_repository, input, memory, resolve,
-    resolve_named, shipped, show, usage, write_json, write_line,
+    Autotune, DeviceArgs, Dtype, Exit, KernelArgs, Precision, failure, finish, in_repository, input, memory,
+    quiet_plugins, resolve, resolve_named, shipped, show, usage, write_json, write_line,
 };

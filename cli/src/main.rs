@@ -4,7 +4,7 @@ use clap::{CommandFactory, Parser};
 use grove::train::Ended;
 use grove_cli::{
     commands::{Command, Grove, arguments},
-    new, program, show,
+    devices, new, program, show,
 };
 use std::process::ExitCode;
 
@@ -16,11 +16,12 @@ fn main() -> ExitCode {
             grove_bench::run(
                 options,
                 Some("bench"),
-                |device, serve| device.run(serve),
-                |device, write| device.run(write),
+                |device, serve| grove::run(device, serve),
+                |device, write| grove::run(device, write),
             )?;
             Ok(Ended::Finished)
         }
+        Command::Devices(options) => devices::list(options),
         Command::New(options) => new::create(options).map(|()| Ended::Finished),
         Command::Completions { shell } => {
             let mut script = Vec::new();

@@ -33,7 +33,7 @@ impl<C: Command> Program for OnDevice<'_, C> {
 /// Checks the options of a command and runs it on the device that they name. It is compiled for every backend where it is
 /// called, in the program.
 pub fn run<C: Command>(command: &C) -> Result<Ended, Exit> {
-    command.check()?.run(OnDevice(command))?
+    grove::run(command.check()?, OnDevice(command))?
 }
 
 /// As [`finish`], for a run that may have been interrupted.

@@ -61,8 +61,8 @@ impl<B: Backend> KvCache<B> {
     /// is an array, so that a traced decoding step serves every position: one program instead of one for each. In transformers
     /// `StaticCache`.
     ///
-    /// Attention reads all of it at each step, whatever was seen. Positions beyond the capacity overwrite the last: the caller
-    /// counts. [`len`](Self::len) is 0, and [`truncate`](Self::truncate) gives `None`.
+    /// Attention reads all of it at each step, whatever was seen. Positions beyond the capacity overwrite the last, and
+    /// [`truncate`](Self::truncate) takes any length: the caller counts. [`len`](Self::len) is 0.
     pub fn fixed(window: Option<usize>, capacity: usize, device: &B::Device) -> Self {
         let position = Array::new(Tensor::zeros([1], device));
         Self { room: capacity, window, position: Some(position), ..Self::new() }
@@ -219,8 +219,15 @@ impl<B: Backend> KvCache<B> {
     /// window no longer holds what the next position attends to. At most [`MAX_ROLLBACK`] positions can be taken
     /// back from the furthest one seen.
     pub fn truncate(self, len: usize) -> Option<Self> {
+        // One of fixed size holds all positions, with or without a window.
+        if let Some(position) = self.position {
+            let position = position.val();
+            let seen =
+                Tensor::<B, 1, Int>::full([1], len as i64, &position.device()).cast(IntDType::from(position.dtype()));
+            return Some(Self { position: Some(Array::new(seen)), ..self });
+        }
         let needed = self.window.map_or(0, |window| (len + 1).saturating_sub(window));
-        (self.position.is_none() && len <= self.len && self.first <= needed).then_some(Self { len, ..self })
+        (len <= self.len && self.first <= needed).then_some(Self { len, ..self })
     }
 }
 

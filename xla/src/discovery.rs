@@ -88,6 +88,16 @@ pub struct NotFound {
 }
 
 impl NotFound {
+    /// Returns what was tried, and the command that brings a plugin, in few words.
+    pub fn short(&self) -> String {
+        let tried: Vec<String> =
+            self.tried.iter().map(|(candidate, reason)| format!("{}: {reason}", candidate.path.display())).collect();
+        let found = if tried.is_empty() { "no plugin is installed".to_owned() } else { tried.join("\n") };
+        let platforms = self.platform.map_or(Platform::ALL.to_vec(), |one| vec![one]);
+        let install: Vec<&str> = platforms.into_iter().map(Platform::install).collect();
+        format!("{found}; {}", install.join(", or "))
+    }
+
     fn sentence(&self) -> String {
         let wanted = self.platform.map_or("XLA".into(), |platform| format!("xla:{platform}"));
         let tried: Vec<String> = self

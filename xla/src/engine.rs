@@ -3,10 +3,10 @@
 use burn::tensor::{BoolStore, DType, TensorData};
 use grove_compile::{DeviceArray, Engine, Executable as Program, Graph, TraceDevice, lazy_device};
 use grove_tree::Key;
-use std::sync::Arc;
+use std::{io::IsTerminal, sync::Arc};
 
 use crate::{
-    Argument, ArrayType, Buffer, CompileOptions, Device, ElementType, Executable, LowerOptions, lower,
+    Argument, ArrayType, Buffer, CompileOptions, Device, ElementType, Executable, ExecutableCache, LowerOptions, lower,
     lower::{LowerError, element_type},
 };
 
@@ -17,7 +17,12 @@ impl Device {
     /// Makes a device of grove's arrays of this one: operations on them are recorded, and compiled and run by XLA when a value is read.
     /// Arrays stay on the device. The first one that a process makes is the default device of [`Xla`](crate::Xla).
     pub fn lazy(&self) -> TraceDevice {
-        lazy_device(OneDevice { device: self.clone() })
+        self.lazy_with(ExecutableCache::of_user())
+    }
+
+    /// [`lazy`](Self::lazy), with compiled programs kept in a folder.
+    pub fn lazy_with(&self, cache: ExecutableCache) -> TraceDevice {
+        lazy_device(OneDevice { device: self.clone(), cache })
     }
 }
 
@@ -33,6 +38,7 @@ impl AsRef<[u8]> for Host {
 /// The engine of one device.
 struct OneDevice {
     device: Device,
+    cache: ExecutableCache,
 }
 
 /// A compiled graph.
@@ -69,7 +75,9 @@ impl Engine for OneDevice {
         let lowered = lower(graph, &options).map_err(text)?;
         let program = crate::Program { text: &lowered.text, parameters: &lowered.parameters };
         let compile = CompileOptions { devices: vec![self.device.id().map_err(text)?], ..CompileOptions::default() };
-        let executable = self.device.client().compile(program, &compile).map_err(text)?;
+        let progress = Progress::show(graph.equations().len());
+        let executable = self.cache.compile(&self.device.client(), program, &compile).map_err(text)?;
+        drop(progress);
         let donated = options.donated.iter().map(Option::is_some).collect();
         Ok(Arc::new(Compiled { executable, donated, device: self.device.clone() }))
     }
@@ -112,6 +120,28 @@ impl Program for Compiled {
         let arguments = in_order.chain(keys.iter().map(Argument::Keep)).collect();
         let results = self.executable.run(arguments).map_err(text)?;
         Ok(results.into_iter().map(|buffer| Arc::new(buffer) as DeviceArray).collect())
+    }
+}
+
+/// A note on a terminal that a program is being compiled, as long as this is there.
+struct Progress(bool);
+
+impl Progress {
+    fn show(equations: usize) -> Self {
+        let terminal = std::io::stderr().is_terminal();
+        if terminal {
+            // Behind the cursor, which goes back to where a text is being written.
+            eprint!("\x1b7 [XLA compiles a program of {equations} operations]\x1b8");
+        }
+        Self(terminal)
+    }
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        if self.0 {
+            eprint!("\x1b[K");
+        }
     }
 }
 

@@ -19,6 +19,7 @@
 #![warn(missing_docs)]
 
 mod buffer;
+mod cache;
 mod client;
 mod compiled;
 mod discovery;
@@ -32,6 +33,7 @@ mod ffi_sys;
 mod lower;
 mod options;
 mod plugin;
+mod run;
 mod settings;
 mod shared;
 mod signature;
@@ -40,6 +42,7 @@ mod sys;
 mod topology;
 
 pub use buffer::Buffer;
+pub use cache::ExecutableCache;
 pub use client::{Client, Device, MemoryStats};
 pub use compiled::{Compiled, CompiledMemory};
 pub use discovery::{Candidate, NotFound, Platform, candidates, find};
@@ -50,6 +53,7 @@ pub use ffi::{FfiBuffer, FfiBufferMut};
 pub use lower::{LowerError, LowerOptions, Lowered, ToStableHlo, lower};
 pub use options::{CompileOptions, Flag};
 pub use plugin::{NamedValue, Plugin};
+pub use run::{device, platform, run};
 pub use topology::Topology;
 
 /// The backend of lazy arrays: operations are recorded, and XLA compiles and runs them when a value is read. [`Device::lazy`] makes its

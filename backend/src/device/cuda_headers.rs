@@ -8,7 +8,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use super::{cuda::PIP, kernel_cache::cache_folder};
+use super::{cache_folder, cuda::PIP};
 
 /// Headers without which kernels do not compile, or silently lose tensor cores.
 const HEADERS: [&str; 6] = ["cuda_runtime.h", "cuda_fp16.h", "cuda_bf16.h", "mma.h", "crt/mma.h", "cuda/barrier"];

@@ -7,14 +7,10 @@ use std::{
     time::Duration,
 };
 
-use super::autotune::{AutotuneLevel, autotune_level};
-
-/// Returns grove's cache folder.
-pub(super) fn cache_folder() -> Option<PathBuf> {
-    let variable = |name| env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
-    let caches = || variable("XDG_CACHE_HOME").or_else(|| Some(env::home_dir()?.join(".cache")));
-    variable("GROVE_CACHE").or_else(|| Some(caches()?.join("grove")))
-}
+use super::{
+    autotune::{AutotuneLevel, autotune_level},
+    cache_folder,
+};
 
 /// Makes CubeCL cache compiled kernels, if all its devices are of the `same` kind, and its autotuning results. The
 /// folder is specific to this kind of `device`, since CubeCL itself does not distinguish kinds. A configuration of

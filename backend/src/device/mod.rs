@@ -1,6 +1,7 @@
 //! Selection of a device by name, with a check that it is available before Burn is used (Burn panics).
 
 mod autotune;
+mod cache_folder;
 #[cfg(feature = "cuda")]
 mod cuda;
 #[cfg(feature = "cuda")]
@@ -22,6 +23,7 @@ use crate::{
 };
 
 pub use autotune::{AutotuneLevel, set_autotune_level};
+pub use cache_folder::cache_folder;
 
 #[cfg(feature = "wgpu")]
 pub use probe::wgpu_device;
@@ -45,11 +47,29 @@ pub enum BackendName {
     Wgpu,
     /// AMD GPUs, JIT-fusing.
     Rocm,
+    /// OpenXLA, on the best devices that there are.
+    Xla,
+    /// OpenXLA on the processor.
+    XlaCpu,
+    /// OpenXLA on NVIDIA GPUs.
+    XlaCuda,
+    /// OpenXLA on TPUs.
+    XlaTpu,
 }
 
 impl BackendName {
     /// All backends that grove knows, compiled in or not.
-    pub const ALL: [Self; 5] = [Self::Flex, Self::Candle, Self::Cuda, Self::Wgpu, Self::Rocm];
+    pub const ALL: [Self; 9] = [
+        Self::Flex,
+        Self::Candle,
+        Self::Cuda,
+        Self::Wgpu,
+        Self::Rocm,
+        Self::Xla,
+        Self::XlaCpu,
+        Self::XlaCuda,
+        Self::XlaTpu,
+    ];
 
     /// Returns the name that a user types.
     pub fn as_str(self) -> &'static str {
@@ -59,7 +79,21 @@ impl BackendName {
             Self::Cuda => "cuda",
             Self::Wgpu => "wgpu",
             Self::Rocm => "rocm",
+            Self::Xla => "xla",
+            Self::XlaCpu => "xla:cpu",
+            Self::XlaCuda => "xla:cuda",
+            Self::XlaTpu => "xla:tpu",
         }
+    }
+
+    /// Returns true for OpenXLA's devices.
+    pub fn is_xla(self) -> bool {
+        matches!(self, Self::Xla | Self::XlaCpu | Self::XlaCuda | Self::XlaTpu)
+    }
+
+    /// Returns the feature of Cargo that brings the backend.
+    pub fn feature(self) -> &'static str {
+        if self.is_xla() { "xla" } else { self.as_str() }
     }
 
     /// Returns true if this build contains the backend.
@@ -70,6 +104,7 @@ impl BackendName {
             Self::Cuda => cfg!(feature = "cuda"),
             Self::Wgpu => cfg!(feature = "wgpu"),
             Self::Rocm => cfg!(feature = "rocm"),
+            Self::Xla | Self::XlaCpu | Self::XlaCuda | Self::XlaTpu => cfg!(feature = "xla"),
         }
     }
 }
@@ -103,13 +138,13 @@ pub struct DeviceSpec {
 #[non_exhaustive]
 pub enum DeviceError {
     /// No backend has this name.
-    #[error("unknown backend '{name}'; choose one of flex, candle, cuda, wgpu, rocm")]
+    #[error("unknown backend '{name}'; choose one of flex, candle, cuda, wgpu, rocm, xla, xla:cpu, xla:cuda, xla:tpu")]
     Unknown {
         /// The name that was given.
         name: String,
     },
     /// The backend is not part of this build.
-    #[error("backend '{backend}' is not compiled in; build with `--features {backend}`")]
+    #[error("backend '{backend}' is not compiled in; build with `--features {}`", backend.feature())]
     NotCompiled {
         /// The requested backend.
         backend: BackendName,
@@ -200,6 +235,8 @@ impl DeviceSpec {
     /// Probes for the device, then runs the program on it. On a CPU, it runs on one of the threads of the kernels'
     /// pool.
     ///
+    /// OpenXLA's devices are beyond this crate: `grove::run` runs programs on them as on all others.
+    ///
     /// Does not configure the allocator. To keep freed memory for later tensors, without which training takes up to a
     /// third longer, call [`keep_freed_memory`](crate::keep_freed_memory) first.
     ///
@@ -218,6 +255,10 @@ impl DeviceSpec {
             BackendName::Wgpu => Ok(program.run::<burn_wgpu::Wgpu>(probe::wgpu_device(self.index))),
             #[cfg(feature = "rocm")]
             BackendName::Rocm => Ok(program.run::<burn_rocm::Rocm>(burn_rocm::RocmDevice::new(self.index))),
+            backend if backend.is_xla() => {
+                let reason = "this program does not know XLA's devices, which `grove::run` does".into();
+                Err(DeviceError::Unavailable { backend, reason })
+            }
             #[allow(unreachable_patterns)]
             backend => Err(DeviceError::NotCompiled { backend }),
         }
@@ -240,7 +281,10 @@ mod tests {
             assert_eq!(backend.to_string().parse(), Ok(backend));
         }
         let error = "cude".parse::<BackendName>().unwrap_err();
-        assert_eq!(error.to_string(), "unknown backend 'cude'; choose one of flex, candle, cuda, wgpu, rocm");
+        assert_eq!(
+            error.to_string(),
+            "unknown backend 'cude'; choose one of flex, candle, cuda, wgpu, rocm, xla, xla:cpu, xla:cuda, xla:tpu"
+        );
     }
 
     #[test]

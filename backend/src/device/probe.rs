@@ -9,6 +9,8 @@ use super::BackendName;
 pub(super) fn device_count(backend: BackendName) -> Result<usize, String> {
     match backend {
         BackendName::Flex | BackendName::Candle => Ok(1),
+        // Their number is known when the plugin has started.
+        backend if backend.is_xla() => Ok(usize::MAX),
         #[cfg(feature = "cuda")]
         BackendName::Cuda => super::cuda::devices(),
         #[cfg(feature = "wgpu")]

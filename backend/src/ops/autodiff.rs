@@ -29,6 +29,7 @@ impl<B: Backend, C: CheckpointStrategy> Backend for Autodiff<B, C> {
     const BROKEN_FUSED_GEMV: bool = B::BROKEN_FUSED_GEMV;
     const MIXED_DTYPE_WEIGHTS: bool = B::MIXED_DTYPE_WEIGHTS;
     const SAMPLES: bool = B::SAMPLES;
+    const LAZY: bool = B::LAZY;
 
     fn computes_in(device: &Self::Device, dtype: DType) -> bool {
         B::computes_in(device, dtype)

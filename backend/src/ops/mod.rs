@@ -164,6 +164,9 @@ pub trait Backend: burn::tensor::backend::Backend {
         operation.compose_vjp(residuals, grads, wanted)
     }
 
+    /// True if operations are recorded, and run as one program when a value is read: programs that differ in a shape are compiled each.
+    const LAZY: bool = false;
+
     /// True if the backend runs [chains](Self::run_chain) of functions of elements in one pass over memory.
     const CHAINS: bool = false;
 

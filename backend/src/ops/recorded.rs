@@ -43,6 +43,7 @@ where
     C::Client: Recorder,
 {
     const MIXED_DTYPE_WEIGHTS: bool = true;
+    const LAZY: bool = true;
 
     fn computes_in(_device: &Self::Device, dtype: DType) -> bool {
         dtype.is_float()

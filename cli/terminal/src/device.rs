@@ -12,10 +12,21 @@ use serde::{Deserialize, Serialize};
 
 use crate::Exit;
 
+/// The least level of messages that plugins of XLA print; 0 is that of what they do, 1 of warnings.
+const PLUGIN_LOG: &str = "TF_CPP_MIN_LOG_LEVEL";
+
+/// Has plugins of XLA print no messages below warnings, unless the environment says what they print. To be called before threads start.
+pub fn quiet_plugins() {
+    if std::env::var_os(PLUGIN_LOG).is_none() {
+        // SAFETY: a program calls it as it reads its options, before it starts threads.
+        unsafe { std::env::set_var(PLUGIN_LOG, "1") };
+    }
+}
+
 /// Device, dtype, and options of a GPU's kernels.
 #[derive(Args, Debug, Clone)]
 pub struct DeviceArgs {
-    /// Backend: flex, candle, cuda, wgpu or rocm
+    /// Backend: flex, candle, cuda, wgpu, rocm, xla, xla:cpu, xla:cuda or xla:tpu
     #[arg(long, value_name = "NAME", default_value = "flex", help_heading = "Device")]
     pub backend: String,
 
@@ -64,6 +75,9 @@ impl DeviceArgs {
         device.computes_in(self.dtype.into()).map_err(|error| Exit::Usage(format!("--dtype: {error}")))?;
         if device.backend == BackendName::Cuda {
             compile_progress::show();
+        }
+        if device.backend.is_xla() {
+            quiet_plugins();
         }
         Ok(device)
     }

@@ -17,7 +17,7 @@ pub mod memory;
 mod resolve;
 mod terminal;
 
-pub use device::{Autotune, DeviceArgs, Dtype, KernelArgs, Precision};
+pub use device::{Autotune, DeviceArgs, Dtype, KernelArgs, Precision, quiet_plugins};
 pub use exit::{Exit, failure, finish, usage};
 pub use resolve::{in_repository, resolve, resolve_named, shipped};
 pub use terminal::{report, show, write_json, write_line};

@@ -1,7 +1,17 @@
+//! The decoding steps of a model.
+
 use burn::tensor::{Int, Tensor};
 use grove_backend::Backend;
 
-use super::CausalLm;
+use super::{CausalLm, DecodeCache};
+
+/// The least capacity of a cache of fixed size, in positions. It doubles when it is full.
+const FIRST_CAPACITY: usize = 64;
+
+/// The capacity of a cache of fixed size that holds so many positions.
+pub(super) fn capacity(positions: usize) -> usize {
+    positions.next_power_of_two().max(FIRST_CAPACITY)
+}
 
 /// The decoding steps of a model.
 pub(super) trait Decoder<B: Backend, M: CausalLm<B>> {
@@ -30,7 +40,7 @@ impl<B: Backend, M: CausalLm<B>> Decoder<B, M> for Eager<'_, M> {
     }
 
     fn new_cache(&self, prompt: usize, steps: usize) -> M::Cache {
-        self.0.new_cache(prompt.saturating_add(steps))
+        new_cache(self.0, prompt, prompt.saturating_add(steps))
     }
 
     fn decode(
@@ -38,8 +48,45 @@ impl<B: Backend, M: CausalLm<B>> Decoder<B, M> for Eager<'_, M> {
         ids: Tensor<B, 2, Int>,
         padding: &[usize],
         cache: M::Cache,
-        _seen: usize,
+        seen: usize,
     ) -> (Tensor<B, 2>, M::Cache) {
-        self.0.decode(ids, padding, cache)
+        let (mut cache, chunks) = chunks::<B, M>(ids, padding, cache, seen);
+        let mut logits = None;
+        for ids in chunks {
+            let (of_chunk, next) = self.0.decode(ids, padding, cache);
+            (logits, cache) = (Some(of_chunk), next);
+        }
+        (logits.unwrap_or_else(|| unreachable!("a step reads at least one token")), cache)
     }
+}
+
+/// An empty cache with room for `room` positions, of which the first `prompt` are read at once. Where programs are compiled, it is of
+/// fixed size: each number of positions would be a program of its own.
+pub(super) fn new_cache<B: Backend, M: CausalLm<B>>(model: &M, prompt: usize, room: usize) -> M::Cache {
+    if B::LAZY { model.new_fixed_cache(capacity(prompt.saturating_add(1))) } else { model.new_cache(room) }
+}
+
+/// A cache with room for tokens `[b, t]`, and the tokens in the parts in which they are read: all at once, or where programs are
+/// compiled and no row has padding, powers of two, of which there are few.
+pub(super) fn chunks<B: Backend, M: CausalLm<B>>(
+    ids: Tensor<B, 2, Int>,
+    padding: &[usize],
+    cache: M::Cache,
+    seen: usize,
+) -> (M::Cache, Vec<Tensor<B, 2, Int>>) {
+    if !B::LAZY {
+        return (cache, vec![ids]);
+    }
+    let t = ids.dims()[1];
+    let cache = cache.with_capacity(capacity(seen + t));
+    if padding.iter().any(|&pad| pad > 0) {
+        return (cache, vec![ids]);
+    }
+    let (mut parts, mut at) = (Vec::new(), 0);
+    while at < t {
+        let size = 1 << (t - at).ilog2();
+        parts.push(ids.clone().narrow(1, at, size));
+        at += size;
+    }
+    (cache, parts)
 }

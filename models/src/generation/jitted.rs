@@ -6,11 +6,12 @@ use grove_compile::{Graph, Jit, Traceable, Traced, jit};
 use grove_tree::{Array, Tree};
 use std::fmt;
 
-use super::{CausalLm, DecodeCache, GenerateOptions, Generated, decoder::Decoder, run::generate_by};
+use super::{
+    CausalLm, DecodeCache, GenerateOptions, Generated,
+    decoder::{Decoder, capacity},
+    run::generate_by,
+};
 use crate::error::Result;
-
-/// The least capacity of a cache, in positions. It doubles when it is full.
-const FIRST_CAPACITY: usize = 64;
 
 /// A language model whose decoding step can be traced. Every [`CausalLm`] that derives [`Tree`] and is generic in its backend is
 /// one.
@@ -131,11 +132,6 @@ impl<B: Backend, M: TraceableLm<B>> Decoder<B, M> for JittedLm<'_, B, M> {
         let (logits, cache) = self.step.call::<B>(StepArgs { model, ids: Array::new(ids), cache, padding });
         (logits.val(), cache)
     }
-}
-
-/// The capacity of a cache that holds so many positions.
-fn capacity(positions: usize) -> usize {
-    positions.next_power_of_two().max(FIRST_CAPACITY)
 }
 
 impl<B: Backend, M: TraceableLm<B>> fmt::Debug for JittedLm<'_, B, M> {

@@ -4,6 +4,7 @@ use grove_backend::Backend;
 use super::{
     CausalLm, DecodeCache, Finish, GenerateOptions, Generated,
     ahead::Sampler,
+    decoder::{capacity, chunks, new_cache},
     run::{check_prompt, draw, ends_of, float_vec, int_tensor, limit_of, steps_of},
 };
 use crate::{error::Result, finite::not_finite};
@@ -18,7 +19,7 @@ pub struct DecodeSession<B: Backend, M: CausalLm<B>> {
 impl<B: Backend, M: CausalLm<B>> DecodeSession<B, M> {
     /// Creates an empty session. Memory for `room` positions is allocated at once (0: unknown).
     pub fn new(model: &M, room: usize) -> Self {
-        Self { cache: model.new_cache(room), ids: vec![] }
+        Self { cache: new_cache(model, room, room), ids: vec![] }
     }
 
     /// The tokens that have been read.
@@ -41,9 +42,23 @@ impl<B: Backend, M: CausalLm<B>> DecodeSession<B, M> {
         assert!(n > 0 && n <= ids.len(), "logits after {n} of {} tokens", ids.len());
         let alike = self.ids.iter().zip(ids).take_while(|(a, b)| a == b).count().min(ids.len() - n);
         let cache = if alike < self.ids.len() { self.cache.truncate(alike) } else { Some(self.cache) };
-        let (cache, alike) = cache.map_or_else(|| (model.new_cache(ids.len()), 0), |cache| (cache, alike));
-        let new = int_tensor(&[ids[alike..].to_vec()], &model.device());
-        let (logits, cache) = model.decode_last(new, n, cache);
+        let (cache, alike) = cache.map_or_else(|| (new_cache(model, ids.len(), ids.len()), 0), |cache| (cache, alike));
+        let device = model.device();
+        // What comes before the last `n` is read for the cache alone, in chunks.
+        let new = &ids[alike..];
+        let (before, last) = match B::LAZY {
+            true => new.split_at(new.len() - n),
+            false => (&[][..], new),
+        };
+        let mut cache = cache;
+        if !before.is_empty() {
+            let (with_room, parts) = chunks::<B, M>(int_tensor(&[before.to_vec()], &device), &[], cache, alike);
+            cache = parts.into_iter().fold(with_room, |cache, part| model.decode_last(part, 1, cache).1);
+        }
+        if B::LAZY {
+            cache = cache.with_capacity(capacity(ids.len()));
+        }
+        let (logits, cache) = model.decode_last(int_tensor(&[last.to_vec()], &device), n, cache);
         (logits.reshape([n, model.vocab_size()]), Self { cache, ids: ids.to_vec() })
     }
 }

@@ -1,0 +1,106 @@
+//! `grove devices`: the devices of each backend, or why there is none.
+
+use clap::Args;
+use grove::{
+    backend::{BackendName, DeviceError, DeviceSpec},
+    train::Ended,
+};
+use serde_json::{Value, json};
+
+use crate::{Exit, program::report, quiet_plugins};
+
+/// Options of `grove devices`.
+#[derive(Args, Debug)]
+#[command(about = None)]
+pub struct Options {
+    /// Print one JSON object instead
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// A device of a backend, or the reason for which it has none.
+struct Line {
+    backend: BackendName,
+    found: Result<String, String>,
+}
+
+/// Prints the devices.
+pub fn list(options: &Options) -> Result<Ended, Exit> {
+    quiet_plugins();
+    let lines: Vec<Line> = BackendName::ALL.into_iter().flat_map(of_backend).collect();
+    let object: Vec<Value> = lines
+        .iter()
+        .map(|Line { backend, found }| match found {
+            Ok(device) => json!({ "backend": backend.as_str(), "device": device }),
+            Err(reason) => json!({ "backend": backend.as_str(), "missing": reason }),
+        })
+        .collect();
+    let text = lines.iter().map(|Line { backend, found }| match found {
+        Ok(device) => format!("{:<9} {device}\n", backend.as_str()),
+        Err(reason) => format!("{:<9} none: {}\n", backend.as_str(), reason.replace('\n', "\n          ")),
+    });
+    report(options.json, &json!({ "devices": object }), text.collect::<String>().trim_end())
+}
+
+fn of_backend(backend: BackendName) -> Vec<Line> {
+    let line = |found| Line { backend, found };
+    if !backend.is_compiled() {
+        return match backend.is_xla() {
+            true => vec![],
+            false => vec![line(Err(DeviceError::NotCompiled { backend }.to_string()))],
+        };
+    }
+    if backend.is_xla() {
+        return of_xla(backend).into_iter().map(line).collect();
+    }
+    let names = (0..).map_while(|index| match DeviceSpec::new(backend, index).probe() {
+        Ok(()) => Some(Ok(format!("device {index}"))),
+        Err(error) if index == 0 => Some(Err(reason(error))),
+        Err(_) => None,
+    });
+    // After a reason there is nothing to count.
+    let mut lines: Vec<Line> = Vec::new();
+    for name in names {
+        let missing = name.is_err();
+        lines.push(line(name));
+        if missing {
+            break;
+        }
+    }
+    lines
+}
+
+/// What is missing, without the backend's name.
+fn reason(error: DeviceError) -> String {
+    match error {
+        DeviceError::Unavailable { reason, .. } => reason,
+        other => other.to_string(),
+    }
+}
+
+#[cfg(feature = "xla")]
+fn of_xla(backend: BackendName) -> Vec<Result<String, String>> {
+    use grove::xla::{NamedValue, find, platform};
+    // Of `xla` alone the devices are those of the others.
+    let Some(platform) = platform(backend) else { return vec![] };
+    let options = match backend {
+        BackendName::XlaCpu => vec![("cpu_device_count".to_owned(), NamedValue::Int(1))],
+        _ => vec![],
+    };
+    let (candidate, plugin, client) = match find(Some(platform), &options) {
+        Ok(found) => found,
+        Err(missing) => return vec![Err(missing.short())],
+    };
+    let (major, minor) = plugin.version();
+    let of_plugin = format!("{}, PJRT {major}.{minor}", candidate.path.display());
+    let name = |device: grove::xla::Device| {
+        let kind = device.kind().map_err(|error| error.to_string())?;
+        Ok(format!("device {}: {kind} ({of_plugin})", device.index()))
+    };
+    client.devices().into_iter().map(name).collect()
+}
+
+#[cfg(not(feature = "xla"))]
+fn of_xla(_: BackendName) -> Vec<Result<String, String>> {
+    vec![]
+}
