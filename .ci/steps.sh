@@ -38,6 +38,20 @@ xla_cpu_plugin() {
     "$1/bin/pip" install -q --require-hashes --no-deps -r .ci/xla.txt
 }
 
+# The tests on OpenXLA's plugins, which are in the virtual environment of a folder. With the whole workspace, Burn is the one that the
+# other tests compiled.
+on_xla() {
+    local file tests=()
+    if cargo nextest --version >/dev/null 2>&1; then
+        VIRTUAL_ENV=$1 GROVE_REQUIRE_PJRT=1 cargo nextest run --workspace -E 'package(grove-xla)' --status-level slow
+        return
+    fi
+    for file in xla/tests/*.rs; do
+        tests+=(--test "$(basename "$file" .rs)")
+    done
+    VIRTUAL_ENV=$1 GROVE_REQUIRE_PJRT=1 cargo test --workspace "${tests[@]}"
+}
+
 # The wgpu tests of grove's crates, on Mesa's software Vulkan: right but slow. Arguments are those of `cargo test`. With the
 # whole workspace, Burn and candle are those that the other tests compiled.
 on_wgpu() {

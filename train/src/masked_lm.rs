@@ -46,7 +46,7 @@ pub fn fit_masked_lm<B: Backend, T: GradientTransformation<B, BertForMaskedLm<B>
     };
     let [refused, unmasked] =
         ["tokens are the model's", "a text has a token besides those that mark beginning and end"];
-    if !jit {
+    if !(jit || B::LAZY) {
         let loss = |model: BertForMaskedLm<Autodiff<B>>, batch: &Vec<TextIds>, key: Key| {
             let masked = MaskedBatch::new(&model, batch, masking, noise(key)).expect(refused).expect(unmasked);
             Outcome::<B, BertForMaskedLm<B>>::new(loss_of(&model, &masked, key)).weight(masked.count() as f64)

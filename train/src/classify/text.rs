@@ -193,7 +193,7 @@ where
         Ok(["loss", "accuracy", "macro_f1"].map(String::from).into_iter().zip(measures).collect())
     };
     let refused = "texts are not empty, and of the model's tokens";
-    if !jit {
+    if !(jit || B::LAZY) {
         let loss = |model: M::On<Autodiff<B>>, batch: &Vec<TextExample>, key: Key| {
             let logits = model.logits(&model.texts(&ids(batch)).expect(refused), Some(key));
             let (targets, weight) = TextTargets::new(batch, weights, &logits.device());

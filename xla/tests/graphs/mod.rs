@@ -3,12 +3,14 @@
 
 #[path = "../common/mod.rs"]
 mod common;
+#[path = "../common/gpu.rs"]
+mod gpu;
 
 use burn::tensor::{DType, TensorData};
 use grove_backend::{AnyTensor, Flex};
 use grove_compile::{Graph, Traced, trace};
 use grove_tree::{AnyArray, Key, Path, Tree, key::traced::take_keys};
-use grove_xla::{Argument, Buffer, Client, CompileOptions, ElementType, LowerOptions, Program, lower};
+use grove_xla::{Argument, Buffer, Client, CompileOptions, ElementType, LowerOptions, Program, Topology, lower};
 use std::{env, sync::OnceLock};
 
 /// The client of one device that the tests of a program share.
@@ -35,12 +37,59 @@ pub fn check<A: Tree<Flex>, O: Tree<Traced>>(
     let graph = trace(f, args);
     let expected: Vec<TensorData> = graph.eval::<Flex, _>(args).into_iter().map(AnyTensor::into_data).collect();
     let found = run(client, &graph, &arrays(args), &keys(args));
+    compile_for_gpu(what, &graph);
+    if let Some(folder) = env::var_os("GROVE_STABLEHLO_OUT") {
+        write_case(std::path::Path::new(&folder), what, &graph, (&arrays(args), &keys(args)), &expected, tolerance);
+    }
     for ((found, expected), (path, _)) in found.iter().zip(&expected).zip(graph.outputs()) {
         // Integers and truth values are exact.
         let tolerance = if expected.dtype.is_float() { tolerance } else { 0.0 };
         close(&format!("{what}, {path}"), found, expected, tolerance, 1e-3);
     }
     Some(graph)
+}
+
+/// Compiles a program for a GPU that is not there, where the tests are asked for it.
+fn compile_for_gpu(what: &str, graph: &Graph) {
+    static GPU: OnceLock<Option<Topology>> = OnceLock::new();
+    if env::var_os("GROVE_REQUIRE_PJRT_CUDA").is_none() {
+        return;
+    }
+    let topology = GPU.get_or_init(gpu::one).as_ref().unwrap();
+    let lowered = lower(graph, &LowerOptions::default()).unwrap();
+    let program = Program { text: &lowered.text, parameters: &lowered.parameters };
+    let compiled =
+        topology.compile(program, &CompileOptions::default()).unwrap_or_else(|error| panic!("{what}: {error}"));
+    assert!(compiled.memory().unwrap().outputs > 0, "{what}");
+}
+
+/// Writes a program with its arguments and results, for `tools/stablehlo_jax.py`.
+fn write_case(
+    folder: &std::path::Path,
+    what: &str,
+    graph: &Graph,
+    (arrays, keys): (&[TensorData], &[Key]),
+    expected: &[TensorData],
+    tolerance: f64,
+) {
+    std::fs::create_dir_all(folder).unwrap();
+    let lowered = lower(graph, &LowerOptions::default()).unwrap();
+    let name: String = what.chars().map(|c| if c.is_alphanumeric() { c } else { '_' }).collect();
+    let file = |end: &str| folder.join(format!("{name}{end}"));
+    let types = |list: &[grove_xla::ArrayType]| -> Vec<serde_json::Value> {
+        list.iter().map(|array| serde_json::json!([array.element.to_string(), array.dims])).collect()
+    };
+    // Results that are keys follow those that are compared.
+    let results = &lowered.results[..expected.len()];
+    let spec = serde_json::json!({
+        "arguments": types(&lowered.parameters), "results": types(results), "tolerance": tolerance
+    });
+    let words = keys.iter().flat_map(|key| key.words()).flat_map(u32::to_le_bytes);
+    let bytes = |list: &[TensorData]| list.iter().flat_map(|data| data.as_bytes().to_vec()).collect::<Vec<u8>>();
+    std::fs::write(file(".json"), spec.to_string()).unwrap();
+    std::fs::write(file(".mlir"), &lowered.text).unwrap();
+    std::fs::write(file(".in"), bytes(arrays).into_iter().chain(words).collect::<Vec<u8>>()).unwrap();
+    std::fs::write(file(".out"), bytes(expected)).unwrap();
 }
 
 /// The keys of a tree.
