@@ -55,6 +55,11 @@ impl Client {
         Ok(Self { inner: Arc::new(inner) })
     }
 
+    /// True if both are one client.
+    pub(crate) fn is(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.inner, &other.inner)
+    }
+
     /// Name of the platform, such as `cpu`.
     pub fn platform(&self) -> &str {
         &self.inner.platform

@@ -1,17 +1,19 @@
-//! OpenXLA as the engine of lazy arrays.
+//! OpenXLA as the engine of lazy arrays, on one device or on a mesh.
 
 use burn::tensor::{BoolStore, DType, TensorData};
-use grove_compile::{DeviceArray, Engine, Executable as Program, Graph, TraceDevice, lazy_device};
+use grove_compile::{DeviceArray, Engine, Executable as Program, Graph, TraceDevice, Var, lazy_device};
 use grove_tree::Key;
-use std::{io::IsTerminal, sync::Arc};
-
-use crate::{
-    Argument, ArrayType, Buffer, CompileOptions, Device, ElementType, Executable, ExecutableCache, LowerOptions, lower,
-    lower::{LowerError, element_type},
+use std::{
+    io::IsTerminal,
+    sync::{Arc, Mutex, PoisonError},
 };
 
-/// Bytes from which an array is not copied where the device can use the host's memory.
-const LARGE: usize = 1 << 16;
+use crate::{
+    Argument, ArrayType, Buffer, CompileOptions, Compiled, Device, ElementType, Executable, ExecutableCache,
+    LowerOptions, Mesh, PartitionSpec, Shardings, lower,
+    lower::{LowerError, element_type},
+    sharded::ShardedArray,
+};
 
 impl Device {
     /// Makes a device of grove's arrays of this one: operations on them are recorded, and compiled and run by XLA when a value is read.
@@ -22,105 +24,178 @@ impl Device {
 
     /// [`lazy`](Self::lazy), with compiled programs kept in a folder.
     pub fn lazy_with(&self, cache: ExecutableCache) -> TraceDevice {
-        lazy_device(OneDevice { device: self.clone(), cache })
+        lazy_device(OnMesh { mesh: Mesh::of_one(self), cache, programs: Arc::default() })
     }
 }
 
-/// An array of the host that a device reads where it is.
-struct Host(TensorData);
+/// The programs that an engine compiled, the last one last.
+pub(crate) type Programs = Arc<Mutex<Vec<Arc<CompiledGraph>>>>;
 
-impl AsRef<[u8]> for Host {
-    fn as_ref(&self) -> &[u8] {
-        self.0.as_bytes()
-    }
-}
-
-/// The engine of one device.
-struct OneDevice {
-    device: Device,
-    cache: ExecutableCache,
+/// The engine of a mesh.
+pub(crate) struct OnMesh {
+    pub mesh: Mesh,
+    pub cache: ExecutableCache,
+    pub programs: Programs,
 }
 
 /// A compiled graph.
-struct Compiled {
+#[derive(Debug)]
+pub(crate) struct CompiledGraph {
     executable: Executable,
     donated: Vec<bool>,
-    device: Device,
+    mesh: Mesh,
+    /// Whole types of the results, and how they lie on the mesh.
+    results: Vec<(ArrayType, PartitionSpec)>,
 }
 
-impl Engine for OneDevice {
+impl CompiledGraph {
+    pub fn compiled(&self) -> &Compiled {
+        self.executable.compiled()
+    }
+}
+
+impl Engine for OnMesh {
     fn supports(&self, dtype: DType) -> bool {
         element_type(dtype).is_ok() && dtype != DType::Flex32
     }
 
     fn upload(&self, data: TensorData) -> Result<DeviceArray, String> {
-        let element = element_type(data.dtype).map_err(text)?;
-        let array = ArrayType::new(element, data.shape.to_vec());
-        let buffer = match data.as_bytes().len() {
-            0..LARGE => Buffer::from_host(&self.device, &array, data.as_bytes()),
-            _ => Buffer::from_shared(&self.device, &array, Host(data)),
-        };
-        Ok(Arc::new(buffer.map_err(text)?))
+        Ok(Arc::new(ShardedArray::upload(&self.mesh, data, &PartitionSpec::replicated())?))
     }
 
     fn download(&self, array: &DeviceArray) -> Result<TensorData, String> {
-        let buffer = buffer(array)?;
-        let array = buffer.array_type();
-        let bytes = buffer.to_host().map_err(text)?;
-        Ok(TensorData::from_bytes_vec(bytes, array.dims.clone(), dtype(array.element)))
+        sharded(array)?.download(&self.mesh)
     }
 
-    fn compile(&self, graph: &Graph, donated: &[bool]) -> Result<Arc<dyn Program>, String> {
-        let options = LowerOptions { donated: aliases(graph, donated).map_err(text)? };
-        let lowered = lower(graph, &options).map_err(text)?;
-        let program = crate::Program { text: &lowered.text, parameters: &lowered.parameters };
-        let compile = CompileOptions { devices: vec![self.device.id().map_err(text)?], ..CompileOptions::default() };
+    fn layout(&self, array: &DeviceArray) -> String {
+        sharded(array)
+            .ok()
+            .filter(|array| !array.spec.is_replicated())
+            .map_or_else(String::new, |array| array.spec.to_string())
+    }
+
+    fn compile(&self, graph: &Graph, inputs: &[DeviceArray], donated: &[bool]) -> Result<Arc<dyn Program>, String> {
+        let inputs: Vec<&ShardedArray> = inputs.iter().map(sharded).collect::<Result<_, _>>()?;
+        let given: Vec<PartitionSpec> = inputs.iter().map(|array| array.spec.clone()).collect();
+        let plan = plan(graph, &given, donated).map_err(text)?;
+        let several = self.mesh.devices().len() > 1;
+        let shardings = several.then(|| Shardings { mesh: &self.mesh, inputs: &given, outputs: &plan.outputs });
+        let lowered = lower(graph, &LowerOptions { donated: plan.aliases.clone(), shardings }).map_err(text)?;
+        let mut parameters = lowered.parameters.clone();
+        for (array, spec) in parameters.iter_mut().zip(&given) {
+            array.dims = self.mesh.part_dims(spec, &array.dims)?;
+        }
+        let program = crate::Program { text: &lowered.text, parameters: &parameters };
+        let devices = self.mesh.devices().iter().map(Device::id).collect::<crate::Result<_>>().map_err(text)?;
+        let options = CompileOptions { devices, shardy: several, ..CompileOptions::default() };
         let progress = Progress::show(graph.equations().len());
-        let executable = self.cache.compile(&self.device.client(), program, &compile).map_err(text)?;
+        let executable = self.cache.compile(&self.mesh.client(), program, &options).map_err(text)?;
         drop(progress);
-        let donated = options.donated.iter().map(Option::is_some).collect();
-        Ok(Arc::new(Compiled { executable, donated, device: self.device.clone() }))
+        let compiled = Arc::new(CompiledGraph {
+            executable,
+            donated: plan.aliases.iter().map(Option::is_some).collect(),
+            mesh: self.mesh.clone(),
+            results: lowered.results.into_iter().zip(plan.outputs).collect(),
+        });
+        self.programs.lock().unwrap_or_else(PoisonError::into_inner).push(compiled.clone());
+        Ok(compiled)
     }
 }
 
-impl Program for Compiled {
+impl Program for CompiledGraph {
     fn run(&self, inputs: Vec<DeviceArray>, keys: &[Key]) -> Result<Vec<DeviceArray>, String> {
         let key = |key: &Key| {
-            let words: Vec<u8> = key.words().into_iter().flat_map(u32::to_ne_bytes).collect();
-            Buffer::from_host(&self.device, &ArrayType::new(ElementType::U32, [2]), &words).map_err(text)
+            let words = TensorData::new(key.words().to_vec(), [2]);
+            ShardedArray::upload(&self.mesh, words, &PartitionSpec::replicated())
         };
-        let keys: Vec<Buffer> = keys.iter().map(key).collect::<Result<_, _>>()?;
+        let keys: Vec<ShardedArray> = keys.iter().map(key).collect::<Result<_, _>>()?;
         // An array that somebody else holds after all is kept.
-        let owned = |(array, donated): (DeviceArray, &bool)| -> Result<Given, String> {
-            let array = array.downcast::<Buffer>().map_err(|_| FOREIGN)?;
+        let given = |(array, donated): (DeviceArray, &bool)| -> Result<Given, String> {
+            let array = array.downcast::<ShardedArray>().map_err(|_| FOREIGN)?;
             match donated {
                 true => Ok(Arc::try_unwrap(array).map_or_else(Given::Shared, Given::Whole)),
                 false => Ok(Given::Shared(array)),
             }
         };
-        let given: Vec<Given> = inputs.into_iter().zip(&self.donated).map(owned).collect::<Result<_, _>>()?;
+        let given: Vec<Given> = inputs.into_iter().zip(&self.donated).map(given).collect::<Result<_, _>>()?;
         let (mut whole, mut shared, mut order) = (Vec::new(), Vec::new(), Vec::new());
         for given in given {
             match given {
-                Given::Whole(buffer) => {
+                Given::Whole(array) => {
                     order.push(true);
-                    whole.push(buffer);
+                    whole.push(array.parts.into_iter());
                 }
-                Given::Shared(buffer) => {
+                Given::Shared(array) => {
                     order.push(false);
-                    shared.push(buffer);
+                    shared.push(array);
                 }
             }
         }
-        let (mut whole, mut kept) = (whole.into_iter(), shared.iter());
-        let in_order = order.into_iter().filter_map(|donated| match donated {
-            true => whole.next().map(Argument::Donate),
-            false => kept.next().map(|buffer| Argument::Keep(buffer)),
+        let arguments = (0..self.mesh.devices().len()).map(|device| {
+            let (mut given_up, mut kept) = (whole.iter_mut(), shared.iter());
+            let of_inputs = order.iter().filter_map(|donated| match donated {
+                true => given_up.next().and_then(Iterator::next).map(Argument::Donate),
+                false => kept.next().map(|array| Argument::Keep(&array.parts[device])),
+            });
+            of_inputs.chain(keys.iter().map(|key| Argument::Keep(&key.parts[device]))).collect()
         });
-        let arguments = in_order.chain(keys.iter().map(Argument::Keep)).collect();
-        let results = self.executable.run(arguments).map_err(text)?;
-        Ok(results.into_iter().map(|buffer| Arc::new(buffer) as DeviceArray).collect())
+        let arguments: Vec<Vec<Argument<'_>>> = arguments.collect();
+        let results = self.executable.execute(arguments).map_err(text)?;
+        // From lists of each device to lists of each result.
+        let mut lists: Vec<_> = results.into_iter().map(Vec::into_iter).collect();
+        let array = |(array, spec): &(ArrayType, PartitionSpec)| {
+            let parts: Vec<Buffer> = lists.iter_mut().filter_map(Iterator::next).collect();
+            Arc::new(ShardedArray { array: array.clone(), spec: spec.clone(), parts }) as DeviceArray
+        };
+        Ok(self.results.iter().map(array).collect())
     }
+}
+
+/// An argument of a program.
+enum Given {
+    /// That nobody else holds.
+    Whole(ShardedArray),
+    Shared(Arc<ShardedArray>),
+}
+
+const FOREIGN: &str = "an array of another engine is given to XLA";
+
+pub(crate) fn sharded(array: &DeviceArray) -> Result<&ShardedArray, String> {
+    array.downcast_ref::<ShardedArray>().ok_or_else(|| FOREIGN.into())
+}
+
+pub(crate) fn text(error: impl std::fmt::Display) -> String {
+    error.to_string()
+}
+
+/// What takes which memory, and how results lie on a mesh.
+struct Plan {
+    /// For each input that is given up the output that takes its memory, of the same type.
+    aliases: Vec<Option<usize>>,
+    outputs: Vec<PartitionSpec>,
+}
+
+/// A result lies as the input whose memory it takes, or else as an input of its type that is split; others are on all devices.
+fn plan(graph: &Graph, given: &[PartitionSpec], donated: &[bool]) -> Result<Plan, LowerError> {
+    let of = |var: Var| Ok((element_type(graph.dtype(var))?, graph.shape(var).to_vec()));
+    let inputs: Vec<_> = graph.inputs().iter().map(|(_, var)| of(*var)).collect::<Result<_, LowerError>>()?;
+    let outputs: Vec<_> = graph.outputs().iter().map(|(_, var)| of(*var)).collect::<Result<_, LowerError>>()?;
+    let mut specs: Vec<Option<PartitionSpec>> = vec![None; outputs.len()];
+    let mut aliases = vec![None; inputs.len()];
+    for (i, array) in inputs.iter().enumerate().filter(|(i, _)| donated.get(*i) == Some(&true)) {
+        let free = (0..outputs.len()).find(|output| specs[*output].is_none() && outputs[*output] == *array);
+        if let Some(output) = free {
+            specs[output] = Some(given[i].clone());
+            aliases[i] = Some(output);
+        }
+    }
+    let split = |array: &(ElementType, Vec<usize>)| {
+        let mut like = inputs.iter().zip(given).filter(|(input, spec)| *input == array && !spec.is_replicated());
+        like.next().map(|(_, spec)| spec.clone())
+    };
+    let outputs =
+        specs.into_iter().zip(&outputs).map(|(spec, array)| spec.or_else(|| split(array)).unwrap_or_default());
+    Ok(Plan { aliases, outputs: outputs.collect() })
 }
 
 /// A note on a terminal that a program is being compiled, as long as this is there.
@@ -145,41 +220,8 @@ impl Drop for Progress {
     }
 }
 
-/// An argument of a program.
-enum Given {
-    /// That nobody else holds.
-    Whole(Buffer),
-    Shared(Arc<Buffer>),
-}
-
-const FOREIGN: &str = "an array of another engine is given to XLA";
-
-fn buffer(array: &DeviceArray) -> Result<&Buffer, String> {
-    array.downcast_ref::<Buffer>().ok_or_else(|| FOREIGN.into())
-}
-
-fn text(error: impl std::fmt::Display) -> String {
-    error.to_string()
-}
-
-/// For each input that is given up the output that takes its memory, of the same type; none where there is none left.
-fn aliases(graph: &Graph, donated: &[bool]) -> Result<Vec<Option<usize>>, LowerError> {
-    let of = |var| Ok((element_type(graph.dtype(var))?, graph.shape(var).to_vec()));
-    let mut outputs: Vec<_> = graph.outputs().iter().map(|(_, var)| of(*var).map(Some)).collect::<Result<_, _>>()?;
-    let alias = |((_, var), donated): (&(String, grove_compile::Var), &bool)| {
-        let array = of(*var)?;
-        let fits = |output: &Option<_>| output.as_ref() == Some(&array);
-        let found = donated.then(|| outputs.iter().position(fits)).flatten();
-        if let Some(found) = found {
-            outputs[found] = None;
-        }
-        Ok(found)
-    };
-    graph.inputs().iter().zip(donated).map(alias).collect()
-}
-
 /// The type of elements on the host.
-fn dtype(element: ElementType) -> DType {
+pub(crate) fn dtype(element: ElementType) -> DType {
     match element {
         ElementType::Bool => DType::Bool(BoolStore::Native),
         ElementType::I8 => DType::I8,

@@ -27,6 +27,25 @@ pub enum XlaError {
         /// The least minor version.
         least: i32,
     },
+    /// Devices do not form a mesh.
+    #[error("the mesh {mesh} cannot be made: {reason}")]
+    Mesh {
+        /// The axes and their sizes.
+        mesh: String,
+        /// What is wrong.
+        reason: String,
+    },
+    /// An array cannot lie on a mesh as it was asked for.
+    #[error("the leaf `{leaf}`: {reason}")]
+    Sharding {
+        /// Its path.
+        leaf: String,
+        /// What is wrong.
+        reason: String,
+    },
+    /// A pattern of paths that fits no leaf.
+    #[error("{0}")]
+    Pattern(String),
     /// The plugin lacks a function.
     #[error("the plugin has no {0}: install a later version of it")]
     Missing(&'static str),

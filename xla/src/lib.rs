@@ -31,10 +31,14 @@ mod ffi;
 #[allow(missing_docs)]
 mod ffi_sys;
 mod lower;
+mod mesh;
 mod options;
 mod plugin;
+mod presets;
 mod run;
 mod settings;
+mod sharded;
+mod sharding;
 mod shared;
 mod signature;
 #[allow(missing_docs, dead_code)]
@@ -50,10 +54,13 @@ pub use dtype::{ArrayType, Element, ElementType};
 pub use error::{Result, XlaError};
 pub use executable::{Argument, Executable, Program};
 pub use ffi::{FfiBuffer, FfiBufferMut};
-pub use lower::{LowerError, LowerOptions, Lowered, ToStableHlo, lower};
+pub use lower::{LowerError, LowerOptions, Lowered, Shardings, ToStableHlo, lower};
+pub use mesh::{Mesh, PartitionSpec};
 pub use options::{CompileOptions, Flag};
 pub use plugin::{NamedValue, Plugin};
+pub use presets::{LeafSpecs, fully_sharded, tensor_parallel};
 pub use run::{device, platform, run};
+pub use sharding::{MeshDevice, ProgramSummary, visualize};
 pub use topology::Topology;
 
 /// The backend of lazy arrays: operations are recorded, and XLA compiles and runs them when a value is read. [`Device::lazy`] makes its

@@ -153,6 +153,22 @@ fn training_follows_flex() {
     follows("resnet", of_images::<Xla>(&device, steps), of_images::<Flex>(&Default::default(), steps));
 }
 
+/// Arrays are written to files in one row, and tensors are there after it.
+#[test]
+fn reading_in_one_row_changes_nothing() {
+    let Some(device) = device() else { return };
+    let x = Tensor::<Xla, 2>::from_floats([[1.0, 2.0], [3.0, 4.0]], &device);
+    let row = |x: Tensor<Xla, 2>| numbers(x.reshape([4]));
+    assert_eq!(row(x.clone()), [1.0, 2.0, 3.0, 4.0]);
+    let y = x.clone() * 2.0;
+    assert_eq!((row(x.clone()), row(y.clone())), (vec![1.0, 2.0, 3.0, 4.0], vec![2.0, 4.0, 6.0, 8.0]));
+    let flat = y.clone().reshape([4]);
+    assert_eq!(numbers(flat.clone()), [2.0, 4.0, 6.0, 8.0]);
+    assert_eq!(numbers(flat + 1.0), [3.0, 5.0, 7.0, 9.0]);
+    let sum = y + x.clone();
+    assert_eq!((row(x), numbers(sum)), (vec![1.0, 2.0, 3.0, 4.0], vec![3.0, 6.0, 9.0, 12.0]));
+}
+
 /// Another key, or another number, is no reason for another program.
 #[test]
 fn keys_and_numbers_are_arguments() {

@@ -7,7 +7,8 @@
 use burn::tensor::{DType, FloatDType, IntDType, TensorData};
 use burn_backend::{BoolDType, ExecutionError, set_default_dtypes};
 use burn_ir::{OperationIr, TensorId, TensorIr, TensorStatus};
-use grove_backend::ops::Spec;
+use burn_router::RouterTensor;
+use grove_backend::{AnyTensor, ops::Spec};
 use grove_tree::Key;
 use std::{
     any::Any,
@@ -18,7 +19,13 @@ use std::{
     time::Instant,
 };
 
-use super::{Caller, TraceDevice, Traced, Types, import::import, lifted::lifted, recorder::add_lazy};
+use super::{
+    Caller, TraceClient, TraceDevice, Traced, Types,
+    import::import,
+    lifted::lifted,
+    recorder::{add_lazy, any, with_sink},
+    sink::Sink,
+};
 use crate::{
     Primitive,
     graph::{Equation, Graph, Var},
@@ -32,6 +39,9 @@ const CAPACITY: usize = 256;
 
 /// Equations after which a program runs even if nothing is read.
 const LONGEST: usize = 50_000;
+
+/// The reason for which an array is missing.
+const NOT_COMPUTED: &str = "the tensor was not computed, as the program that computes it failed";
 
 /// What computes lazy arrays, such as OpenXLA on one device.
 pub trait Engine: Send + Sync + 'static {
@@ -50,11 +60,16 @@ pub trait Engine: Send + Sync + 'static {
     /// A sentence, if what computes it failed.
     fn download(&self, array: &DeviceArray) -> Result<TensorData, String>;
 
-    /// Compiles a program, given for each input whether its memory may be used for results.
+    /// How an array lies on the device, for programs that depend on it; nothing where there is one way.
+    fn layout(&self, _array: &DeviceArray) -> String {
+        String::new()
+    }
+
+    /// Compiles a program for inputs that lie as these, given for each whether its memory may be used for results.
     ///
     /// # Errors
     /// A sentence.
-    fn compile(&self, graph: &Graph, donated: &[bool]) -> Result<Arc<dyn Executable>, String>;
+    fn compile(&self, graph: &Graph, inputs: &[DeviceArray], donated: &[bool]) -> Result<Arc<dyn Executable>, String>;
 }
 
 /// A program of an engine.
@@ -75,6 +90,32 @@ pub fn lazy_device(engine: impl Engine) -> TraceDevice {
     drop(set_default_dtypes::<Traced>(&device, FloatDType::F32, types.int));
     let _ = FIRST.set(device);
     device
+}
+
+/// Makes a tensor of an array of a lazy device's engine, of a shape and type.
+///
+/// # Panics
+/// If the device is that of a trace.
+pub fn lazy_array(device: &TraceDevice, array: DeviceArray, shape: Vec<usize>, dtype: DType) -> AnyTensor<Traced> {
+    let id = with_sink(device.index, |sink| match sink {
+        Sink::Lazy(device) => device.adopt(array),
+        Sink::Trace(_) => panic!("the device of a trace has no arrays{}", Caller::here()),
+    });
+    any(RouterTensor::new(id, shape.into(), dtype, TraceClient::of(*device)))
+}
+
+/// Returns the array of a tensor on a lazy device, after what was recorded there has run.
+///
+/// # Errors
+/// What computes it failed, or the tensor is one of a trace.
+pub fn array_of(x: &AnyTensor<Traced>) -> Result<DeviceArray, String> {
+    let device = x.device();
+    let (AnyTensor::Float(tensor) | AnyTensor::Int(tensor) | AnyTensor::Bool(tensor)) = x.clone();
+    let tensor = tensor.into_ir();
+    with_sink(device.index, |sink| match sink {
+        Sink::Lazy(device) => device.array(&tensor),
+        Sink::Trace(_) => Err("a traced tensor has no array".into()),
+    })
 }
 
 /// The lazy device that was made first.
@@ -186,6 +227,22 @@ impl Lazy {
         id
     }
 
+    /// The id of an array that is there already.
+    pub fn adopt(&mut self, array: DeviceArray) -> TensorId {
+        let id = self.fresh();
+        self.computed.insert(id.value() as u32, array);
+        id
+    }
+
+    /// The array of a tensor, after what was recorded has run.
+    pub fn array(&mut self, tensor: &TensorIr) -> Result<DeviceArray, String> {
+        let index = self.index(tensor);
+        if !self.computed.contains_key(&index) {
+            self.run()?;
+        }
+        self.computed.get(&index).cloned().ok_or_else(|| NOT_COMPUTED.into())
+    }
+
     pub fn operation(&mut self, operation: OperationIr) {
         match operation {
             OperationIr::Init(_) => {}
@@ -248,6 +305,13 @@ impl Lazy {
     pub fn read(&mut self, tensor: &TensorIr) -> Result<TensorData, ExecutionError> {
         let failed = |reason: String| ExecutionError::WithContext { reason };
         let index = self.index(tensor);
+        if tensor.status == TensorStatus::ReadWrite
+            && let Some(array) = self.reshaped(index)
+        {
+            let mut data = self.engine.download(&array).map_err(failed)?;
+            data.shape = tensor.shape.clone();
+            return Ok(data);
+        }
         if !self.computed.contains_key(&index) {
             self.run().map_err(failed)?;
         }
@@ -260,9 +324,36 @@ impl Lazy {
             }
         }
         let Some(array) = array else {
-            return Err(failed("the tensor was not computed, as the program that computes it failed".into()));
+            return Err(failed(NOT_COMPUTED.into()));
         };
         self.engine.download(&array).map_err(failed)
+    }
+
+    /// The array that a tensor is another shape of, where that was the last that was recorded; it is taken back. Reading an array in one
+    /// row, as files are written, thus needs no program.
+    fn reshaped(&mut self, index: u32) -> Option<DeviceArray> {
+        let segment = &mut self.segment;
+        let output = *segment.variable_of.get(&index)?;
+        let Equation { primitive: Primitive::Reshape(_), inputs, outputs } = segment.equations.last()? else {
+            return None;
+        };
+        let (&[Some(input)], true) = (&inputs[..], *outputs == [Some(output)]) else { return None };
+        let (source, _) = *segment.inputs.iter().find(|(_, var)| *var == input)?;
+        let array = self.computed.get(&source)?.clone();
+        segment.equations.pop();
+        segment.results.pop();
+        segment.variables.pop();
+        segment.variable_of.remove(&index);
+        // An argument that was used for the first time is none any more.
+        if input.index() + 1 == segment.variables.len() {
+            segment.inputs.pop();
+            segment.variables.pop();
+            segment.variable_of.remove(&source);
+            if self.dropped.remove(&source) {
+                self.computed.remove(&source);
+            }
+        }
+        Some(array)
     }
 
     /// Runs what was recorded.
@@ -300,15 +391,21 @@ impl Lazy {
             arrays.push(self.engine.upload(data)?);
             donated.push(false);
         }
-        let program = self.program(&lifted.graph, &donated)?;
+        let program = self.program(&lifted.graph, &arrays, &donated)?;
         let found = program.run(arrays, &lifted.keys)?;
         self.computed.extend(results.into_iter().map(|(index, _)| index).zip(found));
         Ok(())
     }
 
     /// The program of a graph, compiled where it is new.
-    fn program(&mut self, graph: &Graph, donated: &[bool]) -> Result<Arc<dyn Executable>, String> {
-        let key = fingerprint(graph, donated);
+    fn program(
+        &mut self,
+        graph: &Graph,
+        inputs: &[DeviceArray],
+        donated: &[bool],
+    ) -> Result<Arc<dyn Executable>, String> {
+        let layouts: Vec<String> = inputs.iter().map(|array| self.engine.layout(array)).collect();
+        let key = fingerprint(graph, &layouts, donated);
         let known = self.programs.iter().position(|(known, _)| *known == key);
         if let Some(known) = known.and_then(|i| self.programs.remove(i)) {
             let program = known.1.clone();
@@ -316,7 +413,7 @@ impl Lazy {
             return Ok(program);
         }
         let start = Instant::now();
-        let program = self.engine.compile(graph, donated)?;
+        let program = self.engine.compile(graph, inputs, donated)?;
         if std::env::var_os("GROVE_LOG_COMPILES").is_some_and(|value| value == "1") {
             let (equations, time) = (graph.equations().len(), start.elapsed());
             eprintln!(
@@ -341,7 +438,7 @@ impl Segment {
 }
 
 /// 128 bits that tell programs apart.
-fn fingerprint(graph: &Graph, donated: &[bool]) -> [u64; 2] {
+fn fingerprint(graph: &Graph, layouts: &[String], donated: &[bool]) -> [u64; 2] {
     struct Digest([DefaultHasher; 2]);
 
     impl Write for Digest {
@@ -354,6 +451,6 @@ fn fingerprint(graph: &Graph, donated: &[bool]) -> [u64; 2] {
     let mut digest = Digest([DefaultHasher::new(), DefaultHasher::new()]);
     digest.0[1].write_u8(1);
     // Writing to a hasher does not fail.
-    let _ = write!(digest, "{donated:?}{graph:?}");
+    let _ = write!(digest, "{donated:?}{layouts:?}{graph:?}");
     digest.0.map(|hasher| hasher.finish())
 }

@@ -22,7 +22,7 @@ use std::{cell::Cell, pin::Pin};
 
 use crate::{Primitive, graph::TypeNames};
 pub(crate) use caller::Caller;
-pub use lazy::{DeviceArray, Engine, Executable, lazy_device};
+pub use lazy::{DeviceArray, Engine, Executable, array_of, lazy_array, lazy_device};
 pub(crate) use recorder::{Recording, any, var_of};
 use sink::Sink;
 

@@ -14,7 +14,7 @@ use grove_backend::ops::{Call, Operation};
 use grove_compile::{Equation, Graph, Primitive, Var, primitive::Reduction};
 use std::collections::HashMap;
 
-use crate::{ArrayType, ElementType};
+use crate::{ArrayType, ElementType, Mesh, PartitionSpec};
 use builder::{Builder, Mlir, Value, joined, types};
 
 /// A graph that cannot be written as StableHLO.
@@ -42,11 +42,31 @@ pub struct Lowered {
 }
 
 /// Options of [`lower`].
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct LowerOptions {
+#[derive(Clone, Debug, Default)]
+pub struct LowerOptions<'a> {
     /// For each input of the graph, in order, the output that may take its memory: `donate_argnums` of JAX. Inputs that are not
     /// mentioned are kept.
     pub donated: Vec<Option<usize>>,
+    /// How arrays lie on a mesh, for a program of several devices.
+    pub shardings: Option<Shardings<'a>>,
+}
+
+/// How the inputs and outputs of a graph lie on a mesh. Random keys are whole on each device, and so are arrays that are not mentioned.
+#[derive(Clone, Copy, Debug)]
+pub struct Shardings<'a> {
+    /// The mesh.
+    pub mesh: &'a Mesh,
+    /// Of the inputs, in order.
+    pub inputs: &'a [PartitionSpec],
+    /// Of the outputs.
+    pub outputs: &'a [PartitionSpec],
+}
+
+impl Shardings<'_> {
+    /// The attribute of an array.
+    fn attribute(&self, specs: &[PartitionSpec], i: usize, rank: usize) -> String {
+        self.mesh.attribute(specs.get(i).unwrap_or(&PartitionSpec::replicated()), rank)
+    }
 }
 
 /// Graphs as text of StableHLO.
@@ -72,18 +92,18 @@ impl ToStableHlo for Graph {
 ///
 /// # Errors
 /// An operation has no counterpart.
-pub fn lower(graph: &Graph, options: &LowerOptions) -> Result<Lowered> {
+pub fn lower(graph: &Graph, options: &LowerOptions<'_>) -> Result<Lowered> {
     let graph = graph.clone().decomposed_except(stays);
     let mut lowering = Lowering { lines: Builder::default(), keys: HashMap::new() };
     let mut parameters = Vec::new();
     let mut arguments = Vec::new();
     for (i, (path, var)) in graph.inputs().iter().enumerate() {
         let array = array_type(&graph, *var)?;
-        let attributes = match options.donated.get(i) {
-            Some(Some(output)) => format!(" {{tf.aliasing_output = {output} : i32}}"),
-            _ => String::new(),
-        };
+        let alias =
+            options.donated.get(i).copied().flatten().map(|output| format!("tf.aliasing_output = {output} : i32"));
+        let sharding = options.shardings.map(|of| of.attribute(of.inputs, i, array.dims.len()));
         let value = Builder::named(format!("%arg{i}"), array);
+        let attributes = attributes(alias.into_iter().chain(sharding));
         parameters.push(format!("{value}: {}{attributes} loc({path:?})", Mlir(&value.array)));
         arguments.push(value);
     }
@@ -91,7 +111,8 @@ pub fn lower(graph: &Graph, options: &LowerOptions) -> Result<Lowered> {
     let keys = graph.keys();
     for (i, (path, key)) in keys.inputs.iter().enumerate() {
         let value = Builder::named(format!("%key{i}"), ArrayType::new(ElementType::U32, [2]));
-        parameters.push(format!("{value}: {} loc({path:?})", Mlir(&value.array)));
+        let sharding = attributes(options.shardings.map(|of| of.attribute(&[], 0, 1)));
+        parameters.push(format!("{value}: {}{sharding} loc({path:?})", Mlir(&value.array)));
         lowering.keys.insert(key.words(), value.clone());
         all.push(value);
     }
@@ -105,10 +126,21 @@ pub fn lower(graph: &Graph, options: &LowerOptions) -> Result<Lowered> {
         results.push(lowering.key(key.words()));
     }
     let array = |value: &Value| value.array.clone();
+    let result = |(i, value): (usize, &Value)| {
+        let sharding = options.shardings.map(|of| of.attribute(of.outputs, i, value.rank()));
+        format!("{}{}", Mlir(&value.array), attributes(sharding))
+    };
+    let (of_mesh, mesh) = match options.shardings {
+        Some(Shardings { mesh, .. }) => (
+            format!(" attributes {{mhlo.num_partitions = {} : i32}}", mesh.devices().len()),
+            format!("  {}\n", mesh.declaration()),
+        ),
+        None => Default::default(),
+    };
     let text = format!(
-        "module @grove {{\n  func.func public @main({}) -> ({}) {{\n{}    return {} : {}\n  }}\n}}\n",
+        "module @grove{of_mesh} {{\n{mesh}  func.func public @main({}) -> ({}) {{\n{}    return {} : {}\n  }}\n}}\n",
         parameters.join(", "),
-        joined(results.iter().map(|value| Mlir(&value.array))),
+        joined(results.iter().enumerate().map(result)),
         lowering.lines.into_text(),
         joined(&results),
         types(&results),
@@ -116,6 +148,12 @@ pub fn lower(graph: &Graph, options: &LowerOptions) -> Result<Lowered> {
     // MLIR's `return` of nothing has no types.
     let text = text.replace("    return  : \n", "    return\n");
     Ok(Lowered { text, parameters: all.iter().map(array).collect(), results: results.iter().map(array).collect() })
+}
+
+/// Attributes of an argument or a result; nothing where there are none.
+fn attributes(list: impl IntoIterator<Item = String>) -> String {
+    let list: Vec<String> = list.into_iter().collect();
+    if list.is_empty() { String::new() } else { format!(" {{{}}}", list.join(", ")) }
 }
 
 /// True for operations of grove's that are lowered as they are.

@@ -2,7 +2,7 @@
 #![allow(dead_code)] // Each test uses some of it.
 
 #[path = "../common/mod.rs"]
-mod common;
+pub mod common;
 #[path = "../common/gpu.rs"]
 mod gpu;
 
