@@ -53,7 +53,7 @@ fn control_flow_and_jit_run_on_it() {
             let next = Array::new((carry.val() + x.val()) * scale.clone());
             (next.clone(), next)
         };
-        let zero = Array::new(xs.val().slice([0..1]).reshape([3]) * 0.0);
+        let zero = Array::new(xs.val().narrow(0, 0, 1).reshape([3]) * 0.0);
         scan(step, zero, xs).1
     }
     let data = TensorData::from([[1.0_f32, 2.0, 3.0], [4.0, 5.0, 6.0], [7.0, 8.0, 9.0]]);

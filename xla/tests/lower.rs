@@ -17,6 +17,9 @@ type B = Flex;
 
 type X = Tensor<Traced, 2>;
 
+/// A case.
+type F<T> = fn(T) -> T;
+
 /// Of a matrix `[3, 4]`.
 fn of_matrix(what: &str, f: impl FnOnce(X) -> X) {
     let x = Array::<B, 2>::new(Key::new(7).normal([3, 4], &Default::default()));
@@ -25,7 +28,7 @@ fn of_matrix(what: &str, f: impl FnOnce(X) -> X) {
 
 #[test]
 fn functions_of_elements() {
-    let cases: &[(&str, fn(X) -> X)] = &[
+    let cases: &[(&str, F<X>)] = &[
         ("abs", |x| x.abs()),
         ("exp", |x| x.exp()),
         ("log", |x| x.log()),
@@ -89,7 +92,7 @@ fn x_halves() -> X {
 
 #[test]
 fn reductions_and_positions() {
-    let cases: &[(&str, fn(X) -> X)] = &[
+    let cases: &[(&str, F<X>)] = &[
         ("sum", |x| x.sum().reshape([1, 1])),
         ("sum of rows", |x| x.sum_dim(1)),
         ("mean", |x| x.mean_dim(0)),
@@ -136,7 +139,7 @@ fn movements() {
         ("slice", &|x| x.slice([1..3, 0..2])),
         ("slice in steps", &|x| x.slice(s![.., 0..4;2])),
         ("slice backwards", &|x| x.slice(s![0..3;-1, 0..4;-2])),
-        ("empty slice", &|x| Tensor::cat(vec![x.clone().slice([1..1]), x], 0)),
+        ("empty slice", &|x| Tensor::cat(vec![x.clone().slice(s![1..1, ..]), x], 0)),
         ("update", &|x| x.clone().slice_assign([1..2, 1..3], x.slice([0..1, 0..2]))),
         ("update in steps", &|x| x.clone().slice_assign(s![0..3;2, 0..4;3], x.slice([1..3, 1..3]) * 2.0)),
         ("update backwards", &|x| x.clone().slice_assign(s![0..3;-1, 0..4;-2], x.slice([0..3, 0..2]) * 2.0)),
@@ -155,7 +158,7 @@ fn movements() {
             )
         }),
         ("repeat", &|x| x.repeat_dim(1, 3)),
-        ("concatenate", &|x| Tensor::cat(vec![x.clone(), x.clone() * 2.0, x.slice([0..1])], 0)),
+        ("concatenate", &|x| Tensor::cat(vec![x.clone(), x.clone() * 2.0, x.slice(s![0..1, ..])], 0)),
         ("product", &|x| x.clone().matmul(x.transpose())),
         ("full", &|x| x.full_like(0.5) + x),
     ];
@@ -178,7 +181,7 @@ fn integers_and_truth_values() {
         (&Default::default(), DType::I64),
     ));
     type N = Tensor<Traced, 2, Int>;
-    let cases: &[(&str, fn(N) -> N)] = &[
+    let cases: &[(&str, F<N>)] = &[
         ("arithmetic", |n| (n.clone() * 3 - 5) / 2 + n),
         ("remainder", |n| n.clone().remainder_scalar(4) + n.remainder_scalar(-4) * 100),
         ("bits", |n| n.clone().bitwise_and_scalar(6) + n.clone().bitwise_or(n.clone() * 2) + n.bitwise_xor_scalar(5)),
@@ -193,7 +196,7 @@ fn integers_and_truth_values() {
         ("truth", |n| {
             let (a, b) = (n.clone().greater_elem(0), n.clone().lower_elem(5));
             let all = Tensor::cat(vec![a.clone().bool_and(b.clone()), a.bool_or(b)], 0).flip([0]);
-            all.slice([0..2]).int().cast(IntDType::I64) + n
+            all.slice(s![0..2, ..]).int().cast(IntDType::I64) + n
         }),
     ];
     for (what, f) in cases {

@@ -13,7 +13,7 @@ use grove_models::{
 };
 use grove_optim::{Adamw, AdamwChain, GradientTransformation, adamw};
 use grove_transform::{from_inner, value_and_grad};
-use grove_tree::{Array, Key, Tree, leaves};
+use grove_tree::{Array, Key, Tree, leaves, to_backend};
 use grove_xla::{LeafSpecs, Mesh, MeshDevice, PartitionSpec, Xla, XlaError, fully_sharded, tensor_parallel, visualize};
 
 type State<B, M> = <AdamwChain<B> as GradientTransformation<B, M>>::State;
@@ -168,6 +168,46 @@ fn gpt2() {
     on_meshes!("gpt2", model, ids([8, 6], 64), gpt2_loss, [2, 4, 8]);
 }
 
+/// A model on four devices is saved as one on the host is, and goes on on two.
+#[test]
+fn trees_move_from_mesh_to_mesh() {
+    let config =
+        Gpt2Config { n_embd: 16, n_layer: 1, n_head: 2, vocab_size: 32, n_positions: 8, ..Gpt2Config::default() };
+    let model = Gpt2::<Flex>::init(&config, Key::new(0), &Default::default()).unwrap();
+    let (state, batch) = (optimizer::<Flex>().init(&model), ids([4, 6], 32));
+    fn step<B: Backend>(
+        model: Gpt2<B>,
+        state: State<B, Gpt2<B>>,
+        ids: Array<B, 2, Int>,
+    ) -> (Gpt2<B>, State<B, Gpt2<B>>) {
+        let (_, grads) = value_and_grad(&model, |model| gpt2_loss::<B>(model, ids));
+        optimizer().step(grads, state, model)
+    }
+    let first = step(model.clone(), state.clone(), batch.clone());
+    let expected = step(first.0, first.1, batch.clone()).0;
+    let Some(client) = client(4) else { return };
+    let mut host = (model, state);
+    for devices in [4, 2] {
+        let mesh = Mesh::new(&client.devices()[..devices], [("data", devices)]).unwrap();
+        let on = mesh.lazy();
+        let [params, state] = [fully_sharded(&host.0, &mesh, "data"), fully_sharded(&host.1, &mesh, "data")];
+        let (model, state) = (on.shard(host.0, &params).unwrap(), on.shard(host.1, &state).unwrap());
+        let (model, state) =
+            step(model, state, on.shard(batch.clone(), &[("**", PartitionSpec::new([Some("data")]))]).unwrap());
+        let [of_mesh, of_host] = [(); 2].map(|()| tempfile::tempdir().unwrap());
+        model.save_pretrained(of_mesh.path()).unwrap();
+        host = (
+            to_backend::<Xla, Flex, _>(model, &Default::default()),
+            to_backend::<Xla, Flex, _>(state, &Default::default()),
+        );
+        host.0.save_pretrained(of_host.path()).unwrap();
+        let [of_mesh, of_host] =
+            [of_mesh, of_host].map(|folder| std::fs::read(folder.path().join("model.safetensors")).unwrap());
+        assert_eq!(of_mesh, of_host);
+    }
+    close("from 4 devices to 2", (vec![], host.0), &(vec![], expected));
+}
+
 fn llama_loss<B: Backend>(model: Llama<Autodiff<B>>, ids: Array<B, 2, Int>) -> Tensor<Autodiff<B>, 1> {
     model.next_token_loss(lift(&ids), lift(&ids), None)
 }
@@ -199,7 +239,7 @@ fn bert() {
         vocab_size: 64,
         hidden_size: 32,
         intermediate_size: 64,
-        num_hidden_layers: 2,
+        num_hidden_layers: 1,
         num_attention_heads: 4,
         max_position_embeddings: 16,
         ..BertConfig::default()

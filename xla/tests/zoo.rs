@@ -94,12 +94,15 @@ fn lift<B: Backend, const D: usize>(x: &Array<B, D, Int>) -> Tensor<Autodiff<B>,
     Tensor::from_primitive(x.val().into_primitive())
 }
 
+/// A model in a trace that is differentiated.
+type Differentiated<M> = <<M as Tree<B>>::On<Traced> as Tree<Traced>>::On<Autodiff<Traced>>;
+
+/// The loss of a batch.
+type Loss<M, X> = fn(Differentiated<M>, <X as Tree<B>>::On<Traced>) -> Tensor<Autodiff<Traced>, 1>;
+
 /// A training step of a model by its loss.
-fn training<M, X>(
-    path: &str,
-    batch: X,
-    loss: fn(<M::On<Traced> as Tree<Traced>>::On<Autodiff<Traced>>, X::On<Traced>) -> Tensor<Autodiff<Traced>, 1>,
-) where
+fn training<M, X>(path: &str, batch: X, loss: Loss<M, X>)
+where
     M: Pretrained<B> + Tree<B>,
     X: Tree<B>,
     State<B, M>: Tree<B, On<Traced> = State<Traced, M::On<Traced>>>,
@@ -136,7 +139,7 @@ fn training_steps() {
     fn of_tokens<M>(path: &str)
     where
         M: Pretrained<B> + Tree<B>,
-        <M::On<Traced> as Tree<Traced>>::On<Autodiff<Traced>>: CausalLm<Autodiff<Traced>>,
+        Differentiated<M>: CausalLm<Autodiff<Traced>>,
         State<B, M>: Tree<B, On<Traced> = State<Traced, M::On<Traced>>>,
     {
         training::<M, _>(path, ids([2, 5], 20), |model, ids| model.next_token_loss(lift(&ids), lift(&ids), None));

@@ -32,7 +32,7 @@ type Result<T> = std::result::Result<T, LowerError>;
 /// A graph as a module of StableHLO: `jax.jit(f).lower(args)`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Lowered {
-    /// The module, in MLIR's text form. Its function `main` takes the graph's inputs and then its random keys, each two words, u32[2];
+    /// The module, in MLIR's text form. Its function `main` takes the graph's inputs and then its random keys, two words each;
     /// and returns the outputs and then the keys of the result.
     pub text: String,
     /// Types of the parameters of `main`.

@@ -190,7 +190,7 @@ impl Builder {
         let rank = a.rank();
         // One matrix for all: its axes of size 1 are no axes of the product.
         if b.dims()[..rank - 2].iter().all(|dim| *dim == 1) {
-            let matrix = self.reshape(&b, &b.dims()[rank - 2..].to_vec());
+            let matrix = self.reshape(&b, &b.dims()[rank - 2..]);
             return self.dot_general(&a, &matrix, [&[], &[]], [&[rank - 1], &[0]]);
         }
         let batch = |x: &Value, y: &Value| -> Vec<usize> {
