@@ -67,6 +67,10 @@ impl Engine for OnMesh {
         sharded(array)?.download(&self.mesh)
     }
 
+    fn wait(&self, array: &DeviceArray) -> Result<(), String> {
+        sharded(array)?.parts.iter().try_for_each(Buffer::wait).map_err(text)
+    }
+
     fn layout(&self, array: &DeviceArray) -> String {
         sharded(array)
             .ok()

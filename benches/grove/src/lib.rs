@@ -302,7 +302,7 @@ impl Options {
                 peer: None,
                 form: name.clone(),
                 start: Start::new(&own, subcommand.into_iter().chain(["--worker"]).map(str::to_owned)),
-                on_gpu: !matches!(spec.backend, BackendName::Flex | BackendName::Candle),
+                on_gpu: !matches!(spec.backend, BackendName::Flex | BackendName::Candle | BackendName::XlaCpu),
             });
         }
         let on_gpu = self.on_gpu();

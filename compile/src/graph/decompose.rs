@@ -13,8 +13,8 @@ use crate::{
 };
 
 impl Graph {
-    /// Returns the graph with the operations that grove owns written as compositions of Burn's. Dropout and random numbers
-    /// stay whole.
+    /// Returns the graph with the operations that grove owns written as compositions of Burn's. Dropout, random numbers and
+    /// products with quantized weights stay whole.
     pub fn decomposed(self) -> Self {
         self.decomposed_except(|_| false)
     }
@@ -75,10 +75,17 @@ impl Graph {
     }
 }
 
-/// True for operations whose compositions draw numbers on the host.
+/// True for operations whose compositions draw numbers on the host, or unpack blocks there.
 fn stays(call: &Call) -> bool {
     let (Call::Run(operation, _) | Call::Vjp(operation, ..)) = call;
-    matches!(operation, Operation::Dropout(_) | Operation::RandomBits(_) | Operation::RandomSamples(_))
+    matches!(
+        operation,
+        Operation::Dropout(_)
+            | Operation::RandomBits(_)
+            | Operation::RandomSamples(_)
+            | Operation::QuantizedLinear(_)
+            | Operation::Dequantize(_)
+    )
 }
 
 /// The composition of an operation, or of its derivative. Results are named by their positions.

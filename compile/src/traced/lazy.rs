@@ -60,6 +60,12 @@ pub trait Engine: Send + Sync + 'static {
     /// A sentence, if what computes it failed.
     fn download(&self, array: &DeviceArray) -> Result<TensorData, String>;
 
+    /// Waits until an array is computed.
+    ///
+    /// # Errors
+    /// A sentence, if what computes it failed.
+    fn wait(&self, array: &DeviceArray) -> Result<(), String>;
+
     /// How an array lies on the device, for programs that depend on it; nothing where there is one way.
     fn layout(&self, _array: &DeviceArray) -> String {
         String::new()
@@ -327,6 +333,12 @@ impl Lazy {
             return Err(failed(NOT_COMPUTED.into()));
         };
         self.engine.download(&array).map_err(failed)
+    }
+
+    /// Runs what was recorded, and waits until all arrays are computed.
+    pub fn sync(&mut self) -> Result<(), String> {
+        self.run()?;
+        self.computed.values().try_for_each(|array| self.engine.wait(array))
     }
 
     /// The array that a tensor is another shape of, where that was the last that was recorded; it is taken back. Reading an array in one

@@ -197,7 +197,7 @@ impl RunnerClient for TraceClient {
 
     fn sync(&self) -> Result<(), ExecutionError> {
         self.sink(|sink| match sink {
-            Sink::Lazy(device) => device.run().map_err(|reason| ExecutionError::WithContext { reason }),
+            Sink::Lazy(device) => device.sync().map_err(|reason| ExecutionError::WithContext { reason }),
             Sink::Trace(_) => Ok(()),
         })
     }

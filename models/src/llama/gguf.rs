@@ -144,7 +144,7 @@ fn factors(checkpoint: &TensorFiles) -> Result<Option<Vec<f32>>> {
 /// The quantization of a tensor in a file, if the backend keeps it quantized.
 fn kept<B: Backend>(names: &NameMap, checkpoint: &TensorFiles, path: &str) -> Option<Quantization> {
     let (_, info) = names.published(checkpoint, &format!("{path}.blocks"))?;
-    Quantization::from_name(info.quantized?.name()).filter(|_| B::MIXED_DTYPE_WEIGHTS)
+    Quantization::from_name(info.quantized?.name()).filter(|_| B::MIXED_DTYPE_WEIGHTS && !B::LAZY)
 }
 
 impl<B: Backend> Llama<B> {
