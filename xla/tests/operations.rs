@@ -9,7 +9,10 @@ use burn::tensor::{
     ops::{ConvOptions, PaddedConvOptions},
 };
 use graphs::check;
-use grove_backend::{Autodiff, Backend, Flex};
+use grove_backend::{
+    Autodiff, Backend, Flex,
+    ops::{self, GruReset, RecurrentInputs, RnnActivation, Steps},
+};
 use grove_compile::{CustomVjp, Traced, cond, custom_vjp, scan, switch, while_loop};
 use grove_layers::{drop_path, dropout};
 use grove_transform::grad;
@@ -164,6 +167,51 @@ fn draws_are_those_of_the_host() {
         grad(&x, |x: Array<Autodiff<Traced>, 2>| dropout(x.val().powi_scalar(2), 0.3, Some(key)).sum())
     };
     check("gradient of dropout", f, &(normal([16, 32], 4), Key::new(9)), 1e-6);
+}
+
+/// The arguments of a recurrent layer: `x`, both weights, the bias and two states.
+type Recurrent<B> = (Array<B, 2>, Array<B, 2>, Array<B, 2>, Array<B, 1>, Array<B, 2>, Array<B, 2>);
+
+fn recurrent<B: Backend>(kind: usize, (x, w_ih, w_hh, bias, h, c): Recurrent<B>, steps: &Steps) -> Tensor<B, 2> {
+    let inputs = RecurrentInputs { x: x.val(), w_ih: w_ih.val(), w_hh: w_hh.val(), bias: bias.val() };
+    match kind {
+        0 => ops::lstm(inputs, [h.val(), c.val()], steps),
+        1 => ops::gru(inputs, h.val(), GruReset::After, steps),
+        2 => ops::gru(inputs, h.val(), GruReset::Before, steps),
+        3 => ops::rnn(inputs, h.val(), RnnActivation::Tanh, steps),
+        _ => ops::rnn(inputs, h.val(), RnnActivation::Relu, steps),
+    }
+}
+
+/// Of sequences of one length as loops, of several lengths step by step; forwards and backwards, with all gradients.
+#[test]
+fn recurrent_layers() {
+    for (kind, gates, of_bias) in [(0, 4, 4), (1, 3, 4), (2, 3, 4), (3, 1, 1), (4, 1, 1)] {
+        for sizes in [vec![3; 5], vec![3, 3, 2, 1], vec![2]] {
+            for reverse in [false, true] {
+                let (steps, n, b) = (Steps::new(sizes.clone(), reverse), 4, sizes[0]);
+                let small = |x: Array<B, 2>| Array::new(x.val() * 0.5);
+                let args = (
+                    normal([steps.rows(), 3], 1),
+                    small(normal([gates * n, 3], 2)),
+                    small(normal([gates * n, n], 3)),
+                    normal([of_bias * n], 4),
+                    normal([b, n], 5),
+                    normal([b, n], 6),
+                );
+                let f = |args: Recurrent<Traced>| {
+                    let forward = Array::<_, 2>::new(recurrent(kind, args.clone(), &steps));
+                    let loss = |args: Recurrent<Autodiff<Traced>>| {
+                        // Of the GRU and the plain layer the second state is no argument.
+                        let unused = args.5.val().sum() * 0.0;
+                        recurrent(kind, args, &steps).powi_scalar(2).sum() + unused
+                    };
+                    (forward, grad(&args, loss))
+                };
+                check(&format!("layer {kind} of {sizes:?}, reverse {reverse}"), f, &args, 1e-5);
+            }
+        }
+    }
 }
 
 /// `2 x`, with a derivative of its own.

@@ -115,42 +115,45 @@ impl Lowering {
         let (consts, rest) = inputs.split_at(consts);
         let (carry, xs) = rest.split_at(carries);
         let steps: Vec<ArrayType> = self.outputs(body)?.split_off(carries);
-        // The count of steps, the carry, and the results of each step.
-        let mut init = vec![self.lines.scalar(ElementType::I32, 0_usize)];
-        init.extend_from_slice(carry);
+        // The carry, and the results of each step.
+        let mut init = carry.to_vec();
         for step in &steps {
             let all = ArrayType::new(step.element, [&[length], &step.dims[..]].concat());
             init.push(self.lines.full(all, 0_usize));
         }
+        self.counted(&init, length, |lowering, count, state| {
+            let lines = &mut lowering.lines;
+            let (carry, ys) = state.split_at(carries);
+            let at = lines.at(count, length, reverse);
+            let rows = xs.iter().map(|x| lines.row(x, &at)).collect::<Vec<_>>();
+            let mut next = lowering.graph(body, [consts, carry, &rows].concat())?;
+            let of_step = next.split_off(carries);
+            for (all, step) in ys.iter().zip(of_step) {
+                next.push(lowering.lines.with_row(all, &step, &at));
+            }
+            Ok(next)
+        })
+    }
+
+    /// A loop of so many rounds over some values. The body gets the count of rounds before and the values, and gives the next ones.
+    pub(super) fn counted(
+        &mut self,
+        init: &[Value],
+        rounds: usize,
+        body: impl FnOnce(&mut Self, &Value, &[Value]) -> Result<Vec<Value>>,
+    ) -> Result<Vec<Value>> {
+        let zero = self.lines.scalar(ElementType::I32, 0_usize);
         let mut results = self.repeated(
-            &init,
+            &[&[zero], init].concat(),
             |lowering, state| {
-                let end = lowering.lines.scalar(ElementType::I32, length);
+                let end = lowering.lines.scalar(ElementType::I32, rounds);
                 Ok(lowering.lines.compare("LT", &state[0], &end))
             },
             |lowering, state| {
-                let lines = &mut lowering.lines;
-                let (count, carry, ys) = (&state[0], &state[1..=carries], &state[carries + 1..]);
-                let at = match reverse {
-                    false => count.clone(),
-                    true => {
-                        let last = lines.scalar(ElementType::I32, length.saturating_sub(1));
-                        lines.binary("subtract", &last, count)
-                    }
-                };
-                let rows = xs.iter().map(|x| lines.row(x, &at)).collect::<Vec<_>>();
-                let mut next = lowering.graph(body, [consts, carry, &rows].concat())?;
-                let of_step = next.split_off(carries);
-                let lines = &mut lowering.lines;
-                let one = lines.scalar(ElementType::I32, 1_usize);
-                let mut state = vec![lines.binary("add", count, &one)];
-                state.append(&mut next);
-                for (all, step) in ys.iter().zip(of_step) {
-                    let row = lines.reshape(&step, &[&[1], step.dims()].concat());
-                    let starts = lines.starts(all, &at);
-                    state.push(lines.dynamic_update_slice(all, &row, &starts));
-                }
-                Ok(state)
+                let next = body(lowering, &state[0], &state[1..])?;
+                let one = lowering.lines.scalar(ElementType::I32, 1_usize);
+                let count = lowering.lines.binary("add", &state[0], &one);
+                Ok([vec![count], next].concat())
             },
         )?;
         Ok(results.split_off(1))
@@ -158,8 +161,24 @@ impl Lowering {
 }
 
 impl Builder {
+    /// The position of a round, from the first on or from the last.
+    pub(super) fn at(&mut self, count: &Value, rounds: usize, reverse: bool) -> Value {
+        if !reverse {
+            return count.clone();
+        }
+        let last = self.scalar(ElementType::I32, rounds.saturating_sub(1));
+        self.binary("subtract", &last, count)
+    }
+
+    /// An array with a row replaced, which is given without the first axis.
+    pub(super) fn with_row(&mut self, all: &Value, row: &Value, at: &Value) -> Value {
+        let row = self.reshape(row, &[&[1], row.dims()].concat());
+        let starts = self.starts(all, at);
+        self.dynamic_update_slice(all, &row, &starts)
+    }
+
     /// A row of an array, without the first axis.
-    fn row(&mut self, x: &Value, at: &Value) -> Value {
+    pub(super) fn row(&mut self, x: &Value, at: &Value) -> Value {
         let starts = self.starts(x, at);
         let dims = x.dims()[1..].to_vec();
         let row = self.dynamic_slice(x, &starts, &[&[1], &dims[..]].concat());

@@ -7,6 +7,7 @@ mod literal;
 mod modules;
 mod movement;
 mod random;
+mod recurrent;
 mod reduce;
 
 use burn::tensor::DType;
@@ -158,6 +159,10 @@ fn attributes(list: impl IntoIterator<Item = String>) -> String {
 
 /// True for operations of grove's that are lowered as they are.
 fn stays(call: &Call) -> bool {
+    let (Call::Run(operation, _) | Call::Vjp(operation, ..)) = call;
+    if recurrent::is_loop(operation) {
+        return true;
+    }
     matches!(
         call,
         Call::Run(
@@ -230,8 +235,15 @@ impl Lowering {
                 .iter()
                 .map(|var| var.map(|var| array_type(graph, var)).transpose())
                 .collect::<Result<_>>()?;
-            let outputs = self.equation(equation, inputs, &arrays)?;
-            let named = equation.outputs.iter().zip(outputs).filter_map(|(var, value)| Some(((*var)?, value)));
+            let outputs = match &equation.primitive {
+                Primitive::Grove(call) => self.recurrent(call, &inputs)?,
+                _ => None,
+            };
+            let outputs = match outputs {
+                Some(outputs) => outputs,
+                None => self.equation(equation, inputs, &arrays)?.into_iter().map(Some).collect(),
+            };
+            let named = equation.outputs.iter().zip(outputs).filter_map(|(var, value)| Some(((*var)?, value?)));
             values.extend(named);
         }
         Ok(graph.outputs().iter().map(|(_, var)| values[var].clone()).collect())

@@ -1,0 +1,221 @@
+//! Recurrent layers as loops: a step is the layer over one step, whose composition grove has anyway.
+
+use grove_backend::{
+    AnyTensor, Backend,
+    ops::{Call, Gru, Lstm, Operation, Outcome, Rnn, Spec, Steps, Values, Wanted},
+};
+use grove_compile::{Graph, Traced, trace_skeleton};
+use grove_tree::AnyArray;
+
+use super::{Lowering, Result, builder::Value, stays};
+use crate::{ArrayType, engine::dtype};
+
+/// A layer over sequences of one length.
+struct Layer {
+    /// The same over one step.
+    step: Operation,
+    /// Arrays of a state.
+    states: usize,
+    /// Steps and sequences.
+    time: usize,
+    batch: usize,
+    reverse: bool,
+}
+
+/// Steps of a recurrent operation.
+fn steps(operation: &Operation) -> Option<&Steps> {
+    match operation {
+        Operation::Lstm(Lstm { steps }) | Operation::Gru(Gru { steps, .. }) | Operation::Rnn(Rnn { steps, .. }) => {
+            Some(steps)
+        }
+        _ => None,
+    }
+}
+
+/// True for recurrent layers that are lowered as loops: of several steps, with as many sequences in each.
+pub(super) fn is_loop(operation: &Operation) -> bool {
+    steps(operation)
+        .is_some_and(|steps| steps.sizes().len() > 1 && steps.sizes().iter().all(|size| *size == steps.batch()))
+}
+
+impl Layer {
+    fn of(operation: &Operation) -> Option<Self> {
+        let all = steps(operation).filter(|_| is_loop(operation))?;
+        let steps = Steps::new(vec![all.batch()], false);
+        let (step, states) = match operation {
+            Operation::Lstm(_) => (Lstm { steps }.into(), 2),
+            Operation::Gru(gru) => (Gru { steps, ..gru.clone() }.into(), 1),
+            Operation::Rnn(rnn) => (Rnn { steps, ..rnn.clone() }.into(), 1),
+            _ => return None,
+        };
+        Some(Self { step, states, time: all.sizes().len(), batch: all.batch(), reverse: all.is_reverse() })
+    }
+
+    /// The sizes of an array of all rows, by steps.
+    fn by_steps(&self, x: &Value) -> Vec<usize> {
+        vec![self.time, self.batch, x.dims()[1]]
+    }
+}
+
+/// The graph of one step of arguments of these types. Returns it with which of the results are there.
+fn graph_of(
+    arrays: &[&ArrayType],
+    step: impl FnOnce(Vec<AnyTensor<Traced>>) -> Vec<Option<AnyTensor<Traced>>>,
+) -> (Graph, Vec<bool>) {
+    let absent = |array: &&ArrayType| AnyArray::<Traced>::absent(array.dims.clone(), dtype(array.element));
+    let args: Vec<AnyArray<Traced>> = arrays.iter().map(absent).collect();
+    let mut present = vec![];
+    let traced = |args: Vec<AnyArray<Traced>>| -> Vec<AnyArray<Traced>> {
+        let results = step(args.into_iter().filter_map(AnyArray::into_value).collect());
+        present = results.iter().map(Option::is_some).collect();
+        results.into_iter().flatten().map(AnyArray::present).collect()
+    };
+    let graph = trace_skeleton(traced, &args).decomposed_except(stays);
+    (graph, present)
+}
+
+fn values(list: impl IntoIterator<Item = AnyTensor<Traced>>) -> Values<Traced> {
+    list.into_iter().map(Some).collect()
+}
+
+impl Lowering {
+    /// A recurrent layer, or its derivative, as a loop over its steps; nothing for other operations.
+    pub(super) fn recurrent(&mut self, call: &Call, inputs: &[Option<Value>]) -> Result<Option<Vec<Option<Value>>>> {
+        let (Call::Run(operation, _) | Call::Vjp(operation, ..)) = call;
+        let Some(layer) = Layer::of(operation) else { return Ok(None) };
+        let inputs: Vec<Value> = inputs.iter().flatten().cloned().collect();
+        Ok(Some(match call {
+            Call::Run(_, needs) => self.layer(&layer, needs, &inputs)?,
+            Call::Vjp(_, _, wanted) => self.layer_vjp(&layer, wanted, &inputs)?,
+        }))
+    }
+
+    /// Inputs are those of the layer: `x`, two weights, the bias and the states.
+    fn layer(&mut self, layer: &Layer, needs: &[bool], inputs: &[Value]) -> Result<Vec<Option<Value>>> {
+        let Layer { step, states, time, batch, reverse } = layer;
+        let lines = &mut self.lines;
+        let x = lines.reshape(&inputs[0], &layer.by_steps(&inputs[0]));
+        let (weights, state) = (&inputs[1..4], &inputs[4..4 + states]);
+        let row = ArrayType::new(x.element(), &x.dims()[1..]);
+        let arrays: Vec<&ArrayType> = [&row].into_iter().chain(inputs[1..].iter().map(|value| &value.array)).collect();
+        let (graph, _) = graph_of(&arrays, |arguments| {
+            let Outcome { outputs, saved } = Traced::run(step, values(arguments), needs);
+            outputs.into_values().into_iter().chain(saved.into_values()).collect()
+        });
+        // The rows of the output, and what is saved, of all steps.
+        let results = self.outputs(&graph)?;
+        let n = results[0].dims[1];
+        let stacked = |array: &ArrayType| ArrayType::new(array.element, [*time, *batch, array.dims[1]]);
+        let mut init = state.to_vec();
+        init.extend(results.iter().map(|array| self.lines.full(stacked(array), 0_usize)).collect::<Vec<_>>());
+        let mut found = self.counted(&init, *time, |lowering, count, current| {
+            let at = lowering.lines.at(count, *time, *reverse);
+            let x = lowering.lines.row(&x, &at);
+            let (state, ys) = current.split_at(*states);
+            let mut results = lowering.graph(&graph, [&[x], weights, state].concat())?;
+            let whole = results.remove(0);
+            let lines = &mut lowering.lines;
+            let mut parts = (0..=*states).map(|i| lines.slice_axis(&whole, 0, [i * batch, (i + 1) * batch]));
+            let output = parts.next();
+            let mut next: Vec<Value> = parts.collect();
+            for (all, step) in ys.iter().zip(output.into_iter().chain(results)) {
+                next.push(lines.with_row(all, &step, &at));
+            }
+            Ok(next)
+        })?;
+        let rows = time * batch;
+        let lines = &mut self.lines;
+        let ys: Vec<Value> = found.split_off(*states);
+        let mut ys = ys.into_iter().map(|y| lines.reshape(&y, &[rows, y.dims()[2]])).collect::<Vec<_>>();
+        let output = lines.concatenate(&[vec![ys.remove(0)], found].concat(), 0);
+        debug_assert_eq!(output.dims()[1], n);
+        Ok([output].into_iter().chain(ys).map(Some).collect())
+    }
+
+    /// Inputs are those of the layer, its output, what it saved, and the gradient of the output.
+    fn layer_vjp(&mut self, layer: &Layer, wanted: &Wanted, inputs: &[Value]) -> Result<Vec<Option<Value>>> {
+        let Layer { step, states, time, batch, reverse } = layer;
+        let rows = time * batch;
+        let (of_layer, rest) = inputs.split_at(4 + states);
+        let Some((grad, [output, saved @ ..])) = rest.split_last() else { return Ok(vec![]) };
+        let lines = &mut self.lines;
+        // Outputs of the steps, and the states before each.
+        let output = lines.slice_axis(output, 0, [0, rows]);
+        let of_grad = lines.slice_axis(grad, 0, [0, rows]);
+        let [x, output, of_grad] = [&of_layer[0], &output, &of_grad].map(|x| lines.reshape(x, &layer.by_steps(x)));
+        let saved: Vec<Value> = saved.iter().map(|x| lines.reshape(x, &layer.by_steps(x))).collect();
+        let mut before = Vec::new();
+        // The state of an LSTM that is no output is what it saved last.
+        for (state, all) in of_layer[4..].iter().zip([&output].into_iter().chain(saved.last())) {
+            let first = lines.reshape(state, &[&[1], state.dims()].concat());
+            let (range, order) = if *reverse { ([1, *time], [1, 0]) } else { ([0, time - 1], [0, 1]) };
+            let parts = [first, lines.slice_axis(all, 0, range)];
+            before.push(lines.concatenate(&order.map(|i| parts[i].clone()), 0));
+        }
+        // All gradients of a step: those of the states are needed for the next.
+        let row = |x: &Value| ArrayType::new(x.element(), &x.dims()[1..]);
+        let whole = ArrayType::new(output.element(), [(1 + states) * batch, output.dims()[2]]);
+        let of_step: Vec<ArrayType> = [row(&x)]
+            .into_iter()
+            .chain(of_layer[1..].iter().map(|value| value.array.clone()))
+            .chain([whole.clone()])
+            .chain(saved.iter().map(row))
+            .chain([whole])
+            .collect();
+        let residuals = of_step.len() - 1;
+        let spec = |array: &ArrayType| Some(Spec { shape: array.dims.clone().into(), dtype: dtype(array.element) });
+        let all = Wanted::new(of_step[..of_layer.len()].iter().map(spec).collect());
+        let arrays: Vec<&ArrayType> = of_step.iter().collect();
+        let (graph, present) = graph_of(&arrays, |mut arguments| {
+            let grads = arguments.split_off(residuals);
+            Traced::run_vjp(step, values(arguments), values(grads), &all).into_values()
+        });
+        debug_assert!(present.iter().all(|present| *present));
+        // The gradients of the states, sums of those of the weights, and those of `x`.
+        let wanted: Vec<bool> = (0..4).map(|i| wanted.get(i).is_some()).collect();
+        let of_weights: Vec<usize> = (1..4).filter(|i| wanted[*i]).collect();
+        let mut init = Vec::new();
+        for i in 1..=*states {
+            init.push(self.lines.slice_axis(grad, 0, [rows + (i - 1) * batch, rows + i * batch]));
+        }
+        for i in &of_weights {
+            init.push(self.lines.full(of_layer[*i].array.clone(), 0_usize));
+        }
+        if wanted[0] {
+            init.push(self.lines.full_like(&x, 0_usize));
+        }
+        let found = self.counted(&init, *time, |lowering, count, current| {
+            let lines = &mut lowering.lines;
+            let at = lines.at(count, *time, !*reverse);
+            let (d_states, sums) = current.split_at(*states);
+            let step_output = lines.row(&output, &at);
+            // Of the output only the rows are read.
+            let whole = lines.concatenate(&vec![step_output; 1 + states], 0);
+            let of_rows = lines.row(&of_grad, &at);
+            let d_output = lines.concatenate(&[&[of_rows], d_states].concat(), 0);
+            let x_row = lines.row(&x, &at);
+            let before: Vec<Value> = before.iter().map(|all| lines.row(all, &at)).collect();
+            let saved: Vec<Value> = saved.iter().map(|all| lines.row(all, &at)).collect();
+            let arguments = [&[x_row], &of_layer[1..4], &before, &[whole], &saved, &[d_output]].concat();
+            let grads = lowering.graph(&graph, arguments)?;
+            let lines = &mut lowering.lines;
+            let mut next = grads[4..].to_vec();
+            for (sum, i) in sums.iter().zip(&of_weights) {
+                let grad = lines.convert(&grads[*i], sum.element());
+                next.push(lines.binary("add", sum, &grad));
+            }
+            if wanted[0] {
+                let all = &sums[of_weights.len()];
+                next.push(lines.with_row(all, &grads[0], &at));
+            }
+            Ok(next)
+        })?;
+        let lines = &mut self.lines;
+        let (of_states, sums) = found.split_at(*states);
+        let mut sums = sums.iter().cloned();
+        let mut of_weight = |i: usize| if wanted[i] { sums.next() } else { None };
+        let [w_ih, w_hh, bias] = [1, 2, 3].map(&mut of_weight);
+        let dx = of_weight(0).map(|dx| lines.reshape(&dx, of_layer[0].dims()));
+        Ok([dx, w_ih, w_hh, bias].into_iter().chain(of_states.iter().cloned().map(Some)).collect())
+    }
+}
