@@ -88,4 +88,7 @@ pub mod prelude {
 mod pages {
     #[doc = include_str!("../docs/library.md")]
     struct Library;
+    #[cfg(feature = "xla")]
+    #[doc = include_str!("../docs/xla.md")]
+    struct Xla;
 }
