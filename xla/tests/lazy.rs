@@ -153,6 +153,23 @@ fn training_follows_flex() {
     follows("resnet", of_images::<Xla>(&device, steps), of_images::<Flex>(&Default::default(), steps));
 }
 
+#[test]
+fn two_hundred_steps_follow_flex() {
+    let Some(device) = device() else { return };
+    fn run<B: Backend>(device: &B::Device) -> Vec<f32> {
+        losses::<B, Gpt2<B>>("gpt2/tiny_a", device, 200, |model, step| {
+            let ids = ids::<Autodiff<B>>(step % 7, device);
+            model.next_token_loss(ids.clone(), ids, Some(Key::new(step as u64)))
+        })
+    }
+    let (found, expected) = (run::<Xla>(&device), run::<Flex>(&Default::default()));
+    assert!(expected[199] < 0.5 * expected[0], "{} and {}", expected[0], expected[199]);
+    for (i, (found, expected)) in found.iter().zip(&expected).enumerate() {
+        // Rounding grows from step to step.
+        assert!((found - expected).abs() <= 1e-3 * expected.max(1.0), "step {i}: {found} for {expected}");
+    }
+}
+
 /// Arrays are written to files in one row, and tensors are there after it.
 #[test]
 fn reading_in_one_row_changes_nothing() {

@@ -10,6 +10,7 @@ use grove_compile::Traced;
 use grove_models::{
     Bert, CausalLm, Gpt2, GptNeo, Llama, Pretrained, ResNet, RnnLm, Vit,
     bert::{BertForMaskedLm, TextBatch, TextIds},
+    generation::TraceableLm,
 };
 use grove_optim::{Adamw, AdamwChain, GradientTransformation, adamw};
 use grove_transform::{from_inner, value_and_grad};
@@ -51,6 +52,24 @@ fn logits_of_decoders() {
     decoder::<RnnLm<B>>("rnn/lm_lstm_tied/model.pt");
     decoder::<RnnLm<B>>("rnn/lm_gru/model.safetensors");
     decoder::<RnnLm<B>>("rnn/lm_rnn_relu/model.safetensors");
+}
+
+/// A step of a token, with a cache of fixed size, whose position is an array.
+#[test]
+fn decoding_steps() {
+    fn step<M: Pretrained<B> + TraceableLm<B>>(path: &str) {
+        let model: M = load(path);
+        let (_, cache) = model.decode(ids([2, 5], 20).val(), &[], model.new_fixed_cache(16));
+        let f = |(model, ids, cache): (M::OnTraced, Array<Traced, 2, Int>, M::TracedCache)| {
+            let (logits, cache) = model.decode(ids.val(), &[], cache);
+            (Array::<_, 2>::new(logits), cache)
+        };
+        check(&format!("decoding, {path}"), f, &(model, ids([2, 1], 20), cache), 1e-4);
+    }
+    step::<Gpt2<B>>("gpt2/tiny_a");
+    step::<GptNeo<B>>("gpt_neo/tiny");
+    step::<Llama<B>>("llama/gqa");
+    step::<RnnLm<B>>("rnn/lm_lstm_tied/model.pt");
 }
 
 #[test]
