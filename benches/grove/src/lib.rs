@@ -45,7 +45,7 @@ use rows::{Group, Row};
 #[derive(Parser, Debug)]
 #[command(name = "bench", version)]
 pub struct Options {
-    /// Backends of grove, one or more of: flex, candle, cuda, wgpu, rocm
+    /// Backends of grove, one or more of: flex, candle, cuda, wgpu, rocm, xla, xla:cpu, xla:cuda, xla:tpu
     #[arg(long, value_name = "NAMES", value_delimiter = ',', default_value = "flex")]
     backend: Vec<String>,
 
