@@ -70,7 +70,7 @@ fn of_backend(backend: BackendName) -> Vec<Line> {
     lines
 }
 
-/// What is missing, without the backend's name.
+/// The missing part, without the backend's name.
 fn reason(error: DeviceError) -> String {
     match error {
         DeviceError::Unavailable { reason, .. } => reason,

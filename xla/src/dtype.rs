@@ -1,3 +1,4 @@
+use burn::tensor::{BoolStore, DType};
 use std::fmt;
 
 use crate::sys::buffer_type as codes;
@@ -41,6 +42,34 @@ impl ElementType {
     /// Bytes of an element.
     pub fn size(self) -> usize {
         self.entry().2
+    }
+
+    /// The type of elements of grove's arrays.
+    pub fn dtype(self) -> DType {
+        match self {
+            Self::Bool => DType::Bool(BoolStore::Native),
+            Self::I8 => DType::I8,
+            Self::I16 => DType::I16,
+            Self::I32 => DType::I32,
+            Self::I64 => DType::I64,
+            Self::U8 => DType::U8,
+            Self::U16 => DType::U16,
+            Self::U32 => DType::U32,
+            Self::U64 => DType::U64,
+            Self::F16 => DType::F16,
+            Self::BF16 => DType::BF16,
+            Self::F32 => DType::F32,
+            Self::F64 => DType::F64,
+        }
+    }
+
+    /// The type of a type of grove's arrays; `None` for quantized ones.
+    pub fn of_dtype(dtype: DType) -> Option<Self> {
+        match dtype {
+            DType::Bool(_) => Some(Self::Bool),
+            DType::Flex32 => Some(Self::F32),
+            dtype => Self::ALL.iter().map(|entry| entry.0).find(|element| element.dtype() == dtype),
+        }
     }
 
     /// True for floating-point numbers.
@@ -154,6 +183,7 @@ mod tests {
     fn entries_are_in_order() {
         for (i, (kind, code, ..)) in ElementType::ALL.iter().enumerate() {
             assert_eq!((*kind as usize, ElementType::of_code(*code)), (i, Some(*kind)));
+            assert_eq!(ElementType::of_dtype(kind.dtype()), Some(*kind));
         }
         assert_eq!(ArrayType::new(ElementType::BF16, [2, 3]).to_string(), "bf16[2,3]");
         assert_eq!(ArrayType::new(ElementType::F64, [usize::MAX]).bytes(), None);

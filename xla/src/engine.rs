@@ -1,11 +1,12 @@
 //! OpenXLA as the engine of lazy arrays, on one device or on a mesh.
 
-use burn::tensor::{BoolStore, DType, TensorData};
+use burn::tensor::{DType, TensorData};
 use grove_compile::{DeviceArray, Engine, Executable as Program, Graph, TraceDevice, Var, lazy_device};
 use grove_tree::Key;
 use std::{
     io::IsTerminal,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, PoisonError, Weak},
+    vec,
 };
 
 use crate::{
@@ -28,8 +29,8 @@ impl Device {
     }
 }
 
-/// The programs that an engine compiled, the last one last.
-pub(crate) type Programs = Arc<Mutex<Vec<Arc<CompiledGraph>>>>;
+/// The programs that an engine compiled and that are kept, the last one last.
+pub(crate) type Programs = Arc<Mutex<Vec<Weak<CompiledGraph>>>>;
 
 /// The engine of a mesh.
 pub(crate) struct OnMesh {
@@ -101,7 +102,9 @@ impl Engine for OnMesh {
             mesh: self.mesh.clone(),
             results: lowered.results.into_iter().zip(plan.outputs).collect(),
         });
-        self.programs.lock().unwrap_or_else(PoisonError::into_inner).push(compiled.clone());
+        let mut programs = self.programs.lock().unwrap_or_else(PoisonError::into_inner);
+        programs.retain(|program| program.strong_count() > 0);
+        programs.push(Arc::downgrade(&compiled));
         Ok(compiled)
     }
 }
@@ -117,33 +120,23 @@ impl Program for CompiledGraph {
         let given = |(array, donated): (DeviceArray, &bool)| -> Result<Given, String> {
             let array = array.downcast::<ShardedArray>().map_err(|_| FOREIGN)?;
             match donated {
-                true => Ok(Arc::try_unwrap(array).map_or_else(Given::Shared, Given::Whole)),
+                true => {
+                    Ok(Arc::try_unwrap(array).map_or_else(Given::Shared, |array| Given::Whole(array.parts.into_iter())))
+                }
                 false => Ok(Given::Shared(array)),
             }
         };
-        let given: Vec<Given> = inputs.into_iter().zip(&self.donated).map(given).collect::<Result<_, _>>()?;
-        let (mut whole, mut shared, mut order) = (Vec::new(), Vec::new(), Vec::new());
-        for given in given {
+        let mut given: Vec<Given> = inputs.into_iter().zip(&self.donated).map(given).collect::<Result<_, _>>()?;
+        let mut arguments: Vec<Vec<Argument<'_>>> = self.mesh.devices().iter().map(|_| Vec::new()).collect();
+        for given in &mut given {
             match given {
-                Given::Whole(array) => {
-                    order.push(true);
-                    whole.push(array.parts.into_iter());
+                Given::Whole(parts) => {
+                    arguments.iter_mut().zip(parts).for_each(|(list, part)| list.push(Argument::Donate(part)))
                 }
-                Given::Shared(array) => {
-                    order.push(false);
-                    shared.push(array);
-                }
+                Given::Shared(array) => keep(&mut arguments, array),
             }
         }
-        let arguments = (0..self.mesh.devices().len()).map(|device| {
-            let (mut given_up, mut kept) = (whole.iter_mut(), shared.iter());
-            let of_inputs = order.iter().filter_map(|donated| match donated {
-                true => given_up.next().and_then(Iterator::next).map(Argument::Donate),
-                false => kept.next().map(|array| Argument::Keep(&array.parts[device])),
-            });
-            of_inputs.chain(keys.iter().map(|key| Argument::Keep(&key.parts[device]))).collect()
-        });
-        let arguments: Vec<Vec<Argument<'_>>> = arguments.collect();
+        keys.iter().for_each(|key| keep(&mut arguments, key));
         let results = self.executable.execute(arguments).map_err(text)?;
         // From lists of each device to lists of each result.
         let mut lists: Vec<_> = results.into_iter().map(Vec::into_iter).collect();
@@ -157,9 +150,14 @@ impl Program for CompiledGraph {
 
 /// An argument of a program.
 enum Given {
-    /// That nobody else holds.
-    Whole(ShardedArray),
+    /// The parts of an array that nobody else holds.
+    Whole(vec::IntoIter<Buffer>),
     Shared(Arc<ShardedArray>),
+}
+
+/// Adds an array that is kept to the arguments of each device.
+fn keep<'a>(arguments: &mut [Vec<Argument<'a>>], array: &'a ShardedArray) {
+    arguments.iter_mut().zip(&array.parts).for_each(|(list, part)| list.push(Argument::Keep(part)));
 }
 
 const FOREIGN: &str = "an array of another engine is given to XLA";
@@ -172,7 +170,7 @@ pub(crate) fn text(error: impl std::fmt::Display) -> String {
     error.to_string()
 }
 
-/// What takes which memory, and how results lie on a mesh.
+/// The memory that results take, and their places on a mesh.
 struct Plan {
     /// For each input that is given up the output that takes its memory, of the same type.
     aliases: Vec<Option<usize>>,
@@ -221,24 +219,5 @@ impl Drop for Progress {
         if self.0 {
             eprint!("\x1b[K");
         }
-    }
-}
-
-/// The type of elements on the host.
-pub(crate) fn dtype(element: ElementType) -> DType {
-    match element {
-        ElementType::Bool => DType::Bool(BoolStore::Native),
-        ElementType::I8 => DType::I8,
-        ElementType::I16 => DType::I16,
-        ElementType::I32 => DType::I32,
-        ElementType::I64 => DType::I64,
-        ElementType::U8 => DType::U8,
-        ElementType::U16 => DType::U16,
-        ElementType::U32 => DType::U32,
-        ElementType::U64 => DType::U64,
-        ElementType::F16 => DType::F16,
-        ElementType::BF16 => DType::BF16,
-        ElementType::F32 => DType::F32,
-        ElementType::F64 => DType::F64,
     }
 }

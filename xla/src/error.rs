@@ -32,7 +32,7 @@ pub enum XlaError {
     Mesh {
         /// The axes and their sizes.
         mesh: String,
-        /// What is wrong.
+        /// The reason.
         reason: String,
     },
     /// An array cannot lie on a mesh as it was asked for.
@@ -40,7 +40,7 @@ pub enum XlaError {
     Sharding {
         /// Its path.
         leaf: String,
-        /// What is wrong.
+        /// The reason.
         reason: String,
     },
     /// A pattern of paths that fits no leaf.

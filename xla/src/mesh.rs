@@ -140,7 +140,7 @@ impl fmt::Display for Mesh {
     }
 }
 
-/// How an array is split over a mesh: for each of its axes the axes of the mesh over which it is split, none where it is whole. Axes
+/// The parts of an array on a mesh: for each of its axes the axes of the mesh over which it is split, none where it is whole. Axes
 /// that are not mentioned are whole. `jax.sharding.PartitionSpec`.
 ///
 /// ```

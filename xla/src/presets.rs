@@ -1,4 +1,4 @@
-//! How the leaves of the zoo's models lie on meshes.
+//! Specifications for the leaves of the zoo's models on meshes.
 
 use grove_backend::Backend;
 use grove_tree::{Tree, leaves};

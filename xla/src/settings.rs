@@ -9,7 +9,7 @@ use crate::{
 /// Virtual devices of the CPU plugin. Each has threads of its own: 100000 take minutes to start.
 const MAX_CPU_DEVICES: i64 = 1024;
 
-/// What an option must be.
+/// The values that an option takes.
 #[derive(Clone, Copy)]
 enum Kind {
     Text,

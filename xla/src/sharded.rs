@@ -3,11 +3,7 @@
 use burn::tensor::TensorData;
 use std::sync::Arc;
 
-use crate::{
-    ArrayType, Buffer, Mesh, PartitionSpec,
-    engine::{dtype, text},
-    lower::element_type,
-};
+use crate::{ArrayType, Buffer, Mesh, PartitionSpec, engine::text, lower::element_type};
 
 /// Bytes from which an array is not copied where the device can use the host's memory.
 const LARGE: usize = 1 << 16;
@@ -69,7 +65,7 @@ impl ShardedArray {
                 whole
             }
         };
-        Ok(TensorData::from_bytes_vec(bytes, self.array.dims.clone(), dtype(self.array.element)))
+        Ok(TensorData::from_bytes_vec(bytes, self.array.dims.clone(), self.array.element.dtype()))
     }
 }
 

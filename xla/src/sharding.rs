@@ -3,7 +3,7 @@
 use grove_backend::{AnyTensor, Backend};
 use grove_compile::{TraceDevice, array_of, lazy_array, lazy_device};
 use grove_tree::{AnyArray, Path, Tree, by_path, path_fits};
-use std::sync::{Arc, PoisonError};
+use std::sync::{Arc, PoisonError, Weak};
 
 use crate::{
     Compiled, CompiledMemory, ExecutableCache, Mesh, NamedValue, PartitionSpec, Result, Xla, XlaError,
@@ -76,21 +76,21 @@ impl MeshDevice {
         failed.map_or(Ok(tree), Err)
     }
 
-    /// The programs that were compiled for the mesh, the last one last.
+    /// The programs that were compiled for the mesh and are kept, the last one last.
     pub fn programs(&self) -> Vec<ProgramSummary> {
         let programs = self.programs.lock().unwrap_or_else(PoisonError::into_inner);
-        programs.iter().map(|program| ProgramSummary::of(program.compiled())).collect()
+        programs.iter().filter_map(Weak::upgrade).map(|program| ProgramSummary::of(program.compiled())).collect()
     }
 }
 
-/// What a compiled program needs on each device.
+/// Needs of a compiled program on each device.
 #[derive(Clone, Debug)]
 pub struct ProgramSummary {
     /// Its memory on each device; `None` where the plugin does not tell.
     pub memory: Option<CompiledMemory>,
     /// XLA's estimates, such as `flops`.
     pub cost: Vec<(String, NamedValue)>,
-    /// How often devices exchange data, by the kinds that XLA has: `all-reduce`, `all-gather`, `reduce-scatter`, `all-to-all`,
+    /// Numbers of exchanges between devices, by the kinds that XLA has: `all-reduce`, `all-gather`, `reduce-scatter`, `all-to-all`,
     /// `collective-permute`.
     pub collectives: Vec<(String, usize)>,
 }

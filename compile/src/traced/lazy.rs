@@ -4,35 +4,28 @@
 //! its arguments are the arrays that were there before, its results those that are still in use. A loop that reads a loss in each step
 //! thus runs one program a step, which is compiled once.
 
-use burn::tensor::{DType, FloatDType, IntDType, TensorData};
-use burn_backend::{BoolDType, ExecutionError, set_default_dtypes};
+use burn::tensor::{DType, TensorData};
+use burn_backend::ExecutionError;
 use burn_ir::{OperationIr, TensorId, TensorIr, TensorStatus};
-use burn_router::RouterTensor;
-use grove_backend::{AnyTensor, ops::Spec};
-use grove_tree::Key;
+use grove_backend::ops::Spec;
 use std::{
-    any::Any,
     collections::{HashMap, HashSet, VecDeque},
     fmt::{self, Write},
     hash::{DefaultHasher, Hasher},
-    sync::{Arc, OnceLock},
+    sync::Arc,
     time::Instant,
 };
 
 use super::{
-    Caller, TraceClient, TraceDevice, Traced, Types,
+    Caller,
+    engine::{DeviceArray, Engine, Executable, TYPES},
     import::import,
     lifted::lifted,
-    recorder::{add_lazy, any, with_sink},
-    sink::Sink,
 };
 use crate::{
     Primitive,
     graph::{Equation, Graph, Var},
 };
-
-/// An array on the device of an engine.
-pub type DeviceArray = Arc<dyn Any + Send + Sync>;
 
 /// Programs that are kept.
 const CAPACITY: usize = 256;
@@ -42,95 +35,6 @@ const LONGEST: usize = 50_000;
 
 /// The reason for which an array is missing.
 const NOT_COMPUTED: &str = "the tensor was not computed, as the program that computes it failed";
-
-/// What computes lazy arrays, such as OpenXLA on one device.
-pub trait Engine: Send + Sync + 'static {
-    /// True if the device has arrays of a type.
-    fn supports(&self, dtype: DType) -> bool;
-
-    /// Copies an array to the device.
-    ///
-    /// # Errors
-    /// A sentence, if memory does not suffice.
-    fn upload(&self, data: TensorData) -> Result<DeviceArray, String>;
-
-    /// Copies an array to the host.
-    ///
-    /// # Errors
-    /// A sentence, if what computes it failed.
-    fn download(&self, array: &DeviceArray) -> Result<TensorData, String>;
-
-    /// Waits until an array is computed.
-    ///
-    /// # Errors
-    /// A sentence, if what computes it failed.
-    fn wait(&self, array: &DeviceArray) -> Result<(), String>;
-
-    /// How an array lies on the device, for programs that depend on it; nothing where there is one way.
-    fn layout(&self, _array: &DeviceArray) -> String {
-        String::new()
-    }
-
-    /// Compiles a program for inputs that lie as these, given for each whether its memory may be used for results.
-    ///
-    /// # Errors
-    /// A sentence.
-    fn compile(&self, graph: &Graph, inputs: &[DeviceArray], donated: &[bool]) -> Result<Arc<dyn Executable>, String>;
-}
-
-/// A program of an engine.
-pub trait Executable: Send + Sync {
-    /// Runs the program with its inputs and the keys that it draws with. Nobody else holds an array that is donated.
-    ///
-    /// # Errors
-    /// A sentence.
-    fn run(&self, inputs: Vec<DeviceArray>, keys: &[Key]) -> Result<Vec<DeviceArray>, String>;
-}
-
-/// Makes a device of an engine, whose arrays are computed when they are read. The first one is the default device of [`Traced`] where no
-/// trace is going on.
-pub fn lazy_device(engine: impl Engine) -> TraceDevice {
-    let types = Types { int: IntDType::I32, boolean: BoolDType::Native };
-    let device = add_lazy(types, |number| Lazy::new(number, Box::new(engine)));
-    // An error says that an earlier device with this index and these types has done so.
-    drop(set_default_dtypes::<Traced>(&device, FloatDType::F32, types.int));
-    let _ = FIRST.set(device);
-    device
-}
-
-/// Makes a tensor of an array of a lazy device's engine, of a shape and type.
-///
-/// # Panics
-/// If the device is that of a trace.
-pub fn lazy_array(device: &TraceDevice, array: DeviceArray, shape: Vec<usize>, dtype: DType) -> AnyTensor<Traced> {
-    let id = with_sink(device.index, |sink| match sink {
-        Sink::Lazy(device) => device.adopt(array),
-        Sink::Trace(_) => panic!("the device of a trace has no arrays{}", Caller::here()),
-    });
-    any(RouterTensor::new(id, shape.into(), dtype, TraceClient::of(*device)))
-}
-
-/// Returns the array of a tensor on a lazy device, after what was recorded there has run.
-///
-/// # Errors
-/// What computes it failed, or the tensor is one of a trace.
-pub fn array_of(x: &AnyTensor<Traced>) -> Result<DeviceArray, String> {
-    let device = x.device();
-    let (AnyTensor::Float(tensor) | AnyTensor::Int(tensor) | AnyTensor::Bool(tensor)) = x.clone();
-    let tensor = tensor.into_ir();
-    with_sink(device.index, |sink| match sink {
-        Sink::Lazy(device) => device.array(&tensor),
-        Sink::Trace(_) => Err("a traced tensor has no array".into()),
-    })
-}
-
-/// The lazy device that was made first.
-static FIRST: OnceLock<TraceDevice> = OnceLock::new();
-
-/// The default lazy device, if there is one.
-pub(super) fn default_device() -> Option<TraceDevice> {
-    FIRST.get().copied()
-}
 
 /// The arrays of a lazy device.
 pub(super) struct Lazy {
@@ -147,7 +51,7 @@ pub(super) struct Lazy {
     programs: VecDeque<([u64; 2], Arc<dyn Executable>)>,
 }
 
-/// What was recorded since the last program ran.
+/// The operations that were recorded since the last program ran.
 #[derive(Default)]
 struct Segment {
     variables: Vec<Spec>,
@@ -161,7 +65,7 @@ struct Segment {
 }
 
 impl Lazy {
-    fn new(number: u32, engine: Box<dyn Engine>) -> Self {
+    pub fn new(number: u32, engine: Box<dyn Engine>) -> Self {
         Self {
             number,
             engine,
@@ -215,6 +119,15 @@ impl Lazy {
         var
     }
 
+    /// Notes that nothing holds a tensor any more. A computed array that the program does not need is freed at once.
+    fn release(&mut self, index: u32) {
+        if self.segment.variable_of.contains_key(&index) {
+            self.dropped.insert(index);
+        } else {
+            self.computed.remove(&index);
+        }
+    }
+
     fn result(&mut self, id: TensorId, spec: Spec) -> Var {
         let index = id.value() as u32;
         let var = self.segment.variable(index, spec);
@@ -254,12 +167,7 @@ impl Lazy {
             OperationIr::Init(_) => {}
             OperationIr::Drop(tensor) => {
                 let index = self.index(&tensor);
-                self.dropped.insert(index);
-                // A computed array that the program does not need is freed at once.
-                if !self.segment.variable_of.contains_key(&index) {
-                    self.computed.remove(&index);
-                    self.dropped.remove(&index);
-                }
+                self.release(index);
             }
             _ if self.forgetting > 0 => {}
             operation => {
@@ -323,11 +231,7 @@ impl Lazy {
         }
         let array = self.computed.get(&index).cloned();
         if tensor.status == TensorStatus::ReadWrite {
-            self.dropped.insert(index);
-            if !self.segment.variable_of.contains_key(&index) {
-                self.computed.remove(&index);
-                self.dropped.remove(&index);
-            }
+            self.release(index);
         }
         let Some(array) = array else {
             return Err(failed(NOT_COMPUTED.into()));
@@ -376,7 +280,6 @@ impl Lazy {
         let named = |prefix: &str, list: &[(u32, Var)]| {
             list.iter().enumerate().map(|(i, (_, var))| (format!("{prefix}{i}"), *var)).collect()
         };
-        let types = Types { int: IntDType::I32, boolean: BoolDType::Native };
         let graph = Graph {
             inputs: named("", &inputs),
             outputs: named("", &results),
@@ -384,7 +287,7 @@ impl Lazy {
             equations,
             constants: Vec::new(),
             keys: Default::default(),
-            types,
+            types: TYPES,
         };
         let mut arrays: Vec<DeviceArray> = Vec::with_capacity(inputs.len());
         let mut donated = Vec::with_capacity(inputs.len());

@@ -1,6 +1,7 @@
 //! The backend of traces: it records operations and computes nothing.
 
 mod caller;
+mod engine;
 mod import;
 mod lazy;
 mod lifted;
@@ -22,7 +23,7 @@ use std::{cell::Cell, pin::Pin};
 
 use crate::{Primitive, graph::TypeNames};
 pub(crate) use caller::Caller;
-pub use lazy::{DeviceArray, Engine, Executable, array_of, lazy_array, lazy_device};
+pub use engine::{DeviceArray, Engine, Executable, array_of, lazy_array, lazy_device};
 pub(crate) use recorder::{Recording, any, var_of};
 use sink::Sink;
 
@@ -92,7 +93,7 @@ thread_local! {
 impl Default for TraceDevice {
     fn default() -> Self {
         let current = CURRENT.get();
-        if current.index == NONE.index { lazy::default_device().unwrap_or(current) } else { current }
+        if current.index == NONE.index { engine::default_device().unwrap_or(current) } else { current }
     }
 }
 

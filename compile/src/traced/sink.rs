@@ -1,4 +1,4 @@
-//! What operations on traced tensors go to: the recorder of a trace, or a lazy device.
+//! The place to which operations on traced tensors go: the recorder of a trace, or a lazy device.
 
 use burn::tensor::{DType, TensorData};
 use burn_ir::{OperationIr, TensorId, TensorIr};

@@ -44,21 +44,19 @@ impl<B: Backend, M: CausalLm<B>> DecodeSession<B, M> {
         let cache = if alike < self.ids.len() { self.cache.truncate(alike) } else { Some(self.cache) };
         let (cache, alike) = cache.map_or_else(|| (new_cache(model, ids.len(), ids.len()), 0), |cache| (cache, alike));
         let device = model.device();
-        // What comes before the last `n` is read for the cache alone, in chunks.
-        let new = &ids[alike..];
-        let (before, last) = match B::LAZY {
-            true => new.split_at(new.len() - n),
-            false => (&[][..], new),
-        };
+        let mut new = &ids[alike..];
         let mut cache = cache;
-        if !before.is_empty() {
-            let (with_room, parts) = chunks::<B, M>(int_tensor(&[before.to_vec()], &device), &[], cache, alike);
-            cache = parts.into_iter().fold(with_room, |cache, part| model.decode_last(part, 1, cache).1);
-        }
         if B::LAZY {
             cache = cache.with_capacity(capacity(ids.len()));
+            // The tokens before the last `n` are read for the cache alone, in chunks.
+            let (before, last) = new.split_at(new.len() - n);
+            if !before.is_empty() {
+                let (with_room, parts) = chunks::<B, M>(int_tensor(&[before.to_vec()], &device), &[], cache, alike);
+                cache = parts.into_iter().fold(with_room, |cache, part| model.decode_last(part, 1, cache).1);
+            }
+            new = last;
         }
-        let (logits, cache) = model.decode_last(int_tensor(&[last.to_vec()], &device), n, cache);
+        let (logits, cache) = model.decode_last(int_tensor(&[new.to_vec()], &device), n, cache);
         (logits.reshape([n, model.vocab_size()]), Self { cache, ids: ids.to_vec() })
     }
 }

@@ -400,10 +400,7 @@ impl Builder {
         let ty = Mlir(&scalar);
         self.line(format_args!("^bb0({a}: {ty}, {b}: {ty}):"));
         self.indented(|lines| {
-            let sum = match reducer {
-                "return_second" => b.clone(),
-                _ => lines.binary(reducer, &a, &b),
-            };
+            let sum = lines.binary(reducer, &a, &b);
             lines.line(format_args!("stablehlo.return {sum} : {ty}"));
         });
         self.line(format_args!("}}) : {types}"));

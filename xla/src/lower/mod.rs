@@ -24,7 +24,7 @@ use builder::{Builder, Mlir, Value, joined, types};
 pub struct LowerError {
     /// Name of the operation.
     pub operation: String,
-    /// What it has that StableHLO, or grove's translation, lacks.
+    /// The thing in it that StableHLO, or grove's translation, lacks.
     pub reason: String,
 }
 
@@ -48,11 +48,11 @@ pub struct LowerOptions<'a> {
     /// For each input of the graph, in order, the output that may take its memory: `donate_argnums` of JAX. Inputs that are not
     /// mentioned are kept.
     pub donated: Vec<Option<usize>>,
-    /// How arrays lie on a mesh, for a program of several devices.
+    /// The places of arrays on a mesh, for a program of several devices.
     pub shardings: Option<Shardings<'a>>,
 }
 
-/// How the inputs and outputs of a graph lie on a mesh. Random keys are whole on each device, and so are arrays that are not mentioned.
+/// The places of a graph's inputs and outputs on a mesh. Random keys are whole on each device, and so are arrays that are not mentioned.
 #[derive(Clone, Copy, Debug)]
 pub struct Shardings<'a> {
     /// The mesh.
@@ -182,27 +182,8 @@ fn array_type(graph: &Graph, var: Var) -> Result<ArrayType> {
 
 /// The type of elements.
 pub(crate) fn element_type(dtype: DType) -> Result<ElementType> {
-    Ok(match dtype {
-        DType::F64 => ElementType::F64,
-        DType::F32 | DType::Flex32 => ElementType::F32,
-        DType::F16 => ElementType::F16,
-        DType::BF16 => ElementType::BF16,
-        DType::I64 => ElementType::I64,
-        DType::I32 => ElementType::I32,
-        DType::I16 => ElementType::I16,
-        DType::I8 => ElementType::I8,
-        DType::U64 => ElementType::U64,
-        DType::U32 => ElementType::U32,
-        DType::U16 => ElementType::U16,
-        DType::U8 => ElementType::U8,
-        DType::Bool(_) => ElementType::Bool,
-        DType::QFloat(_) => {
-            return Err(LowerError {
-                operation: format!("{dtype:?}"),
-                reason: "arrays of it have no type there".into(),
-            });
-        }
-    })
+    ElementType::of_dtype(dtype)
+        .ok_or_else(|| LowerError { operation: format!("{dtype:?}"), reason: "arrays of it have no type there".into() })
 }
 
 /// The state of a translation.

@@ -8,7 +8,7 @@ use grove_compile::{Graph, Traced, trace_skeleton};
 use grove_tree::AnyArray;
 
 use super::{Lowering, Result, builder::Value, stays};
-use crate::{ArrayType, engine::dtype};
+use crate::ArrayType;
 
 /// A layer over sequences of one length.
 struct Layer {
@@ -57,21 +57,18 @@ impl Layer {
     }
 }
 
-/// The graph of one step of arguments of these types. Returns it with which of the results are there.
+/// The graph of one step of arguments of these types. Its results are those that are there.
 fn graph_of(
     arrays: &[&ArrayType],
     step: impl FnOnce(Vec<AnyTensor<Traced>>) -> Vec<Option<AnyTensor<Traced>>>,
-) -> (Graph, Vec<bool>) {
-    let absent = |array: &&ArrayType| AnyArray::<Traced>::absent(array.dims.clone(), dtype(array.element));
+) -> Graph {
+    let absent = |array: &&ArrayType| AnyArray::<Traced>::absent(array.dims.clone(), array.element.dtype());
     let args: Vec<AnyArray<Traced>> = arrays.iter().map(absent).collect();
-    let mut present = vec![];
     let traced = |args: Vec<AnyArray<Traced>>| -> Vec<AnyArray<Traced>> {
         let results = step(args.into_iter().filter_map(AnyArray::into_value).collect());
-        present = results.iter().map(Option::is_some).collect();
         results.into_iter().flatten().map(AnyArray::present).collect()
     };
-    let graph = trace_skeleton(traced, &args).decomposed_except(stays);
-    (graph, present)
+    trace_skeleton(traced, &args).decomposed_except(stays)
 }
 
 fn values(list: impl IntoIterator<Item = AnyTensor<Traced>>) -> Values<Traced> {
@@ -98,13 +95,12 @@ impl Lowering {
         let (weights, state) = (&inputs[1..4], &inputs[4..4 + states]);
         let row = ArrayType::new(x.element(), &x.dims()[1..]);
         let arrays: Vec<&ArrayType> = [&row].into_iter().chain(inputs[1..].iter().map(|value| &value.array)).collect();
-        let (graph, _) = graph_of(&arrays, |arguments| {
+        let graph = graph_of(&arrays, |arguments| {
             let Outcome { outputs, saved } = Traced::run(step, values(arguments), needs);
             outputs.into_values().into_iter().chain(saved.into_values()).collect()
         });
         // The rows of the output, and what is saved, of all steps.
         let results = self.outputs(&graph)?;
-        let n = results[0].dims[1];
         let stacked = |array: &ArrayType| ArrayType::new(array.element, [*time, *batch, array.dims[1]]);
         let mut init = state.to_vec();
         init.extend(results.iter().map(|array| self.lines.full(stacked(array), 0_usize)).collect::<Vec<_>>());
@@ -128,7 +124,6 @@ impl Lowering {
         let ys: Vec<Value> = found.split_off(*states);
         let mut ys = ys.into_iter().map(|y| lines.reshape(&y, &[rows, y.dims()[2]])).collect::<Vec<_>>();
         let output = lines.concatenate(&[vec![ys.remove(0)], found].concat(), 0);
-        debug_assert_eq!(output.dims()[1], n);
         Ok([output].into_iter().chain(ys).map(Some).collect())
     }
 
@@ -163,14 +158,13 @@ impl Lowering {
             .chain([whole])
             .collect();
         let residuals = of_step.len() - 1;
-        let spec = |array: &ArrayType| Some(Spec { shape: array.dims.clone().into(), dtype: dtype(array.element) });
+        let spec = |array: &ArrayType| Some(Spec { shape: array.dims.clone().into(), dtype: array.element.dtype() });
         let all = Wanted::new(of_step[..of_layer.len()].iter().map(spec).collect());
         let arrays: Vec<&ArrayType> = of_step.iter().collect();
-        let (graph, present) = graph_of(&arrays, |mut arguments| {
+        let graph = graph_of(&arrays, |mut arguments| {
             let grads = arguments.split_off(residuals);
             Traced::run_vjp(step, values(arguments), values(grads), &all).into_values()
         });
-        debug_assert!(present.iter().all(|present| *present));
         // The gradients of the states, sums of those of the weights, and those of `x`.
         let wanted: Vec<bool> = (0..4).map(|i| wanted.get(i).is_some()).collect();
         let of_weights: Vec<usize> = (1..4).filter(|i| wanted[*i]).collect();

@@ -147,7 +147,7 @@ pub(super) struct Window {
 }
 
 /// Pairs of numbers as an attribute.
-pub(super) fn pairs<T: std::fmt::Display>(pairs: &[[T; 2]]) -> String {
+fn pairs(pairs: &[[usize; 2]]) -> String {
     let rows = joined(pairs.iter().map(|[low, high]| format!("[{low}, {high}]")));
     format!("dense<[{rows}]> : tensor<{}x2xi64>", pairs.len())
 }

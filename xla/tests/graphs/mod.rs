@@ -6,11 +6,11 @@ pub mod common;
 #[path = "../common/gpu.rs"]
 mod gpu;
 
-use burn::tensor::{DType, TensorData};
+use burn::tensor::TensorData;
 use grove_backend::{AnyTensor, Flex};
 use grove_compile::{Graph, Traced, trace};
 use grove_tree::{AnyArray, Key, Path, Tree, key::traced::take_keys};
-use grove_xla::{Argument, Buffer, Client, CompileOptions, ElementType, LowerOptions, Program, Topology, lower};
+use grove_xla::{Argument, Buffer, Client, CompileOptions, LowerOptions, Program, Topology, lower};
 use std::{env, sync::OnceLock};
 
 /// The client of one device that the tests of a program share.
@@ -121,22 +121,7 @@ pub fn run(client: &Client, graph: &Graph, arrays: &[TensorData], keys: &[Key]) 
 /// The content of a buffer.
 pub fn data(buffer: &Buffer) -> TensorData {
     let array = buffer.array_type();
-    let dtype = match array.element {
-        ElementType::Bool => DType::Bool(burn::tensor::BoolStore::Native),
-        ElementType::I8 => DType::I8,
-        ElementType::I16 => DType::I16,
-        ElementType::I32 => DType::I32,
-        ElementType::I64 => DType::I64,
-        ElementType::U8 => DType::U8,
-        ElementType::U16 => DType::U16,
-        ElementType::U32 => DType::U32,
-        ElementType::U64 => DType::U64,
-        ElementType::F16 => DType::F16,
-        ElementType::BF16 => DType::BF16,
-        ElementType::F32 => DType::F32,
-        ElementType::F64 => DType::F64,
-    };
-    TensorData::from_bytes_vec(buffer.to_host().unwrap(), array.dims.clone(), dtype)
+    TensorData::from_bytes_vec(buffer.to_host().unwrap(), array.dims.clone(), array.element.dtype())
 }
 
 /// Fails unless two arrays have one shape and agree within a part of the largest element, which counts as at least `least`.
