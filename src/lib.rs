@@ -30,7 +30,7 @@ pub use grove_train as train;
 pub use grove_transform as transform;
 /// Trees of arrays, and keys.
 pub use grove_tree as tree;
-/// CheckpointManager and the hub.
+/// Checkpoints and the hub.
 pub use grove_weights as weights;
 
 /// OpenXLA: plugins, devices, graphs as StableHLO.

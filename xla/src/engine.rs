@@ -4,14 +4,15 @@ use burn::tensor::{DType, TensorData};
 use grove_compile::{DeviceArray, Engine, Executable as Program, Graph, TraceDevice, Var, lazy_device};
 use grove_tree::Key;
 use std::{
+    collections::HashMap,
     io::IsTerminal,
     sync::{Arc, Mutex, PoisonError, Weak},
     vec,
 };
 
 use crate::{
-    Argument, ArrayType, Buffer, CompileOptions, Compiled, Device, ElementType, Executable, ExecutableCache,
-    LowerOptions, Mesh, PartitionSpec, Shardings, lower,
+    Argument, ArrayType, Buffer, CompileOptions, Compiled, Device, Executable, ExecutableCache, LowerOptions, Mesh,
+    PartitionSpec, Shardings, lower,
     lower::{LowerError, element_type},
     sharded::ShardedArray,
 };
@@ -25,18 +26,29 @@ impl Device {
 
     /// [`lazy`](Self::lazy), with compiled programs kept in a folder.
     pub fn lazy_with(&self, cache: ExecutableCache) -> TraceDevice {
-        lazy_device(OnMesh { mesh: Mesh::of_one(self), cache, programs: Arc::default() })
+        lazy_device(OnMesh { mesh: Mesh::of_one(self), cache, programs: Arc::default(), layouts: Arc::default() })
     }
 }
 
 /// The programs that an engine compiled and that are kept, the last one last.
 pub(crate) type Programs = Arc<Mutex<Vec<Weak<CompiledGraph>>>>;
 
+/// The specification of the first array of each type that was split on a mesh.
+pub(crate) type Layouts = Arc<Mutex<HashMap<ArrayType, PartitionSpec>>>;
+
 /// The engine of a mesh.
 pub(crate) struct OnMesh {
     pub mesh: Mesh,
     pub cache: ExecutableCache,
     pub programs: Programs,
+    pub layouts: Layouts,
+}
+
+impl OnMesh {
+    /// The place of an array of which nobody has said how it lies: as the first one of its type that was split.
+    fn layout_of(&self, array: &ArrayType) -> PartitionSpec {
+        self.layouts.lock().unwrap_or_else(PoisonError::into_inner).get(array).cloned().unwrap_or_default()
+    }
 }
 
 /// A compiled graph.
@@ -61,7 +73,8 @@ impl Engine for OnMesh {
     }
 
     fn upload(&self, data: TensorData) -> Result<DeviceArray, String> {
-        Ok(Arc::new(ShardedArray::upload(&self.mesh, data, &PartitionSpec::replicated())?))
+        let array = ArrayType::new(element_type(data.dtype).map_err(text)?, data.shape.to_vec());
+        Ok(Arc::new(ShardedArray::upload(&self.mesh, data, &self.layout_of(&array))?))
     }
 
     fn download(&self, array: &DeviceArray) -> Result<TensorData, String> {
@@ -82,7 +95,7 @@ impl Engine for OnMesh {
     fn compile(&self, graph: &Graph, inputs: &[DeviceArray], donated: &[bool]) -> Result<Arc<dyn Program>, String> {
         let inputs: Vec<&ShardedArray> = inputs.iter().map(sharded).collect::<Result<_, _>>()?;
         let given: Vec<PartitionSpec> = inputs.iter().map(|array| array.spec.clone()).collect();
-        let plan = plan(graph, &given, donated).map_err(text)?;
+        let plan = plan(graph, &given, donated, |array| self.layout_of(array)).map_err(text)?;
         let several = self.mesh.devices().len() > 1;
         let shardings = several.then(|| Shardings { mesh: &self.mesh, inputs: &given, outputs: &plan.outputs });
         let lowered = lower(graph, &LowerOptions { donated: plan.aliases.clone(), shardings }).map_err(text)?;
@@ -177,9 +190,15 @@ struct Plan {
     outputs: Vec<PartitionSpec>,
 }
 
-/// A result lies as the input whose memory it takes, or else as an input of its type that is split; others are on all devices.
-fn plan(graph: &Graph, given: &[PartitionSpec], donated: &[bool]) -> Result<Plan, LowerError> {
-    let of = |var: Var| Ok((element_type(graph.dtype(var))?, graph.shape(var).to_vec()));
+/// A result lies as the input whose memory it takes, or else as an input of its type that is split; others lie as arrays of their
+/// type do that nobody places.
+fn plan(
+    graph: &Graph,
+    given: &[PartitionSpec],
+    donated: &[bool],
+    layout_of: impl Fn(&ArrayType) -> PartitionSpec,
+) -> Result<Plan, LowerError> {
+    let of = |var: Var| Ok(ArrayType::new(element_type(graph.dtype(var))?, graph.shape(var).to_vec()));
     let inputs: Vec<_> = graph.inputs().iter().map(|(_, var)| of(*var)).collect::<Result<_, LowerError>>()?;
     let outputs: Vec<_> = graph.outputs().iter().map(|(_, var)| of(*var)).collect::<Result<_, LowerError>>()?;
     let mut specs: Vec<Option<PartitionSpec>> = vec![None; outputs.len()];
@@ -191,12 +210,14 @@ fn plan(graph: &Graph, given: &[PartitionSpec], donated: &[bool]) -> Result<Plan
             aliases[i] = Some(output);
         }
     }
-    let split = |array: &(ElementType, Vec<usize>)| {
+    let split = |array: &ArrayType| {
         let mut like = inputs.iter().zip(given).filter(|(input, spec)| *input == array && !spec.is_replicated());
         like.next().map(|(_, spec)| spec.clone())
     };
-    let outputs =
-        specs.into_iter().zip(&outputs).map(|(spec, array)| spec.or_else(|| split(array)).unwrap_or_default());
+    let outputs = specs
+        .into_iter()
+        .zip(&outputs)
+        .map(|(spec, array)| spec.or_else(|| split(array)).unwrap_or_else(|| layout_of(array)));
     Ok(Plan { aliases, outputs: outputs.collect() })
 }
 

@@ -55,7 +55,7 @@ pub use error::{Result, XlaError};
 pub use executable::{Argument, Executable, Program};
 pub use ffi::{FfiBuffer, FfiBufferMut};
 pub use lower::{LowerError, LowerOptions, Lowered, Shardings, ToStableHlo, lower};
-pub use mesh::{Mesh, PartitionSpec};
+pub use mesh::{Mesh, PartitionSpec, with_sharding_constraint};
 pub use options::{CompileOptions, Flag};
 pub use plugin::{NamedValue, Plugin};
 pub use presets::{LeafSpecs, fully_sharded, tensor_parallel};

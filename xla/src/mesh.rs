@@ -1,5 +1,10 @@
 //! Meshes of devices, and how arrays lie on them.
 
+use burn::tensor::Tensor;
+use grove_backend::{
+    Backend,
+    ops::{ShardingConstraint, Values, apply},
+};
 use std::fmt;
 
 use crate::{Client, Device, Result, XlaError};
@@ -123,12 +128,17 @@ impl Mesh {
 
     /// An attribute of an argument or a result of so many axes.
     pub(crate) fn attribute(&self, spec: &PartitionSpec, rank: usize) -> String {
+        format!("sdy.sharding = #sdy.sharding{}", self.sharding(spec, rank))
+    }
+
+    /// The place of an array of so many axes, as Shardy writes it.
+    pub(crate) fn sharding(&self, spec: &PartitionSpec, rank: usize) -> String {
         let of_axis = |axis: usize| {
             let names = spec.0.get(axis).map_or(&[][..], Vec::as_slice);
             format!("{{{}}}", names.iter().map(|name| format!("{name:?}")).collect::<Vec<_>>().join(", "))
         };
         let axes: Vec<String> = (0..rank).map(of_axis).collect();
-        format!("sdy.sharding = #sdy.sharding<@mesh, [{}]>", axes.join(", "))
+        format!("<@mesh, [{}]>", axes.join(", "))
     }
 }
 
@@ -169,6 +179,35 @@ impl PartitionSpec {
     pub fn is_replicated(&self) -> bool {
         self.0.iter().all(Vec::is_empty)
     }
+}
+
+impl From<ShardingConstraint> for PartitionSpec {
+    fn from(constraint: ShardingConstraint) -> Self {
+        Self(constraint.axes)
+    }
+}
+
+/// Makes an array inside of a function lie on a mesh as specified, and its gradient too: `jax.lax.with_sharding_constraint`. On other
+/// devices, and in functions that [`vmap`](grove_compile::vmap()) maps, it is the array as it is.
+///
+/// A program whose mesh lacks an axis of the specification, or has one that does not divide the array, is refused when it is compiled.
+///
+/// # Panics
+/// If the specification has more axes than the array.
+///
+/// ```
+/// use burn::tensor::Tensor;
+/// use grove_xla::{PartitionSpec, with_sharding_constraint};
+/// # type B = grove_backend::Flex;
+/// fn hidden<B: grove_backend::Backend>(x: Tensor<B, 2>, weight: Tensor<B, 2>) -> Tensor<B, 2> {
+///     with_sharding_constraint(x.matmul(weight), &PartitionSpec::new([Some("data"), Some("model")]))
+/// }
+/// # let x = Tensor::<B, 2>::ones([2, 2], &Default::default());
+/// # assert_eq!(hidden(x.clone(), x).into_data().to_vec::<f32>().unwrap(), [2.0; 4]);
+/// ```
+#[track_caller]
+pub fn with_sharding_constraint<B: Backend, const D: usize>(x: Tensor<B, D>, spec: &PartitionSpec) -> Tensor<B, D> {
+    apply(ShardingConstraint { axes: spec.0.clone() }, Values::default().with(x)).take_tensor(0)
 }
 
 impl fmt::Display for PartitionSpec {

@@ -7,7 +7,7 @@ use std::sync::{Arc, PoisonError, Weak};
 
 use crate::{
     Compiled, CompiledMemory, ExecutableCache, Mesh, NamedValue, PartitionSpec, Result, Xla, XlaError,
-    engine::{OnMesh, Programs, sharded, text},
+    engine::{Layouts, OnMesh, Programs, sharded, text},
     sharded::ShardedArray,
 };
 
@@ -17,11 +17,15 @@ pub struct MeshDevice {
     mesh: Mesh,
     device: TraceDevice,
     programs: Programs,
+    layouts: Layouts,
 }
 
 impl Mesh {
     /// Makes a device of grove's arrays of this mesh. What is made on it is whole on each device; [`MeshDevice::shard`] splits arrays,
     /// and computation follows: XLA splits operations as their arguments are, and adds what devices have to tell each other.
+    ///
+    /// Arrays that come later, and results, lie as the first array of their shape and type that was split: batches as the first
+    /// one, moments of an optimizer as parameters, parameters from a checkpoint as those that they replace.
     pub fn lazy(&self) -> MeshDevice {
         self.lazy_with(ExecutableCache::of_user())
     }
@@ -29,8 +33,9 @@ impl Mesh {
     /// [`lazy`](Self::lazy), with compiled programs kept in a folder.
     pub fn lazy_with(&self, cache: ExecutableCache) -> MeshDevice {
         let programs = Programs::default();
-        let engine = OnMesh { mesh: self.clone(), cache, programs: programs.clone() };
-        MeshDevice { mesh: self.clone(), device: lazy_device(engine), programs }
+        let layouts = Layouts::default();
+        let engine = OnMesh { mesh: self.clone(), cache, programs: programs.clone(), layouts: layouts.clone() };
+        MeshDevice { mesh: self.clone(), device: lazy_device(engine), programs, layouts }
     }
 }
 
@@ -66,7 +71,10 @@ impl MeshDevice {
             let found = specs.iter().find(|(pattern, _)| path_fits(pattern.as_ref(), &path.to_string()));
             let spec = found.map_or_else(PartitionSpec::replicated, |(_, spec)| spec.clone());
             match ShardedArray::upload(&self.mesh, data, &spec) {
-                Ok(array) => AnyArray::present(lazy_array(&self.device, Arc::new(array), shape.clone(), dtype)),
+                Ok(array) => {
+                    self.remember(&array);
+                    AnyArray::present(lazy_array(&self.device, Arc::new(array), shape.clone(), dtype))
+                }
                 Err(reason) => {
                     failed = Some(XlaError::Sharding { leaf: path.to_string(), reason });
                     absent()
@@ -74,6 +82,14 @@ impl MeshDevice {
             }
         });
         failed.map_or(Ok(tree), Err)
+    }
+
+    /// Notes how an array that is split lies, for others of its type.
+    fn remember(&self, array: &ShardedArray) {
+        if !array.spec.is_replicated() {
+            let mut layouts = self.layouts.lock().unwrap_or_else(PoisonError::into_inner);
+            layouts.entry(array.array.clone()).or_insert_with(|| array.spec.clone());
+        }
     }
 
     /// The programs that were compiled for the mesh and are kept, the last one last.

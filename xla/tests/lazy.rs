@@ -203,3 +203,15 @@ fn keys_and_numbers_are_arguments() {
         assert_eq!(draw(Key::new(seed), rate), on_flex(Key::new(seed), rate));
     }
 }
+
+/// An array that no memory holds is an error that says so, and the device goes on.
+#[test]
+fn arrays_too_large_for_memory_are_told() {
+    let Some(device) = device() else { return };
+    let one = Tensor::<Xla, 1>::from_floats([1.0], &device);
+    let large = one.clone().reshape([1, 1]).expand([1 << 22, 1 << 22]) * 2.0;
+    let error = large.try_into_data().expect_err("64 TiB");
+    let message = format!("{error:?}");
+    assert!(message.contains("memory") && message.contains("70368744177664"), "{message}");
+    assert_eq!(numbers(one + 1.0), [2.0]);
+}

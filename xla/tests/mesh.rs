@@ -14,7 +14,10 @@ use grove_models::{
 use grove_optim::{Adamw, AdamwChain, GradientTransformation, adamw};
 use grove_transform::{from_inner, value_and_grad};
 use grove_tree::{Array, Key, Tree, leaves, to_backend};
-use grove_xla::{LeafSpecs, Mesh, MeshDevice, PartitionSpec, Xla, XlaError, fully_sharded, tensor_parallel, visualize};
+use grove_xla::{
+    LeafSpecs, Mesh, MeshDevice, PartitionSpec, Xla, XlaError, fully_sharded, tensor_parallel, visualize,
+    with_sharding_constraint,
+};
 
 type State<B, M> = <AdamwChain<B> as GradientTransformation<B, M>>::State;
 type A4<B> = Array<B, 4>;
@@ -320,6 +323,64 @@ fn arrays_lie_as_they_are_asked_to() {
     let sum = (x.val() * x.val()).sum();
     assert_eq!(sum.into_data().to_vec::<f32>().unwrap(), [(0..48).map(|i| (i * i) as f32).sum::<f32>()]);
     assert!(on.programs().last().unwrap().collectives.iter().any(|(kind, _)| kind == "all-reduce"));
+}
+
+/// What comes later lies as the first array of its type that was split.
+#[test]
+fn later_arrays_lie_as_the_first_of_their_type() {
+    let Some(client) = client(2) else { return };
+    let mesh = Mesh::new(&client.devices(), [("data", 2)]).unwrap();
+    let on = mesh.lazy();
+    let show = |x: Tensor<Xla, 2>| visualize(&AnyTensor::Float(x.into_primitive().tensor()), &mesh).unwrap();
+    let (whole, split) = ("┌─────┐\n│ 0,1 │\n└─────┘", "┌───┐\n│ 0 │\n├───┤\n│ 1 │\n└───┘");
+    let new = || Tensor::<Xla, 2>::from_data([[1.0, 2.0], [3.0, 4.0]], on.device());
+    assert_eq!(show(new()), whole);
+    let first = Array::<Flex, 2>::new(Tensor::zeros([2, 2], &Default::default()));
+    on.shard(first.clone(), &[("**", PartitionSpec::new([Some("data")]))]).unwrap();
+    assert_eq!(show(new()), split);
+    assert_eq!(new().into_data().to_vec::<f32>().unwrap(), [1.0, 2.0, 3.0, 4.0]);
+    assert_eq!(show(Tensor::ones([2, 2], on.device())), split);
+    assert_eq!(show(Tensor::from_data([[1.0, 2.0, 3.0, 4.0]], on.device())), whole);
+    let none: [(&str, PartitionSpec); 0] = [];
+    assert_eq!(show(on.shard(first, &none).unwrap().val()), whole);
+}
+
+#[test]
+fn arrays_inside_of_a_function_lie_as_they_are_asked_to() {
+    let Some(client) = client(4) else { return };
+    let mesh = Mesh::new(&client.devices(), [("data", 2), ("model", 2)]).unwrap();
+    fn loss<B: Backend>(x: Tensor<Autodiff<B>, 2>, spec: Option<PartitionSpec>) -> [Vec<f32>; 2] {
+        let x = x.require_grad();
+        let y = x.clone().sin();
+        let y = spec.map_or_else(|| y.clone(), |spec| with_sharding_constraint(y.clone(), &spec));
+        let loss = (y.clone() * y).sum();
+        let grad = x.grad(&loss.backward()).unwrap();
+        [loss.into_data(), grad.into_data()].map(|data| data.iter().collect())
+    }
+    let values: Vec<f32> = (0..64).map(|i| i as f32 / 8.0).collect();
+    let data = || TensorData::new(values.clone(), [8, 8]);
+    let both = PartitionSpec::new([Some("data"), Some("model")]);
+    let expected = loss::<Flex>(Tensor::from_data(data(), &Default::default()), Some(both.clone()));
+    for (spec, collective) in [(None, false), (Some(both), true), (Some(PartitionSpec::replicated()), false)] {
+        let on = mesh.lazy();
+        let found = loss::<Xla>(Tensor::from_data(data(), on.device()), spec.clone());
+        for (found, expected) in found.iter().flatten().zip(expected.iter().flatten()) {
+            assert!((found - expected).abs() < 1e-5 * expected.abs().max(1.0), "{spec:?}: {found} {expected}");
+        }
+        // The sum over what is split is added up.
+        let reduced =
+            on.programs().iter().flat_map(|program| program.collectives.clone()).any(|(kind, _)| kind == "all-reduce");
+        assert_eq!(reduced, collective, "{spec:?}");
+    }
+    let failed = |spec: PartitionSpec| {
+        let on = mesh.lazy();
+        let x = Tensor::<Xla, 2>::from_data([[1.0, 2.0, 3.0]], on.device());
+        format!("{:?}", with_sharding_constraint(x, &spec).try_into_data().unwrap_err())
+    };
+    let message = failed(PartitionSpec::new([Some("rows")]));
+    assert!(message.contains("P(\"rows\") names the axis \"rows\", and the mesh is (data: 2, model: 2)"), "{message}");
+    let message = failed(PartitionSpec::new([None, Some("model")]));
+    assert!(message.contains("axis 1 of 3 elements is not divided by 2"), "{message}");
 }
 
 #[test]

@@ -48,6 +48,7 @@ mod sample;
 mod scale;
 mod selu;
 mod shapes;
+mod sharding_constraint;
 mod strided;
 mod sum_of_squares;
 mod swiglu;
@@ -98,6 +99,7 @@ pub use sample::{PendingTokens, SampleOptions, Sampled, SampledPrimitives, sampl
 pub use scale::Scale;
 pub use selu::Selu;
 pub use shapes::{Shapes, Spec, Wanted};
+pub use sharding_constraint::ShardingConstraint;
 pub use sum_of_squares::SumOfSquares;
 pub use swiglu::SwiGlu;
 pub use update_cache::UpdateCache;

@@ -6,8 +6,8 @@ use std::fmt::Debug;
 use super::{
     AdamStep, Attention, Backend, BatchNorm, Chunk, Concat, Conv2dFused, Conv2dOptions, Dequantize, Dropout,
     DynamicUpdateSlice, Embedding, Gelu, Gru, Linear, Lstm, MaskedSoftmax, Matmul, Nll, Outcome, Pool2dOptions,
-    QuantizedLinear, RandomBits, RandomSamples, Rnn, Rope, RowNorm, Scale, Selu, Shapes, SumOfSquares, SwiGlu,
-    UpdateCache, Values, Wanted, precision::cast,
+    QuantizedLinear, RandomBits, RandomSamples, Rnn, Rope, RowNorm, Scale, Selu, Shapes, ShardingConstraint,
+    SumOfSquares, SwiGlu, UpdateCache, Values, Wanted, precision::cast,
 };
 
 /// The rules of an operation, written in its file. The composition out of Burn's operations is every backend's default.
@@ -230,6 +230,7 @@ operations! {
     AdamStep(AdamStep),
     SumOfSquares(SumOfSquares),
     Scale(Scale),
+    ShardingConstraint(ShardingConstraint),
 }
 
 /// Runs an operation whose inputs have 16 bits in f32. The first output gets the type of the first input; other outputs

@@ -105,7 +105,8 @@ impl Program {
     pub(crate) fn constants<B: Backend>(&self, target: &Target<'_, B>) -> Vec<AnyTensor<B>> {
         let new = || self.graph.constants.iter().map(|(_, data)| target.constant(data)).collect::<Vec<_>>();
         // A trace that runs a program has constants of its own, which end with it.
-        if TypeId::of::<<B as BackendTypes>::Device>() == TypeId::of::<TraceDevice>() {
+        let trace: Option<&TraceDevice> = (target.device as &dyn Any).downcast_ref();
+        if trace.is_some_and(|device| !device.is_lazy()) {
             return new();
         }
         let mut known = self.constants.lock().unwrap_or_else(PoisonError::into_inner);

@@ -109,6 +109,13 @@ impl burn_backend::backend::Device for TraceDevice {
 
 impl DeviceOps for TraceDevice {}
 
+impl TraceDevice {
+    /// True for the device of an engine, which stays, and false for that of a trace.
+    pub(crate) fn is_lazy(&self) -> bool {
+        recorder::is_lazy(self.index)
+    }
+}
+
 /// The channel of Burn's router between tensors of a trace and its recorder.
 #[derive(Clone, Debug)]
 pub struct TraceChannel;

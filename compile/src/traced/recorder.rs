@@ -72,6 +72,14 @@ pub(super) fn dropped(index: u16, operation: OperationIr) {
     }
 }
 
+/// True for a lazy device, where no trace is going on inside of it.
+pub(super) fn is_lazy(index: u16) -> bool {
+    let traces = traces();
+    let sink = sink_of(&traces, innermost(&traces, index));
+    drop(traces);
+    sink.is_some_and(|sink| matches!(&*locked(&sink), Sink::Lazy(_)))
+}
+
 /// Adds a lazy device, which stays.
 pub(super) fn add_lazy(types: Types, device: impl FnOnce(u32) -> Lazy) -> TraceDevice {
     let device = device(NEXT.fetch_add(1, Ordering::Relaxed));

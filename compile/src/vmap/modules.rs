@@ -46,7 +46,7 @@ impl<B: Backend> Rules<'_, B> {
             Module::LinearWeightGrad => {
                 let (x, grad) = (self.expanded(next(&mut inputs)), self.expanded(next(&mut inputs)));
                 let x = self.one(Primitive::SwapAxes(1, 2), [self.as_rows(x)]);
-                self.one(Primitive::MatMul, [x, self.as_rows(grad)])
+                self.product(x, self.as_rows(grad))
             }
             Module::LinearBiasGrad => {
                 let grad = self.as_rows(next(&mut inputs).tensor);
@@ -119,7 +119,7 @@ impl<B: Backend> Rules<'_, B> {
     fn product_of_rows(&self, x: AnyTensor<B>, weight: AnyTensor<B>) -> AnyTensor<B> {
         let shape = x.shape();
         let n = weight.shape()[2];
-        let y = self.one(Primitive::MatMul, [self.as_rows(x), weight]);
+        let y = self.product(self.as_rows(x), weight);
         y.reshape([&shape[..shape.num_dims() - 1], &[n]].concat())
     }
 

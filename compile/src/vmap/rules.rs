@@ -3,7 +3,7 @@
 use burn::tensor::{DType, Slice, TensorData};
 use grove_backend::{
     AnyTensor, Backend,
-    ops::{Call, Operation},
+    ops::{Call, Matmul, Operation, Values},
 };
 
 use crate::{
@@ -246,10 +246,21 @@ impl<B: Backend> Rules<'_, B> {
         if !b.batched && shape[..shape.num_dims() - 2].iter().all(|size| *size == 1) {
             let rows = a.tensor.shape();
             let left = a.tensor.reshape([rows.num_elements() / k.max(1), k]);
-            let y = self.one(Primitive::MatMul, [left, b.tensor.reshape([k, n])]);
+            let y = self.product(left, b.tensor.reshape([k, n]));
             return y.reshape([&rows[..rows.num_dims() - 1], &[n]].concat());
         }
-        self.one(Primitive::MatMul, [Self::aligned(a), Self::aligned(b)])
+        self.product(Self::aligned(a), Self::aligned(b))
+    }
+
+    /// Products of matrices `[..., m, k]` and `[..., k, n]`; those of floats by grove's operation, which has kernels for
+    /// many small ones.
+    pub(super) fn product(&self, a: AnyTensor<B>, b: AnyTensor<B>) -> AnyTensor<B> {
+        match (a, b) {
+            (AnyTensor::Float(a), AnyTensor::Float(b)) => {
+                AnyTensor::Float(B::run(&Matmul.into(), Values::floats([a, b]), &[]).outputs.take_float(0))
+            }
+            (a, b) => self.one(Primitive::MatMul, [a, b]),
+        }
     }
 }
 

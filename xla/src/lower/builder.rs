@@ -199,6 +199,12 @@ impl Builder {
         self.emit(format_args!("stablehlo.convert {x} : ({}) -> {}", Mlir(&x.array), Mlir(&array)), &array)
     }
 
+    /// An array that lies on the mesh as said.
+    pub fn constrained(&mut self, x: &Value, sharding: &str) -> Value {
+        let array = x.array.clone();
+        self.emit(format_args!("sdy.sharding_constraint {x} {sharding} : {}", Mlir(&array)), &array)
+    }
+
     /// The same bits as another type.
     pub fn bitcast(&mut self, x: &Value, to: ElementType) -> Value {
         let array = ArrayType::new(to, x.dims());

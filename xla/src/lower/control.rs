@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{ArrayType, ElementType};
 
-impl Lowering {
+impl Lowering<'_> {
     pub(super) fn higher_order(&mut self, op: &HigherOrder, inputs: Vec<Value>) -> Result<Vec<Value>> {
         match op {
             HigherOrder::Cond { branches } => self.cond(branches, inputs),

@@ -95,7 +95,8 @@ impl ToStableHlo for Graph {
 /// An operation has no counterpart.
 pub fn lower(graph: &Graph, options: &LowerOptions<'_>) -> Result<Lowered> {
     let graph = graph.clone().decomposed_except(stays);
-    let mut lowering = Lowering { lines: Builder::default(), keys: HashMap::new() };
+    let mesh = options.shardings.map(|shardings| shardings.mesh);
+    let mut lowering = Lowering { lines: Builder::default(), keys: HashMap::new(), mesh };
     let mut parameters = Vec::new();
     let mut arguments = Vec::new();
     for (i, (path, var)) in graph.inputs().iter().enumerate() {
@@ -169,9 +170,10 @@ fn stays(call: &Call) -> bool {
             Operation::Dropout(_)
                 | Operation::RandomBits(_)
                 | Operation::RandomSamples(_)
-                | Operation::DynamicUpdateSlice(_),
+                | Operation::DynamicUpdateSlice(_)
+                | Operation::ShardingConstraint(_),
             _
-        ) | Call::Vjp(Operation::Dropout(_), ..)
+        ) | Call::Vjp(Operation::Dropout(_) | Operation::ShardingConstraint(_), ..)
     )
 }
 
@@ -187,13 +189,15 @@ pub(crate) fn element_type(dtype: DType) -> Result<ElementType> {
 }
 
 /// The state of a translation.
-struct Lowering {
+struct Lowering<'a> {
     lines: Builder,
     /// Random keys, by the words that stand for them in the graph.
     keys: HashMap<[u32; 2], Value>,
+    /// The mesh that the program is for, if it is for several devices.
+    mesh: Option<&'a Mesh>,
 }
 
-impl Lowering {
+impl Lowering<'_> {
     /// The results of a graph, whose lines are written, of arguments.
     fn graph(&mut self, graph: &Graph, arguments: Vec<Value>) -> Result<Vec<Value>> {
         let inputs = graph.inputs().iter().map(|(_, var)| *var);
@@ -251,6 +255,22 @@ impl Lowering {
         arrays: &[Option<ArrayType>],
     ) -> Result<Vec<Value>> {
         let refused = |reason: &str| LowerError { operation: equation.primitive.name(), reason: reason.into() };
+        if let Primitive::Grove(
+            Call::Run(Operation::ShardingConstraint(constraint), _)
+            | Call::Vjp(Operation::ShardingConstraint(constraint), ..),
+        ) = &equation.primitive
+        {
+            // No residuals, but the gradient.
+            let x = inputs.into_iter().flatten().next_back().ok_or_else(|| refused("it has no input"))?;
+            let spec = PartitionSpec::from(constraint.clone());
+            return Ok(vec![match self.mesh {
+                Some(mesh) => {
+                    mesh.part_dims(&spec, &x.array.dims).map_err(|reason| refused(&reason))?;
+                    self.lines.constrained(&x, &mesh.sharding(&spec, x.rank()))
+                }
+                None => x,
+            }]);
+        }
         if let Primitive::Grove(call) = &equation.primitive {
             let found = self.grove(call, inputs, arrays);
             return found.map(|value| vec![value]).ok_or_else(|| refused("it is neither composed nor known"));

@@ -75,7 +75,7 @@ fn values(list: impl IntoIterator<Item = AnyTensor<Traced>>) -> Values<Traced> {
     list.into_iter().map(Some).collect()
 }
 
-impl Lowering {
+impl Lowering<'_> {
     /// A recurrent layer, or its derivative, as a loop over its steps; nothing for other operations.
     pub(super) fn recurrent(&mut self, call: &Call, inputs: &[Option<Value>]) -> Result<Option<Vec<Option<Value>>>> {
         let (Call::Run(operation, _) | Call::Vjp(operation, ..)) = call;

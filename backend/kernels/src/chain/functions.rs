@@ -53,14 +53,14 @@ pub enum Pair {
 }
 
 #[inline(always)]
-fn map(x: &[f32], y: &mut [MaybeUninit<f32>], f: impl Fn(f32) -> f32) {
+pub(super) fn map(x: &[f32], y: &mut [MaybeUninit<f32>], f: impl Fn(f32) -> f32) {
     for (&x, y) in x.iter().zip(y) {
         y.write(f(x));
     }
 }
 
 #[inline(always)]
-fn zip(a: &[f32], b: &[f32], y: &mut [MaybeUninit<f32>], f: impl Fn(f32, f32) -> f32) {
+pub(super) fn zip(a: &[f32], b: &[f32], y: &mut [MaybeUninit<f32>], f: impl Fn(f32, f32) -> f32) {
     for ((&a, &b), y) in a.iter().zip(b).zip(y) {
         y.write(f(a, b));
     }

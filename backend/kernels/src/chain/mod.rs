@@ -1,10 +1,13 @@
 //! Chains of functions of elements in one pass over memory.
 
 mod functions;
+mod plan;
 mod run;
+mod several;
 mod source;
 
 pub use functions::{Map, Pair};
+use plan::Plan;
 pub use run::{Input, Output};
 pub use source::Access;
 
@@ -49,25 +52,16 @@ pub struct Sum {
     pub divisor: f32,
 }
 
-/// Place of a value while a tile is computed.
-#[derive(Clone, Copy, Debug, PartialEq)]
-enum Place {
-    Input(usize),
-    Slot(usize),
-    Output(usize),
-}
-
 /// Functions of elements, each of the inputs or of earlier results, as one pass over memory.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Chain {
     inputs: Vec<Access>,
     steps: Vec<Step>,
-    outputs: usize,
-    /// Places of the inputs and then of the steps' results.
-    places: Vec<Place>,
-    slots: usize,
+    /// The values that are outputs.
+    outputs: Vec<usize>,
     len: usize,
     sums: Vec<Sum>,
+    plan: Plan,
 }
 
 impl Chain {
@@ -85,36 +79,17 @@ impl Chain {
                 "{access:?} does not fit {len} elements"
             );
         }
-        let mut last = vec![0; count + steps.len()];
         for (i, step) in steps.iter().enumerate() {
             for x in step.operands() {
                 assert!(x < count + i, "step {i} uses value {x}, which comes after it");
-                last[x] = i;
             }
         }
-        let mut places: Vec<_> = (0..count).map(Place::Input).collect();
-        let (mut free, mut slots) = (Vec::new(), 0);
-        for (i, step) in steps.iter().enumerate() {
-            let value = count + i;
-            // Before the operands' places are free: a step never writes where it reads.
-            places.push(match outputs.iter().position(|output| *output == value) {
-                Some(output) => Place::Output(output),
-                None => Place::Slot(free.pop().unwrap_or_else(|| {
-                    slots += 1;
-                    slots - 1
-                })),
-            });
-            let mut done: Vec<_> = step.operands().filter(|x| last[*x] == i).collect();
-            done.sort_unstable();
-            done.dedup();
-            free.extend(done.into_iter().filter_map(|x| match places[x] {
-                Place::Slot(slot) => Some(slot),
-                _ => None,
-            }));
+        for (i, output) in outputs.iter().enumerate() {
+            let result = (count..count + steps.len()).contains(output);
+            assert!(result && !outputs[..i].contains(output), "an output is no step's result, or stands twice");
         }
-        let given = places.iter().filter(|place| matches!(place, Place::Output(_))).count();
-        assert!(given == outputs.len(), "an output is no step's result, or stands twice");
-        Self { inputs, steps, outputs: outputs.len(), places, slots, len, sums: Vec::new() }
+        let plan = Plan::new(count, &steps, outputs, &[]);
+        Self { inputs, steps, outputs: outputs.to_vec(), len, sums: Vec::new(), plan }
     }
 
     /// The chain with sums as further outputs. The order in which numbers are added does not depend on the number of threads.
@@ -122,11 +97,13 @@ impl Chain {
     /// # Panics
     /// If the rows differ in length or do not fit, or a value is no step's result.
     pub fn with_sums(self, sums: Vec<Sum>) -> Self {
+        let count = self.inputs.len();
         for Sum { value, row, .. } in &sums {
             assert!(*row == sums[0].row && *row > 0 && self.len.is_multiple_of(*row), "rows of {row} elements");
-            assert!((self.inputs.len()..self.places.len()).contains(value), "value {value} is no step's result");
+            assert!((count..count + self.steps.len()).contains(value), "value {value} is no step's result");
         }
-        Self { sums, ..self }
+        let plan = Plan::new(count, &self.steps, &self.outputs, &sums);
+        Self { sums, plan, ..self }
     }
 
     /// Number of elements of each output that is no sum.
@@ -197,6 +174,81 @@ mod tests {
                 assert!((found[1][i] - filled.powi(3)).abs() < 1e-5, "{i}: {} {filled}", found[1][i]);
             }
         }
+    }
+
+    /// Two steps in one loop give the bits of two loops, which a chain has whose every result is an output.
+    #[test]
+    fn steps_in_one_loop_keep_bits() {
+        let arithmetic = [Pair::Add, Pair::Sub, Pair::Mul];
+        let maps = [Map::Exp, Map::Erf, Map::Tanh, Map::GeluErf, Map::GeluTanh, Map::Selu];
+        let pairs = |a, b| arithmetic.map(|pair| Step::Pair(pair, a, b));
+        let numbers = |a| arithmetic.map(|pair| Step::Number(pair, a, 0.7));
+        let firsts = [pairs(0, 1), numbers(0)].concat().into_iter().chain(maps.map(|map| Step::Map(map, 0)));
+        let seconds = [pairs(3, 2), pairs(2, 3), numbers(3)].concat();
+        for len in if cfg!(miri) { vec![19] } else { vec![1, 19, 2_077] } {
+            let full = Access { repeat: 1, len };
+            let mut data = [1, 2, 3].map(|seed| values(len, seed));
+            data[0][len / 2] = f32::NAN;
+            data[2][0] = f32::INFINITY;
+            let data: Vec<&[f32]> = data.iter().map(|x| &x[..]).collect();
+            for first in firsts.clone() {
+                for &second in &seconds {
+                    let steps = vec![first, second, Step::Map(Map::Abs, 4)];
+                    let chain = |outputs: &[usize]| Chain::new(vec![full; 3], steps.clone(), outputs, len);
+                    let (one, two) = (chain(&[5]), chain(&[5, 3, 4]));
+                    assert_eq!(two.plan.passes.len(), 3);
+                    let number = matches!((first, second), (Step::Map(..), Step::Number(..)));
+                    assert_eq!(one.plan.passes.len(), if number { 3 } else { 2 }, "{first:?} {second:?}");
+                    let bits = |chain: &Chain| run(chain, &data)[0].iter().map(|x| x.to_bits()).collect::<Vec<_>>();
+                    assert_eq!(bits(&one), bits(&two), "{first:?} {second:?}");
+                }
+            }
+        }
+    }
+
+    /// The same for functions of `a b + c`.
+    #[test]
+    fn functions_of_affine_maps_keep_bits() {
+        let len = if cfg!(miri) { 19 } else { 2_077 };
+        let full = Access { repeat: 1, len };
+        let data = [1, 2, 3, 4].map(|seed| values(len, seed));
+        let data: Vec<&[f32]> = data.iter().map(|x| &x[..]).collect();
+        for map in [Map::Exp, Map::Erf, Map::Tanh, Map::GeluErf, Map::GeluTanh, Map::Selu] {
+            for sum in [Step::Pair(Pair::Add, 4, 2), Step::Pair(Pair::Add, 2, 4)] {
+                let seconds =
+                    [Pair::Add, Pair::Sub, Pair::Mul].map(|pair| [Step::Pair(pair, 6, 3), Step::Pair(pair, 3, 6)]);
+                for second in seconds.concat().into_iter().map(Some).chain([None]) {
+                    let steps: Vec<_> = [Some(Step::Pair(Pair::Mul, 0, 1)), Some(sum), Some(Step::Map(map, 5)), second]
+                        .into_iter()
+                        .flatten()
+                        .collect();
+                    let last = 3 + steps.len();
+                    let chain = |outputs: &[usize]| Chain::new(vec![full; 4], steps.clone(), outputs, len);
+                    let all: Vec<usize> = (4..=last).rev().collect();
+                    let (one, many) = (chain(&[last]), chain(&all));
+                    assert_eq!((one.plan.passes.len(), many.plan.passes.len()), (1, steps.len()), "{steps:?}");
+                    let bits = |chain: &Chain| run(chain, &data)[0].iter().map(|x| x.to_bits()).collect::<Vec<_>>();
+                    assert_eq!(bits(&one), bits(&many), "{steps:?}");
+                }
+            }
+        }
+    }
+
+    /// A result that is used twice, is an output or is summed is written.
+    #[test]
+    fn results_that_are_needed_are_written() {
+        let full = Access { repeat: 1, len: 40 };
+        let steps = |second| vec![Step::Number(Pair::Mul, 0, 3.0), second, Step::Number(Pair::Sub, 2, 1.0)];
+        let passes = |chain: &Chain| chain.plan.passes.len();
+        let twice = Chain::new(vec![full], steps(Step::Pair(Pair::Add, 1, 1)), &[3], 40);
+        let once = Chain::new(vec![full], steps(Step::Pair(Pair::Add, 0, 1)), &[3], 40);
+        assert_eq!((passes(&twice), passes(&once)), (2, 2));
+        let sums = vec![Sum { value: 1, row: 40, divisor: 1.0 }, Sum { value: 2, row: 40, divisor: 1.0 }];
+        let summed = once.with_sums(sums);
+        assert_eq!(passes(&summed), 3);
+        let found = run(&summed, &[&[1.0; 40]]);
+        assert_eq!(found, [vec![3.0; 40], vec![120.0], vec![160.0]]);
+        assert_eq!(run(&twice, &[&[1.0; 40]]), [[5.0; 40]]);
     }
 
     /// Outputs over inputs: of one step, where they are read after, with more outputs than donated inputs, and with fewer.

@@ -4,11 +4,13 @@ use rayon::prelude::*;
 use std::mem::MaybeUninit;
 
 use super::{
-    Access, Chain, Place, Step, Sum,
+    Access, Chain, Pair, Step, Sum,
     functions::{apply_clamp, apply_fill, apply_map, apply_number, apply_pair, apply_power, apply_select, sum},
+    plan::Place,
+    several::{Arithmetic, Operand, apply_affine_map, apply_map_two, apply_two},
     source::Source,
 };
-use crate::dispatch::TASK;
+use crate::dispatch::{TASK, prefetch};
 
 /// Elements that are computed at once: values of all steps stay in the first cache.
 const TILE: usize = 1 << 10;
@@ -59,7 +61,7 @@ impl Chain {
             };
             assert_eq!(len, self.inputs[i].len, "inputs do not fit the chain");
             shared.push(match input {
-                Input::Donated(x) if memory.len() < self.outputs && self.can_donate(i) => {
+                Input::Donated(x) if memory.len() < self.outputs.len() && self.can_donate(i) => {
                     donated[i] = Some(memory.len());
                     memory.push(x);
                     &[]
@@ -68,7 +70,8 @@ impl Chain {
                 Input::Shared(x) => x,
             });
         }
-        let mut outputs: Vec<Vec<f32>> = (memory.len()..self.outputs).map(|_| Vec::with_capacity(self.len)).collect();
+        let mut outputs: Vec<Vec<f32>> =
+            (memory.len()..self.outputs.len()).map(|_| Vec::with_capacity(self.len)).collect();
         let new = outputs.iter_mut().map(|output| &mut output.spare_capacity_mut()[..self.len]);
         let mut rest: Vec<_> = memory.into_iter().map(as_uninit).chain(new).collect();
         let inputs = &Inputs { shared, donated };
@@ -88,7 +91,7 @@ impl Chain {
             unsafe { output.set_len(self.len) };
         }
         let overwritten = |output| inputs.donated.iter().position(|donated| *donated == Some(output));
-        let overwritten = (0..self.outputs).map_while(overwritten).map(Output::Input);
+        let overwritten = (0..self.outputs.len()).map_while(overwritten).map(Output::Input);
         let mut outputs: Vec<Output> = overwritten.chain(outputs.into_iter().map(Output::New)).collect();
         for (i, Sum { row, divisor, .. }) in self.sums.iter().enumerate() {
             let parts: Vec<f32> = sums.iter().flat_map(|task| &task[i]).copied().collect();
@@ -116,16 +119,28 @@ impl Chain {
         rows.map(|access| access.len).min().unwrap_or(usize::MAX)
     }
 
+    /// Asks for the memory of the next tile while one is computed: passes that compute much hide the wait of those that
+    /// compute little. `outputs` are what is left of them.
+    fn prefetch(&self, inputs: &Inputs<'_>, outputs: &[&mut [MaybeUninit<f32>]], from: usize, size: usize) {
+        for i in (0..self.inputs.len()).filter(|i| self.can_donate(*i) && inputs.donated[*i].is_none()) {
+            let next = inputs.shared[i].get(from..).unwrap_or_default();
+            next.iter().take(size).step_by(LINE).for_each(|x| prefetch(x));
+        }
+        for output in outputs {
+            output.iter().take(size).step_by(LINE).for_each(|y| prefetch(y));
+        }
+    }
+
     /// Computes some elements of the outputs, and returns the sums over them.
     fn task(&self, Task { start, count, mut outputs }: Task<'_>, inputs: &Inputs<'_>) -> Vec<Vec<f32>> {
         let rows = |sum: &Sum| vec![0.0; count.div_ceil(sum.row)];
         let mut sums: Vec<Vec<f32>> = self.sums.iter().map(rows).collect();
         let tile = TILE.min(count);
-        let mut memory = vec![MaybeUninit::uninit(); self.slots * (tile + LINE) + LINE];
+        let mut memory = vec![MaybeUninit::uninit(); self.plan.slots * (tile + LINE) + LINE];
         let aligned = memory.as_ptr().align_offset(LINE * size_of::<f32>()).min(LINE);
         // A line between them, since places a page apart hinder each other.
         let mut slots: Vec<&mut [MaybeUninit<f32>]> =
-            memory[aligned..].chunks_exact_mut(tile + LINE).take(self.slots).collect();
+            memory[aligned..].chunks_exact_mut(tile + LINE).take(self.plan.slots).collect();
         let mut sources: Vec<Source> = self.inputs.iter().map(|access| Source::new(*access)).collect();
         let period = self.period();
         let mut done = 0;
@@ -146,40 +161,50 @@ impl Chain {
                     None => source.advance(input, from, size),
                 }
             }
-            for (i, step) in self.steps.iter().enumerate() {
-                let place = self.places[self.inputs.len() + i];
+            self.prefetch(inputs, &outputs, from + size, size);
+            for pass in &self.plan.passes {
+                let value = self.inputs.len() + pass.last();
+                let place = self.plan.places[value];
                 let taken = match place {
                     Place::Slot(slot) => std::mem::take(&mut slots[slot]),
                     Place::Output(output) => std::mem::take(&mut tiles[output]),
-                    Place::Input(_) => unreachable!("results of steps have places of their own"),
+                    Place::Input(_) | Place::Nowhere => unreachable!("results of passes have places of their own"),
                 };
                 let y = &mut taken[..size];
-                let value = |x: usize| match self.places[x] {
+                let read = |x: usize| match self.plan.places[x] {
                     Place::Input(input) => sources[input].values(inputs.shared[input], size),
-                    // SAFETY: a step uses values of steps before it only, as `new` asserts, and each of these has written the
+                    // SAFETY: a pass uses values of passes before it only, as `new` asserts, and each of these has written the
                     // first `size` elements of its place, since it was given as many of each value.
                     Place::Slot(slot) => unsafe { written(&slots[slot][..size]) },
                     // SAFETY: as above.
                     Place::Output(output) => unsafe { written(&tiles[output][..size]) },
+                    Place::Nowhere => unreachable!("the pass that uses the value computes it"),
                 };
-                match *step {
-                    Step::Map(map, x) => apply_map(map, value(x), y),
-                    Step::Pair(pair, a, b) => apply_pair(pair, value(a), value(b), y),
-                    Step::Number(pair, x, number) => apply_number(pair, value(x), number, y),
-                    Step::Power(x, exponent) => apply_power(value(x), exponent, y),
-                    Step::Clamp(x, min, max) => apply_clamp(value(x), min, max, y),
-                    Step::Select(mask, a, b) => apply_select(value(mask), value(a), value(b), y),
-                    Step::Fill(mask, x, number) => apply_fill(value(mask), value(x), number, y),
+                let step = |i: usize| self.steps[pass.steps[i]];
+                match pass.steps[..] {
+                    [_] => apply(step(0), read, y),
+                    [first, _] => apply_two_steps(step(0), self.inputs.len() + first, step(1), read, y),
+                    [product, _, map, ..] => {
+                        let shift = other(step(1), self.inputs.len() + product).1;
+                        let second = (pass.steps.len() > 3).then(|| other(step(3), self.inputs.len() + map));
+                        let second = second.map(|(op, x)| (op, read(x)));
+                        match (step(0), step(2)) {
+                            (Step::Pair(_, a, b), Step::Map(map, _)) => {
+                                apply_affine_map([read(a), read(b), read(shift)], map, second, y);
+                            }
+                            _ => unreachable!("{NO_PASS}"),
+                        }
+                    }
+                    [] => unreachable!("{NO_PASS}"),
                 }
-                for (sum, sums) in self.sums.iter().zip(&mut sums).filter(|(sum, _)| sum.value == self.inputs.len() + i)
-                {
-                    // SAFETY: the step has just written them.
+                for (sum, sums) in self.sums.iter().zip(&mut sums).filter(|(sum, _)| sum.value == value) {
+                    // SAFETY: the pass has just written them.
                     add_rows(unsafe { written(&taken[..size]) }, from, start, sum.row, sums);
                 }
                 match place {
                     Place::Slot(slot) => slots[slot] = taken,
                     Place::Output(output) => tiles[output] = taken,
-                    Place::Input(_) => {}
+                    Place::Input(_) | Place::Nowhere => {}
                 }
             }
             done += size;
@@ -187,6 +212,57 @@ impl Chain {
         sums
     }
 }
+
+/// Computes a step.
+fn apply<'a>(step: Step, read: impl Fn(usize) -> &'a [f32], y: &mut [MaybeUninit<f32>]) {
+    match step {
+        Step::Map(map, x) => apply_map(map, read(x), y),
+        Step::Pair(pair, a, b) => apply_pair(pair, read(a), read(b), y),
+        Step::Number(pair, x, number) => apply_number(pair, read(x), number, y),
+        Step::Power(x, exponent) => apply_power(read(x), exponent, y),
+        Step::Clamp(x, min, max) => apply_clamp(read(x), min, max, y),
+        Step::Select(mask, a, b) => apply_select(read(mask), read(a), read(b), y),
+        Step::Fill(mask, x, number) => apply_fill(read(mask), read(x), number, y),
+    }
+}
+
+/// Computes two steps, of which the second uses the first one's result, the value `inner`.
+fn apply_two_steps<'a>(
+    first: Step,
+    inner: usize,
+    second: Step,
+    read: impl Fn(usize) -> &'a [f32],
+    y: &mut [MaybeUninit<f32>],
+) {
+    let (op, c) = match second {
+        Step::Number(pair, _, number) => (arithmetic(pair), Operand::Number(number)),
+        second => {
+            let (op, c) = other(second, inner);
+            (op, Operand::Tile(read(c)))
+        }
+    };
+    match (first, c) {
+        (Step::Pair(pair, a, b), c) => apply_two(arithmetic(pair), read(a), Operand::Tile(read(b)), op, c, y),
+        (Step::Number(pair, a, b), c) => apply_two(arithmetic(pair), read(a), Operand::Number(b), op, c, y),
+        (Step::Map(map, x), Operand::Tile(c)) => apply_map_two(map, read(x), op, c, y),
+        _ => unreachable!("{NO_PASS}"),
+    }
+}
+
+/// A function of two values as one of the value `inner` and the other, and the other value.
+fn other(step: Step, inner: usize) -> (Arithmetic, usize) {
+    match step {
+        Step::Pair(pair, a, b) if a == inner => (arithmetic(pair), b),
+        Step::Pair(pair, a, _) => (arithmetic(pair).swapped(), a),
+        _ => unreachable!("{NO_PASS}"),
+    }
+}
+
+fn arithmetic(pair: Pair) -> Arithmetic {
+    Arithmetic::of(pair).unwrap_or_else(|| unreachable!("{NO_PASS}"))
+}
+
+const NO_PASS: &str = "the plan has no such pass";
 
 /// The inputs of a run.
 struct Inputs<'a> {

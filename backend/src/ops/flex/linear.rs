@@ -16,22 +16,32 @@ fn rows(x: &FlexTensor) -> Matrix<'_> {
     Matrix::new(elements(x), shape[..shape.num_dims() - 1].iter().product(), n)
 }
 
-/// Returns a matrix itself if its rows or columns are contiguous, otherwise a copy.
-fn plain(x: FlexTensor) -> FlexTensor {
-    let ([rows, columns], [down, right]) =
-        ([0, 1].map(|i| x.layout().shape()[i]), [0, 1].map(|i| x.layout().strides()[i]));
-    if right == 1 && down >= columns as isize || down == 1 && right >= rows as isize { x } else { contiguous(x) }
+/// Returns a tensor itself if the rows or columns of its matrices, which the last two axes are, are contiguous, otherwise a
+/// copy.
+pub(super) fn plain(x: FlexTensor) -> FlexTensor {
+    let (shape, strides) = (x.layout().shape(), x.layout().strides());
+    let d = shape.num_dims();
+    let ([rows, columns], [down, right]) = ([shape[d - 2], shape[d - 1]], [strides[d - 2], strides[d - 1]]);
+    let matrices = right == 1 && down >= columns as isize || down == 1 && right >= rows as isize;
+    if matrices && strides[..d - 2].iter().all(|stride| *stride >= 0) { x } else { contiguous(x) }
 }
 
-/// Views a result of [`plain`] as a matrix.
+/// Views a result of [`plain`] as a matrix, the first one if it has several.
 fn matrix(x: &FlexTensor) -> Matrix<'_> {
+    matrix_at(x, 0)
+}
+
+/// Views the matrix of a result of [`plain`] that begins some elements after the first one.
+pub(super) fn matrix_at(x: &FlexTensor, offset: usize) -> Matrix<'_> {
     let (shape, strides) = (x.layout().shape(), x.layout().strides());
-    let data = &x.storage::<f32>()[x.layout().start_offset().min(x.storage::<f32>().len())..];
+    let d = shape.num_dims();
+    let data = &x.storage::<f32>()[(x.layout().start_offset() + offset).min(x.storage::<f32>().len())..];
+    let ([rows, columns], [down, right]) = ([shape[d - 2], shape[d - 1]], [strides[d - 2], strides[d - 1]]);
     // The stride of a single row is arbitrary, and so is that of a single column.
-    if strides[1] == 1 && strides[0] >= shape[1] as isize {
-        return Matrix { stride: strides[0] as usize, ..Matrix::new(data, shape[0], shape[1]) };
+    if right == 1 && down >= columns as isize {
+        return Matrix { stride: down as usize, ..Matrix::new(data, rows, columns) };
     }
-    Matrix { stride: strides[1] as usize, ..Matrix::new(data, shape[1], shape[0]).transpose() }
+    Matrix { stride: right as usize, ..Matrix::new(data, columns, rows).transpose() }
 }
 
 /// As [`matrix`], for 16-bit floats.

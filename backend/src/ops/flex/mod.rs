@@ -6,6 +6,7 @@ mod batch_norm;
 mod conv2d;
 mod elementwise;
 mod linear;
+mod matmul;
 mod recurrent;
 mod rows;
 
@@ -54,6 +55,7 @@ impl Backend for Flex {
         match operation {
             Operation::Linear(_) if f32 => linear::forward(inputs),
             Operation::Linear(_) if linear::has_half_weight(&inputs) => linear::forward_half(inputs),
+            Operation::Matmul(_) if f32 => matmul::forward(inputs),
             Operation::QuantizedLinear(op) if f32 && inputs.dtype(1) == DType::U8 => linear::quantized(*op, inputs),
             Operation::Dequantize(op) if inputs.dtype(0) == DType::U8 => linear::dequantize(*op, inputs),
             Operation::Rope(rope) if f32 => elementwise::rope(*rope, inputs),
