@@ -70,4 +70,40 @@ fn batches<B: Backend>(device: B::Device) {
     assert!(apart <= 1e-5 * largest, "apart by {apart} of {largest}");
 }
 
+/// Batches of matrices in every layout, on the CPU's kernels beside Burn's product. Integers, so that both are exact.
+#[test]
+fn layouts_of_batches_flex() {
+    type T = Tensor<Flex, 4>;
+    let device = Default::default();
+    let new = |shape: [usize; 4], seed: usize| -> T {
+        let count = shape.iter().product::<usize>();
+        let values = (0..count).map(|i| ((i * 7919 + seed * 104_729) % 17) as f32 - 8.0).collect();
+        Tensor::from_data(TensorData::new(values, shape), &device)
+    };
+    let layouts: [(&str, fn(T) -> T); 6] = [
+        ("as it is", |x| x),
+        ("transposed", |x| (x.clone().swap_dims(2, 3) * 1.0).swap_dims(2, 3)),
+        ("flipped", |x| x.flip([0, 3])),
+        ("a part", |x| Tensor::cat(vec![x.clone(), x.clone()], 2).narrow(2, 0, x.dims()[2])),
+        ("columns of a wider one", |x| Tensor::cat(vec![x.clone(), x.clone()], 3).narrow(3, 0, x.dims()[3])),
+        ("heads", |x| (x.swap_dims(1, 2) * 1.0).swap_dims(1, 2)),
+    ];
+    for [m, k, n] in [[1, 5, 3], [3, 4, 1], [7, 6, 9], [40, 33, 18], [2, 0, 3], [0, 2, 3]] {
+        for [a, b] in [[[2, 3], [2, 3]], [[2, 1], [1, 3]], [[1, 1], [2, 3]], [[2, 3], [1, 1]], [[0, 3], [0, 3]]] {
+            for (left, of_left) in layouts {
+                for (right, of_right) in layouts {
+                    let x = of_left(new([a[0], a[1], m, k], 1));
+                    let y = of_right(new([b[0], b[1], k, n], 2));
+                    let found = matmul(x.clone(), y.clone());
+                    let shape = [if a[0] == 1 { b[0] } else { a[0] }, a[1].max(b[1])];
+                    let expected = x.expand([shape[0], shape[1], m, k]).matmul(y.expand([shape[0], shape[1], k, n]));
+                    assert_eq!(found.dims(), expected.dims());
+                    let list = |x: T| x.into_data().iter::<f32>().collect::<Vec<_>>();
+                    assert_eq!(list(found), list(expected), "{m} {k} {n}, {a:?} {b:?}: {left}, {right}");
+                }
+            }
+        }
+    }
+}
+
 on_each_backend!(vectors, states, batches);
