@@ -18,6 +18,7 @@ mod interrupt;
 mod lock;
 pub mod log;
 mod masked_lm;
+mod ranks;
 mod run_directory;
 mod scale;
 mod settings;
