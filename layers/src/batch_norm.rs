@@ -169,6 +169,8 @@ impl<B: Backend> BatchNorm<B> {
 /// ranks with a part of the batch each, it trains as on one with the whole. `grove_train::fit` does it for its own ranks. One
 /// rank makes layers that normalise by their own images again.
 pub fn sync_batch_norm<B: Backend, M: Tree<B>>(mut model: M, ranks: &Communicator) -> M {
-    layers_mut::<B, M, BatchNorm<B>>(&mut model, |_: &Path, norm| norm.ranks = ranks.is_shared().then(|| ranks.clone()));
+    layers_mut::<B, M, BatchNorm<B>>(&mut model, |_: &Path, norm| {
+        norm.ranks = ranks.is_shared().then(|| ranks.clone())
+    });
     model
 }

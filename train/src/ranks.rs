@@ -5,10 +5,7 @@ use grove_distributed::{CommError, Communicator, broadcast};
 use grove_tree::{Array, Tree, leaves, map};
 use std::collections::BTreeMap;
 
-use crate::{
-    Evaluation, FitOptions, RunProgress, TrainState,
-    step::Measured,
-};
+use crate::{Evaluation, FitOptions, RunProgress, TrainState, step::Measured};
 
 /// What a collective gives; where it fails the job ends.
 pub(crate) fn or_end<T>(result: Result<T, CommError>, ranks: &Communicator) -> T {

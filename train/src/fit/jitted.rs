@@ -5,7 +5,10 @@ use grove_transform::from_inner;
 use grove_tree::{Array, Filter, Key, Tree, filter, leaves, map};
 use std::{collections::BTreeSet, sync::Arc};
 
-use super::{Evaluation, FitOptions, Fitted, run::{RankPart, fit_by}};
+use super::{
+    Evaluation, FitOptions, Fitted,
+    run::{RankPart, fit_by},
+};
 use crate::{
     Outcome, Result, StepOptions,
     data::Data,
