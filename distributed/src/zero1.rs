@@ -16,7 +16,7 @@ pub struct Zero1<T> {
 /// <https://arxiv.org/abs/1910.02054>.
 ///
 /// Each parameter belongs to one rank, by its size, so that all have about the same to do. A rank gets the mean gradients of its
-/// parameters from all ranks, computes their updates, and gives these to all. So an optimizer that treats each parameter for
+/// parameters from all ranks, computes their updates, and gives the result to all. So an optimizer that treats each parameter for
 /// itself, as all but [`clip_by_global_norm`](grove_optim::clip_by_global_norm) do, gives the same bits as on one rank with
 /// gradients from [`all_reduce_mean`](crate::all_reduce_mean). States of other ranks' parameters are absent;
 /// [`gather_missing`](crate::gather_missing) brings them together.
@@ -108,25 +108,23 @@ impl<T> Zero1<T> {
         }))
     }
 
-    /// The updates of all ranks' parameters; `like` has the shapes and devices.
-    fn gather<B: Backend, P: Tree<B>>(&self, updates: P, like: &[AnyArray<B>], owners: &[Option<usize>]) -> Result<P> {
+    /// The leaves of all ranks, each from its owner; `like` has what stays, and shapes, types and devices.
+    fn gather<B: Backend, P: Tree<B>>(&self, tree: P, like: &[AnyArray<B>], owners: &[Option<usize>]) -> Result<P> {
         let rank = self.comm.rank();
-        let own: Vec<AnyArray<B>> = leaves(&updates).into_iter().map(|(_, leaf)| leaf).collect();
+        let own: Vec<AnyArray<B>> = leaves(&tree).into_iter().map(|(_, leaf)| leaf).collect();
         let bytes = |leaf: &AnyArray<B>| leaf.clone().into_data().map_or(vec![], |data| data.as_bytes().to_vec());
         let mine = (0..own.len()).filter(|&i| owners[i] == Some(rank));
-        let parts = self.comm.all_gather("updates", mine.flat_map(|i| bytes(&own[i])).collect::<Vec<u8>>())?;
+        let parts = self.comm.all_gather("parameters", mine.flat_map(|i| bytes(&own[i])).collect::<Vec<u8>>())?;
         let mut rest: Vec<&[u8]> = parts.iter().map(Vec::as_slice).collect();
-        let mut i = 0..own.len();
-        Ok(map(updates, |leaf| {
-            let Some(i) = i.next() else { return leaf };
-            let Some(owner) = owners[i] else { return leaf };
-            // Updates are f32, or f64 where the gradient is.
-            let dtype = if like[i].dtype() == DType::F64 { DType::F64 } else { DType::F32 };
+        let mut next = 0..own.len();
+        Ok(map(tree, |leaf| {
+            let Some(i) = next.next() else { return leaf };
+            let Some(owner) = owners[i] else { return like[i].clone() };
+            let (shape, dtype) = (like[i].shape().to_vec(), like[i].dtype());
             let bytes = take(&mut rest[owner], like[i].len() * dtype.size());
             match like[i].device() {
                 Some(device) if owner != rank => {
-                    let data = TensorData::from_bytes_vec(bytes.to_vec(), like[i].shape().to_vec(), dtype);
-                    AnyArray::from_data(data, &device)
+                    AnyArray::from_data(TensorData::from_bytes_vec(bytes.to_vec(), shape, dtype), &device)
                 }
                 _ => leaf,
             }
@@ -154,11 +152,26 @@ impl<B: Backend, P: Tree<B>, T: GradientTransformation<B, P>> GradientTransforma
             return self.inner.update(updates, state, params);
         }
         let owners = owners(&updates, self.comm.size());
-        let like: Vec<AnyArray<B>> = leaves(&updates).into_iter().map(|(_, leaf)| leaf).collect();
+        // Updates are f32, or f64 where the gradient is.
+        let like: Vec<AnyArray<B>> = leaves(&updates).into_iter().map(|(_, leaf)| leaf.widen()).collect();
         let params = owned(params.clone(), &owners, self.comm.rank());
         let mine = self.scatter(updates, &owners).unwrap_or_else(|error| self.comm.end_job(&error));
         let (updates, state) = self.inner.update(mine, state, &params);
         let updates = self.gather(updates, &like, &owners).unwrap_or_else(|error| self.comm.end_job(&error));
         (updates, state)
+    }
+
+    /// The parameters themselves are gathered, since the end of an optimizer may compute them in one pass.
+    fn step(&self, updates: P, state: Self::State, params: P) -> (P, Self::State) {
+        if !self.comm.is_shared() {
+            return self.inner.step(updates, state, params);
+        }
+        let owners = owners(&updates, self.comm.size());
+        let like: Vec<AnyArray<B>> = leaves(&params).into_iter().map(|(_, leaf)| leaf).collect();
+        let params = owned(params, &owners, self.comm.rank());
+        let mine = self.scatter(updates, &owners).unwrap_or_else(|error| self.comm.end_job(&error));
+        let (params, state) = self.inner.step(mine, state, params);
+        let params = self.gather(params, &like, &owners).unwrap_or_else(|error| self.comm.end_job(&error));
+        (params, state)
     }
 }
