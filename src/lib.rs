@@ -11,6 +11,8 @@ pub use anchor::anchors;
 pub use grove_backend as backend;
 /// Tracing: functions of trees as graphs, which are shown, counted and compiled.
 pub use grove_compile as compile;
+/// Training on several processes and machines: ranks, and collectives over trees.
+pub use grove_distributed as distributed;
 /// Atomic writes, and errors with paths.
 pub use grove_files as files;
 /// Images: decoding, preprocessing, augmentation, data sets.

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`commands`] | the program `grove` |
 //! | [`program`] | a command, whichever it is |
+//! | [`ranks`] | the ranks of a program that `mpirun` has started |
 //! | [`training`] | options, directory and report of a run |
 //! | `grove_terminal` | options of the device, exit status, standard input and output |
 //! | [`devices`] | the devices of each backend |
@@ -26,6 +27,7 @@ pub mod language;
 pub mod new;
 mod prelude;
 pub mod program;
+pub mod ranks;
 pub mod rnn;
 pub mod train_bert;
 pub mod train_vision;

@@ -5,7 +5,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::Value;
 use std::{path::Path, process::ExitCode};
 
-use crate::{Exit, failure, finish};
+use crate::{Exit, failure, finish, ranks};
 
 /// Exit status of a program that was ended by Ctrl-C.
 const INTERRUPTED: u8 = 130;
@@ -40,7 +40,8 @@ pub fn run<C: Command>(command: &C) -> Result<Ended, Exit> {
 pub fn finish_run(body: impl FnOnce() -> Result<Ended, Exit>) -> ExitCode {
     let mut interrupted = false;
     let status = finish(|| {
-        interrupted = body()? == Ended::Interrupted;
+        ranks::start()?;
+        interrupted = ranks::end(body())? == Ended::Interrupted;
         Ok(())
     });
     if interrupted { ExitCode::from(INTERRUPTED) } else { status }

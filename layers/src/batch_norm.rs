@@ -1,6 +1,9 @@
 use burn::tensor::{Tensor, activation::relu};
 use grove_backend::{Backend, at_least_f32, ops};
-use grove_tree::{Array, Init, Tree};
+use grove_communicator::Communicator;
+use grove_tree::{Array, Init, Path, Tree, layers_mut};
+
+use crate::ranks::all_reduce;
 
 /// Batch normalisation over images (Ioffe and Szegedy, 2015, <https://arxiv.org/abs/1502.03167>): normalises each
 /// channel to mean 0 and variance 1 over the batch, then scales and shifts it. Statistics and their names are those
@@ -22,6 +25,7 @@ use grove_tree::{Array, Init, Tree};
 /// assert_eq!(norm.running_mean.val().max().into_scalar(), 0.5);  // the successor has moved a tenth of the way
 /// ```
 #[derive(Tree, Clone, Debug)]
+#[tree(layer)]
 pub struct BatchNorm<B: Backend> {
     /// Scale, `[channels]`.
     pub weight: Array<B, 1>,
@@ -38,6 +42,9 @@ pub struct BatchNorm<B: Backend> {
     /// Weight of the batch's statistics in the update of the running statistics: `running * (1 - momentum) + batch *
     /// momentum`.
     pub momentum: f64,
+    /// Ranks over all of whose images the batch's statistics are taken; see [`sync_batch_norm`].
+    #[tree(static)]
+    pub ranks: Option<Communicator>,
 }
 
 impl<B: Backend> BatchNorm<B> {
@@ -51,6 +58,7 @@ impl<B: Backend> BatchNorm<B> {
             running_var: init.ones([channels]),
             eps: 1e-5,
             momentum: 0.1,
+            ranks: None,
         }
     }
 
@@ -84,23 +92,60 @@ impl<B: Backend> BatchNorm<B> {
     /// # Panics
     /// If there is only one value per channel, which has no variance.
     pub fn train(&self, x: Tensor<B, 4>, residual: Option<Tensor<B, 4>>, rectify: bool) -> (Tensor<B, 4>, Self) {
+        if let Some(ranks) = self.ranks.as_ref().filter(|ranks| ranks.is_shared()) {
+            return self.train_on_ranks(x, residual, rectify, ranks);
+        }
         let [b, _, h, w] = x.dims();
         let count = b * h * w;
         assert!(count > 1, "batch normalisation of one number a channel: train with more than one image at a time");
         let options = ops::BatchNorm { relu: rectify, eps: self.eps };
         let normed = ops::batch_norm(x, self.weight.val(), self.bias.val(), residual, options);
+        (normed.output, self.successor(normed.mean, normed.variance, count))
+    }
+
+    /// The layer with running statistics that have moved towards those of a batch of `count` values a channel.
+    fn successor(&self, mean: Tensor<B, 1>, variance: Tensor<B, 1>, count: usize) -> Self {
         let moved = |running: &Array<B, 1>, new: Tensor<B, 1>| {
             let running = at_least_f32(running.val());
             let new = if new.dtype() == running.dtype() { new } else { new.cast(running.dtype()) };
             Array::new(running * (1.0 - self.momentum) + new * self.momentum)
         };
-        let unbiased = normed.variance * (count as f64 / (count - 1) as f64);
-        let successor = Self {
-            running_mean: moved(&self.running_mean, normed.mean),
+        let unbiased = variance * (count as f64 / (count - 1) as f64);
+        Self {
+            running_mean: moved(&self.running_mean, mean),
             running_var: moved(&self.running_var, unbiased),
             ..self.clone()
+        }
+    }
+
+    /// [`train`](Self::train) by the statistics of the images of all ranks. Ranks may have different numbers of images.
+    fn train_on_ranks(
+        &self,
+        x: Tensor<B, 4>,
+        residual: Option<Tensor<B, 4>>,
+        rectify: bool,
+        ranks: &Communicator,
+    ) -> (Tensor<B, 4>, Self) {
+        let (dtype, x) = (x.dtype(), at_least_f32(x));
+        let of_x = |x: Tensor<B, 1>, dtype| if x.dtype() == dtype { x } else { x.cast(dtype) };
+        let ([b, c, h, w], wide) = (x.dims(), x.dtype());
+        let counts = ranks.all_reduce("batch statistics", vec![(b * h * w) as u64]);
+        let count = counts.unwrap_or_else(|error| ranks.end_job(&error))[0] as usize;
+        assert!(count > 1, "batch normalisation of one number a channel: train with more than one image at a time");
+        let sums = |x: Tensor<B, 4>| all_reduce(x.sum_dim(3).sum_dim(2).sum_dim(0).reshape([c]), ranks) / count as f64;
+        let mean = sums(x.clone());
+        let centred = x - mean.clone().reshape([1, c, 1, 1]);
+        let variance = sums(centred.clone().powi_scalar(2));
+        let scale = of_x(self.weight.val(), wide) / variance.clone().add_scalar(self.eps).sqrt();
+        let y = centred * scale.reshape([1, c, 1, 1]) + of_x(self.bias.val(), wide).reshape([1, c, 1, 1]);
+        let y = match residual {
+            Some(residual) => y + at_least_f32(residual),
+            None => y,
         };
-        (normed.output, successor)
+        let y = if rectify { relu(y) } else { y };
+        let y = if y.dtype() == dtype { y } else { y.cast(dtype) };
+        // No gradient flows through running statistics.
+        (y, self.successor(mean.detach(), variance.detach(), count))
     }
 
     /// [`forward`](Self::forward), then the optional addition of `residual`, then a ReLU if `rectify` is true.
@@ -118,4 +163,14 @@ impl<B: Backend> BatchNorm<B> {
         let y = if rectify { relu(y) } else { y };
         if y.dtype() == dtype { y } else { y.cast(dtype) }
     }
+}
+
+/// The model with every [`BatchNorm`] normalising by the images of all ranks in training, as PyTorch's `SyncBatchNorm`: on n
+/// ranks with a part of the batch each, it trains as on one with the whole. `grove_train::fit` does it for its own ranks. One
+/// rank makes layers that normalise by their own images again.
+pub fn sync_batch_norm<B: Backend, M: Tree<B>>(mut model: M, ranks: &Communicator) -> M {
+    layers_mut::<B, M, BatchNorm<B>>(&mut model, |_: &Path, norm| {
+        norm.ranks = ranks.is_shared().then(|| ranks.clone())
+    });
+    model
 }

@@ -241,7 +241,7 @@ fn batch_norms<B: Backend>(device: B::Device) {
     type Parts<B> = (Array<B, 4>, Array<B, 1>, Array<B, 1>, Array<B, 4>);
     fn norm<B: Backend>(weight: Array<B, 1>, bias: Array<B, 1>, statistics: [Array<B, 1>; 2]) -> BatchNorm<B> {
         let [running_mean, running_var] = statistics;
-        BatchNorm { weight, bias, running_mean, running_var, eps: 1e-5, momentum: 0.1 }
+        BatchNorm { weight, bias, running_mean, running_var, eps: 1e-5, momentum: 0.1, ranks: None }
     }
     fn train<B: Backend>((x, weight, bias, residual): Parts<B>) -> (Tensor<B, 4>, BatchNorm<B>) {
         let device = residual.val().device();

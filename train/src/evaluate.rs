@@ -2,8 +2,12 @@
 
 use burn::tensor::{Int, Tensor};
 use grove_backend::Backend;
+use grove_distributed::Communicator;
 
-use crate::data::{TokenBatch, TokenStream};
+use crate::{
+    data::{TokenBatch, TokenStream},
+    ranks::or_end,
+};
 
 /// Mean loss, in nats, of all tokens of a stream but the first; and the number of those tokens.
 ///
@@ -13,6 +17,20 @@ use crate::data::{TokenBatch, TokenStream};
 ///
 /// The result is NaN for a stream of fewer than two tokens.
 pub fn token_loss<B: Backend>(
+    stream: &TokenStream,
+    context: usize,
+    batch_size: usize,
+    device: &B::Device,
+    loss: impl FnMut(Tensor<B, 2, Int>, Tensor<B, 2, Int>) -> Tensor<B, 1>,
+    progress: impl FnMut(usize),
+) -> (f64, usize) {
+    token_loss_on(&Communicator::single(), stream, context, batch_size, device, loss, progress)
+}
+
+/// [`token_loss`] by all ranks of a job, among which the batches are divided. Each gets the loss of the whole stream. Where a
+/// collective fails it ends the job; see [`Communicator::end_job`].
+pub fn token_loss_on<B: Backend>(
+    ranks: &Communicator,
     stream: &TokenStream,
     context: usize,
     batch_size: usize,
@@ -30,11 +48,13 @@ pub fn token_loss<B: Backend>(
         progress(starts.len() * context);
         mean.into_data().iter::<f64>().next().unwrap_or(f64::NAN) * (starts.len() * context) as f64
     };
-    let mut sum: f64 = starts.chunks(batch_size).map(|starts| sum_of(starts, context)).sum();
-    if whole < count {
+    let mine = starts.chunks(batch_size).skip(ranks.rank()).step_by(ranks.size());
+    let mut sum: f64 = mine.map(|starts| sum_of(starts, context)).sum();
+    if whole < count && ranks.rank() + 1 == ranks.size() {
         sum += sum_of(&[whole], count - whole);
     }
-    (sum / count as f64, count)
+    let sums = or_end(ranks.all_reduce("the loss of an evaluation", vec![sum]), ranks);
+    (sums[0] / count as f64, count)
 }
 
 #[cfg(test)]

@@ -1,9 +1,10 @@
 use burn::tensor::{FloatDType, Tensor};
 use grove_backend::{Autodiff, Backend};
+use grove_distributed::Communicator;
 use grove_transform::GradOptions;
 use grove_tree::{AnyArray, Array, Key, Tree, cast, map_together, zip_map};
 
-use crate::{Outcome, StepOptions, step::Measured};
+use crate::{Outcome, StepOptions, ranks, step::Measured};
 
 /// Gradients and measurements of one batch.
 pub(crate) struct Gradients<B: Backend, M: Tree<B>> {
@@ -16,7 +17,8 @@ pub(crate) struct Gradients<B: Backend, M: Tree<B>> {
     pub(crate) weight: f64,
 }
 
-/// The gradients of the loss, or of the loss times a factor, `[1]`.
+/// The gradients of the loss, or of the loss times a factor, `[1]`. On several ranks, of which this one has a part of so many
+/// examples, they are its share of the mean over all ranks, and so is what is measured; the weight is that of all ranks.
 pub(crate) fn gradients<B: Backend, M: Tree<B>, D: ?Sized, O: Into<Outcome<B, M>>>(
     model: &M,
     loss_fn: &impl Fn(M::On<Autodiff<B>>, &D, Key) -> O,
@@ -24,8 +26,9 @@ pub(crate) fn gradients<B: Backend, M: Tree<B>, D: ?Sized, O: Into<Outcome<B, M>
     key: Key,
     options: &StepOptions<B>,
     factor: Option<&Array<B, 1>>,
+    part: Option<(&Communicator, usize)>,
 ) -> Gradients<B, M> {
-    let mut weight = 1.0;
+    let (mut weight, mut share) = (1.0, 1.0);
     let (_, grads, (loss, successor, others)) =
         GradOptions::new().only(options.trainable.clone()).value_and_grad_aux(model, |model| {
             let model = match options.compute {
@@ -33,16 +36,31 @@ pub(crate) fn gradients<B: Backend, M: Tree<B>, D: ?Sized, O: Into<Outcome<B, M>
                 None => model,
             };
             let Outcome { loss, successor, metrics, weight: count } = loss_fn(model, batch, key).into();
-            weight = count;
+            (share, weight) = shared(count, part);
             let loss = loss.cast(FloatDType::F32);
             let scaled = match factor {
                 Some(factor) => loss.clone() * Tensor::from_inner(factor.val()),
                 None => loss.clone(),
             };
+            // Before the backward pass, in which layers add gradients of all ranks.
+            let scaled = if share == 1.0 { scaled } else { scaled.mul_scalar(share) };
             (scaled, (Array::new(loss), successor, metrics))
         });
     let successor = successor.map(|successor| with_buffers(model.clone(), successor));
-    Gradients { grads, successor, measured: (loss, others), weight }
+    let measured = (loss, others);
+    let (grads, measured) = if share == 1.0 { (grads, measured) } else { ranks::scaled(grads, measured, share) };
+    Gradients { grads, successor, measured, weight }
+}
+
+/// The share of a part of a batch in the whole, and the weight of the whole.
+pub(crate) fn shared(weight: Option<f64>, part: Option<(&Communicator, usize)>) -> (f64, f64) {
+    match (weight, part) {
+        (weight, None) => (1.0, weight.unwrap_or(1.0)),
+        (Some(_), Some((ranks, 0))) => ranks::share(0.0, ranks),
+        (Some(weight), Some((ranks, _))) => ranks::share(weight, ranks),
+        // A batch whose weight is not said counts the same as the others.
+        (None, Some((ranks, examples))) => (ranks::share(examples as f64, ranks).0, 1.0),
+    }
 }
 
 /// A model as it comes back from the differentiating backend: the compiler does not know that it is an `M`.

@@ -1,3 +1,4 @@
+use grove_distributed::Communicator;
 use std::{
     io::Write,
     process,
@@ -22,6 +23,16 @@ const ONE_WISH: Duration = Duration::from_secs(2);
 /// # Errors
 /// A sentence, where the program already has a handler of its own.
 pub fn stop_on_interrupt() -> Result<Stop, String> {
+    stop_on_interrupt_of(&Communicator::single())
+}
+
+/// [`stop_on_interrupt`] for one of several ranks, which says nothing of it: the launcher sends the signal to all of them, also
+/// where one has died.
+///
+/// # Errors
+/// As [`stop_on_interrupt`].
+pub fn stop_on_interrupt_of(ranks: &Communicator) -> Result<Stop, String> {
+    let speaks = !ranks.is_shared();
     static STOP: Mutex<Option<Stop>> = Mutex::new(None);
     let mut known = STOP.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(stop) = &*known {
@@ -33,6 +44,9 @@ pub fn stop_on_interrupt() -> Result<Stop, String> {
     ctrlc::set_handler(move || match signals.next(Instant::now()) {
         Wish::Stop => {
             seen.store(true, Ordering::Relaxed);
+            if !speaks {
+                return;
+            }
             // A terminal that was closed takes no words, and is no reason to panic.
             let _ = writeln!(
                 std::io::stderr(),

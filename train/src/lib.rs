@@ -18,6 +18,7 @@ mod interrupt;
 mod lock;
 pub mod log;
 mod masked_lm;
+mod ranks;
 mod run_directory;
 mod scale;
 mod settings;
@@ -27,12 +28,12 @@ pub use checkpoint::{CheckpointManager, Restored, RunProgress};
 pub use confusion::{ClassifierScore, ConfusionMatrix};
 pub use ema::{ema_model, ema_step};
 pub use error::{Result, TrainError};
-pub use evaluate::token_loss;
+pub use evaluate::{token_loss, token_loss_on};
 pub use fit::{
     Differentiated, Ended, Evaluation, FitOptions, Fitted, JitLoss, NonFinite, RunDuration, RunSummary, TrainState,
     fit, fit_jitted,
 };
-pub use interrupt::{Stop, stop_on_interrupt};
+pub use interrupt::{Stop, stop_on_interrupt, stop_on_interrupt_of};
 pub use lock::RunLock;
 pub use masked_lm::{MaskedLmTask, fit_masked_lm};
 pub use run_directory::RunDirectory;

@@ -1,5 +1,6 @@
 use burn::tensor::FloatDType;
 use grove_backend::Backend;
+use grove_distributed::Communicator;
 use grove_files::{FileError, write_atomically};
 use grove_models::{ModelError, Tokenizer};
 use grove_tree::{Tree, cast};
@@ -9,7 +10,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use crate::{CheckpointManager, Ended, Fitted, Result, RunLock, TrainError};
+use crate::{CheckpointManager, Ended, Fitted, Result, RunLock, TrainError, ranks::or_end};
 
 /// The directory of a training run, locked until the program ends: `checkpoints/` and logs, which [`fit`](crate::fit)
 /// writes, and `model/` with the trained model. Without a directory nothing is kept.
@@ -28,6 +29,8 @@ use crate::{CheckpointManager, Ended, Fitted, Result, RunLock, TrainError};
 /// ```
 pub struct RunDirectory {
     directory: Option<PathBuf>,
+    /// Only rank 0 writes.
+    ranks: Communicator,
     resume: bool,
     /// True if the directory holds a run that is resumed.
     resumed: bool,
@@ -45,25 +48,48 @@ impl RunDirectory {
     /// Another run writes there; the directory holds a run that is not resumed, or a model without checkpoints, which would
     /// be replaced; it is a file, or cannot be read.
     pub fn open(directory: Option<PathBuf>, resume: bool, keep: usize) -> Result<Self> {
-        let mut run = Self { directory, resume, resumed: false, lock: OnceCell::new() };
+        Self::open_on(&Communicator::single(), directory, resume, keep)
+    }
+
+    /// As [`open`](Self::open), by all ranks of a job. Rank 0 alone writes; the others read the configuration and the tokenizer
+    /// of a run that is resumed, so that the directory has to be on a file system that they share.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub fn open_on(ranks: &Communicator, directory: Option<PathBuf>, resume: bool, keep: usize) -> Result<Self> {
+        let run = Self::opened(ranks, directory, resume, keep)?;
+        // Nothing is written before all have looked.
+        or_end(ranks.barrier("before the run begins"), ranks);
+        Ok(run)
+    }
+
+    fn opened(ranks: &Communicator, directory: Option<PathBuf>, resume: bool, keep: usize) -> Result<Self> {
+        let ranks = ranks.clone();
+        let mut run = Self { directory, ranks, resume, resumed: false, lock: OnceCell::new() };
         let Some(directory) = &run.directory else { return Ok(run) };
         let exists = exists(directory)?;
         if exists && !directory.is_dir() {
             return Err(TrainError::Options(format!("{} is a file; give a directory", directory.display())));
         }
-        if exists {
+        if exists && run.writes() {
             let _ = run.lock.set(RunLock::acquire(directory)?);
         }
         run.resumed = resumed(directory, resume, keep)?;
         Ok(run)
     }
 
-    /// The lock of the directory, which is made now if it does not exist; `None` where nothing is kept.
+    /// True if this rank writes to the directory.
+    fn writes(&self) -> bool {
+        self.ranks.rank() == 0
+    }
+
+    /// The lock of the directory, which is made now if it does not exist; `None` where nothing is kept, and on
+    /// other ranks than 0.
     ///
     /// # Errors
     /// Another run has taken or written the directory since it was opened; it cannot be made.
     pub fn lock(&self) -> Result<Option<RunLock>> {
-        let Some(directory) = &self.directory else { return Ok(None) };
+        let Some(directory) = self.directory.as_ref().filter(|_| self.writes()) else { return Ok(None) };
         if let Some(lock) = self.lock.get() {
             return Ok(Some(lock.clone()));
         }
@@ -77,9 +103,9 @@ impl RunDirectory {
         Ok(Some(self.lock.get_or_init(|| lock).clone()))
     }
 
-    /// A file or directory of the run.
+    /// A file or directory of the run; `None` where nothing is kept, and on other ranks than 0.
     pub fn path(&self, name: &str) -> Option<PathBuf> {
-        self.directory.as_ref().map(|directory| directory.join(name))
+        self.directory.as_ref().filter(|_| self.writes()).map(|directory| directory.join(name))
     }
 
     /// The directory of the trained model.
@@ -145,7 +171,7 @@ impl RunDirectory {
     }
 
     fn resumed_model(&self) -> Option<PathBuf> {
-        self.model().filter(|_| self.resumed)
+        self.directory.as_ref().filter(|_| self.resumed).map(|directory| directory.join("model"))
     }
 }
 

@@ -92,6 +92,11 @@ impl RunSettings {
         self
     }
 
+    /// Names and values.
+    pub(crate) fn facts(&self) -> impl Iterator<Item = (String, String)> {
+        self.0.iter().map(|(name, value)| (name.clone(), value.clone()))
+    }
+
     /// The value of this name.
     pub fn get(&self, name: &str) -> Option<&str> {
         self.0.get(name).map(String::as_str)

@@ -11,18 +11,20 @@ pub struct Outcome<B: Backend, M: Tree<B>> {
     pub(crate) loss: Tensor<Autodiff<B>, 1>,
     pub(crate) successor: Option<M::On<Autodiff<B>>>,
     pub(crate) metrics: BTreeMap<String, Array<Autodiff<B>, 1>>,
-    pub(crate) weight: f64,
+    /// `None` where the loss function does not say it.
+    pub(crate) weight: Option<f64>,
 }
 
 impl<B: Backend, M: Tree<B>> Outcome<B, M> {
     /// A loss, `[1]`, to be made small.
     pub fn new(loss: Tensor<Autodiff<B>, 1>) -> Self {
-        Self { loss, successor: None, metrics: BTreeMap::new(), weight: 1.0 }
+        Self { loss, successor: None, metrics: BTreeMap::new(), weight: None }
     }
 
     /// The number of items that the loss is a mean of: examples, or tokens that are not padding or are masked. Where
     /// [`fit`](crate::fit) accumulates several batches, gradients, loss and metrics of the step are means weighted by it,
-    /// so that they are those of one large batch. Without it each batch counts the same. A batch of weight 0 is left out,
+    /// so that they are those of one large batch. Without it each batch counts the same, and on several ranks the part of each rank
+    /// by its examples. A batch of weight 0 is left out,
     /// unless all are.
     ///
     /// # Panics
@@ -32,7 +34,7 @@ impl<B: Backend, M: Tree<B>> Outcome<B, M> {
             count >= 0.0 && count.is_finite(),
             "the weight of a loss is {count}: give a number of items, 0 or more"
         );
-        Self { weight: count, ..self }
+        Self { weight: Some(count), ..self }
     }
 
     /// The model's successor, where it has running statistics: its buffers are taken over.
@@ -145,7 +147,7 @@ where
 {
     move |model, state, batch, key| {
         let Gradients { grads, successor, measured: (loss, others), .. } =
-            gradients(&model, &loss_fn, batch, key, &options, None);
+            gradients(&model, &loss_fn, batch, key, &options, None, None);
         let metrics = Metrics::new(loss, others, &grads);
         let (model, state) = optimizer.step(grads, state, successor.unwrap_or(model));
         (model, state, metrics)

@@ -12,13 +12,14 @@ use grove::{
     train::{
         Evaluation, Fitted,
         data::{TokenBatch, TokenStream, TokenWindows},
-        token_loss,
+        token_loss_on,
     },
 };
 
 use crate::{
     prelude::*,
     program::progress_bar,
+    ranks::ranks,
     training::{Job, config_json},
 };
 pub use gpt2::Gpt2Options;
@@ -148,7 +149,8 @@ impl<'a, B: Backend> LanguageRun<'a, B> {
     pub fn evaluate(&self, loss: impl FnMut(Tensor<B, 2, Int>, Tensor<B, 2, Int>) -> Tensor<B, 1>) -> Evaluation {
         let Some(stream) = &self.held_out else { return Evaluation::new() };
         let batch_size = self.options.run.training.batch_size;
-        let (loss, _) = token_loss(stream, self.context, batch_size, &self.device, loss, |_| ());
+        let ranks = &self.job.settings.ranks;
+        let (loss, _) = token_loss_on(ranks, stream, self.context, batch_size, &self.device, loss, |_| ());
         Evaluation::from([("loss".into(), loss), ("perplexity".into(), loss.exp())])
     }
 
@@ -192,7 +194,8 @@ fn print_evaluation<B: Backend>(
     let device = model.device();
     let loss = |ids, targets| model.next_token_loss(ids, targets, None);
     let batch_size = run.training.batch_size;
-    let (loss, tokens) = token_loss(stream, context, batch_size, &device, loss, |tokens| bar.inc(tokens as u64));
+    let (loss, tokens) =
+        token_loss_on(&ranks(), stream, context, batch_size, &device, loss, |tokens| bar.inc(tokens as u64));
     bar.finish_and_clear();
     check_finite(model, [loss])?;
     let perplexity = loss.exp();

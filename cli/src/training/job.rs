@@ -97,7 +97,15 @@ impl<B: Backend> Setup<'_, B> {
             told += &format!("; {classes} classes");
         }
         let (steps, each) = (HumanCount(steps), HumanCount((batch * training.accumulate) as u64));
-        eprintln!("{told}; {count} {unit} to train on, {held_out} held out; {steps} steps of {each} {unit}");
+        let shared = match settings.ranks.size() {
+            1 => String::new(),
+            size => format!(" on {size} ranks"),
+        };
+        if settings.ranks.rank() == 0 {
+            eprintln!(
+                "{told}; {count} {unit} to train on, {held_out} held out; {steps} steps of {each} {unit}{shared}"
+            );
+        }
         let key = Key::new(run.seed).fold_in(3);
         Ok(Job { data: Arc::new(data), schedule, key, settings, output, save_dtype: training.save_dtype })
     }

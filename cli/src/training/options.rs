@@ -2,7 +2,7 @@
 
 use std::fmt::Display;
 
-use crate::prelude::*;
+use crate::{prelude::*, ranks::ranks};
 
 /// Directory, device and hyperparameters of a run.
 #[derive(Args, Debug)]
@@ -43,7 +43,7 @@ pub struct RunArgs {
 impl RunArgs {
     /// The directory of `--output`, for this program alone until it ends; or none, where nothing is kept.
     pub fn directory(&self) -> Result<RunDirectory, Exit> {
-        RunDirectory::open(self.output.clone(), self.resumes(), self.training.keep)
+        RunDirectory::open_on(&ranks(), self.output.clone(), self.resumes(), self.training.keep)
             .map_err(|error| failure(format!("--output: {error}")))
     }
 

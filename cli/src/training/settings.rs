@@ -2,12 +2,12 @@
 
 use grove::{
     optim::{join_schedules, layer_decay_of, linear_schedule, warmup_constant_schedule, warmup_cosine_decay_schedule},
-    train::{NonFinite, RunDuration, stop_on_interrupt},
+    train::{NonFinite, RunDuration, stop_on_interrupt_of},
 };
 use serde::Serialize;
 
 use super::{TrainingArgs, options::Decay};
-use crate::prelude::*;
+use crate::{prelude::*, ranks::ranks};
 
 /// The content of a model's config.json.
 pub fn config_json(config: &impl Serialize) -> Result<Value, Exit> {
@@ -104,7 +104,8 @@ impl RunArgs {
             resume: self.resumes(),
             resume_anyway: self.resume_anyway,
             settings: settings.or(self.settings()),
-            stop: Some(stop_on_interrupt().map_err(failure)?),
+            stop: Some(stop_on_interrupt_of(&ranks()).map_err(failure)?),
+            ranks: ranks(),
             progress: true,
             ..FitOptions::default()
         })

@@ -20,4 +20,4 @@ mod terminal;
 pub use device::{Autotune, DeviceArgs, Dtype, KernelArgs, Precision, quiet_plugins};
 pub use exit::{Exit, failure, finish, usage};
 pub use resolve::{in_repository, resolve, resolve_named, shipped};
-pub use terminal::{report, show, write_json, write_line};
+pub use terminal::{keep_silent, report, show, write_json, write_line};

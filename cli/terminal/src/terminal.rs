@@ -12,10 +12,21 @@ use crate::Exit;
 /// True if the last output to the terminal did not end a line.
 pub(crate) static WITHIN_LINE: AtomicBool = AtomicBool::new(false);
 
+/// True if this program's standard output is nobody's concern.
+static SILENT: AtomicBool = AtomicBool::new(false);
+
+/// Keeps this program from writing to standard output: another one of the same job does.
+pub fn keep_silent() {
+    SILENT.store(true, Ordering::Relaxed);
+}
+
 /// Writes a piece of text to standard output at once. A terminal gets it without control characters: it may be a model's,
 /// or a file's name.
 pub fn show(text: &str) -> Result<(), Exit> {
     compile_progress::clear();
+    if SILENT.load(Ordering::Relaxed) {
+        return Ok(());
+    }
     let mut stdout = std::io::stdout().lock();
     let text = if stdout.is_terminal() {
         WITHIN_LINE.store(!text.ends_with('\n'), Ordering::Relaxed);

@@ -31,6 +31,7 @@ mod labelled;
 mod lm_text;
 mod order;
 mod pad;
+mod parts;
 mod position;
 mod prefetch;
 mod source;
@@ -47,6 +48,7 @@ pub use labelled::{Columns, LabelledText, Place, labels, read_labelled, with_cla
 pub use lm_text::LmText;
 pub use order::Order;
 pub use pad::{PaddedBatch, pad};
+pub use parts::{Part, Parts};
 pub use position::Position;
 pub use prefetch::{Prefetch, prefetch};
 pub use source::{Data, epoch};

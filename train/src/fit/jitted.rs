@@ -2,14 +2,18 @@ use grove_backend::{Autodiff, Backend};
 use grove_compile::{Traceable, Traced, jit};
 use grove_optim::GradientTransformation;
 use grove_transform::from_inner;
-use grove_tree::{Array, Filter, Key, Tree, filter, leaves};
+use grove_tree::{Array, Filter, Key, Tree, filter, leaves, map};
 use std::{collections::BTreeSet, sync::Arc};
 
-use super::{Evaluation, FitOptions, Fitted, run::fit_by};
+use super::{
+    Evaluation, FitOptions, Fitted,
+    run::{RankPart, fit_by},
+};
 use crate::{
     Outcome, Result, StepOptions,
     data::Data,
-    gradients::{Gradients, gradients},
+    gradients::{Gradients, gradients, shared},
+    ranks,
 };
 
 /// A tree of a backend in a trace, on the differentiating backend: what the loss of [`fit_jitted`] gets.
@@ -89,13 +93,18 @@ where
     };
     let program = jit(|(model, batch, key, factor): (M::OnTraced, X::OnTraced, Key, Option<Array<Traced, 1>>)| {
         let Gradients { grads, successor, measured: (loss, others), .. } =
-            gradients(&model, &loss, &batch, key, &step, factor.as_ref());
+            gradients(&model, &loss, &batch, key, &step, factor.as_ref(), None);
         (grads, successor, loss, others)
     });
-    let gradients = |model: &M, batch: &D::Batch, key: Key, factor: Option<&Array<B, 1>>| {
+    let gradients = |model: &M, batch: &D::Batch, key: Key, factor: Option<&Array<B, 1>>, part: RankPart<'_>| {
         let (batch, weight) = arrays(model, batch, key);
         let (grads, successor, loss, others) = program.call::<B>((model.clone(), batch, key, factor.cloned()));
-        Gradients { grads, successor, measured: (loss, others), weight }
+        let (share, weight) = shared(Some(weight), part);
+        let (grads, measured) = match share {
+            1.0 => (grads, (loss, others)),
+            share => ranks::scaled(map(grads, |leaf| leaf.mul_scalar(share)), (loss, others), share),
+        };
+        Gradients { grads, successor, measured, weight }
     };
     fit_by(model, optimizer, data, gradients, evaluate, key, options)
 }

@@ -1,4 +1,5 @@
 use grove_backend::Backend;
+use grove_distributed::Communicator;
 use grove_optim::Schedule;
 use grove_tree::Tree;
 use serde::Serialize;
@@ -74,6 +75,10 @@ pub struct FitOptions<B: Backend> {
     pub checkpoint_every: u64,
     /// Number of checkpoints to keep. Default: 2.
     pub keep: usize,
+    /// Ranks that train together: each computes the gradients of its part of every batch. Default: one. The others than rank
+    /// 0 write nothing, so the directory need not be shared. Where a collective fails, the job ends with a sentence and status 1;
+    /// see [`Communicator::end_job`].
+    pub ranks: Communicator,
     /// Directory of checkpoints and logs. Default: none. The directory gets `checkpoints/`, `best/`, `metrics.jsonl`,
     /// `tensorboard/`, `loss.svg` and `run.lock`.
     pub directory: Option<PathBuf>,
@@ -111,6 +116,7 @@ impl<B: Backend> Default for FitOptions<B> {
             log_every: 10,
             checkpoint_every: 500,
             keep: 2,
+            ranks: Communicator::single(),
             directory: None,
             lock: None,
             resume: false,
@@ -155,7 +161,7 @@ impl<B: Backend> FitOptions<B> {
     }
 
     /// The given settings, and those options that decide what is computed.
-    pub(super) fn all_settings(&self, batches_per_epoch: usize) -> RunSettings {
+    pub(crate) fn all_settings(&self, batches_per_epoch: usize) -> RunSettings {
         let dtype = self.step.compute.map(|dtype| format!("{dtype:?}").to_lowercase());
         let own = RunSettings::new()
             .with("accumulate", self.accumulate)

@@ -1,7 +1,9 @@
 use burn::tensor::TensorData;
 use grove_backend::{Autodiff, Backend, PendingRead, ops};
+use grove_distributed::{Communicator, all_reduce_sum, broadcast};
+use grove_layers::sync_batch_norm;
 use grove_optim::{GradientTransformation, all_finite, global_norm, select};
-use grove_tree::{Array, Key, Tree, filter};
+use grove_tree::{Array, Key, Tree, combine, filter, is_buffer, partition};
 use std::{
     path::PathBuf,
     sync::{Arc, atomic::Ordering},
@@ -12,11 +14,15 @@ use super::{Ended, Evaluation, FitOptions, Fitted, NonFinite, TrainState, begin:
 use crate::{
     CheckpointManager, LossScale, Metrics, Outcome, Result, RunLock, RunProgress, TrainError,
     accumulate::Accumulated,
-    data::{Data, DataError, Position, Prefetch, prefetch},
+    data::{Data, DataError, Part, Parts, Position, Prefetch, prefetch},
     ema::{ema_decay, ema_model, ema_step},
     gradients::{Gradients, gradients},
     log::{GRAD_NORM, TRAIN_LOSS},
+    ranks::{agree, is_divided, or_end, reduce_measured, same_evaluation, same_model, same_state},
 };
+
+/// The ranks of a run, where there are several, and the examples of the part of this one.
+pub(super) type RankPart<'a> = Option<(&'a Communicator, usize)>;
 
 /// Trains a model: steps, evaluations, checkpoints and logs, until the run is over or somebody stops it.
 ///
@@ -26,6 +32,11 @@ use crate::{
 ///
 /// `loss_fn` is that of [`train_step`](crate::train_step). `evaluate` gets the model, or its moving average where
 /// there is one, and gives named numbers; `loss` among them is what early stopping and the best model go by.
+///
+/// On several [`ranks`](FitOptions::ranks) each takes its part of every batch, and the steps are those of one rank with the
+/// whole batch, within rounding, but for random numbers: the key of a step is folded with the rank. Batch normalisation
+/// takes its statistics over all ranks. The model and the state are those of rank 0, which alone reads and writes the
+/// directory; every rank evaluates, and what rank 0 finds counts. A run can be resumed with another number of ranks.
 ///
 /// # Errors
 /// See [`TrainError`]. After an error the newest checkpoint is as it was.
@@ -45,8 +56,8 @@ where
     D: Data,
     O: Into<Outcome<B, M>>,
 {
-    let gradients = |model: &M, batch: &D::Batch, key, factor: Option<&Array<B, 1>>| {
-        gradients(model, &loss_fn, batch, key, &options.step, factor)
+    let gradients = |model: &M, batch: &D::Batch, key, factor: Option<&Array<B, 1>>, part: RankPart<'_>| {
+        gradients(model, &loss_fn, batch, key, &options.step, factor, part)
     };
     fit_by(model, optimizer, data, gradients, evaluate, key, options)
 }
@@ -56,7 +67,7 @@ pub(super) fn fit_by<B, M, T, D>(
     model: M,
     optimizer: &T,
     data: &Arc<D>,
-    gradients: impl Fn(&M, &D::Batch, Key, Option<&Array<B, 1>>) -> Gradients<B, M>,
+    gradients: impl Fn(&M, &D::Batch, Key, Option<&Array<B, 1>>, RankPart<'_>) -> Gradients<B, M>,
     evaluate: impl FnMut(&M) -> Result<Evaluation>,
     key: Key,
     options: &FitOptions<B>,
@@ -69,8 +80,35 @@ where
 {
     let batches_per_epoch = data.batches_per_epoch();
     let steps = options.steps(batches_per_epoch)?;
-    let RunSetup { state, progressed, checkpoints, kept, best, remarks, lock } =
+    let ranks = &options.ranks;
+    let silent;
+    let options = match ranks.rank() {
+        0 => options,
+        _ => {
+            silent = FitOptions { directory: None, lock: None, progress: false, ..options.clone() };
+            &silent
+        }
+    };
+    let model = match ranks.is_shared() {
+        true => {
+            agree(&model, (steps, batches_per_epoch), key.words(), options);
+            sync_batch_norm(model, ranks)
+        }
+        false => model,
+    };
+    let RunSetup { mut state, mut progressed, checkpoints, kept, best, remarks, lock } =
         RunSetup::new(model, optimizer, key, batches_per_epoch, options)?;
+    if ranks.is_shared() {
+        if is_divided(&state.optimizer, ranks) {
+            return Err(TrainError::Options(
+                "the optimizer's state is divided among the ranks (zero1), and `fit` writes no checkpoints of such a state: \
+                 use a loop of your own with `train_step`"
+                    .into(),
+            ));
+        }
+        let failed = |error: serde_json::Error| TrainError::Options(format!("the progress of the run: {error}"));
+        (state, progressed) = same_state(state, progressed, ranks).map_err(failed)?;
+    }
     let run = Run {
         optimizer,
         gradients,
@@ -83,6 +121,7 @@ where
         best,
         logs: Logs::open(options, steps, &progressed, &remarks)?,
         pending: None,
+        stopping: false,
         begun: Instant::now(),
         before: progressed.seconds,
         progressed,
@@ -109,6 +148,8 @@ struct Run<'a, B: Backend, M, T, L, E> {
     logs: Logs,
     /// The last step's metrics, which may not be computed yet.
     pending: Option<Pending>,
+    /// True if a rank of several is to stop.
+    stopping: bool,
     begun: Instant,
     /// Seconds of training before this process.
     before: f64,
@@ -155,12 +196,15 @@ where
 {
     fn train<D: Data>(mut self, mut state: State<B, M, T>, data: &Arc<D>) -> Result<Fitted<M>>
     where
-        L: Fn(&M, &D::Batch, Key, Option<&Array<B, 1>>) -> Gradients<B, M>,
+        L: Fn(&M, &D::Batch, Key, Option<&Array<B, 1>>, RankPart<'_>) -> Gradients<B, M>,
     {
-        let mut batches = prefetch(data.clone(), self.progressed.position, 2);
+        let ranks = self.options.ranks.clone();
+        let parts = Arc::new(Parts::new(data.clone(), &ranks));
+        let mut batches = prefetch(parts, self.progressed.position, 2);
         let mut ended = Ended::Finished;
         while self.progressed.step < self.steps {
-            if self.options.stop.as_ref().is_some_and(|stop| stop.load(Ordering::Relaxed)) {
+            // Several ranks stop together, after the step in which one of them is told to.
+            if if ranks.is_shared() { self.stopping } else { self.told_to_stop() } {
                 ended = Ended::Interrupted;
                 break;
             }
@@ -177,10 +221,15 @@ where
         }
         self.save(&state)?;
         self.logs.flush()?;
+        let best = match ranks.is_shared() {
+            true => same_model(self.best.into_model(), &state.model, &ranks),
+            false => self.best.into_model(),
+        };
+        let alone = |model: M| if ranks.is_shared() { sync_batch_norm(model, &Communicator::single()) } else { model };
         Ok(Fitted {
-            best: self.best.into_model().zip(self.progressed.best).map(|(model, (step, loss))| (model, step, loss)),
-            ema: state.ema.map(|average| ema_model(average, &state.model)),
-            model: state.model,
+            best: best.map(alone).zip(self.progressed.best).map(|(model, (step, loss))| (model, step, loss)),
+            ema: state.ema.map(|average| alone(ema_model(average, &state.model))),
+            model: alone(state.model),
             steps: self.progressed.step,
             skipped: self.progressed.skipped,
             seconds: self.progressed.seconds,
@@ -189,13 +238,19 @@ where
         })
     }
 
+    fn told_to_stop(&self) -> bool {
+        self.options.stop.as_ref().is_some_and(|stop| stop.load(Ordering::Relaxed))
+    }
+
     /// One step of the optimizer.
-    fn step<D: Data>(&mut self, state: State<B, M, T>, batches: &mut Prefetch<D>) -> Result<State<B, M, T>>
+    fn step<D: Data>(&mut self, state: State<B, M, T>, batches: &mut Prefetch<Parts<D>>) -> Result<State<B, M, T>>
     where
-        L: Fn(&M, &D::Batch, Key, Option<&Array<B, 1>>) -> Gradients<B, M>,
+        L: Fn(&M, &D::Batch, Key, Option<&Array<B, 1>>, RankPart<'_>) -> Gradients<B, M>,
     {
+        let ranks = self.options.ranks.is_shared().then_some(&self.options.ranks);
         let step = self.progressed.step;
         let key = Key::from_words(self.progressed.key).fold_in(step as u32);
+        let key = ranks.map_or(key, |ranks| key.fold_in(ranks.rank() as u32));
         let TrainState { mut model, optimizer: mut state, ema, mut loss_scale } = state;
         let count = self.options.accumulate;
         let mut batch_sums = Accumulated::new();
@@ -206,22 +261,41 @@ where
         for i in 0..count {
             // The iterator is endless, unless it ends with an error.
             let epoch = self.progressed.position.epoch;
-            let (position, batch) = batches.next().ok_or(DataError::NoBatches { epoch })??;
+            let (position, Part { batch, examples }) = batches.next().ok_or(DataError::NoBatches { epoch })??;
             self.progressed.position = position;
             let key = if count == 1 { key } else { key.fold_in(i as u32) };
             let factor = loss_scale.as_ref().map(|scale| &scale.factor);
-            let Gradients { grads, successor, measured, weight } = (self.gradients)(&model, &batch, key, factor);
+            let part = ranks.map(|ranks| (ranks, examples));
+            let Gradients { grads, successor, measured, weight } = (self.gradients)(&model, &batch, key, factor, part);
             has_successor |= successor.is_some();
             model = successor.unwrap_or(model);
             batch_sums.add(grads, measured, weight);
         }
-        let unscale = |grads| match &loss_scale {
-            Some(scale) => scale.unscale(grads),
-            None => grads,
+        let unscale = |grads| {
+            let grads = match &loss_scale {
+                Some(scale) => scale.unscale(grads),
+                None => grads,
+            };
+            // Each rank has its share of the mean.
+            match ranks {
+                Some(ranks) => or_end(all_reduce_sum(grads, ranks), ranks),
+                None => grads,
+            }
         };
-        let Some((grads, metrics)) = batch_sums.finish(unscale) else {
+        let Some((grads, mut metrics)) = batch_sums.finish(unscale) else {
             return Err(TrainError::Options("0 batches a step: at least 1 must be accumulated".into()));
         };
+        if let Some(ranks) = ranks {
+            let (stop, Metrics { loss, grad_norm, others }) = (self.told_to_stop(), metrics);
+            let (loss, others, stopping) = reduce_measured(loss, others, stop, ranks);
+            (metrics, self.stopping) = (Metrics { loss, grad_norm, others }, stopping);
+            // Buffers that the ranks do not make the same themselves.
+            if has_successor {
+                let (params, buffers) = partition(model, &!is_buffer());
+                let buffers = or_end(broadcast(buffers, ranks), ranks);
+                model = combine(params, buffers).expect("the parts of one tree");
+            }
+        }
         let factor = loss_scale.as_ref().map(|scale| scale.factor.clone());
         // The same two numbers that `read_pending_metrics` reads a step later.
         let good = skips.then(|| all_finite(&(metrics.loss.clone(), metrics.grad_norm.clone()))).flatten();
@@ -327,6 +401,8 @@ where
         let average = state.ema.clone().map(|average| ema_model(average, &state.model));
         let model = average.as_ref().unwrap_or(&state.model);
         let evaluation = (self.evaluate)(model)?;
+        let ranks = &self.options.ranks;
+        let evaluation = if ranks.is_shared() { same_evaluation(evaluation, ranks) } else { evaluation };
         let loss = evaluation.get("loss").copied();
         if loss.is_none() && self.options.patience.is_some() {
             let names: Vec<&str> = evaluation.keys().map(String::as_str).collect();

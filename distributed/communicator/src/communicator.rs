@@ -1,0 +1,547 @@
+use bytemuck::Pod;
+use std::{
+    fmt,
+    sync::{
+        Arc,
+        atomic::{AtomicU32, AtomicU64, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use crate::{
+    Absence, CommError, Exchange, Number, Payload, PendingReduce, Result, Transport, Wire, Words, error::Rank,
+    threads::Threads, transport::Messages,
+};
+
+/// Name of the environment variable with the seconds that a collective waits for its ranks.
+pub const TIMEOUT_VARIABLE: &str = "GROVE_COMM_TIMEOUT";
+
+/// Seconds that a collective waits where the environment does not say it: one rank may write a checkpoint or compile a program
+/// meanwhile.
+const TIMEOUT: Duration = Duration::from_secs(600);
+
+/// Time after which a message of a rank that has left is not awaited any more. What it sent before has arrived by then.
+const AFTER_LEAVING: Duration = Duration::from_secs(2);
+
+/// Time in which a rank that tells an error is ended by the one that speaks for all.
+const TO_BE_ENDED: Duration = Duration::from_secs(10);
+
+/// Tags of collectives go around; so many may be under way.
+const TAGS: u32 = 1 << 11;
+
+/// Collectives, as part of a tag: ranks that call different ones do not take each other's messages.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Kind {
+    Scatter = 0,
+    Gather = 1,
+    Lengths = 2,
+    Barrier = 3,
+}
+
+/// The ranks of a job, and this one among them. Clones are the same.
+///
+/// Every rank has to call the same collectives in the same order, with arrays of the same length. The first argument of each
+/// says for people what it is for, and is part of an error's sentence.
+#[derive(Clone, Default)]
+pub struct Communicator {
+    /// `None` where there is one rank.
+    inner: Option<Arc<Inner>>,
+}
+
+struct Inner {
+    transport: Box<dyn Transport>,
+    timeout: Duration,
+    /// Collectives so far.
+    sequence: AtomicU32,
+    sent: AtomicU64,
+}
+
+impl Communicator {
+    /// One rank: collectives return what they are given.
+    pub fn single() -> Self {
+        Self::default()
+    }
+
+    /// The ranks of a transport. The environment variable [`TIMEOUT_VARIABLE`] has the seconds after which a collective gives
+    /// up; 600 if it is not set.
+    ///
+    /// # Errors
+    /// [`CommError::Timeout`] if that is no number of seconds.
+    pub fn new(transport: impl Transport + 'static) -> Result<Self> {
+        let timeout = match std::env::var(TIMEOUT_VARIABLE) {
+            Err(_) => TIMEOUT,
+            Ok(text) => match text.trim().parse::<f64>() {
+                Ok(seconds) if seconds > 0.0 && seconds <= 1e9 => Duration::from_secs_f64(seconds),
+                _ => return Err(CommError::Timeout(text)),
+            },
+        };
+        Ok(Self::with_timeout(transport, timeout))
+    }
+
+    /// The ranks of a transport, and the time that a collective waits for them.
+    pub fn with_timeout(transport: impl Transport + 'static, timeout: Duration) -> Self {
+        let transport = Box::new(transport);
+        Self {
+            inner: Some(Arc::new(Inner { transport, timeout, sequence: AtomicU32::new(0), sent: AtomicU64::new(0) })),
+        }
+    }
+
+    /// So many ranks, each for a thread of this process; for tests.
+    pub fn threads(size: usize) -> Vec<Self> {
+        Threads::ranks(size).into_iter().map(|transport| Self::with_timeout(transport, TIMEOUT)).collect()
+    }
+
+    /// As [`threads`](Self::threads), with the time that a collective waits.
+    pub fn threads_with_timeout(size: usize, timeout: Duration) -> Vec<Self> {
+        Threads::ranks(size).into_iter().map(|transport| Self::with_timeout(transport, timeout)).collect()
+    }
+
+    /// The number of this rank, from 0.
+    pub fn rank(&self) -> usize {
+        self.inner.as_ref().map_or(0, |inner| inner.transport.rank())
+    }
+
+    /// The number of ranks.
+    pub fn size(&self) -> usize {
+        self.inner.as_ref().map_or(1, |inner| inner.transport.size())
+    }
+
+    /// The number of ranks that share this one's processors, itself included: a rank's share of its threads.
+    pub fn neighbours(&self) -> usize {
+        self.inner.as_ref().map_or(1, |inner| inner.transport.neighbours().max(1))
+    }
+
+    /// Waits for all ranks at the end of the program, and ends the transport. No collective may follow.
+    ///
+    /// # Errors
+    /// [`CommError`].
+    pub fn close(&self) -> Result<()> {
+        self.barrier("at the end")?;
+        if let Some(inner) = &self.inner {
+            inner.transport.close();
+        }
+        Ok(())
+    }
+
+    /// True if there are other ranks.
+    pub fn is_shared(&self) -> bool {
+        self.size() > 1
+    }
+
+    /// Bytes that this rank has sent to others so far.
+    pub fn bytes_sent(&self) -> u64 {
+        self.inner.as_ref().map_or(0, |inner| inner.sent.load(Ordering::Relaxed))
+    }
+
+    /// The sums over all ranks, element by element, added in the order of the ranks.
+    ///
+    /// # Errors
+    /// [`CommError`].
+    pub fn all_reduce<T: Number>(&self, what: &str, values: Vec<T>) -> Result<Vec<T>> {
+        self.start_all_reduce(what, values, Wire::Full)?.wait()
+    }
+
+    /// Starts [`all_reduce`](Self::all_reduce). It moves on when it is [polled](PendingReduce::poll) or waited for. Several may
+    /// be under way; every rank has to wait for them in the same order.
+    ///
+    /// # Errors
+    /// [`CommError`].
+    pub fn start_all_reduce<T: Number>(&self, what: &str, values: Vec<T>, wire: Wire) -> Result<PendingReduce<T>> {
+        PendingReduce::start(self, format!("all_reduce of {what}"), self.tags(), values, wire)
+    }
+
+    /// The part of this rank, [`part`](Self::part), of the sums over all ranks.
+    ///
+    /// # Errors
+    /// [`CommError`].
+    pub fn reduce_scatter<T: Number>(&self, what: &str, values: Vec<T>) -> Result<Vec<T>> {
+        let ends = (0..self.size()).map(|rank| self.part(values.len(), rank).end).collect::<Vec<_>>();
+        self.reduce_scatter_at(what, values, &ends)
+    }
+
+    /// As [`reduce_scatter`](Self::reduce_scatter), where the part of each rank ends at `ends` and begins where that of the rank
+    /// before it ends. Parts may be empty.
+    ///
+    /// # Errors
+    /// [`CommError`].
+    ///
+    /// # Panics
+    /// If there is not one end for each rank, in order, the last of them that of the values.
+    pub fn reduce_scatter_at<T: Number>(&self, what: &str, values: Vec<T>, ends: &[usize]) -> Result<Vec<T>> {
+        let name = format!("reduce_scatter of {what}");
+        crate::reduce::scatter(self, &name, self.tags(), values, ends)
+    }
+
+    /// The arrays of all ranks, which may differ in length, in the order of the ranks.
+    ///
+    /// # Errors
+    /// [`CommError`].
+    pub fn all_gather<T: Pod + Send + Sync>(&self, what: &str, values: Vec<T>) -> Result<Vec<Vec<T>>> {
+        self.gather_as(&format!("all_gather of {what}"), values)
+    }
+
+    fn gather_as<T: Pod + Send + Sync>(&self, name: &str, values: Vec<T>) -> Result<Vec<Vec<T>>> {
+        if !self.is_shared() {
+            return Ok(vec![values]);
+        }
+        let (size, rank, tags) = (self.size(), self.rank(), self.tags());
+        let lengths = self.exchange(
+            Messages {
+                payload: Arc::new(vec![values.len() as u64]),
+                outgoing: self.to_others(0..8),
+                incoming: self.from_others(|_| 8),
+            },
+            Kind::Lengths,
+            tags,
+        )?;
+        let lengths = self.wait(name, lengths)?;
+        let length = |from: usize| lengths[from].elements::<u64>().first().map_or(0, |&length| length as usize);
+        let (bytes, each) = (size_of_val(&values[..]), size_of::<T>());
+        let payload = Arc::new(values);
+        let messages = Messages {
+            payload: payload.clone(),
+            outgoing: self.to_others(0..bytes),
+            incoming: self.from_others(|from| length(from) * each),
+        };
+        let exchange = self.exchange(messages, Kind::Gather, tags)?;
+        let mut received: Vec<Vec<T>> =
+            self.wait(name, exchange)?.iter().map(|words| words.elements().to_vec()).collect();
+        debug_assert_eq!(received.len(), size);
+        received[rank] = Arc::try_unwrap(payload).unwrap_or_else(|payload| payload.to_vec());
+        Ok(received)
+    }
+
+    /// The values of rank 0 on every rank. Their number may be another one elsewhere before.
+    ///
+    /// # Errors
+    /// [`CommError`].
+    pub fn broadcast<T: Pod + Send + Sync>(&self, what: &str, values: Vec<T>) -> Result<Vec<T>> {
+        if !self.is_shared() {
+            return Ok(values);
+        }
+        // Each rank gets a part from rank 0 and hands it on to all others: no rank sends more than twice the values.
+        let name = format!("broadcast of {what}");
+        let (rank, tags) = (self.rank(), self.tags());
+        let lengths = self.exchange(
+            Messages {
+                payload: Arc::new(vec![values.len() as u64]),
+                outgoing: if rank == 0 { self.to_others(0..8) } else { vec![None; self.size()] },
+                incoming: self.from_others(|_| 8).into_iter().enumerate().map(|(i, n)| n.filter(|_| i == 0)).collect(),
+            },
+            Kind::Lengths,
+            tags,
+        )?;
+        let lengths = self.wait(&name, lengths)?;
+        let length = match rank {
+            0 => values.len(),
+            _ => lengths[0].elements::<u64>().first().map_or(0, |&length| length as usize),
+        };
+        let each = size_of::<T>();
+        let bytes = |rank| {
+            let part = self.part(length, rank);
+            part.start * each..part.end * each
+        };
+        let mine = self.part(length, rank);
+        let messages = match rank {
+            0 => Messages {
+                payload: Arc::new(values.clone()),
+                outgoing: (0..self.size()).map(|to| (to != 0).then(|| bytes(to))).collect(),
+                incoming: vec![None; self.size()],
+            },
+            _ => Messages {
+                payload: Arc::new(Vec::<u8>::new()),
+                outgoing: vec![None; self.size()],
+                incoming: (0..self.size()).map(|from| (from == 0).then(|| mine.len() * each)).collect(),
+            },
+        };
+        let exchange = self.exchange(messages, Kind::Scatter, tags)?;
+        let received = self.wait(&name, exchange)?;
+        let own = if rank == 0 { values[mine].to_vec() } else { received[0].elements().to_vec() };
+        let parts = self.gather_parts(&name, tags, own, |from| self.part(length, from).len())?;
+        Ok(if rank == 0 { values } else { parts.concat() })
+    }
+
+    /// Text of rank 0 on every rank.
+    ///
+    /// # Errors
+    /// [`CommError`].
+    pub fn broadcast_text(&self, what: &str, text: String) -> Result<String> {
+        let bytes = self.broadcast(what, text.into_bytes())?;
+        Ok(String::from_utf8_lossy(&bytes).into_owned())
+    }
+
+    /// Returns when every rank has called it.
+    ///
+    /// # Errors
+    /// [`CommError`].
+    pub fn barrier(&self, what: &str) -> Result<()> {
+        if !self.is_shared() {
+            return Ok(());
+        }
+        let messages = Messages {
+            payload: Arc::new(Vec::<u8>::new()),
+            outgoing: self.to_others(0..0),
+            incoming: self.from_others(|_| 0),
+        };
+        let exchange = self.exchange(messages, Kind::Barrier, self.tags())?;
+        self.wait(&format!("barrier {what}"), exchange).map(drop)
+    }
+
+    /// The part of a rank where `length` things are divided: all parts in order make the whole, and differ by at most one.
+    pub fn part(&self, length: usize, rank: usize) -> std::ops::Range<usize> {
+        part(length, rank, self.size())
+    }
+
+    /// Parts of known lengths from all ranks, each its own.
+    pub(crate) fn gather_parts<T: Pod + Send + Sync>(
+        &self,
+        name: &str,
+        tags: u16,
+        own: Vec<T>,
+        length: impl Fn(usize) -> usize,
+    ) -> Result<Vec<Vec<T>>> {
+        let each = size_of::<T>();
+        let bytes = size_of_val(&own[..]);
+        let payload = Arc::new(own);
+        let messages = Messages {
+            payload: payload.clone(),
+            outgoing: self.to_others(0..bytes),
+            incoming: self.from_others(|from| length(from) * each),
+        };
+        let exchange = self.exchange(messages, Kind::Gather, tags)?;
+        let received = self.wait(name, exchange)?;
+        let mut parts: Vec<Vec<T>> = received.iter().map(|words| words.elements().to_vec()).collect();
+        parts[self.rank()] = Arc::try_unwrap(payload).unwrap_or_else(|payload| payload.to_vec());
+        Ok(parts)
+    }
+
+    /// Tells the other ranks that this one has failed and says why itself, and ends the job. `error` is printed, as one
+    /// sentence, by one rank: the lowest of those that know it.
+    pub fn end_job(&self, error: &CommError) -> ! {
+        if self.speaks_for_all(error) {
+            // In one piece: other ranks write to the same place.
+            let sentence = format!("error: {error}\n");
+            eprint!("{sentence}");
+        }
+        self.abort(1)
+    }
+
+    /// True if this rank is the one that tells an error of a collective. The others wait to be ended, and come back where
+    /// that does not happen.
+    pub fn speaks_for_all(&self, error: &CommError) -> bool {
+        let Some(inner) = &self.inner else { return true };
+        let gone: Vec<usize> = match error {
+            CommError::TimedOut { missing, .. } => missing.iter().map(|rank| rank.number).collect(),
+            CommError::Died { rank, .. } | CommError::Left { rank, .. } => vec![rank.number],
+            // All ranks have come to the same conclusion.
+            CommError::Differs { .. } => vec![],
+            CommError::Failed { .. } => (0..self.size()).collect(),
+            _ => return true,
+        };
+        let first = (0..self.size()).find(|rank| !gone.contains(rank));
+        if first == Some(self.rank()) {
+            return true;
+        }
+        std::thread::sleep(TO_BE_ENDED.min(inner.timeout));
+        false
+    }
+
+    /// Tells the other ranks that this one has failed; false if a lower rank has done so already, so that one sentence is
+    /// enough where all ranks fail for the same reason.
+    pub fn fails_first(&self) -> bool {
+        let Some(inner) = &self.inner else { return true };
+        inner.transport.leave(Absence::Failed);
+        let begun = Instant::now();
+        while self.rank() > 0 && begun.elapsed() < Duration::from_secs(1) {
+            if (0..self.rank()).any(|rank| inner.transport.absence(rank) == Some(Absence::Failed)) {
+                return false;
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        true
+    }
+
+    /// Ends all ranks' processes.
+    pub fn abort(&self, status: i32) -> ! {
+        match &self.inner {
+            Some(inner) => inner.transport.abort(status),
+            None => std::process::exit(status),
+        }
+    }
+
+    /// Tag of the next collective.
+    pub(crate) fn tags(&self) -> u16 {
+        let Some(inner) = &self.inner else { return 0 };
+        (inner.sequence.fetch_add(1, Ordering::Relaxed) % TAGS) as u16
+    }
+
+    pub(crate) fn exchange(&self, messages: Messages, kind: Kind, tag: u16) -> Result<Box<dyn Exchange>> {
+        let Some(inner) = &self.inner else { return Ok(Box::new(Nothing)) };
+        let bytes: usize = messages.outgoing.iter().flatten().map(|range| range.len()).sum();
+        inner.sent.fetch_add(bytes as u64, Ordering::Relaxed);
+        inner.transport.start(tag * 4 + kind as u16, messages)
+    }
+
+    /// The same range for all other ranks.
+    pub(crate) fn to_others(&self, range: std::ops::Range<usize>) -> Vec<Option<std::ops::Range<usize>>> {
+        (0..self.size()).map(|to| (to != self.rank()).then(|| range.clone())).collect()
+    }
+
+    /// Bytes from all other ranks.
+    pub(crate) fn from_others(&self, bytes: impl Fn(usize) -> usize) -> Vec<Option<usize>> {
+        (0..self.size()).map(|from| (from != self.rank()).then(|| bytes(from))).collect()
+    }
+
+    /// Waits for messages, until the time is over or a rank is gone.
+    pub(crate) fn wait(&self, name: &str, mut exchange: Box<dyn Exchange>) -> Result<Vec<Words>> {
+        let mut watch = Watch::new();
+        while !exchange.poll().map_err(|error| self.named(name, error))? {
+            self.check(name, &*exchange, &mut watch)?;
+        }
+        Ok(exchange.received())
+    }
+
+    /// An error of a transport with the collective's name and the rank's process.
+    pub(crate) fn named(&self, name: &str, error: CommError) -> CommError {
+        match error {
+            CommError::OtherSize { rank, found, expected, .. } => {
+                CommError::OtherSize { collective: name.into(), rank: self.describe(rank.number), found, expected }
+            }
+            CommError::Transport(reason) => CommError::Transport(format!("{name}: {reason}")),
+            error => error,
+        }
+    }
+
+    /// Waits a little; an error if the exchange cannot come to an end any more.
+    pub(crate) fn check(&self, name: &str, exchange: &dyn Exchange, watch: &mut Watch) -> Result<()> {
+        let Some(inner) = &self.inner else { return Ok(()) };
+        if !watch.pause() {
+            return Ok(());
+        }
+        let (missing, waited) = (exchange.missing(), watch.begun.elapsed());
+        let collective = || name.to_owned();
+        let mut left = None;
+        for &number in &missing {
+            let rank = || self.describe(number);
+            match inner.transport.absence(number) {
+                // The others have given up this rank, and have said so.
+                Some(Absence::Died) if watch.suspended => {
+                    return Err(CommError::Failed { collective: collective(), rank: rank() });
+                }
+                Some(Absence::Died) => return Err(CommError::Died { collective: collective(), rank: rank() }),
+                Some(Absence::Failed) => return Err(CommError::Failed { collective: collective(), rank: rank() }),
+                Some(Absence::Left) => left = Some(number),
+                None => {}
+            }
+        }
+        match left {
+            Some(number) => {
+                let since = *watch.left.get_or_insert_with(Instant::now);
+                if since.elapsed() > AFTER_LEAVING {
+                    return Err(CommError::Left { collective: collective(), rank: self.describe(number) });
+                }
+            }
+            None => watch.left = None,
+        }
+        if waited > inner.timeout {
+            let missing = missing.into_iter().map(|number| self.describe(number)).collect();
+            return Err(CommError::TimedOut { collective: collective(), missing, waited });
+        }
+        Ok(())
+    }
+
+    pub(crate) fn describe(&self, number: usize) -> Rank {
+        let process = self.inner.as_ref().and_then(|inner| inner.transport.process(number));
+        Rank { number, process }
+    }
+}
+
+/// The part of a rank where `length` things are divided among `size`.
+pub(crate) fn part(length: usize, rank: usize, size: usize) -> std::ops::Range<usize> {
+    let (each, rest) = (length / size, length % size);
+    let start = rank * each + rank.min(rest);
+    start..start + each + usize::from(rank < rest)
+}
+
+/// Polls, first often, then less.
+pub(crate) struct Watch {
+    begun: Instant,
+    polls: u32,
+    looked: Instant,
+    left: Option<Instant>,
+    /// True if this process was stopped meanwhile.
+    suspended: bool,
+}
+
+/// Polls without sleep, of a microsecond or so each.
+const EAGER_POLLS: u32 = 2_000;
+
+/// Time between looks after the other ranks.
+const BETWEEN_LOOKS: Duration = Duration::from_millis(10);
+
+/// Time between looks after which this process itself has been stopped: it does not blame others for that time.
+const SUSPENDED: Duration = Duration::from_millis(500);
+
+impl Watch {
+    pub(crate) fn new() -> Self {
+        let now = Instant::now();
+        Self { begun: now, polls: 0, looked: now, left: None, suspended: false }
+    }
+
+    /// Waits a little; true if it is time to look after the other ranks.
+    fn pause(&mut self) -> bool {
+        self.polls = self.polls.saturating_add(1);
+        match self.polls {
+            0..EAGER_POLLS => std::thread::yield_now(),
+            _ => std::thread::sleep(Duration::from_micros(50)),
+        }
+        let since = self.looked.elapsed();
+        if since > SUSPENDED {
+            (self.begun, self.suspended) = (Instant::now(), true);
+        }
+        let look = since > BETWEEN_LOOKS;
+        if look {
+            self.looked = Instant::now();
+        }
+        look
+    }
+}
+
+/// The exchange of one rank with nobody.
+struct Nothing;
+
+impl Exchange for Nothing {
+    fn poll(&mut self) -> Result<bool> {
+        Ok(true)
+    }
+
+    fn missing(&self) -> Vec<usize> {
+        vec![]
+    }
+
+    fn received(self: Box<Self>) -> Vec<Words> {
+        vec![Words::default()]
+    }
+}
+
+impl Payload for Words {
+    fn bytes(&self) -> &[u8] {
+        Words::bytes(self)
+    }
+}
+
+impl fmt::Debug for Communicator {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "rank {} of {}", self.rank(), self.size())
+    }
+}
+
+/// The same if they are clones.
+impl PartialEq for Communicator {
+    fn eq(&self, other: &Self) -> bool {
+        match (&self.inner, &other.inner) {
+            (Some(left), Some(right)) => Arc::ptr_eq(left, right),
+            (left, right) => left.is_none() && right.is_none(),
+        }
+    }
+}

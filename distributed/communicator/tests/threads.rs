@@ -1,0 +1,152 @@
+//! Collectives between threads.
+
+use grove_communicator::{CommError, Communicator, Result, Wire};
+use std::{thread, time::Duration};
+
+/// What each rank returns.
+fn on_ranks<T: Send>(size: usize, body: impl Fn(Communicator) -> T + Sync) -> Vec<T> {
+    on(Communicator::threads(size), body)
+}
+
+fn on<T: Send>(ranks: Vec<Communicator>, body: impl Fn(Communicator) -> T + Sync) -> Vec<T> {
+    thread::scope(|scope| {
+        let threads: Vec<_> = ranks.into_iter().map(|comm| scope.spawn(|| body(comm))).collect();
+        threads.into_iter().map(|thread| thread.join().expect("no panic")).collect()
+    })
+}
+
+/// Numbers whose sum depends on the order of addition.
+fn numbers(rank: usize, length: usize) -> Vec<f32> {
+    (0..length).map(|i| ((rank * 31 + i * 7) % 13) as f32 * 10f32.powi((rank + i) as i32 % 7 - 3)).collect()
+}
+
+/// The sums in the order of the ranks.
+fn sums(size: usize, length: usize) -> Vec<f32> {
+    let mut sums = numbers(0, length);
+    (1..size).for_each(|rank| sums.iter_mut().zip(numbers(rank, length)).for_each(|(sum, x)| *sum += x));
+    sums
+}
+
+#[test]
+fn all_reduce_adds_in_the_order_of_the_ranks() {
+    for size in 1..6 {
+        for length in [0, 1, 2, 3, 7, 100] {
+            let found = on_ranks(size, |comm| comm.all_reduce("numbers", numbers(comm.rank(), length)));
+            for sum in found {
+                assert_eq!(sum.expect("sums"), sums(size, length), "{size} ranks, {length} numbers");
+            }
+        }
+    }
+}
+
+#[test]
+fn reduce_scatter_gives_parts_of_the_same_sums() {
+    let parts = on_ranks(3, |comm| comm.reduce_scatter("numbers", numbers(comm.rank(), 10)).expect("sums"));
+    assert_eq!(parts.iter().map(Vec::len).collect::<Vec<_>>(), [4, 3, 3]);
+    assert_eq!(parts.concat(), sums(3, 10));
+    let ends = [0, 9, 10];
+    let parts = on_ranks(3, |comm| comm.reduce_scatter_at("numbers", numbers(comm.rank(), 10), &ends).expect("sums"));
+    assert_eq!(parts.iter().map(Vec::len).collect::<Vec<_>>(), [0, 9, 1]);
+    assert_eq!(parts.concat(), sums(3, 10));
+}
+
+#[test]
+fn all_gather_takes_arrays_of_any_length() {
+    let found = on_ranks(3, |comm| comm.all_gather("lists", vec![comm.rank() as u64; comm.rank()]).expect("lists"));
+    assert!(found.iter().all(|lists| *lists == [vec![], vec![1], vec![2, 2]]), "{found:?}");
+}
+
+#[test]
+fn broadcast_gives_what_rank_0_has() {
+    for size in 1..5 {
+        let found = on_ranks(size, |comm| {
+            let own = if comm.rank() == 0 { numbers(0, 11) } else { vec![] };
+            let text = if comm.rank() == 0 { "an oak" } else { "" };
+            let text = comm.broadcast_text("a text", text.to_owned()).expect("a text");
+            (comm.broadcast("numbers", own).expect("numbers"), text)
+        });
+        assert!(found.iter().all(|(values, text)| *values == numbers(0, 11) && text == "an oak"), "{found:?}");
+    }
+}
+
+#[test]
+fn several_reductions_are_under_way_at_once() {
+    let found = on_ranks(2, |comm| -> Result<_> {
+        let start = |i| comm.start_all_reduce("numbers", vec![i as f64 + comm.rank() as f64], Wire::Full);
+        let mut pending = (0..5).map(start).collect::<Result<Vec<_>>>()?;
+        // One rank waits for them in order, the other moves on whichever can be moved.
+        while comm.rank() == 1 && !pending.iter_mut().try_fold(true, |all, next| Ok(next.poll()? && all))? {
+            thread::yield_now();
+        }
+        pending.into_iter().map(|pending| Ok(pending.wait()?[0])).collect::<Result<Vec<f64>>>()
+    });
+    assert!(found.iter().all(|sums| sums.as_deref() == Ok(&[1.0, 3.0, 5.0, 7.0, 9.0])), "{found:?}");
+}
+
+#[test]
+fn bf16_halves_the_bytes_and_rounds_twice() {
+    let found = on_ranks(2, |comm| {
+        let values = vec![1.0 + comm.rank() as f32 / 512.0; 8];
+        let sums = comm.start_all_reduce("numbers", values, Wire::Bf16).and_then(|pending| pending.wait());
+        (sums.expect("sums"), comm.bytes_sent())
+    });
+    // 1 + 1/512 is rounded to 1, as bf16 has 8 bits.
+    assert!(found.iter().all(|(sums, bytes)| *sums == [2.0; 8] && *bytes == 16), "{found:?}");
+}
+
+#[test]
+fn bytes_are_those_of_the_bound() {
+    for size in [2, 4, 8] {
+        let sent = on_ranks(size, |comm| comm.all_reduce("numbers", vec![1f32; 800]).map(|_| comm.bytes_sent()));
+        let bound = (2 * 800 * 4 * (size - 1) / size) as u64;
+        assert!(sent.iter().all(|sent| *sent == Ok(bound)), "{sent:?} {bound}");
+    }
+}
+
+#[test]
+fn a_rank_that_does_not_come_is_named() {
+    let ranks = Communicator::threads_with_timeout(3, Duration::from_millis(100));
+    let found = on(ranks, |comm| match comm.rank() {
+        1 => {
+            thread::sleep(Duration::from_millis(600));
+            None
+        }
+        _ => Some(comm.all_reduce("gradients", vec![1f32; 3])),
+    });
+    for error in found.into_iter().flatten() {
+        let error = error.expect_err("rank 1 is late");
+        let CommError::TimedOut { missing, .. } = &error else { panic!("{error}") };
+        assert_eq!(missing.iter().map(|rank| rank.number).collect::<Vec<_>>(), [1]);
+        let said = error.to_string();
+        assert!(said.contains("rank 1") && said.contains("all_reduce of gradients"), "{said}");
+    }
+}
+
+#[test]
+fn a_rank_that_has_left_is_named() {
+    let found = on_ranks(2, |comm| (comm.rank() == 0).then(|| comm.barrier("at the end")));
+    let error = found.into_iter().flatten().next().expect("rank 0").expect_err("rank 1 has left");
+    assert!(matches!(&error, CommError::Left { rank, .. } if rank.number == 1), "{error:?}");
+}
+
+#[test]
+fn arrays_of_other_lengths_are_refused() {
+    let ranks = Communicator::threads_with_timeout(2, Duration::from_secs(5));
+    let found = on(ranks, |comm| comm.all_reduce("gradients", vec![1f32; 4 + 2 * comm.rank()]));
+    let errors: Vec<CommError> = found.into_iter().filter_map(Result::err).collect();
+    assert!(errors.iter().any(|error| matches!(error, CommError::OtherSize { .. })), "{errors:?}");
+}
+
+#[test]
+fn ranks_that_differ_are_told_apart() {
+    let facts = |seed: usize| vec![("version".to_owned(), "1".to_owned()), ("seed".to_owned(), seed.to_string())];
+    assert!(on_ranks(3, |comm| comm.agree("settings", &facts(7))).iter().all(Result::is_ok));
+    for error in on_ranks(3, |comm| comm.agree("settings", &facts(comm.rank() / 2))) {
+        let said = error.expect_err("rank 2 has another seed").to_string();
+        assert!(said.contains("rank 2 differs from rank 0: seed is 1 there and 0 on rank 0"), "{said}");
+    }
+    let fewer = |rank: usize| facts(0).into_iter().take(2 - rank).collect::<Vec<_>>();
+    let said =
+        on_ranks(2, |comm| comm.agree("settings", &fewer(comm.rank()))).remove(0).expect_err("fewer").to_string();
+    assert!(said.contains("seed is missing there"), "{said}");
+}

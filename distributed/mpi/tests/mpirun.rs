@@ -1,0 +1,138 @@
+//! Ranks under `mpirun`, and what they do when one of them is hung or dies.
+
+use std::{
+    io::{BufRead, BufReader},
+    process::{Command, Output, Stdio},
+    thread,
+    time::{Duration, Instant},
+};
+
+/// No run takes longer; one that does is hung.
+const LONGEST: Duration = Duration::from_secs(60);
+
+fn mpirun(ranks: usize, task: &str, timeout: f64) -> Command {
+    let mut command = Command::new("mpirun");
+    command
+        .args(["--oversubscribe", "-n", &ranks.to_string(), env!("CARGO_BIN_EXE_grove-mpi-worker"), task])
+        .env("OMPI_ALLOW_RUN_AS_ROOT", "1")
+        .env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1")
+        .env("GROVE_COMM_TIMEOUT", timeout.to_string())
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    command
+}
+
+/// Runs it to its end. `signal` is sent to the process of a rank, some time after all have started.
+fn run(ranks: usize, task: &str, timeout: f64, signal: Option<(usize, i32, Duration)>) -> (Output, Vec<u32>) {
+    let begun = Instant::now();
+    let mut child = mpirun(ranks, task, timeout).spawn().expect("mpirun (is openmpi-bin installed?)");
+    let mut lines = BufReader::new(child.stdout.take().expect("piped")).lines();
+    let mut processes = vec![0u32; ranks];
+    let mut stdout = String::new();
+    for _ in 0..ranks {
+        let Some(Ok(line)) = lines.next() else { break };
+        let mut words = line.split(' ').skip(1).map(|word| word.parse::<u32>());
+        if let (Some(Ok(rank)), Some(Ok(process))) = (words.next(), words.next()) {
+            processes[rank as usize] = process;
+        }
+    }
+    if let Some((rank, signal, after)) = signal {
+        thread::sleep(after);
+        // SAFETY: a signal to a process of this test.
+        assert_eq!(unsafe { libc::kill(processes[rank] as i32, signal) }, 0, "the rank has ended before");
+    }
+    let reader = thread::spawn(move || lines.map_while(Result::ok).map(|line| line + "\n").collect::<String>());
+    while child.try_wait().expect("a child").is_none() {
+        if begun.elapsed() > LONGEST {
+            processes.iter().for_each(|&process| {
+                // SAFETY: signals to processes of this test.
+                unsafe { libc::kill(process as i32, libc::SIGKILL) };
+            });
+            child.kill().expect("killed");
+            panic!("{task} hangs");
+        }
+        thread::sleep(Duration::from_millis(20));
+    }
+    let mut output = child.wait_with_output().expect("ended");
+    stdout += &reader.join().expect("no panic");
+    output.stdout = stdout.into_bytes();
+    let ended = Instant::now();
+    while let Some(process) = processes.iter().find(|&&process| runs(process)) {
+        assert!(ended.elapsed() < Duration::from_secs(5), "{task}: process {process} goes on after the job's end");
+        thread::sleep(Duration::from_millis(20));
+    }
+    (output, processes)
+}
+
+/// True if there is such a process, which is no zombie.
+fn runs(process: u32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
+    stat.rsplit(") ").next().is_some_and(|rest| !rest.is_empty() && !rest.starts_with(['Z', 'X']))
+}
+
+/// The one sentence of the ranks. What mpirun says itself is not counted.
+fn sentence(output: &Output) -> String {
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+    let errors: Vec<&str> = stderr.lines().filter(|line| line.starts_with("error: ")).collect();
+    let [error] = errors[..] else { panic!("one sentence: {stderr}") };
+    error.to_owned()
+}
+
+#[test]
+fn collectives() {
+    for ranks in [1, 2, 3, 4] {
+        let (output, _) = run(ranks, "collectives", 30.0, None);
+        let stdout = String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.success(), "{ranks}: {stdout} {}", String::from_utf8_lossy(&output.stderr));
+        assert_eq!(stdout.matches("done").count(), ranks, "{stdout}");
+    }
+}
+
+#[test]
+fn a_rank_that_is_killed_at_any_moment_is_named() {
+    for i in 0..30u64 {
+        // Moments that are not multiples of each other, and every rank in turn.
+        let (rank, after) = (i as usize % 3, Duration::from_micros(300 + i * i * 977 % 150_000));
+        let (output, processes) = run(3, "forever", 30.0, Some((rank, libc::SIGKILL, after)));
+        assert!(!output.status.success());
+        let said = sentence(&output);
+        let named = format!("rank {rank} (process {} on ", processes[rank]);
+        assert!(said.contains(&named) && said.contains("died during "), "{i}: {said}");
+        assert!(said.contains("all_reduce of numbers") || said.contains("broadcast of numbers"), "{said}");
+    }
+}
+
+#[test]
+fn a_rank_that_is_stopped_is_named_after_the_time() {
+    for rank in [0, 1, 2] {
+        let begun = Instant::now();
+        let (output, processes) = run(3, "forever", 1.0, Some((rank, libc::SIGSTOP, Duration::from_millis(200))));
+        assert_eq!(output.status.code(), Some(1));
+        let said = sentence(&output);
+        let named = format!("rank {rank} (process {} on ", processes[rank]);
+        assert!(said.contains(&named) && said.contains("did not take part in "), "{said}");
+        assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", begun.elapsed());
+    }
+}
+
+#[test]
+fn a_rank_that_fails_ends_the_job_with_its_own_sentence() {
+    let (output, _) = run(3, "failure", 30.0, None);
+    assert_eq!((sentence(&output).as_str(), output.status.code()), ("error: the disk is full", Some(1)));
+    let (output, _) = run(3, "same_failure", 30.0, None);
+    assert_eq!((sentence(&output).as_str(), output.status.code()), ("error: no such file", Some(1)));
+}
+
+#[test]
+fn ranks_that_run_other_programs_are_refused() {
+    let (output, _) = run(2, "early_end", 30.0, None);
+    let said = sentence(&output);
+    assert!(said.contains("rank 0") || said.contains("rank 1"), "{said}");
+    let (output, _) = run(2, "other_lengths", 5.0, None);
+    assert!(sentence(&output).contains("bytes in all_reduce of gradients"), "{}", sentence(&output));
+    let (output, _) = run(3, "differ", 30.0, None);
+    let said = sentence(&output);
+    assert!(said.contains("rank 2") && said.contains("seed is 1 there and 0 on rank 0"), "{said}");
+    assert_eq!(output.status.code(), Some(1));
+}

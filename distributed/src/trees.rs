@@ -1,0 +1,181 @@
+use burn::tensor::TensorData;
+use grove_backend::Backend;
+use grove_communicator::{CommError, Communicator, Rank, Result, Wire};
+use grove_tree::{AnyArray, Tree, leaves, map};
+use std::collections::VecDeque;
+
+use crate::buckets;
+
+/// Options of a reduction of a tree.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReduceOptions {
+    /// Bytes of a bucket, in which leaves travel together; a larger leaf has one of its own. Default: 25 MiB.
+    pub bucket_bytes: usize,
+    /// Type of the values on their way. Default: their own.
+    pub wire: Wire,
+}
+
+impl Default for ReduceOptions {
+    fn default() -> Self {
+        Self { bucket_bytes: 25 << 20, wire: Wire::Full }
+    }
+}
+
+/// The means of the floating-point leaves over all ranks, f32 at least. Other leaves, and absent ones, stay as they are.
+///
+/// Every rank gets the same bits, however leaves are put into buckets.
+///
+/// # Errors
+/// [`CommError`].
+pub fn all_reduce_mean<B: Backend, P: Tree<B>>(tree: P, comm: &Communicator) -> Result<P> {
+    reduce(tree, (1.0, 1.0 / comm.size() as f64), comm, ReduceOptions::default())
+}
+
+/// The sums of the floating-point leaves over all ranks, as [`all_reduce_mean`] has the means.
+///
+/// # Errors
+/// [`CommError`].
+pub fn all_reduce_sum<B: Backend, P: Tree<B>>(tree: P, comm: &Communicator) -> Result<P> {
+    reduce(tree, (1.0, 1.0), comm, ReduceOptions::default())
+}
+
+/// The means over all ranks, each of which counts by its weight: the number of examples or tokens of which its leaves are the
+/// mean. A rank of weight 0 counts for nothing, even if its leaves are not finite; where all weights are 0 the ranks count the
+/// same.
+///
+/// # Errors
+/// [`CommError`].
+pub fn all_reduce_weighted_mean<B: Backend, P: Tree<B>>(
+    tree: P,
+    weight: f64,
+    comm: &Communicator,
+    options: ReduceOptions,
+) -> Result<P> {
+    if !comm.is_shared() {
+        return Ok(tree);
+    }
+    let weights: Vec<f64> = comm.all_gather("weights", vec![weight])?.concat();
+    let (factor, after) = factors(&weights, comm.rank());
+    let tree = if factor == 0.0 { map(tree, |leaf| zeros(leaf)) } else { tree };
+    reduce(tree, (factor, after), comm, options)
+}
+
+/// The factor of a rank's values before they are summed, and of the sum. Weights are taken relative to the first that is not
+/// 0, so that equal ones change no bit.
+pub(crate) fn factors(weights: &[f64], rank: usize) -> (f64, f64) {
+    let Some(unit) = weights.iter().copied().find(|&weight| weight > 0.0) else {
+        return (1.0, 1.0 / weights.len() as f64);
+    };
+    let total: f64 = weights.iter().map(|weight| weight / unit).sum();
+    (weights[rank] / unit, 1.0 / total)
+}
+
+fn zeros<B: Backend>(leaf: AnyArray<B>) -> AnyArray<B> {
+    if leaf.dtype().is_float() { leaf.zeros_like() } else { leaf }
+}
+
+/// Sums, with a factor before and one after.
+pub(crate) fn reduce<B: Backend, P: Tree<B>>(
+    tree: P,
+    (factor, after): (f64, f64),
+    comm: &Communicator,
+    options: ReduceOptions,
+) -> Result<P> {
+    if !comm.is_shared() {
+        return Ok(tree);
+    }
+    let takes_part = |leaf: &AnyArray<B>| leaf.is_present() && leaf.dtype().is_float();
+    let (mut taken, mut places) = (Vec::new(), Vec::new());
+    let frame = map(tree, |leaf| {
+        places.push(takes_part(&leaf));
+        if !takes_part(&leaf) {
+            return leaf;
+        }
+        let absent = AnyArray::absent(leaf.shape(), leaf.dtype());
+        taken.push(leaf);
+        absent
+    });
+    let mut summed = VecDeque::from(buckets::sum(taken, (factor, after), comm, (options.bucket_bytes, options.wire))?);
+    let mut places = places.into_iter();
+    Ok(map(frame, |leaf| match places.next() {
+        Some(true) => summed.pop_front().unwrap_or(leaf),
+        _ => leaf,
+    }))
+}
+
+/// The tree of rank 0 on every rank: the values of all leaves that are present. Every rank must have the same leaves.
+///
+/// # Errors
+/// [`CommError`].
+pub fn broadcast<B: Backend, T: Tree<B>>(tree: T, comm: &Communicator) -> Result<T> {
+    if !comm.is_shared() {
+        return Ok(tree);
+    }
+    let mut failure = None;
+    let sent = map(tree, |leaf| {
+        let Some(device) = leaf.device().filter(|_| failure.is_none()) else { return leaf };
+        let spare = leaf.clone();
+        let sent = leaf.into_data().map(|data| broadcast_data(data, comm));
+        match sent {
+            Some(Ok(data)) => AnyArray::from_data(data, &device),
+            Some(Err(error)) => {
+                failure = Some(error);
+                spare
+            }
+            None => spare,
+        }
+    });
+    failure.map_or(Ok(sent), Err)
+}
+
+fn broadcast_data(data: TensorData, comm: &Communicator) -> Result<TensorData> {
+    let (shape, dtype) = (data.shape.clone(), data.dtype);
+    let own = data.as_bytes().to_vec();
+    let expected = own.len();
+    let bytes = comm.broadcast("the parameters", own)?;
+    if bytes.len() != expected {
+        let (rank, collective) = (Rank { number: 0, process: None }, "broadcast of the parameters".into());
+        return Err(CommError::OtherSize { collective, rank, found: bytes.len(), expected });
+    }
+    Ok(TensorData::from_bytes_vec(bytes, shape, dtype))
+}
+
+/// A tree whose leaves are divided among the ranks, whole on every rank: a leaf that is absent here and present elsewhere is
+/// that of the lowest rank that has it. The state of [`zero1`](crate::zero1) is such a tree.
+///
+/// # Errors
+/// [`CommError`].
+pub fn gather_missing<B: Backend, T: Tree<B>>(tree: T, device: &B::Device, comm: &Communicator) -> Result<T> {
+    if !comm.is_shared() {
+        return Ok(tree);
+    }
+    let own: Vec<u8> = leaves(&tree).iter().map(|(_, leaf)| u8::from(leaf.is_present())).collect();
+    let count = own.len();
+    let all = comm.all_gather("the places of the optimizer's state", own)?;
+    let has = |rank: usize, leaf: usize| all[rank].get(leaf) == Some(&1);
+    let mut failure = None;
+    let mut next = 0..count;
+    let whole = map(tree, |leaf| {
+        let i = next.next().unwrap_or(count);
+        let owner = (0..comm.size()).find(|&rank| has(rank, i));
+        let Some(owner) = owner.filter(|_| failure.is_none() && !(0..comm.size()).all(|rank| has(rank, i))) else {
+            return leaf;
+        };
+        let (shape, dtype) = (leaf.shape().to_vec(), leaf.dtype());
+        let own = match leaf.clone().into_data() {
+            Some(data) if owner == comm.rank() => data.as_bytes().to_vec(),
+            _ => vec![],
+        };
+        match comm.all_gather("the optimizer's state", own) {
+            Ok(mut parts) if !leaf.is_present() => {
+                AnyArray::from_data(TensorData::from_bytes_vec(parts.swap_remove(owner), shape, dtype), device)
+            }
+            Ok(_) => leaf,
+            Err(error) => {
+                failure = Some(error);
+                leaf
+            }
+        }
+    });
+    failure.map_or(Ok(whole), Err)
+}

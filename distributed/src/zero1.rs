@@ -1,0 +1,177 @@
+use burn::tensor::{DType, TensorData};
+use grove_backend::Backend;
+use grove_communicator::{Communicator, Result};
+use grove_optim::GradientTransformation;
+use grove_tree::{AnyArray, Tree, leaves, map};
+
+/// See [`zero1`].
+#[derive(Clone, Debug)]
+pub struct Zero1<T> {
+    inner: T,
+    comm: Communicator,
+    reduced: bool,
+}
+
+/// Divides an optimizer's state and its work among the ranks. Rajbhandari et al., "ZeRO" (2020), stage 1,
+/// <https://arxiv.org/abs/1910.02054>.
+///
+/// Each parameter belongs to one rank, by its size, so that all have about the same to do. A rank gets the mean gradients of its
+/// parameters from all ranks, computes their updates, and gives the result to all. So an optimizer that treats each parameter for
+/// itself, as all but [`clip_by_global_norm`](grove_optim::clip_by_global_norm) do, gives the same bits as on one rank with
+/// gradients from [`all_reduce_mean`](crate::all_reduce_mean). States of other ranks' parameters are absent;
+/// [`gather_missing`](crate::gather_missing) brings them together.
+///
+/// Where a collective fails it ends the job, with a sentence; see [`Communicator::end_job`].
+pub fn zero1<T>(optimizer: T, comm: &Communicator) -> Zero1<T> {
+    Zero1 { inner: optimizer, comm: comm.clone(), reduced: false }
+}
+
+impl<T> Zero1<T> {
+    /// For gradients that are means over the ranks already, as those that `grove_train::fit` gives to an optimizer, or behind
+    /// [`all_reduce_gradients`](crate::all_reduce_gradients) and clipping.
+    pub fn of_reduced(self) -> Self {
+        Self { reduced: true, ..self }
+    }
+}
+
+/// The rank of each leaf: largest leaves first, each to the rank that has least. `None` for leaves that are absent or not
+/// floating-point.
+fn owners<B: Backend, P: Tree<B>>(tree: &P, ranks: usize) -> Vec<Option<usize>> {
+    let leaves = leaves(tree);
+    let mut order: Vec<usize> = (0..leaves.len()).collect();
+    order.retain(|&i| leaves[i].1.is_present() && leaves[i].1.dtype().is_float());
+    order.sort_by_key(|&i| std::cmp::Reverse(leaves[i].1.len()));
+    let (mut owners, mut loads) = (vec![None; leaves.len()], vec![0usize; ranks]);
+    for i in order {
+        let least = (0..ranks).min_by_key(|&rank| loads[rank]).unwrap_or(0);
+        loads[least] += leaves[i].1.len();
+        owners[i] = Some(least);
+    }
+    owners
+}
+
+/// The tree with the leaves that belong to a rank; the others are absent.
+fn owned<B: Backend, P: Tree<B>>(tree: P, owners: &[Option<usize>], rank: usize) -> P {
+    let mut owners = owners.iter();
+    map(tree, |leaf| match owners.next() {
+        Some(Some(owner)) if *owner == rank => leaf,
+        _ => leaf.into_absent(),
+    })
+}
+
+impl<T> Zero1<T> {
+    /// The mean gradients of this rank's parameters; the others are absent.
+    fn scatter<B: Backend, P: Tree<B>>(&self, updates: P, owners: &[Option<usize>]) -> Result<P> {
+        let (comm, rank) = (&self.comm, self.comm.rank());
+        if self.reduced {
+            return Ok(owned(updates, owners, rank));
+        }
+        // By owner, f32 and f64 apart.
+        let leaves = leaves(&updates);
+        let mut mine = Vec::new();
+        for wide in [false, true] {
+            let of = |owner: usize| {
+                let leaves = leaves.iter().zip(owners);
+                leaves.filter(move |((_, leaf), of)| **of == Some(owner) && (leaf.dtype() == DType::F64) == wide)
+            };
+            let (mut ends, mut values) = (Vec::new(), (Vec::<f32>::new(), Vec::<f64>::new()));
+            for owner in 0..comm.size() {
+                for ((_, leaf), _) in of(owner) {
+                    let Some(data) = leaf.clone().widen().into_data() else { continue };
+                    match wide {
+                        false => values.0.extend(data.iter::<f32>()),
+                        true => values.1.extend(data.iter::<f64>()),
+                    }
+                }
+                ends.push(values.0.len().max(values.1.len()));
+            }
+            let mean = 1.0 / comm.size() as f64;
+            let (narrow, wide) = match wide {
+                false => (comm.reduce_scatter_at("gradients", values.0, &ends)?, vec![]),
+                true => (vec![], comm.reduce_scatter_at("gradients", values.1, &ends)?),
+            };
+            mine.push((
+                narrow.into_iter().map(|x| x * mean as f32).collect::<Vec<f32>>(),
+                wide.into_iter().map(|x| x * mean).collect::<Vec<f64>>(),
+            ));
+        }
+        let (mut narrow, mut wide) = (mine[0].0.as_slice(), mine[1].1.as_slice());
+        let updates = owned(updates, owners, rank);
+        Ok(map(updates, |leaf| {
+            let Some(device) = leaf.device().filter(|_| leaf.dtype().is_float()) else { return leaf };
+            let (length, shape) = (leaf.len(), leaf.shape().to_vec());
+            let data = match leaf.dtype() {
+                DType::F64 => TensorData::new(take(&mut wide, length).to_vec(), shape),
+                _ => TensorData::new(take(&mut narrow, length).to_vec(), shape),
+            };
+            AnyArray::from_data(data, &device)
+        }))
+    }
+
+    /// The leaves of all ranks, each from its owner; `like` has what stays, and shapes, types and devices.
+    fn gather<B: Backend, P: Tree<B>>(&self, tree: P, like: &[AnyArray<B>], owners: &[Option<usize>]) -> Result<P> {
+        let rank = self.comm.rank();
+        let own: Vec<AnyArray<B>> = leaves(&tree).into_iter().map(|(_, leaf)| leaf).collect();
+        let bytes = |leaf: &AnyArray<B>| leaf.clone().into_data().map_or(vec![], |data| data.as_bytes().to_vec());
+        let mine = (0..own.len()).filter(|&i| owners[i] == Some(rank));
+        let parts = self.comm.all_gather("parameters", mine.flat_map(|i| bytes(&own[i])).collect::<Vec<u8>>())?;
+        let mut rest: Vec<&[u8]> = parts.iter().map(Vec::as_slice).collect();
+        let mut next = 0..own.len();
+        Ok(map(tree, |leaf| {
+            let Some(i) = next.next() else { return leaf };
+            let Some(owner) = owners[i] else { return like[i].clone() };
+            let (shape, dtype) = (like[i].shape().to_vec(), like[i].dtype());
+            let bytes = take(&mut rest[owner], like[i].len() * dtype.size());
+            match like[i].device() {
+                Some(device) if owner != rank => {
+                    AnyArray::from_data(TensorData::from_bytes_vec(bytes.to_vec(), shape, dtype), &device)
+                }
+                _ => leaf,
+            }
+        }))
+    }
+}
+
+/// Takes the first elements.
+fn take<'a, T>(rest: &mut &'a [T], count: usize) -> &'a [T] {
+    let (taken, others) = rest.split_at(count);
+    *rest = others;
+    taken
+}
+
+impl<B: Backend, P: Tree<B>, T: GradientTransformation<B, P>> GradientTransformation<B, P> for Zero1<T> {
+    type State = T::State;
+
+    fn init(&self, params: &P) -> Self::State {
+        let owners = owners(params, self.comm.size());
+        self.inner.init(&owned(params.clone(), &owners, self.comm.rank()))
+    }
+
+    fn update(&self, updates: P, state: Self::State, params: &P) -> (P, Self::State) {
+        if !self.comm.is_shared() {
+            return self.inner.update(updates, state, params);
+        }
+        let owners = owners(&updates, self.comm.size());
+        // Updates are f32, or f64 where the gradient is.
+        let like: Vec<AnyArray<B>> = leaves(&updates).into_iter().map(|(_, leaf)| leaf.widen()).collect();
+        let params = owned(params.clone(), &owners, self.comm.rank());
+        let mine = self.scatter(updates, &owners).unwrap_or_else(|error| self.comm.end_job(&error));
+        let (updates, state) = self.inner.update(mine, state, &params);
+        let updates = self.gather(updates, &like, &owners).unwrap_or_else(|error| self.comm.end_job(&error));
+        (updates, state)
+    }
+
+    /// The parameters themselves are gathered, since the end of an optimizer may compute them in one pass.
+    fn step(&self, updates: P, state: Self::State, params: P) -> (P, Self::State) {
+        if !self.comm.is_shared() {
+            return self.inner.step(updates, state, params);
+        }
+        let owners = owners(&updates, self.comm.size());
+        let like: Vec<AnyArray<B>> = leaves(&params).into_iter().map(|(_, leaf)| leaf).collect();
+        let params = owned(params, &owners, self.comm.rank());
+        let mine = self.scatter(updates, &owners).unwrap_or_else(|error| self.comm.end_job(&error));
+        let (params, state) = self.inner.step(mine, state, params);
+        let params = self.gather(params, &like, &owners).unwrap_or_else(|error| self.comm.end_job(&error));
+        (params, state)
+    }
+}

@@ -1,0 +1,136 @@
+//! Collectives over trees, between threads.
+
+use burn::tensor::{DType, Int, Tensor, TensorData};
+use burn_flex::Flex;
+use grove_distributed::{
+    CommError, Communicator, ReduceOptions, Wire, all_reduce_gradients, all_reduce_mean, all_reduce_weighted_mean,
+    broadcast, gather_missing, zero1,
+};
+use grove_optim::{Adamw, GradientTransformation, adamw, chain, matrices};
+use grove_tree::{Array, Tree, leaves};
+use std::thread;
+
+/// A model with leaves of several kinds and types.
+type Model = (Vec<Array<Flex, 2>>, Array<Flex, 1>, Array<Flex, 1, Int>, Array<Flex, 1>);
+
+fn model(rank: usize) -> Model {
+    let matrix = |i: usize, [r, c]: [usize; 2]| {
+        let values = (0..r * c).map(|j| ((i * 7 + j * 5 + rank * 3) % 11) as f32 / 3.0 - 1.0).collect::<Vec<_>>();
+        Array::new(Tensor::from_data(TensorData::new(values, [r, c]), &Default::default()))
+    };
+    let bias = Tensor::<Flex, 1>::from_floats([1.0 + rank as f32, 0.5], &Default::default()).cast(DType::BF16);
+    let count = Tensor::from_ints([rank as i32], &Default::default());
+    let matrices = [[3, 4], [5, 2], [1, 1], [7, 3]].into_iter().enumerate().map(|(i, shape)| matrix(i, shape));
+    (matrices.collect(), Array::new(bias), Array::new(count), Array::absent([9]))
+}
+
+fn on_ranks<T: Send>(size: usize, body: impl Fn(&Communicator) -> Result<T, CommError> + Sync) -> Vec<T> {
+    thread::scope(|scope| {
+        let start = |comm: Communicator| {
+            scope.spawn(|| {
+                let comm = comm;
+                body(&comm)
+            })
+        };
+        let threads: Vec<_> = Communicator::threads(size).into_iter().map(start).collect();
+        threads.into_iter().map(|thread| thread.join().expect("no panic").expect("no error")).collect()
+    })
+}
+
+/// The values of all present leaves.
+fn values<T: Tree<Flex>>(tree: &T) -> Vec<f64> {
+    leaves(tree)
+        .into_iter()
+        .filter_map(|(_, leaf)| leaf.into_data())
+        .flat_map(|data| data.iter::<f64>().collect::<Vec<_>>())
+        .collect()
+}
+
+#[test]
+fn means_are_those_of_all_ranks_whatever_the_buckets() {
+    let all = on_ranks(3, |comm| all_reduce_mean::<Flex, _>(model(comm.rank()), comm));
+    let ranks: Vec<Vec<f64>> = (0..3).map(|rank| values(&model(rank))).collect();
+    let found = values(&all[0]);
+    for (i, &found) in found.iter().enumerate() {
+        let mean = (ranks[0][i] + ranks[1][i] + ranks[2][i]) / 3.0;
+        // Whole numbers stay as they are.
+        assert!((found - mean).abs() < 1e-6 || i == found_count(&all[0]), "{i}: {found} {mean}");
+    }
+    assert_eq!(all.iter().map(|tree| values(&tree.2)[0]).collect::<Vec<_>>(), [0.0, 1.0, 2.0]);
+    assert_eq!(all[0].1.dtype(), DType::F32);
+    assert!(!all[0].3.is_present());
+    for bucket_bytes in [0, 40, 1 << 20] {
+        let options = ReduceOptions { bucket_bytes, wire: Wire::Full };
+        let cut = on_ranks(3, |comm| all_reduce_weighted_mean::<Flex, _>(model(comm.rank()), 2.5, comm, options));
+        assert_eq!(values(&cut[1].0), values(&all[0].0), "buckets of {bucket_bytes}");
+    }
+}
+
+/// The place of the whole number among the values.
+fn found_count(tree: &Model) -> usize {
+    values(&tree.0).len() + 2
+}
+
+#[test]
+fn means_are_weighted() {
+    let options = ReduceOptions::default();
+    let weights = [3.0, 0.0, 1.0];
+    let all = on_ranks(3, |comm| {
+        let mut tree = model(comm.rank());
+        if comm.rank() == 1 {
+            // The mean over nothing.
+            tree.0[0] = Array::new(tree.0[0].val() * f32::NAN);
+        }
+        all_reduce_weighted_mean::<Flex, _>(tree.0, weights[comm.rank()], comm, options)
+    });
+    let (first, last) = (values(&model(0).0), values(&model(2).0));
+    for (i, found) in values(&all[1]).into_iter().enumerate() {
+        assert!((found - (0.75 * first[i] + 0.25 * last[i])).abs() < 1e-6, "{i}: {found}");
+    }
+    let none = on_ranks(2, |comm| all_reduce_weighted_mean::<Flex, _>(model(comm.rank()).0, 0.0, comm, options));
+    let mean = on_ranks(2, |comm| all_reduce_mean::<Flex, _>(model(comm.rank()).0, comm));
+    assert_eq!(values(&none[0]), values(&mean[0]));
+}
+
+#[test]
+fn broadcast_gives_all_leaves_of_rank_0() {
+    let all = on_ranks(4, |comm| broadcast::<Flex, _>(model(comm.rank()), comm));
+    assert!(all.iter().all(|tree| values(tree) == values(&model(0)) && tree.1.dtype() == DType::BF16));
+}
+
+/// Parameters and state after some steps.
+fn steps<T: GradientTransformation<Flex, Model>>(optimizer: &T, comm: &Communicator) -> (Model, T::State) {
+    let mut params = model(0);
+    let mut state = optimizer.init(&params);
+    for i in 0..5 {
+        (params, state) = optimizer.step(model(comm.rank() + i), state, params);
+    }
+    (params, state)
+}
+
+#[test]
+fn zero1_gives_the_bits_of_the_undivided_optimizer_and_divides_its_state() {
+    let adam = || adamw(0.01, Adamw::default().weight_decay(0.1).mask(matrices::<Flex>()));
+    for size in [1, 2, 3, 5] {
+        let whole = on_ranks(size, |comm| Ok(steps(&chain((all_reduce_gradients(comm), adam())), comm)));
+        let divided = on_ranks(size, |comm| {
+            let (params, state) = steps(&zero1(adam(), comm), comm);
+            let present = leaves(&state).iter().filter(|(_, leaf)| leaf.is_present()).map(|(_, leaf)| leaf.len()).sum();
+            let gathered = gather_missing::<Flex, _>(state, &Default::default(), comm)?;
+            Ok((params, present, gathered))
+        });
+        let reduced = on_ranks(size, |comm| {
+            Ok(steps(&chain((all_reduce_gradients(comm), zero1(adam(), comm).of_reduced())), comm).0)
+        });
+        let largest = divided.iter().map(|(_, present, _): &(_, usize, _)| *present).max().expect("ranks");
+        let all = values(&whole[0].1).len();
+        assert!(size == 1 || largest < all, "{largest} of {all}");
+        for ((params, _, state), reduced) in divided.iter().zip(&reduced) {
+            assert_eq!(values(params), values(&whole[0].0), "{size} ranks");
+            assert_eq!(values(state), values(&whole[0].1), "{size} ranks");
+            // Means of means are rounded once more.
+            let same = values(reduced).iter().zip(values(params)).all(|(a, b)| (a - b).abs() < 1e-6);
+            assert!(same, "{size} ranks");
+        }
+    }
+}

@@ -1,0 +1,257 @@
+//! Tiny models trained on 2, 3 and 4 ranks, against one rank with the whole batch.
+
+use std::{
+    fs,
+    io::{BufRead, BufReader},
+    path::{Path, PathBuf},
+    process::{Command, Output, Stdio},
+    thread,
+    time::{Duration, Instant},
+};
+
+/// No run takes longer; one that does is hung.
+const LONGEST: Duration = Duration::from_secs(120);
+
+fn mpirun(ranks: usize, words: &[&str], output: &Path) -> Command {
+    let (model, rest) = (&words[..3], &words[3..]);
+    let mut command = Command::new("mpirun");
+    command
+        .args(["--oversubscribe", "-n", &ranks.to_string(), env!("CARGO_BIN_EXE_grove-rank")])
+        .args(model)
+        .arg(output)
+        .args(rest)
+        .env("OMPI_ALLOW_RUN_AS_ROOT", "1")
+        .env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1")
+        .env("RAYON_NUM_THREADS", "1")
+        .env("GROVE_COMM_TIMEOUT", "60")
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    command
+}
+
+/// Trains to the end, and gives what it printed and the parameters. `words` are MODEL BATCH STEPS [WAY].
+fn trained(ranks: usize, words: &[&str]) -> (String, Vec<f32>) {
+    let directory = tempfile::tempdir().expect("a directory");
+    let output = directory.path().join("parameters");
+    let ended = mpirun(ranks, words, &output).output().expect("mpirun (is openmpi-bin installed?)");
+    assert!(ended.status.success(), "{words:?} on {ranks}: {}", String::from_utf8_lossy(&ended.stderr));
+    (String::from_utf8_lossy(&ended.stdout).into_owned(), read(&output))
+}
+
+fn read(path: &Path) -> Vec<f32> {
+    let bytes = fs::read(path).expect("parameters");
+    bytes.chunks_exact(4).map(|bytes| f32::from_le_bytes(bytes.try_into().expect("4 bytes"))).collect()
+}
+
+fn difference(left: &[f32], right: &[f32]) -> f32 {
+    assert_eq!(left.len(), right.len());
+    assert!(left.iter().all(|x| x.is_finite()));
+    left.iter().zip(right).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max)
+}
+
+/// 50 steps with batches of 12, and with batches of 7 that no number of ranks divides; the last of an epoch has 5 examples.
+fn equals_one_rank(model: &str) {
+    for batch in ["12", "7"] {
+        let words = [model, batch, "50"];
+        let (_, one) = trained(1, &words);
+        let (_, before) = trained(1, &[model, batch, "1"]);
+        assert!(difference(&one, &before) > 1e-3, "nothing is learned");
+        for ranks in [2, 3, 4] {
+            let (_, several) = trained(ranks, &words);
+            let found = difference(&one, &several);
+            println!("{model}, batches of {batch}, {ranks} ranks: {found:.1e}");
+            assert!(found <= 1e-5, "{model}, batches of {batch}, {ranks} ranks: {found}");
+        }
+    }
+}
+
+#[test]
+fn gpt2_equals_one_rank() {
+    equals_one_rank("gpt2");
+}
+
+#[test]
+fn bert_equals_one_rank() {
+    equals_one_rank("bert");
+}
+
+#[test]
+fn lstm_equals_one_rank() {
+    equals_one_rank("lstm");
+}
+
+#[test]
+fn resnet_equals_one_rank() {
+    equals_one_rank("resnet");
+}
+
+#[test]
+fn the_same_ranks_give_the_same_bits() {
+    for model in ["gpt2", "resnet"] {
+        let runs = [(), ()].map(|()| trained(3, &[model, "7", "20"]).1);
+        assert_eq!(runs[0], runs[1], "{model}");
+    }
+}
+
+#[test]
+fn zero1_gives_the_bits_of_the_whole_optimizer() {
+    for ranks in [2, 3, 4] {
+        let (_, whole) = trained(ranks, &["gpt2", "12", "20", "chain"]);
+        let (_, divided) = trained(ranks, &["gpt2", "12", "20", "zero1"]);
+        assert_eq!(whole, divided, "{ranks} ranks");
+        let (_, clipped) = trained(ranks, &["gpt2", "12", "20", "clipped"]);
+        let (_, divided) = trained(ranks, &["gpt2", "12", "20", "zero1_reduced"]);
+        assert_eq!(clipped, divided, "{ranks} ranks, clipped");
+    }
+}
+
+#[test]
+fn bf16_sends_about_half_and_trains_nearly_the_same() {
+    let sent = |text: &str| -> f64 {
+        let line = text.lines().find_map(|line| line.strip_prefix("bytes sent ")).expect("bytes");
+        line.parse().expect("a number")
+    };
+    let (full, exact) = trained(2, &["gpt2", "12", "20", "chain"]);
+    let (half, rounded) = trained(2, &["gpt2", "12", "20", "bf16"]);
+    let (parameters, full, half) = (exact.len() as f64 * 4.0, sent(&full), sent(&half));
+    // The model is broadcast at the start and compared at the end; in between are 20 steps of 2 (n - 1) / n = 1 times the
+    // gradients.
+    assert!((18.0..24.0).contains(&(full / parameters)), "{full} of {parameters}");
+    assert!((full - half) / parameters > 9.5, "{half} of {full}");
+    assert!(difference(&exact, &rounded) < 2e-2, "{}", difference(&exact, &rounded));
+    assert_ne!(exact, rounded);
+}
+
+/// Runs with checkpoints in a directory, and kills a rank after some time, if there is one. True if the run came to its end.
+fn run_in(directory: &Path, ranks: usize, kill: Option<(usize, Duration)>) -> (bool, Output) {
+    let begun = Instant::now();
+    let mut command = mpirun(ranks, &["gpt2", "7", "30"], &directory.join("parameters"));
+    let mut child = command.env("RUN_DIRECTORY", directory.join("run")).spawn().expect("mpirun");
+    let mut lines = BufReader::new(child.stdout.take().expect("piped")).lines();
+    let mut processes = vec![0i32; ranks];
+    for _ in 0..ranks {
+        let line = lines.next().expect("a line").expect("text");
+        let words: Vec<i32> = line.split(' ').skip(1).filter_map(|word| word.parse().ok()).collect();
+        processes[words[0] as usize] = words[1];
+    }
+    let reader = thread::spawn(move || lines.map_while(Result::ok).for_each(drop));
+    if let Some((rank, after)) = kill {
+        thread::sleep(after);
+        // SAFETY: a signal to a process of this test, which may have ended.
+        unsafe { libc::kill(processes[rank], libc::SIGKILL) };
+    }
+    while child.try_wait().expect("a child").is_none() {
+        assert!(begun.elapsed() < LONGEST, "it hangs");
+        thread::sleep(Duration::from_millis(10));
+    }
+    reader.join().expect("no panic");
+    let output = child.wait_with_output().expect("ended");
+    (output.status.success(), output)
+}
+
+#[test]
+fn killed_and_resumed_gives_the_bits_of_a_run_that_was_not() {
+    let directory = || tempfile::tempdir().expect("a directory");
+    let whole = directory();
+    let (ended, output) = run_in(whole.path(), 3, None);
+    assert!(ended, "{}", String::from_utf8_lossy(&output.stderr));
+    let expected = read(&whole.path().join("parameters"));
+    let (mut kills, mut resumed) = (0, 0);
+    for round in 0..4u64 {
+        let killed = directory();
+        for attempt in 0..40u64 {
+            // Every rank in turn, at moments that differ.
+            let moment = Duration::from_millis(20 + (round * 131 + attempt * 83) % 400);
+            let (ended, output) = run_in(killed.path(), 3, Some((((round + attempt) % 3) as usize, moment)));
+            if ended {
+                break;
+            }
+            kills += 1;
+            let stderr = String::from_utf8_lossy(&output.stderr);
+            let errors = stderr.lines().filter(|line| line.starts_with("error: ")).count();
+            assert!(errors <= 1, "{stderr}");
+        }
+        let path: PathBuf = killed.path().join("parameters");
+        if !path.exists() {
+            let (ended, output) = run_in(killed.path(), 3, None);
+            assert!(ended, "{}", String::from_utf8_lossy(&output.stderr));
+        }
+        assert_eq!(read(&path), expected, "round {round}");
+        resumed += 1;
+    }
+    assert!(kills >= 4 && resumed == 4, "{kills} kills");
+    println!("{kills} kills");
+}
+
+#[test]
+fn another_number_of_ranks_goes_on_with_the_same_data() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let (ended, _) = run_in(directory.path(), 3, Some((1, Duration::from_millis(250))));
+    let (finished, output) = run_in(directory.path(), 2, None);
+    assert!(finished, "{}", String::from_utf8_lossy(&output.stderr));
+    let several = read(&directory.path().join("parameters"));
+    let (_, one) = trained(1, &["gpt2", "7", "30"]);
+    assert!(difference(&one, &several) <= 1e-5, "{}", difference(&one, &several));
+    println!("the first run had ended: {ended}");
+}
+
+#[test]
+fn a_corrupt_checkpoint_is_passed_over() {
+    let directory = tempfile::tempdir().expect("a directory");
+    assert!(run_in(directory.path(), 2, None).0);
+    let expected = read(&directory.path().join("parameters"));
+    let newest = directory.path().join("run/checkpoints/step-0000000030/state.safetensors");
+    let mut bytes = fs::read(&newest).expect("a checkpoint");
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 1;
+    fs::write(&newest, bytes).expect("written");
+    let (ended, output) = run_in(directory.path(), 2, None);
+    assert!(ended, "{}", String::from_utf8_lossy(&output.stderr));
+    assert_eq!(read(&directory.path().join("parameters")), expected);
+}
+
+/// A file system without space under the checkpoints of rank 0: one sentence, from rank 0.
+#[test]
+fn a_full_disk_ends_the_job_with_one_sentence() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let run = directory.path().join("run");
+    fs::create_dir(&run).expect("made");
+    let mount = Command::new("mount").args(["-t", "tmpfs", "-o", "size=64k", "tmpfs"]).arg(&run).output();
+    if !mount.is_ok_and(|mount| mount.status.success()) {
+        eprintln!("skipped: a file system of 64 KB cannot be mounted (needs root)");
+        return;
+    }
+    let (ended, output) = run_in(directory.path(), 2, None);
+    Command::new("umount").arg(&run).status().expect("umount");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    let errors: Vec<&str> = stderr.lines().filter(|line| line.starts_with("error: ")).collect();
+    assert!(!ended && output.status.code() == Some(1), "{stderr}");
+    assert!(errors.len() == 1 && errors[0].contains("No space left"), "{stderr}");
+}
+
+#[test]
+fn ranks_with_other_options_are_refused() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let rank = |batch: &str| {
+        let program = env!("CARGO_BIN_EXE_grove-rank");
+        let output = directory.path().join("parameters").display().to_string();
+        ["-n", "1", program, "gpt2", batch, "30", &output].map(String::from)
+    };
+    // Batches of another size are another number of batches in an epoch.
+    let mut words = rank("7").to_vec();
+    words.push(":".into());
+    words.extend(rank("12"));
+    let output = Command::new("mpirun")
+        .arg("--oversubscribe")
+        .args(words)
+        .env("OMPI_ALLOW_RUN_AS_ROOT", "1")
+        .env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1")
+        .output()
+        .expect("mpirun");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    let errors: Vec<&str> = stderr.lines().filter(|line| line.starts_with("error: ")).collect();
+    assert_eq!(output.status.code(), Some(1), "{stderr}");
+    assert!(errors.len() == 1 && errors[0].contains("rank 1"), "{stderr}");
+    assert!(errors[0].contains("batches-per-epoch is 4 there and 6 on rank 0"), "{stderr}");
+}

@@ -1,0 +1,64 @@
+//! Batches that are divided among the ranks of a job.
+
+use grove_distributed::Communicator;
+use std::sync::Arc;
+
+use super::{Data, DataError};
+
+/// The part of a rank of a batch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Part<T> {
+    /// Its examples, as a batch.
+    pub batch: T,
+    /// The number of examples. 0 where a batch has fewer examples than there are ranks: `batch` is then the first example,
+    /// so that there is something to compute with, and is to count for nothing.
+    pub examples: usize,
+}
+
+/// A data set whose batches are divided among the ranks of a job: each rank gets its [`Part`] of every batch, and each example
+/// of a batch goes to one rank. Order and batches are those of the data set, whatever the number of ranks.
+///
+/// ```
+/// use grove_distributed::Communicator;
+/// use grove_train::data::{Examples, Parts, epoch};
+/// use std::sync::Arc;
+///
+/// let data = Arc::new(Examples::new((0..7).collect(), 4, |batch| batch.iter().copied().copied().collect::<Vec<i32>>())?);
+/// let of = |comm: &Communicator| epoch(&Parts::new(data.clone(), comm), 0).collect::<Result<Vec<_>, _>>();
+/// let ranks = Communicator::threads(3);
+/// let last: Vec<_> = ranks.iter().map(|comm| Ok(of(comm)?.remove(1).batch)).collect::<Result<_, _>>()?;
+/// assert_eq!(last, [[4], [5], [6]]);
+/// let sizes: Vec<_> = ranks.iter().map(|comm| Ok(of(comm)?.remove(0).examples)).collect::<Result<_, _>>()?;
+/// assert_eq!(sizes, [2, 1, 1]);
+/// # Ok::<(), grove_train::data::DataError>(())
+/// ```
+pub struct Parts<D> {
+    data: Arc<D>,
+    ranks: Communicator,
+}
+
+impl<D: Data> Parts<D> {
+    /// The parts of this rank.
+    pub fn new(data: Arc<D>, ranks: &Communicator) -> Self {
+        Self { data, ranks: ranks.clone() }
+    }
+}
+
+impl<D: Data> Data for Parts<D> {
+    type Batch = Part<D::Batch>;
+
+    fn order(&self, epoch: u64) -> Vec<Vec<usize>> {
+        self.data.order(epoch)
+    }
+
+    fn batches_per_epoch(&self) -> usize {
+        self.data.batches_per_epoch()
+    }
+
+    fn load(&self, epoch: u64, examples: &[usize]) -> Result<Self::Batch, DataError> {
+        let part = self.ranks.part(examples.len(), self.ranks.rank());
+        let count = part.len();
+        let part = if part.is_empty() { 0..examples.len().min(1) } else { part };
+        Ok(Part { batch: self.data.load(epoch, &examples[part])?, examples: count })
+    }
+}

@@ -1,0 +1,113 @@
+//! What a run on several ranks does together. An error of a collective ends the job: no rank can go on without the others.
+
+use grove_backend::Backend;
+use grove_distributed::{CommError, Communicator, broadcast};
+use grove_tree::{Array, Tree, leaves, map};
+use std::collections::BTreeMap;
+
+use crate::{Evaluation, FitOptions, RunProgress, TrainState, step::Measured};
+
+/// What a collective gives; where it fails the job ends.
+pub(crate) fn or_end<T>(result: Result<T, CommError>, ranks: &Communicator) -> T {
+    result.unwrap_or_else(|error| ranks.end_job(&error))
+}
+
+/// The share of this rank in a mean over all ranks, by its weight, and the sum of all weights. Where all weights are 0 the ranks
+/// count the same.
+pub(crate) fn share(weight: f64, ranks: &Communicator) -> (f64, f64) {
+    if !ranks.is_shared() {
+        return (1.0, weight);
+    }
+    let weights = or_end(ranks.all_gather("the weights of a step", vec![weight]), ranks).concat();
+    match weights.iter().sum::<f64>() {
+        0.0 => (1.0 / weights.len() as f64, 0.0),
+        total => (weight / total, total),
+    }
+}
+
+/// Gradients and measurements times the share of this rank. Those of a share of 0 are 0, even where they are not finite.
+pub(crate) fn scaled<B: Backend, M: Tree<B>>(grads: M, (loss, others): Measured<B>, share: f64) -> (M, Measured<B>) {
+    let number = |value: Array<B, 1>| {
+        Array::new(if share == 0.0 { value.val().zeros_like() } else { value.val().mul_scalar(share) })
+    };
+    let others = others.into_iter().map(|(name, value)| (name, number(value))).collect();
+    let grads = if share == 0.0 { map(grads, |leaf| leaf.zeros_like()) } else { grads };
+    (grads, (number(loss), others))
+}
+
+/// Measurements of all ranks, of which each has its share, and whether one of them is to stop.
+pub(crate) fn reduce_measured<B: Backend>(
+    loss: Array<B, 1>,
+    others: BTreeMap<String, Array<B, 1>>,
+    stop: bool,
+    ranks: &Communicator,
+) -> (Array<B, 1>, BTreeMap<String, Array<B, 1>>, bool) {
+    let device = loss.val().device();
+    let read = |value: &Array<B, 1>| value.val().into_data().iter::<f64>().next().unwrap_or(f64::NAN);
+    let values = [f64::from(u8::from(stop)), read(&loss)].into_iter().chain(others.values().map(read)).collect();
+    let sums = or_end(ranks.all_reduce("the measurements of a step", values), ranks);
+    let array = |sum: f64| Array::new(burn::tensor::Tensor::from_floats([sum as f32], &device));
+    let others = others.into_keys().zip(&sums[2..]).map(|(name, &sum)| (name, array(sum))).collect();
+    (array(sums[1]), others, sums[0] > 0.0)
+}
+
+/// Makes sure that all ranks begin the same run.
+pub(crate) fn agree<B: Backend, M: Tree<B>>(
+    model: &M,
+    (steps, batches_per_epoch): (u64, usize),
+    key: [u32; 2],
+    options: &FitOptions<B>,
+) {
+    let ranks = &options.ranks;
+    let fact = |name: &str, value: String| (name.to_owned(), value);
+    let mut facts = vec![
+        fact("the version of grove", env!("CARGO_PKG_VERSION").into()),
+        fact("the key", format!("{key:?}")),
+        fact("the number of steps", steps.to_string()),
+        fact("evaluate_every", options.evaluate_every.to_string()),
+        fact("checkpoint_every", options.checkpoint_every.to_string()),
+        fact("log_every", options.log_every.to_string()),
+        fact("patience", format!("{:?}", options.patience)),
+        fact("non_finite", format!("{:?}", options.non_finite)),
+    ];
+    facts.extend(options.all_settings(batches_per_epoch).facts());
+    let leaves = leaves(model);
+    facts.push(fact("the number of arrays of the model", leaves.len().to_string()));
+    facts.extend(leaves.iter().map(|(path, leaf)| (format!("the shape of `{path}`"), leaf.to_string())));
+    or_end(ranks.agree("the settings of the run", &facts), ranks);
+}
+
+/// The state of rank 0 on all ranks, and how far it has come.
+pub(crate) fn same_state<B: Backend, M: Tree<B>, S: Tree<B>>(
+    state: TrainState<B, M, S>,
+    progressed: RunProgress,
+    ranks: &Communicator,
+) -> Result<(TrainState<B, M, S>, RunProgress), serde_json::Error> {
+    let text = or_end(ranks.broadcast_text("the progress of the run", serde_json::to_string(&progressed)?), ranks);
+    let state = or_end(broadcast(state, ranks), ranks);
+    Ok((state, serde_json::from_str(&text)?))
+}
+
+/// True if the optimizer's state is divided among the ranks, as by `zero1`.
+pub(crate) fn is_divided<B: Backend, S: Tree<B>>(state: &S, ranks: &Communicator) -> bool {
+    let present: Vec<u8> = leaves(state).iter().map(|(_, leaf)| u8::from(leaf.is_present())).collect();
+    let all = or_end(ranks.all_gather("the places of the optimizer's state", present), ranks);
+    all.iter().any(|other| *other != all[0])
+}
+
+/// The evaluation of rank 0 on all ranks, bit by bit.
+pub(crate) fn same_evaluation(evaluation: Evaluation, ranks: &Communicator) -> Evaluation {
+    let lines = evaluation.iter().map(|(name, value)| format!("{:x} {name}\u{0}", value.to_bits()));
+    let text = or_end(ranks.broadcast_text("the evaluation", lines.collect()), ranks);
+    let line = |line: &str| {
+        let (bits, name) = line.split_once(' ')?;
+        Some((name.to_owned(), f64::from_bits(u64::from_str_radix(bits, 16).ok()?)))
+    };
+    text.split_terminator('\u{0}').filter_map(line).collect()
+}
+
+/// The model of rank 0 on all ranks, if it has one.
+pub(crate) fn same_model<B: Backend, M: Tree<B>>(model: Option<M>, like: &M, ranks: &Communicator) -> Option<M> {
+    let has = or_end(ranks.broadcast("the best model", vec![u8::from(model.is_some())]), ranks);
+    (has == [1]).then(|| or_end(broadcast(model.unwrap_or_else(|| like.clone()), ranks), ranks))
+}
