@@ -7,6 +7,7 @@ use std::{
     collections::HashMap,
     io::IsTerminal,
     sync::{Arc, Mutex, PoisonError, Weak},
+    time::Instant,
     vec,
 };
 
@@ -98,7 +99,11 @@ impl Engine for OnMesh {
         let plan = plan(graph, &given, donated, |array| self.layout_of(array)).map_err(text)?;
         let several = self.mesh.devices().len() > 1;
         let shardings = several.then(|| Shardings { mesh: &self.mesh, inputs: &given, outputs: &plan.outputs });
+        let start = Instant::now();
         let lowered = lower(graph, &LowerOptions { donated: plan.aliases.clone(), shardings }).map_err(text)?;
+        if std::env::var_os("GROVE_LOG_COMPILES").is_some_and(|value| value == "1") {
+            eprintln!("xla: lowered to {} kB of StableHLO in {:.1?}", lowered.text.len() / 1000, start.elapsed());
+        }
         let mut parameters = lowered.parameters.clone();
         for (array, spec) in parameters.iter_mut().zip(&given) {
             array.dims = self.mesh.part_dims(spec, &array.dims)?;
