@@ -188,8 +188,8 @@ impl Communicator {
         let lengths = self.exchange(
             Messages {
                 payload: Arc::new(vec![values.len() as u64]),
-                outgoing: self.to_others(0..8),
-                incoming: self.from_others(|_| 8),
+                outgoing: self.outgoing_to_others(0..8),
+                incoming: self.incoming_from_others(|_| 8),
             },
             Kind::Lengths,
             tags,
@@ -200,8 +200,8 @@ impl Communicator {
         let payload = Arc::new(values);
         let messages = Messages {
             payload: payload.clone(),
-            outgoing: self.to_others(0..bytes),
-            incoming: self.from_others(|from| length(from) * each),
+            outgoing: self.outgoing_to_others(0..bytes),
+            incoming: self.incoming_from_others(|from| length(from) * each),
         };
         let exchange = self.exchange(messages, Kind::Gather, tags)?;
         let mut received: Vec<Vec<T>> =
@@ -225,8 +225,13 @@ impl Communicator {
         let lengths = self.exchange(
             Messages {
                 payload: Arc::new(vec![values.len() as u64]),
-                outgoing: if rank == 0 { self.to_others(0..8) } else { vec![None; self.size()] },
-                incoming: self.from_others(|_| 8).into_iter().enumerate().map(|(i, n)| n.filter(|_| i == 0)).collect(),
+                outgoing: if rank == 0 { self.outgoing_to_others(0..8) } else { vec![None; self.size()] },
+                incoming: self
+                    .incoming_from_others(|_| 8)
+                    .into_iter()
+                    .enumerate()
+                    .map(|(i, n)| n.filter(|_| i == 0))
+                    .collect(),
             },
             Kind::Lengths,
             tags,
@@ -280,8 +285,8 @@ impl Communicator {
         }
         let messages = Messages {
             payload: Arc::new(Vec::<u8>::new()),
-            outgoing: self.to_others(0..0),
-            incoming: self.from_others(|_| 0),
+            outgoing: self.outgoing_to_others(0..0),
+            incoming: self.incoming_from_others(|_| 0),
         };
         let exchange = self.exchange(messages, Kind::Barrier, self.tags())?;
         self.wait(&format!("barrier {what}"), exchange).map(drop)
@@ -305,8 +310,8 @@ impl Communicator {
         let payload = Arc::new(own);
         let messages = Messages {
             payload: payload.clone(),
-            outgoing: self.to_others(0..bytes),
-            incoming: self.from_others(|from| length(from) * each),
+            outgoing: self.outgoing_to_others(0..bytes),
+            incoming: self.incoming_from_others(|from| length(from) * each),
         };
         let exchange = self.exchange(messages, Kind::Gather, tags)?;
         let received = self.wait(name, exchange)?;
@@ -329,7 +334,9 @@ impl Communicator {
     /// True if this rank is the one that tells an error of a collective. The others wait to be ended, and come back where
     /// that does not happen.
     pub fn speaks_for_all(&self, error: &CommError) -> bool {
-        let Some(inner) = &self.inner else { return true };
+        if self.inner.is_none() {
+            return true;
+        }
         let gone: Vec<usize> = match error {
             CommError::TimedOut { missing, .. } => missing.iter().map(|rank| rank.number).collect(),
             CommError::Died { rank, .. } | CommError::Left { rank, .. } => vec![rank.number],
@@ -339,10 +346,12 @@ impl Communicator {
             _ => return true,
         };
         let first = (0..self.size()).find(|rank| !gone.contains(rank));
-        if first == Some(self.rank()) {
+        // Ranks in different collectives give each other up at the same time. The launcher ends the ranks soon where one has died.
+        let timed_out = matches!(error, CommError::TimedOut { .. });
+        if first == Some(self.rank()) && (!timed_out || self.fails_first()) {
             return true;
         }
-        std::thread::sleep(TO_BE_ENDED.min(inner.timeout));
+        std::thread::sleep(TO_BE_ENDED);
         false
     }
 
@@ -383,12 +392,12 @@ impl Communicator {
     }
 
     /// The same range for all other ranks.
-    pub(crate) fn to_others(&self, range: std::ops::Range<usize>) -> Vec<Option<std::ops::Range<usize>>> {
+    pub(crate) fn outgoing_to_others(&self, range: std::ops::Range<usize>) -> Vec<Option<std::ops::Range<usize>>> {
         (0..self.size()).map(|to| (to != self.rank()).then(|| range.clone())).collect()
     }
 
     /// Bytes from all other ranks.
-    pub(crate) fn from_others(&self, bytes: impl Fn(usize) -> usize) -> Vec<Option<usize>> {
+    pub(crate) fn incoming_from_others(&self, bytes: impl Fn(usize) -> usize) -> Vec<Option<usize>> {
         (0..self.size()).map(|from| (from != self.rank()).then(|| bytes(from))).collect()
     }
 

@@ -76,8 +76,8 @@ impl<T: Number> PendingReduce<T> {
                     }
                 };
                 let (bytes, each) = (payload.bytes().len(), wire.size::<T>());
-                let incoming = comm.from_others(|from| comm.part(self.values.len(), from).len() * each);
-                let messages = Messages { payload, outgoing: comm.to_others(0..bytes), incoming };
+                let incoming = comm.incoming_from_others(|from| comm.part(self.values.len(), from).len() * each);
+                let messages = Messages { payload, outgoing: comm.outgoing_to_others(0..bytes), incoming };
                 self.phase = Phase::Gather(comm.exchange(messages, Kind::Gather, self.tag)?);
                 self.poll()
             }
@@ -151,7 +151,7 @@ fn send_parts<T: Number>(
     let messages = Messages {
         payload,
         outgoing: (0..comm.size()).map(|to| (to != comm.rank()).then(|| start(to) * each..ends[to] * each)).collect(),
-        incoming: comm.from_others(|_| mine * each),
+        incoming: comm.incoming_from_others(|_| mine * each),
     };
     comm.exchange(messages, Kind::Scatter, tag).map_err(|error| comm.named(name, error))
 }
