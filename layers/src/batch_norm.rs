@@ -165,6 +165,13 @@ impl<B: Backend> BatchNorm<B> {
     }
 }
 
+/// True if a model has a [`BatchNorm`].
+pub fn has_batch_norm<B: Backend, M: Tree<B>>(model: &M) -> bool {
+    let mut found = false;
+    layers_mut::<B, M, BatchNorm<B>>(&mut model.clone(), |_: &Path, _| found = true);
+    found
+}
+
 /// The model with every [`BatchNorm`] normalising by the images of all ranks in training, as PyTorch's `SyncBatchNorm`: on n
 /// ranks with a part of the batch each, it trains as on one with the whole. `grove_train::fit` does it for its own ranks. One
 /// rank makes layers that normalise by their own images again.

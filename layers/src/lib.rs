@@ -31,7 +31,7 @@ mod row_norm;
 
 pub use activation::Activation;
 pub use attention::{AttentionMask, attend, split_heads};
-pub use batch_norm::{BatchNorm, sync_batch_norm};
+pub use batch_norm::{BatchNorm, has_batch_norm, sync_batch_norm};
 pub use cache::{KvCache, MAX_ROLLBACK};
 pub use conv::Conv2d;
 pub use conv_bn::ConvBn;

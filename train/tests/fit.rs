@@ -12,7 +12,8 @@ use std::{
 
 use burn::tensor::{DType, FloatDType, Tensor, TensorData, activation};
 use grove_backend::{Autodiff, Backend, Flex};
-use grove_layers::{Linear, dropout};
+use grove_distributed::Communicator;
+use grove_layers::{BatchNorm, Linear, dropout};
 use grove_optim::{Adamw, GradientTransformation, Sgd, adamw, chain, clip_by_global_norm, constant_schedule, sgd};
 use grove_train::{
     Ended, Evaluation, FitOptions, Fitted, JitLoss, Outcome, Result, RunDuration, StepOptions, TrainError,
@@ -689,4 +690,22 @@ fn a_traced_loss_trains_as_one_that_is_not() {
         assert_eq!(found.len(), 6);
         assert!(found.iter().zip(&expected).all(|(a, b)| (a - b).abs() <= 1e-4 * b.abs()), "{found:?} {expected:?}");
     }
+}
+
+/// Its statistics are exchanged while a step is computed, which a program cannot wait for. It is refused before the ranks meet.
+#[test]
+fn a_traced_loss_has_no_batch_normalisation_on_several_ranks() {
+    type Traced = Autodiff<grove_compile::Traced>;
+    let norm = BatchNorm::<Flex>::new(3, &Init::new(Key::new(2), &Default::default()));
+    let loss = JitLoss {
+        arrays: |_: &(Net<Flex>, BatchNorm<Flex>), batch: &Rows, _| arrays::<Flex>(batch),
+        loss: |model: (Net<Traced>, BatchNorm<Traced>), [x, y]: [Array<Traced, 2>; 2], _| {
+            (model.0.forward(x.val()) - y.val()).square().mean()
+        },
+    };
+    let options = FitOptions { ranks: Communicator::threads(2).remove(0), ..options(1) };
+    let optimizer = adamw(0.01, Adamw::default());
+    let found = fit_jitted((net(), norm), &optimizer, &Arc::new(points(24)), loss, unevaluated, Key::new(5), &options);
+    let Err(TrainError::Options(said)) = found else { panic!("it is trained") };
+    assert!(said.contains("batch normalisation over several ranks cannot be part of a jitted program"), "{said}");
 }

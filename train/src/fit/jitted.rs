@@ -1,5 +1,6 @@
 use grove_backend::{Autodiff, Backend};
 use grove_compile::{Traceable, Traced, jit};
+use grove_layers::has_batch_norm;
 use grove_optim::GradientTransformation;
 use grove_transform::from_inner;
 use grove_tree::{Array, Filter, Key, Tree, filter, leaves, map};
@@ -10,7 +11,7 @@ use super::{
     run::{RankPart, fit_by},
 };
 use crate::{
-    Outcome, Result, StepOptions,
+    Outcome, Result, StepOptions, TrainError,
     data::Data,
     gradients::{Gradients, gradients, shared},
     ranks,
@@ -59,7 +60,8 @@ pub struct JitLoss<A, L> {
 /// ```
 ///
 /// # Errors
-/// As [`fit`](crate::fit).
+/// As [`fit`](crate::fit); and on several ranks a model with batch normalisation, whose statistics the ranks exchange while they
+/// compute.
 ///
 /// # Panics
 /// As [`trace`](grove_compile::trace()): the loss must not read values of arrays.
@@ -82,6 +84,12 @@ where
     L: Fn(Differentiated<B, M>, Differentiated<B, X>, Key) -> O,
     O: Into<Outcome<Traced, M::OnTraced>>,
 {
+    if options.ranks.is_shared() && has_batch_norm::<B, M>(&model) {
+        return Err(TrainError::Options(
+            "batch normalisation over several ranks cannot be part of a jitted program: train without `jit` (--jit)"
+                .into(),
+        ));
+    }
     let JitLoss { arrays, loss } = loss;
     // A filter may look at values, which a trace has not.
     let trained = leaves(&filter(model.clone(), &options.step.trainable)).into_iter();
