@@ -15,7 +15,7 @@ enum Simpler {
     /// The equation's output is a variable that is there already.
     Same(Var),
     /// The equation's output is another operation of one variable.
-    Of(Primitive, Var),
+    Of(Box<Primitive>, Var),
 }
 
 /// The equations so far.
@@ -65,7 +65,7 @@ impl Graph {
                         break (!copied || by_element[output.index()]).then_some(var);
                     }
                     Some(Simpler::Of(primitive, var)) => {
-                        equation = Equation { primitive, inputs: vec![Some(var)], ..equation };
+                        equation = Equation { primitive: *primitive, inputs: vec![Some(var)], ..equation };
                     }
                     None => break None,
                 }
@@ -140,7 +140,7 @@ impl Known<'_> {
     fn of_one(&self, primitive: &Primitive, x: Var, output: Var) -> Option<Simpler> {
         let (dtype, same_shape) = (self.graph.dtype(x), self.graph.shape(x) == self.graph.shape(output));
         let before = self.producer(x);
-        let of = |primitive: Primitive, x: Var| Some(Simpler::Of(primitive, x));
+        let of = |primitive: Primitive, x: Var| Some(Simpler::Of(Box::new(primitive), x));
         match (primitive, before) {
             (Primitive::BinaryScalar(op, number), _) if keeps(*op, *number, dtype) => Some(Simpler::Same(x)),
             (Primitive::BinaryScalar(Binary::Mul, a), Some((Primitive::BinaryScalar(Binary::Mul, b), x)))
@@ -194,7 +194,7 @@ impl Known<'_> {
         let both: Vec<usize> = axes.iter().map(|axis| first[*axis]).collect();
         Some(match both.iter().copied().eq(0..rank) {
             true => Simpler::Same(source),
-            false => Simpler::Of(Primitive::Transpose(both), source),
+            false => Simpler::Of(Box::new(Primitive::Transpose(both)), source),
         })
     }
 
