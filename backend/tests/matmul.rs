@@ -91,8 +91,10 @@ fn layouts_of_batches_flex() {
     ];
     for [m, k, n] in [[1, 5, 3], [3, 4, 1], [7, 6, 9], [40, 33, 18], [2, 0, 3], [0, 2, 3]] {
         for [a, b] in [[[2, 3], [2, 3]], [[2, 1], [1, 3]], [[1, 1], [2, 3]], [[2, 3], [1, 1]], [[0, 3], [0, 3]]] {
-            for (left, of_left) in layouts {
-                for (right, of_right) in layouts {
+            // Burn takes no part of what is empty.
+            let possible = if m * k * n == 0 { &layouts[..2] } else { &layouts[..] };
+            for (left, of_left) in possible {
+                for (right, of_right) in possible {
                     let x = of_left(new([a[0], a[1], m, k], 1));
                     let y = of_right(new([b[0], b[1], k, n], 2));
                     let found = matmul(x.clone(), y.clone());
