@@ -85,7 +85,7 @@ impl Sums {
     }
 }
 
-/// Where values of a bucket belong.
+/// The leaf to which values of a bucket belong.
 struct Place<B: Backend> {
     shape: Vec<usize>,
     device: Option<B::Device>,

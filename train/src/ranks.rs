@@ -1,4 +1,4 @@
-//! What a run on several ranks does together. An error of a collective ends the job: no rank can go on without the others.
+//! The steps of a run that its ranks take together. An error of a collective ends the job: no rank can go on without the others.
 
 use grove_backend::Backend;
 use grove_distributed::{CommError, Communicator, broadcast};
@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use crate::{Evaluation, FitOptions, RunProgress, TrainState, step::Measured};
 
-/// What a collective gives; where it fails the job ends.
+/// The result of a collective; where it fails the job ends.
 pub(crate) fn or_end<T>(result: Result<T, CommError>, ranks: &Communicator) -> T {
     result.unwrap_or_else(|error| ranks.end_job(&error))
 }

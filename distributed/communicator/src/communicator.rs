@@ -5,12 +5,12 @@ use std::{
         Arc,
         atomic::{AtomicU32, AtomicU64, Ordering},
     },
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use crate::{
-    Absence, CommError, Exchange, Number, Payload, PendingReduce, Result, Transport, Wire, Words, error::Rank,
-    threads::Threads, transport::Messages,
+    CommError, Exchange, Number, Payload, PendingReduce, Result, Transport, Wire, Words, error::Rank, threads::Threads,
+    transport::Messages, watch::Watch,
 };
 
 /// Name of the environment variable with the seconds that a collective waits for its ranks.
@@ -19,12 +19,6 @@ pub const TIMEOUT_VARIABLE: &str = "GROVE_COMM_TIMEOUT";
 /// Seconds that a collective waits where the environment does not say it: one rank may write a checkpoint or compile a program
 /// meanwhile.
 const TIMEOUT: Duration = Duration::from_secs(600);
-
-/// Time after which a message of a rank that has left is not awaited any more. What it sent before has arrived by then.
-const AFTER_LEAVING: Duration = Duration::from_secs(2);
-
-/// Time in which a rank that tells an error is ended by the one that speaks for all.
-const TO_BE_ENDED: Duration = Duration::from_secs(10);
 
 /// Tags of collectives go around; so many may be under way.
 const TAGS: u32 = 1 << 11;
@@ -45,12 +39,12 @@ pub(crate) enum Kind {
 #[derive(Clone, Default)]
 pub struct Communicator {
     /// `None` where there is one rank.
-    inner: Option<Arc<Inner>>,
+    pub(crate) inner: Option<Arc<Inner>>,
 }
 
-struct Inner {
-    transport: Box<dyn Transport>,
-    timeout: Duration,
+pub(crate) struct Inner {
+    pub(crate) transport: Box<dyn Transport>,
+    pub(crate) timeout: Duration,
     /// Collectives so far.
     sequence: AtomicU32,
     sent: AtomicU64,
@@ -184,7 +178,7 @@ impl Communicator {
         if !self.is_shared() {
             return Ok(vec![values]);
         }
-        let (size, rank, tags) = (self.size(), self.rank(), self.tags());
+        let tags = self.tags();
         let lengths = self.exchange(
             Messages {
                 payload: Arc::new(vec![values.len() as u64]),
@@ -196,19 +190,7 @@ impl Communicator {
         )?;
         let lengths = self.wait(name, lengths)?;
         let length = |from: usize| lengths[from].elements::<u64>().first().map_or(0, |&length| length as usize);
-        let (bytes, each) = (size_of_val(&values[..]), size_of::<T>());
-        let payload = Arc::new(values);
-        let messages = Messages {
-            payload: payload.clone(),
-            outgoing: self.outgoing_to_others(0..bytes),
-            incoming: self.incoming_from_others(|from| length(from) * each),
-        };
-        let exchange = self.exchange(messages, Kind::Gather, tags)?;
-        let mut received: Vec<Vec<T>> =
-            self.wait(name, exchange)?.iter().map(|words| words.elements().to_vec()).collect();
-        debug_assert_eq!(received.len(), size);
-        received[rank] = Arc::try_unwrap(payload).unwrap_or_else(|payload| payload.to_vec());
-        Ok(received)
+        self.gather_parts(name, tags, values, length)
     }
 
     /// The values of rank 0 on every rank. Their number may be another one elsewhere before.
@@ -226,12 +208,7 @@ impl Communicator {
             Messages {
                 payload: Arc::new(vec![values.len() as u64]),
                 outgoing: if rank == 0 { self.outgoing_to_others(0..8) } else { vec![None; self.size()] },
-                incoming: self
-                    .incoming_from_others(|_| 8)
-                    .into_iter()
-                    .enumerate()
-                    .map(|(i, n)| n.filter(|_| i == 0))
-                    .collect(),
+                incoming: self.incoming_from_first(8),
             },
             Kind::Lengths,
             tags,
@@ -251,12 +228,12 @@ impl Communicator {
             0 => Messages {
                 payload: Arc::new(values.clone()),
                 outgoing: (0..self.size()).map(|to| (to != 0).then(|| bytes(to))).collect(),
-                incoming: vec![None; self.size()],
+                incoming: self.incoming_from_first(0),
             },
             _ => Messages {
                 payload: Arc::new(Vec::<u8>::new()),
                 outgoing: vec![None; self.size()],
-                incoming: (0..self.size()).map(|from| (from == 0).then(|| mine.len() * each)).collect(),
+                incoming: self.incoming_from_first(mine.len() * each),
             },
         };
         let exchange = self.exchange(messages, Kind::Scatter, tags)?;
@@ -320,64 +297,6 @@ impl Communicator {
         Ok(parts)
     }
 
-    /// Tells the other ranks that this one has failed and says why itself, and ends the job. `error` is printed, as one
-    /// sentence, by one rank: the lowest of those that know it.
-    pub fn end_job(&self, error: &CommError) -> ! {
-        if self.speaks_for_all(error) {
-            // In one piece: other ranks write to the same place.
-            let sentence = format!("error: {error}\n");
-            eprint!("{sentence}");
-        }
-        self.abort(1)
-    }
-
-    /// True if this rank is the one that tells an error of a collective. The others wait to be ended, and come back where
-    /// that does not happen.
-    pub fn speaks_for_all(&self, error: &CommError) -> bool {
-        if self.inner.is_none() {
-            return true;
-        }
-        let gone: Vec<usize> = match error {
-            CommError::TimedOut { missing, .. } => missing.iter().map(|rank| rank.number).collect(),
-            CommError::Died { rank, .. } | CommError::Left { rank, .. } => vec![rank.number],
-            // All ranks have come to the same conclusion.
-            CommError::Differs { .. } => vec![],
-            CommError::Failed { .. } => (0..self.size()).collect(),
-            _ => return true,
-        };
-        let first = (0..self.size()).find(|rank| !gone.contains(rank));
-        // Ranks in different collectives give each other up at the same time. The launcher ends the ranks soon where one has died.
-        let timed_out = matches!(error, CommError::TimedOut { .. });
-        if first == Some(self.rank()) && (!timed_out || self.fails_first()) {
-            return true;
-        }
-        std::thread::sleep(TO_BE_ENDED);
-        false
-    }
-
-    /// Tells the other ranks that this one has failed; false if a lower rank has done so already, so that one sentence is
-    /// enough where all ranks fail for the same reason.
-    pub fn fails_first(&self) -> bool {
-        let Some(inner) = &self.inner else { return true };
-        inner.transport.leave(Absence::Failed);
-        let begun = Instant::now();
-        while self.rank() > 0 && begun.elapsed() < Duration::from_secs(1) {
-            if (0..self.rank()).any(|rank| inner.transport.absence(rank) == Some(Absence::Failed)) {
-                return false;
-            }
-            std::thread::sleep(Duration::from_millis(10));
-        }
-        true
-    }
-
-    /// Ends all ranks' processes.
-    pub fn abort(&self, status: i32) -> ! {
-        match &self.inner {
-            Some(inner) => inner.transport.abort(status),
-            None => std::process::exit(status),
-        }
-    }
-
     /// Tag of the next collective.
     pub(crate) fn tags(&self) -> u16 {
         let Some(inner) = &self.inner else { return 0 };
@@ -401,6 +320,11 @@ impl Communicator {
         (0..self.size()).map(|from| (from != self.rank()).then(|| bytes(from))).collect()
     }
 
+    /// Bytes from rank 0, to which none come.
+    fn incoming_from_first(&self, bytes: usize) -> Vec<Option<usize>> {
+        (0..self.size()).map(|from| (from == 0 && self.rank() != 0).then_some(bytes)).collect()
+    }
+
     /// Waits for messages, until the time is over or a rank is gone.
     pub(crate) fn wait(&self, name: &str, mut exchange: Box<dyn Exchange>) -> Result<Vec<Words>> {
         let mut watch = Watch::new();
@@ -408,55 +332,6 @@ impl Communicator {
             self.check(name, &*exchange, &mut watch)?;
         }
         Ok(exchange.received())
-    }
-
-    /// An error of a transport with the collective's name and the rank's process.
-    pub(crate) fn named(&self, name: &str, error: CommError) -> CommError {
-        match error {
-            CommError::OtherSize { rank, found, expected, .. } => {
-                CommError::OtherSize { collective: name.into(), rank: self.describe(rank.number), found, expected }
-            }
-            CommError::Transport(reason) => CommError::Transport(format!("{name}: {reason}")),
-            error => error,
-        }
-    }
-
-    /// Waits a little; an error if the exchange cannot come to an end any more.
-    pub(crate) fn check(&self, name: &str, exchange: &dyn Exchange, watch: &mut Watch) -> Result<()> {
-        let Some(inner) = &self.inner else { return Ok(()) };
-        if !watch.pause() {
-            return Ok(());
-        }
-        let (missing, waited) = (exchange.missing(), watch.begun.elapsed());
-        let collective = || name.to_owned();
-        let mut left = None;
-        for &number in &missing {
-            let rank = || self.describe(number);
-            match inner.transport.absence(number) {
-                // The others have given up this rank, and have said so.
-                Some(Absence::Died) if watch.suspended => {
-                    return Err(CommError::Failed { collective: collective(), rank: rank() });
-                }
-                Some(Absence::Died) => return Err(CommError::Died { collective: collective(), rank: rank() }),
-                Some(Absence::Failed) => return Err(CommError::Failed { collective: collective(), rank: rank() }),
-                Some(Absence::Left) => left = Some(number),
-                None => {}
-            }
-        }
-        match left {
-            Some(number) => {
-                let since = *watch.left.get_or_insert_with(Instant::now);
-                if since.elapsed() > AFTER_LEAVING {
-                    return Err(CommError::Left { collective: collective(), rank: self.describe(number) });
-                }
-            }
-            None => watch.left = None,
-        }
-        if waited > inner.timeout {
-            let missing = missing.into_iter().map(|number| self.describe(number)).collect();
-            return Err(CommError::TimedOut { collective: collective(), missing, waited });
-        }
-        Ok(())
     }
 
     pub(crate) fn describe(&self, number: usize) -> Rank {
@@ -470,50 +345,6 @@ pub(crate) fn part(length: usize, rank: usize, size: usize) -> std::ops::Range<u
     let (each, rest) = (length / size, length % size);
     let start = rank * each + rank.min(rest);
     start..start + each + usize::from(rank < rest)
-}
-
-/// Polls, first often, then less.
-pub(crate) struct Watch {
-    begun: Instant,
-    polls: u32,
-    looked: Instant,
-    left: Option<Instant>,
-    /// True if this process was stopped meanwhile.
-    suspended: bool,
-}
-
-/// Polls without sleep, of a microsecond or so each.
-const EAGER_POLLS: u32 = 2_000;
-
-/// Time between looks after the other ranks.
-const BETWEEN_LOOKS: Duration = Duration::from_millis(10);
-
-/// Time between looks after which this process itself has been stopped: it does not blame others for that time.
-const SUSPENDED: Duration = Duration::from_millis(500);
-
-impl Watch {
-    pub(crate) fn new() -> Self {
-        let now = Instant::now();
-        Self { begun: now, polls: 0, looked: now, left: None, suspended: false }
-    }
-
-    /// Waits a little; true if it is time to look after the other ranks.
-    fn pause(&mut self) -> bool {
-        self.polls = self.polls.saturating_add(1);
-        match self.polls {
-            0..EAGER_POLLS => std::thread::yield_now(),
-            _ => std::thread::sleep(Duration::from_micros(50)),
-        }
-        let since = self.looked.elapsed();
-        if since > SUSPENDED {
-            (self.begun, self.suspended) = (Instant::now(), true);
-        }
-        let look = since > BETWEEN_LOOKS;
-        if look {
-            self.looked = Instant::now();
-        }
-        look
-    }
 }
 
 /// The exchange of one rank with nobody.

@@ -71,7 +71,7 @@ pub enum CommError {
     Differs {
         /// The rank.
         rank: Rank,
-        /// What differs.
+        /// The name of the fact.
         name: String,
         /// Its value on rank 0.
         was: String,

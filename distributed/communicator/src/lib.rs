@@ -29,9 +29,11 @@
 mod agree;
 mod communicator;
 mod error;
+mod failure;
 mod reduce;
 mod threads;
 mod transport;
+mod watch;
 mod words;
 
 pub use communicator::{Communicator, TIMEOUT_VARIABLE};

@@ -3,8 +3,9 @@ use std::sync::Arc;
 
 use crate::{
     Communicator, Exchange, Number, Result, Words,
-    communicator::{Kind, Watch, part},
+    communicator::{Kind, part},
     transport::{Messages, Payload},
+    watch::Watch,
 };
 
 /// Type of values on their way between ranks.

@@ -58,7 +58,7 @@ pub trait Transport: Send + Sync {
     fn abort(&self, status: i32) -> !;
 }
 
-/// Why a rank takes part in nothing any more.
+/// The reason for which a rank takes part in nothing any more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Absence {
     /// Its program has ended.
@@ -80,6 +80,6 @@ pub trait Exchange: Send {
     /// The ranks whose messages are under way.
     fn missing(&self) -> Vec<usize>;
 
-    /// What has arrived, by rank.
+    /// The bytes that have arrived, by rank.
     fn received(self: Box<Self>) -> Vec<Words>;
 }

@@ -10,7 +10,7 @@ pub trait Number: Pod + AddAssign + Send + Sync + 'static {
 }
 
 macro_rules! numbers {
-    ($($number:ty: $wide:ty),*) => {
+    ($($number:ty),*) => {
         $(impl Number for $number {
             fn to_bf16(self) -> half::bf16 {
                 half::bf16::from_f64(self as f64)
@@ -22,7 +22,7 @@ macro_rules! numbers {
         })*
     };
 }
-numbers!(f64: f64, i64: f64, u64: f64);
+numbers!(f64, i64, u64);
 
 impl Number for f32 {
     fn to_bf16(self) -> half::bf16 {

@@ -3,7 +3,7 @@
 use grove_communicator::{CommError, Communicator, Result, Wire};
 use std::{thread, time::Duration};
 
-/// What each rank returns.
+/// The results of all ranks.
 fn on_ranks<T: Send>(size: usize, body: impl Fn(Communicator) -> T + Sync) -> Vec<T> {
     on(Communicator::threads(size), body)
 }

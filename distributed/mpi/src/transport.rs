@@ -43,7 +43,7 @@ pub(crate) struct Mpi {
     universe: Mutex<Option<Universe>>,
 }
 
-/// What ranks have told of themselves.
+/// The absences that ranks have told of themselves.
 struct Told {
     absent: Vec<Option<Absence>>,
     /// True if this rank has told it to the others.

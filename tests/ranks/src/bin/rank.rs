@@ -53,7 +53,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// What the command line asks for.
+/// The run that the command line asks for.
 struct Job {
     ranks: Communicator,
     model: String,
