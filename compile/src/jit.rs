@@ -177,7 +177,7 @@ impl<In: Tree<Traced>, Out: Tree<Traced>, F: Fn(In) -> Out> Jit<In, Out, F> {
         let graph = graph.without_common_subexpressions();
         let program = Program::new(if fused { graph.fused() } else { graph });
         let compiled = Arc::new(Compiled { structure, leaves, types, fused, folded_on, program, shell, present });
-        if std::env::var_os("GROVE_LOG_COMPILES").is_some_and(|value| value == "1") {
+        if logs_compiles() {
             let reason = why(&compiled, before.as_deref());
             let count = compiled.program.graph().equations().len();
             let name = short_name(std::any::type_name::<F>());
@@ -207,6 +207,11 @@ impl<In: Tree<Traced>, Out: Tree<Traced>, F: Fn(In) -> Out> Jit<In, Out, F> {
     fn lock(&self) -> std::sync::MutexGuard<'_, VecDeque<Arc<Compiled<Out>>>> {
         self.programs.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// True if the environment asks for reports of what is compiled: `GROVE_LOG_COMPILES=1`.
+pub fn logs_compiles() -> bool {
+    std::env::var_os("GROVE_LOG_COMPILES").is_some_and(|value| value == "1")
 }
 
 /// The reason for a trace: what differs from the program that was used before.

@@ -1,7 +1,7 @@
 //! OpenXLA as the engine of lazy arrays, on one device or on a mesh.
 
 use burn::tensor::{DType, TensorData};
-use grove_compile::{DeviceArray, Engine, Executable as Program, Graph, TraceDevice, Var, lazy_device};
+use grove_compile::{DeviceArray, Engine, Executable as Program, Graph, TraceDevice, Var, lazy_device, logs_compiles};
 use grove_tree::Key;
 use std::{
     collections::HashMap,
@@ -101,7 +101,7 @@ impl Engine for OnMesh {
         let shardings = several.then(|| Shardings { mesh: &self.mesh, inputs: &given, outputs: &plan.outputs });
         let start = Instant::now();
         let lowered = lower(graph, &LowerOptions { donated: plan.aliases.clone(), shardings }).map_err(text)?;
-        if std::env::var_os("GROVE_LOG_COMPILES").is_some_and(|value| value == "1") {
+        if logs_compiles() {
             eprintln!("xla: lowered to {} kB of StableHLO in {:.1?}", lowered.text.len() / 1000, start.elapsed());
         }
         let mut parameters = lowered.parameters.clone();

@@ -25,6 +25,7 @@ use super::{
 use crate::{
     Primitive,
     graph::{Equation, Graph, Var},
+    jit::logs_compiles,
 };
 
 /// Programs that are kept.
@@ -329,7 +330,7 @@ impl Lazy {
         }
         let start = Instant::now();
         let program = self.engine.compile(graph, inputs, donated)?;
-        if std::env::var_os("GROVE_LOG_COMPILES").is_some_and(|value| value == "1") {
+        if logs_compiles() {
             let (equations, time) = (graph.equations().len(), start.elapsed());
             eprintln!(
                 "xla: a program of {equations} equations, {} arguments and {} results compiled in {time:.1?}",

@@ -203,8 +203,7 @@ where
         let mut batches = prefetch(parts, self.progressed.position, 2);
         let mut ended = Ended::Finished;
         while self.progressed.step < self.steps {
-            // Several ranks stop together, after the step in which one of them is told to.
-            if if ranks.is_shared() { self.stopping } else { self.told_to_stop() } {
+            if self.is_to_stop() {
                 ended = Ended::Interrupted;
                 break;
             }
@@ -236,6 +235,11 @@ where
             ended,
             remarks: self.remarks,
         })
+    }
+
+    /// True if the run ends here. Several ranks stop together, after the step in which one of them is told to.
+    fn is_to_stop(&self) -> bool {
+        if self.options.ranks.is_shared() { self.stopping } else { self.told_to_stop() }
     }
 
     fn told_to_stop(&self) -> bool {

@@ -180,23 +180,7 @@ impl Chain {
                     Place::Output(output) => unsafe { written(&tiles[output][..size]) },
                     Place::Nowhere => unreachable!("the pass that uses the value computes it"),
                 };
-                let step = |i: usize| self.steps[pass.steps[i]];
-                match pass.steps[..] {
-                    [_] => apply(step(0), read, y),
-                    [first, _] => apply_two_steps(step(0), self.inputs.len() + first, step(1), read, y),
-                    [product, _, map, ..] => {
-                        let shift = other(step(1), self.inputs.len() + product).1;
-                        let second = (pass.steps.len() > 3).then(|| other(step(3), self.inputs.len() + map));
-                        let second = second.map(|(op, x)| (op, read(x)));
-                        match (step(0), step(2)) {
-                            (Step::Pair(_, a, b), Step::Map(map, _)) => {
-                                apply_affine_map([read(a), read(b), read(shift)], map, second, y);
-                            }
-                            _ => unreachable!("{NO_PASS}"),
-                        }
-                    }
-                    [] => unreachable!("{NO_PASS}"),
-                }
+                self.apply_pass(&pass.steps, read, y);
                 for (sum, sums) in self.sums.iter().zip(&mut sums).filter(|(sum, _)| sum.value == value) {
                     // SAFETY: the pass has just written them.
                     add_rows(unsafe { written(&taken[..size]) }, from, start, sum.row, sums);
@@ -210,6 +194,22 @@ impl Chain {
             done += size;
         }
         sums
+    }
+
+    /// Computes the steps of a pass.
+    fn apply_pass<'a>(&self, steps: &[usize], read: impl Fn(usize) -> &'a [f32], y: &mut [MaybeUninit<f32>]) {
+        let (step, value) = (|i: usize| self.steps[steps[i]], |i: usize| self.inputs.len() + steps[i]);
+        match (steps.len(), step(0)) {
+            (1, step) => apply(step, read, y),
+            (2, first) => apply_two_steps(first, value(0), step(1), read, y),
+            (count, Step::Pair(_, a, b)) => {
+                let (_, c) = other(step(1), value(0));
+                let second = (count > 3).then(|| other(step(3), value(2)));
+                let Step::Map(map, _) = step(2) else { unreachable!("{NO_PASS}") };
+                apply_affine_map([read(a), read(b), read(c)], map, second.map(|(op, x)| (op, read(x))), y);
+            }
+            _ => unreachable!("{NO_PASS}"),
+        }
     }
 }
 
