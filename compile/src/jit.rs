@@ -77,6 +77,42 @@ struct On<'a> {
     fold: &'a dyn Fn(Graph) -> Graph,
 }
 
+/// A jitted function on a device; see [`Jit::on`].
+pub struct JitOn<B: Backend, In, Out, F> {
+    jit: Jit<In, Out, F>,
+    device: B::Device,
+}
+
+impl<B: Backend, In: Tree<Traced>, Out: Tree<Traced>, F: Fn(In) -> Out> JitOn<B, In, Out, F> {
+    /// Calls the function; see [`Jit::call`].
+    ///
+    /// # Panics
+    /// As [`Jit::call`].
+    #[track_caller]
+    pub fn call(&self, args: In::On<B>) -> Out::On<B>
+    where
+        In::On<B>: Tree<B, On<Traced> = In>,
+    {
+        self.jit.call_on::<B>(args, Some(&self.device))
+    }
+
+    /// The function on any device, with the programs that are kept.
+    pub fn jit(&self) -> &Jit<In, Out, F> {
+        &self.jit
+    }
+
+    /// The device.
+    pub fn device(&self) -> &B::Device {
+        &self.device
+    }
+}
+
+impl<B: Backend, In, Out, F> fmt::Debug for JitOn<B, In, Out, F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("JitOn").field("jit", &self.jit).field("device", &self.device).finish()
+    }
+}
+
 struct Compiled<Out> {
     structure: Structure,
     leaves: Vec<Leaf>,
@@ -105,12 +141,31 @@ impl<In: Tree<Traced>, Out: Tree<Traced>, F: Fn(In) -> Out> Jit<In, Out, F> {
     where
         In::On<B>: Tree<B, On<Traced> = In>,
     {
-        let (mut values, mut leaves, mut device) = (Vec::new(), Vec::new(), None);
+        self.call_on::<B>(args, None)
+    }
+
+    /// Fixes the device: arguments that lie on another one are copied to it, and results lie on it. The backend is said here, and not
+    /// with each call: `jit(f).on::<Xla>(&device)`.
+    pub fn on<B: Backend>(self, device: &B::Device) -> JitOn<B, In, Out, F> {
+        JitOn { jit: self, device: device.clone() }
+    }
+
+    /// Calls the function; without a device, on that of its first array.
+    #[track_caller]
+    fn call_on<B: Backend>(&self, args: In::On<B>, fixed: Option<&B::Device>) -> Out::On<B>
+    where
+        In::On<B>: Tree<B, On<Traced> = In>,
+    {
+        let (mut values, mut leaves, mut device) = (Vec::new(), Vec::new(), fixed.cloned());
         let (shell, keys): (In, _) = take_keys(|| {
             args.lift::<Traced>(&mut Path::root(), &mut |_, leaf| {
                 leaves.push((leaf.shape().to_vec(), leaf.dtype(), leaf.is_present()));
                 let absent = AnyArray::absent(leaf.shape(), leaf.dtype());
                 device = device.take().or_else(|| leaf.device());
+                let leaf = match fixed {
+                    Some(fixed) => leaf.to_device(fixed),
+                    None => leaf,
+                };
                 values.extend(leaf.into_value());
                 absent
             })

@@ -39,7 +39,7 @@ mod vmap;
 pub use control::{cond, scan, scan_layers, scan_with, switch, while_loop};
 pub use custom::{CustomJvp, CustomVjp, custom_jvp, custom_vjp};
 pub use graph::{Cost, Equation, Fused, Graph, GraphError, Keys, OperationCost, PathCosts, Var};
-pub use jit::{Jit, jit, logs_compiles};
+pub use jit::{Jit, JitOn, jit, logs_compiles};
 pub use jvp::{Jacobian, Linearized, hessian, hvp, jacfwd, jacrev, jvp, linearize};
 pub use primitive::Primitive;
 pub use trace::{Traceable, trace, trace_skeleton};

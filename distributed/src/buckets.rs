@@ -1,94 +1,194 @@
 //! Leaves as a few long arrays, since each message costs time of its own.
 
 use burn::tensor::{DType, Element, TensorData};
-use grove_backend::Backend;
-use grove_communicator::{Communicator, Number, PendingReduce, Result, Wire};
-use grove_tree::AnyArray;
-use std::ops::Mul;
+use grove_communicator::{Communicator, Number, PendingReduce, Reserved, Result, Wire};
+use std::{
+    mem,
+    ops::Mul,
+    time::{Duration, Instant},
+};
+
+/// Sums of leaves over the ranks, in buckets. A bucket leaves as soon as all of its leaves are there, whichever is first.
+pub(crate) struct Buckets {
+    comm: Communicator,
+    wire: Wire,
+    /// Of every value before the sum.
+    pub(crate) factor: f64,
+    /// The place of each leaf that takes part.
+    places: Vec<Option<Place>>,
+    buckets: Vec<Bucket>,
+    begun: Instant,
+}
+
+/// The place of a leaf in a bucket.
+struct Place {
+    bucket: usize,
+    begin: usize,
+    length: usize,
+    filled: bool,
+}
+
+struct Bucket {
+    reserved: Option<Reserved>,
+    values: Values,
+    /// Leaves that are not there yet.
+    missing: usize,
+    left: Duration,
+    arrived: Option<Duration>,
+}
 
 /// Values of some leaves, one after the other.
 enum Values {
+    /// Nothing has come.
+    Empty {
+        length: usize,
+        dtype: DType,
+    },
     F32(Vec<f32>),
     F64(Vec<f64>),
+    SumF32(PendingReduce<f32>),
+    SumF64(PendingReduce<f64>),
 }
 
-/// Some leaves and their sum over the ranks, which is under way.
-enum Sums {
-    F32(PendingReduce<f32>),
-    F64(PendingReduce<f64>),
+/// When a bucket of gradients was on its way, from the begin of the step's gradients.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct BucketTimes {
+    /// Bytes of the bucket, before any compression.
+    pub bytes: usize,
+    /// When its last gradient was there, and it left.
+    pub left: Duration,
+    /// When its sums were there, as far as anybody looked.
+    pub arrived: Duration,
 }
 
-/// Sums leaves over the ranks, each times `factor` before, and times `after` when they are summed. The leaves are present and
-/// floating-point; the sums are f32, or f64 where the leaf is.
-pub(crate) fn sum<B: Backend>(
-    leaves: Vec<AnyArray<B>>,
-    (factor, after): (f64, f64),
-    comm: &Communicator,
-    (bytes, wire): (usize, Wire),
-) -> Result<Vec<AnyArray<B>>> {
-    let mut filling: Option<(Values, Vec<Place<B>>)> = None;
-    let mut sent = Vec::new();
-    let send = |bucket: Option<(Values, Vec<Place<B>>)>, sent: &mut Vec<(Sums, Vec<Place<B>>)>| -> Result<()> {
-        let Some((values, places)) = bucket else { return Ok(()) };
-        let what = "gradients";
-        let sums = match values {
-            Values::F32(values) => Sums::F32(comm.start_all_reduce(what, values, wire)?),
-            Values::F64(values) => Sums::F64(comm.start_all_reduce(what, values, wire)?),
-        };
-        // The ones before move on while the next one is filled.
-        for (before, _) in sent.iter_mut() {
-            before.poll()?;
+impl Buckets {
+    /// Divides leaves of such lengths and types into buckets of at most so many bytes, or a leaf, in the given order. Every rank
+    /// gives the same.
+    pub(crate) fn new(
+        leaves: &[Option<(usize, DType)>],
+        order: impl Iterator<Item = usize>,
+        comm: &Communicator,
+        (bytes, wire): (usize, Wire),
+        factor: f64,
+    ) -> Self {
+        let mut places: Vec<Option<Place>> = leaves.iter().map(|_| None).collect();
+        let mut buckets: Vec<Bucket> = Vec::new();
+        for leaf in order {
+            let Some((length, dtype)) = leaves[leaf] else { continue };
+            let dtype = if dtype == DType::F64 { DType::F64 } else { DType::F32 };
+            let begin = match buckets.last_mut() {
+                Some(Bucket { values: Values::Empty { length: filled, dtype: of }, missing, .. })
+                    if *of == dtype && dtype.size() * (*filled + length) <= bytes =>
+                {
+                    *missing += 1;
+                    *filled += length;
+                    *filled - length
+                }
+                _ => {
+                    let values = Values::Empty { length, dtype };
+                    let (reserved, left) = (Some(comm.reserve()), Duration::ZERO);
+                    buckets.push(Bucket { reserved, values, missing: 1, left, arrived: None });
+                    0
+                }
+            };
+            places[leaf] = Some(Place { bucket: buckets.len() - 1, begin, length, filled: false });
         }
-        sent.push((sums, places));
+        Self { comm: comm.clone(), wire, factor, places, buckets, begun: Instant::now() }
+    }
+
+    /// The leaves that take part and have not come.
+    pub(crate) fn missing(&self) -> Vec<usize> {
+        let missing = |place: &Option<Place>| place.as_ref().is_some_and(|place| !place.filled);
+        (0..self.places.len()).filter(|&leaf| missing(&self.places[leaf])).collect()
+    }
+
+    /// Takes the values of a leaf; zeros where there are none. Nothing if it takes no part, or has come before.
+    pub(crate) fn fill(&mut self, leaf: usize, data: Option<&TensorData>) -> Result<()> {
+        let Some(place) = self.places.get_mut(leaf).and_then(Option::as_mut).filter(|place| !place.filled) else {
+            return Ok(());
+        };
+        place.filled = true;
+        let (begin, end) = (place.begin, place.begin + place.length);
+        let bucket = &mut self.buckets[place.bucket];
+        if let Values::Empty { length, dtype } = bucket.values {
+            bucket.values = match dtype {
+                DType::F64 => Values::F64(vec![0.0; length]),
+                _ => Values::F32(vec![0.0; length]),
+            };
+        }
+        match (&mut bucket.values, data) {
+            (Values::F32(values), Some(data)) => copy(&mut values[begin..end], data, self.factor as f32),
+            (Values::F64(values), Some(data)) => copy(&mut values[begin..end], data, self.factor),
+            _ => {}
+        }
+        bucket.missing -= 1;
+        if bucket.missing == 0 {
+            bucket.left = self.begun.elapsed();
+            bucket.leave(&self.comm, self.wire)?;
+        }
+        // The ones that are under way move on.
+        for bucket in &mut self.buckets {
+            bucket.poll(self.begun)?;
+        }
         Ok(())
-    };
-    for leaf in leaves {
-        let leaf = leaf.widen();
-        let place = Place { shape: leaf.shape().to_vec(), device: leaf.device() };
-        let fits = match &filling {
-            Some((Values::F32(values), _)) => leaf.dtype() != DType::F64 && 4 * (values.len() + leaf.len()) <= bytes,
-            Some((Values::F64(values), _)) => leaf.dtype() == DType::F64 && 8 * (values.len() + leaf.len()) <= bytes,
-            None => true,
-        };
-        if !fits {
-            send(filling.take(), &mut sent)?;
-        }
-        let new = || match leaf.dtype() {
-            DType::F64 => (Values::F64(vec![]), vec![]),
-            _ => (Values::F32(vec![]), vec![]),
-        };
-        let (values, places) = filling.get_or_insert_with(new);
-        let Some(data) = leaf.into_data() else { continue };
-        match values {
-            Values::F32(values) => extend(values, &data, factor as f32),
-            Values::F64(values) => extend(values, &data, factor),
-        }
-        places.push(place);
     }
-    send(filling, &mut sent)?;
-    let mut summed = Vec::new();
-    for (sums, places) in sent {
-        match sums {
-            Sums::F32(sums) => cut(sums.wait()?, after as f32, places, &mut summed),
-            Sums::F64(sums) => cut(sums.wait()?, after, places, &mut summed),
-        }
-    }
-    Ok(summed)
-}
 
-impl Sums {
-    fn poll(&mut self) -> Result<bool> {
-        match self {
-            Self::F32(sums) => sums.poll(),
-            Self::F64(sums) => sums.poll(),
+    /// Waits for the sums: each leaf's, times a factor, if all leaves have come.
+    pub(crate) fn wait(self, after: f64) -> Result<(Vec<Option<TensorData>>, Vec<BucketTimes>)> {
+        let (mut sums, mut times) = (Vec::new(), Vec::new());
+        for bucket in self.buckets {
+            let (sum, bytes) = match bucket.values {
+                Values::SumF32(sum) => {
+                    let values = sum.wait()?;
+                    let bytes = size_of_val(&values[..]);
+                    (Values::F32(values), bytes)
+                }
+                Values::SumF64(sum) => {
+                    let values = sum.wait()?;
+                    let bytes = size_of_val(&values[..]);
+                    (Values::F64(values), bytes)
+                }
+                values => (values, 0),
+            };
+            sums.push(sum);
+            let arrived = bucket.arrived.unwrap_or_else(|| self.begun.elapsed());
+            times.push(BucketTimes { bytes, left: bucket.left, arrived });
         }
+        let cut = |place: Option<Place>| {
+            let Place { bucket, begin, length, .. } = place?;
+            match &sums[bucket] {
+                Values::F32(values) => Some(scaled(&values[begin..begin + length], after as f32)),
+                Values::F64(values) => Some(scaled(&values[begin..begin + length], after)),
+                _ => None,
+            }
+        };
+        Ok((self.places.into_iter().map(cut).collect(), times))
     }
 }
 
-/// The leaf to which values of a bucket belong.
-struct Place<B: Backend> {
-    shape: Vec<usize>,
-    device: Option<B::Device>,
+impl Bucket {
+    fn leave(&mut self, comm: &Communicator, wire: Wire) -> Result<()> {
+        let Some(reserved) = self.reserved.take() else { return Ok(()) };
+        let (what, dtype) = ("gradients", DType::F32);
+        self.values = match mem::replace(&mut self.values, Values::Empty { length: 0, dtype }) {
+            Values::F32(values) => Values::SumF32(comm.start_all_reduce_as(reserved, what, values, wire)?),
+            Values::F64(values) => Values::SumF64(comm.start_all_reduce_as(reserved, what, values, wire)?),
+            values => values,
+        };
+        Ok(())
+    }
+
+    fn poll(&mut self, begun: Instant) -> Result<()> {
+        let arrived = match &mut self.values {
+            Values::SumF32(sum) => sum.poll()?,
+            Values::SumF64(sum) => sum.poll()?,
+            _ => return Ok(()),
+        };
+        if arrived {
+            self.arrived.get_or_insert_with(|| begun.elapsed());
+        }
+        Ok(())
+    }
 }
 
 /// f32 or f64.
@@ -105,24 +205,17 @@ impl Real for f64 {
     const ONE: Self = 1.0;
 }
 
-/// Adds values to a bucket, times a factor.
-fn extend<T: Real>(values: &mut Vec<T>, data: &TensorData, factor: T) {
-    let scaled = |x: T| x * factor;
+/// Copies values to their place, times a factor.
+fn copy<T: Real>(place: &mut [T], data: &TensorData, factor: T) {
     match data.as_slice::<T>() {
-        Ok(slice) if factor == T::ONE => values.extend_from_slice(slice),
-        Ok(slice) => values.extend(slice.iter().map(|&x| scaled(x))),
-        Err(_) => values.extend(data.iter::<T>().map(scaled)),
+        Ok(slice) if factor == T::ONE => place.copy_from_slice(slice),
+        Ok(slice) => place.iter_mut().zip(slice).for_each(|(to, &x)| *to = x * factor),
+        Err(_) => place.iter_mut().zip(data.iter::<T>()).for_each(|(to, x)| *to = x * factor),
     }
 }
 
-/// Cuts a bucket into leaves, times a factor.
-fn cut<B: Backend, T: Real>(values: Vec<T>, after: T, places: Vec<Place<B>>, leaves: &mut Vec<AnyArray<B>>) {
-    let mut begin = 0;
-    for Place { shape, device } in places {
-        let length: usize = shape.iter().product();
-        let part = &values[begin..begin + length];
-        let part = if after == T::ONE { part.to_vec() } else { part.iter().map(|&x| x * after).collect() };
-        begin += length;
-        leaves.push(AnyArray::from_data(TensorData::new(part, shape), &device.unwrap_or_default()));
-    }
+/// A leaf of a bucket, flat, times a factor.
+fn scaled<T: Real>(part: &[T], factor: T) -> TensorData {
+    let values = if factor == T::ONE { part.to_vec() } else { part.iter().map(|&x| x * factor).collect() };
+    TensorData::new(values, [part.len()])
 }

@@ -7,6 +7,7 @@
 //! |---|---|
 //! | ranks, collectives over slices, time-outs | [`Communicator`], [`CommError`] |
 //! | means of gradients | [`all_reduce_mean`], [`all_reduce_weighted_mean`] |
+//! | sums of gradients while the backward pass still runs | [`OverlappedSum`] |
 //! | the same model on all ranks | [`broadcast`] |
 //! | a link of the optimizer's chain | [`all_reduce_gradients`] |
 //! | an optimizer whose state is divided among the ranks | [`zero1`] |
@@ -39,12 +40,15 @@
 #![warn(missing_docs)]
 
 mod buckets;
+mod overlap;
 mod transformation;
 mod trees;
 mod zero1;
 
+pub use buckets::BucketTimes;
 pub use grove_communicator::{CommError, Communicator, Rank, Wire};
 pub use grove_mpi::world;
+pub use overlap::OverlappedSum;
 pub use transformation::{AllReduceGradients, all_reduce_gradients};
 pub use trees::{ReduceOptions, all_reduce_mean, all_reduce_sum, all_reduce_weighted_mean, broadcast, gather_missing};
 pub use zero1::{Zero1, zero1};

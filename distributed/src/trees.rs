@@ -2,9 +2,8 @@ use burn::tensor::TensorData;
 use grove_backend::Backend;
 use grove_communicator::{CommError, Communicator, Rank, Result, Wire};
 use grove_tree::{AnyArray, Tree, leaves, map};
-use std::collections::VecDeque;
 
-use crate::buckets;
+use crate::buckets::Buckets;
 
 /// Options of a reduction of a tree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -85,22 +84,34 @@ pub(crate) fn reduce<B: Backend, P: Tree<B>>(
         return Ok(tree);
     }
     let takes_part = |leaf: &AnyArray<B>| leaf.is_present() && leaf.dtype().is_float();
-    let (mut taken, mut places) = (Vec::new(), Vec::new());
+    let parts: Vec<_> =
+        leaves(&tree).iter().map(|(_, leaf)| takes_part(leaf).then(|| (leaf.len(), leaf.dtype()))).collect();
+    let mut buckets = Buckets::new(&parts, 0..parts.len(), comm, (options.bucket_bytes, options.wire), factor);
+    let (mut places, mut failure) = (Vec::new(), None);
     let frame = map(tree, |leaf| {
-        places.push(takes_part(&leaf));
-        if !takes_part(&leaf) {
+        let number = places.len();
+        places.push(leaf.device());
+        if !takes_part(&leaf) || failure.is_some() {
             return leaf;
         }
         let absent = AnyArray::absent(leaf.shape(), leaf.dtype());
-        taken.push(leaf);
+        failure = buckets.fill(number, leaf.into_data().as_ref()).err();
         absent
     });
-    let mut summed = VecDeque::from(buckets::sum(taken, (factor, after), comm, (options.bucket_bytes, options.wire))?);
-    let mut places = places.into_iter();
-    Ok(map(frame, |leaf| match places.next() {
-        Some(true) => summed.pop_front().unwrap_or(leaf),
+    if let Some(error) = failure {
+        return Err(error);
+    }
+    let (sums, _) = buckets.wait(after)?;
+    let mut sums = sums.into_iter().zip(places);
+    Ok(map(frame, |leaf| match sums.next() {
+        Some((Some(sum), Some(device))) => with_values(sum, &leaf, &device),
         _ => leaf,
     }))
+}
+
+/// An array of the shape of a leaf.
+pub(crate) fn with_values<B: Backend>(values: TensorData, leaf: &AnyArray<B>, device: &B::Device) -> AnyArray<B> {
+    AnyArray::from_data(TensorData::from_bytes(values.bytes, leaf.shape().to_vec(), values.dtype), device)
 }
 
 /// The tree of rank 0 on every rank: the values of all leaves that are present. Every rank must have the same leaves.

@@ -2,13 +2,21 @@
 
 use burn::tensor::{DType, Int, Tensor, TensorData};
 use burn_flex::Flex;
+use grove_backend::{Autodiff, ops};
 use grove_distributed::{
-    CommError, Communicator, ReduceOptions, Wire, all_reduce_gradients, all_reduce_mean, all_reduce_weighted_mean,
-    broadcast, gather_missing, zero1,
+    CommError, Communicator, OverlappedSum, ReduceOptions, Wire, all_reduce_gradients, all_reduce_mean, all_reduce_sum,
+    all_reduce_weighted_mean, broadcast, gather_missing, zero1,
 };
 use grove_optim::{Adamw, GradientTransformation, adamw, chain, matrices};
+use grove_transform::GradOptions;
 use grove_tree::{Array, Tree, leaves};
-use std::thread;
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    thread,
+};
 
 /// A model with leaves of several kinds and types.
 type Model = (Vec<Array<Flex, 2>>, Array<Flex, 1>, Array<Flex, 1, Int>, Array<Flex, 1>);
@@ -133,4 +141,66 @@ fn zero1_gives_the_bits_of_the_undivided_optimizer_and_divides_its_state() {
             assert!(same, "{size} ranks");
         }
     }
+}
+
+/// Layers after each other, a bias that Burn adds, and a matrix that is used twice.
+fn layers(rank: usize) -> (Vec<Array<Flex, 2>>, Array<Flex, 1>) {
+    let matrix = |i: usize| {
+        let values = (0..16).map(|j| ((i * 7 + j * 5 + rank * 3) % 11) as f32 / 7.0 - 0.6).collect::<Vec<_>>();
+        Array::new(Tensor::from_data(TensorData::new(values, [4, 4]), &Default::default()))
+    };
+    ((0..6).map(matrix).collect(), Array::new(Tensor::from_floats([0.1, 0.2, 0.3, 0.4], &Default::default())))
+}
+
+/// A loss of the layers, `[1]`.
+fn loss((layers, bias): (Vec<Array<Autodiff<Flex>, 2>>, Array<Autodiff<Flex>, 1>)) -> Tensor<Autodiff<Flex>, 1> {
+    let x = ops::linear(layers[0].val(), layers[0].val(), None);
+    let x = layers[1..].iter().fold(x, |x, layer| ops::linear(x, layer.val(), None));
+    (x + bias.val().unsqueeze()).square().mean()
+}
+
+#[test]
+fn sums_that_begin_during_the_backward_pass_are_the_same() {
+    for (size, bytes) in [(1, 64), (2, 64), (3, 130), (4, 1 << 20)] {
+        let early = AtomicUsize::new(0);
+        let all = on_ranks(size, |comm| {
+            let model = layers(comm.rank());
+            let (_, grads, ()) = GradOptions::new().value_and_grad_aux(&model, |model| (loss(model), ()));
+            let after = all_reduce_sum::<Flex, _>(grads, comm)?;
+            let options = ReduceOptions { bucket_bytes: bytes, ..ReduceOptions::default() };
+            let sums = Arc::new(OverlappedSum::new(&model, |_, _| true, comm, options));
+            let (listening, told) = (sums.clone(), Arc::new(AtomicUsize::new(0)));
+            let count = told.clone();
+            let grad_options = GradOptions::new().on_gradient(move |leaf, gradient| {
+                count.fetch_add(1, Ordering::Relaxed);
+                listening.add(leaf, gradient);
+            });
+            let (_, grads, ()) = grad_options.value_and_grad_aux(&model, |model| (loss(model), ()));
+            early.fetch_add(told.load(Ordering::Relaxed), Ordering::Relaxed);
+            let during = sums.finish(grads)?;
+            assert_eq!(leaves(&during).len(), leaves(&after).len());
+            assert!(size == 1 || sums.times().iter().all(|times| times.left <= times.arrived && times.bytes > 0));
+            Ok((values(&after), values(&during)))
+        });
+        assert!(all.iter().all(|(after, during)| after == during && *after == all[0].0), "{size} ranks");
+        // The five matrices that one operation uses.
+        assert_eq!(early.into_inner(), 5 * size, "{size} ranks");
+    }
+}
+
+#[test]
+fn a_rank_that_is_left_out_counts_for_nothing() {
+    let all = on_ranks(2, |comm| {
+        let model = layers(0);
+        let sums = OverlappedSum::new(&model, |_, _| true, comm, ReduceOptions::default());
+        let grads = if comm.rank() == 0 { layers(7) } else { layers(0) };
+        if comm.rank() == 1 {
+            sums.leave_out();
+            sums.add::<Flex>(0, grads.0[1].val().mul_scalar(f32::NAN).into());
+        } else {
+            sums.add::<Flex>(0, grads.0[0].val().into());
+        }
+        sums.finish(grads)
+    });
+    assert!(all.iter().all(|sums| values(sums) == values(&layers(7))));
 }

@@ -1,7 +1,7 @@
 //! The steps of a run that its ranks take together. An error of a collective ends the job: no rank can go on without the others.
 
 use grove_backend::Backend;
-use grove_distributed::{CommError, Communicator, broadcast};
+use grove_distributed::{CommError, Communicator, broadcast, gather_missing};
 use grove_tree::{Array, Tree, leaves, map};
 use std::collections::BTreeMap;
 
@@ -93,6 +93,18 @@ pub(crate) fn is_divided<B: Backend, S: Tree<B>>(state: &S, ranks: &Communicator
     let present: Vec<u8> = leaves(state).iter().map(|(_, leaf)| u8::from(leaf.is_present())).collect();
     let all = or_end(ranks.all_gather("the places of the optimizer's state", present), ranks);
     all.iter().any(|other| *other != all[0])
+}
+
+/// A state that is divided among the ranks, whole.
+pub(crate) fn whole<B: Backend, S: Tree<B>, M: Tree<B>>(state: S, model: &M, ranks: &Communicator) -> S {
+    let device = leaves(model).into_iter().find_map(|(_, leaf)| leaf.device()).unwrap_or_default();
+    or_end(gather_missing(state, &device, ranks), ranks)
+}
+
+/// The leaves of a tree that are present in another of its structure; the others are absent.
+pub(crate) fn only_present<B: Backend, S: Tree<B>>(tree: S, own: &S) -> S {
+    let mut present = leaves(own).into_iter().map(|(_, leaf)| leaf.is_present());
+    map(tree, |leaf| if present.next() == Some(true) { leaf } else { leaf.into_absent() })
 }
 
 /// The evaluation of rank 0 on all ranks, bit by bit.

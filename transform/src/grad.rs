@@ -1,11 +1,14 @@
-use burn::tensor::Tensor;
+use burn::tensor::{Tensor, ops::FloatTensor};
 use burn_autodiff::{
     Autodiff,
     checkpoint::strategy::{BalancedCheckpointing, CheckpointStrategy, NoCheckpointing},
 };
-use grove_backend::Backend;
+use grove_backend::{
+    AnyTensor, Backend,
+    ops::{self, GradientListener},
+};
 use grove_tree::{AnyArray, Filter, Path, Tree};
-use std::marker::PhantomData;
+use std::{marker::PhantomData, sync::Arc};
 
 use crate::tape::{Tape, lift_leaf, lower_leaf};
 
@@ -37,6 +40,7 @@ impl<S: CheckpointStrategy> Recompute for S {}
 pub struct GradOptions<B: Backend, S: Recompute = NoRecompute> {
     only: Option<Filter<B>>,
     buffers: bool,
+    listener: Option<GradientListener<B>>,
     strategy: PhantomData<S>,
 }
 
@@ -44,7 +48,7 @@ impl<B: Backend> GradOptions<B> {
     /// Differentiates with respect to all parameters, without recomputation.
     #[allow(clippy::new_without_default)]
     pub fn new() -> Self {
-        Self { only: None, buffers: false, strategy: PhantomData }
+        Self { only: None, buffers: false, listener: None, strategy: PhantomData }
     }
 }
 
@@ -61,9 +65,18 @@ impl<B: Backend, S: Recompute> GradOptions<B, S> {
         Self { buffers: true, ..self }
     }
 
+    /// Tells a function of gradients as soon as they are complete, while the backward pass goes on, on its thread: the number of
+    /// a leaf among all leaves of the tree, from 0, and its gradient. So gradients can be sent to other processes meanwhile.
+    ///
+    /// Not all are told: only those of leaves that one operation of grove's ([`ops`]) or one function with a
+    /// derivative of its own uses. The others are in the result alone.
+    pub fn on_gradient(self, listener: impl Fn(usize, AnyTensor<B>) + Send + Sync + 'static) -> Self {
+        Self { listener: Some(Arc::new(listener)), ..self }
+    }
+
     /// Sets what the backward pass keeps of the forward pass.
     pub fn recompute<R: Recompute>(self) -> GradOptions<B, R> {
-        GradOptions { only: self.only, buffers: self.buffers, strategy: PhantomData }
+        GradOptions { only: self.only, buffers: self.buffers, listener: self.listener, strategy: PhantomData }
     }
 
     fn differentiates(&self, path: &Path, leaf: &AnyArray<B>) -> bool {
@@ -92,11 +105,13 @@ impl<B: Backend, S: Recompute> GradOptions<B, S> {
         }
         let mut tape = Tape::new();
         // The tracked handles, in the order of the leaves: `f` may replace those of the model.
-        let mut tracked = Vec::new();
+        let (mut tracked, mut holders) = (Vec::new(), Vec::new());
         let lifted = tree.clone().lift(&mut Path::root(), &mut |path, leaf| {
             let track = self.differentiates(path, &leaf);
             let leaf = lift_leaf::<B, S>(leaf, track.then_some(&mut tape));
             tracked.push(leaf.value().filter(|_| track).cloned());
+            // The model's leaf, which `f` drops, is one of them.
+            holders.push(tracked.last().and_then(Option::as_ref).and_then(holders_of).map(|count| count - 1));
             leaf
         });
         let takes_part: Vec<bool> = tracked.iter().map(Option::is_some).collect();
@@ -105,7 +120,16 @@ impl<B: Backend, S: Recompute> GradOptions<B, S> {
         let value = loss.clone().inner();
         tape.on(Some(value.device()));
         let aux = aux.lift(&mut Path::root(), &mut |_, leaf| lower_leaf::<B, S>(leaf));
+        let awaited = self.listener.as_ref().map(|listener| {
+            // Whatever else holds a leaf may use it, or have used it.
+            let used_once = tracked.iter().zip(holders).enumerate().filter_map(|(i, (leaf, holders))| match leaf {
+                Some(leaf) if holders_of(leaf) == holders.map(|count| count + 1) => Some((i, float(leaf)?)),
+                _ => None,
+            });
+            ops::await_gradients::<B, S>(used_once, listener)
+        });
         let grads = tape.gradients(Some(loss.into()), vec![tracked]);
+        drop(awaited);
         let mut grads = takes_part.into_iter().zip(grads.into_iter().flatten());
         let grads = tree.clone().map(&mut Path::root(), &mut |_, leaf| match grads.next() {
             Some((true, Some(grad))) => AnyArray::present(grad),
@@ -115,6 +139,18 @@ impl<B: Backend, S: Recompute> GradOptions<B, S> {
         });
         (value, grads, aux)
     }
+}
+
+fn float<C: burn::tensor::backend::Backend>(leaf: &AnyTensor<C>) -> Option<&FloatTensor<C>> {
+    match leaf {
+        AnyTensor::Float(x) => Some(x),
+        _ => None,
+    }
+}
+
+/// The number of what holds the node of a leaf.
+fn holders_of<B: Backend, S: Recompute>(leaf: &AnyTensor<Autodiff<B, S>>) -> Option<usize> {
+    float(leaf).map(ops::count_of_holders::<B, S>)
 }
 
 /// Rejects a loss that is not a single value: Burn would sum its values.
@@ -226,6 +262,36 @@ mod tests {
         let (_, grads) = value_and_grad(&trained, |m| f(combine(m, frozen).expect("parts of one tree")));
         assert_eq!(number(&grads.slope), 1.0);
         assert!(!grads.offset.is_present());
+    }
+
+    #[test]
+    fn gradients_are_told_where_one_operation_uses_a_leaf() {
+        let device = Default::default();
+        let matrix = |seed: u32| {
+            let values = (0..9).map(|i| ((i * 7 + seed * 5) % 11) as f32 / 4.0 - 1.0).collect::<Vec<_>>();
+            Array::<Flex, 2>::new(Tensor::from_data(burn::tensor::TensorData::new(values, [3, 3]), &device))
+        };
+        let model: Vec<_> = (0..5).map(matrix).collect();
+        // 0 is used once, 1 twice, 2 by an operation of Burn's, 3 not at all, and 4 once, while a clone of it is alive.
+        let kept = std::cell::RefCell::new(None);
+        let f = |m: Vec<Array<Autodiff<Flex>, 2>>| {
+            let x = ops::linear(m[2].val() * 2.0, m[0].val(), None);
+            let x = ops::linear(ops::linear(x, m[1].val(), None), m[1].val(), None);
+            *kept.borrow_mut() = Some(m[4].clone());
+            (ops::linear(x, m[4].val(), None).sum(), ())
+        };
+        let told = Arc::new(std::sync::Mutex::new(Vec::new()));
+        let heard = told.clone();
+        let options = GradOptions::new().on_gradient(move |leaf, gradient: AnyTensor<Flex>| {
+            heard.lock().unwrap().push((leaf, gradient.into_data()));
+        });
+        let (_, grads, ()) = options.value_and_grad_aux(&model, f);
+        kept.borrow_mut().take();
+        assert_eq!(*told.lock().unwrap(), vec![(0, grads[0].val().into_data())]);
+        let (_, plain, ()) = GradOptions::new().value_and_grad_aux(&model, f);
+        for (grad, plain) in grads.iter().zip(plain) {
+            assert_eq!(grad.val().into_data(), plain.val().into_data());
+        }
     }
 
     #[test]

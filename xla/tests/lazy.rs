@@ -78,6 +78,27 @@ fn control_flow_and_jit_run_on_it() {
     }
 }
 
+#[test]
+fn a_jitted_function_runs_where_it_is_told_to() {
+    let Some(first) = device() else { return };
+    let second = graphs::shared().unwrap().device(0).unwrap().lazy();
+    assert_ne!(first, second);
+    let scaled = jit(|(x, key): (Array<Traced, 1>, Key)| {
+        Array::<_, 1>::new(x.val() * dropout(Tensor::ones([3], &Default::default()), 0.5, Some(key)))
+    })
+    .on::<Xla>(&second);
+    for i in 0..3 {
+        let on = if i == 1 { &second } else { &first };
+        let x = Array::new(Tensor::<Xla, 1>::from_floats([1.0, 2.0, 4.0], on) + i as f32);
+        let y = scaled.call((x, Key::new(5))).val();
+        assert_eq!(y.device(), second);
+        let kept = dropout(Tensor::<Flex, 1>::ones([3], &Default::default()), 0.5, Some(Key::new(5)));
+        let expected = Tensor::<Flex, 1>::from_floats([1.0, 2.0, 4.0], &Default::default()) + i as f32;
+        assert_eq!(numbers(y), numbers(expected * kept));
+    }
+    assert_eq!(scaled.jit().graphs().len(), 1);
+}
+
 type Optimizer<B> = AdamwChain<B>;
 
 /// Losses of some steps of training.

@@ -21,7 +21,7 @@ use std::{
 
 use super::{
     AnyTensor, Backend, Differentiation, Function, Operation, Outcome, Residual, SampleOptions, SampledPrimitives,
-    Spec, Values, Wanted, function, precision::cast,
+    Spec, Values, Wanted, awaited, function, precision::cast,
 };
 
 impl<B: Backend, C: CheckpointStrategy> Backend for Autodiff<B, C> {
@@ -173,7 +173,9 @@ impl<B: Backend, const N: usize> Backward<B, N> for CustomVjp<N> {
             if let (Some(parent), Some(spec)) = (parent, self.wanted.get(position))
                 && let Some(grad) = results.take_optional_float(position)
             {
-                grads.register::<B>(parent.id, cast::<B>(grad, spec.dtype));
+                let grad = cast::<B>(grad, spec.dtype);
+                awaited::tell::<B>(parent.id, &grad);
+                grads.register::<B>(parent.id, grad);
             }
         }
     }

@@ -15,6 +15,7 @@ use std::{
 use super::{
     AnyTensor, Backend, Outcome, Spec, Values, Wanted,
     autodiff::{Part, Slots, inner, untracked},
+    awaited,
     precision::cast,
 };
 
@@ -68,7 +69,9 @@ impl<B: Backend, V: FunctionVjp> Backward<B, 1> for Step<V> {
             if let (Some(input), Some(spec)) = (input, self.wanted.get(position))
                 && let Some(grad) = results.take_optional_float(position)
             {
-                grads.register::<B>(input, cast::<B>(grad, spec.dtype));
+                let grad = cast::<B>(grad, spec.dtype);
+                awaited::tell::<B>(input, &grad);
+                grads.register::<B>(input, grad);
             }
         }
     }

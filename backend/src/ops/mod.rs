@@ -9,6 +9,7 @@ mod adam_step;
 mod any_tensor;
 mod attention;
 mod autodiff;
+mod awaited;
 mod batch_norm;
 #[cfg(feature = "candle")]
 mod candle;
@@ -67,6 +68,7 @@ pub use grove_kernels::{Dropout, Quantization, chain};
 pub use adam_step::AdamStep;
 pub use any_tensor::AnyTensor;
 pub use attention::Attention;
+pub use awaited::{AwaitedGradients, GradientListener, await_gradients, count_of_holders};
 pub use batch_norm::BatchNorm;
 pub use chunk::Chunk;
 pub use concat::Concat;

@@ -141,7 +141,27 @@ impl Communicator {
     /// # Errors
     /// [`CommError`].
     pub fn start_all_reduce<T: Number>(&self, what: &str, values: Vec<T>, wire: Wire) -> Result<PendingReduce<T>> {
-        PendingReduce::start(self, format!("all_reduce of {what}"), self.tags(), values, wire)
+        self.start_all_reduce_as(self.reserve(), what, values, wire)
+    }
+
+    /// Reserves a collective, which may then start after others that are reserved or started later. Every rank reserves the
+    /// same ones in the same order. At most 2,048 may be reserved or under way.
+    pub fn reserve(&self) -> Reserved {
+        Reserved(self.tags())
+    }
+
+    /// [`start_all_reduce`](Self::start_all_reduce) of a collective that was reserved.
+    ///
+    /// # Errors
+    /// [`CommError`].
+    pub fn start_all_reduce_as<T: Number>(
+        &self,
+        reserved: Reserved,
+        what: &str,
+        values: Vec<T>,
+        wire: Wire,
+    ) -> Result<PendingReduce<T>> {
+        PendingReduce::start(self, format!("all_reduce of {what}"), reserved.0, values, wire)
     }
 
     /// The part of this rank, [`part`](Self::part), of the sums over all ranks.
@@ -339,6 +359,10 @@ impl Communicator {
         Rank { number, process }
     }
 }
+
+/// A collective that is reserved and has not started; see [`Communicator::reserve`].
+#[derive(Debug)]
+pub struct Reserved(u16);
 
 /// The part of a rank where `length` things are divided among `size`.
 pub(crate) fn part(length: usize, rank: usize, size: usize) -> std::ops::Range<usize> {

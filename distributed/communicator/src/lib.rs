@@ -36,7 +36,7 @@ mod transport;
 mod watch;
 mod words;
 
-pub use communicator::{Communicator, TIMEOUT_VARIABLE};
+pub use communicator::{Communicator, Reserved, TIMEOUT_VARIABLE};
 pub use error::{CommError, Rank, Result};
 pub use reduce::{PendingReduce, Wire};
 pub use transport::{Absence, Exchange, Messages, Payload, Transport};

@@ -84,6 +84,25 @@ fn several_reductions_are_under_way_at_once() {
 }
 
 #[test]
+fn reserved_reductions_start_in_any_order() {
+    let found = on_ranks(3, |comm| -> Result<_> {
+        let reserved: Vec<_> = (0..3).map(|_| comm.reserve()).collect();
+        let mut numbered: Vec<_> = reserved.into_iter().enumerate().collect();
+        numbered.rotate_left(comm.rank());
+        let between = comm.all_reduce("others", vec![1.0])?;
+        let start = |(i, reserved)| {
+            let values = vec![(i * 10 + comm.rank()) as f64];
+            Ok((i, comm.start_all_reduce_as(reserved, "numbers", values, Wire::Full)?))
+        };
+        let mut pending = numbered.into_iter().map(start).collect::<Result<Vec<_>>>()?;
+        pending.sort_by_key(|(i, _)| *i);
+        let sums = pending.into_iter().map(|(_, pending)| Ok(pending.wait()?[0])).collect::<Result<Vec<f64>>>()?;
+        Ok([between, sums].concat())
+    });
+    assert!(found.iter().all(|sums| sums.as_deref() == Ok(&[3.0, 3.0, 33.0, 63.0])), "{found:?}");
+}
+
+#[test]
 fn bf16_halves_the_bytes_and_rounds_twice() {
     let found = on_ranks(2, |comm| {
         let values = vec![1.0 + comm.rank() as f32 / 512.0; 8];

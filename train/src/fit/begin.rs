@@ -1,5 +1,4 @@
 use grove_backend::Backend;
-use grove_optim::GradientTransformation;
 use grove_tree::{Key, Tree, filter, leaves};
 use std::path::{Path, PathBuf};
 
@@ -27,9 +26,10 @@ pub(super) struct RunSetup<B: Backend, M, S> {
 }
 
 impl<B: Backend, M: Tree<B>, S: Tree<B>> RunSetup<B, M, S> {
-    pub(super) fn new<T: GradientTransformation<B, M, State = S>>(
+    /// `init` makes the optimizer's state for the trained part of a model.
+    pub(super) fn new(
         model: M,
-        optimizer: &T,
+        init: impl FnOnce(&M) -> S,
         key: Key,
         batches_per_epoch: usize,
         options: &FitOptions<B>,
@@ -56,7 +56,7 @@ impl<B: Backend, M: Tree<B>, S: Tree<B>> RunSetup<B, M, S> {
             return Err(TrainError::Options(reason));
         }
         let mut state = TrainState {
-            optimizer: optimizer.init(&trained),
+            optimizer: init(&trained),
             ema: options.ema.map(|_| ema_start(model.clone())),
             loss_scale: options.loss_scaling.then(|| LossScale::new(&device)),
             model,

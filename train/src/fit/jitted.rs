@@ -6,14 +6,11 @@ use grove_transform::from_inner;
 use grove_tree::{Array, Filter, Key, Tree, filter, leaves, map};
 use std::{collections::BTreeSet, sync::Arc};
 
-use super::{
-    Evaluation, FitOptions, Fitted,
-    run::{RankPart, fit_by},
-};
+use super::{Evaluation, FitOptions, Fitted, run::fit_by};
 use crate::{
     Outcome, Result, StepOptions, TrainError,
     data::Data,
-    gradients::{Gradients, gradients, shared},
+    gradients::{Gradients, RankPart, gradients, shared},
     ranks,
 };
 
@@ -104,15 +101,16 @@ where
             gradients(&model, &loss, &batch, key, &step, factor.as_ref(), None);
         (grads, successor, loss, others)
     });
-    let gradients = |model: &M, batch: &D::Batch, key: Key, factor: Option<&Array<B, 1>>, part: RankPart<'_>| {
-        let (batch, weight) = arrays(model, batch, key);
-        let (grads, successor, loss, others) = program.call::<B>((model.clone(), batch, key, factor.cloned()));
-        let (share, weight) = shared(Some(weight), part);
-        let (grads, measured) = match share {
-            1.0 => (grads, (loss, others)),
-            share => ranks::scaled(map(grads, |leaf| leaf.mul_scalar(share)), (loss, others), share),
+    let gradients =
+        |model: &M, batch: &D::Batch, key: Key, factor: Option<&Array<B, 1>>, part: Option<RankPart<'_>>| {
+            let (batch, weight) = arrays(model, batch, key);
+            let (grads, successor, loss, others) = program.call::<B>((model.clone(), batch, key, factor.cloned()));
+            let (share, weight) = shared(Some(weight), part);
+            let (grads, measured) = match share {
+                1.0 => (grads, (loss, others)),
+                share => ranks::scaled(map(grads, |leaf| leaf.mul_scalar(share)), (loss, others), share),
+            };
+            Gradients { grads, successor, measured, weight, sums: None }
         };
-        Gradients { grads, successor, measured, weight }
-    };
     fit_by(model, optimizer, data, gradients, evaluate, key, options)
 }

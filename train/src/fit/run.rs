@@ -16,13 +16,10 @@ use crate::{
     accumulate::Accumulated,
     data::{Data, DataError, Part, Parts, Position, Prefetch, prefetch},
     ema::{ema_decay, ema_model, ema_step},
-    gradients::{Gradients, gradients},
+    gradients::{Gradients, RankPart, gradients},
     log::{GRAD_NORM, TRAIN_LOSS},
-    ranks::{agree, is_divided, or_end, reduce_measured, same_evaluation, same_model, same_state},
+    ranks::{agree, is_divided, only_present, or_end, reduce_measured, same_evaluation, same_model, same_state, whole},
 };
-
-/// The ranks of a run, where there are several, and the examples of the part of this one.
-pub(super) type RankPart<'a> = Option<(&'a Communicator, usize)>;
 
 /// Trains a model: steps, evaluations, checkpoints and logs, until the run is over or somebody stops it.
 ///
@@ -37,6 +34,9 @@ pub(super) type RankPart<'a> = Option<(&'a Communicator, usize)>;
 /// whole batch, within rounding, but for random numbers: the key of a step is folded with the rank. Batch normalisation
 /// takes its statistics over all ranks. The model and the state are those of rank 0, which alone reads and writes the
 /// directory; every rank evaluates, and what rank 0 finds counts. A run can be resumed with another number of ranks.
+/// Gradients are summed while the backward pass still runs, where the device computes as the host does. The state of an optimizer that is
+/// divided ([`zero1`](grove_distributed::zero1()) of gradients that are [reduced](grove_distributed::Zero1::of_reduced))
+/// stays so; a checkpoint holds all of it.
 ///
 /// # Errors
 /// See [`TrainError`]. After an error the newest checkpoint is as it was.
@@ -56,7 +56,7 @@ where
     D: Data,
     O: Into<Outcome<B, M>>,
 {
-    let gradients = |model: &M, batch: &D::Batch, key, factor: Option<&Array<B, 1>>, part: RankPart<'_>| {
+    let gradients = |model: &M, batch: &D::Batch, key, factor: Option<&Array<B, 1>>, part: Option<RankPart<'_>>| {
         gradients(model, &loss_fn, batch, key, &options.step, factor, part)
     };
     fit_by(model, optimizer, data, gradients, evaluate, key, options)
@@ -67,7 +67,7 @@ pub(super) fn fit_by<B, M, T, D>(
     model: M,
     optimizer: &T,
     data: &Arc<D>,
-    gradients: impl Fn(&M, &D::Batch, Key, Option<&Array<B, 1>>, RankPart<'_>) -> Gradients<B, M>,
+    gradients: impl Fn(&M, &D::Batch, Key, Option<&Array<B, 1>>, Option<RankPart<'_>>) -> Gradients<B, M>,
     evaluate: impl FnMut(&M) -> Result<Evaluation>,
     key: Key,
     options: &FitOptions<B>,
@@ -96,18 +96,25 @@ where
         }
         false => model,
     };
-    let RunSetup { mut state, mut progressed, checkpoints, kept, best, remarks, lock } =
-        RunSetup::new(model, optimizer, key, batches_per_epoch, options)?;
-    if ranks.is_shared() {
-        if is_divided(&state.optimizer, ranks) {
-            return Err(TrainError::Options(
-                "the optimizer's state is divided among the ranks (zero1), and `fit` writes no checkpoints of such a state: \
-                 use a loop of your own with `train_step`"
-                    .into(),
-            ));
+    // The arrays of the state that are this rank's own.
+    let mut own = None;
+    let init = |trained: &M| {
+        let state = optimizer.init(trained);
+        if !ranks.is_shared() || !is_divided(&state, ranks) {
+            return state;
         }
+        own = Some(state.clone());
+        whole(state, trained, ranks)
+    };
+    let RunSetup { mut state, mut progressed, checkpoints, kept, best, remarks, lock } =
+        RunSetup::new(model, init, key, batches_per_epoch, options)?;
+    if ranks.is_shared() {
         let failed = |error: serde_json::Error| TrainError::Options(format!("the progress of the run: {error}"));
         (state, progressed) = same_state(state, progressed, ranks).map_err(failed)?;
+    }
+    let is_divided = own.is_some();
+    if let Some(own) = own {
+        state.optimizer = only_present(state.optimizer, &own);
     }
     let run = Run {
         optimizer,
@@ -122,6 +129,7 @@ where
         logs: Logs::open(options, steps, &progressed, &remarks)?,
         pending: None,
         stopping: false,
+        is_divided,
         begun: Instant::now(),
         before: progressed.seconds,
         progressed,
@@ -150,6 +158,8 @@ struct Run<'a, B: Backend, M, T, L, E> {
     pending: Option<Pending>,
     /// True if a rank of several is to stop.
     stopping: bool,
+    /// True if the optimizer's state is divided among the ranks.
+    is_divided: bool,
     begun: Instant,
     /// Seconds of training before this process.
     before: f64,
@@ -196,7 +206,7 @@ where
 {
     fn train<D: Data>(mut self, mut state: State<B, M, T>, data: &Arc<D>) -> Result<Fitted<M>>
     where
-        L: Fn(&M, &D::Batch, Key, Option<&Array<B, 1>>, RankPart<'_>) -> Gradients<B, M>,
+        L: Fn(&M, &D::Batch, Key, Option<&Array<B, 1>>, Option<RankPart<'_>>) -> Gradients<B, M>,
     {
         let ranks = self.options.ranks.clone();
         let parts = Arc::new(Parts::new(data.clone(), &ranks));
@@ -249,7 +259,7 @@ where
     /// One step of the optimizer.
     fn step<D: Data>(&mut self, state: State<B, M, T>, batches: &mut Prefetch<Parts<D>>) -> Result<State<B, M, T>>
     where
-        L: Fn(&M, &D::Batch, Key, Option<&Array<B, 1>>, RankPart<'_>) -> Gradients<B, M>,
+        L: Fn(&M, &D::Batch, Key, Option<&Array<B, 1>>, Option<RankPart<'_>>) -> Gradients<B, M>,
     {
         let ranks = self.options.ranks.is_shared().then_some(&self.options.ranks);
         let step = self.progressed.step;
@@ -261,7 +271,7 @@ where
         // A batch that is not finite leaves its marks in running statistics before anybody looks.
         let skips = self.options.non_finite != NonFinite::Stop;
         let untouched = skips.then(|| model.clone());
-        let mut has_successor = false;
+        let (mut has_successor, mut sums) = (false, None);
         for i in 0..count {
             // The iterator is endless, unless it ends with an error.
             let epoch = self.progressed.position.epoch;
@@ -269,8 +279,10 @@ where
             self.progressed.position = position;
             let key = if count == 1 { key } else { key.fold_in(i as u32) };
             let factor = loss_scale.as_ref().map(|scale| &scale.factor);
-            let part = ranks.map(|ranks| (ranks, examples));
-            let Gradients { grads, successor, measured, weight } = (self.gradients)(&model, &batch, key, factor, part);
+            let part = ranks.map(|ranks| RankPart { ranks, examples, whole_step: count == 1 });
+            let Gradients { grads, successor, measured, weight, sums: early } =
+                (self.gradients)(&model, &batch, key, factor, part);
+            sums = early;
             has_successor |= successor.is_some();
             model = successor.unwrap_or(model);
             batch_sums.add(grads, measured, weight);
@@ -281,9 +293,10 @@ where
                 None => grads,
             };
             // Each rank has its share of the mean.
-            match ranks {
-                Some(ranks) => or_end(all_reduce_sum(grads, ranks), ranks),
-                None => grads,
+            match (ranks, &sums) {
+                (Some(ranks), Some(sums)) => or_end(sums.finish(grads), ranks),
+                (Some(ranks), None) => or_end(all_reduce_sum(grads, ranks), ranks),
+                (None, _) => grads,
             }
         };
         let Some((grads, mut metrics)) = batch_sums.finish(unscale) else {
@@ -432,6 +445,11 @@ where
     /// Writes a checkpoint, unless the newest is of this step.
     fn save(&mut self, state: &State<B, M, T>) -> Result<()> {
         let step = self.progressed.step;
+        // Only rank 0 knows whether there is one, so all ranks take part.
+        let gathered = self.is_divided.then(|| {
+            let optimizer = whole(state.optimizer.clone(), &state.model, &self.options.ranks);
+            TrainState { optimizer, ..state.clone() }
+        });
         if self.kept.as_ref().is_some_and(|(kept, _)| *kept == step) {
             return Ok(());
         }
@@ -440,7 +458,7 @@ where
         let Some(checkpoints) = &self.checkpoints else { return Ok(()) };
         // The logs first: a checkpoint says that everything up to its step is on the disk.
         self.logs.flush()?;
-        let path = checkpoints.save(state, &self.progressed)?;
+        let path = checkpoints.save(gathered.as_ref().unwrap_or(state), &self.progressed)?;
         self.kept = Some((step, path));
         self.best.checkpointed(&self.progressed)?;
         self.logs.pause(begun.elapsed());

@@ -1,9 +1,12 @@
 //! A rank of the tests: `grove-rank MODEL BATCH STEPS OUTPUT [WAY]` trains a tiny model and has rank 0 write its parameters.
 //!
-//! WAY is `fit`, or one of loops of its own: `chain`, `zero1`, `zero1_reduced`, `bf16`.
+//! WAY is `fit` or `fit_adam`, which become `fit_zero1` with a divided optimizer, or one of loops of its own: `chain`, `zero1`,
+//! `zero1_reduced`, `clipped`, `bf16`.
 
 use grove::{
-    distributed::{Communicator, Wire, all_reduce_gradients, all_reduce_mean, broadcast, world, zero1},
+    distributed::{
+        BucketTimes, Communicator, OverlappedSum, ReduceOptions, Wire, all_reduce_gradients, broadcast, world, zero1,
+    },
     models::resnet::LayerType,
     optim::{GradientTransformation, Sgd, sgd},
     prelude::*,
@@ -12,6 +15,7 @@ use grove::{
         RunDuration, TrainError,
         data::{Examples, Part, Parts, epoch},
     },
+    transform::GradOptions,
     tree::leaves,
 };
 use std::{error::Error, fs, path::PathBuf, process::ExitCode, sync::Arc, time::Instant};
@@ -99,7 +103,8 @@ fn run(ranks: &Communicator) -> Result<(), Box<dyn Error>> {
     }
 }
 
-/// Time of a step of a GPT-2 of 11.5 million parameters, BATCH rows of 128 tokens on each rank, in its parts: medians.
+/// Time of a step of a GPT-2 of 11.5 million parameters, BATCH rows of 128 tokens on each rank, in its parts: medians. With the WAY
+/// `after` gradients are sent after the backward pass; with BUCKETS in the environment the last step's are listed.
 fn bench(job: &Job, key: Key, device: &Device) -> Result<(), Box<dyn Error>> {
     const TOKENS: usize = 128;
     let config = Gpt2Config { vocab_size: 2048, n_positions: 256, n_embd: 384, n_layer: 6, n_head: 6, ..no_dropout() };
@@ -113,20 +118,31 @@ fn bench(job: &Job, key: Key, device: &Device) -> Result<(), Box<dyn Error>> {
         Tensor::<Autodiff<B>, 2, Int>::from_data(TensorData::new(ids, [job.batch, TOKENS]), device)
     };
     let mut times = [vec![], vec![], vec![], vec![]];
-    let mut sent = 0;
+    let (mut sent, mut buckets) = (0, vec![]);
     for _ in 0..job.steps + 3 {
         let mut laps = vec![Instant::now()];
-        let (_, grads) = value_and_grad(&model, |model| model.next_token_loss(ids(0), ids(1), None));
-        laps.push(Instant::now());
         let before = job.ranks.bytes_sent();
-        let grads = all_reduce_mean(grads, &job.ranks)?;
+        let options = ReduceOptions { bucket_bytes: 4 << 20, ..ReduceOptions::default() };
+        let sums = Arc::new(OverlappedSum::new(&model, |path, _| !path.is_buffer(), &job.ranks, options));
+        let mut grad_options = GradOptions::new();
+        if job.way != "after" {
+            let early = sums.clone();
+            grad_options = grad_options.on_gradient(move |leaf, gradient| early.add(leaf, gradient));
+        }
+        let share = 1.0 / job.ranks.size() as f64;
+        let loss = |model: Gpt2<Autodiff<B>>| (model.next_token_loss(ids(0), ids(1), None).mul_scalar(share), ());
+        let (_, grads, ()) = grad_options.value_and_grad_aux(&model, loss);
+        laps.push(Instant::now());
+        let grads = sums.finish(grads)?;
         sent = job.ranks.bytes_sent() - before;
         laps.push(Instant::now());
         (model, state) = optimizer.step(grads, state, model);
         laps.push(Instant::now());
         let parts = laps.windows(2).map(|lap| lap[1] - lap[0]).chain([laps[3] - laps[0]]);
         times.iter_mut().zip(parts).for_each(|(times, part)| times.push(part.as_secs_f64() * 1e3));
+        buckets = sums.times();
     }
+    let last = times[0].last().copied().unwrap_or_default();
     let [gradients, reduction, update, all] = times.map(|times| {
         let mut times = times[3..].to_vec();
         times.sort_by(f64::total_cmp);
@@ -135,9 +151,16 @@ fn bench(job: &Job, key: Key, device: &Device) -> Result<(), Box<dyn Error>> {
     if job.ranks.rank() == 0 {
         let (parameters, ranks, way) = (tree::count_params(&model), job.ranks.size(), &job.way);
         println!(
-            "grove {way}, {parameters} parameters, {ranks} ranks: {all:.0} ms a step: gradients {gradients:.0}, all-reduce \
-             {reduction:.1}, update {update:.0}; {sent} bytes sent a step"
+            "grove {way}, {parameters} parameters, {ranks} ranks: {all:.0} ms a step: gradients {gradients:.0}, then waiting \
+             for sums {reduction:.1}, update {update:.0}; {sent} bytes sent a step"
         );
+        let trace = std::env::var_os("BUCKETS").is_some();
+        for (i, BucketTimes { bytes, left, arrived }) in buckets.iter().enumerate().filter(|_| trace) {
+            let [left, arrived] = [left, arrived].map(|time| time.as_secs_f64() * 1e3);
+            println!(
+                "bucket {i}: {bytes} bytes, left at {left:.1} ms, arrived by {arrived:.1} ms; backward pass ended at {last:.1}"
+            );
+        }
     }
     Ok(())
 }
@@ -246,17 +269,21 @@ where
     let (ranks, data) = (&job.ranks, Arc::new(data));
     let momentum = || sgd(0.05, Sgd::default().momentum(0.9));
     let adam = || adamw(1e-3, Adamw::default().weight_decay(0.1).mask(matrices()));
+    let options = FitOptions {
+        length: RunDuration::Steps(job.steps),
+        ranks: ranks.clone(),
+        directory: std::env::var_os("RUN_DIRECTORY").map(PathBuf::from),
+        checkpoint_every: 3,
+        resume: true,
+        ..FitOptions::default()
+    };
+    let nothing = |_: &M| Ok(Default::default());
     let model = match job.way.as_str() {
-        "fit" => {
-            let options = FitOptions {
-                length: RunDuration::Steps(job.steps),
-                ranks: ranks.clone(),
-                directory: std::env::var_os("RUN_DIRECTORY").map(PathBuf::from),
-                checkpoint_every: 3,
-                resume: true,
-                ..FitOptions::default()
-            };
-            fit(model, &momentum(), &data, loss, |_| Ok(Default::default()), Key::new(1), &options)?.model
+        "fit" => fit(model, &momentum(), &data, loss, nothing, Key::new(1), &options)?.model,
+        "fit_adam" => fit(model, &adam(), &data, loss, nothing, Key::new(1), &options)?.model,
+        "fit_zero1" => {
+            let divided = zero1(adam(), ranks).of_reduced();
+            fit(model, &divided, &data, loss, nothing, Key::new(1), &options)?.model
         }
         "chain" => by_hand(job, model, &data, loss, &chain((all_reduce_gradients(ranks), adam())))?,
         "bf16" => by_hand(job, model, &data, loss, &chain((all_reduce_gradients(ranks).wire(Wire::Bf16), adam())))?,
