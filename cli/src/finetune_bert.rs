@@ -226,7 +226,7 @@ impl Options {
             Ok::<_, ModelError>(encoded.text)
         })?;
         if cut > 0 {
-            eprintln!("{cut} texts are cut, as they are longer than --max-length");
+            tell(format_args!("{cut} texts are cut, as they are longer than --max-length"));
         }
         Ok(examples)
     }
@@ -252,7 +252,7 @@ impl Options {
         let missing = report.missing.iter().map(|missing| &*missing.path);
         let new: Vec<&str> = missing.chain(report.mismatched.iter().map(|other| &*other.path)).collect();
         if !new.is_empty() {
-            eprintln!("new, as the checkpoint does not have them: {}", new.join(", "));
+            tell(format_args!("new, as the checkpoint does not have them: {}", new.join(", ")));
         }
         let Some(rank) = self.lora_rank else { return Ok(model) };
         let alpha = self.lora_alpha.unwrap_or(2.0 * rank as f64);

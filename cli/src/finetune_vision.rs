@@ -106,7 +106,7 @@ impl Options {
         let mut model = model.for_size(size)?;
         let labels = &split.training.labels;
         if model.labels() != labels || self.new_head {
-            eprintln!("the head is new: {} classes in place of {}", labels.len(), model.labels().len());
+            tell(format_args!("the head is new: {} classes in place of {}", labels.len(), model.labels().len()));
             model = model.with_classes(labels.clone(), Key::new(args.run.seed).fold_in(1));
         }
         let settings = RunSettings::new().with("freeze", self.freeze.join(",")).with("layer-decay", self.layer_decay);

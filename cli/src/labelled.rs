@@ -6,7 +6,7 @@ use grove::{
         ClassifierScore,
         classify::{
             TextExample, TextTask, TrainableTextClassifier, class_weights, fit_texts, labels_without_examples,
-            score_texts, texts_identity,
+            score_texts, score_texts_on, texts_identity,
         },
         data::{Examples, split_by_class},
     },
@@ -36,7 +36,7 @@ pub fn tell_unheld(labels: &[String], held_out: impl IntoIterator<Item = usize>)
     let (named, more) = unheld.split_at(unheld.len().min(TOLD));
     let more = if more.is_empty() { String::new() } else { format!(" and {} more", more.len()) };
     let named = named.join(", ");
-    eprintln!("warning: the evaluation has no example of these classes: {named}{more}");
+    tell(format_args!("warning: the evaluation has no example of these classes: {named}{more}"));
 }
 
 /// Splits what is trained on from what is held out of the files: a fraction of each class, by the option of this name.
@@ -111,7 +111,7 @@ where
     let task = TextTask { weights: &weights, held_out: &held_out, batch_size, jit: run.jit };
     let fitted = fit_texts(model, &optimizer, &job.data, task, job.key, &job.settings)?;
     let (model, summary) = job.save(fitted, |model: M, directory| finished(model).save_pretrained(directory))?;
-    let found = if held_out.is_empty() { None } else { Some(score_texts(&model, &held_out, batch_size)?) };
+    let found = if held_out.is_empty() { None } else { Some(score_texts_on(&ranks(), &model, &held_out, batch_size)?) };
     let scripts = [("evaluation", found.as_ref().map(json).into())];
     summary.report_classifier(run, &job.output, found.as_ref(), ("text", 1), scripts)
 }

@@ -15,6 +15,7 @@ pub use std::path::{Path, PathBuf};
 pub use crate::{
     DeviceArgs, Dtype, Exit, failure,
     program::{Command, report},
+    ranks::{ranks, tell},
     resolve, resolve_named, shipped,
     training::{RunArgs, Setup, at_least_one, check_layer_decay, fraction, not_negative},
     usage, write_json, write_line,

@@ -18,6 +18,13 @@ pub fn ranks() -> Communicator {
     RANKS.get().cloned().unwrap_or_default()
 }
 
+/// Tells a person something, once and not by every rank.
+pub fn tell(text: impl std::fmt::Display) {
+    if ranks().rank() == 0 {
+        eprintln!("{text}");
+    }
+}
+
 /// Starts the ranks, and gives each its share of the threads of the processors that it shares with others.
 pub(crate) fn start() -> Result<(), Exit> {
     let ranks = world().map_err(failure)?;

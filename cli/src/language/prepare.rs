@@ -59,7 +59,7 @@ pub fn prepare<B: Backend, O: LanguageOptions>(
         if let (LmText::Documents(documents), Some(_), None) = (&text, &tokenizer, end)
             && documents.len() > 1
         {
-            eprintln!("no token ends a text here: the documents follow each other without one");
+            tell(format_args!("no token ends a text here: the documents follow each other without one"));
         }
         text.encode(tokenizer.as_ref(), end, model.vocab_size())
     };

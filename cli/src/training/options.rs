@@ -2,7 +2,7 @@
 
 use std::fmt::Display;
 
-use crate::{prelude::*, ranks::ranks};
+use crate::prelude::*;
 
 /// Directory, device and hyperparameters of a run.
 #[derive(Args, Debug)]

@@ -7,7 +7,7 @@ use grove::{
 use serde::Serialize;
 
 use super::{TrainingArgs, options::Decay};
-use crate::{prelude::*, ranks::ranks};
+use crate::prelude::*;
 
 /// The content of a model's config.json.
 pub fn config_json(config: &impl Serialize) -> Result<Value, Exit> {

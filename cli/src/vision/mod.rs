@@ -20,7 +20,9 @@ pub fn preprocessor_of(asked: Option<&str>, model: &Path, channels: usize) -> Re
         None => match Preprocessor::beside(model)? {
             Some(preprocessor) => preprocessor,
             None => {
-                eprintln!("no preprocessor_config.json beside the model: images are prepared as torchvision does it");
+                tell(format_args!(
+                    "no preprocessor_config.json beside the model: images are prepared as torchvision does it"
+                ));
                 Preprocessor::preset("torchvision")?
             }
         },

@@ -12,7 +12,8 @@ use grove::{
     },
     train::{
         ClassifierScore,
-        classify::{ImageBatches, ImageTask, TrainableImageClassifier, fit_images, score_images},
+        classify::{ImageBatches, ImageTask, TrainableImageClassifier, fit_images, score_images, score_images_on},
+        data::Data,
     },
 };
 
@@ -35,7 +36,7 @@ impl Split {
     /// Reads what `--data` names, the digits that ship where it names nothing.
     pub fn open(args: &ImageArgs) -> Result<Self, Exit> {
         let path = args.data.clone().unwrap_or_else(|| shipped("digits"));
-        let open = |path: &Path| open_labelled(path, |warning| eprintln!("{warning}"));
+        let open = |path: &Path| open_labelled(path, |warning| tell(format_args!("{warning}")));
         let (training, found) = open(&path)?;
         let held_out = match &args.held_out {
             Some(path) => Some(open(path)?.0),
@@ -130,10 +131,14 @@ where
     };
     let (model, summary) = job.save::<M>(fitted, save)?;
     let (unreadable, first) = job.data.unreadable();
-    if let Some(first) = first {
-        eprintln!("{unreadable} images were left out of the training, as they cannot be read; the first: {first}");
+    let ranks = ranks();
+    let sums = ranks.all_reduce("the number of unreadable images", vec![unreadable as f64]);
+    let unreadable = sums.unwrap_or_else(|error| ranks.end_job(&error))[0] as usize;
+    if unreadable > 0 {
+        let first = first.map_or(String::new(), |first| format!("; the first: {first}"));
+        tell(format_args!("{unreadable} images were left out of the training, as they cannot be read{first}"));
     }
-    let found = held_out.as_ref().map(|held_out| score_images(&model, held_out, device)).transpose()?;
+    let found = held_out.as_ref().map(|held_out| score_images_on(&ranks, &model, held_out, device)).transpose()?;
     let evaluation = found.as_ref().zip(held_out.as_ref()).map(|(found, images)| score_json(found, images)).into();
     let scripts = [("unreadable", unreadable.into()), ("evaluation", evaluation)];
     summary.report_classifier(run, &job.output, found.as_ref(), ("image", 2), scripts)
@@ -144,7 +149,9 @@ fn score_json(score: &ClassifierScore, images: &ImageBatches) -> Value {
     let mut found = score.json();
     found["top5"] = json!(score.top5());
     found["images"] = json!(score.confusion.count());
-    found["unreadable"] = json!(images.unreadable().0);
+    // Each rank knows of its own only.
+    let images: usize = images.order(0).iter().map(Vec::len).sum();
+    found["unreadable"] = json!(images - score.confusion.count());
     found
 }
 

@@ -1,6 +1,7 @@
 use burn::tensor::{Int, Tensor, TensorData};
 use grove_backend::{Autodiff, Backend};
 use grove_compile::{Traceable, Traced};
+use grove_distributed::Communicator;
 use grove_images::{
     Preprocessor,
     augment::{Mix, TrainTransform},
@@ -19,8 +20,9 @@ use std::{
 use super::classes_on;
 use crate::{
     ClassifierScore, DataIdentity, Differentiated, Evaluation, FitOptions, Fitted, JitLoss, Outcome, Result,
-    data::{Data, DataError, Order, epoch},
+    data::{Data, DataError, Order},
     fit, fit_jitted,
+    ranks::or_end,
 };
 
 /// Images that cannot be read are named on standard error up to this many; all are counted.
@@ -202,16 +204,30 @@ pub fn score_images<B: Backend, M: ImageClassifier<B>>(
     images: &ImageBatches,
     device: &B::Device,
 ) -> Result<ClassifierScore> {
+    score_images_on(&Communicator::single(), model, images, device)
+}
+
+/// [`score_images`] by all ranks of a job, among which the batches are divided. Each gets the score of all images. Where a
+/// collective fails it ends the job; see [`Communicator::end_job`].
+///
+/// # Errors
+/// No image of a batch can be read.
+pub fn score_images_on<B: Backend, M: ImageClassifier<B>>(
+    ranks: &Communicator,
+    model: &M,
+    images: &ImageBatches,
+    device: &B::Device,
+) -> Result<ClassifierScore> {
     let mut score = ClassifierScore::new(model.labels());
     let classes = model.labels().len();
-    for batch in epoch(images, 0) {
-        let batch = batch?;
+    for examples in images.order(0).into_iter().skip(ranks.rank()).step_by(ranks.size()) {
+        let batch = images.load(0, &examples)?;
         let logits: Vec<f64> = model.logits(batch.pixels(device)).into_data().iter().collect();
         for (logits, &class) in logits.chunks(classes).zip(&batch.classes) {
             score.add(logits, class as usize);
         }
     }
-    Ok(score)
+    Ok(or_end(score.over(ranks), ranks))
 }
 
 /// An image classifier that [`fit_images`] trains, traced or not: every one that is generic in its backend.
@@ -263,7 +279,7 @@ where
 {
     let evaluate = |model: &M| {
         let Some(held_out) = task.held_out else { return Ok(Evaluation::default()) };
-        let found = score_images(model, held_out, device)?;
+        let found = score_images_on(&options.ranks, model, held_out, device)?;
         let measures = [found.loss(), found.confusion.accuracy(), found.top5()];
         Ok(["loss", "accuracy", "top5"].map(String::from).into_iter().zip(measures).collect())
     };

@@ -8,10 +8,11 @@ mod text;
 #[cfg(feature = "images")]
 pub use image::{
     ImageBatch, ImageBatches, ImageTargets, ImageTask, TrainableImageClassifier, fit_images, image_loss, score_images,
+    score_images_on,
 };
 pub use text::{
     TextExample, TextTargets, TextTask, TrainableTextClassifier, class_weights, encode_examples, fit_texts,
-    score_texts, text_loss, texts_identity,
+    score_texts, score_texts_on, text_loss, texts_identity,
 };
 
 use burn::tensor::{Int, Tensor, TensorData};

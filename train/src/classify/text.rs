@@ -1,6 +1,7 @@
 use burn::tensor::{Int, Tensor, TensorData};
 use grove_backend::{Autodiff, Backend};
 use grove_compile::{Traceable, Traced};
+use grove_distributed::Communicator;
 use grove_layers::loss::CrossEntropy;
 use grove_models::{TextClassifier, bert::TextIds};
 use grove_optim::{GradientTransformation, device_of};
@@ -12,6 +13,7 @@ use crate::{
     ClassifierScore, DataIdentity, Differentiated, FitOptions, Fitted, JitLoss, Outcome, Result,
     data::{DataError, Examples, LabelledText, with_classes},
     fit, fit_jitted,
+    ranks::or_end,
 };
 
 /// A text as a classifier reads it, and its class.
@@ -110,18 +112,32 @@ pub fn score_texts<B: Backend, M: TextClassifier<B>>(
     examples: &[TextExample],
     batch_size: usize,
 ) -> Result<ClassifierScore> {
+    score_texts_on(&Communicator::single(), model, examples, batch_size)
+}
+
+/// [`score_texts`] by all ranks of a job, among which the batches are divided. Each gets the score of all examples. Where a
+/// collective fails it ends the job; see [`Communicator::end_job`].
+///
+/// # Errors
+/// The model refuses a text.
+pub fn score_texts_on<B: Backend, M: TextClassifier<B>>(
+    ranks: &Communicator,
+    model: &M,
+    examples: &[TextExample],
+    batch_size: usize,
+) -> Result<ClassifierScore> {
     let mut order: Vec<&TextExample> = examples.iter().collect();
     // Texts of similar length together, for less padding and fewer packed steps.
     order.sort_by_key(|example| example.text.ids.len());
     let mut score = ClassifierScore::new(model.labels());
-    for batch in order.chunks(batch_size) {
+    for batch in order.chunks(batch_size).skip(ranks.rank()).step_by(ranks.size()) {
         let texts = model.texts(&ids(batch.iter().copied()))?;
         let logits: Vec<f64> = model.logits(&texts, None).into_data().iter().collect();
         for (logits, example) in logits.chunks(model.labels().len()).zip(batch) {
             score.add(logits, example.class);
         }
     }
-    Ok(score)
+    Ok(or_end(score.over(ranks), ranks))
 }
 
 /// A text classifier that [`fit_texts`] trains, traced or not: every one that is generic in its backend.
@@ -188,7 +204,7 @@ where
 {
     let TextTask { weights, held_out, batch_size, jit } = task;
     let evaluate = |model: &M| {
-        let found = score_texts(model, held_out, batch_size)?;
+        let found = score_texts_on(&options.ranks, model, held_out, batch_size)?;
         let measures = [found.loss(), found.confusion.accuracy(), found.confusion.macro_f1()];
         Ok(["loss", "accuracy", "macro_f1"].map(String::from).into_iter().zip(measures).collect())
     };

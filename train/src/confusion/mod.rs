@@ -46,6 +46,11 @@ impl ConfusionMatrix {
         self.counts[class][predicted] += 1;
     }
 
+    /// All counts, row after row.
+    fn counts_mut(&mut self) -> Vec<&mut usize> {
+        self.counts.iter_mut().flatten().collect()
+    }
+
     /// Number of examples.
     pub fn count(&self) -> usize {
         self.counts.iter().flatten().sum()

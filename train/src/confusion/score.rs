@@ -1,5 +1,7 @@
 //! Metrics of a classifier.
 
+use grove_distributed::{CommError, Communicator};
+
 use super::ConfusionMatrix;
 
 /// Metrics of a classifier, gathered example by example: loss, accuracy, top-5 accuracy.
@@ -38,6 +40,24 @@ impl ClassifierScore {
         self.in_five += usize::from(logits.iter().filter(|logit| **logit > logits[class]).count() < 5);
     }
 
+    /// The score of the examples of all ranks of a job, on every rank.
+    ///
+    /// # Errors
+    /// [`CommError`].
+    pub fn over(mut self, ranks: &Communicator) -> Result<Self, CommError> {
+        if !ranks.is_shared() {
+            return Ok(self);
+        }
+        // Counts are exact in f64.
+        let counts = self.confusion.counts_mut();
+        let numbers = counts.iter().map(|count| **count as f64);
+        let values = [self.sum, self.in_five as f64].into_iter().chain(numbers).collect();
+        let sums = ranks.all_reduce("the score of an evaluation", values)?;
+        counts.into_iter().zip(&sums[2..]).for_each(|(count, sum)| *count = *sum as usize);
+        (self.sum, self.in_five) = (sums[0], sums[1] as usize);
+        Ok(self)
+    }
+
     /// Fraction of the examples whose class is among the five most likely.
     pub fn top5(&self) -> f64 {
         self.in_five as f64 / self.confusion.count() as f64
@@ -59,6 +79,29 @@ impl ClassifierScore {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_score_over_ranks_is_that_of_all_examples() {
+        let labels: Vec<String> = (0..7).map(|class| class.to_string()).collect();
+        let examples: Vec<([f64; 7], usize)> =
+            (0..11).map(|i| (std::array::from_fn(|class| ((i * 5 + class * 3) % 7) as f64 / 2.0), i % 7)).collect();
+        let score_of = |skip: usize, step: usize| {
+            let mut score = ClassifierScore::new(&labels);
+            examples.iter().skip(skip).step_by(step).for_each(|(logits, class)| score.add(logits, *class));
+            score
+        };
+        let whole = score_of(0, 1);
+        std::thread::scope(|scope| {
+            for ranks in Communicator::threads(3) {
+                let (score_of, whole) = (&score_of, &whole);
+                scope.spawn(move || {
+                    let found = score_of(ranks.rank(), ranks.size()).over(&ranks).expect("no error");
+                    assert_eq!((&found.confusion, found.in_five), (&whole.confusion, whole.in_five));
+                    assert!((found.loss() - whole.loss()).abs() < 1e-12);
+                });
+            }
+        });
+    }
 
     #[test]
     fn means_over_examples() {
