@@ -8,7 +8,7 @@ use grove_tree::{
     structure,
 };
 use std::{
-    any::TypeId,
+    any::{Any, TypeId},
     collections::VecDeque,
     fmt,
     marker::PhantomData,
@@ -18,7 +18,7 @@ use std::{
 };
 
 use crate::{
-    Graph, Traced,
+    Graph, TraceDevice, Traced,
     eval::Program,
     trace::{Recorded, argument, key_paths, record},
     traced::{Recording, Types},
@@ -163,7 +163,7 @@ impl<In: Tree<Traced>, Out: Tree<Traced>, F: Fn(In) -> Out> Jit<In, Out, F> {
                 let absent = AnyArray::absent(leaf.shape(), leaf.dtype());
                 device = device.take().or_else(|| leaf.device());
                 let leaf = match fixed {
-                    Some(fixed) => leaf.to_device(fixed),
+                    Some(fixed) => moved(leaf, fixed),
                     None => leaf,
                 };
                 values.extend(leaf.into_value());
@@ -262,6 +262,21 @@ impl<In: Tree<Traced>, Out: Tree<Traced>, F: Fn(In) -> Out> Jit<In, Out, F> {
     fn lock(&self) -> std::sync::MutexGuard<'_, VecDeque<Arc<Compiled<Out>>>> {
         self.programs.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// An array on a device, to which it is copied if it lies elsewhere.
+fn moved<B: Backend>(leaf: AnyArray<B>, device: &B::Device) -> AnyArray<B> {
+    let Some(own) = leaf.device() else { return leaf };
+    // Burn takes all devices of `Traced` for the same.
+    let elsewhere = match (&own as &dyn Any).downcast_ref::<TraceDevice>().zip((device as &dyn Any).downcast_ref()) {
+        Some((own, device)) => own.is_lazy() && !own.is_same(device),
+        None => return leaf.to_device(device),
+    };
+    if !elsewhere {
+        return leaf;
+    }
+    let absent = leaf.clone().into_absent();
+    leaf.into_data().map_or(absent, |data| AnyArray::from_data(data, device))
 }
 
 /// True if the environment asks for reports of what is compiled: `GROVE_LOG_COMPILES=1`.

@@ -114,6 +114,11 @@ impl TraceDevice {
     pub(crate) fn is_lazy(&self) -> bool {
         recorder::is_lazy(self.index)
     }
+
+    /// True if it is the same device, whatever the types of a trace.
+    pub fn is_same(&self, other: &Self) -> bool {
+        self.index == other.index
+    }
 }
 
 /// The channel of Burn's router between tensors of a trace and its recorder.
