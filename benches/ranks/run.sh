@@ -8,7 +8,9 @@ steps=${1:-20}
 program=${CARGO_TARGET_DIR:-target}/debug/grove-rank
 for round in 1 2; do
     for ranks in 1 2; do
-        mpirun --oversubscribe --bind-to none -n $ranks "$program" bench 4 "$steps" /dev/null | grep -v ^process
+        for way in overlapped after; do
+            mpirun --oversubscribe --bind-to none -n $ranks "$program" bench 4 "$steps" /dev/null $way | grep -v ^process
+        done
         mpirun --oversubscribe --bind-to none --mca btl tcp,self -n $ranks "$program" bench 4 "$steps" /dev/null tcp | grep -v ^process
         "${PYTHON:-python3}" benches/ranks/ddp.py $ranks "$steps"
     done

@@ -3,7 +3,7 @@
 use std::{
     fs,
     io::{BufRead, BufReader},
-    path::{Path, PathBuf},
+    path::Path,
     process::{Command, Output, Stdio},
     thread,
     time::{Duration, Instant},
@@ -124,10 +124,11 @@ fn zero1_in_fit_resumes_on_any_number_of_ranks() {
     let directory = || tempfile::tempdir().expect("a directory");
     let whole = directory();
     assert!(run_in(whole.path(), 3, "fit_zero1", None).0);
+    let undisturbed = duration_of(whole.path());
     let expected = read(&whole.path().join("parameters"));
     for (ranks, way) in [(3, "fit_zero1"), (2, "fit_zero1"), (2, "fit_adam")] {
         let killed = directory();
-        run_in(killed.path(), 3, "fit_zero1", Some((2, Duration::from_millis(300))));
+        assert!(!run_in(killed.path(), 3, "fit_zero1", Some((2, undisturbed / 2))).0, "it was to be killed");
         let (ended, output) = run_in(killed.path(), ranks, way, None);
         assert!(ended, "{}", String::from_utf8_lossy(&output.stderr));
         let found = read(&killed.path().join("parameters"));
@@ -155,6 +156,15 @@ fn bf16_sends_about_half_and_trains_nearly_the_same() {
     assert_ne!(exact, rounded);
 }
 
+/// The time of the last run in a directory, from the start of its ranks.
+fn duration_of(directory: &Path) -> Duration {
+    fs::read_to_string(directory.join("duration"))
+        .expect("a duration")
+        .parse()
+        .map(Duration::from_secs_f64)
+        .expect("seconds")
+}
+
 /// Runs with checkpoints in a directory, and kills a rank after some time, if there is one. True if the run came to its end.
 fn run_in(directory: &Path, ranks: usize, way: &str, kill: Option<(usize, Duration)>) -> (bool, Output) {
     let begun = Instant::now();
@@ -167,6 +177,7 @@ fn run_in(directory: &Path, ranks: usize, way: &str, kill: Option<(usize, Durati
         let words: Vec<i32> = line.split(' ').skip(1).filter_map(|word| word.parse().ok()).collect();
         processes[words[0] as usize] = words[1];
     }
+    let started = Instant::now();
     let reader = thread::spawn(move || lines.map_while(Result::ok).for_each(drop));
     if let Some((rank, after)) = kill {
         thread::sleep(after);
@@ -177,6 +188,7 @@ fn run_in(directory: &Path, ranks: usize, way: &str, kill: Option<(usize, Durati
         assert!(begun.elapsed() < LONGEST, "it hangs");
         thread::sleep(Duration::from_millis(10));
     }
+    fs::write(directory.join("duration"), started.elapsed().as_secs_f64().to_string()).expect("written");
     reader.join().expect("no panic");
     let output = child.wait_with_output().expect("ended");
     (output.status.success(), output)
@@ -187,45 +199,54 @@ fn killed_and_resumed_gives_the_bits_of_a_run_that_was_not() {
     let directory = || tempfile::tempdir().expect("a directory");
     let whole = directory();
     let (ended, output) = run_in(whole.path(), 3, "fit", None);
+    let undisturbed = duration_of(whole.path());
     assert!(ended, "{}", String::from_utf8_lossy(&output.stderr));
     let expected = read(&whole.path().join("parameters"));
-    let (mut kills, mut resumed) = (0, 0);
-    for round in 0..4u64 {
-        let killed = directory();
-        for attempt in 0..40u64 {
-            // Every rank in turn, at moments that differ.
-            let moment = Duration::from_millis(20 + (round * 131 + attempt * 83) % 400);
-            let (ended, output) = run_in(killed.path(), 3, "fit", Some((((round + attempt) % 3) as usize, moment)));
-            if ended {
+    let mut kills = 0;
+    for round in 0..4u32 {
+        let mut killed = directory();
+        // Until a run has come to its end after kills: at moments that differ, of every rank in turn. A run that ends before its
+        // first kill is begun anew, and killed earlier.
+        let (mut kills_of_round, mut attempt) = (0, 0);
+        loop {
+            assert!(attempt < 60, "no run is killed and comes to its end");
+            let part = f64::from((round * 29 + attempt * 17) % 60 + 5) / 100.0 / f64::from(1 + attempt / 20);
+            let rank = ((round + attempt) % 3) as usize;
+            let (ended, output) = run_in(killed.path(), 3, "fit", Some((rank, undisturbed.mul_f64(part))));
+            attempt += 1;
+            match (ended, kills_of_round) {
+                (true, 0) => killed = directory(),
+                (true, _) => break,
+                (false, _) => {
+                    kills_of_round += 1;
+                    let stderr = String::from_utf8_lossy(&output.stderr);
+                    let errors = stderr.lines().filter(|line| line.starts_with("error: ")).count();
+                    assert!(errors <= 1, "{stderr}");
+                }
+            }
+            if kills_of_round == 12 {
+                let (ended, output) = run_in(killed.path(), 3, "fit", None);
+                assert!(ended, "{}", String::from_utf8_lossy(&output.stderr));
                 break;
             }
-            kills += 1;
-            let stderr = String::from_utf8_lossy(&output.stderr);
-            let errors = stderr.lines().filter(|line| line.starts_with("error: ")).count();
-            assert!(errors <= 1, "{stderr}");
         }
-        let path: PathBuf = killed.path().join("parameters");
-        if !path.exists() {
-            let (ended, output) = run_in(killed.path(), 3, "fit", None);
-            assert!(ended, "{}", String::from_utf8_lossy(&output.stderr));
-        }
-        assert_eq!(read(&path), expected, "round {round}");
-        resumed += 1;
+        assert_eq!(read(&killed.path().join("parameters")), expected, "round {round}");
+        kills += kills_of_round;
     }
-    assert!(kills >= 4 && resumed == 4, "{kills} kills");
     println!("{kills} kills");
 }
 
 #[test]
 fn another_number_of_ranks_goes_on_with_the_same_data() {
-    let directory = tempfile::tempdir().expect("a directory");
-    let (ended, _) = run_in(directory.path(), 3, "fit", Some((1, Duration::from_millis(250))));
+    let [whole, directory] = [(), ()].map(|()| tempfile::tempdir().expect("a directory"));
+    assert!(run_in(whole.path(), 3, "fit", None).0);
+    let (ended, _) = run_in(directory.path(), 3, "fit", Some((1, duration_of(whole.path()) / 2)));
+    assert!(!ended, "it was to be killed");
     let (finished, output) = run_in(directory.path(), 2, "fit", None);
     assert!(finished, "{}", String::from_utf8_lossy(&output.stderr));
     let several = read(&directory.path().join("parameters"));
     let (_, one) = trained(1, &["gpt2", "7", "30"]);
     assert!(difference(&one, &several) <= 1e-5, "{}", difference(&one, &several));
-    println!("the first run had ended: {ended}");
 }
 
 #[test]
