@@ -30,8 +30,11 @@ pub(crate) struct RankPart<'a> {
     pub(crate) whole_step: bool,
 }
 
-/// Bytes of a bucket that leaves during the backward pass: small enough that most leave before its end.
-const EARLY_BUCKET: usize = 4 << 20;
+/// Bytes of a bucket that leaves during the backward pass: small enough that most leave before its end, and larger on more ranks, to
+/// each of which it is a message.
+fn early_bucket(ranks: usize) -> usize {
+    ((4 << 20) * (ranks / 32).max(1)).min(ReduceOptions::default().bucket_bytes)
+}
 
 /// The gradients of the loss, or of the loss times a factor, `[1]`. On several ranks, of which this one has a part of the batch,
 /// they are its share of the mean over all ranks, and so is what is measured; the weight is that of all ranks.
@@ -49,7 +52,7 @@ pub(crate) fn gradients<B: Backend, M: Tree<B>, D: ?Sized, O: Into<Outcome<B, M>
     let early = part.filter(|part| part.whole_step && !B::LAZY && !B::FUSES && factor.is_none());
     let sums = early.map(|part| {
         let takes_part = |path: &Path, leaf: &_| !path.is_buffer() && options.trainable.passes(path, leaf);
-        let options = ReduceOptions { bucket_bytes: EARLY_BUCKET, ..ReduceOptions::default() };
+        let options = ReduceOptions { bucket_bytes: early_bucket(part.ranks.size()), ..ReduceOptions::default() };
         Arc::new(OverlappedSum::new(model, takes_part, part.ranks, options))
     });
     let grad_options = GradOptions::new().only(options.trainable.clone());
