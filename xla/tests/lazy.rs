@@ -82,7 +82,6 @@ fn control_flow_and_jit_run_on_it() {
 fn a_jitted_function_runs_where_it_is_told_to() {
     let Some(first) = device() else { return };
     let second = graphs::shared().unwrap().device(0).unwrap().lazy();
-    assert_ne!(first, second);
     let scaled = jit(|(x, key): (Array<Traced, 1>, Key)| {
         Array::<_, 1>::new(x.val() * dropout(Tensor::ones([3], &Default::default()), 0.5, Some(key)))
     })
