@@ -74,7 +74,7 @@ impl OverlappedSum {
 
     /// Adds the gradient of a leaf, by its number among all leaves of the tree. Nothing if it takes no part or was added before.
     ///
-    /// Where a collective fails it ends the job, with a sentence; see [`Communicator::end_job`].
+    /// A collective that fails ends the job, with a sentence; see [`Communicator::end_job`].
     pub fn add<B: Backend>(&self, leaf: usize, gradient: AnyTensor<B>) {
         if let Some(buckets) = &mut *self.lock() {
             self.fill(buckets, leaf, Some(gradient)).unwrap_or_else(|error| self.comm.end_job(&error));

@@ -21,7 +21,7 @@ pub struct Zero1<T> {
 /// gradients from [`all_reduce_mean`](crate::all_reduce_mean). States of other ranks' parameters are absent;
 /// [`gather_missing`](crate::gather_missing) brings them together.
 ///
-/// Where a collective fails it ends the job, with a sentence; see [`Communicator::end_job`].
+/// A collective that fails ends the job, with a sentence; see [`Communicator::end_job`].
 pub fn zero1<T>(optimizer: T, comm: &Communicator) -> Zero1<T> {
     Zero1 { inner: optimizer, comm: comm.clone(), reduced: false }
 }

@@ -9,7 +9,7 @@ use grove_communicator::Communicator;
 
 /// The sum of an array over all ranks. Its derivative is the sum of all ranks' gradients.
 ///
-/// Where a collective fails it ends the job, with a sentence: neither a forward nor a backward pass can go on without the other
+/// A collective that fails ends the job, with a sentence: neither a forward nor a backward pass can go on without the other
 /// ranks.
 ///
 /// # Shapes
