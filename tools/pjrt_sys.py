@@ -16,9 +16,10 @@ FUNCTIONS = """
 Error_Destroy Error_Message Error_GetCode
 Plugin_Initialize Plugin_Attributes
 Event_Destroy Event_Await Event_OnReady
-Client_Create Client_Destroy Client_PlatformName Client_PlatformVersion Client_ProcessIndex Client_AddressableDevices
-Client_Compile Client_BufferFromHostBuffer
-Device_GetDescription Device_MemoryStats DeviceDescription_Id DeviceDescription_Kind DeviceDescription_ToString
+Client_Create Client_Destroy Client_PlatformName Client_PlatformVersion Client_ProcessIndex Client_Devices
+Client_AddressableDevices Client_Compile Client_BufferFromHostBuffer
+Device_GetDescription Device_MemoryStats DeviceDescription_Id DeviceDescription_ProcessIndex DeviceDescription_Kind
+DeviceDescription_ToString
 Executable_Destroy Executable_NumOutputs Executable_OutputElementTypes Executable_OutputDimensions Executable_Serialize
 Executable_DeserializeAndLoad Executable_GetCompiledMemoryStats Executable_GetCostAnalysis Executable_OptimizedProgram
 LoadedExecutable_GetExecutable LoadedExecutable_Destroy LoadedExecutable_Execute
@@ -27,7 +28,8 @@ Buffer_CopyToDevice Buffer_ToHostBuffer Buffer_ReadyEvent
 TopologyDescription_Create TopologyDescription_Destroy Compile
 """.split()
 STRUCTS = ["PJRT_Api_Version", "PJRT_NamedValue", "PJRT_Program", "PJRT_ExecuteOptions", "PJRT_Buffer_MemoryLayout_Tiled"]
-CONSTANTS = ["PJRT_Extension_Type", "PJRT_Buffer_Type", "PJRT_NamedValue_Type", "PJRT_HostBufferSemantics"]
+CALLBACKS = [f"PJRT_KeyValue{name}Callback_Args" for name in ["Get", "TryGet", "Put"]]
+CONSTANTS = ["PJRT_Error_Code", "PJRT_Extension_Type", "PJRT_Buffer_Type", "PJRT_NamedValue_Type", "PJRT_HostBufferSemantics"]
 PRIMITIVES = dict(
     char="c_char", int="i32", size_t="usize", bool="bool", float="f32", int64_t="i64", int32_t="i32", uint8_t="u8"
 )
@@ -76,7 +78,7 @@ def main() -> None:
     bodies = {m[1]: m[2] for m in re.finditer(r"struct (\w+) \{((?:[^{}]|\{[^{}]*\})*)\}", source)}
     table = re.findall(r"_PJRT_API_STRUCT_FIELD\((\w+)\);", bodies["PJRT_Api"])
     minor = re.search(r"#define PJRT_API_MINOR (\d+)", source)[1]
-    structs = {*STRUCTS, *(f"PJRT_{name}_Args" for name in FUNCTIONS)}
+    structs = {*STRUCTS, *CALLBACKS, *(f"PJRT_{name}_Args" for name in FUNCTIONS)}
     print(f"//! The part of the PJRT C API that grove uses. Written by tools/pjrt_sys.py from OpenXLA's header, API 0.{minor}.\n")
     print("use std::ffi::{c_char, c_void};\n")
     print("/// The minor version of the header.\npub const MINOR: i32 =", minor + ";\n")
@@ -98,7 +100,7 @@ def main() -> None:
         print("}\n")
         function = name.removesuffix("_Args")
         print(f"// SAFETY: of the header, with pointers, numbers and booleans only.\nunsafe impl Struct for {camel(name)} {{}}\n")
-        if name.endswith("_Args"):
+        if name.endswith("_Args") and name not in CALLBACKS:
             print(f"impl Args for {camel(name)} {{\n    const NAME: &'static str = \"{function}\";")
             print(f"    const INDEX: usize = {table.index(function)};\n}}\n")
     print("/// `tiled` is the larger member of a union.\n#[derive(Clone, Copy)]\n#[repr(C)]\npub struct BufferMemoryLayout {")

@@ -46,7 +46,7 @@ mod trees;
 mod zero1;
 
 pub use buckets::BucketTimes;
-pub use grove_communicator::{CommError, Communicator, Rank, Wire};
+pub use grove_communicator::{CommError, Communicator, KeyValueStore, Rank, Wire, local_rank};
 pub use grove_mpi::world;
 pub use overlap::OverlappedSum;
 pub use transformation::{AllReduceGradients, all_reduce_gradients};

@@ -1,5 +1,6 @@
 //! The search for plugins.
 
+use grove_communicator::Communicator;
 use std::{
     collections::HashSet,
     env, fmt,
@@ -9,7 +10,7 @@ use std::{
 
 use crate::{
     client::Client,
-    error::XlaError,
+    error::{self, XlaError},
     plugin::{NamedValue, Plugin},
 };
 
@@ -206,10 +207,33 @@ pub fn find(
     platform: Option<Platform>,
     options: &[(String, NamedValue)],
 ) -> Result<(Candidate, Arc<Plugin>, Client), NotFound> {
+    first(platform, |plugin| Client::new(plugin, options))
+}
+
+/// As [`find`], for a client that all ranks of a job make together; see [`Client::of_ranks`]. Every rank calls it, with the same
+/// platform.
+///
+/// # Errors
+/// None starts, on this rank or another one.
+pub fn find_of_ranks(
+    platform: Platform,
+    options: &[(String, NamedValue)],
+    ranks: &Communicator,
+) -> Result<(Candidate, Arc<Plugin>, Client), NotFound> {
+    // One for all candidates, of which ranks may have different numbers.
+    let store = ranks.key_value_store();
+    first(Some(platform), |plugin| Client::of_ranks_with(plugin, platform, options, ranks, &store))
+}
+
+/// The first plugin whose client starts.
+fn first(
+    platform: Option<Platform>,
+    start: impl Fn(&Arc<Plugin>) -> error::Result<Client>,
+) -> Result<(Candidate, Arc<Plugin>, Client), NotFound> {
     let mut tried = Vec::new();
     for candidate in candidates(platform, |name| env::var(name).ok()) {
         let started = Plugin::load(&candidate.path).and_then(|plugin| {
-            let client = Client::new(&plugin, options)?;
+            let client = start(&plugin)?;
             Ok((plugin, client))
         });
         match started {

@@ -99,6 +99,15 @@ impl Plugin {
         Ok(Arc::new(plugin))
     }
 
+    /// A plugin that is a table of this process, for tests.
+    ///
+    /// # Safety
+    /// The table stays until the process ends, and its functions do as the API says.
+    #[cfg(test)]
+    pub(crate) unsafe fn of_table(api: *const Api) -> Arc<Self> {
+        Arc::new(Self { api })
+    }
+
     /// Major and minor version of the plugin's API.
     pub fn version(&self) -> (i32, i32) {
         // SAFETY: `load` checked the pointer, and the head of the table is the same in every version.

@@ -199,6 +199,57 @@ impl Args for EventOnReady {
 
 #[derive(Clone, Copy)]
 #[repr(C)]
+pub struct KeyValueGetCallback {
+    pub struct_size: usize,
+    pub extension_start: *mut c_void,
+    pub key: *const c_char,
+    pub key_size: usize,
+    pub timeout_in_ms: i32,
+    pub callback_error: *mut c_void,
+    pub user_arg: *mut c_void,
+    pub value: *mut c_char,
+    pub value_size: usize,
+    pub value_deleter_callback: *mut c_void,
+}
+
+// SAFETY: of the header, with pointers, numbers and booleans only.
+unsafe impl Struct for KeyValueGetCallback {}
+
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub struct KeyValueTryGetCallback {
+    pub struct_size: usize,
+    pub extension_start: *mut c_void,
+    pub key: *const c_char,
+    pub key_size: usize,
+    pub callback_error: *mut c_void,
+    pub user_arg: *mut c_void,
+    pub value: *mut c_char,
+    pub value_size: usize,
+    pub value_deleter_callback: *mut c_void,
+}
+
+// SAFETY: of the header, with pointers, numbers and booleans only.
+unsafe impl Struct for KeyValueTryGetCallback {}
+
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub struct KeyValuePutCallback {
+    pub struct_size: usize,
+    pub extension_start: *mut c_void,
+    pub key: *const c_char,
+    pub key_size: usize,
+    pub value: *const c_char,
+    pub value_size: usize,
+    pub callback_error: *mut c_void,
+    pub user_arg: *mut c_void,
+}
+
+// SAFETY: of the header, with pointers, numbers and booleans only.
+unsafe impl Struct for KeyValuePutCallback {}
+
+#[derive(Clone, Copy)]
+#[repr(C)]
 pub struct ClientCreate {
     pub struct_size: usize,
     pub extension_start: *mut c_void,
@@ -288,6 +339,24 @@ unsafe impl Struct for ClientPlatformVersion {}
 impl Args for ClientPlatformVersion {
     const NAME: &'static str = "PJRT_Client_PlatformVersion";
     const INDEX: usize = 14;
+}
+
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub struct ClientDevices {
+    pub struct_size: usize,
+    pub extension_start: *mut c_void,
+    pub client: *mut c_void,
+    pub devices: *const *mut c_void,
+    pub num_devices: usize,
+}
+
+// SAFETY: of the header, with pointers, numbers and booleans only.
+unsafe impl Struct for ClientDevices {}
+
+impl Args for ClientDevices {
+    const NAME: &'static str = "PJRT_Client_Devices";
+    const INDEX: usize = 15;
 }
 
 #[derive(Clone, Copy)]
@@ -400,6 +469,23 @@ unsafe impl Struct for DeviceDescriptionId {}
 impl Args for DeviceDescriptionId {
     const NAME: &'static str = "PJRT_DeviceDescription_Id";
     const INDEX: usize = 23;
+}
+
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub struct DeviceDescriptionProcessIndex {
+    pub struct_size: usize,
+    pub extension_start: *mut c_void,
+    pub device_description: *mut c_void,
+    pub process_index: i32,
+}
+
+// SAFETY: of the header, with pointers, numbers and booleans only.
+unsafe impl Struct for DeviceDescriptionProcessIndex {}
+
+impl Args for DeviceDescriptionProcessIndex {
+    const NAME: &'static str = "PJRT_DeviceDescription_ProcessIndex";
+    const INDEX: usize = 24;
 }
 
 #[derive(Clone, Copy)]
@@ -986,6 +1072,26 @@ pub struct BufferMemoryLayout {
 // SAFETY: as above.
 unsafe impl Struct for BufferMemoryLayout {}
 
+pub mod error_code {
+    pub const OK: u32 = 0;
+    pub const CANCELLED: u32 = 1;
+    pub const UNKNOWN: u32 = 2;
+    pub const INVALID_ARGUMENT: u32 = 3;
+    pub const DEADLINE_EXCEEDED: u32 = 4;
+    pub const NOT_FOUND: u32 = 5;
+    pub const ALREADY_EXISTS: u32 = 6;
+    pub const PERMISSION_DENIED: u32 = 7;
+    pub const RESOURCE_EXHAUSTED: u32 = 8;
+    pub const FAILED_PRECONDITION: u32 = 9;
+    pub const ABORTED: u32 = 10;
+    pub const OUT_OF_RANGE: u32 = 11;
+    pub const UNIMPLEMENTED: u32 = 12;
+    pub const INTERNAL: u32 = 13;
+    pub const UNAVAILABLE: u32 = 14;
+    pub const DATA_LOSS: u32 = 15;
+    pub const UNAUTHENTICATED: u32 = 16;
+}
+
 pub mod extension_type {
     pub const GPU_CUSTOM_CALL: u32 = 0;
     pub const PROFILER: u32 = 1;
@@ -1070,11 +1176,15 @@ mod tests {
         assert_eq!(size_of::<EventDestroy>(), 24);
         assert_eq!(size_of::<EventAwait>(), 24);
         assert_eq!(size_of::<EventOnReady>(), 40);
+        assert_eq!(size_of::<KeyValueGetCallback>(), 80);
+        assert_eq!(size_of::<KeyValueTryGetCallback>(), 72);
+        assert_eq!(size_of::<KeyValuePutCallback>(), 64);
         assert_eq!(size_of::<ClientCreate>(), 88);
         assert_eq!(size_of::<ClientDestroy>(), 24);
         assert_eq!(size_of::<ClientPlatformName>(), 40);
         assert_eq!(size_of::<ClientProcessIndex>(), 32);
         assert_eq!(size_of::<ClientPlatformVersion>(), 40);
+        assert_eq!(size_of::<ClientDevices>(), 40);
         assert_eq!(size_of::<ClientAddressableDevices>(), 40);
         assert_eq!(size_of::<Program>(), 48);
         assert_eq!(size_of::<ClientCompile>(), 56);
@@ -1082,6 +1192,7 @@ mod tests {
         assert_eq!(size_of::<BufferMemoryLayout>(), 80);
         assert_eq!(size_of::<ClientBufferFromHostBuffer>(), 120);
         assert_eq!(size_of::<DeviceDescriptionId>(), 32);
+        assert_eq!(size_of::<DeviceDescriptionProcessIndex>(), 32);
         assert_eq!(size_of::<DeviceDescriptionKind>(), 40);
         assert_eq!(size_of::<DeviceDescriptionToString>(), 40);
         assert_eq!(size_of::<DeviceGetDescription>(), 32);

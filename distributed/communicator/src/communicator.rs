@@ -9,8 +9,8 @@ use std::{
 };
 
 use crate::{
-    CommError, Exchange, Number, Payload, PendingReduce, Result, Transport, Wire, Words, error::Rank, threads::Threads,
-    transport::Messages, watch::Watch,
+    CommError, Exchange, Number, Payload, PendingReduce, Result, Transport, Wire, Words, error::Rank, key_value::Pairs,
+    threads::Threads, transport::Messages, watch::Watch,
 };
 
 /// Name of the environment variable with the seconds that a collective waits for its ranks.
@@ -22,6 +22,12 @@ const TIMEOUT: Duration = Duration::from_secs(600);
 
 /// Tags of collectives go around; so many may be under way.
 const TAGS: u32 = 1 << 11;
+
+/// Tags of all collectives of a communicator.
+const TAGS_IN_ALL: u16 = 4 * TAGS as u16;
+
+/// Communicators over one transport: a communicator and its duplicates. Tags go to 32,000.
+const DUPLICATES: u32 = 3;
 
 /// Collectives, as part of a tag: ranks that call different ones do not take each other's messages.
 #[derive(Clone, Copy, Debug)]
@@ -43,11 +49,30 @@ pub struct Communicator {
 }
 
 pub(crate) struct Inner {
-    pub(crate) transport: Box<dyn Transport>,
+    pub(crate) transport: Arc<dyn Transport>,
     pub(crate) timeout: Duration,
     /// Collectives so far.
     sequence: AtomicU32,
-    sent: AtomicU64,
+    sent: Arc<AtomicU64>,
+    /// The first of its tags.
+    first_tag: u16,
+    /// Communicators over the transport so far.
+    duplicates: Arc<AtomicU32>,
+    /// What ranks have put into key-value stores, of all communicators over the transport.
+    pub(crate) pairs: Arc<Pairs>,
+    /// Key-value stores so far.
+    stores: AtomicU32,
+}
+
+impl Inner {
+    /// The number of another key-value store, among those of all communicators over the transport.
+    pub(crate) fn next_store(&self) -> u32 {
+        u32::from(self.first_tag) << 16 | self.stores.fetch_add(1, Ordering::Relaxed) & 0xffff
+    }
+
+    pub(crate) fn count_sent(&self, bytes: usize) {
+        self.sent.fetch_add(bytes as u64, Ordering::Relaxed);
+    }
 }
 
 impl Communicator {
@@ -74,9 +99,48 @@ impl Communicator {
 
     /// The ranks of a transport, and the time that a collective waits for them.
     pub fn with_timeout(transport: impl Transport + 'static, timeout: Duration) -> Self {
-        let transport = Box::new(transport);
-        Self {
-            inner: Some(Arc::new(Inner { transport, timeout, sequence: AtomicU32::new(0), sent: AtomicU64::new(0) })),
+        let inner = Inner {
+            transport: Arc::new(transport),
+            timeout,
+            sequence: AtomicU32::new(0),
+            sent: Arc::default(),
+            first_tag: 0,
+            duplicates: Arc::new(AtomicU32::new(1)),
+            pairs: Arc::default(),
+            stores: AtomicU32::new(0),
+        };
+        Self { inner: Some(Arc::new(inner)) }
+    }
+
+    /// A communicator of the same ranks whose collectives do not mix with those of this one: another thread may call them, in
+    /// an order of its own. As `MPI_Comm_dup`. Every rank makes the same ones in the same order.
+    ///
+    /// # Errors
+    /// [`CommError::Transport`] if there are two already.
+    pub fn duplicate(&self) -> Result<Self> {
+        let Some(inner) = &self.inner else { return Ok(Self::single()) };
+        let number = inner.duplicates.fetch_add(1, Ordering::Relaxed);
+        if number >= DUPLICATES {
+            return Err(CommError::Transport(format!("a communicator has {} duplicates at most", DUPLICATES - 1)));
+        }
+        let duplicate = Inner {
+            transport: inner.transport.clone(),
+            timeout: inner.timeout,
+            sequence: AtomicU32::new(0),
+            sent: inner.sent.clone(),
+            first_tag: number as u16 * TAGS_IN_ALL,
+            duplicates: inner.duplicates.clone(),
+            pairs: inner.pairs.clone(),
+            stores: AtomicU32::new(0),
+        };
+        Ok(Self { inner: Some(Arc::new(duplicate)) })
+    }
+
+    /// True if both are clones of one communicator.
+    pub fn is_clone_of(&self, other: &Self) -> bool {
+        match (&self.inner, &other.inner) {
+            (Some(one), Some(other)) => Arc::ptr_eq(one, other),
+            (one, other) => one.is_none() && other.is_none(),
         }
     }
 
@@ -110,7 +174,7 @@ impl Communicator {
     /// # Errors
     /// [`CommError`].
     pub fn close(&self) -> Result<()> {
-        self.barrier("at the end")?;
+        self.settle("at the end")?;
         if let Some(inner) = &self.inner {
             inner.transport.close();
         }
@@ -280,13 +344,16 @@ impl Communicator {
         if !self.is_shared() {
             return Ok(());
         }
+        self.wait(&format!("barrier {what}"), self.start_barrier()?).map(drop)
+    }
+
+    pub(crate) fn start_barrier(&self) -> Result<Box<dyn Exchange>> {
         let messages = Messages {
             payload: Arc::new(Vec::<u8>::new()),
             outgoing: self.outgoing_to_others(0..0),
             incoming: self.incoming_from_others(|_| 0),
         };
-        let exchange = self.exchange(messages, Kind::Barrier, self.tags())?;
-        self.wait(&format!("barrier {what}"), exchange).map(drop)
+        self.exchange(messages, Kind::Barrier, self.tags())
     }
 
     /// The part of a rank where `length` things are divided: all parts in order make the whole, and differ by at most one.
@@ -326,8 +393,8 @@ impl Communicator {
     pub(crate) fn exchange(&self, messages: Messages, kind: Kind, tag: u16) -> Result<Box<dyn Exchange>> {
         let Some(inner) = &self.inner else { return Ok(Box::new(Nothing)) };
         let bytes: usize = messages.outgoing.iter().flatten().map(|range| range.len()).sum();
-        inner.sent.fetch_add(bytes as u64, Ordering::Relaxed);
-        inner.transport.start(tag * 4 + kind as u16, messages)
+        inner.count_sent(bytes);
+        inner.transport.start(inner.first_tag + tag * 4 + kind as u16, messages)
     }
 
     /// The same range for all other ranks.

@@ -79,6 +79,46 @@ pub enum CommError {
         is: String,
     },
 
+    /// No rank has put a key in time.
+    #[error("no rank has put the key '{key}' within {}", seconds(*timeout))]
+    NoKey {
+        /// The key.
+        key: String,
+        /// The time that it was waited for.
+        timeout: Duration,
+    },
+
+    /// A key that has a value was to be put.
+    #[error("{rank} has put the key '{key}' before: a key is put once")]
+    AlreadyPut {
+        /// The key.
+        key: String,
+        /// The rank that put it.
+        rank: Rank,
+    },
+
+    /// Two ranks have put different values under one key, at the same time.
+    #[error("{} and {} have put different values under the key '{key}': a key is put once", ranks[0], ranks[1])]
+    TwoValues {
+        /// The key.
+        key: String,
+        /// The ranks.
+        ranks: Box<[Rank; 2]>,
+    },
+
+    /// A key or a value is too large to be put.
+    #[error("{part} the key '{key}' has {bytes} bytes, and {most} are the most")]
+    TooLarge {
+        /// The part that is too large.
+        part: &'static str,
+        /// The key, cut.
+        key: String,
+        /// Its bytes.
+        bytes: usize,
+        /// The most bytes.
+        most: usize,
+    },
+
     /// The environment names a time-out that is none.
     #[error("GROVE_COMM_TIMEOUT is '{0}': give a number of seconds, greater than 0")]
     Timeout(String),
@@ -119,5 +159,6 @@ fn ranks(ranks: &[Rank]) -> String {
 }
 
 fn seconds(time: Duration) -> String {
-    format!("{:.0} s", time.as_secs_f64())
+    let digits = usize::from(time < Duration::from_secs(10));
+    format!("{:.digits$} s", time.as_secs_f64())
 }

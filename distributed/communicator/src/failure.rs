@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use crate::{Absence, CommError, Communicator, Exchange, Result, watch::Watch};
 
 /// Time after which a message of a rank that has left is not awaited any more. What it sent before has arrived by then.
-const AFTER_LEAVING: Duration = Duration::from_secs(2);
+pub(crate) const AFTER_LEAVING: Duration = Duration::from_secs(2);
 
 /// Time in which a rank that tells an error is ended by the one that speaks for all.
 const TO_BE_ENDED: Duration = Duration::from_secs(10);
@@ -34,6 +34,13 @@ impl Communicator {
             // All ranks have come to the same conclusion.
             CommError::Differs { .. } => vec![],
             CommError::Failed { .. } => (0..self.size()).collect(),
+            // Perhaps of this rank alone.
+            CommError::NoKey { .. } | CommError::TwoValues { .. } => {
+                return self.fails_first() || {
+                    std::thread::sleep(TO_BE_ENDED);
+                    false
+                };
+            }
             _ => return true,
         };
         let first = (0..self.size()).find(|rank| !gone.contains(rank));
@@ -82,28 +89,19 @@ impl Communicator {
 
     /// Waits a little; an error if the exchange cannot come to an end any more.
     pub(crate) fn check(&self, name: &str, exchange: &dyn Exchange, watch: &mut Watch) -> Result<()> {
+        self.check_ranks(name, || exchange.missing(), watch)
+    }
+
+    /// [`check`](Self::check) of what waits for some ranks.
+    pub(crate) fn check_ranks(&self, name: &str, missing: impl Fn() -> Vec<usize>, watch: &mut Watch) -> Result<()> {
         let Some(inner) = &self.inner else { return Ok(()) };
         if !watch.pause() {
             return Ok(());
         }
-        let (missing, waited) = (exchange.missing(), watch.begun.elapsed());
+        let (missing, waited) = (missing(), watch.begun.elapsed());
         let collective = || name.to_owned();
-        let mut left = None;
-        for &number in &missing {
-            let rank = || self.describe(number);
-            match inner.transport.absence(number) {
-                // The others have given up this rank, and have said so.
-                Some(Absence::Died) if watch.suspended => {
-                    return Err(CommError::Failed { collective: collective(), rank: rank() });
-                }
-                Some(Absence::Died) => return Err(CommError::Died { collective: collective(), rank: rank() }),
-                Some(Absence::Failed) => return Err(CommError::Failed { collective: collective(), rank: rank() }),
-                Some(Absence::Left) => left = Some(number),
-                None => {}
-            }
-        }
-        match left {
-            Some(number) => {
+        match self.look_after(name, missing.iter().copied(), watch.suspended)?.last() {
+            Some(&number) => {
                 let since = *watch.left.get_or_insert_with(Instant::now);
                 if since.elapsed() > AFTER_LEAVING {
                     return Err(CommError::Left { collective: collective(), rank: self.describe(number) });
@@ -114,6 +112,49 @@ impl Communicator {
         if waited > inner.timeout {
             let missing = missing.into_iter().map(|number| self.describe(number)).collect();
             return Err(CommError::TimedOut { collective: collective(), missing, waited });
+        }
+        Ok(())
+    }
+
+    /// Those of some ranks that have left; an error that names one that is dead or has failed.
+    pub(crate) fn look_after(
+        &self,
+        name: &str,
+        ranks: impl Iterator<Item = usize>,
+        suspended: bool,
+    ) -> Result<Vec<usize>> {
+        let Some(inner) = &self.inner else { return Ok(vec![]) };
+        let mut left = Vec::new();
+        for number in ranks {
+            let (collective, rank) = (|| name.to_owned(), || self.describe(number));
+            match inner.transport.absence(number) {
+                // The others have given up this rank, and have said so.
+                Some(Absence::Died) if suspended => {
+                    return Err(CommError::Failed { collective: collective(), rank: rank() });
+                }
+                Some(Absence::Died) => return Err(CommError::Died { collective: collective(), rank: rank() }),
+                Some(Absence::Failed) => return Err(CommError::Failed { collective: collective(), rank: rank() }),
+                Some(Absence::Left) => left.push(number),
+                None => {}
+            }
+        }
+        Ok(left)
+    }
+
+    /// Waits for a collective that a device of this rank takes part in, such as one of NCCL's, until it is done, a rank is gone
+    /// or the time is over. `name` is the collective's. An error of `done` is a sentence.
+    ///
+    /// # Errors
+    /// [`CommError`], with all other ranks where the time is over: nobody knows which of them is missing.
+    pub fn wait_for_device(
+        &self,
+        name: &str,
+        mut done: impl FnMut() -> std::result::Result<bool, String>,
+    ) -> Result<()> {
+        let others = || (0..self.size()).filter(|&rank| rank != self.rank()).collect();
+        let mut watch = Watch::new();
+        while !done().map_err(|reason| CommError::Transport(format!("{name}: {reason}")))? {
+            self.check_ranks(name, others, &mut watch)?;
         }
         Ok(())
     }

@@ -2,8 +2,9 @@
 //!
 //! A [`Communicator`] knows its rank and the number of ranks, and has the collectives: [`all_reduce`](Communicator::all_reduce),
 //! [`all_gather`](Communicator::all_gather), [`reduce_scatter`](Communicator::reduce_scatter),
-//! [`broadcast`](Communicator::broadcast), [`barrier`](Communicator::barrier). The default has one rank, so that the same
-//! program runs alone. `grove-mpi` has the one over MPI; [`Communicator::threads`] makes ranks out of threads, for tests.
+//! [`broadcast`](Communicator::broadcast), [`barrier`](Communicator::barrier). A [`KeyValueStore`] has values by key, which ranks
+//! put and get when they want to. The default has one rank, so that the same program runs alone. `grove-mpi` has the one over MPI;
+//! [`Communicator::threads`] makes ranks out of threads, for tests.
 //!
 //! - **Results do not depend on timing.** Every reduction adds the ranks' values in the order of the ranks, whatever arrives
 //!   first and however an array is cut. The same ranks give the same bits.
@@ -30,6 +31,8 @@ mod agree;
 mod communicator;
 mod error;
 mod failure;
+mod key_value;
+mod launcher;
 mod reduce;
 mod threads;
 mod transport;
@@ -38,6 +41,8 @@ mod words;
 
 pub use communicator::{Communicator, Reserved, TIMEOUT_VARIABLE};
 pub use error::{CommError, Rank, Result};
+pub use key_value::KeyValueStore;
+pub use launcher::local_rank;
 pub use reduce::{PendingReduce, Wire};
 pub use transport::{Absence, Exchange, Messages, Payload, Transport};
 pub use words::{Number, Words};

@@ -1,7 +1,7 @@
 //! Ranks as threads of one process, for tests.
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, VecDeque},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
@@ -14,11 +14,16 @@ use crate::{
 /// Sender, receiver and tag of a message.
 type Address = (usize, usize, u16);
 
+/// Messages that were posted, and the rank of each.
+type Posted = VecDeque<(usize, Arc<[u8]>)>;
+
 /// Messages that were sent and not received.
 #[derive(Default)]
 struct Post {
     messages: HashMap<Address, Vec<Vec<u8>>>,
     absent: HashMap<usize, Absence>,
+    /// What was posted for each rank.
+    posted: HashMap<usize, Posted>,
 }
 
 pub(crate) struct Threads {
@@ -33,7 +38,7 @@ impl Threads {
         (0..size).map(|rank| Self { rank, size, post: post.clone() }).collect()
     }
 
-    fn post(&self) -> MutexGuard<'_, Post> {
+    fn lock(&self) -> MutexGuard<'_, Post> {
         self.post.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -60,7 +65,7 @@ impl Transport for Threads {
 
     fn start(&self, tag: u16, messages: Messages) -> Result<Box<dyn Exchange>> {
         let Messages { payload, outgoing, incoming } = messages;
-        let mut post = self.post();
+        let mut post = self.lock();
         for (to, range) in outgoing.into_iter().enumerate() {
             if let Some(range) = range {
                 let message = Payload::bytes(&*payload)[range].to_vec();
@@ -71,12 +76,36 @@ impl Transport for Threads {
         Ok(Box::new(Delivery { rank: self.rank, tag, incoming, received, post: self.post.clone() }))
     }
 
+    fn post(&self, message: Arc<[u8]>) -> Result<()> {
+        let mut post = self.lock();
+        for to in (0..self.size).filter(|&to| to != self.rank) {
+            post.posted.entry(to).or_default().push_back((self.rank, message.clone()));
+        }
+        Ok(())
+    }
+
+    fn delivered(&self) -> bool {
+        true
+    }
+
+    fn receive(&self, most: usize) -> Result<Option<(usize, Vec<u8>)>> {
+        let Some((from, message)) = self.lock().posted.get_mut(&self.rank).and_then(VecDeque::pop_front) else {
+            return Ok(None);
+        };
+        match message.len() <= most {
+            true => Ok(Some((from, message.to_vec()))),
+            false => {
+                Err(CommError::Transport(format!("rank {from} sent {} bytes, and {most} are the most", message.len())))
+            }
+        }
+    }
+
     fn absence(&self, rank: usize) -> Option<Absence> {
-        self.post().absent.get(&rank).copied()
+        self.lock().absent.get(&rank).copied()
     }
 
     fn leave(&self, absence: Absence) {
-        self.post().absent.entry(self.rank).or_insert(absence);
+        self.lock().absent.entry(self.rank).or_insert(absence);
     }
 
     fn abort(&self, status: i32) -> ! {

@@ -40,6 +40,22 @@ pub trait Transport: Send + Sync {
     /// [`CommError::Transport`](crate::CommError::Transport).
     fn start(&self, tag: u16, messages: Messages) -> Result<Box<dyn Exchange>>;
 
+    /// Sends bytes to all other ranks, apart from all exchanges. Every rank [receives](Self::receive) them when it wants to.
+    ///
+    /// # Errors
+    /// [`CommError::Transport`](crate::CommError::Transport).
+    fn post(&self, message: Arc<[u8]>) -> Result<()>;
+
+    /// Moves on what was [posted](Self::post). True if nothing of it is on its way. What cannot arrive any more does not count: its
+    /// rank is gone, which is told to whoever waits for that rank.
+    fn delivered(&self) -> bool;
+
+    /// The next bytes that another rank has [posted](Self::post), and its number, if some have arrived.
+    ///
+    /// # Errors
+    /// [`CommError::Transport`](crate::CommError::Transport), also if they are more than `most`.
+    fn receive(&self, most: usize) -> Result<Option<(usize, Vec<u8>)>>;
+
     /// A rank that takes part in nothing any more, of those of whom it is known.
     fn absence(&self, rank: usize) -> Option<Absence>;
 

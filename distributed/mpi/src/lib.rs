@@ -9,6 +9,8 @@
 #![warn(missing_docs)]
 
 #[cfg(feature = "mpi")]
+mod post;
+#[cfg(feature = "mpi")]
 mod processes;
 #[cfg(feature = "mpi")]
 mod transport;

@@ -16,9 +16,12 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crate::processes::{BYTES, Process, Watched};
+use crate::{
+    post::{Calls, Post},
+    processes::{BYTES, Process, Watched},
+};
 
-/// Tag of a message that says that a rank takes part in nothing any more. Collectives have tags below 8192.
+/// Tag of a message that says that a rank takes part in nothing any more. Collectives have tags below it.
 const ABSENCE: c_int = 32_000;
 
 /// Largest part of a message: MPI counts in 32 bits.
@@ -30,7 +33,7 @@ const LAST_MESSAGE: Duration = Duration::from_millis(200);
 /// Every call of MPI holds it: MPI is started for calls of one thread at a time.
 static CALLS: Mutex<()> = Mutex::new(());
 
-fn calls() -> MutexGuard<'static, ()> {
+fn calls() -> Calls {
     CALLS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -40,6 +43,7 @@ pub(crate) struct Mpi {
     processes: Vec<Process>,
     watched: Vec<Option<Watched>>,
     told: Mutex<Told>,
+    post: Mutex<Post>,
     universe: Mutex<Option<Universe>>,
 }
 
@@ -73,16 +77,32 @@ impl Mpi {
             processes.iter().enumerate().map(|(i, process)| if i == rank { None } else { process.watch(&own) });
         let told = Told { absent: vec![None; size], own: false };
         let watched = watched.collect();
-        Ok(Self { rank, processes, watched, told: Mutex::new(told), universe: Mutex::new(Some(universe)) })
+        let (told, post, universe) = (Mutex::new(told), Mutex::default(), Mutex::new(Some(universe)));
+        Ok(Self { rank, processes, watched, told, post, universe })
     }
 
     fn told(&self) -> MutexGuard<'_, Told> {
         self.told.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn posted(&self) -> MutexGuard<'_, Post> {
+        self.post.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// An error if MPI has ended, after which a call of it ends the process.
+    fn running(&self) -> Result<()> {
+        match &*self.universe.lock().unwrap_or_else(PoisonError::into_inner) {
+            Some(_) => Ok(()),
+            None => Err(CommError::Transport("MPI has ended, as the communicator was closed".into())),
+        }
+    }
+
     /// Receives what other ranks tell of themselves.
     fn listen(&self, told: &mut Told) {
         let _calls = calls();
+        if self.running().is_err() {
+            return;
+        }
         loop {
             let (mut flag, mut status) = (0, MaybeUninit::uninit());
             // SAFETY: the pointers are those of live variables, and the status is read only where the call has written it.
@@ -158,6 +178,23 @@ impl Transport for Mpi {
             }
         }
         Ok(Box::new(delivery))
+    }
+
+    fn post(&self, message: Arc<[u8]>) -> Result<()> {
+        let (mut post, calls) = (self.posted(), calls());
+        self.running()?;
+        post.send(message, (0..self.size()).filter(|&to| to != self.rank), &calls)
+    }
+
+    fn delivered(&self) -> bool {
+        let (mut post, calls) = (self.posted(), calls());
+        self.running().is_err() || post.delivered(&calls)
+    }
+
+    fn receive(&self, most: usize) -> Result<Option<(usize, Vec<u8>)>> {
+        let (mut post, calls) = (self.posted(), calls());
+        self.running()?;
+        post.receive(most, &calls)
     }
 
     fn absence(&self, rank: usize) -> Option<Absence> {
@@ -332,7 +369,7 @@ impl Drop for Delivery {
     }
 }
 
-fn check(code: c_int) -> Result<()> {
+pub(crate) fn check(code: c_int) -> Result<()> {
     if code == ffi::MPI_SUCCESS as c_int { Ok(()) } else { Err(describe(code)) }
 }
 

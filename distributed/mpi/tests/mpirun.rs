@@ -10,8 +10,16 @@ use std::{
 /// No run takes longer; one that does is hung.
 const LONGEST: Duration = Duration::from_secs(60);
 
+/// A task whose name ends with ` over TCP` does not use shared memory.
 fn mpirun(ranks: usize, task: &str, timeout: f64) -> Command {
     let mut command = Command::new("mpirun");
+    let task = match task.strip_suffix(" over TCP") {
+        Some(task) => {
+            command.env("OMPI_MCA_btl", "tcp,self");
+            task
+        }
+        None => task,
+    };
     command
         .args(["--oversubscribe", "-n", &ranks.to_string(), env!("CARGO_BIN_EXE_grove-mpi-worker"), task])
         .env("OMPI_ALLOW_RUN_AS_ROOT", "1")
@@ -86,6 +94,41 @@ fn collectives() {
         let stdout = String::from_utf8_lossy(&output.stdout);
         assert!(output.status.success(), "{ranks}: {stdout} {}", String::from_utf8_lossy(&output.stderr));
         assert_eq!(stdout.matches("done").count(), ranks, "{stdout}");
+    }
+}
+
+#[test]
+fn values_by_key() {
+    // Over TCP large values move on only while MPI is called.
+    for (ranks, task) in [(1, "pairs"), (2, "pairs"), (3, "pairs"), (3, "pairs over TCP")] {
+        let (output, _) = run(ranks, task, 50.0, None);
+        let stdout = String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.success(), "{ranks}: {stdout} {}", String::from_utf8_lossy(&output.stderr));
+        assert_eq!(stdout.matches("done").count(), ranks, "{stdout}");
+    }
+    let (output, _) = run(2, "no_key", 30.0, None);
+    let said = sentence(&output);
+    assert_eq!((&*said, output.status.code()), ("error: no rank has put the key 'an oak' within 0.3 s", Some(1)));
+}
+
+#[test]
+fn a_rank_that_is_killed_while_others_wait_for_a_key_is_named() {
+    for rank in [0, 1, 2] {
+        let begun = Instant::now();
+        let (output, processes) = run(3, "wait_for_key", 30.0, Some((rank, libc::SIGKILL, Duration::from_millis(300))));
+        assert!(!output.status.success());
+        let said = sentence(&output);
+        let named = format!("rank {rank} (process {} on ", processes[rank]);
+        assert!(said.contains(&named) && said.contains("died during get of the key 'local_topology/cuda/7'"), "{said}");
+        assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", begun.elapsed());
+    }
+    for i in 0..10u64 {
+        // While values are on their way.
+        let (rank, after) = (i as usize % 3, Duration::from_micros(100_000 + i * i * 977 % 50_000));
+        let (output, processes) = run(3, "pairs_forever", 30.0, Some((rank, libc::SIGKILL, after)));
+        let said = sentence(&output);
+        let named = format!("rank {rank} (process {} on ", processes[rank]);
+        assert!(said.contains(&named) && said.contains("died during get of the key"), "{i}: {said}");
     }
 }
 

@@ -1,7 +1,14 @@
 //! A rank of the tests: `grove-mpi-worker TASK`. It prints what the tests look for, one line each.
 
 use grove_communicator::{CommError, Communicator, Wire};
-use std::{process::ExitCode, thread, time::Duration};
+use std::{
+    process::ExitCode,
+    thread,
+    time::{Duration, Instant},
+};
+
+/// Time that no get of these tests takes.
+const LONG: Duration = Duration::from_secs(60);
 
 fn main() -> ExitCode {
     let task = std::env::args().nth(1).unwrap_or_default();
@@ -22,6 +29,18 @@ fn main() -> ExitCode {
 fn run(comm: &Communicator, task: &str) -> Result<(), CommError> {
     match task {
         "collectives" => collectives(comm),
+        "pairs" => pairs(comm),
+        // Nobody puts it.
+        "wait_for_key" => comm.key_value_store().get("local_topology/cuda/7", LONG).map(drop),
+        "no_key" => comm.key_value_store().get("an oak", Duration::from_millis(300)).map(drop),
+        // Large values, until somebody ends it.
+        "pairs_forever" => {
+            let store = comm.key_value_store();
+            (0..).try_for_each(|i| {
+                store.put(&format!("{i} {}", comm.rank()), &vec![7; 300_000])?;
+                (0..comm.size()).try_for_each(|rank| store.get(&format!("{i} {rank}"), LONG).map(drop))
+            })
+        }
         // Until somebody ends it.
         "forever" => loop {
             let numbers = vec![comm.rank() as f32; 100_000];
@@ -73,6 +92,50 @@ fn collectives(comm: &Communicator) -> Result<(), CommError> {
     assert!(lists.iter().enumerate().all(|(from, list)| *list == vec![from as u64; from]));
     comm.agree("settings", &[("seed".to_owned(), "1".to_owned())])?;
     comm.barrier("of the test")?;
+    println!("done {rank} of {size}");
+    Ok(())
+}
+
+/// Values by key, while another thread adds up numbers.
+fn pairs(comm: &Communicator) -> Result<(), CommError> {
+    let (rank, size) = (comm.rank(), comm.size());
+    let (store, other) = (comm.key_value_store(), comm.key_value_store());
+    let key = |i: usize| format!("local_topology/cuda/{i}");
+    // From what fits into a first packet to what is moved in many.
+    let value = |i: usize| vec![i as u8; [0, 1, 300, 5_000, 70_000, 3_000_001][i % 6]];
+    let keys = 30 * size;
+    thread::scope(|scope| {
+        let getters: Vec<_> = (0..2)
+            .map(|thread| {
+                let store = &store;
+                scope.spawn(move || {
+                    for i in (thread..keys).step_by(2) {
+                        assert_eq!(store.get(&key(i), LONG)?, value(i), "{i}");
+                    }
+                    Ok::<_, CommError>(())
+                })
+            })
+            .collect();
+        for i in (rank..keys).step_by(size) {
+            store.put(&key(i), &value(i))?;
+            let sum = comm.all_reduce("numbers", vec![rank as f64; 1000])?;
+            assert_eq!(sum, [(size * (size - 1) / 2) as f64; 1000]);
+        }
+        getters.into_iter().try_for_each(|getter| getter.join().expect("no panic"))
+    })?;
+    assert!(matches!(store.put(&key(0), b""), Err(CommError::AlreadyPut { .. })));
+    assert_eq!(store.try_get("nothing")?, None);
+    // Stores do not mix, and a large value arrives while the program of its rank does nothing with MPI.
+    let begun = Instant::now();
+    if rank == size - 1 {
+        other.put(&key(0), &vec![7; 20_000_000])?;
+        thread::sleep(Duration::from_secs(3));
+    } else {
+        assert_eq!(other.get(&key(0), LONG)?, vec![7; 20_000_000]);
+        assert!(begun.elapsed() < Duration::from_secs(3), "{:?}", begun.elapsed());
+    }
+    // At the end some are on their way that nobody asks for.
+    (0..5).try_for_each(|i| other.put(&format!("{rank} {i}"), &value(i)))?;
     println!("done {rank} of {size}");
     Ok(())
 }

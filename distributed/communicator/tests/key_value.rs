@@ -1,0 +1,210 @@
+//! Key-value stores between threads.
+
+use grove_communicator::{CommError, Communicator, KeyValueStore, Result};
+use std::{
+    sync::Barrier,
+    thread,
+    time::{Duration, Instant},
+};
+
+/// Time that no get of these tests takes.
+const LONG: Duration = Duration::from_secs(30);
+
+/// The results of all ranks, which have a store each.
+fn on_ranks<T: Send>(size: usize, body: impl Fn(&Communicator, KeyValueStore) -> T + Sync) -> Vec<T> {
+    thread::scope(|scope| {
+        let run = |comm: Communicator| {
+            let store = comm.key_value_store();
+            body(&comm, store)
+        };
+        let ranks = Communicator::threads(size).into_iter();
+        let threads: Vec<_> = ranks.map(|comm| scope.spawn(move || run(comm))).collect();
+        threads.into_iter().map(|thread| thread.join().expect("no panic")).collect()
+    })
+}
+
+fn key(i: usize) -> String {
+    format!("local_topology/cuda/{i}")
+}
+
+#[test]
+fn every_rank_gets_what_any_has_put() {
+    for size in 1..5 {
+        let found = on_ranks(size, |comm, store| -> Result<Vec<Vec<u8>>> {
+            // A get that comes before the put: the lower ranks are the later ones.
+            thread::sleep(Duration::from_millis(20 * (size - comm.rank()) as u64));
+            store.put(&key(comm.rank()), &[comm.rank() as u8; 3])?;
+            let values = (0..size).map(|rank| store.get(&key(rank), LONG)).collect();
+            comm.barrier("of the test")?;
+            assert_eq!(store.try_get(&key(size))?, None);
+            values
+        });
+        let expected: Vec<Vec<u8>> = (0..size).map(|rank| vec![rank as u8; 3]).collect();
+        assert!(found.iter().all(|values| values.as_ref() == Ok(&expected)), "{found:?}");
+    }
+}
+
+#[test]
+fn a_get_ends_when_the_time_is_over() {
+    let found = on_ranks(2, |comm, store| {
+        let begun = Instant::now();
+        let found = store.get("an oak", Duration::from_millis(200));
+        assert!(begun.elapsed() >= Duration::from_millis(200) && begun.elapsed() < LONG);
+        comm.barrier("of the test").expect("both come");
+        found
+    });
+    for error in found {
+        let error = error.expect_err("nobody has put it");
+        assert!(matches!(&error, CommError::NoKey { key, .. } if key == "an oak"), "{error:?}");
+        assert_eq!(error.to_string(), "no rank has put the key 'an oak' within 0.2 s");
+    }
+}
+
+#[test]
+fn a_key_is_put_once() {
+    let found = on_ranks(2, |comm, store| -> Result<_> {
+        if comm.rank() == 1 {
+            store.put("an oak", b"1")?;
+        }
+        store.get("an oak", LONG)?;
+        let again = store.put("an oak", b"1");
+        // Another store has keys of its own.
+        comm.key_value_store().put(&key(comm.rank()), b"2")?;
+        store.put(&key(comm.rank()), b"3")?;
+        comm.barrier("of the test")?;
+        Ok((again, store.get(&key(1), LONG)?))
+    });
+    for result in found {
+        let (again, other) = result.expect("values");
+        let error = again.expect_err("it has a value");
+        assert!(matches!(&error, CommError::AlreadyPut { rank, .. } if rank.number == 1), "{error:?}");
+        assert_eq!(error.to_string(), "rank 1 has put the key 'an oak' before: a key is put once");
+        assert_eq!(other, b"3");
+    }
+}
+
+#[test]
+fn two_values_of_one_key_are_told() {
+    let together = Barrier::new(2);
+    let found = on_ranks(2, |comm, store| -> Result<_> {
+        // Of the same bytes a rank cannot tell which came first.
+        let put = (store.put("same", b"0"), store.put("other", &[comm.rank() as u8]));
+        together.wait();
+        comm.barrier("of the test")?;
+        // What is looked for has not come, so that all that has come is taken in.
+        store.try_get("nothing")?;
+        Ok((put, store.get("same", LONG)?, store.get("other", LONG)))
+    });
+    let found: Vec<_> = found.into_iter().map(|result| result.expect("values")).collect();
+    assert!(found.iter().all(|(_, same, _)| same == b"0"), "{found:?}");
+    // Either a put was refused, or both ranks have found out.
+    if found.iter().all(|((_, put), ..)| put.is_ok()) {
+        for (.., value) in found {
+            let said = value.expect_err("two values").to_string();
+            assert!(said.contains("different values under the key 'other'"), "{said}");
+            assert!(said.contains("rank 0") && said.contains("rank 1"), "{said}");
+        }
+    }
+}
+
+#[test]
+fn large_values_arrive_and_larger_ones_are_refused() {
+    let most = 64 << 20;
+    let found = on_ranks(2, |comm, store| -> Result<_> {
+        if comm.rank() == 0 {
+            store.put("large", &vec![7; most])?;
+        }
+        comm.barrier("of the test")?;
+        let error = store.put("larger", &vec![7; most + 1]).expect_err("too large");
+        assert!(store.put(&"k".repeat((64 << 10) + 1), b"").is_err());
+        Ok((store.get("large", LONG)?, error.to_string()))
+    });
+    for result in found {
+        let (value, said) = result.expect("a value");
+        assert!(value.len() == most && value.iter().all(|&byte| byte == 7));
+        assert_eq!(said, "the value of the key 'larger' has 67108865 bytes, and 67108864 are the most");
+    }
+}
+
+#[test]
+fn many_keys_are_got_from_several_threads() {
+    let (size, keys, threads) = (3, 300, 4);
+    on_ranks(size, |comm, store| {
+        thread::scope(|scope| {
+            for thread in 0..threads {
+                let store = &store;
+                scope.spawn(move || {
+                    for i in (thread..keys).step_by(threads) {
+                        let value = store.get(&key(i), LONG).expect("a value");
+                        assert_eq!(value, i.to_le_bytes());
+                    }
+                });
+            }
+            for i in (comm.rank()..keys).step_by(size) {
+                store.put(&key(i), &i.to_le_bytes()).expect("put");
+            }
+        });
+        comm.close().expect("all come");
+    });
+}
+
+#[test]
+fn a_get_waits_while_collectives_are_under_way() {
+    let sums = on_ranks(2, |comm, store| {
+        thread::scope(|scope| {
+            let getter = scope.spawn(|| store.get("late", LONG));
+            let mut sum = vec![1f32; 1000];
+            for _ in 0..200 {
+                sum = comm.all_reduce("numbers", sum).expect("sums");
+                sum.iter_mut().for_each(|x| *x /= 2.0);
+            }
+            if comm.rank() == 1 {
+                store.put("late", b"now").expect("put");
+            }
+            assert_eq!(getter.join().expect("no panic").as_deref(), Ok(&b"now"[..]));
+            comm.close().expect("all come");
+            sum
+        })
+    });
+    assert!(sums.iter().all(|sum| *sum == [1.0; 1000]));
+}
+
+#[test]
+fn ranks_that_are_gone_end_a_get() {
+    let found = on_ranks(3, |comm, store| (comm.rank() == 0).then(|| store.get("an oak", LONG)));
+    let error = found.into_iter().flatten().next().expect("rank 0").expect_err("the others have left");
+    assert!(matches!(&error, CommError::Left { .. }), "{error:?}");
+    assert!(error.to_string().contains("get of the key 'an oak'"), "{error}");
+    // One that has left may be the one that has nothing to put.
+    let found = on_ranks(3, |comm, store| match comm.rank() {
+        0 => Some(store.get("an oak", LONG)),
+        1 => None,
+        _ => {
+            thread::sleep(Duration::from_millis(2500));
+            store.put("an oak", b"late").expect("put");
+            thread::sleep(Duration::from_millis(100));
+            None
+        }
+    });
+    assert_eq!(found[0].as_ref().expect("rank 0").as_deref(), Ok(&b"late"[..]));
+    let found = on_ranks(2, |comm, store| match comm.rank() {
+        0 => Some(store.get("an oak", LONG)),
+        _ => {
+            comm.fails_first();
+            None
+        }
+    });
+    let error = found.into_iter().flatten().next().expect("rank 0").expect_err("rank 1 has failed");
+    assert!(matches!(&error, CommError::Failed { rank, .. } if rank.number == 1), "{error:?}");
+}
+
+#[test]
+fn one_rank_has_a_store_too() {
+    let store = Communicator::single().key_value_store();
+    store.put("an oak", b"1").expect("put");
+    assert_eq!(store.get("an oak", Duration::ZERO).as_deref(), Ok(&b"1"[..]));
+    assert_eq!(store.try_get("an elm"), Ok(None));
+    let error = store.get("an elm", Duration::from_millis(20)).expect_err("nobody puts it");
+    assert!(matches!(error, CommError::NoKey { .. }), "{error:?}");
+    assert!(store.put("an oak", b"2").is_err());
+}
