@@ -15,7 +15,7 @@ import statistics
 from collections import Counter
 from pathlib import Path
 
-KINDS = ["launch", "upload", "download", "copy", "fill", "sync", "allocate", "module", "refused"]
+KINDS = ["launch", "upload", "download", "copy", "fill", "sync", "allocate", "module", "nccl", "refused"]
 
 
 def read(path: Path) -> list[list[list[str]]]:
@@ -36,6 +36,7 @@ def count(events: list[list[str]]) -> dict[str, int]:
     counts = Counter(event[0] for event in events)
     result = {kind: counts[kind] for kind in KINDS}
     result["uploaded_bytes"] = sum(int(event[1]) for event in events if event[0] == "upload")
+    result["nccl_bytes"] = sum(int(event[2]) for event in events if event[0] == "nccl")
     return result
 
 

@@ -1,17 +1,22 @@
 // A libcuda.so.1 without a GPU: the driver's calls that CubeCL makes, through cudarc. Memory is the host's, copies are
-// copies, and a launch runs its kernel here and now, or counts alone. What a driver refuses is refused.
+// copies, and a launch runs its kernel here and now, or counts alone. What a driver refuses is refused. Work of other
+// libraries (work.hpp) may be under way on a stream; what comes after it on the stream first waits for it, in the call.
 //
 // Read from the environment (the script `emulate` sets it):
 //   GROVE_CUDA_CAPABILITY   compute capability times ten (61)
 //   GROVE_CUDA_DEVICES      how many devices there are (1)
 //   GROVE_CUDA_DRIVER       the version that the driver gives (12080)
 //   GROVE_CUDA_MEMORY       bytes of each device's memory (as a GPU of that capability)
+//   GROVE_CUDA_UUID         any text: processes with the same text have the same devices (each process has its own)
 //   GROVE_CUDA_LOG          a file for a line of every event
 //   GROVE_CUDA_LOAD_STATUS  what loading a module ends with (0)
 
 #include "blocks.hpp"
+#include "work.hpp"
 
 #include <atomic>
+#include <chrono>
+#include <condition_variable>
 #include <cstdarg>
 #include <cstdint>
 #include <cstdio>
@@ -21,8 +26,10 @@
 #include <dlfcn.h>
 #include <map>
 #include <mutex>
+#include <set>
 #include <string>
 #include <sys/mman.h>
+#include <unistd.h>
 #include <utility>
 
 namespace {
@@ -35,7 +42,9 @@ enum Status {
     OUT_OF_MEMORY = 2,
     INVALID_DEVICE = 101,
     INVALID_IMAGE = 200,
+    INVALID_CONTEXT = 201,
     NOT_FOUND = 500,
+    NOT_READY = 600,
     LAUNCH_FAILED = 719,
 };
 
@@ -90,6 +99,118 @@ std::mutex log_lock;
 void *new_handle() {
     static std::atomic<uintptr_t> last{0x2000};
     return reinterpret_cast<void *>(last += 16);
+}
+
+using Works = std::set<uint64_t>;
+
+// The work under way on streams.
+class Schedule {
+    std::mutex lock;
+    std::condition_variable changed;
+    uint64_t last = 0;
+    // Each work under way, with the works that it comes after.
+    std::map<uint64_t, Works> under_way;
+    // What each stream waits for, and each event since it was recorded.
+    std::map<void *, Works> of_stream, of_event;
+    // Streams that do not wait for the default stream.
+    std::set<void *> non_blocking;
+
+    bool ended(const Works &works) const {
+        for (const uint64_t work : works) {
+            if (under_way.count(work)) return false;
+        }
+        return true;
+    }
+
+    // With what the default stream adds: it waits for the other streams, and they for it.
+    Works before(void *stream) const {
+        Works works;
+        for (const auto &[other, others] : of_stream) {
+            const bool joined = (!stream || !other) && !non_blocking.count(stream) && !non_blocking.count(other);
+            if (stream != other && !joined) continue;
+            for (const uint64_t work : others) {
+                if (under_way.count(work)) works.insert(work);
+            }
+        }
+        return works;
+    }
+
+    void wait(std::unique_lock<std::mutex> &guard, const Works &works) {
+        changed.wait(guard, [&] { return ended(works); });
+    }
+
+public:
+    void *create_stream(bool blocking) {
+        const std::lock_guard<std::mutex> guard(lock);
+        void *stream = new_handle();
+        if (!blocking) non_blocking.insert(stream);
+        return stream;
+    }
+    void destroy_stream(void *stream) {
+        const std::lock_guard<std::mutex> guard(lock);
+        of_stream.erase(stream);
+        non_blocking.erase(stream);
+    }
+    void destroy_event(void *event) {
+        const std::lock_guard<std::mutex> guard(lock);
+        of_event.erase(event);
+    }
+    void record(void *event, void *stream) {
+        const std::lock_guard<std::mutex> guard(lock);
+        of_event[event] = before(stream);
+    }
+    void add_event(void *stream, void *event) {
+        const std::lock_guard<std::mutex> guard(lock);
+        Works works = before(stream);
+        const Works &recorded = of_event[event];
+        works.insert(recorded.begin(), recorded.end());
+        of_stream[stream] = works;
+    }
+    bool stream_ready(void *stream) {
+        const std::lock_guard<std::mutex> guard(lock);
+        return before(stream).empty();
+    }
+    bool event_ready(void *event) {
+        const std::lock_guard<std::mutex> guard(lock);
+        return ended(of_event[event]);
+    }
+    void wait_for_stream(void *stream) {
+        std::unique_lock<std::mutex> guard(lock);
+        wait(guard, before(stream));
+    }
+    void wait_for_event(void *event) {
+        std::unique_lock<std::mutex> guard(lock);
+        wait(guard, Works(of_event[event]));
+    }
+    void wait_for_all() {
+        std::unique_lock<std::mutex> guard(lock);
+        Works works;
+        for (const auto &[work, earlier] : under_way) works.insert(work);
+        wait(guard, works);
+    }
+    uint64_t begin(void *stream) {
+        const std::lock_guard<std::mutex> guard(lock);
+        const Works works = before(stream);
+        under_way[++last] = works;
+        of_stream[stream] = works;
+        of_stream[stream].insert(last);
+        return last;
+    }
+    bool may_run(uint64_t work, int milliseconds) {
+        std::unique_lock<std::mutex> guard(lock);
+        return changed.wait_for(guard, std::chrono::milliseconds(milliseconds), [&] { return ended(under_way[work]); });
+    }
+    void end(uint64_t work) {
+        const std::lock_guard<std::mutex> guard(lock);
+        under_way.erase(work);
+        changed.notify_all();
+    }
+};
+
+// Never destroyed: threads may have work under way when the program ends.
+Schedule &schedule() {
+    static Schedule &schedule = *new Schedule;
+    return schedule;
 }
 
 size_t memory_size() {
@@ -236,16 +357,42 @@ Status cuDeviceGetAttribute(int *value, int attribute, Device) {
     return SUCCESS;
 }
 
-Status cuDevicePrimaryCtxRetain(void **context, Device) {
-    static void *const handle = new_handle();
-    *context = handle;
-    return SUCCESS;
+// The text, hashed, and the device's index.
+int cuDeviceGetUuid_v2(void *uuid, Device device) {
+    const char *name = getenv("GROVE_CUDA_UUID");
+    const std::string text = name ? name : "process " + std::to_string(getpid());
+    uint64_t parts[] = {14695981039346656037u, uint64_t(device)};
+    for (const unsigned char byte : text) parts[0] = (parts[0] ^ byte) * 1099511628211u;
+    memcpy(uuid, parts, sizeof parts);
+    return cuDeviceGet(&device, device);
+}
+int cuDeviceGetUuid(void *uuid, Device device) { return cuDeviceGetUuid_v2(uuid, device); }
+
+// The only context of a device is a handle below those of `new_handle`.
+constexpr uintptr_t FIRST_CONTEXT = 0x1000;
+static thread_local void *current_context;
+
+Status cuDevicePrimaryCtxRetain(void **context, Device device) {
+    *context = reinterpret_cast<void *>(FIRST_CONTEXT + uintptr_t(device));
+    return cuDeviceGet(&device, device);
 }
 Status cuDevicePrimaryCtxRelease_v2(Device) { return SUCCESS; }
-Status cuCtxSetCurrent(void *) { return SUCCESS; }
-Status cuCtxGetCurrent(void **context) { return cuDevicePrimaryCtxRetain(context, 0); }
+Status cuCtxSetCurrent(void *context) {
+    current_context = context;
+    return SUCCESS;
+}
+Status cuCtxGetCurrent(void **context) {
+    *context = current_context;
+    return SUCCESS;
+}
+int cuCtxGetDevice(Device *device) {
+    if (!current_context) return INVALID_CONTEXT;
+    *device = Device(reinterpret_cast<uintptr_t>(current_context) - FIRST_CONTEXT);
+    return SUCCESS;
+}
 
 Status cuCtxSynchronize() {
+    schedule().wait_for_all();
     log_event("sync context");
     return SUCCESS;
 }
@@ -257,7 +404,9 @@ static const char *name_of(Status status) {
     case OUT_OF_MEMORY: return "CUDA_ERROR_OUT_OF_MEMORY";
     case INVALID_DEVICE: return "CUDA_ERROR_INVALID_DEVICE";
     case INVALID_IMAGE: return "CUDA_ERROR_INVALID_IMAGE";
+    case INVALID_CONTEXT: return "CUDA_ERROR_INVALID_CONTEXT";
     case NOT_FOUND: return "CUDA_ERROR_NOT_FOUND";
+    case NOT_READY: return "CUDA_ERROR_NOT_READY";
     case LAUNCH_FAILED: return "CUDA_ERROR_LAUNCH_FAILED";
     }
     return "CUDA_ERROR_UNKNOWN";
@@ -268,16 +417,23 @@ Status cuGetErrorName(Status status, const char **name) {
 }
 Status cuGetErrorString(Status status, const char **text) { return cuGetErrorName(status, text); }
 
-Status cuStreamCreate(void **stream, unsigned) {
-    *stream = new_handle();
+Status cuStreamCreate(void **stream, unsigned flags) {
+    const unsigned non_blocking = 1;
+    *stream = schedule().create_stream((flags & non_blocking) == 0);
     return SUCCESS;
 }
-Status cuStreamDestroy_v2(void *) { return SUCCESS; }
-Status cuStreamSynchronize(void *) {
+Status cuStreamDestroy_v2(void *stream) {
+    schedule().destroy_stream(stream);
+    return SUCCESS;
+}
+Status cuStreamSynchronize(void *stream) {
+    schedule().wait_for_stream(stream);
     log_event("sync stream");
     return SUCCESS;
 }
-Status cuStreamWaitEvent(void *, void *, unsigned) {
+Status cuStreamQuery(void *stream) { return schedule().stream_ready(stream) ? SUCCESS : NOT_READY; }
+Status cuStreamWaitEvent(void *stream, void *event, unsigned) {
+    schedule().add_event(stream, event);
     log_event("wait");
     return SUCCESS;
 }
@@ -285,26 +441,57 @@ Status cuEventCreate(void **event, unsigned) {
     *event = new_handle();
     return SUCCESS;
 }
-Status cuEventRecord(void *, void *) {
+Status cuEventRecord(void *event, void *stream) {
+    schedule().record(event, stream);
     log_event("record");
     return SUCCESS;
 }
-Status cuEventSynchronize(void *) {
+Status cuEventSynchronize(void *event) {
+    schedule().wait_for_event(event);
     log_event("sync event");
     return SUCCESS;
 }
-Status cuEventDestroy_v2(void *) { return SUCCESS; }
+Status cuEventQuery(void *event) { return schedule().event_ready(event) ? SUCCESS : NOT_READY; }
+Status cuEventDestroy_v2(void *event) {
+    schedule().destroy_event(event);
+    return SUCCESS;
+}
+
+uint64_t emulated_work_begins(void *stream) { return schedule().begin(stream); }
+bool emulated_work_may_run(uint64_t work, int milliseconds) { return schedule().may_run(work, milliseconds); }
+void emulated_work_ends(uint64_t work) { schedule().end(work); }
+void emulated_log(const char *line) { log_event("%s", line); }
+
+bool emulated_memory_holds(const void *begin, size_t bytes) {
+    const std::lock_guard<std::mutex> guard(memory_lock);
+    const auto pointer = reinterpret_cast<Pointer>(begin);
+    auto block = blocks.upper_bound(pointer);
+    if (block == blocks.begin()) return false;
+    block--;
+    const size_t offset = pointer - block->first;
+    return offset <= block->second && bytes <= block->second - offset;
+}
 
 Status cuMemAllocAsync(Pointer *pointer, size_t bytes, void *) { return allocate(pointer, bytes, true); }
 Status cuMemAlloc_v2(Pointer *pointer, size_t bytes) { return allocate(pointer, bytes, true); }
-Status cuMemFreeAsync(Pointer pointer, void *) { return release(pointer, true); }
-Status cuMemFree_v2(Pointer pointer) { return release(pointer, true); }
+Status cuMemFreeAsync(Pointer pointer, void *stream) {
+    schedule().wait_for_stream(stream);
+    return release(pointer, true);
+}
+Status cuMemFree_v2(Pointer pointer) {
+    schedule().wait_for_all();
+    return release(pointer, true);
+}
 Status cuMemAllocHost_v2(void **pointer, size_t bytes) {
     return allocate(reinterpret_cast<Pointer *>(pointer), bytes, false);
 }
-Status cuMemFreeHost(void *pointer) { return release(reinterpret_cast<Pointer>(pointer), false); }
+Status cuMemFreeHost(void *pointer) {
+    schedule().wait_for_all();
+    return release(reinterpret_cast<Pointer>(pointer), false);
+}
 
-Status cuMemcpyHtoDAsync_v2(Pointer to, const void *from, size_t bytes, void *) {
+Status cuMemcpyHtoDAsync_v2(Pointer to, const void *from, size_t bytes, void *stream) {
+    schedule().wait_for_stream(stream);
     memcpy(reinterpret_cast<void *>(to), from, bytes);
     log_event("upload %zu", bytes);
     return SUCCESS;
@@ -316,7 +503,8 @@ bool reads_zero() {
     return in_name_only;
 }
 
-Status cuMemcpyDtoHAsync_v2(void *to, Pointer from, size_t bytes, void *) {
+Status cuMemcpyDtoHAsync_v2(void *to, Pointer from, size_t bytes, void *stream) {
+    schedule().wait_for_stream(stream);
     if (reads_zero()) memset(to, 0, bytes);
     else memcpy(to, reinterpret_cast<const void *>(from), bytes);
     log_event("download %zu", bytes);
@@ -328,22 +516,25 @@ Status cuMemcpyHtoD_v2(Pointer to, const void *from, size_t bytes) {
 Status cuMemcpyDtoH_v2(void *to, Pointer from, size_t bytes) {
     return cuMemcpyDtoHAsync_v2(to, from, bytes, nullptr);
 }
-Status cuMemcpyDtoDAsync_v2(Pointer to, Pointer from, size_t bytes, void *) {
+Status cuMemcpyDtoDAsync_v2(Pointer to, Pointer from, size_t bytes, void *stream) {
+    schedule().wait_for_stream(stream);
     memmove(reinterpret_cast<void *>(to), reinterpret_cast<const void *>(from), bytes);
     log_event("copy %zu", bytes);
     return SUCCESS;
 }
-Status cuMemsetD8Async(Pointer to, unsigned char value, size_t bytes, void *) {
+Status cuMemsetD8Async(Pointer to, unsigned char value, size_t bytes, void *stream) {
+    schedule().wait_for_stream(stream);
     memset(reinterpret_cast<void *>(to), value, bytes);
     log_event("fill %zu", bytes);
     return SUCCESS;
 }
 
-Status cuMemcpy2DAsync_v2(const Copy2D *copy, void *) {
+Status cuMemcpy2DAsync_v2(const Copy2D *copy, void *stream) {
     if (copy->width > copy->from_pitch || copy->width > copy->to_pitch) {
         return refuse(INVALID_VALUE, "rows of %zu bytes are copied in steps of %zu and %zu", copy->width,
                       copy->from_pitch, copy->to_pitch);
     }
+    schedule().wait_for_stream(stream);
     const bool up = copy->from_type == HOST;
     const char *from = up ? static_cast<const char *>(copy->from_host) : reinterpret_cast<const char *>(copy->from_device);
     char *to = copy->to_type == HOST ? static_cast<char *>(copy->to_host) : reinterpret_cast<char *>(copy->to_device);
@@ -396,7 +587,8 @@ Status cuFuncGetAttribute(int *value, int, void *) {
 }
 
 Status cuLaunchKernel(void *handle, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x,
-                      unsigned block_y, unsigned block_z, unsigned shared_bytes, void *, void **arguments, void **) {
+                      unsigned block_y, unsigned block_z, unsigned shared_bytes, void *stream, void **arguments,
+                      void **) {
     const auto &function = *static_cast<Function *>(handle);
     const Dim3 grid{grid_x, grid_y, grid_z}, block{block_x, block_y, block_z};
     const auto empty = [](Dim3 size) { return size.x == 0 || size.y == 0 || size.z == 0; };
@@ -406,6 +598,7 @@ Status cuLaunchKernel(void *handle, unsigned grid_x, unsigned grid_y, unsigned g
         return refuse(INVALID_VALUE, "%s is launched with %u x %u x %u blocks of %u x %u x %u threads, %u bytes",
                       function.name.c_str(), grid_x, grid_y, grid_z, block_x, block_y, block_z, shared_bytes);
     }
+    schedule().wait_for_stream(stream);
     const double begin = now();
     if (function.kernel.entry) {
         static std::mutex one_at_a_time;
