@@ -33,6 +33,8 @@ pub(crate) fn start() -> Result<(), Exit> {
         // It fails only where the threads have been started before, with their number.
         let _ = rayon::ThreadPoolBuilder::new().num_threads(threads.max(1)).build_global();
     }
+    #[cfg(feature = "xla")]
+    grove::xla::use_ranks(&ranks);
     if ranks.rank() > 0 {
         grove_terminal::keep_silent();
     }

@@ -1,5 +1,5 @@
-use burn::tensor::TensorData;
-use grove_backend::Backend;
+use burn::tensor::{DType, FloatDType, TensorData};
+use grove_backend::{Backend, ops};
 use grove_communicator::{CommError, Communicator, Rank, Result, Wire};
 use grove_tree::{AnyArray, Tree, leaves, map};
 
@@ -10,7 +10,7 @@ use crate::buckets::Buckets;
 pub struct ReduceOptions {
     /// Bytes of a bucket, in which leaves travel together; a larger leaf has one of its own. Default: 25 MiB.
     pub bucket_bytes: usize,
-    /// Type of the values on their way. Default: their own.
+    /// Type of the values on their way. Default: their own. Devices that sum themselves add in it.
     pub wire: Wire,
 }
 
@@ -84,6 +84,11 @@ pub(crate) fn reduce<B: Backend, P: Tree<B>>(
         return Ok(tree);
     }
     let takes_part = |leaf: &AnyArray<B>| leaf.is_present() && leaf.dtype().is_float();
+    if let Some(device) = leaves(&tree).iter().find_map(|(_, leaf)| leaf.device())
+        && B::reduces(&device, comm)
+    {
+        return Ok(reduce_on_device(tree, (factor, after), comm, options.wire));
+    }
     let parts: Vec<_> =
         leaves(&tree).iter().map(|(_, leaf)| takes_part(leaf).then(|| (leaf.len(), leaf.dtype()))).collect();
     let mut buckets = Buckets::new(&parts, 0..parts.len(), comm, (options.bucket_bytes, options.wire), factor);
@@ -107,6 +112,40 @@ pub(crate) fn reduce<B: Backend, P: Tree<B>>(
         Some((Some(sum), Some(device))) => with_values(sum, &leaf, &device),
         _ => leaf,
     }))
+}
+
+/// As [`reduce`], where the device sums all leaves in one operation.
+fn reduce_on_device<B: Backend, P: Tree<B>>(
+    tree: P,
+    (factor, after): (f64, f64),
+    comm: &Communicator,
+    wire: Wire,
+) -> P {
+    let times = |leaf: AnyArray<B>, factor: f64| if factor == 1.0 { leaf } else { leaf.mul_scalar(factor) };
+    let (mut sent, mut took_part) = (Vec::new(), Vec::new());
+    let frame = map(tree, |leaf| {
+        let takes_part = leaf.is_present() && leaf.dtype().is_float();
+        took_part.push(takes_part);
+        if !takes_part {
+            return leaf;
+        }
+        let leaf = leaf.widen();
+        let absent = AnyArray::absent(leaf.shape(), leaf.dtype());
+        let leaf = times(leaf, factor);
+        let leaf = if wire == Wire::Bf16 { leaf.cast_float(FloatDType::BF16) } else { leaf };
+        sent.extend(leaf.into_value().map(|value| (value, absent.dtype())));
+        absent
+    });
+    let (sent, types): (Vec<_>, Vec<DType>) = sent.into_iter().unzip();
+    let mut sums = ops::all_reduce(sent, "gradients", comm).into_iter().zip(types);
+    let mut took_part = took_part.into_iter();
+    map(frame, |leaf| match took_part.next() {
+        Some(true) => {
+            let (sum, dtype) = sums.next().expect("a sum of each leaf");
+            times(AnyArray::present(sum).cast_float(dtype.into()), after)
+        }
+        _ => leaf,
+    })
 }
 
 /// An array of the shape of a leaf.

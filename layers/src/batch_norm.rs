@@ -1,9 +1,7 @@
-use burn::tensor::{Tensor, activation::relu};
+use burn::tensor::{Tensor, TensorData, activation::relu};
 use grove_backend::{Backend, at_least_f32, ops};
 use grove_communicator::Communicator;
 use grove_tree::{Array, Init, Path, Tree, layers_mut};
-
-use crate::ranks::all_reduce;
 
 /// Batch normalisation over images (Ioffe and Szegedy, 2015, <https://arxiv.org/abs/1502.03167>): normalises each
 /// channel to mean 0 and variance 1 over the batch, then scales and shifts it. Statistics and their names are those
@@ -46,6 +44,9 @@ pub struct BatchNorm<B: Backend> {
     #[tree(static)]
     pub ranks: Option<Communicator>,
 }
+
+/// A batch without a variance.
+const ONE_NUMBER: &str = "batch normalisation of one number a channel: train with more than one image at a time";
 
 impl<B: Backend> BatchNorm<B> {
     /// Creates a layer with scale 1, shift 0, running mean 0 and running variance 1; eps 1e-5 and momentum 0.1 as in
@@ -97,23 +98,23 @@ impl<B: Backend> BatchNorm<B> {
         }
         let [b, _, h, w] = x.dims();
         let count = b * h * w;
-        assert!(count > 1, "batch normalisation of one number a channel: train with more than one image at a time");
+        assert!(count > 1, "{ONE_NUMBER}");
         let options = ops::BatchNorm { relu: rectify, eps: self.eps };
         let normed = ops::batch_norm(x, self.weight.val(), self.bias.val(), residual, options);
-        (normed.output, self.successor(normed.mean, normed.variance, count))
+        let unbiased = normed.variance * (count as f64 / (count - 1) as f64);
+        (normed.output, self.successor(normed.mean, unbiased))
     }
 
-    /// The layer with running statistics that have moved towards those of a batch of `count` values a channel.
-    fn successor(&self, mean: Tensor<B, 1>, variance: Tensor<B, 1>, count: usize) -> Self {
+    /// The layer with running statistics that have moved towards a batch's mean and unbiased variance.
+    fn successor(&self, mean: Tensor<B, 1>, variance: Tensor<B, 1>) -> Self {
         let moved = |running: &Array<B, 1>, new: Tensor<B, 1>| {
             let running = at_least_f32(running.val());
             let new = if new.dtype() == running.dtype() { new } else { new.cast(running.dtype()) };
             Array::new(running * (1.0 - self.momentum) + new * self.momentum)
         };
-        let unbiased = variance * (count as f64 / (count - 1) as f64);
         Self {
             running_mean: moved(&self.running_mean, mean),
-            running_var: moved(&self.running_var, unbiased),
+            running_var: moved(&self.running_var, variance),
             ..self.clone()
         }
     }
@@ -129,10 +130,16 @@ impl<B: Backend> BatchNorm<B> {
         let (dtype, x) = (x.dtype(), at_least_f32(x));
         let of_x = |x: Tensor<B, 1>, dtype| if x.dtype() == dtype { x } else { x.cast(dtype) };
         let ([b, c, h, w], wide) = (x.dims(), x.dtype());
-        let counts = ranks.all_reduce("batch statistics", vec![(b * h * w) as u64]);
-        let count = counts.unwrap_or_else(|error| ranks.end_job(&error))[0] as usize;
-        assert!(count > 1, "batch normalisation of one number a channel: train with more than one image at a time");
-        let sums = |x: Tensor<B, 4>| all_reduce(x.sum_dim(3).sum_dim(2).sum_dim(0).reshape([c]), ranks) / count as f64;
+        let all_reduce = |x: Tensor<B, 1>| ops::all_reduce_wide(x, "batch statistics", ranks);
+        let own = Tensor::from_data(TensorData::from([(b * h * w) as f32]), (&x.device(), wide));
+        // In a program the number of other ranks' images is that of each run, so that it is an array.
+        let count = all_reduce(own);
+        if !B::LAZY && !B::FUSES {
+            let count = count.clone().into_data().iter::<f64>().next();
+            assert!(count > Some(1.0), "{ONE_NUMBER}");
+        }
+        let count = count.expand([c]);
+        let sums = |x: Tensor<B, 4>| all_reduce(x.sum_dim(3).sum_dim(2).sum_dim(0).reshape([c])) / count.clone();
         let mean = sums(x.clone());
         let centred = x - mean.clone().reshape([1, c, 1, 1]);
         let variance = sums(centred.clone().powi_scalar(2));
@@ -145,7 +152,8 @@ impl<B: Backend> BatchNorm<B> {
         let y = if rectify { relu(y) } else { y };
         let y = if y.dtype() == dtype { y } else { y.cast(dtype) };
         // No gradient flows through running statistics.
-        (y, self.successor(mean.detach(), variance.detach(), count))
+        let unbiased = variance * (count.clone() / count.sub_scalar(1.0));
+        (y, self.successor(mean.detach(), unbiased.detach()))
     }
 
     /// [`forward`](Self::forward), then the optional addition of `residual`, then a ReLU if `rectify` is true.
@@ -163,13 +171,6 @@ impl<B: Backend> BatchNorm<B> {
         let y = if rectify { relu(y) } else { y };
         if y.dtype() == dtype { y } else { y.cast(dtype) }
     }
-}
-
-/// True if a model has a [`BatchNorm`].
-pub fn has_batch_norm<B: Backend, M: Tree<B>>(model: &M) -> bool {
-    let mut found = false;
-    layers_mut::<B, M, BatchNorm<B>>(&mut model.clone(), |_: &Path, _| found = true);
-    found
 }
 
 /// The model with every [`BatchNorm`] normalising by the images of all ranks in training, as PyTorch's `SyncBatchNorm`: on n

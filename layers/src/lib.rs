@@ -23,7 +23,6 @@ pub mod lora;
 pub mod loss;
 mod pool;
 mod projection;
-mod ranks;
 mod rms_norm;
 pub mod rnn;
 mod rotary;
@@ -31,7 +30,7 @@ mod row_norm;
 
 pub use activation::Activation;
 pub use attention::{AttentionMask, attend, split_heads};
-pub use batch_norm::{BatchNorm, has_batch_norm, sync_batch_norm};
+pub use batch_norm::{BatchNorm, sync_batch_norm};
 pub use cache::{KvCache, MAX_ROLLBACK};
 pub use conv::Conv2d;
 pub use conv_bn::ConvBn;

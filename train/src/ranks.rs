@@ -1,7 +1,8 @@
 //! The steps of a run that its ranks take together. An error of a collective ends the job: no rank can go on without the others.
 
-use grove_backend::Backend;
-use grove_distributed::{CommError, Communicator, broadcast, gather_missing};
+use burn::tensor::DType;
+use grove_backend::{AnyTensor, Backend, ops};
+use grove_distributed::{CommError, Communicator, all_reduce_sum, broadcast, gather_missing};
 use grove_tree::{Array, Tree, leaves, map};
 use std::collections::BTreeMap;
 
@@ -43,12 +44,42 @@ pub(crate) fn reduce_measured<B: Backend>(
     ranks: &Communicator,
 ) -> (Array<B, 1>, BTreeMap<String, Array<B, 1>>, bool) {
     let device = loss.val().device();
+    if B::reduces(&device, ranks) {
+        let stop = or_end(ranks.all_reduce("the end of the run", vec![u64::from(stop)]), ranks)[0] > 0;
+        // Nothing is read, so that the device goes on.
+        let (names, others): (Vec<String>, Vec<_>) = others.into_iter().unzip();
+        let values = [loss].into_iter().chain(others).map(|value| AnyTensor::from(value.val())).collect();
+        let sums = ops::all_reduce(values, "the measurements of a step", ranks);
+        let mut sums = sums.into_iter().filter_map(AnyTensor::into_float).map(Array::new);
+        let loss = sums.next().expect("the sum of the loss");
+        return (loss, names.into_iter().zip(sums).collect(), stop);
+    }
     let read = |value: &Array<B, 1>| value.val().into_data().iter::<f64>().next().unwrap_or(f64::NAN);
     let values = [f64::from(u8::from(stop)), read(&loss)].into_iter().chain(others.values().map(read)).collect();
     let sums = or_end(ranks.all_reduce("the measurements of a step", values), ranks);
     let array = |sum: f64| Array::new(burn::tensor::Tensor::from_floats([sum as f32], &device));
     let others = others.into_keys().zip(&sums[2..]).map(|(name, &sum)| (name, array(sum))).collect();
     (array(sums[1]), others, sums[0] > 0.0)
+}
+
+/// The buffers of rank 0 on all ranks.
+pub(crate) fn same_buffers<B: Backend, M: Tree<B>>(buffers: M, ranks: &Communicator) -> M {
+    let of_tree = leaves(&buffers);
+    let device = of_tree.iter().find_map(|(_, leaf)| leaf.device());
+    let all_float = of_tree.iter().all(|(_, leaf)| !leaf.is_present() || leaf.dtype().is_float());
+    match device {
+        // The sum of rank 0's and zeros.
+        Some(device) if all_float && B::reduces(&device, ranks) => {
+            let types: Vec<DType> = of_tree.iter().map(|(_, leaf)| leaf.dtype()).collect();
+            let own = map(buffers, |leaf| if ranks.rank() == 0 { leaf } else { leaf.zeros_like() });
+            let mut types = types.into_iter();
+            map(or_end(all_reduce_sum(own, ranks), ranks), |leaf| match types.next() {
+                Some(dtype) if dtype.is_float() => leaf.cast_float(dtype.into()),
+                _ => leaf,
+            })
+        }
+        _ => or_end(broadcast(buffers, ranks), ranks),
+    }
 }
 
 /// Makes sure that all ranks begin the same run.

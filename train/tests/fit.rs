@@ -8,6 +8,7 @@ use std::{
         Arc,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
+    thread,
 };
 
 use burn::tensor::{DType, FloatDType, Tensor, TensorData, activation};
@@ -692,20 +693,50 @@ fn a_traced_loss_trains_as_one_that_is_not() {
     }
 }
 
-/// Its statistics are exchanged while a step is computed, which a program cannot wait for. It is refused before the ranks meet.
+type Normed<B> = (Net<B>, BatchNorm<B>);
+
+/// The loss of points that are normalised first, with new running statistics.
+fn normed<B: Backend>((net, norm): Normed<Autodiff<B>>, [x, y]: [Array<Autodiff<B>, 2>; 2]) -> Outcome<B, Normed<B>> {
+    let (x, rows) = (x.val(), y.val().dims()[0]);
+    let (x, norm) = norm.train(x.reshape([rows, 3, 1, 1]), None, false);
+    let loss = (net.forward(x.reshape([rows, 3])) - y.val()).square().mean();
+    Outcome::new(loss).successor((net, norm))
+}
+
+/// Batches of 24, 24 and 16 points on 1 to 4 ranks, and of 5, of which ranks have 3 and 2, or 2 and 1: batch statistics of all
+/// ranks within a program train as those of the whole batch do without one.
 #[test]
-fn a_traced_loss_has_no_batch_normalisation_on_several_ranks() {
-    type Traced = Autodiff<grove_compile::Traced>;
-    let norm = BatchNorm::<Flex>::new(3, &Init::new(Key::new(2), &Default::default()));
-    let loss = JitLoss {
-        arrays: |_: &(Net<Flex>, BatchNorm<Flex>), batch: &Rows, _| arrays::<Flex>(batch),
-        loss: |model: (Net<Traced>, BatchNorm<Traced>), [x, y]: [Array<Traced, 2>; 2], _| {
-            (model.0.forward(x.val()) - y.val()).square().mean()
-        },
-    };
-    let options = FitOptions { ranks: Communicator::threads(2).remove(0), ..options(1) };
-    let optimizer = adamw(0.01, Adamw::default());
-    let found = fit_jitted((net(), norm), &optimizer, &Arc::new(points(24)), loss, unevaluated, Key::new(5), &options);
-    let Err(TrainError::Options(said)) = found else { panic!("it is trained") };
-    assert!(said.contains("batch normalisation over several ranks cannot be part of a jitted program"), "{said}");
+fn a_traced_loss_normalises_over_all_ranks() {
+    let init = Init::new(Key::new(2), &Default::default());
+    let model = (net(), BatchNorm::<Flex>::new(3, &init));
+    for batch in [24, 5] {
+        let (data, optimizer) = (Arc::new(points(batch)), adamw(0.01, Adamw { eps: 1e-3.into(), ..Adamw::default() }));
+        let whole = |model: Normed<Ad>, batch: &Rows, _| {
+            let (rows, weight) = arrays::<Ad>(batch);
+            normed::<Flex>(model, rows).weight(weight)
+        };
+        let expected =
+            fit(model.clone(), &optimizer, &data, whole, unevaluated, Key::new(5), &options(20)).expect("a run");
+        assert!(!all_close(&expected.model.0.first, &net().first, 1e-3, 1e-3), "it was trained");
+        assert!(!all_close(&expected.model.1, &model.1, 1e-3, 1e-3), "statistics have moved");
+        for size in [2, 3, 4] {
+            let run = |ranks: Communicator| {
+                let arrays = |_: &Normed<Flex>, batch: &Rows, _| arrays::<Flex>(batch);
+                let loss = JitLoss { arrays, loss: |model, rows, _| normed(model, rows) };
+                let options = FitOptions { ranks, ..options(20) };
+                fit_jitted(model.clone(), &optimizer, &data, loss, unevaluated, Key::new(5), &options).expect("a run")
+            };
+            let run = &run;
+            let found: Vec<_> = thread::scope(|scope| {
+                let threads: Vec<_> =
+                    Communicator::threads(size).into_iter().map(|ranks| scope.spawn(move || run(ranks))).collect();
+                threads.into_iter().map(|thread| thread.join().expect("no panic")).collect()
+            });
+            let first = &found[0];
+            for found in &found {
+                assert!(all_close(&found.model, &expected.model, 1e-5, 1e-5), "{size} ranks, batches of {batch}");
+                assert!(eq(&found.model, &first.model), "the ranks have one model");
+            }
+        }
+    }
 }

@@ -12,9 +12,9 @@ use std::{
 };
 
 use crate::{
-    Argument, ArrayType, Buffer, CompileOptions, Compiled, Device, Executable, ExecutableCache, LowerOptions, Mesh,
-    PartitionSpec, Shardings, lower,
-    lower::{LowerError, element_type},
+    Argument, ArrayType, Buffer, CompileOptions, Compiled, Device, Executable, ExecutableCache, Flag, LowerOptions,
+    Mesh, PartitionSpec, Replicas, Shardings, lower,
+    lower::{LowerError, element_type, order_type, register},
     sharded::ShardedArray,
 };
 
@@ -27,7 +27,7 @@ impl Device {
 
     /// [`lazy`](Self::lazy), with compiled programs kept in a folder.
     pub fn lazy_with(&self, cache: ExecutableCache) -> TraceDevice {
-        lazy_device(OnMesh { mesh: Mesh::of_one(self), cache, programs: Arc::default(), layouts: Arc::default() })
+        lazy_device(OnMesh::new(Mesh::of_one(self), cache))
     }
 }
 
@@ -43,9 +43,23 @@ pub(crate) struct OnMesh {
     pub cache: ExecutableCache,
     pub programs: Programs,
     pub layouts: Layouts,
+    pub order: Order,
+    /// The ranks' devices, where one client has them all.
+    pub replicas: Option<Replicas>,
 }
 
+/// The number that the last program with sums over ranks gave, for the next one to wait for.
+pub(crate) type Order = Arc<Mutex<Option<Buffer>>>;
+
 impl OnMesh {
+    pub fn new(mesh: Mesh, cache: ExecutableCache) -> Self {
+        let replicas = match mesh.devices() {
+            [one] => mesh.client().replicas(one),
+            _ => None,
+        };
+        Self { mesh, cache, programs: Arc::default(), layouts: Arc::default(), order: Arc::default(), replicas }
+    }
+
     /// The place of an array of which nobody has said how it lies: as the first one of its type that was split.
     fn layout_of(&self, array: &ArrayType) -> PartitionSpec {
         self.layouts.lock().unwrap_or_else(PoisonError::into_inner).get(array).cloned().unwrap_or_default()
@@ -60,6 +74,8 @@ pub(crate) struct CompiledGraph {
     mesh: Mesh,
     /// Whole types of the results, and how they lie on the mesh.
     results: Vec<(ArrayType, PartitionSpec)>,
+    /// Of a program with sums over ranks.
+    order: Option<Order>,
 }
 
 impl CompiledGraph {
@@ -71,6 +87,10 @@ impl CompiledGraph {
 impl Engine for OnMesh {
     fn supports(&self, dtype: DType) -> bool {
         element_type(dtype).is_ok() && dtype != DType::Flex32
+    }
+
+    fn reduces(&self) -> bool {
+        self.replicas.is_some() || self.mesh.devices().len() == 1 && self.mesh.client().platform() == "cpu"
     }
 
     fn upload(&self, data: TensorData) -> Result<DeviceArray, String> {
@@ -100,9 +120,14 @@ impl Engine for OnMesh {
         let several = self.mesh.devices().len() > 1;
         let shardings = several.then(|| Shardings { mesh: &self.mesh, inputs: &given, outputs: &plan.outputs });
         let start = Instant::now();
-        let lowered = lower(graph, &LowerOptions { donated: plan.aliases.clone(), shardings }).map_err(text)?;
+        let replicas = self.replicas.as_ref().map_or(0, |replicas| replicas.devices.len());
+        let options = LowerOptions { donated: plan.aliases.clone(), shardings, replicas };
+        let lowered = lower(graph, &options).map_err(text)?;
         if logs_compiles() {
             eprintln!("xla: lowered to {} kB of StableHLO in {:.1?}", lowered.text.len() / 1000, start.elapsed());
+        }
+        if lowered.reduces && replicas == 0 {
+            register(&self.mesh.client().inner.plugin).map_err(text)?;
         }
         let mut parameters = lowered.parameters.clone();
         for (array, spec) in parameters.iter_mut().zip(&given) {
@@ -110,7 +135,12 @@ impl Engine for OnMesh {
         }
         let program = crate::Program { text: &lowered.text, parameters: &parameters };
         let devices = self.mesh.devices().iter().map(Device::id).collect::<crate::Result<_>>().map_err(text)?;
-        let options = CompileOptions { devices, shardy: several, ..CompileOptions::default() };
+        let mut options = CompileOptions { devices, shardy: several, ..CompileOptions::default() };
+        if lowered.reduces && replicas > 0 {
+            options.replicas = self.replicas.clone();
+            // Ranks with parts of different sizes compile different programs, and would wait for each other's choices.
+            options.flags.insert("xla_gpu_shard_autotuning".into(), Flag::Bool(false));
+        }
         let progress = Progress::show(graph.equations().len());
         let executable = self.cache.compile(&self.mesh.client(), program, &options).map_err(text)?;
         drop(progress);
@@ -119,6 +149,7 @@ impl Engine for OnMesh {
             donated: plan.aliases.iter().map(Option::is_some).collect(),
             mesh: self.mesh.clone(),
             results: lowered.results.into_iter().zip(plan.outputs).collect(),
+            order: lowered.reduces.then(|| self.order.clone()),
         });
         let mut programs = self.programs.lock().unwrap_or_else(PoisonError::into_inner);
         programs.retain(|program| program.strong_count() > 0);
@@ -155,7 +186,10 @@ impl Program for CompiledGraph {
             }
         }
         keys.iter().for_each(|key| keep(&mut arguments, key));
-        let results = self.executable.execute(arguments).map_err(text)?;
+        let results = match &self.order {
+            None => self.executable.execute(arguments).map_err(text)?,
+            Some(order) => self.run_in_order(arguments, order).map_err(text)?,
+        };
         // From lists of each device to lists of each result.
         let mut lists: Vec<_> = results.into_iter().map(Vec::into_iter).collect();
         let array = |(array, spec): &(ArrayType, PartitionSpec)| {
@@ -163,6 +197,22 @@ impl Program for CompiledGraph {
             Arc::new(ShardedArray { array: array.clone(), spec: spec.clone(), parts }) as DeviceArray
         };
         Ok(self.results.iter().map(array).collect())
+    }
+}
+
+impl CompiledGraph {
+    /// Runs a program with sums over ranks, which waits for the one before it.
+    fn run_in_order(&self, mut arguments: Vec<Vec<Argument<'_>>>, order: &Order) -> crate::Result<Vec<Vec<Buffer>>> {
+        let mut order = order.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = match order.take() {
+            Some(before) => before,
+            None => Buffer::from_host(&self.mesh.devices()[0], &order_type(), &[0; 4])?,
+        };
+        // The mesh has one device. Nobody else has the number, so that its memory may be taken.
+        arguments[0].push(Argument::Donate(before));
+        let mut results = self.executable.execute(arguments)?;
+        *order = results[0].pop();
+        Ok(results)
     }
 }
 

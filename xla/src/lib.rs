@@ -30,6 +30,7 @@ mod executable;
 mod ffi;
 #[allow(missing_docs)]
 mod ffi_sys;
+mod key_value;
 mod lower;
 mod mesh;
 mod options;
@@ -47,19 +48,19 @@ mod topology;
 
 pub use buffer::Buffer;
 pub use cache::ExecutableCache;
-pub use client::{Client, Device, MemoryStats};
+pub use client::{Client, Device, GlobalDevice, MemoryStats};
 pub use compiled::{Compiled, CompiledMemory};
-pub use discovery::{Candidate, NotFound, Platform, candidates, find};
+pub use discovery::{Candidate, NotFound, Platform, candidates, find, find_of_ranks};
 pub use dtype::{ArrayType, Element, ElementType};
 pub use error::{Result, XlaError};
 pub use executable::{Argument, Executable, Program};
 pub use ffi::{FfiBuffer, FfiBufferMut};
 pub use lower::{LowerError, LowerOptions, Lowered, Shardings, ToStableHlo, lower};
 pub use mesh::{Mesh, PartitionSpec, with_sharding_constraint};
-pub use options::{CompileOptions, Flag};
+pub use options::{CompileOptions, Flag, Replicas};
 pub use plugin::{NamedValue, Plugin};
 pub use presets::{LeafSpecs, fully_sharded, tensor_parallel};
-pub use run::{device, platform, run};
+pub use run::{device, device_of_ranks, platform, run, use_ranks};
 pub use sharding::{MeshDevice, ProgramSummary, visualize};
 pub use topology::Topology;
 

@@ -11,11 +11,22 @@ pub struct CompileOptions {
     /// Numbers of the devices, one for each partition of the program; see [`Device::id`](crate::Device::id). Without any, the
     /// first.
     pub devices: Vec<i32>,
+    /// Replicas that run the program side by side and sum over themselves, instead of partitions.
+    pub replicas: Option<Replicas>,
     /// If true, the program is partitioned by Shardy as its `sdy` annotations say.
     pub shardy: bool,
     /// Flags of XLA for this program alone, such as `xla_cpu_enable_fast_math`. One that is unknown is an error here, where in
     /// the variable `XLA_FLAGS` it ends the process.
     pub flags: BTreeMap<String, Flag>,
+}
+
+/// The replicas of a program.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Replicas {
+    /// The number of each one's device, of all processes that the client is one of.
+    pub devices: Vec<i32>,
+    /// How many of them are this process's.
+    pub local: usize,
 }
 
 /// The value of a flag.
@@ -31,14 +42,14 @@ pub enum Flag {
 impl Default for CompileOptions {
     /// For the first device.
     fn default() -> Self {
-        Self { devices: vec![], shardy: false, flags: BTreeMap::new() }
+        Self { devices: vec![], replicas: None, shardy: false, flags: BTreeMap::new() }
     }
 }
 
 impl CompileOptions {
-    /// Number of devices that run the program.
+    /// Number of this process's devices that run the program.
     pub fn partitions(&self) -> usize {
-        self.devices.len().max(1)
+        self.replicas.as_ref().map_or(self.devices.len().max(1), |replicas| replicas.local)
     }
 
     /// The message.
@@ -46,23 +57,27 @@ impl CompileOptions {
     /// # Errors
     /// A device is named twice, for which plugins end the process or fail when the program runs.
     pub(crate) fn encode(&self) -> Result<Vec<u8>> {
+        let devices = self.replicas.as_ref().map_or(&self.devices, |replicas| &replicas.devices);
         let mut seen = BTreeSet::new();
-        if let Some(id) = self.devices.iter().find(|id| !seen.insert(**id)) {
+        if let Some(id) = devices.iter().find(|id| !seen.insert(**id)) {
             return Err(XlaError::DeviceTwice(*id));
         }
-        let partitions = self.partitions() as i64;
-        let computation = |id: &i32| ComputationDevice { replica_device_ids: vec![i64::from(*id)] };
+        let ids = |ids: &[i32]| ComputationDevice { replica_device_ids: ids.iter().copied().map(i64::from).collect() };
+        let (replicas, partitions, computation_devices) = match self.replicas {
+            Some(_) => (devices.len(), 1, vec![ids(devices)]),
+            None => (1, devices.len().max(1), devices.chunks(1).map(ids).collect()),
+        };
         let assignment = DeviceAssignment {
-            replica_count: 1,
+            replica_count: replicas as i32,
             computation_count: partitions as i32,
-            computation_devices: self.devices.iter().map(computation).collect(),
+            computation_devices,
         };
         let build = BuildOptions {
             device_ordinal: -1,
-            num_replicas: 1,
-            num_partitions: partitions,
+            num_replicas: replicas as i64,
+            num_partitions: partitions as i64,
             use_spmd_partitioning: partitions > 1 || self.shardy,
-            device_assignment: (!self.devices.is_empty()).then_some(assignment),
+            device_assignment: (!devices.is_empty()).then_some(assignment),
             use_shardy_partitioner: self.shardy,
         };
         let overrides = self.flags.iter().map(|(name, flag)| (name.clone(), flag.encode())).collect();

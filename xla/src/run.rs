@@ -1,11 +1,13 @@
 //! Programs on OpenXLA's devices.
 
 use grove_backend::{BackendName, DeviceError, DeviceSpec, Program};
+use grove_communicator::{Communicator, local_rank};
+use std::sync::OnceLock;
 
 use crate::{
     NamedValue, NotFound, Platform, Xla,
     client::{Client, Device},
-    find,
+    discovery::find_of_ranks,
 };
 
 /// Probes for a device of any backend, OpenXLA's among them, then runs the program on it.
@@ -25,8 +27,26 @@ pub fn run<P: Program>(spec: DeviceSpec, program: P) -> Result<P::Output, Device
 /// # Errors
 /// No plugin starts, or it has no such device.
 pub fn device(spec: DeviceSpec) -> Result<Device, DeviceError> {
+    device_of_ranks(spec, RANKS.get().unwrap_or(&Communicator::single()))
+}
+
+/// The ranks of this program, if it has said so.
+static RANKS: OnceLock<Communicator> = OnceLock::new();
+
+/// Has [`device`] and [`run`] from here on start clients that all ranks make together, where the platform has such ones. Every rank
+/// calls it, once, and then starts the same devices.
+pub fn use_ranks(ranks: &Communicator) {
+    let _ = RANKS.set(ranks.clone());
+}
+
+/// As [`device`], of a client that all ranks of a job make together where the platform has such ones; see [`Client::of_ranks`]. Every
+/// rank calls it for the same backend; the index counts among the rank's own devices.
+///
+/// # Errors
+/// No plugin starts, on this rank or another one, or it has no such device.
+pub fn device_of_ranks(spec: DeviceSpec, ranks: &Communicator) -> Result<Device, DeviceError> {
     let DeviceSpec { backend, index } = spec;
-    let client = start(platform(backend), index + 1)
+    let client = start(platform(backend), index + 1, ranks)
         .map_err(|error| DeviceError::Unavailable { backend, reason: error.to_string() })?;
     client.device(index).map_err(|_| DeviceError::Index { backend, count: client.devices().len(), index })
 }
@@ -41,13 +61,29 @@ pub fn platform(backend: BackendName) -> Option<Platform> {
     }
 }
 
+/// The GPUs that a rank takes where it takes so many, among those that it sees.
+fn own_gpus(count: usize) -> Vec<i64> {
+    // A launcher may have given each rank its own.
+    let visible = std::env::var("CUDA_VISIBLE_DEVICES").ok();
+    let given = visible.is_some_and(|list| list.split(',').count() <= count);
+    let first = if given { 0 } else { local_rank() * count };
+    (first..first + count).map(|gpu| gpu as i64).collect()
+}
+
 /// Starts the first plugin that works, of one platform or of any. The processor is as many devices as are asked for.
-fn start(platform: Option<Platform>, devices: usize) -> Result<Client, NotFound> {
+fn start(platform: Option<Platform>, devices: usize, ranks: &Communicator) -> Result<Client, NotFound> {
     let mut tried = Vec::new();
     for one in Platform::ALL.into_iter().filter(|one| platform.is_none_or(|platform| platform == *one)) {
         let count = ("cpu_device_count".to_owned(), NamedValue::Int(devices as i64));
-        let options = if one == Platform::Cpu { vec![count] } else { vec![] };
-        match find(Some(one), &options) {
+        let options = match one {
+            Platform::Cpu => vec![count],
+            // Each rank takes a GPU's memory, and only of its own.
+            Platform::Cuda if ranks.is_shared() => {
+                vec![("visible_devices".to_owned(), NamedValue::Ints(own_gpus(devices)))]
+            }
+            _ => vec![],
+        };
+        match find_of_ranks(one, &options, ranks) {
             Ok((_, _, client)) => return Ok(client),
             Err(error) => tried.extend(error.tried),
         }

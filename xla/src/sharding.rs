@@ -34,7 +34,8 @@ impl Mesh {
     pub fn lazy_with(&self, cache: ExecutableCache) -> MeshDevice {
         let programs = Programs::default();
         let layouts = Layouts::default();
-        let engine = OnMesh { mesh: self.clone(), cache, programs: programs.clone(), layouts: layouts.clone() };
+        let engine =
+            OnMesh { programs: programs.clone(), layouts: layouts.clone(), ..OnMesh::new(self.clone(), cache) };
         MeshDevice { mesh: self.clone(), device: lazy_device(engine), programs, layouts }
     }
 }

@@ -11,6 +11,8 @@ mod cuda_headers;
 mod driver;
 #[cfg(any(feature = "cuda", feature = "wgpu"))]
 mod kernel_cache;
+#[cfg(feature = "cuda")]
+pub(crate) mod nccl;
 mod probe;
 
 use burn::tensor::DType;
@@ -189,6 +191,15 @@ impl DeviceSpec {
     /// Creates the specification of a device.
     pub fn new(backend: BackendName, index: usize) -> Self {
         Self { backend, index }
+    }
+
+    /// The GPU of a rank, by its number among the ranks of its machine, which take the GPUs in turn. Of other backends, and of
+    /// OpenXLA's, the first device.
+    pub fn of_rank(backend: BackendName, local_rank: usize) -> Self {
+        let shares =
+            matches!(backend, BackendName::Cuda | BackendName::Rocm) && backend.is_compiled() && local_rank > 0;
+        let count = if shares { probe::device_count(backend).unwrap_or(1) } else { 1 };
+        Self::new(backend, local_rank % count.max(1))
     }
 
     /// Checks, without using Burn, that the device is available.

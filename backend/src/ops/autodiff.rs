@@ -13,6 +13,7 @@ use burn_autodiff::{
     grads::Gradients,
     ops::{Backward, Ops, OpsKind},
 };
+use grove_communicator::Communicator;
 use std::{
     any::Any,
     marker::PhantomData,
@@ -33,6 +34,10 @@ impl<B: Backend, C: CheckpointStrategy> Backend for Autodiff<B, C> {
 
     fn computes_in(device: &Self::Device, dtype: DType) -> bool {
         B::computes_in(device, dtype)
+    }
+
+    fn reduces(device: &Self::Device, comm: &Communicator) -> bool {
+        B::reduces(device, comm)
     }
 
     fn run(operation: &Operation, inputs: Values<Self>, needs: &[bool]) -> Outcome<Self> {

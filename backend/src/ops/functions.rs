@@ -1,14 +1,15 @@
 //! Operations as functions of tensors: what layers and models call. Each checks the shapes of its inputs once.
 
 use burn::tensor::{Bool, FloatDType, Int, Tensor};
+use grove_communicator::Communicator;
 use grove_kernels::{Dropout, Quantization, random::Distribution};
 use std::ops::Range;
 
 use super::{
-    AdamStep, AnyTensor, Attention, Backend, BatchNorm, Chunk, Concat, Conv2dFused, Conv2dOptions, Dequantize,
-    DynamicUpdateSlice, Embedding, Gelu, GeluApproximation, Gru, GruReset, KeyRanges, Linear, Lstm, MaskedSoftmax,
-    Matmul, Nll, Operation, PendingRead, Pool2dOptions, QuantizedLinear, RandomBits, RandomSamples, Rnn, RnnActivation,
-    Rope, RowNorm, Scale, Selu, Steps, SumOfSquares, SwiGlu, UpdateCache, Values, float,
+    AdamStep, AllReduce, AnyTensor, Attention, Backend, BatchNorm, Chunk, Concat, Conv2dFused, Conv2dOptions,
+    Dequantize, DynamicUpdateSlice, Embedding, Gelu, GeluApproximation, Gru, GruReset, KeyRanges, Linear, Lstm,
+    MaskedSoftmax, Matmul, Nll, Operation, PendingRead, Pool2dOptions, QuantizedLinear, RandomBits, RandomSamples,
+    Ranks, Rnn, RnnActivation, Rope, RowNorm, Scale, Selu, Steps, SumOfSquares, SwiGlu, UpdateCache, Values, float,
 };
 
 /// Checks the shapes of an operation's inputs, runs it and gives its outputs.
@@ -22,6 +23,25 @@ pub fn apply<B: Backend>(operation: impl Into<Operation>, inputs: Values<B>) -> 
     let outputs = B::run(&operation, inputs, &[]).outputs;
     debug_assert!(outputs.have(&shapes), "{operation:?} gave {:?}, not {shapes:?}", outputs.shapes());
     outputs
+}
+
+/// The sums of floating-point tensors over all ranks; see [`AllReduce`]. `what` they are is part of an error's sentence.
+pub fn all_reduce<B: Backend>(inputs: Vec<AnyTensor<B>>, what: &str, comm: &Communicator) -> Vec<AnyTensor<B>> {
+    if !comm.is_shared() || inputs.is_empty() {
+        return inputs;
+    }
+    let operation = AllReduce { ranks: Ranks::of(comm), what: what.into(), wide: false };
+    apply(operation, inputs.into_iter().map(Some).collect()).into_values().into_iter().flatten().collect()
+}
+
+/// The sum of an array over all ranks, of any shape, added in f64 where the host adds; see [`AllReduce`]. A gradient flows
+/// through it.
+pub fn all_reduce_wide<B: Backend, const D: usize>(x: Tensor<B, D>, what: &str, comm: &Communicator) -> Tensor<B, D> {
+    if !comm.is_shared() {
+        return x;
+    }
+    let operation = AllReduce { ranks: Ranks::of(comm), what: what.into(), wide: true };
+    apply(operation, Values::default().with(x)).take_tensor(0)
 }
 
 /// The product of matrices, `[.., m, k]` and `[.., k, n]`; see [`Matmul`].

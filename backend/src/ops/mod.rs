@@ -6,6 +6,7 @@
 //! layers and models call. `backend/README.md` says how to add an operation, a kernel or a backend.
 
 mod adam_step;
+mod all_reduce;
 mod any_tensor;
 mod attention;
 mod autodiff;
@@ -63,9 +64,11 @@ use burn::tensor::{
     ops::{FloatTensor, IntTensor},
 };
 
+use grove_communicator::Communicator;
 pub use grove_kernels::{Dropout, Quantization, chain};
 
 pub use adam_step::AdamStep;
+pub use all_reduce::{AllReduce, Ranks};
 pub use any_tensor::AnyTensor;
 pub use attention::Attention;
 pub use awaited::{AwaitedGradients, GradientListener, await_gradients, count_of_holders};
@@ -170,6 +173,12 @@ pub trait Backend: burn::tensor::backend::Backend {
 
     /// True if operations are recorded, and run as one program when a value is read: programs that differ in a shape are compiled each.
     const LAZY: bool = false;
+
+    /// True if a device runs [`AllReduce`] itself, or as a part of a program, so that sums need not go through the host's
+    /// memory. Every rank asks for the same communicators in the same order.
+    fn reduces(_device: &Self::Device, _comm: &Communicator) -> bool {
+        false
+    }
 
     /// True if the backend runs [chains](Self::run_chain) of functions of elements in one pass over memory.
     const CHAINS: bool = false;

@@ -4,7 +4,7 @@ use burn::tensor::Shape;
 use std::fmt::Debug;
 
 use super::{
-    AdamStep, Attention, Backend, BatchNorm, Chunk, Concat, Conv2dFused, Conv2dOptions, Dequantize, Dropout,
+    AdamStep, AllReduce, Attention, Backend, BatchNorm, Chunk, Concat, Conv2dFused, Conv2dOptions, Dequantize, Dropout,
     DynamicUpdateSlice, Embedding, Gelu, Gru, Linear, Lstm, MaskedSoftmax, Matmul, Nll, Outcome, Pool2dOptions,
     QuantizedLinear, RandomBits, RandomSamples, Rnn, Rope, RowNorm, Scale, Selu, Shapes, ShardingConstraint,
     SumOfSquares, SwiGlu, UpdateCache, Values, Wanted, precision::cast,
@@ -231,6 +231,7 @@ operations! {
     SumOfSquares(SumOfSquares),
     Scale(Scale),
     ShardingConstraint(ShardingConstraint),
+    AllReduce(AllReduce),
 }
 
 /// Runs an operation whose inputs have 16 bits in f32. The first output gets the type of the first input; other outputs

@@ -3,6 +3,7 @@
 use burn::tensor::{DType, TensorMetadata};
 use burn_ir::TensorIr;
 use burn_router::{BackendRouter, RouterTensor, RunnerChannel, RunnerClient, get_client};
+use grove_communicator::Communicator;
 
 use super::{AnyTensor, Backend, Operation, Outcome, RandomBits, Spec, Values, Wanted};
 
@@ -25,6 +26,9 @@ impl Call {
 
 /// A client of a router that records operations instead of running them.
 pub trait Recorder: RunnerClient {
+    /// True if what is recorded may hold sums over ranks; see [`Backend::reduces`].
+    fn reduces(&self) -> bool;
+
     /// Returns the result of a function, and forgets the operations that it recorded.
     fn forget<T>(&self, f: impl FnOnce() -> T) -> T;
 
@@ -49,6 +53,10 @@ where
         dtype.is_float()
     }
 
+    fn reduces(device: &Self::Device, _comm: &Communicator) -> bool {
+        get_client::<C>(device).reduces()
+    }
+
     fn run(operation: &Operation, inputs: Values<Self>, needs: &[bool]) -> Outcome<Self> {
         let client = client_of(&inputs);
         let (outputs, saved) = match operation {
@@ -58,6 +66,8 @@ where
             }
             Operation::RandomSamples(samples) => (vec![Some(samples.spec::<Self>(inputs.device()))], vec![]),
             Operation::Dropout(_) => (vec![inputs.get(0).map(spec)], vec![]),
+            // Its composition meets the other ranks.
+            Operation::AllReduce(_) => ((0..inputs.len()).map(|i| inputs.get(i).map(spec)).collect(), vec![]),
             _ => {
                 let outcome = client.forget(|| operation.compose(inputs.clone(), needs));
                 (specs(outcome.outputs), specs(outcome.saved))

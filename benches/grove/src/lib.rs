@@ -294,7 +294,7 @@ impl Options {
         for name in &self.backend {
             let kernels = KernelArgs { precision: self.precision, autotune: self.autotune };
             let (backend, device_index) = (name.clone(), self.device_index);
-            let device = DeviceArgs { backend, device_index, dtype: self.dtype, kernels };
+            let device = DeviceArgs { backend, device_index: Some(device_index), dtype: self.dtype, kernels };
             let spec = device.spec()?;
             spec.probe()?;
             columns.push(Column {

@@ -6,6 +6,7 @@ use grove::{
         AutotuneLevel, BackendName, DeviceSpec, MatmulPrecision, compile_progress, set_autotune_level,
         set_matmul_precision,
     },
+    distributed::local_rank,
     tensor::{DType, FloatDType},
 };
 use serde::{Deserialize, Serialize};
@@ -30,9 +31,9 @@ pub struct DeviceArgs {
     #[arg(long, value_name = "NAME", default_value = "flex", help_heading = "Device")]
     pub backend: String,
 
-    /// Index of the backend's device, from 0
-    #[arg(long, value_name = "N", default_value_t = 0, help_heading = "Device")]
-    pub device_index: usize,
+    /// Index of the backend's device, from 0 [default: 0, or under mpirun a GPU for each rank of a machine]
+    #[arg(long, value_name = "N", help_heading = "Device")]
+    pub device_index: Option<usize>,
 
     /// Type of the model's numbers
     #[arg(long, value_enum, value_name = "TYPE", default_value_t = Dtype::F32, help_heading = "Device")]
@@ -71,7 +72,9 @@ impl DeviceArgs {
     /// The device, which may turn out not to be there; it will compute as the options say.
     pub fn spec(&self) -> Result<DeviceSpec, Exit> {
         self.kernels.set();
-        let device = DeviceSpec::new(self.backend.parse()?, self.device_index);
+        let backend = self.backend.parse()?;
+        let of_rank = || DeviceSpec::of_rank(backend, local_rank());
+        let device = self.device_index.map_or_else(of_rank, |index| DeviceSpec::new(backend, index));
         device.computes_in(self.dtype.into()).map_err(|error| Exit::Usage(format!("--dtype: {error}")))?;
         if device.backend == BackendName::Cuda {
             compile_progress::show();

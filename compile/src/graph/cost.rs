@@ -235,7 +235,8 @@ impl Graph {
             | Operation::UpdateCache(_)
             | Operation::DynamicUpdateSlice(_)
             | Operation::RandomBits(_)
-            | Operation::RandomSamples(_) => 0,
+            | Operation::RandomSamples(_)
+            | Operation::AllReduce(_) => 0,
             _ => output,
         }
     }

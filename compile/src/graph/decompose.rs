@@ -13,8 +13,8 @@ use crate::{
 };
 
 impl Graph {
-    /// Returns the graph with the operations that grove owns written as compositions of Burn's. Dropout, random numbers and
-    /// products with quantized weights stay whole.
+    /// Returns the graph with the operations that grove owns written as compositions of Burn's. Dropout, random numbers,
+    /// products with quantized weights and sums over ranks stay whole.
     pub fn decomposed(self) -> Self {
         self.decomposed_except(|_| false)
     }
@@ -75,9 +75,13 @@ impl Graph {
     }
 }
 
-/// True for operations whose compositions draw numbers on the host, or unpack blocks there.
+/// True for operations whose compositions draw numbers on the host, unpack blocks there, or meet other ranks.
 fn stays(call: &Call) -> bool {
     let (Call::Run(operation, _) | Call::Vjp(operation, ..)) = call;
+    // The derivative of a sum over ranks is another one.
+    if let Call::Run(Operation::AllReduce(_), _) = call {
+        return true;
+    }
     matches!(
         operation,
         Operation::Dropout(_)

@@ -90,9 +90,10 @@ impl<'a, B: Backend> Values<'a, B> {
         let known = |var: &Var| self.known.contains_key(var) || self.constants.contains_key(var);
         let small = |var: &Var| self.graph.shape(*var).num_elements() <= ELEMENTS;
         let foldable = match &equation.primitive {
-            // Random numbers are many, and soon computed.
+            // Random numbers are many, and soon computed. Sums over ranks differ from call to call.
             Primitive::Grove(Call::Run(operation, _) | Call::Vjp(operation, ..)) => {
-                !matches!(operation, Operation::RandomBits(_) | Operation::Dropout(_)) && !equation.inputs.is_empty()
+                !matches!(operation, Operation::RandomBits(_) | Operation::Dropout(_) | Operation::AllReduce(_))
+                    && !equation.inputs.is_empty()
                     // Those of a traced key come with the call.
                     && keys_in(&equation.primitive).is_empty()
             }

@@ -141,6 +141,13 @@ impl<B: Backend> Rules<'_, B> {
         if tangents.iter().all(Option::is_none) {
             return results.into_iter().map(|y| y.map(Dual::constant)).collect();
         }
+        if let Primitive::Grove(Call::Run(Operation::AllReduce(_), _)) = primitive {
+            // Linear in all inputs together. Every rank sums the same tangents.
+            let tangents = primals.iter().zip(tangents).map(|(x, t)| Some(self.or_zero(t, x))).collect();
+            let tangents = apply(primitive, tangents, outputs, self.target);
+            let dual = |(primal, tangent): (Option<AnyTensor<B>>, _)| Some(Dual { primal: primal?, tangent });
+            return results.into_iter().zip(tangents).map(dual).collect();
+        }
         let first = results.first().cloned().flatten().unwrap_or_else(|| missing());
         let tangent = match first {
             AnyTensor::Float(_) => {

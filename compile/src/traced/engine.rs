@@ -29,6 +29,11 @@ pub trait Engine: Send + Sync + 'static {
     /// True if the device has arrays of a type.
     fn supports(&self, dtype: DType) -> bool;
 
+    /// True if programs may hold sums over the ranks of a job, which they compute in the order in which they run.
+    fn reduces(&self) -> bool {
+        false
+    }
+
     /// Copies an array to the device.
     ///
     /// # Errors

@@ -83,6 +83,10 @@ impl Lazy {
         self.engine.supports(dtype)
     }
 
+    pub fn reduces(&self) -> bool {
+        self.engine.reduces()
+    }
+
     /// The id of a new tensor.
     pub fn fresh(&mut self) -> TensorId {
         // After four billion tensors numbers are used again, but for those of tensors that are still there.

@@ -242,6 +242,10 @@ impl RunnerClient for TraceClient {
 }
 
 impl Records for TraceClient {
+    fn reduces(&self) -> bool {
+        self.sink(|sink| sink.reduces())
+    }
+
     fn forget<T>(&self, f: impl FnOnce() -> T) -> T {
         self.sink(|sink| sink.forget(1));
         let result = f();

@@ -37,6 +37,14 @@ impl Sink {
         }
     }
 
+    /// True if a program may hold sums over ranks.
+    pub fn reduces(&self) -> bool {
+        match self {
+            Self::Trace(_) => true,
+            Self::Lazy(device) => device.reduces(),
+        }
+    }
+
     /// The id of a new tensor.
     pub fn fresh(&mut self) -> TensorId {
         either!(self, x => x.fresh())

@@ -136,6 +136,9 @@ impl<B: Backend> Rules<'_, B> {
             Primitive::MaxWithIndices(axis) => return self.same(Primitive::MaxWithIndices(axis + 1), inputs, outputs),
             Primitive::MinWithIndices(axis) => return self.same(Primitive::MinWithIndices(axis + 1), inputs, outputs),
             Primitive::Module(module) => return self.module(module, inputs, outputs),
+            Primitive::Grove(Call::Run(Operation::AllReduce(_), _)) => {
+                return self.same(primitive.clone(), inputs, outputs);
+            }
             Primitive::Unary(_)
             | Primitive::BinaryScalar(..)
             | Primitive::Clamp(..)

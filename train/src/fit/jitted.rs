@@ -1,14 +1,14 @@
+use burn::tensor::Tensor;
 use grove_backend::{Autodiff, Backend};
 use grove_compile::{Traceable, Traced, jit};
-use grove_layers::has_batch_norm;
 use grove_optim::GradientTransformation;
 use grove_transform::from_inner;
-use grove_tree::{Array, Filter, Key, Tree, filter, leaves, map};
+use grove_tree::{Array, Filter, Key, Tree, filter, leaves};
 use std::{collections::BTreeSet, sync::Arc};
 
 use super::{Evaluation, FitOptions, Fitted, run::fit_by};
 use crate::{
-    Outcome, Result, StepOptions, TrainError,
+    Outcome, Result, StepOptions,
     data::Data,
     gradients::{Gradients, RankPart, gradients, shared},
     ranks,
@@ -57,8 +57,7 @@ pub struct JitLoss<A, L> {
 /// ```
 ///
 /// # Errors
-/// As [`fit`](crate::fit); and on several ranks a model with batch normalisation, whose statistics the ranks exchange while they
-/// compute.
+/// As [`fit`](crate::fit).
 ///
 /// # Panics
 /// As [`trace`](grove_compile::trace()): the loss must not read values of arrays.
@@ -81,12 +80,6 @@ where
     L: Fn(Differentiated<B, M>, Differentiated<B, X>, Key) -> O,
     O: Into<Outcome<Traced, M::OnTraced>>,
 {
-    if options.ranks.is_shared() && has_batch_norm::<B, M>(&model) {
-        return Err(TrainError::Options(
-            "batch normalisation over several ranks cannot be part of a jitted program: train without `jit` (--jit)"
-                .into(),
-        ));
-    }
     let JitLoss { arrays, loss } = loss;
     // A filter may look at values, which a trace has not.
     let trained = leaves(&filter(model.clone(), &options.step.trainable)).into_iter();
@@ -104,13 +97,25 @@ where
     let gradients =
         |model: &M, batch: &D::Batch, key: Key, factor: Option<&Array<B, 1>>, part: Option<RankPart<'_>>| {
             let (batch, weight) = arrays(model, batch, key);
-            let (grads, successor, loss, others) = program.call::<B>((model.clone(), batch, key, factor.cloned()));
             let (share, weight) = shared(Some(weight), part);
+            // A part of the loss, since layers add gradients of all ranks.
+            let factor = match (factor, share) {
+                (factor, 1.0) => factor.cloned(),
+                (Some(factor), share) => Some(Array::new(factor.val().mul_scalar(share))),
+                (None, share) => Some(share_of(model, share)),
+            };
+            let (grads, successor, loss, others) = program.call::<B>((model.clone(), batch, key, factor));
             let (grads, measured) = match share {
                 1.0 => (grads, (loss, others)),
-                share => ranks::scaled(map(grads, |leaf| leaf.mul_scalar(share)), (loss, others), share),
+                share => ranks::scaled(grads, (loss, others), share),
             };
             Gradients { grads, successor, measured, weight, sums: None }
         };
     fit_by(model, optimizer, data, gradients, evaluate, key, options)
+}
+
+/// The share of a rank as an array on the device of its model.
+fn share_of<B: Backend, M: Tree<B>>(model: &M, share: f64) -> Array<B, 1> {
+    let device = leaves(model).iter().find_map(|(_, leaf)| leaf.device()).unwrap_or_default();
+    Array::new(Tensor::from_floats([share as f32], &device))
 }

@@ -6,6 +6,7 @@ mod jitted;
 mod logs;
 mod options;
 mod run;
+mod update;
 
 pub use jitted::{Differentiated, JitLoss, fit_jitted};
 pub use options::{Ended, Evaluation, FitOptions, Fitted, NonFinite, RunDuration, RunSummary, TrainState};

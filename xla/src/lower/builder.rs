@@ -402,14 +402,40 @@ impl Builder {
         let scalar = ArrayType::new(array.element, []);
         let result = self.argument(array);
         self.line(format_args!("{result} = {head} <{{{attributes}}}> ({{"));
-        let (a, b) = (self.argument(scalar.clone()), self.argument(scalar.clone()));
-        let ty = Mlir(&scalar);
-        self.line(format_args!("^bb0({a}: {ty}, {b}: {ty}):"));
-        self.indented(|lines| {
-            let sum = lines.binary(reducer, &a, &b);
-            lines.line(format_args!("stablehlo.return {sum} : {ty}"));
-        });
+        self.reducer(&scalar, reducer);
         self.line(format_args!("}}) : {types}"));
         result
+    }
+
+    /// The values, none of which is there before all are.
+    pub fn barrier(&mut self, values: &[Value]) -> Vec<Value> {
+        let arrays: Vec<ArrayType> = values.iter().map(|x| x.array.clone()).collect();
+        let (name, results) = self.results(&arrays);
+        let (given, types) = (joined(values), types(values));
+        self.line(format_args!("{name}:{} = stablehlo.optimization_barrier {given} : {types}", arrays.len()));
+        results
+    }
+
+    /// The sums over replicas of arrays of one type of elements.
+    pub fn all_reduce(&mut self, values: &[Value], attributes: &str) -> Vec<Value> {
+        let arrays: Vec<ArrayType> = values.iter().map(|x| x.array.clone()).collect();
+        let scalar = values[0].with_dims([]);
+        let (name, results) = self.results(&arrays);
+        let (given, types) = (joined(values), types(values));
+        self.line(format_args!("{name}:{} = \"stablehlo.all_reduce\"({given}) <{{{attributes}}}> ({{", arrays.len()));
+        self.reducer(&scalar, "add");
+        self.line(format_args!("}}) : ({types}) -> ({types})"));
+        results
+    }
+
+    /// The region of a function of two elements.
+    fn reducer(&mut self, scalar: &ArrayType, name: &str) {
+        let (a, b) = (self.argument(scalar.clone()), self.argument(scalar.clone()));
+        let ty = Mlir(scalar);
+        self.line(format_args!("^bb0({a}: {ty}, {b}: {ty}):"));
+        self.indented(|lines| {
+            let sum = lines.binary(name, &a, &b);
+            lines.line(format_args!("stablehlo.return {sum} : {ty}"));
+        });
     }
 }

@@ -28,7 +28,9 @@ impl Lowering<'_> {
     /// The lines of a sub-graph, which end with its results.
     fn region(&mut self, graph: &Graph, arguments: Vec<Value>) -> Result<Vec<Value>> {
         self.lines.nest(1);
+        let order = self.order.take();
         let results = self.graph(graph, arguments);
+        self.order = order;
         if let Ok(results) = &results {
             self.lines.returns(results);
         }

@@ -1,5 +1,6 @@
 //! Graphs as StableHLO, the language of OpenXLA's compilers.
 
+mod all_reduce;
 mod builder;
 mod control;
 mod elementwise;
@@ -12,10 +13,14 @@ mod reduce;
 
 use burn::tensor::DType;
 use grove_backend::ops::{Call, Operation};
-use grove_compile::{Equation, Graph, Primitive, Var, primitive::Reduction};
+use grove_compile::{
+    Equation, Graph, Primitive, Var,
+    primitive::{HigherOrder, Reduction},
+};
 use std::collections::HashMap;
 
 use crate::{ArrayType, ElementType, Mesh, PartitionSpec};
+pub(crate) use all_reduce::register;
 use builder::{Builder, Mlir, Value, joined, types};
 
 /// A graph that cannot be written as StableHLO.
@@ -34,12 +39,20 @@ type Result<T> = std::result::Result<T, LowerError>;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Lowered {
     /// The module, in MLIR's text form. Its function `main` takes the graph's inputs and then its random keys, two words each;
-    /// and returns the outputs and then the keys of the result.
+    /// and returns the outputs and then the keys of the result. With sums over ranks there is a last number in both, which
+    /// puts them in order.
     pub text: String,
     /// Types of the parameters of `main`.
     pub parameters: Vec<ArrayType>,
     /// Types of its results.
     pub results: Vec<ArrayType>,
+    /// True if it has sums over ranks; see [`text`](Self::text).
+    pub reduces: bool,
+}
+
+/// The number that puts sums over ranks in order.
+pub(crate) fn order_type() -> ArrayType {
+    ArrayType::new(ElementType::F32, [])
 }
 
 /// Options of [`lower`].
@@ -50,6 +63,9 @@ pub struct LowerOptions<'a> {
     pub donated: Vec<Option<usize>>,
     /// The places of arrays on a mesh, for a program of several devices.
     pub shardings: Option<Shardings<'a>>,
+    /// The number of replicas that sums over ranks go over, by collectives of XLA. 0: they are calls of a function that the CPU
+    /// plugin finds.
+    pub replicas: usize,
 }
 
 /// The places of a graph's inputs and outputs on a mesh. Random keys are whole on each device, and so are arrays that are not mentioned.
@@ -96,7 +112,8 @@ impl ToStableHlo for Graph {
 pub fn lower(graph: &Graph, options: &LowerOptions<'_>) -> Result<Lowered> {
     let graph = graph.clone().decomposed_except(stays);
     let mesh = options.shardings.map(|shardings| shardings.mesh);
-    let mut lowering = Lowering { lines: Builder::default(), keys: HashMap::new(), mesh };
+    let replicas = options.replicas;
+    let mut lowering = Lowering { lines: Builder::default(), keys: HashMap::new(), mesh, order: None, replicas };
     let mut parameters = Vec::new();
     let mut arguments = Vec::new();
     for (i, (path, var)) in graph.inputs().iter().enumerate() {
@@ -118,6 +135,13 @@ pub fn lower(graph: &Graph, options: &LowerOptions<'_>) -> Result<Lowered> {
         lowering.keys.insert(key.words(), value.clone());
         all.push(value);
     }
+    let reduces = graph.equations().iter().any(|equation| is_sum_over_ranks(&equation.primitive));
+    if reduces {
+        let value = Builder::named("%order".into(), order_type());
+        parameters.push(format!("{value}: {}", Mlir(&value.array)));
+        lowering.order = Some(value.clone());
+        all.push(value);
+    }
     for derived in &keys.derived {
         let parent = lowering.key(derived.parent.words());
         let child = lowering.lines.child_key(&parent, derived.index);
@@ -127,6 +151,7 @@ pub fn lower(graph: &Graph, options: &LowerOptions<'_>) -> Result<Lowered> {
     for (_, key) in &keys.outputs {
         results.push(lowering.key(key.words()));
     }
+    results.extend(lowering.order.take());
     let array = |value: &Value| value.array.clone();
     let result = |(i, value): (usize, &Value)| {
         let sharding = options.shardings.map(|of| of.attribute(of.outputs, i, value.rank()));
@@ -149,7 +174,8 @@ pub fn lower(graph: &Graph, options: &LowerOptions<'_>) -> Result<Lowered> {
     );
     // MLIR's `return` of nothing has no types.
     let text = text.replace("    return  : \n", "    return\n");
-    Ok(Lowered { text, parameters: all.iter().map(array).collect(), results: results.iter().map(array).collect() })
+    let (parameters, results) = (all.iter().map(array).collect(), results.iter().map(array).collect());
+    Ok(Lowered { text, parameters, results, reduces })
 }
 
 /// Attributes of an argument or a result; nothing where there are none.
@@ -171,7 +197,8 @@ fn stays(call: &Call) -> bool {
                 | Operation::RandomBits(_)
                 | Operation::RandomSamples(_)
                 | Operation::DynamicUpdateSlice(_)
-                | Operation::ShardingConstraint(_),
+                | Operation::ShardingConstraint(_)
+                | Operation::AllReduce(_),
             _
         ) | Call::Vjp(Operation::Dropout(_) | Operation::ShardingConstraint(_), ..)
     )
@@ -195,6 +222,21 @@ struct Lowering<'a> {
     keys: HashMap<[u32; 2], Value>,
     /// The mesh that the program is for, if it is for several devices.
     mesh: Option<&'a Mesh>,
+    /// What the last sum over ranks gave, for the next one to wait for; nothing inside of a loop or a branch.
+    order: Option<Value>,
+    /// See [`LowerOptions::replicas`].
+    replicas: usize,
+}
+
+/// True for sums over ranks, inside of functions with derivatives of their own too.
+fn is_sum_over_ranks(primitive: &Primitive) -> bool {
+    match primitive {
+        Primitive::Grove(Call::Run(Operation::AllReduce(_), _)) => true,
+        Primitive::HigherOrder(HigherOrder::CustomJvp { function, .. } | HigherOrder::CustomVjp { function, .. }) => {
+            function.equations().iter().any(|equation| is_sum_over_ranks(&equation.primitive))
+        }
+        _ => false,
+    }
 }
 
 impl Lowering<'_> {
@@ -221,6 +263,7 @@ impl Lowering<'_> {
                 .map(|var| var.map(|var| array_type(graph, var)).transpose())
                 .collect::<Result<_>>()?;
             let outputs = match &equation.primitive {
+                Primitive::Grove(Call::Run(Operation::AllReduce(sum), _)) => Some(self.all_reduce(sum, &inputs)?),
                 Primitive::Grove(call) => self.recurrent(call, &inputs)?,
                 _ => None,
             };

@@ -15,6 +15,8 @@ mod gemv;
 mod key_range;
 mod leaves;
 pub(crate) mod matmul;
+#[cfg(feature = "cuda")]
+mod nccl;
 mod nll;
 mod random;
 mod read;
@@ -213,13 +215,20 @@ fn run_vjp<R: CubeRuntime, B: Fusing<R>>(
 
 /// Implements [`Backend`](crate::Backend) for a fusing backend, with the kernels of this module.
 macro_rules! fusing_backend {
-    ($backend:ty) => {
+    ($backend:ty $(, sums: $sums:ident)?) => {
         impl Backend for $backend {
             const FUSES: bool = true;
             const BROKEN_FUSED_GEMV: bool = true;
             const SAMPLES: bool = true;
 
+            $(fn reduces(device: &Self::Device, comm: &grove_communicator::Communicator) -> bool {
+                $sums::reduces(device, comm)
+            })?
+
             fn run(operation: &Operation, inputs: Values<Self>, needs: &[bool]) -> Outcome<Self> {
+                $(if let Operation::AllReduce(sum) = operation {
+                    return $sums::all_reduce(sum, inputs, needs);
+                })?
                 run(operation, inputs, needs)
             }
 
@@ -248,7 +257,7 @@ macro_rules! fusing_backend {
 }
 
 #[cfg(feature = "cuda")]
-fusing_backend!(burn_cuda::Cuda);
+fusing_backend!(burn_cuda::Cuda, sums: nccl);
 #[cfg(feature = "rocm")]
 fusing_backend!(burn_rocm::Rocm);
 #[cfg(feature = "wgpu")]

@@ -1,5 +1,7 @@
 //! A rank of the tests: `grove-rank MODEL BATCH STEPS OUTPUT [WAY]` trains a tiny model and has rank 0 write its parameters.
 //!
+//! With `BACKEND=xla` in the environment it does so on XLA's processor.
+//!
 //! WAY is `fit` or `fit_adam`, which become `fit_zero1` with a divided optimizer, or one of loops of its own: `chain`, `zero1`,
 //! `zero1_reduced`, `clipped`, `bf16`.
 
@@ -20,8 +22,7 @@ use grove::{
 };
 use std::{error::Error, fs, path::PathBuf, process::ExitCode, sync::Arc, time::Instant};
 
-type B = Flex;
-type Device = <B as grove::tensor::backend::BackendTypes>::Device;
+type Device<B> = <B as grove::tensor::backend::BackendTypes>::Device;
 
 /// Examples of every data set.
 const EXAMPLES: usize = 40;
@@ -41,7 +42,11 @@ fn main() -> ExitCode {
         }
     };
     println!("process {} {}", ranks.rank(), std::process::id());
-    match run(&ranks) {
+    let done = match std::env::var("BACKEND").as_deref() {
+        Ok("xla") => on_xla(&ranks),
+        _ => run::<Flex>(&ranks, &Default::default()),
+    };
+    match done {
         Ok(()) => match ranks.close() {
             Ok(()) => ExitCode::SUCCESS,
             Err(error) => ranks.end_job(&error),
@@ -57,6 +62,12 @@ fn main() -> ExitCode {
     }
 }
 
+fn on_xla(ranks: &Communicator) -> Result<(), Box<dyn Error>> {
+    grove::xla::use_ranks(ranks);
+    let device = grove::xla::device(DeviceSpec::new(BackendName::XlaCpu, 0))?;
+    run::<Xla>(ranks, &device.lazy())
+}
+
 /// The run that the command line asks for.
 struct Job {
     ranks: Communicator,
@@ -67,7 +78,7 @@ struct Job {
     way: String,
 }
 
-fn run(ranks: &Communicator) -> Result<(), Box<dyn Error>> {
+fn run<B: Backend>(ranks: &Communicator, device: &Device<B>) -> Result<(), Box<dyn Error>> {
     let mut words = std::env::args().skip(1);
     let mut word = || words.next().ok_or("MODEL BATCH STEPS OUTPUT [WAY]");
     let job = Job {
@@ -78,12 +89,12 @@ fn run(ranks: &Communicator) -> Result<(), Box<dyn Error>> {
         output: word()?.into(),
         way: word().unwrap_or("fit".into()),
     };
-    let (device, key) = (Device::default(), Key::new(3));
+    let key = Key::new(3);
     match job.model.as_str() {
         "gpt2" => {
             let config =
                 Gpt2Config { vocab_size: 50, n_positions: 16, n_embd: 24, n_layer: 2, n_head: 3, ..no_dropout() };
-            language(&job, Gpt2::init(&config, key, &device)?)
+            language(&job, Gpt2::<B>::init(&config, key, device)?)
         }
         "lstm" => {
             let config = RnnLmConfig {
@@ -94,18 +105,18 @@ fn run(ranks: &Communicator) -> Result<(), Box<dyn Error>> {
                 dropout: 0.0,
                 ..RnnLmConfig::default()
             };
-            language(&job, RnnLm::init(&config, key, &device)?)
+            language(&job, RnnLm::<B>::init(&config, key, device)?)
         }
-        "bench" => bench(&job, key, &device),
-        "bert" => bert(&job, key, &device),
-        "resnet" => resnet(&job, key, &device),
+        "bench" => bench::<B>(&job, key, device),
+        "bert" => bert::<B>(&job, key, device),
+        "resnet" => resnet::<B>(&job, key, device),
         other => Err(format!("no model '{other}'").into()),
     }
 }
 
 /// Time of a step of a GPT-2 of 11.5 million parameters, BATCH rows of 128 tokens on each rank, in its parts: medians. With the WAY
 /// `after` gradients are sent after the backward pass; with BUCKETS in the environment the last step's are listed.
-fn bench(job: &Job, key: Key, device: &Device) -> Result<(), Box<dyn Error>> {
+fn bench<B: Backend>(job: &Job, key: Key, device: &Device<B>) -> Result<(), Box<dyn Error>> {
     const TOKENS: usize = 128;
     let config = Gpt2Config { vocab_size: 2048, n_positions: 256, n_embd: 384, n_layer: 6, n_head: 6, ..no_dropout() };
     let mut model = broadcast(Gpt2::<B>::init(&config, key, device)?, &job.ranks)?;
@@ -174,15 +185,16 @@ fn rows() -> Vec<Vec<i64>> {
     (0..EXAMPLES).map(|i| (0..ROW).map(|j| ((i * 7 + j * j * 3 + i * j) % 50) as i64).collect()).collect()
 }
 
-fn language<M>(job: &Job, model: M) -> Result<(), Box<dyn Error>>
+fn language<B, M>(job: &Job, model: M) -> Result<(), Box<dyn Error>>
 where
+    B: Backend,
     M: CausalLm<B> + Tree<B, On<Autodiff<B>>: CausalLm<Autodiff<B>>>,
 {
     let data = Examples::new(rows(), job.batch, |rows| rows.iter().map(|&row| row.clone()).collect::<Vec<_>>())?;
     let loss = |model: M::On<Autodiff<B>>, rows: &Vec<Vec<i64>>, key: Key| {
         let ids = |from: usize| {
             let ids: Vec<i64> = rows.iter().flat_map(|row| row[from..from + ROW - 1].to_vec()).collect();
-            Tensor::from_data(TensorData::new(ids, [rows.len(), ROW - 1]), &Device::default())
+            Tensor::from_data(TensorData::new(ids, [rows.len(), ROW - 1]), &Device::<B>::default())
         };
         let loss = model.next_token_loss(ids(0), ids(1), Some(key));
         Outcome::<B, M>::new(loss).weight((rows.len() * (ROW - 1)) as f64)
@@ -190,7 +202,7 @@ where
     train(job, model, data.shuffle(Key::new(9)), loss)
 }
 
-fn bert(job: &Job, key: Key, device: &Device) -> Result<(), Box<dyn Error>> {
+fn bert<B: Backend>(job: &Job, key: Key, device: &Device<B>) -> Result<(), Box<dyn Error>> {
     let config = BertConfig {
         vocab_size: 50,
         hidden_size: 24,
@@ -219,14 +231,14 @@ fn bert(job: &Job, key: Key, device: &Device) -> Result<(), Box<dyn Error>> {
         let ids: Vec<TextIds> =
             texts.iter().map(|(ids, _)| TextIds { ids: ids.clone(), token_types: vec![0; ids.len()] }).collect();
         let classes: Vec<i64> = texts.iter().map(|(_, class)| *class as i64).collect();
-        let classes = Tensor::from_data(TensorData::new(classes, [texts.len()]), &Device::default());
+        let classes = Tensor::from_data(TensorData::new(classes, [texts.len()]), &Device::<B>::default());
         let logits = model.logits(&model.texts(&ids).expect("valid texts"), Some(key));
         Outcome::<B, BertForSequenceClassification<B>>::new(cross_entropy(logits, classes)).weight(texts.len() as f64)
     };
     train(job, model, data.shuffle(Key::new(9)), loss)
 }
 
-fn resnet(job: &Job, key: Key, device: &Device) -> Result<(), Box<dyn Error>> {
+fn resnet<B: Backend>(job: &Job, key: Key, device: &Device<B>) -> Result<(), Box<dyn Error>> {
     let config = ResNetConfig {
         num_channels: 2,
         embedding_size: 8,
@@ -244,7 +256,7 @@ fn resnet(job: &Job, key: Key, device: &Device) -> Result<(), Box<dyn Error>> {
         Examples::new(images, job.batch, |images| images.iter().map(|&image| image.clone()).collect::<Vec<_>>())?;
     // Without a weight: each rank's part counts by its examples.
     let loss = |model: ResNet<Autodiff<B>>, images: &Vec<(Vec<f32>, usize)>, _: Key| {
-        let (device, count) = (Device::default(), images.len());
+        let (device, count) = (Device::<B>::default(), images.len());
         let pixels: Vec<f32> = images.iter().flat_map(|(pixels, _)| pixels.clone()).collect();
         let classes: Vec<i64> = images.iter().map(|(_, class)| *class as i64).collect();
         let pixels = Tensor::from_data(TensorData::new(pixels, [count, 2, SIDE, SIDE]), &device);
@@ -255,13 +267,14 @@ fn resnet(job: &Job, key: Key, device: &Device) -> Result<(), Box<dyn Error>> {
 }
 
 /// Trains, and writes the parameters and buffers of the result.
-fn train<M, T, O>(
+fn train<B, M, T, O>(
     job: &Job,
     model: M,
     data: Examples<T, Vec<T>>,
     loss: impl Fn(M::On<Autodiff<B>>, &Vec<T>, Key) -> O,
 ) -> Result<(), Box<dyn Error>>
 where
+    B: Backend,
     M: Tree<B>,
     T: Clone + Send + Sync + 'static,
     O: Into<Outcome<B, M>>,
@@ -315,7 +328,7 @@ where
 }
 
 /// A loop of one's own, with batches that the ranks divide.
-fn by_hand<M, T, O, G>(
+fn by_hand<B, M, T, O, G>(
     job: &Job,
     model: M,
     data: &Arc<Examples<T, Vec<T>>>,
@@ -323,6 +336,7 @@ fn by_hand<M, T, O, G>(
     optimizer: &G,
 ) -> Result<M, TrainError>
 where
+    B: Backend,
     M: Tree<B>,
     T: Clone + Send + Sync + 'static,
     O: Into<Outcome<B, M>>,

@@ -1,0 +1,256 @@
+//! NCCL, NVIDIA's collectives between GPUs, and the driver's calls that go with it. Both libraries are loaded at run time.
+
+use std::{
+    ffi::{CStr, c_char, c_int, c_uint, c_void},
+    path::PathBuf,
+    ptr,
+    sync::OnceLock,
+};
+
+use burn::tensor::DType;
+
+use super::{
+    cuda_headers,
+    driver::{Missing, SharedLibrary, load_any},
+};
+
+/// Bytes of the number by which ranks find each other.
+pub(crate) const ID_BYTES: usize = 128;
+
+/// As NCCL has it: it is passed by value.
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct UniqueId([u8; ID_BYTES]);
+
+/// Functions of a library that return a status.
+macro_rules! functions {
+    ($(#[$doc:meta])* $table:ident { $($function:ident = $name:literal ($($argument:ty),*)),* $(,)? }) => {
+        $(#[$doc])*
+        struct $table {
+            $($function: unsafe extern "C" fn($($argument),*) -> c_int,)*
+        }
+
+        impl $table {
+            fn of(library: &SharedLibrary) -> Result<Self, Missing> {
+                // SAFETY: the signatures are the documented ones. The library is never unloaded.
+                unsafe { Ok(Self { $($function: *library.get($name)?,)* }) }
+            }
+        }
+    };
+}
+
+functions! {
+    /// The driver's functions, of CUDA 10 and later.
+    Driver {
+        device = b"cuDeviceGet\0" (*mut c_int, c_int),
+        uuid = b"cuDeviceGetUuid\0" (*mut [u8; 16], c_int),
+        retain_context = b"cuDevicePrimaryCtxRetain\0" (*mut *mut c_void, c_int),
+        set_context = b"cuCtxSetCurrent\0" (*mut c_void),
+        new_stream = b"cuStreamCreate\0" (*mut *mut c_void, c_uint),
+        new_event = b"cuEventCreate\0" (*mut *mut c_void, c_uint),
+        record = b"cuEventRecord\0" (*mut c_void, *mut c_void),
+        query = b"cuEventQuery\0" (*mut c_void),
+    }
+}
+
+functions! {
+    /// NCCL's functions, of 2.4 and later.
+    Nccl {
+        unique_id = b"ncclGetUniqueId\0" (*mut UniqueId),
+        start = b"ncclCommInitRank\0" (*mut *mut c_void, c_int, UniqueId, c_int),
+        all_reduce = b"ncclAllReduce\0" (*const c_void, *mut c_void, usize, c_int, c_int, *mut c_void, *mut c_void),
+        group_start = b"ncclGroupStart\0" (),
+        group_end = b"ncclGroupEnd\0" (),
+        async_error = b"ncclCommGetAsyncError\0" (*mut c_void, *mut c_int),
+    }
+}
+
+/// A stream that does not wait for the default one.
+const NON_BLOCKING: c_uint = 1;
+
+/// An event without a time.
+const WITHOUT_TIME: c_uint = 2;
+
+/// The status of an event that has not happened.
+const NOT_READY: c_int = 600;
+
+/// The status of a collective that is starting.
+const IN_PROGRESS: c_int = 7;
+
+const SUM: c_int = 0;
+
+struct Libraries {
+    driver: Driver,
+    nccl: Nccl,
+    library: SharedLibrary,
+}
+
+/// The libraries, or the one that is missing. The first result is kept.
+fn libraries() -> Result<&'static Libraries, String> {
+    static LIBRARIES: OnceLock<Result<Libraries, String>> = OnceLock::new();
+    LIBRARIES.get_or_init(load).as_ref().map_err(Clone::clone)
+}
+
+fn load() -> Result<Libraries, String> {
+    let lacks = |library: &str, missing| match missing {
+        Missing::Symbol(error) => format!("{library} is too old ({error})"),
+        _ => format!("{library} does not start"),
+    };
+    let driver = load_any(&["libcuda.so.1", "libcuda.so"]).ok_or("libcuda.so.1 was not found")?;
+    let driver = Driver::of(&driver).map_err(|missing| lacks("libcuda.so.1", missing))?;
+    let library =
+        load_any(&["libnccl.so.2", "libnccl.so"]).or_else(|| paths().iter().find_map(SharedLibrary::load)).ok_or(
+            "NCCL (libnccl.so.2) was not found: `pip install nvidia-nccl-cu12` in a virtual environment that is active",
+        )?;
+    let nccl = Nccl::of(&library).map_err(|missing| lacks("libnccl.so.2", missing))?;
+    Ok(Libraries { driver, nccl, library })
+}
+
+/// Paths of the library outside of the dynamic loader's folders: in Python environments and in toolkits.
+fn paths() -> Vec<PathBuf> {
+    let wheels = cuda_headers::wheels().into_iter().map(|wheels| wheels.join("nccl/lib"));
+    let toolkits = cuda_headers::toolkits().into_iter().flat_map(|root| [root.join("lib64"), root.join("lib")]);
+    wheels.chain(toolkits).map(|folder| folder.join("libnccl.so.2")).collect()
+}
+
+impl Libraries {
+    /// NCCL's words for a status.
+    fn check(&self, function: &str, status: c_int) -> Result<(), String> {
+        if status == 0 {
+            return Ok(());
+        }
+        // SAFETY: the signatures are the documented ones, and both give texts that stay.
+        let [error, last] = unsafe {
+            let describe = self.library.get::<unsafe extern "C" fn(c_int) -> *const c_char>(b"ncclGetErrorString\0");
+            let last = self.library.get::<unsafe extern "C" fn(*mut c_void) -> *const c_char>(b"ncclGetLastError\0");
+            [describe.ok().map(|f| f(status)), last.ok().map(|f| f(ptr::null_mut()))]
+        };
+        let words = [error, last].into_iter().flatten().filter(|text| !text.is_null()).map(|text| {
+            // SAFETY: it is no null pointer, and NCCL ends its texts with zero.
+            unsafe { CStr::from_ptr(text) }.to_string_lossy().trim().to_owned()
+        });
+        let words: Vec<String> = words.filter(|text| !text.is_empty()).collect();
+        Err(format!("{function} of NCCL fails (status {status}): {}", words.join("; ")))
+    }
+}
+
+fn of_driver(function: &str, status: c_int) -> Result<(), String> {
+    if status == 0 { Ok(()) } else { Err(format!("{function} of the NVIDIA driver fails (status {status})")) }
+}
+
+/// The number of a GPU in the world, as text, if NCCL can be used on it; else the reason why not.
+pub(crate) fn gpu(index: usize) -> Result<String, String> {
+    let Libraries { driver, .. } = libraries()?;
+    let (mut device, mut uuid) = (0, [0; 16]);
+    // SAFETY: the calls write to live variables.
+    unsafe {
+        of_driver("cuDeviceGet", (driver.device)(&raw mut device, index as c_int))?;
+        of_driver("cuDeviceGetUuid", (driver.uuid)(&raw mut uuid, device))?;
+    }
+    Ok(uuid.iter().map(|byte| format!("{byte:02x}")).collect())
+}
+
+/// The number by which ranks find each other. One of them makes it.
+pub(crate) fn unique_id() -> Result<Vec<u8>, String> {
+    let found = libraries()?;
+    let mut id = UniqueId([0; ID_BYTES]);
+    // SAFETY: the call writes so many bytes.
+    found.check("ncclGetUniqueId", unsafe { (found.nccl.unique_id)(&raw mut id) })?;
+    Ok(id.0.to_vec())
+}
+
+/// An array that ranks sum.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct DeviceArray {
+    /// The address of this rank's values.
+    pub send: u64,
+    /// The address for the sums, which may be the same.
+    pub receive: u64,
+    pub count: usize,
+    pub dtype: DType,
+}
+
+/// The GPUs of some ranks, seen from one of them, and a stream of its own.
+pub(crate) struct Group {
+    found: &'static Libraries,
+    context: *mut c_void,
+    comm: *mut c_void,
+    stream: *mut c_void,
+    event: *mut c_void,
+}
+
+// SAFETY: NCCL and the driver may be called from any thread, and the pointers never change. Ranks sum one after the other.
+unsafe impl Send for Group {}
+// SAFETY: as above.
+unsafe impl Sync for Group {}
+
+impl Group {
+    /// Meets the other ranks, for which it waits.
+    pub fn start(index: usize, id: &[u8], rank: usize, size: usize) -> Result<Self, String> {
+        let found = libraries()?;
+        let id: [u8; ID_BYTES] = id.try_into().map_err(|_| format!("the id of NCCL has {} bytes", id.len()))?;
+        let driver = &found.driver;
+        let (mut device, null) = (0, ptr::null_mut());
+        let mut group = Self { found, context: null, comm: null, stream: null, event: null };
+        // SAFETY: the calls write to live variables, and get what earlier ones gave.
+        unsafe {
+            of_driver("cuDeviceGet", (driver.device)(&raw mut device, index as c_int))?;
+            of_driver("cuDevicePrimaryCtxRetain", (driver.retain_context)(&raw mut group.context, device))?;
+            of_driver("cuCtxSetCurrent", (driver.set_context)(group.context))?;
+            of_driver("cuStreamCreate", (driver.new_stream)(&raw mut group.stream, NON_BLOCKING))?;
+            of_driver("cuEventCreate", (driver.new_event)(&raw mut group.event, WITHOUT_TIME))?;
+            let status = (found.nccl.start)(&raw mut group.comm, size as c_int, UniqueId(id), rank as c_int);
+            found.check("ncclCommInitRank", status)?;
+        }
+        Ok(group)
+    }
+
+    /// Starts the sums of arrays that are computed. Their memory must stay until it [is done](Self::is_done).
+    pub fn all_reduce(&self, arrays: &[DeviceArray]) -> Result<(), String> {
+        let Self { found, context, comm, stream, event } = self;
+        let Libraries { driver, nccl, .. } = found;
+        let types: Vec<c_int> = arrays.iter().map(|array| number_of(array.dtype)).collect::<Result<_, _>>()?;
+        // SAFETY: the addresses are those of the device's memory with so many elements, by the caller's promise; the rest comes
+        // from the calls above.
+        unsafe {
+            of_driver("cuCtxSetCurrent", (driver.set_context)(*context))?;
+            found.check("ncclGroupStart", (nccl.group_start)())?;
+            for (array, dtype) in arrays.iter().zip(types) {
+                let (send, receive) = (array.send as *const c_void, array.receive as *mut c_void);
+                let status = (nccl.all_reduce)(send, receive, array.count, dtype, SUM, *comm, *stream);
+                found.check("ncclAllReduce", status)?;
+            }
+            found.check("ncclGroupEnd", (nccl.group_end)())?;
+            of_driver("cuEventRecord", (driver.record)(*event, *stream))
+        }
+    }
+
+    /// True if the sums that were started last are there.
+    pub fn is_done(&self) -> Result<bool, String> {
+        let Self { found, comm, event, .. } = self;
+        let mut error = 0;
+        // SAFETY: as above.
+        let status = unsafe {
+            found.check("ncclCommGetAsyncError", (found.nccl.async_error)(*comm, &raw mut error))?;
+            (found.driver.query)(*event)
+        };
+        if error != IN_PROGRESS {
+            found.check("a collective", error)?;
+        }
+        match status {
+            NOT_READY => Ok(false),
+            status => of_driver("cuEventQuery", status).map(|()| true),
+        }
+    }
+}
+
+/// NCCL's number of a type.
+fn number_of(dtype: DType) -> Result<c_int, String> {
+    match dtype {
+        DType::F16 => Ok(6),
+        DType::F32 => Ok(7),
+        DType::F64 => Ok(8),
+        DType::BF16 => Ok(9),
+        other => Err(format!("NCCL does not sum {other:?}")),
+    }
+}

@@ -1,0 +1,166 @@
+//! Sums over ranks by NCCL, from the memory of one GPU to that of others.
+
+use burn::tensor::TensorMetadata;
+use burn_cubecl::{kernel::into_contiguous, tensor::CubeTensor};
+use burn_cuda::{Cuda, CudaDevice};
+use cubecl::{cuda::CudaRuntime, future::block_on};
+use grove_communicator::{CommError, Communicator};
+use std::{
+    collections::HashMap,
+    sync::{
+        Arc, Mutex, PoisonError,
+        mpsc::{TryRecvError, sync_channel},
+    },
+    thread,
+};
+
+use super::{
+    super::{AllReduce, Operation, Outcome, Ranks, Values},
+    register::{Inner, Lazy, register_ready},
+    tensor::empty,
+};
+use crate::device::nccl::{self, DeviceArray, Group};
+
+/// Name of the environment variable that leaves NCCL out, if it is 0.
+const VARIABLE: &str = "GROVE_NCCL";
+
+/// The groups of this process's ranks, by their numbers and the GPU; none where sums go through the host.
+static GROUPS: Mutex<Option<HashMap<(u32, usize), Option<Arc<Group>>>>> = Mutex::new(None);
+
+/// See [`Backend::reduces`](crate::Backend::reduces).
+pub(super) fn reduces(device: &CudaDevice, comm: &Communicator) -> bool {
+    comm.is_shared() && group_of(Ranks::of(comm), device).is_some()
+}
+
+/// The group of some ranks, who meet when they first ask for it.
+fn group_of(ranks: Ranks, device: &CudaDevice) -> Option<Arc<Group>> {
+    let key = (ranks.number(), device.index);
+    let lock = || GROUPS.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(group) = lock().as_ref().and_then(|groups| groups.get(&key)) {
+        return group.clone();
+    }
+    let comm = ranks.communicator();
+    let group = meet(&comm, device.index).unwrap_or_else(|error| comm.end_job(&error)).map(Arc::new);
+    lock().get_or_insert_default().insert(key, group.clone());
+    group
+}
+
+/// Meets the other ranks, if all of them have NCCL and a GPU of their own.
+fn meet(comm: &Communicator, index: usize) -> Result<Option<Group>, CommError> {
+    let own = match std::env::var(VARIABLE) {
+        Ok(value) if value.trim() == "0" => Err(format!("{VARIABLE} is 0")),
+        _ => nccl::gpu(index),
+    };
+    let told = match own {
+        Ok(gpu) => format!("+{gpu}"),
+        Err(reason) => format!("-{reason}"),
+    };
+    let all = comm.all_gather("the GPUs of the ranks", told.into_bytes())?;
+    let all: Vec<String> = all.iter().map(|text| String::from_utf8_lossy(text).into_owned()).collect();
+    if let Some(reason) = reason_against(&all) {
+        if comm.rank() == 0 {
+            eprintln!("sums over the ranks go through the host's memory: {reason}");
+        }
+        return Ok(None);
+    }
+    let failed = |reason: String| CommError::Transport(format!("the start of NCCL: {reason}"));
+    let id = if comm.rank() == 0 { nccl::unique_id().map_err(failed)? } else { vec![] };
+    let id = comm.broadcast("the id of NCCL", id)?;
+    // NCCL waits for the other ranks, and would not see that one of them is gone.
+    let (sender, receiver) = sync_channel(1);
+    let (rank, size) = (comm.rank(), comm.size());
+    thread::spawn(move || sender.send(Group::start(index, &id, rank, size)));
+    let mut group = None;
+    comm.wait_for_device("the start of NCCL", || match receiver.try_recv() {
+        Ok(started) => {
+            group = Some(started?);
+            Ok(true)
+        }
+        Err(TryRecvError::Empty) => Ok(false),
+        Err(TryRecvError::Disconnected) => Err("it has ended before".into()),
+    })?;
+    Ok(group)
+}
+
+/// The reason for which ranks do not use NCCL, given each one's GPU (behind a `+`) or its own reason (`-`).
+fn reason_against(all: &[String]) -> Option<String> {
+    for (rank, told) in all.iter().enumerate() {
+        if let Some(reason) = told.strip_prefix('-') {
+            return Some(format!("rank {rank} has no NCCL: {reason}"));
+        }
+        if let Some(other) = all[..rank].iter().position(|other| other == told) {
+            return Some(format!("ranks {other} and {rank} have the same GPU"));
+        }
+    }
+    None
+}
+
+/// Runs the operation.
+pub(super) fn all_reduce(sum: &AllReduce, inputs: Values<Cuda>, needs: &[bool]) -> Outcome<Cuda> {
+    let inputs: Vec<Lazy<CudaRuntime>> = inputs.into_floats();
+    let Some(device) = inputs.first().map(|x| x.client.device().clone()) else { return Outcome::new([]) };
+    let Some(group) = group_of(sum.ranks, &device) else {
+        return Operation::from(sum.clone()).compose(Values::floats(inputs), needs);
+    };
+    let comm = sum.ranks.communicator();
+    let name = format!("all_reduce of {}", sum.what);
+    let sums = sums(&group, &comm, &name, inputs).unwrap_or_else(|error| comm.end_job(&error));
+    Outcome::new(sums)
+}
+
+fn sums(
+    group: &Group,
+    comm: &Communicator,
+    name: &str,
+    inputs: Vec<Lazy<CudaRuntime>>,
+) -> Result<Vec<Lazy<CudaRuntime>>, CommError> {
+    let failed = |reason: String| CommError::Transport(format!("{name}: {reason}"));
+    let Some(client) = inputs.first().map(|x| x.client.clone()) else { return Ok(inputs) };
+    let resolved = |x: Lazy<CudaRuntime>| {
+        let client = x.client.clone();
+        into_contiguous(client.resolve_tensor_float::<Inner<CudaRuntime>>(x))
+    };
+    let own: Vec<CubeTensor<CudaRuntime>> = inputs.into_iter().map(resolved).collect();
+    // In place, where nobody else has the array.
+    let in_place = |x: &CubeTensor<CudaRuntime>| x.handle.can_mut();
+    let sums: Vec<Option<CubeTensor<CudaRuntime>>> =
+        own.iter().map(|x| (!in_place(x)).then(|| empty(x, x.shape(), x.dtype))).collect();
+    let (mut arrays, mut memory) = (Vec::new(), Vec::new());
+    for (x, sum) in own.iter().zip(&sums) {
+        let count = x.shape().num_elements();
+        if count == 0 {
+            continue;
+        }
+        let mut address = |x: &CubeTensor<CudaRuntime>| {
+            let resource = x.client.get_resource(x.handle.clone()).map_err(|error| failed(format!("{error:?}")))?;
+            let address = resource.resource().ptr;
+            memory.push(resource);
+            Ok::<u64, CommError>(address)
+        };
+        let send = address(x)?;
+        let receive = sum.as_ref().map_or(Ok(send), &mut address)?;
+        arrays.push(DeviceArray { send, receive, count, dtype: x.dtype });
+    }
+    // NCCL's stream is another one than that of the kernels which compute the arrays.
+    if let Some(x) = own.first() {
+        block_on(x.client.sync()).map_err(|error| failed(format!("{error:?}")))?;
+    }
+    group.all_reduce(&arrays).map_err(failed)?;
+    comm.wait_for_device(name, || group.is_done())?;
+    drop(memory);
+    let ready: Vec<CubeTensor<CudaRuntime>> = own.into_iter().zip(sums).map(|(x, sum)| sum.unwrap_or(x)).collect();
+    Ok(register_ready(client, "all_reduce", ready))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::reason_against;
+
+    #[test]
+    fn ranks_need_a_gpu_each() {
+        let all = |told: &[&str]| reason_against(&told.iter().map(|&text| text.to_owned()).collect::<Vec<_>>());
+        assert_eq!(all(&["+a", "+b", "+c"]), None);
+        assert_eq!(all(&["+a", "-NCCL was not found"]).unwrap(), "rank 1 has no NCCL: NCCL was not found");
+        assert_eq!(all(&["+a", "+b", "+b"]).unwrap(), "ranks 1 and 2 have the same GPU");
+    }
+}

@@ -1,0 +1,186 @@
+//! One step of a run.
+
+use burn::tensor::TensorData;
+use grove_backend::{Backend, PendingRead, ops};
+use grove_distributed::all_reduce_sum;
+use grove_optim::{GradientTransformation, all_finite, select};
+use grove_tree::{Array, Key, Tree, combine, is_buffer, partition};
+
+use super::{
+    Evaluation, NonFinite, TrainState,
+    run::{Run, State},
+};
+use crate::{
+    LossScale, Metrics, Result, TrainError,
+    accumulate::Accumulated,
+    data::{Data, DataError, Part, Parts, Prefetch},
+    ema::{ema_decay, ema_step},
+    gradients::{Gradients, RankPart},
+    log::{GRAD_NORM, TRAIN_LOSS},
+    ranks::{or_end, reduce_measured, same_buffers},
+};
+
+/// Metrics of a step, on their way from the device.
+pub(super) struct Pending {
+    /// From 1.
+    step: u64,
+    loss: PendingRead,
+    grad_norm: PendingRead,
+    others: Vec<(String, PendingRead)>,
+    /// The factor of the loss.
+    factor: Option<PendingRead>,
+}
+
+impl Pending {
+    /// Starts to read them, behind what is queued so far.
+    fn start<B: Backend>(step: u64, metrics: Metrics<B>, factor: Option<Array<B, 1>>) -> Self {
+        let Metrics { loss, grad_norm, others } = metrics;
+        let start = |value: Array<B, 1>| ops::start_read(value.val());
+        Self {
+            step,
+            loss: start(loss),
+            grad_norm: start(grad_norm),
+            others: others.into_iter().map(|(name, value)| (name, start(value))).collect(),
+            factor: factor.map(start),
+        }
+    }
+}
+
+impl<B, M, T, L, E> Run<'_, B, M, T, L, E>
+where
+    B: Backend,
+    M: Tree<B>,
+    T: GradientTransformation<B, M>,
+    E: FnMut(&M) -> Result<Evaluation>,
+{
+    /// One step of the optimizer.
+    pub(super) fn step<D: Data>(
+        &mut self,
+        state: State<B, M, T>,
+        batches: &mut Prefetch<Parts<D>>,
+    ) -> Result<State<B, M, T>>
+    where
+        L: Fn(&M, &D::Batch, Key, Option<&Array<B, 1>>, Option<RankPart<'_>>) -> Gradients<B, M>,
+    {
+        let ranks = self.options.ranks.is_shared().then_some(&self.options.ranks);
+        let step = self.progressed.step;
+        let key = Key::from_words(self.progressed.key).fold_in(step as u32);
+        let key = ranks.map_or(key, |ranks| key.fold_in(ranks.rank() as u32));
+        let TrainState { mut model, optimizer: mut state, ema, mut loss_scale } = state;
+        let count = self.options.accumulate;
+        let mut batch_sums = Accumulated::new();
+        // A batch that is not finite leaves its marks in running statistics before anybody looks.
+        let skips = self.options.non_finite != NonFinite::Stop;
+        let untouched = skips.then(|| model.clone());
+        let (mut has_successor, mut sums) = (false, None);
+        for i in 0..count {
+            // The iterator is endless, unless it ends with an error.
+            let epoch = self.progressed.position.epoch;
+            let (position, Part { batch, examples }) = batches.next().ok_or(DataError::NoBatches { epoch })??;
+            self.progressed.position = position;
+            let key = if count == 1 { key } else { key.fold_in(i as u32) };
+            let factor = loss_scale.as_ref().map(|scale| &scale.factor);
+            let part = ranks.map(|ranks| RankPart { ranks, examples, whole_step: count == 1 });
+            let Gradients { grads, successor, measured, weight, sums: early } =
+                (self.gradients)(&model, &batch, key, factor, part);
+            sums = early;
+            has_successor |= successor.is_some();
+            model = successor.unwrap_or(model);
+            batch_sums.add(grads, measured, weight);
+        }
+        let unscale = |grads| {
+            let grads = match &loss_scale {
+                Some(scale) => scale.unscale(grads),
+                None => grads,
+            };
+            // Each rank has its share of the mean.
+            match (ranks, &sums) {
+                (Some(ranks), Some(sums)) => or_end(sums.finish(grads), ranks),
+                (Some(ranks), None) => or_end(all_reduce_sum(grads, ranks), ranks),
+                (None, _) => grads,
+            }
+        };
+        let Some((grads, mut metrics)) = batch_sums.finish(unscale) else {
+            return Err(TrainError::Options("0 batches a step: at least 1 must be accumulated".into()));
+        };
+        if let Some(ranks) = ranks {
+            let (stop, Metrics { loss, grad_norm, others }) = (self.told_to_stop(), metrics);
+            let (loss, others, stopping) = reduce_measured(loss, others, stop, ranks);
+            (metrics, self.stopping) = (Metrics { loss, grad_norm, others }, stopping);
+            // Buffers that the ranks do not make the same themselves.
+            if has_successor {
+                let (params, buffers) = partition(model, &!is_buffer());
+                let buffers = same_buffers(buffers, ranks);
+                model = combine(params, buffers).expect("the parts of one tree");
+            }
+        }
+        let factor = loss_scale.as_ref().map(|scale| scale.factor.clone());
+        // The same two numbers that `read_pending_metrics` reads a step later.
+        let good = skips.then(|| all_finite(&(metrics.loss.clone(), metrics.grad_norm.clone()))).flatten();
+        if let (Some(good), Some(untouched), true) = (&good, untouched, has_successor) {
+            model = select(good, model, untouched);
+        }
+        let finite = loss_scale.as_ref().and_then(|_| all_finite(&grads));
+        let taken = match (self.options.non_finite, finite.clone(), good) {
+            (NonFinite::Skip { .. }, Some(finite), Some(good)) => Some(finite.bool_and(good)),
+            (NonFinite::Skip { .. }, None, good) => good,
+            (_, finite, _) => finite,
+        };
+        let before = taken.as_ref().map(|_| (model.clone(), state.clone()));
+        (model, state) = self.optimizer.step(grads, state, model);
+        if let (Some(taken), Some(before)) = (taken, before) {
+            (model, state) = (select(&taken, model, before.0), select(&taken, state, before.1));
+        }
+        if let Some(finite) = finite {
+            loss_scale = loss_scale.map(|scale| scale.adjusted(finite));
+        }
+        let ema = match (ema, self.options.ema) {
+            (Some(ema), Some(decay)) => Some(ema_step(ema, &model, ema_decay(decay, step))),
+            (ema, _) => ema,
+        };
+        // The step before is waited for only now, when this one is queued; its own reads are queued behind it and before the
+        // next one.
+        let pending = Pending::start(step + 1, metrics, factor);
+        self.read_pending_metrics()?;
+        self.pending = Some(pending);
+        self.progressed.step += 1;
+        self.progressed.seconds = self.before + self.begun.elapsed().as_secs_f64();
+        Ok(TrainState { model, optimizer: state, ema, loss_scale })
+    }
+
+    /// Waits for what the last step measured. Where it is not finite the step was left out, or the run ends.
+    pub(super) fn read_pending_metrics(&mut self) -> Result<()> {
+        let Some(Pending { step, loss, grad_norm, others, factor }) = self.pending.take() else { return Ok(()) };
+        let (loss, grad_norm) = (first(&loss.wait()), first(&grad_norm.wait()));
+        if !loss.is_finite() {
+            return self.left_out("loss", loss, step);
+        }
+        let mut values = vec![(TRAIN_LOSS.to_owned(), loss)];
+        if grad_norm.is_finite() {
+            values.push((GRAD_NORM.to_owned(), grad_norm));
+            self.progressed.skipped_in_a_row = 0;
+        } else if factor.is_none_or(|factor| LossScale::<B>::is_least(first(&factor.wait()))) {
+            // Else the scaled loss was too large, and the step was left out.
+            return self.left_out("norm of the gradient", grad_norm, step);
+        }
+        values.extend(others.into_iter().map(|(name, value)| (format!("train/{name}"), first(&value.wait()))));
+        self.logs.measured(&mut self.progressed, step, values);
+        Ok(())
+    }
+
+    /// Counts a step that is not finite, and refuses to go on where there are too many in a row.
+    fn left_out(&mut self, what: &'static str, value: f64, step: u64) -> Result<()> {
+        if self.progressed.skipped_in_a_row >= self.options.non_finite.max_consecutive() {
+            return Err(self.not_finite(what, value, step));
+        }
+        self.progressed.skipped += 1;
+        self.progressed.skipped_in_a_row += 1;
+        self.logs.stepped(step);
+        Ok(())
+    }
+}
+
+/// The first of some elements.
+pub(super) fn first(values: &TensorData) -> f64 {
+    values.iter::<f64>().next().unwrap_or(f64::NAN)
+}

@@ -1,0 +1,104 @@
+//! Sums over the ranks of a job: calls of a function of Rust, which meets the other ranks, or collectives of XLA where one client has
+//! the devices of all.
+
+use burn::tensor::TensorData;
+use grove_backend::ops::{AllReduce, Ranks};
+use std::{
+    collections::BTreeSet,
+    sync::{Mutex, PoisonError},
+};
+
+use super::{LowerError, Lowering, Result, Value, joined, order_type, types};
+use crate::{ArrayType, ElementType, FfiBuffer, FfiBufferMut, Platform, Plugin};
+
+/// The name by which programs call the function.
+const NAME: &str = "grove_all_reduce";
+
+/// Arguments of a call before the arrays: the number of the ranks, whether f32 is added in f64, what is summed, and the order.
+const BEFORE: usize = 4;
+
+impl Lowering<'_> {
+    /// The sums. Each waits for the one before it, so that all ranks meet in the same order.
+    pub(super) fn all_reduce(&mut self, sum: &AllReduce, inputs: &[Option<Value>]) -> Result<Vec<Option<Value>>> {
+        let refused = |reason: &str| LowerError { operation: "all_reduce".into(), reason: reason.into() };
+        if self.mesh.is_some() {
+            return Err(refused("a program on a mesh has no ranks besides"));
+        }
+        let order = self.order.take().ok_or_else(|| refused("it is inside of a loop or a branch"))?;
+        let inputs: Vec<Value> = inputs.iter().flatten().cloned().collect();
+        let mut results = match self.replicas {
+            0 => self.call(sum, inputs, order),
+            replicas => self.collective(inputs, order, replicas),
+        };
+        self.order = results.pop();
+        Ok(results.into_iter().map(Some).collect())
+    }
+
+    /// A collective of replicas, one on each rank. What has 16 bits is added in f32.
+    fn collective(&mut self, inputs: Vec<Value>, order: Value, replicas: usize) -> Vec<Value> {
+        let lines = &mut self.lines;
+        let types: Vec<ElementType> = inputs.iter().map(Value::element).collect();
+        let wide = |element| if element == ElementType::F64 { element } else { ElementType::F32 };
+        let mut values: Vec<Value> = inputs.iter().map(|x| lines.convert(x, wide(x.element()))).collect();
+        values.push(order);
+        let mut values = lines.barrier(&values);
+        let groups = (0..replicas).map(|replica| replica.to_string()).collect::<Vec<_>>().join(", ");
+        let attributes = format!("replica_groups = dense<[[{groups}]]> : tensor<1x{replicas}xi64>");
+        for element in [ElementType::F32, ElementType::F64] {
+            let of: Vec<usize> = (0..types.len()).filter(|&i| wide(types[i]) == element).collect();
+            let given: Vec<Value> = of.iter().map(|&i| values[i].clone()).collect();
+            let sums = if given.is_empty() { vec![] } else { lines.all_reduce(&given, &attributes) };
+            of.into_iter().zip(sums).for_each(|(i, sum)| values[i] = sum);
+        }
+        let values = lines.barrier(&values);
+        values.iter().zip(types.iter().chain([&ElementType::F32])).map(|(x, to)| lines.convert(x, *to)).collect()
+    }
+
+    /// A call of the function.
+    fn call(&mut self, sum: &AllReduce, inputs: Vec<Value>, order: Value) -> Vec<Value> {
+        let lines = &mut self.lines;
+        let number = lines.scalar(ElementType::I32, i64::from(sum.ranks.number()));
+        let wide = lines.scalar(ElementType::I32, i64::from(sum.wide));
+        let what = ArrayType::new(ElementType::U8, [sum.what.len()]);
+        let what = lines.bytes(what, sum.what.as_bytes());
+        let arrays: Vec<ArrayType> = inputs.iter().map(|x| x.array.clone()).chain([order_type()]).collect();
+        let given: Vec<Value> = [number, wide, what, order].into_iter().chain(inputs).collect();
+        let (name, results) = lines.results(&arrays);
+        lines.line(format_args!(
+            "{name}:{} = stablehlo.custom_call @{NAME}({}) {{api_version = 4 : i32, has_side_effect = true}} : ({}) -> ({})",
+            arrays.len(),
+            joined(&given),
+            types(&given),
+            types(&results)
+        ));
+        results
+    }
+}
+
+/// Lets programs of a plugin for the processor call the function.
+pub(crate) fn register(plugin: &Plugin) -> crate::Result<()> {
+    static REGISTERED: Mutex<BTreeSet<usize>> = Mutex::new(BTreeSet::new());
+    let mut registered = REGISTERED.lock().unwrap_or_else(PoisonError::into_inner);
+    if !registered.contains(&plugin.address()) {
+        plugin.register_ffi(NAME, Platform::Cpu, call)?;
+        registered.insert(plugin.address());
+    }
+    Ok(())
+}
+
+fn call(arguments: &[FfiBuffer<'_>], results: &mut [FfiBufferMut<'_>]) -> std::result::Result<(), String> {
+    let (settings, arrays) = arguments.split_at_checked(BEFORE).ok_or("a sum over ranks without its settings")?;
+    let number = |i: usize| settings[i].values::<i32>()?.first().copied().ok_or("a setting without a value".to_owned());
+    let what = String::from_utf8_lossy(settings[2].bytes()).into_owned();
+    let sum = AllReduce { ranks: Ranks::numbered(number(0)? as u32), what, wide: number(1)? != 0 };
+    let array = |x: &FfiBuffer<'_>| {
+        let array = x.array_type();
+        TensorData::from_bytes_vec(x.bytes().to_vec(), array.dims.clone(), array.element.dtype())
+    };
+    let (order, results) = results.split_last_mut().ok_or("a sum over ranks without results")?;
+    for (result, sum) in results.iter_mut().zip(sum.on_host(arrays.iter().map(array).collect())) {
+        result.bytes_mut().copy_from_slice(sum.as_bytes());
+    }
+    order.bytes_mut().copy_from_slice(settings[3].bytes());
+    Ok(())
+}

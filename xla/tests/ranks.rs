@@ -1,0 +1,255 @@
+//! Programs that sum over the ranks of a job, by a call of a function of Rust, on the CPU plugin. Ranks are threads here, each with
+//! a client of its own.
+#![recursion_limit = "256"]
+
+mod common;
+
+use burn::tensor::{DType, Int, Tensor, TensorData};
+use grove_backend::{AnyTensor, Autodiff, Backend, Flex, ops};
+use grove_communicator::Communicator;
+use grove_compile::{TraceDevice, Traced, scan, trace};
+use grove_models::{CausalLm, Gpt2, Gpt2Config, Pretrained, ResNet, ResNetConfig, resnet::LayerType};
+use grove_optim::{Adamw, adamw};
+use grove_train::{FitOptions, Fitted, Outcome, RunDuration, data::Examples, fit};
+use grove_transform::value_and_grad;
+use grove_tree::{Array, Key, Tree, leaves};
+use grove_xla::{Argument, Buffer, CompileOptions, LowerOptions, Program, Replicas, ToStableHlo, Xla, lower};
+use std::{sync::Arc, thread};
+
+/// The results of all ranks; `None`, which is said, where there is no plugin.
+fn on_ranks<T: Send>(size: usize, body: impl Fn(&Communicator, TraceDevice) -> T + Sync) -> Option<Vec<T>> {
+    let devices = (0..size).map(|_| Some(common::client(1)?.device(0).unwrap().lazy())).collect::<Option<Vec<_>>>()?;
+    let body = &body;
+    Some(thread::scope(|scope| {
+        let ranks = Communicator::threads(size).into_iter().zip(devices);
+        let threads: Vec<_> = ranks.map(|(comm, device)| scope.spawn(move || body(&comm, device))).collect();
+        threads.into_iter().map(|thread| thread.join().expect("no panic")).collect()
+    }))
+}
+
+fn numbers(x: AnyTensor<Xla>) -> Vec<f32> {
+    x.into_data().iter::<f32>().collect()
+}
+
+/// Arrays of several types and shapes, one without elements, in one sum; and sums that do not depend on each other, many in a
+/// program and in programs that follow each other.
+#[test]
+fn programs_sum_over_ranks() {
+    let sums = on_ranks(3, |comm, device| {
+        let own = comm.rank() as f32 + 1.0;
+        let of = |values: &[f32], dtype: DType| {
+            AnyTensor::from(Tensor::<Xla, 1>::from_floats(values, &device).mul_scalar(own).cast(dtype))
+        };
+        let arrays = vec![
+            of(&[1.0, 2.0, 3.0, 4.0], DType::F32).reshape([2, 2]),
+            of(&[1.0, 100.0], DType::BF16),
+            of(&[], DType::F32),
+            of(&[0.5], DType::F64),
+        ];
+        let sums = ops::all_reduce(arrays, "arrays", comm);
+        assert_eq!(
+            sums.iter().map(AnyTensor::dtype).collect::<Vec<_>>(),
+            [DType::F32, DType::BF16, DType::F32, DType::F64]
+        );
+        assert_eq!(sums[0].shape()[..], [2, 2]);
+        let many: Vec<_> = (0..40)
+            .map(|i| ops::all_reduce(vec![of(&[i as f32; 3], DType::F32)], "one of many", comm).remove(0))
+            .collect();
+        // Those that are read last are computed in another program, behind the others.
+        let later: Vec<_> = (0..40)
+            .map(|i| {
+                let x = ops::all_reduce(vec![of(&[i as f32 + 0.5], DType::F32)], "one of many", comm).remove(0);
+                if i % 7 == 0 { numbers(x) } else { numbers(x.add_scalar(0.0)) }
+            })
+            .collect();
+        (sums.into_iter().map(numbers).collect::<Vec<_>>(), many.into_iter().map(numbers).collect::<Vec<_>>(), later)
+    });
+    for (sums, many, later) in sums.into_iter().flatten() {
+        assert_eq!(sums, [vec![6.0, 12.0, 18.0, 24.0], vec![6.0, 600.0], vec![], vec![3.0]]);
+        assert!(
+            (0..40).all(|i| many[i] == [6.0 * i as f32; 3] && later[i] == [6.0 * i as f32 + 3.0]),
+            "{many:?} {later:?}"
+        );
+    }
+}
+
+#[test]
+fn gradients_flow_through_sums() {
+    let grads = on_ranks(2, |comm, device| {
+        let x = Array::<Xla, 1>::new(Tensor::from_floats([1.0 + comm.rank() as f32, 2.0], &device));
+        let loss = |x: Array<Autodiff<Xla>, 1>| ops::all_reduce_wide(x.val(), "x", comm).square().sum();
+        let (value, grad) = value_and_grad(&x, loss);
+        (value.into_data().iter::<f32>().next(), grad.val().into_data().iter::<f32>().collect::<Vec<_>>())
+    });
+    // Sums of 3 and 4; each rank's loss counts.
+    for (value, grad) in grads.into_iter().flatten() {
+        assert_eq!((value, grad), (Some(25.0), vec![12.0, 16.0]));
+    }
+}
+
+/// What ranks with a device each of one client run: collectives of XLA. All of their devices are this process's here.
+#[test]
+fn replicas_sum_by_collectives() {
+    type Arrays<B> = (Array<B, 2>, Array<B, 1>, Array<B, 1>);
+    let comm = &Communicator::threads(2)[0];
+    let of = |values: &[f32], dtype: DType| Tensor::<Flex, 1>::from_floats(values, &Default::default()).cast(dtype);
+    let arrays = |x: f32| -> Arrays<Flex> {
+        let matrix = of(&[x, 2.0 * x, 3.0, 4.0], DType::F32).reshape([2, 2]);
+        (Array::new(matrix), Array::new(of(&[x, 0.5], DType::BF16)), Array::new(of(&[x], DType::F64)))
+    };
+    let sums = |(x, y, z): Arrays<Traced>| {
+        let sums = ops::all_reduce(vec![x.val().into(), y.val().into(), z.val().into()], "arrays", comm);
+        let [x, y, z] = <[AnyTensor<Traced>; 3]>::try_from(sums).unwrap();
+        let again = ops::all_reduce_wide(x.clone().into_float::<2>().unwrap(), "one more", comm);
+        (Array::new(again), Array::new(y.into_float::<1>().unwrap()), Array::new(z.into_float::<1>().unwrap()))
+    };
+    let graph = trace(sums, &arrays(0.0));
+    for replicas in [2, 4] {
+        let Some(client) = common::client(replicas) else { return };
+        let devices = client.devices();
+        let lowered = lower(&graph, &LowerOptions { replicas: devices.len(), ..LowerOptions::default() }).unwrap();
+        assert!(lowered.reduces && lowered.text.contains("stablehlo.all_reduce"), "{}", lowered.text);
+        let ids = devices.iter().map(|device| device.id().unwrap()).collect();
+        let replicas = Replicas { devices: ids, local: devices.len() };
+        let options = CompileOptions { replicas: Some(replicas), ..CompileOptions::default() };
+        let program = Program { text: &lowered.text, parameters: &lowered.parameters };
+        let program = client.compile(program, &options).unwrap();
+        let arguments: Vec<Vec<Buffer>> = devices
+            .iter()
+            .enumerate()
+            .map(|(i, device)| {
+                let values = leaves(&arrays(i as f32)).into_iter().map(|(_, leaf)| leaf.into_data().unwrap());
+                let bytes = values.map(|data| data.as_bytes().to_vec()).chain([vec![0; 4]]);
+                bytes
+                    .zip(&lowered.parameters)
+                    .map(|(bytes, of)| Buffer::from_host(device, of, &bytes).unwrap())
+                    .collect()
+            })
+            .collect();
+        let results = program.execute(arguments.iter().map(|list| list.iter().map(Argument::Keep).collect()).collect());
+        let (n, sum) = (devices.len() as f32, (0..devices.len()).sum::<usize>() as f32);
+        for list in results.unwrap() {
+            assert_eq!(common::floats(&list[0]), [sum, 2.0 * sum, 3.0 * n, 4.0 * n].map(|x| n * x));
+            let halves: Vec<u8> = [sum, 0.5 * n].iter().flat_map(|x| half::bf16::from_f32(*x).to_le_bytes()).collect();
+            assert_eq!(list[1].to_host().unwrap(), halves);
+            assert_eq!(list[2].to_host().unwrap(), f64::from(sum).to_le_bytes());
+        }
+    }
+}
+
+#[test]
+fn a_program_is_told_what_it_cannot_sum() {
+    let comm = &Communicator::threads(2)[0];
+    let x = Array::<Flex, 2>::new(Tensor::ones([3, 2], &Default::default()));
+    let graph = trace(
+        |xs: Array<Traced, 2>| {
+            scan(
+                |carry: Array<Traced, 1>, x: Array<Traced, 1>| {
+                    let next = Array::new(ops::all_reduce_wide(carry.val() + x.val(), "x", comm));
+                    (next.clone(), next)
+                },
+                Array::new(xs.val().narrow(0, 0, 1).reshape([2])),
+                xs,
+            )
+            .0
+        },
+        &x,
+    );
+    let error = graph.to_stablehlo().unwrap_err().to_string();
+    assert_eq!(error, "the operation all_reduce cannot be lowered to StableHLO: it is inside of a loop or a branch");
+}
+
+const EXAMPLES: usize = 24;
+
+/// Rows of nine tokens below 20.
+fn of_tokens<B: Backend>(device: &B::Device, ranks: &Communicator) -> Vec<f32> {
+    let config = Gpt2Config {
+        vocab_size: 20,
+        n_positions: 8,
+        n_embd: 12,
+        n_layer: 2,
+        n_head: 2,
+        embd_pdrop: 0.0,
+        attn_pdrop: 0.0,
+        resid_pdrop: 0.0,
+        ..Gpt2Config::default()
+    };
+    let model = Gpt2::<B>::init(&config, Key::new(0), device).unwrap();
+    let rows = (0..EXAMPLES).map(|i| (0..9).map(|j| ((i * 7 + j * j * 3 + i * j) % 20) as i64).collect()).collect();
+    let loss = |model: Gpt2<Autodiff<B>>, rows: &Vec<Vec<i64>>, _: Key| {
+        let ids = |from: usize| {
+            let ids: Vec<i64> = rows.iter().flat_map(|row| row[from..from + 8].to_vec()).collect();
+            Tensor::<Autodiff<B>, 2, Int>::from_data(TensorData::new(ids, [rows.len(), 8]), device)
+        };
+        Outcome::<B, Gpt2<B>>::new(model.next_token_loss(ids(0), ids(1), None)).weight((8 * rows.len()) as f64)
+    };
+    trained(model, rows, ranks, loss)
+}
+
+/// Images of two channels, with batch normalisation over all ranks.
+fn of_images<B: Backend>(device: &B::Device, ranks: &Communicator) -> Vec<f32> {
+    let config = ResNetConfig {
+        num_channels: 2,
+        embedding_size: 4,
+        hidden_sizes: vec![4, 6],
+        depths: vec![1, 1],
+        layer_type: LayerType::Basic,
+        labels: ["a", "b", "c"].map(String::from).to_vec(),
+        ..ResNetConfig::default()
+    };
+    let model = ResNet::<B>::init(&config, Key::new(3), device).unwrap();
+    let image = |i: usize| (0..2 * 256).map(|j| ((i * 37 + j * 11 + i * j) % 17) as f32 / 8.0 - 1.0).collect();
+    let images = (0..EXAMPLES).map(|i| (image(i), i % 3)).collect();
+    let loss = |model: ResNet<Autodiff<B>>, images: &Vec<(Vec<f32>, usize)>, _: Key| {
+        let pixels: Vec<f32> = images.iter().flat_map(|(pixels, _)| pixels.clone()).collect();
+        let classes: Vec<i64> = images.iter().map(|(_, class)| *class as i64).collect();
+        let pixels = Tensor::from_data(TensorData::new(pixels, [images.len(), 2, 16, 16]), device);
+        let classes = Tensor::from_data(TensorData::new(classes, [images.len()]), device);
+        let (loss, successor) = model.train_loss(pixels, classes);
+        Outcome::<B, ResNet<B>>::new(loss).successor(successor)
+    };
+    trained(model, images, ranks, loss)
+}
+
+/// Parameters and buffers after 12 steps of batches of 10, the last of an epoch with 4 examples, and the last loss.
+fn trained<B: Backend, M: Tree<B>, T: Clone + Send + Sync + 'static, O: Into<Outcome<B, M>>>(
+    model: M,
+    examples: Vec<T>,
+    ranks: &Communicator,
+    loss: impl Fn(M::On<Autodiff<B>>, &Vec<T>, Key) -> O,
+) -> Vec<f32> {
+    let data = Examples::new(examples, 10, |rows| rows.iter().map(|&row| row.clone()).collect::<Vec<T>>()).unwrap();
+    let data = Arc::new(data.shuffle(Key::new(9)));
+    let options =
+        FitOptions { length: RunDuration::Steps(12), ranks: ranks.clone(), log_every: 1, ..FitOptions::default() };
+    let optimizer = adamw(0.01, Adamw { eps: 1e-3.into(), ..Adamw::default() });
+    let Fitted { model, steps, .. } =
+        fit(model, &optimizer, &data, loss, |_: &M| Ok(Default::default()), Key::new(1), &options).unwrap();
+    assert_eq!(steps, 12);
+    leaves(&model)
+        .into_iter()
+        .flat_map(|(_, leaf)| leaf.into_data().unwrap().iter::<f32>().collect::<Vec<_>>())
+        .collect()
+}
+
+/// The parameters of each rank are the same, and those of one that trains on flex.
+fn equal_one_rank(size: usize, expected: &[f32], train: impl Fn(&TraceDevice, &Communicator) -> Vec<f32> + Sync) {
+    let all = on_ranks(size, |comm, device| train(&device, comm)).unwrap_or_default();
+    for found in &all {
+        assert_eq!(*found, all[0], "{size} ranks: one model on all");
+        let close = found.iter().zip(expected).all(|(a, b)| (a - b).abs() <= 1e-5);
+        assert!(close && found.len() == expected.len(), "{size} ranks");
+    }
+}
+
+#[test]
+fn two_ranks_train_gpt2_as_one_does() {
+    let expected = of_tokens::<Flex>(&Default::default(), &Communicator::single());
+    equal_one_rank(2, &expected, of_tokens::<Xla>);
+}
+
+#[test]
+fn three_ranks_train_resnet_as_one_does() {
+    let expected = of_images::<Flex>(&Default::default(), &Communicator::single());
+    equal_one_rank(3, &expected, of_images::<Xla>);
+}
