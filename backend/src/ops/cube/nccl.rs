@@ -8,7 +8,7 @@ use grove_communicator::{CommError, Communicator};
 use std::{
     collections::HashMap,
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc, LazyLock, Mutex, PoisonError,
         mpsc::{TryRecvError, sync_channel},
     },
     thread,
@@ -24,8 +24,11 @@ use crate::device::nccl::{self, DeviceArray, Group};
 /// Name of the environment variable that leaves NCCL out, if it is 0.
 const VARIABLE: &str = "GROVE_NCCL";
 
-/// The groups of this process's ranks, by their numbers and the GPU; none where sums go through the host.
-static GROUPS: Mutex<Option<HashMap<(u32, usize), Option<Arc<Group>>>>> = Mutex::new(None);
+/// Groups by the number of the ranks and the GPU; none where sums go through the host.
+type Groups = HashMap<(u32, usize), Option<Arc<Group>>>;
+
+/// The groups of this process's ranks.
+static GROUPS: LazyLock<Mutex<Groups>> = LazyLock::new(Mutex::default);
 
 /// See [`Backend::reduces`](crate::Backend::reduces).
 pub(super) fn reduces(device: &CudaDevice, comm: &Communicator) -> bool {
@@ -36,12 +39,12 @@ pub(super) fn reduces(device: &CudaDevice, comm: &Communicator) -> bool {
 fn group_of(ranks: Ranks, device: &CudaDevice) -> Option<Arc<Group>> {
     let key = (ranks.number(), device.index);
     let lock = || GROUPS.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some(group) = lock().as_ref().and_then(|groups| groups.get(&key)) {
+    if let Some(group) = lock().get(&key) {
         return group.clone();
     }
     let comm = ranks.communicator();
     let group = meet(&comm, device.index).unwrap_or_else(|error| comm.end_job(&error)).map(Arc::new);
-    lock().get_or_insert_default().insert(key, group.clone());
+    lock().insert(key, group.clone());
     group
 }
 
