@@ -2,7 +2,7 @@
 
 use burn::tensor::{DType, Slice};
 use burn_ir::ScalarIr;
-use grove_backend::ops::Call;
+use grove_backend::ops::{Call, Operation};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -297,6 +297,21 @@ impl Reduction {
 }
 
 impl Primitive {
+    /// True for sums over the ranks of a job, and for control flow with such ones. All ranks meet in them, one after the other, so
+    /// that none may be left out, even if this rank does not use it, nor stand for another.
+    pub fn meets_ranks(&self) -> bool {
+        match self {
+            Self::Grove(Call::Run(operation, _) | Call::Vjp(operation, ..)) => {
+                matches!(operation, Operation::AllReduce(_))
+            }
+            Self::HigherOrder(op) => {
+                let mut graphs = op.sub_graphs().into_iter();
+                graphs.any(|(_, graph)| graph.equations().iter().any(|equation| equation.primitive.meets_ranks()))
+            }
+            _ => false,
+        }
+    }
+
     /// Returns the name of the operation, in the words of `jax.lax` where it has one.
     pub fn name(&self) -> String {
         match self {

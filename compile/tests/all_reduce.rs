@@ -71,3 +71,18 @@ fn sums_are_traced_differentiated_and_vectorised() {
         assert_eq!(found, [sums.clone(), sums.clone(), sums, vec![6.0, 4.0], gradient.clone(), gradient, mapped]);
     }
 }
+
+/// A rank that does not use a sum meets the others in it nevertheless; and two sums of the same are two.
+#[test]
+fn no_sum_is_left_out() {
+    let all = on_two_ranks(|comm| {
+        let program = jit(|x: Array<Traced, 1>| {
+            let sum = |x: Tensor<Traced, 1>, what| ops::all_reduce_wide(x, what, comm);
+            let first = sum(x.val(), "first");
+            let second = sum(x.val(), "first") + sum(x.val() * 10.0, "second");
+            Array::new(if comm.rank() == 0 { first * 100.0 + second } else { second })
+        });
+        numbers(program.call::<B>(row(&[comm.rank() as f32 + 1.0])))
+    });
+    assert_eq!(all, [[333.0], [33.0]]);
+}

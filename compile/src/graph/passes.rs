@@ -12,8 +12,11 @@ impl Graph {
         let mut live: HashSet<Var> = self.outputs.iter().map(|(_, var)| *var).collect();
         let mut kept: Vec<Equation> = Vec::with_capacity(self.equations.len());
         for mut equation in self.equations.into_iter().rev() {
-            if equation.outputs.iter().flatten().any(|var| live.contains(var)) {
-                prune(&mut equation, &live);
+            let meets_ranks = equation.primitive.meets_ranks();
+            if meets_ranks || equation.outputs.iter().flatten().any(|var| live.contains(var)) {
+                if !meets_ranks {
+                    prune(&mut equation, &live);
+                }
                 live.extend(equation.inputs.iter().flatten());
                 kept.push(equation);
             }
@@ -56,7 +59,7 @@ impl Graph {
             }
             // Debug prints hold every static parameter.
             let key = (format!("{:?}", equation.primitive), equation.inputs.clone());
-            match seen.get(&key) {
+            match seen.get(&key).filter(|_| !equation.primitive.meets_ranks()) {
                 Some(&twin) => {
                     let pairs = equation.outputs.iter().zip(&kept[twin].outputs);
                     replaced.extend(pairs.filter_map(|(var, twin)| Some(((*var)?, (*twin)?))));

@@ -303,7 +303,8 @@ impl Lazy {
             arrays.push(array.ok_or("an argument was not computed, as the program that computes it failed")?);
             donated.push(given_up);
         }
-        if results.is_empty() {
+        // What nobody wants is not computed; but other ranks wait for this one.
+        if results.is_empty() && !graph.equations().iter().any(|equation| equation.primitive.meets_ranks()) {
             return Ok(());
         }
         let lifted = lifted(graph);

@@ -13,10 +13,7 @@ mod reduce;
 
 use burn::tensor::DType;
 use grove_backend::ops::{Call, Operation};
-use grove_compile::{
-    Equation, Graph, Primitive, Var,
-    primitive::{HigherOrder, Reduction},
-};
+use grove_compile::{Equation, Graph, Primitive, Var, primitive::Reduction};
 use std::collections::HashMap;
 
 use crate::{ArrayType, ElementType, Mesh, PartitionSpec};
@@ -135,7 +132,7 @@ pub fn lower(graph: &Graph, options: &LowerOptions<'_>) -> Result<Lowered> {
         lowering.keys.insert(key.words(), value.clone());
         all.push(value);
     }
-    let reduces = graph.equations().iter().any(|equation| is_sum_over_ranks(&equation.primitive));
+    let reduces = graph.equations().iter().any(|equation| equation.primitive.meets_ranks());
     if reduces {
         let value = Builder::named("%order".into(), order_type());
         parameters.push(format!("{value}: {}", Mlir(&value.array)));
@@ -226,17 +223,6 @@ struct Lowering<'a> {
     order: Option<Value>,
     /// See [`LowerOptions::replicas`].
     replicas: usize,
-}
-
-/// True for sums over ranks, inside of functions with derivatives of their own too.
-fn is_sum_over_ranks(primitive: &Primitive) -> bool {
-    match primitive {
-        Primitive::Grove(Call::Run(Operation::AllReduce(_), _)) => true,
-        Primitive::HigherOrder(HigherOrder::CustomJvp { function, .. } | HigherOrder::CustomVjp { function, .. }) => {
-            function.equations().iter().any(|equation| is_sum_over_ranks(&equation.primitive))
-        }
-        _ => false,
-    }
 }
 
 impl Lowering<'_> {
