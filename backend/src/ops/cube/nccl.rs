@@ -107,8 +107,12 @@ pub(super) fn all_reduce(sum: &AllReduce, inputs: Values<Cuda>, needs: &[bool]) 
     };
     let comm = sum.ranks.communicator();
     let name = format!("all_reduce of {}", sum.what);
-    let sums = sums(&group, &comm, &name, inputs).unwrap_or_else(|error| comm.end_job(&error));
-    Outcome::new(sums)
+    // Arrays without elements have no memory there, and are their own sums.
+    let is_empty: Vec<bool> = inputs.iter().map(|x| x.shape().num_elements() == 0).collect();
+    let (empty, given): (Vec<_>, Vec<_>) = inputs.into_iter().partition(|x| x.shape().num_elements() == 0);
+    let sums = sums(&group, &comm, &name, given).unwrap_or_else(|error| comm.end_job(&error));
+    let (mut empty, mut sums) = (empty.into_iter(), sums.into_iter());
+    Outcome::new(is_empty.into_iter().filter_map(|is_empty| if is_empty { empty.next() } else { sums.next() }))
 }
 
 fn sums(
@@ -130,10 +134,6 @@ fn sums(
         own.iter().map(|x| (!in_place(x)).then(|| empty(x, x.shape(), x.dtype))).collect();
     let (mut arrays, mut memory) = (Vec::new(), Vec::new());
     for (x, sum) in own.iter().zip(&sums) {
-        let count = x.shape().num_elements();
-        if count == 0 {
-            continue;
-        }
         let mut address = |x: &CubeTensor<CudaRuntime>| {
             let resource = x.client.get_resource(x.handle.clone()).map_err(|error| failed(format!("{error:?}")))?;
             let address = resource.resource().ptr;
@@ -142,7 +142,7 @@ fn sums(
         };
         let send = address(x)?;
         let receive = sum.as_ref().map_or(Ok(send), &mut address)?;
-        arrays.push(DeviceArray { send, receive, count, dtype: x.dtype });
+        arrays.push(DeviceArray { send, receive, count: x.shape().num_elements(), dtype: x.dtype });
     }
     // NCCL's stream is another one than that of the kernels which compute the arrays.
     if let Some(x) = own.first() {
