@@ -26,6 +26,9 @@ pub fn zero1<T>(optimizer: T, comm: &Communicator) -> Zero1<T> {
     Zero1 { inner: optimizer, comm: comm.clone(), reduced: false }
 }
 
+/// A bug, or another program on another rank.
+const FEWER: &str = "a rank has fewer elements than belong to it";
+
 impl<T> Zero1<T> {
     /// For gradients that are means over the ranks already, as those that `grove_train::fit` gives to an optimizer, or behind
     /// [`all_reduce_gradients`](crate::all_reduce_gradients) and clipping.
@@ -101,8 +104,8 @@ impl<T> Zero1<T> {
             let Some(device) = leaf.device().filter(|_| leaf.dtype().is_float()) else { return leaf };
             let (length, shape) = (leaf.len(), leaf.shape().to_vec());
             let data = match leaf.dtype() {
-                DType::F64 => TensorData::new(take(&mut wide, length).to_vec(), shape),
-                _ => TensorData::new(take(&mut narrow, length).to_vec(), shape),
+                DType::F64 => TensorData::new(wide.split_off(..length).expect(FEWER).to_vec(), shape),
+                _ => TensorData::new(narrow.split_off(..length).expect(FEWER).to_vec(), shape),
             };
             AnyArray::from_data(data, &device)
         }))
@@ -121,7 +124,7 @@ impl<T> Zero1<T> {
             let Some(i) = next.next() else { return leaf };
             let Some(owner) = owners[i] else { return like[i].clone() };
             let (shape, dtype) = (like[i].shape().to_vec(), like[i].dtype());
-            let bytes = take(&mut rest[owner], like[i].len() * dtype.size());
+            let bytes = rest[owner].split_off(..like[i].len() * dtype.size()).expect(FEWER);
             match like[i].device() {
                 Some(device) if owner != rank => {
                     AnyArray::from_data(TensorData::from_bytes_vec(bytes.to_vec(), shape, dtype), &device)
@@ -130,13 +133,6 @@ impl<T> Zero1<T> {
             }
         }))
     }
-}
-
-/// Takes the first elements.
-fn take<'a, T>(rest: &mut &'a [T], count: usize) -> &'a [T] {
-    let (taken, others) = rest.split_at(count);
-    *rest = others;
-    taken
 }
 
 impl<B: Backend, P: Tree<B>, T: GradientTransformation<B, P>> GradientTransformation<B, P> for Zero1<T> {

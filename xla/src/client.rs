@@ -53,7 +53,7 @@ impl Client {
     /// [`global_devices`](Self::global_devices). Give each rank devices of its own, by the option `visible_devices` (integers) or
     /// the variable `CUDA_VISIBLE_DEVICES`.
     ///
-    /// What a plugin gets is what it gets from JAX: CUDA's the store and the options `node_id` and `num_nodes`, which are the rank
+    /// A plugin gets what JAX gives to it: CUDA's the store and the options `node_id` and `num_nodes`, which are the rank
     /// and the number of ranks; the TPU's the store alone, as it knows its processes from its environment. The CPU's has no clients
     /// of several processes: each rank has its own, as with [`new`](Self::new); and so has a job of one rank.
     ///

@@ -53,11 +53,9 @@ unsafe extern "C" fn get(args: *mut sys::KeyValueGetCallback) -> *mut c_void {
         Ok(value) => {
             // SAFETY: the fields are there to be written.
             unsafe {
-                (&raw mut (*args).value_size).write(value.len());
-                (&raw mut (*args).value).write(copy(&value));
-                (&raw mut (*args).value_deleter_callback).write(delete as *mut c_void);
+                let (size, deleter) = (&raw mut (*args).value_size, &raw mut (*args).value_deleter_callback);
+                give(&value, size, &raw mut (*args).value, deleter)
             }
-            ptr::null_mut()
         }
         // SAFETY: the pointer is set, by the caller's promise.
         Err(failure) => unsafe { error(make_error, &failure) },
@@ -81,11 +79,9 @@ unsafe extern "C" fn try_get(args: *mut sys::KeyValueTryGetCallback) -> *mut c_v
         Ok(value) => {
             // SAFETY: the fields are there to be written.
             unsafe {
-                (&raw mut (*args).value_size).write(value.len());
-                (&raw mut (*args).value).write(copy(&value));
-                (&raw mut (*args).value_deleter_callback).write(delete as *mut c_void);
+                let (size, deleter) = (&raw mut (*args).value_size, &raw mut (*args).value_deleter_callback);
+                give(&value, size, &raw mut (*args).value, deleter)
             }
-            ptr::null_mut()
         }
         // SAFETY: the pointer is set, by the caller's promise.
         Err(failure) => unsafe { error(make_error, &failure) },
@@ -111,7 +107,7 @@ unsafe extern "C" fn put(args: *mut sys::KeyValuePutCallback) -> *mut c_void {
     }
 }
 
-/// What a store answers. A panic is an error: it must not reach the plugin.
+/// The answer of a store. A panic is an error: it must not reach the plugin.
 ///
 /// # Safety
 /// The pointer must be that of a store.
@@ -149,6 +145,20 @@ fn failure(error: CommError) -> Failure {
 unsafe fn error(make_error: *mut c_void, (code, message): &Failure) -> *mut c_void {
     // SAFETY: the caller's promise.
     unsafe { make_error.cast::<MakeError>().read()(*code, message.as_ptr().cast(), message.len()) }
+}
+
+/// Gives a copy of a value to XLA, with what frees it. Returns that there is no error.
+///
+/// # Safety
+/// The pointers must be those of fields that may be written.
+unsafe fn give(value: &[u8], size: *mut usize, place: *mut *mut c_char, deleter: *mut *mut c_void) -> *mut c_void {
+    // SAFETY: the caller's promise.
+    unsafe {
+        size.write(value.len());
+        place.write(copy(value));
+        deleter.write(delete as *mut c_void);
+    }
+    ptr::null_mut()
 }
 
 /// A copy of a value, which [`delete`] frees. As that gets no size, the number of words stands before the value.

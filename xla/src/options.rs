@@ -25,7 +25,7 @@ pub struct CompileOptions {
 pub struct Replicas {
     /// The number of each one's device, of all processes that the client is one of.
     pub devices: Vec<i32>,
-    /// How many of them are this process's.
+    /// The number of them that are this process's.
     pub local: usize,
 }
 

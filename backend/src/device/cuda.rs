@@ -120,7 +120,7 @@ impl Compiler {
     /// library's own, so that one loaded by its path is found too.
     fn find() -> Result<Self, String> {
         let library = load_any(&["libnvrtc.so", "libnvrtc.so.12", "nvrtc64_120_0.dll"])
-            .or_else(|| compiler_paths().iter().find_map(SharedLibrary::load));
+            .or_else(|| library_paths("cuda_nvrtc", "libnvrtc.so.12").iter().find_map(SharedLibrary::load));
         let Some(library) = library else {
             return Err(match load_any(&["libnvrtc.so.13"]) {
                 Some(_) => format!(
@@ -192,11 +192,11 @@ fn compiler_version(library: &SharedLibrary) -> Result<Version, Missing> {
     Ok(Version { major, minor })
 }
 
-/// Returns paths of the compiler outside of the dynamic loader's folders: in toolkits and in Python environments.
-fn compiler_paths() -> Vec<PathBuf> {
+/// Returns paths of a library outside of the dynamic loader's folders: in toolkits, and in a package of Python environments.
+pub(super) fn library_paths(package: &str, library: &str) -> Vec<PathBuf> {
     let toolkits = cuda_headers::toolkits().into_iter().flat_map(|root| [root.join("lib64"), root.join("lib")]);
-    let wheels = cuda_headers::wheels().into_iter().map(|wheels| wheels.join("cuda_nvrtc/lib"));
-    toolkits.chain(wheels).map(|folder| folder.join("libnvrtc.so.12")).collect()
+    let wheels = cuda_headers::wheels().into_iter().map(|wheels| wheels.join(package).join("lib"));
+    toolkits.chain(wheels).map(|folder| folder.join(library)).collect()
 }
 
 #[cfg(test)]

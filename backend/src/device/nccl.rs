@@ -2,7 +2,6 @@
 
 use std::{
     ffi::{CStr, c_char, c_int, c_uint, c_void},
-    path::PathBuf,
     ptr,
     sync::OnceLock,
 };
@@ -10,7 +9,7 @@ use std::{
 use burn::tensor::DType;
 
 use super::{
-    cuda_headers,
+    cuda::library_paths,
     driver::{Missing, SharedLibrary, load_any},
 };
 
@@ -98,19 +97,13 @@ fn load() -> Result<Libraries, String> {
     };
     let driver = load_any(&["libcuda.so.1", "libcuda.so"]).ok_or("libcuda.so.1 was not found")?;
     let driver = Driver::of(&driver).map_err(|missing| lacks("libcuda.so.1", missing))?;
-    let library =
-        load_any(&["libnccl.so.2", "libnccl.so"]).or_else(|| paths().iter().find_map(SharedLibrary::load)).ok_or(
+    let library = load_any(&["libnccl.so.2", "libnccl.so"])
+        .or_else(|| library_paths("nccl", "libnccl.so.2").iter().find_map(SharedLibrary::load))
+        .ok_or(
             "NCCL (libnccl.so.2) was not found: `pip install nvidia-nccl-cu12` in a virtual environment that is active",
         )?;
     let nccl = Nccl::of(&library).map_err(|missing| lacks("libnccl.so.2", missing))?;
     Ok(Libraries { driver, nccl, library })
-}
-
-/// Paths of the library outside of the dynamic loader's folders: in Python environments and in toolkits.
-fn paths() -> Vec<PathBuf> {
-    let wheels = cuda_headers::wheels().into_iter().map(|wheels| wheels.join("nccl/lib"));
-    let toolkits = cuda_headers::toolkits().into_iter().flat_map(|root| [root.join("lib64"), root.join("lib")]);
-    wheels.chain(toolkits).map(|folder| folder.join("libnccl.so.2")).collect()
 }
 
 impl Libraries {

@@ -71,6 +71,9 @@ impl Ranks {
     }
 }
 
+/// A bug.
+const FEWER: &str = "fewer sums than there are elements";
+
 impl AllReduce {
     /// The sums of arrays of the host.
     pub fn on_host(&self, arrays: Vec<TensorData>) -> Vec<TensorData> {
@@ -83,8 +86,8 @@ impl AllReduce {
         let sum = |array: TensorData| {
             let (count, shape, dtype) = (array.num_elements(), array.shape.clone(), array.dtype);
             let sums = match is_wide(&array) {
-                true => TensorData::new(take(&mut wide, count).to_vec(), shape),
-                false => TensorData::new(take(&mut narrow, count).to_vec(), shape),
+                true => TensorData::new(wide.split_off(..count).expect(FEWER).to_vec(), shape),
+                false => TensorData::new(narrow.split_off(..count).expect(FEWER).to_vec(), shape),
             };
             sums.convert_dtype(dtype)
         };
@@ -111,13 +114,6 @@ impl AllReduce {
 
 fn finish<T: Number>(comm: &Communicator, pending: Option<PendingReduce<T>>) -> Vec<T> {
     pending.map_or_else(Vec::new, |sums| sums.wait().unwrap_or_else(|error| comm.end_job(&error)))
-}
-
-/// Takes the first elements.
-fn take<'a, T>(rest: &mut &'a [T], count: usize) -> &'a [T] {
-    let (taken, others) = rest.split_at(count);
-    *rest = others;
-    taken
 }
 
 impl Rules for AllReduce {

@@ -58,7 +58,7 @@ pub(crate) struct Inner {
     first_tag: u16,
     /// Communicators over the transport so far.
     duplicates: Arc<AtomicU32>,
-    /// What ranks have put into key-value stores, of all communicators over the transport.
+    /// The pairs that ranks have put into key-value stores, of all communicators over the transport.
     pub(crate) pairs: Arc<Pairs>,
     /// Key-value stores so far.
     stores: AtomicU32,

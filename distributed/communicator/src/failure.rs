@@ -151,10 +151,9 @@ impl Communicator {
         name: &str,
         mut done: impl FnMut() -> std::result::Result<bool, String>,
     ) -> Result<()> {
-        let others = || (0..self.size()).filter(|&rank| rank != self.rank()).collect();
         let mut watch = Watch::new();
         while !done().map_err(|reason| CommError::Transport(format!("{name}: {reason}")))? {
-            self.check_ranks(name, others, &mut watch)?;
+            self.check_ranks(name, || self.others().collect(), &mut watch)?;
         }
         Ok(())
     }

@@ -88,7 +88,7 @@ impl Communicator {
         }
     }
 
-    fn others(&self) -> impl Iterator<Item = usize> {
+    pub(crate) fn others(&self) -> impl Iterator<Item = usize> {
         let own = self.rank();
         (0..self.size()).filter(move |&rank| rank != own)
     }

@@ -1,4 +1,4 @@
-//! What launchers tell a rank by its environment.
+//! The environment that launchers give to a rank.
 
 use std::env;
 

@@ -22,7 +22,7 @@ type Posted = VecDeque<(usize, Arc<[u8]>)>;
 struct Post {
     messages: HashMap<Address, Vec<Vec<u8>>>,
     absent: HashMap<usize, Absence>,
-    /// What was posted for each rank.
+    /// The messages posted for each rank.
     posted: HashMap<usize, Posted>,
 }
 

@@ -16,7 +16,7 @@ const POST: c_int = 32_001;
 /// The right to call MPI.
 pub(crate) type Calls = MutexGuard<'static, ()>;
 
-/// What this rank has posted, and what it receives. MPI reads and writes the bytes until the requests are done.
+/// The messages that this rank has posted, and the one that it receives. MPI reads and writes the bytes until the requests are done.
 #[derive(Default)]
 pub(crate) struct Post {
     outgoing: Vec<Outgoing>,

@@ -219,7 +219,7 @@ struct Lowering<'a> {
     keys: HashMap<[u32; 2], Value>,
     /// The mesh that the program is for, if it is for several devices.
     mesh: Option<&'a Mesh>,
-    /// What the last sum over ranks gave, for the next one to wait for; nothing inside of a loop or a branch.
+    /// The number that the last sum over ranks gave, for the next one to wait for; nothing inside of a loop or a branch.
     order: Option<Value>,
     /// See [`LowerOptions::replicas`].
     replicas: usize,
