@@ -304,10 +304,7 @@ impl Primitive {
             Self::Grove(Call::Run(operation, _) | Call::Vjp(operation, ..)) => {
                 matches!(operation, Operation::AllReduce(_))
             }
-            Self::HigherOrder(op) => {
-                let mut graphs = op.sub_graphs().into_iter();
-                graphs.any(|(_, graph)| graph.equations().iter().any(|equation| equation.primitive.meets_ranks()))
-            }
+            Self::HigherOrder(op) => op.sub_graphs().into_iter().any(|(_, graph)| graph.meets_ranks()),
             _ => false,
         }
     }

@@ -45,7 +45,7 @@ impl Graph {
             if folded == Folded::Constant {
                 let data = |var: Var| Some((var, known.get(&var)?.clone().into_data()));
                 constants.extend(used.into_iter().filter_map(data));
-            } else if !used.is_empty() {
+            } else if !used.is_empty() || equation.primitive.meets_ranks() {
                 equation.inputs.iter().flatten().for_each(|var| needed[var.index()] = true);
                 kept.push(equation);
             }

@@ -78,6 +78,11 @@ impl Graph {
         &self.equations
     }
 
+    /// True if some equation [meets other ranks](Primitive::meets_ranks).
+    pub fn meets_ranks(&self) -> bool {
+        self.equations.iter().any(|equation| equation.primitive.meets_ranks())
+    }
+
     /// Returns the arguments, with their paths in the tree of arguments.
     pub fn inputs(&self) -> &[(String, Var)] {
         &self.inputs

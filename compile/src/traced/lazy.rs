@@ -304,7 +304,7 @@ impl Lazy {
             donated.push(given_up);
         }
         // What nobody wants is not computed; but other ranks wait for this one.
-        if results.is_empty() && !graph.equations().iter().any(|equation| equation.primitive.meets_ranks()) {
+        if results.is_empty() && !graph.meets_ranks() {
             return Ok(());
         }
         let lifted = lifted(graph);

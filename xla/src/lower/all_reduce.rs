@@ -24,7 +24,7 @@ impl Lowering<'_> {
         if self.mesh.is_some() {
             return Err(refused("a program on a mesh has no ranks besides"));
         }
-        let order = self.order.take().ok_or_else(|| refused("it is inside of a loop or a branch"))?;
+        let order = self.order.take().ok_or_else(|| refused("it is in the condition of a loop"))?;
         let inputs: Vec<Value> = inputs.iter().flatten().cloned().collect();
         let mut results = match self.replicas {
             0 => self.call(sum, inputs, order),

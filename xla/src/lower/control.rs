@@ -25,17 +25,15 @@ impl Lowering<'_> {
         }
     }
 
-    /// The lines of a sub-graph, which end with its results.
-    fn region(&mut self, graph: &Graph, arguments: Vec<Value>) -> Result<Vec<Value>> {
+    /// The lines of a branch, which end with its results and, if some branch sums over ranks, the order after its sums.
+    fn branch(&mut self, graph: &Graph, arguments: Vec<Value>, order: Option<&Value>) -> Result<()> {
         self.lines.nest(1);
-        let order = self.order.take();
-        let results = self.graph(graph, arguments);
-        self.order = order;
-        if let Ok(results) = &results {
-            self.lines.returns(results);
-        }
+        self.order = order.cloned();
+        let mut results = self.graph(graph, arguments)?;
+        results.extend(self.order.take());
+        self.lines.returns(&results);
         self.lines.nest(-1);
-        results
+        Ok(())
     }
 
     fn cond(&mut self, branches: &[SubGraph], mut inputs: Vec<Value>) -> Result<Vec<Value>> {
@@ -45,35 +43,45 @@ impl Lowering<'_> {
         let which = self.lines.convert(&which, ElementType::I32);
         let last = branches.len() as i64 - 1;
         let which = self.lines.clamp(&which, 0_i64.into(), last.into());
-        let arrays: Vec<ArrayType> = match branches.first() {
+        let mut arrays: Vec<ArrayType> = match branches.first() {
             Some(branch) => self.outputs(branch)?,
             None => Vec::new(),
         };
-        let (name, results) = self.lines.results(&arrays);
+        let outer = self.order.take();
+        let order = outer.clone().filter(|_| branches.iter().any(|branch| branch.meets_ranks()));
+        arrays.extend(order.iter().map(|order| order.array.clone()));
+        let (name, mut results) = self.lines.results(&arrays);
         self.lines.line(format_args!("{name}:{} = \"stablehlo.case\"({which}) ({{", arrays.len()));
         for (i, branch) in branches.iter().enumerate() {
             if i > 0 {
                 self.lines.line("}, {");
             }
-            self.region(branch, operands.clone())?;
+            self.branch(branch, operands.clone(), order.as_ref())?;
         }
         let list = joined(arrays.iter().map(Mlir));
         self.lines.line(format_args!("}}) : (tensor<i32>) -> ({list})"));
+        self.order = if order.is_some() { results.pop() } else { outer };
         Ok(results)
     }
 
-    /// A loop over some values, by what it lasts for and what it does.
+    /// A loop over some values, by what it lasts for and what it does. With sums over ranks in the body, the order is one more
+    /// value.
     fn repeated(
         &mut self,
         init: &[Value],
+        sums: bool,
         lasts: impl FnOnce(&mut Self, Vec<Value>) -> Result<Value>,
         body: impl FnOnce(&mut Self, Vec<Value>) -> Result<Vec<Value>>,
     ) -> Result<Vec<Value>> {
+        let outer = self.order.take();
+        let order = outer.clone().filter(|_| sums);
+        let init = [init, order.as_slice()].concat();
         let arrays: Vec<ArrayType> = init.iter().map(|value| value.array.clone()).collect();
-        let (name, results) = self.lines.results(&arrays);
-        let arguments: Vec<Value> = arrays.iter().map(|array| self.lines.argument(array.clone())).collect();
-        let pairs = joined(arguments.iter().zip(init).map(|(argument, init)| format!("{argument} = {init}")));
-        self.lines.line(format_args!("{name}:{} = stablehlo.while({pairs}) : {}", arrays.len(), types(init)));
+        let (name, mut results) = self.lines.results(&arrays);
+        let mut arguments: Vec<Value> = arrays.iter().map(|array| self.lines.argument(array.clone())).collect();
+        let pairs = joined(arguments.iter().zip(&init).map(|(argument, init)| format!("{argument} = {init}")));
+        self.lines.line(format_args!("{name}:{} = stablehlo.while({pairs}) : {}", arrays.len(), types(&init)));
+        let inner = order.as_ref().and_then(|_| arguments.pop());
         self.lines.line("cond {");
         self.lines.nest(1);
         let going = lasts(self, arguments.clone())?;
@@ -81,10 +89,13 @@ impl Lowering<'_> {
         self.lines.nest(-1);
         self.lines.line("} do {");
         self.lines.nest(1);
-        let next = body(self, arguments)?;
+        self.order = inner;
+        let mut next = body(self, arguments)?;
+        next.extend(self.order.take());
         self.lines.returns(&next);
         self.lines.nest(-1);
         self.lines.line("}");
+        self.order = if order.is_some() { results.pop() } else { outer };
         Ok(results)
     }
 
@@ -99,6 +110,7 @@ impl Lowering<'_> {
         let with = |carry: Vec<Value>| [consts, &carry[..]].concat();
         self.repeated(
             init,
+            body.meets_ranks(),
             |lowering, carry| {
                 let going = lowering.graph(cond, with(carry))?;
                 Ok(lowering.lines.reshape(&going[0], &[]))
@@ -123,7 +135,7 @@ impl Lowering<'_> {
             let all = ArrayType::new(step.element, [&[length], &step.dims[..]].concat());
             init.push(self.lines.full(all, 0_usize));
         }
-        self.counted(&init, length, |lowering, count, state| {
+        self.counted(&init, length, body.meets_ranks(), |lowering, count, state| {
             let lines = &mut lowering.lines;
             let (carry, ys) = state.split_at(carries);
             let at = lines.at(count, length, reverse);
@@ -138,15 +150,18 @@ impl Lowering<'_> {
     }
 
     /// A loop of so many rounds over some values. The body gets the count of rounds before and the values, and gives the next ones.
+    /// It may sum over ranks if `sums` says so.
     pub(super) fn counted(
         &mut self,
         init: &[Value],
         rounds: usize,
+        sums: bool,
         body: impl FnOnce(&mut Self, &Value, &[Value]) -> Result<Vec<Value>>,
     ) -> Result<Vec<Value>> {
         let zero = self.lines.scalar(ElementType::I32, 0_usize);
         let mut results = self.repeated(
             &[&[zero], init].concat(),
+            sums,
             |lowering, state| {
                 let end = lowering.lines.scalar(ElementType::I32, rounds);
                 Ok(lowering.lines.compare("LT", &state[0], &end))

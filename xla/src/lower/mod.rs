@@ -132,7 +132,7 @@ pub fn lower(graph: &Graph, options: &LowerOptions<'_>) -> Result<Lowered> {
         lowering.keys.insert(key.words(), value.clone());
         all.push(value);
     }
-    let reduces = graph.equations().iter().any(|equation| equation.primitive.meets_ranks());
+    let reduces = graph.meets_ranks();
     if reduces {
         let value = Builder::named("%order".into(), order_type());
         parameters.push(format!("{value}: {}", Mlir(&value.array)));
@@ -219,7 +219,8 @@ struct Lowering<'a> {
     keys: HashMap<[u32; 2], Value>,
     /// The mesh that the program is for, if it is for several devices.
     mesh: Option<&'a Mesh>,
-    /// The number that the last sum over ranks gave, for the next one to wait for; nothing inside of a loop or a branch.
+    /// The number that the last sum over ranks gave, for the next one to wait for; nothing where there is none in a graph, and in
+    /// the conditions of loops.
     order: Option<Value>,
     /// See [`LowerOptions::replicas`].
     replicas: usize,

@@ -104,7 +104,7 @@ impl Lowering<'_> {
         let stacked = |array: &ArrayType| ArrayType::new(array.element, [*time, *batch, array.dims[1]]);
         let mut init = state.to_vec();
         init.extend(results.iter().map(|array| self.lines.full(stacked(array), 0_usize)).collect::<Vec<_>>());
-        let mut found = self.counted(&init, *time, |lowering, count, current| {
+        let mut found = self.counted(&init, *time, false, |lowering, count, current| {
             let at = lowering.lines.at(count, *time, *reverse);
             let x = lowering.lines.row(&x, &at);
             let (state, ys) = current.split_at(*states);
@@ -178,7 +178,7 @@ impl Lowering<'_> {
         if wanted[0] {
             init.push(self.lines.full_like(&x, 0_usize));
         }
-        let found = self.counted(&init, *time, |lowering, count, current| {
+        let found = self.counted(&init, *time, false, |lowering, count, current| {
             let lines = &mut lowering.lines;
             let at = lines.at(count, *time, !*reverse);
             let (d_states, sums) = current.split_at(*states);
