@@ -41,6 +41,7 @@ macro_rules! functions {
 functions! {
     /// The driver's functions, of CUDA 10 and later.
     Driver {
+        init = b"cuInit\0" (c_uint),
         device = b"cuDeviceGet\0" (*mut c_int, c_int),
         uuid = b"cuDeviceGetUuid\0" (*mut [u8; 16], c_int),
         retain_context = b"cuDevicePrimaryCtxRetain\0" (*mut *mut c_void, c_int),
@@ -135,8 +136,9 @@ fn of_driver(function: &str, status: c_int) -> Result<(), String> {
 pub(crate) fn gpu(index: usize) -> Result<String, String> {
     let Libraries { driver, .. } = libraries()?;
     let (mut device, mut uuid) = (0, [0; 16]);
-    // SAFETY: the calls write to live variables.
+    // SAFETY: the calls write to live variables. CubeCL may not have started the driver yet; a second start does nothing.
     unsafe {
+        of_driver("cuInit", (driver.init)(0))?;
         of_driver("cuDeviceGet", (driver.device)(&raw mut device, index as c_int))?;
         of_driver("cuDeviceGetUuid", (driver.uuid)(&raw mut uuid, device))?;
     }

@@ -28,6 +28,7 @@
 #![warn(missing_docs)]
 
 mod agree;
+mod collectives;
 mod communicator;
 mod error;
 mod failure;
@@ -39,7 +40,8 @@ mod transport;
 mod watch;
 mod words;
 
-pub use communicator::{Communicator, Reserved, TIMEOUT_VARIABLE};
+pub use collectives::Reserved;
+pub use communicator::{Communicator, TIMEOUT_VARIABLE};
 pub use error::{CommError, Rank, Result};
 pub use key_value::KeyValueStore;
 pub use launcher::local_rank;

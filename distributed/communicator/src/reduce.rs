@@ -3,7 +3,8 @@ use std::sync::Arc;
 
 use crate::{
     Communicator, Exchange, Number, Result, Words,
-    communicator::{Kind, part},
+    collectives::part,
+    communicator::Kind,
     transport::{Messages, Payload},
     watch::Watch,
 };
