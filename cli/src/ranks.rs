@@ -45,14 +45,13 @@ pub(crate) fn start() -> Result<(), Exit> {
 /// Ends the ranks together. Where this one has failed, the others end too, and the lowest rank that has the error tells it.
 pub(crate) fn end(result: Result<Ended, Exit>) -> Result<Ended, Exit> {
     let ranks = ranks();
-    if !ranks.is_shared() {
-        return result;
-    }
     match result {
+        // One rank that mpirun has started ends MPI too.
         Ok(ended) => match ranks.close() {
             Ok(()) => Ok(ended),
             Err(error) => ranks.end_job(&error),
         },
+        Err(exit) if !ranks.is_shared() => Err(exit),
         Err(exit) if ranks.fails_first() => Err(exit),
         Err(_) => {
             thread::sleep(TO_BE_ENDED);

@@ -2,6 +2,10 @@
 
 use std::fmt::Write as _;
 use std::io::Write;
+use std::sync::{
+    Arc,
+    atomic::{AtomicU64, Ordering},
+};
 use std::time::{Duration, Instant};
 
 use indicatif::{HumanCount, HumanFloatCount, ProgressBar, ProgressFinish, ProgressState, ProgressStyle};
@@ -22,6 +26,8 @@ pub struct Progress {
     losses: [(&'static str, Option<f64>); 2],
     /// The last measured rate and its unit; records of an evaluation have none.
     rate: Option<(String, f64)>,
+    /// The step at which the run began or resumed.
+    first: Arc<AtomicU64>,
 }
 
 /// Lines for readers that are no terminal.
@@ -52,25 +58,33 @@ impl Progress {
         let template = "{percent:>3}% {wide_bar:.green/black.bright} {human_pos}/{human_len}{msg}  {left:.dim}";
         // The template is a constant, and a test draws with it.
         let style = ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar());
-        let left = |state: &ProgressState, out: &mut dyn std::fmt::Write| {
+        let first = Arc::new(AtomicU64::new(0));
+        let begin = first.clone();
+        let left = move |state: &ProgressState, out: &mut dyn std::fmt::Write| {
+            let done = state.pos().saturating_sub(begin.load(Ordering::Relaxed));
+            let remaining = state.len().unwrap_or(0).saturating_sub(state.pos());
             let _ = match state.is_finished() {
                 true => write!(out, "{}", span(state.elapsed())),
-                false => write!(out, "{}", time_left(state.per_sec(), state.eta())),
+                false => write!(out, "{}", time_left(done, state.elapsed(), remaining)),
             };
         };
         bar.set_style(style.progress_chars("━╸━").with_key("left", left));
         // The last state stays on the screen, also if the run ends early.
         let bar = bar.with_finish(ProgressFinish::Abandon);
-        Self { bar, plain, losses: [("loss", None), ("eval", None)], rate: None }
+        Self { bar, plain, losses: [("loss", None), ("eval", None)], rate: None, first }
     }
 
     /// For a run that resumes after this step: rate and time left count from here.
     pub fn starting_at(mut self, step: u64) -> Self {
+        self.first.store(step, Ordering::Relaxed);
         self.bar = self.bar.with_position(step);
-        // The estimator must learn of the position before it forgets how fast that was.
-        self.bar.tick();
-        self.bar.reset_eta();
+        self.bar.reset_elapsed();
         self
+    }
+
+    /// Steps since the run began or resumed.
+    fn done(&self) -> u64 {
+        self.bar.position().saturating_sub(self.first.load(Ordering::Relaxed))
     }
 
     /// Moves the bar to this step, between records.
@@ -99,7 +113,8 @@ impl Progress {
                 let _ = write!(message, "  {name} {}", number(*loss));
             }
         }
-        let (unit, rate) = self.rate.as_ref().map_or(("steps", self.bar.per_sec()), |(unit, rate)| (unit, *rate));
+        let mean = self.done() as f64 / self.bar.elapsed().as_secs_f64();
+        let (unit, rate) = self.rate.as_ref().map_or(("steps", mean), |(unit, rate)| (unit, *rate));
         if rate.is_finite() && rate > 0.0 {
             let rate = if rate < 100.0 { format!("{rate:.3}") } else { HumanCount(rate.round() as u64).to_string() };
             let _ = write!(message, "  {rate} {unit}/s");
@@ -117,7 +132,8 @@ impl Progress {
         if let Some(rate) = record.get(LEARNING_RATE) {
             let _ = write!(line, "  learning rate {}", number(rate));
         }
-        let _ = write!(line, "  {}", time_left(self.bar.per_sec(), self.bar.eta()));
+        let remaining = self.bar.length().unwrap_or(0).saturating_sub(self.bar.position());
+        let _ = write!(line, "  {}", time_left(self.done(), self.bar.elapsed(), remaining));
         line
     }
 }
@@ -172,12 +188,16 @@ impl Plain {
     }
 }
 
-/// More is no estimate: what was asleep for a while, and now seems to stand still.
+/// More is no estimate.
 const LONGEST: Duration = Duration::from_secs(1000 * 86_400);
 
-/// `4m 12s left`; nothing as long as the rate is not known.
-fn time_left(rate: f64, left: Duration) -> String {
-    if rate.is_finite() && rate > 0.0 && left < LONGEST { format!("{} left", span(left)) } else { String::new() }
+/// `4m 12s left`, by the mean time of the steps so far, evaluations included; nothing before the first step. indicatif's own
+/// estimate forgets within seconds, and would count an evaluation of some minutes as steps that last for hours.
+fn time_left(done: u64, elapsed: Duration, remaining: u64) -> String {
+    match Duration::try_from_secs_f64(elapsed.as_secs_f64() / done as f64 * remaining as f64) {
+        Ok(left) if left < LONGEST => format!("{} left", span(left)),
+        _ => String::new(),
+    }
 }
 
 /// `4m 12s`, `1h 05m`, `3d 02h`.
@@ -197,11 +217,11 @@ mod tests {
 
     #[test]
     fn time_left_is_told_where_it_is_known() {
-        let told = |rate, seconds| time_left(rate, Duration::from_secs(seconds));
+        let told = |done, seconds, remaining| time_left(done, Duration::from_secs(seconds), remaining);
         assert_eq!(
-            [told(1.0, 252), told(0.5, 3900), told(2.0, 180_000)],
+            [told(100, 100, 252), told(1, 2, 1950), told(7, 14, 90_000)],
             ["4m 12s left", "1h 05m left", "2d 02h left"]
         );
-        assert_eq!([told(0.0, 5), told(f64::INFINITY, 5), told(1e-9, 40_000_000_000)], [""; 3]);
+        assert_eq!([told(0, 5, 5), told(0, 0, 5), told(1, 1_000_000, 40_000)], [""; 3]);
     }
 }
