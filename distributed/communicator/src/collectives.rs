@@ -156,10 +156,15 @@ impl Communicator {
     /// # Errors
     /// [`CommError`].
     pub fn barrier(&self, what: &str) -> Result<()> {
+        self.meet(&format!("barrier {what}"))
+    }
+
+    /// [`barrier`](Self::barrier) as a part of a collective.
+    pub(crate) fn meet(&self, name: &str) -> Result<()> {
         if !self.is_shared() {
             return Ok(());
         }
-        self.wait(&format!("barrier {what}"), self.start_barrier()?).map(drop)
+        self.wait(name, self.start_barrier()?).map(drop)
     }
 
     pub(crate) fn start_barrier(&self) -> Result<Box<dyn Exchange>> {

@@ -7,6 +7,9 @@ use crate::{Absence, CommError, Communicator, Exchange, Result, watch::Watch};
 /// Time after which a message of a rank that has left is not awaited any more. What it sent before has arrived by then.
 pub(crate) const AFTER_LEAVING: Duration = Duration::from_secs(2);
 
+/// Time in which it is seen that a rank on the same machine is dead.
+const SEEN_DEAD: Duration = Duration::from_secs(1);
+
 /// Time in which a rank that tells an error is ended by the one that speaks for all.
 const TO_BE_ENDED: Duration = Duration::from_secs(10);
 
@@ -141,20 +144,37 @@ impl Communicator {
         Ok(left)
     }
 
-    /// Waits for a collective that a device of this rank takes part in, such as one of NCCL's, until it is done, a rank is gone
-    /// or the time is over. `name` is the collective's. An error of `done` is a sentence.
+    /// Runs a collective of the ranks' devices, such as one of NCCL's: starts it when all ranks are there, and waits until it is done.
+    /// `name` is the collective's; errors of `start` and `done` are sentences.
+    ///
+    /// A device waits for others without end, and cannot tell which of them is missing.
     ///
     /// # Errors
-    /// [`CommError`], with all other ranks where the time is over: nobody knows which of them is missing.
-    pub fn wait_for_device(
+    /// [`CommError`].
+    pub fn run_on_devices(
         &self,
         name: &str,
+        start: impl FnOnce() -> std::result::Result<(), String>,
         mut done: impl FnMut() -> std::result::Result<bool, String>,
     ) -> Result<()> {
+        self.meet(name)?;
+        start().map_err(|reason| self.of_device(name, &reason))?;
         let mut watch = Watch::new();
-        while !done().map_err(|reason| CommError::Transport(format!("{name}: {reason}")))? {
+        while !done().map_err(|reason| self.of_device(name, &reason))? {
             self.check_ranks(name, || self.others().collect(), &mut watch)?;
         }
         Ok(())
+    }
+
+    /// The error of a device, which may see that another rank is gone before this one does.
+    fn of_device(&self, name: &str, reason: &str) -> CommError {
+        let begun = Instant::now();
+        while self.is_shared() && begun.elapsed() < SEEN_DEAD {
+            if let Err(gone) = self.look_after(name, self.others(), false) {
+                return gone;
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        CommError::Transport(format!("{name}: {reason}"))
     }
 }

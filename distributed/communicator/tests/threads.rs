@@ -1,7 +1,12 @@
 //! Collectives between threads.
 
 use grove_communicator::{CommError, Communicator, Result, Wire};
-use std::{thread, time::Duration};
+use std::{
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::atomic::{AtomicUsize, Ordering::SeqCst},
+    thread,
+    time::Duration,
+};
 
 /// The results of all ranks.
 fn on_ranks<T: Send>(size: usize, body: impl Fn(Communicator) -> T + Sync) -> Vec<T> {
@@ -146,6 +151,56 @@ fn a_rank_that_has_left_is_named() {
     let found = on_ranks(2, |comm| (comm.rank() == 0).then(|| comm.barrier("at the end")));
     let error = found.into_iter().flatten().next().expect("rank 0").expect_err("rank 1 has left");
     assert!(matches!(&error, CommError::Left { rank, .. } if rank.number == 1), "{error:?}");
+}
+
+#[test]
+fn devices_start_when_all_ranks_are_there() {
+    let (there, started) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    let found = on_ranks(3, |comm| {
+        thread::sleep(Duration::from_millis(30 * comm.rank() as u64));
+        there.fetch_add(1, SeqCst);
+        let start = || {
+            started.fetch_add(1, SeqCst);
+            if there.load(SeqCst) == 3 { Ok(()) } else { Err("too early".into()) }
+        };
+        comm.run_on_devices("all_reduce of gradients", start, || Ok(started.load(SeqCst) == 3))
+    });
+    assert!(found.iter().all(Result::is_ok), "{found:?}");
+    let alone = Communicator::single().run_on_devices("all_reduce of gradients", || Ok(()), || Err("broken".into()));
+    assert_eq!(alone.unwrap_err().to_string(), "all_reduce of gradients: broken");
+}
+
+#[test]
+fn a_rank_whose_device_others_wait_for_is_named() {
+    let ranks = Communicator::threads_with_timeout(3, Duration::from_millis(100));
+    let found = on(ranks, |comm| match comm.rank() {
+        1 => {
+            thread::sleep(Duration::from_millis(600));
+            None
+        }
+        _ => Some(comm.run_on_devices("all_reduce of gradients", || panic!("it starts alone"), || Ok(true))),
+    });
+    for error in found.into_iter().flatten() {
+        let error = error.expect_err("rank 1 is late");
+        let CommError::TimedOut { missing, .. } = &error else { panic!("{error}") };
+        assert_eq!(missing.iter().map(|rank| rank.number).collect::<Vec<_>>(), [1]);
+    }
+}
+
+#[test]
+fn a_device_that_sees_a_dead_rank_first_names_it() {
+    let found = on_ranks(3, |comm| match comm.rank() {
+        1 => {
+            let dies = move || comm.run_on_devices("all_reduce of gradients", || Ok(()), || panic!("rank 1 dies"));
+            catch_unwind(AssertUnwindSafe(dies)).expect_err("it panics");
+            None
+        }
+        _ => Some(comm.run_on_devices("all_reduce of gradients", || Ok(()), || Err("a peer is gone".into()))),
+    });
+    for error in found.into_iter().flatten() {
+        let error = error.expect_err("rank 1 is dead");
+        assert!(matches!(&error, CommError::Died { rank, .. } if rank.number == 1), "{error:?}");
+    }
 }
 
 #[test]

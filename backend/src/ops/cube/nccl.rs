@@ -72,9 +72,12 @@ fn meet(comm: &Communicator, index: usize) -> Result<Option<Group>, CommError> {
     // NCCL waits for the other ranks, and would not see that one of them is gone.
     let (sender, receiver) = sync_channel(1);
     let (rank, size) = (comm.rank(), comm.size());
-    thread::spawn(move || sender.send(Group::start(index, &id, rank, size)));
+    let start = || {
+        thread::spawn(move || sender.send(Group::start(index, &id, rank, size)));
+        Ok(())
+    };
     let mut group = None;
-    comm.wait_for_device("the start of NCCL", || match receiver.try_recv() {
+    comm.run_on_devices("the start of NCCL", start, || match receiver.try_recv() {
         Ok(started) => {
             group = Some(started?);
             Ok(true)
@@ -148,8 +151,7 @@ fn sums(
     if let Some(x) = own.first() {
         block_on(x.client.sync()).map_err(|error| failed(format!("{error:?}")))?;
     }
-    group.all_reduce(&arrays).map_err(failed)?;
-    comm.wait_for_device(name, || group.is_done())?;
+    comm.run_on_devices(name, || group.all_reduce(&arrays), || group.is_done())?;
     drop(memory);
     let ready: Vec<CubeTensor<CudaRuntime>> = own.into_iter().zip(sums).map(|(x, sum)| sum.unwrap_or(x)).collect();
     Ok(register_ready(client, "all_reduce", ready))
