@@ -2,7 +2,7 @@
 
 use burn::tensor::{DType, Slice};
 use burn_ir::ScalarIr;
-use grove_backend::ops::{Call, Operation};
+use grove_backend::ops::{Call, Operation, Ranks};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -300,12 +300,20 @@ impl Primitive {
     /// True for sums over the ranks of a job, and for control flow with such ones. All ranks meet in them, one after the other, so
     /// that none may be left out, even if this rank does not use it, nor stand for another.
     pub fn meets_ranks(&self) -> bool {
+        self.ranks().is_some()
+    }
+
+    /// The ranks of the first sum.
+    pub(crate) fn ranks(&self) -> Option<Ranks> {
         match self {
-            Self::Grove(Call::Run(operation, _) | Call::Vjp(operation, ..)) => {
-                matches!(operation, Operation::AllReduce(_))
+            Self::Grove(Call::Run(Operation::AllReduce(sum), _) | Call::Vjp(Operation::AllReduce(sum), ..)) => {
+                Some(sum.ranks)
             }
-            Self::HigherOrder(op) => op.sub_graphs().into_iter().any(|(_, graph)| graph.meets_ranks()),
-            _ => false,
+            Self::HigherOrder(op) => {
+                let mut graphs = op.sub_graphs().into_iter();
+                graphs.find_map(|(_, graph)| graph.equations().iter().find_map(|equation| equation.primitive.ranks()))
+            }
+            _ => None,
         }
     }
 

@@ -72,6 +72,36 @@ fn sums_are_traced_differentiated_and_vectorised() {
     }
 }
 
+/// Of one operation; the last of eight sums is not used.
+fn several<B: Backend>(x: Array<B, 1>, comm: &Communicator) -> Tensor<B, 1> {
+    let arrays = (1..=8).map(|i| x.val().mul_scalar(i).into()).collect();
+    let sums = ops::all_reduce::<B>(arrays, "several", comm).into_iter().take(7);
+    let sums = sums.map(|sum| sum.into_float::<1>().expect("an array").powi_scalar(2));
+    sums.reduce(|one, other| one + other).expect("seven").sum()
+}
+
+#[test]
+fn gradients_flow_to_all_arrays_of_a_sum() {
+    let all = on_two_ranks(|comm| {
+        let x = row(&[comm.rank() as f32 + 1.0, 0.5]);
+        let eager = grad(&x, |x: Array<Autodiff<B>, 1>| several(x, comm));
+        let jitted = jit(|x: Array<Traced, 1>| grad(&x, |x: Array<Autodiff<Traced>, 1>| several(x, comm)));
+        let tangent = row(&[1.0, 0.0]);
+        let (_, change) = jvp(|x: Array<Traced, 1>| Array::<Traced, 1>::new(several(x, comm)), &x, &tangent);
+        let untracked =
+            grad(&x, |x: Array<Autodiff<B>, 1>| several(Array::new(x.val().detach()), comm) + x.val().sum());
+        [numbers(eager), numbers(jitted.call::<B>(x)), numbers(change), numbers(untracked)]
+    });
+    // Sums of 3 and 1 times i, and twice i of each loss, of two ranks: 4 (1 + 4 + .. + 49) times the sum.
+    let gradient = vec![4.0 * 140.0 * 3.0, 4.0 * 140.0];
+    // Both ranks' arrays change.
+    let change = vec![2.0 * 140.0 * 3.0 * 2.0];
+    assert!(
+        all.iter().all(|found| *found == [gradient.clone(), gradient.clone(), change.clone(), vec![1.0, 1.0]]),
+        "{all:?}"
+    );
+}
+
 /// A rank that does not use a sum meets the others in it nevertheless; and two sums of the same are two.
 #[test]
 fn no_sum_is_left_out() {

@@ -4,7 +4,10 @@ use burn::tensor::DType;
 use grove_backend::{AnyTensor, Backend, ops};
 use grove_distributed::{CommError, Communicator, all_reduce_sum, broadcast, gather_missing};
 use grove_tree::{Array, Tree, leaves, map};
-use std::collections::BTreeMap;
+use std::{
+    collections::BTreeMap,
+    hash::{DefaultHasher, Hash, Hasher},
+};
 
 use crate::{Evaluation, FitOptions, RunProgress, TrainState, step::Measured};
 
@@ -19,7 +22,9 @@ pub(crate) fn share(weight: f64, ranks: &Communicator) -> (f64, f64) {
     if !ranks.is_shared() {
         return (1.0, weight);
     }
-    let weights = or_end(ranks.all_gather("the weights of a step", vec![weight]), ranks).concat();
+    // In the middle of the program of a step.
+    let weights = ranks.leaving_pending().all_gather("the weights of a step", vec![weight]);
+    let weights = or_end(weights, ranks).concat();
     match weights.iter().sum::<f64>() {
         0.0 => (1.0 / weights.len() as f64, 0.0),
         total => (weight / total, total),
@@ -43,23 +48,43 @@ pub(crate) fn reduce_measured<B: Backend>(
     stop: bool,
     ranks: &Communicator,
 ) -> (Array<B, 1>, BTreeMap<String, Array<B, 1>>, bool) {
+    const WHAT: &str = "the measurements of a step";
     let device = loss.val().device();
-    if B::reduces(&device, ranks) {
-        let stop = or_end(ranks.all_reduce("the end of the run", vec![u64::from(stop)]), ranks)[0] > 0;
+    let names: Vec<&str> = others.keys().map(String::as_str).collect();
+    let names = names.join(", ");
+    // The first values of each rank: whether it stops, and its names' digest.
+    let mut own = vec![f64::from(u8::from(stop)), f64::from(digest(&names))];
+    let on_device = B::reduces(&device, ranks);
+    if !on_device {
+        let read = |value: &Array<B, 1>| value.val().into_data().iter::<f64>().next().unwrap_or(f64::NAN);
+        own.extend([read(&loss)].into_iter().chain(others.values().map(read)));
+    }
+    let all = or_end(ranks.leaving_pending().all_gather(WHAT, own), ranks);
+    if all.iter().any(|values| values[1] != all[0][1]) {
+        or_end(ranks.agree(WHAT, &[("the list of metrics".into(), format!("'{names}'"))]), ranks);
+    }
+    let stop = all.iter().any(|values| values[0] > 0.0);
+    if on_device {
         // Nothing is read, so that the device goes on.
         let (names, others): (Vec<String>, Vec<_>) = others.into_iter().unzip();
         let values = [loss].into_iter().chain(others).map(|value| AnyTensor::from(value.val())).collect();
-        let sums = ops::all_reduce(values, "the measurements of a step", ranks);
+        let sums = ops::all_reduce(values, WHAT, ranks);
         let mut sums = sums.into_iter().filter_map(AnyTensor::into_float).map(Array::new);
         let loss = sums.next().expect("the sum of the loss");
         return (loss, names.into_iter().zip(sums).collect(), stop);
     }
-    let read = |value: &Array<B, 1>| value.val().into_data().iter::<f64>().next().unwrap_or(f64::NAN);
-    let values = [f64::from(u8::from(stop)), read(&loss)].into_iter().chain(others.values().map(read)).collect();
-    let sums = or_end(ranks.all_reduce("the measurements of a step", values), ranks);
-    let array = |sum: f64| Array::new(burn::tensor::Tensor::from_floats([sum as f32], &device));
-    let others = others.into_keys().zip(&sums[2..]).map(|(name, &sum)| (name, array(sum))).collect();
-    (array(sums[1]), others, sums[0] > 0.0)
+    let sum = |i: usize| {
+        let sum: f64 = all.iter().map(|values| values[i]).sum();
+        Array::new(burn::tensor::Tensor::from_floats([sum as f32], &device))
+    };
+    let others = others.into_keys().enumerate().map(|(i, name)| (name, sum(i + 3))).collect();
+    (sum(2), others, stop)
+}
+
+fn digest(text: &str) -> u32 {
+    let mut hasher = DefaultHasher::new();
+    text.hash(&mut hasher);
+    hasher.finish() as u32
 }
 
 /// The buffers of rank 0 on all ranks.
@@ -93,6 +118,7 @@ pub(crate) fn agree<B: Backend, M: Tree<B>>(
     let fact = |name: &str, value: String| (name.to_owned(), value);
     let mut facts = vec![
         fact("the version of grove", env!("CARGO_PKG_VERSION").into()),
+        fact("the backend", std::any::type_name::<B>().into()),
         fact("the key", format!("{key:?}")),
         fact("the number of steps", steps.to_string()),
         fact("evaluate_every", options.evaluate_every.to_string()),

@@ -5,8 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use grove_distributed::Communicator;
 use grove_train::data::{
-    Data, DataError, Examples, Order, PaddedBatch, Position, TokenBatch, TokenStream, TokenWindows, epoch, pad,
+    Data, DataError, Examples, Order, PaddedBatch, Parts, Position, TokenBatch, TokenStream, TokenWindows, epoch, pad,
     prefetch,
 };
 use grove_tree::Key;
@@ -278,6 +279,35 @@ fn errors_and_panics_come_as_the_last_item() {
         assert_eq!(batches.next().expect("third").expect_err("failed").to_string(), message);
         assert!(batches.next().is_none() && batches.next().is_none());
     }
+}
+
+#[test]
+fn a_rank_whose_part_cannot_be_read_borrows_an_example() {
+    /// Examples of which some cannot be read.
+    struct Damaged(&'static [usize]);
+    impl Data for Damaged {
+        type Batch = Vec<usize>;
+        fn order(&self, _epoch: u64) -> Vec<Vec<usize>> {
+            vec![(0..6).collect()]
+        }
+        fn batches_per_epoch(&self) -> usize {
+            1
+        }
+        fn load(&self, _epoch: u64, examples: &[usize]) -> Result<Vec<usize>, DataError> {
+            let read: Vec<usize> = examples.iter().copied().filter(|i| !self.0.contains(i)).collect();
+            if read.is_empty() { Err(DataError::NoneReadable(format!("{examples:?}"))) } else { Ok(read) }
+        }
+    }
+    let parts = |damaged: &'static [usize], size: usize| -> Vec<Result<(Vec<usize>, usize), String>> {
+        let ranks = Communicator::threads(size);
+        let part = |comm: &Communicator| epoch(&Parts::new(Arc::new(Damaged(damaged)), comm), 0).next().expect("one");
+        let found = ranks.iter().map(part);
+        found.map(|part| part.map(|part| (part.batch, part.examples)).map_err(|error| error.to_string())).collect()
+    };
+    assert_eq!(parts(&[0, 1, 2], 3), [Ok((vec![3], 0)), Ok((vec![3], 2)), Ok((vec![4, 5], 2))]);
+    // More ranks than examples: the lent one is the first that can be read.
+    assert_eq!(parts(&[0], 8)[6..], [Ok((vec![1], 0)), Ok((vec![1], 0))]);
+    assert_eq!(parts(&[0, 1, 2, 3, 4, 5], 2), [Err("[0, 1, 2]".into()), Err("[3, 4, 5]".into())]);
 }
 
 #[test]

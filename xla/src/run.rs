@@ -40,7 +40,7 @@ pub fn use_ranks(ranks: &Communicator) {
 }
 
 /// As [`device`], of a client that all ranks of a job make together where the platform has such ones; see [`Client::of_ranks`]. Every
-/// rank calls it for the same backend; the index counts among the rank's own devices.
+/// rank calls it for the same backend. The ranks of a machine take its GPUs in turn; an index above 0 is that of one GPU.
 ///
 /// # Errors
 /// No plugin starts, on this rank or another one, or it has no such device.
@@ -48,7 +48,8 @@ pub fn device_of_ranks(spec: DeviceSpec, ranks: &Communicator) -> Result<Device,
     let DeviceSpec { backend, index } = spec;
     let client = start(platform(backend), index + 1, ranks)
         .map_err(|error| DeviceError::Unavailable { backend, reason: error.to_string() })?;
-    client.device(index).map_err(|_| DeviceError::Index { backend, count: client.devices().len(), index })
+    let place = if ranks.is_shared() && client.platform() == "cuda" { 0 } else { index };
+    client.device(place).map_err(|_| DeviceError::Index { backend, count: client.devices().len(), index })
 }
 
 /// Returns the platform that a backend's name asks for, if it does.
@@ -61,13 +62,12 @@ pub fn platform(backend: BackendName) -> Option<Platform> {
     }
 }
 
-/// The GPUs that a rank takes where it takes so many, among those that it sees.
-fn own_gpus(count: usize) -> Vec<i64> {
+/// The GPU that a rank takes, among those that it sees: its only one, that of an index above 0, or by its number on its machine.
+fn own_gpu(index: usize) -> i64 {
     // A launcher may have given each rank its own.
     let visible = std::env::var("CUDA_VISIBLE_DEVICES").ok();
-    let given = visible.is_some_and(|list| list.split(',').count() <= count);
-    let first = if given { 0 } else { local_rank() * count };
-    (first..first + count).map(|gpu| gpu as i64).collect()
+    let given = visible.is_some_and(|list| !list.contains(','));
+    (if given || index > 0 { index } else { local_rank() }) as i64
 }
 
 /// Starts the first plugin that works, of one platform or of any. The processor is as many devices as are asked for.
@@ -79,7 +79,7 @@ fn start(platform: Option<Platform>, devices: usize, ranks: &Communicator) -> Re
             Platform::Cpu => vec![count],
             // Each rank takes a GPU's memory, and only of its own.
             Platform::Cuda if ranks.is_shared() => {
-                vec![("visible_devices".to_owned(), NamedValue::Ints(own_gpus(devices)))]
+                vec![("visible_devices".to_owned(), NamedValue::Ints(vec![own_gpu(devices - 1)]))]
             }
             _ => vec![],
         };

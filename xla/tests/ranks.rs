@@ -87,6 +87,27 @@ fn gradients_flow_through_sums() {
     }
 }
 
+/// Rank 0 alone reads; the other one waits for it elsewhere, and then ends.
+#[test]
+fn ranks_that_read_nothing_take_part() {
+    let seen = on_ranks(2, |comm, device| {
+        let mut x = Tensor::<Xla, 1>::from_floats([1.0], &device);
+        let mut seen = Vec::new();
+        for step in 0..4 {
+            x = ops::all_reduce_wide(x, "x", comm);
+            if comm.rank() == 0 {
+                seen.extend(numbers(x.clone().into()));
+            }
+            if step < 3 {
+                comm.all_reduce("of the host", vec![1.0f32]).expect("both come");
+            }
+        }
+        comm.close().expect("both come");
+        seen
+    });
+    assert!(seen.is_none_or(|seen| seen == [vec![2.0, 4.0, 8.0, 16.0], vec![]]));
+}
+
 /// What ranks with a device each of one client run: collectives of XLA. All of their devices are this process's here.
 #[test]
 fn replicas_sum_by_collectives() {

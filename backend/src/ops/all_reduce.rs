@@ -4,9 +4,9 @@ use burn::tensor::{DType, Element, Shape, TensorData};
 use grove_communicator::{Communicator, Number, PendingReduce, Wire};
 use std::sync::{Mutex, PoisonError};
 
-use super::{AnyTensor, Backend, Outcome, Rules, Shapes, Values, Wanted};
+use super::{AnyTensor, Backend, Differentiation, Outcome, Rules, Shapes, Spec, Values, Wanted};
 
-/// The sums of some arrays over all ranks. Those of f16 and bf16 are added in f32.
+/// The sums of some arrays over all ranks. Those of f16 and bf16 are added in f32, but by NCCL in their own type.
 ///
 /// All ranks run the same ones in the same order. A collective that fails ends the job, with a sentence: no rank can go on
 /// without the others. The derivative is the sum of all ranks' gradients.
@@ -58,6 +58,12 @@ impl Ranks {
                 panic!("all_reduce over the ranks of another process: number {}, and here are {}", self.0, all.len())
             }
         }
+    }
+
+    /// The communicator that they were made of, if it is of this process.
+    pub fn origin(self) -> Option<Communicator> {
+        let all = RANKS.lock().unwrap_or_else(PoisonError::into_inner);
+        all.get(self.0 as usize).map(|(origin, _)| origin.clone())
     }
 
     /// Their number in this process.
@@ -117,6 +123,8 @@ fn finish<T: Number>(comm: &Communicator, pending: Option<PendingReduce<T>>) -> 
 }
 
 impl Rules for AllReduce {
+    const DIFFERENTIATION: Differentiation = Differentiation::AllOutputs;
+
     fn shapes(&self, inputs: &Shapes) -> Vec<Shape> {
         inputs.require(inputs.given().count() == inputs.len(), "all_reduce", "arrays in all places");
         inputs.given().cloned().collect()
@@ -130,7 +138,16 @@ impl Rules for AllReduce {
         sums.collect::<Values<B>>().into()
     }
 
-    fn compose_vjp<B: Backend>(&self, _residuals: Values<B>, grads: Values<B>, _wanted: &Wanted) -> Values<B> {
-        B::run(&self.clone().into(), grads, &[]).outputs
+    /// Sums that this rank does not use have zeros: other ranks may use them.
+    fn compose_vjp<B: Backend>(&self, _residuals: Values<B>, mut grads: Values<B>, wanted: &Wanted) -> Values<B> {
+        let wanted: Vec<Option<&Spec>> = (0..wanted.all_needs().len()).map(|i| wanted.get(i)).collect();
+        let given: Vec<_> = (0..wanted.len()).map(|i| grads.take_optional_float(i)).collect();
+        let Some(device) = given.iter().flatten().next().map(B::float_device) else { return Values::default() };
+        let zeros = |spec: &Spec| B::float_zeros(spec.shape.clone(), &device, spec.dtype.into());
+        // What is not wanted is not sent, by any rank.
+        let pairs = wanted.iter().zip(given).filter_map(|(spec, grad)| Some((spec.as_ref()?, grad)));
+        let sent: Vec<_> = pairs.map(|(spec, grad)| grad.unwrap_or_else(|| zeros(spec))).collect();
+        let mut sums = B::run(&self.clone().into(), Values::floats(sent), &[]).outputs.into_floats().into_iter();
+        Values::optional_floats(wanted.into_iter().map(|spec| spec.and_then(|_| sums.next())))
     }
 }

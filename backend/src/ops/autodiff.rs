@@ -45,6 +45,9 @@ impl<B: Backend, C: CheckpointStrategy> Backend for Autodiff<B, C> {
         if kind == Differentiation::None {
             return untracked(B::run(operation, inner(inputs), &[]).outputs).into();
         }
+        if matches!(operation, Operation::AllReduce(_)) && inputs.len() > MOST_PARENTS {
+            return all_reduce(operation, inputs);
+        }
         // If this backend is differentiated itself, the values that the derivative uses must be differentiable too.
         if kind == Differentiation::Composed || needs.contains(&true) && operation.saves() {
             return operation.compose_differentiable(inputs, needs);
@@ -90,6 +93,27 @@ impl<B: Backend, C: CheckpointStrategy> Backend for Autodiff<B, C> {
     fn from_innermost(x: Box<dyn Any>) -> Option<AnyTensor<Self>> {
         Some(lifted(B::from_innermost(x)?))
     }
+}
+
+/// Most floating-point inputs of an operation that is recorded.
+const MOST_PARENTS: usize = 6;
+
+/// Sums over ranks of more arrays than can be recorded: some at a time where one of them is in the graph.
+fn all_reduce<B: Backend, C: CheckpointStrategy>(
+    operation: &Operation,
+    inputs: Values<Autodiff<B, C>>,
+) -> Outcome<Autodiff<B, C>> {
+    let mut rest = inputs.into_values();
+    let is_tracked = |x: &AnyTensor<Autodiff<B, C>>| matches!(x, AnyTensor::Float(x) if x.is_tracked());
+    if !rest.iter().flatten().any(is_tracked) {
+        return untracked(B::run(operation, inner(rest.into_iter().collect()), &[]).outputs).into();
+    }
+    let mut sums = Vec::with_capacity(rest.len());
+    while !rest.is_empty() {
+        let some: Values<_> = rest.drain(..rest.len().min(MOST_PARENTS)).collect();
+        sums.extend(Autodiff::<B, C>::run(operation, some, &[]).outputs.into_values());
+    }
+    sums.into_iter().collect::<Values<_>>().into()
 }
 
 /// A tensor in the graph.

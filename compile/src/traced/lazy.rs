@@ -250,6 +250,11 @@ impl Lazy {
         self.computed.values().try_for_each(|array| self.engine.wait(array))
     }
 
+    /// Runs what was recorded if it has sums over ranks.
+    pub fn run_sums(&mut self) -> Result<(), String> {
+        if self.segment.equations.iter().any(|equation| equation.primitive.meets_ranks()) { self.run() } else { Ok(()) }
+    }
+
     /// The array that a tensor is another shape of, where that was the last that was recorded; it is taken back. Reading an array in one
     /// row, as files are written, thus needs no program.
     fn reshaped(&mut self, index: u32) -> Option<DeviceArray> {

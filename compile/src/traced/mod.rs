@@ -17,7 +17,7 @@ use burn_backend::{
 };
 use burn_ir::{OperationIr, TensorId, TensorIr};
 use burn_router::{BackendRouter, MultiBackendBridge, RouterTensor, RunnerChannel, RunnerClient};
-use grove_backend::ops::{Call, Recorder as Records, Spec};
+use grove_backend::ops::{Call, Ranks, Recorder as Records, Spec};
 use serde::{Deserialize, Serialize};
 use std::{cell::Cell, pin::Pin};
 
@@ -260,7 +260,7 @@ impl Records for TraceClient {
         outputs: Vec<Option<Spec>>,
     ) -> Vec<Option<RouterTensor<Self>>> {
         let tensor = |(id, spec): (TensorId, Spec)| RouterTensor::new(id, spec.shape, spec.dtype, *self);
-        let outputs = self.sink(|sink| sink.primitive(Primitive::Grove(call), &inputs, outputs));
+        let outputs = self.add(Primitive::Grove(call), &inputs, outputs);
         outputs.into_iter().map(|output| output.map(tensor)).collect()
     }
 }
@@ -269,6 +269,27 @@ impl TraceClient {
     /// The client of a trace.
     pub(crate) fn of(device: TraceDevice) -> Self {
         Self { device }
+    }
+
+    fn add(
+        self,
+        primitive: Primitive,
+        inputs: &[Option<TensorIr>],
+        outputs: Vec<Option<Spec>>,
+    ) -> Vec<Option<(TensorId, Spec)>> {
+        let ranks = primitive.ranks();
+        let (outputs, is_lazy) =
+            self.sink(|sink| (sink.primitive(primitive, inputs, outputs), matches!(sink, Sink::Lazy(_))));
+        // A rank that reads nothing and waits for the others elsewhere would leave them waiting in the sum.
+        if let Some(comm) = ranks.filter(|_| is_lazy).and_then(Ranks::origin) {
+            comm.before_waiting(self.device.index.into(), move || {
+                self.sink(|sink| match sink {
+                    Sink::Lazy(device) => device.run_sums(),
+                    Sink::Trace(_) => Ok(()),
+                })
+            });
+        }
+        outputs
     }
 
     /// Records a primitive whose outputs have given shapes and types.
@@ -280,7 +301,7 @@ impl TraceClient {
     ) -> Vec<RouterTensor<Self>> {
         let inputs: Vec<_> = inputs.into_iter().map(|x| Some(x.into_ir())).collect();
         let outputs = outputs.into_iter().map(Some).collect();
-        let outputs = self.sink(|sink| sink.primitive(primitive, &inputs, outputs));
+        let outputs = self.add(primitive, &inputs, outputs);
         let tensor = |(id, spec): (TensorId, Spec)| RouterTensor::new(id, spec.shape, spec.dtype, self);
         outputs.into_iter().flatten().map(tensor).collect()
     }

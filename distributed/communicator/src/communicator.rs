@@ -1,7 +1,8 @@
 use std::{
+    collections::BTreeMap,
     fmt,
     sync::{
-        Arc,
+        Arc, Mutex, PoisonError,
         atomic::{AtomicU32, AtomicU64, Ordering},
     },
     time::Duration,
@@ -45,6 +46,8 @@ pub(crate) enum Kind {
 pub struct Communicator {
     /// `None` where there is one rank.
     pub(crate) inner: Option<Arc<Inner>>,
+    /// True if what devices have put off stays so; see [`before_waiting`](Self::before_waiting).
+    leaves_pending: bool,
 }
 
 pub(crate) struct Inner {
@@ -61,7 +64,12 @@ pub(crate) struct Inner {
     pub(crate) pairs: Arc<Pairs>,
     /// Key-value stores so far.
     stores: AtomicU32,
+    /// See [`Communicator::before_waiting`].
+    before_waiting: Mutex<BTreeMap<usize, BeforeWaiting>>,
 }
+
+/// Runs what other ranks may wait for; an error is a sentence.
+type BeforeWaiting = Arc<dyn Fn() -> std::result::Result<(), String> + Send + Sync>;
 
 impl Inner {
     /// The number of another key-value store, among those of all communicators over the transport.
@@ -107,8 +115,9 @@ impl Communicator {
             duplicates: Arc::new(AtomicU32::new(1)),
             pairs: Arc::default(),
             stores: AtomicU32::new(0),
+            before_waiting: Mutex::default(),
         };
-        Self { inner: Some(Arc::new(inner)) }
+        Self { inner: Some(Arc::new(inner)), leaves_pending: false }
     }
 
     /// A communicator of the same ranks whose collectives do not mix with those of this one: another thread may call them, in
@@ -131,8 +140,9 @@ impl Communicator {
             duplicates: inner.duplicates.clone(),
             pairs: inner.pairs.clone(),
             stores: AtomicU32::new(0),
+            before_waiting: Mutex::default(),
         };
-        Ok(Self { inner: Some(Arc::new(duplicate)) })
+        Ok(Self { inner: Some(Arc::new(duplicate)), leaves_pending: false })
     }
 
     /// So many ranks, each for a thread of this process; for tests.
@@ -205,8 +215,37 @@ impl Communicator {
         (0..self.size()).map(|from| (from != self.rank()).then(|| bytes(from))).collect()
     }
 
+    /// Has a function called before each wait of a collective of this communicator, on the thread that waits. A device that puts off
+    /// sums over ranks runs them there, as the others may wait in them. `device` tells devices apart: a second function of one is left
+    /// out. An error is a sentence.
+    pub fn before_waiting(
+        &self,
+        device: usize,
+        run: impl Fn() -> std::result::Result<(), String> + Send + Sync + 'static,
+    ) {
+        if let Some(inner) = &self.inner {
+            let mut known = inner.before_waiting.lock().unwrap_or_else(PoisonError::into_inner);
+            known.entry(device).or_insert_with(|| Arc::new(run));
+        }
+    }
+
+    /// The same ranks, whose collectives run nothing [before they wait](Self::before_waiting): for those that all ranks reach after
+    /// the same reads, in the middle of what is to be one program.
+    pub fn leaving_pending(&self) -> Self {
+        Self { leaves_pending: true, ..self.clone() }
+    }
+
+    /// Runs what devices have put off.
+    pub(crate) fn run_pending(&self, name: &str) -> Result<()> {
+        let Some(inner) = self.inner.as_ref().filter(|_| !self.leaves_pending) else { return Ok(()) };
+        let known: Vec<BeforeWaiting> =
+            inner.before_waiting.lock().unwrap_or_else(PoisonError::into_inner).values().cloned().collect();
+        known.iter().try_for_each(|run| run().map_err(|reason| CommError::Transport(format!("{name}: {reason}"))))
+    }
+
     /// Waits for messages, until the time is over or a rank is gone.
     pub(crate) fn wait(&self, name: &str, mut exchange: Box<dyn Exchange>) -> Result<Vec<Words>> {
+        self.run_pending(name)?;
         let mut watch = Watch::new();
         while !exchange.poll().map_err(|error| self.named(name, error))? {
             self.check(name, &*exchange, &mut watch)?;

@@ -71,6 +71,7 @@ impl Communicator {
         let Some(inner) = self.inner.as_ref().filter(|_| self.is_shared()) else { return Ok(()) };
         let (name, mut watch) = (format!("barrier {what}"), Watch::new());
         let mut barrier: Option<Box<dyn Exchange>> = None;
+        self.run_pending(&name)?;
         loop {
             // Others wait until this rank has received all that they have sent.
             inner.pairs.receive(self)?;

@@ -99,6 +99,7 @@ impl<T: Number> PendingReduce<T> {
     /// # Errors
     /// [`CommError`](crate::CommError).
     pub fn wait(mut self) -> Result<Vec<T>> {
+        self.comm.run_pending(&self.name)?;
         let mut watch = Watch::new();
         while !self.poll()? {
             if let Phase::Scatter(exchange) | Phase::Gather(exchange) = &self.phase {

@@ -45,6 +45,10 @@ fn start() -> Result<Communicator, CommError> {
     #[cfg(not(feature = "mpi"))]
     match std::env::var(launcher) {
         Ok(count) if launcher.ends_with("SIZE") && count.trim() == "1" => Ok(Communicator::single()),
+        // `srun` of one task, which has PMIx's number alone.
+        Ok(_) if std::env::var("SLURM_STEP_NUM_TASKS").is_ok_and(|count| count.trim() == "1") => {
+            Ok(Communicator::single())
+        }
         _ => Err(CommError::Transport(format!(
             "this is one of several ranks ({launcher} is set), and the program was built without MPI: build it with `--features \
              mpi`, or start it alone"

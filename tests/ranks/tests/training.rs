@@ -329,3 +329,14 @@ fn ranks_with_other_options_are_refused() {
     assert!(errors.len() == 1 && errors[0].contains("rank 1"), "{stderr}");
     assert!(errors[0].contains("batches-per-epoch is 4 there and 6 on rank 0"), "{stderr}");
 }
+
+#[test]
+fn ranks_with_other_metrics_are_refused() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let output = mpirun(2, &["gpt2", "7", "12"], &directory.path().join("parameters")).env("ODD_METRIC", "1").output();
+    let output = output.expect("mpirun");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    let errors: Vec<&str> = stderr.lines().filter(|line| line.starts_with("error: ")).collect();
+    assert_eq!(output.status.code(), Some(1), "{stderr}");
+    assert!(errors.len() == 1 && errors[0].contains("the list of metrics is 'odd' there and '' on rank 0"), "{stderr}");
+}

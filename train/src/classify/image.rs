@@ -155,7 +155,7 @@ impl Data for ImageBatches {
         if read.is_empty() {
             let (count, first) = self.unreadable();
             let first = first.unwrap_or_default();
-            return Err(DataError::other(format!("no image of a batch can be read ({count} in all); {first}")));
+            return Err(DataError::NoneReadable(format!("no image of a batch can be read ({count} in all); {first}")));
         }
         let (n, channels, [h, w]) = (read.len(), self.preprocessor.channels(), self.size);
         let size = [n, channels, h, w];

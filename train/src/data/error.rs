@@ -10,6 +10,10 @@ use super::Position;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DataError {
+    /// None of the examples of a batch, or of a rank's part of one, can be read; others may.
+    #[error("{0}")]
+    NoneReadable(String),
+
     /// The operating system refused.
     #[error(transparent)]
     Io(#[from] FileError),

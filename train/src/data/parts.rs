@@ -10,8 +10,8 @@ use super::{Data, DataError};
 pub struct Part<T> {
     /// Its examples, as a batch.
     pub batch: T,
-    /// The number of examples. 0 where a batch has fewer examples than there are ranks: `batch` is then the first example,
-    /// so that there is something to compute with, and is to count for nothing.
+    /// The number of examples. 0 where a batch has fewer examples than there are ranks, or none of the part can be read: `batch` is
+    /// then an example of another rank, so that there is something to compute with, and is to count for nothing.
     pub examples: usize,
 }
 
@@ -59,7 +59,19 @@ impl<D: Data> Data for Parts<D> {
     fn load(&self, epoch: u64, examples: &[usize]) -> Result<Self::Batch, DataError> {
         let part = self.ranks.part(examples.len(), self.ranks.rank());
         let count = part.len();
-        let part = if part.is_empty() { 0..examples.len().min(1) } else { part };
-        Ok(Part { batch: self.data.load(epoch, &examples[part])?, examples: count })
+        let unreadable = match part.is_empty() {
+            false => match self.data.load(epoch, &examples[part]) {
+                Err(DataError::NoneReadable(reason)) => DataError::NoneReadable(reason),
+                loaded => return Ok(Part { batch: loaded?, examples: count }),
+            },
+            true => DataError::NoBatches { epoch },
+        };
+        for example in examples {
+            match self.data.load(epoch, std::slice::from_ref(example)) {
+                Err(DataError::NoneReadable(_)) => {}
+                lent => return Ok(Part { batch: lent?, examples: 0 }),
+            }
+        }
+        Err(unreadable)
     }
 }

@@ -236,6 +236,8 @@ pub struct Fitted<M> {
     pub skipped: u64,
     /// Seconds of training, all resumes together.
     pub seconds: f64,
+    /// Ranks that it ran on, the last time that it resumed.
+    pub ranks: usize,
     /// Why it ended.
     pub ended: Ended,
     /// Remarks on how it began, a sentence each: what it went on from, damaged checkpoints that were
@@ -253,6 +255,8 @@ pub struct RunSummary {
     pub skipped: u64,
     /// Seconds of training, all resumes together.
     pub seconds: f64,
+    /// Ranks that it ran on, the last time that it resumed.
+    pub ranks: usize,
     /// Why it ended.
     pub ended: Ended,
     /// Step of the best evaluation.
@@ -267,6 +271,9 @@ impl RunSummary {
     pub fn rows(&self, unit: &str) -> Vec<(String, String)> {
         let row = |name: &str, value: String| (name.to_owned(), value);
         let mut rows = vec![row("steps", self.steps.to_string()), row("time", duration(self.seconds))];
+        if self.ranks > 1 {
+            rows.push(row("ranks", self.ranks.to_string()));
+        }
         if self.skipped > 0 {
             let skipped = format!("{} steps, whose loss or gradient was not a number", self.skipped);
             rows.push(row("left out", skipped));
@@ -292,8 +299,8 @@ impl<M> Fitted<M> {
     /// The results of the run, apart from its model.
     pub fn summary(&self) -> RunSummary {
         let (best_step, best_loss) = self.best.as_ref().map(|(_, step, loss)| (*step, *loss)).unzip();
-        let Self { steps, skipped, seconds, ended, .. } = *self;
-        RunSummary { steps, skipped, seconds, ended, best_step, best_loss }
+        let Self { steps, skipped, seconds, ranks, ended, .. } = *self;
+        RunSummary { steps, skipped, seconds, ranks, ended, best_step, best_loss }
     }
 
     /// The model to keep: the best one, else the average, else the last.
@@ -320,16 +327,18 @@ mod tests {
             steps: 30,
             skipped: 1,
             seconds: 245.0,
+            ranks: 2,
             ended: Ended::EarlyStop,
             remarks: vec![],
         };
         let summary = fitted.summary();
         let rows = summary.rows("token").into_iter().map(|(_, value)| value).collect::<Vec<_>>();
-        assert_eq!((&*rows[0], &*rows[1], &*rows[3]), ("30", "4m 05s", "1.5000 nats a token, at step 20"));
+        let found = (&*rows[0], &*rows[1], &*rows[2], &*rows[4]);
+        assert_eq!(found, ("30", "4m 05s", "2", "1.5000 nats a token, at step 20"));
         let json = serde_json::to_value(summary).expect("JSON");
         assert_eq!(
-            (&json["ended"], &json["best_step"], &json["skipped_steps"]),
-            (&"early_stop".into(), &20.into(), &1.into())
+            (&json["ended"], &json["best_step"], &json["skipped_steps"], &json["ranks"]),
+            (&"early_stop".into(), &20.into(), &1.into(), &2.into())
         );
     }
 }

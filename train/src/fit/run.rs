@@ -219,6 +219,7 @@ where
             steps: self.progressed.step,
             skipped: self.progressed.skipped,
             seconds: self.progressed.seconds,
+            ranks: ranks.size(),
             ended,
             remarks: self.remarks,
         })
