@@ -9,7 +9,8 @@ use super::{AnyTensor, Backend, Differentiation, Outcome, Rules, Shapes, Spec, V
 /// The sums of some arrays over all ranks. Those of f16 and bf16 are added in f32, but by NCCL in their own type.
 ///
 /// All ranks run the same ones in the same order. A collective that fails ends the job, with a sentence: no rank can go on
-/// without the others. The derivative is the sum of all ranks' gradients.
+/// without the others. The derivative is the sum of all ranks' gradients. Of more than six arrays through which gradients flow, every
+/// rank must use a sum of each six.
 ///
 /// # Shapes
 /// - inputs: any number of arrays of any shapes, the same on all ranks, of floating-point numbers

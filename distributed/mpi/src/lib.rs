@@ -46,7 +46,10 @@ fn start() -> Result<Communicator, CommError> {
     match std::env::var(launcher) {
         Ok(count) if launcher.ends_with("SIZE") && count.trim() == "1" => Ok(Communicator::single()),
         // `srun` of one task, which has PMIx's number alone.
-        Ok(_) if std::env::var("SLURM_STEP_NUM_TASKS").is_ok_and(|count| count.trim() == "1") => {
+        Ok(_)
+            if *launcher == "PMIX_RANK"
+                && std::env::var("SLURM_STEP_NUM_TASKS").is_ok_and(|count| count.trim() == "1") =>
+        {
             Ok(Communicator::single())
         }
         _ => Err(CommError::Transport(format!(
