@@ -9,7 +9,7 @@ impl Communicator {
     /// The sums over all ranks, element by element, added in the order of the ranks.
     ///
     /// # Errors
-    /// [`CommError`].
+    /// [`CommError`](crate::CommError).
     pub fn all_reduce<T: Number>(&self, what: &str, values: Vec<T>) -> Result<Vec<T>> {
         self.start_all_reduce(what, values, Wire::Full)?.wait()
     }
@@ -18,7 +18,7 @@ impl Communicator {
     /// be under way; every rank has to wait for them in the same order.
     ///
     /// # Errors
-    /// [`CommError`].
+    /// [`CommError`](crate::CommError).
     pub fn start_all_reduce<T: Number>(&self, what: &str, values: Vec<T>, wire: Wire) -> Result<PendingReduce<T>> {
         self.start_all_reduce_as(self.reserve(), what, values, wire)
     }
@@ -32,7 +32,7 @@ impl Communicator {
     /// [`start_all_reduce`](Self::start_all_reduce) of a collective that was reserved.
     ///
     /// # Errors
-    /// [`CommError`].
+    /// [`CommError`](crate::CommError).
     pub fn start_all_reduce_as<T: Number>(
         &self,
         reserved: Reserved,
@@ -46,7 +46,7 @@ impl Communicator {
     /// The part of this rank, [`part`](Self::part), of the sums over all ranks.
     ///
     /// # Errors
-    /// [`CommError`].
+    /// [`CommError`](crate::CommError).
     pub fn reduce_scatter<T: Number>(&self, what: &str, values: Vec<T>) -> Result<Vec<T>> {
         let ends = (0..self.size()).map(|rank| self.part(values.len(), rank).end).collect::<Vec<_>>();
         self.reduce_scatter_at(what, values, &ends)
@@ -56,7 +56,7 @@ impl Communicator {
     /// before it ends. Parts may be empty.
     ///
     /// # Errors
-    /// [`CommError`].
+    /// [`CommError`](crate::CommError).
     ///
     /// # Panics
     /// If there is not one end for each rank, in order, the last of them that of the values.
@@ -68,7 +68,7 @@ impl Communicator {
     /// The arrays of all ranks, which may differ in length, in the order of the ranks.
     ///
     /// # Errors
-    /// [`CommError`].
+    /// [`CommError`](crate::CommError).
     pub fn all_gather<T: Pod + Send + Sync>(&self, what: &str, values: Vec<T>) -> Result<Vec<Vec<T>>> {
         self.gather_as(&format!("all_gather of {what}"), values)
     }
@@ -95,7 +95,7 @@ impl Communicator {
     /// The values of rank 0 on every rank. Their number may be another one elsewhere before.
     ///
     /// # Errors
-    /// [`CommError`].
+    /// [`CommError`](crate::CommError).
     pub fn broadcast<T: Pod + Send + Sync>(&self, what: &str, values: Vec<T>) -> Result<Vec<T>> {
         if !self.is_shared() {
             return Ok(values);
@@ -145,7 +145,7 @@ impl Communicator {
     /// Text of rank 0 on every rank.
     ///
     /// # Errors
-    /// [`CommError`].
+    /// [`CommError`](crate::CommError).
     pub fn broadcast_text(&self, what: &str, text: String) -> Result<String> {
         let bytes = self.broadcast(what, text.into_bytes())?;
         Ok(String::from_utf8_lossy(&bytes).into_owned())
@@ -154,7 +154,7 @@ impl Communicator {
     /// Returns when every rank has called it.
     ///
     /// # Errors
-    /// [`CommError`].
+    /// [`CommError`](crate::CommError).
     pub fn barrier(&self, what: &str) -> Result<()> {
         self.meet(&format!("barrier {what}"))
     }
