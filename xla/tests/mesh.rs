@@ -27,7 +27,7 @@ fn optimizer<B: Backend>() -> AdamwChain<B> {
     adamw(0.01, Adamw { eps: 1e-3.into(), ..Default::default() })
 }
 
-/// How a model is trained on a mesh: which leaves are split over which axis.
+/// A way to train a model on a mesh: the leaves that are split, and the axis of each.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Plan {
     /// The batch alone.
@@ -325,7 +325,7 @@ fn arrays_lie_as_they_are_asked_to() {
     assert!(on.programs().last().unwrap().collectives.iter().any(|(kind, _)| kind == "all-reduce"));
 }
 
-/// What comes later lies as the first array of its type that was split.
+/// Later arrays lie as the first one of their type that was split.
 #[test]
 fn later_arrays_lie_as_the_first_of_their_type() {
     let Some(client) = client(2) else { return };

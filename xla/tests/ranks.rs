@@ -108,7 +108,7 @@ fn ranks_that_read_nothing_take_part() {
     assert!(seen.is_none_or(|seen| seen == [vec![2.0, 4.0, 8.0, 16.0], vec![]]));
 }
 
-/// What ranks with a device each of one client run: collectives of XLA. All of their devices are this process's here.
+/// Programs of ranks that have a device each of one client: collectives of XLA. All of their devices are this process's here.
 #[test]
 fn replicas_sum_by_collectives() {
     type Arrays<B> = (Array<B, 2>, Array<B, 1>, Array<B, 1>);

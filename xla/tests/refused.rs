@@ -1,4 +1,4 @@
-//! What plugins do not check, and end the process for or misread: each is an error of grove's. On the CPU plugin, as `cpu.rs`.
+//! Mistakes that plugins do not check, and end the process for or misread: each is an error of grove's. On the CPU plugin, as `cpu.rs`.
 
 mod common;
 

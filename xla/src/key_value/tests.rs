@@ -80,7 +80,7 @@ fn plugin() -> Arc<Plugin> {
     unsafe { Plugin::of_table(table.0.cast()) }
 }
 
-/// What a plugin does with the callbacks. Errors are the plugin's.
+/// The callbacks as a plugin calls them. Errors are the plugin's.
 struct Store(sys::ClientCreate);
 
 // SAFETY: the callbacks may be called from any thread.
