@@ -4,6 +4,8 @@ export CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-$HOME/.cache/grove/target}
 export CARGO_TERM_COLOR=never
 # Incremental state of a fresh clone is written and never read.
 export CARGO_INCREMENTAL=0
+# Test programs, of which there are many, without optimisation.
+export RUSTC_WORKSPACE_WRAPPER=$PWD/.ci/rustc
 
 # The tests on CUDA, on a GPU or on the emulated one of tools/cuda_emulator.
 cuda_tests=grove-backend/cuda_tests,grove-compile/cuda_tests,grove-layers/cuda_tests,grove-models/cuda_tests,grove-optim/cuda_tests,grove-train/cuda_tests
@@ -52,8 +54,8 @@ on_xla() {
     VIRTUAL_ENV=$1 GROVE_REQUIRE_PJRT=1 cargo test --workspace "${tests[@]}"
 }
 
-# The wgpu tests of grove's crates, on Mesa's software Vulkan: right but slow. Arguments are those of `cargo test`. With the
-# whole workspace, Burn and candle are those that the other tests compiled.
+# The wgpu tests of grove's crates, on Mesa's software Vulkan: right but slow. The first argument is crates' features, the others are
+# those of `cargo test`. With the whole workspace, Burn and candle are those that the other tests compiled.
 on_wgpu() {
-    cargo test --workspace --features "grove-backend/wgpu,grove-compile/wgpu,grove-layers/wgpu,grove-models/wgpu" "$@"
+    cargo test --workspace --features "$@"
 }

@@ -213,7 +213,7 @@ fn packing_of_tokens<B: Backend>(device: B::Device) {
     assert_eq!(packed.data.val().into_data().iter::<i64>().collect::<Vec<_>>(), [1, 4, 2, 3]);
 }
 
-on_each_backend!(layers; nightly: packing, packing_of_tokens);
+on_each_backend!(layers, packing, packing_of_tokens);
 
 type B = grove_backend::Flex;
 

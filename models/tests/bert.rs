@@ -327,10 +327,17 @@ fn loss_at_positions<B: Backend>(device: B::Device) {
     reference.close("loss", loss.into_data(), 1e-4, false);
 }
 
-// The heads differ in their last layer: one of them on wgpu.
 on_each_backend!(
-    next_sentence;
-    nightly: adapters, loss_at_positions, encoders, masked, classes, tokens, answers, choices, padding_changes_nothing,
+    next_sentence,
+    adapters,
+    loss_at_positions,
+    encoders,
+    masked,
+    classes,
+    tokens,
+    answers,
+    choices,
+    padding_changes_nothing,
     sentences
 );
 

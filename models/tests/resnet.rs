@@ -223,7 +223,7 @@ fn candle_refuses_bf16_while_loading() {
     assert!(error.contains("bf16") && error.contains("candle"), "{error}");
 }
 
-on_each_backend!(one_kind; nightly: inference, without_head, training, saved, new_heads, in_16_bits);
+on_each_backend!(one_kind, inference, without_head, training, saved, new_heads, in_16_bits);
 
 #[test]
 fn sizes_are_read_from_shapes() {

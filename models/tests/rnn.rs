@@ -209,7 +209,7 @@ fn classifiers<B: Backend>(device: B::Device) {
     }
 }
 
-on_each_backend!(language_models, state_carries_over, decoding, padding_leaves_the_state; nightly: classifiers);
+on_each_backend!(language_models, state_carries_over, decoding, padding_leaves_the_state, classifiers);
 
 type Flex = grove_backend::Flex;
 

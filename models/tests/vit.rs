@@ -157,7 +157,7 @@ fn new_heads<B: Backend>(device: B::Device) {
     assert!(eq(&changed.blocks, &model.blocks) && changed.config.labels == ["a", "b"]);
 }
 
-on_each_backend!(one_kind; nightly: models, other_names, saved, new_heads);
+on_each_backend!(one_kind, models, other_names, saved, new_heads);
 
 #[test]
 fn sizes_are_read_from_shapes() {

@@ -2,15 +2,10 @@
 //! crates include this file by its path.
 
 /// Generates a `#[test]` for each backend in this build from each function `fn name<B: Backend>(device: B::Device)`.
-/// Those after `; nightly:` are called `wgpu_nightly` on wgpu, where they take minutes; `.ci/run` leaves them out.
 ///
 /// The functions are called with concrete types: `DeviceSpec::run` would compile every test for CUDA too.
 macro_rules! on_each_backend {
-    ($($test:ident),* $(,)? $(; nightly: $($slow:ident),* $(,)?)?) => {
-        $(on_each_backend!(@tests $test wgpu);)*
-        $($(on_each_backend!(@tests $slow wgpu_nightly);)*)?
-    };
-    (@tests $test:ident $wgpu:ident) => {
+    ($($test:ident),* $(,)?) => {$(
         mod $test {
             #[test]
             fn flex() {
@@ -24,7 +19,7 @@ macro_rules! on_each_backend {
 
             #[cfg(feature = "wgpu")]
             #[test]
-            fn $wgpu() {
+            fn wgpu() {
                 match grove_backend::DeviceSpec::new(grove_backend::BackendName::Wgpu, 0).probe() {
                     Ok(()) => super::$test::<grove_backend::Wgpu>(grove_backend::wgpu_device(0)),
                     Err(error) => println!("skipped: {error}"),
@@ -39,7 +34,7 @@ macro_rules! on_each_backend {
                 super::$test::<grove_backend::Cuda>(Default::default());
             }
         }
-    };
+    )*};
 }
 
 /// Returns the largest distance between two lists of numbers, and the largest absolute value in the second one. NaN if

@@ -58,20 +58,25 @@ impl<D: Data> Data for Parts<D> {
 
     fn load(&self, epoch: u64, examples: &[usize]) -> Result<Self::Batch, DataError> {
         let part = self.ranks.part(examples.len(), self.ranks.rank());
-        let count = part.len();
-        let unreadable = match part.is_empty() {
-            false => match self.data.load(epoch, &examples[part]) {
-                Err(DataError::NoneReadable(reason)) => DataError::NoneReadable(reason),
-                loaded => return Ok(Part { batch: loaded?, examples: count }),
-            },
-            true => DataError::NoBatches { epoch },
-        };
+        if part.is_empty() {
+            return self.borrow(epoch, examples, DataError::NoBatches { epoch });
+        }
+        match self.data.load(epoch, &examples[part.clone()]) {
+            Err(error @ DataError::NoneReadable(_)) => self.borrow(epoch, examples, error),
+            loaded => Ok(Part { batch: loaded?, examples: part.len() }),
+        }
+    }
+}
+
+impl<D: Data> Parts<D> {
+    /// The first example of a batch that can be read, as a part that counts for nothing. `error` is returned where there is none.
+    fn borrow(&self, epoch: u64, examples: &[usize], error: DataError) -> Result<Part<D::Batch>, DataError> {
         for example in examples {
             match self.data.load(epoch, std::slice::from_ref(example)) {
                 Err(DataError::NoneReadable(_)) => {}
-                lent => return Ok(Part { batch: lent?, examples: 0 }),
+                loaded => return Ok(Part { batch: loaded?, examples: 0 }),
             }
         }
-        Err(unreadable)
+        Err(error)
     }
 }
