@@ -54,8 +54,11 @@ on_xla() {
     VIRTUAL_ENV=$1 GROVE_REQUIRE_PJRT=1 cargo test --workspace "${tests[@]}"
 }
 
-# The wgpu tests of grove's crates, on Mesa's software Vulkan: right but slow. The first argument is crates' features, the others are
-# those of `cargo test`. With the whole workspace, Burn and candle are those that the other tests compiled.
-on_wgpu() {
-    cargo test --workspace --features "$@"
+# The tests of ranks under mpirun; arguments are those of `cargo test`. For the CPU alone and in a folder of their own: the build of
+# mpi's bindings shares crates with CubeCL's, which would be compiled again with other features. XLA's plugin is there where its own
+# tests have found it.
+on_mpi() {
+    CARGO_TARGET_DIR=$CARGO_TARGET_DIR/mpi VIRTUAL_ENV=$HOME/.cache/grove/xla \
+        cargo test -p grove-distributed -p grove-mpi -p grove-rank-tests \
+        --features grove-distributed/mpi,grove-mpi/mpi,grove-rank-tests/mpi "$@"
 }

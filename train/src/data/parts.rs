@@ -43,6 +43,17 @@ impl<D: Data> Parts<D> {
     pub fn new(data: Arc<D>, ranks: &Communicator) -> Self {
         Self { data, ranks: ranks.clone() }
     }
+
+    /// The first example of a batch that can be read, as a part that counts for nothing. `error` is returned where there is none.
+    fn borrow(&self, epoch: u64, examples: &[usize], error: DataError) -> Result<Part<D::Batch>, DataError> {
+        for example in examples {
+            match self.data.load(epoch, std::slice::from_ref(example)) {
+                Err(DataError::NoneReadable(_)) => {}
+                loaded => return Ok(Part { batch: loaded?, examples: 0 }),
+            }
+        }
+        Err(error)
+    }
 }
 
 impl<D: Data> Data for Parts<D> {
@@ -65,18 +76,5 @@ impl<D: Data> Data for Parts<D> {
             Err(error @ DataError::NoneReadable(_)) => self.borrow(epoch, examples, error),
             loaded => Ok(Part { batch: loaded?, examples: part.len() }),
         }
-    }
-}
-
-impl<D: Data> Parts<D> {
-    /// The first example of a batch that can be read, as a part that counts for nothing. `error` is returned where there is none.
-    fn borrow(&self, epoch: u64, examples: &[usize], error: DataError) -> Result<Part<D::Batch>, DataError> {
-        for example in examples {
-            match self.data.load(epoch, std::slice::from_ref(example)) {
-                Err(DataError::NoneReadable(_)) => {}
-                loaded => return Ok(Part { batch: loaded?, examples: 0 }),
-            }
-        }
-        Err(error)
     }
 }
