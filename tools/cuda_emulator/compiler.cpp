@@ -1,10 +1,10 @@
 // A libnvrtc.so that has g++ compile kernels for this machine, takes them as they are, or passes them on to the real one.
 //
 // Read from the environment (the script `emulate` sets it):
-//   GROVE_CUDA_KERNELS   `run`, `count`, or the path of a real libnvrtc.so.12
+//   GROVE_CUDA_KERNELS   `run`, `count`, or the path of a real libnvrtc.so.12 or .13
 //   GROVE_CUDA_EMULATOR  the folder for what is compiled, with include/
 //   GROVE_CUDA_SOURCES   a folder for the source of each kernel, and for what a compiler says of it
-//   GROVE_CUDA_NVRTC     the version that this library gives, times a hundred (1208)
+//   GROVE_CUDA_NVRTC     the version that this library reports, times a hundred (the real one's, or 1208)
 
 #include <cstdint>
 #include <cstdio>
@@ -124,7 +124,10 @@ Status compile_really(Program &program, int count, const char *const *options) {
 
 extern "C" {
 Status nvrtcVersion(int *major, int *minor) {
-    const std::string version = setting("GROVE_CUDA_NVRTC");
+    const std::string version = setting("GROVE_CUDA_NVRTC"), kernels = setting("GROVE_CUDA_KERNELS");
+    if (version.empty() && kernels != "run" && kernels != "count") {
+        return real<Status (*)(int *, int *)>("nvrtcVersion")(major, minor);
+    }
     const int number = version.empty() ? 1208 : atoi(version.c_str());
     *major = number / 100;
     *minor = number % 100;

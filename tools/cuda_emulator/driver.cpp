@@ -5,7 +5,7 @@
 // Read from the environment (the script `emulate` sets it):
 //   GROVE_CUDA_CAPABILITY   compute capability times ten (61)
 //   GROVE_CUDA_DEVICES      how many devices there are (1)
-//   GROVE_CUDA_DRIVER       the version that the driver gives (12080)
+//   GROVE_CUDA_DRIVER       the version that the driver reports (13000)
 //   GROVE_CUDA_MEMORY       bytes of each device's memory (as a GPU of that capability)
 //   GROVE_CUDA_UUID         any text: processes with the same text have the same devices (each process has its own)
 //   GROVE_CUDA_LOG          a file for a line of every event
@@ -303,8 +303,14 @@ extern "C" {
 Status cuInit(unsigned) { return SUCCESS; }
 
 Status cuDriverGetVersion(int *version) {
-    *version = int(setting("GROVE_CUDA_DRIVER", 12080));
+    *version = int(setting("GROVE_CUDA_DRIVER", 13000));
     return SUCCESS;
+}
+
+// NVIDIA's libraries ask for tables of undocumented functions; NVRTC 13 crashes where the call itself is missing.
+Status cuGetExportTable(const void **table, const void *) {
+    *table = nullptr;
+    return NOT_FOUND;
 }
 
 Status cuDeviceGetCount(int *count) {

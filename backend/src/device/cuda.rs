@@ -4,7 +4,8 @@
 use std::{
     collections::BTreeSet,
     ffi::{c_char, c_int},
-    path::PathBuf,
+    fs,
+    path::{Path, PathBuf},
     sync::OnceLock,
 };
 
@@ -15,7 +16,7 @@ use super::{
     probe::explain,
 };
 
-/// Command that installs CUDA 12.8's run-time compiler and its headers.
+/// Command that installs CUDA 12.8's run-time compiler and its headers. Newer drivers accept its output.
 pub(super) const PIP: &str = "`pip install nvidia-cuda-nvrtc-cu12==12.8.93 nvidia-cuda-runtime-cu12==12.8.90 \
                               nvidia-cuda-nvcc-cu12==12.8.93 nvidia-cuda-cccl-cu12==12.8.90` in a virtual environment that \
                               is active";
@@ -27,19 +28,21 @@ pub(super) fn devices() -> Result<usize, String> {
 }
 
 fn prepare() -> Result<usize, String> {
-    // First of all, but reported last: the other parts are what is missing on most machines.
-    let headers = cuda_headers::find();
-    let driver = Driver {
-        libraries: &["libcuda.so.1", "libcuda.so", "nvcuda.dll"],
-        init: b"cuInit\0",
-        count: b"cuDeviceGetCount\0",
-        no_device: 100,
-    };
+    const LIBRARIES: [&str; 3] = ["libcuda.so.1", "libcuda.so", "nvcuda.dll"];
     let missing = |missing| explain(missing, "NVIDIA", "libcuda.so.1");
+    // Compiler and headers are found before the driver is initialised, which may start threads; but what they lack is reported
+    // last, since the driver is missing on most machines. The driver tells its version uninitialised.
+    let library = load_any(&LIBRARIES).ok_or(Missing::Library).map_err(missing)?;
+    let driver_version = driver_version(&library).map_err(missing)?;
+    let compiler = Compiler::find(driver_version);
+    let headers = match &compiler {
+        Ok(compiler) => cuda_headers::find(compiler.version.major),
+        Err(_) => Ok(()),
+    };
+    let driver = Driver { libraries: &LIBRARIES, init: b"cuInit\0", count: b"cuDeviceGetCount\0", no_device: 100 };
     let (driver, count) = driver.open().map_err(missing)?;
     let gpus = (0..count).map(|index| Gpu::read(&driver, index)).collect::<Result<Vec<_>, _>>().map_err(missing)?;
-    let driver_version = driver_version(&driver).map_err(missing)?;
-    let compiler = Compiler::find()?;
+    let compiler = compiler?;
     compiler.check(driver_version, &gpus)?;
     headers?;
     // The cache distinguishes GPU models only by its folder.
@@ -116,20 +119,32 @@ struct Compiler {
 }
 
 impl Compiler {
-    /// Loads the compiler that the backend will find. The backend looks for these names; the second one is also the
-    /// library's own, so that one loaded by its path is found too.
-    fn find() -> Result<Self, String> {
-        let library = load_any(&["libnvrtc.so", "libnvrtc.so.12", "nvrtc64_120_0.dll"])
-            .or_else(|| library_paths("cuda_nvrtc", "libnvrtc.so.12").iter().find_map(SharedLibrary::load));
+    /// Loads the compiler that the backend will use. The backend takes the first of its names that the dynamic loader knows;
+    /// the loader knows a library by its own name, too, once it was loaded by its path.
+    fn find(driver: Version) -> Result<Self, String> {
+        let names = cudarc::get_lib_name_candidates("nvrtc");
+        let named: Vec<&str> = names.iter().map(String::as_str).collect();
+        let is_known = |path: &Path| path.file_name().is_some_and(|name| names.iter().any(|known| name == &**known));
+        // A compiler needs headers of its own major version.
+        let majors = [13, 12].into_iter().filter(|&major| major <= driver.major);
+        let (with, without): (Vec<c_int>, Vec<c_int>) = majors.partition(|&major| cuda_headers::exist(major));
+        let paths: Vec<PathBuf> = with
+            .into_iter()
+            .chain(without)
+            .flat_map(|major| library_paths(&["cu13", "cuda_nvrtc"], &format!("libnvrtc.so.{major}")))
+            .filter(|path| path.is_file())
+            .collect();
+        let by_path = || paths.iter().filter(|path| is_known(path)).find_map(|path| load_compiler(path));
+        let library = load_any(&named).or_else(by_path);
         let Some(library) = library else {
-            return Err(match load_any(&["libnvrtc.so.13"]) {
-                Some(_) => format!(
-                    "CUDA's run-time compiler is there in version 13 (libnvrtc.so.13), and version 12 is \
-                                    needed, which runs beside it: {PIP}"
+            return Err(match paths.iter().find(|path| !is_known(path)) {
+                Some(path) => format!(
+                    "{} was found, but this program was built for CUDA 12: build it with CUDARC_CUDA_VERSION=13000, or {PIP}",
+                    path.display()
                 ),
                 None => format!(
-                    "CUDA's run-time compiler (libnvrtc.so.12) was not found: {PIP}, or install CUDA 12's \
-                                 toolkit and put its lib64 folder on LD_LIBRARY_PATH"
+                    "CUDA's run-time compiler (libnvrtc.so.12, or libnvrtc.so.13 where the driver supports CUDA 13) was not \
+                     found: {PIP}, or install CUDA's toolkit and set CUDA_HOME to its folder"
                 ),
             });
         };
@@ -192,10 +207,25 @@ fn compiler_version(library: &SharedLibrary) -> Result<Version, Missing> {
     Ok(Version { major, minor })
 }
 
-/// Returns paths of a library outside of the dynamic loader's folders: in toolkits, and in a package of Python environments.
-pub(super) fn library_paths(package: &str, library: &str) -> Vec<PathBuf> {
-    let toolkits = cuda_headers::toolkits().into_iter().flat_map(|root| [root.join("lib64"), root.join("lib")]);
-    let wheels = cuda_headers::wheels().into_iter().map(|wheels| wheels.join(package).join("lib"));
+/// Loads a compiler by its path. It looks for the library of its built-in headers by name; that one is loaded first, so that
+/// the dynamic loader need not know the folder.
+fn load_compiler(path: &Path) -> Option<SharedLibrary> {
+    let folder = fs::read_dir(path.parent()?).ok()?;
+    for file in folder.flatten() {
+        if file.file_name().to_string_lossy().starts_with("libnvrtc-builtins.so.") {
+            // A library that does not load is not the compiler's.
+            let _ = SharedLibrary::load(file.path());
+        }
+    }
+    SharedLibrary::load(path)
+}
+
+/// Returns paths of a library outside of the dynamic loader's folders: in toolkits, and in packages of Python environments.
+pub(super) fn library_paths(packages: &[&str], library: &str) -> Vec<PathBuf> {
+    let inside = |root: PathBuf| ["lib64", "lib", "targets/x86_64-linux/lib"].map(|folder| root.join(folder));
+    let toolkits = cuda_headers::toolkits().into_iter().flat_map(inside);
+    let packages = |wheels: PathBuf| packages.iter().map(move |package| wheels.join(package).join("lib"));
+    let wheels = cuda_headers::wheels().into_iter().flat_map(packages);
     toolkits.chain(wheels).map(|folder| folder.join(library)).collect()
 }
 

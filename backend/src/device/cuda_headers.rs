@@ -2,7 +2,9 @@
 
 use std::{
     collections::{BTreeMap, hash_map::DefaultHasher},
-    env, fs,
+    env,
+    ffi::c_int,
+    fs,
     hash::{Hash, Hasher},
     io,
     path::{Path, PathBuf},
@@ -13,32 +15,42 @@ use super::{cache_folder, cuda::PIP};
 /// Headers without which kernels do not compile, or silently lose tensor cores.
 const HEADERS: [&str; 6] = ["cuda_runtime.h", "cuda_fp16.h", "cuda_bf16.h", "mma.h", "crt/mma.h", "cuda/barrier"];
 
-/// Makes sure that the backend finds all headers: in its default location, or in a Python environment, whose packages
-/// are joined in a folder that `CUDA_PATH` then names. That variable is set only while the process has a single thread:
-/// call this before the driver is initialised, which may start some.
-pub(super) fn find() -> Result<(), String> {
+/// Makes sure that the backend finds all headers, of the compiler's major version: in its default location, in another toolkit,
+/// or in a Python environment, whose packages are joined in a folder. `CUDA_PATH` names what is not in the default location.
+/// That variable is set only while the process has a single thread: call this before the driver is initialised, which may
+/// start some.
+pub(super) fn find(major: c_int) -> Result<(), String> {
     let root = usual_root();
     let lacking = match &root {
         Some(root) => lacking_in(root),
         None => HEADERS.to_vec(),
     };
-    if lacking.is_empty() {
+    let other = root.as_deref().and_then(major_of).filter(|&found| found != major);
+    if lacking.is_empty() && other.is_none() {
         return Ok(());
     }
-    let elsewhere = toolkits().into_iter().find(|root| lacking_in(root).is_empty());
+    let elsewhere = toolkits().into_iter().find(|root| is_complete(root, major));
     let found = match elsewhere {
         Some(root) => Some(root),
-        None => from_wheels().map_err(|error| format!("CUDA's headers cannot be put together: {error}"))?,
+        None => from_wheels(major).map_err(|error| format!("CUDA's headers cannot be put together: {error}"))?,
     };
     let Some(found) = found else {
-        let place = match root {
+        let place = match &root {
             Some(root) => format!("in {}", root.join("include").display()),
             None => "in /usr/local/cuda, /opt/cuda or the folder that CUDA_PATH names".to_owned(),
         };
+        let wrong = match other {
+            Some(other) => {
+                format!("the headers {place} are of CUDA {other}, and the run-time compiler is of CUDA {major}")
+            }
+            None => format!(
+                "of CUDA's headers, from which kernels are compiled, there is no {} {place}",
+                lacking.join(", ")
+            ),
+        };
         return Err(format!(
-            "of CUDA's headers, from which kernels are compiled, there is no {} {place}: {PIP}, or install CUDA 12's toolkit, \
-             on Debian and Ubuntu with `apt-get install nvidia-cuda-toolkit`",
-            lacking.join(", ")
+            "{wrong}: {PIP}, or install the toolkit of CUDA {major}, on Debian and Ubuntu with `apt-get install \
+             nvidia-cuda-toolkit`"
         ));
     };
     // Windows' environment is synchronised.
@@ -53,6 +65,25 @@ pub(super) fn find() -> Result<(), String> {
     // environment. Nothing in between starts one.
     unsafe { env::set_var("CUDA_PATH", found) };
     Ok(())
+}
+
+/// Returns true if there are headers of a compiler's major version.
+pub(super) fn exist(major: c_int) -> bool {
+    let toolkits = usual_root().into_iter().chain(toolkits());
+    toolkits.into_iter().any(|root| is_complete(&root, major)) || !folders_of_wheels(major).is_empty()
+}
+
+/// Returns true if a toolkit has all headers, of a compiler's major version. NVRTC 12 does not compile those of CUDA 13.
+fn is_complete(toolkit: &Path, major: c_int) -> bool {
+    lacking_in(toolkit).is_empty() && major_of(toolkit).is_none_or(|found| found == major)
+}
+
+/// Returns the major version of a toolkit's headers, if they tell it.
+fn major_of(toolkit: &Path) -> Option<c_int> {
+    let text = fs::read_to_string(toolkit.join("include/cuda_runtime_api.h")).ok()?;
+    let line = text.lines().find_map(|line| line.trim_start().strip_prefix("#define CUDART_VERSION"))?;
+    let version: c_int = line.split_whitespace().next()?.parse().ok()?;
+    Some(version / 1000)
 }
 
 /// Returns the headers that a toolkit lacks.
@@ -79,33 +110,73 @@ fn usual_root() -> Option<PathBuf> {
     folders.into_iter().find(|path| path.exists()).or_else(nvcc)
 }
 
-/// Returns folders that may be toolkits, best first.
+/// Returns folders that may be toolkits, best first: those that variables name, the one of `nvcc`, those in the usual places
+/// from the newest version on, and conda's.
 pub(super) fn toolkits() -> Vec<PathBuf> {
     let variables = ["CUDA_PATH", "CUDA_HOME", "CUDA_ROOT"].into_iter().filter_map(env::var_os).map(PathBuf::from);
+    let of_nvcc = on_path("nvcc")
+        .into_iter()
+        .filter_map(|nvcc| fs::canonicalize(nvcc).ok()?.ancestors().nth(2).map(Path::to_owned));
+    let usual = ["/usr/local/cuda", "/opt/cuda"].into_iter().map(PathBuf::from);
     let conda = env::var_os("CONDA_PREFIX").map(|prefix| PathBuf::from(prefix).join("targets/x86_64-linux"));
-    variables.chain(["/usr/local/cuda".into(), "/opt/cuda".into()]).chain(conda).collect()
+    variables.chain(of_nvcc).chain(usual).chain(versions("/usr/local".as_ref())).chain(conda).collect()
 }
 
-/// Returns the folders of NVIDIA's packages in the active Python environments.
+/// Returns the folders `cuda-MAJOR.MINOR` in a folder, the newest version first.
+fn versions(folder: &Path) -> Vec<PathBuf> {
+    let version = |path: &PathBuf| -> Option<(u32, u32)> {
+        let (major, minor) = path.file_name()?.to_str()?.strip_prefix("cuda-")?.split_once('.')?;
+        Some((major.parse().ok()?, minor.parse().ok()?))
+    };
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
+    let mut found: Vec<_> = entries.filter_map(|path| Some((version(&path)?, path))).collect();
+    found.sort_by(|a, b| b.cmp(a));
+    found.into_iter().map(|(_, path)| path).collect()
+}
+
+/// Returns the files of a name in the folders of PATH.
+fn on_path(name: &str) -> Vec<PathBuf> {
+    let folders = env::var_os("PATH").unwrap_or_default();
+    env::split_paths(&folders).map(|folder| folder.join(name)).filter(|file| file.is_file()).collect()
+}
+
+/// Returns the folders of NVIDIA's packages in the active Python environments, and in those of the `python3` on PATH.
 pub(super) fn wheels() -> Vec<PathBuf> {
-    let prefixes = ["VIRTUAL_ENV", "CONDA_PREFIX"].into_iter().filter_map(env::var_os).map(PathBuf::from);
-    let pythons = prefixes.flat_map(|prefix| {
+    let active = ["VIRTUAL_ENV", "CONDA_PREFIX"].into_iter().filter_map(env::var_os).map(PathBuf::from);
+    let on_path = on_path("python3").into_iter().filter_map(|python| python.ancestors().nth(2).map(Path::to_owned));
+    let pythons = active.chain(on_path).flat_map(|prefix| {
         let versions = fs::read_dir(prefix.join("lib")).into_iter().flatten().flatten().map(|entry| entry.path());
         versions.filter(|path| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("python")))
     });
-    pythons.map(|python| python.join("site-packages/nvidia")).filter(|folder| folder.is_dir()).collect()
+    let packages =
+        pythons.flat_map(|python| ["site-packages", "dist-packages"].map(|name| python.join(name).join("nvidia")));
+    packages.filter(|folder| folder.is_dir()).collect()
 }
 
 /// Returns a folder with the layout of a toolkit that has the headers of the Python packages.
-fn from_wheels() -> io::Result<Option<PathBuf>> {
-    for wheels in wheels() {
+fn from_wheels(major: c_int) -> io::Result<Option<PathBuf>> {
+    let folders = folders_of_wheels(major);
+    match (&folders[..], major) {
+        ([], _) => Ok(None),
+        // The packages of CUDA 13 share a folder, which has the layout of a toolkit.
+        ([toolkit], 13..) => Ok(Some(toolkit.clone())),
+        _ => together(&folders).map(Some),
+    }
+}
+
+/// Returns the first folders of Python packages that have all headers of a major version together: of CUDA 13 a toolkit, of
+/// CUDA 12 the folders of headers.
+fn folders_of_wheels(major: c_int) -> Vec<PathBuf> {
+    let complete = |wheels: PathBuf| {
+        if major >= 13 {
+            let toolkit = wheels.join(format!("cu{major}"));
+            return lacking_in(&toolkit).is_empty().then(|| vec![toolkit]);
+        }
         let parts = ["cuda_runtime", "cuda_nvcc", "cuda_cccl", "cuda_nvrtc"];
         let folders: Vec<PathBuf> = parts.iter().map(|part| wheels.join(part).join("include")).collect();
-        if lacking(&folders).is_empty() {
-            return together(&folders).map(Some);
-        }
-    }
-    Ok(None)
+        lacking(&folders).is_empty().then_some(folders)
+    };
+    wheels().into_iter().find_map(complete).unwrap_or_default()
 }
 
 /// Creates, in grove's cache, a folder whose `include` has links to the content of all the folders.
@@ -169,6 +240,36 @@ fn symlink(place: &Path, link: &Path) -> io::Result<()> {
 #[cfg(all(test, unix))]
 mod tests {
     use super::*;
+
+    #[test]
+    fn toolkits_are_of_one_major_version() {
+        let place = env::temp_dir().join(format!("grove-major-{}", std::process::id()));
+        for header in HEADERS.iter().chain(&["cuda_runtime_api.h"]) {
+            let path = place.join("include").join(header);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, "#define CUDART_VERSION  13000\n").unwrap();
+        }
+        assert_eq!(major_of(&place), Some(13));
+        assert!(is_complete(&place, 13) && !is_complete(&place, 12));
+        // CCCL's headers are in a folder of their own since CUDA 13.
+        fs::create_dir_all(place.join("include/cccl")).unwrap();
+        fs::rename(place.join("include/cuda"), place.join("include/cccl/cuda")).unwrap();
+        assert!(is_complete(&place, 13));
+        fs::remove_file(place.join("include/crt/mma.h")).unwrap();
+        assert_eq!(lacking_in(&place), ["crt/mma.h"]);
+        fs::remove_dir_all(&place).unwrap();
+    }
+
+    #[test]
+    fn versions_are_sorted_from_the_newest() {
+        let place = env::temp_dir().join(format!("grove-toolkits-{}", std::process::id()));
+        for name in ["cuda-9.2", "cuda-13.0", "cuda-12.8", "cuda", "cuda-samples"] {
+            fs::create_dir_all(place.join(name)).unwrap();
+        }
+        let names: Vec<_> = versions(&place).iter().map(|path| path.file_name().unwrap().to_owned()).collect();
+        assert_eq!(names, ["cuda-13.0", "cuda-12.8", "cuda-9.2"]);
+        fs::remove_dir_all(&place).unwrap();
+    }
 
     #[test]
     fn folders_of_one_name_are_merged() {

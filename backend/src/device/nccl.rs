@@ -99,9 +99,10 @@ fn load() -> Result<Libraries, String> {
     let driver = load_any(&["libcuda.so.1", "libcuda.so"]).ok_or("libcuda.so.1 was not found")?;
     let driver = Driver::of(&driver).map_err(|missing| lacks("libcuda.so.1", missing))?;
     let library = load_any(&["libnccl.so.2", "libnccl.so"])
-        .or_else(|| library_paths("nccl", "libnccl.so.2").iter().find_map(SharedLibrary::load))
+        .or_else(|| library_paths(&["nccl"], "libnccl.so.2").iter().find_map(SharedLibrary::load))
         .ok_or(
-            "NCCL (libnccl.so.2) was not found: `pip install nvidia-nccl-cu12` in a virtual environment that is active",
+            "NCCL (libnccl.so.2) was not found: `pip install nvidia-nccl-cu12` (or nvidia-nccl-cu13) in a virtual environment \
+             that is active",
         )?;
     let nccl = Nccl::of(&library).map_err(|missing| lacks("libnccl.so.2", missing))?;
     Ok(Libraries { driver, nccl, library })
