@@ -114,4 +114,21 @@ fn layouts_of_batches_flex() {
     }
 }
 
-on_each_backend!(vectors, states, batches);
+/// Three batch axes, of which each factor lacks one, as in gradients of attention for each example.
+fn many_batch_axes<B: Backend>(device: B::Device) {
+    let value = |i: usize, seed: usize| ((i * 7919 + seed * 104_729) % 17) as f32 - 8.0;
+    let values = |count: usize, seed| (0..count).map(|i| value(i, seed)).collect::<Vec<f32>>();
+    let lhs = Tensor::<B, 5>::from_data(TensorData::new(values(2 * 3 * 5 * 4, 1), [2, 1, 3, 5, 4]), &device);
+    let rhs = Tensor::<B, 5>::from_data(TensorData::new(values(2 * 2 * 7 * 4, 2), [2, 2, 1, 7, 4]), &device);
+    let y = matmul(lhs, rhs.swap_dims(3, 4));
+    assert_eq!(y.dims(), [2, 2, 3, 5, 7]);
+    let mut expected = Vec::new();
+    for index in 0..2 * 2 * 3 * 5 * 7 {
+        let [a, b, c, m, n] = [index / 210, index / 105 % 2, index / 35 % 3, index / 7 % 5, index % 7];
+        let product = |k: usize| value(((a * 3 + c) * 5 + m) * 4 + k, 1) * value(((a * 2 + b) * 7 + n) * 4 + k, 2);
+        expected.push((0..4).map(product).sum::<f32>());
+    }
+    assert_eq!(y.into_data().to_vec::<f32>().unwrap(), expected);
+}
+
+on_each_backend!(vectors, states, batches, many_batch_axes);

@@ -3,7 +3,7 @@
 use burn::tensor::DType;
 
 use super::{
-    Backend, Operation, Outcome, Values, Wanted, conv2d_by_taps, linear,
+    Backend, Operation, Outcome, Values, Wanted, conv2d_by_taps, linear, matmul,
     operation::{run_in_f32, run_vjp_in_f32},
     quantized,
 };
@@ -20,6 +20,8 @@ impl Backend for crate::Candle {
 
     fn run(operation: &Operation, inputs: Values<Self>, needs: &[bool]) -> Outcome<Self> {
         match operation {
+            // candle takes two batch axes at most.
+            Operation::Matmul(_) => matmul::with_one_batch_axis(inputs),
             // candle copies a matrix for each of a batch with which it is multiplied.
             Operation::Linear(_) => linear::by_rows(inputs),
             Operation::QuantizedLinear(linear) => quantized::linear_on_host(*linear, inputs),

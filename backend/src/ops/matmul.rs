@@ -55,6 +55,26 @@ fn sum_to<B: Backend>(grad: FloatTensor<B>, shape: &Shape) -> FloatTensor<B> {
     })
 }
 
+/// The product of matrices whose batch axes are joined to one, where they are more than two.
+#[cfg(feature = "candle")]
+pub(super) fn with_one_batch_axis<B: Backend>(inputs: Values<B>) -> Outcome<B> {
+    let [lhs, rhs] = inputs.take_floats();
+    let (a, b) = (lhs.shape(), rhs.shape());
+    let batch = a.num_dims() - 2;
+    if batch <= 2 {
+        return Outcome::new([by_pairs::<B>(lhs, rhs)]);
+    }
+    let sizes: Vec<usize> = a.iter().zip(b.iter()).take(batch).map(|(&a, &b)| if a == 1 { b } else { a }).collect();
+    let with_batch = |rows: usize, columns: usize| Shape::from([&sizes[..], &[rows, columns]].concat());
+    let joined = |x: FloatTensor<B>| {
+        let (rows, columns) = (x.shape()[batch], x.shape()[batch + 1]);
+        let x = B::float_expand(x, with_batch(rows, columns));
+        B::float_reshape(x, Shape::from([sizes.iter().product(), rows, columns]))
+    };
+    let y = by_pairs::<B>(joined(lhs), joined(rhs));
+    Outcome::new([B::float_reshape(y, with_batch(a[batch], b[batch + 1]))])
+}
+
 /// The product by Burn's own. Where [`Backend::BROKEN_FUSED_GEMV`], a product with one row or one column is computed with
 /// two of them, of which one is dropped.
 fn by_pairs<B: Backend>(lhs: FloatTensor<B>, rhs: FloatTensor<B>) -> FloatTensor<B> {

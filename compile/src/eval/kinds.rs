@@ -1,7 +1,10 @@
 //! Operations on arrays of every kind.
 
 use burn::tensor::{DType, Scalar, Slice, TensorMetadata};
-use grove_backend::{Backend, ops::AnyTensor};
+use grove_backend::{
+    Backend,
+    ops::{self, AnyTensor, Values},
+};
 
 use super::{Target, boolean, int, kind, shape};
 use crate::primitive::Reduction;
@@ -270,6 +273,10 @@ pub(super) fn full<B: Backend>(sizes: &[usize], dtype: DType, value: Scalar, tar
 
 pub(super) fn matmul<B: Backend>(a: AnyTensor<B>, b: AnyTensor<B>) -> AnyTensor<B> {
     match (a, b) {
+        // grove's own keeps the precision of products on GPUs, and avoids kernels that are wrong.
+        (AnyTensor::Float(a), AnyTensor::Float(b)) if B::BROKEN_FUSED_GEMV => {
+            AnyTensor::Float(B::run(&ops::Matmul.into(), Values::floats([a, b]), &[]).outputs.take_float(0))
+        }
         (AnyTensor::Float(a), AnyTensor::Float(b)) => AnyTensor::Float(B::float_matmul(a, b)),
         (AnyTensor::Int(a), AnyTensor::Int(b)) => AnyTensor::Int(B::int_matmul(a, b)),
         (a, b) => panic!("a graph multiplies {} by {}", kind(&a), kind(&b)),

@@ -1,7 +1,13 @@
 //! Burn's module operations.
 
-use burn::tensor::ops::ConvOptions;
-use grove_backend::{Backend, ops::AnyTensor};
+use burn::tensor::{
+    TensorMetadata,
+    ops::{ConvOptions, FloatTensor},
+};
+use grove_backend::{
+    Backend, Conv2dOptions,
+    ops::{AnyTensor, Linear, Operation, Spec, Values, Wanted},
+};
 
 use super::{float, int, missing};
 use crate::primitive::{Conv, Module};
@@ -9,6 +15,40 @@ use crate::primitive::{Conv, Module};
 fn options<const N: usize>(conv: &Conv) -> ConvOptions<N> {
     let sizes = |sizes: &[usize]| -> [usize; N] { std::array::from_fn(|i| sizes[i]) };
     ConvOptions::new(sizes(&conv.stride), sizes(&conv.padding), sizes(&conv.dilation), conv.groups)
+}
+
+/// Returns a convolution of images as grove's own operation, on backends whose own convolutions do not keep the
+/// [precision](grove_backend::matmul_precision) that was asked for.
+fn ours<B: Backend>(conv: &Conv) -> Option<Operation> {
+    let pair = |sizes: &[usize]| <[usize; 2]>::try_from(sizes).ok();
+    let (stride, padding, dilation) = (pair(&conv.stride)?, pair(&conv.padding)?, pair(&conv.dilation)?);
+    B::FUSES.then(|| Conv2dOptions { stride, padding, dilation, groups: conv.groups }.into())
+}
+
+/// grove's own [`Linear`], for the same backends.
+fn linear<B: Backend>(x: FloatTensor<B>, weight: FloatTensor<B>, bias: Option<FloatTensor<B>>) -> FloatTensor<B> {
+    let inputs = Values::optional_floats([Some(x), Some(weight), bias]);
+    B::run(&Linear.into(), inputs, &[]).outputs.take_float(0)
+}
+
+fn linear_weight_gradient<B: Backend>(x: FloatTensor<B>, grad: FloatTensor<B>) -> FloatTensor<B> {
+    let sizes = [&x, &grad].map(|x| x.shape()[x.shape().num_dims() - 1]);
+    let wanted = Wanted::new(vec![None, Some(Spec { shape: sizes.into(), dtype: x.dtype() })]);
+    let residuals = Values::optional_floats([Some(x), None]);
+    B::run_vjp(&Linear.into(), residuals, Values::floats([grad]), &wanted).take_float(1)
+}
+
+/// Returns the gradient of an input of a convolution, by its position.
+fn gradient<B: Backend>(
+    conv: &Operation,
+    inputs: [FloatTensor<B>; 2],
+    grad: FloatTensor<B>,
+    position: usize,
+) -> FloatTensor<B> {
+    let spec = Spec { shape: inputs[position].shape(), dtype: inputs[position].dtype() };
+    let mut wanted = vec![None, None];
+    wanted[position] = Some(spec);
+    B::run_vjp(conv, Values::floats(inputs), Values::floats([grad]), &Wanted::new(wanted)).take_float(position)
 }
 
 /// Runs an operation with so many outputs.
@@ -21,31 +61,53 @@ pub(super) fn run<B: Backend>(module: &Module, inputs: Vec<AnyTensor<B>>, output
         Module::EmbeddingGrad => B::embedding_backward(float(next()), float(next()), int(next())),
         Module::Linear => {
             let (x, weight) = (float(next()), float(next()));
-            B::linear(x, weight, (count == 3).then(|| float(next())))
+            let bias = (count == 3).then(|| float(next()));
+            if B::FUSES { linear::<B>(x, weight, bias) } else { B::linear(x, weight, bias) }
         }
-        Module::LinearInputGrad => B::linear_x_backward(float(next()), float(next())),
-        Module::LinearWeightGrad => B::linear_weight_backward(float(next()), float(next())),
+        Module::LinearInputGrad => {
+            let (weight, grad) = (float(next()), float(next()));
+            match B::FUSES {
+                true => linear::<B>(grad, B::float_swap_dims(weight, 0, 1), None),
+                false => B::linear_x_backward(weight, grad),
+            }
+        }
+        Module::LinearWeightGrad => {
+            let (x, grad) = (float(next()), float(next()));
+            if B::FUSES { linear_weight_gradient::<B>(x, grad) } else { B::linear_weight_backward(x, grad) }
+        }
         Module::LinearBiasGrad => B::linear_bias_backward(float(next())),
         Module::Conv(conv) => {
             let (x, weight) = (float(next()), float(next()));
             let bias = (count == 3).then(|| float(next()));
-            match conv.stride.len() {
-                1 => B::conv1d(x, weight, bias, options(conv)),
-                _ => B::conv2d(x, weight, bias, options(conv)),
+            match (ours::<B>(conv), conv.stride.len()) {
+                (Some(conv), _) => {
+                    let y = B::run(&conv, Values::floats([x, weight]), &[]).outputs.take_float(0);
+                    match bias {
+                        Some(bias) => {
+                            let channels = bias.shape().num_elements();
+                            B::float_add(y, B::float_reshape(bias, [1, channels, 1, 1].into()))
+                        }
+                        None => y,
+                    }
+                }
+                (None, 1) => B::conv1d(x, weight, bias, options(conv)),
+                (None, _) => B::conv2d(x, weight, bias, options(conv)),
             }
         }
         Module::ConvInputGrad(conv) => {
             let (x, weight, grad) = (float(next()), float(next()), float(next()));
-            match conv.stride.len() {
-                1 => B::conv1d_x_backward(x, weight, grad, options(conv)),
-                _ => B::conv2d_x_backward(x, weight, grad, options(conv)),
+            match (ours::<B>(conv), conv.stride.len()) {
+                (Some(conv), _) => gradient::<B>(&conv, [x, weight], grad, 0),
+                (None, 1) => B::conv1d_x_backward(x, weight, grad, options(conv)),
+                (None, _) => B::conv2d_x_backward(x, weight, grad, options(conv)),
             }
         }
         Module::ConvWeightGrad(conv) => {
             let (x, weight, grad) = (float(next()), float(next()), float(next()));
-            match conv.stride.len() {
-                1 => B::conv1d_weight_backward(x, weight, grad, options(conv)),
-                _ => B::conv2d_weight_backward(x, weight, grad, options(conv)),
+            match (ours::<B>(conv), conv.stride.len()) {
+                (Some(conv), _) => gradient::<B>(&conv, [x, weight], grad, 1),
+                (None, 1) => B::conv1d_weight_backward(x, weight, grad, options(conv)),
+                (None, _) => B::conv2d_weight_backward(x, weight, grad, options(conv)),
             }
         }
         Module::ConvBiasGrad(dimensions) => {

@@ -267,6 +267,13 @@ fn fold<R: CubeRuntime>(rows: Lazy<R>, conv: Conv) -> Lazy<R> {
     x
 }
 
+/// Reshapes a tensor to more axes. Burn 0.21 gives a view of a strided tensor wrong strides if the last axis has one element
+/// (`split_strides` of burn-std), as with a group for each channel: such a tensor is copied first.
+fn with_more_axes<B: Backend, const D: usize, const E: usize>(x: Tensor<B, D>, shape: [usize; E]) -> Tensor<B, E> {
+    let count = x.shape().num_elements();
+    if x.dims()[D - 1] == 1 { x.reshape([count]).reshape(shape) } else { x.reshape(shape) }
+}
+
 /// Returns the weight `[o, c / groups, kh, kw]` as matrices `[groups, o / groups, kh * kw * c / groups]`.
 fn matrices<B: Backend>(weight: Tensor<B, 4>, conv: &Conv) -> Tensor<B, 3> {
     let (groups, out) = (conv.options.groups, weight.dims()[0]);
@@ -313,7 +320,7 @@ where
         let rows = float::<B, 3>(unfold(primitive(x), conv, 1));
         let y = matmul(rows, weight.clone());
         let y = if options.groups == 1 { y } else { y.swap_dims(0, 1) };
-        y.reshape([conv.images, height, width, out]).permute([0, 3, 1, 2])
+        with_more_axes(y, [conv.images, height, width, out]).permute([0, 3, 1, 2])
     });
     primitive(joined(outputs.collect()))
 }
@@ -369,7 +376,7 @@ where
         let grad = match groups {
             1 => grad.reshape([parts, conv.rows() / parts, out]),
             _ => {
-                let grad = grad.reshape([groups, parts, conv.rows() / parts, out / groups]).swap_dims(0, 1);
+                let grad = with_more_axes(grad, [groups, parts, conv.rows() / parts, out / groups]).swap_dims(0, 1);
                 grad.reshape([parts * groups, conv.rows() / parts, out / groups])
             }
         };
