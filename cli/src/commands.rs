@@ -36,6 +36,8 @@ pub enum Command {
     Task(Task),
     /// Measure the speed of operations and models, beside PyTorch, JAX and candle
     Bench(Box<grove_bench::Options>),
+    /// Compare the results of a device with those of the CPU: operations, gradients, models, training steps
+    Parity(Box<grove_bench::parity::Options>),
     /// List the devices of each backend, and why one has none
     Devices(devices::Options),
     /// Make a new project that depends on grove, with a program that trains a tiny model

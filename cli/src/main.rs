@@ -21,6 +21,10 @@ fn main() -> ExitCode {
             )?;
             Ok(Ended::Finished)
         }
+        Command::Parity(options) => {
+            grove_bench::parity::run(options, |device, compute| grove::run(device, compute))?;
+            Ok(Ended::Finished)
+        }
         Command::Devices(options) => devices::list(options),
         Command::New(options) => new::create(options).map(|()| Ended::Finished),
         Command::Completions { shell } => {

@@ -137,6 +137,14 @@ macro_rules! operations {
         })*
 
         impl Operation {
+            /// The names of all operations.
+            pub const NAMES: &'static [&'static str] = &[$(stringify!($name)),*];
+
+            /// Returns the name.
+            pub fn name(&self) -> &'static str {
+                match self { $(Self::$name(_) => stringify!($name),)* }
+            }
+
             /// Returns the shapes of the outputs, given those of the inputs.
             ///
             /// # Panics

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::work::{Text, VitSizes, Work};
+use crate::work::{Text, VitSizes, Work, is_gpt2};
 
 /// The least that a row needs of a machine.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -64,14 +64,17 @@ impl Work {
             Self::Gpt2(text) => transformer(text, "n_layer", "n_embd", 2, true),
             Self::GptNeo(text) => transformer(text, "num_layers", "hidden_size", 2, true),
             Self::Llama(text) => transformer(text, "num_hidden_layers", "hidden_size", 3, true),
-            Self::Decode { config, prompt, new_tokens } => {
-                let text = |tokens| Text { config: config.clone(), batch: 1, tokens, train: false };
-                let of = |tokens| transformer(&text(tokens), "n_layer", "n_embd", 2, true);
+            Self::Decode { config, batch, prompt, new_tokens } => {
+                let text = |tokens| Text { config: config.clone(), batch: *batch, tokens, train: false };
+                let of = |tokens| match is_gpt2(config) {
+                    true => transformer(&text(tokens), "n_layer", "n_embd", 2, true),
+                    false => transformer(&text(tokens), "num_hidden_layers", "hidden_size", 3, true),
+                };
                 // The first new token comes with the prompt, of which only the last logits are needed.
                 let number = |name: &str| config[name].as_u64().unwrap_or_default() as usize;
-                let [vocabulary, width] = ["vocab_size", "n_embd"].map(number);
-                let unneeded = product(*prompt, width, vocabulary) - product(1, width, vocabulary);
-                let cost = of(1) * (*new_tokens as f64 - 1.0) + of(*prompt) - unneeded;
+                let width = number(if is_gpt2(config) { "n_embd" } else { "hidden_size" });
+                let logits = |tokens: usize| product(batch * tokens, width, number("vocab_size"));
+                let cost = of(1) * (*new_tokens as f64 - 1.0) + of(*prompt) - (logits(*prompt) - logits(1));
                 Cost { parameters: of(1).parameters, ..cost }
             }
             Self::Optimizer { shapes } => {

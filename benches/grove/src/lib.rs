@@ -2,7 +2,7 @@
 //!
 //! [`Options`] is its command line and [`run`] the program; `cargo run --example bench` and `grove bench` run it. Rows
 //! are in `rows`, the computations of grove in `compute`, those of the other libraries in `benches/peers` and
-//! `benches/candle`.
+//! `benches/candle`. [`parity`] compares the results of a device with those of the CPU.
 #![warn(missing_docs)]
 
 mod chart;
@@ -11,6 +11,7 @@ mod cost;
 mod machine;
 mod markdown;
 mod measure;
+pub mod parity;
 mod program;
 mod recurrent;
 mod results;

@@ -107,6 +107,13 @@ fn operations() -> Vec<Row> {
     let mut rows: Vec<Row> = works.map(|(name, work)| row(Group::Operations, name, work)).collect();
     let size = 8192;
     rows.push(on_gpu(Group::Operations, "gemm 8192x8192x8192", Work::Gemm { m: size, k: size, n: size }));
+    rows.push(on_gpu(Group::Operations, "attention 8x12x1024x64 causal", attention(8, 1024, true)));
+    rows.push(on_gpu(
+        Group::Operations,
+        "gelu 64M",
+        Work::Activation { function: Function::Gelu, rows: 8192, columns: 8192 },
+    ));
+    rows.push(on_gpu(Group::Operations, "softmax 8192x8192", Work::Softmax { rows: size, columns: size }));
     rows
 }
 
@@ -166,6 +173,11 @@ fn llama_135m() -> serde_json::Value {
     llama(49152, 576, 1536, 30, [9, 3], 2048)
 }
 
+/// The sizes of LLaMA-3.2-1B.
+fn llama_1b() -> serde_json::Value {
+    llama(128_256, 2048, 8192, 16, [32, 8], 8192)
+}
+
 fn models() -> Vec<Row> {
     let rows = [
         ("resnet-50, batch 1", resnet50(1, false)),
@@ -208,6 +220,8 @@ fn training() -> Vec<Row> {
     ];
     let large = [
         ("train resnet-50, batch 64", resnet50(64, true)),
+        ("train vit-b/16, batch 64", vit_b_16(64, true)),
+        ("train bert-base, 32x128", Work::Bert(text(bert_base(), 32, 128, true))),
         ("train gpt2 small, 8x1024", Work::Gpt2(text(gpt2_small(), 8, 1024, true))),
     ];
     let rows = rows.into_iter().map(|(name, work)| row(Group::Training, name, work));
@@ -226,10 +240,20 @@ fn rest() -> Vec<Row> {
     }
     let (path, config) = (PathBuf::new(), gpt2_small());
     let rows = [
-        ("gpt2 small, 64 tokens after 16", Work::Decode { config: config.clone(), prompt: 16, new_tokens: 64 }),
+        (
+            "gpt2 small, 64 tokens after 16",
+            Work::Decode { config: config.clone(), batch: 1, prompt: 16, new_tokens: 64 },
+        ),
         ("adamw step, gpt2 small", Work::Optimizer { shapes }),
         ("load gpt2 small", Work::Load { path: path.clone(), config: config.clone() }),
         ("start gpt2 small: load, logits of 16", Work::Start { path, config, tokens: 16 }),
     ];
-    rows.into_iter().map(|(name, work)| row(Group::Rest, name, work)).collect()
+    let mut rows: Vec<Row> = rows.into_iter().map(|(name, work)| row(Group::Rest, name, work)).collect();
+    for (name, config) in [("gpt2 small", gpt2_small()), ("llama 1b", llama_1b())] {
+        for batch in [1, 16] {
+            let work = Work::Decode { config: config.clone(), batch, prompt: 64, new_tokens: 128 };
+            rows.push(on_gpu(Group::Rest, &format!("{name}, {batch} x 128 tokens after 64"), work));
+        }
+    }
+    rows
 }

@@ -66,8 +66,8 @@ pub enum Work {
     GptNeo(Text),
     /// Logits of all positions.
     Llama(Text),
-    /// A GPT-2 goes on with a prompt, greedily, one text, with a cache.
-    Decode { config: Value, prompt: usize, new_tokens: usize },
+    /// A GPT-2 or a LLaMA continues prompts of one length, greedily, with a cache.
+    Decode { config: Value, batch: usize, prompt: usize, new_tokens: usize },
     /// AdamW's step alone.
     Optimizer { shapes: Vec<Vec<usize>> },
     /// Reads a GPT-2 from a directory.
@@ -161,10 +161,43 @@ impl Work {
             Self::Gpt2(row) => Self::Gpt2(text(gpt2(97, 16, 24, 2, 3), row)),
             Self::GptNeo(row) => Self::GptNeo(text(gpt_neo(97, 16, 24, 2, 3, 3), row)),
             Self::Llama(row) => Self::Llama(text(llama(97, 24, 40, 2, [4, 2], 16), row)),
-            Self::Decode { .. } => Self::Decode { config: gpt2(97, 16, 24, 2, 3), prompt: 4, new_tokens: 5 },
+            Self::Decode { config, batch, .. } => {
+                let tiny = if is_gpt2(&config) { gpt2(97, 16, 24, 2, 3) } else { llama(97, 24, 40, 2, [4, 2], 16) };
+                Self::Decode { config: tiny, batch: batch.min(2), prompt: 4, new_tokens: 5 }
+            }
             Self::Optimizer { .. } => Self::Optimizer { shapes: vec![vec![5, 7], vec![7]] },
             Self::Load { path, .. } => Self::Load { path, config: gpt2(97, 16, 24, 2, 3) },
             Self::Start { path, .. } => Self::Start { path, config: gpt2(97, 16, 24, 2, 3), tokens: 5 },
+        }
+    }
+
+    /// The same widths with few layers, positions and classes, so that a CPU computes it in a second.
+    pub fn shallow(self) -> Self {
+        let text = |mut row: Text| {
+            for (name, value) in [("n_layer", 2), ("num_hidden_layers", 2), ("num_layers", 2), ("vocab_size", 1999)] {
+                if row.config.get(name).is_some() {
+                    row.config[name] = value.into();
+                }
+            }
+            if row.config.get("attention_types").is_some() {
+                row.config["attention_types"] = json!([[["global", "local"], 1]]);
+            }
+            Text { batch: row.batch.min(2), tokens: row.tokens.min(70), ..row }
+        };
+        let vit = |sizes: VitSizes| VitSizes { depth: 2, batch: sizes.batch.min(2), classes: 10, ..sizes };
+        match self {
+            Self::Resnet { widths, batch, train, .. } => {
+                // Batch normalisation of a few values is ill-conditioned: the last stage has 8 of each image and channel or more.
+                Self::Resnet { depths: vec![1, 1, 1, 1], widths, classes: 10, size: 128, batch: batch.min(8), train }
+            }
+            Self::Vit { sizes, train } => Self::Vit { sizes: vit(sizes), train },
+            Self::VitPerExample(sizes) => Self::VitPerExample(vit(sizes)),
+            Self::Bert(row) => Self::Bert(text(row)),
+            Self::Gpt2(row) => Self::Gpt2(text(row)),
+            Self::GptNeo(row) => Self::GptNeo(text(row)),
+            Self::Llama(row) => Self::Llama(text(row)),
+            Self::Optimizer { .. } => Self::Optimizer { shapes: vec![vec![1000, 768], vec![768]] },
+            other => other,
         }
     }
 
@@ -175,6 +208,11 @@ impl Work {
             _ => None,
         }
     }
+}
+
+/// True if a configuration is a GPT-2's, whose fields have names of their own.
+pub fn is_gpt2(config: &Value) -> bool {
+    config.get("n_embd").is_some()
 }
 
 /// `config.json` of a BERT: vocabulary, width, layers, heads, inner width, positions.

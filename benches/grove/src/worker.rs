@@ -91,7 +91,7 @@ impl Program for Serve<'_> {
 
     fn run<B: Backend>(self, device: B::Device) -> Result<(), String> {
         let dtype = if self.spec.dtype == "bf16" { Dtype::Bf16 } else { Dtype::F32 };
-        let mut run = prepare(&self.spec.row, Place::<B> { device, dtype: dtype.into() })?;
+        let mut run = prepare(&self.spec.row, Place::<B> { device, dtype: dtype.into(), rounding: None })?;
         let mut timed = || -> Result<f64, String> {
             let begun = Instant::now();
             run()?;

@@ -10,7 +10,6 @@ use grove::{
         split_heads,
     },
     prelude::*,
-    tree::cast,
 };
 
 use super::{Place, Run};
@@ -31,11 +30,11 @@ pub fn prepare<B: Backend>(work: &Work, place: Place<B>) -> Run {
     match *work {
         Work::Gemm { m, k, n } => {
             let (a, b) = (at.normal(0, [m, k]), at.normal(1, [k, n]));
-            place.run(move || matmul::<B, 2>(a.clone(), b.clone()))
+            place.run_tensor(move || matmul::<B, 2>(a.clone(), b.clone()))
         }
         Work::Activation { function, rows, columns } => {
             let x = at.normal::<2>(0, [rows, columns]);
-            place.run(move || apply(function, x.clone()))
+            place.run_tensor(move || apply(function, x.clone()))
         }
         Work::Chain { function, rows, columns, jit: as_program } => {
             let x = Array::new(at.normal::<2>(0, [rows, columns]));
@@ -49,19 +48,18 @@ pub fn prepare<B: Backend>(work: &Work, place: Place<B>) -> Run {
         }
         Work::Softmax { rows, columns } => {
             let x = at.normal::<2>(0, [rows, columns]);
-            place.run(move || softmax(x.clone()))
+            place.run_tensor(move || softmax(x.clone()))
         }
         Work::LayerNorm { rows, columns } => {
             let x = at.normal::<2>(0, [rows, columns]);
             let [weight, bias] = [1, 2].map(|number| Array::new(at.normal::<1>(number, [columns])));
             let norm = LayerNorm { weight, bias: Some(bias), eps: 1e-5 };
-            place.run(move || norm.forward(x.clone()))
+            place.run_tensor(move || norm.forward(x.clone()))
         }
         Work::Ffn { rows, width, hidden, jit: as_program } => {
             let x = Array::new(at.normal::<2>(0, [rows, width]));
-            let [up, down] = [(1, width, hidden), (2, hidden, width)].map(|(number, inputs, outputs)| {
-                cast::<B, _>(Linear::torch_default(inputs, outputs, &at.init(number)), at.dtype)
-            });
+            let [up, down] = [(1, width, hidden), (2, hidden, width)]
+                .map(|(number, inputs, outputs)| at.cast(Linear::torch_default(inputs, outputs, &at.init(number))));
             let args = (up, down, x);
             if !as_program {
                 return place.run(move || ffn(args.clone()));
@@ -72,16 +70,15 @@ pub fn prepare<B: Backend>(work: &Work, place: Place<B>) -> Run {
         Work::Attention { batch, heads, tokens, head_dim, causal } => {
             let [q, k, v] = [0, 1, 2].map(|number| at.normal::<4>(number, [batch, heads, tokens, head_dim]));
             let (mask, scale) = (mask(causal), (head_dim as f64).powf(-0.5));
-            place.run(move || attend(q.clone(), k.clone(), v.clone(), &mask, scale, None))
+            place.run_tensor(move || attend(q.clone(), k.clone(), v.clone(), &mask, scale, None))
         }
         Work::Mha { batch, tokens, width, heads, causal } => {
             let x = at.normal::<3>(0, [batch, tokens, width]);
-            let [qkv, out] = [(1, 3 * width), (2, width)].map(|(number, outputs)| {
-                cast::<B, _>(Linear::torch_default(width, outputs, &at.init(number)), at.dtype)
-            });
+            let [qkv, out] = [(1, 3 * width), (2, width)]
+                .map(|(number, outputs)| at.cast(Linear::torch_default(width, outputs, &at.init(number))));
             let head_dim = width / heads;
             let (mask, scale) = (mask(causal), (head_dim as f64).powf(-0.5));
-            place.run(move || {
+            place.run_tensor(move || {
                 let [q, k, v] = split_heads(qkv.forward(x.clone()), heads);
                 let y = attend(q, k, v, &mask, scale, None);
                 out.forward(y.swap_dims(1, 2).reshape([batch, tokens, width]))
@@ -91,8 +88,8 @@ pub fn prepare<B: Backend>(work: &Work, place: Place<B>) -> Run {
             let x = at.normal::<4>(0, [batch, inputs, size, size]);
             let options = Conv2dOptions { stride: [stride; 2], padding: [padding; 2], ..Default::default() };
             let conv = Conv2d::kaiming(inputs, outputs, [kernel; 2], options, &at.init(1));
-            let conv: Conv2d<B> = cast(conv, at.dtype);
-            place.run(move || conv.forward(x.clone()))
+            let conv: Conv2d<B> = at.cast(conv);
+            place.run_tensor(move || conv.forward(x.clone()))
         }
         Work::Rnn { cell: Cell::Lstm, inputs, hidden, .. } => {
             let layer = Lstm::new(inputs, hidden, &RnnOptions::default(), &at.init(0));
@@ -126,17 +123,18 @@ where
         unreachable!("only recurrent layers come here")
     };
     let lengths = lengths.clone();
-    let layer: Recurrent<C> = cast(layer, place.dtype);
+    let layer: Recurrent<C> = place.cast(layer);
     let x = place.normal::<3>(1, [steps, batch, inputs]);
     if !train {
-        return place.run(move || forward(&layer, x.clone(), lengths.as_deref()));
+        return place.run_tensor(move || forward(&layer, x.clone(), lengths.as_deref()));
     }
     let dy = place.normal::<3>(2, [steps, batch, hidden]);
     place.run(move || {
-        value_and_grad(&layer, |layer| {
+        let (_, grads) = value_and_grad(&layer, |layer| {
             let y = forward(&layer, Tensor::from_inner(x.clone()), lengths.as_deref());
             (y * Tensor::from_inner(dy.clone())).sum()
-        })
+        });
+        grads
     })
 }
 

@@ -4,29 +4,68 @@ mod layers;
 mod models;
 mod training;
 
-use grove::{prelude::*, tensor::FloatDType};
+use grove::{
+    prelude::*,
+    tensor::{FloatDType, TensorData},
+    tree::{AnyArray, cast, leaves},
+};
 
 use crate::work::Work;
 
 /// One run of a row's work, finished on the device when it returns.
-pub type Run = Box<dyn FnMut() -> Result<(), String>>;
+pub type Run = Box<dyn FnMut() -> Result<Outputs, String>>;
+
+/// Results of a run, which are read from the device only where someone asks for them.
+pub struct Outputs(Box<dyn FnOnce() -> Vec<(String, TensorData)>>);
+
+impl Outputs {
+    /// The leaves of a tree.
+    fn new<B: Backend>(tree: impl Tree<B> + 'static) -> Self {
+        let read = |(path, leaf): (String, AnyArray<B>)| Some((path, leaf.into_data()?));
+        Self(Box::new(move || leaves(&tree).into_iter().filter_map(read).collect()))
+    }
+
+    /// No results that could be compared.
+    fn none() -> Self {
+        Self(Box::new(Vec::new))
+    }
+
+    /// Reads the results, each with its path.
+    pub fn read(self) -> Vec<(String, TensorData)> {
+        (self.0)()
+    }
+}
 
 /// Device and dtype of a row.
 pub struct Place<B: Backend> {
     pub device: B::Device,
     pub dtype: FloatDType,
+    /// Type to which weights and inputs are rounded before they get `dtype`.
+    pub rounding: Option<FloatDType>,
 }
 
 impl<B: Backend> Clone for Place<B> {
     fn clone(&self) -> Self {
-        Self { device: self.device.clone(), dtype: self.dtype }
+        Self { device: self.device.clone(), ..*self }
     }
 }
 
 impl<B: Backend> Place<B> {
     /// Random numbers; other ones for each number of theirs.
     fn normal<const D: usize>(&self, number: u32, shape: [usize; D]) -> Tensor<B, D> {
-        Key::new(1).fold_in(number).normal::<B, D>(shape, &self.device).cast(self.dtype)
+        let x = Key::new(1).fold_in(number).normal::<B, D>(shape, &self.device);
+        match self.rounding {
+            Some(rounding) => x.cast(rounding).cast(self.dtype),
+            None => x.cast(self.dtype),
+        }
+    }
+
+    /// Weights in the row's dtype.
+    fn cast<T: Tree<B>>(&self, weights: T) -> T {
+        match self.rounding {
+            Some(rounding) => cast(cast(weights, rounding), self.dtype),
+            None => cast(weights, self.dtype),
+        }
     }
 
     /// Random tokens or labels below `bound`.
@@ -47,9 +86,14 @@ impl<B: Backend> Place<B> {
         Ok(result)
     }
 
-    /// A run that makes something and throws it away.
-    fn run<T>(self, mut compute: impl FnMut() -> T + 'static) -> Run {
-        Box::new(move || self.finish(&mut compute).map(drop))
+    /// A run that computes a tree.
+    fn run<T: Tree<B> + 'static>(self, mut compute: impl FnMut() -> T + 'static) -> Run {
+        Box::new(move || self.finish(&mut compute).map(Outputs::new))
+    }
+
+    /// A run that computes a tensor.
+    fn run_tensor<const D: usize>(self, mut compute: impl FnMut() -> Tensor<B, D> + 'static) -> Run {
+        self.run(move || Array::new(compute()))
     }
 }
 

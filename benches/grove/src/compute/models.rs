@@ -8,72 +8,70 @@ use grove::{
     },
     prelude::*,
     tensor::DType,
-    tree::{AnyTensor, cast, leaves},
+    tree::{AnyTensor, leaves},
 };
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use std::path::Path;
 
-use super::{Place, Run};
-use crate::work::{Text, VitSizes, Work};
+use super::{Outputs, Place, Run};
+use crate::work::{Text, VitSizes, Work, is_gpt2};
 
 pub fn prepare<B: Backend>(work: &Work, place: Place<B>) -> Result<Run, String> {
     let at = place.clone();
     let (key, device) = (Key::new(0), &at.device);
     Ok(match work {
         Work::Resnet { size, batch, .. } => {
-            let model: ResNet<B> = cast(ResNet::init(&resnet_config(work), key, device).map_err(text_of)?, at.dtype);
+            let model: ResNet<B> = at.cast(ResNet::init(&resnet_config(work), key, device).map_err(text_of)?);
             let x = at.normal::<4>(0, [*batch, 3, *size, *size]);
-            place.run(move || model.forward(x.clone()))
+            place.run_tensor(move || model.forward(x.clone()))
         }
         Work::Vit { sizes, .. } => {
-            let model: Vit<B> = cast(Vit::init(&vit_config(*sizes), key, device).map_err(text_of)?, at.dtype);
+            let model: Vit<B> = at.cast(Vit::init(&vit_config(*sizes), key, device).map_err(text_of)?);
             let x = at.normal::<4>(0, sizes.images());
-            place.run(move || model.forward(x.clone(), None))
+            place.run_tensor(move || model.forward(x.clone(), None))
         }
         Work::Bert(text) => {
             let config: BertConfig = config(&text.config)?;
-            let model: Bert<B> = cast(Bert::init(&config, key, device).map_err(text_of)?, at.dtype);
+            let model: Bert<B> = at.cast(Bert::init(&config, key, device).map_err(text_of)?);
             let texts = texts(text, &config, &at)?;
             place.run(move || {
                 let states = model.forward(&texts, None);
-                (model.pool(states.clone()), states)
+                (model.pool(states.clone()).map(Array::new), Array::new(states))
             })
         }
         Work::Gpt2(text) => {
             let model = Gpt2::init(&config::<Gpt2Config>(&text.config)?, key, device).map_err(text_of)?;
-            let (model, ids): (Gpt2<B>, _) = (cast(model, at.dtype), ids(text, &at));
-            place.run(move || model.forward(ids.clone(), None))
+            let (model, ids): (Gpt2<B>, _) = (at.cast(model), ids(text, &at));
+            place.run_tensor(move || model.forward(ids.clone(), None))
         }
         Work::GptNeo(text) => {
             let model = GptNeo::init(&config::<GptNeoConfig>(&text.config)?, key, device).map_err(text_of)?;
-            let (model, ids): (GptNeo<B>, _) = (cast(model, at.dtype), ids(text, &at));
-            place.run(move || model.forward(ids.clone(), None))
+            let (model, ids): (GptNeo<B>, _) = (at.cast(model), ids(text, &at));
+            place.run_tensor(move || model.forward(ids.clone(), None))
         }
         Work::Llama(text) => {
             let model = Llama::init(&config::<LlamaConfig>(&text.config)?, key, device).map_err(text_of)?;
-            let (model, ids): (Llama<B>, _) = (cast(model, at.dtype), ids(text, &at));
-            place.run(move || model.forward(ids.clone(), None))
+            let (model, ids): (Llama<B>, _) = (at.cast(model), ids(text, &at));
+            place.run_tensor(move || model.forward(ids.clone(), None))
         }
-        Work::Decode { config: fields, prompt, new_tokens } => {
-            let config: Gpt2Config = config(fields)?;
-            let model: Gpt2<B> = cast(Gpt2::init(&config, key, device).map_err(text_of)?, at.dtype);
-            let bound = config.vocab_size as i32;
-            let prompt: Vec<u32> =
-                key.fold_in(1).randint_vec(*prompt, 0, bound).into_iter().map(|id| id as u32).collect();
-            let options = GenerateOptions {
-                max_new_tokens: *new_tokens,
-                sampling: Sampling::greedy(),
-                ignore_eos: true,
-                ..GenerateOptions::default()
+        Work::Decode { config: fields, batch, prompt, new_tokens } => {
+            let number = |row: usize| {
+                let ids = key.fold_in(1 + row as u32).randint_vec(*prompt, 0, vocabulary(fields) as i32);
+                ids.into_iter().map(|id| id as u32).collect::<Vec<u32>>()
             };
-            Box::new(move || {
-                generate(&model, std::slice::from_ref(&prompt), &options, |_, _| true).map(drop).map_err(text_of)
-            })
+            let prompts: Vec<Vec<u32>> = (0..*batch).map(number).collect();
+            if is_gpt2(fields) {
+                let model = Gpt2::init(&config::<Gpt2Config>(fields)?, key, device).map_err(text_of)?;
+                decode::<B, Gpt2<B>>(at.cast(model), prompts, *new_tokens)
+            } else {
+                let model = Llama::init(&config::<LlamaConfig>(fields)?, key, device).map_err(text_of)?;
+                decode::<B, Llama<B>>(at.cast(model), prompts, *new_tokens)
+            }
         }
         Work::Load { path, .. } => {
             let path = path.clone();
-            Box::new(move || at.finish(|| load::<B>(&path, &at).map(drop))?)
+            Box::new(move || at.finish(|| load::<B>(&path, &at))?.map(|_| Outputs::none()))
         }
         Work::Start { path, tokens, .. } => {
             let (path, tokens) = (path.clone(), *tokens);
@@ -82,11 +80,25 @@ pub fn prepare<B: Backend>(work: &Work, place: Place<B>) -> Result<Run, String> 
                     let model = open::<B>(&path, &at)?;
                     let ids = at.integers::<2>(0, [1, tokens], model.config.vocab_size);
                     model.forward(ids, None).into_data();
-                    Ok(())
+                    Ok(Outputs::none())
                 })?
             })
         }
         _ => return Err("no such row on this backend".into()),
+    })
+}
+
+/// A run that continues prompts greedily.
+fn decode<B: Backend, M: CausalLm<B> + 'static>(model: M, prompts: Vec<Vec<u32>>, new_tokens: usize) -> Run {
+    let options = GenerateOptions {
+        max_new_tokens: new_tokens,
+        sampling: Sampling::greedy(),
+        ignore_eos: true,
+        ..GenerateOptions::default()
+    };
+    Box::new(move || {
+        generate(&model, &prompts, &options, |_, _| true).map_err(text_of)?;
+        Ok(Outputs::none())
     })
 }
 
@@ -124,8 +136,11 @@ pub fn text_of(error: ModelError) -> String {
 
 /// Random tokens.
 pub fn ids<B: Backend>(text: &Text, place: &Place<B>) -> Tensor<B, 2, Int> {
-    let bound = text.config["vocab_size"].as_u64().unwrap_or(1);
-    place.integers(0, [text.batch, text.tokens], bound as usize)
+    place.integers(0, [text.batch, text.tokens], vocabulary(&text.config))
+}
+
+fn vocabulary(config: &Value) -> usize {
+    config["vocab_size"].as_u64().unwrap_or(1) as usize
 }
 
 /// Random texts, all of one length.

@@ -7,11 +7,10 @@ use grove::{
     optim::{Adamw, AdamwChain, GradientTransformation, adamw},
     prelude::*,
     train::{Outcome, StepOptions, train_step},
-    tree::cast,
 };
 
 use super::{
-    Place, Run,
+    Outputs, Place, Run,
     models::{config, ids, resnet_config, text_of, texts, vit_config},
 };
 use crate::work::Work;
@@ -39,7 +38,7 @@ pub fn prepare<B: Backend>(work: &Work, place: Place<B>) -> Result<Run, String> 
         }
         Work::VitPerExample(sizes) => {
             let model = Vit::init(&vit_config(*sizes), key, &device).map_err(text_of)?;
-            let model: Vit<B> = cast(model, place.dtype);
+            let model: Vit<B> = place.cast(model);
             let pixels = Array::new(place.normal::<4>(0, sizes.images()));
             let labels = Array::new(place.integers::<2>(1, [sizes.batch, 1], sizes.classes));
             type Args = (Vit<Traced>, Array<Traced, 4>, Array<Traced, 2, Int>);
@@ -80,7 +79,7 @@ pub fn prepare<B: Backend>(work: &Work, place: Place<B>) -> Result<Run, String> 
         &Work::FfnStep { rows, width, hidden, jit: as_program } => {
             let [x, y] = [0, 1].map(|number| Array::new(place.normal::<2>(number, [rows, width])));
             let [up, down] = [(2, width, hidden), (3, hidden, width)].map(|(number, inputs, outputs)| {
-                cast::<B, _>(Linear::torch_default(inputs, outputs, &place.init(number)), place.dtype)
+                place.cast(Linear::torch_default(inputs, outputs, &place.init(number)))
             });
             let model = (up, down);
             let mut state = Some((optimizer::<B>().init(&model), model));
@@ -93,11 +92,11 @@ pub fn prepare<B: Backend>(work: &Work, place: Place<B>) -> Result<Run, String> 
                         Some(jitted) => jitted.call::<B>(args),
                         None => ffn_step(args),
                     };
-                    (model, opt_state, loss.val().into_data())
+                    std::hint::black_box(loss.val().into_data());
+                    (model, opt_state, loss)
                 })?;
-                std::hint::black_box(loss);
-                state = Some((opt_state, model));
-                Ok(())
+                state = Some((opt_state.clone(), model.clone()));
+                Ok(Outputs::new::<B>((loss, model, opt_state)))
             })
         }
         Work::Optimizer { shapes } => {
@@ -110,11 +109,9 @@ pub fn prepare<B: Backend>(work: &Work, place: Place<B>) -> Result<Run, String> 
             let mut state = Some((optimizer.init(&params), params));
             Box::new(move || {
                 let (opt_state, params) = state.take().ok_or("the step before failed")?;
-                state = Some(place.finish(|| {
-                    let (params, opt_state) = optimizer.step(grads.clone(), opt_state, params);
-                    (opt_state, params)
-                })?);
-                Ok(())
+                let (params, opt_state) = place.finish(|| optimizer.step(grads.clone(), opt_state, params))?;
+                state = Some((opt_state.clone(), params.clone()));
+                Ok(Outputs::new::<B>((params, opt_state)))
             })
         }
         _ => return Err("no such row on this backend".into()),
@@ -141,23 +138,24 @@ fn optimizer<B: Backend>() -> AdamwChain<B> {
     adamw(1e-4, Adamw::default().weight_decay(0.01))
 }
 
-/// A run is a step: gradients, AdamW, and the loss read.
+/// A run is a step: gradients, AdamW, and the loss read. The outputs are loss, model and moments; after the first step the first
+/// moments are a tenth of the gradients.
 fn steps<B: Backend, M>(model: M, place: Place<B>, loss: impl Fn(M::On<Autodiff<B>>) -> Outcome<B, M> + 'static) -> Run
 where
     M: Tree<B> + 'static,
 {
     let optimizer = optimizer::<B>();
-    let model: M = cast(model, place.dtype);
+    let model: M = place.cast(model);
     let mut state = Some((optimizer.init(&model), model));
     Box::new(move || {
         let (opt_state, model) = state.take().ok_or("the step before failed")?;
         let step = train_step(|model, _: &(), _| loss(model), &optimizer, StepOptions::default());
         let (model, opt_state, loss) = place.finish(|| {
             let (model, opt_state, metrics) = step(model, opt_state, &(), Key::new(0));
-            (model, opt_state, metrics.loss.val().into_data())
+            std::hint::black_box(metrics.loss.val().into_data());
+            (model, opt_state, metrics.loss)
         })?;
-        std::hint::black_box(loss);
-        state = Some((opt_state, model));
-        Ok(())
+        state = Some((opt_state.clone(), model.clone()));
+        Ok(Outputs::new::<B>((loss, model, opt_state)))
     })
 }

@@ -1,0 +1,403 @@
+//! The results of a device beside those of the CPU.
+//!
+//! Each case is computed by flex in f32, and by the device. Both get the same weights and inputs, which are rounded to the
+//! device's dtype first.
+
+mod operations;
+
+use clap::Parser;
+use grove::{
+    backend::DeviceError,
+    prelude::*,
+    tensor::{DType, FloatDType, TensorData},
+};
+use serde::Serialize;
+use std::{
+    panic::{AssertUnwindSafe, catch_unwind},
+    time::Instant,
+};
+
+use crate::{
+    compute::{Place, prepare},
+    rows::{self, Group},
+    work::Work,
+};
+use grove_terminal::{DeviceArgs, Dtype, Exit, Precision, failure, write_json, write_line};
+use operations::OperationCase;
+
+/// Compares the results of a device with those of the CPU: each operation and its gradients, layers, and forward passes and
+/// training steps of all models.
+///
+/// flex computes each case in f32, the device in --dtype; weights and inputs are the same, rounded to --dtype. The distance is
+/// the norm of the difference over the norm of flex's result. The exit status is 1 where a case is further away than rounding
+/// explains.
+#[derive(Parser, Debug)]
+#[command(name = "parity", version)]
+pub struct Options {
+    /// Device, dtype and precision.
+    #[command(flatten)]
+    device: DeviceArgs,
+
+    /// Only these kinds of cases
+    #[arg(long, value_enum, value_name = "NAMES", value_delimiter = ',')]
+    kind: Vec<Kind>,
+
+    /// Only cases whose names contain one of these words
+    #[arg(long, value_name = "WORDS", value_delimiter = ',')]
+    only: Vec<String>,
+
+    /// Write a JSON object for each case to standard output as soon as it is there, and one for all of them at the end
+    #[arg(long)]
+    json: bool,
+}
+
+/// A kind of case.
+#[derive(clap::ValueEnum, Serialize, Clone, Copy, Debug, PartialEq, Eq)]
+#[serde(rename_all = "snake_case")]
+pub enum Kind {
+    /// An operation of grove's own, and its gradients.
+    Operations,
+    /// Operations and layers of the benchmark, recurrent ones included.
+    Layers,
+    /// Forward passes of models.
+    Models,
+    /// Training steps: the loss of the first and the second, and the moments of the gradients.
+    Training,
+}
+
+/// A computation whose results are compared.
+struct Case {
+    name: String,
+    kind: Kind,
+    work: CaseWork,
+}
+
+enum CaseWork {
+    Operation(OperationCase),
+    Row(Work),
+}
+
+/// All cases.
+fn cases() -> Vec<Case> {
+    let operations = operations::all();
+    let operations = operations.into_iter().map(|case| Case {
+        name: case.name.clone(),
+        kind: Kind::Operations,
+        work: CaseWork::Operation(case),
+    });
+    let tiny = rows::all(true).into_iter().map(|row| (format!("{}, tiny", row.name), row.group, row.work));
+    let real = rows::all(false).into_iter().filter(|row| !row.needs_gpu).map(|row| match row.group {
+        Group::Operations | Group::Recurrent => (row.name, row.group, row.work),
+        _ => (format!("{}, shallow", row.name), row.group, row.work.shallow()),
+    });
+    let kind = |group| match group {
+        Group::Operations | Group::Recurrent => Some(Kind::Layers),
+        Group::Models => Some(Kind::Models),
+        Group::Training => Some(Kind::Training),
+        Group::Rest => None,
+    };
+    let rows = tiny.chain(real).filter_map(|(name, group, work)| {
+        let kind = if matches!(work, Work::Optimizer { .. }) { Some(Kind::Training) } else { kind(group) };
+        Some(Case { name, kind: kind?, work: CaseWork::Row(work) })
+    });
+    operations.chain(rows).collect()
+}
+
+/// One result of a case: its path and values.
+pub type Output = (String, TensorData);
+
+/// Path of a training step's loss, before the step.
+const LOSS: &str = "0";
+
+/// Computes a case, for whichever backend was chosen.
+pub struct Compute<'a> {
+    case: &'a Case,
+    dtype: FloatDType,
+    rounding: FloatDType,
+}
+
+impl Program for Compute<'_> {
+    type Output = Result<Vec<Output>, String>;
+
+    fn run<B: Backend>(self, device: B::Device) -> Self::Output {
+        match &self.case.work {
+            CaseWork::Operation(case) => Ok(case.compute::<B>(&device, self.dtype, self.rounding)),
+            CaseWork::Row(work) => {
+                let place = Place::<B> { device, dtype: self.dtype, rounding: Some(self.rounding) };
+                let mut run = prepare(work, place)?;
+                let mut outputs = run()?.read();
+                if self.case.kind == Kind::Training {
+                    // The loss of a second step shows what the first one did to the weights.
+                    let loss = run()?.read().into_iter().find(|(path, _)| path == LOSS);
+                    outputs.extend(loss.map(|(_, data)| ("second loss".to_owned(), data)));
+                }
+                Ok(outputs)
+            }
+        }
+    }
+}
+
+/// The result of a comparison.
+#[derive(Serialize, Debug)]
+struct Row {
+    name: String,
+    kind: Kind,
+    /// Norm of the difference over the norm of flex's result, of the output where it is the largest.
+    distance: Option<f64>,
+    /// The largest difference over the largest value of flex's result, of the same output.
+    largest: Option<f64>,
+    /// Path of that output.
+    output: String,
+    /// The distance that rounding explains.
+    tolerance: f64,
+    /// Reason for which the device has no result.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<String>,
+    /// Time of the device, compiling included.
+    seconds: f64,
+}
+
+impl Row {
+    fn failed(&self) -> bool {
+        // NaN fails.
+        !self.distance.is_some_and(|distance| distance <= self.tolerance)
+    }
+}
+
+/// Compares the cases. `compute` runs one on a device; it is given by the caller so that this crate need not be compiled for
+/// every backend.
+///
+/// # Errors
+/// The device is not there, or a case is further away than rounding explains.
+pub fn run(
+    options: &Options,
+    compute: impl Fn(DeviceSpec, Compute<'_>) -> Result<Result<Vec<Output>, String>, DeviceError>,
+) -> Result<(), Exit> {
+    let device = options.device.spec()?;
+    device.probe()?;
+    let mut chosen = cases();
+    if let Some(word) = options.only.iter().find(|word| !chosen.iter().any(|case| case.name.contains(&***word))) {
+        return Err(Exit::Usage(format!("--only {word}: no case has that in its name")));
+    }
+    chosen.retain(|case| options.only.is_empty() || options.only.iter().any(|word| case.name.contains(&**word)));
+    chosen.retain(|case| options.kind.is_empty() || options.kind.contains(&case.kind));
+    if chosen.is_empty() {
+        return Err(Exit::Usage("--only and --kind have no case in common".into()));
+    }
+    let dtype = options.device.dtype;
+    let rounds_products = options.device.kernels.precision == Some(Precision::High);
+    let mut rows = Vec::new();
+    for case in &chosen {
+        let at = |device, dtype| {
+            let program = Compute { case, dtype, rounding: options.device.dtype.into() };
+            let computed = catch_unwind(AssertUnwindSafe(|| compute(device, program)));
+            match computed {
+                Ok(Ok(result)) => result,
+                Ok(Err(error)) => Err(error.to_string()),
+                Err(panic) => Err(message(&panic)),
+            }
+        };
+        let reference = at(DeviceSpec::default(), FloatDType::F32)
+            .map_err(|error| Exit::Failure(format!("{}: flex does not compute it: {error}", case.name)))?;
+        let begun = Instant::now();
+        let computed = at(device, dtype.into());
+        let tolerance = tolerance(case, dtype, rounds_products);
+        let row = compare(case, tolerance, reference, computed, begun.elapsed().as_secs_f64());
+        match options.json {
+            true => write_json(&serde_json::to_value(&row).map_err(failure)?)?,
+            false => write_line(&line(&row))?,
+        }
+        rows.push(row);
+    }
+    let failed: Vec<&str> = rows.iter().filter(|row| row.failed()).map(|row| &*row.name).collect();
+    if options.json {
+        write_json(&serde_json::json!({
+            "backend": options.device.backend, "dtype": dtype.name(), "rounds_products": rounds_products,
+            "cases": rows.len(), "failed": failed,
+        }))?;
+    }
+    match failed.is_empty() {
+        true => Ok(()),
+        false => Err(Exit::Failure(format!(
+            "{} of {} cases are further away from flex than rounding explains: {}",
+            failed.len(),
+            rows.len(),
+            failed.join("; ")
+        ))),
+    }
+}
+
+/// The distance that rounding explains. Products in TF32 keep 10 bits behind the point, values in f16 as many, in bf16 7. In
+/// models rounding adds up. A ReLU whose input is zero but for rounding switches a value's gradient on or off.
+fn tolerance(case: &Case, dtype: Dtype, rounds_products: bool) -> f64 {
+    let of_an_operation = match dtype {
+        Dtype::F16 => 4e-3,
+        Dtype::Bf16 => 2e-2,
+        _ if rounds_products => 4e-3,
+        _ => 5e-5,
+    };
+    match (case.kind, &case.work) {
+        (Kind::Operations | Kind::Layers, _) => of_an_operation,
+        (Kind::Training, CaseWork::Row(Work::Resnet { .. })) => (10.0 * of_an_operation).max(1e-2),
+        (Kind::Models | Kind::Training, _) => 5.0 * of_an_operation,
+    }
+}
+
+fn message(panic: &(dyn std::any::Any + Send)) -> String {
+    let text = panic.downcast_ref::<String>().cloned();
+    let text = text.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()));
+    format!("panic: {}", text.unwrap_or_default())
+}
+
+fn compare(
+    case: &Case,
+    tolerance: f64,
+    reference: Vec<Output>,
+    computed: Result<Vec<Output>, String>,
+    seconds: f64,
+) -> Row {
+    let (name, kind) = (case.name.clone(), case.kind);
+    let mut row =
+        Row { name, kind, distance: None, largest: None, output: String::new(), tolerance, error: None, seconds };
+    let computed = match computed {
+        Ok(computed) => computed,
+        Err(error) => return Row { error: Some(error), ..row },
+    };
+    let shape =
+        |outputs: &[Output]| outputs.iter().map(|(path, data)| (path.clone(), data.shape.to_vec())).collect::<Vec<_>>();
+    if shape(&reference) != shape(&computed) {
+        return Row { error: Some("the outputs have other names or shapes".into()), ..row };
+    }
+    let mut groups: Vec<(String, Difference)> = Vec::new();
+    for ((path, reference), (_, computed)) in reference.into_iter().zip(computed) {
+        let group = if kind == Kind::Training { group_of(&path) } else { Some(path) };
+        let Some(group) = group else { continue };
+        let of_group = match groups.iter_mut().find(|(name, _)| *name == group) {
+            Some((_, of_group)) => of_group,
+            None => {
+                groups.push((group, Difference::default()));
+                &mut groups.last_mut().expect("it was added").1
+            }
+        };
+        of_group.add(&reference, &computed);
+    }
+    for (output, difference) in groups {
+        let distance = difference.distance();
+        // NaN is the largest.
+        if distance.is_nan() || row.distance.is_none_or(|before| distance > before) {
+            (row.distance, row.largest, row.output) = (Some(distance), Some(difference.largest()), output);
+        }
+    }
+    row
+}
+
+/// The group of a training step's output, all of whose leaves are compared together: the gradient of some biases is zero but for
+/// rounding, and has no relative distance of its own. `None` for weights: where the gradient is rounding, so is the direction in
+/// which AdamW moves them.
+fn group_of(path: &str) -> Option<String> {
+    let parts: Vec<&str> = path.split('.').collect();
+    match parts.iter().position(|part| ["mu", "nu"].contains(part)) {
+        Some(at) => Some(parts[..=at].join(".")),
+        None if parts.first() == Some(&"1") => None,
+        None => parts.first().map(|part| (*part).to_owned()),
+    }
+}
+
+/// The difference between results, of one or several leaves.
+#[derive(Default)]
+struct Difference {
+    squares: f64,
+    norm: f64,
+    largest: f64,
+    most: f64,
+}
+
+impl Difference {
+    /// Adds the values of a leaf. Equal values are no difference, infinities included.
+    fn add(&mut self, reference: &TensorData, computed: &TensorData) {
+        for (a, b) in values(reference).into_iter().zip(values(computed)) {
+            let difference = if a == b { 0.0 } else { (a - b).abs() };
+            self.squares += difference * difference;
+            self.largest = if difference.is_nan() { difference } else { self.largest.max(difference) };
+            if a.is_finite() {
+                self.norm += a * a;
+                self.most = self.most.max(a.abs());
+            }
+        }
+    }
+
+    /// Norm of the difference over the norm of the reference.
+    fn distance(&self) -> f64 {
+        if self.squares == 0.0 { 0.0 } else { self.squares.sqrt() / self.norm.sqrt() }
+    }
+
+    /// The largest difference over the largest value of the reference.
+    fn largest(&self) -> f64 {
+        if self.largest == 0.0 { 0.0 } else { self.largest / self.most }
+    }
+}
+
+fn values(data: &TensorData) -> Vec<f64> {
+    match data.dtype {
+        DType::F64 | DType::F32 | DType::F16 | DType::BF16 => data.iter::<f64>().collect(),
+        // Random bits fill u32, which is i32 on some backends.
+        DType::Bool(_) => data.iter::<bool>().map(f64::from).collect(),
+        _ => data.iter::<i64>().map(|value| value as u32 as f64).collect(),
+    }
+}
+
+fn line(row: &Row) -> String {
+    let verdict = if row.failed() { "FAILED" } else { "ok" };
+    match (&row.error, row.distance, row.largest) {
+        (Some(error), ..) => format!("{verdict:6} {:<44} {error}", row.name),
+        (None, Some(distance), Some(largest)) => {
+            format!("{verdict:6} {:<44} {distance:8.1e} {largest:8.1e}  {}", row.name, row.output)
+        }
+        _ => format!("{verdict:6} {:<44} it has no outputs", row.name),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use grove::backend::ops::Operation;
+
+    #[test]
+    fn every_operation_is_compared() {
+        // They move data between devices alone, of which there is one here.
+        let elsewhere = ["ShardingConstraint", "AllReduce"];
+        for name in Operation::NAMES.iter().filter(|name| !elsewhere.contains(name)) {
+            assert!(operations::all().iter().any(|case| case.operation.name() == *name), "{name} has no case");
+        }
+    }
+
+    fn difference(reference: [f32; 2], computed: [f32; 2]) -> Difference {
+        let [reference, computed] = [reference, computed].map(|values| TensorData::new(values.to_vec(), [2]));
+        let mut difference = Difference::default();
+        difference.add(&reference, &computed);
+        difference
+    }
+
+    #[test]
+    fn differences_are_relative_to_the_reference() {
+        let same = difference([3.0, 4.0], [3.0, 4.0]);
+        assert_eq!((same.distance(), same.largest()), (0.0, 0.0));
+        let half = difference([3.0, 4.0], [3.0, 4.5]);
+        assert!((half.distance() - 0.1).abs() < 1e-9 && (half.largest() - 0.125).abs() < 1e-9);
+        assert!(difference([0.0, 0.0], [0.0, 1.0]).distance().is_infinite());
+    }
+
+    #[test]
+    fn values_that_are_not_finite_differ() {
+        assert!(difference([3.0, 4.0], [3.0, f32::NAN]).distance().is_nan());
+        assert_eq!(difference([3.0, f32::INFINITY], [3.0, f32::INFINITY]).distance(), 0.0);
+        assert!(difference([3.0, f32::INFINITY], [3.0, 4.0]).distance() > 1.0);
+    }
+
+    #[test]
+    fn moments_are_compared_together() {
+        assert_eq!(group_of("2.0.nu.blocks.1.attention.key.bias").as_deref(), Some("2.0.nu"));
+        assert_eq!(group_of("0").as_deref(), Some("0"));
+        assert_eq!(group_of("1.blocks.1.attention.key.bias"), None);
+    }
+}
